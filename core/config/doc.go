@@ -1,0 +1,2 @@
+// Package config reads gatekit.toml.
+package config

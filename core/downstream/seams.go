@@ -1,0 +1,57 @@
+package downstream
+
+import (
+	"context"
+	"net/http"
+)
+
+// Pipe is a connection that carries whole messages both ways: stdio, or the 2024-11-05 SSE transport. transport makes them.
+type Pipe interface {
+	// Read answers the next line or posted body, owned by the caller; io.EOF when the client is gone.
+	Read(ctx context.Context) ([]byte, error)
+	// Write writes one message (transport takes line breaks out). Safe for many goroutines; whole messages, in the order of the calls.
+	Write(ctx context.Context, b []byte) error
+}
+
+// Post is one HTTP POST as transport hands it over: method, content type, Origin, Host, size and authentication have been checked there.
+type Post struct {
+	Header    http.Header
+	Body      []byte // owned by the receiver
+	Principal string
+}
+
+// Reply is how the answer to a request leaves. Exactly one of its methods is called, once.
+type Reply interface {
+	// Write sends a whole answer; body nil for none. A JSON body gets its content type from transport unless header has one.
+	Write(status int, header http.Header, body []byte) error
+	// Stream opens text/event-stream with status 200.
+	Stream(header http.Header) (Stream, error)
+}
+
+// Stream is an open text/event-stream towards a client. transport sends keep-alive comments by itself.
+type Stream interface {
+	// Send writes one event and flushes it. Safe for many goroutines. An error means the client is gone.
+	Send(e Event) error
+	Close() error
+}
+
+// Event is one server-sent event.
+type Event struct {
+	ID    string
+	Name  string // "event:" field; "" is message
+	Data  []byte
+	Retry int // milliseconds; 0 none
+}
+
+/*
+What cmd wires, to be implemented here:
+
+type Options struct { Proxy *proxy.Proxy; Limits Limits; Log *slog.Logger; ... }
+func New(o Options) *Front
+func (f *Front) ServePipe(ctx context.Context, p Pipe, principal string) error      // returns when the client is gone and all of its is cleaned up
+func (f *Front) Post(ctx context.Context, r Post, w Reply)                           // ctx ends when the client drops the connection
+func (f *Front) Get(ctx context.Context, r Post, w Reply)                            // legacy stream / resume; 405 otherwise
+func (f *Front) Delete(ctx context.Context, r Post, w Reply)
+func (f *Front) Close(ctx context.Context) error
+func Refuse(ctx context.Context, p Pipe, reason error) error                         // start-up failed: answers the first requests with the reason
+*/

@@ -1,0 +1,59 @@
+package upstream
+
+import (
+	"context"
+	"net/http"
+)
+
+// Pipe is a connection to a server that carries whole messages both ways: a child process, or the 2024-11-05 SSE transport. transport makes them.
+type Pipe interface {
+	// Read answers the next message, owned by the caller. io.EOF (or an error that wraps the child's exit) when the server is gone.
+	Read(ctx context.Context) ([]byte, error)
+	// Write writes one message (transport takes line breaks out). Safe for many goroutines.
+	Write(ctx context.Context, b []byte) error
+	// Close ends the server: closes stdin, waits, TERM, waits, KILL. It returns when it is gone.
+	Close() error
+}
+
+// HTTP is the client side of Streamable HTTP without any knowledge of an era: headers of the protocol are set by the caller, those of the
+// configuration (credentials) by transport. Its methods may be called from many goroutines. An Answer that is an event stream must be closed.
+type HTTP interface {
+	Post(ctx context.Context, header http.Header, body []byte) (*Answer, error)
+	Get(ctx context.Context, header http.Header) (*Answer, error)
+	Delete(ctx context.Context, header http.Header) (*Answer, error)
+}
+
+// Answer is what a server answered. The body was read whole and bounded, unless it is an event stream.
+type Answer struct {
+	Status int
+	Header http.Header
+	Body   []byte
+	Events Events // nil when it is no event stream
+}
+
+// Events reads server-sent events. Next answers io.EOF at the end and another error when the connection broke. Closing drops the connection.
+type Events interface {
+	Next() (Event, error)
+	Close() error
+}
+
+// Event is one server-sent event, its data lines joined. An empty Data is a priming event.
+type Event struct {
+	ID    string
+	Name  string // "" is message
+	Data  []byte
+	Retry int // milliseconds, 0 when absent
+}
+
+/*
+To be implemented here, what cmd wires:
+
+type Dial struct {                                      // exactly one way to reach the server
+	Pipe func(ctx context.Context) (Pipe, error)        // stdio: starts a process
+	HTTP HTTP                                           // Streamable HTTP
+	SSE  func(ctx context.Context) (Pipe, error)        // the 2024-11-05 transport of the same URL, tried as the fallback of HTTP
+}
+type Options struct { Name string; Dial Dial; Era string; Restart bool; StartTimeout...; Limits; Log *slog.Logger; Event func(...) }
+func New(o Options) *Upstream                            // implements proxy.Upstream
+func (u *Upstream) Close() error
+*/

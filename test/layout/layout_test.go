@@ -1,0 +1,193 @@
+// Package layout holds the shape of the project: who may import whom, what lies at the top, and which words belong to one room
+// only. A change of the map is a decision; it goes into a commit of its own, with the reason.
+package layout
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "gatekit"
+
+// allowed says which of our packages a package may import: core knows nobody, everybody knows core, and only cmd knows everybody.
+// A package that is not listed may import nothing of ours; "*" is everything.
+var allowed = map[string][]string{
+	"core/mcp":        {},
+	"core/config":     {},
+	"core/pipeline":   {"core/mcp"},
+	"core/proxy":      {"core/mcp", "core/pipeline"},
+	"core/downstream": {"core/mcp", "core/pipeline", "core/proxy"},
+	"core/upstream":   {"core/mcp", "core/pipeline", "core/proxy"},
+	"audit":           {"core/mcp", "core/pipeline"},
+	"transport":       {"core/mcp", "core/downstream", "core/upstream"}, // for the types that their seams are made of
+	"cmd/*":           {"*"},
+	"examples/*":      {"*"},
+	"test/*":          {"*"},
+}
+
+// inTests is what test files may import beside: the fakes, and the packages that the fakes stand in for.
+var inTests = []string{"test/mcptest"}
+
+// confined names imports and identifiers that belong to some packages only, test files apart.
+var confined = []struct {
+	what, why string
+	rooms     []string
+}{
+	{"github.com/modelcontextprotocol/go-sdk", "its codec loses what a transparent proxy must keep", []string{"cmd/*", "examples/*", "test/*"}},
+	{"encoding/json", "it folds case and takes the last of two equal names", []string{"core/config", "audit", "cmd/*", "examples/*", "test/*"}},
+	{"mcp.Era", "eras are known downstream and upstream only", []string{"core/mcp", "core/downstream", "core/upstream", "test/*"}},
+	{"mcp.Legacy", "eras are known downstream and upstream only", []string{"core/mcp", "core/downstream", "core/upstream", "test/*"}},
+	{"mcp.Modern", "eras are known downstream and upstream only", []string{"core/mcp", "core/downstream", "core/upstream", "test/*"}},
+}
+
+// emptyNames are package names that say nothing.
+var emptyNames = []string{"util", "utils", "common", "helper", "helpers", "types", "misc", "manager"}
+
+func in(pkg string, rooms []string) bool {
+	return slices.ContainsFunc(rooms, func(r string) bool {
+		parent, all := strings.CutSuffix(r, "/*")
+		return r == "*" || r == pkg || all && strings.HasPrefix(pkg, parent+"/")
+	})
+}
+
+// mapOf is the row of the map for a package.
+func mapOf(pkg string) []string {
+	for p, to := range allowed {
+		if in(pkg, []string{p}) {
+			return to
+		}
+	}
+	return nil
+}
+
+// check answers what file of package pkg (a folder, relative to the top) does that the map does not allow.
+func check(file, pkg string, f *ast.File) (faults []string) {
+	isTest := strings.HasSuffix(file, "_test.go")
+	fault := func(format string, a ...any) { faults = append(faults, file+": "+fmt.Sprintf(format, a...)) }
+	if slices.Contains(emptyNames, f.Name.Name) {
+		fault("a package named %s is named for nothing", f.Name.Name)
+	}
+	for _, i := range f.Imports {
+		to, _ := strconv.Unquote(i.Path.Value)
+		if to == module || strings.HasPrefix(to, module+"/") {
+			to = strings.TrimPrefix(strings.TrimPrefix(to, module), "/")
+			if to != pkg && !in(to, mapOf(pkg)) && !in("*", mapOf(pkg)) && !(isTest && in(to, inTests)) {
+				fault("%s may not import %s", pkg, to)
+			}
+			continue
+		}
+		for _, c := range confined {
+			if (to == c.what || strings.HasPrefix(to, c.what+"/")) && !isTest && !in(pkg, c.rooms) {
+				fault("%s may not import %s: %s", pkg, to, c.why)
+			}
+		}
+	}
+	if isTest {
+		return faults
+	}
+	ast.Inspect(f, func(n ast.Node) bool {
+		if s, ok := n.(*ast.SelectorExpr); ok {
+			if x, ok := s.X.(*ast.Ident); ok {
+				for _, c := range confined {
+					if x.Name+"."+s.Sel.Name == c.what && !in(pkg, c.rooms) {
+						fault("%s may not use %s: %s", pkg, c.what, c.why)
+					}
+				}
+			}
+		}
+		return true
+	})
+	return faults
+}
+
+func TestNobodyImportsWhatTheMapDoesNotAllow(t *testing.T) {
+	top, files := os.DirFS("../.."), 0
+	err := fs.WalkDir(top, ".", func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			if n := d.Name(); n != "." && (strings.HasPrefix(n, ".") || n == "testdata" || n == "node_modules") {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if !strings.HasSuffix(p, ".go") {
+			return nil
+		}
+		files++
+		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join("../..", p), nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		for _, fault := range check(p, path.Dir(p), f) {
+			t.Error(fault)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if files < 10 {
+		t.Errorf("read %d files: not the project's top?", files)
+	}
+}
+
+// The map test would be worth nothing if it could not fail.
+func TestAPlantedViolationIsFound(t *testing.T) {
+	for _, c := range []struct{ name, file, source, want string }{
+		{"core/mcp imports the pipeline", "core/mcp/x.go", `package mcp; import "gatekit/core/pipeline"`, "core/mcp may not import core/pipeline"},
+		{"the proxy imports its downstream", "core/proxy/x.go", `package proxy; import "gatekit/core/downstream"`, "core/proxy may not import core/downstream"},
+		{"upstream imports its sibling", "core/upstream/x.go", `package upstream; import "gatekit/core/downstream"`, "core/upstream may not import core/downstream"},
+		{"a test reaches across too", "core/mcp/x_test.go", `package mcp; import "gatekit/core/proxy"`, "core/mcp may not import core/proxy"},
+		{"somebody imports the program", "audit/x.go", `package audit; import "gatekit/cmd/gatekit"`, "audit may not import cmd/gatekit"},
+		{"a package that nobody planned", "core/bridge/x.go", `package bridge; import "gatekit/core/mcp"`, "core/bridge may not import core/mcp"},
+		{"the SDK on the path", "core/upstream/x.go", `package upstream; import "github.com/modelcontextprotocol/go-sdk/mcp"`, "may not import github.com/modelcontextprotocol/go-sdk/mcp"},
+		{"encoding/json on the path", "core/proxy/x.go", `package proxy; import "encoding/json"`, "may not import encoding/json"},
+		{"an era in the proxy", "core/proxy/x.go", `package proxy; import "gatekit/core/mcp"; var x = mcp.Modern`, "core/proxy may not use mcp.Modern"},
+		{"a package named for nothing", "core/util/x.go", `package util`, "named for nothing"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f, err := parser.ParseFile(token.NewFileSet(), c.file, c.source, parser.SkipObjectResolution)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := check(c.file, path.Dir(c.file), f); len(got) != 1 || !strings.Contains(got[0], c.want) {
+				t.Errorf("found %q, want one fault with %q", got, c.want)
+			}
+		})
+	}
+	t.Run("what is allowed passes", func(t *testing.T) {
+		source := `package upstream; import ("gatekit/core/mcp"; "gatekit/core/proxy"); var x = mcp.Modern`
+		f, _ := parser.ParseFile(token.NewFileSet(), "x.go", source, parser.SkipObjectResolution)
+		if got := check("core/upstream/x.go", "core/upstream", f); len(got) != 0 {
+			t.Errorf("found %q, want nothing", got)
+		}
+	})
+}
+
+func TestTheTopHoldsExactlyWhatTheDesignSays(t *testing.T) {
+	known := []string{"LICENSE", "README.md", "audit", "cmd", "core", "examples", "gatekit.toml.example", "go.mod", "go.sum", "plugins", "policies", "test", "transport"}
+	entries, err := os.ReadDir("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), ".") && !slices.Contains(known, e.Name()) {
+			t.Errorf("%s lies at the top; the design knows %s and dot files", e.Name(), strings.Join(known, ", "))
+		}
+	}
+	if l, err := os.ReadFile("../../LICENSE"); err != nil || !strings.Contains(string(l), "Apache License") {
+		t.Errorf("LICENSE is not the Apache licence (%v)", err)
+	}
+}

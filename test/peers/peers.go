@@ -1,0 +1,169 @@
+// Package peers provides what Gatekit is tested against and with: the real servers and clients pinned in test/package.json, the
+// go-sdk's conformance server and clients (tools of go.mod), and the gatekit binary itself, built from the tree.
+//
+// Everything is set up by the tests that need it. What npm installs lies in the user's cache folder, one folder for each version of
+// test/package-lock.json, shared by all test packages. Where Node, npm or the registry is missing, a test that needs them is skipped
+// and says so; with GATEKIT_TEST_REQUIRE=1 in the environment, which .ci/run sets, it fails instead.
+package peers
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/lockedfile"
+)
+
+// Modules is a folder that holds a node_modules made by npm ci.
+type Modules struct{ dir string }
+
+// Node answers the installed npm packages, installing them first where that was not done yet.
+func Node(t testing.TB) Modules {
+	t.Helper()
+	dir, err := install()
+	if err != nil {
+		missing(t, err)
+	}
+	return Modules{dir}
+}
+
+// missing ends a test that lacks something of the machine.
+func missing(t testing.TB, err error) {
+	t.Helper()
+	if os.Getenv("GATEKIT_TEST_REQUIRE") == "1" {
+		t.Fatalf("GATEKIT_TEST_REQUIRE=1, but %v", err)
+	}
+	t.Skipf("skipped: %v", err)
+}
+
+// Path is the path of a file in node_modules.
+func (m Modules) Path(elem ...string) string {
+	return filepath.Join(append([]string{m.dir, "node_modules"}, elem...)...)
+}
+
+// Server is the command that runs one of the pinned @modelcontextprotocol/server-* packages over stdio, without its arguments.
+func (m Modules) Server(name string) []string {
+	return []string{"node", m.Path("@modelcontextprotocol", "server-"+name, "dist", "index.js")}
+}
+
+// Inspector is the command of the Inspector; "--cli" follows.
+func (m Modules) Inspector() []string { return []string{"node", m.Path(".bin", "mcp-inspector")} }
+
+var install = sync.OnceValues(func() (string, error) {
+	for _, tool := range []string{"node", "npm"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			return "", fmt.Errorf("%s is not installed", tool)
+		}
+	}
+	lock, err := os.ReadFile(filepath.Join(Top(), "test", "package-lock.json"))
+	if err != nil {
+		return "", err
+	}
+	pkg, err := os.ReadFile(filepath.Join(Top(), "test", "package.json"))
+	if err != nil {
+		return "", err
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(append(pkg, lock...))
+	dir := filepath.Join(cache, "gatekit-test", hex.EncodeToString(sum[:8]))
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return "", err
+	}
+	unlock, err := lockedfile.MutexAt(dir + ".lock").Lock() // test packages run at the same time
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	if _, err := os.Stat(dir); err == nil {
+		return dir, nil
+	}
+	tmp, err := os.MkdirTemp(filepath.Dir(dir), "installing-")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(tmp)
+	err = errors.Join(os.WriteFile(filepath.Join(tmp, "package.json"), pkg, 0o644), os.WriteFile(filepath.Join(tmp, "package-lock.json"), lock, 0o644))
+	if err != nil {
+		return "", err
+	}
+	npm := exec.Command("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
+	npm.Dir = tmp
+	if out, err := npm.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("npm ci of test/package-lock.json: %v\n%s", err, out)
+	}
+	return dir, os.Rename(tmp, dir) // whole or not at all
+})
+
+// Tool answers the path of a tool of go.mod, built: everything-server, everything-client, listfeatures.
+func Tool(t testing.TB, name string) string {
+	t.Helper()
+	out, err := run("go", "tool", "-n", name)
+	if err != nil {
+		t.Fatalf("build the tool %s: %v", name, err)
+	}
+	return strings.TrimSpace(out)
+}
+
+// Gatekit answers the path of the gatekit binary, built from the tree; with the race detector when the test has it.
+func Gatekit(t testing.TB) string {
+	t.Helper()
+	path, err := build()
+	if err != nil {
+		t.Fatalf("build gatekit: %v", err)
+	}
+	return path
+}
+
+var built string // the folder that build made; Main removes it
+
+var build = sync.OnceValues(func() (_ string, err error) {
+	if built, err = os.MkdirTemp("", "gatekit-test-"); err != nil {
+		return "", err
+	}
+	path := filepath.Join(built, "gatekit")
+	args := []string{"build", "-o", path}
+	if race {
+		args = append(args, "-race")
+	}
+	_, err = run("go", append(args, "gatekit/cmd/gatekit")...)
+	return path, err
+})
+
+// M is a testing.M that removes the built binaries when the tests have run.
+type M struct{ *testing.M }
+
+// Run is testing.M's.
+func (m M) Run() int {
+	defer func() { os.RemoveAll(built) }()
+	return m.M.Run()
+}
+
+// Top is the project's top folder.
+func Top() string {
+	_, file, _, _ := runtime.Caller(0)
+	return filepath.Join(filepath.Dir(file), "..", "..")
+}
+
+func run(name string, args ...string) (string, error) {
+	cmd := exec.Command(name, args...)
+	cmd.Dir = Top()
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("%s: %w\n%s", cmd, err, &stderr)
+	}
+	return string(out), nil
+}

@@ -44,16 +44,3 @@ type Event struct {
 	Data  []byte
 	Retry int // milliseconds, 0 when absent
 }
-
-/*
-To be implemented here, what cmd wires:
-
-type Dial struct {                                      // exactly one way to reach the server
-	Pipe func(ctx context.Context) (Pipe, error)        // stdio: starts a process
-	HTTP HTTP                                           // Streamable HTTP
-	SSE  func(ctx context.Context) (Pipe, error)        // the 2024-11-05 transport of the same URL, tried as the fallback of HTTP
-}
-type Options struct { Name string; Dial Dial; Era string; Restart bool; StartTimeout...; Limits; Log *slog.Logger; Event func(...) }
-func New(o Options) *Upstream                            // implements proxy.Upstream
-func (u *Upstream) Close() error
-*/

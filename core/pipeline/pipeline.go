@@ -1,52 +1,18 @@
-// Package pipeline is the one way across: a message that is to reach a client or a server is judged by every stage, recorded,
-// and only then becomes a Passed, which is all that the code that writes will take.
 package pipeline
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	"gatekit/core/mcp"
 )
 
-// Stage judges messages. Inspect may be called from many goroutines at once and must not keep m. An error denies.
+// Stage judges messages. Inspect may be called from many goroutines at once and must keep neither m nor its bytes. An error denies.
+// When ctx ends, Inspect must return: its verdict is no longer waited for.
 type Stage interface {
 	Inspect(ctx context.Context, m *mcp.Message) (Verdict, error)
-}
-
-// Action is what a stage decided. The zero Action denies, and so does every value not listed here.
-type Action uint8
-
-const (
-	Deny   Action = iota // refuse the message
-	Allow                // let it pass as it is
-	Modify               // let it pass with Verdict.Edits applied
-	Answer               // (requests only) answer with Verdict.Answer, a JSON result, instead of asking the other side
-)
-
-// Verdict is a stage's decision. The zero Verdict denies.
-type Verdict struct {
-	Action   Action
-	Reason   string     // for the audit; to the client only when [deny] reasons = true
-	Edits    []mcp.Edit // with Modify
-	Answer   []byte     // with Answer
-	Hide     []string   // clean names (or URIs) this client may not know: taken out of lists, and a denial of any message whose Name is one
-	Findings []Finding
-	Labels   []string
-}
-
-// Finding is something that a stage found in a message; it holds no content.
-type Finding struct {
-	Type    string // what was found: "aws-access-key"
-	Pointer string // where in the body
-}
-
-// Wants says which messages a stage is asked about; an empty list is all.
-type Wants struct {
-	Methods    []string
-	Kinds      []mcp.Kind
-	Directions []mcp.Direction
-	Servers    []string
 }
 
 // Named is a stage in its place in the pipeline.
@@ -62,7 +28,7 @@ type Named struct {
 type Step struct {
 	Stage    string
 	Action   string // allow is "pass"; deny, modify, answer, hide, skip
-	Reason   string
+	Reason   string // of a skip: what went wrong
 	Took     time.Duration
 	Findings []Finding
 }
@@ -71,8 +37,8 @@ type Step struct {
 type Outcome struct {
 	Time   time.Time
 	Before *mcp.Message // as it came; its fields say session, exchange, direction, kind, method, server, name
-	After  *mcp.Message // as it goes; nil when denied; Before itself when nothing changed
-	Action string       // pass, deny, modify, answer, hide, skip (design.md 11)
+	After  *mcp.Message // as it goes; nil when nothing goes; Before itself when nothing changed
+	Action string       // pass, deny, modify, answer, hide, skip (design.md 11), or an event's
 	Reason string
 	Steps  []Step
 	Took   time.Duration
@@ -80,26 +46,11 @@ type Outcome struct {
 }
 
 // Recorder keeps outcomes. When it returns nil the record is as durable as configured, and the message may move; seq is the
-// number of the record. When it returns an error the message does not move.
+// number of the record, from 1. When it returns an error the message does not move. It records although ctx has ended: that a message was
+// denied because its sender left is a decision too. It may be called from many goroutines at once and keeps nothing of o.
 type Recorder interface {
 	Record(ctx context.Context, o Outcome) (seq uint64, err error)
 }
-
-// Passed is a message that may be written to its other side. Only this package makes one. The zero Passed holds nothing.
-type Passed struct{ m *mcp.Message }
-
-// Message is what passed. It is nil for the zero Passed.
-func (p Passed) Message() *mcp.Message { return p.m }
-
-// WithID is p under another id of the hop it is written to.
-func (p Passed) WithID(id mcp.ID) Passed { panic("seam") }
-
-// Edit is p with places of the rewrite catalogue (names, tokens, ids, attribution) changed for the hop it is written to. It is for the boundary alone:
-// what a stage decided on is not touched.
-func (p Passed) Edit(edits ...mcp.Edit) (Passed, error) { panic("seam") }
-
-// Rewrite is p with f applied to the names that the catalogue lists in it; see mcp.Rewrite.
-func (p Passed) Rewrite(f func(mcp.Place, string) (string, error)) (Passed, error) { panic("seam") }
 
 // Options of a pipeline.
 type Options struct {
@@ -108,40 +59,156 @@ type Options struct {
 }
 
 // Pipeline is immutable and safe for many goroutines. A reload makes a new one.
-type Pipeline struct{}
+type Pipeline struct {
+	rec     Recorder
+	options Options
+	// asked holds, in their order, the stages that want anything of a kind and direction, so that a message that nobody wants costs an index.
+	asked [mcp.Error + 1][mcp.ToClient + 1][]*stage
+}
 
 // New makes a pipeline of the stages in their order. rec must not be nil.
-func New(rec Recorder, o Options, stages ...Named) *Pipeline { panic("seam") }
+func New(rec Recorder, o Options, stages ...Named) *Pipeline {
+	if rec == nil {
+		panic("pipeline: a pipeline without a recorder")
+	}
+	p := &Pipeline{rec: rec, options: o}
+	for _, n := range stages {
+		s := newStage(n)
+		for kind := mcp.Request; kind <= mcp.Error; kind++ {
+			for to := mcp.ToServer; to <= mcp.ToClient; to++ {
+				if n.Wants.sort(kind, to) {
+					p.asked[kind][to] = append(p.asked[kind][to], s)
+				}
+			}
+		}
+	}
+	return p
+}
 
 // Pass judges m, records the outcome and answers what may move. The error is always a *Denied.
-func (p *Pipeline) Pass(ctx context.Context, m *mcp.Message) (Passed, error) { panic("seam") }
+func (p *Pipeline) Pass(ctx context.Context, m *mcp.Message) (Passed, error) {
+	o := Outcome{Time: time.Now(), Before: m, After: m, Action: "pass"}
+	if err := judgeable(m); err != nil {
+		if m == nil {
+			m = &mcp.Message{}
+		}
+		o.Before, o.After, o.Action, o.Err = m, nil, "deny", err
+		return p.settle(ctx, o, &Denied{Stage: "pipeline", Action: "deny", Err: err})
+	}
+	var d *Denied
+	if asked := p.asked[m.Kind][m.To]; len(asked) > 0 {
+		d = judge(ctx, &o, asked)
+		o.Took = time.Since(o.Time)
+	}
+	return p.settle(ctx, o, d)
+}
+
+// settle records o, and only then lets o.After move, or tells of the denial.
+func (p *Pipeline) settle(ctx context.Context, o Outcome, d *Denied) (Passed, error) {
+	seq, err := p.record(ctx, o)
+	if err != nil {
+		return Passed{}, &Denied{Message: o.Before, Stage: "audit", Action: "deny", Err: fmt.Errorf("record the outcome: %w", err), options: p.options}
+	}
+	if d == nil {
+		return Passed{o.After}, nil
+	}
+	d.Message, d.Record, d.options = o.Before, seq, p.options
+	if d.Action == "answer" {
+		if d.answer, err = p.Pass(ctx, o.After); err != nil {
+			return Passed{}, err
+		}
+	}
+	return Passed{}, d
+}
+
+// record takes a recorder that panics for one that failed.
+func (p *Pipeline) record(ctx context.Context, o Outcome) (seq uint64, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			seq, err = 0, fmt.Errorf("the recorder panicked: %v", r)
+		}
+	}()
+	return p.rec.Record(ctx, o)
+}
+
+// judgeable refuses what no stage could be chosen for: a fault of the boundary, not of the peer.
+func judgeable(m *mcp.Message) error {
+	switch {
+	case m == nil:
+		return errors.New("no message to judge")
+	case m.Kind < mcp.Request || m.Kind > mcp.Error:
+		return fmt.Errorf("a message of no known kind (%d) cannot be judged", m.Kind)
+	case m.To < mcp.ToServer || m.To > mcp.ToClient:
+		return fmt.Errorf("a message of no known direction (%d) cannot be judged", m.To)
+	}
+	return nil
+}
+
+// judge asks the stages about o.Before and fills in the rest of o. It answers nil when o.After may move.
+func judge(ctx context.Context, o *Outcome, asked []*stage) *Denied {
+	var answer *mcp.Message
+	var by string
+	for _, s := range asked {
+		if !s.wants.match(o.Before) {
+			continue
+		}
+		next, step, err := s.judge(ctx, o.After)
+		o.Steps = append(o.Steps, step)
+		switch {
+		case err != nil:
+			d := &Denied{Stage: s.name, Action: "deny"}
+			if refused := (*refusal)(nil); errors.As(err, &refused) {
+				d.Reason = refused.reason
+			} else {
+				d.Err = fmt.Errorf("stage %q: %w", s.name, err)
+			}
+			o.After, o.Action, o.Reason, o.Err = nil, "deny", d.Reason, d.Err
+			return d
+		case step.Action != "answer":
+			o.After = next
+		case answer == nil:
+			answer, by = next, s.name
+		}
+	}
+	o.Action, o.Reason = summary(o.Steps)
+	if answer != nil {
+		o.After = answer
+		return &Denied{Stage: by, Action: "answer", Reason: o.Reason}
+	}
+	return nil
+}
+
+// summary is the weightiest action of the steps that let a message go, and the reason of the first stage that took it.
+func summary(steps []Step) (action, reason string) {
+	for _, action := range []string{"answer", "modify", "hide", "skip"} {
+		for _, s := range steps {
+			if s.Action == action {
+				return action, s.Reason
+			}
+		}
+	}
+	return "pass", ""
+}
 
 // Answer records m, a message of Gatekit's own (a ping's answer, a merged list, an error, a cancellation), and lets it move. No stage is asked: it
 // holds nothing that was not judged already. When it cannot be recorded, what moves is a bare error (requests' answers) or nothing (the zero Passed).
-func (p *Pipeline) Answer(ctx context.Context, m *mcp.Message) Passed { panic("seam") }
+func (p *Pipeline) Answer(ctx context.Context, m *mcp.Message) Passed {
+	_, err := p.record(ctx, Outcome{Time: time.Now(), Before: m, After: m, Action: "answer"})
+	switch {
+	case err == nil:
+		return Passed{m}
+	case m.Kind == mcp.Response || m.Kind == mcp.Error:
+		return Passed{inPlaceOf(m, mcp.NewError(m.ID(), mcp.CodeDenied, refusedByPolicy, nil))}
+	}
+	return Passed{}
+}
 
-// Event records something that is no message: start, stop, reload, a parse failure, a server lost. m carries the fields that apply and may have no body.
+// Event records something that is no message: start, stop, reload, a parse failure, a server lost. m carries the fields that apply, may have no
+// body, and may be nil. The error is the recorder's.
 func (p *Pipeline) Event(ctx context.Context, m *mcp.Message, action, reason string, err error) error {
-	panic("seam")
+	if m == nil {
+		m = &mcp.Message{}
+	}
+	_, err = p.record(ctx, Outcome{Time: time.Now(), Before: m, Action: action, Reason: reason, Err: err})
+	return err
 }
-
-// Denied says that a message may not pass.
-type Denied struct {
-	Message *mcp.Message // the one that was refused
-	Stage   string
-	Action  string // deny, or answer when a stage answered in the server's place
-	Reason  string
-	Record  uint64 // seq of its record; 0 when it could not be recorded
-	Err     error  // a fault behind it, if any: time-out, panic, recorder
-}
-
-func (d *Denied) Error() string { panic("seam") }
-func (d *Denied) Unwrap() error { return d.Err }
-
-// Response is what the sender of a refused request, or the one that waits for a refused answer, gets in its place under
-// that id: error -31000, an isError result, or the stage's own answer (design.md 5). A notification has none: the zero Passed.
-func (d *Denied) Response(id mcp.ID) Passed { panic("seam") }
-
-// Decline is what a server gets when its reverse request, or the client's answer to it, was refused, under the reverse request's
-// id: error -1 for sampling, {"action":"decline"} for elicitation, no roots for roots, error -31000 for others.
-func (d *Denied) Decline(id mcp.ID) Passed { panic("seam") }

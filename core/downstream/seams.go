@@ -2,16 +2,22 @@ package downstream
 
 import (
 	"context"
+	"errors"
 	"net/http"
 )
 
 // Pipe is a connection that carries whole messages both ways: stdio, or the 2024-11-05 SSE transport. transport makes them.
 type Pipe interface {
-	// Read answers the next line or posted body, owned by the caller; io.EOF when the client is gone.
+	// Read answers the next line or posted body, owned by the caller; io.EOF when the client is gone. ErrTooLong says that one message
+	// was over the limit and has been skipped: the next Read goes on after it. Every other error ends the connection.
 	Read(ctx context.Context) ([]byte, error)
 	// Write writes one message (transport takes line breaks out). Safe for many goroutines; whole messages, in the order of the calls.
+	// It returns when ctx ends, also while the client does not read.
 	Write(ctx context.Context, b []byte) error
 }
+
+// ErrTooLong is a Pipe's word for a message over the limit of bytes.
+var ErrTooLong = errors.New("the message is too long")
 
 // Post is one HTTP POST as transport hands it over: method, content type, Origin, Host, size and authentication have been checked there.
 type Post struct {
@@ -42,16 +48,3 @@ type Event struct {
 	Data  []byte
 	Retry int // milliseconds; 0 none
 }
-
-/*
-What cmd wires, to be implemented here:
-
-type Options struct { Proxy *proxy.Proxy; Limits Limits; Log *slog.Logger; ... }
-func New(o Options) *Front
-func (f *Front) ServePipe(ctx context.Context, p Pipe, principal string) error      // returns when the client is gone and all of its is cleaned up
-func (f *Front) Post(ctx context.Context, r Post, w Reply)                           // ctx ends when the client drops the connection
-func (f *Front) Get(ctx context.Context, r Post, w Reply)                            // legacy stream / resume; 405 otherwise
-func (f *Front) Delete(ctx context.Context, r Post, w Reply)
-func (f *Front) Close(ctx context.Context) error
-func Refuse(ctx context.Context, p Pipe, reason error) error                         // start-up failed: answers the first requests with the reason
-*/

@@ -2,17 +2,26 @@ package upstream
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 )
 
 // Pipe is a connection to a server that carries whole messages both ways: a child process, or the 2024-11-05 SSE transport. transport makes them.
 type Pipe interface {
-	// Read answers the next message, owned by the caller. io.EOF (or an error that wraps the child's exit) when the server is gone.
+	// Read answers the next message, owned by the caller. io.EOF (or an error that wraps it and says how the child ended) when the server is gone.
+	// *TooLarge is a message that was skipped: reading goes on after it.
 	Read(ctx context.Context) ([]byte, error)
 	// Write writes one message (transport takes line breaks out). Safe for many goroutines.
 	Write(ctx context.Context, b []byte) error
 	// Close ends the server: closes stdin, waits, TERM, waits, KILL. It returns when it is gone.
 	Close() error
+}
+
+// TooLarge says that the server sent a message over the limit. It was skipped. From HTTP it is the error of a Post or Get whose body was too large, and from Events of an event: the stream goes on.
+type TooLarge struct{ Size int } // bytes, as far as they were counted
+
+func (e *TooLarge) Error() string {
+	return fmt.Sprintf("a message of %d bytes is over the limit", e.Size)
 }
 
 // HTTP is the client side of Streamable HTTP without any knowledge of an era: headers of the protocol are set by the caller, those of the

@@ -1,0 +1,34 @@
+// Command bench measures what Gatekit adds to a call, beside what the least possible proxy adds.
+//
+//	go run ./test/bench                                    # everything: about 20 minutes on two cores
+//	go run ./test/bench -parts calls -routes http-http -sizes 1KiB,64KiB
+//	go run ./test/bench -parts memory,sessions
+//	go run ./test/bench -parts calls -sizes 64KiB -at 32 -profile /tmp/prof
+//	go test ./test/bench                                   # that all of it runs; no figure is looked at
+//	go test ./test/bench -run - -bench Call/http-http      # the same calls as Go benchmarks
+//
+// # What is measured
+//
+// Driver, proxy and backend are processes of their own, all of this binary but for Gatekit, which is the real one: built from ./cmd/gatekit, without
+// stages, its audit log on, digests in it, each record handed to the system before the message moves. The driver and the backend are raw (hand-made
+// requests and answers, no SDK), so that they are not what is measured. The backend's tool echo answers the text of the call.
+//
+// The same calls go to the backend directly, through the relay, and through Gatekit, in turns of a fraction of a second, for a number of
+// rounds. The relay is the least that a proxy of whole messages can do on net/http or pipes: buffer (in memory that it uses again), find the
+// members of the envelope without validating anything, put an id of its own in the place of the client's, forward, and put the
+// client's back. It judges nothing and keeps no record.
+//
+// # How to read it
+//
+//   - direct p50, rate: the median time of a call, and calls per second. The direct way of http-stdio is stdio: its added time holds the whole cost of HTTP.
+//   - +p50, +p99: what the proxy adds to the direct p50 and p99: the median, over the rounds, of the difference within the round.
+//   - cpu/call: processor time of the proxy's process (not of its children) per call.
+//   - gatekit : relay: the quotients of +p50, rate and cpu/call, and in brackets what is to be reached.
+//
+// Figures in microseconds are of one machine and one hour. The quotients hold from machine to machine, within 10 to 15 % for +p50 and cpu/call,
+// less for +p99 and rates. They are not tested, because a test that fails when the machine is busy is soon ignored.
+//
+// The list is compared with one server that has all the tools: that is what a client would see without an aggregator. Memory is that of the
+// proxy's process (VmRSS), its code included. A profile is taken with a build that lays a profiler over cmd/gatekit (go build -overlay);
+// the product holds none.
+package main

@@ -1,0 +1,178 @@
+//go:build linux
+
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// The backend is a server of both eras that does as little as one can: it cuts what it needs out of the request and answers.
+
+// echoStdio serves stdin and stdout until the end of stdin.
+func echoStdio() error {
+	in, out := newLines(ownEnd(os.Stdin)), ownEnd(os.Stdout)
+	var buf []byte
+	for {
+		line, err := in.next()
+		if err != nil {
+			return nil
+		}
+		if buf = answer(buf[:0], line, 1); len(buf) == 0 {
+			continue
+		}
+		if _, err := out.Write(append(buf, '\n')); err != nil {
+			return err
+		}
+	}
+}
+
+// echoHTTP serves a port of its choice, which it prints, until stdin ends. The path /tools/N/… is a server with N tools; one that
+// ends in /streams grants a GET stream, as servers with notifications do.
+func echoHTTP() error {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	fmt.Println(l.Addr())
+	go func() {
+		io.Copy(io.Discard, os.Stdin)
+		os.Exit(0)
+	}()
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return err
+		}
+		go echoConn(c)
+	}
+}
+
+func echoConn(c net.Conn) {
+	defer c.Close()
+	r := bufio.NewReaderSize(c, 64<<10)
+	var body, head, buf []byte
+	for {
+		req, err := http.ReadRequest(r)
+		if err != nil {
+			return
+		}
+		if body, err = readBody(body[:0], req.Body, req.ContentLength); err != nil {
+			return
+		}
+		tools := 1
+		if n, ok := strings.CutPrefix(req.URL.Path, "/tools/"); ok {
+			n, _, _ = strings.Cut(n, "/")
+			tools, _ = strconv.Atoi(n)
+		}
+		head = append(head[:0], "HTTP/1.1 "...)
+		buf = buf[:0]
+		switch {
+		case req.Method == "GET" && strings.HasSuffix(req.URL.Path, "/streams"):
+			head = append(head, "200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"...)
+			c.Write(head)
+			io.Copy(io.Discard, c)
+			return
+		case req.Method == "DELETE":
+			head = append(head, "200 OK\r\n"...)
+		case req.Method != "POST":
+			head = append(head, "405 Method Not Allowed\r\n"...)
+		default:
+			if buf = answer(buf, body, tools); len(buf) == 0 {
+				head = append(head, "202 Accepted\r\n"...)
+				break
+			}
+			head = append(head, "200 OK\r\nContent-Type: application/json\r\n"...)
+			if string(member(body, "method")) == `"initialize"` {
+				head = append(head, "Mcp-Session-Id: "...)
+				head = append(head, rand()...)
+				head = append(head, "\r\n"...)
+			}
+		}
+		head = append(head, "Content-Length: "...)
+		head = strconv.AppendInt(head, int64(len(buf)), 10)
+		head = append(head, "\r\n\r\n"...)
+		if _, err := (&net.Buffers{head, buf}).WriteTo(c); err != nil {
+			return
+		}
+	}
+}
+
+// readBody appends a body whose length is known, or -1, to dst.
+func readBody(dst []byte, r io.Reader, length int64) ([]byte, error) {
+	if length < 0 {
+		b, err := io.ReadAll(r)
+		return append(dst, b...), err
+	}
+	if int64(cap(dst)) < length {
+		dst = make([]byte, 0, length)
+	}
+	_, err := io.ReadFull(r, dst[:length])
+	return dst[:length], err
+}
+
+// answer appends the answer to a message; nothing when it wants none.
+func answer(dst, msg []byte, tools int) []byte {
+	id, method, params := member(msg, "id"), member(msg, "method"), member(msg, "params")
+	if len(id) == 0 || len(method) == 0 {
+		return dst
+	}
+	dst = append(append(dst, `{"jsonrpc":"2.0","id":`...), id...)
+	dst = append(dst, `,"result":{`...)
+	if bytes.Contains(member(params, "_meta"), []byte(`"io.modelcontextprotocol/protocolVersion"`)) {
+		dst = append(dst, `"resultType":"complete",`...)
+	}
+	switch string(method) {
+	case `"initialize"`:
+		dst = append(append(dst, `"protocolVersion":`...), member(params, "protocolVersion")...)
+		dst = append(dst, `,"capabilities":{"tools":{}},"serverInfo":{"name":"echo","version":"1"}`...)
+	case `"server/discover"`:
+		dst = append(dst, `"supportedVersions":["2026-07-28","2025-11-25"],"capabilities":{"tools":{}},"serverInfo":{"name":"echo","version":"1"},"ttlMs":0,"cacheScope":"private"`...)
+	case `"tools/list"`:
+		dst = append(dst, `"ttlMs":0,"cacheScope":"private","tools":[`...)
+		for i := range tools {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = appendTool(dst, i)
+		}
+		dst = append(dst, ']')
+	case `"tools/call"`:
+		dst = append(append(dst, `"content":[{"type":"text","text":`...), member(member(params, "arguments"), "text")...)
+		dst = append(dst, "}]"...)
+	case `"ping"`:
+	default:
+		dst = dst[:bytes.LastIndex(dst, []byte(`"result"`))]
+		return append(dst, `"error":{"code":-32601,"message":"method not found"}}`...)
+	}
+	dst = bytes.TrimSuffix(dst, []byte(",")) // ping has no member to follow resultType
+	return append(dst, "}}"...)
+}
+
+// appendTool appends a tool of 765 bytes, a usual size.
+func appendTool(dst []byte, i int) []byte {
+	if i == 0 {
+		dst = append(dst, `{"name":"echo"`...)
+	} else {
+		dst = fmt.Appendf(dst, `{"name":"tool_%03d"`, i)
+	}
+	return append(dst, toolRest...)
+}
+
+var toolRest = func() string {
+	s := `,"title":"A tool of the bench","description":"Looks up the records that match a query, newest first, and answers them one by one.` +
+		` Use it when the user asks for what was written, by whom, or when; do not use it to change anything."` +
+		`,"inputSchema":{"type":"object","properties":{` +
+		`"text":{"type":"string","description":"What to look for; words are joined by and, quotes keep them together"},` +
+		`"limit":{"type":"integer","minimum":1,"maximum":100,"default":20,"description":"How many records to answer at most"},` +
+		`"since":{"type":"string","format":"date-time","description":"Only records that are younger"}},"required":["text"],"additionalProperties":false}` +
+		`,"annotations":{"readOnlyHint":true,"openWorldHint":false,"idempotentHint":true}`
+	return s + "}"
+}()

@@ -1,0 +1,131 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+)
+
+// report prints what was measured as tables, row by row as it comes. What the columns mean is in doc.go.
+type report struct{ to io.Writer }
+
+func (r report) line(format string, args ...any) {
+	fmt.Fprintln(r.to, strings.TrimRight(fmt.Sprintf(format, args...), " "))
+}
+
+func (r report) callsHead(proxies []string) {
+	r.line("calls of echo; times in µs, rates in calls per second; reach in brackets")
+	r.heads(fmt.Sprintf("%-11s %-7s %8s %7s", "route", "era", "size", "at"), proxies)
+}
+
+// heads are the two lines over a table of calls whose rows begin with the columns of first.
+func (r report) heads(first string, proxies []string) {
+	names := fmt.Sprintf("%*s | %-15s", len(first), "", "direct")
+	columns := fmt.Sprintf("%s | %7s %7s", first, "p50", "rate")
+	for _, name := range proxies {
+		names += fmt.Sprintf(" | %-33s", name)
+		columns += fmt.Sprintf(" | %7s %7s %7s %9s", "+p50", "+p99", "rate", "cpu/call")
+	}
+	if len(proxies) == 2 {
+		names += " | gatekit : relay"
+		columns += " | +p50          rate          cpu"
+	}
+	r.line("%s", names)
+	r.line("%s", columns)
+}
+
+func (r report) calls(l lane, size int, proxies []string, c comparison) {
+	var row strings.Builder
+	fmt.Fprintf(&row, "%-11s %-7s %8s %7d | %s", l.route, l.era, bytesOf(size), l.workers, directCells(c))
+	for i := range proxies {
+		row.WriteString(proxyCells(c, i+1))
+	}
+	if len(proxies) == 2 {
+		latency, rate := l.reach(size)
+		fmt.Fprintf(&row, " | %4.2f %-8s %4.2f %-8s %4.2f", ratio(c.added(2, p50), c.added(1, p50)), latency,
+			c.rate(2)/c.rate(1), rate, ratio(c.cpu(2), c.cpu(1)))
+	}
+	r.line("%s", row.String())
+}
+
+// reach is what the issue asks of a case, in brackets; empty where it asks nothing.
+func (l lane) reach(size int) (latency, rate string) {
+	if l.route.httpFront() && size <= 64<<10 {
+		if l.workers == 1 {
+			return "(≤ 1.3)", ""
+		}
+		return "", "(≥ 0.75)"
+	}
+	if l.route == stdioStdio && l.workers == 1 {
+		return "(≤ 2)", ""
+	}
+	return "", ""
+}
+
+func directCells(c comparison) string {
+	return fmt.Sprintf("%7d %7.0f", c.p50(0).Microseconds(), c.rate(0))
+}
+
+func proxyCells(c comparison, way int) string {
+	return fmt.Sprintf(" | %7d %7d %7.0f %9d", c.added(way, p50).Microseconds(), c.added(way, p99).Microseconds(), c.rate(way),
+		c.cpu(way).Microseconds())
+}
+
+func (r report) listHead(l lane, proxies []string) {
+	n := l.servers * l.tools
+	size := len(answer(nil, []byte(`{"id":1,"method":"tools/list"}`), n))
+	r.line("\ntools/list: %d tools, %s, from one server, and through gatekit from %d servers × %d; reach: < 2 ms added at 1", n, bytesOf(size), l.servers, l.tools)
+	r.heads(fmt.Sprintf("%-28s %7s", "era", "at"), proxies)
+}
+
+func (r report) list(l lane, proxies []string, c comparison) {
+	row := fmt.Sprintf("%-28s %7d | %s", l.era, l.workers, directCells(c))
+	for i := range proxies {
+		row += proxyCells(c, i+1)
+	}
+	r.line("%s", row)
+}
+
+func (r report) memoryHead(calls int, sizes []int) {
+	r.line("\nresident MiB after %d calls of each size, one size after the other; reach at 1: < 60", calls)
+	row := fmt.Sprintf("%-11s %7s %-8s", "route", "at", "")
+	for _, size := range sizes {
+		row += fmt.Sprintf(" %9s", bytesOf(size))
+	}
+	r.line("%s %9s", row, "peak")
+}
+
+func (r report) memory(l lane, way string, resident []int, peak int) {
+	row := fmt.Sprintf("%-11s %7d %-8s", l.route, l.workers, way)
+	for _, b := range append(resident, peak) {
+		row += fmt.Sprintf(" %9.1f", float64(b)/(1<<20))
+	}
+	r.line("%s", row)
+}
+
+func (r report) sessionsHead(n int) {
+	r.line("\nresident KiB per idle legacy session over HTTP (%d opened, one call each); reach: < 64", n)
+}
+
+func (r report) sessions(streams bool, each int) {
+	what := "without a stream"
+	if streams {
+		what = "GET streams open, to the client and to the server"
+	}
+	r.line("%-50s %6.1f", what, float64(each)/(1<<10))
+}
+
+func ratio(a, b time.Duration) float64 { return float64(a) / float64(b) }
+
+func bytesOf(n int) string {
+	switch {
+	case n >= 1<<20:
+		return fmt.Sprintf("%.3g MiB", float64(n)/(1<<20))
+	case n >= 1<<10:
+		return fmt.Sprintf("%.3g KiB", float64(n)/(1<<10))
+	}
+	return fmt.Sprintf("%d B", n)
+}

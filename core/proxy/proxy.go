@@ -1,12 +1,17 @@
-// Package proxy carries calls between one client and its servers: names, ids, lists, subscriptions, limits, and every message through pipeline.Pass.
 package proxy
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
-	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 )
 
@@ -16,14 +21,15 @@ type Options struct {
 	Servers  []Configured // in the order of the configuration
 	Names    Names
 	Limits   Limits
-	StateKey []byte // seals cursors and requestState; 32 bytes; random when nil, and then no other instance can serve the next page or round
+	Version  string // of Gatekit, for what it says of itself to clients
+	StateKey []byte // seals cursors and requestState; random when empty, and then no other instance can serve the next page or round
 	Log      *slog.Logger
 }
 
 // Configured is one server.
 type Configured struct {
-	Name       string
-	Upstream   Upstream
+	Name       string        // [a-z][a-z0-9-]*: what its names are prefixed with
+	Upstream   Upstream      // its owner closes it, after the Proxy
 	Timeout    time.Duration // of a call without progress; default 60 s
 	MaxTimeout time.Duration // of a whole call; default 10 min
 	Methods    []string      // vendor methods (requests and notifications) that are passed to and from this server; "acme/*" is a prefix
@@ -42,40 +48,187 @@ type Limits struct {
 	ListItems int // items of one merged list; default 10,000
 	PageItems int // items in one page towards the client; default 1,000
 	Listens   int // open subscriptions/listen of one session; default 32
-	Tasks     int // tasks of one session; default 256
+	Rounds    int // times that a call may be asked for input; default 16
+}
+
+func (l Limits) withDefaults() Limits {
+	for _, f := range []struct {
+		v   *int
+		def int
+	}{{&l.InFlight, 256}, {&l.ListPages, 100}, {&l.ListItems, 10_000}, {&l.PageItems, 1000}, {&l.Listens, 32}, {&l.Rounds, 16}} {
+		if *f.v <= 0 {
+			*f.v = f.def
+		}
+	}
+	return l
+}
+
+// settings is one configuration, as it is in force from one Apply to the next. It never changes.
+type settings struct {
+	Options
+	names  *namer
+	byName map[string]Configured
+}
+
+var serverName = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
+
+func newSettings(o Options) (*settings, error) {
+	c := &settings{Options: o, byName: map[string]Configured{}}
+	c.Limits = o.Limits.withDefaults()
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	c.names = &namer{bare: o.Names.Prefix == "never", resources: o.Names.Resources, servers: map[string]bool{}}
+	if o.Pipeline == nil {
+		return nil, errors.New("configure the proxy: no pipeline")
+	}
+	if len(o.Servers) == 0 {
+		return nil, errors.New("configure the proxy: no server")
+	}
+	if c.names.bare && len(o.Servers) > 1 {
+		return nil, fmt.Errorf("configure the proxy: names without prefix need exactly one server, not %d", len(o.Servers))
+	}
+	c.Servers = slices.Clone(o.Servers)
+	for i := range c.Servers {
+		s := &c.Servers[i]
+		if !serverName.MatchString(s.Name) {
+			return nil, fmt.Errorf("configure server %q: a name is lower-case letters, digits and hyphens, and begins with a letter", s.Name)
+		}
+		if c.names.servers[s.Name] {
+			return nil, fmt.Errorf("configure server %q: the name is taken", s.Name)
+		}
+		if s.Timeout <= 0 {
+			s.Timeout = time.Minute
+		}
+		if s.MaxTimeout <= 0 {
+			s.MaxTimeout = 10 * time.Minute
+		}
+		c.names.servers[s.Name] = true
+		c.byName[s.Name] = *s
+	}
+	return c, nil
+}
+
+// several says whether clients must be told which server speaks.
+func (c *settings) several() bool { return len(c.Servers) > 1 }
+
+// passes says whether the configuration lets a vendor method through to and from the server.
+func (s *Configured) passes(method string) bool {
+	return slices.ContainsFunc(s.Methods, func(pattern string) bool {
+		if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
+			return strings.HasPrefix(method, prefix)
+		}
+		return method == pattern
+	})
 }
 
 // Proxy is safe for many goroutines.
-type Proxy struct{}
+type Proxy struct {
+	settings atomic.Pointer[settings]
+	seal     *sealer
 
-func New(o Options) (*Proxy, error) { panic("seam") }
+	mu       sync.Mutex
+	sessions map[*Session]struct{}
+	closed   bool
+}
 
-// Apply puts new options in force without dropping sessions: servers that are no longer named are closed, new ones are opened for the sessions that live, the others go on.
-func (p *Proxy) Apply(o Options) error { panic("seam") }
+// New makes a proxy. It connects to nothing yet.
+func New(o Options) (*Proxy, error) {
+	c, err := newSettings(o)
+	if err != nil {
+		return nil, err
+	}
+	seal, err := newSealer(o.StateKey)
+	if err != nil {
+		return nil, fmt.Errorf("make the key for cursors and request states: %w", err)
+	}
+	p := &Proxy{seal: seal, sessions: map[*Session]struct{}{}}
+	p.settings.Store(c)
+	return p, nil
+}
 
-// Revisions are those that any of the servers speaks, newest first. It waits for the first probe of each, as long as ctx lives; servers that failed are left out.
-func (p *Proxy) Revisions(ctx context.Context) []string { panic("seam") }
+// Apply puts new options in force without dropping sessions: servers that are no longer named, or have another Upstream, are closed,
+// new ones are opened for the sessions that live, the others go on, and clients are told that lists changed. Calls in flight end as they began. The
+// StateKey stays what it was. When the options are wrong the old ones stay in force.
+func (p *Proxy) Apply(o Options) error {
+	c, err := newSettings(o)
+	if err != nil {
+		return err
+	}
+	p.settings.Store(c)
+	p.mu.Lock()
+	sessions := make([]*Session, 0, len(p.sessions))
+	for s := range p.sessions {
+		sessions = append(sessions, s)
+	}
+	p.mu.Unlock()
+	for _, s := range sessions {
+		s.apply(c)
+	}
+	return nil
+}
+
+// Revisions are those that any of the servers speaks, newest first. It waits for the first probe of each, as long as ctx lives; servers that
+// failed are left out.
+func (p *Proxy) Revisions(ctx context.Context) []string {
+	servers := p.settings.Load().Servers
+	if len(servers) == 1 {
+		revisions, _ := servers[0].Upstream.Revisions(ctx)
+		return revisions
+	}
+	found := make([][]string, len(servers))
+	var wg sync.WaitGroup
+	for i, s := range servers {
+		wg.Go(func() { found[i], _ = s.Upstream.Revisions(ctx) })
+	}
+	wg.Wait()
+	all := slices.Concat(found...)
+	slices.Sort(all)
+	all = slices.Compact(all)
+	slices.Reverse(all)
+	return all
+}
 
 // Pipeline is the one in force: for the messages that downstream makes itself.
-func (p *Proxy) Pipeline() *pipeline.Pipeline { panic("seam") }
+func (p *Proxy) Pipeline() *pipeline.Pipeline { return p.settings.Load().Pipeline }
 
-// Open opens a session: a legacy client's, or all requests of one modern principal (HTTP) or connection (stdio). feed gets what servers send outside of any call.
-func (p *Proxy) Open(o Opening, feed Client) *Session { panic("seam") }
+// Open opens a session: a legacy client's, or all requests of one modern principal (HTTP) or connection (stdio). feed gets what servers send
+// outside of any call. A session of a closed Proxy refuses everything.
+func (p *Proxy) Open(o Opening, feed Client) *Session {
+	c := p.settings.Load()
+	s := &Session{proxy: p, opening: o, feed: feed, calls: map[string]*exchange{}, links: map[string]*link{}, listens: map[*listen]struct{}{}}
+	s.life, s.end = context.WithCancelCause(context.Background())
+	s.relink(c)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		s.end(errClosed)
+		return s
+	}
+	p.sessions[s] = struct{}{}
+	return s
+}
 
-// Close ends all sessions and waits for what they started.
-func (p *Proxy) Close() error { panic("seam") }
+func (p *Proxy) forget(s *Session) {
+	p.mu.Lock()
+	delete(p.sessions, s)
+	p.mu.Unlock()
+}
 
-// Session is one client's view of the servers. It is safe for many goroutines.
-type Session struct{}
-
-// Call takes a request as the client sent it and answers what is to be written back, under the same id: a result, an error, a denial. `initialize` and
-// `server/discover` are calls like others; so is subscriptions/listen, which answers when the subscription ends. It is the zero Passed when the
-// call was cancelled, by ctx or by a notification, and must not be answered. Several calls run at once; two with one id are refused.
-func (s *Session) Call(ctx context.Context, m *mcp.Message, c Client) pipeline.Passed { panic("seam") }
-
-// Notify takes a notification as the client sent it: judges, records and hands it to the server or servers it is for. notifications/cancelled finds the call by its requestId and ends it.
-// m.Server may be set by downstream where only it can tell (progress of a reverse request).
-func (s *Session) Notify(ctx context.Context, m *mcp.Message) { panic("seam") }
-
-// Close cancels what is in flight, closes the session's servers and waits for them.
-func (s *Session) Close() error { panic("seam") }
+// Close ends all sessions and waits for what they started. New ones are refused.
+func (p *Proxy) Close() error {
+	p.mu.Lock()
+	p.closed = true
+	sessions := make([]*Session, 0, len(p.sessions))
+	for s := range p.sessions {
+		sessions = append(sessions, s)
+	}
+	p.mu.Unlock()
+	errs := make([]error, len(sessions))
+	var wg sync.WaitGroup
+	for i, s := range sessions {
+		wg.Go(func() { errs[i] = s.Close() })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}

@@ -1,0 +1,105 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+)
+
+// fault is an error that the proxy itself answers a request with.
+type fault struct {
+	code    int
+	message string
+	data    []byte // JSON, or nil
+}
+
+func (f *fault) Error() string { return f.message }
+
+func failure(code int, format string, args ...any) *fault {
+	return &fault{code: code, message: fmt.Sprintf(format, args...)}
+}
+
+// expired is the cause of a call's context when the server took too long.
+type expired struct {
+	*Cancelled
+	server string
+	after  time.Duration
+}
+
+func (e *expired) Error() string {
+	return fmt.Sprintf("server %q did not answer within %v without progress", e.server, e.after)
+}
+func (e *expired) Unwrap() error { return e.Cancelled }
+
+// undeclared says that a server asked for what the client did not declare, by the pointer of the capability: "elicitation/url".
+type undeclared struct{ capability string }
+
+func (u *undeclared) Error() string {
+	return "the client did not declare the capability " + u.capability
+}
+
+// toServer is how a server hears of it that asked with a request of its own.
+func (u *undeclared) toServer() *fault {
+	if strings.Contains(u.capability, "/") {
+		return failure(mcp.CodeInvalidParams, "%s", u.Error()) // the method is there, the mode is not
+	}
+	return failure(mcp.CodeMethodNotFound, "%s", u.Error())
+}
+
+// toClient is how the client hears of it when the question came inside the answer to its call.
+func (u *undeclared) toClient() *fault {
+	required := []byte("{}")
+	for _, name := range slices.Backward(strings.Split(u.capability, "/")) {
+		required = object(member{name, required})
+	}
+	f := failure(mcp.CodeMissingCapability, "%s", u.Error())
+	f.data = object(member{"requiredCapabilities", required})
+	return f
+}
+
+func (u *Unavailable) Error() string {
+	return fmt.Sprintf("server %q is not available: %s", u.Server, u.Reason)
+}
+func (u *Unavailable) Unwrap() error { return u.Err }
+
+func (u *Unbridged) Error() string {
+	return fmt.Sprintf("server %q speaks MCP %s, and this client %s: Gatekit does not bridge the two yet", u.Server, strings.Join(u.Have, ", "), u.Want)
+}
+
+// refuse is the answer to a request that could not be answered otherwise.
+func (x *exchange) refuse(ctx context.Context, err error) pipeline.Passed {
+	var (
+		denied      *pipeline.Denied
+		own         *fault
+		lack        *undeclared
+		unavailable *Unavailable
+	)
+	switch {
+	case errors.As(err, &denied):
+		return denied.Response(x.m.ID())
+	case errors.As(err, &own):
+	case errors.As(err, &lack):
+		own = lack.toClient()
+	case errors.As(err, &unavailable):
+		x.c.Log.Warn("a server gave no answer", "server", unavailable.Server, "method", x.m.Method, "reason", unavailable.Reason, "error", unavailable.Err)
+		own = failure(mcp.CodeInternal, "%s", unavailable.Error())
+	default:
+		own = failure(mcp.CodeInternal, "%s", err.Error())
+	}
+	return x.c.Pipeline.Answer(context.WithoutCancel(ctx), x.answers(mcp.NewError(x.m.ID(), own.code, own.message, own.data)))
+}
+
+// errorText is what an error message says, for a line of text.
+func errorText(m *mcp.Message) string {
+	text, _ := m.Text("/message")
+	if len(text) > 200 {
+		text = strings.ToValidUTF8(text[:200], "") + "…"
+	}
+	return fmt.Sprintf("error %d, %q", m.ErrorCode(), text)
+}

@@ -1,0 +1,306 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"sync"
+
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+)
+
+var errClosed = errors.New("the session is closed")
+
+// Session is one client's view of the servers. It is safe for many goroutines.
+type Session struct {
+	proxy   *Proxy
+	opening Opening
+	feed    Client
+	owners  owners
+
+	life context.Context // of what runs in the background for the session; ended by Close
+	end  context.CancelCauseFunc
+	wg   sync.WaitGroup // all of the session's goroutines
+
+	mu      sync.Mutex // guards what follows; held for moments, never while asking anybody
+	closed  bool
+	counter uint64
+	calls   map[string]*exchange // in flight, by raw id
+	links   map[string]*link     // by server
+	listens map[*listen]struct{}
+	hello   *mcp.Message      // the client's initialize, for servers that come later; nil for clients that send none
+	ready   *mcp.Message      // its notifications/initialized
+	minted  map[string]string // tasks that the client made for servers' requests: id -> server
+}
+
+// Call takes a request as the client sent it and answers what is to be written back, under the same id: a result, an error, a denial.
+// `initialize` and `server/discover` are calls like others; so is subscriptions/listen, which answers when the subscription ends. It is the zero
+// Passed when the call was cancelled, by ctx or by a notification, and must not be answered. Several calls run at once; two with one id are refused.
+func (s *Session) Call(ctx context.Context, m *mcp.Message, client Client) pipeline.Passed {
+	x := &exchange{s: s, c: s.proxy.settings.Load(), client: client}
+	// The call outlives the client's context, whose end is carried over by abandon, with a notice for the server.
+	gone := ctx
+	ctx, x.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	defer x.cancel(nil)
+	if err := s.begin(x, m); err != nil {
+		return x.refuse(ctx, err)
+	}
+	defer s.finish(x)
+	defer context.AfterFunc(gone, x.abandon)()
+	answer, err := x.run(ctx)
+	switch {
+	case err == nil:
+		return answer
+	case ctx.Err() != nil:
+		return pipeline.Passed{}
+	}
+	return x.refuse(ctx, err)
+}
+
+// begin enters the call among those in flight.
+func (s *Session) begin(x *exchange, m *mcp.Message) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.counter++
+	x.m = s.stamp(m, mcp.ToServer, strconv.FormatUint(s.counter, 10))
+	switch id := string(m.ID()); {
+	case s.closed || s.life.Err() != nil:
+		return failure(mcp.CodeInternal, "the session is closed")
+	case s.calls[id] != nil:
+		return failure(mcp.CodeInvalidRequest, "a request with this id is in flight")
+	case len(s.calls) >= x.c.Limits.InFlight:
+		return failure(mcp.CodeInternal, "too many requests in flight: wait for an answer, then try again")
+	default:
+		s.calls[id] = x
+		s.wg.Add(1)
+		return nil
+	}
+}
+
+func (s *Session) finish(x *exchange) {
+	s.mu.Lock()
+	delete(s.calls, string(x.m.ID()))
+	s.mu.Unlock()
+	s.wg.Done()
+}
+
+// stamp is m with what the session knows of it.
+func (s *Session) stamp(m *mcp.Message, to mcp.Direction, exchange string) *mcp.Message {
+	c := *m
+	c.To, c.Exchange, c.Session, c.Principal = to, exchange, s.opening.Session, s.opening.Principal
+	return &c
+}
+
+// Notify takes a notification as the client sent it: judges, records and hands it to the server or servers it is for. notifications/cancelled
+// finds the call by its requestId and ends it. m.Server may be set by downstream where only it can tell (progress of a reverse request).
+func (s *Session) Notify(ctx context.Context, m *mcp.Message) {
+	c := s.proxy.settings.Load()
+	server := m.Server
+	m = s.stamp(m, mcp.ToServer, "")
+	meth, known := mcp.Lookup(m.Method)
+	if m.Method == "notifications/cancelled" {
+		s.cancel(ctx, c, m)
+		return
+	}
+	if known && (meth.Kind != mcp.Notification || meth.From == mcp.ToClient) {
+		s.drop(ctx, c, m, "clients do not send this")
+		return
+	}
+	links := s.ordered(c)
+	if m.Method == "notifications/initialized" {
+		s.mu.Lock()
+		s.ready = m
+		s.mu.Unlock()
+		for _, l := range links {
+			l.getReady(ctx)
+		}
+		return
+	}
+	if id, ok := m.Text("/taskId"); ok && server == "" {
+		s.mu.Lock()
+		server = s.minted[id]
+		s.mu.Unlock()
+	}
+	links = slices.DeleteFunc(links, func(l *link) bool {
+		return server != "" && l.conf.Name != server || !known && !l.conf.passes(m.Method)
+	})
+	if len(links) == 0 {
+		s.drop(ctx, c, m, "no server takes this")
+	}
+	for _, l := range links {
+		l.notify(ctx, m)
+	}
+}
+
+// cancel ends the call that a notifications/cancelled speaks of.
+func (s *Session) cancel(ctx context.Context, c *settings, m *mcp.Message) {
+	id, _ := m.Get("/requestId")
+	s.mu.Lock()
+	x := s.calls[string(id)]
+	s.mu.Unlock()
+	if x == nil || x.m.Method == "initialize" {
+		s.drop(ctx, c, m, "no such call in flight") // not an error: the answer may have overtaken it
+		return
+	}
+	m.Exchange, m.Server = x.m.Exchange, x.server()
+	if notice, err := c.Pipeline.Pass(ctx, m); err == nil {
+		x.cancel(&Cancelled{notice})
+	}
+}
+
+// drop records a message that goes nowhere though nobody refused it.
+func (s *Session) drop(ctx context.Context, c *settings, m *mcp.Message, why string) {
+	if err := c.Pipeline.Event(ctx, m, "drop", why, nil); err != nil {
+		c.Log.Error("record a dropped message", "method", m.Method, "error", err)
+	}
+}
+
+// ordered are the session's links in the order of the configuration.
+func (s *Session) ordered(c *settings) []*link {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	links := make([]*link, 0, len(c.Servers))
+	for _, conf := range c.Servers {
+		if l := s.links[conf.Name]; l != nil {
+			links = append(links, l)
+		}
+	}
+	return links
+}
+
+// link is the session's link to a server, nil when there is none.
+func (s *Session) link(server string) *link {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.links[server]
+}
+
+// relink makes links for the servers of c and answers those that are new and those that c has no place for.
+func (s *Session) relink(c *settings) (fresh, stale []*link) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name, l := range s.links {
+		if conf, ok := c.byName[name]; !ok || conf.Upstream != l.conf.Upstream {
+			stale = append(stale, l)
+			delete(s.links, name)
+		}
+	}
+	if s.closed {
+		return nil, stale
+	}
+	for name, conf := range c.byName {
+		l := newLink(s, conf)
+		if had := s.links[name]; had != nil {
+			had.configure(conf)
+			continue
+		}
+		s.links[name] = l
+		fresh = append(fresh, l)
+	}
+	return fresh, stale
+}
+
+// apply puts a new configuration in force for the session.
+func (s *Session) apply(c *settings) {
+	fresh, stale := s.relink(c)
+	for _, l := range stale {
+		s.background(func(context.Context) {
+			if err := l.close(); err != nil {
+				c.Log.Warn("close a server that is configured no more", "server", l.conf.Name, "error", err)
+			}
+		})
+	}
+	s.mu.Lock()
+	greet := s.hello != nil
+	listens := make([]*listen, 0, len(s.listens))
+	for l := range s.listens {
+		listens = append(listens, l)
+	}
+	s.mu.Unlock()
+	for _, l := range fresh {
+		if greet {
+			s.background(l.catchUp)
+		}
+		for _, open := range listens {
+			open.join(l)
+		}
+	}
+	s.background(func(ctx context.Context) { s.announce(ctx, "") })
+}
+
+// announce tells the client that lists may have changed: those of one server (by what it declared), or of all.
+func (s *Session) announce(ctx context.Context, server string) {
+	c := s.proxy.settings.Load()
+	for _, feature := range []string{"tools", "prompts", "resources"} {
+		n := s.stamp(mcp.NewNotification("notifications/"+feature+"/list_changed", nil), mcp.ToClient, "")
+		n.Server = server
+		if passed := c.Pipeline.Answer(ctx, n); passed.Message() != nil {
+			s.tell(ctx, passed)
+		}
+	}
+}
+
+// tell hands the client a notification outside of any call: on its feed, and on the subscriptions that asked for it.
+func (s *Session) tell(ctx context.Context, n pipeline.Passed) {
+	if err := s.feed.Notify(ctx, n); err != nil {
+		s.proxy.settings.Load().Log.Debug("notify the client", "method", n.Message().Method, "error", err)
+	}
+	s.mu.Lock()
+	listens := make([]*listen, 0, len(s.listens))
+	for l := range s.listens {
+		listens = append(listens, l)
+	}
+	s.mu.Unlock()
+	for _, l := range listens {
+		l.announce(ctx, n)
+	}
+}
+
+// background runs f for the session, unless it is closed.
+func (s *Session) background(f func(context.Context)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
+	s.wg.Add(1)
+	go func() {
+		defer s.wg.Done()
+		f(s.life)
+	}()
+}
+
+// Close cancels what is in flight, closes the session's servers and waits for them. It is safe to call twice.
+func (s *Session) Close() error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		s.wg.Wait()
+		return nil
+	}
+	s.closed = true
+	calls := make([]*exchange, 0, len(s.calls))
+	for _, x := range s.calls {
+		calls = append(calls, x)
+	}
+	links := make([]*link, 0, len(s.links))
+	for _, l := range s.links {
+		links = append(links, l)
+	}
+	s.mu.Unlock()
+	s.end(errClosed)
+	for _, x := range calls {
+		x.abandon()
+	}
+	var wg sync.WaitGroup
+	errs := make([]error, len(links))
+	for i, l := range links {
+		wg.Go(func() { errs[i] = l.close() })
+	}
+	wg.Wait()
+	s.wg.Wait()
+	s.proxy.forget(s)
+	return errors.Join(errs...)
+}

@@ -152,38 +152,32 @@ func judge(ctx context.Context, o *Outcome, asked []*stage) *Denied {
 		if !s.wants.match(o.Before) {
 			continue
 		}
-		next, step, err := s.judge(ctx, o.After)
+		next, step, denied := s.judge(ctx, o.After)
 		o.Steps = append(o.Steps, step)
 		switch {
-		case err != nil:
-			d := &Denied{Stage: s.name, Action: "deny"}
-			if refused := (*refusal)(nil); errors.As(err, &refused) {
-				d.Reason = refused.reason
-			} else {
-				d.Err = fmt.Errorf("stage %q: %w", s.name, err)
-			}
-			o.After, o.Action, o.Reason, o.Err = nil, "deny", d.Reason, d.Err
-			return d
+		case denied != nil:
+			o.After, o.Action, o.Reason, o.Err = nil, denied.Action, denied.Reason, denied.Err
+			return denied
 		case step.Action != "answer":
 			o.After = next
-		case answer == nil:
+		case answer == nil: // the others are still asked: a denial beats an answer
 			answer, by = next, s.name
 		}
 	}
 	o.Action, o.Reason = summary(o.Steps)
-	if answer != nil {
-		o.After = answer
-		return &Denied{Stage: by, Action: "answer", Reason: o.Reason}
+	if answer == nil {
+		return nil
 	}
-	return nil
+	o.After = answer
+	return &Denied{Stage: by, Action: "answer", Reason: o.Reason}
 }
 
 // summary is the weightiest action of the steps that let a message go, and the reason of the first stage that took it.
 func summary(steps []Step) (action, reason string) {
-	for _, action := range []string{"answer", "modify", "hide", "skip"} {
+	for _, word := range []string{"answer", "modify", "hide", "skip"} {
 		for _, s := range steps {
-			if s.Action == action {
-				return action, s.Reason
+			if s.Action == word {
+				return word, s.Reason
 			}
 		}
 	}

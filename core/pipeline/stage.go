@@ -36,26 +36,29 @@ func newStage(n Named) *stage {
 	return &stage{name: n.Name, stage: n.Stage, wants: n.Wants, timeout: n.Timeout, skip: n.Skip}
 }
 
-// judge asks the stage about m and answers what goes on, or why nothing does. The step says the same for the record. With the action
-// "answer" it is the answer that is answered, and m goes on.
-func (s *stage) judge(ctx context.Context, m *mcp.Message) (next *mcp.Message, step Step, err error) {
+// judge asks the stage about m and answers what goes on, or why nothing does. The step says the same for the record. When its action
+// is "answer", next is the answer, and m goes on as it is.
+func (s *stage) judge(ctx context.Context, m *mcp.Message) (next *mcp.Message, step Step, denied *Denied) {
 	began := time.Now()
 	v, err := s.ask(ctx, m)
 	step = Step{Stage: s.name, Reason: v.Reason, Findings: v.Findings}
 	switch {
 	case err == nil:
 		next, step.Action, err = v.apply(m)
-	case s.skip && ctx.Err() == nil:
+	case s.skip && ctx.Err() == nil: // a sender that left is no fault of the stage
 		next, step.Action, step.Reason, err = m, "skip", err.Error(), nil
 	}
 	if err != nil {
 		step.Action = "deny"
+		denied = &Denied{Stage: s.name, Action: "deny"}
 		if refused := (*refusal)(nil); errors.As(err, &refused) {
-			step.Reason = refused.reason
+			step.Reason, denied.Reason = refused.reason, refused.reason
+		} else {
+			denied.Err = fmt.Errorf("stage %q: %w", s.name, err)
 		}
 	}
 	step.Took = time.Since(began)
-	return next, step, err
+	return next, step, denied
 }
 
 // call is one question to a stage.

@@ -120,7 +120,7 @@ func same(a, b *mcp.Message, pointer string) bool {
 func (v Verdict) hide(m *mcp.Message) (*mcp.Message, error) {
 	hidden := make(map[string]bool, len(v.Hide))
 	for _, name := range v.Hide {
-		hidden[name] = true
+		hidden[name] = name != "" // what has no name is not the one that is hidden
 	}
 	method, _ := mcp.Lookup(m.Method)
 	about := []string{m.Name}
@@ -132,7 +132,7 @@ func (v Verdict) hide(m *mcp.Message) (*mcp.Message, error) {
 		}
 	}
 	for _, name := range about {
-		if name != "" && hidden[name] {
+		if hidden[name] {
 			reason := v.Reason
 			if reason == "" {
 				reason = "hidden"
@@ -142,20 +142,21 @@ func (v Verdict) hide(m *mcp.Message) (*mcp.Message, error) {
 	}
 
 	var edits []mcp.Edit
-	take := func(list, name string, named func(raw []byte) *mcp.Message) {
+	take := func(list, name string) {
 		m.Items(list, func(i int, raw []byte) bool {
-			if text, ok := named(raw).Text(name); ok && hidden[text] {
+			// A message is all that decodes protocol bytes, and one that holds only the item does not walk the list a thousand times over.
+			if text, ok := mcp.NewNotification("", raw).Text(name); ok && hidden[text] {
 				edits = append(edits, mcp.Remove(list+"/"+strconv.Itoa(i)))
 			}
 			return true
 		})
 	}
 	if m.Kind == mcp.Response && method.ItemsAt != "" {
-		take(method.ItemsAt, method.ItemName, body)
+		take(method.ItemsAt, method.ItemName)
 	}
 	for _, place := range mcp.Places(m.Method, m.Kind, m.To) {
 		if list, ok := strings.CutSuffix(place.At, "/*"); ok { // a filter: an array of URIs or task ids
-			take(list, "", body)
+			take(list, "")
 		}
 	}
 	if len(edits) == 0 {
@@ -167,10 +168,6 @@ func (v Verdict) hide(m *mcp.Message) (*mcp.Message, error) {
 	}
 	return shown, nil
 }
-
-// body is a value with a message's readers: they are all that decodes protocol bytes, and each starts at its own body, so that a list of a
-// thousand items is not walked a thousand times.
-func body(raw []byte) *mcp.Message { return mcp.NewNotification("", raw) }
 
 // answer is the response to m that v holds.
 func (v Verdict) answer(m *mcp.Message) (*mcp.Message, error) {

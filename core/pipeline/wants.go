@@ -22,7 +22,9 @@ func (w Wants) sort(kind mcp.Kind, to mcp.Direction) bool {
 }
 
 // match says whether w wants m, which is of a kind and direction that it wants.
-func (w Wants) match(m *mcp.Message) bool { return listed(w.Methods, m.Method) && listed(w.Servers, m.Server) }
+func (w Wants) match(m *mcp.Message) bool {
+	return listed(w.Methods, m.Method) && listed(w.Servers, m.Server)
+}
 
 func listed(patterns []string, name string) bool {
 	if len(patterns) == 0 || name == "" {

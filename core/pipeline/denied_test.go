@@ -1,0 +1,260 @@
+package pipeline_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+)
+
+const modernCall = `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"read","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}`
+
+func TestResponse(t *testing.T) {
+	refuse := says(pipeline.Verdict{Reason: `no "paths"`})
+	asResult := pipeline.Options{ToolCallsResult: true}
+	tests := []struct {
+		name    string
+		options pipeline.Options
+		stage   stage
+		in      func(t *testing.T) *mcp.Message
+		want    string
+	}{
+		{"a request gets an error", pipeline.Options{}, refuse, call,
+			`{"jsonrpc":"2.0","id":"x","error":{"code":-31000,"message":"refused by policy","data":{"gatekit":{"action":"deny","stage":"guard","record":1}}}}`},
+		{"with the reason where that is wanted", pipeline.Options{Reasons: true}, refuse, call,
+			`{"jsonrpc":"2.0","id":"x","error":{"code":-31000,"message":"refused by policy","data":{"gatekit":{"action":"deny","stage":"guard","record":1,"reason":"no \"paths\""}}}}`},
+		{"a tool's call as a result", asResult, refuse, call,
+			`{"jsonrpc":"2.0","id":"x","result":{"content":[{"type":"text","text":"refused by policy"}],"isError":true,"_meta":{"gatekit/denied":{"action":"deny","stage":"guard","record":1}}}}`},
+		{"a tool's call as a result, with the reason", pipeline.Options{ToolCallsResult: true, Reasons: true}, refuse, call,
+			`{"jsonrpc":"2.0","id":"x","result":{"content":[{"type":"text","text":"refused by policy: no \"paths\""}],"isError":true,"_meta":{"gatekit/denied":{"action":"deny","stage":"guard","record":1,"reason":"no \"paths\""}}}}`},
+		{"a modern tool's call as a result that says what it is", asResult, refuse, func(t *testing.T) *mcp.Message { return parse(t, mcp.ToServer, modernCall) },
+			`{"jsonrpc":"2.0","id":"x","result":{"resultType":"complete","content":[{"type":"text","text":"refused by policy"}],"isError":true,"_meta":{"gatekit/denied":{"action":"deny","stage":"guard","record":1}}}}`},
+		{"a call that wanted a task gets an error", asResult, refuse, func(t *testing.T) *mcp.Message {
+			return parse(t, mcp.ToServer, `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"read","task":{}}}`)
+		}, `{"jsonrpc":"2.0","id":"x","error":{"code":-31000,"message":"refused by policy","data":{"gatekit":{"action":"deny","stage":"guard","record":1}}}}`},
+		{"another request gets an error whatever tool calls get", asResult, refuse, func(t *testing.T) *mcp.Message {
+			return parse(t, mcp.ToServer, `{"jsonrpc":"2.0","id":7,"method":"prompts/get","params":{"name":"read"}}`)
+		}, `{"jsonrpc":"2.0","id":"x","error":{"code":-31000,"message":"refused by policy","data":{"gatekit":{"action":"deny","stage":"guard","record":1}}}}`},
+		{"a refused result answers the request that waits for it", asResult, refuse, func(t *testing.T) *mcp.Message {
+			return answerTo(t, parse(t, mcp.ToServer, modernCall), `{"jsonrpc":"2.0","id":7,"result":{"content":[]}}`)
+		}, `{"jsonrpc":"2.0","id":"x","result":{"resultType":"complete","content":[{"type":"text","text":"refused by policy"}],"isError":true,"_meta":{"gatekit/denied":{"action":"deny","stage":"guard","record":1}}}}`},
+		{"a refused error loses its text", pipeline.Options{}, refuse, func(t *testing.T) *mcp.Message {
+			return answerTo(t, call(t), `{"jsonrpc":"2.0","id":7,"error":{"code":-32603,"message":"secret"}}`)
+		}, `{"jsonrpc":"2.0","id":"x","error":{"code":-31000,"message":"refused by policy","data":{"gatekit":{"action":"deny","stage":"guard","record":1}}}}`},
+		{"a fault is not told", pipeline.Options{Reasons: true}, modify(mcp.Set("/name", []byte(`"secret"`))), call,
+			`{"jsonrpc":"2.0","id":"x","error":{"code":-31000,"message":"refused by policy","data":{"gatekit":{"action":"deny","stage":"guard","record":1}}}}`},
+		{"a notification gets nothing", pipeline.Options{}, refuse, func(t *testing.T) *mcp.Message {
+			return parse(t, mcp.ToServer, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+		}, "nothing"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			m := tt.in(t)
+			passed, err := pipeline.New(&record{}, tt.options, pipeline.Named{Name: "guard", Stage: tt.stage}).Pass(t.Context(), m)
+			d := denied(t, passed, err)
+			response := d.Response(`"x"`).Message()
+			if got := text(response); got != tt.want {
+				t.Errorf("got  %s\nwant %s", got, tt.want)
+			}
+			if response == nil {
+				return
+			}
+			if response.To != mcp.ToClient || response.Method != m.Method || response.Session != "s1" || response.Exchange != "e1" || response.Request == nil {
+				t.Errorf("its fields are not those of an answer to the request: %+v", response)
+			}
+		})
+	}
+}
+
+func TestDecline(t *testing.T) {
+	tests := []struct {
+		name string
+		in   string
+		want string
+	}{
+		{"sampling is rejected", `{"jsonrpc":"2.0","id":3,"method":"sampling/createMessage","params":{"messages":[]}}`,
+			`{"jsonrpc":"2.0","id":3,"error":{"code":-1,"message":"rejected"}}`},
+		{"elicitation is declined", `{"jsonrpc":"2.0","id":3,"method":"elicitation/create","params":{"message":"?"}}`,
+			`{"jsonrpc":"2.0","id":3,"result":{"action":"decline"}}`},
+		{"there are no roots", `{"jsonrpc":"2.0","id":3,"method":"roots/list"}`,
+			`{"jsonrpc":"2.0","id":3,"result":{"roots":[]}}`},
+		{"others get an error that says no more", `{"jsonrpc":"2.0","id":3,"method":"acme/ask"}`,
+			`{"jsonrpc":"2.0","id":3,"error":{"code":-31000,"message":"refused by policy"}}`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			p := pipeline.New(&record{}, pipeline.Options{Reasons: true}, pipeline.Named{Name: "guard", Stage: says(pipeline.Verdict{Reason: "no"})})
+			asked := parse(t, mcp.ToClient, tt.in)
+			passed, err := p.Pass(t.Context(), asked)
+			if got := text(denied(t, passed, err).Decline("3").Message()); got != tt.want {
+				t.Errorf("asking: got %s, want %s", got, tt.want)
+			}
+			answer := parse(t, mcp.ToServer, `{"jsonrpc":"2.0","id":9,"result":{"content":{"type":"text","text":"secret"}}}`)
+			answer.Method, answer.Request = asked.Method, asked
+			passed, err = p.Pass(t.Context(), answer)
+			declined := denied(t, passed, err).Decline("3").Message()
+			if got := text(declined); got != tt.want {
+				t.Errorf("answering: got %s, want %s", got, tt.want)
+			}
+			if declined.To != mcp.ToServer || declined.Request != asked {
+				t.Errorf("it goes %v as the answer to %v, want to the server that asked", declined.To, declined.Request)
+			}
+		})
+	}
+	t.Run("a notification is answered by nothing", func(t *testing.T) {
+		p := pipeline.New(&record{}, pipeline.Options{}, pipeline.Named{Name: "guard", Stage: says(pipeline.Verdict{})})
+		passed, err := p.Pass(t.Context(), parse(t, mcp.ToClient, `{"jsonrpc":"2.0","method":"notifications/message","params":{}}`))
+		if got := denied(t, passed, err).Decline("3").Message(); got != nil {
+			t.Errorf("got %s", text(got))
+		}
+	})
+}
+
+func TestAStagesAnswerIsJudgedAsTheResponseItIs(t *testing.T) {
+	requests := pipeline.Wants{Kinds: []mcp.Kind{mcp.Request}}
+	responses := pipeline.Wants{Kinds: []mcp.Kind{mcp.Response}}
+	answer := pipeline.Named{Name: "cache", Wants: requests, Stage: says(pipeline.Verdict{Action: pipeline.Answer, Answer: []byte(`{"content":[{"type":"text","text":"secret"}]}`)})}
+
+	t.Run("it passes", func(t *testing.T) {
+		rec := &record{}
+		passed, err := pipeline.New(rec, pipeline.Options{}, answer).Pass(t.Context(), call(t))
+		d := denied(t, passed, err)
+		if d.Action != "answer" || d.Stage != "cache" || d.Record != 1 {
+			t.Errorf("denied %s by %s in record %d, want answer by cache in 1", d.Action, d.Stage, d.Record)
+		}
+		if got, want := text(d.Response("9").Message()), `{"jsonrpc":"2.0","id":9,"result":{"content":[{"type":"text","text":"secret"}]}}`; got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+		if len(rec.outcomes) != 2 || rec.outcomes[0].Action != "answer" || rec.outcomes[1].Action != "pass" || rec.outcomes[1].Before.Kind != mcp.Response {
+			t.Errorf("recorded %+v, want the answering and the response", rec.outcomes)
+		}
+	})
+	t.Run("it is redacted", func(t *testing.T) {
+		redact := pipeline.Named{Name: "redact", Wants: responses, Stage: modify(mcp.Set("/content/0/text", []byte(`"…"`)))}
+		passed, err := pipeline.New(&record{}, pipeline.Options{}, answer, redact).Pass(t.Context(), call(t))
+		if got, want := text(denied(t, passed, err).Response("9").Message()), `{"jsonrpc":"2.0","id":9,"result":{"content":[{"type":"text","text":"…"}]}}`; got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	})
+	t.Run("it is refused", func(t *testing.T) {
+		guard := pipeline.Named{Name: "guard", Wants: responses, Stage: says(pipeline.Verdict{})}
+		passed, err := pipeline.New(&record{}, pipeline.Options{}, answer, guard).Pass(t.Context(), call(t))
+		if got := text(denied(t, passed, err).Response("9").Message()); !strings.Contains(got, `"code":-31000`) {
+			t.Errorf("got %s, want the refusal", got)
+		}
+	})
+	t.Run("it cannot be recorded", func(t *testing.T) {
+		n := 0
+		rec := &record{fail: func() error {
+			if n++; n == 2 {
+				return errors.New("disk full")
+			}
+			return nil
+		}}
+		passed, err := pipeline.New(rec, pipeline.Options{}, answer).Pass(t.Context(), call(t))
+		if got, want := text(denied(t, passed, err).Response("9").Message()), `{"jsonrpc":"2.0","id":9,"error":{"code":-31000,"message":"refused by policy","data":{"gatekit":{"action":"deny","stage":"audit"}}}}`; got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	})
+	t.Run("it says what it is where the revision wants that", func(t *testing.T) {
+		passed, err := pipeline.New(&record{}, pipeline.Options{}, answer).Pass(t.Context(), parse(t, mcp.ToServer, modernCall))
+		if got, _ := denied(t, passed, err).Response("9").Message().Text("/resultType"); got != "complete" {
+			t.Errorf("resultType %q, want complete", got)
+		}
+	})
+}
+
+func TestAnswer(t *testing.T) {
+	tests := []struct {
+		name string
+		m    *mcp.Message
+		want string // when the record fails
+	}{
+		{"a response", mcp.NewResponse("7", []byte(`{"tools":[]}`)), `{"jsonrpc":"2.0","id":7,"error":{"code":-31000,"message":"refused by policy"}}`},
+		{"an error", mcp.NewError("7", -32601, "no", nil), `{"jsonrpc":"2.0","id":7,"error":{"code":-31000,"message":"refused by policy"}}`},
+		{"a notification", mcp.NewNotification("notifications/cancelled", []byte(`{"requestId":1}`)), "nothing"},
+		{"a request", mcp.NewRequest("7", "roots/list", nil), "nothing"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			tt.m.To, tt.m.Session = mcp.ToClient, "s1"
+			rec := &record{}
+			never := pipeline.Named{Name: "guard", Stage: says(pipeline.Verdict{})}
+			if got := pipeline.New(rec, pipeline.Options{}, never).Answer(t.Context(), tt.m).Message(); got != tt.m {
+				t.Errorf("got %s, want it as it is", text(got))
+			}
+			if o := rec.last(t); o.Action != "answer" || o.Before != tt.m || o.After != tt.m || o.Time.IsZero() {
+				t.Errorf("recorded %+v", o)
+			}
+			rec.fail = func() error { return errors.New("disk full") }
+			got := pipeline.New(rec, pipeline.Options{}, never).Answer(t.Context(), tt.m).Message()
+			if text(got) != tt.want {
+				t.Errorf("not recorded, and yet %s moves, want %s", text(got), tt.want)
+			}
+			if got != nil && got.Session != "s1" {
+				t.Errorf("the error's session is %q", got.Session)
+			}
+		})
+	}
+}
+
+func TestEvent(t *testing.T) {
+	rec := &record{}
+	p := pipeline.New(rec, pipeline.Options{})
+	lost := errors.New("exit status 1")
+	if err := p.Event(t.Context(), &mcp.Message{Server: "files"}, "server lost", "it ended", lost); err != nil {
+		t.Fatal(err)
+	}
+	if o := rec.last(t); o.Action != "server lost" || o.Reason != "it ended" || !errors.Is(o.Err, lost) || o.Before.Server != "files" || o.After != nil {
+		t.Errorf("recorded %+v", o)
+	}
+	if err := p.Event(t.Context(), nil, "start", "", nil); err != nil || rec.last(t).Before == nil {
+		t.Errorf("an event without a message: error %v, recorded %+v", err, rec.last(t))
+	}
+	rec.fail = func() error { return lost }
+	if err := p.Event(t.Context(), nil, "stop", "", nil); !errors.Is(err, lost) {
+		t.Errorf("error %v, want the recorder's", err)
+	}
+}
+
+func TestPassedAtTheBoundary(t *testing.T) {
+	p := pipeline.New(&record{}, pipeline.Options{})
+	passed, err := p.Pass(t.Context(), call(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	edited, err := passed.WithID("1").Edit(mcp.Set("/name", []byte(`"files__read"`)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := text(edited.Message()), `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"files__read","arguments":{"path":"/etc/passwd","n":1.0}}}`; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	renamed, err := passed.Rewrite(func(_ mcp.Place, s string) (string, error) { return "x" + s, nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := renamed.Message().Text("/name"); got != "xread" {
+		t.Errorf("rewritten to %q, want xread", got)
+	}
+	if bad, err := passed.Edit(mcp.Set("/name", []byte(`{`))); err == nil || bad.Message() != nil {
+		t.Errorf("a bad edit: %v and %s, want an error and nothing", err, text(bad.Message()))
+	}
+	no := errors.New("no")
+	if bad, err := passed.Rewrite(func(mcp.Place, string) (string, error) { return "", no }); !errors.Is(err, no) || bad.Message() != nil {
+		t.Errorf("a rewrite that fails: %v and %s, want the error and nothing", err, text(bad.Message()))
+	}
+
+	var zero pipeline.Passed
+	if got := zero.WithID("1").Message(); got != nil {
+		t.Errorf("nothing, under an id, is %s", text(got))
+	}
+	if got, err := zero.Edit(mcp.Remove("/x")); err != nil || got.Message() != nil {
+		t.Errorf("nothing, edited, is %s, %v", text(got.Message()), err)
+	}
+	if got, err := zero.Rewrite(nil); err != nil || got.Message() != nil {
+		t.Errorf("nothing, rewritten, is %s, %v", text(got.Message()), err)
+	}
+}

@@ -1,0 +1,586 @@
+package pipeline_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+)
+
+// stage is a Stage in one function.
+type stage func(ctx context.Context, m *mcp.Message) (pipeline.Verdict, error)
+
+func (s stage) Inspect(ctx context.Context, m *mcp.Message) (pipeline.Verdict, error) {
+	return s(ctx, m)
+}
+
+// says is a stage that always gives one verdict.
+func says(v pipeline.Verdict) stage {
+	return func(context.Context, *mcp.Message) (pipeline.Verdict, error) { return v, nil }
+}
+
+func modify(edits ...mcp.Edit) stage {
+	return says(pipeline.Verdict{Action: pipeline.Modify, Edits: edits})
+}
+
+func hide(names ...string) stage {
+	return says(pipeline.Verdict{Action: pipeline.Allow, Hide: names})
+}
+
+var allow = says(pipeline.Verdict{Action: pipeline.Allow})
+
+// record keeps outcomes, or fails.
+type record struct {
+	mu       sync.Mutex
+	outcomes []pipeline.Outcome
+	fail     func() error
+}
+
+func (r *record) Record(_ context.Context, o pipeline.Outcome) (uint64, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.fail != nil {
+		if err := r.fail(); err != nil {
+			return 0, err
+		}
+	}
+	r.outcomes = append(r.outcomes, o)
+	return uint64(len(r.outcomes)), nil
+}
+
+func (r *record) last(t *testing.T) pipeline.Outcome {
+	t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.outcomes) == 0 {
+		t.Fatal("nothing was recorded")
+	}
+	return r.outcomes[len(r.outcomes)-1]
+}
+
+func parse(t *testing.T, to mcp.Direction, text string) *mcp.Message {
+	t.Helper()
+	m, err := mcp.Parse([]byte(text))
+	if err != nil {
+		t.Fatalf("parse %s: %v", text, err)
+	}
+	m.To, m.Session, m.Exchange, m.Server = to, "s1", "e1", "files"
+	return m
+}
+
+func call(t *testing.T) *mcp.Message {
+	m := parse(t, mcp.ToServer, `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"read","arguments":{"path":"/etc/passwd","n":1.0}}}`)
+	m.Name = "read"
+	return m
+}
+
+func answerTo(t *testing.T, request *mcp.Message, text string) *mcp.Message {
+	m := parse(t, mcp.ToClient, text)
+	m.Method, m.Name, m.Request = request.Method, request.Name, request
+	return m
+}
+
+func text(m *mcp.Message) string {
+	if m == nil {
+		return "nothing"
+	}
+	return string(m.Append(nil))
+}
+
+func denied(t *testing.T, passed pipeline.Passed, err error) *pipeline.Denied {
+	t.Helper()
+	var d *pipeline.Denied
+	if !errors.As(err, &d) {
+		t.Fatalf("error is %T %v, want a *Denied", err, err)
+	}
+	if passed.Message() != nil {
+		t.Fatalf("it was denied and yet passed: %s", text(passed.Message()))
+	}
+	return d
+}
+
+func TestWhateverGoesWrongDenies(t *testing.T) {
+	broken := errors.New("disk full")
+	tests := []struct {
+		name  string
+		stage pipeline.Named // Name is set by the test
+		fails func() error   // of the recorder
+		in    func(t *testing.T) *mcp.Message
+		fault string // in Denied.Err; "" when it is a decision
+	}{
+		{name: "the zero verdict denies", stage: pipeline.Named{Stage: says(pipeline.Verdict{})}},
+		{name: "an unknown action denies", stage: pipeline.Named{Stage: says(pipeline.Verdict{Action: pipeline.Answer + 1})}, fault: "unknown action 4"},
+		{name: "an unknown action denies also where faults are skipped", stage: pipeline.Named{Skip: true, Stage: says(pipeline.Verdict{Action: 255})}, fault: "unknown action 255"},
+		{name: "an error denies, whatever the verdict", stage: pipeline.Named{Stage: stage(func(context.Context, *mcp.Message) (pipeline.Verdict, error) {
+			return pipeline.Verdict{Action: pipeline.Allow}, broken
+		})}, fault: "disk full"},
+		{name: "a panic denies", stage: pipeline.Named{Stage: stage(func(context.Context, *mcp.Message) (pipeline.Verdict, error) { panic("oh") })}, fault: "panicked: oh"},
+		{name: "a stage that ends its goroutine denies", stage: pipeline.Named{Stage: stage(func(context.Context, *mcp.Message) (pipeline.Verdict, error) {
+			runtime.Goexit()
+			return pipeline.Verdict{Action: pipeline.Allow}, nil
+		})}, fault: "ended its goroutine"},
+		{name: "a stage that gives up when its time is over denies", stage: pipeline.Named{Stage: stage(func(ctx context.Context, _ *mcp.Message) (pipeline.Verdict, error) {
+			<-ctx.Done()
+			return pipeline.Verdict{Action: pipeline.Allow}, ctx.Err()
+		})}, fault: "no verdict within 2s"},
+		{name: "a stage that ignores its context denies", stage: pipeline.Named{Timeout: time.Second, Stage: stage(func(context.Context, *mcp.Message) (pipeline.Verdict, error) {
+			time.Sleep(time.Hour)
+			return pipeline.Verdict{Action: pipeline.Allow}, nil
+		})}, fault: "no verdict within 1s"},
+		{name: "a recorder that fails denies", stage: pipeline.Named{Stage: allow}, fails: func() error { return broken }, fault: "disk full"},
+		{name: "a recorder that panics denies", stage: pipeline.Named{Stage: allow}, fails: func() error { panic("torn") }, fault: "torn"},
+		{name: "an edit that is not JSON denies", stage: pipeline.Named{Stage: modify(mcp.Set("/arguments/path", []byte(`/tmp`)))}, fault: "edit"},
+		{name: "an edit that smuggles a second value denies", stage: pipeline.Named{Stage: modify(mcp.Set("/arguments/path", []byte(`"/tmp","name":"write"`)))}, fault: "edit"},
+		{name: "an edit of a place that cannot exist denies", stage: pipeline.Named{Stage: modify(mcp.Set("/name/x", []byte(`1`)))}, fault: "edit"},
+		{name: "an edit that cannot be made denies also where faults are skipped", stage: pipeline.Named{Skip: true, Stage: modify(mcp.Set("/name/x", []byte(`1`)))}, fault: "edit"},
+		{name: "an edit of the tool's name denies", stage: pipeline.Named{Stage: modify(mcp.Set("/name", []byte(`"write"`)))}, fault: "/name must stay"},
+		{name: "an edit that takes the tool's name away denies", stage: pipeline.Named{Stage: modify(mcp.Remove("/name"))}, fault: "/name must stay"},
+		{name: "an edit of the whole body that changes the name denies", stage: pipeline.Named{Stage: modify(mcp.Set("", []byte(`{"name":"write"}`)))}, fault: "/name must stay"},
+		{name: "an edit of a resource's URI denies", stage: pipeline.Named{Stage: modify(mcp.Set("/uri", []byte(`"file:///b"`)))}, fault: "/uri must stay",
+			in: func(t *testing.T) *mcp.Message {
+				return parse(t, mcp.ToServer, `{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"file:///a"}}`)
+			}},
+		{name: "an edit of an updated resource's URI denies", stage: pipeline.Named{Stage: modify(mcp.Set("/uri", []byte(`"file:///b"`)))}, fault: "/uri must stay",
+			in: func(t *testing.T) *mcp.Message {
+				return parse(t, mcp.ToClient, `{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"file:///a"}}`)
+			}},
+		{name: "an edit of a completion's ref denies", stage: pipeline.Named{Stage: modify(mcp.Set("/ref/name", []byte(`"other"`)))}, fault: "/ref/name must stay",
+			in: func(t *testing.T) *mcp.Message {
+				return parse(t, mcp.ToServer, `{"jsonrpc":"2.0","id":1,"method":"completion/complete","params":{"ref":{"type":"ref/prompt","name":"ask"},"argument":{"name":"a","value":"b"}}}`)
+			}},
+		{name: "an edit of a completion's kind of ref denies", stage: pipeline.Named{Stage: modify(mcp.Set("/ref", []byte(`{"type":"ref/resource","name":"ask","uri":"file:///a"}`)))}, fault: "must stay",
+			in: func(t *testing.T) *mcp.Message {
+				return parse(t, mcp.ToServer, `{"jsonrpc":"2.0","id":1,"method":"completion/complete","params":{"ref":{"type":"ref/prompt","name":"ask"},"argument":{"name":"a","value":"b"}}}`)
+			}},
+		{name: "edits with the action allow deny", stage: pipeline.Named{Stage: says(pipeline.Verdict{Action: pipeline.Allow, Edits: []mcp.Edit{mcp.Remove("/arguments")}})}, fault: "without the action modify"},
+		{name: "the action modify without an edit denies", stage: pipeline.Named{Stage: says(pipeline.Verdict{Action: pipeline.Modify})}, fault: "without an edit"},
+		{name: "an answer with the action allow denies", stage: pipeline.Named{Stage: says(pipeline.Verdict{Action: pipeline.Allow, Answer: []byte(`{}`)})}, fault: "without the action answer"},
+		{name: "an answer that is missing denies", stage: pipeline.Named{Stage: says(pipeline.Verdict{Action: pipeline.Answer})}, fault: "answer"},
+		{name: "an answer that is no JSON denies", stage: pipeline.Named{Stage: says(pipeline.Verdict{Action: pipeline.Answer, Answer: []byte(`{`)})}, fault: "answer"},
+		{name: "an answer that is no object denies", stage: pipeline.Named{Stage: says(pipeline.Verdict{Action: pipeline.Answer, Answer: []byte(`[]`)})}, fault: "no JSON object"},
+		{name: "an answer that smuggles another member denies", stage: pipeline.Named{Stage: says(pipeline.Verdict{Action: pipeline.Answer, Answer: []byte(`{},"id":8`)})}, fault: "answer"},
+		{name: "an answer to a notification denies", stage: pipeline.Named{Stage: says(pipeline.Verdict{Action: pipeline.Answer, Answer: []byte(`{}`)})}, fault: "answer to a notification",
+			in: func(t *testing.T) *mcp.Message {
+				return parse(t, mcp.ToServer, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+			}},
+		{name: "an answer to a response denies", stage: pipeline.Named{Stage: says(pipeline.Verdict{Action: pipeline.Answer, Answer: []byte(`{}`)})}, fault: "answer to a response",
+			in: func(t *testing.T) *mcp.Message {
+				return answerTo(t, call(t), `{"jsonrpc":"2.0","id":7,"result":{}}`)
+			}},
+		{name: "a message without a direction is denied, wanted or not", stage: pipeline.Named{Stage: allow, Wants: pipeline.Wants{Methods: []string{"ping"}}}, fault: "direction",
+			in: func(t *testing.T) *mcp.Message { return parse(t, 0, `{"jsonrpc":"2.0","id":1,"method":"ping"}`) }},
+		{name: "no message is denied", stage: pipeline.Named{Stage: allow}, fault: "no message",
+			in: func(*testing.T) *mcp.Message { return nil }},
+		{name: "a message of no kind is denied", stage: pipeline.Named{Stage: allow}, fault: "kind",
+			in: func(*testing.T) *mcp.Message { return &mcp.Message{To: mcp.ToServer} }},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				in := call
+				if tt.in != nil {
+					in = tt.in
+				}
+				rec := &record{fail: tt.fails}
+				tt.stage.Name = "guard"
+				later := false
+				after := stage(func(context.Context, *mcp.Message) (pipeline.Verdict, error) {
+					later = true
+					return pipeline.Verdict{Action: pipeline.Allow}, nil
+				})
+				p := pipeline.New(rec, pipeline.Options{}, tt.stage, pipeline.Named{Name: "later", Stage: after})
+				passed, err := p.Pass(t.Context(), in(t))
+				d := denied(t, passed, err)
+				switch {
+				case tt.fault == "" && d.Err != nil:
+					t.Errorf("denied by a fault: %v", d.Err)
+				case tt.fault != "" && (d.Err == nil || !strings.Contains(d.Err.Error(), tt.fault)):
+					t.Errorf("denied by %v, want a fault with %q", d.Err, tt.fault)
+				}
+				if tt.fails != nil {
+					if d.Stage != "audit" || d.Record != 0 {
+						t.Errorf("stage %q record %d, want audit and none", d.Stage, d.Record)
+					}
+				} else {
+					o := rec.last(t)
+					if o.Action != "deny" || o.After != nil {
+						t.Errorf("recorded %s of %v, want a denial of which nothing moves", o.Action, o.After)
+					}
+					if d.Record != 1 {
+						t.Errorf("record %d, want 1", d.Record)
+					}
+					if later {
+						t.Error("a stage was asked after the denial")
+					}
+				}
+				if d.Action != "deny" {
+					t.Errorf("action %q, want deny", d.Action)
+				}
+			})
+		})
+	}
+}
+
+func TestARequestIsDeniedWhenItsSenderLeaves(t *testing.T) {
+	for _, skip := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			rec := &record{}
+			p := pipeline.New(rec, pipeline.Options{}, pipeline.Named{Name: "slow", Skip: skip, Timeout: time.Hour, Stage: stage(func(ctx context.Context, _ *mcp.Message) (pipeline.Verdict, error) {
+				<-ctx.Done()
+				return pipeline.Verdict{}, ctx.Err()
+			})})
+			gone := errors.New("client gone")
+			ctx, cancel := context.WithCancelCause(t.Context())
+			time.AfterFunc(time.Second, func() { cancel(gone) })
+			passed, err := p.Pass(ctx, call(t))
+			if d := denied(t, passed, err); !errors.Is(d, gone) {
+				t.Errorf("error %v, want the cause", d)
+			}
+			passed, err = p.Pass(ctx, call(t))
+			if d := denied(t, passed, err); !errors.Is(d, gone) {
+				t.Errorf("error of a message that came too late is %v, want the cause", d)
+			}
+			if len(rec.outcomes) != 2 {
+				t.Errorf("%d records, want 2: it is a decision too", len(rec.outcomes))
+			}
+		})
+	}
+}
+
+func TestStragglersAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		running, most := 0, 0
+		stuck := stage(func(context.Context, *mcp.Message) (pipeline.Verdict, error) {
+			mu.Lock()
+			running++
+			most = max(most, running)
+			mu.Unlock()
+			time.Sleep(24 * time.Hour)
+			mu.Lock()
+			running--
+			mu.Unlock()
+			return pipeline.Verdict{Action: pipeline.Allow}, nil
+		})
+		p := pipeline.New(&record{}, pipeline.Options{}, pipeline.Named{Name: "stuck", Stage: stuck, Timeout: time.Second})
+		began := time.Now()
+		for range 100 {
+			passed, err := p.Pass(t.Context(), call(t))
+			denied(t, passed, err)
+		}
+		if most != 64 {
+			t.Errorf("%d calls ran on at once, want 64", most)
+		}
+		if took := time.Since(began); took != 64*time.Second {
+			t.Errorf("100 denials took %v, want 64s: those over the bound are denied at once", took)
+		}
+		passed, err := p.Pass(t.Context(), call(t))
+		if d := denied(t, passed, err); !strings.Contains(d.Err.Error(), "64 of its calls still run") {
+			t.Errorf("denied by %v, want the bound named", d.Err)
+		}
+		time.Sleep(25 * time.Hour) // all have returned
+		began = time.Now()
+		passed, err = p.Pass(t.Context(), call(t))
+		denied(t, passed, err)
+		if took := time.Since(began); took != time.Second {
+			t.Errorf("a stage whose calls have returned was asked for %v, want 1s", took)
+		}
+		synctest.Wait()
+		time.Sleep(25 * time.Hour)
+	})
+}
+
+func TestSkipKeepsTheMessageAndWhatOthersMadeOfIt(t *testing.T) {
+	redact := mcp.Set("/arguments/path", []byte(`"[redacted]"`))
+	faults := map[string]stage{
+		"error": func(context.Context, *mcp.Message) (pipeline.Verdict, error) {
+			return pipeline.Verdict{}, errors.New("broken")
+		},
+		"panic":    func(context.Context, *mcp.Message) (pipeline.Verdict, error) { panic("broken") },
+		"time-out": func(context.Context, *mcp.Message) (pipeline.Verdict, error) { time.Sleep(time.Minute); panic("late") },
+	}
+	for name, fault := range faults {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				rec := &record{}
+				p := pipeline.New(rec, pipeline.Options{},
+					pipeline.Named{Name: "redact", Stage: modify(redact)},
+					pipeline.Named{Name: "fragile", Stage: fault, Skip: true},
+					pipeline.Named{Name: "last", Stage: stage(func(_ context.Context, m *mcp.Message) (pipeline.Verdict, error) {
+						if got, _ := m.Text("/arguments/path"); got != "[redacted]" {
+							t.Errorf("the stage after the skipped one saw %q, want the redaction", got)
+						}
+						return pipeline.Verdict{Action: pipeline.Allow}, nil
+					})})
+				passed, err := p.Pass(t.Context(), call(t))
+				if err != nil {
+					t.Fatal(err)
+				}
+				want := `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"read","arguments":{"path":"[redacted]","n":1.0}}}`
+				if got := text(passed.Message()); got != want {
+					t.Errorf("passed %s\nwant %s", got, want)
+				}
+				o := rec.last(t)
+				if o.Action != "modify" || len(o.Steps) != 3 || o.Steps[1].Action != "skip" || o.Steps[1].Reason == "" {
+					t.Errorf("recorded %s with steps %+v, want modify with the second skipped and why", o.Action, o.Steps)
+				}
+				time.Sleep(time.Hour)
+			})
+		})
+	}
+}
+
+func TestStagesAreAskedInOrder(t *testing.T) {
+	redact := modify(mcp.Set("/arguments/path", []byte(`"x"`)))
+	seen := func(want string) stage {
+		return func(_ context.Context, m *mcp.Message) (pipeline.Verdict, error) {
+			if got, _ := m.Text("/arguments/path"); got != want {
+				return pipeline.Verdict{Reason: "saw " + got}, nil
+			}
+			return pipeline.Verdict{Action: pipeline.Allow, Findings: []pipeline.Finding{{Type: "path", Pointer: "/arguments/path"}}}, nil
+		}
+	}
+	refuse := says(pipeline.Verdict{Reason: "no"})
+	answer := says(pipeline.Verdict{Action: pipeline.Answer, Answer: []byte(`{"content":[]}`), Reason: "known"})
+	tests := []struct {
+		name   string
+		stages []stage
+		action string   // of the outcome
+		reason string   // of the outcome
+		steps  []string // their actions
+	}{
+		{"no stage passes", nil, "pass", "", nil},
+		{"each sees what the former made of the message", []stage{seen("/etc/passwd"), redact, seen("x")}, "modify", "", []string{"pass", "modify", "pass"}},
+		{"the first denial ends it", []stage{allow, refuse, redact}, "deny", "no", []string{"pass", "deny"}},
+		{"a denial beats a change made before it", []stage{redact, refuse}, "deny", "no", []string{"modify", "deny"}},
+		{"a denial beats an answer made before it", []stage{answer, refuse}, "deny", "no", []string{"answer", "deny"}},
+		{"the first answer is the answer", []stage{answer, redact, says(pipeline.Verdict{Action: pipeline.Answer, Answer: []byte(`{}`)})}, "answer", "known", []string{"answer", "modify", "answer"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			rec := &record{}
+			var stages []pipeline.Named
+			for _, s := range tt.stages {
+				stages = append(stages, pipeline.Named{Name: "s", Stage: s, Wants: pipeline.Wants{Kinds: []mcp.Kind{mcp.Request}}})
+			}
+			m := call(t)
+			passed, err := pipeline.New(rec, pipeline.Options{}, stages...).Pass(t.Context(), m)
+			o := rec.outcomes[0]
+			var steps []string
+			for _, s := range o.Steps {
+				steps = append(steps, s.Action)
+			}
+			if o.Action != tt.action || o.Reason != tt.reason || !slices.Equal(steps, tt.steps) {
+				t.Errorf("recorded %s %q %v, want %s %q %v", o.Action, o.Reason, steps, tt.action, tt.reason, tt.steps)
+			}
+			if o.Before != m {
+				t.Error("the record does not hold the message as it came")
+			}
+			if (err == nil) != (tt.action == "pass" || tt.action == "modify") {
+				t.Errorf("error %v with action %s", err, tt.action)
+			}
+			if err == nil && passed.Message() != o.After {
+				t.Errorf("passed %s, recorded %s", text(passed.Message()), text(o.After))
+			}
+			if tt.action == "pass" && passed.Message() != m {
+				t.Error("an unchanged message is another one")
+			}
+		})
+	}
+}
+
+func TestWants(t *testing.T) {
+	request := call(t)
+	tests := []struct {
+		name  string
+		wants pipeline.Wants
+		m     func() *mcp.Message
+		asked bool
+	}{
+		{"nothing said is all", pipeline.Wants{}, nil, true},
+		{"its method", pipeline.Wants{Methods: []string{"ping", "tools/call"}}, nil, true},
+		{"another method", pipeline.Wants{Methods: []string{"tools/list"}}, nil, false},
+		{"a prefix of methods", pipeline.Wants{Methods: []string{"tools/*"}}, nil, true},
+		{"another prefix", pipeline.Wants{Methods: []string{"resources/*"}}, nil, false},
+		{"its kind", pipeline.Wants{Kinds: []mcp.Kind{mcp.Response, mcp.Request}}, nil, true},
+		{"another kind", pipeline.Wants{Kinds: []mcp.Kind{mcp.Response}}, nil, false},
+		{"its direction", pipeline.Wants{Directions: []mcp.Direction{mcp.ToServer}}, nil, true},
+		{"the other direction", pipeline.Wants{Directions: []mcp.Direction{mcp.ToClient}}, nil, false},
+		{"its server", pipeline.Wants{Servers: []string{"files"}}, nil, true},
+		{"all servers", pipeline.Wants{Servers: []string{"*"}}, nil, true},
+		{"another server", pipeline.Wants{Servers: []string{"github"}}, nil, false},
+		{"a server, and the message has none yet", pipeline.Wants{Servers: []string{"github"}}, func() *mcp.Message {
+			return &mcp.Message{Kind: mcp.Notification, To: mcp.ToServer, Method: "notifications/initialized"}
+		}, true},
+		{"a method, and that of the answer is not known", pipeline.Wants{Methods: []string{"tools/call"}}, func() *mcp.Message {
+			return &mcp.Message{Kind: mcp.Error, To: mcp.ToClient, Server: "files"}
+		}, true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			asked := false
+			p := pipeline.New(&record{}, pipeline.Options{}, pipeline.Named{Name: "s", Wants: tt.wants, Stage: stage(func(context.Context, *mcp.Message) (pipeline.Verdict, error) {
+				asked = true
+				return pipeline.Verdict{Action: pipeline.Allow}, nil
+			})})
+			m := request
+			if tt.m != nil {
+				m = tt.m()
+			}
+			if _, err := p.Pass(t.Context(), m); err != nil {
+				t.Fatal(err)
+			}
+			if asked != tt.asked {
+				t.Errorf("asked %v, want %v", asked, tt.asked)
+			}
+		})
+	}
+}
+
+func TestHide(t *testing.T) {
+	named := func(m *mcp.Message, name string) *mcp.Message { m.Name = name; return m }
+	list := func(t *testing.T, method, result string) *mcp.Message {
+		request := parse(t, mcp.ToServer, `{"jsonrpc":"2.0","id":1,"method":"`+method+`"}`)
+		return answerTo(t, request, `{"jsonrpc":"2.0","id":1,"result":`+result+`}`)
+	}
+	tests := []struct {
+		name   string
+		hidden []string
+		in     func(t *testing.T) *mcp.Message
+		want   string // the body that passes; "" when it is denied
+		action string
+	}{
+		{"a tool is taken out of the list", []string{"b"}, func(t *testing.T) *mcp.Message {
+			return list(t, "tools/list", `{"tools":[{"name":"a"}, {"name":"b"}, {"name":"c","x":1.50}],"nextCursor":"b"}`)
+		}, `{"tools":[{"name":"a"}, {"name":"c","x":1.50}],"nextCursor":"b"}`, "hide"},
+		{"first and last go, whatever their spelling", []string{"a", "c"}, func(t *testing.T) *mcp.Message {
+			return list(t, "tools/list", `{"tools":[{"name":"\u0061"},{"name":"b"},{"name":"c"}]}`)
+		}, `{"tools":[{"name":"b"}]}`, "hide"},
+		{"all go", []string{"a", "b"}, func(t *testing.T) *mcp.Message {
+			return list(t, "prompts/list", `{"prompts":[{"name":"a"},{"name":"b"}]}`)
+		}, `{"prompts":[]}`, "hide"},
+		{"items without a name stay where they are", []string{"b"}, func(t *testing.T) *mcp.Message {
+			return list(t, "tools/list", `{"tools":[{"title":"b"},7,{"name":"b"},{"name":null}]}`)
+		}, `{"tools":[{"title":"b"},7,{"name":null}]}`, "hide"},
+		{"a resource goes by its URI", []string{"file:///b"}, func(t *testing.T) *mcp.Message {
+			return list(t, "resources/list", `{"resources":[{"uri":"file:///a","name":"file:///b"},{"uri":"file:///b","name":"a"}]}`)
+		}, `{"resources":[{"uri":"file:///a","name":"file:///b"}]}`, "hide"},
+		{"a template goes by its template", []string{"file:///{p}"}, func(t *testing.T) *mcp.Message {
+			return list(t, "resources/templates/list", `{"resourceTemplates":[{"uriTemplate":"file:///{p}","name":"a"}]}`)
+		}, `{"resourceTemplates":[]}`, "hide"},
+		{"an item without a name is not the one hidden as nothing", []string{"z", ""}, func(t *testing.T) *mcp.Message {
+			return list(t, "tools/list", `{"tools":[{"name":"a"},{"name":""}]}`)
+		}, `{"tools":[{"name":"a"},{"name":""}]}`, "pass"},
+		{"a list without hidden items passes as it is", []string{"z"}, func(t *testing.T) *mcp.Message {
+			return list(t, "tools/list", `{"tools":[{"name":"a"}]}`)
+		}, `{"tools":[{"name":"a"}]}`, "pass"},
+		{"a message without a name is not the one hidden as nothing", []string{""}, func(t *testing.T) *mcp.Message {
+			return parse(t, mcp.ToServer, `{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{}}`)
+		}, `{}`, "pass"},
+		{"a call of a hidden tool is denied", []string{"read"}, call, "", "deny"},
+		{"the answer about a hidden tool is denied", []string{"read"}, func(t *testing.T) *mcp.Message {
+			return answerTo(t, call(t), `{"jsonrpc":"2.0","id":7,"result":{}}`)
+		}, "", "deny"},
+		{"a call is denied by what its body says, too", []string{"read"}, func(t *testing.T) *mcp.Message {
+			return named(call(t), "")
+		}, "", "deny"},
+		{"an update of a hidden resource is denied", []string{"file:///a"}, func(t *testing.T) *mcp.Message {
+			return named(parse(t, mcp.ToClient, `{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"file:///a"}}`), "file:///a")
+		}, "", "deny"},
+		{"completion for a hidden prompt is denied", []string{"ask"}, func(t *testing.T) *mcp.Message {
+			return parse(t, mcp.ToServer, `{"jsonrpc":"2.0","id":1,"method":"completion/complete","params":{"ref":{"type":"ref/prompt","name":"ask"}}}`)
+		}, "", "deny"},
+		{"completion for a hidden template is denied", []string{"file:///{p}"}, func(t *testing.T) *mcp.Message {
+			return parse(t, mcp.ToServer, `{"jsonrpc":"2.0","id":1,"method":"completion/complete","params":{"ref":{"type":"ref/resource","uri":"file:///{p}"}}}`)
+		}, "", "deny"},
+		{"a subscription to a hidden resource is taken out of the filter", []string{"file:///a"}, func(t *testing.T) *mcp.Message {
+			return parse(t, mcp.ToServer, `{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":{"notifications":{"resourceSubscriptions":["file:///a","file:///b"]}}}`)
+		}, `{"notifications":{"resourceSubscriptions":["file:///b"]}}`, "hide"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			rec := &record{}
+			passed, err := pipeline.New(rec, pipeline.Options{}, pipeline.Named{Name: "policy", Stage: hide(tt.hidden...)}).Pass(t.Context(), tt.in(t))
+			if o := rec.last(t); o.Action != tt.action {
+				t.Errorf("recorded %s, want %s", o.Action, tt.action)
+			}
+			if tt.want == "" {
+				if d := denied(t, passed, err); d.Err != nil || d.Reason != "hidden" {
+					t.Errorf("denied for %q by %v, want hidden and no fault", d.Reason, d.Err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := string(passed.Message().Body()); got != tt.want {
+				t.Errorf("passed %s\nwant   %s", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestEditsAndHidingGoTogether(t *testing.T) {
+	request := parse(t, mcp.ToServer, `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`)
+	m := answerTo(t, request, `{"jsonrpc":"2.0","id":1,"result":{"tools":[{"name":"a","description":"x"},{"name":"b"}]}}`)
+	rec := &record{}
+	v := pipeline.Verdict{Action: pipeline.Modify, Edits: []mcp.Edit{mcp.Set("/tools/0/description", []byte(`"y"`))}, Hide: []string{"b"}}
+	passed, err := pipeline.New(rec, pipeline.Options{}, pipeline.Named{Name: "s", Stage: says(v)}).Pass(t.Context(), m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := string(passed.Message().Body()), `{"tools":[{"name":"a","description":"y"}]}`; got != want {
+		t.Errorf("passed %s, want %s", got, want)
+	}
+	if a := rec.last(t).Action; a != "modify" {
+		t.Errorf("recorded %s, want modify", a)
+	}
+}
+
+// TestNobodyAskedCostsNothing holds that a message that no stage wants is only recorded.
+func TestNobodyAskedCostsNothing(t *testing.T) {
+	m := call(t)
+	p := pipeline.New(nothing{}, pipeline.Options{}, pipeline.Named{Name: "s", Stage: allow, Wants: pipeline.Wants{Methods: []string{"tools/list"}}})
+	if n := testing.AllocsPerRun(100, func() {
+		if _, err := p.Pass(t.Context(), m); err != nil {
+			t.Fatal(err)
+		}
+	}); n > 0 {
+		t.Errorf("%v allocations, want none", n)
+	}
+}
+
+type nothing struct{}
+
+func (nothing) Record(context.Context, pipeline.Outcome) (uint64, error) { return 1, nil }
+
+func BenchmarkPass(b *testing.B) {
+	m, err := mcp.Parse([]byte(`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"read"}}`))
+	if err != nil {
+		b.Fatal(err)
+	}
+	m.To = mcp.ToServer
+	for _, stages := range []int{0, 1, 3} {
+		var named []pipeline.Named
+		for range stages {
+			named = append(named, pipeline.Named{Name: "s", Stage: allow})
+		}
+		p := pipeline.New(nothing{}, pipeline.Options{}, named...)
+		b.Run([]string{0: "no stage", 1: "1 stage", 3: "3 stages"}[stages], func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := p.Pass(b.Context(), m); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

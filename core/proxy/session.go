@@ -39,24 +39,33 @@ type Session struct {
 // `initialize` and `server/discover` are calls like others; so is subscriptions/listen, which answers when the subscription ends. It is the zero
 // Passed when the call was cancelled, by ctx or by a notification, and must not be answered. Several calls run at once; two with one id are refused.
 func (s *Session) Call(ctx context.Context, m *mcp.Message, client Client) pipeline.Passed {
+	return s.Begin(m, client)(ctx)
+}
+
+// Begin is the first part of Call, for a client whose messages come in one order: it enters the request among those in flight and returns, so that a
+// notifications/cancelled that comes next finds it. The function that it answers is the rest of Call, and must be called once.
+func (s *Session) Begin(m *mcp.Message, client Client) func(ctx context.Context) pipeline.Passed {
 	x := &exchange{s: s, c: s.proxy.settings.Load(), client: client}
 	// The call outlives the client's context, whose end is carried over by abandon, with a notice for the server.
-	gone := ctx
-	ctx, x.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
-	defer x.cancel(nil)
-	if err := s.begin(x, m); err != nil {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	x.cancel = cancel
+	err := s.begin(x, m)
+	return func(gone context.Context) pipeline.Passed {
+		defer cancel(nil)
+		if err != nil {
+			return x.refuse(ctx, err)
+		}
+		defer s.finish(x)
+		defer context.AfterFunc(gone, x.abandon)()
+		answer, err := x.run(ctx)
+		switch {
+		case err == nil:
+			return answer
+		case ctx.Err() != nil:
+			return pipeline.Passed{}
+		}
 		return x.refuse(ctx, err)
 	}
-	defer s.finish(x)
-	defer context.AfterFunc(gone, x.abandon)()
-	answer, err := x.run(ctx)
-	switch {
-	case err == nil:
-		return answer
-	case ctx.Err() != nil:
-		return pipeline.Passed{}
-	}
-	return x.refuse(ctx, err)
 }
 
 // begin enters the call among those in flight.

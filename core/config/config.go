@@ -1,0 +1,153 @@
+package config
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+)
+
+// Config is one gatekit.toml, checked, with the defaults filled in. Its fields are described in gatekit.toml.example.
+type Config struct {
+	File string `toml:"-"` // absolute path of the file it was read from; "" when there is none
+
+	Listen  Listen   `toml:"listen"`
+	Servers []Server `toml:"server"` // in the order of the file
+	Names   Names    `toml:"names"`
+	Plugins []Plugin `toml:"plugin"`
+	Policy  *Policy  `toml:"policy"` // nil when the file has none
+	Audit   Audit    `toml:"audit"`
+	Deny    Deny     `toml:"deny"`
+	Limits  Limits   `toml:"limits"`
+
+	read *reading // what Watch compares with; nil when there is no file
+}
+
+// Listen is [listen].
+type Listen struct {
+	Stdio          bool     `toml:"stdio"` // true when absent and there is no http
+	HTTP           string   `toml:"http"`  // host:port, "" for none
+	Path           string   `toml:"path"`
+	SSE            bool     `toml:"sse"`
+	AllowedOrigins []string `toml:"allowed_origins"`
+	AllowedHosts   []string `toml:"allowed_hosts"`
+	Insecure       bool     `toml:"insecure"`
+	StateKey       Secret   `toml:"state_key"` // at least 32 bytes, or empty
+}
+
+// Server is one [server.NAME].
+type Server struct {
+	Name string `toml:",name"`
+	At   Place  `toml:"-"`
+
+	Command string            `toml:"command"` // absolute, or a bare name to look up in PATH
+	Args    []string          `toml:"args"`
+	Env     map[string]Secret `toml:"env"`
+	Cwd     string            `toml:"cwd"`
+	Restart bool              `toml:"restart"`
+
+	URL     string            `toml:"url"`
+	Headers map[string]Secret `toml:"headers"`
+
+	Era        string        `toml:"era"`
+	Timeout    time.Duration `toml:"timeout"`
+	MaxTimeout time.Duration `toml:"max_timeout"`
+	Methods    []string      `toml:"methods"`
+}
+
+// Names is [names].
+type Names struct {
+	Prefix    string `toml:"prefix"`
+	Resources string `toml:"resources"`
+}
+
+// Plugin is one [[plugin]].
+type Plugin struct {
+	At Place `toml:"-"`
+
+	Name    string         `toml:"name"`
+	Use     string         `toml:"use"`
+	Command []string       `toml:"command"`
+	SHA256  string         `toml:"sha256"`
+	Servers []string       `toml:"servers"`
+	OnError string         `toml:"on_error"`
+	Timeout time.Duration  `toml:"timeout"`
+	Config  map[string]any `toml:"config"`
+}
+
+// Policy is [policy].
+type Policy struct {
+	At Place `toml:"-"`
+
+	Rules  []string                  `toml:"rules"`
+	Files  []string                  `toml:"files"` // absolute
+	Data   []string                  `toml:"data"`  // absolute
+	Mode   string                    `toml:"mode"`
+	Config map[string]map[string]any `toml:"config"`
+}
+
+// Audit is [audit].
+type Audit struct {
+	File       string `toml:"file"` // absolute
+	Bodies     string `toml:"bodies"`
+	Durability string `toml:"durability"`
+}
+
+// Deny is [deny].
+type Deny struct {
+	Reasons   bool   `toml:"reasons"`
+	ToolCalls string `toml:"tool_calls"`
+}
+
+func (c *Config) defaults() {
+	c.Listen.Path = "/mcp"
+	c.Names = Names{Prefix: "always", Resources: "scheme"}
+	c.Audit = Audit{File: "audit/gatekit.jsonl", Bodies: "digest", Durability: "write"}
+	c.Deny.ToolCalls = "error"
+	c.Limits.defaults()
+}
+
+func (s *Server) defaults() {
+	s.Cwd, s.Restart, s.Era = ".", true, "auto"
+	s.Timeout, s.MaxTimeout = time.Minute, 10*time.Minute
+}
+
+func (p *Plugin) defaults() {
+	p.Servers, p.OnError, p.Timeout = []string{"*"}, "deny", 2*time.Second
+}
+
+func (p *Policy) defaults() { p.Mode = "enforce" }
+
+// Secret is a value that may have come from the environment or a file. No way of printing or encoding it shows it; string(s) is the value.
+type Secret string
+
+const redacted = "[redacted]"
+
+func (Secret) String() string               { return redacted }
+func (Secret) GoString() string             { return redacted }
+func (Secret) LogValue() slog.Value         { return slog.StringValue(redacted) }
+func (Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }
+
+// String is where the configuration came from and what it names: no argument, URL, header or variable, since any of these may hold a secret.
+func (c Config) String() string {
+	names := make([]string, len(c.Servers))
+	for i, s := range c.Servers {
+		names[i] = s.Name
+	}
+	return fmt.Sprintf("%s (servers: %s)", c.File, strings.Join(names, ", "))
+}
+
+// GoString is String.
+func (c Config) GoString() string { return c.String() }
+
+// LogValue is String.
+func (c Config) LogValue() slog.Value { return slog.StringValue(c.String()) }
+
+// String is the server's name and nothing that may hold a secret.
+func (s Server) String() string { return s.Name }
+
+// GoString is String.
+func (s Server) GoString() string { return s.Name }
+
+// LogValue is String.
+func (s Server) LogValue() slog.Value { return slog.StringValue(s.Name) }

@@ -1,0 +1,306 @@
+package config
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/agnivade/levenshtein"
+)
+
+// defaulter is a table that has other defaults than zero.
+type defaulter interface{ defaults() }
+
+// decode fills c, or notes every place that does not fit. Where it does not, c keeps the default, so that the checks that follow do
+// not complain a second time.
+func (l *loader) decode(c *Config, values map[string]any, root *node) {
+	c.defaults()
+	l.table(reflect.ValueOf(c).Elem(), values, root, "")
+}
+
+// table fills the struct v from a table. name is the table's in errors, "" at the top.
+func (l *loader) table(v reflect.Value, t map[string]any, n *node, name string) {
+	fields := keysOf(v.Type())
+	for _, key := range n.keys {
+		value, ok := t[key]
+		if !ok {
+			continue
+		}
+		i, ok := fields[key]
+		if !ok {
+			l.unknown(n.table[key], key, name, fields)
+			continue
+		}
+		l.value(v.Field(i), value, n.table[key], join(name, key))
+	}
+}
+
+// keysOf is the index of the field of each key of a table.
+func keysOf(t reflect.Type) map[string]int {
+	fields := map[string]int{}
+	for i := range t.NumField() {
+		if tag := t.Field(i).Tag.Get("toml"); tag != "" && tag != "-" && tag[0] != ',' {
+			fields[tag] = i
+		}
+	}
+	return fields
+}
+
+func (l *loader) unknown(n *node, key, table string, fields map[string]int) {
+	known := make([]string, 0, len(fields))
+	for k := range fields {
+		known = append(known, k)
+	}
+	where := ""
+	if table != "" {
+		where = " in [" + table + "]"
+	}
+	l.errorf(n, "unknown key %q%s%s", key, where, suggest(key, known))
+}
+
+// suggest is the end of an error about a word that is none of those known.
+func suggest(word string, known []string) string {
+	slices.Sort(known)
+	best, distance := "", max(1, len(word)/3)+1
+	for _, k := range known {
+		if d := levenshtein.ComputeDistance(strings.ToLower(word), k); d < distance && d < len(k) {
+			best, distance = k, d
+		}
+	}
+	switch {
+	case best != "":
+		return fmt.Sprintf(", did you mean %q?", best)
+	case len(known) == 0:
+		return ""
+	}
+	return "; known are " + strings.Join(known, ", ")
+}
+
+func join(table, key string) string {
+	if table == "" {
+		return key
+	}
+	return table + "." + key
+}
+
+var (
+	durationType = reflect.TypeFor[time.Duration]()
+	placeType    = reflect.TypeFor[Place]()
+)
+
+// value fills one field.
+func (l *loader) value(v reflect.Value, value any, n *node, name string) {
+	wrong := func(want string) { l.errorf(n, "%s must be %s, not %s", name, want, kindOf(value)) }
+	if v.Type() == durationType {
+		l.duration(v, value, n, name)
+		return
+	}
+	switch v.Kind() {
+	case reflect.String:
+		if s, ok := value.(string); ok {
+			v.SetString(l.text(s, n, name))
+		} else {
+			wrong("a string")
+		}
+	case reflect.Bool:
+		if b, ok := value.(bool); ok {
+			v.SetBool(b)
+		} else {
+			wrong("true or false")
+		}
+	case reflect.Int:
+		switch i, ok := value.(int64); {
+		case !ok:
+			wrong("a whole number")
+		case i <= 0 || int64(int(i)) != i:
+			l.errorf(n, "%s must be above zero, not %d", name, i)
+		default:
+			v.SetInt(i)
+		}
+	case reflect.Pointer:
+		p := reflect.New(v.Type().Elem())
+		if t, ok := value.(map[string]any); ok {
+			l.element(p.Elem(), t, n, name)
+			v.Set(p)
+		} else {
+			wrong("a table")
+		}
+	case reflect.Struct:
+		if t, ok := value.(map[string]any); ok {
+			l.table(v, t, n, name)
+		} else {
+			wrong("a table")
+		}
+	case reflect.Slice:
+		l.slice(v, value, n, name, wrong)
+	case reflect.Map:
+		l.mapping(v, value, n, name, wrong)
+	case reflect.Interface:
+		if free := l.free(value, n, name); free != nil {
+			v.Set(reflect.ValueOf(free))
+		}
+	default:
+		panic("config: no way to decode a " + v.Type().String())
+	}
+}
+
+func (l *loader) duration(v reflect.Value, value any, n *node, name string) {
+	s, ok := value.(string)
+	if !ok {
+		l.errorf(n, `%s must be a duration such as "60s", not %s`, name, kindOf(value))
+		return
+	}
+	text := l.text(s, n, name)
+	if text == "" && s != "" {
+		return // could not be replaced, and that was said
+	}
+	switch d, err := time.ParseDuration(text); {
+	case err != nil:
+		l.errorf(n, `%s must be a duration such as "60s" or "1m30s", not %q`, name, s)
+	case d <= 0:
+		l.errorf(n, "%s must be above zero, not %q", name, s)
+	default:
+		v.SetInt(int64(d))
+	}
+}
+
+// slice fills a list of strings, of tables, or of named tables (which the file writes as tables of a table).
+func (l *loader) slice(v reflect.Value, value any, n *node, name string, wrong func(string)) {
+	elem := v.Type().Elem()
+	if f, ok := nameField(elem); ok {
+		t, ok := value.(map[string]any)
+		if !ok {
+			wrong("a table of tables, [" + name + ".NAME]")
+			return
+		}
+		for _, key := range n.keys {
+			e := reflect.New(elem).Elem()
+			e.Field(f).SetString(key)
+			sub, ok := t[key].(map[string]any)
+			if !ok {
+				if _, given := t[key]; given {
+					l.errorf(n.table[key], "%s must be a table, [%[1]s], not %s", join(name, key), kindOf(t[key]))
+				}
+				continue
+			}
+			l.element(e, sub, n.table[key], join(name, key))
+			v.Set(reflect.Append(v, e))
+		}
+		return
+	}
+	items, ok := listOf(value)
+	if !ok {
+		if elem.Kind() == reflect.Struct {
+			wrong("a list of tables, [[" + name + "]]")
+		} else {
+			wrong("a list")
+		}
+		return
+	}
+	list := reflect.MakeSlice(v.Type(), 0, len(items))
+	for i, item := range items {
+		e, at, name := reflect.New(elem).Elem(), n.item(i), fmt.Sprintf("%s[%d]", name, i)
+		if t, ok := item.(map[string]any); ok && elem.Kind() == reflect.Struct {
+			l.element(e, t, at, name)
+		} else {
+			l.value(e, item, at, name)
+		}
+		list = reflect.Append(list, e)
+	}
+	v.Set(list)
+}
+
+// element fills a struct that there may be many of: with its defaults and its place.
+func (l *loader) element(v reflect.Value, t map[string]any, n *node, name string) {
+	if d, ok := v.Addr().Interface().(defaulter); ok {
+		d.defaults()
+	}
+	if f := v.FieldByName("At"); f.IsValid() && f.Type() == placeType {
+		f.Set(reflect.ValueOf(l.lines.place(n.off)))
+	}
+	l.table(v, t, n, name)
+}
+
+func nameField(t reflect.Type) (int, bool) {
+	for i := 0; t.Kind() == reflect.Struct && i < t.NumField(); i++ {
+		if t.Field(i).Tag.Get("toml") == ",name" {
+			return i, true
+		}
+	}
+	return 0, false
+}
+
+func (l *loader) mapping(v reflect.Value, value any, n *node, name string, wrong func(string)) {
+	t, ok := value.(map[string]any)
+	if !ok {
+		wrong("a table")
+		return
+	}
+	m := reflect.MakeMapWithSize(v.Type(), len(t))
+	for _, key := range n.keys {
+		if item, ok := t[key]; ok {
+			e := reflect.New(v.Type().Elem()).Elem()
+			l.value(e, item, n.table[key], join(name, key))
+			m.SetMapIndex(reflect.ValueOf(key), e)
+		}
+	}
+	v.Set(m)
+}
+
+// free is a value whose shape is another's business (a plugin's settings), with its strings replaced.
+func (l *loader) free(value any, n *node, name string) any {
+	if s, ok := value.(string); ok {
+		return l.text(s, n, name)
+	}
+	if t, ok := value.(map[string]any); ok {
+		out := make(map[string]any, len(t))
+		for k, v := range t {
+			out[k] = l.free(v, n.at(k), join(name, k))
+		}
+		return out
+	}
+	items, ok := listOf(value)
+	if !ok {
+		return value
+	}
+	out := make([]any, len(items))
+	for i, v := range items {
+		out[i] = l.free(v, n.item(i), fmt.Sprintf("%s[%d]", name, i))
+	}
+	return out
+}
+
+// listOf evens out the two ways in which the parser answers a list.
+func listOf(value any) ([]any, bool) {
+	switch a := value.(type) {
+	case []any:
+		return a, true
+	case []map[string]any:
+		items := make([]any, len(a))
+		for i := range a {
+			items[i] = a[i]
+		}
+		return items, true
+	}
+	return nil, false
+}
+
+func kindOf(value any) string {
+	switch value.(type) {
+	case string:
+		return "a string"
+	case int64:
+		return "an integer"
+	case float64:
+		return "a number with a fraction"
+	case bool:
+		return "true or false"
+	case time.Time:
+		return "a date"
+	case map[string]any:
+		return "a table"
+	}
+	return "a list"
+}

@@ -1,0 +1,440 @@
+package config_test
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"gatekit/core/config"
+)
+
+// load writes doc as gatekit.toml in a folder of its own, among the other files, and loads it.
+func load(t *testing.T, doc string, files ...string) (*config.Config, error) {
+	t.Helper()
+	dir := t.TempDir()
+	for i := 0; i < len(files); i += 2 {
+		write(t, filepath.Join(dir, files[i]), files[i+1])
+	}
+	path := filepath.Join(dir, "gatekit.toml")
+	write(t, path, doc)
+	return config.Load(path)
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// mistakes are the errors without their folder: gatekit.toml:1:2: message.
+func mistakes(t *testing.T, err error) []string {
+	t.Helper()
+	if err == nil {
+		return nil
+	}
+	es, ok := err.(config.Errors)
+	if !ok {
+		t.Fatalf("got %T (%v), want config.Errors", err, err)
+	}
+	var out []string
+	for _, e := range es {
+		out = append(out, fmt.Sprintf("%d:%d: %s", e.At.Line, e.At.Col, e.Message))
+	}
+	return out
+}
+
+const server = "[server.a]\ncommand = \"a\"\n"
+
+func TestEachMistakeIsReportedAtItsPlace(t *testing.T) {
+	t.Setenv("GATEKIT_TEST_BAD", "s3cret value")
+	tests := []struct {
+		name, doc string
+		want      []string
+	}{
+		{"an unknown key is reported with the known one that it resembles", "[server.a]\ncomand = \"x\"", []string{
+			`2:1: unknown key "comand" in [server.a], did you mean "command"?`}},
+		{"an unknown key that resembles none is reported with those there are", server + "[deny]\ncolour = 1", []string{
+			`4:1: unknown key "colour" in [deny]; known are reasons, tool_calls`}},
+		{"a key in other case is another key", server + "[deny]\nReasons = true", []string{
+			`4:1: unknown key "Reasons" in [deny], did you mean "reasons"?`}},
+		{"an unknown table is an unknown key", server + "[plugins]\nx = 1", []string{
+			`3:1: unknown key "plugins", did you mean "plugin"?`}},
+		{"a wrong type names the right one", server + "args = \"x\"", []string{
+			`3:1: server.a.args must be a list, not a string`}},
+		{"a wrong type in a list is reported at the element", server + "args = [\"x\",\n  7]", []string{
+			`4:3: server.a.args[1] must be a string, not an integer`}},
+		{"a wrong type in an inline table is reported there", server + "env = { A = \"x\", B = 7 }", []string{
+			`3:18: server.a.env.B must be a string, not an integer`}},
+		{"a server that is no table is reported", "server.a = \"npx\"", []string{
+			`1:8: server.a must be a table, [server.a], not a string`}},
+		{"servers in a list are reported", "[[server]]\ncommand = \"x\"", []string{
+			`1:1: server must be a table of tables, [server.NAME], not a list`}},
+		{"a plugin that is no list is reported", server + "[plugin]\nname = \"x\"", []string{
+			`3:1: plugin must be a list of tables, [[plugin]], not a table`}},
+		{"a duration without a unit is reported", server + "timeout = \"60\"", []string{
+			`3:1: server.a.timeout must be a duration such as "60s" or "1m30s", not "60"`}},
+		{"a duration as a number is reported", server + "timeout = 60", []string{
+			`3:1: server.a.timeout must be a duration such as "60s", not an integer`}},
+		{"a duration of nothing is reported", server + "timeout = \"0s\"", []string{
+			`3:1: server.a.timeout must be above zero, not "0s"`}},
+		{"a call that may not last as long as its silence is reported", server + "timeout = \"60s\"\nmax_timeout = \"30s\"", []string{
+			`4:1: server.a.max_timeout bounds the whole call and cannot be shorter than its timeout`}},
+		{"a limit of nothing is reported", server + "[limits]\ndepth = 0", []string{
+			`4:1: limits.depth must be above zero, not 0`}},
+		{"a limit with a fraction is reported", server + "[limits]\ndepth = 1.5", []string{
+			`4:1: limits.depth must be a whole number, not a number with a fraction`}},
+		{"a server's name with an underscore is reported", "[server.a__b]\ncommand = \"x\"", []string{
+			`1:1: "a__b" cannot be a server's name: it must begin with a-z and hold only a-z, 0-9 and "-", since it becomes part of names and URIs`}},
+		{"a server with a command and a url is reported", server + "url = \"http://x/\"", []string{
+			`3:1: [server.a] has both a command and a url: it can be reached in one way only`}},
+		{"a server with neither is reported", "[server.a]\nera = \"auto\"", []string{
+			`1:1: [server.a] has neither a command to run nor a url to call`}},
+		{"no server at all is reported", "[deny]\nreasons = true", []string{
+			`1:1: no server: write [server.NAME] with a command or a url`}},
+		{"an empty command is reported", "[server.a]\ncommand = \"\"", []string{
+			`2:1: server.a.command is empty`}},
+		{"keys of a child process are refused beside a url", "[server.a]\nurl = \"http://x/\"\nargs = []\nrestart = false", []string{
+			`3:1: server.a.args is for a server with a command, and this one has a url`,
+			`4:1: server.a.restart is for a server with a command, and this one has a url`}},
+		{"headers are refused beside a command", server + "headers = {}", []string{
+			`3:1: server.a.headers is for a server with a url, and this one has a command`}},
+		{"a url that is none is reported", "[server.a]\nurl = \"example.com/mcp\"", []string{
+			`2:1: server.a.url must be a URL such as "https://example.com/mcp", not "example.com/mcp"`}},
+		{"a url with a password is refused without showing it", "[server.a]\nurl = \"https://u:hunter2@example.com/mcp\"", []string{
+			`2:1: server.a.url holds credentials, which end in logs; send them with headers = { Authorization = … }`}},
+		{"a header of the protocol is refused", "[server.a]\nurl = \"http://x/\"\nheaders = { Mcp-Session-Id = \"1\" }", []string{
+			`3:13: server.a.headers.Mcp-Session-Id is set by the protocol and cannot be configured`}},
+		{"a header with a line break is refused without showing it", "[server.a]\nurl = \"http://x/\"\nheaders = { X = \"a\\nb\" }", []string{
+			`3:13: server.a.headers.X holds a line break or another control character`}},
+		{"a folder that is not there is reported", server + "cwd = \"nowhere\"", []string{
+			`3:1: server.a.cwd = "nowhere" is no folder`}},
+		{"an era that is none is reported", server + "era = \"new\"", []string{
+			`3:1: server.a.era must be one of "auto", "legacy", "modern", not "new"`}},
+		{"a vendor method with a star in the middle is reported", server + "methods = [\"a*b\"]", []string{
+			`3:12: server.a.methods[0] must be a method or a prefix such as "acme/*", not "a*b"`}},
+		{"prefix never with two servers is reported", server + "[server.b]\ncommand = \"b\"\n[names]\nprefix = \"never\"", []string{
+			`6:1: names.prefix = "never" is for one server, and there are 2: their tools could not be told apart`}},
+		{"a plugin for a server that is not there is reported", server + "[[plugin]]\nname = \"p\"\nuse = \"p\"\nservers = [\"b\"]", []string{
+			`6:12: plugin[0].servers[0]: there is no server "b"; known are a`}},
+		{"two plugins of one name are reported", server + "[[plugin]]\nname = \"p\"\nuse = \"p\"\n[[plugin]]\nname = \"p\"\nuse = \"p\"", []string{
+			`7:1: there are two plugins named "p"`}},
+		{"a plugin without a program is reported", server + "[[plugin]]\nname = \"p\"\non_error = \"ignore\"", []string{
+			`3:1: plugin[0] has neither use (a built-in) nor command (a program of yours)`,
+			`5:1: plugin[0].on_error must be one of "deny", "skip", not "ignore"`}},
+		{"a checksum that is none is reported", server + "[[plugin]]\nname = \"p\"\ncommand = [\"./p\"]\nsha256 = \"abc\"", []string{
+			`6:1: plugin[0].sha256 must be 64 hexadecimal digits`}},
+		{"a policy file that is not there is reported", server + "[policy]\nfiles = [\"p.rego\"]", []string{
+			`4:10: policy.files[0]: there is no file "p.rego"`}},
+		{"settings of a rule that is not used are reported", server + "[policy]\nrules = [\"roots/traversal\"]\n[policy.config.\"roots/traversel\"]\nx = 1", []string{
+			`5:1: policy.config: "roots/traversel" is not among policy.rules, did you mean "roots/traversal"?`}},
+		{"an environment variable that is not set is reported", server + "env = { T = \"${env:GATEKIT_TEST_NOT_SET}\" }", []string{
+			`3:9: server.a.env.T: ${env:GATEKIT_TEST_NOT_SET} is not set in the environment`}},
+		{"a file that is not there is reported", server + "env = { T = \"${file:nowhere}\" }", []string{
+			`3:9: server.a.env.T: ${file:nowhere} cannot be read: no such file or directory`}},
+		{"a substitution that is none is reported", server + "args = [\"${HOME}\"]", []string{
+			`3:9: server.a.args[0]: ${HOME} is no substitution: there are ${env:NAME} and ${file:PATH}; write $${ for the text itself`}},
+		{"a substitution without an end is reported", server + "args = [\"${env:A\"]", []string{
+			`3:9: server.a.args[0]: "${" without "}"; write $${ for the text itself`}},
+		{"a value from the environment is quoted as it was written", server + "era = \"${env:GATEKIT_TEST_BAD}\"\ntimeout = \"${env:GATEKIT_TEST_BAD}\"", []string{
+			`3:1: server.a.era must be one of "auto", "legacy", "modern", not "${env:GATEKIT_TEST_BAD}"`,
+			`4:1: server.a.timeout must be a duration such as "60s" or "1m30s", not "${env:GATEKIT_TEST_BAD}"`}},
+		{"listening on all addresses is refused", server + "[listen]\nhttp = \":7777\"", []string{
+			`4:1: listen.http = ":7777" is reachable from other machines and asks nobody who they are; listen on 127.0.0.1, or set listen.insecure = true if something before Gatekit authenticates`}},
+		{"an address without a port is reported", server + "[listen]\nhttp = \"127.0.0.1\"", []string{
+			`4:1: listen.http must be an address and port such as "127.0.0.1:7777", not "127.0.0.1"`}},
+		{"nothing to listen on is reported", server + "[listen]\nstdio = false", []string{
+			`4:1: nothing to listen on: listen.stdio is false and there is no listen.http`}},
+		{"sse without http is reported", server + "[listen]\nsse = true", []string{
+			`4:1: listen.sse is served beside listen.http, and there is none`}},
+		{"a path that is none is reported", server + "[listen]\npath = \"mcp\"", []string{
+			`4:1: listen.path must be a plain path such as "/mcp", not "mcp"`}},
+		{"an origin that is a page is reported", server + "[listen]\nallowed_origins = [\"https://a.example/page\"]", []string{
+			`4:20: listen.allowed_origins[0] must be an origin such as "https://app.example", not "https://a.example/page"`}},
+		{"a host with a scheme is reported", server + "[listen]\nallowed_hosts = [\"http://a\"]", []string{
+			`4:18: listen.allowed_hosts[0] must be a host such as "gatekit.example" or "gatekit.example:7777", not "http://a"`}},
+		{"a short key is refused without showing it", server + "[listen]\nstate_key = \"hunter2\"", []string{
+			`4:1: listen.state_key must be at least 32 bytes of randomness`}},
+		{"an audit without a file is reported", server + "[audit]\nfile = \"\"", []string{
+			`4:1: audit.file must name a file: nothing moves unrecorded`}},
+		{"columns are counted in characters", server + "args = [\"žluťoučký\", 7]", []string{
+			`3:22: server.a.args[1] must be a string, not an integer`}},
+
+		{"a line that is no TOML does not hide the mistakes after it", server + "args = [\n[deny]\nreasons = 1\n[names]\nprefix = \"x\"", []string{
+			`4:2: `, `5:1: deny.reasons must be true or false, not an integer`, `7:1: names.prefix must be one of "always", "never", not "x"`}},
+		{"a missing quote does not hide the mistakes after it", "[server.a]\ncommand = \"a\nargs = 1\ncolour = 2", []string{
+			`2:13: `, `3:1: server.a.args must be a list, not an integer`, `4:1: unknown key "colour" in [server.a]; known are args, command, cwd, env, era, headers, max_timeout, methods, restart, timeout, url`}},
+		{"a key given twice is reported at the second", server + "era = \"auto\"\nera = \"new\"\n[deny]\nreasons = 1", []string{
+			`4:1: `, `6:1: deny.reasons must be true or false, not an integer`}},
+		{"a table given twice is reported with what follows read on", server + "[server.a]\ncommand = \"b\"\n[deny]\nreasons = 1", []string{
+			`3:2: `, `6:1: deny.reasons must be true or false, not an integer`}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := load(t, tt.doc)
+			got := mistakes(t, err)
+			// What the TOML parser says in its own words is held by its place alone.
+			same := slices.EqualFunc(got, tt.want, func(g, w string) bool {
+				return g == w || strings.HasSuffix(w, ": ") && strings.HasPrefix(g, w)
+			})
+			if !same {
+				t.Errorf("got\n\t%s\nwant\n\t%s", strings.Join(got, "\n\t"), strings.Join(tt.want, "\n\t"))
+			}
+			if err != nil && strings.Contains(err.Error(), "s3cret") {
+				t.Errorf("the error shows a value from the environment: %v", err)
+			}
+		})
+	}
+}
+
+func TestSixMistakesAreReportedAtOnceInOrder(t *testing.T) {
+	_, err := load(t, `[listen]
+http = "0.0.0.0:7777"
+
+[server.files]
+comand = "npx"
+timeout = 60
+
+[server.My_Files]
+command = "npx"
+env = { TOKEN = "${env:GATEKIT_TEST_NOT_SET}" }
+
+[names]
+prefix = "sometimes"
+`)
+	var got []int
+	for _, e := range err.(config.Errors) {
+		got = append(got, e.At.Line)
+	}
+	if want := []int{2, 5, 6, 8, 10, 13}; !slices.Equal(got, want) {
+		t.Errorf("got mistakes in lines %v, want %v:\n%v", got, want, err)
+	}
+	for _, line := range strings.Split(err.Error(), "\n") {
+		if !strings.Contains(line, "gatekit.toml:") {
+			t.Errorf("%q does not say its place", line)
+		}
+	}
+}
+
+func TestAbsentKeysHaveTheDocumentedDefaults(t *testing.T) {
+	c, err := load(t, server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Dir(c.File)
+	a := c.Servers[0]
+	for _, tt := range []struct {
+		key       string
+		got, want any
+	}{
+		{"listen.stdio", c.Listen.Stdio, true},
+		{"listen.path", c.Listen.Path, "/mcp"},
+		{"server.cwd", a.Cwd, dir},
+		{"server.restart", a.Restart, true},
+		{"server.era", a.Era, "auto"},
+		{"server.timeout", a.Timeout, time.Minute},
+		{"server.max_timeout", a.MaxTimeout, 10 * time.Minute},
+		{"names", c.Names, config.Names{Prefix: "always", Resources: "scheme"}},
+		{"audit", c.Audit, config.Audit{File: filepath.Join(dir, "audit/gatekit.jsonl"), Bodies: "digest", Durability: "write"}},
+		{"deny", c.Deny, config.Deny{ToolCalls: "error"}},
+		{"limits.message_bytes", c.Limits.MessageBytes, 16 << 20},
+		{"policy", c.Policy, (*config.Policy)(nil)},
+	} {
+		if !reflect.DeepEqual(tt.got, tt.want) {
+			t.Errorf("%s: got %v, want %v", tt.key, tt.got, tt.want)
+		}
+	}
+	if c, err := load(t, server+"[listen]\nhttp = \"localhost:0\"\n"); err != nil || c.Listen.Stdio {
+		t.Errorf("with http alone: got stdio %v, error %v, want false and none", c.Listen.Stdio, err)
+	}
+}
+
+func TestServersKeepTheOrderOfTheFile(t *testing.T) {
+	c, err := load(t, "[server.z]\ncommand = \"z\"\n[server.a]\ncommand = \"a\"\n[server.m]\ncommand = \"m\"\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := fmt.Sprint(c.Servers), "[z a m]"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+func TestSubstitutionsAreMadeInEveryString(t *testing.T) {
+	t.Setenv("GATEKIT_TEST_A", "one")
+	c, err := load(t, `[server.a]
+command = "./bin/${env:GATEKIT_TEST_A}"
+args = ["${env:GATEKIT_TEST_A}-${file:sub/b}", "$${env:HOME} costs $5"]
+env = { "K.1" = "${file:sub/b}" }
+[[plugin]]
+name = "p"
+use = "p"
+config = { list = [{ x = "${env:GATEKIT_TEST_A}" }], n = 3 }
+`, "sub/b", "two\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, dir := c.Servers[0], filepath.Dir(c.File)
+	if want := filepath.Join(dir, "bin/one"); a.Command != want {
+		t.Errorf("command: got %q, want %q", a.Command, want)
+	}
+	if want := []string{"one-two", "${env:HOME} costs $5"}; !slices.Equal(a.Args, want) {
+		t.Errorf("args: got %q, want %q", a.Args, want)
+	}
+	if got := string(a.Env["K.1"]); got != "two" {
+		t.Errorf("env: got %q, want two", got)
+	}
+	want := map[string]any{"list": []any{map[string]any{"x": "one"}}, "n": int64(3)}
+	if got := c.Plugins[0].Config; !reflect.DeepEqual(got, want) {
+		t.Errorf("plugin config: got %v, want %v", got, want)
+	}
+}
+
+func TestNoWayOfPrintingAConfigShowsASecret(t *testing.T) {
+	t.Setenv("GATEKIT_TEST_TOKEN", "hunter2hunter2hunter2hunter2hunter2")
+	c, err := load(t, `[listen]
+state_key = "${env:GATEKIT_TEST_TOKEN}"
+[server.a]
+command = "a"
+args = ["--token=${env:GATEKIT_TEST_TOKEN}"]
+env = { T = "${env:GATEKIT_TEST_TOKEN}" }
+[server.b]
+url = "https://example.com/?key=${env:GATEKIT_TEST_TOKEN}"
+headers = { Authorization = "Bearer ${env:GATEKIT_TEST_TOKEN}" }
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	log := slog.New(slog.NewTextHandler(&out, nil))
+	log.Info("x", "config", c, "value", *c, "server", c.Servers[0], "env", c.Servers[0].Env, "headers", c.Servers[1].Headers, "listen", c.Listen)
+	for _, v := range []any{c, *c, c.Servers, c.Servers[0], &c.Servers[1], c.Listen, c.Servers[0].Env} {
+		fmt.Fprintf(&out, "%v %+v %#v %s\n", v, v, v, v)
+	}
+	if strings.Contains(out.String(), "hunter2") {
+		t.Errorf("a secret is shown:\n%s", out.String())
+	}
+}
+
+func TestAFileThatCannotBeReadIsAnErrorOfItsOwn(t *testing.T) {
+	_, err := config.Load(filepath.Join(t.TempDir(), "gatekit.toml"))
+	if !os.IsNotExist(unwrap(err)) {
+		t.Errorf("got %v, want one that says that the file does not exist", err)
+	}
+}
+
+func unwrap(err error) error {
+	for {
+		u, ok := err.(interface{ Unwrap() error })
+		if !ok {
+			return err
+		}
+		err = u.Unwrap()
+	}
+}
+
+// The example is what users copy and what documents the keys: it must load, and hold every key that there is.
+func TestTheExampleDocumentsEveryKey(t *testing.T) {
+	t.Setenv("FILES_TOKEN", "x")
+	t.Setenv("GITHUB_TOKEN", "x")
+	text, err := os.ReadFile("../../gatekit.toml.example")
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := strings.Repeat("k", 32)
+	if _, err := load(t, string(text), "policies/x.rego", "", "state.key", key); err != nil {
+		t.Errorf("as it is: %v", err)
+	}
+
+	// What is commented out is valid too.
+	var lines []string
+	for line := range strings.Lines(string(text)) {
+		if bare, ok := strings.CutPrefix(line, "# "); ok && strings.Contains(strings.SplitN(bare, "#", 2)[0], " = ") && !strings.HasPrefix(bare, "sha256") {
+			line = bare
+		}
+		if strings.HasPrefix(line, "use =") { // its alternative, command, is in force now
+			continue
+		}
+		lines = append(lines, line)
+	}
+	if _, err := load(t, strings.Join(lines, ""), "policies/x.rego", "", "state.key", key); err != nil {
+		t.Errorf("with what is commented out: %v", err)
+	}
+	for _, k := range keys(reflect.TypeFor[config.Config]()) {
+		if !slices.ContainsFunc(strings.Split(string(text), "\n"), func(line string) bool {
+			line = strings.TrimPrefix(line, "# ")
+			return strings.HasPrefix(line, k+" = ") || strings.HasPrefix(line, "["+k) || strings.HasPrefix(line, "[["+k)
+		}) {
+			t.Errorf("gatekit.toml.example does not show the key %q", k)
+		}
+	}
+}
+
+// A default that the example shows is the default.
+func TestTheExampleShowsTheDefaults(t *testing.T) {
+	t.Setenv("FILES_TOKEN", "x")
+	t.Setenv("GITHUB_TOKEN", "x")
+	text, err := os.ReadFile("../../gatekit.toml.example")
+	if err != nil {
+		t.Fatal(err)
+	}
+	example, err := load(t, string(text), "policies/x.rego", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	bare, err := load(t, "[server.files]\ncommand = \"npx\"\n[listen]\nhttp = \"127.0.0.1:7777\"\n[[plugin]]\nname=\"secrets\"\nuse=\"secrets\"\n[policy]\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Empty lists are written out in the example.
+	example.Listen.AllowedHosts, example.Listen.AllowedOrigins = nil, nil
+	strip := func(s config.Server) config.Server {
+		s.At, s.Args, s.Env, s.Methods, s.Cwd = config.Place{}, nil, nil, nil, ""
+		return s
+	}
+	for _, tt := range []struct {
+		table     string
+		got, want any
+	}{
+		{"listen", example.Listen, bare.Listen},
+		{"server", strip(example.Servers[0]), strip(bare.Servers[0])},
+		{"names", example.Names, bare.Names},
+		{"plugin.servers", example.Plugins[0].Servers, bare.Plugins[0].Servers},
+		{"plugin.on_error", example.Plugins[0].OnError, bare.Plugins[0].OnError},
+		{"plugin.timeout", example.Plugins[0].Timeout, bare.Plugins[0].Timeout},
+		{"policy.mode", example.Policy.Mode, bare.Policy.Mode},
+		{"audit.bodies", example.Audit.Bodies, bare.Audit.Bodies},
+		{"audit.durability", example.Audit.Durability, bare.Audit.Durability},
+		{"deny", example.Deny, bare.Deny},
+		{"limits", example.Limits, bare.Limits},
+	} {
+		if !reflect.DeepEqual(tt.got, tt.want) {
+			t.Errorf("%s: the example shows %+v, the default is %+v", tt.table, tt.got, tt.want)
+		}
+	}
+}
+
+// keys are the names of all keys, by their struct tags.
+func keys(t reflect.Type) []string {
+	var out []string
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Slice, reflect.Map:
+		return keys(t.Elem())
+	case reflect.Struct:
+		for i := range t.NumField() {
+			f := t.Field(i)
+			if tag := f.Tag.Get("toml"); tag != "" && tag != "-" && tag[0] != ',' {
+				out = append(append(out, tag), keys(f.Type)...)
+			}
+		}
+	}
+	return out
+}

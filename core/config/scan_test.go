@@ -1,0 +1,80 @@
+package config
+
+import (
+	"testing"
+
+	"github.com/BurntSushi/toml"
+)
+
+// FuzzEveryKeyOfTheParserHasAPlace holds the scanner against the parser: what one calls a key, the other must know the place of.
+func FuzzEveryKeyOfTheParserHasAPlace(f *testing.F) {
+	for _, doc := range []string{
+		"a = 1\nb.c = 2\n[d]\n\"e f\" = '''x\n'''''\n[[g.h]]\ni = [1, {j = 2, k.l = \"]\"}, [3]]\n[[g.h]]\n[g.h.m]\nn = 1979-05-27 07:32:00Z # x\n",
+		"a = \"\"\"x\\\"\"\"\"\"\nb = \"\\\\\"\nc = ''\nd = \"\"\ne = '\\'\n",
+		"a = { b = 1, # x\n c = [\n 1,\n], }\n'quo.ted'.\"\\u0041\" = 1\n",
+		"[ a . b ]\n[\"a\".c]\nx=1\r\n[[ d ]]\r\n",
+		"a=[[[]],[]]\nb=[{},{}]#]\n",
+	} {
+		f.Add(doc)
+	}
+	f.Fuzz(func(t *testing.T, doc string) {
+		root := scan(doc) // must end whatever it gets
+		values := map[string]any{}
+		md, err := toml.Decode(doc, &values)
+		if err != nil {
+			return
+		}
+		for _, key := range md.Keys() {
+			if n, ok := find(root, key); !ok {
+				t.Errorf("no place for the key %q in\n%s", key, doc)
+			} else if n.off < 0 || n.off >= len(doc) {
+				t.Errorf("the place of %q is %d, outside the document", key, n.off)
+			}
+		}
+		agree(t, doc, "", values, root)
+	})
+}
+
+// find follows a key; through a list it may be in any element.
+func find(n *node, key toml.Key) (*node, bool) {
+	if len(key) == 0 {
+		return n, true
+	}
+	if c := n.table[key[0]]; c != nil {
+		return find(c, key[1:])
+	}
+	for _, item := range n.items {
+		if c, ok := find(item, key); ok {
+			return c, true
+		}
+	}
+	return nil, false
+}
+
+// agree holds the shape of the tree against the values: the same keys, the same numbers of elements.
+func agree(t *testing.T, doc, at string, value any, n *node) {
+	if table, ok := value.(map[string]any); ok {
+		if len(table) != len(n.keys) {
+			t.Errorf("%q has %d keys, the scanner found %q in\n%s", at, len(table), n.keys, doc)
+		}
+		for k, v := range table {
+			if k == "" {
+				continue // the parser loses elements of a list under an empty name; no key of ours is empty
+			}
+			if n.table[k] == nil {
+				t.Errorf("no place for the key %q of %q in\n%s", k, at, doc)
+				continue
+			}
+			agree(t, doc, at+"."+k, v, n.table[k])
+		}
+	}
+	if items, ok := listOf(value); ok {
+		if len(items) != len(n.items) {
+			t.Errorf("%q has %d elements, the scanner found %d in\n%s", at, len(items), len(n.items), doc)
+			return
+		}
+		for i, v := range items {
+			agree(t, doc, at+"[]", v, n.items[i])
+		}
+	}
+}

@@ -1,0 +1,255 @@
+package proxy_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+	"gatekit/core/proxy"
+)
+
+// journal is a Recorder in memory.
+type journal struct {
+	mu   sync.Mutex
+	rows []string
+}
+
+func (j *journal) Record(_ context.Context, o pipeline.Outcome) (uint64, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	m := o.Before
+	j.rows = append(j.rows, strings.TrimSpace(fmt.Sprintf("%s %s %s %s %s %s", o.Action, m.To, m.Kind, m.Method, m.Server, m.Name)))
+	return uint64(len(j.rows)), nil
+}
+
+func (j *journal) has(t *testing.T, rows ...string) {
+	t.Helper()
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, row := range rows {
+		if !slices.Contains(j.rows, row) {
+			t.Errorf("the record lacks %q; it has\n%s", row, strings.Join(j.rows, "\n"))
+		}
+	}
+}
+
+// stage judges with a function.
+type stage func(m *mcp.Message) pipeline.Verdict
+
+func (s stage) Inspect(_ context.Context, m *mcp.Message) (pipeline.Verdict, error) { return s(m), nil }
+
+// server plays one upstream server: answer answers each request, by its raw result, or an error message as "!CODE text". "" waits for the end of the call.
+type server struct {
+	revisions []string
+	openErr   error
+	answer    func(ctx context.Context, m *mcp.Message, c proxy.Caller) string
+
+	mu     sync.Mutex
+	feed   proxy.Caller
+	got    []string // bodies of what came, with their methods
+	ended  []error  // causes of calls that were ended
+	closed int
+}
+
+func (s *server) Revisions(context.Context) ([]string, error) { return s.revisions, nil }
+
+func (s *server) Open(_ context.Context, o proxy.Opening, feed proxy.Caller) (proxy.Server, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.openErr != nil {
+		return nil, s.openErr
+	}
+	s.feed = feed
+	return s, nil
+}
+
+func (s *server) note(m *mcp.Message) {
+	s.mu.Lock()
+	s.got = append(s.got, m.Method+" "+string(m.Body()))
+	s.mu.Unlock()
+}
+
+func (s *server) seen() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.got)
+}
+
+func (s *server) Call(ctx context.Context, p pipeline.Passed, c proxy.Caller) (*mcp.Message, error) {
+	m := p.Message()
+	s.note(m)
+	answer := s.answer(ctx, m, c)
+	switch {
+	case answer == "":
+		<-ctx.Done()
+		s.mu.Lock()
+		s.ended = append(s.ended, context.Cause(ctx))
+		s.mu.Unlock()
+		return nil, context.Cause(ctx)
+	case answer == "dead":
+		return nil, &proxy.Unavailable{Server: m.Server, Reason: "it ended"}
+	case strings.HasPrefix(answer, "!"):
+		var code int
+		fmt.Sscanf(answer[1:], "%d", &code)
+		_, text, _ := strings.Cut(answer, " ")
+		return mcp.NewError(m.ID(), code, text, nil), nil
+	}
+	r := mcp.NewResponse(m.ID(), []byte(answer))
+	if t, _ := r.Text("/resultType"); t == "input_required" {
+		r.Folded = true
+	}
+	return r, nil
+}
+
+func (s *server) Notify(_ context.Context, p pipeline.Passed) error {
+	s.note(p.Message())
+	return nil
+}
+
+func (s *server) Close() error {
+	s.mu.Lock()
+	s.closed++
+	s.mu.Unlock()
+	return nil
+}
+
+// client plays a client: it keeps what it is told and answers what it is asked.
+type client struct {
+	rounds bool
+	answer func(m *mcp.Message) *mcp.Message
+
+	mu    sync.Mutex
+	told  []string
+	asked []string
+}
+
+func (c *client) TakesRounds() bool { return c.rounds }
+
+func (c *client) Notify(_ context.Context, p pipeline.Passed) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.told = append(c.told, p.Message().Method+" "+string(p.Message().Body()))
+	return nil
+}
+
+func (c *client) heard() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.told)
+}
+
+func (c *client) Ask(_ context.Context, ps []pipeline.Passed) ([]*mcp.Message, error) {
+	var answers []*mcp.Message
+	for _, p := range ps {
+		c.mu.Lock()
+		c.asked = append(c.asked, p.Message().Method+" "+string(p.Message().Body()))
+		c.mu.Unlock()
+		if c.answer == nil {
+			return nil, fmt.Errorf("nobody is there")
+		}
+		answers = append(answers, c.answer(p.Message()))
+	}
+	return answers, nil
+}
+
+// fixed answers every request with one raw result, whatever it is.
+func fixed(results map[string]string) func(context.Context, *mcp.Message, proxy.Caller) string {
+	return func(_ context.Context, m *mcp.Message, _ proxy.Caller) string {
+		if r, ok := results[m.Method]; ok {
+			return r
+		}
+		return "!-32601 no such method"
+	}
+}
+
+type world struct {
+	proxy   *proxy.Proxy
+	session *proxy.Session
+	client  *client
+	record  *journal
+	options proxy.Options
+}
+
+// open makes a proxy of the servers, in the order of their names, and one session.
+func open(t *testing.T, servers map[string]*server, change func(*proxy.Options), stages ...pipeline.Named) *world {
+	t.Helper()
+	w := &world{client: &client{}, record: &journal{}}
+	o := proxy.Options{Pipeline: pipeline.New(w.record, pipeline.Options{}, stages...), Version: "1.0", StateKey: []byte("0123456789abcdef0123456789abcdef")}
+	for name, s := range servers {
+		o.Servers = append(o.Servers, proxy.Configured{Name: name, Upstream: s})
+	}
+	slices.SortFunc(o.Servers, func(a, b proxy.Configured) int { return strings.Compare(a.Name, b.Name) })
+	if change != nil {
+		change(&o)
+	}
+	var err error
+	if w.proxy, err = proxy.New(o); err != nil {
+		t.Fatal(err)
+	}
+	w.options = o
+	w.session = w.proxy.Open(proxy.Opening{Session: "s", Principal: "p"}, w.client)
+	t.Cleanup(func() {
+		if err := w.proxy.Close(); err != nil {
+			t.Error("close:", err)
+		}
+	})
+	return w
+}
+
+// call sends a request and answers its result, or "!CODE text".
+func (w *world) call(t *testing.T, method, params string) string {
+	t.Helper()
+	return w.callAs(t, w.session, w.client, `7`, method, params)
+}
+
+func (w *world) callAs(t *testing.T, s *proxy.Session, c *client, id, method, params string) string {
+	t.Helper()
+	return show(t, id, s.Call(t.Context(), request(t, id, method, params), c))
+}
+
+func show(t *testing.T, id string, p pipeline.Passed) string {
+	t.Helper()
+	m := p.Message()
+	if m == nil {
+		return "nothing"
+	}
+	if string(m.ID()) != id {
+		t.Errorf("answered under id %s, want %s", m.ID(), id)
+	}
+	if m.Kind == mcp.Error {
+		text, _ := m.Text("/message")
+		return fmt.Sprintf("!%d %s", m.ErrorCode(), text)
+	}
+	return string(m.Body())
+}
+
+func request(t *testing.T, id, method, params string) *mcp.Message {
+	t.Helper()
+	m, err := mcp.Parse([]byte(`{"jsonrpc":"2.0","id":` + id + `,"method":"` + method + `","params":` + params + `}`))
+	if err != nil {
+		t.Fatalf("%s: %v", params, err)
+	}
+	m.Folded = strings.Contains(params, `"inputResponses"`) || strings.Contains(params, `"requestState"`)
+	return m
+}
+
+func notification(t *testing.T, method, params string) *mcp.Message {
+	t.Helper()
+	m, err := mcp.Parse([]byte(`{"jsonrpc":"2.0","method":"` + method + `","params":` + params + `}`))
+	if err != nil {
+		t.Fatalf("%s: %v", params, err)
+	}
+	return m
+}
+
+func equal(t *testing.T, what string, got, want any) {
+	t.Helper()
+	if g, w := fmt.Sprint(got), fmt.Sprint(want); g != w {
+		t.Errorf("%s:\n got %s\nwant %s", what, g, w)
+	}
+}

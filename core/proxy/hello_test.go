@@ -1,0 +1,128 @@
+package proxy_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"gatekit/core/mcp"
+	"gatekit/core/proxy"
+)
+
+const hello = `{"protocolVersion":"2025-11-25","capabilities":{"roots":{}},"clientInfo":{"name":"c","version":"1"}}`
+
+func TestInitializeAnswersForAllServers(t *testing.T) {
+	a := &server{answer: fixed(map[string]string{"initialize": `{"protocolVersion":"2025-11-25","capabilities":{"tools":{},"experimental":{"x":1,"y":2}},"serverInfo":{"name":"A","version":"1"},"instructions":"Be A."}`})}
+	b := &server{answer: fixed(map[string]string{"initialize": `{"protocolVersion":"2025-06-18","capabilities":{"resources":{"subscribe":true},"logging":{},"completions":{},"experimental":{"y":3,"z":4}},"serverInfo":{"name":"B","version":"1"},"instructions":"Be B."}`})}
+	w := open(t, map[string]*server{"a": a, "b": b}, nil)
+	equal(t, "answer (D16)", w.call(t, "initialize", hello), `{"protocolVersion":"2025-11-25","capabilities":{"tools":{"listChanged":true},"experimental":{"x":1,"z":4},`+
+		`"resources":{"subscribe":true,"listChanged":true},"logging":{},"completions":{}},"serverInfo":{"name":"gatekit","version":"1.0"},`+
+		`"instructions":"# a\n\nBe A.\n\n# b\n\nBe B."}`)
+	w.session.Notify(t.Context(), notification(t, "notifications/initialized", `{}`))
+	equal(t, "a saw", a.seen(), []string{"initialize " + hello, "notifications/initialized {}"})
+	w.record.has(t, "pass to_server request initialize a", "pass to_server request initialize b", "pass to_client response initialize a", "answer to_client response initialize")
+	equal(t, "again", w.callAs(t, w.session, w.client, "8", "initialize", hello), "!-32600 the session is initialized already")
+	equal(t, "what no server declared", w.call(t, "prompts/list", `{}`), "!-32601 no server supports prompts/list")
+	equal(t, "what this server did not declare", w.call(t, "prompts/get", `{"name":"a__x"}`), `!-32601 server "a" has no prompts`)
+	equal(t, "a was not bothered", len(a.seen()), 2)
+}
+
+func TestDiscoverAnswersForAllServers(t *testing.T) {
+	a := &server{revisions: []string{"2026-07-28"}, answer: fixed(map[string]string{"server/discover": `{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},"ttlMs":300,"cacheScope":"public"}`})}
+	b := &server{revisions: []string{"2026-07-28", "2025-11-25"}, answer: fixed(map[string]string{"server/discover": `{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"prompts":{}},"ttlMs":200,"cacheScope":"private"}`})}
+	w := open(t, map[string]*server{"a": a, "b": b}, nil)
+	equal(t, "answer", w.call(t, "server/discover", `{}`), `{"supportedVersions":["2026-07-28","2025-11-25"],"capabilities":{"tools":{"listChanged":true},"prompts":{"listChanged":true}},`+
+		`"resultType":"complete","ttlMs":200,"cacheScope":"private","_meta":{"io.modelcontextprotocol/serverInfo":{"name":"gatekit","version":"1.0"}}}`)
+}
+
+func TestAServerThatIsLateIsGreetedLater(t *testing.T) {
+	answered := `{"protocolVersion":"2025-11-25","capabilities":{"tools":{}}}`
+	for _, c := range []struct {
+		name  string
+		bad   func(began time.Time) string
+		after time.Duration // when the client is answered
+	}{
+		{"one that is down at first", func(began time.Time) string {
+			if time.Since(began) < 5*time.Second {
+				return "dead"
+			}
+			return answered
+		}, 0},
+		{"one that is slow", func(time.Time) string {
+			time.Sleep(40 * time.Second)
+			return answered
+		}, 15 * time.Second},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				bad := &server{answer: func(_ context.Context, m *mcp.Message, _ proxy.Caller) string {
+					if m.Method == "initialize" {
+						return c.bad(began)
+					}
+					return `{"tools":[{"name":"late"}]}`
+				}}
+				good := &server{answer: fixed(map[string]string{"initialize": answered, "tools/list": `{"tools":[{"name":"x"}]}`})}
+				w := open(t, map[string]*server{"good": good, "bad": bad}, nil)
+				if got := w.call(t, "initialize", hello); !strings.Contains(got, `"gatekit/partial":[{"server":"bad"`) {
+					t.Errorf("initialize: %s", got)
+				}
+				equal(t, "answered after", time.Since(began), c.after)
+				w.session.Notify(t.Context(), notification(t, "notifications/initialized", `{}`))
+				if got := w.call(t, "tools/list", `{}`); !strings.Contains(got, `"gatekit/partial":[{"server":"bad"`) {
+					t.Errorf("list meanwhile: %s", got)
+				}
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				if told := strings.Join(w.client.heard(), "\n"); !strings.Contains(told, "notifications/tools/list_changed") {
+					t.Errorf("the client heard %q", told)
+				}
+				equal(t, "list afterwards", w.call(t, "tools/list", `{}`), `{"tools":[{"name":"bad__late"},{"name":"good__x"}]}`)
+				if seen := bad.seen(); seen[len(seen)-2] != "notifications/initialized {}" {
+					t.Errorf("the late server saw %q", seen)
+				}
+			})
+		})
+	}
+}
+
+func TestWhenNoServerAnswersInitializeTheClientHearsWhy(t *testing.T) {
+	dead := &server{answer: func(context.Context, *mcp.Message, proxy.Caller) string { return "dead" }}
+	w := open(t, map[string]*server{"a": dead, "b": dead}, nil)
+	equal(t, "answer", w.call(t, "initialize", hello), `!-32603 no server answered initialize: server "a" is not available: it ended; server "b" is not available: it ended`)
+	one := open(t, map[string]*server{"a": dead}, never)
+	equal(t, "answer", one.call(t, "initialize", hello), `!-32603 server "a" is not available: it ended`)
+}
+
+func TestAReloadKeepsTheSession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		list := func(name string) *server {
+			return &server{answer: fixed(map[string]string{"initialize": `{"capabilities":{"tools":{}}}`, "tools/list": `{"tools":[{"name":"` + name + `"}]}`})}
+		}
+		a, b, c := list("x"), list("y"), list("z")
+		w := open(t, map[string]*server{"a": a, "b": b}, nil)
+		w.call(t, "initialize", hello)
+		w.session.Notify(t.Context(), notification(t, "notifications/initialized", `{}`))
+		o := w.options
+		o.Servers = []proxy.Configured{{Name: "a", Upstream: a}, {Name: "c", Upstream: c}}
+		if err := w.proxy.Apply(o); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+		equal(t, "list", w.call(t, "tools/list", `{}`), `{"tools":[{"name":"a__x"},{"name":"c__z"}]}`)
+		equal(t, "b closed", b.closed, 1)
+		equal(t, "a greeted", len(a.seen()), 3)
+		equal(t, "c saw", c.seen()[:2], []string{"initialize " + hello, "notifications/initialized {}"})
+		if told := strings.Join(w.client.heard(), "\n"); !strings.Contains(told, "notifications/tools/list_changed") {
+			t.Errorf("the client heard %q", told)
+		}
+		bad := o
+		bad.Servers = nil
+		if err := w.proxy.Apply(bad); err == nil {
+			t.Error("options without servers were taken")
+		}
+		equal(t, "list after a wrong reload", w.call(t, "tools/list", `{}`), `{"tools":[{"name":"a__x"},{"name":"c__z"}]}`)
+	})
+}

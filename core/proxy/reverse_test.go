@@ -1,0 +1,148 @@
+package proxy_test
+
+import (
+	"context"
+	"testing"
+
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+	"gatekit/core/proxy"
+)
+
+// asking answers a call with what the client (or the policy) answered to reverse requests: {"method": answer or error text}.
+func asking(method, params string) func(context.Context, *mcp.Message, proxy.Caller) string {
+	return func(ctx context.Context, m *mcp.Message, c proxy.Caller) string {
+		if m.Method == "initialize" {
+			return `{"capabilities":{}}`
+		}
+		answer := c.Ask(ctx, []*mcp.Message{mcp.NewRequest(`"s-1"`, method, []byte(params))})[0].Message()
+		if answer == nil {
+			return `{"none":true}`
+		}
+		if answer.ID() != `"s-1"` {
+			return `{"id":` + string(mcp.Quote(string(answer.ID()))) + `}`
+		}
+		return string(answer.Body())
+	}
+}
+
+func TestReverseRequestsReachTheClientJudgedAndAttributed(t *testing.T) {
+	for _, c := range []struct{ name, method, params, answer, asked, want string }{
+		{"elicitation names its server", "elicitation/create", `{"message":"Name?","requestedSchema":{}}`, `{"action":"accept","content":{"n":1.0}}`,
+			`{"message":"[a] Name?","requestedSchema":{}}`, `{"action":"accept","content":{"n":1.0}}`},
+		{"sampling carries it in _meta, and its links are named", "sampling/createMessage",
+			`{"messages":[{"role":"user","content":{"type":"resource_link","uri":"f:///x","name":"x"}}],"tools":[{"name":"t"}]}`,
+			`{"role":"assistant","content":{"type":"resource_link","uri":"a+f:///x"}}`,
+			`{"messages":[{"role":"user","content":{"type":"resource_link","uri":"a+f:///x","name":"x"}}],"tools":[{"name":"t"}],"_meta":{"gatekit/server":"a"}}`,
+			`{"role":"assistant","content":{"type":"resource_link","uri":"f:///x"}}`},
+		{"roots pass as they are", "roots/list", `{}`, `{"roots":[{"uri":"file:///r"}]}`, `{}`, `{"roots":[{"uri":"file:///r"}]}`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := open(t, map[string]*server{"a": {answer: asking(c.method, c.params)}, "b": {answer: echo}}, nil)
+			w.client.answer = func(m *mcp.Message) *mcp.Message { return mcp.NewResponse(m.ID(), []byte(c.answer)) }
+			equal(t, "answer", w.call(t, "tools/call", `{"name":"a__x"}`), c.want)
+			equal(t, "asked", w.client.asked, []string{c.method + " " + c.asked})
+			w.record.has(t, "pass to_client request "+c.method+" a", "pass to_server response "+c.method+" a")
+		})
+	}
+}
+
+func TestWithOneServerReverseRequestsPassAsTheyAre(t *testing.T) {
+	w := open(t, map[string]*server{"a": {answer: asking("elicitation/create", `{"message":"Name?"}`)}}, nil)
+	w.client.answer = func(m *mcp.Message) *mcp.Message { return mcp.NewResponse(m.ID(), []byte(`{"action":"cancel"}`)) }
+	equal(t, "answer", w.call(t, "tools/call", `{"name":"a__x"}`), `{"action":"cancel"}`)
+	equal(t, "asked", w.client.asked, []string{`elicitation/create {"message":"Name?"}`})
+}
+
+func TestARefusedReverseRequestIsDeclined(t *testing.T) {
+	for method, want := range map[string]string{
+		"elicitation/create":     `{"action":"decline"}`,
+		"roots/list":             `{"roots":[]}`,
+		"sampling/createMessage": `{"code":-1,"message":"rejected"}`,
+	} {
+		for _, kind := range []mcp.Kind{mcp.Request, mcp.Response} {
+			t.Run(method+", its "+kind.String(), func(t *testing.T) {
+				refuse := pipeline.Named{Name: "no", Stage: stage(func(m *mcp.Message) pipeline.Verdict {
+					if m.Method == method && m.Kind == kind {
+						return pipeline.Verdict{}
+					}
+					return pipeline.Verdict{Action: pipeline.Allow}
+				})}
+				w := open(t, map[string]*server{"a": {answer: asking(method, `{}`)}}, nil, refuse)
+				w.client.answer = func(m *mcp.Message) *mcp.Message { return mcp.NewResponse(m.ID(), []byte(`{}`)) }
+				equal(t, "the server got", w.call(t, "tools/call", `{"name":"a__x"}`), want)
+			})
+		}
+	}
+}
+
+func TestAServerCannotAskForWhatTheClientDidNotDeclare(t *testing.T) {
+	for _, c := range []struct{ name, method, params, want string }{
+		{"a capability", "sampling/createMessage", `{}`, `{"code":-32601,"message":"the client did not declare the capability sampling"}`},
+		{"a mode", "elicitation/create", `{"mode":"url","message":"m"}`, `{"code":-32602,"message":"the client did not declare the capability elicitation/url"}`},
+		{"an unknown method", "x/y", `{}`, `{"code":-32601,"message":"method not found: x/y"}`},
+		{"a method of clients", "tools/list", `{}`, `{"code":-32601,"message":"method not found: tools/list"}`},
+		{"what was declared", "elicitation/create", `{"message":"m"}`, `{"code":-32603,"message":"the client could not be asked: nobody is there"}`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := open(t, map[string]*server{"a": {answer: asking(c.method, c.params)}}, nil)
+			w.callAs(t, w.session, w.client, "1", "initialize", `{"protocolVersion":"2025-11-25","capabilities":{"elicitation":{}}}`)
+			equal(t, "answer", w.call(t, "tools/call", `{"name":"a__x"}`), c.want)
+		})
+	}
+}
+
+func TestATaskThatTheClientMadeBelongsToTheServerItWasMadeFor(t *testing.T) {
+	get := func(ctx context.Context, m *mcp.Message, c proxy.Caller) string {
+		if m.Name == "make" {
+			return string(c.Ask(ctx, []*mcp.Message{mcp.NewRequest("1", "sampling/createMessage", []byte(`{"task":{}}`))})[0].Message().Body())
+		}
+		return string(c.Ask(ctx, []*mcp.Message{mcp.NewRequest("2", "tasks/get", []byte(`{"taskId":"T"}`))})[0].Message().Body())
+	}
+	w := open(t, map[string]*server{"a": {answer: get}, "b": {answer: get}}, nil)
+	w.client.answer = func(m *mcp.Message) *mcp.Message {
+		return mcp.NewResponse(m.ID(), []byte(`{"task":{"taskId":"T"}}`))
+	}
+	w.call(t, "tools/call", `{"name":"a__make"}`)
+	equal(t, "its own server", w.call(t, "tools/call", `{"name":"a__get"}`), `{"task":{"taskId":"T"}}`)
+	equal(t, "another server", w.call(t, "tools/call", `{"name":"b__get"}`), `{"code":-32602,"message":"Unknown task"}`)
+}
+
+func TestNotificationsOfServersAreNamedAndKeptInOrder(t *testing.T) {
+	s := &server{answer: func(ctx context.Context, _ *mcp.Message, c proxy.Caller) string {
+		for _, n := range [][2]string{
+			{"notifications/message", `{"level":"info","logger":"l","data":"1"}`},
+			{"notifications/resources/updated", `{"uri":"f:///x"}`},
+			{"notifications/unknown", `{}`},
+			{"notifications/initialized", `{}`},
+			{"acme/news", `{"k":1}`},
+			{"notifications/message", `{"level":"info","data":"2"}`},
+		} {
+			c.Notify(ctx, mcp.NewNotification(n[0], []byte(n[1])))
+		}
+		return "{}"
+	}}
+	w := open(t, map[string]*server{"a": s}, func(o *proxy.Options) { o.Servers[0].Methods = []string{"acme/news"} })
+	w.call(t, "tools/call", `{"name":"a__x"}`)
+	equal(t, "told", w.client.heard(), []string{
+		`notifications/message {"level":"info","logger":"a/l","data":"1"}`,
+		`notifications/resources/updated {"uri":"a+f:///x"}`,
+		`acme/news {"k":1}`,
+		`notifications/message {"level":"info","data":"2"}`,
+	})
+	w.record.has(t, "drop to_client notification notifications/unknown a", "drop to_client notification notifications/initialized a")
+}
+
+func TestNotificationsOfTheClientGoToTheServersThatTakeThem(t *testing.T) {
+	a, b := &server{answer: echo}, &server{answer: echo}
+	w := open(t, map[string]*server{"a": a, "b": b}, func(o *proxy.Options) { o.Servers[1].Methods = []string{"acme/n"} })
+	for _, n := range []string{"notifications/roots/list_changed", "acme/n", "acme/other", "notifications/message"} {
+		w.session.Notify(t.Context(), notification(t, n, `{}`))
+	}
+	progress := notification(t, "notifications/progress", `{"progressToken":1,"progress":1}`)
+	progress.Server = "a"
+	w.session.Notify(t.Context(), progress)
+	equal(t, "a", a.seen(), []string{"notifications/roots/list_changed {}", `notifications/progress {"progressToken":1,"progress":1}`})
+	equal(t, "b", b.seen(), []string{"notifications/roots/list_changed {}", "acme/n {}"})
+	w.record.has(t, "drop to_server notification acme/other", "drop to_server notification notifications/message")
+}

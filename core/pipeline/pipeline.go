@@ -37,7 +37,7 @@ type Step struct {
 type Outcome struct {
 	Time   time.Time
 	Before *mcp.Message // as it came; its fields say session, exchange, direction, kind, method, server, name
-	After  *mcp.Message // as it goes; nil when nothing goes; Before itself when nothing changed
+	After  *mcp.Message // as it goes; nil when it does not (a stage's answer is an outcome of its own); Before itself when nothing changed
 	Action string       // pass, deny, modify, answer, hide, skip (design.md 11), or an event's
 	Reason string
 	Steps  []Step
@@ -93,18 +93,19 @@ func (p *Pipeline) Pass(ctx context.Context, m *mcp.Message) (Passed, error) {
 			m = &mcp.Message{}
 		}
 		o.Before, o.After, o.Action, o.Err = m, nil, "deny", err
-		return p.settle(ctx, o, &Denied{Stage: "pipeline", Action: "deny", Err: err})
+		return p.settle(ctx, o, nil, &Denied{Stage: "pipeline", Action: "deny", Err: err})
 	}
+	var answer *mcp.Message
 	var d *Denied
 	if asked := p.asked[m.Kind][m.To]; len(asked) > 0 {
-		d = judge(ctx, &o, asked)
+		answer, d = judge(ctx, &o, asked)
 		o.Took = time.Since(o.Time)
 	}
-	return p.settle(ctx, o, d)
+	return p.settle(ctx, o, answer, d)
 }
 
-// settle records o, and only then lets o.After move, or tells of the denial.
-func (p *Pipeline) settle(ctx context.Context, o Outcome, d *Denied) (Passed, error) {
+// settle records o, and only then lets o.After move, or tells of the denial. answer is that of a stage.
+func (p *Pipeline) settle(ctx context.Context, o Outcome, answer *mcp.Message, d *Denied) (Passed, error) {
 	seq, err := p.record(ctx, o)
 	if err != nil {
 		return Passed{}, &Denied{Message: o.Before, Stage: "audit", Action: "deny", Err: fmt.Errorf("record the outcome: %w", err), options: p.options}
@@ -113,8 +114,8 @@ func (p *Pipeline) settle(ctx context.Context, o Outcome, d *Denied) (Passed, er
 		return Passed{o.After}, nil
 	}
 	d.Message, d.Record, d.options = o.Before, seq, p.options
-	if d.Action == "answer" {
-		if d.answer, err = p.Pass(ctx, o.After); err != nil {
+	if answer != nil {
+		if d.answer, err = p.Pass(ctx, answer); err != nil {
 			return Passed{}, err
 		}
 	}
@@ -144,9 +145,9 @@ func judgeable(m *mcp.Message) error {
 	return nil
 }
 
-// judge asks the stages about o.Before and fills in the rest of o. It answers nil when o.After may move.
-func judge(ctx context.Context, o *Outcome, asked []*stage) *Denied {
-	var answer *mcp.Message
+// judge asks the stages about o.Before and fills in the rest of o. Without a denial o.After may move. The answer, if any, is a stage's; it was
+// not judged yet.
+func judge(ctx context.Context, o *Outcome, asked []*stage) (answer *mcp.Message, d *Denied) {
 	var by string
 	for _, s := range asked {
 		if !s.wants.match(o.Before) {
@@ -157,7 +158,7 @@ func judge(ctx context.Context, o *Outcome, asked []*stage) *Denied {
 		switch {
 		case denied != nil:
 			o.After, o.Action, o.Reason, o.Err = nil, denied.Action, denied.Reason, denied.Err
-			return denied
+			return nil, denied
 		case step.Action != "answer":
 			o.After = next
 		case answer == nil: // the others are still asked: a denial beats an answer
@@ -166,10 +167,10 @@ func judge(ctx context.Context, o *Outcome, asked []*stage) *Denied {
 	}
 	o.Action, o.Reason = summary(o.Steps)
 	if answer == nil {
-		return nil
+		return nil, nil
 	}
-	o.After = answer
-	return &Denied{Stage: by, Action: "answer", Reason: o.Reason}
+	o.After = nil
+	return answer, &Denied{Stage: by, Action: "answer", Reason: o.Reason}
 }
 
 // summary is the weightiest action of the steps that let a message go, and the reason of the first stage that took it.
@@ -187,7 +188,11 @@ func summary(steps []Step) (action, reason string) {
 // Answer records m, a message of Gatekit's own (a ping's answer, a merged list, an error, a cancellation), and lets it move. No stage is asked: it
 // holds nothing that was not judged already. When it cannot be recorded, what moves is a bare error (requests' answers) or nothing (the zero Passed).
 func (p *Pipeline) Answer(ctx context.Context, m *mcp.Message) Passed {
-	_, err := p.record(ctx, Outcome{Time: time.Now(), Before: m, After: m, Action: "answer"})
+	o := Outcome{Time: time.Now(), Before: m, After: m, Action: "answer"}
+	if m.Kind == mcp.Error {
+		o.Reason, _ = m.Text("/message") // our own words: what failed belongs in the record
+	}
+	_, err := p.record(ctx, o)
 	switch {
 	case err == nil:
 		return Passed{m}

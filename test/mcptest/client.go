@@ -1,0 +1,259 @@
+package mcptest
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// Frame is one message as it crossed the client's connection.
+type Frame struct {
+	Sent bool // by the client
+	Message
+}
+
+// Client is a client that writes what it is told and keeps what it sees.
+type Client struct {
+	Revision     string                                 // Modern, or a legacy one
+	Capabilities string                                 // a JSON object
+	Answer       map[string]func(params Message) string // a question's method -> the result's JSON, or an error object's behind "error:"
+
+	conn   Conn
+	cancel context.CancelFunc
+	done   chan struct{} // closed when the reader has ended
+	err    error         // why it ended
+
+	mu      sync.Mutex // guards what follows
+	frames  []Frame
+	changed chan struct{} // closed and made anew with every frame
+	next    int
+}
+
+// NewClient starts to read from conn. Close ends it.
+func NewClient(conn Conn, revision string) *Client {
+	ctx, cancel := context.WithCancel(context.Background())
+	c := &Client{Revision: revision, Capabilities: `{"sampling":{},"elicitation":{"form":{},"url":{}},"roots":{"listChanged":true}}`, conn: conn, cancel: cancel,
+		done: make(chan struct{}), changed: make(chan struct{})}
+	c.Answer = map[string]func(Message) string{
+		"ping": func(Message) string { return `{}` },
+		"sampling/createMessage": func(Message) string {
+			return `{"role":"assistant","content":{"type":"text","text":"sampled"},"model":"m"}`
+		},
+		"elicitation/create": func(Message) string { return `{"action":"accept","content":{"name":"a","n":1.0}}` },
+		"roots/list":         func(Message) string { return `{"roots":[{"uri":"file:///work","name":"work"}]}` },
+	}
+	go c.read(ctx)
+	return c
+}
+
+func (c *Client) modern() bool { return c.Revision >= Modern }
+
+func (c *Client) read(ctx context.Context) {
+	defer close(c.done)
+	for {
+		b, err := c.conn.Read(ctx)
+		if err != nil {
+			c.err = err
+			return
+		}
+		m, err := Parse(bytes.Clone(b))
+		if err != nil {
+			m.Method = "no message: " + err.Error()
+		}
+		c.keep(Frame{Message: m})
+		if m.IsRequest() {
+			go c.Send(c.reply(m))
+		}
+	}
+}
+
+// reply is the answer to a question of the server.
+func (c *Client) reply(m Message) string {
+	answer, ok := c.Answer[m.Method]
+	if !ok {
+		return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"no such method"}}`, m.ID)
+	}
+	text := answer(m)
+	if fault, ok := strings.CutPrefix(text, "error:"); ok {
+		return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"error":%s}`, m.ID, fault)
+	}
+	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":%s}`, m.ID, text)
+}
+
+func (c *Client) keep(f Frame) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.frames = append(c.frames, f)
+	close(c.changed)
+	c.changed = make(chan struct{})
+}
+
+// Frames are all messages so far, both ways, in order.
+func (c *Client) Frames() []Frame {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.frames)
+}
+
+// Mark is a point in the recording: what Await looks at may begin there.
+func (c *Client) Mark() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.frames)
+}
+
+// Send writes raw bytes.
+func (c *Client) Send(raw string) error {
+	m, _ := Parse([]byte(raw))
+	c.keep(Frame{Sent: true, Message: m})
+	return c.conn.Write(context.Background(), []byte(raw))
+}
+
+// Await answers the first message received from mark on that match says yes to; it waits for it.
+func (c *Client) Await(ctx context.Context, mark int, match func(Message) bool) (Message, error) {
+	for {
+		c.mu.Lock()
+		changed := c.changed
+		for ; mark < len(c.frames); mark++ {
+			if f := c.frames[mark]; !f.Sent && match(f.Message) {
+				c.mu.Unlock()
+				return f.Message, nil
+			}
+		}
+		c.mu.Unlock()
+		select {
+		case <-changed:
+		case <-c.done:
+			if c.Mark() == mark {
+				return Message{}, fmt.Errorf("the connection ended: %w", c.err)
+			}
+		case <-ctx.Done():
+			return Message{}, ctx.Err()
+		}
+	}
+}
+
+// AwaitMethod waits for a notification or request of that method from mark on.
+func (c *Client) AwaitMethod(ctx context.Context, mark int, method string) (Message, error) {
+	m, err := c.Await(ctx, mark, func(m Message) bool { return m.Method == method })
+	if err != nil {
+		err = fmt.Errorf("wait for %s: %w", method, err)
+	}
+	return m, err
+}
+
+// Request is the text of a request as the client's revision has it. params is a JSON object or "".
+func (c *Client) Request(id, method, params string) string {
+	if c.modern() {
+		params = c.withMeta(cmp.Or(params, `{}`))
+	}
+	if params != "" {
+		params = `,"params":` + params
+	}
+	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":%s%s}`, id, Quote(method), params)
+}
+
+// withMeta puts what a modern request says of itself into its _meta.
+func (c *Client) withMeta(params string) string {
+	own := fmt.Sprintf(`%s:%s,%s:{"name":"mcptest","version":"1"},%s:%s`,
+		Quote(metaVersion), Quote(c.Revision), Quote(metaClientInfo), Quote(metaCapabilities), c.Capabilities)
+	if At(json.RawMessage(params), "_meta") == nil {
+		return member(params, "_meta", "{"+own+"}")
+	}
+	before, after, _ := strings.Cut(params, `"_meta":{`)
+	if !strings.HasPrefix(strings.TrimSpace(after), "}") {
+		own += ","
+	}
+	return before + `"_meta":{` + own + after
+}
+
+// ID mints a request id: 1, 2, 3.
+func (c *Client) ID() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.next++
+	return fmt.Sprint(c.next)
+}
+
+// Call sends a request and waits for its answer. A modern answer that asks (input_required) is answered by another request, until there is a final one.
+func (c *Client) Call(ctx context.Context, method, params string) (Message, error) {
+	for {
+		m, err := c.Do(ctx, c.ID(), method, params)
+		if err != nil || Text(m.Result, "resultType") != "input_required" {
+			return m, err
+		}
+		var asked map[string]json.RawMessage
+		json.Unmarshal(At(m.Result, "inputRequests"), &asked)
+		var answers []string
+		for key, q := range asked {
+			answer := c.Answer[Text(q, "method")]
+			if answer == nil {
+				return m, nil
+			}
+			answers = append(answers, Quote(key)+":"+answer(Message{Method: Text(q, "method"), Params: At(q, "params"), Raw: q}))
+		}
+		slices.Sort(answers)
+		params = member(params, "inputResponses", "{"+strings.Join(answers, ",")+"}")
+		if state := At(m.Result, "requestState"); state != nil {
+			params = member(params, "requestState", string(state))
+		}
+	}
+}
+
+// Do is one request, under the given id, and its answer.
+func (c *Client) Do(ctx context.Context, id, method, params string) (Message, error) {
+	mark := c.Mark()
+	if err := c.Send(c.Request(id, method, params)); err != nil {
+		return Message{}, err
+	}
+	return c.Reply(ctx, mark, id)
+}
+
+// Reply waits for the answer to id.
+func (c *Client) Reply(ctx context.Context, mark int, id string) (Message, error) {
+	m, err := c.Await(ctx, mark, func(m Message) bool { return m.Method == "" && string(m.ID) == id })
+	if err != nil {
+		err = fmt.Errorf("wait for the answer to %s: %w", id, err)
+	}
+	return m, err
+}
+
+// Tool calls a tool.
+func (c *Client) Tool(ctx context.Context, name, arguments string) (Message, error) {
+	return c.Call(ctx, "tools/call", fmt.Sprintf(`{"name":%s,"arguments":%s}`, Quote(name), cmp.Or(arguments, `{}`)))
+}
+
+// Notify sends a notification.
+func (c *Client) Notify(method, params string) error { return c.Send(notification(method, params)) }
+
+// Open shakes hands: initialize and initialized, or server/discover. It answers what the server said of itself.
+func (c *Client) Open(ctx context.Context) (Message, error) {
+	if c.modern() {
+		return c.Call(ctx, "server/discover", "")
+	}
+	m, err := c.Call(ctx, "initialize", fmt.Sprintf(`{"protocolVersion":%s,"capabilities":%s,"clientInfo":{"name":"mcptest","version":"1"}}`, Quote(c.Revision), c.Capabilities))
+	if err == nil && m.Error == nil {
+		err = c.Notify("notifications/initialized", `{}`)
+	}
+	return m, err
+}
+
+// Close closes the connection and waits for the reader. It is what the connection's Close answers.
+func (c *Client) Close() error {
+	var err error
+	if p, ok := c.conn.(*Process); ok { // its output ends with it, and must be read to the end first
+		p.Conn.Close()
+		<-c.done
+		err = p.Close()
+	} else {
+		err = c.conn.Close()
+	}
+	c.cancel()
+	<-c.done
+	return err
+}

@@ -1,0 +1,231 @@
+package mcptest
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+)
+
+// HTTP is a connection to a Streamable HTTP server. A legacy one takes the session's id from the answer to initialize and opens the GET stream after
+// initialized; a modern request states in headers what is in its body. An answer that is no message becomes an error message
+// with code 0 and its HTTP status as text.
+type HTTP struct {
+	URL    string
+	Header http.Header // sent with every request
+
+	client  *http.Client
+	ctx     context.Context
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+	in      chan []byte
+
+	mu       sync.Mutex // guards what follows
+	session  string
+	version  string
+	inFlight map[string]context.CancelFunc
+}
+
+// NewHTTP makes a connection; nothing is sent yet.
+func NewHTTP(url string) *HTTP {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &HTTP{URL: url, Header: http.Header{}, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}, ctx: ctx, cancel: cancel,
+		in: make(chan []byte), inFlight: map[string]context.CancelFunc{}}
+}
+
+// Read answers what came in on any stream.
+func (h *HTTP) Read(ctx context.Context) ([]byte, error) {
+	select {
+	case b := <-h.in:
+		return b, nil
+	case <-h.ctx.Done():
+		return nil, io.EOF
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// Write posts b. A request is posted aside, its answers are Read; anything else is waited for.
+func (h *HTTP) Write(_ context.Context, b []byte) error {
+	m, _ := Parse(b)
+	ctx, cancel := context.WithCancel(h.ctx)
+	if !m.IsRequest() {
+		defer cancel()
+		err := h.post(ctx, b, m)
+		if m.Method == "notifications/initialized" {
+			h.running.Go(func() { h.listen(h.ctx) })
+		}
+		return err
+	}
+	h.mu.Lock()
+	h.inFlight[string(m.ID)] = cancel
+	h.mu.Unlock()
+	h.running.Go(func() {
+		defer cancel()
+		if err := h.post(ctx, b, m); err != nil && ctx.Err() == nil {
+			h.deliver(failure(m, err.Error()))
+		}
+	})
+	return nil
+}
+
+func failure(m Message, text string) []byte {
+	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"error":{"code":0,"message":%s}}`, orNull(m.ID), Quote(text))
+}
+
+// Drop drops the connection of a request: how a modern client cancels over HTTP.
+func (h *HTTP) Drop(id string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.inFlight[id]()
+}
+
+// Session is the id of the legacy session.
+func (h *HTTP) Session() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.session
+}
+
+func (h *HTTP) request(ctx context.Context, method string, body []byte, m Message) (*http.Request, error) {
+	r, err := http.NewRequestWithContext(ctx, method, h.URL, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	r.Header = h.Header.Clone()
+	set := func(k, v string) {
+		if v != "" && r.Header.Get(k) == "" {
+			r.Header.Set(k, v)
+		}
+	}
+	set("Accept", "application/json, text/event-stream")
+	if method == http.MethodPost {
+		set("Content-Type", "application/json")
+	} else {
+		r.Header.Set("Accept", "text/event-stream")
+	}
+	if v := Text(m.Params, "_meta", metaVersion); v != "" {
+		set("Mcp-Protocol-Version", v)
+		set("Mcp-Method", m.Method)
+		switch m.Method {
+		case "tools/call", "prompts/get":
+			set("Mcp-Name", Text(m.Params, "name"))
+		case "resources/read":
+			set("Mcp-Name", Text(m.Params, "uri"))
+		}
+		return r, nil
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	set("Mcp-Session-Id", h.session)
+	set("Mcp-Protocol-Version", h.version)
+	return r, nil
+}
+
+func (h *HTTP) post(ctx context.Context, b []byte, m Message) error {
+	r, err := h.request(ctx, http.MethodPost, b, m)
+	if err != nil {
+		return err
+	}
+	resp, err := h.client.Do(r)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if m.Method == "initialize" {
+		h.mu.Lock()
+		h.session = resp.Header.Get("Mcp-Session-Id")
+		h.mu.Unlock()
+	}
+	if strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
+		return h.events(resp.Body, m)
+	}
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return err
+	}
+	if _, err := Parse(body); err != nil && (m.IsRequest() || resp.StatusCode >= 300) {
+		return fmt.Errorf("HTTP %s: %s", resp.Status, bytes.TrimSpace(body))
+	}
+	if len(body) > 0 {
+		h.took(m, body)
+		h.deliver(body)
+	}
+	return nil
+}
+
+// took learns the session's revision from the answer to initialize.
+func (h *HTTP) took(m Message, answer []byte) {
+	if m.Method == "initialize" {
+		a, _ := Parse(answer)
+		h.mu.Lock()
+		h.version = Text(a.Result, "protocolVersion")
+		h.mu.Unlock()
+	}
+}
+
+// listen reads the session's GET stream, if the server has one.
+func (h *HTTP) listen(ctx context.Context) {
+	r, err := h.request(ctx, http.MethodGet, nil, Message{})
+	if err != nil {
+		return
+	}
+	resp, err := h.client.Do(r)
+	if err != nil {
+		return
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode == http.StatusOK {
+		h.events(resp.Body, Message{})
+	}
+}
+
+func (h *HTTP) events(r io.Reader, m Message) error {
+	br := bufio.NewReader(r)
+	var data [][]byte
+	for {
+		line, err := br.ReadBytes('\n')
+		line = bytes.TrimRight(line, "\r\n")
+		if d, ok := bytes.CutPrefix(line, []byte("data:")); ok {
+			data = append(data, bytes.TrimPrefix(d, []byte(" ")))
+		} else if len(line) == 0 && len(data) > 0 {
+			if b := bytes.Join(data, []byte("\n")); len(b) > 0 {
+				h.took(m, b)
+				h.deliver(b)
+			}
+			data = nil
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (h *HTTP) deliver(b []byte) {
+	select {
+	case h.in <- b:
+	case <-h.ctx.Done():
+	}
+}
+
+// Close ends the legacy session, if there is one, and drops all connections.
+func (h *HTTP) Close() error {
+	if h.Session() != "" {
+		if r, err := h.request(context.Background(), http.MethodDelete, nil, Message{}); err == nil {
+			if resp, err := h.client.Do(r); err == nil {
+				resp.Body.Close()
+			}
+		}
+	}
+	h.cancel()
+	h.running.Wait()
+	h.client.CloseIdleConnections()
+	return nil
+}

@@ -1,0 +1,50 @@
+package mcptest
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+)
+
+// Main is a program that serves a Toolbox, over stdio or HTTP: a test binary runs it in place of its tests to be a child of Gatekit.
+//
+//	-name NAME  -revisions 2025-11-25,2025-06-18  -http ADDRESS  -noise LINES (on stdout, at the start)  -exit CODE (at once)  -mute (never says anything)
+func Main() {
+	f := flag.NewFlagSet("mcptest", flag.ExitOnError)
+	name := f.String("name", "box", "")
+	revisions := f.String("revisions", "2025-11-25,2025-06-18,2025-03-26,2024-11-05", "")
+	address := f.String("http", "", "")
+	noise := f.Int("noise", 0, "")
+	exit := f.Int("exit", -1, "")
+	mute := f.Bool("mute", false, "")
+	f.Parse(os.Args[1:])
+	if *exit >= 0 {
+		fmt.Fprintln(os.Stderr, "mcptest: exits as it was told")
+		os.Exit(*exit)
+	}
+	for i := range *noise {
+		fmt.Printf("listening, line %d of a banner\n", i)
+	}
+	if *mute {
+		io.Copy(io.Discard, os.Stdin)
+		return
+	}
+	fmt.Fprintf(os.Stderr, "mcptest: %s serves\n", *name)
+	s := Toolbox(*name, strings.Split(*revisions, ",")...)
+	if *address != "" {
+		l, err := net.Listen("tcp", *address)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		fmt.Fprintf(os.Stderr, "listening on http://%s\n", l.Addr())
+		fmt.Fprintln(os.Stderr, http.Serve(l, s))
+		os.Exit(1)
+	}
+	s.Serve(context.Background(), Lines(os.Stdin, os.Stdout), func() { os.Exit(3) })
+}

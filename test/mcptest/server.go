@@ -1,0 +1,271 @@
+package mcptest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+)
+
+// Modern is the first revision without initialize and sessions; older ones are legacy.
+const Modern = "2026-07-28"
+
+const (
+	metaVersion      = "io.modelcontextprotocol/protocolVersion"
+	metaClientInfo   = "io.modelcontextprotocol/clientInfo"
+	metaCapabilities = "io.modelcontextprotocol/clientCapabilities"
+	metaSubscription = "io.modelcontextprotocol/subscriptionId"
+	metaServerInfo   = "io.modelcontextprotocol/serverInfo"
+)
+
+// Server is a server by script. Handle has a function for each request that it answers; each runs in a goroutine of its own.
+type Server struct {
+	Name         string
+	Revisions    []string // that it admits to, newest first
+	Capabilities string   // a JSON object
+	Instructions string
+	Handle       map[string]func(*Call)
+	Notice       func(Message) // sees the notifications that come in
+
+	mu       sync.Mutex              // guards what follows
+	sessions map[string]*httpSession // by id; modern requests share the one without
+	minted   int
+}
+
+// session is one connection or legacy HTTP session, or all modern HTTP requests together.
+type session struct {
+	server *Server
+	feed   func(b []byte) // where messages go that belong to no call
+
+	mu      sync.Mutex // guards what follows
+	calls   map[string]context.CancelFunc
+	asked   map[string]chan Message
+	listens map[string]*Call // modern: open subscriptions/listen, by id
+	asks    int
+}
+
+func (s *Server) session(feed func([]byte)) *session {
+	return &session{server: s, feed: feed,
+		calls: map[string]context.CancelFunc{}, asked: map[string]chan Message{}, listens: map[string]*Call{}}
+}
+
+func (s *Server) legacy() bool { return s.Revisions[len(s.Revisions)-1] < Modern }
+func (s *Server) modern() bool { return s.Revisions[0] >= Modern }
+
+// Serve serves one connection until the other side is gone. die is what Call.Die does; nil closes the connection.
+func (s *Server) Serve(ctx context.Context, c Conn, die func()) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var calls sync.WaitGroup
+	defer calls.Wait()
+	defer cancel()
+	write := func(b []byte) { c.Write(ctx, b) }
+	if die == nil {
+		die = func() { c.Close() }
+	}
+	ses := s.session(write)
+	for {
+		b, err := c.Read(ctx)
+		if err != nil {
+			return err
+		}
+		m, err := Parse(b)
+		switch {
+		case err != nil:
+			write(fmt.Appendf(nil, `{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":%s}}`, Quote(err.Error())))
+		case m.IsRequest():
+			call := ses.call(ctx, m, write, die)
+			calls.Go(call.run)
+		default:
+			ses.take(m)
+		}
+	}
+}
+
+// take handles a notification or an answer to a reverse request.
+func (s *session) take(m Message) {
+	if m.Method == "" {
+		s.mu.Lock()
+		ch := s.asked[string(m.ID)]
+		delete(s.asked, string(m.ID))
+		s.mu.Unlock()
+		if ch != nil {
+			ch <- m
+		}
+		return
+	}
+	if m.Method == "notifications/cancelled" {
+		s.cancel(string(At(m.Params, "requestId")))
+	}
+	if s.server.Notice != nil {
+		s.server.Notice(m)
+	}
+}
+
+// call registers a request, so that a cancellation that follows finds it; its run answers it.
+func (s *session) call(ctx context.Context, m Message, out func([]byte), die func()) *Call {
+	ctx, cancel := context.WithCancel(ctx)
+	s.mu.Lock()
+	s.calls[string(m.ID)] = cancel
+	s.mu.Unlock()
+	return &Call{Message: m, Context: ctx, session: s, out: out, die: die}
+}
+
+func (c *Call) run() {
+	defer c.session.cancel(string(c.ID)) // also when Ask or Die ended the goroutine
+	c.session.dispatch(c)
+}
+
+func (s *session) cancel(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if cancel := s.calls[id]; cancel != nil {
+		delete(s.calls, id)
+		cancel()
+	}
+}
+
+func (s *session) dispatch(c *Call) {
+	handle, ok := s.server.Handle[c.Method]
+	switch version := c.version(); {
+	case version != "" && !s.server.modern():
+		c.Error(-32022, "unsupported protocol version", fmt.Sprintf(`{"supported":%s,"requested":%s}`, list(s.server.Revisions), Quote(version)))
+	case version != "" && c.Method == "server/discover":
+		c.Result(fmt.Sprintf(`{"supportedVersions":%s,"capabilities":%s,"instructions":%s,"ttlMs":0,"cacheScope":"private"}`,
+			list(s.server.Revisions), s.server.Capabilities, Quote(s.server.Instructions)))
+	case version != "" && c.Method == "subscriptions/listen":
+		c.listen()
+	case version == "" && !s.server.legacy():
+		c.Error(-32602, "this server speaks "+s.server.Revisions[0]+" only", "")
+	case version == "" && c.Method == "initialize":
+		v := Text(c.Params, "protocolVersion")
+		if v >= Modern || !strings.Contains(list(s.server.Revisions), v) {
+			v = s.server.Revisions[len(s.server.Revisions)-1]
+		}
+		c.Result(fmt.Sprintf(`{"protocolVersion":%s,"capabilities":%s,"serverInfo":{"name":%s,"version":"1"},"instructions":%s}`,
+			Quote(v), s.server.Capabilities, Quote(s.server.Name), Quote(s.server.Instructions)))
+	case version == "" && c.Method == "ping":
+		c.Result(`{}`)
+	case !ok:
+		c.Error(-32601, "method not found: "+c.Method, "")
+	default:
+		handle(c)
+	}
+}
+
+func list(s []string) string {
+	b, _ := json.Marshal(s)
+	return string(b)
+}
+
+// Call is one request at the server. Its Context ends when it is cancelled or answered, or the connection is gone.
+type Call struct {
+	Message
+	context.Context
+	session *session
+	out     func([]byte)
+	die     func()
+}
+
+// version is the revision that the request names itself: a modern request does.
+func (c *Call) version() string { return Text(c.Params, "_meta", metaVersion) }
+
+// Raw writes b on the call's stream as it is.
+func (c *Call) Raw(b string) { c.out([]byte(b)) }
+
+// Result answers with a result. A modern one gets what its revision wants in it, unless it says so itself.
+func (c *Call) Result(result string) {
+	if c.version() != "" && At(json.RawMessage(result), "resultType") == nil {
+		result = member(result, "resultType", `"complete"`)
+	}
+	c.Raw(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":%s}`, c.ID, result))
+}
+
+// member adds a member to a JSON object's text, at its start.
+func member(object, name, value string) string {
+	rest := strings.TrimLeft(strings.TrimLeft(object, " ")[1:], " ")
+	comma := ","
+	if rest == "}" {
+		comma = ""
+	}
+	return "{" + Quote(name) + ":" + value + comma + rest
+}
+
+// Error answers with an error; data is JSON or "".
+func (c *Call) Error(code int, message, data string) {
+	if data != "" {
+		data = `,"data":` + data
+	}
+	c.Raw(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":%s%s}}`, c.ID, code, Quote(message), data))
+}
+
+// Notify writes a notification on the call's stream.
+func (c *Call) Notify(method, params string) { c.Raw(notification(method, params)) }
+
+func notification(method, params string) string {
+	return fmt.Sprintf(`{"jsonrpc":"2.0","method":%s,"params":%s}`, Quote(method), params)
+}
+
+// Token is the call's progress token, raw; nil when it has none.
+func (c *Call) Token() json.RawMessage { return At(c.Params, "_meta", "progressToken") }
+
+// Feed writes a notification outside of any call: on the session's stream, or on the modern listens that asked for its kind.
+func (c *Call) Feed(method, params string) {
+	if c.version() == "" {
+		c.session.feed([]byte(notification(method, params)))
+		return
+	}
+	c.session.mu.Lock()
+	defer c.session.mu.Unlock()
+	for _, l := range c.session.listens {
+		l.Notify(method, member(params, "_meta", fmt.Sprintf(`{%s:%s}`, Quote(metaSubscription), l.ID)))
+	}
+}
+
+// listen is a modern subscription: it acknowledges all that was asked and lasts until it is cancelled.
+func (c *Call) listen() {
+	meta := fmt.Sprintf(`"_meta":{%s:%s}`, Quote(metaSubscription), c.ID)
+	c.Notify("notifications/subscriptions/acknowledged", fmt.Sprintf(`{"notifications":%s,%s}`, At(c.Params, "notifications"), meta))
+	c.session.mu.Lock()
+	c.session.listens[string(c.ID)] = c
+	c.session.mu.Unlock()
+	<-c.Done()
+	c.session.mu.Lock()
+	delete(c.session.listens, string(c.ID))
+	c.session.mu.Unlock()
+}
+
+// Ask puts a question to the client and waits for the answer, a result or an error object. Of a modern client it asks by an
+// input_required result, which ends the handler; the client's retry runs it from the start, and this time Ask answers.
+func (c *Call) Ask(key, method, params string) (result, fault json.RawMessage) {
+	s := c.session
+	if c.version() != "" {
+		if a := At(c.Params, "inputResponses", key); a != nil {
+			return a, nil
+		}
+		c.Result(fmt.Sprintf(`{"resultType":"input_required","inputRequests":{%s:{"method":%s,"params":%s}},"requestState":%s}`,
+			Quote(key), Quote(method), params, Quote("state of "+key)))
+		runtime.Goexit()
+	}
+	s.mu.Lock()
+	s.asks++
+	id := Quote(fmt.Sprintf("ask-%d", s.asks)) // every session counts from 1: a proxy must not mix them up
+	ch := make(chan Message, 1)
+	s.asked[id] = ch
+	s.mu.Unlock()
+	c.Raw(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":%s,"params":%s}`, id, Quote(method), params))
+	select {
+	case m := <-ch:
+		return m.Result, m.Error
+	case <-c.Done():
+		runtime.Goexit()
+		return nil, nil
+	}
+}
+
+// Die ends the server, or the call's connection, at once and without an answer.
+func (c *Call) Die() {
+	c.die()
+	runtime.Goexit()
+}

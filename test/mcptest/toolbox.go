@@ -1,0 +1,236 @@
+package mcptest
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// Tools of a Toolbox, by name. Their arguments are all optional.
+const (
+	Echo      = "echo"        // answers with the params as it saw them, as text, and with tag and the server's name as structured content
+	Raw       = "raw"         // writes lines, verbatim but for $ID and $TOKEN, and no answer of its own
+	Result    = "result"      // answers with result, a string of JSON, verbatim
+	Ask       = "ask"         // puts the request method with params to the client and answers with what it said
+	Progress  = "progress"    // reports n times (default 3), then answers
+	Log       = "log"         // logs n messages (default 1), then answers
+	Wait      = "wait"        // reports progress once when it has a token, and answers when it is cancelled, which is too late
+	Cancelled = "cancelled"   // answers when a Wait with the same tag was cancelled
+	Change    = "change"      // adds a tool, says that the lists have changed, then answers
+	Update    = "update"      // says that the resource uri was updated, then answers
+	Die       = "die"         // ends the server without an answer
+	Self      = "self"        // answers with the server's pid, working folder and environment
+	Odd       = "odd name/ü." // a name outside of what names SHOULD be; an Echo
+)
+
+// Toolbox is a server with a tool for every behaviour, paged lists, prompts, resources, templates and completion.
+func Toolbox(name string, revisions ...string) *Server {
+	box := &toolbox{name: name, cancelled: map[string]chan struct{}{},
+		tools: []string{Echo, Raw, Result, Ask, Progress, Log, Wait, Cancelled, Change, Update, Die, Self, Odd}}
+	s := &Server{
+		Name:         name,
+		Revisions:    revisions,
+		Capabilities: `{"tools":{"listChanged":true},"prompts":{"listChanged":true},"resources":{"subscribe":true,"listChanged":true},"completions":{},"logging":{},"experimental":{"acme/x":{"n":1.0}}}`,
+		Instructions: "Use " + name + " gently.",
+	}
+	s.Handle = map[string]func(*Call){
+		"tools/list":               box.listTools,
+		"tools/call":               box.call,
+		"prompts/list":             page("prompts", func() []string { return box.prompts() }),
+		"prompts/get":              box.prompt,
+		"resources/list":           page("resources", func() []string { return box.resources() }),
+		"resources/templates/list": page("resourceTemplates", func() []string { return box.templates() }),
+		"resources/read":           box.read,
+		"resources/subscribe":      func(c *Call) { c.Result(`{}`) },
+		"resources/unsubscribe":    func(c *Call) { c.Result(`{}`) },
+		"logging/setLevel":         func(c *Call) { c.Result(`{}`) },
+		"completion/complete":      box.complete,
+		"acme/vendor":              func(c *Call) { c.Result(fmt.Sprintf(`{"server":%s,"params":%s}`, Quote(box.name), c.Params)) },
+	}
+	return s
+}
+
+type toolbox struct {
+	name string
+
+	mu        sync.Mutex // guards what follows
+	tools     []string
+	cancelled map[string]chan struct{} // by tag; closed when a Wait was cancelled
+}
+
+// page answers a list two items at a time.
+func page(what string, items func() []string) func(*Call) {
+	return func(c *Call) {
+		all, at := items(), 0
+		if cur := At(c.Params, "cursor"); cur != nil {
+			var err error
+			if at, err = strconv.Atoi(strings.TrimPrefix(Text(c.Params, "cursor"), "page-")); err != nil || at >= len(all) {
+				c.Error(-32602, "invalid cursor", "")
+				return
+			}
+		}
+		end, next := min(at+2, len(all)), ""
+		if end < len(all) {
+			next = fmt.Sprintf(`,"nextCursor":"page-%d"`, end)
+		}
+		hints := ""
+		if c.version() != "" {
+			hints = `,"ttlMs":0,"cacheScope":"private"`
+		}
+		c.Result(fmt.Sprintf(`{%s:[%s]%s%s}`, Quote(what), strings.Join(all[at:end], ","), next, hints))
+	}
+}
+
+func (b *toolbox) listTools(c *Call) {
+	b.mu.Lock()
+	names := slices.Clone(b.tools)
+	b.mu.Unlock()
+	page("tools", func() (items []string) {
+		for _, n := range names {
+			items = append(items, fmt.Sprintf(`{"name":%s,"inputSchema":{"type":"object","x-big":12345678901234567890,"x-frac":1.50},"description":"<&> \u00e9 of %s","annotations":{}}`, Quote(n), b.name))
+		}
+		return items
+	})(c)
+}
+
+func (b *toolbox) prompts() []string {
+	return []string{
+		`{"name":"greet","arguments":[{"name":"who","required":true}]}`,
+		`{"name":"plain"}`,
+		`{"name":"linked","title":"with a link"}`,
+	}
+}
+
+func (b *toolbox) resources() []string {
+	return []string{
+		`{"uri":"test://` + b.name + `/a","name":"a"}`,
+		`{"uri":"file:///data/b%20c.txt","name":"b","size":1e3}`,
+		`{"uri":"ui://panel/x","name":"panel","mimeType":"text/html;profile=mcp-app"}`,
+	}
+}
+
+func (b *toolbox) templates() []string {
+	return []string{
+		`{"uriTemplate":"test://` + b.name + `/{id}","name":"by id"}`,
+		`{"uriTemplate":"{+scheme}://x","name":"expression first"}`,
+	}
+}
+
+func (b *toolbox) prompt(c *Call) {
+	switch name := Text(c.Params, "name"); name {
+	case "greet":
+		c.Result(fmt.Sprintf(`{"messages":[{"role":"user","content":{"type":"text","text":%s}}]}`, Quote("Hello "+Text(c.Params, "arguments", "who"))))
+	case "plain":
+		c.Result(`{"description":"","messages":[]}`)
+	case "linked":
+		c.Result(`{"messages":[{"role":"user","content":{"type":"resource","resource":{"uri":"test://` + b.name + `/a","text":""}}},{"role":"assistant","content":{"type":"resource_link","uri":"ui://panel/x","name":"p"}}]}`)
+	default:
+		c.Error(-32602, "unknown prompt: "+name, "")
+	}
+}
+
+func (b *toolbox) read(c *Call) {
+	uri := Text(c.Params, "uri")
+	if !strings.HasPrefix(uri, "test://"+b.name+"/") && !strings.HasPrefix(uri, "file:///data/") && !strings.HasPrefix(uri, "ui://panel/") {
+		c.Error(-32002, "resource not found", fmt.Sprintf(`{"uri":%s}`, Quote(uri)))
+		return
+	}
+	hints := ""
+	if c.version() != "" {
+		hints = `,"ttlMs":0,"cacheScope":"private"`
+	}
+	c.Result(fmt.Sprintf(`{"contents":[{"uri":%s,"text":%s}]%s}`, Quote(uri), Quote(uri+" of "+b.name), hints))
+}
+
+func (b *toolbox) complete(c *Call) {
+	what := Text(c.Params, "ref", "name") + Text(c.Params, "ref", "uri")
+	c.Result(fmt.Sprintf(`{"completion":{"values":[%s,%s],"hasMore":false}}`, Quote(b.name), Quote(what)))
+}
+
+func (b *toolbox) tag(tag string) chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.cancelled[tag] == nil {
+		b.cancelled[tag] = make(chan struct{})
+	}
+	return b.cancelled[tag]
+}
+
+func (b *toolbox) call(c *Call) {
+	arg := At(c.Params, "arguments")
+	n := 0
+	json.Unmarshal(At(arg, "n"), &n)
+	done := func() { c.Result(`{"content":[{"type":"text","text":"done"}]}`) }
+	b.mu.Lock()
+	known := slices.Contains(b.tools, Text(c.Params, "name"))
+	b.mu.Unlock()
+	switch name := Text(c.Params, "name"); name {
+	case Raw:
+		var lines []string
+		json.Unmarshal(At(arg, "lines"), &lines)
+		for _, l := range lines {
+			c.Raw(strings.NewReplacer("$ID", string(c.ID), "$TOKEN", string(c.Token())).Replace(l))
+		}
+	case Result:
+		c.Result(Text(arg, "result"))
+	case Ask:
+		result, fault := c.Ask("q", Text(arg, "method"), string(At(arg, "params")))
+		c.Result(fmt.Sprintf(`{"content":[],"structuredContent":{"result":%s,"error":%s}}`, orNull(result), orNull(fault)))
+	case Progress:
+		for i := range max(n, 3) {
+			c.Notify("notifications/progress", fmt.Sprintf(`{"progressToken":%s,"progress":%d.0,"total":%d,"message":"of %s"}`, c.Token(), i, max(n, 3), b.name))
+		}
+		done()
+	case Log:
+		for i := range max(n, 1) {
+			c.Notify("notifications/message", fmt.Sprintf(`{"level":"warning","logger":"box","data":{"n":%d,"of":%s,"pad":%s}}`, i, Quote(b.name), Quote(Text(arg, "pad"))))
+		}
+		done()
+	case Wait:
+		if t := c.Token(); t != nil {
+			c.Notify("notifications/progress", fmt.Sprintf(`{"progressToken":%s,"progress":0}`, t))
+		}
+		<-c.Done()
+		close(b.tag(Text(arg, "tag")))
+		done()
+	case Cancelled:
+		select {
+		case <-b.tag(Text(arg, "tag")):
+			done()
+		case <-c.Done():
+		}
+	case Change:
+		b.mu.Lock()
+		b.tools = append(b.tools, fmt.Sprintf("added-%d", len(b.tools)))
+		b.mu.Unlock()
+		for _, what := range []string{"tools", "prompts", "resources"} {
+			c.Feed("notifications/"+what+"/list_changed", `{}`)
+		}
+		done()
+	case Update:
+		c.Feed("notifications/resources/updated", fmt.Sprintf(`{"uri":%s}`, Quote(Text(arg, "uri"))))
+		done()
+	case Die:
+		c.Die()
+	case Self:
+		dir, _ := os.Getwd()
+		c.Result(fmt.Sprintf(`{"content":[],"structuredContent":{"pid":%d,"dir":%s,"env":%s}}`, os.Getpid(), Quote(dir), list(os.Environ())))
+	default:
+		if !known {
+			c.Error(-32602, "unknown tool: "+name, "")
+			return
+		}
+		c.Result(fmt.Sprintf(`{"content":[{"type":"text","text":%s}],"structuredContent":{"server":%s,"tag":%s}}`, Quote(string(c.Params)), Quote(b.name), orNull(At(arg, "tag"))))
+	}
+}
+
+func orNull(v json.RawMessage) string {
+	if v == nil {
+		return "null"
+	}
+	return string(v)
+}

@@ -11,7 +11,19 @@ const (
 )
 
 // String is the word that the audit log, policies and plugins use: request, notification, response, error.
-func (k Kind) String() string { panic("seam") }
+func (k Kind) String() string {
+	switch k {
+	case Request:
+		return "request"
+	case Notification:
+		return "notification"
+	case Response:
+		return "response"
+	case Error:
+		return "error"
+	}
+	return "none"
+}
 
 // Direction is where a message goes on the whole way from client to server, whichever hop it is on.
 type Direction uint8
@@ -22,7 +34,15 @@ const (
 )
 
 // String is to_server or to_client.
-func (d Direction) String() string { panic("seam") }
+func (d Direction) String() string {
+	switch d {
+	case ToServer:
+		return "to_server"
+	case ToClient:
+		return "to_client"
+	}
+	return "none"
+}
 
 // ID is the raw JSON text of a JSON-RPC id (or of a progress token): `1`, `"1"`, `9007199254740993`. It is
 // compared and echoed as text, never as a number. The empty ID is an absent one.
@@ -51,99 +71,88 @@ type Message struct {
 	// inside: a result with inputRequests, a request with inputResponses or requestState. Its peer adapter sets it.
 	Folded bool
 
-	raw []byte
-	id  ID // overrides the id in raw when set by WithID
+	raw  []byte
+	id   ID   // what the message goes by; differs from the id in raw after WithID
+	idAt span // the id in raw; empty, at the place for one, when there is none
+	body span // params, result or error in raw; empty when there is none
+	index
 }
 
-// Limits bound what Parse accepts. The zero value is the default of each.
-type Limits struct {
-	Bytes  int // whole message; default 16 MiB
-	Depth  int // nesting of arrays and objects; default 200
-	Tokens int // JSON values and names in one message; default 1,000,000
-	Batch  int // messages in a batch; default 100
+// index is where the members of the body and of its _meta are in raw: the first maxKept of each, since a hostile message may have a million.
+type index struct {
+	top, meta kept
 }
 
-// Parse reads exactly one JSON-RPC 2.0 message, strictly, with the default limits. It keeps b: the caller must not
-// change it afterwards. The error is a *ParseError.
-func Parse(b []byte) (*Message, error) { return Limits{}.Parse(b) }
+const maxKept = 32
 
-// Parse is the only parser of protocol bytes in the project.
-func (l Limits) Parse(b []byte) (*Message, error) { panic("seam") }
+// span is a stretch of raw. Messages are held under 2 GiB, so that an index stays small.
+type span struct{ from, to int32 }
 
-// ParseBatch reads a JSON array of messages (2025-03-26 only). Each element that is no message is a *ParseError in
-// errs at its index (msgs[i] is then nil); err is for the array itself: not an array, empty, too long, not JSON,
-// an id used twice.
-func (l Limits) ParseBatch(b []byte) (msgs []*Message, errs []error, err error) { panic("seam") }
+func (s span) of(b []byte) []byte { return b[s.from:s.to:s.to] }
+func (s span) empty() bool        { return s.from == s.to }
 
-// IsBatch says whether b's first byte, blanks apart, opens an array.
-func IsBatch(b []byte) bool { panic("seam") }
-
-// ParseError says why bytes are not a message.
-type ParseError struct {
-	Code    int    // CodeParseError or CodeInvalidRequest
-	ID      ID     // the request's id where it could be read, so that the error can be addressed
-	Offset  int64  // byte offset of the fault
-	Pointer string // JSON pointer from the top of the message, "" at the top
-	Reason  string // lower case, no full stop
+// member is a name and its value. The name is without its quotes; escaped says that it holds a backslash.
+type member struct {
+	name, value span
+	escaped     bool
 }
-
-func (e *ParseError) Error() string { panic("seam") }
-
-// NewRequest, NewNotification, NewResponse and NewError make messages of Gatekit's own. params, result and data are valid
-// JSON or nil (absent; a nil result is {}).
-func NewRequest(id ID, method string, params []byte) *Message        { panic("seam") }
-func NewNotification(method string, params []byte) *Message          { panic("seam") }
-func NewResponse(id ID, result []byte) *Message                      { panic("seam") }
-func NewError(id ID, code int, message string, data []byte) *Message { panic("seam") }
 
 // ID is the id that the message goes by on this hop.
-func (m *Message) ID() ID { panic("seam") }
+func (m *Message) ID() ID { return m.id }
 
-// WithID is the message under another id; nothing is copied until it is appended.
-func (m *Message) WithID(id ID) *Message { panic("seam") }
-
-// Append appends the whole message, id in place, to dst. It is what is written to the wire.
-func (m *Message) Append(dst []byte) []byte { panic("seam") }
-
-// Size is the length of what Append appends.
-func (m *Message) Size() int { panic("seam") }
-
-// Body is the raw params, result or error object; nil when absent. The caller must not change it.
-func (m *Message) Body() []byte { panic("seam") }
-
-// Get is the raw value at pointer in the body.
-func (m *Message) Get(pointer string) (raw []byte, ok bool) { panic("seam") }
-
-// Text is the decoded string at pointer; ok is false when it is absent, no string, or holds a lone surrogate.
-func (m *Message) Text(pointer string) (s string, ok bool) { panic("seam") }
-
-// Len is the number of elements of the array at pointer, or -1 when there is no array.
-func (m *Message) Len(pointer string) int { panic("seam") }
-
-// Items calls yield for each element of the array at pointer, in order, with its index and raw bytes, until yield answers false.
-func (m *Message) Items(pointer string, yield func(i int, raw []byte) bool) { panic("seam") }
-
-// Members calls yield for each member of the object at pointer, in order, with its decoded name and raw value.
-func (m *Message) Members(pointer string, yield func(name string, raw []byte) bool) { panic("seam") }
-
-// ErrorCode is the code of an Error message; 0 when it is none or not an integer.
-func (m *Message) ErrorCode() int { panic("seam") }
-
-// Edit is one change of the body.
-type Edit struct {
-	Pointer string // where; "" is the whole body
-	Value   []byte // valid JSON: replaces the value, or adds the member (its parent objects too where absent); nil removes
+// WithID is the message under another id; nothing is copied until it is appended. A notification has none and stays as it is.
+func (m *Message) WithID(id ID) *Message {
+	if m.Kind == Notification {
+		return m
+	}
+	c := *m
+	c.id = id
+	return &c
 }
 
-// Set replaces or adds; Remove takes away. Removing what is absent is no error.
-func Set(pointer string, value []byte) Edit { return Edit{pointer, value} }
-func Remove(pointer string) Edit            { return Edit{Pointer: pointer} }
+// Append appends the whole message, id in place, to dst. It is what is written to the wire.
+func (m *Message) Append(dst []byte) []byte {
+	before, id, after := m.parts()
+	dst = append(dst, m.raw[:before]...)
+	dst = append(dst, id...)
+	return append(dst, m.raw[after:]...)
+}
 
-// Edit answers a message in which only the given places differ: every other byte is kept. All pointers refer to the
-// message as it is before the first edit; array indices do not shift. Overlapping edits, values that are not JSON and
-// places that cannot exist (a member of a string, an index beyond the end) are errors, and m is unchanged.
-// A removed element or member takes its comma with it.
-func (m *Message) Edit(edits ...Edit) (*Message, error) { panic("seam") }
+// Size is the length of what Append appends.
+func (m *Message) Size() int {
+	before, id, after := m.parts()
+	return before + len(id) + len(m.raw) - after
+}
 
-// Quote is s as a JSON string.
-func Quote(s string) []byte { panic("seam") }
+// parts says what is written instead of raw[before:after] to put the id in place.
+func (m *Message) parts() (before int, id ID, after int) {
+	old := m.idAt.of(m.raw)
+	before, after = int(m.idAt.from), int(m.idAt.to)
+	switch {
+	case string(old) == string(m.id):
+		return len(m.raw), "", len(m.raw)
+	case len(old) == 0:
+		return before, `"id":` + m.id + `,`, after
+	case m.id == "":
+		return before, "null", after
+	}
+	return before, m.id, after
+}
+
+// Body is the raw params, result or error object; nil when absent, and for params that are null. The caller must not change it.
+func (m *Message) Body() []byte {
+	if m.body.empty() || m.raw[m.body.from] == 'n' && m.Kind != Response {
+		return nil
+	}
+	return m.body.of(m.raw)
+}
+
+// ErrorCode is the code of an Error message; 0 when it is none or not an integer.
+func (m *Message) ErrorCode() int {
+	if m.Kind != Error {
+		return 0
+	}
+	raw, _ := m.Get("/code")
+	code, _ := integer(raw)
+	return code
+}

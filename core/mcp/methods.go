@@ -72,42 +72,80 @@ type Method struct {
 }
 
 // Lookup finds a method of any revision.
-func Lookup(name string) (Method, bool) { panic("seam") }
+func Lookup(name string) (Method, bool) {
+	m, ok := methods[name]
+	return m, ok
+}
 
 // In says whether the method exists in the revision.
-func (m Method) In(revision string) bool { panic("seam") }
-
-// What a place of the rewrite catalogue holds.
-type Token uint8
-
-const (
-	ToolName Token = iota + 1
-	PromptName
-	URI
-	URITemplate
-	TaskID
-	ElicitationID
-	Logger
-)
-
-// Place is one row of the rewrite catalogue (protocol.md 1.4) that holds a name: which messages, where, which way.
-// In At "*" stands for every element of an array or member of an object, and a last segment "@content" for every content block at that place (one
-// object, or an array; tool_result blocks are walked into): the uri of a resource_link, the resource.uri of an embedded resource.
-type Place struct {
-	Row    int // in protocol.md 1.4
-	Method string
-	Kind   Kind
-	To     Direction // ToClient: the prefix is added; ToServer: it is taken off
-	At     string
-	Token  Token
+func (m Method) In(revision string) bool {
+	return m.First <= revision && (m.Last == "" || revision <= m.Last)
 }
 
-// Places is the catalogue for one message, in order.
-func Places(method string, kind Kind, to Direction) []Place { panic("seam") }
-
-// Rewrite applies f to every name that the catalogue lists in m and answers m with those that f changed (ok true) spliced in.
-// The Message itself comes back when nothing changed. Item and content types unknown to the catalogue are left alone.
-// An error from f ends it.
-func Rewrite(m *Message, f func(p Place, value string) (string, error)) (*Message, error) {
-	panic("seam")
+// known is the method that a raw string names, without a copy of its own where the table has it.
+func known(raw []byte) (string, bool) {
+	if len(raw) > 2 {
+		if m, ok := methods[string(raw[1:len(raw)-1])]; ok {
+			return m.Name, true
+		}
+	}
+	return text(raw)
 }
+
+// methods is the table by name. What 2026-07-28 has as a member of inputRequests only (sampling, elicitation, roots) is in it for that revision too;
+// 2024-11-05 has completion/complete without a capability for it.
+var methods = func() map[string]Method {
+	const (
+		none   = ""
+		legacy = Rev20251125 // the last revision of the legacy era
+	)
+	rows := []Method{
+		// 1.1 requests, client to server
+		{"initialize", Request, ToServer, Rev20241105, legacy, none, Broadcast, "", "", ""},
+		{"server/discover", Request, ToServer, Rev20260728, "", none, Broadcast, "", "", ""},
+		{"ping", Request, 0, Rev20241105, legacy, none, Local, "", "", ""},
+		{"tools/list", Request, ToServer, Rev20241105, "", "tools", Broadcast, "", "/tools", "/name"},
+		{"tools/call", Request, ToServer, Rev20241105, "", "tools", ByName, "/name", "", ""},
+		{"resources/list", Request, ToServer, Rev20241105, "", "resources", Broadcast, "", "/resources", "/uri"},
+		{"resources/templates/list", Request, ToServer, Rev20241105, "", "resources", Broadcast, "", "/resourceTemplates", "/uriTemplate"},
+		{"resources/read", Request, ToServer, Rev20241105, "", "resources", ByURI, "/uri", "", ""},
+		{"resources/subscribe", Request, ToServer, Rev20241105, legacy, "resources", ByURI, "/uri", "", ""},
+		{"resources/unsubscribe", Request, ToServer, Rev20241105, legacy, "resources", ByURI, "/uri", "", ""},
+		{"prompts/list", Request, ToServer, Rev20241105, "", "prompts", Broadcast, "", "/prompts", "/name"},
+		{"prompts/get", Request, ToServer, Rev20241105, "", "prompts", ByName, "/name", "", ""},
+		{"completion/complete", Request, ToServer, Rev20241105, "", "completions", ByRef, "", "", ""},
+		{"logging/setLevel", Request, ToServer, Rev20241105, legacy, "logging", Broadcast, "", "", ""},
+		{"subscriptions/listen", Request, ToServer, Rev20260728, "", none, Listen, "", "", ""},
+		// tasks/get to tasks/cancel are servers' requests too in 2025-11-25
+		{"tasks/get", Request, 0, Rev20251125, "", "tasks", ByTask, "/taskId", "", ""},
+		{"tasks/result", Request, 0, Rev20251125, legacy, "tasks", ByTask, "/taskId", "", ""},
+		{"tasks/list", Request, 0, Rev20251125, legacy, "tasks", Broadcast, "", "/tasks", "/taskId"},
+		{"tasks/cancel", Request, 0, Rev20251125, "", "tasks", ByTask, "/taskId", "", ""},
+		{"tasks/update", Request, ToServer, Rev20260728, "", "tasks", ByTask, "/taskId", "", ""},
+
+		// 1.2 requests, server to client
+		{"sampling/createMessage", Request, ToClient, Rev20241105, "", "sampling", 0, "", "", ""},
+		{"roots/list", Request, ToClient, Rev20241105, "", "roots", 0, "", "", ""},
+		{"elicitation/create", Request, ToClient, Rev20250618, "", "elicitation", 0, "", "", ""},
+
+		// 1.3 notifications
+		{"notifications/initialized", Notification, ToServer, Rev20241105, legacy, none, Broadcast, "", "", ""},
+		{"notifications/cancelled", Notification, 0, Rev20241105, "", none, ByExchange, "", "", ""},
+		{"notifications/progress", Notification, 0, Rev20241105, "", none, ByExchange, "", "", ""},
+		{"notifications/message", Notification, ToClient, Rev20241105, "", "logging", 0, "", "", ""},
+		{"notifications/tools/list_changed", Notification, ToClient, Rev20241105, "", "tools", 0, "", "", ""},
+		{"notifications/prompts/list_changed", Notification, ToClient, Rev20241105, "", "prompts", 0, "", "", ""},
+		{"notifications/resources/list_changed", Notification, ToClient, Rev20241105, "", "resources", 0, "", "", ""},
+		{"notifications/resources/updated", Notification, ToClient, Rev20241105, "", "resources", 0, "/uri", "", ""},
+		{"notifications/roots/list_changed", Notification, ToServer, Rev20241105, legacy, "roots", Broadcast, "", "", ""},
+		{"notifications/elicitation/complete", Notification, ToClient, Rev20251125, legacy, "elicitation", 0, "", "", ""},
+		{"notifications/tasks/status", Notification, 0, Rev20251125, legacy, "tasks", ByTask, "/taskId", "", ""},
+		{"notifications/tasks", Notification, ToClient, Rev20260728, "", "tasks", 0, "/taskId", "", ""},
+		{"notifications/subscriptions/acknowledged", Notification, ToClient, Rev20260728, "", none, 0, "", "", ""},
+	}
+	table := make(map[string]Method, len(rows))
+	for _, m := range rows {
+		table[m.Name] = m
+	}
+	return table
+}()

@@ -1,0 +1,94 @@
+package mcp
+
+import (
+	"bytes"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// ParseError says why bytes are not a message.
+type ParseError struct {
+	Code    int    // CodeParseError or CodeInvalidRequest
+	ID      ID     // the request's id where it could be read, so that the error can be addressed
+	Answers ID     // the id of what had shown itself to be an answer: it must not be answered, but the call can be failed
+	Offset  int64  // byte offset of the fault
+	Pointer string // JSON pointer from the top of the message, "" at the top
+	Reason  string // lower case, no full stop
+}
+
+func (e *ParseError) Error() string {
+	where := ""
+	if e.Pointer != "" {
+		where = " in " + e.Pointer
+	}
+	return fmt.Sprintf("not a valid message: %s%s (byte %d)", e.Reason, where, e.Offset)
+}
+
+// fault is a ParseError in the making.
+type fault struct {
+	code   int
+	at     int
+	reason string
+}
+
+// shown is text of a peer as an error may hold it: quoted, not too long.
+func shown(text []byte) string {
+	const most = 64
+	if len(text) > most {
+		return strconv.Quote(string(text[:most]) + "…")
+	}
+	return strconv.Quote(string(text))
+}
+
+// locate answers the JSON pointer of the value or name that offset at lies in. The bytes before it are JSON as far as they go.
+func locate(b []byte, at int) string {
+	type frame struct {
+		array bool
+		index int
+		name  []byte
+	}
+	var open []frame
+	named := false // the innermost object's name has been read, its value follows
+	for i := 0; i <= at && i < len(b); i++ {
+		last := len(open) - 1
+		switch c := b[i]; {
+		case c == '{' || c == '[':
+			if i < at {
+				open = append(open, frame{array: c == '['})
+				named = false
+			}
+		case (c == '}' || c == ']') && last >= 0 && i < at:
+			open = open[:last]
+			named = true
+		case c == ',' && last >= 0 && i < at:
+			open[last].index++
+			open[last].name = nil
+			named = false
+		case c == '"':
+			end := skipString(b, i)
+			if last >= 0 && !open[last].array && !named {
+				open[last].name = bytes.TrimSuffix(b[i+1:end], []byte{'"'})
+				named = true
+			}
+			i = end - 1
+		}
+	}
+	var p strings.Builder
+	for _, f := range open {
+		if f.array {
+			fmt.Fprintf(&p, "/%d", f.index)
+		} else if f.name != nil {
+			name := f.name
+			if s, ok := unquote(name); ok {
+				name = []byte(s)
+			}
+			if len(name) > 64 {
+				name = append(name[:64:64], "…"...)
+			}
+			p.WriteByte('/')
+			p.WriteString(escapeToken(strings.ToValidUTF8(string(name), "\uFFFD")))
+		}
+	}
+	return p.String()
+}

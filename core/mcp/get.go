@@ -1,0 +1,193 @@
+package mcp
+
+import (
+	"bytes"
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Get is the raw value at pointer in the body.
+func (m *Message) Get(pointer string) (raw []byte, ok bool) {
+	at, ok := m.find(pointer)
+	if !ok {
+		return nil, false
+	}
+	return at.of(m.raw), true
+}
+
+// Text is the decoded string at pointer; ok is false when it is absent, no string, or holds a lone surrogate.
+func (m *Message) Text(pointer string) (s string, ok bool) {
+	raw, ok := m.Get(pointer)
+	if !ok {
+		return "", false
+	}
+	return text(raw)
+}
+
+// Len is the number of elements of the array at pointer, or -1 when there is no array.
+func (m *Message) Len(pointer string) int {
+	at, ok := m.find(pointer)
+	if !ok || m.raw[at.from] != '[' {
+		return -1
+	}
+	n := 0
+	items(m.raw, int(at.from), func(span) bool {
+		n++
+		return true
+	})
+	return n
+}
+
+// Items calls yield for each element of the array at pointer, in order, with its index and raw bytes, until yield answers false.
+func (m *Message) Items(pointer string, yield func(i int, raw []byte) bool) {
+	at, ok := m.find(pointer)
+	if !ok || m.raw[at.from] != '[' {
+		return
+	}
+	i := 0
+	items(m.raw, int(at.from), func(item span) bool {
+		i++
+		return yield(i-1, item.of(m.raw))
+	})
+}
+
+// Members calls yield for each member of the object at pointer, in order, with its decoded name and raw value.
+func (m *Message) Members(pointer string, yield func(name string, raw []byte) bool) {
+	at, ok := m.find(pointer)
+	if !ok || m.raw[at.from] != '{' {
+		return
+	}
+	members(m.raw, int(at.from), func(x member) bool {
+		name := string(x.name.of(m.raw))
+		if x.escaped {
+			name, _ = unquote([]byte(name))
+		}
+		return yield(name, x.value.of(m.raw))
+	})
+}
+
+// find is where the value at pointer is in raw.
+func (m *Message) find(pointer string) (span, bool) {
+	if m.Body() == nil {
+		return span{}, false
+	}
+	if pointer == "" {
+		return m.body, true
+	}
+	token, rest, ok := cutToken(pointer)
+	if !ok {
+		return span{}, false
+	}
+	at, ok := m.top.find(m.raw, m.body, token)
+	if ok && rest != "" && token == "_meta" {
+		if token, rest, ok = cutToken(rest); ok {
+			at, ok = m.meta.find(m.raw, at, token)
+		}
+	}
+	for ok && rest != "" {
+		if token, rest, ok = cutToken(rest); ok {
+			at, ok = child(m.raw, at, token)
+		}
+	}
+	return at, ok
+}
+
+// kept are the first members of an object.
+type kept []member
+
+// find is child for the object at in, most of the time without reading it.
+func (k kept) find(b []byte, in span, token string) (span, bool) {
+	for _, m := range k {
+		if m.is(b, token) {
+			return m.value, true
+		}
+	}
+	if len(k) < maxKept && b[in.from] == '{' {
+		return span{}, false
+	}
+	return child(b, in, token)
+}
+
+// child is the member or element of the value at in that token names.
+func child(b []byte, in span, token string) (at span, ok bool) {
+	switch b[in.from] {
+	case '{':
+		members(b, int(in.from), func(m member) bool {
+			at, ok = m.value, m.is(b, token)
+			return !ok
+		})
+	case '[':
+		n, valid := element(token)
+		if !valid {
+			return at, false
+		}
+		items(b, int(in.from), func(item span) bool {
+			at, ok = item, n == 0
+			n--
+			return !ok
+		})
+	}
+	return at, ok
+}
+
+// cutToken takes the first token off a JSON pointer that is not empty.
+func cutToken(pointer string) (token, rest string, ok bool) {
+	if pointer[0] != '/' {
+		return "", "", false
+	}
+	pointer = pointer[1:]
+	if i := strings.IndexByte(pointer, '/'); i >= 0 {
+		pointer, rest = pointer[:i], pointer[i:]
+	}
+	if strings.IndexByte(pointer, '~') < 0 {
+		return pointer, rest, true
+	}
+	token = strings.NewReplacer("~0", "~", "~1", "/").Replace(pointer)
+	return token, rest, escapeToken(token) == pointer
+}
+
+// escapeToken is a name as it stands in a JSON pointer.
+func escapeToken(name string) string {
+	return strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
+}
+
+// element is the array index that a token of a pointer says.
+func element(token string) (int, bool) {
+	n, err := strconv.Atoi(token)
+	return n, err == nil && strconv.Itoa(n) == token && n >= 0
+}
+
+// Quote is s as a JSON string. Bytes of s that are not UTF-8 become U+FFFD.
+func Quote(s string) []byte {
+	b, _ := jsontext.AppendQuote(nil, s) // the error says no more than that
+	return b
+}
+
+// text is the string that the raw value is.
+func text(raw []byte) (string, bool) {
+	if len(raw) < 2 || raw[0] != '"' {
+		return "", false
+	}
+	return unquote(raw[1 : len(raw)-1])
+}
+
+// unquote decodes what stands between the quotes of a JSON string. ok is false for a lone surrogate.
+func unquote(inner []byte) (s string, ok bool) {
+	if bytes.IndexByte(inner, '\\') < 0 {
+		return string(inner), true
+	}
+	quoted := make([]byte, 0, len(inner)+2)
+	quoted = append(quoted, '"')
+	quoted = append(quoted, inner...)
+	quoted = append(quoted, '"')
+	plain, err := jsontext.AppendUnquote(nil, quoted)
+	return string(plain), err == nil
+}
+
+// integer is the integer that the raw value is.
+func integer(raw []byte) (int, bool) {
+	n, err := strconv.Atoi(string(raw))
+	return n, err == nil
+}

@@ -1,0 +1,142 @@
+package mcp
+
+import "bytes"
+
+// The functions here go over JSON that was validated before. They stay within their bytes whatever those are, but promise sense for valid JSON only.
+
+func blank(b []byte, i int) int {
+	for i < len(b) && (b[i] == ' ' || b[i] == '\n' || b[i] == '\t' || b[i] == '\r') {
+		i++
+	}
+	return i
+}
+
+// skipString answers where the string ends that begins at i.
+func skipString(b []byte, i int) int {
+	from := i + 1
+	for {
+		n := bytes.IndexByte(b[from:], '"')
+		if n < 0 {
+			return len(b)
+		}
+		end := from + n
+		slants := 0
+		for b[end-1-slants] == '\\' {
+			slants++
+		}
+		from = end + 1
+		if slants%2 == 0 {
+			return from
+		}
+	}
+}
+
+// skip answers where the value ends that begins at i.
+func skip(b []byte, i int) int {
+	if i >= len(b) {
+		return i
+	}
+	switch b[i] {
+	case '"':
+		return skipString(b, i)
+	case '{', '[':
+		open := 0
+		for i < len(b) {
+			switch b[i] {
+			case '"':
+				i = skipString(b, i)
+				continue
+			case '{', '[':
+				open++
+			case '}', ']':
+				if open--; open == 0 {
+					return i + 1
+				}
+			}
+			i++
+		}
+		return i
+	}
+	for i < len(b) {
+		switch b[i] {
+		case ',', ']', '}', ' ', '\t', '\r', '\n':
+			return i
+		}
+		i++
+	}
+	return i
+}
+
+// members calls yield for each member of the object that begins at i, until it answers false.
+func members(b []byte, i int, yield func(member) bool) {
+	for i = blank(b, i+1); i < len(b) && b[i] == '"'; {
+		var m member
+		m, i = nextMember(b, i)
+		if !yield(m) {
+			return
+		}
+		if i = blank(b, i); i >= len(b) || b[i] != ',' {
+			return
+		}
+		i = blank(b, i+1)
+	}
+}
+
+// nextMember reads the member whose name begins at i and answers where it ends.
+func nextMember(b []byte, i int) (member, int) {
+	end := skipString(b, i)
+	m := member{name: span{int32(i + 1), int32(max(end-1, i+1))}}
+	m.escaped = bytes.IndexByte(m.name.of(b), '\\') >= 0
+	i = blank(b, end)
+	i = min(i+1, len(b)) // the colon
+	i = blank(b, i)
+	end = skip(b, i)
+	m.value = span{int32(i), int32(end)}
+	return m, end
+}
+
+// items calls yield for each element of the array that begins at i, until it answers false.
+func items(b []byte, i int, yield func(span) bool) {
+	i = blank(b, i+1)
+	if i < len(b) && b[i] == ']' {
+		return
+	}
+	for i < len(b) {
+		end := skip(b, i)
+		if !yield(span{int32(i), int32(end)}) {
+			return
+		}
+		if i = blank(b, end); i >= len(b) || b[i] != ',' {
+			return
+		}
+		i = blank(b, i+1)
+	}
+}
+
+// indexed is the index of the body of raw.
+func indexed(raw []byte, body span) (x index) {
+	if body.empty() || raw[body.from] != '{' {
+		return x
+	}
+	members(raw, int(body.from), func(m member) bool {
+		x.top = append(x.top, m)
+		if m.is(raw, "_meta") && raw[m.value.from] == '{' {
+			members(raw, int(m.value.from), func(m member) bool {
+				x.meta = append(x.meta, m)
+				return len(x.meta) < maxKept
+			})
+		}
+		return len(x.top) < maxKept
+	})
+	return x
+}
+
+// is says whether the member goes by the name.
+func (m member) is(b []byte, name string) bool {
+	raw := m.name.of(b)
+	if !m.escaped {
+		return string(raw) == name
+	}
+	plain, ok := unquote(raw)
+	return ok && plain == name
+}

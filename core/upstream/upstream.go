@@ -2,7 +2,12 @@ package upstream
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io"
 	"log/slog"
+	"slices"
+	"sync"
 	"time"
 
 	"gatekit/core/mcp"
@@ -29,26 +34,193 @@ type Options struct {
 	Limits       mcp.Limits    // of the messages that the server sends
 
 	Log *slog.Logger // nil: nothing is logged
-	// Event, if not nil, is told what is no message: "lost", "restarted", "reinitialized". It must not block.
+	// Event, if not nil, is told what is no message: "lost", "restarted". It must not block.
 	Event func(action, reason string, err error)
 }
 
 // Upstream is a configured server, running or not. It is safe for many goroutines.
-type Upstream struct{}
+type Upstream struct {
+	o    Options
+	log  *slog.Logger
+	life *life
+	pool pool
+
+	mu     sync.Mutex
+	closed bool
+	probe  *probe              // the last one; nil before the first and when it proved wrong
+	fails  int                 // probes that failed one after another
+	spare  *wire               // the process that was probed, until a session takes it
+	met    bool                // spare has answered server/discover, and will not take initialize
+	sseOK  bool                // the URL speaks the 2024-11-05 transport and not Streamable HTTP
+	open   map[closer]struct{} // what Open answered and is not closed yet
+}
+
+type closer interface{ Close() error }
 
 var _ proxy.Upstream = (*Upstream)(nil)
 
 // New answers the server that o describes. Nothing is started until it is asked for something.
-func New(o Options) *Upstream { panic("seam") }
-
-// Revisions are those that the server was found to speak, newest first. The first call probes the server; what was found is kept until it proves wrong.
-// A probe that failed (which is not the same as one that was refused) is repeated by a later call, with back-off.
-func (u *Upstream) Revisions(ctx context.Context) ([]string, error) { panic("seam") }
-
-// Open answers the server as one session sees it.
-func (u *Upstream) Open(ctx context.Context, o proxy.Opening, feed proxy.Caller) (proxy.Server, error) {
-	panic("seam")
+func New(o Options) *Upstream {
+	if o.Era == "" {
+		o.Era = "auto"
+	}
+	if o.ProbeTimeout == 0 {
+		o.ProbeTimeout = 5 * time.Second
+	}
+	if o.Version == "" {
+		o.Version = "dev"
+	}
+	if o.StartTimeout == 0 {
+		o.StartTimeout = time.Minute
+	}
+	log := o.Log
+	if log == nil {
+		log = slog.New(slog.NewTextHandler(io.Discard, nil))
+	}
+	u := &Upstream{o: o, log: log, life: newLife(), open: make(map[closer]struct{})}
+	u.pool.up = u
+	return u
 }
 
-// Close ends all that was opened, processes included, and waits for it.
-func (u *Upstream) Close() error { panic("seam") }
+// Open answers the server as one session sees it. Its Call stamps nothing on an answer but Kind and To: the rest is the proxy's.
+func (u *Upstream) Open(ctx context.Context, o proxy.Opening, feed proxy.Caller) (proxy.Server, error) {
+	have, err := u.Revisions(ctx)
+	if err != nil {
+		return nil, err
+	}
+	era := eraOf(o.Revision)
+	if !slices.ContainsFunc(have, func(r string) bool { return eraOf(r) == era }) {
+		return nil, &proxy.Unbridged{Server: u.o.Name, Want: o.Revision, Have: have}
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.closed {
+		return nil, unavailable(u.o.Name, "it is being closed", errClosed)
+	}
+	if era == mcp.Legacy {
+		s := newLegacy(u, feed)
+		s.onClose = func() { u.forget(s) }
+		u.open[s] = struct{}{}
+		return s, nil
+	}
+	s := newModern(u, o.Principal)
+	s.onClose = func() { u.forget(s) }
+	u.open[s] = struct{}{}
+	return s, nil
+}
+
+func (u *Upstream) forget(s closer) {
+	u.mu.Lock()
+	delete(u.open, s)
+	u.mu.Unlock()
+}
+
+// Close ends all that was opened, processes included, and waits for it. It is safe to call twice.
+func (u *Upstream) Close() error {
+	u.mu.Lock()
+	u.closed = true
+	open := make([]closer, 0, len(u.open))
+	for s := range u.open {
+		open = append(open, s)
+	}
+	spare := u.spare
+	u.spare = nil
+	u.mu.Unlock()
+
+	errs := make([]error, len(open)+2)
+	var wg sync.WaitGroup
+	for i, s := range open {
+		wg.Go(func() { errs[i] = s.Close() })
+	}
+	if spare != nil {
+		wg.Go(func() { errs[len(open)] = spare.Close() })
+	}
+	wg.Wait()
+	errs[len(open)+1] = u.pool.close()
+	u.life.end()
+	return errors.Join(errs...)
+}
+
+func (u *Upstream) event(action string, err error) {
+	reason := ""
+	if err != nil {
+		reason = err.Error()
+	}
+	u.log.Info("server "+action, "server", u.o.Name, "reason", reason)
+	if u.o.Event != nil {
+		u.o.Event(action, reason, err)
+	}
+}
+
+// process answers a connection to a process for one session or principal: the one that was probed, if it can be used, or a new one.
+func (u *Upstream) process(ctx context.Context, era mcp.Era) (*wire, error) {
+	u.mu.Lock()
+	w := u.spare
+	if w != nil && u.met == (era == mcp.Modern) {
+		u.spare = nil
+	} else {
+		w = nil
+	}
+	u.mu.Unlock()
+	if w != nil {
+		select {
+		case <-w.gone:
+			u.drop(w)
+		default:
+			return w, nil
+		}
+	}
+	return u.start(ctx)
+}
+
+// drop closes a connection that is not to be used. What goes wrong then is nobody's concern but the log's.
+func (u *Upstream) drop(c closer) {
+	if err := c.Close(); err != nil {
+		u.log.Debug("close a connection", "server", u.o.Name, "error", err)
+	}
+}
+
+// start starts a process.
+func (u *Upstream) start(ctx context.Context) (*wire, error) {
+	p, err := u.o.Dial.Pipe(ctx)
+	if err != nil {
+		return nil, unavailable(u.o.Name, "it could not be started", err)
+	}
+	return openWire(u.o.Name, p, u.o.Limits, u.log), nil
+}
+
+// sse connects by the 2024-11-05 transport, and remembers that this is the way.
+func (u *Upstream) sse(ctx context.Context) (*wire, error) {
+	p, err := u.o.Dial.SSE(ctx)
+	if err != nil {
+		return nil, unavailable(u.o.Name, "neither Streamable HTTP nor the older HTTP+SSE transport is to be had at its URL", err)
+	}
+	u.mu.Lock()
+	u.sseOK = true
+	u.mu.Unlock()
+	return openWire(u.o.Name, p, u.o.Limits, u.log), nil
+}
+
+func (u *Upstream) useSSE() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.sseOK
+}
+
+// legacyRevisions and modernRevisions are those that are spoken here, newest first.
+var (
+	legacyRevisions = []string{mcp.Rev20251125, mcp.Rev20250618, mcp.Rev20250326, mcp.Rev20241105}
+	modernRevisions = []string{mcp.Rev20260728}
+)
+
+func eraOf(revision string) mcp.Era {
+	if revision >= mcp.Rev20260728 {
+		return mcp.Modern
+	}
+	return mcp.Legacy
+}
+
+// declaredUnknown is the error for a server that speaks only what nobody here does.
+func declaredUnknown(name string, versions []string) error {
+	return unavailable(name, fmt.Sprintf("it speaks only MCP %q, which Gatekit does not know", versions), nil)
+}

@@ -1,0 +1,315 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+	"gatekit/core/proxy"
+)
+
+// Bounds of one connection.
+const (
+	maxCalls   = 1024 // in flight
+	maxAsks    = 64   // of the server's own requests that wait for the client
+	maxLinger  = 256  // progress tokens of tasks that outlive their calls
+	maxInvalid = 100  // messages that cannot be read before the connection is given up
+)
+
+// call is a request that waits for its answer.
+type call struct {
+	id     mcp.ID       // on this hop: the request's id, its progress token and, of a listen, the subscription's id
+	m      *mcp.Message // the request, with the ids and the token that the client gave it
+	token  mcp.ID       // the client's progress token; "" when it gave none
+	caller proxy.Caller // nil for requests that no client waits for
+	lane   *lane        // nil when what the server sends for the call is handed over as it is read
+	ctx    context.Context
+	end    context.CancelFunc
+	done   chan reply // holds one
+}
+
+// reply is how a call ended.
+type reply struct {
+	m   *mcp.Message
+	err error
+}
+
+// passed is the request as it goes to the server.
+func (c *call) passed(p pipeline.Passed) (outgoing, error) {
+	p = p.WithID(c.id)
+	if c.token != "" {
+		var err error
+		if p, err = p.Edit(mcp.Set("/_meta/progressToken", []byte(c.id))); err != nil {
+			return outgoing{}, fmt.Errorf("give %s a progress token: %w", c.m.Method, err)
+		}
+	}
+	return passed(p), nil
+}
+
+// answered is the server's answer as the client is to get it.
+func (c *call) answered(m *mcp.Message) *mcp.Message { return c.subscribed(m).WithID(c.m.ID()) }
+
+// subscribed is m under the subscription id that the client knows.
+func (c *call) subscribed(m *mcp.Message) *mcp.Message {
+	at := "/_meta/" + pointer(mcp.MetaSubscription)
+	if c.m.Method != "subscriptions/listen" || m.Kind == mcp.Error {
+		return m
+	}
+	if _, ok := m.Get(at); !ok {
+		return m
+	}
+	if edited, err := m.Edit(mcp.Set(at, []byte(c.m.ID()))); err == nil {
+		return edited
+	}
+	return m
+}
+
+// finish ends the call, unless it has ended.
+func (c *call) finish(r reply) {
+	select {
+	case c.done <- r:
+	default:
+	}
+}
+
+// notify hands a notification to whoever made the call.
+func (c *call) notify(m *mcp.Message) {
+	if c.caller != nil && c.ctx.Err() == nil {
+		c.caller.Notify(c.ctx, m)
+	}
+}
+
+// calls are the requests in flight on one connection. Ids are minted here: whatever a client or a server calls them, they cannot be mistaken.
+type calls struct {
+	mu     sync.Mutex
+	last   uint64
+	open   map[mcp.ID]*call
+	over   error             // why none can be begun any more
+	linger map[mcp.ID]mcp.ID // minted token -> client's, of tasks
+	oldest []mcp.ID          // of linger
+}
+
+// begin enters a request. The call's context ends with ctx or when the caller calls end, which it must.
+func (t *calls) begin(ctx context.Context, m *mcp.Message, caller proxy.Caller, l *lane) (*call, error) {
+	c := &call{m: m, caller: caller, lane: l, done: make(chan reply, 1)}
+	if raw, ok := m.Get("/_meta/progressToken"); ok && isToken(raw) {
+		c.token = mcp.ID(raw)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.over != nil {
+		return nil, t.over
+	}
+	if len(t.open) >= maxCalls {
+		return nil, errors.New("too many requests are in flight; try again when some have been answered")
+	}
+	t.last++
+	c.id = mcp.ID(strconv.FormatUint(t.last, 10))
+	if t.open == nil {
+		t.open = make(map[mcp.ID]*call)
+	}
+	t.open[c.id] = c
+	c.ctx, c.end = context.WithCancel(ctx)
+	return c, nil
+}
+
+// take removes a call, for whoever will finish it; nil when it is not in flight.
+func (t *calls) take(id mcp.ID) *call {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c := t.open[id]
+	delete(t.open, id)
+	return c
+}
+
+// find answers a call in flight, or nil.
+func (t *calls) find(id mcp.ID) *call {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.open[id]
+}
+
+// only is the one call that a client waits for, nil when there are none or several.
+func (t *calls) only() *call {
+	var one *call
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, c := range t.open {
+		if c.caller == nil {
+			continue
+		}
+		if one != nil {
+			return nil
+		}
+		one = c
+	}
+	return one
+}
+
+// oldestWhere is the call that has been in flight the longest among those that f picks, nil when they are of more than one lane or there is none.
+func (t *calls) oldestWhere(f func(c *call) bool) *call {
+	var first *call
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, c := range t.open {
+		if c.caller == nil || !f(c) {
+			continue
+		}
+		if first != nil && first.lane != c.lane {
+			return nil
+		}
+		if first == nil || older(c.id, first.id) {
+			first = c
+		}
+	}
+	return first
+}
+
+// older compares minted ids.
+func older(a, b mcp.ID) bool {
+	if len(a) != len(b) {
+		return len(a) < len(b)
+	}
+	return a < b
+}
+
+// fail ends all calls and lets none begin.
+func (t *calls) fail(err error) {
+	t.mu.Lock()
+	open := t.open
+	t.open = nil
+	if t.over == nil {
+		t.over = err
+	}
+	t.mu.Unlock()
+	for _, c := range open {
+		c.finish(reply{err: err})
+		c.end()
+	}
+}
+
+// keep remembers the progress token of a call that was answered with a task (2025-11-25): progress may follow for as long as the task lives.
+func (t *calls) keep(c *call, answer *mcp.Message) {
+	if c.token == "" || answer.Kind != mcp.Response {
+		return
+	}
+	if _, ok := answer.Text("/task/taskId"); !ok {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.linger == nil {
+		t.linger = make(map[mcp.ID]mcp.ID)
+	}
+	if len(t.oldest) == maxLinger {
+		delete(t.linger, t.oldest[0])
+		t.oldest = t.oldest[1:]
+	}
+	t.linger[c.id] = c.token
+	t.oldest = append(t.oldest, c.id)
+}
+
+// progress is a notifications/progress under the client's token, and the call that it belongs to: nil when that has been answered with a task.
+// ok is false when nobody asked for it.
+func (t *calls) progress(m *mcp.Message) (restored *mcp.Message, c *call, ok bool) {
+	raw, _ := m.Get("/progressToken")
+	id := mcp.ID(raw)
+	t.mu.Lock()
+	c = t.open[id]
+	token := t.linger[id]
+	t.mu.Unlock()
+	if c != nil {
+		token = c.token
+	}
+	if token == "" {
+		return nil, nil, false
+	}
+	restored, err := m.Edit(mcp.Set("/progressToken", []byte(token)))
+	return restored, c, err == nil
+}
+
+// task is the call that streams what a task of the server asks (2025-11-25): its tasks/result.
+func (t *calls) task(m *mcp.Message) *call {
+	id, ok := m.Text("/_meta/" + pointer(mcp.MetaRelatedTask) + "/taskId")
+	if !ok {
+		return nil
+	}
+	return t.oldestWhere(func(c *call) bool {
+		of, _ := c.m.Text("/taskId")
+		return c.m.Method == "tasks/result" && of == id
+	})
+}
+
+// asks are the server's own requests that wait for the client.
+type asks struct {
+	mu   sync.Mutex
+	open map[mcp.ID]context.CancelCauseFunc
+}
+
+// begin enters a request of the server; its context ends when the server cancels it.
+func (a *asks) begin(ctx context.Context, id mcp.ID) (context.Context, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.open == nil {
+		a.open = make(map[mcp.ID]context.CancelCauseFunc)
+	}
+	if a.open[id] != nil {
+		return nil, errors.New("a request with this id has not been answered yet")
+	}
+	if len(a.open) >= maxAsks {
+		return nil, errors.New("too many requests wait for the client")
+	}
+	ctx, a.open[id] = context.WithCancelCause(ctx)
+	return ctx, nil
+}
+
+// end says whether the request is to be answered: the server has not cancelled it.
+func (a *asks) end(id mcp.ID) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	cancel, ok := a.open[id]
+	if ok {
+		delete(a.open, id)
+		cancel(nil)
+	}
+	return ok
+}
+
+// cancel ends the request that a notifications/cancelled of the server speaks of, if it is waiting.
+func (a *asks) cancel(m *mcp.Message) {
+	raw, _ := m.Get("/requestId")
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if cancel, ok := a.open[mcp.ID(raw)]; ok {
+		delete(a.open, mcp.ID(raw))
+		cancel(&proxy.Cancelled{})
+	}
+}
+
+// isToken says that raw is a string or a number: what a progress token may be.
+func isToken(raw []byte) bool {
+	return len(raw) > 0 && (raw[0] == '"' || raw[0] == '-' || raw[0] >= '0' && raw[0] <= '9')
+}
+
+// pointer is name as a segment of a JSON pointer.
+func pointer(name string) string {
+	return strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
+}
+
+// unavailable is the error for an answer that did not come.
+func unavailable(server, reason string, err error) error {
+	return &proxy.Unavailable{Server: server, Reason: reason, Err: err}
+}
+
+// refused is the error of a call that could not begin.
+func refused(server string, err error) error {
+	if u := (*proxy.Unavailable)(nil); errors.As(err, &u) {
+		return err
+	}
+	return unavailable(server, err.Error(), nil)
+}

@@ -1,0 +1,211 @@
+package upstream
+
+import (
+	"bytes"
+	"encoding/base64"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+
+	"gatekit/core/mcp"
+)
+
+// modernHeader is the header of a modern request: what its body says, said again for those on the way who do not read bodies (protocol.md 3.12). With raw a name
+// is put as it is.
+func modernHeader(m *mcp.Message, raw bool) http.Header {
+	h := newHeader()
+	if v, ok := m.Text("/_meta/" + pointer(mcp.MetaVersion)); ok {
+		h.Set("MCP-Protocol-Version", encode(v))
+	}
+	h.Set("Mcp-Method", encode(m.Method))
+	name, ok := m.Text(namedAt(m.Method))
+	switch {
+	case !ok:
+	case raw && printable(m):
+		h.Set("Mcp-Name", name)
+	default:
+		h.Set("Mcp-Name", encode(name))
+	}
+	return h
+}
+
+// namedAt is where a method has what goes into Mcp-Name: a pointer to nothing for those that have none.
+func namedAt(method string) string {
+	switch method {
+	case "tools/call", "prompts/get":
+		return "/name"
+	case "resources/read":
+		return "/uri"
+	case "tasks/get", "tasks/update", "tasks/cancel":
+		return "/taskId"
+	}
+	return "/ "
+}
+
+// printable says that a name can be sent as it is, whatever it is made of.
+func printable(m *mcp.Message) bool {
+	name, ok := m.Text(namedAt(m.Method))
+	return ok && strings.IndexFunc(name, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) < 0
+}
+
+const (
+	sentinel    = "=?base64?"
+	sentinelEnd = "?="
+)
+
+func encoded(v string) bool {
+	return strings.HasPrefix(v, sentinel) && strings.HasSuffix(v, sentinelEnd)
+}
+
+// encode is v as a header can hold it: as it is, or wrapped where it is not plain text, would lose blanks, or looks wrapped.
+func encode(v string) string {
+	plain := !encoded(v) && strings.Trim(v, " \t") == v
+	for i := 0; plain && i < len(v); i++ {
+		plain = v[i] >= ' ' && v[i] < 0x7f || v[i] == '\t'
+	}
+	if plain {
+		return v
+	}
+	return sentinel + base64.StdEncoding.EncodeToString([]byte(v)) + sentinelEnd
+}
+
+// tools are what a server says of its tools that concerns the header of a call: which arguments are mirrored there.
+type tools struct {
+	mu       sync.Mutex
+	mirrored map[string][]mirrored // by the tool's name; tools that mirror nothing are not in it
+	complete bool                  // the whole list has been seen: a tool that is not in mirrored mirrors nothing
+}
+
+// mirrored is one argument that is said again in a header.
+type mirrored struct {
+	header string
+	at     string // its pointer in the params of a call
+}
+
+const annotation = "x-mcp-header"
+
+// maxMirrored arguments are known of one server, so that no list can fill the memory.
+const maxMirrored = 10_000
+
+// forget makes the next mirror ask again.
+func (t *tools) forget() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.mirrored, t.complete = nil, false
+}
+
+// learn takes in an answer to tools/list.
+func (t *tools) learn(request, answer *mcp.Message) {
+	if answer.Kind != mcp.Response {
+		return
+	}
+	found := make(map[string][]mirrored)
+	if bytes.Contains(answer.Body(), []byte(annotation)) {
+		answer.Items("/tools", func(_ int, raw []byte) bool {
+			tool := mcp.NewResponse("0", raw)
+			if name, ok := tool.Text("/name"); ok {
+				found[name] = annotated(tool, "/inputSchema", "/arguments", nil)
+			}
+			return true
+		})
+	}
+	_, continued := request.Get("/cursor")
+	_, more := answer.Get("/nextCursor")
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !continued || t.mirrored == nil {
+		if !continued && !more {
+			t.mirrored = nil
+		}
+		if t.mirrored == nil {
+			t.mirrored = make(map[string][]mirrored)
+		}
+	}
+	for name, ms := range found {
+		delete(t.mirrored, name)
+		if len(ms) > 0 && len(t.mirrored) < maxMirrored {
+			t.mirrored[name] = ms
+		}
+	}
+	t.complete = t.complete || !more
+}
+
+// maxSchemaDepth is how deep a schema is searched for annotations.
+const maxSchemaDepth = 16
+
+// annotated appends the annotated properties of a schema, those of its objects included. An annotation that no header can carry is left out.
+func annotated(tool *mcp.Message, schema, at string, found []mirrored) []mirrored {
+	if strings.Count(at, "/") > maxSchemaDepth {
+		return found
+	}
+	tool.Members(schema+"/properties", func(name string, raw []byte) bool {
+		if !bytes.Contains(raw, []byte(annotation)) {
+			return true
+		}
+		in, to := schema+"/properties/"+pointer(name), at+"/"+pointer(name)
+		if header, ok := tool.Text(in + "/" + annotation); ok && isHeaderToken(header) {
+			found = append(found, mirrored{"Mcp-Param-" + header, to})
+		}
+		found = annotated(tool, in, to, found)
+		return len(found) < maxMirrored
+	})
+	return found
+}
+
+func isHeaderToken(s string) bool {
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0) {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// mirror sets the headers for a call's arguments. When the tool is not known and the list was never seen whole, it is asked for by list.
+func (t *tools) mirror(h http.Header, call *mcp.Message, list func() []*mcp.Message) {
+	name, _ := call.Text("/name")
+	t.mu.Lock()
+	ms, known := t.mirrored[name]
+	known = known || t.complete
+	t.mu.Unlock()
+	if !known {
+		first := mcp.NewRequest("0", "tools/list", nil)
+		for _, page := range list() {
+			t.learn(first, page)
+			first = mcp.NewRequest("0", "tools/list", []byte(`{"cursor":""}`))
+		}
+		t.mu.Lock()
+		ms = t.mirrored[name]
+		t.complete = true // or not to be had, and asking again with each call would not change that
+		t.mu.Unlock()
+	}
+	for _, m := range ms {
+		if v, ok := headerValue(call, m.at); ok {
+			h[http.CanonicalHeaderKey(m.header)] = []string{v}
+		}
+	}
+}
+
+// headerValue is an argument as a header says it; ok is false for those that are absent, null, or no single value.
+func headerValue(m *mcp.Message, at string) (v string, ok bool) {
+	raw, ok := m.Get(at)
+	if !ok || len(raw) == 0 {
+		return "", false
+	}
+	switch raw[0] {
+	case '"':
+		v, ok = m.Text(at)
+		return encode(v), ok
+	case 't', 'f':
+		return string(raw), true
+	case 'n', '{', '[':
+		return "", false
+	}
+	// 42.0 and 4.2e1 are the integer 42.
+	if f, err := strconv.ParseFloat(string(raw), 64); err == nil && f == float64(int64(f)) && f >= -1<<53 && f <= 1<<53 {
+		return strconv.FormatInt(int64(f), 10), true
+	}
+	return string(raw), true
+}

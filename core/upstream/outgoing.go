@@ -1,0 +1,64 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+	"gatekit/core/proxy"
+)
+
+// outgoing is what may be written to a server, and the only thing that the code that writes takes: a message that passed the pipeline, or one of the few
+// of upstream's own, which hold nothing of a client that did not pass before. This file is the only one that makes them.
+type outgoing struct{ m *mcp.Message }
+
+func passed(p pipeline.Passed) outgoing { return outgoing{p.Message()} }
+
+// discover asks a server what it is.
+func discover(id mcp.ID, version string) outgoing {
+	return outgoing{mcp.NewRequest(id, "server/discover", []byte(`{"_meta":{"`+mcp.MetaVersion+`":"`+mcp.Rev20260728+
+		`","`+mcp.MetaClientInfo+`":{"name":"gatekit","version":`+string(mcp.Quote(version))+
+		`},"`+mcp.MetaCapabilities+`":{}}}`))}
+}
+
+// listTools asks for the tools whose arguments are mirrored in headers, in the name of the call that needs to know: under its _meta,
+// without what is meant for its own answer.
+func listTools(id mcp.ID, call *mcp.Message, cursor []byte) (outgoing, error) {
+	params := []byte(`{}`)
+	if meta, ok := call.Get("/_meta"); ok {
+		params = append(append([]byte(`{"_meta":`), meta...), '}')
+	}
+	edits := []mcp.Edit{mcp.Remove("/_meta/progressToken"), mcp.Remove("/_meta/" + pointer(mcp.MetaLogLevel))}
+	if cursor != nil {
+		edits = append(edits, mcp.Set("/cursor", cursor))
+	}
+	m, err := mcp.NewRequest(id, "tools/list", params).Edit(edits...)
+	return outgoing{m}, err
+}
+
+// pong answers a server's ping: it measures this hop alone.
+func pong(id mcp.ID) outgoing { return outgoing{mcp.NewResponse(id, nil)} }
+
+// refusal answers a server's request that nobody is asked about.
+func refusal(id mcp.ID, code int, reason string) outgoing {
+	return outgoing{mcp.NewError(id, code, reason, nil)}
+}
+
+// cancellation tells a server that the call that it knows as id was given up: in the words of the client where the cause holds any.
+func cancellation(cause error, id mcp.ID) outgoing {
+	var cancelled *proxy.Cancelled
+	if errors.As(cause, &cancelled) && cancelled.Notice.Message() != nil {
+		if p, err := cancelled.Notice.Edit(mcp.Set("/requestId", []byte(id))); err == nil {
+			return passed(p)
+		}
+	}
+	params := `{"requestId":` + string(id) + `}`
+	if errors.Is(cause, context.DeadlineExceeded) {
+		params = `{"requestId":` + string(id) + `,"reason":"timed out"}`
+	}
+	return outgoing{mcp.NewNotification("notifications/cancelled", []byte(params))}
+}
+
+// bytes is the message as it is written.
+func (o outgoing) bytes() []byte { return o.m.Append(make([]byte, 0, o.m.Size())) }

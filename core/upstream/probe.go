@@ -1,0 +1,210 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"time"
+
+	"gatekit/core/mcp"
+)
+
+// spareFor is how long the process that was probed is kept for a session to take it.
+const spareFor = 30 * time.Second
+
+// doubtAfter is how old a finding has to be before it can prove wrong: what was found a moment ago would be found again.
+const doubtAfter = 10 * time.Second
+
+// probe is one attempt to find out which revisions a server speaks (protocol.md 4.2, 4.3).
+type probe struct {
+	done      chan struct{} // closed when what follows is set
+	at        time.Time
+	revisions []string
+	err       error     // the probe is no evidence
+	retry     time.Time // with err: when the next one may be made
+}
+
+// Revisions are those that the server was found to speak, newest first. The first call probes the server; what was found is kept until it proves wrong. A probe
+// that failed (which is not the same as one that was refused) is repeated by a later call, with back-off.
+func (u *Upstream) Revisions(ctx context.Context) ([]string, error) {
+	switch u.o.Era {
+	case "modern":
+		return modernRevisions, nil
+	case "legacy":
+		return legacyRevisions, nil
+	}
+	p, err := u.probing()
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-p.done:
+		return p.revisions, p.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// probing answers the probe that counts, and starts it where there is none.
+func (u *Upstream) probing() (*probe, error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	fails := 0
+	if p := u.probe; p != nil {
+		select {
+		case <-p.done:
+			if p.err == nil || time.Now().Before(p.retry) {
+				return p, nil
+			}
+			fails = u.fails
+		default:
+			return p, nil
+		}
+	}
+	p := &probe{done: make(chan struct{})}
+	if !u.life.run(func(ctx context.Context) { u.run(ctx, p, fails) }) {
+		return nil, unavailable(u.o.Name, "it is being closed", errClosed)
+	}
+	u.probe = p
+	return p, nil
+}
+
+// run makes the probe and publishes what it found.
+func (u *Upstream) run(ctx context.Context, p *probe, fails int) {
+	var f finding
+	var w *wire
+	if u.o.Dial.Pipe != nil {
+		f, w = u.probePipe(ctx)
+	} else {
+		f = u.probeHTTP(ctx)
+	}
+	u.mu.Lock()
+	p.at, p.revisions, p.err = time.Now(), f.revisions, f.err
+	u.fails = 0
+	if f.err != nil {
+		u.fails = fails + 1
+		p.retry = (&pace{fails: u.fails}).due(p.at)
+	}
+	keep := w != nil && !u.closed && u.probe == p
+	if keep {
+		u.spare, u.met = w, f.met
+	}
+	close(p.done)
+	u.mu.Unlock()
+	if w == nil {
+		return
+	}
+	if keep {
+		select {
+		case <-time.After(spareFor):
+		case <-ctx.Done():
+		}
+		u.mu.Lock()
+		if u.spare != w {
+			w = nil // a session has it, or Close
+		} else {
+			u.spare = nil
+		}
+		u.mu.Unlock()
+	}
+	if w != nil {
+		u.drop(w)
+	}
+}
+
+// doubt says that a server did not behave as what was found of it: the next use probes it again.
+func (u *Upstream) doubt() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if p := u.probe; p != nil {
+		select {
+		case <-p.done:
+			if time.Since(p.at) >= doubtAfter {
+				u.probe = nil
+			}
+		default:
+		}
+	}
+}
+
+// finding is what an answer to server/discover says.
+type finding struct {
+	revisions []string
+	met       bool // it was a result of server/discover
+	err       error
+}
+
+// probePipe asks a new process, and answers it too if a session can use it.
+func (u *Upstream) probePipe(ctx context.Context) (finding, *wire) {
+	start, cancel := context.WithTimeoutCause(ctx, u.o.StartTimeout, unavailable(u.o.Name, "it took too long to start", nil))
+	w, err := u.start(start)
+	cancel()
+	if err != nil {
+		return finding{err: err}, nil
+	}
+	c, err := w.calls.begin(ctx, discover("0", u.o.Version).m, nil, nil)
+	if err != nil {
+		return finding{err: err}, w
+	}
+	silent := errors.New("silent")
+	ask, cancel := context.WithTimeoutCause(ctx, u.o.ProbeTimeout, silent)
+	answer, err := w.ask(ask, c, discover(c.id, u.o.Version))
+	cancel()
+	switch {
+	case err == nil:
+		f := u.classify(answer)
+		if f.err == nil && (!f.met || slices.ContainsFunc(f.revisions, isModern)) {
+			return f, w
+		}
+		u.drop(w) // it took server/discover for the beginning of what it will not go on with
+		return f, nil
+	case errors.Is(err, silent):
+		// Some servers say nothing before they are initialized. The process can be: should it answer the probe still, nobody waits for it.
+		return finding{revisions: legacyRevisions}, w
+	case ctx.Err() != nil:
+		u.drop(w)
+		return finding{err: err}, nil
+	}
+	// It ended. Some servers do when they do not know a method; if this one ends in any case, its session will tell.
+	u.log.Info("a server ended when it was probed; taken for a legacy one", "server", u.o.Name, "error", err)
+	u.drop(w)
+	return finding{revisions: legacyRevisions}, nil
+}
+
+// classify reads the answer to server/discover (protocol.md 4.3).
+func (u *Upstream) classify(m *mcp.Message) finding {
+	at, met := "/supportedVersions", true
+	if m.Kind == mcp.Error {
+		met = false
+		switch m.ErrorCode() {
+		case mcp.CodeUnsupportedVersion:
+			at = "/data/supported"
+		case mcp.CodeHeaderMismatch, mcp.CodeMissingCapability:
+			u.log.Warn("a server found a fault in the probe", "server", u.o.Name, "code", m.ErrorCode())
+			return finding{revisions: modernRevisions, met: true}
+		default:
+			return finding{revisions: legacyRevisions}
+		}
+	}
+	if m.Len(at) < 0 {
+		return finding{revisions: legacyRevisions} // no DiscoverResult: it answers anything with something
+	}
+	var listed, known []string
+	for i := range min(m.Len(at), 100) {
+		if v, ok := m.Text(at + "/" + strconv.Itoa(i)); ok {
+			listed = append(listed, v)
+		}
+	}
+	for _, r := range slices.Concat(modernRevisions, legacyRevisions) {
+		if slices.Contains(listed, r) {
+			known = append(known, r)
+		}
+	}
+	if len(known) == 0 {
+		return finding{err: declaredUnknown(u.o.Name, listed)}
+	}
+	return finding{revisions: known, met: met || isModern(known[0])}
+}
+
+func isModern(revision string) bool { return eraOf(revision) == mcp.Modern }

@@ -1,0 +1,191 @@
+package transport
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"gatekit/core/upstream"
+)
+
+// Remote says how a server is reached over HTTP.
+type Remote struct {
+	Name       string            // of the server, as it is configured: for errors
+	URL        string            // http or https, without user and password
+	Headers    map[string]string // sent with every request, credentials among them; never logged
+	MaxMessage int               // bytes of a body or event; 0 is 16 MiB
+	Log        *slog.Logger      // nil: nothing is logged
+}
+
+// Back is the client side of Streamable HTTP towards one server. It is safe for many goroutines.
+//
+//   - It follows no redirect: a message and its credentials go where the configuration says or nowhere. A 3xx is an error that names the target.
+//   - It keeps no cookies, takes no compression, and sets no time-out of its own: calls are long, and ctx decides.
+//   - It goes through a proxy where HTTPS_PROXY, HTTP_PROXY and NO_PROXY say so, like other programs, never for loopback. That is settled by Dial and logged.
+type Back struct {
+	name     string
+	url      *url.URL
+	headers  http.Header
+	max      int
+	template http.Request
+	http     *http.Transport
+}
+
+var _ upstream.HTTP = (*Back)(nil)
+
+// Dial checks r and makes ready; it connects to nobody.
+func Dial(r Remote) (*Back, error) {
+	fail := func(format string, args ...any) (*Back, error) {
+		return nil, fmt.Errorf("server %q: "+format, append([]any{r.Name}, args...)...)
+	}
+	u, err := url.Parse(r.URL)
+	switch {
+	case err != nil:
+		return fail("its url cannot be read: %w", errors.Unwrap(err)) // the error itself quotes the URL
+	case u.Scheme != "http" && u.Scheme != "https":
+		return fail("its url must begin with http:// or https://, not %q", u.Scheme)
+	case u.Host == "":
+		return fail("its url has no host")
+	case u.User != nil:
+		return fail("its url holds a user name or password\nhint: put them into headers, as Authorization")
+	}
+	u.Fragment, u.RawFragment = "", ""
+	headers := http.Header{"User-Agent": {"gatekit"}}
+	for name, value := range r.Headers {
+		canonical := http.CanonicalHeaderKey(name)
+		if slices.Contains(ourHeaders, canonical) {
+			return fail("header %s cannot be configured: the transport sets it", canonical)
+		}
+		if !isToken(name) || strings.ContainsFunc(value, func(c rune) bool { return c < ' ' && c != '\t' || c == 0x7f }) {
+			return fail("header %q is not valid: its name must be a word and its value without control characters", name)
+		}
+		headers[canonical] = []string{strings.TrimSpace(value)}
+	}
+	b := &Back{name: r.Name, url: u, headers: headers, max: r.MaxMessage}
+	if b.max <= 0 {
+		b.max = defaultMessage
+	}
+	b.template = http.Request{URL: u, Host: u.Host, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}
+	proxy, err := http.ProxyFromEnvironment(&b.template)
+	if err != nil {
+		return fail("the proxy that the environment names cannot be used: %w", err)
+	}
+	b.http = &http.Transport{
+		DialContext:            (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
+		TLSHandshakeTimeout:    15 * time.Second,
+		ForceAttemptHTTP2:      true,
+		HTTP2:                  &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second},
+		DisableCompression:     true,
+		MaxIdleConnsPerHost:    128, // each call in flight has a connection; closing and opening them costs more than the call
+		IdleConnTimeout:        55 * time.Second,
+		MaxResponseHeaderBytes: 64 << 10,
+		WriteBufferSize:        backBuffer,
+	}
+	if proxy != nil {
+		b.http.Proxy = http.ProxyURL(proxy)
+		if r.Log != nil {
+			r.Log.Info("the server is reached through a proxy", "server", r.Name, "proxy", proxy.Host)
+		}
+	}
+	return b, nil
+}
+
+// backBuffer lets a message of 64 KiB leave in one write. Each pooled connection holds one.
+const backBuffer = 72 << 10
+
+// ourHeaders are those that would break the framing, or the protocol, if they were configured.
+var ourHeaders = []string{"Accept", "Accept-Encoding", "Connection", "Content-Encoding", "Content-Length", "Content-Type", "Cookie", "Expect", "Host", "Last-Event-Id",
+	"Mcp-Session-Id", "Te", "Trailer", "Transfer-Encoding", "Upgrade"}
+
+func isToken(s string) bool {
+	return s != "" && !strings.ContainsFunc(s, func(c rune) bool {
+		return c <= ' ' || c >= 0x7f || strings.ContainsRune(`()<>@,;:\"/[]?={}`, c)
+	})
+}
+
+// Post sends one message.
+func (b *Back) Post(ctx context.Context, header http.Header, body []byte) (*upstream.Answer, error) {
+	return b.do(ctx, http.MethodPost, b.url, header, body)
+}
+
+// Get opens the legacy session's stream.
+func (b *Back) Get(ctx context.Context, header http.Header) (*upstream.Answer, error) {
+	return b.do(ctx, http.MethodGet, b.url, header, nil)
+}
+
+// Delete ends a legacy session.
+func (b *Back) Delete(ctx context.Context, header http.Header) (*upstream.Answer, error) {
+	return b.do(ctx, http.MethodDelete, b.url, header, nil)
+}
+
+// Close drops the connections that are idle. Those in use end with their calls.
+func (b *Back) Close() error {
+	b.http.CloseIdleConnections()
+	return nil
+}
+
+func (b *Back) do(ctx context.Context, method string, to *url.URL, header http.Header, body []byte) (*upstream.Answer, error) {
+	q := b.template.WithContext(ctx)
+	q.Method, q.URL = method, to
+	q.Header = make(http.Header, len(header)+len(b.headers)+2)
+	maps.Copy(q.Header, b.headers)
+	if body != nil {
+		q.Header["Content-Type"] = []string{"application/json"}
+		q.Body = io.NopCloser(bytes.NewReader(body))
+		q.ContentLength = int64(len(body))
+		// Only for a request of which nothing was written: net/http repeats no other POST, and we none at all.
+		q.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
+	}
+	if header["Accept"] == nil {
+		q.Header["Accept"] = []string{"application/json, text/event-stream"}
+	}
+	maps.Copy(q.Header, header) // the protocol's word is the last
+	r, err := b.http.RoundTrip(q)
+	if err != nil {
+		return nil, b.failed(ctx, method, to, err)
+	}
+	if r.StatusCode >= 300 && r.StatusCode < 400 {
+		r.Body.Close()
+		where := "nowhere"
+		if l, err := r.Location(); err == nil {
+			where = place(l)
+		}
+		return nil, b.failed(ctx, method, to, fmt.Errorf("it redirects to %s (status %d), which is not followed\nhint: if that is the server, put it into the configuration as its url", where, r.StatusCode))
+	}
+	a := &upstream.Answer{Status: r.StatusCode, Header: r.Header}
+	if r.StatusCode < 300 && mediaType(r.Header.Get("Content-Type")) == "text/event-stream" {
+		a.Events = newEvents(r.Body, b.max)
+		return a, nil
+	}
+	a.Body, err = readBody(r.Body, r.ContentLength, b.max)
+	r.Body.Close()
+	if large, ok := errors.AsType[*tooLarge](err); ok {
+		err = &upstream.TooLarge{Size: large.size}
+	}
+	if err != nil {
+		return nil, b.failed(ctx, method, to, err)
+	}
+	return a, nil
+}
+
+func (b *Back) failed(ctx context.Context, method string, to *url.URL, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return fmt.Errorf("server %q: %s %s: %w", b.name, method, place(to), err)
+}
+
+// place is a URL as it may be logged: its query may hold a key.
+func place(u *url.URL) string {
+	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
+}

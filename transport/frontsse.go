@@ -1,0 +1,105 @@
+package transport
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"io"
+	"net/http"
+
+	"gatekit/core/downstream"
+)
+
+// The 2024-11-05 transport: a GET opens a stream whose first event names where to POST; all answers come on the stream.
+const (
+	ssePath      = "/sse"
+	messagesPath = "/messages"
+)
+
+// ssePipe is one client of the 2024-11-05 transport.
+type ssePipe struct {
+	principal string
+	stream    downstream.Stream
+	posted    chan []byte
+	gone      <-chan struct{}
+}
+
+var _ downstream.Pipe = (*ssePipe)(nil)
+
+// Read answers the next posted body.
+func (p *ssePipe) Read(ctx context.Context) ([]byte, error) {
+	select {
+	case b := <-p.posted:
+		return b, nil
+	case <-p.gone:
+		return nil, io.EOF
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// Write sends a message as an event. It takes as long as the client takes to read it, up to the limit for that, after which the client is dropped.
+func (p *ssePipe) Write(ctx context.Context, b []byte) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return p.stream.Send(downstream.Event{Name: "message", Data: b})
+}
+
+// principal is on whose behalf a request comes. There is no authentication yet: all are the one anonymous local user.
+func principal(*http.Request) string { return "" }
+
+func (f *Front) serveSSE(w http.ResponseWriter, r *http.Request) {
+	reply := &reply{f: f, w: w, r: r}
+	defer reply.end()
+	stream, err := reply.Stream(nil)
+	if err != nil {
+		return
+	}
+	var secret [16]byte
+	rand.Read(secret[:])
+	sid := hex.EncodeToString(secret[:])
+	p := &ssePipe{
+		principal: principal(r),
+		stream:    stream,
+		posted:    make(chan []byte, 16),
+		gone:      r.Context().Done(),
+	}
+	f.mu.Lock()
+	f.pipes[sid] = p
+	f.mu.Unlock()
+	defer func() {
+		f.mu.Lock()
+		delete(f.pipes, sid)
+		f.mu.Unlock()
+	}()
+	if stream.Send(downstream.Event{Name: "endpoint", Data: []byte(messagesPath + "?sid=" + sid)}) != nil {
+		return
+	}
+	if err := f.o.Endpoint.ServePipe(r.Context(), p, p.principal); err != nil && !errors.Is(err, context.Canceled) {
+		f.log.Warn("a client's connection failed", "remote", r.RemoteAddr, "error", err)
+	}
+}
+
+func (f *Front) serveMessages(w http.ResponseWriter, r *http.Request) {
+	f.mu.Lock()
+	p := f.pipes[r.URL.Query().Get("sid")]
+	f.mu.Unlock()
+	if p == nil || p.principal != principal(r) {
+		f.refuse(w, r, http.StatusNotFound, "there is no such session") // the same for those of others
+		return
+	}
+	body, release, ok := f.body(w, r)
+	if !ok {
+		return
+	}
+	defer release()
+	select {
+	case p.posted <- body:
+		f.write(w, http.StatusAccepted, nil)
+	case <-p.gone:
+		f.refuse(w, r, http.StatusNotFound, "there is no such session")
+	case <-r.Context().Done():
+	}
+}

@@ -1,0 +1,156 @@
+package transport
+
+import (
+	"errors"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"gatekit/core/downstream"
+)
+
+// reply is one request's answer. It is dead when its handler returns.
+type reply struct {
+	f      *Front
+	w      http.ResponseWriter
+	r      *http.Request
+	sent   bool
+	stream *stream
+}
+
+var errAnswered = errors.New("the request is answered already")
+
+// Write sends a whole answer.
+func (p *reply) Write(status int, header http.Header, body []byte) error {
+	if p.sent {
+		return errAnswered
+	}
+	p.sent = true
+	h := p.w.Header()
+	for name, values := range header {
+		h[name] = values
+	}
+	return p.f.write(p.w, status, body)
+}
+
+// write sends a whole answer; the client has Limits.Write to take it.
+func (f *Front) write(w http.ResponseWriter, status int, body []byte) error {
+	http.NewResponseController(w).SetWriteDeadline(time.Now().Add(f.o.Limits.Write))
+	h := w.Header()
+	if len(body) > 0 {
+		if len(h["Content-Type"]) == 0 {
+			h["Content-Type"] = []string{"application/json"}
+		}
+		h["X-Content-Type-Options"] = []string{"nosniff"}
+	}
+	if status != http.StatusNoContent {
+		h["Content-Length"] = []string{strconv.Itoa(len(body))}
+	}
+	w.WriteHeader(status)
+	if len(body) == 0 {
+		return nil
+	}
+	_, err := w.Write(body)
+	return err
+}
+
+// Stream opens text/event-stream.
+func (p *reply) Stream(header http.Header) (downstream.Stream, error) {
+	if p.sent {
+		return nil, errAnswered
+	}
+	p.sent = true
+	if p.f.streams.Add(1) > int64(p.f.o.Limits.Streams) {
+		p.f.streams.Add(-1)
+		p.w.Header().Set("Retry-After", "5")
+		p.f.refuse(p.w, p.r, http.StatusServiceUnavailable, "too many streams are open")
+		return nil, errors.New("too many streams are open")
+	}
+	h := p.w.Header()
+	for name, values := range header {
+		h[name] = values
+	}
+	h.Set("Content-Type", "text/event-stream")
+	h.Set("Cache-Control", "no-cache, no-transform")
+	h.Set("X-Accel-Buffering", "no") // nginx would hold events back
+	p.w.WriteHeader(http.StatusOK)
+	s := &stream{f: p.f, w: p.w, rc: http.NewResponseController(p.w)}
+	s.timer = time.AfterFunc(keepAlive, s.keepAlive)
+	p.stream = s
+	return s, s.write(nil)
+}
+
+// end is called when the handler returns: nothing may touch the connection after it.
+func (p *reply) end() {
+	if p.stream != nil {
+		p.stream.Close()
+		p.f.streams.Add(-1)
+	}
+	if !p.sent && p.r.Context().Err() == nil {
+		p.f.log.Error("a request was left without an answer", "method", p.r.Method, "path", p.r.URL.Path)
+		p.f.write(p.w, http.StatusInternalServerError, nil)
+	}
+}
+
+// stream is an open event stream.
+type stream struct {
+	f     *Front
+	timer *time.Timer // sends a comment when the stream was silent for long; no goroutine waits for it
+
+	mu  sync.Mutex // held while something is written, which the write deadline bounds
+	w   http.ResponseWriter
+	rc  *http.ResponseController
+	buf []byte
+	err error // why nothing more is written: the client is gone, or Close
+}
+
+// Send writes one event and flushes it.
+func (s *stream) Send(e downstream.Event) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b, err := appendEvent(s.buf[:0], e)
+	if err != nil {
+		return err
+	}
+	s.buf = b
+	err = s.writeLocked(b)
+	if cap(s.buf) > keepBuffer {
+		s.buf = nil
+	}
+	return err
+}
+
+// Close ends the stream. Nothing is written once it has returned.
+func (s *stream) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.timer.Stop()
+	if s.err == nil {
+		s.err = errors.New("the stream is closed")
+	}
+	return nil
+}
+
+func (s *stream) keepAlive() { s.write([]byte(":\n\n")) }
+
+func (s *stream) write(b []byte) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.writeLocked(b)
+}
+
+func (s *stream) writeLocked(b []byte) error {
+	if s.err != nil {
+		return s.err
+	}
+	s.rc.SetWriteDeadline(time.Now().Add(s.f.o.Limits.Write))
+	_, s.err = s.w.Write(b)
+	if s.err == nil {
+		s.err = s.rc.Flush()
+	}
+	if s.err == nil {
+		s.timer.Reset(keepAlive)
+	}
+	return s.err
+}

@@ -1,0 +1,136 @@
+package transport
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+const (
+	maxLogLine  = 4 << 10  // bytes of one line that are logged
+	maxLogRate  = 50       // lines a second that are logged
+	keptStderr  = 64 << 10 // for error messages
+	maxLastWord = 2 << 10  // bytes of it in one error message
+)
+
+// drain reads a child's stderr to its end, so that the child never waits for us. It logs lines, within bounds, and keeps the last.
+func (c *Child) drain(stderr io.Reader) {
+	var (
+		chunk   [4 << 10]byte
+		line    []byte
+		cut     bool // line is longer than what is kept of it
+		window  time.Time
+		logged  int // lines since window
+		skipped int
+	)
+	report := func() {
+		if skipped > 0 {
+			c.log.Warn("stderr: too many lines, some were left out", "lines", skipped)
+			skipped = 0
+		}
+	}
+	emit := func() {
+		if now := time.Now(); now.Sub(window) > time.Second {
+			report()
+			window, logged = now, 0
+		}
+		if text := printable(line); strings.TrimSpace(text) == "" {
+			// nothing to say
+		} else if logged++; logged > maxLogRate {
+			skipped++
+		} else {
+			c.log.Info("stderr", "line", text, "cut", cut)
+		}
+		line, cut = line[:0], false
+	}
+	for {
+		n, err := stderr.Read(chunk[:])
+		c.last.add(chunk[:n])
+		for rest := chunk[:n]; len(rest) > 0; {
+			part, after, whole := bytes.Cut(rest, []byte{'\n'})
+			room := maxLogLine - len(line)
+			cut = cut || len(part) > room
+			line = append(line, part[:min(len(part), room)]...)
+			if whole {
+				emit()
+			}
+			rest = after
+		}
+		if err != nil {
+			if len(line) > 0 {
+				emit()
+			}
+			report()
+			return
+		}
+	}
+}
+
+// tail keeps the end of what is added. It is safe for many goroutines.
+type tail struct {
+	mu sync.Mutex
+	b  []byte
+}
+
+func (t *tail) add(p []byte) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.b = append(t.b, p...)
+	if len(t.b) > 2*keptStderr {
+		t.b = append(t.b[:0], t.b[len(t.b)-keptStderr:]...)
+	}
+}
+
+// lines answers the last n lines, indented and printable.
+func (t *tail) lines(n int) string {
+	t.mu.Lock()
+	b := bytes.TrimRight(t.b, "\r\n\t ")
+	b = bytes.Clone(b[max(0, len(b)-maxLastWord):])
+	t.mu.Unlock()
+	all := bytes.Split(b, []byte{'\n'})
+	all = all[max(0, len(all)-n):]
+	var s []string
+	for _, line := range all {
+		if text := printable(bytes.TrimRight(line, "\r")); text != "" {
+			s = append(s, "  "+text)
+		}
+	}
+	return strings.Join(s, "\n")
+}
+
+// printable is b with everything escaped that a terminal might obey or that is no text, cut to what a log line may hold.
+func printable(b []byte) string {
+	b = b[:min(len(b), maxLogLine)]
+	var s strings.Builder
+	for len(b) > 0 {
+		r, size := utf8.DecodeRune(b)
+		switch {
+		case r == utf8.RuneError && size == 1:
+			fmt.Fprintf(&s, `\x%02x`, b[0])
+		case r == '\t' || unicode.IsPrint(r):
+			s.WriteRune(r)
+		case r < 0x80:
+			fmt.Fprintf(&s, `\x%02x`, r)
+		default:
+			fmt.Fprintf(&s, `\u%04x`, r)
+		}
+		b = b[size:]
+	}
+	return strings.TrimRight(s.String(), "\t ")
+}
+
+// reapOrphans waits for those of the killed group that became our children when their parent died. That is so only where we are process 1 (in a
+// container) or a subreaper; elsewhere there are none.
+func reapOrphans(pgid int) {
+	for {
+		if _, err := syscall.Wait4(-pgid, nil, 0, nil); err != nil && err != syscall.EINTR {
+			return
+		}
+	}
+}

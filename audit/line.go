@@ -1,0 +1,250 @@
+package audit
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"strconv"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"gatekit/core/pipeline"
+)
+
+const (
+	maxString   = 1 << 10 // bytes of a name, reason or error that are kept
+	maxFindings = 100     // of one step
+)
+
+// entry is a line without its place in the chain: what follows seq, and what follows prev.
+type entry struct {
+	time []byte // ,"time":"…"
+	rest []byte // from the first comma after prev to the closing brace
+}
+
+var entries = sync.Pool{New: func() any { return new(entry) }}
+
+func (e *entry) free() {
+	if cap(e.rest) <= 64<<10 {
+		entries.Put(e)
+	}
+}
+
+// encode makes the line of o. Everything in it that costs is done here, outside of any lock.
+func (l *Log) encode(o pipeline.Outcome) *entry {
+	e := entries.Get().(*entry)
+	e.time = append(e.time[:0], `,"time":"`...)
+	e.time = o.Time.UTC().AppendFormat(e.time, "2006-01-02T15:04:05.000000Z")
+	e.time = append(e.time, '"')
+
+	b := e.rest[:0]
+	if m := o.Before; m != nil {
+		b = appendMember(b, "session", m.Session)
+		b = appendMember(b, "exchange", m.Exchange)
+		b = appendMember(b, "principal", m.Principal)
+		if m.To != 0 {
+			b = appendMember(b, "direction", m.To.String())
+		}
+		if m.Kind != 0 {
+			b = appendMember(b, "kind", m.Kind.String())
+		}
+		b = appendMember(b, "method", m.Method)
+		b = appendMember(b, "server", m.Server)
+		b = appendMember(b, "name", m.Name)
+	}
+	b = append(b, `,"action":`...)
+	b = appendString(b, o.Action)
+	b = appendMember(b, "reason", o.Reason)
+	b = appendSteps(b, o.Steps)
+	b = l.appendBodies(b, o)
+	b = appendMicros(b, o.Took)
+	if o.Err != nil {
+		b = appendMember(b, "error", o.Err.Error())
+	}
+	e.rest = append(b, '}')
+	return e
+}
+
+func appendSteps(b []byte, steps []pipeline.Step) []byte {
+	if len(steps) == 0 {
+		return b
+	}
+	b = append(b, `,"steps":[`...)
+	for i, s := range steps {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, `{"stage":`...)
+		b = appendString(b, s.Stage)
+		b = appendMember(b, "action", s.Action)
+		b = appendMember(b, "reason", s.Reason)
+		b = appendMicros(b, s.Took)
+		b = appendFindings(b, s.Findings)
+		b = append(b, '}')
+	}
+	return append(b, ']')
+}
+
+func appendFindings(b []byte, findings []pipeline.Finding) []byte {
+	if len(findings) == 0 {
+		return b
+	}
+	b = append(b, `,"findings":[`...)
+	for i, f := range findings {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		if i == maxFindings {
+			b = append(b, `{"type":`...)
+			b = appendString(b, "… and "+strconv.Itoa(len(findings)-i)+" more")
+			b = append(b, '}')
+			break
+		}
+		b = append(b, `{"type":`...)
+		b = appendString(b, f.Type)
+		b = appendMember(b, "pointer", f.Pointer)
+		b = append(b, '}')
+	}
+	return append(b, ']')
+}
+
+// appendBodies appends before and after, and hashes each distinct body once.
+func (l *Log) appendBodies(b []byte, o pipeline.Outcome) []byte {
+	var before, after []byte
+	if o.Before != nil {
+		before = o.Before.Body()
+	}
+	if o.After != nil {
+		after = o.After.Body()
+	}
+	var sum [sha256.Size]byte
+	if before != nil {
+		if l.bodies != None {
+			sum = sha256.Sum256(before)
+		}
+		b = l.appendBody(b, "before", before, sum)
+		b = append(b, '}')
+	}
+	if after != nil {
+		if l.bodies != None && (before == nil || o.After != o.Before && !bytes.Equal(before, after)) {
+			sum = sha256.Sum256(after)
+		}
+		b = l.appendBody(b, "after", after, sum)
+		if l.bodies == Redacted {
+			b = append(b, `,"body":`...)
+			b = appendOneLine(b, after)
+		}
+		b = append(b, '}')
+	}
+	return b
+}
+
+// appendBody leaves the object open.
+func (l *Log) appendBody(b []byte, name string, body []byte, sum [sha256.Size]byte) []byte {
+	b = append(b, ',', '"')
+	b = append(b, name...)
+	b = append(b, `":{"size":`...)
+	b = strconv.AppendInt(b, int64(len(body)), 10)
+	if l.bodies != None {
+		b = append(b, `,"sha256":"`...)
+		b = hex.AppendEncode(b, sum[:])
+		b = append(b, '"')
+	}
+	return b
+}
+
+// appendOneLine appends JSON with blanks in place of its line breaks, which can only stand between tokens.
+func appendOneLine(b, body []byte) []byte {
+	from := len(b)
+	b = append(b, body...)
+	for i := from; i < len(b); i++ {
+		if b[i] == '\n' || b[i] == '\r' {
+			b[i] = ' '
+		}
+	}
+	return b
+}
+
+func appendMicros(b []byte, took time.Duration) []byte {
+	if took < time.Microsecond {
+		return b
+	}
+	b = append(b, `,"micros":`...)
+	return strconv.AppendInt(b, took.Microseconds(), 10)
+}
+
+// appendMember appends ,"name":"value", or nothing for no value.
+func appendMember(b []byte, name, value string) []byte {
+	if value == "" {
+		return b
+	}
+	b = append(b, ',', '"')
+	b = append(b, name...)
+	b = append(b, '"', ':')
+	return appendString(b, value)
+}
+
+// appendString appends s as a JSON string of bounded length in which nothing can deceive who reads the file as it is: whatever
+// is not printable (controls, line separators, marks that turn the direction of text) is escaped, and what is no UTF-8 is replaced.
+func appendString(b []byte, s string) []byte {
+	whole := len(s)
+	if whole > maxString {
+		end := maxString
+		for end > 0 && !utf8.RuneStart(s[end]) {
+			end--
+		}
+		s = s[:end]
+	}
+	b = append(b, '"')
+	from := 0
+	for i := 0; i < len(s); {
+		if c := s[i]; c < utf8.RuneSelf {
+			if plain[c] {
+				i++
+				continue
+			}
+			b = append(b, s[from:i]...)
+			b = appendEscaped(b, rune(c))
+			i++
+			from = i
+			continue
+		}
+		r, size := utf8.DecodeRuneInString(s[i:])
+		if r == utf8.RuneError && size == 1 || !strconv.IsPrint(r) {
+			b = append(b, s[from:i]...)
+			b = appendEscaped(b, r)
+			from = i + size
+		}
+		i += size
+	}
+	b = append(b, s[from:]...)
+	if len(s) < whole {
+		b = append(b, "… ("...)
+		b = strconv.AppendInt(b, int64(whole), 10)
+		b = append(b, " bytes)"...)
+	}
+	return append(b, '"')
+}
+
+// plain is the ASCII that stands for itself in a JSON string.
+var plain = func() (t [utf8.RuneSelf]bool) {
+	for c := ' '; c < 0x7f; c++ {
+		t[c] = c != '"' && c != '\\'
+	}
+	return t
+}()
+
+func appendEscaped(b []byte, r rune) []byte {
+	const digits = "0123456789abcdef"
+	switch {
+	case r == '"' || r == '\\':
+		return append(b, '\\', byte(r))
+	case r == utf8.RuneError:
+		return append(b, "\ufffd"...)
+	case r > 0xffff:
+		r -= 0x10000
+		return appendEscaped(appendEscaped(b, 0xd800+r>>10), 0xdc00+r&0x3ff)
+	}
+	return append(b, '\\', 'u', digits[r>>12&15], digits[r>>8&15], digits[r>>4&15], digits[r&15])
+}

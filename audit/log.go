@@ -1,0 +1,378 @@
+package audit
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strconv"
+	"sync"
+	"time"
+
+	"gatekit/core/pipeline"
+)
+
+// Bodies says what a line tells of the bodies of messages.
+type Bodies string
+
+const (
+	None     Bodies = "none"     // their size
+	Digest   Bodies = "digest"   // their size and SHA-256; the default
+	Redacted Bodies = "redacted" // also the text of what passed, after the stages
+)
+
+// Durability says what is true when Record returns.
+type Durability string
+
+const (
+	Write Durability = "write" // the line was handed to the system: it survives the process, not the machine; the default
+	Fsync Durability = "fsync" // the line is on the disk
+	Async Durability = "async" // the line is in a bounded queue; a full one is an error
+)
+
+// Options say where the log is and what is in it.
+type Options struct {
+	File       string    // of JSON lines; made, with its folder, where absent, else continued
+	Writer     io.Writer // instead of File, from the start of a chain; its Sync() error and Truncate(int64) error are used where it has them
+	Bodies     Bodies
+	Durability Durability
+	Queue      int          // bytes of lines that may wait with Async; default 4 MiB
+	Log        *slog.Logger // is told when writing begins to fail and when it works again, as messages are denied in between; may be nil
+}
+
+// errClosed is what a Record after Close gets.
+var errClosed = errors.New("the audit log is closed")
+
+// Log is an open audit log. It is safe for many goroutines.
+type Log struct {
+	bodies     Bodies
+	durability Durability
+	queue      int
+	report     *slog.Logger
+
+	// writing is held by the one that writes to out. It is taken before mu, never while mu is held.
+	writing sync.Mutex
+	out     output
+	size    int64 // up to here out holds the lines that were answered for, and nothing else unless torn
+	torn    bool  // out may hold something beyond size
+	failing error // of the last write
+
+	// mu is held while a line gets its place: the order of lines in the batches is that of the chain.
+	mu      sync.Mutex
+	head    head
+	pending *batch // lines that nobody has begun to write; nil when there are none
+	spare   []byte // for the next batch
+	lost    error  // with Async: why the lines in pending were not written
+	drains  bool   // with Async: drain runs
+	closed  bool
+	writers sync.WaitGroup // those that write, or will; none is added once closed
+}
+
+// head is where a chain stands: the number and hash of its last line.
+type head struct {
+	seq  uint64
+	hash [sha256.Size]byte
+}
+
+// batch is lines that are written together. Who adds the first owns it: it writes the batch and tells the others.
+type batch struct {
+	lines []byte
+	start head          // before its first line
+	done  chan struct{} // closed when err is final; nil as long as only the owner waits
+	err   error
+}
+
+// Open opens the log, or says why it cannot be written to. A last line that was torn by a crash is cut off, and a line with the action "recovered" says so.
+func Open(o Options) (*Log, error) {
+	l := &Log{bodies: o.Bodies, durability: o.Durability, queue: o.Queue, report: o.Log}
+	if l.bodies == "" {
+		l.bodies = Digest
+	}
+	if l.durability == "" {
+		l.durability = Write
+	}
+	if l.queue <= 0 {
+		l.queue = 4 << 20
+	}
+	if l.report == nil {
+		l.report = slog.New(slog.DiscardHandler)
+	}
+	switch l.bodies {
+	case None, Digest, Redacted:
+	default:
+		return nil, fmt.Errorf("open the audit log: unknown bodies %q\nhint: %q, %q or %q", l.bodies, None, Digest, Redacted)
+	}
+	switch l.durability {
+	case Write, Fsync, Async:
+	default:
+		return nil, fmt.Errorf("open the audit log: unknown durability %q\nhint: %q, %q or %q", l.durability, Write, Fsync, Async)
+	}
+	if (o.File == "") == (o.Writer == nil) {
+		return nil, errors.New("open the audit log: it needs a file or a writer, and not both")
+	}
+	if o.Writer != nil {
+		l.out = stream{o.Writer}
+		return l, nil
+	}
+	f, end, err := openFile(o.File)
+	if err != nil {
+		return nil, fmt.Errorf("open the audit log %q: %w", o.File, err)
+	}
+	l.out, l.size, l.head = f, end.size, end.head
+	if end.torn > 0 {
+		reason := fmt.Sprintf("%d bytes of a torn last record were cut off", end.torn)
+		if _, err := l.Record(context.Background(), pipeline.Outcome{Time: time.Now(), Action: "recovered", Reason: reason}); err != nil {
+			l.Close()
+			return nil, fmt.Errorf("open the audit log %q: %w", o.File, err)
+		}
+	}
+	return l, nil
+}
+
+// Record keeps o. It is a pipeline.Recorder's: the message may move when it returns nil, and must not otherwise. It does not heed the context:
+// what was decided for a client that has left is a decision, too.
+func (l *Log) Record(_ context.Context, o pipeline.Outcome) (uint64, error) {
+	e := l.encode(o)
+	defer e.free()
+
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		return 0, errClosed
+	}
+	if l.durability == Async {
+		defer l.mu.Unlock()
+		return l.enqueue(e)
+	}
+	b, owner := l.join()
+	seq := l.link(b, e)
+	if owner {
+		l.writers.Add(1)
+	} else if b.done == nil {
+		b.done = make(chan struct{})
+	}
+	l.mu.Unlock()
+	if owner {
+		l.commit(b)
+	} else {
+		<-b.done
+	}
+	if b.err != nil {
+		return 0, b.err
+	}
+	return seq, nil
+}
+
+// join answers the batch that takes lines, and whether it is new, and the caller's. l.mu is held.
+func (l *Log) join() (b *batch, owner bool) {
+	if l.pending != nil {
+		return l.pending, false
+	}
+	l.pending = &batch{lines: l.spare, start: l.head}
+	l.spare = nil
+	return l.pending, true
+}
+
+// link adds the line to the batch and to the chain. l.mu is held.
+func (l *Log) link(b *batch, e *entry) uint64 {
+	from := len(b.lines)
+	l.head.seq++
+	b.lines = append(b.lines, `{"seq":`...)
+	b.lines = strconv.AppendUint(b.lines, l.head.seq, 10)
+	b.lines = append(b.lines, e.time...)
+	b.lines = append(b.lines, `,"prev":"`...)
+	b.lines = hex.AppendEncode(b.lines, l.head.hash[:])
+	b.lines = append(b.lines, '"')
+	b.lines = append(b.lines, e.rest...)
+	l.head.hash = sha256.Sum256(b.lines[from:])
+	b.lines = append(b.lines, '\n')
+	return l.head.seq
+}
+
+// commit writes the caller's batch and tells all that are in it.
+func (l *Log) commit(b *batch) {
+	defer l.writers.Done()
+	l.writing.Lock()
+	defer l.writing.Unlock()
+	l.mu.Lock()
+	if l.pending == b {
+		l.pending = nil // from here on nobody joins
+	}
+	l.mu.Unlock()
+	if b.err == nil { // else the batch before failed, and this one with it
+		b.err = l.write(b.lines)
+		l.mu.Lock()
+		if b.err != nil {
+			l.head = b.start
+			if l.pending != nil {
+				l.pending.err = b.err
+				l.pending = nil
+			}
+		} else {
+			l.recycle(b)
+		}
+		l.mu.Unlock()
+	}
+	if b.done != nil {
+		close(b.done)
+	}
+}
+
+// recycle keeps the memory of a batch that was written for the next one. l.mu is held.
+func (l *Log) recycle(b *batch) {
+	if cap(b.lines) <= 1<<20 {
+		l.spare = b.lines[:0]
+	}
+}
+
+// enqueue is Record for Async. l.mu is held.
+func (l *Log) enqueue(e *entry) (uint64, error) {
+	err := l.lost
+	if err == nil && l.pending != nil && len(l.pending.lines)+len(e.rest) > l.queue {
+		err = fmt.Errorf("%d bytes of records wait to be written, the queue is full", len(l.pending.lines))
+	}
+	var seq uint64
+	if err == nil {
+		b, _ := l.join()
+		seq = l.link(b, e)
+	}
+	if !l.drains {
+		l.drains = true
+		l.writers.Add(1)
+		go l.drain()
+	}
+	return seq, err
+}
+
+// drain writes what waits until nothing does, or until it fails.
+func (l *Log) drain() {
+	defer l.writers.Done()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lost = nil
+	for l.pending != nil && l.lost == nil {
+		b := l.pending
+		l.pending = nil
+		l.mu.Unlock()
+
+		l.writing.Lock()
+		err := l.write(b.lines)
+		l.writing.Unlock()
+
+		l.mu.Lock()
+		if l.lost = err; err == nil {
+			l.recycle(b)
+			continue
+		}
+		if l.pending != nil { // what has come in the meantime follows on
+			b.lines = append(b.lines, l.pending.lines...)
+		}
+		l.pending = b
+	}
+	l.drains = false
+}
+
+// write writes whole lines to the end, or leaves out as it was. l.writing is held.
+func (l *Log) write(lines []byte) error {
+	err := l.attempt(lines)
+	switch {
+	case err != nil:
+		err = fmt.Errorf("write the audit log: %w", err)
+		if l.failing == nil {
+			l.report.Error("the audit log cannot be written, messages are denied", "error", err)
+		}
+	case l.failing != nil:
+		l.report.Info("the audit log is written again")
+	}
+	l.failing = err
+	return err
+}
+
+func (l *Log) attempt(lines []byte) error {
+	if err := l.takeBack(); err != nil {
+		return err
+	}
+	n, err := l.out.Write(lines)
+	if err == nil && n < len(lines) {
+		err = io.ErrShortWrite
+	}
+	if err == nil && l.durability == Fsync {
+		err = l.out.Sync()
+	}
+	if err != nil {
+		l.torn = true
+		back := l.takeBack()
+		if n == 0 && errors.Is(back, errors.ErrUnsupported) {
+			l.torn, back = false, nil // a writer that took nothing has nothing to give back
+		}
+		return errors.Join(err, back)
+	}
+	l.size += int64(len(lines))
+	return nil
+}
+
+// takeBack cuts off what a failed write may have left behind.
+func (l *Log) takeBack() error {
+	if !l.torn {
+		return nil
+	}
+	if err := l.out.Truncate(l.size); err != nil {
+		return fmt.Errorf("take back what was written in part: %w", err)
+	}
+	l.torn = false
+	return nil
+}
+
+// Close refuses further records, waits for those under way and closes the file. The error says what was not written. A Writer stays open.
+func (l *Log) Close() error {
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		return nil
+	}
+	l.closed = true
+	l.mu.Unlock()
+	l.writers.Wait()
+
+	l.writing.Lock()
+	defer l.writing.Unlock()
+	var err error
+	if b := l.pending; b != nil { // Async only, and its last write failed
+		if err = l.write(b.lines); err != nil {
+			err = fmt.Errorf("%d bytes of records are lost: %w", len(b.lines), err)
+		}
+	}
+	return errors.Join(err, l.takeBack(), l.out.Sync(), l.out.Close())
+}
+
+// output is where lines go.
+type output interface {
+	io.Writer
+	Sync() error
+	Truncate(size int64) error
+	Close() error
+}
+
+// stream is an output that is somebody else's.
+type stream struct{ io.Writer }
+
+func (s stream) Sync() error {
+	if w, ok := s.Writer.(interface{ Sync() error }); ok {
+		return w.Sync()
+	}
+	return nil
+}
+
+func (s stream) Truncate(size int64) error {
+	if w, ok := s.Writer.(interface{ Truncate(int64) error }); ok {
+		return w.Truncate(size)
+	}
+	return errors.ErrUnsupported
+}
+
+func (s stream) Close() error { return nil }
+
+var _ pipeline.Recorder = (*Log)(nil)

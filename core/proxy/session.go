@@ -43,7 +43,8 @@ func (s *Session) Call(ctx context.Context, m *mcp.Message, client Client) pipel
 }
 
 // Begin is the first part of Call, for a client whose messages come in one order: it enters the request among those in flight and returns, so that a
-// notifications/cancelled that comes next finds it. The function that it answers is the rest of Call, and must be called once.
+// notifications/cancelled that comes next finds it. The function that it answers is the rest of Call, and must be called once; when
+// its ctx has ended already it takes the request out again and no server hears of it.
 func (s *Session) Begin(m *mcp.Message, client Client) func(ctx context.Context) pipeline.Passed {
 	x := &exchange{s: s, c: s.proxy.settings.Load(), client: client}
 	// The call outlives the client's context, whose end is carried over by abandon, with a notice for the server.
@@ -56,6 +57,9 @@ func (s *Session) Begin(m *mcp.Message, client Client) func(ctx context.Context)
 			return x.refuse(ctx, err)
 		}
 		defer s.finish(x)
+		if gone.Err() != nil {
+			return pipeline.Passed{}
+		}
 		defer context.AfterFunc(gone, x.abandon)()
 		answer, err := x.run(ctx)
 		switch {

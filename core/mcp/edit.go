@@ -21,42 +21,43 @@ func Remove(pointer string) Edit            { return Edit{Pointer: pointer} }
 // places that cannot exist (a member of a string, an index beyond the end) are errors, and m is unchanged.
 // A removed element or member takes its comma with it. Where a parent is to be added and null stands in its place, it goes there.
 func (m *Message) Edit(edits ...Edit) (*Message, error) {
-	if len(edits) == 0 {
-		return m, nil
-	}
 	root := &change{}
+	stale := false
 	for _, e := range edits {
 		if err := m.plan(root, e); err != nil {
 			return nil, fmt.Errorf("edit %q: %w", e.Pointer, err)
 		}
+		stale = stale || m.outdates(e)
 	}
-	w := splicer{src: m.raw, dst: make([]byte, 0, len(m.raw)+root.size())}
-	whole := m.body.empty() || root.removes()
-	var err error
-	if whole { // params come or go: the envelope changes
+	p := patcher{m: m}
+	if m.body.empty() || root.removes() { // params come or go: the envelope changes
 		root.token = "params"
-		err = w.object(blank(m.raw, 0), []*change{root})
-	} else {
-		err = w.value(m.body, root)
+		all := func(yield func(member) bool) { members(m.raw, blank(m.raw, 0), yield) }
+		if err := p.object(0, all, []*change{root}); err != nil {
+			return nil, err
+		}
+		c := p.message()
+		c.idAt, c.body = envelope(c.raw)
+		c.index = indexed(c.raw, c.body)
+		return c, nil
 	}
-	if err != nil {
+	if err := p.value(m.body, root); err != nil {
 		return nil, err
 	}
-	w.upTo(len(w.src))
-
-	c := *m
-	c.raw = w.dst
-	if whole {
-		c.idAt, c.body = envelope(c.raw)
-	} else {
-		grown := int32(len(c.raw) - len(m.raw))
-		c.body.to += grown
-		if c.idAt.from > m.body.from {
-			c.idAt = span{c.idAt.from + grown, c.idAt.to + grown}
-		}
+	c := p.message()
+	if stale {
+		c.index = indexed(c.raw, c.body)
 	}
-	c.index = indexed(c.raw, c.body)
-	return &c, nil
+	return c, nil
+}
+
+// outdates says whether the index cannot follow the edit.
+func (m *Message) outdates(e Edit) bool {
+	if e.Value == nil {
+		return len(m.top) == maxKept || len(m.meta) == maxKept
+	}
+	_, exists := m.find(e.Pointer)
+	return !exists || e.Pointer == "" || e.Pointer == "/_meta"
 }
 
 // envelope finds id and params of a request or notification.
@@ -94,15 +95,6 @@ func (c *change) sets() bool {
 		}
 	}
 	return c.here && c.value != nil
-}
-
-// size is about what c adds.
-func (c *change) size() int {
-	n := len(c.token) + len(c.value) + 8
-	for _, b := range c.below {
-		n += b.size()
-	}
-	return n
 }
 
 // to is the change of the place below c that token names.
@@ -179,47 +171,46 @@ func (m *Message) plan(root *change, e Edit) error {
 	return nil
 }
 
-// splicer copies src to dst with changes.
-type splicer struct {
-	src, dst []byte
-	done     int // how much of src is copied or left out
+// patcher turns changes into splices, front to back.
+type patcher struct {
+	m       *Message
+	splices []splice
 }
 
-func (w *splicer) upTo(i int) {
-	w.dst = append(w.dst, w.src[w.done:i]...)
-	w.done = i
+func (p *patcher) message() *Message { return p.m.spliced(p.splices) }
+
+func (p *patcher) splice(from, to int, text []byte) {
+	p.splices = append(p.splices, splice{span{int32(from), int32(to)}, text})
 }
 
 // value applies c to the value at in.
-func (w *splicer) value(in span, c *change) error {
+func (p *patcher) value(in span, c *change) error {
 	from := int(in.from)
-	switch first := w.src[from]; {
+	switch first := p.m.raw[from]; {
 	case c.here:
-		w.upTo(from)
-		w.dst = append(w.dst, c.value...)
-		w.done = int(in.to)
+		p.splice(from, int(in.to), c.value)
+	case first == '{' && in == p.m.body:
+		return p.object(from+1, p.m.members, c.below)
 	case first == '{':
-		return w.object(from, c.below)
+		return p.object(from+1, func(yield func(member) bool) { members(p.m.raw, from, yield) }, c.below)
 	case first == '[':
-		return w.array(from, c.below)
+		return p.array(from, c.below)
 	case !c.sets():
 	case first == 'n':
-		w.upTo(from)
-		w.create(c)
-		w.done = int(in.to)
+		p.splice(from, int(in.to), c.create(nil))
 	default:
 		return fmt.Errorf("edit below %q: it is neither an object nor an array", c.token)
 	}
 	return nil
 }
 
-// object applies changes to the object at from. Those of members that it does not have come last, in the order of the edits.
-func (w *splicer) object(from int, changes []*change) (err error) {
-	r := row{w: w, end: from + 1}
-	members(w.src, from, func(m member) bool {
+// object applies changes to an object, whose inside begins at from. Those of members that it does not have come last, in the order of the edits.
+func (p *patcher) object(from int, members func(func(member) bool), changes []*change) (err error) {
+	r := row{p: p, end: from}
+	members(func(m member) bool {
 		var c *change
 		for _, x := range changes {
-			if m.is(w.src, x.token) {
+			if m.is(p.m.raw, x.token) {
 				c = x
 			}
 		}
@@ -229,32 +220,35 @@ func (w *splicer) object(from int, changes []*change) (err error) {
 	if err != nil {
 		return err
 	}
+	var added []byte
 	for _, c := range changes {
 		if c.hit || !c.sets() {
 			continue
 		}
-		w.upTo(r.end)
 		if r.kept > 0 {
-			w.dst = append(w.dst, ',')
+			added = append(added, ',')
 		}
-		w.dst = append(append(w.dst, Quote(c.token)...), ':')
-		w.create(c)
+		added = append(append(added, Quote(c.token)...), ':')
+		added = c.create(added)
 		r.kept++
+	}
+	if added != nil {
+		p.splice(r.end, r.end, added)
 	}
 	return nil
 }
 
 // array applies changes to the array at from.
-func (w *splicer) array(from int, changes []*change) (err error) {
+func (p *patcher) array(from int, changes []*change) (err error) {
 	at := make(map[int]*change, len(changes))
 	for _, c := range changes {
 		if n, ok := element(c.token); ok {
 			at[n] = c
 		}
 	}
-	r := row{w: w, end: from + 1}
+	r := row{p: p}
 	n := 0
-	items(w.src, from, func(value span) bool {
+	items(p.m.raw, from, func(value span) bool {
 		err = r.next(int(value.from), value, at[n])
 		n++
 		return err == nil
@@ -267,52 +261,53 @@ func (w *splicer) array(from int, changes []*change) (err error) {
 	return err
 }
 
-// create writes the value of a place that does not exist.
-func (w *splicer) create(c *change) {
+// create appends the value of a place that does not exist.
+func (c *change) create(dst []byte) []byte {
 	if c.here {
-		w.dst = append(w.dst, c.value...)
-		return
+		return append(dst, c.value...)
 	}
 	sep := byte('{')
 	for _, b := range c.below {
 		if b.sets() {
-			w.dst = append(w.dst, sep)
-			w.dst = append(append(w.dst, Quote(b.token)...), ':')
-			w.create(b)
+			dst = append(dst, sep)
+			dst = append(append(dst, Quote(b.token)...), ':')
+			dst = b.create(dst)
 			sep = ','
 		}
 	}
-	w.dst = append(w.dst, '}')
+	return append(dst, '}')
 }
 
 // row goes along the members of an object or the elements of an array.
 type row struct {
-	w    *splicer
-	kept int
-	end  int // of the one before
+	p       *patcher
+	kept    int
+	removed bool // the one before
+	end     int  // of the one before; at first, where the row begins
 }
 
 // next takes the one that begins at from and has the value. One that is removed takes the comma before it along; where none is kept before
 // it, the one after it.
 func (r *row) next(from int, value span, c *change) error {
-	if r.kept == 0 && r.w.done == r.end {
-		r.w.done = from
+	if r.removed && r.kept == 0 {
+		r.p.splices[len(r.p.splices)-1].to = int32(from)
 	}
 	before := r.end
 	r.end = int(value.to)
-	if c == nil {
+	r.removed = c != nil && c.removes()
+	if !r.removed {
 		r.kept++
+	}
+	if c == nil {
 		return nil
 	}
 	c.hit = true
-	if !c.removes() {
-		r.kept++
-		return r.w.value(value, c)
+	if !r.removed {
+		return r.p.value(value, c)
 	}
 	if r.kept == 0 {
 		before = from
 	}
-	r.w.upTo(before)
-	r.w.done = r.end
+	r.p.splice(before, r.end, nil)
 	return nil
 }

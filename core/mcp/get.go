@@ -94,8 +94,11 @@ func (m *Message) find(pointer string) (span, bool) {
 	return at, ok
 }
 
-// kept are the first members of an object.
+// kept are the first members of an object. An empty one says nothing.
 type kept []member
+
+// complete says whether there are no other members.
+func (k kept) complete() bool { return 0 < len(k) && len(k) < maxKept }
 
 // find is child for the object at in, most of the time without reading it.
 func (k kept) find(b []byte, in span, token string) (span, bool) {
@@ -104,7 +107,7 @@ func (k kept) find(b []byte, in span, token string) (span, bool) {
 			return m.value, true
 		}
 	}
-	if len(k) < maxKept && b[in.from] == '{' {
+	if k.complete() {
 		return span{}, false
 	}
 	return child(b, in, token)

@@ -1,5 +1,7 @@
 package mcp
 
+import "strings"
+
 // What a place of the rewrite catalogue holds.
 type Token uint8
 
@@ -17,20 +19,87 @@ const (
 // In At "*" stands for every element of an array or member of an object, and a last segment "@content" for every content block at that place (one
 // object, or an array; tool_result blocks are walked into): the uri of a resource_link, the resource.uri of an embedded resource.
 type Place struct {
-	Row    int // in protocol.md 1.4
-	Method string
+	Row    int    // in protocol.md 1.4
+	Method string // "" is every method
 	Kind   Kind
 	To     Direction // ToClient: the prefix is added; ToServer: it is taken off
 	At     string
 	Token  Token
+	Where  string // the place counts only where this member, beside it in the same object,
+	Is     string // is this string; "" no condition
 }
 
 // Places is the catalogue for one message, in order.
-func Places(method string, kind Kind, to Direction) []Place { panic("seam") }
-
-// Rewrite applies f to every name that the catalogue lists in m and answers m with those that f changed (ok true) spliced in.
-// The Message itself comes back when nothing changed. Item and content types unknown to the catalogue are left alone.
-// An error from f ends it.
-func Rewrite(m *Message, f func(p Place, value string) (string, error)) (*Message, error) {
-	panic("seam")
+func Places(method string, kind Kind, to Direction) []Place {
+	var found []Place
+	for _, p := range catalogue {
+		if (p.Method == "" || p.Method == method) && p.Kind == kind && p.To == to {
+			found = append(found, p)
+		}
+	}
+	return found
 }
+
+// blocks says whether the place is content blocks.
+func (p *Place) blocks() bool { return strings.HasSuffix(p.At, "/"+content) }
+
+// content is the last segment of a Place.At for content blocks.
+const content = "@content"
+
+// catalogue is protocol.md 1.4 but for the rows that hold no name: headers (3), cursors (17), progress tokens, request and subscription ids (18-20),
+// keys and state of folded requests (24; each request and answer in them is rewritten as the message that it is), roots (27), prose (28).
+// The ids of a client's own tasks are not in it: a client has no prefix.
+var catalogue = []Place{
+	{1, "tools/list", Response, ToClient, "/tools/*/name", ToolName, "", ""},
+	{1, "prompts/list", Response, ToClient, "/prompts/*/name", PromptName, "", ""},
+	{2, "tools/call", Request, ToServer, "/name", ToolName, "", ""},
+	{2, "prompts/get", Request, ToServer, "/name", PromptName, "", ""},
+	{4, "completion/complete", Request, ToServer, "/ref/name", PromptName, "type", "ref/prompt"},
+	{5, "completion/complete", Request, ToServer, "/ref/uri", URI, "type", "ref/resource"},
+	{6, "resources/list", Response, ToClient, "/resources/*/uri", URI, "", ""},
+	{6, "resources/templates/list", Response, ToClient, "/resourceTemplates/*/uriTemplate", URITemplate, "", ""},
+	{7, "resources/read", Request, ToServer, "/uri", URI, "", ""},
+	{7, "resources/subscribe", Request, ToServer, "/uri", URI, "", ""},
+	{7, "resources/unsubscribe", Request, ToServer, "/uri", URI, "", ""},
+	{8, "resources/read", Response, ToClient, "/contents/*/uri", URI, "", ""},
+	{9, "notifications/resources/updated", Notification, ToClient, "/uri", URI, "", ""},
+	{10, "tools/call", Response, ToClient, "/content/" + content, URI, "", ""},
+	{10, "tasks/result", Response, ToClient, "/content/" + content, URI, "", ""},
+	{10, "tasks/get", Response, ToClient, "/result/content/" + content, URI, "", ""},
+	{10, "notifications/tasks", Notification, ToClient, "/result/content/" + content, URI, "", ""},
+	{11, "prompts/get", Response, ToClient, "/messages/*/content/" + content, URI, "", ""},
+	{12, "sampling/createMessage", Request, ToClient, "/messages/*/content/" + content, URI, "", ""},
+	{13, "sampling/createMessage", Response, ToServer, "/content/" + content, URI, "", ""},
+	{14, "tools/list", Response, ToClient, "/tools/*/_meta/ui/resourceUri", URI, "", ""},
+	{14, "tools/list", Response, ToClient, "/tools/*/_meta/ui~1resourceUri", URI, "", ""},
+	{15, "subscriptions/listen", Request, ToServer, "/notifications/resourceSubscriptions/*", URI, "", ""},
+	{15, "notifications/subscriptions/acknowledged", Notification, ToClient, "/notifications/resourceSubscriptions/*", URI, "", ""},
+	{16, "subscriptions/listen", Request, ToServer, "/notifications/taskIds/*", TaskID, "", ""},
+	{16, "notifications/subscriptions/acknowledged", Notification, ToClient, "/notifications/taskIds/*", TaskID, "", ""},
+	{21, "tools/call", Response, ToClient, "/task/taskId", TaskID, "", ""},
+	{21, "tools/call", Response, ToClient, "/taskId", TaskID, "resultType", "task"},
+	{21, "tasks/get", Request, ToServer, "/taskId", TaskID, "", ""},
+	{21, "tasks/get", Response, ToClient, "/taskId", TaskID, "", ""},
+	{21, "tasks/result", Request, ToServer, "/taskId", TaskID, "", ""},
+	{21, "tasks/cancel", Request, ToServer, "/taskId", TaskID, "", ""},
+	{21, "tasks/cancel", Response, ToClient, "/taskId", TaskID, "", ""},
+	{21, "tasks/update", Request, ToServer, "/taskId", TaskID, "", ""},
+	{21, "tasks/list", Response, ToClient, "/tasks/*/taskId", TaskID, "", ""},
+	{21, "notifications/tasks/status", Notification, ToClient, "/taskId", TaskID, "", ""},
+	{21, "notifications/tasks", Notification, ToClient, "/taskId", TaskID, "", ""},
+	{22, "", Request, ToServer, relatedTask, TaskID, "", ""},
+	{22, "", Request, ToClient, relatedTask, TaskID, "", ""},
+	{22, "", Notification, ToServer, relatedTask, TaskID, "", ""},
+	{22, "", Notification, ToClient, relatedTask, TaskID, "", ""},
+	{22, "", Response, ToServer, relatedTask, TaskID, "", ""},
+	{22, "", Response, ToClient, relatedTask, TaskID, "", ""},
+	{23, "elicitation/create", Request, ToClient, "/elicitationId", ElicitationID, "", ""},
+	{23, "notifications/elicitation/complete", Notification, ToClient, "/elicitationId", ElicitationID, "", ""},
+	{23, "", Error, ToClient, "/data/elicitations/*/elicitationId", ElicitationID, "", ""},
+	{25, "resources/read", Error, ToClient, "/data/uri", URI, "", ""},
+	{25, "resources/subscribe", Error, ToClient, "/data/uri", URI, "", ""},
+	{25, "resources/unsubscribe", Error, ToClient, "/data/uri", URI, "", ""},
+	{26, "notifications/message", Notification, ToClient, "/logger", Logger, "", ""},
+}
+
+const relatedTask = "/_meta/io.modelcontextprotocol~1related-task/taskId"

@@ -1,6 +1,10 @@
 package mcp
 
-import "bytes"
+import (
+	"bytes"
+	"encoding/binary"
+	"math/bits"
+)
 
 // The functions here go over JSON that was validated before. They stay within their bytes whatever those are, but promise sense for valid JSON only.
 
@@ -13,22 +17,37 @@ func blank(b []byte, i int) int {
 
 // skipString answers where the string ends that begins at i.
 func skipString(b []byte, i int) int {
-	from := i + 1
-	for {
-		n := bytes.IndexByte(b[from:], '"')
-		if n < 0 {
+	for i++; ; i++ {
+		i = nextQuote(b, i)
+		if i >= len(b) {
 			return len(b)
 		}
-		end := from + n
-		slants := 0
-		for b[end-1-slants] == '\\' {
-			slants++
+		slants := i - 1
+		for b[slants] == '\\' {
+			slants--
 		}
-		from = end + 1
-		if slants%2 == 0 {
-			return from
+		if (i-slants)%2 == 1 {
+			return i + 1
 		}
 	}
+}
+
+// nextQuote is where the next quote is, at i or after it. Most strings are short: IndexByte is for the others.
+func nextQuote(b []byte, i int) int {
+	for range 4 {
+		if i+8 > len(b) {
+			break
+		}
+		q := binary.LittleEndian.Uint64(b[i:]) ^ quotes
+		if hit := (q - ones) &^ q & highs; hit != 0 {
+			return i + bits.TrailingZeros64(hit)/8
+		}
+		i += 8
+	}
+	if n := bytes.IndexByte(b[i:], '"'); n >= 0 {
+		return i + n
+	}
+	return len(b)
 }
 
 // skip answers where the value ends that begins at i.
@@ -113,9 +132,9 @@ func items(b []byte, i int, yield func(span) bool) {
 	}
 }
 
-// indexed is the index of the body of raw.
+// indexed is the index of the body of raw. A large body has none: reading all of it once more costs more than the index saves.
 func indexed(raw []byte, body span) (x index) {
-	if body.empty() || raw[body.from] != '{' {
+	if body.empty() || raw[body.from] != '{' || body.to-body.from > 64<<10 {
 		return x
 	}
 	members(raw, int(body.from), func(m member) bool {
@@ -129,6 +148,19 @@ func indexed(raw []byte, body span) (x index) {
 		return len(x.top) < maxKept
 	})
 	return x
+}
+
+// members calls yield for each member of the body, which is an object.
+func (m *Message) members(yield func(member) bool) {
+	if !m.top.complete() {
+		members(m.raw, int(m.body.from), yield)
+		return
+	}
+	for _, x := range m.top {
+		if !yield(x) {
+			return
+		}
+	}
 }
 
 // is says whether the member goes by the name.

@@ -120,3 +120,8 @@ func each(ctx context.Context, ev Events, limits mcp.Limits, at *position, f fun
 		}
 	}
 }
+
+// spoiled says that what came on a call's own stream instead of a message is its answer, or may be: then there is no point in reading on.
+func spoiled(c *call, err error) bool {
+	return errors.As(err, new(*TooLarge)) || meantFor(err) == c.id
+}

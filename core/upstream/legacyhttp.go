@@ -265,9 +265,12 @@ func (l *legacyHTTP) follow(c *call, ev Events) (*mcp.Message, error) {
 		var bad error
 		err := each(c.ctx, ev, l.limits, &at, func(m *mcp.Message, err error) bool {
 			switch {
-			case err != nil:
-				bad = unavailable(l.name, "it sent what cannot be read", err)
+			case err != nil && spoiled(c, err):
+				bad = unavailable(l.name, "its answer cannot be read", err)
 				return false
+			case err != nil:
+				l.log.Warn("a server sent what is no message", "server", l.name, "error", err)
+				return true
 			case l.answers(c, m):
 				answer = l.settle(c, m)
 				return false

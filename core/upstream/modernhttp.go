@@ -92,8 +92,10 @@ func (h *modernHTTP) exchange(c *call, o outgoing, header http.Header) (*mcp.Mes
 	var answer *mcp.Message
 	take := func(m *mcp.Message, bad error) bool {
 		switch {
-		case bad != nil:
+		case bad != nil && (spoiled(c, bad) || !streams(a)):
 			err = unavailable(name, "its answer cannot be read", bad)
+		case bad != nil:
+			h.up.log.Warn("a server sent what is no message", "server", name, "error", bad)
 		case (m.Kind == mcp.Response || m.Kind == mcp.Error) && (m.ID() == c.id || nameless(m)):
 			answer = c.answered(m)
 		default:

@@ -120,12 +120,17 @@ func messages(limits mcp.Limits, b []byte) func(yield func(*mcp.Message, error) 
 // unreadable notes a message that is none, and fails the call that it would have answered.
 func (w *wire) unreadable(err error) {
 	w.log.Warn("a server sent what is no message", "server", w.name, "error", err)
-	var parse *mcp.ParseError
-	if errors.As(err, &parse) && parse.ID != "" {
-		if c := w.calls.take(parse.ID); c != nil {
-			c.finish(reply{err: unavailable(w.name, "its answer cannot be read", err)})
-		}
+	if c := w.calls.take(meantFor(err)); c != nil {
+		c.finish(reply{err: unavailable(w.name, "its answer cannot be read", err)})
 	}
+}
+
+// meantFor is the id of the call that an unreadable message would have answered, "" when there is none.
+func meantFor(err error) mcp.ID {
+	if parse := (*mcp.ParseError)(nil); errors.As(err, &parse) {
+		return parse.Answers
+	}
+	return ""
 }
 
 func (w *wire) incoming(m *mcp.Message) {

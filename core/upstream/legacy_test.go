@@ -1,0 +1,605 @@
+package upstream_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+	"gatekit/core/proxy"
+	"gatekit/core/upstream"
+)
+
+const (
+	hello       = `{"jsonrpc":"2.0","id":"hi","method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}`
+	initialized = `{"jsonrpc":"2.0","method":"notifications/initialized"}`
+	welcome     = `{"protocolVersion":"2025-11-25","capabilities":{"tools":{"listChanged":true},"resources":{"listChanged":false},"prompts":{}},"serverInfo":{"name":"s","version":"1"}}`
+)
+
+// legacy is a session with a legacy server over a pipe, up and running.
+type legacy struct {
+	*starter
+	proxy.Server
+	up   *upstream.Upstream
+	feed *client
+	srv  *pipe
+}
+
+func open(t *testing.T, u *upstream.Upstream, revision string, feed proxy.Caller) proxy.Server {
+	t.Helper()
+	s, err := u.Open(t.Context(), proxy.Opening{Session: "s1", Revision: revision}, feed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func openLegacy(t *testing.T, o upstream.Options) *legacy {
+	t.Helper()
+	l := &legacy{starter: &starter{}, feed: &client{}}
+	o.Name, o.Era, o.Dial.Pipe = "files", "legacy", l.start
+	l.up = upstream.New(o)
+	l.Server = open(t, l.up, mcp.Rev20251125, l.feed)
+	return l
+}
+
+// startLegacy also shakes hands.
+func startLegacy(t *testing.T, o upstream.Options) *legacy {
+	t.Helper()
+	l := openLegacy(t, o)
+	p := call(t, l, l.feed, hello)
+	l.srv = l.last(t)
+	l.greeted(t)
+	p.is(`{"jsonrpc":"2.0","id":"hi","result":` + welcome + `}`)
+	l.tell(t, initialized)
+	l.srv.expect(t, "notifications/initialized")
+	return l
+}
+
+// greeted answers initialize.
+func (l *legacy) greeted(t *testing.T) {
+	t.Helper()
+	m := l.srv.expect(t, "initialize")
+	l.srv.result(m.ID, welcome)
+}
+
+func (l *legacy) tell(t *testing.T, raw string) {
+	t.Helper()
+	if err := l.Notify(t.Context(), pass(t, raw)); err != nil {
+		t.Error(err)
+	}
+}
+
+// end closes everything; the bubble then finds out about any goroutine that is left.
+func (l *legacy) end(t *testing.T) {
+	t.Helper()
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := l.up.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestCallIdsAndTokens(t *testing.T) {
+	for _, c := range []struct{ name, id, token string }{
+		{"numbers", `1`, `1`},
+		{"a number beyond float64", `9007199254740993`, `9007199254740993`},
+		{"strings", `"a\u0062"`, `"t\u006f"`},
+		{"empty ones", `""`, `""`},
+		{"zero", `0`, `0`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := startLegacy(t, upstream.Options{})
+				defer l.end(t)
+				caller := &client{}
+				p := call(t, l, caller, `{"jsonrpc":"2.0","id":`+c.id+`,"method":"tools/call","params":{"_meta":{"x":1,"progressToken":`+c.token+`},"name":"a"}}`)
+				m := l.srv.expect(t, "tools/call")
+				want := fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":"tools/call","params":{"_meta":{"x":1,"progressToken":%[1]s},"name":"a"}}`, m.ID)
+				if m.Raw != want {
+					t.Errorf("the server got %s\nwant           %s", m.Raw, want)
+				}
+				if string(m.ID) == c.id {
+					t.Errorf("the client's own id %s reached the server", c.id)
+				}
+				l.srv.send(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s,"progress":0.50}}`, m.ID)
+				l.srv.result(m.ID, `{"content":[ ]}`)
+				p.is(`{"jsonrpc":"2.0","id":` + c.id + `,"result":{"content":[ ]}}`)
+				caller.wants(t, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":`+c.token+`,"progress":0.50}}`)
+			})
+		})
+	}
+}
+
+func TestAnswersFindTheirCallsInAnyOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := startLegacy(t, upstream.Options{})
+		defer l.end(t)
+		a := call(t, l, &client{}, `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"a"}}`)
+		am := l.srv.expect(t, "tools/call")
+		b := call(t, l, &client{}, `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"b"}}`)
+		bm := l.srv.expect(t, "tools/call")
+		l.srv.send(`[{"jsonrpc":"2.0","id":%s,"error":{"code":-5,"message":"b"}},{"jsonrpc":"2.0","id":%s,"result":{"a":1}}]`, bm.ID, am.ID)
+		b.is(`{"jsonrpc":"2.0","id":7,"error":{"code":-5,"message":"b"}}`)
+		a.is(`{"jsonrpc":"2.0","id":7,"result":{"a":1}}`)
+	})
+}
+
+func TestAnAnswerWaitsForWhatTheServerSentBeforeIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := startLegacy(t, upstream.Options{})
+		defer l.end(t)
+		l.feed.slow = make(chan struct{})
+		p := call(t, l, &client{}, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a"}}`)
+		m := l.srv.expect(t, "tools/call")
+		l.srv.send(`{"jsonrpc":"2.0","method":"notifications/message","params":{"data":1}}`)
+		l.srv.send(`{"jsonrpc":"2.0","method":"notifications/message","params":{"data":2}}`)
+		l.srv.result(m.ID, `{}`)
+		p.waits()
+		l.feed.slow <- struct{}{}
+		p.waits()
+		l.feed.slow <- struct{}{}
+		p.is(`{"jsonrpc":"2.0","id":1,"result":{}}`)
+		l.feed.wants(t, `{"jsonrpc":"2.0","method":"notifications/message","params":{"data":1}}`, `{"jsonrpc":"2.0","method":"notifications/message","params":{"data":2}}`)
+	})
+}
+
+func TestAClientThatDoesNotReadStopsNobodyElse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := startLegacy(t, upstream.Options{})
+		defer l.end(t)
+		l.feed.slow = make(chan struct{})
+		p := call(t, l, &client{}, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a"}}`)
+		l.srv.expect(t, "tools/call")
+		for i := range 3000 {
+			l.srv.send(`{"jsonrpc":"2.0","method":"notifications/message","params":{"data":%d}}`, i)
+		}
+		synctest.Wait()
+		if n := len(l.srv.down); n > 0 {
+			t.Errorf("%d messages were not read", n)
+		}
+		l.srv.send(`{"jsonrpc":"2.0","id":"alive?","method":"ping"}`)
+		if m := l.srv.next(t); string(m.ID) != `"alive?"` || string(m.Result) != `{}` {
+			t.Errorf("ping was answered with %s", m.Raw)
+		}
+		p.cancel(context.Canceled)
+		p.fails("canceled")
+		close(l.feed.slow)
+		synctest.Wait()
+		heard := l.feed.heard()
+		if len(heard) > 1100 || !strings.HasSuffix(heard[len(heard)-1], `{"data":2999}}`) {
+			t.Errorf("%d logs were kept, the last of them %s", len(heard), heard[len(heard)-1])
+		}
+	})
+}
+
+func TestTooMuchThatMayNotBeLostEndsTheConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := startLegacy(t, upstream.Options{})
+		defer l.end(t)
+		l.feed.slow = make(chan struct{})
+		p := call(t, l, &client{}, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a"}}`)
+		l.srv.expect(t, "tools/call")
+		for range 2000 {
+			l.srv.send(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
+		}
+		p.fails("too much of what it sent is waiting")
+	})
+}
+
+func TestCancelledCall(t *testing.T) {
+	notice := `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"c","reason":"changed \u006dy mind","_meta":{}}}`
+	for _, c := range []struct {
+		name  string
+		cause func(t *testing.T) error
+		want  string
+	}{
+		{"in the client's words", func(t *testing.T) error { return &proxy.Cancelled{Notice: pass(t, notice)} }, `{"requestId":%s,"reason":"changed \u006dy mind","_meta":{}}`},
+		{"without a word", func(t *testing.T) error { return &proxy.Cancelled{} }, `{"requestId":%s}`},
+		{"by time", func(t *testing.T) error { return context.DeadlineExceeded }, `{"requestId":%s,"reason":"timed out"}`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := startLegacy(t, upstream.Options{})
+				defer l.end(t)
+				p := call(t, l, &client{}, `{"jsonrpc":"2.0","id":"c","method":"tools/call","params":{"name":"a"}}`)
+				m := l.srv.expect(t, "tools/call")
+				cause := c.cause(t)
+				p.cancel(cause)
+				synctest.Wait()
+				<-p.done
+				if !errors.Is(p.err, cause) {
+					t.Errorf("got %v, want the cause", p.err)
+				}
+				n := l.srv.expect(t, "notifications/cancelled")
+				if want := fmt.Sprintf(c.want, m.ID); string(n.Params) != want {
+					t.Errorf("the server was told %s, want %s", n.Params, want)
+				}
+				l.srv.result(m.ID, `{}`) // too late
+				q := call(t, l, &client{}, `{"jsonrpc":"2.0","id":"c","method":"tools/call","params":{"name":"b"}}`)
+				m = l.srv.expect(t, "tools/call")
+				l.srv.result(m.ID, `{"b":1}`)
+				q.is(`{"jsonrpc":"2.0","id":"c","result":{"b":1}}`)
+			})
+		})
+	}
+}
+
+func TestInitializeIsNotCancelledButTheConnectionEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := openLegacy(t, upstream.Options{})
+		defer l.end(t)
+		p := call(t, l, l.feed, hello)
+		srv := l.last(t)
+		srv.expect(t, "initialize")
+		p.cancel(context.DeadlineExceeded)
+		p.fails("deadline")
+		srv.quiet(t)
+		select {
+		case <-srv.gone:
+		default:
+			t.Error("the process is still there")
+		}
+		p = call(t, l, l.feed, hello)
+		l.srv = l.last(t)
+		l.greeted(t)
+		p.is(`{"jsonrpc":"2.0","id":"hi","result":` + welcome + `}`)
+	})
+}
+
+func TestWhatAServerAsks(t *testing.T) {
+	const question = `{"jsonrpc":"2.0","id":"q\u0031","method":"roots/list"}`
+	setup := func(t *testing.T) (*legacy, *client, *pending) {
+		l := startLegacy(t, upstream.Options{})
+		l.feed.answer = answers(`{"of":"feed"}`)
+		c := &client{answer: answers(`{"of":"call"}`)}
+		p := call(t, l, c, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a"}}`)
+		l.srv.expect(t, "tools/call")
+		return l, c, p
+	}
+	want := func(t *testing.T, l *legacy, want string) {
+		t.Helper()
+		if m := l.srv.next(t); m.Raw != want {
+			t.Errorf("the server got %s, want %s", m.Raw, want)
+		}
+	}
+	t.Run("goes to the only call", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			l, _, _ := setup(t)
+			defer l.end(t)
+			l.srv.send(question)
+			want(t, l, `{"jsonrpc":"2.0","id":"q\u0031","result":{"of":"call"}}`)
+		})
+	})
+	t.Run("goes to the feed when there are several", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			l, c, _ := setup(t)
+			defer l.end(t)
+			call(t, l, c, `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"b"}}`)
+			l.srv.expect(t, "tools/call")
+			l.srv.send(question)
+			want(t, l, `{"jsonrpc":"2.0","id":"q\u0031","result":{"of":"feed"}}`)
+		})
+	})
+	t.Run("goes to the tasks/result of its task", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			l, _, _ := setup(t)
+			defer l.end(t)
+			call(t, l, &client{answer: answers(`{"of":"task"}`)}, `{"jsonrpc":"2.0","id":2,"method":"tasks/result","params":{"taskId":"t"}}`)
+			l.srv.expect(t, "tasks/result")
+			l.srv.send(`{"jsonrpc":"2.0","id":4,"method":"elicitation/create","params":{"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"t"}}}}`)
+			want(t, l, `{"jsonrpc":"2.0","id":4,"result":{"of":"task"}}`)
+		})
+	})
+	t.Run("comes after what was sent before it", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			l, _, _ := setup(t)
+			defer l.end(t)
+			l.feed.slow = make(chan struct{})
+			l.srv.send(`{"jsonrpc":"2.0","method":"notifications/message","params":{}}`)
+			l.srv.send(question)
+			l.srv.quiet(t)
+			close(l.feed.slow)
+			want(t, l, `{"jsonrpc":"2.0","id":"q\u0031","result":{"of":"call"}}`)
+		})
+	})
+	t.Run("is not answered when it cancels", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			l, c, _ := setup(t)
+			defer l.end(t)
+			var cause error
+			c.answer = func(ctx context.Context, m *mcp.Message) pipeline.Passed {
+				<-ctx.Done()
+				cause = context.Cause(ctx)
+				return answers(`{}`)(t.Context(), m)
+			}
+			l.srv.send(question)
+			synctest.Wait()
+			l.srv.send(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"q\u0031"}}`)
+			l.srv.quiet(t)
+			if !errors.As(cause, new(*proxy.Cancelled)) {
+				t.Errorf("the cause is %v", cause)
+			}
+		})
+	})
+	t.Run("is refused beyond the bound", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			l, c, _ := setup(t)
+			defer l.end(t)
+			hold := make(chan struct{})
+			defer close(hold)
+			c.answer = func(ctx context.Context, m *mcp.Message) pipeline.Passed {
+				<-hold
+				return pipeline.Passed{}
+			}
+			for i := range 65 {
+				l.srv.send(`{"jsonrpc":"2.0","id":%d,"method":"roots/list"}`, i)
+			}
+			if m := l.srv.next(t); string(m.ID) != "64" || m.Error == nil || m.Error.Code != mcp.CodeInternal {
+				t.Errorf("the server got %s", m.Raw)
+			}
+		})
+	})
+	t.Run("waits until a session listens", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			st := &starter{}
+			u := upstream.New(upstream.Options{Name: "files", Dial: upstream.Dial{Pipe: st.start}, ProbeTimeout: time.Second})
+			defer u.Close()
+			if _, err := u.Revisions(t.Context()); err != nil { // a silent server
+				t.Fatal(err)
+			}
+			srv := st.last(t)
+			srv.expect(t, "server/discover")
+			srv.send(`{"jsonrpc":"2.0","method":"notifications/message","params":{"data":"early"}}`)
+			feed := &client{}
+			s := open(t, u, mcp.Rev20250618, feed)
+			p := call(t, s, feed, hello)
+			srv.result(srv.expect(t, "initialize").ID, welcome)
+			p.is(`{"jsonrpc":"2.0","id":"hi","result":` + welcome + `}`)
+			feed.wants(t, `{"jsonrpc":"2.0","method":"notifications/message","params":{"data":"early"}}`)
+			if n := st.count(); n != 1 {
+				t.Errorf("%d processes were started, want the one that was probed", n)
+			}
+		})
+	})
+}
+
+func TestWhatIsNoAnswer(t *testing.T) {
+	const request = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a"}}`
+	t.Run("an error to nobody is for the only call", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			l := startLegacy(t, upstream.Options{})
+			defer l.end(t)
+			p := call(t, l, &client{}, request)
+			l.srv.expect(t, "tools/call")
+			l.srv.send(`{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"?"}}`)
+			p.is(`{"jsonrpc":"2.0","id":1,"error":{"code":-32700,"message":"?"}}`)
+		})
+	})
+	t.Run("an answer that cannot be read fails its call", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			l := startLegacy(t, upstream.Options{})
+			defer l.end(t)
+			p := call(t, l, &client{}, request)
+			m := l.srv.expect(t, "tools/call")
+			l.srv.send(`{"jsonrpc":"2.0","id":%s,"result":{"a":1,"a":2}}`, m.ID)
+			p.fails("its answer cannot be read")
+			q := call(t, l, &client{}, request)
+			l.srv.result(l.srv.expect(t, "tools/call").ID, `{}`)
+			q.is(`{"jsonrpc":"2.0","id":1,"result":{}}`)
+		})
+	})
+	t.Run("a hundred unreadable messages are borne, more are not", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			l := startLegacy(t, upstream.Options{})
+			defer l.end(t)
+			p := call(t, l, &client{}, request)
+			l.srv.expect(t, "tools/call")
+			for range 100 {
+				l.srv.send(`{"jsonrpc":"1.0"}`)
+			}
+			p.waits()
+			l.srv.send(`{`)
+			p.fails("cannot be read")
+		})
+	})
+}
+
+func TestRequestsWaitForInitialized(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := openLegacy(t, upstream.Options{})
+		defer l.end(t)
+		p := call(t, l, l.feed, hello)
+		l.srv = l.last(t)
+		l.greeted(t)
+		p.is(`{"jsonrpc":"2.0","id":"hi","result":` + welcome + `}`)
+		q := call(t, l, l.feed, `{"jsonrpc":"2.0","id":2,"method":"tools/list"}`)
+		l.srv.quiet(t)
+		l.tell(t, initialized)
+		l.srv.expect(t, "notifications/initialized")
+		l.srv.result(l.srv.expect(t, "tools/list").ID, `{"tools":[]}`)
+		q.is(`{"jsonrpc":"2.0","id":2,"result":{"tools":[]}}`)
+	})
+}
+
+func TestAClientThatNeverSendsInitializedIsServed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := openLegacy(t, upstream.Options{})
+		defer l.end(t)
+		call(t, l, l.feed, hello)
+		l.srv = l.last(t)
+		l.greeted(t)
+		synctest.Wait()
+		call(t, l, l.feed, `{"jsonrpc":"2.0","id":2,"method":"tools/list"}`)
+		time.Sleep(5 * time.Second)
+		l.srv.expect(t, "tools/list")
+	})
+}
+
+func TestProgressOfATaskOutlivesItsCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := startLegacy(t, upstream.Options{})
+		defer l.end(t)
+		p := call(t, l, &client{}, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a","task":{},"_meta":{"progressToken":"mine"}}}`)
+		m := l.srv.expect(t, "tools/call")
+		l.srv.result(m.ID, `{"task":{"taskId":"t","status":"working"}}`)
+		p.is(`{"jsonrpc":"2.0","id":1,"result":{"task":{"taskId":"t","status":"working"}}}`)
+		l.srv.send(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s,"progress":1}}`, m.ID)
+		l.srv.send(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":77,"progress":1}}`)
+		l.feed.wants(t, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"mine","progress":1}}`)
+	})
+}
+
+// again answers the handshake of a restarted server, which has to be that of the client.
+func (l *legacy) again(t *testing.T) {
+	t.Helper()
+	l.srv = l.last(t)
+	m := l.srv.expect(t, "initialize")
+	if want := `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"1"}}`; string(m.Params) != want {
+		t.Errorf("initialized again with %s", m.Params)
+	}
+	l.srv.result(m.ID, welcome)
+	l.srv.expect(t, "notifications/initialized")
+}
+
+func TestRestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var events []string
+		l := startLegacy(t, upstream.Options{Restart: true, Event: func(action, _ string, _ error) { events = append(events, action) }})
+		defer l.end(t)
+		for _, raw := range []string{
+			`{"jsonrpc":"2.0","id":2,"method":"logging/setLevel","params":{"level":"info"}}`,
+			`{"jsonrpc":"2.0","id":3,"method":"logging/setLevel","params":{"level":"debug"}}`,
+			`{"jsonrpc":"2.0","id":4,"method":"resources/subscribe","params":{"uri":"a:b"}}`,
+			`{"jsonrpc":"2.0","id":5,"method":"resources/subscribe","params":{"uri":"a:c"}}`,
+			`{"jsonrpc":"2.0","id":6,"method":"resources/unsubscribe","params":{"uri":"a:c"}}`,
+		} {
+			call(t, l, l.feed, raw)
+			l.srv.result(l.srv.next(t).ID, `{}`)
+			synctest.Wait()
+		}
+		p := call(t, l, &client{}, `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"a"}}`)
+		l.srv.expect(t, "tools/call")
+		l.srv.Close()
+		p.fails("the connection to it ended")
+		q := call(t, l, &client{}, `{"jsonrpc":"2.0","id":8,"method":"tools/list"}`)
+		q.waits()
+		time.Sleep(200 * time.Millisecond)
+		l.again(t)
+		m := l.srv.expect(t, "logging/setLevel")
+		if string(m.Params) != `{"level":"debug"}` {
+			t.Errorf("level %s", m.Params)
+		}
+		l.srv.result(m.ID, `{}`)
+		m = l.srv.expect(t, "resources/subscribe")
+		if string(m.Params) != `{"uri":"a:b"}` {
+			t.Errorf("subscribed to %s", m.Params)
+		}
+		l.srv.result(m.ID, `{}`)
+		l.srv.result(l.srv.expect(t, "tools/list").ID, `{"tools":[]}`)
+		q.is(`{"jsonrpc":"2.0","id":8,"result":{"tools":[]}}`)
+		l.feed.wants(t, `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
+		if want := []string{"lost", "restarted"}; !slices.Equal(events, want) {
+			t.Errorf("events %v, want %v", events, want)
+		}
+	})
+}
+
+func TestRestartIsPaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := startLegacy(t, upstream.Options{Restart: true})
+		defer l.end(t)
+		began := time.Now()
+		var at []time.Duration
+		for range 6 {
+			before := l.count()
+			l.srv.Close()
+			for l.count() == before {
+				time.Sleep(100 * time.Millisecond)
+			}
+			at = append(at, time.Since(began))
+			l.again(t)
+			synctest.Wait()
+		}
+		for i, least := range []time.Duration{200, 600, 1400, 3000, 6200, 300_000} {
+			if at[i] < least*time.Millisecond || at[i] > least*time.Millisecond+time.Second {
+				t.Errorf("restart %d came after %v, want %v", i+1, at[i], least*time.Millisecond)
+			}
+		}
+	})
+}
+
+func TestACallToAServerThatDoesNotComeBackFails(t *testing.T) {
+	for _, restart := range []bool{false, true} {
+		t.Run(fmt.Sprintf("restart %v", restart), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := startLegacy(t, upstream.Options{Restart: restart})
+				defer l.end(t)
+				l.fail = errors.New("no such program")
+				l.srv.Close()
+				synctest.Wait()
+				p := call(t, l, &client{}, `{"jsonrpc":"2.0","id":8,"method":"tools/list"}`)
+				time.Sleep(time.Second)
+				if restart {
+					p.fails("it could not be started")
+				} else {
+					p.fails("the connection to it ended")
+				}
+				if !errors.As(p.err, new(*proxy.Unavailable)) {
+					t.Errorf("%T", p.err)
+				}
+			})
+		})
+	}
+}
+
+func TestInitializeOfAServerThatIsNotThere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := openLegacy(t, upstream.Options{Restart: true})
+		defer l.end(t)
+		l.fail = errors.New("no such program")
+		p := call(t, l, l.feed, hello)
+		p.fails("it could not be started")
+		l.fail = nil
+		p = call(t, l, l.feed, hello)
+		l.srv = l.last(t)
+		l.greeted(t)
+		p.is(`{"jsonrpc":"2.0","id":"hi","result":` + welcome + `}`)
+	})
+}
+
+func TestAnUnknownRevisionIsNotSpoken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := openLegacy(t, upstream.Options{})
+		defer l.end(t)
+		p := call(t, l, l.feed, hello)
+		srv := l.last(t)
+		srv.result(srv.expect(t, "initialize").ID, `{"protocolVersion":"2031-01-01","capabilities":{},"serverInfo":{"name":"s","version":"1"}}`)
+		p.fails(`"2031-01-01"`)
+	})
+}
+
+func TestClosingFailsWhatIsInFlight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := startLegacy(t, upstream.Options{Restart: true})
+		p := call(t, l, &client{}, `{"jsonrpc":"2.0","id":8,"method":"tools/list"}`)
+		l.srv.expect(t, "tools/list")
+		if err := l.up.Close(); err != nil {
+			t.Error(err)
+		}
+		p.fails("closed")
+		if n := l.count(); n != 1 {
+			t.Errorf("%d processes", n)
+		}
+		if _, err := l.up.Open(t.Context(), proxy.Opening{Revision: mcp.Rev20251125}, l.feed); err == nil {
+			t.Error("a closed server was opened")
+		}
+	})
+}

@@ -2,10 +2,15 @@ package downstream
 
 import (
 	"context"
+	"crypto/rand"
+	"errors"
 	"log/slog"
+	"strings"
+	"sync"
 	"time"
 
 	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
 	"gatekit/core/proxy"
 )
 
@@ -20,34 +25,111 @@ type Options struct {
 type Limits struct {
 	Message        mcp.Limits    // of each message
 	InFlight       int           // requests of one pipe that are not answered yet; default 256
-	Sessions       int           // HTTP sessions; default 1000
+	Sessions       int           // HTTP sessions, and principals; default 1000
 	SessionIdle    time.Duration // after which an HTTP session ends; default 30 min
 	ReverseTimeout time.Duration // how long a client may take to answer a reverse request; default 5 min
 	ResumeEvents   int           // events kept for one stream, for a client that comes back or is not there yet; default 256
 	ResumeBytes    int           // their bytes; default 1 MiB
 }
 
+func (l Limits) withDefaults() Limits {
+	if l.InFlight <= 0 {
+		l.InFlight = 256
+	}
+	if l.Sessions <= 0 {
+		l.Sessions = 1000
+	}
+	if l.SessionIdle <= 0 {
+		l.SessionIdle = 30 * time.Minute
+	}
+	if l.ReverseTimeout <= 0 {
+		l.ReverseTimeout = 5 * time.Minute
+	}
+	if l.ResumeEvents <= 0 {
+		l.ResumeEvents = 256
+	}
+	if l.ResumeBytes <= 0 {
+		l.ResumeBytes = 1 << 20
+	}
+	return l
+}
+
+// revisionsWait is how long a client's first message waits for servers that were never seen before: they are being started.
+const revisionsWait = 30 * time.Second
+
 // Front is all clients' side of one proxy. It is safe for many goroutines.
-type Front struct{}
+type Front struct {
+	proxy  *proxy.Proxy
+	limits Limits
+	log    *slog.Logger
+
+	sessions   *table[*httpSession] // legacy, by the id that the client has
+	principals *table[*principal]   // modern, by name
+}
 
 // New makes the front of a proxy. Nothing runs until a client comes.
-func New(o Options) *Front { panic("seam") }
+func New(o Options) *Front {
+	f := &Front{proxy: o.Proxy, limits: o.Limits.withDefaults(), log: o.Log}
+	if f.log == nil {
+		f.log = slog.New(slog.DiscardHandler)
+	}
+	f.sessions = newTable[*httpSession](f.limits.Sessions, f.limits.SessionIdle)
+	f.principals = newTable[*principal](f.limits.Sessions, f.limits.SessionIdle)
+	return f
+}
 
-// Close ends all sessions and waits for what they started. Pipes end with the context of their ServePipe.
-func (f *Front) Close(ctx context.Context) error { panic("seam") }
+// Close ends all HTTP sessions, cancels what is in flight in them, and waits until all has ended, or for ctx. Pipes end with the context of their ServePipe.
+func (f *Front) Close(ctx context.Context) error {
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		var both sync.WaitGroup
+		both.Go(f.sessions.close)
+		both.Go(f.principals.close)
+		both.Wait()
+	}()
+	select {
+	case <-over:
+		return nil
+	case <-ctx.Done():
+		return errors.Join(errors.New("close the sessions of HTTP clients"), context.Cause(ctx))
+	}
+}
 
-// ServePipe serves one connection until the client is gone or ctx ends, and returns when all that was started for it has ended.
-// The error is nil when the client left in the ordinary way.
-func (f *Front) ServePipe(ctx context.Context, p Pipe, principal string) error { panic("seam") }
+// peer is who a message comes from, for the record.
+type peer struct {
+	session   string // name in the audit log
+	principal string
+}
 
-// Post serves one HTTP POST. ctx ends when the client drops the connection.
-func (f *Front) Post(ctx context.Context, r Post, w Reply) { panic("seam") }
+// newName is a session's name for the audit log. It opens nothing.
+func newName(kind string) string { return kind + "-" + strings.ToLower(rand.Text()[:12]) }
 
-// Get serves a legacy session's stream, new or resumed; 405 for others. The Body of r is not looked at.
-func (f *Front) Get(ctx context.Context, r Post, w Reply) { panic("seam") }
+// stamp notes on a message of the client's who it comes from. It is for messages that nobody else has yet.
+func (p peer) stamp(m *mcp.Message) *mcp.Message {
+	m.To, m.Session, m.Principal = mcp.ToServer, p.session, p.principal
+	return m
+}
 
-// Delete ends a legacy session; 405 for others.
-func (f *Front) Delete(ctx context.Context, r Post, w Reply) { panic("seam") }
+// own records a message of Gatekit's own and lets it move to the client. request is the one that it answers, or nil.
+func (f *Front) own(ctx context.Context, p peer, m, request *mcp.Message) pipeline.Passed {
+	m.To, m.Session, m.Principal = mcp.ToClient, p.session, p.principal
+	if request != nil {
+		m.Method, m.Request = request.Method, request
+	}
+	return f.proxy.Pipeline().Answer(context.WithoutCancel(ctx), m)
+}
 
-// Refuse answers each request on p with the reason why Gatekit could not start, until the client is gone: its user sees why.
-func Refuse(ctx context.Context, p Pipe, reason error) error { panic("seam") }
+// drop records a client's message that goes nowhere.
+func (f *Front) drop(ctx context.Context, p peer, m *mcp.Message, why string) {
+	if err := f.proxy.Pipeline().Event(ctx, p.stamp(m), "drop", why, nil); err != nil {
+		f.log.Error("record a dropped message", "method", m.Method, "error", err)
+	}
+}
+
+// revisions are those that the servers speak, newest first: none when no server can be reached, and then nobody can say what is not supported.
+func (f *Front) revisions(ctx context.Context) []string {
+	ctx, cancel := context.WithTimeout(ctx, revisionsWait)
+	defer cancel()
+	return f.proxy.Revisions(ctx)
+}

@@ -1,0 +1,109 @@
+package downstream
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+)
+
+// Batches are of 2025-03-26; 2024-11-05 says nothing against them. Their members are taken one by one, as if they had come alone.
+
+// batches says whether the client's revision has them.
+func (s *legacy) batches() bool {
+	revision := s.revision()
+	return revision != "" && revision <= mcp.Rev20250326
+}
+
+var errNoBatch = &mcp.ParseError{Code: mcp.CodeInvalidRequest, Reason: "batches are of MCP 2025-03-26, and need a session of that revision"}
+
+// call is a function that answers a request.
+type call = func(context.Context) pipeline.Passed
+
+// split takes a batch apart. hear takes what is no request; admit enters a request.
+func (s *legacy) split(b []byte, hear func(*mcp.Message) error, admit func(*mcp.Message) call) ([]call, error) {
+	if !s.batches() {
+		return nil, errNoBatch
+	}
+	ms, errs, err := s.front.limits.Message.ParseBatch(b)
+	if err != nil {
+		return nil, err
+	}
+	var calls []call
+	for i, m := range ms {
+		switch {
+		case errs[i] != nil:
+			calls = append(calls, func(ctx context.Context) pipeline.Passed { return s.front.unread(ctx, s.peer, errs[i]) })
+		case m.Kind != mcp.Request:
+			if err := hear(m); err != nil {
+				return nil, err
+			}
+		case m.Method == "initialize" || eraOf(m, "") == mcp.Modern:
+			calls = append(calls, s.refusing(refuse(mcp.CodeInvalidRequest, "%s has no place in a batch", m.Method), s.stamp(m)))
+		default:
+			calls = append(calls, admit(m))
+		}
+	}
+	return calls, nil
+}
+
+// gather runs calls at once and answers their answers, in order; those of cancelled ones hold nothing.
+func gather(ctx context.Context, calls []call) []pipeline.Passed {
+	if len(calls) == 1 {
+		return []pipeline.Passed{calls[0](ctx)}
+	}
+	answers := make([]pipeline.Passed, len(calls))
+	var wg sync.WaitGroup
+	for i, c := range calls {
+		wg.Go(func() { answers[i] = c(ctx) })
+	}
+	wg.Wait()
+	return answers
+}
+
+// array is the answers as one JSON array, nil when there are none.
+func array(answers []pipeline.Passed) []byte {
+	var b []byte
+	for _, a := range answers {
+		if m := a.Message(); m != nil {
+			b = m.Append(append(b, ','))
+		}
+	}
+	if b == nil {
+		return nil
+	}
+	b[0] = '['
+	return append(b, ']')
+}
+
+// batch handles a batch on a pipe. The error is that of writing.
+func (c *pipe) batch(ctx context.Context, b []byte) error {
+	calls, err := c.legacy.split(b, func(m *mcp.Message) error { return c.hear(ctx, m) }, func(m *mcp.Message) call {
+		run := c.admit(m)
+		if run == nil {
+			return c.legacy.refusing(tooMany, m)
+		}
+		return func(ctx context.Context) pipeline.Passed {
+			defer c.leave(m)
+			return run(ctx)
+		}
+	})
+	if bad := (*mcp.ParseError)(nil); errors.As(err, &bad) {
+		return c.out.send(ctx, c.front.unread(ctx, c.peer, bad))
+	}
+	if err != nil || len(calls) == 0 {
+		return err
+	}
+	c.calls.Go(func() {
+		answers := array(gather(ctx, calls))
+		if answers == nil {
+			return
+		}
+		if err := c.out.Write(ctx, answers); err != nil {
+			c.front.log.Debug("answer a batch", "session", c.session, "error", err)
+		}
+	})
+	return nil
+}

@@ -1,0 +1,101 @@
+package downstream
+
+import (
+	"context"
+	"slices"
+
+	"gatekit/core/mcp"
+)
+
+const meta = "/_meta/io.modelcontextprotocol~1" // the modern protocol's fields of each request
+
+// eraOf is the era of one message (protocol.md 4.1). version is the MCP-Protocol-Version that came with it, "" on a pipe.
+func eraOf(m *mcp.Message, version string) mcp.Era {
+	switch {
+	case isDate(version) && version >= mcp.Rev20260728,
+		m.Method == "server/discover", m.Method == "subscriptions/listen":
+		return mcp.Modern
+	case m.Method == "":
+		return mcp.Legacy
+	}
+	if _, ok := m.Get(meta + "protocolVersion"); ok {
+		return mcp.Modern
+	}
+	return mcp.Legacy
+}
+
+// isDate says whether s is written like a revision; those compare as strings.
+func isDate(s string) bool {
+	if len(s) != len("2006-01-02") {
+		return false
+	}
+	for i := range len(s) {
+		if dash := i == 4 || i == 7; dash != (s[i] == '-') || !dash && (s[i] < '0' || s[i] > '9') {
+			return false
+		}
+	}
+	return true
+}
+
+// isLegacy says whether it is a revision that begins with initialize.
+func isLegacy(revision string) bool {
+	switch revision {
+	case mcp.Rev20241105, mcp.Rev20250326, mcp.Rev20250618, mcp.Rev20251125:
+		return true
+	}
+	return false
+}
+
+// latestLegacy is what a client is offered that asks for a revision nobody knows in a handshake that newer ones do not have.
+const latestLegacy = mcp.Rev20251125
+
+// checkMeta holds a modern request's own fields against the specification: the first of the checks after its era.
+func checkMeta(m *mcp.Message) *refusal {
+	if _, ok := m.Text(meta + "protocolVersion"); !ok {
+		return refuse(mcp.CodeInvalidParams, "params._meta must hold %q, a string", mcp.MetaVersion)
+	}
+	if !isObject(m, meta+"clientCapabilities") {
+		return refuse(mcp.CodeInvalidParams, "params._meta must hold %q, an object", mcp.MetaCapabilities)
+	}
+	if _, ok := m.Get(meta + "clientInfo"); ok && !isObject(m, meta+"clientInfo") {
+		return refuse(mcp.CodeInvalidParams, "%q in params._meta must be an object", mcp.MetaClientInfo)
+	}
+	if _, ok := m.Get(meta + "logLevel"); ok {
+		level, _ := m.Text(meta + "logLevel")
+		if !slices.Contains(logLevels, level) {
+			return refuse(mcp.CodeInvalidParams, "%q in params._meta must be one of %v", mcp.MetaLogLevel, logLevels)
+		}
+	}
+	return nil
+}
+
+var logLevels = []string{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
+
+func isObject(m *mcp.Message, pointer string) bool {
+	raw, ok := m.Get(pointer)
+	return ok && len(raw) > 0 && raw[0] == '{'
+}
+
+// checkVersion refuses a modern request of a revision that no server speaks.
+func (f *Front) checkVersion(ctx context.Context, m *mcp.Message) *refusal {
+	want, _ := m.Text(meta + "protocolVersion")
+	have := f.revisions(ctx)
+	switch {
+	case len(have) == 0 && want == mcp.Rev20260728:
+		return nil // no server is there: the proxy says so
+	case len(have) == 0:
+		have = []string{mcp.Rev20260728, mcp.Rev20251125, mcp.Rev20250618, mcp.Rev20250326, mcp.Rev20241105}
+	case !isLegacy(want) && slices.Contains(have, want):
+		return nil
+	}
+	return refuseVersion(mcp.CodeUnsupportedVersion, have, want)
+}
+
+// checkMethod refuses what the specification knows and the revision has not, or the other side sends. What it does not know is for the proxy to decide.
+func checkMethod(m *mcp.Message, revision string) *refusal {
+	known, ok := mcp.Lookup(m.Method)
+	if ok && (known.Kind != mcp.Request || known.From == mcp.ToClient || !known.In(revision)) {
+		return refuse(mcp.CodeMethodNotFound, "method not found: %s is not a request that clients of %s send", m.Method, revision)
+	}
+	return nil
+}

@@ -1,0 +1,32 @@
+// Package downstream is a client as the proxy sees it, whatever it speaks and however it is connected.
+//
+// A message comes from transport as bytes: a line of a pipe (stdio, the 2024-11-05 SSE transport) or the body of a POST. It is parsed, its era is found (classify.go),
+// and the rules of that era are held against it in the order of protocol.md 3.12. What breaks them is answered here, through Pipeline.Answer; all else goes
+// to proxy.Session, whose answer is written back under the client's own id.
+//
+//   - legacy.go is a client that opened a session with initialize: one proxy.Session for it, reverse requests live on the stream of the call that caused them.
+//   - modern.go is a client whose requests stand alone: one proxy.Session for a pipe, or for a principal over HTTP; a server's questions go inside results.
+//
+// On a pipe both may be mixed, message by message; over HTTP both share one endpoint.
+//
+// # What it promises
+//
+// Only a pipeline.Passed is written to a client; bytes of its own are HTTP statuses and priming events. Messages of one call leave in the order in which they
+// came, before its answer. What a client can make it hold is bounded by Limits. A client that does not read makes its own calls wait and nobody else's. When a
+// pipe's client is gone, or an HTTP session ends, its calls are cancelled, its questions withdrawn, its proxy.Session closed, and nothing is left running.
+//
+// # Why the id of an HTTP session is not the one in the audit log
+//
+// Whoever knows an Mcp-Session-Id and may speak for its principal can use the session; without authentication the id is all there is. So the log has another.
+//
+// # Why modern requests over HTTP get ids of ours
+//
+// All requests of a principal share one proxy.Session, and with it what was learnt of the servers, but they come from any number of clients that all begin to
+// count at 1. proxy.Session finds calls by their ids. The one place where an id shows in a body, the id of a subscription, is put back in modernReply.
+//
+// # Why tools/call is answered with a stream
+//
+// A legacy client that loses its connection gets its answer by resuming the stream, for which it must have seen an event id. Any revision since 2025-11-25 starts
+// a stream with an event that holds nothing else, so for those clients a tools/call is a stream from its start: a tool may run for long, and must not be run
+// twice. Other requests are answered with one JSON body when they are answered soon and nothing has to be sent before.
+package downstream

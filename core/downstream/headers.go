@@ -1,0 +1,223 @@
+package downstream
+
+import (
+	"bytes"
+	"encoding/base64"
+	"math/big"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"unicode/utf8"
+
+	"gatekit/core/mcp"
+)
+
+// The headers of a modern POST repeat what its body says, for intermediaries that read no bodies. We decide on the body alone, and refuse what differs: the two
+// must not be able to tell two stories (protocol.md 3.12).
+
+const (
+	headerVersion = "Mcp-Protocol-Version"
+	headerSession = "Mcp-Session-Id"
+	headerMethod  = "Mcp-Method"
+	headerName    = "Mcp-Name"
+	headerParam   = "Mcp-Param-"
+	headerEvent   = "Last-Event-Id"
+)
+
+func mismatch(format string, args ...any) *refusal {
+	return refuse(mcp.CodeHeaderMismatch, "Header mismatch: "+format, args...)
+}
+
+// single is the value of a header; more than one line of it must say the same.
+func single(h http.Header, name string) (value string, present bool, r *refusal) {
+	values := h.Values(name)
+	if len(values) == 0 {
+		return "", false, nil
+	}
+	for _, v := range values[1:] {
+		if v != values[0] {
+			return "", true, mismatch("%s is there twice", name)
+		}
+	}
+	return strings.Trim(values[0], " \t"), true, nil
+}
+
+// checkHeaders holds the standard headers of a modern request against its body.
+func checkHeaders(m *mcp.Message, h http.Header) *refusal {
+	version, _ := m.Text(meta + "protocolVersion")
+	for _, c := range []struct{ header, body string }{{headerVersion, version}, {headerMethod, m.Method}} {
+		switch value, present, r := single(h, c.header); {
+		case r != nil:
+			return r
+		case !present:
+			return mismatch("%s is missing, the body says %q", c.header, c.body)
+		case value != c.body:
+			return mismatch("%s is %q, the body says %q", c.header, value, c.body)
+		}
+	}
+	name, named := nameOf(m)
+	if !named {
+		return nil
+	}
+	value, present, r := single(h, headerName)
+	if r != nil {
+		return r
+	}
+	if !present {
+		if strings.HasPrefix(m.Method, "tasks/") {
+			return nil // the extension asks for it, its clients do not all send it
+		}
+		return mismatch("%s is missing, the body says %q", headerName, name)
+	}
+	// Some peers send names that are not ASCII as they are. A value that equals the body byte for byte tells no second story.
+	if decoded, ok := decodeHeader(value); value != name && (!ok || decoded != name) {
+		return mismatch("%s is %q, the body says %q", headerName, value, name)
+	}
+	return nil
+}
+
+// nameOf is what Mcp-Name repeats, where the method has it and the body holds a string there. What is missing in the body is for the proxy to refuse.
+func nameOf(m *mcp.Message) (name string, ok bool) {
+	switch m.Method {
+	case "tools/call", "prompts/get":
+		return m.Text("/name")
+	case "resources/read":
+		return m.Text("/uri")
+	case "tasks/get", "tasks/update", "tasks/cancel":
+		return m.Text("/taskId")
+	}
+	return "", false
+}
+
+// decodeHeader is the text that a header stands for: the value itself, or what its sentinel form holds.
+func decodeHeader(value string) (text string, ok bool) {
+	inner, ok := strings.CutPrefix(value, "=?base64?")
+	if !ok {
+		return value, true
+	}
+	if inner, ok = strings.CutSuffix(inner, "?="); !ok {
+		return value, true
+	}
+	decoded, err := base64.StdEncoding.Strict().DecodeString(inner)
+	return string(decoded), err == nil && utf8.Valid(decoded)
+}
+
+// params are the headers that tools want their arguments repeated in (x-mcp-header), as the lists that clients got say. What no list said is not checked.
+type params struct {
+	mu     sync.RWMutex
+	byTool map[string][]param
+}
+
+type param struct {
+	header string // "Mcp-Param-…"
+	at     string // pointer of the argument in params
+}
+
+const (
+	maxParamTools = 10_000
+	maxParamDepth = 16
+)
+
+// learn takes what an answer to tools/list says.
+func (ps *params) learn(list *mcp.Message) {
+	annotated := bytes.Contains(list.Body(), []byte("x-mcp-header"))
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	if !annotated && len(ps.byTool) == 0 {
+		return
+	}
+	list.Items("/tools", func(i int, raw []byte) bool {
+		tool := "/tools/" + strconv.Itoa(i)
+		name, ok := list.Text(tool + "/name")
+		if !ok {
+			return true
+		}
+		delete(ps.byTool, name)
+		if !bytes.Contains(raw, []byte("x-mcp-header")) || len(ps.byTool) >= maxParamTools {
+			return true
+		}
+		if found := annotations(list, tool+"/inputSchema", "/arguments", maxParamDepth); len(found) > 0 {
+			if ps.byTool == nil {
+				ps.byTool = map[string][]param{}
+			}
+			ps.byTool[name] = found
+		}
+		return true
+	})
+}
+
+// annotations are those of the schema at a pointer: only what properties lead to counts.
+func annotations(list *mcp.Message, schema, at string, depth int) []param {
+	if depth == 0 {
+		return nil
+	}
+	var found []param
+	list.Members(schema+"/properties", func(name string, raw []byte) bool {
+		if !bytes.Contains(raw, []byte("x-mcp-header")) {
+			return true
+		}
+		step := "/" + escape(name)
+		property := schema + "/properties" + step
+		if header, ok := list.Text(property + "/x-mcp-header"); ok {
+			found = append(found, param{headerParam + header, at + step})
+		}
+		found = append(found, annotations(list, property, at+step, depth-1)...)
+		return true
+	})
+	return found
+}
+
+// check holds the headers of a tools/call against its arguments.
+func (ps *params) check(m *mcp.Message, h http.Header) *refusal {
+	if m.Method != "tools/call" {
+		return nil
+	}
+	name, _ := m.Text("/name")
+	ps.mu.RLock()
+	wanted := ps.byTool[name]
+	ps.mu.RUnlock()
+	for _, p := range wanted {
+		value, present, r := single(h, p.header)
+		if r != nil {
+			return r
+		}
+		raw, given := m.Get(p.at)
+		given = given && string(raw) != "null"
+		switch {
+		case given && !present:
+			return mismatch("%s is missing, and the body has that argument", p.header)
+		case !given && present:
+			return mismatch("%s is there, and the body has no such argument", p.header)
+		case given && !repeats(m, p.at, raw, value):
+			return mismatch("%s differs from the body", p.header)
+		}
+	}
+	return nil
+}
+
+// repeats says whether a header's value says the same as the argument at a pointer.
+func repeats(m *mcp.Message, at string, raw []byte, value string) bool {
+	value, ok := decodeHeader(value)
+	if !ok {
+		return false
+	}
+	if text, isText := m.Text(at); isText {
+		return value == text
+	}
+	if value == string(raw) {
+		return true
+	}
+	// Integers are compared as numbers: 1 and 1.0 are one argument.
+	if len(value) > 64 || len(raw) > 64 || strings.ContainsAny(value+string(raw), "eE/xXpP_") {
+		return false
+	}
+	a, okA := new(big.Rat).SetString(value)
+	b, okB := new(big.Rat).SetString(string(raw))
+	return okA && okB && a.Cmp(b) == 0
+}
+
+// escape is name as a step of a JSON pointer.
+func escape(name string) string {
+	return strings.ReplaceAll(strings.ReplaceAll(name, "~", "~0"), "/", "~1")
+}

@@ -1,0 +1,232 @@
+package downstream
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+)
+
+// Post serves one HTTP POST. ctx ends when the client drops the connection.
+func (f *Front) Post(ctx context.Context, r Post, w Reply) {
+	from := peer{principal: r.Principal}
+	if mcp.IsBatch(r.Body) {
+		f.postBatch(ctx, r, w)
+		return
+	}
+	m, err := f.limits.Message.Parse(r.Body)
+	if err != nil {
+		f.reply(w, http.StatusBadRequest, f.unread(ctx, from, err))
+		return
+	}
+	from.stamp(m)
+	version, _, _ := single(r.Header, headerVersion)
+	if eraOf(m, version) == mcp.Modern {
+		f.postModern(ctx, r, w, m)
+	} else {
+		f.postLegacy(ctx, r, w, m)
+	}
+}
+
+// reply writes an answer that nothing came before.
+func (f *Front) reply(w Reply, status int, answer pipeline.Passed) {
+	var body []byte
+	if m := answer.Message(); m != nil {
+		body = m.Append(nil)
+	}
+	if err := w.Write(status, nil, body); err != nil {
+		f.log.Debug("answer a request", "error", err)
+	}
+}
+
+func (f *Front) postModern(ctx context.Context, r Post, w Reply, m *mcp.Message) {
+	from := peer{principal: r.Principal}
+	if m.Kind == mcp.Request {
+		if refused := checkModern(m, r.Header); refused != nil {
+			f.reply(w, refused.status(), f.answer(ctx, from, refused, m))
+			return
+		}
+	}
+	row, _, err := f.principals.use(r.Principal, func() *principal { return f.newPrincipal(r.Principal) })
+	if err != nil {
+		f.reply(w, http.StatusServiceUnavailable, f.answer(ctx, from, refuse(mcp.CodeInternal, "%s", err), m))
+		return
+	}
+	defer f.principals.release(row)
+	p := row.value
+	switch {
+	case m.Kind == mcp.Notification:
+		if m.Method != "notifications/cancelled" { // closing the connection is what cancels
+			p.admitNotice(m)(ctx)
+		}
+		f.reply(w, http.StatusAccepted, pipeline.Passed{})
+		return
+	case m.Kind != mcp.Request:
+		f.drop(ctx, p.peer, m, "the client's revision has no reverse requests")
+		f.reply(w, http.StatusAccepted, pipeline.Passed{})
+		return
+	}
+	p.stamp(m)
+	refused := f.checkServed(ctx, m)
+	if refused == nil {
+		refused = p.params.check(m, r.Header)
+	}
+	if refused != nil {
+		f.reply(w, refused.status(), f.answer(ctx, p.peer, refused, m))
+		return
+	}
+	p.call(ctx, m, w, takesStreams(r.Header))
+}
+
+// status is the HTTP status of a refused modern request.
+func (r *refusal) status() int {
+	if r.code == mcp.CodeMethodNotFound {
+		return http.StatusNotFound
+	}
+	return http.StatusBadRequest
+}
+
+// takesStreams says whether the client can be answered with an event stream. Those that do not say what they take, take all.
+func takesStreams(h http.Header) bool {
+	accept := h.Values("Accept")
+	if len(accept) == 0 {
+		return true
+	}
+	all := strings.ToLower(strings.Join(accept, ","))
+	return strings.Contains(all, "text/event-stream") || strings.Contains(all, "*/*") || strings.Contains(all, "text/*")
+}
+
+// postLegacy serves a POST of a session, or one that opens a session.
+func (f *Front) postLegacy(ctx context.Context, r Post, w Reply, m *mcp.Message) {
+	if m.Kind == mcp.Request && m.Method == "initialize" && r.Header.Get(headerSession) == "" {
+		f.open(ctx, r, w, m)
+		return
+	}
+	var id mcp.ID
+	if m.Kind == mcp.Request {
+		id = m.ID()
+	}
+	row, ok := f.find(ctx, r, w, id)
+	if !ok {
+		return
+	}
+	defer f.sessions.release(row)
+	s := row.value
+	if m.Kind != mcp.Request {
+		_ = s.hear(m)
+		f.reply(w, http.StatusAccepted, pipeline.Passed{})
+		return
+	}
+	a := s.answering(r, w)
+	a.atOnce = m.Method == "tools/call" && s.revision() >= mcp.Rev20251125
+	a.serve(ctx, row, s.admit(m, a.out))
+}
+
+// postBatch serves a POST of several messages.
+func (f *Front) postBatch(ctx context.Context, r Post, w Reply) {
+	row, ok := f.find(ctx, r, w, "")
+	if !ok {
+		return
+	}
+	defer f.sessions.release(row)
+	s := row.value
+	a := s.answering(r, w)
+	a.array = true
+	calls, err := s.split(r.Body, s.hear, func(m *mcp.Message) call { return s.admit(m, a.out) })
+	switch {
+	case err != nil:
+		f.reply(w, http.StatusBadRequest, f.unread(ctx, s.peer, err))
+	case len(calls) == 0:
+		f.reply(w, http.StatusAccepted, pipeline.Passed{})
+	default:
+		a.serve(ctx, row, calls...)
+	}
+}
+
+// open begins a session. The client learns its id with the first bytes of the answer; one whose initialize failed, or whose client did not wait, is none.
+func (f *Front) open(ctx context.Context, r Post, w Reply, m *mcp.Message) {
+	id := rand.Text() // 130 bits
+	row, _, err := f.sessions.use(id, func() *httpSession { return f.newHTTPSession(r.Principal) })
+	if err != nil {
+		f.reply(w, http.StatusServiceUnavailable, f.answer(ctx, peer{principal: r.Principal}, refuse(mcp.CodeInternal, "%s", err), m))
+		return
+	}
+	defer f.sessions.release(row)
+	s := row.value
+	a := s.answering(r, w)
+	a.header = http.Header{headerSession: {id}}
+	if told := a.serve(ctx, row, s.admit(m, a.out)); !told || s.revision() == "" {
+		f.sessions.remove(row)
+	}
+}
+
+// find answers the session that a request names, to be released, or writes why there is none, under the request's id. Foreign and unknown ones are
+// the same to the client.
+func (f *Front) find(ctx context.Context, r Post, w Reply, request mcp.ID) (*row[*httpSession], bool) {
+	refused := func(status int, format string, args ...any) (*row[*httpSession], bool) {
+		no := mcp.NewError(request, mcp.CodeInvalidRequest, fmt.Sprintf(format, args...), nil)
+		f.reply(w, status, f.own(ctx, peer{principal: r.Principal}, no, nil))
+		return nil, false
+	}
+	id, _, twice := single(r.Header, headerSession)
+	if id == "" || twice != nil {
+		return refused(http.StatusBadRequest, "the request has no %s: send initialize first, without it", headerSession)
+	}
+	row, ok, _ := f.sessions.use(id, nil)
+	if !ok {
+		return refused(http.StatusNotFound, "no such session: send initialize")
+	}
+	if row.value.principal != r.Principal {
+		f.sessions.release(row)
+		return refused(http.StatusNotFound, "no such session: send initialize")
+	}
+	if version, given, twice := single(r.Header, headerVersion); twice != nil || given && !isLegacy(version) {
+		f.sessions.release(row)
+		return refused(http.StatusBadRequest, "%s %q is no revision of a session", headerVersion, version)
+	}
+	return row, true
+}
+
+// Get serves a legacy session's stream, new or resumed; 405 for others. The Body of r is not looked at.
+func (f *Front) Get(ctx context.Context, r Post, w Reply) {
+	if r.Header.Get(headerSession) == "" {
+		f.reply(w, http.StatusMethodNotAllowed, pipeline.Passed{})
+		return
+	}
+	row, ok := f.find(ctx, r, w, "")
+	if !ok {
+		return
+	}
+	defer f.sessions.release(row)
+	s := row.value
+	e, rd, status := s.streams.attach(r.Header.Get(headerEvent))
+	if status != http.StatusOK {
+		f.reply(w, status, pipeline.Passed{})
+		return
+	}
+	to, err := w.Stream(nil)
+	if err != nil {
+		e.detach(rd)
+		return
+	}
+	s.write(ctx, e, rd, to)
+}
+
+// Delete ends a legacy session; 405 for others.
+func (f *Front) Delete(ctx context.Context, r Post, w Reply) {
+	if r.Header.Get(headerSession) == "" {
+		f.reply(w, http.StatusMethodNotAllowed, pipeline.Passed{})
+		return
+	}
+	row, ok := f.find(ctx, r, w, "")
+	if !ok {
+		return
+	}
+	defer f.sessions.release(row)
+	f.sessions.remove(row)
+	f.reply(w, http.StatusNoContent, pipeline.Passed{})
+}

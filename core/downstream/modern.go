@@ -1,0 +1,215 @@
+package downstream
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+	"gatekit/core/proxy"
+)
+
+// modern is what requests that stand alone share: those of one pipe, or of one principal over HTTP.
+type modern struct {
+	peer
+	front   *Front
+	session *proxy.Session
+}
+
+func (f *Front) newModern(p peer) *modern {
+	m := &modern{peer: p, front: f}
+	m.session = f.proxy.Open(proxy.Opening{Session: p.session, Principal: p.principal, Revision: mcp.Rev20260728}, nowhere{})
+	return m
+}
+
+func (s *modern) close() {
+	if err := s.session.Close(); err != nil {
+		s.front.log.Warn("close the session of modern requests", "session", s.session, "error", err)
+	}
+}
+
+// admitNotice takes a notification of a client that has no session. Cancellations are the only ones that its revision has, and only on a pipe: over HTTP
+// a request is cancelled by closing its connection, whatever else a client may send.
+func (s *modern) admitNotice(m *mcp.Message) func(context.Context) {
+	s.stamp(m)
+	return func(ctx context.Context) {
+		if _, known := mcp.Lookup(m.Method); known && m.Method != "notifications/cancelled" {
+			s.front.drop(ctx, s.peer, m, "the client's revision has no such notification")
+			return
+		}
+		s.session.Notify(ctx, m)
+	}
+}
+
+// checkModern holds a request against the rules of its era, in the order of protocol.md 3.12; header is nil on a pipe. What passes is marked for the proxy.
+func checkModern(m *mcp.Message, header http.Header) *refusal {
+	if r := checkMeta(m); r != nil {
+		return r
+	}
+	if header != nil {
+		if r := checkHeaders(m, header); r != nil {
+			return r
+		}
+	}
+	_, answers := m.Get("/inputResponses")
+	_, state := m.Get("/requestState")
+	m.Folded = answers || state
+	return nil
+}
+
+// checkServed is what comes next; it may have to wait for servers that are being started.
+func (f *Front) checkServed(ctx context.Context, m *mcp.Message) *refusal {
+	if r := f.checkVersion(ctx, m); r != nil {
+		return r
+	}
+	return checkMethod(m, mcp.Rev20260728)
+}
+
+// rounds is what modern clients have in common: they are asked inside results.
+type rounds struct{}
+
+var errRounds = errors.New("a client of this revision cannot be asked live, only inside the result of its request")
+
+func (rounds) TakesRounds() bool { return true }
+
+func (rounds) Ask(context.Context, []pipeline.Passed) ([]*mcp.Message, error) { return nil, errRounds }
+
+// nowhere is the feed of modern requests: what belongs to no request has no place in their protocol. Subscriptions are requests.
+type nowhere struct{ rounds }
+
+func (nowhere) Notify(context.Context, pipeline.Passed) error { return nil }
+
+// modernPipe is the client of a request on a pipe.
+type modernPipe struct {
+	rounds
+	out outlet
+}
+
+func (c modernPipe) Notify(ctx context.Context, p pipeline.Passed) error { return c.out.send(ctx, p) }
+
+// principal is all that one principal asks over HTTP without a session.
+type principal struct {
+	*modern
+	params params // headers that its tools want
+	last   atomic.Uint64
+}
+
+func (f *Front) newPrincipal(name string) *principal {
+	return &principal{modern: f.newModern(peer{session: newName("principal"), principal: name})}
+}
+
+// call answers one request over HTTP, and writes the answer.
+func (p *principal) call(ctx context.Context, m *mcp.Message, w Reply, streams bool) {
+	reply := &modernReply{w: w, id: m.ID(), streams: streams, listen: m.Method == "subscriptions/listen"}
+	quiet := time.AfterFunc(openAfter, reply.open)
+	defer quiet.Stop()
+	answer := p.session.Call(ctx, m.WithID(mcp.ID(strconv.FormatUint(p.last.Add(1), 10))), reply)
+	if m.Method == "tools/list" && answer.Message() != nil {
+		p.params.learn(answer.Message())
+	}
+	if err := reply.finish(answer); err != nil {
+		p.front.log.Debug("answer a request", "method", m.Method, "error", err)
+	}
+}
+
+// openAfter is how long a request over HTTP is silent before its answer becomes a stream, which transport then keeps alive. An error that comes
+// later than that cannot have its own HTTP status.
+const openAfter = 5 * time.Second
+
+var errAnswered = errors.New("the request has been answered")
+
+// modernReply is the client of a request over HTTP: its answer, and before that, on a stream that is opened when it is needed, its notifications.
+type modernReply struct {
+	rounds
+	w       Reply
+	id      mcp.ID // that the client gave
+	streams bool   // the client takes streams
+	listen  bool
+
+	mu     sync.Mutex // held while writing, so that nothing overtakes
+	stream Stream     // nil until opened
+	over   bool
+	err    error // of the connection
+}
+
+// Notify writes a notification, unless the client takes no streams: then it cannot have any.
+func (r *modernReply) Notify(_ context.Context, p pipeline.Passed) error {
+	p, err := r.restore(p)
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.over {
+		return errAnswered
+	}
+	if !r.streams {
+		return nil
+	}
+	if err := r.opened(); err != nil {
+		return err
+	}
+	return r.send(p)
+}
+
+func (r *modernReply) open() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.streams && !r.over {
+		_ = r.opened() // told to who writes next
+	}
+}
+
+func (r *modernReply) opened() error {
+	if r.stream == nil && r.err == nil {
+		r.stream, r.err = r.w.Stream(nil)
+	}
+	return r.err
+}
+
+func (r *modernReply) send(p pipeline.Passed) error {
+	m := p.Message()
+	return r.stream.Send(Event{Data: m.Append(make([]byte, 0, m.Size()))})
+}
+
+// finish writes the answer. After it nothing is written any more.
+func (r *modernReply) finish(answer pipeline.Passed) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.over = true
+	if answer.Message() != nil {
+		answer = answer.WithID(r.id)
+		if restored, err := r.restore(answer); err == nil {
+			answer = restored
+		}
+	}
+	m := answer.Message()
+	switch {
+	case r.err != nil:
+		return r.err
+	case r.stream == nil && m == nil: // cancelled: the client is gone, or we are closing
+		return r.w.Write(http.StatusServiceUnavailable, nil, nil)
+	case r.stream == nil:
+		return r.w.Write(status(m), nil, m.Append(make([]byte, 0, m.Size())))
+	case m == nil:
+		return r.stream.Close()
+	}
+	return errors.Join(r.send(answer), r.stream.Close())
+}
+
+// restore puts the client's id where the id of a subscription shows.
+func (r *modernReply) restore(p pipeline.Passed) (pipeline.Passed, error) {
+	if !r.listen {
+		return p, nil
+	}
+	const at = "/_meta/io.modelcontextprotocol~1subscriptionId"
+	if _, ok := p.Message().Get(at); !ok {
+		return p, nil
+	}
+	return p.Edit(mcp.Set(at, []byte(r.id)))
+}

@@ -1,0 +1,255 @@
+package downstream
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+)
+
+// pipe is one connection that carries messages both ways. Both eras may be on it, told apart message by message.
+type pipe struct {
+	peer
+	front  *Front
+	out    pipeOut
+	legacy *legacy
+
+	notices lane           // the client's notifications, in order
+	urgent  lane           // its cancellations: they overtake the others
+	calls   sync.WaitGroup // requests, subscriptions apart
+	listens sync.WaitGroup
+
+	mu       sync.Mutex // guards what follows
+	modern   *modern    // nil until the first modern request
+	inModern map[mcp.ID]bool
+	inFlight int // requests whose answer has not been written
+}
+
+// pipeOut writes to the pipe.
+type pipeOut struct{ Pipe }
+
+func (o pipeOut) send(ctx context.Context, p pipeline.Passed) error {
+	m := p.Message()
+	if m == nil {
+		return nil
+	}
+	return o.Write(ctx, m.Append(make([]byte, 0, m.Size())))
+}
+
+// lastWords is how long calls in flight may still take when the client has said all it had to say: scripts write their requests, close, and read.
+const lastWords = time.Second
+
+// ServePipe serves one connection until the client is gone or ctx ends, and returns when all that was started for it has ended.
+// The error is nil when the client left in the ordinary way.
+func (f *Front) ServePipe(ctx context.Context, p Pipe, principal string) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	c := &pipe{peer: peer{newName("pipe"), principal}, front: f, out: pipeOut{p}, notices: newLane(), urgent: newLane(), inModern: map[mcp.ID]bool{}}
+	c.legacy = &legacy{peer: c.peer, front: f, feed: c.out}
+	var lanes sync.WaitGroup
+	lanes.Go(func() { c.notices.run(ctx) })
+	lanes.Go(func() { c.urgent.run(ctx) })
+	err := c.read(ctx)
+	if err == nil {
+		c.settle(ctx)
+	}
+	cancel()
+	c.legacy.close()
+	if s := c.opened(); s != nil {
+		s.close()
+	}
+	c.calls.Wait()
+	c.listens.Wait()
+	lanes.Wait()
+	return err
+}
+
+func (c *pipe) read(ctx context.Context) error {
+	for {
+		b, err := c.out.Read(ctx)
+		switch {
+		case errors.Is(err, ErrTooLong):
+			err = c.out.send(ctx, c.front.unread(ctx, c.peer, err))
+		case errors.Is(err, io.EOF):
+			return nil
+		case err == nil:
+			err = c.take(ctx, b)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// settle lets calls finish for a moment.
+func (c *pipe) settle(ctx context.Context) {
+	over := make(chan struct{})
+	go func() { // ends with the calls, which ServePipe waits for
+		defer close(over)
+		c.calls.Wait()
+	}()
+	timer := time.NewTimer(lastWords)
+	defer timer.Stop()
+	select {
+	case <-over:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// take handles what was read. The error is that of writing.
+func (c *pipe) take(ctx context.Context, b []byte) error {
+	if mcp.IsBatch(b) {
+		return c.batch(ctx, b)
+	}
+	m, err := c.front.limits.Message.Parse(b)
+	switch {
+	case err != nil:
+		return c.out.send(ctx, c.front.unread(ctx, c.peer, err))
+	case m.Kind != mcp.Request:
+		return c.hear(ctx, m)
+	}
+	call := c.admit(m)
+	group := &c.calls
+	if m.Method == "subscriptions/listen" {
+		group = &c.listens
+	}
+	if call == nil {
+		return c.out.send(ctx, c.front.answer(ctx, c.peer, tooMany, m))
+	}
+	group.Go(func() {
+		defer c.leave(m)
+		answer := call(ctx)
+		if err := c.out.send(ctx, answer); err != nil {
+			c.front.log.Debug("answer a request", "session", c.session, "method", m.Method, "error", err)
+			return
+		}
+		if a := answer.Message(); m.Method == "subscriptions/listen" && a != nil && a.Kind == mcp.Response {
+			c.endListen(ctx, m)
+		}
+	})
+	return nil
+}
+
+var tooMany = refuse(mcp.CodeInternal, "too many requests in flight: wait for an answer, then try again")
+
+// admit enters a request and answers the function that answers it; nil when there are too many. leave must be called when its answer has been written: a
+// client that does not read cannot ask for ever.
+func (c *pipe) admit(m *mcp.Message) func(context.Context) pipeline.Passed {
+	isModern := eraOf(m, "") == mcp.Modern
+	c.mu.Lock()
+	if c.inFlight >= c.front.limits.InFlight {
+		c.mu.Unlock()
+		return nil
+	}
+	c.inFlight++
+	if isModern {
+		c.inModern[m.ID()] = true
+	}
+	c.mu.Unlock()
+	if isModern {
+		return c.admitModern(m)
+	}
+	return c.legacy.admit(m, c.out)
+}
+
+func (c *pipe) leave(m *mcp.Message) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.inFlight--
+	delete(c.inModern, m.ID())
+}
+
+func (c *pipe) admitModern(m *mcp.Message) func(context.Context) pipeline.Passed {
+	c.stamp(m)
+	if r := checkModern(m, nil); r != nil {
+		return func(ctx context.Context) pipeline.Passed { return c.front.answer(ctx, c.peer, r, m) }
+	}
+	c.mu.Lock()
+	if c.modern == nil {
+		c.modern = c.front.newModern(c.peer)
+	}
+	session := c.modern.session
+	c.mu.Unlock()
+	call := session.Begin(m, modernPipe{out: c.out}) // now, so that a notifications/cancelled that comes next finds it
+	return func(ctx context.Context) pipeline.Passed {
+		if r := c.front.checkServed(ctx, m); r != nil {
+			call(ended())
+			return c.front.answer(ctx, c.peer, r, m)
+		}
+		return call(ctx)
+	}
+}
+
+// opened is what modern requests share, nil before the first.
+func (c *pipe) opened() *modern {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.modern
+}
+
+// endListen tells the client once more that a subscription is over: its specification asks for this notification in one place, for the result in another.
+func (c *pipe) endListen(ctx context.Context, m *mcp.Message) {
+	n := mcp.NewNotification("notifications/cancelled", append(append([]byte(`{"requestId":`), m.ID()...), '}'))
+	if err := c.out.send(ctx, c.front.own(ctx, c.peer, n, nil)); err != nil {
+		c.front.log.Debug("end a subscription", "session", c.session, "error", err)
+	}
+}
+
+// hear takes what is no request.
+func (c *pipe) hear(ctx context.Context, m *mcp.Message) error {
+	c.stamp(m)
+	if m.Kind != mcp.Notification {
+		c.legacy.answered(ctx, m)
+		return nil
+	}
+	take := c.legacy.admitNotice
+	if s := c.opened(); s != nil && c.isModern(m) {
+		take = s.admitNotice
+	}
+	if m.Method == "notifications/cancelled" {
+		return c.urgent.put(ctx, take(m))
+	}
+	return c.notices.put(ctx, take(m))
+}
+
+// isModern says whether a notification belongs to the modern requests. Those have few, and nothing in them has to say so.
+func (c *pipe) isModern(m *mcp.Message) bool {
+	if m.Method == "notifications/cancelled" {
+		id, _ := m.Get("/requestId")
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.inModern[mcp.ID(id)]
+	}
+	return eraOf(m, "") == mcp.Modern || !c.legacy.greeted()
+}
+
+// lane does things one after another.
+type lane chan func(context.Context)
+
+func newLane() lane { return make(lane, 64) }
+
+// put waits while the lane is full: the client that fills it is not read from.
+func (l lane) put(ctx context.Context, f func(context.Context)) error {
+	select {
+	case l <- f:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (l lane) run(ctx context.Context) {
+	for {
+		select {
+		case f := <-l:
+			f(ctx)
+		case <-ctx.Done():
+			return
+		}
+	}
+}

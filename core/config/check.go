@@ -141,7 +141,8 @@ var (
 )
 
 // ownHeaders are set by Gatekit itself on every request; one from the configuration would break the protocol.
-var ownHeaders = []string{"accept", "connection", "content-encoding", "content-length", "content-type", "last-event-id", "transfer-encoding"}
+var ownHeaders = []string{"accept", "accept-encoding", "connection", "content-encoding", "content-length", "content-type", "cookie", "expect", "host",
+	"last-event-id", "te", "trailer", "transfer-encoding", "upgrade"}
 
 func (l *loader) checkServer(s *Server, n *node) {
 	name := "server." + s.Name

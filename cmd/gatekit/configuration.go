@@ -1,0 +1,74 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"gatekit/core/config"
+)
+
+// configFlag adds --config to a command.
+func configFlag(c *cobra.Command, path *string) {
+	c.Flags().StringVarP(path, "config", "c", "", "configuration `file` (default gatekit.toml here, then in your configuration folder)")
+}
+
+// load reads the configuration, from the first of the usual places when path is empty.
+func load(path string) (*config.Config, error) {
+	if path == "" {
+		var err error
+		if path, err = find(); err != nil {
+			return nil, err
+		}
+	}
+	c, err := config.Load(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w\nhint: name the file with --config; gatekit.toml.example shows all that it can hold", err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+func find() (string, error) {
+	places := []string{"gatekit.toml"}
+	if dir, err := os.UserConfigDir(); err == nil {
+		places = append(places, filepath.Join(dir, "gatekit", "gatekit.toml"))
+	}
+	for _, p := range places {
+		if _, err := os.Stat(p); err == nil || !errors.Is(err, fs.ErrNotExist) {
+			return p, nil
+		}
+	}
+	return "", fmt.Errorf("find the configuration: there is no %s\n"+
+		"hint: name one with --config; one server needs none: gatekit wrap -- COMMAND", orList(places))
+}
+
+func orList(words []string) string {
+	s := words[0]
+	for _, w := range words[1:] {
+		s += " and no " + w
+	}
+	return s
+}
+
+// runnable says, each at its place, what this build cannot do that the configuration asks for. Running without what was to judge
+// would be worse than not running.
+func runnable(c *config.Config) error {
+	var errs config.Errors
+	for _, p := range c.Plugins {
+		errs = append(errs, &config.Error{At: p.At, Message: fmt.Sprintf("plugin %q: this build of Gatekit cannot run plugins yet, and does not run without them", p.Name)})
+	}
+	if c.Policy != nil {
+		errs = append(errs, &config.Error{At: c.Policy.At, Message: "policy: this build of Gatekit cannot run policies yet, and does not run without them"})
+	}
+	if errs == nil {
+		return nil
+	}
+	return errs
+}

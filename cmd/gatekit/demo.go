@@ -1,0 +1,178 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/spf13/cobra"
+
+	"gatekit/audit"
+	"gatekit/core/config"
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+	"gatekit/transport"
+)
+
+func (p *program) demo() *cobra.Command {
+	return &cobra.Command{
+		Use:   "demo",
+		Short: "Watch a session pass Gatekit: an allowed call, a hidden tool, a refused call, the audit trail",
+		Long: `Demo runs a real session on parts that are built in: a client, Gatekit, and two servers in processes of their own. A stage
+hides a tool and refuses a call; then the audit log is shown and verified. It needs no network, and leaves nothing behind.
+
+  client ── gatekit ─┬─ files: read_file, delete_file
+                     └─ notes: add_note`,
+		Example: "  gatekit demo",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, cancel := context.WithTimeoutCause(cmd.Context(), 30*time.Second, errors.New("no end within 30s"))
+			defer cancel()
+			// The session is what is to be seen, not Gatekit's own words about it.
+			log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: max(p.level, slog.LevelWarn)}))
+			if err := demo(ctx, cmd.OutOrStdout(), log); err != nil {
+				return fmt.Errorf("run the demo: %w", err)
+			}
+			return nil
+		},
+	}
+}
+
+// guard is the demo's stage: what a plugin or a policy decides elsewhere.
+type guard struct{}
+
+func (guard) Inspect(_ context.Context, m *mcp.Message) (pipeline.Verdict, error) {
+	if path, _ := m.Text("/arguments/path"); m.Method == "tools/call" && strings.HasPrefix(path, "private/") {
+		return pipeline.Verdict{Action: pipeline.Deny, Reason: "private files are private"}, nil
+	}
+	return pipeline.Verdict{Action: pipeline.Allow, Hide: []string{"delete_file"}}, nil
+}
+
+func demo(ctx context.Context, out io.Writer, log *slog.Logger) (err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "gatekit-demo-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	c := config.Wrap("files", self, "demo-server", "files")
+	c.Servers = append(c.Servers, config.Wrap("notes", self, "demo-server", "notes").Servers...)
+	c.Names.Prefix = "always"
+	c.Audit.File = filepath.Join(dir, "audit.jsonl")
+
+	g, err := openGate(ctx, c, log, pipeline.Named{Name: "guard", Stage: guard{}, Wants: pipeline.Wants{Methods: []string{"tools/list", "tools/call"}, Servers: []string{"files"}}})
+	if err != nil {
+		return err
+	}
+	fmt.Fprint(out, "A client, Gatekit, and two servers (files, notes), each in a process of its own.\n")
+	if err := errors.Join(demoSession(ctx, out, g), g.close()); err != nil {
+		return err
+	}
+	return showTrail(out, c.Audit.File)
+}
+
+// demoSession connects a client to the gate and lets it talk.
+func demoSession(ctx context.Context, out io.Writer, g *gate) (err error) {
+	toGate, fromClient, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	toClient, fromGate, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	pipe := transport.Stdio(toGate, fromGate, 0)
+	served := make(chan error, 1)
+	go func() { served <- g.front.ServePipe(ctx, pipe, "") }()
+	defer func() {
+		fromClient.Close() // the client is gone
+		err = errors.Join(err, <-served, pipe.Close())
+		for _, f := range []*os.File{toGate, toClient, fromGate} {
+			f.Close()
+		}
+	}()
+
+	client := sdk.NewClient(&sdk.Implementation{Name: "demo-client", Version: "1"}, nil)
+	session, err := client.Connect(ctx, &sdk.IOTransport{Reader: toClient, Writer: fromClient}, nil)
+	if err != nil {
+		return err
+	}
+	defer session.Close()
+
+	fmt.Fprint(out, "\n1. The client lists the tools of both servers. It is not shown files__delete_file: a stage hides it.\n\n")
+	tools, err := session.ListTools(ctx, nil)
+	if err != nil {
+		return err
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+	for _, t := range tools.Tools {
+		fmt.Fprintf(w, "   %s\t%s\n", t.Name, t.Description)
+	}
+	w.Flush()
+
+	for _, step := range []struct{ title, tool, arg, value string }{
+		{"2. An allowed call.", "files__read_file", "path", "welcome.txt"},
+		{"3. The other server, through the same session.", "notes__add_note", "note", "try gatekit wrap"},
+		{"4. What is hidden cannot be called.", "files__delete_file", "path", "welcome.txt"},
+		{"5. A call that the stage refuses. The server never sees it, and the client is not told the rule.", "files__read_file", "path", "private/key.txt"},
+	} {
+		fmt.Fprintf(out, "\n%s\n\n   → tools/call %s {%q: %q}\n", step.title, step.tool, step.arg, step.value)
+		result, err := session.CallTool(ctx, &sdk.CallToolParams{Name: step.tool, Arguments: map[string]any{step.arg: step.value}})
+		refused, isError := errors.AsType[*jsonrpc.Error](err)
+		switch {
+		case isError:
+			fmt.Fprintf(out, "   ← error %d, %q, data %s\n", refused.Code, refused.Message, refused.Data)
+		case err != nil:
+			return err
+		default:
+			for _, c := range result.Content {
+				if t, ok := c.(*sdk.TextContent); ok {
+					fmt.Fprintf(out, "   ← %s\n", t.Text)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// showTrail shows what the log says of tools, and verifies all of it.
+func showTrail(out io.Writer, file string) error {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	fmt.Fprint(out, "\n6. The audit log has each decision, made before the message moved. What it says of tools:\n\n")
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "   ACTION\tDIRECTION\tKIND\tMETHOD\tSERVER\tNAME\tREASON")
+	records := 0
+	for lines := bufio.NewScanner(bytes.NewReader(b)); lines.Scan(); records++ {
+		var r struct{ Action, Direction, Kind, Method, Server, Name, Reason string }
+		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
+			return fmt.Errorf("read record %d: %w", records+1, err)
+		}
+		if r.Server != "" && (r.Method == "tools/call" || r.Action == "hide") {
+			fmt.Fprintf(w, "   %s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Action, r.Direction, r.Kind, r.Method, r.Server, r.Name, r.Reason)
+		}
+	}
+	w.Flush()
+	if err := audit.Verify(bytes.NewReader(b)); err != nil {
+		return fmt.Errorf("verify the audit log: %w", err)
+	}
+	fmt.Fprintf(out, "\n   %d records, each bound to the one before it by its hash: verified.\n", records)
+	return nil
+}

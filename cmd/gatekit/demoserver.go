@@ -1,0 +1,87 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/spf13/cobra"
+)
+
+// demoServer is the servers of the demo: the same binary as child processes. They keep everything in memory.
+func demoServer() *cobra.Command {
+	return &cobra.Command{
+		Use:       "demo-server NAME",
+		Short:     "Run one of the demo's servers on stdio: files or notes",
+		Long:      "Demo-server runs one of the two servers behind gatekit demo on stdio, to try a configuration or a client with:\n\n  gatekit wrap -- gatekit demo-server files",
+		Example:   "  gatekit demo-server notes",
+		Hidden:    true,
+		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
+		ValidArgs: []string{"files", "notes"},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			server := filesServer
+			if args[0] == "notes" {
+				server = notesServer
+			}
+			if err := server().Run(cmd.Context(), &mcp.StdioTransport{}); err != nil && cmd.Context().Err() == nil {
+				return fmt.Errorf("serve %s on stdio: %w", args[0], err)
+			}
+			return nil
+		},
+	}
+}
+
+type pathArgs struct {
+	Path string `json:"path" jsonschema:"the file's path"`
+}
+
+func filesServer() *mcp.Server {
+	var mu sync.Mutex
+	files := map[string]string{
+		"welcome.txt":     "Hello! Every message of this session passed Gatekit.",
+		"private/key.txt": "the demo's most secret key",
+	}
+	s := mcp.NewServer(&mcp.Implementation{Name: "demo-files", Version: "1"}, nil)
+	mcp.AddTool(s, &mcp.Tool{Name: "read_file", Description: "Read a file"},
+		func(_ context.Context, _ *mcp.CallToolRequest, in pathArgs) (*mcp.CallToolResult, any, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			content, ok := files[in.Path]
+			if !ok {
+				return nil, nil, fmt.Errorf("there is no file %q", in.Path)
+			}
+			return text(content), nil, nil
+		})
+	mcp.AddTool(s, &mcp.Tool{Name: "delete_file", Description: "Delete a file for good"},
+		func(_ context.Context, _ *mcp.CallToolRequest, in pathArgs) (*mcp.CallToolResult, any, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			delete(files, in.Path)
+			return text("deleted"), nil, nil
+		})
+	return s
+}
+
+type noteArgs struct {
+	Note string `json:"note" jsonschema:"the note"`
+}
+
+func notesServer() *mcp.Server {
+	var mu sync.Mutex
+	var notes []string
+	s := mcp.NewServer(&mcp.Implementation{Name: "demo-notes", Version: "1"}, nil)
+	mcp.AddTool(s, &mcp.Tool{Name: "add_note", Description: "Keep a note"},
+		func(_ context.Context, _ *mcp.CallToolRequest, in noteArgs) (*mcp.CallToolResult, any, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			notes = append(notes, in.Note)
+			return text(strings.Join(notes, "\n")), nil, nil
+		})
+	return s
+}
+
+func text(s string) *mcp.CallToolResult {
+	return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: s}}}
+}

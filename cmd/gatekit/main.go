@@ -1,0 +1,104 @@
+// Gatekit stands between MCP clients and MCP servers: every message, in both directions, is judged and recorded before it
+// moves, and otherwise left as it is. `gatekit help` says what it can do; this package only wires the others together.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+// Exit codes.
+const (
+	exitFailed = 1 // the command did not do, or the check did not find, what was asked for
+	exitUsage  = 2 // the command line makes no sense
+)
+
+func main() { os.Exit(execute(os.Args[1:])) }
+
+func execute(args []string) int {
+	ctx, stop := signalled()
+	defer stop()
+	p := &program{}
+	root := p.root()
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return 0
+	}
+	if !errors.Is(err, errReported) {
+		fmt.Fprintln(os.Stderr, "gatekit:", err)
+	}
+	if !p.started {
+		fmt.Fprintln(os.Stderr, `hint: "gatekit help" and "gatekit help COMMAND" say what can be written`)
+		return exitUsage
+	}
+	return exitFailed
+}
+
+// errReported ends a command whose user has seen what went wrong.
+var errReported = errors.New("failed")
+
+// signalled is a context that the first SIGINT or SIGTERM ends; the second ends the process, whatever it is waiting for.
+func signalled() (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	c := make(chan os.Signal, 2)
+	signal.Notify(c, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		for n := 0; ; n++ {
+			s, ok := <-c
+			switch {
+			case !ok:
+				return
+			case n > 0:
+				os.Exit(exitFailed)
+			}
+			cancel(fmt.Errorf("got %s", s))
+		}
+	}()
+	return ctx, func() {
+		signal.Stop(c)
+		close(c)
+		cancel(nil)
+	}
+}
+
+// program is what the subcommands share.
+type program struct {
+	level   slog.Level
+	log     *slog.Logger
+	started bool // the command line was good; what fails now is no wrong usage
+}
+
+func (p *program) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "gatekit",
+		Short: "Judge and record every message between MCP clients and servers",
+		Long: `Gatekit stands between MCP clients and MCP servers. A client sees one server, a server sees one client; every message
+passes one pipeline and is in the audit log before it moves. What nothing refuses or changes arrives byte for byte.
+
+See it work, without any setup:       gatekit demo
+Put it before one server:             gatekit wrap -- npx -y @modelcontextprotocol/server-everything
+Put it before several:                gatekit run --config gatekit.toml
+Find what is wrong with a file:       gatekit check --config gatekit.toml
+
+Commands that need a configuration take --config; without it they read gatekit.toml in the working folder, then
+gatekit/gatekit.toml in your configuration folder. They exit with 0 when all is good, 1 when something failed, 2 when the command line is wrong.`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		PersistentPreRun: func(*cobra.Command, []string) {
+			p.started = true
+			p.log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: p.level}))
+		},
+	}
+	root.PersistentFlags().TextVar(&p.level, "log-level", slog.LevelInfo, "least level that is logged to stderr: debug, info, warn or error")
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.AddCommand(p.run(), p.wrap(), p.check(), p.demo(), demoServer(), p.version())
+	return root
+}

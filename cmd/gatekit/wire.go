@@ -1,0 +1,311 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os/exec"
+	"reflect"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"gatekit/audit"
+	"gatekit/core/config"
+	"gatekit/core/downstream"
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+	"gatekit/core/proxy"
+	"gatekit/core/upstream"
+	"gatekit/transport"
+)
+
+// gate is a configuration at work: the record, the servers, the proxy between them and the clients' front.
+type gate struct {
+	log    *slog.Logger
+	audit  *audit.Log
+	stages []pipeline.Named
+	proxy  *proxy.Proxy
+	front  *downstream.Front
+
+	mu      sync.Mutex // held while the configuration changes
+	config  *config.Config
+	servers map[string]*server
+}
+
+// server is one that is in force.
+type server struct {
+	config config.Server
+	*upstream.Upstream
+}
+
+// openGate puts a configuration to work. Nothing is started before a client asks.
+func openGate(ctx context.Context, c *config.Config, log *slog.Logger, stages ...pipeline.Named) (*gate, error) {
+	if err := runnable(c); err != nil {
+		return nil, err
+	}
+	if err := reachable(c); err != nil {
+		return nil, err
+	}
+	record, err := audit.Open(audit.Options{File: c.Audit.File, Bodies: audit.Bodies(c.Audit.Bodies), Durability: audit.Durability(c.Audit.Durability), Log: log})
+	if err != nil {
+		return nil, fmt.Errorf("%w\nhint: nothing moves unrecorded; let Gatekit write there, or name another file in [audit] (wrap: --audit)", err)
+	}
+	g := &gate{log: log, audit: record, stages: stages, config: c, servers: map[string]*server{}}
+	o, servers, err := g.options(c)
+	if err != nil {
+		return nil, errors.Join(err, record.Close())
+	}
+	g.servers = servers
+	if g.proxy, err = proxy.New(o); err != nil {
+		return nil, errors.Join(err, record.Close())
+	}
+	g.front = downstream.New(downstream.Options{
+		Proxy: g.proxy,
+		Limits: downstream.Limits{
+			Message:        messageLimits(c.Limits),
+			InFlight:       c.Limits.InFlight,
+			Sessions:       c.Limits.Sessions,
+			SessionIdle:    c.Limits.SessionIdle,
+			ReverseTimeout: c.Limits.ReverseTimeout,
+			ResumeEvents:   c.Limits.ResumeEvents,
+			ResumeBytes:    c.Limits.ResumeBytes,
+		},
+		Log: log,
+	})
+	if err := g.event(ctx, "start", "version "+version(), nil); err != nil {
+		return nil, errors.Join(fmt.Errorf("record the start: %w", err), g.close())
+	}
+	return g, nil
+}
+
+// options are the proxy's for a configuration. Servers that are configured as before stay the ones they are.
+func (g *gate) options(c *config.Config) (proxy.Options, map[string]*server, error) {
+	p := pipeline.New(g.audit, pipeline.Options{Reasons: c.Deny.Reasons, ToolCallsResult: c.Deny.ToolCalls == "result"}, g.stages...)
+	servers := map[string]*server{}
+	o := proxy.Options{
+		Pipeline: p,
+		Names:    proxy.Names{Prefix: c.Names.Prefix, Resources: c.Names.Resources},
+		Limits: proxy.Limits{
+			InFlight:  c.Limits.InFlight,
+			ListPages: c.Limits.ListPages,
+			ListItems: c.Limits.ListItems,
+			PageItems: c.Limits.PageItems,
+			Listens:   c.Limits.Listens,
+			Rounds:    c.Limits.Rounds,
+		},
+		Version:  version(),
+		StateKey: []byte(c.Listen.StateKey),
+		Log:      g.log,
+	}
+	for _, s := range c.Servers {
+		running := g.servers[s.Name]
+		if running == nil || !sameServer(running.config, s) {
+			up, err := newUpstream(s, g.config.Limits, g.log, func(action, reason string, err error) {
+				if err := p.Event(context.Background(), &mcp.Message{Server: s.Name}, action, reason, err); err != nil {
+					g.log.Error("record an event", "server", s.Name, "event", action, "error", err)
+				}
+			})
+			if err != nil {
+				return o, nil, err
+			}
+			running = &server{s, up}
+		}
+		servers[s.Name] = running
+		o.Servers = append(o.Servers, proxy.Configured{Name: s.Name, Upstream: running.Upstream, Timeout: s.Timeout, MaxTimeout: s.MaxTimeout, Methods: s.Methods})
+	}
+	return o, servers, nil
+}
+
+// sameServer says whether two configurations reach the same server the same way. What only the proxy looks at may differ.
+func sameServer(a, b config.Server) bool {
+	for _, s := range []*config.Server{&a, &b} {
+		s.At, s.Timeout, s.MaxTimeout, s.Methods = config.Place{}, 0, 0, nil
+	}
+	return reflect.DeepEqual(a, b)
+}
+
+// newUpstream is the server behind its transport. Nothing is started and nobody is called.
+func newUpstream(s config.Server, limits config.Limits, log *slog.Logger, event func(action, reason string, err error)) (*upstream.Upstream, error) {
+	d, err := dial(s, limits, log)
+	if err != nil {
+		return nil, err
+	}
+	return upstream.New(upstream.Options{
+		Name:    s.Name,
+		Version: version(),
+		Dial:    d,
+		Era:     s.Era,
+		Restart: s.Restart,
+		Limits:  messageLimits(limits),
+		Log:     log,
+		Event:   event,
+	}), nil
+}
+
+func dial(s config.Server, limits config.Limits, log *slog.Logger) (upstream.Dial, error) {
+	if s.Command != "" {
+		c := transport.Command{
+			Name: s.Name, Path: s.Command, Args: s.Args, Dir: s.Cwd, Env: plain(s.Env), MaxMessage: limits.MessageBytes, Log: log.With("server", s.Name),
+		}
+		return upstream.Dial{Pipe: func(ctx context.Context) (upstream.Pipe, error) {
+			child, err := transport.Spawn(ctx, c)
+			if err != nil {
+				return nil, err // not a nil *Child in an interface
+			}
+			return child, nil
+		}}, nil
+	}
+	back, err := transport.Dial(transport.Remote{Name: s.Name, URL: s.URL, Headers: plain(s.Headers), MaxMessage: limits.MessageBytes, Log: log})
+	if err != nil {
+		return upstream.Dial{}, err
+	}
+	return upstream.Dial{HTTP: back, SSE: func(ctx context.Context) (upstream.Pipe, error) {
+		pipe, err := back.SSE(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return pipe, nil
+	}}, nil
+}
+
+func messageLimits(l config.Limits) mcp.Limits {
+	return mcp.Limits{Bytes: l.MessageBytes, Depth: l.Depth, Tokens: l.Tokens, Batch: l.Batch}
+}
+
+func plain(secrets map[string]config.Secret) map[string]string {
+	out := make(map[string]string, len(secrets))
+	for k, v := range secrets {
+		out[k] = string(v)
+	}
+	return out
+}
+
+// reachable finds the mistake that new users make: none of the programs is there. A server among others that is missing only leaves its own tools out.
+func reachable(c *config.Config) error {
+	var missing []error
+	for _, s := range c.Servers {
+		if _, ownPath := s.Env["PATH"]; s.Command == "" || ownPath {
+			return nil
+		}
+		if _, err := exec.LookPath(s.Command); err == nil || errors.Is(err, exec.ErrDot) {
+			return nil
+		} else {
+			missing = append(missing, fmt.Errorf("start server %q: %w", s.Name, err))
+		}
+	}
+	return fmt.Errorf("%w\nhint: is it installed? a program that is started by a desktop client has a short PATH: write the command's whole path", errors.Join(missing...))
+}
+
+// apply puts a changed configuration to work without dropping sessions.
+func (g *gate) apply(ctx context.Context, c *config.Config) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if err := runnable(c); err != nil {
+		return err
+	}
+	for _, part := range needRestart(g.config, c) {
+		g.log.Warn("this change needs a restart; what was there goes on", "part", part)
+	}
+	o, servers, err := g.options(c)
+	if err != nil {
+		return err
+	}
+	if err := g.proxy.Apply(o); err != nil {
+		return err
+	}
+	old := g.servers
+	// What cannot be changed stays what it is, so that the next change is held against what is in force.
+	next := *c
+	next.Listen, next.Audit, next.Limits = g.config.Listen, g.config.Audit, g.config.Limits
+	g.config, g.servers = &next, servers
+	var errs []error
+	for name, s := range old {
+		if servers[name] != s {
+			errs = append(errs, s.Close())
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		g.log.Warn("close a server that is no longer configured", "error", err)
+	}
+	return g.event(ctx, "reload", "", nil)
+}
+
+// needRestart names the tables whose changes a running gate cannot take.
+func needRestart(old, new *config.Config) []string {
+	var parts []string
+	for _, p := range []struct {
+		name     string
+		old, new any
+	}{{"[listen]", old.Listen, new.Listen}, {"[audit]", old.Audit, new.Audit}, {"[limits]", old.Limits, new.Limits}} {
+		if !reflect.DeepEqual(p.old, p.new) {
+			parts = append(parts, p.name)
+		}
+	}
+	return parts
+}
+
+// watch applies changes of the file until ctx ends. One that is no good is reported, and what runs goes on.
+func (g *gate) watch(ctx context.Context) {
+	err := config.Watch(ctx, g.config, func(c *config.Config, err error) {
+		if err == nil {
+			err = g.apply(ctx, c)
+		}
+		if err == nil {
+			g.log.Info("the changed configuration is in force")
+			return
+		}
+		g.log.Error("the changed configuration cannot be used; the one before goes on", "error", err)
+		if err := g.event(ctx, "reload", "refused", err); err != nil {
+			g.log.Error("record the refused configuration", "error", err)
+		}
+	})
+	if err != nil {
+		g.log.Warn("changes of the configuration will not be noticed", "error", err)
+	}
+}
+
+// event records what is no message.
+func (g *gate) event(ctx context.Context, action, reason string, err error) error {
+	return g.proxy.Pipeline().Event(context.WithoutCancel(ctx), nil, action, reason, err)
+}
+
+// closeTimeout bounds a shutdown: a server gets 2 s to end by itself and 2 s after TERM.
+const closeTimeout = 15 * time.Second
+
+// endSessions ends what HTTP clients have open.
+func (g *gate) endSessions() error {
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	return g.front.Close(ctx)
+}
+
+// close ends all sessions and servers, records that it did, and closes the record.
+func (g *gate) close() error {
+	errs := []error{g.endSessions(), g.proxy.Close()}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var wg sync.WaitGroup
+	closed := make(chan error, len(g.servers))
+	for _, s := range g.servers {
+		wg.Go(func() { closed <- s.Close() })
+	}
+	wg.Wait()
+	close(closed)
+	for err := range closed {
+		errs = append(errs, err)
+	}
+	return errors.Join(append(errs, g.event(context.Background(), "stop", "", nil), g.audit.Close())...)
+}
+
+// tune sets the garbage collector for a proxy: messages are short-lived and much larger than what stays. What the environment says
+// (GOGC, GOMEMLIMIT) goes first.
+func tune(env func(string) (string, bool)) {
+	if _, ok := env("GOGC"); !ok {
+		debug.SetGCPercent(200)
+	}
+	if _, ok := env("GOMEMLIMIT"); !ok {
+		debug.SetMemoryLimit(1 << 30)
+	}
+}

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"gatekit/core/config"
+)
+
+func (p *program) wrap() *cobra.Command {
+	var o wrapping
+	c := &cobra.Command{
+		Use:   "wrap [flags] -- COMMAND [ARG…]",
+		Short: "Put Gatekit before one server, without a configuration",
+		Long: `Wrap starts one server over stdio and serves it on stdio under its own names: write it in front of the command that a
+client starts, and nothing changes for the client but that every message is judged and recorded.
+
+  { "mcpServers": { "files": {
+      "command": "gatekit",
+      "args": ["wrap", "--env", "TOKEN", "--", "npx", "-y", "@modelcontextprotocol/server-filesystem", "/srv/data"],
+      "env": { "TOKEN": "…" } } } }
+
+The server gets PATH, HOME, LANG and TMPDIR of the environment and what --env names, and nothing else. The audit log is a file of its own for each process,
+in gatekit/audit in your state folder ($XDG_STATE_HOME, or ~/.local/state), unless --audit names one.`,
+		Example: "  gatekit wrap -- npx -y @modelcontextprotocol/server-everything\n  gatekit wrap --env GITHUB_TOKEN --audit github.jsonl -- github-mcp-server stdio",
+		Args:    cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cfg, err := o.config(args, os.LookupEnv)
+			if err != nil {
+				return p.refuse(cmd.Context(), true, err)
+			}
+			return p.serve(cmd.Context(), cfg)
+		},
+	}
+	c.Flags().SetInterspersed(false) // what follows the command is the command's
+	c.Flags().StringVar(&o.audit, "audit", "", "audit log `file` (default: a new one in your state folder)")
+	c.Flags().Var(&o.era, "era", "what the server speaks: auto, legacy or modern")
+	c.Flags().StringArrayVar(&o.env, "env", nil, "environment variable the server gets: `KEY`, as it is here, or KEY=VALUE; may be repeated")
+	c.Flags().StringVar(&o.cwd, "cwd", "", "working `folder` of the server (default: this one)")
+	return c
+}
+
+// wrapping is the flags of wrap.
+type wrapping struct {
+	audit, cwd string
+	env        []string
+	era        era
+}
+
+// era is a flag's value.
+type era string
+
+func (e *era) String() string { return string(*e) }
+func (e *era) Type() string   { return "era" }
+func (e *era) Set(s string) error {
+	switch s {
+	case "auto", "legacy", "modern":
+		*e = era(s)
+		return nil
+	}
+	return fmt.Errorf("must be auto, legacy or modern")
+}
+
+func (o *wrapping) config(command []string, env func(string) (string, bool)) (*config.Config, error) {
+	c := config.Wrap(serverName(command[0]), command[0], command[1:]...)
+	s := &c.Servers[0]
+	if o.era != "" {
+		s.Era = string(o.era)
+	}
+	if o.cwd != "" {
+		s.Cwd = o.cwd
+	}
+	for _, e := range o.env {
+		key, value, given := strings.Cut(e, "=")
+		if !given {
+			var ok bool
+			if value, ok = env(key); !ok {
+				return nil, fmt.Errorf("start server %q: --env %s: it is not set in the environment\nhint: set it in the client's configuration, or write --env %s=VALUE", s.Name, key, key)
+			}
+		}
+		s.Env[key] = config.Secret(value)
+	}
+	c.Audit.File = o.audit
+	if o.audit == "" {
+		dir, err := stateFolder(env)
+		if err != nil {
+			return nil, fmt.Errorf("find a place for the audit log: %w\nhint: name one with --audit", err)
+		}
+		c.Audit.File = filepath.Join(dir, "audit", fmt.Sprintf("%s-%s-%d.jsonl", s.Name, time.Now().UTC().Format("20060102T150405Z"), os.Getpid()))
+	}
+	return c, nil
+}
+
+// stateFolder is Gatekit's own in the user's state folder.
+func stateFolder(env func(string) (string, bool)) (string, error) {
+	if dir, ok := env("XDG_STATE_HOME"); ok && filepath.IsAbs(dir) {
+		return filepath.Join(dir, "gatekit"), nil
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(home, ".local", "state", "gatekit"), nil
+}
+
+var notInNames = regexp.MustCompile(`[^a-z0-9]+`)
+
+// serverName is what the record calls the server of a command: the program, as a server may be named.
+func serverName(command string) string {
+	name := strings.TrimSuffix(strings.ToLower(filepath.Base(command)), ".exe")
+	name = strings.Trim(notInNames.ReplaceAllString(name, "-"), "-0123456789")
+	if name == "" {
+		return "server"
+	}
+	return name
+}

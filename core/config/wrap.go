@@ -1,0 +1,14 @@
+package config
+
+// Wrap is the configuration of one stdio server without a file: served on stdio under its own names, everything else as
+// Load leaves it when a file does not say. Its paths are relative to the working folder, and there is nothing to Watch.
+func Wrap(name, command string, args ...string) *Config {
+	var c Config
+	c.defaults()
+	c.Listen.Stdio = true
+	c.Names.Prefix = "never"
+	s := Server{Name: name, Command: command, Args: args, Env: map[string]Secret{}}
+	s.defaults()
+	c.Servers = []Server{s}
+	return &c
+}

@@ -171,6 +171,7 @@ type world struct {
 	proxy   *proxy.Proxy
 	session *proxy.Session
 	client  *client
+	feed    *client
 	record  *journal
 	options proxy.Options
 }
@@ -178,7 +179,7 @@ type world struct {
 // open makes a proxy of the servers, in the order of their names, and one session.
 func open(t *testing.T, servers map[string]*server, change func(*proxy.Options), stages ...pipeline.Named) *world {
 	t.Helper()
-	w := &world{client: &client{}, record: &journal{}}
+	w := &world{client: &client{}, feed: &client{}, record: &journal{}}
 	o := proxy.Options{Pipeline: pipeline.New(w.record, pipeline.Options{}, stages...), Version: "1.0", StateKey: []byte("0123456789abcdef0123456789abcdef")}
 	for name, s := range servers {
 		o.Servers = append(o.Servers, proxy.Configured{Name: name, Upstream: s})
@@ -192,7 +193,7 @@ func open(t *testing.T, servers map[string]*server, change func(*proxy.Options),
 		t.Fatal(err)
 	}
 	w.options = o
-	w.session = w.proxy.Open(proxy.Opening{Session: "s", Principal: "p"}, w.client)
+	w.session = w.proxy.Open(proxy.Opening{Session: "s", Principal: "p"}, w.feed)
 	t.Cleanup(func() {
 		if err := w.proxy.Close(); err != nil {
 			t.Error("close:", err)

@@ -76,7 +76,7 @@ func TestAServerThatIsLateIsGreetedLater(t *testing.T) {
 				}
 				time.Sleep(time.Minute)
 				synctest.Wait()
-				if told := strings.Join(w.client.heard(), "\n"); !strings.Contains(told, "notifications/tools/list_changed") {
+				if told := strings.Join(w.feed.heard(), "\n"); !strings.Contains(told, "notifications/tools/list_changed") {
 					t.Errorf("the client heard %q", told)
 				}
 				equal(t, "list afterwards", w.call(t, "tools/list", `{}`), `{"tools":[{"name":"bad__late"},{"name":"good__x"}]}`)
@@ -115,7 +115,7 @@ func TestAReloadKeepsTheSession(t *testing.T) {
 		equal(t, "b closed", b.closed, 1)
 		equal(t, "a greeted", len(a.seen()), 3)
 		equal(t, "c saw", c.seen()[:2], []string{"initialize " + hello, "notifications/initialized {}"})
-		if told := strings.Join(w.client.heard(), "\n"); !strings.Contains(told, "notifications/tools/list_changed") {
+		if told := strings.Join(w.feed.heard(), "\n"); !strings.Contains(told, "notifications/tools/list_changed") {
 			t.Errorf("the client heard %q", told)
 		}
 		bad := o

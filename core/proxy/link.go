@@ -117,6 +117,9 @@ func (l *link) lacks(capability string) bool {
 		return false // that revision has the method but no word for it
 	}
 	_, has := declared.Get("/capabilities/" + capability)
+	if capability == "tasks" && !has { // an extension since 2026-07-28
+		_, has = declared.Get("/capabilities/extensions/io.modelcontextprotocol~1tasks")
+	}
 	return !has
 }
 

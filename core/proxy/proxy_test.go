@@ -30,7 +30,7 @@ func TestCallsGoToTheServerThatTheNameSays(t *testing.T) {
 		{"a completion for a prompt", "completion/complete", `{"ref":{"type":"ref/prompt","name":"a__p"},"argument":{"name":"x__y","value":"a__v"}}`,
 			`{"ref":{"type":"ref/prompt","name":"p"},"argument":{"name":"x__y","value":"a__v"}}`, "a p"},
 		{"a completion for a template", "completion/complete", `{"ref":{"type":"ref/resource","uri":"b+r://{x}"}}`, `{"ref":{"type":"ref/resource","uri":"r://{x}"}}`, "b r://{x}"},
-		{"a task", "tasks/cancel", `{"taskId":"b+t1"}`, `{"taskId":"t1"}`, "b t1"},
+		{"a task", "tasks/cancel", `{"taskId":"b+t1"}`, `{"taskId":"b+t1"}`, "b t1"},
 		{"an unknown server", "tools/call", `{"name":"c__x"}`, "!-32602 Unknown tool: c__x", ""},
 		{"a name without a server", "tools/call", `{"name":"x"}`, "!-32602 Unknown tool: x", ""},
 		{"an empty server (D29)", "tools/call", `{"name":"__x"}`, "!-32602 Unknown tool: __x", ""},
@@ -67,6 +67,9 @@ func TestVendorMethodsPassOnlyWhenConfigured(t *testing.T) {
 
 func TestListsAreMergedInTheOrderOfTheConfiguration(t *testing.T) {
 	a := &server{answer: func(_ context.Context, m *mcp.Message, _ proxy.Caller) string {
+		if m.Method != "tools/list" {
+			return "!-32601 no"
+		}
 		if c, _ := m.Text("/cursor"); c == "2" {
 			return `{"tools":[{"name":"y","x":1.0}]}`
 		}
@@ -77,7 +80,7 @@ func TestListsAreMergedInTheOrderOfTheConfiguration(t *testing.T) {
 	equal(t, "list", w.call(t, "tools/list", `{}`),
 		`{"tools":[{"name":"a__x","_meta":{"ui":{"resourceUri":"ui://a+w"}}},{"name":"a__y","x":1.0},{ "name":"b__x" }],"_meta":{"k":1}}`)
 	equal(t, "pages asked of a (D17)", a.seen(), []string{"tools/list {}", `tools/list {"cursor":"2"}`})
-	equal(t, "a list of which no server has anything", w.call(t, "prompts/list", `{}`), "!-32601 no server supports prompts/list")
+	equal(t, "a list that no server has", w.call(t, "prompts/list", `{}`), "!-32601 no server supports prompts/list")
 }
 
 func TestAServerThatFailsLeavesTheOthersItems(t *testing.T) {

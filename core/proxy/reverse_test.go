@@ -13,7 +13,7 @@ import (
 func asking(method, params string) func(context.Context, *mcp.Message, proxy.Caller) string {
 	return func(ctx context.Context, m *mcp.Message, c proxy.Caller) string {
 		if m.Method == "initialize" {
-			return `{"capabilities":{}}`
+			return `{"capabilities":{"tools":{}}}`
 		}
 		answer := c.Ask(ctx, []*mcp.Message{mcp.NewRequest(`"s-1"`, method, []byte(params))})[0].Message()
 		if answer == nil {
@@ -22,7 +22,7 @@ func asking(method, params string) func(context.Context, *mcp.Message, proxy.Cal
 		if answer.ID() != `"s-1"` {
 			return `{"id":` + string(mcp.Quote(string(answer.ID()))) + `}`
 		}
-		return string(answer.Body())
+		return `{"structuredContent":` + string(answer.Body()) + `}` // where no name is put back
 	}
 }
 
@@ -40,7 +40,7 @@ func TestReverseRequestsReachTheClientJudgedAndAttributed(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			w := open(t, map[string]*server{"a": {answer: asking(c.method, c.params)}, "b": {answer: echo}}, nil)
 			w.client.answer = func(m *mcp.Message) *mcp.Message { return mcp.NewResponse(m.ID(), []byte(c.answer)) }
-			equal(t, "answer", w.call(t, "tools/call", `{"name":"a__x"}`), c.want)
+			equal(t, "the server got", w.call(t, "tools/call", `{"name":"a__x"}`), `{"structuredContent":`+c.want+`}`)
 			equal(t, "asked", w.client.asked, []string{c.method + " " + c.asked})
 			w.record.has(t, "pass to_client request "+c.method+" a", "pass to_server response "+c.method+" a")
 		})
@@ -50,7 +50,7 @@ func TestReverseRequestsReachTheClientJudgedAndAttributed(t *testing.T) {
 func TestWithOneServerReverseRequestsPassAsTheyAre(t *testing.T) {
 	w := open(t, map[string]*server{"a": {answer: asking("elicitation/create", `{"message":"Name?"}`)}}, nil)
 	w.client.answer = func(m *mcp.Message) *mcp.Message { return mcp.NewResponse(m.ID(), []byte(`{"action":"cancel"}`)) }
-	equal(t, "answer", w.call(t, "tools/call", `{"name":"a__x"}`), `{"action":"cancel"}`)
+	equal(t, "the server got", w.call(t, "tools/call", `{"name":"a__x"}`), `{"structuredContent":{"action":"cancel"}}`)
 	equal(t, "asked", w.client.asked, []string{`elicitation/create {"message":"Name?"}`})
 }
 
@@ -70,7 +70,7 @@ func TestARefusedReverseRequestIsDeclined(t *testing.T) {
 				})}
 				w := open(t, map[string]*server{"a": {answer: asking(method, `{}`)}}, nil, refuse)
 				w.client.answer = func(m *mcp.Message) *mcp.Message { return mcp.NewResponse(m.ID(), []byte(`{}`)) }
-				equal(t, "the server got", w.call(t, "tools/call", `{"name":"a__x"}`), want)
+				equal(t, "the server got", w.call(t, "tools/call", `{"name":"a__x"}`), `{"structuredContent":`+want+`}`)
 			})
 		}
 	}
@@ -87,7 +87,7 @@ func TestAServerCannotAskForWhatTheClientDidNotDeclare(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			w := open(t, map[string]*server{"a": {answer: asking(c.method, c.params)}}, nil)
 			w.callAs(t, w.session, w.client, "1", "initialize", `{"protocolVersion":"2025-11-25","capabilities":{"elicitation":{}}}`)
-			equal(t, "answer", w.call(t, "tools/call", `{"name":"a__x"}`), c.want)
+			equal(t, "the server got", w.call(t, "tools/call", `{"name":"a__x"}`), `{"structuredContent":`+c.want+`}`)
 		})
 	}
 }
@@ -104,7 +104,7 @@ func TestATaskThatTheClientMadeBelongsToTheServerItWasMadeFor(t *testing.T) {
 		return mcp.NewResponse(m.ID(), []byte(`{"task":{"taskId":"T"}}`))
 	}
 	w.call(t, "tools/call", `{"name":"a__make"}`)
-	equal(t, "its own server", w.call(t, "tools/call", `{"name":"a__get"}`), `{"task":{"taskId":"T"}}`)
+	equal(t, "its own server", w.call(t, "tools/call", `{"name":"a__get"}`), `{"task":{"taskId":"a+T"}}`)
 	equal(t, "another server", w.call(t, "tools/call", `{"name":"b__get"}`), `{"code":-32602,"message":"Unknown task"}`)
 }
 

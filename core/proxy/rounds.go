@@ -7,8 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 )
@@ -19,11 +17,19 @@ const roundLife = 10 * time.Minute
 // round is what a call must know when the client comes back with its answers. It travels sealed in the requestState, so that nothing is
 // stored here and any instance with the same key can take the next round.
 type round struct {
-	Kinds map[string]string         `json:"k"` // question -> method
-	Given map[string]jsontext.Value `json:"g"` // questions that were refused -> the answer that the server gets
-	State jsontext.Value            `json:"s"` // the server's own requestState, as it spelt it; absent when it sent none
-	Count int                       `json:"n"`
-	Until int64                     `json:"u"` // Unix seconds
+	Kinds map[string]string `json:"k"` // question -> method
+	Given map[string]string `json:"g"` // questions that were refused -> the answer that the server gets, as JSON text
+	State string            `json:"s"` // the server's own requestState as JSON text, so as it spelt it; "" when it sent none
+	Count int               `json:"n"`
+	Until int64             `json:"u"` // Unix seconds
+}
+
+// restore puts the server's own requestState, or none, into a request.
+func (r *round) restore() mcp.Edit {
+	if r.State == "" {
+		return mcp.Remove("/requestState")
+	}
+	return mcp.Set("/requestState", []byte(r.State))
 }
 
 // asks says whether a message of a server carries reverse requests: a folded result, or what is said of a task.
@@ -53,6 +59,9 @@ func (x *exchange) takeAnswers(ctx context.Context, m *mcp.Message) (*mcp.Messag
 	var err error
 	m.Members("/inputResponses", func(key string, raw []byte) bool {
 		pointer := "/inputResponses/" + escape(key)
+		if _, ours := st.Given[key]; ours {
+			return true
+		}
 		kind, known := st.Kinds[key]
 		if !known && sealed {
 			edits = append(edits, mcp.Remove(pointer)) // an answer to no question: servers ignore it, so they need not see it
@@ -77,10 +86,10 @@ func (x *exchange) takeAnswers(ctx context.Context, m *mcp.Message) (*mcp.Messag
 		return nil, st, err
 	}
 	for key, raw := range st.Given {
-		edits = append(edits, mcp.Set("/inputResponses/"+escape(key), raw))
+		edits = append(edits, mcp.Set("/inputResponses/"+escape(key), []byte(raw)))
 	}
 	if sealed {
-		edits = append(edits, mcp.Edit{Pointer: "/requestState", Value: st.State})
+		edits = append(edits, st.restore())
 	}
 	m, err = m.Edit(edits...)
 	return m, st, err
@@ -126,19 +135,17 @@ func (x *exchange) takeQuestions(ctx context.Context, l *link, m, raw *mcp.Messa
 	if q.denied != nil && !raw.Folded {
 		return nil, nil, q.denied // a task: there is no call to answer in the client's place
 	}
-	st.Kinds, st.Given, st.State = q.kinds, q.given, nil
-	if state, ok := raw.Get("/requestState"); ok {
-		st.State = state
-	}
+	state, _ := raw.Get("/requestState")
+	st.Kinds, st.Given, st.State = q.kinds, q.given, string(state)
 	if len(q.kinds) > 0 || len(q.given) == 0 {
 		result, err = raw.Edit(q.edits...)
 		return result, nil, err
 	}
 	var given []member
 	for key, v := range q.given {
-		given = append(given, member{key, v})
+		given = append(given, member{key, []byte(v)})
 	}
-	again, err = m.Edit(mcp.Set("/inputResponses", object(given...)), mcp.Edit{Pointer: "/requestState", Value: st.State})
+	again, err = m.Edit(mcp.Set("/inputResponses", object(given...)), st.restore())
 	return nil, again, err
 }
 
@@ -162,15 +169,15 @@ func (x *exchange) sealRound(answer pipeline.Passed, m *mcp.Message, st round) (
 
 // questions is what became of the reverse requests inside a message.
 type questions struct {
-	kinds  map[string]string         // those that go to the client -> method
-	given  map[string]jsontext.Value // those that were refused -> the answer that the server gets
-	edits  []mcp.Edit                // of the message that carries them
-	denied error                     // why the last one was refused
+	kinds  map[string]string // those that go to the client -> method
+	given  map[string]string // those that were refused -> the answer that the server gets
+	edits  []mcp.Edit        // of the message that carries them
+	denied error             // why the last one was refused
 }
 
 // judgeQuestions judges the reverse requests inside m one by one, as those that they are.
 func (c *caller) judgeQuestions(ctx context.Context, set *settings, m *mcp.Message) (questions, error) {
-	q := questions{kinds: map[string]string{}, given: map[string]jsontext.Value{}}
+	q := questions{kinds: map[string]string{}, given: map[string]string{}}
 	var err error
 	m.Members("/inputRequests", func(key string, raw []byte) bool {
 		pointer := "/inputRequests/" + escape(key)
@@ -201,7 +208,7 @@ func (c *caller) judgeQuestions(ctx context.Context, set *settings, m *mcp.Messa
 			return false
 		}
 		q.denied = fail
-		q.given[key] = jsontext.Value(declined.Body())
+		q.given[key] = string(declined.Body())
 		q.edits = append(q.edits, mcp.Remove(pointer))
 		return true
 	})

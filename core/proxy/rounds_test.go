@@ -152,7 +152,7 @@ func TestAServerThatNeverStopsAskingIsStopped(t *testing.T) {
 	w := open(t, twoServers(endless), nil, refusing("elicitation/create"))
 	w.client.rounds = true
 	equal(t, "answer", w.call(t, "tools/call", `{"name":"a__x"}`), `!-32603 server "a" is not available: it asked for input too many times`)
-	equal(t, "times it was called", len(endless.seen()), 16)
+	equal(t, "times it was called", len(endless.seen()), 17)
 }
 
 func TestAnswersWithoutAStateAreJudgedByTheirShape(t *testing.T) {

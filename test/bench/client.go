@@ -125,19 +125,19 @@ func dialHTTP(address string, e era, workers int) (*httpClient, error) {
 		return nil, err
 	}
 	c := &httpClient{era: e, url: u}
-	for range workers {
+	for i := range workers {
 		conn, err := net.Dial("tcp", u.Host)
 		if err != nil {
 			return nil, errors.Join(err, c.close())
 		}
-		c.workers = append(c.workers, &httpWorker{conn: conn, r: bufio.NewReaderSize(conn, 64<<10)})
+		c.workers = append(c.workers, &httpWorker{conn: conn, r: bufio.NewReaderSize(conn, 64<<10), id: i})
 	}
 	return c, nil
 }
 
 func (c *httpClient) do(worker int, m message) ([]byte, error) {
 	w := c.workers[worker]
-	w.id++
+	w.id += len(c.workers) // an id is used once in a session
 	w.msg = m.append(w.msg[:0], c.era, w.id)
 	w.out = append(w.out[:0], "POST "...)
 	w.out = append(append(w.out, c.url.Path...), " HTTP/1.1\r\nHost: "...)

@@ -53,8 +53,8 @@ type Log struct {
 	queue      int
 	report     *slog.Logger
 
-	// writing is held by the one that writes to out. It is taken before mu, never while mu is held.
-	writing sync.Mutex
+	// writing holds a token while somebody writes to out. It is taken before mu, never while mu is held.
+	writing chan struct{}
 	out     output
 	size    int64 // up to here out holds the lines that were answered for, and nothing else unless torn
 	torn    bool  // out may hold something beyond size
@@ -87,7 +87,7 @@ type batch struct {
 
 // Open opens the log, or says why it cannot be written to. A last line that was torn by a crash is cut off, and a line with the action "recovered" says so.
 func Open(o Options) (*Log, error) {
-	l := &Log{bodies: o.Bodies, durability: o.Durability, queue: o.Queue, report: o.Log}
+	l := &Log{bodies: o.Bodies, durability: o.Durability, queue: o.Queue, report: o.Log, writing: make(chan struct{}, 1)}
 	if l.bodies == "" {
 		l.bodies = Digest
 	}
@@ -195,8 +195,8 @@ func (l *Log) link(b *batch, e *entry) uint64 {
 // commit writes the caller's batch and tells all that are in it.
 func (l *Log) commit(b *batch) {
 	defer l.writers.Done()
-	l.writing.Lock()
-	defer l.writing.Unlock()
+	l.writing <- struct{}{}
+	defer func() { <-l.writing }()
 	l.mu.Lock()
 	if l.pending == b {
 		l.pending = nil // from here on nobody joins
@@ -258,9 +258,9 @@ func (l *Log) drain() {
 		l.pending = nil
 		l.mu.Unlock()
 
-		l.writing.Lock()
+		l.writing <- struct{}{}
 		err := l.write(b.lines)
-		l.writing.Unlock()
+		<-l.writing
 
 		l.mu.Lock()
 		if l.lost = err; err == nil {
@@ -275,7 +275,7 @@ func (l *Log) drain() {
 	l.drains = false
 }
 
-// write writes whole lines to the end, or leaves out as it was. l.writing is held.
+// write writes whole lines to the end, or leaves out as it was. The caller has l.writing.
 func (l *Log) write(lines []byte) error {
 	err := l.attempt(lines)
 	switch {
@@ -337,8 +337,8 @@ func (l *Log) Close() error {
 	l.mu.Unlock()
 	l.writers.Wait()
 
-	l.writing.Lock()
-	defer l.writing.Unlock()
+	l.writing <- struct{}{}
+	defer func() { <-l.writing }()
 	var err error
 	if b := l.pending; b != nil { // Async only, and its last write failed
 		if err = l.write(b.lines); err != nil {

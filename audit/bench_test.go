@@ -1,0 +1,59 @@
+package audit_test
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"gatekit/audit"
+	"gatekit/core/pipeline"
+)
+
+// BenchmarkRecord is one record of a message that passed as it was, to a file. Compare "nowhere", which writes to memory: that is the log's own work.
+func BenchmarkRecord(b *testing.B) {
+	for _, size := range []int{1 << 10, 64 << 10} {
+		m := parse(b, `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"read","arguments":{"text":"`+strings.Repeat("x", size)+`"}}}`)
+		o := pipeline.Outcome{Time: time.Now(), Before: m, After: m, Action: "pass"}
+		for _, durability := range []audit.Durability{"nowhere", audit.Write, audit.Fsync, audit.Async} {
+			for _, at := range []int{1, 32} {
+				b.Run(fmt.Sprintf("%dKiB/%s/%d", size>>10, durability, at), func(b *testing.B) {
+					options := audit.Options{File: filepath.Join(b.TempDir(), "log"), Durability: durability}
+					if durability == "nowhere" {
+						options = audit.Options{Writer: nowhere{}}
+					}
+					l := open(b, options)
+					defer l.Close()
+					var failed atomic.Int64
+					b.ReportAllocs()
+					b.SetParallelism(at)
+					one := func() {
+						if _, err := l.Record(b.Context(), o); err != nil {
+							failed.Add(1) // with Async: the queue was full
+						}
+					}
+					if at == 1 {
+						for b.Loop() {
+							one()
+						}
+					} else {
+						b.RunParallel(func(pb *testing.PB) {
+							for pb.Next() {
+								one()
+							}
+						})
+					}
+					if n := failed.Load(); n > 0 {
+						b.ReportMetric(float64(n)/float64(b.N), "refused/op")
+					}
+				})
+			}
+		}
+	}
+}
+
+type nowhere struct{}
+
+func (nowhere) Write(b []byte) (int, error) { return len(b), nil }

@@ -1,0 +1,145 @@
+package audit_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"gatekit/audit"
+)
+
+func read(t *testing.T, path string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func TestAFileIsContinued(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state", "audit", "gatekit.jsonl")
+	for i := range 3 {
+		l := open(t, audit.Options{File: path})
+		if seq := record(t, l, event(fmt.Sprint(i))); seq != uint64(i+1) {
+			t.Errorf("seq %d, want %d", seq, i+1)
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	verify(t, read(t, path))
+	if got := fmt.Sprint(reasons(t, read(t, path))); got != "[0 1 2]" {
+		t.Errorf("the file holds %s", got)
+	}
+	for path, want := range map[string]os.FileMode{path: 0o600, filepath.Dir(path): 0o700} {
+		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != want {
+			t.Errorf("%s has mode %v, want %v (%v)", path, info.Mode().Perm(), want, err)
+		}
+	}
+}
+
+func TestATornLastLineIsCutOff(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "gatekit.jsonl")
+	l := open(t, audit.Options{File: path})
+	record(t, l, event("first"))
+	record(t, l, event("second"))
+	l.Close()
+	whole := string(read(t, path))
+	first := whole[:strings.Index(whole, "\n")+1]
+	tests := []struct {
+		name, file, want string
+	}{
+		{"half a line", whole[:len(whole)-20], "[first"},
+		{"a line without its line feed", whole[:len(whole)-1], "[first"},
+		{"zeros after a power cut", first + strings.Repeat("\x00", 4096), "[first"},
+		{"a very long line", first + `{"seq":2` + strings.Repeat("x", 200<<10), "[first"},
+		{"the first line", first[:30], "["},
+		{"the first line's first byte", first[:1], "["},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "gatekit.jsonl")
+			if err := os.WriteFile(path, []byte(tt.file), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			l := open(t, audit.Options{File: path})
+			record(t, l, event("after"))
+			l.Close()
+			log := read(t, path)
+			verify(t, log)
+			torn := len(tt.file) - (strings.LastIndex(tt.file, "\n") + 1)
+			want := strings.TrimSpace(fmt.Sprintf("%s %d bytes of a torn last record were cut off after]", tt.want, torn))
+			if got := fmt.Sprint(reasons(t, log)); strings.ReplaceAll(got, "[ ", "[") != strings.ReplaceAll(want, "[ ", "[") {
+				t.Errorf("the file holds %s, want %s", got, want)
+			}
+			if !strings.Contains(string(log), `"action":"recovered"`) {
+				t.Error("no record says so")
+			}
+		})
+	}
+}
+
+func TestAnotherFileIsNotTouched(t *testing.T) {
+	var good string
+	{
+		path := filepath.Join(t.TempDir(), "x")
+		l := open(t, audit.Options{File: path})
+		record(t, l, event(""))
+		l.Close()
+		good = string(read(t, path))
+	}
+	tests := []struct{ name, file string }{
+		{"a text", "dear diary,\n"},
+		{"a text without a line feed", "dear diary"},
+		{"a log whose last whole line is none", good + "oops\n"},
+		{"a log whose last whole line is none, and then half a record", good + "oops\n" + good[:20]},
+		{"other JSON lines", `{"seq":1,"time":"x"}` + "\n"},
+		{"a record with a name twice", strings.Replace(good, `,"action"`, `,"action":"pass","action"`, 1)},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "file")
+			if err := os.WriteFile(path, []byte(tt.file), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := audit.Open(audit.Options{File: path}); err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "not an audit log") {
+				t.Errorf("error %v, want the file named as no audit log", err)
+			}
+			if got := string(read(t, path)); got != tt.file {
+				t.Errorf("the file is now %q", got)
+			}
+		})
+	}
+	t.Run("a folder", func(t *testing.T) {
+		if _, err := audit.Open(audit.Options{File: t.TempDir()}); err == nil {
+			t.Error("opened")
+		}
+	})
+	t.Run("a device", func(t *testing.T) {
+		if _, err := audit.Open(audit.Options{File: os.DevNull}); err == nil || !strings.Contains(err.Error(), "no regular file") {
+			t.Errorf("error %v", err)
+		}
+	})
+}
+
+func TestTwoNeverShareAFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "gatekit.jsonl")
+	l := open(t, audit.Options{File: path})
+	record(t, l, event(""))
+	if _, err := audit.Open(audit.Options{File: path}); err == nil || !strings.Contains(err.Error(), "another Gatekit writes to it\nhint: ") {
+		t.Errorf("error %v, want that another one writes to it, and a hint", err)
+	}
+	record(t, l, event(""))
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again := open(t, audit.Options{File: path})
+	if seq := record(t, again, event("")); seq != 3 {
+		t.Errorf("seq %d, want 3", seq)
+	}
+	again.Close()
+	verify(t, read(t, path))
+}

@@ -1,0 +1,496 @@
+package audit_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"gatekit/audit"
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+)
+
+var (
+	at      = time.Date(2026, 11, 21, 12, 0, 0, 123456789, time.FixedZone("", 3600))
+	errFull = errors.New("no space left on device")
+)
+
+func parse(t testing.TB, text string) *mcp.Message {
+	t.Helper()
+	m, err := mcp.Parse([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.To, m.Session, m.Exchange, m.Principal, m.Server, m.Name = mcp.ToServer, "s1", "e1", "ann", "files", "read"
+	return m
+}
+
+func event(reason string) pipeline.Outcome {
+	return pipeline.Outcome{Time: at, Before: &mcp.Message{}, Action: "test", Reason: reason}
+}
+
+func open(t testing.TB, o audit.Options) *audit.Log {
+	t.Helper()
+	l, err := audit.Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func record(t testing.TB, l *audit.Log, o pipeline.Outcome) uint64 {
+	t.Helper()
+	seq, err := l.Record(context.Background(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return seq
+}
+
+func verify(t testing.TB, log []byte) {
+	t.Helper()
+	if err := audit.Verify(bytes.NewReader(log)); err != nil {
+		t.Fatalf("verify: %v in\n%s", err, log)
+	}
+}
+
+// reasons are those of the lines of a log, in their order.
+func reasons(t testing.TB, log []byte) []string {
+	t.Helper()
+	var all []string
+	for line := range bytes.Lines(log) {
+		var r struct{ Reason string }
+		if err := json.Unmarshal(line, &r); err != nil {
+			t.Fatalf("%v in %s", err, line)
+		}
+		all = append(all, r.Reason)
+	}
+	return all
+}
+
+// disk is a file in memory that fails as it is told to.
+type disk struct {
+	mu       sync.Mutex
+	data     []byte
+	writes   int
+	syncs    int
+	write    func(b []byte) (kept, told int, err error) // nil works
+	sync     func() error
+	truncate func() error
+}
+
+func (d *disk) Write(b []byte) (int, error) {
+	d.mu.Lock()
+	write := d.write
+	d.writes++
+	d.mu.Unlock()
+	kept, told, err := len(b), len(b), error(nil)
+	if write != nil {
+		kept, told, err = write(b)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.data = append(d.data, b[:kept]...)
+	return told, err
+}
+
+func (d *disk) Sync() error {
+	d.mu.Lock()
+	sync := d.sync
+	d.syncs++
+	d.mu.Unlock()
+	if sync != nil {
+		return sync()
+	}
+	return nil
+}
+
+func (d *disk) Truncate(size int64) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.truncate != nil {
+		if err := d.truncate(); err != nil {
+			return err
+		}
+	}
+	d.data = d.data[:size]
+	return nil
+}
+
+func (d *disk) set(f func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	f()
+}
+
+func TestRecord(t *testing.T) {
+	m := parse(t, `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"read"}}`)
+	changed, err := m.Edit(mcp.Set("/x", []byte("[1,\r\n2]")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	bare := parse(t, `{"jsonrpc":"2.0","id":7,"method":"tools/list"}`)
+	size := func(m *mcp.Message) string { return fmt.Sprintf(`"size":%d`, len(m.Body())) }
+	digest := func(m *mcp.Message) string {
+		return fmt.Sprintf(`%s,"sha256":"%x"`, size(m), sha256.Sum256(m.Body()))
+	}
+	const (
+		start  = `{"seq":1,"time":"2026-11-21T11:00:00.123456Z","prev":"0000000000000000000000000000000000000000000000000000000000000000"`
+		fields = `,"session":"s1","exchange":"e1","principal":"ann","direction":"to_server","kind":"request","method":"tools/call","server":"files","name":"read"`
+	)
+	tests := []struct {
+		name   string
+		bodies audit.Bodies
+		o      pipeline.Outcome
+		want   string
+	}{
+		{"what passed as it was", "", pipeline.Outcome{Time: at, Before: m, After: m, Action: "pass"},
+			start + fields + `,"action":"pass","before":{` + digest(m) + `},"after":{` + digest(m) + `}}`},
+		{"what was changed", audit.Digest, pipeline.Outcome{Time: at, Before: m, After: changed, Action: "modify", Reason: "key", Took: 1500 * time.Microsecond,
+			Steps: []pipeline.Step{{Stage: "a", Action: "pass", Took: 10}, {Stage: "b", Action: "modify", Reason: "key", Took: time.Millisecond,
+				Findings: []pipeline.Finding{{Type: "aws", Pointer: "/x"}, {Type: "jwt"}}}}},
+			start + fields + `,"action":"modify","reason":"key","steps":[{"stage":"a","action":"pass"},` +
+				`{"stage":"b","action":"modify","reason":"key","micros":1000,"findings":[{"type":"aws","pointer":"/x"},{"type":"jwt"}]}],` +
+				`"before":{` + digest(m) + `},"after":{` + digest(changed) + `},"micros":1500}`},
+		{"what was denied keeps no body", audit.Redacted, pipeline.Outcome{Time: at, Before: m, Action: "deny", Err: errors.New(`stage "a": broken`)},
+			start + fields + `,"action":"deny","before":{` + digest(m) + `},"error":"stage \"a\": broken"}`},
+		{"sizes only", audit.None, pipeline.Outcome{Time: at, Before: m, After: changed, Action: "modify"},
+			start + fields + `,"action":"modify","before":{` + size(m) + `},"after":{` + size(changed) + `}}`},
+		{"the body that went, on one line", audit.Redacted, pipeline.Outcome{Time: at, Before: m, After: changed, Action: "modify"},
+			start + fields + `,"action":"modify","before":{` + digest(m) + `},"after":{` + digest(changed) + `,"body":{"name":"read","x":[1,  2]}}}`},
+		{"a message without a body", audit.Redacted, pipeline.Outcome{Time: at, Before: bare, After: bare, Action: "pass"},
+			start + strings.Replace(fields, "call", "list", 1) + `,"action":"pass"}`},
+		{"an event", "", event("why"), start + `,"action":"test","reason":"why"}`},
+		{"an event without a message", "", pipeline.Outcome{Time: at, Action: "stop"}, start + `,"action":"stop"}`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var log bytes.Buffer
+			l := open(t, audit.Options{Writer: &log, Bodies: tt.bodies})
+			if seq := record(t, l, tt.o); seq != 1 {
+				t.Errorf("seq %d, want 1", seq)
+			}
+			if got := log.String(); got != tt.want+"\n" {
+				t.Errorf("got  %swant %s", got, tt.want)
+			}
+			record(t, l, tt.o)
+			verify(t, log.Bytes())
+		})
+	}
+}
+
+// TestAFailedWriteIsTakenBack injects each fault as failed, and as done but reported as failed.
+func TestAFailedWriteIsTakenBack(t *testing.T) {
+	fails := func(kept, told func(b []byte) int, err error) func(b []byte) (int, int, error) {
+		return func(b []byte) (int, int, error) { return kept(b), told(b), err }
+	}
+	none := func([]byte) int { return 0 }
+	half := func(b []byte) int { return len(b) / 2 }
+	all := func(b []byte) int { return len(b) }
+	tests := []struct {
+		name       string
+		durability audit.Durability
+		fault      func(d *disk)
+	}{
+		{"nothing was written", audit.Write, func(d *disk) { d.write = fails(none, none, errFull) }},
+		{"half was written", audit.Write, func(d *disk) { d.write = fails(half, half, errFull) }},
+		{"half was written, and nothing told", audit.Write, func(d *disk) { d.write = fails(half, none, errFull) }},
+		{"all was written and reported as failed", audit.Write, func(d *disk) { d.write = fails(all, all, errFull) }},
+		{"all was written and reported as nothing", audit.Write, func(d *disk) { d.write = fails(all, none, errFull) }},
+		{"half was written, and no error told", audit.Write, func(d *disk) { d.write = fails(half, half, nil) }},
+		{"it was written and not synced", audit.Fsync, func(d *disk) { d.sync = func() error { return errFull } }},
+		{"half was written, so it was not synced", audit.Fsync, func(d *disk) { d.write = fails(half, half, errFull) }},
+	}
+	for _, tt := range tests {
+		for _, cut := range []string{"and is cut off at once", "and can be cut off only later"} {
+			t.Run(tt.name+" "+cut, func(t *testing.T) {
+				d := &disk{}
+				var said bytes.Buffer
+				l := open(t, audit.Options{Writer: d, Durability: tt.durability, Log: slog.New(slog.NewTextHandler(&said, nil))})
+				record(t, l, event("first"))
+				good := string(d.data)
+
+				tt.fault(d)
+				if cut != "and is cut off at once" {
+					d.truncate = func() error { return errors.New("read-only") }
+				}
+				for range 2 {
+					if seq, err := l.Record(t.Context(), event("refused")); err == nil || seq != 0 {
+						t.Fatalf("a failed write is record %d, error %v", seq, err)
+					}
+				}
+				d.write, d.sync = nil, nil
+				if d.truncate != nil {
+					if _, err := l.Record(t.Context(), event("refused")); err == nil {
+						t.Fatal("a record went behind what was written in part")
+					}
+					d.truncate = nil
+				} else if string(d.data) != good {
+					t.Errorf("the log holds\n%s, want only what was there before", d.data)
+				}
+
+				if seq := record(t, l, event("second")); seq != 2 {
+					t.Errorf("seq %d, want 2: what failed has no number", seq)
+				}
+				record(t, l, event("third"))
+				verify(t, d.data)
+				if got := fmt.Sprint(reasons(t, d.data)); got != "[first second third]" {
+					t.Errorf("the log holds %s", got)
+				}
+				if err := l.Close(); err != nil {
+					t.Errorf("close: %v", err)
+				}
+				if n := strings.Count(said.String(), "cannot be written"); n != 1 {
+					t.Errorf("the failure was reported %d times, want once:\n%s", n, &said)
+				}
+				if !strings.Contains(said.String(), "written again") {
+					t.Errorf("the recovery was not reported:\n%s", &said)
+				}
+			})
+		}
+	}
+}
+
+// onlyWriter hides what else a disk can do.
+type onlyWriter struct{ *disk }
+
+func (onlyWriter) Truncate() {}
+func (onlyWriter) Sync()     {}
+
+func TestAWriterThatCannotBeCut(t *testing.T) {
+	d := &disk{}
+	l := open(t, audit.Options{Writer: onlyWriter{d}, Durability: audit.Fsync})
+	record(t, l, event("first"))
+	d.write = func([]byte) (int, int, error) { return 0, 0, errFull }
+	if _, err := l.Record(t.Context(), event("refused")); !errors.Is(err, errFull) {
+		t.Fatalf("error %v, want %v", err, errFull)
+	}
+	d.write = nil
+	record(t, l, event("second"))
+	verify(t, d.data)
+	d.write = func([]byte) (int, int, error) { return 3, 3, errFull }
+	for range 2 {
+		if _, err := l.Record(t.Context(), event("refused")); !errors.Is(err, errors.ErrUnsupported) {
+			t.Fatalf("error %v, want that it cannot be taken back", err)
+		}
+		d.write = nil
+	}
+}
+
+func TestThoseWhoWaitShareAWrite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &disk{sync: func() error { time.Sleep(time.Millisecond); return nil }}
+		l := open(t, audit.Options{Writer: d, Durability: audit.Fsync})
+		began := time.Now()
+		var wg sync.WaitGroup
+		for range 1000 {
+			wg.Go(func() { record(t, l, event("")) })
+		}
+		wg.Wait()
+		if took := time.Since(began); took > 3*time.Millisecond {
+			t.Errorf("1000 records at once took %v of 1 ms writes, want at most 3", took)
+		}
+		verify(t, d.data)
+	})
+}
+
+func TestALineChainedToAFailedOneFailsWithIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &disk{}
+		l := open(t, audit.Options{Writer: d})
+		release := make(chan struct{})
+		d.write = func([]byte) (int, int, error) {
+			<-release
+			return 0, 0, errFull
+		}
+		failed := make(chan error, 10)
+		for range cap(failed) {
+			go func() {
+				_, err := l.Record(t.Context(), event("refused"))
+				failed <- err
+			}()
+		}
+		synctest.Wait() // one writes, one waits to write for the others
+		close(release)
+		for range cap(failed) {
+			if err := <-failed; !errors.Is(err, errFull) {
+				t.Errorf("error %v, want %v", err, errFull)
+			}
+		}
+		if d.writes != 1 {
+			t.Errorf("%d writes, want 1: the second batch hangs on the first", d.writes)
+		}
+		d.write = nil
+		if seq := record(t, l, event("after")); seq != 1 {
+			t.Errorf("seq %d, want 1", seq)
+		}
+		verify(t, d.data)
+	})
+}
+
+// TestTheLogHoldsWhatWasAnsweredFor writes from many goroutines to a disk that fails now and then.
+func TestTheLogHoldsWhatWasAnsweredFor(t *testing.T) {
+	for _, durability := range []audit.Durability{audit.Write, audit.Fsync, audit.Async} {
+		for _, flaky := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, flaky %v", durability, flaky), func(t *testing.T) {
+				d := &disk{}
+				if flaky {
+					d.write = func(b []byte) (int, int, error) {
+						switch rand.IntN(8) {
+						case 0:
+							return rand.IntN(len(b)), 0, errFull
+						case 1:
+							return len(b), len(b), errFull
+						}
+						return len(b), len(b), nil
+					}
+				}
+				l := open(t, audit.Options{Writer: d, Durability: durability})
+				var mu sync.Mutex
+				kept := map[string]uint64{}
+				var wg sync.WaitGroup
+				for g := range 32 {
+					wg.Go(func() {
+						for i := range 50 {
+							name := fmt.Sprintf("%d/%d", g, i)
+							seq, err := l.Record(t.Context(), event(name))
+							if err != nil {
+								if !flaky {
+									t.Error(err)
+								}
+								continue
+							}
+							mu.Lock()
+							kept[name] = seq
+							mu.Unlock()
+						}
+					})
+				}
+				wg.Wait()
+				d.set(func() { d.write = nil })
+				if err := l.Close(); err != nil {
+					t.Fatal(err)
+				}
+				verify(t, d.data)
+				lines := reasons(t, d.data)
+				if len(lines) != len(kept) {
+					t.Errorf("%d lines, %d records answered for", len(lines), len(kept))
+				}
+				for i, name := range lines {
+					if kept[name] != uint64(i+1) {
+						t.Errorf("line %d is %s, which was told to be %d", i+1, name, kept[name])
+					}
+				}
+			})
+		}
+	}
+}
+
+func TestAsync(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &disk{}
+		l := open(t, audit.Options{Writer: d, Durability: audit.Async, Queue: 500})
+		hold := make(chan struct{})
+		d.write = func(b []byte) (int, int, error) { <-hold; return len(b), len(b), nil }
+		record(t, l, event("1"))
+		synctest.Wait() // its write hangs
+		record(t, l, event("2"))
+		record(t, l, event("3"))
+		if _, err := l.Record(t.Context(), event(strings.Repeat("x", 400))); err == nil || !strings.Contains(err.Error(), "queue is full") {
+			t.Errorf("over the bound the error is %v", err)
+		}
+		close(hold)
+		synctest.Wait()
+		record(t, l, event("4"))
+		synctest.Wait()
+		if got := fmt.Sprint(reasons(t, d.data)); got != "[1 2 3 4]" {
+			t.Errorf("written %s", got)
+		}
+
+		d.set(func() { d.write = func(b []byte) (int, int, error) { return 10, 0, errFull } })
+		record(t, l, event("5")) // answered for, and then not written
+		synctest.Wait()
+		for range 2 {
+			if _, err := l.Record(t.Context(), event("refused")); !errors.Is(err, errFull) {
+				t.Errorf("error %v, want that writing fails", err)
+			}
+			synctest.Wait()
+		}
+		d.set(func() { d.write = nil })
+		if _, err := l.Record(t.Context(), event("refused")); err == nil {
+			t.Error("a record before the writing worked again")
+		}
+		synctest.Wait() // that has tried again
+		record(t, l, event("6"))
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+		verify(t, d.data)
+		if got := fmt.Sprint(reasons(t, d.data)); got != "[1 2 3 4 5 6]" {
+			t.Errorf("written %s", got)
+		}
+	})
+	t.Run("what is lost is told at the end", func(t *testing.T) {
+		d := &disk{write: func(b []byte) (int, int, error) { return 0, 0, errFull }}
+		l := open(t, audit.Options{Writer: d, Durability: audit.Async})
+		record(t, l, event("1"))
+		if err := l.Close(); !errors.Is(err, errFull) || !strings.Contains(err.Error(), "bytes of records are lost") {
+			t.Errorf("close: %v, want what is lost and why", err)
+		}
+	})
+}
+
+func TestClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &disk{sync: func() error { time.Sleep(time.Second); return nil }}
+		l := open(t, audit.Options{Writer: d, Durability: audit.Fsync})
+		var wg sync.WaitGroup
+		for range 3 {
+			wg.Go(func() { record(t, l, event("under way")) })
+		}
+		synctest.Wait()
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+		if n := len(reasons(t, d.data)); n != 3 {
+			t.Errorf("%d lines at the end, want the 3 that were under way", n)
+		}
+		if _, err := l.Record(t.Context(), event("late")); err == nil {
+			t.Error("a record after the end")
+		}
+		if err := l.Close(); err != nil {
+			t.Errorf("closed twice: %v", err)
+		}
+		wg.Wait()
+	})
+}
+
+func TestOptions(t *testing.T) {
+	tests := []struct {
+		name string
+		o    audit.Options
+		want string
+	}{
+		{"nowhere", audit.Options{}, "a file or a writer"},
+		{"twice", audit.Options{File: "x", Writer: &bytes.Buffer{}}, "not both"},
+		{"unknown bodies", audit.Options{Writer: &bytes.Buffer{}, Bodies: "all"}, `unknown bodies "all"`},
+		{"unknown durability", audit.Options{Writer: &bytes.Buffer{}, Durability: "none"}, `unknown durability "none"`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if _, err := audit.Open(tt.o); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("error %v, want %q in it", err, tt.want)
+			}
+		})
+	}
+}

@@ -111,6 +111,7 @@ func TestAReloadKeepsTheSession(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(2 * time.Second)
+		synctest.Wait()
 		equal(t, "list", w.call(t, "tools/list", `{}`), `{"tools":[{"name":"a__x"},{"name":"c__z"}]}`)
 		equal(t, "b closed", b.closed, 1)
 		equal(t, "a greeted", len(a.seen()), 3)

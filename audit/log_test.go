@@ -417,8 +417,12 @@ func TestAsync(t *testing.T) {
 			t.Errorf("written %s", got)
 		}
 
-		d.set(func() { d.write = func(b []byte) (int, int, error) { return 10, 0, errFull } })
+		hold = make(chan struct{})
+		d.set(func() { d.write = func(b []byte) (int, int, error) { <-hold; return 10, 0, errFull } })
 		record(t, l, event("5")) // answered for, and then not written
+		synctest.Wait()
+		record(t, l, event("6"))
+		close(hold)
 		synctest.Wait()
 		for range 2 {
 			if _, err := l.Record(t.Context(), event("refused")); !errors.Is(err, errFull) {
@@ -431,12 +435,12 @@ func TestAsync(t *testing.T) {
 			t.Error("a record before the writing worked again")
 		}
 		synctest.Wait() // that has tried again
-		record(t, l, event("6"))
+		record(t, l, event("7"))
 		if err := l.Close(); err != nil {
 			t.Error(err)
 		}
 		verify(t, d.data)
-		if got := fmt.Sprint(reasons(t, d.data)); got != "[1 2 3 4 5 6]" {
+		if got := fmt.Sprint(reasons(t, d.data)); got != "[1 2 3 4 5 6 7]" {
 			t.Errorf("written %s", got)
 		}
 	})

@@ -54,6 +54,11 @@ func TestVerify(t *testing.T) {
 			l[4] = bytes.Replace(l[4], []byte(`{"seq":5`), []byte(`{"seq":05`), 1)
 			return l
 		}), `line 5: its seq "05" is no number`},
+		{"another spelling of a hash", edit(func(l [][]byte) [][]byte {
+			i := bytes.Index(l[4], []byte(`"prev":"`)) + len(`"prev":"`)
+			copy(l[4][i:i+64], bytes.ToUpper(l[4][i:i+64]))
+			return l
+		}), "line 5: its prev is no hash"},
 		{"no line feed at the end", edit(func(l [][]byte) [][]byte { l[4] = l[4][:40]; return l }), "line 5: it is torn"},
 		{"a last line that is no JSON", edit(func(l [][]byte) [][]byte { l[4] = append(l[4][:120], '\n'); return l }), "line 5: it is not valid JSON"},
 		{"a last line that starts anew", edit(func(l [][]byte) [][]byte { l[4] = l[0]; return l }), "line 5: its seq is 1"},

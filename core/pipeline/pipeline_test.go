@@ -389,6 +389,11 @@ func TestStagesAreAskedInOrder(t *testing.T) {
 			if (err == nil) != (tt.action == "pass" || tt.action == "modify") {
 				t.Errorf("error %v with action %s", err, tt.action)
 			}
+			if tt.action == "answer" {
+				if got := string(denied(t, passed, err).Response("1").Message().Body()); got != `{"content":[]}` {
+					t.Errorf("answered %s, want what the first stage said", got)
+				}
+			}
 			if err == nil && passed.Message() != o.After {
 				t.Errorf("passed %s, recorded %s", text(passed.Message()), text(o.After))
 			}

@@ -245,14 +245,7 @@ func (c *Client) Open(ctx context.Context) (Message, error) {
 
 // Close closes the connection and waits for the reader. It is what the connection's Close answers.
 func (c *Client) Close() error {
-	var err error
-	if p, ok := c.conn.(*Process); ok { // its output ends with it, and must be read to the end first
-		p.Conn.Close()
-		<-c.done
-		err = p.Close()
-	} else {
-		err = c.conn.Close()
-	}
+	err := c.conn.Close()
 	c.cancel()
 	<-c.done
 	return err

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"sync"
 )
@@ -112,11 +113,15 @@ func Command(cmd *exec.Cmd) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	stdout, err := cmd.StdoutPipe()
+	stdout, w, err := os.Pipe() // not cmd's own: its Wait would cut off what was not read yet
 	if err != nil {
 		return nil, err
 	}
-	if err := cmd.Start(); err != nil {
+	cmd.Stdout = w
+	err = cmd.Start()
+	w.Close()
+	if err != nil {
+		stdout.Close()
 		return nil, err
 	}
 	return &Process{Lines(stdout, stdin), cmd, sync.OnceValue(cmd.Wait)}, nil
@@ -125,7 +130,10 @@ func Command(cmd *exec.Cmd) (*Process, error) {
 // PID is the child's process id.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Close closes the child's stdin and waits until it has ended. The reader must have ended, or end with the child.
+// Wait waits until the child has ended, as Close does, but leaves its stdin open.
+func (p *Process) Wait() error { return p.wait() }
+
+// Close closes the child's stdin and waits until it has ended.
 func (p *Process) Close() error {
 	p.Conn.Close()
 	return p.wait()

@@ -1,0 +1,108 @@
+// node use.mjs v1|v2 URL | -- COMMAND ARGS...   (NODE_MODULES names the folder of the packages)
+// A real client, of the TypeScript SDK v1 or v2, lists and uses all that a server has and prints what it saw, as JSON: test servers only.
+import { createRequire } from 'node:module';
+import { pathToFileURL } from 'node:url';
+const from = createRequire(process.env.NODE_MODULES + '/x.js');
+const load = (m) => import(pathToFileURL(from.resolve(m)));
+const [sdk, ...target] = process.argv.slice(2);
+const v1 = sdk === 'v1';
+const name = { name: 'use-' + sdk, version: '1.0.0' };
+const options = { capabilities: { sampling: {}, elicitation: {}, roots: { listChanged: true } } };
+if (!v1) options.versionNegotiation = { mode: process.env.MODE ?? 'auto' };
+let Client, http, stdio, types;
+if (v1) {
+  ({ Client } = await load('@modelcontextprotocol/sdk/client/index.js'));
+  http = (await load('@modelcontextprotocol/sdk/client/streamableHttp.js')).StreamableHTTPClientTransport;
+  stdio = (await load('@modelcontextprotocol/sdk/client/stdio.js')).StdioClientTransport;
+  types = await load('@modelcontextprotocol/sdk/types.js');
+} else {
+  ({ Client, StreamableHTTPClientTransport: http } = await load('@modelcontextprotocol/client'));
+  stdio = (await load('@modelcontextprotocol/client/stdio')).StdioClientTransport;
+}
+const saw = { tools: [], used: [], prompts: [], got: [], resources: [], read: 0, templates: [], completed: [], sampling: 0, elicitation: 0, roots: 0, progress: 0, logs: 0, updates: 0, errors: [] };
+const client = new Client(name, options);
+const schema = { 'sampling/createMessage': 'CreateMessageRequestSchema', 'elicitation/create': 'ElicitRequestSchema', 'roots/list': 'ListRootsRequestSchema',
+  'notifications/message': 'LoggingMessageNotificationSchema', 'notifications/resources/updated': 'ResourceUpdatedNotificationSchema' };
+const on = (m, f) => client[m.startsWith('notifications') ? 'setNotificationHandler' : 'setRequestHandler'](v1 ? types[schema[m]] : m, f);
+on('sampling/createMessage', async () => (saw.sampling++, { model: 'm', role: 'assistant', content: { type: 'text', text: 'sampled' } }));
+on('elicitation/create', async (r) => (saw.elicitation++, { action: 'accept', content: object(r.params.requestedSchema) }));
+on('roots/list', async () => (saw.roots++, { roots: [{ uri: 'file:///work', name: 'work' }] }));
+on('notifications/message', async () => void saw.logs++);
+let updated;
+on('notifications/resources/updated', async () => (saw.updates++, updated?.()));
+
+// The least arguments that a schema allows.
+const value = (s = {}) => s.const ?? s.default ?? s.enum?.[0] ?? (s.anyOf ?? s.oneOf ? value((s.anyOf ?? s.oneOf)[0]) :
+  { string: s.format === 'uri' ? 'test://x' : s.format === 'email' ? 'a@b.co' : s.format === 'date' ? '2026-01-01' : 'a'.repeat(s.minLength ?? 1), number: s.minimum ?? 1, integer: s.minimum ?? 1, boolean: true, array: [], object: object(s) }[[s.type].flat()[0]] ?? 'a');
+const object = (s) => Object.fromEntries((s?.required ?? []).map((k) => [k, value(s.properties?.[k])]));
+const late = (ms) => new Promise((r) => setTimeout(r, ms));
+const attempt = async (what, f) => { try { return await f(); } catch (e) { saw.errors.push(`${what}: ${e.code ?? e.name} ${e.message}`); } };
+const all = async (list, member) => {
+  const items = [];
+  let cursor;
+  do {
+    const page = await attempt(list, () => client[list](cursor === undefined ? {} : { cursor }));
+    items.push(...(page?.[member] ?? []));
+    cursor = page?.nextCursor;
+  } while (cursor !== undefined);
+  return items;
+};
+
+const transport = target[0] === '--'
+  ? new stdio({ command: target[1], args: target.slice(2), env: process.env, stderr: 'ignore' })
+  : new http(new URL(target[0]));
+await client.connect(transport);
+await late(1000); // server-everything asks for the roots some time after the handshake
+const can = client.getServerCapabilities() ?? {};
+const skip = /simulate-research|async|gzip|toggle-|test_(trigger|reconnection)|__transient|\b(wait|die|raw|cancelled|change)$/;
+if (can.logging && client.setLoggingLevel) await attempt('setLoggingLevel', () => client.setLoggingLevel('debug'));
+if (can.tools) {
+  for (const t of await all('listTools', 'tools')) {
+    saw.tools.push(t.name);
+    if (skip.test(t.name)) continue;
+    const args = { ...object(t.inputSchema), ...(/long-running/.test(t.name) ? { duration: 0.2, steps: 2 } : {}) };
+    await attempt(t.name, () => client.callTool({ name: t.name, arguments: args }, ...(v1 ? [undefined] : []), { timeout: 20000, onprogress: () => saw.progress++ }));
+    saw.used.push(t.name);
+  }
+}
+if (can.prompts) {
+  for (const p of await all('listPrompts', 'prompts')) {
+    saw.prompts.push(p.name);
+    const typed = (a) => (/Type$/.test(a.name) ? 'Text' : '1'); // server-everything's own
+    await attempt(p.name, () => client.getPrompt({ name: p.name, arguments: Object.fromEntries((p.arguments ?? []).map((a) => [a.name, typed(a)])) }));
+    saw.got.push(p.name);
+    for (const a of p.arguments ?? []) {
+      if (!can.completions) continue;
+      const c = await attempt(`complete ${p.name}`, () => client.complete({ ref: { type: 'ref/prompt', name: p.name }, argument: { name: a.name, value: '' } }));
+      if (c) saw.completed.push(p.name + ' ' + a.name);
+    }
+  }
+}
+if (can.resources) {
+  const resources = await all('listResources', 'resources');
+  for (const r of resources) {
+    saw.resources.push(r.uri);
+    const c = await attempt(r.uri, () => client.readResource({ uri: r.uri }));
+    saw.read += c?.contents?.length ?? 0;
+  }
+  saw.templates = (await all('listResourceTemplates', 'resourceTemplates')).map((t) => t.uriTemplate);
+  for (const uri of saw.templates) {
+    if (!can.completions || !uri.includes('{resourceId}')) continue;
+    const c = await attempt(`complete ${uri}`, () => client.complete({ ref: { type: 'ref/resource', uri }, argument: { name: 'resourceId', value: '' } }));
+    if (c) saw.completed.push(uri);
+  }
+  if (can.resources.subscribe && client.subscribeResource && resources.length) {
+    const toggle = saw.tools.find((t) => t.endsWith('toggle-subscriber-updates'));
+    const uri = resources.find((r) => r.uri.includes('demo://'))?.uri ?? resources[0].uri;
+    const came = new Promise((r) => (updated = r));
+    await attempt('subscribe', () => client.subscribeResource({ uri }));
+    if (toggle) {
+      await attempt(toggle, () => client.callTool({ name: toggle, arguments: {} }));
+      await Promise.race([came, late(8000)]);
+      await attempt(toggle, () => client.callTool({ name: toggle, arguments: {} }));
+    }
+    await attempt('unsubscribe', () => client.unsubscribeResource({ uri }));
+  }
+}
+await client.close();
+process.stdout.write(JSON.stringify(saw, null, 1) + '\n', () => process.exit()); // timers may be left

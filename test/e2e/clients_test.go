@@ -1,0 +1,316 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"gatekit/test/peers"
+)
+
+// saw is what clients/use.mjs prints: what a real client listed and used.
+type saw struct {
+	Tools, Used, Prompts, Got, Resources, Templates, Completed, Errors []string
+	Read, Sampling, Elicitation, Roots, Progress, Logs, Updates        int
+}
+
+// use runs clients/use.mjs.
+func use(t *testing.T, sdk, dir string, target ...string) (s saw) {
+	t.Helper()
+	cmd := exec.CommandContext(bounded(t), "node", append([]string{peers.Top() + "/test/e2e/clients/use.mjs", sdk}, target...)...)
+	cmd.Env = append(os.Environ(), "NODE_MODULES="+peers.Node(t).Path())
+	cmd.Dir = dir
+	out := &logged{}
+	cmd.Stderr = out
+	b, err := cmd.Output()
+	if err == nil {
+		err = json.Unmarshal(b, &s)
+	}
+	if err != nil {
+		t.Fatalf("%s: %v\n%s\n%s", cmd, err, b, out)
+	}
+	return s
+}
+
+// behind is what a client should see of these servers behind gatekit, given what it sees of each directly.
+func behind(names []string, direct map[string]saw) (all saw) {
+	for _, n := range names {
+		d := direct[n]
+		name := func(ss []string) (out []string) {
+			for _, s := range ss {
+				out = append(out, n+"__"+s)
+			}
+			return out
+		}
+		uri := func(ss []string) (out []string) {
+			for _, s := range ss {
+				out = append(out, n+"+"+s)
+			}
+			return out
+		}
+		all.Tools, all.Used = append(all.Tools, name(d.Tools)...), append(all.Used, name(d.Used)...)
+		all.Prompts, all.Got = append(all.Prompts, name(d.Prompts)...), append(all.Got, name(d.Got)...)
+		all.Resources, all.Templates = append(all.Resources, uri(d.Resources)...), append(all.Templates, uri(d.Templates)...)
+		for _, s := range d.Completed {
+			if strings.Contains(s, "://") {
+				all.Completed = append(all.Completed, n+"+"+s)
+			} else {
+				all.Completed = append(all.Completed, n+"__"+s)
+			}
+		}
+		all.Errors = append(all.Errors, d.Errors...)
+		all.Read += d.Read
+		all.Sampling += d.Sampling
+		all.Elicitation += d.Elicitation
+		all.Roots += d.Roots
+		all.Updates += d.Updates
+	}
+	return all
+}
+
+// holdAgainst compares what was seen; of progress and logs, which depend on the clock, it wants some.
+func (got saw) holdAgainst(t *testing.T, want saw) {
+	t.Helper()
+	for what, pair := range map[string][2][]string{
+		"tools": {got.Tools, want.Tools}, "tools used": {got.Used, want.Used}, "prompts": {got.Prompts, want.Prompts}, "prompts used": {got.Got, want.Got},
+		"resources": {got.Resources, want.Resources}, "templates": {got.Templates, want.Templates}, "completions": {got.Completed, want.Completed},
+	} {
+		g, w := slices.Sorted(slices.Values(pair[0])), slices.Sorted(slices.Values(pair[1]))
+		if !slices.Equal(g, w) {
+			t.Errorf("%s\ngot  %q\nwant %q", what, g, w)
+		}
+	}
+	if len(got.Errors) != len(want.Errors) {
+		t.Errorf("errors\ngot  %q\nwant %q", got.Errors, want.Errors)
+	}
+	g, w := [...]int{got.Read, got.Sampling, got.Elicitation, got.Roots, got.Updates}, [...]int{want.Read, want.Sampling, want.Elicitation, want.Roots, want.Updates}
+	if g != w || g[1] == 0 {
+		t.Errorf("contents, sampling, elicitation, roots, updates: got %v, want %v", g, w)
+	}
+	if got.Progress == 0 || got.Logs == 0 {
+		t.Errorf("got %d reports of progress and %d logs", got.Progress, got.Logs)
+	}
+}
+
+func TestTypeScriptClientsUseThreeRealServers(t *testing.T) {
+	r := realServers(t)
+	for _, sdk := range []string{"v1", "v2"} {
+		t.Run(sdk, func(t *testing.T) {
+			direct := map[string]saw{}
+			for _, n := range r.names {
+				direct[n] = use(t, sdk, "", append([]string{"--"}, r.commands[n]...)...)
+			}
+			want := behind(r.names, direct)
+			t.Run("stdio", func(t *testing.T) {
+				g := prepare(t, r.config())
+				t.Setenv("GATEKIT_E2E", g.mark)
+				t.Setenv("MEMORY_FILE_PATH", r.env["memory"][1])
+				got := use(t, sdk, g.dir, "--", g.cmd.Path, "run")
+				got.holdAgainst(t, want)
+				g.inspect()
+				g.recorded("to_server request tools/call everything echo pass", "to_client request sampling/createMessage everything - pass")
+			})
+			t.Run("http", func(t *testing.T) {
+				g := overHTTP(t, r.config())
+				use(t, sdk, "", g.url).holdAgainst(t, want)
+				g.recorded("to_server request tools/call everything echo pass", "to_client request sampling/createMessage everything - pass")
+			})
+		})
+	}
+}
+
+func TestTheInspectorListsAndCallsOverBothTransports(t *testing.T) {
+	r := realServers(t)
+	inspect := func(t *testing.T, dir string, args ...string) string {
+		t.Helper()
+		m := peers.Node(t)
+		argv := append(append(m.Inspector()[1:], "--cli"), args...)
+		cmd := exec.CommandContext(bounded(t), m.Inspector()[0], argv...)
+		cmd.Dir = dir
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", cmd, err, out)
+		}
+		return string(out)
+	}
+	for _, c := range []struct {
+		name string
+		args []string
+		want []string
+	}{
+		{"tools/list", nil, []string{"everything__echo", "files__read_text_file", "memory__read_graph"}},
+		{"prompts/list", nil, []string{"everything__simple-prompt"}},
+		{"resources/list", nil, []string{"everything+demo://resource/static/document/features.md"}},
+		{"resources/templates/list", nil, []string{"everything+demo://resource/dynamic/text/{resourceId}"}},
+		{"tools/call", []string{"--tool-name", "everything__echo", "--tool-arg", "message=hello"}, []string{"Echo: hello"}},
+		{"prompts/get", []string{"--prompt-name", "everything__args-prompt", "--prompt-args", "city=Oslo"}, []string{"Oslo"}},
+		{"resources/read", []string{"--uri", "everything+demo://resource/static/document/features.md"}, []string{"everything+demo://resource/static/document/features.md"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			check := func(t *testing.T, out string) {
+				t.Helper()
+				for _, w := range c.want {
+					if !strings.Contains(out, w) {
+						t.Errorf("it printed\n%s\nwant %q in it", clip([]byte(out)), w)
+					}
+				}
+			}
+			t.Run("stdio", func(t *testing.T) {
+				g := prepare(t, r.config())
+				check(t, inspect(t, g.dir, append([]string{g.cmd.Path, "run", "--method", c.name}, c.args...)...))
+				g.inspect()
+			})
+			t.Run("http", func(t *testing.T) {
+				g := overHTTP(t, r.config())
+				check(t, inspect(t, g.dir, append([]string{g.url, "--transport", "http", "--method", c.name}, c.args...)...))
+			})
+		})
+	}
+}
+
+// The go-sdk's client, in both eras, before servers of both: scripted ones, since the real ones are legacy.
+func TestTheGoClientListsAndUsesEverything(t *testing.T) {
+	for _, era := range []struct{ name, revisions string }{{"legacy", "2025-11-25,2025-06-18"}, {"modern", "2026-07-28"}} {
+		config := box("one", "-revisions", era.revisions) + box("two", "-revisions", era.revisions)
+		for _, over := range []string{"stdio", "http"} {
+			t.Run(era.name+" "+over, func(t *testing.T) {
+				var g *gatekit
+				var transport mcp.Transport
+				if over == "http" {
+					g = overHTTP(t, config)
+					transport = &mcp.StreamableClientTransport{Endpoint: g.url}
+				} else {
+					g = prepare(t, config)
+					t.Cleanup(g.inspect)
+					transport = &mcp.CommandTransport{Command: g.cmd}
+				}
+				ctx, updated, changed, progress := bounded(t), make(chan string, 16), make(chan bool, 16), make(chan float64, 16)
+				client := mcp.NewClient(&mcp.Implementation{Name: "go", Version: "1"}, &mcp.ClientOptions{
+					CreateMessageHandler: func(context.Context, *mcp.CreateMessageRequest) (*mcp.CreateMessageResult, error) {
+						return &mcp.CreateMessageResult{Model: "m", Role: "assistant", Content: &mcp.TextContent{Text: "sampled"}}, nil
+					},
+					ElicitationHandler: func(context.Context, *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+						return &mcp.ElicitResult{Action: "decline"}, nil
+					},
+					ResourceUpdatedHandler: func(_ context.Context, r *mcp.ResourceUpdatedNotificationRequest) { updated <- r.Params.URI },
+					ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) { changed <- true },
+					ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) {
+						progress <- r.Params.Progress
+					},
+				})
+				client.AddRoots(&mcp.Root{URI: "file:///work", Name: "work"})
+				s, err := client.Connect(ctx, transport, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer s.Close()
+				count := func(what string, want int, seq func(func(error) bool)) {
+					t.Helper()
+					n := 0
+					for err := range seq {
+						if n++; err != nil {
+							t.Fatalf("list %s: %v", what, err)
+						}
+					}
+					if n != want {
+						t.Errorf("it listed %d %s, want %d", n, what, want)
+					}
+				}
+				count("tools", 26, func(y func(error) bool) {
+					for _, err := range s.Tools(ctx, nil) {
+						if !y(err) {
+							return
+						}
+					}
+				})
+				count("prompts", 6, func(y func(error) bool) {
+					for _, err := range s.Prompts(ctx, nil) {
+						if !y(err) {
+							return
+						}
+					}
+				})
+				count("resources", 6, func(y func(error) bool) {
+					for _, err := range s.Resources(ctx, nil) {
+						if !y(err) {
+							return
+						}
+					}
+				})
+				count("templates", 4, func(y func(error) bool) {
+					for _, err := range s.ResourceTemplates(ctx, nil) {
+						if !y(err) {
+							return
+						}
+					}
+				})
+				for _, c := range []struct{ tool, method, want string }{
+					{"two__ask", "elicitation/create", "decline"},
+					{"one__ask", "sampling/createMessage", "sampled"},
+					{"two__ask", "roots/list", "file:///work"},
+				} {
+					params := map[string]any{}
+					switch c.method {
+					case "elicitation/create":
+						params = map[string]any{"mode": "form", "message": "?", "requestedSchema": map[string]any{"type": "object", "properties": map[string]any{}}}
+					case "sampling/createMessage":
+						params = map[string]any{"maxTokens": 1, "messages": []any{}}
+					}
+					r, err := s.CallTool(ctx, &mcp.CallToolParams{Name: c.tool, Arguments: map[string]any{"method": c.method, "params": params}})
+					if err != nil || !strings.Contains(fmt.Sprint(r.StructuredContent), c.want) {
+						t.Errorf("%s %s answered %+v, %v; want %q in it", c.tool, c.method, r, err, c.want)
+					}
+				}
+				params := &mcp.CallToolParams{Name: "one__progress", Arguments: map[string]any{}}
+				params.SetProgressToken("p")
+				if _, err := s.CallTool(ctx, params); err != nil {
+					t.Error(err)
+				}
+				for i := range 3 {
+					if got := <-progress; got != float64(i) {
+						t.Errorf("progress %v, want %d", got, i)
+					}
+				}
+				if r, err := s.GetPrompt(ctx, &mcp.GetPromptParams{Name: "two__greet", Arguments: map[string]string{"who": "you"}}); err != nil || len(r.Messages) != 1 {
+					t.Errorf("get a prompt: %+v, %v", r, err)
+				}
+				if r, err := s.ReadResource(ctx, &mcp.ReadResourceParams{URI: "one+test://one/a"}); err != nil || r.Contents[0].URI != "one+test://one/a" || r.Contents[0].Text != "test://one/a of one" {
+					t.Errorf("read a resource: %+v, %v", r, err)
+				}
+				if r, err := s.Complete(ctx, &mcp.CompleteParams{Ref: &mcp.CompleteReference{Type: "ref/prompt", Name: "two__greet"}, Argument: mcp.CompleteParamsArgument{Name: "who", Value: ""}}); err != nil || !slices.Equal(r.Completion.Values, []string{"two", "greet"}) {
+					t.Errorf("complete: %+v, %v", r, err)
+				}
+				if err := s.Subscribe(ctx, &mcp.SubscribeParams{URI: "two+test://two/a"}); err != nil {
+					t.Error(err)
+				}
+				if _, err := s.CallTool(ctx, &mcp.CallToolParams{Name: "two__update", Arguments: map[string]any{"uri": "test://two/a"}}); err != nil {
+					t.Error(err)
+				}
+				select {
+				case got := <-updated:
+					if got != "two+test://two/a" {
+						t.Errorf("updated is %q", got)
+					}
+				case <-ctx.Done():
+					t.Error("no update came")
+				}
+				if _, err := s.CallTool(ctx, &mcp.CallToolParams{Name: "one__change", Arguments: map[string]any{}}); err != nil {
+					t.Error(err)
+				}
+				select {
+				case <-changed:
+				case <-ctx.Done():
+					t.Error("no list_changed came")
+				}
+				g.recorded("to_server request tools/call two ask pass", "to_client response tools/call two ask pass", "to_server request resources/read one test://one/a pass")
+			})
+		}
+	}
+}

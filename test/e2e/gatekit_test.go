@@ -1,0 +1,391 @@
+package e2e
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"gatekit/test/mcptest"
+	"gatekit/test/peers"
+)
+
+// gatekit is the binary, running in a folder of its own that holds its gatekit.toml and its audit log.
+type gatekit struct {
+	t      *testing.T
+	dir    string
+	mark   string // in the environment of its children, so that those left over can be found
+	url    string // with HTTP
+	cmd    *exec.Cmd
+	stderr *logged
+	exited chan struct{} // closed when it is gone
+	err    error         // how it ended
+}
+
+// logged keeps what a process writes to stderr.
+type logged struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logged) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(b)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// bounded is a context that ends long after a test should.
+func bounded(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// box is the configuration of a scripted server behind stdio; flags are mcptest.Main's.
+func box(name string, flags ...string) string {
+	return stdioServer(name, append([]string{os.Args[0], "-name", name}, flags...), "MCPTEST_SERVE", "1")
+}
+
+// stdioServer is the configuration of a server; env is names and values.
+func stdioServer(name string, command []string, env ...string) string {
+	args := make([]string, 0, len(command))
+	for _, a := range command[1:] {
+		args = append(args, mcptest.Quote(a))
+	}
+	vars := []string{`GATEKIT_E2E = "${env:GATEKIT_E2E}"`}
+	for i := 0; i < len(env); i += 2 {
+		vars = append(vars, fmt.Sprintf("%s = %s", env[i], mcptest.Quote(env[i+1])))
+	}
+	return fmt.Sprintf("[server.%s]\ncommand = %s\nargs = [%s]\nenv = { %s }\n", name, mcptest.Quote(command[0]), strings.Join(args, ", "), strings.Join(vars, ", "))
+}
+
+// httpServer is the configuration of a server at a URL.
+func httpServer(name, url string) string { return fmt.Sprintf("[server.%s]\nurl = %q\n", name, url) }
+
+const auditTable = "[audit]\nfile = \"audit.jsonl\"\n"
+
+// prepare writes the configuration and makes the command; it does not start it.
+func prepare(t *testing.T, config string) *gatekit {
+	t.Helper()
+	g := &gatekit{t: t, dir: t.TempDir(), stderr: &logged{}, exited: make(chan struct{})}
+	g.mark = "e2e-" + filepath.Base(filepath.Dir(g.dir)) + "-" + filepath.Base(g.dir)
+	g.configure(config)
+	g.cmd = exec.Command(peers.Gatekit(t), "run")
+	g.cmd.Dir = g.dir
+	g.cmd.Env = append(os.Environ(), "GATEKIT_E2E="+g.mark, "GORACE=halt_on_error=0", "SECRET_OF_THE_USER=must not reach a server")
+	g.cmd.Stderr = g.stderr
+	g.cmd.WaitDelay = 10 * time.Second
+	return g
+}
+
+// configure writes gatekit.toml; a running gatekit watches it.
+func (g *gatekit) configure(config string) {
+	g.t.Helper()
+	if !strings.Contains(config, "[audit]") {
+		config += auditTable
+	}
+	if err := os.WriteFile(filepath.Join(g.dir, "gatekit.toml"), []byte(config), 0o644); err != nil {
+		g.t.Fatal(err)
+	}
+}
+
+// overHTTP starts gatekit with an HTTP listener.
+func overHTTP(t *testing.T, config string) *gatekit {
+	t.Helper()
+	address := freeAddress(t)
+	g := prepare(t, fmt.Sprintf("[listen]\nhttp = %q\n", address)+config)
+	g.url = "http://" + address + "/mcp"
+	if err := g.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	g.reap(g.cmd.Wait)
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) { // another process: there is nothing to wait on
+		if listens(address) {
+			return g
+		}
+		select {
+		case <-g.exited:
+			t.Fatalf("gatekit ended at the start: %v\n%s", g.err, g.stderr)
+		default:
+			if time.Now().After(deadline) {
+				t.Fatalf("gatekit does not listen on %s\n%s", address, g.stderr)
+			}
+		}
+	}
+}
+
+// reap waits for the process in the background, and sees to its end when the test is over.
+func (g *gatekit) reap(wait func() error) {
+	go func() {
+		g.err = wait()
+		close(g.exited)
+	}()
+	g.t.Cleanup(func() {
+		select {
+		case <-g.exited:
+		default:
+			g.stop()
+		}
+		g.inspect()
+	})
+}
+
+// stop asks the process to end and waits until it has.
+func (g *gatekit) stop() {
+	g.t.Helper()
+	g.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-g.exited:
+	case <-time.After(20 * time.Second):
+		g.cmd.Process.Signal(syscall.SIGQUIT)
+		<-g.exited
+		g.t.Errorf("gatekit did not end when asked to")
+	}
+}
+
+// inspect says what must be true of every gatekit that has ended.
+func (g *gatekit) inspect() {
+	if g.err != nil {
+		g.t.Errorf("gatekit ended with %v", g.err)
+	}
+	log := g.stderr.String()
+	if i := strings.Index(log, "WARNING: DATA RACE"); i >= 0 {
+		g.t.Errorf("data race:\n%s", log[i:])
+	}
+	if i := strings.Index(log, "panic:"); i >= 0 {
+		g.t.Errorf("panic:\n%s", log[i:])
+	}
+	if left := marked(g.mark); len(left) > 0 {
+		g.t.Errorf("processes left over: %v", left)
+		for _, pid := range left {
+			syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
+	g.chain()
+	if g.t.Failed() && log != "" {
+		g.t.Logf("gatekit's stderr:\n%s", log[max(0, len(log)-8000):])
+	}
+}
+
+// client connects a scripted client over HTTP and shakes hands.
+func (g *gatekit) client(revision string) *mcptest.Client {
+	g.t.Helper()
+	c := mcptest.NewClient(mcptest.NewHTTP(g.url), revision)
+	g.t.Cleanup(func() { c.Close() })
+	open(g.t, c)
+	return c
+}
+
+// overStdio starts gatekit as a child of a scripted client and shakes hands.
+func overStdio(t *testing.T, config, revision string) (*gatekit, *mcptest.Client) {
+	t.Helper()
+	g, c := spawn(t, config, revision)
+	open(t, c)
+	return g, c
+}
+
+// spawn is overStdio without the handshake.
+func spawn(t *testing.T, config, revision string) (*gatekit, *mcptest.Client) {
+	t.Helper()
+	g := prepare(t, config)
+	p, err := mcptest.Command(g.cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := mcptest.NewClient(p, revision)
+	g.reap(p.Wait)
+	t.Cleanup(func() {
+		late := time.AfterFunc(20*time.Second, func() {
+			t.Error("gatekit did not end when its client left")
+			g.cmd.Process.Signal(syscall.SIGQUIT)
+		})
+		defer late.Stop()
+		c.Close()
+	})
+	return g, c
+}
+
+// front runs f once for each way a client can come: over stdio and over HTTP.
+func front(t *testing.T, config, revision string, f func(t *testing.T, g *gatekit, c *mcptest.Client)) {
+	t.Run("stdio", func(t *testing.T) {
+		g, c := overStdio(t, config, revision)
+		f(t, g, c)
+	})
+	t.Run("http", func(t *testing.T) {
+		g := overHTTP(t, config)
+		f(t, g, g.client(revision))
+	})
+}
+
+func open(t *testing.T, c *mcptest.Client) mcptest.Message {
+	t.Helper()
+	m, err := c.Open(bounded(t))
+	if err != nil || m.Error != nil {
+		t.Fatalf("shake hands: %s, %v", m.Raw, err)
+	}
+	return m
+}
+
+// ask sends a request and wants an answer of any kind.
+func ask(t *testing.T, c *mcptest.Client, method, params string) mcptest.Message {
+	t.Helper()
+	m, err := c.Call(bounded(t), method, params)
+	if err != nil {
+		t.Fatalf("%s %s: %v", method, params, err)
+	}
+	return m
+}
+
+// call calls a tool and wants a result.
+func call(t *testing.T, c *mcptest.Client, tool, arguments string) mcptest.Message {
+	t.Helper()
+	m, err := c.Tool(bounded(t), tool, arguments)
+	if err != nil || m.Error != nil {
+		t.Fatalf("call %s %s: %s, %v", tool, arguments, m.Raw, err)
+	}
+	return m
+}
+
+// record is a line of the audit log.
+type record struct {
+	Seq       uint64
+	Prev      string
+	Session   string
+	Exchange  string
+	Principal string
+	Direction string
+	Kind      string
+	Method    string
+	Server    string
+	Name      string
+	Action    string
+	Reason    string
+	Before    struct {
+		Size   int
+		SHA256 string
+	}
+	After struct {
+		Size   int
+		SHA256 string
+	}
+	Error string
+}
+
+// String is the record in a line, for comparison: "to_server request tools/call box echo pass".
+func (r record) String() string {
+	word := func(s string) string { return cmp.Or(s, "-") }
+	return strings.Join([]string{word(r.Direction), word(r.Kind), word(r.Method), word(r.Server), word(r.Name), word(r.Action)}, " ")
+}
+
+// records reads the audit log as it stands.
+func (g *gatekit) records() (all []record) {
+	g.t.Helper()
+	b, err := os.ReadFile(filepath.Join(g.dir, "audit.jsonl"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		g.t.Error(err)
+	}
+	for line := range bytes.Lines(b) {
+		if !bytes.HasSuffix(line, []byte("\n")) {
+			break // being written
+		}
+		var r record
+		if err := json.Unmarshal(line, &r); err != nil {
+			g.t.Errorf("a record is no JSON: %v: %s", err, line)
+		}
+		all = append(all, r)
+	}
+	return all
+}
+
+// recorded wants each line, which is a record's String, in the audit log.
+func (g *gatekit) recorded(want ...string) {
+	g.t.Helper()
+	var got []string
+	for _, r := range g.records() {
+		got = append(got, r.String())
+	}
+	for _, w := range want {
+		if !slices.Contains(got, w) {
+			g.t.Errorf("not recorded: %s\nrecorded:\n\t%s", w, strings.Join(got[max(0, len(got)-60):], "\n\t"))
+			return
+		}
+	}
+}
+
+// chain wants every record bound to the one before.
+func (g *gatekit) chain() {
+	b, _ := os.ReadFile(filepath.Join(g.dir, "audit.jsonl"))
+	prev := strings.Repeat("0", 64)
+	for i, line := range bytes.Split(bytes.TrimSuffix(b, []byte("\n")), []byte("\n")) {
+		if len(line) == 0 {
+			continue
+		}
+		var r record
+		if err := json.Unmarshal(line, &r); err != nil {
+			g.t.Errorf("record %d is no JSON: %v: %s", i+1, err, line)
+			return
+		}
+		if r.Seq != uint64(i+1) || r.Prev != prev {
+			g.t.Errorf("record %d has seq %d and prev %s, want %s", i+1, r.Seq, r.Prev, prev)
+			return
+		}
+		sum := sha256.Sum256(line)
+		prev = hex.EncodeToString(sum[:])
+	}
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func listens(address string) bool {
+	c, err := net.Dial("tcp", address)
+	if err != nil {
+		return false
+	}
+	return c.Close() == nil
+}
+
+// marked are the processes with the mark in their environment, gatekit itself apart.
+func marked(mark string) (pids []int) {
+	files, _ := filepath.Glob("/proc/[0-9]*/environ")
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil || !bytes.Contains(b, []byte("GATEKIT_E2E="+mark+"\x00")) {
+			continue
+		}
+		var pid int
+		fmt.Sscanf(f, "/proc/%d/environ", &pid)
+		if exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)); err == nil && filepath.Base(exe) != "gatekit" {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}

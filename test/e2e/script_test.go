@@ -1,0 +1,172 @@
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"gatekit/test/mcptest"
+	"gatekit/test/peers"
+)
+
+var update = flag.Bool("update", false, "write what the scripts see into them")
+
+// Scripts are testscripts with three more commands:
+//
+//	gatekit ARGS…           the binary, as any command
+//	talk [http] FILE        starts `gatekit run` in the working folder and holds the conversation in FILE with it, over stdio or HTTP
+//	audit                   prints the audit log, a line for each record: direction kind method server name action
+//
+// A conversation holds lines to send ("> "), each answered before the next is sent, lines to send without waiting (">> "),
+// and notifications or questions to wait for ("~ METHOD"). All else in it is ignored: talk prints the conversation as
+// it went, for cmp to hold against FILE, and `go test -update` writes it there.
+func TestScripts(t *testing.T) {
+	runScripts(t, testscript.Params{Dir: "testdata"})
+}
+
+// Each example's script runs in a copy of its folder.
+func TestExamples(t *testing.T) {
+	files, err := filepath.Glob("../../examples/*/script.txtar")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no examples with a script (%v)", err)
+	}
+	for _, f := range files {
+		t.Run(filepath.Base(filepath.Dir(f)), func(t *testing.T) {
+			runScripts(t, testscript.Params{Files: []string{f}, Setup: func(e *testscript.Env) error {
+				if err := os.CopyFS(filepath.Join(e.WorkDir, "example"), os.DirFS(filepath.Dir(f))); err != nil {
+					return err
+				}
+				e.Setenv("NODE_PATH", peers.Node(t).Path())
+				return nil
+			}})
+		})
+	}
+}
+
+func runScripts(t *testing.T, p testscript.Params) {
+	bin, address, setup := peers.Gatekit(t), freeAddress(t), p.Setup
+	p.UpdateScripts = *update
+	p.Setup = func(e *testscript.Env) error {
+		e.Setenv("PATH", filepath.Dir(bin)+string(os.PathListSeparator)+e.Getenv("PATH"))
+		e.Setenv("ADDRESS", address)
+		e.Setenv("TOP", peers.Top())
+		for _, name := range []string{"GOCACHE", "GOPATH", "GOMODCACHE", "GOFLAGS"} { // for examples that build their server
+			out, err := exec.Command("go", "env", name).Output()
+			if err != nil {
+				return err
+			}
+			e.Setenv(name, strings.TrimSpace(string(out)))
+		}
+		if setup != nil {
+			return setup(e)
+		}
+		return nil
+	}
+	p.Cmds = map[string]func(*testscript.TestScript, bool, []string){"talk": talk, "audit": printAudit}
+	testscript.Run(t, p)
+}
+
+func talk(ts *testscript.TestScript, neg bool, args []string) {
+	over := "stdio"
+	if len(args) == 2 {
+		over, args = args[0], args[1:]
+	}
+	if neg || len(args) != 1 || over != "stdio" && over != "http" {
+		ts.Fatalf("usage: talk [http] FILE")
+	}
+	cmd := exec.Command("gatekit", "run")
+	cmd.Path, _ = exec.LookPath(filepath.Join(strings.Split(ts.Getenv("PATH"), string(os.PathListSeparator))[0], "gatekit"))
+	cmd.Dir = ts.MkAbs(".")
+	for _, name := range []string{"PATH", "HOME", "TMPDIR", "ADDRESS", "WORK"} {
+		cmd.Env = append(cmd.Env, name+"="+ts.Getenv(name))
+	}
+	stderr := &logged{}
+	cmd.Stderr = stderr
+	defer func() { ts.Logf("gatekit's stderr:\n%s", stderr) }()
+
+	var conn mcptest.Conn
+	if over == "http" {
+		ts.Check(cmd.Start())
+		defer func() {
+			cmd.Process.Signal(os.Interrupt)
+			ts.Check(cmd.Wait())
+		}()
+		address := ts.Getenv("ADDRESS")
+		awaitListener(ts, address)
+		conn = mcptest.NewHTTP("http://" + address + "/mcp")
+	} else {
+		p, err := mcptest.Command(cmd)
+		ts.Check(err)
+		conn = p
+	}
+	c := mcptest.NewClient(conn, "2025-11-25")
+	defer func() { ts.Check(c.Close()) }()
+	f := strings.NewReader(ts.ReadFile(args[0]))
+	printed := 0
+	show := func() {
+		for _, f := range c.Frames()[printed:] {
+			printed++
+			if !f.Sent {
+				fmt.Fprintf(ts.Stdout(), "< %s\n", strings.ReplaceAll(string(f.Raw), ts.Getenv("WORK"), "$WORK"))
+			}
+		}
+	}
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		line := lines.Text()
+		word, rest, _ := strings.Cut(line, " ")
+		var err error
+		switch word {
+		case ">", ">>", "~", "#":
+			fmt.Fprintln(ts.Stdout(), line)
+		}
+		switch word {
+		case ">":
+			mark := c.Mark()
+			ts.Check(c.Send(rest))
+			if m, perr := mcptest.Parse([]byte(rest)); perr != nil || m.ID != nil {
+				_, err = c.Await(ctx, mark, func(a mcptest.Message) bool {
+					return a.Method == "" && (perr != nil || string(a.ID) == string(m.ID) || string(a.ID) == "null" || a.ID == nil)
+				})
+			}
+		case ">>":
+			err = c.Send(rest)
+		case "~":
+			_, err = c.AwaitMethod(ctx, printed, rest)
+		}
+		cancel()
+		show()
+		if err != nil {
+			ts.Fatalf("after %q: %v", line, err)
+		}
+	}
+}
+
+func awaitListener(ts *testscript.TestScript, address string) {
+	for deadline := time.Now().Add(20 * time.Second); !listens(address); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			ts.Fatalf("gatekit does not listen on %s", address)
+		}
+	}
+}
+
+func printAudit(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 0 {
+		ts.Fatalf("usage: audit")
+	}
+	for line := range strings.Lines(ts.ReadFile("audit.jsonl")) {
+		var r record
+		ts.Check(json.Unmarshal([]byte(line), &r))
+		fmt.Fprintln(ts.Stdout(), r)
+	}
+}

@@ -3,6 +3,7 @@ package upstream
 import (
 	"context"
 	"fmt"
+	"sync"
 
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
@@ -17,6 +18,7 @@ type modern struct {
 	life      *life
 	lane      *lane // of a process; nil over HTTP, where each call has a stream of its own
 	onClose   func()
+	left      sync.Once // gives shared back: the session and the Upstream may both close
 }
 
 func newModern(u *Upstream, principal string) *modern {
@@ -101,10 +103,10 @@ func (s *modern) Notify(ctx context.Context, p pipeline.Passed) error {
 	return s.shared.notify(ctx, p)
 }
 
-// Close implements proxy.Server.
+// Close implements proxy.Server. It is safe to call twice.
 func (s *modern) Close() error {
 	s.life.end()
-	s.up.pool.put(s.principal)
+	s.left.Do(func() { s.up.pool.put(s.principal) })
 	s.onClose()
 	return nil
 }

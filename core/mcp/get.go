@@ -147,13 +147,17 @@ func cutToken(pointer string) (token, rest string, ok bool) {
 	if strings.IndexByte(pointer, '~') < 0 {
 		return pointer, rest, true
 	}
-	token = strings.NewReplacer("~0", "~", "~1", "/").Replace(pointer)
-	return token, rest, escapeToken(token) == pointer
+	for i := range len(pointer) {
+		if pointer[i] == '~' && (i+1 == len(pointer) || pointer[i+1] != '0' && pointer[i+1] != '1') {
+			return "", "", false
+		}
+	}
+	return strings.ReplaceAll(strings.ReplaceAll(pointer, "~1", "/"), "~0", "~"), rest, true
 }
 
 // escapeToken is a name as it stands in a JSON pointer.
 func escapeToken(name string) string {
-	return strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
+	return strings.ReplaceAll(strings.ReplaceAll(name, "~", "~0"), "/", "~1")
 }
 
 // element is the array index that a token of a pointer says.

@@ -241,5 +241,5 @@ func (x *exchange) purpose(m *mcp.Message) ([]string, error) {
 
 // escape makes a name a token of a JSON pointer (RFC 6901 3).
 func escape(name string) string {
-	return strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
+	return strings.ReplaceAll(strings.ReplaceAll(name, "~", "~0"), "/", "~1")
 }

@@ -23,9 +23,10 @@ const (
 
 // call is a request that waits for its answer.
 type call struct {
-	id     mcp.ID       // on this hop: the request's id, its progress token and, of a listen, the subscription's id
+	id     mcp.ID       // on this hop: the request's id and, of a listen, the subscription's id
 	m      *mcp.Message // the request, with the ids and the token that the client gave it
 	token  mcp.ID       // the client's progress token; "" when it gave none
+	sent   mcp.ID       // the progress token on this hop: the client's, unless another call of the connection has it or a server might spell it anew
 	caller proxy.Caller // nil for requests that no client waits for
 	lane   *lane        // nil when what the server sends for the call is handed over as it is read
 	ctx    context.Context
@@ -42,9 +43,9 @@ type reply struct {
 // passed is the request as it goes to the server.
 func (c *call) passed(p pipeline.Passed) (outgoing, error) {
 	p = p.WithID(c.id)
-	if c.token != "" {
+	if c.sent != c.token {
 		var err error
-		if p, err = p.Edit(mcp.Set("/_meta/progressToken", []byte(c.id))); err != nil {
+		if p, err = p.Edit(mcp.Set("/_meta/progressToken", []byte(c.sent))); err != nil {
 			return outgoing{}, fmt.Errorf("give %s a progress token: %w", c.m.Method, err)
 		}
 	}
@@ -84,13 +85,16 @@ func (c *call) notify(m *mcp.Message) {
 	}
 }
 
-// calls are the requests in flight on one connection. Ids are minted here: whatever a client or a server calls them, they cannot be mistaken.
+// calls are the requests in flight on one connection. Ids are minted here: whatever a client or a server calls them, they
+// cannot be mistaken. A progress token is the client's own, which a tool may show, unless two calls of one connection have the same, or a
+// server might spell it anew.
 type calls struct {
 	mu     sync.Mutex
 	last   uint64
 	open   map[mcp.ID]*call
+	tokens map[mcp.ID]*call  // by the progress token on this hop
 	over   error             // why none can be begun any more
-	linger map[mcp.ID]mcp.ID // minted token -> client's, of tasks
+	linger map[mcp.ID]mcp.ID // token on this hop -> client's, of tasks
 	oldest []mcp.ID          // of linger
 }
 
@@ -114,6 +118,16 @@ func (t *calls) begin(ctx context.Context, m *mcp.Message, caller proxy.Caller, 
 		t.open = make(map[mcp.ID]*call)
 	}
 	t.open[c.id] = c
+	if c.token != "" {
+		c.sent = c.token
+		if _, taken := t.linger[c.sent]; taken || t.tokens[c.sent] != nil || !isPlain(c.sent) {
+			c.sent = mcp.ID(mcp.Quote("gatekit-" + string(c.id)))
+		}
+		if t.tokens == nil {
+			t.tokens = make(map[mcp.ID]*call)
+		}
+		t.tokens[c.sent] = c
+	}
 	c.ctx, c.end = context.WithCancel(ctx)
 	return c, nil
 }
@@ -123,7 +137,10 @@ func (t *calls) take(id mcp.ID) *call {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	c := t.open[id]
-	delete(t.open, id)
+	if c != nil {
+		delete(t.open, id)
+		delete(t.tokens, c.sent)
+	}
 	return c
 }
 
@@ -182,7 +199,7 @@ func older(a, b mcp.ID) bool {
 func (t *calls) fail(err error) {
 	t.mu.Lock()
 	open := t.open
-	t.open = nil
+	t.open, t.tokens = nil, nil
 	if t.over == nil {
 		t.over = err
 	}
@@ -210,8 +227,8 @@ func (t *calls) keep(c *call, answer *mcp.Message) {
 		delete(t.linger, t.oldest[0])
 		t.oldest = t.oldest[1:]
 	}
-	t.linger[c.id] = c.token
-	t.oldest = append(t.oldest, c.id)
+	t.linger[c.sent] = c.token
+	t.oldest = append(t.oldest, c.sent)
 }
 
 // progress is a notifications/progress under the client's token, and the call that it belongs to: nil when that has been answered with a task.
@@ -220,14 +237,17 @@ func (t *calls) progress(m *mcp.Message) (restored *mcp.Message, c *call, ok boo
 	raw, _ := m.Get("/progressToken")
 	id := mcp.ID(raw)
 	t.mu.Lock()
-	c = t.open[id]
+	c = t.tokens[id]
 	token := t.linger[id]
 	t.mu.Unlock()
 	if c != nil {
 		token = c.token
 	}
-	if token == "" {
+	switch token {
+	case "":
 		return nil, nil, false
+	case id:
+		return m, c, true
 	}
 	restored, err := m.Edit(mcp.Set("/progressToken", []byte(token)))
 	return restored, c, err == nil
@@ -296,9 +316,27 @@ func isToken(raw []byte) bool {
 	return len(raw) > 0 && (raw[0] == '"' || raw[0] == '-' || raw[0] >= '0' && raw[0] <= '9')
 }
 
+// isPlain says that a token has one spelling only, so that it comes back as it went: short integers, and strings that nobody escapes.
+func isPlain(token mcp.ID) bool {
+	if token[0] != '"' {
+		for _, c := range []byte(token) {
+			if c < '0' || c > '9' {
+				return false
+			}
+		}
+		return len(token) <= 15
+	}
+	for _, c := range []byte(token[1 : len(token)-1]) {
+		if c <= ' ' || c > '~' || strings.IndexByte(`"\/<>&'+`, c) >= 0 {
+			return false
+		}
+	}
+	return true
+}
+
 // pointer is name as a segment of a JSON pointer.
 func pointer(name string) string {
-	return strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
+	return strings.ReplaceAll(strings.ReplaceAll(name, "~", "~0"), "/", "~1")
 }
 
 // unavailable is the error for an answer that did not come.

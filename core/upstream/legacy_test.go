@@ -88,12 +88,16 @@ func (l *legacy) end(t *testing.T) {
 }
 
 func TestCallIdsAndTokens(t *testing.T) {
-	for _, c := range []struct{ name, id, token string }{
-		{"numbers", `1`, `1`},
-		{"a number beyond float64", `9007199254740993`, `9007199254740993`},
-		{"strings", `"a\u0062"`, `"t\u006f"`},
-		{"empty ones", `""`, `""`},
-		{"zero", `0`, `0`},
+	const minted = `"gatekit-2"`
+	for _, c := range []struct{ name, id, token, sent string }{
+		{"numbers", `1`, `1`, `1`},
+		{"a number beyond float64", `9007199254740993`, `9007199254740993`, minted},
+		{"a number that has another spelling", `1`, `1.0`, minted},
+		{"strings", `"a\u0062"`, `"to"`, `"to"`},
+		{"a string that has another spelling", `"a\u0062"`, `"t\u006f"`, minted},
+		{"a string that some escape", `"a"`, `"é"`, minted},
+		{"empty ones", `""`, `""`, `""`},
+		{"zero", `0`, `0`, `0`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -102,14 +106,14 @@ func TestCallIdsAndTokens(t *testing.T) {
 				caller := &client{}
 				p := call(t, l, caller, `{"jsonrpc":"2.0","id":`+c.id+`,"method":"tools/call","params":{"_meta":{"x":1,"progressToken":`+c.token+`},"name":"a"}}`)
 				m := l.srv.expect(t, "tools/call")
-				want := fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":"tools/call","params":{"_meta":{"x":1,"progressToken":%[1]s},"name":"a"}}`, m.ID)
+				want := fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":"tools/call","params":{"_meta":{"x":1,"progressToken":%s},"name":"a"}}`, m.ID, c.sent)
 				if m.Raw != want {
 					t.Errorf("the server got %s\nwant           %s", m.Raw, want)
 				}
 				if string(m.ID) == c.id {
 					t.Errorf("the client's own id %s reached the server", c.id)
 				}
-				l.srv.send(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s,"progress":0.50}}`, m.ID)
+				l.srv.send(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s,"progress":0.50}}`, c.sent)
 				l.srv.result(m.ID, `{"content":[ ]}`)
 				p.is(`{"jsonrpc":"2.0","id":` + c.id + `,"result":{"content":[ ]}}`)
 				caller.wants(t, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":`+c.token+`,"progress":0.50}}`)
@@ -443,6 +447,27 @@ func TestAClientThatNeverSendsInitializedIsServed(t *testing.T) {
 	})
 }
 
+func TestTwoCallsWithOneProgressToken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := startLegacy(t, upstream.Options{})
+		defer l.end(t)
+		one, two := &client{}, &client{}
+		const params = `"method":"tools/call","params":{"name":"a","_meta":{"progressToken":7}}}`
+		p := call(t, l, one, `{"jsonrpc":"2.0","id":1,`+params)
+		first := l.srv.expect(t, "tools/call")
+		q := call(t, l, two, `{"jsonrpc":"2.0","id":2,`+params)
+		second := l.srv.expect(t, "tools/call")
+		l.srv.send(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"gatekit-%s","progress":2}}`, second.ID)
+		l.srv.send(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":7,"progress":1}}`)
+		l.srv.result(first.ID, `{}`)
+		l.srv.result(second.ID, `{}`)
+		p.is(`{"jsonrpc":"2.0","id":1,"result":{}}`)
+		q.is(`{"jsonrpc":"2.0","id":2,"result":{}}`)
+		one.wants(t, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":7,"progress":1}}`)
+		two.wants(t, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":7,"progress":2}}`)
+	})
+}
+
 func TestProgressOfATaskOutlivesItsCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startLegacy(t, upstream.Options{})
@@ -451,7 +476,7 @@ func TestProgressOfATaskOutlivesItsCall(t *testing.T) {
 		m := l.srv.expect(t, "tools/call")
 		l.srv.result(m.ID, `{"task":{"taskId":"t","status":"working"}}`)
 		p.is(`{"jsonrpc":"2.0","id":1,"result":{"task":{"taskId":"t","status":"working"}}}`)
-		l.srv.send(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s,"progress":1}}`, m.ID)
+		l.srv.send(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"mine","progress":1}}`)
 		l.srv.send(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":77,"progress":1}}`)
 		l.feed.wants(t, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"mine","progress":1}}`)
 	})

@@ -32,6 +32,9 @@ func openFile(path string) (*os.File, ending, error) {
 		return nil, ending{}, fmt.Errorf("%w\nhint: [audit] file must be one that this user may write to", err)
 	}
 	end, err := continueFile(f)
+	if err == nil && end.size == 0 {
+		err = syncFolder(filepath.Dir(path))
+	}
 	if err != nil {
 		f.Close()
 		return nil, ending{}, err

@@ -160,6 +160,10 @@ func TestWhateverGoesWrongDenies(t *testing.T) {
 			in: func(t *testing.T) *mcp.Message {
 				return parse(t, mcp.ToServer, `{"jsonrpc":"2.0","id":1,"method":"completion/complete","params":{"ref":{"type":"ref/prompt","name":"ask"},"argument":{"name":"a","value":"b"}}}`)
 			}},
+		{name: "an edit of the call that is cancelled denies", stage: pipeline.Named{Stage: modify(mcp.Set("/requestId", []byte(`2`)))}, fault: "/requestId must stay",
+			in: func(t *testing.T) *mcp.Message {
+				return parse(t, mcp.ToServer, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`)
+			}},
 		{name: "edits with the action allow deny", stage: pipeline.Named{Stage: says(pipeline.Verdict{Action: pipeline.Allow, Edits: []mcp.Edit{mcp.Remove("/arguments")}})}, fault: "without the action modify"},
 		{name: "the action modify without an edit denies", stage: pipeline.Named{Stage: says(pipeline.Verdict{Action: pipeline.Modify})}, fault: "without an edit"},
 		{name: "an answer with the action allow denies", stage: pipeline.Named{Stage: says(pipeline.Verdict{Action: pipeline.Allow, Answer: []byte(`{}`)})}, fault: "without the action answer"},

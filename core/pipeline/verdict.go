@@ -94,8 +94,11 @@ func edit(m *mcp.Message, edits []mcp.Edit) (*mcp.Message, error) {
 	}
 	method, _ := mcp.Lookup(m.Method)
 	targets := []string{method.NameAt}
-	if method.Route == mcp.ByRef {
-		targets = append(targets, "/ref/type", "/ref/name", "/ref/uri")
+	switch method.Route {
+	case mcp.ByRef:
+		targets = []string{"/ref/type", "/ref/name", "/ref/uri"}
+	case mcp.ByExchange:
+		targets = []string{"/requestId", "/progressToken"}
 	}
 	for _, at := range targets {
 		if at != "" && !same(m, next, at) {

@@ -28,3 +28,13 @@ func lock(f *os.File) error {
 	}
 	return nil
 }
+
+// syncFolder makes sure that a new file is found again after a power cut.
+func syncFolder(path string) error {
+	folder, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer folder.Close()
+	return folder.Sync()
+}

@@ -81,12 +81,20 @@ func (p *program) checkServers(cmd *cobra.Command, cfg *config.Config) bool {
 	for i, s := range cfg.Servers {
 		if a := <-answers[i]; a.err != nil {
 			good = false
-			fmt.Fprintf(cmd.OutOrStdout(), "FAIL  %s  %v\n", s.Name, a.err)
+			fmt.Fprintf(cmd.OutOrStdout(), "FAIL  %s  %s\n", s.Name, strings.ReplaceAll(why(a.err), "\n", "\n      "))
 		} else {
 			fmt.Fprintf(cmd.OutOrStdout(), "ok    %s  %s  %s\n", s.Name, a.revision, a.name)
 		}
 	}
 	return good
+}
+
+// why is all that is known of a failure. What a client is told of a server that is not there leaves out the cause; our user gets it.
+func why(err error) string {
+	if u, ok := errors.AsType[*proxy.Unavailable](err); ok && u.Err != nil {
+		return u.Reason + ": " + u.Err.Error()
+	}
+	return err.Error()
 }
 
 // meet starts a server, asks it who it is in the newest revision it speaks, and ends it.

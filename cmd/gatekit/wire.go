@@ -147,7 +147,7 @@ func newUpstream(s config.Server, limits config.Limits, log *slog.Logger, event 
 func dial(s config.Server, limits config.Limits, log *slog.Logger) (upstream.Dial, error) {
 	if s.Command != "" {
 		c := transport.Command{
-			Name: s.Name, Path: s.Command, Args: s.Args, Dir: s.Cwd, Env: plain(s.Env), MaxMessage: limits.MessageBytes, Log: log.With("server", s.Name),
+			Name: s.Name, Path: s.Command, Args: s.Args, Dir: s.Cwd, Env: plain(s.Env), MaxMessage: limits.MessageBytes, Log: log,
 		}
 		return upstream.Dial{Pipe: func(ctx context.Context) (upstream.Pipe, error) {
 			child, err := transport.Spawn(ctx, c)

@@ -1,0 +1,63 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// The test binary is gatekit, too: scripts and tests start it by that name.
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"gatekit": main})
+}
+
+// Scripts have two commands more: `exits CODE COMMAND…` wants that very exit code, and `onefile DIR PATTERN NAME` copies the only file that
+// fits to NAME.
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata",
+		RequireExplicitExec: true,
+		Setup: func(e *testscript.Env) error {
+			home := filepath.Join(e.WorkDir, "home")
+			e.Setenv("HOME", home)
+			return os.MkdirAll(filepath.Join(home, ".config"), 0o755)
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"exits": func(ts *testscript.TestScript, neg bool, args []string) {
+				if neg || len(args) < 2 {
+					ts.Fatalf("usage: exits CODE COMMAND…")
+				}
+				want, err := strconv.Atoi(args[0])
+				ts.Check(err)
+				err = ts.Exec(args[1], args[2:]...)
+				got := 0
+				if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+					got = exit.ExitCode()
+				} else if err != nil {
+					ts.Fatalf("%v", err)
+				}
+				if got != want {
+					ts.Fatalf("exit code %d, want %d", got, want)
+				}
+			},
+			"onefile": func(ts *testscript.TestScript, neg bool, args []string) {
+				if neg || len(args) != 3 {
+					ts.Fatalf("usage: onefile DIR PATTERN NAME")
+				}
+				files, err := filepath.Glob(filepath.Join(args[0], args[1]))
+				ts.Check(err)
+				if len(files) != 1 {
+					ts.Fatalf("files that fit %s in %s: %v, want one", args[1], args[0], files)
+				}
+				b, err := os.ReadFile(files[0])
+				ts.Check(err)
+				ts.Check(os.WriteFile(ts.MkAbs(args[2]), b, 0o600))
+			},
+		},
+	})
+}

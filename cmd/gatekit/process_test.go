@@ -1,0 +1,322 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// process is `gatekit run` in a folder of its own.
+type process struct {
+	t   *testing.T
+	dir string
+	cmd *exec.Cmd
+
+	mu     sync.Mutex
+	stderr strings.Builder
+	lines  chan string // of stderr, as they come
+}
+
+func newProcess(t *testing.T, config string) *process {
+	t.Helper()
+	p := &process{t: t, dir: t.TempDir(), lines: make(chan string, 1000)}
+	p.configure(config)
+	p.cmd = exec.Command("gatekit", "run")
+	p.cmd.Dir = p.dir
+	p.cmd.WaitDelay = 20 * time.Second
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.cmd.Stderr = w
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		for lines := bufio.NewScanner(r); lines.Scan(); {
+			p.mu.Lock()
+			fmt.Fprintln(&p.stderr, lines.Text())
+			p.mu.Unlock()
+			p.lines <- lines.Text()
+		}
+	})
+	t.Cleanup(func() {
+		if p.cmd.ProcessState == nil && p.cmd.Process != nil {
+			p.cmd.Process.Kill()
+			p.cmd.Wait()
+		}
+		w.Close()
+		reading.Wait()
+		if t.Failed() {
+			t.Logf("gatekit's stderr:\n%s", p.stderr.String())
+		}
+	})
+	return p
+}
+
+func (p *process) configure(config string) {
+	p.t.Helper()
+	if err := os.WriteFile(filepath.Join(p.dir, "gatekit.toml"), []byte(config+"[audit]\nfile = \"audit.jsonl\"\n"), 0o600); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// says waits for a line of stderr that holds text.
+func (p *process) says(text string) string {
+	p.t.Helper()
+	timeout := time.After(20 * time.Second)
+	for {
+		select {
+		case line := <-p.lines:
+			if strings.Contains(line, text) {
+				return line
+			}
+		case <-timeout:
+			p.t.Fatalf("gatekit did not say %q", text)
+		}
+	}
+}
+
+// url is where a process that was just started listens.
+func (p *process) url() string {
+	_, rest, _ := strings.Cut(p.says("msg=listening"), "url=")
+	url, _, _ := strings.Cut(rest, " ")
+	return url
+}
+
+func (p *process) start() {
+	p.t.Helper()
+	if err := p.cmd.Start(); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// ends waits for the end and answers the exit code.
+func (p *process) ends() int {
+	p.t.Helper()
+	err := p.cmd.Wait()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		return exit.ExitCode()
+	}
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return 0
+}
+
+// actions are those of the audit log, in order; wanted ones only, where any are named.
+func (p *process) actions(wanted ...string) string {
+	p.t.Helper()
+	b, err := os.ReadFile(filepath.Join(p.dir, "audit.jsonl"))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	var out []string
+	for line := range strings.Lines(string(b)) {
+		var r struct{ Action, Reason string }
+		if err := json.Unmarshal([]byte(line), &r); err != nil {
+			p.t.Fatal(err)
+		}
+		for _, w := range wanted {
+			if r.Action == w {
+				out = append(out, r.Action)
+			}
+		}
+	}
+	return strings.Join(out, " ")
+}
+
+// client starts the process and connects a client to its stdio.
+func (p *process) client(ctx context.Context) *sdk.ClientSession {
+	p.t.Helper()
+	c := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, nil)
+	s, err := c.Connect(ctx, &sdk.CommandTransport{Command: p.cmd}, nil)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return s
+}
+
+func tools(ctx context.Context, t *testing.T, s *sdk.ClientSession) string {
+	t.Helper()
+	r, err := s.ListTools(ctx, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, tool := range r.Tools {
+		names = append(names, tool.Name)
+	}
+	return strings.Join(names, " ")
+}
+
+const (
+	onHTTP = "[listen]\nhttp = \"127.0.0.1:0\"\n"
+	files  = "[server.files]\ncommand = \"gatekit\"\nargs = [\"demo-server\", \"files\"]\n"
+	notes  = "[server.notes]\ncommand = \"gatekit\"\nargs = [\"demo-server\", \"notes\"]\n"
+)
+
+// withPID is a server that writes its process id to the file pid first.
+func withPID(script string) string {
+	return fmt.Sprintf("[server.files]\ncommand = \"sh\"\nargs = [\"-c\", %q]\n", "echo $$ > pid; "+script)
+}
+
+// gone says whether the process whose id was written to the file pid is.
+func (p *process) gone() bool {
+	p.t.Helper()
+	b, err := os.ReadFile(filepath.Join(p.dir, "pid"))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH)
+}
+
+func TestASignalEndsSessionsServersAndTheRecord(t *testing.T) {
+	p := newProcess(t, onHTTP+withPID("exec gatekit demo-server files"))
+	p.start()
+	c := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, nil)
+	s, err := c.Connect(t.Context(), &sdk.StreamableClientTransport{Endpoint: p.url()}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if got, want := tools(t.Context(), t, s), "files__delete_file files__read_file"; got != want {
+		t.Errorf("tools: got %q, want %q", got, want)
+	}
+	p.cmd.Process.Signal(syscall.SIGTERM)
+	if code := p.ends(); code != 0 {
+		t.Errorf("exit code %d, want 0", code)
+	}
+	if !p.gone() {
+		t.Error("the server lives on")
+	}
+	if got, want := p.actions("start", "stop"), "start stop"; got != want {
+		t.Errorf("recorded %q, want %q", got, want)
+	}
+}
+
+func TestASecondSignalEndsAtOnce(t *testing.T) {
+	// A server that neither the end of its input nor TERM impresses keeps the shutdown waiting.
+	p := newProcess(t, onHTTP+withPID("trap '' TERM; gatekit demo-server files; while true; do sleep 1; done"))
+	p.start()
+	c := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, nil)
+	s, err := c.Connect(t.Context(), &sdk.StreamableClientTransport{Endpoint: p.url()}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	p.cmd.Process.Signal(os.Interrupt)
+	p.says("shutting down")
+	p.cmd.Process.Signal(os.Interrupt)
+	if code := p.ends(); code != exitFailed {
+		t.Errorf("exit code %d, want %d", code, exitFailed)
+	}
+}
+
+func TestTheEndOfTheClientEndsEverything(t *testing.T) {
+	p := newProcess(t, withPID("exec gatekit demo-server files"))
+	s := p.client(t.Context())
+	if got, want := tools(t.Context(), t, s), "files__delete_file files__read_file"; got != want {
+		t.Errorf("tools: got %q, want %q", got, want)
+	}
+	if err := s.Close(); err != nil { // closes stdin and waits for the process
+		t.Errorf("close: %v", err)
+	}
+	if !p.gone() {
+		t.Error("the server lives on")
+	}
+	if got, want := p.actions("start", "stop"), "start stop"; got != want {
+		t.Errorf("recorded %q, want %q", got, want)
+	}
+}
+
+func TestAChangedFileIsAppliedWithoutDroppingTheSession(t *testing.T) {
+	p := newProcess(t, files)
+	s := p.client(t.Context())
+	defer s.Close()
+	if got, want := tools(t.Context(), t, s), "files__delete_file files__read_file"; got != want {
+		t.Errorf("at first: got %q, want %q", got, want)
+	}
+
+	p.configure(files + notes)
+	p.says("is in force")
+	if got, want := tools(t.Context(), t, s), "files__delete_file files__read_file notes__add_note"; got != want {
+		t.Errorf("with a server more: got %q, want %q", got, want)
+	}
+
+	p.configure(notes + "command = \"x\"\n")
+	p.says("gatekit.toml:4:1: ")
+	p.configure(notes + "[[plugin]]\nname = \"p\"\nuse = \"p\"\n")
+	p.says("cannot run plugins yet")
+	if got, want := tools(t.Context(), t, s), "files__delete_file files__read_file notes__add_note"; got != want {
+		t.Errorf("after mistakes: got %q, want %q", got, want)
+	}
+
+	p.configure(notes + "[listen]\npath = \"/other\"\nhttp = \"127.0.0.1:0\"\n")
+	p.says(`needs a restart; what was there goes on" part=[listen]`)
+	p.says("is in force")
+	if got, want := tools(t.Context(), t, s), "notes__add_note"; got != want {
+		t.Errorf("with a server less: got %q, want %q", got, want)
+	}
+	if err := s.Close(); err != nil {
+		t.Errorf("close: %v", err)
+	}
+	if got, want := p.actions("start", "reload", "stop"), "start reload reload reload reload stop"; got != want {
+		t.Errorf("recorded %q, want %q", got, want)
+	}
+}
+
+func TestARefusedHTTPRequestIsRecorded(t *testing.T) {
+	p := newProcess(t, onHTTP+files)
+	p.start()
+	r, err := http.NewRequest("POST", p.url(), strings.NewReader("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Origin", "https://evil.example")
+	a, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.Body.Close()
+	if a.StatusCode != http.StatusForbidden {
+		t.Errorf("status %d, want 403", a.StatusCode)
+	}
+	if got, want := p.actions("refuse"), "refuse"; got != want {
+		t.Errorf("recorded %q, want %q", got, want)
+	}
+}
+
+func TestAnAddressInUseIsSaidAndEndsIt(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	p := newProcess(t, fmt.Sprintf("[listen]\nhttp = %q\n", l.Addr())+files)
+	p.start()
+	p.says("address already in use")
+	if code := p.ends(); code != exitFailed {
+		t.Errorf("exit code %d, want %d", code, exitFailed)
+	}
+	if got, want := p.actions("start", "stop"), "start stop"; got != want {
+		t.Errorf("recorded %q, want %q", got, want)
+	}
+}

@@ -122,11 +122,15 @@ func (e *events) add(p pipeline.Passed) {
 	}
 }
 
-// spare is the index of what is to go first, the newest excepted; -1 when nothing may. An answer that was not sent never goes.
+// spare is the index of what is to go first, the newest excepted; -1 when nothing may. An answer that was not sent never goes, and nothing
+// that was not while a connection reads: senders wait for it, only the answer does not.
 func (e *events) spare() int {
 	old := e.kept[:len(e.kept)-1]
 	if len(old) > 0 && old[0].n <= e.sent {
 		return 0
+	}
+	if e.reader != nil {
+		return -1
 	}
 	for _, kind := range []mcp.Kind{mcp.Notification, mcp.Request} {
 		if i := slices.IndexFunc(old, func(ev event) bool { return ev.p.Message().Kind == kind }); i >= 0 {

@@ -252,8 +252,7 @@ func (l *Log) drain() {
 	defer l.writers.Done()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.lost = nil
-	for l.pending != nil && l.lost == nil {
+	for l.pending != nil {
 		b := l.pending
 		l.pending = nil
 		l.mu.Unlock()
@@ -263,14 +262,14 @@ func (l *Log) drain() {
 		<-l.writing
 
 		l.mu.Lock()
-		if l.lost = err; err == nil {
-			l.recycle(b)
-			continue
+		if l.lost = err; err != nil {
+			if l.pending != nil { // what has come in the meantime follows on
+				b.lines = append(b.lines, l.pending.lines...)
+			}
+			l.pending = b
+			break
 		}
-		if l.pending != nil { // what has come in the meantime follows on
-			b.lines = append(b.lines, l.pending.lines...)
-		}
-		l.pending = b
+		l.recycle(b)
 	}
 	l.drains = false
 }

@@ -430,11 +430,16 @@ func TestAsync(t *testing.T) {
 			}
 			synctest.Wait()
 		}
-		d.set(func() { d.write = nil })
-		if _, err := l.Record(t.Context(), event("refused")); err == nil {
-			t.Error("a record before the writing worked again")
+		hold = make(chan struct{})
+		d.set(func() { d.write = func(b []byte) (int, int, error) { <-hold; return len(b), len(b), nil } })
+		for range 2 { // the first tries to write again, the second comes before that is done
+			if _, err := l.Record(t.Context(), event("refused")); err == nil {
+				t.Error("a record before the writing worked again")
+			}
+			synctest.Wait()
 		}
-		synctest.Wait() // that has tried again
+		close(hold)
+		synctest.Wait()
 		record(t, l, event("7"))
 		if err := l.Close(); err != nil {
 			t.Error(err)

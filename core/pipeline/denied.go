@@ -56,9 +56,12 @@ func (d *Denied) Response(id mcp.ID) Passed {
 }
 
 // Decline is what a server gets when its reverse request, or the client's answer to it, was refused, under the reverse request's
-// id: error -1 for sampling, {"action":"decline"} for elicitation, no roots for roots, error -31000 for others. It tells a server nothing
-// that a client which declines would not.
+// id: error -1 for sampling, {"action":"decline"} for elicitation, no roots for roots, error -31000 for others; or the stage's own answer. A refusal tells a server
+// no more than a client that declines.
 func (d *Denied) Decline(id mcp.ID) Passed {
+	if d.Action == "answer" {
+		return d.answer.WithID(id)
+	}
 	if d.Message == nil || d.Message.Kind == mcp.Notification {
 		return Passed{}
 	}

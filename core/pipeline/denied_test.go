@@ -131,6 +131,14 @@ func TestAStagesAnswerIsJudgedAsTheResponseItIs(t *testing.T) {
 			t.Errorf("recorded %+v, want the answering and the response", rec.outcomes)
 		}
 	})
+	t.Run("it passes to a server that asked", func(t *testing.T) {
+		roots := pipeline.Named{Name: "roots", Wants: requests, Stage: says(pipeline.Verdict{Action: pipeline.Answer, Answer: []byte(`{"roots":[{"uri":"file:///srv"}]}`)})}
+		passed, err := pipeline.New(&record{}, pipeline.Options{}, roots).Pass(t.Context(), parse(t, mcp.ToClient, `{"jsonrpc":"2.0","id":3,"method":"roots/list"}`))
+		answer := denied(t, passed, err).Decline("3").Message()
+		if got, want := text(answer), `{"jsonrpc":"2.0","id":3,"result":{"roots":[{"uri":"file:///srv"}]}}`; got != want || answer.To != mcp.ToServer {
+			t.Errorf("got %s %s, want %s to the server", answer.To, got, want)
+		}
+	})
 	t.Run("it is redacted", func(t *testing.T) {
 		redact := pipeline.Named{Name: "redact", Wants: responses, Stage: modify(mcp.Set("/content/0/text", []byte(`"…"`)))}
 		passed, err := pipeline.New(&record{}, pipeline.Options{}, answer, redact).Pass(t.Context(), call(t))

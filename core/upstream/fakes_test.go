@@ -441,3 +441,7 @@ func stream(s *events) *upstream.Answer {
 func reply(id json.RawMessage, result string) *upstream.Answer {
 	return status(200, fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":%s}`, id, result))
 }
+
+func contains(s, part string) bool { return strings.Contains(s, part) }
+
+func replace(s, old, new string) string { return strings.ReplaceAll(s, old, new) }

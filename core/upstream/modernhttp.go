@@ -109,7 +109,9 @@ func (h *modernHTTP) exchange(c *call, o outgoing, header http.Header) (*mcp.Mes
 			err = unavailable(name, "the stream with its answer broke", end)
 		}
 	case ok(a.Status):
-		messages(limits, a.Body)(take)
+		if len(a.Body) > 0 {
+			messages(limits, a.Body)(take)
+		}
 	default:
 		if a.Events != nil {
 			a.Events.Close()
@@ -215,7 +217,10 @@ func (u *Upstream) probeHTTP(ctx context.Context) finding {
 	defer c.end()
 	o := discover(c.id, u.o.Version)
 	a, err := u.o.Dial.HTTP.Post(ctx, modernHeader(o.m, false), o.bytes())
-	if err != nil {
+	switch {
+	case ctx.Err() != nil:
+		return finding{err: context.Cause(ctx)}
+	case err != nil:
 		return finding{err: unsent(u.o.Name, err)}
 	}
 	var answer *mcp.Message
@@ -228,7 +233,11 @@ func (u *Upstream) probeHTTP(ctx context.Context) finding {
 	switch {
 	case streams(a):
 		err = each(ctx, a.Events, u.o.Limits, &position{}, find)
-		if answer == nil {
+		switch {
+		case answer != nil:
+		case ctx.Err() != nil:
+			return finding{err: context.Cause(ctx)}
+		default:
 			return finding{err: unavailable(u.o.Name, "the stream with its answer broke", err)}
 		}
 	case ok(a.Status):

@@ -1,0 +1,295 @@
+package upstream_test
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	"gatekit/core/mcp"
+	"gatekit/core/proxy"
+	"gatekit/core/upstream"
+)
+
+// openSite is a session with a modern server over HTTP.
+func openSite(t *testing.T, serve func(r request) *upstream.Answer) (proxy.Server, *web, func()) {
+	t.Helper()
+	w := &web{serve: serve}
+	u := upstream.New(upstream.Options{Name: "web", Era: "modern", Dial: upstream.Dial{HTTP: w}})
+	return openFor(t, u, "a", ""), w, func() {
+		if err := u.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestHeadersOfAModernRequest(t *testing.T) {
+	for _, c := range []struct{ name, request, mcpMethod, mcpName string }{
+		{"a list has no name", modernRequest(`1`, "tools/list", ``, ``), "tools/list", ""},
+		{"a prompt", modernRequest(`1`, "prompts/get", ``, `,"name":"p"`), "prompts/get", "p"},
+		{"a resource", modernRequest(`1`, "resources/read", ``, `,"uri":"file:///a b"`), "resources/read", "file:///a b"},
+		{"a task", modernRequest(`1`, "tasks/update", ``, `,"taskId":"t"`), "tasks/update", "t"},
+		{"a name that is no ASCII", modernRequest(`1`, "prompts/get", ``, `,"name":"\u00fc"`), "prompts/get", "=?base64?w7w=?="},
+		{"one with a line break", modernRequest(`1`, "prompts/get", ``, `,"name":"a\nb"`), "prompts/get", "=?base64?YQpi?="},
+		{"one that would lose a blank", modernRequest(`1`, "prompts/get", ``, `,"name":"a "`), "prompts/get", "=?base64?YSA=?="},
+		{"one that looks wrapped", modernRequest(`1`, "prompts/get", ``, `,"name":"=?base64?YQ==?="`), "prompts/get", "=?base64?PT9iYXNlNjQ/WVE9PT89?="},
+		{"one that looks nearly wrapped", modernRequest(`1`, "prompts/get", ``, `,"name":"=?BASE64?YQ==?="`), "prompts/get", "=?BASE64?YQ==?="},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, w, end := openSite(t, func(r request) *upstream.Answer { return reply(r.ID, `{}`) })
+				defer end()
+				call(t, s, &client{}, c.request).is(`{"jsonrpc":"2.0","id":1,"result":{}}`)
+				h := w.seen[0].header
+				want := map[string]string{"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": c.mcpMethod, "Mcp-Name": c.mcpName, "Mcp-Session-Id": "",
+					"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
+				for name, v := range want {
+					if h.Get(name) != v {
+						t.Errorf("%s is %q, want %q", name, h.Get(name), v)
+					}
+				}
+				if got := w.log(); len(got) != 1 {
+					t.Errorf("the server saw %q", got)
+				}
+			})
+		})
+	}
+}
+
+func TestAnswersOfAModernURL(t *testing.T) {
+	told := `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":1}}`
+	for _, c := range []struct {
+		name, answer string // of the request ID
+		status       int
+		want, fails  string
+	}{
+		{"a result", `{"jsonrpc":"2.0","id":ID,"result":{}}`, 200, `{"jsonrpc":"2.0","id":"c","result":{}}`, ``},
+		{"an error", `{"jsonrpc":"2.0","id":ID,"error":{"code":-32603,"message":"m"}}`, 200, `{"jsonrpc":"2.0","id":"c","error":{"code":-32603,"message":"m"}}`, ``},
+		{"an error with a status of its own", `{"jsonrpc":"2.0","id":ID,"error":{"code":-32602,"message":"m"}}`, 400, `{"jsonrpc":"2.0","id":"c","error":{"code":-32602,"message":"m"}}`, ``},
+		{"one to nobody", `{"jsonrpc":"2.0","id":null,"error":{"code":-32601,"message":"m"}}`, 404, `{"jsonrpc":"2.0","id":"c","error":{"code":-32601,"message":"m"}}`, ``},
+		{"a missing capability", `{"jsonrpc":"2.0","id":ID,"error":{"code":-32021,"message":"m"}}`, 400, `{"jsonrpc":"2.0","id":"c","error":{"code":-32021,"message":"m"}}`, ``},
+		{"a version that it does not speak after all", `{"jsonrpc":"2.0","id":ID,"error":{"code":-32022,"message":"m"}}`, 400, ``, `does not speak the revision`},
+		{"another request's", `{"jsonrpc":"2.0","id":99,"result":{}}`, 200, ``, `it sent no answer`},
+		{"text", `oops`, 500, ``, `HTTP 500`},
+		{"nothing", ``, 202, ``, `HTTP 202`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, _, end := openSite(t, func(r request) *upstream.Answer { return status(c.status, replace(c.answer, "ID", string(r.ID))) })
+				defer end()
+				p := call(t, s, &client{}, modernRequest(`"c"`, "prompts/get", ``, `,"name":"x"`))
+				if c.fails != "" {
+					p.fails(c.fails)
+				} else {
+					p.is(c.want)
+				}
+			})
+		})
+	}
+	t.Run("a stream", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s, _, end := openSite(t, func(r request) *upstream.Answer {
+				e := newEvents()
+				e.send("", `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":1}}`)
+				e.send("", `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":98,"progress":1}}`)
+				e.send("", `{"jsonrpc":"2.0","id":5,"method":"roots/list"}`)
+				e.send("", `{"jsonrpc":"2.0","id":%s,"result":{}}`, r.ID)
+				return stream(e)
+			})
+			defer end()
+			c := &client{}
+			call(t, s, c, modernRequest(`"c"`, "prompts/get", `"progressToken":"p",`, `,"name":"x"`)).is(`{"jsonrpc":"2.0","id":"c","result":{}}`)
+			c.wants(t, told)
+		})
+	})
+	t.Run("a stream that breaks is lost", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s, w, end := openSite(t, func(r request) *upstream.Answer {
+				e := newEvents(upstream.Event{ID: "7"})
+				e.end()
+				return stream(e)
+			})
+			defer end()
+			call(t, s, &client{}, modernRequest(`"c"`, "prompts/get", ``, `,"name":"x"`)).fails("broke")
+			if got := w.log(); len(got) != 1 {
+				t.Errorf("the server saw %q", got)
+			}
+		})
+	})
+}
+
+func TestCancelOverModernHTTPClosesTheStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEvents()
+		s, w, end := openSite(t, func(r request) *upstream.Answer { return stream(e) })
+		defer end()
+		p := call(t, s, &client{}, modernRequest(`"c"`, "prompts/get", ``, `,"name":"x"`))
+		p.waits()
+		p.cancel(&proxy.Cancelled{})
+		p.fails("cancelled")
+		if !e.closed() {
+			t.Error("the stream is still open")
+		}
+		if got := w.log(); len(got) != 1 {
+			t.Errorf("the server saw %q", got)
+		}
+	})
+}
+
+func TestListenOverHTTP(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEvents()
+		s, w, end := openSite(t, func(r request) *upstream.Answer { return stream(e) })
+		defer end()
+		c := &client{}
+		p := call(t, s, c, modernRequest(`7`, "subscriptions/listen", ``, `,"notifications":{"toolsListChanged":true}`))
+		p.waits()
+		id := w.seen[0].ID
+		e.send("", `{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%s}}}`, id)
+		c.wants(t, `{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":7}}}`)
+		e.send("", `{"jsonrpc":"2.0","id":%s,"result":{"resultType":"complete","_meta":{"io.modelcontextprotocol/subscriptionId":%[1]s}}}`, id)
+		p.is(`{"jsonrpc":"2.0","id":7,"result":{"resultType":"complete","_meta":{"io.modelcontextprotocol/subscriptionId":7}}}`)
+	})
+}
+
+const annotated = `{"resultType":"complete","tools":[
+	{"name":"plain","inputSchema":{"type":"object"}},
+	{"name":"x","inputSchema":{"type":"object","properties":{
+		"region":{"type":"string","x-mcp-header":"Region"},
+		"n":{"type":"integer","x-mcp-header":"N"},
+		"on":{"type":"boolean","x-mcp-header":"On"},
+		"bad":{"type":"string","x-mcp-header":"no good"},
+		"a/b":{"type":"object","properties":{"deep":{"type":"string","x-mcp-header":"Deep"}}}}}}]MORE}`
+
+func TestArgumentsInHeaders(t *testing.T) {
+	const arguments = `,"name":"x","arguments":{"region":"\u00e9","n":42.0,"on":false,"bad":"b","a/b":{"deep":"d"}}`
+	want := http.Header{"Mcp-Param-Region": {"=?base64?w6k=?="}, "Mcp-Param-N": {"42"}, "Mcp-Param-On": {"false"}, "Mcp-Param-Deep": {"d"}}
+	params := func(h http.Header) http.Header {
+		found := http.Header{}
+		for name, v := range h {
+			if len(name) > 10 && name[:10] == "Mcp-Param-" {
+				found[name] = v
+			}
+		}
+		return found
+	}
+	check := func(t *testing.T, w *web, log ...string) {
+		t.Helper()
+		if got := w.log(); !slices.Equal(got, log) {
+			t.Errorf("the server saw %q, want %q", got, log)
+		}
+		calls := w.requests("POST tools/call")
+		if got := params(calls[len(calls)-1].header); fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("the call came with %v, want %v", got, want)
+		}
+	}
+	serve := func(r request) *upstream.Answer {
+		if r.Method == "tools/list" {
+			return reply(r.ID, replace(annotated, "MORE", ``))
+		}
+		return reply(r.ID, `{}`)
+	}
+	t.Run("as the client's own list has it", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s, w, end := openSite(t, serve)
+			defer end()
+			call(t, s, &client{}, modernRequest(`1`, "tools/list", ``, ``))
+			synctest.Wait()
+			call(t, s, &client{}, modernRequest(`2`, "tools/call", ``, arguments)).is(`{"jsonrpc":"2.0","id":2,"result":{}}`)
+			check(t, w, "POST tools/list", "POST tools/call")
+		})
+	})
+	t.Run("asked for once when no client has listed", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s, w, end := openSite(t, func(r request) *upstream.Answer {
+				switch {
+				case r.Method == "tools/list" && !contains(r.body, "cursor"):
+					return reply(r.ID, `{"tools":[{"name":"first","inputSchema":{}}],"nextCursor":"c\u0031"}`)
+				case r.Method == "tools/list" && !contains(r.body, `"cursor":"c\u0031"`):
+					return status(400, "wrong cursor")
+				}
+				return serve(r)
+			})
+			defer end()
+			for range 2 {
+				call(t, s, &client{}, modernRequest(`2`, "tools/call", `"progressToken":1,"io.modelcontextprotocol/logLevel":"info","x":1,`, arguments)).is(`{"jsonrpc":"2.0","id":2,"result":{}}`)
+			}
+			check(t, w, "POST tools/list", "POST tools/list", "POST tools/call", "POST tools/call")
+			if got := string(w.seen[0].Params); got != `{"_meta":{"x":1,"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"c","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}}` {
+				t.Errorf("asked with %s", got)
+			}
+		})
+	})
+	t.Run("asked for again when the server finds a mismatch", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			changed := false
+			s, w, end := openSite(t, func(r request) *upstream.Answer {
+				switch {
+				case r.Method == "tools/list" && !changed:
+					return reply(r.ID, `{"tools":[{"name":"x","inputSchema":{}}]}`)
+				case r.Method == "tools/call" && r.header.Get("Mcp-Param-N") == "":
+					changed = true
+					return status(400, fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32020,"message":"m"}}`, r.ID))
+				}
+				return serve(r)
+			})
+			defer end()
+			call(t, s, &client{}, modernRequest(`2`, "tools/call", ``, arguments)).is(`{"jsonrpc":"2.0","id":2,"result":{}}`)
+			check(t, w, "POST tools/list", "POST tools/call", "POST tools/list", "POST tools/call")
+		})
+	})
+	t.Run("absent and null arguments have none", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s, w, end := openSite(t, serve)
+			defer end()
+			call(t, s, &client{}, modernRequest(`2`, "tools/call", ``, `,"name":"x","arguments":{"region":null,"n":{}}`)).is(`{"jsonrpc":"2.0","id":2,"result":{}}`)
+			if got := params(w.requests("POST tools/call")[0].header); len(got) > 0 {
+				t.Errorf("got %v", got)
+			}
+		})
+	})
+}
+
+func TestHeaderMismatch(t *testing.T) {
+	refuse := func(r request) *upstream.Answer {
+		return status(400, fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":"m"}}`, r.ID, mcp.CodeHeaderMismatch))
+	}
+	t.Run("a name is put as it is to a server that does not decode", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s, w, end := openSite(t, func(r request) *upstream.Answer {
+				if r.header.Get("Mcp-Name") != "ü" {
+					return refuse(r)
+				}
+				return reply(r.ID, `{}`)
+			})
+			defer end()
+			for range 2 {
+				call(t, s, &client{}, modernRequest(`2`, "prompts/get", ``, `,"name":"ü"`)).is(`{"jsonrpc":"2.0","id":2,"result":{}}`)
+			}
+			if n := len(w.log()); n != 3 {
+				t.Errorf("%d requests for two calls: what the server is like was not remembered", n)
+			}
+		})
+	})
+	t.Run("a name with a control character never is", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s, w, end := openSite(t, refuse)
+			defer end()
+			call(t, s, &client{}, modernRequest(`2`, "prompts/get", ``, `,"name":"a\r\nX: y"`)).fails("refused the headers")
+			if n := len(w.log()); n != 1 {
+				t.Errorf("%d requests", n)
+			}
+		})
+	})
+	t.Run("there is an end to it", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s, w, end := openSite(t, refuse)
+			defer end()
+			call(t, s, &client{}, modernRequest(`2`, "tools/call", ``, `,"name":"ü"`)).fails("refused the headers")
+			if n := len(w.requests("POST tools/call")); n != 3 {
+				t.Errorf("%d calls", n)
+			}
+		})
+	})
+}

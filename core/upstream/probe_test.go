@@ -1,0 +1,228 @@
+package upstream_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"gatekit/core/mcp"
+	"gatekit/core/upstream"
+)
+
+var (
+	legacyOnes = []string{mcp.Rev20251125, mcp.Rev20250618, mcp.Rev20250326, mcp.Rev20241105}
+	all        = append([]string{mcp.Rev20260728}, legacyOnes...)
+)
+
+func TestProbeOfAProcess(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		answer string // "" is silence, "die" its end
+		want   []string
+		spared bool   // the process that was probed serves the session
+		fails  string // instead of want
+	}{
+		{"a modern server", `"result":{"supportedVersions":["2026-07-28"],"capabilities":{}}`, []string{mcp.Rev20260728}, true, ``},
+		{"one of both eras", `"result":{"supportedVersions":["2024-11-05","2026-07-28","2025-11-25"]}`, []string{mcp.Rev20260728, mcp.Rev20251125, mcp.Rev20241105}, true, ``},
+		{"one that lists legacy revisions only", `"result":{"supportedVersions":["2025-06-18"]}`, []string{mcp.Rev20250618}, false, ``},
+		{"one of the future that has not forgotten", `"result":{"supportedVersions":["2031-01-01","2025-11-25"]}`, []string{mcp.Rev20251125}, false, ``},
+		{"one of the future", `"result":{"supportedVersions":["2031-01-01"]}`, nil, false, `"2031-01-01"`},
+		{"unsupported version, but this one is", `"error":{"code":-32022,"message":"?","data":{"supported":["2026-07-28"]}}`, []string{mcp.Rev20260728}, true, ``},
+		{"unsupported version, and only legacy ones are", `"error":{"code":-32022,"message":"?","data":{"supported":["2025-11-25"]}}`, []string{mcp.Rev20251125}, true, ``},
+		{"a modern error", `"error":{"code":-32021,"message":"?"}`, []string{mcp.Rev20260728}, true, ``},
+		{"method not found", `"error":{"code":-32601,"message":"?"}`, legacyOnes, true, ``},
+		{"an error of no code", `"error":{"code":0,"message":"?"}`, legacyOnes, true, ``},
+		{"an error of a draft", `"error":{"code":-32004,"message":"?"}`, legacyOnes, true, ``},
+		{"an empty result", `"result":{}`, legacyOnes, true, ``},
+		{"silence", ``, legacyOnes, true, ``},
+		{"its end", `die`, legacyOnes, false, ``},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				st := &starter{}
+				u := upstream.New(upstream.Options{Name: "files", Version: `1."0`, Dial: upstream.Dial{Pipe: st.start}})
+				defer u.Close()
+				type found struct {
+					revisions []string
+					err       error
+				}
+				got := make(chan found, 2)
+				for range 2 { // both wait for the one probe
+					go func() {
+						revisions, err := u.Revisions(t.Context())
+						got <- found{revisions, err}
+					}()
+				}
+				srv := st.last(t)
+				m := srv.expect(t, "server/discover")
+				if want := `{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"gatekit","version":"1.\"0"},"io.modelcontextprotocol/clientCapabilities":{}}}`; string(m.Params) != want {
+					t.Errorf("probed with %s", m.Params)
+				}
+				switch c.answer {
+				case "":
+					time.Sleep(5 * time.Second)
+				case "die":
+					srv.Close()
+				default:
+					srv.send(`{"jsonrpc":"2.0","id":%s,%s}`, m.ID, c.answer)
+				}
+				for range 2 {
+					f := <-got
+					if c.fails != "" {
+						if f.err == nil || !contains(f.err.Error(), c.fails) {
+							t.Errorf("got %v, %v, want the error %q", f.revisions, f.err, c.fails)
+						}
+						continue
+					}
+					if f.err != nil || !slices.Equal(f.revisions, c.want) {
+						t.Errorf("got %v, %v, want %v", f.revisions, f.err, c.want)
+					}
+				}
+				if c.fails != "" {
+					return
+				}
+				srv.quiet(t)
+				if c.answer == "" { // an answer that comes now is nobody's
+					srv.send(`{"jsonrpc":"2.0","id":%s,"result":{"supportedVersions":["2026-07-28"]}}`, m.ID)
+				}
+				s := open(t, u, c.want[0], &client{})
+				request := hello
+				if c.want[0] == mcp.Rev20260728 {
+					request = modernRequest(`1`, "tools/list", ``, ``)
+				}
+				p := call(t, s, &client{}, request)
+				if n := st.count(); (n == 1) != c.spared {
+					t.Errorf("%d processes were started for the probe and a session", n)
+				}
+				srv = st.last(t)
+				srv.result(srv.next(t).ID, welcome)
+				synctest.Wait()
+				if p.err != nil {
+					t.Error(p.err)
+				}
+			})
+		})
+	}
+}
+
+func TestTheProcessThatWasProbedIsNotKeptForever(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := &starter{}
+		u := upstream.New(upstream.Options{Name: "files", Dial: upstream.Dial{Pipe: st.start}})
+		defer u.Close()
+		go u.Revisions(t.Context())
+		srv := st.last(t)
+		srv.result(srv.expect(t, "server/discover").ID, `{"supportedVersions":["2026-07-28","2025-11-25"]}`)
+		// A legacy client cannot use it: it would refuse initialize.
+		s := open(t, u, mcp.Rev20251125, &client{})
+		p := call(t, s, &client{}, hello)
+		second := st.last(t)
+		second.result(second.expect(t, "initialize").ID, welcome)
+		p.is(`{"jsonrpc":"2.0","id":"hi","result":` + welcome + `}`)
+		if srv.ended() {
+			t.Error("it ended at once")
+		}
+		time.Sleep(time.Minute)
+		if !srv.ended() || second.ended() {
+			t.Errorf("after a minute: the probed one ended %v, the used one %v", srv.ended(), second.ended())
+		}
+	})
+}
+
+func TestAProbeThatIsNoEvidenceIsRepeated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := &starter{fail: errors.New("no such program")}
+		u := upstream.New(upstream.Options{Name: "files", Dial: upstream.Dial{Pipe: st.start}})
+		defer u.Close()
+		if _, err := u.Revisions(t.Context()); err == nil || !contains(err.Error(), "could not be started") {
+			t.Errorf("got %v", err)
+		}
+		st.fail = nil
+		if _, err := u.Revisions(t.Context()); err == nil {
+			t.Error("it was probed again at once")
+		}
+		time.Sleep(time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := u.Revisions(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a probe that takes long: %v", err)
+		}
+		time.Sleep(5 * time.Second)
+		if got, err := u.Revisions(t.Context()); err != nil || !slices.Equal(got, legacyOnes) {
+			t.Errorf("got %v, %v", got, err)
+		}
+	})
+}
+
+func TestSettingsSkipTheProbe(t *testing.T) {
+	for era, want := range map[string][]string{"legacy": legacyOnes, "modern": {mcp.Rev20260728}} {
+		u := upstream.New(upstream.Options{Name: "files", Era: era})
+		if got, err := u.Revisions(t.Context()); err != nil || !slices.Equal(got, want) {
+			t.Errorf("era %s: %v, %v", era, got, err)
+		}
+	}
+}
+
+func TestProbeOfAURL(t *testing.T) {
+	one := func(code int, body string) func(request) *upstream.Answer {
+		return func(r request) *upstream.Answer {
+			return status(code, replace(body, "ID", string(r.ID)))
+		}
+	}
+	for _, c := range []struct {
+		name  string
+		serve func(request) *upstream.Answer
+		want  []string
+		fails string
+	}{
+		{"a modern server", one(200, `{"jsonrpc":"2.0","id":ID,"result":{"supportedVersions":["2026-07-28"]}}`), []string{mcp.Rev20260728}, ``},
+		{"a stream", func(r request) *upstream.Answer {
+			s := newEvents(upstream.Event{ID: "1"}, upstream.Event{Name: "endpoint", Data: []byte("/x")})
+			s.send("", `{"jsonrpc":"2.0","id":%s,"result":{"supportedVersions":["2026-07-28","2025-11-25"]}}`, r.ID)
+			return stream(s)
+		}, []string{mcp.Rev20260728, mcp.Rev20251125}, ``},
+		{"legacy ones listed", one(200, `{"jsonrpc":"2.0","id":ID,"result":{"supportedVersions":["2025-11-25"]}}`), []string{mcp.Rev20251125}, ``},
+		{"no method", one(404, `{"jsonrpc":"2.0","id":ID,"error":{"code":-32601,"message":"?"}}`), legacyOnes, ``},
+		{"no session", one(400, `Missing session ID`), legacyOnes, ``},
+		{"no session, to nobody", one(400, `{"jsonrpc":"2.0","id":null,"error":{"code":-32000,"message":"?"}}`), legacyOnes, ``},
+		{"a modern error", one(400, `{"jsonrpc":"2.0","id":ID,"error":{"code":-32020,"message":"?"}}`), []string{mcp.Rev20260728}, ``},
+		{"other versions", one(400, `{"jsonrpc":"2.0","id":ID,"error":{"code":-32022,"message":"?","data":{"supported":["2025-06-18"]}}}`), []string{mcp.Rev20250618}, ``},
+		{"no POST", one(405, ``), legacyOnes, ``},
+		{"something else", one(200, `hello`), legacyOnes, ``},
+		{"no credentials", one(401, ``), nil, `credentials (HTTP 401)`},
+		{"wrong ones", one(403, `{"jsonrpc":"2.0","id":ID,"error":{"code":-32601,"message":"?"}}`), nil, `credentials (HTTP 403)`},
+		{"a redirect", one(307, ``), nil, `redirects`},
+		{"a fault", one(502, `bad gateway`), nil, `HTTP 502`},
+		{"too many", one(429, ``), nil, `HTTP 429`},
+		{"no network", func(request) *upstream.Answer { return nil }, nil, `no answer from its URL`},
+		{"no end", func(r request) *upstream.Answer {
+			<-r.ctx.Done()
+			return nil
+		}, nil, `did not answer in time`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := &web{serve: c.serve}
+				u := upstream.New(upstream.Options{Name: "files", Dial: upstream.Dial{HTTP: w}})
+				defer u.Close()
+				got, err := u.Revisions(t.Context())
+				if c.fails != "" {
+					if err == nil || !contains(err.Error(), c.fails) {
+						t.Errorf("got %v, %v, want the error %q", got, err, c.fails)
+					}
+				} else if err != nil || !slices.Equal(got, c.want) {
+					t.Errorf("got %v, %v, want %v", got, err, c.want)
+				}
+				h := w.requests("POST server/discover")[0].header
+				for name, want := range map[string]string{"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "server/discover", "Mcp-Name": "", "Accept": "application/json, text/event-stream"} {
+					if h.Get(name) != want {
+						t.Errorf("%s: %q, want %q", name, h.Get(name), want)
+					}
+				}
+			})
+		})
+	}
+}

@@ -3,6 +3,7 @@ package audit_test
 import (
 	"fmt"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -28,7 +29,7 @@ func BenchmarkRecord(b *testing.B) {
 					defer l.Close()
 					var failed atomic.Int64
 					b.ReportAllocs()
-					b.SetParallelism(at)
+					b.SetParallelism(max(1, at/runtime.GOMAXPROCS(0)))
 					one := func() {
 						if _, err := l.Record(b.Context(), o); err != nil {
 							failed.Add(1) // with Async: the queue was full

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"sync"
 )
 
 // Limits bound what Parse accepts. The zero value is the default of each.
@@ -35,9 +36,9 @@ func Parse(b []byte) (*Message, error) { return Limits{}.Parse(b) }
 
 // Parse is the only parser of protocol bytes in the project.
 func (l Limits) Parse(b []byte) (*Message, error) {
-	var names [32]name
-	var members [2][8]member
-	s := scanner{b: b, limits: l.orDefault(), names: names[:0], index: index{members[0][:0], members[1][:0]}}
+	s := scanners.Get().(*scanner)
+	defer s.free()
+	s.b, s.limits = b, l.orDefault()
 	f := s.whole()
 	if f == nil {
 		f = s.first
@@ -49,6 +50,20 @@ func (l Limits) Parse(b []byte) (*Message, error) {
 		return nil, s.refuse(f)
 	}
 	return s.message(), nil
+}
+
+// scanners are those not in use, for their buffers.
+var scanners = sync.Pool{New: func() any { return new(scanner) }}
+
+// free puts s back without anything that it has read. Buffers that one large message needed are not kept.
+func (s *scanner) free() {
+	const keep = 64
+	if cap(s.names) > keep {
+		s.names = nil
+	}
+	clear(s.names[:cap(s.names)])
+	*s = scanner{names: s.names[:0], index: index{s.top[:0], s.meta[:0]}}
+	scanners.Put(s)
 }
 
 // whole reads all of b: one object and blanks.
@@ -87,7 +102,7 @@ func (s *scanner) invalid() *fault {
 	wrong := func(at int, reason string) *fault {
 		return &fault{CodeInvalidRequest, max(int(s.envelope[at].name.from)-1, 0), reason}
 	}
-	if version, _ := s.has(atJSONRPC); string(version) != `"2.0"` {
+	if version, _ := s.has(atJSONRPC); !same(version, "2.0") {
 		return wrong(atJSONRPC, `jsonrpc is not "2.0"`)
 	}
 	id, hasID := s.has(atID)

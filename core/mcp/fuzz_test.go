@@ -1,0 +1,225 @@
+package mcp_test
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"gatekit/core/mcp"
+)
+
+// messages are seeds of every kind.
+var messages = []string{
+	`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a__b","arguments":{"x":[1.0,-0,1e400,12345678901234567890,"\ud83d\ude00","\ud83d"],"":{}},"_meta":{"progressToken":0}}}`,
+	` {"params" : { "uri":"file:///x" , "a/b~":null, "ref":{"type":"ref/prompt","name":"p"} },"method":"resources/read","jsonrpc":"2.0","id":"\u0061"}` + "\r\n",
+	`{"jsonrpc":"2.0","id":9007199254740993,"result":{"tools":[{"name":"t","_meta":{"ui":{"resourceUri":"ui://x"},"ui/resourceUri":"ui://y"}},{"n\u0061me":"u"},1],"nextCursor":""}}`,
+	`{"jsonrpc":"2.0","id":"x","result":{"content":[{"type":"resource_link","uri":"a:b"},{"type":"resource","resource":{"uri":"c:d","text":""}},{"type":"text","text":"e:f","uri":"no"}]}}`,
+	`{"jsonrpc":"2.0","id":null,"error":{"code":-32002,"message":"x","data":{"uri":"file:///x"}}}`,
+	`{"jsonrpc":"2.0","method":"notifications/initialized"}`,
+	`{"jsonrpc":"2.0","method":"a","params":null}`,
+	`{"jsonrpc":"2.0","id":1,"method":"a","params":{"name":1,"Name":2}}`,
+	`{"jsonrpc":"2.0","id":1,"method":"a","params":{"a":1,"\u0061":2}}`,
+	`[]`, `{`, ``,
+}
+
+// What is accepted is what came, byte for byte, and all readers see in it what encoding/json sees.
+func FuzzParseKeepsBytes(f *testing.F) {
+	for _, s := range messages {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		m, err := mcp.Parse(slices.Clone(raw))
+		if err != nil {
+			var e *mcp.ParseError
+			if !errors.As(err, &e) || m != nil || e.Offset < 0 || e.Offset > int64(len(raw)) || e.Reason == "" {
+				t.Fatalf("got %v, %#v", m, err)
+			}
+			return
+		}
+		if got := m.Append(nil); !bytes.Equal(got, raw) || m.Size() != len(raw) {
+			t.Fatalf("%q became %q (%d)", raw, got, m.Size())
+		}
+		agrees(t, m)
+		other := m.WithID(`"other"`)
+		if got := other.Append(nil); len(got) != other.Size() {
+			t.Fatalf("%d bytes, size %d", len(got), other.Size())
+		} else if again := parse(t, got); m.Kind != mcp.Notification && again.ID() != `"other"` {
+			t.Fatalf("%q has the id %s", got, again.ID())
+		}
+		if got := other.WithID(m.ID()).Append(nil); !bytes.Equal(got, raw) && m.ID() != "" {
+			t.Fatalf("%q came back as %q", raw, got)
+		}
+	})
+}
+
+// The scanner and jsontext agree on what is strict JSON: duplicate names and bad UTF-8 refused. jsontext refuses lone surrogates everywhere, the
+// scanner in names only, and has other limits.
+func FuzzParseAgreesWithJSONText(f *testing.F) {
+	files, err := filepath.Glob("testdata/json-test-suite/*.json")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, file := range files {
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		if len(raw) < 1<<10 {
+			f.Add(raw)
+		}
+	}
+	f.Add([]byte(`{` + many(20) + `,"n3":1}`))
+	f.Fuzz(func(t *testing.T, value []byte) {
+		_, err := mcp.Parse(slices.Concat([]byte(`{"jsonrpc":"2.0","id":1,"method":"a","params":{"v":`), value, []byte(`}}`)))
+		want := jsontext.Value(value).IsValid()
+		if e, ok := err.(*mcp.ParseError); ok && strings.Contains(e.Reason, "nested too deep") {
+			return
+		}
+		if want == (err == nil) {
+			return
+		}
+		if lone := jsontext.Value(value).IsValid(jsontext.AllowInvalidUTF8(true)); err == nil && lone && bytes.Contains(value, []byte(`\u`)) {
+			return
+		}
+		if !want && err == nil {
+			// The value may end the object it is put in: that is no fault of the reader.
+			if whole := slices.Concat([]byte(`{"v":`), value, []byte(`}`)); jsontext.Value(whole).IsValid(jsontext.AllowInvalidUTF8(true)) {
+				return
+			}
+		}
+		t.Fatalf("%q: %v, jsontext says %v", value, err, want)
+	})
+}
+
+// An edit changes its place and nothing else, and what comes of it is as good a message as one that was parsed.
+func FuzzEditKeepsTheRest(f *testing.F) {
+	for _, s := range messages {
+		f.Add([]byte(s), "/name", []byte(`"y"`), "/_meta/progressToken", []byte(`1`), "/arguments/x/1")
+		f.Add([]byte(s), "/arguments/x/0", []byte(` {"a":[]} `), "/a~1b~0", []byte(`null`), "/tools/0")
+		f.Add([]byte(s), "/x/y/z", []byte(`1`), "/x/y/w", []byte(`2`), "/arguments/x/0")
+	}
+	f.Fuzz(func(t *testing.T, raw []byte, p1 string, v1 []byte, p2 string, v2 []byte, p3 string) {
+		m, err := mcp.Parse(raw)
+		if err != nil {
+			return
+		}
+		v1, v2 = append([]byte{}, v1...), append([]byte{}, v2...) // nil would remove
+		for _, edits := range [][]mcp.Edit{
+			{mcp.Set(p1, v1)},
+			{mcp.Remove(p1)},
+			{mcp.Set(p1, v1), mcp.Set(p2, v2), mcp.Remove(p3)},
+			{mcp.Remove(p1), mcp.Remove(p2), mcp.Remove(p3)},
+		} {
+			e, err := m.Edit(edits...)
+			if got := m.Append(nil); !bytes.Equal(got, raw) {
+				t.Fatalf("%q became %q", raw, got)
+			}
+			if err != nil {
+				continue
+			}
+			after := e.Append(nil)
+			if _, err := mcp.Parse(after); err != nil {
+				t.Fatalf("%q with %q is %q: %v", raw, edits, after, err)
+			}
+			agrees(t, e)
+			if mangled(string(raw)+p1+p2+p3) || bytes.Contains(raw, []byte(`\u`)) || bytes.Contains(v1, []byte(`\u`)) || bytes.Contains(v2, []byte(`\u`)) {
+				continue // encoding/json may have changed a name
+			}
+			whole, was := decode(t, after).(map[string]any), decode(t, raw).(map[string]any)
+			name := map[mcp.Kind]string{mcp.Request: "params", mcp.Notification: "params", mcp.Response: "result", mcp.Error: "error"}[m.Kind]
+			body, ok := was[name]
+			if !ok {
+				body = gone
+			}
+			want, err := edited(body, edits)
+			if err != nil {
+				t.Fatalf("%q with %q: %v", raw, edits, err)
+			}
+			got, ok := whole[name]
+			if !ok {
+				got = gone
+			}
+			if !reflect.DeepEqual(got, want) {
+				t.Fatalf("%q with %q is %q, want %v", raw, edits, after, want)
+			}
+			delete(whole, name)
+			delete(was, name)
+			if !reflect.DeepEqual(whole, was) {
+				t.Fatalf("%q with %q is %q", raw, edits, after)
+			}
+			if old, ok := m.Get(p1); ok && len(edits) == 1 && edits[0].Value != nil {
+				start := len(raw) - len(old)
+				for i := 0; i <= start; i++ { // the place is one of those where the old value stands
+					if bytes.Equal(slices.Concat(raw[:i], bytes.Trim(v1, " \t\r\n"), raw[i+len(old):]), after) {
+						return
+					}
+				}
+				t.Fatalf("%q with %q is %q: more than the place differs", raw, edits, after)
+			}
+		}
+	})
+}
+
+// Names put on and taken off again leave the message as it was, but for the spelling of the names.
+func FuzzRewriteThereAndBack(f *testing.F) {
+	for _, s := range messages {
+		for _, method := range []string{"tools/list", "tools/call", "prompts/get", "resources/read", "completion/complete", "sampling/createMessage", "x"} {
+			f.Add([]byte(s), method, true)
+			f.Add([]byte(s), method, false)
+		}
+	}
+	f.Fuzz(func(t *testing.T, raw []byte, method string, down bool) {
+		m, err := mcp.Parse(raw)
+		if err != nil {
+			return
+		}
+		if m.Kind == mcp.Response || m.Kind == mcp.Error {
+			m.Method = method
+		}
+		m.To = mcp.ToServer
+		if down {
+			m.To = mcp.ToClient
+		}
+		seen := 0
+		put, err := mcp.Rewrite(m, func(p mcp.Place, s string) (string, error) {
+			seen++
+			return "s__" + s, nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if seen == 0 && put != m {
+			t.Fatal("another message, though there was no name")
+		}
+		agrees(t, put)
+		parse(t, put.Append(nil))
+		if seen > 0 && bytes.Equal(put.Append(nil), raw) {
+			t.Fatalf("%d names and nothing changed in %q", seen, raw)
+		}
+		back, err := mcp.Rewrite(put, func(p mcp.Place, s string) (string, error) {
+			clean, ok := strings.CutPrefix(s, "s__")
+			if !ok {
+				t.Fatalf("%q was not seen", s)
+			}
+			seen--
+			return clean, nil
+		})
+		if err != nil || seen != 0 {
+			t.Fatalf("%d names more on the way there; %v", seen, err)
+		}
+		agrees(t, back)
+		if got, want := decode(t, back.Append(nil)), decode(t, raw); !reflect.DeepEqual(got, want) {
+			t.Fatalf("%q came back as %q", raw, back.Append(nil))
+		}
+		if !bytes.ContainsRune(raw, '\\') && !bytes.Equal(back.Append(nil), raw) {
+			t.Fatalf("%q came back as %q", raw, back.Append(nil))
+		}
+	})
+}

@@ -1,0 +1,185 @@
+package mcp_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"gatekit/core/mcp"
+)
+
+// decode is the reference: encoding/json, numbers as text.
+func decode(t testing.TB, raw []byte) any {
+	t.Helper()
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	var v any
+	if err := d.Decode(&v); err != nil {
+		t.Fatalf("encoding/json does not read %.300q: %v", raw, err)
+	}
+	return v
+}
+
+// places calls visit for v and all that is in it, with their pointers.
+func places(pointer string, v any, visit func(pointer string, v any)) {
+	visit(pointer, v)
+	switch v := v.(type) {
+	case map[string]any:
+		for name, x := range v {
+			places(pointer+"/"+strings.NewReplacer("~", "~0", "/", "~1").Replace(name), x, visit)
+		}
+	case []any:
+		for i, x := range v {
+			places(pointer+"/"+strconv.Itoa(i), x, visit)
+		}
+	}
+}
+
+// agrees checks all of m's readers against the reference.
+func agrees(t testing.TB, m *mcp.Message) {
+	t.Helper()
+	whole := decode(t, m.Append(nil)).(map[string]any)
+	body, ok := whole[map[mcp.Kind]string{mcp.Request: "params", mcp.Notification: "params", mcp.Response: "result", mcp.Error: "error"}[m.Kind]]
+	if !ok || body == nil && m.Kind != mcp.Response {
+		if m.Body() != nil {
+			t.Fatalf("a body %q, want none", m.Body())
+		}
+		return
+	}
+	places("", body, func(pointer string, want any) {
+		raw, ok := m.Get(pointer)
+		if !ok {
+			if mangled(pointer) { // encoding/json changed a name
+				return
+			}
+			t.Fatalf("nothing at %q of %q", pointer, m.Append(nil))
+		}
+		if got := decode(t, raw); !reflect.DeepEqual(got, want) {
+			t.Fatalf("%q at %q, want %v", raw, pointer, want)
+		}
+		s, isText := m.Text(pointer)
+		switch want := want.(type) {
+		case string:
+			if isText && s != want || !isText && !mangled(want) {
+				t.Fatalf("text %q, %v at %q, want %q", s, isText, pointer, want)
+			}
+		case []any:
+			if n := m.Len(pointer); n != len(want) {
+				t.Fatalf("%d elements at %q, want %d", n, pointer, len(want))
+			}
+			n := 0
+			m.Items(pointer, func(i int, raw []byte) bool {
+				if got := decode(t, raw); i != n || !reflect.DeepEqual(got, want[i]) {
+					t.Fatalf("element %d of %q is %q, want %v", i, pointer, raw, want[n])
+				}
+				n++
+				return true
+			})
+			if n != len(want) {
+				t.Fatalf("%d elements of %q, want %d", n, pointer, len(want))
+			}
+		case map[string]any:
+			n := 0
+			m.Members(pointer, func(name string, raw []byte) bool {
+				if got := decode(t, raw); !reflect.DeepEqual(got, want[name]) {
+					t.Fatalf("member %q of %q is %q, want %v", name, pointer, raw, want[name])
+				}
+				n++
+				return true
+			})
+			if n != len(want) {
+				t.Fatalf("%d members of %q, want %d", n, pointer, len(want))
+			}
+		}
+		if _, is := want.([]any); !is && m.Len(pointer) != -1 {
+			t.Fatalf("%q has a length", pointer)
+		}
+	})
+}
+
+// mangled says whether encoding/json may have put U+FFFD for a lone surrogate.
+func mangled(s string) bool { return strings.ContainsRune(s, '\uFFFD') }
+
+// edited is the reference for Edit on a decoded body: what is set, then what is removed, later elements first.
+func edited(body any, edits []mcp.Edit) (result any, err error) {
+	for _, e := range edits {
+		if e.Value == nil {
+			continue
+		}
+		var v any
+		d := json.NewDecoder(bytes.NewReader(e.Value))
+		d.UseNumber()
+		if err := d.Decode(&v); err != nil {
+			return nil, err
+		}
+		if body, err = at(body, e.Pointer, func(any) any { return v }); err != nil {
+			return nil, err
+		}
+	}
+	removals := slices.DeleteFunc(slices.Clone(edits), func(e mcp.Edit) bool { return e.Value != nil })
+	slices.SortFunc(removals, func(a, b mcp.Edit) int { // elements of one array, from the last
+		x, y := strings.LastIndexByte(a.Pointer, '/'), strings.LastIndexByte(b.Pointer, '/')
+		if x < 0 || y < 0 || a.Pointer[:x] != b.Pointer[:y] {
+			return strings.Compare(b.Pointer, a.Pointer)
+		}
+		i, _ := strconv.Atoi(a.Pointer[x+1:])
+		j, _ := strconv.Atoi(b.Pointer[y+1:])
+		return j - i
+	})
+	for _, e := range removals {
+		body, _ = at(body, e.Pointer, func(any) any { return gone })
+	}
+	return body, nil
+}
+
+var gone any = new(int) // stands for no value
+
+// at answers v with what change makes of the value at pointer, which is gone when there is none.
+func at(v any, pointer string, change func(any) any) (any, error) {
+	if pointer == "" {
+		return change(v), nil
+	}
+	token, rest, _ := strings.Cut(pointer[1:], "/")
+	if strings.Contains(pointer[1:], "/") {
+		rest = "/" + rest
+	}
+	token = strings.ReplaceAll(strings.ReplaceAll(token, "~1", "/"), "~0", "~")
+	switch x := v.(type) {
+	case map[string]any:
+		old, ok := x[token]
+		if !ok {
+			old = gone
+		}
+		value, err := at(old, rest, change)
+		if value == gone {
+			delete(x, token)
+		} else {
+			x[token] = value
+		}
+		return x, err
+	case []any:
+		i, err := strconv.Atoi(token)
+		if err != nil || i < 0 || i >= len(x) || strconv.Itoa(i) != token {
+			return v, fmt.Errorf("no element %q", token)
+		}
+		value, err := at(x[i], rest, change)
+		if value == gone {
+			return slices.Delete(x, i, i+1), err
+		}
+		x[i] = value
+		return x, err
+	}
+	if v != gone && v != nil {
+		return v, fmt.Errorf("nothing below %v", v)
+	}
+	value, err := at(gone, rest, change)
+	if value == gone {
+		return v, err
+	}
+	return map[string]any{token: value}, err
+}

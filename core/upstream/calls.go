@@ -121,7 +121,7 @@ func (t *calls) begin(ctx context.Context, m *mcp.Message, caller proxy.Caller, 
 	if c.token != "" {
 		c.sent = c.token
 		if _, taken := t.linger[c.sent]; taken || t.tokens[c.sent] != nil || !isPlain(c.sent) {
-			c.sent = mcp.ID(mcp.Quote("gatekit-" + string(c.id)))
+			c.sent = mintedToken + c.id + `"`
 		}
 		if t.tokens == nil {
 			t.tokens = make(map[mcp.ID]*call)
@@ -311,6 +311,9 @@ func (a *asks) cancel(m *mcp.Message) {
 	}
 }
 
+// mintedToken is how tokens of our own begin.
+const mintedToken = `"gatekit-`
+
 // isToken says that raw is a string or a number: what a progress token may be.
 func isToken(raw []byte) bool {
 	return len(raw) > 0 && (raw[0] == '"' || raw[0] == '-' || raw[0] >= '0' && raw[0] <= '9')
@@ -325,6 +328,9 @@ func isPlain(token mcp.ID) bool {
 			}
 		}
 		return len(token) <= 15
+	}
+	if strings.HasPrefix(string(token), mintedToken) {
+		return false // else a client could choose one that will be minted
 	}
 	for _, c := range []byte(token[1 : len(token)-1]) {
 		if c <= ' ' || c > '~' || strings.IndexByte(`"\/<>&'+`, c) >= 0 {

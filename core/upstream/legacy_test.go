@@ -96,6 +96,7 @@ func TestCallIdsAndTokens(t *testing.T) {
 		{"strings", `"a\u0062"`, `"to"`, `"to"`},
 		{"a string that has another spelling", `"a\u0062"`, `"t\u006f"`, minted},
 		{"a string that some escape", `"a"`, `"é"`, minted},
+		{"a string that could be minted", `"a"`, `"gatekit-3"`, minted},
 		{"empty ones", `""`, `""`, `""`},
 		{"zero", `0`, `0`, `0`},
 	} {

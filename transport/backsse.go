@@ -21,7 +21,7 @@ type SSEPipe struct {
 
 	once   sync.Once
 	cancel context.CancelCauseFunc // of the stream
-	ctx    context.Context         // of the stream, for the posts, too: the one place where a context is the connection's life
+	closed chan struct{}
 }
 
 var _ upstream.Pipe = (*SSEPipe)(nil)
@@ -39,7 +39,7 @@ func (b *Back) SSE(ctx context.Context) (*SSEPipe, error) {
 		cancel(nil)
 		return nil, err
 	}
-	p.ctx, p.cancel = alive, cancel
+	p.cancel = cancel
 	return p, nil
 }
 
@@ -69,7 +69,7 @@ func (b *Back) openSSE(ctx context.Context) (*SSEPipe, error) {
 			a.Events.Close()
 			return nil, b.failed(ctx, http.MethodGet, b.url, fmt.Errorf("endpoint event: %w", err))
 		}
-		return &SSEPipe{back: b, events: a.Events, post: post}, nil
+		return &SSEPipe{back: b, events: a.Events, post: post, closed: make(chan struct{})}, nil
 	}
 }
 
@@ -81,7 +81,7 @@ func (p *SSEPipe) Read(ctx context.Context) ([]byte, error) {
 		switch {
 		case err != nil && ctx.Err() != nil:
 			return nil, context.Cause(ctx)
-		case err != nil && p.ctx.Err() != nil:
+		case err != nil && p.isClosed():
 			return nil, io.EOF
 		case err != nil:
 			if _, large := errors.AsType[*upstream.TooLarge](err); !large && !errors.Is(err, io.EOF) {
@@ -96,9 +96,6 @@ func (p *SSEPipe) Read(ctx context.Context) ([]byte, error) {
 
 // Write posts one message. It is safe for many goroutines.
 func (p *SSEPipe) Write(ctx context.Context, b []byte) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	defer context.AfterFunc(p.ctx, func() { cancel(errClosed) })()
 	a, err := p.back.do(ctx, http.MethodPost, p.post, nil, b)
 	if err != nil {
 		return err
@@ -112,11 +109,21 @@ func (p *SSEPipe) Write(ctx context.Context, b []byte) error {
 	return nil
 }
 
-// Close drops the stream and what is being posted.
+// Close drops the stream. What is being posted ends with its context.
 func (p *SSEPipe) Close() error {
 	p.once.Do(func() {
+		close(p.closed)
 		p.cancel(errClosed)
 		p.events.Close()
 	})
 	return nil
+}
+
+func (p *SSEPipe) isClosed() bool {
+	select {
+	case <-p.closed:
+		return true
+	default:
+		return false
+	}
 }

@@ -88,7 +88,7 @@ func (s *events) Next() (upstream.Event, error) {
 	for {
 		line, err := s.line()
 		if err != nil {
-			if errors.Is(err, io.EOF) && (s.some || s.over) {
+			if err == io.EOF && (s.some || s.over || s.long > 0 || s.pos < s.end) {
 				err = io.ErrUnexpectedEOF
 			}
 			return upstream.Event{}, err

@@ -1,0 +1,335 @@
+package transport_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"gatekit/core/upstream"
+	"gatekit/transport"
+)
+
+// spawn starts the test binary as one of the servers of main_test.go.
+func spawn(t *testing.T, server string, change func(*transport.Command)) *transport.Child {
+	t.Helper()
+	c := transport.Command{
+		Name:  "files",
+		Path:  "/proc/self/exe",
+		Env:   map[string]string{mode: server},
+		Grace: 300 * time.Millisecond,
+	}
+	if change != nil {
+		change(&c)
+	}
+	child, err := transport.Spawn(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { child.Close() })
+	return child
+}
+
+func read(t *testing.T, p interface {
+	Read(context.Context) ([]byte, error)
+}) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	b, err := p.Read(ctx)
+	if err != nil {
+		t.Fatalf("read: %v", err)
+	}
+	return string(b)
+}
+
+func write(t *testing.T, p interface {
+	Write(context.Context, []byte) error
+}, message string) {
+	t.Helper()
+	if err := p.Write(t.Context(), []byte(message)); err != nil {
+		t.Fatalf("write: %v", err)
+	}
+}
+
+// gone says whether a process is no more, giving the system a moment to bury it: a process without a parent is reaped by process 1.
+func gone(pid int) bool {
+	for range 200 {
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil || bytes.Contains(status, []byte(") Z ")) {
+			return true
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return false
+}
+
+func TestChildEchoesMessages(t *testing.T) {
+	child := spawn(t, "echo", nil)
+	for _, size := range []int{1, 1 << 10, 64 << 10, 200 << 10, 1 << 20} {
+		message := fmt.Sprintf(`{"size":%d,"x":"%s"}`, size, strings.Repeat("x", size))
+		done := make(chan error, 1)
+		go func() { done <- child.Write(t.Context(), []byte(message)) }()
+		if got := read(t, child); got != message {
+			t.Errorf("a message of %d bytes came back as one of %d bytes", len(message), len(got))
+		}
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	if err := child.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := child.Read(t.Context()); err != io.EOF {
+		t.Errorf("Read after Close: got %v, want io.EOF", err)
+	}
+	if err := child.Write(t.Context(), []byte(`{}`)); err != io.EOF {
+		t.Errorf("Write after Close: got %v, want io.EOF", err)
+	}
+}
+
+func TestChildGetsNoOtherEnvironment(t *testing.T) {
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "hunter2")
+	t.Setenv("LANG", "C.UTF-8")
+	child := spawn(t, "env", func(c *transport.Command) { c.Env["TOKEN"] = "a=b" })
+	var got struct{ Env []string }
+	if err := json.Unmarshal([]byte(read(t, child)), &got); err != nil {
+		t.Fatal(err)
+	}
+	allowed := []string{"PATH", "HOME", "LANG", "TMPDIR", "TOKEN", mode, "PWD"} // PWD is os/exec's, when Dir is set
+	for _, e := range got.Env {
+		if name, _, _ := strings.Cut(e, "="); !slices.Contains(allowed, name) {
+			t.Errorf("the child got %s", e)
+		}
+	}
+	for _, want := range []string{"TOKEN=a=b", "LANG=C.UTF-8"} {
+		if !slices.Contains(got.Env, want) {
+			t.Errorf("the child did not get %s: %q", want, got.Env)
+		}
+	}
+}
+
+func TestNoiseOnStdoutIsSkippedAndLogged(t *testing.T) {
+	var log safeBuffer
+	child := spawn(t, "noisy", func(c *transport.Command) {
+		c.Log = slog.New(slog.NewJSONHandler(&log, nil))
+	})
+	write(t, child, `{"id":1}`)
+	if got := read(t, child); got != `{"id":1}` {
+		t.Errorf("got %s", got)
+	}
+	for _, want := range []string{"Starting server v1.2.3", "[info] ready", "{'level': 'info'}", `\\x1b[31mred`} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("the log has no %q:\n%s", want, log.String())
+		}
+	}
+}
+
+func TestEndlessNoiseEndsTheChild(t *testing.T) {
+	child := spawn(t, "garbage", nil)
+	_, err := child.Read(t.Context())
+	if err == nil || !strings.Contains(err.Error(), `server "files" was ended`) || !strings.Contains(err.Error(), "hint: ") {
+		t.Errorf("got %v", err)
+	}
+	if _, again := child.Read(t.Context()); again != err {
+		t.Errorf("the next Read: got %v, want the same error", again)
+	}
+}
+
+func TestStderrNeverStopsTheChild(t *testing.T) {
+	var log safeBuffer
+	child := spawn(t, "chatty", func(c *transport.Command) {
+		c.Log = slog.New(slog.NewTextHandler(&log, nil))
+	})
+	write(t, child, `{"id":1}`)
+	if got := read(t, child); got != `{"id":1}` {
+		t.Errorf("got %s", got)
+	}
+	child.Close()
+	if n := strings.Count(log.String(), "\n"); n > 1000 {
+		t.Errorf("%d lines of stderr were logged", n)
+	}
+	if !strings.Contains(log.String(), "left out") {
+		t.Error("the log does not say that lines were left out")
+	}
+}
+
+func TestDeathIsReportedWithItsLastWords(t *testing.T) {
+	for _, c := range []struct{ name, server, how, stderr string }{
+		{"a child that dies in the middle of a line", "torn", "exited with status 3", "  out of\tcheese"},
+		{"a child that is killed", "suicide", "was ended by signal: killed", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			child := spawn(t, c.server, nil)
+			var err error
+			for err == nil {
+				_, err = child.Read(t.Context()) // the torn line is for the parser to refuse
+			}
+			exited, ok := errors.AsType[*transport.Exited](err)
+			if !ok || !errors.Is(err, io.EOF) {
+				t.Fatalf("got %v, want an *Exited that is io.EOF", err)
+			}
+			if exited.How != c.how || exited.Stderr != c.stderr {
+				t.Errorf("got %+v", exited)
+			}
+			for err == nil || !errors.Is(err, io.EOF) {
+				err = child.Write(t.Context(), []byte(`{}`))
+			}
+		})
+	}
+}
+
+func TestWriteToADeadChildSaysSo(t *testing.T) {
+	child := spawn(t, "torn", nil)
+	var err error
+	for err == nil {
+		err = child.Write(t.Context(), []byte(`{}`))
+	}
+	if _, ok := errors.AsType[*transport.Exited](err); !ok {
+		t.Errorf("got %v, want an *Exited", err)
+	}
+}
+
+func TestCloseKillsWhatDoesNotListen(t *testing.T) {
+	child := spawn(t, "deaf", nil)
+	read(t, child)
+	start := time.Now()
+	child.Close()
+	if took := time.Since(start); took < 600*time.Millisecond {
+		t.Errorf("it was killed after %s, before both graces were over", took)
+	}
+	if _, err := child.Read(t.Context()); err != io.EOF {
+		t.Errorf("Read: got %v, want io.EOF", err)
+	}
+}
+
+func TestNoGrandchildIsLeft(t *testing.T) {
+	child := spawn(t, "grandparent", nil)
+	var got struct{ Pid int }
+	for got.Pid == 0 {
+		if err := json.Unmarshal([]byte(read(t, child)), &got); err != nil {
+			t.Fatal(err)
+		}
+	}
+	child.Close()
+	if !gone(got.Pid) {
+		syscall.Kill(got.Pid, syscall.SIGKILL)
+		t.Error("the grandchild lives")
+	}
+}
+
+func TestAProcessThatLeftTheGroupIsNotWaitedFor(t *testing.T) {
+	child := spawn(t, "escaper", nil)
+	if got := read(t, child); got != `{"last":"message"}` {
+		t.Errorf("got %s", got)
+	}
+	start := time.Now()
+	if _, err := child.Read(t.Context()); !errors.Is(err, io.EOF) {
+		t.Errorf("got %v, want io.EOF", err)
+	}
+	if took := time.Since(start); took > 3*time.Second {
+		t.Errorf("the end was seen after %s", took)
+	}
+}
+
+func TestReadGoesOnAfterItsContextEnded(t *testing.T) {
+	child := spawn(t, "echo", nil)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if _, err := child.Read(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("got %v", err)
+	}
+	write(t, child, `{"id":2}`)
+	if got := read(t, child); got != `{"id":2}` {
+		t.Errorf("got %s", got)
+	}
+}
+
+func TestWriteToAChildThatDoesNotReadEndsWithItsContext(t *testing.T) {
+	child := spawn(t, "deaf", nil)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	big := []byte(`"` + strings.Repeat("x", 4<<20) + `"`)
+	if err := child.Write(ctx, big); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestAMessageOverTheLimitIsSkipped(t *testing.T) {
+	child := spawn(t, "echo", func(c *transport.Command) { c.MaxMessage = 100 << 10 })
+	go func() {
+		child.Write(t.Context(), []byte(`{"x":"`+strings.Repeat("x", 300<<10)+`"}`))
+		child.Write(t.Context(), []byte(`{"id":3}`))
+	}()
+	_, err := child.Read(t.Context())
+	large, ok := errors.AsType[*upstream.TooLarge](err)
+	if !ok || large.Size != 300<<10+8 {
+		t.Fatalf("got %v", err)
+	}
+	if got := read(t, child); got != `{"id":3}` {
+		t.Errorf("got %s", got)
+	}
+}
+
+func TestSpawnSaysWhatIsWrong(t *testing.T) {
+	dir := t.TempDir()
+	script := filepath.Join(dir, "script")
+	os.WriteFile(script, []byte("#!/no/such/interpreter\n"), 0o700)
+	plain := filepath.Join(dir, "plain")
+	os.WriteFile(plain, nil, 0o600)
+	for _, c := range []struct {
+		name    string
+		command transport.Command
+		want    string
+	}{
+		{"no command", transport.Command{}, "no command is given"},
+		{"not in PATH", transport.Command{Path: "no-such-program"}, `command "no-such-program" is not in PATH`},
+		{"not there", transport.Command{Path: "./no-such-program", Dir: dir}, "no such file or directory"},
+		{"not executable", transport.Command{Path: plain}, "permission denied"},
+		{"a folder", transport.Command{Path: dir}, "it is a folder"},
+		{"no interpreter", transport.Command{Path: script}, "hint: is " + script + " a program for this machine"},
+		{"no working folder", transport.Command{Path: "/bin/sh", Dir: filepath.Join(dir, "none")}, "is no folder"},
+		{"a PATH of its own", transport.Command{Path: "sh", Env: map[string]string{"PATH": dir}}, "is not in PATH (" + dir + ")"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			c.command.Name = "files"
+			child, err := transport.Spawn(t.Context(), c.command)
+			if err == nil {
+				child.Close()
+				t.Fatal("it started")
+			}
+			if !strings.HasPrefix(err.Error(), `start server "files": `) || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, want %q in it", err, c.want)
+			}
+		})
+	}
+}
+
+// safeBuffer is a bytes.Buffer for many goroutines.
+type safeBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *safeBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *safeBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}

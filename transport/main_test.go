@@ -1,0 +1,105 @@
+package transport_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+// mode makes the test binary one of the servers below instead of running the tests.
+const mode = "TRANSPORT_TEST_SERVER"
+
+func TestMain(m *testing.M) {
+	if name := os.Getenv(mode); name != "" {
+		servers[name]()
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+var servers = map[string]func(){
+	"echo": echo,
+	"env": func() {
+		b, _ := json.Marshal(os.Environ())
+		fmt.Println(string(b[:0]) + `{"env":` + string(b) + `}`)
+		echo()
+	},
+	"noisy": func() {
+		fmt.Println("Starting server v1.2.3 ...")
+		fmt.Println("[info] ready")
+		fmt.Println("{'level': 'info'}")
+		fmt.Println("")
+		fmt.Println("\x1b[31mred\x1b[0m")
+		echo()
+	},
+	"garbage": func() {
+		for {
+			if _, err := fmt.Println("still starting"); err != nil {
+				return
+			}
+		}
+	},
+	"chatty": func() {
+		line := strings.Repeat("e", 1023) + "\n"
+		for range 10 << 10 {
+			os.Stderr.WriteString(line)
+		}
+		os.Stderr.WriteString("the very last words\x1b]0;evil\a\n")
+		echo()
+	},
+	"deaf": deaf,
+	"grandparent": func() {
+		child := exec.Command("/proc/self/exe")
+		child.Env = append(os.Environ(), mode+"=deaf")
+		child.Stdout, child.Stderr = os.Stdout, os.Stderr
+		if err := child.Start(); err != nil {
+			panic(err)
+		}
+		fmt.Printf(`{"pid":%d}`+"\n", child.Process.Pid)
+		echo()
+	},
+	"escaper": func() {
+		child := exec.Command("/proc/self/exe")
+		child.Env = append(os.Environ(), mode+"=sleeper")
+		child.Stdout, child.Stderr = os.Stdout, os.Stderr
+		child.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		if err := child.Start(); err != nil {
+			panic(err)
+		}
+		fmt.Println(`{"last":"message"}`)
+	},
+	"sleeper": func() { time.Sleep(4 * time.Second) },
+	"torn": func() {
+		os.Stderr.WriteString("out of\tcheese\n")
+		os.Stdout.WriteString(`{"jsonrpc":"2.0","id`)
+		os.Exit(3)
+	},
+	"suicide": func() { syscall.Kill(os.Getpid(), syscall.SIGKILL) },
+}
+
+func echo() {
+	in := bufio.NewReader(os.Stdin)
+	for {
+		line, err := in.ReadString('\n')
+		if err != nil {
+			return
+		}
+		os.Stdout.WriteString(line)
+	}
+}
+
+// deaf ends neither with its stdin nor with TERM.
+func deaf() {
+	signal.Ignore(syscall.SIGTERM)
+	fmt.Println(`{"deaf":true}`)
+	time.Sleep(time.Minute)
+}

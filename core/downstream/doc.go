@@ -24,9 +24,9 @@
 // All requests of a principal share one proxy.Session, and with it what was learnt of the servers, but they come from any number of clients that all begin to
 // count at 1. proxy.Session finds calls by their ids. The one place where an id shows in a body, the id of a subscription, is put back in modernReply.
 //
-// # Why tools/call is answered with a stream
+// # Why an answer is seldom a stream
 //
-// A legacy client that loses its connection gets its answer by resuming the stream, for which it must have seen an event id. Any revision since 2025-11-25 starts
-// a stream with an event that holds nothing else, so for those clients a tools/call is a stream from its start: a tool may run for long, and must not be run
-// twice. Other requests are answered with one JSON body when they are answered soon and nothing has to be sent before.
+// A request is answered with one JSON body unless something must be sent first, which costs least. A request that is silent for openAfter becomes
+// a stream, and a call of a tool, which must not be run twice, after resumableAfter: transport keeps it alive, and a legacy client, told an event id at its start, can come back for the answer when its connection breaks. A client that names
+// text/event-stream first in Accept gets a stream always.
 package downstream

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"time"
 
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
@@ -79,7 +80,7 @@ func (f *Front) postModern(ctx context.Context, r Post, w Reply, m *mcp.Message)
 		f.reply(w, refused.status(), f.answer(ctx, p.peer, refused, m))
 		return
 	}
-	p.call(ctx, m, w, takesStreams(r.Header))
+	p.call(ctx, m, w, accepts(r.Header))
 }
 
 // status is the HTTP status of a refused modern request.
@@ -90,14 +91,21 @@ func (r *refusal) status() int {
 	return http.StatusBadRequest
 }
 
-// takesStreams says whether the client can be answered with an event stream. Those that do not say what they take, take all.
-func takesStreams(h http.Header) bool {
-	accept := h.Values("Accept")
-	if len(accept) == 0 {
-		return true
+// acceptance is how a client wants to be answered.
+type acceptance struct {
+	streams bool // it takes event streams
+	prefers bool // ... and rather than JSON
+}
+
+// accepts reads Accept. Clients that do not say what they take, take all. What is named first is preferred, whatever its weight: clients must
+// name both, and that is the one way they have to say more.
+func accepts(h http.Header) acceptance {
+	all := strings.ToLower(strings.Join(h.Values("Accept"), ","))
+	json, stream := strings.Index(all, "application/json"), strings.Index(all, "text/event-stream")
+	return acceptance{
+		streams: all == "" || stream >= 0 || strings.Contains(all, "*/*") || strings.Contains(all, "text/*"),
+		prefers: stream >= 0 && stream < json,
 	}
-	all := strings.ToLower(strings.Join(accept, ","))
-	return strings.Contains(all, "text/event-stream") || strings.Contains(all, "*/*") || strings.Contains(all, "text/*")
 }
 
 // postLegacy serves a POST of a session, or one that opens a session.
@@ -122,9 +130,15 @@ func (f *Front) postLegacy(ctx context.Context, r Post, w Reply, m *mcp.Message)
 		return
 	}
 	a := s.answering(r, w)
-	a.atOnce = m.Method == "tools/call" && s.revision() >= mcp.Rev20251125
+	if m.Method == "tools/call" && s.revision() >= mcp.Rev20251125 {
+		a.quiet = resumableAfter
+	}
 	a.serve(ctx, row, s.admit(m, a.out))
 }
+
+// resumableAfter is how long a call of a tool is silent before its client gets a stream, and with it an event id from which it can go on when its
+// connection breaks. Most calls are answered sooner, by one write and not by four.
+const resumableAfter = 50 * time.Millisecond
 
 // postBatch serves a POST of several messages.
 func (f *Front) postBatch(ctx context.Context, r Post, w Reply) {

@@ -104,8 +104,8 @@ func (f *Front) newPrincipal(name string) *principal {
 }
 
 // call answers one request over HTTP, and writes the answer.
-func (p *principal) call(ctx context.Context, m *mcp.Message, w Reply, streams bool) {
-	reply := &modernReply{w: w, id: m.ID(), streams: streams, listen: m.Method == "subscriptions/listen"}
+func (p *principal) call(ctx context.Context, m *mcp.Message, w Reply, accept acceptance) {
+	reply := &modernReply{w: w, id: m.ID(), accept: accept, listen: m.Method == "subscriptions/listen"}
 	quiet := time.AfterFunc(openAfter, reply.open)
 	defer quiet.Stop()
 	answer := p.session.Call(ctx, m.WithID(mcp.ID(strconv.FormatUint(p.last.Add(1), 10))), reply)
@@ -119,17 +119,17 @@ func (p *principal) call(ctx context.Context, m *mcp.Message, w Reply, streams b
 
 // openAfter is how long a request over HTTP is silent before its answer becomes a stream, which transport then keeps alive. An error that comes
 // later than that cannot have its own HTTP status.
-const openAfter = 5 * time.Second
+const openAfter = 2 * time.Second
 
 var errAnswered = errors.New("the request has been answered")
 
 // modernReply is the client of a request over HTTP: its answer, and before that, on a stream that is opened when it is needed, its notifications.
 type modernReply struct {
 	rounds
-	w       Reply
-	id      mcp.ID // that the client gave
-	streams bool   // the client takes streams
-	listen  bool
+	w      Reply
+	id     mcp.ID // that the client gave
+	accept acceptance
+	listen bool
 
 	mu     sync.Mutex // held while writing, so that nothing overtakes
 	stream Stream     // nil until opened
@@ -148,7 +148,7 @@ func (r *modernReply) Notify(_ context.Context, p pipeline.Passed) error {
 	if r.over {
 		return errAnswered
 	}
-	if !r.streams {
+	if !r.accept.streams {
 		return nil
 	}
 	if err := r.opened(); err != nil {
@@ -160,7 +160,7 @@ func (r *modernReply) Notify(_ context.Context, p pipeline.Passed) error {
 func (r *modernReply) open() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.streams && !r.over {
+	if r.accept.streams && !r.over {
 		_ = r.opened() // told to who writes next
 	}
 }
@@ -189,6 +189,9 @@ func (r *modernReply) finish(answer pipeline.Passed) error {
 		}
 	}
 	m := answer.Message()
+	if m != nil && r.accept.prefers && status(m) == http.StatusOK {
+		_ = r.opened() // looked at next
+	}
 	switch {
 	case r.err != nil:
 		return r.err

@@ -302,7 +302,10 @@ func TestBatches(t *testing.T) {
 
 func TestWhatIsInFlightWhenTheClientLeaves(t *testing.T) {
 	t.Run("is answered when that does not take long", func(t *testing.T) {
-		s := &server{answer: func(context.Context, *mcp.Message, proxy.Caller) string { time.Sleep(500 * time.Millisecond); return `{"late":1}` }}
+		s := &server{answer: func(context.Context, *mcp.Message, proxy.Caller) string {
+			time.Sleep(500 * time.Millisecond)
+			return `{"late":1}`
+		}}
 		inBubble(t, s, downstream.Limits{}, func(t *testing.T, w *world) {
 			l := w.pipe(t)
 			l.initialize(mcp.Rev20251125)

@@ -75,22 +75,22 @@ func (s *httpSession) write(ctx context.Context, e *events, rd *reader, to Strea
 
 // answering is a POST that waits for answers.
 type answering struct {
-	s       *httpSession
-	w       Reply
-	header  http.Header // of the answer
-	events  *events
-	reader  *reader // the connection's
-	out     outlet  // what comes before the answer
-	streams bool    // the client takes streams
-	atOnce  bool    // the stream begins before there is anything to say
-	array   bool    // answers are one array, where no stream is needed
+	s      *httpSession
+	w      Reply
+	header http.Header // of the answer
+	events *events
+	reader *reader // the connection's
+	out    outlet  // what comes before the answer
+	accept acceptance
+	quiet  time.Duration // after which the stream begins though there is nothing to say
+	array  bool          // answers are one array, where no stream is needed
 }
 
 func (s *httpSession) answering(r Post, w Reply) *answering {
-	a := &answering{s: s, w: w, events: s.streams.make(), streams: takesStreams(r.Header)}
+	a := &answering{s: s, w: w, events: s.streams.make(), accept: accepts(r.Header), quiet: openAfter}
 	a.reader, _ = a.events.attach(0)
 	a.out = a.events
-	if !a.streams {
+	if !a.accept.streams {
 		a.out = deaf{}
 	}
 	return a
@@ -109,7 +109,7 @@ func (a *answering) serve(ctx context.Context, row *row[*httpSession], calls ...
 		sessions.release(row)
 		a.events.finish(gather(ended(), calls)...)
 	}
-	if !a.atOnce || !a.streams {
+	if !a.accept.prefers {
 		if done, told := a.alone(ctx); done {
 			return told
 		}
@@ -129,9 +129,9 @@ var errQuiet = errors.New("nothing was said for a while")
 // alone waits for the answer and writes it by itself, unless a stream is needed.
 func (a *answering) alone(ctx context.Context) (done, told bool) {
 	wait := ctx
-	if a.streams {
+	if a.accept.streams {
 		var cancel context.CancelFunc
-		wait, cancel = context.WithTimeoutCause(ctx, openAfter, errQuiet)
+		wait, cancel = context.WithTimeoutCause(ctx, a.quiet, errQuiet)
 		defer cancel()
 	}
 	answers, lone, err := a.events.begin(wait)

@@ -22,46 +22,35 @@ func Remove(pointer string) Edit            { return Edit{Pointer: pointer} }
 // A removed element or member takes its comma with it. Where a parent is to be added and null stands in its place, it goes there.
 func (m *Message) Edit(edits ...Edit) (*Message, error) {
 	root := &change{}
-	stale := false
 	for _, e := range edits {
 		if err := m.plan(root, e); err != nil {
 			return nil, fmt.Errorf("edit %q: %w", e.Pointer, err)
 		}
-		stale = stale || m.outdates(e)
 	}
-	p := patcher{m: m}
+	p := patcher{m: m, root: root, meta: root.find([]byte("_meta"))}
 	if m.body.empty() || root.removes() { // params come or go: the envelope changes
 		root.token = "params"
 		all := func(yield func(member) bool) { members(m.raw, blank(m.raw, 0), yield) }
-		if err := p.object(0, all, []*change{root}); err != nil {
+		if err := p.object(0, all, &change{below: []*change{root}}); err != nil {
 			return nil, err
 		}
-		c := p.message()
-		c.idAt, c.body = envelope(c.raw)
+		c := m.spliced(p.splices)
+		c.idAt, c.body = idAndParams(c.raw)
 		c.index = indexed(c.raw, c.body)
 		return c, nil
 	}
 	if err := p.value(m.body, root); err != nil {
 		return nil, err
 	}
-	c := p.message()
-	if stale {
+	c := m.spliced(p.splices)
+	if p.stale || len(m.top) == maxKept || len(m.meta) == maxKept {
 		c.index = indexed(c.raw, c.body)
 	}
 	return c, nil
 }
 
-// outdates says whether the index cannot follow the edit.
-func (m *Message) outdates(e Edit) bool {
-	if e.Value == nil {
-		return len(m.top) == maxKept || len(m.meta) == maxKept
-	}
-	_, exists := m.find(e.Pointer)
-	return !exists || e.Pointer == "" || e.Pointer == "/_meta"
-}
-
-// envelope finds id and params of a request or notification.
-func envelope(raw []byte) (id, body span) {
+// idAndParams are those of a request or notification.
+func idAndParams(raw []byte) (id, body span) {
 	start := blank(raw, 0)
 	id = span{int32(start + 1), int32(start + 1)}
 	members(raw, start, func(m member) bool {
@@ -82,7 +71,8 @@ type change struct {
 	here  bool   // set or removed; there is nothing below then
 	value []byte // nil removes
 	below []*change
-	hit   bool // the place exists
+	names map[string]*change // below by token, when they are many
+	hit   bool               // the place exists
 }
 
 func (c *change) removes() bool { return c.here && c.value == nil }
@@ -97,15 +87,35 @@ func (c *change) sets() bool {
 	return c.here && c.value != nil
 }
 
-// to is the change of the place below c that token names.
-func (c *change) to(token string) *change {
+// find is the change of the place below c that token names, or nil.
+func (c *change) find(token []byte) *change {
+	if c.names != nil {
+		return c.names[string(token)]
+	}
 	for _, b := range c.below {
-		if b.token == token {
+		if b.token == string(token) {
 			return b
 		}
 	}
+	return nil
+}
+
+// to is find, or a new change.
+func (c *change) to(token string) *change {
+	if b := c.find([]byte(token)); b != nil {
+		return b
+	}
 	b := &change{token: token}
 	c.below = append(c.below, b)
+	switch {
+	case c.names != nil:
+		c.names[token] = b
+	case len(c.below) > few:
+		c.names = make(map[string]*change)
+		for _, b := range c.below {
+			c.names[b.token] = b
+		}
+	}
 	return b
 }
 
@@ -113,14 +123,14 @@ func (c *change) to(token string) *change {
 func (m *Message) plan(root *change, e Edit) error {
 	limits := Limits{}.orDefault()
 	s := scanner{limits: limits, depth: 1}
-	l := deep
-	if e.Pointer == "" {
-		switch l = body; {
-		case m.Kind == Request || m.Kind == Notification:
-			l = params
-		case e.Value == nil:
-			return fmt.Errorf("%s cannot be without its body", m.Kind)
-		}
+	l, names := body, answerNames
+	if m.Kind == Request || m.Kind == Notification {
+		l, names = params, paramsNames
+	}
+	if e.Pointer != "" {
+		l = deep
+	} else if e.Value == nil && l == body {
+		return fmt.Errorf("%s cannot be without its body", m.Kind)
 	}
 	if !utf8.ValidString(e.Pointer) {
 		return fmt.Errorf("the pointer is not UTF-8")
@@ -134,8 +144,8 @@ func (m *Message) plan(root *change, e Edit) error {
 		if c.here {
 			return fmt.Errorf("lies within the place of another edit")
 		}
-		if c == root && (m.Kind == Request || m.Kind == Notification) {
-			if like, ok := alike([]byte(token), paramsNames); ok {
+		if c == root {
+			if like, ok := alike([]byte(token), names); ok {
 				return fmt.Errorf("the name can be taken for %s", like)
 			}
 		}
@@ -173,11 +183,11 @@ func (m *Message) plan(root *change, e Edit) error {
 
 // patcher turns changes into splices, front to back.
 type patcher struct {
-	m       *Message
-	splices []splice
+	m          *Message
+	root, meta *change // of the body and its _meta, whose members are in the index
+	splices    []splice
+	stale      bool // the index lacks something that was added
 }
-
-func (p *patcher) message() *Message { return p.m.spliced(p.splices) }
 
 func (p *patcher) splice(from, to int, text []byte) {
 	p.splices = append(p.splices, splice{span{int32(from), int32(to)}, text})
@@ -189,51 +199,56 @@ func (p *patcher) value(in span, c *change) error {
 	switch first := p.m.raw[from]; {
 	case c.here:
 		p.splice(from, int(in.to), c.value)
-	case first == '{' && in == p.m.body:
-		return p.object(from+1, p.m.members, c.below)
+		p.added(c)
+	case first == '{' && c == p.root:
+		return p.object(from+1, p.m.members, c)
 	case first == '{':
-		return p.object(from+1, func(yield func(member) bool) { members(p.m.raw, from, yield) }, c.below)
+		return p.object(from+1, func(yield func(member) bool) { members(p.m.raw, from, yield) }, c)
 	case first == '[':
 		return p.array(from, c.below)
 	case !c.sets():
 	case first == 'n':
 		p.splice(from, int(in.to), c.create(nil))
+		p.added(c)
 	default:
 		return fmt.Errorf("edit below %q: it is neither an object nor an array", c.token)
 	}
 	return nil
 }
 
-// object applies changes to an object, whose inside begins at from. Those of members that it does not have come last, in the order of the edits.
-func (p *patcher) object(from int, members func(func(member) bool), changes []*change) (err error) {
+// added notes that c's place has members that it did not have.
+func (p *patcher) added(c *change) { p.stale = p.stale || c == p.root || c == p.meta }
+
+// object applies c to an object, whose inside begins at from. Members that it does not have come last, in the order of the edits.
+func (p *patcher) object(from int, members func(func(member) bool), c *change) (err error) {
 	r := row{p: p, end: from}
 	members(func(m member) bool {
-		var c *change
-		for _, x := range changes {
-			if m.is(p.m.raw, x.token) {
-				c = x
-			}
+		name := m.name.of(p.m.raw)
+		if m.escaped {
+			plain, _ := unquote(name)
+			name = []byte(plain)
 		}
-		err = r.next(int(m.name.from)-1, m.value, c)
+		err = r.next(int(m.name.from)-1, m.value, c.find(name))
 		return err == nil
 	})
 	if err != nil {
 		return err
 	}
-	var added []byte
-	for _, c := range changes {
+	var text []byte
+	for _, c := range c.below {
 		if c.hit || !c.sets() {
 			continue
 		}
 		if r.kept > 0 {
-			added = append(added, ',')
+			text = append(text, ',')
 		}
-		added = append(append(added, Quote(c.token)...), ':')
-		added = c.create(added)
+		text = append(append(text, Quote(c.token)...), ':')
+		text = c.create(text)
 		r.kept++
 	}
-	if added != nil {
-		p.splice(r.end, r.end, added)
+	if text != nil {
+		p.splice(r.end, r.end, text)
+		p.added(c)
 	}
 	return nil
 }

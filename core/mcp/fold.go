@@ -2,7 +2,6 @@ package mcp
 
 import (
 	"bytes"
-	"strings"
 	"unicode"
 	"unicode/utf8"
 )
@@ -19,58 +18,66 @@ const (
 	atError
 )
 
-// paramsNames are the members of params that routing and policies go by.
-var paramsNames = []string{"name", "uri", "arguments", "_meta", "cursor", "ref", "requestState", "inputResponses", "taskId", "task"}
+// nameSet is the names that matter at one level of a message, by their folded form.
+type nameSet map[string]string
 
-// alike answers the name of names that a careless reader could take text for, though it is not that name: one that ignores case as Unicode does,
+func named(list ...string) nameSet {
+	n := make(nameSet, len(list))
+	for _, name := range list {
+		n[string(fold(nil, []byte(name)))] = name
+	}
+	return n
+}
+
+// What requests are routed and judged by, and what of an answer is judged or reaches a model. Not all of the specification: a name that matters
+// to nobody may be spelt as its peer likes.
+var (
+	topNames    = named(envelopeNames[:]...)
+	paramsNames = named("name", "uri", "arguments", "_meta", "cursor", "ref", "requestState", "inputResponses", "inputRequests", "taskId", "task",
+		"argument", "context", "notifications", "level", "protocolVersion", "capabilities", "clientInfo", "requestId", "progressToken",
+		"messages", "systemPrompt", "tools", "message", "mode", "url", "requestedSchema", "elicitationId")
+	answerNames = named("_meta", "tools", "resources", "resourceTemplates", "prompts", "content", "structuredContent", "isError", "contents", "messages",
+		"completion", "nextCursor", "resultType", "inputRequests", "requestState", "task", "tasks", "taskId", "capabilities", "serverInfo", "protocolVersion",
+		"supportedVersions", "instructions", "action", "roots", "code", "message", "data")
+)
+
+// alike answers the name of n that a careless reader could take text for, though it is not that name: one that ignores case as Unicode does,
 // trims, or ends strings at NUL.
-func alike(text []byte, names []string) (string, bool) {
-	for _, n := range names {
-		if string(text) == n {
-			return "", false
-		}
-	}
-	if plain(text) {
-		for _, n := range names {
-			if len(n) == len(text) && strings.EqualFold(n, string(text)) {
-				return n, true
-			}
-		}
-		return "", false
-	}
-	folded := fold(text)
-	for _, n := range names {
-		if string(folded) == strings.ToLower(n) {
-			return n, true
-		}
-	}
-	return "", false
+func alike(text []byte, n nameSet) (string, bool) {
+	var buf [longest]byte
+	name, ok := n[string(fold(buf[:0], text))]
+	return name, ok && name != string(text)
 }
 
-// plain says that text has printing ASCII characters only.
-func plain(text []byte) bool {
-	for _, c := range text {
+const longest = 32 // no name is as long
+
+// fold appends to dst text as the most careless reader would have it, or enough of it to be none of the names.
+func fold(dst, text []byte) []byte {
+	for i, c := range text {
 		if c <= ' ' || c >= 0x7f {
-			return false
+			return foldUnicode(text)
+		}
+		if 'A' <= c && c <= 'Z' {
+			c += 'a' - 'A'
+		}
+		if i < longest {
+			dst = append(dst, c)
 		}
 	}
-	return true
+	return dst
 }
 
-// fold is text as the most careless reader would have it.
-func fold(text []byte) []byte {
-	careless := func(r rune) bool {
-		return unicode.IsSpace(r) || unicode.Is(unicode.C, r)
-	}
-	text = bytes.TrimLeftFunc(text, careless)
+func foldUnicode(text []byte) []byte {
+	blank := func(r rune) bool { return unicode.IsSpace(r) || unicode.Is(unicode.C, r) }
+	text = bytes.TrimLeftFunc(text, blank)
 	if i := bytes.IndexByte(text, 0); i >= 0 {
 		text = text[:i]
 	}
-	text = bytes.TrimRightFunc(text, careless)
+	text = bytes.TrimRightFunc(text, blank)
 	var out []byte
 	for _, r := range string(text) {
 		switch r {
-		case '\uFB05', '\uFB06': // the only ligatures whose letters stand in a name above
+		case '\uFB05', '\uFB06': // the only ligatures whose letters stand in a name
 			out = append(out, "st"...)
 		default:
 			out = utf8.AppendRune(out, unicode.ToLower(unicode.ToUpper(r)))

@@ -177,7 +177,11 @@ func text(raw []byte) (string, bool) {
 	if len(raw) < 2 || raw[0] != '"' {
 		return "", false
 	}
-	return unquote(raw[1 : len(raw)-1])
+	s, ok := unquote(raw[1 : len(raw)-1])
+	if !ok {
+		return "", false
+	}
+	return s, true
 }
 
 // unquote decodes what stands between the quotes of a JSON string. ok is false for a lone surrogate.

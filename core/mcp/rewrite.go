@@ -13,11 +13,11 @@ func Rewrite(m *Message, f func(p Place, value string) (string, error)) (*Messag
 	if tree == nil || m.Body() == nil {
 		return m, nil
 	}
-	r := rewriter{patcher: patcher{m: m}, f: f}
+	r := rewriter{m: m, f: f}
 	if err := r.walk(m.body, tree); err != nil {
 		return nil, err
 	}
-	return r.message(), nil
+	return m.spliced(r.splices), nil
 }
 
 // spot is a step of the way to places: the places of one kind of message as a tree, so that one walk finds them all.
@@ -73,8 +73,9 @@ func (s *spot) to(token string) *spot {
 }
 
 type rewriter struct {
-	patcher
-	f func(Place, string) (string, error)
+	m       *Message
+	f       func(Place, string) (string, error)
+	splices []splice
 }
 
 func (r *rewriter) walk(in span, s *spot) (err error) {
@@ -169,7 +170,7 @@ func (r *rewriter) name(at span, p *Place) error {
 		return fmt.Errorf("rewrite %s of %s: %w", p.At, r.m.Method, err)
 	}
 	if value != old {
-		r.splice(int(at.from), int(at.to), Quote(value))
+		r.splices = append(r.splices, splice{at, Quote(value)})
 	}
 	return nil
 }

@@ -261,28 +261,33 @@ func (s *scanner) member(l level, base int) *fault {
 
 // below is the level of the value under a name. It refuses a name that other readers may take for one that matters here.
 func (s *scanner) below(l level, text []byte, at int) level {
+	var known nameSet
+	next := deep
 	switch l {
 	case top:
-		if like, ok := alike(text, envelopeNames[:]); ok {
-			s.note(at, "name "+shown(text)+" can be taken for "+like)
-		}
+		known = topNames
 		switch string(text) {
 		case "params":
-			return params
+			next = params
 		case "result", "error":
-			return body
+			next = body
 		}
-	case params:
-		if like, ok := alike(text, paramsNames); ok {
-			s.note(at, "name "+shown(text)+" can be taken for "+like)
+	case params, body:
+		known = answerNames
+		if l == params {
+			known = paramsNames
 		}
-		fallthrough
-	case body:
 		if string(text) == "_meta" {
-			return meta
+			next = meta
 		}
 	}
-	return deep
+	if known == nil {
+		return deep
+	}
+	if like, ok := alike(text, known); ok {
+		s.note(at, "name "+shown(text)+" can be taken for "+like)
+	}
+	return next
 }
 
 // mark keeps a member of the envelope. It is called before the value is read too: when that is bad, it matters what it was to be.

@@ -110,7 +110,6 @@ func TestTypeScriptClientsUseThreeRealServers(t *testing.T) {
 			want := behind(r.names, direct)
 			t.Run("stdio", func(t *testing.T) {
 				g := prepare(t, r.config())
-				t.Setenv("GATEKIT_E2E", g.mark)
 				t.Setenv("MEMORY_FILE_PATH", r.env["memory"][1])
 				got := use(t, sdk, g.dir, "--", g.cmd.Path, "run")
 				got.holdAgainst(t, want)

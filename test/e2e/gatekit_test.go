@@ -73,7 +73,7 @@ func stdioServer(name string, command []string, env ...string) string {
 	for _, a := range command[1:] {
 		args = append(args, mcptest.Quote(a))
 	}
-	vars := []string{`GATEKIT_E2E = "${env:GATEKIT_E2E}"`}
+	vars := []string{`GATEKIT_E2E = "MARK"`} // configure knows it
 	for i := 0; i < len(env); i += 2 {
 		vars = append(vars, fmt.Sprintf("%s = %s", env[i], mcptest.Quote(env[i+1])))
 	}
@@ -93,7 +93,7 @@ func prepare(t *testing.T, config string) *gatekit {
 	g.configure(config)
 	g.cmd = exec.Command(peers.Gatekit(t), "run")
 	g.cmd.Dir = g.dir
-	g.cmd.Env = append(os.Environ(), "GATEKIT_E2E="+g.mark, "GORACE=halt_on_error=0", "SECRET_OF_THE_USER=must not reach a server")
+	g.cmd.Env = append(os.Environ(), "GORACE=halt_on_error=0", "SECRET_OF_THE_USER=must not reach a server")
 	g.cmd.Stderr = g.stderr
 	g.cmd.WaitDelay = 10 * time.Second
 	return g
@@ -105,6 +105,7 @@ func (g *gatekit) configure(config string) {
 	if !strings.Contains(config, "[audit]") {
 		config += auditTable
 	}
+	config = strings.ReplaceAll(config, "MARK", g.mark)
 	if err := os.WriteFile(filepath.Join(g.dir, "gatekit.toml"), []byte(config), 0o644); err != nil {
 		g.t.Fatal(err)
 	}
@@ -191,9 +192,15 @@ func (g *gatekit) inspect() {
 // client connects a scripted client over HTTP and shakes hands.
 func (g *gatekit) client(revision string) *mcptest.Client {
 	g.t.Helper()
+	c := g.connect(revision)
+	open(g.t, c)
+	return c
+}
+
+// connect is client without the handshake.
+func (g *gatekit) connect(revision string) *mcptest.Client {
 	c := mcptest.NewClient(mcptest.NewHTTP(g.url), revision)
 	g.t.Cleanup(func() { c.Close() })
-	open(g.t, c)
 	return c
 }
 
@@ -226,15 +233,15 @@ func spawn(t *testing.T, config, revision string) (*gatekit, *mcptest.Client) {
 	return g, c
 }
 
-// front runs f once for each way a client can come: over stdio and over HTTP.
+// front runs f once for each way a client can come, over stdio and over HTTP; the client has not shaken hands.
 func front(t *testing.T, config, revision string, f func(t *testing.T, g *gatekit, c *mcptest.Client)) {
 	t.Run("stdio", func(t *testing.T) {
-		g, c := overStdio(t, config, revision)
+		g, c := spawn(t, config, revision)
 		f(t, g, c)
 	})
 	t.Run("http", func(t *testing.T) {
 		g := overHTTP(t, config)
-		f(t, g, g.client(revision))
+		f(t, g, g.connect(revision))
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -53,8 +54,8 @@ func (r real) config() (s string) {
 	return s
 }
 
-// direct is a client of one server with nothing between.
-func (r real) direct(t *testing.T, server string) *mcptest.Client {
+// direct is a client of one server with nothing between; end ends both.
+func (r real) direct(t *testing.T, server string) (c *mcptest.Client, end func()) {
 	t.Helper()
 	cmd := exec.Command(r.commands[server][0], r.commands[server][1:]...)
 	cmd.Env = os.Environ()
@@ -65,10 +66,21 @@ func (r real) direct(t *testing.T, server string) *mcptest.Client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := mcptest.NewClient(p, "2025-11-25")
-	t.Cleanup(func() { c.Close() })
+	c = mcptest.NewClient(p, "2025-11-25")
+	end = func() {
+		cmd.Process.Kill() // server-everything does not end with its stdin
+		c.Close()
+	}
+	t.Cleanup(end)
+	r.open(t, c)
+	return c, end
+}
+
+// open shakes hands as a client whose one root is the folder of the filesystem server.
+func (r real) open(t *testing.T, c *mcptest.Client) {
+	t.Helper()
+	c.Answer["roots/list"] = func(mcptest.Message) string { return fmt.Sprintf(`{"roots":[{"uri":"file://%s","name":"data"}]}`, r.dir) }
 	open(t, c)
-	return c
 }
 
 // step is something to do at one server: once directly, once through gatekit.
@@ -175,7 +187,7 @@ func TestThreeRealServersAnswerThroughGatekitAsTheyDoDirectly(t *testing.T) {
 	measure, hello, lists := map[step]said{}, map[string]mcptest.Message{}, map[string][]json.RawMessage{}
 	listed := map[string]string{"tools/list": "tools", "prompts/list": "prompts", "resources/list": "resources", "resources/templates/list": "resourceTemplates"}
 	for _, name := range r.names {
-		c := r.direct(t, name)
+		c, end := r.direct(t, name)
 		for _, f := range c.Frames() {
 			if f.Result != nil {
 				hello[name] = f.Message
@@ -193,12 +205,13 @@ func TestThreeRealServersAnswerThroughGatekitAsTheyDoDirectly(t *testing.T) {
 				measure[s] = said{q, o, a}
 			}
 		}
-		c.Close()
+		end()
 	}
 
 	os.Remove(r.env["memory"][1])
 	front(t, r.config(), "2025-11-25", func(t *testing.T, g *gatekit, c *mcptest.Client) {
 		os.Remove(r.env["memory"][1]) // what the way before left
+		r.open(t, c)
 		settle(t, "everything", c)
 		for method, what := range listed {
 			got := items(t, c, method, what)
@@ -220,7 +233,7 @@ func TestThreeRealServersAnswerThroughGatekitAsTheyDoDirectly(t *testing.T) {
 			want, put := measure[s], s.via()
 			q, o, a := take(t, c, put.method, put.params)
 			renumber := func(m mcptest.Message) []byte { // the client counts its requests differently
-				return []byte(strings.Replace(string(m.Raw), `"id":`+string(m.ID), `"id":0`, 1))
+				return clock.ReplaceAll([]byte(strings.Replace(string(m.Raw), `"id":`+string(m.ID), `"id":0`, 1)), []byte("now"))
 			}
 			sameBut(t, s.String(), s.server, renumber(want.answer), renumber(a))
 			for _, pair := range []struct {
@@ -252,6 +265,9 @@ func TestThreeRealServersAnswerThroughGatekitAsTheyDoDirectly(t *testing.T) {
 		}
 	})
 }
+
+// clock is what server-everything writes into the text of a resource.
+var clock = regexp.MustCompile(`[0-9]+:[0-9]+:[0-9]+ [AP]M`)
 
 // sampled compares a question or notification that came with a step. Sampling carries its server in _meta, which it has not got directly.
 func sampled(t *testing.T, s step, want, got mcptest.Message) {

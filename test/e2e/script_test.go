@@ -24,7 +24,7 @@ var update = flag.Bool("update", false, "write what the scripts see into them")
 // Scripts are testscripts with three more commands:
 //
 //	gatekit ARGS…           the binary, as any command
-//	talk [http] FILE        starts `gatekit run` in the working folder and holds the conversation in FILE with it, over stdio or HTTP
+//	talk [http] FILE [ARGS…]  starts gatekit with ARGS ("run" if there are none) in the working folder and holds the conversation in FILE with it, over stdio or HTTP
 //	audit                   prints the audit log, a line for each record: direction kind method server name action
 //
 // A conversation holds lines to send ("> "), each answered before the next is sent, lines to send without waiting (">> "),
@@ -78,14 +78,17 @@ func runScripts(t *testing.T, p testscript.Params) {
 
 func talk(ts *testscript.TestScript, neg bool, args []string) {
 	over := "stdio"
-	if len(args) == 2 {
+	if len(args) > 1 && args[0] == "http" {
 		over, args = args[0], args[1:]
 	}
-	if neg || len(args) != 1 || over != "stdio" && over != "http" {
-		ts.Fatalf("usage: talk [http] FILE")
+	if neg || len(args) == 0 {
+		ts.Fatalf("usage: talk [http] FILE [ARGS…]")
 	}
-	cmd := exec.Command("gatekit", "run")
-	cmd.Path, _ = exec.LookPath(filepath.Join(strings.Split(ts.Getenv("PATH"), string(os.PathListSeparator))[0], "gatekit"))
+	ours := []string{"run"}
+	if len(args) > 1 {
+		ours = args[1:]
+	}
+	cmd := exec.Command(filepath.Join(filepath.SplitList(ts.Getenv("PATH"))[0], "gatekit"), ours...)
 	cmd.Dir = ts.MkAbs(".")
 	for _, name := range []string{"PATH", "HOME", "TMPDIR", "ADDRESS", "WORK"} {
 		cmd.Env = append(cmd.Env, name+"="+ts.Getenv(name))

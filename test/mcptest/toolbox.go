@@ -108,7 +108,7 @@ func (b *toolbox) prompts() []string {
 func (b *toolbox) resources() []string {
 	return []string{
 		`{"uri":"test://` + b.name + `/a","name":"a"}`,
-		`{"uri":"file:///data/b%20c.txt","name":"b","size":1e3}`,
+		`{"uri":"file:///data/b%20c.txt","name":"b","size":1000,"x-odd":1e3}`,
 		`{"uri":"ui://panel/x","name":"panel","mimeType":"text/html;profile=mcp-app"}`,
 	}
 }

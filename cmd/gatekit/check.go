@@ -34,6 +34,7 @@ It exits with 0 when all is good and with 1 when anything is not. Nothing is wri
 		Example: "  gatekit check\n  gatekit check --config /etc/gatekit/gatekit.toml",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			p.quietly(cmd)
 			cfg, err := load(path)
 			if err != nil {
 				return report(cmd, err)

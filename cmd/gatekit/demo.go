@@ -40,9 +40,8 @@ hides a tool and refuses a call; then the audit log is shown and verified. It ne
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithTimeoutCause(cmd.Context(), 30*time.Second, errors.New("no end within 30s"))
 			defer cancel()
-			// The session is what is to be seen, not Gatekit's own words about it.
-			log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: max(p.level, slog.LevelWarn)}))
-			if err := demo(ctx, cmd.OutOrStdout(), log); err != nil {
+			p.quietly(cmd)
+			if err := demo(ctx, cmd.OutOrStdout(), p.log); err != nil {
 				return fmt.Errorf("run the demo: %w", err)
 			}
 			return nil

@@ -71,7 +71,7 @@ func signalled() (context.Context, func()) {
 
 // program is what the subcommands share.
 type program struct {
-	level   slog.Level
+	level   slog.LevelVar
 	log     *slog.Logger
 	started bool // the command line was good; what fails now is no wrong usage
 }
@@ -94,11 +94,18 @@ gatekit/gatekit.toml in your configuration folder. They exit with 0 when all is 
 		SilenceUsage:  true,
 		PersistentPreRun: func(*cobra.Command, []string) {
 			p.started = true
-			p.log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: p.level}))
+			p.log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: &p.level}))
 		},
 	}
-	root.PersistentFlags().TextVar(&p.level, "log-level", slog.LevelInfo, "least level that is logged to stderr: debug, info, warn or error")
+	root.PersistentFlags().TextVar(&p.level, "log-level", &p.level, "least level that is logged to stderr: debug, info, warn or error")
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(p.run(), p.wrap(), p.check(), p.demo(), demoServer(), p.version())
 	return root
+}
+
+// quietly leaves what servers say out of the log of a command whose user wants an answer, unless the user wants it.
+func (p *program) quietly(cmd *cobra.Command) {
+	if !cmd.Flag("log-level").Changed {
+		p.level.Set(slog.LevelWarn)
+	}
 }

@@ -72,15 +72,19 @@ func (f *Front) postModern(ctx context.Context, r Post, w Reply, m *mcp.Message)
 		return
 	}
 	p.stamp(m)
+	accept := accepts(r.Header)
 	refused := f.checkServed(ctx, m)
 	if refused == nil {
 		refused = p.params.check(m, r.Header)
+	}
+	if refused == nil && m.Method == "subscriptions/listen" && !accept.streams {
+		refused = refuse(mcp.CodeInvalidRequest, "a subscription is an event stream: Accept must name text/event-stream")
 	}
 	if refused != nil {
 		f.reply(w, refused.status(), f.answer(ctx, p.peer, refused, m))
 		return
 	}
-	p.call(ctx, m, w, accepts(r.Header))
+	p.call(ctx, m, w, accept)
 }
 
 // status is the HTTP status of a refused modern request.

@@ -401,6 +401,7 @@ func TestModernRequestsOverHTTP(t *testing.T) {
 		{"a server's error", modern(1, "tools/call", `"name":"-32602"`), []string{v, "Mcp-Method: tools/call", "Mcp-Name: -32602"}, fault(200, -32602)},
 		{"a server that has no such method", modern(1, "tools/call", `"name":"-32601"`), []string{v, "Mcp-Method: tools/call", "Mcp-Name: -32601"}, fault(404, -32601)},
 		{"a server that wants a capability", modern(1, "tools/call", `"name":"-32021"`), []string{v, "Mcp-Method: tools/call", "Mcp-Name: -32021"}, fault(400, -32021)},
+		{"a subscription without streams", modern(1, "subscriptions/listen", `"notifications":{}`), []string{v, "Mcp-Method: subscriptions/listen", "Accept: application/json"}, fault(400, -32600)},
 		{"a cancellation, which closing the connection is", cancelled(1), []string{v, "Mcp-Method: notifications/cancelled"}, `202`},
 		{"a response", `{"jsonrpc":"2.0","id":1,"result":{}}`, []string{v}, `202`},
 	} {

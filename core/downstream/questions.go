@@ -1,6 +1,7 @@
 package downstream
 
 import (
+	"errors"
 	"strconv"
 	"sync"
 
@@ -17,6 +18,9 @@ type questions struct {
 	tokens map[mcp.ID]*question // by the token that the client has
 }
 
+// maxQuestions bounds what servers can ask of one client at a time.
+const maxQuestions = 256
+
 type question struct {
 	m      *mcp.Message // as the proxy gave it, under the server's id
 	id     mcp.ID       // that the client has
@@ -30,8 +34,11 @@ func (qs *questions) ask(p pipeline.Passed) (*question, pipeline.Passed, error) 
 	q := &question{m: p.Message(), answer: make(chan *mcp.Message, 1)}
 	qs.mu.Lock()
 	qs.last++
-	n := strconv.Itoa(qs.last)
+	n, full := strconv.Itoa(qs.last), len(qs.open) >= maxQuestions
 	qs.mu.Unlock()
+	if full {
+		return nil, p, errors.New("the client has too many reverse requests to answer")
+	}
 	q.id = mcp.ID(mcp.Quote("gatekit-" + n))
 	put := p.WithID(q.id)
 	if theirs, ok := q.m.Get("/_meta/progressToken"); ok {

@@ -175,7 +175,7 @@ func (l lane) behindGatekit(t *target, backend string) error {
 		}
 		fmt.Fprintf(&config, "command = %q\nargs = [\"echo\", \"stdio\"]\n", path)
 	}
-	fmt.Fprintf(&config, "[audit]\nfile = %q\n", filepath.Join(dir, "audit.jsonl"))
+	fmt.Fprintf(&config, "[audit]\nfile = %q\n", filepath.Join(dir, "audit", "gatekit.jsonl"))
 	file := filepath.Join(dir, "gatekit.toml")
 	if err := os.WriteFile(file, config.Bytes(), 0o600); err != nil {
 		return err

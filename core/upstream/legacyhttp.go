@@ -16,7 +16,7 @@ import (
 const (
 	goodbyeWithin = 5 * time.Second  // the DELETE at the end
 	answerWithin  = 30 * time.Second // the POST of an answer to a server's request
-	maxResumes    = 5                // attempts in a row to get a broken stream back
+	maxResumes    = 4                // attempts in a row to get a broken stream back
 )
 
 // legacyHTTP is one legacy session over Streamable HTTP: a POST for each message, its answer as JSON or on a stream of its own, and one stream for what belongs to no
@@ -110,10 +110,13 @@ func (l *legacyHTTP) Close() error {
 	l.session = "" // once is enough
 	l.mu.Unlock()
 	a, err := l.http.Delete(ctx, h)
-	if err == nil && a.Events != nil {
+	switch {
+	case err != nil:
+		l.log.Debug("end a session", "server", l.name, "error", err) // it expires
+	case a.Events != nil:
 		a.Events.Close()
 	}
-	return err
+	return nil
 }
 
 func (l *legacyHTTP) call(ctx context.Context, p pipeline.Passed, caller proxy.Caller) (*mcp.Message, error) {

@@ -189,15 +189,15 @@ func (u *Upstream) start(ctx context.Context) (*wire, error) {
 	return openWire(u.o.Name, p, u.o.Limits, u.log), nil
 }
 
-// sse connects by the 2024-11-05 transport, and remembers that this is the way.
+// sse connects by the 2024-11-05 transport, and remembers whether this is the way.
 func (u *Upstream) sse(ctx context.Context) (*wire, error) {
 	p, err := u.o.Dial.SSE(ctx)
-	if err != nil {
-		return nil, unavailable(u.o.Name, "neither Streamable HTTP nor the older HTTP+SSE transport is to be had at its URL", err)
-	}
 	u.mu.Lock()
-	u.sseOK = true
+	u.sseOK = err == nil
 	u.mu.Unlock()
+	if err != nil {
+		return nil, unavailable(u.o.Name, "its HTTP+SSE stream cannot be opened", err)
+	}
 	return openWire(u.o.Name, p, u.o.Limits, u.log), nil
 }
 

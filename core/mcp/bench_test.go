@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"gatekit/core/mcp"
 )
 
@@ -55,6 +57,20 @@ func BenchmarkParse(b *testing.B) {
 			for b.Loop() {
 				if _, err := mcp.Parse(s.raw); err != nil {
 					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// What jsontext needs to say no more than whether it is strict JSON.
+func BenchmarkJSONText(b *testing.B) {
+	for _, s := range sizes {
+		b.Run(s.name, func(b *testing.B) {
+			b.SetBytes(int64(len(s.raw)))
+			for b.Loop() {
+				if !jsontext.Value(s.raw).IsValid() {
+					b.Fatal("not valid")
 				}
 			}
 		})

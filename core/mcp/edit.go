@@ -196,7 +196,7 @@ func (p *patcher) splice(from, to int, text []byte) {
 // value applies c to the value at in.
 func (p *patcher) value(in span, c *change) error {
 	from := int(in.from)
-	switch first := p.m.raw[from]; {
+	switch first := in.first(p.m.raw); {
 	case c.here:
 		p.splice(from, int(in.to), c.value)
 		p.added(c)

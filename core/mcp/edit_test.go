@@ -178,3 +178,35 @@ func TestEditOfMoreMembersThanTheIndexHolds(t *testing.T) {
 		}
 	}
 }
+
+func TestManyEdits(t *testing.T) {
+	const n = 300
+	var elements []string
+	var edits []mcp.Edit
+	for i := range n {
+		elements = append(elements, fmt.Sprintf(`{"n%d":%d}`, i, i))
+		edits = append(edits, mcp.Set(fmt.Sprintf("/l/%d/n%d", n-1-i, n-1-i), []byte(`"x"`)), mcp.Remove(fmt.Sprintf("/n%d", i)), mcp.Set(fmt.Sprintf("/m%d", i), []byte(`1`)))
+	}
+	m := parse(t, fmt.Appendf(nil, `{"jsonrpc":"2.0","id":1,"method":"a","params":{"l":[%s],%s}}`, strings.Join(elements, ","), many(n)))
+	e, err := m.Edit(edits...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	agrees(t, parse(t, e.Append(nil)))
+	members := 0
+	e.Members("", func(name string, raw []byte) bool {
+		members++
+		return !strings.HasPrefix(name, "n")
+	})
+	changed := 0
+	e.Items("/l", func(i int, raw []byte) bool {
+		changed++
+		return string(raw) == fmt.Sprintf(`{"n%d":"x"}`, i)
+	})
+	if members != n+1 || changed != n {
+		t.Errorf("%d members and %d elements are as they should be, want %d and %d", members, changed, n+1, n)
+	}
+	if _, err := m.Edit(append(edits, mcp.Remove("/n77"))...); err == nil {
+		t.Error("one place removed twice")
+	}
+}

@@ -167,6 +167,22 @@ func FuzzEditKeepsTheRest(f *testing.F) {
 	})
 }
 
+// Bodies of messages of our own are trusted to be JSON. Reading one that is not must not take the process down.
+func FuzzOwnMessagesAreReadWithinTheirBytes(f *testing.F) {
+	for _, s := range append(messages, `{"_meta"`, `{"content":[{"type":"resource","resource"`, `{"tools":[,{"name":`, `{"content":["`, `{"tools":["\\`) {
+		f.Add([]byte(s), "/tools/0/name")
+	}
+	f.Fuzz(func(t *testing.T, result []byte, pointer string) {
+		m := mcp.NewResponse("1", result)
+		if raw, ok := m.Get(pointer); ok && len(raw) > len(result)+1 {
+			t.Fatalf("%q at %q of %q", raw, pointer, result)
+		}
+		m.Text(pointer)
+		m.Items(pointer, func(_ int, raw []byte) bool { return len(raw) < 100 })
+		m.Members("", func(name string, raw []byte) bool { return m.Len("/"+name) < 100 })
+	})
+}
+
 // Names put on and taken off again leave the message as it was, but for the spelling of the names.
 func FuzzRewriteThereAndBack(f *testing.F) {
 	for _, s := range messages {

@@ -29,7 +29,7 @@ func (m *Message) Text(pointer string) (s string, ok bool) {
 // Len is the number of elements of the array at pointer, or -1 when there is no array.
 func (m *Message) Len(pointer string) int {
 	at, ok := m.find(pointer)
-	if !ok || m.raw[at.from] != '[' {
+	if !ok || at.first(m.raw) != '[' {
 		return -1
 	}
 	n := 0
@@ -43,7 +43,7 @@ func (m *Message) Len(pointer string) int {
 // Items calls yield for each element of the array at pointer, in order, with its index and raw bytes, until yield answers false.
 func (m *Message) Items(pointer string, yield func(i int, raw []byte) bool) {
 	at, ok := m.find(pointer)
-	if !ok || m.raw[at.from] != '[' {
+	if !ok || at.first(m.raw) != '[' {
 		return
 	}
 	i := 0
@@ -56,7 +56,7 @@ func (m *Message) Items(pointer string, yield func(i int, raw []byte) bool) {
 // Members calls yield for each member of the object at pointer, in order, with its decoded name and raw value.
 func (m *Message) Members(pointer string, yield func(name string, raw []byte) bool) {
 	at, ok := m.find(pointer)
-	if !ok || m.raw[at.from] != '{' {
+	if !ok || at.first(m.raw) != '{' {
 		return
 	}
 	members(m.raw, int(at.from), func(x member) bool {
@@ -115,7 +115,7 @@ func (k kept) find(b []byte, in span, token string) (span, bool) {
 
 // child is the member or element of the value at in that token names.
 func child(b []byte, in span, token string) (at span, ok bool) {
-	switch b[in.from] {
+	switch in.first(b) {
 	case '{':
 		members(b, int(in.from), func(m member) bool {
 			at, ok = m.value, m.is(b, token)
@@ -195,10 +195,4 @@ func unquote(inner []byte) (s string, ok bool) {
 	quoted = append(quoted, '"')
 	plain, err := jsontext.AppendUnquote(nil, quoted)
 	return string(plain), err == nil
-}
-
-// integer is the integer that the raw value is.
-func integer(raw []byte) (int, bool) {
-	n, err := strconv.Atoi(string(raw))
-	return n, err == nil
 }

@@ -1,5 +1,7 @@
 package mcp
 
+import "strconv"
+
 // Kind is what a message is on the wire. The zero Kind is no message.
 type Kind uint8
 
@@ -91,6 +93,14 @@ type span struct{ from, to int32 }
 func (s span) of(b []byte) []byte { return b[s.from:s.to:s.to] }
 func (s span) empty() bool        { return s.from == s.to }
 
+// first is the byte of b that s begins with, 0 when s is empty.
+func (s span) first(b []byte) byte {
+	if s.empty() {
+		return 0
+	}
+	return b[s.from]
+}
+
 // member is a name and its value. The name is without its quotes; escaped says that it holds a backslash.
 type member struct {
 	name, value span
@@ -141,7 +151,7 @@ func (m *Message) parts() (before int, id ID, after int) {
 
 // Body is the raw params, result or error object; nil when absent, and for params that are null. The caller must not change it.
 func (m *Message) Body() []byte {
-	if m.body.empty() || m.raw[m.body.from] == 'n' && m.Kind != Response {
+	if first := m.body.first(m.raw); first == 0 || first == 'n' && m.Kind != Response {
 		return nil
 	}
 	return m.body.of(m.raw)
@@ -153,6 +163,9 @@ func (m *Message) ErrorCode() int {
 		return 0
 	}
 	raw, _ := m.Get("/code")
-	code, _ := integer(raw)
+	code, err := strconv.Atoi(string(raw))
+	if err != nil {
+		return 0
+	}
 	return code
 }

@@ -146,7 +146,7 @@ func isID(raw []byte) bool {
 	if len(raw) == 0 {
 		return false
 	}
-	return raw[0] == '"' || (raw[0] == '-' || '0' <= raw[0] && raw[0] <= '9') && bytes.IndexAny(raw, ".eE") < 0
+	return raw[0] == '"' || (raw[0] == '-' || '0' <= raw[0] && raw[0] <= '9') && !bytes.ContainsAny(raw, ".eE")
 }
 
 // message is what invalid found no fault in.

@@ -117,6 +117,8 @@ func TestParseRefuses(t *testing.T) {
 		{"two methods", `{"jsonrpc":"2.0","id":7,"method":"a","method":"b"}`, mcp.CodeInvalidRequest, "7", "", "/method", "duplicate"},
 		{"a name twice among many", request(`"params":{"arguments":{` + many(40) + `,"n17":1}}`), mcp.CodeInvalidRequest, "7", "", "/params/arguments/n17", "duplicate"},
 
+		{"a long name twice", request(`"params":{"` + strings.Repeat("x", 100) + `":1,"` + strings.Repeat("x", 100) + `":1}`), mcp.CodeInvalidRequest, "7", "", "/params/" + strings.Repeat("x", 64) + "…", `"` + strings.Repeat("x", 64) + `…"`},
+
 		{"Method", `{"jsonrpc":"2.0","id":7,"method":"a","Method":"b"}`, mcp.CodeInvalidRequest, "7", "", "/Method", "method"},
 		{"METHOD alone", `{"jsonrpc":"2.0","id":7,"METHOD":"b"}`, mcp.CodeInvalidRequest, "7", "", "/METHOD", "method"},
 		{"ID", `{"jsonrpc":"2.0","id":7,"ID":8,"method":"a"}`, mcp.CodeInvalidRequest, "7", "", "/ID", "id"},
@@ -194,6 +196,7 @@ func TestParseKeepsLimits(t *testing.T) {
 		{"deeper than set", small, nested(6), "nested too deep"},
 		{"as many tokens as set", small, flat(20), ""},
 		{"more tokens than set", small, flat(21), "too many values"},
+		{"more names than set", mcp.Limits{Tokens: 19}, `{"jsonrpc":"2.0","id":1,"method":"a","params":{` + many(6) + `}}`, "too many values"},
 		{"as long as set", small, padded(100), ""},
 		{"longer than set", small, padded(101), "longer than 100 bytes"},
 	}
@@ -303,6 +306,7 @@ func TestParseBatch(t *testing.T) {
 		{"no array", `{"jsonrpc":"2.0","id":1,"method":"a"}`, nil, "not an array"},
 		{"broken", `[{"jsonrpc":"2.0","id":1,"method":"a"},`, nil, "unexpected end"},
 		{"not closed", `[{"jsonrpc":"2.0","id":1,"method":"a"}}`, nil, "comma"},
+		{"longer than 16 MiB", "[" + strings.Repeat(" ", 16<<20) + "]", nil, "longer than"},
 		{"more after it", `[{"jsonrpc":"2.0","id":1,"method":"a"}][]`, nil, "more after"},
 		{"101 messages", `[` + strings.Repeat(`{"jsonrpc":"2.0","method":"n"},`, 100) + `{"jsonrpc":"2.0","method":"n"}]`, nil, "more than 100"},
 	}

@@ -88,7 +88,7 @@ func (r *rewriter) walk(in span, s *spot) (err error) {
 		}
 		return err == nil
 	}
-	switch first := raw[from]; {
+	switch first := in.first(raw); {
 	case s.place != nil && s.place.blocks():
 		return r.content(in, s.place)
 	case s.place != nil:
@@ -117,12 +117,12 @@ func (r *rewriter) counts(in span, p *Place) bool {
 
 // content rewrites one content block or an array of them.
 func (r *rewriter) content(in span, p *Place) (err error) {
-	switch r.m.raw[in.from] {
+	switch in.first(r.m.raw) {
 	case '{':
 		return r.block(in, p)
 	case '[':
 		items(r.m.raw, int(in.from), func(item span) bool {
-			if r.m.raw[item.from] == '{' {
+			if item.first(r.m.raw) == '{' {
 				err = r.block(item, p)
 			}
 			return err == nil

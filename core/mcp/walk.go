@@ -134,12 +134,12 @@ func items(b []byte, i int, yield func(span) bool) {
 
 // indexed is the index of the body of raw. A large body has none: reading all of it once more costs more than the index saves.
 func indexed(raw []byte, body span) (x index) {
-	if body.empty() || raw[body.from] != '{' || body.to-body.from > 64<<10 {
+	if body.first(raw) != '{' || body.to-body.from > 64<<10 {
 		return x
 	}
 	members(raw, int(body.from), func(m member) bool {
 		x.top = append(x.top, m)
-		if m.is(raw, "_meta") && raw[m.value.from] == '{' {
+		if m.is(raw, "_meta") && m.value.first(raw) == '{' {
 			members(raw, int(m.value.from), func(m member) bool {
 				x.meta = append(x.meta, m)
 				return len(x.meta) < maxKept

@@ -1,0 +1,80 @@
+package mcp_test
+
+import (
+	"testing"
+
+	"gatekit/core/mcp"
+)
+
+// protocol.md 1.1-1.3, one line a method: a mark for each revision, oldest first.
+func TestMethodsAreThoseOfEachRevision(t *testing.T) {
+	revisions := []string{mcp.Rev20241105, mcp.Rev20250326, mcp.Rev20250618, mcp.Rev20251125, mcp.Rev20260728}
+	table := map[string]string{
+		"initialize": "●●●●–", "server/discover": "––––●", "ping": "●●●●–",
+		"tools/list": "●●●●●", "tools/call": "●●●●●",
+		"resources/list": "●●●●●", "resources/templates/list": "●●●●●", "resources/read": "●●●●●", "resources/subscribe": "●●●●–", "resources/unsubscribe": "●●●●–",
+		"prompts/list": "●●●●●", "prompts/get": "●●●●●",
+		"completion/complete": "●●●●●", "logging/setLevel": "●●●●–", "subscriptions/listen": "––––●",
+		"tasks/get": "–––●●", "tasks/result": "–––●–", "tasks/list": "–––●–", "tasks/cancel": "–––●●", "tasks/update": "––––●",
+		"sampling/createMessage": "●●●●●", "roots/list": "●●●●●", "elicitation/create": "––●●●",
+		"notifications/initialized": "●●●●–", "notifications/cancelled": "●●●●●", "notifications/progress": "●●●●●", "notifications/message": "●●●●●",
+		"notifications/tools/list_changed": "●●●●●", "notifications/prompts/list_changed": "●●●●●", "notifications/resources/list_changed": "●●●●●",
+		"notifications/resources/updated": "●●●●●", "notifications/roots/list_changed": "●●●●–", "notifications/elicitation/complete": "–––●–",
+		"notifications/tasks/status": "–––●–", "notifications/tasks": "––––●", "notifications/subscriptions/acknowledged": "––––●",
+	}
+	for name, marks := range table {
+		m, ok := mcp.Lookup(name)
+		if !ok || m.Name != name {
+			t.Errorf("no %s", name)
+			continue
+		}
+		got := ""
+		for _, r := range revisions {
+			if m.In(r) {
+				got += "●"
+			} else {
+				got += "–"
+			}
+		}
+		if got != marks {
+			t.Errorf("%s is in %s, want %s", name, got, marks)
+		}
+		if (m.Kind == mcp.Notification) != (len(name) > 14 && name[:14] == "notifications/") {
+			t.Errorf("%s is a %s", name, m.Kind)
+		}
+		if (m.Route == 0) != (m.From == mcp.ToClient) {
+			t.Errorf("%s from %s has route %d", name, m.From, m.Route)
+		}
+	}
+	if _, ok := mcp.Lookup("ui/initialize"); ok {
+		t.Error("ui/initialize is no method of a connection")
+	}
+}
+
+// What a method's row says of names is what the catalogue says.
+func TestMethodsAndCatalogueAgree(t *testing.T) {
+	for _, name := range []string{
+		"tools/list", "tools/call", "resources/list", "resources/templates/list", "resources/read", "resources/subscribe", "resources/unsubscribe", "prompts/list", "prompts/get",
+		"tasks/get", "tasks/result", "tasks/cancel", "tasks/update", "tasks/list", "notifications/resources/updated", "notifications/tasks/status", "notifications/tasks",
+	} {
+		m, _ := mcp.Lookup(name)
+		to := m.From
+		if to == 0 {
+			to = mcp.ToServer
+		}
+		kind, want := m.Kind, m.NameAt
+		if m.ItemsAt != "" {
+			kind, to, want = mcp.Response, mcp.ToClient, m.ItemsAt+"/*"+m.ItemName
+		}
+		if name == "notifications/tasks/status" {
+			to = mcp.ToClient
+		}
+		found := false
+		for _, p := range mcp.Places(name, kind, to) {
+			found = found || p.At == want
+		}
+		if !found {
+			t.Errorf("%s: no place %q", name, want)
+		}
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"os/exec"
 	"reflect"
 	"runtime/debug"
@@ -102,7 +103,7 @@ func (g *gate) options(c *config.Config) (proxy.Options, map[string]*server, err
 	for _, s := range c.Servers {
 		running := g.servers[s.Name]
 		if running == nil || !sameServer(running.config, s) {
-			up, err := newUpstream(s, g.config.Limits, g.log, func(action, reason string, err error) {
+			up, err := newUpstream(s, c.Limits, g.log, func(action, reason string, err error) {
 				if err := p.Event(context.Background(), &mcp.Message{Server: s.Name}, action, reason, err); err != nil {
 					g.log.Error("record an event", "server", s.Name, "event", action, "error", err)
 				}
@@ -208,17 +209,20 @@ func (g *gate) apply(ctx context.Context, c *config.Config) error {
 	for _, part := range needRestart(g.config, c) {
 		g.log.Warn("this change needs a restart; what was there goes on", "part", part)
 	}
-	o, servers, err := g.options(c)
+	// What cannot be changed stays what it is, and the next change is held against what is in force.
+	next := *c
+	next.Listen, next.Audit, next.Limits = g.config.Listen, g.config.Audit, g.config.Limits
+	o, servers, err := g.options(&next)
 	if err != nil {
+		return err
+	}
+	if err := g.event(ctx, "reload", next.String(), nil); err != nil {
 		return err
 	}
 	if err := g.proxy.Apply(o); err != nil {
 		return err
 	}
 	old := g.servers
-	// What cannot be changed stays what it is, so that the next change is held against what is in force.
-	next := *c
-	next.Listen, next.Audit, next.Limits = g.config.Listen, g.config.Audit, g.config.Limits
 	g.config, g.servers = &next, servers
 	var errs []error
 	for name, s := range old {
@@ -229,7 +233,7 @@ func (g *gate) apply(ctx context.Context, c *config.Config) error {
 	if err := errors.Join(errs...); err != nil {
 		g.log.Warn("close a server that is no longer configured", "error", err)
 	}
-	return g.event(ctx, "reload", "", nil)
+	return nil
 }
 
 // needRestart names the tables whose changes a running gate cannot take.
@@ -301,11 +305,11 @@ func (g *gate) close() error {
 
 // tune sets the garbage collector for a proxy: messages are short-lived and much larger than what stays. What the environment says
 // (GOGC, GOMEMLIMIT) goes first.
-func tune(env func(string) (string, bool)) {
-	if _, ok := env("GOGC"); !ok {
+func tune() {
+	if _, ok := os.LookupEnv("GOGC"); !ok {
 		debug.SetGCPercent(200)
 	}
-	if _, ok := env("GOMEMLIMIT"); !ok {
+	if _, ok := os.LookupEnv("GOMEMLIMIT"); !ok {
 		debug.SetMemoryLimit(1 << 30)
 	}
 }

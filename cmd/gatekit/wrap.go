@@ -31,7 +31,7 @@ in gatekit/audit in your state folder ($XDG_STATE_HOME, or ~/.local/state), unle
 		Example: "  gatekit wrap -- npx -y @modelcontextprotocol/server-everything\n  gatekit wrap --env GITHUB_TOKEN --audit github.jsonl -- github-mcp-server stdio",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			cfg, err := o.config(args, os.LookupEnv)
+			cfg, err := o.config(args)
 			if err != nil {
 				return p.refuse(cmd.Context(), true, err)
 			}
@@ -67,7 +67,7 @@ func (e *era) Set(s string) error {
 	return fmt.Errorf("must be auto, legacy or modern")
 }
 
-func (o *wrapping) config(command []string, env func(string) (string, bool)) (*config.Config, error) {
+func (o *wrapping) config(command []string) (*config.Config, error) {
 	c := config.Wrap(serverName(command[0]), command[0], command[1:]...)
 	s := &c.Servers[0]
 	if o.era != "" {
@@ -80,7 +80,7 @@ func (o *wrapping) config(command []string, env func(string) (string, bool)) (*c
 		key, value, given := strings.Cut(e, "=")
 		if !given {
 			var ok bool
-			if value, ok = env(key); !ok {
+			if value, ok = os.LookupEnv(key); !ok {
 				return nil, fmt.Errorf("start server %q: --env %s: it is not set in the environment\nhint: set it in the client's configuration, or write --env %s=VALUE", s.Name, key, key)
 			}
 		}
@@ -88,7 +88,7 @@ func (o *wrapping) config(command []string, env func(string) (string, bool)) (*c
 	}
 	c.Audit.File = o.audit
 	if o.audit == "" {
-		dir, err := stateFolder(env)
+		dir, err := stateFolder()
 		if err != nil {
 			return nil, fmt.Errorf("find a place for the audit log: %w\nhint: name one with --audit", err)
 		}
@@ -98,8 +98,8 @@ func (o *wrapping) config(command []string, env func(string) (string, bool)) (*c
 }
 
 // stateFolder is Gatekit's own in the user's state folder.
-func stateFolder(env func(string) (string, bool)) (string, error) {
-	if dir, ok := env("XDG_STATE_HOME"); ok && filepath.IsAbs(dir) {
+func stateFolder() (string, error) {
+	if dir := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
 		return filepath.Join(dir, "gatekit"), nil
 	}
 	home, err := os.UserHomeDir()

@@ -220,9 +220,9 @@ func (p *patcher) value(in span, c *change) error {
 func (p *patcher) added(c *change) { p.stale = p.stale || c == p.root || c == p.meta }
 
 // object applies c to an object, whose inside begins at from. Members that it does not have come last, in the order of the edits.
-func (p *patcher) object(from int, members func(func(member) bool), c *change) (err error) {
+func (p *patcher) object(from int, each func(func(member) bool), c *change) (err error) {
 	r := row{p: p, end: from}
-	members(func(m member) bool {
+	each(func(m member) bool {
 		name := m.name.of(p.m.raw)
 		if m.escaped {
 			plain, _ := unquote(name)

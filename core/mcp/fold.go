@@ -36,9 +36,9 @@ var (
 	paramsNames = named("name", "uri", "arguments", "_meta", "cursor", "ref", "requestState", "inputResponses", "inputRequests", "taskId", "task",
 		"argument", "context", "notifications", "level", "protocolVersion", "capabilities", "clientInfo", "requestId", "progressToken",
 		"messages", "systemPrompt", "tools", "message", "mode", "url", "requestedSchema", "elicitationId")
-	answerNames = named("_meta", "tools", "resources", "resourceTemplates", "prompts", "content", "structuredContent", "isError", "contents", "messages",
+	answerNames = named("_meta", "tools", "resources", "resourceTemplates", "prompts", "content", "structuredContent", "contents", "messages",
 		"completion", "nextCursor", "resultType", "inputRequests", "requestState", "task", "tasks", "taskId", "capabilities", "serverInfo", "protocolVersion",
-		"supportedVersions", "instructions", "action", "roots", "code", "message", "data")
+		"supportedVersions", "instructions", "action", "roots")
 )
 
 // alike answers the name of n that a careless reader could take text for, though it is not that name: one that ignores case as Unicode does,

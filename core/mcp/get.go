@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"bytes"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -172,27 +173,22 @@ func Quote(s string) []byte {
 	return b
 }
 
-// text is the string that the raw value is.
-func text(raw []byte) (string, bool) {
+// text is the string that the raw value is. ok is false for another value, and for a lone surrogate.
+func text(raw []byte) (s string, ok bool) {
 	if len(raw) < 2 || raw[0] != '"' {
 		return "", false
 	}
-	s, ok := unquote(raw[1 : len(raw)-1])
-	if !ok {
+	if bytes.IndexByte(raw, '\\') < 0 {
+		return string(raw[1 : len(raw)-1]), true
+	}
+	plain, err := jsontext.AppendUnquote(nil, raw)
+	if err != nil {
 		return "", false
 	}
-	return s, true
+	return string(plain), true
 }
 
-// unquote decodes what stands between the quotes of a JSON string. ok is false for a lone surrogate.
+// unquote is text for what stands between the quotes.
 func unquote(inner []byte) (s string, ok bool) {
-	if bytes.IndexByte(inner, '\\') < 0 {
-		return string(inner), true
-	}
-	quoted := make([]byte, 0, len(inner)+2)
-	quoted = append(quoted, '"')
-	quoted = append(quoted, inner...)
-	quoted = append(quoted, '"')
-	plain, err := jsontext.AppendUnquote(nil, quoted)
-	return string(plain), err == nil
+	return text(slices.Concat([]byte{'"'}, inner, []byte{'"'}))
 }

@@ -38,6 +38,7 @@ func (s *legacy) split(b []byte, hear func(*mcp.Message) error, admit func(*mcp.
 			calls = append(calls, func(ctx context.Context) pipeline.Passed { return s.front.unread(ctx, s.peer, errs[i]) })
 		case m.Kind != mcp.Request:
 			if err := hear(m); err != nil {
+				gather(ended(), calls) // those that were entered are taken out again
 				return nil, err
 			}
 		case m.Method == "initialize" || eraOf(m, "") == mcp.Modern:

@@ -61,7 +61,9 @@ func (f *Front) postModern(ctx context.Context, r Post, w Reply, m *mcp.Message)
 	p := row.value
 	switch {
 	case m.Kind == mcp.Notification:
-		if m.Method != "notifications/cancelled" { // closing the connection is what cancels
+		if m.Method == "notifications/cancelled" {
+			f.drop(ctx, p.peer, m, "over HTTP a request is cancelled by closing its connection")
+		} else {
 			p.admitNotice(m)(ctx)
 		}
 		f.reply(w, http.StatusAccepted, pipeline.Passed{})

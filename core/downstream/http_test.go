@@ -347,6 +347,18 @@ func TestSessionsEnd(t *testing.T) {
 			contains(t, "the server", strings.Join(s.seen(), "\n"), "ended tools/call")
 		})
 	})
+	t.Run("and their calls of which nothing was said", func(t *testing.T) {
+		inBubble(t, &server{answer: waits}, downstream.Limits{}, func(t *testing.T, w *world) {
+			c := w.client("")
+			c.initialize(t, mcp.Rev20250618)
+			call := c.begin(t, c.front.Post, request(1, "tools/call", `{"name":"x"}`))
+			synctest.Wait()
+			x := c.begin(t, c.front.Delete, "")
+			<-x.done
+			<-call.done
+			equal(t, "the call", call.text(), "404")
+		})
+	})
 	t.Run("when their initialize failed", func(t *testing.T) {
 		inBubble(t, &server{revisions: []string{mcp.Rev20260728}}, downstream.Limits{}, func(t *testing.T, w *world) {
 			c := w.client("")

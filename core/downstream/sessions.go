@@ -150,7 +150,11 @@ func (a *answering) alone(ctx context.Context) (done, told bool) {
 		body = m.Append(make([]byte, 0, m.Size()))
 	}
 	status := http.StatusOK
-	if body == nil { // cancelled
+	switch {
+	case body != nil:
+	case a.s.life.Err() != nil: // the session has ended
+		status = http.StatusNotFound
+	default: // the client has cancelled it
 		status = http.StatusAccepted
 	}
 	if err = a.w.Write(status, a.header, body); err != nil {

@@ -75,7 +75,7 @@ func openGate(ctx context.Context, c *config.Config, log *slog.Logger, stages ..
 		},
 		Log: log,
 	})
-	if err := g.event(ctx, "start", "version "+version(), nil); err != nil {
+	if err := g.event(ctx, "start", fmt.Sprintf("version %s, %s", version(), c), nil); err != nil {
 		return nil, errors.Join(fmt.Errorf("record the start: %w", err), g.close())
 	}
 	return g, nil

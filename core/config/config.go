@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -134,7 +135,7 @@ func (c Config) String() string {
 	for i, s := range c.Servers {
 		names[i] = s.Name
 	}
-	return fmt.Sprintf("%s (servers: %s)", c.File, strings.Join(names, ", "))
+	return fmt.Sprintf("%s (servers: %s)", cmp.Or(c.File, "no file"), strings.Join(names, ", "))
 }
 
 // GoString is String.

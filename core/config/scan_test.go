@@ -1,6 +1,8 @@
 package config
 
 import (
+	"os"
+	"strings"
 	"testing"
 
 	"github.com/BurntSushi/toml"
@@ -32,6 +34,30 @@ func FuzzEveryKeyOfTheParserHasAPlace(f *testing.F) {
 			}
 		}
 		agree(t, doc, "", values, root)
+	})
+}
+
+// FuzzEveryMistakeHasItsPlace wants of any file a configuration, or mistakes that all lie within it.
+func FuzzEveryMistakeHasItsPlace(f *testing.F) {
+	example, err := os.ReadFile("../../gatekit.toml.example")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(string(example))
+	f.Add("[server.a]\ncommand = \"a\nargs = [\n[names]\nprefix = \"never\"\n[server]\nb = 1\n[[server.c]]\n")
+	f.Add("server = { a = { command = \"x\", env = { T = \"${env:NO}${file:/no}\" } } }\n[[plugin]]\nconfig = [1]\nname = 1\nservers = [\"b\", 2]\n")
+	f.Add("listen.http = \":1\"\nlisten.allowed_hosts = [[]]\npolicy = 1\nlimits.depth = -1\naudit.file = \"\"\n")
+	f.Fuzz(func(t *testing.T, doc string) {
+		if strings.Contains(doc, "${file:") && !strings.Contains(doc, "${file:/no}") {
+			return // reads what it names
+		}
+		l := &loader{dir: "/nowhere", files: map[string][]byte{}}
+		l.load("/gatekit.toml", newLines("gatekit.toml", doc))
+		for _, e := range l.errs {
+			if e.At.Line < 1 || e.At.Line > strings.Count(doc, "\n")+1 || e.Message == "" {
+				t.Errorf("%v, in a file of %d lines:\n%s", e, strings.Count(doc, "\n")+1, doc)
+			}
+		}
 	})
 }
 

@@ -57,10 +57,10 @@ func (c *call) answered(m *mcp.Message) *mcp.Message { return c.subscribed(m).Wi
 
 // subscribed is m under the subscription id that the client knows.
 func (c *call) subscribed(m *mcp.Message) *mcp.Message {
-	at := "/_meta/" + pointer(mcp.MetaSubscription)
 	if c.m.Method != "subscriptions/listen" || m.Kind == mcp.Error {
 		return m
 	}
+	at := "/_meta/" + pointer(mcp.MetaSubscription)
 	if _, ok := m.Get(at); !ok {
 		return m
 	}

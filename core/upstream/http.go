@@ -12,10 +12,7 @@ import (
 
 // newHeader is what every POST and GET carries.
 func newHeader() http.Header {
-	return http.Header{
-		"Accept":       {"application/json, text/event-stream"},
-		"Content-Type": {"application/json"},
-	}
+	return http.Header{"Accept": {"application/json, text/event-stream"}}
 }
 
 func ok(status int) bool { return status >= 200 && status < 300 }

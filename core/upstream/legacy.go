@@ -39,6 +39,7 @@ type legacy struct {
 	lane    *lane         // of links over a pipe
 	greet   chan struct{} // holds one token; taken by hold while initialize or initialized are on their way
 	onClose func()
+	ended   func() error // runs end, once
 
 	mu      sync.Mutex
 	link    link // nil while there is none
@@ -55,6 +56,7 @@ type legacy struct {
 
 func newLegacy(u *Upstream, feed proxy.Caller) *legacy {
 	s := &legacy{up: u, feed: feed, life: newLife(), lane: newLane(), greet: make(chan struct{}, 1), changed: make(chan struct{})}
+	s.ended = sync.OnceValue(s.end)
 	s.life.run(s.lane.run)
 	return s
 }
@@ -70,8 +72,6 @@ func (s *legacy) change(f func()) {
 
 // Call implements proxy.Server. The first initialize opens the connection; other requests wait for it.
 func (s *legacy) Call(ctx context.Context, p pipeline.Passed, c proxy.Caller) (*mcp.Message, error) {
-	ctx, end := s.life.bind(ctx)
-	defer end()
 	m := p.Message()
 	if m.Method == "initialize" {
 		if answer, done, err := s.initialize(ctx, p, c); done {
@@ -97,8 +97,6 @@ func (s *legacy) Call(ctx context.Context, p pipeline.Passed, c proxy.Caller) (*
 
 // Notify implements proxy.Server.
 func (s *legacy) Notify(ctx context.Context, p pipeline.Passed) error {
-	ctx, end := s.life.bind(ctx)
-	defer end()
 	if p.Message().Method != "notifications/initialized" {
 		l, err := s.use(ctx, nil)
 		if err != nil {
@@ -106,6 +104,8 @@ func (s *legacy) Notify(ctx context.Context, p pipeline.Passed) error {
 		}
 		return l.notify(ctx, p)
 	}
+	ctx, end := s.life.bind(ctx)
+	defer end()
 	release, err := s.hold(ctx)
 	if err != nil {
 		return err
@@ -128,8 +128,10 @@ func (s *legacy) Notify(ctx context.Context, p pipeline.Passed) error {
 	return err
 }
 
-// Close implements proxy.Server.
-func (s *legacy) Close() error {
+// Close implements proxy.Server. It may be called more than once: the session and the Upstream both do.
+func (s *legacy) Close() error { return s.ended() }
+
+func (s *legacy) end() error {
 	var l link
 	s.change(func() {
 		l, s.link = s.link, nil
@@ -146,6 +148,8 @@ func (s *legacy) Close() error {
 
 // initialize opens the connection and greets the server. done is false when it has been greeted before: then the request is one like others.
 func (s *legacy) initialize(ctx context.Context, p pipeline.Passed, c proxy.Caller) (answer *mcp.Message, done bool, err error) {
+	ctx, end := s.life.bind(ctx)
+	defer end()
 	release, err := s.hold(ctx)
 	if err != nil {
 		return nil, true, err

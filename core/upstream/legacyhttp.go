@@ -333,7 +333,6 @@ func (l *legacyHTTP) listen(ctx context.Context) {
 	var at position
 	for fails := 0; ; fails++ {
 		h := l.header()
-		h.Del("Content-Type")
 		if at.last != "" {
 			h.Set("Last-Event-ID", at.last)
 		}

@@ -284,6 +284,7 @@ func TestTheStreamWithoutACall(t *testing.T) {
 		}
 		streams[0].end()
 		time.Sleep(10 * time.Second)
+		synctest.Wait()
 		if opened != 3 {
 			t.Fatalf("opened %d times", opened)
 		}

@@ -18,7 +18,7 @@ type modern struct {
 	life      *life
 	lane      *lane // of a process; nil over HTTP, where each call has a stream of its own
 	onClose   func()
-	left      sync.Once // gives shared back: the session and the Upstream may both close
+	once      sync.Once // the session and the Upstream both close
 }
 
 func newModern(u *Upstream, principal string) *modern {
@@ -105,9 +105,11 @@ func (s *modern) Notify(ctx context.Context, p pipeline.Passed) error {
 
 // Close implements proxy.Server. It is safe to call twice.
 func (s *modern) Close() error {
-	s.life.end()
-	s.left.Do(func() { s.up.pool.put(s.principal) })
-	s.onClose()
+	s.once.Do(func() {
+		s.life.end()
+		s.up.pool.put(s.principal)
+		s.onClose()
+	})
 	return nil
 }
 

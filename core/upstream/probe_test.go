@@ -14,7 +14,6 @@ import (
 
 var (
 	legacyOnes = []string{mcp.Rev20251125, mcp.Rev20250618, mcp.Rev20250326, mcp.Rev20241105}
-	all        = append([]string{mcp.Rev20260728}, legacyOnes...)
 )
 
 func TestProbeOfAProcess(t *testing.T) {

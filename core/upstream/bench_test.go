@@ -1,0 +1,85 @@
+package upstream_test
+
+import (
+	"bytes"
+	"context"
+	"testing"
+
+	"gatekit/core/mcp"
+	"gatekit/core/proxy"
+	"gatekit/core/upstream"
+)
+
+// echoPipe answers each request at once.
+type echoPipe struct {
+	down chan []byte
+	gone chan struct{}
+}
+
+func (p *echoPipe) Read(ctx context.Context) ([]byte, error) {
+	select {
+	case b := <-p.down:
+		return b, nil
+	case <-p.gone:
+		return nil, context.Canceled
+	}
+}
+
+func (p *echoPipe) Write(_ context.Context, b []byte) error {
+	if !bytes.Contains(b, []byte(`"id":`)) {
+		return nil
+	}
+	id := b[bytes.Index(b, []byte(`"id":`))+5:]
+	id = id[:bytes.IndexByte(id, ',')]
+	p.down <- append(append([]byte(`{"jsonrpc":"2.0","id":`), id...), `,"result":{"protocolVersion":"2025-11-25","content":[{"type":"text","text":"hello"}]}}`...)
+	return nil
+}
+
+func (p *echoPipe) Close() error { close(p.gone); return nil }
+
+func BenchmarkCallOverAPipe(b *testing.B) {
+	u := upstream.New(upstream.Options{Name: "x", Era: "legacy", Dial: upstream.Dial{Pipe: func(context.Context) (upstream.Pipe, error) {
+		return &echoPipe{make(chan []byte, 100), make(chan struct{})}, nil
+	}}})
+	defer u.Close()
+	c := &client{}
+	s, err := u.Open(b.Context(), proxy.Opening{Revision: mcp.Rev20251125}, c)
+	if err != nil {
+		b.Fatal(err)
+	}
+	put := func(raw string) {
+		m, err := mcp.Parse([]byte(raw))
+		if err != nil {
+			b.Fatal(err)
+		}
+		m.To = mcp.ToServer
+		p, err := judge.Pass(b.Context(), m)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if m.Kind == mcp.Notification {
+			err = s.Notify(b.Context(), p)
+		} else {
+			_, err = s.Call(b.Context(), p, c)
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+	put(hello)
+	put(initialized)
+	m, _ := mcp.Parse([]byte(toolsCall))
+	m.To = mcp.ToServer
+	p, err := judge.Pass(b.Context(), m)
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(b.Context())
+	defer cancel()
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := s.Call(ctx, p, c); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -166,6 +166,32 @@ func TestEachMistakeIsReportedAtItsPlace(t *testing.T) {
 			`4:1: listen.state_key must be at least 32 bytes of randomness`}},
 		{"an audit without a file is reported", server + "[audit]\nfile = \"\"", []string{
 			`4:1: audit.file must name a file: nothing moves unrecorded`}},
+		{"a url with a fragment is reported", "[server.a]\nurl = \"http://x/#y\"", []string{
+			`2:1: server.a.url has a fragment, which is never sent`}},
+		{"a header's name that is none is reported", "[server.a]\nurl = \"http://x/\"\nheaders = { \"a b\" = \"1\" }", []string{
+			`3:13: server.a.headers: "a b" cannot be a header's name`}},
+		{"a variable's name that is none is reported", server + "env = { \"a=b\" = \"1\" }", []string{
+			`3:9: server.a.env.a=b cannot be an environment variable`}},
+		{"a path that another endpoint has is reported", server + "[listen]\nhttp = \"127.0.0.1:1\"\nsse = true\npath = \"/sse\"", []string{
+			`6:1: listen.path = "/sse" is taken by listen.sse`}},
+		{"a plugin without a name is reported", server + "[[plugin]]\nuse = \"p\"", []string{
+			`3:1: plugin[0] has no name`}},
+		{"a plugin's name that is none is reported", server + "[[plugin]]\nname = \"P\"\nuse = \"p\"", []string{
+			`4:1: plugin[0].name must begin with a-z and hold only a-z, 0-9 and "-", not "P"`}},
+		{"a plugin that is two is reported", server + "[[plugin]]\nname = \"p\"\nuse = \"p\"\ncommand = [\"./p\"]", []string{
+			`6:1: plugin[0] has both use and command: it is a built-in or a program of yours`}},
+		{"a plugin with an empty command is reported", server + "[[plugin]]\nname = \"p\"\ncommand = []", []string{
+			`5:1: plugin[0].command is empty`}},
+		{"a checksum of a built-in is reported", server + "[[plugin]]\nname = \"p\"\nuse = \"p\"\nsha256 = \"" + strings.Repeat("0", 64) + "\"", []string{
+			`6:1: plugin[0].sha256 is for a command; a built-in is part of Gatekit`}},
+		{"a policy that is no table is reported", "policy = \"x\"\n" + server, []string{
+			`1:1: policy must be a table, not a string`}},
+		{"a date is no duration", server + "timeout = 1979-05-27", []string{
+			`3:1: server.a.timeout must be a duration such as "60s", not a date`}},
+		{"a file that is larger than any secret is refused", server + "env = { T = \"${file:/dev/zero}\" }", []string{
+			`3:9: server.a.env.T: ${file:/dev/zero} cannot be read: larger than 1048576 bytes`}},
+		{"a folder is no secret", server + "env = { T = \"${file:.}\" }", []string{
+			`3:9: server.a.env.T: ${file:.} cannot be read: is a folder`}},
 		{"columns are counted in characters", server + "args = [\"žluťoučký\", 7]", []string{
 			`3:22: server.a.args[1] must be a string, not an integer`}},
 
@@ -316,6 +342,7 @@ headers = { Authorization = "Bearer ${env:GATEKIT_TEST_TOKEN}" }
 	var out strings.Builder
 	log := slog.New(slog.NewTextHandler(&out, nil))
 	log.Info("x", "config", c, "value", *c, "server", c.Servers[0], "env", c.Servers[0].Env, "headers", c.Servers[1].Headers, "listen", c.Listen)
+	slog.New(slog.NewJSONHandler(&out, nil)).Info("x", "config", c, "env", c.Servers[0].Env, "listen", c.Listen, "key", c.Listen.StateKey)
 	for _, v := range []any{c, *c, c.Servers, c.Servers[0], &c.Servers[1], c.Listen, c.Servers[0].Env} {
 		fmt.Fprintf(&out, "%v %+v %#v %s\n", v, v, v, v)
 	}

@@ -27,6 +27,7 @@ type legacy struct {
 	mu       sync.Mutex
 	greeting *greeting // of the initialize that was sent last; nil before
 	closed   bool
+	failed   sync.WaitGroup // sessions whose initialize failed, being closed
 }
 
 // greeting is one initialize of the client and what came of it.
@@ -122,13 +123,15 @@ func (s *legacy) initialize(m *mcp.Message, out outlet) func(context.Context) pi
 	s.greeting = g
 	return func(ctx context.Context) pipeline.Passed {
 		answer := s.greet(ctx, g, m, offer, out)
+		close(g.done)
 		if !g.ok {
 			s.mu.Lock()
-			s.greeting = nil // the client may try again
+			if !s.closed { // else close ends it
+				s.greeting = nil // the client may try again
+				s.failed.Go(func() { s.end(g) })
+			}
 			s.mu.Unlock()
-			s.end(g)
 		}
-		close(g.done)
 		return answer
 	}
 }
@@ -235,6 +238,7 @@ func (s *legacy) close() {
 	if g != nil {
 		s.end(g)
 	}
+	s.failed.Wait()
 }
 
 func (s *legacy) end(g *greeting) {

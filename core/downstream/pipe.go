@@ -40,8 +40,9 @@ func (o pipeOut) send(ctx context.Context, p pipeline.Passed) error {
 	return o.Write(ctx, m.Append(make([]byte, 0, m.Size())))
 }
 
-// lastWords is how long calls in flight may still take when the client has said all it had to say: scripts write their requests, close, and read.
-const lastWords = time.Second
+// lastWords is how long calls in flight may still take when the client has said all it had to say: scripts write their requests, close, and read, and
+// the servers may have to start first. Clients that want it to be over sooner end the process, and with it ctx.
+const lastWords = 5 * time.Second
 
 // ServePipe serves one connection until the client is gone or ctx ends, and returns when all that was started for it has ended.
 // The error is nil when the client left in the ordinary way.

@@ -123,6 +123,22 @@ func TestAClientMayTryAgainWhenInitializeFailed(t *testing.T) {
 	})
 }
 
+func TestRequestsThatDoNotWaitForAnInitializeThatFailsAreRefused(t *testing.T) {
+	inBubble(t, &server{revisions: []string{mcp.Rev20260728}}, downstream.Limits{}, func(t *testing.T, w *world) {
+		l := w.pipe(t)
+		start := time.Now()
+		l.send(initialize(mcp.Rev20251125), initialized, request(1, "tools/list", "{}"))
+		answers := []string{<-l.out, <-l.out}
+		slices.Sort(answers)
+		contains(t, "initialize", answers[0], `"id":0,"error":{"code":-32602,`)
+		contains(t, "the request", answers[1], `"id":1,"error":{"code":-32600,"message":"the session is not initialized: initialize failed"`)
+		if took := time.Since(start); took > 0 {
+			t.Errorf("it took %v", took)
+		}
+		l.leave(t)
+	})
+}
+
 func TestRequestsWaitForInitializeAndForInitialized(t *testing.T) {
 	inBubble(t, &server{}, downstream.Limits{}, func(t *testing.T, w *world) {
 		l := w.pipe(t)
@@ -303,7 +319,7 @@ func TestBatches(t *testing.T) {
 func TestWhatIsInFlightWhenTheClientLeaves(t *testing.T) {
 	t.Run("is answered when that does not take long", func(t *testing.T) {
 		s := &server{answer: func(context.Context, *mcp.Message, proxy.Caller) string {
-			time.Sleep(500 * time.Millisecond)
+			time.Sleep(4 * time.Second)
 			return `{"late":1}`
 		}}
 		inBubble(t, s, downstream.Limits{}, func(t *testing.T, w *world) {
@@ -322,7 +338,7 @@ func TestWhatIsInFlightWhenTheClientLeaves(t *testing.T) {
 			l.send(request(1, "tools/call", `{"name":"x"}`), modern(2, "tools/call", `"name":"x"`))
 			start := time.Now()
 			l.leave(t)
-			if took := time.Since(start); took > 2*time.Second {
+			if took := time.Since(start); took > 6*time.Second {
 				t.Errorf("it took %v", took)
 			}
 			seen := strings.Join(s.seen(), "\n")

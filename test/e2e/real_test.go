@@ -79,7 +79,9 @@ func (r real) direct(t *testing.T, server string) (c *mcptest.Client, end func()
 // open shakes hands as a client whose one root is the folder of the filesystem server.
 func (r real) open(t *testing.T, c *mcptest.Client) {
 	t.Helper()
-	c.Answer["roots/list"] = func(mcptest.Message) string { return fmt.Sprintf(`{"roots":[{"uri":"file://%s","name":"data"}]}`, r.dir) }
+	c.Answer["roots/list"] = func(mcptest.Message) string {
+		return fmt.Sprintf(`{"roots":[{"uri":"file://%s","name":"data"}]}`, r.dir)
+	}
 	open(t, c)
 }
 

@@ -109,7 +109,7 @@ func (s *session) call(ctx context.Context, m Message, out func([]byte), die fun
 	s.mu.Lock()
 	s.calls[string(m.ID)] = cancel
 	s.mu.Unlock()
-	return &Call{Message: m, Context: ctx, session: s, out: out, die: die}
+	return &Call{Message: m, Context: ctx, version: Text(m.Params, "_meta", metaVersion), session: s, out: out, die: die}
 }
 
 func (c *Call) run() {
@@ -128,7 +128,7 @@ func (s *session) cancel(id string) {
 
 func (s *session) dispatch(c *Call) {
 	handle, ok := s.server.Handle[c.Method]
-	switch version := c.version(); {
+	switch version := c.version; {
 	case version != "" && !s.server.modern():
 		c.Error(-32022, "unsupported protocol version", fmt.Sprintf(`{"supported":%s,"requested":%s}`, list(s.server.Revisions), Quote(version)))
 	case version != "" && c.Method == "server/discover":
@@ -163,20 +163,18 @@ func list(s []string) string {
 type Call struct {
 	Message
 	context.Context
+	version string // the revision that a modern request names; "" is a legacy one
 	session *session
 	out     func([]byte)
 	die     func()
 }
-
-// version is the revision that the request names itself: a modern request does.
-func (c *Call) version() string { return Text(c.Params, "_meta", metaVersion) }
 
 // Raw writes b on the call's stream as it is.
 func (c *Call) Raw(b string) { c.out([]byte(b)) }
 
 // Result answers with a result. A modern one gets what its revision wants in it, unless it says so itself.
 func (c *Call) Result(result string) {
-	if c.version() != "" && At(json.RawMessage(result), "resultType") == nil {
+	if c.version != "" && At(json.RawMessage(result), "resultType") == nil {
 		result = member(result, "resultType", `"complete"`)
 	}
 	c.Raw(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":%s}`, c.ID, result))
@@ -212,7 +210,7 @@ func (c *Call) Token() json.RawMessage { return At(c.Params, "_meta", "progressT
 
 // Feed writes a notification outside of any call: on the session's stream, or on the modern listens that asked for its kind.
 func (c *Call) Feed(method, params string) {
-	if c.version() == "" {
+	if c.version == "" {
 		c.session.feed([]byte(notification(method, params)))
 		return
 	}
@@ -240,7 +238,7 @@ func (c *Call) listen() {
 // input_required result, which ends the handler; the client's retry runs it from the start, and this time Ask answers.
 func (c *Call) Ask(key, method, params string) (result, fault json.RawMessage) {
 	s := c.session
-	if c.version() != "" {
+	if c.version != "" {
 		if a := At(c.Params, "inputResponses", key); a != nil {
 			return a, nil
 		}

@@ -78,7 +78,7 @@ func page(what string, items func() []string) func(*Call) {
 			next = fmt.Sprintf(`,"nextCursor":"page-%d"`, end)
 		}
 		hints := ""
-		if c.version() != "" {
+		if c.version != "" {
 			hints = `,"ttlMs":0,"cacheScope":"private"`
 		}
 		c.Result(fmt.Sprintf(`{%s:[%s]%s%s}`, Quote(what), strings.Join(all[at:end], ","), next, hints))
@@ -140,7 +140,7 @@ func (b *toolbox) read(c *Call) {
 		return
 	}
 	hints := ""
-	if c.version() != "" {
+	if c.version != "" {
 		hints = `,"ttlMs":0,"cacheScope":"private"`
 	}
 	c.Result(fmt.Sprintf(`{"contents":[{"uri":%s,"text":%s}]%s}`, Quote(uri), Quote(uri+" of "+b.name), hints))

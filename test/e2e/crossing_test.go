@@ -1,0 +1,62 @@
+package e2e
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+
+	"gatekit/test/mcptest"
+)
+
+// Four clients count their requests alike and call at the same time; every answer must be its own caller's. The binary has the race detector when the test has.
+func TestFourClientsWithEqualIDsGetTheirOwnAnswers(t *testing.T) {
+	const clients, calls, atOnce = 4, 1000, 32
+	for _, wire := range wires {
+		t.Run(wire.name, func(t *testing.T) {
+			g := overHTTP(t, boxBehind(t, "box", wire.revision, wire.back))
+			var all sync.WaitGroup
+			for n := range clients {
+				c := g.connect(wire.revision)
+				c.Answer["roots/list"] = func(mcptest.Message) string { return fmt.Sprintf(`{"roots":[{"uri":"file:///%d"}]}`, n) }
+				open(t, c)
+				slots := make(chan struct{}, atOnce)
+				all.Go(func() {
+					var mine sync.WaitGroup
+					for i := range calls {
+						slots <- struct{}{}
+						mine.Go(func() {
+							defer func() { <-slots }()
+							tag, id := fmt.Sprintf("%d-%d", n, i), fmt.Sprint(i+1000)
+							params, want := fmt.Sprintf(`{"name":"box__echo","arguments":{"tag":%q}}`, tag), tag
+							if i%50 == 0 { // some ask back: the question must reach its own caller, too
+								params, want = `{"name":"box__ask","arguments":{"method":"roots/list","params":{}}}`, fmt.Sprintf("file:///%d", n)
+							}
+							var m mcptest.Message
+							var err error
+							if i%50 == 0 {
+								m, err = c.Call(bounded(t), "tools/call", params)
+							} else {
+								m, err = c.Do(bounded(t), id, "tools/call", params)
+							}
+							got := mcptest.Text(m.Result, "structuredContent", "tag") + mcptest.Text(m.Result, "structuredContent", "result", "roots", 0, "uri")
+							if err != nil || got != want {
+								t.Errorf("client %d got %s, want %s: %s %v", n, got, want, clip(m.Raw), err)
+							}
+						})
+					}
+					mine.Wait()
+				})
+			}
+			all.Wait()
+			passed := 0
+			for _, r := range g.records() {
+				if r.String() == "to_client response tools/call box echo pass" {
+					passed++
+				}
+			}
+			if want := clients * calls * 49 / 50; passed != want {
+				t.Errorf("%d answers are recorded, want %d", passed, want)
+			}
+		})
+	}
+}

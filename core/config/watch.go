@@ -29,7 +29,7 @@ func Watch(ctx context.Context, c *Config, changed func(*Config, error)) error {
 	if err != nil {
 		return fmt.Errorf("watch %s: %w", c.File, err)
 	}
-	rest := time.NewTimer(0) // what changed between Load and here is noticed too
+	rest := time.NewTimer(settle) // what changed between Load and here is noticed too
 	defer rest.Stop()
 	for {
 		select {

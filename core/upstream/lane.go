@@ -3,6 +3,7 @@ package upstream
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync"
 
 	"gatekit/core/mcp"
@@ -114,6 +115,15 @@ func (l *lane) next() (delivery, bool) {
 	l.queue = l.queue[1:]
 	l.bytes -= d.size
 	return d, true
+}
+
+// report logs what was dropped, when the lane has ended.
+func (l *lane) report(log *slog.Logger, server string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.lost > 0 {
+		log.Warn("dropped progress and logs that a client did not take in time", "server", server, "messages", l.lost)
+	}
 }
 
 // droppable says that a notification may be left out when there are too many: it tells of something in passing.

@@ -142,6 +142,7 @@ func (s *legacy) end() error {
 		err = l.Close()
 	}
 	s.life.end()
+	s.lane.report(s.up.log, s.up.o.Name)
 	s.onClose()
 	return err
 }
@@ -348,6 +349,7 @@ func (s *legacy) recover(ctx context.Context, lost link, cause error, p *pace) b
 		if ctx.Err() != nil {
 			return false
 		}
+		s.up.doubt()
 		p.failed(0)
 		next = p.due(time.Now())
 		s.change(func() { s.down, s.next = err, next })

@@ -107,6 +107,9 @@ func (s *modern) Notify(ctx context.Context, p pipeline.Passed) error {
 func (s *modern) Close() error {
 	s.once.Do(func() {
 		s.life.end()
+		if s.lane != nil {
+			s.lane.report(s.up.log, s.up.o.Name)
+		}
 		s.up.pool.put(s.principal)
 		s.onClose()
 	})

@@ -2,7 +2,6 @@ package upstream
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strconv"
 	"time"
@@ -21,6 +20,7 @@ type probe struct {
 	done      chan struct{} // closed when what follows is set
 	at        time.Time
 	revisions []string
+	weak      bool      // concluded from what the server did not say
 	err       error     // the probe is no evidence
 	retry     time.Time // with err: when the next one may be made
 }
@@ -80,7 +80,7 @@ func (u *Upstream) run(ctx context.Context, p *probe, fails int) {
 		f = u.probeHTTP(ctx)
 	}
 	u.mu.Lock()
-	p.at, p.revisions, p.err = time.Now(), f.revisions, f.err
+	p.at, p.revisions, p.weak, p.err = time.Now(), f.revisions, f.weak, f.err
 	u.fails = 0
 	if f.err != nil {
 		u.fails = fails + 1
@@ -92,46 +92,79 @@ func (u *Upstream) run(ctx context.Context, p *probe, fails int) {
 	}
 	close(p.done)
 	u.mu.Unlock()
-	if w == nil {
-		return
+	if f.late != nil {
+		u.life.run(func(ctx context.Context) { u.hear(ctx, f.late, w) })
 	}
-	if keep {
-		select {
-		case <-time.After(spareFor):
-		case <-ctx.Done():
-		}
-		u.mu.Lock()
-		if u.spare != w {
-			w = nil // a session has it, or Close
-		} else {
-			u.spare = nil
-		}
-		u.mu.Unlock()
-	}
-	if w != nil {
+	if w != nil && (!keep || u.unclaimed(ctx, w)) {
 		u.drop(w)
 	}
 }
 
-// doubt says that a server did not behave as what was found of it: the next use probes it again.
-func (u *Upstream) doubt() {
+// unclaimed takes back the process that was probed when no session has taken it for a while.
+func (u *Upstream) unclaimed(ctx context.Context, w *wire) bool {
+	sleep(ctx, spareFor)
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if p := u.probe; p != nil {
-		select {
-		case <-p.done:
-			if time.Since(p.at) >= doubtAfter {
-				u.probe = nil
-			}
-		default:
+	if u.spare != w {
+		return false // a session has it, or Close
+	}
+	u.spare = nil
+	return true
+}
+
+// hear waits for the answer to a probe that was given up. A server that takes long to start (npx) and then says that it is modern is believed.
+func (u *Upstream) hear(ctx context.Context, c *call, w *wire) {
+	defer c.end()
+	var r reply
+	select {
+	case r = <-c.done:
+	case <-ctx.Done():
+	}
+	if r.m == nil {
+		return
+	}
+	f := u.classify(r.m)
+	if f.err != nil || !isModern(f.revisions[0]) {
+		return
+	}
+	u.log.Info("a server answered the probe late: it is modern", "server", u.o.Name)
+	found := &probe{done: make(chan struct{}), at: time.Now(), revisions: f.revisions}
+	close(found.done)
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.probe = found
+	if u.spare == w {
+		u.met = true
+	}
+}
+
+// doubt says that a server did not behave as what was found of it: the next use probes it again.
+func (u *Upstream) doubt() { u.reconsider(func(*probe) bool { return true }) }
+
+// doubtWeak is doubt where what was found is only a conclusion.
+func (u *Upstream) doubtWeak() { u.reconsider(func(p *probe) bool { return p.weak }) }
+
+func (u *Upstream) reconsider(doubted func(p *probe) bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.probe == nil {
+		return
+	}
+	select {
+	case <-u.probe.done:
+		if time.Since(u.probe.at) >= doubtAfter && doubted(u.probe) {
+			u.probe = nil
 		}
+	default:
 	}
 }
 
 // finding is what an answer to server/discover says.
 type finding struct {
 	revisions []string
-	met       bool // it was a result of server/discover
+	met       bool  // it was a result of server/discover
+	weak      bool  // it is a conclusion from silence, or from the process's end
+	late      *call // the question that is still open
 	err       error
 }
 
@@ -147,29 +180,35 @@ func (u *Upstream) probePipe(ctx context.Context) (finding, *wire) {
 	if err != nil {
 		return finding{err: err}, w
 	}
-	silent := errors.New("silent")
-	ask, cancel := context.WithTimeoutCause(ctx, u.o.ProbeTimeout, silent)
-	answer, err := w.ask(ask, c, discover(c.id, u.o.Version))
-	cancel()
-	switch {
-	case err == nil:
-		f := u.classify(answer)
-		if f.err == nil && (!f.met || slices.ContainsFunc(f.revisions, isModern)) {
-			return f, w
+	err = w.pipe.Write(ctx, discover(c.id, u.o.Version).bytes())
+	if err == nil {
+		select {
+		case r := <-c.done:
+			if err = r.err; err != nil {
+				break
+			}
+			c.end()
+			f := u.classify(r.m)
+			if f.err == nil && (!f.met || isModern(f.revisions[0])) {
+				return f, w
+			}
+			u.drop(w) // it took server/discover for the beginning of what it will not go on with
+			return f, nil
+		case <-time.After(u.o.ProbeTimeout):
+			// Some servers say nothing before they are initialized. The process can be.
+			return finding{revisions: legacyRevisions, weak: true, late: c}, w
+		case <-ctx.Done():
+			err = context.Cause(ctx)
 		}
-		u.drop(w) // it took server/discover for the beginning of what it will not go on with
-		return f, nil
-	case errors.Is(err, silent):
-		// Some servers say nothing before they are initialized. The process can be: should it answer the probe still, nobody waits for it.
-		return finding{revisions: legacyRevisions}, w
-	case ctx.Err() != nil:
-		u.drop(w)
+	}
+	c.end()
+	u.drop(w)
+	if ctx.Err() != nil {
 		return finding{err: err}, nil
 	}
 	// It ended. Some servers do when they do not know a method; if this one ends in any case, its session will tell.
 	u.log.Info("a server ended when it was probed; taken for a legacy one", "server", u.o.Name, "error", err)
-	u.drop(w)
-	return finding{revisions: legacyRevisions}, nil
+	return finding{revisions: legacyRevisions, weak: true}, nil
 }
 
 // classify reads the answer to server/discover (protocol.md 4.3).

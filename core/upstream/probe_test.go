@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"gatekit/core/mcp"
+	"gatekit/core/proxy"
 	"gatekit/core/upstream"
 )
 
@@ -84,8 +85,8 @@ func TestProbeOfAProcess(t *testing.T) {
 					return
 				}
 				srv.quiet(t)
-				if c.answer == "" { // an answer that comes now is nobody's
-					srv.send(`{"jsonrpc":"2.0","id":%s,"result":{"supportedVersions":["2026-07-28"]}}`, m.ID)
+				if c.answer == "" { // an answer that comes now and says nothing new is nobody's
+					srv.send(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"?"}}`, m.ID)
 				}
 				s := open(t, u, c.want[0], &client{})
 				request := hello
@@ -224,4 +225,78 @@ func TestProbeOfAURL(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestAModernServerThatTakesLongToStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := &starter{}
+		u := upstream.New(upstream.Options{Name: "files", Dial: upstream.Dial{Pipe: st.start}})
+		defer u.Close()
+		if got, err := u.Revisions(t.Context()); err != nil || !slices.Equal(got, legacyOnes) {
+			t.Errorf("while it is silent: %v, %v", got, err)
+		}
+		srv := st.last(t)
+		srv.result(srv.expect(t, "server/discover").ID, `{"supportedVersions":["2026-07-28"]}`)
+		synctest.Wait()
+		if got, err := u.Revisions(t.Context()); err != nil || !slices.Equal(got, []string{mcp.Rev20260728}) {
+			t.Errorf("when it has answered: %v, %v", got, err)
+		}
+		p := call(t, openFor(t, u, "a", ""), &client{}, modernRequest(`1`, "tools/list", ``, ``))
+		srv.result(srv.expect(t, "tools/list").ID, `{}`)
+		p.is(`{"jsonrpc":"2.0","id":1,"result":{}}`)
+		if n := st.count(); n != 1 {
+			t.Errorf("%d processes", n)
+		}
+	})
+}
+
+func TestAServerThatEndedWhenItWasProbedIsProbedAgainForAModernClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := &starter{}
+		u := upstream.New(upstream.Options{Name: "files", Dial: upstream.Dial{Pipe: st.start}})
+		defer u.Close()
+		go u.Revisions(t.Context())
+		st.last(t).Close()
+		synctest.Wait()
+		modern := proxy.Opening{Revision: mcp.Rev20260728}
+		for range 3 {
+			if _, err := u.Open(t.Context(), modern, &client{}); !errors.As(err, new(*proxy.Unbridged)) {
+				t.Error(err)
+			}
+		}
+		if n := st.count(); n != 1 {
+			t.Errorf("%d processes: it was probed again at once", n)
+		}
+		time.Sleep(time.Minute)
+		u.Open(t.Context(), modern, &client{})
+		go u.Revisions(t.Context())
+		srv := st.last(t)
+		srv.result(srv.expect(t, "server/discover").ID, `{"supportedVersions":["2026-07-28"]}`)
+		if _, err := u.Open(t.Context(), modern, &client{}); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestASessionOfAServerThatChangedItsEra(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := &starter{}
+		u := upstream.New(upstream.Options{Name: "files", Dial: upstream.Dial{Pipe: st.start}})
+		defer u.Close()
+		go u.Revisions(t.Context())
+		srv := st.last(t)
+		srv.send(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"?"}}`, srv.expect(t, "server/discover").ID)
+		s := open(t, u, mcp.Rev20251125, &client{})
+		time.Sleep(time.Minute)
+		p := call(t, s, &client{}, hello)
+		srv = st.last(t)
+		srv.send(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32022,"message":"?"}}`, srv.expect(t, "initialize").ID)
+		p.is(`{"jsonrpc":"2.0","id":"hi","error":{"code":-32022,"message":"?"}}`)
+		go u.Revisions(t.Context())
+		srv = st.last(t)
+		srv.result(srv.expect(t, "server/discover").ID, `{"supportedVersions":["2026-07-28"]}`)
+		if got, err := u.Revisions(t.Context()); err != nil || !slices.Equal(got, []string{mcp.Rev20260728}) {
+			t.Errorf("got %v, %v", got, err)
+		}
+	})
 }

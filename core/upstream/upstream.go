@@ -90,6 +90,7 @@ func (u *Upstream) Open(ctx context.Context, o proxy.Opening, feed proxy.Caller)
 	}
 	era := eraOf(o.Revision)
 	if !slices.ContainsFunc(have, func(r string) bool { return eraOf(r) == era }) {
+		u.doubtWeak()
 		return nil, &proxy.Unbridged{Server: u.o.Name, Want: o.Revision, Have: have}
 	}
 	u.mu.Lock()

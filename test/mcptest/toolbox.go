@@ -160,6 +160,18 @@ func (b *toolbox) tag(tag string) chan struct{} {
 	return b.cancelled[tag]
 }
 
+// release lets those go who wait for the tag, now and later.
+func (b *toolbox) release(tag string) {
+	ch := b.tag(tag)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	select {
+	case <-ch:
+	default:
+		close(ch)
+	}
+}
+
 func (b *toolbox) call(c *Call) {
 	arg := At(c.Params, "arguments")
 	n := 0
@@ -195,7 +207,7 @@ func (b *toolbox) call(c *Call) {
 			c.Notify("notifications/progress", fmt.Sprintf(`{"progressToken":%s,"progress":0}`, t))
 		}
 		<-c.Done()
-		close(b.tag(Text(arg, "tag")))
+		b.release(Text(arg, "tag"))
 		done()
 	case Cancelled:
 		select {

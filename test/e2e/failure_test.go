@@ -1,0 +1,286 @@
+package e2e
+
+import (
+	"bufio"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"gatekit/test/mcptest"
+)
+
+// waiting starts a call of the wait tool and answers once it is at the server.
+func waiting(t *testing.T, c *mcptest.Client, server, id, tag string) {
+	t.Helper()
+	mark := c.Mark()
+	c.Send(c.Request(id, "tools/call", fmt.Sprintf(`{"name":"%s__wait","arguments":{"tag":%q},"_meta":{"progressToken":%s}}`, server, tag, id)))
+	_, err := c.Await(bounded(t), mark, func(m mcptest.Message) bool {
+		return m.Method == "notifications/progress" && string(mcptest.At(m.Params, "progressToken")) == id
+	})
+	if err != nil {
+		t.Fatalf("the call %s of %s did not get there: %v", id, server, err)
+	}
+}
+
+func TestAServerThatDiesInMidCallFailsOnlyItsCallsAndComesBack(t *testing.T) {
+	for _, revision := range []string{"2025-11-25", mcptest.Modern} {
+		t.Run(revision, func(t *testing.T) {
+			front(t, box("one", "-revisions", revision)+box("two", "-revisions", revision), revision, func(t *testing.T, g *gatekit, c *mcptest.Client) {
+				open(t, c)
+				waiting(t, c, "one", `"a"`, "a")
+				waiting(t, c, "one", `"b"`, "b")
+				waiting(t, c, "two", `"c"`, "c")
+				mark := c.Mark()
+				dead := ask(t, c, "tools/call", `{"name":"one__die"}`)
+				for _, id := range []string{`"a"`, `"b"`} {
+					m, err := c.Reply(bounded(t), mark, id)
+					if err != nil || string(mcptest.At(m.Error, "code")) != "-32603" || !strings.Contains(mcptest.Text(m.Error, "message"), "one") {
+						t.Errorf("a call that died with its server got %s, %v; want -32603 that names the server", m.Raw, err)
+					}
+				}
+				if dead.Error == nil {
+					t.Errorf("the deadly call got %s, want an error", dead.Raw)
+				}
+				for _, f := range c.Frames()[mark:] {
+					if string(f.ID) == `"c"` {
+						t.Errorf("the other server's call was answered: %s", f.Raw)
+					}
+				}
+				if m := call(t, c, "two__echo", `{"tag":1}`); mcptest.Text(m.Result, "structuredContent", "server") != "two" {
+					t.Errorf("the other server answered %s", m.Raw)
+				}
+				if revision != mcptest.Modern {
+					if _, err := c.AwaitMethod(bounded(t), mark, "notifications/tools/list_changed"); err != nil {
+						t.Errorf("nothing told the client that the server is back: %v", err)
+					}
+				}
+				if m := call(t, c, "one__echo", `{"tag":2}`); mcptest.Text(m.Result, "structuredContent", "server") != "one" {
+					t.Errorf("the server did not come back: %s", m.Raw)
+				}
+				g.recorded("to_server request tools/call one wait pass", "- - - one - lost", "- - - one - restarted")
+				if wasHTTP := g.url != ""; !wasHTTP || revision != mcptest.Modern {
+					c.Notify("notifications/cancelled", `{"requestId":"c"}`) // else gatekit waits a while for it
+					call(t, c, "two__cancelled", `{"tag":"c"}`)
+				}
+			})
+		})
+	}
+}
+
+func TestACancelledCallIsCancelledAtItsServer(t *testing.T) {
+	for _, wire := range wires {
+		t.Run(wire.name, func(t *testing.T) {
+			config := boxBehind(t, "box", wire.revision, wire.back)
+			t.Run("stdio", func(t *testing.T) {
+				g, c := overStdio(t, config, wire.revision)
+				waiting(t, c, "box", `"x"`, "x")
+				c.Notify("notifications/cancelled", `{"requestId":"x","reason":"no longer wanted"}`)
+				call(t, c, "box__cancelled", `{"tag":"x"}`)
+				unanswered(t, c, `"x"`)
+				g.recorded("to_server notification notifications/cancelled box - pass")
+			})
+			t.Run("http", func(t *testing.T) {
+				g := overHTTP(t, config)
+				h := mcptest.NewHTTP(g.url)
+				c := mcptest.NewClient(h, wire.revision)
+				t.Cleanup(func() { c.Close() })
+				open(t, c)
+				waiting(t, c, "box", `"y"`, "y")
+				if wire.revision == mcptest.Modern {
+					h.Drop(`"y"`)
+				} else {
+					c.Notify("notifications/cancelled", `{"requestId":"y"}`)
+				}
+				call(t, c, "box__cancelled", `{"tag":"y"}`)
+				unanswered(t, c, `"y"`)
+			})
+		})
+	}
+}
+
+func unanswered(t *testing.T, c *mcptest.Client, id string) {
+	t.Helper()
+	for _, f := range c.Frames() {
+		if !f.Sent && f.Method == "" && string(f.ID) == id {
+			t.Errorf("the cancelled call was answered: %s", f.Raw)
+		}
+	}
+}
+
+// A legacy client that drops the connection of a call has not cancelled it.
+func TestALegacyCallOutlivesItsConnection(t *testing.T) {
+	g := overHTTP(t, box("box"))
+	h := mcptest.NewHTTP(g.url)
+	c := mcptest.NewClient(h, "2025-11-25")
+	t.Cleanup(func() { c.Close() })
+	open(t, c)
+	waiting(t, c, "box", `"x"`, "x")
+	h.Drop(`"x"`)
+	call(t, c, "box__echo", `{"tag":1}`)
+	c.Notify("notifications/cancelled", `{"requestId":"x"}`)
+	call(t, c, "box__cancelled", `{"tag":"x"}`) // it was there to be cancelled
+	g.recorded("to_server notification notifications/cancelled box - pass")
+}
+
+func TestAnExpiredSessionIsMadeAnewAndNothingIsSentTwice(t *testing.T) {
+	box := mcptest.Toolbox("box", "2025-11-25")
+	s := httptest.NewServer(box)
+	t.Cleanup(s.Close)
+	g := overHTTP(t, httpServer("box", s.URL))
+	c := g.client("2025-11-25")
+	call(t, c, "box__echo", `{"tag":1}`)
+	box.Forget("")
+	m := ask(t, c, "tools/call", `{"name":"box__echo","arguments":{"tag":2}}`)
+	if m.Error != nil { // the call that found the session gone may fail; it must say so and the next must work
+		t.Logf("the call on the expired session got %s", m.Raw)
+		m = call(t, c, "box__echo", `{"tag":3}`)
+	}
+	if mcptest.Text(m.Result, "structuredContent", "server") != "box" {
+		t.Errorf("it answered %s", m.Raw)
+	}
+	if n := box.Open(); n != 1 {
+		t.Errorf("the server has %d sessions, want 1", n)
+	}
+}
+
+// After the clients have gone there are no children, no sessions at HTTP servers, no descriptors and no goroutines more than one client left.
+func TestNothingIsLeftAfterTheClientsHaveGone(t *testing.T) {
+	legacy, modern := mcptest.Toolbox("far", "2025-11-25"), mcptest.Toolbox("new", mcptest.Modern)
+	for _, revision := range []string{"2025-11-25", mcptest.Modern} {
+		t.Run(revision, func(t *testing.T) {
+			far := legacy
+			if revision == mcptest.Modern {
+				far = modern
+			}
+			s := httptest.NewServer(far)
+			t.Cleanup(s.Close)
+			g := overHTTP(t, box("near", "-revisions", revision)+httpServer(far.Name, s.URL))
+			visit := func() {
+				t.Helper()
+				h := mcptest.NewHTTP(g.url)
+				c := mcptest.NewClient(h, revision)
+				open(t, c)
+				call(t, c, "near__echo", ``)
+				call(t, c, far.Name+"__ask", `{"method":"roots/list","params":{}}`)
+				waiting(t, c, "near", `"n"`, "n")
+				waiting(t, c, far.Name, `"f"`, "f")
+				c.Close() // in the middle of two calls
+			}
+			visit()
+			children := len(marked(g.mark)) // modern servers are shared and stay
+			if revision != mcptest.Modern {
+				children = 0
+			}
+			settled(t, "children", children, func() int { return len(marked(g.mark)) })
+			fds := descriptors(t, g)
+			for range 12 {
+				visit()
+			}
+			settled(t, "children", children, func() int { return len(marked(g.mark)) })
+			settled(t, "legacy sessions at the server", 0, far.Open)
+			s.CloseClientConnections()
+			settled(t, "descriptors", fds, func() int { return descriptors(t, g) })
+			if n := g.goroutines(); n > 60 {
+				t.Errorf("%d goroutines are left", n)
+			}
+		})
+	}
+}
+
+// settled waits until a count has come down to want: it is another process that counts.
+func settled(t *testing.T, what string, want int, count func() int) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		n := count()
+		if n <= want {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Errorf("%d %s are left, want %d", n, what, want)
+			return
+		}
+	}
+}
+
+func descriptors(t *testing.T, g *gatekit) int {
+	t.Helper()
+	files, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", g.cmd.Process.Pid))
+	if err != nil {
+		t.Skip("needs /proc")
+	}
+	return len(files)
+}
+
+// goroutines ends gatekit by SIGQUIT, which makes it say what all its goroutines do, and counts them.
+func (g *gatekit) goroutines() (n int) {
+	g.killed = true
+	g.cmd.Process.Signal(syscall.SIGQUIT)
+	<-g.exited
+	for lines := bufio.NewScanner(strings.NewReader(g.stderr.String())); lines.Scan(); {
+		if strings.HasPrefix(lines.Text(), "goroutine ") {
+			n++
+		}
+	}
+	for _, pid := range marked(g.mark) { // it had no time to see to them
+		syscall.Kill(pid, syscall.SIGKILL)
+	}
+	return n
+}
+
+func TestServersGetAMinimalEnvironment(t *testing.T) {
+	front(t, box("box"), "2025-11-25", func(t *testing.T, g *gatekit, c *mcptest.Client) {
+		open(t, c)
+		m := call(t, c, "box__self", ``)
+		env := string(mcptest.At(m.Result, "structuredContent", "env"))
+		if strings.Contains(env, "SECRET_OF_THE_USER") || !strings.Contains(env, "MCPTEST_SERVE=1") || !strings.Contains(env, "PATH=") {
+			t.Errorf("the server's environment is %s", env)
+		}
+		dir, _ := filepath.EvalSymlinks(g.dir)
+		if got := mcptest.Text(m.Result, "structuredContent", "dir"); got != dir {
+			t.Errorf("the server runs in %s, want %s", got, dir)
+		}
+	})
+}
+
+// A client that never reads its answers must not hold up another.
+func TestAClientThatNeverReadsHoldsUpNobody(t *testing.T) {
+	for _, revision := range []string{"2025-11-25", mcptest.Modern} {
+		t.Run(revision, func(t *testing.T) {
+			g := overHTTP(t, boxBehind(t, "box", revision, "http"))
+			deaf := mcptest.NewHTTP(g.url) // nobody reads from it after the handshake
+			c := mcptest.NewClient(deaf, revision)
+			open(t, c)
+			body := c.Request(`"flood"`, "tools/call", `{"name":"box__progress","arguments":{"n":20000},"_meta":{"progressToken":"`+strings.Repeat("x", 1000)+`"}}`)
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, g.url, strings.NewReader(body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for k, v := range map[string]string{"Content-Type": "application/json", "Accept": "application/json, text/event-stream", "Mcp-Session-Id": deaf.Session()} {
+				r.Header.Set(k, v)
+			}
+			r.Header.Set("Mcp-Protocol-Version", revision)
+			if revision == mcptest.Modern {
+				r.Header.Del("Mcp-Session-Id")
+				r.Header.Set("Mcp-Method", "tools/call")
+				r.Header.Set("Mcp-Name", "box__progress")
+			}
+			resp, err := http.DefaultClient.Do(r) // 20 MB are on their way, and its body is not read
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			other := g.client(revision)
+			for i := range 20 {
+				call(t, other, "box__echo", fmt.Sprintf(`{"tag":%d}`, i))
+			}
+			c.Close()
+			g.recorded("to_client notification notifications/progress box - pass", "to_client response tools/call box echo pass")
+		})
+	}
+}

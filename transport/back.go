@@ -107,6 +107,8 @@ const backBuffer = 72 << 10
 var ourHeaders = []string{"Accept", "Accept-Encoding", "Connection", "Content-Encoding", "Content-Length", "Content-Type", "Cookie", "Expect", "Host", "Last-Event-Id",
 	"Mcp-Session-Id", "Te", "Trailer", "Transfer-Encoding", "Upgrade"}
 
+var acceptBoth = []string{"application/json, text/event-stream"}
+
 func isToken(s string) bool {
 	return s != "" && !strings.ContainsFunc(s, func(c rune) bool {
 		return c <= ' ' || c >= 0x7f || strings.ContainsRune(`()<>@,;:\"/[]?={}`, c)
@@ -140,14 +142,14 @@ func (b *Back) do(ctx context.Context, method string, to *url.URL, header http.H
 	q.Header = make(http.Header, len(header)+len(b.headers)+2)
 	maps.Copy(q.Header, b.headers)
 	if body != nil {
-		q.Header["Content-Type"] = []string{"application/json"}
+		q.Header["Content-Type"] = typeJSON
 		q.Body = io.NopCloser(bytes.NewReader(body))
 		q.ContentLength = int64(len(body))
 		// Only for a request of which nothing was written: net/http repeats no other POST, and we none at all.
 		q.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
 	}
 	if header["Accept"] == nil {
-		q.Header["Accept"] = []string{"application/json, text/event-stream"}
+		q.Header["Accept"] = acceptBoth
 	}
 	maps.Copy(q.Header, header) // the protocol's word is the last
 	r, err := b.http.RoundTrip(q)

@@ -309,7 +309,7 @@ func TestOldTransportMistrustsItsServer(t *testing.T) {
 	t.Run("a refused message", func(t *testing.T) {
 		b := remote(t, func(w http.ResponseWriter, r *http.Request) {
 			if r.Method == http.MethodPost {
-				http.Error(w, "go\x1baway", 403)
+				http.Error(w, "go\x1baway", http.StatusForbidden)
 				return
 			}
 			w.Header().Set("Content-Type", "text/event-stream")

@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -226,6 +227,28 @@ func TestNoGrandchildIsLeft(t *testing.T) {
 	if !gone(got.Pid) {
 		syscall.Kill(got.Pid, syscall.SIGKILL)
 		t.Error("the grandchild lives")
+	}
+}
+
+func TestChildrenDieWithUs(t *testing.T) {
+	us := exec.Command("/proc/self/exe")
+	us.Env = []string{mode + "=gatekit"}
+	out, err := us.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := us.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var got struct{ Pid int }
+	if err := json.NewDecoder(out).Decode(&got); err != nil {
+		t.Fatal(err)
+	}
+	us.Process.Kill()
+	us.Wait()
+	if !gone(got.Pid) {
+		syscall.Kill(got.Pid, syscall.SIGKILL)
+		t.Error("the child lives, though whoever started it was killed")
 	}
 }
 

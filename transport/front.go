@@ -39,7 +39,7 @@ type FrontOptions struct {
 
 	Endpoint Endpoint
 	// Refused is told of every request that is refused here, to record it, and may answer the body that the client gets: a JSON-RPC error. reason holds
-	// no credential. It is required: what is not recorded does not happen.
+	// no credential. It is required: what is not recorded does not happen. (What net/http does not take for a request, it refuses by itself.)
 	Refused func(ctx context.Context, r *http.Request, status int, reason string) (body []byte)
 	Log     *slog.Logger // nil: nothing is logged
 
@@ -302,6 +302,8 @@ func (f *Front) body(w http.ResponseWriter, r *http.Request) (b []byte, release 
 	}
 	b, err := readBody(r.Body, r.ContentLength, limit)
 	if err == nil {
+		f.bodies.Add(int64(len(b)) - share)
+		share = int64(len(b))
 		return b, release, true
 	}
 	release()

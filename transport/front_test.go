@@ -532,4 +532,3 @@ func TestOldTransport(t *testing.T) {
 		t.Errorf("GET of /messages: got %d", r.StatusCode)
 	}
 }
-

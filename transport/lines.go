@@ -29,6 +29,7 @@ type buffer struct {
 	max      int // it never holds much more than this
 	buf      []byte
 	pos, end int
+	expect   int   // size of a long message, by those that came last
 	err      error // of the source, after which there is nothing more
 }
 
@@ -66,6 +67,9 @@ func (b *buffer) makeRoom() {
 		return
 	}
 	size := max(firstBuffer, 4*len(b.buf)) // few copies of long messages
+	if len(b.buf) > 0 {
+		size = max(size, b.expect+b.expect/8) // and one where they come again and again
+	}
 	// One byte over the bound is enough to see that it is exceeded.
 	grown := make([]byte, max(min(size, b.max+2), len(held)+firstBuffer))
 	b.end = copy(grown, held)
@@ -76,6 +80,7 @@ func (b *buffer) makeRoom() {
 func (b *buffer) take(n int) []byte {
 	taken := b.buf[b.pos : b.pos+n : b.pos+n]
 	b.pos += n
+	b.expect = max(n, b.expect*3/4)
 	if len(b.buf) <= keepBuffer || n < len(b.buf)/4 {
 		return bytes.Clone(taken)
 	}

@@ -2,6 +2,7 @@ package transport_test
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -13,6 +14,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"gatekit/transport"
 )
 
 // mode makes the test binary one of the servers below instead of running the tests.
@@ -76,6 +79,19 @@ var servers = map[string]func(){
 			panic(err)
 		}
 		fmt.Println(`{"last":"message"}`)
+	},
+	"gatekit": func() {
+		child, err := transport.Spawn(context.Background(), transport.Command{Path: "/proc/self/exe", Env: map[string]string{mode: "pid"}})
+		if err != nil {
+			panic(err)
+		}
+		b, _ := child.Read(context.Background())
+		fmt.Printf("%s\n", b)
+		time.Sleep(time.Minute)
+	},
+	"pid": func() {
+		fmt.Printf(`{"pid":%d}`+"\n", os.Getpid())
+		deaf()
 	},
 	"sleeper": func() { time.Sleep(4 * time.Second) },
 	"torn": func() {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"slices"
 	"sync"
 	"time"
 )
@@ -122,7 +123,7 @@ func (l *lineWriter) Write(ctx context.Context, b []byte) error {
 		l.spare = nil
 	}
 	mine := l.pending
-	mine.b = append(withoutBreaks(mine.b, b), '\n')
+	mine.b = append(withoutBreaks(slices.Grow(mine.b, len(b)+1), b), '\n')
 	if !l.writing {
 		l.writing = true
 		go l.flush()

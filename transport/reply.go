@@ -19,6 +19,12 @@ type reply struct {
 	stream *stream
 }
 
+// Header values that every answer has; nobody changes them.
+var (
+	typeJSON = []string{"application/json"}
+	noSniff  = []string{"nosniff"}
+)
+
 var errAnswered = errors.New("the request is answered already")
 
 // Write sends a whole answer.
@@ -40,9 +46,9 @@ func (f *Front) write(w http.ResponseWriter, status int, body []byte) error {
 	h := w.Header()
 	if len(body) > 0 {
 		if len(h["Content-Type"]) == 0 {
-			h["Content-Type"] = []string{"application/json"}
+			h["Content-Type"] = typeJSON
 		}
-		h["X-Content-Type-Options"] = []string{"nosniff"}
+		h["X-Content-Type-Options"] = noSniff
 	}
 	if status != http.StatusNoContent {
 		h["Content-Length"] = []string{strconv.Itoa(len(body))}

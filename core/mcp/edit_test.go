@@ -72,6 +72,11 @@ func TestEditChangesNothingElse(t *testing.T) {
 				}
 				parse(t, e.WithID("22").Append(nil))
 				agrees(t, e)
+				for _, x := range tt.edits {
+					if _, ok := e.Get(x.Pointer); ok && x.Value == nil && !strings.HasPrefix(x.Pointer, "/a/") {
+						t.Errorf("%q is still there", x.Pointer)
+					}
+				}
 			}
 		})
 	}

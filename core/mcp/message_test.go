@@ -121,6 +121,7 @@ func TestMessagesOfOurOwn(t *testing.T) {
 		{mcp.NewRequest(`"a"`, "x\n", []byte(`{"name":"y"}`)), mcp.Request, `{"jsonrpc":"2.0","id":"a","method":"x\n","params":{"name":"y"}}`},
 		{mcp.NewNotification("n", nil), mcp.Notification, `{"jsonrpc":"2.0","method":"n"}`},
 		{mcp.NewNotification("n", []byte(`{"_meta":{"a":1}}`)), mcp.Notification, `{"jsonrpc":"2.0","method":"n","params":{"_meta":{"a":1}}}`},
+		{mcp.NewNotification("n", []byte(`{"_meta":["a",1]}`)), mcp.Notification, `{"jsonrpc":"2.0","method":"n","params":{"_meta":["a",1]}}`},
 		{mcp.NewResponse("1", nil), mcp.Response, `{"jsonrpc":"2.0","id":1,"result":{}}`},
 		{mcp.NewResponse("1", []byte(`{"a":[]}`)), mcp.Response, `{"jsonrpc":"2.0","id":1,"result":{"a":[]}}`},
 		{mcp.NewError("1", -31000, `refused "by" policy`, nil), mcp.Error, `{"jsonrpc":"2.0","id":1,"error":{"code":-31000,"message":"refused \"by\" policy"}}`},

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"gatekit/core/mcp"
 )
 
@@ -82,6 +84,9 @@ func TestParseRefuses(t *testing.T) {
 		{"a lone surrogate in a name", request(`"params":{"a":{"\ud83d":1}}`), mcp.CodeInvalidRequest, "7", "", `/params/a/\ud83d`, "surrogate"},
 		{"a raw line break in a text", request("\"params\":{\"a\":\"b\nc\"}"), mcp.CodeParseError, "7", "", "/params/a", "control character"},
 
+		{"no comma after an object", request(`"params":{"a":{} "b":1}`), mcp.CodeParseError, "7", "", "/params/a", "comma"},
+		{"no comma after a number", request(`"params":{"a":1 "b":1}`), mcp.CodeParseError, "7", "", "/params/a", "comma"},
+
 		{"jsonrpc of another version", `{"jsonrpc":"1.0","id":7,"method":"a"}`, mcp.CodeInvalidRequest, "7", "", "/jsonrpc", "2.0"},
 		{"jsonrpc as a number", `{"jsonrpc":2.0,"id":7,"method":"a"}`, mcp.CodeInvalidRequest, "7", "", "/jsonrpc", "2.0"},
 		{"no jsonrpc", `{"id":7,"method":"a"}`, mcp.CodeInvalidRequest, "7", "", "", "2.0"},
@@ -130,6 +135,8 @@ func TestParseRefuses(t *testing.T) {
 		{"id with a blank", `{"jsonrpc":"2.0","id":7," id":8,"method":"a"}`, mcp.CodeInvalidRequest, "7", "", "/ id", "id"},
 		{"id with a byte order mark", `{"jsonrpc":"2.0","id":7,"\ufeffid":8,"method":"a"}`, mcp.CodeInvalidRequest, "7", "", "/\uFEFFid", "id"},
 		{"Result", `{"jsonrpc":"2.0","id":7,"result":{},"Result":{}}`, mcp.CodeInvalidRequest, "", "7", "/Result", "result"},
+		{"Tools beside tools", `{"jsonrpc":"2.0","id":7,"result":{"tools":[],"Tools":[]}}`, mcp.CodeInvalidRequest, "", "7", "/result/Tools", "tools"},
+		{"CONTENT in a result", `{"jsonrpc":"2.0","id":7,"result":{"CONTENT":[]}}`, mcp.CodeInvalidRequest, "", "7", "/result/CONTENT", "content"},
 		{"Name in params", request(`"params":{"name":"safe","Name":"evil"}`), mcp.CodeInvalidRequest, "7", "", "/params/Name", "name"},
 		{"Name in params, no name", request(`"params":{"Name":"evil"}`), mcp.CodeInvalidRequest, "7", "", "/params/Name", "name"},
 		{"name with a tab in params", request(`"params":{"name\t":"evil"}`), mcp.CodeInvalidRequest, "7", "", "/params/name\t", "name"},
@@ -165,6 +172,21 @@ func many(n int) string {
 		fmt.Fprintf(&b, `,"n%d":%d`, i, i)
 	}
 	return b.String()[1:]
+}
+
+// Names are compared in two ways, by their number.
+func TestParseFindsEachDuplicateAmongAnyNumber(t *testing.T) {
+	for n := 1; n < 40; n++ {
+		if _, err := mcp.Parse(fmt.Appendf(nil, `{"jsonrpc":"2.0","id":1,"method":"a","params":{%s}}`, many(n))); err != nil {
+			t.Fatalf("%d names: %v", n, err)
+		}
+		for twice := range n {
+			_, err := mcp.Parse(fmt.Appendf(nil, `{"jsonrpc":"2.0","id":1,"method":"a","params":{%s,"\u006e%d":0}}`, many(n), twice))
+			if e, ok := err.(*mcp.ParseError); !ok || e.Pointer != fmt.Sprintf("/params/n%d", twice) {
+				t.Fatalf("n%d twice beside %d names: %v", twice, n, err)
+			}
+		}
+	}
 }
 
 func TestParseKeepsLimits(t *testing.T) {
@@ -254,6 +276,23 @@ func TestParseJudgesTheJSONTestSuite(t *testing.T) {
 		}
 		if m, err := mcp.Parse(value); err == nil {
 			t.Errorf("%s is a message: %v", base, m)
+		}
+	}
+}
+
+// Strings are read eight bytes at a time: each byte at each place of one, and of an escape.
+func TestParseAgreesWithJSONTextOnEachByte(t *testing.T) {
+	for _, frame := range []string{`"0123456789abcdefghi"`, `"01234567\u00e9abcd"`, `"\ud83d\ude00\n"`, `-12.50e+17`} {
+		for at := range len(frame) {
+			for c := range 256 {
+				value := []byte(frame)
+				value[at] = byte(c)
+				_, err := mcp.Parse(slices.Concat([]byte(`{"jsonrpc":"2.0","id":1,"method":"a","params":{"v":[`), value, []byte(`]}}`)))
+				lax := jsontext.AllowInvalidUTF8(true) // lone surrogates pass
+				if want := jsontext.Value(slices.Concat([]byte{'['}, value, []byte{']'})).IsValid(lax) && utf8.Valid(value); want != (err == nil) {
+					t.Errorf("%q: %v, jsontext says %v", value, err, want)
+				}
+			}
 		}
 	}
 }

@@ -10,7 +10,7 @@ func Rewrite(m *Message, f func(p Place, value string) (string, error)) (*Messag
 	if !ok {
 		tree = trees[treeKey{"", m.Kind, m.To}]
 	}
-	if tree == nil || m.Body() == nil {
+	if tree == nil {
 		return m, nil
 	}
 	r := rewriter{m: m, f: f}

@@ -9,7 +9,7 @@ type splice struct {
 }
 
 // spliced is m with splices of its body, which are in order and do not overlap. Every other byte is kept, and what the index holds is moved along;
-// what it holds of a removed place is dropped, and what text brings is not in it.
+// what it holds of a removed place is dropped. Where members are added to the body or its _meta, it is no longer right.
 func (m *Message) spliced(splices []splice) *Message {
 	if len(splices) == 0 {
 		return m
@@ -50,14 +50,7 @@ func (v mover) before(p int32) int {
 }
 
 func (v mover) span(s span) span {
-	n := v.before(s.to)
-	if s.empty() {
-		return span{s.from + v.grown[n], s.to + v.grown[n]}
-	}
-	if n > 0 && v.splices[n-1].from == s.to { // put in right after it
-		n--
-	}
-	return span{s.from + v.grown[v.before(s.from)], s.to + v.grown[n]}
+	return span{s.from + v.grown[v.before(s.from)], s.to + v.grown[v.before(s.to)]}
 }
 
 func (v mover) members(k kept) kept {

@@ -50,6 +50,10 @@ func signalled() (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	c := make(chan os.Signal, 2)
 	signal.Notify(c, os.Interrupt, syscall.SIGTERM)
+	// A client that is gone leaves our stdout and stderr without a reader. To write there must be an error like others, not our sudden
+	// death: there are processes to end and a last record to write. (To ignore the signal would make the children ignore it, too.)
+	broken := make(chan os.Signal, 1)
+	signal.Notify(broken, syscall.SIGPIPE)
 	go func() {
 		for n := 0; ; n++ {
 			s, ok := <-c
@@ -63,6 +67,7 @@ func signalled() (context.Context, func()) {
 		}
 	}()
 	return ctx, func() {
+		signal.Stop(broken)
 		signal.Stop(c)
 		close(c)
 		cancel(nil)

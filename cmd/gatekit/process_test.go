@@ -247,6 +247,42 @@ func TestTheEndOfTheClientEndsEverything(t *testing.T) {
 	}
 }
 
+// A client that crashes closes all three pipes at once: what is logged then must not be the end of us before all is cleaned up.
+func TestAClientThatCrashesEndsEverything(t *testing.T) {
+	p := newProcess(t, withPID("exec gatekit demo-server files"))
+	stderr, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.cmd.Stderr = w
+	in, err := p.cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.start()
+	w.Close()
+	fmt.Fprintln(in, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}`)
+	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	stderr.Close()
+	out.Close()
+	in.Close()
+	if code := p.ends(); code != 0 {
+		t.Errorf("exit code %d, want 0", code)
+	}
+	if !p.gone() {
+		t.Error("the server lives on")
+	}
+	if got, want := p.actions("start", "stop"), "start stop"; got != want {
+		t.Errorf("recorded %q, want %q", got, want)
+	}
+}
+
 func TestAChangedFileIsAppliedWithoutDroppingTheSession(t *testing.T) {
 	p := newProcess(t, files)
 	s := p.client(t.Context())

@@ -252,7 +252,7 @@ func needRestart(old, new *config.Config) []string {
 
 // watch applies changes of the file until ctx ends. One that is no good is reported, and what runs goes on.
 func (g *gate) watch(ctx context.Context) {
-	err := config.Watch(ctx, g.config, func(c *config.Config, err error) {
+	config.Watch(ctx, g.config, func(c *config.Config, err error) {
 		if err == nil {
 			err = g.apply(ctx, c)
 		}
@@ -265,9 +265,6 @@ func (g *gate) watch(ctx context.Context) {
 			g.log.Error("record the refused configuration", "error", err)
 		}
 	})
-	if err != nil {
-		g.log.Warn("changes of the configuration will not be noticed", "error", err)
-	}
 }
 
 // event records what is no message.

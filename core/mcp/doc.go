@@ -15,10 +15,11 @@
 //
 // # Why a scanner of our own
 //
-// The design names jsontext for the strict pass. It reads text at 0.8 GB/s and structure at 0.5; both directions of a 64 KiB call cost more
-// that way than all else that Gatekit may add to it. It also refuses lone surrogates everywhere (below), has no limit of its own on values, and keeps no places, so
-// that a second pass would follow. The scanner here does it all in one, at 3.5 and 0.8 GB/s. jsontext stays the judge: a fuzz test holds the scanner against it,
-// beside the files of the JSON test suite, and strings are decoded and encoded by it.
+// The design names jsontext for the strict pass. It says whether bytes are strict JSON, in 29 µs for 64 KiB of text and 0.9 ms for a list of 765 KB
+// (go test -bench 'Parse|JSONText' ./core/mcp, two quiet cores). Where the members are, how many values there are, which names can be taken for others and in
+// which of them a lone surrogate stands (below) takes a second pass over the same bytes. The scanner here does all of it in one, in 19 µs and 0.8 ms, and its limits
+// hold while it reads. jsontext stays the judge: tests hold the scanner against it byte by byte and by fuzzing, beside the files of the JSON test
+// suite. Strings are decoded and encoded by it.
 //
 // # Why lone surrogates pass
 //

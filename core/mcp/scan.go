@@ -57,7 +57,11 @@ func (s *scanner) note(at int, reason string) {
 	}
 }
 
-func (s *scanner) blank() { s.i = blank(s.b, s.i) }
+func (s *scanner) blank() {
+	if s.i < len(s.b) && s.b[s.i] <= ' ' {
+		s.i = blank(s.b, s.i)
+	}
+}
 
 // at says whether c is next.
 func (s *scanner) at(c byte) bool { return s.i < len(s.b) && s.b[s.i] == c }
@@ -247,6 +251,9 @@ func (s *scanner) member(l level, base int) *fault {
 	}
 	s.i++
 	s.blank()
+	if l == deep {
+		return s.value(deep)
+	}
 	from := s.i
 	if l == top {
 		s.mark(text, m)

@@ -3,7 +3,7 @@
 //
 // It promises:
 //
-//   - What Parse accepts, every peer reads alike. No name stands twice in an object, at any depth, however it is escaped; no name of the envelope
+//   - What Parse accepts, every peer reads alike where it matters. No name stands twice in an object, at any depth, however it is escaped; no name of the envelope
 //     or at the first level of a body can be taken for one that matters by a reader that ignores case, trims or stops at NUL; all is UTF-8.
 //   - What is not edited leaves as it came, byte for byte: blanks, order, spelling of numbers and strings, unknown members.
 //   - What is edited is as valid as what was parsed, and differs in the given places only.
@@ -25,7 +25,8 @@
 //
 // A server in JavaScript that cuts a text in the middle of an emoji sends "\ud83d". RFC 8259 allows it, peers read it, and refusing the message would
 // break servers that work. The bytes pass as they are. But two such names can be equal for one reader (both are U+FFFD) and not for another, so
-// names with one are refused, and Text does not answer for a value that is not text: who compares names or scans content then sees nothing rather than something else.
+// names with one are refused, and Text does not answer for a value that is not text: who compares names then has no name rather than another. Who scans
+// content must not stop there, and take the raw value.
 //
 // # Why some names are refused
 //

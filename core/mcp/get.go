@@ -18,7 +18,7 @@ func (m *Message) Get(pointer string) (raw []byte, ok bool) {
 	return at.of(m.raw), true
 }
 
-// Text is the decoded string at pointer; ok is false when it is absent, no string, or holds a lone surrogate.
+// Text is the decoded string at pointer; ok is false when it is absent, no string, or holds a lone surrogate (then Get still has it).
 func (m *Message) Text(pointer string) (s string, ok bool) {
 	raw, ok := m.Get(pointer)
 	if !ok {

@@ -22,6 +22,11 @@
 // Several calls are answered at once on one pipe. The first that has something to write starts a goroutine that writes what is there, and whatever was added meanwhile
 // in one write, until nothing is left; so an idle pipe costs none, whole lines cannot be torn by a caller that gives up, and a burst costs few system calls.
 //
+// # Why a body is read whole before anything is answered
+//
+// net/http closes a request's body at the first byte of the answer; a proxy that still forwards it then breaks its own upstream connection (performance.md 5.1). A message has to
+// be whole anyway to be judged.
+//
 // # Why the pipes are non-blocking
 //
 // A goroutine in a blocking read or write of a pipe keeps its P until the runtime's monitor takes it away, up to 10 ms later: with messages larger than the pipe's

@@ -50,7 +50,7 @@ type FrontOptions struct {
 type FrontLimits struct {
 	Message     int           // bytes of one body; 16 MiB
 	Bodies      int           // bytes of all bodies whose requests are not answered yet; 16 messages
-	Connections int           // 1024; further ones wait to be accepted
+	Connections int           // 4096; further ones wait to be accepted
 	Streams     int           // open event streams; half of Connections
 	Request     time.Duration // for a whole request to arrive; 60 s
 	Header      time.Duration // for its header block; 10 s
@@ -78,7 +78,7 @@ func (l FrontLimits) orDefaults() FrontLimits {
 	}
 	orInt(&l.Message, defaultMessage)
 	orInt(&l.Bodies, 16*l.Message)
-	orInt(&l.Connections, 1024)
+	orInt(&l.Connections, 4096)
 	orInt(&l.Streams, max(1, l.Connections/2))
 	orTime(&l.Request, time.Minute)
 	orTime(&l.Header, 10*time.Second)

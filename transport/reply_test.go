@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,61 +14,94 @@ import (
 	"gatekit/core/downstream"
 )
 
-// slowWriter is a connection that counts what is written.
-type slowWriter struct {
-	*httptest.ResponseRecorder
+// recorder is a connection: what was written, how long the last write might have lasted, and whether the next one fails.
+type recorder struct {
+	http.ResponseWriter
+	mu       sync.Mutex
 	deadline time.Time
 	fail     error
+	waiting  strings.Builder // written, and not flushed yet
+	written  strings.Builder
 }
 
-func (w *slowWriter) SetWriteDeadline(t time.Time) error { w.deadline = t; return nil }
+func (w *recorder) SetWriteDeadline(t time.Time) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.deadline = t
+	return nil
+}
 
-func (w *slowWriter) Write(b []byte) (int, error) {
+func (w *recorder) Write(b []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if w.fail != nil {
 		return 0, w.fail
 	}
-	return w.ResponseRecorder.Write(b)
+	return w.waiting.Write(b)
+}
+
+func (w *recorder) Flush() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.written.WriteString("|" + w.waiting.String())
+	w.waiting.Reset()
+}
+
+// take answers what was flushed since the last take, a bar before each flush, and says whether the next writes fail.
+func (w *recorder) take(fail error) (written string, deadline time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	written = w.written.String()
+	w.written.Reset()
+	w.fail = fail
+	return written, w.deadline
+}
+
+// openStream opens a stream on w.
+func openStream(t *testing.T, w http.ResponseWriter) (*reply, downstream.Stream) {
+	t.Helper()
+	f := &Front{o: FrontOptions{Limits: FrontLimits{}.orDefaults()}, log: slog.New(slog.DiscardHandler)}
+	p := &reply{f: f, w: w, r: httptest.NewRequest(http.MethodGet, "/mcp", nil)}
+	s, err := p.Stream(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p, s
 }
 
 func TestStreamsAreKeptAlive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &slowWriter{ResponseRecorder: httptest.NewRecorder()}
-		f := &Front{o: FrontOptions{Limits: FrontLimits{}.orDefaults()}, log: slog.New(slog.DiscardHandler)}
-		p := &reply{f: f, w: w, r: httptest.NewRequest(http.MethodGet, "/mcp", nil)}
-		s, err := p.Stream(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		expect := func(want string) {
+		w := &recorder{ResponseWriter: httptest.NewRecorder()}
+		p, s := openStream(t, w)
+		start := time.Now()
+		expect := func(want string, last time.Duration) {
 			t.Helper()
 			synctest.Wait()
-			if got := w.Body.String(); got != want {
+			got, deadline := w.take(nil)
+			if got != want {
 				t.Errorf("got %q, want %q", got, want)
 			}
-			w.Body.Reset()
+			if want := start.Add(last).Add(p.f.o.Limits.Write); !deadline.Equal(want) {
+				t.Errorf("the last write might last until %s, want %s", deadline, want)
+			}
 		}
-		if !w.Flushed {
-			t.Error("the header waits for the first event")
-		}
+		expect("|", 0) // the header does not wait for the first event
 		time.Sleep(31 * time.Second)
-		expect(":\n\n:\n\n")
-		if want := time.Now().Add(-time.Second).Add(f.o.Limits.Write); !w.deadline.Equal(want) {
-			t.Errorf("a write may last until %s, want %s", w.deadline, want)
-		}
+		expect("|:\n\n|:\n\n", 30*time.Second)
 		time.Sleep(13 * time.Second)
 		s.Send(downstream.Event{ID: "1", Name: "x", Data: []byte("a\nb"), Retry: 7})
-		expect("id: 1\nevent: x\nretry: 7\ndata: a\ndata: b\n\n")
+		expect("|id: 1\nevent: x\nretry: 7\ndata: a\ndata: b\n\n", 44*time.Second)
 		time.Sleep(14 * time.Second)
-		expect("") // the event counts as a sign of life
+		expect("", 44*time.Second) // the event was a sign of life
 		time.Sleep(2 * time.Second)
-		expect(":\n\n")
+		expect("|:\n\n", 59*time.Second)
 		p.end()
 		if err := s.Send(downstream.Event{Data: []byte("late")}); err == nil {
 			t.Error("an event was sent after the end")
 		}
 		time.Sleep(time.Minute)
-		expect("")
-		if n := f.streams.Load(); n != 0 {
+		expect("", 59*time.Second)
+		if n := p.f.streams.Load(); n != 0 {
 			t.Errorf("%d streams are counted", n)
 		}
 	})
@@ -74,17 +109,13 @@ func TestStreamsAreKeptAlive(t *testing.T) {
 
 func TestAStreamThatFailedSaysSoEverAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &slowWriter{ResponseRecorder: httptest.NewRecorder()}
-		f := &Front{o: FrontOptions{Limits: FrontLimits{}.orDefaults()}, log: slog.New(slog.DiscardHandler)}
-		p := &reply{f: f, w: w, r: httptest.NewRequest(http.MethodGet, "/mcp", nil)}
-		s, err := p.Stream(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		w := &recorder{ResponseWriter: httptest.NewRecorder()}
+		p, s := openStream(t, w)
 		gone := errors.New("gone")
-		w.fail = gone
+		w.take(gone)
 		time.Sleep(20 * time.Second) // the keep-alive finds out
-		w.fail = nil
+		synctest.Wait()
+		w.take(nil)
 		if err := s.Send(downstream.Event{}); err != gone {
 			t.Errorf("got %v, want %v", err, gone)
 		}

@@ -39,7 +39,7 @@ func Stdio(in, out *os.File, maxMessage int) *StdioPipe {
 func (p *StdioPipe) Read(ctx context.Context) ([]byte, error) {
 	b, err := p.lines.next(ctx)
 	if large, ok := errors.AsType[*tooLarge](err); ok {
-		return nil, fmt.Errorf("%w: %d bytes", downstream.ErrTooLong, large.size)
+		return nil, fmt.Errorf("%w: %d bytes, over the limit of %d", downstream.ErrTooLong, large.size, p.lines.max)
 	}
 	if errors.Is(err, fs.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) {
 		err = errClosed

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
@@ -18,7 +20,8 @@ const (
 	maxCalls   = 1024 // in flight
 	maxAsks    = 64   // of the server's own requests that wait for the client
 	maxLinger  = 256  // progress tokens of tasks that outlive their calls
-	maxInvalid = 100  // messages that cannot be read before the connection is given up
+	maxInvalid = 100  // messages that cannot be read before the connection, or the stream, is given up
+	maxReplies = 256  // of upstream's own (to pings, say) that wait to be written; those beyond are dropped
 )
 
 // call is a request that waits for its answer.
@@ -168,6 +171,21 @@ func (t *calls) only() *call {
 	return one
 }
 
+// unnamed is the call that an error without an id answers: the one that a client waits for or, where no client does, the only one. nil when that cannot be told.
+func (t *calls) unnamed() *call {
+	if c := t.only(); c != nil {
+		return c
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.open) == 1 {
+		for _, c := range t.open {
+			return c
+		}
+	}
+	return nil
+}
+
 // oldestWhere is the call that has been in flight the longest among those that f picks, nil when they are of more than one lane or there is none.
 func (t *calls) oldestWhere(f func(c *call) bool) *call {
 	var first *call
@@ -313,6 +331,26 @@ func (a *asks) cancel(m *mcp.Message) {
 
 // mintedToken is how tokens of our own begin.
 const mintedToken = `"gatekit-`
+
+// replies are what is written without anybody waiting for it.
+type replies struct{ waiting atomic.Int32 }
+
+// run runs write in the life, unless a server that asks and does not read has too much waiting already.
+func (r *replies) run(l *life, within time.Duration, write func(ctx context.Context)) {
+	if r.waiting.Add(1) > maxReplies {
+		r.waiting.Add(-1)
+		return
+	}
+	started := l.run(func(ctx context.Context) {
+		defer r.waiting.Add(-1)
+		ctx, cancel := context.WithTimeout(ctx, within)
+		defer cancel()
+		write(ctx)
+	})
+	if !started {
+		r.waiting.Add(-1)
+	}
+}
 
 // isToken says that raw is a string or a number: what a progress token may be.
 func isToken(raw []byte) bool {

@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"bytes"
+	"context"
 	"encoding/base64"
 	"net/http"
 	"strconv"
@@ -72,6 +73,8 @@ func encode(v string) string {
 
 // tools are what a server says of its tools that concerns the header of a call: which arguments are mirrored there.
 type tools struct {
+	asking chan struct{} // holds one token; taken while the list is asked for
+
 	mu       sync.Mutex
 	mirrored map[string][]mirrored // by the tool's name; tools that mirror nothing are not in it
 	complete bool                  // the whole list has been seen: a tool that is not in mirrored mirrors nothing
@@ -163,29 +166,48 @@ func isHeaderToken(s string) bool {
 	return s != ""
 }
 
-// mirror sets the headers for a call's arguments. When the tool is not known and the list was never seen whole, it is asked for by list.
-func (t *tools) mirror(h http.Header, call *mcp.Message, list func() []*mcp.Message) {
+// mirror sets the headers for a call's arguments. When the tool is not known and the list was never seen whole, it is asked for by list, once.
+func (t *tools) mirror(ctx context.Context, h http.Header, call *mcp.Message, list func() []*mcp.Message) error {
 	name, _ := call.Text("/name")
-	t.mu.Lock()
-	ms, known := t.mirrored[name]
-	known = known || t.complete
-	t.mu.Unlock()
+	ms, known := t.of(name)
 	if !known {
-		first := mcp.NewRequest("0", "tools/list", nil)
-		for _, page := range list() {
-			t.learn(first, page)
-			first = mcp.NewRequest("0", "tools/list", []byte(`{"cursor":""}`))
+		select {
+		case t.asking <- struct{}{}:
+			defer func() { <-t.asking }()
+		case <-ctx.Done():
+			return context.Cause(ctx)
 		}
-		t.mu.Lock()
-		ms = t.mirrored[name]
-		t.complete = true // or not to be had, and asking again with each call would not change that
-		t.mu.Unlock()
+		if ms, known = t.of(name); !known { // nobody else has asked meanwhile
+			t.ask(list)
+			ms, _ = t.of(name)
+		}
 	}
 	for _, m := range ms {
 		if v, ok := headerValue(call, m.at); ok {
 			h[http.CanonicalHeaderKey(m.header)] = []string{v}
 		}
 	}
+	return nil
+}
+
+// of is what is known of a tool.
+func (t *tools) of(name string) (ms []mirrored, known bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	ms, known = t.mirrored[name]
+	return ms, known || t.complete
+}
+
+// ask takes in the whole list.
+func (t *tools) ask(list func() []*mcp.Message) {
+	request := mcp.NewRequest("0", "tools/list", nil)
+	for _, page := range list() {
+		t.learn(request, page)
+		request = mcp.NewRequest("0", "tools/list", []byte(`{"cursor":""}`))
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.complete = true // or not to be had, and asking again with each call would not change that
 }
 
 // headerValue is an argument as a header says it; ok is false for those that are absent, null, or no single value.

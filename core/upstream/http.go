@@ -55,7 +55,7 @@ func bodyError(limits mcp.Limits, a *Answer, id mcp.ID) (m *mcp.Message, address
 }
 
 // nameless says that an error is addressed to no request in particular.
-func nameless(m *mcp.Message) bool { return m.Kind == mcp.Error && (m.ID() == "" || m.ID() == "null") }
+func nameless(m *mcp.Message) bool { return m.Kind == mcp.Error && m.ID() == "" }
 
 // position is how far an event stream was read, and how to go on.
 type position struct {
@@ -95,9 +95,14 @@ func sleep(ctx context.Context, d time.Duration) bool {
 func each(ctx context.Context, ev Events, limits mcp.Limits, at *position, f func(m *mcp.Message, err error) bool) error {
 	defer context.AfterFunc(ctx, func() { ev.Close() })()
 	defer ev.Close()
+	invalid := 0
 	for {
+		if invalid > maxInvalid {
+			return fmt.Errorf("more than %d messages cannot be read", maxInvalid)
+		}
 		e, err := ev.Next()
 		if large := (*TooLarge)(nil); errors.As(err, &large) {
+			invalid++
 			if !f(nil, err) {
 				return nil
 			}
@@ -111,6 +116,9 @@ func each(ctx context.Context, ev Events, limits mcp.Limits, at *position, f fun
 			continue
 		}
 		for m, err := range messages(limits, e.Data) {
+			if err != nil {
+				invalid++
+			}
 			if !f(m, err) {
 				return nil
 			}

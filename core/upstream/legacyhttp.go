@@ -31,6 +31,7 @@ type legacyHTTP struct {
 	life   *life
 	calls  calls
 	asks   asks
+	own    replies
 
 	once  sync.Once
 	gone  chan struct{}
@@ -409,7 +410,7 @@ func (l *legacyHTTP) deliver(on, about *call, m *mcp.Message) {
 	if about != nil && about.caller != nil {
 		run = func(context.Context) { about.notify(m) }
 	}
-	if on != nil {
+	if on != nil && on.caller != nil {
 		run(on.ctx)
 		return
 	}
@@ -476,9 +477,7 @@ func (l *legacyHTTP) post(ctx context.Context, o outgoing) error {
 
 // reply posts o without anybody waiting for it.
 func (l *legacyHTTP) reply(o outgoing, within time.Duration) {
-	l.life.run(func(ctx context.Context) {
-		ctx, cancel := context.WithTimeout(ctx, within)
-		defer cancel()
+	l.own.run(l.life, within, func(ctx context.Context) {
 		if err := l.post(ctx, o); err != nil {
 			l.log.Debug("write to a server", "server", l.name, "error", err)
 		}

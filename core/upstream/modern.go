@@ -119,7 +119,7 @@ func (s *modern) Close() error {
 // takeModern routes what a modern server sends over a pipe beside its answers; it runs in the reader. All of it is about some call.
 func takeModern(w *wire, m *mcp.Message) {
 	if m.Kind == mcp.Request {
-		w.log.Warn("a server of a revision without such requests sent one", "server", w.name, "method", m.Method)
+		w.log.Debug("a server of a revision without such requests sent one", "server", w.name, "method", m.Method)
 		w.reply(refusal(m.ID(), mcp.CodeMethodNotFound, "servers do not send requests in this revision"))
 		return
 	}

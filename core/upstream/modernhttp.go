@@ -20,7 +20,9 @@ type modernHTTP struct {
 	rawNames bool // the server compares Mcp-Name without decoding it
 }
 
-func newModernHTTP(u *Upstream) *modernHTTP { return &modernHTTP{up: u} }
+func newModernHTTP(u *Upstream) *modernHTTP {
+	return &modernHTTP{up: u, tools: tools{asking: make(chan struct{}, 1)}}
+}
 
 // call puts a request to the server. A header mismatch says that nothing was run: it is put once more with the name as it is where it was encoded (go-sdk v1.8.0 does
 // not decode it), and once more with fresh knowledge of the tools.
@@ -33,7 +35,9 @@ func (h *modernHTTP) call(ctx context.Context, p pipeline.Passed, caller proxy.C
 	for {
 		header := modernHeader(m, raw)
 		if m.Method == "tools/call" {
-			h.tools.mirror(header, m, func() []*mcp.Message { return h.list(ctx, m) })
+			if err := h.tools.mirror(ctx, header, m, func() []*mcp.Message { return h.list(ctx, m) }); err != nil {
+				return nil, err
+			}
 		}
 		answer, err := h.attempt(ctx, p, caller, header)
 		if err != nil {
@@ -137,7 +141,7 @@ func (h *modernHTTP) exchange(c *call, o outgoing, header http.Header) (*mcp.Mes
 func (h *modernHTTP) incoming(c *call, m *mcp.Message) *mcp.Message {
 	switch {
 	case m.Kind != mcp.Notification:
-		h.up.log.Warn("a server sent what has no place on a stream", "server", h.up.o.Name, "kind", m.Kind, "method", m.Method)
+		h.up.log.Debug("a server sent what has no place on a stream", "server", h.up.o.Name, "kind", m.Kind, "method", m.Method)
 	case m.Method == "notifications/cancelled":
 		if raw, _ := m.Get("/requestId"); mcp.ID(raw) == c.id && c.m.Method == "subscriptions/listen" {
 			return ended(c)

@@ -1,11 +1,14 @@
 package upstream_test
 
 import (
+	"encoding/base64"
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
+	"unicode/utf8"
 
 	"gatekit/core/mcp"
 	"gatekit/core/proxy"
@@ -291,5 +294,48 @@ func TestHeaderMismatch(t *testing.T) {
 				t.Errorf("%d calls", n)
 			}
 		})
+	})
+}
+
+// FuzzNameHeader holds that whatever a name is made of, what is in Mcp-Name can be a header's value and means that name.
+func FuzzNameHeader(f *testing.F) {
+	for _, s := range []string{"", "a", " a", "a\t", "é", "a\nb", "=?base64?YQ==?=", "=?base64?", "?=", "\x00", "\x7f", "日本"} {
+		f.Add(s)
+	}
+	var got http.Header
+	w := &web{serve: func(r request) *upstream.Answer {
+		got = r.header
+		return reply(r.ID, `{}`)
+	}}
+	u := upstream.New(upstream.Options{Name: "web", Era: "modern", Dial: upstream.Dial{HTTP: w}})
+	f.Cleanup(func() { u.Close() })
+	f.Fuzz(func(t *testing.T, name string) {
+		if !utf8.ValidString(name) {
+			return
+		}
+		s := openFor(t, u, "a", "")
+		defer s.Close()
+		if _, err := s.Call(t.Context(), pass(t, modernRequest(`1`, "prompts/get", ``, `,"name":`+string(mcp.Quote(name)))), &client{}); err != nil {
+			t.Fatal(err)
+		}
+		v := got.Get("Mcp-Name")
+		for i := range len(v) {
+			if v[i] != '\t' && (v[i] < ' ' || v[i] >= 0x7f) {
+				t.Fatalf("%q is no header value", v)
+			}
+		}
+		if strings.Trim(v, " \t") != v {
+			t.Fatalf("%q loses its blanks", v)
+		}
+		if in, ok := strings.CutPrefix(v, "=?base64?"); ok && strings.HasSuffix(in, "?=") {
+			b, err := base64.StdEncoding.DecodeString(strings.TrimSuffix(in, "?="))
+			if err != nil {
+				t.Fatal(err)
+			}
+			v = string(b)
+		}
+		if v != name {
+			t.Errorf("got %q, want %q", v, name)
+		}
 	})
 }

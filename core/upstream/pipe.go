@@ -27,6 +27,7 @@ type wire struct {
 	log    *slog.Logger
 	life   *life
 	calls  calls
+	own    replies
 
 	routing sync.Mutex // guards route and held; held while route runs, so that messages stay in order
 	route   func(m *mcp.Message)
@@ -62,7 +63,7 @@ func (w *wire) read(ctx context.Context) {
 	for {
 		b, err := w.pipe.Read(ctx)
 		if large := (*TooLarge)(nil); errors.As(err, &large) {
-			w.log.Warn("skipped a message that is too large", "server", w.name, "bytes", large.Size)
+			w.log.Debug("skipped a message that is too large", "server", w.name, "bytes", large.Size)
 			if c := w.calls.only(); c != nil && w.calls.take(c.id) != nil {
 				c.finish(reply{err: unavailable(w.name, "it sent a message that is too large", err)})
 			}
@@ -148,7 +149,7 @@ func (w *wire) incoming(m *mcp.Message) {
 		case len(w.held) < heldMessages:
 			w.held = append(w.held, m)
 		default:
-			w.log.Warn("a server sends too much before anybody listens; dropped", "server", w.name, "method", m.Method)
+			w.log.Debug("dropped what a server sent before anybody listens", "server", w.name, "method", m.Method)
 		}
 	}
 }
@@ -156,8 +157,8 @@ func (w *wire) incoming(m *mcp.Message) {
 // answer finishes the call that m answers, after what was read before it.
 func (w *wire) answer(m *mcp.Message) {
 	id := m.ID()
-	if id == "" || id == "null" {
-		if c := w.calls.only(); c != nil && m.Kind == mcp.Error {
+	if id == "" {
+		if c := w.calls.unnamed(); c != nil && m.Kind == mcp.Error {
 			id = c.id
 		}
 	}
@@ -229,9 +230,7 @@ func (w *wire) notify(ctx context.Context, o outgoing) error {
 
 // reply writes o without anybody waiting for it.
 func (w *wire) reply(o outgoing) {
-	w.life.run(func(ctx context.Context) {
-		ctx, cancel := context.WithTimeout(ctx, cancelWithin)
-		defer cancel()
+	w.own.run(w.life, cancelWithin, func(ctx context.Context) {
 		if err := w.pipe.Write(ctx, o.bytes()); err != nil && ctx.Err() == nil {
 			w.log.Debug("write to a server", "server", w.name, "error", err)
 		}

@@ -57,6 +57,9 @@ func bodyError(limits mcp.Limits, a *Answer, id mcp.ID) (m *mcp.Message, address
 // nameless says that an error is addressed to no request in particular.
 func nameless(m *mcp.Message) bool { return m.Kind == mcp.Error && m.ID() == "" }
 
+// longestRetry is the longest wait between attempts that a server may ask for.
+const longestRetry = 5 * time.Minute
+
 // position is how far an event stream was read, and how to go on.
 type position struct {
 	last  string        // id of the last event that had one
@@ -68,7 +71,7 @@ func (p *position) note(e Event) {
 		p.last = e.ID
 	}
 	if e.Retry > 0 {
-		p.retry = min(time.Duration(e.Retry)*time.Millisecond, longestWait)
+		p.retry = min(time.Duration(e.Retry)*time.Millisecond, longestRetry)
 	}
 }
 
@@ -78,7 +81,7 @@ func (p *position) wait(fails int) time.Duration {
 	if first == 0 {
 		first = time.Second
 	}
-	return min(first<<min(fails, 16), longestWait)
+	return max(first, min(first<<min(fails, 16), longestWait))
 }
 
 // sleep waits, and answers false when ctx ends first.

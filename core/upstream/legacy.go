@@ -168,16 +168,16 @@ func (s *legacy) initialize(ctx context.Context, p pipeline.Passed, c proxy.Call
 	}
 	if answer.Kind == mcp.Error {
 		s.up.doubt()
-		s.up.drop(l)
+		s.up.dropLater(l)
 		return answer, true, nil
 	}
 	if err := s.revision(answer); err != nil {
-		s.up.drop(l)
+		s.up.dropLater(l)
 		return nil, true, err
 	}
 	s.change(func() { s.hello, s.link, s.greeted = p, l, time.Now() })
 	if !s.life.run(s.supervise) {
-		s.up.drop(l)
+		s.up.dropLater(l)
 		return nil, true, s.closing()
 	}
 	return answer, true, nil
@@ -484,7 +484,7 @@ func (s *legacy) greetPipe(ctx context.Context, w *wire, hello pipeline.Passed, 
 // opened closes a link on which initialize was not answered: it cannot be cancelled, so nothing else can end it.
 func (s *legacy) opened(l link, answer *mcp.Message, err error) (link, *mcp.Message, error) {
 	if err != nil {
-		s.up.drop(l)
+		s.up.dropLater(l)
 		return nil, nil, err
 	}
 	return l, answer, nil

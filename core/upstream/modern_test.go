@@ -283,7 +283,11 @@ func TestAProcessThatIsNotToBeRestarted(t *testing.T) {
 		u, st := modernUp(upstream.Options{})
 		defer u.Close()
 		s := openFor(t, u, "a", "")
+		st.fail = errors.New("no such program")
+		call(t, s, &client{}, modernRequest(`1`, "tools/call", ``, `,"name":"x"`)).fails("could not be started")
+		st.fail = nil // one that never ran may be started still
 		call(t, s, &client{}, modernRequest(`1`, "tools/call", ``, `,"name":"x"`))
+		time.Sleep(time.Second)
 		st.last(t).Close()
 		synctest.Wait()
 		call(t, s, &client{}, modernRequest(`1`, "tools/call", ``, `,"name":"x"`)).fails("not to be started again")

@@ -59,14 +59,12 @@ func (w *wire) attach(route func(m *mcp.Message)) {
 }
 
 func (w *wire) read(ctx context.Context) {
-	invalid := 0
-	for {
+	invalid := 0 // in a row
+	for invalid <= maxInvalid {
 		b, err := w.pipe.Read(ctx)
-		if large := (*TooLarge)(nil); errors.As(err, &large) {
-			w.log.Debug("skipped a message that is too large", "server", w.name, "bytes", large.Size)
-			if c := w.calls.only(); c != nil && w.calls.take(c.id) != nil {
-				c.finish(reply{err: unavailable(w.name, "it sent a message that is too large", err)})
-			}
+		if errors.As(err, new(*TooLarge)) {
+			invalid++
+			w.unreadable(err)
 			continue
 		}
 		if err != nil {
@@ -77,15 +75,13 @@ func (w *wire) read(ctx context.Context) {
 			if err != nil {
 				invalid++
 				w.unreadable(err)
-				if invalid > maxInvalid {
-					w.fail(unavailable(w.name, fmt.Sprintf("it sent more than %d messages that cannot be read", maxInvalid), err))
-					return
-				}
 				continue
 			}
+			invalid = 0
 			w.incoming(m)
 		}
 	}
+	w.fail(unavailable(w.name, fmt.Sprintf("it sent more than %d messages in a row that cannot be read", maxInvalid), nil))
 }
 
 // messages yields the messages in b: one, or those of a batch, each with the error that says why it is none.
@@ -121,7 +117,11 @@ func messages(limits mcp.Limits, b []byte) func(yield func(*mcp.Message, error) 
 // unreadable notes a message that is none, and fails the call that it would have answered.
 func (w *wire) unreadable(err error) {
 	w.log.Warn("a server sent what is no message", "server", w.name, "error", err)
-	if c := w.calls.take(meantFor(err)); c != nil {
+	id := meantFor(err)
+	if c := w.calls.only(); c != nil && errors.As(err, new(*TooLarge)) {
+		id = c.id // as far as can be told
+	}
+	if c := w.calls.take(id); c != nil {
 		c.finish(reply{err: unavailable(w.name, "its answer cannot be read", err)})
 	}
 }

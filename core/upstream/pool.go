@@ -93,9 +93,9 @@ type shared struct {
 
 	mu      sync.Mutex
 	closed  bool
-	wire    *wire // the process in use; nil before the first
-	started time.Time
-	start   *start // the one under way
+	wire    *wire     // the process in use; nil before the first
+	started time.Time // of the last that ran; zero when none did
+	start   *start    // the one under way
 	pace    pace
 }
 
@@ -199,15 +199,15 @@ func (s *shared) run(ctx context.Context, st *start, due time.Time, again bool) 
 	}
 	s.mu.Lock()
 	closed := s.closed
-	s.start, s.started = nil, time.Now()
+	s.start = nil
 	switch {
 	case st.err != nil:
 		s.pace.failed(0)
 	case !closed:
-		s.wire = st.wire
+		s.wire, s.started = st.wire, time.Now()
 	}
 	if again {
-		s.pace.started(s.started)
+		s.pace.started(time.Now())
 	}
 	s.mu.Unlock()
 	if closed && st.wire != nil {

@@ -30,9 +30,9 @@ type probe struct {
 func (u *Upstream) Revisions(ctx context.Context) ([]string, error) {
 	switch u.o.Era {
 	case "modern":
-		return modernRevisions, nil
+		return slices.Clone(modernRevisions), nil
 	case "legacy":
-		return legacyRevisions, nil
+		return slices.Clone(legacyRevisions), nil
 	}
 	p, err := u.probing()
 	if err != nil {
@@ -40,7 +40,7 @@ func (u *Upstream) Revisions(ctx context.Context) ([]string, error) {
 	}
 	select {
 	case <-p.done:
-		return p.revisions, p.err
+		return slices.Clone(p.revisions), p.err
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}

@@ -181,6 +181,13 @@ func (u *Upstream) drop(c closer) {
 	}
 }
 
+// dropLater is drop for who must not wait for a process to end.
+func (u *Upstream) dropLater(c closer) {
+	if !u.life.run(func(context.Context) { u.drop(c) }) {
+		u.drop(c)
+	}
+}
+
 // start starts a process.
 func (u *Upstream) start(ctx context.Context) (*wire, error) {
 	p, err := u.o.Dial.Pipe(ctx)

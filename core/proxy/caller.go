@@ -16,10 +16,11 @@ type caller struct {
 	exchange string       // "" outside of any call
 	request  *mcp.Message // the client's; nil outside of any call
 	watch    *watch
-
-	// take, when set, sees each judged notification first and answers whether the client is not to get it.
-	take func(ctx context.Context, p pipeline.Passed) bool
+	take     take
 }
+
+// take, when it is there, sees each judged notification first and answers whether the client is not to get it.
+type take func(ctx context.Context, p pipeline.Passed) bool
 
 // Rounds says whether the client takes questions inside a result.
 func (c *caller) Rounds() bool {
@@ -37,16 +38,20 @@ func (c *caller) Notify(ctx context.Context, m *mcp.Message) {
 	case known && (meth.Kind != mcp.Notification || meth.From == mcp.ToServer):
 		c.s.drop(ctx, set, m, "servers do not send this")
 		return
-	case !known && !c.l.conf.passes(m.Method):
-		c.s.drop(ctx, set, m, "an unknown notification; [server."+c.l.conf.Name+"] methods lets it pass")
+	case m.Method == "notifications/cancelled": // what it speaks of is not what the client knows by that id
+		c.s.drop(ctx, set, m, "no reverse request in flight")
+		return
+	case !known && !set.passes(c.l.name, m.Method):
+		c.s.drop(ctx, set, m, "an unknown notification; [server."+c.l.name+"] methods lets it pass")
 		return
 	}
 	if asks(m) {
 		judged, err := c.judgeQuestions(ctx, set, m)
-		if err != nil || judged.denied != nil {
-			return // refused and recorded: the task waits for an answer that does not come
+		if err == nil && judged.denied == nil {
+			m, err = m.Edit(judged.edits...)
 		}
-		if m, err = m.Edit(judged.edits...); err != nil {
+		if err != nil || judged.denied != nil {
+			c.s.drop(ctx, set, m, "what it asks for was refused: the task waits for an answer that does not come")
 			return
 		}
 	}
@@ -111,7 +116,7 @@ func (c *caller) Ask(ctx context.Context, ms []*mcp.Message) []pipeline.Passed {
 // stamp is a message of the server with what is known of it.
 func (c *caller) stamp(m *mcp.Message) *mcp.Message {
 	m = c.s.stamp(m, mcp.ToClient, c.exchange)
-	m.Server = c.l.conf.Name
+	m.Server = c.l.name
 	if meth, known := mcp.Lookup(m.Method); known && meth.NameAt != "" {
 		m.Name, _ = m.Text(meth.NameAt)
 	}
@@ -121,14 +126,11 @@ func (c *caller) stamp(m *mcp.Message) *mcp.Message {
 // admit says whether a reverse request may be put to the client: known, declared by the client, judged, recorded.
 func (c *caller) admit(ctx context.Context, set *settings, m *mcp.Message) (pipeline.Passed, error) {
 	meth, known := mcp.Lookup(m.Method)
-	switch {
-	case !known && !c.l.conf.passes(m.Method), known && (meth.Kind != mcp.Request || meth.From == mcp.ToServer):
-		return pipeline.Passed{}, failure(mcp.CodeMethodNotFound, "method not found: %s", m.Method)
-	case known && !c.declares(meth.Capability):
-		return pipeline.Passed{}, &undeclared{meth.Capability}
+	if !known && !set.passes(c.l.name, m.Method) || known && (meth.Kind != mcp.Request || meth.From == mcp.ToServer) {
+		return pipeline.Passed{}, failure(mcp.CodeMethodNotFound, "method not found: %s", shown(m.Method))
 	}
-	if mode, _ := m.Text("/mode"); m.Method == "elicitation/create" && mode == "url" && !c.declares("elicitation/url") {
-		return pipeline.Passed{}, &undeclared{"elicitation/url"}
+	if lack := c.lacks(meth, m); lack != "" {
+		return pipeline.Passed{}, &undeclared{lack}
 	}
 	if !c.s.owns(set, m) {
 		return pipeline.Passed{}, failure(mcp.CodeInvalidParams, "Unknown task")
@@ -136,26 +138,52 @@ func (c *caller) admit(ctx context.Context, set *settings, m *mcp.Message) (pipe
 	return set.Pipeline.Pass(ctx, m)
 }
 
-// declares says whether the client declared a capability, for this request or for the session. Where nothing was seen of the client's capabilities it is asked.
-func (c *caller) declares(capability string) bool {
-	if capability == "" {
-		return true
+// lacks is the capability that the client would need for a reverse request and did not declare, "" when there is none.
+func (c *caller) lacks(meth mcp.Method, m *mcp.Message) string {
+	if meth.Capability == "" {
+		return ""
 	}
-	if c.request != nil {
-		if _, per := c.request.Get("/_meta/" + escape(mcp.MetaCapabilities)); per {
-			_, ok := c.request.Get("/_meta/" + escape(mcp.MetaCapabilities) + "/" + capability)
-			return ok
+	declares, known := c.declared()
+	if !known {
+		return "" // nothing was seen of its capabilities: the client itself says what it does not do
+	}
+	if !declares(meth.Capability) {
+		return meth.Capability
+	}
+	switch m.Method {
+	case "elicitation/create":
+		mode, _ := m.Text("/mode")
+		if mode == "url" && !declares("elicitation/url") {
+			return "elicitation/url"
+		}
+		if mode != "url" && declares("elicitation/url") && !declares("elicitation/form") {
+			return "elicitation/form" // an empty object means form
+		}
+	case "sampling/createMessage":
+		_, tools := m.Get("/tools")
+		_, choice := m.Get("/toolChoice")
+		if (tools || choice) && !declares("sampling/tools") {
+			return "sampling/tools"
 		}
 	}
-	c.s.mu.Lock()
-	hello := c.s.hello
-	c.s.mu.Unlock()
-	if hello == nil {
-		return true
-	}
-	_, ok := hello.Get("/capabilities/" + capability)
-	return ok
+	return ""
 }
+
+// declared says what the client declared, for this request or for the session. known is false where nothing was seen of its capabilities.
+func (c *caller) declared() (declares func(capability string) bool, known bool) {
+	m, at := c.s.greeting(), "/capabilities/"
+	if c.request != nil {
+		if _, per := c.request.Get(metaCapabilities); per {
+			m, at = c.request, metaCapabilities+"/"
+		}
+	}
+	return func(capability string) bool {
+		_, ok := m.Get(at + capability)
+		return ok
+	}, m != nil
+}
+
+const metaCapabilities = "/_meta/io.modelcontextprotocol~1clientCapabilities" // mcp.MetaCapabilities
 
 // show is a judged reverse request as the client gets it: our names on its links, and, with several servers, a word on who asks.
 func (c *caller) show(set *settings, p pipeline.Passed) (pipeline.Passed, error) {
@@ -163,7 +191,7 @@ func (c *caller) show(set *settings, p pipeline.Passed) (pipeline.Passed, error)
 	if err != nil || !set.several() {
 		return p, err
 	}
-	m, server := p.Message(), c.l.conf.Name
+	m, server := p.Message(), c.l.name
 	switch m.Method {
 	case "elicitation/create":
 		text, ok := m.Text("/message")
@@ -182,14 +210,17 @@ func (c *caller) answer(ctx context.Context, set *settings, asked, m *mcp.Messag
 	m = c.s.stamp(m, mcp.ToServer, c.exchange)
 	m.Server, m.Method, m.Name, m.Request = asked.Server, asked.Method, asked.Name, asked
 	m, err := c.s.strip(set, m)
+	if err == nil {
+		m, err = c.s.ownTasks(set, m)
+	}
 	if err != nil {
 		return c.decline(ctx, set, asked, failure(mcp.CodeInternal, "the client's answer cannot be read"))
 	}
-	c.s.mint(set, m)
 	passed, err := set.Pipeline.Pass(ctx, m)
 	if err != nil {
 		return c.decline(ctx, set, asked, err)
 	}
+	c.s.mint(passed.Message())
 	return passed.WithID(asked.ID())
 }
 

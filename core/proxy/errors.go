@@ -5,8 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
-	"time"
+	"unicode/utf8"
 
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
@@ -29,11 +30,11 @@ func failure(code int, format string, args ...any) *fault {
 type expired struct {
 	*Cancelled
 	server string
-	after  time.Duration
+	after  string // "1m0s without progress", or "10m0s" for all of it
 }
 
 func (e *expired) Error() string {
-	return fmt.Sprintf("server %q did not answer within %v without progress", e.server, e.after)
+	return fmt.Sprintf("server %q did not answer within %s", e.server, e.after)
 }
 func (e *expired) Unwrap() error { return e.Cancelled }
 
@@ -56,15 +57,15 @@ func (u *undeclared) toServer() *fault {
 func (u *undeclared) toClient() *fault {
 	required := []byte("{}")
 	for _, name := range slices.Backward(strings.Split(u.capability, "/")) {
-		required = object(member{name, required})
+		required = object(field(name, required))
 	}
 	f := failure(mcp.CodeMissingCapability, "%s", u.Error())
-	f.data = object(member{"requiredCapabilities", required})
+	f.data = object(field("requiredCapabilities", required))
 	return f
 }
 
 func (u *Unavailable) Error() string {
-	return fmt.Sprintf("server %q is not available: %s", u.Server, u.Reason)
+	return fmt.Sprintf("server %q is not available: %s", u.Server, clip(u.Reason, 1000))
 }
 func (u *Unavailable) Unwrap() error { return u.Err }
 
@@ -98,8 +99,19 @@ func (x *exchange) refuse(ctx context.Context, err error) pipeline.Passed {
 // errorText is what an error message says, for a line of text.
 func errorText(m *mcp.Message) string {
 	text, _ := m.Text("/message")
-	if len(text) > 200 {
-		text = strings.ToValidUTF8(text[:200], "") + "…"
+	return fmt.Sprintf("error %d, %q", m.ErrorCode(), clip(text, 200))
+}
+
+// shown is a name that a peer chose, as a line of text may hold it: quoted, not too long.
+func shown(name string) string { return strconv.Quote(clip(name, 100)) }
+
+// clip is s, or the beginning of it when it is longer than n bytes.
+func clip(s string, n int) string {
+	if len(s) <= n {
+		return s
 	}
-	return fmt.Sprintf("error %d, %q", m.ErrorCode(), text)
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n] + "…"
 }

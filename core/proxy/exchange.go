@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"sync"
+	"time"
 
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
@@ -15,9 +16,11 @@ type exchange struct {
 	m      *mcp.Message // the request as the client sent it
 	client Client
 	cancel context.CancelCauseFunc
+	to     *mcp.Message // as the one server that it is for gets it; nil while none is known, and for several
 
 	mu    sync.Mutex
-	asked []string // servers that have been asked
+	asked string // a server that has been asked; "" while none was
+	more  bool   // others have been asked too
 }
 
 // run answers the request.
@@ -41,129 +44,158 @@ func (x *exchange) run(ctx context.Context) (pipeline.Passed, error) {
 	if err != nil {
 		return pipeline.Passed{}, err
 	}
-	if l.lacks(meth.Capability) && !x.c.names.bare {
-		return pipeline.Passed{}, failure(mcp.CodeMethodNotFound, "server %q has no %s", l.conf.Name, meth.Capability)
+	if !x.c.names.bare && l.lacks(meth.Capability) {
+		return pipeline.Passed{}, failure(mcp.CodeMethodNotFound, "server %q has no %s", l.name, meth.Capability)
 	}
-	return x.forward(ctx, l, name)
+	return x.forward(ctx, l, name, nil)
 }
 
 // vendor passes a method that no revision knows to the first server whose configuration lists it.
 func (x *exchange) vendor(ctx context.Context) (pipeline.Passed, error) {
 	for _, l := range x.s.ordered(x.c) {
-		if l.conf.passes(x.m.Method) {
-			return x.forward(ctx, l, "")
+		if x.c.passes(l.name, x.m.Method) {
+			return x.forward(ctx, l, "", nil)
 		}
 	}
-	return pipeline.Passed{}, failure(mcp.CodeMethodNotFound, "method not found: %s", x.m.Method)
+	return pipeline.Passed{}, failure(mcp.CodeMethodNotFound, "method not found: %s", shown(x.m.Method))
 }
 
-// forward puts the request to one server and answers what the client gets, names and ids put back.
-func (x *exchange) forward(ctx context.Context, l *link, name string) (pipeline.Passed, error) {
-	m, err := x.address(l, name)
+// forward puts the request to one server and answers what the client gets, names and ids put back. take is that of a caller.
+func (x *exchange) forward(ctx context.Context, l *link, name string, take take) (pipeline.Passed, error) {
+	m := *x.m
+	m.Server, m.Name = l.name, name
+	next, err := x.s.strip(x.c, &m)
 	if err != nil {
 		return pipeline.Passed{}, err
 	}
+	x.to = next
 	var st round
-	if m.Folded || m.Method == "tasks/update" {
-		if m, st, err = x.takeAnswers(ctx, m); err != nil {
+	if next.Folded || next.Method == "tasks/update" {
+		if next, st, err = x.takeAnswers(ctx, next); err != nil {
 			return pipeline.Passed{}, err
 		}
 	}
 	for {
-		raw, err := x.send(ctx, l, m)
+		raw, err := x.once(ctx, l, next, take)
 		if err != nil {
 			return pipeline.Passed{}, err
 		}
+		asked := next
 		if asks(raw) {
-			var again *mcp.Message
-			if raw, again, err = x.takeQuestions(ctx, l, m, raw, &st); err != nil {
+			if raw, next, err = x.takeQuestions(ctx, l, asked, raw, &st); err != nil {
 				return pipeline.Passed{}, err
 			}
-			if again != nil {
-				m = again
-				continue
+			if raw == nil {
+				continue // answered in the client's place
 			}
 		}
 		answer, err := x.c.Pipeline.Pass(ctx, raw)
-		if err != nil {
-			return answer, err
+		if err == nil {
+			answer, err = x.sealRound(answer, asked, st)
 		}
-		if answer, err = x.sealRound(answer, m, st); err != nil {
+		if err != nil {
 			return answer, err
 		}
 		return x.s.expose(x.c, answer)
 	}
 }
 
-// ask puts m to one server and answers what came back: judged, recorded, with the server's own names.
-func (x *exchange) ask(ctx context.Context, l *link, m *mcp.Message) (pipeline.Passed, error) {
-	raw, err := x.send(ctx, l, m)
+// once puts m to one server for as long as that may take, and answers what came back, which is not judged yet.
+func (x *exchange) once(ctx context.Context, l *link, m *mcp.Message, take take) (*mcp.Message, error) {
+	var w *watch
+	if m.Method != "subscriptions/listen" { // which stays open for as long as the client likes
+		idle, most := x.times(l)
+		if m.Method == "tasks/result" {
+			idle = most // it waits for the task
+		}
+		w = x.watch(l, idle, most, x.cancel)
+		defer w.stop()
+	}
+	return x.send(ctx, l, m, w, take)
+}
+
+// ask puts m to one of several servers and answers what came back: judged, recorded, with the server's own names.
+func (x *exchange) ask(ctx context.Context, l *link, m *mcp.Message, w *watch) (pipeline.Passed, error) {
+	raw, err := x.send(ctx, l, m, w, nil)
 	if err != nil {
 		return pipeline.Passed{}, err
 	}
-	if raw.Folded {
-		return pipeline.Passed{}, &Unavailable{Server: l.conf.Name, Reason: "it asked for input where the protocol has no place for it (" + m.Method + ")"}
+	if asks(raw) {
+		return pipeline.Passed{}, l.unavailable("it asked for input where the protocol has no place for it (" + m.Method + ")")
 	}
 	return x.c.Pipeline.Pass(ctx, raw)
 }
 
-// address is the request as one server is to get it: with its own names.
-func (x *exchange) address(l *link, name string) (*mcp.Message, error) {
-	m := *x.m
-	m.Server, m.Name = l.conf.Name, name
-	if x.c.names.bare {
-		return &m, nil
-	}
-	return x.s.strip(x.c, &m)
-}
-
 // send judges m, records it, writes it to the server and waits for the answer, which is not judged yet.
-func (x *exchange) send(ctx context.Context, l *link, m *mcp.Message) (*mcp.Message, error) {
+func (x *exchange) send(ctx context.Context, l *link, m *mcp.Message, w *watch, take take) (*mcp.Message, error) {
 	passed, err := x.c.Pipeline.Pass(ctx, m)
 	if err != nil {
 		return nil, err
 	}
-	var server Server
+	open := l.use
 	if m.Method == "initialize" {
-		server, err = l.open(ctx)
-	} else {
-		server, err = l.use(ctx)
+		open = l.open
 	}
+	server, err := open(ctx)
 	if err != nil {
 		return nil, err
 	}
-	x.mu.Lock()
-	x.asked = append(x.asked, l.conf.Name)
-	x.mu.Unlock()
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	w := x.watch(l, m, cancel)
-	defer w.stop()
-	req := passed.Message()
-	raw, err := server.Call(ctx, passed, &caller{s: x.s, l: l, client: x.client, exchange: m.Exchange, request: x.m, watch: w})
+	x.note(l)
+	c := &caller{s: x.s, l: l, client: x.client, exchange: m.Exchange, request: x.m, watch: w, take: take}
+	raw, err := server.Call(ctx, passed, c)
 	if err != nil {
 		return nil, err
 	}
-	answer := *raw
+	req, answer := passed.Message(), *raw
 	answer.To, answer.Session, answer.Principal, answer.Exchange = mcp.ToClient, req.Session, req.Principal, req.Exchange
 	answer.Server, answer.Method, answer.Name, answer.Request = req.Server, req.Method, req.Name, req
+	if !asks(&answer) && c.Rounds() {
+		// Questions that nobody would judge: there are clients that look for them alone.
+		if _, hidden := answer.Get("/inputRequests"); hidden {
+			return nil, l.unavailable("it asked for input in a result that does not say so")
+		}
+	}
 	return &answer, nil
 }
 
-// watch bounds the time that the server may take for m.
-func (x *exchange) watch(l *link, m *mcp.Message, cancel context.CancelCauseFunc) *watch {
-	idle, most := l.conf.Timeout, l.conf.MaxTimeout
-	switch meth, known := mcp.Lookup(m.Method); {
-	case m.Method == "subscriptions/listen":
-		return nil // stays open for as long as the client likes
-	case m.Method == "tasks/result":
-		idle = most // waits for the task
-	case known && meth.ItemsAt != "" && !x.c.names.bare:
-		idle = min(idle, listWait) // the others' items are waiting
+// note says that a server is being asked.
+func (x *exchange) note(l *link) {
+	x.mu.Lock()
+	x.more = x.more || x.asked != "" && x.asked != l.name
+	x.asked = l.name
+	x.mu.Unlock()
+}
+
+// times are how long a server may take for a request, without progress and in all.
+func (x *exchange) times(l *link) (idle, most time.Duration) {
+	if conf := x.c.byName[l.name]; conf != nil {
+		return conf.Timeout, conf.MaxTimeout
 	}
-	return newWatch(idle, most, func() {
-		cancel(&expired{Cancelled: &Cancelled{x.notice("timed out")}, server: l.conf.Name, after: idle})
+	return timeout, maxTimeout // it came with a later configuration
+}
+
+// watch bounds the time that a server may take.
+func (x *exchange) watch(l *link, idle, most time.Duration, cancel context.CancelCauseFunc) *watch {
+	return newWatch(idle, most, func(after string) {
+		cancel(&expired{Cancelled: &Cancelled{x.notice("timed out")}, server: l.name, after: after})
 	})
+}
+
+// follow ends the call with the client's context. The function that it answers ends the following, and waits for what it began.
+func (x *exchange) follow(gone context.Context) (stop func()) {
+	if gone.Done() == nil {
+		return func() {}
+	}
+	done := make(chan struct{})
+	after := context.AfterFunc(gone, func() {
+		defer close(done)
+		x.abandon()
+	})
+	return func() {
+		if !after() {
+			<-done
+		}
+	}
 }
 
 // abandon cancels the call because its client is gone.
@@ -171,24 +203,26 @@ func (x *exchange) abandon() { x.cancel(&Cancelled{x.notice("the client is gone"
 
 // notice is a notifications/cancelled of Gatekit's own, or nothing when no server was asked yet.
 func (x *exchange) notice(reason string) pipeline.Passed {
-	server := x.server()
-	if server == "" {
+	x.mu.Lock()
+	asked := x.asked != ""
+	x.mu.Unlock()
+	if !asked {
 		return pipeline.Passed{}
 	}
-	n := mcp.NewNotification("notifications/cancelled", object(member{"requestId", []byte(x.m.ID())}, member{"reason", mcp.Quote(reason)}))
+	n := mcp.NewNotification("notifications/cancelled", object(field("requestId", []byte(x.m.ID())), textField("reason", reason)))
 	n = x.s.stamp(n, mcp.ToServer, x.m.Exchange)
-	n.Server = server
+	n.Server = x.server()
 	return x.c.Pipeline.Answer(context.Background(), n)
 }
 
-// server is who was asked last, "" when nobody was.
+// server is who was asked, "" when it was nobody or several.
 func (x *exchange) server() string {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if len(x.asked) == 0 {
+	if x.more {
 		return ""
 	}
-	return x.asked[len(x.asked)-1]
+	return x.asked
 }
 
 // own records and answers a result of Gatekit's own; nil is {}.
@@ -199,6 +233,10 @@ func (x *exchange) own(ctx context.Context, result []byte) pipeline.Passed {
 // answers stamps a message that answers the request.
 func (x *exchange) answers(m *mcp.Message) *mcp.Message {
 	m = x.s.stamp(m, mcp.ToClient, x.m.Exchange)
-	m.Method, m.Server, m.Name, m.Request = x.m.Method, x.m.Server, x.m.Name, x.m
+	m.Request = x.m
+	if x.to != nil {
+		m.Request = x.to
+	}
+	m.Method, m.Server, m.Name = m.Request.Method, m.Request.Server, m.Request.Name
 	return m
 }

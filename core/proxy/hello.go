@@ -27,7 +27,9 @@ func (x *exchange) initialize(ctx context.Context) (pipeline.Passed, error) {
 	if again {
 		return pipeline.Passed{}, failure(mcp.CodeInvalidRequest, "the session is initialized already")
 	}
-	answer, err := x.greetAll(ctx)
+	over := make(chan struct{}) // closed when it is settled what the client is answered
+	defer close(over)
+	answer, err := x.greet(ctx, over)
 	if err != nil || answer.Message().Kind == mcp.Error {
 		s.mu.Lock()
 		s.hello = nil // the client may try again
@@ -36,22 +38,24 @@ func (x *exchange) initialize(ctx context.Context) (pipeline.Passed, error) {
 	return answer, err
 }
 
-func (x *exchange) greetAll(ctx context.Context) (pipeline.Passed, error) {
-	links := x.s.ordered(x.c)
+func (x *exchange) greet(ctx context.Context, over <-chan struct{}) (pipeline.Passed, error) {
 	if x.c.names.bare {
-		return x.hello(ctx, links[0])
+		l, err := x.only()
+		if err != nil {
+			return pipeline.Passed{}, err
+		}
+		return x.hello(ctx, l)
 	}
 	type greeting struct {
 		i      int
 		answer pipeline.Passed
 		err    error
 	}
+	links := x.s.ordered(x.c)
 	heard := make(chan greeting, len(links))
-	over := make(chan struct{}) // closed when the client has its answer
-	defer close(over)
 	parts := make([]part, len(links))
 	for i, l := range links {
-		parts[i] = part{server: l.conf.Name, err: &Unavailable{Server: l.conf.Name, Reason: "it is still starting"}}
+		parts[i] = part{server: l.name, err: l.unavailable("it is still starting")}
 		x.s.background(func(life context.Context) {
 			answer, err := x.hello(life, l)
 			heard <- greeting{i, answer, err}
@@ -65,7 +69,7 @@ func (x *exchange) greetAll(ctx context.Context) (pipeline.Passed, error) {
 		case g := <-heard:
 			p := &parts[g.i]
 			if p.err = g.err; p.err == nil {
-				p.add(g.answer)
+				p.err = p.add(g.answer)
 			}
 			if slow == nil && p.err == nil {
 				t := time.NewTimer(greetWait)
@@ -83,14 +87,19 @@ func (x *exchange) greetAll(ctx context.Context) (pipeline.Passed, error) {
 
 // hello puts the client's initialize to one server and notes how it answered.
 func (x *exchange) hello(ctx context.Context, l *link) (pipeline.Passed, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	idle, most := x.times(l)
+	w := x.watch(l, idle, most, cancel)
+	defer w.stop()
 	m := *x.m
-	m.Server = l.conf.Name
-	answer, err := x.ask(ctx, l, &m)
+	m.Server = l.name
+	answer, err := x.ask(ctx, l, &m, w)
 	switch {
 	case err != nil:
 		l.met(nil, err)
 	case answer.Message().Kind == mcp.Error:
-		l.met(nil, &Unavailable{Server: l.conf.Name, Reason: "it refused initialize: " + errorText(answer.Message())})
+		l.met(nil, l.unavailable("it refused initialize: "+errorText(answer.Message())))
 	default:
 		l.met(answer.Message(), nil)
 	}

@@ -7,15 +7,17 @@ import (
 	"time"
 
 	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
 )
 
 // link is one server as one session has it: opened when it is first needed, and greeted with the client's initialize where the client sent one.
 type link struct {
-	s    *Session
-	gate chan struct{} // holds one token; taken while the server is being opened
+	s        *Session
+	name     string
+	upstream Upstream
+	gate     chan struct{} // holds one token; taken while the server is being opened
 
 	mu       sync.Mutex
-	conf     Configured
 	server   Server
 	closed   bool
 	greeted  bool         // it has answered initialize
@@ -25,18 +27,26 @@ type link struct {
 	declared *mcp.Message // its answer to initialize or server/discover; nil while none was seen
 }
 
-func newLink(s *Session, conf Configured) *link {
-	return &link{s: s, conf: conf, gate: make(chan struct{}, 1)}
+func newLink(s *Session, conf *Configured) *link {
+	return &link{s: s, name: conf.Name, upstream: conf.Upstream, gate: make(chan struct{}, 1)}
 }
 
-func (l *link) configure(conf Configured) {
-	l.mu.Lock()
-	l.conf = conf
-	l.mu.Unlock()
+// unavailable is the error for what the server cannot be asked.
+func (l *link) unavailable(reason string) *Unavailable {
+	return &Unavailable{Server: l.name, Reason: reason}
 }
 
 // open answers the server, greeted or not.
 func (l *link) open(ctx context.Context) (Server, error) {
+	l.mu.Lock()
+	server, closed := l.server, l.closed
+	l.mu.Unlock()
+	switch {
+	case closed:
+		return nil, l.unavailable("it is being closed")
+	case server != nil:
+		return server, nil
+	}
 	select {
 	case l.gate <- struct{}{}:
 		defer func() { <-l.gate }()
@@ -44,50 +54,44 @@ func (l *link) open(ctx context.Context) (Server, error) {
 		return nil, context.Cause(ctx)
 	}
 	l.mu.Lock()
-	server, closed, upstream := l.server, l.closed, l.conf.Upstream
+	server, closed = l.server, l.closed
 	l.mu.Unlock()
-	if closed {
-		return nil, &Unavailable{Server: l.conf.Name, Reason: "it is being closed"}
+	if server != nil || closed {
+		return l.open(ctx) // another was faster
 	}
-	if server != nil {
-		return server, nil
-	}
-	server, err := upstream.Open(ctx, l.s.opening, &caller{s: l.s, l: l, client: l.s.feed})
+	server, err := l.upstream.Open(ctx, l.s.opening, &caller{s: l.s, l: l, client: l.s.feed})
 	if err != nil {
 		return nil, err
 	}
 	l.mu.Lock()
-	closed = l.closed
-	if !closed {
+	if closed = l.closed; !closed {
 		l.server = server
 	}
 	l.mu.Unlock()
 	if closed {
-		return nil, errors.Join(&Unavailable{Server: l.conf.Name, Reason: "it is being closed"}, server.Close())
+		return nil, errors.Join(l.unavailable("it is being closed"), server.Close())
 	}
 	return server, nil
 }
 
 // use answers the server when it is ready for the client's requests.
 func (l *link) use(ctx context.Context) (Server, error) {
-	l.s.mu.Lock()
-	greets := l.s.hello != nil
-	l.s.mu.Unlock()
-	if greets {
+	if l.s.greeting() != nil {
 		l.mu.Lock()
 		greeted, fault := l.greeted, l.fault
 		l.mu.Unlock()
-		if !greeted {
-			if fault == nil {
-				fault = &Unavailable{Server: l.conf.Name, Reason: "it is still starting"}
-			}
+		switch {
+		case greeted:
+		case fault != nil:
 			return nil, fault
+		default:
+			return nil, l.unavailable("it is still starting")
 		}
 	}
 	return l.open(ctx)
 }
 
-// met notes how the server answered initialize or server/discover.
+// met notes how the server answered initialize.
 func (l *link) met(answer *mcp.Message, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -113,48 +117,59 @@ func (l *link) lacks(capability string) bool {
 	if capability == "" || declared == nil {
 		return false
 	}
-	if revision, _ := declared.Text("/protocolVersion"); capability == "completions" && revision == mcp.Rev20241105 {
-		return false // that revision has the method but no word for it
+	if _, has := declared.Get("/capabilities/" + capability); has {
+		return false
 	}
-	_, has := declared.Get("/capabilities/" + capability)
-	if capability == "tasks" && !has { // an extension since 2026-07-28
-		_, has = declared.Get("/capabilities/extensions/io.modelcontextprotocol~1tasks")
+	switch capability {
+	case "completions": // 2024-11-05 has the method but no word for it
+		revision, _ := declared.Text("/protocolVersion")
+		return revision != mcp.Rev20241105
+	case "tasks": // an extension since 2026-07-28
+		_, has := declared.Get("/capabilities/extensions/io.modelcontextprotocol~1tasks")
+		return !has
 	}
-	return !has
+	return true
+}
+
+// owed is the client's initialize while the server is still to be greeted with it; nil when nothing is to be done, or nothing can be.
+func (l *link) owed() *mcp.Message {
+	hello := l.s.greeting()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.greeted || l.closed || errors.As(l.fault, new(*Unbridged)) || errors.As(l.fault, new(*pipeline.Denied)) {
+		return nil
+	}
+	return hello
 }
 
 // catchUp sees to it that a server that failed or was slow when the client's initialize came is greeted, and then tells the client that lists changed.
 func (l *link) catchUp(ctx context.Context) {
 	late := false
-	for wait := time.Second; ; wait = min(2*wait, 30*time.Second) {
-		l.s.mu.Lock()
-		hello := l.s.hello
-		l.s.mu.Unlock()
-		l.mu.Lock()
-		greeted, closed, shown := l.greeted, l.closed, l.shown
-		unbridged := (*Unbridged)(nil)
-		hopeless := errors.As(l.fault, &unbridged)
-		l.mu.Unlock()
-		switch {
-		case hello == nil || closed || hopeless:
-			return
-		case greeted:
-			l.getReady(ctx)
-			if late || !shown {
-				l.s.announce(ctx, l.conf.Name)
-			}
-			return
-		}
+	for wait := time.Second; l.owed() != nil; wait = min(2*wait, 30*time.Second) {
 		late = true
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
 			return
 		}
+		hello := l.owed()
+		if hello == nil {
+			break
+		}
 		x := &exchange{s: l.s, c: l.s.proxy.settings.Load(), client: l.s.feed, m: hello}
 		if _, err := x.hello(ctx, l); err != nil {
-			x.c.Log.Debug("greet a server again", "server", l.conf.Name, "error", err)
+			x.c.Log.Debug("greet a server again", "server", l.name, "error", err)
 		}
+	}
+	l.mu.Lock()
+	greeted, shown := l.greeted, l.shown
+	l.mu.Unlock()
+	if !greeted || l.s.greeting() == nil {
+		return
+	}
+	l.getReady(ctx)
+	if late || !shown {
+		l.s.announce(ctx, l)
 	}
 }
 
@@ -174,22 +189,43 @@ func (l *link) getReady(ctx context.Context) {
 	}
 }
 
+// notifyWait bounds the passing on of one notification: the client's next ones wait for it.
+const notifyWait = 20 * time.Second
+
 // notify judges a notification of the client for this server and passes it on.
 func (l *link) notify(ctx context.Context, m *mcp.Message) {
 	set := l.s.proxy.settings.Load()
+	ctx, cancel := context.WithTimeout(ctx, notifyWait)
+	defer cancel()
 	one := *m
-	one.Server = l.conf.Name
-	passed, err := set.Pipeline.Pass(ctx, &one)
+	one.Server = l.name
+	err := l.pass(ctx, set, &one)
 	if err != nil {
-		return // refused and recorded
+		set.Log.Warn("pass a notification on", "server", l.name, "method", m.Method, "error", err)
+	}
+}
+
+func (l *link) pass(ctx context.Context, set *settings, m *mcp.Message) error {
+	m, err := l.s.strip(set, m)
+	if err != nil {
+		return err
+	}
+	passed, err := set.Pipeline.Pass(ctx, m)
+	if err != nil {
+		return nil // refused and recorded
 	}
 	server, err := l.use(ctx)
-	if err == nil {
-		err = server.Notify(ctx, passed)
-	}
 	if err != nil {
-		set.Log.Warn("pass a notification on", "server", l.conf.Name, "method", m.Method, "error", err)
+		return err
 	}
+	return server.Notify(ctx, passed)
+}
+
+// gone says that the link has been closed.
+func (l *link) gone() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.closed
 }
 
 func (l *link) close() error {

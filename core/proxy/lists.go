@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -13,17 +12,16 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// listWait is how long one silent server may keep the others' items waiting.
+// listWait is how long one server may keep the others' items waiting, with all of its pages.
 const listWait = 20 * time.Second
 
-// maxListBytes bounds one merged list.
+// maxListBytes bounds what is taken from one server for a list, and one merged list.
 const maxListBytes = 64 << 20
 
 // broadcast puts a request to all servers that can answer it and makes one answer of theirs.
 func (x *exchange) broadcast(ctx context.Context, meth mcp.Method) (pipeline.Passed, error) {
 	var at cursor
-	raw, paged := x.m.Get("/cursor")
-	if paged {
+	if raw, paged := x.m.Get("/cursor"); paged {
 		token, _ := x.m.Text("/cursor")
 		if x.s.proxy.seal.open(token, &at, "cursor", x.m.Principal, meth.Name) != nil {
 			return pipeline.Passed{}, failure(mcp.CodeInvalidParams, "invalid cursor %.100s: ask again without one", raw)
@@ -35,21 +33,26 @@ func (x *exchange) broadcast(ctx context.Context, meth mcp.Method) (pipeline.Pas
 	}
 	switch {
 	case meth.ItemsAt != "":
-		return x.merged(ctx, parts, func(good []part) ([]member, error) { return x.mergeList(meth, good, at) })
+		return x.merged(ctx, parts, func(good []*part) ([]member, error) { return x.mergeList(meth, good, at) })
 	case meth.Name == "server/discover":
 		versions := make([][]byte, 0, 5)
 		for _, r := range x.s.proxy.Revisions(ctx) {
 			versions = append(versions, mcp.Quote(r))
 		}
-		return x.merged(ctx, parts, func(good []part) ([]member, error) {
+		return x.merged(ctx, parts, func(good []*part) ([]member, error) {
 			members, err := x.mergeHello(good)
-			return append([]member{{"supportedVersions", array(versions)}}, members...), err
-		})
-	default: // logging/setLevel: a plain "done"
-		return x.merged(ctx, parts, func(good []part) ([]member, error) {
-			return mergeRest([]*mcp.Message{good[0].answers[0].Message()}), nil
+			return append([]member{listField("supportedVersions", versions)}, members...), err
 		})
 	}
+	// logging/setLevel: a plain "done", unless it makes no sense.
+	for _, p := range parts {
+		if m := p.refused.Message(); m != nil && m.ErrorCode() == mcp.CodeInvalidParams {
+			return x.s.expose(x.c, p.refused)
+		}
+	}
+	return x.merged(ctx, parts, func(good []*part) ([]member, error) {
+		return mergeRest([]*mcp.Message{good[0].answers[0].Message()}), nil
+	})
 }
 
 // gather asks all servers at once.
@@ -58,47 +61,63 @@ func (x *exchange) gather(ctx context.Context, meth mcp.Method) []part {
 	parts := make([]part, len(links))
 	var wg sync.WaitGroup
 	for i, l := range links {
-		parts[i].server = l.conf.Name
+		parts[i].server = l.name
 		if l.lacks(meth.Capability) {
 			parts[i].err = errNone
 			continue
 		}
-		wg.Go(func() { x.drain(ctx, l, meth, &parts[i]) })
+		wg.Go(func() { parts[i].err = x.drain(ctx, l, meth, &parts[i]) })
 	}
 	wg.Wait()
 	return parts
 }
 
-// drain asks one server, page by page. What came before a failure is kept, unless it is nothing.
-func (x *exchange) drain(ctx context.Context, l *link, meth mcp.Method, p *part) {
+// drain asks one server, page by page. What came before a failure is kept.
+func (x *exchange) drain(ctx context.Context, l *link, meth mcp.Method, p *part) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	idle, _ := x.times(l)
+	w := x.watch(l, min(idle, listWait), listWait, cancel)
+	defer w.stop()
 	m := *x.m
-	m.Server = l.conf.Name
+	m.Server = l.name
 	// One token cannot follow the progress of several servers, and the cursor is ours.
 	first, err := m.Edit(mcp.Remove("/cursor"), mcp.Remove("/_meta/progressToken"))
-	if err != nil {
-		p.err = err
-		return
+	if err == nil {
+		first, err = x.s.strip(x.c, first)
 	}
-	page := first
+	if err != nil {
+		return err
+	}
+	page, at, items, size := first, "", 0, 0
 	for n := 1; ; n++ {
-		answer, err := x.ask(ctx, l, page)
+		answer, err := x.ask(ctx, l, page, w)
 		if err != nil {
-			p.err = err
-			return
+			return err
 		}
-		if p.add(answer); p.err != nil || meth.ItemsAt == "" {
-			return
+		m := answer.Message()
+		if err := p.add(answer); err != nil || meth.ItemsAt == "" {
+			return err
 		}
-		next, more := answer.Message().Get("/nextCursor")
-		if !more || string(next) == "null" {
-			return
+		if items, size = items+m.Len(meth.ItemsAt), size+m.Size(); items > x.c.Limits.ListItems || size > maxListBytes {
+			p.answers = p.answers[:len(p.answers)-1]
+			return l.unavailable(fmt.Sprintf("its list has more than %d items, or %d bytes ([limits] list_items)", x.c.Limits.ListItems, maxListBytes))
 		}
-		if n >= x.c.Limits.ListPages {
-			p.err = &Unavailable{Server: l.conf.Name, Reason: fmt.Sprintf("its list has more than %d pages", n)}
-			return
+		next, more := m.Get("/nextCursor")
+		switch cursor, ok := m.Text("/nextCursor"); {
+		case !more || string(next) == "null":
+			return nil
+		case !ok:
+			return l.unavailable("its nextCursor is no string")
+		case n > 1 && cursor == at:
+			return l.unavailable("its nextCursor is the one that it was asked with")
+		case n >= x.c.Limits.ListPages:
+			return l.unavailable(fmt.Sprintf("its list has more than %d pages ([limits] list_pages)", n))
+		default:
+			at = cursor
 		}
-		if page, p.err = first.Edit(mcp.Set("/cursor", next)); p.err != nil {
-			return
+		if page, err = first.Edit(mcp.Set("/cursor", next)); err != nil {
+			return err
 		}
 	}
 }
@@ -110,41 +129,50 @@ type cursor struct {
 }
 
 // mergeList makes one list of the servers' pages, in the order of the configuration, and answers the page at at.
-func (x *exchange) mergeList(meth mcp.Method, good []part, at cursor) ([]member, error) {
-	var pages []pipeline.Passed
-	for _, p := range good {
-		pages = append(pages, p.answers...)
-	}
+func (x *exchange) mergeList(meth mcp.Method, good []*part, at cursor) ([]member, error) {
 	if x.c.names.resources == "transparent" {
-		for _, p := range pages { // what several servers list is told apart only when all have been heard
-			if _, err := x.s.expose(x.c, p); err != nil {
-				return nil, err
-			}
+		for _, p := range good { // what several servers list is told apart only when all have been heard
+			x.s.learnAll(p.answers)
 		}
 	}
 	var results []*mcp.Message
 	var items [][]byte
 	size := 0
-	for _, p := range pages {
-		shown, err := x.s.expose(x.c, p)
-		if err != nil {
-			return nil, fmt.Errorf("name what server %q listed: %w", p.Message().Server, err)
+	for _, p := range good {
+		for _, answer := range p.answers {
+			shown, err := x.s.expose(x.c, answer)
+			if err != nil {
+				return nil, fmt.Errorf("name what server %q listed: %w", p.server, err)
+			}
+			m := shown.Message()
+			if size += m.Size(); len(items)+m.Len(meth.ItemsAt) > x.c.Limits.ListItems || size > maxListBytes {
+				p.err = &Unavailable{Server: p.server, Reason: "its items are too many, with those of the others ([limits] list_items)"}
+				break
+			}
+			results = append(results, m)
+			m.Items(meth.ItemsAt, func(_ int, raw []byte) bool {
+				items = append(items, raw)
+				return true
+			})
 		}
-		m := shown.Message()
-		results = append(results, m)
-		m.Items(meth.ItemsAt, func(_ int, raw []byte) bool {
-			items = append(items, raw)
-			size += len(raw)
-			return true
-		})
-	}
-	if len(items) > x.c.Limits.ListItems || size > maxListBytes {
-		return nil, failure(mcp.CodeInternal, "the servers list %d items in %d bytes for %s: more than Gatekit may merge ([limits] list_items)", len(items), size, meth.Name)
 	}
 	name := meth.ItemsAt[1:]
 	rest := mergeRest(results, name, "nextCursor")
-	if len(items) <= x.c.Limits.PageItems {
-		return append([]member{{name, array(items)}}, rest...), nil
+	page, next, err := x.page(meth, items, at)
+	if err != nil {
+		return nil, err
+	}
+	members := []member{listField(name, page)}
+	if next != "" {
+		members = append(members, textField("nextCursor", next))
+	}
+	return append(members, rest...), nil
+}
+
+// page is the part of items that begins at at, and the cursor of the next; "" when there is none.
+func (x *exchange) page(meth mcp.Method, items [][]byte, at cursor) (page [][]byte, next string, err error) {
+	if at.From == 0 && len(items) <= x.c.Limits.PageItems {
+		return items, "", nil
 	}
 	hash := sha256.New()
 	for _, raw := range items {
@@ -152,16 +180,14 @@ func (x *exchange) mergeList(meth mcp.Method, good []part, at cursor) ([]member,
 	}
 	digest := hex.EncodeToString(hash.Sum(nil))
 	if at.From > 0 && (at.Digest != digest || at.From >= len(items)) {
-		return nil, failure(mcp.CodeInvalidParams, "invalid cursor: the list has changed, ask again without one")
+		return nil, "", failure(mcp.CodeInvalidParams, "invalid cursor: the list has changed, ask again without one")
 	}
 	end := min(at.From+x.c.Limits.PageItems, len(items))
-	members := []member{{name, array(items[at.From:end])}}
-	if end < len(items) {
-		token, err := x.s.proxy.seal.seal(cursor{end, digest}, "cursor", x.m.Principal, meth.Name)
-		if err != nil {
-			return nil, errors.Join(errors.New("make a cursor"), err)
-		}
-		members = append(members, member{"nextCursor", mcp.Quote(token)})
+	if end == len(items) {
+		return items[at.From:], "", nil
 	}
-	return append(members, rest...), nil
+	if next, err = x.s.proxy.seal.seal(cursor{end, digest}, "cursor", x.m.Principal, meth.Name); err != nil {
+		return nil, "", fmt.Errorf("make a cursor: %w", err)
+	}
+	return items[at.From:end], next, nil
 }

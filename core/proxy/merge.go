@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -19,115 +20,135 @@ var errNone = errors.New("the server does not have it")
 type part struct {
 	server  string
 	answers []pipeline.Passed // pages, for a list
-	err     error
+	refused pipeline.Passed   // its error message, if it answered one
+	err     error             // why there is nothing, or no more
 }
 
-// add takes an answer of the server, which may be an error message.
-func (p *part) add(answer pipeline.Passed) {
+// add takes an answer of the server, which may be an error message. The error says what is wrong with it.
+func (p *part) add(answer pipeline.Passed) error {
 	m := answer.Message()
+	meth, _ := mcp.Lookup(m.Method)
 	switch {
-	case m.Kind == mcp.Response:
-		p.answers = append(p.answers, answer)
-	case m.ErrorCode() == mcp.CodeMethodNotFound:
-		p.err = errNone
-	default:
-		p.err = &Unavailable{Server: p.server, Reason: "it answered " + errorText(m)}
+	case m.Kind != mcp.Response:
+		if m.ErrorCode() == mcp.CodeMethodNotFound {
+			return errNone
+		}
+		p.refused = answer
+		return &Unavailable{Server: p.server, Reason: "it answered " + errorText(m)}
+	case !bytes.HasPrefix(m.Body(), []byte("{")):
+		return &Unavailable{Server: p.server, Reason: "its result is no object"}
+	case meth.ItemsAt != "" && m.Len(meth.ItemsAt) < 0:
+		if raw, _ := m.Get(meth.ItemsAt); string(raw) != "null" { // which some take for an empty list
+			return &Unavailable{Server: p.server, Reason: "its result has no list of " + meth.ItemsAt[1:]}
+		}
 	}
+	p.answers = append(p.answers, answer)
+	return nil
 }
 
 // merged answers for all servers what merge makes of the good parts, with a word in _meta on those that failed. When all failed it is an error.
-func (x *exchange) merged(ctx context.Context, parts []part, merge func(good []part) ([]member, error)) (pipeline.Passed, error) {
-	var good, bad []part
-	for _, p := range parts {
-		switch {
-		case p.err == nil:
-			good = append(good, p)
-		case !errors.Is(p.err, errNone):
-			bad = append(bad, p)
+func (x *exchange) merged(ctx context.Context, parts []part, merge func(good []*part) ([]member, error)) (pipeline.Passed, error) {
+	var good []*part
+	for i := range parts {
+		if len(parts[i].answers) > 0 {
+			good = append(good, &parts[i])
 		}
 	}
 	if len(good) == 0 {
-		return pipeline.Passed{}, noneGood(x.m.Method, bad)
+		return x.noneGood(parts)
 	}
 	members, err := merge(good)
 	if err != nil {
 		return pipeline.Passed{}, err
 	}
-	if len(bad) > 0 {
-		members = withPartial(members, bad)
-	}
-	return x.own(ctx, object(members...)), nil
+	return x.own(ctx, object(withPartial(members, parts)...)), nil
 }
 
-// noneGood is the error when no server had an answer.
-func noneGood(method string, bad []part) error {
-	switch len(bad) {
-	case 0:
-		return failure(mcp.CodeMethodNotFound, "no server supports %s", method)
-	case 1:
-		return bad[0].err
+// bad are the parts that are missing, or of which something is.
+func bad(parts []part) []part {
+	return slices.DeleteFunc(slices.Clone(parts), func(p part) bool { return p.err == nil || errors.Is(p.err, errNone) })
+}
+
+// noneGood is what the client gets when no server had an answer.
+func (x *exchange) noneGood(parts []part) (pipeline.Passed, error) {
+	bad := bad(parts)
+	if len(bad) == 0 {
+		return pipeline.Passed{}, failure(mcp.CodeMethodNotFound, "no server supports %s", x.m.Method)
 	}
+	denied := true
 	reasons := make([]string, len(bad))
 	for i, p := range bad {
+		if p.refused.Message() != nil { // what a server said says more than that it said it
+			return x.s.expose(x.c, p.refused)
+		}
 		reasons[i] = p.reason()
+		denied = denied && errors.As(p.err, new(*pipeline.Denied))
 	}
-	return failure(mcp.CodeInternal, "no server answered %s: %s", method, strings.Join(reasons, "; "))
+	if denied || len(bad) == 1 {
+		return pipeline.Passed{}, bad[0].err
+	}
+	return pipeline.Passed{}, failure(mcp.CodeInternal, "no server answered %s: %s", x.m.Method, strings.Join(reasons, "; "))
 }
 
 // reason is why the part is missing, as the client may know it.
 func (p *part) reason() string {
-	var denied *pipeline.Denied
-	if errors.As(p.err, &denied) {
+	if errors.As(p.err, new(*pipeline.Denied)) {
 		return "refused by policy"
 	}
 	return p.err.Error()
 }
 
+// partial is where a merged result says what is missing.
+const partial = "gatekit/partial"
+
 // withPartial notes the failed parts in the result's _meta.
-func withPartial(members []member, bad []part) []member {
+func withPartial(members []member, parts []part) []member {
 	var items [][]byte
-	for _, p := range bad {
-		items = append(items, object(member{"server", mcp.Quote(p.server)}, member{"reason", mcp.Quote(p.reason())}))
+	for _, p := range bad(parts) {
+		items = append(items, object(textField("server", p.server), textField("reason", p.reason())))
 	}
-	partial := member{"gatekit/partial", array(items)}
+	if items == nil {
+		return members
+	}
+	note := object(listField(partial, items))
 	for i, m := range members {
-		if m.name == "_meta" && len(m.raw) > 2 {
-			rest := object(partial)
-			members[i].raw = append(append(bytes.TrimRight(m.raw[:len(m.raw)-1:len(m.raw)-1], " \t\r\n"), ','), rest[1:]...)
+		if m.name == "_meta" { // made by mergeRest or mergeHello: not empty
+			members[i].raw = slices.Concat(m.raw[:len(m.raw)-1], []byte(","), note[1:])
 			return members
 		}
 	}
-	return append(members, member{"_meta", object(partial)})
+	return append(members, field("_meta", note))
 }
 
 // mergeRest unites the members of several results that are not the list itself: what 2026-07-28 says of completeness and caching conservatively, the
 // members of _meta and all others as the first server has them. skip are those that the caller makes.
 func mergeRest(results []*mcp.Message, skip ...string) []member {
-	var rest, meta []member
-	var ttl, scope, complete *member
-	full := true // every result says how long it may be kept
+	var rest, meta union
+	var ttl, scope []byte
+	typed, full := false, true // full: every result says how long it may be kept
 	for _, m := range results {
 		m.Members("", func(name string, raw []byte) bool {
-			one := member{name, raw}
 			switch {
-			case has(skip, name):
+			case slices.Contains(skip, name):
 			case name == "resultType":
-				complete = &member{name, []byte(`"complete"`)}
+				typed = true
 			case name == "ttlMs":
-				if ttl == nil || less(raw, ttl.raw) {
-					ttl = &one
+				if ttl == nil || less(raw, ttl) {
+					ttl = raw
 				}
 			case name == "cacheScope":
 				if scope == nil || string(raw) != `"public"` {
-					scope = &one
+					scope = raw
 				}
 			case name == "_meta":
 				m.Members("/_meta", func(name string, raw []byte) bool {
-					meta = addFirst(meta, member{name, raw})
+					if name != partial { // that is ours to say
+						meta.add(name, raw)
+					}
 					return true
 				})
 			default:
-				rest = addFirst(rest, one)
+				rest.add(name, raw)
 			}
 			return true
 		})
@@ -135,36 +156,41 @@ func mergeRest(results []*mcp.Message, skip ...string) []member {
 		full = full && hasTTL
 	}
 	if ttl != nil && !full {
-		ttl = &member{"ttlMs", []byte("0")}
+		ttl = []byte("0")
 	}
-	for _, m := range []*member{complete, ttl, scope} {
-		if m != nil {
-			rest = append(rest, *m)
-		}
+	if typed {
+		rest.add("resultType", []byte(`"complete"`))
 	}
-	if len(meta) > 0 {
-		rest = append(rest, member{"_meta", object(meta...)})
+	if ttl != nil {
+		rest.add("ttlMs", ttl)
 	}
-	return rest
+	if scope != nil {
+		rest.add("cacheScope", scope)
+	}
+	if len(meta.members) > 0 {
+		rest.add("_meta", object(meta.members...))
+	}
+	return rest.members
 }
 
-func has(names []string, name string) bool {
-	for _, n := range names {
-		if n == name {
-			return true
-		}
-	}
-	return false
+// union is members of several objects, those of one name as the first has them.
+type union struct {
+	members []member
+	at      map[string]int // a hostile server may send a million
 }
 
-// addFirst adds a member unless one of its name is there.
-func addFirst(members []member, m member) []member {
-	for _, had := range members {
-		if had.name == m.name {
-			return members
+// add adds a member unless one of its name is there, and answers that one.
+func (u *union) add(name string, raw []byte) *member {
+	i, had := u.at[name]
+	if !had {
+		if u.at == nil {
+			u.at = map[string]int{}
 		}
+		i = len(u.members)
+		u.at[name] = i
+		u.members = append(u.members, field(name, raw))
 	}
-	return append(members, m)
+	return &u.members[i]
 }
 
 // less compares two durations in milliseconds; what is no such number counts as 0.
@@ -175,7 +201,7 @@ func less(a, b []byte) bool {
 }
 
 // mergeHello makes one answer to initialize, or to server/discover, of all servers' (protocol.md 2.2).
-func (x *exchange) mergeHello(good []part) ([]member, error) {
+func (x *exchange) mergeHello(good []*part) ([]member, error) {
 	results := make([]*mcp.Message, len(good))
 	for i, p := range good {
 		results[i] = p.answers[0].Message()
@@ -183,35 +209,33 @@ func (x *exchange) mergeHello(good []part) ([]member, error) {
 			l.show(results[i])
 		}
 	}
-	version, _ := x.m.Get("/protocolVersion") // of initialize: downstream has seen to it that it is one we know
-	members := []member{}
-	if version != nil {
-		members = append(members, member{"protocolVersion", version})
+	version, legacy := x.m.Get("/protocolVersion") // of initialize: downstream has seen to it that it is one we know
+	info := object(textField("name", "gatekit"), textField("version", x.c.Version))
+	var members []member
+	if legacy {
+		members = append(members, field("protocolVersion", version))
 	}
-	members = append(members, member{"capabilities", mergeCapabilities(results)})
-	info := object(member{"name", mcp.Quote("gatekit")}, member{"version", mcp.Quote(x.c.Version)})
-	if version != nil {
-		members = append(members, member{"serverInfo", info})
+	members = append(members, field("capabilities", mergeCapabilities(results)))
+	if legacy {
+		members = append(members, field("serverInfo", info))
 	}
 	if text := mergeInstructions(results); text != "" {
-		members = append(members, member{"instructions", mcp.Quote(text)})
+		members = append(members, textField("instructions", text))
 	}
-	rest := mergeRest(results, "protocolVersion", "capabilities", "serverInfo", "instructions", "supportedVersions", "_meta")
-	members = append(members, rest...)
-	if version == nil {
-		members = append(members, member{"_meta", object(member{mcp.MetaServerInfo, info})})
+	members = append(members, mergeRest(results, "protocolVersion", "capabilities", "serverInfo", "instructions", "supportedVersions", "_meta")...)
+	if !legacy {
+		members = append(members, field("_meta", object(field(mcp.MetaServerInfo, info))))
 	}
 	return members, nil
 }
 
 // mergeCapabilities unites what the servers declare. Lists may always change: the proxy itself can change them.
 func mergeCapabilities(results []*mcp.Message) []byte {
-	var merged []member
+	var merged union
 	subscribe := false
 	for _, m := range results {
-		if raw, ok := m.Get("/capabilities/resources/subscribe"); ok && string(raw) == "true" {
-			subscribe = true
-		}
+		raw, _ := m.Get("/capabilities/resources/subscribe")
+		subscribe = subscribe || string(raw) == "true"
 	}
 	for _, m := range results {
 		m.Members("/capabilities", func(name string, raw []byte) bool {
@@ -223,51 +247,59 @@ func mergeCapabilities(results []*mcp.Message) []byte {
 				if subscribe {
 					raw = []byte(`{"subscribe":true,"listChanged":true}`)
 				}
+			case "tasks":
+				raw = unite(results, "/capabilities/tasks", 3) // requests, tools, call
 			case "experimental", "extensions":
-				raw = mergeSettings(results, "/capabilities/"+name)
+				raw = agreed(results, "/capabilities/"+name)
 			}
-			merged = addFirst(merged, member{name, raw})
+			merged.add(name, raw)
 			return true
 		})
 	}
-	return object(merged...)
+	return object(merged.members...)
 }
 
-// mergeSettings unites the members of the objects at pointer; of those on which two servers disagree none is kept.
-func mergeSettings(results []*mcp.Message, pointer string) []byte {
-	var merged []member
+// unite is an object with the members that the objects at pointer have in any of the messages; theirs are united in turn, to a depth.
+func unite(results []*mcp.Message, pointer string, depth int) []byte {
+	var merged union
+	for _, m := range results {
+		m.Members(pointer, func(name string, raw []byte) bool {
+			merged.add(name, raw)
+			return true
+		})
+	}
+	for i, m := range merged.members {
+		if m.raw[0] == '{' && depth > 1 {
+			merged.members[i].raw = unite(results, pointer+"/"+escape(m.name), depth-1)
+		}
+	}
+	return object(merged.members...)
+}
+
+// agreed unites the members of the objects at pointer; of those on which two servers disagree none is kept.
+func agreed(results []*mcp.Message, pointer string) []byte {
+	var merged union
 	conflict := map[string]bool{}
 	for _, m := range results {
 		m.Members(pointer, func(name string, raw []byte) bool {
-			for _, had := range merged {
-				if had.name == name && !bytes.Equal(had.raw, raw) {
-					conflict[name] = true
-				}
+			if had := merged.add(name, raw); !bytes.Equal(had.raw, raw) {
+				conflict[name] = true
 			}
-			merged = addFirst(merged, member{name, raw})
 			return true
 		})
 	}
-	var kept []member
-	for _, m := range merged {
-		if !conflict[m.name] {
-			kept = append(kept, m)
-		}
-	}
-	return object(kept...)
+	return object(slices.DeleteFunc(merged.members, func(m member) bool { return conflict[m.name] })...)
 }
 
 // mergeInstructions puts the servers' instructions one after another, each under its server's name, within bounds.
 func mergeInstructions(results []*mcp.Message) string {
 	var b strings.Builder
 	for _, m := range results {
-		text, ok := m.Text("/instructions")
-		if !ok || text == "" {
+		text, _ := m.Text("/instructions")
+		if text == "" {
 			continue
 		}
-		if room := maxInstructions / len(results); len(text) > room {
-			text = strings.ToValidUTF8(text[:room], "") + "…"
-		}
+		text = clip(text, maxInstructions/len(results))
 		if b.Len() > 0 {
 			b.WriteString("\n\n")
 		}

@@ -1,7 +1,10 @@
 package proxy
 
 import (
+	"log/slog"
 	"strings"
+	"sync"
+	"unicode/utf8"
 
 	"gatekit/core/mcp"
 )
@@ -29,11 +32,14 @@ func (n *namer) expose(t mcp.Token, server, v string, shared bool) string {
 	case mcp.TaskID, mcp.ElicitationID:
 		return server + "+" + v
 	case mcp.URI, mcp.URITemplate:
-		switch {
-		case n.resources == "prefix":
+		switch n.resources {
+		case "prefix":
 			return server + separator + v
-		case n.resources == "transparent" && !shared:
-			return v
+		case "transparent":
+			// What looks as if it bore a server's name would be taken for that server's.
+			if _, _, named := n.split(t, v); !named && !shared {
+				return v
+			}
 		}
 		if scheme, rest, ok := cutUI(v); ok {
 			return scheme + server + "+" + rest // MCP Apps need the scheme (SEP-1865)
@@ -82,4 +88,37 @@ func cutUI(v string) (scheme, rest string, ok bool) {
 		return v[:5], v[5:], true
 	}
 	return "", v, false
+}
+
+const (
+	modelName = 64   // characters of a tool's or prompt's name that model APIs take
+	maxLong   = 1000 // longer names that are remembered
+)
+
+// longNames are the names that have been warned of. The zero longNames is empty and ready.
+type longNames struct {
+	mu   sync.Mutex
+	seen map[string]struct{}
+}
+
+// check warns, once, of a name that many model APIs refuse. It is passed on as it is: another client may take it.
+func (l *longNames) check(log *slog.Logger, server, name string) {
+	if len(name) <= modelName || utf8.RuneCountInString(name) <= modelName {
+		return
+	}
+	name = clip(name, 256)
+	l.mu.Lock()
+	_, warned := l.seen[name]
+	if room := len(l.seen) < maxLong; !warned && room {
+		if l.seen == nil {
+			l.seen = map[string]struct{}{}
+		}
+		l.seen[name] = struct{}{}
+	} else {
+		warned = true
+	}
+	l.mu.Unlock()
+	if !warned {
+		log.Warn("a name is too long for many models: give the server a shorter name, or hide it", "server", server, "name", name, "most", modelName)
+	}
 }

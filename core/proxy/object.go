@@ -2,34 +2,45 @@ package proxy
 
 import "gatekit/core/mcp"
 
-// member is one member of a JSON object, its value raw.
+// member is one member of a JSON object: a raw value, or an array of raw values.
 type member struct {
-	name string
-	raw  []byte
+	name  string
+	raw   []byte
+	items [][]byte // the value when raw is nil
 }
 
-// object is a JSON object of members in turn.
+// object is a JSON object of members in turn. A list may be large: it is written once, into a buffer of its size.
 func object(members ...member) []byte {
-	b := []byte{'{'}
+	size := 2
+	for _, m := range members {
+		size += len(m.name) + 6 + len(m.raw)
+		for _, v := range m.items {
+			size += len(v) + 1
+		}
+	}
+	b := append(make([]byte, 0, size), '{')
 	for i, m := range members {
 		if i > 0 {
 			b = append(b, ',')
 		}
 		b = append(b, mcp.Quote(m.name)...)
 		b = append(b, ':')
-		b = append(b, m.raw...)
+		if m.raw != nil {
+			b = append(b, m.raw...)
+			continue
+		}
+		b = append(b, '[')
+		for i, v := range m.items {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = append(b, v...)
+		}
+		b = append(b, ']')
 	}
 	return append(b, '}')
 }
 
-// array is a JSON array of raw values.
-func array(values [][]byte) []byte {
-	b := []byte{'['}
-	for i, v := range values {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = append(b, v...)
-	}
-	return append(b, ']')
-}
+func field(name string, raw []byte) member         { return member{name: name, raw: raw} }
+func textField(name, text string) member           { return member{name: name, raw: mcp.Quote(text)} }
+func listField(name string, items [][]byte) member { return member{name: name, items: items} }

@@ -5,47 +5,69 @@ import (
 	"sync"
 )
 
-// maxOwned bounds what a session remembers of its servers' URIs; what comes after is reached by its prefixed form only.
-const maxOwned = 10_000
+// What a session remembers of its servers' URIs. What is more, or longer, is reached by its prefixed form only.
+const (
+	maxOwned    = 10_000
+	maxOwnedURI = 2 << 10
+)
 
 // owners remembers which servers listed, or linked to, which URIs, for clients that name them bare. The zero owners is empty and ready.
 type owners struct {
 	mu        sync.Mutex
-	uris      map[string]string              // clean URI -> server; "" when several own it
-	templates map[string]map[string]struct{} // literal beginning of a template -> servers
+	uris      map[string]string          // clean URI -> server; "" when several own it
+	templates map[string]map[string]bool // literal beginning of a template -> servers
 }
 
 // learn notes that server owns uri.
 func (o *owners) learn(server, uri string, template bool) {
+	if len(uri) > maxOwnedURI {
+		return
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if template {
-		uri, _, _ = strings.Cut(uri, "{")
-		if uri == "" || len(o.templates) >= maxOwned {
-			return
-		}
-		if o.templates == nil {
-			o.templates = map[string]map[string]struct{}{}
-		}
-		if o.templates[uri] == nil {
-			o.templates[uri] = map[string]struct{}{}
-		}
-		o.templates[uri][server] = struct{}{}
+		o.learnTemplate(server, uri)
 		return
 	}
-	if had, ok := o.uris[uri]; ok {
-		if had != server {
-			o.uris[uri] = ""
+	switch had, ok := o.uris[uri]; {
+	case ok && had != server:
+		o.uris[uri] = ""
+	case !ok && len(o.uris) < maxOwned:
+		if o.uris == nil {
+			o.uris = map[string]string{}
 		}
-		return
+		o.uris[uri] = server
 	}
-	if len(o.uris) >= maxOwned {
-		return
+}
+
+func (o *owners) learnTemplate(server, template string) {
+	literal, _, _ := strings.Cut(template, "{")
+	if !strings.Contains(literal, ":") || o.templates[literal] == nil && len(o.templates) >= maxOwned {
+		return // without a scheme of its own it would claim what is anybody's
 	}
-	if o.uris == nil {
-		o.uris = map[string]string{}
+	if o.templates == nil {
+		o.templates = map[string]map[string]bool{}
 	}
-	o.uris[uri] = server
+	if o.templates[literal] == nil {
+		o.templates[literal] = map[string]bool{}
+	}
+	o.templates[literal][server] = true
+}
+
+// forget takes out what a server owned alone.
+func (o *owners) forget(server string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for uri, owner := range o.uris {
+		if owner == server {
+			delete(o.uris, uri)
+		}
+	}
+	for literal, servers := range o.templates {
+		if delete(servers, server); len(servers) == 0 {
+			delete(o.templates, literal)
+		}
+	}
 }
 
 // shared says whether several servers own uri.

@@ -35,6 +35,11 @@ type Configured struct {
 	Methods    []string      // vendor methods (requests and notifications) that are passed to and from this server; "acme/*" is a prefix
 }
 
+const (
+	timeout    = time.Minute
+	maxTimeout = 10 * time.Minute
+)
+
 // Names says how names and URIs are exposed (design.md 6).
 type Names struct {
 	Prefix    string // "always" (default) or "never" (one server only)
@@ -67,13 +72,13 @@ func (l Limits) withDefaults() Limits {
 type settings struct {
 	Options
 	names  *namer
-	byName map[string]Configured
+	byName map[string]*Configured
 }
 
 var serverName = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
 
 func newSettings(o Options) (*settings, error) {
-	c := &settings{Options: o, byName: map[string]Configured{}}
+	c := &settings{Options: o, byName: map[string]*Configured{}}
 	c.Limits = o.Limits.withDefaults()
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
@@ -98,13 +103,13 @@ func newSettings(o Options) (*settings, error) {
 			return nil, fmt.Errorf("configure server %q: the name is taken", s.Name)
 		}
 		if s.Timeout <= 0 {
-			s.Timeout = time.Minute
+			s.Timeout = timeout
 		}
 		if s.MaxTimeout <= 0 {
-			s.MaxTimeout = 10 * time.Minute
+			s.MaxTimeout = maxTimeout
 		}
 		c.names.servers[s.Name] = true
-		c.byName[s.Name] = *s
+		c.byName[s.Name] = s
 	}
 	return c, nil
 }
@@ -113,8 +118,9 @@ func newSettings(o Options) (*settings, error) {
 func (c *settings) several() bool { return len(c.Servers) > 1 }
 
 // passes says whether the configuration lets a vendor method through to and from the server.
-func (s *Configured) passes(method string) bool {
-	return slices.ContainsFunc(s.Methods, func(pattern string) bool {
+func (c *settings) passes(server, method string) bool {
+	s := c.byName[server]
+	return s != nil && slices.ContainsFunc(s.Methods, func(pattern string) bool {
 		if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
 			return strings.HasPrefix(method, prefix)
 		}
@@ -126,8 +132,9 @@ func (s *Configured) passes(method string) bool {
 type Proxy struct {
 	settings atomic.Pointer[settings]
 	seal     *sealer
+	long     longNames
 
-	mu       sync.Mutex
+	mu       sync.Mutex // guards what follows, and that every session has the settings in force
 	sessions map[*Session]struct{}
 	closed   bool
 }
@@ -147,22 +154,18 @@ func New(o Options) (*Proxy, error) {
 	return p, nil
 }
 
-// Apply puts new options in force without dropping sessions: servers that are no longer named, or have another Upstream, are closed,
-// new ones are opened for the sessions that live, the others go on, and clients are told that lists changed. Calls in flight end as they began. The
-// StateKey stays what it was. When the options are wrong the old ones stay in force.
+// Apply puts new options in force without dropping sessions: servers that are no longer named, or have another Upstream, are closed, with
+// the calls that they have not answered; new ones are opened for the sessions that live, the others go on, and clients are told that lists changed. Calls in flight
+// there end as they began. The StateKey stays what it was. When the options are wrong the old ones stay in force.
 func (p *Proxy) Apply(o Options) error {
 	c, err := newSettings(o)
 	if err != nil {
 		return err
 	}
-	p.settings.Store(c)
 	p.mu.Lock()
-	sessions := make([]*Session, 0, len(p.sessions))
+	defer p.mu.Unlock()
+	p.settings.Store(c)
 	for s := range p.sessions {
-		sessions = append(sessions, s)
-	}
-	p.mu.Unlock()
-	for _, s := range sessions {
 		s.apply(c)
 	}
 	return nil
@@ -195,16 +198,16 @@ func (p *Proxy) Pipeline() *pipeline.Pipeline { return p.settings.Load().Pipelin
 // Open opens a session: a legacy client's, or all requests of one modern principal (HTTP) or connection (stdio). feed gets what servers send
 // outside of any call. A session of a closed Proxy refuses everything.
 func (p *Proxy) Open(o Opening, feed Client) *Session {
-	c := p.settings.Load()
 	s := &Session{proxy: p, opening: o, feed: feed, calls: map[string]*exchange{}, links: map[string]*link{}, listens: map[*listen]struct{}{}}
 	s.life, s.end = context.WithCancelCause(context.Background())
-	s.relink(c)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
+		s.closed = true
 		s.end(errClosed)
 		return s
 	}
+	s.relink(p.settings.Load())
 	p.sessions[s] = struct{}{}
 	return s
 }
@@ -224,10 +227,15 @@ func (p *Proxy) Close() error {
 		sessions = append(sessions, s)
 	}
 	p.mu.Unlock()
-	errs := make([]error, len(sessions))
+	return closeAll(sessions, (*Session).Close)
+}
+
+// closeAll closes all at once and waits for them.
+func closeAll[T any](all []T, shut func(T) error) error {
+	errs := make([]error, len(all))
 	var wg sync.WaitGroup
-	for i, s := range sessions {
-		wg.Go(func() { errs[i] = s.Close() })
+	for i, one := range all {
+		wg.Go(func() { errs[i] = shut(one) })
 	}
 	wg.Wait()
 	return errors.Join(errs...)

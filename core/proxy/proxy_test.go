@@ -31,13 +31,13 @@ func TestCallsGoToTheServerThatTheNameSays(t *testing.T) {
 			`{"ref":{"type":"ref/prompt","name":"p"},"argument":{"name":"x__y","value":"a__v"}}`, "a p"},
 		{"a completion for a template", "completion/complete", `{"ref":{"type":"ref/resource","uri":"b+r://{x}"}}`, `{"ref":{"type":"ref/resource","uri":"r://{x}"}}`, "b r://{x}"},
 		{"a task", "tasks/cancel", `{"taskId":"b+t1"}`, `{"taskId":"b+t1"}`, "b t1"},
-		{"an unknown server", "tools/call", `{"name":"c__x"}`, "!-32602 Unknown tool: c__x", ""},
-		{"a name without a server", "tools/call", `{"name":"x"}`, "!-32602 Unknown tool: x", ""},
-		{"an empty server (D29)", "tools/call", `{"name":"__x"}`, "!-32602 Unknown tool: __x", ""},
+		{"an unknown server", "tools/call", `{"name":"c__x"}`, `!-32602 Unknown tool: "c__x"`, ""},
+		{"a name without a server", "tools/call", `{"name":"x"}`, `!-32602 Unknown tool: "x"`, ""},
+		{"an empty server (D29)", "tools/call", `{"name":"__x"}`, `!-32602 Unknown tool: "__x"`, ""},
 		{"a name that is no string (D21)", "tools/call", `{"name":7}`, "!-32602 tools/call needs a string at /name", ""},
 		{"no name at all (D21)", "tools/call", `{}`, "!-32602 tools/call needs a string at /name", ""},
-		{"a bare resource that nobody listed", "resources/read", `{"uri":"file:///x"}`, "!-32602 Unknown resource: file:///x", ""},
-		{"a method of nobody", "x/y", `{}`, "!-32601 method not found: x/y", ""},
+		{"a bare resource that nobody listed", "resources/read", `{"uri":"file:///x"}`, `!-32602 Unknown resource: "file:///x"`, ""},
+		{"a method of nobody", "x/y", `{}`, `!-32601 method not found: "x/y"`, ""},
 		{"a method that servers send", "sampling/createMessage", `{}`, "!-32601 clients do not send sampling/createMessage", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -61,7 +61,7 @@ func TestWithoutPrefixEveryByteIsLeftAsItIs(t *testing.T) {
 func TestVendorMethodsPassOnlyWhenConfigured(t *testing.T) {
 	w := open(t, map[string]*server{"a": {answer: echo}, "b": {answer: echo}}, func(o *proxy.Options) { o.Servers[1].Methods = []string{"acme/*"} })
 	equal(t, "configured", w.call(t, "acme/do", `{"x":1}`), `{"x":1}`)
-	equal(t, "not configured", w.call(t, "other/do", `{}`), "!-32601 method not found: other/do")
+	equal(t, "not configured", w.call(t, "other/do", `{}`), `!-32601 method not found: "other/do"`)
 	w.record.has(t, "pass to_server request acme/do b")
 }
 
@@ -209,7 +209,7 @@ func TestAServerThatTakesTooLong(t *testing.T) {
 		began = time.Now()
 		w.call(t, "tools/call", `{"name":"a__busy"}`)
 		equal(t, "busy for", time.Since(began), 10*time.Minute)
-		w.record.has(t, "answer to_server notification notifications/cancelled a")
+		w.record.has(t, "answer to_server notification notifications/cancelled a", "answer to_client error tools/call a x")
 	})
 }
 

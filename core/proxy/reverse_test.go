@@ -80,8 +80,8 @@ func TestAServerCannotAskForWhatTheClientDidNotDeclare(t *testing.T) {
 	for _, c := range []struct{ name, method, params, want string }{
 		{"a capability", "sampling/createMessage", `{}`, `{"code":-32601,"message":"the client did not declare the capability sampling"}`},
 		{"a mode", "elicitation/create", `{"mode":"url","message":"m"}`, `{"code":-32602,"message":"the client did not declare the capability elicitation/url"}`},
-		{"an unknown method", "x/y", `{}`, `{"code":-32601,"message":"method not found: x/y"}`},
-		{"a method of clients", "tools/list", `{}`, `{"code":-32601,"message":"method not found: tools/list"}`},
+		{"an unknown method", "x/y", `{}`, `{"code":-32601,"message":"method not found: \"x/y\""}`},
+		{"a method of clients", "tools/list", `{}`, `{"code":-32601,"message":"method not found: \"tools/list\""}`},
 		{"what was declared", "elicitation/create", `{"message":"m"}`, `{"code":-32603,"message":"the client could not be asked: nobody is there"}`},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -4,6 +4,9 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
+	"maps"
+	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,8 +14,11 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// roundLife is how long a client may take to answer a server's questions.
-const roundLife = 10 * time.Minute
+const (
+	roundLife    = 10 * time.Minute // how long a client may take to answer a server's questions
+	maxQuestions = 64               // in one result, and answers in one request
+	maxState     = 1 << 20          // bytes of a server's requestState: the client has to send it back, sealed
+)
 
 // round is what a call must know when the client comes back with its answers. It travels sealed in the requestState, so that nothing is
 // stored here and any instance with the same key can take the next round.
@@ -52,41 +58,42 @@ func (x *exchange) takeAnswers(ctx context.Context, m *mcp.Message) (*mcp.Messag
 		token, _ := m.Text("/requestState")
 		purpose, err := x.purpose(m)
 		if err != nil || x.s.proxy.seal.open(token, &st, purpose...) != nil || time.Now().Unix() > st.Until {
-			return nil, st, failure(mcp.CodeInvalidParams, "invalid or expired requestState")
+			return nil, st, failure(mcp.CodeInvalidParams, "invalid or expired requestState: make the call again without one")
 		}
+	}
+	if raw, ok := m.Get("/inputResponses"); ok && raw[0] != '{' {
+		return nil, st, failure(mcp.CodeInvalidParams, "inputResponses is no object")
 	}
 	var edits []mcp.Edit
 	var err error
+	n := 0
 	m.Members("/inputResponses", func(key string, raw []byte) bool {
-		pointer := "/inputResponses/" + escape(key)
-		if _, ours := st.Given[key]; ours {
-			return true
-		}
-		kind, known := st.Kinds[key]
-		if !known && sealed {
-			edits = append(edits, mcp.Remove(pointer)) // an answer to no question: servers ignore it, so they need not see it
-			return true
-		}
-		answer := mcp.NewResponse(mcp.ID(mcp.Quote(key)), raw)
-		if !known {
-			if kind, err = kindOf(answer); err != nil {
-				return false
-			}
-		}
-		var given []byte
-		if given, err = x.takeAnswer(ctx, m, answer, kind); err != nil {
+		if n++; n > maxQuestions {
+			err = failure(mcp.CodeInvalidParams, "inputResponses has more than %d members", maxQuestions)
 			return false
 		}
-		if given != nil {
-			edits = append(edits, mcp.Set(pointer, given))
+		if _, ours := st.Given[key]; ours {
+			return true // set below
+		}
+		kind := st.Kinds[key]
+		if kind == "" && sealed {
+			edits = append(edits, mcp.Remove("/inputResponses/"+escape(key))) // an answer to no question: servers ignore it, so they need not see it
+			return true
+		}
+		var given []byte
+		if given, err = x.takeAnswer(ctx, m, key, kind, raw); err != nil {
+			return false
+		}
+		if string(given) != string(raw) {
+			edits = append(edits, mcp.Set("/inputResponses/"+escape(key), given))
 		}
 		return true
 	})
 	if err != nil {
 		return nil, st, err
 	}
-	for key, raw := range st.Given {
-		edits = append(edits, mcp.Set("/inputResponses/"+escape(key), []byte(raw)))
+	for _, key := range slices.Sorted(maps.Keys(st.Given)) {
+		edits = append(edits, mcp.Set("/inputResponses/"+escape(key), []byte(st.Given[key])))
 	}
 	if sealed {
 		edits = append(edits, st.restore())
@@ -95,25 +102,29 @@ func (x *exchange) takeAnswers(ctx context.Context, m *mcp.Message) (*mcp.Messag
 	return m, st, err
 }
 
-// takeAnswer judges one answer and answers what is to stand in its place; nil is the answer as it is.
-func (x *exchange) takeAnswer(ctx context.Context, m, answer *mcp.Message, kind string) ([]byte, error) {
-	answer = x.s.stamp(answer, mcp.ToServer, x.m.Exchange)
-	answer.Server, answer.Method = m.Server, kind
-	clean := answer
-	if !x.c.names.bare {
-		var err error
-		if clean, err = x.s.strip(x.c, answer); err != nil {
-			return nil, err
+// takeAnswer judges one answer, to a question of kind or, where that is not known, of the kind that its shape says, and answers what is to stand in its place.
+func (x *exchange) takeAnswer(ctx context.Context, m *mcp.Message, key, kind string, raw []byte) ([]byte, error) {
+	answer, err := embedded(key, []byte(`"result":`), raw, []byte("}"))
+	if err != nil || raw[0] != '{' {
+		return nil, failure(mcp.CodeInvalidParams, "inputResponses: %s is no answer", shown(key))
+	}
+	if kind == "" {
+		if kind = kindOf(answer); kind == "" {
+			return nil, failure(mcp.CodeInvalidParams, "inputResponses: %s is no answer to sampling, elicitation or roots", shown(key))
 		}
 	}
-	passed, err := x.c.Pipeline.Pass(ctx, clean)
+	answer = x.s.stamp(answer, mcp.ToServer, x.m.Exchange)
+	answer.Server, answer.Method = m.Server, kind
+	if answer, err = x.s.strip(x.c, answer); err != nil {
+		return nil, err
+	}
+	passed, err := x.c.Pipeline.Pass(ctx, answer)
 	var denied *pipeline.Denied
 	if errors.As(err, &denied) {
-		declined := denied.Decline(answer.ID()).Message()
-		if declined == nil || declined.Kind != mcp.Response {
-			return nil, err // there is no way to say no to the server: the call ends
+		if declined := denied.Decline(answer.ID()).Message(); declined != nil && declined.Kind == mcp.Response {
+			return declined.Body(), nil
 		}
-		return declined.Body(), nil
+		// There is no way to say no to the server: the call ends.
 	}
 	if err != nil {
 		return nil, err
@@ -125,7 +136,7 @@ func (x *exchange) takeAnswer(ctx context.Context, m, answer *mcp.Message, kind 
 // what the server is to be told at once; else result is what the client may see, and st what its retry must bring back.
 func (x *exchange) takeQuestions(ctx context.Context, l *link, m, raw *mcp.Message, st *round) (result, again *mcp.Message, err error) {
 	if st.Count++; st.Count > x.c.Limits.Rounds {
-		return nil, nil, &Unavailable{Server: l.conf.Name, Reason: "it asked for input too many times"}
+		return nil, nil, l.unavailable("it asked for input too many times")
 	}
 	c := &caller{s: x.s, l: l, client: x.client, exchange: x.m.Exchange, request: x.m}
 	q, err := c.judgeQuestions(ctx, x.c, raw)
@@ -136,14 +147,17 @@ func (x *exchange) takeQuestions(ctx context.Context, l *link, m, raw *mcp.Messa
 		return nil, nil, q.denied // a task: there is no call to answer in the client's place
 	}
 	state, _ := raw.Get("/requestState")
+	if len(state) > maxState {
+		return nil, nil, l.unavailable("its requestState is too long to be kept by a client")
+	}
 	st.Kinds, st.Given, st.State = q.kinds, q.given, string(state)
 	if len(q.kinds) > 0 || len(q.given) == 0 {
 		result, err = raw.Edit(q.edits...)
 		return result, nil, err
 	}
 	var given []member
-	for key, v := range q.given {
-		given = append(given, member{key, []byte(v)})
+	for _, key := range slices.Sorted(maps.Keys(q.given)) {
+		given = append(given, field(key, []byte(q.given[key])))
 	}
 	again, err = m.Edit(mcp.Set("/inputResponses", object(given...)), st.restore())
 	return nil, again, err
@@ -175,58 +189,84 @@ type questions struct {
 	denied error             // why the last one was refused
 }
 
-// judgeQuestions judges the reverse requests inside m one by one, as those that they are.
+// judgeQuestions judges the reverse requests inside m one by one, as those that they are. Its edits put them into m as the client is to see them, so that
+// what is decided on m afterwards stands.
 func (c *caller) judgeQuestions(ctx context.Context, set *settings, m *mcp.Message) (questions, error) {
 	q := questions{kinds: map[string]string{}, given: map[string]string{}}
+	if raw, ok := m.Get("/inputRequests"); ok && raw[0] != '{' {
+		return q, c.l.unavailable("its inputRequests are no object")
+	}
 	var err error
+	n := 0
 	m.Members("/inputRequests", func(key string, raw []byte) bool {
-		pointer := "/inputRequests/" + escape(key)
-		entry := mcp.NewResponse("", raw) // to look inside
-		method, _ := entry.Text("/method")
-		params, _ := entry.Get("/params")
-		ask := c.stamp(mcp.NewRequest(mcp.ID(mcp.Quote(key)), method, params))
-		passed, fail := c.admit(ctx, set, ask)
-		if fail == nil {
-			var shown pipeline.Passed
-			if shown, err = c.show(set, passed); err != nil {
-				return false
-			}
-			q.kinds[key] = method
-			if body := shown.Message().Body(); string(body) != string(params) {
-				q.edits = append(q.edits, mcp.Set(pointer+"/params", body))
-			}
-			return true
-		}
-		var denied *pipeline.Denied
-		if !errors.As(fail, &denied) {
-			err = fail
+		if n++; n > maxQuestions {
+			err = c.l.unavailable("it asked for too much input at once")
 			return false
 		}
-		declined := denied.Decline(ask.ID()).Message()
-		if declined == nil || declined.Kind != mcp.Response {
-			err = fail // sampling: the call ends with the denial
-			return false
-		}
-		q.denied = fail
-		q.given[key] = string(declined.Body())
-		q.edits = append(q.edits, mcp.Remove(pointer))
-		return true
+		err = c.judgeQuestion(ctx, set, &q, key, raw)
+		return err == nil
 	})
 	return q, err
 }
 
-// kindOf tells by its shape what an answer answers, where no state says so.
-func kindOf(answer *mcp.Message) (string, error) {
-	var kinds []string
+func (c *caller) judgeQuestion(ctx context.Context, set *settings, q *questions, key string, raw []byte) error {
+	ask, err := embedded(key, raw[1:])
+	if err != nil || raw[0] != '{' || ask.Kind != mcp.Request {
+		return c.l.unavailable("its inputRequests hold what is no request")
+	}
+	if meth, known := mcp.Lookup(ask.Method); known && meth.From != mcp.ToClient {
+		return c.l.unavailable("its inputRequests hold what servers may not ask for: " + shown(ask.Method))
+	}
+	ask = c.stamp(ask)
+	at := "/inputRequests/" + escape(key)
+	passed, err := c.admit(ctx, set, ask)
+	var own *fault
+	var denied *pipeline.Denied
+	switch {
+	case err == nil:
+		asked := ask.Body()
+		if passed, err = c.show(set, passed); err != nil {
+			return err
+		}
+		q.kinds[key] = ask.Method
+		if body := passed.Message().Body(); string(body) != string(asked) {
+			q.edits = append(q.edits, mcp.Set(at+"/params", body))
+		}
+		return nil
+	case errors.As(err, &own): // whose codes would be taken for words on the client's own request
+		return c.l.unavailable("its inputRequests hold what it may not ask for: " + own.message)
+	case !errors.As(err, &denied):
+		return err
+	}
+	declined := denied.Decline(ask.ID()).Message()
+	if declined == nil || declined.Kind != mcp.Response {
+		return err // sampling: the call ends with the denial
+	}
+	q.denied = err
+	q.given[key] = string(declined.Body())
+	q.edits = append(q.edits, mcp.Remove(at))
+	return nil
+}
+
+// embedded reads a request or an answer that came inside another message, as strictly as if it had come alone: rest is what follows its id. The message
+// around it has been held to the limits.
+func embedded(key string, rest ...[]byte) (*mcp.Message, error) {
+	b := slices.Concat([]byte(`{"jsonrpc":"2.0","id":`), mcp.Quote(key), []byte(","), slices.Concat(rest...))
+	return mcp.Limits{Bytes: math.MaxInt32, Depth: math.MaxInt32, Tokens: math.MaxInt32}.Parse(b)
+}
+
+// kindOf tells by its shape what an answer answers, where no state says so; "" when it cannot be told.
+func kindOf(answer *mcp.Message) string {
+	kind := ""
 	for _, k := range []struct{ member, method string }{{"/action", "elicitation/create"}, {"/roots", "roots/list"}, {"/role", "sampling/createMessage"}} {
 		if _, ok := answer.Get(k.member); ok {
-			kinds = append(kinds, k.method)
+			if kind != "" {
+				return ""
+			}
+			kind = k.method
 		}
 	}
-	if len(kinds) != 1 {
-		return "", failure(mcp.CodeInvalidParams, "inputResponses: %s is no answer to sampling, elicitation or roots", answer.ID())
-	}
-	return kinds[0], nil
+	return kind
 }
 
 // purpose binds a requestState to the principal and to the request: method, server, name and what the arguments mean.

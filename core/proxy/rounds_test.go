@@ -75,15 +75,15 @@ func TestAStateIsGoodForOneRequestOfOnePrincipalOnly(t *testing.T) {
 			"the server's own":      retry("mine!", "a__x", arguments, yes),
 			"a state that is empty": retry("", "a__x", arguments, yes),
 		} {
-			equal(t, name, w.call(t, "tools/call", params), "!-32602 invalid or expired requestState")
+			equal(t, name, w.call(t, "tools/call", params), "!-32602 invalid or expired requestState: make the call again without one")
 		}
 		other := w.proxy.Open(proxy.Opening{Principal: "other"}, w.client)
-		equal(t, "another principal", w.callAs(t, other, w.client, "1", "tools/call", retry(state, "a__x", arguments, yes)), "!-32602 invalid or expired requestState")
+		equal(t, "another principal", w.callAs(t, other, w.client, "1", "tools/call", retry(state, "a__x", arguments, yes)), "!-32602 invalid or expired requestState: make the call again without one")
 		if got := w.call(t, "tools/call", retry(state, "a__x", arguments, yes)); strings.HasPrefix(got, "!") {
 			t.Errorf("the right one: %s", got)
 		}
 		time.Sleep(11 * time.Minute)
-		equal(t, "too late", w.call(t, "tools/call", retry(state, "a__x", arguments, yes)), "!-32602 invalid or expired requestState")
+		equal(t, "too late", w.call(t, "tools/call", retry(state, "a__x", arguments, yes)), "!-32602 invalid or expired requestState: make the call again without one")
 	})
 }
 

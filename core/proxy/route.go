@@ -30,7 +30,8 @@ func (x *exchange) route(meth mcp.Method) (*link, string, error) {
 	}
 	name, ok := x.m.Text(pointer)
 	if x.c.names.bare {
-		return x.s.ordered(x.c)[0], name, nil // what is wrong with it, the server says
+		l, err := x.only()
+		return l, name, err // what is wrong with the name, the server says
 	}
 	if !ok {
 		return nil, "", failure(mcp.CodeInvalidParams, "%s needs a string at %s", x.m.Method, pointer)
@@ -40,21 +41,31 @@ func (x *exchange) route(meth mcp.Method) (*link, string, error) {
 		server, ok = x.s.owners.owner(name)
 	}
 	if ok {
-		for _, l := range x.s.ordered(x.c) {
-			if l.conf.Name == server {
-				return l, clean, nil
-			}
+		if l := x.s.link(server); l != nil {
+			return l, clean, nil
 		}
 	}
-	f := failure(mcp.CodeInvalidParams, "Unknown %s: %s", what, name)
-	if what == "resource" {
-		f.data = object(member{"uri", mcp.Quote(name)})
+	f := failure(mcp.CodeInvalidParams, "Unknown %s: %s", what, shown(name))
+	if what == "resource" && len(name) <= maxOwnedURI {
+		f.data = object(textField("uri", name))
 	}
 	return nil, "", f
 }
 
+// only is the link to the one server, where names are left as they are.
+func (x *exchange) only() (*link, error) {
+	name := x.c.Servers[0].Name
+	if l := x.s.link(name); l != nil {
+		return l, nil
+	}
+	return nil, &Unavailable{Server: name, Reason: "it is configured no more"}
+}
+
 // strip takes our names off what goes to m.Server. A URI that bears another server's name is left as it is: it is none of ours there.
 func (s *Session) strip(c *settings, m *mcp.Message) (*mcp.Message, error) {
+	if c.names.bare {
+		return m, nil
+	}
 	return mcp.Rewrite(m, func(p mcp.Place, v string) (string, error) {
 		if server, clean, ok := c.names.split(p.Token, v); ok && server == m.Server {
 			return clean, nil
@@ -68,13 +79,32 @@ func (s *Session) expose(c *settings, p pipeline.Passed) (pipeline.Passed, error
 	if c.names.bare {
 		return p, nil
 	}
-	server := p.Message().Server
+	m := p.Message()
 	return p.Rewrite(func(at mcp.Place, v string) (string, error) {
-		shared := false
-		if at.Token == mcp.URI || at.Token == mcp.URITemplate {
-			s.owners.learn(server, v, at.Token == mcp.URITemplate)
-			shared = c.names.resources == "transparent" && s.owners.shared(v)
+		s.learn(m, at, v)
+		shared := c.names.resources == "transparent" && s.owners.shared(v)
+		name := c.names.expose(at.Token, m.Server, v, shared)
+		if at.Token == mcp.ToolName || at.Token == mcp.PromptName {
+			s.proxy.long.check(c.Log, m.Server, name)
 		}
-		return c.names.expose(at.Token, server, v, shared), nil
+		return name, nil
 	})
+}
+
+// learn remembers a URI of a server's message. Errors speak of what is not there.
+func (s *Session) learn(m *mcp.Message, at mcp.Place, v string) {
+	if m.Kind != mcp.Error && (at.Token == mcp.URI || at.Token == mcp.URITemplate) {
+		s.owners.learn(m.Server, v, at.Token == mcp.URITemplate)
+	}
+}
+
+// learnAll remembers the URIs of a list before any of them is named.
+func (s *Session) learnAll(pages []pipeline.Passed) {
+	for _, p := range pages {
+		m := p.Message()
+		_, _ = mcp.Rewrite(m, func(at mcp.Place, v string) (string, error) { // which changes nothing
+			s.learn(m, at, v)
+			return v, nil
+		})
+	}
 }

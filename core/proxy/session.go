@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strconv"
 	"sync"
@@ -30,9 +31,9 @@ type Session struct {
 	calls   map[string]*exchange // in flight, by raw id
 	links   map[string]*link     // by server
 	listens map[*listen]struct{}
-	hello   *mcp.Message      // the client's initialize, for servers that come later; nil for clients that send none
-	ready   *mcp.Message      // its notifications/initialized
-	minted  map[string]string // tasks that the client made for servers' requests: id -> server
+	hello   *mcp.Message // the client's initialize, for servers that come later; nil for clients that send none
+	ready   *mcp.Message // its notifications/initialized
+	minted  minted       // tasks that the client made for servers' requests
 }
 
 // Call takes a request as the client sent it and answers what is to be written back, under the same id: a result, an error, a denial.
@@ -44,7 +45,7 @@ func (s *Session) Call(ctx context.Context, m *mcp.Message, client Client) pipel
 
 // Begin is the first part of Call, for a client whose messages come in one order: it enters the request among those in flight and returns, so that a
 // notifications/cancelled that comes next finds it. The function that it answers is the rest of Call, and must be called once; when
-// its ctx has ended already it takes the request out again and no server hears of it.
+// its ctx has ended already, or the call was cancelled, it takes the request out again and no server hears of it.
 func (s *Session) Begin(m *mcp.Message, client Client) func(ctx context.Context) pipeline.Passed {
 	x := &exchange{s: s, c: s.proxy.settings.Load(), client: client}
 	// The call outlives the client's context, whose end is carried over by abandon, with a notice for the server.
@@ -57,16 +58,16 @@ func (s *Session) Begin(m *mcp.Message, client Client) func(ctx context.Context)
 			return x.refuse(ctx, err)
 		}
 		defer s.finish(x)
-		if gone.Err() != nil {
+		if gone.Err() != nil || ctx.Err() != nil {
 			return pipeline.Passed{}
 		}
-		defer context.AfterFunc(gone, x.abandon)()
+		defer x.follow(gone)()
 		answer, err := x.run(ctx)
 		switch {
 		case err == nil:
 			return answer
-		case ctx.Err() != nil:
-			return pipeline.Passed{}
+		case ctx.Err() != nil && !errors.As(err, new(*expired)):
+			return pipeline.Passed{} // cancelled
 		}
 		return x.refuse(ctx, err)
 	}
@@ -79,7 +80,7 @@ func (s *Session) begin(x *exchange, m *mcp.Message) error {
 	s.counter++
 	x.m = s.stamp(m, mcp.ToServer, strconv.FormatUint(s.counter, 10))
 	switch id := string(m.ID()); {
-	case s.closed || s.life.Err() != nil:
+	case s.closed:
 		return failure(mcp.CodeInternal, "the session is closed")
 	case s.calls[id] != nil:
 		return failure(mcp.CodeInvalidRequest, "a request with this id is in flight")
@@ -110,41 +111,51 @@ func (s *Session) stamp(m *mcp.Message, to mcp.Direction, exchange string) *mcp.
 // finds the call by its requestId and ends it. m.Server may be set by downstream where only it can tell (progress of a reverse request).
 func (s *Session) Notify(ctx context.Context, m *mcp.Message) {
 	c := s.proxy.settings.Load()
-	server := m.Server
-	m = s.stamp(m, mcp.ToServer, "")
+	m = s.stamp(m, mcp.ToServer, m.Exchange)
 	meth, known := mcp.Lookup(m.Method)
-	if m.Method == "notifications/cancelled" {
+	if meth.NameAt != "" {
+		m.Name, _ = m.Text(meth.NameAt)
+	}
+	to := s.ordered(c)
+	switch {
+	case m.Method == "notifications/cancelled":
 		s.cancel(ctx, c, m)
 		return
-	}
-	if known && (meth.Kind != mcp.Notification || meth.From == mcp.ToClient) {
+	case known && (meth.Kind != mcp.Notification || meth.From == mcp.ToClient):
 		s.drop(ctx, c, m, "clients do not send this")
 		return
-	}
-	links := s.ordered(c)
-	if m.Method == "notifications/initialized" {
+	case m.Method == "notifications/initialized":
 		s.mu.Lock()
 		s.ready = m
 		s.mu.Unlock()
-		for _, l := range links {
-			l.getReady(ctx)
-		}
+		each(to, func(l *link) { l.getReady(ctx) })
 		return
+	case m.Server == "" && !c.names.bare && (meth.Route == mcp.ByTask || meth.Route == mcp.ByExchange):
+		if m.Server = s.minter(m.Name); m.Server == "" {
+			s.drop(ctx, c, m, "it belongs to nothing that a server asked for")
+			return
+		}
 	}
-	if id, ok := m.Text("/taskId"); ok && server == "" {
-		s.mu.Lock()
-		server = s.minted[id]
-		s.mu.Unlock()
-	}
-	links = slices.DeleteFunc(links, func(l *link) bool {
-		return server != "" && l.conf.Name != server || !known && !l.conf.passes(m.Method)
+	to = slices.DeleteFunc(to, func(l *link) bool {
+		return m.Server != "" && l.name != m.Server || !known && !c.passes(l.name, m.Method)
 	})
-	if len(links) == 0 {
+	if len(to) == 0 {
 		s.drop(ctx, c, m, "no server takes this")
 	}
-	for _, l := range links {
-		l.notify(ctx, m)
+	each(to, func(l *link) { l.notify(ctx, m) })
+}
+
+// each does f for all links at once, so that none waits for another, and returns when all is done, so that the next notification comes after.
+func each(links []*link, f func(*link)) {
+	if len(links) == 1 {
+		f(links[0])
+		return
 	}
+	var wg sync.WaitGroup
+	for _, l := range links {
+		wg.Go(func() { f(l) })
+	}
+	wg.Wait()
 }
 
 // cancel ends the call that a notifications/cancelled speaks of.
@@ -158,6 +169,10 @@ func (s *Session) cancel(ctx context.Context, c *settings, m *mcp.Message) {
 		return
 	}
 	m.Exchange, m.Server = x.m.Exchange, x.server()
+	m, err := s.strip(c, m)
+	if err != nil {
+		return
+	}
 	if notice, err := c.Pipeline.Pass(ctx, m); err == nil {
 		x.cancel(&Cancelled{notice})
 	}
@@ -190,27 +205,31 @@ func (s *Session) link(server string) *link {
 	return s.links[server]
 }
 
+// greeting is the client's initialize, nil where it sent none.
+func (s *Session) greeting() *mcp.Message {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.hello
+}
+
 // relink makes links for the servers of c and answers those that are new and those that c has no place for.
 func (s *Session) relink(c *settings) (fresh, stale []*link) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.closed {
+		return nil, nil
+	}
 	for name, l := range s.links {
-		if conf, ok := c.byName[name]; !ok || conf.Upstream != l.conf.Upstream {
+		if conf := c.byName[name]; conf == nil || conf.Upstream != l.upstream {
 			stale = append(stale, l)
 			delete(s.links, name)
 		}
 	}
-	if s.closed {
-		return nil, stale
-	}
 	for name, conf := range c.byName {
-		l := newLink(s, conf)
-		if had := s.links[name]; had != nil {
-			had.configure(conf)
-			continue
+		if s.links[name] == nil {
+			s.links[name] = newLink(s, conf)
+			fresh = append(fresh, s.links[name])
 		}
-		s.links[name] = l
-		fresh = append(fresh, l)
 	}
 	return fresh, stale
 }
@@ -219,38 +238,44 @@ func (s *Session) relink(c *settings) (fresh, stale []*link) {
 func (s *Session) apply(c *settings) {
 	fresh, stale := s.relink(c)
 	for _, l := range stale {
+		s.owners.forget(l.name)
 		s.background(func(context.Context) {
 			if err := l.close(); err != nil {
-				c.Log.Warn("close a server that is configured no more", "server", l.conf.Name, "error", err)
+				c.Log.Warn("close a server that is configured no more", "server", l.name, "error", err)
 			}
 		})
 	}
-	s.mu.Lock()
-	greet := s.hello != nil
-	listens := make([]*listen, 0, len(s.listens))
-	for l := range s.listens {
-		listens = append(listens, l)
-	}
-	s.mu.Unlock()
 	for _, l := range fresh {
-		if greet {
-			s.background(l.catchUp)
-		}
-		for _, open := range listens {
-			open.join(l)
+		s.background(l.catchUp)
+		for _, open := range s.subscriptions() {
+			open.follow(l)
 		}
 	}
-	s.background(func(ctx context.Context) { s.announce(ctx, "") })
+	s.background(func(ctx context.Context) { s.announce(ctx, nil) })
 }
 
-// announce tells the client that lists may have changed: those of one server (by what it declared), or of all.
-func (s *Session) announce(ctx context.Context, server string) {
-	c := s.proxy.settings.Load()
+// subscriptions are those that are open.
+func (s *Session) subscriptions() []*listen {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Keys(s.listens))
+}
+
+// announce tells the client that lists may have changed: those of one server, or, with nil, of all.
+func (s *Session) announce(ctx context.Context, of *link) { s.changed(ctx, of, s.tell) }
+
+// changed makes the notifications that lists may have changed: those of one server, by what it declared, or, with nil, of all.
+func (s *Session) changed(ctx context.Context, of *link, tell func(context.Context, pipeline.Passed)) {
 	for _, feature := range []string{"tools", "prompts", "resources"} {
 		n := s.stamp(mcp.NewNotification("notifications/"+feature+"/list_changed", nil), mcp.ToClient, "")
-		n.Server = server
-		if passed := c.Pipeline.Answer(ctx, n); passed.Message() != nil {
-			s.tell(ctx, passed)
+		if of != nil {
+			if of.lacks(feature) {
+				continue
+			}
+			n.Server = of.name
+		}
+		if passed := s.proxy.Pipeline().Answer(ctx, n); passed.Message() != nil {
+			tell(ctx, passed)
 		}
 	}
 }
@@ -260,13 +285,7 @@ func (s *Session) tell(ctx context.Context, n pipeline.Passed) {
 	if err := s.feed.Notify(ctx, n); err != nil {
 		s.proxy.settings.Load().Log.Debug("notify the client", "method", n.Message().Method, "error", err)
 	}
-	s.mu.Lock()
-	listens := make([]*listen, 0, len(s.listens))
-	for l := range s.listens {
-		listens = append(listens, l)
-	}
-	s.mu.Unlock()
-	for _, l := range listens {
+	for _, l := range s.subscriptions() {
 		l.announce(ctx, n)
 	}
 }
@@ -294,26 +313,15 @@ func (s *Session) Close() error {
 		return nil
 	}
 	s.closed = true
-	calls := make([]*exchange, 0, len(s.calls))
-	for _, x := range s.calls {
-		calls = append(calls, x)
-	}
-	links := make([]*link, 0, len(s.links))
-	for _, l := range s.links {
-		links = append(links, l)
-	}
+	calls := slices.Collect(maps.Values(s.calls))
+	links := slices.Collect(maps.Values(s.links))
 	s.mu.Unlock()
 	s.end(errClosed)
 	for _, x := range calls {
 		x.abandon()
 	}
-	var wg sync.WaitGroup
-	errs := make([]error, len(links))
-	for i, l := range links {
-		wg.Go(func() { errs[i] = l.close() })
-	}
-	wg.Wait()
+	err := closeAll(links, (*link).close)
 	s.wg.Wait()
 	s.proxy.forget(s)
-	return errors.Join(errs...)
+	return err
 }

@@ -1,40 +1,68 @@
 package proxy
 
 import (
+	"strconv"
+
 	"gatekit/core/mcp"
 )
 
-// maxMinted bounds the tasks of one session that the client made for servers.
+// maxMinted bounds the tasks of one session that the client made for servers. The oldest are forgotten first: nobody can reach them any more.
 const maxMinted = 256
 
-// mint remembers which server a task belongs to that the client made when it answered m's request (2025-11-25: a client may run sampling and
-// elicitation as tasks), so that another server cannot reach it.
-func (s *Session) mint(set *settings, m *mcp.Message) {
-	if set.names.bare {
-		return
-	}
-	id, ok := m.Text("/task/taskId")
-	if !ok {
+// minted are the tasks that the client made when it answered servers' requests (2025-11-25: a client may run sampling and elicitation as tasks), so
+// that another server cannot reach them. The zero minted is empty and ready.
+type minted struct {
+	server map[string]string // by task id
+	oldest []string
+}
+
+// mint remembers for which server the client made the task that m, its answer, speaks of.
+func (s *Session) mint(m *mcp.Message) {
+	id, _ := m.Text("/task/taskId")
+	if id == "" {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.minted == nil {
-		s.minted = map[string]string{}
+	t := &s.minted
+	if _, taken := t.server[id]; taken {
+		return
 	}
-	if _, taken := s.minted[id]; !taken && len(s.minted) < maxMinted {
-		s.minted[id] = m.Server
+	if t.server == nil {
+		t.server = map[string]string{}
 	}
+	if len(t.oldest) == maxMinted {
+		delete(t.server, t.oldest[0])
+		t.oldest = t.oldest[1:]
+	}
+	t.server[id], t.oldest = m.Server, append(t.oldest, id)
+}
+
+// minter is the server that a task of the client was made for, "" when nobody knows.
+func (s *Session) minter(id string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.minted.server[id]
 }
 
 // owns says whether a reverse request that names a task of the client comes from the server that the task was made for.
 func (s *Session) owns(set *settings, m *mcp.Message) bool {
 	meth, _ := mcp.Lookup(m.Method)
-	if set.names.bare || meth.Route != mcp.ByTask {
-		return true
+	return set.names.bare || meth.Route != mcp.ByTask || s.minter(m.Name) == m.Server
+}
+
+// ownTasks is the client's answer to a server's tasks/list without the tasks that were made for others.
+func (s *Session) ownTasks(set *settings, m *mcp.Message) (*mcp.Message, error) {
+	if set.names.bare || m.Method != "tasks/list" {
+		return m, nil
 	}
-	id, _ := m.Text(meth.NameAt)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.minted[id] == m.Server
+	var edits []mcp.Edit
+	m.Items("/tasks", func(i int, raw []byte) bool {
+		id, _ := mcp.NewResponse("", raw).Text("/taskId")
+		if s.minter(id) != m.Server {
+			edits = append(edits, mcp.Remove("/tasks/"+strconv.Itoa(i)))
+		}
+		return true
+	})
+	return m.Edit(edits...)
 }

@@ -8,64 +8,83 @@ import (
 // watch fires when a server has been silent for too long, or the whole call took too long. While the client is being asked something the silence does
 // not count. A nil watch never fires.
 type watch struct {
-	idle time.Duration
-	end  time.Time
-	fire func()
+	idle, most time.Duration
+	fire       func(after string)
 
-	mu      sync.Mutex
+	mu      sync.Mutex // held while firing, so that stop waits for it
 	timer   *time.Timer
+	due     time.Time // when the silence is too long
+	end     time.Time
 	waiting int
+	over    bool
 }
 
-func newWatch(idle, most time.Duration, fire func()) *watch {
-	w := &watch{idle: idle, end: time.Now().Add(most), fire: fire}
+func newWatch(idle, most time.Duration, fire func(after string)) *watch {
+	now := time.Now()
+	w := &watch{idle: idle, most: most, fire: fire, due: now.Add(idle), end: now.Add(most)}
+	w.mu.Lock() // until timer is set
+	defer w.mu.Unlock()
 	w.timer = time.AfterFunc(min(idle, most), w.check)
 	return w
 }
 
 func (w *watch) check() {
 	w.mu.Lock()
-	left := time.Until(w.end)
-	if w.waiting > 0 && left > 0 {
-		w.timer.Reset(left)
-		w.mu.Unlock()
-		return
+	defer w.mu.Unlock()
+	until, after := w.end, w.most.String()
+	if w.waiting == 0 && w.due.Before(w.end) {
+		until, after = w.due, w.idle.String()+" without progress"
 	}
-	w.mu.Unlock()
-	w.fire()
+	switch left := time.Until(until); {
+	case w.over:
+	case left > 0:
+		w.timer.Reset(left)
+	default:
+		w.over = true
+		w.fire(after)
+	}
 }
 
-// touch says that the server has been heard of.
+// touch says that the server has been heard of. The timer finds that out when it fires.
 func (w *watch) touch() {
 	if w == nil {
 		return
 	}
 	w.mu.Lock()
-	if w.waiting == 0 && w.timer.Stop() {
-		w.timer.Reset(min(w.idle, time.Until(w.end)))
-	}
+	w.due = time.Now().Add(w.idle)
 	w.mu.Unlock()
 }
 
 // hold says that the client is being asked; release undoes it.
-func (w *watch) hold() { w.wait(1) }
-
-func (w *watch) release() {
-	w.wait(-1)
-	w.touch()
-}
-
-func (w *watch) wait(n int) {
+func (w *watch) hold() {
 	if w == nil {
 		return
 	}
 	w.mu.Lock()
-	w.waiting += n
+	w.waiting++
 	w.mu.Unlock()
 }
 
-func (w *watch) stop() {
-	if w != nil {
-		w.timer.Stop()
+func (w *watch) release() {
+	if w == nil {
+		return
 	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.waiting--
+	w.due = time.Now().Add(w.idle)
+	if !w.over {
+		w.timer.Reset(min(w.idle, time.Until(w.end)))
+	}
+}
+
+// stop says that the call is over. After it nothing fires.
+func (w *watch) stop() {
+	if w == nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.over = true
+	w.timer.Stop()
 }

@@ -1,0 +1,83 @@
+package proxy_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+	"gatekit/core/proxy"
+)
+
+// deaf records nothing, so that the numbers are the proxy's.
+type deaf struct{}
+
+func (deaf) Record(context.Context, pipeline.Outcome) (uint64, error) { return 1, nil }
+
+// canned answers every request with one message that was made before.
+type canned struct{ answer *mcp.Message }
+
+func (c *canned) Revisions(context.Context) ([]string, error) { return nil, nil }
+func (c *canned) Open(context.Context, proxy.Opening, proxy.Caller) (proxy.Server, error) {
+	return c, nil
+}
+func (c *canned) Call(_ context.Context, p pipeline.Passed, _ proxy.Caller) (*mcp.Message, error) {
+	return c.answer.WithID(p.Message().ID()), nil
+}
+func (c *canned) Notify(context.Context, pipeline.Passed) error { return nil }
+func (c *canned) Close() error                                  { return nil }
+
+func benchmarkCalls(b *testing.B, prefix string, servers int, method, params, result string) {
+	o := proxy.Options{Pipeline: pipeline.New(deaf{}, pipeline.Options{}), Names: proxy.Names{Prefix: prefix}}
+	for i := range servers {
+		answer, err := mcp.Parse([]byte(`{"jsonrpc":"2.0","id":1,"result":` + result + `}`))
+		if err != nil {
+			b.Fatal(err)
+		}
+		o.Servers = append(o.Servers, proxy.Configured{Name: fmt.Sprintf("s%d", i), Upstream: &canned{answer}})
+	}
+	p, err := proxy.New(o)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer p.Close()
+	c := &client{}
+	s := p.Open(proxy.Opening{Session: "s"}, c)
+	m, err := mcp.Parse([]byte(`{"jsonrpc":"2.0","id":7,"method":"` + method + `","params":` + params + `}`))
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	b.SetBytes(int64(len(params) + len(result)))
+	for b.Loop() {
+		if a := s.Call(b.Context(), m, c).Message(); a == nil || a.Kind != mcp.Response {
+			b.Fatalf("answer %v", a)
+		}
+	}
+}
+
+func BenchmarkCall(b *testing.B) {
+	for _, size := range []int{1 << 10, 64 << 10} {
+		text := strings.Repeat("x", size)
+		result := `{"content":[{"type":"text","text":"` + text + `"}]}`
+		for _, c := range []struct {
+			name, prefix string
+			servers      int
+			tool         string
+		}{{"bare", "never", 1, "echo"}, {"prefixed, ten servers", "always", 10, "s7__echo"}} {
+			b.Run(fmt.Sprintf("%s, %d KiB", c.name, size>>10), func(b *testing.B) {
+				benchmarkCalls(b, c.prefix, c.servers, "tools/call", `{"name":"`+c.tool+`","arguments":{"text":"`+text+`"}}`, result)
+			})
+		}
+	}
+}
+
+func BenchmarkList(b *testing.B) {
+	var tools []string
+	for i := range 100 {
+		tools = append(tools, fmt.Sprintf(`{"name":"tool-%d","description":%q,"inputSchema":{"type":"object","properties":{"a":{"type":"string"},"b":{"type":"number"}},"required":["a"]}}`, i, strings.Repeat("words ", 105)))
+	}
+	benchmarkCalls(b, "always", 10, "tools/list", `{}`, `{"tools":[`+strings.Join(tools, ",")+`]}`)
+}

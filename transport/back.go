@@ -81,7 +81,7 @@ func Dial(r Remote) (*Back, error) {
 		return fail("the proxy that the environment names cannot be used: %w", err)
 	}
 	b.http = &http.Transport{
-		DialContext:            (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
+		DialContext:            dial,
 		TLSHandshakeTimeout:    15 * time.Second,
 		ForceAttemptHTTP2:      true,
 		HTTP2:                  &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second},
@@ -89,7 +89,6 @@ func Dial(r Remote) (*Back, error) {
 		MaxIdleConnsPerHost:    128, // each call in flight has a connection; closing and opening them costs more than the call
 		IdleConnTimeout:        55 * time.Second,
 		MaxResponseHeaderBytes: 64 << 10,
-		WriteBufferSize:        backBuffer,
 	}
 	if proxy != nil {
 		b.http.Proxy = http.ProxyURL(proxy)
@@ -99,9 +98,6 @@ func Dial(r Remote) (*Back, error) {
 	}
 	return b, nil
 }
-
-// backBuffer lets a message of 64 KiB leave in one write. Each pooled connection holds one.
-const backBuffer = 72 << 10
 
 // ourHeaders are those that would break the framing, or the protocol, if they were configured.
 var ourHeaders = []string{"Accept", "Accept-Encoding", "Connection", "Content-Encoding", "Content-Length", "Content-Type", "Cookie", "Expect", "Host", "Last-Event-Id",
@@ -143,10 +139,10 @@ func (b *Back) do(ctx context.Context, method string, to *url.URL, header http.H
 	maps.Copy(q.Header, b.headers)
 	if body != nil {
 		q.Header["Content-Type"] = typeJSON
-		q.Body = io.NopCloser(bytes.NewReader(body))
+		q.Body = newPayload(body)
 		q.ContentLength = int64(len(body))
 		// Only for a request of which nothing was written: net/http repeats no other POST, and we none at all.
-		q.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
+		q.GetBody = func() (io.ReadCloser, error) { return newPayload(body), nil }
 	}
 	if header["Accept"] == nil {
 		q.Header["Accept"] = acceptBoth
@@ -190,4 +186,38 @@ func (b *Back) failed(ctx context.Context, method string, to *url.URL, err error
 // place is a URL as it may be logged: its query may hold a key.
 func place(u *url.URL) string {
 	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
+}
+
+// payload is a request's body.
+type payload struct{ bytes.Reader }
+
+func newPayload(b []byte) *payload {
+	p := &payload{}
+	p.Reset(b)
+	return p
+}
+
+func (*payload) Close() error { return nil }
+
+// backConn writes what of a payload the buffer of net/http has no room for straight from the message, in one call. Otherwise it would be copied in pieces through a
+// buffer that is made for each request, or the buffer of every connection would have to hold a message: those of open streams, too.
+type backConn struct{ *net.TCPConn }
+
+func dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	c, err := (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 15 * time.Second}).DialContext(ctx, network, addr)
+	if tcp, ok := c.(*net.TCPConn); ok {
+		return backConn{tcp}, nil
+	}
+	return c, err
+}
+
+func (c backConn) ReadFrom(r io.Reader) (int64, error) {
+	if limited, ok := r.(*io.LimitedReader); ok {
+		if p, ok := limited.R.(*payload); ok && int64(p.Len()) == limited.N {
+			n, err := p.WriteTo(c.TCPConn)
+			limited.N -= n
+			return n, err
+		}
+	}
+	return c.TCPConn.ReadFrom(r)
 }

@@ -40,14 +40,19 @@ func (c *Child) drain(stderr io.Reader) {
 			report()
 			window, logged = now, 0
 		}
-		if text := printable(line); strings.TrimSpace(text) == "" {
-			// nothing to say
-		} else if logged++; logged > maxLogRate {
-			skipped++
-		} else {
-			c.log.Info("stderr", "line", text, "cut", cut)
+		text := printable(line)
+		if cut {
+			text += "…"
 		}
 		line, cut = line[:0], false
+		if strings.TrimSpace(text) == "" {
+			return
+		}
+		if logged++; logged > maxLogRate {
+			skipped++
+			return
+		}
+		c.log.Info("stderr", "line", text)
 	}
 	for {
 		n, err := stderr.Read(chunk[:])

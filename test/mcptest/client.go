@@ -243,6 +243,14 @@ func (c *Client) Open(ctx context.Context) (Message, error) {
 	return m, err
 }
 
+// Session is the id of a legacy session over HTTP; "" when there is none.
+func (c *Client) Session() string {
+	if h, ok := c.conn.(*HTTP); ok {
+		return h.Session()
+	}
+	return ""
+}
+
 // Close closes the connection and waits for the reader. It is what the connection's Close answers.
 func (c *Client) Close() error {
 	err := c.conn.Close()

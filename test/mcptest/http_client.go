@@ -136,9 +136,9 @@ func (h *HTTP) post(ctx context.Context, b []byte, m Message) error {
 		return err
 	}
 	defer resp.Body.Close()
-	if m.Method == "initialize" {
+	if id := resp.Header.Get("Mcp-Session-Id"); m.Method == "initialize" && id != "" {
 		h.mu.Lock()
-		h.session = resp.Header.Get("Mcp-Session-Id")
+		h.session = id
 		h.mu.Unlock()
 	}
 	if strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {

@@ -13,7 +13,7 @@ import (
 // Tools of a Toolbox, by name. Their arguments are all optional.
 const (
 	Echo      = "echo"        // answers with the params as it saw them, as text, and with tag and the server's name as structured content
-	Raw       = "raw"         // writes lines, verbatim but for $ID and $TOKEN, and no answer of its own
+	Raw       = "raw"         // writes lines, verbatim but for $ID, $TOKEN and $PAD (n bytes), and no answer of its own
 	Result    = "result"      // answers with result, a string of JSON, verbatim
 	Ask       = "ask"         // puts the request method with params to the client and answers with what it said
 	Progress  = "progress"    // reports n times (default 3), then answers
@@ -47,7 +47,7 @@ func Toolbox(name string, revisions ...string) *Server {
 		"resources/read":           box.read,
 		"resources/subscribe":      func(c *Call) { c.Result(`{}`) },
 		"resources/unsubscribe":    func(c *Call) { c.Result(`{}`) },
-		"logging/setLevel":         func(c *Call) { c.Result(`{}`) },
+		"logging/setLevel":         setLevel,
 		"completion/complete":      box.complete,
 		"acme/vendor":              func(c *Call) { c.Result(fmt.Sprintf(`{"server":%s,"params":%s}`, Quote(box.name), c.Params)) },
 	}
@@ -120,6 +120,15 @@ func (b *toolbox) templates() []string {
 	}
 }
 
+func setLevel(c *Call) {
+	level := Text(c.Params, "level")
+	if !slices.Contains([]string{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}, level) {
+		c.Error(-32602, "unknown log level: "+level, "")
+		return
+	}
+	c.Result(`{}`)
+}
+
 func (b *toolbox) prompt(c *Call) {
 	switch name := Text(c.Params, "name"); name {
 	case "greet":
@@ -185,7 +194,7 @@ func (b *toolbox) call(c *Call) {
 		var lines []string
 		json.Unmarshal(At(arg, "lines"), &lines)
 		for _, l := range lines {
-			c.Raw(strings.NewReplacer("$ID", string(c.ID), "$TOKEN", string(c.Token())).Replace(l))
+			c.Raw(strings.NewReplacer("$ID", string(c.ID), "$TOKEN", string(c.Token()), "$PAD", strings.Repeat("x", n)).Replace(l))
 		}
 	case Result:
 		c.Result(Text(arg, "result"))

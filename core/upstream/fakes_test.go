@@ -30,14 +30,20 @@ func newPipe() *pipe {
 }
 
 func (p *pipe) Read(ctx context.Context) ([]byte, error) {
+	read := func(b []byte) ([]byte, error) {
+		if b == nil {
+			return nil, &upstream.TooLarge{Size: 1 << 30}
+		}
+		return b, nil
+	}
 	select {
 	case b := <-p.down:
-		return b, nil
+		return read(b)
 	default:
 	}
 	select {
 	case b := <-p.down:
-		return b, nil
+		return read(b)
 	case <-p.gone:
 		return nil, io.EOF
 	case <-ctx.Done():
@@ -119,6 +125,8 @@ func (p *pipe) quiet(t *testing.T) {
 	default:
 	}
 }
+
+func (p *pipe) sendTooMuch() { p.down <- nil }
 
 func (p *pipe) send(format string, args ...any) { p.down <- fmt.Appendf(nil, format, args...) }
 
@@ -405,8 +413,11 @@ func (s *events) end() { close(s.ch) }
 func (s *events) Next() (upstream.Event, error) {
 	select {
 	case e, ok := <-s.ch:
-		if !ok {
+		switch {
+		case !ok:
 			return e, io.EOF
+		case e.Name == "too large":
+			return e, &upstream.TooLarge{Size: 1 << 30}
 		}
 		return e, nil
 	case <-s.gone:

@@ -417,6 +417,64 @@ func TestWhatIsNoAnswer(t *testing.T) {
 	})
 }
 
+func TestAMessageThatIsTooLarge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := startLegacy(t, upstream.Options{})
+		defer l.end(t)
+		p := call(t, l, &client{}, toolsCall)
+		l.srv.expect(t, "tools/call")
+		l.srv.sendTooMuch()
+		p.fails("its answer cannot be read") // it was the only one that waited
+		p = call(t, l, &client{}, toolsCall)
+		m := l.srv.expect(t, "tools/call")
+		q := call(t, l, &client{}, toolsCall)
+		l.srv.expect(t, "tools/call")
+		l.srv.sendTooMuch()
+		p.waits()
+		q.waits()
+		l.srv.result(m.ID, `{}`)
+		p.is(`{"jsonrpc":"2.0","id":"c","result":{}}`)
+	})
+}
+
+func TestAServerThatPingsAndDoesNotRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := startLegacy(t, upstream.Options{})
+		defer l.end(t)
+		for i := range 1000 {
+			l.srv.send(`{"jsonrpc":"2.0","id":%d,"method":"ping"}`, i)
+		}
+		synctest.Wait()
+		pongs := 0
+		for ; len(l.srv.up) > 0; synctest.Wait() {
+			l.srv.next(t)
+			pongs++
+		}
+		if pongs != 100+256 { // 100 fit into the pipe
+			t.Errorf("%d answers were kept", pongs)
+		}
+	})
+}
+
+func TestNotificationsOfTheClient(t *testing.T) {
+	const changed = `{"jsonrpc":"2.0","method":"notifications/roots/list_changed","params":{ }}`
+	synctest.Test(t, func(t *testing.T) {
+		l := openLegacy(t, upstream.Options{})
+		for _, raw := range []string{changed, initialized} {
+			if err := l.Notify(t.Context(), pass(t, raw)); !errors.As(err, new(*proxy.Unavailable)) {
+				t.Errorf("before initialize: %v", err)
+			}
+		}
+		l.end(t)
+		l = startLegacy(t, upstream.Options{})
+		defer l.end(t)
+		l.tell(t, changed)
+		if m := l.srv.next(t); m.Raw != changed {
+			t.Errorf("the server got %s", m.Raw)
+		}
+	})
+}
+
 func TestRequestsWaitForInitialized(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := openLegacy(t, upstream.Options{})
@@ -559,6 +617,47 @@ func TestRestartIsPaced(t *testing.T) {
 				t.Errorf("restart %d came after %v, want %v", i+1, at[i], least*time.Millisecond)
 			}
 		}
+	})
+}
+
+func TestARestartedServerThatRefuses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := startLegacy(t, upstream.Options{Restart: true})
+		defer l.end(t)
+		call(t, l, l.feed, `{"jsonrpc":"2.0","id":2,"method":"logging/setLevel","params":{"level":"info"}}`)
+		l.srv.result(l.srv.expect(t, "logging/setLevel").ID, `{}`)
+		synctest.Wait()
+		l.srv.Close()
+		time.Sleep(200 * time.Millisecond)
+		srv := l.last(t)
+		srv.send(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32603,"message":"not now"}}`, srv.expect(t, "initialize").ID)
+		synctest.Wait()
+		if !srv.ended() {
+			t.Error("a process that refused is still there")
+		}
+		p := call(t, l, l.feed, toolsList)
+		time.Sleep(400 * time.Millisecond)
+		l.again(t)
+		l.srv.send(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32603,"message":"no more levels"}}`, l.srv.expect(t, "logging/setLevel").ID)
+		l.srv.result(l.srv.expect(t, "tools/list").ID, `{}`) // it does without
+		p.is(`{"jsonrpc":"2.0","id":"l","result":{}}`)
+	})
+}
+
+func TestAServerThatIsLostBeforeInitialized(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := openLegacy(t, upstream.Options{Restart: true})
+		defer l.end(t)
+		call(t, l, l.feed, hello)
+		l.srv = l.last(t)
+		l.greeted(t)
+		synctest.Wait()
+		l.srv.Close()
+		synctest.Wait()
+		l.tell(t, initialized) // while there is none
+		time.Sleep(200 * time.Millisecond)
+		l.again(t)
+		l.srv.quiet(t)
 	})
 }
 

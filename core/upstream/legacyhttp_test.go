@@ -236,6 +236,79 @@ func TestABrokenStreamIsTakenUpAgain(t *testing.T) {
 	})
 }
 
+func TestAStreamThatCannotBeTakenUpAgain(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		get   *upstream.Answer
+		gets  int
+		fails string
+	}{
+		{"not offered", status(405, ""), 1, "does not go on with it"},
+		{"the session has ended", status(404, ""), 1, "it has ended its session"},
+		{"a fault", status(502, ""), 4, "cannot be had again"},
+		{"no network", nil, 4, "cannot be had again"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSite(t, upstream.Options{})
+				s.then = func(r request) *upstream.Answer {
+					e := newEvents(upstream.Event{ID: "7"})
+					e.end()
+					return stream(e)
+				}
+				gets := 0
+				s.get = func(r request) *upstream.Answer {
+					if r.header.Get("Last-Event-ID") == "" {
+						return status(405, "")
+					}
+					gets++
+					return c.get
+				}
+				s.start(t)
+				defer s.end(t)
+				p := call(t, s, s.feed, toolsCall)
+				time.Sleep(time.Minute)
+				p.fails(c.fails)
+				if gets != c.gets {
+					t.Errorf("asked for %d times, want %d", gets, c.gets)
+				}
+			})
+		})
+	}
+}
+
+func TestAnEventThatIsTooLarge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, upstream.Options{})
+		s.then = func(r request) *upstream.Answer {
+			return stream(newEvents(upstream.Event{ID: "7"}, upstream.Event{Name: "too large"}))
+		}
+		s.start(t)
+		defer s.end(t)
+		call(t, s, s.feed, toolsCall).fails("its answer cannot be read")
+	})
+}
+
+func TestAStreamOfNothingButNoiseEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, upstream.Options{})
+		e := newEvents()
+		go func() {
+			for range 200 {
+				e.send("", `noise`)
+			}
+		}()
+		s.then = func(r request) *upstream.Answer { return stream(e) }
+		s.start(t)
+		p := call(t, s, s.feed, toolsCall)
+		p.fails("broke")
+		s.end(t)
+		for len(e.ch) > 0 {
+			<-e.ch
+		}
+	})
+}
+
 func TestCancelOverLegacyHTTP(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, upstream.Options{})

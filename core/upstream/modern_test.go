@@ -144,6 +144,18 @@ func TestListenOverAPipe(t *testing.T) {
 			}
 		})
 	})
+	t.Run("it ends when the client takes nothing", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			end, srv, c, p, m := setup(t)
+			defer end()
+			c.slow = make(chan struct{})
+			for range 2000 {
+				srv.send(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%s}}}`, m.ID)
+			}
+			p.fails("too much of what it sent is waiting")
+			srv.expect(t, "notifications/cancelled")
+		})
+	})
 	t.Run("it fails with the process", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			end, srv, _, p, _ := setup(t)

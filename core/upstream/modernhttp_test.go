@@ -2,6 +2,7 @@ package upstream_test
 
 import (
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -294,6 +295,25 @@ func TestHeaderMismatch(t *testing.T) {
 				t.Errorf("%d calls", n)
 			}
 		})
+	})
+}
+
+func TestVendorNotificationsOverHTTP(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		code := 202
+		s, w, end := openSite(t, func(r request) *upstream.Answer { return status(code, "") })
+		defer end()
+		n := pass(t, `{"jsonrpc":"2.0","method":"acme/told"}`)
+		if err := s.Notify(t.Context(), n); err != nil {
+			t.Error(err)
+		}
+		if h := w.seen[0].header; h.Get("Mcp-Method") != "acme/told" || h.Get("MCP-Protocol-Version") != "2026-07-28" {
+			t.Errorf("it came with %v", h)
+		}
+		code = 500
+		if err := s.Notify(t.Context(), n); !errors.As(err, new(*proxy.Unavailable)) {
+			t.Errorf("refused: %v", err)
+		}
 	})
 }
 

@@ -37,6 +37,7 @@ func TestProbeOfAProcess(t *testing.T) {
 		{"an error of no code", `"error":{"code":0,"message":"?"}`, legacyOnes, true, ``},
 		{"an error of a draft", `"error":{"code":-32004,"message":"?"}`, legacyOnes, true, ``},
 		{"an empty result", `"result":{}`, legacyOnes, true, ``},
+		{"an error to nobody", `nobody`, legacyOnes, true, ``},
 		{"silence", ``, legacyOnes, true, ``},
 		{"its end", `die`, legacyOnes, false, ``},
 	} {
@@ -66,6 +67,8 @@ func TestProbeOfAProcess(t *testing.T) {
 					time.Sleep(5 * time.Second)
 				case "die":
 					srv.Close()
+				case "nobody":
+					srv.send(`{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"?"}}`)
 				default:
 					srv.send(`{"jsonrpc":"2.0","id":%s,%s}`, m.ID, c.answer)
 				}

@@ -43,6 +43,9 @@ type stage func(m *mcp.Message) pipeline.Verdict
 
 func (s stage) Inspect(_ context.Context, m *mcp.Message) (pipeline.Verdict, error) { return s(m), nil }
 
+// answers plays a server: see there.
+type answers = func(context.Context, *mcp.Message, proxy.Caller) string
+
 // server plays one upstream server: answer answers each request, by its raw result, or an error message as "!CODE text". "" waits for the end of the call.
 type server struct {
 	revisions []string
@@ -85,7 +88,7 @@ func (s *server) Call(ctx context.Context, p pipeline.Passed, c proxy.Caller) (*
 	s.note(m)
 	answer := s.answer(ctx, m, c)
 	switch {
-	case answer == "":
+	case answer == "" || ctx.Err() != nil:
 		<-ctx.Done()
 		s.mu.Lock()
 		s.ended = append(s.ended, context.Cause(ctx))

@@ -162,3 +162,161 @@ func TestAnswersWithoutAStateAreJudgedByTheirShape(t *testing.T) {
 	got := w.call(t, "tools/call", `{"name":"a__x","inputResponses":{"e":{"action":"accept","roots":[]}}}`)
 	equal(t, "a shape of two kinds", got, `!-32602 inputResponses: "e" is no answer to sampling, elicitation or roots`)
 }
+
+// saying answers every call with one result.
+func saying(result string) *server {
+	return &server{answer: func(context.Context, *mcp.Message, proxy.Caller) string { return result }}
+}
+
+func TestQuestionsThatCannotBeJudgedReachNobody(t *testing.T) {
+	entry := func(e string) string {
+		return `{"resultType":"input_required","inputRequests":{"ok":{"method":"roots/list"},"k":` + e + `}}`
+	}
+	many := strings.Repeat(`"k`, 1)
+	for i := range 65 {
+		many += strings.Repeat("x", i) + `":{"method":"roots/list"},"k`
+	}
+	for _, c := range []struct{ name, result, want string }{
+		{"a list", `{"resultType":"input_required","inputRequests":[{"method":"elicitation/create"}]}`, "its inputRequests are no object"},
+		{"a string", `{"resultType":"input_required","inputRequests":"x"}`, "its inputRequests are no object"},
+		{"null", `{"resultType":"input_required","inputRequests":null}`, "its inputRequests are no object"},
+		{"one that is no object", entry(`7`), "its inputRequests hold what is no request"},
+		{"one that is empty", entry(`{}`), "its inputRequests hold what is no request"},
+		{"one without a method", entry(`{"params":{}}`), "its inputRequests hold what is no request"},
+		{"one whose method is no string", entry(`{"method":1}`), "its inputRequests hold what is no request"},
+		{"one whose params are no object", entry(`{"method":"roots/list","params":[1]}`), "its inputRequests hold what is no request"},
+		{"one that a careless reader takes for another", entry(`{"method":"roots/list","Method":"sampling/createMessage"}`), "its inputRequests hold what is no request"},
+		{"one whose params a careless reader takes for others", entry(`{"method":"elicitation/create","params":{"message":"a","Message":"b"}}`), "its inputRequests hold what is no request"},
+		{"one that is an answer", entry(`{"result":{}}`), "its inputRequests hold what is no request"},
+		{"one of a method that nobody knows", entry(`{"method":"x/y"}`), `its inputRequests hold what it may not ask for: method not found: "x/y"`},
+		{"one of a method of clients", entry(`{"method":"tools/call","params":{"name":"x"}}`), `its inputRequests hold what servers may not ask for: "tools/call"`},
+		{"one of a method that has no place there", entry(`{"method":"tasks/list"}`), `its inputRequests hold what servers may not ask for: "tasks/list"`},
+		{"too many", `{"resultType":"input_required","inputRequests":{` + many + `":{"method":"roots/list"}}}`, "it asked for too much input at once"},
+		{"a state too long to come back", `{"resultType":"input_required","requestState":"` + strings.Repeat("x", 2<<20) + `"}`, "its requestState is too long to be kept by a client"},
+		{"in a result that says it is complete", `{"resultType":"complete","inputRequests":` + elicit + `}`, "it asked for input in a result that does not say so"},
+		{"in a result that says nothing", `{"inputRequests":` + elicit + `}`, "it asked for input in a result that does not say so"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := open(t, twoServers(saying(c.result)), nil)
+			w.client.rounds = true
+			equal(t, "answer", w.call(t, "tools/call", `{"name":"a__x"}`), `!-32603 server "a" is not available: `+c.want)
+		})
+	}
+	t.Run("in a list", func(t *testing.T) {
+		w := open(t, twoServers(saying(`{"resultType":"input_required","tools":[],"inputRequests":`+elicit+`}`)), nil)
+		w.client.rounds = true
+		if got := w.call(t, "tools/list", `{}`); strings.Contains(got, "Name?") {
+			t.Errorf("answer %s", got)
+		}
+	})
+}
+
+func TestAnswersThatCannotBeJudgedReachNobody(t *testing.T) {
+	many := `"k":{"action":"accept"}`
+	for i := range 64 {
+		many += `,"k` + strings.Repeat("x", i+1) + `":{"action":"accept"}`
+	}
+	for _, c := range []struct{ name, responses, want string }{
+		{"a list", `[{"action":"accept"}]`, "inputResponses is no object"},
+		{"a string", `"x"`, "inputResponses is no object"},
+		{"null", `null`, "inputResponses is no object"},
+		{"one that is no object", `{"k":"accept"}`, `inputResponses: "k" is no answer`},
+		{"one that is null", `{"k":null}`, `inputResponses: "k" is no answer`},
+		{"one that a careless reader takes for another", `{"k":{"action":"decline","Action":"accept"}}`, `inputResponses: "k" is no answer`},
+		{"too many", `{` + many + `}`, "inputResponses has more than 64 members"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			a := &server{answer: inRounds(elicit)}
+			w := open(t, twoServers(a), nil)
+			w.client.rounds = true
+			_, state := first(t, w)
+			equal(t, "with a state", w.call(t, "tools/call", retry(state, "a__x", `{"b":1,"a":[1.0,{}]}`, c.responses)), "!-32602 "+c.want)
+			if got := w.call(t, "tools/call", `{"name":"a__x","inputResponses":`+c.responses+`}`); !strings.HasPrefix(got, "!-32602 "+c.want) {
+				t.Errorf("without one: %s", got)
+			}
+			equal(t, "tasks/update", w.call(t, "tasks/update", `{"taskId":"a+t","inputResponses":`+c.responses+`}`), "!-32602 "+c.want)
+			equal(t, "calls that the server saw", len(a.seen()), 1)
+		})
+	}
+}
+
+func TestKeysOfQuestionsMayHoldAnything(t *testing.T) {
+	for _, key := range []string{"a/b", "~", "~1", "", "0", `\"`, `\u0000`, "é", `\ud83d\ude00`} {
+		questions := `{"` + key + `":{"method":"elicitation/create","params":{"message":"m"}},"r/~":{"method":"roots/list"}}`
+		w := open(t, twoServers(&server{answer: inRounds(questions)}), nil, refusing("roots/list"))
+		w.client.rounds = true
+		result, state := first(t, w)
+		if raw, _ := result.Get("/inputRequests"); string(raw) != `{"`+key+`":{"method":"elicitation/create","params":{"message":"[a] m"}}}` {
+			t.Errorf("%q: the client was asked %s", key, raw)
+		}
+		got := mcp.NewResponse("1", []byte(w.call(t, "tools/call", retry(state, "a__x", `{"b":1,"a":[1.0,{}]}`, `{"`+key+`":{"action":"accept"}}`))))
+		if raw, _ := got.Get("/inputResponses"); string(raw) != `{"`+key+`":{"action":"accept"},"r/~":{"roots":[]}}` {
+			t.Errorf("%q: the server got %s", key, got.Body())
+		}
+	}
+}
+
+func TestLinksInQuestionsAndAnswersAreNamed(t *testing.T) {
+	questions := `{"s":{"method":"sampling/createMessage","params":{"messages":[{"role":"user","content":{"type":"resource_link","uri":"f:///x"}}]}}}`
+	w := open(t, twoServers(&server{answer: inRounds(questions)}), nil)
+	w.client.rounds = true
+	result, state := first(t, w)
+	if uri, _ := result.Text("/inputRequests/s/params/messages/0/content/uri"); uri != "a+f:///x" {
+		t.Errorf("the client was asked %s", result.Body())
+	}
+	got := mcp.NewResponse("1", []byte(w.call(t, "tools/call", retry(state, "a__x", `{"b":1,"a":[1.0,{}]}`, `{"s":{"role":"assistant","content":{"type":"resource_link","uri":"a+f:///y"}}}`))))
+	if uri, _ := got.Text("/inputResponses/s/content/uri"); uri != "f:///y" {
+		t.Errorf("the server got %s", got.Body())
+	}
+}
+
+// The result is judged after its questions and as the client will see it, so that what is taken out of it stays out.
+func TestWhatAStageTakesOutOfARoundStaysOut(t *testing.T) {
+	redact := pipeline.Named{Name: "redact", Stage: stage(func(m *mcp.Message) pipeline.Verdict {
+		if m.Kind == mcp.Response && m.Folded {
+			return pipeline.Verdict{Action: pipeline.Modify, Edits: []mcp.Edit{mcp.Set("/inputRequests/k/params/message", []byte(`"***"`))}}
+		}
+		return pipeline.Verdict{Action: pipeline.Allow}
+	})}
+	w := open(t, twoServers(&server{answer: inRounds(elicit)}), nil, redact)
+	w.client.rounds = true
+	if result, _ := first(t, w); !strings.Contains(string(result.Body()), `"message":"***"`) || strings.Contains(string(result.Body()), "Name?") {
+		t.Errorf("the client was asked %s", result.Body())
+	}
+}
+
+func TestWhatATaskAsksForIsJudged(t *testing.T) {
+	task := func(questions string) string {
+		return `{"taskId":"t","status":"input_required","inputRequests":` + questions + `}`
+	}
+	tell := func(questions string) *server {
+		return &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Caller) string {
+			if m.Method == "tools/call" {
+				c.Notify(ctx, mcp.NewNotification("notifications/tasks", []byte(task(questions))))
+				return `{}`
+			}
+			return task(questions)
+		}}
+	}
+	shown := `{"taskId":"a+t","status":"input_required","inputRequests":{"k":{"method":"elicitation/create","params":{"message":"[a] Name?","requestedSchema":{}}}}}`
+
+	w := open(t, twoServers(tell(elicit)), nil)
+	equal(t, "tasks/get", w.call(t, "tasks/get", `{"taskId":"a+t"}`), shown)
+	w.call(t, "tools/call", `{"name":"a__x"}`)
+	equal(t, "told", w.client.heard(), []string{"notifications/tasks " + shown})
+	w.record.has(t, "pass to_client request elicitation/create a", "pass to_client response tasks/get a t", "pass to_client notification notifications/tasks a t")
+
+	for name, questions := range map[string]string{"refused": elicit, "no object": `[{"method":"elicitation/create"}]`, "no request": `{"k":7}`} {
+		w = open(t, twoServers(tell(questions)), nil, refusing("elicitation/create"))
+		if got := w.call(t, "tasks/get", `{"taskId":"a+t"}`); !strings.HasPrefix(got, "!") {
+			t.Errorf("%s: tasks/get: %s", name, got)
+		}
+		w.call(t, "tools/call", `{"name":"a__x"}`)
+		equal(t, name+": told", w.client.heard(), []string{})
+	}
+
+	a := &server{answer: echo}
+	w = open(t, twoServers(a), nil, refusing("elicitation/create"))
+	equal(t, "tasks/update", w.call(t, "tasks/update", `{"taskId":"a+t","inputResponses":{"k":{"action":"accept","content":{}},"r":{"roots":[]}}}`), `{"taskId":"t","inputResponses":{"k":{"action":"decline"},"r":{"roots":[]}}}`)
+	w.record.has(t, "deny to_server response elicitation/create a", "pass to_server response roots/list a", "pass to_server request tasks/update a t")
+}

@@ -450,7 +450,7 @@ func TestAServerThatPingsAndDoesNotRead(t *testing.T) {
 			l.srv.next(t)
 			pongs++
 		}
-		if pongs != 100+256 { // 100 fit into the pipe
+		if pongs < 256 || pongs > 100+256 { // 100 fit into the pipe
 			t.Errorf("%d answers were kept", pongs)
 		}
 	})

@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -115,26 +114,25 @@ func (g *gatekit) configure(config string) {
 // overHTTP starts gatekit with an HTTP listener.
 func overHTTP(t *testing.T, config string) *gatekit {
 	t.Helper()
-	address := freeAddress(t)
+	address := peers.FreeAddress(t)
 	g := prepare(t, fmt.Sprintf("[listen]\nhttp = %q\n", address)+config)
 	g.url = "http://" + address + "/mcp"
 	if err := g.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	g.reap(g.cmd.Wait)
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) { // another process: there is nothing to wait on
-		if listens(address) {
-			return g
-		}
+	alive := func() bool {
 		select {
 		case <-g.exited:
-			t.Fatalf("gatekit ended at the start: %v\n%s", g.err, g.stderr)
+			return false
 		default:
-			if time.Now().After(deadline) {
-				t.Fatalf("gatekit does not listen on %s\n%s", address, g.stderr)
-			}
+			return true
 		}
 	}
+	if !peers.Listening(address, alive) {
+		t.Fatalf("gatekit does not listen on %s: %v\n%s", address, g.err, g.stderr)
+	}
+	return g
 }
 
 // reap waits for the process in the background, and sees to its end when the test is over.
@@ -361,24 +359,6 @@ func (g *gatekit) chain() {
 		sum := sha256.Sum256(line)
 		prev = hex.EncodeToString(sum[:])
 	}
-}
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
-
-func listens(address string) bool {
-	c, err := net.Dial("tcp", address)
-	if err != nil {
-		return false
-	}
-	return c.Close() == nil
 }
 
 // marked are the processes with the mark in their environment, gatekit itself apart.

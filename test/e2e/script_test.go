@@ -54,7 +54,7 @@ func TestExamples(t *testing.T) {
 }
 
 func runScripts(t *testing.T, p testscript.Params) {
-	bin, address, setup := peers.Gatekit(t), freeAddress(t), p.Setup
+	bin, address, setup := peers.Gatekit(t), peers.FreeAddress(t), p.Setup
 	p.UpdateScripts = *update
 	p.Setup = func(e *testscript.Env) error {
 		e.Setenv("PATH", filepath.Dir(bin)+string(os.PathListSeparator)+e.Getenv("PATH"))
@@ -105,7 +105,9 @@ func talk(ts *testscript.TestScript, neg bool, args []string) {
 			ts.Check(cmd.Wait())
 		}()
 		address := ts.Getenv("ADDRESS")
-		awaitListener(ts, address)
+		if !peers.Listening(address, func() bool { return true }) {
+			ts.Fatalf("gatekit does not listen on %s", address)
+		}
 		conn = mcptest.NewHTTP("http://" + address + "/mcp")
 	} else {
 		p, err := mcptest.Command(cmd)
@@ -151,14 +153,6 @@ func talk(ts *testscript.TestScript, neg bool, args []string) {
 		show()
 		if err != nil {
 			ts.Fatalf("after %q: %v", line, err)
-		}
-	}
-}
-
-func awaitListener(ts *testscript.TestScript, address string) {
-	for deadline := time.Now().Add(20 * time.Second); !listens(address); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			ts.Fatalf("gatekit does not listen on %s", address)
 		}
 	}
 }

@@ -139,10 +139,10 @@ func (b *Back) do(ctx context.Context, method string, to *url.URL, header http.H
 	maps.Copy(q.Header, b.headers)
 	if body != nil {
 		q.Header["Content-Type"] = typeJSON
-		q.Body = newPayload(body)
+		q.Body = payload(body)
 		q.ContentLength = int64(len(body))
 		// Only for a request of which nothing was written: net/http repeats no other POST, and we none at all.
-		q.GetBody = func() (io.ReadCloser, error) { return newPayload(body), nil }
+		q.GetBody = func() (io.ReadCloser, error) { return payload(body), nil }
 	}
 	if header["Accept"] == nil {
 		q.Header["Accept"] = acceptBoth
@@ -188,16 +188,8 @@ func place(u *url.URL) string {
 	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
 }
 
-// payload is a request's body.
-type payload struct{ bytes.Reader }
-
-func newPayload(b []byte) *payload {
-	p := &payload{}
-	p.Reset(b)
-	return p
-}
-
-func (*payload) Close() error { return nil }
+// payload is a request's body. Of this type net/http knows that it needs no waiting for, and sends header and body in one write.
+func payload(b []byte) io.ReadCloser { return io.NopCloser(bytes.NewReader(b)) }
 
 // backConn writes what of a payload the buffer of net/http has no room for straight from the message, in one call. Otherwise it would be copied in pieces through a
 // buffer that is made for each request, or the buffer of every connection would have to hold a message: those of open streams, too.
@@ -211,10 +203,11 @@ func dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	return c, err
 }
 
+// ReadFrom is called by net/http with the rest of a body, limited to its Content-Length, which is what is left of a payload.
 func (c backConn) ReadFrom(r io.Reader) (int64, error) {
 	if limited, ok := r.(*io.LimitedReader); ok {
-		if p, ok := limited.R.(*payload); ok && int64(p.Len()) == limited.N {
-			n, err := p.WriteTo(c.TCPConn)
+		if rest, ok := limited.R.(io.WriterTo); ok {
+			n, err := rest.WriteTo(c.TCPConn)
 			limited.N -= n
 			return n, err
 		}

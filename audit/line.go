@@ -121,14 +121,14 @@ func (l *Log) appendBodies(b []byte, o pipeline.Outcome) []byte {
 	var sum [sha256.Size]byte
 	if before != nil {
 		if l.bodies != None {
-			sum = sha256.Sum256(before)
+			sum = o.Before.Digest()
 		}
 		b = l.appendBody(b, "before", before, sum)
 		b = append(b, '}')
 	}
 	if after != nil {
 		if l.bodies != None && (before == nil || o.After != o.Before && !bytes.Equal(before, after)) {
-			sum = sha256.Sum256(after)
+			sum = o.After.Digest()
 		}
 		b = l.appendBody(b, "after", after, sum)
 		if l.bodies == Redacted {

@@ -60,13 +60,18 @@ func (m *Message) Members(pointer string, yield func(name string, raw []byte) bo
 	if !ok || at.first(m.raw) != '{' {
 		return
 	}
-	members(m.raw, int(at.from), func(x member) bool {
+	named := func(x member) bool {
 		name := string(x.name.of(m.raw))
 		if x.escaped {
 			name, _ = unquote([]byte(name))
 		}
 		return yield(name, x.value.of(m.raw))
-	})
+	}
+	if at == m.body {
+		m.members(named)
+		return
+	}
+	members(m.raw, int(at.from), named)
 }
 
 // find is where the value at pointer is in raw.

@@ -1,6 +1,9 @@
 package mcp
 
-import "strconv"
+import (
+	"crypto/sha256"
+	"strconv"
+)
 
 // Kind is what a message is on the wire. The zero Kind is no message.
 type Kind uint8
@@ -77,6 +80,8 @@ type Message struct {
 	id   ID   // what the message goes by; differs from the id in raw after WithID
 	idAt span // the id in raw; empty, at the place for one, when there is none
 	body span // params, result or error in raw; empty when there is none
+
+	digest *[sha256.Size]byte // of the body; nil when it was not asked for
 	index
 }
 
@@ -155,6 +160,22 @@ func (m *Message) Body() []byte {
 		return nil
 	}
 	return m.body.of(m.raw)
+}
+
+// Digest is the SHA-256 of Body.
+func (m *Message) Digest() [sha256.Size]byte {
+	if m.digest != nil {
+		return *m.digest
+	}
+	return sha256.Sum256(m.Body())
+}
+
+// Digested is m with its digest at hand, also under other ids: for one that is sent again and again.
+func (m *Message) Digested() *Message {
+	c := *m
+	sum := m.Digest()
+	c.digest = &sum
+	return &c
 }
 
 // ErrorCode is the code of an Error message; 0 when it is none or not an integer.

@@ -19,6 +19,7 @@ func (m *Message) spliced(splices []splice) *Message {
 		size += len(s.text) - int(s.to-s.from)
 	}
 	c := *m
+	c.digest = nil
 	c.raw = make([]byte, 0, size)
 	v := mover{splices: splices, grown: make([]int32, len(splices)+1)}
 	done := int32(0)

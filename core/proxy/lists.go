@@ -33,7 +33,7 @@ func (x *exchange) broadcast(ctx context.Context, meth mcp.Method) (pipeline.Pas
 	}
 	switch {
 	case meth.ItemsAt != "":
-		return x.merged(ctx, parts, func(good []*part) ([]member, error) { return x.mergeList(meth, good, at) })
+		return x.list(ctx, meth, parts, at)
 	case meth.Name == "server/discover":
 		versions := make([][]byte, 0, 5)
 		for _, r := range x.s.proxy.Revisions(ctx) {
@@ -53,6 +53,27 @@ func (x *exchange) broadcast(ctx context.Context, meth mcp.Method) (pipeline.Pas
 	return x.merged(ctx, parts, func(good []*part) ([]member, error) {
 		return mergeRest([]*mcp.Message{good[0].answers[0].Message()}), nil
 	})
+}
+
+// list makes one list of the servers' parts.
+func (x *exchange) list(ctx context.Context, meth mcp.Method, parts []part, at cursor) (pipeline.Passed, error) {
+	var views []*view
+	for _, p := range parts {
+		views = append(views, p.views...)
+	}
+	same := at.From == 0 && len(bad(parts)) == 0 && x.c.shows()
+	if same {
+		if m := x.c.views.list(meth.Name, views); m != nil {
+			return x.c.Pipeline.Answer(ctx, x.answers(m.WithID(x.m.ID()))), nil
+		}
+	}
+	answer, err := x.merged(ctx, parts, func(good []*part) ([]member, error) { return x.mergeList(meth, good, at) })
+	if m := answer.Message(); same && err == nil && m != nil && m.Kind == mcp.Response {
+		if _, more := m.Get("/nextCursor"); !more && len(bad(parts)) == 0 { // a cursor is made for one principal
+			x.c.views.keep(meth.Name, views, m)
+		}
+	}
+	return answer, err
 }
 
 // gather asks all servers at once.
@@ -99,8 +120,13 @@ func (x *exchange) drain(ctx context.Context, l *link, meth mcp.Method, p *part)
 		if err := p.add(answer); err != nil || meth.ItemsAt == "" {
 			return err
 		}
-		if items, size = items+m.Len(meth.ItemsAt), size+m.Size(); items > x.c.Limits.ListItems || size > maxListBytes {
-			p.answers = p.answers[:len(p.answers)-1]
+		v, err := x.c.views.of(x, meth, answer, n)
+		if err != nil {
+			return err
+		}
+		p.views = append(p.views, v)
+		if items, size = items+len(v.items), size+m.Size(); items > x.c.Limits.ListItems || size > maxListBytes {
+			p.answers, p.views = p.answers[:n-1], p.views[:n-1]
 			return l.unavailable(fmt.Sprintf("its list has more than %d items, or %d bytes ([limits] list_items)", x.c.Limits.ListItems, maxListBytes))
 		}
 		next, more := m.Get("/nextCursor")
@@ -130,30 +156,22 @@ type cursor struct {
 
 // mergeList makes one list of the servers' pages, in the order of the configuration, and answers the page at at.
 func (x *exchange) mergeList(meth mcp.Method, good []*part, at cursor) ([]member, error) {
-	if x.c.names.resources == "transparent" {
-		for _, p := range good { // what several servers list is told apart only when all have been heard
-			x.s.learnAll(p.answers)
-		}
-	}
 	var results []*mcp.Message
 	var items [][]byte
 	size := 0
 	for _, p := range good {
-		for _, answer := range p.answers {
-			shown, err := x.s.expose(x.c, answer)
-			if err != nil {
-				return nil, fmt.Errorf("name what server %q listed: %w", p.server, err)
+		for i, v := range p.views {
+			if !x.c.shows() { // what several servers list is told apart only now that all have been heard
+				var err error
+				if v, err = x.c.views.of(x, meth, p.answers[i], i+1); err != nil {
+					return nil, err
+				}
 			}
-			m := shown.Message()
-			if size += m.Size(); len(items)+m.Len(meth.ItemsAt) > x.c.Limits.ListItems || size > maxListBytes {
+			if size += v.m.Size(); len(items)+len(v.items) > x.c.Limits.ListItems || size > maxListBytes {
 				p.err = &Unavailable{Server: p.server, Reason: "its items are too many, with those of the others ([limits] list_items)"}
 				break
 			}
-			results = append(results, m)
-			m.Items(meth.ItemsAt, func(_ int, raw []byte) bool {
-				items = append(items, raw)
-				return true
-			})
+			results, items = append(results, v.m), append(items, v.items...)
 		}
 	}
 	name := meth.ItemsAt[1:]

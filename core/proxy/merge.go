@@ -20,6 +20,7 @@ var errNone = errors.New("the server does not have it")
 type part struct {
 	server  string
 	answers []pipeline.Passed // pages, for a list
+	views   []*view           // the same as clients see them
 	refused pipeline.Passed   // its error message, if it answered one
 	err     error             // why there is nothing, or no more
 }
@@ -37,8 +38,8 @@ func (p *part) add(answer pipeline.Passed) error {
 		return &Unavailable{Server: p.server, Reason: "it answered " + errorText(m)}
 	case !bytes.HasPrefix(m.Body(), []byte("{")):
 		return &Unavailable{Server: p.server, Reason: "its result is no object"}
-	case meth.ItemsAt != "" && m.Len(meth.ItemsAt) < 0:
-		if raw, _ := m.Get(meth.ItemsAt); string(raw) != "null" { // which some take for an empty list
+	case meth.ItemsAt != "":
+		if raw, _ := m.Get(meth.ItemsAt); !bytes.HasPrefix(raw, []byte("[")) && string(raw) != "null" { // which some take for an empty list
 			return &Unavailable{Server: p.server, Reason: "its result has no list of " + meth.ItemsAt[1:]}
 		}
 	}

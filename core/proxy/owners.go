@@ -18,14 +18,21 @@ type owners struct {
 	templates map[string]map[string]bool // literal beginning of a template -> servers
 }
 
-// learn notes that server owns uri.
-func (o *owners) learn(server, uri string, template bool) {
+// owned is a URI that a server says is its own, or a template of such.
+type owned struct {
+	uri      string
+	template bool
+}
+
+// learn notes what server owns.
+func (o *owners) learn(server string, what owned) {
+	uri := what.uri
 	if len(uri) > maxOwnedURI {
 		return
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if template {
+	if what.template {
 		o.learnTemplate(server, uri)
 		return
 	}

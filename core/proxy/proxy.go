@@ -68,17 +68,19 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// settings is one configuration, as it is in force from one Apply to the next. It never changes.
+// settings is one configuration, as it is in force from one Apply to the next. It never changes, but for what
+// it remembers for speed.
 type settings struct {
 	Options
 	names  *namer
 	byName map[string]*Configured
+	views  *views
 }
 
 var serverName = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
 
 func newSettings(o Options) (*settings, error) {
-	c := &settings{Options: o, byName: map[string]*Configured{}}
+	c := &settings{Options: o, byName: map[string]*Configured{}, views: &views{kept: map[viewKey]*view{}, lists: map[string]*list{}}}
 	c.Limits = o.Limits.withDefaults()
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)

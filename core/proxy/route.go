@@ -76,12 +76,20 @@ func (s *Session) strip(c *settings, m *mcp.Message) (*mcp.Message, error) {
 
 // expose puts our names on what comes from a server, and remembers the URIs that it says are its own.
 func (s *Session) expose(c *settings, p pipeline.Passed) (pipeline.Passed, error) {
+	return s.name(c, p, func(owned) {})
+}
+
+// name is expose; learned is told of what is remembered.
+func (s *Session) name(c *settings, p pipeline.Passed, learned func(owned)) (pipeline.Passed, error) {
 	if c.names.bare {
 		return p, nil
 	}
 	m := p.Message()
 	return p.Rewrite(func(at mcp.Place, v string) (string, error) {
-		s.learn(m, at, v)
+		if o, ok := owns(m, at, v); ok {
+			s.owners.learn(m.Server, o)
+			learned(o)
+		}
 		shared := c.names.resources == "transparent" && s.owners.shared(v)
 		name := c.names.expose(at.Token, m.Server, v, shared)
 		if at.Token == mcp.ToolName || at.Token == mcp.PromptName {
@@ -91,20 +99,7 @@ func (s *Session) expose(c *settings, p pipeline.Passed) (pipeline.Passed, error
 	})
 }
 
-// learn remembers a URI of a server's message. Errors speak of what is not there.
-func (s *Session) learn(m *mcp.Message, at mcp.Place, v string) {
-	if m.Kind != mcp.Error && (at.Token == mcp.URI || at.Token == mcp.URITemplate) {
-		s.owners.learn(m.Server, v, at.Token == mcp.URITemplate)
-	}
-}
-
-// learnAll remembers the URIs of a list before any of them is named.
-func (s *Session) learnAll(pages []pipeline.Passed) {
-	for _, p := range pages {
-		m := p.Message()
-		_, _ = mcp.Rewrite(m, func(at mcp.Place, v string) (string, error) { // which changes nothing
-			s.learn(m, at, v)
-			return v, nil
-		})
-	}
+// owns is what a place in a server's message says that the server owns. Errors speak of what is not there.
+func owns(m *mcp.Message, at mcp.Place, v string) (owned, bool) {
+	return owned{v, at.Token == mcp.URITemplate}, m.Kind != mcp.Error && (at.Token == mcp.URI || at.Token == mcp.URITemplate)
 }

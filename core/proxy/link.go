@@ -20,11 +20,11 @@ type link struct {
 	mu       sync.Mutex
 	server   Server
 	closed   bool
-	greeted  bool         // it has answered initialize
-	shown    bool         // ... in time to be part of what the client was answered
-	readied  bool         // it has been told that the client is initialized
-	fault    error        // why it could not be greeted
-	declared *mcp.Message // its answer to initialize or server/discover; nil while none was seen
+	greeted  bool          // it has answered initialize
+	shown    bool          // ... in time to be part of what the client was answered
+	readied  chan struct{} // closed when it has been told that the client is initialized; nil before that begins
+	fault    error         // why it could not be greeted
+	declared *mcp.Message  // its answer to initialize or server/discover; nil while none was seen
 }
 
 func newLink(s *Session, conf *Configured) *link {
@@ -173,19 +173,29 @@ func (l *link) catchUp(ctx context.Context) {
 	}
 }
 
-// getReady passes the client's notifications/initialized on, once, when both it and the server's answer to initialize are there.
+// getReady passes the client's notifications/initialized on, once, when both it and the server's answer to initialize are there. It returns when that is
+// done, also by another.
 func (l *link) getReady(ctx context.Context) {
 	l.s.mu.Lock()
 	ready := l.s.ready
 	l.s.mu.Unlock()
 	l.mu.Lock()
-	due := ready != nil && l.greeted && !l.readied
+	done := l.readied
+	due := ready != nil && l.greeted && done == nil
 	if due {
-		l.readied = true
+		done = make(chan struct{})
+		l.readied = done
 	}
 	l.mu.Unlock()
-	if due {
+	switch {
+	case due:
 		l.notify(ctx, ready)
+		close(done)
+	case done != nil:
+		select {
+		case <-done:
+		case <-ctx.Done():
+		}
 	}
 }
 

@@ -1,0 +1,365 @@
+package proxy_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+	"gatekit/core/proxy"
+)
+
+func TestACallIsCancelledBeforeDuringAndAfter(t *testing.T) {
+	cancel := func(w *world, id string) {
+		w.session.Notify(context.Background(), notification(t, "notifications/cancelled", `{"requestId":`+id+`}`))
+	}
+	t.Run("before it runs", func(t *testing.T) {
+		s := &server{answer: echo}
+		w := open(t, map[string]*server{"a": s}, nil)
+		run := w.session.Begin(request(t, "7", "tools/call", `{"name":"a__x"}`), w.client)
+		cancel(w, "7")
+		equal(t, "answer", show(t, "7", run(t.Context())), "nothing")
+		equal(t, "the server saw", s.seen(), []string{})
+		w.record.has(t, "pass to_server notification notifications/cancelled")
+		equal(t, "the id is free again", w.call(t, "tools/call", `{"name":"a__x"}`), `{"name":"x"}`)
+	})
+	t.Run("after it was answered", func(t *testing.T) {
+		w := open(t, map[string]*server{"a": {answer: echo}}, nil)
+		w.call(t, "tools/call", `{"name":"a__x"}`)
+		cancel(w, "7")
+		w.record.has(t, "drop to_server notification notifications/cancelled")
+	})
+	t.Run("twice, and by the end of the client", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s := saying("")
+			w := open(t, map[string]*server{"a": s}, nil)
+			ctx, leave := context.WithCancel(t.Context())
+			done := make(chan pipeline.Passed, 1)
+			go func() { done <- w.session.Call(ctx, request(t, "7", "tools/call", `{"name":"a__x"}`), w.client) }()
+			synctest.Wait()
+			for range 2 {
+				cancel(w, "7")
+			}
+			leave()
+			equal(t, "answer", show(t, "7", <-done), "nothing")
+			synctest.Wait()
+			equal(t, "times that the server heard", len(s.ended), 1)
+		})
+	})
+	t.Run("initialize cannot be", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s := &server{answer: func(context.Context, *mcp.Message, proxy.Caller) string {
+				time.Sleep(time.Second)
+				return `{"capabilities":{}}`
+			}}
+			w := open(t, map[string]*server{"a": s}, nil)
+			go cancel(w, "7")
+			if got := w.call(t, "initialize", hello); strings.HasPrefix(got, "!") || got == "nothing" {
+				t.Errorf("answer %s", got)
+			}
+		})
+	})
+	t.Run("a list, at every server that was asked", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			a, b := saying(""), saying("")
+			w := open(t, map[string]*server{"a": a, "b": b}, nil)
+			done := make(chan pipeline.Passed, 1)
+			go func() { done <- w.session.Call(t.Context(), request(t, "7", "tools/list", `{}`), w.client) }()
+			synctest.Wait()
+			cancel(w, "7")
+			equal(t, "answer", show(t, "7", <-done), "nothing")
+			equal(t, "times that the servers heard", len(a.ended)+len(b.ended), 2)
+			w.record.has(t, "pass to_server notification notifications/cancelled") // of neither alone
+		})
+	})
+}
+
+func TestAConfigurationThatChangesBetweenACallsBeginAndItsRun(t *testing.T) {
+	for _, method := range []string{"tools/call", "tools/list", "initialize", "subscriptions/listen", "server/discover", "acme/x"} {
+		for _, prefix := range []string{"always", "never"} {
+			t.Run(method+", "+prefix, func(t *testing.T) {
+				w := open(t, map[string]*server{"a": {answer: echo}}, func(o *proxy.Options) { o.Names.Prefix, o.Servers[0].Methods = prefix, []string{"acme/*"} })
+				run := w.session.Begin(request(t, "7", method, `{"name":"a__x","notifications":{}}`), w.client)
+				o := w.options
+				o.Servers = []proxy.Configured{{Name: "b", Upstream: &server{answer: echo}}}
+				if err := w.proxy.Apply(o); err != nil {
+					t.Fatal(err)
+				}
+				ctx, leave := context.WithCancel(t.Context())
+				leave2 := time.AfterFunc(50*time.Millisecond, leave) // a subscription without servers stays open
+				defer leave2.Stop()
+				if got := show(t, "7", run(ctx)); method != "subscriptions/listen" && !strings.HasPrefix(got, "!") || strings.HasPrefix(got, "{") {
+					t.Errorf("answer %s", got)
+				}
+			})
+		}
+	}
+}
+
+// many does f in n goroutines and waits.
+func many(n int, f func(i int)) {
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() { f(i) })
+	}
+	wg.Wait()
+}
+
+func TestConfigurationsThatChangeUnderCalls(t *testing.T) {
+	busy := func() *server {
+		return &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Caller) string {
+			c.Notify(ctx, mcp.NewNotification("notifications/message", []byte(`{"level":"info","logger":"l","data":1}`)))
+			switch m.Method {
+			case "initialize":
+				return `{"capabilities":{"tools":{}}}`
+			case "tools/list":
+				return `{"tools":[{"name":"x"}]}`
+			case "tools/call":
+				c.Ask(ctx, []*mcp.Message{mcp.NewRequest("1", "elicitation/create", []byte(`{"message":"m"}`))})
+			}
+			return `{}`
+		}}
+	}
+	w := open(t, map[string]*server{"a": busy(), "b": busy()}, nil)
+	w.client.answer = func(m *mcp.Message) *mcp.Message { return mcp.NewResponse(m.ID(), []byte(`{"action":"accept"}`)) }
+	w.call(t, "initialize", hello)
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	for i := range 4 {
+		wg.Go(func() {
+			for n := 0; ; n++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				id := fmt.Sprintf("%d%04d", i+1, n)
+				for _, c := range [][2]string{{"tools/list", `{}`}, {"tools/call", `{"name":"b__x"}`}, {"tools/call", `{"name":"a__x"}`}} {
+					got := w.callAs(t, w.session, w.client, id, c[0], c[1])
+					if strings.HasPrefix(got, "!-310") || got == "nothing" {
+						t.Errorf("%s: %s", c, got)
+					}
+				}
+				w.session.Notify(t.Context(), notification(t, "notifications/roots/list_changed", `{}`))
+			}
+		})
+	}
+	many(2, func(i int) {
+		for n := range 20 {
+			o := w.options
+			o.Servers = []proxy.Configured{{Name: "a", Upstream: w.options.Servers[0].Upstream, Timeout: time.Duration(n+1) * time.Second}}
+			if n%2 == i {
+				o.Servers = append(o.Servers, proxy.Configured{Name: "b", Upstream: busy()}, proxy.Configured{Name: "c", Upstream: busy()})
+			}
+			if err := w.proxy.Apply(o); err != nil {
+				t.Error(err)
+			}
+			other := w.proxy.Open(proxy.Opening{Session: "other"}, w.feed)
+			w.callAs(t, other, w.client, "1", "tools/list", `{}`)
+			other.Close()
+		}
+	})
+	close(stop)
+	wg.Wait()
+}
+
+func TestASessionThatIsOpenedWhileTheConfigurationChangesHasTheNewOne(t *testing.T) {
+	a, b := &server{answer: echo}, &server{answer: echo}
+	w := open(t, map[string]*server{"a": a}, nil)
+	var sessions []*proxy.Session
+	many(2, func(i int) {
+		if i == 0 {
+			for range 100 {
+				sessions = append(sessions, w.proxy.Open(proxy.Opening{}, w.feed))
+			}
+			return
+		}
+		o := w.options
+		o.Servers = []proxy.Configured{{Name: "b", Upstream: b}}
+		if err := w.proxy.Apply(o); err != nil {
+			t.Error(err)
+		}
+	})
+	for i, s := range sessions {
+		equal(t, fmt.Sprint("session ", i), w.callAs(t, s, w.client, "1", "tools/call", `{"name":"b__x"}`), `{"name":"x"}`)
+	}
+}
+
+func TestASessionOfAClosedProxyStartsNothing(t *testing.T) {
+	s := &server{answer: echo}
+	w := open(t, map[string]*server{"a": s}, nil)
+	if err := w.proxy.Close(); err != nil {
+		t.Fatal(err)
+	}
+	late := w.proxy.Open(proxy.Opening{}, w.feed)
+	equal(t, "call", w.callAs(t, late, w.client, "1", "tools/call", `{"name":"a__x"}`), "!-32603 the session is closed")
+	late.Notify(t.Context(), notification(t, "notifications/roots/list_changed", `{}`))
+	if err := late.Close(); err != nil || s.feed != nil {
+		t.Errorf("close: %v; the server was opened: %v", err, s.feed != nil)
+	}
+}
+
+func TestCloseWaitsForWhatTheSessionStarted(t *testing.T) {
+	for _, c := range []struct {
+		name           string
+		answer         answers
+		method, params string
+		want           string
+	}{
+		{"a call", func(context.Context, *mcp.Message, proxy.Caller) string { return "" }, "tools/call", `{"name":"a__x"}`, "nothing"},
+		{"a list", func(context.Context, *mcp.Message, proxy.Caller) string { return "" }, "tools/list", `{}`, "nothing"},
+		{"initialize", func(context.Context, *mcp.Message, proxy.Caller) string { return "" }, "initialize", hello, "nothing"},
+		{"initialize of a server that fails", func(context.Context, *mcp.Message, proxy.Caller) string { return "dead" }, "initialize", hello, `!-32603 server "a" is not available: it ended`},
+		{"a subscription", listening(), "subscriptions/listen", `{"notifications":{"toolsListChanged":true}}`, `{"resultType":"complete","_meta":{"io.modelcontextprotocol/subscriptionId":7}}`},
+		{"a subscription that is not acknowledged", func(context.Context, *mcp.Message, proxy.Caller) string { return "" }, "subscriptions/listen", `{"notifications":{"toolsListChanged":true}}`, `{"resultType":"complete","_meta":{"io.modelcontextprotocol/subscriptionId":7}}`},
+		{"a question", func(ctx context.Context, _ *mcp.Message, c proxy.Caller) string {
+			return string(c.Ask(ctx, []*mcp.Message{mcp.NewRequest("1", "roots/list", nil)})[0].Message().Body())
+		}, "tools/call", `{"name":"a__x"}`, "nothing"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &server{answer: c.answer}
+				w := open(t, map[string]*server{"a": s}, nil)
+				feed := &deafClient{}
+				done := make(chan pipeline.Passed, 1)
+				go func() { done <- w.session.Call(t.Context(), request(t, "7", c.method, c.params), feed) }()
+				synctest.Wait()
+				many(3, func(int) {
+					if err := w.session.Close(); err != nil {
+						t.Error(err)
+					}
+				})
+				equal(t, "answer", show(t, "7", <-done), c.want)
+				equal(t, "closed", s.closed, 1)
+				synctest.Wait() // and synctest finds what still runs
+			})
+		})
+	}
+}
+
+// deafClient reads nothing and answers nothing.
+type deafClient struct{}
+
+func (*deafClient) Notify(ctx context.Context, _ pipeline.Passed) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (*deafClient) Ask(ctx context.Context, _ []pipeline.Passed) ([]*mcp.Message, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func TestAClientThatNeverReadsHoldsUpNobodyElse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Caller) string {
+			if m.Name == "loud" {
+				c.Notify(ctx, mcp.NewNotification("notifications/message", []byte(`{"level":"info","data":1}`)))
+				return ""
+			}
+			if m.Name == "curious" {
+				return string(c.Ask(ctx, []*mcp.Message{mcp.NewRequest("1", "roots/list", nil)})[0].Message().Body())
+			}
+			return `{}`
+		}}
+		w := open(t, map[string]*server{"a": s}, nil)
+		deaf := w.proxy.Open(proxy.Opening{Session: "deaf"}, &deafClient{})
+		began := time.Now()
+		for i, name := range []string{"loud", "curious"} {
+			go deaf.Call(t.Context(), request(t, fmt.Sprint(i), "tools/call", `{"name":"a__`+name+`"}`), &deafClient{})
+		}
+		synctest.Wait()
+		o := w.options
+		if err := w.proxy.Apply(o); err != nil { // which announces to the deaf one too
+			t.Fatal(err)
+		}
+		equal(t, "another session", w.call(t, "tools/call", `{"name":"a__x"}`), `{}`)
+		equal(t, "the deaf one's next call", w.callAs(t, deaf, w.client, "9", "tools/call", `{"name":"a__x"}`), `{}`)
+		equal(t, "waited", time.Since(began), time.Duration(0))
+		time.Sleep(11 * time.Minute)
+		synctest.Wait()
+		if err := deaf.Close(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestWhileTheClientIsAskedTheServersSilenceDoesNotCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Caller) string {
+			c.Ask(ctx, []*mcp.Message{mcp.NewRequest("1", "roots/list", nil)})
+			if m.Name == "late" {
+				<-ctx.Done()
+			}
+			return `{}`
+		}}
+		w := open(t, map[string]*server{"a": s}, nil)
+		w.client.answer = func(m *mcp.Message) *mcp.Message {
+			time.Sleep(4 * time.Minute)
+			return mcp.NewResponse(m.ID(), []byte(`{"roots":[]}`))
+		}
+		equal(t, "answer", w.call(t, "tools/call", `{"name":"a__x"}`), `{}`)
+		began := time.Now()
+		equal(t, "silent afterwards", w.call(t, "tools/call", `{"name":"a__late"}`), `!-32603 server "a" did not answer within 1m0s without progress`)
+		equal(t, "waited", time.Since(began), 5*time.Minute)
+	})
+}
+
+func TestWhenARecordCannotBeMadeNothingMoves(t *testing.T) {
+	broken := errors.New("disk full")
+	for _, c := range []struct {
+		name, method, params string
+		answer               answers
+	}{
+		{"a request", "tools/call", `{"name":"a__x"}`, echo},
+		{"a list", "tools/list", `{}`, fixed(map[string]string{"tools/list": `{"tools":[{"name":"secret"}]}`})},
+		{"initialize", "initialize", hello, fixed(map[string]string{"initialize": `{"instructions":"secret"}`})},
+		{"a notification and a question", "tools/call", `{"name":"a__x"}`, func(ctx context.Context, _ *mcp.Message, c proxy.Caller) string {
+			c.Notify(ctx, mcp.NewNotification("notifications/message", []byte(`{"data":"secret"}`)))
+			return string(c.Ask(ctx, []*mcp.Message{mcp.NewRequest("1", "elicitation/create", []byte(`{"message":"secret"}`))})[0].Message().Body())
+		}},
+		{"a round", "tools/call", `{"name":"a__x"}`, inRounds(`{"k":{"method":"elicitation/create","params":{"message":"secret"}}}`)},
+		{"a subscription", "subscriptions/listen", `{"notifications":{"toolsListChanged":true}}`, listening("notifications/tools/list_changed")},
+	} {
+		for good := range 4 { // records that succeed before the disk is full
+			synctest.Test(t, func(t *testing.T) {
+				rec := &failing{good: good, err: broken}
+				s := &server{answer: c.answer}
+				w := open(t, map[string]*server{"a": s, "b": {answer: echo}}, func(o *proxy.Options) { o.Pipeline = pipeline.New(rec, pipeline.Options{}) })
+				w.client.rounds = true
+				ctx, leave := context.WithTimeout(t.Context(), 20*time.Second)
+				defer leave()
+				answer := w.session.Call(ctx, request(t, "7", c.method, c.params), w.client)
+				moved := len(s.seen()) + len(w.options.Servers[1].Upstream.(*server).seen()) + len(w.client.heard()) + len(w.client.asked) + len(w.feed.heard())
+				if moved > good {
+					t.Errorf("%s: %d messages moved on %d records", c.name, moved, good)
+				}
+				if m := answer.Message(); m != nil && strings.Contains(string(m.Body()), "secret") && good < 2 {
+					t.Errorf("%s: answered %s on %d records", c.name, m.Body(), good)
+				}
+			})
+		}
+	}
+}
+
+// failing records a few outcomes and then no more.
+type failing struct {
+	mu   sync.Mutex
+	good int
+	err  error
+}
+
+func (f *failing) Record(context.Context, pipeline.Outcome) (uint64, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.good--; f.good < 0 {
+		return 0, f.err
+	}
+	return 1, nil
+}

@@ -9,6 +9,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -25,7 +27,8 @@ var update = flag.Bool("update", false, "write what the scripts see into them")
 //
 //	gatekit ARGS…           the binary, as any command
 //	talk [http] FILE [ARGS…]  starts gatekit with ARGS ("run" if there are none) in the working folder and holds the conversation in FILE with it, over stdio or HTTP
-//	audit                   prints the audit log, a line for each record: direction kind method server name action
+//	                        with !, gatekit must end with an error when the client leaves
+//	audit [sorted]          prints the audit log, a line for each record: direction kind method server name action
 //
 // A conversation holds lines to send ("> "), each answered before the next is sent, lines to send without waiting (">> "),
 // and notifications or questions to wait for ("~ METHOD"). All else in it is ignored: talk prints the conversation as
@@ -40,13 +43,14 @@ func TestExamples(t *testing.T) {
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no examples with a script (%v)", err)
 	}
+	modules := peers.Node(t)
 	for _, f := range files {
 		t.Run(filepath.Base(filepath.Dir(f)), func(t *testing.T) {
 			runScripts(t, testscript.Params{Files: []string{f}, Setup: func(e *testscript.Env) error {
 				if err := os.CopyFS(filepath.Join(e.WorkDir, "example"), os.DirFS(filepath.Dir(f))); err != nil {
 					return err
 				}
-				e.Setenv("NODE_PATH", peers.Node(t).Path())
+				e.Setenv("NODE_PATH", modules.Path())
 				return nil
 			}})
 		})
@@ -59,14 +63,6 @@ func runScripts(t *testing.T, p testscript.Params) {
 	p.Setup = func(e *testscript.Env) error {
 		e.Setenv("PATH", filepath.Dir(bin)+string(os.PathListSeparator)+e.Getenv("PATH"))
 		e.Setenv("ADDRESS", address)
-		e.Setenv("TOP", peers.Top())
-		for _, name := range []string{"GOCACHE", "GOPATH", "GOMODCACHE", "GOFLAGS"} { // for examples that build their server
-			out, err := exec.Command("go", "env", name).Output()
-			if err != nil {
-				return err
-			}
-			e.Setenv(name, strings.TrimSpace(string(out)))
-		}
 		if setup != nil {
 			return setup(e)
 		}
@@ -76,13 +72,16 @@ func runScripts(t *testing.T, p testscript.Params) {
 	testscript.Run(t, p)
 }
 
+// version is what changes in a conversation from build to build.
+var version = regexp.MustCompile(`("name":"gatekit","version":)"[^"]*"`)
+
 func talk(ts *testscript.TestScript, neg bool, args []string) {
 	over := "stdio"
 	if len(args) > 1 && args[0] == "http" {
 		over, args = args[0], args[1:]
 	}
-	if neg || len(args) == 0 {
-		ts.Fatalf("usage: talk [http] FILE [ARGS…]")
+	if len(args) == 0 {
+		ts.Fatalf("usage: [!] talk [http] FILE [ARGS…]")
 	}
 	ours := []string{"run"}
 	if len(args) > 1 {
@@ -115,14 +114,18 @@ func talk(ts *testscript.TestScript, neg bool, args []string) {
 		conn = p
 	}
 	c := mcptest.NewClient(conn, "2025-11-25")
-	defer func() { ts.Check(c.Close()) }()
+	defer func() {
+		if err := c.Close(); (err != nil) != neg {
+			ts.Fatalf("gatekit ended with %v", err)
+		}
+	}()
 	f := strings.NewReader(ts.ReadFile(args[0]))
 	printed := 0
 	show := func() {
 		for _, f := range c.Frames()[printed:] {
 			printed++
 			if !f.Sent {
-				fmt.Fprintf(ts.Stdout(), "< %s\n", strings.ReplaceAll(string(f.Raw), ts.Getenv("WORK"), "$WORK"))
+				fmt.Fprintf(ts.Stdout(), "< %s\n", version.ReplaceAllString(strings.ReplaceAll(string(f.Raw), ts.Getenv("WORK"), "$WORK"), `$1"VERSION"`))
 			}
 		}
 	}
@@ -158,12 +161,18 @@ func talk(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 func printAudit(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 0 {
-		ts.Fatalf("usage: audit")
+	sorted := slices.Equal(args, []string{"sorted"}) // servers that are asked at once answer in any order
+	if neg || len(args) > 0 && !sorted {
+		ts.Fatalf("usage: audit [sorted]")
 	}
+	var all []string
 	for line := range strings.Lines(ts.ReadFile("audit.jsonl")) {
 		var r record
 		ts.Check(json.Unmarshal([]byte(line), &r))
-		fmt.Fprintln(ts.Stdout(), r)
+		all = append(all, r.String())
 	}
+	if sorted {
+		slices.Sort(all)
+	}
+	fmt.Fprintln(ts.Stdout(), strings.Join(all, "\n"))
 }

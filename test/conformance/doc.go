@@ -1,6 +1,10 @@
-// Package conformance holds Gatekit against the official conformance suite (npm @modelcontextprotocol/conformance): all that a server shows
-// directly it must show through `gatekit run` with prefix = "never", for clients and servers of one era.
+// Package conformance holds Gatekit against the official MCP conformance suite, npm @modelcontextprotocol/conformance, and against a real client's view
+// of a server: all that the go-sdk's conformance server and client show when they meet directly, they must show through `gatekit run` with
+// prefix = "never", in both eras, over HTTP and over stdio.
 //
-// The suite alone is no judge of a proxy, because some of its scenarios pass on nothing. So each run is made twice, once with Gatekit
-// left out, and what succeeds then must succeed through Gatekit, check by check.
+// # Why each run is made twice
+//
+// The suite alone is no judge of a proxy: some of its scenarios pass when nobody answers at all, and the number of checks depends on the server. So
+// the same run is made with Gatekit left out, and the verdicts must be equal, check by check. No verdict is stored: a new suite or go-sdk is
+// measured by itself.
 package conformance

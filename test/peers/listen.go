@@ -2,8 +2,6 @@ package peers
 
 import (
 	"net"
-	"os"
-	"os/exec"
 	"testing"
 	"time"
 )
@@ -28,30 +26,4 @@ func Listening(address string, alive func() bool) bool {
 		}
 	}
 	return false
-}
-
-// Serve starts a server and waits until it listens on the address. It is interrupted when the test ends.
-func Serve(t testing.TB, cmd *exec.Cmd, address string) {
-	t.Helper()
-	if cmd.Stderr == nil {
-		cmd.Stderr = t.Output()
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-	t.Cleanup(func() {
-		cmd.Process.Signal(os.Interrupt)
-		select {
-		case <-ended:
-		case <-time.After(10 * time.Second):
-			cmd.Process.Kill()
-			<-ended
-			t.Errorf("%s did not end when it was interrupted", cmd)
-		}
-	})
-	if !Listening(address, func() bool { return len(ended) == 0 }) {
-		t.Fatalf("%s does not listen on %s", cmd, address)
-	}
 }

@@ -1,0 +1,175 @@
+package conformance
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"gatekit/test/peers"
+)
+
+// bounded is a context that ends long after a run of the suite should.
+func bounded(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// suite runs the conformance suite.
+func suite(t *testing.T, env []string, args ...string) {
+	t.Helper()
+	preload := filepath.Join(peers.Top(), "test", "conformance", "preload.mjs")
+	index := peers.Node(t).Path("@modelcontextprotocol", "conformance", "dist", "index.js")
+	cmd := exec.CommandContext(bounded(t), "node", append([]string{"--import", preload, index}, args...)...)
+	cmd.Env = append(os.Environ(), env...)
+	cmd.WaitDelay = 5 * time.Second
+	out, err := cmd.CombinedOutput()
+	if exit := (*exec.ExitError)(nil); err != nil && !(errors.As(err, &exit) && exit.ExitCode() == 1) { // 1: a scenario failed
+		t.Errorf("%s: %v\n%s", cmd, err, out[max(0, len(out)-4000):])
+	}
+}
+
+// required are the scenarios that conformance to a revision requires; those for authorization, in which a proxy has no part, are left out.
+func required(t *testing.T, revision, leg string, want int) (names []string) {
+	t.Helper()
+	b, err := os.ReadFile(peers.Node(t).Path("@modelcontextprotocol", "conformance", "requirements", revision+".yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	section := ""
+	for line := range strings.Lines(string(b)) { // lists of names under a key: no YAML library is needed
+		line = strings.TrimSuffix(line, "\n")
+		if key, ok := strings.CutSuffix(line, ":"); ok && !strings.HasPrefix(line, " ") {
+			section = key
+		}
+		if name, ok := strings.CutPrefix(line, "  - "); ok && section == leg && !strings.HasPrefix(name, "auth/") {
+			names = append(names, name)
+		}
+	}
+	if len(names) != want {
+		t.Fatalf("%s requires %d %s scenarios, want %d", revision, len(names), leg, want)
+	}
+	return names
+}
+
+// verdicts are what the suite found: scenario, then check and status, then how often.
+type verdicts map[string]map[verdict]int
+
+type verdict struct{ ID, Status string }
+
+// read reads the suite's folder: one folder for a scenario, with the time in its name.
+func read(t *testing.T, dir, prefix string) verdicts {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*", "checks.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := verdicts{}
+	for _, file := range files {
+		b, err := os.ReadFile(file)
+		var checks []verdict
+		if err == nil {
+			err = json.Unmarshal(b, &checks)
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		name := stamp.ReplaceAllString(strings.TrimPrefix(filepath.Base(filepath.Dir(file)), prefix), "")
+		all[name] = map[verdict]int{}
+		for _, c := range checks {
+			all[name][c]++
+		}
+	}
+	return all
+}
+
+var stamp = regexp.MustCompile(`-\d{4}-\d\d-\d\dT[\d-]+Z$`)
+
+// faults are what is worse through Gatekit than directly. The verdicts on what is required must be equal, and none a failure; what is not required
+// may fare better than with the server alone, which cannot resume a stream.
+func faults(names []string, direct, via verdicts) (faults []string) {
+	for _, name := range names {
+		if len(direct[name]) == 0 {
+			faults = append(faults, name+" has no verdict directly")
+		}
+		for v, n := range via[name] {
+			if v.Status == "FAILURE" {
+				faults = append(faults, fmt.Sprintf("%s is required: %s failed %d times", name, v.ID, n))
+			}
+		}
+	}
+	for name, checks := range direct {
+		either := maps.Clone(checks)
+		maps.Copy(either, via[name])
+		for v := range either {
+			want, got := checks[v], via[name][v]
+			worse := got < want && v.Status == "SUCCESS" || got > want && v.Status == "FAILURE"
+			if !v.idle() && (worse || got != want && slices.Contains(names, name)) {
+				faults = append(faults, fmt.Sprintf("%s: %s %s %d times directly, %d times through gatekit", name, v.ID, v.Status, want, got))
+			}
+		}
+	}
+	slices.Sort(faults)
+	return faults
+}
+
+// idle says that a verdict says nothing: a line of the suite's log, or that no message was malformed, which is found even when no message came.
+func (v verdict) idle() bool {
+	return v.Status == "INFO" || v.Status == "SUCCESS" && strings.HasPrefix(v.ID, "wire-schema-")
+}
+
+// hold wants no faults.
+func hold(t *testing.T, names []string, direct, via verdicts) {
+	t.Helper()
+	found := faults(names, direct, via)
+	for _, f := range found {
+		t.Error(f)
+	}
+	checks := 0
+	for _, d := range direct {
+		for v, n := range d {
+			if !v.idle() {
+				checks += n
+			}
+		}
+	}
+	t.Logf("%d scenarios required, %d run; %d checks compared, %d faults", len(names), len(direct), checks, len(found))
+}
+
+func TestADifferenceInAVerdictIsFound(t *testing.T) {
+	ok, bad, schema := verdict{"check", "SUCCESS"}, verdict{"check", "FAILURE"}, verdict{"wire-schema-valid", "SUCCESS"}
+	direct := verdicts{"needed": {ok: 2, schema: 1}, "extra": {ok: 1}}
+	for _, c := range []struct {
+		name string
+		via  verdicts
+		want int
+	}{
+		{"nothing differs", verdicts{"needed": {ok: 2}, "extra": {ok: 1}}, 0},
+		{"a required scenario has no result", verdicts{"extra": {ok: 1}}, 1},
+		{"a check is made once less", verdicts{"needed": {ok: 1}, "extra": {ok: 1}}, 1},
+		{"a check fails", verdicts{"needed": {ok: 1, bad: 1}, "extra": {ok: 1}}, 3},
+		{"a required check more is made", verdicts{"needed": {ok: 3}, "extra": {ok: 1}}, 1},
+		{"what is not required succeeds more often", verdicts{"needed": {ok: 2}, "extra": {ok: 2}}, 0},
+		{"what is not required fails", verdicts{"needed": {ok: 2}, "extra": {bad: 1}}, 2},
+		{"a message is malformed", verdicts{"needed": {ok: 2, {"wire-schema-valid", "FAILURE"}: 1}, "extra": {ok: 1}}, 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got := faults([]string{"needed"}, direct, c.via); len(got) != c.want {
+				t.Errorf("found %q, want %d faults", got, c.want)
+			}
+		})
+	}
+	if got := faults([]string{"needed"}, verdicts{}, verdicts{}); len(got) != 1 {
+		t.Errorf("nothing measured directly: found %q, want one fault", got)
+	}
+}

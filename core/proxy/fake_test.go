@@ -2,6 +2,7 @@ package proxy_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -46,7 +47,7 @@ func (s stage) Inspect(_ context.Context, m *mcp.Message) (pipeline.Verdict, err
 // answers plays a server: see there.
 type answers = func(context.Context, *mcp.Message, proxy.Caller) string
 
-// server plays one upstream server: answer answers each request, by its raw result, or an error message as "!CODE text". "" waits for the end of the call.
+// server plays one upstream server: answer answers each request, by its raw result, or an error message as "!CODE text" or "!!CODE data". "" waits for the end of the call.
 type server struct {
 	revisions []string
 	openErr   error
@@ -96,6 +97,11 @@ func (s *server) Call(ctx context.Context, p pipeline.Passed, c proxy.Caller) (*
 		return nil, context.Cause(ctx)
 	case answer == "dead":
 		return nil, &proxy.Unavailable{Server: m.Server, Reason: "it ended"}
+	case strings.HasPrefix(answer, "!!"): // with data instead of text
+		var code int
+		fmt.Sscanf(answer[2:], "%d", &code)
+		_, data, _ := strings.Cut(answer, " ")
+		return mcp.NewError(m.ID(), code, "no", []byte(data)), nil
 	case strings.HasPrefix(answer, "!"):
 		var code int
 		fmt.Sscanf(answer[1:], "%d", &code)
@@ -107,6 +113,17 @@ func (s *server) Call(ctx context.Context, p pipeline.Passed, c proxy.Caller) (*
 		r.Folded = true
 	}
 	return r, nil
+}
+
+// cancelledWith is what the server was told when its first call was ended.
+func cancelledWith(s *server) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var c *proxy.Cancelled
+	if len(s.ended) == 0 || !errors.As(s.ended[0], &c) || c.Notice.Message() == nil {
+		return "nothing"
+	}
+	return string(c.Notice.Message().Body())
 }
 
 func (s *server) Notify(_ context.Context, p pipeline.Passed) error {

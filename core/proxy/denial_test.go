@@ -1,0 +1,135 @@
+package proxy_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+	"gatekit/core/proxy"
+)
+
+// TestWhatADenialLooksLike is the table of design.md 5, row by row, for what is asked live and for what is asked inside a result.
+func TestWhatADenialLooksLike(t *testing.T) {
+	question := func(method, params string) answers {
+		return func(ctx context.Context, m *mcp.Message, c proxy.Caller) string {
+			a := c.Ask(ctx, []*mcp.Message{mcp.NewRequest("1", method, []byte(params))})[0].Message()
+			return `{"structuredContent":` + string(a.Body()) + `}`
+		}
+	}
+	folded := func(method, params string) answers {
+		return inRounds(`{"k":{"method":"` + method + `","params":` + params + `}}`)
+	}
+	const denied = `{"code":-31000,"message":"refused by policy","data":{"gatekit":{"action":"deny","stage":"no","record":%d}}}`
+	call := [2]string{"tools/call", `{"name":"a__x"}`}
+	for _, c := range []struct {
+		name    string
+		kind    mcp.Kind
+		method  string // that is denied
+		answer  answers
+		request [2]string
+		want    string // the client's answer; %d is the number of the record
+		asked   int    // questions that reach the client
+		server  string // what the server saw last
+	}{
+		{"a request", mcp.Request, "tools/call", echo, call, denied, 0, ""},
+		{"a result", mcp.Response, "tools/call", echo, call, denied, 0, `tools/call {"name":"x"}`},
+		{"an error message", mcp.Error, "tools/call", func(context.Context, *mcp.Message, proxy.Caller) string { return "!-32000 secret" }, call, denied, 0, `tools/call {"name":"x"}`},
+		{"a notification", mcp.Notification, "notifications/message", func(ctx context.Context, _ *mcp.Message, c proxy.Caller) string {
+			c.Notify(ctx, mcp.NewNotification("notifications/message", []byte(`{"data":"secret"}`)))
+			return `{}`
+		}, call, `{}`, 0, `tools/call {"name":"x"}`},
+		{"sampling asked for, live", mcp.Request, "sampling/createMessage", question("sampling/createMessage", `{}`), call, `{"structuredContent":{"code":-1,"message":"rejected"}}`, 0, `tools/call {"name":"x"}`},
+		{"sampling asked for, in a result", mcp.Request, "sampling/createMessage", folded("sampling/createMessage", `{}`), call, denied, 0, `tools/call {"name":"x"}`},
+		{"elicitation asked for, live", mcp.Request, "elicitation/create", question("elicitation/create", `{"message":"m"}`), call, `{"structuredContent":{"action":"decline"}}`, 0, `tools/call {"name":"x"}`},
+		{"elicitation asked for, in a result", mcp.Request, "elicitation/create", folded("elicitation/create", `{"message":"m"}`), call,
+			`{"name":"x","inputResponses":{"k":{"action":"decline"}},"requestState":"mine\u0021"}`, 0, `tools/call {"name":"x","inputResponses":{"k":{"action":"decline"}},"requestState":"mine\u0021"}`},
+		{"roots asked for, live", mcp.Request, "roots/list", question("roots/list", `{}`), call, `{"structuredContent":{"roots":[]}}`, 0, `tools/call {"name":"x"}`},
+		{"roots asked for, in a result", mcp.Request, "roots/list", folded("roots/list", `{}`), call,
+			`{"name":"x","inputResponses":{"k":{"roots":[]}},"requestState":"mine\u0021"}`, 0, `tools/call {"name":"x","inputResponses":{"k":{"roots":[]}},"requestState":"mine\u0021"}`},
+		{"a client's answer to elicitation, live", mcp.Response, "elicitation/create", question("elicitation/create", `{"message":"m"}`), call, `{"structuredContent":{"action":"decline"}}`, 1, `tools/call {"name":"x"}`},
+		{"a client's answer to roots, live", mcp.Response, "roots/list", question("roots/list", `{}`), call, `{"structuredContent":{"roots":[]}}`, 1, `tools/call {"name":"x"}`},
+		{"a client's answer to sampling, live", mcp.Response, "sampling/createMessage", question("sampling/createMessage", `{}`), call, `{"structuredContent":{"code":-1,"message":"rejected"}}`, 1, `tools/call {"name":"x"}`},
+		{"a client's answer, in a request", mcp.Response, "elicitation/create", echo, [2]string{"tools/call", `{"name":"a__x","inputResponses":{"k":{"action":"accept","content":{"secret":1}}}}`},
+			`{"name":"x","inputResponses":{"k":{"action":"decline"}}}`, 0, `tools/call {"name":"x","inputResponses":{"k":{"action":"decline"}}}`},
+		{"a client's answer to sampling, in a request", mcp.Response, "sampling/createMessage", echo, [2]string{"tools/call", `{"name":"a__x","inputResponses":{"k":{"role":"user","content":"secret"}}}`}, denied, 0, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			no := pipeline.Named{Name: "no", Stage: stage(func(m *mcp.Message) pipeline.Verdict {
+				if m.Kind == c.kind && m.Method == c.method {
+					return pipeline.Verdict{Reason: "a secret"}
+				}
+				return pipeline.Verdict{Action: pipeline.Allow}
+			})}
+			a := &server{answer: c.answer}
+			w := open(t, twoServers(a), nil, no)
+			w.client.rounds = true
+			w.client.answer = func(m *mcp.Message) *mcp.Message {
+				return mcp.NewResponse(m.ID(), []byte(`{"action":"accept","roots":[{"uri":"file:///secret"}]}`))
+			}
+			m := w.session.Call(t.Context(), request(t, "7", c.request[0], c.request[1]), w.client).Message()
+			want := c.want
+			if strings.Contains(want, "%d") {
+				want = fmt.Sprintf(want, w.record.denial())
+			}
+			equal(t, "the client got", string(m.Body()), want)
+			equal(t, "the client was told", w.client.heard(), []string{})
+			equal(t, "questions that reached the client", len(w.client.asked), c.asked)
+			last := ""
+			if seen := a.seen(); len(seen) > 0 {
+				last = seen[len(seen)-1]
+			}
+			equal(t, "the server saw", last, c.server)
+		})
+	}
+}
+
+// denial is the number of the record that says deny.
+func (j *journal) denial() int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for i, row := range j.rows {
+		if strings.HasPrefix(row, "deny ") {
+			return i + 1
+		}
+	}
+	return 0
+}
+
+func TestAHiddenThingIsNeitherListedNorUsed(t *testing.T) {
+	hide := pipeline.Named{Name: "hide", Stage: stage(func(m *mcp.Message) pipeline.Verdict {
+		if m.Server == "a" {
+			return pipeline.Verdict{Action: pipeline.Allow, Hide: []string{"x", "f:///x", "t://{x}"}}
+		}
+		return pipeline.Verdict{Action: pipeline.Allow}
+	})}
+	lists := fixedOrEcho(map[string]string{
+		"tools/list":               `{"tools":[{"name":"x"},{"name":"y"}]}`,
+		"prompts/list":             `{"prompts":[{"name":"x"}]}`,
+		"resources/list":           `{"resources":[{"uri":"f:///x"},{"uri":"f:///y"}]}`,
+		"resources/templates/list": `{"resourceTemplates":[{"uriTemplate":"t://{x}"}]}`,
+	})
+	a := &server{answer: lists}
+	for _, mode := range []string{"scheme", "prefix", "transparent"} {
+		w := open(t, map[string]*server{"a": a}, func(o *proxy.Options) { o.Names.Resources = mode }, hide)
+		for method, at := range map[string]string{"tools/list": "tools", "prompts/list": "prompts", "resources/list": "resources", "resources/templates/list": "resourceTemplates"} {
+			if got := w.call(t, method, `{}`); strings.Contains(got, "x\"") || strings.Contains(got, "{x}") || !strings.Contains(got, at) {
+				t.Errorf("%s: %s shows %s", mode, method, got)
+			}
+		}
+		a.got = nil
+		for _, c := range [][2]string{
+			{"tools/call", `{"name":"a__x"}`}, {"prompts/get", `{"name":"a__x"}`},
+			{"resources/read", `{"uri":"a+f:///x"}`}, {"resources/read", `{"uri":"a__f:///x"}`}, {"resources/read", `{"uri":"A+f:///x"}`}, {"resources/subscribe", `{"uri":"a+f:///x"}`},
+			{"completion/complete", `{"ref":{"type":"ref/prompt","name":"a__x"}}`}, {"completion/complete", `{"ref":{"type":"ref/resource","uri":"a+t://{x}"}}`},
+		} {
+			equal(t, mode+": "+c[0]+" "+c[1], w.call(t, c[0], c[1]), "!-31000 refused by policy")
+		}
+		if got := w.call(t, "resources/read", `{"uri":"f:///x"}`); !strings.HasPrefix(got, "!") {
+			t.Errorf("%s: bare: %s", mode, got)
+		}
+		equal(t, mode+": the server saw", a.seen(), []string{})
+	}
+}

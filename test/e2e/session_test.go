@@ -1,0 +1,219 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"gatekit/test/mcptest"
+)
+
+func TestEveryRevisionIsSpokenAsTheClientAsksForIt(t *testing.T) {
+	for _, c := range []struct{ asks, gets string }{
+		{"2024-11-05", "2024-11-05"}, {"2025-03-26", "2025-03-26"}, {"2025-06-18", "2025-06-18"}, {"2025-11-25", "2025-11-25"},
+		{"2099-01-01", "2025-11-25"}, {"1999-01-01", "2025-11-25"}, {mcptest.Modern, "2025-11-25"},
+	} {
+		t.Run(c.asks, func(t *testing.T) {
+			front(t, box("box"), "2025-11-25", func(t *testing.T, g *gatekit, cl *mcptest.Client) {
+				m := ask(t, cl, "initialize", fmt.Sprintf(`{"protocolVersion":%q,"capabilities":{},"clientInfo":{"name":"x","version":"1"}}`, c.asks))
+				if got := mcptest.Text(m.Result, "protocolVersion"); got != c.gets {
+					t.Errorf("it answered %s, want %s: %s", got, c.gets, m.Raw)
+				}
+				cl.Notify("notifications/initialized", `{}`)
+				call(t, cl, "box__echo", ``)
+				g.recorded("to_server request initialize box - pass", "to_server request tools/call box echo pass")
+			})
+		})
+	}
+}
+
+// D20: requests to one server run at the same time, and a cancellation overtakes what waits.
+func TestCallsToOneServerRunAtTheSameTime(t *testing.T) {
+	front(t, box("box"), "2025-11-25", func(t *testing.T, g *gatekit, c *mcptest.Client) {
+		open(t, c)
+		for i := range 20 {
+			waiting(t, c, "box", fmt.Sprint(100+i), fmt.Sprint("t", i))
+		}
+		call(t, c, "box__echo", ``)
+		for i := range 20 {
+			c.Notify("notifications/cancelled", fmt.Sprintf(`{"requestId":%d}`, 100+i))
+		}
+		for i := range 20 {
+			call(t, c, "box__cancelled", fmt.Sprintf(`{"tag":"t%d"}`, i))
+		}
+		g.recorded("to_server notification notifications/cancelled box - pass")
+	})
+}
+
+// D19: a server's question whose id equals that of the call it belongs to is a question, not an answer.
+func TestAQuestionWithTheIDOfACallIsAQuestion(t *testing.T) {
+	front(t, box("box"), "2025-11-25", func(t *testing.T, g *gatekit, c *mcptest.Client) {
+		open(t, c)
+		mark := c.Mark()
+		c.Send(c.Request(`"q"`, "tools/call", `{"name":"box__raw","arguments":{"lines":["{\"jsonrpc\":\"2.0\",\"id\":$ID,\"method\":\"roots/list\"}"]}}`))
+		if _, err := c.AwaitMethod(bounded(t), mark, "roots/list"); err != nil {
+			t.Errorf("the question did not come: %v", err)
+		}
+		call(t, c, "box__echo", ``)
+		c.Notify("notifications/cancelled", `{"requestId":"q"}`)
+		unanswered(t, c, `"q"`)
+		g.recorded("to_client request roots/list box - pass", "to_server response roots/list box - pass")
+	})
+}
+
+// 2025-03-26 alone has batches: requests, notifications and answers together, answered together.
+func TestABatchOfTheOneRevisionThatHasThem(t *testing.T) {
+	front(t, box("box"), "2025-03-26", func(t *testing.T, g *gatekit, c *mcptest.Client) {
+		open(t, c)
+		mark := c.Mark()
+		c.Send(`[{"jsonrpc":"2.0","id":"a","method":"tools/call","params":{"name":"box__echo","arguments":{"tag":"a"}}},{"jsonrpc":"2.0","method":"notifications/roots/list_changed"},{"jsonrpc":"2.0","id":"b","method":"ping"},{"id":"c"}]`)
+		seen := ""
+		for i := mark; strings.Count(seen, `"id":"`) < 3; { // one array, or one message each
+			m, err := c.Await(bounded(t), i, func(mcptest.Message) bool { return true })
+			if err != nil {
+				t.Fatalf("%v; it answered %s", err, seen)
+			}
+			seen += string(m.Raw) + "\n"
+			i = c.Mark()
+		}
+		for _, want := range []string{`"tag":"a"`, `"id":"b"`, `"id":"c"`, `-32600`} {
+			if !strings.Contains(seen, want) {
+				t.Errorf("%s is missing in the answer to the batch: %s", want, seen)
+			}
+		}
+		g.recorded("to_server request tools/call box echo pass")
+	})
+}
+
+func TestVendorMethodsPassByConfigurationOnly(t *testing.T) {
+	config := strings.Replace(box("one"), "\n", "\nmethods = [\"acme/*\"]\n", 1) + box("two")
+	front(t, config, "2025-11-25", func(t *testing.T, g *gatekit, c *mcptest.Client) {
+		open(t, c)
+		m := ask(t, c, "acme/vendor", `{"x":1.0}`)
+		if got := string(mcptest.At(m.Result, "params")); got != `{"x":1.0}` || mcptest.Text(m.Result, "server") != "one" {
+			t.Errorf("it answered %s", m.Raw)
+		}
+		g.recorded("to_server request acme/vendor one - pass")
+	})
+}
+
+// Until the bridge is there, a server of the other era is left out of lists, which say so, and its tools answer a clear error.
+func TestAServerOfTheOtherEraIsLeftOutAndNamed(t *testing.T) {
+	config := box("old") + box("new", "-revisions", mcptest.Modern)
+	for revision, names := range map[string][2]string{"2025-11-25": {"old", "new"}, mcptest.Modern: {"new", "old"}} {
+		t.Run(revision, func(t *testing.T) {
+			front(t, config, revision, func(t *testing.T, g *gatekit, c *mcptest.Client) {
+				open(t, c)
+				m := ask(t, c, "tools/list", `{}`)
+				partial := string(mcptest.At(m.Result, "_meta", "gatekit/partial"))
+				if strings.Count(string(m.Raw), `"name":"`+names[0]+"__") != 13 || !strings.Contains(partial, names[1]) {
+					t.Errorf("the list is %s", clip(m.Raw))
+				}
+				m = ask(t, c, "tools/call", fmt.Sprintf(`{"name":"%s__echo"}`, names[1]))
+				if string(mcptest.At(m.Error, "code")) != "-32603" || !strings.Contains(mcptest.Text(m.Error, "message"), names[1]) {
+					t.Errorf("its tool answered %s", m.Raw)
+				}
+				call(t, c, names[0]+"__echo", ``)
+				g.recorded(fmt.Sprintf("to_client response tools/call %s echo pass", names[0]))
+			})
+		})
+	}
+}
+
+func TestAChangedFileIsAppliedAndTheSessionGoesOn(t *testing.T) {
+	front(t, box("one"), "2025-11-25", func(t *testing.T, g *gatekit, c *mcptest.Client) {
+		open(t, c)
+		waiting(t, c, "one", `"w"`, "w")
+		listen := ""
+		if g.url != "" {
+			listen = fmt.Sprintf("[listen]\nhttp = %q\n", strings.TrimSuffix(strings.TrimPrefix(g.url, "http://"), "/mcp"))
+		}
+		mark := c.Mark()
+		g.configure(listen + box("one") + box("two"))
+		for listed := 0; listed != 13; { // it is told twice: that there is a server, and that it has started
+			from := mark
+			mark = c.Mark()
+			if _, err := c.AwaitMethod(bounded(t), from, "notifications/tools/list_changed"); err != nil {
+				t.Fatalf("nothing told the client of the change: %v", err)
+			}
+			m := ask(t, c, "tools/list", `{}`)
+			listed = strings.Count(string(m.Raw), `"name":"two__`)
+			if listed == 0 && mcptest.At(m.Result, "_meta", "gatekit/partial") == nil {
+				t.Fatalf("the list does not say that it lacks the new server: %s", clip(m.Raw))
+			}
+		}
+		call(t, c, "two__echo", ``)
+
+		mark = c.Mark()
+		g.configure(listen + box("one") + "[server.two]\ncomand = \"x\"\n") // invalid: reported, and all stays
+		settled(t, "reports missing", 0, func() int { return 1 - min(1, strings.Count(g.stderr.String(), "comand")) })
+		call(t, c, "two__echo", ``)
+
+		g.configure(listen + box("one"))
+		if _, err := c.AwaitMethod(bounded(t), mark, "notifications/tools/list_changed"); err != nil {
+			t.Fatalf("nothing told the client of the server's end: %v", err)
+		}
+		if m := ask(t, c, "tools/call", `{"name":"two__echo"}`); string(mcptest.At(m.Error, "code")) != "-32602" {
+			t.Errorf("the server that is gone answered %s", m.Raw)
+		}
+		c.Notify("notifications/cancelled", `{"requestId":"w"}`) // the call that was under way all the time
+		call(t, c, "one__cancelled", `{"tag":"w"}`)
+		g.recorded("- - - - - reload", "to_server request tools/call two echo pass")
+	})
+}
+
+// Bad requests at the level of HTTP; each leaves the session alive.
+func TestBadRequestsOverHTTP(t *testing.T) {
+	g := overHTTP(t, box("box"))
+	c := g.client("2025-11-25")
+	ping := `{"jsonrpc":"2.0","id":1,"method":"ping"}`
+	modern := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"box__echo","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"x","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}}}`
+	session := [2]string{"Mcp-Session-Id", c.Session()}
+	for _, b := range []struct {
+		name, method, body string
+		header             [][2]string
+		status             int
+	}{
+		{"a page of another site", "POST", ping, [][2]string{session, {"Origin", "https://evil.example"}}, 403},
+		{"a rebound name", "POST", ping, [][2]string{session, {"Host", "evil.example"}}, 403},
+		{"a session of nobody", "POST", ping, [][2]string{{"Mcp-Session-Id", "made-up"}}, 404},
+		{"no session", "POST", ping, nil, 400},
+		{"another content type", "POST", ping, [][2]string{session, {"Content-Type", "text/plain"}}, 415},
+		{"a revision that does not exist", "POST", ping, [][2]string{session, {"Mcp-Protocol-Version", "1999-01-01"}}, 400},
+		{"a modern body under another name in the header", "POST", modern, [][2]string{{"Mcp-Protocol-Version", "2026-07-28"}, {"Mcp-Method", "tools/call"}, {"Mcp-Name", "box__die"}}, 400},
+		{"a modern body without its headers", "POST", modern, nil, 400},
+		{"a method that HTTP has and MCP has not", "PUT", ping, [][2]string{session}, 405},
+		{"a stream of nobody", "GET", "", [][2]string{{"Mcp-Session-Id", "made-up"}, {"Accept", "text/event-stream"}}, 404},
+		{"the end of nobody's session", "DELETE", "", [][2]string{{"Mcp-Session-Id", "made-up"}}, 404},
+	} {
+		t.Run(b.name, func(t *testing.T) {
+			r, err := http.NewRequestWithContext(bounded(t), b.method, g.url, strings.NewReader(b.body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Header.Set("Content-Type", "application/json")
+			r.Header.Set("Accept", "application/json, text/event-stream")
+			for _, h := range b.header {
+				r.Header.Set(h[0], h[1])
+				if h[0] == "Host" {
+					r.Host = h[1]
+				}
+			}
+			resp, err := http.DefaultClient.Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+			if resp.StatusCode != b.status {
+				t.Errorf("it got %s, want %d", resp.Status, b.status)
+			}
+			call(t, c, "box__echo", ``)
+		})
+	}
+	for _, r := range g.records() {
+		if r.Name == "die" {
+			t.Errorf("a refused request went through: %s", r)
+		}
+	}
+}

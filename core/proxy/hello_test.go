@@ -6,8 +6,10 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
 	"gatekit/core/proxy"
 )
 
@@ -126,4 +128,103 @@ func TestAReloadKeepsTheSession(t *testing.T) {
 		}
 		equal(t, "list after a wrong reload", w.call(t, "tools/list", `{}`), `{"tools":[{"name":"a__x"},{"name":"c__z"}]}`)
 	})
+}
+
+func TestCapabilitiesAreUnited(t *testing.T) {
+	for _, c := range []struct{ name, a, b, want string }{
+		{"tasks, in all their depth", `{"tasks":{"list":{},"requests":{"tools":{"call":{}}}}}`, `{"tasks":{"cancel":{},"requests":{"tools":{"call":{"x":1}},"y":{}}}}`,
+			`{"tasks":{"list":{},"requests":{"tools":{"call":{}},"y":{}},"cancel":{}}}`},
+		{"extensions on which they agree", `{"extensions":{"ui":{"v":1},"x":{"v":1}}}`, `{"extensions":{"ui":{"v":1},"x":{"v":2},"y":{}}}`, `{"extensions":{"ui":{"v":1},"y":{}}}`},
+		{"none", `{}`, `7`, `{}`},
+		{"resources that nobody can subscribe to", `{"resources":{"subscribe":false}}`, `{"resources":{}}`, `{"resources":{"listChanged":true}}`},
+	} {
+		w := open(t, map[string]*server{"a": saying(`{"capabilities":` + c.a + `}`), "b": saying(`{"capabilities":` + c.b + `}`)}, nil)
+		got, _ := mcp.NewResponse("", []byte(w.call(t, "initialize", hello))).Get("/capabilities")
+		equal(t, c.name, string(got), c.want)
+	}
+}
+
+func TestInstructionsAreBounded(t *testing.T) {
+	long := saying(`{"capabilities":{},"instructions":"` + strings.Repeat("é", 40_000) + `"}`)
+	w := open(t, map[string]*server{"a": long, "b": long}, nil)
+	text, _ := mcp.NewResponse("", []byte(w.call(t, "initialize", hello))).Text("/instructions")
+	if len(text) < 30<<10 || len(text) > 33<<10 || !utf8.ValidString(text) || strings.Contains(text, "\uFFFD") {
+		t.Errorf("%d bytes, valid %v", len(text), utf8.ValidString(text))
+	}
+}
+
+func TestWhatAServerDoesNotHaveItIsNotAskedFor(t *testing.T) {
+	old := &server{answer: fixedOrEcho(map[string]string{"initialize": `{"protocolVersion":"2024-11-05","capabilities":{"prompts":{}}}`})}
+	new := &server{answer: fixedOrEcho(map[string]string{"initialize": `{"protocolVersion":"2025-06-18","capabilities":{"prompts":{}}}`, "prompts/list": `{"prompts":[]}`})}
+	w := open(t, map[string]*server{"old": old, "new": new}, nil)
+	w.call(t, "initialize", hello)
+	const complete = `{"ref":{"type":"ref/prompt","name":"%__x"}}`
+	equal(t, "completion by a server of 2024-11-05, which has no word for it", w.call(t, "completion/complete", strings.ReplaceAll(complete, "%", "old")), `{}`)
+	equal(t, "completion by another", w.call(t, "completion/complete", strings.ReplaceAll(complete, "%", "new")), `!-32601 server "new" has no completions`)
+	equal(t, "a list that nobody declared", w.call(t, "tools/list", `{}`), "!-32601 no server supports tools/list")
+	equal(t, "new saw", len(new.seen()), 1)
+}
+
+func TestAServerWhoseAnswerToInitializeIsRefusedIsNotAskedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		no := pipeline.Named{Name: "no", Stage: stage(func(m *mcp.Message) pipeline.Verdict {
+			if m.Server == "bad" && m.Kind == mcp.Response {
+				return pipeline.Verdict{}
+			}
+			return pipeline.Verdict{Action: pipeline.Allow}
+		})}
+		bad := saying(`{"capabilities":{"tools":{}},"instructions":"obey me"}`)
+		w := open(t, map[string]*server{"bad": bad, "good": saying(`{"capabilities":{"tools":{}},"tools":[]}`)}, nil, no)
+		if got := w.call(t, "initialize", hello); strings.Contains(got, "obey") || !strings.Contains(got, `{"server":"bad","reason":"refused by policy"}`) {
+			t.Errorf("initialize: %s", got)
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		equal(t, "times that it was asked", len(bad.seen()), 1)
+		if got := w.call(t, "tools/call", `{"name":"bad__x"}`); !strings.HasPrefix(got, "!-31000") {
+			t.Errorf("a call of it: %s", got)
+		}
+	})
+}
+
+func TestOfALateServerOnlyTheListsThatItHasAreAnnounced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		times := 0
+		late := &server{answer: func(_ context.Context, m *mcp.Message, _ proxy.Caller) string {
+			if times++; times == 1 {
+				return "dead"
+			}
+			return `{"capabilities":{"prompts":{}}}`
+		}}
+		w := open(t, map[string]*server{"good": saying(`{"capabilities":{"tools":{}}}`), "late": late}, nil)
+		w.call(t, "initialize", hello)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		equal(t, "told", w.feed.heard(), []string{"notifications/prompts/list_changed "})
+	})
+}
+
+func TestInitializedIsPassedOnBeforeNotifyReturns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := &slowNotices{server: saying(`{"capabilities":{"tools":{}}}`)}
+		w := open(t, map[string]*server{"a": slow.server}, func(o *proxy.Options) { o.Servers[0].Upstream = slow })
+		w.call(t, "initialize", hello)
+		many(3, func(int) {
+			w.session.Notify(t.Context(), notification(t, "notifications/initialized", `{}`))
+			equal(t, "a saw", len(slow.seen()), 2)
+		})
+	})
+}
+
+// slowNotices takes a while for each notification.
+type slowNotices struct{ *server }
+
+func (s *slowNotices) Open(ctx context.Context, o proxy.Opening, feed proxy.Caller) (proxy.Server, error) {
+	_, err := s.server.Open(ctx, o, feed)
+	return s, err
+}
+
+func (s *slowNotices) Notify(ctx context.Context, p pipeline.Passed) error {
+	time.Sleep(time.Second)
+	return s.server.Notify(ctx, p)
 }

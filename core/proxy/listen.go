@@ -325,6 +325,8 @@ func (l *listen) wants(m *mcp.Message) bool {
 		return len(of(m.Server, l.uris)) > 0
 	case "notifications/tasks":
 		return len(of(m.Server, l.tasks)) > 0
+	case "notifications/progress":
+		return false // servers are given no token for it
 	}
 	if feature, ok := changed(m.Method); ok {
 		return slices.Contains(l.changes, feature)

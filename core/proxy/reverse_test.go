@@ -2,6 +2,9 @@ package proxy_test
 
 import (
 	"context"
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	"gatekit/core/mcp"
@@ -145,4 +148,140 @@ func TestNotificationsOfTheClientGoToTheServersThatTakeThem(t *testing.T) {
 	equal(t, "a", a.seen(), []string{"notifications/roots/list_changed {}", `notifications/progress {"progressToken":1,"progress":1}`})
 	equal(t, "b", b.seen(), []string{"notifications/roots/list_changed {}", "acme/n {}"})
 	w.record.has(t, "drop to_server notification acme/other", "drop to_server notification notifications/message")
+}
+
+func TestAClientsTasksAreShownOnlyToTheServerTheyWereMadeFor(t *testing.T) {
+	ask := func(method, params string) answers {
+		return func(ctx context.Context, _ *mcp.Message, c proxy.Caller) string {
+			a := c.Ask(ctx, []*mcp.Message{mcp.NewRequest("1", method, []byte(params))})[0].Message()
+			return `{"structuredContent":` + string(a.Body()) + `}`
+		}
+	}
+	a, b := &server{}, &server{}
+	w := open(t, map[string]*server{"a": a, "b": b}, nil)
+	made := 0
+	w.client.answer = func(m *mcp.Message) *mcp.Message {
+		if m.Method == "tasks/list" {
+			return mcp.NewResponse(m.ID(), []byte(`{"tasks":[{"taskId":"T1","k":1.0},{"taskId":"T2"},{"taskId":"other"},7]}`))
+		}
+		made++
+		return mcp.NewResponse(m.ID(), fmt.Appendf(nil, `{"task":{"taskId":"T%d"}}`, made))
+	}
+	for _, s := range []struct {
+		name   string
+		server *server
+	}{{"a", a}, {"b", b}} {
+		s.server.answer = ask("elicitation/create", `{"message":"m","task":{}}`)
+		w.call(t, "tools/call", `{"name":"`+s.name+`__x"}`)
+		s.server.answer = ask("tasks/list", `{}`)
+	}
+	equal(t, "the list of a", w.call(t, "tools/call", `{"name":"a__x"}`), `{"structuredContent":{"tasks":[{"taskId":"T1","k":1.0}]}}`)
+	equal(t, "the list of b", w.call(t, "tools/call", `{"name":"b__x"}`), `{"structuredContent":{"tasks":[{"taskId":"T2"}]}}`)
+
+	a.got, b.got = nil, nil
+	for _, id := range []string{"T1", "T2", "T3", ""} {
+		w.session.Notify(t.Context(), notification(t, "notifications/tasks/status", `{"taskId":"`+id+`"}`))
+	}
+	w.session.Notify(t.Context(), notification(t, "notifications/progress", `{"progressToken":1,"progress":1}`))
+	equal(t, "a hears of", a.seen(), []string{`notifications/tasks/status {"taskId":"T1"}`})
+	equal(t, "b hears of", b.seen(), []string{`notifications/tasks/status {"taskId":"T2"}`})
+	w.record.has(t, "pass to_server notification notifications/tasks/status a T1", "drop to_server notification notifications/tasks/status  T3", "drop to_server notification notifications/progress")
+}
+
+func TestOldTasksOfTheClientAreForgottenFirst(t *testing.T) {
+	var id string
+	s := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Caller) string {
+		ask := mcp.NewRequest("1", "sampling/createMessage", []byte(`{"task":{}}`))
+		if m.Name == "get" {
+			ask = mcp.NewRequest("1", "tasks/get", []byte(`{"taskId":"`+id+`"}`))
+		}
+		return `{"structuredContent":` + string(c.Ask(ctx, []*mcp.Message{ask})[0].Message().Body()) + `}`
+	}}
+	w := open(t, map[string]*server{"a": s, "b": {answer: echo}}, nil)
+	w.client.answer = func(m *mcp.Message) *mcp.Message {
+		return mcp.NewResponse(m.ID(), []byte(`{"task":{"taskId":"`+id+`"}}`))
+	}
+	for i := range 300 {
+		id = fmt.Sprint(i)
+		w.call(t, "tools/call", `{"name":"a__x"}`)
+	}
+	if got := w.call(t, "tools/call", `{"name":"a__get"}`); !strings.Contains(got, `"taskId":"299"`) {
+		t.Errorf("the last: %s", got)
+	}
+	id = "0"
+	if got := w.call(t, "tools/call", `{"name":"a__get"}`); !strings.Contains(got, "Unknown task") {
+		t.Errorf("the first: %s", got)
+	}
+}
+
+func TestModesOfAskingAreDeclaredToo(t *testing.T) {
+	for _, c := range []struct{ name, capabilities, method, params, lacks string }{
+		{"a form, with an empty object", `{"elicitation":{}}`, "elicitation/create", `{"message":"m"}`, ""},
+		{"a form, with a client of forms", `{"elicitation":{"form":{}}}`, "elicitation/create", `{"message":"m","mode":"form"}`, ""},
+		{"a form, with a client of URLs only", `{"elicitation":{"url":{}}}`, "elicitation/create", `{"message":"m"}`, "elicitation/form"},
+		{"a URL, with a client of both", `{"elicitation":{"form":{},"url":{}}}`, "elicitation/create", `{"message":"m","mode":"url"}`, ""},
+		{"a URL, with a client of forms", `{"elicitation":{"form":{}}}`, "elicitation/create", `{"message":"m","mode":"url"}`, "elicitation/url"},
+		{"sampling with tools", `{"sampling":{"tools":{}}}`, "sampling/createMessage", `{"tools":[]}`, ""},
+		{"sampling with tools, undeclared", `{"sampling":{}}`, "sampling/createMessage", `{"tools":[]}`, "sampling/tools"},
+		{"sampling with a choice of tools, undeclared", `{"sampling":{}}`, "sampling/createMessage", `{"toolChoice":{}}`, "sampling/tools"},
+		{"sampling, undeclared", `{}`, "sampling/createMessage", `{"tools":[]}`, "sampling"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			live := open(t, map[string]*server{"a": {answer: asking(c.method, c.params)}}, nil)
+			live.client.answer = func(m *mcp.Message) *mcp.Message { return mcp.NewResponse(m.ID(), []byte(`{"action":"accept"}`)) }
+			live.callAs(t, live.session, live.client, "1", "initialize", `{"protocolVersion":"2025-11-25","capabilities":`+c.capabilities+`}`)
+			want := `{"action":"accept"}`
+			if c.lacks != "" {
+				code := "-32602"
+				if !strings.Contains(c.lacks, "/") {
+					code = "-32601"
+				}
+				want = `{"code":` + code + `,"message":"the client did not declare the capability ` + c.lacks + `"}`
+			}
+			equal(t, "live", live.call(t, "tools/call", `{"name":"a__x"}`), `{"structuredContent":`+want+`}`)
+
+			folded := open(t, map[string]*server{"a": {answer: inRounds(`{"k":{"method":"` + c.method + `","params":` + c.params + `}}`)}}, nil)
+			folded.client.rounds = true
+			m := folded.session.Call(t.Context(), request(t, "7", "tools/call", `{"name":"a__x","_meta":{"io.modelcontextprotocol/clientCapabilities":`+c.capabilities+`}}`), folded.client).Message()
+			if c.lacks == "" {
+				equal(t, "in a result", m.Kind, mcp.Response)
+				return
+			}
+			required := "{}"
+			for _, part := range slices.Backward(strings.Split(c.lacks, "/")) {
+				required = `{"` + part + `":` + required + `}`
+			}
+			equal(t, "in a result", string(m.Body()), `{"code":-32021,"message":"the client did not declare the capability `+c.lacks+`","data":{"requiredCapabilities":`+required+`}}`)
+		})
+	}
+}
+
+func TestACancelledOfAServerIsNotTheClientsToHear(t *testing.T) {
+	s := &server{answer: func(ctx context.Context, _ *mcp.Message, c proxy.Caller) string {
+		c.Notify(ctx, mcp.NewNotification("notifications/cancelled", []byte(`{"requestId":1}`)))
+		return `{}`
+	}}
+	w := open(t, map[string]*server{"a": s}, nil)
+	w.call(t, "tools/call", `{"name":"a__x"}`)
+	equal(t, "told", w.client.heard(), []string{})
+	w.record.has(t, "drop to_client notification notifications/cancelled a")
+}
+
+func TestAnAnswerThatIsMissingIsStillAnAnswer(t *testing.T) {
+	s := &server{answer: func(ctx context.Context, _ *mcp.Message, c proxy.Caller) string {
+		got := c.Ask(ctx, []*mcp.Message{mcp.NewRequest("1", "roots/list", nil), mcp.NewRequest("2", "x/y", nil), mcp.NewRequest("3", "roots/list", nil)})
+		var ids []string
+		for _, p := range got {
+			ids = append(ids, string(p.Message().ID())+" "+p.Message().Kind.String())
+		}
+		return `{"structuredContent":"` + strings.Join(ids, ",") + `"}`
+	}}
+	w := open(t, map[string]*server{"a": s}, nil)
+	w.client.answer = func(m *mcp.Message) *mcp.Message {
+		if m.ID() == "3" {
+			return nil
+		}
+		return mcp.NewResponse(m.ID(), []byte(`{"roots":[]}`))
+	}
+	equal(t, "the server got", w.call(t, "tools/call", `{"name":"a__x"}`), `{"structuredContent":"1 response,2 error,3 error"}`)
 }

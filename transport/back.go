@@ -165,7 +165,7 @@ func (b *Back) do(ctx context.Context, method string, to *url.URL, header http.H
 		a.Events = newEvents(r.Body, b.max)
 		return a, nil
 	}
-	a.Body, err = readBody(r.Body, r.ContentLength, b.max)
+	a.Body, err = readBody(r.Body, r.ContentLength, b.max, func(int) error { return nil })
 	r.Body.Close()
 	if large, ok := errors.AsType[*tooLarge](err); ok {
 		err = &upstream.TooLarge{Size: large.size}

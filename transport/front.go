@@ -289,24 +289,32 @@ func (f *Front) body(w http.ResponseWriter, r *http.Request) (b []byte, release 
 		f.refuse(w, r, http.StatusRequestEntityTooLarge, fmt.Sprintf("a body of %d bytes is over the limit of %d", r.ContentLength, limit))
 		return nil, nil, false
 	}
-	share := r.ContentLength
-	if share < 0 {
-		share = int64(limit)
-	}
-	release = func() { f.bodies.Add(-share) }
-	if f.bodies.Add(share) > int64(f.o.Limits.Bodies) {
-		release()
+	crowded := func() (b []byte, release func(), ok bool) {
 		w.Header().Set("Retry-After", "1")
 		f.refuse(w, r, http.StatusServiceUnavailable, "too many bytes are in flight")
 		return nil, nil, false
 	}
-	b, err := readBody(r.Body, r.ContentLength, limit)
+	most := int64(f.o.Limits.Bodies)
+	if f.bodies.Load()+r.ContentLength > most {
+		return crowded()
+	}
+	// Only what has come counts: else a few clients that announce much and send nothing would keep all others out.
+	var share int64
+	b, err := readBody(r.Body, r.ContentLength, limit, func(n int) error {
+		share += int64(n)
+		if f.bodies.Add(int64(n)) > most {
+			return errCrowded
+		}
+		return nil
+	})
+	release = func() { f.bodies.Add(-share) }
 	if err == nil {
-		f.bodies.Add(int64(len(b)) - share)
-		share = int64(len(b))
 		return b, release, true
 	}
 	release()
+	if errors.Is(err, errCrowded) {
+		return crowded()
+	}
 	_, long := errors.AsType[*tooLarge](err)
 	switch {
 	case long:
@@ -319,27 +327,44 @@ func (f *Front) body(w http.ResponseWriter, r *http.Request) (b []byte, release 
 	return nil, nil, false
 }
 
-// bodyAtOnce is what is made room for because a header announces it; beyond that, bytes have to come first.
-const bodyAtOnce = 2 << 20
+var errCrowded = errors.New("too many bytes are in flight")
 
-// readBody reads a body of length bytes (-1: unknown) and at most limit.
-func readBody(r io.Reader, length int64, limit int) ([]byte, error) {
+// bodyAtOnce is what is made room for because a header announces it; beyond that, bytes have to come first.
+const bodyAtOnce = 128 << 10
+
+// readBody reads a body of length bytes (-1: unknown) and at most limit. It tells came of all bytes that have come, before it makes room for more, and ends when that
+// answers an error.
+func readBody(r io.Reader, length int64, limit int, came func(n int) error) ([]byte, error) {
 	if length > int64(limit) {
 		return nil, &tooLarge{int(length)}
 	}
-	if length >= 0 && length <= bodyAtOnce {
-		b := make([]byte, length)
-		_, err := io.ReadFull(r, b)
-		return b, err
+	most := limit + 1 // one byte more shows that there are too many
+	size := firstBuffer
+	if length >= 0 {
+		most, size = int(min(length, int64(most))), bodyAtOnce
 	}
-	b, err := io.ReadAll(io.LimitReader(r, int64(limit)+1))
-	switch {
-	case len(b) > limit:
-		return nil, &tooLarge{len(b)}
-	case err == nil && length >= 0 && int64(len(b)) != length:
-		return nil, io.ErrUnexpectedEOF
+	var b []byte
+	for n := 0; ; size *= 4 {
+		b = append(make([]byte, 0, min(size, most)), b...)
+		b = b[:cap(b)]
+		more, err := io.ReadFull(r, b[n:])
+		n += more
+		if tooMany := came(more); tooMany != nil {
+			return nil, tooMany
+		}
+		switch {
+		case n > limit:
+			return nil, &tooLarge{n}
+		case int64(n) == length:
+			return b, nil
+		case length < 0 && (err == io.EOF || err == io.ErrUnexpectedEOF):
+			return b[:n], nil
+		case err == io.EOF:
+			return nil, io.ErrUnexpectedEOF
+		case err != nil:
+			return nil, err
+		}
 	}
-	return b, err
 }
 
 // refuse answers a request that goes no further.

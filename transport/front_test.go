@@ -453,6 +453,27 @@ func TestFrontBoundsBodiesInFlight(t *testing.T) {
 	t.Error("the room was not given back")
 }
 
+// 16 requests with chunked bodies, or with Content-Length: 16777216, of which nothing came kept all other clients out for a minute.
+func TestFrontCountsOnlyWhatHasCome(t *testing.T) {
+	f := listen(t, func(o *transport.FrontOptions) { o.Limits.Bodies = 1 << 20 })
+	for range 3 {
+		f.dial(t, strings.Replace(good, "Content-Length: 2\n\n{}", "Transfer-Encoding: chunked\n\n1\n{\n", 1))
+		f.dial(t, strings.Replace(good, "Content-Length: 2", "Content-Length: 1000000", 1))
+	}
+	f.do(t, post("they have been accepted before"))
+	if r, _ := f.do(t, post(strings.Repeat("y", 500<<10))); r.StatusCode != 200 {
+		t.Errorf("got %d: %q", r.StatusCode, f.refused())
+	}
+	t.Run("and all of that", func(t *testing.T) {
+		f.dial(t, post("wait "+strings.Repeat("x", 900<<10)))
+		<-f.opened
+		chunk := fmt.Sprintf("%x\n%s\n", 200<<10, strings.Repeat("y", 200<<10))
+		if r, _ := f.do(t, strings.Replace(good, "Content-Length: 2\n\n{}", "Transfer-Encoding: chunked\n\n"+chunk+"0\n\n", 1)); r.StatusCode != 503 {
+			t.Errorf("got %d", r.StatusCode)
+		}
+	})
+}
+
 func TestFrontShutsDown(t *testing.T) {
 	f := listen(t, nil)
 	idle := f.dial(t, post("one"))

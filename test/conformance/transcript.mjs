@@ -14,8 +14,7 @@ Object.defineProperty(transport, 'onmessage', {
   set: (f) => (receive = f),
   get: () => receive && ((message, extra) => {
     const { id, ...rest } = message;
-    // A server's sealed state and a reverse request's token are opaque, and other ones each time.
-    said.push(JSON.stringify(rest, (k, v) => (k === 'requestState' || k === 'progressToken' ? k : v)));
+    said.push(JSON.stringify(rest, (k, v) => (k === 'requestState' ? k : v))); // opaque, and sealed anew each time
     return receive(message, extra);
   }),
 });

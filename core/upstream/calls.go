@@ -388,6 +388,14 @@ func unavailable(server, reason string, err error) error {
 	return &proxy.Unavailable{Server: server, Reason: reason, Err: err}
 }
 
+// illegible is the error of a call whose answer came and was none.
+func illegible(server string, err error) error {
+	if large := (*TooLarge)(nil); errors.As(err, &large) {
+		return unavailable(server, fmt.Sprintf("its answer of %d bytes is too large", large.Size), err)
+	}
+	return unavailable(server, "its answer cannot be read", err)
+}
+
 // refused is the error of a call that could not begin.
 func refused(server string, err error) error {
 	if u := (*proxy.Unavailable)(nil); errors.As(err, &u) {

@@ -22,8 +22,8 @@ func streams(a *Answer) bool { return a.Events != nil && ok(a.Status) }
 
 // unsent is the error for a request that HTTP gave no answer to.
 func unsent(server string, err error) error {
-	if large := (*TooLarge)(nil); errors.As(err, &large) {
-		return unavailable(server, "its answer is too large", err)
+	if errors.As(err, new(*TooLarge)) {
+		return illegible(server, err)
 	}
 	return unavailable(server, "no answer from its URL", err)
 }

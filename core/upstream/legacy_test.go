@@ -424,7 +424,7 @@ func TestAMessageThatIsTooLarge(t *testing.T) {
 		p := call(t, l, &client{}, toolsCall)
 		l.srv.expect(t, "tools/call")
 		l.srv.sendTooMuch()
-		p.fails("its answer cannot be read") // it was the only one that waited
+		p.fails("is too large") // it was the only one that waited
 		p = call(t, l, &client{}, toolsCall)
 		m := l.srv.expect(t, "tools/call")
 		q := call(t, l, &client{}, toolsCall)

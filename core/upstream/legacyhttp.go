@@ -186,7 +186,7 @@ func (l *legacyHTTP) body(c *call, a *Answer) (answer *mcp.Message, err error) {
 	if len(a.Body) > 0 {
 		for m, bad := range messages(l.limits, a.Body) {
 			if bad != nil {
-				err = unavailable(l.name, "its answer cannot be read", bad)
+				err = illegible(l.name, bad)
 			} else if answer == nil && l.answers(c, m) {
 				answer = l.settle(c, m)
 			} else {
@@ -270,7 +270,7 @@ func (l *legacyHTTP) follow(c *call, ev Events) (*mcp.Message, error) {
 		err := each(c.ctx, ev, l.limits, &at, func(m *mcp.Message, err error) bool {
 			switch {
 			case err != nil && spoiled(c, err):
-				bad = unavailable(l.name, "its answer cannot be read", err)
+				bad = illegible(l.name, err)
 				return false
 			case err != nil:
 				l.log.Warn("a server sent what is no message", "server", l.name, "error", err)

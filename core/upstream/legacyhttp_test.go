@@ -285,7 +285,7 @@ func TestAnEventThatIsTooLarge(t *testing.T) {
 		}
 		s.start(t)
 		defer s.end(t)
-		call(t, s, s.feed, toolsCall).fails("its answer cannot be read")
+		call(t, s, s.feed, toolsCall).fails("is too large")
 	})
 }
 

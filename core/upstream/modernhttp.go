@@ -97,7 +97,7 @@ func (h *modernHTTP) exchange(c *call, o outgoing, header http.Header) (*mcp.Mes
 	take := func(m *mcp.Message, bad error) bool {
 		switch {
 		case bad != nil && (spoiled(c, bad) || !streams(a)):
-			err = unavailable(name, "its answer cannot be read", bad)
+			err = illegible(name, bad)
 		case bad != nil:
 			h.up.log.Warn("a server sent what is no message", "server", name, "error", bad)
 		case (m.Kind == mcp.Response || m.Kind == mcp.Error) && (m.ID() == c.id || nameless(m)):

@@ -122,7 +122,7 @@ func (w *wire) unreadable(err error) {
 		id = c.id // as far as can be told
 	}
 	if c := w.calls.take(id); c != nil {
-		c.finish(reply{err: unavailable(w.name, "its answer cannot be read", err)})
+		c.finish(reply{err: illegible(w.name, err)})
 	}
 }
 

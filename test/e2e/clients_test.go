@@ -1,9 +1,12 @@
+//lint:file-ignore SA1019 sampling, roots and logging are deprecated in 2026-07-28, and carried through for as long as clients have them
+
 package e2e
 
 import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"slices"
@@ -121,6 +124,36 @@ func TestTypeScriptClientsUseThreeRealServers(t *testing.T) {
 				use(t, sdk, "", g.url).holdAgainst(t, want)
 				g.recorded("to_server request tools/call everything echo pass", "to_client request sampling/createMessage everything - pass")
 			})
+		})
+	}
+}
+
+// server-everything over the two transports of HTTP, reached by the same client directly and through gatekit, which speaks that transport on both sides.
+func TestARealServerOverHTTPAndOverTheOldSSE(t *testing.T) {
+	for _, mode := range []struct{ name, path string }{{"streamableHttp", "/mcp"}, {"sse", "/sse"}} {
+		t.Run(mode.name, func(t *testing.T) {
+			start := func() string {
+				address := peers.FreeAddress(t)
+				cmd := exec.Command("node", append(peers.Node(t).Server("everything")[1:], mode.name)...)
+				_, port, _ := net.SplitHostPort(address)
+				cmd.Env = append(os.Environ(), "PORT="+port)
+				if err := cmd.Start(); err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() {
+					cmd.Process.Kill()
+					cmd.Wait()
+				})
+				if !peers.Listening(address, func() bool { return true }) {
+					t.Fatalf("%s does not listen on %s", cmd, address)
+				}
+				return "http://" + address + mode.path
+			}
+			direct := use(t, "v1", "", start())
+			g := overHTTP(t, "sse = true\n"+httpServer("everything", start()))
+			got := use(t, "v1", "", strings.TrimSuffix(g.url, "/mcp")+mode.path)
+			got.holdAgainst(t, behind([]string{"everything"}, map[string]saw{"everything": direct}))
+			g.recorded("to_server request tools/call everything echo pass", "to_client request elicitation/create everything - pass")
 		})
 	}
 }

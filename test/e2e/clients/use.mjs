@@ -1,4 +1,4 @@
-// node use.mjs v1|v2 URL | -- COMMAND ARGS...   (NODE_MODULES names the folder of the packages)
+// node use.mjs v1|v2 URL | -- COMMAND ARGS...   (a URL that ends in /sse is the transport of 2024-11-05; NODE_MODULES names the folder of the packages)
 // A real client, of the TypeScript SDK v1 or v2, lists and uses all that a server has and prints what it saw, as JSON: test servers only.
 import { createRequire } from 'node:module';
 import { pathToFileURL } from 'node:url';
@@ -9,10 +9,11 @@ const v1 = sdk === 'v1';
 const name = { name: 'use-' + sdk, version: '1.0.0' };
 const options = { capabilities: { sampling: {}, elicitation: {}, roots: { listChanged: true } } };
 if (!v1) options.versionNegotiation = { mode: process.env.MODE ?? 'auto' };
-let Client, http, stdio, types;
+let Client, http, sse, stdio, types;
 if (v1) {
   ({ Client } = await load('@modelcontextprotocol/sdk/client/index.js'));
   http = (await load('@modelcontextprotocol/sdk/client/streamableHttp.js')).StreamableHTTPClientTransport;
+  sse = (await load('@modelcontextprotocol/sdk/client/sse.js')).SSEClientTransport;
   stdio = (await load('@modelcontextprotocol/sdk/client/stdio.js')).StdioClientTransport;
   types = await load('@modelcontextprotocol/sdk/types.js');
 } else {
@@ -50,7 +51,7 @@ const all = async (list, member) => {
 
 const transport = target[0] === '--'
   ? new stdio({ command: target[1], args: target.slice(2), env: process.env, stderr: 'ignore' })
-  : new http(new URL(target[0]));
+  : new (target[0].endsWith('/sse') ? sse : http)(new URL(target[0]));
 await client.connect(transport);
 await late(1000); // server-everything asks for the roots some time after the handshake
 const can = client.getServerCapabilities() ?? {};

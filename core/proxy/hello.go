@@ -8,7 +8,7 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// greetWait is how long one server may keep a client's initialize waiting when others have answered.
+// greetWait is how long one server may keep a client's initialize waiting when others have answered, and its first calls.
 const greetWait = 15 * time.Second
 
 // maxInstructions bounds what all servers together may say to the model before anything was asked.
@@ -92,6 +92,7 @@ func (x *exchange) hello(ctx context.Context, l *link) (pipeline.Passed, error) 
 	idle, most := x.times(l)
 	w := x.watch(l, idle, most, cancel)
 	defer w.stop()
+	l.greet()
 	m := *x.m
 	m.Server = l.name
 	answer, err := x.ask(ctx, l, &m, w)

@@ -228,3 +228,43 @@ func (s *slowNotices) Notify(ctx context.Context, p pipeline.Passed) error {
 	time.Sleep(time.Second)
 	return s.server.Notify(ctx, p)
 }
+
+// A server that comes with a new configuration is greeted at once; the first calls wait for it, for as long as those of a session's beginning do.
+func TestAServerThatIsAddedToALivingSession(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		starts time.Duration
+		want   string
+	}{
+		{"starts soon", 14 * time.Second, `{"x":1}`},
+		{"takes too long", 16 * time.Second, `!-32603 server "b" is not available: it is still starting`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := open(t, map[string]*server{"a": {answer: echo}}, nil)
+				w.call(t, "initialize", hello)
+				w.session.Notify(t.Context(), notification(t, "notifications/initialized", `{}`))
+				b := &server{answer: func(_ context.Context, m *mcp.Message, _ proxy.Caller) string {
+					if m.Method == "initialize" {
+						time.Sleep(c.starts)
+						return `{"capabilities":{"tools":{}}}`
+					}
+					return `{"x":1}`
+				}}
+				o := w.options
+				o.Servers = append(o.Servers, proxy.Configured{Name: "b", Upstream: b})
+				if err := w.proxy.Apply(o); err != nil {
+					t.Fatal(err)
+				}
+				equal(t, "the first call", w.call(t, "tools/call", `{"name":"b__t"}`), c.want)
+				time.Sleep(time.Minute)
+				equal(t, "a later call", w.call(t, "tools/call", `{"name":"b__t"}`), `{"x":1}`)
+				var methods []string
+				for _, m := range b.seen()[:3] {
+					methods = append(methods, strings.Fields(m)[0])
+				}
+				equal(t, "the server saw", methods, "[initialize notifications/initialized tools/call]")
+			})
+		})
+	}
+}

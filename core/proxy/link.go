@@ -16,10 +16,13 @@ type link struct {
 	name     string
 	upstream Upstream
 	gate     chan struct{} // holds one token; taken while the server is being opened
+	started  chan struct{} // closed when the server's first greeting came to an end, well or not, took longer than greetWait, or will not be
+	start    func()        // closes it
 
 	mu       sync.Mutex
 	server   Server
 	closed   bool
+	begun    bool          // it has been sent initialize
 	greeted  bool          // it has answered initialize
 	shown    bool          // ... in time to be part of what the client was answered
 	readied  chan struct{} // closed when it has been told that the client is initialized; nil before that begins
@@ -28,7 +31,9 @@ type link struct {
 }
 
 func newLink(s *Session, conf *Configured) *link {
-	return &link{s: s, name: conf.Name, upstream: conf.Upstream, gate: make(chan struct{}, 1)}
+	l := &link{s: s, name: conf.Name, upstream: conf.Upstream, gate: make(chan struct{}, 1), started: make(chan struct{})}
+	l.start = sync.OnceFunc(func() { close(l.started) })
+	return l
 }
 
 // unavailable is the error for what the server cannot be asked.
@@ -74,14 +79,22 @@ func (l *link) open(ctx context.Context) (Server, error) {
 	return server, nil
 }
 
-// use answers the server when it is ready for the client's requests.
+// use answers the server when it is ready for the client's requests: it waits while the server is being greeted for the first time, and told that the
+// client is initialized.
 func (l *link) use(ctx context.Context) (Server, error) {
 	if l.s.greeting() != nil {
+		select {
+		case <-l.started:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
 		l.mu.Lock()
-		greeted, fault := l.greeted, l.fault
+		greeted, fault, closed := l.greeted, l.fault, l.closed
 		l.mu.Unlock()
 		switch {
+		case closed: // as open says
 		case greeted:
+			l.getReady(ctx)
 		case fault != nil:
 			return nil, fault
 		default:
@@ -91,8 +104,19 @@ func (l *link) use(ctx context.Context) (Server, error) {
 	return l.open(ctx)
 }
 
+// greet notes that the server is being greeted.
+func (l *link) greet() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.begun {
+		l.begun = true
+		time.AfterFunc(greetWait, l.start)
+	}
+}
+
 // met notes how the server answered initialize.
 func (l *link) met(answer *mcp.Message, err error) {
+	defer l.start()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err != nil {
@@ -142,10 +166,16 @@ func (l *link) owed() *mcp.Message {
 	return hello
 }
 
-// catchUp sees to it that a server that failed or was slow when the client's initialize came is greeted, and then tells the client that lists changed.
+// catchUp sees to it that a server that failed or was slow when the client's initialize came, or that came after it, is greeted, and then tells the
+// client that lists changed.
 func (l *link) catchUp(ctx context.Context) {
-	late := false
-	for wait := time.Second; l.owed() != nil; wait = min(2*wait, 30*time.Second) {
+	l.mu.Lock()
+	late, wait := false, time.Second
+	if !l.begun {
+		wait = 0
+	}
+	l.mu.Unlock()
+	for ; l.owed() != nil; wait = min(max(2*wait, time.Second), 30*time.Second) {
 		late = true
 		select {
 		case <-time.After(wait):
@@ -189,7 +219,7 @@ func (l *link) getReady(ctx context.Context) {
 	l.mu.Unlock()
 	switch {
 	case due:
-		l.notify(ctx, ready)
+		l.notify(l.s.life, ready) // not in the time of whoever came first
 		close(done)
 	case done != nil:
 		select {
@@ -224,7 +254,11 @@ func (l *link) pass(ctx context.Context, set *settings, m *mcp.Message) error {
 	if err != nil {
 		return nil // refused and recorded
 	}
-	server, err := l.use(ctx)
+	open := l.use
+	if m.Method == "notifications/initialized" {
+		open = l.open
+	}
+	server, err := open(ctx)
 	if err != nil {
 		return err
 	}
@@ -243,6 +277,7 @@ func (l *link) close() error {
 	server := l.server
 	l.closed, l.server = true, nil
 	l.mu.Unlock()
+	l.start()
 	if server == nil {
 		return nil
 	}

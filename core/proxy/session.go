@@ -316,10 +316,10 @@ func (s *Session) Close() error {
 	calls := slices.Collect(maps.Values(s.calls))
 	links := slices.Collect(maps.Values(s.links))
 	s.mu.Unlock()
-	s.end(errClosed)
-	for _, x := range calls {
+	for _, x := range calls { // first, so that none answers that it failed because of the end
 		x.abandon()
 	}
+	s.end(errClosed)
 	err := closeAll(links, (*link).close)
 	s.wg.Wait()
 	s.proxy.forget(s)

@@ -344,13 +344,20 @@ const (
 	slants = ones * '\\'
 )
 
-// str reads a string, eight bytes at a time. escaped says that it holds a backslash.
+// str reads a string, eight bytes at a time and long runs faster. escaped says that it holds a backslash.
 func (s *scanner) str() (escaped bool, f *fault) {
 	b, start := s.b, s.i
 	i := start + 1
 	var seen uint64 // all bytes or-ed: shows whether one is not ASCII
+	quote := 0      // where the next quote is, once it was looked for
 	for {
-		for i+8 <= len(b) {
+		for run := i; i+8 <= len(b); i += 8 {
+			if i-run == longRun || i+longRun < quote {
+				var or uint64
+				i, quote, or = plain(b, i, quote)
+				seen |= or
+				break
+			}
 			// A byte of stop has its high bit set where x has a quote, a backslash or a control character. Borrows make
 			// only bytes after the first such one wrong.
 			x := binary.LittleEndian.Uint64(b[i:])
@@ -361,7 +368,6 @@ func (s *scanner) str() (escaped bool, f *fault) {
 				i += bits.TrailingZeros64(stop) / 8
 				break
 			}
-			i += 8
 		}
 		for i < len(b) && b[i] >= ' ' && b[i] != '"' && b[i] != '\\' {
 			seen |= uint64(b[i])
@@ -388,6 +394,44 @@ func (s *scanner) str() (escaped bool, f *fault) {
 			return false, s.syntax(i, "control character in a string")
 		}
 	}
+}
+
+// longRun is after how many bytes without anything special more of them are expected.
+const longRun = 64
+
+// plain goes on from i to what ends a run of plain characters: a quote, a backslash, or the end of b; or to a place not far before a control character. quote is where one
+// was found before, if it is not behind i: whoever looked for it each time would read a string of n escapes n times. or is all bytes of the run or-ed.
+func plain(b []byte, i, quote int) (stop, next int, or uint64) {
+	if quote < i {
+		quote = len(b)
+		if n := bytes.IndexByte(b[i:], '"'); n >= 0 {
+			quote = i + n
+		}
+	}
+	stop = quote
+	if n := bytes.IndexByte(b[i:quote], '\\'); n >= 0 {
+		stop = i + n
+	}
+	const blanks = ones * ' '
+	run := b[i:stop]
+	for len(run) >= 32 {
+		x, y := binary.LittleEndian.Uint64(run), binary.LittleEndian.Uint64(run[8:])
+		z, w := binary.LittleEndian.Uint64(run[16:]), binary.LittleEndian.Uint64(run[24:])
+		if ((x-blanks)&^x|(y-blanks)&^y|(z-blanks)&^z|(w-blanks)&^w)&highs != 0 {
+			return stop - len(run), quote, or
+		}
+		or |= x | y | z | w
+		run = run[32:]
+	}
+	for len(run) >= 8 {
+		x := binary.LittleEndian.Uint64(run)
+		if (x-blanks)&^x&highs != 0 {
+			break
+		}
+		or |= x
+		run = run[8:]
+	}
+	return stop - len(run), quote, or
 }
 
 // escape is the length of the escape that b begins with; 0 when it is none.

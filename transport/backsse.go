@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 
@@ -95,8 +96,8 @@ func (p *SSEPipe) Read(ctx context.Context) ([]byte, error) {
 }
 
 // Write posts one message. It is safe for many goroutines.
-func (p *SSEPipe) Write(ctx context.Context, b []byte) error {
-	a, err := p.back.do(ctx, http.MethodPost, p.post, nil, b)
+func (p *SSEPipe) Write(ctx context.Context, parts ...[]byte) error {
+	a, err := p.back.do(ctx, http.MethodPost, p.post, nil, slices.Concat(parts...))
 	if err != nil {
 		return err
 	}

@@ -147,7 +147,7 @@ func Spawn(ctx context.Context, c Command) (*Child, error) {
 	}
 	child.stdin, child.stdout = pipes[0][1], pipes[1][0]
 	child.lines = newLines(childOutput{polled{child.stdout}}, c.MaxMessage)
-	child.writer = &lineWriter{w: child.stdin, bound: 2 * c.MaxMessage}
+	child.writer = newLineWriter(child.stdin, 2*c.MaxMessage)
 
 	started := make(chan error, 1)
 	go child.supervise(cmd, pipes[2][0], started)
@@ -267,8 +267,8 @@ func isMessage(line []byte) bool {
 }
 
 // Write writes one message as one line. It is safe for many goroutines. The error is an *Exited when the child is gone.
-func (c *Child) Write(ctx context.Context, b []byte) error {
-	err := c.writer.Write(ctx, b)
+func (c *Child) Write(ctx context.Context, parts ...[]byte) error {
+	err := c.writer.Write(ctx, parts...)
 	if errors.Is(err, syscall.EPIPE) || errors.Is(err, fs.ErrClosed) {
 		return c.ended(ctx)
 	}

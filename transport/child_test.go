@@ -56,7 +56,7 @@ func read(t *testing.T, p interface {
 }
 
 func write(t *testing.T, p interface {
-	Write(context.Context, []byte) error
+	Write(context.Context, ...[]byte) error
 }, message string) {
 	t.Helper()
 	if err := p.Write(t.Context(), []byte(message)); err != nil {

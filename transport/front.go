@@ -241,7 +241,7 @@ func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		f.refuse(w, r, http.StatusNotFound, fmt.Sprintf("there is nothing at %q", clip(r.URL.Path)))
 	case r.Method == http.MethodOptions:
 		preflight(w.Header(), r.Header, methods)
-		f.write(w, http.StatusNoContent, nil)
+		f.write(w, http.StatusNoContent)
 	case !slices.Contains(methods, r.Method):
 		w.Header().Set("Allow", strings.Join(methods, ", ")+", OPTIONS")
 		f.refuse(w, r, http.StatusMethodNotAllowed, fmt.Sprintf("method %q is not allowed", clip(r.Method)))

@@ -31,7 +31,7 @@ func (e *endpoint) Post(ctx context.Context, r downstream.Post, w downstream.Rep
 	word, _, _ := strings.Cut(string(r.Body), " ")
 	switch word {
 	case "silent":
-		w.Write(http.StatusAccepted, nil, nil)
+		w.Write(http.StatusAccepted, nil)
 	case "forget":
 	case "flood":
 		e.streaming <- w.Write(http.StatusOK, nil, bytes.Repeat([]byte("x"), 64<<20))
@@ -79,7 +79,7 @@ func (e *endpoint) Get(ctx context.Context, r downstream.Post, w downstream.Repl
 }
 
 func (e *endpoint) Delete(_ context.Context, _ downstream.Post, w downstream.Reply) {
-	w.Write(http.StatusNoContent, nil, nil)
+	w.Write(http.StatusNoContent, nil)
 }
 
 // ServePipe echoes.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 
 	"gatekit/core/downstream"
 )
@@ -40,11 +41,11 @@ func (p *ssePipe) Read(ctx context.Context) ([]byte, error) {
 }
 
 // Write sends a message as an event. It takes as long as the client takes to read it, up to the limit for that, after which the client is dropped.
-func (p *ssePipe) Write(ctx context.Context, b []byte) error {
+func (p *ssePipe) Write(ctx context.Context, parts ...[]byte) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	return p.stream.Send(downstream.Event{Name: "message", Data: b})
+	return p.stream.Send(downstream.Event{Name: "message", Data: slices.Concat(parts...)})
 }
 
 // principal is on whose behalf a request comes. There is no authentication yet: all are the one anonymous local user.
@@ -97,7 +98,7 @@ func (f *Front) serveMessages(w http.ResponseWriter, r *http.Request) {
 	defer release()
 	select {
 	case p.posted <- body:
-		f.write(w, http.StatusAccepted, nil)
+		f.write(w, http.StatusAccepted)
 	case <-p.gone:
 		f.refuse(w, r, http.StatusNotFound, "there is no such session")
 	case <-r.Context().Done():

@@ -28,7 +28,7 @@ var (
 var errAnswered = errors.New("the request is answered already")
 
 // Write sends a whole answer.
-func (p *reply) Write(status int, header http.Header, body []byte) error {
+func (p *reply) Write(status int, header http.Header, body ...[]byte) error {
 	if p.sent {
 		return errAnswered
 	}
@@ -37,28 +37,32 @@ func (p *reply) Write(status int, header http.Header, body []byte) error {
 	for name, values := range header {
 		h[name] = values
 	}
-	return p.f.write(p.w, status, body)
+	return p.f.write(p.w, status, body...)
 }
 
 // write sends a whole answer; the client has Limits.Write to take it.
-func (f *Front) write(w http.ResponseWriter, status int, body []byte) error {
+func (f *Front) write(w http.ResponseWriter, status int, body ...[]byte) error {
 	http.NewResponseController(w).SetWriteDeadline(time.Now().Add(f.o.Limits.Write))
-	h := w.Header()
-	if len(body) > 0 {
+	h, size := w.Header(), 0
+	for _, part := range body {
+		size += len(part)
+	}
+	if size > 0 {
 		if len(h["Content-Type"]) == 0 {
 			h["Content-Type"] = typeJSON
 		}
 		h["X-Content-Type-Options"] = noSniff
 	}
 	if status != http.StatusNoContent {
-		h["Content-Length"] = []string{strconv.Itoa(len(body))}
+		h["Content-Length"] = []string{strconv.Itoa(size)}
 	}
 	w.WriteHeader(status)
-	if len(body) == 0 {
-		return nil
+	for _, part := range body {
+		if _, err := w.Write(part); err != nil {
+			return err
+		}
 	}
-	_, err := w.Write(body)
-	return err
+	return nil
 }
 
 // Stream opens text/event-stream.
@@ -95,7 +99,7 @@ func (p *reply) end() {
 	}
 	if !p.sent && p.r.Context().Err() == nil {
 		p.f.log.Error("a request was left without an answer", "method", p.r.Method, "path", p.r.URL.Path)
-		p.f.write(p.w, http.StatusInternalServerError, nil)
+		p.f.write(p.w, http.StatusInternalServerError)
 	}
 }
 

@@ -30,7 +30,7 @@ func Stdio(in, out *os.File, maxMessage int) *StdioPipe {
 	}
 	p := &StdioPipe{}
 	p.lines = newLines(sourceOf(p.unblocked(in)), maxMessage)
-	p.writer = &lineWriter{w: p.unblocked(out), bound: 2 * maxMessage}
+	p.writer = newLineWriter(p.unblocked(out), 2*maxMessage)
 	return p
 }
 
@@ -49,8 +49,8 @@ func (p *StdioPipe) Read(ctx context.Context) ([]byte, error) {
 
 // Write writes one message as one line. It is safe for many goroutines; lines leave in the order in which Write was called. It answers when the line is
 // in the pipe. An error that is not ctx's is for good.
-func (p *StdioPipe) Write(ctx context.Context, b []byte) error {
-	return p.writer.Write(ctx, b)
+func (p *StdioPipe) Write(ctx context.Context, parts ...[]byte) error {
+	return p.writer.Write(ctx, parts...)
 }
 
 // Close ends what waits in Read and Write, if in and out are pipes or sockets, and makes them blocking again if they were.

@@ -304,7 +304,7 @@ func (g *gate) close() error {
 // (GOGC, GOMEMLIMIT) goes first.
 func tune() {
 	if _, ok := os.LookupEnv("GOGC"); !ok {
-		debug.SetGCPercent(200)
+		debug.SetGCPercent(400)
 	}
 	if _, ok := os.LookupEnv("GOMEMLIMIT"); !ok {
 		debug.SetMemoryLimit(1 << 30)

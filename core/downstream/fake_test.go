@@ -191,7 +191,7 @@ func (l *line) Read(ctx context.Context) ([]byte, error) {
 	}
 }
 
-func (l *line) Write(ctx context.Context, b []byte) error {
+func (l *line) Write(ctx context.Context, parts ...[]byte) error {
 	if l.stuck != nil {
 		select {
 		case <-l.stuck:
@@ -199,7 +199,7 @@ func (l *line) Write(ctx context.Context, b []byte) error {
 			return context.Cause(ctx)
 		}
 	}
-	l.out <- string(b)
+	l.out <- string(slices.Concat(parts...))
 	return nil
 }
 
@@ -280,7 +280,8 @@ type exchange struct {
 	drop context.CancelFunc
 }
 
-func (x *exchange) Write(status int, header http.Header, body []byte) error {
+func (x *exchange) Write(status int, header http.Header, parts ...[]byte) error {
+	body := slices.Concat(parts...)
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.calls++

@@ -63,6 +63,7 @@ type Front struct {
 	limits Limits
 	log    *slog.Logger
 
+	workers    workers
 	sessions   *table[*httpSession] // legacy, by the id that the client has
 	principals *table[*principal]   // modern, by name
 }
@@ -74,6 +75,7 @@ func New(o Options) *Front {
 		f.log = slog.New(slog.DiscardHandler)
 	}
 	f.sessions = newTable[*httpSession](f.limits.Sessions, f.limits.SessionIdle)
+	f.workers = newWorkers()
 	f.principals = newTable[*principal](f.limits.Sessions, f.limits.SessionIdle)
 	return f
 }
@@ -87,6 +89,7 @@ func (f *Front) Close(ctx context.Context) error {
 		both.Go(f.sessions.close)
 		both.Go(f.principals.close)
 		both.Wait()
+		f.workers.close()
 	}()
 	select {
 	case <-over:

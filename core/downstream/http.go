@@ -35,11 +35,11 @@ func (f *Front) Post(ctx context.Context, r Post, w Reply) {
 
 // reply writes an answer that nothing came before.
 func (f *Front) reply(w Reply, status int, answer pipeline.Passed) {
-	var body []byte
+	var body [][]byte
 	if m := answer.Message(); m != nil {
-		body = m.Append(nil)
+		body = m.Parts()
 	}
-	if err := w.Write(status, nil, body); err != nil {
+	if err := w.Write(status, nil, body...); err != nil {
 		f.log.Debug("answer a request", "error", err)
 	}
 }

@@ -196,9 +196,9 @@ func (r *modernReply) finish(answer pipeline.Passed) error {
 	case r.err != nil:
 		return r.err
 	case r.stream == nil && m == nil: // cancelled: the client is gone, or we are closing
-		return r.w.Write(http.StatusServiceUnavailable, nil, nil)
+		return r.w.Write(http.StatusServiceUnavailable, nil)
 	case r.stream == nil:
-		return r.w.Write(status(m), nil, m.Append(make([]byte, 0, m.Size())))
+		return r.w.Write(status(m), nil, m.Parts()...)
 	case m == nil:
 		return r.stream.Close()
 	}

@@ -37,7 +37,7 @@ func (o pipeOut) send(ctx context.Context, p pipeline.Passed) error {
 	if m == nil {
 		return nil
 	}
-	return o.Write(ctx, m.Append(make([]byte, 0, m.Size())))
+	return o.Write(ctx, m.Parts()...)
 }
 
 // lastWords is how long calls in flight may still take when the client has said all it had to say: scripts write their requests, close, and read, and
@@ -122,7 +122,9 @@ func (c *pipe) take(ctx context.Context, b []byte) error {
 	if call == nil {
 		return c.out.send(ctx, c.front.answer(ctx, c.peer, tooMany, m))
 	}
-	group.Go(func() {
+	group.Add(1)
+	c.front.workers.run(func() {
+		defer group.Done()
 		defer c.leave(m)
 		answer := call(ctx)
 		if err := c.out.send(ctx, answer); err != nil {

@@ -11,9 +11,9 @@ type Pipe interface {
 	// Read answers the next line or posted body, owned by the caller; io.EOF when the client is gone. ErrTooLong says that one message
 	// was over the limit and has been skipped: the next Read goes on after it. Every other error ends the connection.
 	Read(ctx context.Context) ([]byte, error)
-	// Write writes one message (transport takes line breaks out). Safe for many goroutines; whole messages, in the order of the calls.
+	// Write writes one message, which comes in parts (transport takes line breaks out). Safe for many goroutines; whole messages, in the order of the calls.
 	// It returns when ctx ends, also while the client does not read.
-	Write(ctx context.Context, b []byte) error
+	Write(ctx context.Context, parts ...[]byte) error
 }
 
 // ErrTooLong is a Pipe's word for a message over the limit of bytes.
@@ -28,8 +28,8 @@ type Post struct {
 
 // Reply is how the answer to a request leaves. Exactly one of its methods is called, once.
 type Reply interface {
-	// Write sends a whole answer; body nil for none. A JSON body gets its content type from transport unless header has one.
-	Write(status int, header http.Header, body []byte) error
+	// Write sends a whole answer, whose body comes in parts; none for no body. A JSON body gets its content type from transport unless header has one.
+	Write(status int, header http.Header, body ...[]byte) error
 	// Stream opens text/event-stream with status 200.
 	Stream(header http.Header) (Stream, error)
 }

@@ -49,7 +49,11 @@ func (s *httpSession) run(f func()) bool {
 	s.starting.Lock()
 	defer s.starting.Unlock()
 	if !s.ending {
-		s.running.Go(f)
+		s.running.Add(1)
+		s.front.workers.run(func() {
+			defer s.running.Done()
+			f()
+		})
 	}
 	return !s.ending
 }
@@ -142,12 +146,13 @@ func (a *answering) alone(ctx context.Context) (done, told bool) {
 		a.events.detach(a.reader)
 		return true, false
 	}
-	var body []byte
+	var body [][]byte
 	if a.array {
-		body = array(answers)
+		if all := array(answers); all != nil {
+			body = [][]byte{all}
+		}
 	} else if len(answers) == 1 {
-		m := answers[0].Message()
-		body = m.Append(make([]byte, 0, m.Size()))
+		body = answers[0].Message().Parts()
 	}
 	status := http.StatusOK
 	switch {
@@ -157,7 +162,7 @@ func (a *answering) alone(ctx context.Context) (done, told bool) {
 	default: // the client has cancelled it
 		status = http.StatusAccepted
 	}
-	if err = a.w.Write(status, a.header, body); err != nil {
+	if err = a.w.Write(status, a.header, body...); err != nil {
 		a.s.front.log.Debug("answer a request", "session", a.s.session, "error", err)
 	}
 	return true, err == nil

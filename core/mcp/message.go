@@ -133,6 +133,15 @@ func (m *Message) Append(dst []byte) []byte {
 	return append(dst, m.raw[after:]...)
 }
 
+// Parts is what Append appends without its being copied: to write it is all that they may be used for.
+func (m *Message) Parts() [][]byte {
+	before, id, after := m.parts()
+	if before == len(m.raw) {
+		return [][]byte{m.raw}
+	}
+	return [][]byte{m.raw[:before], []byte(id), m.raw[after:]}
+}
+
 // Size is the length of what Append appends.
 func (m *Message) Size() int {
 	before, id, after := m.parts()

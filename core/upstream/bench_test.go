@@ -25,7 +25,8 @@ func (p *echoPipe) Read(ctx context.Context) ([]byte, error) {
 	}
 }
 
-func (p *echoPipe) Write(_ context.Context, b []byte) error {
+func (p *echoPipe) Write(_ context.Context, parts ...[]byte) error {
+	b := bytes.Join(parts, nil)
 	if !bytes.Contains(b, []byte(`"id":`)) {
 		return nil
 	}

@@ -51,14 +51,14 @@ func (p *pipe) Read(ctx context.Context) ([]byte, error) {
 	}
 }
 
-func (p *pipe) Write(ctx context.Context, b []byte) error {
+func (p *pipe) Write(ctx context.Context, parts ...[]byte) error {
 	select {
 	case <-p.gone:
 		return io.ErrClosedPipe
 	default:
 	}
 	select {
-	case p.up <- b:
+	case p.up <- slices.Concat(parts...):
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)

@@ -60,5 +60,8 @@ func cancellation(cause error, id mcp.ID) outgoing {
 	return outgoing{mcp.NewNotification("notifications/cancelled", []byte(params))}
 }
 
-// bytes is the message as it is written.
+// parts is the message as it is written.
+func (o outgoing) parts() [][]byte { return o.m.Parts() }
+
+// bytes is parts as one, for HTTP: net/http sends what it knows to be in memory along with the header, in one write.
 func (o outgoing) bytes() []byte { return o.m.Append(make([]byte, 0, o.m.Size())) }

@@ -189,7 +189,7 @@ func (w *wire) fail(err error) {
 func (w *wire) ask(ctx context.Context, c *call, o outgoing) (*mcp.Message, error) {
 	defer c.end()
 	// When ctx ends first, the request leaves nevertheless (or has left in part), and is cancelled like one that was written.
-	if err := w.pipe.Write(ctx, o.bytes()); err != nil && ctx.Err() == nil {
+	if err := w.pipe.Write(ctx, o.parts()...); err != nil && ctx.Err() == nil {
 		w.calls.take(c.id)
 		return nil, unavailable(w.name, "the request could not be written to it", err)
 	}
@@ -222,7 +222,7 @@ func (w *wire) call(ctx context.Context, p pipeline.Passed, caller proxy.Caller,
 
 // notify writes a notification.
 func (w *wire) notify(ctx context.Context, o outgoing) error {
-	if err := w.pipe.Write(ctx, o.bytes()); err != nil {
+	if err := w.pipe.Write(ctx, o.parts()...); err != nil {
 		return unavailable(w.name, "the notification could not be written to it", err)
 	}
 	return nil
@@ -231,7 +231,7 @@ func (w *wire) notify(ctx context.Context, o outgoing) error {
 // reply writes o without anybody waiting for it.
 func (w *wire) reply(o outgoing) {
 	w.own.run(w.life, cancelWithin, func(ctx context.Context) {
-		if err := w.pipe.Write(ctx, o.bytes()); err != nil && ctx.Err() == nil {
+		if err := w.pipe.Write(ctx, o.parts()...); err != nil && ctx.Err() == nil {
 			w.log.Debug("write to a server", "server", w.name, "error", err)
 		}
 	})

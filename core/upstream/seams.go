@@ -11,8 +11,8 @@ type Pipe interface {
 	// Read answers the next message, owned by the caller. io.EOF (or an error that wraps it and says how the child ended) when the server is gone.
 	// *TooLarge is a message that was skipped: reading goes on after it.
 	Read(ctx context.Context) ([]byte, error)
-	// Write writes one message (transport takes line breaks out). Safe for many goroutines.
-	Write(ctx context.Context, b []byte) error
+	// Write writes one message, which comes in parts (transport takes line breaks out). Safe for many goroutines.
+	Write(ctx context.Context, parts ...[]byte) error
 	// Close ends the server: closes stdin, waits, TERM, waits, KILL. It returns when it is gone.
 	Close() error
 }

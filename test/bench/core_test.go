@@ -131,7 +131,8 @@ type written struct {
 	body   []byte
 }
 
-func (w *written) Write(status int, header http.Header, body []byte) error {
+func (w *written) Write(status int, header http.Header, parts ...[]byte) error {
+	body := bytes.Join(parts, nil)
 	w.status, w.header, w.body = status, header, body
 	return nil
 }
@@ -187,7 +188,8 @@ func (p *echoPipe) Read(context.Context) ([]byte, error) {
 	}
 }
 
-func (p *echoPipe) Write(_ context.Context, b []byte) error {
+func (p *echoPipe) Write(_ context.Context, parts ...[]byte) error {
+	b := bytes.Join(parts, nil)
 	if a := answer(nil, b, 1); a != nil {
 		p.answers <- a
 	}
@@ -211,7 +213,8 @@ func (p *clientPipe) Read(ctx context.Context) ([]byte, error) {
 	}
 }
 
-func (p *clientPipe) Write(_ context.Context, b []byte) error {
+func (p *clientPipe) Write(_ context.Context, parts ...[]byte) error {
+	b := bytes.Join(parts, nil)
 	p.out <- bytes.Clone(b)
 	return nil
 }

@@ -146,7 +146,7 @@ func greeting(revision string) *mcp.Message {
 
 // whoIs is what a server calls itself.
 func whoIs(m *mcp.Message) string {
-	for _, at := range []string{"/serverInfo", "/_meta/" + strings.ReplaceAll(mcp.MetaServerInfo, "/", "~1")} {
+	for _, at := range []string{"/serverInfo", mcp.AtServerInfo} {
 		if name, ok := m.Text(at + "/name"); ok {
 			version, _ := m.Text(at + "/version")
 			// It is the server's text and our user's terminal.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"runtime"
 	"sync"
 
 	"gatekit/core/config"
@@ -16,7 +17,7 @@ import (
 
 // serve runs a configuration until ctx ends or, when it is served on stdio, the client is gone: who started Gatekit owns it.
 func (p *program) serve(ctx context.Context, c *config.Config) error {
-	tune()
+	defer runtime.KeepAlive(tune())
 	g, err := openGate(ctx, c, p.log)
 	if err != nil {
 		return p.refuse(ctx, c.Listen.Stdio, err)

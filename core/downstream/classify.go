@@ -7,8 +7,6 @@ import (
 	"gatekit/core/mcp"
 )
 
-const meta = "/_meta/io.modelcontextprotocol~1" // the modern protocol's fields of each request
-
 // eraOf is the era of one message (protocol.md 4.1). version is the MCP-Protocol-Version that came with it, "" on a pipe.
 func eraOf(m *mcp.Message, version string) mcp.Era {
 	switch {
@@ -18,7 +16,7 @@ func eraOf(m *mcp.Message, version string) mcp.Era {
 	case m.Method == "":
 		return mcp.Legacy
 	}
-	if _, ok := m.Get(meta + "protocolVersion"); ok {
+	if _, ok := m.Get(mcp.AtVersion); ok {
 		return mcp.Modern
 	}
 	return mcp.Legacy
@@ -51,17 +49,17 @@ const latestLegacy = mcp.Rev20251125
 
 // checkMeta holds a modern request's own fields against the specification: the first of the checks after its era.
 func checkMeta(m *mcp.Message) *refusal {
-	if _, ok := m.Text(meta + "protocolVersion"); !ok {
+	if _, ok := m.Text(mcp.AtVersion); !ok {
 		return refuse(mcp.CodeInvalidParams, "params._meta must hold %q, a string", mcp.MetaVersion)
 	}
-	if !isObject(m, meta+"clientCapabilities") {
+	if !isObject(m, mcp.AtCapabilities) {
 		return refuse(mcp.CodeInvalidParams, "params._meta must hold %q, an object", mcp.MetaCapabilities)
 	}
-	if _, ok := m.Get(meta + "clientInfo"); ok && !isObject(m, meta+"clientInfo") {
+	if _, ok := m.Get(mcp.AtClientInfo); ok && !isObject(m, mcp.AtClientInfo) {
 		return refuse(mcp.CodeInvalidParams, "%q in params._meta must be an object", mcp.MetaClientInfo)
 	}
-	if _, ok := m.Get(meta + "logLevel"); ok {
-		level, _ := m.Text(meta + "logLevel")
+	if _, ok := m.Get(mcp.AtLogLevel); ok {
+		level, _ := m.Text(mcp.AtLogLevel)
 		if !slices.Contains(logLevels, level) {
 			return refuse(mcp.CodeInvalidParams, "%q in params._meta must be one of %v", mcp.MetaLogLevel, logLevels)
 		}
@@ -78,7 +76,7 @@ func isObject(m *mcp.Message, pointer string) bool {
 
 // checkVersion refuses a modern request of a revision that no server speaks.
 func (f *Front) checkVersion(ctx context.Context, m *mcp.Message) *refusal {
-	want, _ := m.Text(meta + "protocolVersion")
+	want, _ := m.Text(mcp.AtVersion)
 	have := f.revisions(ctx)
 	switch {
 	case len(have) == 0 && want == mcp.Rev20260728:

@@ -45,7 +45,7 @@ func single(h http.Header, name string) (value string, present bool, r *refusal)
 
 // checkHeaders holds the standard headers of a modern request against its body.
 func checkHeaders(m *mcp.Message, h http.Header) *refusal {
-	version, _ := m.Text(meta + "protocolVersion")
+	version, _ := m.Text(mcp.AtVersion)
 	for _, c := range []struct{ header, body string }{{headerVersion, version}, {headerMethod, m.Method}} {
 		switch value, present, r := single(h, c.header); {
 		case r != nil:
@@ -157,7 +157,7 @@ func annotations(list *mcp.Message, schema, at string, depth int) []param {
 		if !bytes.Contains(raw, []byte("x-mcp-header")) {
 			return true
 		}
-		step := "/" + escape(name)
+		step := "/" + mcp.Escape(name)
 		property := schema + "/properties" + step
 		if header, ok := list.Text(property + "/x-mcp-header"); ok {
 			found = append(found, param{headerParam + header, at + step})
@@ -215,9 +215,4 @@ func repeats(m *mcp.Message, at string, raw []byte, value string) bool {
 	a, okA := new(big.Rat).SetString(value)
 	b, okB := new(big.Rat).SetString(string(raw))
 	return okA && okB && a.Cmp(b) == 0
-}
-
-// escape is name as a step of a JSON pointer.
-func escape(name string) string {
-	return strings.ReplaceAll(strings.ReplaceAll(name, "~", "~0"), "/", "~1")
 }

@@ -210,9 +210,8 @@ func (r *modernReply) restore(p pipeline.Passed) (pipeline.Passed, error) {
 	if !r.listen {
 		return p, nil
 	}
-	const at = "/_meta/io.modelcontextprotocol~1subscriptionId"
-	if _, ok := p.Message().Get(at); !ok {
+	if _, ok := p.Message().Get(mcp.AtSubscription); !ok {
 		return p, nil
 	}
-	return p.Edit(mcp.Set(at, []byte(r.id)))
+	return p.Edit(mcp.Set(mcp.AtSubscription, []byte(r.id)))
 }

@@ -161,8 +161,8 @@ func cutToken(pointer string) (token, rest string, ok bool) {
 	return strings.ReplaceAll(strings.ReplaceAll(pointer, "~1", "/"), "~0", "~"), rest, true
 }
 
-// escapeToken is a name as it stands in a JSON pointer.
-func escapeToken(name string) string {
+// Escape is a name as it stands in a JSON pointer (RFC 6901 3).
+func Escape(name string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(name, "~", "~0"), "/", "~1")
 }
 

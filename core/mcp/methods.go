@@ -33,7 +33,7 @@ const (
 	CodeDenied             = -31000 // refused by policy
 )
 
-// MetaPrefix is the reserved prefix of the modern protocol's keys in _meta; the keys follow.
+// Meta… are the keys in _meta that the protocol reserves for itself and that Gatekit reads or sets.
 const (
 	MetaVersion      = "io.modelcontextprotocol/protocolVersion"
 	MetaClientInfo   = "io.modelcontextprotocol/clientInfo"
@@ -42,6 +42,19 @@ const (
 	MetaServerInfo   = "io.modelcontextprotocol/serverInfo"
 	MetaSubscription = "io.modelcontextprotocol/subscriptionId"
 	MetaRelatedTask  = "io.modelcontextprotocol/related-task"
+)
+
+// At… are pointers to these keys in a message's _meta.
+const (
+	AtVersion      = atReserved + "protocolVersion"
+	AtClientInfo   = atReserved + "clientInfo"
+	AtCapabilities = atReserved + "clientCapabilities"
+	AtLogLevel     = atReserved + "logLevel"
+	AtServerInfo   = atReserved + "serverInfo"
+	AtSubscription = atReserved + "subscriptionId"
+	AtRelatedTask  = atReserved + "related-task"
+
+	atReserved = "/_meta/io.modelcontextprotocol~1"
 )
 
 // Route is how a client's message finds its servers (protocol.md 2).

@@ -87,12 +87,12 @@ var catalogue = []Place{
 	{21, "tasks/list", Response, ToClient, "/tasks/*/taskId", TaskID, "", ""},
 	{21, "notifications/tasks/status", Notification, ToClient, "/taskId", TaskID, "", ""},
 	{21, "notifications/tasks", Notification, ToClient, "/taskId", TaskID, "", ""},
-	{22, "", Request, ToServer, relatedTask, TaskID, "", ""},
-	{22, "", Request, ToClient, relatedTask, TaskID, "", ""},
-	{22, "", Notification, ToServer, relatedTask, TaskID, "", ""},
-	{22, "", Notification, ToClient, relatedTask, TaskID, "", ""},
-	{22, "", Response, ToServer, relatedTask, TaskID, "", ""},
-	{22, "", Response, ToClient, relatedTask, TaskID, "", ""},
+	{22, "", Request, ToServer, AtRelatedTask + "/taskId", TaskID, "", ""},
+	{22, "", Request, ToClient, AtRelatedTask + "/taskId", TaskID, "", ""},
+	{22, "", Notification, ToServer, AtRelatedTask + "/taskId", TaskID, "", ""},
+	{22, "", Notification, ToClient, AtRelatedTask + "/taskId", TaskID, "", ""},
+	{22, "", Response, ToServer, AtRelatedTask + "/taskId", TaskID, "", ""},
+	{22, "", Response, ToClient, AtRelatedTask + "/taskId", TaskID, "", ""},
 	{23, "elicitation/create", Request, ToClient, "/elicitationId", ElicitationID, "", ""},
 	{23, "notifications/elicitation/complete", Notification, ToClient, "/elicitationId", ElicitationID, "", ""},
 	{23, "", Error, ToClient, "/data/elicitations/*/elicitationId", ElicitationID, "", ""},
@@ -101,5 +101,3 @@ var catalogue = []Place{
 	{25, "resources/unsubscribe", Error, ToClient, "/data/uri", URI, "", ""},
 	{26, "notifications/message", Notification, ToClient, "/logger", Logger, "", ""},
 }
-
-const relatedTask = "/_meta/io.modelcontextprotocol~1related-task/taskId"

@@ -194,7 +194,7 @@ func (v Verdict) answer(m *mcp.Message) (*mcp.Message, error) {
 
 // wantsType says whether results for the request say what they are: its revision has resultType.
 func wantsType(request *mcp.Message) bool {
-	_, ok := request.Get("/_meta/io.modelcontextprotocol~1protocolVersion")
+	_, ok := request.Get(mcp.AtVersion)
 	return ok
 }
 

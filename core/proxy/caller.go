@@ -173,8 +173,8 @@ func (c *caller) lacks(meth mcp.Method, m *mcp.Message) string {
 func (c *caller) declared() (declares func(capability string) bool, known bool) {
 	m, at := c.s.greeting(), "/capabilities/"
 	if c.request != nil {
-		if _, per := c.request.Get(metaCapabilities); per {
-			m, at = c.request, metaCapabilities+"/"
+		if _, per := c.request.Get(mcp.AtCapabilities); per {
+			m, at = c.request, mcp.AtCapabilities+"/"
 		}
 	}
 	return func(capability string) bool {
@@ -182,8 +182,6 @@ func (c *caller) declared() (declares func(capability string) bool, known bool) 
 		return ok
 	}, m != nil
 }
-
-const metaCapabilities = "/_meta/io.modelcontextprotocol~1clientCapabilities" // mcp.MetaCapabilities
 
 // show is a judged reverse request as the client gets it: our names on its links, and, with several servers, a word on who asks.
 func (c *caller) show(set *settings, p pipeline.Passed) (pipeline.Passed, error) {

@@ -13,11 +13,10 @@ import (
 )
 
 const (
-	ackWait   = 5 * time.Second                                  // for the servers' acknowledgements, before the client gets its own
-	goodFor   = time.Minute                                      // a subscription that held so long is opened again without delay
-	maxHeld   = 256                                              // notifications of one subscription that came before it was acknowledged
-	maxWanted = 1000                                             // resources and tasks in one subscription
-	metaSub   = "/_meta/io.modelcontextprotocol~1subscriptionId" // mcp.MetaSubscription
+	ackWait   = 5 * time.Second // for the servers' acknowledgements, before the client gets its own
+	goodFor   = time.Minute     // a subscription that held so long is opened again without delay
+	maxHeld   = 256             // notifications of one subscription that came before it was acknowledged
+	maxWanted = 1000            // resources and tasks in one subscription
 	ackName   = "notifications/subscriptions/acknowledged"
 	changeAt  = "ListChanged" // toolsListChanged, promptsListChanged, resourcesListChanged
 )
@@ -428,7 +427,7 @@ func (l *listen) announce(ctx context.Context, n pipeline.Passed) {
 	if !l.wants(n.Message()) {
 		return
 	}
-	tagged, err := n.Edit(mcp.Set(metaSub, []byte(l.x.m.ID())))
+	tagged, err := n.Edit(mcp.Set(mcp.AtSubscription, []byte(l.x.m.ID())))
 	if err == nil && !l.hold(tagged) {
 		l.write(ctx, tagged)
 	}

@@ -271,7 +271,7 @@ func unite(results []*mcp.Message, pointer string, depth int) []byte {
 	}
 	for i, m := range merged.members {
 		if m.raw[0] == '{' && depth > 1 {
-			merged.members[i].raw = unite(results, pointer+"/"+escape(m.name), depth-1)
+			merged.members[i].raw = unite(results, pointer+"/"+mcp.Escape(m.name), depth-1)
 		}
 	}
 	return object(merged.members...)

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"gatekit/core/mcp"
@@ -77,7 +76,7 @@ func (x *exchange) takeAnswers(ctx context.Context, m *mcp.Message) (*mcp.Messag
 		}
 		kind := st.Kinds[key]
 		if kind == "" && sealed {
-			edits = append(edits, mcp.Remove("/inputResponses/"+escape(key))) // an answer to no question: servers ignore it, so they need not see it
+			edits = append(edits, mcp.Remove("/inputResponses/"+mcp.Escape(key))) // an answer to no question: servers ignore it, so they need not see it
 			return true
 		}
 		var given []byte
@@ -85,7 +84,7 @@ func (x *exchange) takeAnswers(ctx context.Context, m *mcp.Message) (*mcp.Messag
 			return false
 		}
 		if string(given) != string(raw) {
-			edits = append(edits, mcp.Set("/inputResponses/"+escape(key), given))
+			edits = append(edits, mcp.Set("/inputResponses/"+mcp.Escape(key), given))
 		}
 		return true
 	})
@@ -93,7 +92,7 @@ func (x *exchange) takeAnswers(ctx context.Context, m *mcp.Message) (*mcp.Messag
 		return nil, st, err
 	}
 	for _, key := range slices.Sorted(maps.Keys(st.Given)) {
-		edits = append(edits, mcp.Set("/inputResponses/"+escape(key), []byte(st.Given[key])))
+		edits = append(edits, mcp.Set("/inputResponses/"+mcp.Escape(key), []byte(st.Given[key])))
 	}
 	if sealed {
 		edits = append(edits, st.restore())
@@ -218,7 +217,7 @@ func (c *caller) judgeQuestion(ctx context.Context, set *settings, q *questions,
 		return c.l.unavailable("its inputRequests hold what servers may not ask for: " + shown(ask.Method))
 	}
 	ask = c.stamp(ask)
-	at := "/inputRequests/" + escape(key)
+	at := "/inputRequests/" + mcp.Escape(key)
 	passed, err := c.admit(ctx, set, ask)
 	var own *fault
 	var denied *pipeline.Denied
@@ -277,9 +276,4 @@ func (x *exchange) purpose(m *mcp.Message) ([]string, error) {
 		return nil, err
 	}
 	return []string{"round", m.Principal, m.Method, m.Server, m.Name, hex.EncodeToString(digest)}, nil
-}
-
-// escape makes a name a token of a JSON pointer (RFC 6901 3).
-func escape(name string) string {
-	return strings.ReplaceAll(strings.ReplaceAll(name, "~", "~0"), "/", "~1")
 }

@@ -63,11 +63,10 @@ func (c *call) subscribed(m *mcp.Message) *mcp.Message {
 	if c.m.Method != "subscriptions/listen" || m.Kind == mcp.Error {
 		return m
 	}
-	at := "/_meta/" + pointer(mcp.MetaSubscription)
-	if _, ok := m.Get(at); !ok {
+	if _, ok := m.Get(mcp.AtSubscription); !ok {
 		return m
 	}
-	if edited, err := m.Edit(mcp.Set(at, []byte(c.m.ID()))); err == nil {
+	if edited, err := m.Edit(mcp.Set(mcp.AtSubscription, []byte(c.m.ID()))); err == nil {
 		return edited
 	}
 	return m
@@ -273,7 +272,7 @@ func (t *calls) progress(m *mcp.Message) (restored *mcp.Message, c *call, ok boo
 
 // task is the call that streams what a task of the server asks (2025-11-25): its tasks/result.
 func (t *calls) task(m *mcp.Message) *call {
-	id, ok := m.Text("/_meta/" + pointer(mcp.MetaRelatedTask) + "/taskId")
+	id, ok := m.Text(mcp.AtRelatedTask + "/taskId")
 	if !ok {
 		return nil
 	}
@@ -376,11 +375,6 @@ func isPlain(token mcp.ID) bool {
 		}
 	}
 	return true
-}
-
-// pointer is name as a segment of a JSON pointer.
-func pointer(name string) string {
-	return strings.ReplaceAll(strings.ReplaceAll(name, "~", "~0"), "/", "~1")
 }
 
 // unavailable is the error for an answer that did not come.

@@ -16,7 +16,7 @@ import (
 // is put as it is.
 func modernHeader(m *mcp.Message, raw bool) http.Header {
 	h := newHeader()
-	if v, ok := m.Text("/_meta/" + pointer(mcp.MetaVersion)); ok {
+	if v, ok := m.Text(mcp.AtVersion); ok {
 		h.Set("MCP-Protocol-Version", encode(v))
 	}
 	h.Set("Mcp-Method", encode(m.Method))
@@ -146,7 +146,7 @@ func annotated(tool *mcp.Message, schema, at string, found []mirrored) []mirrore
 		if !bytes.Contains(raw, []byte(annotation)) {
 			return true
 		}
-		in, to := schema+"/properties/"+pointer(name), at+"/"+pointer(name)
+		in, to := schema+"/properties/"+mcp.Escape(name), at+"/"+mcp.Escape(name)
 		if header, ok := tool.Text(in + "/" + annotation); ok && isHeaderToken(header) {
 			found = append(found, mirrored{"Mcp-Param-" + header, to})
 		}

@@ -82,7 +82,7 @@ func (s *modern) resultType(request, answer *mcp.Message) (string, error) {
 		return "", unavailable(s.up.o.Name, "it asked for input where the protocol has no place for it ("+request.Method+")", nil)
 	}
 	extended := false
-	request.Members("/_meta/"+pointer(mcp.MetaCapabilities)+"/extensions", func(string, []byte) bool {
+	request.Members(mcp.AtCapabilities+"/extensions", func(string, []byte) bool {
 		extended = true
 		return false
 	})
@@ -135,7 +135,7 @@ func takeModern(w *wire, m *mcp.Message) {
 
 // about finds the call that a notification belongs to, and the notification as its client is to get it; nil when there is none to hand it to.
 func about(w *wire, m *mcp.Message) (*call, *mcp.Message) {
-	subscription, subscribed := m.Get("/_meta/" + pointer(mcp.MetaSubscription))
+	subscription, subscribed := m.Get(mcp.AtSubscription)
 	switch {
 	case m.Method == "notifications/progress":
 		restored, c, ok := w.calls.progress(m)
@@ -157,7 +157,7 @@ func about(w *wire, m *mcp.Message) (*call, *mcp.Message) {
 	default:
 		// A log line on stdio says not what it is about. It can only be for a call that asked for logs; with calls of several sessions there is no telling for whose.
 		c := w.calls.oldestWhere(func(c *call) bool {
-			_, logs := c.m.Get("/_meta/" + pointer(mcp.MetaLogLevel))
+			_, logs := c.m.Get(mcp.AtLogLevel)
 			return c.m.Method != "subscriptions/listen" && (logs || m.Method != "notifications/message")
 		})
 		if c != nil {

@@ -29,7 +29,7 @@ func listTools(id mcp.ID, call *mcp.Message, cursor []byte) (outgoing, error) {
 	if meta, ok := call.Get("/_meta"); ok {
 		params = append(append([]byte(`{"_meta":`), meta...), '}')
 	}
-	edits := []mcp.Edit{mcp.Remove("/_meta/progressToken"), mcp.Remove("/_meta/" + pointer(mcp.MetaLogLevel))}
+	edits := []mcp.Edit{mcp.Remove("/_meta/progressToken"), mcp.Remove(mcp.AtLogLevel)}
 	if cursor != nil {
 		edits = append(edits, mcp.Set("/cursor", cursor))
 	}

@@ -282,6 +282,31 @@ func TestReverseRequestsGoOnTheStreamOfTheirCall(t *testing.T) {
 	})
 }
 
+func TestAReverseRequestWhoseCallHasBeenAnsweredGoesOnTheStreamWithoutACall(t *testing.T) {
+	late := make(chan proxy.Caller, 1)
+	s := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Caller) string {
+		late <- c
+		return `{}`
+	}}
+	inBubble(t, s, downstream.Limits{}, func(t *testing.T, w *world) {
+		c := w.client("")
+		c.initialize(t, mcp.Rev20251125)
+		equal(t, "the call", c.post(t, request(1, "resources/read", `{"uri":"x"}`)), `200 {"jsonrpc":"2.0","id":1,"result":{}}`)
+		answered := make(chan string, 1)
+		go func() {
+			a := (<-late).Ask(t.Context(), []*mcp.Message{mcp.NewRequest("1", "roots/list", nil)})[0].Message()
+			answered <- string(a.Body())
+		}()
+		x := c.begin(t, c.front.Get, "")
+		synctest.Wait()
+		equal(t, "the stream", x.text(), "0-0:\n0-1: {\"jsonrpc\":\"2.0\",\"id\":\"gatekit-1\",\"method\":\"roots/list\"}")
+		equal(t, "the answer", c.post(t, `{"jsonrpc":"2.0","id":"gatekit-1","result":{"roots":[]}}`), "202")
+		equal(t, "the server gets", <-answered, `{"roots":[]}`)
+		x.drop()
+		<-x.done
+	})
+}
+
 func TestABatchOverHTTP(t *testing.T) {
 	inBubble(t, &server{}, downstream.Limits{}, func(t *testing.T, w *world) {
 		c := w.client("")

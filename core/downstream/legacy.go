@@ -2,6 +2,7 @@ package downstream
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -276,7 +277,11 @@ func (c *legacyClient) Ask(ctx context.Context, ps []pipeline.Passed) ([]*mcp.Me
 			return nil, err
 		}
 		asked = append(asked, q)
-		if err := c.out.send(ctx, put); err != nil {
+		err = c.out.send(ctx, put)
+		if errors.Is(err, errOver) {
+			err = c.feed.send(ctx, put) // the call was answered meanwhile
+		}
+		if err != nil {
 			return nil, fmt.Errorf("write to the client: %w", err)
 		}
 	}

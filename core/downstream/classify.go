@@ -77,7 +77,7 @@ func isObject(m *mcp.Message, pointer string) bool {
 // checkVersion refuses a modern request of a revision that no server speaks.
 func (f *Front) checkVersion(ctx context.Context, m *mcp.Message) *refusal {
 	want, _ := m.Text(mcp.AtVersion)
-	have := f.revisions(ctx)
+	have := f.proxy.Revisions(ctx)
 	switch {
 	case len(have) == 0 && want == mcp.Rev20260728:
 		return nil // no server is there: the proxy says so

@@ -54,9 +54,6 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// revisionsWait is how long a client's first message waits for servers that were never seen before: they are being started.
-const revisionsWait = 30 * time.Second
-
 // Front is all clients' side of one proxy. It is safe for many goroutines.
 type Front struct {
 	proxy  *proxy.Proxy
@@ -128,11 +125,4 @@ func (f *Front) drop(ctx context.Context, p peer, m *mcp.Message, why string) {
 	if err := f.proxy.Pipeline().Event(ctx, p.stamp(m), "drop", why, nil); err != nil {
 		f.log.Error("record a dropped message", "method", m.Method, "error", err)
 	}
-}
-
-// revisions are those that the servers speak, newest first: none when no server can be reached, and then nobody can say what is not supported.
-func (f *Front) revisions(ctx context.Context) []string {
-	ctx, cancel := context.WithTimeout(ctx, revisionsWait)
-	defer cancel()
-	return f.proxy.Revisions(ctx)
 }

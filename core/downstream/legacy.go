@@ -139,7 +139,7 @@ func (s *legacy) initialize(m *mcp.Message, out outlet) func(context.Context) pi
 
 // greet asks the servers; the revision that the client gets is theirs.
 func (s *legacy) greet(ctx context.Context, g *greeting, m *mcp.Message, offer string, out outlet) pipeline.Passed {
-	have := s.front.revisions(ctx)
+	have := s.front.proxy.Revisions(ctx)
 	if len(have) > 0 && !slices.ContainsFunc(have, isLegacy) {
 		want, _ := m.Text("/protocolVersion")
 		return s.front.answer(ctx, s.peer, refuseVersion(mcp.CodeInvalidParams, have, want), m)

@@ -12,6 +12,9 @@ import (
 // spareFor is how long the process that was probed is kept for a session to take it.
 const spareFor = 30 * time.Second
 
+// probeWait is how long a client's first message waits for a server that was never seen before: it is being started.
+const probeWait = 30 * time.Second
+
 // doubtAfter is how old a finding has to be before it can prove wrong: what was found a moment ago would be found again.
 const doubtAfter = 10 * time.Second
 
@@ -26,7 +29,7 @@ type probe struct {
 }
 
 // Revisions are those that the server was found to speak, newest first. The first call probes the server; what was found is kept until it proves wrong. A probe
-// that failed (which is not the same as one that was refused) is repeated by a later call, with back-off.
+// that failed (which is not the same as one that was refused) is repeated by a later call, with back-off. One that takes long is an error for those who wait.
 func (u *Upstream) Revisions(ctx context.Context) ([]string, error) {
 	switch u.o.Era {
 	case "modern":
@@ -41,6 +44,15 @@ func (u *Upstream) Revisions(ctx context.Context) ([]string, error) {
 	select {
 	case <-p.done:
 		return slices.Clone(p.revisions), p.err
+	default:
+	}
+	timer := time.NewTimer(probeWait)
+	defer timer.Stop()
+	select {
+	case <-p.done:
+		return slices.Clone(p.revisions), p.err
+	case <-timer.C:
+		return nil, unavailable(u.o.Name, "it is still being asked which revisions it speaks", nil)
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}

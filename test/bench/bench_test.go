@@ -63,7 +63,7 @@ func TestEchoIsEqual(t *testing.T) {
 	for _, route := range p.routes {
 		for _, era := range p.eras {
 			t.Run(fmt.Sprintf("%s %s", route, era), func(t *testing.T) {
-				l := lane{route: route, era: era, workers: 2, servers: 1, tools: 1, gatekit: p.gatekit, dir: t.TempDir()}
+				l := lane{route: route, era: era, workers: 2, servers: 1, tools: 1, gatekit: p.gatekit, bodies: p.bodies, dir: t.TempDir()}
 				targets, end, err := l.open(ways...)
 				defer func() {
 					if err := end(); err != nil {
@@ -100,7 +100,7 @@ func BenchmarkCall(b *testing.B) {
 				for _, at := range p.at {
 					for _, way := range ways {
 						b.Run(fmt.Sprintf("%s/%s/%s/%d/%s", route, era, strings.ReplaceAll(bytesOf(size), " ", ""), at, way), func(b *testing.B) {
-							l := lane{route: route, era: era, workers: at, servers: 1, tools: 1, gatekit: p.gatekit, dir: b.TempDir()}
+							l := lane{route: route, era: era, workers: at, servers: 1, tools: 1, gatekit: p.gatekit, bodies: p.bodies, dir: b.TempDir()}
 							targets, end, err := l.open(way)
 							defer end()
 							if err != nil {

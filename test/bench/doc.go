@@ -4,6 +4,7 @@
 //	go run ./test/bench -parts calls -routes http-http -sizes 1KiB,64KiB
 //	go run ./test/bench -parts memory,sessions
 //	go run ./test/bench -parts calls -sizes 64KiB -at 32 -profile /tmp/prof
+//	go run ./test/bench -parts calls -sizes 64KiB -bodies none # without SHA-256 of each body, to see what that costs
 //	go test ./test/bench                                   # that all of it runs; no figure is looked at
 //	go test ./test/bench -run - -bench Call/http-http      # the same calls as Go benchmarks
 //

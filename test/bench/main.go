@@ -69,6 +69,7 @@ type plan struct {
 	length              time.Duration
 	calls, sessions     int
 	gatekit, profile    string
+	bodies              string
 	servers, toolsOfOne int
 }
 
@@ -78,7 +79,7 @@ func newPlan() plan {
 		routes: list[route]{httpHTTP, httpStdio, stdioStdio}, eras: list[era]{legacy, modern},
 		sizes: list[int]{1 << 10, 64 << 10, 1 << 20}, at: list[int]{1, 32},
 		rounds: 9, length: 300 * time.Millisecond, calls: 10_000, sessions: 400,
-		servers: 10, toolsOfOne: 100,
+		servers: 10, toolsOfOne: 100, bodies: "digest",
 	}
 }
 
@@ -94,6 +95,7 @@ func (p *plan) flags(f *flag.FlagSet) {
 	f.IntVar(&p.calls, "calls", p.calls, "calls of each size before memory is read")
 	f.IntVar(&p.sessions, "sessions", p.sessions, "idle sessions that are opened")
 	f.StringVar(&p.gatekit, "gatekit", "", "`path` of a built gatekit; built from ./cmd/gatekit when empty")
+	f.StringVar(&p.bodies, "bodies", p.bodies, "what gatekit's audit log holds of them: digest, none or redacted")
 	f.StringVar(&p.profile, "profile", "", "`folder` for CPU and heap profiles of gatekit, one pair a process; gatekit is then built with a profiler added")
 }
 
@@ -113,7 +115,7 @@ func (p *plan) run(out report) (err error) {
 			return err
 		}
 	}
-	l := lane{servers: 1, tools: 1, gatekit: p.gatekit, dir: dir, profiled: p.profile != ""}
+	l := lane{servers: 1, tools: 1, gatekit: p.gatekit, bodies: p.bodies, dir: dir, profiled: p.profile != ""}
 	for _, part := range p.parts {
 		switch part {
 		case "calls":

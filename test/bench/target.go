@@ -51,6 +51,7 @@ type lane struct {
 	streams bool   // the server grants GET streams
 	gatekit string // the binary
 	dir     string // for configurations and audit logs
+	bodies  string // what the audit log holds of them
 
 	profiled bool // the binary writes profiles when it is told to
 }
@@ -175,7 +176,7 @@ func (l lane) behindGatekit(t *target, backend string) error {
 		}
 		fmt.Fprintf(&config, "command = %q\nargs = [\"echo\", \"stdio\"]\n", path)
 	}
-	fmt.Fprintf(&config, "[audit]\nfile = %q\n", filepath.Join(dir, "audit", "gatekit.jsonl"))
+	fmt.Fprintf(&config, "[audit]\nfile = %q\nbodies = %q\n", filepath.Join(dir, "audit", "gatekit.jsonl"), l.bodies)
 	file := filepath.Join(dir, "gatekit.toml")
 	if err := os.WriteFile(file, config.Bytes(), 0o600); err != nil {
 		return err

@@ -13,7 +13,7 @@ import (
 const maxLine = 256 << 20
 
 // errInUse is what a second opener gets.
-var errInUse = errors.New("another Gatekit writes to it\nhint: stop that one, or give this one an [audit] file of its own")
+var errInUse = errors.New("another Gatekit writes to it\nhint: stop that one, or name another file for this one")
 
 // ending is what a file to be continued ends with.
 type ending struct {
@@ -25,11 +25,11 @@ type ending struct {
 // openFile opens or makes the file, for this process alone, and makes it end with a whole line. A file that is no audit log is refused and not touched.
 func openFile(path string) (*os.File, ending, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, ending{}, fmt.Errorf("%w\nhint: [audit] file must be in a folder that this user may write to", err)
+		return nil, ending{}, fmt.Errorf("%w\nhint: nothing moves unrecorded: the audit log must be in a folder that this user may write to", err)
 	}
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o600)
 	if err != nil {
-		return nil, ending{}, fmt.Errorf("%w\nhint: [audit] file must be one that this user may write to", err)
+		return nil, ending{}, fmt.Errorf("%w\nhint: nothing moves unrecorded: the audit log must be a file that this user may write to", err)
 	}
 	end, err := continueFile(f)
 	if err == nil && end.size == 0 {
@@ -61,7 +61,7 @@ func continueFile(f *os.File) (ending, error) {
 
 // readEnd finds the last whole line and cuts off what follows it.
 func readEnd(f *os.File, size int64) (ending, error) {
-	const notOurs = "it is not an audit log\nhint: name another file in [audit] file; this one was not touched"
+	const notOurs = "it is not an audit log\nhint: name another file; this one was not touched"
 	last, err := lineBreak(f, size)
 	if err != nil {
 		return ending{}, err

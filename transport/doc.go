@@ -10,7 +10,7 @@
 //   - Everything is bounded: messages, events, header blocks, connections, streams, bodies in flight, what a child writes to stderr or as noise to stdout,
 //     and how long a peer may take to read or write.
 //   - Nothing is left behind. Every goroutine ends with its connection; a child's whole process group ends with the child.
-//   - A request that is refused here (Host, Origin, method, types, size) is told to Options.Refused, which records it; nothing of it goes further.
+//   - A request that is refused here (Host, Origin, method, types, size) is told to FrontOptions.Refused, which records it; nothing of it goes further.
 //
 // # Why there is no compaction of JSON
 //
@@ -19,8 +19,9 @@
 //
 // # Why the writer is a goroutine that comes and goes
 //
-// Several calls are answered at once on one pipe. The first that has something to write starts a goroutine that writes what is there, and whatever was added meanwhile
-// in one write, until nothing is left; so an idle pipe costs none, whole lines cannot be torn by a caller that gives up, and a burst costs few system calls.
+// Several calls are answered at once on one pipe. A message that finds nobody writing and room in the pipe is written by its caller, from where it is. Else the first that
+// has something to write starts a goroutine that writes what is there, and whatever was added meanwhile in one write, until nothing is left; so an idle pipe costs none, whole
+// lines cannot be torn by a caller that gives up, and a burst costs few system calls.
 //
 // # Why a body is read whole before anything is answered
 //

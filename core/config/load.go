@@ -18,18 +18,23 @@ import (
 // maxFile bounds the file and everything that ${file:} reads.
 const maxFile = 1 << 20
 
+// Check finds mistakes that the package knows nothing of: what the caller cannot do, for one. Where there are others already, the Config
+// holds defaults.
+type Check func(*Config) Errors
+
 // Load reads, checks and completes the configuration at path. The error is Errors when the file could be read: all its
-// mistakes, each at its place.
-func Load(path string) (*Config, error) {
-	c, _, err := load(path)
+// mistakes, those that the checks find among them, each at its place. Watch makes the same checks.
+func Load(path string, checks ...Check) (*Config, error) {
+	c, _, err := load(path, checks)
 	return c, err
 }
 
 // reading is what one reading of the configuration took in.
 type reading struct {
-	path  string   // as given to Load
-	files []string // the file and those of ${file:}, absolute
-	sum   [sha256.Size]byte
+	path   string // as given to Load
+	checks []Check
+	files  []string // the file and those of ${file:}, absolute
+	sum    [sha256.Size]byte
 }
 
 // loader reads one file.
@@ -43,19 +48,22 @@ type loader struct {
 }
 
 // load is Load that also says what it read, so that Watch knows what to look at; also after an error.
-func load(path string) (*Config, *reading, error) {
+func load(path string, checks []Check) (*Config, *reading, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
 		return nil, nil, fmt.Errorf("find the folder of %s: %w", path, err)
 	}
 	l := &loader{dir: filepath.Dir(abs), files: map[string][]byte{}}
 	doc, err := l.readFile(abs)
-	r := &reading{path: path, files: l.order}
+	r := &reading{path: path, checks: checks, files: l.order}
 	if err != nil {
 		return nil, r, fmt.Errorf("read the configuration: %w", err)
 	}
 	// A byte order mark is the editor's, not the user's.
 	c := l.load(abs, newLines(path, strings.TrimPrefix(string(doc), "\ufeff")))
+	for _, check := range checks {
+		l.errs = append(l.errs, check(c)...)
+	}
 	r.files, r.sum = l.order, l.sum()
 	if len(l.errs) > 0 {
 		l.errs.sort()
@@ -84,7 +92,7 @@ func (l *loader) parse(src string) (map[string]any, string) {
 		if p := l.lines.place(min(max(fault.Position.Start, 0), len(src))); p.Line == at.Line {
 			at = p
 		}
-		l.errorAt(at, "%s", fault.Message)
+		l.errorAt(at, "%s", inOurStyle(fault.Message))
 		l.partial = true
 		if len(l.errs) == 20 {
 			return nil, ""
@@ -114,6 +122,14 @@ func decodeTOML(doc string) (map[string]any, *toml.ParseError) {
 	}
 	fault.Position.Line = max(fault.Position.Line, 1)
 	return nil, &fault
+}
+
+// inOurStyle is the parser's sentence as our errors are: it begins some with a capital and ends them with a full stop.
+func inOurStyle(sentence string) string {
+	if sentence == "" {
+		return sentence
+	}
+	return strings.ToLower(sentence[:1]) + strings.TrimSuffix(sentence[1:], ".")
 }
 
 var (

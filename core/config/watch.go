@@ -11,7 +11,7 @@ import (
 const interval = 250 * time.Millisecond
 
 // Watch calls changed, one call at a time, whenever the file that c was read from, or one that it names with ${file:}, has other contents: with the new
-// Config, or with the error for which it is none. c itself, and what changed got before, stay as they are. It returns when ctx ends.
+// Config, or with the error for which it is none; the checks are those that Load made. c itself, and what changed got before, stay as they are. It returns when ctx ends.
 //
 // # Why by looking, and not by inotify
 //
@@ -37,7 +37,7 @@ func Watch(ctx context.Context, c *Config, changed func(*Config, error)) {
 			continue
 		}
 		unread = false
-		next, read, err := load(last.path)
+		next, read, err := load(last.path, last.checks)
 		if read == nil || read.sum == last.sum {
 			continue // written, or missing, as before
 		}

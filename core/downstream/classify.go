@@ -36,13 +36,7 @@ func isDate(s string) bool {
 }
 
 // isLegacy says whether it is a revision that begins with initialize.
-func isLegacy(revision string) bool {
-	switch revision {
-	case mcp.Rev20241105, mcp.Rev20250326, mcp.Rev20250618, mcp.Rev20251125:
-		return true
-	}
-	return false
-}
+func isLegacy(revision string) bool { return mcp.EraOf(revision) == mcp.Legacy }
 
 // latestLegacy is what a client is offered that asks for a revision nobody knows in a handshake that newer ones do not have.
 const latestLegacy = mcp.Rev20251125
@@ -82,7 +76,7 @@ func (f *Front) checkVersion(ctx context.Context, m *mcp.Message) *refusal {
 	case len(have) == 0 && want == mcp.Rev20260728:
 		return nil // no server is there: the proxy says so
 	case len(have) == 0:
-		have = []string{mcp.Rev20260728, mcp.Rev20251125, mcp.Rev20250618, mcp.Rev20250326, mcp.Rev20241105}
+		have = mcp.Revisions()
 	case !isLegacy(want) && slices.Contains(have, want):
 		return nil
 	}

@@ -211,10 +211,17 @@ func (f *Front) find(ctx context.Context, r Post, w Reply, request mcp.ID) (*row
 	return row, true
 }
 
+// notAllowed answers that without a session there is nothing but POST.
+func (f *Front) notAllowed(w Reply) {
+	if err := w.Write(http.StatusMethodNotAllowed, http.Header{"Allow": {"POST"}}); err != nil {
+		f.log.Debug("answer a request", "error", err)
+	}
+}
+
 // Get serves a legacy session's stream, new or resumed; 405 for others. The Body of r is not looked at.
 func (f *Front) Get(ctx context.Context, r Post, w Reply) {
 	if r.Header.Get(headerSession) == "" {
-		f.reply(w, http.StatusMethodNotAllowed, pipeline.Passed{})
+		f.notAllowed(w)
 		return
 	}
 	row, ok := f.find(ctx, r, w, "")
@@ -239,7 +246,7 @@ func (f *Front) Get(ctx context.Context, r Post, w Reply) {
 // Delete ends a legacy session; 405 for others.
 func (f *Front) Delete(ctx context.Context, r Post, w Reply) {
 	if r.Header.Get(headerSession) == "" {
-		f.reply(w, http.StatusMethodNotAllowed, pipeline.Passed{})
+		f.notAllowed(w)
 		return
 	}
 	row, ok := f.find(ctx, r, w, "")

@@ -17,6 +17,31 @@ const (
 	Modern                // stateless, server/discover, input_required
 )
 
+// Revisions are those of the era that Gatekit speaks, newest first.
+func (e Era) Revisions() []string {
+	switch e {
+	case Legacy:
+		return []string{Rev20251125, Rev20250618, Rev20250326, Rev20241105}
+	case Modern:
+		return []string{Rev20260728}
+	}
+	return nil
+}
+
+// Revisions are all that Gatekit speaks, newest first.
+func Revisions() []string { return append(Modern.Revisions(), Legacy.Revisions()...) }
+
+// EraOf is the era of a revision that Gatekit speaks; 0 for any other text.
+func EraOf(revision string) Era {
+	switch revision {
+	case Rev20241105, Rev20250326, Rev20250618, Rev20251125:
+		return Legacy
+	case Rev20260728:
+		return Modern
+	}
+	return 0
+}
+
 // Error codes of JSON-RPC, of the specification (protocol.md 5), and Gatekit's own.
 const (
 	CodeParseError         = -32700
@@ -24,8 +49,6 @@ const (
 	CodeMethodNotFound     = -32601
 	CodeInvalidParams      = -32602
 	CodeInternal           = -32603
-	CodeResourceNotFound   = -32002 // to 2025-11-25
-	CodeURLElicitation     = -32042 // 2025-11-25
 	CodeHeaderMismatch     = -32020 // 2026-07-28
 	CodeMissingCapability  = -32021 // 2026-07-28
 	CodeUnsupportedVersion = -32022 // 2026-07-28

@@ -35,6 +35,6 @@
 //
 // # Locks
 //
-// Session.mu, link.mu, listen.mu, exchange.mu, owners.mu and watch.mu guard their own fields, are held for moments and never while another is taken,
-// but for Session.mu within relink, which takes link.mu.
+// Proxy.mu comes before all others: it is held while every session takes a new configuration over. Session.mu, link.mu, listen.mu, exchange.mu, owners.mu, views.mu
+// and longNames.mu guard their own fields, are held for moments and never while another of them is taken. watch.mu is held while it cancels its call.
 package proxy

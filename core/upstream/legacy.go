@@ -199,7 +199,7 @@ func (s *legacy) hold(ctx context.Context) (release func(), err error) {
 // revision refuses a server that chose a revision that nobody here knows: its answers could not be judged.
 func (s *legacy) revision(answer *mcp.Message) error {
 	v, _ := answer.Text("/protocolVersion")
-	for _, known := range legacyRevisions {
+	for _, known := range mcp.Legacy.Revisions() {
 		if v == known {
 			return nil
 		}

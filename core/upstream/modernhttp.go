@@ -160,7 +160,7 @@ func (h *modernHTTP) incoming(c *call, m *mcp.Message) *mcp.Message {
 func (h *modernHTTP) notify(ctx context.Context, p pipeline.Passed) error {
 	header := modernHeader(p.Message(), true)
 	if header.Get("MCP-Protocol-Version") == "" {
-		header.Set("MCP-Protocol-Version", modernRevisions[0])
+		header.Set("MCP-Protocol-Version", mcp.Modern.Revisions()[0])
 	}
 	a, err := h.up.o.Dial.HTTP.Post(ctx, header, passed(p).bytes())
 	if err != nil {
@@ -259,7 +259,7 @@ func (u *Upstream) probeHTTP(ctx context.Context) finding {
 		}
 	}
 	if answer == nil {
-		return finding{revisions: legacyRevisions}
+		return finding{revisions: mcp.Legacy.Revisions()}
 	}
 	return u.classify(answer)
 }

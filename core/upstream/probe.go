@@ -33,9 +33,9 @@ type probe struct {
 func (u *Upstream) Revisions(ctx context.Context) ([]string, error) {
 	switch u.o.Era {
 	case "modern":
-		return slices.Clone(modernRevisions), nil
+		return mcp.Modern.Revisions(), nil
 	case "legacy":
-		return slices.Clone(legacyRevisions), nil
+		return mcp.Legacy.Revisions(), nil
 	}
 	p, err := u.probing()
 	if err != nil {
@@ -208,7 +208,7 @@ func (u *Upstream) probePipe(ctx context.Context) (finding, *wire) {
 			return f, nil
 		case <-time.After(u.o.ProbeTimeout):
 			// Some servers say nothing before they are initialized. The process can be.
-			return finding{revisions: legacyRevisions, weak: true, late: c}, w
+			return finding{revisions: mcp.Legacy.Revisions(), weak: true, late: c}, w
 		case <-ctx.Done():
 			err = context.Cause(ctx)
 		}
@@ -220,7 +220,7 @@ func (u *Upstream) probePipe(ctx context.Context) (finding, *wire) {
 	}
 	// It ended. Some servers do when they do not know a method; if this one ends in any case, its session will tell.
 	u.log.Info("a server ended when it was probed; taken for a legacy one", "server", u.o.Name, "error", err)
-	return finding{revisions: legacyRevisions, weak: true}, nil
+	return finding{revisions: mcp.Legacy.Revisions(), weak: true}, nil
 }
 
 // classify reads the answer to server/discover (protocol.md 4.3).
@@ -233,13 +233,13 @@ func (u *Upstream) classify(m *mcp.Message) finding {
 			at = "/data/supported"
 		case mcp.CodeHeaderMismatch, mcp.CodeMissingCapability:
 			u.log.Warn("a server found a fault in the probe", "server", u.o.Name, "code", m.ErrorCode())
-			return finding{revisions: modernRevisions, met: true}
+			return finding{revisions: mcp.Modern.Revisions(), met: true}
 		default:
-			return finding{revisions: legacyRevisions}
+			return finding{revisions: mcp.Legacy.Revisions()}
 		}
 	}
 	if m.Len(at) < 0 {
-		return finding{revisions: legacyRevisions} // no DiscoverResult: it answers anything with something
+		return finding{revisions: mcp.Legacy.Revisions()} // no DiscoverResult: it answers anything with something
 	}
 	var listed, known []string
 	for i := range min(m.Len(at), 100) {
@@ -247,7 +247,7 @@ func (u *Upstream) classify(m *mcp.Message) finding {
 			listed = append(listed, v)
 		}
 	}
-	for _, r := range slices.Concat(modernRevisions, legacyRevisions) {
+	for _, r := range mcp.Revisions() {
 		if slices.Contains(listed, r) {
 			known = append(known, r)
 		}

@@ -215,12 +215,6 @@ func (u *Upstream) useSSE() bool {
 	return u.sseOK
 }
 
-// legacyRevisions and modernRevisions are those that are spoken here, newest first.
-var (
-	legacyRevisions = []string{mcp.Rev20251125, mcp.Rev20250618, mcp.Rev20250326, mcp.Rev20241105}
-	modernRevisions = []string{mcp.Rev20260728}
-)
-
 func eraOf(revision string) mcp.Era {
 	if revision >= mcp.Rev20260728 {
 		return mcp.Modern

@@ -222,6 +222,24 @@ func TestEachMistakeIsReportedAtItsPlace(t *testing.T) {
 	}
 }
 
+func TestWhatTheParserSaysIsWrittenAsAllElse(t *testing.T) {
+	_, err := load(t, server+server)
+	if got, want := mistakes(t, err), []string{"3:2: key 'server.a' has already been defined"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestWhatACheckFindsComesWithTheOtherMistakes(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "gatekit.toml")
+	write(t, path, "[[plugin]]\nname = \"p\"\nuse = \"p\"\n"+server+"[deny]\nreasons = 1\n")
+	_, err := config.Load(path, func(c *config.Config) config.Errors {
+		return config.Errors{{At: c.Plugins[0].At, Message: "no plugins"}}
+	})
+	if got, want := mistakes(t, err), []string{"1:1: no plugins", "7:1: deny.reasons must be true or false, not an integer"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 func TestSixMistakesAreReportedAtOnceInOrder(t *testing.T) {
 	_, err := load(t, `[listen]
 http = "0.0.0.0:7777"

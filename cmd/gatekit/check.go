@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -25,25 +28,23 @@ func (p *program) check() *cobra.Command {
 		Use:   "check",
 		Short: "Load the configuration, start every server once, and report all that is wrong",
 		Long: `Check reads the configuration and prints every mistake in it, each with its line. When there is none, it starts each
-server once, or calls its URL, and asks it who it is, and nothing more. It prints a line for each:
+server once, or calls its URL, and asks it who it is, and nothing more. It prints a line for each, and one more when the audit log cannot be written:
 
-  ok    files    2025-11-25  secure-filesystem-server 0.2.0
-  FAIL  github   start server "github": …
+  ok    files    2026-07-28  demo-files 1
+  FAIL  far      no answer from its URL: server "far": POST http://127.0.0.1:1/mcp: dial tcp 127.0.0.1:1: connect: connection refused
+  FAIL  [audit]  open the audit log "/srv/audit.jsonl": permission denied
 
-It exits with 0 when all is good and with 1 when anything is not. Nothing is written to the audit log.`,
+It exits with 0 when all is good and with 1 when anything is not. Nothing is written to the audit log, and nothing is said of the address of [listen]
+or of who writes to the audit log: a Gatekit that runs may hold both.`,
 		Example: "  gatekit check\n  gatekit check --config /etc/gatekit/gatekit.toml",
-		Args:    cobra.NoArgs,
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			p.quietly(cmd)
 			cfg, err := load(path)
 			if err != nil {
 				return report(cmd, err)
 			}
-			unable := runnable(cfg)
-			if unable != nil {
-				report(cmd, unable)
-			}
-			if !p.checkServers(cmd, cfg) || unable != nil {
+			if !p.checkAll(cmd, cfg) {
 				return errReported
 			}
 			return nil
@@ -62,14 +63,20 @@ func report(cmd *cobra.Command, err error) error {
 	return err
 }
 
-// checkServers asks all servers at once, prints a line for each in the order of the configuration, and says whether all are good.
-func (p *program) checkServers(cmd *cobra.Command, cfg *config.Config) bool {
+// checkAll asks all servers at once, prints a line for each in the order of the configuration, one for an audit log that cannot be, and says
+// whether all are good.
+func (p *program) checkAll(cmd *cobra.Command, cfg *config.Config) bool {
 	type answer struct {
 		revision, name string
 		err            error
 	}
+	unrecordable, width := recordable(cfg.Audit.File), 0
+	if unrecordable != nil {
+		width = len("[audit]")
+	}
 	answers := make([]chan answer, len(cfg.Servers))
 	for i, s := range cfg.Servers {
+		width = max(width, len(s.Name))
 		answers[i] = make(chan answer, 1)
 		go func() {
 			ctx, cancel := context.WithTimeoutCause(cmd.Context(), checkTimeout, fmt.Errorf("no answer within %s", checkTimeout))
@@ -79,15 +86,45 @@ func (p *program) checkServers(cmd *cobra.Command, cfg *config.Config) bool {
 		}()
 	}
 	good := true
+	fail := func(name, why string) {
+		good = false
+		fmt.Fprintf(cmd.OutOrStdout(), "FAIL  %-*s  %s\n", width, name, strings.ReplaceAll(why, "\n", "\n      "))
+	}
 	for i, s := range cfg.Servers {
 		if a := <-answers[i]; a.err != nil {
-			good = false
-			fmt.Fprintf(cmd.OutOrStdout(), "FAIL  %s  %s\n", s.Name, strings.ReplaceAll(why(a.err), "\n", "\n      "))
+			fail(s.Name, why(a.err))
 		} else {
-			fmt.Fprintf(cmd.OutOrStdout(), "ok    %s  %s  %s\n", s.Name, a.revision, a.name)
+			fmt.Fprintf(cmd.OutOrStdout(), "ok    %-*s  %s  %s\n", width, s.Name, a.revision, a.name)
 		}
 	}
+	if unrecordable != nil {
+		fail("[audit]", fmt.Sprintf("open the audit log %q: %v", cfg.Audit.File, unrecordable))
+	}
 	return good
+}
+
+// recordable says why an audit log could not be opened, without making it: it can be written, or something can be made in the nearest
+// folder that there is.
+func recordable(file string) error {
+	f, err := os.OpenFile(file, os.O_RDWR, 0)
+	if err == nil {
+		return f.Close()
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return errors.Unwrap(err)
+	}
+	dir := filepath.Dir(file)
+	for dir != filepath.Dir(dir) {
+		if _, err := os.Stat(dir); err == nil {
+			break
+		}
+		dir = filepath.Dir(dir)
+	}
+	probe, err := os.MkdirTemp(dir, ".gatekit-check-")
+	if err != nil {
+		return fmt.Errorf("nothing can be made in %s: %w", dir, errors.Unwrap(err))
+	}
+	return os.Remove(probe)
 }
 
 // why is all that is known of a failure. What a client is told of a server that is not there leaves out the cause; our user gets it.

@@ -25,7 +25,7 @@ func load(path string) (*config.Config, error) {
 			return nil, err
 		}
 	}
-	c, err := config.Load(path)
+	c, err := config.Load(path, runnable)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%w\nhint: name the file with --config; gatekit.toml.example shows all that it can hold", err)
 	}
@@ -57,18 +57,14 @@ func orList(words []string) string {
 	return s
 }
 
-// runnable says, each at its place, what this build cannot do that the configuration asks for. Running without what was to judge
+// runnable is the check that every Load makes: it says, each at its place, what this build cannot do that the configuration asks for. Running without what was to judge
 // would be worse than not running.
-func runnable(c *config.Config) error {
-	var errs config.Errors
+func runnable(c *config.Config) (errs config.Errors) {
 	for _, p := range c.Plugins {
 		errs = append(errs, &config.Error{At: p.At, Message: fmt.Sprintf("plugin %q: this build of Gatekit cannot run plugins yet, and does not run without them", p.Name)})
 	}
 	if c.Policy != nil {
 		errs = append(errs, &config.Error{At: c.Policy.At, Message: "policy: this build of Gatekit cannot run policies yet, and does not run without them"})
-	}
-	if errs == nil {
-		return nil
 	}
 	return errs
 }

@@ -36,7 +36,7 @@ hides a tool and refuses a call; then the audit log is shown and verified. It ne
   client ── gatekit ─┬─ files: read_file, delete_file
                      └─ notes: add_note`,
 		Example: "  gatekit demo",
-		Args:    cobra.NoArgs,
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithTimeoutCause(cmd.Context(), 30*time.Second, errors.New("no end within 30s"))
 			defer cancel()
@@ -78,7 +78,7 @@ func demo(ctx context.Context, out io.Writer, log *slog.Logger) (err error) {
 	if err != nil {
 		return err
 	}
-	fmt.Fprint(out, "A client, Gatekit, and two servers (files, notes), each in a process of its own.\n")
+	fmt.Fprint(out, "A client, Gatekit, and two servers (files, notes) in processes of their own.\n")
 	if err := errors.Join(demoSession(ctx, out, g), g.close()); err != nil {
 		return err
 	}

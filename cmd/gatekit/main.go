@@ -9,6 +9,8 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -82,6 +84,7 @@ type program struct {
 }
 
 func (p *program) root() *cobra.Command {
+	level := choice{"info", []string{"debug", "info", "warn", "error"}}
 	root := &cobra.Command{
 		Use:   "gatekit",
 		Short: "Judge and record every message between MCP clients and servers",
@@ -95,17 +98,45 @@ Find what is wrong with a file:       gatekit check --config gatekit.toml
 
 Commands that need a configuration take --config; without it they read gatekit.toml in the working folder, then
 gatekit/gatekit.toml in your configuration folder. They exit with 0 when all is good, 1 when something failed, 2 when the command line is wrong.`,
+		Version:       version(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		PersistentPreRun: func(*cobra.Command, []string) {
 			p.started = true
+			p.level.UnmarshalText([]byte(level.value)) // it knows all that can be chosen
 			p.log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: &p.level}))
 		},
 	}
-	root.PersistentFlags().TextVar(&p.level, "log-level", &p.level, "least level that is logged to stderr: debug, info, warn or error")
+	root.SetVersionTemplate("gatekit {{.Version}}\n")
+	root.PersistentFlags().Var(&level, "log-level", "least `level` that is logged to stderr: debug, info, warn or error")
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(p.run(), p.wrap(), p.check(), p.demo(), demoServer(), p.version())
 	return root
+}
+
+// noArgs is the Args of a command that takes none.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("%s takes no arguments, and got %q", cmd.Name(), args[0])
+	}
+	return nil
+}
+
+// choice is the value of a flag that must be one of some words.
+type choice struct {
+	value string
+	of    []string
+}
+
+func (c *choice) String() string { return c.value }
+func (c *choice) Type() string   { return "word" }
+func (c *choice) Set(s string) error {
+	s = strings.ToLower(s)
+	if !slices.Contains(c.of, s) {
+		return fmt.Errorf("must be one of %s", strings.Join(c.of, ", "))
+	}
+	c.value = s
+	return nil
 }
 
 // quietly leaves what servers say out of the log of a command whose user wants an answer, unless the user wants it.

@@ -307,7 +307,7 @@ func TestAChangedFileIsAppliedWithoutDroppingTheSession(t *testing.T) {
 
 	p.configure(notes + "[listen]\npath = \"/other\"\nhttp = \"127.0.0.1:0\"\n")
 	p.says(`needs a restart; what was there goes on" part=[listen]`)
-	p.says("is in force")
+	p.says("the rest of the changed configuration is in force")
 	if got, want := tools(t.Context(), t, s), "notes__add_note"; got != want {
 		t.Errorf("with a server less: got %q, want %q", got, want)
 	}

@@ -14,7 +14,8 @@ import (
 	"gatekit/core/config"
 )
 
-// What the README shows is what there is: the demo's output is the one that demo.txtar holds, its configuration loads, its JSON is JSON.
+// What the README shows is what there is: the demo's output is the one that demo.txtar holds, the Go it asks for
+// is that of go.mod, its configuration loads, its JSON is JSON.
 func TestTheREADMEIsTrue(t *testing.T) {
 	readme, err := os.ReadFile("../../README.md")
 	if err != nil {
@@ -26,6 +27,13 @@ func TestTheREADMEIsTrue(t *testing.T) {
 	}
 	if demo := script.Files[0].Data; !bytes.Contains(readme, demo) {
 		t.Errorf("the README does not show what the demo prints:\n%s", demo)
+	}
+	module, err := os.ReadFile("../../go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindSubmatch(module); m == nil || !bytes.Contains(readme, []byte("needs Go "+string(m[1])+" ")) {
+		t.Errorf("the README does not say that it needs the Go of go.mod (%q)", m)
 	}
 	t.Setenv("GITHUB_TOKEN", "x")
 	file := filepath.Join(t.TempDir(), "gatekit.toml")

@@ -12,8 +12,8 @@ func (p *program) run() *cobra.Command {
 		Long: `Run serves all servers of a configuration as one server: on stdio to the client that started it, or over HTTP where [listen]
 says so. A server's tools are named server__tool. stdout belongs to the protocol; what Gatekit itself has to say goes to stderr.
 
-The file is watched. A valid change is applied without dropping sessions, an invalid one is reported and the running
-configuration stays. SIGINT and SIGTERM end all sessions and servers and close the audit log; a second one ends Gatekit at once.
+The file is watched. A valid change is applied without dropping sessions ([listen], [audit] and [limits] need a restart), an
+invalid one is reported and the running configuration stays. SIGINT and SIGTERM end all sessions and servers and close the audit log; a second one ends Gatekit at once.
 
 In a client's configuration:
 
@@ -21,7 +21,7 @@ In a client's configuration:
 
 When Gatekit cannot start, it answers the client's first request with the reason, so that you see it where you are.`,
 		Example: "  gatekit run\n  gatekit run --config /etc/gatekit/gatekit.toml --log-level debug",
-		Args:    cobra.NoArgs,
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := load(path)
 			if err != nil {

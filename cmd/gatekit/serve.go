@@ -22,9 +22,9 @@ func (p *program) serve(ctx context.Context, c *config.Config) error {
 	if err != nil {
 		return p.refuse(ctx, c.Listen.Stdio, err)
 	}
-	var http *transport.Front
+	var front *transport.Front
 	if c.Listen.HTTP != "" {
-		if http, err = g.listen(c); err != nil {
+		if front, err = g.listen(c); err != nil {
 			return p.refuse(ctx, c.Listen.Stdio, errors.Join(err, g.close()))
 		}
 	}
@@ -43,10 +43,10 @@ func (p *program) serve(ctx context.Context, c *config.Config) error {
 			stop(errors.New("the client is gone"))
 		})
 	}
-	if http != nil {
-		p.log.Info("listening", "url", fmt.Sprintf("http://%s%s", http.Addr(), c.Listen.Path), "servers", len(c.Servers), "audit", c.Audit.File)
+	if front != nil {
+		p.log.Info("listening", "url", fmt.Sprintf("http://%s%s", front.Addr(), c.Listen.Path), "servers", len(c.Servers), "audit", c.Audit.File)
 		parts.Go(func() {
-			failed <- http.Serve(ctx)
+			failed <- front.Serve(ctx)
 			stop(errors.New("the listener has ended"))
 		})
 	}

@@ -43,15 +43,12 @@ type server struct {
 
 // openGate puts a configuration to work. Nothing is started before a client asks.
 func openGate(ctx context.Context, c *config.Config, log *slog.Logger, stages ...pipeline.Named) (*gate, error) {
-	if err := runnable(c); err != nil {
-		return nil, err
-	}
 	if err := reachable(c); err != nil {
 		return nil, err
 	}
 	record, err := audit.Open(audit.Options{File: c.Audit.File, Bodies: audit.Bodies(c.Audit.Bodies), Durability: audit.Durability(c.Audit.Durability), Log: log})
 	if err != nil {
-		return nil, fmt.Errorf("%w\nhint: nothing moves unrecorded; let Gatekit write there, or name another file in [audit] (wrap: --audit)", err)
+		return nil, err
 	}
 	g := &gate{log: log, audit: record, stages: stages, config: c, servers: map[string]*server{}}
 	o, servers, err := g.options(c)
@@ -203,11 +200,10 @@ func reachable(c *config.Config) error {
 func (g *gate) apply(ctx context.Context, c *config.Config) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if err := runnable(c); err != nil {
-		return err
-	}
+	what := "the changed configuration"
 	for _, part := range needRestart(g.config, c) {
 		g.log.Warn("this change needs a restart; what was there goes on", "part", part)
+		what = "the rest of the changed configuration"
 	}
 	// What cannot be changed stays what it is, and the next change is held against what is in force.
 	next := *c
@@ -233,6 +229,7 @@ func (g *gate) apply(ctx context.Context, c *config.Config) error {
 	if err := errors.Join(errs...); err != nil {
 		g.log.Warn("close a server that is no longer configured", "error", err)
 	}
+	g.log.Info(what + " is in force")
 	return nil
 }
 
@@ -257,7 +254,6 @@ func (g *gate) watch(ctx context.Context) {
 			err = g.apply(ctx, c)
 		}
 		if err == nil {
-			g.log.Info("the changed configuration is in force")
 			return
 		}
 		g.log.Error("the changed configuration cannot be used; the one before goes on", "error", err)

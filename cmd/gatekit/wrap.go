@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,7 +15,7 @@ import (
 )
 
 func (p *program) wrap() *cobra.Command {
-	var o wrapping
+	o := wrapping{era: choice{"auto", []string{"auto", "legacy", "modern"}}}
 	c := &cobra.Command{
 		Use:   "wrap [flags] -- COMMAND [ARG…]",
 		Short: "Put Gatekit before one server, without a configuration",
@@ -29,7 +30,12 @@ client starts, and nothing changes for the client but that every message is judg
 The server gets PATH, HOME, LANG and TMPDIR of the environment and what --env names, and nothing else. The audit log is a file of its own for each process,
 in gatekit/audit in your state folder ($XDG_STATE_HOME, or ~/.local/state), unless --audit names one.`,
 		Example: "  gatekit wrap -- npx -y @modelcontextprotocol/server-everything\n  gatekit wrap --env GITHUB_TOKEN --audit github.jsonl -- github-mcp-server stdio",
-		Args:    cobra.MinimumNArgs(1),
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return errors.New("wrap needs the command of a server, after --")
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cfg, err := o.config(args)
 			if err != nil {
@@ -40,7 +46,7 @@ in gatekit/audit in your state folder ($XDG_STATE_HOME, or ~/.local/state), unle
 	}
 	c.Flags().SetInterspersed(false) // what follows the command is the command's
 	c.Flags().StringVar(&o.audit, "audit", "", "audit log `file` (default: a new one in your state folder)")
-	c.Flags().Var(&o.era, "era", "what the server speaks: auto, legacy or modern")
+	c.Flags().Var(&o.era, "era", "the `era` of what the server speaks: auto, legacy or modern")
 	c.Flags().StringArrayVar(&o.env, "env", nil, "environment variable the server gets: `KEY`, as it is here, or KEY=VALUE; may be repeated")
 	c.Flags().StringVar(&o.cwd, "cwd", "", "working `folder` of the server (default: this one)")
 	return c
@@ -50,31 +56,15 @@ in gatekit/audit in your state folder ($XDG_STATE_HOME, or ~/.local/state), unle
 type wrapping struct {
 	audit, cwd string
 	env        []string
-	era        era
-}
-
-// era is a flag's value.
-type era string
-
-func (e *era) String() string { return string(*e) }
-func (e *era) Type() string   { return "era" }
-func (e *era) Set(s string) error {
-	switch s {
-	case "auto", "legacy", "modern":
-		*e = era(s)
-		return nil
-	}
-	return fmt.Errorf("must be auto, legacy or modern")
+	era        choice
 }
 
 func (o *wrapping) config(command []string) (*config.Config, error) {
 	c := config.Wrap(serverName(command[0]), command[0], command[1:]...)
 	s := &c.Servers[0]
-	if o.era != "" {
-		s.Era = string(o.era)
-	}
-	if o.cwd != "" {
-		s.Cwd = o.cwd
+	s.Era = o.era.value
+	if err := o.place(s); err != nil {
+		return nil, fmt.Errorf("start server %q: %w", s.Name, err)
 	}
 	for _, e := range o.env {
 		key, value, given := strings.Cut(e, "=")
@@ -95,6 +85,25 @@ func (o *wrapping) config(command []string) (*config.Config, error) {
 		c.Audit.File = filepath.Join(dir, "audit", fmt.Sprintf("%s-%s-%d.jsonl", s.Name, time.Now().UTC().Format("20060102T150405Z"), os.Getpid()))
 	}
 	return c, nil
+}
+
+// place makes the paths of a server absolute: they are relative to our working folder, also where the server's is another.
+func (o *wrapping) place(s *config.Server) (err error) {
+	if strings.ContainsRune(s.Command, filepath.Separator) {
+		if s.Command, err = filepath.Abs(s.Command); err != nil {
+			return err
+		}
+	}
+	if o.cwd == "" {
+		return nil
+	}
+	if s.Cwd, err = filepath.Abs(o.cwd); err != nil {
+		return err
+	}
+	if i, err := os.Stat(s.Cwd); err != nil || !i.IsDir() {
+		return fmt.Errorf("its working folder %s is no folder\nhint: correct --cwd, which is taken from the folder that Gatekit runs in", s.Cwd)
+	}
+	return nil
 }
 
 // stateFolder is Gatekit's own in the user's state folder.

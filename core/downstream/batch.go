@@ -81,28 +81,39 @@ func array(answers []pipeline.Passed) []byte {
 
 // batch handles a batch on a pipe. The error is that of writing.
 func (c *pipe) batch(ctx context.Context, b []byte) error {
+	var admitted []*mcp.Message
+	leave := func() {
+		for _, m := range admitted {
+			c.leave(m)
+		}
+	}
 	calls, err := c.legacy.split(b, func(m *mcp.Message) error { return c.hear(ctx, m) }, func(m *mcp.Message) call {
 		run := c.admit(m)
 		if run == nil {
 			return c.legacy.refusing(tooMany, m)
 		}
-		return func(ctx context.Context) pipeline.Passed {
-			defer c.leave(m)
-			return run(ctx)
-		}
+		admitted = append(admitted, m)
+		return run
 	})
-	if bad := (*mcp.ParseError)(nil); errors.As(err, &bad) {
-		return c.out.send(ctx, c.front.unread(ctx, c.peer, bad))
-	}
-	if err != nil || len(calls) == 0 {
+	if err != nil {
+		leave()
+		if bad := (*mcp.ParseError)(nil); errors.As(err, &bad) {
+			return c.out.send(ctx, c.front.unread(ctx, c.peer, bad))
+		}
 		return err
 	}
-	c.calls.Go(func() {
-		answers := array(gather(ctx, calls))
-		if answers == nil {
-			return
+	answer := func() error {
+		defer leave() // not before: a client that does not read cannot ask for ever
+		if answers := array(gather(ctx, calls)); answers != nil {
+			return c.out.Write(ctx, answers)
 		}
-		if err := c.out.Write(ctx, answers); err != nil {
+		return nil
+	}
+	if len(admitted) == 0 {
+		return answer() // nothing counts it, so nothing else is read before it is written
+	}
+	c.calls.Go(func() {
+		if err := answer(); err != nil {
 			c.front.log.Debug("answer a batch", "session", c.session, "error", err)
 		}
 	})

@@ -307,6 +307,33 @@ func TestAReverseRequestWhoseCallHasBeenAnsweredGoesOnTheStreamWithoutACall(t *t
 	})
 }
 
+func TestAReverseRequestThatIsWithdrawnAfterItsCallIsWithdrawnWhereItWasPut(t *testing.T) {
+	late := make(chan proxy.Caller, 1)
+	s := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Caller) string {
+		late <- c
+		return `{}`
+	}}
+	inBubble(t, s, downstream.Limits{}, func(t *testing.T, w *world) {
+		c := w.client("")
+		c.initialize(t, mcp.Rev20251125)
+		c.post(t, request(1, "resources/read", `{"uri":"x"}`))
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			(<-late).Ask(ctx, []*mcp.Message{mcp.NewRequest("1", "roots/list", nil)})
+		}()
+		x := c.begin(t, c.front.Get, "")
+		synctest.Wait()
+		cancel() // the server has cancelled its request
+		<-done
+		synctest.Wait()
+		contains(t, "the stream", x.text(), `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"gatekit-1"}}`)
+		x.drop()
+		<-x.done
+	})
+}
+
 func TestABatchOverHTTP(t *testing.T) {
 	inBubble(t, &server{}, downstream.Limits{}, func(t *testing.T, w *world) {
 		c := w.client("")

@@ -277,11 +277,7 @@ func (c *legacyClient) Ask(ctx context.Context, ps []pipeline.Passed) ([]*mcp.Me
 			return nil, err
 		}
 		asked = append(asked, q)
-		err = c.out.send(ctx, put)
-		if errors.Is(err, errOver) {
-			err = c.feed.send(ctx, put) // the call was answered meanwhile
-		}
-		if err != nil {
+		if err := c.put(ctx, put); err != nil {
 			return nil, fmt.Errorf("write to the client: %w", err)
 		}
 	}
@@ -297,13 +293,22 @@ func (c *legacyClient) Ask(ctx context.Context, ps []pipeline.Passed) ([]*mcp.Me
 	return answers, nil
 }
 
+// put sends what is about a reverse request: on the stream of the call, or, where that has been answered meanwhile, on the one that belongs to none.
+func (c *legacyClient) put(ctx context.Context, p pipeline.Passed) error {
+	err := c.out.send(ctx, p)
+	if errors.Is(err, errOver) {
+		err = c.feed.send(ctx, p)
+	}
+	return err
+}
+
 // withdraw tells the client that nobody waits for its answer any more.
 func (c *legacyClient) withdraw(q *question) {
 	n := mcp.NewNotification("notifications/cancelled", append(append([]byte(`{"requestId":`), q.id...), '}'))
 	n.Server, n.Exchange = q.m.Server, q.m.Exchange
 	ctx, cancel := context.WithTimeout(context.Background(), withdrawWait)
 	defer cancel()
-	if err := c.out.send(ctx, c.front.own(ctx, c.peer, n, nil)); err != nil {
+	if err := c.put(ctx, c.front.own(ctx, c.peer, n, nil)); err != nil {
 		c.front.log.Debug("withdraw a reverse request", "session", c.session, "error", err)
 	}
 }

@@ -23,10 +23,10 @@ type pipe struct {
 	calls   sync.WaitGroup // requests, subscriptions apart
 	listens sync.WaitGroup
 
-	mu       sync.Mutex // guards what follows
-	modern   *modern    // nil until the first modern request
-	inModern map[mcp.ID]bool
-	inFlight int // requests whose answer has not been written
+	mu       sync.Mutex     // guards what follows
+	modern   *modern        // nil until the first modern request
+	inModern map[mcp.ID]int // modern requests in flight by id; of more than one all but the first are being refused
+	inFlight int            // requests whose answer has not been written
 }
 
 // pipeOut writes to the pipe.
@@ -49,7 +49,7 @@ const lastWords = 5 * time.Second
 func (f *Front) ServePipe(ctx context.Context, p Pipe, principal string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	c := &pipe{peer: peer{newName("pipe"), principal}, front: f, out: pipeOut{p}, notices: newLane(), urgent: newLane(), inModern: map[mcp.ID]bool{}}
+	c := &pipe{peer: peer{newName("pipe"), principal}, front: f, out: pipeOut{p}, notices: newLane(), urgent: newLane(), inModern: map[mcp.ID]int{}}
 	c.legacy = &legacy{peer: c.peer, front: f, feed: c.out}
 	var lanes sync.WaitGroup
 	lanes.Go(func() { c.notices.run(ctx) })
@@ -151,7 +151,7 @@ func (c *pipe) admit(m *mcp.Message) func(context.Context) pipeline.Passed {
 	}
 	c.inFlight++
 	if isModern {
-		c.inModern[m.ID()] = true
+		c.inModern[m.ID()]++
 	}
 	c.mu.Unlock()
 	if isModern {
@@ -164,7 +164,11 @@ func (c *pipe) leave(m *mcp.Message) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.inFlight--
-	delete(c.inModern, m.ID())
+	if n := c.inModern[m.ID()]; n > 1 {
+		c.inModern[m.ID()] = n - 1
+	} else {
+		delete(c.inModern, m.ID())
+	}
 }
 
 func (c *pipe) admitModern(m *mcp.Message) func(context.Context) pipeline.Passed {
@@ -226,7 +230,7 @@ func (c *pipe) isModern(m *mcp.Message) bool {
 		id, _ := m.Get("/requestId")
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		return c.inModern[mcp.ID(id)]
+		return c.inModern[mcp.ID(id)] > 0
 	}
 	return eraOf(m, "") == mcp.Modern || !c.legacy.greeted()
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -400,5 +401,40 @@ func TestRefuseTellsTheReasonToWhoeverAsks(t *testing.T) {
 	}
 	if len(l.out) > 0 {
 		t.Errorf("and also %s", <-l.out)
+	}
+}
+
+func TestAnIDThatIsTakenDoesNotKeepTheFirstCallFromBeingCancelled(t *testing.T) {
+	s := &server{answer: waits}
+	inBubble(t, s, downstream.Limits{}, func(t *testing.T, w *world) {
+		l := w.pipe(t)
+		l.send(modern(1, "tools/call", `"name":"x"`))
+		synctest.Wait()
+		contains(t, "the second", l.ask(modern(1, "tools/call", `"name":"x"`)), `"code":-32600`)
+		l.send(cancelled(1))
+		synctest.Wait()
+		contains(t, "the server saw", strings.Join(s.seen(), "\n"), "ended tools/call")
+		l.leave(t)
+	})
+}
+
+func TestBatchesOfAClientThatDoesNotReadAreBounded(t *testing.T) {
+	for _, batch := range []string{"[1,1,1]", `[{"jsonrpc":"2.0","id":1,"method":"initialize"}]`, `[{"jsonrpc":"2.0","id":$ID,"method":"tools/call","params":{"name":"x"}},1]`} {
+		inBubble(t, &server{}, downstream.Limits{InFlight: 4}, func(t *testing.T, w *world) {
+			l := w.pipe(t)
+			l.initialize(mcp.Rev20250326)
+			synctest.Wait()
+			l.stuck = make(chan struct{})
+			for i := range 500 {
+				l.in <- []byte(strings.ReplaceAll(batch, "$ID", strconv.Itoa(i+10)))
+			}
+			synctest.Wait()
+			if taken := 500 - len(l.in); taken > 10 {
+				t.Errorf("%d batches like %s were taken in from a client that reads no answer", taken, batch)
+			}
+			close(l.stuck)
+			synctest.Wait()
+			l.leave(t)
+		})
 	}
 }

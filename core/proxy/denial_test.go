@@ -133,3 +133,28 @@ func TestAHiddenThingIsNeitherListedNorUsed(t *testing.T) {
 		equal(t, mode+": the server saw", a.seen(), []string{})
 	}
 }
+
+// A stage that answers in a server's place speaks as the server would: in its names, and as one of several.
+func TestWhatAStageAnswersIsNamedAndMergedAsIfTheServerHad(t *testing.T) {
+	link := `{"content":[{"type":"resource_link","uri":"file:///x","name":"x"}]}`
+	answering := func(method, result string) pipeline.Named {
+		return pipeline.Named{Name: "stage", Wants: pipeline.Wants{Kinds: []mcp.Kind{mcp.Request}}, Stage: stage(func(m *mcp.Message) pipeline.Verdict {
+			if m.Method == method && m.Server == "a" {
+				return pipeline.Verdict{Action: pipeline.Answer, Answer: []byte(result)}
+			}
+			return pipeline.Verdict{Action: pipeline.Allow}
+		})}
+	}
+	for _, c := range []struct {
+		name, method, params, answer, want, record string
+	}{
+		{"a list", "tools/list", `{}`, `{"tools":[{"name":"x"}]}`, `{"tools":[{"name":"a__x"},{"name":"b__y"}]}`, "tools/list a"},
+		{"a call", "tools/call", `{"name":"a__x"}`, link, strings.Replace(link, "file:", "a+file:", 1), "tools/call a x"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := open(t, map[string]*server{"a": saying("dead"), "b": saying(`{"tools":[{"name":"y"}]}`)}, nil, answering(c.method, c.answer))
+			equal(t, "answer", w.call(t, c.method, c.params), c.want)
+			w.record.has(t, "answer to_server request "+c.record, "pass to_client response "+c.record)
+		})
+	}
+}

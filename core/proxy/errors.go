@@ -83,7 +83,15 @@ func (x *exchange) refuse(ctx context.Context, err error) pipeline.Passed {
 	)
 	switch {
 	case errors.As(err, &denied):
-		return denied.Response(x.m.ID())
+		answer := denied.Response(x.m.ID())
+		if denied.Action != "answer" {
+			return answer
+		}
+		named, err := x.s.expose(x.c, answer) // a stage speaks in the server's place, so in its names
+		if err == nil {
+			return named
+		}
+		own = failure(mcp.CodeInternal, "%s", err.Error())
 	case errors.As(err, &own):
 	case errors.As(err, &lack):
 		own = lack.toClient()

@@ -22,6 +22,7 @@ func (x *exchange) initialize(ctx context.Context) (pipeline.Passed, error) {
 	again := s.hello != nil
 	if !again {
 		s.hello = x.m
+		x.c = s.proxy.settings.Load() // servers of a later configuration are greeted because there is a hello
 	}
 	s.mu.Unlock()
 	if again {

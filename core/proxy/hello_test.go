@@ -216,6 +216,33 @@ func TestInitializedIsPassedOnBeforeNotifyReturns(t *testing.T) {
 	})
 }
 
+func TestInitializedThatIsSentAgainIsRecordedAndGoesNowhere(t *testing.T) {
+	a := saying(`{"capabilities":{"tools":{}}}`)
+	w := open(t, map[string]*server{"a": a}, nil)
+	w.call(t, "initialize", hello)
+	for range 2 {
+		w.session.Notify(t.Context(), notification(t, "notifications/initialized", `{}`))
+	}
+	equal(t, "the server saw", len(a.seen()), 2)
+	w.record.has(t, "pass to_server notification notifications/initialized a", "drop to_server notification notifications/initialized")
+}
+
+func TestAServerThatComesBetweenTheBeginningAndTheRunOfInitialize(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := saying(`{"capabilities":{"tools":{}}}`)
+		w := open(t, map[string]*server{"a": saying(`{"capabilities":{}}`)}, nil)
+		run := w.session.Begin(request(t, "7", "initialize", hello), w.client)
+		o := w.options
+		o.Servers = []proxy.Configured{{Name: "b", Upstream: b}}
+		if err := w.proxy.Apply(o); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		equal(t, "answer", show(t, "7", run(t.Context())), `{"protocolVersion":"2025-11-25","capabilities":{"tools":{"listChanged":true}},"serverInfo":{"name":"gatekit","version":"1.0"}}`)
+		equal(t, "a call", w.call(t, "tools/call", `{"name":"b__t"}`), `{"capabilities":{"tools":{}}}`)
+	})
+}
+
 // slowNotices takes a while for each notification.
 type slowNotices struct{ *server }
 

@@ -81,7 +81,7 @@ func TestACallIsCancelledBeforeDuringAndAfter(t *testing.T) {
 }
 
 func TestAConfigurationThatChangesBetweenACallsBeginAndItsRun(t *testing.T) {
-	for _, method := range []string{"tools/call", "tools/list", "initialize", "subscriptions/listen", "server/discover", "acme/x"} {
+	for _, method := range []string{"tools/call", "tools/list", "subscriptions/listen", "server/discover", "acme/x"} {
 		for _, prefix := range []string{"always", "never"} {
 			t.Run(method+", "+prefix, func(t *testing.T) {
 				w := open(t, map[string]*server{"a": {answer: echo}}, func(o *proxy.Options) { o.Names.Prefix, o.Servers[0].Methods = prefix, []string{"acme/*"} })

@@ -126,8 +126,14 @@ func (s *Session) Notify(ctx context.Context, m *mcp.Message) {
 		return
 	case m.Method == "notifications/initialized":
 		s.mu.Lock()
-		s.ready = m
+		again := s.ready != nil
+		if !again {
+			s.ready = m
+		}
 		s.mu.Unlock()
+		if again {
+			s.drop(ctx, c, m, "it was sent before")
+		}
 		each(to, func(l *link) { l.getReady(ctx) })
 		return
 	case m.Server == "" && !c.names.bare && (meth.Route == mcp.ByTask || meth.Route == mcp.ByExchange):

@@ -551,3 +551,54 @@ func TestOldTransport(t *testing.T) {
 		t.Errorf("GET of /messages: got %d", r.StatusCode)
 	}
 }
+
+// What was posted and waits to be read counts as in flight, until its reader takes it or is gone.
+func TestBodiesThatWaitOnTheOldTransportAreBounded(t *testing.T) {
+	e := &unread{read: make(chan struct{})}
+	f := listen(t, func(o *transport.FrontOptions) {
+		o.SSE, o.Endpoint = true, e
+		o.Limits.Message, o.Limits.Bodies = 1<<20, 2<<20
+	})
+	for range 2 {
+		stream, err := http.Get("http://" + f.addr + "/sse")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer stream.Body.Close()
+		var at string
+		lines := bufio.NewScanner(stream.Body)
+		for at == "" && lines.Scan() {
+			if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
+				at = data
+			}
+		}
+		accepted := 0
+		for range 4 {
+			p, err := http.Post("http://"+f.addr+at, "application/json", bytes.NewReader(bytes.Repeat([]byte(" "), 1<<20)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.Body.Close()
+			if p.StatusCode == http.StatusAccepted {
+				accepted++
+			}
+		}
+		if accepted != 2 {
+			t.Errorf("%d bodies of 1 MiB wait, want the 2 that there is room for", accepted)
+		}
+		e.read <- struct{}{}
+		for lines.Scan() { // until the pipe has ended
+		}
+	}
+}
+
+// unread is an endpoint that reads from no pipe.
+type unread struct {
+	endpoint
+	read chan struct{}
+}
+
+func (e *unread) ServePipe(context.Context, downstream.Pipe, string) error {
+	<-e.read
+	return nil
+}

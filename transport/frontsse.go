@@ -22,21 +22,41 @@ const (
 type ssePipe struct {
 	principal string
 	stream    downstream.Stream
-	posted    chan []byte
+	posted    chan posted
 	gone      <-chan struct{}
+	ended     chan struct{} // closed when nothing is read any more
 }
 
 var _ downstream.Pipe = (*ssePipe)(nil)
+
+// posted is a body that waits to be read. release gives its share of Limits.Bodies back.
+type posted struct {
+	body    []byte
+	release func()
+}
 
 // Read answers the next posted body.
 func (p *ssePipe) Read(ctx context.Context) ([]byte, error) {
 	select {
 	case b := <-p.posted:
-		return b, nil
+		b.release()
+		return b.body, nil
 	case <-p.gone:
 		return nil, io.EOF
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
+	}
+}
+
+// drain gives back what nobody will read.
+func (p *ssePipe) drain() {
+	for {
+		select {
+		case b := <-p.posted:
+			b.release()
+		default:
+			return
+		}
 	}
 }
 
@@ -64,8 +84,9 @@ func (f *Front) serveSSE(w http.ResponseWriter, r *http.Request) {
 	p := &ssePipe{
 		principal: principal(r),
 		stream:    stream,
-		posted:    make(chan []byte, 16),
+		posted:    make(chan posted, 16),
 		gone:      r.Context().Done(),
+		ended:     make(chan struct{}),
 	}
 	f.mu.Lock()
 	f.pipes[sid] = p
@@ -74,6 +95,8 @@ func (f *Front) serveSSE(w http.ResponseWriter, r *http.Request) {
 		f.mu.Lock()
 		delete(f.pipes, sid)
 		f.mu.Unlock()
+		close(p.ended)
+		p.drain()
 	}()
 	if stream.Send(downstream.Event{Name: "endpoint", Data: []byte(messagesPath + "?sid=" + sid)}) != nil {
 		return
@@ -95,12 +118,18 @@ func (f *Front) serveMessages(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	defer release()
 	select {
-	case p.posted <- body:
+	case p.posted <- posted{body, release}:
+		select {
+		case <-p.ended:
+			p.drain()
+		default:
+		}
 		f.write(w, http.StatusAccepted)
 	case <-p.gone:
+		release()
 		f.refuse(w, r, http.StatusNotFound, "there is no such session")
 	case <-r.Context().Done():
+		release()
 	}
 }

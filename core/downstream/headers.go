@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"math/big"
 	"net/http"
-	"strconv"
 	"strings"
 	"sync"
 	"unicode/utf8"
@@ -114,58 +113,43 @@ type param struct {
 	at     string // pointer of the argument in params
 }
 
-const (
-	maxParamTools = 10_000
-	maxParamDepth = 16
-)
+const maxParamTools = 10_000
 
-// learn takes what an answer to tools/list says.
+// learn takes what an answer to tools/list says. A list may be long: it is read before calls have to wait.
 func (ps *params) learn(list *mcp.Message) {
-	annotated := bytes.Contains(list.Body(), []byte("x-mcp-header"))
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	if !annotated && len(ps.byTool) == 0 {
+	ps.mu.RLock()
+	idle := len(ps.byTool) == 0
+	ps.mu.RUnlock()
+	if idle && !bytes.Contains(list.Body(), []byte(mcp.Annotation)) {
 		return
 	}
-	list.Items("/tools", func(i int, raw []byte) bool {
-		tool := "/tools/" + strconv.Itoa(i)
-		name, ok := list.Text(tool + "/name")
+	type tool struct {
+		name   string
+		params []param
+	}
+	var tools []tool
+	list.Items("/tools", func(_ int, raw []byte) bool {
+		name, ok := mcp.NewResponse("", raw).Text("/name")
 		if !ok {
 			return true
 		}
-		delete(ps.byTool, name)
-		if !bytes.Contains(raw, []byte("x-mcp-header")) || len(ps.byTool) >= maxParamTools {
-			return true
-		}
-		if found := annotations(list, tool+"/inputSchema", "/arguments", maxParamDepth); len(found) > 0 {
-			if ps.byTool == nil {
-				ps.byTool = map[string][]param{}
-			}
-			ps.byTool[name] = found
-		}
+		t := tool{name: name}
+		mcp.Annotated(raw, func(header, at string) { t.params = append(t.params, param{headerParam + header, at}) })
+		tools = append(tools, t)
 		return true
 	})
-}
-
-// annotations are those of the schema at a pointer: only what properties lead to counts.
-func annotations(list *mcp.Message, schema, at string, depth int) []param {
-	if depth == 0 {
-		return nil
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	for _, t := range tools {
+		delete(ps.byTool, t.name)
+		if len(t.params) == 0 || len(ps.byTool) >= maxParamTools {
+			continue
+		}
+		if ps.byTool == nil {
+			ps.byTool = map[string][]param{}
+		}
+		ps.byTool[t.name] = t.params
 	}
-	var found []param
-	list.Members(schema+"/properties", func(name string, raw []byte) bool {
-		if !bytes.Contains(raw, []byte("x-mcp-header")) {
-			return true
-		}
-		step := "/" + mcp.Escape(name)
-		property := schema + "/properties" + step
-		if header, ok := list.Text(property + "/x-mcp-header"); ok {
-			found = append(found, param{headerParam + header, at + step})
-		}
-		found = append(found, annotations(list, property, at+step, depth-1)...)
-		return true
-	})
-	return found
 }
 
 // check holds the headers of a tools/call against its arguments.

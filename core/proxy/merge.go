@@ -38,6 +38,10 @@ func (p *part) add(answer pipeline.Passed) error {
 		return &Unavailable{Server: p.server, Reason: "it answered " + errorText(m)}
 	case !bytes.HasPrefix(m.Body(), []byte("{")):
 		return &Unavailable{Server: p.server, Reason: "its result is no object"}
+	case meth.Name == "initialize" || meth.Name == "server/discover":
+		if raw, _ := m.Get("/capabilities"); declared(raw, maxDeclaredDepth) > maxDeclared {
+			return &Unavailable{Server: p.server, Reason: fmt.Sprintf("its capabilities have more than %d members", maxDeclared)}
+		}
 	case meth.ItemsAt != "":
 		if raw, _ := m.Get(meth.ItemsAt); !bytes.HasPrefix(raw, []byte("[")) && string(raw) != "null" { // which some take for an empty list
 			return &Unavailable{Server: p.server, Reason: "its result has no list of " + meth.ItemsAt[1:]}
@@ -45,6 +49,25 @@ func (p *part) add(answer pipeline.Passed) error {
 	}
 	p.answers = append(p.answers, answer)
 	return nil
+}
+
+// maxDeclared bounds what one server's capabilities can make of the answer to all. Servers have a dozen.
+const (
+	maxDeclared      = 1000
+	maxDeclaredDepth = 4 // tasks, requests, tools, call: as deep as they are united
+)
+
+// declared counts the members of an object and of those in it, to a depth, and not far beyond maxDeclared.
+func declared(raw []byte, depth int) int {
+	if depth == 0 || !bytes.HasPrefix(raw, []byte("{")) {
+		return 0
+	}
+	n := 0
+	mcp.NewResponse("", raw).Members("", func(_ string, raw []byte) bool {
+		n += 1 + declared(raw, depth-1)
+		return n <= maxDeclared
+	})
+	return n
 }
 
 // merged answers for all servers what merge makes of the good parts, with a word in _meta on those that failed. When all failed it is an error.
@@ -177,21 +200,19 @@ func mergeRest(results []*mcp.Message, skip ...string) []member {
 // union is members of several objects, those of one name as the first has them.
 type union struct {
 	members []member
-	at      map[string]int // a hostile server may send a million
+	names   map[string]bool // a hostile server may send a million
 }
 
-// add adds a member unless one of its name is there, and answers that one.
-func (u *union) add(name string, raw []byte) *member {
-	i, had := u.at[name]
-	if !had {
-		if u.at == nil {
-			u.at = map[string]int{}
-		}
-		i = len(u.members)
-		u.at[name] = i
-		u.members = append(u.members, field(name, raw))
+// add adds a member unless one of its name is there.
+func (u *union) add(name string, raw []byte) {
+	if u.names[name] {
+		return
 	}
-	return &u.members[i]
+	if u.names == nil {
+		u.names = map[string]bool{}
+	}
+	u.names[name] = true
+	u.members = append(u.members, field(name, raw))
 }
 
 // less compares two durations in milliseconds; what is no such number counts as 0.
@@ -232,64 +253,84 @@ func (x *exchange) mergeHello(good []*part) ([]member, error) {
 
 // mergeCapabilities unites what the servers declare. Lists may always change: the proxy itself can change them.
 func mergeCapabilities(results []*mcp.Message) []byte {
-	var merged union
+	var capabilities [][]byte
 	subscribe := false
 	for _, m := range results {
+		if raw, ok := m.Get("/capabilities"); ok {
+			capabilities = append(capabilities, raw)
+		}
 		raw, _ := m.Get("/capabilities/resources/subscribe")
 		subscribe = subscribe || string(raw) == "true"
 	}
-	for _, m := range results {
-		m.Members("/capabilities", func(name string, raw []byte) bool {
-			switch name {
-			case "tools", "prompts":
-				raw = []byte(`{"listChanged":true}`)
-			case "resources":
-				raw = []byte(`{"listChanged":true}`)
-				if subscribe {
-					raw = []byte(`{"subscribe":true,"listChanged":true}`)
-				}
-			case "tasks":
-				raw = unite(results, "/capabilities/tasks", 3) // requests, tools, call
-			case "experimental", "extensions":
-				raw = agreed(results, "/capabilities/"+name)
+	var members []member
+	for _, c := range shared(capabilities) {
+		raw := c.values[0]
+		switch c.name {
+		case "tools", "prompts":
+			raw = []byte(`{"listChanged":true}`)
+		case "resources":
+			raw = []byte(`{"listChanged":true}`)
+			if subscribe {
+				raw = []byte(`{"subscribe":true,"listChanged":true}`)
 			}
-			merged.add(name, raw)
-			return true
-		})
+		case "tasks":
+			raw = unite(c.values, maxDeclaredDepth-1)
+		case "experimental", "extensions":
+			raw = agreed(c.values)
+		}
+		members = append(members, field(c.name, raw))
 	}
-	return object(merged.members...)
+	return object(members...)
 }
 
-// unite is an object with the members that the objects at pointer have in any of the messages; theirs are united in turn, to a depth.
-func unite(results []*mcp.Message, pointer string, depth int) []byte {
-	var merged union
-	for _, m := range results {
-		m.Members(pointer, func(name string, raw []byte) bool {
-			merged.add(name, raw)
+// named is what the objects of several servers have under one name.
+type named struct {
+	name   string
+	values [][]byte // at least one
+}
+
+// shared are the members of several values by name, as they first come; those that are no objects have none. Who goes deeper does so by these values: a
+// pointer would walk the whole message again for each.
+func shared(objects [][]byte) []named {
+	var members []named
+	at := map[string]int{}
+	for _, o := range objects {
+		mcp.NewResponse("", o).Members("", func(name string, raw []byte) bool {
+			i, had := at[name]
+			if !had {
+				i = len(members)
+				at[name] = i
+				members = append(members, named{name: name})
+			}
+			members[i].values = append(members[i].values, raw)
 			return true
 		})
 	}
-	for i, m := range merged.members {
-		if m.raw[0] == '{' && depth > 1 {
-			merged.members[i].raw = unite(results, pointer+"/"+mcp.Escape(m.name), depth-1)
+	return members
+}
+
+// unite is an object with the members that any of the objects has, as the first has them; where that is an object they are united in turn, to a depth.
+func unite(objects [][]byte, depth int) []byte {
+	var members []member
+	for _, n := range shared(objects) {
+		raw := n.values[0]
+		if raw[0] == '{' && depth > 1 {
+			raw = unite(n.values, depth-1)
+		}
+		members = append(members, field(n.name, raw))
+	}
+	return object(members...)
+}
+
+// agreed unites the members of the objects; of those on which two servers disagree none is kept.
+func agreed(objects [][]byte) []byte {
+	var members []member
+	for _, n := range shared(objects) {
+		if !slices.ContainsFunc(n.values, func(v []byte) bool { return !bytes.Equal(v, n.values[0]) }) {
+			members = append(members, field(n.name, n.values[0]))
 		}
 	}
-	return object(merged.members...)
-}
-
-// agreed unites the members of the objects at pointer; of those on which two servers disagree none is kept.
-func agreed(results []*mcp.Message, pointer string) []byte {
-	var merged union
-	conflict := map[string]bool{}
-	for _, m := range results {
-		m.Members(pointer, func(name string, raw []byte) bool {
-			if had := merged.add(name, raw); !bytes.Equal(had.raw, raw) {
-				conflict[name] = true
-			}
-			return true
-		})
-	}
-	return object(slices.DeleteFunc(merged.members, func(m member) bool { return conflict[m.name] })...)
+	return object(members...)
 }
 
 // mergeInstructions puts the servers' instructions one after another, each under its server's name, within bounds.

@@ -86,9 +86,7 @@ type mirrored struct {
 	at     string // its pointer in the params of a call
 }
 
-const annotation = "x-mcp-header"
-
-// maxMirrored arguments are known of one server, so that no list can fill the memory.
+// maxMirrored tools of one server are known to mirror arguments, so that no list can fill the memory.
 const maxMirrored = 10_000
 
 // forget makes the next mirror ask again.
@@ -104,11 +102,10 @@ func (t *tools) learn(request, answer *mcp.Message) {
 		return
 	}
 	found := make(map[string][]mirrored)
-	if bytes.Contains(answer.Body(), []byte(annotation)) {
+	if bytes.Contains(answer.Body(), []byte(mcp.Annotation)) {
 		answer.Items("/tools", func(_ int, raw []byte) bool {
-			tool := mcp.NewResponse("0", raw)
-			if name, ok := tool.Text("/name"); ok {
-				found[name] = annotated(tool, "/inputSchema", "/arguments", nil)
+			if name, ok := mcp.NewResponse("", raw).Text("/name"); ok {
+				found[name] = annotated(raw)
 			}
 			return true
 		})
@@ -134,24 +131,13 @@ func (t *tools) learn(request, answer *mcp.Message) {
 	t.complete = t.complete || !more
 }
 
-// maxSchemaDepth is how deep a schema is searched for annotations.
-const maxSchemaDepth = 16
-
-// annotated appends the annotated properties of a schema, those of its objects included. An annotation that no header can carry is left out.
-func annotated(tool *mcp.Message, schema, at string, found []mirrored) []mirrored {
-	if strings.Count(at, "/") > maxSchemaDepth {
-		return found
-	}
-	tool.Members(schema+"/properties", func(name string, raw []byte) bool {
-		if !bytes.Contains(raw, []byte(annotation)) {
-			return true
+// annotated are the arguments that a tool wants mirrored. An annotation that no header can carry is left out.
+func annotated(tool []byte) []mirrored {
+	var found []mirrored
+	mcp.Annotated(tool, func(header, at string) {
+		if isHeaderToken(header) {
+			found = append(found, mirrored{"Mcp-Param-" + header, at})
 		}
-		in, to := schema+"/properties/"+mcp.Escape(name), at+"/"+mcp.Escape(name)
-		if header, ok := tool.Text(in + "/" + annotation); ok && isHeaderToken(header) {
-			found = append(found, mirrored{"Mcp-Param-" + header, to})
-		}
-		found = annotated(tool, in, to, found)
-		return len(found) < maxMirrored
 	})
 	return found
 }

@@ -1,0 +1,67 @@
+package proxy_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// objects are n members that are empty objects.
+func objects(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, `,"m%d":{}`, i)
+	}
+	return strings.TrimPrefix(b.String(), ",")
+}
+
+func TestCapabilitiesAreBounded(t *testing.T) {
+	const refused = `"gatekit/partial":[{"server":"bad","reason":"server \"bad\" is not available: its capabilities have more than 1000 members"}]`
+	for _, c := range []struct {
+		name, capabilities string
+		refused            bool
+	}{
+		{"as many as can be", `{` + objects(1000) + `}`, false},
+		{"too many", `{` + objects(1001) + `}`, true},
+		{"too many in all", `{"experimental":{` + objects(500) + `},"tasks":{"requests":{` + objects(498) + `}}}`, true},
+		{"as many as can be in all", `{"experimental":{` + objects(500) + `},"tasks":{"requests":{` + objects(497) + `}}}`, false},
+		{"many, deeper than is looked", `{"tasks":{"a":{"b":{"c":{` + objects(5000) + `}}}}}`, false},
+		{"a hundred thousand", `{"extensions":{` + objects(100_000) + `}}`, true},
+	} {
+		for method, result := range map[string]string{"initialize": hello, "server/discover": `{}`} {
+			w := open(t, map[string]*server{"bad": saying(`{"capabilities":` + c.capabilities + `}`), "good": saying(`{"capabilities":{"tools":{},"logging":{}}}`)}, nil)
+			got := w.call(t, method, result)
+			if strings.Contains(got, refused) != c.refused {
+				t.Errorf("%s, %s: got %.500s, want refused: %v", c.name, method, got, c.refused)
+			}
+			if !strings.Contains(got, `"logging":{}`) {
+				t.Errorf("%s, %s: what the good server has is not in %.500s", c.name, method, got)
+			}
+		}
+	}
+}
+
+// Each object was looked for from the start of the message once: behind much that has to be read, that took minutes although members are bounded. The
+// yardstick is one object behind the same.
+func TestCapabilitiesAreWalkedOnce(t *testing.T) {
+	padding := `"pad":[` + strings.Repeat(`[],`, 2<<20) + `0],`
+	greet := func(ctx context.Context, n int) {
+		w := open(t, map[string]*server{"a": saying(`{"capabilities":{"tasks":{` + padding + objects(n) + `}}}`), "b": saying(`{"capabilities":{"tasks":{"list":{}}}}`)}, nil)
+		m := w.session.Call(ctx, request(t, "7", "initialize", hello), w.client).Message()
+		tasks, _ := m.Get("/capabilities/tasks")
+		if want := `{` + padding + objects(n) + `,"list":{}}`; string(tasks) != want {
+			t.Errorf("%d objects became %d bytes, want %d", n, len(tasks), len(want))
+		}
+	}
+	began := time.Now()
+	greet(t.Context(), 1)
+	enough := 20 * time.Since(began)
+	ctx, cancel := context.WithTimeout(t.Context(), enough)
+	defer cancel()
+	greet(ctx, 900)
+	if ctx.Err() != nil {
+		t.Errorf("900 objects took more than %v, 20 times what one did", enough)
+	}
+}

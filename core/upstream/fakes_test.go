@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
@@ -23,6 +24,7 @@ type pipe struct {
 	up, down chan []byte
 	gone     chan struct{}
 	once     sync.Once
+	deaf     time.Duration // how long Close waits before it is gone: a server that ignores TERM
 }
 
 func newPipe() *pipe {
@@ -66,7 +68,10 @@ func (p *pipe) Write(ctx context.Context, parts ...[]byte) error {
 }
 
 func (p *pipe) Close() error {
-	p.once.Do(func() { close(p.gone) })
+	p.once.Do(func() {
+		time.Sleep(p.deaf)
+		close(p.gone)
+	})
 	return nil
 }
 
@@ -139,6 +144,7 @@ type starter struct {
 	mu    sync.Mutex
 	pipes []*pipe
 	fail  error
+	deaf  time.Duration // of those it starts
 }
 
 func (s *starter) start(context.Context) (upstream.Pipe, error) {
@@ -148,6 +154,7 @@ func (s *starter) start(context.Context) (upstream.Pipe, error) {
 		return nil, s.fail
 	}
 	p := newPipe()
+	p.deaf = s.deaf
 	s.pipes = append(s.pipes, p)
 	return p, nil
 }
@@ -157,6 +164,14 @@ func (s *starter) count() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.pipes)
+}
+
+// alive are the processes that are not gone.
+func (s *starter) alive() []*pipe {
+	synctest.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(s.pipes), (*pipe).ended)
 }
 
 // last is the process that was started last.

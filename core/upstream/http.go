@@ -57,21 +57,26 @@ func bodyError(limits mcp.Limits, a *Answer, id mcp.ID) (m *mcp.Message, address
 // nameless says that an error is addressed to no request in particular.
 func nameless(m *mcp.Message) bool { return m.Kind == mcp.Error && m.ID() == "" }
 
-// longestRetry is the longest wait between attempts that a server may ask for.
-const longestRetry = 5 * time.Minute
+// What a server may ask for as the wait between attempts.
+const (
+	shortestRetry = 100 * time.Millisecond
+	longestRetry  = 5 * time.Minute
+)
 
 // position is how far an event stream was read, and how to go on.
 type position struct {
 	last  string        // id of the last event that had one
 	retry time.Duration // what the server asks for; 0 when it does not
+	fails int           // attempts in a row to go on that brought no event; of a call's stream
 }
 
 func (p *position) note(e Event) {
+	p.fails = 0
 	if e.ID != "" {
 		p.last = e.ID
 	}
 	if e.Retry > 0 {
-		p.retry = min(time.Duration(e.Retry)*time.Millisecond, longestRetry)
+		p.retry = max(shortestRetry, min(time.Duration(e.Retry)*time.Millisecond, longestRetry))
 	}
 }
 

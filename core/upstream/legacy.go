@@ -133,13 +133,18 @@ func (s *legacy) Close() error { return s.ended() }
 
 func (s *legacy) end() error {
 	var l link
+	told := false
 	s.change(func() {
-		l, s.link = s.link, nil
+		l, s.link, told = s.link, nil, s.told
 		s.down, s.next = s.closing(), time.Time{}
 	})
 	var err error
-	if l != nil {
+	switch {
+	case l == nil:
+	case told:
 		err = l.Close()
+	default:
+		err = s.up.pool.leaving.close(l) // its client may never have got the answer to initialize, and be trying again
 	}
 	s.life.end()
 	s.lane.report(s.up.log, s.up.o.Name)
@@ -168,19 +173,42 @@ func (s *legacy) initialize(ctx context.Context, p pipeline.Passed, c proxy.Call
 	}
 	if answer.Kind == mcp.Error {
 		s.up.doubt()
-		s.up.dropLater(l)
+		s.giveUp(ctx, l)
 		return answer, true, nil
 	}
 	if err := s.revision(answer); err != nil {
-		s.up.dropLater(l)
+		s.giveUp(ctx, l)
 		return nil, true, err
 	}
 	s.change(func() { s.hello, s.link, s.greeted = p, l, time.Now() })
 	if !s.life.run(s.supervise) {
-		s.up.dropLater(l)
+		s.giveUp(ctx, l)
 		return nil, true, s.closing()
 	}
 	return answer, true, nil
+}
+
+// giveUp closes a link that the server was not greeted on, and waits for that as long as the request may wait: a client that tries again then finds one process gone
+// before it gets another.
+func (s *legacy) giveUp(ctx context.Context, l link) {
+	p := &parting{link: l, of: &s.up.pool.leaving, over: make(chan struct{})}
+	s.up.dropLater(p)
+	select {
+	case <-p.over:
+	case <-ctx.Done():
+	}
+}
+
+// parting is a link that is given up.
+type parting struct {
+	link
+	of   *leaving
+	over chan struct{} // closed when the link is
+}
+
+func (p *parting) Close() error {
+	defer close(p.over)
+	return p.of.close(p.link)
 }
 
 // closing is the error of everything that comes when the session is being closed.
@@ -446,6 +474,9 @@ func (s *legacy) announce(hello *mcp.Message) {
 
 // dial opens a link and sends initialize on it. An answer of any kind keeps the link open; with an error there is none.
 func (s *legacy) dial(ctx context.Context, hello pipeline.Passed, c proxy.Caller) (link, *mcp.Message, error) {
+	if err := s.up.pool.leaving.wait(ctx); err != nil {
+		return nil, nil, err
+	}
 	d := s.up.o.Dial
 	if d.HTTP == nil {
 		w, err := s.up.process(ctx, mcp.Legacy)
@@ -458,12 +489,12 @@ func (s *legacy) dial(ctx context.Context, hello pipeline.Passed, c proxy.Caller
 		l := newLegacyHTTP(s.up, s.lane, s.feed)
 		answer, err := l.call(ctx, hello, c)
 		if d.SSE == nil || !l.foreign() {
-			return s.opened(l, answer, err)
+			return s.opened(ctx, l, answer, err)
 		}
 		w, sseErr := s.up.sse(ctx)
 		if sseErr != nil {
 			s.up.log.Info("no HTTP+SSE either", "server", s.up.o.Name, "error", sseErr)
-			return s.opened(l, answer, err)
+			return s.opened(ctx, l, answer, err)
 		}
 		s.up.drop(l)
 		return s.greetPipe(ctx, w, hello, c)
@@ -478,13 +509,13 @@ func (s *legacy) dial(ctx context.Context, hello pipeline.Passed, c proxy.Caller
 func (s *legacy) greetPipe(ctx context.Context, w *wire, hello pipeline.Passed, c proxy.Caller) (link, *mcp.Message, error) {
 	l := newLegacyPipe(w, s.lane, s.feed)
 	answer, err := l.call(ctx, hello, c)
-	return s.opened(l, answer, err)
+	return s.opened(ctx, l, answer, err)
 }
 
 // opened closes a link on which initialize was not answered: it cannot be cancelled, so nothing else can end it.
-func (s *legacy) opened(l link, answer *mcp.Message, err error) (link, *mcp.Message, error) {
+func (s *legacy) opened(ctx context.Context, l link, answer *mcp.Message, err error) (link, *mcp.Message, error) {
 	if err != nil {
-		s.up.dropLater(l)
+		s.giveUp(ctx, l)
 		return nil, nil, err
 	}
 	return l, answer, nil

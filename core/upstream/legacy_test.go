@@ -700,6 +700,131 @@ func TestInitializeOfAServerThatIsNotThere(t *testing.T) {
 	})
 }
 
+// A client may try initialize again as soon as it was refused. What refused it may take seconds to end, and such processes must not pile up.
+func TestRefusedProcessesDoNotPileUp(t *testing.T) {
+	const grace = 4 * time.Second
+	const no = `{"jsonrpc":"2.0","id":%s,"error":{"code":-32603,"message":"no"}}`
+	t.Run("the answer waits for the end", func(t *testing.T) {
+		for _, c := range []struct{ name, answer, fails string }{
+			{"an error", no, ``},
+			{"a revision that nobody knows", `{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2031-01-01"}}`, `"2031-01-01"`},
+			{"what cannot be read", `{"jsonrpc":"2.0","id":%s,"result":{"a":1,"a":2}}`, `cannot be read`},
+		} {
+			t.Run(c.name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					l := openLegacy(t, upstream.Options{})
+					defer l.end(t)
+					l.deaf = grace
+					for range 3 {
+						p := call(t, l, l.feed, hello)
+						srv := l.last(t)
+						srv.send(c.answer, srv.expect(t, "initialize").ID)
+						p.waits()
+						time.Sleep(grace)
+						if n := len(l.alive()); n != 0 {
+							t.Errorf("%d processes are alive", n)
+						}
+						if c.fails != "" {
+							p.fails(c.fails)
+						} else {
+							p.is(`{"jsonrpc":"2.0","id":"hi","error":{"code":-32603,"message":"no"}}`)
+						}
+					}
+				})
+			})
+		}
+	})
+	t.Run("but not longer than the request may", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			l := openLegacy(t, upstream.Options{})
+			defer l.end(t)
+			l.deaf = grace
+			p := call(t, l, l.feed, hello)
+			srv := l.last(t)
+			srv.send(no, srv.expect(t, "initialize").ID)
+			p.waits()
+			p.cancel(context.DeadlineExceeded)
+			p.is(`{"jsonrpc":"2.0","id":"hi","error":{"code":-32603,"message":"no"}}`)
+		})
+	})
+	// What is given up in the middle of initialize, and what has answered but not to the client's or the policy's liking, ends without anybody waiting for it.
+	for _, c := range []struct {
+		name  string
+		leave func(t *testing.T, s proxy.Server, srv *pipe, p *pending)
+	}{
+		{"given up by many clients", func(t *testing.T, s proxy.Server, srv *pipe, p *pending) {
+			p.cancel(context.Canceled)
+			p.fails("canceled")
+		}},
+		{"closed by many clients before they were initialized", func(t *testing.T, s proxy.Server, srv *pipe, p *pending) {
+			srv.result(srv.expect(t, "initialize").ID, welcome)
+			p.is(`{"jsonrpc":"2.0","id":"hi","result":` + welcome + `}`)
+			go s.Close()
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				st := &starter{deaf: grace}
+				u := upstream.New(upstream.Options{Name: "files", Era: "legacy", Dial: upstream.Dial{Pipe: st.start}})
+				defer u.Close()
+				for range 16 {
+					s := open(t, u, mcp.Rev20251125, &client{})
+					p := call(t, s, &client{}, hello)
+					c.leave(t, s, st.last(t), p)
+				}
+				if n := len(st.alive()); n != 16 {
+					t.Fatalf("%d processes are alive, want 16", n)
+				}
+				s := open(t, u, mcp.Rev20251125, &client{})
+				p := call(t, s, &client{}, hello)
+				if n := st.count(); n != 16 {
+					t.Errorf("%d processes were started: one more than may be ending", n)
+				}
+				p.cancel(context.DeadlineExceeded)
+				p.fails("deadline")
+				p = call(t, s, &client{}, hello)
+				time.Sleep(grace)
+				if n := st.count(); n != 17 {
+					t.Errorf("%d processes were started: there was room again", n)
+				}
+				srv := st.last(t)
+				srv.result(srv.expect(t, "initialize").ID, welcome)
+				p.is(`{"jsonrpc":"2.0","id":"hi","result":` + welcome + `}`)
+			})
+		})
+	}
+	t.Run("many sessions that go well wait for nothing", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			st := &starter{deaf: grace}
+			u := upstream.New(upstream.Options{Name: "files", Era: "legacy", Dial: upstream.Dial{Pipe: st.start}})
+			defer u.Close()
+			begin := func() *pending { return call(t, open(t, u, mcp.Rev20251125, &client{}), &client{}, hello) }
+			for range 100 {
+				begin()
+			}
+			if n := st.count(); n != 100 {
+				t.Errorf("%d of 100 processes were started", n)
+			}
+			for range 100 {
+				s := open(t, u, mcp.Rev20251125, &client{})
+				call(t, s, &client{}, hello)
+				srv := st.last(t)
+				srv.result(srv.expect(t, "initialize").ID, welcome)
+				synctest.Wait()
+				if err := s.Notify(t.Context(), pass(t, initialized)); err != nil {
+					t.Fatal(err)
+				}
+				go s.Close()
+			}
+			begin()
+			if n := st.count(); n != 201 {
+				t.Errorf("%d of 201 processes were started", n)
+			}
+			time.Sleep(grace) // the second Close would wait on a lock, and the bubble's clock with it
+		})
+	})
+}
+
 func TestAnUnknownRevisionIsNotSpoken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := openLegacy(t, upstream.Options{})

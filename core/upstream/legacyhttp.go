@@ -16,7 +16,7 @@ import (
 const (
 	goodbyeWithin = 5 * time.Second  // the DELETE at the end
 	answerWithin  = 30 * time.Second // the POST of an answer to a server's request
-	maxResumes    = 4                // attempts in a row to get a broken stream back
+	maxResumes    = 4                // attempts in a row to get a broken stream back, or anything on it
 )
 
 // legacyHTTP is one legacy session over Streamable HTTP: a POST for each message, its answer as JSON or on a stream of its own, and one stream for what belongs to no
@@ -267,6 +267,7 @@ func (l *legacyHTTP) follow(c *call, ev Events) (*mcp.Message, error) {
 	for {
 		var answer *mcp.Message
 		var bad error
+		began := time.Now()
 		err := each(c.ctx, ev, l.limits, &at, func(m *mcp.Message, err error) bool {
 			switch {
 			case err != nil && spoiled(c, err):
@@ -292,19 +293,24 @@ func (l *legacyHTTP) follow(c *call, ev Events) (*mcp.Message, error) {
 		case at.last == "":
 			return nil, unavailable(l.name, "the stream with its answer broke, and the server has no way to go on", err)
 		}
+		if time.Since(began) >= goodFor {
+			at.fails = 0 // it was cut for its silence, by the server or something on the way
+		}
 		if ev, err = l.resume(c, &at); err != nil {
 			return nil, err
 		}
 	}
 }
 
-// resume asks for the rest of a call's stream.
+// resume asks for the rest of a call's stream. A stream that it gets counts as a failure until an event comes on it: else a server could have it asked for again and again
+// by ending it at once.
 func (l *legacyHTTP) resume(c *call, at *position) (Events, error) {
 	var last error
-	for fails := range maxResumes {
-		if !sleep(c.ctx, at.wait(fails)) {
+	for at.fails < maxResumes {
+		if !sleep(c.ctx, at.wait(at.fails)) {
 			return nil, context.Cause(c.ctx)
 		}
+		at.fails++
 		h := l.header()
 		h.Set("Last-Event-ID", at.last)
 		a, err := l.http.Get(c.ctx, h)

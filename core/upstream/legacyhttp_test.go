@@ -1,6 +1,7 @@
 package upstream_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -272,6 +273,58 @@ func TestAStreamThatCannotBeTakenUpAgain(t *testing.T) {
 				if gets != c.gets {
 					t.Errorf("asked for %d times, want %d", gets, c.gets)
 				}
+			})
+		})
+	}
+}
+
+// A server ends each stream of a call as soon as it was asked for, and wants it to be asked for again at once.
+func TestAServerDoesNotChooseHowOftenItIsAsked(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		each  upstream.Event // on each stream that was asked for again; none when empty
+		lasts time.Duration  // how long such a stream is open
+		gets  int            // in a minute
+		fails string         // "" when the call goes on
+	}{
+		{"nothing comes", upstream.Event{}, 0, 4, "cannot be had again"},
+		{"nothing comes, for as long as a proxy bears it", upstream.Event{}, 12 * time.Second, 5, ""},
+		{"there is always something", upstream.Event{ID: "8", Retry: 1}, 0, 599, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSite(t, upstream.Options{})
+				s.then = func(r request) *upstream.Answer {
+					e := newEvents(upstream.Event{ID: "7", Retry: 1})
+					e.end()
+					return stream(e)
+				}
+				gets := 0
+				s.get = func(r request) *upstream.Answer {
+					if r.header.Get("Last-Event-ID") == "" {
+						return status(405, "")
+					}
+					gets++
+					e := newEvents()
+					if c.each.ID != "" {
+						e.ch <- c.each
+					}
+					time.AfterFunc(c.lasts, e.end)
+					return stream(e)
+				}
+				s.start(t)
+				defer s.end(t)
+				p := call(t, s, s.feed, toolsCall)
+				time.Sleep(time.Minute - time.Millisecond)
+				if c.fails == "" {
+					p.waits()
+				} else {
+					p.fails(c.fails)
+				}
+				if gets != c.gets {
+					t.Errorf("asked for %d times in a minute, want %d", gets, c.gets)
+				}
+				p.cancel(context.Canceled)
 			})
 		})
 	}

@@ -14,9 +14,11 @@ import (
 // idleFor is how long a shared connection is kept when no session has it.
 const idleFor = 5 * time.Second
 
-// pool holds the connections to a modern server: one for each principal, shared by its sessions.
+// pool holds the connections to a modern server: one for each principal, shared by its sessions. Of those to a legacy server, which belong to their sessions, it only
+// counts the ones that are leaving.
 type pool struct {
-	up *Upstream
+	up      *Upstream
+	leaving leaving
 
 	mu     sync.Mutex
 	shared map[string]*shared

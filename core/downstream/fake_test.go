@@ -46,6 +46,7 @@ func (j *journal) has(t *testing.T, row string) {
 type server struct {
 	revisions []string
 	answer    func(ctx context.Context, m *mcp.Message, c proxy.Caller) string
+	stays     chan struct{} // Close waits until it is closed; nil: for nothing
 
 	mu       sync.Mutex
 	feeds    []proxy.Caller
@@ -114,6 +115,9 @@ func (s *server) Notify(_ context.Context, p pipeline.Passed) error {
 }
 
 func (s *server) Close() error {
+	if s.stays != nil {
+		<-s.stays
+	}
 	s.mu.Lock()
 	s.closed++
 	s.mu.Unlock()

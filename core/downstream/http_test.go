@@ -411,6 +411,22 @@ func TestSessionsEnd(t *testing.T) {
 			equal(t, "the call", call.text(), "404")
 		})
 	})
+	t.Run("and count until their servers have", func(t *testing.T) {
+		var s server
+		inBubble(t, &s, downstream.Limits{Sessions: 2}, func(t *testing.T, w *world) {
+			s.stays = make(chan struct{})
+			for range 2 {
+				c := w.client("")
+				c.initialize(t, mcp.Rev20251125)
+				x := c.begin(t, c.front.Delete, "")
+				<-x.done
+			}
+			contains(t, "another", w.client("").post(t, initialize(mcp.Rev20251125)), "503 ")
+			close(s.stays)
+			synctest.Wait()
+			w.client("").initialize(t, mcp.Rev20251125)
+		})
+	})
 	t.Run("when their initialize failed", func(t *testing.T) {
 		inBubble(t, &server{revisions: []string{mcp.Rev20260728}}, downstream.Limits{}, func(t *testing.T, w *world) {
 			c := w.client("")

@@ -17,9 +17,10 @@ type table[T interface{ close() }] struct {
 	idle time.Duration
 	wg   sync.WaitGroup // of what is being closed
 
-	mu     sync.Mutex // guards what follows, and the fields of rows
-	rows   map[string]*row[T]
-	closed bool
+	mu      sync.Mutex // guards what follows, and the fields of rows
+	rows    map[string]*row[T]
+	closing int // rows that were taken out and are being closed
+	closed  bool
 }
 
 type row[T any] struct {
@@ -35,7 +36,7 @@ func newTable[T interface{ close() }](most int, idle time.Duration) *table[T] {
 }
 
 // use answers the row of key, to be released. When there is none it is made, or, with no make, refused with ok false.
-// When the table is full, the row that was idle for longest goes.
+// When the table is full, the row that was idle for longest goes; when as many are being closed as it can hold, none is made.
 func (t *table[T]) use(key string, make func() T) (r *row[T], ok bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -48,7 +49,7 @@ func (t *table[T]) use(key string, make func() T) (r *row[T], ok bool, err error
 		return nil, false, nil
 	case t.closed:
 		return nil, false, errClosed
-	case len(t.rows) >= t.max && !t.evict():
+	case t.closing >= t.max, len(t.rows) >= t.max && !t.evict():
 		return nil, false, errFull
 	}
 	r = &row[T]{key: key, value: make(), uses: 1}
@@ -85,7 +86,13 @@ func (t *table[T]) drop(r *row[T]) {
 	}
 	delete(t.rows, r.key)
 	r.timer.Stop()
-	t.wg.Go(r.value.close)
+	t.closing++
+	t.wg.Go(func() {
+		r.value.close()
+		t.mu.Lock()
+		t.closing--
+		t.mu.Unlock()
+	})
 }
 
 // evict drops the row that was idle for longest, if any is.

@@ -144,7 +144,7 @@ func (s *legacy) end() error {
 	case told:
 		err = l.Close()
 	default:
-		err = s.up.pool.leaving.close(l) // its client may never have got the answer to initialize, and be trying again
+		err = s.up.leaving.close(l) // its client may never have got the answer to initialize, and be trying again
 	}
 	s.life.end()
 	s.lane.report(s.up.log, s.up.o.Name)
@@ -191,7 +191,7 @@ func (s *legacy) initialize(ctx context.Context, p pipeline.Passed, c proxy.Call
 // giveUp closes a link that the server was not greeted on, and waits for that as long as the request may wait: a client that tries again then finds one process gone
 // before it gets another.
 func (s *legacy) giveUp(ctx context.Context, l link) {
-	p := &parting{link: l, of: &s.up.pool.leaving, over: make(chan struct{})}
+	p := &parting{link: l, of: &s.up.leaving, over: make(chan struct{})}
 	s.up.dropLater(p)
 	select {
 	case <-p.over:
@@ -474,7 +474,7 @@ func (s *legacy) announce(hello *mcp.Message) {
 
 // dial opens a link and sends initialize on it. An answer of any kind keeps the link open; with an error there is none.
 func (s *legacy) dial(ctx context.Context, hello pipeline.Passed, c proxy.Caller) (link, *mcp.Message, error) {
-	if err := s.up.pool.leaving.wait(ctx); err != nil {
+	if err := s.up.leaving.wait(ctx); err != nil {
 		return nil, nil, err
 	}
 	d := s.up.o.Dial

@@ -14,11 +14,9 @@ import (
 // idleFor is how long a shared connection is kept when no session has it.
 const idleFor = 5 * time.Second
 
-// pool holds the connections to a modern server: one for each principal, shared by its sessions. Of those to a legacy server, which belong to their sessions, it only
-// counts the ones that are leaving.
+// pool holds the connections to a modern server: one for each principal, shared by its sessions.
 type pool struct {
-	up      *Upstream
-	leaving leaving
+	up *Upstream
 
 	mu     sync.Mutex
 	shared map[string]*shared

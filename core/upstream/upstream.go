@@ -45,6 +45,8 @@ type Upstream struct {
 	life *life
 	pool pool
 
+	leaving leaving // legacy connections on their way out
+
 	mu     sync.Mutex
 	closed bool
 	probe  *probe              // the last one; nil before the first and when it proved wrong

@@ -188,29 +188,6 @@ func (s *legacy) initialize(ctx context.Context, p pipeline.Passed, c proxy.Call
 	return answer, true, nil
 }
 
-// giveUp closes a link that the server was not greeted on, and waits for that as long as the request may wait: a client that tries again then finds one process gone
-// before it gets another.
-func (s *legacy) giveUp(ctx context.Context, l link) {
-	p := &parting{link: l, of: &s.up.leaving, over: make(chan struct{})}
-	s.up.dropLater(p)
-	select {
-	case <-p.over:
-	case <-ctx.Done():
-	}
-}
-
-// parting is a link that is given up.
-type parting struct {
-	link
-	of   *leaving
-	over chan struct{} // closed when the link is
-}
-
-func (p *parting) Close() error {
-	defer close(p.over)
-	return p.of.close(p.link)
-}
-
 // closing is the error of everything that comes when the session is being closed.
 func (s *legacy) closing() error { return unavailable(s.up.o.Name, "it is being closed", errClosed) }
 

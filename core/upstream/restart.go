@@ -1,10 +1,6 @@
 package upstream
 
-import (
-	"context"
-	"sync"
-	"time"
-)
+import "time"
 
 // How often a server is started again.
 const (
@@ -14,7 +10,6 @@ const (
 	maxStarts   = 5                // of a process in startsIn
 	goodFor     = 10 * time.Second // a connection that lived this long was no failure
 	patience    = 2 * time.Second  // how long a call waits for the next start to be due
-	maxLeaving  = 16               // connections that end without having served, before others wait to be opened
 )
 
 // pace says when a server that was lost may be started again: after a wait that doubles with each failure, and a process not more than maxStarts times in startsIn.
@@ -52,50 +47,4 @@ func (p *pace) failed(lived time.Duration) {
 		p.fails = 0
 	}
 	p.fails++
-}
-
-// leaving counts the connections to a server that are being closed without having served. A process that ignores TERM takes seconds to end, a client that was refused
-// tries again at once, and pace does not see it: without a bound such processes would pile up. Sessions that went well do not count, however many there are.
-type leaving struct {
-	mu   sync.Mutex
-	n    int
-	room chan struct{} // closed when there is room again; nil when nobody waits
-}
-
-// wait waits until another connection may be opened.
-func (l *leaving) wait(ctx context.Context) error {
-	for {
-		l.mu.Lock()
-		if l.n < maxLeaving {
-			l.mu.Unlock()
-			return nil
-		}
-		if l.room == nil {
-			l.room = make(chan struct{})
-		}
-		room := l.room
-		l.mu.Unlock()
-		select {
-		case <-room:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-}
-
-// close closes c, which counts for as long as that takes.
-func (l *leaving) close(c closer) error {
-	l.mu.Lock()
-	l.n++
-	l.mu.Unlock()
-	defer func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.n--
-		if l.n < maxLeaving && l.room != nil {
-			close(l.room)
-			l.room = nil
-		}
-	}()
-	return c.Close()
 }

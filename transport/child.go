@@ -381,7 +381,7 @@ func lookup(path, dir string, env []string) (string, error) {
 			return file, nil
 		}
 	}
-	return "", fmt.Errorf("command %q is not in PATH (%s)\nhint: install it, or give its full path", path, where)
+	return "", fmt.Errorf("command %q is not in PATH\nhint: install it, or give its full path; PATH is %s", path, where)
 }
 
 func executable(file string) error {

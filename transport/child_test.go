@@ -323,7 +323,7 @@ func TestSpawnSaysWhatIsWrong(t *testing.T) {
 		{"a folder", transport.Command{Path: dir}, "it is a folder"},
 		{"no interpreter", transport.Command{Path: script}, "hint: is " + script + " a program for this machine"},
 		{"no working folder", transport.Command{Path: "/bin/sh", Dir: filepath.Join(dir, "none")}, "is no folder"},
-		{"a PATH of its own", transport.Command{Path: "sh", Env: map[string]string{"PATH": dir}}, "is not in PATH (" + dir + ")"},
+		{"a PATH of its own", transport.Command{Path: "sh", Env: map[string]string{"PATH": dir}}, "PATH is " + dir},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.command.Name = "files"

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"runtime"
 	"strconv"
 	"sync"
 	"time"
@@ -65,6 +66,7 @@ type Log struct {
 	head    head
 	pending *batch // lines that nobody has begun to write; nil when there are none
 	spare   []byte // for the next batch
+	busy    bool   // the batch that was written last had several lines
 	lost    error  // with Async: why the lines in pending were not written
 	drains  bool   // with Async: drain runs
 	closed  bool
@@ -81,6 +83,7 @@ type head struct {
 type batch struct {
 	lines []byte
 	start head          // before its first line
+	busy  bool          // the batch before had several lines
 	done  chan struct{} // closed when err is final; nil as long as only the owner waits
 	err   error
 }
@@ -171,7 +174,7 @@ func (l *Log) join() (b *batch, owner bool) {
 	if l.pending != nil {
 		return l.pending, false
 	}
-	l.pending = &batch{lines: l.spare, start: l.head}
+	l.pending = &batch{lines: l.spare, start: l.head, busy: l.busy}
 	l.spare = nil
 	return l.pending, true
 }
@@ -195,12 +198,16 @@ func (l *Log) link(b *batch, e *entry) uint64 {
 // commit writes the caller's batch and tells all that are in it.
 func (l *Log) commit(b *batch) {
 	defer l.writers.Done()
+	if b.busy {
+		runtime.Gosched() // lets others join who are about to: one write for all of them costs little more than one for each
+	}
 	l.writing <- struct{}{}
 	defer func() { <-l.writing }()
 	l.mu.Lock()
 	if l.pending == b {
 		l.pending = nil // from here on nobody joins
 	}
+	l.busy = b.done != nil
 	l.mu.Unlock()
 	if b.err == nil { // else the batch before failed, and this one with it
 		b.err = l.write(b.lines)

@@ -66,7 +66,7 @@ type Log struct {
 	head    head
 	pending *batch // lines that nobody has begun to write; nil when there are none
 	spare   []byte // for the next batch
-	busy    bool   // the batch that was written last had several lines
+	alone   int    // how many batches in a row had one line
 	lost    error  // with Async: why the lines in pending were not written
 	drains  bool   // with Async: drain runs
 	closed  bool
@@ -83,7 +83,7 @@ type head struct {
 type batch struct {
 	lines []byte
 	start head          // before its first line
-	busy  bool          // the batch before had several lines
+	alone int           // that of the log when the batch was begun
 	done  chan struct{} // closed when err is final; nil as long as only the owner waits
 	err   error
 }
@@ -174,7 +174,7 @@ func (l *Log) join() (b *batch, owner bool) {
 	if l.pending != nil {
 		return l.pending, false
 	}
-	l.pending = &batch{lines: l.spare, start: l.head, busy: l.busy}
+	l.pending = &batch{lines: l.spare, start: l.head, alone: l.alone}
 	l.spare = nil
 	return l.pending, true
 }
@@ -198,8 +198,8 @@ func (l *Log) link(b *batch, e *entry) uint64 {
 // commit writes the caller's batch and tells all that are in it.
 func (l *Log) commit(b *batch) {
 	defer l.writers.Done()
-	if b.busy {
-		runtime.Gosched() // lets others join who are about to: one write for all of them costs little more than one for each
+	if b.alone < 4 || b.alone%64 == 0 {
+		runtime.Gosched() // others may be about to record: one write for all costs less than one for each. To wait for nobody costs too, so it is tried now and then
 	}
 	l.writing <- struct{}{}
 	defer func() { <-l.writing }()
@@ -207,7 +207,9 @@ func (l *Log) commit(b *batch) {
 	if l.pending == b {
 		l.pending = nil // from here on nobody joins
 	}
-	l.busy = b.done != nil
+	if l.alone++; b.done != nil {
+		l.alone = 0
+	}
 	l.mu.Unlock()
 	if b.err == nil { // else the batch before failed, and this one with it
 		b.err = l.write(b.lines)

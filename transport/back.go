@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -134,20 +133,25 @@ func (b *Back) Close() error {
 
 func (b *Back) do(ctx context.Context, method string, to *url.URL, header http.Header, body []byte) (*upstream.Answer, error) {
 	q := b.template.WithContext(ctx)
-	q.Method, q.URL = method, to
-	q.Header = make(http.Header, len(header)+len(b.headers)+2)
-	maps.Copy(q.Header, b.headers)
+	if header == nil {
+		header = make(http.Header)
+	}
+	q.Method, q.URL, q.Header = method, to, header
+	for name, values := range b.headers {
+		if header[name] == nil { // the protocol's word is the last
+			header[name] = values
+		}
+	}
 	if body != nil {
-		q.Header["Content-Type"] = typeJSON
+		header["Content-Type"] = typeJSON
 		q.Body = payload(body)
 		q.ContentLength = int64(len(body))
 		// Only for a request of which nothing was written: net/http repeats no other POST, and we none at all.
 		q.GetBody = func() (io.ReadCloser, error) { return payload(body), nil }
 	}
 	if header["Accept"] == nil {
-		q.Header["Accept"] = acceptBoth
+		header["Accept"] = acceptBoth
 	}
-	maps.Copy(q.Header, header) // the protocol's word is the last
 	r, err := b.http.RoundTrip(q)
 	if err != nil {
 		return nil, b.failed(ctx, method, to, err)

@@ -43,7 +43,7 @@ const latestLegacy = mcp.Rev20251125
 
 // checkMeta holds a modern request's own fields against the specification: the first of the checks after its era.
 func checkMeta(m *mcp.Message) *refusal {
-	if _, ok := m.Text(mcp.AtVersion); !ok {
+	if raw, _ := m.Get(mcp.AtVersion); len(raw) == 0 || raw[0] != '"' {
 		return refuse(mcp.CodeInvalidParams, "params._meta must hold %q, a string", mcp.MetaVersion)
 	}
 	if !isObject(m, mcp.AtCapabilities) {
@@ -70,16 +70,16 @@ func isObject(m *mcp.Message, pointer string) bool {
 
 // checkVersion refuses a modern request of a revision that no server speaks.
 func (f *Front) checkVersion(ctx context.Context, m *mcp.Message) *refusal {
-	want, _ := m.Text(mcp.AtVersion)
 	have := f.proxy.Revisions(ctx)
 	switch {
-	case len(have) == 0 && want == mcp.Rev20260728:
+	case len(have) == 0 && m.Is(mcp.AtVersion, mcp.Rev20260728):
 		return nil // no server is there: the proxy says so
 	case len(have) == 0:
 		have = mcp.Revisions()
-	case !isLegacy(want) && slices.Contains(have, want):
+	case slices.ContainsFunc(have, func(revision string) bool { return !isLegacy(revision) && m.Is(mcp.AtVersion, revision) }):
 		return nil
 	}
+	want, _ := m.Text(mcp.AtVersion)
 	return refuseVersion(mcp.CodeUnsupportedVersion, have, want)
 }
 

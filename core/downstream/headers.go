@@ -44,16 +44,12 @@ func single(h http.Header, name string) (value string, present bool, r *refusal)
 
 // checkHeaders holds the standard headers of a modern request against its body.
 func checkHeaders(m *mcp.Message, h http.Header) *refusal {
-	version, _ := m.Text(mcp.AtVersion)
-	for _, c := range []struct{ header, body string }{{headerVersion, version}, {headerMethod, m.Method}} {
-		switch value, present, r := single(h, c.header); {
-		case r != nil:
-			return r
-		case !present:
-			return mismatch("%s is missing, the body says %q", c.header, c.body)
-		case value != c.body:
-			return mismatch("%s is %q, the body says %q", c.header, value, c.body)
-		}
+	if value, present, r := single(h, headerVersion); r != nil || !present || !m.Is(mcp.AtVersion, value) {
+		version, _ := m.Text(mcp.AtVersion)
+		return differs(headerVersion, value, present, r, version)
+	}
+	if value, present, r := single(h, headerMethod); r != nil || !present || value != m.Method {
+		return differs(headerMethod, value, present, r, m.Method)
 	}
 	name, named := nameOf(m)
 	if !named {
@@ -74,6 +70,17 @@ func checkHeaders(m *mcp.Message, h http.Header) *refusal {
 		return mismatch("%s is %q, the body says %q", headerName, value, name)
 	}
 	return nil
+}
+
+// differs is the refusal of a header that does not say what the body says.
+func differs(header, value string, present bool, r *refusal, body string) *refusal {
+	switch {
+	case r != nil:
+		return r
+	case !present:
+		return mismatch("%s is missing, the body says %q", header, body)
+	}
+	return mismatch("%s is %q, the body says %q", header, value, body)
 }
 
 // nameOf is what Mcp-Name repeats, where the method has it and the body holds a string there. What is missing in the body is for the proxy to refuse.
@@ -157,10 +164,7 @@ func (ps *params) check(m *mcp.Message, h http.Header) *refusal {
 	if m.Method != "tools/call" {
 		return nil
 	}
-	name, _ := m.Text("/name")
-	ps.mu.RLock()
-	wanted := ps.byTool[name]
-	ps.mu.RUnlock()
+	wanted := ps.of(m)
 	for _, p := range wanted {
 		value, present, r := single(h, p.header)
 		if r != nil {
@@ -178,6 +182,17 @@ func (ps *params) check(m *mcp.Message, h http.Header) *refusal {
 		}
 	}
 	return nil
+}
+
+// of is what the tool of a call wants.
+func (ps *params) of(m *mcp.Message) []param {
+	ps.mu.RLock()
+	defer ps.mu.RUnlock()
+	if len(ps.byTool) == 0 {
+		return nil
+	}
+	name, _ := m.Text("/name")
+	return ps.byTool[name]
 }
 
 // repeats says whether a header's value says the same as the argument at a pointer.

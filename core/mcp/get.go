@@ -27,6 +27,12 @@ func (m *Message) Text(pointer string) (s string, ok bool) {
 	return text(raw)
 }
 
+// Is says whether the value at pointer is the string s.
+func (m *Message) Is(pointer, s string) bool {
+	raw, ok := m.Get(pointer)
+	return ok && same(raw, s)
+}
+
 // Len is the number of elements of the array at pointer, or -1 when there is no array.
 func (m *Message) Len(pointer string) int {
 	at, ok := m.find(pointer)
@@ -153,6 +159,9 @@ func cutToken(pointer string) (token, rest string, ok bool) {
 	if strings.IndexByte(pointer, '~') < 0 {
 		return pointer, rest, true
 	}
+	if name, ok := reserved[pointer]; ok {
+		return name, rest, true
+	}
 	for i := range len(pointer) {
 		if pointer[i] == '~' && (i+1 == len(pointer) || pointer[i+1] != '0' && pointer[i+1] != '1') {
 			return "", "", false
@@ -160,6 +169,15 @@ func cutToken(pointer string) (token, rest string, ok bool) {
 	}
 	return strings.ReplaceAll(strings.ReplaceAll(pointer, "~1", "/"), "~0", "~"), rest, true
 }
+
+// reserved are the names that most messages are asked for, by their tokens: so that these need not be made each time.
+var reserved = func() map[string]string {
+	names := make(map[string]string)
+	for _, name := range []string{MetaVersion, MetaClientInfo, MetaCapabilities, MetaLogLevel, MetaServerInfo, MetaSubscription, MetaRelatedTask} {
+		names[Escape(name)] = name
+	}
+	return names
+}()
 
 // Escape is a name as it stands in a JSON pointer (RFC 6901 3).
 func Escape(name string) string {

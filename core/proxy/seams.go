@@ -46,7 +46,7 @@ type Server interface {
 
 // Upstream is a configured server, running or not.
 type Upstream interface {
-	// Revisions are those that the server was found to speak, newest first. It waits for the first probe, for a time that it bounds; the error says why there is none.
+	// Revisions are those that the server was found to speak, newest first; the caller must not change them. It waits for the first probe, for a time that it bounds; the error says why there is none.
 	Revisions(ctx context.Context) ([]string, error)
 	// Open answers the server for one session. It need not be connected yet. feed gets what the server sends outside of any call until Close. A revision of an
 	// era that the server does not speak is an error, *Unbridged.

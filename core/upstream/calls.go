@@ -33,8 +33,8 @@ type call struct {
 	caller proxy.Caller // nil for requests that no client waits for
 	lane   *lane        // nil when what the server sends for the call is handed over as it is read
 	ctx    context.Context
-	end    context.CancelFunc
-	done   chan reply // holds one
+	end    context.CancelFunc // ends ctx for who waits for more than done; may be nil
+	done   chan reply         // holds one
 }
 
 // reply is how a call ended.
@@ -78,6 +78,9 @@ func (c *call) finish(r reply) {
 	case c.done <- r:
 	default:
 	}
+	if c.end != nil {
+		c.end()
+	}
 }
 
 // notify hands a notification to whoever made the call.
@@ -100,9 +103,9 @@ type calls struct {
 	oldest []mcp.ID          // of linger
 }
 
-// begin enters a request. The call's context ends with ctx or when the caller calls end, which it must.
-func (t *calls) begin(ctx context.Context, m *mcp.Message, caller proxy.Caller, l *lane) (*call, error) {
-	c := &call{m: m, caller: caller, lane: l, done: make(chan reply, 1)}
+// begin enters a request. ctx is that of what is done for it; end, if it is not nil, ends it, and is called when the call is finished from elsewhere.
+func (t *calls) begin(ctx context.Context, end context.CancelFunc, m *mcp.Message, caller proxy.Caller, l *lane) (*call, error) {
+	c := &call{m: m, caller: caller, lane: l, ctx: ctx, end: end, done: make(chan reply, 1)}
 	if raw, ok := m.Get("/_meta/progressToken"); ok && isToken(raw) {
 		c.token = mcp.ID(raw)
 	}
@@ -130,7 +133,6 @@ func (t *calls) begin(ctx context.Context, m *mcp.Message, caller proxy.Caller, 
 		}
 		t.tokens[c.sent] = c
 	}
-	c.ctx, c.end = context.WithCancel(ctx)
 	return c, nil
 }
 
@@ -223,7 +225,6 @@ func (t *calls) fail(err error) {
 	t.mu.Unlock()
 	for _, c := range open {
 		c.finish(reply{err: err})
-		c.end()
 	}
 }
 

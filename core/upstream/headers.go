@@ -15,18 +15,18 @@ import (
 // modernHeader is the header of a modern request: what its body says, said again for those on the way who do not read bodies (protocol.md 3.12). With raw a name
 // is put as it is.
 func modernHeader(m *mcp.Message, raw bool) http.Header {
-	h := newHeader()
+	h := make(http.Header, 8) // room for those of transport
 	if v, ok := m.Text(mcp.AtVersion); ok {
-		h.Set("MCP-Protocol-Version", encode(v))
+		h[headerVersion] = []string{encode(v)}
 	}
-	h.Set("Mcp-Method", encode(m.Method))
+	h[headerMethod] = []string{encode(m.Method)}
 	name, ok := m.Text(namedAt(m.Method))
 	switch {
 	case !ok:
 	case raw && printable(m):
-		h.Set("Mcp-Name", name)
+		h[headerName] = []string{name}
 	default:
-		h.Set("Mcp-Name", encode(name))
+		h[headerName] = []string{encode(name)}
 	}
 	return h
 }
@@ -154,6 +154,9 @@ func isHeaderToken(s string) bool {
 
 // mirror sets the headers for a call's arguments. When the tool is not known and the list was never seen whole, it is asked for by list, once.
 func (t *tools) mirror(ctx context.Context, h http.Header, call *mcp.Message, list func() []*mcp.Message) error {
+	if t.none() {
+		return nil
+	}
 	name, _ := call.Text("/name")
 	ms, known := t.of(name)
 	if !known {
@@ -174,6 +177,13 @@ func (t *tools) mirror(ctx context.Context, h http.Header, call *mcp.Message, li
 		}
 	}
 	return nil
+}
+
+// none says that it is known that no tool mirrors anything.
+func (t *tools) none() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.complete && len(t.mirrored) == 0
 }
 
 // of is what is known of a tool.

@@ -10,10 +10,14 @@ import (
 	"gatekit/core/mcp"
 )
 
-// newHeader is what every POST and GET carries.
-func newHeader() http.Header {
-	return http.Header{"Accept": {"application/json, text/event-stream"}}
-}
+// Names of the protocol's headers, as net/http spells them.
+const (
+	headerVersion = "Mcp-Protocol-Version"
+	headerSession = "Mcp-Session-Id"
+	headerMethod  = "Mcp-Method"
+	headerName    = "Mcp-Name"
+	headerEvent   = "Last-Event-Id"
+)
 
 func ok(status int) bool { return status >= 200 && status < 300 }
 

@@ -50,14 +50,14 @@ func newLegacyHTTP(u *Upstream, l *lane, feed proxy.Caller) *legacyHTTP {
 
 // header is the header of a request, with the session's id and the revision where they are known and the revision has such headers.
 func (l *legacyHTTP) header() http.Header {
-	h := newHeader()
+	h := make(http.Header, 8) // room for those of transport
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.session != "" {
-		h.Set("Mcp-Session-Id", l.session)
+		h[headerSession] = []string{l.session}
 	}
 	if l.version >= mcp.Rev20250618 {
-		h.Set("MCP-Protocol-Version", l.version)
+		h[headerVersion] = []string{l.version}
 	}
 	return h
 }
@@ -121,11 +121,12 @@ func (l *legacyHTTP) Close() error {
 }
 
 func (l *legacyHTTP) call(ctx context.Context, p pipeline.Passed, caller proxy.Caller) (*mcp.Message, error) {
-	c, err := l.calls.begin(ctx, p.Message(), caller, nil)
+	posting, end := context.WithCancel(ctx)
+	defer end()
+	c, err := l.calls.begin(posting, end, p.Message(), caller, nil)
 	if err != nil {
 		return nil, refused(l.name, err)
 	}
-	defer c.end()
 	o, err := c.passed(p)
 	if err != nil {
 		l.calls.take(c.id)
@@ -161,7 +162,7 @@ func (l *legacyHTTP) exchange(c *call, o outgoing) (*mcp.Message, error) {
 	greeting := c.m.Method == "initialize"
 	if greeting && ok(a.Status) {
 		l.mu.Lock()
-		l.session = a.Header.Get("Mcp-Session-Id")
+		l.session = a.Header.Get(headerSession)
 		l.mu.Unlock()
 	}
 	var m *mcp.Message
@@ -312,7 +313,7 @@ func (l *legacyHTTP) resume(c *call, at *position) (Events, error) {
 		}
 		at.fails++
 		h := l.header()
-		h.Set("Last-Event-ID", at.last)
+		h.Set(headerEvent, at.last)
 		a, err := l.http.Get(c.ctx, h)
 		switch {
 		case err != nil:
@@ -341,7 +342,7 @@ func (l *legacyHTTP) listen(ctx context.Context) {
 	for fails := 0; ; fails++ {
 		h := l.header()
 		if at.last != "" {
-			h.Set("Last-Event-ID", at.last)
+			h.Set(headerEvent, at.last)
 		}
 		a, err := l.http.Get(ctx, h)
 		switch {
@@ -388,7 +389,6 @@ func (l *legacyHTTP) incoming(c *call, m *mcp.Message) {
 		id := m.ID()
 		if other := l.calls.take(id); other != nil {
 			other.finish(reply{m: l.settle(other, m)})
-			other.end()
 			return
 		}
 		l.log.Debug("dropped an answer that nobody waits for", "server", l.name, "id", id)

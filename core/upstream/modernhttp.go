@@ -55,7 +55,7 @@ func (h *modernHTTP) call(ctx context.Context, p pipeline.Passed, caller proxy.C
 			return answer, nil
 		}
 		switch {
-		case !raw && encoded(header.Get("Mcp-Name")) && printable(m):
+		case !raw && encoded(header.Get(headerName)) && printable(m):
 			raw = true
 		case m.Method == "tools/call" && !refreshed:
 			refreshed = true
@@ -70,11 +70,10 @@ func (h *modernHTTP) call(ctx context.Context, p pipeline.Passed, caller proxy.C
 
 // attempt posts the request once.
 func (h *modernHTTP) attempt(ctx context.Context, p pipeline.Passed, caller proxy.Caller, header http.Header) (*mcp.Message, error) {
-	c, err := h.calls.begin(ctx, p.Message(), caller, nil)
+	c, err := h.calls.begin(ctx, nil, p.Message(), caller, nil)
 	if err != nil {
 		return nil, refused(h.up.o.Name, err)
 	}
-	defer c.end()
 	defer h.calls.take(c.id)
 	o, err := c.passed(p)
 	if err != nil {
@@ -159,8 +158,8 @@ func (h *modernHTTP) incoming(c *call, m *mcp.Message) *mcp.Message {
 // notify posts a notification.
 func (h *modernHTTP) notify(ctx context.Context, p pipeline.Passed) error {
 	header := modernHeader(p.Message(), true)
-	if header.Get("MCP-Protocol-Version") == "" {
-		header.Set("MCP-Protocol-Version", mcp.Modern.Revisions()[0])
+	if header.Get(headerVersion) == "" {
+		header.Set(headerVersion, mcp.Modern.Revisions()[0])
 	}
 	a, err := h.up.o.Dial.HTTP.Post(ctx, header, passed(p).bytes())
 	if err != nil {
@@ -196,11 +195,10 @@ func (h *modernHTTP) list(ctx context.Context, call *mcp.Message) []*mcp.Message
 
 // own posts a request of upstream's own.
 func (h *modernHTTP) own(ctx context.Context, make func(id mcp.ID) (outgoing, error)) (*mcp.Message, error) {
-	c, err := h.calls.begin(ctx, mcp.NewRequest("0", "", nil), nil, nil)
+	c, err := h.calls.begin(ctx, nil, mcp.NewRequest("0", "", nil), nil, nil)
 	if err != nil {
 		return nil, refused(h.up.o.Name, err)
 	}
-	defer c.end()
 	defer h.calls.take(c.id)
 	o, err := make(c.id)
 	if err != nil {
@@ -214,11 +212,10 @@ func (u *Upstream) probeHTTP(ctx context.Context) finding {
 	ctx, cancel := context.WithTimeoutCause(ctx, httpProbeTimes*u.o.ProbeTimeout, unavailable(u.o.Name, "its URL did not answer in time", nil))
 	defer cancel()
 	h := newModernHTTP(u)
-	c, err := h.calls.begin(ctx, discover("0", u.o.Version).m, nil, nil)
+	c, err := h.calls.begin(ctx, nil, discover("0", u.o.Version).m, nil, nil)
 	if err != nil {
 		return finding{err: err}
 	}
-	defer c.end()
 	o := discover(c.id, u.o.Version)
 	a, err := u.o.Dial.HTTP.Post(ctx, modernHeader(o.m, false), o.bytes())
 	switch {

@@ -46,8 +46,7 @@ func TestHeadersOfAModernRequest(t *testing.T) {
 				defer end()
 				call(t, s, &client{}, c.request).is(`{"jsonrpc":"2.0","id":1,"result":{}}`)
 				h := w.seen[0].header
-				want := map[string]string{"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": c.mcpMethod, "Mcp-Name": c.mcpName, "Mcp-Session-Id": "",
-					"Accept": "application/json, text/event-stream"}
+				want := map[string]string{"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": c.mcpMethod, "Mcp-Name": c.mcpName, "Mcp-Session-Id": ""}
 				for name, v := range want {
 					if h.Get(name) != v {
 						t.Errorf("%s is %q, want %q", name, h.Get(name), v)

@@ -187,7 +187,6 @@ func (w *wire) fail(err error) {
 
 // ask writes a request and waits for its answer. When ctx ends, the server is told and ctx's cause is the error.
 func (w *wire) ask(ctx context.Context, c *call, o outgoing) (*mcp.Message, error) {
-	defer c.end()
 	// When ctx ends first, the request leaves nevertheless (or has left in part), and is cancelled like one that was written.
 	if err := w.pipe.Write(ctx, o.parts()...); err != nil && ctx.Err() == nil {
 		w.calls.take(c.id)
@@ -207,14 +206,13 @@ func (w *wire) ask(ctx context.Context, c *call, o outgoing) (*mcp.Message, erro
 
 // call passes a client's request on; caller gets what the server sends for it.
 func (w *wire) call(ctx context.Context, p pipeline.Passed, caller proxy.Caller, l *lane) (*mcp.Message, error) {
-	c, err := w.calls.begin(ctx, p.Message(), caller, l)
+	c, err := w.calls.begin(ctx, nil, p.Message(), caller, l)
 	if err != nil {
 		return nil, refused(w.name, err)
 	}
 	o, err := c.passed(p)
 	if err != nil {
 		w.calls.take(c.id)
-		c.end()
 		return nil, unavailable(w.name, "the request could not be addressed", err)
 	}
 	return w.ask(ctx, c, o)

@@ -43,14 +43,14 @@ func (u *Upstream) Revisions(ctx context.Context) ([]string, error) {
 	}
 	select {
 	case <-p.done:
-		return slices.Clone(p.revisions), p.err
+		return p.revisions, p.err
 	default:
 	}
 	timer := time.NewTimer(probeWait)
 	defer timer.Stop()
 	select {
 	case <-p.done:
-		return slices.Clone(p.revisions), p.err
+		return p.revisions, p.err
 	case <-timer.C:
 		return nil, unavailable(u.o.Name, "it is still being asked which revisions it speaks", nil)
 	case <-ctx.Done():
@@ -126,7 +126,6 @@ func (u *Upstream) unclaimed(ctx context.Context, w *wire) bool {
 
 // hear waits for the answer to a probe that was given up. A server that takes long to start (npx) and then says that it is modern is believed.
 func (u *Upstream) hear(ctx context.Context, c *call, w *wire) {
-	defer c.end()
 	var r reply
 	select {
 	case r = <-c.done:
@@ -188,7 +187,7 @@ func (u *Upstream) probePipe(ctx context.Context) (finding, *wire) {
 	if err != nil {
 		return finding{err: err}, nil
 	}
-	c, err := w.calls.begin(ctx, discover("0", u.o.Version).m, nil, nil)
+	c, err := w.calls.begin(ctx, nil, discover("0", u.o.Version).m, nil, nil)
 	if err != nil {
 		return finding{err: err}, w
 	}
@@ -199,7 +198,6 @@ func (u *Upstream) probePipe(ctx context.Context) (finding, *wire) {
 			if err = r.err; err != nil {
 				break
 			}
-			c.end()
 			f := u.classify(r.m)
 			if f.err == nil && (!f.met || isModern(f.revisions[0])) {
 				return f, w
@@ -213,7 +211,6 @@ func (u *Upstream) probePipe(ctx context.Context) (finding, *wire) {
 			err = context.Cause(ctx)
 		}
 	}
-	c.end()
 	u.drop(w)
 	if ctx.Err() != nil {
 		return finding{err: err}, nil

@@ -220,7 +220,7 @@ func TestProbeOfAURL(t *testing.T) {
 					t.Errorf("got %v, %v, want %v", got, err, c.want)
 				}
 				h := w.requests("POST server/discover")[0].header
-				for name, want := range map[string]string{"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "server/discover", "Mcp-Name": "", "Accept": "application/json, text/event-stream"} {
+				for name, want := range map[string]string{"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "server/discover", "Mcp-Name": ""} {
 					if h.Get(name) != want {
 						t.Errorf("%s: %q, want %q", name, h.Get(name), want)
 					}

@@ -24,8 +24,8 @@ func (e *TooLarge) Error() string {
 	return fmt.Sprintf("a message of %d bytes is over the limit", e.Size)
 }
 
-// HTTP is the client side of Streamable HTTP without any knowledge of an era: headers of the protocol are set by the caller, those of the
-// configuration (credentials) by transport. Its methods may be called from many goroutines. An Answer that is an event stream must be closed.
+// HTTP is the client side of Streamable HTTP without any knowledge of an era: headers of the protocol are set by the caller, those of HTTP (Accept, Content-Type) and
+// of the configuration (credentials) by transport, to which a header belongs once it was handed over. Its methods may be called from many goroutines. An Answer that is an event stream must be closed.
 type HTTP interface {
 	Post(ctx context.Context, header http.Header, body []byte) (*Answer, error)
 	Get(ctx context.Context, header http.Header) (*Answer, error)

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"gatekit/core/mcp"
-	"gatekit/core/pipeline"
 	"gatekit/core/proxy"
 )
 
@@ -41,18 +40,6 @@ type call struct {
 type reply struct {
 	m   *mcp.Message
 	err error
-}
-
-// passed is the request as it goes to the server.
-func (c *call) passed(p pipeline.Passed) (outgoing, error) {
-	p = p.WithID(c.id)
-	if c.sent != c.token {
-		var err error
-		if p, err = p.Edit(mcp.Set("/_meta/progressToken", []byte(c.sent))); err != nil {
-			return outgoing{}, fmt.Errorf("give %s a progress token: %w", c.m.Method, err)
-		}
-	}
-	return passed(p), nil
 }
 
 // answered is the server's answer as the client is to get it.

@@ -24,8 +24,8 @@ var errExpired = errors.New("the server has ended the session")
 
 // link is one connection of a legacy session: a process, an SSE stream, or a session over Streamable HTTP.
 type link interface {
-	call(ctx context.Context, p pipeline.Passed, c proxy.Caller) (*mcp.Message, error)
-	notify(ctx context.Context, p pipeline.Passed) error
+	call(ctx context.Context, o outgoing, c proxy.Caller) (*mcp.Message, error)
+	notify(ctx context.Context, o outgoing) error
 	lost() (gone <-chan struct{}, why func() error) // gone is closed when the link is of no use any more
 	Close() error
 }
@@ -44,14 +44,14 @@ type legacy struct {
 	mu      sync.Mutex
 	link    link // nil while there is none
 	greeted time.Time
-	hello   pipeline.Passed            // the initialize that was answered; zero before, and never changed after
-	ready   pipeline.Passed            // notifications/initialized; set by who holds greet
-	told    bool                       // it was sent on this link
-	level   pipeline.Passed            // the last logging/setLevel
-	subs    map[string]pipeline.Passed // resources/subscribe, by URI
-	down    error                      // why there is no link
-	next    time.Time                  // when the next attempt is due; zero when there will be none
-	changed chan struct{}              // closed and made anew with each change of what is above
+	hello   outgoing            // the initialize that was answered; zero before, and never changed after
+	ready   outgoing            // notifications/initialized; set by who holds greet
+	told    bool                // it was sent on this link
+	level   outgoing            // the last logging/setLevel
+	subs    map[string]outgoing // resources/subscribe, by URI
+	down    error               // why there is no link
+	next    time.Time           // when the next attempt is due; zero when there will be none
+	changed chan struct{}       // closed and made anew with each change of what is above
 }
 
 func newLegacy(u *Upstream, feed proxy.Caller) *legacy {
@@ -72,9 +72,12 @@ func (s *legacy) change(f func()) {
 
 // Call implements proxy.Server. The first initialize opens the connection; other requests wait for it.
 func (s *legacy) Call(ctx context.Context, p pipeline.Passed, c proxy.Caller) (*mcp.Message, error) {
-	m := p.Message()
-	if m.Method == "initialize" {
-		if answer, done, err := s.initialize(ctx, p, c); done {
+	return s.request(ctx, passed(p), c)
+}
+
+func (s *legacy) request(ctx context.Context, o outgoing, c proxy.Caller) (*mcp.Message, error) {
+	if o.m.Method == "initialize" {
+		if answer, done, err := s.initialize(ctx, o, c); done {
 			return answer, err
 		}
 	}
@@ -82,27 +85,31 @@ func (s *legacy) Call(ctx context.Context, p pipeline.Passed, c proxy.Caller) (*
 	if err != nil {
 		return nil, err
 	}
-	answer, err := l.call(ctx, p, c)
-	if errors.Is(err, errExpired) && repeatable(m.Method) {
+	answer, err := l.call(ctx, o, c)
+	if errors.Is(err, errExpired) && repeatable(o.m.Method) {
 		var again link
 		if again, err = s.use(ctx, l); err == nil {
-			answer, err = again.call(ctx, p, c)
+			answer, err = again.call(ctx, o, c)
 		}
 	}
 	if err == nil {
-		s.note(p, answer)
+		s.note(o, answer)
 	}
 	return answer, err
 }
 
 // Notify implements proxy.Server.
 func (s *legacy) Notify(ctx context.Context, p pipeline.Passed) error {
-	if p.Message().Method != "notifications/initialized" {
+	return s.notify(ctx, passed(p))
+}
+
+func (s *legacy) notify(ctx context.Context, o outgoing) error {
+	if o.m.Method != "notifications/initialized" {
 		l, err := s.use(ctx, nil)
 		if err != nil {
 			return err
 		}
-		return l.notify(ctx, p)
+		return l.notify(ctx, o)
 	}
 	ctx, end := s.life.bind(ctx)
 	defer end()
@@ -112,9 +119,9 @@ func (s *legacy) Notify(ctx context.Context, p pipeline.Passed) error {
 	}
 	defer release()
 	s.mu.Lock()
-	l, known := s.link, s.hello.Message() != nil
+	l, known := s.link, s.hello.m != nil
 	if known {
-		s.ready = p
+		s.ready = o
 	}
 	s.mu.Unlock()
 	if !known {
@@ -123,7 +130,7 @@ func (s *legacy) Notify(ctx context.Context, p pipeline.Passed) error {
 	if l == nil {
 		return nil // it follows when there is one again
 	}
-	err = l.notify(ctx, p)
+	err = l.notify(ctx, o)
 	s.change(func() { s.told = true })
 	return err
 }
@@ -153,7 +160,7 @@ func (s *legacy) end() error {
 }
 
 // initialize opens the connection and greets the server. done is false when it has been greeted before: then the request is one like others.
-func (s *legacy) initialize(ctx context.Context, p pipeline.Passed, c proxy.Caller) (answer *mcp.Message, done bool, err error) {
+func (s *legacy) initialize(ctx context.Context, o outgoing, c proxy.Caller) (answer *mcp.Message, done bool, err error) {
 	ctx, end := s.life.bind(ctx)
 	defer end()
 	release, err := s.hold(ctx)
@@ -162,12 +169,12 @@ func (s *legacy) initialize(ctx context.Context, p pipeline.Passed, c proxy.Call
 	}
 	defer release()
 	s.mu.Lock()
-	known := s.hello.Message() != nil
+	known := s.hello.m != nil
 	s.mu.Unlock()
 	if known {
 		return nil, false, nil
 	}
-	l, answer, err := s.dial(ctx, p, c)
+	l, answer, err := s.dial(ctx, o, c)
 	if err != nil {
 		return nil, true, err
 	}
@@ -180,7 +187,7 @@ func (s *legacy) initialize(ctx context.Context, p pipeline.Passed, c proxy.Call
 		s.giveUp(ctx, l)
 		return nil, true, err
 	}
-	s.change(func() { s.hello, s.link, s.greeted = p, l, time.Now() })
+	s.change(func() { s.hello, s.link, s.greeted = o, l, time.Now() })
 	if !s.life.run(s.supervise) {
 		s.giveUp(ctx, l)
 		return nil, true, s.closing()
@@ -222,7 +229,7 @@ func (s *legacy) use(ctx context.Context, not link) (link, error) {
 		if l != nil && !s.told {
 			hold = time.Until(s.greeted.Add(readyWait))
 		}
-		known := s.hello.Message() != nil
+		known := s.hello.m != nil
 		s.mu.Unlock()
 		if l == not {
 			l = nil
@@ -253,8 +260,8 @@ func (s *legacy) use(ctx context.Context, not link) (link, error) {
 }
 
 // note remembers what has to be said again after a restart.
-func (s *legacy) note(p pipeline.Passed, answer *mcp.Message) {
-	m := p.Message()
+func (s *legacy) note(o outgoing, answer *mcp.Message) {
+	m := o.m
 	if answer.Kind != mcp.Response {
 		return
 	}
@@ -262,13 +269,13 @@ func (s *legacy) note(p pipeline.Passed, answer *mcp.Message) {
 	defer s.mu.Unlock()
 	switch m.Method {
 	case "logging/setLevel":
-		s.level = p
+		s.level = o
 	case "resources/subscribe":
 		if uri, ok := m.Text("/uri"); ok && len(s.subs) < maxSubscriptions {
 			if s.subs == nil {
-				s.subs = make(map[string]pipeline.Passed)
+				s.subs = make(map[string]outgoing)
 			}
-			s.subs[uri] = p
+			s.subs[uri] = o
 		}
 	case "resources/unsubscribe":
 		if uri, ok := m.Text("/uri"); ok {
@@ -409,28 +416,28 @@ func (s *legacy) reconnect(ctx context.Context) (answer *mcp.Message, err error)
 func (s *legacy) retell(ctx context.Context, l link) error {
 	s.mu.Lock()
 	ready := s.ready
-	said := make([]pipeline.Passed, 0, 1+len(s.subs))
-	if s.level.Message() != nil {
+	said := make([]outgoing, 0, 1+len(s.subs))
+	if s.level.m != nil {
 		said = append(said, s.level)
 	}
 	for _, sub := range s.subs {
 		said = append(said, sub)
 	}
 	s.mu.Unlock()
-	if ready.Message() == nil {
+	if ready.m == nil {
 		return nil // the client's will follow
 	}
 	if err := l.notify(ctx, ready); err != nil {
 		return err
 	}
 	s.change(func() { s.told = true })
-	for _, p := range said {
-		answer, err := l.call(ctx, p, nil)
+	for _, o := range said {
+		answer, err := l.call(ctx, o, nil)
 		if err != nil {
 			return err
 		}
 		if answer.Kind == mcp.Error {
-			s.up.log.Warn("a restarted server refused what it had accepted", "server", s.up.o.Name, "method", p.Message().Method)
+			s.up.log.Warn("a restarted server refused what it had accepted", "server", s.up.o.Name, "method", o.m.Method)
 		}
 	}
 	return nil
@@ -450,7 +457,7 @@ func (s *legacy) announce(hello *mcp.Message) {
 }
 
 // dial opens a link and sends initialize on it. An answer of any kind keeps the link open; with an error there is none.
-func (s *legacy) dial(ctx context.Context, hello pipeline.Passed, c proxy.Caller) (link, *mcp.Message, error) {
+func (s *legacy) dial(ctx context.Context, hello outgoing, c proxy.Caller) (link, *mcp.Message, error) {
 	if err := s.up.leaving.wait(ctx); err != nil {
 		return nil, nil, err
 	}
@@ -483,7 +490,7 @@ func (s *legacy) dial(ctx context.Context, hello pipeline.Passed, c proxy.Caller
 	return s.greetPipe(ctx, w, hello, c)
 }
 
-func (s *legacy) greetPipe(ctx context.Context, w *wire, hello pipeline.Passed, c proxy.Caller) (link, *mcp.Message, error) {
+func (s *legacy) greetPipe(ctx context.Context, w *wire, hello outgoing, c proxy.Caller) (link, *mcp.Message, error) {
 	l := newLegacyPipe(w, s.lane, s.feed)
 	answer, err := l.call(ctx, hello, c)
 	return s.opened(ctx, l, answer, err)

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"gatekit/core/mcp"
-	"gatekit/core/pipeline"
 	"gatekit/core/proxy"
 )
 
@@ -120,15 +119,14 @@ func (l *legacyHTTP) Close() error {
 	return nil
 }
 
-func (l *legacyHTTP) call(ctx context.Context, p pipeline.Passed, caller proxy.Caller) (*mcp.Message, error) {
+func (l *legacyHTTP) call(ctx context.Context, o outgoing, caller proxy.Caller) (*mcp.Message, error) {
 	posting, end := context.WithCancel(ctx)
 	defer end()
-	c, err := l.calls.begin(posting, end, p.Message(), caller, nil)
+	c, err := l.calls.begin(posting, end, o.m, caller, nil)
 	if err != nil {
 		return nil, refused(l.name, err)
 	}
-	o, err := c.passed(p)
-	if err != nil {
+	if o, err = o.addressed(c); err != nil {
 		l.calls.take(c.id)
 		return nil, unavailable(l.name, "the request could not be addressed", err)
 	}
@@ -447,11 +445,11 @@ func (l *legacyHTTP) asked(c *call, m *mcp.Message) {
 }
 
 // notify posts a notification. With initialized, which the server has when this returns, the stream without a call is opened.
-func (l *legacyHTTP) notify(ctx context.Context, p pipeline.Passed) error {
-	if err := l.post(ctx, passed(p)); err != nil {
+func (l *legacyHTTP) notify(ctx context.Context, o outgoing) error {
+	if err := l.post(ctx, o); err != nil {
 		return err
 	}
-	if p.Message().Method == "notifications/initialized" {
+	if o.m.Method == "notifications/initialized" {
 		l.mu.Lock()
 		begin := !l.listening
 		l.listening = true

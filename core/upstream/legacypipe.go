@@ -22,12 +22,8 @@ func newLegacyPipe(w *wire, l *lane, feed proxy.Caller) *legacyPipe {
 	return p
 }
 
-func (p *legacyPipe) call(ctx context.Context, r pipeline.Passed, c proxy.Caller) (*mcp.Message, error) {
+func (p *legacyPipe) call(ctx context.Context, r outgoing, c proxy.Caller) (*mcp.Message, error) {
 	return p.wire.call(ctx, r, c, p.lane)
-}
-
-func (p *legacyPipe) notify(ctx context.Context, n pipeline.Passed) error {
-	return p.wire.notify(ctx, passed(n))
 }
 
 func (p *legacyPipe) lost() (<-chan struct{}, func() error) {

@@ -37,7 +37,7 @@ func newModern(u *Upstream, principal string) *modern {
 func (s *modern) Call(ctx context.Context, p pipeline.Passed, c proxy.Caller) (*mcp.Message, error) {
 	ctx, end := s.life.bind(ctx)
 	defer end()
-	answer, err := s.shared.call(ctx, p, c, s.lane)
+	answer, err := s.shared.call(ctx, passed(p), c, s.lane)
 	if err != nil {
 		return nil, err
 	}
@@ -100,7 +100,7 @@ func (s *modern) Notify(ctx context.Context, p pipeline.Passed) error {
 	}
 	ctx, end := s.life.bind(ctx)
 	defer end()
-	return s.shared.notify(ctx, p)
+	return s.shared.notify(ctx, passed(p))
 }
 
 // Close implements proxy.Server. It is safe to call twice.

@@ -6,7 +6,6 @@ import (
 	"sync"
 
 	"gatekit/core/mcp"
-	"gatekit/core/pipeline"
 	"gatekit/core/proxy"
 )
 
@@ -26,8 +25,8 @@ func newModernHTTP(u *Upstream) *modernHTTP {
 
 // call puts a request to the server. A header mismatch says that nothing was run: it is put once more with the name as it is where it was encoded (go-sdk v1.8.0 does
 // not decode it), and once more with fresh knowledge of the tools.
-func (h *modernHTTP) call(ctx context.Context, p pipeline.Passed, caller proxy.Caller) (*mcp.Message, error) {
-	m := p.Message()
+func (h *modernHTTP) call(ctx context.Context, o outgoing, caller proxy.Caller) (*mcp.Message, error) {
+	m := o.m
 	h.mu.Lock()
 	raw := h.rawNames
 	h.mu.Unlock()
@@ -39,7 +38,7 @@ func (h *modernHTTP) call(ctx context.Context, p pipeline.Passed, caller proxy.C
 				return nil, err
 			}
 		}
-		answer, err := h.attempt(ctx, p, caller, header)
+		answer, err := h.attempt(ctx, o, caller, header)
 		if err != nil {
 			return nil, err
 		}
@@ -69,14 +68,13 @@ func (h *modernHTTP) call(ctx context.Context, p pipeline.Passed, caller proxy.C
 }
 
 // attempt posts the request once.
-func (h *modernHTTP) attempt(ctx context.Context, p pipeline.Passed, caller proxy.Caller, header http.Header) (*mcp.Message, error) {
-	c, err := h.calls.begin(ctx, nil, p.Message(), caller, nil)
+func (h *modernHTTP) attempt(ctx context.Context, o outgoing, caller proxy.Caller, header http.Header) (*mcp.Message, error) {
+	c, err := h.calls.begin(ctx, nil, o.m, caller, nil)
 	if err != nil {
 		return nil, refused(h.up.o.Name, err)
 	}
 	defer h.calls.take(c.id)
-	o, err := c.passed(p)
-	if err != nil {
+	if o, err = o.addressed(c); err != nil {
 		return nil, unavailable(h.up.o.Name, "the request could not be addressed", err)
 	}
 	answer, err := h.exchange(c, o, header)
@@ -156,12 +154,12 @@ func (h *modernHTTP) incoming(c *call, m *mcp.Message) *mcp.Message {
 }
 
 // notify posts a notification.
-func (h *modernHTTP) notify(ctx context.Context, p pipeline.Passed) error {
-	header := modernHeader(p.Message(), true)
+func (h *modernHTTP) notify(ctx context.Context, o outgoing) error {
+	header := modernHeader(o.m, true)
 	if header.Get(headerVersion) == "" {
 		header.Set(headerVersion, mcp.Modern.Revisions()[0])
 	}
-	a, err := h.up.o.Dial.HTTP.Post(ctx, header, passed(p).bytes())
+	a, err := h.up.o.Dial.HTTP.Post(ctx, header, o.bytes())
 	if err != nil {
 		return unsent(h.up.o.Name, err)
 	}

@@ -3,6 +3,7 @@ package upstream
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
@@ -14,6 +15,19 @@ import (
 type outgoing struct{ m *mcp.Message }
 
 func passed(p pipeline.Passed) outgoing { return outgoing{p.Message()} }
+
+// addressed is o under the id and, where that is not the client's own, the progress token of a call.
+func (o outgoing) addressed(c *call) (outgoing, error) {
+	m := o.m.WithID(c.id)
+	if c.sent == c.token {
+		return outgoing{m}, nil
+	}
+	m, err := m.Edit(mcp.Set("/_meta/progressToken", []byte(c.sent)))
+	if err != nil {
+		return outgoing{}, fmt.Errorf("give %s a progress token: %w", o.m.Method, err)
+	}
+	return outgoing{m}, nil
+}
 
 // discover asks a server what it is.
 func discover(id mcp.ID, version string) outgoing {

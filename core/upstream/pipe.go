@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"gatekit/core/mcp"
-	"gatekit/core/pipeline"
 	"gatekit/core/proxy"
 )
 
@@ -205,13 +204,12 @@ func (w *wire) ask(ctx context.Context, c *call, o outgoing) (*mcp.Message, erro
 }
 
 // call passes a client's request on; caller gets what the server sends for it.
-func (w *wire) call(ctx context.Context, p pipeline.Passed, caller proxy.Caller, l *lane) (*mcp.Message, error) {
-	c, err := w.calls.begin(ctx, nil, p.Message(), caller, l)
+func (w *wire) call(ctx context.Context, o outgoing, caller proxy.Caller, l *lane) (*mcp.Message, error) {
+	c, err := w.calls.begin(ctx, nil, o.m, caller, l)
 	if err != nil {
 		return nil, refused(w.name, err)
 	}
-	o, err := c.passed(p)
-	if err != nil {
+	if o, err = o.addressed(c); err != nil {
 		w.calls.take(c.id)
 		return nil, unavailable(w.name, "the request could not be addressed", err)
 	}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"gatekit/core/mcp"
-	"gatekit/core/pipeline"
 	"gatekit/core/proxy"
 )
 
@@ -106,26 +105,26 @@ type start struct {
 	err  error
 }
 
-func (s *shared) call(ctx context.Context, p pipeline.Passed, c proxy.Caller, l *lane) (*mcp.Message, error) {
+func (s *shared) call(ctx context.Context, o outgoing, c proxy.Caller, l *lane) (*mcp.Message, error) {
 	if s.http != nil {
-		return s.http.call(ctx, p, c)
+		return s.http.call(ctx, o, c)
 	}
 	w, err := s.process(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return w.call(ctx, p, c, l)
+	return w.call(ctx, o, c, l)
 }
 
-func (s *shared) notify(ctx context.Context, p pipeline.Passed) error {
+func (s *shared) notify(ctx context.Context, o outgoing) error {
 	if s.http != nil {
-		return s.http.notify(ctx, p)
+		return s.http.notify(ctx, o)
 	}
 	w, err := s.process(ctx)
 	if err != nil {
 		return err
 	}
-	return w.notify(ctx, passed(p))
+	return w.notify(ctx, o)
 }
 
 // process answers the running process, and starts one where there is none.

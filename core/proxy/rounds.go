@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"maps"
-	"math"
 	"slices"
 	"time"
 
@@ -103,8 +102,8 @@ func (x *exchange) takeAnswers(ctx context.Context, m *mcp.Message) (*mcp.Messag
 
 // takeAnswer judges one answer, to a question of kind or, where that is not known, of the kind that its shape says, and answers what is to stand in its place.
 func (x *exchange) takeAnswer(ctx context.Context, m *mcp.Message, key, kind string, raw []byte) ([]byte, error) {
-	answer, err := embedded(key, []byte(`"result":`), raw, []byte("}"))
-	if err != nil || raw[0] != '{' {
+	answer, err := mcp.EmbeddedResponse(mcp.ID(mcp.Quote(key)), raw)
+	if err != nil {
 		return nil, failure(mcp.CodeInvalidParams, "inputResponses: %s is no answer", shown(key))
 	}
 	if kind == "" {
@@ -209,8 +208,8 @@ func (c *caller) judgeQuestions(ctx context.Context, set *settings, m *mcp.Messa
 }
 
 func (c *caller) judgeQuestion(ctx context.Context, set *settings, q *questions, key string, raw []byte) error {
-	ask, err := embedded(key, raw[1:])
-	if err != nil || raw[0] != '{' || ask.Kind != mcp.Request {
+	ask, err := mcp.EmbeddedRequest(mcp.ID(mcp.Quote(key)), raw)
+	if err != nil {
 		return c.l.unavailable("its inputRequests hold what is no request")
 	}
 	if meth, known := mcp.Lookup(ask.Method); known && meth.From != mcp.ToClient {
@@ -245,13 +244,6 @@ func (c *caller) judgeQuestion(ctx context.Context, set *settings, q *questions,
 	q.given[key] = string(declined.Body())
 	q.edits = append(q.edits, mcp.Remove(at))
 	return nil
-}
-
-// embedded reads a request or an answer that came inside another message, as strictly as if it had come alone: rest is what follows its id. The message
-// around it has been held to the limits.
-func embedded(key string, rest ...[]byte) (*mcp.Message, error) {
-	b := slices.Concat([]byte(`{"jsonrpc":"2.0","id":`), mcp.Quote(key), []byte(","), slices.Concat(rest...))
-	return mcp.Limits{Bytes: math.MaxInt32, Depth: math.MaxInt32, Tokens: math.MaxInt32}.Parse(b)
 }
 
 // kindOf tells by its shape what an answer answers, where no state says so; "" when it cannot be told.

@@ -1,0 +1,33 @@
+package mcp
+
+import (
+	"errors"
+	"math"
+	"slices"
+)
+
+// EmbeddedRequest is the request that stands as an object, with a method and params, inside another message (a member of inputRequests): under an id, and
+// read as strictly as if it had come alone. The message around it has been held to the limits.
+func EmbeddedRequest(id ID, raw []byte) (*Message, error) {
+	if len(raw) == 0 || raw[0] != '{' {
+		return nil, errors.New("it is no object")
+	}
+	m, err := embedded(id, raw[1:])
+	if err == nil && m.Kind != Request {
+		err = errors.New("it is no request")
+	}
+	return m, err
+}
+
+// EmbeddedResponse is EmbeddedRequest for a result (a member of inputResponses).
+func EmbeddedResponse(id ID, raw []byte) (*Message, error) {
+	if len(raw) == 0 || raw[0] != '{' {
+		return nil, errors.New("it is no object")
+	}
+	return embedded(id, []byte(`"result":`), raw, []byte("}"))
+}
+
+func embedded(id ID, rest ...[]byte) (*Message, error) {
+	b := slices.Concat([]byte(`{"jsonrpc":"2.0","id":`), []byte(id), []byte(","), slices.Concat(rest...))
+	return Limits{Bytes: math.MaxInt32, Depth: math.MaxInt32, Tokens: math.MaxInt32}.Parse(b)
+}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"gatekit/core/downstream"
@@ -46,6 +47,7 @@ func (j *journal) has(t *testing.T, row string) {
 type server struct {
 	revisions []string
 	answer    func(ctx context.Context, m *mcp.Message, c proxy.Caller) string
+	cold      atomic.Bool   // it refuses initialize
 	stays     chan struct{} // Close waits until it is closed; nil: for nothing
 
 	mu       sync.Mutex
@@ -87,6 +89,8 @@ func (s *server) Call(ctx context.Context, p pipeline.Passed, c proxy.Caller) (*
 	s.note(m.Method + " " + string(m.Body()))
 	answer := string(m.Body())
 	switch {
+	case m.Method == "initialize" && s.cold.Load():
+		answer = "!-32603 not now"
 	case m.Method == "initialize":
 		version, _ := m.Text("/protocolVersion")
 		answer = fmt.Sprintf(`{"protocolVersion":%q,"capabilities":{"tools":{}},"serverInfo":{"name":"s","version":"1"}}`, version)

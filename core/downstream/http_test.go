@@ -428,7 +428,8 @@ func TestSessionsEnd(t *testing.T) {
 		})
 	})
 	t.Run("when their initialize failed", func(t *testing.T) {
-		inBubble(t, &server{revisions: []string{mcp.Rev20260728}}, downstream.Limits{}, func(t *testing.T, w *world) {
+		inBubble(t, &server{}, downstream.Limits{}, func(t *testing.T, w *world) {
+			w.server.cold.Store(true)
 			c := w.client("")
 			x := c.begin(t, c.front.Post, initialize(mcp.Rev20251125))
 			<-x.done

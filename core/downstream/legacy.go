@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -139,11 +138,6 @@ func (s *legacy) initialize(m *mcp.Message, out outlet) func(context.Context) pi
 
 // greet asks the servers; the revision that the client gets is theirs.
 func (s *legacy) greet(ctx context.Context, g *greeting, m *mcp.Message, offer string, out outlet) pipeline.Passed {
-	have := s.front.proxy.Revisions(ctx)
-	if len(have) > 0 && !slices.ContainsFunc(have, isLegacy) {
-		want, _ := m.Text("/protocolVersion")
-		return s.front.answer(ctx, s.peer, refuseVersion(mcp.CodeInvalidParams, have, want), m)
-	}
 	if want, _ := m.Text("/protocolVersion"); want != offer {
 		edited, err := m.Edit(mcp.Set("/protocolVersion", mcp.Quote(offer)))
 		if err != nil {

@@ -83,28 +83,23 @@ func TestALineThatIsTooLongIsAnsweredAndTheNextOneIsServed(t *testing.T) {
 func TestTheRevisionIsTheServersAnswerToWhatTheClientAskedFor(t *testing.T) {
 	for _, c := range []struct {
 		name, ask, offer, answer string
-		revisions                []string
 	}{
-		{"2024-11-05", "2024-11-05", "2024-11-05", `"protocolVersion":"2024-11-05"`, nil},
-		{"2025-03-26", "2025-03-26", "2025-03-26", `"protocolVersion":"2025-03-26"`, nil},
-		{"2025-11-25", "2025-11-25", "2025-11-25", `"protocolVersion":"2025-11-25"`, nil},
-		{"an old one that nobody knows", "2023-01-01", "2025-11-25", `"protocolVersion":"2025-11-25"`, nil},
-		{"a modern one", "2026-07-28", "2025-11-25", `"protocolVersion":"2025-11-25"`, nil},
-		{"no date", "draft", "2025-11-25", `"protocolVersion":"2025-11-25"`, nil},
-		{"servers that have no initialize", "2025-11-25", "", `"error":{"code":-32602,"message":"Unsupported protocol version","data":{"supported":["2026-07-28"],"requested":"2025-11-25"}}`, []string{mcp.Rev20260728}},
+		{"2024-11-05", "2024-11-05", "2024-11-05", `"protocolVersion":"2024-11-05"`},
+		{"2025-03-26", "2025-03-26", "2025-03-26", `"protocolVersion":"2025-03-26"`},
+		{"2025-11-25", "2025-11-25", "2025-11-25", `"protocolVersion":"2025-11-25"`},
+		{"an old one that nobody knows", "2023-01-01", "2025-11-25", `"protocolVersion":"2025-11-25"`},
+		{"a modern one", "2026-07-28", "2025-11-25", `"protocolVersion":"2025-11-25"`},
+		{"no date", "draft", "2025-11-25", `"protocolVersion":"2025-11-25"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := &server{revisions: c.revisions}
+			s := &server{}
 			inBubble(t, s, downstream.Limits{}, func(t *testing.T, w *world) {
 				l := w.pipe(t)
 				contains(t, "answer", l.ask(initialize(c.ask)), c.answer)
 				l.leave(t)
-				want := ""
-				if c.offer != "" {
-					want = strings.Replace(initialize(c.ask), c.ask, c.offer, 1)
-					want = "initialize " + want[strings.Index(want, `{"protocolVersion`):len(want)-1]
-					equal(t, "opened for", s.openings[0].Revision, c.offer)
-				}
+				want := strings.Replace(initialize(c.ask), c.ask, c.offer, 1)
+				want = "initialize " + want[strings.Index(want, `{"protocolVersion`):len(want)-1]
+				equal(t, "opened for", s.openings[0].Revision, c.offer)
 				equal(t, "the server got", strings.Join(s.seen(), "\n"), want)
 			})
 		})
@@ -112,12 +107,13 @@ func TestTheRevisionIsTheServersAnswerToWhatTheClientAskedFor(t *testing.T) {
 }
 
 func TestAClientMayTryAgainWhenInitializeFailed(t *testing.T) {
-	s := &server{revisions: []string{mcp.Rev20260728}}
+	s := &server{}
+	s.cold.Store(true)
 	inBubble(t, s, downstream.Limits{}, func(t *testing.T, w *world) {
 		l := w.pipe(t)
 		contains(t, "the first", l.ask(initialize(mcp.Rev20251125)), `"error"`)
 		contains(t, "a request", l.ask(request(1, "tools/list", "{}")), `-32600`)
-		s.revisions = allRevisions
+		s.cold.Store(false)
 		contains(t, "the second", l.ask(initialize(mcp.Rev20251125)), `"result"`)
 		contains(t, "a request", l.ask(request(1, "tools/list", "{}")), `"result"`)
 		l.leave(t)
@@ -125,13 +121,14 @@ func TestAClientMayTryAgainWhenInitializeFailed(t *testing.T) {
 }
 
 func TestRequestsThatDoNotWaitForAnInitializeThatFailsAreRefused(t *testing.T) {
-	inBubble(t, &server{revisions: []string{mcp.Rev20260728}}, downstream.Limits{}, func(t *testing.T, w *world) {
+	inBubble(t, &server{}, downstream.Limits{}, func(t *testing.T, w *world) {
+		w.server.cold.Store(true)
 		l := w.pipe(t)
 		start := time.Now()
 		l.send(initialize(mcp.Rev20251125), initialized, request(1, "tools/list", "{}"))
 		answers := []string{<-l.out, <-l.out}
 		slices.Sort(answers)
-		contains(t, "initialize", answers[0], `"id":0,"error":{"code":-32602,`)
+		contains(t, "initialize", answers[0], `"id":0,"error":{"code":-32603,`)
 		contains(t, "the request", answers[1], `"id":1,"error":{"code":-32600,"message":"the session is not initialized: `) // initialize failed, or had failed
 		if took := time.Since(start); took > 0 {
 			t.Errorf("it took %v", took)

@@ -49,6 +49,7 @@ const (
 	CodeMethodNotFound     = -32601
 	CodeInvalidParams      = -32602
 	CodeInternal           = -32603
+	CodeNotFound           = -32002 // no such resource; CodeInvalidParams since 2026-07-28
 	CodeHeaderMismatch     = -32020 // 2026-07-28
 	CodeMissingCapability  = -32021 // 2026-07-28
 	CodeUnsupportedVersion = -32022 // 2026-07-28

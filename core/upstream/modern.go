@@ -30,27 +30,28 @@ func newModern(u *Upstream, principal string) *modern {
 	return s
 }
 
-// Call implements proxy.Server.
-//
-// A result that asks for input is handed on for a client that takes it so (Folded). For others this is the place where the bridge will ask the client and
-// put the request again with the answers, for as many rounds as it takes.
+// Call implements proxy.Server. A result that asks for input is handed on as it is, for a client that takes it so.
 func (s *modern) Call(ctx context.Context, p pipeline.Passed, c proxy.Caller) (*mcp.Message, error) {
-	ctx, end := s.life.bind(ctx)
-	defer end()
-	answer, err := s.shared.call(ctx, passed(p), c, s.lane)
-	if err != nil {
-		return nil, err
-	}
-	kind, err := s.resultType(p.Message(), answer)
+	answer, kind, err := s.request(ctx, passed(p), c)
 	if err != nil || kind != inputRequired {
 		return answer, err
-	}
-	if !c.Rounds() {
-		return nil, unavailable(s.up.o.Name, "it needs input, and this client cannot be asked for it yet", nil)
 	}
 	folded := *answer
 	folded.Folded = true
 	return &folded, nil
+}
+
+// request puts a request to the server; kind is the type of the result, "" for an error.
+func (s *modern) request(ctx context.Context, o outgoing, c proxy.Caller) (answer *mcp.Message, kind string, err error) {
+	ctx, end := s.life.bind(ctx)
+	defer end()
+	if answer, err = s.shared.call(ctx, o, c, s.lane); err != nil {
+		return nil, "", err
+	}
+	if kind, err = s.resultType(o.m, answer); err != nil {
+		return nil, "", err
+	}
+	return answer, kind, nil
 }
 
 const inputRequired = "input_required"

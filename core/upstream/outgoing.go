@@ -51,6 +51,55 @@ func listTools(id mcp.ID, call *mcp.Message, cursor []byte) (outgoing, error) {
 	return outgoing{m}, err
 }
 
+// identity is what a modern server is told with each request of who asks, as JSON.
+type identity struct{ clientInfo, capabilities, logLevel []byte }
+
+func (a identity) edits() []mcp.Edit {
+	edits := []mcp.Edit{mcp.Set(mcp.AtVersion, []byte(`"`+mcp.Rev20260728+`"`)), mcp.Set(mcp.AtClientInfo, a.clientInfo), mcp.Set(mcp.AtCapabilities, a.capabilities)}
+	if a.logLevel != nil {
+		edits = append(edits, mcp.Set(mcp.AtLogLevel, a.logLevel))
+	}
+	return edits
+}
+
+// from is a request of a legacy client as a modern server is to get it: what the client said when it opened its session is said with it. What it put
+// itself in places that the specification keeps is no word of its protocol, and goes.
+func (o outgoing) from(a identity) (outgoing, error) {
+	edits := a.edits()
+	said := make([]string, 0, 4)
+	for _, e := range edits {
+		said = append(said, e.Pointer)
+	}
+	removes, _ := reservedKeys(o.m, said...)
+	m, err := o.m.Edit(append(append(edits, removes...), mcp.Remove("/task"))...)
+	return outgoing{m}, err
+}
+
+// again is o with the answers to what the server asked for in its result, and with the state that it gave for that, if any.
+func (o outgoing) again(answers, state []byte) (outgoing, error) {
+	var edits []mcp.Edit
+	if answers != nil {
+		edits = append(edits, mcp.Set("/inputResponses", answers))
+	}
+	if state != nil {
+		edits = append(edits, mcp.Set("/requestState", state))
+	}
+	m, err := o.m.Edit(edits...)
+	return outgoing{m}, err
+}
+
+// discoverAs asks a server what it is in the name of a legacy client, whose initialize came as hello.
+func discoverAs(hello *mcp.Message, a identity) (outgoing, error) {
+	m, err := mcp.NewRequest(hello.ID(), "server/discover", nil).Edit(a.edits()...)
+	return outgoing{m}, err
+}
+
+// listenAs asks a server for notifications in the name of a legacy client.
+func listenAs(a identity, filter []byte) (outgoing, error) {
+	m, err := mcp.NewRequest("0", "subscriptions/listen", nil).Edit(append(a.edits(), mcp.Set("/notifications", filter))...)
+	return outgoing{m}, err
+}
+
 // pong answers a server's ping: it measures this hop alone.
 func pong(id mcp.ID) outgoing { return outgoing{mcp.NewResponse(id, nil)} }
 

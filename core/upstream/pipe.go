@@ -196,7 +196,13 @@ func (w *wire) ask(ctx context.Context, c *call, o outgoing) (*mcp.Message, erro
 		return r.m, r.err
 	case <-ctx.Done():
 		cause := context.Cause(ctx)
-		if w.calls.take(c.id) != nil && c.caller != nil && c.m.Method != "initialize" {
+		switch {
+		case w.calls.take(c.id) == nil || c.caller == nil || c.m.Method == "initialize":
+		case c.m.Method == "subscriptions/listen": // now: the next one may depend on it
+			ctx, cancel := context.WithTimeout(w.life.ctx, time.Second)
+			defer cancel()
+			w.write(ctx, cancellation(cause, c.id))
+		default:
 			w.reply(cancellation(cause, c.id))
 		}
 		return nil, cause
@@ -226,11 +232,14 @@ func (w *wire) notify(ctx context.Context, o outgoing) error {
 
 // reply writes o without anybody waiting for it.
 func (w *wire) reply(o outgoing) {
-	w.own.run(w.life, cancelWithin, func(ctx context.Context) {
-		if err := w.pipe.Write(ctx, o.parts()...); err != nil && ctx.Err() == nil {
-			w.log.Debug("write to a server", "server", w.name, "error", err)
-		}
-	})
+	w.own.run(w.life, cancelWithin, func(ctx context.Context) { w.write(ctx, o) })
+}
+
+// write writes o, of whose failure nobody has to hear.
+func (w *wire) write(ctx context.Context, o outgoing) {
+	if err := w.pipe.Write(ctx, o.parts()...); err != nil && ctx.Err() == nil {
+		w.log.Debug("write to a server", "server", w.name, "error", err)
+	}
 }
 
 // Close ends the server at the other end and waits for everything. It may be called more than once.

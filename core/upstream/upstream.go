@@ -90,26 +90,35 @@ func (u *Upstream) Open(ctx context.Context, o proxy.Opening, feed proxy.Caller)
 	if err != nil {
 		return nil, err
 	}
-	era := eraOf(o.Revision)
-	if !slices.ContainsFunc(have, func(r string) bool { return eraOf(r) == era }) {
+	speaks := func(era mcp.Era) bool {
+		return slices.ContainsFunc(have, func(r string) bool { return eraOf(r) == era })
+	}
+	if !speaks(eraOf(o.Revision)) {
 		u.doubtWeak()
-		return nil, &proxy.Unbridged{Server: u.o.Name, Want: o.Revision, Have: have}
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.closed {
 		return nil, unavailable(u.o.Name, "it is being closed", errClosed)
 	}
-	if era == mcp.Legacy {
+	switch era := eraOf(o.Revision); {
+	case era == mcp.Legacy && speaks(mcp.Legacy):
 		s := newLegacy(u, feed)
 		s.onClose = func() { u.forget(s) }
 		u.open[s] = struct{}{}
 		return s, nil
+	case era == mcp.Legacy:
+		s := newToModern(u, o, feed)
+		s.onClose = func() { u.forget(s) }
+		u.open[s] = struct{}{}
+		return s, nil
+	case speaks(mcp.Modern):
+		s := newModern(u, o.Principal)
+		s.onClose = func() { u.forget(s) }
+		u.open[s] = struct{}{}
+		return s, nil
 	}
-	s := newModern(u, o.Principal)
-	s.onClose = func() { u.forget(s) }
-	u.open[s] = struct{}{}
-	return s, nil
+	return nil, &proxy.Unbridged{Server: u.o.Name, Want: o.Revision, Have: have}
 }
 
 func (u *Upstream) forget(s closer) {

@@ -1,0 +1,237 @@
+package upstream_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+	"gatekit/core/proxy"
+	"gatekit/core/upstream"
+)
+
+const (
+	legacyHello = `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{"roots":{"listChanged":true},"sampling":{},"elicitation":{},"tasks":{"list":{}}},"clientInfo":{"name":"old","version":"1"}}}`
+	// what each request then says of the client
+	legacyMeta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"old","version":"1"},"io.modelcontextprotocol/clientCapabilities":{"roots":{},"sampling":{},"elicitation":{}}}`
+)
+
+// bridged is a session of a legacy client, its initialize answered, with a modern server.
+func bridged(t *testing.T, revision, capabilities string, feed *client) (s proxy.Server, srv *pipe, end func()) {
+	t.Helper()
+	u, st := modernUp(upstream.Options{})
+	s, err := u.Open(t.Context(), proxy.Opening{Session: "s", Revision: revision}, feed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hello := call(t, s, &client{}, replace(legacyHello, mcp.Rev20251125, revision))
+	srv = st.last(t)
+	q := srv.expect(t, "server/discover")
+	if want := `{` + legacyMeta + `}`; string(q.Params) != want {
+		t.Errorf("discovered with %s\nwant %s", q.Params, want)
+	}
+	srv.result(q.ID, `{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":`+capabilities+`,"instructions":"be kind","ttlMs":5,"cacheScope":"public","_meta":{"io.modelcontextprotocol/serverInfo":{"name":"new","version":"2"}}}`)
+	hello.is(`{"jsonrpc":"2.0","id":0,"result":{"capabilities":` + capabilities + `,"instructions":"be kind","protocolVersion":"` + revision + `","serverInfo":{"name":"new","version":"2"}}}`)
+	return s, srv, func() {
+		s.Close()
+		u.Close()
+	}
+}
+
+func TestModernServerForLegacyClient(t *testing.T) {
+	for _, c := range []struct {
+		name, revision, method, params string
+		sent                           string // params that the server gets, after _meta
+		answer, want                   string
+	}{
+		{"a call", mcp.Rev20251125, "tools/call", `{"name":"x","arguments":{"n":1.0}}`, `{"name":"x","arguments":{"n":1.0},` + legacyMeta + `}`,
+			`"result":{"resultType":"complete","content":[ ],"ttlMs":1,"cacheScope":"private","_meta":{"io.modelcontextprotocol/serverInfo":{}}}`, `"result":{"content":[ ]}`},
+		{"no params", mcp.Rev20251125, "tools/list", ``, `{` + legacyMeta + `}`,
+			`"result":{"resultType":"complete","tools":[{"name":"a","outputSchema":{"type":"array"}},{"name":"b","outputSchema":{"type":"object"}}]}`,
+			`"result":{"tools":[{"name":"a"},{"name":"b","outputSchema":{"type":"object"}}]}`},
+		{"forged keys", mcp.Rev20251125, "prompts/get", `{"name":"x","_meta":{"io.modelcontextprotocol/clientCapabilities":{"extensions":{"x":{}}},"io.modelcontextprotocol/logLevel":"debug","mine":1}}`,
+			`{"name":"x","_meta":{"io.modelcontextprotocol/clientCapabilities":{"roots":{},"sampling":{},"elicitation":{}},"mine":1,"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"old","version":"1"}}}`,
+			`"result":{"resultType":"complete","messages":[],"_meta":{"theirs":2,"io.modelcontextprotocol/serverInfo":{}}}`, `"result":{"messages":[],"_meta":{"theirs":2}}`},
+		{"a call as a task", mcp.Rev20251125, "tools/call", `{"name":"x","task":{"ttl":1}}`, `{"name":"x",` + legacyMeta + `}`,
+			`"result":{"resultType":"complete","content":[]}`, `"result":{"content":[]}`},
+		{"structured content that is no object", mcp.Rev20251125, "tools/call", `{"name":"x"}`, `{"name":"x",` + legacyMeta + `}`,
+			`"result":{"resultType":"complete","content":[],"structuredContent":[1,2]}`, `"result":{"content":[{"type":"text","text":"[1,2]"}]}`},
+		{"blocks that are too new", mcp.Rev20241105, "tools/call", `{"name":"x"}`, `{"name":"x",` + legacyMeta + `}`,
+			`"result":{"resultType":"complete","content":[{"type":"audio","data":"","mimeType":"audio/wav"},{"type":"resource_link","uri":"f:///x"},{"type":"text","text":"t"}]}`,
+			`"result":{"content":[{"type":"text","text":"[audio: audio/wav]"},{"type":"text","text":"[resource: f:///x]"},{"type":"text","text":"t"}]}`},
+		{"no such resource", mcp.Rev20251125, "resources/read", `{"uri":"f:///x"}`, `{"uri":"f:///x",` + legacyMeta + `}`,
+			`"error":{"code":-32602,"message":"no","data":{"uri":"f:///x"}}`, `"error":{"code":-32002,"message":"no","data":{"uri":"f:///x"}}`},
+		{"another error", mcp.Rev20251125, "resources/read", `{"uri":"f:///x"}`, `{"uri":"f:///x",` + legacyMeta + `}`,
+			`"error":{"code":-32602,"message":"no","data":{}}`, `"error":{"code":-32602,"message":"no","data":{}}`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, srv, end := bridged(t, c.revision, `{}`, &client{})
+				defer end()
+				request := `{"jsonrpc":"2.0","id":"a","method":"` + c.method + `"`
+				if c.params != "" {
+					request += `,"params":` + c.params
+				}
+				p := call(t, s, &client{}, request+`}`)
+				q := srv.expect(t, c.method)
+				if string(q.Params) != c.sent {
+					t.Errorf("the server got %s\nwant           %s", q.Params, c.sent)
+				}
+				srv.send(`{"jsonrpc":"2.0","id":%s,%s}`, q.ID, c.answer)
+				p.is(`{"jsonrpc":"2.0","id":"a",` + c.want + `}`)
+			})
+		})
+	}
+}
+
+func TestModernServerAsksLegacyClient(t *testing.T) {
+	const asks = `{"resultType":"input_required","inputRequests":{"b":{"method":"elicitation/create","params":{"message":"who?","requestedSchema":{}}},"a":{"method":"roots/list"}},"requestState":"S\u0041"}`
+	for _, c := range []struct {
+		name   string
+		answer func(ctx context.Context, m *mcp.Message) pipeline.Passed
+		again  string // the answers that the server gets, "" when the call ends
+		want   string
+	}{
+		{"it answers", func(ctx context.Context, m *mcp.Message) pipeline.Passed {
+			if m.Method == "roots/list" {
+				return answers(`{"roots":[]}`)(ctx, m)
+			}
+			return answers(`{"action":"accept","content":{"n": 1}}`)(ctx, m)
+		}, `{"b":{"action":"accept","content":{"n": 1}},"a":{"roots":[]}}`, ``},
+		{"it fails to elicit", func(ctx context.Context, m *mcp.Message) pipeline.Passed {
+			if m.Method == "roots/list" {
+				return answers(`{"roots":[]}`)(ctx, m)
+			}
+			return refuses(ctx, m, -32603)
+		}, `{"b":{"action":"cancel"},"a":{"roots":[]}}`, ``},
+		{"it cannot elicit", func(ctx context.Context, m *mcp.Message) pipeline.Passed { return refuses(ctx, m, -32601) }, ``,
+			`{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"the server asks for input that this client cannot give: elicitation/create","data":{"unsupportedInput":"b"}}}`},
+		{"it refuses roots", func(ctx context.Context, m *mcp.Message) pipeline.Passed {
+			if m.Method == "roots/list" {
+				return refuses(ctx, m, -1)
+			}
+			return answers(`{"action":"decline"}`)(ctx, m)
+		}, ``, `{"jsonrpc":"2.0","id":1,"error":{"code":-1,"message":"the client refused what the server asked it for (roots/list)","data":{"input":"a","error":{"code":-1,"message":"no"}}}}`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, srv, end := bridged(t, mcp.Rev20251125, `{}`, &client{})
+				defer end()
+				p := call(t, s, &client{answer: c.answer}, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x","_meta":{"progressToken":7}}}`)
+				first := srv.expect(t, "tools/call")
+				srv.result(first.ID, asks)
+				if c.again == "" {
+					p.is(c.want)
+					srv.quiet(t)
+					return
+				}
+				q := srv.expect(t, "tools/call")
+				if string(q.ID) == string(first.ID) {
+					t.Error("the retry has the id of the first request")
+				}
+				if want := replace(string(first.Params), `}}}`, `}}`) + `,"inputResponses":` + c.again + `,"requestState":"S\u0041"}`; string(q.Params) != want {
+					t.Errorf("the server got %s\nwant           %s", q.Params, want)
+				}
+				srv.result(q.ID, `{"resultType":"complete","content":[]}`)
+				p.is(`{"jsonrpc":"2.0","id":1,"result":{"content":[]}}`)
+			})
+		})
+	}
+}
+
+func refuses(ctx context.Context, m *mcp.Message, code int) pipeline.Passed {
+	r := mcp.NewError(m.ID(), code, "no", nil)
+	r.To = mcp.ToServer
+	return judge.Answer(ctx, r)
+}
+
+func TestModernServerPutsALegacyCallOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, srv, end := bridged(t, mcp.Rev20251125, `{}`, &client{})
+		defer end()
+		c := &client{}
+		p := call(t, s, c, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x","_meta":{"progressToken":"p"}}}`)
+		for n := range 9 {
+			q := srv.expect(t, "tools/call")
+			for _, v := range []string{"1", "2"} {
+				srv.send(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":%s}}`, v)
+			}
+			srv.result(q.ID, `{"resultType":"input_required","requestState":"s"}`)
+			if n == 8 {
+				break
+			}
+			time.Sleep(5 * time.Second)
+		}
+		p.fails("put the call off too many times")
+		c.wants(t, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":1}}`,
+			`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":2}}`)
+	})
+}
+
+func TestModernServerIsToldALegacyClientsLogLevel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, srv, end := bridged(t, mcp.Rev20251125, `{"logging":{}}`, &client{})
+		defer end()
+		call(t, s, &client{}, `{"jsonrpc":"2.0","id":1,"method":"logging/setLevel","params":{"level":"loud"}}`).
+			is(`{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"logging/setLevel needs a level, from debug to emergency"}}`)
+		call(t, s, &client{}, `{"jsonrpc":"2.0","id":1,"method":"logging/setLevel","params":{"level":"info"}}`).is(`{"jsonrpc":"2.0","id":1,"result":{}}`)
+		srv.quiet(t)
+		call(t, s, &client{}, `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"x"}}`)
+		if q := srv.expect(t, "tools/call"); !contains(string(q.Params), `"io.modelcontextprotocol/logLevel":"info"`) {
+			t.Errorf("the server got %s", q.Params)
+		}
+	})
+}
+
+func TestLegacySubscriptionsAtAModernServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		feed := &client{}
+		s, srv, end := bridged(t, mcp.Rev20251125, `{"tools":{"listChanged":true},"resources":{"subscribe":true}}`, feed)
+		defer end()
+		if err := s.Notify(t.Context(), pass(t, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)); err != nil {
+			t.Fatal(err)
+		}
+		ack := func(q said, filter string) {
+			srv.send(`{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%s},"notifications":%s}}`, q.ID, filter)
+		}
+		listen := srv.expect(t, "subscriptions/listen")
+		if want := `{` + legacyMeta + `,"notifications":{"toolsListChanged":true}}`; string(listen.Params) != want {
+			t.Errorf("listens with %s\nwant %s", listen.Params, want)
+		}
+		ack(listen, `{"toolsListChanged":true}`)
+		srv.send(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%s}}}`, listen.ID)
+		feed.wants(t, `{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{}}`)
+
+		p := call(t, s, &client{}, `{"jsonrpc":"2.0","id":1,"method":"resources/subscribe","params":{"uri":"f:///a"}}`)
+		srv.expect(t, "notifications/cancelled")
+		listen = srv.expect(t, "subscriptions/listen")
+		if want := `"notifications":{"toolsListChanged":true,"resourceSubscriptions":["f:///a"]}}`; !contains(string(listen.Params), want) {
+			t.Errorf("listens with %s\nwant %s", listen.Params, want)
+		}
+		p.waits()
+		ack(listen, `{"toolsListChanged":true,"resourceSubscriptions":["f:///a"]}`)
+		p.is(`{"jsonrpc":"2.0","id":1,"result":{}}`)
+
+		p = call(t, s, &client{}, `{"jsonrpc":"2.0","id":2,"method":"resources/subscribe","params":{"uri":"f:///b"}}`)
+		srv.expect(t, "notifications/cancelled")
+		listen = srv.expect(t, "subscriptions/listen")
+		ack(listen, `{"toolsListChanged":true,"resourceSubscriptions":["f:///a"]}`)
+		p.is(`{"jsonrpc":"2.0","id":2,"error":{"code":-32602,"message":"the server does not take this subscription","data":{"uri":"f:///b"}}}`)
+
+		feed.told = nil
+		srv.result(listen.ID, `{"resultType":"complete"}`) // it ends it
+		time.Sleep(2 * time.Second)
+		listen = srv.expect(t, "subscriptions/listen")
+		ack(listen, `{"toolsListChanged":true,"resourceSubscriptions":["f:///a"]}`)
+		feed.wants(t, `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`, `{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"f:///a"}}`)
+
+		call(t, s, &client{}, `{"jsonrpc":"2.0","id":3,"method":"resources/unsubscribe","params":{"uri":"f:///a"}}`).is(`{"jsonrpc":"2.0","id":3,"result":{}}`)
+		srv.expect(t, "notifications/cancelled")
+		listen = srv.expect(t, "subscriptions/listen")
+		if want := `"notifications":{"toolsListChanged":true}}`; !contains(string(listen.Params), want) {
+			t.Errorf("listens with %s\nwant %s", listen.Params, want)
+		}
+	})
+}

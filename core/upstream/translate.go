@@ -1,0 +1,163 @@
+package upstream
+
+import (
+	"bytes"
+	"slices"
+	"strconv"
+	"strings"
+
+	"gatekit/core/mcp"
+)
+
+// What messages look like in the other era (protocol.md 3). Nothing here keeps anything.
+
+// reserved is how the specification's own keys in _meta begin.
+const reserved = "io.modelcontextprotocol/"
+
+// reservedKeys removes the keys of _meta that the specification keeps for itself, but those at keep: a peer of the other era has no business with them. all says
+// that _meta holds nothing else.
+func reservedKeys(m *mcp.Message, keep ...string) (removes []mcp.Edit, all bool) {
+	all = true
+	m.Members("/_meta", func(name string, _ []byte) bool {
+		at := "/_meta/" + mcp.Escape(name)
+		if strings.HasPrefix(name, reserved) && !slices.Contains(keep, at) {
+			removes = append(removes, mcp.Remove(at))
+		} else {
+			all = false
+		}
+		return true
+	})
+	return removes, all
+}
+
+// unreserved is reservedKeys for a result or notification: a _meta that holds nothing else goes with them.
+func unreserved(m *mcp.Message) []mcp.Edit {
+	removes, all := reservedKeys(m)
+	if all && len(removes) > 0 {
+		return []mcp.Edit{mcp.Remove("/_meta")}
+	}
+	return removes
+}
+
+// legacyResult is a modern server's result as a legacy client of a revision is to get it. request is the client's.
+func legacyResult(request, m *mcp.Message, revision string) (*mcp.Message, error) {
+	edits := []mcp.Edit{mcp.Remove("/resultType"), mcp.Remove("/ttlMs"), mcp.Remove("/cacheScope")}
+	edits = append(edits, unreserved(m)...)
+	switch request.Method {
+	case "tools/call":
+		edits = append(edits, legacyStructured(m)...)
+		edits = append(edits, olderBlocks(m, "/content", revision)...)
+	case "prompts/get":
+		m.Items("/messages", func(i int, _ []byte) bool {
+			edits = append(edits, olderBlocks(m, "/messages/"+strconv.Itoa(i)+"/content", revision)...)
+			return true
+		})
+	case "tools/list":
+		m.Items("/tools", func(i int, raw []byte) bool {
+			tool := mcp.NewResponse("", raw)
+			if _, ok := tool.Get("/outputSchema"); ok && !tool.Is("/outputSchema/type", "object") {
+				edits = append(edits, mcp.Remove("/tools/"+strconv.Itoa(i)+"/outputSchema"))
+			}
+			return true
+		})
+	}
+	return m.Edit(edits...)
+}
+
+// legacyStructured removes structured content that is no object, which legacy revisions do not know, and leaves a text in its place where there is none.
+func legacyStructured(m *mcp.Message) []mcp.Edit {
+	raw, ok := m.Get("/structuredContent")
+	if !ok || raw[0] == '{' {
+		return nil
+	}
+	edits := []mcp.Edit{mcp.Remove("/structuredContent")}
+	if m.Len("/content") < 1 {
+		edits = append(edits, mcp.Set("/content", []byte("["+textBlock(string(raw))+"]")))
+	}
+	return edits
+}
+
+func textBlock(text string) string { return `{"type":"text","text":` + string(mcp.Quote(text)) + `}` }
+
+// olderBlocks replaces the content blocks at pointer, one or an array, that the revision does not know, by texts that say what stood there.
+func olderBlocks(m *mcp.Message, pointer, revision string) []mcp.Edit {
+	if revision >= mcp.Rev20250618 {
+		return nil // all types are known
+	}
+	var edits []mcp.Edit
+	replace := func(at string, raw []byte) {
+		block := mcp.NewResponse("", raw)
+		switch {
+		case block.Is("/type", "resource_link"):
+			uri, _ := block.Text("/uri")
+			edits = append(edits, mcp.Set(at, []byte(textBlock("[resource: "+uri+"]"))))
+		case block.Is("/type", "audio") && revision < mcp.Rev20250326:
+			mime, _ := block.Text("/mimeType")
+			edits = append(edits, mcp.Set(at, []byte(textBlock("[audio: "+mime+"]"))))
+		}
+	}
+	raw, _ := m.Get(pointer)
+	switch {
+	case bytes.HasPrefix(raw, []byte("{")):
+		replace(pointer, raw)
+	case bytes.HasPrefix(raw, []byte("[")):
+		m.Items(pointer, func(i int, raw []byte) bool {
+			if bytes.HasPrefix(raw, []byte("{")) {
+				replace(pointer+"/"+strconv.Itoa(i), raw)
+			}
+			return true
+		})
+	}
+	return edits
+}
+
+// legacyError is a modern server's error as a legacy client is to get it (protocol.md 3.10).
+func legacyError(request, m *mcp.Message) (*mcp.Message, error) {
+	switch code := m.ErrorCode(); {
+	case code == mcp.CodeInvalidParams && request.Method == "resources/read":
+		asked, _ := request.Text("/uri")
+		if m.Is("/data/uri", asked) {
+			return m.Edit(mcp.Set("/code", []byte(strconv.Itoa(mcp.CodeNotFound))))
+		}
+	case code == mcp.CodeHeaderMismatch || code == mcp.CodeUnsupportedVersion: // about this hop
+		return m.Edit(mcp.Set("/code", []byte(strconv.Itoa(mcp.CodeInternal))))
+	}
+	return m, nil
+}
+
+// legacyHello is what a modern server answered to server/discover as the result of a legacy client's initialize.
+func legacyHello(id mcp.ID, m *mcp.Message, revision string) (*mcp.Message, error) {
+	edits := []mcp.Edit{mcp.Set("/protocolVersion", mcp.Quote(revision)), mcp.Remove("/supportedVersions"), mcp.Remove("/resultType"), mcp.Remove("/ttlMs"), mcp.Remove("/cacheScope"),
+		mcp.Remove("/capabilities/extensions/io.modelcontextprotocol~1tasks")}
+	edits = append(edits, unreserved(m)...)
+	if info, ok := m.Get(mcp.AtServerInfo); ok {
+		edits = append(edits, mcp.Set("/serverInfo", info))
+	} else {
+		edits = append(edits, mcp.Set("/serverInfo", []byte(`{"name":"unknown","version":"unknown"}`)))
+	}
+	if _, ok := m.Get("/capabilities"); !ok {
+		edits = append(edits, mcp.Set("/capabilities", []byte("{}")))
+	}
+	hello, err := m.Edit(edits...)
+	if err != nil {
+		return nil, err
+	}
+	return hello.WithID(id), nil
+}
+
+// modernCapabilities are what a legacy client declared, as a modern server is to be told with each request: raw may be nil.
+func modernCapabilities(raw []byte) ([]byte, error) {
+	if !bytes.HasPrefix(raw, []byte("{")) {
+		return []byte("{}"), nil
+	}
+	m := mcp.NewResponse("", raw)
+	edits := []mcp.Edit{mcp.Remove("/tasks")} // of another design
+	if _, ok := m.Get("/roots"); ok {
+		edits = append(edits, mcp.Set("/roots", []byte("{}"))) // there is no way to say that they changed
+	}
+	m, err := m.Edit(edits...)
+	if err != nil {
+		return nil, err
+	}
+	return m.Body(), nil
+}

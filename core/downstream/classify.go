@@ -1,7 +1,6 @@
 package downstream
 
 import (
-	"context"
 	"slices"
 
 	"gatekit/core/mcp"
@@ -66,21 +65,6 @@ var logLevels = []string{"debug", "info", "notice", "warning", "error", "critica
 func isObject(m *mcp.Message, pointer string) bool {
 	raw, ok := m.Get(pointer)
 	return ok && len(raw) > 0 && raw[0] == '{'
-}
-
-// checkVersion refuses a modern request of a revision that no server speaks.
-func (f *Front) checkVersion(ctx context.Context, m *mcp.Message) *refusal {
-	have := f.proxy.Revisions(ctx)
-	switch {
-	case len(have) == 0 && m.Is(mcp.AtVersion, mcp.Rev20260728):
-		return nil // no server is there: the proxy says so
-	case len(have) == 0:
-		have = mcp.Revisions()
-	case slices.ContainsFunc(have, func(revision string) bool { return !isLegacy(revision) && m.Is(mcp.AtVersion, revision) }):
-		return nil
-	}
-	want, _ := m.Text(mcp.AtVersion)
-	return refuseVersion(mcp.CodeUnsupportedVersion, have, want)
 }
 
 // checkMethod refuses what the specification knows and the revision has not, or the other side sends. What it does not know is for the proxy to decide.

@@ -43,12 +43,11 @@ func (j *journal) has(t *testing.T, row string) {
 }
 
 // server plays the upstream server of all sessions. answer answers each request by its raw result, or an error as "!CODE text"; "" waits for the call to be
-// cancelled. The default is to answer with the params, and initialize and server/discover as a server of its revisions.
+// cancelled. The default is to answer with the params, and initialize as servers do.
 type server struct {
-	revisions []string
-	answer    func(ctx context.Context, m *mcp.Message, c proxy.Caller) string
-	cold      atomic.Bool   // it refuses initialize
-	stays     chan struct{} // Close waits until it is closed; nil: for nothing
+	answer func(ctx context.Context, m *mcp.Message, c proxy.Caller) string
+	cold   atomic.Bool   // it refuses initialize
+	stays  chan struct{} // Close waits until it is closed; nil: for nothing
 
 	mu       sync.Mutex
 	feeds    []proxy.Caller
@@ -56,8 +55,6 @@ type server struct {
 	openings []proxy.Opening
 	closed   int
 }
-
-func (s *server) Revisions(context.Context) ([]string, error) { return s.revisions, nil }
 
 func (s *server) Open(_ context.Context, o proxy.Opening, feed proxy.Caller) (proxy.Server, error) {
 	s.mu.Lock()
@@ -136,16 +133,8 @@ type world struct {
 	record *journal
 }
 
-var (
-	allRevisions    = []string{mcp.Rev20260728, mcp.Rev20251125, mcp.Rev20250618, mcp.Rev20250326, mcp.Rev20241105}
-	legacyRevisions = allRevisions[1:]
-)
-
 func newWorld(t *testing.T, s *server, limits downstream.Limits) *world {
 	t.Helper()
-	if s.revisions == nil {
-		s.revisions = allRevisions
-	}
 	w := &world{server: s, record: &journal{}}
 	var err error
 	w.proxy, err = proxy.New(proxy.Options{

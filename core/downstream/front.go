@@ -30,6 +30,10 @@ type Limits struct {
 	ReverseTimeout time.Duration // how long a client may take to answer a reverse request; default 5 min
 	ResumeEvents   int           // events kept for one stream, for a client that comes back or is not there yet; default 256
 	ResumeBytes    int           // their bytes; default 1 MiB
+	Parked         int           // calls of modern clients that wait for their client's answers; default 1024
+	ParkedOfOne    int           // ... of one principal; default 64
+	ParkedFor      time.Duration // how long they wait; default 10 min
+	Rounds         int           // in which one such call may ask; default 32
 }
 
 func (l Limits) withDefaults() Limits {
@@ -51,6 +55,18 @@ func (l Limits) withDefaults() Limits {
 	if l.ResumeBytes <= 0 {
 		l.ResumeBytes = 1 << 20
 	}
+	if l.Parked <= 0 {
+		l.Parked = 1024
+	}
+	if l.ParkedOfOne <= 0 {
+		l.ParkedOfOne = 64
+	}
+	if l.ParkedFor <= 0 {
+		l.ParkedFor = 10 * time.Minute
+	}
+	if l.Rounds <= 0 {
+		l.Rounds = 32
+	}
 	return l
 }
 
@@ -63,6 +79,7 @@ type Front struct {
 	workers    workers
 	sessions   *table[*httpSession] // legacy, by the id that the client has
 	principals *table[*principal]   // modern, by name
+	parking    parking
 }
 
 // New makes the front of a proxy. Nothing runs until a client comes.
@@ -73,6 +90,7 @@ func New(o Options) *Front {
 	}
 	f.sessions = newTable[*httpSession](f.limits.Sessions, f.limits.SessionIdle)
 	f.workers = newWorkers()
+	f.parking.front = f
 	f.principals = newTable[*principal](f.limits.Sessions, f.limits.SessionIdle)
 	return f
 }

@@ -75,7 +75,7 @@ func (f *Front) postModern(ctx context.Context, r Post, w Reply, m *mcp.Message)
 	}
 	p.stamp(m)
 	accept := accepts(r.Header)
-	refused := f.checkServed(ctx, m)
+	refused := checkServed(m)
 	if refused == nil {
 		refused = p.params.check(m, r.Header)
 	}

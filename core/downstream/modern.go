@@ -28,6 +28,7 @@ func (f *Front) newModern(p peer) *modern {
 }
 
 func (s *modern) close() {
+	s.front.parking.end(s.peer.session)
 	if err := s.session.Close(); err != nil {
 		s.front.log.Warn("close the session of modern requests", "session", s.session, "error", err)
 	}
@@ -62,10 +63,11 @@ func checkModern(m *mcp.Message, header http.Header) *refusal {
 	return nil
 }
 
-// checkServed is what comes next; it may have to wait for servers that are being started.
-func (f *Front) checkServed(ctx context.Context, m *mcp.Message) *refusal {
-	if r := f.checkVersion(ctx, m); r != nil {
-		return r
+// checkServed is what comes next.
+func checkServed(m *mcp.Message) *refusal {
+	if !m.Is(mcp.AtVersion, mcp.Rev20260728) {
+		want, _ := m.Text(mcp.AtVersion)
+		return refuseVersion(mcp.CodeUnsupportedVersion, mcp.Revisions(), want)
 	}
 	return checkMethod(m, mcp.Rev20260728)
 }
@@ -73,7 +75,7 @@ func (f *Front) checkServed(ctx context.Context, m *mcp.Message) *refusal {
 // rounds is what modern clients have in common: they are asked inside results.
 type rounds struct{}
 
-var errRounds = errors.New("a client of this revision cannot be asked live, only inside the result of its request")
+var errRounds = errors.New("the client cannot be asked outside of a call, and has to say that it can be asked at all")
 
 func (rounds) TakesRounds() bool { return true }
 
@@ -108,7 +110,8 @@ func (p *principal) call(ctx context.Context, m *mcp.Message, w Reply, accept ac
 	reply := &modernReply{w: w, id: m.ID(), accept: accept, listen: m.Method == "subscriptions/listen"}
 	quiet := time.AfterFunc(openAfter, reply.open)
 	defer quiet.Stop()
-	answer := p.session.Call(ctx, m.WithID(mcp.ID(strconv.FormatUint(p.last.Add(1), 10))), reply)
+	call, _ := p.begin(m.WithID(mcp.ID(strconv.FormatUint(p.last.Add(1), 10))), reply)
+	answer := call(ctx)
 	if m.Method == "tools/list" && answer.Message() != nil {
 		p.params.learn(answer.Message())
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"strconv"
 	"sync"
 	"time"
 
@@ -23,10 +24,12 @@ type pipe struct {
 	calls   sync.WaitGroup // requests, subscriptions apart
 	listens sync.WaitGroup
 
-	mu       sync.Mutex     // guards what follows
-	modern   *modern        // nil until the first modern request
-	inModern map[mcp.ID]int // modern requests in flight by id; of more than one all but the first are being refused
-	inFlight int            // requests whose answer has not been written
+	mu       sync.Mutex        // guards what follows
+	modern   *modern           // nil until the first modern request
+	inModern map[mcp.ID]int    // modern requests in flight by id; of more than one all but the first are being refused
+	inFlight int               // requests whose answer has not been written
+	minted   uint64            // ids by which the proxy knows calls that may be parked, and so outlive the requests that carry them
+	carries  map[mcp.ID]mcp.ID // the id of such a request -> that of its call
 }
 
 // pipeOut writes to the pipe.
@@ -49,7 +52,7 @@ const lastWords = 5 * time.Second
 func (f *Front) ServePipe(ctx context.Context, p Pipe, principal string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	c := &pipe{peer: peer{newName("pipe"), principal}, front: f, out: pipeOut{p}, notices: newLane(), urgent: newLane(), inModern: map[mcp.ID]int{}}
+	c := &pipe{peer: peer{newName("pipe"), principal}, front: f, out: pipeOut{p}, notices: newLane(), urgent: newLane(), inModern: map[mcp.ID]int{}, carries: map[mcp.ID]mcp.ID{}}
 	c.legacy = &legacy{peer: c.peer, front: f, feed: c.out}
 	var lanes sync.WaitGroup
 	lanes.Go(func() { c.notices.run(ctx) })
@@ -173,23 +176,53 @@ func (c *pipe) leave(m *mcp.Message) {
 
 func (c *pipe) admitModern(m *mcp.Message) func(context.Context) pipeline.Passed {
 	c.stamp(m)
-	if r := checkModern(m, nil); r != nil {
+	r := checkModern(m, nil)
+	if r == nil {
+		r = checkServed(m)
+	}
+	if r != nil {
 		return func(ctx context.Context) pipeline.Passed { return c.front.answer(ctx, c.peer, r, m) }
 	}
 	c.mu.Lock()
 	if c.modern == nil {
 		c.modern = c.front.newModern(c.peer)
 	}
-	session := c.modern.session
-	c.mu.Unlock()
-	call := session.Begin(m, modernPipe{out: c.out}) // now, so that a notifications/cancelled that comes next finds it
-	return func(ctx context.Context) pipeline.Passed {
-		if r := c.front.checkServed(ctx, m); r != nil {
-			call(ended())
-			return c.front.answer(ctx, c.peer, r, m)
-		}
-		return call(ctx)
+	own := m
+	if mcp.MayAsk(m) {
+		c.minted++
+		own = m.WithID(mcp.ID(`"gatekit-` + strconv.FormatUint(c.minted, 10) + `"`))
 	}
+	c.mu.Unlock()
+	call, id := c.modern.begin(own, modernPipe{out: c.out}) // now, so that a notifications/cancelled that comes next finds it
+	if own == m {
+		return call
+	}
+	c.mu.Lock()
+	c.carries[m.ID()] = id
+	c.mu.Unlock()
+	return func(ctx context.Context) pipeline.Passed {
+		defer func() {
+			c.mu.Lock()
+			delete(c.carries, m.ID())
+			c.mu.Unlock()
+		}()
+		return call(ctx).WithID(m.ID())
+	}
+}
+
+// called is a notifications/cancelled in which the id of a request has become that of the call that it carries, where that is another.
+func (c *pipe) called(m *mcp.Message) *mcp.Message {
+	id, _ := m.Get("/requestId")
+	c.mu.Lock()
+	call := c.carries[mcp.ID(id)]
+	c.mu.Unlock()
+	if call == "" {
+		return m
+	}
+	if edited, err := m.Edit(mcp.Set("/requestId", []byte(call))); err == nil {
+		return edited
+	}
+	return m
 }
 
 // opened is what modern requests share, nil before the first.
@@ -216,7 +249,7 @@ func (c *pipe) hear(ctx context.Context, m *mcp.Message) error {
 	}
 	take := c.legacy.admitNotice
 	if s := c.opened(); s != nil && c.isModern(m) {
-		take = s.admitNotice
+		take, m = s.admitNotice, c.called(m)
 	}
 	if m.Method == "notifications/cancelled" {
 		return c.urgent.put(ctx, take(m))

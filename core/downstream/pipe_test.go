@@ -164,15 +164,6 @@ func TestBothErasShareAPipe(t *testing.T) {
 	})
 }
 
-func TestLegacyServersAreAnnouncedToModernClients(t *testing.T) {
-	inBubble(t, &server{revisions: legacyRevisions}, downstream.Limits{}, func(t *testing.T, w *world) {
-		l := w.pipe(t)
-		contains(t, "server/discover", l.ask(modern(1, "server/discover", "")), `"error":{"code":-32022,"message":"Unsupported protocol version","data":{"supported":["2025-11-25","2025-06-18","2025-03-26","2024-11-05"],"requested":"2026-07-28"}}`)
-		contains(t, "initialize", l.ask(initialize(mcp.Rev20251125)), `"result"`)
-		l.leave(t)
-	})
-}
-
 func TestACancellationFindsTheRequestBeforeIt(t *testing.T) {
 	for _, c := range []struct{ name, request string }{
 		{"legacy", request(5, "tools/call", `{"name":"x"}`)},

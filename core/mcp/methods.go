@@ -81,6 +81,22 @@ const (
 	atReserved = "/_meta/io.modelcontextprotocol~1"
 )
 
+// MayAsk says whether a modern request may be answered with questions: its method is one of those that can be (26/basic/patterns/mrtr), and its client has declared
+// that it can be asked something.
+func MayAsk(m *Message) bool {
+	switch m.Method {
+	case "tools/call", "prompts/get", "resources/read":
+	default:
+		return false
+	}
+	for _, capability := range []string{"/elicitation", "/sampling", "/roots"} {
+		if _, ok := m.Get(AtCapabilities + capability); ok {
+			return true
+		}
+	}
+	return false
+}
+
 // Route is how a client's message finds its servers (protocol.md 2).
 type Route uint8
 

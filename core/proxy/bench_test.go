@@ -19,7 +19,6 @@ func (deaf) Record(context.Context, pipeline.Outcome) (uint64, error) { return 1
 // canned answers every request with one message that was made before.
 type canned struct{ answer *mcp.Message }
 
-func (c *canned) Revisions(context.Context) ([]string, error) { return nil, nil }
 func (c *canned) Open(context.Context, proxy.Opening, proxy.Caller) (proxy.Server, error) {
 	return c, nil
 }

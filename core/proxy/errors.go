@@ -69,10 +69,6 @@ func (u *Unavailable) Error() string {
 }
 func (u *Unavailable) Unwrap() error { return u.Err }
 
-func (u *Unbridged) Error() string {
-	return fmt.Sprintf("server %q speaks MCP %s, and this client %s: Gatekit does not bridge the two yet", u.Server, strings.Join(u.Have, ", "), u.Want)
-}
-
 // refuse is the answer to a request that could not be answered otherwise.
 func (x *exchange) refuse(ctx context.Context, err error) pipeline.Passed {
 	var (

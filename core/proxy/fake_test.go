@@ -49,9 +49,8 @@ type answers = func(context.Context, *mcp.Message, proxy.Caller) string
 
 // server plays one upstream server: answer answers each request, by its raw result, or an error message as "!CODE text" or "!!CODE data". "" waits for the end of the call.
 type server struct {
-	revisions []string
-	openErr   error
-	answer    func(ctx context.Context, m *mcp.Message, c proxy.Caller) string
+	openErr error
+	answer  func(ctx context.Context, m *mcp.Message, c proxy.Caller) string
 
 	mu     sync.Mutex
 	feed   proxy.Caller
@@ -59,8 +58,6 @@ type server struct {
 	ended  []error  // causes of calls that were ended
 	closed int
 }
-
-func (s *server) Revisions(context.Context) ([]string, error) { return s.revisions, nil }
 
 func (s *server) Open(_ context.Context, o proxy.Opening, feed proxy.Caller) (proxy.Server, error) {
 	s.mu.Lock()

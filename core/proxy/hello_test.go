@@ -32,10 +32,10 @@ func TestInitializeAnswersForAllServers(t *testing.T) {
 }
 
 func TestDiscoverAnswersForAllServers(t *testing.T) {
-	a := &server{revisions: []string{"2026-07-28"}, answer: fixed(map[string]string{"server/discover": `{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},"ttlMs":300,"cacheScope":"public"}`})}
-	b := &server{revisions: []string{"2026-07-28", "2025-11-25"}, answer: fixed(map[string]string{"server/discover": `{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"prompts":{}},"ttlMs":200,"cacheScope":"private"}`})}
+	a := &server{answer: fixed(map[string]string{"server/discover": `{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},"ttlMs":300,"cacheScope":"public"}`})}
+	b := &server{answer: fixed(map[string]string{"server/discover": `{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"prompts":{}},"ttlMs":200,"cacheScope":"private"}`})}
 	w := open(t, map[string]*server{"a": a, "b": b}, nil)
-	equal(t, "answer", w.call(t, "server/discover", `{}`), `{"supportedVersions":["2026-07-28","2025-11-25"],"capabilities":{"tools":{"listChanged":true},"prompts":{"listChanged":true}},`+
+	equal(t, "answer", w.call(t, "server/discover", `{}`), `{"supportedVersions":["2026-07-28","2025-11-25","2025-06-18","2025-03-26","2024-11-05"],"capabilities":{"tools":{"listChanged":true},"prompts":{"listChanged":true}},`+
 		`"resultType":"complete","ttlMs":200,"cacheScope":"private","_meta":{"io.modelcontextprotocol/serverInfo":{"name":"gatekit","version":"1.0"}}}`)
 }
 

@@ -160,7 +160,7 @@ func (l *link) owed() *mcp.Message {
 	hello := l.s.greeting()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.greeted || l.closed || errors.As(l.fault, new(*Unbridged)) || errors.As(l.fault, new(*pipeline.Denied)) {
+	if l.greeted || l.closed || errors.As(l.fault, new(*pipeline.Denied)) {
 		return nil
 	}
 	return hello

@@ -262,7 +262,7 @@ func (l *listen) followOnce(ctx context.Context, to *link, late bool) bool {
 	}
 	server, err := to.use(ctx)
 	if err != nil {
-		return !to.gone() && !errors.As(err, new(*Unbridged))
+		return !to.gone()
 	}
 	x.note(to)
 	honoured := false

@@ -36,7 +36,7 @@ func (x *exchange) broadcast(ctx context.Context, meth mcp.Method) (pipeline.Pas
 		return x.list(ctx, meth, parts, at)
 	case meth.Name == "server/discover":
 		versions := make([][]byte, 0, 5)
-		for _, r := range x.s.proxy.Revisions(ctx) {
+		for _, r := range mcp.Revisions() {
 			versions = append(versions, mcp.Quote(r))
 		}
 		return x.merged(ctx, parts, func(good []*part) ([]member, error) {

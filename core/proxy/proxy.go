@@ -173,27 +173,6 @@ func (p *Proxy) Apply(o Options) error {
 	return nil
 }
 
-// Revisions are those that any of the servers speaks, newest first. It waits for the first probe of each, as long as ctx lives; servers that
-// failed are left out.
-func (p *Proxy) Revisions(ctx context.Context) []string {
-	servers := p.settings.Load().Servers
-	if len(servers) == 1 {
-		revisions, _ := servers[0].Upstream.Revisions(ctx)
-		return revisions
-	}
-	found := make([][]string, len(servers))
-	var wg sync.WaitGroup
-	for i, s := range servers {
-		wg.Go(func() { found[i], _ = s.Upstream.Revisions(ctx) })
-	}
-	wg.Wait()
-	all := slices.Concat(found...)
-	slices.Sort(all)
-	all = slices.Compact(all)
-	slices.Reverse(all)
-	return all
-}
-
 // Pipeline is the one in force: for the messages that downstream makes itself.
 func (p *Proxy) Pipeline() *pipeline.Pipeline { return p.settings.Load().Pipeline }
 

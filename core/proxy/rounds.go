@@ -263,7 +263,7 @@ func kindOf(answer *mcp.Message) string {
 // purpose binds a requestState to the principal and to the request: method, server, name and what the arguments mean.
 func (x *exchange) purpose(m *mcp.Message) ([]string, error) {
 	arguments, _ := m.Get("/arguments")
-	digest, err := meaning(arguments)
+	digest, err := mcp.Meaning(arguments)
 	if err != nil {
 		return nil, err
 	}

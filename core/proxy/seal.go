@@ -1,17 +1,18 @@
 package proxy
 
 import (
-	"bytes"
 	"crypto/aes"
 	"crypto/cipher"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"errors"
 	"strings"
 
+	"gatekit/core/mcp"
+
 	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 )
 
 // tokenPrefix marks the tokens that clients keep for us: cursors and requestStates.
@@ -65,23 +66,32 @@ func (s *sealer) open(token string, v any, purpose ...string) error {
 	return nil
 }
 
+// SealCall makes a token of v for the client that made the call m. It opens for that principal, and for the same call alone: its method, its name or URI, what its
+// arguments mean.
+func (p *Proxy) SealCall(m *mcp.Message, v any) (string, error) {
+	purpose, err := parkedFor(m)
+	if err != nil {
+		return "", err
+	}
+	return p.seal.seal(v, purpose...)
+}
+
+// OpenCall is the reverse of SealCall, for the same call made again. It answers false for tokens that SealCall did not make for it, here or in another process with
+// the same key.
+func (p *Proxy) OpenCall(m *mcp.Message, token string, v any) bool {
+	purpose, err := parkedFor(m)
+	return err == nil && p.seal.open(token, v, purpose...) == nil
+}
+
+func parkedFor(m *mcp.Message) ([]string, error) {
+	meth, _ := mcp.Lookup(m.Method)
+	target, _ := m.Text(meth.NameAt)
+	arguments, _ := m.Get("/arguments")
+	digest, err := mcp.Meaning(arguments)
+	return []string{"parked", m.Principal, m.Method, target, hex.EncodeToString(digest)}, err
+}
+
 func bind(purpose []string) []byte {
 	b, _ := json.Marshal(purpose) // strings always marshal; invalid UTF-8 was refused by the parser
 	return b
-}
-
-// meaning is a digest of a JSON value that survives re-encoding: members sorted, no blanks, strings by what they spell. Numbers
-// count as they are spelt, so that two integers beyond 2^53 never look alike.
-func meaning(raw []byte) ([]byte, error) {
-	v := jsontext.Value(bytes.Clone(raw))
-	if len(v) == 0 {
-		v = jsontext.Value("{}")
-	}
-	err := v.Format(jsontext.ReorderRawObjects(true), jsontext.CanonicalizeRawInts(false), jsontext.CanonicalizeRawFloats(false),
-		jsontext.AllowInvalidUTF8(true), jsontext.Multiline(false), jsontext.SpaceAfterColon(false), jsontext.SpaceAfterComma(false))
-	if err != nil {
-		return nil, err
-	}
-	sum := sha256.Sum256(v)
-	return sum[:], nil
 }

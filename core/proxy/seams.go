@@ -46,10 +46,8 @@ type Server interface {
 
 // Upstream is a configured server, running or not.
 type Upstream interface {
-	// Revisions are those that the server was found to speak, newest first; the caller must not change them. It waits for the first probe, for a time that it bounds; the error says why there is none.
-	Revisions(ctx context.Context) ([]string, error)
-	// Open answers the server for one session. It need not be connected yet. feed gets what the server sends outside of any call until Close. A revision of an
-	// era that the server does not speak is an error, *Unbridged.
+	// Open answers the server for one session. It need not be connected yet. feed gets what the server sends outside of any call until Close. Whatever
+	// the server itself speaks, it is asked, and answers, as one of o's revision.
 	Open(ctx context.Context, o Opening, feed Caller) (Server, error)
 }
 
@@ -70,11 +68,4 @@ type Unavailable struct {
 	Server string
 	Reason string // what was tried and what went wrong; for the log and the client
 	Err    error
-}
-
-// Unbridged says that client and server have no revision, or era, in common.
-type Unbridged struct {
-	Server string
-	Want   string
-	Have   []string
 }

@@ -305,20 +305,6 @@ func TestAProcessThatIsNotToBeRestarted(t *testing.T) {
 	})
 }
 
-func TestUnlikeErasAreNotBridged(t *testing.T) {
-	for _, c := range []struct{ era, want string }{{"legacy", mcp.Rev20260728}} {
-		u := upstream.New(upstream.Options{Name: "files", Era: c.era})
-		_, err := u.Open(t.Context(), proxy.Opening{Revision: c.want}, &client{})
-		var unbridged *proxy.Unbridged
-		if !errors.As(err, &unbridged) || unbridged.Want != c.want || unbridged.Server != "files" || len(unbridged.Have) == 0 {
-			t.Errorf("a %s server for %s: %v", c.era, c.want, err)
-		}
-		if err := u.Close(); err != nil {
-			t.Error(err)
-		}
-	}
-}
-
 func TestANotificationThatTheRevisionDoesNotHaveIsSwallowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u, st := modernUp(upstream.Options{})

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
@@ -66,12 +68,14 @@ func (a identity) edits() []mcp.Edit {
 // itself in places that the specification keeps is no word of its protocol, and goes.
 func (o outgoing) from(a identity) (outgoing, error) {
 	edits := a.edits()
-	said := make([]string, 0, 4)
-	for _, e := range edits {
-		said = append(said, e.Pointer)
-	}
-	removes, _ := reservedKeys(o.m, said...)
-	m, err := o.m.Edit(append(append(edits, removes...), mcp.Remove("/task"))...)
+	o.m.Members("/_meta", func(name string, _ []byte) bool {
+		at := "/_meta/" + mcp.Escape(name)
+		if strings.HasPrefix(name, reserved) && !slices.ContainsFunc(edits, func(e mcp.Edit) bool { return e.Pointer == at }) {
+			edits = append(edits, mcp.Remove(at))
+		}
+		return true
+	})
+	m, err := o.m.Edit(append(edits, mcp.Remove("/task"))...)
 	return outgoing{m}, err
 }
 
@@ -98,6 +102,40 @@ func discoverAs(hello *mcp.Message, a identity) (outgoing, error) {
 func listenAs(a identity, filter []byte) (outgoing, error) {
 	m, err := mcp.NewRequest("0", "subscriptions/listen", nil).Edit(append(a.edits(), mcp.Set("/notifications", filter))...)
 	return outgoing{m}, err
+}
+
+// plain is a request of a modern client as a legacy server is to get it: without what it says of the client, which the server was told when its session began.
+func (o outgoing) plain() (outgoing, error) {
+	var edits []mcp.Edit
+	for _, e := range unreserved(o.m) {
+		edits = append(edits, e)
+	}
+	m, err := o.m.Edit(append(edits, mcp.Remove("/inputResponses"), mcp.Remove("/requestState"))...)
+	return outgoing{m}, err
+}
+
+// greeting is the initialize of a legacy session for a modern client that declares capabilities, which m, a request of its own, names it if it does.
+func greeting(m *mcp.Message, capabilities []byte, version string) (outgoing, error) {
+	info, ok := m.Get(mcp.AtClientInfo)
+	if !ok {
+		info = []byte(`{"name":"gatekit","version":` + string(mcp.Quote(version)) + `}`)
+	}
+	hello, err := mcp.NewRequest("0", "initialize", nil).Edit(mcp.Set("/protocolVersion", mcp.Quote(mcp.Rev20251125)),
+		mcp.Set("/capabilities", capabilities), mcp.Set("/clientInfo", info))
+	return outgoing{hello}, err
+}
+
+// greeted ends the opening of a legacy session.
+func greeted() outgoing { return outgoing{mcp.NewNotification("notifications/initialized", nil)} }
+
+// subscription subscribes a legacy session to a resource, or ends that.
+func subscription(method string, uri []byte) outgoing {
+	return outgoing{mcp.NewRequest("0", method, append(append([]byte(`{"uri":`), uri...), '}'))}
+}
+
+// levelled sets the logging level of a legacy session.
+func levelled(level string) outgoing {
+	return outgoing{mcp.NewRequest("0", "logging/setLevel", append(append([]byte(`{"level":`), mcp.Quote(level)...), '}'))}
 }
 
 // pong answers a server's ping: it measures this hop alone.

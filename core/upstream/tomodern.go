@@ -3,7 +3,6 @@ package upstream
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"fmt"
 	"strconv"
 	"sync"
@@ -82,7 +81,7 @@ func toClient(m *mcp.Message) *mcp.Message {
 // initialize is answered with what the server says of itself.
 func (s *toModern) initialize(ctx context.Context, m *mcp.Message, c proxy.Caller) (*mcp.Message, error) {
 	raw, _ := m.Get("/capabilities")
-	capabilities, err := modernCapabilities(raw)
+	capabilities, err := capabilitiesForModern(raw)
 	if err != nil {
 		return nil, unavailable(s.up.o.Name, "the client's capabilities could not be put into its revision's words", err)
 	}
@@ -98,7 +97,7 @@ func (s *toModern) initialize(ctx context.Context, m *mcp.Message, c proxy.Calle
 	if err != nil || answer.Kind == mcp.Error {
 		return answer, err
 	}
-	hello, err := legacyHello(m.ID(), answer, s.revision)
+	hello, err := helloForLegacy(m.ID(), answer, s.revision)
 	if err != nil {
 		return nil, illegible(s.up.o.Name, err)
 	}
@@ -136,9 +135,9 @@ func (s *toModern) play(ctx context.Context, first outgoing, c proxy.Caller) (*m
 		case err != nil:
 			return nil, err
 		case kind == "":
-			return legacyError(first.m, answer)
+			return errorForLegacy(first.m, answer)
 		case kind == "complete":
-			return legacyResult(first.m, answer, s.revision)
+			return resultForLegacy(first.m, answer, s.revision)
 		case kind != inputRequired:
 			return nil, unavailable(s.up.o.Name, fmt.Sprintf("its result is of type %.40q, which the client does not know", kind), nil)
 		}
@@ -209,7 +208,7 @@ func (s *toModern) askOne(ctx context.Context, request *mcp.Message, key string,
 	unsupported := func(why string) *mcp.Message {
 		return mcp.NewError(request.ID(), mcp.CodeInternal, "the server asks for input that this client cannot give: "+why, []byte(`{"unsupportedInput":`+string(mcp.Quote(key))+`}`))
 	}
-	older, why := olderQuestion(q, s.revision)
+	older, why := questionForLegacy(q, s.revision)
 	if why != "" {
 		return nil, unsupported(why), nil
 	}
@@ -236,24 +235,6 @@ func (s *toModern) askOne(ctx context.Context, request *mcp.Message, key string,
 		return nil, mcp.NewError(request.ID(), code, "the client refused what the server asked it for ("+q.Method+")",
 			[]byte(`{"input":`+string(mcp.Quote(key))+`,"error":`+string(a.Body())+`}`)), nil
 	}
-}
-
-// olderQuestion is a question of a modern server as a legacy client of a revision is to get it, or why it cannot be asked.
-func olderQuestion(q *mcp.Message, revision string) (older *mcp.Message, why string) {
-	var edits []mcp.Edit
-	switch q.Method {
-	case "elicitation/create":
-		if url := q.Is("/mode", "url"); url && revision < mcp.Rev20251125 {
-			return nil, "a page to be opened"
-		} else if url {
-			edits = append(edits, mcp.Set("/elicitationId", mcp.Quote("gatekit-"+rand.Text())))
-		}
-	}
-	older, err := q.Edit(edits...)
-	if err != nil {
-		return nil, err.Error()
-	}
-	return older, ""
 }
 
 // Notify implements proxy.Server. There is nothing that a modern server would have to be told: it hears of a call's end by the end of its context.

@@ -90,10 +90,9 @@ func (u *Upstream) Open(ctx context.Context, o proxy.Opening, feed proxy.Caller)
 	if err != nil {
 		return nil, err
 	}
-	speaks := func(era mcp.Era) bool {
-		return slices.ContainsFunc(have, func(r string) bool { return eraOf(r) == era })
-	}
-	if !speaks(eraOf(o.Revision)) {
+	era := eraOf(o.Revision)
+	native := slices.ContainsFunc(have, func(r string) bool { return eraOf(r) == era })
+	if !native {
 		u.doubtWeak()
 	}
 	u.mu.Lock()
@@ -101,24 +100,24 @@ func (u *Upstream) Open(ctx context.Context, o proxy.Opening, feed proxy.Caller)
 	if u.closed {
 		return nil, unavailable(u.o.Name, "it is being closed", errClosed)
 	}
-	switch era := eraOf(o.Revision); {
-	case era == mcp.Legacy && speaks(mcp.Legacy):
-		s := newLegacy(u, feed)
-		s.onClose = func() { u.forget(s) }
-		u.open[s] = struct{}{}
-		return s, nil
+	var s proxy.Server
+	forget := func() { u.forget(s) }
+	switch {
+	case era == mcp.Legacy && native:
+		l := newLegacy(u, feed)
+		s, l.onClose = l, forget
 	case era == mcp.Legacy:
-		s := newToModern(u, o, feed)
-		s.onClose = func() { u.forget(s) }
-		u.open[s] = struct{}{}
-		return s, nil
-	case speaks(mcp.Modern):
-		s := newModern(u, o.Principal)
-		s.onClose = func() { u.forget(s) }
-		u.open[s] = struct{}{}
-		return s, nil
+		l := newToModern(u, o, feed)
+		s, l.onClose = l, forget
+	case native:
+		m := newModern(u, o.Principal)
+		s, m.onClose = m, forget
+	default:
+		m := newToLegacy(u, feed)
+		s, m.onClose = m, forget
 	}
-	return nil, &proxy.Unbridged{Server: u.o.Name, Want: o.Revision, Have: have}
+	u.open[s] = struct{}{}
+	return s, nil
 }
 
 func (u *Upstream) forget(s closer) {

@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"bytes"
+	"crypto/rand"
 	"slices"
 	"strconv"
 	"strings"
@@ -9,38 +10,30 @@ import (
 	"gatekit/core/mcp"
 )
 
-// What messages look like in the other era (protocol.md 3). Nothing here keeps anything.
+// What a modern server says, in the words of a legacy client (protocol.md 3). Nothing here keeps anything.
 
 // reserved is how the specification's own keys in _meta begin.
 const reserved = "io.modelcontextprotocol/"
 
-// reservedKeys removes the keys of _meta that the specification keeps for itself, but those at keep: a peer of the other era has no business with them. all says
-// that _meta holds nothing else.
-func reservedKeys(m *mcp.Message, keep ...string) (removes []mcp.Edit, all bool) {
-	all = true
+// unreserved removes the specification's own keys, and those in more, from the _meta of what is no client's request. A _meta that holds nothing else goes with them.
+func unreserved(m *mcp.Message, more ...string) (removes []mcp.Edit) {
+	all := true
 	m.Members("/_meta", func(name string, _ []byte) bool {
-		at := "/_meta/" + mcp.Escape(name)
-		if strings.HasPrefix(name, reserved) && !slices.Contains(keep, at) {
-			removes = append(removes, mcp.Remove(at))
+		if strings.HasPrefix(name, reserved) || slices.Contains(more, name) {
+			removes = append(removes, mcp.Remove("/_meta/"+mcp.Escape(name)))
 		} else {
 			all = false
 		}
 		return true
 	})
-	return removes, all
-}
-
-// unreserved is reservedKeys for a result or notification: a _meta that holds nothing else goes with them.
-func unreserved(m *mcp.Message) []mcp.Edit {
-	removes, all := reservedKeys(m)
 	if all && len(removes) > 0 {
 		return []mcp.Edit{mcp.Remove("/_meta")}
 	}
 	return removes
 }
 
-// legacyResult is a modern server's result as a legacy client of a revision is to get it. request is the client's.
-func legacyResult(request, m *mcp.Message, revision string) (*mcp.Message, error) {
+// resultForLegacy is a modern server's result as a legacy client of a revision is to get it. request is the client's.
+func resultForLegacy(request, m *mcp.Message, revision string) (*mcp.Message, error) {
 	edits := []mcp.Edit{mcp.Remove("/resultType"), mcp.Remove("/ttlMs"), mcp.Remove("/cacheScope")}
 	edits = append(edits, unreserved(m)...)
 	switch request.Method {
@@ -111,8 +104,8 @@ func olderBlocks(m *mcp.Message, pointer, revision string) []mcp.Edit {
 	return edits
 }
 
-// legacyError is a modern server's error as a legacy client is to get it (protocol.md 3.10).
-func legacyError(request, m *mcp.Message) (*mcp.Message, error) {
+// errorForLegacy is a modern server's error as a legacy client is to get it (protocol.md 3.10).
+func errorForLegacy(request, m *mcp.Message) (*mcp.Message, error) {
 	switch code := m.ErrorCode(); {
 	case code == mcp.CodeInvalidParams && request.Method == "resources/read":
 		asked, _ := request.Text("/uri")
@@ -125,8 +118,8 @@ func legacyError(request, m *mcp.Message) (*mcp.Message, error) {
 	return m, nil
 }
 
-// legacyHello is what a modern server answered to server/discover as the result of a legacy client's initialize.
-func legacyHello(id mcp.ID, m *mcp.Message, revision string) (*mcp.Message, error) {
+// helloForLegacy is what a modern server answered to server/discover as the result of a legacy client's initialize.
+func helloForLegacy(id mcp.ID, m *mcp.Message, revision string) (*mcp.Message, error) {
 	edits := []mcp.Edit{mcp.Set("/protocolVersion", mcp.Quote(revision)), mcp.Remove("/supportedVersions"), mcp.Remove("/resultType"), mcp.Remove("/ttlMs"), mcp.Remove("/cacheScope"),
 		mcp.Remove("/capabilities/extensions/io.modelcontextprotocol~1tasks")}
 	edits = append(edits, unreserved(m)...)
@@ -145,19 +138,20 @@ func legacyHello(id mcp.ID, m *mcp.Message, revision string) (*mcp.Message, erro
 	return hello.WithID(id), nil
 }
 
-// modernCapabilities are what a legacy client declared, as a modern server is to be told with each request: raw may be nil.
-func modernCapabilities(raw []byte) ([]byte, error) {
-	if !bytes.HasPrefix(raw, []byte("{")) {
-		return []byte("{}"), nil
+// questionForLegacy is a question of a modern server as a legacy client of a revision is to get it, or why it cannot be asked.
+func questionForLegacy(q *mcp.Message, revision string) (older *mcp.Message, why string) {
+	var edits []mcp.Edit
+	switch q.Method {
+	case "elicitation/create":
+		if url := q.Is("/mode", "url"); url && revision < mcp.Rev20251125 {
+			return nil, "a page to be opened"
+		} else if url {
+			edits = append(edits, mcp.Set("/elicitationId", mcp.Quote("gatekit-"+rand.Text())))
+		}
 	}
-	m := mcp.NewResponse("", raw)
-	edits := []mcp.Edit{mcp.Remove("/tasks")} // of another design
-	if _, ok := m.Get("/roots"); ok {
-		edits = append(edits, mcp.Set("/roots", []byte("{}"))) // there is no way to say that they changed
-	}
-	m, err := m.Edit(edits...)
+	older, err := q.Edit(edits...)
 	if err != nil {
-		return nil, err
+		return nil, err.Error()
 	}
-	return m.Body(), nil
+	return older, ""
 }

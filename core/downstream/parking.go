@@ -1,0 +1,347 @@
+package downstream
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"strconv"
+	"sync"
+	"time"
+
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+	"gatekit/core/proxy"
+)
+
+// A modern client cannot be asked anything while its call runs: it is asked in a result, and makes the call again with its answers (protocol.md 3.2). A server that
+// asks live is in the midst of the call, which goes on: it is parked from that result until the client comes back.
+
+// siblings is how long a first question waits for others, which then go in the same result.
+const siblings = 15 * time.Millisecond
+
+// parking are the calls whose clients have been asked and have not come back.
+type parking struct {
+	front *Front
+
+	mu   sync.Mutex
+	open map[string]waiting
+	by   map[string]int // principal -> how many of them are its
+}
+
+type waiting struct {
+	c     *parked
+	round int
+}
+
+// parked is one call that the client may be asked about. To the proxy it is the client: whichever of the client's requests carries the call just then.
+type parked struct {
+	parking *parking
+	peer    peer
+	m       *mcp.Message // the first request, under the id that the proxy knows
+	name    string       // 130 random bits
+	cancel  context.CancelFunc
+	ended   chan struct{} // closed when answer is there
+	answer  pipeline.Passed
+	expired chan struct{} // closed when the client did not come back in time
+	news    chan struct{} // holds one when there is a question
+
+	mu      sync.Mutex   // guards what follows
+	carrier proxy.Client // nil while no request of the client waits
+	asked   []*asked     // not answered yet
+	count   int          // questions so far
+	round   int          // results that asked so far
+	timer   *time.Timer  // of the one that was the last
+}
+
+// asked is one question.
+type asked struct {
+	key    string
+	p      pipeline.Passed
+	answer chan *mcp.Message
+}
+
+// ticket is what the client brings back, sealed: which call, and after which of its results.
+type ticket struct {
+	Name  string `json:"p"`
+	Round int    `json:"n"`
+}
+
+// begin enters a request at the proxy's session, or finds the call that it takes up again, and answers the function that answers it and the id by which the proxy
+// knows the call. m is under the id that it is to have if it is a new one.
+func (s *modern) begin(m *mcp.Message, client proxy.Client) (call func(context.Context) pipeline.Passed, id mcp.ID) {
+	if !mcp.MayAsk(m) {
+		return s.session.Begin(m, client), m.ID()
+	}
+	if token, ok := m.Text("/requestState"); ok {
+		var t ticket
+		if s.front.proxy.OpenCall(m, token, &t) {
+			return s.resume(m, t, client)
+		}
+	}
+	c := &parked{parking: &s.front.parking, peer: s.peer, m: m, name: rand.Text(), ended: make(chan struct{}), expired: make(chan struct{}),
+		news: make(chan struct{}, 1), carrier: client}
+	run := s.session.Begin(m, c)
+	return func(ctx context.Context) pipeline.Passed {
+		if ctx.Err() != nil {
+			return run(ctx)
+		}
+		var alive context.Context
+		alive, c.cancel = context.WithCancel(context.Background())
+		s.front.workers.run(func() {
+			c.answer = run(alive)
+			c.cancel()
+			close(c.ended)
+		})
+		return c.wait(ctx)
+	}, m.ID()
+}
+
+// resume takes up a call that was parked, with the answers in m. A ticket is good once.
+func (s *modern) resume(m *mcp.Message, t ticket, client proxy.Client) (func(context.Context) pipeline.Passed, mcp.ID) {
+	c := s.front.parking.take(t)
+	if c == nil {
+		return func(ctx context.Context) pipeline.Passed {
+			return s.front.answer(ctx, s.peer, refuse(mcp.CodeInvalidParams, "invalid or expired requestState: make the call again without one"), m)
+		}, m.ID()
+	}
+	c.mu.Lock()
+	c.carrier = client
+	c.mu.Unlock()
+	return func(ctx context.Context) pipeline.Passed {
+		if err := s.front.proxy.Pipeline().Event(ctx, m, "resume", "it brings answers to a call that waits for them", nil); err != nil {
+			c.cancel()
+			return s.front.answer(ctx, s.peer, refuse(mcp.CodeInternal, "the request could not be recorded"), m)
+		}
+		c.take(m)
+		return c.wait(ctx)
+	}, c.m.ID()
+}
+
+// wait answers when the call does, or when there is something to ask.
+func (c *parked) wait(ctx context.Context) pipeline.Passed {
+	for {
+		select {
+		case <-c.ended:
+			return c.answer
+		case <-ctx.Done(): // the client has cancelled what it waits for
+			c.cancel()
+			<-c.ended
+			return c.answer
+		case <-c.news:
+		}
+		select {
+		case <-c.ended:
+			return c.answer
+		case <-ctx.Done():
+			continue
+		case <-time.After(siblings):
+		}
+		if answer, asks := c.park(ctx); asks {
+			return answer
+		}
+	}
+}
+
+// Notify implements proxy.Client. While nobody waits there is nowhere to write to.
+func (c *parked) Notify(ctx context.Context, p pipeline.Passed) error {
+	c.mu.Lock()
+	carrier := c.carrier
+	c.mu.Unlock()
+	if carrier == nil {
+		return nil
+	}
+	return carrier.Notify(ctx, p)
+}
+
+// TakesRounds implements proxy.Rounds: what a server asks for in a result goes to the client as it is.
+func (c *parked) TakesRounds() bool { return true }
+
+// Ask implements proxy.Client.
+func (c *parked) Ask(ctx context.Context, ps []pipeline.Passed) ([]*mcp.Message, error) {
+	qs := make([]*asked, len(ps))
+	c.mu.Lock()
+	for i, p := range ps {
+		qs[i] = &asked{key: "g" + strconv.Itoa(c.count), p: p, answer: make(chan *mcp.Message, 1)}
+		c.count++
+	}
+	c.asked = append(c.asked, qs...)
+	c.mu.Unlock()
+	defer c.withdraw(qs)
+	c.tell()
+	answers := make([]*mcp.Message, len(qs))
+	for i, q := range qs {
+		select {
+		case answers[i] = <-q.answer:
+		case <-c.expired:
+			answers[i] = abandoned(q.p.Message())
+		case <-c.ended:
+			return nil, errors.New("the call has ended")
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+	return answers, nil
+}
+
+// tell wakes wait.
+func (c *parked) tell() {
+	select {
+	case c.news <- struct{}{}:
+	default:
+	}
+}
+
+// withdraw takes out questions that nobody waits for any more.
+func (c *parked) withdraw(qs []*asked) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	open := c.asked[:0]
+	for _, a := range c.asked {
+		gone := false
+		for _, q := range qs {
+			gone = gone || a == q
+		}
+		if !gone {
+			open = append(open, a)
+		}
+	}
+	c.asked = open
+}
+
+// abandoned is what a server gets that asked a client which did not come back.
+func abandoned(m *mcp.Message) *mcp.Message {
+	switch m.Method {
+	case "elicitation/create":
+		return mcp.NewResponse(m.ID(), []byte(`{"action":"cancel"}`))
+	case "sampling/createMessage":
+		return mcp.NewError(m.ID(), mcp.CodeRejected, "User rejected sampling request", nil)
+	}
+	return mcp.NewError(m.ID(), mcp.CodeInternal, "the client did not answer in time", nil)
+}
+
+// park makes the result that asks the client, and keeps the call until it comes back. asks is false when there is nothing to ask any more.
+func (c *parked) park(ctx context.Context) (answer pipeline.Passed, asks bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.asked) == 0 {
+		return pipeline.Passed{}, false
+	}
+	f := c.parking.front
+	fail := func(why string) (pipeline.Passed, bool) {
+		c.cancel()
+		return f.answer(ctx, c.peer, refuse(mcp.CodeInternal, "the server asks for input, and %s", why), c.m), true
+	}
+	if c.round++; c.round > f.limits.Rounds {
+		return fail("has done so too many times")
+	}
+	t := ticket{c.name, c.round}
+	state, err := f.proxy.SealCall(c.m, t)
+	if err != nil {
+		return fail("the call cannot be kept")
+	}
+	if !c.parking.keep(c, t) {
+		return fail("too many calls wait for answers: answer those, then try again")
+	}
+	b := []byte(`{"resultType":"input_required","inputRequests":{`)
+	for i, q := range c.asked {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		m, params := q.p.Message(), []byte("{}") // always there: go-sdk's client does not read a question without
+		if body := m.Body(); body != nil {
+			params = body
+		}
+		b = append(append(append(b, '"'), q.key...), `":{"method":`...)
+		b = append(append(append(b, mcp.Quote(m.Method)...), `,"params":`...), params...)
+		b = append(b, '}')
+	}
+	b = append(append(append(b, `},"requestState":`...), mcp.Quote(state)...), '}')
+	result := mcp.NewResponse(c.m.ID(), b)
+	result.Server, result.Name, result.Exchange = c.asked[0].p.Message().Server, c.m.Name, c.asked[0].p.Message().Exchange
+	c.carrier = nil
+	c.timer = time.AfterFunc(f.limits.ParkedFor, func() { c.expire(t) })
+	return f.own(ctx, c.peer, result, c.m), true
+}
+
+// take hands the answers in m to the questions. What is missing, or is no answer, is asked for again.
+func (c *parked) take(m *mcp.Message) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.timer.Stop()
+	open := c.asked[:0]
+	for _, q := range c.asked {
+		asked := q.p.Message()
+		raw, _ := m.Get("/inputResponses/" + q.key)
+		answer, err := mcp.EmbeddedResponse(asked.ID(), raw)
+		if err != nil || !answers(asked.Method, answer) {
+			open = append(open, q)
+			continue
+		}
+		q.answer <- answer
+	}
+	if c.asked = open; len(open) > 0 {
+		c.tell()
+	}
+}
+
+// answers says whether an answer has the shape of one to a method.
+func answers(method string, m *mcp.Message) bool {
+	at := map[string]string{"elicitation/create": "/action", "sampling/createMessage": "/role", "roots/list": "/roots"}[method]
+	_, ok := m.Get(at)
+	return ok
+}
+
+// expire gives up a call whose client did not come back.
+func (c *parked) expire(t ticket) {
+	if c.parking.take(t) == c {
+		close(c.expired)
+		c.cancel()
+	}
+}
+
+// keep enters a call, unless there are too many.
+func (p *parking) keep(c *parked, t ticket) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.open == nil {
+		p.open, p.by = map[string]waiting{}, map[string]int{}
+	}
+	if len(p.open) >= p.front.limits.Parked || p.by[c.peer.principal] >= p.front.limits.ParkedOfOne {
+		return false
+	}
+	p.open[t.Name] = waiting{c, t.Round}
+	p.by[c.peer.principal]++
+	return true
+}
+
+// take takes a call out, for whoever goes on with it; nil when it is not there, or has asked again since.
+func (p *parking) take(t ticket) *parked {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	w, ok := p.open[t.Name]
+	if !ok || w.round != t.Round {
+		return nil
+	}
+	p.drop(w.c)
+	return w.c
+}
+
+// drop takes a call out. p.mu is held.
+func (p *parking) drop(c *parked) {
+	delete(p.open, c.name)
+	if p.by[c.peer.principal]--; p.by[c.peer.principal] == 0 {
+		delete(p.by, c.peer.principal)
+	}
+}
+
+// end takes out the calls of a session that has ended.
+func (p *parking) end(session string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, w := range p.open {
+		if w.c.peer.session == session {
+			p.drop(w.c)
+			w.c.cancel()
+		}
+	}
+}

@@ -1,0 +1,116 @@
+package upstream
+
+import (
+	"context"
+	"strings"
+
+	"gatekit/core/mcp"
+	"gatekit/core/proxy"
+)
+
+// hearer is one subscription of a modern client, fed by what a legacy session hears anyway (protocol.md 3.6).
+type hearer struct {
+	id    []byte              // of the subscription
+	flags map[string]bool     // features whose list changes it is to hear of
+	uris  map[string]struct{} // resources; guarded by the visit's mu
+	to    chan *mcp.Message
+}
+
+// maxHeard notifications wait for one client; those beyond are left out: that a list has changed is known by asking once.
+const maxHeard = 256
+
+// listen is a subscriptions/listen: it answers when ctx ends.
+func (v *visit) listen(ctx context.Context, m *mcp.Message, c proxy.Caller) (*mcp.Message, error) {
+	h := &hearer{id: []byte(m.ID()), flags: map[string]bool{}, uris: map[string]struct{}{}, to: make(chan *mcp.Message, maxHeard)}
+	var filter []string
+	for _, feature := range []string{"tools", "prompts", "resources"} {
+		wanted, _ := m.Get("/notifications/" + feature + "ListChanged")
+		declared, _ := v.hello.Get("/capabilities/" + feature + "/listChanged")
+		if string(wanted) == "true" && string(declared) == "true" {
+			h.flags[feature] = true
+			filter = append(filter, `"`+feature+`ListChanged":true`)
+		}
+	}
+	v.mu.Lock()
+	v.hear[h] = struct{}{}
+	v.mu.Unlock()
+	uris := v.subscribe(ctx, m, h)
+	defer v.unsubscribe(h)
+	if len(uris) > 0 {
+		filter = append(filter, `"resourceSubscriptions":[`+strings.Join(uris, ",")+`]`)
+	}
+	ack := mcp.NewNotification("notifications/subscriptions/acknowledged", []byte(`{"_meta":{"`+mcp.MetaSubscription+`":`+string(m.ID())+`},"notifications":{`+strings.Join(filter, ",")+`}}`))
+	c.Notify(ctx, toClient(ack))
+	for {
+		select {
+		case n := <-h.to:
+			if tagged, err := n.Edit(mcp.Set(mcp.AtSubscription, h.id)); err == nil {
+				c.Notify(ctx, tagged)
+			}
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// subscribe subscribes to the resources of a listen that nobody is subscribed to yet, and answers those that the server takes, as JSON.
+func (v *visit) subscribe(ctx context.Context, m *mcp.Message, h *hearer) (taken []string) {
+	m.Items("/notifications/resourceSubscriptions", func(_ int, raw []byte) bool {
+		uri, ok := mcp.NewResponse("", raw).Text("")
+		v.mu.Lock()
+		known, full := v.uris[uri] > 0, len(h.uris) >= maxSubscriptions
+		_, twice := h.uris[uri]
+		v.mu.Unlock()
+		if !ok || full || twice {
+			return true
+		}
+		if !known {
+			answer, err := v.server.request(ctx, subscription("resources/subscribe", raw), nil)
+			if err != nil || answer.Kind == mcp.Error {
+				return ctx.Err() == nil
+			}
+		}
+		v.mu.Lock()
+		v.uris[uri]++
+		h.uris[uri] = struct{}{}
+		v.mu.Unlock()
+		taken = append(taken, string(raw))
+		return true
+	})
+	return taken
+}
+
+// unsubscribe ends a listen, and the subscriptions that were its alone.
+func (v *visit) unsubscribe(h *hearer) {
+	v.mu.Lock()
+	delete(v.hear, h)
+	var over []string
+	for uri := range h.uris {
+		if v.uris[uri]--; v.uris[uri] == 0 {
+			delete(v.uris, uri)
+			over = append(over, uri)
+		}
+	}
+	v.mu.Unlock()
+	for _, uri := range over {
+		v.of.life.run(func(ctx context.Context) {
+			ctx, cancel := context.WithTimeout(ctx, goodbyeWithin)
+			defer cancel()
+			if _, err := v.server.request(ctx, subscription("resources/unsubscribe", mcp.Quote(uri)), nil); err != nil {
+				v.of.up.log.Debug("end a subscription", "server", v.of.up.o.Name, "error", err)
+			}
+		})
+	}
+}
+
+// tell hands a notification over, if the client wants it. The mu of its visit is held.
+func (h *hearer) tell(m *mcp.Message) {
+	feature, changed := strings.CutSuffix(strings.TrimPrefix(m.Method, "notifications/"), "/list_changed")
+	if changed && !h.flags[feature] || !changed && (m.Method != "notifications/resources/updated" || len(h.uris) == 0) {
+		return
+	}
+	select {
+	case h.to <- m:
+	default:
+	}
+}

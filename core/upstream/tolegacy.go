@@ -1,0 +1,159 @@
+package upstream
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+	"gatekit/core/proxy"
+)
+
+// toLegacy is a legacy server as the session of a modern client sees it (protocol.md 3): each of the client's requests stands for itself, and what the server has to
+// know of the client is told to it in sessions that are opened and kept here.
+type toLegacy struct {
+	up      *Upstream
+	visits  *visits
+	life    *life
+	onClose func()
+	once    sync.Once
+}
+
+func newToLegacy(u *Upstream, feed proxy.Caller) *toLegacy {
+	return &toLegacy{up: u, visits: newVisits(u, feed), life: newLife()}
+}
+
+// Call implements proxy.Server.
+func (s *toLegacy) Call(ctx context.Context, p pipeline.Passed, c proxy.Caller) (*mcp.Message, error) {
+	ctx, end := s.life.bind(ctx)
+	defer end()
+	m := p.Message()
+	if meth, known := mcp.Lookup(m.Method); known && m.Method != "server/discover" && m.Method != "subscriptions/listen" && !meth.In(mcp.Rev20251125) || meth.Capability == "tasks" {
+		return toClient(mcp.NewError(m.ID(), mcp.CodeMethodNotFound, "method not found: the server speaks a revision of the protocol that has no "+m.Method, nil)), nil
+	}
+	t := &turn{c: c, m: m, mayAsk: mcp.MayAsk(m)}
+	var mine *turn
+	if t.mayAsk {
+		mine = t
+	}
+	v, err := s.visits.take(ctx, m, mine)
+	if err != nil {
+		return nil, err
+	}
+	defer s.visits.leave(v, mine)
+	t.visit = v
+	switch m.Method {
+	case "server/discover":
+		hello, err := helloForModern(m, v.hello)
+		if err != nil {
+			return nil, illegible(s.up.o.Name, err)
+		}
+		return toClient(hello), nil
+	case "subscriptions/listen":
+		return v.listen(ctx, m, c)
+	}
+	o, err := passed(p).plain()
+	if err != nil {
+		return nil, unavailable(s.up.o.Name, "the request could not be put into its revision's words", err)
+	}
+	if err := v.setLevel(ctx, m); err != nil {
+		return nil, err
+	}
+	answer, err := v.server.request(ctx, o, t)
+	switch {
+	case err != nil:
+		return nil, err
+	case answer.Kind == mcp.Error:
+		answer, err = errorForModern(answer)
+	default:
+		answer, err = resultForModern(m, answer, v.hello)
+	}
+	if err != nil {
+		return nil, illegible(s.up.o.Name, err)
+	}
+	return answer, nil
+}
+
+// Notify implements proxy.Server. A modern client has nothing to say that a legacy server waits for: a call is cancelled by the end of its context.
+func (s *toLegacy) Notify(context.Context, pipeline.Passed) error { return nil }
+
+// Close implements proxy.Server. It is safe to call twice.
+func (s *toLegacy) Close() error {
+	var err error
+	s.once.Do(func() {
+		s.life.cancel(errClosed)
+		err = s.visits.close()
+		s.life.end()
+		s.onClose()
+	})
+	return err
+}
+
+// turn is one call of the client: where goes what the server sends for it.
+type turn struct {
+	c      proxy.Caller
+	m      *mcp.Message
+	mayAsk bool
+	visit  *visit
+}
+
+// levels are those of logging, from the most talkative.
+var levels = []string{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
+
+// Notify implements proxy.Caller. Log lines reach a modern client only when it asked for them, and of the level that it asked for.
+func (t *turn) Notify(ctx context.Context, m *mcp.Message) {
+	switch m.Method {
+	case "notifications/message":
+		wanted, asked := t.m.Text(mcp.AtLogLevel)
+		level, _ := m.Text("/level")
+		if !asked || slices.Index(levels, level) < slices.Index(levels, wanted) {
+			return
+		}
+	case "notifications/progress":
+	default:
+		t.visit.Notify(ctx, m)
+		return
+	}
+	t.c.Notify(ctx, m)
+}
+
+// Ask implements proxy.Caller.
+func (t *turn) Ask(ctx context.Context, ms []*mcp.Message) []pipeline.Passed {
+	if !t.mayAsk {
+		return t.visit.Ask(ctx, ms)
+	}
+	asked := make([]*mcp.Message, len(ms))
+	for i, m := range ms {
+		var err error
+		if asked[i], err = questionForModern(m); err != nil {
+			asked[i] = m // which is refused if it is none
+		}
+		asked[i].To = mcp.ToClient
+	}
+	return t.c.Ask(ctx, asked)
+}
+
+// Rounds implements proxy.Caller.
+func (t *turn) Rounds() bool { return t.c.Rounds() }
+
+// setLevel sees to it that the server logs what the request wants to hear, where it can log.
+func (v *visit) setLevel(ctx context.Context, m *mcp.Message) error {
+	level, ok := m.Text(mcp.AtLogLevel)
+	if _, logs := v.hello.Get("/capabilities/logging"); !ok || !logs {
+		return nil
+	}
+	v.mu.Lock()
+	told := v.level != "" && slices.Index(levels, v.level) <= slices.Index(levels, level)
+	v.mu.Unlock()
+	if told {
+		return nil
+	}
+	if _, err := v.server.request(ctx, levelled(level), nil); err != nil {
+		return err
+	}
+	v.mu.Lock()
+	v.level = level
+	v.mu.Unlock()
+	return nil
+}

@@ -1,0 +1,285 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+	"gatekit/core/proxy"
+)
+
+// A legacy server is told once, when a session begins, who its client is and what it can be asked; a modern client says so with each request. So for each set of
+// capabilities that the client declares there are sessions with the server: visits.
+//
+// # Why a call has a visit for itself
+//
+// What a server asks live often does not say which call it is about: never on stdio, and over HTTP as the server likes. A call that the client can be asked about
+// therefore shares its visit with no other such call: there are as many visits as there are of those at a time, within bounds.
+
+// Bounds of the visits of one session of a modern client.
+const (
+	maxVisits = 8               // further calls wait
+	visitIdle = 5 * time.Minute // after which a visit that nobody uses ends
+)
+
+// visits are the sessions that one modern client has with a legacy server.
+type visits struct {
+	up   *Upstream
+	feed proxy.Caller
+	life *life
+
+	mu      sync.Mutex // guards what follows, and the fields of visits that say so
+	all     []*visit
+	closed  bool
+	changed chan struct{} // closed and made anew when a visit has become free, or is gone
+	pace    pace          // of visits that could not begin
+	refused error         // why the last one could not
+}
+
+// visit is one session with the server.
+type visit struct {
+	of     *visits
+	key    string // what the client declared, by its meaning
+	server *legacy
+	ready  chan struct{} // closed when it has begun, or could not
+	hello  *mcp.Message  // what the server answered to initialize; read it after ready
+	err    error         // why it could not begin; read it after ready
+
+	uses   int         // guarded by visits.mu
+	holder *turn       // the call that has it for itself; guarded by visits.mu
+	timer  *time.Timer // runs while uses is zero; guarded by visits.mu
+
+	mu    sync.Mutex
+	level string               // of logging, that the server was told
+	uris  map[string]int       // that are subscribed to, and by how many listens
+	hear  map[*hearer]struct{} // listens
+}
+
+func newVisits(u *Upstream, feed proxy.Caller) *visits {
+	return &visits{up: u, feed: feed, life: newLife(), changed: make(chan struct{})}
+}
+
+// wake wakes those that wait. vs.mu is held.
+func (vs *visits) wake() {
+	close(vs.changed)
+	vs.changed = make(chan struct{})
+}
+
+// take answers a visit for a request, begun, to be given back with leave: for itself when t is not nil.
+func (vs *visits) take(ctx context.Context, m *mcp.Message, t *turn) (*visit, error) {
+	raw, _ := m.Get(mcp.AtCapabilities)
+	capabilities, err := capabilitiesForLegacy(raw)
+	if err != nil {
+		return nil, unavailable(vs.up.o.Name, "the client's capabilities could not be put into its revision's words", err)
+	}
+	meaning, err := mcp.Meaning(capabilities)
+	if err != nil {
+		return nil, unavailable(vs.up.o.Name, "the client's capabilities cannot be read", err)
+	}
+	key := string(meaning)
+	for {
+		v, stale, changed, err := vs.find(key, m, capabilities, t)
+		if stale != nil {
+			vs.up.dropLater(stale.server)
+		}
+		switch {
+		case err != nil:
+			return nil, err
+		case v != nil:
+			select {
+			case <-v.ready:
+			case <-ctx.Done():
+				vs.leave(v, t)
+				return nil, context.Cause(ctx)
+			}
+			if v.err != nil {
+				vs.leave(v, t)
+				return nil, v.err
+			}
+			return v, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// find answers a visit that is free for the request, or begins one; nil when there is room for none, until changed is closed. stale was taken out to make room.
+func (vs *visits) find(key string, m *mcp.Message, capabilities []byte, t *turn) (v, stale *visit, changed <-chan struct{}, err error) {
+	vs.mu.Lock()
+	defer vs.mu.Unlock()
+	if vs.closed {
+		return nil, nil, nil, unavailable(vs.up.o.Name, "it is being closed", errClosed)
+	}
+	i := slices.IndexFunc(vs.all, func(v *visit) bool { return v.key == key && (t == nil || v.holder == nil) })
+	switch {
+	case i >= 0:
+		v = vs.all[i]
+	case vs.refused != nil && time.Until(vs.pace.due(time.Now())) > 0:
+		return nil, nil, nil, vs.refused
+	case len(vs.all) >= maxVisits:
+		idle := slices.IndexFunc(vs.all, func(v *visit) bool { return v.uses == 0 })
+		if idle < 0 {
+			return nil, nil, vs.changed, nil
+		}
+		stale = vs.all[idle]
+		vs.all = slices.Delete(vs.all, idle, idle+1)
+		fallthrough
+	default:
+		if v, err = vs.begin(key, m, capabilities); err != nil {
+			return nil, stale, nil, err
+		}
+	}
+	v.uses++
+	if v.timer != nil {
+		v.timer.Stop()
+	}
+	if t != nil {
+		v.holder, t.visit = t, v
+	}
+	return v, stale, nil, nil
+}
+
+// begin opens a session. vs.mu is held.
+func (vs *visits) begin(key string, m *mcp.Message, capabilities []byte) (*visit, error) {
+	hello, err := greeting(m, capabilities, vs.up.o.Version)
+	if err != nil {
+		return nil, unavailable(vs.up.o.Name, "it could not be told who its client is", err)
+	}
+	v := &visit{of: vs, key: key, ready: make(chan struct{}), uris: map[string]int{}, hear: map[*hearer]struct{}{}}
+	v.server = newLegacy(vs.up, v)
+	v.server.onClose = func() {}
+	vs.all = append(vs.all, v)
+	started := vs.life.run(func(ctx context.Context) {
+		v.hello, v.err = v.greet(ctx, hello)
+		vs.begun(v)
+	})
+	if !started {
+		v.err = unavailable(vs.up.o.Name, "it is being closed", errClosed)
+		close(v.ready)
+	}
+	return v, nil
+}
+
+func (v *visit) greet(ctx context.Context, hello outgoing) (*mcp.Message, error) {
+	u := v.of.up
+	ctx, cancel := context.WithTimeoutCause(ctx, u.o.StartTimeout, unavailable(u.o.Name, "it took too long to start", nil))
+	defer cancel()
+	answer, err := v.server.request(ctx, hello, nil)
+	switch {
+	case err != nil:
+		return nil, err
+	case answer.Kind == mcp.Error:
+		text, _ := answer.Text("/message")
+		return nil, unavailable(u.o.Name, fmt.Sprintf("it refused initialize: error %d, %.200q", answer.ErrorCode(), text), nil)
+	}
+	return answer, v.server.notify(ctx, greeted())
+}
+
+// begun notes how the opening of a session ended, and takes one out that has failed.
+func (vs *visits) begun(v *visit) {
+	vs.mu.Lock()
+	if vs.refused = v.err; v.err != nil {
+		vs.pace.failed(0)
+		vs.all = slices.DeleteFunc(vs.all, func(other *visit) bool { return other == v })
+		vs.wake()
+	} else {
+		vs.pace = pace{}
+	}
+	vs.mu.Unlock()
+	close(v.ready)
+	if v.err != nil {
+		vs.up.dropLater(v.server)
+	}
+}
+
+// leave gives a visit back.
+func (vs *visits) leave(v *visit, t *turn) {
+	vs.mu.Lock()
+	defer vs.mu.Unlock()
+	if t != nil {
+		v.holder = nil
+	}
+	if v.uses--; v.uses == 0 {
+		v.timer = time.AfterFunc(visitIdle, func() { vs.expire(v) })
+	}
+	vs.wake()
+}
+
+// expire ends a visit that nobody has used for a while.
+func (vs *visits) expire(v *visit) {
+	vs.mu.Lock()
+	i := slices.Index(vs.all, v)
+	if i < 0 || v.uses > 0 {
+		vs.mu.Unlock()
+		return
+	}
+	vs.all = slices.Delete(vs.all, i, i+1)
+	vs.mu.Unlock()
+	vs.up.dropLater(v.server)
+}
+
+// close ends all visits.
+func (vs *visits) close() error {
+	vs.mu.Lock()
+	vs.closed = true
+	all := vs.all
+	vs.all = nil
+	for _, v := range all {
+		if v.timer != nil {
+			v.timer.Stop()
+		}
+	}
+	vs.wake()
+	vs.mu.Unlock()
+	errs := make([]error, len(all))
+	var wg sync.WaitGroup
+	for i, v := range all {
+		wg.Go(func() { errs[i] = v.server.Close() })
+	}
+	wg.Wait()
+	vs.life.end()
+	return errors.Join(errs...)
+}
+
+// Notify implements proxy.Caller for what the server sends outside of calls, as far as that can be told.
+func (v *visit) Notify(ctx context.Context, m *mcp.Message) {
+	switch m.Method {
+	case "notifications/message":
+		if t := v.held(); t != nil {
+			t.Notify(ctx, m)
+		}
+		return
+	case "notifications/elicitation/complete", "notifications/tasks/status", "notifications/progress":
+		return // the client's revision has no such thing, or it is for no call
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for h := range v.hear {
+		h.tell(m)
+	}
+}
+
+// Ask implements proxy.Caller. What does not say which call it is about is about the one that has the visit for itself.
+func (v *visit) Ask(ctx context.Context, ms []*mcp.Message) []pipeline.Passed {
+	if t := v.held(); t != nil {
+		return t.Ask(ctx, ms)
+	}
+	return v.of.feed.Ask(ctx, ms) // which is refused: there is no request to ask in
+}
+
+// Rounds implements proxy.Caller.
+func (v *visit) Rounds() bool { return false }
+
+func (v *visit) held() *turn {
+	v.of.mu.Lock()
+	defer v.of.mu.Unlock()
+	return v.holder
+}

@@ -42,7 +42,8 @@ type parked struct {
 	cancel  context.CancelFunc
 	ended   chan struct{} // closed when answer is there
 	answer  pipeline.Passed
-	expired chan struct{} // closed when the client did not come back in time
+	over    chan struct{} // closed when the client will be asked, and heard, no more
+	end     func()        // closes it
 	news    chan struct{} // holds one when there is a question
 
 	mu      sync.Mutex   // guards what follows
@@ -57,6 +58,7 @@ type parked struct {
 type asked struct {
 	key    string
 	p      pipeline.Passed
+	shown  chan struct{} // closed when the client has been asked it
 	answer chan *mcp.Message
 }
 
@@ -78,8 +80,9 @@ func (s *modern) begin(m *mcp.Message, client proxy.Client) (call func(context.C
 			return s.resume(m, t, client)
 		}
 	}
-	c := &parked{parking: &s.front.parking, peer: s.peer, m: m, name: rand.Text(), ended: make(chan struct{}), expired: make(chan struct{}),
+	c := &parked{parking: &s.front.parking, peer: s.peer, m: m, name: rand.Text(), ended: make(chan struct{}), over: make(chan struct{}),
 		news: make(chan struct{}, 1), carrier: client}
+	c.end = sync.OnceFunc(func() { close(c.over) })
 	run := s.session.Begin(m, c)
 	return func(ctx context.Context) pipeline.Passed {
 		if ctx.Err() != nil {
@@ -109,6 +112,7 @@ func (s *modern) resume(m *mcp.Message, t ticket, client proxy.Client) (func(con
 	c.mu.Unlock()
 	return func(ctx context.Context) pipeline.Passed {
 		if err := s.front.proxy.Pipeline().Event(ctx, m, "resume", "it brings answers to a call that waits for them", nil); err != nil {
+			c.end()
 			c.cancel()
 			return s.front.answer(ctx, s.peer, refuse(mcp.CodeInternal, "the request could not be recorded"), m)
 		}
@@ -122,16 +126,18 @@ func (c *parked) wait(ctx context.Context) pipeline.Passed {
 	for {
 		select {
 		case <-c.ended:
+			c.end()
 			return c.answer
 		case <-ctx.Done(): // the client has cancelled what it waits for
 			c.cancel()
+			c.end()
 			<-c.ended
 			return c.answer
 		case <-c.news:
 		}
 		select {
 		case <-c.ended:
-			return c.answer
+			continue
 		case <-ctx.Done():
 			continue
 		case <-time.After(siblings):
@@ -161,7 +167,7 @@ func (c *parked) Ask(ctx context.Context, ps []pipeline.Passed) ([]*mcp.Message,
 	qs := make([]*asked, len(ps))
 	c.mu.Lock()
 	for i, p := range ps {
-		qs[i] = &asked{key: "g" + strconv.Itoa(c.count), p: p, answer: make(chan *mcp.Message, 1)}
+		qs[i] = &asked{key: "g" + strconv.Itoa(c.count), p: p, shown: make(chan struct{}), answer: make(chan *mcp.Message, 1)}
 		c.count++
 	}
 	c.asked = append(c.asked, qs...)
@@ -170,17 +176,36 @@ func (c *parked) Ask(ctx context.Context, ps []pipeline.Passed) ([]*mcp.Message,
 	c.tell()
 	answers := make([]*mcp.Message, len(qs))
 	for i, q := range qs {
-		select {
-		case answers[i] = <-q.answer:
-		case <-c.expired:
-			answers[i] = abandoned(q.p.Message())
-		case <-c.ended:
-			return nil, errors.New("the call has ended")
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+		var err error
+		if answers[i], err = c.await(ctx, q); err != nil {
+			return nil, err
 		}
 	}
 	return answers, nil
+}
+
+// await waits for the answer to a question. One that the client has been asked may be answered although the call has ended: it is not always the call's own.
+func (c *parked) await(ctx context.Context, q *asked) (*mcp.Message, error) {
+	select {
+	case <-q.shown:
+	case <-c.over:
+		return nil, errors.New("the call has ended")
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	select {
+	case a := <-q.answer:
+		return a, nil
+	case <-c.over:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	select {
+	case a := <-q.answer:
+		return a, nil
+	default:
+		return abandoned(q.p.Message()), nil
+	}
 }
 
 // tell wakes wait.
@@ -229,6 +254,7 @@ func (c *parked) park(ctx context.Context) (answer pipeline.Passed, asks bool) {
 	f := c.parking.front
 	fail := func(why string) (pipeline.Passed, bool) {
 		c.cancel()
+		c.end()
 		return f.answer(ctx, c.peer, refuse(mcp.CodeInternal, "the server asks for input, and %s", why), c.m), true
 	}
 	if c.round++; c.round > f.limits.Rounds {
@@ -246,6 +272,11 @@ func (c *parked) park(ctx context.Context) (answer pipeline.Passed, asks bool) {
 	for i, q := range c.asked {
 		if i > 0 {
 			b = append(b, ',')
+		}
+		select {
+		case <-q.shown:
+		default:
+			close(q.shown)
 		}
 		m, params := q.p.Message(), []byte("{}") // always there: go-sdk's client does not read a question without
 		if body := m.Body(); body != nil {
@@ -294,7 +325,7 @@ func answers(method string, m *mcp.Message) bool {
 // expire gives up a call whose client did not come back.
 func (c *parked) expire(t ticket) {
 	if c.parking.take(t) == c {
-		close(c.expired)
+		c.end()
 		c.cancel()
 	}
 }
@@ -341,6 +372,7 @@ func (p *parking) end(session string) {
 	for _, w := range p.open {
 		if w.c.peer.session == session {
 			p.drop(w.c)
+			w.c.end()
 			w.c.cancel()
 		}
 	}

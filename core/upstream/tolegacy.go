@@ -32,17 +32,11 @@ func (s *toLegacy) Call(ctx context.Context, p pipeline.Passed, c proxy.Caller) 
 	if meth, known := mcp.Lookup(m.Method); known && m.Method != "server/discover" && m.Method != "subscriptions/listen" && !meth.In(mcp.Rev20251125) || meth.Capability == "tasks" {
 		return toClient(mcp.NewError(m.ID(), mcp.CodeMethodNotFound, "method not found: the server speaks a revision of the protocol that has no "+m.Method, nil)), nil
 	}
-	t := &turn{c: c, m: m, mayAsk: mcp.MayAsk(m)}
-	var mine *turn
-	if t.mayAsk {
-		mine = t
-	}
-	v, err := s.visits.take(ctx, m, mine)
+	v, err := s.visits.take(ctx, m)
 	if err != nil {
 		return nil, err
 	}
-	defer s.visits.leave(v, mine)
-	t.visit = v
+	defer s.visits.leave(v)
 	switch m.Method {
 	case "server/discover":
 		hello, err := helloForModern(m, v.hello)
@@ -60,6 +54,8 @@ func (s *toLegacy) Call(ctx context.Context, p pipeline.Passed, c proxy.Caller) 
 	if err := v.setLevel(ctx, m); err != nil {
 		return nil, err
 	}
+	t := &turn{c: c, m: m, mayAsk: mcp.MayAsk(m), visit: v}
+	defer v.enter(t)()
 	answer, err := v.server.request(ctx, o, t)
 	switch {
 	case err != nil:
@@ -120,9 +116,14 @@ func (t *turn) Notify(ctx context.Context, m *mcp.Message) {
 
 // Ask implements proxy.Caller.
 func (t *turn) Ask(ctx context.Context, ms []*mcp.Message) []pipeline.Passed {
-	if !t.mayAsk {
-		return t.visit.Ask(ctx, ms)
+	if t.mayAsk {
+		return t.ask(ctx, ms)
 	}
+	return t.visit.Ask(ctx, ms)
+}
+
+// ask asks the client in this call.
+func (t *turn) ask(ctx context.Context, ms []*mcp.Message) []pipeline.Passed {
 	asked := make([]*mcp.Message, len(ms))
 	for i, m := range ms {
 		var err error

@@ -14,16 +14,17 @@ import (
 )
 
 // A legacy server is told once, when a session begins, who its client is and what it can be asked; a modern client says so with each request. So for each set of
-// capabilities that the client declares there are sessions with the server: visits.
+// capabilities that the client declares there is a session with the server: a visit.
 //
-// # Why a call has a visit for itself
+// # Why calls share a visit
 //
-// What a server asks live often does not say which call it is about: never on stdio, and over HTTP as the server likes. A call that the client can be asked about
-// therefore shares its visit with no other such call: there are as many visits as there are of those at a time, within bounds.
+// What a server asks live often does not say which call it is about: never on stdio, and over HTTP as the server likes. Calls in visits of their own could not be
+// mistaken for each other, but would not see what each other did: a session is a process with its own memory. So they share one, and a question that says nothing
+// is put to the client in the oldest call that it can be asked in. Its answer finds the server's question whichever call brought it.
 
 // Bounds of the visits of one session of a modern client.
 const (
-	maxVisits = 8               // further calls wait
+	maxVisits = 8               // sets of capabilities; requests with further ones wait
 	visitIdle = 5 * time.Minute // after which a visit that nobody uses ends
 )
 
@@ -50,11 +51,11 @@ type visit struct {
 	hello  *mcp.Message  // what the server answered to initialize; read it after ready
 	err    error         // why it could not begin; read it after ready
 
-	uses   int         // guarded by visits.mu
-	holder *turn       // the call that has it for itself; guarded by visits.mu
-	timer  *time.Timer // runs while uses is zero; guarded by visits.mu
+	uses  int         // guarded by visits.mu
+	timer *time.Timer // runs while uses is zero; guarded by visits.mu
 
 	mu    sync.Mutex
+	turns []*turn              // calls in flight, the oldest first
 	level string               // of logging, that the server was told
 	uris  map[string]int       // that are subscribed to, and by how many listens
 	hear  map[*hearer]struct{} // listens
@@ -70,8 +71,8 @@ func (vs *visits) wake() {
 	vs.changed = make(chan struct{})
 }
 
-// take answers a visit for a request, begun, to be given back with leave: for itself when t is not nil.
-func (vs *visits) take(ctx context.Context, m *mcp.Message, t *turn) (*visit, error) {
+// take answers a visit for a request, begun, to be given back with leave.
+func (vs *visits) take(ctx context.Context, m *mcp.Message) (*visit, error) {
 	raw, _ := m.Get(mcp.AtCapabilities)
 	capabilities, err := capabilitiesForLegacy(raw)
 	if err != nil {
@@ -83,7 +84,7 @@ func (vs *visits) take(ctx context.Context, m *mcp.Message, t *turn) (*visit, er
 	}
 	key := string(meaning)
 	for {
-		v, stale, changed, err := vs.find(key, m, capabilities, t)
+		v, stale, changed, err := vs.find(key, m, capabilities)
 		if stale != nil {
 			vs.up.dropLater(stale.server)
 		}
@@ -94,11 +95,11 @@ func (vs *visits) take(ctx context.Context, m *mcp.Message, t *turn) (*visit, er
 			select {
 			case <-v.ready:
 			case <-ctx.Done():
-				vs.leave(v, t)
+				vs.leave(v)
 				return nil, context.Cause(ctx)
 			}
 			if v.err != nil {
-				vs.leave(v, t)
+				vs.leave(v)
 				return nil, v.err
 			}
 			return v, nil
@@ -111,14 +112,14 @@ func (vs *visits) take(ctx context.Context, m *mcp.Message, t *turn) (*visit, er
 	}
 }
 
-// find answers a visit that is free for the request, or begins one; nil when there is room for none, until changed is closed. stale was taken out to make room.
-func (vs *visits) find(key string, m *mcp.Message, capabilities []byte, t *turn) (v, stale *visit, changed <-chan struct{}, err error) {
+// find answers the visit for what a client declares, or begins it; nil when there is room for none, until changed is closed. stale was taken out to make room.
+func (vs *visits) find(key string, m *mcp.Message, capabilities []byte) (v, stale *visit, changed <-chan struct{}, err error) {
 	vs.mu.Lock()
 	defer vs.mu.Unlock()
 	if vs.closed {
 		return nil, nil, nil, unavailable(vs.up.o.Name, "it is being closed", errClosed)
 	}
-	i := slices.IndexFunc(vs.all, func(v *visit) bool { return v.key == key && (t == nil || v.holder == nil) })
+	i := slices.IndexFunc(vs.all, func(v *visit) bool { return v.key == key })
 	switch {
 	case i >= 0:
 		v = vs.all[i]
@@ -140,9 +141,6 @@ func (vs *visits) find(key string, m *mcp.Message, capabilities []byte, t *turn)
 	v.uses++
 	if v.timer != nil {
 		v.timer.Stop()
-	}
-	if t != nil {
-		v.holder, t.visit = t, v
 	}
 	return v, stale, nil, nil
 }
@@ -201,12 +199,9 @@ func (vs *visits) begun(v *visit) {
 }
 
 // leave gives a visit back.
-func (vs *visits) leave(v *visit, t *turn) {
+func (vs *visits) leave(v *visit) {
 	vs.mu.Lock()
 	defer vs.mu.Unlock()
-	if t != nil {
-		v.holder = nil
-	}
 	if v.uses--; v.uses == 0 {
 		v.timer = time.AfterFunc(visitIdle, func() { vs.expire(v) })
 	}
@@ -252,9 +247,12 @@ func (vs *visits) close() error {
 // Notify implements proxy.Caller for what the server sends outside of calls, as far as that can be told.
 func (v *visit) Notify(ctx context.Context, m *mcp.Message) {
 	switch m.Method {
-	case "notifications/message":
-		if t := v.held(); t != nil {
-			t.Notify(ctx, m)
+	case "notifications/message": // with several calls there is no telling for which it is
+		v.mu.Lock()
+		turns := v.turns
+		v.mu.Unlock()
+		if len(turns) == 1 {
+			turns[0].Notify(ctx, m)
 		}
 		return
 	case "notifications/elicitation/complete", "notifications/tasks/status", "notifications/progress":
@@ -267,19 +265,51 @@ func (v *visit) Notify(ctx context.Context, m *mcp.Message) {
 	}
 }
 
-// Ask implements proxy.Caller. What does not say which call it is about is about the one that has the visit for itself.
+// Ask implements proxy.Caller: it asks in the oldest call in flight that the client can be asked in.
 func (v *visit) Ask(ctx context.Context, ms []*mcp.Message) []pipeline.Passed {
-	if t := v.held(); t != nil {
-		return t.Ask(ctx, ms)
+	for {
+		v.mu.Lock()
+		i := slices.IndexFunc(v.turns, func(t *turn) bool { return t.mayAsk })
+		if i < 0 {
+			v.mu.Unlock()
+			return v.of.feed.Ask(ctx, ms) // which is refused: there is no request to ask in
+		}
+		t := v.turns[i]
+		v.mu.Unlock()
+		answers := t.ask(ctx, ms)
+		if ctx.Err() != nil || v.flies(t) || !failed(answers) {
+			return answers
+		}
+		// The call was answered before the client could be asked in it.
 	}
-	return v.of.feed.Ask(ctx, ms) // which is refused: there is no request to ask in
+}
+
+// failed says whether a client was not asked.
+func failed(answers []pipeline.Passed) bool {
+	return slices.ContainsFunc(answers, func(p pipeline.Passed) bool {
+		m := p.Message()
+		return m == nil || m.ErrorCode() == mcp.CodeInternal
+	})
 }
 
 // Rounds implements proxy.Caller.
 func (v *visit) Rounds() bool { return false }
 
-func (v *visit) held() *turn {
-	v.of.mu.Lock()
-	defer v.of.mu.Unlock()
-	return v.holder
+// enter notes that a call is in flight; the function that it answers undoes that.
+func (v *visit) enter(t *turn) (leave func()) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.turns = append(slices.Clone(v.turns), t)
+	return func() {
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		v.turns = slices.DeleteFunc(slices.Clone(v.turns), func(other *turn) bool { return other == t })
+	}
+}
+
+// flies says whether a call is in flight.
+func (v *visit) flies(t *turn) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return slices.Contains(v.turns, t)
 }

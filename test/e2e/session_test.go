@@ -98,29 +98,6 @@ func TestVendorMethodsPassByConfigurationOnly(t *testing.T) {
 	})
 }
 
-// Until the bridge is there, a server of the other era is left out of lists, which say so, and its tools answer a clear error.
-func TestAServerOfTheOtherEraIsLeftOutAndNamed(t *testing.T) {
-	config := box("old") + box("new", "-revisions", mcptest.Modern)
-	for revision, names := range map[string][2]string{"2025-11-25": {"old", "new"}, mcptest.Modern: {"new", "old"}} {
-		t.Run(revision, func(t *testing.T) {
-			front(t, config, revision, func(t *testing.T, g *gatekit, c *mcptest.Client) {
-				open(t, c)
-				m := ask(t, c, "tools/list", `{}`)
-				partial := string(mcptest.At(m.Result, "_meta", "gatekit/partial"))
-				if strings.Count(string(m.Raw), `"name":"`+names[0]+"__") != 13 || !strings.Contains(partial, names[1]) {
-					t.Errorf("the list is %s", clip(m.Raw))
-				}
-				m = ask(t, c, "tools/call", fmt.Sprintf(`{"name":"%s__echo"}`, names[1]))
-				if string(mcptest.At(m.Error, "code")) != "-32603" || !strings.Contains(mcptest.Text(m.Error, "message"), names[1]) {
-					t.Errorf("its tool answered %s", m.Raw)
-				}
-				call(t, c, names[0]+"__echo", ``)
-				g.recorded(fmt.Sprintf("to_client response tools/call %s echo pass", names[0]))
-			})
-		})
-	}
-}
-
 func TestAChangedFileIsAppliedAndTheSessionGoesOn(t *testing.T) {
 	front(t, box("one"), "2025-11-25", func(t *testing.T, g *gatekit, c *mcptest.Client) {
 		open(t, c)

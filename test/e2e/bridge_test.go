@@ -1,0 +1,202 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"gatekit/test/mcptest"
+)
+
+// bridged are the pairs of unlike eras.
+var bridged = []struct{ name, client, server, back string }{
+	{"modern before legacy stdio", mcptest.Modern, "2025-11-25", "stdio"},
+	{"modern before legacy http", mcptest.Modern, "2025-11-25", "http"},
+	{"legacy before modern stdio", "2025-11-25", mcptest.Modern, "stdio"},
+	{"legacy before modern http", "2025-11-25", mcptest.Modern, "http"},
+	{"2025-06-18 before modern stdio", "2025-06-18", mcptest.Modern, "stdio"},
+}
+
+func TestAClientOfOneEraUsesAServerOfTheOther(t *testing.T) {
+	for _, pair := range bridged {
+		t.Run(pair.name, func(t *testing.T) {
+			front(t, boxBehind(t, "box", pair.server, pair.back), pair.client, func(t *testing.T, g *gatekit, c *mcptest.Client) {
+				hello := open(t, c)
+				for _, capability := range []string{"tools", "prompts", "resources", "completions", "logging"} {
+					if mcptest.At(hello.Result, "capabilities", capability) == nil {
+						t.Errorf("the server has no %s: %s", capability, hello.Raw)
+					}
+				}
+				if text := mcptest.Text(hello.Result, "instructions"); !strings.Contains(text, "Use box gently.") {
+					t.Errorf("its instructions are %q", text)
+				}
+				listsAndUses(t, c)
+				asksAround(t, g, c, pair.client)
+				reports(t, c, pair.client)
+				g.chain()
+				g.recorded("to_server request tools/call box ask pass", "to_client request elicitation/create box - pass", "to_server response elicitation/create box - pass",
+					"to_client request sampling/createMessage box - pass", "to_server response sampling/createMessage box - pass",
+					"to_client request roots/list box - pass", "to_server response roots/list box - pass", "to_client response tools/call box ask pass")
+			})
+		})
+	}
+}
+
+// listsAndUses asks for everything that is answered at once.
+func listsAndUses(t *testing.T, c *mcptest.Client) {
+	for method, what := range map[string]string{"tools/list": "tools", "prompts/list": "prompts", "resources/list": "resources", "resources/templates/list": "resourceTemplates"} {
+		if n := len(items(t, c, method, what)); n < 2 {
+			t.Errorf("%s has %d items", method, n)
+		}
+	}
+	for _, step := range []struct{ method, params, want string }{
+		{"tools/call", `{"name":"box__echo","arguments":{"tag":12345678901234567890}}`, `"tag":12345678901234567890`},
+		{"prompts/get", `{"name":"box__greet","arguments":{"who":"x"}}`, `Hello x`},
+		{"resources/read", `{"uri":"box+test://box/a"}`, `of box`},
+		{"completion/complete", `{"ref":{"type":"ref/prompt","name":"box__greet"},"argument":{"name":"who","value":"x"}}`, `"hasMore":false`},
+	} {
+		m := ask(t, c, step.method, step.params)
+		if m.Error != nil || !strings.Contains(string(m.Raw), step.want) {
+			t.Errorf("%s answered %s, want %s in it", step.method, m.Raw, step.want)
+		}
+		if kind := mcptest.Text(m.Result, "resultType"); (kind == "complete") != (c.Revision == mcptest.Modern) {
+			t.Errorf("%s answered a result of type %q to a client of %s", step.method, kind, c.Revision)
+		}
+	}
+	m := ask(t, c, "tools/call", `{"name":"box__nothing"}`)
+	if string(mcptest.At(m.Error, "code")) != "-32602" {
+		t.Errorf("an unknown tool answered %s", m.Raw)
+	}
+	code := map[bool]string{true: "-32602", false: "-32002"}[c.Revision == mcptest.Modern]
+	if m = ask(t, c, "resources/read", `{"uri":"box+test://other/a"}`); string(mcptest.At(m.Error, "code")) != code && c.Revision == mcptest.Modern {
+		t.Errorf("an unknown resource answered %s, want code %s", m.Raw, code)
+	}
+}
+
+// asksAround has the server ask for all that there is.
+func asksAround(t *testing.T, g *gatekit, c *mcptest.Client, revision string) {
+	for _, q := range []struct{ method, params, want string }{
+		{"elicitation/create", `{"message":"who?","requestedSchema":{"type":"object","properties":{}}}`, `{"action":"accept","content":{"name":"a","n":1.0}}`},
+		{"sampling/createMessage", `{"messages":[{"role":"user","content":{"type":"text","text":"hi"}}],"maxTokens":9}`, `{"role":"assistant","content":{"type":"text","text":"sampled"},"model":"m"}`},
+		{"roots/list", `{}`, `{"roots":[{"uri":"file:///work","name":"work"}]}`},
+	} {
+		m := call(t, c, "box__ask", fmt.Sprintf(`{"method":%q,"params":%s}`, q.method, q.params))
+		if got := string(mcptest.At(m.Result, "structuredContent", "result")); got != q.want {
+			t.Errorf("%s: the server was told %s, want %s", q.method, m.Raw, q.want)
+		}
+	}
+}
+
+// reports has the server report progress, and cancels a call.
+func reports(t *testing.T, c *mcptest.Client, revision string) {
+	mark := c.Mark()
+	m := ask(t, c, "tools/call", `{"name":"box__progress","_meta":{"progressToken":"p1"}}`)
+	if m.Error != nil {
+		t.Fatalf("progress: %s", m.Raw)
+	}
+	n := 0
+	for _, f := range c.Frames()[mark:] {
+		if !f.Sent && f.Method == "notifications/progress" && string(mcptest.At(f.Params, "progressToken")) == `"p1"` {
+			n++
+		}
+	}
+	if n != 3 {
+		t.Errorf("%d reports of progress, want 3", n)
+	}
+}
+
+func TestACallAcrossTheErasIsCancelledAtItsServer(t *testing.T) {
+	for _, pair := range bridged {
+		t.Run(pair.name, func(t *testing.T) {
+			config := boxBehind(t, "box", pair.server, pair.back)
+			t.Run("stdio", func(t *testing.T) {
+				_, c := overStdio(t, config, pair.client)
+				waiting(t, c, "box", `"x"`, "x")
+				c.Notify("notifications/cancelled", `{"requestId":"x","reason":"no longer wanted"}`)
+				call(t, c, "box__cancelled", `{"tag":"x"}`)
+				unanswered(t, c, `"x"`)
+			})
+			t.Run("http", func(t *testing.T) {
+				g := overHTTP(t, config)
+				h := mcptest.NewHTTP(g.url)
+				c := mcptest.NewClient(h, pair.client)
+				t.Cleanup(func() { c.Close() })
+				open(t, c)
+				waiting(t, c, "box", `"y"`, "y")
+				if pair.client == mcptest.Modern {
+					h.Drop(`"y"`)
+				} else {
+					c.Notify("notifications/cancelled", `{"requestId":"y"}`)
+				}
+				call(t, c, "box__cancelled", `{"tag":"y"}`)
+				unanswered(t, c, `"y"`)
+			})
+		})
+	}
+}
+
+func TestServersOfBothErasBehindOneEndpoint(t *testing.T) {
+	config := box("old") + box("new", "-revisions", mcptest.Modern)
+	for _, revision := range []string{"2024-11-05", "2025-11-25", mcptest.Modern} {
+		t.Run(revision, func(t *testing.T) {
+			front(t, config, revision, func(t *testing.T, g *gatekit, c *mcptest.Client) {
+				open(t, c)
+				m := ask(t, c, "tools/list", `{}`)
+				if partial := mcptest.At(m.Result, "_meta", "gatekit/partial"); partial != nil || strings.Count(string(m.Raw), `"name":"old__`) != 13 || strings.Count(string(m.Raw), `"name":"new__`) != 13 {
+					t.Errorf("the list is %s", clip(m.Raw))
+				}
+				for _, server := range []string{"old", "new"} {
+					call(t, c, server+"__echo", ``)
+					m := call(t, c, server+"__ask", `{"method":"roots/list","params":{}}`)
+					if !strings.Contains(string(m.Raw), "file:///work") {
+						t.Errorf("%s: the server was told %s", server, m.Raw)
+					}
+					g.recorded(fmt.Sprintf("to_client response tools/call %s echo pass", server), fmt.Sprintf("to_server response roots/list %s - pass", server))
+				}
+			})
+		})
+	}
+}
+
+func TestSubscriptionsCrossTheEras(t *testing.T) {
+	for _, pair := range bridged {
+		t.Run(pair.name, func(t *testing.T) {
+			front(t, boxBehind(t, "box", pair.server, pair.back), pair.client, func(t *testing.T, g *gatekit, c *mcptest.Client) {
+				open(t, c)
+				mark := c.Mark()
+				if pair.client == mcptest.Modern {
+					c.Send(c.Request(`"l"`, "subscriptions/listen", `{"notifications":{"toolsListChanged":true,"resourceSubscriptions":["box+test://box/a"]}}`))
+					ack, err := c.AwaitMethod(bounded(t), mark, "notifications/subscriptions/acknowledged")
+					if err != nil || string(mcptest.At(ack.Params, "notifications", "resourceSubscriptions")) != `["box+test://box/a"]` {
+						t.Fatalf("acknowledged %s, %v", ack.Raw, err)
+					}
+				} else if m := ask(t, c, "resources/subscribe", `{"uri":"box+test://box/a"}`); m.Error != nil {
+					t.Fatalf("subscribe: %s", m.Raw)
+				}
+				mark = c.Mark()
+				call(t, c, "box__update", `{"uri":"test://box/a"}`)
+				updated, err := c.AwaitMethod(bounded(t), mark, "notifications/resources/updated")
+				if err != nil || mcptest.Text(updated.Params, "uri") != "box+test://box/a" {
+					t.Fatalf("updated %s, %v", updated.Raw, err)
+				}
+				call(t, c, "box__change", ``)
+				changed, err := c.AwaitMethod(bounded(t), mark, "notifications/tools/list_changed")
+				if err != nil {
+					t.Fatal(err)
+				}
+				id := mcptest.At(changed.Params, "_meta", "io.modelcontextprotocol/subscriptionId")
+				if want := map[bool]string{true: `"l"`}[pair.client == mcptest.Modern]; string(id) != want {
+					t.Errorf("changed under %s, want %s: %s", id, want, changed.Raw)
+				}
+				var names []string
+				for _, tool := range items(t, c, "tools/list", "tools") {
+					names = append(names, mcptest.Text(json.RawMessage(tool), "name"))
+				}
+				if !strings.Contains(strings.Join(names, " "), "box__added-13") {
+					t.Errorf("the list is %s", names)
+				}
+			})
+		})
+	}
+}

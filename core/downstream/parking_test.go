@@ -1,0 +1,317 @@
+package downstream_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"gatekit/core/downstream"
+	"gatekit/core/mcp"
+	"gatekit/core/proxy"
+)
+
+const askableMeta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{"elicitation":{},"roots":{},"sampling":{}}}`
+
+// asking is a server that asks while it works: by elicitation of each of the words, all at once, and answers with what it was told.
+func asking(ran *atomic.Int32, words ...string) *server {
+	return &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Caller) string {
+		if m.Method != "tools/call" {
+			return `{"resultType":"complete"}`
+		}
+		ran.Add(1)
+		told := make([]string, len(words))
+		done := make(chan struct{})
+		for i, word := range words {
+			go func() {
+				defer func() { done <- struct{}{} }()
+				q := mcp.NewRequest(mcp.ID(fmt.Sprintf("%d", i)), "elicitation/create", []byte(`{"message":"`+word+`"}`))
+				told[i] = string(c.Ask(ctx, []*mcp.Message{q})[0].Message().Body())
+			}()
+		}
+		for range words {
+			<-done
+		}
+		if ctx.Err() != nil {
+			return ""
+		}
+		return `{"resultType":"complete","told":[` + strings.Join(told, ",") + `]}`
+	}}
+}
+
+// asks is a result that asks.
+type asks struct {
+	Result struct {
+		ResultType    string
+		InputRequests map[string]struct {
+			Method string
+			Params struct{ Message string }
+		}
+		RequestState string
+	}
+	Error *struct{ Code int }
+}
+
+// tool is a call of a tool by a client that can be asked, with answers, key by key, and a state where there are any.
+func tool(id any, arguments, state string, answers ...string) string {
+	more := ""
+	if state != "" {
+		more = `"requestState":` + string(mcp.Quote(state)) + `,"inputResponses":{` + strings.Join(answers, ",") + `},`
+	}
+	return request(id, "tools/call", `{"name":"x","arguments":`+arguments+`,`+more+askableMeta+`}`)
+}
+
+func accepts(key string, n int) string {
+	return fmt.Sprintf(`"%s":{"action":"accept","content":{"n":%d}}`, key, n)
+}
+
+// calls sends a call over HTTP and answers what came back.
+func (c *client) calls(t *testing.T, message string) (status string, a asks, text string) {
+	t.Helper()
+	x := c.begin(t, c.front.Post, message, "Mcp-Protocol-Version: 2026-07-28", "Mcp-Method: tools/call", "Mcp-Name: x")
+	<-x.done
+	return read(t, x.text())
+}
+
+func read(t *testing.T, answer string) (status string, a asks, text string) {
+	t.Helper()
+	status, text, _ = strings.Cut(answer, " ")
+	if err := json.Unmarshal([]byte(text), &a); err != nil {
+		t.Fatalf("%v: %s", err, answer)
+	}
+	return status, a, text
+}
+
+func TestACallIsParkedWhileItsClientIsAsked(t *testing.T) {
+	var ran atomic.Int32
+	for _, over := range []string{"http", "a pipe"} {
+		t.Run(over, func(t *testing.T) {
+			ran.Store(0)
+			inBubble(t, asking(&ran, "who", "why"), downstream.Limits{}, func(t *testing.T, w *world) {
+				var calls func(message string) (asks, string)
+				if over == "http" {
+					c := w.client("ann")
+					calls = func(message string) (asks, string) {
+						_, a, text := c.calls(t, message)
+						return a, text
+					}
+				} else {
+					l := w.pipe(t)
+					defer l.leave(t)
+					calls = func(message string) (asks, string) {
+						_, a, text := read(t, "200 "+l.ask(message))
+						return a, text
+					}
+				}
+				a, text := calls(tool(1, `{"n":1.0,"a":{}}`, ""))
+				if len(a.Result.InputRequests) != 2 || a.Result.ResultType != "input_required" || !strings.HasPrefix(text, `{"jsonrpc":"2.0","id":1,"result":{"resultType":"input_required"`) {
+					t.Fatalf("answered %s", text)
+				}
+				words := []string{a.Result.InputRequests["g0"].Params.Message, a.Result.InputRequests["g1"].Params.Message}
+				who := fmt.Sprintf("g%d", slices.Index(words, "who"))
+				why := fmt.Sprintf("g%d", slices.Index(words, "why"))
+
+				// Only one is answered, the other in a wrong shape; arguments are written in another way.
+				b, text := calls(tool(2, `{ "a":{}, "n":1.0 }`, a.Result.RequestState, accepts(who, 1), `"`+why+`":{"roots":[]}`, accepts("g7", 7)))
+				if len(b.Result.InputRequests) != 1 || b.Result.InputRequests[why].Params.Message != "why" || b.Result.RequestState == a.Result.RequestState {
+					t.Fatalf("answered %s", text)
+				}
+				_, text = calls(tool(3, `{"n":1.0,"a":{}}`, b.Result.RequestState, accepts(why, 2)))
+				equal(t, "the answer", text, `{"jsonrpc":"2.0","id":3,"result":{"resultType":"complete","told":[{"action":"accept","content":{"n":1}},{"action":"accept","content":{"n":2}}]}}`)
+				if n := ran.Load(); n != 1 {
+					t.Errorf("the call was run %d times", n)
+				}
+				w.record.has(t, "pass to_client request elicitation/create")
+				w.record.has(t, "pass to_server response elicitation/create")
+				w.record.has(t, "answer to_client response tools/call")
+				w.record.has(t, "resume to_server request tools/call it brings answers to a call that waits for them")
+			})
+		})
+	}
+}
+
+func TestARequestStateIsGoodForOneCallOfOneClientOnce(t *testing.T) {
+	flip := func(state string) string {
+		b := []byte(state)
+		b[len(b)/2] ^= 1
+		return string(b)
+	}
+	for _, c := range []struct {
+		name  string
+		after time.Duration
+		as    string // principal
+		call  func(state string) string
+	}{
+		{"of another principal", 0, "bob", func(state string) string { return tool(2, `{"n":1}`, state, accepts("g0", 1)) }},
+		{"of other arguments", 0, "ann", func(state string) string { return tool(2, `{"n":2}`, state, accepts("g0", 1)) }},
+		{"of arguments that are another number", 0, "ann", func(state string) string { return tool(2, `{"n":1.0}`, state, accepts("g0", 1)) }},
+		{"with a flipped bit", 0, "ann", func(state string) string { return tool(2, `{"n":1}`, flip(state), accepts("g0", 1)) }},
+		{"cut short", 0, "ann", func(state string) string { return tool(2, `{"n":1}`, state[:len(state)-4], accepts("g0", 1)) }},
+		{"of nobody", 0, "ann", func(string) string { return tool(2, `{"n":1}`, "gk1.AAAA", accepts("g0", 1)) }},
+		{"expired", 11 * time.Minute, "ann", func(state string) string { return tool(2, `{"n":1}`, state, accepts("g0", 1)) }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var ran atomic.Int32
+			inBubble(t, asking(&ran, "who"), downstream.Limits{}, func(t *testing.T, w *world) {
+				_, a, _ := w.client("ann").calls(t, tool(1, `{"n":1}`, ""))
+				time.Sleep(c.after)
+				_, b, text := w.client(c.as).calls(t, c.call(a.Result.RequestState))
+				if b.Error == nil || b.Error.Code != mcp.CodeInvalidParams || ran.Load() != 1 {
+					t.Errorf("answered %s, run %d times", text, ran.Load())
+				}
+				if c.after > 0 {
+					return
+				}
+				// The one whose it is still can.
+				_, _, text = w.client("ann").calls(t, tool(3, `{"n":1}`, a.Result.RequestState, accepts("g0", 5)))
+				equal(t, "the answer", text, `{"jsonrpc":"2.0","id":3,"result":{"resultType":"complete","told":[{"action":"accept","content":{"n":5}}]}}`)
+				_, b, text = w.client("ann").calls(t, tool(4, `{"n":1}`, a.Result.RequestState, accepts("g0", 6)))
+				if b.Error == nil || b.Error.Code != mcp.CodeInvalidParams || ran.Load() != 1 {
+					t.Errorf("a replay was answered %s, run %d times", text, ran.Load())
+				}
+			})
+		})
+	}
+	t.Run("of another instance", func(t *testing.T) {
+		var ran atomic.Int32
+		synctest.Test(t, func(t *testing.T) {
+			here, there := newWorld(t, asking(&ran, "who"), downstream.Limits{}), newWorld(t, asking(&ran, "who"), downstream.Limits{})
+			_, a, _ := here.client("ann").calls(t, tool(1, `{}`, ""))
+			_, b, text := there.client("ann").calls(t, tool(2, `{}`, a.Result.RequestState, accepts("g0", 1)))
+			if b.Error == nil || b.Error.Code != mcp.CodeInvalidParams || ran.Load() != 1 {
+				t.Errorf("answered %s, run %d times", text, ran.Load())
+			}
+			here.close(t)
+			there.close(t)
+		})
+	})
+}
+
+func TestAParkedCallWhoseClientDoesNotComeBack(t *testing.T) {
+	var ran atomic.Int32
+	s := asking(&ran, "who")
+	inBubble(t, s, downstream.Limits{ParkedFor: time.Minute}, func(t *testing.T, w *world) {
+		w.client("ann").calls(t, tool(1, `{}`, ""))
+		time.Sleep(61 * time.Second)
+		synctest.Wait()
+		w.record.has(t, "pass to_server response elicitation/create")
+		if seen := strings.Join(s.seen(), "\n"); !strings.Contains(seen, "ended tools/call: cancelled") {
+			t.Errorf("the server saw\n%s", seen)
+		}
+	})
+}
+
+func TestParkedCallsAreBounded(t *testing.T) {
+	var ran atomic.Int32
+	inBubble(t, asking(&ran, "who"), downstream.Limits{ParkedOfOne: 3, Parked: 4}, func(t *testing.T, w *world) {
+		for n, c := range []struct {
+			principal string
+			full      bool
+		}{{"ann", false}, {"ann", false}, {"ann", false}, {"ann", true}, {"bob", false}, {"bob", true}} {
+			_, a, text := w.client(c.principal).calls(t, tool(n, `{}`, ""))
+			if full := a.Error != nil && a.Error.Code == mcp.CodeInternal; full != c.full {
+				t.Errorf("call %d of %s was answered %s", n, c.principal, text)
+			}
+		}
+	})
+}
+
+func TestARoundTooMany(t *testing.T) {
+	s := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Caller) string {
+		for ctx.Err() == nil {
+			c.Ask(ctx, []*mcp.Message{mcp.NewRequest("1", "roots/list", nil)})
+		}
+		return ""
+	}}
+	inBubble(t, s, downstream.Limits{Rounds: 3}, func(t *testing.T, w *world) {
+		c := w.client("ann")
+		_, a, _ := c.calls(t, tool(0, `{}`, ""))
+		for n := range 3 {
+			if a.Result.ResultType != "input_required" {
+				t.Fatalf("round %d: %+v", n, a)
+			}
+			_, a, _ = c.calls(t, tool(n+1, `{}`, a.Result.RequestState, fmt.Sprintf(`"g%d":{"roots":[]}`, n)))
+		}
+		if a.Error == nil || a.Error.Code != mcp.CodeInternal {
+			t.Errorf("after the last round: %+v", a)
+		}
+	})
+}
+
+func TestACarrierIsCancelled(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		parked bool
+	}{{"the first request", false}, {"the one with the answers", true}} {
+		t.Run(c.name, func(t *testing.T) {
+			s := &server{answer: func(ctx context.Context, m *mcp.Message, caller proxy.Caller) string {
+				if c.parked {
+					caller.Ask(ctx, []*mcp.Message{mcp.NewRequest("1", "roots/list", nil)})
+				}
+				return "" // until it is cancelled
+			}}
+			inBubble(t, s, downstream.Limits{}, func(t *testing.T, w *world) {
+				l := w.pipe(t)
+				state := ""
+				if c.parked {
+					_, a, _ := read(t, "200 "+l.ask(tool(1, `{}`, "")))
+					state = a.Result.RequestState
+				}
+				l.send(tool(`"again"`, `{}`, state, `"g0":{"roots":[]}`))
+				synctest.Wait()
+				l.send(cancelled(`"again"`))
+				synctest.Wait()
+				if seen := strings.Join(s.seen(), "\n"); !strings.Contains(seen, "ended tools/call: cancelled") {
+					t.Errorf("the server saw\n%s", seen)
+				}
+				select {
+				case answer := <-l.out:
+					t.Errorf("the cancelled request was answered %s", answer)
+				default:
+				}
+				l.leave(t)
+			})
+		})
+	}
+}
+
+func TestWhatHappensWhileACallIsParked(t *testing.T) {
+	withdraw := make(chan struct{})
+	for _, c := range []struct {
+		name   string
+		answer func(ctx context.Context, m *mcp.Message, c proxy.Caller) string
+	}{
+		{"the server withdraws its question", func(ctx context.Context, m *mcp.Message, c proxy.Caller) string {
+			ask, cancel := context.WithCancel(ctx)
+			go func() {
+				<-withdraw
+				cancel()
+			}()
+			c.Ask(ask, []*mcp.Message{mcp.NewRequest("1", "roots/list", nil)})
+			return `{"n":1}`
+		}},
+		{"the call is answered", func(ctx context.Context, m *mcp.Message, c proxy.Caller) string {
+			go c.Ask(ctx, []*mcp.Message{mcp.NewRequest("1", "roots/list", nil)})
+			<-withdraw
+			return `{"n":1}`
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				withdraw = make(chan struct{})
+				w := newWorld(t, &server{answer: c.answer}, downstream.Limits{})
+				_, a, _ := w.client("ann").calls(t, tool(1, `{}`, ""))
+				close(withdraw)
+				synctest.Wait()
+				_, _, text := w.client("ann").calls(t, tool(2, `{}`, a.Result.RequestState, `"g0":{"roots":[]}`))
+				equal(t, "the answer", text, `{"jsonrpc":"2.0","id":2,"result":{"n":1}}`)
+				w.close(t)
+			})
+		})
+	}
+}

@@ -193,12 +193,17 @@ func TestARequestStateIsGoodForOneCallOfOneClientOnce(t *testing.T) {
 }
 
 func TestAParkedCallWhoseClientDoesNotComeBack(t *testing.T) {
-	var ran atomic.Int32
-	s := asking(&ran, "who")
+	told := make(chan string, 1)
+	s := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Caller) string {
+		q := mcp.NewRequest("1", "elicitation/create", []byte(`{"message":"who"}`))
+		told <- string(c.Ask(context.WithoutCancel(ctx), []*mcp.Message{q})[0].Message().Body())
+		return "" // until it is cancelled
+	}}
 	inBubble(t, s, downstream.Limits{ParkedFor: time.Minute}, func(t *testing.T, w *world) {
 		w.client("ann").calls(t, tool(1, `{}`, ""))
 		time.Sleep(61 * time.Second)
 		synctest.Wait()
+		equal(t, "the server was told", <-told, `{"action":"cancel"}`)
 		w.record.has(t, "pass to_server response elicitation/create")
 		if seen := strings.Join(s.seen(), "\n"); !strings.Contains(seen, "ended tools/call: cancelled") {
 			t.Errorf("the server saw\n%s", seen)

@@ -40,6 +40,7 @@ type visits struct {
 	changed chan struct{} // closed and made anew when a visit has become free, or is gone
 	pace    pace          // of visits that could not begin
 	refused error         // why the last one could not
+	next    time.Time     // when another may be tried then
 }
 
 // visit is one session with the server.
@@ -123,7 +124,7 @@ func (vs *visits) find(key string, m *mcp.Message, capabilities []byte) (v, stal
 	switch {
 	case i >= 0:
 		v = vs.all[i]
-	case vs.refused != nil && time.Until(vs.pace.due(time.Now())) > 0:
+	case vs.refused != nil && time.Now().Before(vs.next):
 		return nil, nil, nil, vs.refused
 	case len(vs.all) >= maxVisits:
 		idle := slices.IndexFunc(vs.all, func(v *visit) bool { return v.uses == 0 })
@@ -186,6 +187,7 @@ func (vs *visits) begun(v *visit) {
 	vs.mu.Lock()
 	if vs.refused = v.err; v.err != nil {
 		vs.pace.failed(0)
+		vs.next = vs.pace.due(time.Now())
 		vs.all = slices.DeleteFunc(vs.all, func(other *visit) bool { return other == v })
 		vs.wake()
 	} else {

@@ -33,14 +33,25 @@ func resultForModern(request, m, hello *mcp.Message) (*mcp.Message, error) {
 }
 
 // errorForModern is a legacy server's error as a modern client is to get it (protocol.md 3.10): codes that mean something else, or nothing yet, to that client go.
-func errorForModern(m *mcp.Message) (*mcp.Message, error) {
+func errorForModern(request, m *mcp.Message) (*mcp.Message, error) {
 	switch code := m.ErrorCode(); {
+	case code == mcp.CodeMissingCapability && lacks(request, m): // which is what it means to the client, too
 	case code == mcp.CodeNotFound:
 		return m.Edit(mcp.Set("/code", []byte(strconv.Itoa(mcp.CodeInvalidParams))))
 	case code <= -32020 && code >= -32099:
 		return m.Edit(mcp.Set("/code", []byte(strconv.Itoa(mcp.CodeInternal))), mcp.Set("/data", []byte(`{"upstreamError":`+string(m.Body())+`}`)))
 	}
 	return m, nil
+}
+
+// lacks says whether the client did not declare what an error says it would have to.
+func lacks(request, m *mcp.Message) (lacks bool) {
+	m.Members("/data/requiredCapabilities", func(capability string, _ []byte) bool {
+		_, declared := request.Get(mcp.AtCapabilities + "/" + mcp.Escape(capability))
+		lacks = lacks || !declared
+		return !lacks
+	})
+	return lacks
 }
 
 // helloForModern is what a legacy server answered to initialize as the answer to server/discover.

@@ -61,7 +61,7 @@ func (s *toLegacy) Call(ctx context.Context, p pipeline.Passed, c proxy.Caller) 
 	case err != nil:
 		return nil, err
 	case answer.Kind == mcp.Error:
-		answer, err = errorForModern(answer)
+		answer, err = errorForModern(m, answer)
 	default:
 		answer, err = resultForModern(m, answer, v.hello)
 	}

@@ -64,6 +64,8 @@ func TestLegacyServerForModernClient(t *testing.T) {
 			`"error":{"code":-32002,"message":"no","data":{"uri":"f:///x"}}`, `"error":{"code":-32602,"message":"no","data":{"uri":"f:///x"}}`},
 		{"a code that means something else to the client", "tools/call", `,"name":"x"`, `{"name":"x"}`,
 			`"error":{"code":-32021,"message":"no"}`, `"error":{"code":-32603,"message":"no","data":{"upstreamError":{"code":-32021,"message":"no"}}}`},
+		{"a capability that the client lacks indeed", "tools/call", `,"name":"x"`, `{"name":"x"}`,
+			`"error":{"code":-32021,"message":"no","data":{"requiredCapabilities":{"roots":{}}}}`, `"error":{"code":-32021,"message":"no","data":{"requiredCapabilities":{"roots":{}}}}`},
 		{"a code of its own", "tools/call", `,"name":"x"`, `{"name":"x"}`, `"error":{"code":-32000,"message":"no"}`, `"error":{"code":-32000,"message":"no"}`},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -126,6 +126,10 @@ func (c *parked) wait(ctx context.Context) pipeline.Passed {
 	for {
 		select {
 		case <-c.ended:
+			// A question that is still open is not the call's own, and has no better place: servers ask for the roots when they like.
+			if answer, asks := c.park(ctx); asks {
+				return answer
+			}
 			c.end()
 			return c.answer
 		case <-ctx.Done(): // the client has cancelled what it waits for
@@ -253,6 +257,11 @@ func (c *parked) park(ctx context.Context) (answer pipeline.Passed, asks bool) {
 	}
 	f := c.parking.front
 	fail := func(why string) (pipeline.Passed, bool) {
+		select {
+		case <-c.ended: // there is an answer to give
+			return pipeline.Passed{}, false
+		default:
+		}
 		c.cancel()
 		c.end()
 		return f.answer(ctx, c.peer, refuse(mcp.CodeInternal, "the server asks for input, and %s", why), c.m), true

@@ -3,6 +3,7 @@ package upstream_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -218,16 +219,29 @@ func TestALegacyServerAsksAModernClient(t *testing.T) {
 		srv.initialized(t, can)
 		q := srv.expect(t, "tools/list")
 
-		srv.send(`{"jsonrpc":"2.0","id":"s1","method":"roots/list"}`) // outside of a call: for the feed, which refuses
-		if a := srv.next(t); string(a.Result) != `{"from":"the feed"}` {
-			t.Errorf("answered %s", a.Raw)
+		fed := func(what string) {
+			t.Helper()
+			if a := srv.next(t); string(a.Result) != `{"from":"the feed"}` {
+				t.Errorf("%s: answered %s", what, a.Raw)
+			}
 		}
+		srv.send(`{"jsonrpc":"2.0","id":"s0","method":"elicitation/create","params":{}}`)
+		fed("outside of a call") // which refuses
+		srv.send(`{"jsonrpc":"2.0","id":"s1","method":"roots/list"}`)
+		srv.quiet(t)
+		time.Sleep(11 * time.Second)
+		fed("roots, when no call has come")
+		srv.send(`{"jsonrpc":"2.0","id":"s2","method":"roots/list"}`)
+		srv.quiet(t)
 		first := call(t, s, c, able(`2`, "tools/call", can, `,"name":"x"`))
-		srv.expect(t, "tools/call")
+		seen := []string{srv.next(t).Method, srv.next(t).Method}
+		if slices.Sort(seen); !slices.Equal(seen, []string{"", "tools/call"}) || <-asked != "" {
+			t.Errorf("the server got %q", seen)
+		}
 		call(t, s, &client{}, able(`3`, "tools/call", can, `,"name":"y"`))
 		srv.expect(t, "tools/call")
-		srv.send(`{"jsonrpc":"2.0","id":"s2","method":"elicitation/create","params":{"message":"?","mode":"url","elicitationId":"e","task":{},"_meta":{"progressToken":1}}}`)
-		if a := srv.next(t); string(a.ID) != `"s2"` || string(a.Result) != `{"action":"decline"}` {
+		srv.send(`{"jsonrpc":"2.0","id":"s3","method":"elicitation/create","params":{"message":"?","mode":"url","elicitationId":"e","task":{},"_meta":{"progressToken":1}}}`)
+		if a := srv.next(t); string(a.ID) != `"s3"` || string(a.Result) != `{"action":"decline"}` {
 			t.Errorf("answered %s", a.Raw)
 		}
 		if got, want := <-asked, `{"message":"?","mode":"url"}`; got != want {

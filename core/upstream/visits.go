@@ -55,11 +55,12 @@ type visit struct {
 	uses  int         // guarded by visits.mu
 	timer *time.Timer // runs while uses is zero; guarded by visits.mu
 
-	mu    sync.Mutex
-	turns []*turn              // calls in flight, the oldest first
-	level string               // of logging, that the server was told
-	uris  map[string]int       // that are subscribed to, and by how many listens
-	hear  map[*hearer]struct{} // listens
+	mu      sync.Mutex
+	turns   []*turn              // calls in flight, the oldest first
+	entered chan struct{}        // closed and made anew with each call
+	level   string               // of logging, that the server was told
+	uris    map[string]int       // that are subscribed to, and by how many listens
+	hear    map[*hearer]struct{} // listens
 }
 
 func newVisits(u *Upstream, feed proxy.Caller) *visits {
@@ -152,7 +153,7 @@ func (vs *visits) begin(key string, m *mcp.Message, capabilities []byte) (*visit
 	if err != nil {
 		return nil, unavailable(vs.up.o.Name, "it could not be told who its client is", err)
 	}
-	v := &visit{of: vs, key: key, ready: make(chan struct{}), uris: map[string]int{}, hear: map[*hearer]struct{}{}}
+	v := &visit{of: vs, key: key, ready: make(chan struct{}), entered: make(chan struct{}), uris: map[string]int{}, hear: map[*hearer]struct{}{}}
 	v.server = newLegacy(vs.up, v)
 	v.server.onClose = func() {}
 	vs.all = append(vs.all, v)
@@ -270,19 +271,48 @@ func (v *visit) Notify(ctx context.Context, m *mcp.Message) {
 // Ask implements proxy.Caller: it asks in the oldest call in flight that the client can be asked in.
 func (v *visit) Ask(ctx context.Context, ms []*mcp.Message) []pipeline.Passed {
 	for {
-		v.mu.Lock()
-		i := slices.IndexFunc(v.turns, func(t *turn) bool { return t.mayAsk })
-		if i < 0 {
-			v.mu.Unlock()
+		t := v.askable(ctx, ms)
+		if t == nil {
 			return v.of.feed.Ask(ctx, ms) // which is refused: there is no request to ask in
 		}
-		t := v.turns[i]
-		v.mu.Unlock()
 		answers := t.ask(ctx, ms)
 		if ctx.Err() != nil || v.flies(t) || !failed(answers) {
 			return answers
 		}
 		// The call was answered before the client could be asked in it.
+	}
+}
+
+// rootsWait is how long a server that asks for the roots outside of any call waits for one. Many ask as soon as a session has begun, and that begins with a call.
+const rootsWait = 10 * time.Second
+
+// askable is the call that a question goes into; nil when there is none, and none comes that is worth waiting for.
+func (v *visit) askable(ctx context.Context, ms []*mcp.Message) *turn {
+	var late <-chan time.Time
+	for {
+		v.mu.Lock()
+		i := slices.IndexFunc(v.turns, func(t *turn) bool { return t.mayAsk })
+		if i >= 0 {
+			defer v.mu.Unlock()
+			return v.turns[i]
+		}
+		entered := v.entered
+		v.mu.Unlock()
+		if ms[0].Method != "roots/list" {
+			return nil
+		}
+		if late == nil {
+			timer := time.NewTimer(rootsWait)
+			defer timer.Stop()
+			late = timer.C
+		}
+		select {
+		case <-entered:
+		case <-late:
+			return nil
+		case <-ctx.Done():
+			return nil
+		}
 	}
 }
 
@@ -302,6 +332,8 @@ func (v *visit) enter(t *turn) (leave func()) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.turns = append(slices.Clone(v.turns), t)
+	close(v.entered)
+	v.entered = make(chan struct{})
 	return func() {
 		v.mu.Lock()
 		defer v.mu.Unlock()

@@ -55,14 +55,16 @@ const transport = target[0] === '--'
 await client.connect(transport);
 await late(1000); // server-everything asks for the roots some time after the handshake
 const can = client.getServerCapabilities() ?? {};
+const modern = client.getProtocolEra?.() === 'modern'; // asks for logs with each call, and listens instead of subscribing
+const meta = modern ? { _meta: { 'io.modelcontextprotocol/logLevel': 'debug' } } : {};
 const skip = /simulate-research|async|gzip|toggle-|test_(trigger|reconnection)|__transient|\b(wait|die|raw|cancelled|change)$/;
-if (can.logging && client.setLoggingLevel) await attempt('setLoggingLevel', () => client.setLoggingLevel('debug'));
+if (can.logging && !modern) await attempt('setLoggingLevel', () => client.setLoggingLevel('debug'));
 if (can.tools) {
   for (const t of await all('listTools', 'tools')) {
     saw.tools.push(t.name);
     if (skip.test(t.name)) continue;
     const args = { ...object(t.inputSchema), ...(/long-running/.test(t.name) ? { duration: 0.2, steps: 2 } : {}) };
-    await attempt(t.name, () => client.callTool({ name: t.name, arguments: args }, ...(v1 ? [undefined] : []), { timeout: 20000, onprogress: () => saw.progress++ }));
+    await attempt(t.name, () => client.callTool({ name: t.name, arguments: args, ...meta }, ...(v1 ? [undefined] : []), { timeout: 20000, onprogress: () => saw.progress++ }));
     saw.used.push(t.name);
   }
 }
@@ -92,17 +94,17 @@ if (can.resources) {
     const c = await attempt(`complete ${uri}`, () => client.complete({ ref: { type: 'ref/resource', uri }, argument: { name: 'resourceId', value: '' } }));
     if (c) saw.completed.push(uri);
   }
-  if (can.resources.subscribe && client.subscribeResource && resources.length) {
+  if (can.resources.subscribe && resources.length) {
     const toggle = saw.tools.find((t) => t.endsWith('toggle-subscriber-updates'));
     const uri = resources.find((r) => r.uri.includes('demo://'))?.uri ?? resources[0].uri;
     const came = new Promise((r) => (updated = r));
-    await attempt('subscribe', () => client.subscribeResource({ uri }));
+    const open = await attempt('subscribe', () => (modern ? client.listen({ resourceSubscriptions: [uri] }) : client.subscribeResource({ uri })));
     if (toggle) {
       await attempt(toggle, () => client.callTool({ name: toggle, arguments: {} }));
       await Promise.race([came, late(8000)]);
       await attempt(toggle, () => client.callTool({ name: toggle, arguments: {} }));
     }
-    await attempt('unsubscribe', () => client.unsubscribeResource({ uri }));
+    await attempt('unsubscribe', () => (modern ? open.close() : client.unsubscribeResource({ uri })));
   }
 }
 await client.close();

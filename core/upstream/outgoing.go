@@ -106,11 +106,7 @@ func listenAs(a identity, filter []byte) (outgoing, error) {
 
 // plain is a request of a modern client as a legacy server is to get it: without what it says of the client, which the server was told when its session began.
 func (o outgoing) plain() (outgoing, error) {
-	var edits []mcp.Edit
-	for _, e := range unreserved(o.m) {
-		edits = append(edits, e)
-	}
-	m, err := o.m.Edit(append(edits, mcp.Remove("/inputResponses"), mcp.Remove("/requestState"))...)
+	m, err := o.m.Edit(append(unreserved(o.m), mcp.Remove("/inputResponses"), mcp.Remove("/requestState"))...)
 	return outgoing{m}, err
 }
 

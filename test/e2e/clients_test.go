@@ -23,6 +23,7 @@ import (
 type saw struct {
 	Tools, Used, Prompts, Got, Resources, Templates, Completed, Errors []string
 	Read, Sampling, Elicitation, Roots, Progress, Logs, Updates        int
+	Modern                                                             bool
 }
 
 // use runs clients/use.mjs.
@@ -94,11 +95,14 @@ func (got saw) holdAgainst(t *testing.T, want saw) {
 	if len(got.Errors) != len(want.Errors) {
 		t.Errorf("errors\ngot  %q\nwant %q", got.Errors, want.Errors)
 	}
+	if got.Modern && got.Roots > want.Roots { // server-everything asks once more when its tool is called before its first question could be put
+		got.Roots = want.Roots
+	}
 	g, w := [...]int{got.Read, got.Sampling, got.Elicitation, got.Roots, got.Updates}, [...]int{want.Read, want.Sampling, want.Elicitation, want.Roots, want.Updates}
 	if g != w || g[1] == 0 {
 		t.Errorf("contents, sampling, elicitation, roots, updates: got %v, want %v", g, w)
 	}
-	if got.Progress == 0 || got.Logs == 0 {
+	if got.Progress == 0 || got.Logs == 0 && !got.Modern { // a modern client gets those that come while its call runs
 		t.Errorf("got %d reports of progress and %d logs", got.Progress, got.Logs)
 	}
 }
@@ -122,7 +126,11 @@ func TestTypeScriptClientsUseThreeRealServers(t *testing.T) {
 			})
 			t.Run("http", func(t *testing.T) {
 				g := overHTTP(t, r.config())
-				use(t, sdk, "", g.url).holdAgainst(t, want)
+				got := use(t, sdk, "", g.url)
+				got.holdAgainst(t, want)
+				if got.Modern != (sdk == "v2") { // though all of the servers are legacy
+					t.Errorf("the client of %s is modern: %v", sdk, got.Modern)
+				}
 				g.recorded("to_server request tools/call everything echo pass", "to_client request sampling/createMessage everything - pass")
 			})
 		})

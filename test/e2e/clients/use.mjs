@@ -56,6 +56,7 @@ await client.connect(transport);
 await late(1000); // server-everything asks for the roots some time after the handshake
 const can = client.getServerCapabilities() ?? {};
 const modern = client.getProtocolEra?.() === 'modern'; // asks for logs with each call, and listens instead of subscribing
+saw.modern = modern;
 const meta = modern ? { _meta: { 'io.modelcontextprotocol/logLevel': 'debug' } } : {};
 const skip = /simulate-research|async|gzip|toggle-|test_(trigger|reconnection)|__transient|\b(wait|die|raw|cancelled|change)$/;
 if (can.logging && !modern) await attempt('setLoggingLevel', () => client.setLoggingLevel('debug'));

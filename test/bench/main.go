@@ -75,7 +75,7 @@ type plan struct {
 
 func newPlan() plan {
 	return plan{
-		parts: list[string]{"calls", "list", "memory", "sessions"}, ways: ways,
+		parts: list[string]{"calls", "bridge", "list", "memory", "sessions"}, ways: ways,
 		routes: list[route]{httpHTTP, httpStdio, stdioStdio}, eras: list[era]{legacy, modern},
 		sizes: list[int]{1 << 10, 64 << 10, 1 << 20}, at: list[int]{1, 32},
 		rounds: 9, length: 300 * time.Millisecond, calls: 10_000, sessions: 400,
@@ -120,6 +120,8 @@ func (p *plan) run(out report) (err error) {
 		switch part {
 		case "calls":
 			err = p.measureCalls(l, out)
+		case "bridge":
+			err = p.measureBridge(l, out)
 		case "list":
 			err = p.measureList(l, out)
 		case "memory":
@@ -127,7 +129,7 @@ func (p *plan) run(out report) (err error) {
 		case "sessions":
 			err = p.measureSessions(l, out)
 		default:
-			err = fmt.Errorf("-parts %q: there are calls, list, memory and sessions", part)
+			err = fmt.Errorf("-parts %q: there are calls, bridge, list, memory and sessions", part)
 		}
 		if err != nil {
 			return err
@@ -160,6 +162,35 @@ func (p *plan) measureCalls(l lane, out report) error {
 				if err = errors.Join(err, end()); err != nil {
 					return err
 				}
+			}
+		}
+	}
+	return nil
+}
+
+// measureBridge compares gatekit before a server of the client's era with gatekit before one of the other.
+func (p *plan) measureBridge(l lane, out report) error {
+	if !slices.Contains(p.ways, "gatekit") {
+		return nil
+	}
+	ways := []string{"gatekit", "bridged"}
+	out.bridgeHead(ways)
+	l.workers = 1
+	for _, l.route = range p.routes {
+		for _, l.era = range p.eras {
+			targets, end, err := l.open(append([]string{"direct"}, ways...)...)
+			for _, size := range p.sizes {
+				if err != nil {
+					break
+				}
+				var c comparison
+				c, err = compare(targets, l.workers, func(t *target) message { return callEcho(t.tool, size) }, p.rounds, p.length)
+				if err == nil {
+					out.bridge(l, size, ways, c)
+				}
+			}
+			if err = errors.Join(err, end()); err != nil {
+				return err
 			}
 		}
 	}

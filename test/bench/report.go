@@ -30,7 +30,7 @@ func (r report) heads(first string, proxies []string) {
 		columns += fmt.Sprintf(" | %7s %7s %7s %9s", "+p50", "+p99", "rate", "cpu/call")
 	}
 	if len(proxies) == 2 {
-		names += " | gatekit : relay"
+		names += fmt.Sprintf(" | %s : %s", proxies[1], proxies[0])
 		columns += " | +p50          rate          cpu"
 	}
 	r.line("%s", names)
@@ -45,10 +45,26 @@ func (r report) calls(l lane, size int, proxies []string, c comparison) {
 	}
 	if len(proxies) == 2 {
 		latency, rate := l.reach(size)
-		fmt.Fprintf(&row, " | %4.2f %-8s %4.2f %-8s %4.2f", ratio(c.added(2, p50), c.added(1, p50)), latency,
-			c.rate(2)/c.rate(1), rate, ratio(c.cpu(2), c.cpu(1)))
+		row.WriteString(ratioCells(c, latency, rate))
 	}
 	r.line("%s", row.String())
+}
+
+func ratioCells(c comparison, latency, rate string) string {
+	return fmt.Sprintf(" | %4.2f %-8s %4.2f %-8s %4.2f", ratio(c.added(2, p50), c.added(1, p50)), latency, c.rate(2)/c.rate(1), rate, ratio(c.cpu(2), c.cpu(1)))
+}
+
+func (r report) bridgeHead(ways []string) {
+	r.line("\ncalls of echo through gatekit, before a server of the client's era, and (bridged) before one of the other; reach: +p50 ≤ 1.5")
+	r.heads(fmt.Sprintf("%-11s %-7s %8s %7s", "route", "era", "size", "at"), ways)
+}
+
+func (r report) bridge(l lane, size int, ways []string, c comparison) {
+	row := fmt.Sprintf("%-11s %-7s %8s %7d | %s", l.route, l.era, bytesOf(size), l.workers, directCells(c))
+	for i := range ways {
+		row += proxyCells(c, i+1)
+	}
+	r.line("%s", row+ratioCells(c, "(≤ 1.5)", ""))
 }
 
 // reach is what the issue asks of a case, in brackets; empty where it asks nothing.

@@ -91,7 +91,10 @@ func (l lane) open(names ...string) (targets []*target, end func() error, err er
 		case "relay":
 			err = l.relay(t, backend)
 		case "gatekit":
-			err = l.behindGatekit(t, backend)
+			err = l.behindGatekit(t, backend, l.era)
+		case "bridged":
+			other := map[era]era{legacy: modern, modern: legacy}
+			err = l.behindGatekit(t, backend, other[l.era])
 		}
 		if err == nil {
 			err = shake(t.client, l.era)
@@ -144,8 +147,8 @@ func (l lane) relay(t *target, backend string) error {
 	return l.dialHTTP(t, "http://"+address+"/mcp")
 }
 
-// behindGatekit is the real binary without stages, its audit log on, and names prefixed: what a user gets.
-func (l lane) behindGatekit(t *target, backend string) error {
+// behindGatekit is the real binary without stages, its audit log on, and names prefixed: what a user gets. To the backend it speaks serverEra.
+func (l lane) behindGatekit(t *target, backend string, serverEra era) error {
 	dir, err := os.MkdirTemp(l.dir, "gatekit-")
 	if err != nil {
 		return err
@@ -161,7 +164,7 @@ func (l lane) behindGatekit(t *target, backend string) error {
 	}
 	t.tool = "s0__echo"
 	for i := range l.servers {
-		fmt.Fprintf(&config, "[server.s%d]\nera = %q\n", i, l.era)
+		fmt.Fprintf(&config, "[server.s%d]\nera = %q\n", i, serverEra)
 		if l.route.httpBack() {
 			kind := fmt.Sprintf("s%d", i)
 			if l.streams {

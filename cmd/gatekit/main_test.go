@@ -8,11 +8,17 @@ import (
 	"strconv"
 	"testing"
 
+	"gatekit/test/mcptest"
+
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
 // The test binary is gatekit, too: scripts and tests start it by that name.
 func TestMain(m *testing.M) {
+	if os.Getenv("MCPTEST_SERVE") != "" {
+		mcptest.Main()
+		return
+	}
 	testscript.Main(m, map[string]func(){"gatekit": main})
 }
 

@@ -69,6 +69,7 @@ func openGate(ctx context.Context, c *config.Config, log *slog.Logger, stages ..
 			ReverseTimeout: c.Limits.ReverseTimeout,
 			ResumeEvents:   c.Limits.ResumeEvents,
 			ResumeBytes:    c.Limits.ResumeBytes,
+			Rounds:         c.Limits.Rounds,
 		},
 		Log: log,
 	})

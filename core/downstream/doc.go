@@ -5,7 +5,8 @@
 // to proxy.Session, whose answer is written back under the client's own id.
 //
 //   - legacy.go is a client that opened a session with initialize: one proxy.Session for it, reverse requests live on the stream of the call that caused them.
-//   - modern.go is a client whose requests stand alone: one proxy.Session for a pipe, or for a principal over HTTP; a server's questions go inside results.
+//   - modern.go is a client whose requests stand alone: one proxy.Session for a pipe, or for a principal over HTTP; a server's questions go inside results. When the server asks
+//     live, in the midst of a call, the call is parked until the client makes it again with the answers (parking.go).
 //
 // On a pipe both may be mixed, message by message; over HTTP both share one endpoint.
 //
@@ -23,6 +24,12 @@
 //
 // All requests of a principal share one proxy.Session, and with it what was learnt of the servers, but they come from any number of clients that all begin to
 // count at 1. proxy.Session finds calls by their ids. The one place where an id shows in a body, the id of a subscription, is put back in modernReply.
+//
+// # Why a call that may be asked about has a goroutine of its own
+//
+// It outlives the request that brought it: that is answered with the question, and another brings the answer. The state that the client carries between the two opens for the same
+// principal and the same call alone, once, and only in this process; anything else is refused, and the call is never run again in its place. A client that does not come
+// back costs a bounded number of bounded waits (Limits), after which its server is told that it gave up.
 //
 // # Why an answer is seldom a stream
 //

@@ -84,7 +84,7 @@ func (d *Denied) request() *mcp.Message {
 	return d.Message.Request
 }
 
-func (d *Denied) inPlace(answer *mcp.Message) Passed { return Passed{inPlaceOf(d.Message, answer)} }
+func (d *Denied) inPlace(answer *mcp.Message) Passed { return Passed{inPlaceOf(d.Message, answer), d} }
 
 // data is {"gatekit":{…}}: what a client may know of a refusal, enough to find its record.
 func (d *Denied) data() []byte {

@@ -3,17 +3,23 @@ package pipeline
 import "gatekit/core/mcp"
 
 // Passed is a message that may be written to its other side. Only this package makes one. The zero Passed holds nothing, and stays so whatever is asked of it.
-type Passed struct{ m *mcp.Message }
+type Passed struct {
+	m       *mcp.Message
+	refusal *Denied
+}
 
 // Message is what passed. It is nil for the zero Passed.
 func (p Passed) Message() *mcp.Message { return p.m }
+
+// Refusal is the denial that p stands for in an answer's place; nil when it stands for none.
+func (p Passed) Refusal() *Denied { return p.refusal }
 
 // WithID is p under another id of the hop it is written to.
 func (p Passed) WithID(id mcp.ID) Passed {
 	if p.m == nil {
 		return p
 	}
-	return Passed{p.m.WithID(id)}
+	return Passed{p.m.WithID(id), p.refusal}
 }
 
 // Edit is p with places of the rewrite catalogue (names, tokens, ids, attribution) changed for the hop it is written to. It is for the boundary alone:
@@ -26,7 +32,7 @@ func (p Passed) Edit(edits ...mcp.Edit) (Passed, error) {
 	if err != nil {
 		return Passed{}, err
 	}
-	return Passed{m}, nil
+	return Passed{m, p.refusal}, nil
 }
 
 // Rewrite is p with f applied to the names that the catalogue lists in it; see mcp.Rewrite.
@@ -38,5 +44,5 @@ func (p Passed) Rewrite(f func(mcp.Place, string) (string, error)) (Passed, erro
 	if err != nil {
 		return Passed{}, err
 	}
-	return Passed{m}, nil
+	return Passed{m, p.refusal}, nil
 }

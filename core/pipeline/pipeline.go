@@ -111,7 +111,7 @@ func (p *Pipeline) settle(ctx context.Context, o Outcome, answer *mcp.Message, d
 		return Passed{}, &Denied{Message: o.Before, Stage: "audit", Action: "deny", Err: fmt.Errorf("record the outcome: %w", err), options: p.options}
 	}
 	if d == nil {
-		return Passed{o.After}, nil
+		return Passed{m: o.After}, nil
 	}
 	d.Message, d.Record, d.options = o.Before, seq, p.options
 	if answer != nil {
@@ -195,9 +195,9 @@ func (p *Pipeline) Answer(ctx context.Context, m *mcp.Message) Passed {
 	_, err := p.record(ctx, o)
 	switch {
 	case err == nil:
-		return Passed{m}
+		return Passed{m: m}
 	case m.Kind == mcp.Response || m.Kind == mcp.Error:
-		return Passed{inPlaceOf(m, mcp.NewError(m.ID(), mcp.CodeDenied, refusedByPolicy, nil))}
+		return Passed{m: inPlaceOf(m, mcp.NewError(m.ID(), mcp.CodeDenied, refusedByPolicy, nil))}
 	}
 	return Passed{}
 }

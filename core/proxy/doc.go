@@ -18,7 +18,7 @@
 //   - Nothing reaches a client or a server but a pipeline.Passed.
 //   - What no stage changed differs from what came in only in the places of the catalogue (mcp.Places), in ids and tokens, and, with several
 //     servers, in the attribution of reverse requests. With Names.Prefix "never" nothing differs.
-//   - A server that fails, is slow, or speaks another era costs a client that server's items, and says so in _meta under "gatekit/partial".
+//   - A server that fails or is slow costs a client that server's items, and says so in _meta under "gatekit/partial".
 //   - All of a session belongs to one principal; cursors and request states are sealed for it.
 //   - Every wait ends: calls by their server's time-outs, lists after 20 s per server, all of it by Session.Close, which waits for what it ended.
 //

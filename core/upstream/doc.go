@@ -10,6 +10,15 @@
 //   - Modern sessions of one principal share a connection (pool.go, modern.go): a process, kept for as long as somebody uses it, or HTTP requests that stand
 //     for themselves. There is nothing to restore.
 //
+// Where the client's revision is of the other era, the Server speaks it all the same: the client of Open is answered as by a server of its own (protocol.md 3).
+//
+//   - toModern (tomodern.go) is a modern server for a legacy client. What the client said in initialize, and its logging level, goes with each request; what the server asks in a
+//     result is asked of the client live, and the request put again with the answers; what the client would hear of by itself comes by a standing subscription (standing.go).
+//   - toLegacy (tolegacy.go) is a legacy server for a modern client. The sessions that the server needs are opened here, one for each set of capabilities that the client declares
+//     (visits.go); what the server asks live goes to Ask, and downstream parks the call for it; a subscription hears what the session hears (hearer.go).
+//
+// What messages look like on the other side is in forlegacy.go and formodern.go.
+//
 // # How a message goes through
 //
 // Call takes a request that passed the pipeline, gives it an id of its own (calls.go), and its progress token one too if two calls have the same; writes it; and waits.
@@ -18,7 +27,7 @@
 // back has the client's id, token and subscription id again. Nothing here judges a message or reads more of it than where it belongs.
 //
 // Requests of a legacy server go to [proxy.Caller].Ask, of the call that they belong to where that can be told (its stream, its task, or the only call there is), else of the
-// session's feed. A modern server asks inside a result, which is handed on Folded.
+// session's feed. A modern server asks inside a result, which is handed on Folded to a modern client.
 //
 // # What it promises
 //
@@ -41,5 +50,11 @@
 // # Known limits of servers
 //
 // The go-sdk's stdio server (v1.8.0) has one subscription for a connection: a second subscriptions/listen takes the place of the first. Sessions of one principal share
-// a process and so are affected. Nothing is done about it here.
+// a process and so are affected. Nothing is done about it here, but that a legacy client's session ends its subscription on a pipe before it opens the next.
+//
+// # What does not cross the eras
+//
+// Tasks of either design; a question outside of any call to a modern client, but for the roots, which wait for a call; the names that a modern client's own server would have given its
+// questions; answers to questions that are errors, to a modern server; structured content that is no object and content types that are newer than a legacy client, which
+// get texts in their place; log lines of a legacy server while a modern client has several calls in flight; methods of vendors.
 package upstream

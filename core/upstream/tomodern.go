@@ -220,9 +220,11 @@ func (s *toModern) askOne(ctx context.Context, request *mcp.Message, key string,
 	if len(got) != 1 || got[0].Message() == nil {
 		return nil, unsupported("it could not be asked"), nil
 	}
-	switch a := got[0].Message(); {
+	switch a, denied := got[0].Message(), got[0].Refusal(); {
 	case a.Kind == mcp.Response:
 		return a.Body(), nil, nil
+	case denied != nil: // what the server would have to be told, its revision has no words for
+		return nil, nil, denied
 	case a.ErrorCode() == mcp.CodeMethodNotFound || a.ErrorCode() == mcp.CodeInvalidParams:
 		return nil, unsupported(q.Method), nil
 	case q.Method == "elicitation/create":

@@ -1,0 +1,177 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"gatekit/core/config"
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+	"gatekit/test/mcptest"
+)
+
+// refuser refuses what a server asks of a client, or what the client answers, whichever era carries it and how.
+type refuser struct{ to mcp.Direction }
+
+func (r refuser) Inspect(_ context.Context, m *mcp.Message) (pipeline.Verdict, error) {
+	if m.To == r.to {
+		return pipeline.Verdict{Action: pipeline.Deny, Reason: "no"}, nil
+	}
+	return pipeline.Verdict{Action: pipeline.Allow}, nil
+}
+
+// TestOneStageRefusesReverseRequestsOfAllPairs holds the eras and transports to one shape: the same stage sees each question and each answer as the request and the
+// response that it is, and what it refuses looks the same to the server.
+func TestOneStageRefusesReverseRequestsOfAllPairs(t *testing.T) {
+	questions := []struct{ method, params, want string }{
+		{"elicitation/create", `{"message":"who?","requestedSchema":{"type":"object","properties":{}}}`, `{"action":"decline"}`},
+		{"roots/list", `{}`, `{"roots":[]}`},
+		{"sampling/createMessage", `{"messages":[],"maxTokens":9}`, ``},
+	}
+	for _, stage := range []struct {
+		name string
+		to   mcp.Direction
+	}{{"questions", mcp.ToClient}, {"answers", mcp.ToServer}} {
+		for _, server := range []string{"2025-11-25", mcptest.Modern} {
+			for _, back := range []string{"stdio", "http"} {
+				for _, front := range []string{"stdio", "http"} {
+					for _, client := range []string{"2025-11-25", mcptest.Modern} {
+						t.Run(fmt.Sprintf("%s: client %s on %s, server %s on %s", stage.name, client, front, server, back), func(t *testing.T) {
+							c, asked, record := gateFor(t, client, front, server, back, pipeline.Named{Name: "refuser", Stage: refuser{stage.to},
+								Wants: pipeline.Wants{Methods: []string{"elicitation/create", "roots/list", "sampling/createMessage"}}})
+							for _, q := range questions {
+								m, err := c.Tool(t.Context(), "box__ask", fmt.Sprintf(`{"method":%q,"params":%s}`, q.method, q.params))
+								if err != nil {
+									t.Fatal(err)
+								}
+								got := string(mcptest.At(m.Result, "structuredContent", "result"))
+								switch {
+								case q.want != "" && got != q.want:
+									t.Errorf("%s: the server was told %s, want %s", q.method, m.Raw, q.want)
+								case q.want == "" && server != mcptest.Modern && string(mcptest.At(m.Result, "structuredContent", "error", "code")) != "-1":
+									t.Errorf("%s: the server was told %s, want error -1", q.method, m.Raw)
+								case q.want == "" && server == mcptest.Modern && string(mcptest.At(m.Error, "code")) != "-31000": // it has no words for a refusal
+									t.Errorf("%s: the call ended with %s, want the denial", q.method, m.Raw)
+								}
+							}
+							if n := len(*asked); (n > 0) != (stage.to == mcp.ToServer) {
+								t.Errorf("the client was asked %q", *asked)
+							}
+							rows := record()
+							for _, q := range questions {
+								kind, direction := "request", "to_client"
+								if stage.to == mcp.ToServer {
+									kind, direction = "response", "to_server"
+								}
+								if want := fmt.Sprintf("deny %s %s %s box", direction, kind, q.method); !strings.Contains(rows, want) {
+									t.Errorf("not recorded: %s\n%s", want, rows)
+								}
+							}
+						})
+					}
+				}
+			}
+		}
+	}
+}
+
+// gateFor opens a gate with a stage between a client and a scripted server, and connects the client; asked grows with what that is asked, record reads the log.
+func gateFor(t *testing.T, client, front, server, back string, stage pipeline.Named) (c *mcptest.Client, asked *[]string, record func() string) {
+	t.Helper()
+	dir := t.TempDir()
+	var conf string
+	if back == "stdio" {
+		conf = fmt.Sprintf("[server.box]\ncommand = %q\nargs = [\"-name\", \"box\", \"-revisions\", %q]\nenv = { MCPTEST_SERVE = \"1\" }\n", os.Args[0], server)
+	} else {
+		s := httptest.NewServer(mcptest.Toolbox("box", server))
+		t.Cleanup(s.Close)
+		conf = fmt.Sprintf("[server.box]\nurl = %q\n", s.URL)
+	}
+	file := filepath.Join(dir, "gatekit.toml")
+	if err := os.WriteFile(file, []byte("[listen]\nhttp = \"127.0.0.1:0\"\n"+conf+"[audit]\nfile = \"audit.jsonl\"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	parsed, err := config.Load(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := openGate(t.Context(), parsed, slog.New(slog.DiscardHandler), stage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	var conn mcptest.Conn
+	if front == "stdio" {
+		near, far := mcptest.Pipe()
+		conn = near
+		go func() { served <- g.front.ServePipe(ctx, onePart{far}, "") }()
+	} else {
+		f, err := g.listen(parsed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn = mcptest.NewHTTP("http://" + f.Addr().String() + "/mcp")
+		go func() { served <- f.Serve(ctx) }()
+	}
+	c = mcptest.NewClient(conn, client)
+	asked = new([]string)
+	for method, answer := range c.Answer {
+		c.Answer[method] = func(m mcptest.Message) string {
+			*asked = append(*asked, method)
+			return answer(m)
+		}
+	}
+	if m, err := c.Open(t.Context()); err != nil || m.Error != nil {
+		t.Fatalf("shake hands: %s, %v", m.Raw, err)
+	}
+	end := func() {
+		c.Close()
+		g.endSessions()
+		stop()
+		<-served
+		if err := g.close(); err != nil {
+			t.Error(err)
+		}
+	}
+	return c, asked, func() string {
+		end()
+		return trail(t, filepath.Join(dir, "audit.jsonl"))
+	}
+}
+
+// onePart is an end of a pipe as downstream wants it.
+type onePart struct{ mcptest.Conn }
+
+func (p onePart) Write(ctx context.Context, parts ...[]byte) error {
+	var b []byte
+	for _, part := range parts {
+		b = append(b, part...)
+	}
+	return p.Conn.Write(ctx, b)
+}
+
+// trail is the audit log in short: "ACTION DIRECTION KIND METHOD SERVER" of each line.
+func trail(t *testing.T, file string) string {
+	t.Helper()
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rows strings.Builder
+	for line := range strings.Lines(string(b)) {
+		var r struct{ Action, Direction, Kind, Method, Server string }
+		if err := json.Unmarshal([]byte(line), &r); err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintln(&rows, r.Action, r.Direction, r.Kind, r.Method, r.Server)
+	}
+	return rows.String()
+}

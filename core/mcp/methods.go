@@ -50,6 +50,7 @@ const (
 	CodeInvalidParams      = -32602
 	CodeInternal           = -32603
 	CodeNotFound           = -32002 // no such resource; CodeInvalidParams since 2026-07-28
+	CodeURLElicitation     = -32042 // 2025-11-25: pages have to be opened first; a question since 2026-07-28
 	CodeHeaderMismatch     = -32020 // 2026-07-28
 	CodeMissingCapability  = -32021 // 2026-07-28
 	CodeUnsupportedVersion = -32022 // 2026-07-28

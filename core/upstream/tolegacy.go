@@ -3,6 +3,7 @@ package upstream
 import (
 	"context"
 	"slices"
+	"strconv"
 	"sync"
 
 	"gatekit/core/mcp"
@@ -56,10 +57,19 @@ func (s *toLegacy) Call(ctx context.Context, p pipeline.Passed, c proxy.Caller) 
 	}
 	t := &turn{c: c, m: m, mayAsk: mcp.MayAsk(m), visit: v}
 	defer v.enter(t)()
-	answer, err := v.server.request(ctx, o, t)
+	var answer *mcp.Message
+	for range maxPagesAsked {
+		if answer, err = v.server.request(ctx, o, t); err != nil {
+			return nil, err
+		}
+		if answer.ErrorCode() != mcp.CodeURLElicitation {
+			break
+		}
+		if refusal, err := t.openPages(ctx, answer); err != nil || refusal != nil {
+			return refusal, err
+		}
+	}
 	switch {
-	case err != nil:
-		return nil, err
 	case answer.Kind == mcp.Error:
 		answer, err = errorForModern(m, answer)
 	default:
@@ -137,6 +147,35 @@ func (t *turn) ask(ctx context.Context, ms []*mcp.Message) []pipeline.Passed {
 
 // Rounds implements proxy.Caller.
 func (t *turn) Rounds() bool { return t.c.Rounds() }
+
+// maxPagesAsked is how many times a server may answer one call by saying that pages have to be opened first.
+const maxPagesAsked = 3
+
+// openPages asks the client to open the pages that a server's error names (protocol.md 3.5): nothing was run, and the call is made again when the client has agreed to all of
+// them. Else it ends with refusal.
+func (t *turn) openPages(ctx context.Context, m *mcp.Message) (refusal *mcp.Message, err error) {
+	if _, declared := t.m.Get(mcp.AtCapabilities + "/elicitation/url"); !declared || !t.mayAsk {
+		return toClient(mcp.NewError(t.m.ID(), mcp.CodeMissingCapability, "the server wants pages to be opened first, and the client did not declare elicitation/url",
+			[]byte(`{"requiredCapabilities":{"elicitation":{"url":{}}}}`))), nil
+	}
+	var questions []*mcp.Message
+	m.Items("/data/elicitations", func(i int, raw []byte) bool {
+		var q *mcp.Message
+		if q, err = mcp.NewRequest(mcp.ID(strconv.Itoa(i)), "elicitation/create", raw).Edit(mcp.Set("/mode", []byte(`"url"`)), mcp.Remove("/elicitationId")); err == nil {
+			questions = append(questions, toClient(q))
+		}
+		return err == nil && len(questions) < maxInputs
+	})
+	if err != nil || len(questions) == 0 {
+		return nil, unavailable(t.visit.of.up.o.Name, "it wants pages to be opened first, and does not say which", err)
+	}
+	for _, p := range t.c.Ask(ctx, questions) {
+		if a := p.Message(); a == nil || !a.Is("/action", "accept") {
+			return toClient(mcp.NewError(t.m.ID(), mcp.CodeInternal, "the server wants pages to be opened first, and the client did not agree", nil)), nil
+		}
+	}
+	return nil, nil
+}
 
 // setLevel sees to it that the server logs what the request wants to hear, where it can log.
 func (v *visit) setLevel(ctx context.Context, m *mcp.Message) error {

@@ -327,3 +327,47 @@ func TestAModernSubscriptionAtALegacyServer(t *testing.T) {
 		}
 	})
 }
+
+func TestALegacyServerThatWantsPagesToBeOpenedFirst(t *testing.T) {
+	const (
+		can   = `{"elicitation":{"url":{}}}`
+		wants = `{"jsonrpc":"2.0","id":%s,"error":{"code":-32042,"message":"first","data":{"elicitations":[{"mode":"url","elicitationId":"e","url":"https://x/","message":"Sign in"}]}}}`
+	)
+	for _, c := range []struct {
+		name, capabilities, told, answer string
+		again                            bool
+		want                             string
+	}{
+		{"the client agrees", can, can, `{"action":"accept"}`, true, ``},
+		{"the client does not", can, can, `{"action":"decline"}`, false, `"error":{"code":-32603,"message":"the server wants pages to be opened first, and the client did not agree"}`},
+		{"the client opens none", `{"elicitation":{}}`, `{"elicitation":{}}`, ``, false,
+			`"error":{"code":-32021,"message":"the server wants pages to be opened first, and the client did not declare elicitation/url","data":{"requiredCapabilities":{"elicitation":{"url":{}}}}}`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, st, end := legacyFor(t, &client{})
+				defer end()
+				asked := make(chan string, 1)
+				asks := &client{answer: func(ctx context.Context, m *mcp.Message) pipeline.Passed {
+					asked <- string(m.Body())
+					return answers(c.answer)(ctx, m)
+				}}
+				p := call(t, s, asks, able(`1`, "tools/call", c.capabilities, `,"name":"x"`))
+				srv := st.last(t)
+				srv.initialized(t, c.told)
+				srv.send(wants, srv.expect(t, "tools/call").ID)
+				if !c.again {
+					p.is(`{"jsonrpc":"2.0","id":1,` + c.want + `}`)
+					srv.quiet(t)
+					return
+				}
+				q := srv.expect(t, "tools/call")
+				if got, want := <-asked, `{"mode":"url","url":"https://x/","message":"Sign in"}`; got != want {
+					t.Errorf("the client was asked %s, want %s", got, want)
+				}
+				srv.result(q.ID, `{"content":[]}`)
+				p.is(`{"jsonrpc":"2.0","id":1,"result":{"content":[],"resultType":"complete",` + serverInfo + `}}`)
+			})
+		})
+	}
+}

@@ -141,17 +141,111 @@ func helloForLegacy(id mcp.ID, m *mcp.Message, revision string) (*mcp.Message, e
 // questionForLegacy is a question of a modern server as a legacy client of a revision is to get it, or why it cannot be asked.
 func questionForLegacy(q *mcp.Message, revision string) (older *mcp.Message, why string) {
 	var edits []mcp.Edit
-	switch q.Method {
-	case "elicitation/create":
-		if url := q.Is("/mode", "url"); url && revision < mcp.Rev20251125 {
-			return nil, "a page to be opened"
-		} else if url {
-			edits = append(edits, mcp.Set("/elicitationId", mcp.Quote("gatekit-"+rand.Text())))
-		}
+	switch url := q.Is("/mode", "url"); {
+	case q.Method == "elicitation/create" && url && revision < mcp.Rev20251125:
+		return nil, "a page to be opened"
+	case q.Method == "elicitation/create" && url:
+		edits = append(edits, mcp.Set("/elicitationId", mcp.Quote("gatekit-"+rand.Text())))
+	case q.Method == "elicitation/create" && revision < mcp.Rev20251125:
+		edits, why = olderForm(q)
+	case q.Method == "sampling/createMessage" && revision < mcp.Rev20251125:
+		edits, why = olderMessages(q, revision)
+	}
+	if why != "" {
+		return nil, why
 	}
 	older, err := q.Edit(edits...)
 	if err != nil {
 		return nil, err.Error()
 	}
 	return older, ""
+}
+
+// olderForm puts the fields of a form that 2025-06-18 does not know into its words: a choice among titled constants is an enum with names.
+func olderForm(q *mcp.Message) (edits []mcp.Edit, why string) {
+	const fields = "/requestedSchema/properties"
+	q.Members(fields, func(name string, raw []byte) bool {
+		at, field := fields+"/"+mcp.Escape(name), mcp.NewResponse("", raw)
+		if !bytes.HasPrefix(raw, []byte("{")) {
+			return true
+		}
+		if field.Is("/type", "array") {
+			why = "a choice of several values"
+			return false
+		}
+		var values, titles []string
+		field.Items("/oneOf", func(_ int, raw []byte) bool {
+			option := mcp.NewResponse("", raw)
+			value, ok := option.Get("/const")
+			title, titled := option.Get("/title")
+			if !titled {
+				title = value
+			}
+			if ok {
+				values, titles = append(values, string(value)), append(titles, string(title))
+			}
+			return true
+		})
+		if len(values) > 0 {
+			edits = append(edits, mcp.Remove(at+"/oneOf"), mcp.Set(at+"/enum", []byte("["+strings.Join(values, ",")+"]")), mcp.Set(at+"/enumNames", []byte("["+strings.Join(titles, ",")+"]")))
+		}
+		return true
+	})
+	return edits, why
+}
+
+// olderMessages makes a message of each content block, where a message has several: revisions before 2025-11-25 have one in each.
+func olderMessages(q *mcp.Message, revision string) (edits []mcp.Edit, why string) {
+	if q.Len("/tools") > 0 {
+		return nil, "a model that uses tools"
+	}
+	var messages [][]byte
+	split := false
+	q.Items("/messages", func(_ int, raw []byte) bool {
+		if !bytes.HasPrefix(raw, []byte("{")) {
+			messages = append(messages, raw)
+			return true
+		}
+		m := mcp.NewResponse("", raw)
+		blocks := [][]byte{}
+		if m.Len("/content") < 0 {
+			block, _ := m.Get("/content")
+			blocks = append(blocks, block)
+		} else {
+			split = true
+			m.Items("/content", func(_ int, block []byte) bool {
+				blocks = append(blocks, block)
+				return true
+			})
+		}
+		for _, block := range blocks {
+			if why = olderBlock(block, revision); why != "" {
+				return false
+			}
+			one, err := m.Edit(mcp.Set("/content", block))
+			if err != nil {
+				why = err.Error()
+				return false
+			}
+			messages = append(messages, one.Body())
+		}
+		return true
+	})
+	if split && why == "" {
+		edits = append(edits, mcp.Set("/messages", slices.Concat([]byte("["), bytes.Join(messages, []byte(",")), []byte("]"))))
+	}
+	return edits, why
+}
+
+// olderBlock says why a content block cannot be put to a model by a client of a revision before 2025-11-25; "" when it can.
+func olderBlock(raw []byte, revision string) string {
+	if !bytes.HasPrefix(raw, []byte("{")) {
+		return "content that is no block"
+	}
+	switch kind, _ := mcp.NewResponse("", raw).Text("/type"); {
+	case kind == "text", kind == "image", kind == "audio" && revision >= mcp.Rev20250326:
+		return ""
+	default:
+		return "content of type " + strconv.Quote(kind)
+	}
 }

@@ -235,3 +235,41 @@ func TestLegacySubscriptionsAtAModernServer(t *testing.T) {
 		}
 	})
 }
+
+func TestQuestionsInTheWordsOfAnOlderClient(t *testing.T) {
+	for _, c := range []struct{ name, revision, method, params, want, refused string }{
+		{"a titled choice", mcp.Rev20250618, "elicitation/create", `{"message":"?","requestedSchema":{"properties":{"a/b":{"type":"string","oneOf":[{"const":"x","title":"X"},{"const":"y"}]},"n":{"type":"number"}}}}`,
+			`{"message":"?","requestedSchema":{"properties":{"a/b":{"type":"string","enum":["x","y"],"enumNames":["X","y"]},"n":{"type":"number"}}}}`, ``},
+		{"the same for one that knows it", mcp.Rev20251125, "elicitation/create", `{"requestedSchema":{"properties":{"a":{"oneOf":[{"const":"x","title":"X"}]}}}}`, `{"requestedSchema":{"properties":{"a":{"oneOf":[{"const":"x","title":"X"}]}}}}`, ``},
+		{"several values", mcp.Rev20250618, "elicitation/create", `{"requestedSchema":{"properties":{"a":{"type":"array"}}}}`, ``, `a choice of several values`},
+		{"a page", mcp.Rev20250618, "elicitation/create", `{"mode":"url","url":"https://x/"}`, ``, `a page to be opened`},
+		{"several blocks", mcp.Rev20250618, "sampling/createMessage", `{"messages":[{"role":"user","content":[{"type":"text","text":"a"},{"type":"image","data":""}]},{"role":"assistant","content":{"type":"text","text":"b"}}],"maxTokens":1}`,
+			`{"messages":[{"role":"user","content":{"type":"text","text":"a"}},{"role":"user","content":{"type":"image","data":""}},{"role":"assistant","content":{"type":"text","text":"b"}}],"maxTokens":1}`, ``},
+		{"one block", mcp.Rev20241105, "sampling/createMessage", `{"messages":[ {"role":"user","content":{"type":"text","text":"a"}} ]}`, `{"messages":[ {"role":"user","content":{"type":"text","text":"a"}} ]}`, ``},
+		{"audio", mcp.Rev20241105, "sampling/createMessage", `{"messages":[{"role":"user","content":{"type":"audio","data":""}}]}`, ``, `content of type \"audio\"`},
+		{"audio for one that knows it", mcp.Rev20250326, "sampling/createMessage", `{"messages":[{"role":"user","content":{"type":"audio","data":""}}]}`, `{"messages":[{"role":"user","content":{"type":"audio","data":""}}]}`, ``},
+		{"tools", mcp.Rev20250618, "sampling/createMessage", `{"messages":[],"tools":[{}]}`, ``, `a model that uses tools`},
+		{"no block", mcp.Rev20250618, "sampling/createMessage", `{"messages":[{"role":"user","content":7}]}`, ``, `content that is no block`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, srv, end := bridged(t, c.revision, `{}`, &client{})
+				defer end()
+				asked := ""
+				p := call(t, s, &client{answer: func(ctx context.Context, m *mcp.Message) pipeline.Passed {
+					asked = string(m.Body())
+					return answers(`{"ok":1}`)(ctx, m)
+				}}, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x"}}`)
+				srv.result(srv.expect(t, "tools/call").ID, `{"resultType":"input_required","inputRequests":{"k":{"method":"`+c.method+`","params":`+c.params+`}}}`)
+				if c.refused != "" {
+					p.is(`{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"the server asks for input that this client cannot give: ` + c.refused + `","data":{"unsupportedInput":"k"}}}`)
+					return
+				}
+				srv.expect(t, "tools/call")
+				if asked != c.want {
+					t.Errorf("the client was asked %s\nwant                  %s", asked, c.want)
+				}
+			})
+		})
+	}
+}

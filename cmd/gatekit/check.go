@@ -206,7 +206,7 @@ func (s stranger) Ask(ctx context.Context, ms []*mcp.Message) []pipeline.Passed 
 	return out
 }
 
-func (stranger) Rounds() bool { return false }
+func (stranger) Waits() bool { return false }
 
 // unrecorded is the recorder of a session that carries no message of anybody's.
 type unrecorded struct{}

@@ -166,6 +166,13 @@ func (c *parked) Notify(ctx context.Context, p pipeline.Passed) error {
 // TakesRounds implements proxy.Rounds: what a server asks for in a result goes to the client as it is.
 func (c *parked) TakesRounds() bool { return true }
 
+// Waits implements proxy.Waiting.
+func (c *parked) Waits() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.carrier != nil
+}
+
 // Ask implements proxy.Client.
 func (c *parked) Ask(ctx context.Context, ps []pipeline.Passed) ([]*mcp.Message, error) {
 	qs := make([]*asked, len(ps))

@@ -263,9 +263,6 @@ func TestAReverseRequestThatNobodyWaitsForIsWithdrawn(t *testing.T) {
 
 func TestModernClientsAreNotAskedLive(t *testing.T) {
 	s := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Caller) string {
-		if !c.Rounds() {
-			return `{"rounds":false}`
-		}
 		a := c.Ask(ctx, []*mcp.Message{mcp.NewRequest("1", "roots/list", nil)})[0].Message()
 		return fmt.Sprintf(`{"code":%d}`, a.ErrorCode())
 	}}

@@ -22,10 +22,16 @@ type caller struct {
 // take, when it is there, sees each judged notification first and answers whether the client is not to get it.
 type take func(ctx context.Context, p pipeline.Passed) bool
 
-// Rounds says whether the client takes questions inside a result.
-func (c *caller) Rounds() bool {
+// rounds says whether the client takes questions inside a result.
+func (c *caller) rounds() bool {
 	r, ok := c.client.(Rounds)
 	return ok && r.TakesRounds()
+}
+
+// Waits says whether the client waits just now.
+func (c *caller) Waits() bool {
+	w, ok := c.client.(Waiting)
+	return !ok || w.Waits()
 }
 
 // Notify judges a notification of the server and hands it to the client.

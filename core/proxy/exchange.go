@@ -153,7 +153,7 @@ func (x *exchange) send(ctx context.Context, l *link, m *mcp.Message, w *watch, 
 	req, answer := passed.Message(), *raw
 	answer.To, answer.Session, answer.Principal, answer.Exchange = mcp.ToClient, req.Session, req.Principal, req.Exchange
 	answer.Server, answer.Method, answer.Name, answer.Request = req.Server, req.Method, req.Name, req
-	if !asks(&answer) && c.Rounds() {
+	if !asks(&answer) && c.rounds() {
 		// Questions that nobody would judge: there are clients that look for them alone.
 		if _, hidden := answer.Get("/inputRequests"); hidden {
 			return nil, l.unavailable("it asked for input in a result that does not say so")

@@ -22,6 +22,9 @@ type Client interface {
 // A server that asks that way then hands its result on as it is, marked Folded, and stores nothing.
 type Rounds interface{ TakesRounds() bool }
 
+// Waiting is a Client that does not always wait for what comes of its call.
+type Waiting interface{ Waits() bool }
+
 // Caller is where a server's own messages go while it works for a call, or outside of any: the proxy, which judges, renames and hands them to a Client.
 type Caller interface {
 	// Notify takes a notification from the server, its ids and tokens already those of the client. It returns when the client has it or it is refused.
@@ -29,8 +32,8 @@ type Caller interface {
 	// Ask takes reverse requests from the server and answers, for each and under its id, what may be written back: always
 	// as many as were asked, whatever was refused or failed.
 	Ask(ctx context.Context, ms []*mcp.Message) []pipeline.Passed
-	// Rounds says whether the client takes questions inside a result.
-	Rounds() bool
+	// Waits says whether the client waits for what comes of the call just now: not when its last request was answered with a question.
+	Waits() bool
 }
 
 // Server is one server as one session sees it. Its methods may be called from many goroutines; calls run concurrently.

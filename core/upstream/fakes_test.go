@@ -191,7 +191,7 @@ type client struct {
 	told   []string
 	answer func(ctx context.Context, m *mcp.Message) pipeline.Passed
 	slow   chan struct{} // when not nil, each notification waits for one of these
-	rounds bool
+	away   bool          // it does not wait for this call just now
 }
 
 func (c *client) Notify(ctx context.Context, m *mcp.Message) {
@@ -215,7 +215,7 @@ func (c *client) Ask(ctx context.Context, ms []*mcp.Message) []pipeline.Passed {
 	return answers
 }
 
-func (c *client) Rounds() bool { return c.rounds }
+func (c *client) Waits() bool { return !c.away }
 
 // heard is what the client was told so far.
 func (c *client) heard() []string {

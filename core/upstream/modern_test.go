@@ -226,26 +226,25 @@ func TestResultTypes(t *testing.T) {
 	plain := modernRequest(`1`, "tools/call", ``, `,"name":"x"`)
 	for _, c := range []struct {
 		name, request, result string
-		rounds                bool
 		folded                bool
 		fails                 string // else the result comes as it is
 	}{
-		{"complete", plain, `{"resultType":"complete"}`, false, false, ``},
-		{"absent is complete", plain, `{}`, false, false, ``},
-		{"a task", plain, `{"resultType":"task","taskId":"t"}`, false, false, ``},
-		{"input for a client that takes it in rounds", plain, `{"resultType":"input_required","inputRequests":{}}`, true, true, ``},
-		{"an escaped word is the same word", plain, `{"resultType":"input_req\u0075ired","inputRequests":{}}`, true, true, ``},
-		{"input for a list", modernRequest(`1`, "tools/list", ``, ``), `{"resultType":"input_required"}`, true, false, `no place for it`},
-		{"an unknown type", plain, `{"resultType":"acme"}`, true, false, `of type "acme"`},
-		{"an unknown type for a client with extensions", extended, `{"resultType":"acme"}`, true, false, ``},
-		{"no word", plain, `{"resultType":7}`, true, false, `which is no name`},
+		{"complete", plain, `{"resultType":"complete"}`, false, ``},
+		{"absent is complete", plain, `{}`, false, ``},
+		{"a task", plain, `{"resultType":"task","taskId":"t"}`, false, ``},
+		{"input for a client that takes it in rounds", plain, `{"resultType":"input_required","inputRequests":{}}`, true, ``},
+		{"an escaped word is the same word", plain, `{"resultType":"input_req\u0075ired","inputRequests":{}}`, true, ``},
+		{"input for a list", modernRequest(`1`, "tools/list", ``, ``), `{"resultType":"input_required"}`, false, `no place for it`},
+		{"an unknown type", plain, `{"resultType":"acme"}`, false, `of type "acme"`},
+		{"an unknown type for a client with extensions", extended, `{"resultType":"acme"}`, false, ``},
+		{"no word", plain, `{"resultType":7}`, false, `which is no name`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				u, st := modernUp(upstream.Options{})
 				defer u.Close()
 				s := openFor(t, u, "a", "")
-				p := call(t, s, &client{rounds: c.rounds}, c.request)
+				p := call(t, s, &client{}, c.request)
 				srv := st.last(t)
 				srv.result(srv.next(t).ID, c.result)
 				if c.fails != "" {

@@ -304,5 +304,5 @@ func (h *hearing) Ask(_ context.Context, ms []*mcp.Message) []pipeline.Passed {
 	return make([]pipeline.Passed, len(ms))
 }
 
-// Rounds implements proxy.Caller.
-func (h *hearing) Rounds() bool { return false }
+// Waits implements proxy.Caller.
+func (h *hearing) Waits() bool { return true }

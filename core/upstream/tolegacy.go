@@ -145,8 +145,8 @@ func (t *turn) ask(ctx context.Context, ms []*mcp.Message) []pipeline.Passed {
 	return t.c.Ask(ctx, asked)
 }
 
-// Rounds implements proxy.Caller.
-func (t *turn) Rounds() bool { return t.c.Rounds() }
+// Waits implements proxy.Caller.
+func (t *turn) Waits() bool { return t.c.Waits() }
 
 // maxPagesAsked is how many times a server may answer one call by saying that pages have to be opened first.
 const maxPagesAsked = 3

@@ -238,7 +238,7 @@ func TestALegacyServerAsksAModernClient(t *testing.T) {
 		if slices.Sort(seen); !slices.Equal(seen, []string{"", "tools/call"}) || <-asked != "" {
 			t.Errorf("the server got %q", seen)
 		}
-		call(t, s, &client{}, able(`3`, "tools/call", can, `,"name":"y"`))
+		call(t, s, &client{away: true}, able(`3`, "tools/call", can, `,"name":"y"`)) // its client is being asked something else
 		srv.expect(t, "tools/call")
 		srv.send(`{"jsonrpc":"2.0","id":"s3","method":"elicitation/create","params":{"message":"?","mode":"url","elicitationId":"e","task":{},"_meta":{"progressToken":1}}}`)
 		if a := srv.next(t); string(a.ID) != `"s3"` || string(a.Result) != `{"action":"decline"}` {

@@ -20,7 +20,7 @@ import (
 //
 // What a server asks live often does not say which call it is about: never on stdio, and over HTTP as the server likes. Calls in visits of their own could not be
 // mistaken for each other, but would not see what each other did: a session is a process with its own memory. So they share one, and a question that says nothing
-// is put to the client in the oldest call that it can be asked in. Its answer finds the server's question whichever call brought it.
+// is put to the client in the youngest call that it waits for. Its answer finds the server's question whichever call brought it.
 
 // Bounds of the visits of one session of a modern client.
 const (
@@ -268,7 +268,7 @@ func (v *visit) Notify(ctx context.Context, m *mcp.Message) {
 	}
 }
 
-// Ask implements proxy.Caller: it asks in the oldest call in flight that the client can be asked in.
+// Ask implements proxy.Caller: it asks in the youngest call in flight that the client can be asked in, before all in one that the client waits for: it may never come back for others.
 func (v *visit) Ask(ctx context.Context, ms []*mcp.Message) []pipeline.Passed {
 	for {
 		t := v.askable(ctx, ms)
@@ -291,13 +291,20 @@ func (v *visit) askable(ctx context.Context, ms []*mcp.Message) *turn {
 	var late <-chan time.Time
 	for {
 		v.mu.Lock()
-		i := slices.IndexFunc(v.turns, func(t *turn) bool { return t.mayAsk })
-		if i >= 0 {
-			defer v.mu.Unlock()
-			return v.turns[i]
-		}
-		entered := v.entered
+		turns, entered := v.turns, v.entered
 		v.mu.Unlock()
+		var parked *turn
+		for _, t := range slices.Backward(turns) {
+			switch {
+			case t.mayAsk && t.c.Waits():
+				return t
+			case t.mayAsk && parked == nil:
+				parked = t
+			}
+		}
+		if parked != nil {
+			return parked
+		}
 		if ms[0].Method != "roots/list" {
 			return nil
 		}
@@ -324,8 +331,8 @@ func failed(answers []pipeline.Passed) bool {
 	})
 }
 
-// Rounds implements proxy.Caller.
-func (v *visit) Rounds() bool { return false }
+// Waits implements proxy.Caller.
+func (v *visit) Waits() bool { return true }
 
 // enter notes that a call is in flight; the function that it answers undoes that.
 func (v *visit) enter(t *turn) (leave func()) {

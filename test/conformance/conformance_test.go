@@ -70,6 +70,64 @@ func TestServerScenarios(t *testing.T) {
 	}
 }
 
+// cannotCross are the required scenarios that fail when the server is of the other era, and why.
+var cannotCross = map[string]map[string]string{
+	mcptest.Modern: {
+		"input-required-result-basic-elicitation": "the suite wants the key that its server gives a question; what a legacy server asks has none, and gets one of ours",
+		"input-required-result-multi-round":       "the go-sdk (v1.8.0) asks a legacy client live once, and then sends it a result that asks, which legacy revisions do not have",
+	},
+	"2025-11-25": {
+		"tools-call-sampling":          "the server's tool asks live alone, which the go-sdk refuses in the modern era",
+		"tools-call-elicitation":       "the same",
+		"elicitation-sep1034-defaults": "the same",
+		"elicitation-sep1330-enums":    "the same",
+	},
+}
+
+// failed is a check that failed, "" when none did.
+func failed(checks map[verdict]int) string {
+	for v := range checks {
+		if v.Status == "FAILURE" {
+			return v.ID
+		}
+	}
+	return ""
+}
+
+// TestServerScenariosAcrossTheEras runs the requirements of one era against servers that speak the other.
+func TestServerScenariosAcrossTheEras(t *testing.T) {
+	for i, era := range eras {
+		other := eras[1-i]
+		t.Run(era.revision, func(t *testing.T) {
+			t.Parallel()
+			names := required(t, era.revision, "server", era.server)
+			for _, up := range upstreams {
+				t.Run(up.name, func(t *testing.T) {
+					kind := map[bool]string{true: "modern", false: "legacy"}[other.revision == mcptest.Modern]
+					url := startGatekit(t, up.table(t, other.everythingServer)+fmt.Sprintf("\nera = %q", kind))
+					out := t.TempDir()
+					suite(t, nil, "server", "--url", url, "--requirements", era.revision, "-o", out)
+					via, crossed := read(t, out, "server-"), 0
+					for _, name := range names {
+						why, cannot := cannotCross[era.revision][name]
+						switch failed := failed(via[name]); {
+						case len(via[name]) == 0:
+							t.Errorf("%s has no result", name)
+						case failed != "" && !cannot:
+							t.Errorf("%s: %s", name, failed)
+						case failed == "" && cannot:
+							t.Errorf("%s crosses after all (%s): take it off the list", name, why)
+						case failed == "":
+							crossed++
+						}
+					}
+					t.Logf("%d of %d required scenarios cross", crossed, len(names))
+				})
+			}
+		})
+	}
+}
+
 func TestClientScenarios(t *testing.T) {
 	for _, era := range eras {
 		t.Run(era.revision, func(t *testing.T) {

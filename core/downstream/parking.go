@@ -1,6 +1,7 @@
 package downstream
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -48,6 +49,7 @@ type parked struct {
 
 	mu      sync.Mutex   // guards what follows
 	carrier proxy.Client // nil while no request of the client waits
+	token   []byte       // progress token of that request; nil when it has none
 	asked   []*asked     // not answered yet
 	count   int          // questions so far
 	round   int          // results that asked so far
@@ -82,6 +84,7 @@ func (s *modern) begin(m *mcp.Message, client proxy.Client) (call func(context.C
 	}
 	c := &parked{parking: &s.front.parking, peer: s.peer, m: m, name: rand.Text(), ended: make(chan struct{}), over: make(chan struct{}),
 		news: make(chan struct{}, 1), carrier: client}
+	c.token, _ = m.Get(atToken)
 	c.end = sync.OnceFunc(func() { close(c.over) })
 	run := s.session.Begin(m, c)
 	return func(ctx context.Context) pipeline.Passed {
@@ -109,6 +112,7 @@ func (s *modern) resume(m *mcp.Message, t ticket, client proxy.Client) (func(con
 	}
 	c.mu.Lock()
 	c.carrier = client
+	c.token, _ = m.Get(atToken)
 	c.mu.Unlock()
 	return func(ctx context.Context) pipeline.Passed {
 		if err := s.front.proxy.Pipeline().Event(ctx, m, "resume", "it brings answers to a call that waits for them", nil); err != nil {
@@ -155,13 +159,27 @@ func (c *parked) wait(ctx context.Context) pipeline.Passed {
 // Notify implements proxy.Client. While nobody waits there is nowhere to write to.
 func (c *parked) Notify(ctx context.Context, p pipeline.Passed) error {
 	c.mu.Lock()
-	carrier := c.carrier
+	carrier, token := c.carrier, c.token
 	c.mu.Unlock()
 	if carrier == nil {
 		return nil
 	}
+	if m := p.Message(); m.Method == "notifications/progress" {
+		if token == nil {
+			return nil // the request that waits now asked for none
+		}
+		if raw, _ := m.Get("/progressToken"); !bytes.Equal(raw, token) {
+			var err error
+			if p, err = p.Edit(mcp.Set("/progressToken", token)); err != nil {
+				return err
+			}
+		}
+	}
 	return carrier.Notify(ctx, p)
 }
+
+// atToken is where a request asks for progress.
+const atToken = "/_meta/progressToken"
 
 // TakesRounds implements proxy.Rounds: what a server asks for in a result goes to the client as it is.
 func (c *parked) TakesRounds() bool { return true }

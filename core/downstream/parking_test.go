@@ -320,3 +320,26 @@ func TestWhatHappensWhileACallIsParked(t *testing.T) {
 		})
 	}
 }
+
+func TestProgressGoesToTheRequestThatWaits(t *testing.T) {
+	s := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Caller) string {
+		report := func(n int) {
+			c.Notify(ctx, mcp.NewNotification("notifications/progress", fmt.Appendf(nil, `{"progressToken":"first","progress":%d}`, n)))
+		}
+		report(1)
+		c.Ask(ctx, []*mcp.Message{mcp.NewRequest("1", "roots/list", nil)})
+		report(2)
+		return `{"n":1}`
+	}}
+	inBubble(t, s, downstream.Limits{}, func(t *testing.T, w *world) {
+		l := w.pipe(t)
+		with := func(call, token string) string {
+			return strings.Replace(call, `"_meta":{`, `"_meta":{"progressToken":"`+token+`",`, 1)
+		}
+		contains(t, "before", l.ask(with(tool(1, `{}`, ""), "first")), `{"progressToken":"first","progress":1}`)
+		_, a, _ := read(t, "200 "+<-l.out)
+		contains(t, "after", l.ask(with(tool(2, `{}`, a.Result.RequestState, `"g0":{"roots":[]}`), "second")), `{"progressToken":"second","progress":2}`)
+		contains(t, "the answer", <-l.out, `"id":2,"result":{"n":1}`)
+		l.leave(t)
+	})
+}

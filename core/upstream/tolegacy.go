@@ -33,6 +33,9 @@ func (s *toLegacy) Call(ctx context.Context, p pipeline.Passed, c proxy.Caller) 
 	if meth, known := mcp.Lookup(m.Method); known && m.Method != "server/discover" && m.Method != "subscriptions/listen" && !meth.In(mcp.Rev20251125) || meth.Capability == "tasks" {
 		return toClient(mcp.NewError(m.ID(), mcp.CodeMethodNotFound, "method not found: the server speaks a revision of the protocol that has no "+m.Method, nil)), nil
 	}
+	if _, answers := m.Get("/inputResponses"); answers {
+		return toClient(mcp.NewError(m.ID(), mcp.CodeInvalidParams, "inputResponses to nothing that was asked: make the call again without them", nil)), nil
+	}
 	v, err := s.visits.take(ctx, m)
 	if err != nil {
 		return nil, err

@@ -102,6 +102,18 @@ func TestLegacyServerIsDiscovered(t *testing.T) {
 	})
 }
 
+func TestAnswersToNothingAreNoCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, st, end := legacyFor(t, &client{})
+		defer end()
+		call(t, s, &client{}, modernRequest(`1`, "tools/call", ``, `,"name":"x","inputResponses":{"g0":{"action":"accept"}}`)).
+			is(`{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"inputResponses to nothing that was asked: make the call again without them"}}`)
+		if n := st.count(); n != 0 {
+			t.Errorf("%d processes were started for it", n)
+		}
+	})
+}
+
 func TestModernRequestsShareALegacySessionForEachSetOfCapabilities(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, st, end := legacyFor(t, &client{})

@@ -75,6 +75,10 @@ func load(path string, checks []Check) (*Config, *reading, error) {
 
 func (l *loader) load(abs string, src *lines) *Config {
 	l.lines = src
+	if isUTF16(src.doc) { // whose mark the parser would skip, and go on
+		l.errorAt(Place{File: src.file, Line: 1, Col: 1}, "the file is UTF-16; save it as UTF-8")
+		return &Config{File: abs}
+	}
 	values, doc := l.parse(src.doc)
 	root := scan(doc)
 	c := &Config{File: abs}
@@ -108,6 +112,10 @@ func (l *loader) parse(src string) (map[string]any, string) {
 		}
 	}
 	return values, src
+}
+
+func isUTF16(doc string) bool {
+	return strings.HasPrefix(doc, "\xff\xfe") || strings.HasPrefix(doc, "\xfe\xff")
 }
 
 func decodeTOML(doc string) (map[string]any, *toml.ParseError) {

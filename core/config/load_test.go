@@ -61,6 +61,7 @@ func TestEachMistakeIsReportedAtItsPlace(t *testing.T) {
 		name, doc string
 		want      []string
 	}{
+		{"UTF-16", "\xff\xfea\x00", []string{`1:1: the file is UTF-16; save it as UTF-8`}},
 		{"an unknown key is reported with the known one that it resembles", "[server.a]\ncomand = \"x\"", []string{
 			`2:1: unknown key "comand" in [server.a], did you mean "command"?`}},
 		{"an unknown key that resembles none is reported with those there are", server + "[deny]\ncolour = 1", []string{

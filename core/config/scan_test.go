@@ -21,6 +21,9 @@ func FuzzEveryKeyOfTheParserHasAPlace(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, doc string) {
 		root := scan(doc) // must end whatever it gets
+		if isUTF16(doc) || strings.HasPrefix(doc, "\ufeff") {
+			return // load does not let them come this far
+		}
 		values := map[string]any{}
 		md, err := toml.Decode(doc, &values)
 		if err != nil {

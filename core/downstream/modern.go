@@ -21,9 +21,9 @@ type modern struct {
 	session *proxy.Session
 }
 
-func (f *Front) newModern(p peer) *modern {
+func (f *Front) newModern(p peer, shared bool) *modern {
 	m := &modern{peer: p, front: f}
-	m.session = f.proxy.Open(proxy.Opening{Session: p.session, Principal: p.principal, Revision: mcp.Rev20260728}, nowhere{})
+	m.session = f.proxy.Open(proxy.Opening{Session: p.session, Principal: p.principal, Revision: mcp.Rev20260728, Shared: shared}, nowhere{})
 	return m
 }
 
@@ -102,7 +102,7 @@ type principal struct {
 }
 
 func (f *Front) newPrincipal(name string) *principal {
-	return &principal{modern: f.newModern(peer{session: newName("principal"), principal: name})}
+	return &principal{modern: f.newModern(peer{session: newName("principal"), principal: name}, true)}
 }
 
 // call answers one request over HTTP, and writes the answer.

@@ -24,7 +24,7 @@ const siblings = 15 * time.Millisecond
 type parking struct {
 	front *Front
 
-	mu   sync.Mutex
+	mu   sync.Mutex // taken after that of a parked, never before
 	open map[string]waiting
 	by   map[string]int // principal -> how many of them are its
 }
@@ -104,10 +104,10 @@ func (s *modern) begin(m *mcp.Message, client proxy.Client) (call func(context.C
 
 // resume takes up a call that was parked, with the answers in m. A ticket is good once.
 func (s *modern) resume(m *mcp.Message, t ticket, client proxy.Client) (func(context.Context) pipeline.Passed, mcp.ID) {
-	c := s.front.parking.take(t)
+	c := s.front.parking.take(t, s.peer.session)
 	if c == nil {
 		return func(ctx context.Context) pipeline.Passed {
-			return s.front.answer(ctx, s.peer, refuse(mcp.CodeInvalidParams, "invalid or expired requestState: make the call again without one"), m)
+			return s.front.answer(ctx, s.peer, refuse(mcp.CodeInvalidParams, "invalid or expired requestState"), m)
 		}, m.ID()
 	}
 	c.mu.Lock()
@@ -131,8 +131,10 @@ func (c *parked) wait(ctx context.Context) pipeline.Passed {
 		select {
 		case <-c.ended:
 			// A question that is still open is not the call's own, and has no better place: servers ask for the roots when they like.
-			if answer, asks := c.park(ctx); asks {
-				return answer
+			if c.answer.Message() != nil && ctx.Err() == nil {
+				if answer, asks := c.park(ctx); asks {
+					return answer
+				}
 			}
 			c.end()
 			return c.answer
@@ -358,7 +360,7 @@ func answers(method string, m *mcp.Message) bool {
 
 // expire gives up a call whose client did not come back.
 func (c *parked) expire(t ticket) {
-	if c.parking.take(t) == c {
+	if c.parking.take(t, c.peer.session) == c {
 		c.end()
 		c.cancel()
 	}
@@ -379,12 +381,12 @@ func (p *parking) keep(c *parked, t ticket) bool {
 	return true
 }
 
-// take takes a call out, for whoever goes on with it; nil when it is not there, or has asked again since.
-func (p *parking) take(t ticket) *parked {
+// take takes a call of a session out, for whoever goes on with it; nil when it is not there, or has asked again since.
+func (p *parking) take(t ticket, session string) *parked {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	w, ok := p.open[t.Name]
-	if !ok || w.round != t.Round {
+	if !ok || w.round != t.Round || w.c.peer.session != session {
 		return nil
 	}
 	p.drop(w.c)
@@ -401,13 +403,20 @@ func (p *parking) drop(c *parked) {
 
 // end takes out the calls of a session that has ended.
 func (p *parking) end(session string) {
+	var its []*parked
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	for _, w := range p.open {
 		if w.c.peer.session == session {
 			p.drop(w.c)
-			w.c.end()
-			w.c.cancel()
+			its = append(its, w.c)
 		}
+	}
+	p.mu.Unlock()
+	for _, c := range its {
+		c.mu.Lock()
+		c.timer.Stop()
+		c.mu.Unlock()
+		c.end()
+		c.cancel()
 	}
 }

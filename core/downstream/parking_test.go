@@ -343,3 +343,53 @@ func TestProgressGoesToTheRequestThatWaits(t *testing.T) {
 		l.leave(t)
 	})
 }
+
+func TestARequestStateIsOfNoUseOnAnotherConnection(t *testing.T) {
+	var ran atomic.Int32
+	inBubble(t, asking(&ran, "who"), downstream.Limits{}, func(t *testing.T, w *world) {
+		mine, other := w.pipe(t), w.pipe(t)
+		_, a, _ := read(t, "200 "+mine.ask(tool(1, `{}`, "")))
+		_, b, text := read(t, "200 "+other.ask(tool(2, `{}`, a.Result.RequestState, accepts("g0", 1))))
+		if b.Error == nil || b.Error.Code != mcp.CodeInvalidParams {
+			t.Errorf("answered %s", text)
+		}
+		_, _, text = read(t, "200 "+mine.ask(tool(3, `{}`, a.Result.RequestState, accepts("g0", 1))))
+		contains(t, "mine", text, `"id":3,"result":{"resultType":"complete"`)
+		mine.leave(t)
+		other.leave(t)
+	})
+}
+
+func TestACallUnderAnIDInFlightIsRefused(t *testing.T) {
+	s := &server{answer: func(context.Context, *mcp.Message, proxy.Caller) string { return "" }}
+	inBubble(t, s, downstream.Limits{}, func(t *testing.T, w *world) {
+		l := w.pipe(t)
+		l.send(tool(1, `{}`, ""))
+		synctest.Wait()
+		contains(t, "the second", l.ask(tool(1, `{}`, "")), `"id":1,"error":{"code":-32600,"message":"a request with this id is in flight"}`)
+		l.send(cancelled(1))
+		synctest.Wait()
+		if n := strings.Count(strings.Join(s.seen(), "\n"), "ended tools/call"); n != 1 {
+			t.Errorf("%d calls were cancelled", n)
+		}
+		l.leave(t)
+	})
+}
+
+func TestACancelledCallIsNotAnsweredWithAQuestion(t *testing.T) {
+	s := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Caller) string {
+		go c.Ask(context.WithoutCancel(ctx), []*mcp.Message{mcp.NewRequest("1", "roots/list", nil)})
+		return "" // until it is cancelled
+	}}
+	inBubble(t, s, downstream.Limits{}, func(t *testing.T, w *world) {
+		l := w.pipe(t)
+		l.send(tool(1, `{}`, ""), cancelled(1))
+		time.Sleep(time.Second)
+		select {
+		case answer := <-l.out:
+			t.Errorf("answered %s", answer)
+		default:
+		}
+		l.leave(t)
+	})
+}

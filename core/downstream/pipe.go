@@ -185,9 +185,15 @@ func (c *pipe) admitModern(m *mcp.Message) func(context.Context) pipeline.Passed
 	}
 	c.mu.Lock()
 	if c.modern == nil {
-		c.modern = c.front.newModern(c.peer)
+		c.modern = c.front.newModern(c.peer, false)
 	}
 	own := m
+	if mcp.MayAsk(m) && c.inModern[m.ID()] > 1 {
+		c.mu.Unlock()
+		return func(ctx context.Context) pipeline.Passed {
+			return c.front.answer(ctx, c.peer, refuse(mcp.CodeInvalidRequest, "a request with this id is in flight"), m)
+		}
+	}
 	if mcp.MayAsk(m) {
 		c.minted++
 		own = m.WithID(mcp.ID(`"gatekit-` + strconv.FormatUint(c.minted, 10) + `"`))

@@ -90,7 +90,7 @@ func (s *Session) name(c *settings, p pipeline.Passed, learned func(owned)) (pip
 			s.owners.learn(m.Server, o)
 			learned(o)
 		}
-		shared := c.names.resources == "transparent" && s.owners.shared(v)
+		shared := c.names.resources == "transparent" && (len(v) > maxOwnedURI || s.owners.shared(v)) // what is not remembered could not be found again
 		name := c.names.expose(at.Token, m.Server, v, shared)
 		if at.Token == mcp.ToolName || at.Token == mcp.PromptName {
 			s.proxy.long.check(c.Log, m.Server, name)

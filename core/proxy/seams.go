@@ -59,6 +59,7 @@ type Opening struct {
 	Session   string
 	Principal string
 	Revision  string // that the client's side speaks
+	Shared    bool   // several clients may be behind the session: those of one principal
 }
 
 // Cancelled is the cause of a call's context when it was cancelled. Notice, if it holds a message, is the judged notification that says so; its requestId is the client's.

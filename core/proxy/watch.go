@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// watch fires when a server has been silent for too long, or the whole call took too long. While the client is being asked something the silence does
-// not count. A nil watch never fires.
+// watch fires when a server has been silent for too long, or the whole call took too long. The time in which the client is being asked something does
+// not count: it has a bound of its own. A nil watch never fires.
 type watch struct {
 	idle, most time.Duration
 	fire       func(after string)
@@ -16,6 +16,7 @@ type watch struct {
 	due     time.Time // when the silence is too long
 	end     time.Time
 	waiting int
+	since   time.Time // waiting is above zero
 	over    bool
 }
 
@@ -32,11 +33,11 @@ func (w *watch) check() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	until, after := w.end, w.most.String()
-	if w.waiting == 0 && w.due.Before(w.end) {
+	if w.due.Before(w.end) {
 		until, after = w.due, w.idle.String()+" without progress"
 	}
 	switch left := time.Until(until); {
-	case w.over:
+	case w.over, w.waiting > 0: // release sets the timer
 	case left > 0:
 		w.timer.Reset(left)
 	default:
@@ -61,7 +62,9 @@ func (w *watch) hold() {
 		return
 	}
 	w.mu.Lock()
-	w.waiting++
+	if w.waiting++; w.waiting == 1 {
+		w.since = time.Now()
+	}
 	w.mu.Unlock()
 }
 
@@ -71,7 +74,10 @@ func (w *watch) release() {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.waiting--
+	if w.waiting--; w.waiting > 0 {
+		return
+	}
+	w.end = w.end.Add(time.Since(w.since))
 	w.due = time.Now().Add(w.idle)
 	if !w.over {
 		w.timer.Reset(min(w.idle, time.Until(w.end)))

@@ -32,7 +32,7 @@
 // # What it promises
 //
 //   - Only what passed the pipeline, and the few messages of upstream's own in outgoing.go, are written to a server.
-//   - A request is written once. Only a list, a read or the like, and only when the server said that it did not know the session, is put again; a modern request also when the
+//   - A request is written once, but for those that a server answers with questions: it is put again with the answers. Only a list, a read or the like, and only when the server said that it did not know the session, is put again; a modern request also when the
 //     server refused its headers. In both cases nothing was run. A tools/call of a legacy session never is.
 //   - A call ends when its context does, at once; the server is told in its way, and an answer that comes later is dropped.
 //   - The reader of a pipe never waits for a client: what waits is bounded, and over the bound progress and logs are lost first, then the connection.
@@ -56,5 +56,5 @@
 //
 // Tasks of either design; a question outside of any call to a modern client, but for the roots, which wait for a call; the names that a modern client's own server would have given its
 // questions; answers to questions that are errors, to a modern server; structured content that is no object and content types that are newer than a legacy client, which
-// get texts in their place; log lines of a legacy server while a modern client has several calls in flight; methods of vendors.
+// get texts in their place; log lines of a legacy server while a modern client has several calls in flight; the methods of vendors.
 package upstream

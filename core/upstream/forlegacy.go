@@ -120,15 +120,16 @@ func errorForLegacy(request, m *mcp.Message) (*mcp.Message, error) {
 
 // helloForLegacy is what a modern server answered to server/discover as the result of a legacy client's initialize.
 func helloForLegacy(id mcp.ID, m *mcp.Message, revision string) (*mcp.Message, error) {
-	edits := []mcp.Edit{mcp.Set("/protocolVersion", mcp.Quote(revision)), mcp.Remove("/supportedVersions"), mcp.Remove("/resultType"), mcp.Remove("/ttlMs"), mcp.Remove("/cacheScope"),
-		mcp.Remove("/capabilities/extensions/io.modelcontextprotocol~1tasks")}
+	edits := []mcp.Edit{mcp.Set("/protocolVersion", mcp.Quote(revision)), mcp.Remove("/supportedVersions"), mcp.Remove("/resultType"), mcp.Remove("/ttlMs"), mcp.Remove("/cacheScope")}
 	edits = append(edits, unreserved(m)...)
 	if info, ok := m.Get(mcp.AtServerInfo); ok {
 		edits = append(edits, mcp.Set("/serverInfo", info))
 	} else {
 		edits = append(edits, mcp.Set("/serverInfo", []byte(`{"name":"unknown","version":"unknown"}`)))
 	}
-	if _, ok := m.Get("/capabilities"); !ok {
+	if _, ok := m.Get("/capabilities"); ok {
+		edits = append(edits, mcp.Remove("/capabilities/extensions/io.modelcontextprotocol~1tasks"))
+	} else {
 		edits = append(edits, mcp.Set("/capabilities", []byte("{}")))
 	}
 	hello, err := m.Edit(edits...)

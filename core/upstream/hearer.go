@@ -3,6 +3,7 @@ package upstream
 import (
 	"context"
 	"strings"
+	"sync/atomic"
 
 	"gatekit/core/mcp"
 	"gatekit/core/proxy"
@@ -14,10 +15,14 @@ type hearer struct {
 	flags map[string]bool     // features whose list changes it is to hear of
 	uris  map[string]struct{} // resources; guarded by the visit's mu
 	to    chan *mcp.Message
+	size  atomic.Int64 // bytes of what waits in to
 }
 
-// maxHeard notifications wait for one client; those beyond are left out: that a list has changed is known by asking once.
-const maxHeard = 256
+// What may wait for one client; notifications beyond are left out: that a list has changed is known by asking once.
+const (
+	maxHeard      = 256
+	maxHeardBytes = 1 << 20
+)
 
 // listen is a subscriptions/listen: it answers when ctx ends.
 func (v *visit) listen(ctx context.Context, m *mcp.Message, c proxy.Caller) (*mcp.Message, error) {
@@ -44,6 +49,7 @@ func (v *visit) listen(ctx context.Context, m *mcp.Message, c proxy.Caller) (*mc
 	for {
 		select {
 		case n := <-h.to:
+			h.size.Add(-int64(n.Size()))
 			if tagged, err := n.Edit(mcp.Set(mcp.AtSubscription, h.id)); err == nil {
 				c.Notify(ctx, tagged)
 			}
@@ -53,25 +59,28 @@ func (v *visit) listen(ctx context.Context, m *mcp.Message, c proxy.Caller) (*mc
 	}
 }
 
-// subscribe subscribes to the resources of a listen that nobody is subscribed to yet, and answers those that the server takes, as JSON.
+// subscribe subscribes to the resources of a listen that nobody is subscribed to yet, and answers those that the server has taken in time, as JSON.
 func (v *visit) subscribe(ctx context.Context, m *mcp.Message, h *hearer) (taken []string) {
+	ctx, cancel := context.WithTimeout(ctx, ackWithin)
+	defer cancel()
+	release, err := v.hold(ctx)
+	if err != nil {
+		return nil
+	}
+	defer release()
 	m.Items("/notifications/resourceSubscriptions", func(_ int, raw []byte) bool {
 		uri, ok := mcp.NewResponse("", raw).Text("")
-		v.mu.Lock()
-		known, full := v.uris[uri] > 0, len(h.uris) >= maxSubscriptions
-		_, twice := h.uris[uri]
-		v.mu.Unlock()
-		if !ok || full || twice {
+		if _, twice := h.uris[uri]; !ok || twice || len(h.uris) >= maxSubscriptions { // only written to here
 			return true
 		}
-		if !known {
+		if v.uris[uri] == 0 {
 			answer, err := v.server.request(ctx, subscription("resources/subscribe", raw), nil)
 			if err != nil || answer.Kind == mcp.Error {
 				return ctx.Err() == nil
 			}
 		}
-		v.mu.Lock()
 		v.uris[uri]++
+		v.mu.Lock()
 		h.uris[uri] = struct{}{}
 		v.mu.Unlock()
 		taken = append(taken, string(raw))
@@ -84,23 +93,29 @@ func (v *visit) subscribe(ctx context.Context, m *mcp.Message, h *hearer) (taken
 func (v *visit) unsubscribe(h *hearer) {
 	v.mu.Lock()
 	delete(v.hear, h)
-	var over []string
-	for uri := range h.uris {
-		if v.uris[uri]--; v.uris[uri] == 0 {
-			delete(v.uris, uri)
-			over = append(over, uri)
-		}
-	}
+	uris := h.uris
 	v.mu.Unlock()
-	for _, uri := range over {
-		v.of.life.run(func(ctx context.Context) {
-			ctx, cancel := context.WithTimeout(ctx, goodbyeWithin)
-			defer cancel()
+	if len(uris) == 0 {
+		return
+	}
+	v.of.life.run(func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, goodbyeWithin)
+		defer cancel()
+		release, err := v.hold(ctx)
+		if err != nil {
+			return // the visit stays subscribed, and tells nobody
+		}
+		defer release()
+		for uri := range uris {
+			if v.uris[uri]--; v.uris[uri] > 0 {
+				continue
+			}
+			delete(v.uris, uri)
 			if _, err := v.server.request(ctx, subscription("resources/unsubscribe", mcp.Quote(uri)), nil); err != nil {
 				v.of.up.log.Debug("end a subscription", "server", v.of.up.o.Name, "error", err)
 			}
-		})
-	}
+		}
+	})
 }
 
 // tell hands a notification over, if the client wants it. The mu of its visit is held.
@@ -109,8 +124,13 @@ func (h *hearer) tell(m *mcp.Message) {
 	if changed && !h.flags[feature] || !changed && (m.Method != "notifications/resources/updated" || len(h.uris) == 0) {
 		return
 	}
+	if h.size.Add(int64(m.Size())) > maxHeardBytes {
+		h.size.Add(-int64(m.Size()))
+		return
+	}
 	select {
 	case h.to <- m:
 	default:
+		h.size.Add(-int64(m.Size()))
 	}
 }

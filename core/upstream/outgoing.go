@@ -75,7 +75,7 @@ func (o outgoing) from(a identity) (outgoing, error) {
 		}
 		return true
 	})
-	m, err := o.m.Edit(append(edits, mcp.Remove("/task"))...)
+	m, err := o.m.Edit(append(edits, mcp.Remove("/task"), mcp.Remove("/inputResponses"), mcp.Remove("/requestState"))...)
 	return outgoing{m}, err
 }
 
@@ -106,7 +106,7 @@ func listenAs(a identity, filter []byte) (outgoing, error) {
 
 // plain is a request of a modern client as a legacy server is to get it: without what it says of the client, which the server was told when its session began.
 func (o outgoing) plain() (outgoing, error) {
-	m, err := o.m.Edit(append(unreserved(o.m), mcp.Remove("/inputResponses"), mcp.Remove("/requestState"))...)
+	m, err := o.m.Edit(append(unreserved(o.m), mcp.Remove("/inputResponses"), mcp.Remove("/requestState"), mcp.Remove("/task"))...)
 	return outgoing{m}, err
 }
 

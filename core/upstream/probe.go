@@ -149,6 +149,22 @@ func (u *Upstream) hear(ctx context.Context, c *call, w *wire) {
 	}
 }
 
+// speaksModern says whether the server is known to be modern.
+func (u *Upstream) speaksModern() bool {
+	u.mu.Lock()
+	p := u.probe
+	u.mu.Unlock()
+	if p == nil {
+		return false
+	}
+	select {
+	case <-p.done:
+		return slices.ContainsFunc(p.revisions, isModern)
+	default:
+		return false
+	}
+}
+
 // doubt says that a server did not behave as what was found of it: the next use probes it again.
 func (u *Upstream) doubt() { u.reconsider(func(*probe) bool { return true }) }
 

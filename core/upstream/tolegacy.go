@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strconv"
 	"sync"
@@ -14,15 +15,20 @@ import (
 // toLegacy is a legacy server as the session of a modern client sees it (protocol.md 3): each of the client's requests stands for itself, and what the server has to
 // know of the client is told to it in sessions that are opened and kept here.
 type toLegacy struct {
-	up      *Upstream
-	visits  *visits
-	life    *life
-	onClose func()
-	once    sync.Once
+	up        *Upstream
+	principal string
+	visits    *visits
+	life      *life
+	onClose   func()
+	once      sync.Once
+
+	mu     sync.Mutex
+	native *modern // when the server has turned out to be modern after all; nil before
+	closed bool
 }
 
-func newToLegacy(u *Upstream, feed proxy.Caller) *toLegacy {
-	return &toLegacy{up: u, visits: newVisits(u, feed), life: newLife()}
+func newToLegacy(u *Upstream, o proxy.Opening, feed proxy.Caller) *toLegacy {
+	return &toLegacy{up: u, principal: o.Principal, visits: newVisits(u, feed, o.Shared), life: newLife()}
 }
 
 // Call implements proxy.Server.
@@ -30,7 +36,9 @@ func (s *toLegacy) Call(ctx context.Context, p pipeline.Passed, c proxy.Caller) 
 	ctx, end := s.life.bind(ctx)
 	defer end()
 	m := p.Message()
-	if meth, known := mcp.Lookup(m.Method); known && m.Method != "server/discover" && m.Method != "subscriptions/listen" && !meth.In(mcp.Rev20251125) || meth.Capability == "tasks" {
+	switch meth, known := mcp.Lookup(m.Method); {
+	case m.Method == "server/discover", m.Method == "subscriptions/listen":
+	case !known, !meth.In(mcp.Rev20251125), meth.Capability == "tasks":
 		return toClient(mcp.NewError(m.ID(), mcp.CodeMethodNotFound, "method not found: the server speaks a revision of the protocol that has no "+m.Method, nil)), nil
 	}
 	if _, answers := m.Get("/inputResponses"); answers {
@@ -38,6 +46,9 @@ func (s *toLegacy) Call(ctx context.Context, p pipeline.Passed, c proxy.Caller) 
 	}
 	v, err := s.visits.take(ctx, m)
 	if err != nil {
+		if native := s.turned(s.up.speaksModern()); native != nil && ctx.Err() == nil {
+			return native.Call(ctx, p, c)
+		}
 		return nil, err
 	}
 	defer s.visits.leave(v)
@@ -84,6 +95,18 @@ func (s *toLegacy) Call(ctx context.Context, p pipeline.Passed, c proxy.Caller) 
 	return answer, nil
 }
 
+// turned answers the server as the modern one that it has turned out to be: some take longer to start than they are waited for, and are taken for legacy meanwhile.
+// now says that it has.
+func (s *toLegacy) turned(now bool) *modern {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.native == nil && now && !s.closed {
+		s.native = newModern(s.up, s.principal)
+		s.native.onClose = func() {}
+	}
+	return s.native
+}
+
 // Notify implements proxy.Server. A modern client has nothing to say that a legacy server waits for: a call is cancelled by the end of its context.
 func (s *toLegacy) Notify(context.Context, pipeline.Passed) error { return nil }
 
@@ -91,8 +114,15 @@ func (s *toLegacy) Notify(context.Context, pipeline.Passed) error { return nil }
 func (s *toLegacy) Close() error {
 	var err error
 	s.once.Do(func() {
+		s.mu.Lock()
+		s.closed = true
+		native := s.native
+		s.mu.Unlock()
 		s.life.cancel(errClosed)
 		err = s.visits.close()
+		if native != nil {
+			err = errors.Join(err, native.Close())
+		}
 		s.life.end()
 		s.onClose()
 	})
@@ -186,17 +216,27 @@ func (v *visit) setLevel(ctx context.Context, m *mcp.Message) error {
 	if _, logs := v.hello.Get("/capabilities/logging"); !ok || !logs {
 		return nil
 	}
-	v.mu.Lock()
-	told := v.level != "" && slices.Index(levels, v.level) <= slices.Index(levels, level)
-	v.mu.Unlock()
-	if told {
-		return nil
-	}
-	if _, err := v.server.request(ctx, levelled(level), nil); err != nil {
+	release, err := v.hold(ctx)
+	if err != nil {
 		return err
 	}
-	v.mu.Lock()
-	v.level = level
-	v.mu.Unlock()
-	return nil
+	defer release()
+	if v.level != "" && slices.Index(levels, v.level) <= slices.Index(levels, level) {
+		return nil
+	}
+	answer, err := v.server.request(ctx, levelled(level), nil)
+	if err == nil && answer.Kind == mcp.Response {
+		v.level = level
+	}
+	return err
+}
+
+// hold takes the right to change what the session has been told; release gives it back.
+func (v *visit) hold(ctx context.Context) (release func(), err error) {
+	select {
+	case v.telling <- struct{}{}:
+		return func() { <-v.telling }, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
 }

@@ -3,6 +3,7 @@ package upstream_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -17,9 +18,14 @@ import (
 // legacyFor opens a legacy server, whose processes are those of st, for a modern client.
 func legacyFor(t *testing.T, feed *client) (s proxy.Server, st *starter, end func()) {
 	t.Helper()
+	return legacyShared(t, feed, false)
+}
+
+func legacyShared(t *testing.T, feed *client, shared bool) (s proxy.Server, st *starter, end func()) {
+	t.Helper()
 	st = &starter{}
 	u := upstream.New(upstream.Options{Name: "files", Era: "legacy", Restart: true, Dial: upstream.Dial{Pipe: st.start}})
-	s, err := u.Open(t.Context(), proxy.Opening{Session: "s", Principal: "ann", Revision: mcp.Rev20260728}, feed)
+	s, err := u.Open(t.Context(), proxy.Opening{Session: "s", Principal: "ann", Revision: mcp.Rev20260728, Shared: shared}, feed)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -382,4 +388,97 @@ func TestALegacyServerThatWantsPagesToBeOpenedFirst(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestAQuestionThatMayBeAnotherClientsIsPutToNone(t *testing.T) {
+	const can = `{"elicitation":{}}`
+	synctest.Test(t, func(t *testing.T) {
+		feed := &client{answer: answers(`{"from":"the feed"}`)}
+		s, st, end := legacyShared(t, feed, true)
+		defer end()
+		mine, other := &client{answer: answers(`{"action":"accept"}`)}, &client{answer: answers(`{"action":"accept"}`)}
+		call(t, s, mine, able(`1`, "tools/call", can, `,"name":"x"`))
+		srv := st.last(t)
+		srv.initialized(t, can)
+		first := srv.expect(t, "tools/call")
+		ask := func(want string) {
+			t.Helper()
+			srv.send(`{"jsonrpc":"2.0","id":"s","method":"elicitation/create","params":{"message":"?"}}`)
+			if a := srv.next(t); string(a.Result) != want {
+				t.Errorf("answered %s, want %s", a.Raw, want)
+			}
+		}
+		ask(`{"action":"accept"}`)
+		call(t, s, other, able(`2`, "tools/call", can, `,"name":"y"`))
+		srv.expect(t, "tools/call")
+		ask(`{"from":"the feed"}`)
+		srv.result(first.ID, `{}`)
+		ask(`{"action":"accept"}`)
+	})
+}
+
+func TestAServerThatTurnsOutToBeModernAfterAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := &starter{}
+		u := upstream.New(upstream.Options{Name: "files", Dial: upstream.Dial{Pipe: st.start}})
+		defer u.Close()
+		go u.Revisions(t.Context())
+		slow := st.last(t)
+		probe := slow.expect(t, "server/discover")
+		time.Sleep(6 * time.Second) // it is taken for legacy
+		s, err := u.Open(t.Context(), proxy.Opening{Session: "s", Revision: mcp.Rev20260728}, &client{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		p := call(t, s, &client{}, modernRequest(`1`, "tools/list", ``, ``))
+		hello := slow.expect(t, "initialize")
+		slow.result(probe.ID, `{"supportedVersions":["2026-07-28"],"capabilities":{}}`)
+		synctest.Wait()
+		slow.send(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"?"}}`, hello.ID)
+		srv := st.last(t)
+		q := srv.expect(t, "tools/list")
+		srv.result(q.ID, `{"resultType":"complete","tools":[]}`)
+		p.is(`{"jsonrpc":"2.0","id":1,"result":{"resultType":"complete","tools":[]}}`)
+	})
+}
+
+func TestASubscriptionThatALegacyServerDoesNotAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, st, end := legacyFor(t, &client{})
+		defer end()
+		c := &client{}
+		call(t, s, c, modernRequest(`"l"`, "subscriptions/listen", ``, `,"notifications":{"toolsListChanged":true,"resourceSubscriptions":["f:///a"]}`))
+		srv := st.last(t)
+		srv.initialized(t, `{}`)
+		srv.expect(t, "resources/subscribe")
+		time.Sleep(6 * time.Second)
+		c.wants(t, `{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":"l"},"notifications":{"toolsListChanged":true}}}`)
+	})
+}
+
+func TestVisitsThatDoNotEndAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, st, end := legacyFor(t, &client{})
+		defer end()
+		st.deaf = time.Hour // no process ends when it is told to
+		for n := range 100 {
+			call(t, s, &client{}, able(`1`, "tools/list", fmt.Sprintf(`{"experimental":{"n":%d}}`, n), ``))
+			synctest.Wait()
+			for _, srv := range st.alive() {
+				select {
+				case b := <-srv.up:
+					if q := parse(t, b); q.Method == "initialize" {
+						srv.result(q.ID, `{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"x","version":"1"}}`)
+						srv.expect(t, "notifications/initialized")
+						srv.result(srv.expect(t, "tools/list").ID, `{"tools":[]}`)
+					}
+				default:
+				}
+			}
+		}
+		if n := len(st.alive()); n > 30 {
+			t.Errorf("%d processes are alive", n)
+		}
+	})
 }

@@ -175,7 +175,7 @@ func (s *toModern) ask(ctx context.Context, request, m *mcp.Message, c proxy.Cal
 	if raw[0] != '{' {
 		return nil, nil, unavailable(s.up.o.Name, "its inputRequests are no object", nil)
 	}
-	given := mcp.NewResponse("", nil)
+	given := []byte("{")
 	n := 0
 	m.Members("/inputRequests", func(key string, raw []byte) bool {
 		if n++; n > maxInputs {
@@ -184,14 +184,17 @@ func (s *toModern) ask(ctx context.Context, request, m *mcp.Message, c proxy.Cal
 		}
 		var answer []byte
 		if answer, refusal, err = s.askOne(ctx, request, key, raw, c); err == nil && refusal == nil {
-			given, err = given.Edit(mcp.Set("/"+mcp.Escape(key), answer))
+			if n > 1 {
+				given = append(given, ',')
+			}
+			given = append(append(append(given, mcp.Quote(key)...), ':'), answer...)
 		}
 		return err == nil && refusal == nil
 	})
 	if err != nil || refusal != nil || n == 0 {
 		return nil, refusal, err
 	}
-	return given.Body(), nil, nil
+	return append(given, '}'), nil, nil
 }
 
 // askOne puts one question to the client and answers what the server is to get.

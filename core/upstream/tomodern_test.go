@@ -56,6 +56,8 @@ func TestModernServerForLegacyClient(t *testing.T) {
 			`"result":{"resultType":"complete","messages":[],"_meta":{"theirs":2,"io.modelcontextprotocol/serverInfo":{}}}`, `"result":{"messages":[],"_meta":{"theirs":2}}`},
 		{"a call as a task", mcp.Rev20251125, "tools/call", `{"name":"x","task":{"ttl":1}}`, `{"name":"x",` + legacyMeta + `}`,
 			`"result":{"resultType":"complete","content":[]}`, `"result":{"content":[]}`},
+		{"answers to nothing that was asked", mcp.Rev20251125, "tools/call", `{"name":"x","inputResponses":{"k":{"action":"accept"}},"requestState":"forged"}`, `{"name":"x",` + legacyMeta + `}`,
+			`"result":{"resultType":"complete","content":[]}`, `"result":{"content":[]}`},
 		{"structured content that is no object", mcp.Rev20251125, "tools/call", `{"name":"x"}`, `{"name":"x",` + legacyMeta + `}`,
 			`"result":{"resultType":"complete","content":[],"structuredContent":[1,2]}`, `"result":{"content":[{"type":"text","text":"[1,2]"}]}`},
 		{"blocks that are too new", mcp.Rev20241105, "tools/call", `{"name":"x"}`, `{"name":"x",` + legacyMeta + `}`,
@@ -87,7 +89,7 @@ func TestModernServerForLegacyClient(t *testing.T) {
 }
 
 func TestModernServerAsksLegacyClient(t *testing.T) {
-	const asks = `{"resultType":"input_required","inputRequests":{"b":{"method":"elicitation/create","params":{"message":"who?","requestedSchema":{}}},"a":{"method":"roots/list"}},"requestState":"S\u0041"}`
+	const asks = `{"resultType":"input_required","inputRequests":{"Roots":{"method":"elicitation/create","params":{"message":"who?","requestedSchema":{}}},"a":{"method":"roots/list"}},"requestState":"S\u0041"}`
 	for _, c := range []struct {
 		name   string
 		answer func(ctx context.Context, m *mcp.Message) pipeline.Passed
@@ -99,15 +101,15 @@ func TestModernServerAsksLegacyClient(t *testing.T) {
 				return answers(`{"roots":[]}`)(ctx, m)
 			}
 			return answers(`{"action":"accept","content":{"n": 1}}`)(ctx, m)
-		}, `{"b":{"action":"accept","content":{"n": 1}},"a":{"roots":[]}}`, ``},
+		}, `{"Roots":{"action":"accept","content":{"n": 1}},"a":{"roots":[]}}`, ``},
 		{"it fails to elicit", func(ctx context.Context, m *mcp.Message) pipeline.Passed {
 			if m.Method == "roots/list" {
 				return answers(`{"roots":[]}`)(ctx, m)
 			}
 			return refuses(ctx, m, -32603)
-		}, `{"b":{"action":"cancel"},"a":{"roots":[]}}`, ``},
+		}, `{"Roots":{"action":"cancel"},"a":{"roots":[]}}`, ``},
 		{"it cannot elicit", func(ctx context.Context, m *mcp.Message) pipeline.Passed { return refuses(ctx, m, -32601) }, ``,
-			`{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"the server asks for input that this client cannot give: elicitation/create","data":{"unsupportedInput":"b"}}}`},
+			`{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"the server asks for input that this client cannot give: elicitation/create","data":{"unsupportedInput":"Roots"}}}`},
 		{"it refuses roots", func(ctx context.Context, m *mcp.Message) pipeline.Passed {
 			if m.Method == "roots/list" {
 				return refuses(ctx, m, -1)
@@ -272,4 +274,20 @@ func TestQuestionsInTheWordsOfAnOlderClient(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestAModernServerThatDeclaresNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u, st := modernUp(upstream.Options{})
+		defer u.Close()
+		s, err := u.Open(t.Context(), proxy.Opening{Session: "s", Revision: mcp.Rev20251125}, &client{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		p := call(t, s, &client{}, legacyHello)
+		srv := st.last(t)
+		srv.result(srv.expect(t, "server/discover").ID, `{"resultType":"complete","supportedVersions":["2026-07-28"]}`)
+		p.is(`{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"2025-11-25","serverInfo":{"name":"unknown","version":"unknown"},"capabilities":{}}}`)
+	})
 }

@@ -113,7 +113,7 @@ func (u *Upstream) Open(ctx context.Context, o proxy.Opening, feed proxy.Caller)
 		m := newModern(u, o.Principal)
 		s, m.onClose = m, forget
 	default:
-		m := newToLegacy(u, feed)
+		m := newToLegacy(u, o, feed)
 		s, m.onClose = m, forget
 	}
 	u.open[s] = struct{}{}

@@ -20,7 +20,8 @@ import (
 //
 // What a server asks live often does not say which call it is about: never on stdio, and over HTTP as the server likes. Calls in visits of their own could not be
 // mistaken for each other, but would not see what each other did: a session is a process with its own memory. So they share one, and a question that says nothing
-// is put to the client in the youngest call that it waits for. Its answer finds the server's question whichever call brought it.
+// is put to the client in the youngest call that it waits for. Its answer finds the server's question whichever call brought it. Where several clients may be behind the session
+// (those of one principal over HTTP) and several of such calls are in flight, it is put to none: it could be shown to another than the one whose call it is about.
 
 // Bounds of the visits of one session of a modern client.
 const (
@@ -30,17 +31,19 @@ const (
 
 // visits are the sessions that one modern client has with a legacy server.
 type visits struct {
-	up   *Upstream
-	feed proxy.Caller
-	life *life
+	up     *Upstream
+	feed   proxy.Caller
+	shared bool // several clients may be behind the session
+	life   *life
 
-	mu      sync.Mutex // guards what follows, and the fields of visits that say so
-	all     []*visit
-	closed  bool
-	changed chan struct{} // closed and made anew when a visit has become free, or is gone
-	pace    pace          // of visits that could not begin
-	refused error         // why the last one could not
-	next    time.Time     // when another may be tried then
+	mu       sync.Mutex // guards what follows, and the fields of visits that say so
+	all      []*visit
+	closed   bool
+	changed  chan struct{} // closed and made anew when a visit has become free, or is gone
+	pace     pace          // of visits that could not begin
+	refused  error         // why the last one could not, and what the client had declared then
+	declared string
+	next     time.Time // when another may be tried then
 }
 
 // visit is one session with the server.
@@ -55,16 +58,18 @@ type visit struct {
 	uses  int         // guarded by visits.mu
 	timer *time.Timer // runs while uses is zero; guarded by visits.mu
 
+	telling chan struct{}  // holds one token; taken by hold while the server is told what follows
+	level   string         // of logging; guarded by telling
+	uris    map[string]int // that are subscribed to, and by how many listens; guarded by telling
+
 	mu      sync.Mutex
 	turns   []*turn              // calls in flight, the oldest first
 	entered chan struct{}        // closed and made anew with each call
-	level   string               // of logging, that the server was told
-	uris    map[string]int       // that are subscribed to, and by how many listens
 	hear    map[*hearer]struct{} // listens
 }
 
-func newVisits(u *Upstream, feed proxy.Caller) *visits {
-	return &visits{up: u, feed: feed, life: newLife(), changed: make(chan struct{})}
+func newVisits(u *Upstream, feed proxy.Caller, shared bool) *visits {
+	return &visits{up: u, feed: feed, shared: shared, life: newLife(), changed: make(chan struct{})}
 }
 
 // wake wakes those that wait. vs.mu is held.
@@ -88,7 +93,7 @@ func (vs *visits) take(ctx context.Context, m *mcp.Message) (*visit, error) {
 	for {
 		v, stale, changed, err := vs.find(key, m, capabilities)
 		if stale != nil {
-			vs.up.dropLater(stale.server)
+			vs.dismiss(stale)
 		}
 		switch {
 		case err != nil:
@@ -125,7 +130,7 @@ func (vs *visits) find(key string, m *mcp.Message, capabilities []byte) (v, stal
 	switch {
 	case i >= 0:
 		v = vs.all[i]
-	case vs.refused != nil && time.Now().Before(vs.next):
+	case vs.refused != nil && vs.declared == key && time.Now().Before(vs.next):
 		return nil, nil, nil, vs.refused
 	case len(vs.all) >= maxVisits:
 		idle := slices.IndexFunc(vs.all, func(v *visit) bool { return v.uses == 0 })
@@ -153,7 +158,7 @@ func (vs *visits) begin(key string, m *mcp.Message, capabilities []byte) (*visit
 	if err != nil {
 		return nil, unavailable(vs.up.o.Name, "it could not be told who its client is", err)
 	}
-	v := &visit{of: vs, key: key, ready: make(chan struct{}), entered: make(chan struct{}), uris: map[string]int{}, hear: map[*hearer]struct{}{}}
+	v := &visit{of: vs, key: key, ready: make(chan struct{}), telling: make(chan struct{}, 1), entered: make(chan struct{}), uris: map[string]int{}, hear: map[*hearer]struct{}{}}
 	v.server = newLegacy(vs.up, v)
 	v.server.onClose = func() {}
 	vs.all = append(vs.all, v)
@@ -186,7 +191,7 @@ func (v *visit) greet(ctx context.Context, hello outgoing) (*mcp.Message, error)
 // begun notes how the opening of a session ended, and takes one out that has failed.
 func (vs *visits) begun(v *visit) {
 	vs.mu.Lock()
-	if vs.refused = v.err; v.err != nil {
+	if vs.refused, vs.declared = v.err, v.key; v.err != nil {
 		vs.pace.failed(0)
 		vs.next = vs.pace.due(time.Now())
 		vs.all = slices.DeleteFunc(vs.all, func(other *visit) bool { return other == v })
@@ -197,7 +202,7 @@ func (vs *visits) begun(v *visit) {
 	vs.mu.Unlock()
 	close(v.ready)
 	if v.err != nil {
-		vs.up.dropLater(v.server)
+		vs.dismiss(v)
 	}
 }
 
@@ -221,8 +226,18 @@ func (vs *visits) expire(v *visit) {
 	}
 	vs.all = slices.Delete(vs.all, i, i+1)
 	vs.mu.Unlock()
-	vs.up.dropLater(v.server)
+	vs.dismiss(v)
 }
+
+// dismiss closes a visit that was taken out, without waiting for it. It counts among those that are leaving: a client could have one opened after the other.
+func (vs *visits) dismiss(v *visit) {
+	vs.up.dropLater(closing(func() error { return vs.up.leaving.close(v.server) }))
+}
+
+// closing is a closer.
+type closing func() error
+
+func (c closing) Close() error { return c() }
 
 // close ends all visits.
 func (vs *visits) close() error {
@@ -293,17 +308,22 @@ func (v *visit) askable(ctx context.Context, ms []*mcp.Message) *turn {
 		v.mu.Lock()
 		turns, entered := v.turns, v.entered
 		v.mu.Unlock()
-		var parked *turn
+		var waiting, parked []*turn // the youngest first
 		for _, t := range slices.Backward(turns) {
 			switch {
 			case t.mayAsk && t.c.Waits():
-				return t
-			case t.mayAsk && parked == nil:
-				parked = t
+				waiting = append(waiting, t)
+			case t.mayAsk:
+				parked = append(parked, t)
 			}
 		}
-		if parked != nil {
-			return parked
+		for _, turns := range [][]*turn{waiting, parked} {
+			if len(turns) > 1 && v.of.shared {
+				return nil
+			}
+			if len(turns) > 0 {
+				return turns[0]
+			}
 		}
 		if ms[0].Method != "roots/list" {
 			return nil

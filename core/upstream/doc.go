@@ -32,8 +32,9 @@
 // # What it promises
 //
 //   - Only what passed the pipeline, and the few messages of upstream's own in outgoing.go, are written to a server.
-//   - A request is written once, but for those that a server answers with questions: it is put again with the answers. Only a list, a read or the like, and only when the server said that it did not know the session, is put again; a modern request also when the
-//     server refused its headers. In both cases nothing was run. A tools/call of a legacy session never is.
+//   - A request is written once. Only a list, a read or the like, and only when the server said that it did not know the session, is put again; a modern request also when the
+//     server refused its headers. In both cases nothing was run. A call of a tool is put again only when the server itself asked for that: with the answers to its questions,
+//     or when the pages that it wanted to be opened first have been.
 //   - A call ends when its context does, at once; the server is told in its way, and an answer that comes later is dropped.
 //   - The reader of a pipe never waits for a client: what waits is bounded, and over the bound progress and logs are lost first, then the connection.
 //   - All goroutines have ended when Close returns.

@@ -70,6 +70,9 @@ func openGate(ctx context.Context, c *config.Config, log *slog.Logger, stages ..
 			ResumeEvents:   c.Limits.ResumeEvents,
 			ResumeBytes:    c.Limits.ResumeBytes,
 			Rounds:         c.Limits.Rounds,
+			Parked:         c.Limits.Parked,
+			ParkedOfOne:    c.Limits.ParkedOfOne,
+			ParkedFor:      c.Limits.ParkedFor,
 		},
 		Log: log,
 	})

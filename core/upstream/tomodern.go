@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -113,8 +114,7 @@ func (s *toModern) initialize(ctx context.Context, m *mcp.Message, c proxy.Calle
 // setLevel is remembered: a modern server is told with each request.
 func (s *toModern) setLevel(m *mcp.Message) *mcp.Message {
 	raw, _ := m.Get("/level")
-	switch level, _ := m.Text("/level"); level {
-	case "debug", "info", "notice", "warning", "error", "critical", "alert", "emergency":
+	if level, _ := m.Text("/level"); slices.Contains(levels, level) {
 		s.mu.Lock()
 		s.client.logLevel = raw
 		s.mu.Unlock()

@@ -150,6 +150,7 @@ func (l *standing) run(ctx context.Context) {
 			continue
 		}
 		if open == nil || open.n != n {
+			heard := l.honoured()       // what there was to miss
 			if l.s.server.lane != nil { // some servers mistake two subscriptions on one pipe for each other
 				missed = missed || open != nil
 				open.close()
@@ -167,7 +168,7 @@ func (l *standing) run(ctx context.Context) {
 			}
 			l.settle(n)
 			if missed {
-				l.tell(ctx)
+				l.tell(ctx, heard)
 			}
 			missed = false
 		}
@@ -256,12 +257,22 @@ func (l *standing) open(ctx context.Context, filter []byte, n int) *listening {
 	return nil
 }
 
-// tell tells the client what it may have missed while there was no subscription.
-func (l *standing) tell(ctx context.Context) {
+// honoured are the resources that the server has acknowledged.
+func (l *standing) honoured() (uris []string) {
 	l.mu.Lock()
-	flags, uris := l.flags, slices.Sorted(maps.Keys(l.uris))
-	l.mu.Unlock()
-	for _, flag := range flags {
+	defer l.mu.Unlock()
+	for uri, ok := range l.uris {
+		if ok {
+			uris = append(uris, uri)
+		}
+	}
+	slices.Sort(uris)
+	return uris
+}
+
+// tell tells the client what it may have missed while there was no subscription.
+func (l *standing) tell(ctx context.Context, uris []string) {
+	for _, flag := range l.flags { // never changes
 		l.s.feed.Notify(ctx, toClient(mcp.NewNotification("notifications/"+strings.TrimSuffix(flag, "ListChanged")+"/list_changed", nil)))
 	}
 	for _, uri := range uris {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"gatekit/test/mcptest"
+	"gatekit/test/peers"
 )
 
 // bridged are the pairs of unlike eras.
@@ -197,6 +198,30 @@ func TestSubscriptionsCrossTheEras(t *testing.T) {
 					t.Errorf("the list is %s", names)
 				}
 			})
+		})
+	}
+}
+
+// The go-sdk's server of the modern era, used by a client that knows only the legacy one as by a client of its own era.
+func TestALegacyTypeScriptClientUsesAModernServer(t *testing.T) {
+	config := stdioServer("go", []string{peers.Tool(t, "everything-server")}) + "era = \"modern\"\n"
+	for _, over := range []string{"stdio", "http"} {
+		t.Run(over, func(t *testing.T) {
+			g := overHTTP(t, config)
+			want := use(t, "v2", "", g.url)
+			if !want.Modern || len(want.Used) < 20 {
+				t.Fatalf("the modern client saw %+v", want)
+			}
+			if over == "http" {
+				use(t, "v1", "", g.url).holdAgainst(t, want)
+				g.recorded("to_server request server/discover go - pass", "to_server request initialize go - pass", "to_client request sampling/createMessage go - pass")
+				return
+			}
+			g = prepare(t, config)
+			got := use(t, "v1", g.dir, "--", g.cmd.Path, "run")
+			got.holdAgainst(t, want)
+			g.inspect()
+			g.recorded("to_server request initialize go - pass", "to_client request elicitation/create go - pass", "to_server response roots/list go - pass")
 		})
 	}
 }

@@ -109,31 +109,7 @@ func reports(t *testing.T, c *mcptest.Client, revision string) {
 
 func TestACallAcrossTheErasIsCancelledAtItsServer(t *testing.T) {
 	for _, pair := range bridged {
-		t.Run(pair.name, func(t *testing.T) {
-			config := boxBehind(t, "box", pair.server, pair.back)
-			t.Run("stdio", func(t *testing.T) {
-				_, c := overStdio(t, config, pair.client)
-				waiting(t, c, "box", `"x"`, "x")
-				c.Notify("notifications/cancelled", `{"requestId":"x","reason":"no longer wanted"}`)
-				call(t, c, "box__cancelled", `{"tag":"x"}`)
-				unanswered(t, c, `"x"`)
-			})
-			t.Run("http", func(t *testing.T) {
-				g := overHTTP(t, config)
-				h := mcptest.NewHTTP(g.url)
-				c := mcptest.NewClient(h, pair.client)
-				t.Cleanup(func() { c.Close() })
-				open(t, c)
-				waiting(t, c, "box", `"y"`, "y")
-				if pair.client == mcptest.Modern {
-					h.Drop(`"y"`)
-				} else {
-					c.Notify("notifications/cancelled", `{"requestId":"y"}`)
-				}
-				call(t, c, "box__cancelled", `{"tag":"y"}`)
-				unanswered(t, c, `"y"`)
-			})
-		})
+		t.Run(pair.name, func(t *testing.T) { cancels(t, boxBehind(t, "box", pair.server, pair.back), pair.client) })
 	}
 }
 

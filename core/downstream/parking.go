@@ -47,13 +47,15 @@ type parked struct {
 	end     func()        // closes it
 	news    chan struct{} // holds one when there is a question
 
-	mu      sync.Mutex   // guards what follows
-	carrier proxy.Client // nil while no request of the client waits
-	token   []byte       // progress token of that request; nil when it has none
-	asked   []*asked     // not answered yet
-	count   int          // questions so far
-	round   int          // results that asked so far
-	timer   *time.Timer  // of the one that was the last
+	mu       sync.Mutex   // guards what follows
+	carrier  proxy.Client // nil while no request of the client waits
+	token    []byte       // progress token of that request; nil when it has none
+	asked    []*asked     // not answered yet
+	count    int          // questions so far
+	server   string       // that asked last, and
+	exchange string       // for the sake of which call: for the record
+	round    int          // results that asked so far
+	timer    *time.Timer  // of the one that was the last
 }
 
 // asked is one question.
@@ -113,6 +115,7 @@ func (s *modern) resume(m *mcp.Message, t ticket, client proxy.Client) (func(con
 	c.mu.Lock()
 	c.carrier = client
 	c.token, _ = m.Get(atToken)
+	m.Server, m.Exchange = c.server, c.exchange
 	c.mu.Unlock()
 	return func(ctx context.Context) pipeline.Passed {
 		if err := s.front.proxy.Pipeline().Event(ctx, m, "resume", "it brings answers to a call that waits for them", nil); err != nil {
@@ -324,7 +327,9 @@ func (c *parked) park(ctx context.Context) (answer pipeline.Passed, asks bool) {
 	}
 	b = append(append(append(b, `},"requestState":`...), mcp.Quote(state)...), '}')
 	result := mcp.NewResponse(c.m.ID(), b)
-	result.Server, result.Name, result.Exchange = c.asked[0].p.Message().Server, c.m.Name, c.asked[0].p.Message().Exchange
+	first := c.asked[0].p.Message()
+	c.server, c.exchange = first.Server, first.Exchange
+	result.Server, result.Exchange = c.server, c.exchange
 	c.carrier = nil
 	c.timer = time.AfterFunc(f.limits.ParkedFor, func() { c.expire(t) })
 	return f.own(ctx, c.peer, result, c.m), true

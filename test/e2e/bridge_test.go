@@ -201,3 +201,27 @@ func TestALegacyTypeScriptClientUsesAModernServer(t *testing.T) {
 		})
 	}
 }
+
+func TestAServerThatDiesWhileACallIsParked(t *testing.T) {
+	front(t, boxBehind(t, "box", "2025-11-25", "stdio"), mcptest.Modern, func(t *testing.T, g *gatekit, c *mcptest.Client) {
+		open(t, c)
+		const params = `{"name":"box__ask","arguments":{"method":"roots/list","params":{}}`
+		asked, err := c.Do(bounded(t), `"a"`, "tools/call", params+`}`)
+		if err != nil || mcptest.Text(asked.Result, "resultType") != "input_required" {
+			t.Fatalf("answered %s, %v", asked.Raw, err)
+		}
+		if m := ask(t, c, "tools/call", `{"name":"box__die"}`); m.Error == nil {
+			t.Errorf("the call that kills it was answered %s", m.Raw)
+		}
+		back := fmt.Sprintf(`%s,"inputResponses":{"g0":{"roots":[]}},"requestState":%s}`, params, mcptest.At(asked.Result, "requestState"))
+		m, err := c.Do(bounded(t), `"b"`, "tools/call", back)
+		if err != nil || string(mcptest.At(m.Error, "code")) != "-32603" || !strings.Contains(mcptest.Text(m.Error, "message"), `server "box"`) {
+			t.Errorf("the parked call was answered %s, %v", m.Raw, err)
+		}
+		if m, err = c.Do(bounded(t), `"c"`, "tools/call", back); err != nil || string(mcptest.At(m.Error, "code")) != "-32602" {
+			t.Errorf("a replay was answered %s, %v", m.Raw, err)
+		}
+		call(t, c, "box__echo", ``) // it is back
+		g.recorded("- - - box - lost", "- - - box - restarted", "to_server request tools/call box - resume", "to_server request tools/call box echo pass")
+	})
+}

@@ -141,6 +141,7 @@ func newUpstream(s config.Server, limits config.Limits, log *slog.Logger, event 
 		Era:     s.Era,
 		Restart: s.Restart,
 		Limits:  messageLimits(limits),
+		Rounds:  limits.Rounds,
 		Log:     log,
 		Event:   event,
 	}), nil

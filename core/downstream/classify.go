@@ -1,8 +1,6 @@
 package downstream
 
 import (
-	"slices"
-
 	"gatekit/core/mcp"
 )
 
@@ -53,14 +51,12 @@ func checkMeta(m *mcp.Message) *refusal {
 	}
 	if _, ok := m.Get(mcp.AtLogLevel); ok {
 		level, _ := m.Text(mcp.AtLogLevel)
-		if !slices.Contains(logLevels, level) {
-			return refuse(mcp.CodeInvalidParams, "%q in params._meta must be one of %v", mcp.MetaLogLevel, logLevels)
+		if mcp.LogLevel(level) < 0 {
+			return refuse(mcp.CodeInvalidParams, "%q in params._meta must be a level, from debug to emergency", mcp.MetaLogLevel)
 		}
 	}
 	return nil
 }
-
-var logLevels = []string{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
 
 func isObject(m *mcp.Message, pointer string) bool {
 	raw, ok := m.Get(pointer)

@@ -37,36 +37,26 @@ type Limits struct {
 }
 
 func (l Limits) withDefaults() Limits {
-	if l.InFlight <= 0 {
-		l.InFlight = 256
+	orInt := func(v *int, def int) {
+		if *v <= 0 {
+			*v = def
+		}
 	}
-	if l.Sessions <= 0 {
-		l.Sessions = 1000
+	orTime := func(v *time.Duration, def time.Duration) {
+		if *v <= 0 {
+			*v = def
+		}
 	}
-	if l.SessionIdle <= 0 {
-		l.SessionIdle = 30 * time.Minute
-	}
-	if l.ReverseTimeout <= 0 {
-		l.ReverseTimeout = 5 * time.Minute
-	}
-	if l.ResumeEvents <= 0 {
-		l.ResumeEvents = 256
-	}
-	if l.ResumeBytes <= 0 {
-		l.ResumeBytes = 1 << 20
-	}
-	if l.Parked <= 0 {
-		l.Parked = 1024
-	}
-	if l.ParkedOfOne <= 0 {
-		l.ParkedOfOne = 64
-	}
-	if l.ParkedFor <= 0 {
-		l.ParkedFor = 10 * time.Minute
-	}
-	if l.Rounds <= 0 {
-		l.Rounds = 32
-	}
+	orInt(&l.InFlight, 256)
+	orInt(&l.Sessions, 1000)
+	orTime(&l.SessionIdle, 30*time.Minute)
+	orTime(&l.ReverseTimeout, 5*time.Minute)
+	orInt(&l.ResumeEvents, 256)
+	orInt(&l.ResumeBytes, 1<<20)
+	orInt(&l.Parked, 1024)
+	orInt(&l.ParkedOfOne, 64)
+	orTime(&l.ParkedFor, 10*time.Minute)
+	orInt(&l.Rounds, 32)
 	return l
 }
 

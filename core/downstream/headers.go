@@ -15,15 +15,6 @@ import (
 // The headers of a modern POST repeat what its body says, for intermediaries that read no bodies. We decide on the body alone, and refuse what differs: the two
 // must not be able to tell two stories (protocol.md 3.12).
 
-const (
-	headerVersion = "Mcp-Protocol-Version"
-	headerSession = "Mcp-Session-Id"
-	headerMethod  = "Mcp-Method"
-	headerName    = "Mcp-Name"
-	headerParam   = "Mcp-Param-"
-	headerEvent   = "Last-Event-Id"
-)
-
 func mismatch(format string, args ...any) *refusal {
 	return refuse(mcp.CodeHeaderMismatch, "Header mismatch: "+format, args...)
 }
@@ -44,18 +35,18 @@ func single(h http.Header, name string) (value string, present bool, r *refusal)
 
 // checkHeaders holds the standard headers of a modern request against its body.
 func checkHeaders(m *mcp.Message, h http.Header) *refusal {
-	if value, present, r := single(h, headerVersion); r != nil || !present || !m.Is(mcp.AtVersion, value) {
+	if value, present, r := single(h, mcp.HeaderVersion); r != nil || !present || !m.Is(mcp.AtVersion, value) {
 		version, _ := m.Text(mcp.AtVersion)
-		return differs(headerVersion, value, present, r, version)
+		return differs(mcp.HeaderVersion, value, present, r, version)
 	}
-	if value, present, r := single(h, headerMethod); r != nil || !present || value != m.Method {
-		return differs(headerMethod, value, present, r, m.Method)
+	if value, present, r := single(h, mcp.HeaderMethod); r != nil || !present || value != m.Method {
+		return differs(mcp.HeaderMethod, value, present, r, m.Method)
 	}
 	name, named := nameOf(m)
 	if !named {
 		return nil
 	}
-	value, present, r := single(h, headerName)
+	value, present, r := single(h, mcp.HeaderName)
 	if r != nil {
 		return r
 	}
@@ -63,11 +54,11 @@ func checkHeaders(m *mcp.Message, h http.Header) *refusal {
 		if strings.HasPrefix(m.Method, "tasks/") {
 			return nil // the extension asks for it, its clients do not all send it
 		}
-		return mismatch("%s is missing, the body says %q", headerName, name)
+		return mismatch("%s is missing, the body says %q", mcp.HeaderName, name)
 	}
 	// Some peers send names that are not ASCII as they are. A value that equals the body byte for byte tells no second story.
 	if decoded, ok := decodeHeader(value); value != name && (!ok || decoded != name) {
-		return mismatch("%s is %q, the body says %q", headerName, value, name)
+		return mismatch("%s is %q, the body says %q", mcp.HeaderName, value, name)
 	}
 	return nil
 }
@@ -85,15 +76,11 @@ func differs(header, value string, present bool, r *refusal, body string) *refus
 
 // nameOf is what Mcp-Name repeats, where the method has it and the body holds a string there. What is missing in the body is for the proxy to refuse.
 func nameOf(m *mcp.Message) (name string, ok bool) {
-	switch m.Method {
-	case "tools/call", "prompts/get":
-		return m.Text("/name")
-	case "resources/read":
-		return m.Text("/uri")
-	case "tasks/get", "tasks/update", "tasks/cancel":
-		return m.Text("/taskId")
+	at, ok := mcp.HeaderNameAt(m.Method)
+	if !ok {
+		return "", false
 	}
-	return "", false
+	return m.Text(at)
 }
 
 // decodeHeader is the text that a header stands for: the value itself, or what its sentinel form holds.
@@ -141,7 +128,7 @@ func (ps *params) learn(list *mcp.Message) {
 			return true
 		}
 		t := tool{name: name}
-		mcp.Annotated(raw, func(header, at string) { t.params = append(t.params, param{headerParam + header, at}) })
+		mcp.Annotated(raw, func(header, at string) { t.params = append(t.params, param{mcp.HeaderParam + header, at}) })
 		tools = append(tools, t)
 		return true
 	})

@@ -25,7 +25,7 @@ func (f *Front) Post(ctx context.Context, r Post, w Reply) {
 		return
 	}
 	from.stamp(m)
-	version, _, _ := single(r.Header, headerVersion)
+	version, _, _ := single(r.Header, mcp.HeaderVersion)
 	if eraOf(m, version) == mcp.Modern {
 		f.postModern(ctx, r, w, m)
 	} else {
@@ -116,7 +116,7 @@ func accepts(h http.Header) acceptance {
 
 // postLegacy serves a POST of a session, or one that opens a session.
 func (f *Front) postLegacy(ctx context.Context, r Post, w Reply, m *mcp.Message) {
-	if m.Kind == mcp.Request && m.Method == "initialize" && r.Header.Get(headerSession) == "" {
+	if m.Kind == mcp.Request && m.Method == "initialize" && r.Header.Get(mcp.HeaderSession) == "" {
 		f.open(ctx, r, w, m)
 		return
 	}
@@ -178,7 +178,7 @@ func (f *Front) open(ctx context.Context, r Post, w Reply, m *mcp.Message) {
 	defer f.sessions.release(row)
 	s := row.value
 	a := s.answering(r, w)
-	a.header = http.Header{headerSession: {id}}
+	a.header = http.Header{mcp.HeaderSession: {id}}
 	if told := a.serve(ctx, row, s.admit(m, a.out)); !told || s.revision() == "" {
 		f.sessions.remove(row)
 	}
@@ -192,9 +192,9 @@ func (f *Front) find(ctx context.Context, r Post, w Reply, request mcp.ID) (*row
 		f.reply(w, status, f.own(ctx, peer{principal: r.Principal}, no, nil))
 		return nil, false
 	}
-	id, _, twice := single(r.Header, headerSession)
+	id, _, twice := single(r.Header, mcp.HeaderSession)
 	if id == "" || twice != nil {
-		return refused(http.StatusBadRequest, "the request has no %s: send initialize first, without it", headerSession)
+		return refused(http.StatusBadRequest, "the request has no %s: send initialize first, without it", mcp.HeaderSession)
 	}
 	row, ok, _ := f.sessions.use(id, nil)
 	if !ok {
@@ -204,9 +204,9 @@ func (f *Front) find(ctx context.Context, r Post, w Reply, request mcp.ID) (*row
 		f.sessions.release(row)
 		return refused(http.StatusNotFound, "no such session: send initialize")
 	}
-	if version, given, twice := single(r.Header, headerVersion); twice != nil || given && !isLegacy(version) {
+	if version, given, twice := single(r.Header, mcp.HeaderVersion); twice != nil || given && !isLegacy(version) {
 		f.sessions.release(row)
-		return refused(http.StatusBadRequest, "%s %q is no revision of a session", headerVersion, version)
+		return refused(http.StatusBadRequest, "%s %q is no revision of a session", mcp.HeaderVersion, version)
 	}
 	return row, true
 }
@@ -220,7 +220,7 @@ func (f *Front) notAllowed(w Reply) {
 
 // Get serves a legacy session's stream, new or resumed; 405 for others. The Body of r is not looked at.
 func (f *Front) Get(ctx context.Context, r Post, w Reply) {
-	if r.Header.Get(headerSession) == "" {
+	if r.Header.Get(mcp.HeaderSession) == "" {
 		f.notAllowed(w)
 		return
 	}
@@ -230,7 +230,7 @@ func (f *Front) Get(ctx context.Context, r Post, w Reply) {
 	}
 	defer f.sessions.release(row)
 	s := row.value
-	e, rd, status := s.streams.attach(r.Header.Get(headerEvent))
+	e, rd, status := s.streams.attach(r.Header.Get(mcp.HeaderEvent))
 	if status != http.StatusOK {
 		f.reply(w, status, pipeline.Passed{})
 		return
@@ -245,7 +245,7 @@ func (f *Front) Get(ctx context.Context, r Post, w Reply) {
 
 // Delete ends a legacy session; 405 for others.
 func (f *Front) Delete(ctx context.Context, r Post, w Reply) {
-	if r.Header.Get(headerSession) == "" {
+	if r.Header.Get(mcp.HeaderSession) == "" {
 		f.notAllowed(w)
 		return
 	}

@@ -345,7 +345,7 @@ func (c *parked) take(m *mcp.Message) {
 		asked := q.p.Message()
 		raw, _ := m.Get("/inputResponses/" + q.key)
 		answer, err := mcp.EmbeddedResponse(asked.ID(), raw)
-		if err != nil || !answers(asked.Method, answer) {
+		if err != nil || !mcp.Answers(answer, asked.Method) {
 			open = append(open, q)
 			continue
 		}
@@ -354,13 +354,6 @@ func (c *parked) take(m *mcp.Message) {
 	if c.asked = open; len(open) > 0 {
 		c.tell()
 	}
-}
-
-// answers says whether an answer has the shape of one to a method.
-func answers(method string, m *mcp.Message) bool {
-	at := map[string]string{"elicitation/create": "/action", "sampling/createMessage": "/role", "roots/list": "/roots"}[method]
-	_, ok := m.Get(at)
-	return ok
 }
 
 // expire gives up a call whose client did not come back.

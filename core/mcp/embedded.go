@@ -27,6 +27,16 @@ func EmbeddedResponse(id ID, raw []byte) (*Message, error) {
 	return embedded(id, []byte(`"result":`), raw, []byte("}"))
 }
 
+// Answers says whether m has the shape of an answer to a server's question: sampling, elicitation or roots.
+func Answers(m *Message, method string) bool {
+	at, known := map[string]string{"elicitation/create": "/action", "sampling/createMessage": "/role", "roots/list": "/roots"}[method]
+	if !known {
+		return false
+	}
+	_, ok := m.Get(at)
+	return ok
+}
+
 func embedded(id ID, rest ...[]byte) (*Message, error) {
 	b := slices.Concat([]byte(`{"jsonrpc":"2.0","id":`), []byte(id), []byte(","), slices.Concat(rest...))
 	return Limits{Bytes: math.MaxInt32, Depth: math.MaxInt32, Tokens: math.MaxInt32}.Parse(b)

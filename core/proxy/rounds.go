@@ -249,12 +249,12 @@ func (c *caller) judgeQuestion(ctx context.Context, set *settings, q *questions,
 // kindOf tells by its shape what an answer answers, where no state says so; "" when it cannot be told.
 func kindOf(answer *mcp.Message) string {
 	kind := ""
-	for _, k := range []struct{ member, method string }{{"/action", "elicitation/create"}, {"/roots", "roots/list"}, {"/role", "sampling/createMessage"}} {
-		if _, ok := answer.Get(k.member); ok {
+	for _, method := range []string{"elicitation/create", "roots/list", "sampling/createMessage"} {
+		if mcp.Answers(answer, method) {
 			if kind != "" {
 				return ""
 			}
-			kind = k.method
+			kind = method
 		}
 	}
 	return kind

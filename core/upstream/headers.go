@@ -17,36 +17,32 @@ import (
 func modernHeader(m *mcp.Message, raw bool) http.Header {
 	h := make(http.Header, 8) // room for those of transport
 	if v, ok := m.Text(mcp.AtVersion); ok {
-		h[headerVersion] = []string{encode(v)}
+		h[mcp.HeaderVersion] = []string{encode(v)}
 	}
-	h[headerMethod] = []string{encode(m.Method)}
-	name, ok := m.Text(namedAt(m.Method))
+	h[mcp.HeaderMethod] = []string{encode(m.Method)}
+	name, ok := named(m)
 	switch {
 	case !ok:
 	case raw && printable(m):
-		h[headerName] = []string{name}
+		h[mcp.HeaderName] = []string{name}
 	default:
-		h[headerName] = []string{encode(name)}
+		h[mcp.HeaderName] = []string{encode(name)}
 	}
 	return h
 }
 
-// namedAt is where a method has what goes into Mcp-Name: a pointer to nothing for those that have none.
-func namedAt(method string) string {
-	switch method {
-	case "tools/call", "prompts/get":
-		return "/name"
-	case "resources/read":
-		return "/uri"
-	case "tasks/get", "tasks/update", "tasks/cancel":
-		return "/taskId"
+// named is what Mcp-Name repeats, if the method has it.
+func named(m *mcp.Message) (name string, ok bool) {
+	at, ok := mcp.HeaderNameAt(m.Method)
+	if !ok {
+		return "", false
 	}
-	return "/ "
+	return m.Text(at)
 }
 
 // printable says that a name can be sent as it is, whatever it is made of.
 func printable(m *mcp.Message) bool {
-	name, ok := m.Text(namedAt(m.Method))
+	name, ok := named(m)
 	return ok && strings.IndexFunc(name, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) < 0
 }
 

@@ -10,15 +10,6 @@ import (
 	"gatekit/core/mcp"
 )
 
-// Names of the protocol's headers, as net/http spells them.
-const (
-	headerVersion = "Mcp-Protocol-Version"
-	headerSession = "Mcp-Session-Id"
-	headerMethod  = "Mcp-Method"
-	headerName    = "Mcp-Name"
-	headerEvent   = "Last-Event-Id"
-)
-
 func ok(status int) bool { return status >= 200 && status < 300 }
 
 // streams says that an answer is an event stream to be read.

@@ -57,7 +57,7 @@ func (l *leaving) close(c closer) error {
 // giveUp closes a link that the server was not greeted on, and waits for that as long as the request may wait: a client that tries again then finds one process gone
 // before it gets another.
 func (s *legacy) giveUp(ctx context.Context, l link) {
-	p := &parting{link: l, of: &s.up.leaving, over: make(chan struct{})}
+	p := s.up.leaving.later(l)
 	s.up.dropLater(p)
 	select {
 	case <-p.over:
@@ -65,14 +65,17 @@ func (s *legacy) giveUp(ctx context.Context, l link) {
 	}
 }
 
-// parting is a link that is given up.
+// parting is a connection that leaves when it is closed.
 type parting struct {
-	link
+	closer
 	of   *leaving
-	over chan struct{} // closed when the link is
+	over chan struct{} // closed when the connection is
 }
+
+// later is c for dropLater.
+func (l *leaving) later(c closer) *parting { return &parting{c, l, make(chan struct{})} }
 
 func (p *parting) Close() error {
 	defer close(p.over)
-	return p.of.close(p.link)
+	return p.of.close(p.closer)
 }

@@ -53,10 +53,10 @@ func (l *legacyHTTP) header() http.Header {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.session != "" {
-		h[headerSession] = []string{l.session}
+		h[mcp.HeaderSession] = []string{l.session}
 	}
 	if l.version >= mcp.Rev20250618 {
-		h[headerVersion] = []string{l.version}
+		h[mcp.HeaderVersion] = []string{l.version}
 	}
 	return h
 }
@@ -160,7 +160,7 @@ func (l *legacyHTTP) exchange(c *call, o outgoing) (*mcp.Message, error) {
 	greeting := c.m.Method == "initialize"
 	if greeting && ok(a.Status) {
 		l.mu.Lock()
-		l.session = a.Header.Get(headerSession)
+		l.session = a.Header.Get(mcp.HeaderSession)
 		l.mu.Unlock()
 	}
 	var m *mcp.Message
@@ -311,7 +311,7 @@ func (l *legacyHTTP) resume(c *call, at *position) (Events, error) {
 		}
 		at.fails++
 		h := l.header()
-		h.Set(headerEvent, at.last)
+		h.Set(mcp.HeaderEvent, at.last)
 		a, err := l.http.Get(c.ctx, h)
 		switch {
 		case err != nil:
@@ -340,7 +340,7 @@ func (l *legacyHTTP) listen(ctx context.Context) {
 	for fails := 0; ; fails++ {
 		h := l.header()
 		if at.last != "" {
-			h.Set(headerEvent, at.last)
+			h.Set(mcp.HeaderEvent, at.last)
 		}
 		a, err := l.http.Get(ctx, h)
 		switch {

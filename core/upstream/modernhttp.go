@@ -54,7 +54,7 @@ func (h *modernHTTP) call(ctx context.Context, o outgoing, caller proxy.Caller) 
 			return answer, nil
 		}
 		switch {
-		case !raw && encoded(header.Get(headerName)) && printable(m):
+		case !raw && encoded(header.Get(mcp.HeaderName)) && printable(m):
 			raw = true
 		case m.Method == "tools/call" && !refreshed:
 			refreshed = true
@@ -156,8 +156,8 @@ func (h *modernHTTP) incoming(c *call, m *mcp.Message) *mcp.Message {
 // notify posts a notification.
 func (h *modernHTTP) notify(ctx context.Context, o outgoing) error {
 	header := modernHeader(o.m, true)
-	if header.Get(headerVersion) == "" {
-		header.Set(headerVersion, mcp.Modern.Revisions()[0])
+	if header.Get(mcp.HeaderVersion) == "" {
+		header.Set(mcp.HeaderVersion, mcp.Modern.Revisions()[0])
 	}
 	a, err := h.up.o.Dial.HTTP.Post(ctx, header, o.bytes())
 	if err != nil {

@@ -271,4 +271,4 @@ func (u *Upstream) classify(m *mcp.Message) finding {
 	return finding{revisions: known, met: met || isModern(known[0])}
 }
 
-func isModern(revision string) bool { return eraOf(revision) == mcp.Modern }
+func isModern(revision string) bool { return mcp.EraOf(revision) == mcp.Modern }

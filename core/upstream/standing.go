@@ -16,10 +16,10 @@ import (
 // of the resources that it subscribed to. A subscription cannot be changed: each new resource takes a new one.
 type standing struct {
 	s     *toModern
-	begin func() // starts run, once
+	begin func()   // starts run, once
+	flags []string // toolsListChanged, …: what the server declared
 
 	mu      sync.Mutex
-	flags   []string        // toolsListChanged, …: what the server declared
 	uris    map[string]bool // that the client subscribed to; true when the server honours it
 	wanted  int             // counts the changes of uris
 	settled int             // up to which of them the server has been asked, well or not
@@ -272,7 +272,7 @@ func (l *standing) honoured() (uris []string) {
 
 // tell tells the client what it may have missed while there was no subscription.
 func (l *standing) tell(ctx context.Context, uris []string) {
-	for _, flag := range l.flags { // never changes
+	for _, flag := range l.flags {
 		l.s.feed.Notify(ctx, toClient(mcp.NewNotification("notifications/"+strings.TrimSuffix(flag, "ListChanged")+"/list_changed", nil)))
 	}
 	for _, uri := range uris {
@@ -288,7 +288,8 @@ type hearing struct {
 
 // Notify implements proxy.Caller.
 func (h *hearing) Notify(ctx context.Context, m *mcp.Message) {
-	if m.Method == "notifications/subscriptions/acknowledged" {
+	switch m.Method {
+	case "notifications/subscriptions/acknowledged":
 		h.l.change(func() {
 			m.Items("/notifications/resourceSubscriptions", func(_ int, raw []byte) bool {
 				if uri, ok := mcp.NewResponse("", raw).Text(""); ok {
@@ -300,13 +301,10 @@ func (h *hearing) Notify(ctx context.Context, m *mcp.Message) {
 			})
 		})
 		h.ack()
-		return
-	}
-	if _, known := mcp.Lookup(m.Method); !known || m.Method == "notifications/message" {
-		return
-	}
-	if edited, err := m.Edit(unreserved(m)...); err == nil {
-		h.l.s.feed.Notify(ctx, edited)
+	case "notifications/tools/list_changed", "notifications/prompts/list_changed", "notifications/resources/list_changed", "notifications/resources/updated":
+		if edited, err := m.Edit(unreserved(m)...); err == nil {
+			h.l.s.feed.Notify(ctx, edited)
+		}
 	}
 }
 

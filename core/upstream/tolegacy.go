@@ -3,7 +3,6 @@ package upstream
 import (
 	"context"
 	"errors"
-	"slices"
 	"strconv"
 	"sync"
 
@@ -137,16 +136,13 @@ type turn struct {
 	visit  *visit
 }
 
-// levels are those of logging, from the most talkative.
-var levels = []string{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
-
 // Notify implements proxy.Caller. Log lines reach a modern client only when it asked for them, and of the level that it asked for.
 func (t *turn) Notify(ctx context.Context, m *mcp.Message) {
 	switch m.Method {
 	case "notifications/message":
 		wanted, asked := t.m.Text(mcp.AtLogLevel)
 		level, _ := m.Text("/level")
-		if !asked || slices.Index(levels, level) < slices.Index(levels, wanted) {
+		if !asked || mcp.LogLevel(level) < mcp.LogLevel(wanted) {
 			return
 		}
 	case "notifications/progress":
@@ -169,11 +165,16 @@ func (t *turn) Ask(ctx context.Context, ms []*mcp.Message) []pipeline.Passed {
 func (t *turn) ask(ctx context.Context, ms []*mcp.Message) []pipeline.Passed {
 	asked := make([]*mcp.Message, len(ms))
 	for i, m := range ms {
-		var err error
-		if asked[i], err = questionForModern(m); err != nil {
-			asked[i] = m // which is refused if it is none
+		switch m.Method {
+		case "sampling/createMessage", "elicitation/create", "roots/list":
+		default: // there is no way to ask it; what a server asks is judged and recorded all the same
+			return t.visit.of.feed.Ask(ctx, ms)
 		}
-		asked[i].To = mcp.ToClient
+		q, err := questionForModern(m)
+		if err != nil {
+			return make([]pipeline.Passed, len(ms)) // which are refusals
+		}
+		asked[i] = toClient(q)
 	}
 	return t.c.Ask(ctx, asked)
 }
@@ -221,7 +222,7 @@ func (v *visit) setLevel(ctx context.Context, m *mcp.Message) error {
 		return err
 	}
 	defer release()
-	if v.level != "" && slices.Index(levels, v.level) <= slices.Index(levels, level) {
+	if v.level != "" && mcp.LogLevel(v.level) <= mcp.LogLevel(level) {
 		return nil
 	}
 	answer, err := v.server.request(ctx, levelled(level), nil)

@@ -265,6 +265,8 @@ func TestALegacyServerAsksAModernClient(t *testing.T) {
 		if got, want := <-asked, `{"message":"?","mode":"url"}`; got != want {
 			t.Errorf("the client was asked %s, want %s", got, want)
 		}
+		srv.send(`{"jsonrpc":"2.0","id":"s4","method":"acme/ask","params":{}}`)
+		fed("what no result can ask")
 		srv.result(q.ID, `{"tools":[]}`)
 		synctest.Wait()
 		if list.err != nil {

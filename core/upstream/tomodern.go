@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -27,13 +26,11 @@ type toModern struct {
 
 	mu     sync.Mutex
 	client identity
-	hello  *mcp.Message // the client's initialize; nil before
-	listen *standing    // nil before initialize was answered
+	listen *standing // nil before initialize was answered
 }
 
 // Bounds of one call.
 const (
-	maxRounds   = 16                     // in which a server may ask for input
 	maxInputs   = 64                     // that it may ask for in one of them
 	maxSheds    = 8                      // times that a server may ask to be asked again without asking for anything
 	firstShed   = 200 * time.Millisecond // before the first of these
@@ -50,19 +47,19 @@ func newToModern(u *Upstream, o proxy.Opening, feed proxy.Caller) *toModern {
 func (s *toModern) Call(ctx context.Context, p pipeline.Passed, c proxy.Caller) (*mcp.Message, error) {
 	m := p.Message()
 	s.mu.Lock()
-	hello, client := s.hello, s.client
+	listen, client := s.listen, s.client
 	s.mu.Unlock()
 	switch {
 	case m.Method == "initialize":
 		return s.initialize(ctx, m, c)
-	case hello == nil:
+	case listen == nil:
 		return nil, unavailable(s.up.o.Name, "the client has not initialized it", nil)
 	case m.Method == "logging/setLevel":
 		return s.setLevel(m), nil
 	case m.Method == "resources/subscribe":
-		return s.listen.subscribe(ctx, m)
+		return listen.subscribe(ctx, m)
 	case m.Method == "resources/unsubscribe":
-		return s.listen.unsubscribe(m), nil
+		return listen.unsubscribe(m), nil
 	}
 	if meth, known := mcp.Lookup(m.Method); !known || !meth.In(mcp.Rev20260728) || meth.Capability == "tasks" {
 		return toClient(mcp.NewError(m.ID(), mcp.CodeMethodNotFound, "method not found: the server speaks a revision of the protocol that has no "+m.Method, nil)), nil
@@ -104,7 +101,7 @@ func (s *toModern) initialize(ctx context.Context, m *mcp.Message, c proxy.Calle
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.client, s.hello = client, m
+	s.client = client
 	if s.listen == nil {
 		s.listen = newStanding(s, answer)
 	}
@@ -114,7 +111,7 @@ func (s *toModern) initialize(ctx context.Context, m *mcp.Message, c proxy.Calle
 // setLevel is remembered: a modern server is told with each request.
 func (s *toModern) setLevel(m *mcp.Message) *mcp.Message {
 	raw, _ := m.Get("/level")
-	if level, _ := m.Text("/level"); slices.Contains(levels, level) {
+	if level, _ := m.Text("/level"); mcp.LogLevel(level) >= 0 {
 		s.mu.Lock()
 		s.client.logLevel = raw
 		s.mu.Unlock()
@@ -128,8 +125,8 @@ func (s *toModern) play(ctx context.Context, first outgoing, c proxy.Caller) (*m
 	if _, ok := first.m.Get("/_meta/progressToken"); ok {
 		c = &rising{Caller: c}
 	}
-	o, sheds := first, 0
-	for range maxRounds + maxSheds {
+	o, rounds, sheds := first, 0, 0
+	for {
 		answer, kind, err := s.server.request(ctx, o, c)
 		switch {
 		case err != nil:
@@ -157,12 +154,15 @@ func (s *toModern) play(ctx context.Context, first outgoing, c proxy.Caller) (*m
 			if !sleep(ctx, min(firstShed<<(sheds-1), longestShed)) {
 				return nil, context.Cause(ctx)
 			}
+		default:
+			if rounds++; rounds > s.up.o.Rounds {
+				return nil, unavailable(s.up.o.Name, "it asked for input too many times", nil)
+			}
 		}
 		if o, err = first.again(answers, state); err != nil {
 			return nil, unavailable(s.up.o.Name, "the answers that it asked for could not be put to it", err)
 		}
 	}
-	return nil, unavailable(s.up.o.Name, "it asked for input too many times", nil)
 }
 
 // ask puts the questions in a server's result to the client, one after another, and answers the object of its answers; nil when there was no question. A

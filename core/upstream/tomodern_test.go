@@ -291,3 +291,16 @@ func TestAModernServerThatDeclaresNothing(t *testing.T) {
 		p.is(`{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"2025-11-25","serverInfo":{"name":"unknown","version":"unknown"},"capabilities":{}}}`)
 	})
 }
+
+func TestAModernServerThatAsksALegacyClientAgainAndAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, srv, end := bridged(t, mcp.Rev20251125, `{}`, &client{})
+		defer end()
+		p := call(t, s, &client{answer: answers(`{"roots":[]}`)}, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x"}}`)
+		for range 17 {
+			srv.result(srv.expect(t, "tools/call").ID, `{"resultType":"input_required","inputRequests":{"k":{"method":"roots/list"}}}`)
+		}
+		p.fails("it asked for input too many times")
+		srv.quiet(t)
+	})
+}

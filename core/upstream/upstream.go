@@ -32,6 +32,7 @@ type Options struct {
 	ProbeTimeout time.Duration // how long a process may stay silent before it is taken for legacy; default 5 s
 	StartTimeout time.Duration // of starting and initializing again after a loss; default 60 s
 	Limits       mcp.Limits    // of the messages that the server sends
+	Rounds       int           // in which a modern server may ask a legacy client for input in one call; default 16
 
 	Log *slog.Logger // nil: nothing is logged
 	// Event, if not nil, is told what is no message: "lost", "restarted". It must not block.
@@ -69,6 +70,9 @@ func New(o Options) *Upstream {
 	if o.ProbeTimeout == 0 {
 		o.ProbeTimeout = 5 * time.Second
 	}
+	if o.Rounds <= 0 {
+		o.Rounds = 16
+	}
 	if o.Version == "" {
 		o.Version = "dev"
 	}
@@ -90,8 +94,8 @@ func (u *Upstream) Open(ctx context.Context, o proxy.Opening, feed proxy.Caller)
 	if err != nil {
 		return nil, err
 	}
-	era := eraOf(o.Revision)
-	native := slices.ContainsFunc(have, func(r string) bool { return eraOf(r) == era })
+	era := mcp.EraOf(o.Revision)
+	native := slices.ContainsFunc(have, func(r string) bool { return mcp.EraOf(r) == era })
 	if !native {
 		u.doubtWeak()
 	}
@@ -223,13 +227,6 @@ func (u *Upstream) useSSE() bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.sseOK
-}
-
-func eraOf(revision string) mcp.Era {
-	if revision >= mcp.Rev20260728 {
-		return mcp.Modern
-	}
-	return mcp.Legacy
 }
 
 // declaredUnknown is the error for a server that speaks only what nobody here does.

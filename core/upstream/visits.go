@@ -231,13 +231,8 @@ func (vs *visits) expire(v *visit) {
 
 // dismiss closes a visit that was taken out, without waiting for it. It counts among those that are leaving: a client could have one opened after the other.
 func (vs *visits) dismiss(v *visit) {
-	vs.up.dropLater(closing(func() error { return vs.up.leaving.close(v.server) }))
+	vs.up.dropLater(vs.up.leaving.later(v.server))
 }
-
-// closing is a closer.
-type closing func() error
-
-func (c closing) Close() error { return c() }
 
 // close ends all visits.
 func (vs *visits) close() error {

@@ -1,0 +1,24 @@
+package mcp
+
+// Header… are the names of the headers of Streamable HTTP, as net/http spells them.
+const (
+	HeaderVersion = "Mcp-Protocol-Version"
+	HeaderSession = "Mcp-Session-Id"
+	HeaderEvent   = "Last-Event-Id"
+	HeaderMethod  = "Mcp-Method" // this and the next repeat what the body of a modern request says
+	HeaderName    = "Mcp-Name"
+	HeaderParam   = "Mcp-Param-" // and what a tool says (x-mcp-header)
+)
+
+// HeaderNameAt is where a modern request has what HeaderName repeats; ok is false for the methods that have no such header.
+func HeaderNameAt(method string) (pointer string, ok bool) {
+	switch method {
+	case "tools/call", "prompts/get":
+		return "/name", true
+	case "resources/read":
+		return "/uri", true
+	case "tasks/get", "tasks/update", "tasks/cancel":
+		return "/taskId", true
+	}
+	return "", false
+}

@@ -28,7 +28,7 @@
 // # Why a call that may be asked about has a goroutine of its own
 //
 // It outlives the request that brought it: that is answered with the question, and another brings the answer. The state that the client carries between the two opens for the same
-// principal and the same call alone, once, and only in this process; anything else is refused, and the call is never run again in its place. A client that does not come
+// call of the same session alone (a pipe, or a principal over HTTP), once, and only in this process; anything else is refused, and the call is never run again in its place. A client that does not come
 // back costs a bounded number of bounded waits (Limits), after which its server is told that it gave up.
 //
 // # Why an answer is seldom a stream

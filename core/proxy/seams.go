@@ -40,7 +40,8 @@ type Caller interface {
 type Server interface {
 	// Call writes the request under an id of its own and waits for the answer, which comes back under the request's id, with the client's progress
 	// token and subscription id restored in all that c gets. When ctx ends the server is told in its revision's way (the cause is a *Cancelled when there
-	// is a notification to pass on) and ctx's cause is returned. Other errors are *Unavailable: nothing was answered, and the request may or may not have been run.
+	// is a notification to pass on) and ctx's cause is returned. Other errors are *Unavailable: nothing was answered, and the request may or may not have been run; or a
+	// *pipeline.Denied: what the server asked for was refused, and its revision has no words to tell it.
 	Call(ctx context.Context, m pipeline.Passed, c Caller) (*mcp.Message, error)
 	// Notify writes a notification; nil also when the server's revision has no such thing.
 	Notify(ctx context.Context, m pipeline.Passed) error

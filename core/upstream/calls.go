@@ -50,10 +50,15 @@ func (c *call) subscribed(m *mcp.Message) *mcp.Message {
 	if c.m.Method != "subscriptions/listen" || m.Kind == mcp.Error {
 		return m
 	}
+	return tagged(m, c.m.ID())
+}
+
+// tagged is m under another subscription id, if it is under any.
+func tagged(m *mcp.Message, id mcp.ID) *mcp.Message {
 	if _, ok := m.Get(mcp.AtSubscription); !ok {
 		return m
 	}
-	if edited, err := m.Edit(mcp.Set(mcp.AtSubscription, []byte(c.m.ID()))); err == nil {
+	if edited, err := m.Edit(mcp.Set(mcp.AtSubscription, []byte(id))); err == nil {
 		return edited
 	}
 	return m

@@ -8,7 +8,7 @@
 //     is lost it is opened again with back-off (restart.go), and the server is told what the client told it: initialize, initialized, the logging level, the
 //     subscriptions; then the client is told that the lists may have changed.
 //   - Modern sessions of one principal share a connection (pool.go, modern.go): a process, kept for as long as somebody uses it, or HTTP requests that stand
-//     for themselves. There is nothing to restore.
+//     for themselves. There is nothing to restore. A process has one subscription for all of them (union.go).
 //
 // Where the client's revision is of the other era, the Server speaks it all the same: the client of Open is answered as by a server of its own (protocol.md 3).
 //
@@ -47,11 +47,6 @@
 //
 // Some servers take seconds to start. A process that answered the probe with an error, or not at all, has not been initialized and can be; one that
 // answered with a result serves modern requests, and (go-sdk v1.8.0) refuses initialize, so that a legacy session gets another.
-//
-// # Known limits of servers
-//
-// The go-sdk's stdio server (v1.8.0) has one subscription for a connection: a second subscriptions/listen takes the place of the first. Sessions of one principal share
-// a process and so are affected. Nothing is done about it here, but that a legacy client's session ends its subscription on a pipe before it opens the next.
 //
 // # What does not cross the eras
 //

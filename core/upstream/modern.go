@@ -125,7 +125,11 @@ func takeModern(w *wire, m *mcp.Message) {
 		return
 	}
 	c, m := about(w, m)
-	if c == nil {
+	switch {
+	case c == nil:
+		return
+	case c.lane == nil:
+		c.notify(m)
 		return
 	}
 	if err := c.lane.add(delivery{size: m.Size(), drop: droppable(m), run: func(context.Context) { c.notify(m) }}); err != nil && w.calls.take(c.id) != nil {
@@ -147,7 +151,7 @@ func about(w *wire, m *mcp.Message) (*call, *mcp.Message) {
 		raw, _ := m.Get("/requestId")
 		if c := w.calls.find(mcp.ID(raw)); c != nil && c.m.Method == "subscriptions/listen" {
 			if c = w.calls.take(c.id); c != nil {
-				c.lane.after(func() { c.finish(reply{m: ended(c)}) })
+				c.finish(reply{m: ended(c)}) // its union hands it on in order
 			}
 			return nil, nil
 		}

@@ -27,6 +27,7 @@ type wire struct {
 	life   *life
 	calls  calls
 	own    replies
+	union  *union // of a modern server's subscriptions
 
 	routing sync.Mutex // guards route and held; held while route runs, so that messages stay in order
 	route   func(m *mcp.Message)
@@ -42,6 +43,7 @@ type wire struct {
 func openWire(name string, p Pipe, limits mcp.Limits, log *slog.Logger) *wire {
 	w := &wire{name: name, pipe: p, limits: limits, log: log, life: newLife(), gone: make(chan struct{})}
 	w.ended = sync.OnceValue(w.end)
+	w.union = newUnion(w)
 	w.life.run(w.read)
 	return w
 }
@@ -198,10 +200,6 @@ func (w *wire) ask(ctx context.Context, c *call, o outgoing) (*mcp.Message, erro
 		cause := context.Cause(ctx)
 		switch {
 		case w.calls.take(c.id) == nil || c.caller == nil || c.m.Method == "initialize":
-		case c.m.Method == "subscriptions/listen": // now: the next one may depend on it
-			ctx, cancel := context.WithTimeout(w.life.ctx, time.Second)
-			defer cancel()
-			w.write(ctx, cancellation(cause, c.id))
 		default:
 			w.reply(cancellation(cause, c.id))
 		}

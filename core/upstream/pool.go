@@ -110,8 +110,11 @@ func (s *shared) call(ctx context.Context, o outgoing, c proxy.Caller, l *lane) 
 		return s.http.call(ctx, o, c)
 	}
 	w, err := s.process(ctx)
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, err
+	case o.m.Method == "subscriptions/listen":
+		return w.union.call(ctx, o, c, l)
 	}
 	return w.call(ctx, o, c, l)
 }

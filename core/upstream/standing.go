@@ -150,12 +150,7 @@ func (l *standing) run(ctx context.Context) {
 			continue
 		}
 		if open == nil || open.n != n {
-			heard := l.honoured()       // what there was to miss
-			if l.s.server.lane != nil { // some servers mistake two subscriptions on one pipe for each other
-				missed = missed || open != nil
-				open.close()
-				open = nil
-			}
+			heard := l.honoured() // what there was to miss
 			next := l.open(ctx, filter, n)
 			open.close()
 			if open = next; open == nil {

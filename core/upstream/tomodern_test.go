@@ -199,6 +199,10 @@ func TestLegacySubscriptionsAtAModernServer(t *testing.T) {
 			srv.send(`{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%s},"notifications":%s}}`, q.ID, filter)
 		}
 		listen := srv.expect(t, "subscriptions/listen")
+		widened := func() { // on a pipe, the server has ended one before it gets the next
+			srv.expect(t, "notifications/cancelled")
+			srv.result(listen.ID, `{"resultType":"complete"}`)
+		}
 		if want := `{` + legacyMeta + `,"notifications":{"toolsListChanged":true}}`; string(listen.Params) != want {
 			t.Errorf("listens with %s\nwant %s", listen.Params, want)
 		}
@@ -207,7 +211,7 @@ func TestLegacySubscriptionsAtAModernServer(t *testing.T) {
 		feed.wants(t, `{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{}}`)
 
 		p := call(t, s, &client{}, `{"jsonrpc":"2.0","id":1,"method":"resources/subscribe","params":{"uri":"f:///a"}}`)
-		srv.expect(t, "notifications/cancelled")
+		widened()
 		listen = srv.expect(t, "subscriptions/listen")
 		if want := `"notifications":{"toolsListChanged":true,"resourceSubscriptions":["f:///a"]}}`; !contains(string(listen.Params), want) {
 			t.Errorf("listens with %s\nwant %s", listen.Params, want)
@@ -217,7 +221,7 @@ func TestLegacySubscriptionsAtAModernServer(t *testing.T) {
 		p.is(`{"jsonrpc":"2.0","id":1,"result":{}}`)
 
 		p = call(t, s, &client{}, `{"jsonrpc":"2.0","id":2,"method":"resources/subscribe","params":{"uri":"f:///b"}}`)
-		srv.expect(t, "notifications/cancelled")
+		widened()
 		listen = srv.expect(t, "subscriptions/listen")
 		ack(listen, `{"toolsListChanged":true,"resourceSubscriptions":["f:///a"]}`)
 		p.is(`{"jsonrpc":"2.0","id":2,"error":{"code":-32602,"message":"the server does not take this subscription","data":{"uri":"f:///b"}}}`)
@@ -229,12 +233,13 @@ func TestLegacySubscriptionsAtAModernServer(t *testing.T) {
 		ack(listen, `{"toolsListChanged":true,"resourceSubscriptions":["f:///a"]}`)
 		feed.wants(t, `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`, `{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"f:///a"}}`)
 
+		// What nobody wants any more is not told, and the server is left alone for it.
 		call(t, s, &client{}, `{"jsonrpc":"2.0","id":3,"method":"resources/unsubscribe","params":{"uri":"f:///a"}}`).is(`{"jsonrpc":"2.0","id":3,"result":{}}`)
-		srv.expect(t, "notifications/cancelled")
-		listen = srv.expect(t, "subscriptions/listen")
-		if want := `"notifications":{"toolsListChanged":true}}`; !contains(string(listen.Params), want) {
-			t.Errorf("listens with %s\nwant %s", listen.Params, want)
-		}
+		synctest.Wait()
+		feed.told = nil
+		srv.send(`{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"f:///a","_meta":{"io.modelcontextprotocol/subscriptionId":%s}}}`, listen.ID)
+		srv.send(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%s}}}`, listen.ID)
+		feed.wants(t, `{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{}}`)
 	})
 }
 

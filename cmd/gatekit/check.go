@@ -208,6 +208,9 @@ func (s stranger) Ask(ctx context.Context, ms []*mcp.Message) []pipeline.Passed 
 
 func (stranger) Waits() bool { return false }
 
+// Heard implements proxy.Caller.
+func (stranger) Heard() {}
+
 // unrecorded is the recorder of a session that carries no message of anybody's.
 type unrecorded struct{}
 

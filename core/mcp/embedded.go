@@ -27,6 +27,14 @@ func EmbeddedResponse(id ID, raw []byte) (*Message, error) {
 	return embedded(id, []byte(`"result":`), raw, []byte("}"))
 }
 
+// EmbeddedError is EmbeddedRequest for an error (of a task).
+func EmbeddedError(id ID, raw []byte) (*Message, error) {
+	if len(raw) == 0 || raw[0] != '{' {
+		return nil, errors.New("it is no object")
+	}
+	return embedded(id, []byte(`"error":`), raw, []byte("}"))
+}
+
 // Answers says whether m has the shape of an answer to a server's question: sampling, elicitation or roots.
 func Answers(m *Message, method string) bool {
 	at, known := map[string]string{"elicitation/create": "/action", "sampling/createMessage": "/role", "roots/list": "/roots"}[method]

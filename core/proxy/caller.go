@@ -34,6 +34,9 @@ func (c *caller) Waits() bool {
 	return !ok || w.Waits()
 }
 
+// Heard says that the server is at work.
+func (c *caller) Heard() { c.watch.touch() }
+
 // Notify judges a notification of the server and hands it to the client.
 func (c *caller) Notify(ctx context.Context, m *mcp.Message) {
 	c.watch.touch()

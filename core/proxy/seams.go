@@ -34,6 +34,8 @@ type Caller interface {
 	Ask(ctx context.Context, ms []*mcp.Message) []pipeline.Passed
 	// Waits says whether the client waits for what comes of the call just now: not when its last request was answered with a question.
 	Waits() bool
+	// Heard says that the server is at work, when there is nothing to hand over that would show it.
+	Heard()
 }
 
 // Server is one server as one session sees it. Its methods may be called from many goroutines; calls run concurrently.

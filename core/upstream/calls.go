@@ -249,10 +249,16 @@ func (t *calls) progress(m *mcp.Message) (restored *mcp.Message, c *call, ok boo
 	t.mu.Lock()
 	c = t.tokens[id]
 	token := t.linger[id]
-	t.mu.Unlock()
 	if c != nil {
 		token = c.token
+	} else if token != "" {
+		for _, o := range t.open { // of a task whose result is waited for by the same client
+			if o.m.Method == "tasks/result" && o.token == token {
+				c = o
+			}
+		}
 	}
+	t.mu.Unlock()
 	switch token {
 	case "":
 		return nil, nil, false

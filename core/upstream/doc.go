@@ -50,7 +50,7 @@
 //
 // # What does not cross the eras
 //
-// Tasks of either design; a question outside of any call to a modern client, but for the roots, which wait for a call; the names that a modern client's own server would have given its
+// Tasks, as such: a tool that runs as a task only is called as one, and its call answered with what comes of it (legacytask.go, moderntask.go); a question outside of any call to a modern client, but for the roots, which wait for a call; the names that a modern client's own server would have given its
 // questions; answers to questions that are errors, to a modern server; structured content that is no object and content types that are newer than a legacy client, which
 // get texts in their place; log lines of a legacy server while a modern client has several calls in flight; the methods of vendors.
 package upstream

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -189,6 +190,7 @@ func (s *starter) last(t *testing.T) *pipe {
 type client struct {
 	mu     sync.Mutex
 	told   []string
+	alive  atomic.Int32 // how often it was heard that the server is at work
 	answer func(ctx context.Context, m *mcp.Message) pipeline.Passed
 	slow   chan struct{} // when not nil, each notification waits for one of these
 	away   bool          // it does not wait for this call just now
@@ -216,6 +218,8 @@ func (c *client) Ask(ctx context.Context, ms []*mcp.Message) []pipeline.Passed {
 }
 
 func (c *client) Waits() bool { return !c.away }
+
+func (c *client) Heard() { c.alive.Add(1) }
 
 // heard is what the client was told so far.
 func (c *client) heard() []string {

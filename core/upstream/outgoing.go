@@ -110,6 +110,50 @@ func (o outgoing) plain() (outgoing, error) {
 	return outgoing{m}, err
 }
 
+// listed asks a legacy server for a page of its tools.
+func listed(cursor []byte) outgoing {
+	if cursor == nil {
+		return outgoing{mcp.NewRequest("0", "tools/list", nil)}
+	}
+	return outgoing{mcp.NewRequest("0", "tools/list", slices.Concat([]byte(`{"cursor":`), cursor, []byte("}")))}
+}
+
+// asTask is a call of a tool as a task of a legacy server.
+func (o outgoing) asTask() (outgoing, error) {
+	m, err := o.m.Edit(mcp.Set("/task", []byte("{}")))
+	return outgoing{m}, err
+}
+
+// taskRequest is a request about a task of a legacy server; it wants the progress that call, if there is one, wanted.
+func taskRequest(method string, id []byte, call *mcp.Message) outgoing {
+	params := slices.Concat([]byte(`{"taskId":`), id)
+	if call != nil {
+		if token, ok := call.Get("/_meta/progressToken"); ok {
+			params = slices.Concat(params, []byte(`,"_meta":{"progressToken":`), token, []byte("}"))
+		}
+	}
+	return outgoing{mcp.NewRequest("0", method, append(params, '}'))}
+}
+
+// withTasks is a call whose client declares that it knows tasks of the modern design.
+func (o outgoing) withTasks() (outgoing, error) {
+	at := mcp.AtCapabilities + "/extensions"
+	edits := []mcp.Edit{mcp.Set(at+"/"+mcp.Escape(tasksExtension), []byte("{}"))}
+	if _, ok := o.m.Get(at); !ok {
+		edits = []mcp.Edit{mcp.Set(at, []byte(`{"`+tasksExtension+`":{}}`))}
+	}
+	m, err := o.m.Edit(edits...)
+	return outgoing{m}, err
+}
+
+// taskRequestAs is a request about the task that a modern server made of call, in the name of the same client.
+func taskRequestAs(method string, id []byte, call *mcp.Message, more ...mcp.Edit) (outgoing, error) {
+	meta, _ := call.Get("/_meta")
+	m := mcp.NewRequest(call.ID(), method, slices.Concat([]byte(`{"taskId":`), id, []byte(`,"_meta":`), meta, []byte("}")))
+	m, err := m.Edit(append(more, mcp.Remove("/_meta/progressToken"), mcp.Remove(mcp.AtLogLevel))...)
+	return outgoing{m}, err
+}
+
 // greeting is the initialize of a legacy session for a modern client that declares capabilities, which m, a request of its own, names it if it does.
 func greeting(m *mcp.Message, capabilities []byte, version string) (outgoing, error) {
 	info, ok := m.Get(mcp.AtClientInfo)

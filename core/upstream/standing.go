@@ -310,3 +310,6 @@ func (h *hearing) Ask(_ context.Context, ms []*mcp.Message) []pipeline.Passed {
 
 // Waits implements proxy.Caller.
 func (h *hearing) Waits() bool { return true }
+
+// Heard implements proxy.Caller.
+func (h *hearing) Heard() {}

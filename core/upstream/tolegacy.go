@@ -72,7 +72,7 @@ func (s *toLegacy) Call(ctx context.Context, p pipeline.Passed, c proxy.Caller) 
 	defer v.enter(t)()
 	var answer *mcp.Message
 	for range maxPagesAsked {
-		if answer, err = v.server.request(ctx, o, t); err != nil {
+		if answer, err = t.put(ctx, o); err != nil {
 			return nil, err
 		}
 		if answer.ErrorCode() != mcp.CodeURLElicitation {
@@ -90,6 +90,23 @@ func (s *toLegacy) Call(ctx context.Context, p pipeline.Passed, c proxy.Caller) 
 	}
 	if err != nil {
 		return nil, illegible(s.up.o.Name, err)
+	}
+	return answer, nil
+}
+
+// put puts the request to the server, as a task where the tool runs in no other way.
+func (t *turn) put(ctx context.Context, o outgoing) (*mcp.Message, error) {
+	if t.visit.taskOnly(t.m) {
+		return t.asTask(ctx, o)
+	}
+	answer, err := t.visit.server.request(ctx, o, t)
+	switch {
+	case err != nil:
+		return nil, err
+	case t.visit.wantsTask(ctx, t.m, answer):
+		return t.asTask(ctx, o)
+	case t.m.Method == "tools/list":
+		t.visit.tasks.learn(answer)
 	}
 	return answer, nil
 }
@@ -181,6 +198,9 @@ func (t *turn) ask(ctx context.Context, ms []*mcp.Message) []pipeline.Passed {
 
 // Waits implements proxy.Caller.
 func (t *turn) Waits() bool { return t.c.Waits() }
+
+// Heard implements proxy.Caller.
+func (t *turn) Heard() { t.c.Heard() }
 
 // maxPagesAsked is how many times a server may answer one call by saying that pages have to be opened first.
 const maxPagesAsked = 3

@@ -43,7 +43,7 @@ func (p *pipe) initialized(t *testing.T, capabilities string) {
 	if string(q.Params) != want {
 		t.Errorf("initialized with %s\nwant %s", q.Params, want)
 	}
-	p.result(q.ID, `{"protocolVersion":"2025-11-25","capabilities":{"tools":{"listChanged":true},"resources":{"subscribe":true},"logging":{},"tasks":{}},"serverInfo":{"name":"old","version":"1"},"instructions":"be kind"}`)
+	p.result(q.ID, `{"protocolVersion":"2025-11-25","capabilities":{"tools":{"listChanged":true},"resources":{"subscribe":true},"logging":{},"tasks":{"requests":{"tools":{"call":{}}}}},"serverInfo":{"name":"old","version":"1"},"instructions":"be kind"}`)
 	p.expect(t, "notifications/initialized")
 }
 

@@ -131,6 +131,20 @@ func (s *toModern) play(ctx context.Context, first outgoing, c proxy.Caller) (*m
 		switch {
 		case err != nil:
 			return nil, err
+		case kind == "" && wantsTasks(first.m, answer):
+			if first, err = first.withTasks(); err != nil {
+				return nil, unavailable(s.up.o.Name, "the call could not be made as a task", err)
+			}
+			o = first
+			continue
+		case kind == "task" && knowsTasks(first.m):
+			if answer, err = s.task(ctx, first.m, answer, c); err != nil {
+				return nil, err
+			}
+			if answer.Kind == mcp.Response {
+				return resultForLegacy(first.m, answer, s.revision)
+			}
+			fallthrough
 		case kind == "":
 			return errorForLegacy(first.m, answer)
 		case kind == "complete":

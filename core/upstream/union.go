@@ -276,6 +276,9 @@ func (o *united) Ask(_ context.Context, ms []*mcp.Message) []pipeline.Passed {
 // Waits implements proxy.Caller.
 func (o *united) Waits() bool { return true }
 
+// Heard implements proxy.Caller.
+func (o *united) Heard() {}
+
 // tell gives a member its part of the server's acknowledgement. The mu is held.
 func (u *union) tell(n *member, ack *mcp.Message) {
 	n.acked = true

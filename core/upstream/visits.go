@@ -62,6 +62,8 @@ type visit struct {
 	level   string         // of logging; guarded by telling
 	uris    map[string]int // that are subscribed to, and by how many listens; guarded by telling
 
+	tasks taskTools
+
 	mu      sync.Mutex
 	turns   []*turn              // calls in flight, the oldest first
 	entered chan struct{}        // closed and made anew with each call
@@ -271,6 +273,9 @@ func (v *visit) Notify(ctx context.Context, m *mcp.Message) {
 	case "notifications/elicitation/complete", "notifications/tasks/status", "notifications/progress":
 		return // the client's revision has no such thing, or it is for no call
 	}
+	if m.Method == "notifications/tools/list_changed" {
+		v.tasks.forget()
+	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for h := range v.hear {
@@ -348,6 +353,9 @@ func failed(answers []pipeline.Passed) bool {
 
 // Waits implements proxy.Caller.
 func (v *visit) Waits() bool { return true }
+
+// Heard implements proxy.Caller.
+func (v *visit) Heard() {}
 
 // enter notes that a call is in flight; the function that it answers undoes that.
 func (v *visit) enter(t *turn) (leave func()) {

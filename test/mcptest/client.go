@@ -182,8 +182,8 @@ func (c *Client) ID() string {
 
 // Call sends a request and waits for its answer. A modern answer that asks (input_required) is answered by another request, until there is a final one.
 func (c *Client) Call(ctx context.Context, method, params string) (Message, error) {
-	for {
-		m, err := c.Do(ctx, c.ID(), method, params)
+	for again := params; ; {
+		m, err := c.Do(ctx, c.ID(), method, again)
 		if err != nil || Text(m.Result, "resultType") != "input_required" {
 			return m, err
 		}
@@ -198,9 +198,9 @@ func (c *Client) Call(ctx context.Context, method, params string) (Message, erro
 			answers = append(answers, Quote(key)+":"+answer(Message{Method: Text(q, "method"), Params: At(q, "params"), Raw: q}))
 		}
 		slices.Sort(answers)
-		params = member(params, "inputResponses", "{"+strings.Join(answers, ",")+"}")
+		again = member(params, "inputResponses", "{"+strings.Join(answers, ",")+"}")
 		if state := At(m.Result, "requestState"); state != nil {
-			params = member(params, "requestState", string(state))
+			again = member(again, "requestState", string(state))
 		}
 	}
 }

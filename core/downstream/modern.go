@@ -19,10 +19,11 @@ type modern struct {
 	peer
 	front   *Front
 	session *proxy.Session
+	hold    func() (release func()) // keeps the session from ending because it is idle
 }
 
 func (f *Front) newModern(p peer, shared bool) *modern {
-	m := &modern{peer: p, front: f}
+	m := &modern{peer: p, front: f, hold: func() func() { return func() {} }}
 	m.session = f.proxy.Open(proxy.Opening{Session: p.session, Principal: p.principal, Revision: mcp.Rev20260728, Shared: shared}, nowhere{})
 	return m
 }
@@ -75,11 +76,11 @@ func checkServed(m *mcp.Message) *refusal {
 // rounds is what modern clients have in common: they are asked inside results.
 type rounds struct{}
 
-var errRounds = errors.New("the client cannot be asked outside of a call, and has to say that it can be asked at all")
-
 func (rounds) TakesRounds() bool { return true }
 
-func (rounds) Ask(context.Context, []pipeline.Passed) ([]*mcp.Message, error) { return nil, errRounds }
+func (rounds) Ask(context.Context, []pipeline.Passed) ([]*mcp.Message, error) {
+	return nil, proxy.ErrNoCall
+}
 
 // nowhere is the feed of modern requests: what belongs to no request has no place in their protocol. Subscriptions are requests.
 type nowhere struct{ rounds }
@@ -102,7 +103,15 @@ type principal struct {
 }
 
 func (f *Front) newPrincipal(name string) *principal {
-	return &principal{modern: f.newModern(peer{session: newName("principal"), principal: name}, true)}
+	p := &principal{modern: f.newModern(peer{session: newName("principal"), principal: name}, true)}
+	p.hold = func() func() {
+		row, ok, _ := f.principals.use(name, nil)
+		if !ok {
+			return func() {} // it is ending
+		}
+		return func() { f.principals.release(row) }
+	}
+	return p
 }
 
 // call answers one request over HTTP, and writes the answer.

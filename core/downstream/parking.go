@@ -30,14 +30,16 @@ type parking struct {
 }
 
 type waiting struct {
-	c     *parked
-	round int
+	c       *parked
+	round   int
+	release func() // of the session
 }
 
 // parked is one call that the client may be asked about. To the proxy it is the client: whichever of the client's requests carries the call just then.
 type parked struct {
 	parking *parking
 	peer    peer
+	hold    func() (release func())
 	m       *mcp.Message // the first request, under the id that the proxy knows
 	name    string       // 130 random bits
 	cancel  context.CancelFunc
@@ -84,7 +86,7 @@ func (s *modern) begin(m *mcp.Message, client proxy.Client) (call func(context.C
 			return s.resume(m, t, client)
 		}
 	}
-	c := &parked{parking: &s.front.parking, peer: s.peer, m: m, name: rand.Text(), ended: make(chan struct{}), over: make(chan struct{}),
+	c := &parked{parking: &s.front.parking, peer: s.peer, hold: s.hold, m: m, name: rand.Text(), ended: make(chan struct{}), over: make(chan struct{}),
 		news: make(chan struct{}, 1), carrier: client}
 	c.token, _ = m.Get(atToken)
 	c.end = sync.OnceFunc(func() { close(c.over) })
@@ -374,7 +376,7 @@ func (p *parking) keep(c *parked, t ticket) bool {
 	if len(p.open) >= p.front.limits.Parked || p.by[c.peer.principal] >= p.front.limits.ParkedOfOne {
 		return false
 	}
-	p.open[t.Name] = waiting{c, t.Round}
+	p.open[t.Name] = waiting{c, t.Round, c.hold()}
 	p.by[c.peer.principal]++
 	return true
 }
@@ -393,6 +395,7 @@ func (p *parking) take(t ticket, session string) *parked {
 
 // drop takes a call out. p.mu is held.
 func (p *parking) drop(c *parked) {
+	p.open[c.name].release()
 	delete(p.open, c.name)
 	if p.by[c.peer.principal]--; p.by[c.peer.principal] == 0 {
 		delete(p.by, c.peer.principal)

@@ -211,6 +211,22 @@ func TestAParkedCallWhoseClientDoesNotComeBack(t *testing.T) {
 	})
 }
 
+func TestAPrincipalWithParkedCallsIsNotIdle(t *testing.T) {
+	var ran atomic.Int32
+	inBubble(t, asking(&ran, "who"), downstream.Limits{SessionIdle: time.Minute, Sessions: 1}, func(t *testing.T, w *world) {
+		_, a, _ := w.client("ann").calls(t, tool(1, `{}`, ""))
+		time.Sleep(5 * time.Minute)
+		if status, _, text := w.client("bob").calls(t, tool(1, `{}`, "")); status != "503" {
+			t.Errorf("another, for whom there is no room, was answered %s %s", status, text)
+		}
+		_, _, text := w.client("ann").calls(t, tool(2, `{}`, a.Result.RequestState, accepts("g0", 1)))
+		equal(t, "the answer", text, `{"jsonrpc":"2.0","id":2,"result":{"resultType":"complete","told":[{"action":"accept","content":{"n":1}}]}}`)
+		if status, _, text := w.client("bob").calls(t, tool(1, `{}`, "")); status != "200" {
+			t.Errorf("another, when there is room, was answered %s %s", status, text)
+		}
+	})
+}
+
 func TestParkedCallsAreBounded(t *testing.T) {
 	var ran atomic.Int32
 	inBubble(t, asking(&ran, "who"), downstream.Limits{ParkedOfOne: 3, Parked: 4}, func(t *testing.T, w *world) {

@@ -111,6 +111,8 @@ func (c *caller) Ask(ctx context.Context, ms []*mcp.Message) []pipeline.Passed {
 	got, err := c.client.Ask(ctx, ask)
 	for j, i := range where {
 		switch {
+		case errors.Is(err, ErrNoCall) && judged[j].Method != "roots/list": // of which the server may well ask again
+			answers[i] = c.decline(ctx, set, judged[j], failure(mcp.CodeMethodNotFound, "%s", err))
 		case err != nil:
 			answers[i] = c.decline(ctx, set, judged[j], failure(mcp.CodeInternal, "the client could not be asked: %s", err))
 		case j >= len(got) || got[j] == nil:

@@ -139,6 +139,7 @@ func (s *server) Close() error {
 type client struct {
 	rounds bool
 	answer func(m *mcp.Message) *mcp.Message
+	fails  error // of each Ask
 
 	mu    sync.Mutex
 	told  []string
@@ -161,6 +162,9 @@ func (c *client) heard() []string {
 }
 
 func (c *client) Ask(_ context.Context, ps []pipeline.Passed) ([]*mcp.Message, error) {
+	if c.fails != nil {
+		return nil, c.fails
+	}
 	var answers []*mcp.Message
 	for _, p := range ps {
 		c.mu.Lock()

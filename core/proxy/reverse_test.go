@@ -285,3 +285,14 @@ func TestAnAnswerThatIsMissingIsStillAnAnswer(t *testing.T) {
 	}
 	equal(t, "the server got", w.call(t, "tools/call", `{"name":"a__x"}`), `{"structuredContent":"1 response,2 error,3 error"}`)
 }
+
+func TestAClientThatCannotBeAskedOutsideOfACall(t *testing.T) {
+	for method, code := range map[string]string{"elicitation/create": "-32601", "sampling/createMessage": "-32601", "roots/list": "-32603"} {
+		w := open(t, map[string]*server{"a": {answer: asking(method, `{}`)}}, nil)
+		w.client.fails = proxy.ErrNoCall
+		if got := w.call(t, "tools/call", `{"name":"a__x"}`); !strings.Contains(got, `"code":`+code) {
+			t.Errorf("%s: the server got %s, want code %s", method, got, code)
+		}
+		w.record.has(t, "pass to_client request "+method+" a", "answer to_server error "+method+" a")
+	}
+}

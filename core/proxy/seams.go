@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"errors"
 
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
@@ -14,9 +15,12 @@ type Client interface {
 	// another leave in that order and before the call's answer.
 	Notify(ctx context.Context, m pipeline.Passed) error
 	// Ask puts reverse requests to the client and waits for their answers, in the same order: Response or Error messages. The ids in ms are those of the
-	// server; the client mints its own. err is for a client that cannot be asked: gone, or without a channel.
+	// server; the client mints its own. err is for a client that cannot be asked: gone, or without a channel (ErrNoCall).
 	Ask(ctx context.Context, ms []pipeline.Passed) ([]*mcp.Message, error)
 }
+
+// ErrNoCall says that a client can be asked inside a call only, and there is none.
+var ErrNoCall = errors.New("the client cannot be asked outside of a call, and has to say that it can be asked at all")
 
 // Rounds is a Client that takes a server's questions inside a result (inputRequests) and answers with another request.
 // A server that asks that way then hands its result on as it is, marked Folded, and stores nothing.

@@ -24,14 +24,16 @@ const siblings = 15 * time.Millisecond
 type parking struct {
 	front *Front
 
-	mu   sync.Mutex // taken after that of a parked, never before
-	open map[string]waiting
-	by   map[string]int // principal -> how many of them are its
+	mu    sync.Mutex // taken after that of a parked, never before
+	open  map[string]waiting
+	by    map[string]int // principal -> how many of them are its
+	bytes int            // of the questions that they wait for
 }
 
 type waiting struct {
 	c       *parked
 	round   int
+	bytes   int
 	release func() // of the session
 }
 
@@ -306,7 +308,11 @@ func (c *parked) park(ctx context.Context) (answer pipeline.Passed, asks bool) {
 	if err != nil {
 		return fail("the call cannot be kept")
 	}
-	if !c.parking.keep(c, t) {
+	bytes := c.m.Size()
+	for _, q := range c.asked {
+		bytes += q.p.Message().Size()
+	}
+	if !c.parking.keep(c, t, bytes) {
 		return fail("too many calls wait for answers: answer those, then try again")
 	}
 	b := []byte(`{"resultType":"input_required","inputRequests":{`)
@@ -366,17 +372,21 @@ func (c *parked) expire(t ticket) {
 	}
 }
 
+// maxParkedBytes bounds the calls that are parked, and what they ask, in all.
+const maxParkedBytes = 64 << 20
+
 // keep enters a call, unless there are too many.
-func (p *parking) keep(c *parked, t ticket) bool {
+func (p *parking) keep(c *parked, t ticket, bytes int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.open == nil {
 		p.open, p.by = map[string]waiting{}, map[string]int{}
 	}
-	if len(p.open) >= p.front.limits.Parked || p.by[c.peer.principal] >= p.front.limits.ParkedOfOne {
+	if len(p.open) >= p.front.limits.Parked || p.by[c.peer.principal] >= p.front.limits.ParkedOfOne || p.bytes+bytes > maxParkedBytes {
 		return false
 	}
-	p.open[t.Name] = waiting{c, t.Round, c.hold()}
+	p.open[t.Name] = waiting{c, t.Round, bytes, c.hold()}
+	p.bytes += bytes
 	p.by[c.peer.principal]++
 	return true
 }
@@ -395,7 +405,9 @@ func (p *parking) take(t ticket, session string) *parked {
 
 // drop takes a call out. p.mu is held.
 func (p *parking) drop(c *parked) {
-	p.open[c.name].release()
+	w := p.open[c.name]
+	w.release()
+	p.bytes -= w.bytes
 	delete(p.open, c.name)
 	if p.by[c.peer.principal]--; p.by[c.peer.principal] == 0 {
 		delete(p.by, c.peer.principal)

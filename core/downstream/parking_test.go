@@ -242,6 +242,21 @@ func TestParkedCallsAreBounded(t *testing.T) {
 	})
 }
 
+func TestTheBytesOfParkedCallsAreBounded(t *testing.T) {
+	var ran atomic.Int32
+	inBubble(t, asking(&ran, strings.Repeat("w", 3<<20)), downstream.Limits{ParkedOfOne: 100}, func(t *testing.T, w *world) {
+		kept := 0
+		for n := range 30 {
+			if _, a, _ := w.client("ann").calls(t, tool(n, `{}`, "")); a.Error == nil {
+				kept++
+			}
+		}
+		if kept != 21 {
+			t.Errorf("%d calls of 3 MiB are kept, want 21", kept)
+		}
+	})
+}
+
 func TestARoundTooMany(t *testing.T) {
 	s := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Caller) string {
 		for ctx.Err() == nil {

@@ -22,17 +22,24 @@ const module = "gatekit"
 // allowed says which of our packages a package may import: core knows nobody, everybody knows core, and only cmd knows everybody.
 // A package that is not listed may import nothing of ours; "*" is everything.
 var allowed = map[string][]string{
-	"core/mcp":        {},
-	"core/config":     {},
-	"core/pipeline":   {"core/mcp"},
-	"core/proxy":      {"core/mcp", "core/pipeline"},
-	"core/downstream": {"core/mcp", "core/pipeline", "core/proxy"},
-	"core/upstream":   {"core/mcp", "core/pipeline", "core/proxy"},
-	"audit":           {"core/mcp", "core/pipeline"},
-	"transport":       {"core/mcp", "core/downstream", "core/upstream"}, // for the types that their seams are made of
-	"cmd/*":           {"*"},
-	"examples/*":      {"*"},
-	"test/*":          {"*"},
+	"core/mcp":            {},
+	"core/config":         {},
+	"core/pipeline":       {"core/mcp"},
+	"core/proxy":          {"core/mcp", "core/pipeline"},
+	"core/downstream":     {"core/mcp", "core/pipeline", "core/proxy"},
+	"core/upstream":       {"core/mcp", "core/pipeline", "core/proxy"},
+	"audit":               {"core/mcp", "core/pipeline"},
+	"transport":           {"core/mcp", "core/downstream", "core/upstream"}, // for the types that their seams are made of
+	"plugins/sdk":         {"core/mcp", "core/pipeline", "plugins/proto/*"},
+	"plugins/sdk/scan":    {"core/mcp"},
+	"plugins/sdk/sdktest": {"core/mcp", "core/pipeline", "plugins/sdk"},
+	"plugins/builtin":     {"plugins/sdk", "plugins/builtin/*"},
+	"plugins/builtin/*":   {"core/mcp", "core/pipeline", "plugins/sdk", "plugins/sdk/scan"},
+	"plugins":             {"core/mcp", "core/pipeline", "plugins/proto/*"},
+	"plugins/proto/*":     {},
+	"cmd/*":               {"*"},
+	"examples/*":          {"*"},
+	"test/*":              {"*"},
 }
 
 // inTests is what test files may import beside: the fakes, and the packages that the fakes stand in for.

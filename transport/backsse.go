@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"gatekit/core/upstream"
+	"gatekit/transport/process"
 )
 
 // SSEPipe is the client's side of the 2024-11-05 transport.
@@ -105,7 +106,7 @@ func (p *SSEPipe) Write(ctx context.Context, parts ...[]byte) error {
 		a.Events.Close()
 	}
 	if a.Status >= 300 {
-		return p.back.failed(ctx, http.MethodPost, p.post, fmt.Errorf("status %d: %s", a.Status, printable(a.Body[:min(len(a.Body), 200)])))
+		return p.back.failed(ctx, http.MethodPost, p.post, fmt.Errorf("status %d: %s", a.Status, process.Printable(a.Body[:min(len(a.Body), 200)])))
 	}
 	return nil
 }

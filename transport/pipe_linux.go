@@ -15,3 +15,7 @@ func enlarge(f *os.File, size int) {
 		unix.FcntlInt(fd, unix.F_SETPIPE_SZ, size)
 	})
 }
+
+// childBuffer is smaller than pipeBuffer: the system grants each user 64 MiB of pipes in all (pipe-user-pages-soft) and gives all of that user's further pipes two pages
+// only, and there may be many children. Our ends do not block, so that little is lost.
+const childBuffer = 256 << 10

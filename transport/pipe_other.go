@@ -7,3 +7,5 @@ import "os"
 const pipeBuffer = 1 << 20
 
 func enlarge(*os.File, int) {} // pipes grow by themselves, or not at all
+
+const childBuffer = pipeBuffer

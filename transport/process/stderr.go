@@ -1,4 +1,4 @@
-package transport
+package process
 
 import (
 	"bytes"
@@ -20,7 +20,7 @@ const (
 )
 
 // drain reads a child's stderr to its end, so that the child never waits for us. It logs lines, within bounds, and keeps the last.
-func (c *Child) drain(stderr io.Reader) {
+func (p *Process) drain(stderr io.Reader) {
 	var (
 		chunk   [4 << 10]byte
 		line    []byte
@@ -31,7 +31,7 @@ func (c *Child) drain(stderr io.Reader) {
 	)
 	report := func() {
 		if skipped > 0 {
-			c.log.Warn("stderr: too many lines, some were left out", "lines", skipped)
+			p.log.Warn("stderr: too many lines, some were left out", "lines", skipped)
 			skipped = 0
 		}
 	}
@@ -40,7 +40,7 @@ func (c *Child) drain(stderr io.Reader) {
 			report()
 			window, logged = now, 0
 		}
-		text := printable(line)
+		text := Printable(line)
 		if cut {
 			text += "…"
 		}
@@ -52,11 +52,11 @@ func (c *Child) drain(stderr io.Reader) {
 			skipped++
 			return
 		}
-		c.log.Info("stderr", "line", text)
+		p.log.Info("stderr", "line", text)
 	}
 	for {
 		n, err := stderr.Read(chunk[:])
-		c.last.add(chunk[:n])
+		p.last.add(chunk[:n])
 		for rest := chunk[:n]; len(rest) > 0; {
 			part, after, whole := bytes.Cut(rest, []byte{'\n'})
 			room := maxLogLine - len(line)
@@ -102,15 +102,15 @@ func (t *tail) lines(n int) string {
 	all = all[max(0, len(all)-n):]
 	var s []string
 	for _, line := range all {
-		if text := printable(bytes.TrimRight(line, "\r")); text != "" {
+		if text := Printable(bytes.TrimRight(line, "\r")); text != "" {
 			s = append(s, "  "+text)
 		}
 	}
 	return strings.Join(s, "\n")
 }
 
-// printable is b with everything escaped that a terminal might obey or that is no text, cut to what a log line may hold.
-func printable(b []byte) string {
+// Printable is b with everything escaped that a terminal might obey or that is no text, cut to what a log line may hold.
+func Printable(b []byte) string {
 	b = b[:min(len(b), maxLogLine)]
 	var s strings.Builder
 	for len(b) > 0 {

@@ -1,13 +1,11 @@
 //go:build !linux
 
-package transport
+package process
 
 import (
 	"os/exec"
 	"syscall"
 )
-
-const childBuffer = pipeBuffer
 
 func attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true}

@@ -1,4 +1,4 @@
-package transport
+package process
 
 import (
 	"os/exec"
@@ -6,10 +6,6 @@ import (
 
 	"golang.org/x/sys/unix"
 )
-
-// childBuffer is smaller than pipeBuffer: the system grants each user 64 MiB of pipes in all (pipe-user-pages-soft) and gives all of that user's further pipes two pages
-// only, and there may be many children. Our ends do not block, so that little is lost.
-const childBuffer = 256 << 10
 
 func attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}

@@ -21,7 +21,14 @@ type Named struct {
 	Stage   Stage
 	Wants   Wants
 	Timeout time.Duration // of one Inspect; 0 is 2 s
+	Group   Group         // what asks it together with its neighbours of the same Group; nil asks it alone
 	Skip    bool          // on_error = "skip": an error, panic or time-out skips the stage instead of denying; recorded
+}
+
+// Group asks several stages about one message at once, where that is cheaper than one after another: in one question to the process that they all run in. It asks them as
+// [Sequence] does. InspectAll is Inspect for all of them: with one verdict, or one error, for each that was asked; those after a denial are not. An error of its own is that of all.
+type Group interface {
+	InspectAll(ctx context.Context, m *mcp.Message, stages []Stage) ([]Verdict, []error, error)
 }
 
 // Step is what one stage did to one message.
@@ -149,20 +156,26 @@ func judgeable(m *mcp.Message) error {
 // not judged yet.
 func judge(ctx context.Context, o *Outcome, asked []*stage) (answer *mcp.Message, d *Denied) {
 	var by string
-	for _, s := range asked {
-		if !s.wants.match(o.Before) {
+	for len(asked) > 0 {
+		var now []*stage
+		if now, asked = neighbours(asked, o.Before); len(now) == 0 {
 			continue
 		}
-		next, step, denied := s.judge(ctx, o.After)
-		o.Steps = append(o.Steps, step)
-		switch {
-		case denied != nil:
-			o.After, o.Action, o.Reason, o.Err = nil, denied.Action, denied.Reason, denied.Err
-			return nil, denied
-		case step.Action != "answer":
-			o.After = next
-		case answer == nil: // the others are still asked: a denial beats an answer
-			answer, by = next, s.name
+		began := time.Now()
+		opinions := ask(ctx, o.After, now)
+		for i, s := range now {
+			next, step, denied := s.weigh(ctx, o.After, opinions[i])
+			step.Took, began = time.Since(began), time.Now() // of stages that were asked together, the first has it all
+			o.Steps = append(o.Steps, step)
+			switch {
+			case denied != nil:
+				o.After, o.Action, o.Reason, o.Err = nil, denied.Action, denied.Reason, denied.Err
+				return nil, denied
+			case step.Action != "answer":
+				o.After = next
+			case answer == nil: // the others are still asked: a denial beats an answer
+				answer, by = next, s.name
+			}
 		}
 	}
 	o.Action, o.Reason = summary(o.Steps)

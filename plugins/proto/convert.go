@@ -1,0 +1,157 @@
+package proto
+
+import (
+	"errors"
+	"fmt"
+
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+	pb "gatekit/plugins/proto/gatekit/plugin/v1"
+)
+
+// See is what a stage is shown of a message.
+type See struct{ Body, Request, Principal bool }
+
+// FromMessage is m as the protocol has it.
+func FromMessage(m *mcp.Message, see See) *pb.Message {
+	p := &pb.Message{Kind: kinds[m.Kind], Direction: directions[m.To], Session: m.Session, Exchange: m.Exchange, Method: m.Method, Server: m.Server, Name: m.Name}
+	if see.Principal {
+		p.Principal = m.Principal
+	}
+	if see.Body {
+		p.Body = m.Body()
+	}
+	if see.Request && m.Request != nil {
+		p.Request = m.Request.Body()
+	}
+	return p
+}
+
+// ToMessage is the reverse of FromMessage. The bodies are the host's, and trusted to be JSON.
+func ToMessage(p *pb.Message) (*mcp.Message, error) {
+	var m *mcp.Message
+	switch p.Kind {
+	case pb.Kind_KIND_REQUEST:
+		m = mcp.NewRequest("0", p.Method, p.Body)
+	case pb.Kind_KIND_NOTIFICATION:
+		m = mcp.NewNotification(p.Method, p.Body)
+	case pb.Kind_KIND_RESPONSE:
+		m = mcp.NewResponse("0", p.Body)
+	case pb.Kind_KIND_ERROR:
+		if m = mcp.NewError("0", 0, "", nil); len(p.Body) > 0 {
+			var err error
+			if m, err = mcp.EmbeddedError("0", p.Body); err != nil {
+				return nil, fmt.Errorf("the error of a message: %w", err)
+			}
+		}
+	default:
+		return nil, fmt.Errorf("a message of unknown kind %d", p.Kind)
+	}
+	switch p.Direction {
+	case pb.Direction_DIRECTION_TO_SERVER:
+		m.To = mcp.ToServer
+	case pb.Direction_DIRECTION_TO_CLIENT:
+		m.To = mcp.ToClient
+	default:
+		return nil, fmt.Errorf("a message that goes in the unknown direction %d", p.Direction)
+	}
+	m.Session, m.Principal, m.Exchange, m.Method, m.Server, m.Name = p.Session, p.Principal, p.Exchange, p.Method, p.Server, p.Name
+	if len(p.Request) > 0 {
+		r := mcp.NewRequest("0", p.Method, p.Request)
+		r.To, r.Session, r.Principal, r.Exchange, r.Server, r.Name = mcp.ToServer+mcp.ToClient-m.To, p.Session, p.Principal, p.Exchange, p.Server, p.Name
+		m.Request = r
+	}
+	return m, nil
+}
+
+var kinds = map[mcp.Kind]pb.Kind{
+	mcp.Request: pb.Kind_KIND_REQUEST, mcp.Notification: pb.Kind_KIND_NOTIFICATION, mcp.Response: pb.Kind_KIND_RESPONSE, mcp.Error: pb.Kind_KIND_ERROR,
+}
+
+var directions = map[mcp.Direction]pb.Direction{mcp.ToServer: pb.Direction_DIRECTION_TO_SERVER, mcp.ToClient: pb.Direction_DIRECTION_TO_CLIENT}
+
+var actions = map[pipeline.Action]pb.Action{
+	pipeline.Deny: pb.Action_ACTION_DENY, pipeline.Allow: pb.Action_ACTION_ALLOW, pipeline.Modify: pb.Action_ACTION_MODIFY, pipeline.Answer: pb.Action_ACTION_ANSWER,
+}
+
+// FromAction is an action as the protocol has it.
+func FromAction(a pipeline.Action) pb.Action { return actions[a] }
+
+// ToAction is the reverse of FromAction; an action that is not known is an error.
+func ToAction(p pb.Action) (pipeline.Action, error) {
+	for a, known := range actions {
+		if p == known {
+			return a, nil
+		}
+	}
+	return pipeline.Deny, fmt.Errorf("unknown action %d", p)
+}
+
+// FromVerdict is a verdict, or the error of a stage, as the protocol has it.
+func FromVerdict(v pipeline.Verdict, err error) *pb.Verdict {
+	if err != nil {
+		return &pb.Verdict{Error: err.Error()}
+	}
+	p := &pb.Verdict{Action: actions[v.Action], Reason: v.Reason, Answer: v.Answer, Hide: v.Hide, Labels: v.Labels}
+	for _, e := range v.Edits {
+		p.Edits = append(p.Edits, &pb.Edit{Pointer: e.Pointer, Value: e.Value})
+	}
+	for _, f := range v.Findings {
+		p.Findings = append(p.Findings, &pb.Finding{Type: f.Type, Pointer: f.Pointer})
+	}
+	return p
+}
+
+// ToVerdict is the reverse of FromVerdict.
+func ToVerdict(p *pb.Verdict) (pipeline.Verdict, error) {
+	if p.Error != "" {
+		return pipeline.Verdict{}, errors.New(p.Error)
+	}
+	action, err := ToAction(p.Action)
+	if err != nil {
+		return pipeline.Verdict{}, err
+	}
+	v := pipeline.Verdict{Action: action, Reason: p.Reason, Answer: p.Answer, Hide: p.Hide, Labels: p.Labels}
+	for _, e := range p.Edits {
+		v.Edits = append(v.Edits, mcp.Edit{Pointer: e.Pointer, Value: e.Value})
+	}
+	for _, f := range p.Findings {
+		v.Findings = append(v.Findings, pipeline.Finding{Type: f.Type, Pointer: f.Pointer})
+	}
+	return v, nil
+}
+
+// FromWants is what a stage wants as the protocol has it.
+func FromWants(w pipeline.Wants) *pb.Wants {
+	p := &pb.Wants{Methods: w.Methods, Servers: w.Servers}
+	for _, k := range w.Kinds {
+		p.Kinds = append(p.Kinds, kinds[k])
+	}
+	for _, d := range w.Directions {
+		p.Directions = append(p.Directions, directions[d])
+	}
+	return p
+}
+
+// ToWants is the reverse of FromWants. A kind or direction that is not known is an error: a stage that is not asked what it wants to be asked would be no stage.
+func ToWants(p *pb.Wants) (pipeline.Wants, error) {
+	w := pipeline.Wants{Methods: p.GetMethods(), Servers: p.GetServers()}
+	for _, want := range p.GetKinds() {
+		for k, known := range kinds {
+			if want == known {
+				w.Kinds = append(w.Kinds, k)
+			}
+		}
+	}
+	for _, want := range p.GetDirections() {
+		for d, known := range directions {
+			if want == known {
+				w.Directions = append(w.Directions, d)
+			}
+		}
+	}
+	if len(w.Kinds) < len(p.GetKinds()) || len(w.Directions) < len(p.GetDirections()) {
+		return w, errors.New("it wants messages of a kind or direction that is not known")
+	}
+	return w, nil
+}

@@ -1,6 +1,6 @@
 // Package conformance holds Gatekit against the official MCP conformance suite, npm @modelcontextprotocol/conformance, and against a real client's view
 // of a server: all that the go-sdk's conformance server and client show when they meet directly, they must show through `gatekit run` with
-// prefix = "never", in both eras, over HTTP and over stdio.
+// prefix = "never", in both eras, over HTTP and over stdio; the server also as one of two, each in its namespace.
 //
 // # Why each run is made twice
 //

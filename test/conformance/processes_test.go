@@ -74,19 +74,28 @@ func everythingServer(t *testing.T, flags []string) string {
 	return "http://" + address + "/mcp"
 }
 
-// gatekitCommand is gatekit in front of one server, with its files in dir.
-func gatekitCommand(binary, dir, address, table string) (*exec.Cmd, error) {
+// aliases are the servers' names in gatekit's configuration, in order.
+var aliases = []string{"everything", "other"}
+
+// gatekitCommand is gatekit in front of one server, whose names it leaves as they are, or of two; with its files in dir.
+func gatekitCommand(binary, dir, address string, tables ...string) (*exec.Cmd, error) {
 	cmd := exec.Command(binary, "run")
 	cmd.Dir = dir
-	config := fmt.Sprintf("[listen]\nhttp = %q\n\n[names]\nprefix = \"never\"\n\n[audit]\nfile = \"audit.jsonl\"\n\n[server.everything]\n%s\n", address, table)
+	config := fmt.Sprintf("[listen]\nhttp = %q\n\n[audit]\nfile = \"audit.jsonl\"\n", address)
+	if len(tables) == 1 {
+		config += "\n[names]\nprefix = \"never\"\n"
+	}
+	for i, table := range tables {
+		config += fmt.Sprintf("\n[server.%s]\n%s\n", aliases[i], table)
+	}
 	return cmd, os.WriteFile(filepath.Join(dir, "gatekit.toml"), []byte(config), 0o644)
 }
 
-// startGatekit starts gatekit in front of a server and answers its URL. When the test is over, it must end well and its audit log must hold.
-func startGatekit(t *testing.T, table string) string {
+// startGatekit starts gatekit in front of the servers and answers its URL. When the test is over, it must end well and its audit log must hold.
+func startGatekit(t *testing.T, tables ...string) string {
 	t.Helper()
 	dir, address := t.TempDir(), peers.FreeAddress(t)
-	cmd, err := gatekitCommand(peers.Gatekit(t), dir, address, table)
+	cmd, err := gatekitCommand(peers.Gatekit(t), dir, address, tables...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -135,12 +136,13 @@ const (
 	viaGatekit = "GATEKIT_CONFORMANCE_BINARY"  // of gatekit
 	viaAddress = "GATEKIT_CONFORMANCE_ADDRESS" // for gatekit to listen on
 	viaClient  = "GATEKIT_CONFORMANCE_CLIENT"  // the program to run
+	viaEra     = "GATEKIT_CONFORMANCE_ERA"     // that it is to speak to gatekit
 )
 
 // clientThroughGatekit is the client of one scenario: it starts a gatekit in front of the suite's server and has the go-sdk's client use it.
-func clientThroughGatekit(url string) (err error) {
+func clientThroughGatekit(server string) (err error) {
 	address := os.Getenv(viaAddress)
-	cmd, err := gatekitCommand(os.Getenv(viaGatekit), os.Getenv(viaDir), address, fmt.Sprintf("url = %q", url))
+	cmd, err := gatekitCommand(os.Getenv(viaGatekit), os.Getenv(viaDir), address, fmt.Sprintf("url = %q", server))
 	if err != nil {
 		return err
 	}
@@ -153,10 +155,12 @@ func clientThroughGatekit(url string) (err error) {
 			err = e
 		}
 	}()
+	front := httptest.NewServer(onlyEra(os.Getenv(viaEra), "http://"+address))
+	defer front.Close()
 	// Sooner than the suite loses patience: it would kill this process and leave gatekit behind.
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	client := exec.CommandContext(ctx, os.Getenv(viaClient), "http://"+address+"/mcp")
+	client := exec.CommandContext(ctx, os.Getenv(viaClient), front.URL+"/mcp")
 	client.Stdout, client.Stderr = os.Stdout, os.Stderr
 	return client.Run()
 }

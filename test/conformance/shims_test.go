@@ -30,6 +30,21 @@ func through(server string, change func(*httputil.ProxyRequest)) *httputil.Rever
 	}}
 }
 
+// onlyEra leaves a client but one era to reach a server in: what opens the other is refused, as by a server that does not know it.
+func onlyEra(era, server string) http.Handler {
+	refused := []byte(map[string]string{"legacy": `"method":"server/discover"`, "modern": `"method":"initialize"`}[era])
+	pass := through(server, func(*httputil.ProxyRequest) {})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil || bytes.Contains(body, refused) {
+			http.Error(w, "not in this era", http.StatusBadRequest)
+			return
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		pass.ServeHTTP(w, r)
+	})
+}
+
 // withoutNamespace answers a URL at which the first of gatekit's two servers is found under its own names: the suite knows no others. They are put
 // into the server's namespace on the way in, and taken out on the way back. All else stays as it is, the names of the other server too.
 func withoutNamespace(t *testing.T, gatekit string) string {

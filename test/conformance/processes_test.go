@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -74,19 +75,28 @@ func everythingServer(t *testing.T, flags []string) string {
 	return "http://" + address + "/mcp"
 }
 
-// gatekitCommand is gatekit in front of one server, with its files in dir.
-func gatekitCommand(binary, dir, address, table string) (*exec.Cmd, error) {
+// aliases are the servers' names in gatekit's configuration, in order.
+var aliases = []string{"everything", "other"}
+
+// gatekitCommand is gatekit in front of one server, whose names it leaves as they are, or of two; with its files in dir.
+func gatekitCommand(binary, dir, address string, tables ...string) (*exec.Cmd, error) {
 	cmd := exec.Command(binary, "run")
 	cmd.Dir = dir
-	config := fmt.Sprintf("[listen]\nhttp = %q\n\n[names]\nprefix = \"never\"\n\n[audit]\nfile = \"audit.jsonl\"\n\n[server.everything]\n%s\n", address, table)
+	config := fmt.Sprintf("[listen]\nhttp = %q\n\n[audit]\nfile = \"audit.jsonl\"\n", address)
+	if len(tables) == 1 {
+		config += "\n[names]\nprefix = \"never\"\n"
+	}
+	for i, table := range tables {
+		config += fmt.Sprintf("\n[server.%s]\n%s\n", aliases[i], table)
+	}
 	return cmd, os.WriteFile(filepath.Join(dir, "gatekit.toml"), []byte(config), 0o644)
 }
 
-// startGatekit starts gatekit in front of a server and answers its URL. When the test is over, it must end well and its audit log must hold.
-func startGatekit(t *testing.T, table string) string {
+// startGatekit starts gatekit in front of the servers and answers its URL. When the test is over, it must end well and its audit log must hold.
+func startGatekit(t *testing.T, tables ...string) string {
 	t.Helper()
 	dir, address := t.TempDir(), peers.FreeAddress(t)
-	cmd, err := gatekitCommand(peers.Gatekit(t), dir, address, table)
+	cmd, err := gatekitCommand(peers.Gatekit(t), dir, address, tables...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,12 +136,13 @@ const (
 	viaGatekit = "GATEKIT_CONFORMANCE_BINARY"  // of gatekit
 	viaAddress = "GATEKIT_CONFORMANCE_ADDRESS" // for gatekit to listen on
 	viaClient  = "GATEKIT_CONFORMANCE_CLIENT"  // the program to run
+	viaEra     = "GATEKIT_CONFORMANCE_ERA"     // that it is to speak to gatekit
 )
 
 // clientThroughGatekit is the client of one scenario: it starts a gatekit in front of the suite's server and has the go-sdk's client use it.
-func clientThroughGatekit(url string) (err error) {
+func clientThroughGatekit(server string) (err error) {
 	address := os.Getenv(viaAddress)
-	cmd, err := gatekitCommand(os.Getenv(viaGatekit), os.Getenv(viaDir), address, fmt.Sprintf("url = %q", url))
+	cmd, err := gatekitCommand(os.Getenv(viaGatekit), os.Getenv(viaDir), address, fmt.Sprintf("url = %q", server))
 	if err != nil {
 		return err
 	}
@@ -144,10 +155,12 @@ func clientThroughGatekit(url string) (err error) {
 			err = e
 		}
 	}()
+	front := httptest.NewServer(onlyEra(os.Getenv(viaEra), "http://"+address))
+	defer front.Close()
 	// Sooner than the suite loses patience: it would kill this process and leave gatekit behind.
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	client := exec.CommandContext(ctx, os.Getenv(viaClient), "http://"+address+"/mcp")
+	client := exec.CommandContext(ctx, os.Getenv(viaClient), front.URL+"/mcp")
 	client.Stdout, client.Stderr = os.Stdout, os.Stderr
 	return client.Run()
 }

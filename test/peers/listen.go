@@ -6,15 +6,17 @@ import (
 	"time"
 )
 
-// FreeAddress is an address of the loopback interface that nobody listens on.
+// FreeAddress is an address of the loopback interface that nobody listens on. Where the system can, it is kept for the test's own processes until the
+// test is over: other tests, in this process and in others, are looking for ports at the same time, and a server that came too late for its port
+// leaves its test talking to somebody else's.
 func FreeAddress(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	address, free, err := reserve()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().String()
+	t.Cleanup(free)
+	return address
 }
 
 // Listening waits until somebody listens on the address, for as long as alive says that there is hope.

@@ -1,8 +1,10 @@
 package peers_test
 
 import (
+	"net"
 	"os"
 	"os/exec"
+	"runtime"
 	"testing"
 
 	"gatekit/test/peers"
@@ -20,4 +22,26 @@ func TestThePinnedPeersAreThere(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+func TestAnAddressIsKeptForTheTest(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("this system has no way to keep an address")
+	}
+	kept := peers.FreeAddress(t)
+	for range 20000 { // a port that is not kept comes back within some 7000
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Close()
+		if l.Addr().String() == kept {
+			t.Fatalf("%s is given to somebody else", kept)
+		}
+	}
+	l, err := net.Listen("tcp", kept)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
 }

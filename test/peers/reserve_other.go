@@ -1,0 +1,14 @@
+//go:build !linux
+
+package peers
+
+import "net"
+
+// reserve answers an address that nobody listens on now: these systems have no way to keep it for another process.
+func reserve() (address string, free func(), err error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", nil, err
+	}
+	return l.Addr().String(), func() {}, l.Close()
+}

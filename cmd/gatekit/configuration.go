@@ -60,9 +60,7 @@ func orList(words []string) string {
 // runnable is the check that every Load makes: it says, each at its place, what this build cannot do that the configuration asks for. Running without what was to judge
 // would be worse than not running.
 func runnable(c *config.Config) (errs config.Errors) {
-	for _, p := range c.Plugins {
-		errs = append(errs, &config.Error{At: p.At, Message: fmt.Sprintf("plugin %q: this build of Gatekit cannot run plugins yet, and does not run without them", p.Name)})
-	}
+	errs = knownPlugins(c)
 	if c.Policy != nil {
 		errs = append(errs, &config.Error{At: c.Policy.At, Message: "policy: this build of Gatekit cannot run policies yet, and does not run without them"})
 	}

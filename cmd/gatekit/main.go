@@ -95,6 +95,7 @@ See it work, without any setup:       gatekit demo
 Put it before one server:             gatekit wrap -- npx -y @modelcontextprotocol/server-everything
 Put it before several:                gatekit run --config gatekit.toml
 Find what is wrong with a file:       gatekit check --config gatekit.toml
+See what comes with it:               gatekit plugin list
 
 Commands that need a configuration take --config; without it they read gatekit.toml in the working folder, then
 gatekit/gatekit.toml in your configuration folder. They exit with 0 when all is good, 1 when something failed, 2 when the command line is wrong.`,
@@ -110,7 +111,7 @@ gatekit/gatekit.toml in your configuration folder. They exit with 0 when all is 
 	root.SetVersionTemplate("gatekit {{.Version}}\n")
 	root.PersistentFlags().Var(&level, "log-level", "least `level` that is logged to stderr: debug, info, warn or error")
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(p.run(), p.wrap(), p.check(), p.demo(), demoServer(), p.version())
+	root.AddCommand(p.run(), p.wrap(), p.check(), p.plugin(), p.demo(), demoServer(), p.version())
 	return root
 }
 

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"reflect"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"gatekit/core/pipeline"
 	"gatekit/core/proxy"
 	"gatekit/core/upstream"
+	"gatekit/plugins"
 	"gatekit/transport"
 )
 
@@ -26,13 +28,15 @@ import (
 type gate struct {
 	log    *slog.Logger
 	audit  *audit.Log
-	stages []pipeline.Named
+	stages []pipeline.Named // beside those of the plugins
+	host   *plugins.Host
 	proxy  *proxy.Proxy
 	front  *downstream.Front
 
 	mu      sync.Mutex // held while the configuration changes
 	config  *config.Config
 	servers map[string]*server
+	plugins *plugins.Set
 }
 
 // server is one that is in force.
@@ -51,13 +55,26 @@ func openGate(ctx context.Context, c *config.Config, log *slog.Logger, stages ..
 		return nil, err
 	}
 	g := &gate{log: log, audit: record, stages: stages, config: c, servers: map[string]*server{}}
-	o, servers, err := g.options(c)
-	if err != nil {
+	fail := func(err error) (*gate, error) {
+		if g.host != nil {
+			g.host.Close()
+		}
 		return nil, errors.Join(err, record.Close())
 	}
-	g.servers = servers
+	if g.host, err = newHost(c.Limits, log, g.pluginEvent); err != nil {
+		return fail(err)
+	}
+	set, judges, err := loadPlugins(ctx, g.host, c)
+	if err != nil {
+		return fail(err)
+	}
+	o, servers, err := g.options(c, judges)
+	if err != nil {
+		return fail(err)
+	}
+	g.servers, g.plugins = servers, set
 	if g.proxy, err = proxy.New(o); err != nil {
-		return nil, errors.Join(err, record.Close())
+		return fail(err)
 	}
 	g.front = downstream.New(downstream.Options{
 		Proxy: g.proxy,
@@ -83,8 +100,8 @@ func openGate(ctx context.Context, c *config.Config, log *slog.Logger, stages ..
 }
 
 // options are the proxy's for a configuration. Servers that are configured as before stay the ones they are.
-func (g *gate) options(c *config.Config) (proxy.Options, map[string]*server, error) {
-	p := pipeline.New(g.audit, pipeline.Options{Reasons: c.Deny.Reasons, ToolCallsResult: c.Deny.ToolCalls == "result"}, g.stages...)
+func (g *gate) options(c *config.Config, judges []pipeline.Named) (proxy.Options, map[string]*server, error) {
+	p := pipeline.New(g.audit, pipeline.Options{Reasons: c.Deny.Reasons, ToolCallsResult: c.Deny.ToolCalls == "result"}, append(slices.Clone(g.stages), judges...)...)
 	servers := map[string]*server{}
 	o := proxy.Options{
 		Pipeline: p,
@@ -213,18 +230,24 @@ func (g *gate) apply(ctx context.Context, c *config.Config) error {
 	// What cannot be changed stays what it is, and the next change is held against what is in force.
 	next := *c
 	next.Listen, next.Audit, next.Limits = g.config.Listen, g.config.Audit, g.config.Limits
-	o, servers, err := g.options(&next)
+	set, judges, err := loadPlugins(ctx, g.host, &next)
 	if err != nil {
 		return err
 	}
-	if err := g.event(ctx, "reload", next.String(), nil); err != nil {
-		return err
+	o, servers, err := g.options(&next, judges)
+	if err == nil {
+		err = g.event(ctx, "reload", next.String(), nil)
 	}
-	if err := g.proxy.Apply(o); err != nil {
+	if err == nil {
+		err = g.proxy.Apply(o)
+	}
+	if err != nil {
+		set.Close()
 		return err
 	}
 	old := g.servers
-	g.config, g.servers = &next, servers
+	g.plugins.Close()
+	g.config, g.servers, g.plugins = &next, servers, set
 	var errs []error
 	for name, s := range old {
 		if servers[name] != s {
@@ -268,6 +291,18 @@ func (g *gate) watch(ctx context.Context) {
 	})
 }
 
+// pluginEvent records that a plugin was lost, or runs again.
+func (g *gate) pluginEvent(plugin, action, reason string, err error) {
+	if err != nil {
+		g.log.Error("a plugin was lost", "plugin", plugin, "error", err)
+	} else {
+		g.log.Info("a plugin runs again", "plugin", plugin)
+	}
+	if err := g.event(context.Background(), action, reason, err); err != nil {
+		g.log.Error("record an event", "plugin", plugin, "event", action, "error", err)
+	}
+}
+
 // event records what is no message.
 func (g *gate) event(ctx context.Context, action, reason string, err error) error {
 	return g.proxy.Pipeline().Event(context.WithoutCancel(ctx), nil, action, reason, err)
@@ -298,6 +333,7 @@ func (g *gate) close() error {
 	for err := range closed {
 		errs = append(errs, err)
 	}
+	errs = append(errs, g.host.Close())
 	return errors.Join(append(errs, g.event(context.Background(), "stop", "", nil), g.audit.Close())...)
 }
 

@@ -257,8 +257,23 @@ func (l *loader) checkPlugins(c *Config, root *node) {
 		case command && len(p.Command) == 0:
 			l.errorf(n.at("command"), "%s.command is empty", name)
 		}
-		if len(p.Command) > 0 && strings.ContainsRune(p.Command[0], filepath.Separator) {
-			p.Command[0] = l.abs(p.Command[0])
+		for i, word := range p.Command { // it works in a folder of its own
+			if i == 0 && strings.ContainsRune(word, filepath.Separator) || strings.HasPrefix(word, "./") || strings.HasPrefix(word, "../") {
+				p.Command[i] = l.abs(word)
+			}
+		}
+		for key, words := range map[string][]string{"see": {"body", "request", "principal"}, "may": {"modify", "answer", "hide", "label"}} {
+			given := map[string][]string{"see": p.See, "may": p.May}[key]
+			for j, w := range given {
+				if at := n.at(key).item(j); !slices.Contains(words, w) && !l.saidAt(at) {
+					l.errorf(at, "%s.%s[%d] must be one of %s, not %q", name, key, j, strings.Join(quoteAll(words), ", "), at.text)
+				}
+			}
+		}
+		for _, key := range []string{"env", "mtls"} {
+			if n.has(key) && n.has("use") {
+				l.errorf(n.at(key), "%s.%s is for a command; a built-in is part of Gatekit", name, key)
+			}
 		}
 		if sum, err := hex.DecodeString(p.SHA256); n.has("sha256") && (err != nil || len(sum) != 32) {
 			l.errorf(n.at("sha256"), "%s.sha256 must be 64 hexadecimal digits", name)

@@ -66,14 +66,18 @@ type Names struct {
 type Plugin struct {
 	At Place `toml:"-"`
 
-	Name    string         `toml:"name"`
-	Use     string         `toml:"use"`
-	Command []string       `toml:"command"`
-	SHA256  string         `toml:"sha256"`
-	Servers []string       `toml:"servers"`
-	OnError string         `toml:"on_error"`
-	Timeout time.Duration  `toml:"timeout"`
-	Config  map[string]any `toml:"config"`
+	Name    string            `toml:"name"`
+	Use     string            `toml:"use"`
+	Command []string          `toml:"command"`
+	SHA256  string            `toml:"sha256"`
+	Env     map[string]Secret `toml:"env"`
+	MTLS    bool              `toml:"mtls"`
+	Servers []string          `toml:"servers"`
+	See     []string          `toml:"see"`
+	May     []string          `toml:"may"`
+	OnError string            `toml:"on_error"`
+	Timeout time.Duration     `toml:"timeout"`
+	Config  map[string]any    `toml:"config"`
 }
 
 // Policy is [policy].
@@ -114,7 +118,8 @@ func (s *Server) defaults() {
 }
 
 func (p *Plugin) defaults() {
-	p.Servers, p.OnError, p.Timeout = []string{"*"}, "deny", 2*time.Second
+	p.Servers, p.OnError, p.Timeout, p.MTLS = []string{"*"}, "deny", 2*time.Second, true
+	p.See, p.May = []string{"body", "request", "principal"}, []string{"modify", "answer", "hide", "label"}
 }
 
 func (p *Policy) defaults() { p.Mode = "enforce" }

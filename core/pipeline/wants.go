@@ -26,6 +26,9 @@ func (w Wants) match(m *mcp.Message) bool {
 	return listed(w.Methods, m.Method) && listed(w.Servers, m.Server)
 }
 
+// WantsServer says whether w wants messages of the server.
+func (w Wants) WantsServer(name string) bool { return listed(w.Servers, name) }
+
 func listed(patterns []string, name string) bool {
 	if len(patterns) == 0 || name == "" {
 		return true

@@ -102,14 +102,14 @@ func FromVerdict(v pipeline.Verdict, err error) *pb.Verdict {
 	return p
 }
 
-// ToVerdict is the reverse of FromVerdict.
+// ToVerdict is the reverse of FromVerdict. An action that is not known becomes none that the pipeline knows, which denies: it is no error, since those can be skipped.
 func ToVerdict(p *pb.Verdict) (pipeline.Verdict, error) {
 	if p.Error != "" {
 		return pipeline.Verdict{}, errors.New(p.Error)
 	}
 	action, err := ToAction(p.Action)
 	if err != nil {
-		return pipeline.Verdict{}, err
+		action = 255
 	}
 	v := pipeline.Verdict{Action: action, Reason: p.Reason, Answer: p.Answer, Hide: p.Hide, Labels: p.Labels}
 	for _, e := range p.Edits {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"sync"
 
@@ -26,7 +27,7 @@ func Serve(plugins ...Plugin) {
 	plugin.Serve(&plugin.ServeConfig{
 		HandshakeConfig: proto.Handshake(),
 		Plugins:         plugin.PluginSet{proto.Service: service{plugins: plugins}},
-		Logger:          hclog.NewNullLogger(),
+		Logger:          hclog.New(&hclog.LoggerOptions{Level: hclog.Error, Output: os.Stderr}),
 		GRPCServer: func(o []grpc.ServerOption) *grpc.Server {
 			return grpc.NewServer(append(o, grpc.MaxRecvMsgSize(proto.MaxBytes), grpc.MaxSendMsgSize(proto.MaxBytes))...)
 		},

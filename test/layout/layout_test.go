@@ -45,7 +45,7 @@ var allowed = map[string][]string{
 }
 
 // inTests is what test files may import beside: the fakes, and the packages that the fakes stand in for.
-var inTests = []string{"test/mcptest"}
+var inTests = []string{"test/mcptest", "plugins/sdk"}
 
 // confined names imports and identifiers that belong to some packages only, test files apart.
 var confined = []struct {

@@ -3,6 +3,7 @@
 package process
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"os"
@@ -21,6 +22,7 @@ type Command struct {
 	What string   // it is, for errors: `server "files"`
 	Path string   // of the program: looked up in the PATH of Env when it holds no slash, relative to Dir otherwise. There is no shell.
 	Args []string // without the program's name
+	Name string   // that the program is told it has; "" is Path
 	Dir  string   // working folder; "" is ours
 	Env  []string // all of its environment
 
@@ -55,7 +57,7 @@ func Start(c Command) (*Process, error) {
 	}
 	cmd := &exec.Cmd{
 		Path:        path,
-		Args:        append([]string{c.Path}, c.Args...),
+		Args:        append([]string{cmp.Or(c.Name, c.Path)}, c.Args...),
 		Env:         c.Env,
 		Dir:         c.Dir,
 		Stdout:      c.Stdout,

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"gatekit/plugins/builtin"
+	"gatekit/plugins/sdk"
+)
+
+func (p *program) plugin() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "plugin list | NAME…",
+		Short: "List the plugins that come with Gatekit, or run some as a plugin process",
+		Long: `Plugin list prints the plugins that come with Gatekit; plugin list NAME prints the options of one, as a JSON Schema. A configuration uses them by name:
+
+  [[plugin]]
+  name = "secrets"
+  use = "secrets"
+  config = { action = "redact" }
+
+Plugin NAME runs a plugin, or several, as the process that Gatekit starts for them; run by hand, it says so and ends.`,
+		Example: "  gatekit plugin list\n  gatekit plugin list secrets",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return fmt.Errorf("plugin needs a word: list, or the name of one of %s", strings.Join(builtinNames(), ", "))
+			}
+			for i, name := range args {
+				if i == 0 && name == "list" {
+					continue
+				}
+				if !slices.Contains(builtinNames(), name) {
+					return fmt.Errorf("there is no plugin %q\nhint: there are %s", name, strings.Join(builtinNames(), ", "))
+				}
+			}
+			return nil
+		},
+		ValidArgs: append([]string{"list"}, builtinNames()...),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if args[0] != "list" {
+				sdk.Serve(slices.DeleteFunc(builtin.All(), func(p sdk.Plugin) bool { return !slices.Contains(args, p.Name) })...)
+				return nil
+			}
+			for _, p := range builtin.All() {
+				switch {
+				case len(args) == 1:
+					fmt.Fprintf(cmd.OutOrStdout(), "%-10s %s\n", p.Name, p.Doc)
+				case slices.Contains(args[1:], p.Name):
+					fmt.Fprintf(cmd.OutOrStdout(), "%s\n", p.Schema)
+				}
+			}
+			return nil
+		},
+	}
+	return c
+}
+
+func builtinNames() (names []string) {
+	for _, p := range builtin.All() {
+		names = append(names, p.Name)
+	}
+	return names
+}

@@ -1,0 +1,467 @@
+package plugins_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+	"gatekit/plugins"
+)
+
+// journal keeps what is recorded.
+type journal struct {
+	mu   sync.Mutex
+	said []string
+}
+
+func (j *journal) Record(_ context.Context, o pipeline.Outcome) (uint64, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	line := o.Action
+	for _, s := range o.Steps {
+		line += " " + s.Stage + ":" + s.Action + ":" + s.Reason
+	}
+	if o.Err != nil {
+		line += " error " + o.Err.Error()
+	}
+	j.said = append(j.said, line)
+	return uint64(len(j.said)), nil
+}
+
+func (j *journal) last() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if len(j.said) == 0 {
+		return ""
+	}
+	return j.said[len(j.said)-1]
+}
+
+// world is a host and a pipeline of its plugins.
+type world struct {
+	t      *testing.T
+	host   *plugins.Host
+	set    *plugins.Set
+	pipe   *pipeline.Pipeline
+	record *journal
+	mu     sync.Mutex
+	events []string
+	dir    string
+}
+
+// spec is a program of the test's own, with one plugin of what it serves.
+func spec(name string, args ...string) plugins.Spec {
+	return plugins.Spec{Name: name, Command: append([]string{os.Args[0], "plugin"}, args...), Servers: []string{"*"}, Timeout: 5 * time.Second, Config: []byte(`{}`), Grants: plugins.All()}
+}
+
+func builtin(name, config string) plugins.Spec {
+	return plugins.Spec{Name: name, Use: "words", Servers: []string{"*"}, Timeout: 5 * time.Second, Config: []byte(config), Grants: plugins.All()}
+}
+
+func start(t *testing.T, specs ...plugins.Spec) *world {
+	t.Helper()
+	w := &world{t: t, record: &journal{}, dir: folder(t)}
+	w.host = plugins.New(plugins.Options{Builtin: []string{os.Args[0], "", "plugin", "words"}, Dir: w.dir, MaxMemory: 256 << 20, Event: func(plugin, action, reason string, err error) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.events = append(w.events, fmt.Sprint(plugin, " ", action, " ", err))
+	}})
+	t.Cleanup(func() {
+		w.host.Close()
+		if left, _ := os.ReadDir(w.dir); len(left) > 0 {
+			t.Errorf("left in the folder of the plugins: %v", left)
+		}
+	})
+	w.load(specs...)
+	return w
+}
+
+// folder is a folder with a path that is short enough for sockets.
+func folder(t *testing.T) string {
+	dir, err := os.MkdirTemp("", "gk")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+func (w *world) load(specs ...plugins.Spec) {
+	w.t.Helper()
+	set, err := w.host.Load(w.t.Context(), specs)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.set, w.pipe = set, pipeline.New(w.record, pipeline.Options{}, set.Stages(specs)...)
+}
+
+func (w *world) event(want string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.ContainsFunc(w.events, func(e string) bool { return strings.Contains(e, want) })
+}
+
+// kinds are messages that say a word, one of each kind.
+var kinds = map[string]func(word string) *mcp.Message{
+	"a request": func(word string) *mcp.Message {
+		return sent(mcp.NewRequest("1", "tools/call", body(word)), mcp.ToServer)
+	},
+	"a response": func(word string) *mcp.Message {
+		m := sent(mcp.NewResponse("1", body(word)), mcp.ToClient)
+		m.Method, m.Request = "tools/call", sent(mcp.NewRequest("1", "tools/call", []byte(`{"name":"x"}`)), mcp.ToServer)
+		return m
+	},
+	"a notification": func(word string) *mcp.Message {
+		return sent(mcp.NewNotification("notifications/message", body(word)), mcp.ToClient)
+	},
+	"a reverse request": func(word string) *mcp.Message {
+		return sent(mcp.NewRequest("1", "elicitation/create", body(word)), mcp.ToClient)
+	},
+}
+
+func body(word string) []byte { return []byte(`{"name":"x","do":"` + word + `"}`) }
+
+func sent(m *mcp.Message, to mcp.Direction) *mcp.Message {
+	m.To, m.Server, m.Session, m.Principal, m.Name = to, "a", "s1", "ann", "x"
+	return m
+}
+
+// pass judges a message as anybody would, within a time that no test needs.
+func (w *world) pass(m *mcp.Message) (*mcp.Message, error) {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), 30*time.Second)
+	defer cancel()
+	p, err := w.pipe.Pass(ctx, m)
+	return p.Message(), err
+}
+
+func denied(t *testing.T, err error) *pipeline.Denied {
+	t.Helper()
+	var d *pipeline.Denied
+	if !errors.As(err, &d) {
+		t.Fatalf("it passed (%v), want a denial", err)
+	}
+	return d
+}
+
+// works waits until the plugin judges again.
+func (w *world) works(kind string) {
+	w.t.Helper()
+	var err error
+	for range 100 {
+		if _, err = w.pass(kinds[kind]("good")); err == nil {
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	w.t.Errorf("it has not recovered: %v", err)
+}
+
+func TestFaults(t *testing.T) {
+	for _, c := range []struct {
+		serves, word string
+		want         string // of the error or reason in the record
+		lost         bool   // the process
+		twice        int    // how often it takes for that
+	}{
+		{"words", "fail", "it was told to fail", false, 0},
+		{"words", "panic", "panicked: it was told to", false, 0},
+		{"words", "hang", "no verdict within", true, 3},
+		{"words", "stop", "no verdict within", true, 3},
+		{"words", "die", "killed", true, 1},
+		{"words", "eat", "", true, 1},
+		{"another id", "x", "it answered question", false, 0},
+		{"an unknown action", "x", "unknown action", false, 0},
+		{"no verdict", "x", "it gave 0 verdicts", false, 0},
+		{"two verdicts", "x", "it gave 2 verdicts", false, 0},
+		{"no JSON", "x", "edit", false, 0},
+		{"an edit that it hides", "x", "edits without the action modify", false, 0},
+		{"10 MiB", "x", "is too large", false, 0},
+		{"an error of gRPC", "x", "it did not answer: no", false, 0},
+		{"the end of the stream", "x", "it did not answer", false, 0},
+	} {
+		t.Run(c.serves+" "+c.word, func(t *testing.T) {
+			t.Parallel()
+			s := spec("words", c.serves)
+			s.Timeout = time.Second
+			if c.word == "eat" || c.word == "die" {
+				s.Timeout = 5 * time.Second
+			}
+			w := start(t, s)
+			for kind, make := range kinds {
+				for range max(c.twice, 1) {
+					_, err := w.pass(make(c.word))
+					denied(t, err)
+					if got := w.record.last(); !strings.HasPrefix(got, "deny words:deny:") || !strings.Contains(got, c.want) {
+						t.Errorf("%s is recorded as %q, want %q in it", kind, got, c.want)
+					}
+				}
+				w.works(kind)
+				if c.lost && !w.event("words plugin_lost") {
+					t.Errorf("%s: nobody was told that the plugin was lost: %q", kind, w.events)
+				}
+			}
+		})
+	}
+}
+
+func TestAPluginThatDiesAfterItsAnswer(t *testing.T) {
+	w := start(t, spec("words", "dies after its answer"))
+	for range 3 {
+		if _, err := w.pass(kinds["a request"]("x")); err != nil {
+			t.Error(err)
+		}
+		for !w.event("words plugin_lost") {
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+}
+
+func TestFailuresAreSkippedWhereTheConfigurationSaysSo(t *testing.T) {
+	s := spec("words", "words")
+	s.Skip, s.Timeout = true, time.Second
+	w := start(t, s)
+	for _, word := range []string{"fail", "panic", "hang", "die"} {
+		if m, err := w.pass(kinds["a request"](word)); err != nil || m == nil {
+			t.Errorf("%s: %v", word, err)
+		}
+		if got := w.record.last(); !strings.HasPrefix(got, "skip words:skip:") {
+			t.Errorf("%s is recorded as %q", word, got)
+		}
+	}
+	w.works("a request")
+	_, err := w.pass(kinds["a request"]("deny"))
+	denied(t, err)
+	bad := spec("bad", "an unknown action")
+	bad.Skip = true
+	w.load(bad)
+	_, err = w.pass(kinds["a request"]("x")) // it wanted something
+	denied(t, err)
+}
+
+// Other calls go on while one hangs, and while the process is started again.
+func TestNoOtherCallIsHarmed(t *testing.T) {
+	s := spec("words", "words")
+	s.Timeout = 10 * time.Second
+	w := start(t, s)
+	var wg sync.WaitGroup
+	for i := range 16 {
+		wg.Go(func() {
+			for j := range 20 {
+				word := "good"
+				if i == 0 && j == 5 {
+					word = "die"
+				}
+				_, err := w.pass(kinds["a request"](word))
+				if (err != nil) != (word == "die") {
+					t.Errorf("%s: %v", word, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestWhatAPluginSees(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		grants func(*plugins.Grants)
+		want   string
+	}{
+		{"all", func(*plugins.Grants) {}, `response to_client s1|ann|tools/call|a|x|{"name":"x"}`},
+		{"no principal", func(g *plugins.Grants) { g.Principal = false }, `response to_client s1||tools/call|a|x|{"name":"x"}`},
+		{"no request", func(g *plugins.Grants) { g.Request = false }, `response to_client s1|ann|tools/call|a|x|none`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := spec("words", "words")
+			c.grants(&s.Grants)
+			w := start(t, s)
+			_, err := w.pass(kinds["a response"]("see"))
+			if got := denied(t, err).Reason; got != c.want {
+				t.Errorf("it saw %q, want %q", got, c.want)
+			}
+		})
+	}
+	t.Run("no body", func(t *testing.T) {
+		s := spec("words", "words")
+		s.Grants.Body = false
+		w := start(t, s)
+		if _, err := w.pass(kinds["a request"]("deny")); err != nil {
+			t.Errorf("it read a body that it may not see: %v", err)
+		}
+	})
+}
+
+func TestWhatAPluginMayDo(t *testing.T) {
+	for word, grant := range map[string]func(*plugins.Grants){
+		"mark":   func(g *plugins.Grants) { g.Modify = false },
+		"answer": func(g *plugins.Grants) { g.Answer = false },
+		"hide":   func(g *plugins.Grants) { g.Hide = false },
+	} {
+		s := spec("words", "words")
+		s.Config = []byte(`{"mark":"m"}`)
+		w := start(t, s)
+		w.pass(kinds["a request"](word))
+		if got := w.record.last(); strings.Contains(got, "granted") {
+			t.Errorf("%s is granted, and recorded as %q", word, got)
+		}
+		grant(&s.Grants)
+		s.Skip = true // which changes nothing
+		w.load(s)
+		_, err := w.pass(kinds["a request"](word))
+		if d := denied(t, err); !strings.Contains(d.Reason, "is not granted") {
+			t.Errorf("%s: %q", word, d.Reason)
+		}
+	}
+}
+
+func TestTheProcessGetsNothingOfOurs(t *testing.T) {
+	t.Setenv("SECRET", "s")
+	s := spec("words", "words")
+	s.Env = map[string]string{"GIVEN": "x"}
+	w := start(t, s)
+	_, err := w.pass(kinds["a request"]("env"))
+	const want = "0 files, stdin 0 EOF, env GIVEN GATEKIT_PLUGIN PLUGIN_MIN_PORT PLUGIN_MAX_PORT PLUGIN_PROTOCOL_VERSIONS PLUGIN_CLIENT_CERT PLUGIN_UNIX_SOCKET_DIR"
+	if got := denied(t, err).Reason; got != want {
+		t.Errorf("it has\n%s\nwant\n%s", got, want)
+	}
+}
+
+func TestNeighboursAreAskedTogetherInTheirOrder(t *testing.T) {
+	w := start(t, builtin("one", `{"mark":"1"}`), builtin("calls", `{"mark":"-","methods":["prompts/get"]}`), builtin("two", `{"mark":"2"}`), spec("mine", "words"), builtin("three", `{"mark":"3"}`))
+	m, err := w.pass(kinds["a request"]("x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := m.Text("/mark"); got != "123" {
+		t.Errorf("marked %q, want 123", got)
+	}
+	if got := w.record.last(); got != "modify one:modify:marked two:modify:marked mine:pass: three:modify:marked" {
+		t.Errorf("recorded as %q", got)
+	}
+	w.load(builtin("one", `{"mark":"1"}`), builtin("no", `{"refuse":true}`), builtin("two", `{"mark":"2"}`))
+	_, err = w.pass(kinds["a request"]("x"))
+	if d := denied(t, err); d.Stage != "no" || d.Reason != "it refuses all" {
+		t.Errorf("denied by %s: %s", d.Stage, d.Reason)
+	}
+	if got := w.record.last(); got != "deny one:modify:marked no:deny:it refuses all" {
+		t.Errorf("recorded as %q", got)
+	}
+}
+
+func TestAPluginIsReplacedWithoutLosingACall(t *testing.T) {
+	w := start(t, builtin("one", `{"mark":"1"}`), spec("mine", "words"))
+	old := w.pipe
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if _, err := w.pass(kinds["a request"]("good")); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	first := w.set
+	other := builtin("one", `{"mark":"2"}`)
+	set, err := w.host.Load(t.Context(), []plugins.Spec{other, spec("mine", "words")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := pipeline.New(w.record, pipeline.Options{}, set.Stages([]plugins.Spec{other, spec("mine", "words")})...)
+	first.Close()
+	for p, want := range map[*pipeline.Pipeline]string{old: "1", now: "2"} {
+		passed, err := p.Pass(t.Context(), kinds["a request"]("x"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, _ := passed.Message().Text("/mark"); got != want {
+			t.Errorf("marked %q, want %q", got, want)
+		}
+	}
+	close(stop)
+	wg.Wait()
+}
+
+func TestWhatCannotBeUsedIsSaidAtOnce(t *testing.T) {
+	program, err := os.ReadFile(os.Args[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256(program)
+	copied := filepath.Join(t.TempDir(), "copied")
+	if err := os.WriteFile(copied, program, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		change func(*plugins.Spec)
+		want   string
+	}{
+		"a configuration that it refuses": {func(s *plugins.Spec) { s.Config = []byte(`{"marc":"1"}`) }, `unknown field "marc"`},
+		"a plugin that it does not have":  {func(s *plugins.Spec) { s.Name = "other" }, `it offers several plugins, and none is named "other"`},
+		"another program than was pinned": {func(s *plugins.Spec) { s.SHA256 = make([]byte, 32) }, "is not the program that was pinned"},
+		"a program that is not there":     {func(s *plugins.Spec) { s.Command[0] = "/no/such" }, "no such file"},
+		"a program that is none of ours":  {func(s *plugins.Spec) { s.Command = []string{"/bin/false"} }, "exited with status 1"},
+		"one that says nothing":           {func(s *plugins.Spec) { s.Command[2] = "mute" }, "timeout while waiting for plugin to start"},
+		"one that says something else":    {func(s *plugins.Spec) { s.Command[2] = "talks" }, "Unrecognized remote plugin message: hello"},
+		"one that is elsewhere":           {func(s *plugins.Spec) { s.Command[2] = "elsewhere" }, "which is no socket in the folder"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := plugins.New(plugins.Options{StartTimeout: 2 * time.Second, Dir: folder(t)})
+			defer h.Close()
+			s := spec("words", "words")
+			c.change(&s)
+			_, err := h.Load(t.Context(), []plugins.Spec{s})
+			if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), `plugin "`+s.Name+`"`) {
+				t.Errorf("got %v, want %q in it", err, c.want)
+			}
+		})
+	}
+	t.Run("a pinned program that is replaced on disk", func(t *testing.T) {
+		s := spec("words", "words")
+		s.Command[0], s.SHA256 = copied, sum[:]
+		w := start(t, s)
+		w.works("a request")
+		if err := os.Remove(copied); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(copied, []byte("#!/bin/sh\nexit 7\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		w.works("a request")
+		_, err := w.pass(kinds["a request"]("die"))
+		denied(t, err)
+		_, err = w.pass(kinds["a request"]("good"))
+		if d := denied(t, err); !strings.Contains(d.Err.Error(), "is not the program that was pinned") {
+			t.Errorf("denied with %v", d.Err)
+		}
+	})
+}
+
+func TestTheCanaryIsThePluginsOwn(t *testing.T) {
+	w := start(t, builtin("one", `{}`))
+	c, err := w.set.Canary(0)
+	if err != nil || c.What != "a word" || c.Action != pipeline.Deny {
+		t.Fatalf("%+v, %v", c, err)
+	}
+	_, err = w.pass(c.Message)
+	denied(t, err)
+}

@@ -1,0 +1,104 @@
+package plugins
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"gatekit/transport/process"
+)
+
+// runner runs a plugin's process the way that Gatekit runs processes; go-plugin's own gives it our stdin, and leaves its children behind. It implements go-plugin's runner.Runner.
+type runner struct {
+	command process.Command
+	sockets string // the folder that its socket has to be in
+	stdout  *os.File
+	process *process.Process // nil until it runs
+}
+
+func newRunner(c process.Command, sockets string) *runner {
+	return &runner{command: c, sockets: sockets}
+}
+
+func (r *runner) Start(context.Context) error {
+	ours, its, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer its.Close()
+	r.stdout = ours
+	r.command.Stdout = its
+	r.command.Exited = func() { ours.SetReadDeadline(time.Now().Add(process.AfterExit)) }
+	r.process, err = process.Start(r.command)
+	return err
+}
+
+// Wait waits until the process is gone, and nothing of its group is left.
+func (r *runner) Wait(context.Context) error {
+	<-r.process.Done()
+	r.stdout.Close()
+	if how := r.process.How(); how != "exited with status 0" {
+		return errors.New(how)
+	}
+	return nil
+}
+
+func (r *runner) Kill(context.Context) error {
+	if r.process != nil {
+		r.process.Signal(syscall.SIGKILL)
+	}
+	return nil
+}
+
+// how says how the process ended, and its last words.
+func (r *runner) how() error {
+	if r.process == nil {
+		return nil
+	}
+	select {
+	case <-r.process.Done():
+	case <-time.After(process.AfterExit):
+		return errors.New("it does not answer")
+	}
+	words := r.process.LastWords(10)
+	if words == "" {
+		return errors.New("it " + r.process.How())
+	}
+	return fmt.Errorf("it %s; the end of its stderr:\n%s", r.process.How(), words)
+}
+
+// PluginToHost refuses a plugin that wants us to connect to anything but a socket in the folder that it was given.
+func (r *runner) PluginToHost(network, address string) (string, string, error) {
+	if network != "unix" || filepath.Dir(filepath.Clean(address)) != filepath.Clean(r.sockets) {
+		return "", "", fmt.Errorf("it wants to be reached at %s %q, which is no socket in the folder that PLUGIN_UNIX_SOCKET_DIR names", network, address)
+	}
+	return network, address, nil
+}
+
+func (r *runner) HostToPlugin(network, address string) (string, string, error) {
+	return network, address, nil
+}
+
+func (r *runner) Stdout() io.ReadCloser           { return r.stdout }
+func (r *runner) Stderr() io.ReadCloser           { return io.NopCloser(strings.NewReader("")) } // it is logged by process
+func (r *runner) Name() string                    { return r.command.What }
+func (r *runner) ID() string                      { return strconv.Itoa(r.pid()) }
+func (r *runner) Diagnose(context.Context) string { return "" }
+
+func (r *runner) pid() int {
+	if r.process == nil {
+		return 0
+	}
+	return r.process.Pid()
+}
+
+// logger is where the process's stderr goes.
+func logger(log *slog.Logger, name string) *slog.Logger { return log.With("plugin", name) }

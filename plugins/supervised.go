@@ -1,0 +1,229 @@
+package plugins
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+)
+
+// How a process that ends is started again.
+const (
+	firstWait   = 250 * time.Millisecond // before the second time; the first is at once
+	longestWait = 30 * time.Second
+	steady      = time.Minute // a process that ran so long starts the count anew
+	maxLate     = 3           // questions in a row without a verdict in time, after which it is taken to hang
+)
+
+var errClosed = errors.New("the plugin is being closed")
+
+// supervised is a plugin's program, kept running. It is the pipeline.Group of its stages.
+type supervised struct {
+	h    *Host
+	spec Spec // of one of its stages: how it is started
+	stop context.CancelFunc
+	over chan struct{} // closed when its last process has ended and no other will be started
+
+	asking sync.RWMutex // held by each question, and by one that is put again alone
+
+	mu      sync.Mutex
+	stages  map[*Stage]bool
+	now     *generation   // nil while none runs
+	changed chan struct{} // closed and made anew when what is here has changed
+	err     error         // why none runs
+	due     time.Time     // when the next is started
+	late    int           // questions in a row without a verdict in time
+}
+
+// supervise starts a program. It is kept running until stop; the error is that of its first start.
+func (h *Host) supervise(ctx context.Context, s Spec) (*supervised, error) {
+	p := &supervised{h: h, spec: s, over: make(chan struct{}), stages: map[*Stage]bool{}, changed: make(chan struct{})}
+	g, err := h.launch(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	p.now = g
+	life, stop := context.WithCancel(context.Background())
+	p.stop = stop
+	go p.run(life, g)
+	return p, nil
+}
+
+// run waits for the end of each process, and starts the next.
+func (p *supervised) run(ctx context.Context, g *generation) {
+	defer close(p.over)
+	fails, began := 0, time.Now()
+	for {
+		if g != nil {
+			select {
+			case <-g.gone:
+			case <-ctx.Done():
+				p.set(nil, errClosed, time.Time{})
+				g.close()
+				return
+			}
+			how := g.runner.how()
+			g.close()
+			if time.Since(began) > steady {
+				fails = 0
+			}
+			p.set(nil, fmt.Errorf("%s is down: %w", p.spec.what(), how), time.Now().Add(backOff(fails)))
+			p.h.event(p.spec.Name, "plugin_lost", p.spec.what(), how)
+		}
+		select {
+		case <-time.After(backOff(fails)):
+		case <-ctx.Done():
+			p.set(nil, errClosed, time.Time{})
+			return
+		}
+		fails++
+		var err error
+		if g, err = p.again(ctx); err != nil {
+			p.set(nil, fmt.Errorf("%s could not be started again: %w", p.spec.what(), err), time.Now().Add(backOff(fails)))
+			if ctx.Err() == nil {
+				p.h.event(p.spec.Name, "plugin_lost", p.spec.what(), err)
+			}
+			continue
+		}
+		began = time.Now()
+		p.h.event(p.spec.Name, "plugin_restarted", p.spec.what(), nil)
+	}
+}
+
+// again starts a process and makes all stages in it.
+func (p *supervised) again(ctx context.Context) (*generation, error) {
+	g, err := p.h.launch(ctx, p.spec)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, p.h.options.StartTimeout)
+	defer cancel()
+	p.mu.Lock()
+	stages := make([]*Stage, 0, len(p.stages))
+	for s := range p.stages {
+		stages = append(stages, s)
+	}
+	p.mu.Unlock()
+	for _, s := range stages { // what it says of them now is of no account: the pipeline is made
+		if _, err := g.configure(ctx, s); err != nil {
+			g.close()
+			return nil, fmt.Errorf("its configuration: %w", err)
+		}
+	}
+	p.set(g, nil, time.Time{})
+	return g, nil
+}
+
+func backOff(fails int) time.Duration {
+	if fails == 0 {
+		return 0
+	}
+	return min(firstWait<<min(fails-1, 20), longestWait)
+}
+
+func (p *supervised) set(g *generation, err error, due time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.now, p.err, p.due, p.late = g, err, due, 0
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
+
+// running answers the process, and waits for it when it is being started, as long as ctx and as that makes sense.
+func (p *supervised) running(ctx context.Context) (*generation, error) {
+	for {
+		p.mu.Lock()
+		g, changed, err, due := p.now, p.changed, p.err, p.due
+		p.mu.Unlock()
+		switch deadline, bounded := ctx.Deadline(); {
+		case g != nil && !g.ended():
+			return g, nil
+		case g == nil && due.IsZero(), bounded && due.After(deadline):
+			return nil, err
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			if err == nil {
+				err = context.Cause(ctx)
+			}
+			return nil, err
+		}
+	}
+}
+
+func (g *generation) ended() bool {
+	select {
+	case <-g.gone:
+		return true
+	default:
+		return false
+	}
+}
+
+// InspectAll implements pipeline.Group.
+func (p *supervised) InspectAll(ctx context.Context, m *mcp.Message, stages []pipeline.Stage) ([]pipeline.Verdict, []error, error) {
+	its := make([]*Stage, len(stages))
+	for i, s := range stages {
+		its[i] = s.(*Stage)
+	}
+	return p.inspect(ctx, m, its)
+}
+
+// inspect asks stages about m. A question that was lost is put once more, alone: it may be the one that ended the process, and is not to take others with it again.
+func (p *supervised) inspect(ctx context.Context, m *mcp.Message, stages []*Stage) ([]pipeline.Verdict, []error, error) {
+	p.asking.RLock()
+	verdicts, errs, err := p.once(ctx, m, stages)
+	p.asking.RUnlock()
+	if lost := (*broken)(nil); !errors.As(err, &lost) || ctx.Err() != nil {
+		return verdicts, errs, err
+	}
+	p.asking.Lock()
+	defer p.asking.Unlock()
+	return p.once(ctx, m, stages)
+}
+
+// once asks stages about m, and returns from a question that was lost when it is known whether the process has ended.
+func (p *supervised) once(ctx context.Context, m *mcp.Message, stages []*Stage) ([]pipeline.Verdict, []error, error) {
+	g, err := p.running(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	verdicts, errs, err := g.inspect(ctx, m, stages)
+	p.heard(ctx, g, err)
+	if lost := (*broken)(nil); errors.As(err, &lost) {
+		select {
+		case <-g.gone:
+			err = &broken{fmt.Errorf("%w; %w", g.runner.how(), lost.err)}
+		case <-time.After(firstWait):
+		case <-ctx.Done():
+		}
+	}
+	return verdicts, errs, err
+}
+
+// heard counts questions that were not answered in time, and kills a process that answers none.
+func (p *supervised) heard(ctx context.Context, g *generation, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case err == nil:
+		p.late = 0
+	case errors.Is(ctx.Err(), context.DeadlineExceeded) && p.now == g:
+		if p.late++; p.late >= maxLate {
+			p.late = 0
+			p.h.options.Log.Error("killed: it gives no verdicts", "plugin", p.spec.Name, "questions", maxLate)
+			g.kill()
+		}
+	}
+}
+
+// close ends the process.
+func (p *supervised) close() {
+	p.stop()
+	<-p.over
+}

@@ -45,12 +45,17 @@ var (
 
 const subscribed = "notifications/subscriptions/acknowledged"
 
+// wants is the lists as they are answered, and the uses as they are asked for.
 func wants(methods ...[]string) pipeline.Wants {
-	w := pipeline.Wants{Kinds: []mcp.Kind{mcp.Request, mcp.Response, mcp.Notification}}
-	for _, m := range methods {
-		w.Methods = append(w.Methods, m...)
+	return pipeline.Wants{
+		Methods: slices.Concat(methods...),
+		Kinds:   []mcp.Kind{mcp.Request, mcp.Response, mcp.Notification},
+		Only: map[string]mcp.Kind{
+			"tools/list": mcp.Response, "prompts/list": mcp.Response, "resources/list": mcp.Response, "resources/templates/list": mcp.Response,
+			"tools/call": mcp.Request, "prompts/get": mcp.Request, "completion/complete": mcp.Request, "subscriptions/listen": mcp.Request,
+			"resources/read": mcp.Request, "resources/subscribe": mcp.Request, "resources/unsubscribe": mcp.Request,
+		},
 	}
-	return w
 }
 
 // stage holds what the configuration says of each kind.

@@ -307,8 +307,14 @@ func TestAMessageThatIsNotWantedCostsNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := strings.Join(s.(sdk.Wanting).Wants().Methods, " "); got != want {
+		wants := s.(sdk.Wanting).Wants()
+		if got := strings.Join(wants.Methods, " "); got != want {
 			t.Errorf("%s wants %s, want %s", config, got, want)
+		}
+		for _, method := range wants.Methods {
+			if m, _ := mcp.Lookup(method); m.Kind == mcp.Request && wants.Only[method] == 0 {
+				t.Errorf("%s wants requests and answers of %s", config, method)
+			}
 		}
 	}
 }

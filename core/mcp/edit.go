@@ -8,7 +8,7 @@ import (
 
 // Edit is one change of the body.
 type Edit struct {
-	Pointer string // where; "" is the whole body
+	Pointer string // where; "" is the whole body; "-" as its last index adds an element at the end of an array (RFC 6901 4)
 	Value   []byte // valid JSON: replaces the value, or adds the member (its parent objects too where absent); nil removes
 }
 
@@ -256,18 +256,29 @@ func (p *patcher) object(from int, each func(func(member) bool), c *change) (err
 // array applies changes to the array at from.
 func (p *patcher) array(from int, changes []*change) (err error) {
 	at := make(map[int]*change, len(changes))
+	var added *change
 	for _, c := range changes {
 		if n, ok := element(c.token); ok {
 			at[n] = c
+		} else if c.token == "-" && c.here && !c.removes() {
+			added = c
 		}
 	}
-	r := row{p: p}
+	r := row{p: p, end: from + 1}
 	n := 0
 	items(p.m.raw, from, func(value span) bool {
 		err = r.next(int(value.from), value, at[n])
 		n++
 		return err == nil
 	})
+	if err == nil && added != nil {
+		added.hit = true
+		text := added.value
+		if r.kept > 0 {
+			text = append([]byte{','}, text...)
+		}
+		p.splice(r.end, r.end, text)
+	}
 	for _, c := range changes {
 		if err == nil && !c.hit && c.sets() {
 			err = fmt.Errorf("edit at %q: the array has %d elements", c.token, n)

@@ -104,6 +104,7 @@ func FuzzEditKeepsTheRest(f *testing.F) {
 		f.Add([]byte(s), "/name", []byte(`"y"`), "/_meta/progressToken", []byte(`1`), "/arguments/x/1")
 		f.Add([]byte(s), "/arguments/x/0", []byte(` {"a":[]} `), "/a~1b~0", []byte(`null`), "/tools/0")
 		f.Add([]byte(s), "/x/y/z", []byte(`1`), "/x/y/w", []byte(`2`), "/arguments/x/0")
+		f.Add([]byte(s), "/tools/-", []byte(`1`), "/arguments/x/-", []byte(`2`), "/tools/0")
 	}
 	f.Fuzz(func(t *testing.T, raw []byte, p1 string, v1 []byte, p2 string, v2 []byte, p3 string) {
 		m, err := mcp.Parse(raw)

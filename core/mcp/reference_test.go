@@ -105,36 +105,47 @@ func agrees(t testing.TB, m *mcp.Message) {
 // mangled says whether encoding/json may have put U+FFFD for a lone surrogate.
 func mangled(s string) bool { return strings.ContainsRune(s, '\uFFFD') }
 
-// edited is the reference for Edit on a decoded body: what is set, then what is removed, later elements first.
+// edited is the reference for Edit on a decoded body: what is set, then what is removed, then what is added to arrays.
 func edited(body any, edits []mcp.Edit) (result any, err error) {
-	for _, e := range edits {
-		if e.Value == nil {
-			continue
+	for _, adds := range []bool{false, true} {
+		for _, e := range edits {
+			if e.Value == nil || adds != strings.HasSuffix(e.Pointer, "/-") {
+				continue
+			}
+			var v any
+			d := json.NewDecoder(bytes.NewReader(e.Value))
+			d.UseNumber()
+			if err := d.Decode(&v); err != nil {
+				return nil, err
+			}
+			if body, err = at(body, e.Pointer, func(any) any { return v }); err != nil {
+				return nil, err
+			}
 		}
-		var v any
-		d := json.NewDecoder(bytes.NewReader(e.Value))
-		d.UseNumber()
-		if err := d.Decode(&v); err != nil {
-			return nil, err
-		}
-		if body, err = at(body, e.Pointer, func(any) any { return v }); err != nil {
-			return nil, err
+		for _, e := range edits {
+			if e.Value == nil && !adds {
+				body, _ = at(body, e.Pointer, func(any) any { return gone })
+			}
 		}
 	}
-	removals := slices.DeleteFunc(slices.Clone(edits), func(e mcp.Edit) bool { return e.Value != nil })
-	slices.SortFunc(removals, func(a, b mcp.Edit) int { // elements of one array, from the last
-		x, y := strings.LastIndexByte(a.Pointer, '/'), strings.LastIndexByte(b.Pointer, '/')
-		if x < 0 || y < 0 || a.Pointer[:x] != b.Pointer[:y] {
-			return strings.Compare(b.Pointer, a.Pointer)
+	return compact(body), nil
+}
+
+// compact takes the elements that are gone out of arrays.
+func compact(v any) any {
+	switch x := v.(type) {
+	case map[string]any:
+		for name := range x {
+			x[name] = compact(x[name])
 		}
-		i, _ := strconv.Atoi(a.Pointer[x+1:])
-		j, _ := strconv.Atoi(b.Pointer[y+1:])
-		return j - i
-	})
-	for _, e := range removals {
-		body, _ = at(body, e.Pointer, func(any) any { return gone })
+	case []any:
+		x = slices.DeleteFunc(x, func(e any) bool { return e == gone })
+		for i := range x {
+			x[i] = compact(x[i])
+		}
+		return x
 	}
-	return body, nil
+	return v
 }
 
 var gone any = new(int) // stands for no value
@@ -163,15 +174,14 @@ func at(v any, pointer string, change func(any) any) (any, error) {
 		}
 		return x, err
 	case []any:
+		if token == "-" && rest == "" {
+			return append(x, change(gone)), nil
+		}
 		i, err := strconv.Atoi(token)
 		if err != nil || i < 0 || i >= len(x) || strconv.Itoa(i) != token {
 			return v, fmt.Errorf("no element %q", token)
 		}
-		value, err := at(x[i], rest, change)
-		if value == gone {
-			return slices.Delete(x, i, i+1), err
-		}
-		x[i] = value
+		x[i], err = at(x[i], rest, change)
 		return x, err
 	}
 	if v != gone && v != nil {

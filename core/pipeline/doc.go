@@ -23,6 +23,18 @@
 // being asked, until some of them return. The bound is for a stage's whole life, whoever's messages they were: a stage
 // that hangs is a fault of the installation, and memory that grows with each message would take everybody down with it.
 //
+// # Why a rename is no edit
+//
+// Edits may not say where a message goes, so that a stage cannot make a harmless call a harmful one. And a stage that changed a list would leave the stages after it with
+// one name in the list and another in the call. So a stage that renames says its names once, when the pipeline is made (Named.Renames), and the pipeline gives
+// them at its edge: a request gets the server's own name before the first stage sees it, a list the clients' names after the last one did. All stages, those before it
+// too, and the record know an item by the server's own name, in lists and calls alike; only the body of a request as it came, and of a list as it goes, has the others. Whoever
+// makes the pipeline decides who may rename.
+//
+// What is asked for by its old name is refused. No item shadows another: Renames.Check refuses names that could not be told apart, and an item that the
+// server lists under a given name is taken out of the list, since who asks for that name gets the other one. Where several stages rename, their names lie upon each other like
+// layers, the last stage's outermost, and each layer holds this for itself.
+//
 // # Why a message of no known server or method is shown to all
 //
 // Wants names methods and servers. What has no server yet (it goes to several), or answers an unknown method, could be what a stage guards; a stage

@@ -23,6 +23,7 @@ type Named struct {
 	Timeout time.Duration // of one Inspect; 0 is 2 s
 	Group   Group         // what asks it together with its neighbours of the same Group; nil asks it alone
 	Skip    bool          // on_error = "skip": an error, panic or time-out skips the stage instead of denying; recorded
+	Renames Renames       // the names that it may give, at the servers that it wants; they must hold Check
 }
 
 // Group asks several stages about one message at once, where that is cheaper than one after another: in one question to the process that they all run in. It asks them as
@@ -70,7 +71,8 @@ type Pipeline struct {
 	rec     Recorder
 	options Options
 	// asked holds, in their order, the stages that want anything of a kind and direction, so that a message that nobody wants costs an index.
-	asked [mcp.Error + 1][mcp.ToClient + 1][]*stage
+	asked  [mcp.Error + 1][mcp.ToClient + 1][]*stage
+	layers []*layer // of the stages that rename, in their order
 }
 
 // New makes a pipeline of the stages in their order. rec must not be nil.
@@ -81,6 +83,9 @@ func New(rec Recorder, o Options, stages ...Named) *Pipeline {
 	p := &Pipeline{rec: rec, options: o}
 	for _, n := range stages {
 		s := newStage(n)
+		if len(n.Renames.Tools)+len(n.Renames.Prompts) > 0 {
+			p.layers = append(p.layers, newLayer(n))
+		}
 		for kind := mcp.Request; kind <= mcp.Error; kind++ {
 			for to := mcp.ToServer; to <= mcp.ToClient; to++ {
 				if n.Wants.sort(kind, to) {
@@ -104,8 +109,8 @@ func (p *Pipeline) Pass(ctx context.Context, m *mcp.Message) (Passed, error) {
 	}
 	var answer *mcp.Message
 	var d *Denied
-	if asked := p.asked[m.Kind][m.To]; len(asked) > 0 {
-		answer, d = judge(ctx, &o, asked)
+	if asked, layers := p.asked[m.Kind][m.To], p.renaming(m); len(asked)+len(layers) > 0 {
+		answer, d = judge(ctx, &o, asked, layers)
 		o.Took = time.Since(o.Time)
 	}
 	return p.settle(ctx, o, answer, d)
@@ -152,9 +157,14 @@ func judgeable(m *mcp.Message) error {
 	return nil
 }
 
-// judge asks the stages about o.Before and fills in the rest of o. Without a denial o.After may move. The answer, if any, is a stage's; it was
+// judge asks the stages about o.Before, in the server's own names, and fills in the rest of o. Without a denial o.After may move. The answer, if any, is a stage's; it was
 // not judged yet.
-func judge(ctx context.Context, o *Outcome, asked []*stage) (answer *mcp.Message, d *Denied) {
+func judge(ctx context.Context, o *Outcome, asked []*stage, layers []*layer) (answer *mcp.Message, d *Denied) {
+	if o.Before.Kind == mcp.Request {
+		if d = toOwn(o, layers); d != nil {
+			return nil, d
+		}
+	}
 	var by string
 	for len(asked) > 0 {
 		var now []*stage
@@ -176,6 +186,11 @@ func judge(ctx context.Context, o *Outcome, asked []*stage) (answer *mcp.Message
 			case answer == nil: // the others are still asked: a denial beats an answer
 				answer, by = next, s.name
 			}
+		}
+	}
+	if o.Before.Kind == mcp.Response {
+		if d = toKnown(o, layers); d != nil {
+			return nil, d
 		}
 	}
 	o.Action, o.Reason = summary(o.Steps)
@@ -201,7 +216,7 @@ func summary(steps []Step) (action, reason string) {
 // Answer records m, a message of Gatekit's own (a ping's answer, a merged list, an error, a cancellation), and lets it move. No stage is asked: it
 // holds nothing that was not judged already. When it cannot be recorded, what moves is a bare error (requests' answers) or nothing (the zero Passed).
 func (p *Pipeline) Answer(ctx context.Context, m *mcp.Message) Passed {
-	o := Outcome{Time: time.Now(), Before: m, After: m, Action: "answer"}
+	o := Outcome{Time: time.Now(), Before: p.ownName(m), After: m, Action: "answer"}
 	if m.Kind == mcp.Error {
 		o.Reason, _ = m.Text("/message") // our own words: what failed belongs in the record
 	}

@@ -14,6 +14,8 @@ type Wants struct {
 	Kinds      []mcp.Kind
 	Directions []mcp.Direction
 	Servers    []string
+	// Only are methods of which one kind is wanted and no other: the call of a tool and not its result. It narrows what the rest says.
+	Only map[string]mcp.Kind
 }
 
 // sort says whether w wants any message of this kind and direction.
@@ -23,6 +25,9 @@ func (w Wants) sort(kind mcp.Kind, to mcp.Direction) bool {
 
 // match says whether w wants m, which is of a kind and direction that it wants.
 func (w Wants) match(m *mcp.Message) bool {
+	if only, ok := w.Only[m.Method]; ok && only != m.Kind {
+		return false
+	}
 	return listed(w.Methods, m.Method) && listed(w.Servers, m.Server)
 }
 

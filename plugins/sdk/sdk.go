@@ -35,6 +35,10 @@ type Verdict = pipeline.Verdict
 // Wanting is a stage that wants to see other messages than its plugin says: because of its configuration.
 type Wanting interface{ Wants() pipeline.Wants }
 
+// Renaming is a stage that gives tools and prompts other names, because of its configuration: see [pipeline.Renames]. They hold for the servers that its plugin is configured for, and for
+// as long as the stage does. All stages, it too, see the servers' own names.
+type Renaming interface{ Renames() pipeline.Renames }
+
 // Needs are the parts of a message that cost something to send. Kind, direction, method, server, name and session always come.
 type Needs struct {
 	Body    bool // the message's params, result or error

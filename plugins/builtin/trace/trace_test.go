@@ -1,0 +1,248 @@
+package trace_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+	"gatekit/plugins/builtin/trace"
+	"gatekit/plugins/sdk"
+)
+
+type nowhere struct{}
+
+func (nowhere) Record(context.Context, pipeline.Outcome) (uint64, error) { return 1, nil }
+
+func stageOf(t testing.TB, config string) sdk.Stage {
+	t.Helper()
+	s, err := trace.Plugin().New([]byte(config))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func parse(t testing.TB, text string) *mcp.Message {
+	t.Helper()
+	m, err := mcp.Parse([]byte(text))
+	if err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	m.Session, m.Exchange, m.Server, m.Name, m.Method = "s1", "12", "github", "create_issue", "tools/call"
+	return m
+}
+
+func call(t testing.TB, arguments string) *mcp.Message {
+	m := parse(t, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"create_issue","arguments":`+arguments+`}}`)
+	m.To = mcp.ToServer
+	return m
+}
+
+func result(t testing.TB, request *mcp.Message, body string) *mcp.Message {
+	m := parse(t, `{"jsonrpc":"2.0","id":1,"result":`+body+`}`)
+	m.To, m.Request = mcp.ToClient, request
+	return m
+}
+
+// pass is the body of m as it goes on.
+func pass(t testing.TB, s sdk.Stage, m *mcp.Message) string {
+	t.Helper()
+	p := pipeline.New(nowhere{}, pipeline.Options{}, pipeline.Named{Name: "trace", Stage: s, Wants: s.(sdk.Wanting).Wants()})
+	passed, err := p.Pass(t.Context(), m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(passed.Message().Body())
+}
+
+// block is the trace as it stands in a result.
+func block(lines ...string) string {
+	return `{"type":"text","text":` + string(mcp.Quote(strings.Join(append([]string{"[gatekit trace]"}, lines...), "\n"))) + `,"annotations":{"audience":["user"]}}`
+}
+
+func TestATraceSaysWhatWasCalled(t *testing.T) {
+	const secret = `{"title":"T","token":"hunter2"}`
+	tests := []struct {
+		name, config, arguments string
+		body                    string
+		want                    []string
+	}{
+		{"by default, without arguments", `{}`, secret, `{"content":[]}`,
+			[]string{"server: github", "tool: create_issue", "size: 14 B", "duration: 1.5s", "record: session s1, exchange 12", "time: 2000-01-01T00:00:01Z"}},
+		{"single fields, in their order", `{"fields":["time","server"]}`, secret, `{"content":[]}`, []string{"time: 2000-01-01T00:00:01Z", "server: github"}},
+		{"arguments", `{"fields":["arguments"]}`, secret, `{"content":[]}`, []string{`arguments: ` + secret}},
+		{"arguments, cut between characters", `{"fields":["arguments"],"max_param_length":9}`, `{"a":"üßéñ"}`, `{"content":[]}`, []string{`arguments: {"a":"üßé…`}},
+		{"arguments that just fit", `{"fields":["arguments"],"max_param_length":12}`, `{"a":"üßéñ"}`, `{"content":[]}`, []string{`arguments: {"a":"üßéñ"}`}},
+		{"long arguments", `{"fields":["arguments"]}`, `{"a":"` + strings.Repeat("x", 300) + `"}`, `{"content":[]}`, []string{`arguments: {"a":"` + strings.Repeat("x", 194) + `…`}},
+		{"the size of a large result", `{"fields":["size"]}`, `{}`, `{"content":[],"x":"` + strings.Repeat("x", 2000) + `"}`, []string{"size: 2.0 KiB"}},
+		{"the size of a larger result", `{"fields":["size"]}`, `{}`, `{"content":[],"x":"` + strings.Repeat("x", 3<<19) + `"}`, []string{"size: 1.5 MiB"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := stageOf(t, tt.config)
+				request := call(t, tt.arguments)
+				if got := pass(t, s, request); got != string(request.Body()) {
+					t.Errorf("the call became %s", got)
+				}
+				time.Sleep(1500 * time.Millisecond)
+				want := strings.Replace(tt.body, "[]", "["+block(tt.want...)+"]", 1)
+				if got := pass(t, s, result(t, request, tt.body)); got != want {
+					t.Errorf("got  %.500s\nwant %.500s", got, want)
+				}
+			})
+		})
+	}
+}
+
+func TestATraceKeepsTheRest(t *testing.T) {
+	s := stageOf(t, `{"fields":["server"]}`)
+	added := block("server: github")
+	for body, want := range map[string]string{
+		`{"content":[ {"type":"text","text":"a\u0062"} ], "n":1.0}`:           `{"content":[ {"type":"text","text":"a\u0062"},` + added + ` ], "n":1.0}`,
+		`{"structuredContent":{"content":[]},"content":[{}],"isError":false}`: `{"structuredContent":{"content":[]},"content":[{},` + added + `],"isError":false}`,
+		`{"resultType":"complete","content":[]}`:                              `{"resultType":"complete","content":[` + added + `]}`,
+		`{"content":[{"type":"text","text":"no"}],"isError":true}`:            `{"content":[{"type":"text","text":"no"}],"isError":true}`,
+		`{"structuredContent":{"a":1}}`:                                       `{"structuredContent":{"a":1}}`,
+		`{"content":"text"}`:                                                  `{"content":"text"}`,
+		`{"content":null}`:                                                    `{"content":null}`,
+		`{}`:                                                                  `{}`,
+		`"text"`:                                                              `"text"`,
+		`{"task":{"taskId":"t"}}`:                                             `{"task":{"taskId":"t"}}`,
+		`{"resultType":"task","taskId":"t","content":[]}`:                     `{"resultType":"task","taskId":"t","content":[]}`,
+		`{"resultType":"input_required","inputRequests":{"k":{}},"content":[]}`: `{"resultType":"input_required","inputRequests":{"k":{}},"content":[]}`,
+	} {
+		if got := pass(t, s, result(t, call(t, `{}`), body)); got != want {
+			t.Errorf("%s:\ngot  %s\nwant %s", body, got, want)
+		}
+	}
+	m := parse(t, `{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"no"}}`)
+	m.To = mcp.ToClient
+	if got, want := pass(t, s, m), `{"code":-32603,"message":"no"}`; got != want {
+		t.Errorf("an error became %s", got)
+	}
+}
+
+// TestArgumentsAreThoseThatWentToTheServer: what was taken out of a call does not come back in its trace.
+func TestArgumentsAreThoseThatWentToTheServer(t *testing.T) {
+	judged, err := call(t, `{"token":"hunter2"}`).Edit(mcp.Set("/arguments/token", []byte(`"[redacted]"`)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := pass(t, stageOf(t, `{"fields":["arguments"]}`), result(t, judged, `{"content":[]}`))
+	if !strings.Contains(got, "[redacted]") || strings.Contains(got, "hunter2") {
+		t.Errorf("the trace is %s", got)
+	}
+	if got := pass(t, stageOf(t, `{"fields":["arguments","tool"]}`), result(t, nil, `{"content":[]}`)); got != `{"content":[`+block("tool: create_issue")+`]}` {
+		t.Errorf("a trace without a request is %s", got)
+	}
+}
+
+func TestDurations(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := stageOf(t, `{"fields":["duration"]}`)
+		at := func(session, exchange string, m *mcp.Message) *mcp.Message {
+			m.Session, m.Exchange = session, exchange
+			return m
+		}
+		took := func(session, exchange string) string {
+			return strings.TrimSuffix(strings.TrimPrefix(pass(t, s, at(session, exchange, result(t, nil, `{"content":[]}`))), `{"content":[`), `]}`)
+		}
+		pass(t, s, at("s1", "1", call(t, `{}`)))
+		time.Sleep(time.Second)
+		pass(t, s, at("s2", "1", call(t, `{}`)))
+		pass(t, s, at("s1", "1", call(t, `{}`))) // put to the server again, with answers to its questions
+		time.Sleep(time.Second)
+		for _, c := range []struct{ session, exchange, want string }{
+			{"s1", "1", block("duration: 2s")}, {"s2", "1", block("duration: 1s")}, {"s3", "1", block()}, {"s1", "1", block()},
+		} {
+			if got := took(c.session, c.exchange); got != c.want {
+				t.Errorf("session %s, exchange %s: got %s, want %s", c.session, c.exchange, got, c.want)
+			}
+		}
+
+		// Calls that are never answered are forgotten, the oldest first.
+		for i := range 10_001 {
+			pass(t, s, at("s1", fmt.Sprint("x", i), call(t, `{}`)))
+		}
+		time.Sleep(time.Second)
+		for exchange, want := range map[string]string{"x0": block(), "x1": block("duration: 1s"), "x10000": block("duration: 1s")} {
+			if got := took("s1", exchange); got != want {
+				t.Errorf("exchange %s: got %s, want %s", exchange, got, want)
+			}
+		}
+	})
+}
+
+func TestCallsAtOnce(t *testing.T) {
+	s := stageOf(t, `{}`)
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			for j := range 200 {
+				request := call(t, `{}`)
+				request.Exchange = fmt.Sprint(i, "-", j)
+				answer := result(t, request, `{"content":[]}`)
+				answer.Exchange = request.Exchange
+				pass(t, s, request)
+				if got := pass(t, s, answer); !strings.Contains(got, "duration: ") || !strings.Contains(got, "exchange "+request.Exchange) {
+					t.Errorf("the trace is %s", got)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestAConfigurationThatIsRefused(t *testing.T) {
+	for config, want := range map[string]string{
+		`{`:                           "EOF",
+		`{"field":["server"]}`:        "field",
+		`{"trace_fields":{}}`:         "trace_fields",
+		`{"fields":[]}`:               "fields: nothing to say",
+		`{"fields":["tool","sever"]}`: `fields[1]: "sever" is none: take server, tool`,
+		`{"fields":["tool","tool"]}`:  `fields[1]: "tool" is said above`,
+		`{"max_param_length":0}`:      `max_param_length: 0 is not from 1 to 10000`,
+		`{"max_param_length":-1}`:     `max_param_length`,
+		`{"max_param_length":"9"}`:    `max_param_length`,
+	} {
+		if s, err := trace.Plugin().New([]byte(config)); err == nil || s != nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: stage %v, error %v, want one with %q", config, s, err, want)
+		}
+	}
+}
+
+func TestWhatItWants(t *testing.T) {
+	for config, want := range map[string]int{`{}`: 2, `{"fields":["tool"]}`: 1} {
+		if got := stageOf(t, config).(sdk.Wanting).Wants(); len(got.Kinds) != want || len(got.Methods) != 1 {
+			t.Errorf("%s: wants %v, want %d kinds of tools/call", config, got, want)
+		}
+	}
+	c := trace.Plugin().Canary([]byte(`{}`))
+	if v, err := stageOf(t, `{}`).Inspect(t.Context(), c.Message); err != nil || v.Action != c.Action {
+		t.Errorf("nothing is done about the canary: %v, %v", v, err)
+	}
+}
+
+func BenchmarkInspect(b *testing.B) {
+	const ordinary = "The quick brown fox jumps over the lazy dog, and the report of the third quarter says so, too. "
+	s := stageOf(b, `{}`)
+	for _, n := range []int{1 << 10, 64 << 10, 1 << 20} {
+		text := string(mcp.Quote(strings.Repeat(ordinary, n/len(ordinary)+1)[:n]))
+		m := result(b, nil, `{"content":[{"type":"text","text":`+text+`}]}`)
+		b.Run(fmt.Sprintf("%dKiB", n>>10), func(b *testing.B) {
+			b.SetBytes(int64(m.Size()))
+			for b.Loop() {
+				if _, err := s.Inspect(b.Context(), m); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -175,7 +175,7 @@ func (s *Set) Stages(specs []Spec) []pipeline.Named {
 	named := make([]pipeline.Named, len(s.stages))
 	for i, stage := range s.stages {
 		spec := specs[i]
-		named[i] = pipeline.Named{Name: spec.Name, Stage: stage, Wants: stage.wants, Timeout: spec.Timeout, Skip: spec.Skip}
+		named[i] = pipeline.Named{Name: spec.Name, Stage: stage, Wants: stage.wants, Renames: stage.renames, Timeout: spec.Timeout, Skip: spec.Skip}
 		if spec.Use != "" {
 			named[i].Group = stage.process
 		}

@@ -33,12 +33,13 @@ type Grants struct {
 	Modify bool
 	Answer bool
 	Hide   bool
+	Rename bool
 	Label  bool
 }
 
 // All is what a plugin is granted when the configuration says nothing.
 func All() Grants {
-	return Grants{Body: true, Request: true, Principal: true, Modify: true, Answer: true, Hide: true, Label: true}
+	return Grants{Body: true, Request: true, Principal: true, Modify: true, Answer: true, Hide: true, Rename: true, Label: true}
 }
 
 // program is what tells processes apart: specs of the same program share one process when it is Gatekit itself, and have one each otherwise.

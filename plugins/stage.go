@@ -2,6 +2,7 @@ package plugins
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"gatekit/core/mcp"
@@ -15,6 +16,7 @@ type Stage struct {
 	spec    Spec
 	process *supervised
 	wants   pipeline.Wants
+	renames pipeline.Renames
 	see     proto.See
 	canary  *pb.Canary
 	uses    int // by sets; guarded by the host
@@ -30,7 +32,11 @@ func (s *Stage) accept(r *pb.ConfigureResponse) error {
 	g := s.spec.Grants
 	s.see = proto.See{Body: g.Body && r.Needs.GetBody(), Request: g.Request && r.Needs.GetRequest(), Principal: g.Principal}
 	s.canary = r.Canary
-	return nil
+	s.renames = pipeline.Renames{Tools: r.Renames.GetTools(), Prompts: r.Renames.GetPrompts()}
+	if !g.Rename && len(s.renames.Tools)+len(s.renames.Prompts) > 0 {
+		return errors.New(`it renames tools or prompts, and is not granted "rename"`)
+	}
+	return s.renames.Check()
 }
 
 // Inspect implements pipeline.Stage.

@@ -53,7 +53,7 @@ func specs(c *config.Config) (all []plugins.Spec, errs config.Errors) {
 			Servers: p.Servers, Skip: p.OnError == "skip", Timeout: p.Timeout, Config: b,
 			Grants: plugins.Grants{
 				Body: slices.Contains(p.See, "body"), Request: slices.Contains(p.See, "request"), Principal: slices.Contains(p.See, "principal"),
-				Modify: slices.Contains(p.May, "modify"), Answer: slices.Contains(p.May, "answer"), Hide: slices.Contains(p.May, "hide"), Label: slices.Contains(p.May, "label"),
+				Modify: slices.Contains(p.May, "modify"), Answer: slices.Contains(p.May, "answer"), Hide: slices.Contains(p.May, "hide"), Rename: slices.Contains(p.May, "rename"), Label: slices.Contains(p.May, "label"),
 			},
 		}
 		if len(sum) > 0 {

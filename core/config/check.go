@@ -262,7 +262,7 @@ func (l *loader) checkPlugins(c *Config, root *node) {
 				p.Command[i] = l.abs(word)
 			}
 		}
-		for key, words := range map[string][]string{"see": {"body", "request", "principal"}, "may": {"modify", "answer", "hide", "label"}} {
+		for key, words := range map[string][]string{"see": {"body", "request", "principal"}, "may": {"modify", "answer", "hide", "rename", "label"}} {
 			given := map[string][]string{"see": p.See, "may": p.May}[key]
 			for j, w := range given {
 				if at := n.at(key).item(j); !slices.Contains(words, w) && !l.saidAt(at) {

@@ -119,7 +119,7 @@ func (s *Server) defaults() {
 
 func (p *Plugin) defaults() {
 	p.Servers, p.OnError, p.Timeout, p.MTLS = []string{"*"}, "deny", 2*time.Second, true
-	p.See, p.May = []string{"body", "request", "principal"}, []string{"modify", "answer", "hide", "label"}
+	p.See, p.May = []string{"body", "request", "principal"}, []string{"modify", "answer", "hide", "rename", "label"}
 }
 
 func (p *Policy) defaults() { p.Mode = "enforce" }

@@ -130,6 +130,12 @@ func FromWants(w pipeline.Wants) *pb.Wants {
 	for _, d := range w.Directions {
 		p.Directions = append(p.Directions, directions[d])
 	}
+	for method, k := range w.Only {
+		if p.Only == nil {
+			p.Only = map[string]pb.Kind{}
+		}
+		p.Only[method] = kinds[k]
+	}
 	return p
 }
 
@@ -150,7 +156,17 @@ func ToWants(p *pb.Wants) (pipeline.Wants, error) {
 			}
 		}
 	}
-	if len(w.Kinds) < len(p.GetKinds()) || len(w.Directions) < len(p.GetDirections()) {
+	for method, want := range p.GetOnly() {
+		for k, known := range kinds {
+			if want == known {
+				if w.Only == nil {
+					w.Only = map[string]mcp.Kind{}
+				}
+				w.Only[method] = k
+			}
+		}
+	}
+	if len(w.Only) < len(p.GetOnly()) || len(w.Kinds) < len(p.GetKinds()) || len(w.Directions) < len(p.GetDirections()) {
 		return w, errors.New("it wants messages of a kind or direction that is not known")
 	}
 	return w, nil

@@ -35,6 +35,9 @@ type Verdict = pipeline.Verdict
 // Wanting is a stage that wants to see other messages than its plugin says: because of its configuration.
 type Wanting interface{ Wants() pipeline.Wants }
 
+// Needing is a stage that reads other parts of messages than its plugin says: because of its configuration.
+type Needing interface{ Needs() Needs }
+
 // Renaming is a stage that gives tools and prompts other names, because of its configuration: see [pipeline.Renames]. They hold for the servers that its plugin is configured for, and for
 // as long as the stage does. All stages, it too, see the servers' own names.
 type Renaming interface{ Renames() pipeline.Renames }

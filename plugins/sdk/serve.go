@@ -97,7 +97,15 @@ func (s *server) Configure(_ context.Context, r *pb.ConfigureRequest) (*pb.Confi
 	if w, ok := stage.(Wanting); ok {
 		wants = w.Wants()
 	}
-	answer := &pb.ConfigureResponse{Wants: proto.FromWants(wants), Needs: &pb.Needs{Body: p.Needs.Body, Request: p.Needs.Request}}
+	needs := p.Needs
+	if n, ok := stage.(Needing); ok {
+		needs = n.Needs()
+	}
+	answer := &pb.ConfigureResponse{Wants: proto.FromWants(wants), Needs: &pb.Needs{Body: needs.Body, Request: needs.Request}}
+	if r, ok := stage.(Renaming); ok {
+		names := r.Renames()
+		answer.Renames = &pb.Renames{Tools: names.Tools, Prompts: names.Prompts}
+	}
 	if p.Canary != nil {
 		if c := p.Canary(r.Config); c != nil {
 			answer.Canary = &pb.Canary{What: c.What, Message: proto.FromMessage(c.Message, proto.See{Body: true, Request: true, Principal: true}), Action: proto.FromAction(c.Action)}

@@ -388,7 +388,9 @@ type ConfigureResponse struct {
 	Wants *Wants                 `protobuf:"bytes,2,opt,name=wants,proto3" json:"wants,omitempty"`
 	Needs *Needs                 `protobuf:"bytes,3,opt,name=needs,proto3" json:"needs,omitempty"`
 	// A message that the stage does something about, for `gatekit check`; absent when there is none.
-	Canary        *Canary `protobuf:"bytes,4,opt,name=canary,proto3" json:"canary,omitempty"`
+	Canary *Canary `protobuf:"bytes,4,opt,name=canary,proto3" json:"canary,omitempty"`
+	// The names by which clients know the tools and prompts of the stage's servers, by the servers' own; all stages see the servers' own.
+	Renames       *Renames `protobuf:"bytes,5,opt,name=renames,proto3" json:"renames,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -451,20 +453,81 @@ func (x *ConfigureResponse) GetCanary() *Canary {
 	return nil
 }
 
+func (x *ConfigureResponse) GetRenames() *Renames {
+	if x != nil {
+		return x.Renames
+	}
+	return nil
+}
+
+type Renames struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Tools         map[string]string      `protobuf:"bytes,1,rep,name=tools,proto3" json:"tools,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Prompts       map[string]string      `protobuf:"bytes,2,rep,name=prompts,proto3" json:"prompts,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Renames) Reset() {
+	*x = Renames{}
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Renames) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Renames) ProtoMessage() {}
+
+func (x *Renames) ProtoReflect() protoreflect.Message {
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Renames.ProtoReflect.Descriptor instead.
+func (*Renames) Descriptor() ([]byte, []int) {
+	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Renames) GetTools() map[string]string {
+	if x != nil {
+		return x.Tools
+	}
+	return nil
+}
+
+func (x *Renames) GetPrompts() map[string]string {
+	if x != nil {
+		return x.Prompts
+	}
+	return nil
+}
+
 // Wants says which messages a stage is asked about. An empty list is all; a trailing "*" in methods and servers stands for any rest.
 type Wants struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Methods       []string               `protobuf:"bytes,1,rep,name=methods,proto3" json:"methods,omitempty"`
-	Kinds         []Kind                 `protobuf:"varint,2,rep,packed,name=kinds,proto3,enum=gatekit.plugin.v1.Kind" json:"kinds,omitempty"`
-	Directions    []Direction            `protobuf:"varint,3,rep,packed,name=directions,proto3,enum=gatekit.plugin.v1.Direction" json:"directions,omitempty"`
-	Servers       []string               `protobuf:"bytes,4,rep,name=servers,proto3" json:"servers,omitempty"`
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Methods    []string               `protobuf:"bytes,1,rep,name=methods,proto3" json:"methods,omitempty"`
+	Kinds      []Kind                 `protobuf:"varint,2,rep,packed,name=kinds,proto3,enum=gatekit.plugin.v1.Kind" json:"kinds,omitempty"`
+	Directions []Direction            `protobuf:"varint,3,rep,packed,name=directions,proto3,enum=gatekit.plugin.v1.Direction" json:"directions,omitempty"`
+	Servers    []string               `protobuf:"bytes,4,rep,name=servers,proto3" json:"servers,omitempty"`
+	// Methods of which one kind is wanted and no other. It narrows what the rest says.
+	Only          map[string]Kind `protobuf:"bytes,5,rep,name=only,proto3" json:"only,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value,enum=gatekit.plugin.v1.Kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Wants) Reset() {
 	*x = Wants{}
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[5]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -476,7 +539,7 @@ func (x *Wants) String() string {
 func (*Wants) ProtoMessage() {}
 
 func (x *Wants) ProtoReflect() protoreflect.Message {
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[5]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -489,7 +552,7 @@ func (x *Wants) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Wants.ProtoReflect.Descriptor instead.
 func (*Wants) Descriptor() ([]byte, []int) {
-	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{5}
+	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Wants) GetMethods() []string {
@@ -520,6 +583,13 @@ func (x *Wants) GetServers() []string {
 	return nil
 }
 
+func (x *Wants) GetOnly() map[string]Kind {
+	if x != nil {
+		return x.Only
+	}
+	return nil
+}
+
 // Needs are the parts of a message that a stage reads.
 type Needs struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -531,7 +601,7 @@ type Needs struct {
 
 func (x *Needs) Reset() {
 	*x = Needs{}
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[6]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -543,7 +613,7 @@ func (x *Needs) String() string {
 func (*Needs) ProtoMessage() {}
 
 func (x *Needs) ProtoReflect() protoreflect.Message {
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[6]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -556,7 +626,7 @@ func (x *Needs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Needs.ProtoReflect.Descriptor instead.
 func (*Needs) Descriptor() ([]byte, []int) {
-	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{6}
+	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Needs) GetBody() bool {
@@ -584,7 +654,7 @@ type Canary struct {
 
 func (x *Canary) Reset() {
 	*x = Canary{}
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[7]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -596,7 +666,7 @@ func (x *Canary) String() string {
 func (*Canary) ProtoMessage() {}
 
 func (x *Canary) ProtoReflect() protoreflect.Message {
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[7]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -609,7 +679,7 @@ func (x *Canary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Canary.ProtoReflect.Descriptor instead.
 func (*Canary) Descriptor() ([]byte, []int) {
-	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{7}
+	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Canary) GetWhat() string {
@@ -652,7 +722,7 @@ type Message struct {
 
 func (x *Message) Reset() {
 	*x = Message{}
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[8]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -664,7 +734,7 @@ func (x *Message) String() string {
 func (*Message) ProtoMessage() {}
 
 func (x *Message) ProtoReflect() protoreflect.Message {
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[8]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -677,7 +747,7 @@ func (x *Message) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Message.ProtoReflect.Descriptor instead.
 func (*Message) Descriptor() ([]byte, []int) {
-	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{8}
+	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Message) GetKind() Kind {
@@ -762,7 +832,7 @@ type InspectRequest struct {
 
 func (x *InspectRequest) Reset() {
 	*x = InspectRequest{}
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[9]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -774,7 +844,7 @@ func (x *InspectRequest) String() string {
 func (*InspectRequest) ProtoMessage() {}
 
 func (x *InspectRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[9]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -787,7 +857,7 @@ func (x *InspectRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InspectRequest.ProtoReflect.Descriptor instead.
 func (*InspectRequest) Descriptor() ([]byte, []int) {
-	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{9}
+	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *InspectRequest) GetSeq() uint64 {
@@ -822,7 +892,7 @@ type InspectResponse struct {
 
 func (x *InspectResponse) Reset() {
 	*x = InspectResponse{}
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[10]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -834,7 +904,7 @@ func (x *InspectResponse) String() string {
 func (*InspectResponse) ProtoMessage() {}
 
 func (x *InspectResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[10]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -847,7 +917,7 @@ func (x *InspectResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InspectResponse.ProtoReflect.Descriptor instead.
 func (*InspectResponse) Descriptor() ([]byte, []int) {
-	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{10}
+	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *InspectResponse) GetSeq() uint64 {
@@ -881,7 +951,7 @@ type Verdict struct {
 
 func (x *Verdict) Reset() {
 	*x = Verdict{}
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[11]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -893,7 +963,7 @@ func (x *Verdict) String() string {
 func (*Verdict) ProtoMessage() {}
 
 func (x *Verdict) ProtoReflect() protoreflect.Message {
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[11]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -906,7 +976,7 @@ func (x *Verdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Verdict.ProtoReflect.Descriptor instead.
 func (*Verdict) Descriptor() ([]byte, []int) {
-	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{11}
+	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Verdict) GetAction() Action {
@@ -976,7 +1046,7 @@ type Edit struct {
 
 func (x *Edit) Reset() {
 	*x = Edit{}
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[12]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -988,7 +1058,7 @@ func (x *Edit) String() string {
 func (*Edit) ProtoMessage() {}
 
 func (x *Edit) ProtoReflect() protoreflect.Message {
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[12]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1001,7 +1071,7 @@ func (x *Edit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Edit.ProtoReflect.Descriptor instead.
 func (*Edit) Descriptor() ([]byte, []int) {
-	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{12}
+	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Edit) GetPointer() string {
@@ -1028,7 +1098,7 @@ type Finding struct {
 
 func (x *Finding) Reset() {
 	*x = Finding{}
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[13]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1040,7 +1110,7 @@ func (x *Finding) String() string {
 func (*Finding) ProtoMessage() {}
 
 func (x *Finding) ProtoReflect() protoreflect.Message {
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[13]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1053,7 +1123,7 @@ func (x *Finding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finding.ProtoReflect.Descriptor instead.
 func (*Finding) Descriptor() ([]byte, []int) {
-	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{13}
+	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Finding) GetType() string {
@@ -1079,7 +1149,7 @@ type CloseRequest struct {
 
 func (x *CloseRequest) Reset() {
 	*x = CloseRequest{}
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[14]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1091,7 +1161,7 @@ func (x *CloseRequest) String() string {
 func (*CloseRequest) ProtoMessage() {}
 
 func (x *CloseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[14]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1104,7 +1174,7 @@ func (x *CloseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseRequest.ProtoReflect.Descriptor instead.
 func (*CloseRequest) Descriptor() ([]byte, []int) {
-	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{14}
+	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *CloseRequest) GetStage() uint32 {
@@ -1122,7 +1192,7 @@ type CloseResponse struct {
 
 func (x *CloseResponse) Reset() {
 	*x = CloseResponse{}
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[15]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1134,7 +1204,7 @@ func (x *CloseResponse) String() string {
 func (*CloseResponse) ProtoMessage() {}
 
 func (x *CloseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[15]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1147,7 +1217,7 @@ func (x *CloseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseResponse.ProtoReflect.Descriptor instead.
 func (*CloseResponse) Descriptor() ([]byte, []int) {
-	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{15}
+	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{16}
 }
 
 var File_gatekit_plugin_v1_plugin_proto protoreflect.FileDescriptor
@@ -1165,19 +1235,34 @@ const file_gatekit_plugin_v1_plugin_proto_rawDesc = "" +
 	"\x06schema\x18\x04 \x01(\fR\x06schema\"B\n" +
 	"\x10ConfigureRequest\x12\x16\n" +
 	"\x06plugin\x18\x01 \x01(\tR\x06plugin\x12\x16\n" +
-	"\x06config\x18\x02 \x01(\fR\x06config\"\xbc\x01\n" +
+	"\x06config\x18\x02 \x01(\fR\x06config\"\xf2\x01\n" +
 	"\x11ConfigureResponse\x12\x14\n" +
 	"\x05stage\x18\x01 \x01(\rR\x05stage\x12.\n" +
 	"\x05wants\x18\x02 \x01(\v2\x18.gatekit.plugin.v1.WantsR\x05wants\x12.\n" +
 	"\x05needs\x18\x03 \x01(\v2\x18.gatekit.plugin.v1.NeedsR\x05needs\x121\n" +
-	"\x06canary\x18\x04 \x01(\v2\x19.gatekit.plugin.v1.CanaryR\x06canary\"\xa8\x01\n" +
+	"\x06canary\x18\x04 \x01(\v2\x19.gatekit.plugin.v1.CanaryR\x06canary\x124\n" +
+	"\arenames\x18\x05 \x01(\v2\x1a.gatekit.plugin.v1.RenamesR\arenames\"\xff\x01\n" +
+	"\aRenames\x12;\n" +
+	"\x05tools\x18\x01 \x03(\v2%.gatekit.plugin.v1.Renames.ToolsEntryR\x05tools\x12A\n" +
+	"\aprompts\x18\x02 \x03(\v2'.gatekit.plugin.v1.Renames.PromptsEntryR\aprompts\x1a8\n" +
+	"\n" +
+	"ToolsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a:\n" +
+	"\fPromptsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb2\x02\n" +
 	"\x05Wants\x12\x18\n" +
 	"\amethods\x18\x01 \x03(\tR\amethods\x12-\n" +
 	"\x05kinds\x18\x02 \x03(\x0e2\x17.gatekit.plugin.v1.KindR\x05kinds\x12<\n" +
 	"\n" +
 	"directions\x18\x03 \x03(\x0e2\x1c.gatekit.plugin.v1.DirectionR\n" +
 	"directions\x12\x18\n" +
-	"\aservers\x18\x04 \x03(\tR\aservers\"5\n" +
+	"\aservers\x18\x04 \x03(\tR\aservers\x126\n" +
+	"\x04only\x18\x05 \x03(\v2\".gatekit.plugin.v1.Wants.OnlyEntryR\x04only\x1aP\n" +
+	"\tOnlyEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12-\n" +
+	"\x05value\x18\x02 \x01(\x0e2\x17.gatekit.plugin.v1.KindR\x05value:\x028\x01\"5\n" +
 	"\x05Needs\x12\x12\n" +
 	"\x04body\x18\x01 \x01(\bR\x04body\x12\x18\n" +
 	"\arequest\x18\x02 \x01(\bR\arequest\"\x85\x01\n" +
@@ -1258,7 +1343,7 @@ func file_gatekit_plugin_v1_plugin_proto_rawDescGZIP() []byte {
 }
 
 var file_gatekit_plugin_v1_plugin_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_gatekit_plugin_v1_plugin_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_gatekit_plugin_v1_plugin_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_gatekit_plugin_v1_plugin_proto_goTypes = []any{
 	(Kind)(0),                 // 0: gatekit.plugin.v1.Kind
 	(Direction)(0),            // 1: gatekit.plugin.v1.Direction
@@ -1268,47 +1353,56 @@ var file_gatekit_plugin_v1_plugin_proto_goTypes = []any{
 	(*Description)(nil),       // 5: gatekit.plugin.v1.Description
 	(*ConfigureRequest)(nil),  // 6: gatekit.plugin.v1.ConfigureRequest
 	(*ConfigureResponse)(nil), // 7: gatekit.plugin.v1.ConfigureResponse
-	(*Wants)(nil),             // 8: gatekit.plugin.v1.Wants
-	(*Needs)(nil),             // 9: gatekit.plugin.v1.Needs
-	(*Canary)(nil),            // 10: gatekit.plugin.v1.Canary
-	(*Message)(nil),           // 11: gatekit.plugin.v1.Message
-	(*InspectRequest)(nil),    // 12: gatekit.plugin.v1.InspectRequest
-	(*InspectResponse)(nil),   // 13: gatekit.plugin.v1.InspectResponse
-	(*Verdict)(nil),           // 14: gatekit.plugin.v1.Verdict
-	(*Edit)(nil),              // 15: gatekit.plugin.v1.Edit
-	(*Finding)(nil),           // 16: gatekit.plugin.v1.Finding
-	(*CloseRequest)(nil),      // 17: gatekit.plugin.v1.CloseRequest
-	(*CloseResponse)(nil),     // 18: gatekit.plugin.v1.CloseResponse
+	(*Renames)(nil),           // 8: gatekit.plugin.v1.Renames
+	(*Wants)(nil),             // 9: gatekit.plugin.v1.Wants
+	(*Needs)(nil),             // 10: gatekit.plugin.v1.Needs
+	(*Canary)(nil),            // 11: gatekit.plugin.v1.Canary
+	(*Message)(nil),           // 12: gatekit.plugin.v1.Message
+	(*InspectRequest)(nil),    // 13: gatekit.plugin.v1.InspectRequest
+	(*InspectResponse)(nil),   // 14: gatekit.plugin.v1.InspectResponse
+	(*Verdict)(nil),           // 15: gatekit.plugin.v1.Verdict
+	(*Edit)(nil),              // 16: gatekit.plugin.v1.Edit
+	(*Finding)(nil),           // 17: gatekit.plugin.v1.Finding
+	(*CloseRequest)(nil),      // 18: gatekit.plugin.v1.CloseRequest
+	(*CloseResponse)(nil),     // 19: gatekit.plugin.v1.CloseResponse
+	nil,                       // 20: gatekit.plugin.v1.Renames.ToolsEntry
+	nil,                       // 21: gatekit.plugin.v1.Renames.PromptsEntry
+	nil,                       // 22: gatekit.plugin.v1.Wants.OnlyEntry
 }
 var file_gatekit_plugin_v1_plugin_proto_depIdxs = []int32{
 	5,  // 0: gatekit.plugin.v1.DescribeResponse.plugins:type_name -> gatekit.plugin.v1.Description
-	8,  // 1: gatekit.plugin.v1.ConfigureResponse.wants:type_name -> gatekit.plugin.v1.Wants
-	9,  // 2: gatekit.plugin.v1.ConfigureResponse.needs:type_name -> gatekit.plugin.v1.Needs
-	10, // 3: gatekit.plugin.v1.ConfigureResponse.canary:type_name -> gatekit.plugin.v1.Canary
-	0,  // 4: gatekit.plugin.v1.Wants.kinds:type_name -> gatekit.plugin.v1.Kind
-	1,  // 5: gatekit.plugin.v1.Wants.directions:type_name -> gatekit.plugin.v1.Direction
-	11, // 6: gatekit.plugin.v1.Canary.message:type_name -> gatekit.plugin.v1.Message
-	2,  // 7: gatekit.plugin.v1.Canary.action:type_name -> gatekit.plugin.v1.Action
-	0,  // 8: gatekit.plugin.v1.Message.kind:type_name -> gatekit.plugin.v1.Kind
-	1,  // 9: gatekit.plugin.v1.Message.direction:type_name -> gatekit.plugin.v1.Direction
-	11, // 10: gatekit.plugin.v1.InspectRequest.message:type_name -> gatekit.plugin.v1.Message
-	14, // 11: gatekit.plugin.v1.InspectResponse.verdicts:type_name -> gatekit.plugin.v1.Verdict
-	2,  // 12: gatekit.plugin.v1.Verdict.action:type_name -> gatekit.plugin.v1.Action
-	15, // 13: gatekit.plugin.v1.Verdict.edits:type_name -> gatekit.plugin.v1.Edit
-	16, // 14: gatekit.plugin.v1.Verdict.findings:type_name -> gatekit.plugin.v1.Finding
-	3,  // 15: gatekit.plugin.v1.Plugin.Describe:input_type -> gatekit.plugin.v1.DescribeRequest
-	6,  // 16: gatekit.plugin.v1.Plugin.Configure:input_type -> gatekit.plugin.v1.ConfigureRequest
-	12, // 17: gatekit.plugin.v1.Plugin.Inspect:input_type -> gatekit.plugin.v1.InspectRequest
-	17, // 18: gatekit.plugin.v1.Plugin.Close:input_type -> gatekit.plugin.v1.CloseRequest
-	4,  // 19: gatekit.plugin.v1.Plugin.Describe:output_type -> gatekit.plugin.v1.DescribeResponse
-	7,  // 20: gatekit.plugin.v1.Plugin.Configure:output_type -> gatekit.plugin.v1.ConfigureResponse
-	13, // 21: gatekit.plugin.v1.Plugin.Inspect:output_type -> gatekit.plugin.v1.InspectResponse
-	18, // 22: gatekit.plugin.v1.Plugin.Close:output_type -> gatekit.plugin.v1.CloseResponse
-	19, // [19:23] is the sub-list for method output_type
-	15, // [15:19] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	9,  // 1: gatekit.plugin.v1.ConfigureResponse.wants:type_name -> gatekit.plugin.v1.Wants
+	10, // 2: gatekit.plugin.v1.ConfigureResponse.needs:type_name -> gatekit.plugin.v1.Needs
+	11, // 3: gatekit.plugin.v1.ConfigureResponse.canary:type_name -> gatekit.plugin.v1.Canary
+	8,  // 4: gatekit.plugin.v1.ConfigureResponse.renames:type_name -> gatekit.plugin.v1.Renames
+	20, // 5: gatekit.plugin.v1.Renames.tools:type_name -> gatekit.plugin.v1.Renames.ToolsEntry
+	21, // 6: gatekit.plugin.v1.Renames.prompts:type_name -> gatekit.plugin.v1.Renames.PromptsEntry
+	0,  // 7: gatekit.plugin.v1.Wants.kinds:type_name -> gatekit.plugin.v1.Kind
+	1,  // 8: gatekit.plugin.v1.Wants.directions:type_name -> gatekit.plugin.v1.Direction
+	22, // 9: gatekit.plugin.v1.Wants.only:type_name -> gatekit.plugin.v1.Wants.OnlyEntry
+	12, // 10: gatekit.plugin.v1.Canary.message:type_name -> gatekit.plugin.v1.Message
+	2,  // 11: gatekit.plugin.v1.Canary.action:type_name -> gatekit.plugin.v1.Action
+	0,  // 12: gatekit.plugin.v1.Message.kind:type_name -> gatekit.plugin.v1.Kind
+	1,  // 13: gatekit.plugin.v1.Message.direction:type_name -> gatekit.plugin.v1.Direction
+	12, // 14: gatekit.plugin.v1.InspectRequest.message:type_name -> gatekit.plugin.v1.Message
+	15, // 15: gatekit.plugin.v1.InspectResponse.verdicts:type_name -> gatekit.plugin.v1.Verdict
+	2,  // 16: gatekit.plugin.v1.Verdict.action:type_name -> gatekit.plugin.v1.Action
+	16, // 17: gatekit.plugin.v1.Verdict.edits:type_name -> gatekit.plugin.v1.Edit
+	17, // 18: gatekit.plugin.v1.Verdict.findings:type_name -> gatekit.plugin.v1.Finding
+	0,  // 19: gatekit.plugin.v1.Wants.OnlyEntry.value:type_name -> gatekit.plugin.v1.Kind
+	3,  // 20: gatekit.plugin.v1.Plugin.Describe:input_type -> gatekit.plugin.v1.DescribeRequest
+	6,  // 21: gatekit.plugin.v1.Plugin.Configure:input_type -> gatekit.plugin.v1.ConfigureRequest
+	13, // 22: gatekit.plugin.v1.Plugin.Inspect:input_type -> gatekit.plugin.v1.InspectRequest
+	18, // 23: gatekit.plugin.v1.Plugin.Close:input_type -> gatekit.plugin.v1.CloseRequest
+	4,  // 24: gatekit.plugin.v1.Plugin.Describe:output_type -> gatekit.plugin.v1.DescribeResponse
+	7,  // 25: gatekit.plugin.v1.Plugin.Configure:output_type -> gatekit.plugin.v1.ConfigureResponse
+	14, // 26: gatekit.plugin.v1.Plugin.Inspect:output_type -> gatekit.plugin.v1.InspectResponse
+	19, // 27: gatekit.plugin.v1.Plugin.Close:output_type -> gatekit.plugin.v1.CloseResponse
+	24, // [24:28] is the sub-list for method output_type
+	20, // [20:24] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_gatekit_plugin_v1_plugin_proto_init() }
@@ -1316,14 +1410,14 @@ func file_gatekit_plugin_v1_plugin_proto_init() {
 	if File_gatekit_plugin_v1_plugin_proto != nil {
 		return
 	}
-	file_gatekit_plugin_v1_plugin_proto_msgTypes[12].OneofWrappers = []any{}
+	file_gatekit_plugin_v1_plugin_proto_msgTypes[13].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_gatekit_plugin_v1_plugin_proto_rawDesc), len(file_gatekit_plugin_v1_plugin_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   16,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

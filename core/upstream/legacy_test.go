@@ -207,6 +207,9 @@ func TestCancelledCall(t *testing.T) {
 		want  string
 	}{
 		{"in the client's words", func(t *testing.T) error { return &proxy.Cancelled{Notice: pass(t, notice)} }, `{"requestId":%s,"reason":"changed \u006dy mind","_meta":{}}`},
+		{"in a modern client's words", func(t *testing.T) error {
+			return &proxy.Cancelled{Notice: pass(t, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"c","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","x":1}}}`)}
+		}, `{"requestId":%s,"_meta":{"x":1}}`},
 		{"without a word", func(t *testing.T) error { return &proxy.Cancelled{} }, `{"requestId":%s}`},
 		{"by time", func(t *testing.T) error { return context.DeadlineExceeded }, `{"requestId":%s,"reason":"timed out"}`},
 	} {

@@ -146,7 +146,7 @@ func (l *legacyHTTP) call(ctx context.Context, o outgoing, caller proxy.Caller) 
 		return nil, err
 	}
 	if inFlight && c.m.Method != "initialize" {
-		l.reply(cancellation(context.Cause(ctx), c.id), cancelWithin)
+		l.reply(cancellation(context.Cause(ctx), c), cancelWithin)
 	}
 	return nil, context.Cause(ctx)
 }

@@ -134,7 +134,7 @@ func takeModern(w *wire, m *mcp.Message) {
 	}
 	if err := c.lane.add(delivery{size: m.Size(), drop: droppable(m), run: func(context.Context) { c.notify(m) }}); err != nil && w.calls.take(c.id) != nil {
 		c.finish(reply{err: unavailable(w.name, "too much of what it sent is waiting", err)})
-		w.reply(cancellation(err, c.id))
+		w.reply(cancellation(err, c))
 	}
 }
 

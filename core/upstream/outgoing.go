@@ -186,11 +186,17 @@ func refusal(id mcp.ID, code int, reason string) outgoing {
 	return outgoing{mcp.NewError(id, code, reason, nil)}
 }
 
-// cancellation tells a server that the call that it knows as id was given up: in the words of the client where the cause holds any.
-func cancellation(cause error, id mcp.ID) outgoing {
+// cancellation tells a server that the call c was given up: in the words of the client where the cause holds any, less what a modern client says of itself in them where
+// the call itself was put to a legacy server.
+func cancellation(cause error, c *call) outgoing {
+	id := c.id
 	var cancelled *proxy.Cancelled
 	if errors.As(cause, &cancelled) && cancelled.Notice.Message() != nil {
-		if p, err := cancelled.Notice.Edit(mcp.Set("/requestId", []byte(id))); err == nil {
+		edits := []mcp.Edit{mcp.Set("/requestId", []byte(id))}
+		if _, modern := c.m.Get(mcp.AtVersion); !modern {
+			edits = append(edits, unreserved(cancelled.Notice.Message())...)
+		}
+		if p, err := cancelled.Notice.Edit(edits...); err == nil {
 			return passed(p)
 		}
 	}

@@ -201,7 +201,7 @@ func (w *wire) ask(ctx context.Context, c *call, o outgoing) (*mcp.Message, erro
 		switch {
 		case w.calls.take(c.id) == nil || c.caller == nil || c.m.Method == "initialize":
 		default:
-			w.reply(cancellation(cause, c.id))
+			w.reply(cancellation(cause, c))
 		}
 		return nil, cause
 	}

@@ -229,7 +229,7 @@ func (o *united) cancel(ctx context.Context) {
 		return
 	default:
 	}
-	o.of.w.write(ctx, cancellation(nil, o.c.id))
+	o.of.w.write(ctx, cancellation(nil, o.c))
 	select {
 	case <-o.over:
 	case <-ctx.Done():

@@ -247,8 +247,8 @@ func TestADeadServerIsNamedAndTheOthersServe(t *testing.T) {
 			front(t, dead+box("live"), "2025-11-25", func(t *testing.T, g *gatekit, c *mcptest.Client) {
 				open(t, c)
 				m := ask(t, c, "tools/list", `{}`)
-				if n := strings.Count(string(m.Raw), `"live__`); n != 13 {
-					t.Errorf("it listed %d tools of the live server, want 13", n)
+				if n := strings.Count(string(m.Raw), `"live__`); n != 14 {
+					t.Errorf("it listed %d tools of the live server, want 14", n)
 				}
 				if partial := string(mcptest.At(m.Result, "_meta", "gatekit/partial")); !strings.Contains(partial, "dead") {
 					t.Errorf("the list does not say that it lacks a server: _meta is %s", mcptest.At(m.Result, "_meta"))

@@ -74,39 +74,6 @@ func TestAServerThatDiesInMidCallFailsOnlyItsCallsAndComesBack(t *testing.T) {
 	}
 }
 
-func TestACancelledCallIsCancelledAtItsServer(t *testing.T) {
-	for _, wire := range wires {
-		t.Run(wire.name, func(t *testing.T) { cancels(t, boxBehind(t, "box", wire.revision, wire.back), wire.revision) })
-	}
-}
-
-// cancels has a client of a revision cancel a call of a server that is called box, in its revision's way.
-func cancels(t *testing.T, config, revision string) {
-	t.Run("stdio", func(t *testing.T) {
-		g, c := overStdio(t, config, revision)
-		waiting(t, c, "box", `"x"`, "x")
-		c.Notify("notifications/cancelled", `{"requestId":"x","reason":"no longer wanted"}`)
-		call(t, c, "box__cancelled", `{"tag":"x"}`)
-		unanswered(t, c, `"x"`)
-		g.recorded("to_server notification notifications/cancelled box - pass")
-	})
-	t.Run("http", func(t *testing.T) {
-		g := overHTTP(t, config)
-		h := mcptest.NewHTTP(g.url)
-		c := mcptest.NewClient(h, revision)
-		t.Cleanup(func() { c.Close() })
-		open(t, c)
-		waiting(t, c, "box", `"y"`, "y")
-		if revision == mcptest.Modern {
-			h.Drop(`"y"`)
-		} else {
-			c.Notify("notifications/cancelled", `{"requestId":"y"}`)
-		}
-		call(t, c, "box__cancelled", `{"tag":"y"}`)
-		unanswered(t, c, `"y"`)
-	})
-}
-
 func unanswered(t *testing.T, c *mcptest.Client, id string) {
 	t.Helper()
 	for _, f := range c.Frames() {

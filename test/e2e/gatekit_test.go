@@ -64,7 +64,7 @@ func bounded(t *testing.T) context.Context {
 
 // box is the configuration of a scripted server behind stdio; flags are mcptest.Main's.
 func box(name string, flags ...string) string {
-	return stdioServer(name, append([]string{os.Args[0], "-name", name}, flags...), "MCPTEST_SERVE", "1")
+	return stdioServer(name, append([]string{os.Args[0], "-name", name}, flags...), "MCPTEST_SERVE", "1", "GORACE", "atexit_sleep_ms=0") // nobody looks for races there, and it would sleep a second at its end
 }
 
 // stdioServer is the configuration of a server; env is names and values.

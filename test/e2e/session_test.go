@@ -112,8 +112,8 @@ func TestAChangedFileIsAppliedAndTheSessionGoesOn(t *testing.T) {
 			t.Fatalf("nothing told the client of the change: %v", err)
 		}
 		m := ask(t, c, "tools/list", `{}`)
-		if listed := strings.Count(string(m.Raw), `"name":"two__`); listed != 13 {
-			t.Errorf("the list has %d tools of the new server, want 13: %s", listed, clip(m.Raw))
+		if listed := strings.Count(string(m.Raw), `"name":"two__`); listed != 14 {
+			t.Errorf("the list has %d tools of the new server, want 14: %s", listed, clip(m.Raw))
 		}
 		call(t, c, "two__echo", ``)
 

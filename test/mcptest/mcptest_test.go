@@ -165,8 +165,8 @@ func TestTheSDKsClientUnderstandsTheToolbox(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				if tools != 13 {
-					t.Errorf("it listed %d tools, want 13", tools)
+				if tools != 14 {
+					t.Errorf("it listed %d tools, want 14", tools)
 				}
 				r, err := s.CallTool(ctx, &mcp.CallToolParams{Name: "ask", Arguments: map[string]any{
 					"method": "elicitation/create",

@@ -18,6 +18,7 @@ const (
 	metaCapabilities = "io.modelcontextprotocol/clientCapabilities"
 	metaSubscription = "io.modelcontextprotocol/subscriptionId"
 	metaServerInfo   = "io.modelcontextprotocol/serverInfo"
+	metaLogLevel     = "io.modelcontextprotocol/logLevel"
 )
 
 // Server is a server by script. Handle has a function for each request that it answers; each runs in a goroutine of its own.
@@ -235,15 +236,20 @@ func (c *Call) listen() {
 }
 
 // Ask puts a question to the client and waits for the answer, a result or an error object. Of a modern client it asks by an
-// input_required result, which ends the handler; the client's retry runs it from the start, and this time Ask answers.
+// input_required result, which ends the handler; the client's retry runs it from the start, and this time Ask answers. What was
+// answered in the rounds before is in the state.
 func (c *Call) Ask(key, method, params string) (result, fault json.RawMessage) {
 	s := c.session
 	if c.version != "" {
-		if a := At(c.Params, "inputResponses", key); a != nil {
+		var answers map[string]json.RawMessage
+		json.Unmarshal([]byte(Text(c.Params, "requestState")), &answers)
+		json.Unmarshal(At(c.Params, "inputResponses"), &answers)
+		if a := answers[key]; a != nil {
 			return a, nil
 		}
+		state, _ := json.Marshal(answers)
 		c.Result(fmt.Sprintf(`{"resultType":"input_required","inputRequests":{%s:{"method":%s,"params":%s}},"requestState":%s}`,
-			Quote(key), Quote(method), params, Quote("state of "+key)))
+			Quote(key), Quote(method), params, Quote(string(state))))
 		runtime.Goexit()
 	}
 	s.mu.Lock()

@@ -21,6 +21,7 @@ const (
 	Wait      = "wait"        // reports progress once when it has a token, and answers when it is cancelled, which is too late
 	Cancelled = "cancelled"   // answers when a Wait with the same tag was cancelled
 	Change    = "change"      // adds a tool, says that the lists have changed, then answers
+	Tour      = "tour"        // logs when it is asked to, reports progress, does a Change, asks for all that there is, and answers with what it was told
 	Update    = "update"      // says that the resource uri was updated, then answers
 	Die       = "die"         // ends the server without an answer
 	Self      = "self"        // answers with the server's pid, working folder and environment
@@ -30,7 +31,7 @@ const (
 // Toolbox is a server with a tool for every behaviour, paged lists, prompts, resources, templates and completion.
 func Toolbox(name string, revisions ...string) *Server {
 	box := &toolbox{name: name, cancelled: map[string]chan struct{}{},
-		tools: []string{Echo, Raw, Result, Ask, Progress, Log, Wait, Cancelled, Change, Update, Die, Self, Odd}}
+		tools: []string{Echo, Raw, Result, Ask, Progress, Log, Wait, Cancelled, Change, Tour, Update, Die, Self, Odd}}
 	s := &Server{
 		Name:         name,
 		Revisions:    revisions,
@@ -225,13 +226,10 @@ func (b *toolbox) call(c *Call) {
 		case <-c.Done():
 		}
 	case Change:
-		b.mu.Lock()
-		b.tools = append(b.tools, fmt.Sprintf("added-%d", len(b.tools)))
-		b.mu.Unlock()
-		for _, what := range []string{"tools", "prompts", "resources"} {
-			c.Feed("notifications/"+what+"/list_changed", `{}`)
-		}
+		b.change(c)
 		done()
+	case Tour:
+		b.tour(c)
 	case Update:
 		c.Feed("notifications/resources/updated", fmt.Sprintf(`{"uri":%s}`, Quote(Text(arg, "uri"))))
 		done()
@@ -247,6 +245,49 @@ func (b *toolbox) call(c *Call) {
 		}
 		c.Result(fmt.Sprintf(`{"content":[{"type":"text","text":%s}],"structuredContent":{"server":%s,"tag":%s}}`, Quote(string(c.Params)), Quote(b.name), orNull(At(arg, "tag"))))
 	}
+}
+
+func (b *toolbox) change(c *Call) {
+	b.mu.Lock()
+	b.tools = append(b.tools, fmt.Sprintf("added-%d", len(b.tools)))
+	b.mu.Unlock()
+	for _, what := range []string{"tools", "prompts", "resources"} {
+		c.Feed("notifications/"+what+"/list_changed", `{}`)
+	}
+}
+
+func (b *toolbox) tour(c *Call) {
+	progress := func(n int) {
+		if t := c.Token(); t != nil {
+			c.Notify("notifications/progress", fmt.Sprintf(`{"progressToken":%s,"progress":%d,"total":2}`, t, n))
+		}
+	}
+	id := `"elicitationId":"e",` // legacy ones have it
+	if c.version != "" {
+		id = ""
+	}
+	if At(c.Params, "requestState") == nil { // a modern one starts anew with every round
+		if c.version == "" || At(c.Params, "_meta", metaLogLevel) != nil {
+			c.Notify("notifications/message", `{"level":"warning","logger":"tour","data":"on the way"}`)
+		}
+		progress(1)
+		b.change(c)
+	}
+	var told []string
+	for _, q := range []struct{ key, method, params string }{
+		{"sampling", "sampling/createMessage", `{"messages":[{"role":"user","content":{"type":"text","text":"say it"}}],"maxTokens":9}`},
+		{"form", "elicitation/create", `{"mode":"form","message":"who?","requestedSchema":{"type":"object","properties":{"name":{"type":"string"}}}}`},
+		{"roots", "roots/list", `{}`},
+		{"url", "elicitation/create", `{"mode":"url",` + id + `"message":"go there","url":"https://example.com/sign?in=1"}`},
+	} {
+		result, fault := c.Ask(q.key, q.method, q.params)
+		if fault != nil {
+			result = fault
+		}
+		told = append(told, Quote(q.key)+":"+string(result))
+	}
+	progress(2)
+	c.Result(fmt.Sprintf(`{"content":[],"structuredContent":{%s}}`, strings.Join(told, ",")))
 }
 
 func orNull(v json.RawMessage) string {

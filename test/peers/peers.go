@@ -1,8 +1,8 @@
-// Package peers provides what Gatekit is tested against and with: the real servers and clients pinned in test/package.json, the
-// go-sdk's conformance server and clients (tools of go.mod), and the gatekit binary itself, built from the tree.
+// Package peers provides what Gatekit is tested against and with: the real servers and clients pinned in test/package.json and
+// test/servers/package.json, the go-sdk's conformance server and clients (tools of go.mod), and the gatekit binary itself, built from the tree.
 //
 // Everything is set up by the tests that need it. What npm installs lies in the user's cache folder, one folder for each version of
-// test/package-lock.json, shared by all test packages. Where Node, npm or the registry is missing, a test that needs them is skipped
+// a package-lock.json, shared by all test packages. Where Node, npm or the registry is missing, a test that needs them is skipped
 // and says so; with GATEKIT_TEST_REQUIRE=1 in the environment, which .ci/run sets, it fails instead.
 package peers
 
@@ -28,6 +28,17 @@ type Modules struct{ dir string }
 
 // Node answers the installed npm packages, installing them first where that was not done yet.
 func Node(t testing.TB) Modules {
+	t.Helper()
+	return modules(t, node)
+}
+
+// Published answers the servers of many makers that are pinned in test/servers, installed like those of Node.
+func Published(t testing.TB) Modules {
+	t.Helper()
+	return modules(t, published)
+}
+
+func modules(t testing.TB, install func() (string, error)) Modules {
 	t.Helper()
 	dir, err := install()
 	if err != nil {
@@ -58,17 +69,23 @@ func (m Modules) Server(name string) []string {
 // Inspector is the command of the Inspector; "--cli" follows.
 func (m Modules) Inspector() []string { return []string{"node", m.Path(".bin", "mcp-inspector")} }
 
-var install = sync.OnceValues(func() (string, error) {
+var (
+	node      = sync.OnceValues(func() (string, error) { return install("test") })
+	published = sync.OnceValues(func() (string, error) { return install("test/servers") })
+)
+
+// install installs what the package-lock.json of a folder of the project says, and answers where.
+func install(folder string) (string, error) {
 	for _, tool := range []string{"node", "npm"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			return "", fmt.Errorf("%s is not installed", tool)
 		}
 	}
-	lock, err := os.ReadFile(filepath.Join(Top(), "test", "package-lock.json"))
+	lock, err := os.ReadFile(filepath.Join(Top(), folder, "package-lock.json"))
 	if err != nil {
 		return "", err
 	}
-	pkg, err := os.ReadFile(filepath.Join(Top(), "test", "package.json"))
+	pkg, err := os.ReadFile(filepath.Join(Top(), folder, "package.json"))
 	if err != nil {
 		return "", err
 	}
@@ -101,10 +118,10 @@ var install = sync.OnceValues(func() (string, error) {
 	npm := exec.Command("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
 	npm.Dir = tmp
 	if out, err := npm.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("npm ci of test/package-lock.json: %v\n%s", err, out)
+		return "", fmt.Errorf("npm ci of %s/package-lock.json: %v\n%s", folder, err, out)
 	}
 	return dir, os.Rename(tmp, dir) // whole or not at all
-})
+}
 
 // Tool answers the path of a tool of go.mod, built: everything-server, everything-client, listfeatures.
 func Tool(t testing.TB, name string) string {

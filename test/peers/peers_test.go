@@ -17,6 +17,9 @@ func TestThePinnedPeersAreThere(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	if _, err := os.Stat(peers.Published(t).Path()); err != nil {
+		t.Error(err)
+	}
 	for _, name := range []string{"everything-server", "everything-client", "listfeatures"} {
 		if _, err := exec.LookPath(peers.Tool(t, name)); err != nil {
 			t.Error(err)

@@ -1,30 +1,9 @@
-// node use.mjs v1|v2 URL | -- COMMAND ARGS...   (a URL that ends in /sse is the transport of 2024-11-05; NODE_MODULES names the folder of the packages)
+// node use.mjs v1|v2 URL | -- COMMAND ARGS...   (see sdk.mjs)
 // A real client, of the TypeScript SDK v1 or v2, lists and uses all that a server has and prints what it saw, as JSON: test servers only.
-import { createRequire } from 'node:module';
-import { pathToFileURL } from 'node:url';
-const from = createRequire(process.env.NODE_MODULES + '/x.js');
-const load = (m) => import(pathToFileURL(from.resolve(m)));
+import { open as sdkOpen } from './sdk.mjs';
 const [sdk, ...target] = process.argv.slice(2);
-const v1 = sdk === 'v1';
-const name = { name: 'use-' + sdk, version: '1.0.0' };
-const options = { capabilities: { sampling: {}, elicitation: {}, roots: { listChanged: true } } };
-if (!v1) options.versionNegotiation = { mode: process.env.MODE ?? 'auto' };
-let Client, http, sse, stdio, types;
-if (v1) {
-  ({ Client } = await load('@modelcontextprotocol/sdk/client/index.js'));
-  http = (await load('@modelcontextprotocol/sdk/client/streamableHttp.js')).StreamableHTTPClientTransport;
-  sse = (await load('@modelcontextprotocol/sdk/client/sse.js')).SSEClientTransport;
-  stdio = (await load('@modelcontextprotocol/sdk/client/stdio.js')).StdioClientTransport;
-  types = await load('@modelcontextprotocol/sdk/types.js');
-} else {
-  ({ Client, StreamableHTTPClientTransport: http } = await load('@modelcontextprotocol/client'));
-  stdio = (await load('@modelcontextprotocol/client/stdio')).StdioClientTransport;
-}
 const saw = { tools: [], used: [], prompts: [], got: [], resources: [], read: 0, templates: [], completed: [], sampling: 0, elicitation: 0, roots: 0, progress: 0, logs: 0, updates: 0, errors: [] };
-const client = new Client(name, options);
-const schema = { 'sampling/createMessage': 'CreateMessageRequestSchema', 'elicitation/create': 'ElicitRequestSchema', 'roots/list': 'ListRootsRequestSchema',
-  'notifications/message': 'LoggingMessageNotificationSchema', 'notifications/resources/updated': 'ResourceUpdatedNotificationSchema' };
-const on = (m, f) => client[m.startsWith('notifications') ? 'setNotificationHandler' : 'setRequestHandler'](v1 ? types[schema[m]] : m, f);
+const { client, on, connect, call, era } = await sdkOpen(sdk, { sampling: {}, elicitation: {}, roots: { listChanged: true } });
 on('sampling/createMessage', async () => (saw.sampling++, { model: 'm', role: 'assistant', content: { type: 'text', text: 'sampled' } }));
 on('elicitation/create', async (r) => (saw.elicitation++, { action: 'accept', content: object(r.params.requestedSchema) }));
 on('roots/list', async () => (saw.roots++, { roots: [{ uri: 'file:///work', name: 'work' }] }));
@@ -49,13 +28,10 @@ const all = async (list, member) => {
   return items;
 };
 
-const transport = target[0] === '--'
-  ? new stdio({ command: target[1], args: target.slice(2), env: process.env, stderr: 'ignore' })
-  : new (target[0].endsWith('/sse') ? sse : http)(new URL(target[0]));
-await client.connect(transport);
+await connect(target);
 await late(1000); // server-everything asks for the roots some time after the handshake
 const can = client.getServerCapabilities() ?? {};
-const modern = client.getProtocolEra?.() === 'modern'; // asks for logs with each call, and listens instead of subscribing
+const modern = era() === 'modern';
 saw.modern = modern;
 const meta = modern ? { _meta: { 'io.modelcontextprotocol/logLevel': 'debug' } } : {};
 const skip = /simulate-research|async|gzip|toggle-|test_(trigger|reconnection)|__transient|\b(wait|die|raw|cancelled|change)$/;
@@ -65,7 +41,7 @@ if (can.tools) {
     saw.tools.push(t.name);
     if (skip.test(t.name)) continue;
     const args = { ...object(t.inputSchema), ...(/long-running/.test(t.name) ? { duration: 0.2, steps: 2 } : {}) };
-    await attempt(t.name, () => client.callTool({ name: t.name, arguments: args, ...meta }, ...(v1 ? [undefined] : []), { timeout: 20000, onprogress: () => saw.progress++ }));
+    await attempt(t.name, () => call({ name: t.name, arguments: args, ...meta }, { timeout: 20000, onprogress: () => saw.progress++ }));
     saw.used.push(t.name);
   }
 }

@@ -51,7 +51,7 @@ func (x *exchange) broadcast(ctx context.Context, meth mcp.Method) (pipeline.Pas
 		}
 	}
 	return x.merged(ctx, parts, func(good []*part) ([]member, error) {
-		return mergeRest([]*mcp.Message{good[0].answers[0].Message()}), nil
+		return x.mergeRest([]*mcp.Message{good[0].answers[0].Message()}), nil
 	})
 }
 
@@ -175,7 +175,7 @@ func (x *exchange) mergeList(meth mcp.Method, good []*part, at cursor) ([]member
 		}
 	}
 	name := meth.ItemsAt[1:]
-	rest := mergeRest(results, name, "nextCursor")
+	rest := x.mergeRest(results, name, "nextCursor")
 	page, next, err := x.page(meth, items, at)
 	if err != nil {
 		return nil, err

@@ -177,3 +177,11 @@ func TestSetLevelReachesAllServersAndItsErrorTheClient(t *testing.T) {
 	w = open(t, map[string]*server{"a": saying("!-32603 broken"), "b": saying("dead")}, nil)
 	equal(t, "when none could", w.call(t, "logging/setLevel", `{"level":"info"}`), "!-32603 broken")
 }
+
+func TestAMergedListIsOurs(t *testing.T) {
+	const info = `"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"NAME","version":"1"},"k":1}`
+	w := open(t, map[string]*server{"a": saying(`{"tools":[],` + strings.ReplaceAll(info, "NAME", "a") + `}`), "b": saying(`{"tools":[],` + strings.ReplaceAll(info, "NAME", "b") + `}`)}, nil)
+	if got := w.call(t, "tools/list", `{}`); !strings.Contains(got, `"io.modelcontextprotocol/serverInfo":{"name":"gatekit",`) || strings.Contains(got, `"name":"a"`) {
+		t.Errorf("the list says that its server is %s", got)
+	}
+}

@@ -146,7 +146,7 @@ func withPartial(members []member, parts []part) []member {
 
 // mergeRest unites the members of several results that are not the list itself: what 2026-07-28 says of completeness and caching conservatively, the
 // members of _meta and all others as the first server has them. skip are those that the caller makes.
-func mergeRest(results []*mcp.Message, skip ...string) []member {
+func (x *exchange) mergeRest(results []*mcp.Message, skip ...string) []member {
 	var rest, meta union
 	var ttl, scope []byte
 	typed, full := false, true // full: every result says how long it may be kept
@@ -166,7 +166,11 @@ func mergeRest(results []*mcp.Message, skip ...string) []member {
 				}
 			case name == "_meta":
 				m.Members("/_meta", func(name string, raw []byte) bool {
-					if name != partial { // that is ours to say
+					switch name {
+					case partial: // that is ours to say
+					case mcp.MetaServerInfo: // we are the server of what is merged
+						meta.add(name, x.identity())
+					default:
 						meta.add(name, raw)
 					}
 					return true
@@ -232,7 +236,7 @@ func (x *exchange) mergeHello(good []*part) ([]member, error) {
 		}
 	}
 	version, legacy := x.m.Get("/protocolVersion") // of initialize: downstream has seen to it that it is one we know
-	info := object(textField("name", "gatekit"), textField("version", x.c.Version))
+	info := x.identity()
 	var members []member
 	if legacy {
 		members = append(members, field("protocolVersion", version))
@@ -244,11 +248,16 @@ func (x *exchange) mergeHello(good []*part) ([]member, error) {
 	if text := mergeInstructions(results); text != "" {
 		members = append(members, textField("instructions", text))
 	}
-	members = append(members, mergeRest(results, "protocolVersion", "capabilities", "serverInfo", "instructions", "supportedVersions", "_meta")...)
+	members = append(members, x.mergeRest(results, "protocolVersion", "capabilities", "serverInfo", "instructions", "supportedVersions", "_meta")...)
 	if !legacy {
 		members = append(members, field("_meta", object(field(mcp.MetaServerInfo, info))))
 	}
 	return members, nil
+}
+
+// identity is what Gatekit calls itself.
+func (x *exchange) identity() []byte {
+	return object(textField("name", "gatekit"), textField("version", x.c.Version))
 }
 
 // mergeCapabilities unites what the servers declare. Lists may always change: the proxy itself can change them.

@@ -45,13 +45,26 @@ func (s *modern) Call(ctx context.Context, p pipeline.Passed, c proxy.Caller) (*
 func (s *modern) request(ctx context.Context, o outgoing, c proxy.Caller) (answer *mcp.Message, kind string, err error) {
 	ctx, end := s.life.bind(ctx)
 	defer end()
-	if answer, err = s.shared.call(ctx, o, c, s.lane); err != nil {
+	answer, err = s.shared.call(ctx, o, c, s.lane)
+	if err == nil && answer.ErrorCode() == mcp.CodeUnsupportedVersion && speaks(answer) { // it contradicts itself: nothing was run, and once more does no harm
+		answer, err = s.shared.call(ctx, o, c, s.lane)
+	}
+	if err != nil {
 		return nil, "", err
 	}
 	if kind, err = s.resultType(o.m, answer); err != nil {
 		return nil, "", err
 	}
 	return answer, kind, nil
+}
+
+// speaks says whether an error about a revision names the one that was used among those that the server speaks.
+func speaks(refused *mcp.Message) (speaks bool) {
+	refused.Items("/data/supported", func(_ int, raw []byte) bool {
+		speaks = mcp.NewResponse("", raw).Is("", mcp.Rev20260728)
+		return !speaks
+	})
+	return speaks
 }
 
 const inputRequired = "input_required"

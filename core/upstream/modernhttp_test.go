@@ -60,6 +60,27 @@ func TestHeadersOfAModernRequest(t *testing.T) {
 	}
 }
 
+func TestAServerThatRefusesTheRevisionThatItSpeaksIsAskedOnceMore(t *testing.T) {
+	for answers, want := range map[int]string{1: `{"jsonrpc":"2.0","id":"c","result":{}}`, 2: ``} {
+		synctest.Test(t, func(t *testing.T) {
+			n := 0
+			s, _, end := openSite(t, func(r request) *upstream.Answer {
+				if n++; n <= answers {
+					return status(400, replace(`{"jsonrpc":"2.0","id":ID,"error":{"code":-32022,"message":"m","data":{"supported":["2025-11-25","2026-07-28"]}}}`, "ID", string(r.ID)))
+				}
+				return status(200, replace(`{"jsonrpc":"2.0","id":ID,"result":{}}`, "ID", string(r.ID)))
+			})
+			defer end()
+			p := call(t, s, &client{}, modernRequest(`"c"`, "prompts/get", ``, `,"name":"x"`))
+			if want == "" {
+				p.fails("does not speak the revision")
+			} else {
+				p.is(want)
+			}
+		})
+	}
+}
+
 func TestAnswersOfAModernURL(t *testing.T) {
 	told := `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":1}}`
 	for _, c := range []struct {

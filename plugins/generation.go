@@ -1,6 +1,7 @@
 package plugins
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,8 +35,8 @@ const (
 	maxVerdict  = 1 << 20 // bytes, beside those of the message that it is about
 )
 
-// maxSocketDir is the longest path of a folder for a socket: the system allows 104 bytes and more for its path, of which go-plugin takes up to 42.
-const maxSocketDir = 62
+// maxSocketDir is the longest path of a folder for a socket: the system allows 104 bytes and more for its path, of which our folder's name and go-plugin's take up to 61.
+const maxSocketDir = 43
 
 // generation is a plugin's process from its start to its end.
 type generation struct {
@@ -57,13 +58,13 @@ type generation struct {
 
 // launch starts the process and asks it what it offers.
 func (h *Host) launch(ctx context.Context, s Spec) (_ *generation, err error) {
-	dir, err := os.MkdirTemp(h.options.Dir, "gatekit-") // for us alone: 0700
+	where := cmp.Or(h.options.Dir, os.TempDir())
+	if len(where) > maxSocketDir {
+		where = "/tmp"
+	}
+	dir, err := os.MkdirTemp(where, "gatekit-") // for us alone: 0700
 	if err != nil {
 		return nil, err
-	}
-	if len(dir) > maxSocketDir {
-		os.Remove(dir)
-		return nil, fmt.Errorf("the path of %s is too long for a socket in it\nhint: set TMPDIR to a shorter one", dir)
 	}
 	g := &generation{name: s.Name, dir: dir, gone: make(chan struct{}), inFlight: make(chan struct{}, maxInFlight), ids: map[*Stage]uint32{}, offers: map[string]*pb.Description{}}
 	g.life, g.cancel = context.WithCancel(context.Background())

@@ -16,7 +16,7 @@ import (
 // Options of a host.
 type Options struct {
 	Builtin      []string      // the command whose process offers the built-in plugins: its path, the name that it is told it has, arguments
-	Dir          string        // where folders of processes are made; "" is the system's for temporary files
+	Dir          string        // where folders of processes are made; "" is the system's for temporary files, and /tmp takes the place of one whose path is too long for sockets
 	StartTimeout time.Duration // of a process, until its stages are made; 0 is 10 s
 	MaxMessage   int           // bytes of the largest message; 0 is 16 MiB
 	MaxMemory    int64         // bytes that a process may hold; 0 is 1 GiB, negative does not look (Linux only)

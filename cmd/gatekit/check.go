@@ -26,11 +26,13 @@ func (p *program) check() *cobra.Command {
 	var path string
 	c := &cobra.Command{
 		Use:   "check",
-		Short: "Load the configuration, start every server once, and report all that is wrong",
+		Short: "Load the configuration, start every server and plugin once, and report all that is wrong",
 		Long: `Check reads the configuration and prints every mistake in it, each with its line. When there is none, it starts each
-server once, or calls its URL, and asks it who it is, and nothing more. It prints a line for each, and one more when the audit log cannot be written:
+server once, or calls its URL, and asks it who it is, and nothing more. It starts each plugin, and shows it a message that it should do something about, as it is
+configured. It prints a line for each, and one more when the audit log cannot be written:
 
   ok    files    2026-07-28  demo-files 1
+  ok    guard    the use of a hidden tool: deny (hidden)
   FAIL  far      no answer from its URL: server "far": POST http://127.0.0.1:1/mcp: dial tcp 127.0.0.1:1: connect: connection refused
   FAIL  [audit]  open the audit log "/srv/audit.jsonl": permission denied
 
@@ -71,6 +73,9 @@ func (p *program) checkAll(cmd *cobra.Command, cfg *config.Config) bool {
 		err            error
 	}
 	unrecordable, width := recordable(cfg.Audit.File), 0
+	for _, p := range cfg.Plugins {
+		width = max(width, len(p.Name))
+	}
 	if unrecordable != nil {
 		width = len("[audit]")
 	}
@@ -97,8 +102,40 @@ func (p *program) checkAll(cmd *cobra.Command, cfg *config.Config) bool {
 			fmt.Fprintf(cmd.OutOrStdout(), "ok    %-*s  %s  %s\n", width, s.Name, a.revision, a.name)
 		}
 	}
+	good = p.checkPlugins(cmd.Context(), cfg, func(name, said string) {
+		fmt.Fprintf(cmd.OutOrStdout(), "ok    %-*s  %s\n", width, name, said)
+	}, fail) && good
 	if unrecordable != nil {
 		fail("[audit]", fmt.Sprintf("open the audit log %q: %v", cfg.Audit.File, unrecordable))
+	}
+	return good
+}
+
+// checkPlugins starts the plugins, tries each, and says whether all do what they are there for.
+func (p *program) checkPlugins(ctx context.Context, cfg *config.Config, ok, fail func(name, said string)) bool {
+	if len(cfg.Plugins) == 0 {
+		return true
+	}
+	host, err := newHost(cfg.Limits, p.log, nil)
+	if err != nil {
+		fail("[[plugin]]", err.Error())
+		return false
+	}
+	defer host.Close()
+	set, stages, err := loadPlugins(ctx, host, cfg)
+	if err != nil {
+		fail("[[plugin]]", err.Error())
+		return false
+	}
+	good := true
+	for i, c := range cfg.Plugins {
+		said, err := tried(ctx, set, i, stages[i], c)
+		if err != nil {
+			good = false
+			fail(c.Name, err.Error())
+			continue
+		}
+		ok(c.Name, said)
 	}
 	return good
 }

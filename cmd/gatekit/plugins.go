@@ -101,7 +101,7 @@ func unjoined(err error) []error {
 func knownPlugins(c *config.Config) (errs config.Errors) {
 	for _, p := range c.Plugins {
 		if p.Use != "" && !slices.Contains(builtinNames(), p.Use) {
-			errs = append(errs, &config.Error{At: p.At, Message: fmt.Sprintf("plugin %q: there is no built-in %q; there are %s", p.Name, p.Use, strings.Join(builtinNames(), ", "))})
+			errs = append(errs, &config.Error{At: p.At, Message: fmt.Sprintf("plugin %q: there is no built-in %q; gatekit plugin list shows those that there are", p.Name, p.Use)})
 		}
 	}
 	return errs
@@ -122,13 +122,15 @@ func tried(ctx context.Context, set *plugins.Set, i int, stage pipeline.Named, p
 	}
 	seen := &witness{}
 	pipeline.New(seen, pipeline.Options{}, stage).Pass(ctx, m)
-	action, findings := seen.action, len(seen.findings)
 	words := map[pipeline.Action]string{pipeline.Deny: "deny", pipeline.Allow: "pass", pipeline.Modify: "modify", pipeline.Answer: "answer"}
-	said := fmt.Sprintf("%s: %s, %d findings", c.What, action, findings)
+	said := c.What + ": " + seen.action
+	if len(seen.found) > 0 {
+		said += " (" + strings.Join(seen.found, ", ") + ")"
+	}
 	if seen.err != nil {
 		return "", seen.err
 	}
-	if action != words[c.Action] && !(c.Action == pipeline.Modify && action == "hide") {
+	if seen.action != words[c.Action] && !(c.Action == pipeline.Modify && seen.action == "hide") {
 		return "", fmt.Errorf("%s, and it says itself that it should be: %s", said, words[c.Action])
 	}
 	return said, nil
@@ -136,15 +138,19 @@ func tried(ctx context.Context, set *plugins.Set, i int, stage pipeline.Named, p
 
 // witness is the recorder of a trial.
 type witness struct {
-	action   string
-	findings []pipeline.Finding
-	err      error
+	action string
+	found  []string // types of findings
+	err    error
 }
 
 func (w *witness) Record(_ context.Context, o pipeline.Outcome) (uint64, error) {
 	w.action, w.err = o.Action, o.Err
 	for _, s := range o.Steps {
-		w.findings = append(w.findings, s.Findings...)
+		for _, f := range s.Findings {
+			if !slices.Contains(w.found, f.Type) {
+				w.found = append(w.found, f.Type)
+			}
+		}
 	}
 	return 1, nil
 }

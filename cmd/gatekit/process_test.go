@@ -300,7 +300,7 @@ func TestAChangedFileIsAppliedWithoutDroppingTheSession(t *testing.T) {
 	p.configure(notes + "command = \"x\"\n")
 	p.says("gatekit.toml:4:1: ")
 	p.configure(notes + "[[plugin]]\nname = \"p\"\nuse = \"p\"\n")
-	p.says("cannot run plugins yet")
+	p.says(`there is no built-in \"p\"`)
 	if got, want := tools(t.Context(), t, s), "files__delete_file files__read_file notes__add_note"; got != want {
 		t.Errorf("after mistakes: got %q, want %q", got, want)
 	}

@@ -42,8 +42,8 @@ var allowed = map[string][]string{
 	"test/*":              {"*"},
 }
 
-// inTests is what test files may import beside: the fakes, and the packages that the fakes stand in for.
-var inTests = []string{"test/mcptest"}
+// inTests is what test files may import beside: the fakes, and the suite that every plugin passes.
+var inTests = []string{"test/mcptest", "plugins/sdk/sdktest"}
 
 // confined names imports and identifiers that belong to some packages only, test files apart.
 var confined = []struct {

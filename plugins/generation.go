@@ -17,6 +17,7 @@ import (
 	"gatekit/core/pipeline"
 	"gatekit/plugins/proto"
 	pb "gatekit/plugins/proto/gatekit/plugin/v1"
+	"gatekit/plugins/sdk"
 	"gatekit/transport/process"
 
 	"github.com/hashicorp/go-hclog"
@@ -203,8 +204,15 @@ func (g *generation) configure(ctx context.Context, s *Stage) (*pb.ConfigureResp
 		}
 		name = s.spec.Name
 	}
-	if _, ok := g.offers[name]; name != "" && !ok {
+	offer, ok := g.offers[name]
+	if !ok && name != "" {
 		return nil, fmt.Errorf("there is no plugin %q", name)
+	}
+	for _, only := range g.offers {
+		offer = cmp.Or(offer, only)
+	}
+	if err := (sdk.Plugin{Name: offer.Name, Schema: offer.Schema}).Check(s.spec.Config); err != nil {
+		return nil, fmt.Errorf("config: %w", err)
 	}
 	answer, err := g.service.Configure(ctx, &pb.ConfigureRequest{Plugin: name, Config: s.spec.Config})
 	switch {

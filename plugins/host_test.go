@@ -414,7 +414,7 @@ func TestWhatCannotBeUsedIsSaidAtOnce(t *testing.T) {
 		change func(*plugins.Spec)
 		want   string
 	}{
-		"a configuration that it refuses": {func(s *plugins.Spec) { s.Config = []byte(`{"marc":"1"}`) }, `unknown field "marc"`},
+		"a configuration that it refuses": {func(s *plugins.Spec) { s.Config = []byte(`{"marc":"1"}`) }, `config: marc: unknown option, did you mean "mark"?`},
 		"a plugin that it does not have":  {func(s *plugins.Spec) { s.Name = "other" }, `it offers several plugins, and none is named "other"`},
 		"another program than was pinned": {func(s *plugins.Spec) { s.SHA256 = make([]byte, 32) }, "is not the program that was pinned"},
 		"a program that is not there":     {func(s *plugins.Spec) { s.Command[0] = "/no/such" }, "no such file"},

@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 
 // words is a plugin that does what a message tells it: the text "do" in its params, result or error, or in the request that it answers.
 func words(name string) sdk.Plugin {
-	return sdk.Plugin{Name: name, Version: "1", Doc: "does what it is told", Needs: sdk.Needs{Body: true, Request: true}, New: func(config []byte) (sdk.Stage, error) {
+	return sdk.Plugin{Name: name, Version: "1", Doc: "does what it is told", Schema: []byte(`{"properties":{"mark":{"type":"string"},"refuse":{"type":"boolean"},"methods":{"type":"array"}},"additionalProperties":false}`), Needs: sdk.Needs{Body: true, Request: true}, New: func(config []byte) (sdk.Stage, error) {
 		var c struct {
 			Mark    string // that it puts into each message
 			Refuse  bool

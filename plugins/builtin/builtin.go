@@ -2,6 +2,7 @@
 package builtin
 
 import (
+	"gatekit/plugins/builtin/limits"
 	"gatekit/plugins/builtin/tools"
 	"gatekit/plugins/builtin/trace"
 	"gatekit/plugins/sdk"
@@ -9,5 +10,9 @@ import (
 
 // All answers the built-in plugins by name.
 func All() []sdk.Plugin {
-	return []sdk.Plugin{tools.Plugin(), trace.Plugin()}
+	return []sdk.Plugin{
+		limits.Plugin(),
+		tools.Plugin(),
+		trace.Plugin(),
+	}
 }

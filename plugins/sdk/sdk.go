@@ -22,6 +22,8 @@ type Plugin struct {
 	// New makes a stage of a configuration: a JSON object, "{}" when there is none. An error says what is wrong with it, and where. A stage that is an io.Closer is closed when it is
 	// no longer used.
 	New func(config []byte) (Stage, error)
+	// Stateful says that its stages remember messages, so that they may judge the same one otherwise the next time. All others are pure.
+	Stateful bool
 	// Canary is a message that a stage of this configuration does something about, so that `gatekit check` can show that it does; nil when there is none.
 	Canary func(config []byte) *Canary
 }
@@ -42,7 +44,7 @@ type Needing interface{ Needs() Needs }
 // as long as the stage does. All stages, it too, see the servers' own names.
 type Renaming interface{ Renames() pipeline.Renames }
 
-// Needs are the parts of a message that cost something to send. Kind, direction, method, server, name and session always come.
+// Needs are the parts of a message that cost something to send. Kind, direction, method, server, name, principal, session and exchange always come.
 type Needs struct {
 	Body    bool // the message's params, result or error
 	Request bool // of an answer: the params of the request that it answers

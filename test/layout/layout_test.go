@@ -35,7 +35,7 @@ var allowed = map[string][]string{
 	"plugins/sdk/sdktest": {"core/mcp", "core/pipeline", "plugins/sdk"},
 	"plugins/builtin":     {"plugins/sdk", "plugins/builtin/*"},
 	"plugins/builtin/*":   {"core/mcp", "core/pipeline", "plugins/sdk", "plugins/sdk/scan"},
-	"plugins":             {"core/mcp", "core/pipeline", "plugins/proto", "plugins/proto/*", "transport/process"},
+	"plugins":             {"core/mcp", "core/pipeline", "plugins/proto", "plugins/proto/*", "plugins/sdk", "transport/process"},
 	"plugins/proto":       {"core/mcp", "core/pipeline", "plugins/proto/*"},
 	"plugins/proto/*":     {},
 	"transport/process":   {},
@@ -44,8 +44,8 @@ var allowed = map[string][]string{
 	"test/*":              {"*"},
 }
 
-// inTests is what test files may import beside: the fakes, and the packages that the fakes stand in for.
-var inTests = []string{"test/mcptest", "plugins/sdk"}
+// inTests is what test files may import beside: the fakes, the suite that every plugin passes, and what a test binary serves plugins with.
+var inTests = []string{"test/mcptest", "plugins/sdk", "plugins/sdk/sdktest"}
 
 // confined names imports and identifiers that belong to some packages only, test files apart.
 var confined = []struct {

@@ -62,7 +62,8 @@ func TestWhatIsFoundInATextAndWhereItEnds(t *testing.T) {
 		{`{"ip":{"private":true}}`, "host 10.1.2.3, fe80::1, abc::def", "host [ip], [ip], abc::def"},
 		{`{}`, "256.81.2.69 81.2.69 81.2.69.142.5 081.2.69.142", "256.81.2.69 81.2.69 81.2.69.142.5 081.2.69.142"},
 		{`{}`, "v1.2.3.4, version 81.2.69.142, lib-1.2.3.4, >=81.2.3.4, 1.2.3.4, Chrome/120.0.60.109", "v1.2.3.4, version 81.2.69.142, lib-1.2.3.4, >=81.2.3.4, 1.2.3.4, Chrome/120.0.60.109"},
-		{`{}`, "login from 1.2.3.4", "login from [ip]"},
+		{`{}`, "login from 1.2.3.4, which was upgraded from 1.2.3.4 to 1.2.3.5", "login from [ip], which was upgraded from 1.2.3.4 to 1.2.3.5"},
+		{`{}`, "order 4111111111111111, order 4111 1111 1111 1111, order 7, card 4111111111111111", "order 4111111111111111, order [card], order 7, card [card]"},
 		// phones
 		{`{}`, "+44 20 7946 0958, +1 (212) 555-0123; +44 (0)161 496 0000 ext 5", "[phone], [phone]; [phone] ext 5"},
 		{`{}`, "call (212) 555-0123 or 020 7946 0958", "call [phone] or [phone]"},

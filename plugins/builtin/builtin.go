@@ -3,6 +3,7 @@ package builtin
 
 import (
 	"gatekit/plugins/builtin/limits"
+	"gatekit/plugins/builtin/pii"
 	"gatekit/plugins/builtin/tools"
 	"gatekit/plugins/builtin/trace"
 	"gatekit/plugins/sdk"
@@ -12,6 +13,7 @@ import (
 func All() []sdk.Plugin {
 	return []sdk.Plugin{
 		limits.Plugin(),
+		pii.Plugin(),
 		tools.Plugin(),
 		trace.Plugin(),
 	}

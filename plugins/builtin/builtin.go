@@ -4,6 +4,7 @@ package builtin
 import (
 	"gatekit/plugins/builtin/limits"
 	"gatekit/plugins/builtin/pii"
+	"gatekit/plugins/builtin/secrets"
 	"gatekit/plugins/builtin/tools"
 	"gatekit/plugins/builtin/trace"
 	"gatekit/plugins/sdk"
@@ -14,6 +15,7 @@ func All() []sdk.Plugin {
 	return []sdk.Plugin{
 		limits.Plugin(),
 		pii.Plugin(),
+		secrets.Plugin(),
 		tools.Plugin(),
 		trace.Plugin(),
 	}

@@ -6,6 +6,7 @@
 //   - What is base64 (either alphabet, in one piece or in lines, also behind a data: URL or in a path) or percent-encoded in it is seen decoded, too, up to three encodings
 //     in each other (Decoded). Time and memory are linear in the text: no run is decoded more than a few times, and base64 only shrinks.
 //   - Redact changes what was cut out and nothing else. What was found in an encoded text is cut out of the text with its encoding.
+//     It answers an error rather than edits for more than 100 names: each costs a look at the whole message.
 //
 // # What is not seen
 //

@@ -16,7 +16,10 @@ type Cut struct {
 	With string
 }
 
-// Redact answers the edits that make the cuts. Of cuts that overlap, the first one's words stand in the place of all. A number of which a part is cut becomes a string.
+// mostNames is how many names Redact changes in one message: each takes a look at all of it.
+const mostNames = 100
+
+// Redact answers the edits that make the cuts. More than 100 names in one message are an error. Of cuts that overlap, the first one's words stand in the place of all. A number of which a part is cut becomes a string.
 func Redact(m *mcp.Message, cuts []Cut) ([]mcp.Edit, error) {
 	values, names := map[string][]Cut{}, map[string][]Cut{}
 	for _, c := range cuts {
@@ -34,6 +37,9 @@ func Redact(m *mcp.Message, cuts []Cut) ([]mcp.Edit, error) {
 	slices.SortFunc(edits, func(a, b mcp.Edit) int { return cmp.Compare(a.Pointer, b.Pointer) })
 	if len(names) == 0 {
 		return edits, nil
+	}
+	if len(names) > mostNames {
+		return nil, fmt.Errorf("redact: %d names, more than %d", len(names), mostNames)
 	}
 	// A name is changed by taking its member out and putting another in: the members below first, and all in a body of its own.
 	renamed, err := m.Edit(edits...)

@@ -182,6 +182,31 @@ func TestRedact(t *testing.T) {
 	}
 }
 
+func TestRedactRefusesTooManyNames(t *testing.T) {
+	var names strings.Builder
+	for i := range 101 {
+		fmt.Fprintf(&names, `,"one%d":1`, i)
+	}
+	m := message(t, "{"+names.String()[1:]+"}")
+	var cuts []scan.Cut
+	scan.Texts(m, func(x scan.Text) bool {
+		if x.Kind == mcp.Name {
+			cuts = append(cuts, scan.Cut{Text: x, Span: scan.Span{From: 0, To: 3}, With: "X"})
+		}
+		return true
+	})
+	if _, err := scan.Redact(m, cuts); err == nil {
+		t.Error("101 names are changed")
+	}
+	edits, err := scan.Redact(m, cuts[:100])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if edited, err := m.Edit(edits...); err != nil || strings.Count(string(edited.Body()), "one") != 1 {
+		t.Errorf("%v: %s", err, edited.Body())
+	}
+}
+
 // FuzzDecoded: spans lie within the text, in order of what they say, and what was encoded is found again.
 func FuzzDecoded(f *testing.F) {
 	f.Add("some text", "before ", " after")

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -13,10 +12,11 @@ import (
 
 // ordinary are texts as tools answer them.
 func ordinary(b *testing.B) map[string]string {
+	root := goroot(b)
 	read := func(globs ...string) string {
 		var all strings.Builder
 		for _, glob := range globs {
-			paths, _ := filepath.Glob(filepath.Join(runtime.GOROOT(), glob))
+			paths, _ := filepath.Glob(filepath.Join(root, glob))
 			for _, path := range paths {
 				text, err := os.ReadFile(path)
 				if err != nil {

@@ -141,7 +141,7 @@ func directionOf(s string) mcp.Direction {
 
 // choose answers the rules that the configuration asks for.
 func (c *config) choose(all []source) ([]source, error) {
-	ids := []string{namedID, entropyID}
+	ids := []string{namedID}
 	for _, s := range all {
 		ids = append(ids, s.ID)
 	}
@@ -166,12 +166,13 @@ func (c *config) choose(all []source) ([]source, error) {
 		}
 	}
 	for i, a := range c.Rules.Add {
-		if slices.Contains(ids, a.ID) {
+		if slices.Contains(ids, a.ID) || a.ID == entropyID {
 			faults = append(faults, fmt.Errorf("rules.add[%d].id: there is a rule %q already", i, a.ID))
 		}
 		ids = append(ids, a.ID)
 		chosen = append(chosen, source{ID: a.ID, Regex: a.Regex, Keywords: a.Keywords, SecretGroup: a.SecretGroup, Entropy: a.Entropy})
 	}
+	ids = append(ids, entropyID) // it has an option of its own
 	for i, a := range c.Allow {
 		if a.Rule != "" {
 			known(fmt.Sprintf("allow[%d].rule", i), a.Rule)

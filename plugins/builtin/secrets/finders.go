@@ -5,8 +5,10 @@ import (
 	"strings"
 )
 
-// finders find what no expression finds well. at is where the rule's keyword is.
-var finders = map[string]func(s string, at int) []span{
+// finder finds what no expression finds well. at is where the rule's keyword is; until is up to where s need not be looked at again.
+type finder func(s string, at int) (secrets []span, until int)
+
+var finders = map[string]finder{
 	"private-key":            privateKey,
 	"kubernetes-secret-yaml": kubernetesSecret,
 	"url-password":           urlPassword,
@@ -23,26 +25,27 @@ var material = regexp.MustCompile(`^(?:[\s>|"'+,]|\\+[nrt"]|[A-Za-z][\w-]*: [^\n
 
 // privateKey is the key that begins at at, from its BEGIN line to its END line. Where that is missing, the key was cut off, and nobody can say what still belongs to it: all the rest
 // of s is taken. A BEGIN line that nothing follows is no key, but words about one.
-func privateKey(s string, at int) []span {
+func privateKey(s string, at int) (secrets []span, until int) {
 	head := beginPEM.FindString(s[at:min(len(s), at+128)])
 	if head == "" {
-		return nil
+		return nil, at
 	}
 	body := at + len(head)
 	if !material.MatchString(s[body:min(len(s), body+longest)]) {
-		return nil
+		return nil, body
 	}
+	until = len(s)
 	if end := endPEM.FindStringIndex(s[body:]); end != nil {
-		return []span{{at, body + end[1]}}
+		until = body + end[1]
 	}
-	return []span{{at, len(s)}}
+	return []span{{at, until}}, until
 }
 
 // member is a line of a mapping in YAML.
 var member = regexp.MustCompile(`^([ \t]*)([\w.-]+):[ \t]*(.*?)[ \t\r]*$`)
 
 // kubernetesSecret are the values below data: and stringData: in the YAML document around at.
-func kubernetesSecret(s string, at int) []span {
+func kubernetesSecret(s string, at int) (values []span, until int) {
 	from, to := 0, len(s)
 	if n := strings.LastIndex(s[:at], "\n---"); n >= 0 {
 		from = n + 1
@@ -50,7 +53,6 @@ func kubernetesSecret(s string, at int) []span {
 	if n := strings.Index(s[at:], "\n---"); n >= 0 {
 		to = at + n
 	}
-	var values []span
 	inside := -1 // indentation of data:
 	for line := from; line < to; {
 		end := to
@@ -78,13 +80,13 @@ func kubernetesSecret(s string, at int) []span {
 		}
 		line = end + 1
 	}
-	return values
+	return values, to
 }
 
 // urlPassword is the password of the URL whose "://" is at at.
-func urlPassword(s string, at int) []span {
+func urlPassword(s string, at int) (password []span, until int) {
 	if at == 0 || bytesOf[s[at-1]]&(inWord|inValue) == 0 {
-		return nil
+		return nil, at
 	}
 	at += len("://")
 	authority := s[at:min(len(s), at+400)]
@@ -94,7 +96,7 @@ func urlPassword(s string, at int) []span {
 	host := strings.LastIndexByte(authority, '@')
 	user := strings.IndexByte(authority, ':')
 	if user < 0 || host < user+4 || host+1 == len(authority) {
-		return nil
+		return nil, at
 	}
-	return []span{{at + user + 1, at + host}}
+	return []span{{at + user + 1, at + host}}, at + host
 }

@@ -16,8 +16,8 @@ type look struct {
 	ctx     context.Context
 	m       *mcp.Message
 	secrets []secret
-	renamed []rename // members whose names are secrets
-	inName  []string // rules that found the method's name
+	renamed map[string]string // members whose names are secrets, by their pointers: what is told instead
+	inName  []string          // rules that found the method's name
 
 	label  scan.Text // the last text that may name the value beside it: {"name": "DB_PASSWORD", "value": …}
 	member string    // the last name of a member
@@ -34,9 +34,6 @@ type secret struct {
 	at          span
 	placeholder string
 }
-
-// rename is a member whose name is not to be told: the findings in it and below say another.
-type rename struct{ pointer, told string }
 
 // candidate is a secret before all candidates of a text are known.
 type candidate struct {
@@ -77,15 +74,24 @@ func (l *look) text(t scan.Text) {
 		l.fresh = false
 		opaque, all = l.inMember(t, l.member, all)
 	}
-	if l.config.Entropy.Enabled && !opaque && t.Kind != mcp.Number && l.config.on(entropyID, true) {
+	if l.config.Entropy.Enabled && !opaque && t.Kind != mcp.Number {
 		for _, at := range l.config.Entropy.words(t.S) {
 			all = append(all, candidate{found{entropyID, at, true}, at.of(t.S)})
 		}
 	}
 	if l.config.Decode {
 		t.Decoded(func(plain string, at scan.Span) bool {
-			for _, f := range l.rules.find(plain, l.stop, nil) {
-				all = append(all, candidate{found{f.rule, narrow(t.S, span{at.From, at.To}, plain, f.at), f.low}, f.at.of(plain)})
+			secrets := l.rules.find(plain, l.stop, nil)
+			if len(secrets) == 0 {
+				return !l.stop()
+			}
+			where := places(t.S, span{at.From, at.To}, plain)
+			for _, f := range secrets {
+				in := span{at.From, at.To}
+				if where != nil {
+					in = span{where[f.at.from], where[f.at.to]}
+				}
+				all = append(all, candidate{found{f.rule, in, f.low}, f.at.of(plain)})
 			}
 			return !l.stop()
 		})
@@ -106,8 +112,10 @@ func (l *look) text(t scan.Text) {
 		cut = c.at.to
 	}
 	if t.Kind == mcp.Name && cut > 0 {
-		parent := pointer[:strings.LastIndexByte(pointer, '/')]
-		l.renamed = append(l.renamed, rename{pointer, parent + "/" + mcp.Escape(name.String()+t.S[cut:])})
+		if l.renamed == nil {
+			l.renamed = make(map[string]string)
+		}
+		l.renamed[pointer] = mcp.Escape(name.String() + t.S[cut:])
 	}
 }
 
@@ -134,8 +142,8 @@ func (l *look) inMember(t scan.Text, name string, all []candidate) (opaque bool,
 		l.asked, l.assign = name, l.rules.names.any(name)
 	}
 	if l.assign {
-		s := name + `="` + t.S[:min(len(t.S), widest)]
-		if len(t.S) <= widest {
+		s := name + `="` + t.S[:min(len(t.S), longest)]
+		if len(t.S) <= longest {
 			s += `"`
 		}
 		for _, f := range l.rules.find(s, l.stop, nil) {
@@ -207,29 +215,25 @@ func merged(all []candidate) []candidate {
 	return each
 }
 
-// narrow is where in s the bytes at are of what is encoded at run: exactly so for percent-encoding, the whole run for all else.
-func narrow(s string, run span, plain string, at span) span {
-	exact, n := span{run.from, run.to}, 0
-	for i := run.from; i < run.to; n++ {
-		if n == at.from {
-			exact.from = i
-		}
-		if n == at.to {
-			exact.to = i
-		}
+// places are where in s the bytes of plain stand, which is what is encoded at run, and where it ends; nil when they stand nowhere: it is not percent-encoded, or not only.
+func places(s string, run span, plain string) []int {
+	where := make([]int, 0, len(plain)+1)
+	for i := run.from; i < run.to; {
+		n := len(where)
+		where = append(where, i)
 		c := s[i]
 		if high, low := digit(s, i+1, run.to), digit(s, i+2, run.to); c == '%' && high >= 0 && low >= 0 {
 			c = byte(high<<4 | low)
 			i += 2
 		}
 		if i++; n >= len(plain) || plain[n] != c {
-			return run
+			return nil
 		}
 	}
-	if n != len(plain) {
-		return run
+	if len(where) != len(plain) {
+		return nil
 	}
-	return exact
+	return append(where, run.to)
 }
 
 func digit(s string, i, end int) int {
@@ -246,16 +250,24 @@ func (l *look) findings() (all []pipeline.Finding) {
 		all = append(all, pipeline.Finding{Type: rule})
 	}
 	for _, s := range l.secrets {
-		f := pipeline.Finding{Type: s.rule, Pointer: s.pointer}
-		for i := len(l.renamed) - 1; i >= 0; i-- { // the innermost first
-			if r := l.renamed[i]; f.Pointer == r.pointer || strings.HasPrefix(f.Pointer, r.pointer+"/") {
-				f.Pointer = r.told + f.Pointer[len(r.pointer):]
-			}
-		}
+		f := pipeline.Finding{Type: s.rule, Pointer: l.tell(s.pointer)}
 		if !told[f] {
 			told[f] = true
 			all = append(all, f)
 		}
 	}
 	return all
+}
+
+// tell is the pointer without the names in it that are secrets.
+func (l *look) tell(pointer string) string {
+	if len(l.renamed) == 0 || pointer == "" {
+		return pointer
+	}
+	above := parent(pointer)
+	name, ok := l.renamed[pointer]
+	if !ok {
+		name = pointer[len(above)+1:]
+	}
+	return l.tell(above) + "/" + name
 }

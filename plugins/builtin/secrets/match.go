@@ -23,8 +23,8 @@ type window struct {
 	span
 }
 
-// widest is how long windows may become when they are joined: below about 640 bytes package regexp backtracks, which is much faster.
-const widest = 600
+// widest is how long windows may become when they are joined: so long that little is looked at twice.
+const widest = 2048
 
 // find appends what the rules find in s. It stops, with what it has, when stop says so: between windows.
 func (set *ruleset) find(s string, stop func() bool, into []found) []found {
@@ -32,6 +32,7 @@ func (set *ruleset) find(s string, stop func() bool, into []found) []found {
 		return into
 	}
 	var windows windows
+	var done map[*rule]int // where its finder has been
 	set.words.in(s, func(end int, words []int32) bool {
 		for _, w := range words {
 			begin := end - set.lengths[w]
@@ -39,7 +40,18 @@ func (set *ruleset) find(s string, stop func() bool, into []found) []found {
 				a := &set.anchors[w][i]
 				if at, ok := a.look(s, begin, end); ok {
 					if a.rule.find != nil {
-						for _, at := range a.rule.find(s, begin) {
+						if begin < done[a.rule] {
+							continue
+						}
+						if stop() {
+							return false
+						}
+						secrets, until := a.rule.find(s, begin)
+						if done == nil {
+							done = make(map[*rule]int)
+						}
+						done[a.rule] = until
+						for _, at := range secrets {
 							if !set.allowed(a.rule, s, at, at) {
 								into = append(into, found{a.rule.id, at, false})
 							}
@@ -56,7 +68,7 @@ func (set *ruleset) find(s string, stop func() bool, into []found) []found {
 		if stop() {
 			return into
 		}
-		into = set.match(s, w, into)
+		into = set.match(s, w, stop, into)
 	}
 	return into
 }
@@ -176,14 +188,15 @@ var bytesOf = func() (of [256]byte) {
 	return of
 }()
 
-// match holds the rule's expression against the window.
-func (set *ruleset) match(s string, w window, into []found) []found {
+// match holds the rule's expression against the window. A match that goes on beyond the window makes it longer; beyond farthest, a secret is taken to go on as it was.
+func (set *ruleset) match(s string, w window, stop func() bool, into []found) []found {
 	re := w.rule.regex()
-	for {
+	for !stop() {
 		grown := false
 		first := len(into)
 		for _, m := range re.FindAllStringSubmatchIndex(w.of(s), -1) {
-			if m[1] == w.to-w.from && w.to < len(s) {
+			over := m[1] == w.to-w.from && w.to < len(s)
+			if over && w.to-w.from < farthest {
 				w.to, grown = min(len(s), w.to+(w.to-w.from)), true // it may go on
 				break
 			}
@@ -192,6 +205,12 @@ func (set *ruleset) match(s string, w window, into []found) []found {
 			}
 			match := span{w.from + m[0], w.from + m[1]}
 			secret := trim(s, secretOf(w.rule.group, m, w.from))
+			for w.rule.generic() && secret.from < secret.to && s[secret.to-1] == '.' {
+				secret.to-- // the end of a sentence
+			}
+			for over && secret.to < len(s) && bytesOf[s[secret.to]]&(inWord|inValue) != 0 {
+				secret.to++
+			}
 			if secret.from == secret.to || set.allowed(w.rule, s, match, secret) {
 				continue
 			}
@@ -202,7 +221,11 @@ func (set *ruleset) match(s string, w window, into []found) []found {
 		}
 		into = into[:first]
 	}
+	return into
 }
+
+// farthest is how long a window may become because of what is found in it.
+const farthest = 64 << 10
 
 // secretOf is where the secret of a match is, in bytes of the text.
 func secretOf(group int, m []int, from int) span {

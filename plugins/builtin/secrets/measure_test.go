@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/BurntSushi/toml"
 
 	"gatekit/core/mcp"
 )
@@ -25,9 +27,10 @@ type fixture struct {
 func fixtures(t testing.TB) (all []fixture) {
 	f, err := os.Open("../../../../shared/corpora/gitleaks/fixtures.jsonl")
 	if errors.Is(err, fs.ErrNotExist) {
-		if f, err = os.Open("/work/shared/corpora/gitleaks/fixtures.jsonl"); err != nil {
-			t.Skip("the corpora are not here: ", err)
-		}
+		t.Skip("the corpora are not here: ", err)
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 	defer f.Close()
 	lines := bufio.NewScanner(f)
@@ -48,18 +51,19 @@ func fixtures(t testing.TB) (all []fixture) {
 // TestRecallAndPrecision holds the rules against gitleaks' fixtures, each as the text of a result. -v shows the figures of each rule.
 func TestRecallAndPrecision(t *testing.T) {
 	s := newStage(t, `{"action":"audit","rules":{"enable":["hashicorp-tf-password"]}}`)
-	type figures struct{ positive, found, others, negative, wrong int }
+	type figures struct{ positive, found, others, negative, wrong, otherwise int }
 	rules := map[string]*figures{}
 	var total figures
+	classes := classesOf(t)
 	for _, x := range fixtures(t) {
-		r := rules[x.Rule]
-		if r == nil {
-			r = &figures{}
-			rules[x.Rule] = r
+		for _, name := range []string{x.Rule, classes[x.Rule]} {
+			if rules[name] == nil {
+				rules[name] = &figures{}
+			}
 		}
 		ids := types(inspect(t, s, result(x.Text)))
 		right := slices.Contains(ids, x.Rule)
-		for _, f := range []*figures{r, &total} {
+		for _, f := range []*figures{rules[x.Rule], rules[classes[x.Rule]], &total} {
 			switch {
 			case x.Label == 1:
 				f.positive++
@@ -72,6 +76,8 @@ func TestRecallAndPrecision(t *testing.T) {
 				f.negative++
 				if right {
 					f.wrong++
+				} else if len(ids) > 0 {
+					f.otherwise++
 				}
 			}
 		}
@@ -86,22 +92,47 @@ func TestRecallAndPrecision(t *testing.T) {
 	slices.Sort(ids)
 	for _, id := range ids {
 		r := rules[id]
-		t.Logf("%-45s positive %4d: by this rule %4d, by a better one %3d; near misses %3d, wrong %d", id, r.positive, r.found, r.others, r.negative, r.wrong)
+		t.Logf("%-45s positive %4d: by this rule %4d, by a better one %3d; near misses %3d, wrong %d, of another rule %d", id, r.positive, r.found, r.others, r.negative, r.wrong, r.otherwise)
 	}
-	t.Logf("%d rules, %d positives: found %d (%d under the name of another rule); %d near misses, wrong %d", len(rules), total.positive, total.found+total.others, total.others, total.negative, total.wrong)
+	t.Logf("%d rules, %d positives: found %d (%d under the name of another rule); %d near misses, wrong %d, of another rule %d", len(classes), total.positive, total.found+total.others, total.others,
+		total.negative, total.wrong, total.otherwise)
 	if total.wrong > 0 {
 		t.Errorf("%d near misses are taken for secrets", total.wrong)
 	}
 }
 
+// classesOf says of which class each of gitleaks' rules is.
+func classesOf(t *testing.T) map[string]string {
+	var file struct{ Rules []struct{ ID, Regex string } }
+	if _, err := toml.DecodeFile("gitleaks.toml", &file); err != nil {
+		t.Fatal(err)
+	}
+	classes := map[string]string{}
+	for _, r := range file.Rules {
+		switch {
+		case strings.Contains(r.ID, "generic"):
+			classes[r.ID] = "CLASS generic"
+		case r.ID == "private-key":
+			classes[r.ID] = "CLASS PEM"
+		case strings.HasPrefix(r.ID, "jwt"):
+			classes[r.ID] = "CLASS JWT"
+		case strings.Contains(r.Regex, `[\w.-]{0,50}?`):
+			classes[r.ID] = "CLASS name = value"
+		default:
+			classes[r.ID] = "CLASS known form"
+		}
+	}
+	return classes
+}
+
 // TestOrdinaryText: documentation and code hold no secrets. A text is a paragraph: what stands between blank lines.
 func TestOrdinaryText(t *testing.T) {
 	s := newStage(t, `{"action":"audit"}`)
-	root := runtime.GOROOT()
+	root := goroot(t)
 	for name, globs := range map[string][]string{
 		"Go's documentation":          {root + "/doc/*.html", root + "/doc/*.md", root + "/doc/**/*.md", root + "/src/*/doc.go", root + "/src/*/*/doc.go", root + "/src/*/README*", root + "/*.md"},
 		"Go's code":                   {root + "/src/net/http/*.go", root + "/src/crypto/tls/*.go", root + "/src/go/types/*.go", root + "/src/encoding/json/*.go"},
-		"this project's documents":    {"/work/shared/docs/*.md", "../../../../shared/docs/*.md"},
+		"this project's documents":    {"../../../../shared/docs/*.md"},
 		"modules' READMEs":            {filepath.Join(os.Getenv("HOME"), "go/pkg/mod/*/*/*/README.md"), filepath.Join(os.Getenv("HOME"), "go/pkg/mod/*/*/README.md")},
 		"npm packages' documentation": {filepath.Join(os.Getenv("HOME"), ".cache/gatekit-test/*/node_modules/*/README.md"), filepath.Join(os.Getenv("HOME"), ".cache/gatekit-test/*/node_modules/@*/*/README.md")},
 	} {
@@ -150,4 +181,44 @@ func result(text string) *mcp.Message {
 	m := mcp.NewResponse("1", fmt.Appendf(nil, `{"content":[{"type":"text","text":%s}]}`, mcp.Quote(strings.ToValidUTF8(text, "?"))))
 	m.To, m.Method, m.Server, m.Name = mcp.ToClient, "tools/call", "files", "read"
 	return m
+}
+
+// TestToolDefinitions: what published servers say of their tools holds no secrets.
+func TestToolDefinitions(t *testing.T) {
+	f, err := os.Open("testdata/tools.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	s := newStage(t, `{"action":"audit"}`)
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, 1<<20)
+	n, flagged, servers := 0, 0, map[string]bool{}
+	for ; lines.Scan(); n++ {
+		var x struct{ Server string }
+		if err := json.Unmarshal(lines.Bytes(), &x); err != nil {
+			t.Fatal(err)
+		}
+		servers[x.Server] = true
+		m := mcp.NewResponse("1", fmt.Appendf(nil, `{"tools":[%s]}`, lines.Bytes()))
+		m.To, m.Method = mcp.ToClient, "tools/list"
+		if v := inspect(t, s, m); len(v.Findings) > 0 {
+			flagged++
+			t.Logf("%v in %.300s", v.Findings, lines.Bytes())
+		}
+	}
+	t.Logf("%d of %d definitions of %d servers", flagged, n, len(servers))
+	if flagged*100 > n || n == 0 {
+		t.Errorf("%d of %d definitions are taken for secrets, want 1 %% at most", flagged, n)
+	}
+}
+
+// goroot is where Go's own texts are.
+func goroot(t testing.TB) string {
+	t.Helper()
+	out, err := exec.Command("go", "env", "GOROOT").Output()
+	if err != nil {
+		t.Skip("no go command: ", err)
+	}
+	return strings.TrimSpace(string(out))
 }

@@ -113,11 +113,11 @@ func (l *look) redact() (edits []mcp.Edit, reason string) {
 		cuts = append(cuts, scan.Cut{Text: s.text, Span: scan.Span{From: s.at.from, To: s.at.to}, With: s.placeholder})
 	}
 	edits, err := scan.Redact(l.m, cuts)
-	if err == nil {
-		_, err = l.m.Edit(edits...)
-	}
 	if err != nil {
-		return nil, "the message would not be valid" // the error may hold names
+		return nil, "names of members cannot be changed, or not so many" // the error may hold some of them
+	}
+	if _, err = l.m.Edit(edits...); err != nil {
+		return nil, "the message would not be valid"
 	}
 	return edits, ""
 }

@@ -84,8 +84,8 @@ type rule struct {
 	reach   int    // bytes of a match at most
 	value   []head // of an assignment: how its value may begin
 	regex   func() *regexp.Regexp
-	find    func(s string, at int) []span // instead of regex
-	after   string                        // this stands before, not far
+	find    finder // instead of regex
+	after   string // this stands before, not far
 }
 
 // generic says whether others' findings are better than this rule's.

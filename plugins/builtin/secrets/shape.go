@@ -2,29 +2,32 @@ package secrets
 
 import (
 	"regexp/syntax"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
 
 // set is a set of bytes.
-type set [4]uint64
+type set struct {
+	bits [4]uint64
+	one  byte // the one letter or other character that it holds, in lower case; 0 when it holds others
+}
 
-func (s *set) add(c byte)      { s[c>>6] |= 1 << (c & 63) }
-func (s *set) has(c byte) bool { return s[c>>6]&(1<<(c&63)) != 0 }
+func (s *set) add(c byte)      { s.bits[c>>6] |= 1 << (c & 63) }
+func (s *set) has(c byte) bool { return s.bits[c>>6]&(1<<(c&63)) != 0 }
 
-// letter is the one letter or other character that s holds, in lower case; ok is false when it holds others.
-func (s *set) letter() (c byte, ok bool) {
-	for b := range utf8.RuneSelf {
-		if !s.has(byte(b)) {
+// character is what one is to be.
+func (s *set) character() (one byte) {
+	for c := range byte(utf8.RuneSelf) {
+		if !s.has(c) {
 			continue
 		}
-		l := lower(byte(b))
-		if ok && l != c {
-			return 0, false
+		if one != 0 && one != lower(c) {
+			return 0
 		}
-		c, ok = l, true
+		one = lower(c)
 	}
-	return c, ok
+	return one
 }
 
 func lower(c byte) byte {
@@ -62,7 +65,7 @@ func (h head) word() (word string, at int) {
 	var run []byte
 	for i := 0; i <= len(h); i++ {
 		if i < len(h) {
-			if c, ok := h[i].letter(); ok {
+			if c := h[i].one; c != 0 {
 				run = append(run, c)
 				continue
 			}
@@ -76,16 +79,17 @@ func (h head) word() (word string, at int) {
 }
 
 // shapes reads regular expressions. Sets that are the same are one.
-type shapes struct{ sets map[set]*set }
+type shapes struct{ sets map[[4]uint64]*set }
 
 func (x *shapes) set(s set) *set {
 	if x.sets == nil {
-		x.sets = make(map[set]*set)
+		x.sets = make(map[[4]uint64]*set)
 	}
-	if x.sets[s] == nil {
-		x.sets[s] = &s
+	if x.sets[s.bits] == nil {
+		s.one = s.character()
+		x.sets[s.bits] = &s
 	}
-	return x.sets[s]
+	return x.sets[s.bits]
 }
 
 // beginning is a head in the making; closed when nothing is known of what comes next.
@@ -104,6 +108,7 @@ func (x *shapes) heads(re *syntax.Regexp) []head {
 	return heads
 }
 
+// extend makes all longer, in place, by what the expression begins with.
 func (x *shapes) extend(all []beginning, re *syntax.Regexp) []beginning {
 	switch re.Op {
 	case syntax.OpEmptyMatch, syntax.OpBeginLine, syntax.OpEndLine, syntax.OpBeginText, syntax.OpEndText, syntax.OpWordBoundary, syntax.OpNoWordBoundary:
@@ -156,31 +161,35 @@ func (x *shapes) extend(all []beginning, re *syntax.Regexp) []beginning {
 func (x *shapes) either(all []beginning, subs []*syntax.Regexp) []beginning {
 	var each []beginning
 	for _, sub := range subs {
-		each = append(each, x.extend(all, sub)...)
-		if len(each) > mostHeads {
+		if len(each)+len(all) > mostHeads {
 			return closed(all)
 		}
+		branch := make([]beginning, len(all))
+		for i, b := range all {
+			branch[i] = beginning{slices.Clone(b.head), b.closed}
+		}
+		each = append(each, x.extend(branch, sub)...)
 	}
 	return each
 }
 
 func (x *shapes) push(all []beginning, s set) []beginning {
-	pushed := make([]beginning, len(all))
-	for i, b := range all {
-		if b.closed = b.closed || len(b.head) == longestHead; !b.closed {
-			b.head = append(b.head[:len(b.head):len(b.head)], x.set(s))
+	kept := x.set(s)
+	for i := range all {
+		if b := &all[i]; len(b.head) == longestHead {
+			b.closed = true
+		} else if !b.closed {
+			b.head = append(b.head, kept)
 		}
-		pushed[i] = b
 	}
-	return pushed
+	return all
 }
 
 func closed(all []beginning) []beginning {
-	done := make([]beginning, len(all))
-	for i, b := range all {
-		done[i] = beginning{b.head, true}
+	for i := range all {
+		all[i].closed = true
 	}
-	return done
+	return all
 }
 
 // classOf is a class as a set. ascii says that it holds nothing else, "k" and "s" without regard to case apart.

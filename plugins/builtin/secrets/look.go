@@ -20,8 +20,6 @@ type look struct {
 	inName  []string          // rules that found the method's name
 
 	label  scan.Text // the last text that may name the value beside it: {"name": "DB_PASSWORD", "value": …}
-	member string    // the last name of a member
-	fresh  bool      // it is that of the next text
 	asked  string    // the last name that was looked up
 	assign bool      // it can be that of an assignment
 }
@@ -65,14 +63,8 @@ func (l *look) text(t scan.Text) {
 	for _, f := range l.rules.find(t.S, l.stop, buffer[:0]) {
 		all = append(all, candidate{f, f.at.of(t.S)})
 	}
-	if t.Kind == mcp.Name {
-		l.member, l.fresh = t.S, true
-	} else {
-		if !l.fresh { // another element of an array, or after one
-			l.member = t.Member()
-		}
-		l.fresh = false
-		opaque, all = l.inMember(t, l.member, all)
+	if t.Kind != mcp.Name {
+		opaque, all = l.inMember(t, all)
 	}
 	if l.config.Entropy.Enabled && !opaque && t.Kind != mcp.Number {
 		for _, at := range l.config.Entropy.words(t.S) {
@@ -120,7 +112,8 @@ func (l *look) text(t scan.Text) {
 }
 
 // inMember looks at a value with the name of what it is. opaque says that it is the protocol's, and no more than random.
-func (l *look) inMember(t scan.Text, name string, all []candidate) (opaque bool, more []candidate) {
+func (l *look) inMember(t scan.Text, all []candidate) (opaque bool, more []candidate) {
+	name := t.Member()
 	if name == "" {
 		return false, all
 	}

@@ -185,7 +185,7 @@ func result(text string) *mcp.Message {
 
 // TestToolDefinitions: what published servers say of their tools holds no secrets.
 func TestToolDefinitions(t *testing.T) {
-	f, err := os.Open("testdata/tools.jsonl")
+	f, err := os.Open("testdata/tools.ndjson")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -223,6 +223,8 @@ func TestMembers(t *testing.T) {
 		{`{"headers":[{"name":"Authorization","value":"Basic am86aHVudGVyMg=="}]}`, `{"headers":[{"name":"Authorization","value":"Basic [authorization-header]"}]}`},
 		{`{"env":[{"name":"DB_PASSWORD","value":"hunter2!"},{"name":"HOST","value":"hunter2!"}]}`, `{"env":[{"name":"DB_PASSWORD","value":"[named-secret]"},{"name":"HOST","value":"hunter2!"}]}`},
 		{`{"datadog":"` + strings.Repeat("a1b2c3d4", 5) + `"}`, `{"datadog":"[datadog-access-token]"}`},
+		{`{"password":[{"a":true},"hunter2!"]}`, `{"password":[{"a":true},"[named-secret]"]}`},
+		{`{"words":[{"password":true},"hunter2!"]}`, ``},
 		{`{"password":"string"}`, ``},
 		{`{"password":"The password of the account"}`, ``},
 		{`{"password":"${DB_PASSWORD}","secret":"<your secret>","token":"{{ token }}","pwd":"********"}`, ``},

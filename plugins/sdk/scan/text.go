@@ -1,10 +1,6 @@
 package scan
 
-import (
-	"bytes"
-
-	"gatekit/core/mcp"
-)
+import "gatekit/core/mcp"
 
 // Text is one string, number or name in a message's body.
 type Text struct {
@@ -17,10 +13,5 @@ type Span struct{ From, To int }
 
 // Texts calls yield for each text of m's body until it answers false.
 func Texts(m *mcp.Message, yield func(Text) bool) {
-	m.Leaves(func(l mcp.Leaf) bool {
-		if l.Kind != mcp.Number && bytes.IndexByte(l.Raw, '\\') < 0 { // as it stands there: one copy
-			return yield(Text{l, string(l.Raw[1 : len(l.Raw)-1])})
-		}
-		return yield(Text{l, l.Text()})
-	})
+	m.Leaves(func(l mcp.Leaf) bool { return yield(Text{l, l.Text()}) })
 }

@@ -22,6 +22,7 @@ var schema []byte
 // config is the plugin's configuration: see schema.json.
 type config struct {
 	Action     string   `json:"action"`
+	Key        string   `json:"key"`
 	Directions []string `json:"directions"`
 	Decode     bool     `json:"decode"`
 	Rules      struct {

@@ -27,6 +27,7 @@
 // # Options
 //
 //	action      redact (default), block, audit
+//	key         of the placeholders, so that restarts and replicas agree on them; default a random one
 //	directions  to_server, to_client; default both
 //	decode      look into base64 and percent-encoding; default true
 //	rules       enable, disable: ids ("*" disables all); add: own ones {id, regex, keywords, secretGroup, entropy}

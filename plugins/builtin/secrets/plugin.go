@@ -46,7 +46,7 @@ func newStage(b []byte) (*stage, error) {
 	if all, err = c.choose(all); err != nil {
 		return nil, err
 	}
-	s := &stage{config: c, named: c.on(namedID, true), replaced: newReplacement()}
+	s := &stage{config: c, named: c.on(namedID, true), replaced: newReplacement(c.Key)}
 	if s.rules, err = newRuleset(all, everywhere); err != nil {
 		return nil, err
 	}

@@ -397,6 +397,10 @@ func TestPlaceholders(t *testing.T) {
 	if got[0] == "" || got[0] != got[1] || got[0] != got[2] || got[0] == got[3] {
 		t.Errorf("placeholders %q: the first three are of one secret, the last is of another", got)
 	}
+	const keyed = `{"key":"sixteen bytes and more"}`
+	if one, other := texts(newStage(t, keyed)), texts(newStage(t, keyed)); !slices.Equal(one, other) || slices.Equal(one, got) {
+		t.Errorf("placeholders %q and %q of one key, and %q of a random one", one, other, got)
+	}
 	if again := texts(s); !slices.Equal(again, got) {
 		t.Errorf("then %q", again)
 	}

@@ -3,6 +3,7 @@ package injection
 import (
 	"encoding/hex"
 	"html"
+	"iter"
 	"strings"
 	"unicode/utf8"
 
@@ -17,8 +18,16 @@ const (
 // decoded calls yield for what is written in other writings in t: base64 and percent-encoding (package scan), hexadecimal, HTML's character references. whole says that plain is
 // all of the text, with what was not encoded.
 func decoded(t scan.Text, yield func(plain string, at scan.Span, whole bool) bool) {
-	if encodedRun(t.S) {
-		t.Decoded(func(plain string, at scan.Span) bool { return yield(plain, at, false) })
+	for at := range encodedRuns(t.S) {
+		run := scan.Text{Leaf: t.Leaf, S: t.S[at.From:at.To]}
+		more := true
+		run.Decoded(func(plain string, in scan.Span) bool {
+			more = yield(plain, scan.Span{From: at.From + in.From, To: at.From + in.To}, false)
+			return more
+		})
+		if !more {
+			return
+		}
 	}
 	left := maxDecoded
 	for i := 0; i+shortestHex <= len(t.S); {
@@ -55,28 +64,67 @@ func isHex(c byte) bool {
 // shortestRun is the shortest run of base64 that is read: what is shorter holds no sentence.
 const shortestRun = 24
 
-// encodedRun says whether s has percent signs, or a run of base64 that could hold a sentence: most texts have none, and need not be decoded.
-func encodedRun(s string) bool {
-	if strings.IndexByte(s, '%') >= 0 {
-		return true
+// encodedRuns are the parts of s that have percent-encoding, or a run of base64 that could hold a sentence. Most texts have few, and the rest need not be decoded.
+func encodedRuns(s string) iter.Seq[scan.Span] {
+	return func(yield func(scan.Span) bool) {
+		percent := nextPercent(s, 0)
+		for i := 0; ; {
+			at := nextBase64(s, i)
+			if percent < i {
+				percent = nextPercent(s, i)
+			}
+			if at = min(at, percent); at >= len(s) {
+				return
+			}
+			run := scan.Span{From: at, To: at}
+			for run.From > i && inURL[s[run.From-1]] {
+				run.From--
+			}
+			for run.To < len(s) && inURL[s[run.To]] {
+				run.To++
+			}
+			if !yield(run) {
+				return
+			}
+			i = run.To
+		}
 	}
-	for i := shortestRun - 1; i < len(s); {
+}
+
+// nextPercent is where the next percent-encoded byte is in s from i on, or len(s).
+func nextPercent(s string, i int) int {
+	for {
+		n := strings.IndexByte(s[i:], '%')
+		if n < 0 || i+n+2 >= len(s) {
+			return len(s)
+		}
+		if i += n; isHex(s[i+1]) && isHex(s[i+2]) {
+			return i
+		}
+		i++
+	}
+}
+
+// nextBase64 is a place within the next long run of base64 in s from i on, or len(s).
+func nextBase64(s string, i int) int {
+	for i += shortestRun - 1; i < len(s); {
 		from := i
 		for from > i-shortestRun && inBase64[s[from]] {
 			from--
 		}
 		if from == i-shortestRun {
-			return true
+			return i
 		}
 		i = from + shortestRun
 	}
-	return false
+	return len(s)
 }
 
-// inBase64 are the bytes of base64, but for those of paths and of names with dashes: a run without them is none of these.
-var inBase64 = func() (t [256]bool) {
+// inBase64 are the bytes of base64, in both alphabets. inURL are those and the others of addresses.
+var inBase64, inURL = func() (base64, all [256]bool) {
 	for c := range 256 {
-		t[c] = c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '+' || c == '/' || c == '=' || c == '-' || c == '_'
+		base64[c] = c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '+' || c == '/' || c == '=' || c == '-' || c == '_'
+		all[c] = base64[c] || c < 0x80 && strings.IndexByte("%.~&:?#@!$*;", byte(c)) >= 0
 	}
-	return t
+	return base64, all
 }()

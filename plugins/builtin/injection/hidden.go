@@ -18,13 +18,18 @@ type unseen struct {
 
 // findUnseen answers the hidden and the control characters of s, and what is written in hidden ones.
 func findUnseen(s string) (found []unseen, secret string) {
-	if printable(s) {
+	if plainBytes(s) == len(s) {
 		return nil, ""
 	}
 	var said strings.Builder
 	rtl := -1 // whether s has letters that are written from right to left; -1: not known
 	var prev rune
 	for i := 0; i < len(s); {
+		if n := plainBytes(s[i:]); n > 0 {
+			i += n
+			prev = rune(s[i-1])
+			continue
+		}
 		r, n := utf8.DecodeRuneInString(s[i:])
 		switch {
 		case r == utf8.RuneError && n == 1:
@@ -92,14 +97,14 @@ func hide(found []unseen, i, n int, rule string) []unseen {
 	return append(found, unseen{scan.Span{From: i, To: i + n}, Hidden, rule, ""})
 }
 
-// printable says whether s is ASCII without control characters, but for tabs and line ends: most texts are, and need no second look.
-func printable(s string) bool {
+// plainBytes is how many bytes s begins with that are ASCII and no control characters, but for tabs and line ends: most texts are, and need no second look.
+func plainBytes(s string) int {
 	for i := range len(s) {
 		if c := s[i]; c-' ' >= 0x5f && c != '\n' && c != '\t' && c != '\r' {
-			return false
+			return i
 		}
 	}
-	return true
+	return len(s)
 }
 
 // invisible says whether r has no looks of its own: default ignorable characters, and those that direct the writing.

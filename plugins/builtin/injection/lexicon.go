@@ -61,6 +61,7 @@ type lexicon struct {
 	slots   []int32 // of words, by hash; -1 is free
 	words   []string
 	longest int
+	lengths [256]uint32 // by first byte, a bit for each length up to 31 that a word has
 }
 
 func (x *lexicon) add(word string) int32 {
@@ -75,6 +76,7 @@ func (x *lexicon) add(word string) int32 {
 		x.slots[i] = int32(len(x.words))
 		x.words = append(x.words, word)
 		x.longest = max(x.longest, len(word))
+		x.lengths[word[0]] |= 1 << min(len(word), 31)
 	}
 	return x.slots[i]
 }
@@ -110,9 +112,19 @@ func equal(known, word string) bool {
 }
 
 // find is the word's number, or -1.
-func (x *lexicon) find(h uint32, word string) int32 { return x.slots[x.slot(h, word)] }
+func (x *lexicon) find(h uint32, word string) int32 {
+	if x.lengths[lowerByte[word[0]]]&(1<<min(len(word), 31)) == 0 {
+		return -1
+	}
+	return x.slots[x.slot(h, word)]
+}
 
-func (x *lexicon) lookup(word string) int32 { return x.find(hashOf(word), word) }
+func (x *lexicon) lookup(word string) int32 {
+	if word == "" {
+		return -1
+	}
+	return x.find(hashOf(word), word)
+}
 
 // rot13 is a word as the oldest cipher writes it.
 func rot13(word string) string {

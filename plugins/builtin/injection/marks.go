@@ -93,32 +93,38 @@ func (m *marks) angle(rest string, add addHit) {
 		}
 		return
 	}
-	lower := strings.ToLower(rest)
-	for _, token := range []string{"<<sys>>", "<</sys>>", "<start_of_turn>", "<end_of_turn>"} {
-		if strings.HasPrefix(lower, token) {
-			add(idChatML, "chat-token", [2]int{7, 8}, len(token))
-			return
+	if len(rest) > 2 && (rest[1] == '<' || rest[1] == 's' || rest[1] == 'e') {
+		for _, token := range []string{"<<sys>>", "<</sys>>", "<start_of_turn>", "<end_of_turn>"} {
+			if len(rest) >= len(token) && strings.EqualFold(rest[:len(token)], token) {
+				add(idChatML, "chat-token", [2]int{7, 8}, len(token))
+				return
+			}
 		}
 	}
-	name, end := lower[1:], false
+	name, end := rest[1:], false
 	if strings.HasPrefix(name, "/") {
 		name, end = name[1:], true
 	}
+	var b [longestTag]byte
 	n := 0
-	for n < len(name) && (name[n] >= 'a' && name[n] <= 'z' || name[n] == '_' || name[n] == '-') {
+	for n < len(name) && n < len(b) && (bytesAre[name[n]] == letter && name[n] < 0x80 || name[n] == '-') {
+		b[n] = lowerByte[name[n]]
 		n++
 	}
 	if n == 0 || n == len(name) || name[n] != '>' && name[n] != ' ' {
 		return
 	}
 	if end {
-		if score, ok := closing[name[:n]]; ok {
+		if score, ok := closing[string(b[:n])]; ok {
 			add(idTagEnd, "closing-tag", score, n+3)
 		}
-	} else if score, ok := tags[name[:n]]; ok {
+	} else if score, ok := tags[string(b[:n])]; ok {
 		add(idTag, "tag", score, n+2)
 	}
 }
+
+// longestTag is more than the longest name of tags and closing.
+const longestTag = 20
 
 // bracket reads what begins with "[".
 func (m *marks) bracket(rest string, add addHit) {
@@ -164,7 +170,11 @@ func (m *marks) label(s string, i int, add addHit) {
 	if n < 0 && i > 32 {
 		return
 	}
-	label := strings.ToLower(strings.Trim(line[n+1:], " *"))
+	label := strings.Trim(line[n+1:], " *")
+	if label == "" || strings.IndexByte("#aAhHsSuUnNiIrR", label[0]) < 0 {
+		return
+	}
+	label = strings.ToLower(label)
 	heading := strings.HasPrefix(label, "#")
 	switch strings.TrimLeft(label, "# ") {
 	case "human", "assistant", "system", "user", "ai":

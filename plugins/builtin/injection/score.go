@@ -74,8 +74,7 @@ type reader struct {
 // read scores a text. meta says that it is a definition or an instruction, and not content.
 func (g reader) read(s string, meta bool) reading {
 	p := plainOf(s)
-	var buffer [256]token
-	ts := buffer[:0]
+	ts := make([]token, 0, 8+len(p.s)/16)
 	var hits []hit
 	m := marks{g: g.grammar, p: p, meta: meta}
 	g.lexicon.read(p, func(t token) { ts = append(ts, t) }, func(i, place int) { m.at(i, place, &ts, &hits) })

@@ -293,6 +293,9 @@ const seam = 400
 
 // across reads blocks of content together: a sentence that is cut in two is still one to the model.
 func (in *inspection) across(m *mcp.Message) {
+	if m.Len("/content") < 2 {
+		return
+	}
 	var b strings.Builder
 	blocks := 0
 	m.Items("/content", func(_ int, raw []byte) bool {

@@ -1,6 +1,8 @@
 package injection
 
 import (
+	"cmp"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -10,38 +12,37 @@ import (
 
 // plain is a text as its words are read: in lower case, compatibility forms and accents resolved, without what is not seen.
 type plain struct {
-	s  string
-	at []int32 // where each byte of s stands in the text; nil when in the same place
+	s     string
+	moved []move // in order; nil when everything is in its place
 }
+
+// move says that from byte at of plain.s on, the text stands at byte from.
+type move struct{ at, from int }
 
 // from is where byte i of p.s stands in the text.
 func (p plain) from(i int) int {
-	if p.at == nil {
+	n, found := slices.BinarySearchFunc(p.moved, i, func(m move, i int) int { return cmp.Compare(m.at, i) })
+	if !found {
+		n--
+	}
+	if n < 0 {
 		return i
 	}
-	return int(p.at[i])
+	return p.moved[n].from + i - p.moved[n].at
 }
 
 // plainOf reads a text. ASCII stays as it is: the reader of words ignores case.
 func plainOf(s string) plain {
-	ascii := true
-	for i := range len(s) {
-		if s[i] >= 0x80 {
-			ascii = false
-			break
-		}
-	}
-	if ascii {
+	i := ascii(s)
+	if i == len(s) {
 		return plain{s: s}
 	}
-	b := make([]byte, 0, len(s)+16)
-	at := make([]int32, 0, len(s)+16)
-	for i := 0; i < len(s); {
+	b := append(make([]byte, 0, len(s)+16), s[:i]...)
+	var moved []move
+	for i < len(s) {
 		r, n := utf8.DecodeRuneInString(s[i:])
 		before := len(b)
 		switch {
-		case r < utf8.RuneSelf:
-			b = append(b, s[i])
 		case invisible(r) || unicode.Is(unicode.Mn, r):
 		case r == '’' || r == 'ʼ' || r == '‘':
 			b = append(b, '\'')
@@ -50,12 +51,25 @@ func plainOf(s string) plain {
 		default:
 			b = appendPlain(b, r)
 		}
-		for range len(b) - before {
-			at = append(at, int32(i))
-		}
 		i += n
+		if len(b)-before != n {
+			moved = append(moved, move{len(b), i})
+		}
+		more := ascii(s[i:])
+		b = append(b, s[i:i+more]...)
+		i += more
 	}
-	return plain{string(b), append(at, int32(len(s)))}
+	return plain{string(b), moved}
+}
+
+// ascii is how many bytes s begins with that are ASCII.
+func ascii(s string) int {
+	for i := range len(s) {
+		if s[i] >= utf8.RuneSelf {
+			return i
+		}
+	}
+	return len(s)
 }
 
 // appendPlain appends r decomposed and in lower case, without marks.

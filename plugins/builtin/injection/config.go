@@ -93,7 +93,7 @@ func parse(config []byte) (settings, error) {
 			fault("actions: there is no family %q: the families are %s", name, strings.Join(familyNames[:], ", "))
 		case a < 0:
 			fault("actions: %s: the action %q is not known: use %s", name, word, strings.Join(actionNames[:], ", "))
-		case action(a) == strip && (family(f) == Confusable || family(f) == Shadowing || family(f) == Model):
+		case action(a) == strip && (family(f) == Confusable || family(f) == Shadowing || family(f) == Reference || family(f) == Model):
 			fault("actions: %s: nothing can be stripped: use flag, hide or deny", name)
 		default:
 			s.actions[f] = action(a)

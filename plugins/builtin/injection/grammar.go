@@ -25,7 +25,7 @@ type grammar struct {
 	starts   [][]int32 // per word, the rules that begin with it
 
 	url, email, picture int32 // words
-	not, attack         int   // elements
+	not, attack, about  int   // elements
 }
 
 type rule struct {
@@ -84,7 +84,7 @@ func compile(phrases []phrase, classes map[string]string) *grammar {
 		}
 		g.rules = append(g.rules, r)
 	}
-	g.not, g.attack = number(negated), number("ATTACK")
+	g.not, g.attack, g.about = number(negated), number("ATTACK"), number("ABOUT")
 	g.url, g.email, g.picture = g.add("\x00url"), g.add("\x00email"), g.add("\x00picture")
 	g.stride = (len(words) + 63) / 64
 	g.member = make([]uint64, g.stride*len(g.words))

@@ -53,7 +53,9 @@ var classes = map[string]string{
 	"TASK":         `task goal objective mission purpose job assignment order orders instruction instructions directive directives`,
 	"WHEN":         `when whenever if once while before after prior`,
 	"MUST":         `must should always required needs need mandatory imperative shall first have`,
-	"ATTACK":       `attack attacks attacker attackers injection injections jailbreak jailbreaks phrase phrases example examples malicious payload payloads owasp detect detects detected detection filter adversary adversarial cve vulnerability exploit variants angriff angreifer`,
+	"ATTACK": `attack attacks attacker attackers injection injections jailbreak jailbreaks malicious owasp adversary adversarial cve vulnerability exploit poisoning poisoned threat threats hijacking
+		mitigation mitigations angriff angreifer`,
+	"ABOUT": `phrase phrases example examples payload payloads detect detects detected detection filter variants patterns regex string test such like`,
 }
 
 // lexicon is a table of the words that rules name.
@@ -62,11 +64,12 @@ type lexicon struct {
 	words   []string
 	longest int
 	lengths [256]uint32 // by first byte, a bit for each length up to 31 that a word has
+	dotted  [256]bool   // by first byte, whether a word has a dot inside: mcp.json
 }
 
 func (x *lexicon) add(word string) int32 {
 	if x.slots == nil {
-		x.slots = make([]int32, 1<<14)
+		x.slots = make([]int32, 1<<13)
 		for i := range x.slots {
 			x.slots[i] = -1
 		}
@@ -77,6 +80,7 @@ func (x *lexicon) add(word string) int32 {
 		x.words = append(x.words, word)
 		x.longest = max(x.longest, len(word))
 		x.lengths[word[0]] |= 1 << min(len(word), 31)
+		x.dotted[word[0]] = x.dotted[word[0]] || strings.IndexByte(word[1:], '.') >= 0
 	}
 	return x.slots[i]
 }

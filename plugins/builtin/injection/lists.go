@@ -111,11 +111,11 @@ func (s *stage) list(ctx context.Context, m *mcp.Message) (sdk.Verdict, error) {
 			s.compare(m, x)
 		}
 	}
-	return s.shown(m, method, items, whole)
+	return s.shown(ctx, m, method, items, whole)
 }
 
 // shown is the verdict about a list whose items are judged.
-func (s *stage) shown(m *mcp.Message, method mcp.Method, items []*listedItem, whole inspection) (sdk.Verdict, error) {
+func (s *stage) shown(ctx context.Context, m *mcp.Message, method mcp.Method, items []*listedItem, whole inspection) (sdk.Verdict, error) {
 	v := sdk.Verdict{Action: pipeline.Allow}
 	named := make(map[string]bool)
 	for _, x := range items {
@@ -175,7 +175,7 @@ func (s *stage) shown(m *mcp.Message, method mcp.Method, items []*listedItem, wh
 		}
 		v.Edits = append(v.Edits, edits...)
 	} else {
-		return s.content(context.Background(), m, true)
+		return s.content(ctx, m, true)
 	}
 	if len(v.Edits)+len(v.Hide) > 0 {
 		v.Action, v.Reason = pipeline.Modify, whole.reason()

@@ -150,7 +150,7 @@ func (m *marks) bracket(rest string, add addHit) {
 
 // fence reads what follows three quotes or more.
 func (m *marks) fence(s string, i int, add addHit) {
-	if i > 0 && s[i-1] == s[i] || !strings.HasPrefix(s[i:], strings.Repeat(s[i:i+1], 3)) {
+	if i > 0 && s[i-1] == s[i] || i+2 >= len(s) || s[i+1] != s[i] || s[i+2] != s[i] {
 		return
 	}
 	rest := strings.TrimLeft(s[i:min(len(s), i+48)], "`\"")

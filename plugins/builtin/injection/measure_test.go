@@ -8,7 +8,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -113,8 +112,8 @@ func sum(m map[string]int) (n int) {
 
 // floors are the recall that was measured, rounded down: what falls below has become worse.
 var floors = map[string]map[string]float64{
-	"attacks.jsonl": {"relaxed": 0, "standard": 0, "strict": 0},
-	"heldout.jsonl": {"relaxed": 0, "standard": 0, "strict": 0},
+	"attacks.jsonl": {"relaxed": 0.80, "standard": 0.93, "strict": 0.97},
+	"heldout.jsonl": {"relaxed": 0.80, "standard": 0.88, "strict": 0.97},
 }
 
 func TestRecallOnLabelledAttacks(t *testing.T) {
@@ -194,8 +193,8 @@ func TestFalsePositivesOnPublishedServers(t *testing.T) {
 	}
 }
 
-// documents are the texts of a folder, as results of at most 64 KiB.
-func documents(dir string, extensions ...string) (texts []labelled) {
+// documents are the texts of a folder, in results of at most size bytes.
+func documents(dir string, size int, extensions ...string) (texts []labelled) {
 	if real, err := filepath.EvalSymlinks(dir); err == nil {
 		dir = real
 	}
@@ -208,7 +207,7 @@ func documents(dir string, extensions ...string) (texts []labelled) {
 			return nil
 		}
 		for text := strings.ToValidUTF8(string(raw), ""); text != ""; {
-			n := min(len(text), 64<<10)
+			n := min(len(text), size)
 			texts = append(texts, labelled{Family: path, Where: "result", Text: strings.ToValidUTF8(text[:n], "")})
 			text = text[n:]
 		}
@@ -218,12 +217,23 @@ func documents(dir string, extensions ...string) (texts []labelled) {
 }
 
 func TestFalsePositivesOnDocumentation(t *testing.T) {
-	for _, c := range []struct{ name, dir string }{
-		{"our documents", "../../../../shared/docs"},
-		{"Go's documents", filepath.Join(runtime.GOROOT(), "doc")},
-		{"Go's library", filepath.Join(runtime.GOROOT(), "src/net")},
+	root := goroot(t)
+	docs := []string{"../../../../shared/docs", filepath.Join(root, "doc"), filepath.Join(root, "api")}
+	code := []string{filepath.Join(root, "src/net"), filepath.Join(root, "src/crypto"), filepath.Join(root, "src/cmd/go/internal")}
+	for _, c := range []struct {
+		name string
+		dirs []string
+		size int
+		most float64 // of texts that are refused, in standard
+	}{
+		{"documentation, sections of 4 KiB", docs, 4 << 10, 0.01},
+		{"documentation, whole", docs, 1 << 20, 1}, // there are few: the two that list attacks are refused
+		{"Go code, whole files", code, 1 << 20, 0.01},
 	} {
-		texts := documents(c.dir, ".md", ".html", ".txt", ".go")
+		var texts []labelled
+		for _, dir := range c.dirs {
+			texts = append(texts, documents(dir, c.size, ".md", ".html", ".txt", ".go")...)
+		}
 		if len(texts) == 0 {
 			t.Logf("no %s here", c.name)
 			continue
@@ -232,15 +242,16 @@ func TestFalsePositivesOnDocumentation(t *testing.T) {
 			s := stageOf(t, `{"sensitivity":"`+sensitivity+`"}`)
 			hit := 0
 			for _, l := range texts {
-				v := inspect(t, s, l.message())
-				if v.Action == pipeline.Deny {
+				if v := inspect(t, s, l.message()); v.Action == pipeline.Deny {
 					hit++
-					t.Logf("%s: %s: %s %v", sensitivity, l.Family, v.Reason, v.Findings)
+					if sensitivity == "standard" {
+						t.Logf("%s: %s: %s %v", sensitivity, l.Family, v.Reason, v.Findings)
+					}
 				}
 			}
-			t.Logf("%s, %s: %d of %d refused", c.name, sensitivity, hit, len(texts))
-			if sensitivity == "standard" && hit > max(1, len(texts)/100) {
-				t.Errorf("%s: %d of %d texts refused: more than one in a hundred", c.name, hit, len(texts))
+			t.Logf("%s, %s: %d of %d refused (%.2f %%)", c.name, sensitivity, hit, len(texts), 100*float64(hit)/float64(len(texts)))
+			if sensitivity == "standard" && float64(hit) > c.most*float64(len(texts)) {
+				t.Errorf("%s: %d of %d texts refused", c.name, hit, len(texts))
 			}
 		}
 	}

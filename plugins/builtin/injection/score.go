@@ -51,15 +51,17 @@ type reading struct {
 // window is how many words attacks are spread over at most: what stands further apart is not added up.
 const window = 120
 
-// weakened is what remains of a score where the text speaks about attacks.
-func weakened(score int, quoted, about bool) int {
+// weakened is what remains of a score where the text speaks about attacks: attack and about count the words that say so. A definition has no reason to, but to quote one.
+func weakened(score int, quoted bool, attack, about int, meta bool) int {
 	switch {
-	case quoted && about:
+	case quoted && attack+about > 0:
 		return 0
-	case about:
+	case meta:
+		return score
+	case attack > 3:
+		return score / 4
+	case attack > 1:
 		return score / 2
-	case quoted:
-		return score * 3 / 4
 	}
 	return score
 }
@@ -99,7 +101,7 @@ func (g reader) read(s string, meta bool) reading {
 		return reading{plain: p}
 	}
 	if g.mentions {
-		g.weaken(p.s, ts, hits)
+		g.weaken(p.s, ts, hits, meta)
 	}
 	slices.SortStableFunc(hits, func(a, b hit) int { return cmp.Compare(a.place, b.place) })
 	r := reading{plain: p, all: hits}
@@ -141,28 +143,47 @@ func worst(hits []hit) (score int, in []hit) {
 }
 
 // weaken takes score from the hits that are quoted, or stand among words about attacks.
-func (g *grammar) weaken(s string, ts []token, hits []hit) {
+func (g *grammar) weaken(s string, ts []token, hits []hit, meta bool) {
 	for i := range hits {
 		h := &hits[i]
-		about := 0
+		attack, about := 0, 0
 		first, _ := slices.BinarySearchFunc(ts, h.place-18, func(t token, place int32) int { return cmp.Compare(t.place, place) })
 		for j := first; j < len(ts) && ts[j].place <= h.place+24; j++ {
 			from := int(ts[j].from)
-			if g.has(ts[j].word, g.attack) && (from < h.from || from >= h.to) && !(from > 0 && (s[from-1] == '.' || s[from-1] == '@' || s[from-1] == '/')) { // not in an address
+			switch {
+			case from >= h.from && from < h.to, from > 0 && (s[from-1] == '.' || s[from-1] == '@' || s[from-1] == '/'): // of the phrase itself, or of an address
+			case g.has(ts[j].word, g.attack):
+				attack++
+			case g.has(ts[j].word, g.about):
 				about++
 			}
 		}
-		h.score = weakened(h.score, quoted(s, h.from), about > 0)
+		h.score = weakened(h.score, quoted(s, h.from), attack, about, meta)
 	}
 }
 
-// quoted says whether what stands at i is within quotation marks, or within a span of code, of its line.
+// longestQuote is how far quotation marks may be from what they quote.
+const longestQuote = 240
+
+// quoted says whether what stands at i is within quotation marks, or within a span of code, of its line. Strings of JSON are no quotations: most results are JSON.
 func quoted(s string, i int) bool {
-	line := s[max(0, i-160):i]
+	line := s[max(0, i-2000):i]
 	if n := strings.LastIndexByte(line, '\n'); n >= 0 {
 		line = line[n+1:]
 	}
-	return strings.Count(line, `"`)%2 == 1 || strings.Count(line, "`")%2 == 1 ||
-		strings.Count(line, "“") > strings.Count(line, "”") || strings.Count(line, "«") > strings.Count(line, "»") || strings.Count(line, "„") > strings.Count(line, "“") ||
-		strings.Count(line, " '") > strings.Count(line, "' ")+strings.Count(line, "',")+strings.Count(line, "'.")
+	rest := s[i:min(len(s), i+longestQuote)]
+	for _, mark := range []string{`"`, "`"} {
+		open := strings.LastIndex(line, mark)
+		if open < 0 || len(line)-open > longestQuote || strings.Count(line, mark)%2 == 0 || !strings.Contains(rest, mark) {
+			continue
+		}
+		before := strings.TrimRight(line[:open], " ")
+		if mark == "`" || before == "" || !strings.HasSuffix(before, `":`) && strings.IndexByte("[{,", before[len(before)-1]) < 0 {
+			return true
+		}
+	}
+	near := line[max(0, len(line)-longestQuote):]
+	return strings.Count(near, "“") > strings.Count(near, "”") && strings.Contains(rest, "”") || strings.Count(near, "«") > strings.Count(near, "»") && strings.Contains(rest, "»") ||
+		strings.Count(near, "„") > strings.Count(near, "“") && strings.Contains(rest, "“") ||
+		strings.Count(near, " '") > strings.Count(near, "' ")+strings.Count(near, "',")+strings.Count(near, "'.") && strings.Contains(rest, "'")
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"unicode/utf8"
 
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
@@ -270,22 +271,28 @@ func (in *inspection) judge(t scan.Text, r reading, at *scan.Span, more int) {
 // removed stands where a sentence was taken out.
 const removed = "[PROMPT INJECTION REDACTED by Gatekit]"
 
+// longestSentence is how far a sentence is looked for on either side.
+const longestSentence = 1000
+
 // sentenceOf is the sentence that from and to are in.
 func sentenceOf(s string, from, to int) scan.Span {
-	if i := strings.LastIndexAny(s[:from], ".!?\n"); i >= 0 {
-		from = i + 1
-	} else {
-		from = 0
+	least, most := max(0, from-longestSentence), min(len(s), to+longestSentence)
+	for least < from && !utf8.RuneStart(s[least]) {
+		least++
 	}
-	for from < to && s[from] == ' ' {
-		from++
+	for most < len(s) && !utf8.RuneStart(s[most]) {
+		most--
 	}
-	if i := strings.IndexAny(s[to:], ".!?\n"); i >= 0 {
-		to += i
-	} else {
-		to = len(s)
+	if i := strings.LastIndexAny(s[least:from], ".!?\n"); i >= 0 {
+		least += i + 1
 	}
-	return scan.Span{From: from, To: to}
+	for least < from && s[least] == ' ' {
+		least++
+	}
+	if i := strings.IndexAny(s[to:most], ".!?\n"); i >= 0 {
+		most = to + i
+	}
+	return scan.Span{From: least, To: most}
 }
 
 // seam is how much of each end of a block is read together with its neighbours.

@@ -179,13 +179,13 @@ func (x *lexicon) read(p plain, known func(token), other func(i, place int)) {
 			continue
 		}
 		if from > 0 && s[from-1] == '.' && (from == 1 || bytesAre[s[from-2]]&letter == 0) { // .ssh
-			if w := x.lookup("." + s[from:i]); w >= 0 {
+			if w := x.lookup(s[from-1 : i]); w >= 0 {
 				known(token{w, int32(place), int32(from), int32(i)})
 				place++
 				continue
 			}
 		}
-		if i+1 < len(s) && s[i] == '.' && bytesAre[s[i+1]] == letter { // mcp.json
+		if i+1 < len(s) && s[i] == '.' && x.dotted[lowerByte[c]] && bytesAre[s[i+1]] == letter { // mcp.json
 			end := i + 1
 			for end < len(s) && bytesAre[s[end]] == letter && end-from < x.longest {
 				end++

@@ -117,7 +117,7 @@ var floors = map[string]map[string]float64{
 }
 
 func TestRecallOnLabelledAttacks(t *testing.T) {
-	for _, name := range []string{"attacks.jsonl", "heldout.jsonl"} {
+	for _, name := range []string{"attacks.jsonl", "heldout.jsonl", "fresh.jsonl", "unseen.jsonl"} {
 		rows := lines[labelled](t, name)
 		for _, sensitivity := range []string{"relaxed", "standard", "strict"} {
 			hit, all := rate(t, rows, sensitivity, testing.Verbose() && sensitivity == "standard" && name == os.Getenv("SHOW"), false)

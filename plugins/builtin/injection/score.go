@@ -52,12 +52,15 @@ type reading struct {
 const window = 120
 
 // weakened is what remains of a score where the text speaks about attacks: attack and about count the words that say so. A definition has no reason to, but to quote one.
-func weakened(score int, quoted bool, attack, about int, meta bool) int {
+func weakened(h *hit, quoted bool, attack, about int, meta bool) int {
+	score := h.score
 	switch {
 	case quoted && attack+about > 0:
 		return 0
 	case meta:
 		return score
+	case quoted && h.family == Delimiter: // the name of a token
+		return score / 2
 	case attack > 3:
 		return score / 4
 	case attack > 1:
@@ -158,7 +161,11 @@ func (g *grammar) weaken(s string, ts []token, hits []hit, meta bool) {
 				about++
 			}
 		}
-		h.score = weakened(h.score, quoted(s, h.from), attack, about, meta)
+		from := h.from
+		for from < h.to && s[from] == '\'' { // a word may begin with an apostrophe
+			from++
+		}
+		h.score = weakened(h, quoted(s, from), attack, about, meta)
 	}
 }
 

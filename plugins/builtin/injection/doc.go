@@ -40,32 +40,38 @@
 //
 // # What was measured
 //
-// go test -v -run 'Recall|FalsePositives' ./plugins/builtin/injection prints this. The attacks are ours, in 13 styles, written before the rules from what has been published about such attacks: 147 that
-// the rules were then tuned on and 69 that they were not. One author wrote both, and the rules: on texts of others recall will be lower.
+// go test -v -run 'Recall|FalsePositives' ./plugins/builtin/injection prints this; testdata/README.md says what the files are. All attacks are ours, in 13 styles, made from what has been
+// published about such attacks. The author of the rules wrote them, too, so only the last file says what to expect of words that nobody here thought of before: a third.
 //
-//	something was done about               relaxed    standard   strict
-//	attacks, tuned on (147)                0.84       0.96       0.99
-//	attacks, held out (69)                 0.83       0.91       0.99
-//	  tool poisoning, held out (12)        10         12         12
-//	  instructions (2)                      2          2          2
-//	  indirect: web, mail, issue, code (16) 13        14         16
-//	  jailbreak (10)                        9         10         10
-//	  delimiter (6)                         3          5          6
-//	  exfiltration (5)                      2          3          5
-//	  multilingual (8)                      8          8          8
-//	  encoded (5), hidden (5)               4, 5       4, 5       4, 5
-//	hard negatives, ours, tuned on (81)     1          1         19
-//	hard negatives, held out (20)           0          2         11
-//	576 tools of 37 published servers       0          1 (0.2 %) 14 (2.4 %)
-//	their instructions                      0          0          0
-//	documentation, 2,382 sections of 4 KiB  2          3 (0.1 %) 11 (0.5 %)
-//	documentation, 52 whole files           1          2          5
-//	Go code, 1,167 files                    1          6 (0.5 %) 39 (3.3 %)
+//	something was done about                  relaxed    standard   strict
+//	attacks, tuned on (147)                   0.84       0.96       0.99
+//	attacks, held out, of the same time (69)  0.88       0.94       0.99
+//	  tool poisoning, instructions (14)       14         14         14
+//	  indirect: web, mail, issue, code (16)   15         15         16
+//	  jailbreak (10)                           9         10         10
+//	  delimiter (6)                            3          5          6
+//	  exfiltration (5)                         3          4          5
+//	  multilingual (8)                         8          8          8
+//	  encoded (5), hidden (5)                  4, 5       4, 5       4, 5
+//	attacks in other words, tuned on (38)     0.66       0.89       0.97
+//	attacks in other words, unseen (40)       0.12       0.28       0.53
+//	  tool poisoning, instructions (8)         1          2          4
+//	  indirect (12)                            1          1          7
+//	  jailbreak (7)                            1          2          2
+//	  delimiter, exfiltration (7)              0          3          5
+//	  multilingual (6)                         2          3          3
+//	hard negatives, ours, tuned on (81)       1          1          20
+//	hard negatives, held out (20)             1          3          11
+//	576 tools of 37 published servers         2 (0.4 %)  3 (0.5 %)  14 (2.4 %)
+//	their instructions                        0          0          1
+//	documentation, 2,382 sections of 4 KiB    2          3 (0.1 %)  12 (0.5 %)
+//	documentation, 52 whole files             1          2          5
+//	Go code, 1,167 files                      3         10 (0.9 %)  56 (4.8 %)
 //
-// The documents are Go's and the project's; the two that are refused whole, and the three sections, list attacks without quoting them.
+// The documents are Go's and the project's; the two that are refused whole, and the three sections, list attacks.
 //
-// Speed: go test -run xx -bench . ./plugins/builtin/injection. On two cores of a machine under load: 1 KiB 10 µs, 64 KiB of documentation and code 1.0 ms, 1 MiB 18 ms (about 60 MB/s, with the
-// decoding of JSON). The worst text that we made (a tag character behind every letter) runs at 3 MB/s: 8 MiB of it are refused because the time is over.
+// Speed: go test -run xx -bench . ./plugins/builtin/injection. On two cores that five others were busy on: 1 KiB 13 to 20 µs, 64 KiB of documentation and code 1.0 to 1.2 ms, 1 MiB 17 ms (about 60 MB/s,
+// with the decoding of JSON). The worst texts that we made (a tag character behind every letter, nothing but tags and brackets) run at 2 to 3 MB/s: 8 MiB of them are refused because the time is over.
 //
 // # What it does not see
 //

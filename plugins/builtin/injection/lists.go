@@ -244,7 +244,7 @@ func (s *stage) badName(kind, name string) (f family, bad bool) {
 	return 0, false
 }
 
-// parameters are names of arguments whose purpose is to carry away what the model knows, with their scores.
+// parameterNames are names of arguments whose purpose is to carry away what the model knows, with their scores.
 var parameterNames = map[string]int{
 	"sidenote": 6, "side_note": 6, "system_prompt": 5, "conversation_history": 4, "chat_history": 4, "full_conversation": 6, "previous_messages": 4, "chain_of_thought": 5, "llm_model_name": 5,
 	"model_name_and_version": 5, "tools_list": 4, "available_tools": 4, "list_of_tools": 5, "user_credentials": 6, "ssh_key": 4, "ssh_private_key": 6, "private_key_contents": 6, "env_file": 4,

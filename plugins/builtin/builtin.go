@@ -1,9 +1,14 @@
 // Package builtin is the list of the plugins that come with Gatekit. Each is a folder of its own, and runs as a process of its own like anybody's.
 package builtin
 
-import "gatekit/plugins/sdk"
+import (
+	"gatekit/plugins/builtin/injection"
+	"gatekit/plugins/sdk"
+)
 
 // All answers the built-in plugins by name.
 func All() []sdk.Plugin {
-	return []sdk.Plugin{}
+	return []sdk.Plugin{
+		injection.Plugin(),
+	}
 }

@@ -2,6 +2,7 @@
 package builtin
 
 import (
+	"gatekit/plugins/builtin/injection"
 	"gatekit/plugins/builtin/limits"
 	"gatekit/plugins/builtin/pii"
 	"gatekit/plugins/builtin/secrets"
@@ -13,6 +14,7 @@ import (
 // All answers the built-in plugins by name.
 func All() []sdk.Plugin {
 	return []sdk.Plugin{
+		injection.Plugin(),
 		limits.Plugin(),
 		pii.Plugin(),
 		secrets.Plugin(),

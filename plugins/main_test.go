@@ -136,6 +136,9 @@ func servePlugins() {
 	case "talks":
 		fmt.Println("hello")
 		time.Sleep(time.Minute)
+	case "plain":
+		fmt.Printf("1|1|unix|%s/plain.sock|grpc\n", os.Getenv("PLUGIN_UNIX_SOCKET_DIR"))
+		time.Sleep(time.Minute)
 	case "elsewhere":
 		fmt.Println("1|1|unix|/tmp/elsewhere.sock|grpc|")
 		time.Sleep(time.Minute)

@@ -85,7 +85,7 @@ func (s teller) Inspect(ctx context.Context, m *mcp.Message) (sdk.Verdict, error
 		time.Sleep(time.Minute)
 	case "eat":
 		var all [][]byte
-		for {
+		for len(all) < 1<<20 {
 			b := make([]byte, 16<<20)
 			for i := range b {
 				b[i] = 1

@@ -42,6 +42,7 @@ func filesServer() *mcp.Server {
 	files := map[string]string{
 		"welcome.txt":     "Hello! Every message of this session passed Gatekit.",
 		"private/key.txt": "the demo's most secret key",
+		"plan.txt":        "Blue Heron ships in May.", // what examples/plugin-* keep inside
 	}
 	s := mcp.NewServer(&mcp.Implementation{Name: "demo-files", Version: "1"}, nil)
 	mcp.AddTool(s, &mcp.Tool{Name: "read_file", Description: "Read a file"},

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,14 +25,14 @@ import (
 	"github.com/hashicorp/go-plugin"
 	goplugin "github.com/hashicorp/go-plugin/runner"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	protobuf "google.golang.org/protobuf/proto"
 )
 
 // Bounds of one process.
 const (
-	maxIdle     = 64 // streams that wait for a question
-	maxInFlight = 256
+	maxInFlight = 64      // fewer than the streams that servers of gRPC allow
 	maxOffered  = 1000    // plugins that it may describe
 	maxVerdict  = 1 << 20 // bytes, beside those of the message that it is about
 )
@@ -49,6 +50,7 @@ type generation struct {
 	offers   map[string]*pb.Description
 	life     context.Context
 	cancel   context.CancelFunc
+	said     io.Closer     // of what the process says through go-plugin
 	gone     chan struct{} // closed when the process has ended
 	inFlight chan struct{} // holds a token for each question
 
@@ -78,7 +80,7 @@ func (h *Host) launch(ctx context.Context, s Spec) (_ *generation, err error) {
 	if err := os.Mkdir(work, 0o700); err != nil {
 		return nil, err
 	}
-	command := process.Command{What: s.what(), Dir: work, Log: logger(h.options.Log, s.Name)}
+	command := process.Command{What: s.what(), Dir: work, Log: h.options.Log.With("plugin", s.label())}
 	switch {
 	case s.Use != "":
 		command.Path, command.Name, command.Args = h.options.Builtin[0], h.options.Builtin[1], h.options.Builtin[2:]
@@ -91,6 +93,9 @@ func (h *Host) launch(ctx context.Context, s Spec) (_ *generation, err error) {
 	for name, value := range s.Env {
 		command.Env = append(command.Env, name+"="+value)
 	}
+	g.runner = &runner{command: command}
+	saying, said := io.Pipe() // what go-plugin makes of the process's stdout and stderr once it serves
+	g.said = said
 	config := &plugin.ClientConfig{
 		HandshakeConfig:  proto.Handshake(),
 		Plugins:          plugin.PluginSet{proto.Service: dispenser{}},
@@ -100,18 +105,26 @@ func (h *Host) launch(ctx context.Context, s Spec) (_ *generation, err error) {
 		StartTimeout:     h.options.StartTimeout,
 		Logger:           hclog.NewNullLogger(),
 		UnixSocketConfig: &plugin.UnixSocketConfig{TempDir: dir},
+		SyncStdout:       said,
+		SyncStderr:       said,
 		RunnerFunc: func(_ hclog.Logger, c *exec.Cmd, sockets string) (goplugin.Runner, error) {
-			command.Env = append(command.Env, c.Env...)
-			g.runner = newRunner(command, sockets)
+			g.runner.command.Env = append(g.runner.command.Env, c.Env...)
+			g.runner.sockets = sockets
 			return g.runner, nil
 		},
 		GRPCDialOptions: []grpc.DialOption{grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(h.options.MaxMessage+1<<20), grpc.MaxCallSendMsgSize(proto.MaxBytes))},
 	}
+	stop := context.AfterFunc(ctx, g.kill)
+	defer stop()
 	g.client = plugin.NewClient(config)
 	protocol, err := g.client.Client()
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
 	if err != nil {
 		return nil, g.failed(err)
 	}
+	go g.runner.process.Drain(saying)
 	if !s.Plain && (config.TLSConfig == nil || config.TLSConfig.RootCAs == nil) { // which go-plugin makes of the certificate in the handshake
 		return nil, errors.New("it has no certificate, so that nobody could tell who listens on its socket\nhint: set mtls = false for a program that cannot do TLS")
 	}
@@ -143,7 +156,7 @@ func (h *Host) launch(ctx context.Context, s Spec) (_ *generation, err error) {
 
 // failed is err with what the process has to say to it, when it has ended.
 func (g *generation) failed(err error) error {
-	if g.runner == nil || g.runner.process == nil {
+	if g.runner == nil || g.runner.pid() == 0 {
 		return err
 	}
 	select {
@@ -192,9 +205,12 @@ func (g *generation) close() {
 		g.client.Kill()
 		late.Stop()
 	}
-	if g.runner != nil && g.runner.process != nil {
+	if g.runner != nil && g.runner.pid() != 0 {
 		g.kill()
 		<-g.runner.process.Done()
+	}
+	if g.said != nil {
+		g.said.Close()
 	}
 	os.RemoveAll(g.dir)
 }
@@ -226,9 +242,20 @@ func (g *generation) configure(ctx context.Context, s *Stage) (*pb.ConfigureResp
 		return nil, errors.New("it made no stage of its configuration")
 	}
 	g.mu.Lock()
+	replaced := g.ids[s] // when a stage is added just as the process is started again
 	g.ids[s] = answer.Stage
 	g.mu.Unlock()
+	if replaced != 0 {
+		g.service.Close(ctx, &pb.CloseRequest{Stage: replaced})
+	}
 	return answer, nil
+}
+
+// forgetLate is forget with a time of its own.
+func (g *generation) forgetLate(s *Stage) {
+	ctx, cancel := context.WithTimeout(g.life, endWithin)
+	defer cancel()
+	g.forget(ctx, s)
 }
 
 // forget closes the stage in the process.
@@ -249,32 +276,41 @@ type stream struct {
 	seq    uint64
 }
 
-func (g *generation) take() (*stream, error) {
+// take answers a stream that ends with ctx, too, until stop is called.
+func (g *generation) take(ctx context.Context) (s *stream, stop func() bool, err error) {
 	g.mu.Lock()
 	if n := len(g.idle); n > 0 {
 		s := g.idle[n-1]
 		g.idle = g.idle[:n-1]
 		g.mu.Unlock()
-		return s, nil
+		return s, context.AfterFunc(ctx, s.cancel), nil
 	}
 	g.mu.Unlock()
-	ctx, cancel := context.WithCancel(g.life)
-	client, err := g.service.Inspect(ctx)
+	life, cancel := context.WithCancel(g.life)
+	stop = context.AfterFunc(ctx, cancel) // before it is opened, which a plugin can hold up
+	client, err := g.service.Inspect(life)
 	if err != nil {
+		stop()
 		cancel()
-		return nil, plain(err)
+		return nil, nil, plain(err)
 	}
-	return &stream{Plugin_InspectClient: client, cancel: cancel}, nil
+	return &stream{Plugin_InspectClient: client, cancel: cancel}, stop, nil
 }
 
 func (g *generation) give(s *stream) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if len(g.idle) < maxIdle {
-		g.idle = append(g.idle, s)
-		return
+	g.idle = append(g.idle, s)
+}
+
+// clear ends the streams that wait for a question: they are as old as the one that broke.
+func (g *generation) clear() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, s := range g.idle {
+		s.cancel()
 	}
-	s.cancel()
+	g.idle = nil
 }
 
 // broken is the error of a question that was lost on its way: it may be put again.
@@ -283,8 +319,20 @@ type broken struct{ err error }
 func (b *broken) Error() string { return "it did not answer: " + b.err.Error() }
 func (b *broken) Unwrap() error { return b.err }
 
+// silence is the error of a question whose time was over before a verdict came.
+type silence struct {
+	err    error
+	waited time.Duration // since it was put
+}
+
+func (s *silence) Error() string { return s.err.Error() }
+func (s *silence) Unwrap() error { return s.err }
+
 // inspect asks stages about m.
 func (g *generation) inspect(ctx context.Context, m *mcp.Message, stages []*Stage) ([]pipeline.Verdict, []error, error) {
+	if ctx.Err() != nil {
+		return nil, nil, context.Cause(ctx)
+	}
 	select {
 	case g.inFlight <- struct{}{}:
 		defer func() { <-g.inFlight }()
@@ -303,20 +351,29 @@ func (g *generation) inspect(ctx context.Context, m *mcp.Message, stages []*Stag
 		return nil, nil, errors.New("its process has not made the stage")
 	}
 	q.Message = proto.FromMessage(m, see)
-	s, err := g.take()
-	if err != nil {
-		return nil, nil, &broken{err}
+	put := time.Now()
+	s, stop, err := g.take(ctx)
+	var r *pb.InspectResponse
+	if err == nil {
+		s.seq++
+		q.Seq = s.seq
+		r, err = ask(s, q)
+		if !stop() { // and the stream is gone
+			return nil, nil, &silence{context.Cause(ctx), time.Since(put)}
+		}
 	}
-	s.seq++
-	q.Seq = s.seq
-	stop := context.AfterFunc(ctx, s.cancel)
-	r, err := ask(s, q)
-	if !stop() {
-		return nil, nil, context.Cause(ctx) // and the stream is gone
-	}
-	if err != nil {
+	switch fault := (*unclear)(nil); {
+	case errors.As(err, &fault):
 		s.cancel()
-		return nil, nil, err
+		return []pipeline.Verdict{{Reason: fault.Error()}}, []error{nil}, nil
+	case err != nil && ctx.Err() != nil:
+		return nil, nil, &silence{context.Cause(ctx), time.Since(put)}
+	case err != nil:
+		if s != nil {
+			s.cancel()
+		}
+		g.clear()
+		return nil, nil, &broken{err}
 	}
 	g.give(s)
 	verdicts, errs := make([]pipeline.Verdict, len(r.Verdicts)), make([]error, len(r.Verdicts))
@@ -328,6 +385,11 @@ func (g *generation) inspect(ctx context.Context, m *mcp.Message, stages []*Stag
 	return verdicts, errs, nil
 }
 
+// unclear says what is wrong with an answer that came. It denies, also where failures are skipped: the plugin may have wanted something.
+type unclear struct{ what string }
+
+func (u *unclear) Error() string { return u.what }
+
 // ask puts one question.
 func ask(s *stream, q *pb.InspectRequest) (*pb.InspectResponse, error) {
 	if err := s.Send(q); err != nil {
@@ -335,18 +397,20 @@ func ask(s *stream, q *pb.InspectRequest) (*pb.InspectResponse, error) {
 		if why == nil {
 			why = err
 		}
-		return nil, &broken{plain(why)}
+		return nil, plain(why)
 	}
 	r, err := s.Recv()
 	switch {
+	case status.Code(err) == codes.ResourceExhausted:
+		return nil, &unclear{"its verdict is too large: " + plain(err).Error()}
 	case err != nil:
-		return nil, &broken{plain(err)}
+		return nil, plain(err)
 	case r.Seq != q.Seq:
-		return nil, fmt.Errorf("it answered question %d, and was asked %d", r.Seq, q.Seq)
+		return nil, &unclear{fmt.Sprintf("it answered question %d, and was asked %d", r.Seq, q.Seq)}
 	case len(r.Verdicts) == 0 || len(r.Verdicts) > len(q.Stages):
-		return nil, fmt.Errorf("it gave %d verdicts, and was asked for %d", len(r.Verdicts), len(q.Stages))
-	case protobuf.Size(r) > protobuf.Size(q)+maxVerdict:
-		return nil, fmt.Errorf("its verdict of %d bytes is too large for a message of %d", protobuf.Size(r), protobuf.Size(q))
+		return nil, &unclear{fmt.Sprintf("it gave %d verdicts, and was asked for %d", len(r.Verdicts), len(q.Stages))}
+	case protobuf.Size(r) > len(q.Stages)*protobuf.Size(q)+maxVerdict:
+		return nil, &unclear{fmt.Sprintf("its verdict of %d bytes is too large for a message of %d", protobuf.Size(r), protobuf.Size(q))}
 	}
 	return r, nil
 }

@@ -28,6 +28,8 @@ type Options struct {
 // Host runs plugins. Its methods may be called from many goroutines.
 type Host struct {
 	options Options
+	life    context.Context // ends with Close
+	end     context.CancelFunc
 
 	loading sync.Mutex // one Load at a time
 
@@ -59,7 +61,9 @@ func New(o Options) *Host {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Host{options: o, processes: map[string]*supervised{}, stages: map[string]*Stage{}}
+	h := &Host{options: o, processes: map[string]*supervised{}, stages: map[string]*Stage{}}
+	h.life, h.end = context.WithCancel(context.Background())
+	return h
 }
 
 func (h *Host) event(plugin, action, reason string, err error) {
@@ -93,7 +97,14 @@ func (h *Host) Load(ctx context.Context, specs []Spec) (*Set, error) {
 	defer h.loading.Unlock()
 	set := &Set{h: h}
 	var faults []error
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(h.life, func() { cancel(errClosed) })()
 	for i, s := range specs {
+		if ctx.Err() != nil {
+			faults = append(faults, context.Cause(ctx))
+			break
+		}
 		stage, err := h.stage(ctx, s)
 		if err != nil {
 			faults = append(faults, &Fault{i, fmt.Errorf("%s: %w", s.what(), err)})
@@ -121,17 +132,22 @@ func (h *Host) stage(ctx context.Context, s Spec) (*Stage, error) {
 		return known, nil
 	}
 	p := h.processes[s.program()]
+	stage := &Stage{spec: s, process: p, uses: 1}
+	if p != nil {
+		p.enter(stage) // now, or an old set could end the process as one that nobody uses
+	}
 	h.mu.Unlock()
 	if p == nil {
 		var err error
 		if p, err = h.supervise(ctx, s); err != nil {
 			return nil, err
 		}
+		stage.process = p
+		p.enter(stage)
 		h.mu.Lock()
 		h.processes[s.program()] = p
 		h.mu.Unlock()
 	}
-	stage := &Stage{spec: s, process: p, uses: 1}
 	if err := p.add(ctx, stage); err != nil {
 		if p.drop(stage) {
 			h.mu.Lock()
@@ -152,13 +168,18 @@ func (s *Stage) same(t Spec) bool {
 	return s.spec.Grants == t.Grants && fmt.Sprint(s.spec.Servers) == fmt.Sprint(t.Servers)
 }
 
+// enter counts a stage among those of the program, so that a process that is started makes it.
+func (p *supervised) enter(s *Stage) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stages[s] = true
+}
+
 // add makes a stage in the process.
 func (p *supervised) add(ctx context.Context, s *Stage) error {
 	ctx, cancel := context.WithTimeout(ctx, p.h.options.StartTimeout)
 	defer cancel()
-	p.mu.Lock()
-	p.stages[s] = true // before it is made, so that a process that is started meanwhile makes it, too
-	p.mu.Unlock()
+	p.wake()
 	g, err := p.running(ctx)
 	if err != nil {
 		return err
@@ -177,7 +198,7 @@ func (s *Set) Stages(specs []Spec) []pipeline.Named {
 		spec := specs[i]
 		named[i] = pipeline.Named{Name: spec.Name, Stage: stage, Wants: stage.wants, Renames: stage.renames, Timeout: spec.Timeout, Skip: spec.Skip}
 		if spec.Use != "" {
-			named[i].Group = stage.process
+			named[i].Group = group{stage.process, stage.see}
 		}
 	}
 	return named
@@ -195,6 +216,9 @@ func (s *Set) Canary(i int) (*Canary, error) {
 	c := s.stages[i].canary
 	if c == nil {
 		return nil, nil
+	}
+	if !proto.Valid(c.Message) {
+		return nil, errors.New("its body is no JSON")
 	}
 	m, err := proto.ToMessage(c.Message)
 	if err != nil {
@@ -267,6 +291,7 @@ func (p *supervised) drop(s *Stage) (last bool) {
 
 // Close ends all plugins.
 func (h *Host) Close() error {
+	h.end()
 	h.loading.Lock()
 	defer h.loading.Unlock()
 	h.mu.Lock()

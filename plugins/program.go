@@ -31,7 +31,7 @@ func program(s Spec, dir string) (string, error) {
 		return "", err
 	}
 	defer from.Close()
-	own := filepath.Join(dir, filepath.Base(path))
+	own := filepath.Join(dir, "program")
 	to, err := os.OpenFile(own, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o500)
 	if err != nil {
 		return "", err

@@ -1,15 +1,17 @@
 package plugins
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -21,11 +23,10 @@ type runner struct {
 	command process.Command
 	sockets string // the folder that its socket has to be in
 	stdout  *os.File
-	process *process.Process // nil until it runs
-}
 
-func newRunner(c process.Command, sockets string) *runner {
-	return &runner{command: c, sockets: sockets}
+	mu      sync.Mutex       // guards what follows; what belongs to a process that runs may read process without it
+	process *process.Process // nil until it runs
+	killed  bool
 }
 
 func (r *runner) Start(context.Context) error {
@@ -37,7 +38,15 @@ func (r *runner) Start(context.Context) error {
 	r.stdout = ours
 	r.command.Stdout = its
 	r.command.Exited = func() { ours.SetReadDeadline(time.Now().Add(process.AfterExit)) }
-	r.process, err = process.Start(r.command)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.killed {
+		ours.Close()
+		return errors.New("it was given up before it was started")
+	}
+	if r.process, err = process.Start(r.command); err != nil {
+		ours.Close()
+	}
 	return err
 }
 
@@ -52,6 +61,9 @@ func (r *runner) Wait(context.Context) error {
 }
 
 func (r *runner) Kill(context.Context) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.killed = true
 	if r.process != nil {
 		r.process.Signal(syscall.SIGKILL)
 	}
@@ -60,7 +72,7 @@ func (r *runner) Kill(context.Context) error {
 
 // how says how the process ended, and its last words.
 func (r *runner) how() error {
-	if r.process == nil {
+	if r.pid() == 0 {
 		return nil
 	}
 	select {
@@ -87,18 +99,42 @@ func (r *runner) HostToPlugin(network, address string) (string, string, error) {
 	return network, address, nil
 }
 
-func (r *runner) Stdout() io.ReadCloser           { return r.stdout }
+// Stdout is the line that says where the plugin is. What follows is no concern of go-plugin's, which would stop reading at a line that is too long.
+func (r *runner) Stdout() io.ReadCloser {
+	return &firstLine{from: bufio.NewReaderSize(r.stdout, maxHandshake), rest: r.process.Drain}
+}
+
 func (r *runner) Stderr() io.ReadCloser           { return io.NopCloser(strings.NewReader("")) } // it is logged by process
 func (r *runner) Name() string                    { return r.command.What }
 func (r *runner) ID() string                      { return strconv.Itoa(r.pid()) }
 func (r *runner) Diagnose(context.Context) string { return "" }
 
 func (r *runner) pid() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if r.process == nil {
 		return 0
 	}
 	return r.process.Pid()
 }
 
-// logger is where the process's stderr goes.
-func logger(log *slog.Logger, name string) *slog.Logger { return log.With("plugin", name) }
+// maxHandshake is the longest line that go-plugin's handshake may be: a certificate is in it.
+const maxHandshake = 64 << 10
+
+// firstLine reads one line, and hands the rest to rest.
+type firstLine struct {
+	from *bufio.Reader
+	rest func(io.Reader)
+	line *bytes.Reader // nil before it was read
+}
+
+func (f *firstLine) Read(p []byte) (int, error) {
+	if f.line == nil {
+		line, _ := f.from.ReadSlice('\n') // one that is too long is no handshake
+		f.line = bytes.NewReader(bytes.Clone(line))
+		go f.rest(f.from)
+	}
+	return f.line.Read(p)
+}
+
+func (f *firstLine) Close() error { return nil }

@@ -56,6 +56,14 @@ func (s Spec) key() string {
 	return s.Name + " " + hex.EncodeToString(sum[:])
 }
 
+// label is how logs call its process, which those of Gatekit share.
+func (s Spec) label() string {
+	if s.Use != "" {
+		return "built-in"
+	}
+	return s.Name
+}
+
 // what is how errors call it.
 func (s Spec) what() string {
 	if s.Use != "" {

@@ -9,6 +9,7 @@ import (
 
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
+	"gatekit/plugins/proto"
 )
 
 // How a process that ends is started again.
@@ -21,12 +22,13 @@ const (
 
 var errClosed = errors.New("the plugin is being closed")
 
-// supervised is a plugin's program, kept running. It is the pipeline.Group of its stages.
+// supervised is a plugin's program, kept running.
 type supervised struct {
-	h    *Host
-	spec Spec // of one of its stages: how it is started
-	stop context.CancelFunc
-	over chan struct{} // closed when its last process has ended and no other will be started
+	h     *Host
+	spec  Spec // of one of its stages: how it is started
+	stop  context.CancelFunc
+	hurry chan struct{} // holds one when it is to be started again now
+	over  chan struct{} // closed when its last process has ended and no other will be started
 
 	again chan struct{} // holds one: whose question is put again
 
@@ -41,7 +43,7 @@ type supervised struct {
 
 // supervise starts a program. It is kept running until stop; the error is that of its first start.
 func (h *Host) supervise(ctx context.Context, s Spec) (*supervised, error) {
-	p := &supervised{h: h, spec: s, over: make(chan struct{}), again: make(chan struct{}, 1), stages: map[*Stage]bool{}, changed: make(chan struct{})}
+	p := &supervised{h: h, hurry: make(chan struct{}, 1), spec: s, over: make(chan struct{}), again: make(chan struct{}, 1), stages: map[*Stage]bool{}, changed: make(chan struct{})}
 	g, err := h.launch(ctx, s)
 	if err != nil {
 		return nil, err
@@ -72,10 +74,11 @@ func (p *supervised) run(ctx context.Context, g *generation) {
 				fails = 0
 			}
 			p.set(nil, fmt.Errorf("%s is down: %w", p.spec.what(), how), time.Now().Add(backOff(fails)))
-			p.h.event(p.spec.Name, "plugin_lost", p.spec.what(), how)
+			p.h.event(p.spec.label(), "plugin_lost", p.spec.what(), how)
 		}
 		select {
 		case <-time.After(backOff(fails)):
+		case <-p.hurry:
 		case <-ctx.Done():
 			p.set(nil, errClosed, time.Time{})
 			return
@@ -85,16 +88,16 @@ func (p *supervised) run(ctx context.Context, g *generation) {
 		if g, err = p.restart(ctx); err != nil {
 			p.set(nil, fmt.Errorf("%s could not be started again: %w", p.spec.what(), err), time.Now().Add(backOff(fails)))
 			if ctx.Err() == nil {
-				p.h.event(p.spec.Name, "plugin_lost", p.spec.what(), err)
+				p.h.event(p.spec.label(), "plugin_lost", p.spec.what(), err)
 			}
 			continue
 		}
 		began = time.Now()
-		p.h.event(p.spec.Name, "plugin_restarted", p.spec.what(), nil)
+		p.h.event(p.spec.label(), "plugin_restarted", p.spec.what(), nil)
 	}
 }
 
-// restart starts a process and makes all stages in it.
+// restart starts a process and makes the stages in it. One that cannot be made, as its configuration is of another time, is left out, and denies; without any, it was no start.
 func (p *supervised) restart(ctx context.Context) (*generation, error) {
 	g, err := p.h.launch(ctx, p.spec)
 	if err != nil {
@@ -108,14 +111,41 @@ func (p *supervised) restart(ctx context.Context) (*generation, error) {
 		stages = append(stages, s)
 	}
 	p.mu.Unlock()
+	made := 0
 	for _, s := range stages { // what it says of them now is of no account: the pipeline is made
-		if _, err := g.configure(ctx, s); err != nil {
-			g.close()
-			return nil, fmt.Errorf("its configuration: %w", err)
+		if _, fault := g.configure(ctx, s); fault != nil {
+			err = fmt.Errorf("%s: its configuration: %w", s.spec.what(), fault)
+			p.h.event(s.spec.Name, "plugin_lost", s.spec.what(), err)
+			continue
 		}
+		made++
+	}
+	if made == 0 && err != nil {
+		g.close()
+		return nil, err
 	}
 	p.set(g, nil, time.Time{})
+	p.mu.Lock()
+	for _, s := range stages {
+		if !p.stages[s] { // it was given up meanwhile
+			p.h.wg.Go(func() { g.forgetLate(s) })
+		}
+	}
+	p.mu.Unlock()
 	return g, nil
+}
+
+// wake has a program that is down started again at once.
+func (p *supervised) wake() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.now == nil && !p.due.IsZero() {
+		p.due = time.Now()
+		select {
+		case p.hurry <- struct{}{}:
+		default:
+		}
+	}
 }
 
 func backOff(fails int) time.Duration {
@@ -165,17 +195,23 @@ func (g *generation) ended() bool {
 	}
 }
 
+// group is the stages of a process that see the same of a message.
+type group struct {
+	process *supervised
+	see     proto.See
+}
+
 // InspectAll implements pipeline.Group.
-func (p *supervised) InspectAll(ctx context.Context, m *mcp.Message, stages []pipeline.Stage) ([]pipeline.Verdict, []error, error) {
+func (g group) InspectAll(ctx context.Context, m *mcp.Message, stages []pipeline.Stage) ([]pipeline.Verdict, []error, error) {
 	its := make([]*Stage, len(stages))
 	for i, s := range stages {
 		its[i] = s.(*Stage)
 	}
-	return p.inspect(ctx, m, its)
+	return g.process.inspect(ctx, m, its)
 }
 
-// inspect asks stages about m. A question that was lost is put once more, one such at a time: one of them may be what ended the process, and is not to take those that were lost with it
-// along again.
+// inspect asks stages about m. A question that was lost is put once more, one such at a time: one of them may be what ended the process, and is not to take those that were lost with
+// it along again. Questions that are put for the first time do not wait for them.
 func (p *supervised) inspect(ctx context.Context, m *mcp.Message, stages []*Stage) ([]pipeline.Verdict, []error, error) {
 	verdicts, errs, err := p.once(ctx, m, stages)
 	if lost := (*broken)(nil); !errors.As(err, &lost) {
@@ -197,8 +233,8 @@ func (p *supervised) once(ctx context.Context, m *mcp.Message, stages []*Stage) 
 		return nil, nil, err
 	}
 	verdicts, errs, err := g.inspect(ctx, m, stages)
-	p.heard(ctx, g, err)
-	if lost := (*broken)(nil); errors.As(err, &lost) {
+	lost := (*broken)(nil)
+	if errors.As(err, &lost) {
 		select {
 		case <-g.gone:
 			err = &broken{fmt.Errorf("%w; %w", g.runner.how(), lost.err)}
@@ -206,22 +242,30 @@ func (p *supervised) once(ctx context.Context, m *mcp.Message, stages []*Stage) 
 		case <-ctx.Done():
 		}
 	}
+	p.heard(g, err, stages)
 	return verdicts, errs, err
 }
 
-// heard counts questions that were not answered in time, and kills a process that answers none.
-func (p *supervised) heard(ctx context.Context, g *generation, err error) {
+// heard counts questions that had their time and no verdict, or were lost though the process lives, and kills a process that answers none.
+func (p *supervised) heard(g *generation, err error, stages []*Stage) {
+	lost, silent := (*broken)(nil), (*silence)(nil)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
 	case err == nil:
 		p.late = 0
-	case errors.Is(ctx.Err(), context.DeadlineExceeded) && p.now == g:
-		if p.late++; p.late >= maxLate {
-			p.late = 0
-			p.h.options.Log.Error("killed: it gives no verdicts", "plugin", p.spec.Name, "questions", maxLate)
-			g.kill()
-		}
+		return
+	case p.now != g || g.ended():
+		return
+	case errors.As(err, &lost):
+	case errors.As(err, &silent) && silent.waited > stages[0].spec.Timeout/2:
+	default:
+		return
+	}
+	if p.late++; p.late >= maxLate {
+		p.late = 0
+		p.h.options.Log.Error("killed: it gives no verdicts", "plugin", p.spec.label(), "questions", maxLate)
+		g.kill()
 	}
 }
 

@@ -28,7 +28,8 @@ import (
 type gate struct {
 	log    *slog.Logger
 	audit  *audit.Log
-	stages []pipeline.Named // beside those of the plugins
+	events *pipeline.Pipeline // that records what is no message
+	stages []pipeline.Named   // beside those of the plugins
 	host   *plugins.Host
 	proxy  *proxy.Proxy
 	front  *downstream.Front
@@ -54,7 +55,7 @@ func openGate(ctx context.Context, c *config.Config, log *slog.Logger, stages ..
 	if err != nil {
 		return nil, err
 	}
-	g := &gate{log: log, audit: record, stages: stages, config: c, servers: map[string]*server{}}
+	g := &gate{log: log, audit: record, stages: stages, config: c, servers: map[string]*server{}, events: pipeline.New(record, pipeline.Options{})}
 	fail := func(err error) (*gate, error) {
 		if g.host != nil {
 			g.host.Close()
@@ -305,7 +306,7 @@ func (g *gate) pluginEvent(plugin, action, reason string, err error) {
 
 // event records what is no message.
 func (g *gate) event(ctx context.Context, action, reason string, err error) error {
-	return g.proxy.Pipeline().Event(context.WithoutCancel(ctx), nil, action, reason, err)
+	return g.events.Event(context.WithoutCancel(ctx), nil, action, reason, err)
 }
 
 // closeTimeout bounds a shutdown: a server gets 2 s to end by itself and 2 s after TERM.

@@ -3,10 +3,13 @@ package proto
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 	pb "gatekit/plugins/proto/gatekit/plugin/v1"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // See is what a stage is shown of a message.
@@ -27,8 +30,11 @@ func FromMessage(m *mcp.Message, see See) *pb.Message {
 	return p
 }
 
-// ToMessage is the reverse of FromMessage. The bodies are the host's, and trusted to be JSON.
+// ToMessage is the reverse of FromMessage. That bodies are JSON is trusted when they are the host's; see [Valid] for those of a plugin.
 func ToMessage(p *pb.Message) (*mcp.Message, error) {
+	if p == nil {
+		return nil, errors.New("there is no message")
+	}
 	var m *mcp.Message
 	switch p.Kind {
 	case pb.Kind_KIND_REQUEST:
@@ -64,6 +70,11 @@ func ToMessage(p *pb.Message) (*mcp.Message, error) {
 	return m, nil
 }
 
+// Valid says whether the bodies of a message are JSON, or absent.
+func Valid(p *pb.Message) bool {
+	return (len(p.GetBody()) == 0 || jsontext.Value(p.Body).IsValid()) && (len(p.GetRequest()) == 0 || jsontext.Value(p.Request).IsValid())
+}
+
 var kinds = map[mcp.Kind]pb.Kind{
 	mcp.Request: pb.Kind_KIND_REQUEST, mcp.Notification: pb.Kind_KIND_NOTIFICATION, mcp.Response: pb.Kind_KIND_RESPONSE, mcp.Error: pb.Kind_KIND_ERROR,
 }
@@ -90,20 +101,33 @@ func ToAction(p pb.Action) (pipeline.Action, error) {
 // FromVerdict is a verdict, or the error of a stage, as the protocol has it.
 func FromVerdict(v pipeline.Verdict, err error) *pb.Verdict {
 	if err != nil {
-		return &pb.Verdict{Error: err.Error()}
+		return &pb.Verdict{Error: text(err.Error())}
 	}
-	p := &pb.Verdict{Action: actions[v.Action], Reason: v.Reason, Answer: v.Answer, Hide: v.Hide, Labels: v.Labels}
+	p := &pb.Verdict{Action: actions[v.Action], Reason: text(v.Reason), Answer: v.Answer, Hide: texts(v.Hide), Labels: texts(v.Labels)}
 	for _, e := range v.Edits {
-		p.Edits = append(p.Edits, &pb.Edit{Pointer: e.Pointer, Value: e.Value})
+		p.Edits = append(p.Edits, &pb.Edit{Pointer: text(e.Pointer), Value: e.Value})
 	}
 	for _, f := range v.Findings {
-		p.Findings = append(p.Findings, &pb.Finding{Type: f.Type, Pointer: f.Pointer})
+		p.Findings = append(p.Findings, &pb.Finding{Type: text(f.Type), Pointer: text(f.Pointer)})
 	}
 	return p
 }
 
+// text is what the protocol can carry: gRPC refuses a whole verdict for one byte that is not UTF-8.
+func text(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
+
+func texts(all []string) (valid []string) {
+	for _, s := range all {
+		valid = append(valid, text(s))
+	}
+	return valid
+}
+
 // ToVerdict is the reverse of FromVerdict. An action that is not known becomes none that the pipeline knows, which denies: it is no error, since those can be skipped.
 func ToVerdict(p *pb.Verdict) (pipeline.Verdict, error) {
+	if p == nil {
+		return pipeline.Verdict{}, nil // which denies
+	}
 	if p.Error != "" {
 		return pipeline.Verdict{}, errors.New(p.Error)
 	}
@@ -113,10 +137,10 @@ func ToVerdict(p *pb.Verdict) (pipeline.Verdict, error) {
 	}
 	v := pipeline.Verdict{Action: action, Reason: p.Reason, Answer: p.Answer, Hide: p.Hide, Labels: p.Labels}
 	for _, e := range p.Edits {
-		v.Edits = append(v.Edits, mcp.Edit{Pointer: e.Pointer, Value: e.Value})
+		v.Edits = append(v.Edits, mcp.Edit{Pointer: e.GetPointer(), Value: e.GetValue()})
 	}
 	for _, f := range p.Findings {
-		v.Findings = append(v.Findings, pipeline.Finding{Type: f.Type, Pointer: f.Pointer})
+		v.Findings = append(v.Findings, pipeline.Finding{Type: f.GetType(), Pointer: f.GetPointer()})
 	}
 	return v, nil
 }

@@ -80,7 +80,7 @@ func (s *server) Describe(context.Context, *pb.DescribeRequest) (*pb.DescribeRes
 	return &r, nil
 }
 
-func (s *server) Configure(_ context.Context, r *pb.ConfigureRequest) (*pb.ConfigureResponse, error) {
+func (s *server) Configure(_ context.Context, r *pb.ConfigureRequest) (answer *pb.ConfigureResponse, err error) {
 	i := slices.IndexFunc(s.plugins, func(p Plugin) bool { return p.Name == r.Plugin })
 	if i < 0 && r.Plugin == "" && len(s.plugins) == 1 {
 		i = 0
@@ -89,6 +89,11 @@ func (s *server) Configure(_ context.Context, r *pb.ConfigureRequest) (*pb.Confi
 		return nil, status.Errorf(codes.NotFound, "there is no plugin %q here", r.Plugin)
 	}
 	p := s.plugins[i]
+	defer func() {
+		if r := recover(); r != nil {
+			answer, err = nil, status.Errorf(codes.Internal, "panicked: %v", r)
+		}
+	}()
 	stage, err := p.New(r.Config)
 	if err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
@@ -101,7 +106,7 @@ func (s *server) Configure(_ context.Context, r *pb.ConfigureRequest) (*pb.Confi
 	if n, ok := stage.(Needing); ok {
 		needs = n.Needs()
 	}
-	answer := &pb.ConfigureResponse{Wants: proto.FromWants(wants), Needs: &pb.Needs{Body: needs.Body, Request: needs.Request}}
+	answer = &pb.ConfigureResponse{Wants: proto.FromWants(wants), Needs: &pb.Needs{Body: needs.Body, Request: needs.Request}}
 	if r, ok := stage.(Renaming); ok {
 		names := r.Renames()
 		answer.Renames = &pb.Renames{Tools: names.Tools, Prompts: names.Prompts}

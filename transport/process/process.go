@@ -4,6 +4,7 @@ package process
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -86,7 +87,16 @@ func Start(c Command) (*Process, error) {
 func (p *Process) supervise(cmd *exec.Cmd, stderr *os.File, started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	if err := cmd.Start(); err != nil {
+	err := cmd.Start()
+	for range 20 {
+		if !errors.Is(err, syscall.ETXTBSY) { // a copy that was just made, and that a process forked meanwhile holds open until it runs its own program
+			break
+		}
+		time.Sleep(5 * time.Millisecond)
+		cmd = &exec.Cmd{Path: cmd.Path, Args: cmd.Args, Env: cmd.Env, Dir: cmd.Dir, Stdin: cmd.Stdin, Stdout: cmd.Stdout, Stderr: cmd.Stderr, SysProcAttr: cmd.SysProcAttr}
+		err = cmd.Start()
+	}
+	if err != nil {
 		started <- err
 		return
 	}
@@ -96,9 +106,9 @@ func (p *Process) supervise(cmd *exec.Cmd, stderr *os.File, started chan<- error
 	drained := make(chan struct{})
 	go func() {
 		defer close(drained)
-		p.drain(stderr)
+		p.Drain(stderr)
 	}()
-	err := wait(cmd, p.endGroup)
+	err = wait(cmd, p.endGroup)
 	reapOrphans(p.pid)
 	p.how = howItEnded(cmd.ProcessState, err)
 	// The group is dead, so its pipes are at their end, unless a process that left the group holds them.

@@ -19,8 +19,8 @@ const (
 	maxLastWord = 2 << 10  // bytes of it in one error message
 )
 
-// drain reads a child's stderr to its end, so that the child never waits for us. It logs lines, within bounds, and keeps the last.
-func (p *Process) drain(stderr io.Reader) {
+// Drain reads what a child writes to its end, as it does its stderr, so that the child never waits for us. It logs lines, within bounds, and keeps the last.
+func (p *Process) Drain(stderr io.Reader) {
 	var (
 		chunk   [4 << 10]byte
 		line    []byte

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -54,9 +55,29 @@ type world struct {
 	set    *plugins.Set
 	pipe   *pipeline.Pipeline
 	record *journal
+	dir    string
+	log    lines
+
 	mu     sync.Mutex
 	events []string
-	dir    string
+}
+
+// lines is a log.
+type lines struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lines) has(text string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Contains(l.b.String(), text)
 }
 
 // spec is a program of the test's own, with one plugin of what it serves.
@@ -71,7 +92,7 @@ func builtin(name, config string) plugins.Spec {
 func start(t *testing.T, specs ...plugins.Spec) *world {
 	t.Helper()
 	w := &world{t: t, record: &journal{}, dir: folder(t)}
-	w.host = plugins.New(plugins.Options{Builtin: []string{os.Args[0], "", "plugin", "words"}, Dir: w.dir, MaxMemory: 256 << 20, Event: func(plugin, action, reason string, err error) {
+	w.host = plugins.New(plugins.Options{Log: slog.New(slog.NewTextHandler(&w.log, nil)), Builtin: []string{os.Args[0], "", "plugin", "words"}, Dir: w.dir, MaxMemory: 256 << 20, Event: func(plugin, action, reason string, err error) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.events = append(w.events, fmt.Sprint(plugin, " ", action, " ", err))
@@ -465,4 +486,95 @@ func TestTheCanaryIsThePluginsOwn(t *testing.T) {
 	}
 	_, err = w.pass(c.Message)
 	denied(t, err)
+}
+
+func TestWhatAPluginWritesIsLogged(t *testing.T) {
+	w := start(t, spec("words", "words"))
+	w.pass(kinds["a request"]("write"))
+	for _, want := range []string{`hello \\x1b[31mred`, "said after Serve"} { // by us, and by go-plugin's way
+		for range 100 {
+			if w.log.has(want) {
+				break
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+		if !w.log.has(want) {
+			t.Errorf("the log lacks %q", want)
+		}
+	}
+}
+
+func TestStagesThatMaySeeDifferentThingsAreAskedApart(t *testing.T) {
+	blind := builtin("blind", `{}`)
+	blind.Grants.Body, blind.Grants.Principal = false, false
+	w := start(t, builtin("one", `{}`), blind, builtin("two", `{}`))
+	_, err := w.pass(kinds["a request"]("see"))
+	if d := denied(t, err); d.Stage != "one" {
+		t.Fatalf("denied by %s", d.Stage)
+	}
+	w.load(blind, builtin("two", `{}`))
+	_, err = w.pass(kinds["a request"]("see"))
+	if d := denied(t, err); d.Stage != "two" {
+		t.Errorf("a stage without the right to see bodies read one, as its neighbour has it")
+	}
+}
+
+func TestTwoChangesOfALargeText(t *testing.T) {
+	w := start(t, builtin("one", `{}`), builtin("two", `{}`))
+	m, err := w.pass(sent(mcp.NewRequest("1", "tools/call", []byte(`{"name":"x","do":"large","text":"`+strings.Repeat("x", 3<<20)+`"}`)), mcp.ToServer))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, _ := m.Text("/text"); len(text) != 3<<20-2 {
+		t.Errorf("a text of %d bytes is left", len(text))
+	}
+}
+
+func TestAServiceThatEndsInAProcessThatLivesIsStartedAgain(t *testing.T) {
+	w := start(t, spec("words", "stops serving"))
+	w.pass(kinds["a request"]("x"))
+	time.Sleep(100 * time.Millisecond)
+	w.works("a request")
+	if !w.event("words plugin_restarted") {
+		t.Errorf("nobody was told that it was started again: %q", w.events)
+	}
+}
+
+// A stage of the configuration before, which cannot be made any more, does not keep the others down.
+func TestAnOldConfigurationDoesNotKeepANewOneDown(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "rules")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	old := builtin("old", `{"file":`+string(mcp.Quote(file))+`}`)
+	w := start(t, old)
+	first, before := w.set, w.pipe
+	w.load(builtin("new", `{}`))
+	first.Close()
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	_, err := w.pass(kinds["a request"]("die"))
+	denied(t, err)
+	w.works("a request")
+	_, err = before.Pass(t.Context(), kinds["a request"]("good"))
+	if d := denied(t, err); !strings.Contains(d.Err.Error(), "has not made the stage") {
+		t.Errorf("the old one: %v", d.Err)
+	}
+}
+
+func TestLoadAndCloseDoNotWaitForAPluginThatIsMute(t *testing.T) {
+	h := plugins.New(plugins.Options{Dir: folder(t)})
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	if _, err := h.Load(ctx, []plugins.Spec{spec("a", "mute"), spec("b", "mute")}); err == nil {
+		t.Error("mute plugins were loaded")
+	}
+	go h.Load(t.Context(), []plugins.Spec{spec("c", "mute")})
+	time.Sleep(100 * time.Millisecond)
+	h.Close()
+	if took := time.Since(began); took > 5*time.Second { // each has 10 s to start
+		t.Errorf("it took %v", took)
+	}
 }

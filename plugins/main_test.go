@@ -35,16 +35,20 @@ func TestMain(m *testing.M) {
 
 // words is a plugin that does what a message tells it: the text "do" in its params, result or error, or in the request that it answers.
 func words(name string) sdk.Plugin {
-	return sdk.Plugin{Name: name, Version: "1", Doc: "does what it is told", Schema: []byte(`{"properties":{"mark":{"type":"string"},"refuse":{"type":"boolean"},"methods":{"type":"array"}},"additionalProperties":false}`), Needs: sdk.Needs{Body: true, Request: true}, New: func(config []byte) (sdk.Stage, error) {
+	return sdk.Plugin{Name: name, Version: "1", Doc: "does what it is told", Schema: []byte(`{"properties":{"mark":{"type":"string"},"refuse":{"type":"boolean"},"methods":{"type":"array"},"file":{"type":"string"}},"additionalProperties":false}`), Needs: sdk.Needs{Body: true, Request: true}, New: func(config []byte) (sdk.Stage, error) {
 		var c struct {
 			Mark    string // that it puts into each message
 			Refuse  bool
 			Methods []string
+			File    string // that has to be there
 		}
 		d := json.NewDecoder(bytes.NewReader(config))
 		d.DisallowUnknownFields()
 		if err := d.Decode(&c); err != nil {
 			return nil, fmt.Errorf("its configuration cannot be read: %w", err)
+		}
+		if _, err := os.Stat(c.File); c.File != "" && err != nil {
+			return nil, err
 		}
 		return teller{mark: c.Mark, refuse: c.Refuse, methods: c.Methods}, nil
 	}, Canary: func([]byte) *sdk.Canary {
@@ -102,6 +106,11 @@ func (s teller) Inspect(ctx context.Context, m *mcp.Message) (sdk.Verdict, error
 		return sdk.Verdict{Action: pipeline.Answer, Answer: []byte(`{"told":true}`)}, nil
 	case "hide":
 		return sdk.Verdict{Action: pipeline.Modify, Hide: []string{"h"}}, nil
+	case "write":
+		fmt.Fprintln(os.Stderr, "said after Serve")
+	case "large":
+		text, _ := m.Text("/text")
+		return sdk.Modify("", []mcp.Edit{mcp.Set("/text", mcp.Quote(text[1:]))}), nil
 	case "env":
 		work, _ := os.Getwd()
 		files, _ := os.ReadDir(work)
@@ -144,7 +153,7 @@ func servePlugins() {
 		time.Sleep(time.Minute)
 	}
 	plugin.Serve(&plugin.ServeConfig{HandshakeConfig: proto.Handshake(), Logger: hclog.NewNullLogger(),
-		Plugins: plugin.PluginSet{proto.Service: bad{how: os.Args[2], PluginServer: sdk.NewServer(words("words"))}},
+		Plugins: plugin.PluginSet{proto.Service: bad{how: os.Args[2], stop: new(func()), PluginServer: sdk.NewServer(words("words"))}},
 		GRPCServer: func(o []grpc.ServerOption) *grpc.Server {
 			return grpc.NewServer(append(o, grpc.MaxRecvMsgSize(64<<20))...)
 		}})
@@ -153,11 +162,13 @@ func servePlugins() {
 type bad struct {
 	plugin.NetRPCUnsupportedPlugin
 	pb.PluginServer
-	how string
+	how  string
+	stop *func()
 }
 
 func (b bad) GRPCServer(_ *plugin.GRPCBroker, s *grpc.Server) error {
 	pb.RegisterPluginServer(s, b)
+	*b.stop = s.Stop
 	return nil
 }
 
@@ -196,6 +207,8 @@ func (b bad) Inspect(stream grpc.BidiStreamingServer[pb.InspectRequest, pb.Inspe
 			return errors.New("no")
 		case "the end of the stream":
 			return nil
+		case "stops serving":
+			time.AfterFunc(10*time.Millisecond, *b.stop)
 		case "dies after its answer":
 			time.AfterFunc(50*time.Millisecond, func() { os.Exit(3) })
 		}

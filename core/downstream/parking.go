@@ -24,11 +24,16 @@ const siblings = 15 * time.Millisecond
 type parking struct {
 	front *Front
 
-	mu    sync.Mutex // taken after that of a parked, never before
-	open  map[string]waiting
-	by    map[string]int // principal -> how many of them are its
-	bytes int            // of the questions that they wait for
+	mu   sync.Mutex // taken after that of a parked, never before
+	open map[string]waiting
+	by   map[string]held // principal -> its part
+	all  held
 }
+
+// held is how much is kept.
+type held struct{ calls, bytes int }
+
+func (h held) with(calls, bytes int) held { return held{h.calls + calls, h.bytes + bytes} }
 
 type waiting struct {
 	c       *parked
@@ -372,22 +377,25 @@ func (c *parked) expire(t ticket) {
 	}
 }
 
-// maxParkedBytes bounds the calls that are parked, and what they ask, in all.
-const maxParkedBytes = 64 << 20
+// Bounds of the bytes of the calls that are parked, and of what they ask.
+const (
+	maxParkedBytes = 64 << 20
+	maxBytesOfOne  = maxParkedBytes / 4 // principal's; one call can always be as large as a message
+)
 
 // keep enters a call, unless there are too many.
 func (p *parking) keep(c *parked, t ticket, bytes int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.open == nil {
-		p.open, p.by = map[string]waiting{}, map[string]int{}
+		p.open, p.by = map[string]waiting{}, map[string]held{}
 	}
-	if len(p.open) >= p.front.limits.Parked || p.by[c.peer.principal] >= p.front.limits.ParkedOfOne || p.bytes+bytes > maxParkedBytes {
+	its := p.by[c.peer.principal]
+	if p.all.calls >= p.front.limits.Parked || its.calls >= p.front.limits.ParkedOfOne || p.all.bytes+bytes > maxParkedBytes || its.calls > 0 && its.bytes+bytes > maxBytesOfOne {
 		return false
 	}
 	p.open[t.Name] = waiting{c, t.Round, bytes, c.hold()}
-	p.bytes += bytes
-	p.by[c.peer.principal]++
+	p.all, p.by[c.peer.principal] = p.all.with(1, bytes), its.with(1, bytes)
 	return true
 }
 
@@ -407,9 +415,11 @@ func (p *parking) take(t ticket, session string) *parked {
 func (p *parking) drop(c *parked) {
 	w := p.open[c.name]
 	w.release()
-	p.bytes -= w.bytes
+	p.all = p.all.with(-1, -w.bytes)
 	delete(p.open, c.name)
-	if p.by[c.peer.principal]--; p.by[c.peer.principal] == 0 {
+	if its := p.by[c.peer.principal].with(-1, -w.bytes); its.calls > 0 {
+		p.by[c.peer.principal] = its
+	} else {
 		delete(p.by, c.peer.principal)
 	}
 }

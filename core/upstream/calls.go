@@ -36,6 +36,12 @@ type call struct {
 	done   chan reply         // holds one
 }
 
+// lingering is what is kept of the progress token of a call that was answered with a task.
+type lingering struct {
+	token mcp.ID // the client's
+	task  string // the task's id, as JSON
+}
+
 // reply is how a call ended.
 type reply struct {
 	m   *mcp.Message
@@ -89,10 +95,10 @@ type calls struct {
 	mu     sync.Mutex
 	last   uint64
 	open   map[mcp.ID]*call
-	tokens map[mcp.ID]*call  // by the progress token on this hop
-	over   error             // why none can be begun any more
-	linger map[mcp.ID]mcp.ID // token on this hop -> client's, of tasks
-	oldest []mcp.ID          // of linger
+	tokens map[mcp.ID]*call     // by the progress token on this hop
+	over   error                // why none can be begun any more
+	linger map[mcp.ID]lingering // by the token on this hop: of tasks
+	oldest []mcp.ID             // of linger
 }
 
 // begin enters a request. ctx is that of what is done for it; end, if it is not nil, ends it, and is called when the call is finished from elsewhere.
@@ -225,19 +231,20 @@ func (t *calls) keep(c *call, answer *mcp.Message) {
 	if c.token == "" || answer.Kind != mcp.Response {
 		return
 	}
-	if _, ok := answer.Text("/task/taskId"); !ok {
+	task, ok := answer.Get("/task/taskId")
+	if !ok {
 		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.linger == nil {
-		t.linger = make(map[mcp.ID]mcp.ID)
+		t.linger = make(map[mcp.ID]lingering)
 	}
 	if len(t.oldest) == maxLinger {
 		delete(t.linger, t.oldest[0])
 		t.oldest = t.oldest[1:]
 	}
-	t.linger[c.sent] = c.token
+	t.linger[c.sent] = lingering{c.token, string(task)}
 	t.oldest = append(t.oldest, c.sent)
 }
 
@@ -248,12 +255,13 @@ func (t *calls) progress(m *mcp.Message) (restored *mcp.Message, c *call, ok boo
 	id := mcp.ID(raw)
 	t.mu.Lock()
 	c = t.tokens[id]
-	token := t.linger[id]
+	kept := t.linger[id]
+	token := kept.token
 	if c != nil {
 		token = c.token
 	} else if token != "" {
-		for _, o := range t.open { // of a task whose result is waited for by the same client
-			if o.m.Method == "tasks/result" && o.token == token {
+		for _, o := range t.open { // whoever waits for the task's result
+			if raw, _ := o.m.Get("/taskId"); o.m.Method == "tasks/result" && o.token == token && string(raw) == kept.task {
 				c = o
 			}
 		}

@@ -1,6 +1,7 @@
 package upstream_test
 
 import (
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -124,5 +125,40 @@ func TestAToolThatFailsIsNotCalledTwice(t *testing.T) {
 		p = call(t, s, &client{}, modernRequest(`2`, "tools/call", ``, `,"name":"x"`))
 		srv.result(srv.expect(t, "tools/call").ID, `{"content":[],"isError":true}`) // and this time nothing is asked
 		p.is(`{"jsonrpc":"2.0","id":2,"result":{"content":[],"isError":true,"resultType":"complete",` + serverInfo + `}}`)
+	})
+}
+
+// Two clients of one principal use the same progress token.
+func TestProgressOfATaskGoesToWhoeverWaitsForIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, st, end := legacyShared(t, &client{}, true)
+		defer end()
+		call(t, s, &client{}, modernRequest(`0`, "tools/list", ``, ``))
+		srv := st.last(t)
+		srv.initialized(t, `{}`)
+		srv.result(srv.expect(t, "tools/list").ID, `{"tools":[{"name":"x","execution":{"taskSupport":"required"}}]}`)
+		clients := []*client{{}, {}}
+		var tokens []string
+		for i, id := range []string{"A", "B"} {
+			synctest.Wait()
+			call(t, s, clients[i], modernRequest(`1`, "tools/call", `"progressToken":7,`, `,"name":"x"`))
+			q := srv.expect(t, "tools/call")
+			_, token, _ := strings.Cut(string(q.Params), `"progressToken":`)
+			tokens = append(tokens, token[:strings.IndexAny(token, ",}")])
+			srv.result(q.ID, `{"task":{"taskId":"`+id+`","status":"working","pollInterval":60000}}`)
+			srv.expect(t, "tasks/result")
+		}
+		const n = 20
+		for range n {
+			for _, token := range tokens {
+				srv.send(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s,"progress":1}}`, token)
+			}
+		}
+		synctest.Wait()
+		for i, c := range clients {
+			if got := c.heard(); len(got) != n {
+				t.Errorf("client %d was told %d reports, want %d", i, len(got), n)
+			}
+		}
 	})
 }

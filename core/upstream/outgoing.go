@@ -192,9 +192,10 @@ func cancellation(cause error, c *call) outgoing {
 	id := c.id
 	var cancelled *proxy.Cancelled
 	if errors.As(cause, &cancelled) && cancelled.Notice.Message() != nil {
-		edits := []mcp.Edit{mcp.Set("/requestId", []byte(id))}
-		if _, modern := c.m.Get(mcp.AtVersion); !modern {
-			edits = append(edits, unreserved(cancelled.Notice.Message())...)
+		notice, edits := cancelled.Notice.Message(), []mcp.Edit{mcp.Set("/requestId", []byte(id))}
+		_, from := notice.Get(mcp.AtVersion)
+		if _, to := c.m.Get(mcp.AtVersion); from && !to {
+			edits = append(edits, unreserved(notice)...)
 		}
 		if p, err := cancelled.Notice.Edit(edits...); err == nil {
 			return passed(p)

@@ -195,6 +195,9 @@ func (u *union) ask(ctx context.Context, by *member, wanted filter) *united {
 
 func (o *united) write(ctx context.Context) (*call, error) {
 	w, m := o.of.w, o.by.m
+	o.of.mu.Lock()
+	o.of.open = o
+	o.of.mu.Unlock()
 	if !o.by.filter.covers(o.filter) {
 		wider, err := m.Edit(mcp.Set("/notifications", o.filter.json()))
 		if err != nil {
@@ -204,7 +207,7 @@ func (o *united) write(ctx context.Context) (*call, error) {
 	}
 	c, err := w.calls.begin(ctx, nil, m, o, nil)
 	o.of.mu.Lock()
-	o.c, o.of.open = c, o
+	o.c = c
 	o.of.mu.Unlock()
 	if err != nil {
 		return nil, err
@@ -229,6 +232,9 @@ func (o *united) cancel(ctx context.Context) {
 		return
 	default:
 	}
+	if o.c == nil {
+		return // it was not written
+	}
 	o.of.w.write(ctx, cancellation(nil, o.c))
 	select {
 	case <-o.over:
@@ -248,6 +254,9 @@ func (o *united) Notify(_ context.Context, m *mcp.Message) {
 		return
 	}
 	if m.Method == "notifications/subscriptions/acknowledged" {
+		if o.ack != nil {
+			return // once is enough
+		}
 		o.ack = m
 		for _, n := range u.members {
 			switch {
@@ -260,7 +269,7 @@ func (o *united) Notify(_ context.Context, m *mcp.Message) {
 		}
 		return
 	}
-	exact := slices.ContainsFunc(u.members, func(n *member) bool { return n.filter.names(m) })
+	exact := o.filter.names(m)
 	for _, n := range u.members {
 		if (n.acked || o.filter.covers(n.filter)) && n.filter.wants(m, exact) {
 			u.deliver(n, tagged(m, n.m.ID()))
@@ -427,7 +436,7 @@ func (f filter) names(m *mcp.Message) bool {
 	return slices.Contains(f[name].values, value)
 }
 
-// wants says whether a notification is for the filter's member. exact says that some member's filter names what it is about: else it may be about something below what is named.
+// wants says whether a notification is for the filter's member. exact says that what it is about is what some filter named: else it may be about something below that.
 func (f filter) wants(m *mcp.Message, exact bool) bool {
 	name, _ := subject(m)
 	return name == "" || f.names(m) || !exact && len(f[name].values) > 0

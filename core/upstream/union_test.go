@@ -98,6 +98,12 @@ func TestOneSubscriptionAtAServerBehindAPipe(t *testing.T) {
 			b.wants(t, acked("2", `{"resourceSubscriptions":["f:///b"]}`), told("2", "resources/updated", `,"uri":"f:///b"`), told("2", "resources/updated", `,"uri":"f:///below"`))
 			p.cancel(&proxy.Cancelled{})
 			c.st.last(t).quiet(t) // it is wider than needed now, and stays
+			told := len(a.heard())
+			c.says("resources/updated", `,"uri":"f:///b"`) // which nobody wants any more
+			c.acks(`{}`)                                   // twice
+			if n := len(a.heard()); n != told {
+				t.Errorf("the other was told %d messages of what it did not ask for", n-told)
+			}
 		},
 		"it is cancelled when the last one leaves": func(t *testing.T, c *chorus) {
 			p, _ := c.joins("1", tools)

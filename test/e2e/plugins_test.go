@@ -143,7 +143,6 @@ func TestAPluginIsReconfiguredWithoutLosingACall(t *testing.T) {
 		if now := g.pluginPids(); len(now) != 1 || now[0] != old[0] {
 			t.Errorf("the plugins' process was %v and is %v: it need not end for a change of configuration", old, now)
 		}
-		mark = c.Mark()
 		g.configure(listen + box("box") + plugin("tools", `tools = { hid = ["log"] }`)) // invalid: reported, and all stays
 		settled(t, "reports missing", 0, func() int { return 1 - min(1, strings.Count(g.stderr.String(), `did you mean \"hide\"`)) })
 		if m := ask(t, c, "tools/call", `{"name":"box__log"}`); string(mcptest.At(m.Error, "code")) != "-31000" {

@@ -57,12 +57,15 @@ func orList(words []string) string {
 	return s
 }
 
-// runnable is the check that every Load makes: it says, each at its place, what this build cannot do that the configuration asks for. Running without what was to judge
+// runnable is the check that every Load makes: it says, each at its place, which built-in plugins there are not, and what is wrong with the policies. Running without what was to judge
 // would be worse than not running.
 func runnable(c *config.Config) (errs config.Errors) {
 	errs = knownPlugins(c)
-	if c.Policy != nil {
-		errs = append(errs, &config.Error{At: c.Policy.At, Message: "policy: this build of Gatekit cannot run policies yet, and does not run without them"})
+	if _, err := loadPolicies(c, nil); err != nil {
+		if es, ok := errors.AsType[config.Errors](err); ok {
+			return append(errs, es...)
+		}
+		return append(errs, &config.Error{At: c.Policy.At, Message: err.Error()})
 	}
 	return errs
 }

@@ -21,6 +21,7 @@ import (
 	"gatekit/core/proxy"
 	"gatekit/core/upstream"
 	"gatekit/plugins"
+	"gatekit/policies"
 	"gatekit/transport"
 )
 
@@ -31,6 +32,7 @@ type gate struct {
 	events *pipeline.Pipeline // that records what is no message
 	stages []pipeline.Named   // beside those of the plugins
 	host   *plugins.Host
+	memory policies.Memory // of what policies know of sessions: it outlives them
 	proxy  *proxy.Proxy
 	front  *downstream.Front
 
@@ -65,7 +67,7 @@ func openGate(ctx context.Context, c *config.Config, log *slog.Logger, stages ..
 	if g.host, err = newHost(c.Limits, log, g.pluginEvent); err != nil {
 		return fail(err)
 	}
-	set, judges, err := loadPlugins(ctx, g.host, c)
+	set, judges, err := g.judges(ctx, c)
 	if err != nil {
 		return fail(err)
 	}
@@ -98,6 +100,19 @@ func openGate(ctx context.Context, c *config.Config, log *slog.Logger, stages ..
 		return nil, errors.Join(fmt.Errorf("record the start: %w", err), g.close())
 	}
 	return g, nil
+}
+
+// judges are the stages of a configuration: its plugins, then its policies, which decide on what the plugins made of a message.
+func (g *gate) judges(ctx context.Context, c *config.Config) (*plugins.Set, []pipeline.Named, error) {
+	rules, err := loadPolicies(c, &g.memory)
+	if err != nil {
+		return nil, nil, err
+	}
+	set, stages, err := loadPlugins(ctx, g.host, c)
+	if err != nil {
+		return nil, nil, err
+	}
+	return set, append(stages, rules...), nil
 }
 
 // options are the proxy's for a configuration. Servers that are configured as before stay the ones they are.
@@ -231,7 +246,7 @@ func (g *gate) apply(ctx context.Context, c *config.Config) error {
 	// What cannot be changed stays what it is, and the next change is held against what is in force.
 	next := *c
 	next.Listen, next.Audit, next.Limits = g.config.Listen, g.config.Audit, g.config.Limits
-	set, judges, err := loadPlugins(ctx, g.host, &next)
+	set, judges, err := g.judges(ctx, &next)
 	if err != nil {
 		return err
 	}

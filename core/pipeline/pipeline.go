@@ -166,17 +166,19 @@ func judge(ctx context.Context, o *Outcome, asked []*stage, layers []*layer) (an
 		}
 	}
 	var by string
+	var found Found
 	for len(asked) > 0 {
 		var now []*stage
 		if now, asked = neighbours(asked, o.Before); len(now) == 0 {
 			continue
 		}
 		began := time.Now()
-		opinions := ask(ctx, o.After, now)
+		opinions := ask(found.in(ctx), o.After, now)
 		for i, s := range now {
 			next, step, denied := s.weigh(ctx, o.After, opinions[i])
 			step.Took, began = time.Since(began), time.Now() // of stages that were asked together, the first has it all
 			o.Steps = append(o.Steps, step)
+			found.add(opinions[i])
 			switch {
 			case denied != nil:
 				o.After, o.Action, o.Reason, o.Err = nil, denied.Action, denied.Reason, denied.Err

@@ -30,6 +30,8 @@ var allowed = map[string][]string{
 	"core/upstream":       {"core/mcp", "core/pipeline", "core/proxy"},
 	"audit":               {"core/mcp", "core/pipeline"},
 	"transport":           {"core/mcp", "core/downstream", "core/upstream", "transport/process"}, // for the types that their seams are made of
+	"policies":            {"core/mcp", "core/pipeline", "plugins/sdk/scan", "policies/library"},
+	"policies/library":    {"plugins/sdk"},
 	"plugins/sdk":         {"core/mcp", "core/pipeline", "plugins/proto", "plugins/proto/*"},
 	"plugins/sdk/scan":    {"core/mcp"},
 	"plugins/sdk/sdktest": {"core/mcp", "core/pipeline", "plugins/sdk"},
@@ -45,7 +47,7 @@ var allowed = map[string][]string{
 }
 
 // inTests is what test files may import beside: the fakes, the suite that every plugin passes, and what a test binary serves plugins with.
-var inTests = []string{"test/mcptest", "plugins/sdk", "plugins/sdk/sdktest"}
+var inTests = []string{"test/mcptest", "plugins/sdk", "plugins/sdk/sdktest", "policies"}
 
 // confined names imports and identifiers that belong to some packages only, test files apart.
 var confined = []struct {
@@ -53,7 +55,7 @@ var confined = []struct {
 	rooms     []string
 }{
 	{"github.com/modelcontextprotocol/go-sdk", "its codec loses what a transparent proxy must keep", []string{"cmd/*", "examples/*", "test/*"}},
-	{"encoding/json", "it folds case and takes the last of two equal names", []string{"core/config", "audit", "cmd/*", "examples/*", "test/*"}},
+	{"encoding/json", "it folds case and takes the last of two equal names", []string{"core/config", "audit", "policies", "policies/library", "cmd/*", "examples/*", "test/*"}},
 	{"mcp.Era", "eras are known downstream and upstream only", []string{"core/mcp", "core/downstream", "core/upstream", "test/*"}},
 	{"mcp.Legacy", "eras are known downstream and upstream only", []string{"core/mcp", "core/downstream", "core/upstream", "test/*"}},
 	{"mcp.Modern", "eras are known downstream and upstream only", []string{"core/mcp", "core/downstream", "core/upstream", "test/*"}},

@@ -1,0 +1,217 @@
+package policies
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+	"gatekit/plugins/sdk/scan"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+)
+
+// decision is what policies said of one message, before it is weighed: deny over ask over hide over redact and set.
+type decision struct {
+	shadow bool // nothing is enforced
+
+	denies, asks []string // reasons
+	hide         []string
+	redactions   []redaction
+	sets         []mcp.Edit
+	labels       []string
+	notes        []string // what is for the record only
+}
+
+type redaction struct {
+	by, pointer, pattern, with string
+}
+
+// take takes in one element of a rule's set. One of another shape than the rule's is an error, and so denies.
+func (d *decision) take(r rule, t *ast.Term) error {
+	text, isText := t.Value.(ast.String)
+	fields, isObject := t.Value.(ast.Object)
+	wrong := func(want string) error {
+		return fmt.Errorf("%s: %s holds %s, and has to hold %s", r.name, r.effect, ast.TypeName(t.Value), want)
+	}
+	if (r.shadow || d.shadow) && r.effect != "note" && r.effect != "label" {
+		d.notes = append(d.notes, "would "+r.effect+": "+r.name+": "+t.String())
+		return nil
+	}
+	switch r.effect {
+	case "deny", "ask":
+		reason := string(text)
+		if isObject {
+			reason, isText = member(fields, "reason")
+		}
+		if !isText {
+			return wrong(`reasons, or objects with a "reason"`)
+		}
+		reason = r.name + ": " + reason
+		if r.effect == "deny" {
+			d.denies = append(d.denies, reason)
+		} else {
+			d.asks = append(d.asks, reason)
+		}
+	case "hide":
+		if !isText {
+			return wrong("names")
+		}
+		d.hide = append(d.hide, string(text))
+	case "redact":
+		if !isObject {
+			return wrong(`objects with a "path" or a "pattern", and "with"`)
+		}
+		red := redaction{by: r.name}
+		var at, what, with bool
+		red.pointer, at = member(fields, "path")
+		red.pattern, what = member(fields, "pattern")
+		red.with, with = member(fields, "with")
+		if at == what || !with {
+			return wrong(`objects with a "path" or a "pattern", and "with"`)
+		}
+		d.redactions = append(d.redactions, red)
+	case "set":
+		path, ok := "", false
+		if isObject {
+			path, ok = member(fields, "path")
+		}
+		value := ast.Value(nil)
+		if ok {
+			if v := fields.Get(ast.StringTerm("value")); v != nil {
+				value = v.Value
+			}
+		}
+		if value == nil {
+			return wrong(`objects with a "path" and a "value"`)
+		}
+		raw, err := jsonOf(value)
+		if err != nil {
+			return fmt.Errorf("%s: set: %w", r.name, err)
+		}
+		d.sets = append(d.sets, mcp.Set(path, raw))
+	case "label":
+		if !isText {
+			return wrong("words")
+		}
+		d.labels = append(d.labels, string(text))
+	case "note":
+		d.notes = append(d.notes, r.name+": "+t.String())
+	}
+	return nil
+}
+
+func member(o ast.Object, name string) (string, bool) {
+	t := o.Get(ast.StringTerm(name))
+	if t == nil {
+		return "", false
+	}
+	s, ok := t.Value.(ast.String)
+	return string(s), ok
+}
+
+func jsonOf(v ast.Value) ([]byte, error) {
+	native, err := ast.JSON(v)
+	if err != nil {
+		return nil, err
+	}
+	return marshal(native)
+}
+
+// maxNote is how much of a note is kept: policies put into it what they like.
+const maxNote = 300 // bytes
+
+// verdict weighs the decision.
+func (d *decision) verdict(m *mcp.Message, patterns *patterns) (pipeline.Verdict, error) {
+	v := pipeline.Verdict{Action: pipeline.Allow, Labels: d.labels}
+	for _, n := range d.notes {
+		v.Findings = append(v.Findings, pipeline.Finding{Type: n[:min(len(n), maxNote)]})
+	}
+	switch {
+	case len(d.denies) > 0:
+		slices.Sort(d.denies)
+		v.Action, v.Reason = pipeline.Deny, strings.Join(d.denies, "; ")
+		return v, nil
+	case len(d.asks) > 0:
+		slices.Sort(d.asks)
+		v.Action, v.Reason = pipeline.Deny, "a human has to approve: "+strings.Join(d.asks, "; ")
+		return v, nil
+	}
+	edits, by, err := d.edits(m, patterns)
+	if err != nil {
+		return pipeline.Verdict{}, err
+	}
+	v.Hide, v.Edits, v.Reason = d.hide, edits, strings.Join(by, "; ")
+	if len(edits) > 0 {
+		v.Action = pipeline.Modify
+	}
+	return v, nil
+}
+
+// edits are those of set and redact. Where both name a place, what is redacted is redacted.
+func (d *decision) edits(m *mcp.Message, patterns *patterns) (edits []mcp.Edit, by []string, err error) {
+	covered := map[string]bool{}
+	for _, r := range d.redactions {
+		if !slices.Contains(by, r.by) {
+			by = append(by, r.by)
+		}
+		if r.pointer == "" || covered[r.pointer] {
+			continue
+		}
+		if _, there := m.Get(r.pointer); there {
+			covered[r.pointer] = true
+			edits = append(edits, mcp.Set(r.pointer, mcp.Quote(r.with)))
+		}
+	}
+	within := func(at string) bool {
+		for p := range covered {
+			if at == p || strings.HasPrefix(at, p+"/") || strings.HasPrefix(p, at+"/") {
+				return true
+			}
+		}
+		return false
+	}
+	for _, e := range d.sets {
+		if !within(e.Pointer) {
+			covered[e.Pointer] = true
+			edits = append(edits, e)
+		}
+	}
+	var cuts []scan.Cut
+	for _, r := range d.redactions {
+		if r.pattern == "" {
+			continue
+		}
+		re, err := patterns.compiled(r.pattern)
+		if err != nil {
+			return nil, nil, fmt.Errorf("%s: redact: %w", r.by, err)
+		}
+		scan.Texts(m, func(t scan.Text) bool {
+			if t.Kind == mcp.Number || within(t.Pointer()) {
+				return true
+			}
+			for _, at := range re.FindAllStringIndex(t.S, -1) {
+				cuts = append(cuts, scan.Cut{Text: t, Span: scan.Span{From: at[0], To: at[1]}, With: r.with})
+			}
+			return true
+		})
+	}
+	if len(cuts) == 0 {
+		return edits, by, nil
+	}
+	if len(edits) == 0 {
+		edits, err = scan.Redact(m, cuts)
+		return edits, by, err
+	}
+	more, err := scan.Redact(m, cuts)
+	if err == nil && len(more) == 1 && more[0].Pointer == "" { // a name was changed, and with it the whole body: the edits go into that
+		var next *mcp.Message
+		if next, err = m.Edit(more...); err == nil {
+			if next, err = next.Edit(edits...); err == nil {
+				return []mcp.Edit{mcp.Set("", next.Body())}, by, nil
+			}
+		}
+	}
+	return append(edits, more...), by, err
+}

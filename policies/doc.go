@@ -1,0 +1,21 @@
+// Package policies is where a security team says in Rego what may happen (Open Policy Agent, Rego v1): a stage of the pipeline, after the plugins.
+//
+// # What it promises
+//
+//   - All packages below data.gatekit are asked about each message, with one input, whose fields are the same for every revision of the protocol (input.schema.json). What their sets
+//     deny, ask, hide, redact, set, label and note hold is united: deny beats ask beats the others; where redact and set name one place, it is redacted.
+//   - A runtime error, a time-out, an element of another type than the rule's: denied. A field of the input that does not exist, a rule that is no set, a rule of the library that is set
+//     wrongly: an error when it is loaded, with its file and line.
+//   - Policies cannot reach out: no network, no environment, no files.
+//   - What no rule reads of a message is not even parsed: a cost that does not grow with it.
+//
+// # Why the input is built from what is read
+//
+// Rego's values are trees of pointers, and to build one of 64 KiB takes longer than to evaluate fifty rules. Which fields the rules read can be seen in them when they are compiled; a rule
+// that takes the input as a whole, or a member by a name that it computes, gets all of it there.
+//
+// # Why a memory beside the messages
+//
+// A rule about a call needs the definition of the tool, the roots of the client, and what happened before. The stage sees all of that pass, and remembers what it let pass, by session and
+// within bounds. It is not the servers' word at the time of the call: what is hidden or redacted in a list is so here, too.
+package policies

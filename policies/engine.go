@@ -1,0 +1,150 @@
+package policies
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/rego"
+	"github.com/open-policy-agent/opa/v1/topdown"
+)
+
+// Stage is policies in force. It implements pipeline.Stage, and is immutable but for its memory: a change makes another.
+type Stage struct {
+	rules  []rule
+	reads  reads
+	query  rego.PreparedEvalQuery
+	shadow bool
+	memory *Memory
+	now    func() time.Time
+
+	patterns patterns
+}
+
+// rule is one effect of one package.
+type rule struct {
+	ref     string // in Rego
+	name    string // of its package, without gatekit: "roots.traversal"
+	effect  string
+	shadow  bool
+	library bool
+}
+
+// effects are the rules of a package that decide; see design.md 9.
+var effects = []string{"deny", "hide", "redact", "set", "ask", "label", "note"}
+
+// effectsOf are the rules in the packages below data.gatekit that have an effect. One that is no set is an error: it could never decide anything.
+func effectsOf(modules map[string]*ast.Module) (rules []rule, err error) {
+	var faults []error
+	seen := map[string]bool{}
+	for _, file := range slices.Sorted(maps.Keys(modules)) {
+		m := modules[file]
+		pkg := m.Package.Path
+		if len(pkg) < 2 || !pkg[1].Equal(ast.StringTerm("gatekit")) {
+			continue
+		}
+		for _, r := range m.Rules {
+			effect := r.Head.Ref()[0].String()
+			if !slices.Contains(effects, effect) {
+				continue
+			}
+			if r.Head.Key == nil || r.Head.Value != nil || len(r.Head.Ref()) > 1 {
+				faults = append(faults, fmt.Errorf("%s:%d: %s decides nothing like this: write `%s contains … if …`", file, r.Location.Row, effect, effect))
+				continue
+			}
+			ref := pkg.String() + "." + effect
+			if seen[ref] {
+				continue
+			}
+			seen[ref] = true
+			var words []string
+			for _, t := range pkg[2:] {
+				s, _ := t.Value.(ast.String)
+				words = append(words, string(s))
+			}
+			rules = append(rules, rule{ref: ref, name: strings.Join(words, "."), effect: effect, shadow: shadowed(m), library: strings.HasPrefix(file, "library/")})
+		}
+	}
+	if err := errors.Join(faults...); err != nil {
+		return nil, err
+	}
+	if len(rules) == 0 {
+		return nil, errors.New("the policies decide nothing: no package below data.gatekit has a rule deny, hide, redact, set, ask, label or note")
+	}
+	return rules, nil
+}
+
+// shadowed says that a package's metadata want it judged and not enforced: custom: {mode: shadow}.
+func shadowed(m *ast.Module) bool {
+	for _, a := range m.Annotations {
+		if a.Scope == "package" && a.Custom["mode"] == "shadow" {
+			return true
+		}
+	}
+	return false
+}
+
+// Inspect implements pipeline.Stage.
+func (s *Stage) Inspect(ctx context.Context, m *mcp.Message) (pipeline.Verdict, error) {
+	found := pipeline.FoundIn(ctx)
+	session := s.memory.of(m)
+	if !session.label(found.Labels) {
+		return pipeline.Verdict{Reason: "the session has too many labels"}, nil
+	}
+	made, err := s.evaluate(ctx, s.input(m, session, found.Findings))
+	if err != nil {
+		return pipeline.Verdict{}, err
+	}
+	v, err := made.verdict(m, &s.patterns)
+	if err != nil {
+		return pipeline.Verdict{}, err
+	}
+	if v.Action == pipeline.Deny {
+		return v, nil
+	}
+	if !session.label(v.Labels) {
+		return pipeline.Verdict{Reason: "the session has too many labels"}, nil
+	}
+	session.learn(m)
+	return v, nil
+}
+
+// evaluate asks the policies, and answers what they decided.
+func (s *Stage) evaluate(ctx context.Context, input ast.Value) (*decision, error) {
+	results, err := s.query.Eval(ctx, rego.EvalParsedInput(input), rego.EvalTime(s.now()), rego.EvalGenerateJSON(func(t *ast.Term, _ *rego.EvalContext) (any, error) { return t, nil }))
+	switch {
+	case topdown.IsCancel(err) && ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case err != nil:
+		return nil, fmt.Errorf("evaluate the policies: %w", err)
+	case len(results) != 1:
+		return nil, fmt.Errorf("the policies answered %d times", len(results))
+	}
+	t, ok := results[0].Bindings["x"].(*ast.Term)
+	if !ok {
+		return nil, errors.New("the policies answered nothing")
+	}
+	sets, ok := t.Value.(*ast.Array)
+	if !ok || sets.Len() != len(s.rules) {
+		return nil, errors.New("the policies answered something else than was asked")
+	}
+	d := &decision{shadow: s.shadow}
+	for i, r := range s.rules {
+		set, ok := sets.Elem(i).Value.(ast.Set)
+		if !ok {
+			return nil, fmt.Errorf("%s is no set", r.ref)
+		}
+		if err := set.Iter(func(t *ast.Term) error { return d.take(r, t) }); err != nil {
+			return nil, err
+		}
+	}
+	return d, nil
+}

@@ -1,0 +1,57 @@
+package library_test
+
+import (
+	"io/fs"
+	"path"
+	"strings"
+	"testing"
+
+	"gatekit/policies"
+	"gatekit/policies/library"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/tester"
+)
+
+// Each rule has tests of its own, which pass, with what policies may use.
+func TestRules(t *testing.T) {
+	for _, rule := range library.Names() {
+		t.Run(rule, func(t *testing.T) {
+			if library.Title(rule) == "" {
+				t.Error("it has no title in its metadata")
+			}
+			if err := library.Check(rule, nil); err != nil {
+				t.Errorf("its schema refuses no settings: %v", err)
+			}
+			modules := map[string]*ast.Module{}
+			for _, file := range []string{"rule.rego", "rule_test.rego"} {
+				b, err := fs.ReadFile(library.FS, path.Join(rule, file))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if modules[file], err = ast.ParseModuleWithOpts(file, string(b), ast.ParserOptions{RegoVersion: ast.RegoV1}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if want := "data.gatekit." + strings.ReplaceAll(rule, "/", "."); modules["rule.rego"].Package.Path.String() != want {
+				t.Errorf("its package is %s, want %s", modules["rule.rego"].Package.Path, want)
+			}
+			results, err := tester.NewRunner().SetCompiler(ast.NewCompiler().WithCapabilities(policies.Capabilities())).SetModules(modules).RunTests(t.Context(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			n := 0
+			for r := range results {
+				if n++; !r.Pass() {
+					t.Errorf("%s: %v", r.Name, r)
+				}
+			}
+			if n == 0 {
+				t.Error("it has no tests")
+			}
+			if _, err := policies.Load(policies.Options{Rules: []string{rule}}); err != nil {
+				t.Errorf("it cannot be loaded: %v", err)
+			}
+		})
+	}
+}

@@ -1,0 +1,253 @@
+package policies
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"gatekit/policies/library"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/bundle"
+	"github.com/open-policy-agent/opa/v1/rego"
+	"github.com/open-policy-agent/opa/v1/storage/inmem"
+)
+
+// Options say which policies there are.
+type Options struct {
+	Rules  []string                  // of the library, by category/name
+	Files  []string                  // .rego files, folders of such, bundles (.tar.gz)
+	Data   []string                  // JSON documents, merged into data
+	Config map[string]map[string]any // a library rule's settings: data.config[rule]
+	Shadow bool                      // judge, say what would have been, and let pass
+
+	Memory *Memory          // nil is a new one
+	Now    func() time.Time // nil is the clock
+}
+
+//go:embed input.schema.json
+var inputSchema []byte
+
+// forbidden are functions of Rego that reach out of a policy, or tell it what it must not know.
+var forbidden = []string{"http.send", "opa.runtime", "net.lookup_ip_addr", "rego.parse_module", "trace"}
+
+// Capabilities are what policies may use: OPA's own, less what reaches out.
+func Capabilities() *ast.Capabilities {
+	c := ast.CapabilitiesForThisVersion()
+	c.Builtins = slices.DeleteFunc(c.Builtins, func(b *ast.Builtin) bool { return slices.Contains(forbidden, b.Name) })
+	c.AllowNet = []string{}
+	return c
+}
+
+// sources are the modules and the data of Options, read.
+type sources struct {
+	modules map[string]*ast.Module // by the name of their file
+	data    map[string]any
+}
+
+// read reads all that o names; the error joins all faults, each with its file, and its line where there is one.
+func read(o Options) (*sources, error) {
+	s := &sources{modules: map[string]*ast.Module{}, data: map[string]any{}}
+	var faults []error
+	for _, rule := range o.Rules {
+		faults = append(faults, s.rule(rule, o.Config[rule]))
+	}
+	for rule := range o.Config {
+		if !slices.Contains(o.Rules, rule) {
+			faults = append(faults, fmt.Errorf("policy.config: the rule %q is not in force", rule))
+		}
+	}
+	for _, f := range o.Files {
+		faults = append(faults, s.file(f))
+	}
+	for _, f := range o.Data {
+		faults = append(faults, s.document(f))
+	}
+	if err := errors.Join(faults...); err != nil {
+		return nil, err
+	}
+	config := map[string]any{}
+	for rule, settings := range o.Config {
+		config[rule] = settings
+	}
+	for _, rule := range o.Rules { // so that a rule without settings reads an empty object
+		if config[rule] == nil {
+			config[rule] = map[string]any{}
+		}
+	}
+	if _, taken := s.data["config"]; taken {
+		return nil, errors.New(`the data have a member "config", which is for the settings of the library's rules`)
+	}
+	s.data["config"] = config
+	return s, nil
+}
+
+// rule takes in one of the library.
+func (s *sources) rule(name string, settings map[string]any) error {
+	b, err := fs.ReadFile(library.FS, path.Join(name, "rule.rego"))
+	if err != nil {
+		return fmt.Errorf("there is no rule %q in the library; `gatekit policy list` shows those that there are", name)
+	}
+	if err := library.Check(name, settings); err != nil {
+		return fmt.Errorf("policy.config.%q: %w", name, err)
+	}
+	return s.module("library/"+name+"/rule.rego", b)
+}
+
+func (s *sources) module(file string, b []byte) error {
+	m, err := ast.ParseModuleWithOpts(file, string(b), ast.ParserOptions{ProcessAnnotation: true, RegoVersion: ast.RegoV1, Capabilities: Capabilities()})
+	if err != nil {
+		return located(err)
+	}
+	if m == nil {
+		return fmt.Errorf("%s: it is empty", file)
+	}
+	s.modules[file] = m
+	return nil
+}
+
+// file takes in a .rego file, a folder, or a bundle.
+func (s *sources) file(name string) error {
+	info, err := os.Stat(name)
+	switch {
+	case err != nil:
+		return err
+	case info.IsDir():
+		return filepath.WalkDir(name, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() || filepath.Ext(path) != ".rego" || strings.HasSuffix(path, "_test.rego") {
+				return err
+			}
+			return s.file(path)
+		})
+	case strings.HasSuffix(name, ".tar.gz"):
+		return s.bundle(name)
+	}
+	b, err := os.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	return s.module(name, b)
+}
+
+func (s *sources) bundle(name string) error {
+	f, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	b, err := bundle.NewReader(f).WithRegoVersion(ast.RegoV1).WithCapabilities(Capabilities()).WithProcessAnnotations(true).Read()
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	for _, m := range b.Modules {
+		if !strings.HasSuffix(m.Path, "_test.rego") {
+			s.modules[name+":"+m.Path] = m.Parsed
+		}
+	}
+	return s.merge(name, b.Data)
+}
+
+func (s *sources) document(name string) error {
+	b, err := os.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	var doc map[string]any
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.UseNumber()
+	if err := d.Decode(&doc); err != nil {
+		return fmt.Errorf("%s: it is no JSON object: %w", name, err)
+	}
+	return s.merge(name, doc)
+}
+
+// merge takes members of a document into the data. Two documents may not say the same thing.
+func (s *sources) merge(name string, doc map[string]any) error {
+	for _, k := range slices.Sorted(maps.Keys(doc)) {
+		if _, twice := s.data[k]; twice {
+			return fmt.Errorf("%s: its member %q is in another document, too", name, k)
+		}
+		s.data[k] = doc[k]
+	}
+	return nil
+}
+
+// located is an error of OPA's with each of its places on a line of its own.
+func located(err error) error {
+	var all ast.Errors
+	if !errors.As(err, &all) {
+		return err
+	}
+	var lines []error
+	for _, e := range all {
+		if e.Location != nil {
+			lines = append(lines, fmt.Errorf("%s:%d:%d: %s", e.Location.File, e.Location.Row, e.Location.Col, e.Message))
+		} else {
+			lines = append(lines, errors.New(e.Message))
+		}
+	}
+	return errors.Join(lines...)
+}
+
+// compile checks and compiles the modules: strictly, and against the schema of the input, so that a field that is misspelt is an error.
+func compile(modules map[string]*ast.Module) (*ast.Compiler, error) {
+	var schema any
+	if err := json.Unmarshal(inputSchema, &schema); err != nil {
+		return nil, err
+	}
+	schemas := ast.NewSchemaSet()
+	schemas.Put(ast.SchemaRootRef, schema)
+	c := ast.NewCompiler().WithCapabilities(Capabilities()).WithStrict(true).WithSchemas(schemas).WithUseTypeCheckAnnotations(true)
+	if c.Compile(modules); c.Failed() {
+		return nil, located(c.Errors)
+	}
+	return c, nil
+}
+
+// Load reads and compiles policies into a stage. The error has all that is wrong, a line each, with its file and line.
+func Load(o Options) (*Stage, error) {
+	s, err := read(o)
+	if err != nil {
+		return nil, err
+	}
+	rules, err := effectsOf(s.modules)
+	if err != nil {
+		return nil, err
+	}
+	c, err := compile(s.modules)
+	if err != nil {
+		return nil, err
+	}
+	stage := &Stage{rules: rules, reads: readsOf(c.Modules), shadow: o.Shadow, memory: o.Memory, now: o.Now}
+	if stage.memory == nil {
+		stage.memory = &Memory{}
+	}
+	if stage.now == nil {
+		stage.now = time.Now
+	}
+	var query strings.Builder
+	query.WriteString("x := [")
+	for i, r := range rules {
+		if i > 0 {
+			query.WriteByte(',')
+		}
+		query.WriteString(r.ref)
+	}
+	query.WriteByte(']')
+	stage.query, err = rego.New(rego.Query(query.String()), rego.Compiler(c), rego.Store(inmem.NewFromObject(s.data)), rego.StrictBuiltinErrors(true)).PrepareForEval(context.Background())
+	if err != nil {
+		return nil, fmt.Errorf("prepare the policies: %w", located(err))
+	}
+	return stage, nil
+}

@@ -1,0 +1,181 @@
+package policies
+
+import (
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"gatekit/core/mcp"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+)
+
+// Memory is what policies are told of a session beside the message: who the client is, what was labelled, how often what was called, the roots, the definitions of what was listed.
+// It outlives the policies that use it, and is safe for many goroutines. The zero Memory is ready.
+type Memory struct {
+	mu       sync.Mutex
+	sessions map[string]*session
+}
+
+// Bounds of the memory. Beyond them a session that was quiet for the longest is forgotten: a policy then sees it as a new one, without labels, so that what forgets is said in the record.
+const (
+	maxSessions    = 10_000
+	maxLabels      = 100
+	maxCounted     = 1000      // names whose calls are counted in one session
+	maxDefinitions = 4 << 20   // bytes of the definitions of one session
+	maxDefined     = 1_000_000 // bytes of one
+)
+
+// session is what is known of one.
+type session struct {
+	mu          sync.Mutex
+	used        time.Time // guarded by the memory
+	client      []byte    // clientInfo, as JSON
+	labels      []string
+	calls       map[string]int // "server name"; "" is all
+	roots       []byte         // as JSON, the last that the client said
+	definitions map[string][]byte
+	bytes       int // of definitions
+}
+
+// of is the session of a message. Messages without one share one, for each principal.
+func (m *Memory) of(msg *mcp.Message) *session {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	key := msg.Principal + "\x00" + msg.Session
+	s := m.sessions[key]
+	if s == nil {
+		if m.sessions == nil {
+			m.sessions = map[string]*session{}
+		}
+		if len(m.sessions) >= maxSessions {
+			m.forget()
+		}
+		s = &session{calls: map[string]int{}, definitions: map[string][]byte{}}
+		m.sessions[key] = s
+	}
+	s.used = time.Now()
+	return s
+}
+
+// forget takes out the session that was quiet for the longest. m.mu is held.
+func (m *Memory) forget() {
+	var oldest string
+	var when time.Time
+	for key, s := range m.sessions {
+		if oldest == "" || s.used.Before(when) {
+			oldest, when = key, s.used
+		}
+	}
+	delete(m.sessions, oldest)
+}
+
+// learn takes in a message that the policies let pass.
+func (s *session) learn(m *mcp.Message) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case m.Method == "initialize" && m.Kind == mcp.Request:
+		s.client = kept(m, "/clientInfo")
+	case m.Method == "roots/list" && m.Kind == mcp.Response:
+		s.roots = kept(m, "/roots")
+	case m.Method == "tools/call" && m.Kind == mcp.Request:
+		for _, key := range []string{"", m.Server + " " + m.Name} {
+			if _, known := s.calls[key]; known || len(s.calls) < maxCounted {
+				s.calls[key]++
+			}
+		}
+	case m.Kind == mcp.Response && items(m) != nil:
+		s.define(m)
+	}
+	if info, ok := m.Get(mcp.AtClientInfo); ok && s.client == nil && m.Kind == mcp.Request {
+		s.client = slices.Clone(info)
+	}
+}
+
+func kept(m *mcp.Message, at string) []byte {
+	raw, _ := m.Get(at)
+	if len(raw) > maxDefined {
+		return nil
+	}
+	return slices.Clone(raw)
+}
+
+// define keeps the definitions of a list. s.mu is held.
+func (s *session) define(m *mcp.Message) {
+	meth, _ := mcp.Lookup(m.Method)
+	m.Items(meth.ItemsAt, func(_ int, raw []byte) bool {
+		name, ok := mcp.NewResponse("", raw).Text(meth.ItemName)
+		key := meth.ItemsAt + " " + m.Server + " " + name
+		old := s.definitions[key]
+		if !ok || len(raw) > maxDefined || s.bytes-len(old)+len(raw) > maxDefinitions {
+			return true
+		}
+		s.bytes += len(raw) - len(old)
+		s.definitions[key] = slices.Clone(raw)
+		return true
+	})
+}
+
+// item is the definition of the tool, prompt or resource that a request is about; nil when it was not listed.
+func (s *session) item(m *mcp.Message) []byte {
+	list := map[string]string{"tools/call": "/tools", "prompts/get": "/prompts", "resources/read": "/resources", "resources/subscribe": "/resources"}[m.Method]
+	if list == "" {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.definitions[list+" "+m.Server+" "+m.Name]
+}
+
+func (s *session) rootsOf() []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.roots
+}
+
+// label adds labels, and says whether there was room for all.
+func (s *session) label(labels []string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range labels {
+		if slices.Contains(s.labels, l) {
+			continue
+		}
+		if len(s.labels) >= maxLabels {
+			return false
+		}
+		s.labels = append(s.labels, l)
+	}
+	return true
+}
+
+// value is input.session.
+func (s *session) value(id string, r reads) ast.Value {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return object(r, []field{
+		{"id", func(reads) ast.Value { return ast.String(id) }},
+		{"client", func(r reads) ast.Value {
+			if s.client == nil {
+				return nil
+			}
+			return valueOf(s.client, r)
+		}},
+		{"labels", func(reads) ast.Value {
+			terms := make([]*ast.Term, len(s.labels))
+			for i, l := range s.labels {
+				terms[i] = ast.StringTerm(l)
+			}
+			return ast.NewArray(terms...)
+		}},
+		{"calls", func(reads) ast.Value {
+			var members [][2]*ast.Term
+			for name, n := range s.calls {
+				members = append(members, [2]*ast.Term{ast.StringTerm(name), ast.NewTerm(ast.Number(strconv.Itoa(n)))})
+			}
+			return ast.NewObject(members...)
+		}},
+	})
+}

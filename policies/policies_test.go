@@ -1,0 +1,183 @@
+package policies_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+	"gatekit/policies"
+)
+
+// loaded is a stage of one module's rules, in the package data.gatekit.t.
+func loaded(t *testing.T, rego string) *policies.Stage {
+	t.Helper()
+	s, err := load(t, rego)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func load(t *testing.T, rego string) (*policies.Stage, error) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "t.rego")
+	if err := os.WriteFile(file, []byte("package gatekit.t\n\n"+rego), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return policies.Load(policies.Options{Files: []string{file}})
+}
+
+// called is a call of a tool, on its way to server a.
+func called(name, arguments string) *mcp.Message {
+	return sent(mcp.NewRequest("1", "tools/call", []byte(`{"name":"`+name+`","arguments":`+arguments+`}`)), mcp.ToServer, name)
+}
+
+func sent(m *mcp.Message, to mcp.Direction, name string) *mcp.Message {
+	m.To, m.Server, m.Session, m.Principal, m.Name = to, "a", "s1", "ann", name
+	return m
+}
+
+func answered(request *mcp.Message, result string) *mcp.Message {
+	m := sent(mcp.NewResponse("1", []byte(result)), mcp.ToClient, request.Name)
+	m.Method, m.Request = request.Method, request
+	return m
+}
+
+// journal keeps the last outcome.
+type journal struct{ last pipeline.Outcome }
+
+func (j *journal) Record(_ context.Context, o pipeline.Outcome) (uint64, error) {
+	j.last = o
+	return 1, nil
+}
+
+// judged is what becomes of a message: its body, or why it is refused.
+func judged(t *testing.T, s pipeline.Stage, m *mcp.Message) string {
+	t.Helper()
+	j := &journal{}
+	p, err := pipeline.New(j, pipeline.Options{}, pipeline.Named{Name: "policy", Stage: s}).Pass(t.Context(), m)
+	if err != nil {
+		if j.last.Err != nil {
+			return "error: " + j.last.Err.Error()
+		}
+		return "denied: " + j.last.Reason
+	}
+	return string(p.Message().Body())
+}
+
+func TestEffects(t *testing.T) {
+	list := answered(sent(mcp.NewRequest("1", "tools/list", nil), mcp.ToServer, ""), `{"tools":[{"name":"x"},{"name":"y"}]}`)
+	for name, c := range map[string]struct {
+		rego string
+		m    *mcp.Message
+		want string
+	}{
+		"nothing":                  {`deny contains "no" if input.name == "y"`, called("x", `{}`), `{"name":"x","arguments":{}}`},
+		"deny":                     {`deny contains "no" if input.name == "x"`, called("x", `{}`), `denied: t: no`},
+		"deny with an object":      {`deny contains {"reason": "no", "code": 7}`, called("x", `{}`), `denied: t: no`},
+		"deny beats all":           {`deny contains "no"` + "\n" + `set contains {"path": "/arguments/a", "value": 1}` + "\n" + `hide contains "x"`, called("x", `{}`), `denied: t: no`},
+		"hide in a list":           {`hide contains item.name if { some item in input.items; item.name == "x" }`, list, `{"tools":[{"name":"y"}]}`},
+		"hide in a call":           {`hide contains "x"`, called("x", `{}`), `denied: hidden`},
+		"set":                      {`set contains {"path": "/arguments/a", "value": {"b": [1, "c", null, true]}}`, called("x", `{"k": 1.0}`), `{"name":"x","arguments":{"k": 1.0,"a":{"b":[1,"c",null,true]}}}`},
+		"redact a path":            {`redact contains {"path": "/arguments/a", "with": "[gone]"}`, called("x", `{"a":{"b":1},"c":2}`), `{"name":"x","arguments":{"a":"[gone]","c":2}}`},
+		"redact what is not there": {`redact contains {"path": "/arguments/z", "with": "[gone]"}`, called("x", `{"a":1}`), `{"name":"x","arguments":{"a":1}}`},
+		"redact a pattern":         {`redact contains {"pattern": "k[0-9]+", "with": "K"}`, called("x", `{"a":"k1 and k22","k3":["k4"]}`), `{"name":"x","arguments":{"a":"K and K","K":["K"]}}`},
+		"redact beats set":         {`redact contains {"path": "/arguments/a", "with": "R"}` + "\n" + `set contains {"path": "/arguments/a", "value": "S"}`, called("x", `{"a":1}`), `{"name":"x","arguments":{"a":"R"}}`},
+		"ask":                      {`ask contains {"reason": "it is large"}`, called("x", `{}`), `denied: a human has to approve: t: it is large`},
+		"a set of another type":    {`deny contains 3`, called("x", `{}`), `error: stage "policy": t: deny holds number, and has to hold reasons, or objects with a "reason"`},
+		"an error while it runs":   {`deny contains "no" if { x := to_number(input.name); x > 1 }`, called("x", `{}`), `error: stage "policy": evaluate the policies`},
+		"a pattern that is none":   {`redact contains {"pattern": "(", "with": "K"}`, called("x", `{}`), `error: stage "policy": t: redact: pattern "("`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := judged(t, loaded(t, c.rego), c.m); !strings.HasPrefix(got, c.want) {
+				t.Errorf("got  %s\nwant %s", got, c.want)
+			}
+		})
+	}
+}
+
+func TestWhatIsWrongIsSaidWithItsLine(t *testing.T) {
+	for rego, want := range map[string]string{
+		`deny contains "no" if input.params.nmae == "x"` + "\n" + `deny contains "no" if input.methd == "x"`: `t.rego:4:23: undefined ref: input.methd`,
+		`deny contains "no" if input.session.lables == []`:                                                   `t.rego:3:23: undefined ref: input.session.lables`,
+		`deny := true`:                         `t.rego:3: deny decides nothing like this`,
+		`deny if true`:                         `t.rego:3: deny decides nothing like this`,
+		`x := 1`:                               `the policies decide nothing`,
+		`deny contains "no" if http.send({})`:  `undefined function http.send`,
+		`deny contains x if { opa.runtime() }`: `undefined function opa.runtime`,
+		`deny contains "no" if`:                `t.rego:3`,
+		`import data.other` + "\n" + `deny contains "no"`: `t.rego:3:1: import data.other unused`,
+	} {
+		if _, err := load(t, rego); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s\ngot  %v\nwant %s", rego, err, want)
+		}
+	}
+}
+
+func TestAPolicySeesTheSession(t *testing.T) {
+	s := loaded(t, `
+deny contains "no" if { input.method == "tools/call"; not input.item.annotations.readOnlyHint }
+deny contains "too many" if { input.name == "x"; input.kind == "request"; input.session.calls["a x"] >= 2 }
+deny contains "tainted" if { "tainted" in input.session.labels; input.name == "send" }
+label contains "tainted" if { input.method == "tools/call"; input.kind == "response" }
+deny contains "not in the roots" if { input.name == "rooted"; not "file:///w" in {r.uri | some r in input.roots} }
+deny contains sprintf("%v of %v", [input.session.id, input.principal.subject]) if input.name == "who"
+deny contains "wrong answer" if { input.kind == "response"; input.request.arguments.n == 7 }
+`)
+	const definition = `{"name":"x","annotations":{"readOnlyHint":true}}`
+	if got := judged(t, s, called("x", `{}`)); got != "denied: t: no" {
+		t.Errorf("before the list was seen: %s", got)
+	}
+	names := []string{"x", "send", "rooted", "who"}
+	var tools []string
+	for _, n := range names {
+		tools = append(tools, strings.Replace(definition, `"x"`, `"`+n+`"`, 1))
+	}
+	judged(t, s, answered(sent(mcp.NewRequest("1", "tools/list", nil), mcp.ToServer, ""), `{"tools":[`+strings.Join(tools, ",")+`]}`))
+	for i, want := range []string{`{"name":"x","arguments":{}}`, `{"name":"x","arguments":{}}`, "denied: t: too many"} {
+		if got := judged(t, s, called("x", `{}`)); got != want {
+			t.Errorf("call %d: %s, want %s", i+1, got, want)
+		}
+	}
+	if got := judged(t, s, called("send", `{}`)); strings.HasPrefix(got, "denied") {
+		t.Errorf("before anything was labelled: %s", got)
+	}
+	if got := judged(t, s, answered(called("x", `{"n":7}`), `{}`)); got != "denied: t: wrong answer" {
+		t.Errorf("an answer to what was asked: %s", got)
+	}
+	judged(t, s, answered(called("x", `{}`), `{"content":[]}`))
+	if got := judged(t, s, called("send", `{}`)); got != "denied: t: tainted" {
+		t.Errorf("after an answer: %s", got)
+	}
+	other := called("send", `{}`)
+	other.Principal = "bob" // of the same session id
+	if got := judged(t, s, other); got != "denied: t: no" {
+		t.Errorf("another principal: %s", got)
+	}
+	if got := judged(t, s, called("rooted", `{}`)); got != "denied: t: not in the roots" {
+		t.Errorf("without roots: %s", got)
+	}
+	roots := sent(mcp.NewResponse("1", []byte(`{"roots":[{"uri":"file:///w"}]}`)), mcp.ToServer, "")
+	roots.Method = "roots/list"
+	judged(t, s, roots)
+	if got := judged(t, s, called("rooted", `{}`)); strings.Contains(got, "roots") {
+		t.Errorf("with the root: %s", got)
+	}
+	if got := judged(t, s, called("who", `{}`)); got != "denied: t: s1 of ann" {
+		t.Errorf("who: %s", got)
+	}
+}
+
+func TestASlowPolicyDenies(t *testing.T) {
+	s := loaded(t, `deny contains "no" if { count([1 | some a in numbers.range(1, 3000); some b in numbers.range(1, 3000); some c in numbers.range(1, 3000); a + b == c]) < 0 }`)
+	j := &journal{}
+	_, err := pipeline.New(j, pipeline.Options{}, pipeline.Named{Name: "policy", Stage: s, Timeout: 50 * time.Millisecond}).Pass(t.Context(), called("x", `{}`))
+	if err == nil || !strings.Contains(j.last.Err.Error(), "no verdict within") {
+		t.Errorf("%v, recorded %v", err, j.last.Err)
+	}
+}

@@ -133,17 +133,17 @@ func (d *decision) verdict(m *mcp.Message, patterns *patterns) (pipeline.Verdict
 		slices.Sort(d.denies)
 		v.Action, v.Reason = pipeline.Deny, strings.Join(d.denies, "; ")
 		return v, nil
-	case len(d.asks) > 0:
-		slices.Sort(d.asks)
-		v.Action, v.Reason = pipeline.Deny, "a human has to approve: "+strings.Join(d.asks, "; ")
-		return v, nil
 	}
 	edits, by, err := d.edits(m, patterns)
 	if err != nil {
 		return pipeline.Verdict{}, err
 	}
 	v.Hide, v.Edits, v.Reason = d.hide, edits, strings.Join(by, "; ")
-	if len(edits) > 0 {
+	switch {
+	case len(d.asks) > 0:
+		slices.Sort(d.asks)
+		v.Action, v.Reason = pipeline.Ask, "a human has to approve: "+strings.Join(d.asks, "; ")
+	case len(edits) > 0:
 		v.Action = pipeline.Modify
 	}
 	return v, nil

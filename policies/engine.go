@@ -107,7 +107,7 @@ func (s *Stage) Inspect(ctx context.Context, m *mcp.Message) (pipeline.Verdict, 
 	if err != nil {
 		return pipeline.Verdict{}, err
 	}
-	if v.Action == pipeline.Deny {
+	if v.Action == pipeline.Deny || v.Action == pipeline.Ask && !pipeline.Approved(ctx) {
 		return v, nil
 	}
 	if !session.label(v.Labels) {

@@ -133,6 +133,9 @@ func (d *decision) verdict(m *mcp.Message, patterns *patterns) (pipeline.Verdict
 		slices.Sort(d.denies)
 		v.Action, v.Reason = pipeline.Deny, strings.Join(d.denies, "; ")
 		return v, nil
+	case len(d.asks) > 0 && (m.Kind != mcp.Request || m.To != mcp.ToServer):
+		v.Action, v.Reason = pipeline.Deny, d.asks[0]+" (a human can approve requests to servers alone: have the rule say input.kind == \"request\")"
+		return v, nil
 	}
 	edits, by, err := d.edits(m, patterns)
 	if err != nil {

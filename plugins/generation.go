@@ -105,7 +105,7 @@ func (h *Host) launch(ctx context.Context, s Spec) (_ *generation, err error) {
 			g.runner = newRunner(command, sockets)
 			return g.runner, nil
 		},
-		GRPCDialOptions: []grpc.DialOption{grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(h.options.MaxMessage+1<<20), grpc.MaxCallSendMsgSize(proto.MaxBytes))},
+		GRPCDialOptions: []grpc.DialOption{grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(h.options.MaxMessage+1<<20), grpc.MaxCallSendMsgSize(proto.MaxBytes), grpc.ForceCodecV2(proto.NewCodec()))},
 	})
 	protocol, err := g.client.Client()
 	if err != nil {

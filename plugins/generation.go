@@ -91,7 +91,7 @@ func (h *Host) launch(ctx context.Context, s Spec) (_ *generation, err error) {
 	for name, value := range s.Env {
 		command.Env = append(command.Env, name+"="+value)
 	}
-	g.client = plugin.NewClient(&plugin.ClientConfig{
+	config := &plugin.ClientConfig{
 		HandshakeConfig:  proto.Handshake(),
 		Plugins:          plugin.PluginSet{proto.Service: dispenser{}},
 		AllowedProtocols: []plugin.Protocol{plugin.ProtocolGRPC},
@@ -106,10 +106,14 @@ func (h *Host) launch(ctx context.Context, s Spec) (_ *generation, err error) {
 			return g.runner, nil
 		},
 		GRPCDialOptions: []grpc.DialOption{grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(h.options.MaxMessage+1<<20), grpc.MaxCallSendMsgSize(proto.MaxBytes), grpc.ForceCodecV2(proto.NewCodec()))},
-	})
+	}
+	g.client = plugin.NewClient(config)
 	protocol, err := g.client.Client()
 	if err != nil {
 		return nil, g.failed(err)
+	}
+	if !s.Plain && (config.TLSConfig == nil || config.TLSConfig.RootCAs == nil) { // which go-plugin makes of the certificate in the handshake
+		return nil, errors.New("it has no certificate, so that nobody could tell who listens on its socket\nhint: set mtls = false for a program that cannot do TLS")
 	}
 	raw, err := protocol.Dispense(proto.Service)
 	if err != nil {

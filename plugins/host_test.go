@@ -422,6 +422,7 @@ func TestWhatCannotBeUsedIsSaidAtOnce(t *testing.T) {
 		"one that says nothing":           {func(s *plugins.Spec) { s.Command[2] = "mute" }, "timeout while waiting for plugin to start"},
 		"one that says something else":    {func(s *plugins.Spec) { s.Command[2] = "talks" }, "Unrecognized remote plugin message: hello"},
 		"one that is elsewhere":           {func(s *plugins.Spec) { s.Command[2] = "elsewhere" }, "which is no socket in the folder"},
+		"one that cannot do TLS":          {func(s *plugins.Spec) { s.Command[2] = "plain" }, "hint: set mtls = false"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -85,7 +85,7 @@ func (s teller) Inspect(ctx context.Context, m *mcp.Message) (sdk.Verdict, error
 		time.Sleep(time.Minute)
 	case "eat":
 		var all [][]byte
-		for {
+		for len(all) < 1<<20 {
 			b := make([]byte, 16<<20)
 			for i := range b {
 				b[i] = 1
@@ -138,6 +138,9 @@ func servePlugins() {
 		time.Sleep(time.Minute)
 	case "talks":
 		fmt.Println("hello")
+		time.Sleep(time.Minute)
+	case "plain":
+		fmt.Printf("1|1|unix|%s/plain.sock|grpc\n", os.Getenv("PLUGIN_UNIX_SOCKET_DIR"))
 		time.Sleep(time.Minute)
 	case "elsewhere":
 		fmt.Println("1|1|unix|/tmp/elsewhere.sock|grpc|")

@@ -28,7 +28,7 @@ type supervised struct {
 	stop context.CancelFunc
 	over chan struct{} // closed when its last process has ended and no other will be started
 
-	asking sync.RWMutex // held by each question, and by one that is put again alone
+	again chan struct{} // holds one: whose question is put again
 
 	mu      sync.Mutex
 	stages  map[*Stage]bool
@@ -41,7 +41,7 @@ type supervised struct {
 
 // supervise starts a program. It is kept running until stop; the error is that of its first start.
 func (h *Host) supervise(ctx context.Context, s Spec) (*supervised, error) {
-	p := &supervised{h: h, spec: s, over: make(chan struct{}), stages: map[*Stage]bool{}, changed: make(chan struct{})}
+	p := &supervised{h: h, spec: s, over: make(chan struct{}), again: make(chan struct{}, 1), stages: map[*Stage]bool{}, changed: make(chan struct{})}
 	g, err := h.launch(ctx, s)
 	if err != nil {
 		return nil, err
@@ -82,7 +82,7 @@ func (p *supervised) run(ctx context.Context, g *generation) {
 		}
 		fails++
 		var err error
-		if g, err = p.again(ctx); err != nil {
+		if g, err = p.restart(ctx); err != nil {
 			p.set(nil, fmt.Errorf("%s could not be started again: %w", p.spec.what(), err), time.Now().Add(backOff(fails)))
 			if ctx.Err() == nil {
 				p.h.event(p.spec.Name, "plugin_lost", p.spec.what(), err)
@@ -94,8 +94,8 @@ func (p *supervised) run(ctx context.Context, g *generation) {
 	}
 }
 
-// again starts a process and makes all stages in it.
-func (p *supervised) again(ctx context.Context) (*generation, error) {
+// restart starts a process and makes all stages in it.
+func (p *supervised) restart(ctx context.Context) (*generation, error) {
 	g, err := p.h.launch(ctx, p.spec)
 	if err != nil {
 		return nil, err
@@ -174,17 +174,20 @@ func (p *supervised) InspectAll(ctx context.Context, m *mcp.Message, stages []pi
 	return p.inspect(ctx, m, its)
 }
 
-// inspect asks stages about m. A question that was lost is put once more, alone: it may be the one that ended the process, and is not to take others with it again.
+// inspect asks stages about m. A question that was lost is put once more, one such at a time: one of them may be what ended the process, and is not to take those that were lost with it
+// along again.
 func (p *supervised) inspect(ctx context.Context, m *mcp.Message, stages []*Stage) ([]pipeline.Verdict, []error, error) {
-	p.asking.RLock()
 	verdicts, errs, err := p.once(ctx, m, stages)
-	p.asking.RUnlock()
-	if lost := (*broken)(nil); !errors.As(err, &lost) || ctx.Err() != nil {
+	if lost := (*broken)(nil); !errors.As(err, &lost) {
 		return verdicts, errs, err
 	}
-	p.asking.Lock()
-	defer p.asking.Unlock()
-	return p.once(ctx, m, stages)
+	select {
+	case p.again <- struct{}{}:
+		defer func() { <-p.again }()
+		return p.once(ctx, m, stages)
+	case <-ctx.Done():
+		return nil, nil, err
+	}
 }
 
 // once asks stages about m, and returns from a question that was lost when it is known whether the process has ended.

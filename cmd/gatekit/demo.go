@@ -21,17 +21,15 @@ import (
 
 	"gatekit/audit"
 	"gatekit/core/config"
-	"gatekit/core/mcp"
-	"gatekit/core/pipeline"
 	"gatekit/transport"
 )
 
 func (p *program) demo() *cobra.Command {
 	return &cobra.Command{
 		Use:   "demo",
-		Short: "Watch a session pass Gatekit: an allowed call, a hidden tool, a refused call, the audit trail",
-		Long: `Demo runs a real session on parts that are built in: a client, Gatekit, and two servers in processes of their own. A stage
-hides a tool and refuses a call; then the audit log is shown and verified. It needs no network, and leaves nothing behind.
+		Short: "Watch a session pass Gatekit: an allowed call, a hidden tool, a secret taken out, the audit trail",
+		Long: `Demo runs a real session on parts that are built in: a client, Gatekit, two servers and the plugins "tools" and "secrets", in processes of their
+own. A tool is hidden, a key is taken out of a file; then the audit log is shown and verified. It needs no network, and leaves nothing behind.
 
   client ── gatekit ─┬─ files: read_file, delete_file
                      └─ notes: add_note`,
@@ -49,16 +47,6 @@ hides a tool and refuses a call; then the audit log is shown and verified. It ne
 	}
 }
 
-// guard is the demo's stage: what a plugin or a policy decides elsewhere.
-type guard struct{}
-
-func (guard) Inspect(_ context.Context, m *mcp.Message) (pipeline.Verdict, error) {
-	if path, _ := m.Text("/arguments/path"); m.Method == "tools/call" && strings.HasPrefix(path, "private/") {
-		return pipeline.Verdict{Action: pipeline.Deny, Reason: "private files are private"}, nil
-	}
-	return pipeline.Verdict{Action: pipeline.Allow, Hide: []string{"delete_file"}}, nil
-}
-
 func demo(ctx context.Context, out io.Writer, log *slog.Logger) (err error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -74,11 +62,16 @@ func demo(ctx context.Context, out io.Writer, log *slog.Logger) (err error) {
 	c.Names.Prefix = "always"
 	c.Audit.File = filepath.Join(dir, "audit.jsonl")
 
-	g, err := openGate(ctx, c, log, pipeline.Named{Name: "guard", Stage: guard{}, Wants: pipeline.Wants{Methods: []string{"tools/list", "tools/call"}, Servers: []string{"files"}}})
+	c.Plugins = []config.Plugin{
+		config.BuiltIn("tools", map[string]any{"tools": map[string]any{"hide": []string{"delete_*"}}}),
+		config.BuiltIn("secrets", map[string]any{"action": "redact", "key": "the demo shows the same each time"}),
+	}
+
+	g, err := openGate(ctx, c, log)
 	if err != nil {
 		return err
 	}
-	fmt.Fprint(out, "A client, Gatekit, and two servers (files, notes) in processes of their own.\n")
+	fmt.Fprint(out, "A client, Gatekit, two servers (files, notes) and two plugins (tools, secrets), in processes of their own.\n")
 	if err := errors.Join(demoSession(ctx, out, g), g.close()); err != nil {
 		return err
 	}
@@ -113,7 +106,7 @@ func demoSession(ctx context.Context, out io.Writer, g *gate) (err error) {
 	}
 	defer session.Close()
 
-	fmt.Fprint(out, "\n1. The client lists the tools of both servers. It is not shown files__delete_file: a stage hides it.\n\n")
+	fmt.Fprint(out, "\n1. The client lists the tools of both servers. It is not shown files__delete_file: the plugin \"tools\" hides it.\n\n")
 	tools, err := session.ListTools(ctx, nil)
 	if err != nil {
 		return err
@@ -128,7 +121,7 @@ func demoSession(ctx context.Context, out io.Writer, g *gate) (err error) {
 		{"2. An allowed call.", "files__read_file", "path", "welcome.txt"},
 		{"3. The other server, through the same session.", "notes__add_note", "note", "try gatekit wrap"},
 		{"4. What is hidden cannot be called.", "files__delete_file", "path", "welcome.txt"},
-		{"5. A call that the stage refuses. The server never sees it, and the client is not told the rule.", "files__read_file", "path", "private/key.txt"},
+		{"5. A file with a key in it. The client gets a placeholder from the plugin \"secrets\".", "files__read_file", "path", "deploy.env"},
 	} {
 		fmt.Fprintf(out, "\n%s\n\n   → tools/call %s {%q: %q}\n", step.title, step.tool, step.arg, step.value)
 		result, err := session.CallTool(ctx, &sdk.CallToolParams{Name: step.tool, Arguments: map[string]any{step.arg: step.value}})
@@ -141,7 +134,7 @@ func demoSession(ctx context.Context, out io.Writer, g *gate) (err error) {
 		default:
 			for _, c := range result.Content {
 				if t, ok := c.(*sdk.TextContent); ok {
-					fmt.Fprintf(out, "   ← %s\n", t.Text)
+					fmt.Fprintf(out, "   ← %s\n", strings.ReplaceAll(t.Text, "\n", "\n     "))
 				}
 			}
 		}
@@ -164,7 +157,7 @@ func showTrail(out io.Writer, file string) error {
 		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
 			return fmt.Errorf("read record %d: %w", records+1, err)
 		}
-		if r.Server != "" && (r.Method == "tools/call" || r.Action == "hide") {
+		if r.Server != "" && (r.Method == "tools/call" || r.Action == "hide" || r.Action == "modify") {
 			fmt.Fprintf(w, "   %s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Action, r.Direction, r.Kind, r.Method, r.Server, r.Name, r.Reason)
 		}
 	}

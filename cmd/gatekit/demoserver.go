@@ -40,8 +40,10 @@ type pathArgs struct {
 func filesServer() *mcp.Server {
 	var mu sync.Mutex
 	files := map[string]string{
-		"welcome.txt":     "Hello! Every message of this session passed Gatekit.",
-		"private/key.txt": "the demo's most secret key",
+		"welcome.txt": "Hello! Every message of this session passed Gatekit.",
+		// A key of nobody's, put together here so that no scanner of this repository finds it.
+		"deploy.env": "REGION=eu-central-1\nAWS_ACCESS_KEY_ID=" + "AKIA" + "Z5GMNQ7TX2RWLKPD",
+		"plan.txt":   "Blue Heron ships in May.", // what examples/plugin-* keep inside
 	}
 	s := mcp.NewServer(&mcp.Implementation{Name: "demo-files", Version: "1"}, nil)
 	mcp.AddTool(s, &mcp.Tool{Name: "read_file", Description: "Read a file"},

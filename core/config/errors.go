@@ -29,7 +29,12 @@ type Error struct {
 	Message string
 }
 
-func (e *Error) Error() string { return e.At.String() + ": " + e.Message }
+func (e *Error) Error() string {
+	if e.At == (Place{}) {
+		return e.Message // of a configuration that is no file's
+	}
+	return e.At.String() + ": " + e.Message
+}
 
 // Errors are all mistakes that were found, in the order of the file. It is the error of Load when the file could be read.
 type Errors []*Error

@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"bytes"
 	"strconv"
 	"strings"
 
@@ -102,6 +103,9 @@ func leaves(b []byte, at span, path *step, yield func(Leaf) bool) (more bool) {
 
 // lenient is a quoted string decoded, whatever it holds.
 func lenient(quoted []byte) string {
+	if bytes.IndexByte(quoted, '\\') < 0 {
+		return string(quoted[1 : len(quoted)-1])
+	}
 	plain, _ := jsontext.AppendUnquote(nil, quoted) // the error says that there is a U+FFFD in it now
 	return string(plain)
 }

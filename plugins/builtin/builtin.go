@@ -2,7 +2,10 @@
 package builtin
 
 import (
+	"gatekit/plugins/builtin/injection"
 	"gatekit/plugins/builtin/limits"
+	"gatekit/plugins/builtin/pii"
+	"gatekit/plugins/builtin/secrets"
 	"gatekit/plugins/builtin/tools"
 	"gatekit/plugins/builtin/trace"
 	"gatekit/plugins/sdk"
@@ -11,7 +14,10 @@ import (
 // All answers the built-in plugins by name.
 func All() []sdk.Plugin {
 	return []sdk.Plugin{
+		injection.Plugin(),
 		limits.Plugin(),
+		pii.Plugin(),
+		secrets.Plugin(),
 		tools.Plugin(),
 		trace.Plugin(),
 	}

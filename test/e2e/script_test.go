@@ -37,21 +37,36 @@ func TestScripts(t *testing.T) {
 	runScripts(t, testscript.Params{Dir: "testdata"})
 }
 
-// Each example's script runs in a copy of its folder.
+// Each example's script runs in a copy of its folder, examples/NAME, in a folder that has links to all of ours which an example may refer to.
 func TestExamples(t *testing.T) {
 	files, err := filepath.Glob("../../examples/*/script.txtar")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no examples with a script (%v)", err)
 	}
-	modules := peers.Node(t)
 	for _, f := range files {
-		t.Run(filepath.Base(filepath.Dir(f)), func(t *testing.T) {
+		name := filepath.Base(filepath.Dir(f))
+		t.Run(name, func(t *testing.T) {
+			vars := map[string]string{}
+			switch name {
+			case "plugin-go":
+				vars = peers.GoEnv(t)
+			case "plugin-python":
+				peers.Python(t)
+			case "plugin-typescript":
+				vars["NODE_PATH"] = peers.TypeScript(t).Path()
+			default:
+				vars["NODE_PATH"] = peers.Node(t).Path()
+			}
 			runScripts(t, testscript.Params{Files: []string{f}, Setup: func(e *testscript.Env) error {
-				if err := os.CopyFS(filepath.Join(e.WorkDir, "example"), os.DirFS(filepath.Dir(f))); err != nil {
-					return err
+				for name, value := range vars {
+					e.Setenv(name, value)
 				}
-				e.Setenv("NODE_PATH", modules.Path())
-				return nil
+				for _, ours := range []string{"core", "plugins", "go.mod", "go.sum"} {
+					if err := os.Symlink(filepath.Join(peers.Top(), ours), filepath.Join(e.WorkDir, ours)); err != nil {
+						return err
+					}
+				}
+				return os.CopyFS(filepath.Join(e.WorkDir, "examples", name), os.DirFS(filepath.Dir(f)))
 			}})
 		})
 	}

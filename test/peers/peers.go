@@ -1,5 +1,5 @@
 // Package peers provides what Gatekit is tested against and with: the real servers and clients pinned in test/package.json and
-// test/servers/package.json, the go-sdk's conformance server and clients (tools of go.mod), and the gatekit binary itself, built from the tree.
+// test/servers/package.json, what the examples' plugins are made with, the go-sdk's conformance server and clients (tools of go.mod), and the gatekit binary itself, built from the tree.
 //
 // Everything is set up by the tests that need it. What npm installs lies in the user's cache folder, one folder for each version of
 // a package-lock.json, shared by all test packages. Where Node, npm or the registry is missing, a test that needs them is skipped
@@ -23,6 +23,20 @@ import (
 	"github.com/rogpeppe/go-internal/lockedfile"
 )
 
+// Python says that the machine has what examples/plugin-python needs, and ends the test where it has not.
+func Python(t testing.TB) {
+	t.Helper()
+	const packages = "Debian: apt-get install python3-grpcio protobuf-compiler-grpc"
+	for _, tool := range []string{"protoc", "grpc_python_plugin"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			missing(t, fmt.Errorf("%s is not installed (%s)", tool, packages))
+		}
+	}
+	if out, err := exec.Command("/usr/bin/python3", "-c", "import grpc, google.protobuf").CombinedOutput(); err != nil {
+		missing(t, fmt.Errorf("/usr/bin/python3 has no gRPC (%s): %w\n%s", packages, err, out))
+	}
+}
+
 // Modules is a folder that holds a node_modules made by npm ci.
 type Modules struct{ dir string }
 
@@ -36,6 +50,12 @@ func Node(t testing.TB) Modules {
 func Published(t testing.TB) Modules {
 	t.Helper()
 	return modules(t, published)
+}
+
+// TypeScript answers what examples/plugin-typescript needs, installed like those of Node.
+func TypeScript(t testing.TB) Modules {
+	t.Helper()
+	return modules(t, typescript)
 }
 
 func modules(t testing.TB, install func() (string, error)) Modules {
@@ -70,8 +90,9 @@ func (m Modules) Server(name string) []string {
 func (m Modules) Inspector() []string { return []string{"node", m.Path(".bin", "mcp-inspector")} }
 
 var (
-	node      = sync.OnceValues(func() (string, error) { return install("test") })
-	published = sync.OnceValues(func() (string, error) { return install("test/servers") })
+	node       = sync.OnceValues(func() (string, error) { return install("test") })
+	published  = sync.OnceValues(func() (string, error) { return install("test/servers") })
+	typescript = sync.OnceValues(func() (string, error) { return install("examples/plugin-typescript") })
 )
 
 // install installs what the package-lock.json of a folder of the project says, and answers where.
@@ -171,6 +192,20 @@ func (m M) Run() int {
 func Top() string {
 	_, file, _, _ := runtime.Caller(0)
 	return filepath.Join(filepath.Dir(file), "..", "..")
+}
+
+// GoEnv answers those variables of Go's environment that a script with another HOME needs to build something.
+func GoEnv(t testing.TB) map[string]string {
+	t.Helper()
+	vars := map[string]string{}
+	for _, name := range []string{"GOCACHE", "GOMODCACHE", "GOPROXY", "GOSUMDB", "GOFLAGS"} {
+		value, err := run("go", "env", name)
+		if err != nil {
+			t.Fatalf("ask go for its %s: %v", name, err)
+		}
+		vars[name] = strings.TrimSpace(value)
+	}
+	return vars
 }
 
 func run(name string, args ...string) (string, error) {

@@ -1,0 +1,38 @@
+package builtin_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"gatekit/plugins/builtin"
+	"gatekit/plugins/sdk/sdktest"
+)
+
+// configs are for plugins that do nothing without one.
+var configs = map[string]string{"tools": `{"tools":{"hide":["delete_*"]}}`}
+
+func TestEachPassesTheSuite(t *testing.T) {
+	for _, p := range builtin.All() {
+		t.Run(p.Name, func(t *testing.T) {
+			t.Parallel()
+			config, ok := configs[p.Name]
+			if !ok {
+				config = `{}`
+			}
+			sdktest.Run(t, p, config)
+		})
+	}
+}
+
+func TestTheREADMEHasEach(t *testing.T) {
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range builtin.All() {
+		if row := "| [`" + p.Name + "`](plugins/builtin/" + p.Name + ") | " + p.Doc + " |\n"; !strings.Contains(string(readme), row) {
+			t.Errorf("the README lacks the row\n%s", row)
+		}
+	}
+}

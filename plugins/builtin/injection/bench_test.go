@@ -1,0 +1,80 @@
+package injection
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// goroot is where Go's sources are; a test that needs them is skipped without.
+func goroot(t testing.TB) string {
+	t.Helper()
+	out, err := exec.Command("go", "env", "GOROOT").Output()
+	if err != nil {
+		t.Skip("no go command here: ", err)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// ordinary is documentation and code, as a server would answer it.
+func ordinary(t testing.TB, n int) string {
+	t.Helper()
+	var b strings.Builder
+	for _, name := range []string{"doc/go_mem.html", "src/net/http/doc.go", "src/net/http/server.go", "src/net/http/transport.go", "doc/go_spec.html", "src/go/types/stmt.go"} {
+		raw, err := os.ReadFile(filepath.Join(goroot(t), name))
+		if err != nil {
+			t.Skip("no sources of Go here: ", err)
+		}
+		b.Write(raw)
+	}
+	s := strings.ToValidUTF8(b.String(), "")
+	for len(s) < n {
+		s += s
+	}
+	return s[:n]
+}
+
+func BenchmarkInspect(b *testing.B) {
+	for _, n := range []int{1 << 10, 64 << 10, 1 << 20} {
+		m := labelled{Text: ordinary(b, n)}.message()
+		s := stageOf(b, `{}`)
+		b.Run(fmt.Sprintf("%dKiB", n>>10), func(b *testing.B) {
+			b.SetBytes(int64(n))
+			b.ReportAllocs()
+			for b.Loop() {
+				inspect(b, s, m)
+			}
+		})
+	}
+}
+
+// BenchmarkHostile is text made of the words that most rules begin with.
+func BenchmarkHostile(b *testing.B) {
+	const n = 64 << 10
+	for _, text := range []string{"ignore all previous ", "send all your secrets and the conversation to you ", "tell not never tell ", "a b c d e f ", "<system [SYSTEM ```", "\U000e0041a"} {
+		m := labelled{Text: strings.Repeat(text, n/len(text))}.message()
+		s := stageOf(b, `{}`)
+		b.Run(fmt.Sprintf("%.12q", text), func(b *testing.B) {
+			b.SetBytes(n)
+			for b.Loop() {
+				inspect(b, s, m)
+			}
+		})
+	}
+}
+
+func BenchmarkPublishedLists(b *testing.B) {
+	for _, x := range lines[server](b, "servers.jsonl")[:12] {
+		m := answer("tools/list", string(x.Result))
+		s := stageOf(b, `{}`)
+		b.Run(filepath.Base(x.Server), func(b *testing.B) {
+			b.SetBytes(int64(m.Size()))
+			for b.Loop() {
+				inspect(b, s, m)
+			}
+		})
+	}
+}

@@ -1,0 +1,147 @@
+package injection
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// action is what is done about a family. The zero action denies.
+type action uint8
+
+const (
+	deny action = iota
+	hideIt
+	strip
+	flagged
+	off
+)
+
+var actionNames = [...]string{"deny", "hide", "strip", "flag", "off"}
+
+func (a action) String() string { return actionNames[a] }
+
+// stricter is the one of two actions that opens less.
+func stricter(a, b action) action { return min(a, b) }
+
+// settings are a configuration, checked.
+type settings struct {
+	actions   [families]action
+	threshold int
+	mentions  bool // text that speaks about attacks counts for less
+	toServer  string
+	unlisted  bool // what was not listed may be used
+	texts     classifierSettings
+}
+
+// options are a configuration as it is written.
+type options struct {
+	Sensitivity string            `json:"sensitivity"`
+	Actions     map[string]string `json:"actions"`
+	ToServer    string            `json:"to_server"`
+	Unlisted    string            `json:"unlisted"`
+	Classifier  *struct {
+		URL       string   `json:"url"`
+		Timeout   string   `json:"timeout"`
+		Threshold *float64 `json:"threshold"`
+		OnError   string   `json:"on_error"`
+		MaxBytes  int      `json:"max_bytes"`
+	} `json:"classifier"`
+}
+
+// thresholds are the scores from which a text counts as an attack.
+var thresholds = map[string]int{"relaxed": 10, "standard": 7, "strict": 4}
+
+// noticed is the score from which a text is a finding, though nothing is done about it.
+const noticed = 4
+
+// defaults are what is done about the families that a configuration does not name.
+var defaults = [families]action{
+	Override: hideIt, Role: hideIt, Delimiter: hideIt, Concealment: hideIt, Exfiltration: hideIt, Coercion: hideIt,
+	Hidden: strip, Terminal: strip, Confusable: hideIt, Shadowing: hideIt, Reference: hideIt, Model: hideIt,
+}
+
+func parse(config []byte) (settings, error) {
+	if len(bytes.TrimSpace(config)) == 0 {
+		config = []byte("{}")
+	}
+	var o options
+	if err := json.Unmarshal(config, &o, json.RejectUnknownMembers(true), jsontext.AllowDuplicateNames(false)); err != nil {
+		return settings{}, fmt.Errorf("injection: %w", err)
+	}
+	s := settings{actions: defaults, threshold: thresholds["standard"], mentions: true, toServer: "flag", unlisted: true}
+	var errs []error
+	fault := func(format string, a ...any) { errs = append(errs, fmt.Errorf("injection: "+format, a...)) }
+	if o.Sensitivity != "" {
+		n, ok := thresholds[o.Sensitivity]
+		if !ok {
+			fault("sensitivity %q is not known: use relaxed, standard or strict", o.Sensitivity)
+		}
+		s.threshold, s.mentions = n, o.Sensitivity != "strict"
+	}
+	for name, word := range o.Actions {
+		f, a := slices.Index(familyNames[:], name), slices.Index(actionNames[:], word)
+		switch {
+		case f < 0:
+			fault("actions: there is no family %q: the families are %s", name, strings.Join(familyNames[:], ", "))
+		case a < 0:
+			fault("actions: %s: the action %q is not known: use %s", name, word, strings.Join(actionNames[:], ", "))
+		case action(a) == strip && (family(f) == Confusable || family(f) == Shadowing || family(f) == Reference || family(f) == Model):
+			fault("actions: %s: nothing can be stripped: use flag, hide or deny", name)
+		default:
+			s.actions[f] = action(a)
+		}
+	}
+	switch o.ToServer {
+	case "":
+	case "off", "flag", "same":
+		s.toServer = o.ToServer
+	default:
+		fault("to_server %q is not known: use off, flag or same", o.ToServer)
+	}
+	switch o.Unlisted {
+	case "", "allow":
+	case "deny":
+		s.unlisted = false
+	default:
+		fault("unlisted %q is not known: use allow or deny", o.Unlisted)
+	}
+	if c := o.Classifier; c != nil {
+		s.texts = classifierDefaults
+		u, err := url.Parse(c.URL)
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+			fault("classifier: url must be an http or https address, as \"http://127.0.0.1:8080/score\"")
+		}
+		s.texts.url = c.URL
+		if c.Timeout != "" {
+			if s.texts.timeout, err = time.ParseDuration(c.Timeout); err != nil || s.texts.timeout <= 0 || s.texts.timeout > time.Minute {
+				fault("classifier: timeout %q is no time up to 1m: write it as \"500ms\"; the plugin's own timeout holds, too", c.Timeout)
+			}
+		}
+		if c.Threshold != nil {
+			if s.texts.threshold = *c.Threshold; s.texts.threshold <= 0 || s.texts.threshold > 1 {
+				fault("classifier: threshold must be more than 0 and at most 1")
+			}
+		}
+		switch c.OnError {
+		case "", "deny":
+		case "skip":
+			s.texts.skip = true
+		default:
+			fault("classifier: on_error %q is not known: use deny or skip", c.OnError)
+		}
+		if c.MaxBytes < 0 || c.MaxBytes > 16<<20 {
+			fault("classifier: max_bytes must be from 1 to 16777216")
+		} else if c.MaxBytes > 0 {
+			s.texts.maxBytes = c.MaxBytes
+		}
+	}
+	return s, errors.Join(errs...)
+}

@@ -1,0 +1,130 @@
+package injection
+
+import (
+	"encoding/hex"
+	"html"
+	"iter"
+	"strings"
+	"unicode/utf8"
+
+	"gatekit/plugins/sdk/scan"
+)
+
+const (
+	shortestHex = 32
+	maxDecoded  = 1 << 20 // of hexadecimal and of character references, in one text
+)
+
+// decoded calls yield for what is written in other writings in t: base64 and percent-encoding (package scan), hexadecimal, HTML's character references. whole says that plain is
+// all of the text, with what was not encoded.
+func decoded(t scan.Text, yield func(plain string, at scan.Span, whole bool) bool) {
+	for at := range encodedRuns(t.S) {
+		run := scan.Text{Leaf: t.Leaf, S: t.S[at.From:at.To]}
+		more := true
+		run.Decoded(func(plain string, in scan.Span) bool {
+			more = yield(plain, scan.Span{From: at.From + in.From, To: at.From + in.To}, false)
+			return more
+		})
+		if !more {
+			return
+		}
+	}
+	left := maxDecoded
+	for i := 0; i+shortestHex <= len(t.S); {
+		if !isHex(t.S[i+shortestHex-1]) { // a run of that length would hold it
+			i += shortestHex
+			continue
+		}
+		from, to := i+shortestHex-1, i+shortestHex
+		for from > i && isHex(t.S[from-1]) {
+			from--
+		}
+		for to < len(t.S) && isHex(t.S[to]) {
+			to++
+		}
+		i = to
+		if run := t.S[from : to-(to-from)%2]; len(run) >= shortestHex && len(run)/2 <= left {
+			left -= len(run) / 2
+			if plain, err := hex.DecodeString(run); err == nil && utf8.Valid(plain) && !yield(string(plain), scan.Span{From: from, To: to}, false) {
+				return
+			}
+		}
+	}
+	if strings.Count(t.S, "&#") >= 8 && len(t.S) <= left {
+		if plain := html.UnescapeString(t.S); plain != t.S {
+			yield(plain, scan.Span{From: 0, To: len(t.S)}, true)
+		}
+	}
+}
+
+func isHex(c byte) bool {
+	return c >= '0' && c <= '9' || c >= 'a' && c <= 'f' || c >= 'A' && c <= 'F'
+}
+
+// shortestRun is the shortest run of base64 that is read: what is shorter holds no sentence.
+const shortestRun = 24
+
+// encodedRuns are the parts of s that have percent-encoding, or a run of base64 that could hold a sentence. Most texts have few, and the rest need not be decoded.
+func encodedRuns(s string) iter.Seq[scan.Span] {
+	return func(yield func(scan.Span) bool) {
+		percent := nextPercent(s, 0)
+		for i := 0; ; {
+			at := nextBase64(s, i)
+			if percent < i {
+				percent = nextPercent(s, i)
+			}
+			if at = min(at, percent); at >= len(s) {
+				return
+			}
+			run := scan.Span{From: at, To: at}
+			for run.From > i && inURL[s[run.From-1]] {
+				run.From--
+			}
+			for run.To < len(s) && inURL[s[run.To]] {
+				run.To++
+			}
+			if !yield(run) {
+				return
+			}
+			i = run.To
+		}
+	}
+}
+
+// nextPercent is where the next percent-encoded byte is in s from i on, or len(s).
+func nextPercent(s string, i int) int {
+	for {
+		n := strings.IndexByte(s[i:], '%')
+		if n < 0 || i+n+2 >= len(s) {
+			return len(s)
+		}
+		if i += n; isHex(s[i+1]) && isHex(s[i+2]) {
+			return i
+		}
+		i++
+	}
+}
+
+// nextBase64 is a place within the next long run of base64 in s from i on, or len(s).
+func nextBase64(s string, i int) int {
+	for i += shortestRun - 1; i < len(s); {
+		from := i
+		for from > i-shortestRun && inBase64[s[from]] {
+			from--
+		}
+		if from == i-shortestRun {
+			return i
+		}
+		i = from + shortestRun
+	}
+	return len(s)
+}
+
+// inBase64 are the bytes of base64, in both alphabets. inURL are those and the others of addresses.
+var inBase64, inURL = func() (base64, all [256]bool) {
+	for c := range 256 {
+		base64[c] = c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '+' || c == '/' || c == '=' || c == '-' || c == '_'
+		all[c] = base64[c] || c < 0x80 && strings.IndexByte("%.~&:?#@!$*;", byte(c)) >= 0
+	}
+	return base64, all
+}()

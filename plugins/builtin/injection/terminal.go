@@ -1,0 +1,79 @@
+package injection
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"gatekit/plugins/sdk/scan"
+)
+
+const (
+	esc = 0x1b
+	csi = 0x9b // as one character; its UTF-8 is two bytes
+)
+
+// control is the control character at i, with all of the sequence that it begins. A change of colour leaves nothing behind; everything else is made visible.
+func control(s string, i int) unseen {
+	r, n := utf8.DecodeRuneInString(s[i:])
+	end, rule := i+n, "control-character"
+	kind := rune(0)
+	switch {
+	case r == esc && end < len(s):
+		rule, kind = "escape-sequence", rune(s[end])
+	case r == csi:
+		rule, kind = "escape-sequence", '['
+		end--
+	case r == 0x9d || r == 0x90 || r == 0x98 || r == 0x9e || r == 0x9f:
+		rule, kind = "escape-sequence", ']'
+		end--
+	}
+	u := unseen{Span: scan.Span{From: i, To: i + n}, family: Terminal, rule: rule, with: visible(r)}
+	switch kind {
+	case '[':
+		stop := parameters(s, end+1)
+		if stop < len(s) && s[stop] == 'm' {
+			u.rule, u.with, u.To = "colour", "", stop+1
+			if conceals(s[end+1 : stop]) {
+				u.rule = "concealed-text"
+			}
+		}
+	case ']':
+		switch {
+		case strings.HasPrefix(s[min(end+1, len(s)):], "8;"):
+			u.rule = "hyperlink"
+		case strings.HasPrefix(s[min(end+1, len(s)):], "52;"):
+			u.rule = "clipboard"
+		}
+	}
+	return u
+}
+
+// parameters is where the parameters of a control sequence end that begin at i.
+func parameters(s string, i int) int {
+	for i < len(s) && (s[i] >= '0' && s[i] <= '9' || s[i] == ';' || s[i] == ':') {
+		i++
+	}
+	return i
+}
+
+// conceals says whether the attributes hide the text.
+func conceals(attributes string) bool {
+	for a := range strings.SplitSeq(attributes, ";") {
+		if a == "8" {
+			return true
+		}
+	}
+	return false
+}
+
+// visible is a control character as text.
+func visible(r rune) string {
+	switch {
+	case r < ' ':
+		return string(0x2400 + r)
+	case r == 0x7f:
+		return "\u2421"
+	}
+	return fmt.Sprintf(`\x%02x`, r)
+}

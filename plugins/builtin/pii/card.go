@@ -1,0 +1,192 @@
+package pii
+
+import (
+	"strconv"
+	"strings"
+)
+
+// issuer is a range of card numbers.
+type issuer struct {
+	from, to int // the first digits
+	lengths  string
+	weak     string // lengths that are so rare that a word like "card" must be near
+}
+
+// issuers are the ranges of ISO/IEC 7812 that are in use for payment.
+var issuers = []issuer{
+	{4, 4, "16", "13 19"},                      // Visa
+	{51, 55, "16", ""}, {2221, 2720, "16", ""}, // Mastercard
+	{34, 34, "15", ""}, {37, 37, "15", ""}, // American Express
+	{6011, 6011, "16", "17 18 19"},                    // Discover
+	{644, 649, "16", "17 18 19"},                      //
+	{65, 65, "16", "17 18 19"},                        // and RuPay
+	{300, 305, "14", "15 16 17 18 19"},                // Diners Club
+	{3095, 3095, "14", "15 16 17 18 19"},              //
+	{36, 36, "14", "15 16 17 18 19"},                  //
+	{38, 39, "14", "15 16 17 18 19"},                  //
+	{3528, 3589, "16", "17 18 19"},                    // JCB
+	{62, 62, "16 17 18 19", ""},                       // UnionPay
+	{8100, 8171, "16 17 18 19", ""},                   //
+	{2200, 2204, "16", "17 18 19"},                    // Mir
+	{5018, 5018, "16 19", "12 13 14 15 17 18"},        // Maestro
+	{5020, 5020, "16 19", "12 13 14 15 17 18"},        //
+	{5038, 5038, "16 19", "12 13 14 15 17 18"},        //
+	{5893, 5893, "16 19", "12 13 14 15 17 18"},        //
+	{6304, 6304, "16 19", "12 13 14 15 17 18"},        //
+	{6759, 6759, "16 18 19", "12 13 14 15 17"},        //
+	{6761, 6763, "16 18 19", "12 13 14 15 17"},        //
+	{5060, 5061, "16 19", ""}, {5085, 5089, "16", ""}, // Verve, RuPay
+	{6062, 6062, "16", ""}, {6069, 6086, "16", ""}, // Hipercard, RuPay
+	{9792, 9792, "16", ""}, // Troy
+}
+
+// byFirst are the issuers by their first two digits: most numbers are nobody's.
+var byFirst = func() (b [100][]issuer) {
+	for _, is := range issuers {
+		from, to := is.from, is.to
+		for ; to >= 100; from, to = from/10, to/10 {
+		}
+		if to < 10 {
+			from, to = from*10, to*10+9
+		}
+		for i := from; i <= to; i++ {
+			b[i] = append(b[i], is)
+		}
+	}
+	return b
+}()
+
+// issued says whether an issuer has numbers like this one, and whether that is rare.
+func issued(digits []byte) (ok, weak bool) {
+	for _, is := range byFirst[digits[0]*10+digits[1]] {
+		n := value(digits[:len(strconv.Itoa(is.to))])
+		if n < is.from || n > is.to {
+			continue
+		}
+		length := strconv.Itoa(len(digits))
+		if strings.Contains(is.lengths, length) {
+			return true, false
+		}
+		if strings.Contains(is.weak, length) {
+			ok, weak = true, true
+		}
+	}
+	return ok, weak
+}
+
+// card looks for the number of a card.
+func (t *search) card(v view) (int, bool) {
+	ok, weak := issued(v.digits)
+	if !ok || !luhn(v.digits) || !t.likeCard(v) || same(v.digits) {
+		return 0, false
+	}
+	if v.before == '.' || v.after == '.' && len(v.groups) == 1 || v.before == '(' || !free(t.s, v.from) || !ends(t.s, v.to) || inUUID(t.s, v.from) || t.fraction(v.from) {
+		return 0, false
+	}
+	if says := t.says(v.from, v.to, wCard, wOther); weak && says != inFavour || len(v.groups) == 1 && says == against {
+		return 0, false
+	}
+	return t.found(card, "card", v.from, v.to), true
+}
+
+// likeCard says whether the groups are such as people write: none, of four and more, or all of one length; and not an extract of a longer list.
+func (t *search) likeCard(v view) bool {
+	first, last := v.groups[0].len(), len(v.groups)-1
+	regular := true
+	for i, g := range v.groups {
+		if g.sep == '(' {
+			return false
+		}
+		regular = regular && (g.len() == first || i == last && g.len() < first)
+		if i > 0 && i < last && g.len() < 3 && !regular {
+			return false
+		}
+	}
+	if last == 0 {
+		return true
+	}
+	if !regular && (first < 4 || v.groups[last].len() < 3) {
+		return false
+	}
+	neighbours := t.alike(v.from, first, -1) + t.alike(v.to, first, 1)
+	if first < 3 {
+		return neighbours == 0 && v.before == 0 && v.after == 0
+	}
+	return neighbours < 2 || t.says(v.from, v.to, wCard, wOther) == inFavour
+}
+
+// alike is how many groups of this many digits, of two, stand before i (step -1) or from i on (step 1), with a spacer before each.
+func (t *search) alike(i, length, step int) (n int) {
+	for ; n < 2; n++ {
+		from, to, spacer := i+1, i+1+length, i
+		if step < 0 {
+			from, to, spacer = i-1-length, i-1, i-1
+		}
+		if from < 0 || to > len(t.s) || class[t.s[spacer]]&isSpacer == 0 || step < 0 && !free(t.s, from) || step > 0 && !ends(t.s, to) {
+			return n
+		}
+		for k := from; k < to; k++ {
+			if !digit(t.s[k]) {
+				return n
+			}
+		}
+		if i = to; step < 0 {
+			i = from
+		}
+	}
+	return n
+}
+
+// same says that all digits are the same.
+func same(digits []byte) bool {
+	for _, d := range digits {
+		if d != digits[0] {
+			return false
+		}
+	}
+	return true
+}
+
+// fraction says whether what begins at i are the digits behind a decimal point.
+func (t *search) fraction(i int) bool {
+	return i > 1 && (t.s[i-1] == '.' || t.s[i-1] == ',') && digit(t.s[i-2])
+}
+
+// inUUID says whether i is within a UUID, 8-4-4-4-12.
+func inUUID(s string, i int) bool {
+	from := i
+	for from > 0 && i-from < 36 && (class[s[from-1]]&isHex != 0 || s[from-1] == '-') {
+		from--
+	}
+	if len(s)-from < 36 {
+		return false
+	}
+	for k := range 36 {
+		if k == 8 || k == 13 || k == 18 || k == 23 {
+			if s[from+k] != '-' {
+				return false
+			}
+		} else if class[s[from+k]]&isHex == 0 {
+			return false
+		}
+	}
+	return from+36 == len(s) || !alnum(s[from+36])
+}
+
+// whole is a JSON number as the integer that it is, when it is written with an exponent or a fraction of zeros; else as it is written.
+func whole(s string) string {
+	mantissa, exponent := s, 0
+	if i := strings.IndexAny(s, "eE"); i >= 0 {
+		e, err := strconv.Atoi(s[i+1:])
+		if err != nil || e < 0 || e > maxDigits {
+			return s
+		}
+		mantissa, exponent = s[:i], e
+	}
+	units, fraction, _ := strings.Cut(mantissa, ".")
+	fraction = strings.TrimRight(fraction, "0")
+	if len(fraction) > exponent || len(units)+exponent > maxDigits+1 {
+		return s
+	}
+	return units + fraction + strings.Repeat("0", exponent-len(fraction))
+}

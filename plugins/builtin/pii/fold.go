@@ -1,0 +1,107 @@
+package pii
+
+import (
+	"sort"
+	"strings"
+	"unicode/utf8"
+
+	"gatekit/plugins/sdk/scan"
+)
+
+// places lead from a folded text back to the text that it was folded from. None: they are the same.
+type places []place
+
+// place says that from folded[at] on, what stands at i stood at i+off.
+type place struct {
+	at, off int
+	wide    bool // what was folded became the byte before at
+}
+
+func (p places) origin(s scan.Span) scan.Span {
+	if len(p) == 0 {
+		return s
+	}
+	// A place at the end of the span belongs to what comes after it.
+	return scan.Span{From: s.From + p.off(s.From), To: s.To - 1 + p.off(s.To-1) + p.width(s.To-1)}
+}
+
+func (p places) off(i int) int {
+	n := sort.Search(len(p), func(n int) bool { return p[n].at > i })
+	if n == 0 {
+		return 0
+	}
+	return p[n-1].off
+}
+
+// width is how many bytes the byte at i was: more than one where a rune was folded to it.
+func (p places) width(i int) int {
+	n := sort.Search(len(p), func(n int) bool { return p[n].at > i })
+	if n < len(p) && p[n].at == i+1 && p[n].wide {
+		return 1 + p[n].off - p.off(i)
+	}
+	return 1
+}
+
+// fold is s with ASCII in the place of spaces, hyphens, digits and letters that look the same, and without characters that are not seen.
+func fold(s string) (string, places) {
+	i := 0
+	for i < len(s) && s[i] < utf8.RuneSelf {
+		i++
+	}
+	if i == len(s) {
+		return s, nil
+	}
+	var (
+		b    strings.Builder
+		p    places
+		from int // what of s is not in b yet
+	)
+	for i < len(s) {
+		if s[i] < utf8.RuneSelf {
+			i++
+			continue
+		}
+		r, n := utf8.DecodeRuneInString(s[i:])
+		to, ok := ascii(r)
+		if !ok {
+			i += n
+			continue
+		}
+		b.WriteString(s[from:i])
+		if to != 0 {
+			b.WriteByte(to)
+		}
+		i += n
+		from = i
+		p = append(p, place{at: b.Len(), off: i - b.Len(), wide: to != 0})
+	}
+	if p == nil {
+		return s, nil
+	}
+	b.WriteString(s[from:])
+	return b.String(), p
+}
+
+// zeros are the digits 0 of scripts in which numbers are written, beside Latin.
+var zeros = []rune{0x660, 0x6F0, 0x966, 0x9E6, 0xA66, 0xAE6, 0xB66, 0xBE6, 0xC66, 0xCE6, 0xD66, 0xE50, 0xED0}
+
+// ascii is what r is folded to, 0 when that is nothing.
+func ascii(r rune) (byte, bool) {
+	switch {
+	case r == 0xA0, r >= 0x2000 && r <= 0x200A, r == 0x202F, r == 0x205F, r == 0x3000:
+		return ' ', true
+	case r >= 0x2010 && r <= 0x2015, r == 0x2212, r == 0xFE58, r == 0xFE63:
+		return '-', true
+	case r == 0xAD, r >= 0x200B && r <= 0x200F, r >= 0x202A && r <= 0x202E, r >= 0x2060 && r <= 0x2064, r >= 0x2066 && r <= 0x2069, r == 0xFEFF:
+		return 0, true
+	case r >= 0xFF01 && r <= 0xFF5E:
+		return byte(r - 0xFF01 + '!'), true
+	case r >= 0x660 && r < 0xEE0:
+		for _, zero := range zeros {
+			if r >= zero && r < zero+10 {
+				return byte(r - zero + '0'), true
+			}
+		}
+	}
+	return 0, false
+}

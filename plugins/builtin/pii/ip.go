@@ -1,0 +1,142 @@
+package pii
+
+import (
+	"net/netip"
+	"strings"
+)
+
+// quad looks for four octets at i. ok says that there are four groups with points between them, address or not: they are no other number.
+func (t *search) quad(i int) (to int, ok bool) {
+	s := t.s
+	var octets [4]int
+	k := i
+	for n := range octets {
+		from := k
+		for k < len(s) && k-from < 4 && digit(s[k]) {
+			octets[n] = octets[n]*10 + int(s[k]-'0')
+			k++
+		}
+		if k == from || k-from > 3 {
+			return 0, false
+		}
+		if k-from > 1 && s[from] == '0' {
+			octets[n] = 256 // 010 is ten for one reader and eight for the next, and in most texts the part of a version
+		}
+		if n < 3 {
+			if k >= len(s) || s[k] != '.' {
+				return 0, false
+			}
+			k++
+		}
+	}
+	if !ends(s, k) || k+1 < len(s) && (s[k] == '.' || s[k] == '-') && alnum(s[k+1]) || !free(s, i) || i > 0 && s[i-1] == '.' {
+		return 0, false
+	}
+	for _, o := range octets {
+		if o > 255 {
+			return 0, false
+		}
+	}
+	if !t.on[ip] {
+		return k, true
+	}
+	if t.slow(); t.err != nil {
+		return len(s), true
+	}
+	addr := netip.AddrFrom4([4]byte{byte(octets[0]), byte(octets[1]), byte(octets[2]), byte(octets[3])})
+	if !t.reportable(addr) || !t.likeAddress(i, k, octets) {
+		return k, true
+	}
+	return t.found(ip, "ip", i, k), true
+}
+
+// likeAddress tells four octets from the four parts of a version.
+func (t *search) likeAddress(i, end int, octets [4]int) bool {
+	s := t.s
+	if i > 1 && s[i-1] == '/' && s[i-2] == '/' {
+		return true // a URL
+	}
+	if compared := i > 1 && strings.IndexByte("=<>~!", s[i-1]) >= 0 && strings.IndexByte(" =<>~!", s[i-2]) >= 0; compared || i > 0 && strings.IndexByte("-_^~", s[i-1]) >= 0 {
+		return t.says(i, end, wIP, wVersion) == inFavour
+	}
+	switch t.says(i, end, wIP, wVersion) {
+	case inFavour:
+		return true
+	case against:
+		return false
+	}
+	if end+1 < len(s) && (s[end] == ':' || s[end] == '/') && digit(s[end+1]) {
+		return true // a port, a prefix
+	}
+	return max(octets[0], octets[1], octets[2], octets[3]) > 63
+}
+
+// colon looks for an IPv6 address around the colon at i, the first in its word.
+func (t *search) colon(i int) int {
+	s := t.s
+	if i+1 >= len(s) || s[i+1] != ':' && (class[s[i+1]]&isHex == 0 || i == 0 || class[s[i-1]]&isHex == 0) {
+		return 0
+	}
+	from := i
+	for from > 0 && i-from < 5 && class[s[from-1]]&isHex != 0 {
+		from--
+	}
+	end, colons := i, 0
+	for end < len(s) && end-from < 46 && (class[s[end]]&isHex != 0 || s[end] == ':' || s[end] == '.') {
+		if s[end] == ':' {
+			colons++
+		}
+		end++
+	}
+	if i-from > 4 || colons < 2 || !free(s, from) {
+		return end
+	}
+	if t.slow(); t.err != nil {
+		return len(s)
+	}
+	for end > from && (s[end-1] == '.' || s[end-1] == ':' && (end < from+2 || s[end-2] != ':')) {
+		end--
+	}
+	if !ends(s, end) || end < len(s) && s[end] == '_' {
+		return end
+	}
+	addr, err := netip.ParseAddr(s[from:end])
+	if err != nil || !addr.Is6() || !t.on[ip] || !t.reportable(addr) {
+		return end
+	}
+	return t.found(ip, "ip", from, end)
+}
+
+// notPublic are the blocks of the IANA's special-purpose registries that [netip.Addr] has no word for.
+var notPublic = func() (p []netip.Prefix) {
+	for _, s := range []string{
+		"0.0.0.0/8", "100.64.0.0/10", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "240.0.0.0/4",
+		"2001::/23", "2001:db8::/32", "3fff::/20",
+	} {
+		p = append(p, netip.MustParsePrefix(s))
+	}
+	return p
+}()
+
+// reportable says whether the address may be somebody's. Of IPv6, that is what is given out for use in the Internet (2000::/3), and IPv4 in it.
+func (t *search) reportable(a netip.Addr) bool {
+	if nat64.Contains(a) {
+		b := a.As16()
+		a = netip.AddrFrom4([4]byte(b[12:]))
+	}
+	a = a.Unmap()
+	public := !a.IsPrivate() && !a.IsLoopback() && !a.IsLinkLocalUnicast() && !a.IsMulticast() && !a.IsUnspecified() && (a.Is4() || global.Contains(a))
+	for _, p := range notPublic {
+		public = public && !p.Contains(a)
+	}
+	if public || !t.private {
+		return public
+	}
+	// Words like "abc::def" are IPv6 addresses, too: of those that are not public, the ones with a known prefix count.
+	return a.Is4() && !a.IsUnspecified() || a.IsPrivate() || a.IsLinkLocalUnicast() || a.IsLoopback() || a.Is6() && global.Contains(a)
+}
+
+var (
+	global = netip.MustParsePrefix("2000::/3")
+	nat64  = netip.MustParsePrefix("64:ff9b::/96")
+)

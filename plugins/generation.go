@@ -105,7 +105,8 @@ func (h *Host) launch(ctx context.Context, s Spec) (_ *generation, err error) {
 			g.runner = newRunner(command, sockets)
 			return g.runner, nil
 		},
-		GRPCDialOptions: []grpc.DialOption{grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(h.options.MaxMessage+1<<20), grpc.MaxCallSendMsgSize(proto.MaxBytes), grpc.ForceCodecV2(proto.NewCodec()))},
+		GRPCDialOptions: []grpc.DialOption{grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(h.options.MaxMessage+1<<20), grpc.MaxCallSendMsgSize(proto.MaxBytes), grpc.ForceCodecV2(proto.NewCodec())),
+			grpc.WithStaticStreamWindowSize(proto.StreamWindow), grpc.WithStaticConnWindowSize(proto.ConnWindow)},
 	}
 	g.client = plugin.NewClient(config)
 	protocol, err := g.client.Client()

@@ -33,7 +33,8 @@ func Serve(plugins ...Plugin) {
 		Plugins:         plugin.PluginSet{proto.Service: service{plugins: plugins}},
 		Logger:          hclog.New(&hclog.LoggerOptions{Level: hclog.Error, Output: os.Stderr}),
 		GRPCServer: func(o []grpc.ServerOption) *grpc.Server {
-			return grpc.NewServer(append(o, grpc.MaxRecvMsgSize(proto.MaxBytes), grpc.MaxSendMsgSize(proto.MaxBytes), grpc.ForceServerCodecV2(proto.NewCodec()))...)
+			return grpc.NewServer(append(o, grpc.MaxRecvMsgSize(proto.MaxBytes), grpc.MaxSendMsgSize(proto.MaxBytes), grpc.ForceServerCodecV2(proto.NewCodec()),
+				grpc.StaticStreamWindowSize(proto.StreamWindow), grpc.StaticConnWindowSize(proto.ConnWindow))...)
 		},
 	})
 }

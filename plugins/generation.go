@@ -346,8 +346,11 @@ func ask(s *stream, q *pb.InspectRequest) (*pb.InspectResponse, error) {
 		return nil, fmt.Errorf("it answered question %d, and was asked %d", r.Seq, q.Seq)
 	case len(r.Verdicts) == 0 || len(r.Verdicts) > len(q.Stages):
 		return nil, fmt.Errorf("it gave %d verdicts, and was asked for %d", len(r.Verdicts), len(q.Stages))
-	case protobuf.Size(r) > protobuf.Size(q)+maxVerdict:
-		return nil, fmt.Errorf("its verdict of %d bytes is too large for a message of %d", protobuf.Size(r), protobuf.Size(q))
+	}
+	for _, v := range r.Verdicts { // each by itself: several stages may each have changed much
+		if size := protobuf.Size(v); size > protobuf.Size(q)+maxVerdict {
+			return nil, fmt.Errorf("its verdict of %d bytes is too large for a message of %d", size, protobuf.Size(q))
+		}
 	}
 	return r, nil
 }

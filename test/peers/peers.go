@@ -144,14 +144,52 @@ func install(folder string) (string, error) {
 	return dir, os.Rename(tmp, dir) // whole or not at all
 }
 
-// Tool answers the path of a tool of go.mod, built: everything-server, everything-client, listfeatures.
+// Tool answers the path of a tool of go.mod, built: everything-server, everything-client, listfeatures. It is a copy: what lies in go's cache is written anew when another process builds it, and
+// cannot be run meanwhile.
 func Tool(t testing.TB, name string) string {
 	t.Helper()
-	out, err := run("go", "tool", "-n", name)
+	path, err := tools.copy(name)
 	if err != nil {
 		t.Fatalf("build the tool %s: %v", name, err)
 	}
-	return strings.TrimSpace(out)
+	return path
+}
+
+// tools are the copies that this process has made, by name.
+var tools copies
+
+type copies struct {
+	mu   sync.Mutex
+	made map[string]string
+}
+
+func (c *copies) copy(name string) (string, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if path, ok := c.made[name]; ok {
+		return path, nil
+	}
+	dir, err := folder()
+	if err != nil {
+		return "", err
+	}
+	out, err := run("go", "tool", "-n", name)
+	if err != nil {
+		return "", err
+	}
+	b, err := os.ReadFile(strings.TrimSpace(out))
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, name)
+	if err := os.WriteFile(path, b, 0o755); err != nil {
+		return "", err
+	}
+	if c.made == nil {
+		c.made = map[string]string{}
+	}
+	c.made[name] = path
+	return path, nil
 }
 
 // Gatekit answers the path of the gatekit binary, built from the tree; with the race detector when the test has it.
@@ -164,13 +202,15 @@ func Gatekit(t testing.TB) string {
 	return path
 }
 
-var built string // the folder that build made; Main removes it
+// folder is where this process puts what it builds; Run removes it.
+var folder = sync.OnceValues(func() (string, error) { return os.MkdirTemp("", "gatekit-test-") })
 
-var build = sync.OnceValues(func() (_ string, err error) {
-	if built, err = os.MkdirTemp("", "gatekit-test-"); err != nil {
+var build = sync.OnceValues(func() (string, error) {
+	dir, err := folder()
+	if err != nil {
 		return "", err
 	}
-	path := filepath.Join(built, "gatekit")
+	path := filepath.Join(dir, "gatekit")
 	args := []string{"build", "-o", path}
 	if race {
 		args = append(args, "-race")
@@ -184,7 +224,11 @@ type M struct{ *testing.M }
 
 // Run is testing.M's.
 func (m M) Run() int {
-	defer func() { os.RemoveAll(built) }()
+	defer func() {
+		if dir, err := folder(); err == nil {
+			os.RemoveAll(dir)
+		}
+	}()
 	return m.M.Run()
 }
 

@@ -253,6 +253,7 @@ func TestABadPluginFails(t *testing.T) {
 		{"never answers when it is large", replaced(func(ctx context.Context, m *mcp.Message, inner sdk.Stage) (sdk.Verdict, error) {
 			if len(m.Body()) > 5<<20 {
 				<-ctx.Done()
+				return sdk.Verdict{}, ctx.Err()
 			}
 			return inner.Inspect(ctx, m)
 		}), "odd messages", "no verdict within"},

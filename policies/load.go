@@ -264,7 +264,7 @@ func Load(o Options) (*Stage, error) {
 	if err != nil {
 		return nil, err
 	}
-	stage := &Stage{rules: rules, reads: readsOf(c.Modules), shadow: o.Shadow, memory: o.Memory, now: o.Now}
+	stage := &Stage{rules: rules, reads: readsOf(c.Modules), graph: c.Graph, shadow: o.Shadow, memory: o.Memory, now: o.Now}
 	if stage.memory == nil {
 		stage.memory = &Memory{}
 	}

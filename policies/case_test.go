@@ -47,14 +47,14 @@ deny contains input.params.message
 
 func TestWhatIsNoCaseIsSaid(t *testing.T) {
 	for source, want := range map[string]string{
-		`[1]`:          "no JSON object",
-		`{"method":`:   "no JSON",
-		`{}`:           `no "method"`,
-		`{} {}`:        "more than one",
-		`{"Method":1}`: `its member "Method" is none`,
-		`{"method":1}`: "method: cannot unmarshal number",
-		`{"method":"x","method":"y"}`:                     "duplicate",
-		`{"method":"x","params":[1]}`:                     "params",
+		`[1]`:                         "no JSON object",
+		`{"method":`:                  "no JSON",
+		`{}`:                          `no "method"`,
+		`{} {}`:                       "more than one",
+		`{"Method":1}`:                `its member "Method" is none`,
+		`{"method":1}`:                "method: cannot unmarshal number",
+		`{"method":"x","method":"y"}`: "duplicate",
+		`{"method":"x","params":[1]}`: "params",
 		`{"method":"x","kind":"response","params":{}}`:    `a response has no "params"`,
 		`{"method":"x","kind":"question"}`:                `kind is "question"`,
 		`{"method":"x","session":{"lables":[]}}`:          `session: unknown field "lables"`,

@@ -23,6 +23,7 @@ type Stage struct {
 	reads  reads
 	query  rego.PreparedEvalQuery
 	graph  *ast.Graph // which rules read which
+	files  []string
 	shadow bool
 	memory *Memory
 	now    func() time.Time
@@ -92,6 +93,9 @@ func shadowed(m *ast.Module) bool {
 	}
 	return false
 }
+
+// Files are the policies that are not of the library: .rego files, and those in bundles.
+func (s *Stage) Files() []string { return s.files }
 
 // Inspect implements pipeline.Stage.
 func (s *Stage) Inspect(ctx context.Context, m *mcp.Message) (pipeline.Verdict, error) {

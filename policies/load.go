@@ -265,6 +265,11 @@ func Load(o Options) (*Stage, error) {
 		return nil, err
 	}
 	stage := &Stage{rules: rules, reads: readsOf(c.Modules), graph: c.Graph, shadow: o.Shadow, memory: o.Memory, now: o.Now}
+	for _, file := range slices.Sorted(maps.Keys(s.modules)) {
+		if !strings.HasPrefix(file, "library/") {
+			stage.files = append(stage.files, file)
+		}
+	}
 	if stage.memory == nil {
 		stage.memory = &Memory{}
 	}

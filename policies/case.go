@@ -28,10 +28,14 @@ type Case struct {
 	Event  bool   // it is a record of what is no message: a start, a reload
 	Action string // what became of it: pass, deny, modify, …; "" when that is not known
 	By     string // who decided so, of the stages: "policy", or a plugin's name
+	Before string // what the policies made of it then; "" when they were not asked, or that is not known
 
 	exchange string
 	known    known
 }
+
+// Judged says whether the policies were asked about it, or would be: not about a record of an event, of what a plugin refused or answered, or of an answer that Gatekit made itself.
+func (c *Case) Judged() bool { return !c.Event && (c.Seq == 0 || c.Before != "") }
 
 // known is what a case says of its session. What it does not say is what the memory has.
 type known struct {
@@ -83,6 +87,7 @@ func ParseCase(b []byte) (*Case, error) {
 	}
 	r := reader{in: in}
 	c := &Case{Action: r.text("action"), exchange: r.text("exchange")}
+	c.Before = c.Action
 	if in["seq"] != nil && in["prev"] != nil {
 		r.record(c)
 	}
@@ -127,15 +132,20 @@ func (r *reader) text(name string) (s string) {
 func (r *reader) record(c *Case) {
 	delete(r.in, "error") // of the stages, not the message's
 	r.to("seq", &c.Seq)
-	c.Event, c.Bodyless = r.in["kind"] == nil, true
+	c.Event, c.Bodyless, c.Before = r.in["kind"] == nil, true, ""
 	var steps []struct {
 		Stage, Action, Reason string
 		Micros                int
 		Findings              []struct{ Type, Pointer string }
 	}
 	r.to("steps", &steps)
+	if c.Action != "deny" && c.Action != "answer" {
+		c.Before = "pass" // unless they say otherwise
+	}
 	for _, s := range steps {
-		if s.Stage != "policy" {
+		if s.Stage == "policy" {
+			c.Before = s.Action
+		} else {
 			for _, f := range s.Findings {
 				c.Findings = append(c.Findings, pipeline.Finding{Type: f.Type, Pointer: f.Pointer})
 			}
@@ -150,6 +160,9 @@ func (r *reader) record(c *Case) {
 		Body   json.RawMessage
 	}
 	r.to("after", &after)
+	if r.in["before"] == nil { // it had none
+		c.Bodyless = false
+	}
 	if after.Body != nil {
 		c.Bodyless = false
 		r.in[map[string]string{"response": "result", "error": "error"}[r.text("kind")]] = jsontext.Value(after.Body)

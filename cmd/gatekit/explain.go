@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"unicode"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/spf13/cobra"
@@ -69,7 +70,9 @@ in the log with [audit] bodies = "redacted", and never that of a message that wa
 			if err != nil {
 				return err
 			}
-			printExplanation(cmd.OutOrStdout(), e, all)
+			var text strings.Builder
+			printExplanation(&text, e, all)
+			fmt.Fprint(cmd.OutOrStdout(), printable(text.String()))
 			if missing := stage.Needs(); one.Bodyless && len(missing) > 0 {
 				fmt.Fprintf(cmd.OutOrStdout(), "\nThis may not be what was judged: the record has no body, and the policies read %s.\n", strings.Join(missing, ", "))
 			}
@@ -120,7 +123,7 @@ func recorded(ctx context.Context, stage *policies.Stage, log string, n uint64) 
 			found = c
 			return io.EOF
 		}
-		if !c.Event {
+		if c.Judged() {
 			stage.Judge(ctx, c)
 		}
 		return ctx.Err()
@@ -214,4 +217,14 @@ func printExplanation(w io.Writer, e *policies.Explanation, all bool) {
 	if e.Outcome.Action == "modify" && e.Outcome.After != nil {
 		fmt.Fprintf(w, "it goes as: %s\n", e.Outcome.After.Body())
 	}
+}
+
+// printable is a text for a terminal that has peers' texts in it: what is no character to look at (controls, marks that turn the direction of text) is one that says so.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '\n' || unicode.IsPrint(r) {
+			return r
+		}
+		return unicode.ReplacementChar
+	}, text)
 }

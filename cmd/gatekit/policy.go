@@ -96,7 +96,7 @@ files of one's own:
   rules = ["tools/readonly"]
   files = ["policies"]`,
 	}
-	c.AddCommand(p.policyTest(), p.policyExplain(), p.policyNew(), policyList())
+	c.AddCommand(p.policyTest(), p.policyExplain(), p.policyNew(), p.policyReplay(), policyList())
 	return c
 }
 

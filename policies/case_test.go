@@ -108,3 +108,21 @@ deny contains "three" if {
 		}
 	}
 }
+
+// A rule that is not come to in the pipeline, and fails when it is, does not change what is explained.
+func TestAnErrorThatIsNotComeToIsNone(t *testing.T) {
+	for source, want := range map[string]string{
+		`{"method":"tools/call","params":{"name":"x"}}`: "t: no",
+		`{"method":"tools/call","params":{"name":"n"}}`: "",
+	} {
+		s := loaded(t, "deny contains \"no\" if input.name == \"x\"\ndeny contains \"two\" if {\n\tto_number(input.name) == 1\n\tinput.name == \"n\"\n}")
+		c, err := policies.ParseCase([]byte(source))
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := s.Explain(t.Context(), c)
+		if err != nil || e.Outcome.Reason != want || (e.Outcome.Err != nil) != (want == "") || len(e.Effects) != len(want)/5 {
+			t.Errorf("%s: %v: %q, %v, %+v", source, err, e.Outcome.Reason, e.Outcome.Err, e.Effects)
+		}
+	}
+}

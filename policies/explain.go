@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"gatekit/core/pipeline"
 
@@ -46,11 +47,13 @@ func (s *Stage) Explain(ctx context.Context, c *Case) (*Explanation, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &tracer{rules: map[uint64]*traced{}}
-	sets, err := s.ask(ctx, all, s.beside(c).at, rego.EvalQueryTracer(t), rego.EvalRuleIndexing(false), rego.EvalEarlyExit(false))
+	sets, t, err := s.trace(ctx, all, s.beside(c).at, rego.EvalRuleIndexing(false), rego.EvalEarlyExit(false))
+	if err != nil { // maybe of a function that is not come to otherwise
+		sets, t, err = s.trace(ctx, all, s.beside(c).at)
+	}
 	e := &Explanation{Input: shown, Outcome: s.Judge(ctx, c)}
 	if err != nil {
-		return e, nil // it is the outcome's, too
+		return e, ctx.Err() // it is the outcome's, too
 	}
 	for i, r := range s.rules {
 		given := map[*ast.Rule]bool{}
@@ -73,6 +76,17 @@ func (s *Stage) Explain(ctx context.Context, c *Case) (*Explanation, error) {
 		}
 	}
 	return e, nil
+}
+
+// traceTimeout is how long a traced evaluation may take: many times what the policies may.
+const traceTimeout = 20 * time.Second
+
+func (s *Stage) trace(ctx context.Context, input ast.Value, at time.Time, how ...rego.EvalOption) ([]ast.Set, *tracer, error) {
+	ctx, cancel := context.WithTimeout(ctx, traceTimeout)
+	defer cancel()
+	t := &tracer{rules: map[uint64]*traced{}}
+	sets, err := s.ask(ctx, input, at, append(how, rego.EvalQueryTracer(t))...)
+	return sets, t, err
 }
 
 func (f Effect) is(r *ast.Rule) bool { return f.File == r.Location.File && f.Line == r.Location.Row }

@@ -66,6 +66,9 @@ in the log with [audit] bodies = "redacted", and never that of a message that wa
 			if err != nil {
 				return err
 			}
+			if server, name, ok := strings.Cut(one.Message.Name, "__"); ok && one.Message.Server == "" {
+				fmt.Fprintf(cmd.ErrOrStderr(), "hint: policies see names without the server's prefix; is this \"server\": %q, and %q?\n", server, name)
+			}
 			e, err := stage.Explain(cmd.Context(), one)
 			if err != nil {
 				return err

@@ -94,7 +94,10 @@ files of one's own:
 
   [policy]
   rules = ["tools/readonly"]
-  files = ["policies"]`,
+  files = ["policies"]
+
+New writes a policy to begin with, test runs the tests, explain says why a message is judged as it is, replay what would become of recorded traffic, list shows the library.
+gatekit run puts a changed file in force while it runs; a broken one is reported, and the policies before it stay.`,
 	}
 	c.AddCommand(p.policyTest(), p.policyExplain(), p.policyNew(), p.policyReplay(), policyList())
 	return c

@@ -178,12 +178,13 @@ func (s *sources) bundle(name string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
+	faults := []error{s.merge(name, b.Data)}
 	for _, m := range b.Modules {
-		if s.tests || !isTest(m.Path) {
-			s.modules[name+":"+m.Path] = m.Parsed
+		if s.tests || !isTest(m.Path) { // parsed again, so that its places name the bundle
+			faults = append(faults, s.module(name+":"+strings.TrimPrefix(path.Clean("/"+m.Path), "/"), m.Raw))
 		}
 	}
-	return s.merge(name, b.Data)
+	return errors.Join(faults...)
 }
 
 func (s *sources) document(name string) error {

@@ -1,6 +1,8 @@
 package policies_test
 
 import (
+	"archive/tar"
+	"compress/gzip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -136,5 +138,45 @@ func TestFolders(t *testing.T) {
 	}
 	if _, err := policies.Load(policies.Options{Rules: []string{"tools/readonly"}, Files: []string{filepath.Join(dir, "empty")}}); err == nil || !strings.Contains(err.Error(), "empty: there is no .rego file in it") {
 		t.Errorf("a folder without policies: %v", err)
+	}
+}
+
+func TestBundles(t *testing.T) {
+	bundle := filepath.Join(t.TempDir(), "b.tar.gz")
+	pack := func(rule string) {
+		f, err := os.Create(bundle)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		z := gzip.NewWriter(f)
+		defer z.Close()
+		w := tar.NewWriter(z)
+		defer w.Close()
+		for name, text := range map[string]string{"./sub/mine.rego": rule, "./sub/mine_test.rego": mineTest, "./data.json": `{"names":["x"]}`} {
+			if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o600, Size: int64(len(text))}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := w.Write([]byte(text)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	o := policies.Options{Files: []string{bundle}}
+	pack(strings.Replace(mine, `input.name == "x"`, "input.name in data.names", 1))
+	s, err := policies.Load(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := judged(t, s, called("x", `{}`)); got != "denied: mine: no" {
+		t.Error(got)
+	}
+	tests, covered, err := policies.RunTests(t.Context(), o)
+	if err != nil || len(tests) != 1 || tests[0].Failure != "" || tests[0].File != bundle+":sub/mine_test.rego" || len(covered) != 1 || covered[0].File != bundle+":sub/mine.rego" || covered[0].Percent != 75 {
+		t.Errorf("%+v, %+v, %v", tests, covered, err)
+	}
+	pack(strings.Replace(mine, "input.name", "input.nmae", 1))
+	if _, err := policies.Load(o); err == nil || !strings.Contains(err.Error(), "b.tar.gz:sub/mine.rego:5:2: undefined ref: input.nmae") {
+		t.Errorf("a field that is misspelt: %v", err)
 	}
 }

@@ -112,7 +112,8 @@ func (h *Host) launch(ctx context.Context, s Spec) (_ *generation, err error) {
 			g.runner.sockets = sockets
 			return g.runner, nil
 		},
-		GRPCDialOptions: []grpc.DialOption{grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(h.options.MaxMessage+1<<20), grpc.MaxCallSendMsgSize(proto.MaxBytes))},
+		GRPCDialOptions: []grpc.DialOption{grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(h.options.MaxMessage+1<<20), grpc.MaxCallSendMsgSize(proto.MaxBytes), grpc.ForceCodecV2(proto.NewCodec())),
+			grpc.WithStaticStreamWindowSize(proto.StreamWindow), grpc.WithStaticConnWindowSize(proto.ConnWindow)},
 	}
 	stop := context.AfterFunc(ctx, g.kill)
 	defer stop()
@@ -409,8 +410,11 @@ func ask(s *stream, q *pb.InspectRequest) (*pb.InspectResponse, error) {
 		return nil, &unclear{fmt.Sprintf("it answered question %d, and was asked %d", r.Seq, q.Seq)}
 	case len(r.Verdicts) == 0 || len(r.Verdicts) > len(q.Stages):
 		return nil, &unclear{fmt.Sprintf("it gave %d verdicts, and was asked for %d", len(r.Verdicts), len(q.Stages))}
-	case protobuf.Size(r) > len(q.Stages)*protobuf.Size(q)+maxVerdict:
-		return nil, &unclear{fmt.Sprintf("its verdict of %d bytes is too large for a message of %d", protobuf.Size(r), protobuf.Size(q))}
+	}
+	for _, v := range r.Verdicts { // each by itself: several stages may each have changed much
+		if size := protobuf.Size(v); size > protobuf.Size(q)+maxVerdict {
+			return nil, &unclear{fmt.Sprintf("its verdict of %d bytes is too large for a message of %d", size, protobuf.Size(q))}
+		}
 	}
 	return r, nil
 }

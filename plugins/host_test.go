@@ -188,6 +188,19 @@ func (w *world) works(kind string) {
 	w.t.Errorf("it has not recovered: %v", err)
 }
 
+// Three verdicts of one question were once held to the bound of one, so that three stages that each cleared the same large text denied it.
+func TestEachVerdictHasABoundOfItsOwn(t *testing.T) {
+	mark := `{"mark":"` + strings.Repeat("x", 300<<10) + `"}`
+	w := start(t, builtin("first", mark), builtin("second", mark), builtin("third", mark))
+	m, err := w.pass(kinds["a request"]("good"))
+	if err != nil {
+		t.Fatalf("%v\n%s", err, w.record.last())
+	}
+	if got, _ := m.Text("/mark"); len(got) != 3*300<<10 {
+		t.Errorf("%d bytes of marks, want those of all three", len(got))
+	}
+}
+
 func TestFaults(t *testing.T) {
 	for _, c := range []struct {
 		serves, word string

@@ -140,6 +140,9 @@ func servePlugins() {
 		return
 	}
 	switch os.Args[2] {
+	case "nods":
+		nods := func(context.Context, *mcp.Message) (sdk.Verdict, error) { return sdk.Allow(), nil }
+		sdk.Serve(sdk.Plugin{Name: "nods", Version: "1", Needs: sdk.Needs{Body: true}, New: func([]byte) (sdk.Stage, error) { return sdk.Inspect(nods), nil }})
 	case "mute":
 		time.Sleep(time.Minute)
 	case "talks":

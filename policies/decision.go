@@ -133,9 +133,8 @@ func (d *decision) verdict(m *mcp.Message, patterns *patterns) (pipeline.Verdict
 		slices.Sort(d.denies)
 		v.Action, v.Reason = pipeline.Deny, strings.Join(d.denies, "; ")
 		return v, nil
-	case len(d.asks) > 0:
-		slices.Sort(d.asks)
-		v.Action, v.Reason = pipeline.Deny, "a human has to approve: "+strings.Join(d.asks, "; ")
+	case len(d.asks) > 0 && (m.Kind != mcp.Request || m.To != mcp.ToServer):
+		v.Action, v.Reason = pipeline.Deny, d.asks[0]+" (a human can approve requests to servers alone: have the rule say input.kind == \"request\")"
 		return v, nil
 	}
 	edits, by, err := d.edits(m, patterns)
@@ -143,7 +142,11 @@ func (d *decision) verdict(m *mcp.Message, patterns *patterns) (pipeline.Verdict
 		return pipeline.Verdict{}, err
 	}
 	v.Hide, v.Edits, v.Reason = d.hide, edits, strings.Join(by, "; ")
-	if len(edits) > 0 {
+	switch {
+	case len(d.asks) > 0:
+		slices.Sort(d.asks)
+		v.Action, v.Reason = pipeline.Ask, "a human has to approve: "+strings.Join(d.asks, "; ")
+	case len(edits) > 0:
 		v.Action = pipeline.Modify
 	}
 	return v, nil

@@ -124,7 +124,7 @@ func (s *Stage) judge(ctx context.Context, m *mcp.Message, b beside) (pipeline.V
 	if err != nil {
 		return pipeline.Verdict{}, err
 	}
-	if v.Action == pipeline.Deny {
+	if v.Action == pipeline.Deny || v.Action == pipeline.Ask && !pipeline.Approved(ctx) {
 		return v, nil
 	}
 	if !session.label(v.Labels) {

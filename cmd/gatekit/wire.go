@@ -150,6 +150,14 @@ func (g *gate) options(c *config.Config, judges []pipeline.Named) (proxy.Options
 		StateKey: []byte(c.Listen.StateKey),
 		Log:      g.log,
 	}
+	if c.Policy != nil {
+		waiting, err := approvals()
+		if err != nil {
+			g.log.Warn("requests that a policy asks a human about can be approved by the client's user alone", "error", err)
+		} else {
+			o.Approvals = waiting
+		}
+	}
 	for _, s := range c.Servers {
 		running := g.servers[s.Name]
 		if running == nil || !sameServer(running.config, s) {

@@ -14,7 +14,8 @@ const refusedByPolicy = "refused by policy"
 type Denied struct {
 	Message *mcp.Message // the one that was refused
 	Stage   string       // that refused it; "audit" when it could not be recorded, "pipeline" when it could not be judged
-	Action  string       // deny, or answer when a stage answered in the server's place
+	Action  string       // deny; answer when a stage answered in the server's place; ask when it may pass once a human has approved
+	How     string       // with ask: how a human can, for the client; "" says nothing
 	Reason  string       // the stage's words; "" when it was a fault
 	Record  uint64       // seq of its record; 0 when it could not be recorded
 	Err     error        // a fault behind it, if any: time-out, panic, recorder
@@ -52,7 +53,15 @@ func (d *Denied) Response(id mcp.ID) Passed {
 			return d.inPlace(mcp.NewResponse(id, d.toolResult(request)))
 		}
 	}
-	return d.inPlace(mcp.NewError(id, mcp.CodeDenied, refusedByPolicy, d.data()))
+	return d.inPlace(mcp.NewError(id, mcp.CodeDenied, d.words(), d.data()))
+}
+
+// words are what the other side is told.
+func (d *Denied) words() string {
+	if d.Action == "ask" && d.How != "" {
+		return refusedByPolicy + ": " + d.How
+	}
+	return refusedByPolicy
 }
 
 // Decline is what a server gets when its reverse request, or the client's answer to it, was refused, under the reverse request's
@@ -109,7 +118,7 @@ func (d *Denied) about() []byte {
 
 // toolResult is the refusal as a tool's result, which models understand better than an error.
 func (d *Denied) toolResult(request *mcp.Message) []byte {
-	text := refusedByPolicy
+	text := d.words()
 	if d.options.Reasons && d.Reason != "" {
 		text += ": " + d.Reason
 	}

@@ -13,6 +13,9 @@
 //     changed is kept either way.
 //   - A message that could not be recorded does not move.
 //
+// A stage that Asks for a human's approval ends it, too: whoever can reach one judges the message once more with [WithApproval], from the first stage on. What the stages before one found in the
+// message is told to it by [FoundIn].
+//
 // A stage's Answer is judged and recorded as the response that it is: no content reaches a client unseen because a stage, and not the
 // server, had it.
 //
@@ -34,6 +37,11 @@
 // What is asked for by its old name is refused. No item shadows another: Renames.Check refuses names that could not be told apart, and an item that the
 // server lists under a given name is taken out of the list, since who asks for that name gets the other one. Where several stages rename, their names lie upon each other like
 // layers, the last stage's outermost, and each layer holds this for itself.
+//
+// # Why some stages are asked together
+//
+// To ask a stage in another process takes longer than most stages take. Those of one process that stand beside each other are asked in one question ([Group]), each about what those before it
+// made of the message, as [Sequence] does it there; here their verdicts are weighed, applied and recorded one by one, as if each had been asked alone.
 //
 // # Why a message of no known server or method is shown to all
 //

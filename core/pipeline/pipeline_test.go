@@ -117,7 +117,7 @@ func TestWhateverGoesWrongDenies(t *testing.T) {
 		fault string // in Denied.Err; "" when it is a decision
 	}{
 		{name: "the zero verdict denies", stage: pipeline.Named{Stage: says(pipeline.Verdict{})}},
-		{name: "an unknown action denies", stage: pipeline.Named{Stage: says(pipeline.Verdict{Action: pipeline.Answer + 1})}, fault: "unknown action 4"},
+		{name: "an unknown action denies", stage: pipeline.Named{Stage: says(pipeline.Verdict{Action: pipeline.Ask + 1})}, fault: "unknown action 5"},
 		{name: "an unknown action denies also where faults are skipped", stage: pipeline.Named{Skip: true, Stage: says(pipeline.Verdict{Action: 255})}, fault: "unknown action 255"},
 		{name: "an error denies, whatever the verdict", stage: pipeline.Named{Stage: stage(func(context.Context, *mcp.Message) (pipeline.Verdict, error) {
 			return pipeline.Verdict{Action: pipeline.Allow}, broken

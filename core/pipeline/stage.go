@@ -50,7 +50,7 @@ func (s *stage) weigh(ctx context.Context, m *mcp.Message, o opinion) (next *mcp
 	step = Step{Stage: s.name, Reason: v.Reason, Findings: v.Findings}
 	switch {
 	case err == nil:
-		next, step.Action, err = v.apply(m)
+		next, step.Action, err = v.apply(m, Approved(ctx))
 	case s.skip && ctx.Err() == nil: // a sender that left is no fault of the stage
 		next, step.Action, step.Reason, err = m, "skip", err.Error(), nil
 	}
@@ -59,6 +59,9 @@ func (s *stage) weigh(ctx context.Context, m *mcp.Message, o opinion) (next *mcp
 		denied = &Denied{Stage: s.name, Action: "deny"}
 		if refused := (*refusal)(nil); errors.As(err, &refused) {
 			step.Reason, denied.Reason = refused.reason, refused.reason
+			if refused.ask {
+				step.Action, denied.Action = "ask", "ask"
+			}
 		} else {
 			denied.Err = fmt.Errorf("stage %q: %w", s.name, err)
 		}
@@ -196,7 +199,7 @@ func Sequence(m *mcp.Message, n int, inspect func(i int, m *mcp.Message) (Verdic
 		if err != nil {
 			continue // whoever asks knows whether it may be left out
 		}
-		next, action, err := v.apply(m)
+		next, action, err := v.apply(m, false)
 		if err != nil {
 			break
 		}

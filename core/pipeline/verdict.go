@@ -17,6 +17,7 @@ const (
 	Allow                // let it pass as it is
 	Modify               // let it pass with Verdict.Edits applied
 	Answer               // (requests only) answer with Verdict.Answer, a JSON object, instead of asking the other side
+	Ask                  // (requests to servers only) as Modify or Allow when a human approves, else Deny
 )
 
 // Verdict is a stage's decision. The zero Verdict denies, and so does one that contradicts itself: Allow with edits, Modify without a change.
@@ -37,21 +38,31 @@ type Finding struct {
 }
 
 // refusal is a denial that was decided, not one by a fault.
-type refusal struct{ reason string }
+type refusal struct {
+	reason string
+	ask    bool // a human could approve
+}
 
 func (r *refusal) Error() string { return "refused: " + r.reason }
 
 // apply is what v makes of m: the message that goes on (or is the answer, when the action is "answer") and what was done. The error is a *refusal or a fault.
-func (v Verdict) apply(m *mcp.Message) (next *mcp.Message, action string, err error) {
+func (v Verdict) apply(m *mcp.Message, approved bool) (next *mcp.Message, action string, err error) {
 	switch v.Action {
 	case Deny:
-		return nil, "", &refusal{v.Reason}
+		return nil, "", &refusal{reason: v.Reason}
+	case Ask:
+		if m.Kind != mcp.Request || m.To != mcp.ToServer {
+			return nil, "", &refusal{reason: v.Reason}
+		}
+		if !approved {
+			return nil, "", &refusal{v.Reason, true}
+		}
 	case Allow, Modify, Answer:
 	default:
 		return nil, "", fmt.Errorf("unknown action %d", v.Action)
 	}
 	switch {
-	case v.Action != Modify && len(v.Edits) > 0:
+	case v.Action != Modify && v.Action != Ask && len(v.Edits) > 0:
 		return nil, "", errors.New("edits without the action modify")
 	case v.Action != Answer && v.Answer != nil:
 		return nil, "", errors.New("an answer without the action answer")
@@ -140,7 +151,7 @@ func (v Verdict) hide(m *mcp.Message) (*mcp.Message, error) {
 			if reason == "" {
 				reason = "hidden"
 			}
-			return nil, &refusal{reason}
+			return nil, &refusal{reason: reason}
 		}
 	}
 

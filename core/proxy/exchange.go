@@ -132,7 +132,7 @@ func (x *exchange) ask(ctx context.Context, l *link, m *mcp.Message, w *watch) (
 
 // send judges m, records it, writes it to the server and waits for the answer, which is not judged yet.
 func (x *exchange) send(ctx context.Context, l *link, m *mcp.Message, w *watch, take take) (*mcp.Message, error) {
-	passed, err := x.c.Pipeline.Pass(ctx, m)
+	passed, err := x.pass(ctx, l, m, w)
 	if err != nil {
 		return nil, err
 	}

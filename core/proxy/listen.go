@@ -47,7 +47,7 @@ type listen struct {
 // listen opens a subscription at every server that the filter concerns, and answers when it ends.
 func (x *exchange) listen(ctx context.Context) (pipeline.Passed, error) {
 	answer, err := x.subscribe(ctx)
-	if x.s.life.Err() != nil { // we are the ones who end it, and say so
+	if x.s.ending() { // we are the ones who end it, and say so
 		id := []byte(x.m.ID())
 		return x.own(context.WithoutCancel(ctx), object(textField("resultType", "complete"),
 			field("_meta", object(field(mcp.MetaSubscription, id))))), nil

@@ -24,6 +24,8 @@ type Options struct {
 	Version  string // of Gatekit, for what it says of itself to clients
 	StateKey []byte // seals cursors and requestState; random when empty, and then no other instance can serve the next page or round
 	Log      *slog.Logger
+
+	Approvals Approvals // nil where a client that cannot ask its user has no other way
 }
 
 // Configured is one server.

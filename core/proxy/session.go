@@ -310,6 +310,13 @@ func (s *Session) background(f func(context.Context)) {
 	}()
 }
 
+// ending says that the session is closed, or is being.
+func (s *Session) ending() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closed
+}
+
 // Close cancels what is in flight, closes the session's servers and waits for them. It is safe to call twice.
 func (s *Session) Close() error {
 	s.mu.Lock()

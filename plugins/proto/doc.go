@@ -18,3 +18,9 @@ const Service = "gatekit"
 
 // MaxBytes is the size of the largest message of the protocol: one of MCP's largest, and room for what goes with it.
 const MaxBytes = 256 << 20
+
+// StreamWindow and ConnWindow are how many bytes each side lets the other send ahead. They are fixed, because gRPC finds out better ones by a ping for each message.
+const (
+	StreamWindow = 1 << 20
+	ConnWindow   = 4 << 20
+)

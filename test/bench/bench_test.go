@@ -39,10 +39,19 @@ func TestEverythingRuns(t *testing.T) {
 	if err := p.run(report{&out}); err != nil {
 		t.Fatalf("%v\n%s", err, &out)
 	}
+	plugged, err := withPlugins()
+	if err != nil {
+		t.Fatal(err)
+	}
 	rows := 0
 	for line := range strings.Lines(out.String()) {
 		for _, first := range []string{"http", "stdio", "legacy", "modern", "without a stream", "GET streams"} {
 			if strings.HasPrefix(line, first) {
+				rows++
+			}
+		}
+		for _, s := range plugged {
+			if strings.Contains(line, "  "+s.way+"  ") {
 				rows++
 			}
 		}
@@ -51,7 +60,8 @@ func TestEverythingRuns(t *testing.T) {
 	bridge := len(p.routes) * len(p.eras) * len(p.sizes)
 	list := len(p.eras) * len(p.at)
 	memory := len(p.routes) * len(p.at) * len(p.proxies())
-	if want := calls + bridge + list + memory + 2; rows != want {
+	plugins := len(plugged) * len(p.at) * len(p.sizes)
+	if want := calls + bridge + list + memory + 2 + plugins; rows != want {
 		t.Errorf("%d rows were printed, want %d:\n%s", rows, want, &out)
 	}
 	t.Logf("\n%s", &out)
@@ -88,6 +98,41 @@ func TestEchoIsEqual(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestPluginsChangeNothing holds the plugins that are compared to what the comparison claims: with all of them the text goes through as it is.
+func TestPluginsChangeNothing(t *testing.T) {
+	p := newPlan()
+	p.build(t)
+	plugged, err := withPlugins()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range plugged {
+		t.Run(s.way, func(t *testing.T) {
+			l := lane{route: httpHTTP, era: legacy, workers: 1, servers: 1, tools: 1, gatekit: p.gatekit, bodies: p.bodies, dir: t.TempDir(), stages: plugged}
+			targets, end, err := l.open(s.way)
+			defer func() {
+				if err := end(); err != nil {
+					t.Error(err)
+				}
+			}()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, size := range p.sizes {
+				m := callEcho(targets[0].tool, size)
+				result, err := call(targets[0].client, 0, m)
+				if err != nil {
+					t.Fatal(err)
+				}
+				text := member([]byte("{"+m.params[strings.Index(m.params, `"text"`):]), "text")
+				if !bytes.Contains(result, text) {
+					t.Errorf("%s of text came back changed", bytesOf(size))
+				}
+			}
+		})
 	}
 }
 

@@ -42,6 +42,9 @@ func playRole(args []string) (is bool, err error) {
 		return true, echoStdio()
 	case "echo http":
 		return true, echoHTTP()
+	case "plugin allow":
+		servePlugin()
+		return true, nil
 	case "relay http-http":
 		return true, relayHTTP(toHTTP(args[2]))
 	case "relay http-stdio":
@@ -75,7 +78,7 @@ type plan struct {
 
 func newPlan() plan {
 	return plan{
-		parts: list[string]{"calls", "bridge", "list", "memory", "sessions"}, ways: ways,
+		parts: list[string]{"calls", "bridge", "list", "memory", "sessions", "plugins"}, ways: ways,
 		routes: list[route]{httpHTTP, httpStdio, stdioStdio}, eras: list[era]{legacy, modern},
 		sizes: list[int]{1 << 10, 64 << 10, 1 << 20}, at: list[int]{1, 32},
 		rounds: 9, length: 300 * time.Millisecond, calls: 10_000, sessions: 400,
@@ -128,8 +131,10 @@ func (p *plan) run(out report) (err error) {
 			err = p.measureMemory(l, out)
 		case "sessions":
 			err = p.measureSessions(l, out)
+		case "plugins":
+			err = p.measurePlugins(l, out)
 		default:
-			err = fmt.Errorf("-parts %q: there are calls, bridge, list, memory and sessions", part)
+			err = fmt.Errorf("-parts %q: there are calls, bridge, list, memory, sessions and plugins", part)
 		}
 		if err != nil {
 			return err

@@ -16,6 +16,7 @@ type reading struct {
 	rate     float64 // calls per second
 	calls    int
 	cpu      time.Duration // of the proxy's process, for all calls
+	children time.Duration // and of its children's
 }
 
 // comparison holds the rounds of one case, in the order of ways; a way that was not taken has none.
@@ -46,15 +47,15 @@ func compare(targets []*target, workers int, m func(*target) message, rounds int
 }
 
 func measure(t *target, workers int, m message, length time.Duration) (reading, error) {
-	var before, after time.Duration
+	var before, after, childrenBefore, childrenAfter time.Duration
 	if t.proxy != nil {
-		before = t.proxy.cpu()
+		before, childrenBefore = t.proxy.cpu(), t.proxy.childrenCPU()
 	}
 	start := time.Now()
 	took, err := drive(t.client, workers, m, func(int64) bool { return time.Since(start) < length })
 	elapsed := time.Since(start)
 	if t.proxy != nil {
-		after = t.proxy.cpu()
+		after, childrenAfter = t.proxy.cpu(), t.proxy.childrenCPU()
 	}
 	if err != nil {
 		return reading{}, err
@@ -62,7 +63,7 @@ func measure(t *target, workers int, m message, length time.Duration) (reading, 
 	slices.Sort(took)
 	return reading{
 		p50: took[len(took)/2], p99: took[len(took)*99/100],
-		rate: float64(len(took)) / elapsed.Seconds(), calls: len(took), cpu: after - before,
+		rate: float64(len(took)) / elapsed.Seconds(), calls: len(took), cpu: after - before, children: childrenAfter - childrenBefore,
 	}, nil
 }
 
@@ -119,13 +120,24 @@ func (c comparison) rate(way int) float64 {
 
 // cpu is the proxy's time per call over all rounds: one round is short beside the kernel's 10 ms.
 func (c comparison) cpu(way int) time.Duration {
+	return c.perCall(way, func(r reading) time.Duration { return r.cpu })
+}
+
+func (c comparison) perCall(way int, of func(reading) time.Duration) time.Duration {
 	var total time.Duration
 	calls := 0
 	for _, r := range c[way] {
-		total, calls = total+r.cpu, calls+r.calls
+		total, calls = total+of(r), calls+r.calls
 	}
 	return total / time.Duration(max(calls, 1))
 }
+
+// share is a way's rate by that of the first in the same round.
+func (c comparison) share(way int) float64 {
+	return median(len(c[way]), func(i int) float64 { return c[way][i].rate / c[0][i].rate })
+}
+
+func children(r reading) time.Duration { return r.children }
 
 func p50(r reading) time.Duration { return r.p50 }
 func p99(r reading) time.Duration { return r.p99 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -97,8 +98,22 @@ func (p *process) log() string {
 }
 
 // cpu is the time that the process has computed, its children not counted. The kernel shows it in steps of 10 ms.
-func (p *process) cpu() time.Duration {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+func (p *process) cpu() time.Duration { return cpuOf(strconv.Itoa(p.cmd.Process.Pid)) }
+
+// childrenCPU is that of its children: plugins, and servers on stdio.
+func (p *process) childrenCPU() (total time.Duration) {
+	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", p.cmd.Process.Pid))
+	for _, list := range lists {
+		pids, _ := os.ReadFile(list) // a thread may have ended
+		for pid := range strings.FieldsSeq(string(pids)) {
+			total += cpuOf(pid)
+		}
+	}
+	return total
+}
+
+func cpuOf(pid string) time.Duration {
+	b, err := os.ReadFile("/proc/" + pid + "/stat")
 	if err != nil {
 		return 0
 	}

@@ -67,6 +67,36 @@ func (r report) bridge(l lane, size int, ways []string, c comparison) {
 	r.line("%s", row+ratioCells(c, "(≤ 1.5)", ""))
 }
 
+func (r report) pluginsHead(l lane) {
+	r.line("\ncalls of echo through gatekit with plugins (%s %s), added to those without any; cpu/call: of gatekit and of its plugins", l.route, l.era)
+	if names := scanners(); len(names) > 0 {
+		r.line("the plugins of this gatekit that read all texts: %s; each with its defaults", strings.Join(names, ", "))
+	} else {
+		r.line("this gatekit has no plugin that reads all texts")
+	}
+	r.line("%8s %7s  %-24s | %7s %7s %7s %-10s | %7s %5s %-9s | %8s %8s", "size", "at", "plugins", "p50", "+p50", "+p99", "", "rate", "share", "", "gatekit", "plugins")
+}
+
+func (r report) plugins(l lane, size int, c comparison) {
+	for i, s := range l.stages {
+		latency, rate := s.reach(l.workers, size)
+		r.line("%8s %7d  %-24s | %7d %7d %7d %-10s | %7.0f %5.2f %-9s | %8d %8d", bytesOf(size), l.workers, s.way,
+			c.p50(i).Microseconds(), c.added(i, p50).Microseconds(), c.added(i, p99).Microseconds(), latency, c.rate(i), c.share(i), rate,
+			c.cpu(i).Microseconds(), c.perCall(i, children).Microseconds())
+	}
+}
+
+// reach is what the issue asks of three plugins of Gatekit in one process.
+func (s stages) reach(workers, size int) (latency, rate string) {
+	if !strings.Contains(s.tables, "use =") {
+		return "", ""
+	}
+	if workers > 1 {
+		return "", "(≥ 0.5)"
+	}
+	return map[int]string{1 << 10: "(≤ 250)", 64 << 10: "(≤ 3000)"}[size], ""
+}
+
 // reach is what the issue asks of a case, in brackets; empty where it asks nothing.
 func (l lane) reach(size int) (latency, rate string) {
 	if l.route.httpFront() && size <= 64<<10 {

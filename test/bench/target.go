@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -46,12 +47,13 @@ type lane struct {
 	route   route
 	era     era
 	workers int
-	servers int    // how many Gatekit has; the other ways have one with all the tools
-	tools   int    // of each server
-	streams bool   // the server grants GET streams
-	gatekit string // the binary
-	dir     string // for configurations and audit logs
-	bodies  string // what the audit log holds of them
+	servers int      // how many Gatekit has; the other ways have one with all the tools
+	tools   int      // of each server
+	streams bool     // the server grants GET streams
+	gatekit string   // the binary
+	dir     string   // for configurations and audit logs
+	bodies  string   // what the audit log holds of them
+	stages  []stages // that ways other than those below have
 
 	profiled bool // the binary writes profiles when it is told to
 }
@@ -91,10 +93,13 @@ func (l lane) open(names ...string) (targets []*target, end func() error, err er
 		case "relay":
 			err = l.relay(t, backend)
 		case "gatekit":
-			err = l.behindGatekit(t, backend, l.era)
+			err = l.behindGatekit(t, backend, l.era, "")
 		case "bridged":
 			other := map[era]era{legacy: modern, modern: legacy}
-			err = l.behindGatekit(t, backend, other[l.era])
+			err = l.behindGatekit(t, backend, other[l.era], "")
+		default:
+			i := slices.IndexFunc(l.stages, func(s stages) bool { return s.way == name })
+			err = l.behindGatekit(t, backend, l.era, l.stages[i].tables)
 		}
 		if err == nil {
 			err = shake(t.client, l.era)
@@ -147,8 +152,8 @@ func (l lane) relay(t *target, backend string) error {
 	return l.dialHTTP(t, "http://"+address+"/mcp")
 }
 
-// behindGatekit is the real binary without stages, its audit log on, and names prefixed: what a user gets. To the backend it speaks serverEra.
-func (l lane) behindGatekit(t *target, backend string, serverEra era) error {
+// behindGatekit is the real binary, its audit log on, and names prefixed: what a user gets. To the backend it speaks serverEra. The plugins are tables of its configuration.
+func (l lane) behindGatekit(t *target, backend string, serverEra era, plugins string) error {
 	dir, err := os.MkdirTemp(l.dir, "gatekit-")
 	if err != nil {
 		return err
@@ -180,6 +185,7 @@ func (l lane) behindGatekit(t *target, backend string, serverEra era) error {
 		fmt.Fprintf(&config, "command = %q\nargs = [\"echo\", \"stdio\"]\n", path)
 	}
 	fmt.Fprintf(&config, "[audit]\nfile = %q\nbodies = %q\n", filepath.Join(dir, "audit", "gatekit.jsonl"), l.bodies)
+	config.WriteString(plugins)
 	file := filepath.Join(dir, "gatekit.toml")
 	if err := os.WriteFile(file, config.Bytes(), 0o600); err != nil {
 		return err

@@ -35,7 +35,7 @@ var allowed = map[string][]string{
 	"plugins/sdk":         {"core/mcp", "core/pipeline", "plugins/proto", "plugins/proto/*"},
 	"plugins/sdk/scan":    {"core/mcp"},
 	"plugins/sdk/sdktest": {"core/mcp", "core/pipeline", "plugins/sdk"},
-	"plugins/builtin":     {"plugins/sdk", "plugins/builtin/*"},
+	"plugins/builtin":     {"core/mcp", "core/pipeline", "plugins/sdk", "plugins/builtin/*"},
 	"plugins/builtin/*":   {"core/mcp", "core/pipeline", "plugins/sdk", "plugins/sdk/scan"},
 	"plugins":             {"core/mcp", "core/pipeline", "plugins/proto", "plugins/proto/*", "plugins/sdk", "transport/process"},
 	"plugins/proto":       {"core/mcp", "core/pipeline", "plugins/proto/*"},

@@ -19,13 +19,14 @@ func Plugin() sdk.Plugin { return WithClassifier(nil) }
 // configuration's "classifier", or their defaults.
 func WithClassifier(c Classifier) sdk.Plugin {
 	return sdk.Plugin{
-		Name:    "injection",
-		Version: "1.0.0",
-		Doc:     "finds prompt injection: poisoned definitions, commands in results, hidden text, terminal escapes, names that look like others",
-		Needs:   sdk.Needs{Body: true},
-		Schema:  schema,
-		New:     func(config []byte) (sdk.Stage, error) { return newStage(config, c) },
-		Canary:  canary,
+		Name:     "injection",
+		Version:  "1.0.0",
+		Doc:      "finds prompt injection: poisoned definitions, commands in results, hidden text, terminal escapes, names that look like others",
+		Needs:    sdk.Needs{Body: true},
+		Stateful: true,
+		Schema:   schema,
+		New:      func(config []byte) (sdk.Stage, error) { return newStage(config, c) },
+		Canary:   canary,
 	}
 }
 

@@ -20,12 +20,13 @@ var schema []byte
 // Plugin is the plugin, for the list of built-ins.
 func Plugin() sdk.Plugin {
 	return sdk.Plugin{
-		Name:    "trace",
-		Version: "1.0.0",
-		Doc:     "says at the end of a tool's result what was called, how long it took and where it is recorded",
-		Wants:   wants(mcp.Request, mcp.Response),
-		Needs:   sdk.Needs{Body: true, Request: true},
-		Schema:  schema,
+		Name:     "trace",
+		Version:  "1.0.0",
+		Doc:      "says at the end of a tool's result what was called, how long it took and where it is recorded",
+		Wants:    wants(mcp.Request, mcp.Response),
+		Needs:    sdk.Needs{Body: true, Request: true},
+		Stateful: true,
+		Schema:   schema,
 		New: func(config []byte) (sdk.Stage, error) {
 			s, err := newStage(config)
 			if err != nil {

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"gatekit/policies"
+)
+
+// approvals are kept in the user's state folder: those of the Gatekits that this user runs.
+func approvals() (*policies.Approvals, error) {
+	dir, err := stateFolder()
+	if err != nil {
+		return nil, fmt.Errorf("find the folder of requests that wait for approval: %w", err)
+	}
+	return &policies.Approvals{Dir: filepath.Join(dir, "approvals")}, nil
+}
+
+func (p *program) approve() *cobra.Command {
+	return &cobra.Command{
+		Use:   "approve [ID]",
+		Short: "Approve a request that a policy wants a human to approve, or list those that wait",
+		Long: `Where a policy asks for a human (ask), and the client cannot ask its user, the request is refused with the command that approves it. It is approved once,
+for the same principal, server, tool and arguments, and has to be made again within ten minutes. The user who runs Gatekit approves.`,
+		Example: "  gatekit approve\n  gatekit approve 7rkqkahsx3jdwsmlqxjgkbz2ze",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			a, err := approvals()
+			if err != nil {
+				return err
+			}
+			if len(args) == 1 {
+				r, err := a.Approve(args[0])
+				if err != nil {
+					return err
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), "approved, once, until %s: %s %s at %s\n", r.Until.Format(time.TimeOnly), r.Method, r.Name, r.Server)
+				return nil
+			}
+			waiting, err := a.List()
+			if err != nil {
+				return err
+			}
+			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+			for _, r := range waiting {
+				state := "waits"
+				if r.Approved {
+					state = "approved"
+				}
+				fmt.Fprintf(w, "%s\t%s\t%s %q at %s\t%q\tuntil %s\n", r.ID, state, r.Method, r.Name, r.Server, r.Reason, r.Until.Format(time.TimeOnly))
+			}
+			return w.Flush()
+		},
+	}
+}

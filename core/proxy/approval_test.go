@@ -1,0 +1,77 @@
+package proxy_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+	"gatekit/core/proxy"
+)
+
+// waiting is proxy.Approvals that remember.
+type waiting struct {
+	approved bool
+	asked    []string
+}
+
+func (w *waiting) Take(*mcp.Message) bool {
+	took := w.approved
+	w.approved = false
+	return took
+}
+
+func (w *waiting) Wait(m *mcp.Message, reason string) (string, error) {
+	w.asked = append(w.asked, m.Server+" "+m.Name+" "+reason)
+	return "ask the boss", nil
+}
+
+func TestAHumanApproves(t *testing.T) {
+	asks := pipeline.Named{Name: "policy", Stage: stage(func(m *mcp.Message) pipeline.Verdict {
+		if m.Method == "tools/call" && m.Kind == mcp.Request {
+			return pipeline.Verdict{Action: pipeline.Ask, Reason: "it is large", Edits: []mcp.Edit{mcp.Set("/arguments/checked", []byte("true"))}}
+		}
+		return pipeline.Verdict{Action: pipeline.Allow}
+	})}
+	const able, unable = `{"protocolVersion":"2025-11-25","capabilities":{"elicitation":{}},"clientInfo":{"name":"c","version":"1"}}`, `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"1"}}`
+	const ran = `{"structuredContent":{"name":"x","arguments":{"n":1,"checked":true}}}`
+	for _, c := range []struct {
+		name, hello, answer string
+		approved            bool // outside
+		want                string
+		recorded            []string
+		asked               int // of Approvals
+	}{
+		{"its user does", able, `{"action":"accept","content":{"approve":true}}`, false, ran, []string{"ask to_server request tools/call a x", "answer to_client request elicitation/create a", "approve to_server request tools/call a x"}, 0},
+		{"its user does not", able, `{"action":"accept","content":{"approve":false}}`, false, `!-31000 refused by policy`, []string{"reject to_server request tools/call a x"}, 0},
+		{"its user declines", able, `{"action":"decline"}`, false, `!-31000 refused by policy`, nil, 0},
+		{"it cannot ask its user", unable, ``, false, `!-31000 refused by policy: ask the boss`, []string{"ask to_server request tools/call a x"}, 1},
+		{"somebody did outside", unable, ``, true, ran, []string{"approve to_server request tools/call a x"}, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			outside := &waiting{approved: c.approved}
+			answer := func(_ context.Context, m *mcp.Message, _ proxy.Caller) string {
+				if m.Method == "initialize" {
+					return `{"capabilities":{"tools":{}}}`
+				}
+				return `{"structuredContent":` + string(m.Body()) + `}`
+			}
+			w := open(t, map[string]*server{"a": {answer: answer}}, func(o *proxy.Options) { o.Approvals = outside }, asks)
+			w.call(t, "initialize", c.hello)
+			w.client.answer = func(m *mcp.Message) *mcp.Message { return mcp.NewResponse(m.ID(), []byte(c.answer)) }
+			if got := w.call(t, "tools/call", `{"name":"a__x","arguments":{"n":1}}`); !strings.HasPrefix(got, c.want) {
+				t.Errorf("got  %s\nwant %s", got, c.want)
+			}
+			w.record.has(t, c.recorded...)
+			if len(outside.asked) != c.asked {
+				t.Errorf("%d requests wait outside, want %d: %q", len(outside.asked), c.asked, outside.asked)
+			}
+			if c.approved { // it was good once
+				if got := w.call(t, "tools/call", `{"name":"a__x","arguments":{"n":1}}`); !strings.HasPrefix(got, "!-31000") {
+					t.Errorf("the second time: %s", got)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,65 @@
+package builtin_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"os"
+	"slices"
+	"testing"
+
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+	"gatekit/plugins/builtin"
+)
+
+// What published servers say of their tools is ordinary text: at most 1 % of the tools may be changed, hidden or refused, by each of the plugins that look at text, as it is by default.
+func TestTheToolsOfPublishedServersPass(t *testing.T) {
+	f, err := os.Open("injection/testdata/servers.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var tools []json.RawMessage
+	servers := 0
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, 16<<20)
+	for ; lines.Scan(); servers++ {
+		var s struct {
+			Result struct{ Tools []json.RawMessage }
+		}
+		if err := json.Unmarshal(lines.Bytes(), &s); err != nil {
+			t.Fatal(err)
+		}
+		tools = append(tools, s.Result.Tools...)
+	}
+	if err := lines.Err(); err != nil || servers < 20 {
+		t.Fatalf("%d servers: %v", servers, err)
+	}
+	for _, p := range builtin.All() {
+		if !slices.Contains([]string{"injection", "pii", "secrets"}, p.Name) {
+			continue
+		}
+		stage, err := p.New([]byte(`{}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		taken := 0
+		for _, tool := range tools {
+			request := mcp.NewRequest("1", "tools/list", nil)
+			request.To, request.Server = mcp.ToServer, "a"
+			m := mcp.NewResponse("1", slices.Concat([]byte(`{"tools":[`), tool, []byte(`]}`)))
+			m.To, m.Server, m.Method, m.Request = mcp.ToClient, "a", "tools/list", request
+			v, err := stage.Inspect(t.Context(), m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if v.Action != pipeline.Allow { // findings alone are for the record
+				taken++
+			}
+		}
+		t.Logf("%s: %d of %d tools of %d servers", p.Name, taken, len(tools), servers)
+		if taken*100 > len(tools) {
+			t.Errorf("%s acts on %d of %d tools", p.Name, taken, len(tools))
+		}
+	}
+}

@@ -1,0 +1,177 @@
+package policies
+
+import (
+	"crypto/sha256"
+	"encoding/base32"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"gatekit/core/mcp"
+)
+
+// Approvals are requests that wait for a human, and what humans approved: files in a folder that only its owner can enter, so that `gatekit approve` reaches the Gatekit that runs. A file
+// holds what the request is about, and a digest of its arguments; the arguments it does not hold. It implements proxy.Approvals.
+type Approvals struct {
+	Dir string           // made when it is first needed
+	Now func() time.Time // nil is the clock
+}
+
+// Pending is a request that waits for a human, or was approved by one.
+type Pending struct {
+	ID        string    `json:"-"`
+	Principal string    `json:"principal,omitempty"`
+	Server    string    `json:"server"`
+	Method    string    `json:"method"`
+	Name      string    `json:"name,omitempty"`
+	Reason    string    `json:"reason"`
+	Until     time.Time `json:"until"`
+	Approved  bool      `json:"approved"`
+}
+
+// Bounds of approvals.
+const (
+	pendingFor  = 10 * time.Minute // for a human to approve, and then for the request to be made again
+	maxPending  = 1000
+	approvalEnd = ".json"
+)
+
+var approvalID = regexp.MustCompile(`^[a-z2-7]{26}$`)
+
+// id names a request: by whom, to whom, what, and what its arguments mean.
+func (a *Approvals) id(m *mcp.Message) (string, error) {
+	raw, _ := m.Get("/arguments")
+	meaning, err := mcp.Meaning(raw)
+	if err != nil {
+		return "", err
+	}
+	h := sha256.New()
+	for _, part := range []string{m.Principal, m.Server, m.Method, m.Name, string(meaning)} {
+		fmt.Fprintf(h, "%d:%s", len(part), part)
+	}
+	return strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(h.Sum(nil)[:16])), nil
+}
+
+func (a *Approvals) now() time.Time {
+	if a.Now != nil {
+		return a.Now()
+	}
+	return time.Now()
+}
+
+func (a *Approvals) file(id string) string { return filepath.Join(a.Dir, id+approvalEnd) }
+
+// Take implements proxy.Approvals. The file is removed first: of two that take it, one has it.
+func (a *Approvals) Take(m *mcp.Message) bool {
+	id, err := a.id(m)
+	if err != nil {
+		return false
+	}
+	p, err := a.read(id)
+	if err != nil || !p.Approved || a.now().After(p.Until) {
+		return false
+	}
+	return os.Remove(a.file(id)) == nil
+}
+
+// Wait implements proxy.Approvals.
+func (a *Approvals) Wait(m *mcp.Message, reason string) (how string, err error) {
+	id, err := a.id(m)
+	if err != nil {
+		return "", err
+	}
+	if err := os.MkdirAll(a.Dir, 0o700); err != nil {
+		return "", err
+	}
+	all, err := a.List() // which takes out those whose time is over
+	if err != nil {
+		return "", err
+	}
+	if len(all) >= maxPending {
+		return "", errors.New("too many requests wait for approval")
+	}
+	err = a.write(Pending{ID: id, Principal: m.Principal, Server: m.Server, Method: m.Method, Name: m.Name, Reason: reason, Until: a.now().Add(pendingFor)})
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("a human has to approve it within %v, with `gatekit approve %s`, and then it can be made again", pendingFor, id), nil
+}
+
+// List answers the requests that wait or are approved, the oldest first.
+func (a *Approvals) List() (all []Pending, err error) {
+	entries, err := os.ReadDir(a.Dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	for _, e := range entries {
+		id, ok := strings.CutSuffix(e.Name(), approvalEnd)
+		if !ok || !approvalID.MatchString(id) {
+			continue
+		}
+		p, err := a.read(id)
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // taken meanwhile
+		case err != nil || a.now().After(p.Until):
+			os.Remove(a.file(id))
+		default:
+			all = append(all, p)
+		}
+	}
+	slices.SortFunc(all, func(a, b Pending) int { return a.Until.Compare(b.Until) })
+	return all, err
+}
+
+// Approve approves a request that waits, once. It answers what was approved.
+func (a *Approvals) Approve(id string) (Pending, error) {
+	if !approvalID.MatchString(id) {
+		return Pending{}, fmt.Errorf("%q is no id of a request: it is in the error that the client got, and `gatekit approve` lists those that wait", id)
+	}
+	p, err := a.read(id)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && a.now().After(p.Until) {
+		return Pending{}, fmt.Errorf("no request %s waits for approval: it was made more than %v ago, or has been made again\nhint: `gatekit approve` lists those that wait", id, pendingFor)
+	}
+	if err != nil {
+		return Pending{}, err
+	}
+	p.Approved, p.Until = true, a.now().Add(pendingFor)
+	return p, a.write(p)
+}
+
+func (a *Approvals) read(id string) (Pending, error) {
+	b, err := os.ReadFile(a.file(id))
+	if err != nil {
+		return Pending{}, err
+	}
+	p := Pending{ID: id}
+	return p, json.Unmarshal(b, &p)
+}
+
+// write writes whole or not at all.
+func (a *Approvals) write(p Pending) error {
+	b, err := json.Marshal(p)
+	if err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(a.Dir, "new-") // 0600
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	if closed := f.Close(); err == nil {
+		err = closed
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), a.file(p.ID))
+	}
+	if err != nil {
+		os.Remove(f.Name())
+	}
+	return err
+}

@@ -9,6 +9,11 @@
 //   - Policies cannot reach out: no network, no environment, no files.
 //   - What no rule reads of a message is not even parsed: a cost that does not grow with it.
 //
+// # Beside the traffic
+//
+// RunTests runs the tests of policies, compiled as policies are. A Case is a message that was recorded or written down; Judge says what would become of it, and Explain which rule at
+// which line says so, and what it read. Both go through the same evaluation and the same pipeline as a message that is on its way; only who gave what is found by asking once more, traced.
+//
 // # Why the input is built from what is read
 //
 // Rego's values are trees of pointers, and to build one of 64 KiB takes longer than to evaluate fifty rules. Which fields the rules read can be seen in them when they are compiled; a rule

@@ -22,6 +22,8 @@ type Stage struct {
 	rules  []rule
 	reads  reads
 	query  rego.PreparedEvalQuery
+	graph  *ast.Graph // which rules read which
+	files  []string
 	shadow bool
 	memory *Memory
 	now    func() time.Time
@@ -92,14 +94,29 @@ func shadowed(m *ast.Module) bool {
 	return false
 }
 
+// Files are the policies that are not of the library: .rego files, and those in bundles.
+func (s *Stage) Files() []string { return s.files }
+
 // Inspect implements pipeline.Stage.
 func (s *Stage) Inspect(ctx context.Context, m *mcp.Message) (pipeline.Verdict, error) {
 	found := pipeline.FoundIn(ctx)
+	return s.judge(ctx, m, beside{findings: found.Findings, labels: found.Labels, at: s.now()})
+}
+
+// beside is what is known of a message when it is judged, beside itself and its session.
+type beside struct {
+	findings []pipeline.Finding
+	labels   []string
+	at       time.Time
+	bodyless bool // the message's body was not kept
+}
+
+func (s *Stage) judge(ctx context.Context, m *mcp.Message, b beside) (pipeline.Verdict, error) {
 	session := s.memory.of(m)
-	if !session.label(found.Labels) {
+	if !session.label(b.labels) {
 		return pipeline.Verdict{Reason: "the session has too many labels"}, nil
 	}
-	made, err := s.evaluate(ctx, s.input(m, session, found.Findings))
+	made, err := s.evaluate(ctx, s.input(m, session, b, s.reads), b.at)
 	if err != nil {
 		return pipeline.Verdict{}, err
 	}
@@ -118,8 +135,23 @@ func (s *Stage) Inspect(ctx context.Context, m *mcp.Message) (pipeline.Verdict, 
 }
 
 // evaluate asks the policies, and answers what they decided.
-func (s *Stage) evaluate(ctx context.Context, input ast.Value) (*decision, error) {
-	results, err := s.query.Eval(ctx, rego.EvalParsedInput(input), rego.EvalTime(s.now()), rego.EvalGenerateJSON(func(t *ast.Term, _ *rego.EvalContext) (any, error) { return t, nil }))
+func (s *Stage) evaluate(ctx context.Context, input ast.Value, at time.Time) (*decision, error) {
+	sets, err := s.ask(ctx, input, at)
+	if err != nil {
+		return nil, err
+	}
+	d := &decision{shadow: s.shadow}
+	for i, r := range s.rules {
+		if err := sets[i].Iter(func(t *ast.Term) error { return d.take(r, t) }); err != nil {
+			return nil, err
+		}
+	}
+	return d, nil
+}
+
+// ask answers what each of the rules holds.
+func (s *Stage) ask(ctx context.Context, input ast.Value, at time.Time, more ...rego.EvalOption) ([]ast.Set, error) {
+	results, err := s.query.Eval(ctx, append(more, rego.EvalParsedInput(input), rego.EvalTime(at), rego.EvalGenerateJSON(func(t *ast.Term, _ *rego.EvalContext) (any, error) { return t, nil }))...)
 	switch {
 	case topdown.IsCancel(err) && ctx.Err() != nil:
 		return nil, context.Cause(ctx)
@@ -132,19 +164,15 @@ func (s *Stage) evaluate(ctx context.Context, input ast.Value) (*decision, error
 	if !ok {
 		return nil, errors.New("the policies answered nothing")
 	}
-	sets, ok := t.Value.(*ast.Array)
-	if !ok || sets.Len() != len(s.rules) {
+	answers, ok := t.Value.(*ast.Array)
+	if !ok || answers.Len() != len(s.rules) {
 		return nil, errors.New("the policies answered something else than was asked")
 	}
-	d := &decision{shadow: s.shadow}
+	sets := make([]ast.Set, len(s.rules))
 	for i, r := range s.rules {
-		set, ok := sets.Elem(i).Value.(ast.Set)
-		if !ok {
+		if sets[i], ok = answers.Elem(i).Value.(ast.Set); !ok {
 			return nil, fmt.Errorf("%s is no set", r.ref)
 		}
-		if err := set.Iter(func(t *ast.Term) error { return d.take(r, t) }); err != nil {
-			return nil, err
-		}
 	}
-	return d, nil
+	return sets, nil
 }

@@ -68,8 +68,8 @@ type field struct {
 	value func(r reads) ast.Value // nil when there is none
 }
 
-// input is what policies are asked about: the fields of design.md 9, of which only what is read is built.
-func (s *Stage) input(m *mcp.Message, sess *session, found []pipeline.Finding) ast.Value {
+// input is what policies are asked about: the fields of design.md 9, of which only what r reads is built.
+func (s *Stage) input(m *mcp.Message, sess *session, b beside, r reads) ast.Value {
 	text := func(v string) func(reads) ast.Value {
 		return func(reads) ast.Value {
 			if v == "" {
@@ -87,18 +87,19 @@ func (s *Stage) input(m *mcp.Message, sess *session, found []pipeline.Finding) a
 		}
 	}
 	var params, result, fault, request []byte
-	switch m.Kind {
-	case mcp.Request, mcp.Notification:
+	switch {
+	case b.bodyless:
+	case m.Kind == mcp.Request, m.Kind == mcp.Notification:
 		params = m.Body()
-	case mcp.Response:
+	case m.Kind == mcp.Response:
 		result = m.Body()
-	case mcp.Error:
+	case m.Kind == mcp.Error:
 		fault = m.Body()
 	}
 	if m.Request != nil {
 		request = m.Request.Body()
 	}
-	return object(s.reads, []field{
+	return object(r, []field{
 		{"direction", text(m.To.String())},
 		{"kind", text(m.Kind.String())},
 		{"method", text(m.Method)},
@@ -115,8 +116,8 @@ func (s *Stage) input(m *mcp.Message, sess *session, found []pipeline.Finding) a
 			return object(r, []field{{"subject", func(reads) ast.Value { return ast.String(m.Principal) }}, {"claims", func(reads) ast.Value { return ast.NewObject() }}})
 		}},
 		{"roots", raw(sess.rootsOf())},
-		{"findings", func(reads) ast.Value { return findings(found) }},
-		{"time", func(reads) ast.Value { return ast.String(s.now().UTC().Format(time.RFC3339Nano)) }},
+		{"findings", func(reads) ast.Value { return findings(b.findings) }},
+		{"time", func(reads) ast.Value { return ast.String(b.at.UTC().Format(time.RFC3339Nano)) }},
 	})
 }
 

@@ -54,11 +54,12 @@ func Capabilities() *ast.Capabilities {
 type sources struct {
 	modules map[string]*ast.Module // by the name of their file
 	data    map[string]any
+	tests   bool // theirs, too
 }
 
-// read reads all that o names; the error joins all faults, each with its file, and its line where there is one.
-func read(o Options) (*sources, error) {
-	s := &sources{modules: map[string]*ast.Module{}, data: map[string]any{}}
+// read reads all that o names, and with tests those of its files; the error joins all faults, each with its file, and its line where there is one.
+func read(o Options, tests bool) (*sources, error) {
+	s := &sources{modules: map[string]*ast.Module{}, data: map[string]any{}, tests: tests}
 	var faults []error
 	for _, rule := range o.Rules {
 		faults = append(faults, s.rule(rule, o.Config[rule]))
@@ -124,20 +125,47 @@ func (s *sources) file(name string) error {
 	case err != nil:
 		return err
 	case info.IsDir():
-		return filepath.WalkDir(name, func(path string, d fs.DirEntry, err error) error {
-			if err != nil || d.IsDir() || filepath.Ext(path) != ".rego" || strings.HasSuffix(path, "_test.rego") {
-				return err
-			}
-			return s.file(path)
-		})
+		return s.folder(name)
 	case strings.HasSuffix(name, ".tar.gz"):
 		return s.bundle(name)
 	}
-	b, err := os.ReadFile(name)
+	faults := []error{s.read(name)}
+	if other := counterpart(name); s.tests && other != "" {
+		faults = append(faults, s.read(other))
+	}
+	return errors.Join(faults...)
+}
+
+// folder takes in what lies in a folder and those below it. Hidden ones are left out: where a folder is mounted by Kubernetes, they hold each file once more. One without any
+// policy is an error: it is not the one that was meant.
+func (s *sources) folder(name string) error {
+	var faults []error
+	found := false
+	err := filepath.WalkDir(name+string(filepath.Separator), func(path string, d fs.DirEntry, err error) error { // the separator: the folder may be a link
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && strings.HasPrefix(d.Name(), ".") && path != name+string(filepath.Separator):
+			return fs.SkipDir
+		case d.IsDir() || filepath.Ext(path) != ".rego" || isTest(path) && !s.tests:
+			return nil
+		}
+		found = true
+		faults = append(faults, s.read(path))
+		return nil
+	})
+	if err == nil && !found {
+		err = fmt.Errorf("%s: there is no .rego file in it", name)
+	}
+	return errors.Join(append(faults, err)...)
+}
+
+func (s *sources) read(file string) error {
+	b, err := os.ReadFile(file)
 	if err != nil {
 		return err
 	}
-	return s.module(name, b)
+	return s.module(filepath.Clean(file), b)
 }
 
 func (s *sources) bundle(name string) error {
@@ -150,12 +178,13 @@ func (s *sources) bundle(name string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
+	faults := []error{s.merge(name, b.Data)}
 	for _, m := range b.Modules {
-		if !strings.HasSuffix(m.Path, "_test.rego") {
-			s.modules[name+":"+m.Path] = m.Parsed
+		if s.tests || !isTest(m.Path) { // parsed again, so that its places name the bundle
+			faults = append(faults, s.module(name+":"+strings.TrimPrefix(path.Clean("/"+m.Path), "/"), m.Raw))
 		}
 	}
-	return s.merge(name, b.Data)
+	return errors.Join(faults...)
 }
 
 func (s *sources) document(name string) error {
@@ -200,15 +229,22 @@ func located(err error) error {
 	return errors.Join(lines...)
 }
 
-// compile checks and compiles the modules: strictly, and against the schema of the input, so that a field that is misspelt is an error.
-func compile(modules map[string]*ast.Module) (*ast.Compiler, error) {
+// compiler is one that checks strictly, and against the schema of the input, so that a field that is misspelt is an error.
+func compiler() (*ast.Compiler, error) {
 	var schema any
 	if err := json.Unmarshal(inputSchema, &schema); err != nil {
 		return nil, err
 	}
 	schemas := ast.NewSchemaSet()
 	schemas.Put(ast.SchemaRootRef, schema)
-	c := ast.NewCompiler().WithCapabilities(Capabilities()).WithStrict(true).WithSchemas(schemas).WithUseTypeCheckAnnotations(true)
+	return ast.NewCompiler().WithCapabilities(Capabilities()).WithStrict(true).WithSchemas(schemas).WithUseTypeCheckAnnotations(true), nil
+}
+
+func compile(modules map[string]*ast.Module) (*ast.Compiler, error) {
+	c, err := compiler()
+	if err != nil {
+		return nil, err
+	}
 	if c.Compile(modules); c.Failed() {
 		return nil, located(c.Errors)
 	}
@@ -217,7 +253,7 @@ func compile(modules map[string]*ast.Module) (*ast.Compiler, error) {
 
 // Load reads and compiles policies into a stage. The error has all that is wrong, a line each, with its file and line.
 func Load(o Options) (*Stage, error) {
-	s, err := read(o)
+	s, err := read(o, false)
 	if err != nil {
 		return nil, err
 	}
@@ -229,7 +265,12 @@ func Load(o Options) (*Stage, error) {
 	if err != nil {
 		return nil, err
 	}
-	stage := &Stage{rules: rules, reads: readsOf(c.Modules), shadow: o.Shadow, memory: o.Memory, now: o.Now}
+	stage := &Stage{rules: rules, reads: readsOf(c.Modules), graph: c.Graph, shadow: o.Shadow, memory: o.Memory, now: o.Now}
+	for _, file := range slices.Sorted(maps.Keys(s.modules)) {
+		if !strings.HasPrefix(file, "library/") {
+			stage.files = append(stage.files, file)
+		}
+	}
 	if stage.memory == nil {
 		stage.memory = &Memory{}
 	}

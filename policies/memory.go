@@ -120,13 +120,19 @@ func (s *session) define(m *mcp.Message) {
 
 // item is the definition of the tool, prompt or resource that a request is about; nil when it was not listed.
 func (s *session) item(m *mcp.Message) []byte {
-	list := map[string]string{"tools/call": "/tools", "prompts/get": "/prompts", "resources/read": "/resources", "resources/subscribe": "/resources"}[m.Method]
-	if list == "" {
+	key, ok := definitionOf(m)
+	if !ok {
 		return nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.definitions[list+" "+m.Server+" "+m.Name]
+	return s.definitions[key]
+}
+
+// definitionOf is the key of the definition that a message is about.
+func definitionOf(m *mcp.Message) (key string, ok bool) {
+	list := map[string]string{"tools/call": "/tools", "prompts/get": "/prompts", "resources/read": "/resources", "resources/subscribe": "/resources"}[m.Method]
+	return list + " " + m.Server + " " + m.Name, list != ""
 }
 
 func (s *session) rootsOf() []byte {

@@ -17,6 +17,7 @@ import (
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 	"gatekit/core/proxy"
+	"gatekit/policies"
 )
 
 // checkTimeout bounds the start of each server: npx may have to download one first.
@@ -26,13 +27,14 @@ func (p *program) check() *cobra.Command {
 	var path string
 	c := &cobra.Command{
 		Use:   "check",
-		Short: "Load the configuration, start every server and plugin once, and report all that is wrong",
+		Short: "Load the configuration, start every server and plugin once, test the policies, and report all that is wrong",
 		Long: `Check reads the configuration and prints every mistake in it, each with its line. When there is none, it starts each
 server once, or calls its URL, and asks it who it is, and nothing more. It starts each plugin, and shows it a message that it should do something about, as it is
-configured. It prints a line for each, and one more when the audit log cannot be written:
+configured. It runs the tests beside the policies and those of the library's rules in force. It prints a line for each, and one more when the audit log cannot be written:
 
   ok    files    2026-07-28  demo-files 1
   ok    guard    the use of a hidden tool: deny (hidden)
+  ok    policy   1 rule, 2 files; tests: 7 passed
   FAIL  far      no answer from its URL: server "far": POST http://127.0.0.1:1/mcp: dial tcp 127.0.0.1:1: connect: connection refused
   FAIL  [audit]  open the audit log "/srv/audit.jsonl": permission denied
 
@@ -76,8 +78,11 @@ func (p *program) checkAll(cmd *cobra.Command, cfg *config.Config) bool {
 	for _, p := range cfg.Plugins {
 		width = max(width, len(p.Name))
 	}
+	if cfg.Policy != nil {
+		width = max(width, len("policy"))
+	}
 	if unrecordable != nil {
-		width = len("[audit]")
+		width = max(width, len("[audit]"))
 	}
 	answers := make([]chan answer, len(cfg.Servers))
 	for i, s := range cfg.Servers {
@@ -105,6 +110,14 @@ func (p *program) checkAll(cmd *cobra.Command, cfg *config.Config) bool {
 	good = p.checkPlugins(cmd.Context(), cfg, func(name, said string) {
 		fmt.Fprintf(cmd.OutOrStdout(), "ok    %-*s  %s\n", width, name, said)
 	}, fail) && good
+	if cfg.Policy != nil {
+		said, err := checkPolicies(cmd.Context(), policyOptions(cfg))
+		if err != nil {
+			fail("policy", err.Error())
+		} else {
+			fmt.Fprintf(cmd.OutOrStdout(), "ok    %-*s  %s\n", width, "policy", said)
+		}
+	}
 	if unrecordable != nil {
 		fail("[audit]", fmt.Sprintf("open the audit log %q: %v", cfg.Audit.File, unrecordable))
 	}
@@ -138,6 +151,39 @@ func (p *program) checkPlugins(ctx context.Context, cfg *config.Config, ok, fail
 		ok(c.Name, said)
 	}
 	return good
+}
+
+// checkPolicies runs the tests of the policies, which were loaded before, and says what there is of both. The error has the tests that fail, with their lines.
+func checkPolicies(ctx context.Context, o policies.Options) (string, error) {
+	stage, err := policies.Load(o)
+	if err != nil {
+		return "", err
+	}
+	tests, _, err := policies.RunTests(ctx, o)
+	if err != nil {
+		return "", fmt.Errorf("the tests: %s", shortened(err.Error()))
+	}
+	summary, good := summed(tests)
+	said := fmt.Sprintf("%s, %s; tests: %s", counted(len(o.Rules), "rule"), counted(len(stage.Files()), "file"), summary)
+	if len(tests) == 0 {
+		said = fmt.Sprintf("%s, %s; no tests", counted(len(o.Rules), "rule"), counted(len(stage.Files()), "file"))
+	}
+	if !good {
+		var lines strings.Builder
+		printTests(&lines, tests)
+		return "", fmt.Errorf("%s\n%s", said, strings.TrimSuffix(lines.String(), "\n"+summary+"\n"))
+	}
+	if o.Shadow {
+		said += "; mode is shadow: nothing is refused or changed"
+	}
+	return said, nil
+}
+
+func counted(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // recordable says why an audit log could not be opened, without making it: it can be written, or something can be made in the nearest

@@ -3,7 +3,9 @@ package main
 import (
 	"fmt"
 	"io/fs"
+	"os"
 	"path"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -23,18 +25,49 @@ func loadPolicies(c *config.Config, memory *policies.Memory) ([]pipeline.Named, 
 	if c.Policy == nil {
 		return nil, nil
 	}
-	stage, err := policies.Load(policies.Options{
-		Rules:  c.Policy.Rules,
-		Files:  c.Policy.Files,
-		Data:   c.Policy.Data,
-		Config: c.Policy.Config,
-		Shadow: c.Policy.Mode == "shadow",
-		Memory: memory,
-	})
+	o := policyOptions(c)
+	o.Memory = memory
+	stage, err := policies.Load(o)
 	if err != nil {
 		return nil, placed(c, err)
 	}
 	return []pipeline.Named{{Name: "policy", Stage: stage, Timeout: policyTimeout}}, nil
+}
+
+// policyOptions are the policies of a configuration that has some.
+func policyOptions(c *config.Config) policies.Options {
+	return policies.Options{Rules: c.Policy.Rules, Files: c.Policy.Files, Data: c.Policy.Data, Config: c.Policy.Config, Shadow: c.Policy.Mode == "shadow"}
+}
+
+// configured are the policies of the configuration at path.
+func configured(path string) (*config.Config, policies.Options, error) {
+	c, err := load(path)
+	if err != nil {
+		return nil, policies.Options{}, err
+	}
+	if c.Policy == nil {
+		return nil, policies.Options{}, fmt.Errorf("%s has no [policy]\nhint: gatekit help policy shows one", shown(c.File))
+	}
+	return c, policyOptions(c), nil
+}
+
+// shown is a path as it is shorter to read: from the working folder when it is in there.
+func shown(file string) string {
+	if dir, err := os.Getwd(); err == nil {
+		if short, err := filepath.Rel(dir, file); err == nil && filepath.IsLocal(short) {
+			return short
+		}
+	}
+	return file
+}
+
+// shortened is a text in which what lies in the working folder is called as shown calls it.
+func shortened(text string) string {
+	dir, err := os.Getwd()
+	if err != nil {
+		return text
+	}
+	return strings.ReplaceAll(text, dir+string(filepath.Separator), "")
 }
 
 // placed is an error of the policies at its place: that of the policy's file where it has one, else that of [policy].
@@ -55,15 +88,23 @@ func placed(c *config.Config, err error) error {
 func (p *program) policy() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "policy",
-		Short: "List the rules that come with Gatekit",
+		Short: "Test, explain and write policies, and list the rules that come with Gatekit",
 		Long: `Policies say in Rego what may happen: https://www.openpolicyagent.org/docs/policy-language. A configuration uses rules of Gatekit's library by name, and
 files of one's own:
 
   [policy]
   rules = ["tools/readonly"]
-  files = ["policies"]`,
+  files = ["policies"]
+
+New writes a policy to begin with, test runs the tests, explain says why a message is judged as it is, replay what would become of recorded traffic, list shows the library.
+gatekit run puts a changed file in force while it runs; a broken one is reported, and the policies before it stay.`,
 	}
-	c.AddCommand(&cobra.Command{
+	c.AddCommand(p.policyTest(), p.policyExplain(), p.policyNew(), p.policyReplay(), policyList())
+	return c
+}
+
+func policyList() *cobra.Command {
+	return &cobra.Command{
 		Use:     "list [RULE]",
 		Short:   "List the rules of the library, or show one",
 		Long:    "List prints the rules that come with Gatekit; list RULE prints one, with what it says of itself and its settings.",
@@ -83,6 +124,5 @@ files of one's own:
 			_, err = cmd.OutOrStdout().Write(b)
 			return err
 		},
-	})
-	return c
+	}
 }

@@ -99,7 +99,23 @@ func openGate(ctx context.Context, c *config.Config, log *slog.Logger, stages ..
 	if err := g.event(ctx, "start", fmt.Sprintf("version %s, %s", version(), c), nil); err != nil {
 		return nil, errors.Join(fmt.Errorf("record the start: %w", err), g.close())
 	}
+	g.sayPolicies(c)
 	return g, nil
+}
+
+// sayPolicies says which policies are in force, and that they are not enforced when that is so.
+func (g *gate) sayPolicies(c *config.Config) {
+	if c.Policy == nil {
+		return
+	}
+	files := make([]string, len(c.Policy.Files))
+	for i, f := range c.Policy.Files {
+		files[i] = shown(f)
+	}
+	g.log.Info("policies are in force", "rules", c.Policy.Rules, "files", files, "mode", c.Policy.Mode)
+	if c.Policy.Mode == "shadow" {
+		g.log.Warn("the policies refuse and change nothing: policy.mode is shadow; what they would do is in the audit log")
+	}
 }
 
 // judges are the stages of a configuration: its plugins, then its policies, which decide on what the plugins made of a message.
@@ -282,6 +298,7 @@ func (g *gate) apply(ctx context.Context, c *config.Config) error {
 		g.log.Warn("close a server that is no longer configured", "error", err)
 	}
 	g.log.Info(what + " is in force")
+	g.sayPolicies(&next)
 	return nil
 }
 

@@ -35,6 +35,8 @@ type reading struct {
 	checks []Check
 	files  []string // the file and those of ${file:}, absolute
 	sum    [sha256.Size]byte
+
+	policies []string // policy.files and policy.data
 }
 
 // loader reads one file.
@@ -61,10 +63,13 @@ func load(path string, checks []Check) (*Config, *reading, error) {
 	}
 	// A byte order mark is the editor's, not the user's.
 	c := l.load(abs, newLines(path, strings.TrimPrefix(string(doc), "\ufeff")))
+	if c.Policy != nil {
+		r.policies = slices.Concat(c.Policy.Files, c.Policy.Data)
+	}
+	r.files, r.sum = l.order, sumOf(l.sum(), policyFiles(r.policies)) // before the checks read them: what changes meanwhile is a change
 	for _, check := range checks {
 		l.errs = append(l.errs, check(c)...)
 	}
-	r.files, r.sum = l.order, l.sum()
 	if len(l.errs) > 0 {
 		l.errs.sort()
 		return nil, r, l.errs

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,9 +18,9 @@ type event struct {
 }
 
 // watch loads dir/gatekit.toml and watches it until the test ends.
-func watch(t *testing.T, path string) <-chan event {
+func watch(t *testing.T, path string, checks ...config.Check) <-chan event {
 	t.Helper()
-	c, err := config.Load(path)
+	c, err := config.Load(path, checks...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,5 +122,78 @@ func TestWatchFollowsASymbolicLink(t *testing.T) {
 	}
 	if e := next(t, events); e.err != nil || e.c.Servers[0].Name != "b" {
 		t.Errorf("got %v, %v, want server b", e.c, e.err)
+	}
+}
+
+func TestWatchTellsOfChangedPolicies(t *testing.T) {
+	dir := t.TempDir()
+	path, one, data := filepath.Join(dir, "gatekit.toml"), filepath.Join(dir, "one.rego"), filepath.Join(dir, "data.json")
+	sub := filepath.Join(dir, "policies", "sub", "deep.rego")
+	write(t, one, "1")
+	write(t, data, "1")
+	write(t, sub, "1")
+	const doc = "[server.a]\ncommand = \"a\"\n[policy]\nfiles = [\"one.rego\", \"policies\"]\ndata = [\"data.json\"]\n"
+	write(t, path, doc)
+	events := watch(t, path)
+
+	for _, file := range []string{"x.txt", "deep_test.rego", "sub/.hidden/deep.rego"} { // none of them is a policy
+		write(t, filepath.Join(dir, "policies", file), "x")
+	}
+	write(t, one, "1") // written, not changed
+	for step, file := range map[string]string{"a file": one, "the data": data, "in a folder": sub, "a new one": filepath.Join(dir, "policies", "new.rego")} {
+		write(t, file, "22")
+		if e := next(t, events); e.err != nil || e.c.Policy == nil {
+			t.Fatalf("%s: got %v, %v, want a change", step, e.c, e.err)
+		}
+	}
+	if err := os.Remove(sub); err != nil {
+		t.Fatal(err)
+	}
+	if e := next(t, events); e.err != nil {
+		t.Fatalf("one was removed: %v", e.err)
+	}
+	if err := os.Remove(one); err != nil {
+		t.Fatal(err)
+	}
+	if e := next(t, events); e.c != nil || len(mistakes(t, e.err)) != 1 {
+		t.Fatalf("one that is named was removed: got %v, %v, want one mistake", e.c, e.err)
+	}
+	write(t, one, "1")
+	if e := next(t, events); e.err != nil {
+		t.Fatalf("it is back: %v", e.err)
+	}
+	write(t, path, strings.Replace(doc, "\"one.rego\", ", "", 1))
+	if e := next(t, events); e.err != nil || len(e.c.Policy.Files) != 1 {
+		t.Fatalf("it is no longer named: %v, %v", e.c, e.err)
+	}
+	write(t, one, "333")
+	write(t, sub, "333")
+	if e := next(t, events); e.err != nil {
+		t.Fatal(e.err)
+	}
+	select {
+	case e := <-events:
+		t.Errorf("one change too many was told: %v, %v", e.c, e.err)
+	default:
+	}
+}
+
+// What a check finds wrong is what keeps a change from being one, and its end is the next.
+func TestWatchTellsOfAPolicyThatIsMended(t *testing.T) {
+	dir := t.TempDir()
+	path, one := filepath.Join(dir, "gatekit.toml"), filepath.Join(dir, "one.rego")
+	write(t, one, "good")
+	write(t, path, "[server.a]\ncommand = \"a\"\n[policy]\nfiles = [\"one.rego\"]\n")
+	events := watch(t, path, func(c *config.Config) (errs config.Errors) {
+		if b, _ := os.ReadFile(one); string(b) == "bad" {
+			errs = append(errs, &config.Error{Message: "one.rego:1: bad"})
+		}
+		return errs
+	})
+	for _, text := range []string{"bad", "good", "bad", "better"} {
+		write(t, one, text)
+		if e := next(t, events); (e.err != nil) != (text == "bad") {
+			t.Errorf("%s: %v", text, e.err)
+		}
 	}
 }

@@ -1,0 +1,233 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"unicode"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/spf13/cobra"
+
+	"gatekit/policies"
+)
+
+func (p *program) policyExplain() *cobra.Command {
+	var config, log string
+	var record uint64
+	var all bool
+	c := &cobra.Command{
+		Use:   "explain MESSAGE.json | --record N",
+		Short: "Say why the policies judge a message as they do",
+		Long: `Explain shows one message as the policies see it, each rule that had an effect with its file and line and what it read, and the verdict. It starts no server and no plugin.
+
+MESSAGE.json ("-" is stdin) is a JSON-RPC message, with members of the policies' input beside its own where they matter. The input that is printed is such a file, too:
+
+  { "method": "tools/call", "server": "files", "params": { "name": "write", "arguments": {} },
+    "item": { "name": "write", "annotations": { "readOnlyHint": false } },
+    "session": { "id": "s1", "labels": ["tainted"], "calls": { "": 3 } }, "principal": { "subject": "ann" },
+    "roots": [{ "uri": "file:///srv" }], "findings": [{ "type": "email", "pointer": "/arguments" }] }
+
+Names are as policies see them: without the server's prefix. --record N takes record N of the audit log instead, and what the session knew by then from the records before it. Bodies are
+in the log with [audit] bodies = "redacted", and never that of a message that was refused: explain says so where one is missing.`,
+		Example: "  gatekit policy explain message.json\n  gatekit policy explain --record 41\n  gatekit policy explain --all --record 41 --log audit/gatekit.jsonl",
+		Args: func(_ *cobra.Command, args []string) error {
+			switch {
+			case len(args) > 1, len(args) == 1 && record > 0:
+				return errors.New("explain takes one message: a file, or --record N")
+			case len(args) == 0 && record == 0:
+				return errors.New("explain needs a message: a file, - for stdin, or --record N of the audit log")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cfg, o, err := configured(config)
+			if err != nil {
+				return report(cmd, err)
+			}
+			stage, err := policies.Load(o)
+			if err != nil {
+				return err
+			}
+			var one *policies.Case
+			if record > 0 {
+				if log == "" {
+					log = cfg.Audit.File
+				}
+				one, err = recorded(cmd.Context(), stage, log, record)
+			} else {
+				one, err = given(args[0])
+			}
+			if err != nil {
+				return err
+			}
+			if server, name, ok := strings.Cut(one.Message.Name, "__"); ok && one.Message.Server == "" {
+				fmt.Fprintf(cmd.ErrOrStderr(), "hint: policies see names without the server's prefix; is this \"server\": %q, and %q?\n", server, name)
+			}
+			e, err := stage.Explain(cmd.Context(), one)
+			if err != nil {
+				return err
+			}
+			var text strings.Builder
+			printExplanation(&text, e, all)
+			fmt.Fprint(cmd.OutOrStdout(), printable(text.String()))
+			if missing := stage.Needs(); one.Bodyless && len(missing) > 0 {
+				fmt.Fprintf(cmd.OutOrStdout(), "\nThis may not be what was judged: the record has no body, and the policies read %s.\n", strings.Join(missing, ", "))
+			}
+			if was := one.Action; was != "" {
+				by := ""
+				if one.By != "" {
+					by = " by " + one.By
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), "recorded: %s%s\n", was, by)
+			}
+			return nil
+		},
+	}
+	configFlag(c, &config)
+	c.Flags().Uint64Var(&record, "record", 0, "record `N` (its seq) of the audit log")
+	c.Flags().StringVar(&log, "log", "", "audit log `file` (default: the configuration's)")
+	c.Flags().BoolVar(&all, "all", false, "show the rules that had no effect, too, and what of each did not hold")
+	return c
+}
+
+// given is the case in a file.
+func given(name string) (*policies.Case, error) {
+	var b []byte
+	var err error
+	if name == "-" {
+		b, err = io.ReadAll(os.Stdin)
+	} else {
+		b, err = os.ReadFile(name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	c, err := policies.ParseCase(b)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w\nhint: gatekit help policy explain shows what a message looks like", name, err)
+	}
+	if c.Event {
+		return nil, fmt.Errorf("%s: it is a record of %q, and of no message", name, c.Action)
+	}
+	return c, nil
+}
+
+// recorded is record n of a log, after the policies have judged what its session was sent before.
+func recorded(ctx context.Context, stage *policies.Stage, log string, n uint64) (*policies.Case, error) {
+	var found *policies.Case
+	err := eachCase(log, func(_ int, c *policies.Case) error {
+		if c.Seq == n {
+			found = c
+			return io.EOF
+		}
+		if c.Judged() {
+			stage.Judge(ctx, c)
+		}
+		return ctx.Err()
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case found == nil:
+		return nil, fmt.Errorf("%s has no record %d", shown(log), n)
+	case found.Event:
+		return nil, fmt.Errorf("%s: record %d is of %q, and of no message", shown(log), n, found.Action)
+	}
+	return found, nil
+}
+
+// eachCase reads a file of messages, one a line, until f answers an error; io.EOF ends it without one.
+func eachCase(file string, f func(line int, c *policies.Case) error) error {
+	in := os.Stdin
+	if file != "-" {
+		var err error
+		if in, err = os.Open(file); err != nil {
+			return err
+		}
+		defer in.Close()
+	}
+	r := bufio.NewReader(in)
+	var known policies.Cases
+	for line := 1; ; line++ {
+		b, err := r.ReadBytes('\n')
+		if text := bytes.TrimSpace(b); len(text) > 0 {
+			c, err := policies.ParseCase(text)
+			if err != nil {
+				return fmt.Errorf("%s:%d: %w", shown(file), line, err)
+			}
+			known.Add(c)
+			if err := f(line, c); err == io.EOF {
+				return nil
+			} else if err != nil {
+				return err
+			}
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func printExplanation(w io.Writer, e *policies.Explanation, all bool) {
+	input, err := jsontext.AppendFormat(nil, e.Input, jsontext.Multiline(true), jsontext.WithIndent("  "))
+	if err != nil {
+		input = e.Input
+	}
+	fmt.Fprintf(w, "input, as the policies see it:\n%s\n\n", input)
+	for _, f := range e.Effects {
+		would := ""
+		if f.Shadow {
+			would = "would "
+		}
+		fmt.Fprintf(w, "%s:%d: %s%s by %s: %s\n", shown(f.File), f.Line, would, f.Effect, f.Rule, f.Value)
+		for _, r := range f.Reads {
+			if r.Value == "" {
+				r.Value = "(not there)"
+			}
+			fmt.Fprintf(w, "    %s = %s\n", r.Ref, r.Value)
+		}
+	}
+	if len(e.Effects) == 0 {
+		fmt.Fprintln(w, "No rule had an effect.")
+	}
+	if all {
+		for _, f := range e.Idle {
+			fmt.Fprintf(w, "%s:%d: no %s by %s\n", shown(f.File), f.Line, f.Effect, f.Rule)
+			if f.Value != "" {
+				fmt.Fprintf(w, "    %s does not hold\n", shortened(f.Value))
+			}
+		}
+	} else if len(e.Idle) > 0 {
+		fmt.Fprintf(w, "%d of the rules had none; --all shows where each of them stopped.\n", len(e.Idle))
+	}
+	fmt.Fprintf(w, "\nverdict: %s", e.Outcome.Action)
+	if e.Outcome.Reason != "" {
+		fmt.Fprintf(w, ": %s", e.Outcome.Reason)
+	}
+	if e.Outcome.Err != nil {
+		fmt.Fprintf(w, ": %s", shortened(e.Outcome.Err.Error()))
+	}
+	fmt.Fprintln(w)
+	if e.Outcome.Action == "modify" && e.Outcome.After != nil {
+		fmt.Fprintf(w, "it goes as: %s\n", e.Outcome.After.Body())
+	}
+}
+
+// printable is a text for a terminal that has peers' texts in it: what is no character to look at (controls, marks that turn the direction of text) is one that says so.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '\n' || unicode.IsPrint(r) {
+			return r
+		}
+		return unicode.ReplacementChar
+	}, text)
+}

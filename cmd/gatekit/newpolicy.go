@@ -1,0 +1,129 @@
+package main
+
+import (
+	_ "embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/spf13/cobra"
+
+	"gatekit/core/config"
+)
+
+var (
+	//go:embed template/policy.rego
+	policyTemplate string
+	//go:embed template/policy_test.rego
+	policyTestTemplate string
+)
+
+// templateName is what the policy of the template is called.
+const templateName = "policy_name"
+
+func (p *program) policyNew() *cobra.Command {
+	var path, folder string
+	c := &cobra.Command{
+		Use:   "new NAME",
+		Short: "Write a policy and its tests to begin with",
+		Long: `New writes NAME.rego, a policy to change into one's own, and NAME_test.rego, with tests that pass, into the first folder that [policy] files of the configuration names, or into
+policies in the working folder. It never writes over a file that is there.`,
+		Example: "  gatekit policy new no_deletes\n  gatekit policy new no_deletes --folder /etc/gatekit/policies",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return errors.New("new needs one name, that of the policy")
+			}
+			return goodPolicyName(args[0])
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			used := true
+			if folder == "" {
+				folder, used = policyFolder(path)
+			}
+			files, err := writePolicy(folder, args[0])
+			if err != nil {
+				return err
+			}
+			for _, f := range files {
+				fmt.Fprintln(cmd.OutOrStdout(), "wrote", shown(f))
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "try it: gatekit policy test %s\n", shown(files[0]))
+			if !used {
+				fmt.Fprintf(cmd.OutOrStdout(), "put it in force: in gatekit.toml, [policy] files = [%q]\n", shown(folder))
+			}
+			return nil
+		},
+	}
+	configFlag(c, &path)
+	c.Flags().StringVar(&folder, "folder", "", "`folder` to write into")
+	return c
+}
+
+var policyName = regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
+
+func goodPolicyName(name string) error {
+	if !policyName.MatchString(name) || strings.HasSuffix(name, "_test") {
+		return fmt.Errorf("%q cannot be a policy's name: it is that of a package in Rego, and has to begin with a-z, hold only a-z, 0-9 and _, and not end with _test", name)
+	}
+	if name == "input" || name == "data" {
+		return fmt.Errorf("%q cannot be a policy's name: it is a word of Rego's", name)
+	}
+	if _, err := ast.ParseModuleWithOpts(name, strings.ReplaceAll(policyTestTemplate, templateName, name), ast.ParserOptions{RegoVersion: ast.RegoV1}); err != nil {
+		return fmt.Errorf("%q cannot be a policy's name: it is a word of Rego's", name)
+	}
+	return nil
+}
+
+// policyFolder is the first folder of policies in the configuration; where there is none, or no configuration that can be read yet, it is one that is not in force.
+func policyFolder(path string) (folder string, used bool) {
+	if path == "" {
+		path, _ = find()
+	}
+	if c, err := config.Load(path); err == nil && c.Policy != nil {
+		for _, f := range c.Policy.Files {
+			if info, err := os.Stat(f); err == nil && info.IsDir() {
+				return f, true
+			}
+		}
+	}
+	return "policies", false
+}
+
+// writePolicy writes both files or none.
+func writePolicy(folder, name string) ([]string, error) {
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return nil, err
+	}
+	var written []string
+	for _, f := range []struct{ name, text string }{{name + ".rego", policyTemplate}, {name + "_test.rego", policyTestTemplate}} {
+		path := filepath.Join(folder, f.name)
+		err := create(path, strings.ReplaceAll(f.text, templateName, name))
+		if err == nil {
+			written = append(written, path)
+			continue
+		}
+		for _, w := range written {
+			err = errors.Join(err, os.Remove(w))
+		}
+		if errors.Is(err, fs.ErrExist) {
+			return nil, fmt.Errorf("%s is there, and is not written over\nhint: take another name, or move it away", shown(path))
+		}
+		return nil, err
+	}
+	return written, nil
+}
+
+// create writes a file that is not there.
+func create(path, text string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	return errors.Join(err, f.Close())
+}

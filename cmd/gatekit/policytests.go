@@ -1,0 +1,128 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"gatekit/policies"
+)
+
+func (p *program) policyTest() *cobra.Command {
+	var config string
+	var coverage bool
+	c := &cobra.Command{
+		Use:   "test [PATH…]",
+		Short: "Run the tests of the policies",
+		Long: `Test runs the tests (the *_test.rego) beside the policies of the configuration and those of the library's rules that are in force; or those of the files, folders and
+bundles that are named. Tests are what OPA's are: https://www.openpolicyagent.org/docs/policy-testing. They are compiled as Gatekit compiles policies: a field of the input that does
+not exist is an error, and so is http.send.
+
+It prints each test that failed, with the line that did not hold, and exits with 1:
+
+  policies/mine_test.rego:9: gatekit.mine_test.test_writes_are_refused
+      policies/mine_test.rego:10: this does not hold: count(mine.deny) == 1 with input as {"name": "write"}
+  11 passed, 1 failed
+
+--coverage prints how much of each file the tests went through, and the lines that they did not.`,
+		Example: "  gatekit policy test\n  gatekit policy test --coverage policies\n  gatekit policy test --config /etc/gatekit/gatekit.toml",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o := policies.Options{Files: args}
+			if len(args) == 0 {
+				var err error
+				if _, o, err = configured(config); err != nil {
+					return report(cmd, err)
+				}
+			}
+			tests, covered, err := policies.RunTests(cmd.Context(), o)
+			if err != nil {
+				return errors.New(shortened(err.Error()))
+			}
+			if len(tests) == 0 {
+				return errors.New("there are no tests\nhint: gatekit policy new NAME writes a policy with some; tests are rules test_… in files *_test.rego")
+			}
+			good := printTests(cmd.OutOrStdout(), tests)
+			if coverage {
+				printCoverage(cmd.OutOrStdout(), covered)
+			}
+			if !good {
+				return errReported
+			}
+			return nil
+		},
+	}
+	configFlag(c, &config)
+	c.Flags().BoolVar(&coverage, "coverage", false, "print how much of each file was tested")
+	return c
+}
+
+// printTests prints what failed, and how many did not, and says whether that is none.
+func printTests(w io.Writer, tests []policies.Test) bool {
+	for _, t := range tests {
+		if t.Failure != "" {
+			fmt.Fprintf(w, "%s:%d: %s\n    %s\n", shown(t.File), t.Line, t.Name, indented(shortened(t.Failure)))
+			if t.Printed != "" {
+				fmt.Fprintf(w, "    it printed: %s\n", indented(strings.TrimSuffix(t.Printed, "\n")))
+			}
+		}
+	}
+	summary, good := summed(tests)
+	fmt.Fprintln(w, summary)
+	return good
+}
+
+// summed is how many tests passed, failed and were skipped.
+func summed(tests []policies.Test) (summary string, good bool) {
+	var passed, failed, skipped int
+	for _, t := range tests {
+		switch {
+		case t.Skipped:
+			skipped++
+		case t.Failure != "":
+			failed++
+		default:
+			passed++
+		}
+	}
+	summary = fmt.Sprintf("%d passed", passed)
+	if failed > 0 {
+		summary += fmt.Sprintf(", %d failed", failed)
+	}
+	if skipped > 0 {
+		summary += fmt.Sprintf(", %d skipped", skipped)
+	}
+	return summary, failed == 0
+}
+
+func indented(text string) string { return strings.ReplaceAll(text, "\n", "\n    ") }
+
+func printCoverage(w io.Writer, covered []policies.Coverage) {
+	for _, c := range covered {
+		fmt.Fprintf(w, "%5.1f%%  %s", c.Percent, shown(c.File))
+		if len(c.Missed) > 0 {
+			fmt.Fprintf(w, "  not tested: %s", lineRanges(c.Missed))
+		}
+		fmt.Fprintln(w)
+	}
+}
+
+// lineRanges are lines as "3, 7-9".
+func lineRanges(lines []int) string {
+	var parts []string
+	for i := 0; i < len(lines); {
+		j := i
+		for j+1 < len(lines) && lines[j+1] == lines[j]+1 {
+			j++
+		}
+		part := fmt.Sprint(lines[i])
+		if j > i {
+			part += fmt.Sprintf("-%d", lines[j])
+		}
+		parts = append(parts, part)
+		i = j + 1
+	}
+	return strings.Join(parts, ", ")
+}

@@ -1,0 +1,20 @@
+package gatekit.policy_name_test
+
+import data.gatekit.policy_name
+
+call(name) := {"direction": "to_server", "kind": "request", "method": "tools/call", "server": "files", "name": name}
+
+test_refused_tools_are_not_called if {
+	policy_name.deny == {"delete_everything is not for agents"} with input as call("delete_everything")
+}
+
+test_refused_tools_are_not_listed if {
+	policy_name.hide == {"delete_everything"} with input as {
+		"kind": "response", "method": "tools/list",
+		"items": [{"name": "read"}, {"name": "delete_everything"}],
+	}
+}
+
+test_others_are_called if {
+	count(policy_name.deny) == 0 with input as call("read")
+}

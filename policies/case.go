@@ -1,0 +1,403 @@
+package policies
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Case is a message that was recorded or made up, and what policies are to be told beside it.
+type Case struct {
+	Message  *mcp.Message
+	Time     time.Time // zero is now
+	Findings []pipeline.Finding
+	Bodyless bool // its body was not kept: what policies read of it is missing
+
+	Seq    uint64 // of the record in the audit log; 0 is none
+	Event  bool   // it is a record of what is no message: a start, a reload
+	Action string // what became of it: pass, deny, modify, …; "" when that is not known
+	By     string // who decided so, of the stages: "policy", or a plugin's name
+	Before string // what the policies made of it then; "" when they were not asked, or that is not known
+
+	exchange string
+	known    known
+}
+
+// Judged says whether the policies were asked about it, or would be: not about a record of an event, of what a plugin refused or answered, or of an answer that Gatekit made itself.
+func (c *Case) Judged() bool { return !c.Event && (c.Seq == 0 || c.Before != "") }
+
+// known is what a case says of its session. What it does not say is what the memory has.
+type known struct {
+	client, roots, item []byte
+	labels              []string
+	calls               map[string]int
+}
+
+// members are those of a case: of JSON-RPC, of the input, of a record.
+var members = []string{
+	"jsonrpc", "id", "method", "params", "result", "error",
+	"direction", "kind", "server", "name", "request", "item", "items", "session", "principal", "roots", "findings", "time", "action",
+	"seq", "prev", "exchange", "reason", "steps", "before", "after", "micros",
+}
+
+// ParseCase reads a case: one JSON object that is a JSON-RPC message with members of the input (input.schema.json) beside its own, as Explain prints the input; or a record of the audit log.
+// Kind and direction are those that the message has by itself when nothing else is said.
+func ParseCase(b []byte) (*Case, error) {
+	in := map[string]jsontext.Value{}
+	d := jsontext.NewDecoder(bytes.NewReader(b))
+	whole, err := d.ReadValue()
+	if err != nil {
+		return nil, fmt.Errorf("it is no JSON: %w", err)
+	}
+	whole = slices.Clone(whole)
+	if whole.Kind() != '{' {
+		return nil, errors.New("it is no JSON object")
+	}
+	if d.PeekKind() != 0 {
+		return nil, errors.New("there is more than one JSON value; gatekit policy replay takes many messages, one a line")
+	}
+	inside := jsontext.NewDecoder(bytes.NewReader(whole))
+	for _, err = inside.ReadToken(); err == nil && inside.PeekKind() != '}'; {
+		var name jsontext.Token
+		if name, err = inside.ReadToken(); err != nil {
+			break
+		}
+		key := name.String()
+		if !slices.Contains(members, key) {
+			return nil, fmt.Errorf("its member %q is none of a message or of the input: %s", key, strings.Join(members[:18], ", "))
+		}
+		var v jsontext.Value
+		if v, err = inside.ReadValue(); err == nil {
+			in[key] = slices.Clone(v)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	r := reader{in: in}
+	c := &Case{Action: r.text("action"), exchange: r.text("exchange")}
+	c.Before = c.Action
+	if in["seq"] != nil && in["prev"] != nil {
+		r.record(c)
+	}
+	r.into(c)
+	if r.err != nil {
+		return nil, r.err
+	}
+	return c, nil
+}
+
+// reader reads members; err is the first fault.
+type reader struct {
+	in  map[string]jsontext.Value
+	err error
+}
+
+func (r *reader) fail(format string, a ...any) {
+	if r.err == nil {
+		r.err = fmt.Errorf(format, a...)
+	}
+}
+
+// to decodes a member, where it is there.
+func (r *reader) to(name string, v any) {
+	raw, ok := r.in[name]
+	if !ok {
+		return
+	}
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		r.fail("%s: %s", name, strings.TrimPrefix(err.Error(), "json: "))
+	}
+}
+
+func (r *reader) text(name string) (s string) {
+	r.to(name, &s)
+	return s
+}
+
+// record makes of a record's members those of a message.
+func (r *reader) record(c *Case) {
+	delete(r.in, "error") // of the stages, not the message's
+	r.to("seq", &c.Seq)
+	c.Event, c.Bodyless, c.Before = r.in["kind"] == nil, true, ""
+	var steps []struct {
+		Stage, Action, Reason string
+		Micros                int
+		Findings              []struct{ Type, Pointer string }
+	}
+	r.to("steps", &steps)
+	if c.Action != "deny" && c.Action != "answer" {
+		c.Before = "pass" // unless they say otherwise
+	}
+	for _, s := range steps {
+		if s.Stage == "policy" {
+			c.Before = s.Action
+		} else {
+			for _, f := range s.Findings {
+				c.Findings = append(c.Findings, pipeline.Finding{Type: f.Type, Pointer: f.Pointer})
+			}
+		}
+		if s.Action == "deny" || c.By == "" && s.Action == c.Action {
+			c.By = s.Stage
+		}
+	}
+	var after struct {
+		Size   int
+		Sha256 string
+		Body   json.RawMessage
+	}
+	r.to("after", &after)
+	if r.in["before"] == nil { // it had none
+		c.Bodyless = false
+	}
+	if after.Body != nil {
+		c.Bodyless = false
+		r.in[map[string]string{"response": "result", "error": "error"}[r.text("kind")]] = jsontext.Value(after.Body)
+		if b, ok := r.in[""]; ok {
+			r.in["params"] = b
+			delete(r.in, "")
+		}
+	}
+}
+
+// into fills in the case.
+func (r *reader) into(c *Case) {
+	if c.Event {
+		return
+	}
+	method := r.text("method")
+	meth, _ := mcp.Lookup(method)
+	kind := r.text("kind")
+	switch {
+	case kind != "":
+	case r.in["result"] != nil:
+		kind = "response"
+	case r.in["error"] != nil:
+		kind = "error"
+	case r.in["id"] != nil || meth.Kind == mcp.Request:
+		kind = "request"
+	default:
+		kind = "notification"
+	}
+	body := map[string]string{"request": "params", "notification": "params", "response": "result", "error": "error"}[kind]
+	switch {
+	case body == "":
+		r.fail(`kind is %q, and has to be "request", "response", "error" or "notification"`, kind)
+	case method == "" && (kind == "request" || kind == "notification"):
+		r.fail(`it has no "method": which message is it?`)
+	}
+	for _, other := range []string{"params", "result", "error"} {
+		if other != body && r.in[other] != nil {
+			r.fail("a %s has no %q", kind, other)
+		}
+	}
+	if r.err != nil {
+		return
+	}
+	m, err := message(kind, r.in["id"], method, body, r.in[body])
+	if err != nil {
+		r.fail("%w", err)
+		return
+	}
+	asked := m
+	if (kind == "response" || kind == "error") && r.in["request"] != nil {
+		if asked, err = message("request", nil, method, "params", r.in["request"]); err != nil {
+			r.fail("request: %w", err)
+			return
+		}
+	}
+	to := meth.From // to whom who asks: the table says who sends it
+	if to == 0 {
+		to = mcp.ToServer
+	}
+	if kind == "response" || kind == "error" {
+		to = mcp.ToServer + mcp.ToClient - to
+	}
+	switch d := r.text("direction"); d {
+	case "":
+	case "to_server":
+		to = mcp.ToServer
+	case "to_client":
+		to = mcp.ToClient
+	default:
+		r.fail(`direction is %q, and has to be "to_server" or "to_client"`, d)
+	}
+	m.To, m.Method, m.Server, m.Name = to, method, r.text("server"), r.text("name")
+	if m.Name == "" && meth.NameAt != "" {
+		m.Name, _ = asked.Text(meth.NameAt)
+	}
+	if asked != m {
+		asked.To, asked.Server, asked.Name = mcp.ToServer+mcp.ToClient-to, m.Server, m.Name
+		m.Request = asked
+	}
+	r.session(c, m)
+	var findings []struct{ Type, Pointer string }
+	if r.to("findings", &findings); findings != nil {
+		c.Findings = nil
+		for _, f := range findings {
+			c.Findings = append(c.Findings, pipeline.Finding{Type: f.Type, Pointer: f.Pointer})
+		}
+	}
+	if r.in["time"] != nil {
+		r.to("time", &c.Time)
+	}
+	c.Message = m
+}
+
+// session reads who and what is known of the session.
+func (r *reader) session(c *Case, m *mcp.Message) {
+	if r.in["session"].Kind() == '"' {
+		m.Session = r.text("session")
+	} else {
+		var s struct {
+			ID     string
+			Client json.RawMessage
+			Labels []string
+			Calls  map[string]int
+		}
+		r.to("session", &s)
+		m.Session, c.known.client, c.known.labels, c.known.calls = s.ID, s.Client, s.Labels, s.Calls
+	}
+	if r.in["principal"].Kind() == '"' {
+		m.Principal = r.text("principal")
+	} else {
+		var p struct {
+			Subject string
+			Claims  map[string]any
+		}
+		r.to("principal", &p)
+		m.Principal = p.Subject
+	}
+	c.known.roots, c.known.item = r.in["roots"], r.in["item"]
+	for name, kind := range map[string]jsontext.Kind{"roots": '[', "item": '{'} {
+		if v, ok := r.in[name]; ok && v.Kind() != kind {
+			r.fail("%s is a JSON %s", name, v.Kind())
+		}
+	}
+}
+
+// message is one of parts that came from a file: read as strictly as one from a peer.
+func message(kind string, id jsontext.Value, method, body string, raw jsontext.Value) (*mcp.Message, error) {
+	b := []byte(`{"jsonrpc":"2.0"`)
+	if kind != "notification" {
+		if id == nil {
+			id = jsontext.Value("1")
+		}
+		b = append(append(b, `,"id":`...), id...)
+	}
+	if kind == "request" || kind == "notification" {
+		b = append(append(b, `,"method":`...), mcp.Quote(method)...)
+	}
+	if raw == nil && kind == "response" {
+		raw = jsontext.Value("{}")
+	}
+	if raw == nil && kind == "error" {
+		raw = jsontext.Value(`{"code":0,"message":""}`)
+	}
+	if raw != nil {
+		b = append(append(b, `,"`+body+`":`...), raw...)
+	}
+	return mcp.Parse(append(b, '}'))
+}
+
+// Cases puts cases that follow one another into what they belong to: an answer knows the request that it answers. The zero Cases is ready.
+type Cases struct{ asked map[string]*mcp.Message }
+
+// Add takes in the next case.
+func (cs *Cases) Add(c *Case) {
+	if c.Event || c.exchange == "" {
+		return
+	}
+	m := c.Message
+	key := strings.Join([]string{m.Principal, m.Session, c.exchange, m.Method, m.Server}, "\x00")
+	switch {
+	case m.Kind == mcp.Request && !c.Bodyless:
+		if cs.asked == nil {
+			cs.asked = map[string]*mcp.Message{}
+		}
+		cs.asked[key] = m
+	case m.Kind == mcp.Response || m.Kind == mcp.Error:
+		if m.Request == nil {
+			m.Request = cs.asked[key]
+		}
+		delete(cs.asked, key)
+	}
+}
+
+// told takes what a case says of its session into it.
+func (s *session) told(m *mcp.Message, k known) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if k.client != nil {
+		s.client = k.client
+	}
+	if k.roots != nil {
+		s.roots = k.roots
+	}
+	if k.labels != nil {
+		s.labels = slices.Clone(k.labels)
+	}
+	if k.calls != nil {
+		s.calls = maps.Clone(k.calls)
+	}
+	if key, ok := definitionOf(m); ok && k.item != nil {
+		s.definitions[key] = k.item
+	}
+}
+
+// witness keeps the outcome of one message.
+type witness struct{ pipeline.Outcome }
+
+func (w *witness) Record(_ context.Context, o pipeline.Outcome) (uint64, error) {
+	w.Outcome = o
+	return 1, nil
+}
+
+// asked is the policies, asked about one case.
+type asked struct {
+	*Stage
+	c *Case
+}
+
+func (a asked) Inspect(ctx context.Context, m *mcp.Message) (pipeline.Verdict, error) {
+	return a.judge(ctx, m, a.beside(a.c))
+}
+
+func (s *Stage) beside(c *Case) beside {
+	b := beside{findings: c.Findings, at: c.Time, bodyless: c.Bodyless}
+	if b.at.IsZero() {
+		b.at = s.now()
+	}
+	return b
+}
+
+// Judge is what becomes of a case, as it would be recorded. What it says of its session is remembered, as what passes is.
+func (s *Stage) Judge(ctx context.Context, c *Case) pipeline.Outcome {
+	s.memory.of(c.Message).told(c.Message, c.known)
+	w := &witness{}
+	pipeline.New(w, pipeline.Options{}, pipeline.Named{Name: "policy", Stage: asked{s, c}}).Pass(ctx, c.Message) // the error is in the record
+	return w.Outcome
+}
+
+// Needs are the members of the input that the policies read and that a message without its body does not have.
+func (s *Stage) Needs() (names []string) {
+	for _, name := range []string{"params", "result", "error", "request", "item", "items", "roots"} {
+		if _, ok := s.reads.wants(name); ok {
+			names = append(names, name)
+		}
+	}
+	return names
+}

@@ -1,0 +1,128 @@
+package policies_test
+
+import (
+	"strings"
+	"testing"
+
+	"gatekit/policies"
+)
+
+// What Explain prints of a message is a message that is judged the same.
+func TestTheInputOfACaseIsACase(t *testing.T) {
+	const rego = `
+deny contains "tainted" if "bad" in input.session.labels
+deny contains "asked for it" if input.request.arguments.n == 7
+deny contains "the roots" if input.roots[0].uri == "file:///w"
+deny contains f.type if some f in input.findings
+deny contains input.time if input.time < "2027"
+deny contains input.principal.subject
+deny contains input.session.client.name
+deny contains input.direction
+deny contains input.params.message
+`
+	for _, c := range []string{
+		`{"method":"tools/call","kind":"response","name":"x","server":"a","result":{"content":[]},"request":{"name":"x","arguments":{"n":7}},"time":"2026-01-01T00:00:00Z"}`,
+		`{"jsonrpc":"2.0","method":"roots/list","id":3,"session":{"id":"s","labels":["bad"],"client":{"name":"c"}},"roots":[{"uri":"file:///w"}],"principal":"ann","findings":[{"type":"email","pointer":"/x"}],"time":"2026-01-01T00:00:00Z"}`,
+		`{"method":"tools/call","error":{"code":1,"message":"m"},"time":"2026-01-01T00:00:00Z"}`,
+		`{"method":"notifications/elicitation/complete","params":{"message":"hello"},"time":"2026-01-01T00:00:00Z"}`,
+	} {
+		first, err := policies.ParseCase([]byte(c))
+		if err != nil {
+			t.Fatal(c, err)
+		}
+		one, err := loaded(t, rego).Explain(t.Context(), first)
+		if err != nil || one.Outcome.Err != nil {
+			t.Fatal(c, err, one.Outcome.Err)
+		}
+		again, err := policies.ParseCase(one.Input)
+		if err != nil {
+			t.Fatalf("%s: %v", one.Input, err)
+		}
+		two, err := loaded(t, rego).Explain(t.Context(), again)
+		if err != nil || string(two.Input) != string(one.Input) || two.Outcome.Reason != one.Outcome.Reason || len(two.Effects) != len(one.Effects) || len(one.Effects) < 3 {
+			t.Errorf("%s\nis judged %s, %d effects\nand then  %s, %d effects\n%s\n%s", c, one.Outcome.Reason, len(one.Effects), two.Outcome.Reason, len(two.Effects), one.Input, two.Input)
+		}
+	}
+}
+
+func TestWhatIsNoCaseIsSaid(t *testing.T) {
+	for source, want := range map[string]string{
+		`[1]`:                         "no JSON object",
+		`{"method":`:                  "no JSON",
+		`{}`:                          `no "method"`,
+		`{} {}`:                       "more than one",
+		`{"Method":1}`:                `its member "Method" is none`,
+		`{"method":1}`:                "method: cannot unmarshal number",
+		`{"method":"x","method":"y"}`: "duplicate",
+		`{"method":"x","params":[1]}`: "params",
+		`{"method":"x","kind":"response","params":{}}`:    `a response has no "params"`,
+		`{"method":"x","kind":"question"}`:                `kind is "question"`,
+		`{"method":"x","session":{"lables":[]}}`:          `session: unknown field "lables"`,
+		`{"method":"x","roots":{}}`:                       "roots is a JSON",
+		`{"method":"x","time":"yesterday"}`:               "time: ",
+		`{"seq":1,"prev":"0","kind":"request","time":1}`:  `no "method"`,
+		`{"method":"tools/call","result":{},"request":1}`: "request: ",
+	} {
+		if _, err := policies.ParseCase([]byte(source)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", source, err, want)
+		}
+	}
+}
+
+// The place of an effect is that of the very rule that gave it.
+func TestEffectsHaveTheirLine(t *testing.T) {
+	s := loaded(t, `deny contains "one" if input.name == "x"
+deny contains x if { x := concat("", ["t", "wo"]) }
+hide contains v if {
+	some v in ["a", "b"]
+}
+set contains {"path": "/a", "value": {"n": [input.name]}} if used
+used if input.method == "tools/call"
+deny contains "three" if {
+	input.kind == "request"
+	input.name == "z"
+}`)
+	c, err := policies.ParseCase([]byte(`{"method":"tools/call","params":{"name":"x"}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := s.Explain(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := map[string]int{}
+	for _, f := range e.Effects {
+		lines[f.Effect+" "+f.Value] = f.Line
+	}
+	for what, line := range map[string]int{`deny "one"`: 3, `deny "two"`: 4, `hide "a"`: 5, `hide "b"`: 5, `set {"path":"/a","value":{"n":["x"]}}`: 8} {
+		if lines[what] != line {
+			t.Errorf("%s is at line %d, want %d", what, lines[what], line)
+		}
+	}
+	if len(lines) != 5 || len(e.Idle) != 1 || e.Idle[0].Line != 10 || !strings.HasSuffix(e.Idle[0].Value, `t.rego:12: input.name == "z"`) {
+		t.Errorf("effects %v, idle %+v", lines, e.Idle)
+	}
+	for _, f := range e.Effects {
+		if f.Effect == "set" && (len(f.Reads) != 2 || f.Reads[0] != (policies.Read{Ref: "input.method", Value: `"tools/call"`})) {
+			t.Errorf("set read %v", f.Reads)
+		}
+	}
+}
+
+// A rule that is not come to in the pipeline, and fails when it is, does not change what is explained.
+func TestAnErrorThatIsNotComeToIsNone(t *testing.T) {
+	for source, want := range map[string]string{
+		`{"method":"tools/call","params":{"name":"x"}}`: "t: no",
+		`{"method":"tools/call","params":{"name":"n"}}`: "",
+	} {
+		s := loaded(t, "deny contains \"no\" if input.name == \"x\"\ndeny contains \"two\" if {\n\tto_number(input.name) == 1\n\tinput.name == \"n\"\n}")
+		c, err := policies.ParseCase([]byte(source))
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := s.Explain(t.Context(), c)
+		if err != nil || e.Outcome.Reason != want || (e.Outcome.Err != nil) != (want == "") || len(e.Effects) != len(want)/5 {
+			t.Errorf("%s: %v: %q, %v, %+v", source, err, e.Outcome.Reason, e.Outcome.Err, e.Effects)
+		}
+	}
+}

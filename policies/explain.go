@@ -1,0 +1,205 @@
+package policies
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"gatekit/core/pipeline"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/rego"
+	"github.com/open-policy-agent/opa/v1/topdown"
+)
+
+// Explanation is why a message is judged as it is.
+type Explanation struct {
+	Input   []byte // JSON: all that policies can see of it; ParseCase reads it
+	Effects []Effect
+	Idle    []Effect // the rules that had none; Line is where the rule begins, Value what of it did not hold
+	Outcome pipeline.Outcome
+}
+
+// Effect is what one rule said of a message.
+type Effect struct {
+	Rule   string // its package, without gatekit: "roots.traversal"
+	Effect string // deny, hide, …
+	Value  string // as JSON; of an idle one, the source of the expression that did not hold, with its line
+	Shadow bool   // judged, and not enforced
+	File   string
+	Line   int
+	Reads  []Read // what it read of the input, and what the rules that it uses did
+}
+
+// Read is a member of the input, and what it held; "" when there was none.
+type Read struct{ Ref, Value string }
+
+// Explain is Judge that also says why. The policies are asked once more for that, without the shortcuts that skip rules which cannot matter.
+func (s *Stage) Explain(ctx context.Context, c *Case) (*Explanation, error) {
+	session := s.memory.of(c.Message)
+	session.told(c.Message, c.known)
+	all := s.input(c.Message, session, s.beside(c), nil)
+	shown, err := jsonOf(all)
+	if err != nil {
+		return nil, err
+	}
+	sets, t, err := s.trace(ctx, all, s.beside(c).at, rego.EvalRuleIndexing(false), rego.EvalEarlyExit(false))
+	if err != nil { // maybe of a function that is not come to otherwise
+		sets, t, err = s.trace(ctx, all, s.beside(c).at)
+	}
+	e := &Explanation{Input: shown, Outcome: s.Judge(ctx, c)}
+	if err != nil {
+		return e, ctx.Err() // it is the outcome's, too
+	}
+	for i, r := range s.rules {
+		given := map[*ast.Rule]bool{}
+		sets[i].Foreach(func(v *ast.Term) {
+			for _, x := range t.order {
+				if !x.gave(r, v) {
+					continue
+				}
+				if !slices.ContainsFunc(e.Effects, func(f Effect) bool { return f.is(x.rule) && f.Value == compact(v.Value) }) {
+					e.Effects = append(e.Effects, Effect{Rule: r.name, Effect: r.effect, Value: compact(v.Value), Shadow: s.shadow || r.shadow, File: x.rule.Location.File, Line: x.rule.Location.Row, Reads: s.readBy(x.rule, all)})
+				}
+				given[x.rule] = true
+			}
+		})
+		for _, x := range t.order {
+			if x.of(r) && !given[x.rule] {
+				given[x.rule] = true
+				e.Idle = append(e.Idle, Effect{Rule: r.name, Effect: r.effect, Value: x.stopped(), Shadow: s.shadow || r.shadow, File: x.rule.Location.File, Line: x.rule.Location.Row})
+			}
+		}
+	}
+	return e, nil
+}
+
+// traceTimeout is how long a traced evaluation may take: many times what the policies may.
+const traceTimeout = 20 * time.Second
+
+func (s *Stage) trace(ctx context.Context, input ast.Value, at time.Time, how ...rego.EvalOption) ([]ast.Set, *tracer, error) {
+	ctx, cancel := context.WithTimeout(ctx, traceTimeout)
+	defer cancel()
+	t := &tracer{rules: map[uint64]*traced{}}
+	sets, err := s.ask(ctx, input, at, append(how, rego.EvalQueryTracer(t))...)
+	return sets, t, err
+}
+
+func (f Effect) is(r *ast.Rule) bool { return f.File == r.Location.File && f.Line == r.Location.Row }
+
+// traced is one evaluation of a rule.
+type traced struct {
+	rule   *ast.Rule
+	values []ast.Value
+	last   *ast.Expr // the last expression of its own that did not hold
+}
+
+func (x *traced) of(r rule) bool {
+	return x.rule.Module.Package.Path.String()+"."+r.effect == r.ref && x.rule.Head.Ref()[0].String() == r.effect
+}
+
+func (x *traced) gave(r rule, v *ast.Term) bool {
+	return x.of(r) && slices.ContainsFunc(x.values, func(a ast.Value) bool { return a.Compare(v.Value) == 0 })
+}
+
+func (x *traced) stopped() string {
+	if x.last == nil || x.last.Location == nil {
+		return ""
+	}
+	line, _, _ := strings.Cut(string(x.last.Location.Text), "\n")
+	return fmt.Sprintf("%s:%d: %s", x.last.Location.File, x.last.Location.Row, line)
+}
+
+// tracer notes which rules gave what, and where the others stopped.
+type tracer struct {
+	rules map[uint64]*traced // by query
+	order []*traced
+}
+
+// Enabled implements topdown.QueryTracer.
+func (*tracer) Enabled() bool { return true }
+
+// Config implements topdown.QueryTracer.
+func (*tracer) Config() topdown.TraceConfig { return topdown.TraceConfig{PlugLocalVars: true} }
+
+// TraceEvent implements topdown.QueryTracer.
+func (t *tracer) TraceEvent(e topdown.Event) {
+	switch n := e.Node.(type) {
+	case *ast.Rule:
+		x := t.rules[e.QueryID]
+		if x == nil || x.rule != n {
+			x = &traced{rule: n}
+			t.rules[e.QueryID] = x
+			t.order = append(t.order, x)
+		}
+		if e.Op != topdown.ExitOp || n.Head.Key == nil {
+			return
+		}
+		v, err := ast.TransformVars(n.Head.Key.Copy().Value, func(v ast.Var) (ast.Value, error) {
+			if at := e.Locals.Get(v); at != nil {
+				return at, nil
+			}
+			return v, nil
+		})
+		if key, ok := v.(ast.Value); ok && err == nil {
+			x.values = append(x.values, key)
+		}
+	case *ast.Expr:
+		if x := t.rules[e.QueryID]; x != nil && e.Op == topdown.FailOp {
+			x.last = n
+		}
+	}
+}
+
+// maxRead is how much is shown of what a rule read.
+const maxRead = 120 // bytes
+
+// readBy is what a rule, and those that it uses, read of the input.
+func (s *Stage) readBy(r *ast.Rule, input ast.Value) (all []Read) {
+	rules, seen := []*ast.Rule{r}, map[*ast.Rule]bool{r: true}
+	for i := 0; i < len(rules); i++ {
+		for d := range s.graph.Dependencies(rules[i]) {
+			if d, ok := d.(*ast.Rule); ok && !seen[d] {
+				seen[d] = true
+				rules = append(rules, d)
+			}
+		}
+		ast.WalkRefs(rules[i], func(ref ast.Ref) bool {
+			ground := ref.GroundPrefix()
+			if !ref.HasPrefix(ast.InputRootRef) || len(ground) < 2 {
+				return false
+			}
+			one := Read{Ref: ground.String()}
+			if v, err := input.Find(ground[1:]); err == nil {
+				if one.Value = compact(v); len(one.Value) > maxRead {
+					one.Value = strings.ToValidUTF8(one.Value[:maxRead], "") + "…"
+				}
+			}
+			if !slices.Contains(all, one) {
+				all = append(all, one)
+			}
+			return false
+		})
+	}
+	slices.SortFunc(all, func(a, b Read) int { return strings.Compare(a.Ref, b.Ref) })
+	return all
+}
+
+// compact is a value as JSON in a line.
+func compact(v ast.Value) string {
+	native, err := ast.JSON(v)
+	if err != nil {
+		return v.String()
+	}
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(native); err != nil {
+		return v.String()
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}

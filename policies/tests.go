@@ -1,0 +1,189 @@
+package policies
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"gatekit/policies/library"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/cover"
+	"github.com/open-policy-agent/opa/v1/storage/inmem"
+	"github.com/open-policy-agent/opa/v1/tester"
+	"github.com/open-policy-agent/opa/v1/topdown"
+)
+
+// Test is one test of the policies, and what became of it.
+type Test struct {
+	Name    string // with its package, without data: "gatekit.mine_test.test_writes"
+	File    string
+	Line    int
+	Skipped bool   // its name begins with todo_
+	Failure string // "" when it passed; where it is known, with the file and line of what did not hold
+	Printed string // what print() said
+}
+
+// Coverage is how much of one file the tests went through.
+type Coverage struct {
+	File    string
+	Percent float64
+	Missed  []int // lines, ascending
+}
+
+// RunTests runs the tests of what o names: the *_test.rego in its folders and bundles and beside its files, and those of its rules of the library. Tests are compiled as policies are: what
+// reaches out is not there, and an error of a function is one of the test. The library's rules are tested with settings of their own, not with o's. The error has what keeps the
+// tests from running, a line each.
+func RunTests(ctx context.Context, o Options) ([]Test, []Coverage, error) {
+	s, err := read(o, true)
+	if err != nil {
+		return nil, nil, err
+	}
+	tests, covered, err := run(ctx, s)
+	if err != nil || len(o.Rules) == 0 {
+		return tests, covered, err
+	}
+	rules, err := read(Options{Rules: o.Rules}, true)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, rule := range o.Rules {
+		b, err := fs.ReadFile(library.FS, path.Join(rule, "rule_test.rego"))
+		if err == nil {
+			err = rules.module("library/"+rule+"/rule_test.rego", b)
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+	}
+	of, in, err := run(ctx, rules)
+	covered = slices.DeleteFunc(covered, func(c Coverage) bool { return strings.HasPrefix(c.File, "library/") }) // that is what the other tests touched
+	return append(tests, of...), append(covered, in...), err
+}
+
+// run runs all tests in s.
+func run(ctx context.Context, s *sources) ([]Test, []Coverage, error) {
+	covered := cover.New()
+	results, err := results(ctx, s, func(r *tester.Runner) { r.SetCoverageQueryTracer(covered).SetCoverageRuns([]cover.Kind{}) })
+	if err != nil {
+		return nil, nil, err
+	}
+	var failed []string
+	for _, r := range results {
+		if r.Fail {
+			failed = append(failed, regexp.QuoteMeta(r.Package+"."+r.Name))
+		}
+	}
+	places := map[string]string{}
+	if len(failed) > 0 { // once more, to see where: what traces cannot measure coverage
+		again, err := resultsOf(ctx, s, "^("+strings.Join(failed, "|")+")$")
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, r := range again {
+			places[r.Package+"."+r.Name] = failedAt(r)
+		}
+	}
+	var tests []Test
+	for _, r := range results {
+		t := Test{Name: strings.TrimPrefix(r.Package, "data.") + "." + r.Name, File: r.Location.File, Line: r.Location.Row, Skipped: r.Skip, Printed: string(r.Output)}
+		switch {
+		case r.Error != nil:
+			t.Failure = r.Error.Error()
+		case r.Fail:
+			t.Failure = cmp.Or(places[r.Package+"."+r.Name], "it does not hold")
+		}
+		tests = append(tests, t)
+	}
+	slices.SortFunc(tests, func(a, b Test) int { return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line)) })
+	return tests, coverage(covered, s.modules), nil
+}
+
+func resultsOf(ctx context.Context, s *sources, names string) ([]*tester.Result, error) {
+	return results(ctx, s, func(r *tester.Runner) { r.EnableTracing(true).Filter(names) })
+}
+
+func results(ctx context.Context, s *sources, set func(*tester.Runner)) ([]*tester.Result, error) {
+	c, err := compiler()
+	if err != nil {
+		return nil, err
+	}
+	r := tester.NewRunner().SetCompiler(c.WithEnablePrintStatements(true)).SetStore(inmem.NewFromObject(s.data)).SetModules(s.modules).RaiseBuiltinErrors(true)
+	set(r)
+	ch, err := r.RunTests(ctx, nil)
+	if err != nil {
+		return nil, located(err)
+	}
+	var all []*tester.Result
+	for result := range ch {
+		all = append(all, result)
+	}
+	return all, ctx.Err()
+}
+
+// failedAt is the last line of the test's own that did not hold.
+func failedAt(r *tester.Result) string {
+	var query uint64
+	var last *ast.Expr
+	for _, e := range r.Trace {
+		rule, isRule := e.Node.(*ast.Rule)
+		if e.Op == topdown.EnterOp && isRule && rule.Location.Equal(r.Location) {
+			query = e.QueryID
+		}
+		if expr, ok := e.Node.(*ast.Expr); ok && e.Op == topdown.FailOp && e.QueryID == query {
+			last = expr
+		}
+	}
+	if last == nil || last.Location == nil {
+		return ""
+	}
+	line, _, _ := strings.Cut(string(last.Location.Text), "\n")
+	return fmt.Sprintf("%s:%d: this does not hold: %s", last.Location.File, last.Location.Row, line)
+}
+
+func coverage(c *cover.Cover, modules map[string]*ast.Module) (all []Coverage) {
+	policies := maps.Clone(modules)
+	maps.DeleteFunc(policies, func(file string, _ *ast.Module) bool { return isTest(file) })
+	report := c.Report(policies)
+	for _, file := range slices.Sorted(maps.Keys(policies)) {
+		f := report.Files[file]
+		if f == nil || f.CoveredLines+f.NotCoveredLines == 0 {
+			continue
+		}
+		one := Coverage{File: file, Percent: f.Coverage}
+		for _, r := range f.NotCovered {
+			for row := r.Start.Row; row <= r.End.Row; row++ {
+				if !slices.Contains(one.Missed, row) {
+					one.Missed = append(one.Missed, row)
+				}
+			}
+		}
+		slices.Sort(one.Missed)
+		all = append(all, one)
+	}
+	return all
+}
+
+// isTest says whether a file holds tests, and no policies.
+func isTest(file string) bool { return strings.HasSuffix(file, "_test.rego") }
+
+// counterpart is the file beside one that is of the same policies: its tests, or what it tests. "" when it is not there.
+func counterpart(file string) string {
+	other := strings.TrimSuffix(file, ".rego") + "_test.rego"
+	if isTest(file) {
+		other = strings.TrimSuffix(file, "_test.rego") + ".rego"
+	}
+	if _, err := os.Stat(other); filepath.Ext(file) != ".rego" || errors.Is(err, fs.ErrNotExist) {
+		return ""
+	}
+	return other
+}

@@ -1,0 +1,124 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"gatekit/test/mcptest"
+)
+
+// Policies are changed under load, again and again, to good ones and to broken ones: no call is lost, none passes that the policies in force refuse, a broken one leaves the one before it in
+// force, and what was known of a session stays known.
+func TestPoliciesAreSwappedWithoutLosingACall(t *testing.T) {
+	const (
+		before = "package gatekit.mine\n\ndeny contains \"no\" if input.name == \"log\"\n\nlabel contains \"seen\" if input.name == \"echo\"\n"
+		after  = "package gatekit.mine\n\ndeny contains \"no\" if input.name == \"log\"\n\ndeny contains \"was seen\" if {\n\tinput.name == \"cancelled\"\n\t\"seen\" in input.session.labels\n}\n"
+		broken = "package gatekit.mine\n\ndeny contains \"no\" if input.nmae == \"log\"\n"
+		torn   = "package gatekit.mine\n\ndeny contains \"no\" if {\n"
+	)
+	file := filepath.Join(t.TempDir(), "policies", "mine.rego")
+	write := func(text string) {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file+".new", []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(file+".new", file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(before)
+	g := overHTTP(t, box("box")+fmt.Sprintf("[policy]\nfiles = [%q]\n", filepath.Dir(file)))
+	if !strings.Contains(g.stderr.String(), "policies are in force") {
+		t.Errorf("the start does not say which policies are in force:\n%s", g.stderr)
+	}
+	said := func(text string, times int) {
+		t.Helper()
+		settled(t, fmt.Sprintf("reports of %q missing", text), 0, func() int { return times - min(times, strings.Count(g.stderr.String(), text)) })
+	}
+	refused := func(m mcptest.Message) bool { return string(mcptest.At(m.Error, "code")) == "-31000" }
+
+	var clients sync.WaitGroup
+	var calls atomic.Int64
+	stop := make(chan struct{})
+	defer clients.Wait()
+	defer close(stop)
+	for i := range 4 {
+		c := g.connect([]string{"2025-11-25", mcptest.Modern}[i%2])
+		open(t, c)
+		clients.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if m, err := c.Call(t.Context(), "tools/call", `{"name":"box__echo"}`); err != nil || m.Error != nil {
+					t.Errorf("a call was lost: %s, %v", m.Raw, err)
+					return
+				}
+				if m, err := c.Call(t.Context(), "tools/call", `{"name":"box__log"}`); err != nil || !refused(m) {
+					t.Errorf("what is refused answered %s, %v", m.Raw, err)
+					return
+				}
+				calls.Add(2)
+			}
+		})
+	}
+	c := g.connect("2025-11-25")
+	open(t, c)
+	call(t, c, "box__echo", ``) // which labels the session
+	waiting(t, c, "box", `"w"`, "w")
+	for round := 1; round <= 2; round++ {
+		write(broken)
+		said(`mine.rego:3:23: undefined ref: input.nmae`, round)
+		call(t, c, "box__echo", ``)
+		if m := ask(t, c, "tools/call", `{"name":"box__log"}`); !refused(m) {
+			t.Errorf("with a broken policy, what was refused answered %s", m.Raw)
+		}
+		write(after)
+		said("configuration is in force", 2*round-1)
+		if m := ask(t, c, "tools/call", `{"name":"box__cancelled","arguments":{"tag":"none"}}`); !refused(m) {
+			t.Errorf("the changed policy is not in force, or the session's label was forgotten: %s", m.Raw)
+		}
+		write(torn)
+		said(`mine.rego:4`, round)
+		if m := ask(t, c, "tools/call", `{"name":"box__cancelled","arguments":{"tag":"none"}}`); !refused(m) {
+			t.Errorf("with a policy that is no Rego, what was refused answered %s", m.Raw)
+		}
+		write(before)
+		said("configuration is in force", 2*round)
+	}
+	c.Notify("notifications/cancelled", `{"requestId":"w"}`) // the call that was under way all the time
+	call(t, c, "box__cancelled", `{"tag":"w"}`)
+	if n := calls.Load(); n < 100 {
+		t.Errorf("only %d calls were made meanwhile", n)
+	}
+	g.recorded("- - - - - reload", "to_server request tools/call box log deny", "to_server request tools/call box cancelled deny", "to_server request tools/call box cancelled pass")
+}
+
+func TestShadowedPoliciesAreSaidToBe(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "mine.rego")
+	if err := os.WriteFile(file, []byte("package gatekit.mine\n\ndeny contains \"no\" if input.name == \"echo\"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	front(t, box("box")+fmt.Sprintf("[policy]\nmode = \"shadow\"\nfiles = [%q]\n", file), "2025-11-25", func(t *testing.T, g *gatekit, c *mcptest.Client) {
+		open(t, c)
+		call(t, c, "box__echo", ``)
+		if log := g.stderr.String(); !strings.Contains(log, "mode=shadow") || !strings.Contains(log, "the policies refuse and change nothing") {
+			t.Errorf("nothing says that the policies are not enforced:\n%s", log)
+		}
+		g.recorded("to_server request tools/call box echo pass")
+		b, err := os.ReadFile(filepath.Join(g.dir, "audit.jsonl"))
+		if err != nil || !strings.Contains(string(b), "would deny: mine") {
+			t.Errorf("the record does not say what would have been: %v", err)
+		}
+	})
+}

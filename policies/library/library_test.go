@@ -10,6 +10,7 @@ import (
 	"gatekit/policies/library"
 
 	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/storage/inmem"
 	"github.com/open-policy-agent/opa/v1/tester"
 )
 
@@ -36,7 +37,12 @@ func TestRules(t *testing.T) {
 			if want := "data.gatekit." + strings.ReplaceAll(rule, "/", "."); modules["rule.rego"].Package.Path.String() != want {
 				t.Errorf("its package is %s, want %s", modules["rule.rego"].Package.Path, want)
 			}
-			results, err := tester.NewRunner().SetCompiler(ast.NewCompiler().WithCapabilities(policies.Capabilities())).SetModules(modules).RunTests(t.Context(), nil)
+			store := inmem.NewFromObject(map[string]any{"config": map[string]any{rule: map[string]any{}}}) // as Load has it
+			var functions []*tester.Builtin
+			for _, f := range policies.Functions() {
+				functions = append(functions, (*tester.Builtin)(&f))
+			}
+			results, err := tester.NewRunner().AddCustomBuiltins(functions).SetStore(store).SetCompiler(ast.NewCompiler().WithCapabilities(policies.Capabilities())).SetModules(modules).RunTests(t.Context(), nil)
 			if err != nil {
 				t.Fatal(err)
 			}

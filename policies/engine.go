@@ -99,22 +99,25 @@ func (s *Stage) Inspect(ctx context.Context, m *mcp.Message) (pipeline.Verdict, 
 	if !session.label(found.Labels) {
 		return pipeline.Verdict{Reason: "the session has too many labels"}, nil
 	}
-	made, err := s.evaluate(ctx, s.input(m, session, found.Findings))
-	if err != nil {
-		return pipeline.Verdict{}, err
+	takeBack := session.count(m, s.now())
+	v, err := s.judge(ctx, m, session, found.Findings)
+	if err == nil && v.Action != pipeline.Deny && !session.label(v.Labels) {
+		v = pipeline.Verdict{Action: pipeline.Deny, Reason: "the session has too many labels"}
 	}
-	v, err := made.verdict(m, &s.patterns)
-	if err != nil {
-		return pipeline.Verdict{}, err
-	}
-	if v.Action == pipeline.Deny {
-		return v, nil
-	}
-	if !session.label(v.Labels) {
-		return pipeline.Verdict{Reason: "the session has too many labels"}, nil
+	if err != nil || v.Action == pipeline.Deny {
+		takeBack()
+		return v, err
 	}
 	session.learn(m)
 	return v, nil
+}
+
+func (s *Stage) judge(ctx context.Context, m *mcp.Message, session *session, found []pipeline.Finding) (pipeline.Verdict, error) {
+	made, err := s.evaluate(ctx, s.input(m, session, found))
+	if err != nil {
+		return pipeline.Verdict{}, err
+	}
+	return made.verdict(m, &s.patterns)
 }
 
 // evaluate asks the policies, and answers what they decided.

@@ -110,7 +110,7 @@ func (s *Stage) input(m *mcp.Message, sess *session, found []pipeline.Finding) a
 		{"request", raw(request)},
 		{"item", raw(sess.item(m))},
 		{"items", raw(items(m))},
-		{"session", func(r reads) ast.Value { return sess.value(m.Session, r) }},
+		{"session", func(r reads) ast.Value { return sess.value(m, s.now(), r) }},
 		{"principal", func(r reads) ast.Value {
 			return object(r, []field{{"subject", func(reads) ast.Value { return ast.String(m.Principal) }}, {"claims", func(reads) ast.Value { return ast.NewObject() }}})
 		}},

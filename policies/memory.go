@@ -23,6 +23,7 @@ const (
 	maxSessions    = 10_000
 	maxLabels      = 100
 	maxCounted     = 1000      // names whose calls are counted in one session
+	maxEvents      = 4096      // calls of the last minute of one session; when there are more, it looks like so many
 	maxDefinitions = 4 << 20   // bytes of the definitions of one session
 	maxDefined     = 1_000_000 // bytes of one
 )
@@ -33,7 +34,8 @@ type session struct {
 	used        time.Time // guarded by the memory
 	client      []byte    // clientInfo, as JSON
 	labels      []string
-	calls       map[string]int // "server name"; "" is all
+	calls       map[string]int // "server name" of a tool, "method server" of what a server asks; "" is all of tools
+	events      []event        // the calls of the last minute, oldest first
 	roots       []byte         // as JSON, the last that the client said
 	definitions map[string][]byte
 	bytes       int // of definitions
@@ -71,6 +73,76 @@ func (m *Memory) forget() {
 	delete(m.sessions, oldest)
 }
 
+// event is one call of the last minute.
+type event struct {
+	key string
+	at  time.Time
+}
+
+// counted is what a message counts as in calls.
+func counted(m *mcp.Message) []string {
+	switch {
+	case m.Kind != mcp.Request:
+	case m.Method == "tools/call":
+		return []string{"", m.Server + " " + m.Name}
+	case m.Method == "sampling/createMessage", m.Method == "elicitation/create":
+		return []string{m.Method + " " + m.Server}
+	}
+	return nil
+}
+
+// count counts a message before it is judged, so that many at once cannot each be the last that is allowed; one that is refused is taken back.
+func (s *session) count(m *mcp.Message, now time.Time) (takeBack func()) {
+	keys := counted(m)
+	if keys == nil {
+		return func() {}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	old := 0
+	for old < len(s.events) && now.Sub(s.events[old].at) >= time.Minute {
+		old++
+	}
+	s.events = slices.Delete(s.events, 0, max(old, len(s.events)+len(keys)-maxEvents))
+	var took []string
+	for _, key := range keys {
+		if _, known := s.calls[key]; known || len(s.calls) < maxCounted {
+			s.calls[key]++
+			took = append(took, key)
+		}
+		s.events = append(s.events, event{key, now})
+	}
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for _, key := range took {
+			if s.calls[key]--; s.calls[key] == 0 {
+				delete(s.calls, key)
+			}
+		}
+		for _, key := range keys {
+			if i := slices.Index(s.events, event{key, now}); i >= 0 {
+				s.events = slices.Delete(s.events, i, i+1)
+			}
+		}
+	}
+}
+
+// counts are calls as an object, without those of the message that is being judged.
+func counts(calls map[string]int, m *mcp.Message) ast.Value {
+	own := counted(m)
+	var members [][2]*ast.Term
+	for name, n := range calls {
+		if slices.Contains(own, name) {
+			n--
+		}
+		if n > 0 {
+			members = append(members, [2]*ast.Term{ast.StringTerm(name), ast.NewTerm(ast.Number(strconv.Itoa(n)))})
+		}
+	}
+	return ast.NewObject(members...)
+}
+
 // learn takes in a message that the policies let pass.
 func (s *session) learn(m *mcp.Message) {
 	s.mu.Lock()
@@ -80,12 +152,6 @@ func (s *session) learn(m *mcp.Message) {
 		s.client = kept(m, "/clientInfo")
 	case m.Method == "roots/list" && m.Kind == mcp.Response:
 		s.roots = kept(m, "/roots")
-	case m.Method == "tools/call" && m.Kind == mcp.Request:
-		for _, key := range []string{"", m.Server + " " + m.Name} {
-			if _, known := s.calls[key]; known || len(s.calls) < maxCounted {
-				s.calls[key]++
-			}
-		}
 	case m.Kind == mcp.Response && items(m) != nil:
 		s.define(m)
 	}
@@ -151,12 +217,12 @@ func (s *session) label(labels []string) bool {
 	return true
 }
 
-// value is input.session.
-func (s *session) value(id string, r reads) ast.Value {
+// value is input.session, for a message that was counted.
+func (s *session) value(m *mcp.Message, now time.Time, r reads) ast.Value {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return object(r, []field{
-		{"id", func(reads) ast.Value { return ast.String(id) }},
+		{"id", func(reads) ast.Value { return ast.String(m.Session) }},
 		{"client", func(r reads) ast.Value {
 			if s.client == nil {
 				return nil
@@ -170,12 +236,15 @@ func (s *session) value(id string, r reads) ast.Value {
 			}
 			return ast.NewArray(terms...)
 		}},
-		{"calls", func(reads) ast.Value {
-			var members [][2]*ast.Term
-			for name, n := range s.calls {
-				members = append(members, [2]*ast.Term{ast.StringTerm(name), ast.NewTerm(ast.Number(strconv.Itoa(n)))})
+		{"calls", func(reads) ast.Value { return counts(s.calls, m) }},
+		{"minute", func(reads) ast.Value {
+			calls := map[string]int{}
+			for _, e := range s.events {
+				if now.Sub(e.at) < time.Minute {
+					calls[e.key]++
+				}
 			}
-			return ast.NewObject(members...)
+			return counts(calls, m)
 		}},
 	})
 }

@@ -99,7 +99,11 @@ func (s *Stage) Inspect(ctx context.Context, m *mcp.Message) (pipeline.Verdict, 
 	if !session.label(found.Labels) {
 		return pipeline.Verdict{Reason: "the session has too many labels"}, nil
 	}
-	takeBack := session.count(m, s.now())
+	_, lately := s.reads.below("session").wants("minute")
+	takeBack, ok := session.count(m, s.now(), lately)
+	if !ok {
+		return pipeline.Verdict{Reason: "the session has called too much to be counted"}, nil
+	}
 	v, err := s.judge(ctx, m, session, found.Findings)
 	if err == nil && v.Action != pipeline.Deny && !session.label(v.Labels) {
 		v = pipeline.Verdict{Action: pipeline.Deny, Reason: "the session has too many labels"}

@@ -62,6 +62,15 @@ func (r reads) wants(name string) (below reads, ok bool) {
 	return below, ok
 }
 
+// below is what is read below a member that may not be read at all.
+func (r reads) below(name string) reads {
+	below, ok := r.wants(name)
+	if !ok {
+		return reads{}
+	}
+	return below
+}
+
 // field is one member of the input.
 type field struct {
 	name  string

@@ -3,6 +3,7 @@ package policies
 import (
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -22,8 +23,8 @@ type Memory struct {
 const (
 	maxSessions    = 10_000
 	maxLabels      = 100
-	maxCounted     = 1000      // names whose calls are counted in one session
-	maxEvents      = 4096      // calls of the last minute of one session; when there are more, it looks like so many
+	maxCounted     = 10_000    // names whose calls are counted in one session
+	maxEvents      = 20_000    // calls of the last minute of one session, when a rule reads them
 	maxDefinitions = 4 << 20   // bytes of the definitions of one session
 	maxDefined     = 1_000_000 // bytes of one
 )
@@ -79,61 +80,65 @@ type event struct {
 	at  time.Time
 }
 
-// counted is what a message counts as in calls.
-func counted(m *mcp.Message) []string {
+// counted is what a message counts as: "server name" of a tool, "method server" of what a server asks; "" is what does not count.
+func counted(m *mcp.Message) (key string, tool bool) {
 	switch {
 	case m.Kind != mcp.Request:
 	case m.Method == "tools/call":
-		return []string{"", m.Server + " " + m.Name}
+		return m.Server + " " + m.Name, true
 	case m.Method == "sampling/createMessage", m.Method == "elicitation/create":
-		return []string{m.Method + " " + m.Server}
+		return m.Method + " " + m.Server, false
 	}
-	return nil
+	return "", false
 }
 
-// count counts a message before it is judged, so that many at once cannot each be the last that is allowed; one that is refused is taken back.
-func (s *session) count(m *mcp.Message, now time.Time) (takeBack func()) {
-	keys := counted(m)
-	if keys == nil {
-		return func() {}
+// count counts a message before it is judged, so that many at once cannot each be the last that is allowed; one that is refused is taken back. It says whether there was room: a
+// session that has called so much that it cannot be counted could go round any limit. lately says that the calls of the last minute are of interest.
+func (s *session) count(m *mcp.Message, now time.Time, lately bool) (takeBack func(), ok bool) {
+	key, tool := counted(m)
+	if key == "" {
+		return func() {}, true
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	old := 0
-	for old < len(s.events) && now.Sub(s.events[old].at) >= time.Minute {
-		old++
-	}
-	s.events = slices.Delete(s.events, 0, max(old, len(s.events)+len(keys)-maxEvents))
-	var took []string
-	for _, key := range keys {
-		if _, known := s.calls[key]; known || len(s.calls) < maxCounted {
-			s.calls[key]++
-			took = append(took, key)
+	if lately {
+		old := 0
+		for old < len(s.events) && now.Sub(s.events[old].at) >= time.Minute {
+			old++
 		}
+		s.events = slices.Delete(s.events, 0, old)
+	}
+	if _, known := s.calls[key]; !known && len(s.calls) >= maxCounted || len(s.events) >= maxEvents {
+		return nil, false
+	}
+	s.calls[key]++
+	if tool {
+		s.calls[""]++
+	}
+	if lately {
 		s.events = append(s.events, event{key, now})
 	}
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		for _, key := range took {
-			if s.calls[key]--; s.calls[key] == 0 {
-				delete(s.calls, key)
-			}
+		if s.calls[key]--; s.calls[key] == 0 {
+			delete(s.calls, key)
 		}
-		for _, key := range keys {
-			if i := slices.Index(s.events, event{key, now}); i >= 0 {
-				s.events = slices.Delete(s.events, i, i+1)
-			}
+		if tool {
+			s.calls[""]--
 		}
-	}
+		if i := slices.Index(s.events, event{key, now}); i >= 0 {
+			s.events = slices.Delete(s.events, i, i+1)
+		}
+	}, true
 }
 
-// counts are calls as an object, without those of the message that is being judged.
+// counts are calls as an object, without the message that is being judged, which was counted.
 func counts(calls map[string]int, m *mcp.Message) ast.Value {
-	own := counted(m)
+	own, tool := counted(m)
 	var members [][2]*ast.Term
 	for name, n := range calls {
-		if slices.Contains(own, name) {
+		if own != "" && (name == own || name == "" && tool) {
 			n--
 		}
 		if n > 0 {
@@ -242,6 +247,9 @@ func (s *session) value(m *mcp.Message, now time.Time, r reads) ast.Value {
 			for _, e := range s.events {
 				if now.Sub(e.at) < time.Minute {
 					calls[e.key]++
+					if !strings.Contains(strings.SplitN(e.key, " ", 2)[0], "/") { // a server's name, so a tool's call
+						calls[""]++
+					}
 				}
 			}
 			return counts(calls, m)

@@ -81,12 +81,10 @@ func read(o Options) (*sources, error) {
 		return nil, err
 	}
 	config := map[string]any{}
-	for rule, settings := range o.Config {
-		config[rule] = settings
-	}
-	for _, rule := range o.Rules { // so that a rule without settings reads an empty object
-		if config[rule] == nil {
-			config[rule] = map[string]any{}
+	for _, rule := range o.Rules {
+		config[rule] = map[string]any{} // so that a rule without settings reads an empty object
+		if settings := o.Config[rule]; settings != nil {
+			config[rule] = settings
 		}
 	}
 	if _, taken := s.data["config"]; taken {

@@ -176,7 +176,7 @@ func (b bounds) path(text string) string {
 		return "it is relative"
 	case b.Links:
 		for _, root := range b.Roots { // where it starts is not known: in no root may it lead out of that
-			if r, ok := local(root); ok && !lies(resolved(r+"/"+text), resolved(r)) {
+			if r, ok := local(root); ok && strings.HasPrefix(r, "/") && !lies(resolved(r+"/"+text), resolved(r)) {
 				return "a link in it leads out of the roots"
 			}
 		}
@@ -319,6 +319,9 @@ func follow(text string, links int) string {
 			return ""
 		}
 		cut := strings.LastIndexByte(at, '/')
+		if cut < 0 {
+			return ""
+		}
 		if target, err := os.Readlink(at); err == nil { // a link to nowhere: what is written goes there
 			if !strings.HasPrefix(target, "/") {
 				target = at[:cut+1] + target

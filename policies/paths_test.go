@@ -12,8 +12,8 @@ import (
 	"gatekit/policies"
 )
 
-// library is a stage of one rule of the library.
-func library(t testing.TB, rule string, settings map[string]any) *policies.Stage {
+// fromLibrary is a stage of one rule of the library.
+func fromLibrary(t testing.TB, rule string, settings map[string]any) *policies.Stage {
 	t.Helper()
 	s, err := policies.Load(policies.Options{Rules: []string{rule}, Config: map[string]map[string]any{rule: settings}})
 	if err != nil {
@@ -44,7 +44,7 @@ func TestNoSpellingOfAPathLeadsOutOfTheRoots(t *testing.T) {
 		"a root":                        {"roots": []any{"/data"}, "relative": true},
 		"two, one as a URI, and a base": {"roots": []any{"/srv/x y", "file:///data/"}, "base": "/data/a"},
 	} {
-		s := library(t, "roots/traversal", settings)
+		s := fromLibrary(t, "roots/traversal", settings)
 		for _, start := range starts {
 			for _, up := range dots {
 				for _, sep := range slash {
@@ -80,7 +80,7 @@ func refused(t *testing.T, s *policies.Stage, m *mcp.Message) bool {
 }
 
 func TestBoundaries(t *testing.T) {
-	s := library(t, "roots/traversal", map[string]any{"roots": []any{"/data", "C:/Work"}, "relative": true})
+	s := fromLibrary(t, "roots/traversal", map[string]any{"roots": []any{"/data", "C:/Work"}, "relative": true})
 	for _, path := range []string{
 		"/database", "/data.bak", "/dat", "/", "/DATA", "/Data/x", "//data/x", `\\host\data`, "//?/C:/Work/x", `\\.\C:\Work`, "/data/x\x00", "/data/\nx", "~root/x", "~", "$HOME", "%HOME%/x", "C:x", "D:/Work/x", "C:/Workshop/x", `c:\work\..\x`,
 		`C:\Work\x:stream`, "file:data", "file:../x", "file://data/x", "file:////host/data", "file:///database", "file:///data/x?/../../../etc", "file:///data/../x?", "view-source:file:///etc/passwd", "notes://../x", "/data/\u202e/../../x", "/data/..\u00a0/../../x", strings.Repeat("/data", 3000),
@@ -129,7 +129,7 @@ func TestLinksDoNotLeadOutOfTheRoots(t *testing.T) {
 		return !refused(t, s, called("x", `{"path":`+quoted(path)+`}`))
 	}
 	for name, r := range map[string]string{"the root": root, "a link to it": filepath.Join(top, "alias")} {
-		s := library(t, "roots/traversal", map[string]any{"roots": []any{r}, "base": r})
+		s := fromLibrary(t, "roots/traversal", map[string]any{"roots": []any{r}, "base": r})
 		for _, path := range []string{"away/x", "away", "absolute/x/y", "dangling", "dangling/x", "chain", "loop", "deep/../x", "up", "up/x", "sub/back/../out", "dangling/", "dangling/.", "self/away"} {
 			for _, p := range []string{r + "/" + path, path, "file://" + (&url.URL{Path: r + "/" + path}).EscapedPath(), r + "/" + strings.ReplaceAll(path, "a", "%61")} {
 				if passes(s, p) {
@@ -145,18 +145,18 @@ func TestLinksDoNotLeadOutOfTheRoots(t *testing.T) {
 			}
 		}
 	}
-	relative := library(t, "roots/traversal", map[string]any{"roots": []any{root}, "relative": true})
+	relative := fromLibrary(t, "roots/traversal", map[string]any{"roots": []any{root}, "relative": true})
 	if passes(relative, "away/x") {
 		t.Error("a relative path through a link passes")
 	}
-	remote := library(t, "roots/traversal", map[string]any{"roots": []any{root}, "remote": []any{"a"}})
+	remote := fromLibrary(t, "roots/traversal", map[string]any{"roots": []any{root}, "remote": []any{"a"}})
 	if !passes(remote, root+"/away/x") {
 		t.Error("links of this machine count for a server on another")
 	}
 }
 
 func TestTheRootsThatTheClientDeclared(t *testing.T) {
-	s := library(t, "roots/traversal", nil)
+	s := fromLibrary(t, "roots/traversal", nil)
 	judge := func(path string) string { return judged(t, s, called("x", `{"path":`+quoted(path)+`}`)) }
 	declare := func(roots string) string {
 		m := sent(mcp.NewResponse("1", []byte(roots)), mcp.ToServer, "")
@@ -181,7 +181,7 @@ func TestTheRootsThatTheClientDeclared(t *testing.T) {
 }
 
 func BenchmarkTraversal(b *testing.B) {
-	s := library(b, "roots/traversal", map[string]any{"roots": []any{"/data"}})
+	s := fromLibrary(b, "roots/traversal", map[string]any{"roots": []any{"/data"}})
 	for name, m := range map[string]*mcp.Message{"path": called("x", `{"path":"/data/a/b.txt"}`), "64KiB": called("x", `{"text":"`+strings.Repeat("x", 64<<10)+`"}`), "other": reading("notes://x")} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {

@@ -2,6 +2,7 @@ package library_test
 
 import (
 	"io/fs"
+	"os"
 	"path"
 	"strings"
 	"testing"
@@ -59,5 +60,17 @@ func TestRules(t *testing.T) {
 				t.Errorf("it cannot be loaded: %v", err)
 			}
 		})
+	}
+}
+
+func TestTheREADMEHasEach(t *testing.T) {
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, rule := range library.Names() {
+		if row := "| [`" + rule + "`](policies/library/" + rule + ") | " + library.Title(rule) + " |\n"; !strings.Contains(string(readme), row) {
+			t.Errorf("the README lacks the row\n%s", row)
+		}
 	}
 }

@@ -91,16 +91,19 @@ func parseURI(text string) uri {
 	host = escape.ReplaceAllStringFunc(host, unescape) // browsers do
 	ascii, err := idna.New(idna.MapForLookup(), idna.BidiRule(), idna.StrictDomainName(false)).ToASCII(host)
 	if err != nil || strings.ContainsAny(ascii, "%@/?#[]\\: \x00") || ascii == "" {
-		u.Fault = "its host is no name"
+		if u.Host = strings.ToLower(host); hosted[u.Scheme] {
+			u.Fault = "its host is no name"
+		}
 		return u
 	}
 	u.Host = strings.TrimSuffix(strings.ToLower(ascii), ".")
 	for label := range strings.SplitSeq(u.Host, ".") {
 		u.Punycode = u.Punycode || strings.HasPrefix(label, "xn--")
 	}
-	u.Special, u.Fault = hostKind(u.Host, &u.Host)
-	if !hosted[u.Scheme] && u.Fault == "" && u.Special == "a name of this network" { // notes://inbox: the server's own words
-		u.Special = ""
+	own := u.Host
+	u.Special, u.Fault = hostKind(own, &u.Host)
+	if !hosted[u.Scheme] && own != "localhost" && strings.Count(own, ".") != 3 && (u.Fault != "" || u.Host != own || !strings.Contains(own, ".")) { // notes://inbox, issue://42: a server's own words
+		u.Host, u.Special, u.Fault = own, "", ""
 	}
 	return u
 }

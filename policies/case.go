@@ -41,7 +41,7 @@ func (c *Case) Judged() bool { return !c.Event && (c.Seq == 0 || c.Before != "")
 type known struct {
 	client, roots, item []byte
 	labels              []string
-	calls               map[string]int
+	calls, minute       map[string]int
 }
 
 // members are those of a case: of JSON-RPC, of the input, of a record.
@@ -267,9 +267,10 @@ func (r *reader) session(c *Case, m *mcp.Message) {
 			Client json.RawMessage
 			Labels []string
 			Calls  map[string]int
+			Minute map[string]int
 		}
 		r.to("session", &s)
-		m.Session, c.known.client, c.known.labels, c.known.calls = s.ID, s.Client, s.Labels, s.Calls
+		m.Session, c.known.client, c.known.labels, c.known.calls, c.known.minute = s.ID, s.Client, s.Labels, s.Calls, s.Minute
 	}
 	if r.in["principal"].Kind() == '"' {
 		m.Principal = r.text("principal")
@@ -338,7 +339,7 @@ func (cs *Cases) Add(c *Case) {
 }
 
 // told takes what a case says of its session into it.
-func (s *session) told(m *mcp.Message, k known) {
+func (s *session) told(m *mcp.Message, k known, at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if k.client != nil {
@@ -352,6 +353,16 @@ func (s *session) told(m *mcp.Message, k known) {
 	}
 	if k.calls != nil {
 		s.calls = maps.Clone(k.calls)
+	}
+	if k.minute != nil {
+		s.events = nil
+		for _, key := range slices.Sorted(maps.Keys(k.minute)) {
+			for range min(k.minute[key], maxEvents-len(s.events)) {
+				if key != "" { // that is their sum
+					s.events = append(s.events, event{key, at})
+				}
+			}
+		}
 	}
 	if key, ok := definitionOf(m); ok && k.item != nil {
 		s.definitions[key] = k.item
@@ -386,7 +397,7 @@ func (s *Stage) beside(c *Case) beside {
 
 // Judge is what becomes of a case, as it would be recorded. What it says of its session is remembered, as what passes is.
 func (s *Stage) Judge(ctx context.Context, c *Case) pipeline.Outcome {
-	s.memory.of(c.Message).told(c.Message, c.known)
+	s.memory.of(c.Message).told(c.Message, c.known, s.beside(c).at)
 	w := &witness{}
 	pipeline.New(w, pipeline.Options{}, pipeline.Named{Name: "policy", Stage: asked{s, c}}).Pass(ctx, c.Message) // the error is in the record
 	return w.Outcome

@@ -6,7 +6,8 @@
 //     deny, ask, hide, redact, set, label and note hold is united: deny beats ask beats the others; where redact and set name one place, it is redacted.
 //   - A runtime error, a time-out, an element of another type than the rule's: denied. A field of the input that does not exist, a rule that is no set, a rule of the library that is set
 //     wrongly: an error when it is loaded, with its file and line.
-//   - Policies cannot reach out: no network, no environment, no files.
+//   - Policies cannot reach out: no network, no environment, no files. The one exception is gatekit.path.fault, which follows the symbolic links of a path within the roots, and says only
+//     whether they lead out of them.
 //   - What no rule reads of a message is not even parsed: a cost that does not grow with it.
 //
 // # Beside the traffic

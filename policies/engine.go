@@ -116,22 +116,34 @@ func (s *Stage) judge(ctx context.Context, m *mcp.Message, b beside) (pipeline.V
 	if !session.label(b.labels) {
 		return pipeline.Verdict{Reason: "the session has too many labels"}, nil
 	}
+	_, lately := s.reads.below("session").wants("minute")
+	takeBack, ok := session.count(m, b.at, lately)
+	if !ok {
+		return pipeline.Verdict{Reason: "the session has called too much to be counted"}, nil
+	}
+	v, err := s.decide(ctx, m, session, b)
+	if err == nil && v.Action != pipeline.Deny && !waits(ctx, v) && !session.label(v.Labels) {
+		v = pipeline.Verdict{Action: pipeline.Deny, Reason: "the session has too many labels"}
+	}
+	if err != nil || v.Action == pipeline.Deny || waits(ctx, v) {
+		takeBack()
+		return v, err
+	}
+	session.learn(m)
+	return v, nil
+}
+
+// waits says that a message does not pass before a human has approved it.
+func waits(ctx context.Context, v pipeline.Verdict) bool {
+	return v.Action == pipeline.Ask && !pipeline.Approved(ctx)
+}
+
+func (s *Stage) decide(ctx context.Context, m *mcp.Message, session *session, b beside) (pipeline.Verdict, error) {
 	made, err := s.evaluate(ctx, s.input(m, session, b, s.reads), b.at)
 	if err != nil {
 		return pipeline.Verdict{}, err
 	}
-	v, err := made.verdict(m, &s.patterns)
-	if err != nil {
-		return pipeline.Verdict{}, err
-	}
-	if v.Action == pipeline.Deny || v.Action == pipeline.Ask && !pipeline.Approved(ctx) {
-		return v, nil
-	}
-	if !session.label(v.Labels) {
-		return pipeline.Verdict{Reason: "the session has too many labels"}, nil
-	}
-	session.learn(m)
-	return v, nil
+	return made.verdict(m, &s.patterns)
 }
 
 // evaluate asks the policies, and answers what they decided.

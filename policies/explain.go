@@ -3,6 +3,7 @@ package policies
 import (
 	"bytes"
 	"context"
+	"errors"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -41,8 +42,13 @@ type Read struct{ Ref, Value string }
 // Explain is Judge that also says why. The policies are asked once more for that, without the shortcuts that skip rules which cannot matter.
 func (s *Stage) Explain(ctx context.Context, c *Case) (*Explanation, error) {
 	session := s.memory.of(c.Message)
-	session.told(c.Message, c.known)
+	session.told(c.Message, c.known, s.beside(c).at)
+	takeBack, ok := session.count(c.Message, s.beside(c).at, true) // as it is when it is judged
+	if !ok {
+		return nil, errors.New("the session has called too much to be counted")
+	}
 	all := s.input(c.Message, session, s.beside(c), nil)
+	takeBack()
 	shown, err := jsonOf(all)
 	if err != nil {
 		return nil, err

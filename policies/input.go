@@ -62,6 +62,15 @@ func (r reads) wants(name string) (below reads, ok bool) {
 	return below, ok
 }
 
+// below is what is read below a member that may not be read at all.
+func (r reads) below(name string) reads {
+	below, ok := r.wants(name)
+	if !ok {
+		return reads{}
+	}
+	return below
+}
+
 // field is one member of the input.
 type field struct {
 	name  string
@@ -111,7 +120,7 @@ func (s *Stage) input(m *mcp.Message, sess *session, b beside, r reads) ast.Valu
 		{"request", raw(request)},
 		{"item", raw(sess.item(m))},
 		{"items", raw(items(m))},
-		{"session", func(r reads) ast.Value { return sess.value(m.Session, r) }},
+		{"session", func(r reads) ast.Value { return sess.value(m, s.now(), r) }},
 		{"principal", func(r reads) ast.Value {
 			return object(r, []field{{"subject", func(reads) ast.Value { return ast.String(m.Principal) }}, {"claims", func(reads) ast.Value { return ast.NewObject() }}})
 		}},

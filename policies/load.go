@@ -42,10 +42,13 @@ var inputSchema []byte
 // forbidden are functions of Rego that reach out of a policy, or tell it what it must not know.
 var forbidden = []string{"http.send", "opa.runtime", "net.lookup_ip_addr", "rego.parse_module", "trace"}
 
-// Capabilities are what policies may use: OPA's own, less what reaches out.
+// Capabilities are what policies may use: OPA's own, less what reaches out, and Functions.
 func Capabilities() *ast.Capabilities {
 	c := ast.CapabilitiesForThisVersion()
 	c.Builtins = slices.DeleteFunc(c.Builtins, func(b *ast.Builtin) bool { return slices.Contains(forbidden, b.Name) })
+	for _, f := range Functions() {
+		c.Builtins = append(c.Builtins, f.Decl)
+	}
 	c.AllowNet = []string{}
 	return c
 }
@@ -79,12 +82,10 @@ func read(o Options, tests bool) (*sources, error) {
 		return nil, err
 	}
 	config := map[string]any{}
-	for rule, settings := range o.Config {
-		config[rule] = settings
-	}
-	for _, rule := range o.Rules { // so that a rule without settings reads an empty object
-		if config[rule] == nil {
-			config[rule] = map[string]any{}
+	for _, rule := range o.Rules {
+		config[rule] = map[string]any{} // so that a rule without settings reads an empty object
+		if settings := o.Config[rule]; settings != nil {
+			config[rule] = settings
 		}
 	}
 	if _, taken := s.data["config"]; taken {
@@ -286,7 +287,11 @@ func Load(o Options) (*Stage, error) {
 		query.WriteString(r.ref)
 	}
 	query.WriteByte(']')
-	stage.query, err = rego.New(rego.Query(query.String()), rego.Compiler(c), rego.Store(inmem.NewFromObject(s.data)), rego.StrictBuiltinErrors(true)).PrepareForEval(context.Background())
+	options := []func(*rego.Rego){rego.Query(query.String()), rego.Compiler(c), rego.Store(inmem.NewFromObject(s.data)), rego.StrictBuiltinErrors(true)}
+	for _, f := range Functions() {
+		options = append(options, f.Func)
+	}
+	stage.query, err = rego.New(options...).PrepareForEval(context.Background())
 	if err != nil {
 		return nil, fmt.Errorf("prepare the policies: %w", located(err))
 	}

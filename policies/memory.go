@@ -3,6 +3,7 @@ package policies
 import (
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -22,7 +23,8 @@ type Memory struct {
 const (
 	maxSessions    = 10_000
 	maxLabels      = 100
-	maxCounted     = 1000      // names whose calls are counted in one session
+	maxCounted     = 10_000    // names whose calls are counted in one session
+	maxEvents      = 20_000    // calls of the last minute of one session, when a rule reads them
 	maxDefinitions = 4 << 20   // bytes of the definitions of one session
 	maxDefined     = 1_000_000 // bytes of one
 )
@@ -33,7 +35,8 @@ type session struct {
 	used        time.Time // guarded by the memory
 	client      []byte    // clientInfo, as JSON
 	labels      []string
-	calls       map[string]int // "server name"; "" is all
+	calls       map[string]int // "server name" of a tool, "method server" of what a server asks; "" is all of tools
+	events      []event        // the calls of the last minute, oldest first
 	roots       []byte         // as JSON, the last that the client said
 	definitions map[string][]byte
 	bytes       int // of definitions
@@ -71,6 +74,80 @@ func (m *Memory) forget() {
 	delete(m.sessions, oldest)
 }
 
+// event is one call of the last minute.
+type event struct {
+	key string
+	at  time.Time
+}
+
+// counted is what a message counts as: "server name" of a tool, "method server" of what a server asks; "" is what does not count.
+func counted(m *mcp.Message) (key string, tool bool) {
+	switch {
+	case m.Kind != mcp.Request:
+	case m.Method == "tools/call":
+		return m.Server + " " + m.Name, true
+	case m.Method == "sampling/createMessage", m.Method == "elicitation/create":
+		return m.Method + " " + m.Server, false
+	}
+	return "", false
+}
+
+// count counts a message before it is judged, so that many at once cannot each be the last that is allowed; one that is refused is taken back. It says whether there was room: a
+// session that has called so much that it cannot be counted could go round any limit. lately says that the calls of the last minute are of interest.
+func (s *session) count(m *mcp.Message, now time.Time, lately bool) (takeBack func(), ok bool) {
+	key, tool := counted(m)
+	if key == "" {
+		return func() {}, true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if lately {
+		old := 0
+		for old < len(s.events) && now.Sub(s.events[old].at) >= time.Minute {
+			old++
+		}
+		s.events = slices.Delete(s.events, 0, old)
+	}
+	if _, known := s.calls[key]; !known && len(s.calls) >= maxCounted || len(s.events) >= maxEvents {
+		return nil, false
+	}
+	s.calls[key]++
+	if tool {
+		s.calls[""]++
+	}
+	if lately {
+		s.events = append(s.events, event{key, now})
+	}
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.calls[key]--; s.calls[key] == 0 {
+			delete(s.calls, key)
+		}
+		if tool {
+			s.calls[""]--
+		}
+		if i := slices.Index(s.events, event{key, now}); i >= 0 {
+			s.events = slices.Delete(s.events, i, i+1)
+		}
+	}, true
+}
+
+// counts are calls as an object, without the message that is being judged, which was counted.
+func counts(calls map[string]int, m *mcp.Message) ast.Value {
+	own, tool := counted(m)
+	var members [][2]*ast.Term
+	for name, n := range calls {
+		if own != "" && (name == own || name == "" && tool) {
+			n--
+		}
+		if n > 0 {
+			members = append(members, [2]*ast.Term{ast.StringTerm(name), ast.NewTerm(ast.Number(strconv.Itoa(n)))})
+		}
+	}
+	return ast.NewObject(members...)
+}
+
 // learn takes in a message that the policies let pass.
 func (s *session) learn(m *mcp.Message) {
 	s.mu.Lock()
@@ -80,12 +157,6 @@ func (s *session) learn(m *mcp.Message) {
 		s.client = kept(m, "/clientInfo")
 	case m.Method == "roots/list" && m.Kind == mcp.Response:
 		s.roots = kept(m, "/roots")
-	case m.Method == "tools/call" && m.Kind == mcp.Request:
-		for _, key := range []string{"", m.Server + " " + m.Name} {
-			if _, known := s.calls[key]; known || len(s.calls) < maxCounted {
-				s.calls[key]++
-			}
-		}
 	case m.Kind == mcp.Response && items(m) != nil:
 		s.define(m)
 	}
@@ -157,12 +228,12 @@ func (s *session) label(labels []string) bool {
 	return true
 }
 
-// value is input.session.
-func (s *session) value(id string, r reads) ast.Value {
+// value is input.session, for a message that was counted.
+func (s *session) value(m *mcp.Message, now time.Time, r reads) ast.Value {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return object(r, []field{
-		{"id", func(reads) ast.Value { return ast.String(id) }},
+		{"id", func(reads) ast.Value { return ast.String(m.Session) }},
 		{"client", func(r reads) ast.Value {
 			if s.client == nil {
 				return nil
@@ -176,12 +247,18 @@ func (s *session) value(id string, r reads) ast.Value {
 			}
 			return ast.NewArray(terms...)
 		}},
-		{"calls", func(reads) ast.Value {
-			var members [][2]*ast.Term
-			for name, n := range s.calls {
-				members = append(members, [2]*ast.Term{ast.StringTerm(name), ast.NewTerm(ast.Number(strconv.Itoa(n)))})
+		{"calls", func(reads) ast.Value { return counts(s.calls, m) }},
+		{"minute", func(reads) ast.Value {
+			calls := map[string]int{}
+			for _, e := range s.events {
+				if now.Sub(e.at) < time.Minute {
+					calls[e.key]++
+					if !strings.Contains(strings.SplitN(e.key, " ", 2)[0], "/") { // a server's name, so a tool's call
+						calls[""]++
+					}
+				}
 			}
-			return ast.NewObject(members...)
+			return counts(calls, m)
 		}},
 	})
 }

@@ -117,7 +117,11 @@ func results(ctx context.Context, s *sources, set func(*tester.Runner)) ([]*test
 	if err != nil {
 		return nil, err
 	}
-	r := tester.NewRunner().SetCompiler(c.WithEnablePrintStatements(true)).SetStore(inmem.NewFromObject(s.data)).SetModules(s.modules).RaiseBuiltinErrors(true)
+	var functions []*tester.Builtin
+	for _, f := range Functions() {
+		functions = append(functions, (*tester.Builtin)(&f))
+	}
+	r := tester.NewRunner().AddCustomBuiltins(functions).SetCompiler(c.WithEnablePrintStatements(true)).SetStore(inmem.NewFromObject(s.data)).SetModules(s.modules).RaiseBuiltinErrors(true)
 	set(r)
 	ch, err := r.RunTests(ctx, nil)
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 
 	"gatekit/core/config"
+	"gatekit/policies"
 )
 
 // What the README shows is what there is: the demo's output is the one that demo.txtar holds, the Go it asks for
@@ -41,7 +42,11 @@ func TestTheREADMEIsTrue(t *testing.T) {
 		if err := os.WriteFile(file, []byte(block), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := config.Load(file); err != nil {
+		c, err := config.Load(file)
+		if err == nil {
+			_, err = loadPolicies(c, &policies.Memory{})
+		}
+		if err != nil {
 			t.Errorf("%v in\n%s", err, block)
 		}
 	}
@@ -49,6 +54,32 @@ func TestTheREADMEIsTrue(t *testing.T) {
 		if !json.Valid([]byte(block)) {
 			t.Errorf("no JSON:\n%s", block)
 		}
+	}
+}
+
+// The policies of gatekit.toml.example are there, and its settings are theirs.
+func TestThePoliciesOfTheExampleLoad(t *testing.T) {
+	t.Setenv("FILES_TOKEN", "x")
+	t.Setenv("GITHUB_TOKEN", "x")
+	example, err := os.ReadFile("../../gatekit.toml.example")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for name, text := range map[string]string{"gatekit.toml": string(example), "policies/own.rego": "package gatekit.own\n\ndeny contains \"no\" if input.method == \"acme/delete\"\n"} {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c, err := config.Load(filepath.Join(dir, "gatekit.toml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if stages, err := loadPolicies(c, &policies.Memory{}); err != nil || len(stages) != 1 {
+		t.Errorf("%d stages, %v", len(stages), err)
 	}
 }
 

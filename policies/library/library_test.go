@@ -2,6 +2,7 @@ package library_test
 
 import (
 	"io/fs"
+	"os"
 	"path"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"gatekit/policies/library"
 
 	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/storage/inmem"
 	"github.com/open-policy-agent/opa/v1/tester"
 )
 
@@ -36,7 +38,12 @@ func TestRules(t *testing.T) {
 			if want := "data.gatekit." + strings.ReplaceAll(rule, "/", "."); modules["rule.rego"].Package.Path.String() != want {
 				t.Errorf("its package is %s, want %s", modules["rule.rego"].Package.Path, want)
 			}
-			results, err := tester.NewRunner().SetCompiler(ast.NewCompiler().WithCapabilities(policies.Capabilities())).SetModules(modules).RunTests(t.Context(), nil)
+			store := inmem.NewFromObject(map[string]any{"config": map[string]any{rule: map[string]any{}}}) // as Load has it
+			var functions []*tester.Builtin
+			for _, f := range policies.Functions() {
+				functions = append(functions, (*tester.Builtin)(&f))
+			}
+			results, err := tester.NewRunner().AddCustomBuiltins(functions).SetStore(store).SetCompiler(ast.NewCompiler().WithCapabilities(policies.Capabilities())).SetModules(modules).RunTests(t.Context(), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -53,5 +60,17 @@ func TestRules(t *testing.T) {
 				t.Errorf("it cannot be loaded: %v", err)
 			}
 		})
+	}
+}
+
+func TestTheREADMEHasEach(t *testing.T) {
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, rule := range library.Names() {
+		if row := "| [`" + rule + "`](policies/library/" + rule + ") | " + library.Title(rule) + " |\n"; !strings.Contains(string(readme), row) {
+			t.Errorf("the README lacks the row\n%s", row)
+		}
 	}
 }

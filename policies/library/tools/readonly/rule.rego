@@ -29,5 +29,5 @@ reads(item) if item.annotations.readOnlyHint == true
 
 excepted(name) if {
 	some pattern in config.except
-	glob.match(pattern, [], name)
+	glob.match(pattern, null, name)
 }

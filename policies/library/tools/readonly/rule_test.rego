@@ -24,4 +24,6 @@ test_others_are_refused if {
 test_exceptions if {
 	readonly.hide == {"other"} with input as {"method": "tools/list", "kind": "response", "items": [reader, writer, silent]}
 		with data.config as {"tools/readonly": {"except": ["wr*"]}}
+	count(readonly.deny) == 0 with input as {"method": "tools/call", "kind": "request", "name": "write.it"}
+		with data.config as {"tools/readonly": {"except": ["wr*"]}}
 }

@@ -1,0 +1,67 @@
+package policies
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/rego"
+	"github.com/open-policy-agent/opa/v1/types"
+)
+
+// Function is a function that policies have beside those of Rego. It converts to a tester.Builtin of OPA's.
+type Function struct {
+	Decl *ast.Builtin
+	Func func(*rego.Rego)
+}
+
+// Functions are those that policies have beside those of Rego: readings of text that Go does more surely than Rego can.
+//
+//	gatekit.path.fault(path, {"roots", "base", "relative", "links"})  why the path is not within the roots; "" when it is
+//	gatekit.uri.parse(uri)                                           {"scheme", "host", "port", "user", "path", "punycode", "special", "fault"}
+func Functions() []Function {
+	settings := types.NewObject([]*types.StaticProperty{
+		types.NewStaticProperty("roots", types.NewArray(nil, types.S)),
+		types.NewStaticProperty("base", types.S),
+		types.NewStaticProperty("relative", types.B),
+		types.NewStaticProperty("links", types.B),
+	}, nil)
+	return []Function{
+		function("gatekit.path.fault", types.NewFunction(types.Args(types.S, settings), types.S), func(args []*ast.Term) (ast.Value, error) {
+			text, ok := args[0].Value.(ast.String)
+			if !ok {
+				return nil, errors.New("gatekit.path.fault: the path is no text")
+			}
+			var b bounds
+			if err := ast.As(args[1].Value, &b); err != nil {
+				return nil, fmt.Errorf("gatekit.path.fault: %w", err)
+			}
+			return ast.String(b.fault(string(text))), nil
+		}),
+		function("gatekit.uri.parse", types.NewFunction(types.Args(types.S), types.NewObject([]*types.StaticProperty{
+			types.NewStaticProperty("scheme", types.S), types.NewStaticProperty("host", types.S), types.NewStaticProperty("port", types.S),
+			types.NewStaticProperty("user", types.B), types.NewStaticProperty("path", types.S), types.NewStaticProperty("punycode", types.B),
+			types.NewStaticProperty("special", types.S), types.NewStaticProperty("fault", types.S),
+		}, nil)), func(args []*ast.Term) (ast.Value, error) {
+			text, ok := args[0].Value.(ast.String)
+			if !ok {
+				return nil, errors.New("gatekit.uri.parse: the URI is no text")
+			}
+			return ast.InterfaceToValue(parseURI(string(text)))
+		}),
+	}
+}
+
+// function is one that always answers the same within one evaluation.
+func function(name string, decl *types.Function, f func([]*ast.Term) (ast.Value, error)) Function {
+	return Function{
+		Decl: &ast.Builtin{Name: name, Decl: decl},
+		Func: rego.FunctionDyn(&rego.Function{Name: name, Decl: decl, Memoize: true}, func(_ rego.BuiltinContext, args []*ast.Term) (*ast.Term, error) {
+			v, err := f(args)
+			if err != nil {
+				return nil, err
+			}
+			return ast.NewTerm(v), nil
+		}),
+	}
+}

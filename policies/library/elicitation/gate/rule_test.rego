@@ -1,0 +1,70 @@
+package gatekit.elicitation.gate_test
+
+import data.gatekit.elicitation.gate
+
+form(properties) := {"method": "elicitation/create", "kind": "request", "server": "files", "params": {"message": "Please say", "requestedSchema": {"type": "object", "properties": properties}}}
+
+page(url) := {"method": "elicitation/create", "kind": "request", "server": "files", "params": {"mode": "url", "message": "go there", "url": url}}
+
+test_secrets_are_not_asked_for if {
+	every name in {"password", "userPassword", "pass_word", "PASSWORD2", "passwd", "api_key", "apiKey", "APIKEY", "token", "access-token", "secret", "client_secret", "ssn", "creditCardNumber", "cvv", "pin", "otp", "seedPhrase", "privateKey", "Passwort", "пароль", "密码", "pass\u200bword", "pаssword", "ｐassword", "sessionId"} {
+		count(gate.deny) > 0 with input as form({name: {"type": "string"}})
+		count(gate.deny) > 0 with input as form({"x": {"type": "object", "properties": {name: {"type": "string"}}}})
+	}
+	every text in {"Your API key", "Enter the verification code", "the password of your account", "Social security number", "Mot de passe"} {
+		count(gate.deny) > 0 with input as form({"x": {"type": "string", "title": text}})
+		count(gate.deny) > 0 with input as form({"x": {"type": "string", "description": text}})
+		count(gate.deny) > 0 with input as {"method": "elicitation/create", "kind": "request", "params": {"mode": "form", "message": text, "requestedSchema": {"properties": {}}}}
+	}
+}
+
+test_what_is_no_secret if {
+	every name in {"name", "email", "max_tokens", "token_count", "tokenizer", "secretary", "passenger", "compass", "pinned", "keyboard", "opinion", "monkey", "country_code", "zipCode", "authors", "имя"} {
+		count(gate.deny) == 0 with input as form({name: {"type": "string", "title": name, "description": "What you like"}})
+	}
+	count(gate.deny) == 0 with input as form({"method": {"type": "string", "enum": ["password", "key"]}})
+	count(gate.deny) == 0 with input as form({"token": {"type": "string"}}) with data.config as {"elicitation/gate": {"except": ["token"]}}
+	count(gate.deny) == 0 with input as form({})
+}
+
+test_forms_that_cannot_be_judged if {
+	every params in [{}, {"message": "x"}, {"message": "x", "requestedSchema": {}}, {"requestedSchema": {"properties": {}}}, {"mode": "other", "message": "x", "requestedSchema": {"properties": {}}}, {"mode": "url"}, {"mode": "url", "url": 7}] {
+		count(gate.deny) > 0 with input as {"method": "elicitation/create", "kind": "request", "params": params}
+	}
+}
+
+test_links_in_forms if {
+	count(gate.deny) == 1 with input as form({"x": {"description": "see https://example.com"}})
+	count(gate.deny) == 0 with input as form({"x": {"description": "data: what you have"}})
+}
+
+strange := {
+	"http://example.com/", "https://user@example.com/", "https://bank.example@evil.example/", "https://127.0.0.1/", "https://8.8.8.8/", "https://2130706433/", "https://[::1]/", "https://localhost/x", "https://xn--pypal-4ve.com/", "https://pаypal.com/",
+	"javascript:alert(1)", "data:text/html,x", "https:/example.com", "https://example.com\\@evil.example", "https://example.com/?access_token=x", " https://example.com/", "https://intranet/", "", "//example.com", "https://example.com:x/", "https://[fe80::1%25eth0]/",
+}
+
+test_strange_pages if {
+	every url in strange {
+		count(gate.deny) > 0 with input as page(url)
+		count(gate.deny) > 0 with input as {"kind": "error", "method": "tools/call", "error": {"code": -32042, "data": {"elicitations": [{"url": url}]}}}
+	}
+}
+
+test_pages if {
+	every url in {"https://example.com/sign?in=1", "HTTPS://Example.COM./x", "https://login.example.co.uk:8443/a@b?state=x#y"} {
+		count(gate.deny) == 0 with input as page(url)
+		count(gate.deny) == 0 with input as {"kind": "error", "method": "tools/call", "error": {"code": -32042, "data": {"elicitations": [{"url": url}]}}}
+	}
+	count(gate.deny) == 0 with input as page("https://xn--bcher-kva.example/") with data.config as {"elicitation/gate": {"hosts": ["xn--bcher-kva.example"]}}
+	count(gate.deny) == 0 with input as page("https://a.example.com/") with data.config as {"elicitation/gate": {"hosts": ["*.example.com"]}}
+	count(gate.deny) == 1 with input as page("https://example.com.evil.example/") with data.config as {"elicitation/gate": {"hosts": ["example.com", "*.example.com"]}}
+	count(gate.deny) == 0 with input as {"kind": "error", "method": "tools/call", "error": {"code": -32000, "message": "no"}}
+}
+
+test_who_may_ask_and_how if {
+	count(gate.deny) == 1 with input as form({}) with data.config as {"elicitation/gate": {"servers": ["github"]}}
+	count(gate.deny) == 0 with input as form({}) with data.config as {"elicitation/gate": {"servers": ["f*"]}}
+	count(gate.deny) == 1 with input as form({}) with data.config as {"elicitation/gate": {"forms": false}}
+	count(gate.deny) == 1 with input as page("https://example.com/") with data.config as {"elicitation/gate": {"pages": false}}
+	count(gate.deny) == 0 with input as page("https://example.com/") with data.config as {"elicitation/gate": {"forms": false}}
+}

@@ -1,0 +1,28 @@
+package gatekit.resources.redact_test
+
+import data.gatekit.resources.redact
+
+config := {"resources/redact": {"rules": [{"uris": ["file:///*.env"], "pattern": "KEY=.*", "with": "KEY=[gone]"}]}}
+
+read(uri, contents) := {"method": "resources/read", "kind": "response", "name": uri, "result": {"contents": contents}}
+
+expected := {{"pattern": "KEY=.*", "with": "KEY=[gone]"}}
+
+test_what_is_meant if {
+	redact.redact == expected with input as read("file:///a/b.env", [{"uri": "file:///a/b.env", "text": "x"}]) with data.config as config
+	redact.redact == expected with input as read("file:///a/b.env", [{"uri": "other:", "text": "x"}]) with data.config as config
+	redact.redact == expected with input as read("file:///a", [{"uri": "file:///a/b.env", "text": "x"}]) with data.config as config
+	redact.redact == expected with input as {"method": "tools/call", "kind": "response", "result": {"content": [{"type": "text"}, {"type": "resource", "resource": {"uri": "file:///b.env"}}]}} with data.config as config
+	redact.redact == expected with input as {"method": "prompts/get", "kind": "response", "result": {"messages": [{"content": {"type": "resource", "resource": {"uri": "file:///b.env"}}}]}} with data.config as config
+}
+
+test_what_is_not_meant if {
+	count(redact.redact) == 0 with input as read("file:///a.txt", [{"uri": "file:///a.txt", "text": "x"}]) with data.config as config
+	count(redact.redact) == 0 with input as {"method": "tools/call", "kind": "response", "result": {}} with data.config as config
+}
+
+test_blobs if {
+	count(redact.deny) == 1 with input as read("file:///b.env", [{"blob": "eA=="}]) with data.config as config
+	count(redact.deny) == 0 with input as read("file:///b.png", [{"blob": "eA=="}]) with data.config as config
+	count(redact.deny) == 0 with input as read("file:///b.env", [{"blob": "eA=="}]) with data.config as {"resources/redact": {"rules": [{"uris": ["*"], "pattern": "x", "with": "y", "blobs": true}]}}
+}

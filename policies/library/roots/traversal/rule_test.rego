@@ -1,0 +1,87 @@
+package gatekit.roots.traversal_test
+
+import data.gatekit.roots.traversal
+
+call(arguments) := {"method": "tools/call", "kind": "request", "server": "files", "name": "read", "params": {"name": "read", "arguments": arguments}, "roots": [{"uri": "file:///data"}]}
+
+read(uri) := {"method": "resources/read", "kind": "request", "server": "files", "name": uri, "roots": [{"uri": "file:///data"}]}
+
+attacks := {
+	"/etc/passwd", "/database", "/data/../etc/passwd", "/data/%2e%2e/etc", "/data/%252e%252e%252fetc", "/data/..\\etc", "\\\\host\\share", "//host/share", "/data/x\u0000.txt",
+	"/data/..%c0%af../etc", "/data/....//etc/../..", "/DATA/x", "C:\\data", "~/x", "file:///etc/passwd", "file://host/data/x", "FILE:///etc", "/data/．．/etc", "../x", "a/../../x",
+	"%2fetc%2fpasswd", "jar:file:///etc/x!/y", "$HOME/x", " /etc/passwd", "/data/..;/..;/etc", "/", "",
+}
+
+test_attacks_as_arguments if {
+	every attack in attacks - {""} {
+		count(traversal.deny) > 0 with input as call({"path": attack})
+		count(traversal.deny) > 0 with input as call({"edits": [{"outputFile": attack}]})
+		count(traversal.deny) > 0 with input as call({"paths": ["/data/x", attack]})
+	}
+}
+
+test_attacks_as_uris if {
+	every attack in attacks - {""} {
+		count(traversal.deny) > 0 with input as read(attack)
+		traversal.hide == {attack} with input as {"method": "resources/list", "kind": "response", "server": "files", "items": [{"uri": attack}, {"uri": "file:///data/a"}], "roots": [{"uri": "file:///data"}]}
+	}
+}
+
+test_what_is_within if {
+	every path in {"/data", "/data/", "/data/a b", "/data/100%.txt", "/data/a..b", "/data/...", "/data/..a", "/data/x/../y", "/data/x.tar.gz", "file:///data/a%20b", "file://localhost/data/x", "https://example.com/x"} {
+		count(traversal.deny) == 0 with input as call({"path": path, "uri": path, "text": "../../etc/passwd"})
+		count(traversal.deny) == 0 with input as read(path)
+	}
+}
+
+test_without_roots_nothing_is_within if {
+	count(traversal.deny) > 0 with input as object.remove(call({"path": "/data/x"}), ["roots"])
+	count(traversal.deny) == 0 with input as object.remove(call({"text": "/data/x"}), ["roots"])
+}
+
+test_roots_that_are_configured if {
+	count(traversal.deny) == 0 with input as call({"path": "/srv/x"}) with data.config as {"roots/traversal": {"roots": ["/srv"]}}
+	count(traversal.deny) > 0 with input as call({"path": "/data/x"}) with data.config as {"roots/traversal": {"roots": ["/srv"]}}
+	count(traversal.deny) > 0 with input as call({"path": "/data/x"}) with data.config as {"roots/traversal": {"roots": []}}
+}
+
+test_relative_paths if {
+	count(traversal.deny) > 0 with input as call({"path": "x.txt"})
+	count(traversal.deny) == 0 with input as call({"path": "x.txt"}) with data.config as {"roots/traversal": {"relative": true}}
+	count(traversal.deny) > 0 with input as call({"path": "../x.txt"}) with data.config as {"roots/traversal": {"relative": true}}
+	count(traversal.deny) == 0 with input as call({"path": "x.txt"}) with data.config as {"roots/traversal": {"base": "/data/sub"}}
+	count(traversal.deny) > 0 with input as call({"path": "x.txt"}) with data.config as {"roots/traversal": {"base": "/srv"}}
+	count(traversal.deny) == 0 with input as call({"source": "web"})
+	count(traversal.deny) > 0 with input as call({"source": "a/../../x"})
+}
+
+test_configured_arguments if {
+	count(traversal.deny) > 0 with input as call({"what": "/etc"}) with data.config as {"roots/traversal": {"arguments": [{"argument": "what"}]}}
+	count(traversal.deny) > 0 with input as call({"a": [{"what": "/etc"}]}) with data.config as {"roots/traversal": {"arguments": [{"argument": "/a/*/what", "tools": ["files__read"]}]}}
+	count(traversal.deny) == 0 with input as call({"what": "/etc"}) with data.config as {"roots/traversal": {"arguments": [{"argument": "what", "tools": ["other__*", "write"]}]}}
+	count(traversal.deny) == 0 with input as call({"path": "/etc"}) with data.config as {"roots/traversal": {"except": [{"argument": "path", "tools": ["read"]}]}}
+	count(traversal.deny) > 0 with input as object.union(call({"what": "/etc"}), {"item": {"inputSchema": {"properties": {"what": {"format": "path"}}}}})
+	count(traversal.deny) > 0 with input as call({"files": {"../x": "text"}})
+	count(traversal.deny) == 0 with input as call({"path": "/etc"}) with data.config as {"roots/traversal": {"servers": ["github"]}}
+}
+
+answer(roots) := {"method": "roots/list", "kind": "response", "server": "files", "result": {"roots": roots}}
+
+test_answers_to_roots_list if {
+	every uri in {"file:///data/../etc", "https://example.com/", "file://host/data", "data", "file:///a/%2e%2e"} {
+		count(traversal.deny) > 0 with input as answer([{"uri": "file:///data"}, {"uri": uri}])
+	}
+	count(traversal.deny) == 0 with input as answer([{"uri": "file:///data"}, {"uri": "file:///a%20b"}])
+	count(traversal.deny) == 0 with input as answer([])
+	count(traversal.deny) > 0 with input as answer([{"name": "no uri"}])
+	count(traversal.deny) > 0 with input as {"method": "roots/list", "kind": "response", "result": {}}
+	count(traversal.deny) > 0 with input as answer([{"uri": "file:///database"}]) with data.config as {"roots/traversal": {"roots": ["/data"]}}
+	count(traversal.deny) == 0 with input as answer([{"uri": "file:///data/x"}]) with data.config as {"roots/traversal": {"roots": ["/data"]}}
+}
+
+test_completions_and_subscriptions if {
+	count(traversal.deny) > 0 with input as {"method": "completion/complete", "kind": "request", "params": {"argument": {"name": "path", "value": "../"}}}
+	count(traversal.deny) == 0 with input as {"method": "completion/complete", "kind": "request", "params": {"argument": {"name": "word", "value": "../"}}}
+	traversal.hide == {"file:///etc"} with input as {"method": "subscriptions/listen", "kind": "request", "params": {"notifications": {"resourceSubscriptions": ["file:///etc", "note://x"]}}}
+	count(traversal.deny) > 0 with input as {"method": "resources/read", "kind": "request"}
+}

@@ -1,0 +1,333 @@
+package policies
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"unicode/utf8"
+)
+
+// bounds are what a path has to lie within.
+type bounds struct {
+	Roots    []string `json:"roots"`    // paths, or file: URIs
+	Base     string   `json:"base"`     // where relative paths start; "" is not known
+	Relative bool     `json:"relative"` // where it is not known, one that does not climb is within
+	Links    bool     `json:"links"`    // symbolic links are those of this machine
+}
+
+const (
+	maxPath     = 8 << 10 // bytes
+	maxReadings = 64
+)
+
+// fault says why a path, or a URI, is not within the roots; "" when it is. How a server will read it is not known: whether it decodes percent signs, and how often, takes a backslash for a
+// slash, expands "~". So it is held against every reading: it is within when none of them leads out.
+func (b bounds) fault(text string) string {
+	switch {
+	case len(text) > maxPath:
+		return "it is too long for a path"
+	case !utf8.ValidString(text):
+		return "it is no UTF-8"
+	}
+	readings, seen := []string{text}, map[string]bool{text: true}
+	for i := 0; i < len(readings); i++ {
+		if why := b.reading(readings[i]); why != "" {
+			if i > 0 {
+				why += ", in one reading of it"
+			}
+			return why
+		}
+		for _, next := range others(readings[i]) {
+			if !seen[next] {
+				seen[next] = true
+				readings = append(readings, next)
+			}
+		}
+		if len(readings) > maxReadings {
+			return "it can be read in too many ways"
+		}
+	}
+	return ""
+}
+
+var (
+	alike    = strings.NewReplacer("．", ".", "․", ".", "﹒", ".", "‥", "..", "…", "...", "／", "/", "∕", "/", "⁄", "/", "＼", "/", "﹨", "/", "⧵", "/", "∖", "/", "～", "~", "：", ":")
+	escape   = regexp.MustCompile(`%[0-9A-Fa-f]{2}|%u[0-9A-Fa-f]{4}`)
+	params   = regexp.MustCompile(`;[^/]*`)
+	scheme   = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]+:`) // of two characters at least: one is a drive
+	inner    = regexp.MustCompile(`(?i)file:`)
+	drive    = regexp.MustCompile(`^/*[A-Za-z]:`)
+	variable = regexp.MustCompile(`^(\$[A-Za-z_{(]|%[A-Za-z_()0-9]+%)`)
+	parent   = regexp.MustCompile(`^(\.\.[. ]* +|\.\.|\.{4,})$`) // "..", what some systems take for it, and what is it when a filter took out "../"
+)
+
+// others are what a reader could make of a text in one step.
+func others(text string) (all []string) {
+	if strings.Contains(text, "%") {
+		all = append(all, escape.ReplaceAllStringFunc(text, unescape))
+	}
+	if strings.Contains(text, `\`) {
+		all = append(all, strings.ReplaceAll(text, `\`, "/"))
+	}
+	if strings.Contains(text, ";") {
+		all = append(all, params.ReplaceAllString(text, ""))
+	}
+	if len(text) > 1 {
+		if at := inner.FindStringIndex(text[1:]); at != nil { // jar:file:///x
+			all = append(all, text[1+at[0]:])
+		}
+	}
+	return append(all, alike.Replace(text), strings.TrimSpace(text))
+}
+
+// unescape is the byte, or the character, that an escape stands for.
+func unescape(e string) string {
+	var n rune
+	if _, err := fmt.Sscanf(strings.TrimLeft(e, "%u"), "%x", &n); err != nil {
+		return e
+	}
+	if e[1] == 'u' {
+		return string(n)
+	}
+	return string([]byte{byte(n)})
+}
+
+// reading says why one reading is not within the roots.
+func (b bounds) reading(text string) string {
+	for _, c := range []byte(text) {
+		if c < ' ' || c == 0x7f {
+			return "it has a control character"
+		}
+	}
+	if !utf8.ValidString(text) {
+		return "it is no UTF-8"
+	}
+	name := scheme.FindString(text)
+	switch {
+	case strings.EqualFold(name, "file:"):
+		return b.fileURI(text[len(name):])
+	case name != "" && strings.HasPrefix(text[len(name):], "//"): // of another scheme: no path, unless it climbs
+		if climbs(text[len(name):]) || climbs(text) {
+			return "it climbs"
+		}
+		return ""
+	}
+	return b.path(text)
+}
+
+// fileURI is reading for what follows "file:".
+func (b bounds) fileURI(rest string) string {
+	if after, ok := strings.CutPrefix(rest, "//"); ok {
+		at := strings.IndexByte(after, '/')
+		if at < 0 {
+			at = len(after)
+		}
+		if host := after[:at]; host != "" && !strings.EqualFold(host, "localhost") {
+			return "it is on another machine"
+		}
+		rest = after[at:]
+	}
+	if !strings.HasPrefix(rest, "/") {
+		return "it is a relative file URI"
+	}
+	readings := []string{rest}
+	if at := strings.IndexAny(rest, "?#"); at >= 0 { // some take the query for a part of the path
+		readings = append(readings, rest[:at])
+	}
+	for _, r := range readings {
+		r = escape.ReplaceAllStringFunc(r, unescape)
+		if strings.Contains(r, "\x00") {
+			return "it has a control character"
+		}
+		if drive.MatchString(r) && !strings.HasPrefix(r, "//") {
+			r = r[1:]
+		}
+		if why := b.path(r); why != "" {
+			return why
+		}
+	}
+	return ""
+}
+
+// path is reading for a path.
+func (b bounds) path(text string) string {
+	switch {
+	case strings.HasPrefix(text, "//"), strings.HasPrefix(text, `\\`):
+		return "it is on another machine"
+	case strings.HasPrefix(text, "~"):
+		return "it begins at somebody's home"
+	case variable.MatchString(text):
+		return "it begins with a variable"
+	case drive.MatchString(text):
+		return b.onDrive(text)
+	case strings.HasPrefix(text, "/"):
+		return b.absolute(text)
+	case climbs(text):
+		return "it climbs"
+	case b.Base != "":
+		return b.absolute(strings.TrimSuffix(b.Base, "/") + "/" + text)
+	case !b.Relative:
+		return "it is relative"
+	case b.Links:
+		for _, root := range b.Roots { // where it starts is not known: in no root may it lead out of that
+			if r, ok := local(root); ok && strings.HasPrefix(r, "/") && !lies(resolved(r+"/"+text), resolved(r)) {
+				return "a link in it leads out of the roots"
+			}
+		}
+	}
+	return ""
+}
+
+// climbs says that a relative path leaves where it starts, if only on the way.
+func climbs(text string) bool {
+	depth := 0
+	for s := range strings.SplitSeq(strings.TrimLeft(text, "/"), "/") {
+		switch {
+		case parent.MatchString(s):
+			if depth--; depth < 0 {
+				return true
+			}
+		case s != "" && s != ".":
+			depth++
+		}
+	}
+	return false
+}
+
+// absolute wants the path within a root: as it is written, and as this machine's links have it.
+func (b bounds) absolute(text string) string {
+	if len(b.Roots) == 0 {
+		return "there are no roots"
+	}
+	clean := lexical(text)
+	within := func(path string, of func(string) string) bool {
+		for _, root := range b.Roots {
+			if r, ok := local(root); ok && lies(path, of(r)) {
+				return true
+			}
+		}
+		return false
+	}
+	if !within(clean, lexical) {
+		return "it is not within the roots"
+	}
+	if b.Links && (!within(resolved(clean), resolved) || !within(resolved(text), resolved)) {
+		return "a link in it leads out of the roots"
+	}
+	return ""
+}
+
+// onDrive is absolute on Windows: case does not count, and links are not looked at.
+func (b bounds) onDrive(text string) string {
+	fold := func(p string) string {
+		p = strings.TrimLeft(strings.ToLower(strings.ReplaceAll(p, `\`, "/")), "/")
+		var kept []string
+		for s := range strings.SplitSeq(p, "/") {
+			if !parent.MatchString(s) {
+				s = strings.TrimRight(s, ". ") // as Windows does; "." and "" go
+			}
+			kept = append(kept, s)
+		}
+		return lexical("/" + strings.Join(kept, "/"))
+	}
+	p := strings.TrimLeft(strings.ReplaceAll(text, `\`, "/"), "/")
+	if len(p) < 3 || p[2] != '/' {
+		return "it is relative to a drive"
+	}
+	if strings.Contains(p[2:], ":") {
+		return "it names a stream of a file"
+	}
+	for _, root := range b.Roots {
+		r, ok := local(root)
+		if ok && drive.MatchString(r) && lies(fold(p), fold(r)) {
+			return ""
+		}
+	}
+	return "it is not within the roots"
+}
+
+// lexical is an absolute path without "." and "..", and what some take for that.
+func lexical(text string) string {
+	segments := strings.Split(text, "/")
+	for i, s := range segments {
+		if parent.MatchString(s) {
+			segments[i] = ".."
+		}
+	}
+	return path.Clean("/" + strings.Join(segments, "/"))
+}
+
+// lies says that a clean path is the root or below it.
+func lies(path, root string) bool {
+	return path == root || strings.HasPrefix(path, strings.TrimSuffix(root, "/")+"/")
+}
+
+// local is a root as a path; one of another scheme or machine, or that is not clean, is none.
+func local(root string) (string, bool) {
+	name := scheme.FindString(root)
+	switch {
+	case name == "":
+	case strings.EqualFold(name, "file:"):
+		root = strings.TrimPrefix(root[len(name):], "//")
+		if len(root) > len("localhost") && strings.EqualFold(root[:len("localhost")], "localhost") {
+			root = root[len("localhost"):]
+		}
+		root = escape.ReplaceAllStringFunc(root, unescape)
+		if !strings.HasPrefix(root, "/") || strings.HasPrefix(root, "//") {
+			return "", false
+		}
+		if drive.MatchString(root) {
+			root = root[1:]
+		}
+	default:
+		return "", false
+	}
+	if !strings.HasPrefix(root, "/") && !drive.MatchString(root) || strings.Contains(root, "\x00") || !utf8.ValidString(root) {
+		return "", false
+	}
+	for s := range strings.SplitSeq(root, "/") {
+		if parent.MatchString(s) {
+			return "", false
+		}
+	}
+	return root, true
+}
+
+// resolved is a path with its links followed, before ".." is taken, as the system does it; of what does not exist yet, the folder that does. "" is what cannot be seen. Between this look and
+// the server's use a link can change; only what the system itself holds the server to (a sandbox) is beyond that.
+func resolved(text string) string { return follow(text, 0) }
+
+const maxLinks = 40 // to nowhere, one after another
+
+func follow(text string, links int) string {
+	at, rest := strings.TrimRight(text, "/"), ""
+	for {
+		if at == "" {
+			return lexical(rest)
+		}
+		real, err := filepath.EvalSymlinks(at)
+		switch {
+		case err == nil:
+			return lexical(real + rest)
+		case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) || links > maxLinks:
+			return ""
+		}
+		cut := strings.LastIndexByte(at, '/')
+		if cut < 0 {
+			return ""
+		}
+		if target, err := os.Readlink(at); err == nil { // a link to nowhere: what is written goes there
+			if !strings.HasPrefix(target, "/") {
+				target = at[:cut+1] + target
+			}
+			return follow(target+rest, links+1)
+		}
+		at, rest = strings.TrimRight(at[:cut], "/"), at[cut:]+rest
+	}
+}

@@ -1,0 +1,194 @@
+package policies_test
+
+import (
+	"encoding/json"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"gatekit/core/mcp"
+	"gatekit/policies"
+)
+
+// fromLibrary is a stage of one rule of the library.
+func fromLibrary(t testing.TB, rule string, settings map[string]any) *policies.Stage {
+	t.Helper()
+	s, err := policies.Load(policies.Options{Rules: []string{rule}, Config: map[string]map[string]any{rule: settings}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func quoted(s string) string {
+	b, _ := json.Marshal(s)
+	return string(b)
+}
+
+func reading(uri string) *mcp.Message {
+	return sent(mcp.NewRequest("1", "resources/read", []byte(`{"uri":`+quoted(uri)+`}`)), mcp.ToServer, uri)
+}
+
+// climbing are spellings of "..", and of "/", of each of which some reader makes that.
+var (
+	dots   = []string{"..", "%2e%2e", "%2E.", ".%2e", "%252e%252e", "%25252e%25252e", "%u002e%u002e", "．．", "․․", "‥", ".. ", "....", "..;x", "%ef%bc%8e%ef%bc%8e"}
+	slash  = []string{"/", "//", "/./", "%2f", "%2F", "%252f", "%25252f", `\`, "%5c", "%255c", `\\`, "／", "∕", "＼", "%u2215", "%ef%bc%8f"}
+	starts = []string{"/data", "/data/", "/data/a", "/data/a/b", "file:///data", "FILE://localhost/data/a", "file:/data/a", "file:///data/a%20b", "", "a", "./", "notes://a"}
+)
+
+func TestNoSpellingOfAPathLeadsOutOfTheRoots(t *testing.T) {
+	n := 0
+	for name, settings := range map[string]map[string]any{
+		"a root":                        {"roots": []any{"/data"}, "relative": true},
+		"two, one as a URI, and a base": {"roots": []any{"/srv/x y", "file:///data/"}, "base": "/data/a"},
+	} {
+		s := fromLibrary(t, "roots/traversal", settings)
+		for _, start := range starts {
+			for _, up := range dots {
+				for _, sep := range slash {
+					for _, depth := range []int{1, 6} {
+						if depth == 1 && start != "" && start != "/data" && start != "/data/" { // it stays within
+							continue
+						}
+						path := start + sep + strings.Repeat(up+sep, depth) + "etc" + sep + "passwd"
+						if start == "" {
+							path = strings.Repeat(up+sep, depth) + "etc"
+						}
+						if n++; !refused(t, s, called("x", `{"path":`+quoted(path)+`}`)) {
+							t.Errorf("%s: the argument %q passes", name, path)
+						}
+						if start != "notes://a" && !refused(t, s, reading(path)) {
+							t.Errorf("%s: the URI %q passes", name, path)
+						}
+					}
+				}
+			}
+		}
+	}
+	t.Logf("%d paths", n)
+}
+
+func refused(t *testing.T, s *policies.Stage, m *mcp.Message) bool {
+	t.Helper()
+	v, err := s.Inspect(t.Context(), m)
+	if err != nil {
+		t.Fatalf("%s: %v", m.Body(), err)
+	}
+	return v.Action == 0
+}
+
+func TestBoundaries(t *testing.T) {
+	s := fromLibrary(t, "roots/traversal", map[string]any{"roots": []any{"/data", "C:/Work"}, "relative": true})
+	for _, path := range []string{
+		"/database", "/data.bak", "/dat", "/", "/DATA", "/Data/x", "//data/x", `\\host\data`, "//?/C:/Work/x", `\\.\C:\Work`, "/data/x\x00", "/data/\nx", "~root/x", "~", "$HOME", "%HOME%/x", "C:x", "D:/Work/x", "C:/Workshop/x", `c:\work\..\x`,
+		`C:\Work\x:stream`, "file:data", "file:../x", "file://data/x", "file:////host/data", "file:///database", "file:///data/x?/../../../etc", "file:///data/../x?", "view-source:file:///etc/passwd", "notes://../x", "/data/\u202e/../../x", "/data/..\u00a0/../../x", strings.Repeat("/data", 3000),
+		strings.Repeat("%25", 200) + "2e", "C:/Work/.. /x", "C:/Work/..\\..\\x", "/proc/self/root/data/x", "file%3A///etc/passwd", "FiLe:///etc", "  /etc", "/data/%c0%ae%c0%ae/x", "/data/\u0085/../../x",
+	} {
+		if !refused(t, s, called("x", `{"path":`+quoted(path)+`}`)) {
+			t.Errorf("the argument %q passes", path)
+		}
+		if !refused(t, s, reading(path)) {
+			t.Errorf("the URI %q passes", path)
+		}
+	}
+	for _, path := range []string{
+		"/data", "/data/", "/data/.", "/data/x", "/data//x", "/data/database", "/data/a/../b", "/data/..x", "/data/x..", "/data/...", "/data/…", "/data/100%", "/data/50%25", "/data/a b", "/data/ä/日本", "/data/a;b", "/data/~x", "/data/$x", `/data/a\b`, "/data/%zz",
+		"x", "x/y", "./x", "a/../b", "...", "file:///data/x%20y", "FILE://LOCALHOST/data/x", "https://example.com/a/b", "notes://x/y", `c:\work\x`, "C:/WORK/a/../b", "file:///C:/Work/x", "file:///c%3A/Work/x", "",
+	} {
+		if refused(t, s, called("x", `{"path":`+quoted(path)+`}`)) {
+			t.Errorf("the argument %q is refused", path)
+		}
+		if refused(t, s, reading(path)) && path != "" {
+			t.Errorf("the URI %q is refused", path)
+		}
+	}
+}
+
+func TestLinksDoNotLeadOutOfTheRoots(t *testing.T) {
+	top, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{"root/sub", "out/deep"} {
+		if err := os.MkdirAll(filepath.Join(top, dir), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	root := filepath.Join(top, "root")
+	for name, to := range map[string]string{"in": "sub", "away": "../out", "absolute": filepath.Join(top, "out"), "dangling": "../out/new", "chain": "dangling", "loop": "loop", "deep": "../out/deep", "up": "sub/../..", "sub/back": "..", "self": root} {
+		if err := os.Symlink(to, filepath.Join(root, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(root, filepath.Join(top, "alias")); err != nil {
+		t.Fatal(err)
+	}
+	passes := func(s *policies.Stage, path string) bool {
+		return !refused(t, s, called("x", `{"path":`+quoted(path)+`}`))
+	}
+	for name, r := range map[string]string{"the root": root, "a link to it": filepath.Join(top, "alias")} {
+		s := fromLibrary(t, "roots/traversal", map[string]any{"roots": []any{r}, "base": r})
+		for _, path := range []string{"away/x", "away", "absolute/x/y", "dangling", "dangling/x", "chain", "loop", "deep/../x", "up", "up/x", "sub/back/../out", "dangling/", "dangling/.", "self/away"} {
+			for _, p := range []string{r + "/" + path, path, "file://" + (&url.URL{Path: r + "/" + path}).EscapedPath(), r + "/" + strings.ReplaceAll(path, "a", "%61")} {
+				if passes(s, p) {
+					t.Errorf("%s: %s passes", name, p)
+				}
+			}
+		}
+		for _, path := range []string{"in", "in/new", "sub/new/deeper", "sub/back/sub", "self/sub", "new", "."} {
+			for _, p := range []string{r + "/" + path, path} {
+				if !passes(s, p) {
+					t.Errorf("%s: %s is refused", name, p)
+				}
+			}
+		}
+	}
+	relative := fromLibrary(t, "roots/traversal", map[string]any{"roots": []any{root}, "relative": true})
+	if passes(relative, "away/x") {
+		t.Error("a relative path through a link passes")
+	}
+	remote := fromLibrary(t, "roots/traversal", map[string]any{"roots": []any{root}, "remote": []any{"a"}})
+	if !passes(remote, root+"/away/x") {
+		t.Error("links of this machine count for a server on another")
+	}
+}
+
+func TestTheRootsThatTheClientDeclared(t *testing.T) {
+	s := fromLibrary(t, "roots/traversal", nil)
+	judge := func(path string) string { return judged(t, s, called("x", `{"path":`+quoted(path)+`}`)) }
+	declare := func(roots string) string {
+		m := sent(mcp.NewResponse("1", []byte(roots)), mcp.ToServer, "")
+		m.Method = "roots/list"
+		return judged(t, s, m)
+	}
+	if got := judge("/work/x"); !strings.Contains(got, "there are no roots") {
+		t.Errorf("before the client said its roots: %s", got)
+	}
+	if got := declare(`{"roots":[{"uri":"file:///work/%2e%2e/"}]}`); !strings.HasPrefix(got, "denied") {
+		t.Errorf("roots that climb: %s", got)
+	}
+	if got := judge("/etc"); !strings.HasPrefix(got, "denied") {
+		t.Errorf("after roots that were refused: %s", got)
+	}
+	declare(`{"roots":[{"uri":"file:///work"},{"uri":"file:///a%20b"}]}`)
+	for path, pass := range map[string]bool{"/work/x": true, "/a b/x": true, "/workshop": false, "/a": false} {
+		if got := judge(path); strings.HasPrefix(got, "denied") == pass {
+			t.Errorf("%s: %s", path, got)
+		}
+	}
+}
+
+func BenchmarkTraversal(b *testing.B) {
+	s := fromLibrary(b, "roots/traversal", map[string]any{"roots": []any{"/data"}})
+	for name, m := range map[string]*mcp.Message{"path": called("x", `{"path":"/data/a/b.txt"}`), "64KiB": called("x", `{"text":"`+strings.Repeat("x", 64<<10)+`"}`), "other": reading("notes://x")} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				if v, err := s.Inspect(b.Context(), m); err != nil || v.Action == 0 {
+					b.Fatal(v, err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,265 @@
+package policies
+
+import (
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"golang.org/x/net/idna"
+)
+
+// uri is what policies are told of a URI. Where readers of URIs differ, it has a fault.
+type uri struct {
+	Scheme   string `json:"scheme"` // in small letters
+	Host     string `json:"host"`   // as it is looked up: in small letters and ASCII; an address in its usual form
+	Port     string `json:"port"`
+	User     bool   `json:"user"` // it has a user, or a password
+	Path     string `json:"path"`
+	Punycode bool   `json:"punycode"` // the host has letters that are not ASCII
+	Special  string `json:"special"`  // what kind of address the host is that is not of the public internet; "" is none
+	Fault    string `json:"fault"`
+}
+
+// hosted are the schemes whose URIs have a host, whatever comes after the colon.
+var hosted = map[string]bool{"http": true, "https": true, "ws": true, "wss": true, "ftp": true, "sse": true}
+
+func parseURI(text string) uri {
+	fault := func(why string) uri { return uri{Fault: why} }
+	for _, r := range text {
+		if r <= ' ' || r == 0x7f || r == '\\' || r == 0xfffd || r >= 0x80 && r < 0xa1 || r >= 0x2000 && r < 0x2070 || r == 0x3000 || r == 0xfeff {
+			return fault("it has a character that readers differ about")
+		}
+	}
+	name := schemeOf(text)
+	if name == "" {
+		return fault("it has no scheme")
+	}
+	u := uri{Scheme: strings.ToLower(name)}
+	rest := text[len(name)+1:]
+	after, authority := strings.CutPrefix(rest, "//")
+	if hosted[u.Scheme] && (!authority || after == "" || strings.ContainsAny(after[:1], "/?#")) {
+		u.Fault = "it has no host where it has to be"
+		return u
+	}
+	if !authority {
+		u.Path = rest
+		return u
+	}
+	at := strings.IndexAny(after, "/?#")
+	if at < 0 {
+		at = len(after)
+	}
+	host := after[:at]
+	u.Path = after[at:]
+	if cut := strings.IndexAny(u.Path, "?#"); cut >= 0 {
+		u.Path = u.Path[:cut]
+	}
+	switch strings.Count(host, "@") {
+	case 0:
+	case 1:
+		u.User = true
+		_, host, _ = strings.Cut(host, "@")
+	default:
+		u.Fault = "it has more than one @"
+		return u
+	}
+	if strings.HasPrefix(host, "[") {
+		inner, port, ok := strings.Cut(host[1:], "]")
+		addr, err := netip.ParseAddr(inner)
+		if !ok || err != nil || !addr.Is6() || addr.Zone() != "" || port != "" && !strings.HasPrefix(port, ":") {
+			u.Fault = "its host is no address"
+			return u
+		}
+		host, u.Port = "", strings.TrimPrefix(port, ":")
+		u.Host, u.Special = addr.String(), special(addr)
+	} else {
+		if host, u.Port, _ = strings.Cut(host, ":"); strings.Contains(u.Port, ":") {
+			u.Fault = "it has more than one port"
+			return u
+		}
+	}
+	if _, err := strconv.ParseUint(u.Port, 10, 16); u.Port != "" && err != nil {
+		u.Fault = "its port is no number"
+		return u
+	}
+	if host == "" {
+		if hosted[u.Scheme] && u.Host == "" {
+			u.Fault = "it has no host where it has to be"
+		}
+		return u
+	}
+	host = escape.ReplaceAllStringFunc(host, unescape) // browsers do
+	ascii, err := idna.New(idna.MapForLookup(), idna.BidiRule(), idna.StrictDomainName(false)).ToASCII(host)
+	if err != nil || strings.ContainsAny(ascii, "%@/?#[]\\: \x00") || ascii == "" {
+		if u.Host = strings.ToLower(host); hosted[u.Scheme] {
+			u.Fault = "its host is no name"
+		}
+		return u
+	}
+	u.Host = strings.TrimSuffix(strings.ToLower(ascii), ".")
+	for label := range strings.SplitSeq(u.Host, ".") {
+		u.Punycode = u.Punycode || strings.HasPrefix(label, "xn--")
+	}
+	own := u.Host
+	u.Special, u.Fault = hostKind(own, &u.Host)
+	if !hosted[u.Scheme] && own != "localhost" && strings.Count(own, ".") != 3 && (u.Fault != "" || u.Host != own || !strings.Contains(own, ".")) { // notes://inbox, issue://42: a server's own words
+		u.Host, u.Special, u.Fault = own, "", ""
+	}
+	return u
+}
+
+func schemeOf(text string) string {
+	name, _, ok := strings.Cut(text, ":")
+	if !ok || name == "" {
+		return ""
+	}
+	for i, c := range []byte(name) {
+		letter := 'a' <= c|0x20 && c|0x20 <= 'z'
+		if !letter && (i == 0 || !('0' <= c && c <= '9' || c == '+' || c == '.' || c == '-')) {
+			return ""
+		}
+	}
+	return name
+}
+
+// inside are the ends of names that lead to this machine, or into this network; the last ones are public names made for it.
+var inside = []string{
+	"localhost", "local", "localdomain", "internal", "intranet", "lan", "home", "corp", "private", "home.arpa", "ip6-localhost", "ip6-loopback",
+	"localtest.me", "lvh.me", "nip.io", "sslip.io", "xip.io", "vcap.me", "lacolhost.com", "yoogle.com", "traefik.me",
+}
+
+// hostKind says what kind of host it is. One that ends in a number is an address, in one of the ways that addresses are written; canonical gets the usual one.
+func hostKind(host string, canonical *string) (kind, fault string) {
+	labels := strings.Split(host, ".")
+	last := labels[len(labels)-1]
+	if last == "" {
+		return "", "its host is no name"
+	}
+	if _, ok := number(last, false); !ok && (last[0] < '0' || last[0] > '9') {
+		for _, end := range inside {
+			if host == end || strings.HasSuffix(host, "."+end) {
+				return "a name of this network", ""
+			}
+		}
+		if len(labels) == 1 {
+			return "a name of this network", ""
+		}
+		return "", ""
+	}
+	var readings int
+	for _, octal := range []bool{true, false} { // 010 is 8 to some, and 10 to others
+		addr, ok := quad(labels, octal)
+		if !ok {
+			continue
+		}
+		if readings++; readings == 1 {
+			*canonical = addr.String()
+		}
+		if k := special(addr); k != "" {
+			kind = k
+		}
+	}
+	if readings == 0 {
+		return "", "its host is no address"
+	}
+	return kind, ""
+}
+
+// quad is inet_aton: one to four numbers, of which the last fills what is left.
+func quad(labels []string, octal bool) (netip.Addr, bool) {
+	if len(labels) > 4 {
+		return netip.Addr{}, false
+	}
+	var all uint64
+	for i, l := range labels {
+		n, ok := number(l, octal)
+		if !ok {
+			return netip.Addr{}, false
+		}
+		if i == len(labels)-1 {
+			if n >= 1<<(8*(4-i)) {
+				return netip.Addr{}, false
+			}
+			all |= n
+		} else {
+			if n > 255 {
+				return netip.Addr{}, false
+			}
+			all |= n << (8 * (3 - i))
+		}
+	}
+	return netip.AddrFrom4([4]byte{byte(all >> 24), byte(all >> 16), byte(all >> 8), byte(all)}), true
+}
+
+func number(s string, octal bool) (uint64, bool) {
+	base := 10
+	switch {
+	case strings.HasPrefix(s, "0x"):
+		if s, base = s[2:], 16; s == "" {
+			s = "0"
+		}
+	case octal && len(s) > 1 && s[0] == '0':
+		base = 8
+	}
+	n, err := strconv.ParseUint(s, base, 64)
+	return n, err == nil && !strings.HasPrefix(s, "+")
+}
+
+// metadata are the addresses at which clouds hand out credentials.
+var metadata = []netip.Addr{
+	netip.MustParseAddr("169.254.169.254"), netip.MustParseAddr("169.254.170.2"), netip.MustParseAddr("169.254.170.23"), netip.MustParseAddr("169.254.0.23"),
+	netip.MustParseAddr("100.100.100.200"), netip.MustParseAddr("192.0.0.192"), netip.MustParseAddr("168.63.129.16"), netip.MustParseAddr("fd00:ec2::254"), netip.MustParseAddr("fd20:ce::254"),
+}
+
+// reserved are the ranges of the registries of special addresses (IANA) that netip does not know.
+var reserved = []struct {
+	prefix netip.Prefix
+	kind   string
+}{
+	{netip.MustParsePrefix("0.0.0.0/8"), "this network"},
+	{netip.MustParsePrefix("100.64.0.0/10"), "shared"},
+	{netip.MustParsePrefix("192.0.0.0/24"), "reserved"},
+	{netip.MustParsePrefix("192.0.2.0/24"), "documentation"},
+	{netip.MustParsePrefix("192.88.99.0/24"), "translated"},
+	{netip.MustParsePrefix("198.18.0.0/15"), "reserved"},
+	{netip.MustParsePrefix("198.51.100.0/24"), "documentation"},
+	{netip.MustParsePrefix("203.0.113.0/24"), "documentation"},
+	{netip.MustParsePrefix("240.0.0.0/4"), "reserved"},
+	{netip.MustParsePrefix("2001::/23"), "translated"}, // Teredo, and more
+	{netip.MustParsePrefix("2001:db8::/32"), "documentation"},
+	{netip.MustParsePrefix("2002::/16"), "translated"}, // 6to4
+	{netip.MustParsePrefix("3fff::/20"), "documentation"},
+}
+
+var public6 = netip.MustParsePrefix("2000::/3")
+
+// special says what kind of address it is when it is not one of the public internet.
+func special(a netip.Addr) string {
+	a = a.Unmap().WithZone("")
+	for _, m := range metadata {
+		if a == m {
+			return "metadata"
+		}
+	}
+	switch {
+	case a.IsUnspecified():
+		return "unspecified"
+	case a.IsLoopback():
+		return "loopback"
+	case a.IsPrivate():
+		return "private"
+	case a.IsLinkLocalUnicast():
+		return "link-local"
+	case a.IsMulticast():
+		return "multicast"
+	}
+	for _, r := range reserved {
+		if r.prefix.Contains(a) {
+			return r.kind
+		}
+	}
+	if a.Is6() && !public6.Contains(a) {
+		return "reserved"
+	}
+	return ""
+}

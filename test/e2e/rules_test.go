@@ -1,0 +1,167 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"gatekit/test/mcptest"
+)
+
+// eras are a revision of each.
+var eras = []string{"2025-11-25", mcptest.Modern}
+
+// ruled is the configuration of rules of the library, with their settings.
+func ruled(settings map[string]string) string {
+	var names []string
+	var tables strings.Builder
+	for rule, s := range settings {
+		names = append(names, fmt.Sprintf("%q", rule))
+		fmt.Fprintf(&tables, "[policy.config.%q]\n%s\n", rule, s)
+	}
+	return "[policy]\nrules = [" + strings.Join(names, ", ") + "]\n" + tables.String()
+}
+
+func denied(t *testing.T, c *mcptest.Client, method, params string) {
+	t.Helper()
+	if m := ask(t, c, method, params); string(mcptest.At(m.Error, "code")) != "-31000" || mcptest.Text(m.Error, "message") != "refused by policy" {
+		t.Errorf("%s %s answered %s", method, params, m.Raw)
+	}
+}
+
+func TestRulesHoldForListsAndCallsAlike(t *testing.T) {
+	config := box("box") + ruled(map[string]string{
+		"tools/allowlist": `tools = ["box__e*"]` + "\n" + `servers = { box = ["tour"] }`,
+		"roots/traversal": `roots = ["/data"]`,
+		"resources/uris":  `schemes = ["file", "ui"]`,
+		"tools/arguments": `rules = [{ tools = ["echo"], argument = "ref", no_leading_dash = true }]`,
+	})
+	for _, revision := range eras {
+		t.Run(revision, func(t *testing.T) {
+			front(t, config, revision, func(t *testing.T, g *gatekit, c *mcptest.Client) {
+				open(t, c)
+				list := string(ask(t, c, "tools/list", `{}`).Raw)
+				for name, shown := range map[string]bool{"echo": true, "tour": true, "raw": false, "die": false, "odd name/ü.": false} {
+					if strings.Contains(list, `"name":"box__`+name+`"`) != shown {
+						t.Errorf("%s is listed: %v", name, !shown)
+					}
+				}
+				denied(t, c, "tools/call", `{"name":"box__raw","arguments":{}}`)
+				call(t, c, "box__echo", `{"path":"/data/x","ref":"a-b","text":"../../etc"}`)
+				for _, path := range []string{"/database/x", "/data/%2e%2e/etc", `/data/..\\..\\etc`, "file:///etc/passwd", "etc/passwd", `\\\\host\\share`} {
+					denied(t, c, "tools/call", `{"name":"box__echo","arguments":{"path":"`+path+`"}}`)
+				}
+				denied(t, c, "tools/call", `{"name":"box__echo","arguments":{"ref":"--upload-pack=x"}}`)
+
+				resources := string(ask(t, c, "resources/list", `{}`).Raw)
+				if strings.Contains(resources, "test://box/a") || !strings.Contains(resources, "file:///data/b%20c.txt") || !strings.Contains(resources, "ui://") {
+					t.Errorf("the resources are %s", resources)
+				}
+				denied(t, c, "resources/read", `{"uri":"box+test://box/a"}`)
+				denied(t, c, "resources/read", `{"uri":"box+file:///data/%2e%2e/etc/passwd"}`)
+				if m := ask(t, c, "resources/read", `{"uri":"box+file:///data/b%20c.txt"}`); m.Error != nil {
+					t.Errorf("a file within the roots answered %s", m.Raw)
+				}
+				g.recorded("to_client response tools/list box - hide", "to_server request tools/call box raw deny", "to_server request tools/call box echo pass", "to_server request tools/call box echo deny",
+					"to_client response resources/list box - hide", "to_server request resources/read box test://box/a deny", "to_server request resources/read box file:///data/%2e%2e/etc/passwd deny", "to_server request resources/read box file:///data/b%20c.txt pass")
+				g.reasoned("roots.traversal: the argument path: it is not within the roots", "tools.allowlist: the tool is not allowed", "resources.uris: the URI: the scheme test is not allowed")
+			})
+		})
+	}
+}
+
+// reasoned wants each text within the reason of a record.
+func (g *gatekit) reasoned(want ...string) {
+	g.t.Helper()
+	for _, w := range want {
+		found := false
+		for _, r := range g.records() {
+			found = found || strings.Contains(r.Reason, w)
+		}
+		if !found {
+			g.t.Errorf("no record's reason has %q", w)
+		}
+	}
+}
+
+func TestServersAskOnlyWhatTheyMay(t *testing.T) {
+	question := func(method, params string) string {
+		return fmt.Sprintf(`{"method":%q,"params":%s}`, method, params)
+	}
+	sampling := question("sampling/createMessage", `{"messages":[{"role":"user","content":{"type":"text","text":"say it"}}],"maxTokens":9}`)
+	greedy := question("sampling/createMessage", `{"messages":[{"role":"user","content":{"type":"text","text":"say it"}}],"maxTokens":900}`)
+	form := func(field string) string {
+		return question("elicitation/create", `{"mode":"form","message":"who?","requestedSchema":{"type":"object","properties":{"`+field+`":{"type":"string"}}}}`)
+	}
+	page := func(url string) string {
+		return question("elicitation/create", `{"mode":"url","elicitationId":"e","message":"go there","url":"`+url+`"}`)
+	}
+	for name, c := range map[string]struct {
+		settings       map[string]string
+		pass, refusals []string
+	}{
+		"by default": {map[string]string{"sampling/gate": "", "elicitation/gate": ""}, []string{form("name"), page("https://example.com/x")},
+			[]string{sampling, form("apiKey"), page("http://example.com/"), page("https://bank.example@evil.example/"), page("https://169.254.169.254/")}},
+		"one server, few tokens": {map[string]string{"sampling/gate": "servers = [\"box\"]\nmax_tokens = 10", "elicitation/gate": "forms = false"}, []string{sampling, page("https://example.com/x")}, []string{greedy, form("name")}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, revision := range eras {
+				t.Run(revision, func(t *testing.T) {
+					front(t, box("box")+ruled(c.settings), revision, func(t *testing.T, g *gatekit, client *mcptest.Client) {
+						open(t, client)
+						client.Capabilities = `{"sampling":{},"elicitation":{"form":{},"url":{}},"roots":{}}`
+						asked := func() (n int) {
+							for _, f := range client.Frames() {
+								if !f.Sent && (strings.Contains(string(f.Raw), `"method":"sampling/createMessage"`) || strings.Contains(string(f.Raw), `"method":"elicitation/create"`)) {
+									n++
+								}
+							}
+							return n
+						}
+						for _, q := range c.pass {
+							before := asked()
+							if m := call(t, client, "box__ask", q); asked() == before {
+								t.Errorf("%s did not reach the client: %s", q, m.Raw)
+							}
+						}
+						before := asked()
+						for _, q := range c.refusals {
+							if _, err := client.Tool(bounded(t), "box__ask", q); err != nil {
+								t.Error(err)
+							}
+							if asked() != before {
+								t.Fatalf("%s reached the client", q)
+							}
+						}
+						g.recorded("to_client request sampling/createMessage box - deny", "to_client request elicitation/create box - deny", "to_client request elicitation/create box - pass")
+					})
+				})
+			}
+		})
+	}
+}
+
+func TestPrivateDataDoesNotLeaveWithAStrangersWords(t *testing.T) {
+	config := box("box") + ruled(map[string]string{
+		"flow/exfiltration": "private = { tools = [\"self\"] }\nuntrusted = { tools = [\"log\"] }\negress = { tools = [\"echo\"] }",
+		"limits/rate":       `tools = [{ tools = ["progress"], per_minute = 2 }, { tools = ["result"], per_session = 0 }]`,
+		"tasks/gate":        "",
+		"vendor/methods":    "",
+	})
+	front(t, config, "2025-11-25", func(t *testing.T, g *gatekit, c *mcptest.Client) {
+		open(t, c)
+		call(t, c, "box__echo", `{}`)
+		call(t, c, "box__log", `{}`)
+		call(t, c, "box__echo", `{}`)
+		call(t, c, "box__self", `{}`)
+		denied(t, c, "tools/call", `{"name":"box__echo"}`)
+		for range 2 {
+			call(t, c, "box__progress", `{}`)
+		}
+		denied(t, c, "tools/call", `{"name":"box__progress"}`)
+		denied(t, c, "tools/call", `{"name":"box__result"}`)
+		denied(t, c, "tools/call", `{"name":"box__log","task":{"ttl":1}}`)
+		g.recorded("to_server request tools/call box echo pass", "to_server request tools/call box echo deny", "to_server request tools/call box progress deny", "to_server request tools/call box result deny")
+		g.reasoned("flow.exfiltration: the session has private data", "limits.rate: too many calls of the tool in a minute", "tasks.gate: it is to run as a task")
+	})
+}

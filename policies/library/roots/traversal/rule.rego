@@ -1,7 +1,7 @@
 # METADATA
 # title: Paths stay within the roots
 # description: |
-#   Refuses arguments that are paths, and resource URIs, that lead out of the roots in any reading of them: encoded, with backslashes, through links of this machine; and hides such resources.
+#   Refuses arguments that are paths, and resource URIs, that lead out of the roots in any reading of them: encoded, with backslashes, through links of this machine; and hides such resources (templates it does not: what is made of them is judged).
 #   A path is an argument that is named like one (path, file, dir, uri, output_path, …), that its schema declares as one (format), or that is configured. Refuses answers to roots/list that do so, too.
 #   Settings: roots, folders (absent: those that the client declared; none known: every path is refused); base, where relative paths start; relative, true lets those pass that do not climb
 #   (absent: refused without a base); remote, servers whose links are not this machine's; servers, to which it applies (all); arguments and except, more and fewer that are paths.
@@ -9,13 +9,14 @@ package gatekit.roots.traversal
 
 import data.config["roots/traversal"] as config
 
-deny contains sprintf("the argument %s: %s", [concat("/", [sprintf("%v", [k]) | some k in found[0]]), why]) if {
+deny contains sprintf("the argument %s: %s", [concat("/", [sprintf("%v", [k]) | some k in place]), why]) if {
 	input.method in {"tools/call", "prompts/get"}
 	input.kind == "request"
 	concerned
-	some found in texts
-	is_path(found[0])
-	why := gatekit.path.fault(found[1], bounds(loose(found[0])))
+	walk(input.params.arguments, [place, text])
+	is_string(text)
+	is_path(place)
+	why := gatekit.path.fault(text, bounds(loose(place)))
 	why != ""
 }
 
@@ -102,12 +103,6 @@ concerned if not config.servers
 concerned if {
 	some pattern in config.servers
 	glob.match(pattern, null, input.server)
-}
-
-# What is written in arguments: [where, text].
-texts contains [place, value] if {
-	walk(input.params.arguments, [place, value])
-	is_string(value)
 }
 
 bounds(relative) := {"roots": roots, "base": object.get(config, "base", ""), "relative": relative, "links": links}

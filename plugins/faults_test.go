@@ -1,0 +1,123 @@
+package plugins_test
+
+import (
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+func TestFaults(t *testing.T) {
+	for _, c := range []struct {
+		serves, word string
+		want         string // of the error or reason in the record
+		lost         bool   // the process
+		twice        int    // how often it takes for that
+	}{
+		{"words", "fail", "it was told to fail", false, 0},
+		{"words", "panic", "panicked: it was told to", false, 0},
+		{"words", "hang", "no verdict within", true, 3},
+		{"words", "stop", "no verdict within", true, 3},
+		{"words", "die", "killed", true, 1},
+		{"words", "eat", "", true, 1},
+		{"another id", "x", "it answered question", false, 0},
+		{"an unknown action", "x", "unknown action", false, 0},
+		{"no verdict", "x", "it gave 0 verdicts", false, 0},
+		{"two verdicts", "x", "it gave 2 verdicts", false, 0},
+		{"no JSON", "x", "edit", false, 0},
+		{"an edit that it hides", "x", "edits without the action modify", false, 0},
+		{"10 MiB", "x", "is too large", false, 0},
+		{"an error of gRPC", "x", "it did not answer: no", false, 0},
+		{"the end of the stream", "x", "it did not answer", false, 0},
+	} {
+		t.Run(c.serves+" "+c.word, func(t *testing.T) {
+			t.Parallel()
+			s := spec("words", c.serves)
+			s.Timeout = time.Second
+			if c.word == "eat" || c.word == "die" {
+				s.Timeout = 5 * time.Second
+			}
+			w := start(t, s)
+			for kind, make := range kinds {
+				for range max(c.twice, 1) {
+					_, err := w.pass(make(c.word))
+					denied(t, err)
+					if got := w.record.last(); !strings.HasPrefix(got, "deny words:deny:") || !strings.Contains(got, c.want) {
+						t.Errorf("%s is recorded as %q, want %q in it", kind, got, c.want)
+					}
+				}
+				w.works(kind)
+				if c.lost && !w.event("words plugin_lost") {
+					t.Errorf("%s: nobody was told that the plugin was lost: %q", kind, w.events)
+				}
+			}
+		})
+	}
+}
+
+func TestAPluginThatDiesAfterItsAnswer(t *testing.T) {
+	w := start(t, spec("words", "dies after its answer"))
+	for range 3 {
+		if _, err := w.pass(kinds["a request"]("x")); err != nil {
+			t.Error(err)
+		}
+		for !w.event("words plugin_lost") {
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+}
+
+func TestFailuresAreSkippedWhereTheConfigurationSaysSo(t *testing.T) {
+	s := spec("words", "words")
+	s.Skip, s.Timeout = true, time.Second
+	w := start(t, s)
+	for _, word := range []string{"fail", "panic", "hang", "die"} {
+		if m, err := w.pass(kinds["a request"](word)); err != nil || m == nil {
+			t.Errorf("%s: %v", word, err)
+		}
+		if got := w.record.last(); !strings.HasPrefix(got, "skip words:skip:") {
+			t.Errorf("%s is recorded as %q", word, got)
+		}
+	}
+	w.works("a request")
+	_, err := w.pass(kinds["a request"]("deny"))
+	denied(t, err)
+	bad := spec("bad", "an unknown action")
+	bad.Skip = true
+	w.load(bad)
+	_, err = w.pass(kinds["a request"]("x")) // it wanted something
+	denied(t, err)
+}
+
+// Other calls go on while one hangs, and while the process is started again.
+func TestNoOtherCallIsHarmed(t *testing.T) {
+	s := spec("words", "words")
+	s.Timeout = 10 * time.Second
+	w := start(t, s)
+	var wg sync.WaitGroup
+	for i := range 16 {
+		wg.Go(func() {
+			for j := range 20 {
+				word := "good"
+				if i == 0 && j == 5 {
+					word = "die"
+				}
+				_, err := w.pass(kinds["a request"](word))
+				if (err != nil) != (word == "die") {
+					t.Errorf("%s: %v", word, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestAServiceThatEndsInAProcessThatLivesIsStartedAgain(t *testing.T) {
+	w := start(t, spec("words", "stops serving"))
+	w.pass(kinds["a request"]("x"))
+	time.Sleep(100 * time.Millisecond)
+	w.works("a request")
+	if !w.event("words plugin_restarted") {
+		t.Errorf("nobody was told that it was started again: %q", w.events)
+	}
+}

@@ -37,9 +37,24 @@ These rules are in force unless --no-default-rules says otherwise. They refuse w
   elicitation/gate   forms that ask for passwords, keys or codes, or hold links; pages that are not https, have a user in their URL, or look like another's
   sampling/gate      questions to the client's model with other servers' context, and more than 60 of them a minute
 
---rule adds one of the library as it is without settings, and makes a default one as strict as that; --policy adds Rego of yours. There are no plugins unless --plugin adds one, with
-its own defaults: what they take out of a file is missing when the file is written back, and each costs some 300 µs a call. With --shadow the rules only say in the audit log what they
-would do. What needs settings needs a file: gatekit help run.`,
+--rule adds one of the library as it is without settings, and makes a default one as strict as that; --policy adds Rego of yours. With --shadow they only say in the audit log what
+they would do. There are no plugins unless --plugin adds one, with its own defaults: what they take out of a file is missing when the file is written back, and each costs some 300 µs
+a call. What needs settings needs a file (gatekit help run), where these rules are
+
+  [policy]
+  rules = ["elicitation/gate", "roots/traversal", "sampling/gate"]
+
+  [policy.config."elicitation/gate"]
+  loopback = true # a server that runs here may show pages of this machine
+
+  [policy.config."roots/traversal"]
+  anywhere = true # or: roots = ["/srv/data"]
+
+  [policy.config."sampling/gate"]
+  servers = ["*"]
+  context = ["none", "thisServer"]
+  tools = true
+  per_minute = 60`,
 		Example: `  gatekit wrap -- npx -y @modelcontextprotocol/server-everything
   gatekit wrap --env GITHUB_TOKEN --audit github.jsonl -- github-mcp-server stdio
   gatekit wrap --rule tools/readonly --plugin secrets -- npx -y @modelcontextprotocol/server-filesystem /srv/data`,
@@ -64,7 +79,7 @@ would do. What needs settings needs a file: gatekit help run.`,
 	c.Flags().StringVar(&o.cwd, "cwd", "", "working `folder` of the server (default: this one)")
 	c.Flags().StringArrayVar(&o.roots, "root", nil, "`folder` that paths must stay in; may be repeated")
 	c.Flags().StringArrayVar(&o.rules, "rule", nil, "`rule` of the library to add, of gatekit policy list; may be repeated")
-	c.Flags().BoolVar(&o.noDefaultRules, "no-default-rules", false, "only the rules and policies that are named here")
+	c.Flags().BoolVar(&o.noDefaultRules, "no-default-rules", false, "only the rules and policies that --rule, --root and --policy name")
 	c.Flags().StringArrayVar(&o.policies, "policy", nil, "`file` (.rego, or a folder or bundle of such) to add; may be repeated")
 	c.Flags().BoolVar(&o.shadow, "shadow", false, "refuse and change nothing by rules and policies, and record what they would do")
 	c.Flags().StringArrayVar(&o.plugins, "plugin", nil, "`plugin` to add, of gatekit plugin list; may be repeated")

@@ -25,12 +25,18 @@ func (o *wrapping) judges(c *config.Config, command []string) error {
 	for _, rule := range o.rules {
 		p.Config[rule] = nil
 	}
-	folders, err := o.folders(command)
+	home := string(c.Servers[0].Env["HOME"]) // the server's
+	if home == "" {
+		home, _ = os.UserHomeDir()
+	}
+	if !filepath.IsAbs(home) {
+		home = ""
+	}
+	folders, err := o.folders(command, home)
 	if err != nil {
 		return err
 	}
 	if _, inForce := p.Config["roots/traversal"]; len(folders) > 0 && (inForce || len(o.roots) > 0) {
-		home, _ := os.UserHomeDir() // the server gets it, too
 		p.Config["roots/traversal"] = library.Folders(folders, home)
 	}
 	p.Rules = slices.Sorted(maps.Keys(p.Config))
@@ -53,7 +59,7 @@ func (o *wrapping) judges(c *config.Config, command []string) error {
 }
 
 // folders are those that paths have to stay in, as absolute paths: what --root names, or else what the command of a server that is known names.
-func (o *wrapping) folders(command []string) (folders []string, err error) {
+func (o *wrapping) folders(command []string, home string) (folders []string, err error) {
 	for _, root := range o.roots {
 		if root, err = filepath.Abs(root); err != nil {
 			return nil, err
@@ -66,7 +72,7 @@ func (o *wrapping) folders(command []string) (folders []string, err error) {
 	if len(folders) > 0 {
 		return folders, nil
 	}
-	return filesystemFolders(command, o.cwd), nil
+	return filesystemFolders(command, o.cwd, home), nil
 }
 
 // filesystemServer is a word of a command that runs @modelcontextprotocol/server-filesystem: the package, with or without a version, its program, or its main file.
@@ -74,15 +80,14 @@ var filesystemServer = regexp.MustCompile(`(^|[/@])(mcp-)?server-filesystem(@[^/
 
 // filesystemFolders are the folders that a command gives to server-filesystem. It is none when that is not what the command runs, or when any of them cannot be found from here (as in a
 // container): it would be worse to refuse what the server allows.
-func filesystemFolders(command []string, cwd string) (folders []string) {
+func filesystemFolders(command []string, cwd, home string) (folders []string) {
 	at := slices.IndexFunc(command, filesystemServer.MatchString)
 	if at < 0 {
 		return nil
 	}
 	for _, word := range command[at+1:] {
 		if word == "~" || strings.HasPrefix(word, "~/") { // the server does so, too
-			home, err := os.UserHomeDir()
-			if err != nil {
+			if home == "" {
 				return nil
 			}
 			word = home + word[1:]

@@ -148,30 +148,39 @@ func TestTheDefaultsOfWrapRefuseAttacks(t *testing.T) {
 		return `{"name":"echo","arguments":{"path":` + mcptest.Quote(path) + `}}`
 	}
 	cases := []struct {
-		what, params, reason string // the reason is in the record; "" passes
+		what, method, params, reason string // the reason is in the record; "" passes
 	}{
-		{"a path", path("/srv/data/x"), ""},
-		{"a path that climbs as it says", path("../x"), ""},
-		{"a path that climbs in disguise", path("/srv/data/..%2f..%2fetc/passwd"), "roots.traversal: the argument path: it climbs, and does not look like it"},
-		{"a path that climbs backwards", path(`/srv/data/..\..\etc`), "roots.traversal: the argument path: it climbs"},
-		{"a path with an end within", path("/srv/data/x\x00.png"), "roots.traversal: the argument path: it has a control character"},
-		{"a form", form(`"name":{"type":"string"}`, "Who are you?"), ""},
-		{"a confirmation", form(`"sure":{"type":"boolean"}`, "Delete the API key?"), ""},
-		{"a form for a password", form(`"password":{"type":"string"}`, "Sign in"), "elicitation.gate: it asks for something secret"},
-		{"a page", page("https://example.com/sign-in"), ""},
-		{"a page of this machine", page("http://localhost:8080/sign-in"), ""},
-		{"a page without https", page("http://example.com/"), "elicitation.gate: the page: it is not https"},
-		{"a page with a user", page("https://bank.example@evil.example/"), "elicitation.gate: the page: it has a user in it"},
-		{"a page with other letters", page("https://раураl.com/"), "elicitation.gate: the page: its host has letters that are not ASCII"},
-		{"a question to the model", sampling("thisServer"), ""},
-		{"a question with other servers' context", sampling("allServers"), "sampling.gate: it asks for more context than is allowed"},
+		{"a path", "tools/call", path("/srv/data/x"), ""},
+		{"a path that climbs as it says", "tools/call", path("../x"), ""},
+		{"a name with dots in it", "tools/call", path("notes...v1..2/%41.md"), ""},
+		{"a text that is no path", "tools/call", `{"name":"echo","arguments":{"text":"what does ..%2f..%2f mean?"}}`, ""},
+		{"a path that climbs in disguise", "tools/call", path("/srv/data/..%2f..%2fetc/passwd"), "roots.traversal: the argument path: it climbs, and does not look like it"},
+		{"a path that climbs in two disguises", "tools/call", path("/srv/data/%252e%252e%252fetc/passwd"), "roots.traversal: the argument path: it climbs, and does not look like it"},
+		{"a path that climbs in other characters", "tools/call", path("/srv/data/．．／etc/passwd"), "roots.traversal: the argument path: it climbs, and does not look like it"},
+		{"a path that climbs backwards", "tools/call", path(`/srv/data/..\..\etc`), "roots.traversal: the argument path: it climbs"},
+		{"a path with an end within", "tools/call", path("/srv/data/x\x00.png"), "roots.traversal: the argument path: it has a control character"},
+		{"a resource", "resources/read", `{"uri":"file:///data/b%20c.txt"}`, ""},
+		{"a resource that climbs in disguise", "resources/read", `{"uri":"file:///data/%2e%2e%2fetc/passwd"}`, "roots.traversal: the URI: it climbs, and does not look like it"},
+		{"a form", "tools/call", form(`"name":{"type":"string"}`, "Who are you?"), ""},
+		{"a confirmation", "tools/call", form(`"sure":{"type":"boolean"}`, "Delete the API key?"), ""},
+		{"a form for a password", "tools/call", form(`"password":{"type":"string"}`, "Sign in"), "elicitation.gate: it asks for something secret"},
+		{"a form for a key by another name", "tools/call", form(`"answer":{"type":"string","description":"Your OpenAI API key"}`, "One more thing"), "elicitation.gate: it asks for something secret"},
+		{"a form with a link", "tools/call", form(`"name":{"type":"string"}`, "First see https://evil.example/"), "elicitation.gate: a form holds a link"},
+		{"a page", "tools/call", page("https://example.com/sign-in"), ""},
+		{"a page of this machine", "tools/call", page("http://localhost:8080/sign-in"), ""},
+		{"a page without https", "tools/call", page("http://example.com/"), "elicitation.gate: the page: it is not https"},
+		{"a page of the cloud's own", "tools/call", page("https://169.254.169.254/latest/"), "elicitation.gate: the page: its host is"},
+		{"a page with a user", "tools/call", page("https://bank.example@evil.example/"), "elicitation.gate: the page: it has a user in it"},
+		{"a page with other letters", "tools/call", page("https://раураl.com/"), "elicitation.gate: the page: its host has letters that are not ASCII"},
+		{"a question to the model", "tools/call", sampling("thisServer"), ""},
+		{"a question with other servers' context", "tools/call", sampling("allServers"), "sampling.gate: it asks for more context than is allowed"},
 	}
 	for _, revision := range eras {
 		t.Run(revision, func(t *testing.T) {
 			g, c := wrappedBox(t, revision)
 			for _, k := range cases {
 				before := len(g.records())
-				ask(t, c, "tools/call", k.params)
+				ask(t, c, k.method, k.params)
 				reason := ""
 				for _, r := range g.records()[before:] {
 					if r.Action == "deny" {
@@ -182,6 +191,10 @@ func TestTheDefaultsOfWrapRefuseAttacks(t *testing.T) {
 					t.Errorf("%s: refused for %q, want %q", k.what, reason, k.reason)
 				}
 			}
+			for range 60 {
+				ask(t, c, "tools/call", sampling("none"))
+			}
+			g.reasoned("sampling.gate: it asks too often in a minute")
 		})
 	}
 }

@@ -102,9 +102,31 @@ func (s *sources) rule(name string, settings map[string]any) error {
 		return fmt.Errorf("there is no rule %q in the library; `gatekit policy list` shows those that there are", name)
 	}
 	if err := library.Check(name, settings); err != nil {
-		return fmt.Errorf("policy.config.%q: %w", name, err)
+		return wrong(name, err)
 	}
 	return s.module("library/"+name+"/rule.rego", b)
+}
+
+// SettingsError is one fault of the settings of a rule of the library.
+type SettingsError struct {
+	Rule string
+	Err  error // begins with the option
+}
+
+func (e *SettingsError) Error() string { return fmt.Sprintf("policy.config.%q: %v", e.Rule, e.Err) }
+func (e *SettingsError) Unwrap() error { return e.Err }
+
+// wrong are the faults of a rule's settings, of which err is one, or joins several.
+func wrong(rule string, err error) error {
+	all, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return &SettingsError{rule, err}
+	}
+	var faults []error
+	for _, e := range all.Unwrap() {
+		faults = append(faults, &SettingsError{rule, e})
+	}
+	return errors.Join(faults...)
 }
 
 func (s *sources) module(file string, b []byte) error {

@@ -288,7 +288,7 @@ func Load(o Options) (*Stage, error) {
 	if err != nil {
 		return nil, err
 	}
-	stage := &Stage{rules: rules, reads: readsOf(c.Modules), graph: c.Graph, shadow: o.Shadow, memory: o.Memory, now: o.Now}
+	stage := &Stage{reads: readsOf(c.Modules), graph: c.Graph, shadow: o.Shadow, memory: o.Memory, now: o.Now}
 	for _, file := range slices.Sorted(maps.Keys(s.modules)) {
 		if !strings.HasPrefix(file, "library/") {
 			stage.files = append(stage.files, file)
@@ -300,22 +300,28 @@ func Load(o Options) (*Stage, error) {
 	if stage.now == nil {
 		stage.now = time.Now
 	}
-	var query strings.Builder
-	query.WriteString("x := [")
-	for i, r := range rules {
-		if i > 0 {
-			query.WriteByte(',')
-		}
-		query.WriteString(r.ref)
+	if stage.all, err = prepare(rules, c, s.data); err == nil {
+		stage.hides, err = prepare(hiding(rules), c, s.data)
 	}
-	query.WriteByte(']')
-	options := []func(*rego.Rego){rego.Query(query.String()), rego.Compiler(c), rego.Store(inmem.NewFromObject(s.data)), rego.StrictBuiltinErrors(true)}
-	for _, f := range Functions() {
-		options = append(options, f.Func)
-	}
-	stage.query, err = rego.New(options...).PrepareForEval(context.Background())
 	if err != nil {
 		return nil, fmt.Errorf("prepare the policies: %w", located(err))
 	}
 	return stage, nil
+}
+
+// prepare makes the question of rules; of none it is none.
+func prepare(rules []rule, c *ast.Compiler, data map[string]any) (question, error) {
+	if len(rules) == 0 {
+		return question{}, nil
+	}
+	refs := make([]string, len(rules))
+	for i, r := range rules {
+		refs[i] = r.ref
+	}
+	options := []func(*rego.Rego){rego.Query("x := [" + strings.Join(refs, ",") + "]"), rego.Compiler(c), rego.Store(inmem.NewFromObject(data)), rego.StrictBuiltinErrors(true)}
+	for _, f := range Functions() {
+		options = append(options, f.Func)
+	}
+	query, err := rego.New(options...).PrepareForEval(context.Background())
+	return question{rules, query}, err
 }

@@ -33,7 +33,7 @@ func openFile(path string) (*os.File, ending, error) {
 	}
 	end, err := continueFile(f)
 	if err == nil && end.size == 0 {
-		err = syncFolder(filepath.Dir(path))
+		err = syncPath(filepath.Dir(path))
 	}
 	if err != nil {
 		f.Close()

@@ -1,7 +1,9 @@
 package audit
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -24,6 +26,7 @@ type tree struct {
 	size int64
 	edge [][]tlog.Hash // by level, each shorter than tileWidth
 	full []tile        // that are full and were not taken yet
+	last tlog.Hash     // of the last record
 }
 
 // tile is one with its hashes.
@@ -35,6 +38,7 @@ type tile struct {
 // append adds the hash of the next record.
 func (t *tree) append(h tlog.Hash) {
 	t.size++
+	t.last = h
 	for level := 0; ; level++ {
 		if level == len(t.edge) {
 			t.edge = append(t.edge, make([]tlog.Hash, 0, tileWidth))
@@ -114,6 +118,13 @@ func treeOf(dir string, size int64) (*tree, error) {
 		}
 		t.edge[at.L] = append(t.edge[at.L], hashes...)
 	}
+	if size > 0 {
+		hashes, err := readTile(dir, tlog.Tile{H: tileHeight, N: (size - 1) / tileWidth, W: int((size-1)%tileWidth) + 1})
+		if err != nil {
+			return nil, err
+		}
+		t.last = hashes[len(hashes)-1]
+	}
 	return t, nil
 }
 
@@ -134,11 +145,11 @@ func (t tile) bytes() []byte {
 func readTile(dir string, t tlog.Tile) ([]tlog.Hash, error) {
 	path := filepath.Join(dir, tilePath(t))
 	b, err := os.ReadFile(path)
-	if os.IsNotExist(err) && t.W < tileWidth {
-		whole := t
-		whole.W = tileWidth
-		if full, ferr := os.ReadFile(filepath.Join(dir, tilePath(whole))); ferr == nil && len(full) == tileWidth*tlog.HashSize {
-			b, err = full[:t.W*tlog.HashSize], nil
+	for w := t.W + 1; errors.Is(err, fs.ErrNotExist) && w <= tileWidth; w++ {
+		wider := t
+		wider.W = w
+		if more, werr := os.ReadFile(filepath.Join(dir, tilePath(wider))); werr == nil && len(more) == w*tlog.HashSize {
+			b, err = more[:t.W*tlog.HashSize], nil
 		}
 	}
 	if err != nil {
@@ -158,7 +169,7 @@ func readTile(dir string, t tlog.Tile) ([]tlog.Hash, error) {
 func writeTile(dir string, t tile) error {
 	path := filepath.Join(dir, tilePath(t.Tile))
 	err := replaceFile(path, t.bytes(), false)
-	if os.IsNotExist(err) {
+	if errors.Is(err, fs.ErrNotExist) {
 		if err = os.MkdirAll(filepath.Dir(path), 0o700); err == nil {
 			err = replaceFile(path, t.bytes(), false)
 		}

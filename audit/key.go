@@ -33,7 +33,7 @@ func openKey(path string) (note.Signer, string, error) {
 		return nil, "", fmt.Errorf("%s holds no key: %w\nhint: to have one made, name a file that is not there yet", path, err)
 	}
 	seed, err := base64.StdEncoding.DecodeString(strings.SplitN(private, "+", 5)[4]) // NewSigner took it: PRIVATE+KEY+name+id+key
-	if err != nil || len(seed) != 1+ed25519.SeedSize { // an algorithm, and the seed
+	if err != nil || len(seed) != 1+ed25519.SeedSize {                               // an algorithm, and the seed
 		return nil, "", fmt.Errorf("%s holds no Ed25519 key", path)
 	}
 	public, err := note.NewEd25519VerifierKey(signer.Name(), ed25519.NewKeyFromSeed(seed[1:]).Public().(ed25519.PublicKey))

@@ -113,9 +113,9 @@ type batch struct {
 	missed missed        // that its first line tells of
 	start  head          // before its first line
 	last   uint64        // number of its last line
-	alone int           // that of the log when the batch was begun
-	done  chan struct{} // closed when err is final; nil as long as only the owner waits
-	err   error
+	alone  int           // that of the log when the batch was begun
+	done   chan struct{} // closed when err is final; nil as long as only the owner waits
+	err    error
 }
 
 // Open opens the log, or says why it cannot be written to. A last line that was torn by a crash is cut off, and a line with the action "recovered" says so.

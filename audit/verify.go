@@ -78,6 +78,14 @@ func readLine(r *bufio.Reader) ([]byte, error) {
 // parseLine reads what binds a line to the chain. It takes nothing that this package would not have written: the same members
 // first, in the same order and spelling, and one valid JSON object.
 func parseLine(line []byte) (seq uint64, prev [sha256.Size]byte, err error) {
+	if seq, prev, err = lineHead(line); err == nil && !jsontext.Value(line).IsValid() {
+		err = errors.New("it is not valid JSON")
+	}
+	return seq, prev, err
+}
+
+// lineHead reads what a line begins with.
+func lineHead(line []byte) (seq uint64, prev [sha256.Size]byte, err error) {
 	rest, ok := bytes.CutPrefix(line, []byte(`{"seq":`))
 	digits, rest, found := bytes.Cut(rest, []byte(`,"time":"`))
 	_, rest, timed := bytes.Cut(rest, []byte(`","prev":"`))
@@ -89,9 +97,6 @@ func parseLine(line []byte) (seq uint64, prev [sha256.Size]byte, err error) {
 	}
 	if _, err = hex.Decode(prev[:], rest[:2*len(prev)]); err != nil || bytes.ContainsAny(rest[:2*len(prev)], "ABCDEF") {
 		return 0, prev, errors.New("its prev is no hash")
-	}
-	if !jsontext.Value(line).IsValid() {
-		return 0, prev, errors.New("it is not valid JSON")
 	}
 	return seq, prev, nil
 }

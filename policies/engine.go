@@ -149,6 +149,7 @@ func (s *Stage) judge(ctx context.Context, m *mcp.Message, b beside) (pipeline.V
 		return v, err
 	}
 	session.learn(m)
+	s.memory.makeRoom(session)
 	return v, nil
 }
 

@@ -1,10 +1,12 @@
 package policies
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"gatekit/core/mcp"
@@ -15,13 +17,18 @@ import (
 // Memory is what policies are told of a session beside the message: who the client is, what was labelled, how often what was called, the roots, the definitions of what was listed.
 // It outlives the policies that use it, and is safe for many goroutines. The zero Memory is ready.
 type Memory struct {
+	Definitions int64 // bytes of the definitions of all sessions that are kept; 0 is 256 MiB
+
 	mu       sync.Mutex
 	sessions map[string]*session
+	defined  atomic.Int64 // bytes of the definitions of all sessions
 }
 
-// Bounds of the memory. Beyond them a session that was quiet for the longest is forgotten: a policy then sees it as a new one, without labels, so that what forgets is said in the record.
+// Bounds of the memory. Beyond the number of sessions, the one that was quiet for the longest is forgotten: a policy then sees it as a new one, without labels. It is far above the number
+// that a Gatekit serves at once. Beyond the bytes of definitions, the quietest session loses its own, until it lists again: its tools are then as if they had not been listed.
 const (
 	maxSessions    = 10_000
+	maxAllDefined  = 256 << 20 // bytes of the definitions of all sessions, where the memory says nothing else
 	maxLabels      = 100
 	maxCounted     = 10_000    // names whose calls are counted in one session
 	maxEvents      = 20_000    // calls of the last minute of one session, when a rule reads them
@@ -39,7 +46,9 @@ type session struct {
 	events      []event        // the calls of the last minute, oldest first
 	roots       []byte         // as JSON, the last that the client said
 	definitions map[string][]byte
-	bytes       int // of definitions
+	bytes       int           // of definitions
+	all         *atomic.Int64 // of the memory
+	ended       bool          // it is forgotten, and only messages under way still hold it
 }
 
 // of is the session of a message. Messages without one share one, for each principal.
@@ -53,25 +62,46 @@ func (m *Memory) of(msg *mcp.Message) *session {
 			m.sessions = map[string]*session{}
 		}
 		if len(m.sessions) >= maxSessions {
-			m.forget()
+			m.end(m.quietest(func(*session) bool { return true }))
 		}
-		s = &session{calls: map[string]int{}, definitions: map[string][]byte{}}
+		s = &session{all: &m.defined, calls: map[string]int{}, definitions: map[string][]byte{}}
 		m.sessions[key] = s
 	}
 	s.used = time.Now()
 	return s
 }
 
-// forget takes out the session that was quiet for the longest. m.mu is held.
-func (m *Memory) forget() {
-	var oldest string
-	var when time.Time
+// quietest is the key of the session that was quiet for the longest of those that are eligible; "" when none is. m.mu is held.
+func (m *Memory) quietest(eligible func(*session) bool) (oldest string) {
 	for key, s := range m.sessions {
-		if oldest == "" || s.used.Before(when) {
-			oldest, when = key, s.used
+		if eligible(s) && (oldest == "" || s.used.Before(m.sessions[oldest].used)) {
+			oldest = key
 		}
 	}
-	delete(m.sessions, oldest)
+	return oldest
+}
+
+// end forgets a session. m.mu is held.
+func (m *Memory) end(key string) {
+	m.sessions[key].undefine(true)
+	delete(m.sessions, key)
+}
+
+// makeRoom has the quietest sessions but keep lose their definitions, while there are too many.
+func (m *Memory) makeRoom(keep *session) {
+	most := cmp.Or(m.Definitions, maxAllDefined)
+	if m.defined.Load() <= most {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for m.defined.Load() > most {
+		key := m.quietest(func(s *session) bool { return s != keep && s.defines() })
+		if key == "" {
+			return
+		}
+		m.sessions[key].undefine(false)
+	}
 }
 
 // event is one call of the last minute.
@@ -180,13 +210,29 @@ func (s *session) define(m *mcp.Message) {
 		name, ok := mcp.NewResponse("", raw).Text(meth.ItemName)
 		key := meth.ItemsAt + " " + m.Server + " " + name
 		old := s.definitions[key]
-		if !ok || len(raw) > maxDefined || s.bytes-len(old)+len(raw) > maxDefinitions {
+		if !ok || s.ended || len(raw) > maxDefined || s.bytes-len(old)+len(raw) > maxDefinitions {
 			return true
 		}
 		s.bytes += len(raw) - len(old)
+		s.all.Add(int64(len(raw) - len(old)))
 		s.definitions[key] = slices.Clone(raw)
 		return true
 	})
+}
+
+func (s *session) defines() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.bytes > 0
+}
+
+// undefine forgets all definitions. A session that has ended learns no more.
+func (s *session) undefine(ended bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = s.ended || ended
+	s.all.Add(-int64(s.bytes))
+	s.definitions, s.bytes = map[string][]byte{}, 0
 }
 
 // item is the definition of the tool, prompt or resource that a request is about; nil when it was not listed.

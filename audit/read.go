@@ -1,0 +1,216 @@
+package audit
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"iter"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A log is one file that is written and those that were before it. One of those is named after the first record in it: gatekit.jsonl, and
+// gatekit-00000000000000000001.jsonl.
+
+// seqDigits are those of a number in the name of a file, so that names sort as numbers do.
+const seqDigits = 20
+
+// Segments answers the files of the log, oldest first; the last is file itself, if there is one. A log without any is fs.ErrNotExist.
+func Segments(file string) ([]string, error) {
+	ext := filepath.Ext(file)
+	stem := strings.TrimSuffix(filepath.Base(file), ext) + "-"
+	entries, err := os.ReadDir(filepath.Dir(file))
+	if err != nil {
+		return nil, fmt.Errorf("look for the files of the audit log %s: %w", file, err)
+	}
+	var all []string
+	for _, e := range entries { // sorted by name
+		digits, ok := strings.CutPrefix(strings.TrimSuffix(e.Name(), ext), stem)
+		if ok && strings.HasSuffix(e.Name(), ext) && len(digits) == seqDigits && isNumber(digits) {
+			all = append(all, filepath.Join(filepath.Dir(file), e.Name()))
+		}
+	}
+	if _, err := os.Stat(file); err == nil {
+		all = append(all, file)
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("there is no audit log %s: %w", file, fs.ErrNotExist)
+	}
+	return all, nil
+}
+
+func isNumber(digits string) bool {
+	_, err := strconv.ParseUint(digits, 10, 64)
+	return err == nil
+}
+
+// firstOf is the number of the first record of a segment that is written no more, as its name says; 0 of the one that is.
+func firstOf(file, segment string) uint64 {
+	if segment == file {
+		return 0
+	}
+	ext := filepath.Ext(segment)
+	digits := strings.TrimSuffix(segment, ext)
+	first, _ := strconv.ParseUint(digits[len(digits)-seqDigits:], 10, 64) // Segments took no other
+	return first
+}
+
+// Place is where a record is.
+type Place struct {
+	File string
+	Line int // from 1
+}
+
+func (p Place) String() string { return p.File + ":" + strconv.Itoa(p.Line) }
+
+// Reading is a walk through a log. It checks each line's form, not the chain: that is Verify's.
+type Reading struct {
+	File  string        // of the log, the one that is written
+	From  uint64        // the number of the first record that is wanted; 0 is the first that there is
+	Poll  time.Duration // how often Follow looks for more; 0 is 200 ms
+	Until func() uint64 // with Follow: records above this number are not answered yet; nil is all. For the process that writes the log: what a failed write left behind is taken back
+
+	at Place
+}
+
+// At is where the record is that was answered last.
+func (r *Reading) At() Place { return r.at }
+
+// All answers the records that there are, once. It ends at an error, whose text has the place. A last line without its line feed is left out: it is being written, or
+// was torn, which Verify says. The Line of a record is the caller's.
+func (r *Reading) All(ctx context.Context) iter.Seq2[Record, error] { return r.walk(ctx, false) }
+
+// Follow answers the records that there are and, as they come, those that are written, until ctx ends, through rotations; it waits for a log that is not there yet.
+func (r *Reading) Follow(ctx context.Context) iter.Seq2[Record, error] { return r.walk(ctx, true) }
+
+func (r *Reading) walk(ctx context.Context, follow bool) iter.Seq2[Record, error] {
+	return func(yield func(Record, error) bool) {
+		next := r.From
+		for {
+			segments, err := Segments(r.File)
+			if err != nil && !(follow && errors.Is(err, fs.ErrNotExist)) {
+				yield(Record{}, err)
+				return
+			}
+			for i, segment := range segments {
+				if i+1 < len(segments) && segments[i+1] != r.File && firstOf(r.File, segments[i+1]) <= next {
+					continue // all of it is before next
+				}
+				goOn := r.segment(ctx, segment, follow && segment == r.File, &next, yield)
+				if !goOn {
+					return
+				}
+			}
+			if !follow || !r.wait(ctx) {
+				return
+			}
+		}
+	}
+}
+
+// wait is a moment until there may be more. It says whether ctx goes on.
+func (r *Reading) wait(ctx context.Context) bool {
+	poll := r.Poll
+	if poll <= 0 {
+		poll = 200 * time.Millisecond
+	}
+	t := time.NewTimer(poll)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+// segment answers the records of a file from *next on, which it moves on. With live it goes on until the file is no longer the one that is written. It says whether to go on.
+func (r *Reading) segment(ctx context.Context, name string, live bool, next *uint64, yield func(Record, error) bool) bool {
+	f, err := os.Open(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return true // rotated, or its time was over; the next look finds what there is
+	}
+	if err != nil {
+		yield(Record{}, fmt.Errorf("read the audit log: %w", err))
+		return false
+	}
+	defer f.Close()
+	r.at = Place{File: name}
+	lines := bufio.NewReaderSize(f, 64<<10)
+	offset := int64(0) // of the first line that was not answered
+	until := r.until() // asked before lines are read: of those that are read afterwards, none up to it is taken back any more
+	for over := false; ctx.Err() == nil; {
+		line, err := readLine(lines)
+		if err == io.EOF && (!live || over) {
+			return true
+		}
+		if err != nil && err != io.EOF {
+			yield(Record{}, fmt.Errorf("%s:%d: %w", name, r.at.Line+1, err))
+			return false
+		}
+		var seq uint64
+		if err == nil {
+			if seq, _, err = lineHead(line); err != nil {
+				yield(Record{}, fmt.Errorf("%s:%d: %w", name, r.at.Line+1, err))
+				return false
+			}
+		}
+		if err == io.EOF || live && seq > until { // to be read again when there is more
+			if err == io.EOF {
+				over = r.rotated(f) // once more then: the last lines may have come in between
+			}
+			if !over && !r.wait(ctx) {
+				return false
+			}
+			until = r.until()
+			if _, err := f.Seek(offset, io.SeekStart); err != nil {
+				yield(Record{}, fmt.Errorf("read the audit log: %w", err))
+				return false
+			}
+			lines.Reset(f)
+			continue
+		}
+		offset += int64(len(line)) + 1
+		r.at.Line++
+		if seq < *next {
+			continue
+		}
+		record, err := ParseRecord(slices.Clone(line))
+		if err != nil {
+			yield(Record{}, fmt.Errorf("%s: %w", r.at, err))
+			return false
+		}
+		*next = seq + 1
+		if !yield(record, nil) {
+			return false
+		}
+	}
+	return false
+}
+
+func (r *Reading) until() uint64 {
+	if r.Until == nil {
+		return math.MaxUint64
+	}
+	return r.Until()
+}
+
+// rotated says whether f is no longer the file that is written.
+func (r *Reading) rotated(f *os.File) bool {
+	old, err := f.Stat()
+	if err != nil {
+		return true
+	}
+	now, err := os.Stat(r.File)
+	return err != nil || !os.SameFile(old, now)
+}

@@ -1,0 +1,155 @@
+package audit_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"gatekit/audit"
+	"gatekit/core/pipeline"
+)
+
+// written is a log of that many records, and its lines.
+func written(t *testing.T, n int) (file string, lines [][]byte) {
+	t.Helper()
+	file = filepath.Join(t.TempDir(), "gatekit.jsonl")
+	l, err := audit.Open(audit.Options{File: file})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range n {
+		if _, err := l.Record(t.Context(), pipeline.Outcome{Time: time.Now(), Action: "start"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file, bytes.SplitAfter(bytes.TrimSuffix(b, []byte("\n")), []byte("\n"))
+}
+
+// put writes lines as a file of the log.
+func put(t *testing.T, name string, lines ...[]byte) {
+	t.Helper()
+	b := bytes.Join(lines, nil)
+	if len(lines) > 0 && !bytes.HasSuffix(b, []byte("\n")) {
+		b = append(b, '\n')
+	}
+	if err := os.WriteFile(name, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestALogIsReadThroughItsFilesFromAnyRecord(t *testing.T) {
+	file, lines := written(t, 9)
+	first := filepath.Join(filepath.Dir(file), "gatekit-00000000000000000001.jsonl")
+	second := filepath.Join(filepath.Dir(file), "gatekit-00000000000000000004.jsonl")
+	put(t, first, lines[:3]...)
+	put(t, second, lines[3:6]...)
+	put(t, file, lines[6:]...)
+	put(t, filepath.Join(filepath.Dir(file), "gatekit-4.jsonl"), []byte("another's"))
+	if got, err := audit.Segments(file); err != nil || !slices.Equal(got, []string{first, second, file}) {
+		t.Fatalf("the files are %q, %v", got, err)
+	}
+	for from := range uint64(11) {
+		r := audit.Reading{File: file, From: from}
+		want := max(from, 1)
+		for record, err := range r.All(t.Context()) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if record.Seq != want || record.Action != "start" || !bytes.Equal(record.Line, bytes.TrimSpace(lines[want-1])) {
+				t.Fatalf("from %d: record %d came instead of %d: %s", from, record.Seq, want, record.Line)
+			}
+			if at := (audit.Place{File: []string{first, second, file}[(want-1)/3], Line: int((want-1)%3) + 1}); r.At() != at {
+				t.Errorf("record %d is at %s, not %s", want, r.At(), at)
+			}
+			want++
+		}
+		if want != max(10, from) {
+			t.Errorf("from %d it ended before %d", from, want)
+		}
+	}
+}
+
+func TestALogIsFollowedThroughRotationTornLinesAndWhatIsTakenBack(t *testing.T) {
+	_, lines := written(t, 9)
+	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	answered := uint64(2)
+	steps := map[uint64]func(){ // after a record, before more is read
+		2: func() { // 3 was written, is not answered for, and taken back
+			put(t, file, lines[0], lines[1], lines[7])
+			time.AfterFunc(30*time.Millisecond, func() { put(t, file, lines[:4]...) })
+		},
+		4: func() {
+			if err := os.Rename(file, filepath.Join(filepath.Dir(file), "gatekit-00000000000000000001.jsonl")); err != nil {
+				t.Error(err)
+			}
+			whole := lines[5]
+			if err := os.WriteFile(file, slices.Concat(lines[4], whole[:20]), 0o600); err != nil {
+				t.Error(err)
+			}
+			time.AfterFunc(30*time.Millisecond, func() { put(t, file, lines[4:9]...) })
+		},
+		9: stop,
+	}
+	time.AfterFunc(20*time.Millisecond, func() { put(t, file, lines[:2]...) }) // it is not there yet
+	r := audit.Reading{File: file, Poll: 5 * time.Millisecond, Until: func() uint64 {
+		if b, err := os.ReadFile(file); err == nil && bytes.HasPrefix(b, slices.Concat(lines[0], lines[1], lines[2])) {
+			answered = 9
+		}
+		return answered
+	}}
+	var want uint64
+	for record, err := range r.Follow(ctx) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want++; record.Seq != want || !bytes.Equal(record.Line, bytes.TrimSpace(lines[want-1])) {
+			t.Fatalf("record %d came as number %d", record.Seq, want)
+		}
+		if step := steps[want]; step != nil {
+			step()
+		}
+	}
+	if want != 9 {
+		t.Errorf("%d records came", want)
+	}
+}
+
+func TestWhatIsNoRecordIsSaidWithItsPlace(t *testing.T) {
+	file, lines := written(t, 3)
+	read := func() (n int, err error) {
+		r := audit.Reading{File: file}
+		for _, err = range r.All(t.Context()) {
+			n++
+		}
+		return n, err
+	}
+	put(t, file, lines[0], []byte("rubbish\n"), lines[2])
+	if n, err := read(); n != 2 || err == nil || err.Error() != file+":2: it does not begin with seq, time and prev" {
+		t.Errorf("%d: %v", n, err)
+	}
+	put(t, file, lines[0], slices.Concat(bytes.TrimSuffix(lines[1], []byte("}\n")), []byte(",\"action\":\"deny\"}\n")))
+	if n, err := read(); n != 2 || err == nil {
+		t.Errorf("a name that is there twice: %d: %v", n, err)
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := read(); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("without a file: %v", err)
+	}
+}

@@ -22,7 +22,6 @@ type decision struct {
 	sets         []mcp.Edit
 	labels       []string
 	notes        []string // what is for the record only
-	would        []string // "effect by rule", of those that are not enforced
 }
 
 type redaction struct {
@@ -37,7 +36,6 @@ func (d *decision) take(r rule, t *ast.Term) error {
 		return fmt.Errorf("%s: %s holds %s, and has to hold %s", r.name, r.effect, ast.TypeName(t.Value), want)
 	}
 	if (r.shadow || d.shadow) && r.effect != "note" && r.effect != "label" {
-		d.would = append(d.would, r.effect+" by "+r.name)
 		d.notes = append(d.notes, "would "+r.effect+": "+r.name+": "+t.String())
 		return nil
 	}

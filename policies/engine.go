@@ -28,12 +28,6 @@ type Stage struct {
 	memory *Memory
 	now    func() time.Time
 
-	digest    string
-	revisions map[string]string // of bundles, by name
-	logRules  *LogRules
-	decided   func(Decision)
-	bodies    bool // are told
-
 	patterns patterns
 }
 
@@ -103,13 +97,6 @@ func shadowed(m *ast.Module) bool {
 // Files are the policies that are not of the library: .rego files, and those in bundles.
 func (s *Stage) Files() []string { return s.files }
 
-// Bundles are the revisions of the bundles that are in force, by their names: that in policy.bundle, or the path of the file.
-func (s *Stage) Bundles() map[string]string { return maps.Clone(s.revisions) }
-
-// Digest tells policies apart: the first 16 hexadecimal digits of a SHA-256 over their modules, their data with the settings of the library's rules, and their mode. It does not depend on
-// where the files lie.
-func (s *Stage) Digest() string { return s.digest }
-
 // Inspect implements pipeline.Stage.
 func (s *Stage) Inspect(ctx context.Context, m *mcp.Message) (pipeline.Verdict, error) {
 	found := pipeline.FoundIn(ctx)
@@ -134,15 +121,9 @@ func (s *Stage) judge(ctx context.Context, m *mcp.Message, b beside) (pipeline.V
 	if !ok {
 		return pipeline.Verdict{Reason: "the session has called too much to be counted"}, nil
 	}
-	v, told, err := s.decide(ctx, m, session, b)
-	if told != nil {
-		defer func() { s.decided(*told) }()
-	}
+	v, err := s.decide(ctx, m, session, b)
 	if err == nil && v.Action != pipeline.Deny && !waits(ctx, v) && !session.label(v.Labels) {
 		v = pipeline.Verdict{Action: pipeline.Deny, Reason: "the session has too many labels"}
-		if told != nil {
-			told.Action, told.Reason = "deny", v.Reason
-		}
 	}
 	if err != nil || v.Action == pipeline.Deny || waits(ctx, v) {
 		takeBack()
@@ -158,18 +139,12 @@ func waits(ctx context.Context, v pipeline.Verdict) bool {
 	return v.Action == pipeline.Ask && !pipeline.Approved(ctx)
 }
 
-// decide asks the policies about a message that was counted; told is what is told of it, where somebody is.
-func (s *Stage) decide(ctx context.Context, m *mcp.Message, session *session, b beside) (v pipeline.Verdict, told *Decision, err error) {
-	began := time.Now()
+func (s *Stage) decide(ctx context.Context, m *mcp.Message, session *session, b beside) (pipeline.Verdict, error) {
 	made, err := s.evaluate(ctx, s.input(m, session, b, s.reads), b.at)
-	if err == nil {
-		v, err = made.verdict(m, &s.patterns)
+	if err != nil {
+		return pipeline.Verdict{}, err
 	}
-	if s.decided != nil {
-		told = s.told(ctx, m, session, b, made, v, err)
-		told.Took = time.Since(began)
-	}
-	return v, told, err
+	return made.verdict(m, &s.patterns)
 }
 
 // evaluate asks the policies, and answers what they decided.

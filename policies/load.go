@@ -19,6 +19,7 @@ import (
 	"gatekit/policies/library"
 
 	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/bundle"
 	"github.com/open-policy-agent/opa/v1/rego"
 	"github.com/open-policy-agent/opa/v1/storage/inmem"
 )
@@ -31,14 +32,8 @@ type Options struct {
 	Config map[string]map[string]any // a library rule's settings: data.config[rule]
 	Shadow bool                      // judge, say what would have been, and let pass
 
-	Signed  Signed    // what the bundles among Files have to be signed with
-	Bundles []*Bundle // more of them, that were read before: those of a bundle server
-
 	Memory *Memory          // nil is a new one
 	Now    func() time.Time // nil is the clock
-
-	Decided func(Decision) // is told of each decision; it must not block. nil: nobody is
-	Bodies  bool           // it is told the bodies of what passes, too, as they go on
 }
 
 //go:embed input.schema.json
@@ -62,15 +57,12 @@ func Capabilities() *ast.Capabilities {
 type sources struct {
 	modules map[string]*ast.Module // by the name of their file
 	data    map[string]any
-	texts   [][]byte // of the modules that are no tests
-	bundles []*Bundle
-	signed  Signed
 	tests   bool // theirs, too
 }
 
 // read reads all that o names, and with tests those of its files; the error joins all faults, each with its file, and its line where there is one.
 func read(o Options, tests bool) (*sources, error) {
-	s := &sources{modules: map[string]*ast.Module{}, data: map[string]any{}, signed: o.Signed, tests: tests}
+	s := &sources{modules: map[string]*ast.Module{}, data: map[string]any{}, tests: tests}
 	var faults []error
 	for _, rule := range o.Rules {
 		faults = append(faults, s.rule(rule, o.Config[rule]))
@@ -82,9 +74,6 @@ func read(o Options, tests bool) (*sources, error) {
 	}
 	for _, f := range o.Files {
 		faults = append(faults, s.file(f))
-	}
-	for _, b := range o.Bundles {
-		faults = append(faults, s.take(b))
 	}
 	for _, f := range o.Data {
 		faults = append(faults, s.document(f))
@@ -127,9 +116,6 @@ func (s *sources) module(file string, b []byte) error {
 		return fmt.Errorf("%s: it is empty", file)
 	}
 	s.modules[file] = m
-	if !isTest(file) {
-		s.texts = append(s.texts, b)
-	}
 	return nil
 }
 
@@ -142,7 +128,7 @@ func (s *sources) file(name string) error {
 	case info.IsDir():
 		return s.folder(name)
 	case strings.HasSuffix(name, ".tar.gz"):
-		return s.bundle(name, s.signed)
+		return s.bundle(name)
 	}
 	faults := []error{s.read(name)}
 	if other := counterpart(name); s.tests && other != "" {
@@ -181,6 +167,25 @@ func (s *sources) read(file string) error {
 		return err
 	}
 	return s.module(filepath.Clean(file), b)
+}
+
+func (s *sources) bundle(name string) error {
+	f, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	b, err := bundle.NewReader(f).WithRegoVersion(ast.RegoV1).WithCapabilities(Capabilities()).WithProcessAnnotations(true).Read()
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	faults := []error{s.merge(name, b.Data)}
+	for _, m := range b.Modules {
+		if s.tests || !isTest(m.Path) { // parsed again, so that its places name the bundle
+			faults = append(faults, s.module(name+":"+strings.TrimPrefix(path.Clean("/"+m.Path), "/"), m.Raw))
+		}
+	}
+	return errors.Join(faults...)
 }
 
 func (s *sources) document(name string) error {
@@ -247,19 +252,9 @@ func compile(modules map[string]*ast.Module) (*ast.Compiler, error) {
 	return c, nil
 }
 
-// Parse says what is wrong with the single files of o, where they cannot be compiled yet: bundles that they need are not here.
-func Parse(o Options) error {
-	_, err := read(o, false)
-	return err
-}
-
 // Load reads and compiles policies into a stage. The error has all that is wrong, a line each, with its file and line.
 func Load(o Options) (*Stage, error) {
 	s, err := read(o, false)
-	if err != nil {
-		return nil, err
-	}
-	logRules, err := s.splitLogRules()
 	if err != nil {
 		return nil, err
 	}
@@ -271,14 +266,7 @@ func Load(o Options) (*Stage, error) {
 	if err != nil {
 		return nil, err
 	}
-	digest, err := s.digest(o.Shadow)
-	if err != nil {
-		return nil, err
-	}
-	stage := &Stage{
-		rules: rules, reads: readsOf(c.Modules), graph: c.Graph, shadow: o.Shadow, memory: o.Memory, now: o.Now,
-		digest: digest, revisions: s.revisions(), logRules: logRules, decided: o.Decided, bodies: o.Bodies,
-	}
+	stage := &Stage{rules: rules, reads: readsOf(c.Modules), graph: c.Graph, shadow: o.Shadow, memory: o.Memory, now: o.Now}
 	for _, file := range slices.Sorted(maps.Keys(s.modules)) {
 		if !strings.HasPrefix(file, "library/") {
 			stage.files = append(stage.files, file)

@@ -48,9 +48,6 @@ func RunTests(ctx context.Context, o Options) ([]Test, []Coverage, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if _, err := s.splitLogRules(); err != nil { // their input is another
-		return nil, nil, err
-	}
 	tests, covered, err := run(ctx, s)
 	if err != nil || len(o.Rules) == 0 {
 		return tests, covered, err

@@ -102,9 +102,31 @@ func (s *sources) rule(name string, settings map[string]any) error {
 		return fmt.Errorf("there is no rule %q in the library; `gatekit policy list` shows those that there are", name)
 	}
 	if err := library.Check(name, settings); err != nil {
-		return fmt.Errorf("policy.config.%q: %w", name, err)
+		return wrong(name, err)
 	}
 	return s.module("library/"+name+"/rule.rego", b)
+}
+
+// SettingsError is one fault of the settings of a rule of the library.
+type SettingsError struct {
+	Rule string
+	Err  error // begins with the option
+}
+
+func (e *SettingsError) Error() string { return fmt.Sprintf("policy.config.%q: %v", e.Rule, e.Err) }
+func (e *SettingsError) Unwrap() error { return e.Err }
+
+// wrong are the faults of a rule's settings, of which err is one, or joins several.
+func wrong(rule string, err error) error {
+	all, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return &SettingsError{rule, err}
+	}
+	var faults []error
+	for _, e := range all.Unwrap() {
+		faults = append(faults, &SettingsError{rule, e})
+	}
+	return errors.Join(faults...)
 }
 
 func (s *sources) module(file string, b []byte) error {
@@ -266,7 +288,7 @@ func Load(o Options) (*Stage, error) {
 	if err != nil {
 		return nil, err
 	}
-	stage := &Stage{rules: rules, reads: readsOf(c.Modules), graph: c.Graph, shadow: o.Shadow, memory: o.Memory, now: o.Now}
+	stage := &Stage{reads: readsOf(c.Modules), graph: c.Graph, shadow: o.Shadow, memory: o.Memory, now: o.Now}
 	for _, file := range slices.Sorted(maps.Keys(s.modules)) {
 		if !strings.HasPrefix(file, "library/") {
 			stage.files = append(stage.files, file)
@@ -278,22 +300,28 @@ func Load(o Options) (*Stage, error) {
 	if stage.now == nil {
 		stage.now = time.Now
 	}
-	var query strings.Builder
-	query.WriteString("x := [")
-	for i, r := range rules {
-		if i > 0 {
-			query.WriteByte(',')
-		}
-		query.WriteString(r.ref)
+	if stage.all, err = prepare(rules, c, s.data); err == nil {
+		stage.hides, err = prepare(hiding(rules), c, s.data)
 	}
-	query.WriteByte(']')
-	options := []func(*rego.Rego){rego.Query(query.String()), rego.Compiler(c), rego.Store(inmem.NewFromObject(s.data)), rego.StrictBuiltinErrors(true)}
-	for _, f := range Functions() {
-		options = append(options, f.Func)
-	}
-	stage.query, err = rego.New(options...).PrepareForEval(context.Background())
 	if err != nil {
 		return nil, fmt.Errorf("prepare the policies: %w", located(err))
 	}
 	return stage, nil
+}
+
+// prepare makes the question of rules; of none it is none.
+func prepare(rules []rule, c *ast.Compiler, data map[string]any) (question, error) {
+	if len(rules) == 0 {
+		return question{}, nil
+	}
+	refs := make([]string, len(rules))
+	for i, r := range rules {
+		refs[i] = r.ref
+	}
+	options := []func(*rego.Rego){rego.Query("x := [" + strings.Join(refs, ",") + "]"), rego.Compiler(c), rego.Store(inmem.NewFromObject(data)), rego.StrictBuiltinErrors(true)}
+	for _, f := range Functions() {
+		options = append(options, f.Func)
+	}
+	query, err := rego.New(options...).PrepareForEval(context.Background())
+	return question{rules, query}, err
 }

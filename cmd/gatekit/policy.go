@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -70,14 +71,18 @@ func shortened(text string) string {
 	return strings.ReplaceAll(text, dir+string(filepath.Separator), "")
 }
 
-// placed is an error of the policies at its place: that of the policy's file where it has one, else that of [policy].
+// placed is an error of the policies at its place: that of the policy's file, or of the rule's settings, where it has one, else that of [policy].
 func placed(c *config.Config, err error) error {
 	var errs config.Errors
 	for _, line := range unjoined(err) {
 		for _, one := range unjoined(line) {
-			if text := one.Error(); strings.Contains(text, ".rego:") {
+			text := one.Error()
+			switch setting, ok := errors.AsType[*policies.SettingsError](one); {
+			case ok && c.Policy.ConfigAt[setting.Rule] != (config.Place{}):
+				errs = append(errs, &config.Error{At: c.Policy.ConfigAt[setting.Rule], Message: text})
+			case strings.Contains(text, ".rego:"):
 				errs = append(errs, &config.Error{Message: text})
-			} else {
+			default:
 				errs = append(errs, &config.Error{At: c.Policy.At, Message: "policy: " + text})
 			}
 		}

@@ -310,7 +310,9 @@ func (l *loader) checkPolicy(p *Policy, n *node) {
 			}
 		}
 	}
+	p.ConfigAt = map[string]Place{}
 	for rule := range p.Config {
+		p.ConfigAt[rule] = l.lines.place(n.at("config", rule).off)
 		if !slices.Contains(p.Rules, rule) && !l.partial {
 			l.errorf(n.at("config", rule), "policy.config: %q is not among policy.rules%s", rule, suggest(rule, slices.Clone(p.Rules)))
 		}

@@ -89,6 +89,8 @@ type Policy struct {
 	Data   []string                  `toml:"data"`  // absolute
 	Mode   string                    `toml:"mode"`
 	Config map[string]map[string]any `toml:"config"`
+
+	ConfigAt map[string]Place `toml:"-"` // where a rule's settings stand
 }
 
 // Audit is [audit].

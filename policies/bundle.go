@@ -3,7 +3,6 @@ package policies
 import (
 	"archive/tar"
 	"bytes"
-	"cmp"
 	"compress/gzip"
 	"errors"
 	"fmt"
@@ -22,36 +21,29 @@ const (
 	MaxBundle   = 16 << 20 // bytes, packed
 	maxUnpacked = 64 << 20 // bytes of all its files
 	maxFiles    = 10_000
+	maxRevision = 256 // bytes
 )
 
-// Key is what bundles are signed with: `opa sign`.
+// Key is what bundles are verified with. See https://www.openpolicyagent.org/docs/management-bundles#signing.
 type Key struct {
 	Algorithm string // RS256, ES256, PS256, HS256, or with 384 or 512
 	Key       string // the public key as PEM; the secret of HS…
-	Scope     string // what the signature has to say as its scope
+	Scope     string // that a signature has to name
 }
 
-// Signed says what bundles have to be signed with. With keys, one that is not signed, or otherwise than its files are, is refused; without, only one that is signed is, since nobody could
-// say whether it is as it was.
-type Signed struct {
-	Keys map[string]Key
-	By   string // the only one of Keys that will do; "" is the one that the signature names, or the only one that there is
-}
-
-// Verification is s for OPA's own readers; nil when there are no keys.
-func (s Signed) Verification() *bundle.VerificationConfig {
-	if len(s.Keys) == 0 && s.By == "" {
+// verification is keys for OPA's reader; nil when there are none. A single key is the one, whatever a signature calls it.
+func verification(known map[string]Key) *bundle.VerificationConfig {
+	if len(known) == 0 {
 		return nil
 	}
-	known := map[string]*keys.Config{}
-	by := s.By
-	for name, k := range s.Keys {
-		known[name] = &keys.Config{Key: k.Key, Algorithm: k.Algorithm, Scope: k.Scope}
-		if len(s.Keys) == 1 {
-			by = cmp.Or(by, name)
+	configs, only := map[string]*keys.Config{}, ""
+	for name, k := range known {
+		configs[name] = &keys.Config{Key: k.Key, Algorithm: k.Algorithm, Scope: k.Scope}
+		if len(known) == 1 {
+			only = name
 		}
 	}
-	return bundle.NewVerificationConfig(known, by, "", nil)
+	return bundle.NewVerificationConfig(configs, only, "", nil)
 }
 
 // Bundle is a bundle of OPA's, read and verified. It is immutable.
@@ -69,26 +61,30 @@ type moduleFile struct {
 	raw  []byte
 }
 
-// ReadBundle reads a .tar.gz. It is bounded, holds Rego and data alone (no delta, no WebAssembly), and is signed as it has to be; the error names it.
-func ReadBundle(name string, raw []byte, signed Signed) (*Bundle, error) {
+// ReadBundle reads a .tar.gz. It is bounded, and holds Rego and data alone (no delta, no WebAssembly). With keys it has to be signed with one of them, as all its files are; without, it must
+// not be signed: nobody could say whether it is as it was. The error names it.
+func ReadBundle(name string, raw []byte, keys map[string]Key) (*Bundle, error) {
 	fail := func(err error) (*Bundle, error) { return nil, fmt.Errorf("%s: %w", name, err) }
-	verification := signed.Verification()
-	isSigned, err := bounded(raw)
+	signed, err := bounded(raw)
 	switch {
 	case err != nil:
 		return fail(err)
-	case isSigned && verification == nil:
-		return fail(errors.New("it is signed, and nothing says by whom\nhint: name the key in [policy.key.NAME]"))
+	case signed && len(keys) == 0:
+		return fail(errors.New("it is signed, and no key is configured that says by whom\nhint: [policy.key.NAME] names one"))
+	case !signed && len(keys) > 0:
+		return fail(errors.New("it is not signed, and [policy.key] wants that\nhint: opa build --bundle FOLDER --signing-key private.pem"))
 	}
 	b, err := bundle.NewReader(bytes.NewReader(raw)).WithRegoVersion(ast.RegoV1).WithCapabilities(Capabilities()).WithProcessAnnotations(true).
-		WithSizeLimitBytes(maxUnpacked).WithBundleVerificationConfig(verification).WithLazyLoadingMode(false).Read()
+		WithSizeLimitBytes(maxUnpacked).WithBundleVerificationConfig(verification(keys)).Read()
 	switch {
 	case err != nil:
-		return fail(err)
+		return fail(located(err))
 	case b.Type() == bundle.DeltaBundleType:
 		return fail(errors.New("it is a delta bundle, which changes another; Gatekit takes whole ones"))
 	case len(b.WasmModules)+len(b.PlanModules) > 0:
 		return fail(errors.New("it holds WebAssembly or a plan; Gatekit takes Rego\nhint: opa build without --target"))
+	case len(b.Manifest.Revision) > maxRevision:
+		return fail(fmt.Errorf("its revision is longer than %d bytes", maxRevision))
 	}
 	out := &Bundle{Name: name, Revision: b.Manifest.Revision, data: b.Data}
 	for _, m := range b.Modules {
@@ -98,7 +94,7 @@ func ReadBundle(name string, raw []byte, signed Signed) (*Bundle, error) {
 }
 
 // bounded says whether a bundle has a signature, and why it is too large. OPA's reader bounds each file; of ten thousand that are all as large as they may be it would make as many.
-func bounded(raw []byte) (isSigned bool, err error) {
+func bounded(raw []byte) (signed bool, err error) {
 	if len(raw) > MaxBundle {
 		return false, fmt.Errorf("it is larger than %d bytes", MaxBundle)
 	}
@@ -110,7 +106,7 @@ func bounded(raw []byte) (isSigned bool, err error) {
 	for {
 		h, err := archive.Next()
 		if err == io.EOF {
-			return isSigned, nil
+			return signed, nil
 		}
 		if err != nil {
 			return false, fmt.Errorf("it is no bundle (.tar.gz): %w", err)
@@ -121,12 +117,12 @@ func bounded(raw []byte) (isSigned bool, err error) {
 		if size += h.Size; h.Size < 0 || size > maxUnpacked {
 			return false, fmt.Errorf("it is larger than %d bytes when it is unpacked", maxUnpacked)
 		}
-		isSigned = isSigned || bundle.IsSignaturesFile(h.Name)
+		signed = signed || bundle.IsSignaturesFile(h.Name)
 	}
 }
 
 // bundle takes in the bundle in a file.
-func (s *sources) bundle(name string, signed Signed) error {
+func (s *sources) bundle(name string) error {
 	f, err := os.Open(name)
 	if err != nil {
 		return err
@@ -134,16 +130,16 @@ func (s *sources) bundle(name string, signed Signed) error {
 	defer f.Close()
 	raw, err := io.ReadAll(io.LimitReader(f, MaxBundle+1))
 	if err != nil {
-		return err
+		return fmt.Errorf("%s: %w", name, err)
 	}
-	b, err := ReadBundle(name, raw, signed)
+	b, err := ReadBundle(name, raw, s.keys)
 	if err != nil {
 		return err
 	}
 	return s.take(b)
 }
 
-// take takes in a bundle.
+// take takes in a bundle that was read.
 func (s *sources) take(b *Bundle) error {
 	s.bundles = append(s.bundles, b)
 	faults := []error{s.merge(b.Name, b.data)}

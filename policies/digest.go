@@ -2,7 +2,6 @@ package policies
 
 import (
 	"bytes"
-	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -29,13 +28,4 @@ func (s *sources) digest(shadow bool) (string, error) {
 	}
 	h.Write(data)
 	return hex.EncodeToString(h.Sum(nil)), nil
-}
-
-// revisions are those of the bundles that were read.
-func (s *sources) revisions() map[string]string {
-	all := map[string]string{}
-	for _, b := range s.bundles {
-		all[b.Name] = cmp.Or(all[b.Name], b.Revision)
-	}
-	return all
 }

@@ -185,6 +185,11 @@ func TestEachMistakeIsReportedAtItsPlace(t *testing.T) {
 			`5:1: plugin[0].command is empty`}},
 		{"a checksum of a built-in is reported", server + "[[plugin]]\nname = \"p\"\nuse = \"p\"\nsha256 = \"" + strings.Repeat("0", 64) + "\"", []string{
 			`6:1: plugin[0].sha256 is for a command; a built-in is part of Gatekit`}},
+		{"a key of bundles that is none is reported", server + "[policy.key.a]\nalgorithm = \"none\"\n[policy.key.b]\nkey = \"b.pub\"\n[policy.key.c]\nkey = '''-----BEGIN PRIVATE KEY-----\n-----END PRIVATE KEY-----'''", []string{
+			`3:1: policy.key.a.key is missing or empty; key = "${file:bundle.pub}" is what the file holds`,
+			`4:1: policy.key.a.algorithm must be one of "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "HS256", "HS384", "HS512", not "none"`,
+			`6:1: policy.key.b.key must be the PEM of a public key or a certificate; key = "${file:bundle.pub}" is what the file holds`,
+			`8:1: policy.key.c.key is a private key; bundles are verified with the public one, and who can read this file could sign them`}},
 		{"a policy that is no table is reported", "policy = \"x\"\n" + server, []string{
 			`1:1: policy must be a table, not a string`}},
 		{"a date is no duration", server + "timeout = 1979-05-27", []string{
@@ -396,7 +401,7 @@ func TestTheExampleDocumentsEveryKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	key := strings.Repeat("k", 32)
-	if _, err := load(t, string(text), "policies/x.rego", "", "state.key", key); err != nil {
+	if _, err := load(t, string(text), "policies/x.rego", "", "bundle.pub", pub, "state.key", key); err != nil {
 		t.Errorf("as it is: %v", err)
 	}
 
@@ -411,7 +416,7 @@ func TestTheExampleDocumentsEveryKey(t *testing.T) {
 		}
 		lines = append(lines, line)
 	}
-	if _, err := load(t, strings.Join(lines, ""), "policies/x.rego", "", "state.key", key); err != nil {
+	if _, err := load(t, strings.Join(lines, ""), "policies/x.rego", "", "bundle.pub", pub, "state.key", key); err != nil {
 		t.Errorf("with what is commented out: %v", err)
 	}
 	for _, k := range keys(reflect.TypeFor[config.Config]()) {
@@ -424,6 +429,9 @@ func TestTheExampleDocumentsEveryKey(t *testing.T) {
 	}
 }
 
+// pub looks like a public key.
+const pub = "-----BEGIN PUBLIC KEY-----\n-----END PUBLIC KEY-----\n"
+
 // A default that the example shows is the default.
 func TestTheExampleShowsTheDefaults(t *testing.T) {
 	t.Setenv("FILES_TOKEN", "x")
@@ -432,11 +440,11 @@ func TestTheExampleShowsTheDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	example, err := load(t, string(text), "policies/x.rego", "")
+	example, err := load(t, string(text), "policies/x.rego", "", "bundle.pub", pub)
 	if err != nil {
 		t.Fatal(err)
 	}
-	bare, err := load(t, "[server.files]\ncommand = \"npx\"\n[listen]\nhttp = \"127.0.0.1:7777\"\n[[plugin]]\nname=\"secrets\"\nuse=\"secrets\"\n[policy]\n")
+	bare, err := load(t, "[server.files]\ncommand = \"npx\"\n[listen]\nhttp = \"127.0.0.1:7777\"\n[[plugin]]\nname=\"secrets\"\nuse=\"secrets\"\n[policy]\n[policy.key.acme]\nkey = \"${file:bundle.pub}\"\n", "bundle.pub", pub)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -457,6 +465,7 @@ func TestTheExampleShowsTheDefaults(t *testing.T) {
 		{"plugin.on_error", example.Plugins[0].OnError, bare.Plugins[0].OnError},
 		{"plugin.timeout", example.Plugins[0].Timeout, bare.Plugins[0].Timeout},
 		{"policy.mode", example.Policy.Mode, bare.Policy.Mode},
+		{"policy.key", example.Policy.Keys, bare.Policy.Keys},
 		{"audit.bodies", example.Audit.Bodies, bare.Audit.Bodies},
 		{"audit.durability", example.Audit.Durability, bare.Audit.Durability},
 		{"deny", example.Deny, bare.Deny},

@@ -17,12 +17,14 @@ type Function struct {
 
 // Functions are those that policies have beside those of Rego: readings of text that Go does more surely than Rego can.
 //
-//	gatekit.path.fault(path, {"roots", "base", "relative", "links"})  why the path is not within the roots; "" when it is
-//	gatekit.uri.parse(uri)                                           {"scheme", "host", "port", "user", "path", "punycode", "special", "fault"}
+//	gatekit.path.fault(path, {"roots", "base", "home", "relative", "links", "anywhere"})  why the path is not within the roots; "" when it is
+//	gatekit.uri.parse(uri)  {"scheme", "host", "port", "user", "path", "punycode", "special", "fault"}
 func Functions() []Function {
 	settings := types.NewObject([]*types.StaticProperty{
 		types.NewStaticProperty("roots", types.NewArray(nil, types.S)),
 		types.NewStaticProperty("base", types.S),
+		types.NewStaticProperty("home", types.S),
+		types.NewStaticProperty("anywhere", types.B),
 		types.NewStaticProperty("relative", types.B),
 		types.NewStaticProperty("links", types.B),
 	}, nil)

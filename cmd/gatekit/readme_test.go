@@ -3,9 +3,11 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,6 +15,7 @@ import (
 
 	"gatekit/core/config"
 	"gatekit/policies"
+	"gatekit/policies/library"
 )
 
 // What the README shows is what there is: the demo's output is the one that demo.txtar holds, the Go it asks for
@@ -80,6 +83,46 @@ func TestThePoliciesOfTheExampleLoad(t *testing.T) {
 	}
 	if stage, err := loadPolicies(c, &policies.Memory{}); err != nil || stage == nil {
 		t.Errorf("%v, %v", stage, err)
+	}
+}
+
+// The default rules are written out where somebody looks for them to change them.
+func TestTheDefaultRulesAreWrittenOut(t *testing.T) {
+	t.Setenv("FILES_TOKEN", "x")
+	t.Setenv("GITHUB_TOKEN", "x")
+	_, help, _ := strings.Cut((&program{}).wrap().Long, "where these rules are\n")
+	texts := map[string]string{"gatekit help wrap": "[server.files]\ncommand = \"x\"\n" + help}
+	for _, file := range []string{"gatekit.toml.example", "examples/01-one-server/gatekit.toml"} {
+		b, err := os.ReadFile("../../" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts[file] = string(b)
+	}
+	for name, text := range texts {
+		file := filepath.Join(t.TempDir(), "gatekit.toml")
+		if err := os.Mkdir(filepath.Join(filepath.Dir(file), "policies"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c, err := config.Load(file)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		want := library.Default()
+		if c.Policy == nil || !slices.Equal(c.Policy.Rules, slices.Sorted(maps.Keys(want))) {
+			t.Errorf("%s has not the default rules: %+v", name, c.Policy)
+			continue
+		}
+		got, err := json.Marshal(c.Policy.Config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want, err := json.Marshal(want); err != nil || string(got) != string(want) {
+			t.Errorf("%s\ngot  %s\nwant %s (%v)", name, got, want, err)
+		}
 	}
 }
 

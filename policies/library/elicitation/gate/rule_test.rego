@@ -14,7 +14,23 @@ test_secrets_are_not_asked_for if {
 	every text in {"Your API key", "Enter the verification code", "the password of your account", "Social security number", "Mot de passe"} {
 		count(gate.deny) > 0 with input as form({"x": {"type": "string", "title": text}})
 		count(gate.deny) > 0 with input as form({"x": {"type": "string", "description": text}})
-		count(gate.deny) > 0 with input as {"method": "elicitation/create", "kind": "request", "params": {"mode": "form", "message": text, "requestedSchema": {"properties": {}}}}
+		count(gate.deny) > 0 with input as {"method": "elicitation/create", "kind": "request", "params": {"mode": "form", "message": text, "requestedSchema": {"properties": {"x": {"type": "string"}}}}}
+		count(gate.deny) > 0 with input as form({"x": {"type": "string", "title": text, "anyOf": [{"maxLength": 9}]}})
+	}
+}
+
+test_what_is_only_confirmed_or_chosen if {
+	every properties in [{}, {"sure": {"type": "boolean"}}, {"which": {"type": "string", "enum": ["old", "new"]}}, {"which": {"type": "string", "oneOf": [{"const": "a", "title": "A"}]}}, {"which": {"type": "array", "items": {"anyOf": [{"const": "a"}]}}}] {
+		count(gate.deny) == 0 with input as {"method": "elicitation/create", "kind": "request", "params": {"message": "Delete the API key?", "requestedSchema": {"properties": properties}}}
+	}
+}
+
+test_pages_of_this_machine if {
+	every url in {"http://localhost:8080/x", "http://127.0.0.1/", "https://[::1]:1/"} {
+		count(gate.deny) == 0 with input as page(url) with data.config as {"elicitation/gate": {"loopback": true}}
+	}
+	every url in {"http://127.0.0.1@evil.example/", "http://192.168.1.1/", "http://router.local/", "http://example.com/", "ftp://localhost/x", "http://localhost:8080/?token=x", "http://localhost.evil.example/"} {
+		count(gate.deny) > 0 with input as page(url) with data.config as {"elicitation/gate": {"loopback": true}}
 	}
 }
 

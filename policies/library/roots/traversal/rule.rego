@@ -4,7 +4,9 @@
 #   Refuses arguments that are paths, and resource URIs, that lead out of the roots in any reading of them: encoded, with backslashes, through links of this machine; and hides such resources (templates it does not: what is made of them is judged).
 #   A path is an argument that is named like one (path, file, dir, uri, output_path, …), that its schema declares as one (format), or that is configured. Refuses answers to roots/list that do so, too.
 #   Settings: roots, folders (absent: those that the client declared; none known: every path is refused); base, where relative paths start; relative, true lets those pass that do not climb
-#   (absent: refused without a base); remote, servers whose links are not this machine's; servers, to which it applies (all); arguments and except, more and fewer that are paths.
+#   (absent: refused without a base); home, what ~ stands for (absent: refused); remote, servers whose links are not this machine's; servers, to which it applies (all); arguments and except,
+#   more and fewer that are paths; declared, true adds the roots that the client declared to those that are configured, and does not judge them; anywhere, true lets paths lie anywhere: refused
+#   are those that climb without looking like it.
 package gatekit.roots.traversal
 
 import data.config["roots/traversal"] as config
@@ -78,6 +80,7 @@ deny contains "an answer without roots" if {
 	input.method == "roots/list"
 	input.kind == "response"
 	concerned
+	not trusting
 	not answered
 }
 
@@ -87,6 +90,7 @@ deny contains sprintf("the root %d: it is no file URI within the roots", [i]) if
 	input.method == "roots/list"
 	input.kind == "response"
 	concerned
+	not trusting
 	some i, root in input.result.roots
 	not permitted(root)
 }
@@ -105,11 +109,20 @@ concerned if {
 	glob.match(pattern, null, input.server)
 }
 
-bounds(relative) := {"roots": roots, "base": object.get(config, "base", ""), "relative": relative, "links": links}
+# The client's word for its roots is taken.
+trusting if config.declared
 
-roots := config.roots
+trusting if config.anywhere
 
-roots := [root.uri | some root in input.roots] if not config.roots
+bounds(relative) := {"roots": roots, "base": object.get(config, "base", ""), "home": object.get(config, "home", ""), "relative": relative, "links": links, "anywhere": object.get(config, "anywhere", false)}
+
+roots := config.roots if not config.declared
+
+roots := declared if not config.roots
+
+roots := array.concat(config.roots, declared) if config.declared
+
+declared := [root.uri | some root in input.roots]
 
 default links := true
 

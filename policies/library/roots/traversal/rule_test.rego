@@ -85,3 +85,36 @@ test_completions_and_subscriptions if {
 	traversal.hide == {"file:///etc"} with input as {"method": "subscriptions/listen", "kind": "request", "params": {"notifications": {"resourceSubscriptions": ["file:///etc", "note://x"]}}}
 	count(traversal.deny) > 0 with input as {"method": "resources/read", "kind": "request"}
 }
+
+test_home if {
+	count(traversal.deny) == 0 with input as call({"path": "~/x"}) with data.config as {"roots/traversal": {"roots": ["/home/me"], "home": "/home/me"}}
+	every path in {"~/../you/x", "~you/x", "~/%2e%2e/you"} {
+		count(traversal.deny) > 0 with input as call({"path": path}) with data.config as {"roots/traversal": {"roots": ["/home/me"], "home": "/home/me"}}
+	}
+}
+
+test_roots_that_are_configured_and_declared if {
+	every path in {"/data/x", "/srv/x"} {
+		count(traversal.deny) == 0 with input as call({"path": path}) with data.config as {"roots/traversal": {"roots": ["/srv"], "declared": true}}
+	}
+	count(traversal.deny) > 0 with input as call({"path": "/etc/x"}) with data.config as {"roots/traversal": {"roots": ["/srv"], "declared": true}}
+	count(traversal.deny) == 0 with input as object.remove(call({"path": "/srv/x"}), ["roots"]) with data.config as {"roots/traversal": {"roots": ["/srv"], "declared": true}}
+	count(traversal.deny) == 0 with input as {"method": "roots/list", "kind": "response", "server": "files", "result": {"roots": [{"uri": "vscode-remote://x/y"}]}} with data.config as {"roots/traversal": {"roots": ["/srv"], "declared": true}}
+}
+
+test_paths_that_lie_anywhere if {
+	every path in {
+		"/etc/passwd", "../x", "~/x", "//x", "$HOME/x", "C:\\Users\\x", "about:blank", "https://example.com/a%2f..%2fb", "/a/../b", "100%", "a\\b", "x = 1\ny = \"\\..\\\"\n", "…", "...", "\\.\\.",
+		"data:text/plain,%2e%2e/%00", "[slug]/page.tsx", "", "src/**/*.ts",
+	} {
+		count(traversal.deny) == 0 with input as call({"path": path, "source": path}) with data.config as {"roots/traversal": {"anywhere": true}}
+		count(traversal.deny) == 0 with input as read(path) with data.config as {"roots/traversal": {"anywhere": true}}
+	}
+	every path in {
+		"/data/%2e%2e/etc", "/data/%252e%252e%252fetc", "/data/..\\..\\etc", "/data/x\u0000.txt", "/data/x%00.txt", "/data/．．/etc", "..%2f..%2fetc/passwd\n", "/data/..;/..;/etc",
+		"file:///data/%2e%2e/etc/passwd", "../..%2f..%2fetc", "%2e%2e%5cx",
+	} {
+		count(traversal.deny) > 0 with input as call({"path": path}) with data.config as {"roots/traversal": {"anywhere": true}}
+		count(traversal.deny) > 0 with input as read(path) with data.config as {"roots/traversal": {"anywhere": true}}
+	}
+}

@@ -14,7 +14,7 @@ import (
 // denying is the bundle of a policy that refuses a tool.
 func denying(t *testing.T, revision, tool string, by *bundles.Key) []byte {
 	t.Helper()
-	rego := fmt.Sprintf("package gatekit.acme\n\ndeny contains \"no\" if { input.method == \"tools/call\"; input.name in data.acme.refused }\n\nhide contains item.name if { some item in input.items; item.name in data.acme.refused }\n")
+	rego := "package gatekit.acme\n\ndeny contains \"no\" if { input.method == \"tools/call\"; input.name in data.acme.refused }\n\nhide contains item.name if { some item in input.items; item.name in data.acme.refused }\n"
 	return bundles.Pack(t, revision, map[string]string{"acme.rego": rego, "data.json": fmt.Sprintf(`{"acme":{"refused":[%q]}}`, tool)}, &bundles.Signature{By: by, ID: "acme"})
 }
 

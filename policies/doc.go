@@ -12,6 +12,7 @@
 //   - Policies cannot reach out: no network, no environment, no files. The one exception is gatekit.path.fault, which follows the symbolic links of a path within the roots, and says only
 //     whether they lead out of them.
 //   - What no rule reads of a message is not even parsed: a cost that does not grow with it.
+//   - A bundle is OPA's (`opa build`): Rego and JSON or YAML in a .tar.gz, bounded, and read as files are. Where keys are configured, it is refused unless it is signed with one of them.
 //
 // # Beside the traffic
 //

@@ -21,6 +21,7 @@ import (
 type Stage struct {
 	all    question
 	hides  question // of the rules that hide: what they say of a list is asked of the use of its items, too
+	mine   question // those of them that are not of the library
 	reads  reads
 	graph  *ast.Graph // which rules read which
 	files  []string

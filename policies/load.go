@@ -302,6 +302,9 @@ func Load(o Options) (*Stage, error) {
 	if stage.all, err = prepare(rules, c, s.data); err == nil {
 		stage.hides, err = prepare(hiding(rules), c, s.data)
 	}
+	if err == nil {
+		stage.mine, err = prepare(slices.DeleteFunc(hiding(rules), func(r rule) bool { return r.library }), c, s.data)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("prepare the policies: %w", located(err))
 	}

@@ -11,7 +11,7 @@
 // # What a line holds
 //
 // In this order, what is empty left out: seq, time, prev, session, exchange, principal, direction, kind, method, server, name, action,
-// reason, steps (each: stage, action, reason, micros, findings), before, after (each: size, sha256, and body where wanted), micros, error. Before and after
+// reason, steps (each: stage, action, reason, micros, findings, changed), before, after (each: size, sha256, and body where wanted), micros, error. Before and after
 // speak of the message's body as it came and as it goes; there is no after when nothing went. Prev is the hex SHA-256 of the line before, without
 // its line feed, or 64 zeros.
 //

@@ -83,6 +83,7 @@ func appendSteps(b []byte, steps []pipeline.Step) []byte {
 		b = appendMember(b, "reason", s.Reason)
 		b = appendMicros(b, s.Took)
 		b = appendFindings(b, s.Findings)
+		b = appendStrings(b, "changed", s.Changed)
 		b = append(b, '}')
 	}
 	return append(b, ']')
@@ -107,6 +108,23 @@ func appendFindings(b []byte, findings []pipeline.Finding) []byte {
 		b = appendString(b, f.Type)
 		b = appendMember(b, "pointer", f.Pointer)
 		b = append(b, '}')
+	}
+	return append(b, ']')
+}
+
+// appendStrings appends ,"name":["value",…], or nothing for none.
+func appendStrings(b []byte, name string, values []string) []byte {
+	if len(values) == 0 {
+		return b
+	}
+	b = append(b, ',', '"')
+	b = append(b, name...)
+	b = append(b, `":[`...)
+	for i, v := range values {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendString(b, v)
 	}
 	return append(b, ']')
 }

@@ -40,6 +40,7 @@ type Step struct {
 	Reason   string    `json:"reason"`
 	Micros   int64     `json:"micros"`
 	Findings []Finding `json:"findings"`
+	Changed  []string  `json:"changed"` // JSON pointers to where it changed the body
 }
 
 // Finding is what a stage found, and where: never the content itself.

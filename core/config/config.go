@@ -91,6 +91,17 @@ type Policy struct {
 	Config map[string]map[string]any `toml:"config"`
 
 	ConfigAt map[string]Place `toml:"-"` // where a rule's settings stand
+
+	Keys []Key `toml:"key"` // in the order of the file
+}
+
+// Key is one [policy.key.NAME]: what bundles are verified with.
+type Key struct {
+	Name string `toml:",name"`
+
+	Key       Secret `toml:"key"` // PEM with a public key or a certificate; the secret of HS…
+	Algorithm string `toml:"algorithm"`
+	Scope     string `toml:"scope"`
 }
 
 // Audit is [audit].
@@ -125,6 +136,8 @@ func (p *Plugin) defaults() {
 }
 
 func (p *Policy) defaults() { p.Mode = "enforce" }
+
+func (k *Key) defaults() { k.Algorithm = "RS256" }
 
 // Secret is a value that may have come from the environment or a file. No way of printing or encoding it shows it; string(s) is the value.
 type Secret string

@@ -185,6 +185,11 @@ func TestEachMistakeIsReportedAtItsPlace(t *testing.T) {
 			`5:1: plugin[0].command is empty`}},
 		{"a checksum of a built-in is reported", server + "[[plugin]]\nname = \"p\"\nuse = \"p\"\nsha256 = \"" + strings.Repeat("0", 64) + "\"", []string{
 			`6:1: plugin[0].sha256 is for a command; a built-in is part of Gatekit`}},
+		{"a key of bundles that is none is reported", server + "[policy.key.a]\nalgorithm = \"none\"\n[policy.key.b]\nkey = \"b.pub\"\n[policy.key.c]\nkey = '''-----BEGIN PRIVATE KEY-----\n-----END PRIVATE KEY-----'''", []string{
+			`3:1: policy.key.a.key is missing or empty; key = "${file:bundle.pub}" is what the file holds`,
+			`4:1: policy.key.a.algorithm must be one of "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "HS256", "HS384", "HS512", not "none"`,
+			`6:1: policy.key.b.key must be the PEM of a public key or a certificate; key = "${file:bundle.pub}" is what the file holds`,
+			`8:1: policy.key.c.key is a private key; bundles are verified with the public one, and who can read this file could sign them`}},
 		{"a policy that is no table is reported", "policy = \"x\"\n" + server, []string{
 			`1:1: policy must be a table, not a string`}},
 		{"a date is no duration", server + "timeout = 1979-05-27", []string{
@@ -403,7 +408,7 @@ func TestTheExampleDocumentsEveryKey(t *testing.T) {
 	// What is commented out is valid too.
 	var lines []string
 	for line := range strings.Lines(string(text)) {
-		if bare, ok := strings.CutPrefix(line, "# "); ok && strings.Contains(strings.SplitN(bare, "#", 2)[0], " = ") && !strings.HasPrefix(bare, "sha256") {
+		if bare, ok := strings.CutPrefix(line, "# "); ok && (strings.HasPrefix(bare, "[") || strings.Contains(strings.SplitN(bare, "#", 2)[0], " = ")) && !strings.HasPrefix(bare, "sha256") {
 			line = bare
 		}
 		if strings.HasPrefix(line, "use =") { // its alternative, command, is in force now
@@ -411,7 +416,7 @@ func TestTheExampleDocumentsEveryKey(t *testing.T) {
 		}
 		lines = append(lines, line)
 	}
-	if _, err := load(t, strings.Join(lines, ""), "policies/x.rego", "", "state.key", key); err != nil {
+	if _, err := load(t, strings.Join(lines, ""), "policies/x.rego", "", "bundle.pub", pub, "state.key", key); err != nil {
 		t.Errorf("with what is commented out: %v", err)
 	}
 	for _, k := range keys(reflect.TypeFor[config.Config]()) {
@@ -423,6 +428,9 @@ func TestTheExampleDocumentsEveryKey(t *testing.T) {
 		}
 	}
 }
+
+// pub looks like a public key.
+const pub = "-----BEGIN PUBLIC KEY-----\n-----END PUBLIC KEY-----\n"
 
 // A default that the example shows is the default.
 func TestTheExampleShowsTheDefaults(t *testing.T) {

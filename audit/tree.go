@@ -223,22 +223,3 @@ func replaceFile(path string, b []byte, sync bool) (err error) {
 	}
 	return err
 }
-
-// tiles reads them for tlog.TileHashReader, which checks them.
-type tiles string
-
-func (tiles) Height() int { return tileHeight }
-
-func (dir tiles) ReadTiles(wanted []tlog.Tile) ([][]byte, error) {
-	all := make([][]byte, len(wanted))
-	for i, t := range wanted {
-		hashes, err := readTile(string(dir), t)
-		if err != nil {
-			return nil, err
-		}
-		all[i] = tile{t, hashes}.bytes()
-	}
-	return all, nil
-}
-
-func (tiles) SaveTiles([]tlog.Tile, [][]byte) {}

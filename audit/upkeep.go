@@ -401,7 +401,7 @@ func treeAnew(file, dir string, c *Checkpoint) (*tree, error) {
 		return nil, fmt.Errorf("make its tree anew: %w", err)
 	}
 	if t == nil || t.size != c.Size || t.root() != c.Root {
-		return nil, fmt.Errorf("it is not what its checkpoint %s says: it was changed\nhint: gatekit audit verify says where; %s", filepath.Join(dir, "checkpoint"), afresh(file))
+		return nil, fmt.Errorf("it is not what its checkpoint %s says: it was changed\nhint: %s", filepath.Join(dir, "checkpoint"), afresh(file))
 	}
 	return t, nil
 }
@@ -411,7 +411,7 @@ func catchUp(file string, t *tree, end ending) error {
 	signed := uint64(t.size)
 	leaf := t.last
 	changed := func(at string) error {
-		return fmt.Errorf("%s: record %d is not the one that is in its tree: it was changed\nhint: gatekit audit verify says more; %s", at, signed, afresh(file))
+		return fmt.Errorf("%s: record %d is not the one that is in its tree: it was changed\nhint: %s", at, signed, afresh(file))
 	}
 	if end.head.seq == signed {
 		if signed > 0 && end.leaf != leaf {
@@ -426,7 +426,7 @@ func catchUp(file string, t *tree, end ending) error {
 		case err != nil:
 			return &placed{place, err}
 		case at.seq > 0 && (seq != at.seq+1 || prev != at.hash):
-			return &placed{place, fmt.Errorf("it does not follow on record %d\nhint: gatekit audit verify says more; %s", at.seq, afresh(file))}
+			return &placed{place, fmt.Errorf("it does not follow on record %d\nhint: %s", at.seq, afresh(file))}
 		case at.seq == 0 && seq > signed+1:
 			return &placed{place, fmt.Errorf("records %d to %d are missing\nhint: put their files back; where they are lost, %s", signed+1, seq-1, afresh(file))}
 		}

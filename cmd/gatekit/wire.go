@@ -54,7 +54,16 @@ func openGate(ctx context.Context, c *config.Config, log *slog.Logger, stages ..
 	if err := reachable(c); err != nil {
 		return nil, err
 	}
-	record, err := audit.Open(audit.Options{File: c.Audit.File, Bodies: audit.Bodies(c.Audit.Bodies), Durability: audit.Durability(c.Audit.Durability), Log: log})
+	record, err := audit.Open(audit.Options{
+		File:         c.Audit.File,
+		Bodies:       audit.Bodies(c.Audit.Bodies),
+		Durability:   audit.Durability(c.Audit.Durability),
+		Log:          log,
+		SegmentBytes: int64(c.Audit.SegmentBytes),
+		Keep:         audit.Retention{Files: c.Audit.KeepFiles, Bytes: int64(c.Audit.KeepBytes), For: c.Audit.KeepFor},
+		Key:          c.Audit.Key,
+		AnchorFile:   c.Audit.Anchor,
+	})
 	if err != nil {
 		return nil, err
 	}

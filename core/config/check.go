@@ -47,6 +47,11 @@ func (l *loader) check(c *Config, root *node) {
 		l.errorf(audit.at("file"), "audit.file must name a file: nothing moves unrecorded")
 	}
 	c.Audit.File = l.abs(c.Audit.File)
+	for _, path := range []*string{&c.Audit.Key, &c.Audit.Anchor} {
+		if *path != "" {
+			*path = l.abs(*path)
+		}
+	}
 	l.oneOf(&c.Deny.ToolCalls, root.at("deny"), "deny", "tool_calls", "error", "result")
 }
 

@@ -109,6 +109,14 @@ type Audit struct {
 	File       string `toml:"file"` // absolute
 	Bodies     string `toml:"bodies"`
 	Durability string `toml:"durability"`
+
+	SegmentBytes int           `toml:"segment_bytes"`
+	KeepFiles    int           `toml:"keep_files"` // 0 is all, as of the two that follow
+	KeepBytes    int           `toml:"keep_bytes"`
+	KeepFor      time.Duration `toml:"keep_for"`
+
+	Key    string `toml:"key"`    // absolute, or empty: beside the log
+	Anchor string `toml:"anchor"` // absolute, or empty
 }
 
 // Deny is [deny].
@@ -120,7 +128,7 @@ type Deny struct {
 func (c *Config) defaults() {
 	c.Listen.Path = "/mcp"
 	c.Names = Names{Prefix: "always", Resources: "scheme"}
-	c.Audit = Audit{File: "audit/gatekit.jsonl", Bodies: "digest", Durability: "write"}
+	c.Audit = Audit{File: "audit/gatekit.jsonl", Bodies: "digest", Durability: "write", SegmentBytes: 64 << 20}
 	c.Deny.ToolCalls = "error"
 	c.Limits.defaults()
 }

@@ -294,7 +294,7 @@ func TestAbsentKeysHaveTheDocumentedDefaults(t *testing.T) {
 		{"server.timeout", a.Timeout, time.Minute},
 		{"server.max_timeout", a.MaxTimeout, 10 * time.Minute},
 		{"names", c.Names, config.Names{Prefix: "always", Resources: "scheme"}},
-		{"audit", c.Audit, config.Audit{File: filepath.Join(dir, "audit/gatekit.jsonl"), Bodies: "digest", Durability: "write"}},
+		{"audit", c.Audit, config.Audit{File: filepath.Join(dir, "audit/gatekit.jsonl"), Bodies: "digest", Durability: "write", SegmentBytes: 64 << 20}},
 		{"deny", c.Deny, config.Deny{ToolCalls: "error"}},
 		{"limits.message_bytes", c.Limits.MessageBytes, 16 << 20},
 		{"policy", c.Policy, (*config.Policy)(nil)},
@@ -315,6 +315,26 @@ func TestServersKeepTheOrderOfTheFile(t *testing.T) {
 	}
 	if got, want := fmt.Sprint(c.Servers), "[z a m]"; got != want {
 		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+func TestPathsOfTheAuditLogAreRelativeToTheFile(t *testing.T) {
+	c, err := load(t, `[server.a]
+command = "a"
+[audit]
+key = "keys/log"
+anchor = "/mnt/anchors"
+keep_files = 3
+keep_for = "24h"
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Dir(c.File)
+	want := config.Audit{File: filepath.Join(dir, "audit/gatekit.jsonl"), Bodies: "digest", Durability: "write", SegmentBytes: 64 << 20,
+		KeepFiles: 3, KeepFor: 24 * time.Hour, Key: filepath.Join(dir, "keys/log"), Anchor: "/mnt/anchors"}
+	if c.Audit != want {
+		t.Errorf("got %+v, want %+v", c.Audit, want)
 	}
 }
 
@@ -467,6 +487,7 @@ func TestTheExampleShowsTheDefaults(t *testing.T) {
 		{"policy.mode", example.Policy.Mode, bare.Policy.Mode},
 		{"audit.bodies", example.Audit.Bodies, bare.Audit.Bodies},
 		{"audit.durability", example.Audit.Durability, bare.Audit.Durability},
+		{"audit.segment_bytes", example.Audit.SegmentBytes, bare.Audit.SegmentBytes},
 		{"deny", example.Deny, bare.Deny},
 		{"limits", example.Limits, bare.Limits},
 	} {

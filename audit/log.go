@@ -303,6 +303,9 @@ func (l *Log) commit(b *batch) {
 	}
 	l.writing <- struct{}{}
 	defer func() { <-l.writing }()
+	if l.durability == Fsync {
+		runtime.Gosched() // those whose batch was just written are about to record again: they share this one, or two batches take turns for ever
+	}
 	l.mu.Lock()
 	if l.pending == b {
 		l.pending = nil // from here on nobody joins

@@ -49,6 +49,12 @@ func Segments(file string) ([]string, error) {
 	return all, nil
 }
 
+// segmentName is the name of a file of the log that is written no more.
+func segmentName(file string, first uint64) string {
+	ext := filepath.Ext(file)
+	return fmt.Sprintf("%s-%0*d%s", strings.TrimSuffix(file, ext), seqDigits, first, ext)
+}
+
 func isNumber(digits string) bool {
 	_, err := strconv.ParseUint(digits, 10, 64)
 	return err == nil

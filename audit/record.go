@@ -31,6 +31,7 @@ type Record struct {
 	After     *Body     `json:"after"` // nil when nothing went on
 	Micros    int64     `json:"micros"`
 	Error     string    `json:"error"`
+	Through   uint64    `json:"through"` // of a "prune": the number of the last record that goes
 
 	Line []byte `json:"-"` // as it is in the log, without its line feed
 }

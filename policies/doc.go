@@ -12,6 +12,7 @@
 //   - Policies cannot reach out: no network, no environment, no files. The one exception is gatekit.path.fault, which follows the symbolic links of a path within the roots, and says only
 //     whether they lead out of them.
 //   - What no rule reads of a message is not even parsed: a cost that does not grow with it.
+//   - A bundle is OPA's (`opa build`): Rego and JSON or YAML in a .tar.gz, bounded, and read as files are. Where keys are configured, it is refused unless it is signed with one of them.
 //
 // # Beside the traffic
 //
@@ -26,5 +27,5 @@
 // # Why a memory beside the messages
 //
 // A rule about a call needs the definition of the tool, the roots of the client, and what happened before. The stage sees all of that pass, and remembers what it let pass, by session and
-// within bounds. It is not the servers' word at the time of the call: what is hidden or redacted in a list is so here, too.
+// within bounds. It is not the servers' word at the time of the call: what a plugin took out of a list is so here, too.
 package policies

@@ -21,12 +21,16 @@ import (
 type Stage struct {
 	all    question
 	hides  question // of the rules that hide: what they say of a list is asked of the use of its items, too
+	mine   question // those of them that are not of the library
 	reads  reads
 	graph  *ast.Graph // which rules read which
 	files  []string
 	shadow bool
 	memory *Memory
 	now    func() time.Time
+
+	digest  string
+	bundles []*Bundle
 
 	patterns patterns
 }
@@ -102,6 +106,13 @@ func shadowed(m *ast.Module) bool {
 
 // Files are the policies that are not of the library: .rego files, and those in bundles.
 func (s *Stage) Files() []string { return s.files }
+
+// Bundles are those among the policies.
+func (s *Stage) Bundles() []*Bundle { return slices.Clone(s.bundles) }
+
+// Digest tells policies apart: the hexadecimal SHA-256 over their modules, their data with the settings of the library's rules, and whether they are enforced. It does not depend on where
+// the files lie, nor on their tests.
+func (s *Stage) Digest() string { return s.digest }
 
 // Inspect implements pipeline.Stage.
 func (s *Stage) Inspect(ctx context.Context, m *mcp.Message) (pipeline.Verdict, error) {

@@ -57,10 +57,10 @@ func (s *Stage) Explain(ctx context.Context, c *Case) (*Explanation, error) {
 	if err := s.explain(ctx, e, s.all, all, s.beside(c).at); err != nil {
 		return e, ctx.Err() // it is the outcome's, too
 	}
-	if len(s.hides.rules) > 0 { // what they say of the list that has what the message is about
+	if hides := s.hiders(c.Message); len(hides.rules) > 0 { // what they say of the list that has what the message is about
 		for _, u := range session.usesOf(c.Message) {
 			listed := &Explanation{}
-			if err := s.explain(ctx, listed, s.hides, s.input(session.listed(c.Message, u), session, beside{at: s.beside(c).at}, nil), s.beside(c).at); err != nil {
+			if err := s.explain(ctx, listed, hides, s.input(session.listed(c.Message, u), session, beside{at: s.beside(c).at}, nil), s.beside(c).at); err != nil {
 				return e, ctx.Err()
 			}
 			e.Effects = append(e.Effects, listed.Effects...)

@@ -47,8 +47,8 @@ var allowed = map[string][]string{
 	"test/*":              {"*"},
 }
 
-// inTests is what test files may import beside: the fakes, the suite that every plugin passes, and what a test binary serves plugins with.
-var inTests = []string{"test/mcptest", "plugins/sdk", "plugins/sdk/sdktest", "policies"}
+// inTests is what test files may import beside: the fakes, the suite that every plugin passes, the bundles that policies come in, and what a test binary serves plugins with.
+var inTests = []string{"test/mcptest", "plugins/sdk", "plugins/sdk/sdktest", "policies", "test/bundles"}
 
 // confined names imports and identifiers that belong to some packages only, test files apart.
 var confined = []struct {

@@ -122,7 +122,8 @@ func weight(r *audit.Record) int {
 func (c *Call) take(r *audit.Record, keep bool) error {
 	var whole *audit.Record
 	w := weight(r)
-	if w > c.weight || keep && len(c.Records) < maxRecords {
+	kept := keep && len(c.Records) < maxRecords
+	if kept || w > c.weight {
 		parsed, err := audit.ParseRecord(bytes.Clone(r.Line))
 		if err != nil {
 			return err
@@ -142,9 +143,10 @@ func (c *Call) take(r *audit.Record, keep bool) error {
 		c.Error = r.Error
 	}
 	c.Parked = c.Parked || r.Action == "park"
-	if keep && whole != nil {
+	switch {
+	case kept:
 		c.Records = append(c.Records, *whole)
-	} else if keep {
+	case keep:
 		c.Left++
 	}
 	if r.Server != "" && len(c.Servers) < maxServers && !slices.Contains(c.Servers, r.Server) {

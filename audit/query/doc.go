@@ -1,8 +1,8 @@
-// Package query finds things in the audit log: records, calls, and how many there were of what.
+// Package query finds things in the audit log: records, and calls.
 //
 // A record is of one message, or of something that is none (a start, a reload, a plugin that was lost). A [Call] is a request and what came of it: the request, the answer, and what
 // moved for their sake, joined by session and exchange. What a server asks a client (sampling, elicitation, roots) is a call of its own, and so is every event; a notification is one when
-// something was done with it, and otherwise belongs to its call.
+// something was done with it or the filter asks for notifications, and otherwise belongs to its call.
 //
 // # How a call ends
 //

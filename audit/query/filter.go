@@ -64,6 +64,11 @@ func (f *Filter) matchSteps(r *audit.Record) bool {
 	})
 }
 
+// notifications says whether those that passed are asked for.
+func (f *Filter) notifications() bool {
+	return len(f.Kind) > 0 && f.Kind.match("notification") || slices.ContainsFunc(f.Method, func(m string) bool { return strings.HasPrefix(m, "notifications/") })
+}
+
 func kindOf(r *audit.Record) string {
 	if r.Event() {
 		return "event"

@@ -19,9 +19,8 @@ const (
 
 // Options of Calls.
 type Options struct {
-	Follow        bool // go on with what is written, until ctx ends
-	Records       bool // keep those of each call
-	Notifications bool // those that passed are calls, too
+	Follow  bool // go on with what is written, until ctx ends
+	Records bool // keep those of each call
 }
 
 // Calls answers the calls of a log with a record that the filter takes, as they end, and at last those that are open. Each may be kept. It ends at the first error, which has its place.
@@ -143,6 +142,7 @@ func (j *joiner) place(r *audit.Record) *list.Element {
 			j.asked[o.asking] = append(j.asked[o.asking], q)
 			if at != nil {
 				of(at).questions++
+				j.rest(at)
 			}
 			return q
 		}
@@ -156,11 +156,11 @@ func (j *joiner) place(r *audit.Record) *list.Element {
 			}
 		}
 	case "notification":
-		let := r.Action == "pass" || r.Action == "answer"
+		let := (r.Action == "pass" || r.Action == "answer") && !j.filter.notifications()
 		switch {
-		case at != nil && (r.Method == "notifications/cancelled" || let && !j.options.Notifications):
+		case at != nil && (let || r.Method == "notifications/cancelled"):
 			return at
-		case let && !j.options.Notifications:
+		case let:
 			return nil
 		}
 		at = nil
@@ -290,7 +290,9 @@ func (j *joiner) end(at *list.Element) {
 		}
 	}
 	if o.cause != nil && !of(o.cause).ended {
-		of(o.cause).questions--
+		c := of(o.cause)
+		c.questions--
+		c.last = o.last
 		j.rest(o.cause)
 	}
 	if o.wanted {

@@ -47,7 +47,7 @@ Whatever is not printable is shown as an escape. There is colour on a terminal, 
 		if err != nil {
 			return err
 		}
-		file, err := logFile(config, args)
+		file, _, err := auditLog(config, args)
 		if err != nil {
 			return report(cmd, err)
 		}
@@ -71,27 +71,6 @@ Whatever is not printable is shown as an escape. There is colour on a terminal, 
 	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on with calls as they end")
 	c.Flags().Var(&colour, "color", "when there is `colour`: auto, always, never")
 	return c
-}
-
-// logFile is the log that a command is about.
-func logFile(config string, args []string) (string, error) {
-	if len(args) > 0 {
-		return args[0], nil
-	}
-	c, err := load(config)
-	if err != nil {
-		return "", err
-	}
-	return c.Audit.File, nil
-}
-
-func atMostOne(name string) cobra.PositionalArgs {
-	return func(_ *cobra.Command, args []string) error {
-		if len(args) > 1 {
-			return fmt.Errorf("%s takes one file", name)
-		}
-		return nil
-	}
 }
 
 // unread is an error of reading the log, with what can be done.

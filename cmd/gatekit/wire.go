@@ -30,6 +30,7 @@ import (
 type gate struct {
 	log    *slog.Logger
 	audit  *audit.Log
+	sinks  *sinks
 	events *pipeline.Pipeline // that records what is no message
 	stages []pipeline.Named   // beside those of the plugins
 	host   *plugins.Host
@@ -54,6 +55,10 @@ func openGate(ctx context.Context, c *config.Config, log *slog.Logger, stages ..
 	if err := reachable(c); err != nil {
 		return nil, err
 	}
+	sending, err := newSinks(c.Audit, log)
+	if err != nil {
+		return nil, err
+	}
 	record, err := audit.Open(audit.Options{
 		File:         c.Audit.File,
 		Bodies:       audit.Bodies(c.Audit.Bodies),
@@ -63,16 +68,20 @@ func openGate(ctx context.Context, c *config.Config, log *slog.Logger, stages ..
 		Keep:         audit.Retention{Files: c.Audit.KeepFiles, Bytes: int64(c.Audit.KeepBytes), For: c.Audit.KeepFor},
 		Key:          c.Audit.Key,
 		AnchorFile:   c.Audit.Anchor,
+		Anchor:       sending.anchor,
 	})
 	if err != nil {
+		sending.abandon()
 		return nil, err
 	}
-	g := &gate{log: log, audit: record, stages: stages, config: c, servers: map[string]*server{}, events: pipeline.New(record, pipeline.Options{})}
+	g := &gate{log: log, audit: record, sinks: sending, stages: stages, config: c, servers: map[string]*server{}, events: pipeline.New(record, pipeline.Options{})}
 	fail := func(err error) (*gate, error) {
 		if g.host != nil {
 			g.host.Close()
 		}
-		return nil, errors.Join(err, record.Close())
+		err = errors.Join(err, record.Close())
+		sending.close()
+		return nil, err
 	}
 	if g.host, err = newHost(c.Limits, log, g.pluginEvent); err != nil {
 		return fail(err)
@@ -106,6 +115,7 @@ func openGate(ctx context.Context, c *config.Config, log *slog.Logger, stages ..
 		},
 		Log: log,
 	})
+	sending.start(c.Audit.File, record, g.sinkEvent)
 	if err := g.event(ctx, "start", listed("version "+version(), c.String(), inForce(j.policies)), nil); err != nil {
 		return nil, errors.Join(fmt.Errorf("record the start: %w", err), g.close())
 	}
@@ -368,6 +378,13 @@ func (g *gate) pluginEvent(plugin, action, reason string, err error) {
 	}
 }
 
+// sinkEvent records that a sink was lost, or works again. When the log is closed nothing can be, and the sink has said it to the operator's log.
+func (g *gate) sinkEvent(action, reason string, err error) {
+	if err := g.event(context.Background(), action, reason, err); err != nil {
+		g.log.Debug("record an event", "event", action, "error", err)
+	}
+}
+
 // event records what is no message.
 func (g *gate) event(ctx context.Context, action, reason string, err error) error {
 	return g.events.Event(context.WithoutCancel(ctx), nil, action, reason, err)
@@ -398,8 +415,9 @@ func (g *gate) close() error {
 	for err := range closed {
 		errs = append(errs, err)
 	}
-	errs = append(errs, g.host.Close())
-	return errors.Join(append(errs, g.event(context.Background(), "stop", "", nil), g.audit.Close())...)
+	errs = append(errs, g.host.Close(), g.event(context.Background(), "stop", "", nil), g.audit.Close())
+	g.sinks.close() // that have to send the stop, too
+	return errors.Join(errs...)
 }
 
 // ballastBytes is how much garbage is made before it is collected, at the least.

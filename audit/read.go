@@ -23,12 +23,6 @@ import (
 // seqDigits are those of a number in the name of a file, so that names sort as numbers do.
 const seqDigits = 20
 
-// segmentName is the name of the file of a log that begins with the record first and is written no more.
-func segmentName(file string, first uint64) string {
-	ext := filepath.Ext(file)
-	return fmt.Sprintf("%s-%0*d%s", strings.TrimSuffix(file, ext), seqDigits, first, ext)
-}
-
 // Segments answers the files of the log, oldest first; the last is file itself, if there is one. A log without any is fs.ErrNotExist.
 func Segments(file string) ([]string, error) {
 	ext := filepath.Ext(file)

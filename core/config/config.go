@@ -18,6 +18,7 @@ type Config struct {
 	Plugins []Plugin `toml:"plugin"`
 	Policy  *Policy  `toml:"policy"` // nil when the file has none
 	Audit   Audit    `toml:"audit"`
+	Admin   Admin    `toml:"admin"`
 	Deny    Deny     `toml:"deny"`
 	Limits  Limits   `toml:"limits"`
 
@@ -96,6 +97,12 @@ type Audit struct {
 	File       string `toml:"file"` // absolute
 	Bodies     string `toml:"bodies"`
 	Durability string `toml:"durability"`
+}
+
+// Admin is [admin].
+type Admin struct {
+	HTTP  string `toml:"http"` // host:port of this machine, "" for none
+	Tools bool   `toml:"tools"`
 }
 
 // Deny is [deny].

@@ -13,7 +13,7 @@ type Observer interface {
 	Send(ctx context.Context, m *mcp.Message) (edits []mcp.Edit, ended func(answer *mcp.Message, err error))
 }
 
-// watched is o as an observer wants it to be written, and what is to be called when it has been answered. Where its params can take nothing under /_meta it stays as it is.
+// watched is o as an observer wants it to be written, and what is to be called when it has been answered.
 func (o outgoing) watched(ctx context.Context, by Observer) (outgoing, func(*mcp.Message, error)) {
 	if by == nil {
 		return o, unwatched
@@ -22,12 +22,7 @@ func (o outgoing) watched(ctx context.Context, by Observer) (outgoing, func(*mcp
 	if ended == nil {
 		ended = unwatched
 	}
-	if len(edits) > 0 {
-		if m, err := o.m.Edit(edits...); err == nil {
-			o.m = m
-		}
-	}
-	return o, ended
+	return o.marked(edits), ended
 }
 
 func unwatched(*mcp.Message, error) {}

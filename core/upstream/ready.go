@@ -58,7 +58,8 @@ func (u *Upstream) known() (state string, wires []*wire, err error) {
 }
 
 // Ready really asks the server: its processes with a ping, a URL with server/discover, and nobody with more than that. It starts no process: one that no client has asked for
-// is "idle", which is no fault. state is that of State; the error says why a client would not be served now.
+// is "idle", which is no fault. At a URL any answer will do that an older server could give to server/discover, HTTP 404 too. state is that of State; the error says why a
+// client would not be served now.
 func (u *Upstream) Ready(ctx context.Context) (state string, err error) {
 	if u.o.Dial.HTTP != nil {
 		if f := u.probeHTTP(ctx); f.err != nil {

@@ -66,6 +66,7 @@ type Log struct {
 	head    head
 	pending *batch // lines that nobody has begun to write; nil when there are none
 	spare   []byte // for the next batch
+	written uint64 // the number of the last line that was written
 	alone   int    // how many batches in a row had one line
 	lost    error  // with Async: why the lines in pending were not written
 	drains  bool   // with Async: drain runs
@@ -83,6 +84,7 @@ type head struct {
 type batch struct {
 	lines []byte
 	start head          // before its first line
+	last  uint64        // the number of its last
 	alone int           // that of the log when the batch was begun
 	done  chan struct{} // closed when err is final; nil as long as only the owner waits
 	err   error
@@ -124,7 +126,7 @@ func Open(o Options) (*Log, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the audit log %q: %w", o.File, err)
 	}
-	l.out, l.size, l.head = f, end.size, end.head
+	l.out, l.size, l.head, l.written = f, end.size, end.head, end.head.seq
 	if end.torn > 0 {
 		reason := fmt.Sprintf("%d bytes of a torn last record were cut off", end.torn)
 		if _, err := l.Record(context.Background(), pipeline.Outcome{Time: time.Now(), Action: "recovered", Reason: reason}); err != nil {
@@ -192,6 +194,7 @@ func (l *Log) link(b *batch, e *entry) uint64 {
 	b.lines = append(b.lines, e.rest...)
 	l.head.hash = sha256.Sum256(b.lines[from:])
 	b.lines = append(b.lines, '\n')
+	b.last = l.head.seq
 	return l.head.seq
 }
 
@@ -221,6 +224,7 @@ func (l *Log) commit(b *batch) {
 				l.pending = nil
 			}
 		} else {
+			l.written = b.last
 			l.recycle(b)
 		}
 		l.mu.Unlock()
@@ -273,11 +277,12 @@ func (l *Log) drain() {
 		l.mu.Lock()
 		if l.lost = err; err != nil {
 			if l.pending != nil { // what has come in the meantime follows on
-				b.lines = append(b.lines, l.pending.lines...)
+				b.lines, b.last = append(b.lines, l.pending.lines...), l.pending.last
 			}
 			l.pending = b
 			break
 		}
+		l.written = b.last
 		l.recycle(b)
 	}
 	l.drains = false
@@ -332,6 +337,13 @@ func (l *Log) takeBack() error {
 	}
 	l.torn = false
 	return nil
+}
+
+// Waiting is how many records have their place in the log and are not written yet. Only with Async were they answered for.
+func (l *Log) Waiting() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return int(l.head.seq - l.written)
 }
 
 // Close refuses further records, waits for those under way and closes the file. The error says what was not written. A Writer stays open.

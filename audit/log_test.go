@@ -409,10 +409,16 @@ func TestAsync(t *testing.T) {
 		if _, err := l.Record(t.Context(), event(strings.Repeat("x", 400))); err == nil || !strings.Contains(err.Error(), "queue is full") {
 			t.Errorf("over the bound the error is %v", err)
 		}
+		if n := l.Waiting(); n != 3 {
+			t.Errorf("%d records wait, want 3: one is being written", n)
+		}
 		close(hold)
 		synctest.Wait()
 		record(t, l, event("4"))
 		synctest.Wait()
+		if n := l.Waiting(); n != 0 {
+			t.Errorf("%d records wait when all are written", n)
+		}
 		if got := fmt.Sprint(reasons(t, d.data)); got != "[1 2 3 4]" {
 			t.Errorf("written %s", got)
 		}
@@ -429,6 +435,9 @@ func TestAsync(t *testing.T) {
 				t.Errorf("error %v, want that writing fails", err)
 			}
 			synctest.Wait()
+		}
+		if n := l.Waiting(); n != 2 {
+			t.Errorf("%d records wait after a write that failed, want 2", n)
 		}
 		hold = make(chan struct{})
 		d.set(func() { d.write = func(b []byte) (int, int, error) { <-hold; return len(b), len(b), nil } })

@@ -20,6 +20,9 @@ import (
 // policyTimeout is how long the policies may take over one message.
 const policyTimeout = time.Second
 
+// policyStage is what all policies together are called in the record.
+const policyStage = "policy"
+
 // loadPolicies compiles a configuration's policies; none is no stage. What they remember of sessions is memory's.
 func loadPolicies(c *config.Config, memory *policies.Memory) ([]pipeline.Named, error) {
 	if c.Policy == nil {
@@ -31,7 +34,7 @@ func loadPolicies(c *config.Config, memory *policies.Memory) ([]pipeline.Named, 
 	if err != nil {
 		return nil, placed(c, err)
 	}
-	return []pipeline.Named{{Name: "policy", Stage: stage, Timeout: policyTimeout}}, nil
+	return []pipeline.Named{{Name: policyStage, Stage: stage, Timeout: policyTimeout}}, nil
 }
 
 // policyOptions are the policies of a configuration that has some.

@@ -15,6 +15,8 @@ import (
 const (
 	maxString   = 1 << 10 // bytes of a name, reason or error that are kept
 	maxFindings = 100     // of one step
+
+	timeFormat = "2006-01-02T15:04:05.000000Z" // of UTC
 )
 
 // entry is a line without its place in the chain: what follows seq, and what follows prev.
@@ -35,7 +37,7 @@ func (e *entry) free() {
 func (l *Log) encode(o pipeline.Outcome) *entry {
 	e := entries.Get().(*entry)
 	e.time = append(e.time[:0], `,"time":"`...)
-	e.time = o.Time.UTC().AppendFormat(e.time, "2006-01-02T15:04:05.000000Z")
+	e.time = o.Time.UTC().AppendFormat(e.time, timeFormat)
 	e.time = append(e.time, '"')
 
 	b := e.rest[:0]
@@ -81,6 +83,7 @@ func appendSteps(b []byte, steps []pipeline.Step) []byte {
 		b = appendMember(b, "reason", s.Reason)
 		b = appendMicros(b, s.Took)
 		b = appendFindings(b, s.Findings)
+		b = appendStrings(b, "changed", s.Changed)
 		b = append(b, '}')
 	}
 	return append(b, ']')
@@ -105,6 +108,23 @@ func appendFindings(b []byte, findings []pipeline.Finding) []byte {
 		b = appendString(b, f.Type)
 		b = appendMember(b, "pointer", f.Pointer)
 		b = append(b, '}')
+	}
+	return append(b, ']')
+}
+
+// appendStrings appends ,"name":["value",…], or nothing for none.
+func appendStrings(b []byte, name string, values []string) []byte {
+	if len(values) == 0 {
+		return b
+	}
+	b = append(b, ',', '"')
+	b = append(b, name...)
+	b = append(b, `":[`...)
+	for i, v := range values {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendString(b, v)
 	}
 	return append(b, ']')
 }

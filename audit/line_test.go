@@ -19,7 +19,7 @@ import (
 func hostile(s string) pipeline.Outcome {
 	m := &mcp.Message{Kind: mcp.Request, To: mcp.ToServer, Session: s, Principal: s, Exchange: s, Method: s, Server: s, Name: s}
 	return pipeline.Outcome{Time: at, Before: m, Action: s, Reason: s, Err: errors.New(s), Steps: []pipeline.Step{
-		{Stage: s, Action: s, Reason: s, Findings: []pipeline.Finding{{Type: s, Pointer: s}}},
+		{Stage: s, Action: s, Reason: s, Findings: []pipeline.Finding{{Type: s, Pointer: s}}, Changed: []string{s}},
 	}}
 }
 
@@ -60,7 +60,7 @@ func TestHostileStrings(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			text := line(t, hostile(tt.in))
-			if n := strings.Count(text, `:"`+tt.want+`"`); n != 14 {
+			if n := strings.Count(text, `:"`+tt.want+`"`); n != 14 || !strings.Contains(text, `"changed":["`+tt.want+`"]`) {
 				t.Errorf("%d of 14 members are %.100q in\n%.1000s", n, tt.want, text)
 			}
 		})
@@ -81,7 +81,7 @@ func FuzzStrings(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, s string) {
 		text := line(t, hostile(s))
-		if len(text) > 14*(7<<10)+1<<10 {
+		if len(text) > 15*(7<<10)+1<<10 {
 			t.Errorf("%d bytes", len(text))
 		}
 		var back struct {

@@ -49,6 +49,12 @@ func Segments(file string) ([]string, error) {
 	return all, nil
 }
 
+// segmentName is the name of a file of the log that is written no more.
+func segmentName(file string, first uint64) string {
+	ext := filepath.Ext(file)
+	return fmt.Sprintf("%s-%0*d%s", strings.TrimSuffix(file, ext), seqDigits, first, ext)
+}
+
 func isNumber(digits string) bool {
 	_, err := strconv.ParseUint(digits, 10, 64)
 	return err == nil
@@ -88,18 +94,49 @@ func (r *Reading) At() Place { return r.at }
 
 // All answers the records that there are, once. It ends at an error, whose text has the place. A last line without its line feed is left out: it is being written, or
 // was torn, which Verify says. The Line of a record is the caller's.
-func (r *Reading) All(ctx context.Context) iter.Seq2[Record, error] { return r.walk(ctx, false) }
+func (r *Reading) All(ctx context.Context) iter.Seq2[Record, error] {
+	return r.records(r.walk(ctx, false))
+}
 
 // Follow answers the records that there are and, as they come, those that are written, until ctx ends, through rotations; it waits for a log that is not there yet.
-func (r *Reading) Follow(ctx context.Context) iter.Seq2[Record, error] { return r.walk(ctx, true) }
+func (r *Reading) Follow(ctx context.Context) iter.Seq2[Record, error] {
+	return r.records(r.walk(ctx, true))
+}
 
-func (r *Reading) walk(ctx context.Context, follow bool) iter.Seq2[Record, error] {
+// Lines is All for who looks at most records briefly: lines as they are in the log, of which only the beginning (seq, time, prev) was looked at. Each is valid until the next is asked for;
+// ParseRecord reads it.
+func (r *Reading) Lines(ctx context.Context) iter.Seq2[[]byte, error] { return r.walk(ctx, false) }
+
+// FollowLines is Follow as Lines is All.
+func (r *Reading) FollowLines(ctx context.Context) iter.Seq2[[]byte, error] { return r.walk(ctx, true) }
+
+// records parses lines.
+func (r *Reading) records(lines iter.Seq2[[]byte, error]) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
+		for line, err := range lines {
+			if err != nil {
+				yield(Record{}, err)
+				return
+			}
+			record, err := ParseRecord(slices.Clone(line))
+			if err != nil {
+				yield(Record{}, fmt.Errorf("%s: %w", r.at, err))
+				return
+			}
+			if !yield(record, nil) {
+				return
+			}
+		}
+	}
+}
+
+func (r *Reading) walk(ctx context.Context, follow bool) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
 		next := r.From
 		for {
 			segments, err := Segments(r.File)
 			if err != nil && !(follow && errors.Is(err, fs.ErrNotExist)) {
-				yield(Record{}, err)
+				yield(nil, err)
 				return
 			}
 			for i, segment := range segments {
@@ -135,13 +172,13 @@ func (r *Reading) wait(ctx context.Context) bool {
 }
 
 // segment answers the records of a file from *next on, which it moves on. With live it goes on until the file is no longer the one that is written. It says whether to go on.
-func (r *Reading) segment(ctx context.Context, name string, live bool, next *uint64, yield func(Record, error) bool) bool {
+func (r *Reading) segment(ctx context.Context, name string, live bool, next *uint64, yield func([]byte, error) bool) bool {
 	f, err := os.Open(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return true // rotated, or its time was over; the next look finds what there is
 	}
 	if err != nil {
-		yield(Record{}, fmt.Errorf("read the audit log: %w", err))
+		yield(nil, fmt.Errorf("read the audit log: %w", err))
 		return false
 	}
 	defer f.Close()
@@ -155,13 +192,13 @@ func (r *Reading) segment(ctx context.Context, name string, live bool, next *uin
 			return true
 		}
 		if err != nil && err != io.EOF {
-			yield(Record{}, fmt.Errorf("%s:%d: %w", name, r.at.Line+1, err))
+			yield(nil, fmt.Errorf("%s:%d: %w", name, r.at.Line+1, err))
 			return false
 		}
 		var seq uint64
 		if err == nil {
 			if seq, _, err = lineHead(line); err != nil {
-				yield(Record{}, fmt.Errorf("%s:%d: %w", name, r.at.Line+1, err))
+				yield(nil, fmt.Errorf("%s:%d: %w", name, r.at.Line+1, err))
 				return false
 			}
 		}
@@ -174,7 +211,7 @@ func (r *Reading) segment(ctx context.Context, name string, live bool, next *uin
 			}
 			until = r.until()
 			if _, err := f.Seek(offset, io.SeekStart); err != nil {
-				yield(Record{}, fmt.Errorf("read the audit log: %w", err))
+				yield(nil, fmt.Errorf("read the audit log: %w", err))
 				return false
 			}
 			lines.Reset(f)
@@ -185,13 +222,8 @@ func (r *Reading) segment(ctx context.Context, name string, live bool, next *uin
 		if seq < *next {
 			continue
 		}
-		record, err := ParseRecord(slices.Clone(line))
-		if err != nil {
-			yield(Record{}, fmt.Errorf("%s: %w", r.at, err))
-			return false
-		}
 		*next = seq + 1
-		if !yield(record, nil) {
+		if !yield(line, nil) {
 			return false
 		}
 	}

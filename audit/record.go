@@ -29,6 +29,7 @@ type Record struct {
 	After     *Body     `json:"after"` // nil when nothing went on
 	Micros    int64     `json:"micros"`
 	Error     string    `json:"error"`
+	Through   uint64    `json:"through"` // of a "prune": the number of the last record that goes
 
 	Line []byte `json:"-"` // as it is in the log, without its line feed
 }
@@ -40,6 +41,7 @@ type Step struct {
 	Reason   string    `json:"reason"`
 	Micros   int64     `json:"micros"`
 	Findings []Finding `json:"findings"`
+	Changed  []string  `json:"changed"` // JSON pointers to where it changed the body
 }
 
 // Finding is what a stage found, and where: never the content itself.

@@ -139,7 +139,7 @@ func (r *reader) record(c *Case) {
 		Findings              []struct{ Type, Pointer string }
 	}
 	r.to("steps", &steps)
-	if c.Action != "deny" && c.Action != "answer" {
+	if slices.Contains([]string{"pass", "modify", "hide", "skip", "ask"}, c.Action) { // else Gatekit's own, or what became of a message that was judged elsewhere
 		c.Before = "pass" // unless they say otherwise
 	}
 	for _, s := range steps {

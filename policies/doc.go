@@ -6,9 +6,13 @@
 //     deny, ask, hide, redact, set, label and note hold is united: deny beats ask beats the others; where redact and set name one place, it is redacted.
 //   - A runtime error, a time-out, an element of another type than the rule's: denied. A field of the input that does not exist, a rule that is no set, a rule of the library that is set
 //     wrongly: an error when it is loaded, with its file and line.
+//   - List and use share one decision: what a rule hides from a list cannot be called, read, got, completed, subscribed to, told of, or reached by a task of it. The rules that hide are asked
+//     about the use, too, with the list that would hold it: the definition as it was listed in the session, or only its name where it was not. What is made of a hidden template is judged as the
+//     resource that it is.
 //   - Policies cannot reach out: no network, no environment, no files. The one exception is gatekit.path.fault, which follows the symbolic links of a path within the roots, and says only
 //     whether they lead out of them.
 //   - What no rule reads of a message is not even parsed: a cost that does not grow with it.
+//   - A bundle is OPA's (`opa build`): Rego and JSON or YAML in a .tar.gz, bounded, and read as files are. Where keys are configured, it is refused unless it is signed with one of them.
 //
 // # Beside the traffic
 //
@@ -23,5 +27,5 @@
 // # Why a memory beside the messages
 //
 // A rule about a call needs the definition of the tool, the roots of the client, and what happened before. The stage sees all of that pass, and remembers what it let pass, by session and
-// within bounds. It is not the servers' word at the time of the call: what is hidden or redacted in a list is so here, too.
+// within bounds. It is not the servers' word at the time of the call: what a plugin took out of a list is so here, too.
 package policies

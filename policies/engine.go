@@ -19,16 +19,26 @@ import (
 
 // Stage is policies in force. It implements pipeline.Stage, and is immutable but for its memory: a change makes another.
 type Stage struct {
-	rules  []rule
+	all    question
+	hides  question // of the rules that hide: what they say of a list is asked of the use of its items, too
+	mine   question // those of them that are not of the library
 	reads  reads
-	query  rego.PreparedEvalQuery
 	graph  *ast.Graph // which rules read which
 	files  []string
 	shadow bool
 	memory *Memory
 	now    func() time.Time
 
+	digest  string
+	bundles []*Bundle
+
 	patterns patterns
+}
+
+// question is rules that are asked together.
+type question struct {
+	rules []rule
+	query rego.PreparedEvalQuery
 }
 
 // rule is one effect of one package.
@@ -97,6 +107,13 @@ func shadowed(m *ast.Module) bool {
 // Files are the policies that are not of the library: .rego files, and those in bundles.
 func (s *Stage) Files() []string { return s.files }
 
+// Bundles are those among the policies.
+func (s *Stage) Bundles() []*Bundle { return slices.Clone(s.bundles) }
+
+// Digest tells policies apart: the hexadecimal SHA-256 over their modules, their data with the settings of the library's rules, and whether they are enforced. It does not depend on where
+// the files lie, nor on their tests.
+func (s *Stage) Digest() string { return s.digest }
+
 // Inspect implements pipeline.Stage.
 func (s *Stage) Inspect(ctx context.Context, m *mcp.Message) (pipeline.Verdict, error) {
 	found := pipeline.FoundIn(ctx)
@@ -140,21 +157,28 @@ func waits(ctx context.Context, v pipeline.Verdict) bool {
 }
 
 func (s *Stage) decide(ctx context.Context, m *mcp.Message, session *session, b beside) (pipeline.Verdict, error) {
-	made, err := s.evaluate(ctx, s.input(m, session, b, s.reads), b.at)
+	made, err := s.evaluate(ctx, s.all, s.input(m, session, b, s.reads), b.at)
 	if err != nil {
 		return pipeline.Verdict{}, err
 	}
-	return made.verdict(m, &s.patterns)
+	v, err := made.verdict(m, &s.patterns)
+	if err == nil {
+		err = s.hide(ctx, m, session, b, made, &v)
+	}
+	if err != nil {
+		return pipeline.Verdict{}, err
+	}
+	return v, nil
 }
 
 // evaluate asks the policies, and answers what they decided.
-func (s *Stage) evaluate(ctx context.Context, input ast.Value, at time.Time) (*decision, error) {
-	sets, err := s.ask(ctx, input, at)
+func (s *Stage) evaluate(ctx context.Context, q question, input ast.Value, at time.Time) (*decision, error) {
+	sets, err := q.ask(ctx, input, at)
 	if err != nil {
 		return nil, err
 	}
 	d := &decision{shadow: s.shadow}
-	for i, r := range s.rules {
+	for i, r := range q.rules {
 		if err := sets[i].Iter(func(t *ast.Term) error { return d.take(r, t) }); err != nil {
 			return nil, err
 		}
@@ -163,8 +187,8 @@ func (s *Stage) evaluate(ctx context.Context, input ast.Value, at time.Time) (*d
 }
 
 // ask answers what each of the rules holds.
-func (s *Stage) ask(ctx context.Context, input ast.Value, at time.Time, more ...rego.EvalOption) ([]ast.Set, error) {
-	results, err := s.query.Eval(ctx, append(more, rego.EvalParsedInput(input), rego.EvalTime(at), rego.EvalGenerateJSON(func(t *ast.Term, _ *rego.EvalContext) (any, error) { return t, nil }))...)
+func (q question) ask(ctx context.Context, input ast.Value, at time.Time, more ...rego.EvalOption) ([]ast.Set, error) {
+	results, err := q.query.Eval(ctx, append(more, rego.EvalParsedInput(input), rego.EvalTime(at), rego.EvalGenerateJSON(func(t *ast.Term, _ *rego.EvalContext) (any, error) { return t, nil }))...)
 	switch {
 	case topdown.IsCancel(err) && ctx.Err() != nil:
 		return nil, context.Cause(ctx)
@@ -178,11 +202,11 @@ func (s *Stage) ask(ctx context.Context, input ast.Value, at time.Time, more ...
 		return nil, errors.New("the policies answered nothing")
 	}
 	answers, ok := t.Value.(*ast.Array)
-	if !ok || answers.Len() != len(s.rules) {
+	if !ok || answers.Len() != len(q.rules) {
 		return nil, errors.New("the policies answered something else than was asked")
 	}
-	sets := make([]ast.Set, len(s.rules))
-	for i, r := range s.rules {
+	sets := make([]ast.Set, len(q.rules))
+	for i, r := range q.rules {
 		if sets[i], ok = answers.Elem(i).Value.(ast.Set); !ok {
 			return nil, fmt.Errorf("%s is no set", r.ref)
 		}

@@ -53,15 +53,32 @@ func (s *Stage) Explain(ctx context.Context, c *Case) (*Explanation, error) {
 	if err != nil {
 		return nil, err
 	}
-	sets, t, err := s.trace(ctx, all, s.beside(c).at, rego.EvalRuleIndexing(false), rego.EvalEarlyExit(false))
-	if err != nil { // maybe of a function that is not come to otherwise
-		sets, t, err = s.trace(ctx, all, s.beside(c).at)
-	}
 	e := &Explanation{Input: shown, Outcome: s.Judge(ctx, c)}
-	if err != nil {
+	if err := s.explain(ctx, e, s.all, all, s.beside(c).at); err != nil {
 		return e, ctx.Err() // it is the outcome's, too
 	}
-	for i, r := range s.rules {
+	if hides := s.hiders(c.Message); len(hides.rules) > 0 { // what they say of the list that has what the message is about
+		for _, u := range session.usesOf(c.Message) {
+			listed := &Explanation{}
+			if err := s.explain(ctx, listed, hides, s.input(session.listed(c.Message, u), session, beside{at: s.beside(c).at}, nil), s.beside(c).at); err != nil {
+				return e, ctx.Err()
+			}
+			e.Effects = append(e.Effects, listed.Effects...)
+		}
+	}
+	return e, nil
+}
+
+// explain adds to e what the rules of q say of an input.
+func (s *Stage) explain(ctx context.Context, e *Explanation, q question, all ast.Value, at time.Time) error {
+	sets, t, err := q.trace(ctx, all, at, rego.EvalRuleIndexing(false), rego.EvalEarlyExit(false))
+	if err != nil { // maybe of a function that is not come to otherwise
+		sets, t, err = q.trace(ctx, all, at)
+	}
+	if err != nil {
+		return err
+	}
+	for i, r := range q.rules {
 		given := map[*ast.Rule]bool{}
 		sets[i].Foreach(func(v *ast.Term) {
 			for _, x := range t.order {
@@ -81,17 +98,17 @@ func (s *Stage) Explain(ctx context.Context, c *Case) (*Explanation, error) {
 			}
 		}
 	}
-	return e, nil
+	return nil
 }
 
 // traceTimeout is how long a traced evaluation may take: many times what the policies may.
 const traceTimeout = 20 * time.Second
 
-func (s *Stage) trace(ctx context.Context, input ast.Value, at time.Time, how ...rego.EvalOption) ([]ast.Set, *tracer, error) {
+func (q question) trace(ctx context.Context, input ast.Value, at time.Time, how ...rego.EvalOption) ([]ast.Set, *tracer, error) {
 	ctx, cancel := context.WithTimeout(ctx, traceTimeout)
 	defer cancel()
 	t := &tracer{rules: map[uint64]*traced{}}
-	sets, err := s.ask(ctx, input, at, append(how, rego.EvalQueryTracer(t))...)
+	sets, err := q.ask(ctx, input, at, append(how, rego.EvalQueryTracer(t))...)
 	return sets, t, err
 }
 

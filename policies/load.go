@@ -19,7 +19,6 @@ import (
 	"gatekit/policies/library"
 
 	"github.com/open-policy-agent/opa/v1/ast"
-	"github.com/open-policy-agent/opa/v1/bundle"
 	"github.com/open-policy-agent/opa/v1/rego"
 	"github.com/open-policy-agent/opa/v1/storage/inmem"
 )
@@ -31,6 +30,9 @@ type Options struct {
 	Data   []string                  // JSON documents, merged into data
 	Config map[string]map[string]any // a library rule's settings: data.config[rule]
 	Shadow bool                      // judge, say what would have been, and let pass
+
+	Keys    map[string]Key // what bundles are verified with, by the names that their signatures may call them by; see ReadBundle
+	Bundles []*Bundle      // more of them than Files names, that were read before
 
 	Memory *Memory          // nil is a new one
 	Now    func() time.Time // nil is the clock
@@ -57,12 +59,15 @@ func Capabilities() *ast.Capabilities {
 type sources struct {
 	modules map[string]*ast.Module // by the name of their file
 	data    map[string]any
+	texts   [][]byte // of the modules that are no tests
+	bundles []*Bundle
+	keys    map[string]Key
 	tests   bool // theirs, too
 }
 
 // read reads all that o names, and with tests those of its files; the error joins all faults, each with its file, and its line where there is one.
 func read(o Options, tests bool) (*sources, error) {
-	s := &sources{modules: map[string]*ast.Module{}, data: map[string]any{}, tests: tests}
+	s := &sources{modules: map[string]*ast.Module{}, data: map[string]any{}, keys: o.Keys, tests: tests}
 	var faults []error
 	for _, rule := range o.Rules {
 		faults = append(faults, s.rule(rule, o.Config[rule]))
@@ -74,6 +79,9 @@ func read(o Options, tests bool) (*sources, error) {
 	}
 	for _, f := range o.Files {
 		faults = append(faults, s.file(f))
+	}
+	for _, b := range o.Bundles {
+		faults = append(faults, s.take(b))
 	}
 	for _, f := range o.Data {
 		faults = append(faults, s.document(f))
@@ -102,9 +110,31 @@ func (s *sources) rule(name string, settings map[string]any) error {
 		return fmt.Errorf("there is no rule %q in the library; `gatekit policy list` shows those that there are", name)
 	}
 	if err := library.Check(name, settings); err != nil {
-		return fmt.Errorf("policy.config.%q: %w", name, err)
+		return wrong(name, err)
 	}
 	return s.module("library/"+name+"/rule.rego", b)
+}
+
+// SettingsError is one fault of the settings of a rule of the library.
+type SettingsError struct {
+	Rule string
+	Err  error // begins with the option
+}
+
+func (e *SettingsError) Error() string { return fmt.Sprintf("policy.config.%q: %v", e.Rule, e.Err) }
+func (e *SettingsError) Unwrap() error { return e.Err }
+
+// wrong are the faults of a rule's settings, of which err is one, or joins several.
+func wrong(rule string, err error) error {
+	all, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return &SettingsError{rule, err}
+	}
+	var faults []error
+	for _, e := range all.Unwrap() {
+		faults = append(faults, &SettingsError{rule, e})
+	}
+	return errors.Join(faults...)
 }
 
 func (s *sources) module(file string, b []byte) error {
@@ -116,6 +146,9 @@ func (s *sources) module(file string, b []byte) error {
 		return fmt.Errorf("%s: it is empty", file)
 	}
 	s.modules[file] = m
+	if !isTest(file) {
+		s.texts = append(s.texts, b)
+	}
 	return nil
 }
 
@@ -138,8 +171,11 @@ func (s *sources) file(name string) error {
 }
 
 // folder takes in what lies in a folder and those below it. Hidden ones are left out: where a folder is mounted by Kubernetes, they hold each file once more. One without any
-// policy is an error: it is not the one that was meant.
+// policy is an error: it is not the one that was meant. So is one with a signature: only that of a bundle is verified, and nobody should believe otherwise.
 func (s *sources) folder(name string) error {
+	if _, err := os.Lstat(filepath.Join(name, ".signatures.json")); err == nil {
+		return fmt.Errorf("%s: it is signed, and the signature of a folder is not verified\nhint: opa build --bundle %[1]s makes a bundle of it; opa sign takes --signing-key, as opa build does", name)
+	}
 	var faults []error
 	found := false
 	err := filepath.WalkDir(name+string(filepath.Separator), func(path string, d fs.DirEntry, err error) error { // the separator: the folder may be a link
@@ -167,25 +203,6 @@ func (s *sources) read(file string) error {
 		return err
 	}
 	return s.module(filepath.Clean(file), b)
-}
-
-func (s *sources) bundle(name string) error {
-	f, err := os.Open(name)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	b, err := bundle.NewReader(f).WithRegoVersion(ast.RegoV1).WithCapabilities(Capabilities()).WithProcessAnnotations(true).Read()
-	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
-	}
-	faults := []error{s.merge(name, b.Data)}
-	for _, m := range b.Modules {
-		if s.tests || !isTest(m.Path) { // parsed again, so that its places name the bundle
-			faults = append(faults, s.module(name+":"+strings.TrimPrefix(path.Clean("/"+m.Path), "/"), m.Raw))
-		}
-	}
-	return errors.Join(faults...)
 }
 
 func (s *sources) document(name string) error {
@@ -266,7 +283,11 @@ func Load(o Options) (*Stage, error) {
 	if err != nil {
 		return nil, err
 	}
-	stage := &Stage{rules: rules, reads: readsOf(c.Modules), graph: c.Graph, shadow: o.Shadow, memory: o.Memory, now: o.Now}
+	digest, err := s.digest(o.Shadow)
+	if err != nil {
+		return nil, err
+	}
+	stage := &Stage{reads: readsOf(c.Modules), graph: c.Graph, shadow: o.Shadow, memory: o.Memory, now: o.Now, digest: digest, bundles: s.bundles}
 	for _, file := range slices.Sorted(maps.Keys(s.modules)) {
 		if !strings.HasPrefix(file, "library/") {
 			stage.files = append(stage.files, file)
@@ -278,22 +299,31 @@ func Load(o Options) (*Stage, error) {
 	if stage.now == nil {
 		stage.now = time.Now
 	}
-	var query strings.Builder
-	query.WriteString("x := [")
-	for i, r := range rules {
-		if i > 0 {
-			query.WriteByte(',')
-		}
-		query.WriteString(r.ref)
+	if stage.all, err = prepare(rules, c, s.data); err == nil {
+		stage.hides, err = prepare(hiding(rules), c, s.data)
 	}
-	query.WriteByte(']')
-	options := []func(*rego.Rego){rego.Query(query.String()), rego.Compiler(c), rego.Store(inmem.NewFromObject(s.data)), rego.StrictBuiltinErrors(true)}
-	for _, f := range Functions() {
-		options = append(options, f.Func)
+	if err == nil {
+		stage.mine, err = prepare(slices.DeleteFunc(hiding(rules), func(r rule) bool { return r.library }), c, s.data)
 	}
-	stage.query, err = rego.New(options...).PrepareForEval(context.Background())
 	if err != nil {
 		return nil, fmt.Errorf("prepare the policies: %w", located(err))
 	}
 	return stage, nil
+}
+
+// prepare makes the question of rules; of none it is none.
+func prepare(rules []rule, c *ast.Compiler, data map[string]any) (question, error) {
+	if len(rules) == 0 {
+		return question{}, nil
+	}
+	refs := make([]string, len(rules))
+	for i, r := range rules {
+		refs[i] = r.ref
+	}
+	options := []func(*rego.Rego){rego.Query("x := [" + strings.Join(refs, ",") + "]"), rego.Compiler(c), rego.Store(inmem.NewFromObject(data)), rego.StrictBuiltinErrors(true)}
+	for _, f := range Functions() {
+		options = append(options, f.Func)
+	}
+	query, err := rego.New(options...).PrepareForEval(context.Background())
+	return question{rules, query}, err
 }

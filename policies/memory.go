@@ -34,6 +34,8 @@ const (
 	maxEvents      = 20_000    // calls of the last minute of one session, when a rule reads them
 	maxDefinitions = 4 << 20   // bytes of the definitions of one session
 	maxDefined     = 1_000_000 // bytes of one
+	maxTasks       = 1_000     // of one session whose tools are known
+	maxTaskID      = 1_000     // bytes
 )
 
 // session is what is known of one.
@@ -46,9 +48,11 @@ type session struct {
 	events      []event        // the calls of the last minute, oldest first
 	roots       []byte         // as JSON, the last that the client said
 	definitions map[string][]byte
-	bytes       int           // of definitions
-	all         *atomic.Int64 // of the memory
-	ended       bool          // it is forgotten, and only messages under way still hold it
+	bytes       int               // of definitions
+	all         *atomic.Int64     // of the memory
+	ended       bool              // it is forgotten, and only messages under way still hold it
+	tasks       map[string]string // the tool of a task, by "server task"
+	oldest      []string          // keys of tasks, in the order in which they began
 }
 
 // of is the session of a message. Messages without one share one, for each principal.
@@ -189,6 +193,8 @@ func (s *session) learn(m *mcp.Message) {
 		s.roots = kept(m, "/roots")
 	case m.Kind == mcp.Response && items(m) != nil:
 		s.define(m)
+	case m.Method == "tools/call" && m.Kind == mcp.Response:
+		s.keepTask(m)
 	}
 	if info, ok := m.Get(mcp.AtClientInfo); ok && s.client == nil && m.Kind == mcp.Request {
 		s.client = slices.Clone(info)

@@ -17,8 +17,10 @@ import (
 type bounds struct {
 	Roots    []string `json:"roots"`    // paths, or file: URIs
 	Base     string   `json:"base"`     // where relative paths start; "" is not known
+	Home     string   `json:"home"`     // what ~ stands for; "" is not known
 	Relative bool     `json:"relative"` // where it is not known, one that does not climb is within
 	Links    bool     `json:"links"`    // symbolic links are those of this machine
+	Anywhere bool     `json:"anywhere"` // it may lie anywhere, when it says where
 }
 
 const (
@@ -30,17 +32,29 @@ const (
 // slash, expands "~". So it is held against every reading: it is within when none of them leads out.
 func (b bounds) fault(text string) string {
 	switch {
+	case b.Anywhere:
+		return disguised(text)
 	case len(text) > maxPath:
 		return "it is too long for a path"
 	case !utf8.ValidString(text):
 		return "it is no UTF-8"
 	}
+	first := true
+	return eachReading(text, func(reading string) string {
+		why := b.reading(reading)
+		if why != "" && !first {
+			why += ", in one reading of it"
+		}
+		first = false
+		return why
+	})
+}
+
+// eachReading shows every reading of a text, the text itself first, until one has a fault.
+func eachReading(text string, fault func(reading string) string) string {
 	readings, seen := []string{text}, map[string]bool{text: true}
 	for i := 0; i < len(readings); i++ {
-		if why := b.reading(readings[i]); why != "" {
-			if i > 0 {
-				why += ", in one reading of it"
-			}
+		if why := fault(readings[i]); why != "" {
 			return why
 		}
 		for _, next := range others(readings[i]) {
@@ -54,6 +68,33 @@ func (b bounds) fault(text string) string {
 		}
 	}
 	return ""
+}
+
+// disguised says why a path is not what it looks like: in one reading of it, it climbs more than it says, or ends early. What is no path is not: a URL, and what has lines, or is too long.
+func disguised(text string) string {
+	text = strings.TrimSpace(text)
+	if name := scheme.FindString(text); len(text) > maxPath || strings.ContainsAny(text, "\n\r") || name != "" && !strings.EqualFold(name, "file:") {
+		return ""
+	}
+	said := -1
+	return eachReading(text, func(reading string) string {
+		n := 0
+		for s := range strings.SplitSeq(reading, "/") {
+			if parent.MatchString(s) {
+				n++
+			}
+		}
+		if said < 0 {
+			said = n
+		}
+		switch {
+		case strings.Contains(reading, "\x00"):
+			return "it has a control character"
+		case n > said:
+			return "it climbs, and does not look like it"
+		}
+		return ""
+	})
 }
 
 var (
@@ -160,6 +201,8 @@ func (b bounds) path(text string) string {
 	switch {
 	case strings.HasPrefix(text, "//"), strings.HasPrefix(text, `\\`):
 		return "it is on another machine"
+	case b.Home != "" && (text == "~" || strings.HasPrefix(text, "~/")):
+		return b.absolute(strings.TrimSuffix(b.Home, "/") + text[1:])
 	case strings.HasPrefix(text, "~"):
 		return "it begins at somebody's home"
 	case variable.MatchString(text):

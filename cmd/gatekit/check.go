@@ -34,7 +34,7 @@ configured. It runs the tests beside the policies and those of the library's rul
 
   ok    files    2026-07-28  demo-files 1
   ok    guard    the use of a hidden tool: deny (hidden)
-  ok    policy   1 rule, 2 files; tests: 7 passed
+  ok    policy   1 rule, 2 files; tests: 7 passed; digest 0f343b093112
   FAIL  far      no answer from its URL: server "far": POST http://127.0.0.1:1/mcp: dial tcp 127.0.0.1:1: connect: connection refused
   FAIL  [audit]  open the audit log "/srv/audit.jsonl": permission denied
 
@@ -172,6 +172,13 @@ func checkPolicies(ctx context.Context, o policies.Options) (string, error) {
 		var lines strings.Builder
 		printTests(&lines, tests)
 		return "", fmt.Errorf("%s\n%s", said, strings.TrimSuffix(lines.String(), "\n"+summary+"\n"))
+	}
+	said += "; digest " + stage.Digest()[:12]
+	for _, b := range stage.Bundles() {
+		said += fmt.Sprintf("; bundle %s revision %q", shown(b.Name), b.Revision)
+		if len(o.Keys) == 0 {
+			said += ", not signed"
+		}
 	}
 	if o.Shadow {
 		said += "; mode is shadow: nothing is refused or changed"

@@ -1,5 +1,7 @@
 package main
 
+//lint:file-ignore SA1019 sampling is deprecated; servers do ask for it, and the demo shows one that is refused
+
 import (
 	"bufio"
 	"bytes"
@@ -9,8 +11,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -21,18 +25,20 @@ import (
 
 	"gatekit/audit"
 	"gatekit/core/config"
+	"gatekit/policies/library"
 	"gatekit/transport"
 )
 
 func (p *program) demo() *cobra.Command {
 	return &cobra.Command{
 		Use:   "demo",
-		Short: "Watch a session pass Gatekit: an allowed call, a hidden tool, a secret taken out, the audit trail",
+		Short: "Watch a session pass Gatekit: calls, a hidden tool, a secret taken out, attacks refused, the audit trail",
 		Long: `Demo runs a real session on parts that are built in: a client, Gatekit, two servers and the plugins "tools" and "secrets", in processes of their
-own. A tool is hidden, a key is taken out of a file; then the audit log is shown and verified. It needs no network, and leaves nothing behind.
+own, and the rules that gatekit wrap has. A tool is hidden, a key is taken out of a file, a path in disguise and a greedy question to the model are refused; then the audit log is
+shown and verified. It needs no network, and leaves nothing behind.
 
   client ── gatekit ─┬─ files: read_file, delete_file
-                     └─ notes: add_note`,
+                     └─ notes: add_note, summarize`,
 		Example: "  gatekit demo",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -67,11 +73,13 @@ func demo(ctx context.Context, out io.Writer, log *slog.Logger) (err error) {
 		config.BuiltIn("secrets", map[string]any{"action": "redact", "key": "the demo shows the same each time"}),
 	}
 
+	c.Policy = &config.Policy{Mode: "enforce", Rules: slices.Sorted(maps.Keys(library.Default())), Config: library.Default()}
+
 	g, err := openGate(ctx, c, log)
 	if err != nil {
 		return err
 	}
-	fmt.Fprint(out, "A client, Gatekit, two servers (files, notes) and two plugins (tools, secrets), in processes of their own.\n")
+	fmt.Fprint(out, "A client, Gatekit, two servers (files, notes) and two plugins (tools, secrets), in processes of their own, and the rules of gatekit wrap.\n")
 	if err := errors.Join(demoSession(ctx, out, g), g.close()); err != nil {
 		return err
 	}
@@ -99,7 +107,10 @@ func demoSession(ctx context.Context, out io.Writer, g *gate) (err error) {
 		}
 	}()
 
-	client := sdk.NewClient(&sdk.Implementation{Name: "demo-client", Version: "1"}, nil)
+	model := func(context.Context, *sdk.CreateMessageRequest) (*sdk.CreateMessageResult, error) {
+		return nil, errors.New("the model was asked")
+	}
+	client := sdk.NewClient(&sdk.Implementation{Name: "demo-client", Version: "1"}, &sdk.ClientOptions{CreateMessageHandler: model})
 	session, err := client.Connect(ctx, &sdk.IOTransport{Reader: toClient, Writer: fromClient}, nil)
 	if err != nil {
 		return err
@@ -117,14 +128,19 @@ func demoSession(ctx context.Context, out io.Writer, g *gate) (err error) {
 	}
 	w.Flush()
 
-	for _, step := range []struct{ title, tool, arg, value string }{
-		{"2. An allowed call.", "files__read_file", "path", "welcome.txt"},
-		{"3. The other server, through the same session.", "notes__add_note", "note", "try gatekit wrap"},
-		{"4. What is hidden cannot be called.", "files__delete_file", "path", "welcome.txt"},
-		{"5. A file with a key in it. The client gets a placeholder from the plugin \"secrets\".", "files__read_file", "path", "deploy.env"},
+	for _, step := range []struct {
+		title, tool string
+		arguments   json.RawMessage
+	}{
+		{"2. An allowed call.", "files__read_file", json.RawMessage(`{"path": "welcome.txt"}`)},
+		{"3. The other server, through the same session.", "notes__add_note", json.RawMessage(`{"note": "try gatekit wrap"}`)},
+		{"4. What is hidden cannot be called.", "files__delete_file", json.RawMessage(`{"path": "welcome.txt"}`)},
+		{"5. A file with a key in it. The client gets a placeholder from the plugin \"secrets\".", "files__read_file", json.RawMessage(`{"path": "deploy.env"}`)},
+		{"6. A path that climbs in disguise. The rule roots/traversal refuses it; the server never sees it.", "files__read_file", json.RawMessage(`{"path": "reports/..%2f..%2fetc%2fpasswd"}`)},
+		{"7. A server asks the client's model, and wants it to know what other servers said. The rule sampling/gate refuses; the model is not asked.", "notes__summarize", json.RawMessage(`{}`)},
 	} {
-		fmt.Fprintf(out, "\n%s\n\n   → tools/call %s {%q: %q}\n", step.title, step.tool, step.arg, step.value)
-		result, err := session.CallTool(ctx, &sdk.CallToolParams{Name: step.tool, Arguments: map[string]any{step.arg: step.value}})
+		fmt.Fprintf(out, "\n%s\n\n   → tools/call %s %s\n", step.title, step.tool, step.arguments)
+		result, err := session.CallTool(ctx, &sdk.CallToolParams{Name: step.tool, Arguments: step.arguments})
 		refused, isError := errors.AsType[*jsonrpc.Error](err)
 		switch {
 		case isError:
@@ -148,7 +164,7 @@ func showTrail(out io.Writer, file string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprint(out, "\n6. The audit log has each decision, made before the message moved. What it says of tools:\n\n")
+	fmt.Fprint(out, "\n8. The audit log has each decision, made before the message moved. What it says of tools:\n\n")
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "   ACTION\tDIRECTION\tKIND\tMETHOD\tSERVER\tNAME\tREASON")
 	records := 0
@@ -157,7 +173,7 @@ func showTrail(out io.Writer, file string) error {
 		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
 			return fmt.Errorf("read record %d: %w", records+1, err)
 		}
-		if r.Server != "" && (r.Method == "tools/call" || r.Action == "hide" || r.Action == "modify") {
+		if r.Server != "" && (r.Method == "tools/call" || r.Action != "pass") {
 			fmt.Fprintf(w, "   %s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Action, r.Direction, r.Kind, r.Method, r.Server, r.Name, r.Reason)
 		}
 	}

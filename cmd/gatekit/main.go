@@ -111,7 +111,7 @@ gatekit/gatekit.toml in your configuration folder. They exit with 0 when all is 
 	root.SetVersionTemplate("gatekit {{.Version}}\n")
 	root.PersistentFlags().Var(&level, "log-level", "least `level` that is logged to stderr: debug, info, warn or error")
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(p.run(), p.wrap(), p.check(), p.plugin(), p.policy(), p.approve(), p.demo(), demoServer(), p.version())
+	root.AddCommand(p.run(), p.wrap(), p.check(), p.plugin(), p.policy(), p.approve(), p.audit(), p.demo(), demoServer(), p.version())
 	return root
 }
 

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -12,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"gatekit/core/config"
-	"gatekit/core/pipeline"
 	"gatekit/policies"
 	"gatekit/policies/library"
 )
@@ -23,8 +24,8 @@ const policyTimeout = time.Second
 // policyStage is what all policies together are called in the record.
 const policyStage = "policy"
 
-// loadPolicies compiles a configuration's policies; none is no stage. What they remember of sessions is memory's.
-func loadPolicies(c *config.Config, memory *policies.Memory) ([]pipeline.Named, error) {
+// loadPolicies compiles a configuration's policies; nil when it has none. What they remember of sessions is memory's.
+func loadPolicies(c *config.Config, memory *policies.Memory) (*policies.Stage, error) {
 	if c.Policy == nil {
 		return nil, nil
 	}
@@ -34,12 +35,30 @@ func loadPolicies(c *config.Config, memory *policies.Memory) ([]pipeline.Named, 
 	if err != nil {
 		return nil, placed(c, err)
 	}
-	return []pipeline.Named{{Name: policyStage, Stage: stage, Timeout: policyTimeout}}, nil
+	return stage, nil
 }
 
 // policyOptions are the policies of a configuration that has some.
 func policyOptions(c *config.Config) policies.Options {
-	return policies.Options{Rules: c.Policy.Rules, Files: c.Policy.Files, Data: c.Policy.Data, Config: c.Policy.Config, Shadow: c.Policy.Mode == "shadow"}
+	keys := map[string]policies.Key{}
+	for _, k := range c.Policy.Keys {
+		keys[k.Name] = policies.Key{Key: string(k.Key), Algorithm: k.Algorithm, Scope: k.Scope}
+	}
+	return policies.Options{
+		Rules: c.Policy.Rules, Files: c.Policy.Files, Data: c.Policy.Data, Config: c.Policy.Config, Shadow: c.Policy.Mode == "shadow", Keys: keys,
+	}
+}
+
+// inForce says which policies they are, for the audit log; "" when there are none.
+func inForce(stage *policies.Stage) string {
+	if stage == nil {
+		return ""
+	}
+	said := "policies " + stage.Digest()
+	for _, b := range stage.Bundles() {
+		said += fmt.Sprintf(", bundle %q revision %q", b.Name, b.Revision)
+	}
+	return said
 }
 
 // configured are the policies of the configuration at path.
@@ -73,14 +92,18 @@ func shortened(text string) string {
 	return strings.ReplaceAll(text, dir+string(filepath.Separator), "")
 }
 
-// placed is an error of the policies at its place: that of the policy's file where it has one, else that of [policy].
+// placed is an error of the policies at its place: that of the policy's file, or of the rule's settings, where it has one, else that of [policy].
 func placed(c *config.Config, err error) error {
 	var errs config.Errors
 	for _, line := range unjoined(err) {
 		for _, one := range unjoined(line) {
-			if text := one.Error(); strings.Contains(text, ".rego:") {
+			text := one.Error()
+			switch setting, ok := errors.AsType[*policies.SettingsError](one); {
+			case ok && c.Policy.ConfigAt[setting.Rule] != (config.Place{}):
+				errs = append(errs, &config.Error{At: c.Policy.ConfigAt[setting.Rule], Message: text})
+			case strings.Contains(text, ".rego:"):
 				errs = append(errs, &config.Error{Message: text})
-			} else {
+			default:
 				errs = append(errs, &config.Error{At: c.Policy.At, Message: "policy: " + text})
 			}
 		}
@@ -99,10 +122,11 @@ files of one's own:
   rules = ["tools/readonly"]
   files = ["policies"]
 
-New writes a policy to begin with, test runs the tests, explain says why a message is judged as it is, replay what would become of recorded traffic, list shows the library.
+New writes a policy to begin with, test runs the tests, explain says why a message is judged as it is, replay what would become of recorded traffic, list shows the library,
+capabilities are for OPA's own tools: opa build makes bundles, which files may name, too; with [policy.key.NAME], a bundle has to be signed.
 gatekit run puts a changed file in force while it runs; a broken one is reported, and the policies before it stay.`,
 	}
-	c.AddCommand(p.policyTest(), p.policyExplain(), p.policyNew(), p.policyReplay(), policyList())
+	c.AddCommand(p.policyTest(), p.policyExplain(), p.policyNew(), p.policyReplay(), policyList(), policyCapabilities())
 	return c
 }
 
@@ -126,6 +150,21 @@ func policyList() *cobra.Command {
 			}
 			_, err = cmd.OutOrStdout().Write(b)
 			return err
+		},
+	}
+}
+
+func policyCapabilities() *cobra.Command {
+	return &cobra.Command{
+		Use:   "capabilities",
+		Short: "Print what policies may use, for OPA's own tools",
+		Long: `Capabilities prints the functions that policies may use, as OPA's tools read them: OPA's own without those that reach out, and Gatekit's. With them, opa build refuses what Gatekit
+would refuse, and knows gatekit.path.fault.`,
+		Example: `  gatekit policy capabilities > capabilities.json
+  opa build --capabilities capabilities.json --bundle policies --revision 42 --signing-key private.pem --output acme.tar.gz`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return json.NewEncoder(cmd.OutOrStdout()).Encode(policies.Capabilities())
 		},
 	}
 }

@@ -293,7 +293,7 @@ func TestAChangedFileIsAppliedWithoutDroppingTheSession(t *testing.T) {
 
 	p.configure(files + notes)
 	p.says("is in force")
-	if got, want := tools(t.Context(), t, s), "files__delete_file files__read_file notes__add_note"; got != want {
+	if got, want := tools(t.Context(), t, s), "files__delete_file files__read_file notes__add_note notes__summarize"; got != want {
 		t.Errorf("with a server more: got %q, want %q", got, want)
 	}
 
@@ -301,14 +301,14 @@ func TestAChangedFileIsAppliedWithoutDroppingTheSession(t *testing.T) {
 	p.says("gatekit.toml:4:1: ")
 	p.configure(notes + "[[plugin]]\nname = \"p\"\nuse = \"p\"\n")
 	p.says(`there is no built-in \"p\"`)
-	if got, want := tools(t.Context(), t, s), "files__delete_file files__read_file notes__add_note"; got != want {
+	if got, want := tools(t.Context(), t, s), "files__delete_file files__read_file notes__add_note notes__summarize"; got != want {
 		t.Errorf("after mistakes: got %q, want %q", got, want)
 	}
 
 	p.configure(notes + "[listen]\npath = \"/other\"\nhttp = \"127.0.0.1:0\"\n")
 	p.says(`needs a restart; what was there goes on" part=[listen]`)
 	p.says("the rest of the changed configuration is in force")
-	if got, want := tools(t.Context(), t, s), "notes__add_note"; got != want {
+	if got, want := tools(t.Context(), t, s), "notes__add_note notes__summarize"; got != want {
 		t.Errorf("with a server less: got %q, want %q", got, want)
 	}
 	if err := s.Close(); err != nil {

@@ -3,9 +3,11 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,6 +15,7 @@ import (
 
 	"gatekit/core/config"
 	"gatekit/policies"
+	"gatekit/policies/library"
 )
 
 // What the README shows is what there is: the demo's output is the one that demo.txtar holds, the Go it asks for
@@ -57,6 +60,44 @@ func TestTheREADMEIsTrue(t *testing.T) {
 	}
 }
 
+// What is shown of examples/03-policies, there and here, is what its script holds the binary to.
+func TestWhatIsShownOfDenialsIsTrue(t *testing.T) {
+	script, err := os.ReadFile("../../examples/03-policies/script.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := func(where, text string) {
+		if !bytes.Contains(script, []byte(text)) {
+			t.Errorf("%s has %q, which is not in the script of examples/03-policies", where, text)
+		}
+	}
+	example, err := os.ReadFile("../../examples/03-policies/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, block := range blocks(string(example), "console")[1:] { // the first is of gatekit check, which counts tests
+		for line := range strings.Lines(block) {
+			if line = strings.TrimSpace(line); line != "…" && !strings.HasPrefix(line, "$ (") {
+				line, _, _ = strings.Cut(line, "…") // the number of a record
+				want("its README", strings.TrimPrefix(line, "$ "))
+			}
+		}
+	}
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(readme), "|---|---|---|\n")
+	table, _, _ = strings.Cut(table, "\n\n")
+	spans := regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(table, -1)
+	if len(spans) < 10 {
+		t.Fatalf("the README shows no denials: %q", table)
+	}
+	for _, span := range spans {
+		want("the README", strings.TrimSuffix(span[1], " ID"))
+	}
+}
+
 // The policies of gatekit.toml.example are there, and its settings are theirs.
 func TestThePoliciesOfTheExampleLoad(t *testing.T) {
 	t.Setenv("FILES_TOKEN", "x")
@@ -78,8 +119,48 @@ func TestThePoliciesOfTheExampleLoad(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if stages, err := loadPolicies(c, &policies.Memory{}); err != nil || len(stages) != 1 {
-		t.Errorf("%d stages, %v", len(stages), err)
+	if stage, err := loadPolicies(c, &policies.Memory{}); err != nil || stage == nil {
+		t.Errorf("%v, %v", stage, err)
+	}
+}
+
+// The default rules are written out where somebody looks for them to change them.
+func TestTheDefaultRulesAreWrittenOut(t *testing.T) {
+	t.Setenv("FILES_TOKEN", "x")
+	t.Setenv("GITHUB_TOKEN", "x")
+	_, help, _ := strings.Cut((&program{}).wrap().Long, "where these rules are\n")
+	texts := map[string]string{"gatekit help wrap": "[server.files]\ncommand = \"x\"\n" + help}
+	for _, file := range []string{"gatekit.toml.example", "examples/01-one-server/gatekit.toml"} {
+		b, err := os.ReadFile("../../" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts[file] = string(b)
+	}
+	for name, text := range texts {
+		file := filepath.Join(t.TempDir(), "gatekit.toml")
+		if err := os.Mkdir(filepath.Join(filepath.Dir(file), "policies"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c, err := config.Load(file)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		want := library.Default()
+		if c.Policy == nil || !slices.Equal(c.Policy.Rules, slices.Sorted(maps.Keys(want))) {
+			t.Errorf("%s has not the default rules: %+v", name, c.Policy)
+			continue
+		}
+		got, err := json.Marshal(c.Policy.Config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want, err := json.Marshal(want); err != nil || string(got) != string(want) {
+			t.Errorf("%s\ngot  %s\nwant %s (%v)", name, got, want, err)
+		}
 	}
 }
 

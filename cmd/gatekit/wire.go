@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -59,7 +60,16 @@ func openGate(ctx context.Context, c *config.Config, log *slog.Logger, stages ..
 	if err := reachable(c); err != nil {
 		return nil, err
 	}
-	record, err := audit.Open(audit.Options{File: c.Audit.File, Bodies: audit.Bodies(c.Audit.Bodies), Durability: audit.Durability(c.Audit.Durability), Log: log})
+	record, err := audit.Open(audit.Options{
+		File:         c.Audit.File,
+		Bodies:       audit.Bodies(c.Audit.Bodies),
+		Durability:   audit.Durability(c.Audit.Durability),
+		Log:          log,
+		SegmentBytes: int64(c.Audit.SegmentBytes),
+		Keep:         audit.Retention{Files: c.Audit.KeepFiles, Bytes: int64(c.Audit.KeepBytes), For: c.Audit.KeepFor},
+		Key:          c.Audit.Key,
+		AnchorFile:   c.Audit.Anchor,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -80,15 +90,15 @@ func openGate(ctx context.Context, c *config.Config, log *slog.Logger, stages ..
 	if g.host, err = newHost(c.Limits, log, g.pluginEvent); err != nil {
 		return fail(err)
 	}
-	set, judges, err := g.judges(ctx, c)
+	j, err := g.judges(ctx, c)
 	if err != nil {
 		return fail(err)
 	}
-	o, servers, err := g.options(c, judges)
+	o, servers, err := g.options(c, j)
 	if err != nil {
 		return fail(err)
 	}
-	g.servers, g.plugins = servers, set
+	g.servers, g.plugins = servers, j.plugins
 	g.show()
 	if g.proxy, err = proxy.New(o); err != nil {
 		return fail(err)
@@ -113,44 +123,58 @@ func openGate(ctx context.Context, c *config.Config, log *slog.Logger, stages ..
 	if g.telemetry != nil {
 		g.telemetry.Watch(g.watched())
 	}
-	if err := g.event(ctx, "start", fmt.Sprintf("version %s, %s", version(), c), nil); err != nil {
+	if err := g.event(ctx, "start", listed("version "+version(), c.String(), inForce(j.policies)), nil); err != nil {
 		return nil, errors.Join(fmt.Errorf("record the start: %w", err), g.close())
 	}
-	g.sayPolicies(c)
+	g.sayPolicies(c, j.policies)
 	return g, nil
 }
 
+// listed joins what there is.
+func listed(parts ...string) string {
+	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), ", ")
+}
+
 // sayPolicies says which policies are in force, and that they are not enforced when that is so.
-func (g *gate) sayPolicies(c *config.Config) {
-	if c.Policy == nil {
+func (g *gate) sayPolicies(c *config.Config, stage *policies.Stage) {
+	if stage == nil {
 		return
 	}
 	files := make([]string, len(c.Policy.Files))
 	for i, f := range c.Policy.Files {
 		files[i] = shown(f)
 	}
-	g.log.Info("policies are in force", "rules", c.Policy.Rules, "files", files, "mode", c.Policy.Mode)
+	g.log.Info("policies are in force", "rules", c.Policy.Rules, "files", files, "mode", c.Policy.Mode, "digest", stage.Digest())
 	if c.Policy.Mode == "shadow" {
 		g.log.Warn("the policies refuse and change nothing: policy.mode is shadow; what they would do is in the audit log")
 	}
 }
 
-// judges are the stages of a configuration: its plugins, then its policies, which decide on what the plugins made of a message.
-func (g *gate) judges(ctx context.Context, c *config.Config) (*plugins.Set, []pipeline.Named, error) {
+// judges are who judges by a configuration: its plugins, then its policies, which decide on what the plugins made of a message.
+type judges struct {
+	plugins  *plugins.Set
+	policies *policies.Stage // nil when there are none
+	stages   []pipeline.Named
+}
+
+func (g *gate) judges(ctx context.Context, c *config.Config) (*judges, error) {
 	rules, err := loadPolicies(c, &g.memory)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	set, stages, err := loadPlugins(ctx, g.host, c)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	return set, append(stages, rules...), nil
+	if rules != nil {
+		stages = append(stages, pipeline.Named{Name: policyStage, Stage: rules, Timeout: policyTimeout})
+	}
+	return &judges{set, rules, stages}, nil
 }
 
 // options are the proxy's for a configuration. Servers that are configured as before stay the ones they are.
-func (g *gate) options(c *config.Config, judges []pipeline.Named) (proxy.Options, map[string]*server, error) {
-	p := pipeline.New(g.record, pipeline.Options{Reasons: c.Deny.Reasons, ToolCallsResult: c.Deny.ToolCalls == "result"}, append(slices.Clone(g.stages), judges...)...)
+func (g *gate) options(c *config.Config, j *judges) (proxy.Options, map[string]*server, error) {
+	p := pipeline.New(g.record, pipeline.Options{Reasons: c.Deny.Reasons, ToolCallsResult: c.Deny.ToolCalls == "result"}, append(slices.Clone(g.stages), j.stages...)...)
 	servers := map[string]*server{}
 	o := proxy.Options{
 		Pipeline: p,
@@ -298,24 +322,24 @@ func (g *gate) apply(ctx context.Context, c *config.Config) error {
 	// What cannot be changed stays what it is, and the next change is held against what is in force.
 	next := *c
 	next.Listen, next.Audit, next.Limits, next.Admin = g.config.Listen, g.config.Audit, g.config.Limits, g.config.Admin
-	set, judges, err := g.judges(ctx, &next)
+	j, err := g.judges(ctx, &next)
 	if err != nil {
 		return err
 	}
-	o, servers, err := g.options(&next, judges)
+	o, servers, err := g.options(&next, j)
 	if err == nil {
-		err = g.event(ctx, "reload", next.String(), nil)
+		err = g.event(ctx, "reload", listed(next.String(), inForce(j.policies)), nil)
 	}
 	if err == nil {
 		err = g.proxy.Apply(o)
 	}
 	if err != nil {
-		set.Close()
+		j.plugins.Close()
 		return err
 	}
 	old := g.servers
 	g.plugins.Close()
-	g.config, g.servers, g.plugins = &next, servers, set
+	g.config, g.servers, g.plugins = &next, servers, j.plugins
 	g.show()
 	var errs []error
 	for name, s := range old {
@@ -327,7 +351,7 @@ func (g *gate) apply(ctx context.Context, c *config.Config) error {
 		g.log.Warn("close a server that is no longer configured", "error", err)
 	}
 	g.log.Info(what + " is in force")
-	g.sayPolicies(&next)
+	g.sayPolicies(&next, j.policies)
 	return nil
 }
 

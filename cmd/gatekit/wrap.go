@@ -28,8 +28,36 @@ client starts, and nothing changes for the client but that every message is judg
       "env": { "TOKEN": "…" } } } }
 
 The server gets PATH, HOME, LANG and TMPDIR of the environment and what --env names, and nothing else. The audit log is a file of its own for each process,
-in gatekit/audit in your state folder ($XDG_STATE_HOME, or ~/.local/state), unless --audit names one.`,
-		Example: "  gatekit wrap -- npx -y @modelcontextprotocol/server-everything\n  gatekit wrap --env GITHUB_TOKEN --audit github.jsonl -- github-mcp-server stdio",
+in gatekit/audit in your state folder ($XDG_STATE_HOME, or ~/.local/state), unless --audit names one.
+
+These rules are in force unless --no-default-rules says otherwise. They refuse what no honest server or client sends, and change nothing:
+
+  roots/traversal    paths that climb without looking like it: ..%2f..%2fetc. Before server-filesystem, whose folders are known from its command, or with --root: paths
+                     that lead out of the folders and of the client's roots
+  elicitation/gate   forms that ask for passwords, keys or codes, or hold links; pages that are not https, have a user in their URL, or look like another's
+  sampling/gate      questions to the client's model with other servers' context, and more than 60 of them a minute
+
+--rule adds one of the library as it is without settings, and makes a default one as strict as that; --policy adds Rego of yours. With --shadow they only say in the audit log what
+they would do. There are no plugins unless --plugin adds one, with its own defaults: what they take out of a file is missing when the file is written back, and each costs some 300 µs
+a call. What needs settings needs a file (gatekit help run), where these rules are
+
+  [policy]
+  rules = ["elicitation/gate", "roots/traversal", "sampling/gate"]
+
+  [policy.config."elicitation/gate"]
+  loopback = true # a server that runs here may show pages of this machine
+
+  [policy.config."roots/traversal"]
+  anywhere = true # or: roots = ["/srv/data"]
+
+  [policy.config."sampling/gate"]
+  servers = ["*"]
+  context = ["none", "thisServer"]
+  tools = true
+  per_minute = 60`,
+		Example: `  gatekit wrap -- npx -y @modelcontextprotocol/server-everything
+  gatekit wrap --env GITHUB_TOKEN --audit github.jsonl -- github-mcp-server stdio
+  gatekit wrap --rule tools/readonly --plugin secrets -- npx -y @modelcontextprotocol/server-filesystem /srv/data`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return errors.New("wrap needs the command of a server, after --")
@@ -49,6 +77,12 @@ in gatekit/audit in your state folder ($XDG_STATE_HOME, or ~/.local/state), unle
 	c.Flags().Var(&o.era, "era", "the `era` of what the server speaks: auto, legacy or modern")
 	c.Flags().StringArrayVar(&o.env, "env", nil, "environment variable the server gets: `KEY`, as it is here, or KEY=VALUE; may be repeated")
 	c.Flags().StringVar(&o.cwd, "cwd", "", "working `folder` of the server (default: this one)")
+	c.Flags().StringArrayVar(&o.roots, "root", nil, "`folder` that paths must stay in; may be repeated")
+	c.Flags().StringArrayVar(&o.rules, "rule", nil, "`rule` of the library to add, of gatekit policy list; may be repeated")
+	c.Flags().BoolVar(&o.noDefaultRules, "no-default-rules", false, "only the rules and policies that --rule, --root and --policy name")
+	c.Flags().StringArrayVar(&o.policies, "policy", nil, "`file` (.rego, or a folder or bundle of such) to add; may be repeated")
+	c.Flags().BoolVar(&o.shadow, "shadow", false, "refuse and change nothing by rules and policies, and record what they would do")
+	c.Flags().StringArrayVar(&o.plugins, "plugin", nil, "`plugin` to add, of gatekit plugin list; may be repeated")
 	return c
 }
 
@@ -57,6 +91,9 @@ type wrapping struct {
 	audit, cwd string
 	env        []string
 	era        choice
+
+	roots, rules, policies, plugins []string
+	noDefaultRules, shadow          bool
 }
 
 func (o *wrapping) config(command []string) (*config.Config, error) {
@@ -76,12 +113,16 @@ func (o *wrapping) config(command []string) (*config.Config, error) {
 		}
 		s.Env[key] = config.Secret(value)
 	}
+	if err := o.judges(c, command); err != nil {
+		return nil, err
+	}
 	c.Audit.File = o.audit
 	if o.audit == "" {
 		dir, err := stateFolder()
 		if err != nil {
 			return nil, fmt.Errorf("find a place for the audit log: %w\nhint: name one with --audit", err)
 		}
+		c.Audit.Key = filepath.Join(dir, "audit", "gatekit.key") // one for all processes, so that one public key is enough for all their logs
 		c.Audit.File = filepath.Join(dir, "audit", fmt.Sprintf("%s-%s-%d.jsonl", s.Name, time.Now().UTC().Format("20060102T150405Z"), os.Getpid()))
 	}
 	return c, nil

@@ -90,6 +90,19 @@ type Policy struct {
 	Data   []string                  `toml:"data"`  // absolute
 	Mode   string                    `toml:"mode"`
 	Config map[string]map[string]any `toml:"config"`
+
+	ConfigAt map[string]Place `toml:"-"` // where a rule's settings stand
+
+	Keys []Key `toml:"key"` // in the order of the file
+}
+
+// Key is one [policy.key.NAME]: what bundles are verified with.
+type Key struct {
+	Name string `toml:",name"`
+
+	Key       Secret `toml:"key"` // PEM with a public key or a certificate; the secret of HS…
+	Algorithm string `toml:"algorithm"`
+	Scope     string `toml:"scope"`
 }
 
 // Audit is [audit].
@@ -97,6 +110,14 @@ type Audit struct {
 	File       string `toml:"file"` // absolute
 	Bodies     string `toml:"bodies"`
 	Durability string `toml:"durability"`
+
+	SegmentBytes int           `toml:"segment_bytes"`
+	KeepFiles    int           `toml:"keep_files"` // 0 is all, as of the two that follow
+	KeepBytes    int           `toml:"keep_bytes"`
+	KeepFor      time.Duration `toml:"keep_for"`
+
+	Key    string `toml:"key"`    // absolute, or empty: beside the log
+	Anchor string `toml:"anchor"` // absolute, or empty
 }
 
 // Admin is [admin].
@@ -114,7 +135,7 @@ type Deny struct {
 func (c *Config) defaults() {
 	c.Listen.Path = "/mcp"
 	c.Names = Names{Prefix: "always", Resources: "scheme"}
-	c.Audit = Audit{File: "audit/gatekit.jsonl", Bodies: "digest", Durability: "write"}
+	c.Audit = Audit{File: "audit/gatekit.jsonl", Bodies: "digest", Durability: "write", SegmentBytes: 64 << 20}
 	c.Deny.ToolCalls = "error"
 	c.Limits.defaults()
 }
@@ -130,6 +151,8 @@ func (p *Plugin) defaults() {
 }
 
 func (p *Policy) defaults() { p.Mode = "enforce" }
+
+func (k *Key) defaults() { k.Algorithm = "RS256" }
 
 // Secret is a value that may have come from the environment or a file. No way of printing or encoding it shows it; string(s) is the value.
 type Secret string

@@ -189,6 +189,11 @@ func TestEachMistakeIsReportedAtItsPlace(t *testing.T) {
 			`5:1: plugin[0].command is empty`}},
 		{"a checksum of a built-in is reported", server + "[[plugin]]\nname = \"p\"\nuse = \"p\"\nsha256 = \"" + strings.Repeat("0", 64) + "\"", []string{
 			`6:1: plugin[0].sha256 is for a command; a built-in is part of Gatekit`}},
+		{"a key of bundles that is none is reported", server + "[policy.key.a]\nalgorithm = \"none\"\n[policy.key.b]\nkey = \"b.pub\"\n[policy.key.c]\nkey = '''-----BEGIN PRIVATE KEY-----\n-----END PRIVATE KEY-----'''", []string{
+			`3:1: policy.key.a.key is missing or empty; key = "${file:bundle.pub}" is what the file holds`,
+			`4:1: policy.key.a.algorithm must be one of "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "HS256", "HS384", "HS512", not "none"`,
+			`6:1: policy.key.b.key must be the PEM of a public key or a certificate; key = "${file:bundle.pub}" is what the file holds`,
+			`8:1: policy.key.c.key is a private key; bundles are verified with the public one, and who can read this file could sign them`}},
 		{"a policy that is no table is reported", "policy = \"x\"\n" + server, []string{
 			`1:1: policy must be a table, not a string`}},
 		{"a date is no duration", server + "timeout = 1979-05-27", []string{
@@ -293,7 +298,7 @@ func TestAbsentKeysHaveTheDocumentedDefaults(t *testing.T) {
 		{"server.timeout", a.Timeout, time.Minute},
 		{"server.max_timeout", a.MaxTimeout, 10 * time.Minute},
 		{"names", c.Names, config.Names{Prefix: "always", Resources: "scheme"}},
-		{"audit", c.Audit, config.Audit{File: filepath.Join(dir, "audit/gatekit.jsonl"), Bodies: "digest", Durability: "write"}},
+		{"audit", c.Audit, config.Audit{File: filepath.Join(dir, "audit/gatekit.jsonl"), Bodies: "digest", Durability: "write", SegmentBytes: 64 << 20}},
 		{"deny", c.Deny, config.Deny{ToolCalls: "error"}},
 		{"limits.message_bytes", c.Limits.MessageBytes, 16 << 20},
 		{"policy", c.Policy, (*config.Policy)(nil)},
@@ -314,6 +319,26 @@ func TestServersKeepTheOrderOfTheFile(t *testing.T) {
 	}
 	if got, want := fmt.Sprint(c.Servers), "[z a m]"; got != want {
 		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+func TestPathsOfTheAuditLogAreRelativeToTheFile(t *testing.T) {
+	c, err := load(t, `[server.a]
+command = "a"
+[audit]
+key = "keys/log"
+anchor = "/mnt/anchors"
+keep_files = 3
+keep_for = "24h"
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Dir(c.File)
+	want := config.Audit{File: filepath.Join(dir, "audit/gatekit.jsonl"), Bodies: "digest", Durability: "write", SegmentBytes: 64 << 20,
+		KeepFiles: 3, KeepFor: 24 * time.Hour, Key: filepath.Join(dir, "keys/log"), Anchor: "/mnt/anchors"}
+	if c.Audit != want {
+		t.Errorf("got %+v, want %+v", c.Audit, want)
 	}
 }
 
@@ -407,7 +432,7 @@ func TestTheExampleDocumentsEveryKey(t *testing.T) {
 	// What is commented out is valid too.
 	var lines []string
 	for line := range strings.Lines(string(text)) {
-		if bare, ok := strings.CutPrefix(line, "# "); ok && strings.Contains(strings.SplitN(bare, "#", 2)[0], " = ") && !strings.HasPrefix(bare, "sha256") {
+		if bare, ok := strings.CutPrefix(line, "# "); ok && (strings.HasPrefix(bare, "[") || strings.Contains(strings.SplitN(bare, "#", 2)[0], " = ")) && !strings.HasPrefix(bare, "sha256") {
 			line = bare
 		}
 		if strings.HasPrefix(line, "use =") { // its alternative, command, is in force now
@@ -415,7 +440,7 @@ func TestTheExampleDocumentsEveryKey(t *testing.T) {
 		}
 		lines = append(lines, line)
 	}
-	if _, err := load(t, strings.Join(lines, ""), "policies/x.rego", "", "state.key", key); err != nil {
+	if _, err := load(t, strings.Join(lines, ""), "policies/x.rego", "", "bundle.pub", pub, "state.key", key); err != nil {
 		t.Errorf("with what is commented out: %v", err)
 	}
 	for _, k := range keys(reflect.TypeFor[config.Config]()) {
@@ -427,6 +452,9 @@ func TestTheExampleDocumentsEveryKey(t *testing.T) {
 		}
 	}
 }
+
+// pub looks like a public key.
+const pub = "-----BEGIN PUBLIC KEY-----\n-----END PUBLIC KEY-----\n"
 
 // A default that the example shows is the default.
 func TestTheExampleShowsTheDefaults(t *testing.T) {
@@ -463,6 +491,7 @@ func TestTheExampleShowsTheDefaults(t *testing.T) {
 		{"policy.mode", example.Policy.Mode, bare.Policy.Mode},
 		{"audit.bodies", example.Audit.Bodies, bare.Audit.Bodies},
 		{"audit.durability", example.Audit.Durability, bare.Audit.Durability},
+		{"audit.segment_bytes", example.Audit.SegmentBytes, bare.Audit.SegmentBytes},
 		{"deny", example.Deny, bare.Deny},
 		{"limits", example.Limits, bare.Limits},
 	} {

@@ -342,7 +342,7 @@ func (c *parked) park(ctx context.Context) (answer pipeline.Passed, asks bool) {
 	result := mcp.NewResponse(c.m.ID(), b)
 	first := c.asked[0].p.Message()
 	c.server, c.exchange = first.Server, first.Exchange
-	result.Server, result.Exchange = c.server, c.exchange
+	result.Server, result.Exchange, result.Folded = c.server, c.exchange, true
 	c.carrier = nil
 	c.timer = time.AfterFunc(f.limits.ParkedFor, func() { c.expire(t) })
 	return f.own(ctx, c.peer, result, c.m), true

@@ -128,7 +128,7 @@ func TestACallIsParkedWhileItsClientIsAsked(t *testing.T) {
 				}
 				w.record.has(t, "pass to_client request elicitation/create")
 				w.record.has(t, "pass to_server response elicitation/create")
-				w.record.has(t, "answer to_client response tools/call")
+				w.record.has(t, "park to_client response tools/call it waits for what the client answers")
 				w.record.has(t, "resume to_server request tools/call it brings answers to a call that waits for them")
 			})
 		})

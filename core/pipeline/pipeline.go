@@ -39,6 +39,7 @@ type Step struct {
 	Reason   string // of a skip: what went wrong
 	Took     time.Duration
 	Findings []Finding
+	Changed  []string // with modify: where it changed the body, as far as that is still there in what went on
 }
 
 // Outcome is one decision, for the record.
@@ -46,7 +47,7 @@ type Outcome struct {
 	Time   time.Time
 	Before *mcp.Message // as it came; its fields say session, exchange, direction, kind, method, server, name
 	After  *mcp.Message // as it goes; nil when it does not (a stage's answer is an outcome of its own); Before itself when nothing changed
-	Action string       // pass, deny, modify, answer, hide, skip (design.md 11), or an event's
+	Action string       // pass, deny, modify, answer, hide, ask, skip, park (design.md 11), or an event's
 	Reason string
 	Steps  []Step
 	Took   time.Duration
@@ -181,6 +182,9 @@ func judge(ctx context.Context, o *Outcome, asked []*stage, layers []*layer) (an
 			found.add(opinions[i])
 			switch {
 			case denied != nil:
+				for i := range o.Steps {
+					o.Steps[i].Changed = nil // nothing went on
+				}
 				o.After, o.Action, o.Reason, o.Err = nil, denied.Action, denied.Reason, denied.Err
 				return nil, denied
 			case step.Action != "answer":
@@ -190,6 +194,7 @@ func judge(ctx context.Context, o *Outcome, asked []*stage, layers []*layer) (an
 			}
 		}
 	}
+	trimChanged(o.Steps)
 	if o.Before.Kind == mcp.Response {
 		if d = toKnown(o, layers); d != nil {
 			return nil, d
@@ -215,12 +220,17 @@ func summary(steps []Step) (action, reason string) {
 	return "pass", ""
 }
 
-// Answer records m, a message of Gatekit's own (a ping's answer, a merged list, an error, a cancellation), and lets it move. No stage is asked: it
-// holds nothing that was not judged already. When it cannot be recorded, what moves is a bare error (requests' answers) or nothing (the zero Passed).
+// Answer records m, a message of Gatekit's own (a ping's answer, a merged list, an error, a cancellation, a result that asks the client while its call waits), and lets it move. No stage
+// is asked: it holds nothing that was not judged already. When it cannot be recorded, what moves is a bare error (requests' answers) or nothing (the zero Passed).
 func (p *Pipeline) Answer(ctx context.Context, m *mcp.Message) Passed {
 	o := Outcome{Time: time.Now(), Before: p.ownName(m), After: m, Action: "answer"}
-	if m.Kind == mcp.Error {
-		o.Reason, _ = m.Text("/message") // our own words: what failed belongs in the record
+	switch { // our own words: what failed, or why a call is given up, belongs in the record
+	case m.Kind == mcp.Error:
+		o.Reason, _ = m.Text("/message")
+	case m.Method == "notifications/cancelled":
+		o.Reason, _ = m.Text("/reason")
+	case m.Folded:
+		o.Action, o.Reason = "park", "it waits for what the client answers"
 	}
 	_, err := p.record(ctx, o)
 	switch {

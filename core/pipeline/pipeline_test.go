@@ -3,6 +3,7 @@ package pipeline_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"slices"
 	"strings"
@@ -405,6 +406,67 @@ func TestStagesAreAskedInOrder(t *testing.T) {
 				t.Error("an unchanged message is another one")
 			}
 		})
+	}
+}
+
+func TestWhereAMessageWasChangedIsRecordedWithoutWhatWasThere(t *testing.T) {
+	x := []byte(`"x"`)
+	var many []mcp.Edit
+	for i := range 40 {
+		many = append(many, mcp.Set(fmt.Sprintf("/arguments/k%d", i), x))
+	}
+	refuse := says(pipeline.Verdict{Reason: "no"})
+	for _, tt := range []struct {
+		name   string
+		stages []stage
+		want   [][]string
+	}{
+		{"a value that was replaced", []stage{modify(mcp.Set("/arguments/path", x))}, [][]string{{"/arguments/path"}}},
+		{"a member that was taken out is named by what held it", []stage{modify(mcp.Remove("/arguments/path"))}, [][]string{{"/arguments"}}},
+		{"two of one object", []stage{modify(mcp.Remove("/arguments/path"), mcp.Remove("/arguments/n"))}, [][]string{{"/arguments"}}},
+		{"a place that a later stage replaced as part of a larger one", []stage{modify(mcp.Set("/arguments/path", x)), modify(mcp.Set("/arguments", []byte(`{}`)))}, [][]string{{"/arguments"}, {"/arguments"}}},
+		{"a place whose name a later stage took out", []stage{modify(mcp.Set("/arguments/path", x)), modify(mcp.Remove("/arguments/path"))}, [][]string{{"/arguments"}, {"/arguments"}}},
+		{"a place that a later stage left alone", []stage{modify(mcp.Set("/arguments/path", x)), modify(mcp.Set("/arguments/pa", x))}, [][]string{{"/arguments/path"}, {"/arguments/pa"}}},
+		{"too many", []stage{modify(many...)}, [][]string{{"/arguments"}}},
+		{"none of what was refused then", []stage{modify(mcp.Set("/arguments/path", x)), refuse}, [][]string{nil, nil}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			rec := &record{}
+			var stages []pipeline.Named
+			for _, s := range tt.stages {
+				stages = append(stages, pipeline.Named{Name: "s", Stage: s})
+			}
+			pipeline.New(rec, pipeline.Options{}, stages...).Pass(t.Context(), call(t))
+			var got [][]string
+			for _, s := range rec.last(t).Steps {
+				got = append(got, s.Changed)
+			}
+			if !slices.EqualFunc(got, tt.want, slices.Equal) {
+				t.Errorf("recorded %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestGatekitsOwnWordsAreRecorded(t *testing.T) {
+	rec := &record{}
+	p := pipeline.New(rec, pipeline.Options{})
+	parked := mcp.NewResponse("1", []byte(`{"inputRequests":{}}`))
+	parked.Folded = true
+	for _, tt := range []struct {
+		m              *mcp.Message
+		action, reason string
+	}{
+		{mcp.NewError("1", -32603, "no such server", nil), "answer", "no such server"},
+		{mcp.NewNotification("notifications/cancelled", []byte(`{"requestId":1,"reason":"timed out"}`)), "answer", "timed out"},
+		{parked, "park", "it waits for what the client answers"},
+		{mcp.NewResponse("1", []byte(`{}`)), "answer", ""},
+	} {
+		tt.m.To = mcp.ToClient
+		p.Answer(t.Context(), tt.m)
+		if o := rec.last(t); o.Action != tt.action || o.Reason != tt.reason {
+			t.Errorf("recorded %s %q, want %s %q", o.Action, o.Reason, tt.action, tt.reason)
+		}
 	}
 }
 

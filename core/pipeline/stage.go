@@ -51,6 +51,9 @@ func (s *stage) weigh(ctx context.Context, m *mcp.Message, o opinion) (next *mcp
 	switch {
 	case err == nil:
 		next, step.Action, err = v.apply(m, Approved(ctx))
+		if step.Action == "modify" {
+			step.Changed = pointers(v.Edits)
+		}
 	case s.skip && ctx.Err() == nil: // a sender that left is no fault of the stage
 		next, step.Action, step.Reason, err = m, "skip", err.Error(), nil
 	}

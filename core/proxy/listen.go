@@ -160,7 +160,7 @@ func (x *exchange) wanted(pointer string, token mcp.Token) (found []wanted) {
 		if !ok && token == mcp.URI {
 			server, ok = x.s.owners.owner(v)
 		}
-		if ok {
+		if ok && (token != mcp.TaskID || !x.foreign(server, clean)) {
 			found = append(found, wanted{server: server, clean: clean, raw: raw})
 		}
 		return len(found) <= maxWanted
@@ -437,7 +437,7 @@ func (l *listen) announce(ctx context.Context, n pipeline.Passed) {
 func (l *listen) missed(ctx context.Context, at *link) {
 	l.x.s.changed(ctx, at, l.announce)
 	l.mu.Lock()
-	uris := of(at.name, l.uris)
+	uris := of(at.name, slices.DeleteFunc(slices.Clone(l.uris), func(w wanted) bool { return !w.ok })) // what was not acknowledged may have been refused
 	l.mu.Unlock()
 	for _, uri := range uris {
 		n := l.x.s.stamp(mcp.NewNotification("notifications/resources/updated", object(field("uri", uri))), mcp.ToClient, l.x.m.Exchange)

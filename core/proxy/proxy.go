@@ -138,6 +138,7 @@ type Proxy struct {
 	settings atomic.Pointer[settings]
 	seal     *sealer
 	long     longNames
+	tasks    begun
 
 	mu       sync.Mutex // guards what follows, and that every session has the settings in force
 	sessions map[*Session]struct{}

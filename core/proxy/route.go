@@ -31,6 +31,9 @@ func (x *exchange) route(meth mcp.Method) (*link, string, error) {
 	name, ok := x.m.Text(pointer)
 	if x.c.names.bare {
 		l, err := x.only()
+		if err == nil && token == mcp.TaskID && x.foreign(l.name, name) {
+			err = failure(mcp.CodeInvalidParams, "Unknown task: %s", shown(name))
+		}
 		return l, name, err // what is wrong with the name, the server says
 	}
 	if !ok {
@@ -40,7 +43,7 @@ func (x *exchange) route(meth mcp.Method) (*link, string, error) {
 	if !ok && (token == mcp.URI || token == mcp.URITemplate) {
 		server, ok = x.s.owners.owner(name)
 	}
-	if ok {
+	if ok && (token != mcp.TaskID || !x.foreign(server, clean)) {
 		if l := x.s.link(server); l != nil {
 			return l, clean, nil
 		}

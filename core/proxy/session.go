@@ -34,6 +34,7 @@ type Session struct {
 	hello   *mcp.Message // the client's initialize, for servers that come later; nil for clients that send none
 	ready   *mcp.Message // its notifications/initialized
 	minted  minted       // tasks that the client made for servers' requests
+	clients introduced
 }
 
 // Call takes a request as the client sent it and answers what is to be written back, under the same id: a result, an error, a denial.
@@ -69,6 +70,7 @@ func (s *Session) Begin(m *mcp.Message, client Client) func(ctx context.Context)
 			return pipeline.Passed{}
 		}
 		defer x.follow(gone)()
+		s.introduce(ctx, x.c, x.m)
 		answer, err := x.run(ctx)
 		switch {
 		case err == nil:

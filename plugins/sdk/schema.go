@@ -19,7 +19,16 @@ import (
 
 // Check holds a configuration against the plugin's schema, as the host does before New gets it. The error is all that is wrong, a line each, and begins with
 // the option: `calls[0].rte: unknown option, did you mean "rate"?`. It holds no values of the configuration, which may be secret.
-func (p Plugin) Check(config []byte) error {
+func (p Plugin) Check(config []byte) error { return p.CheckFormats(config) }
+
+// Format is a format that a schema can want of a string, beside those of JSON Schema. Check says what is wrong with one, and must not repeat it: the value may be secret.
+type Format struct {
+	Name  string
+	Check func(string) error
+}
+
+// CheckFormats is Check, and holds strings against the formats that the schema wants of them, too: what is not among formats is JSON Schema's, or not checked.
+func (p Plugin) CheckFormats(config []byte, formats ...Format) error {
 	raw := p.Schema
 	if raw == nil {
 		raw = []byte(`{"additionalProperties":false}`)
@@ -31,6 +40,17 @@ func (p Plugin) Check(config []byte) error {
 	c := jsonschema.NewCompiler()
 	c.DefaultDraft(jsonschema.Draft2020)
 	c.UseLoader(nowhere{})
+	if len(formats) > 0 {
+		c.AssertFormat()
+	}
+	for _, f := range formats {
+		c.RegisterFormat(&jsonschema.Format{Name: f.Name, Validate: func(v any) error {
+			if s, ok := v.(string); ok {
+				return f.Check(s)
+			}
+			return nil
+		}})
+	}
 	if err := c.AddResource(schemaURL, doc); err != nil {
 		return fmt.Errorf("schema of plugin %q: %w", p.Name, err)
 	}
@@ -133,6 +153,8 @@ func describe(e *jsonschema.ValidationError, doc any) (lines []string) {
 		return say("must not have the same item twice: %d and %d are", k.Duplicates[0], k.Duplicates[1])
 	case *kind.Pattern:
 		return say("must match %s", k.Want)
+	case *kind.Format:
+		return say("is no %s: %v", k.Want, k.Err)
 	case *kind.Dependency:
 		return say("%s needs %s", k.Prop, strings.Join(k.Missing, ", "))
 	}

@@ -5,12 +5,17 @@ package library
 import (
 	"embed"
 	"encoding/json"
+	"errors"
 	"io/fs"
 	"path"
+	"regexp"
+	"regexp/syntax"
 	"slices"
 	"strings"
 
 	"gatekit/plugins/sdk"
+
+	"github.com/gobwas/glob"
 )
 
 // FS holds category/name/rule.rego, rule_test.rego and schema.json.
@@ -39,7 +44,8 @@ func Title(rule string) string {
 	return title
 }
 
-// Check holds settings against a rule's schema, as a plugin's are: an option that is not known, or of another type, is named.
+// Check holds settings against a rule's schema, as a plugin's are: an option that is not known, of another type, or no pattern where it has to be one, is named. The error joins all
+// faults, each of which begins with the option: `rules[0].pattern: is no RE2 pattern: missing closing )`.
 func Check(rule string, settings map[string]any) error {
 	schema, err := fs.ReadFile(FS, path.Join(rule, "schema.json"))
 	if err != nil {
@@ -52,5 +58,39 @@ func Check(rule string, settings map[string]any) error {
 	if err != nil {
 		return err
 	}
-	return sdk.Plugin{Name: rule, Schema: schema}.Check(b)
+	return sdk.Plugin{Name: rule, Schema: schema}.CheckFormats(b, sdk.Format{Name: "RE2 pattern", Check: checkRE2}, sdk.Format{Name: "pattern", Check: checkGlob}, sdk.Format{Name: "argument", Check: checkArgument})
+}
+
+// checkArgument wants a name, or a pointer, in which * stands for any characters.
+func checkArgument(argument string) error {
+	if strings.HasPrefix(argument, "/") {
+		return checkGlob(argument)
+	}
+	return nil
+}
+
+// checkRE2 wants a pattern that compiles, alone and within the group that the rules put it in: `\Qa` would swallow its end.
+func checkRE2(pattern string) error {
+	for _, p := range []string{pattern, `\A(?:` + pattern + `)\z`} {
+		if _, err := syntax.Parse(p, syntax.Perl); err != nil {
+			if fault, ok := errors.AsType[*syntax.Error](err); ok {
+				return errors.New(fault.Code.String())
+			}
+			return errors.New("it does not compile")
+		}
+	}
+	if _, err := regexp.Compile(pattern); err != nil {
+		return errors.New("it does not compile")
+	}
+	return nil
+}
+
+// checkGlob wants a pattern that glob.match takes; the rules match some in small letters.
+func checkGlob(pattern string) error {
+	for _, p := range []string{pattern, strings.ToLower(pattern)} {
+		if _, err := glob.Compile(p); err != nil {
+			return errors.New(strings.TrimPrefix(err.Error(), "glob: "))
+		}
+	}
+	return nil
 }

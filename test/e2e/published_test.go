@@ -37,12 +37,8 @@ var published = []struct {
 	{name: "thinking", main: "@modelcontextprotocol/server-sequential-thinking/dist/index.js"},
 }
 
-// Fourteen real servers, none of which knows the modern era, or each other, used by one modern client: every tool of theirs is called once, with the least arguments that its
-// schema allows. They find no host (test/servers/offline.cjs), so many calls fail; that is then the server's own word, and Gatekit's is never.
-func TestAModernClientUsesFourteenPublishedServers(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts fourteen servers of Node")
-	}
+// fourteen are the published servers and the three of the specification's authors; they find no host.
+func fourteen(t *testing.T) real {
 	r, modules := realServers(t), peers.Published(t)
 	for _, p := range published {
 		r.names = append(r.names, p.name)
@@ -53,6 +49,16 @@ func TestAModernClientUsesFourteenPublishedServers(t *testing.T) {
 		r.commands[n] = slices.Insert(r.commands[n], 1, "-r", filepath.Join(peers.Top(), "test", "servers", "offline.cjs"))
 		r.env[n] = append(r.env[n], "HOME", r.dir)
 	}
+	return r
+}
+
+// Fourteen real servers, none of which knows the modern era, or each other, used by one modern client: every tool of theirs is called once, with the least arguments that its
+// schema allows. They find no host (test/servers/offline.cjs), so many calls fail; that is then the server's own word, and Gatekit's is never.
+func TestAModernClientUsesFourteenPublishedServers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts fourteen servers of Node")
+	}
+	r := fourteen(t)
 	g := overHTTP(t, r.config())
 	c := g.client(mcptest.Modern)
 	tools := map[string][]json.RawMessage{}

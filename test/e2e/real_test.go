@@ -145,9 +145,9 @@ func take(t *testing.T, c *mcptest.Client, method, params string) (questions, ot
 	return questions, others, answer
 }
 
-func TestThreeRealServersAnswerThroughGatekitAsTheyDoDirectly(t *testing.T) {
-	r := realServers(t)
-	steps := []step{
+// steps are what clients do with these servers.
+func (r real) steps() []step {
+	return []step{
 		{"everything", "tools/call", `{"name":"echo","arguments":{"message":"<&> \u00e9"}}`},
 		{"everything", "tools/call", `{"name":"get-sum","arguments":{"a":1.5,"b":2}}`},
 		{"everything", "tools/call", `{"name":"get-sum","arguments":{"a":"x"}}`},
@@ -181,6 +181,11 @@ func TestThreeRealServersAnswerThroughGatekitAsTheyDoDirectly(t *testing.T) {
 		{"memory", "tools/call", `{"name":"read_graph","arguments":{}}`},
 		{"memory", "tools/call", `{"name":"search_nodes","arguments":{"query":"x"}}`},
 	}
+}
+
+func TestThreeRealServersAnswerThroughGatekitAsTheyDoDirectly(t *testing.T) {
+	r := realServers(t)
+	steps := r.steps()
 	// What the servers said directly is the measure for every way through gatekit.
 	type said struct {
 		questions, others []mcptest.Message
@@ -234,9 +239,6 @@ func TestThreeRealServersAnswerThroughGatekitAsTheyDoDirectly(t *testing.T) {
 		for _, s := range steps {
 			want, put := measure[s], s.via()
 			q, o, a := take(t, c, put.method, put.params)
-			renumber := func(m mcptest.Message) []byte { // the client counts its requests differently
-				return clock.ReplaceAll([]byte(strings.Replace(string(m.Raw), `"id":`+string(m.ID), `"id":0`, 1)), []byte("now"))
-			}
 			sameBut(t, s.String(), s.server, renumber(want.answer), renumber(a))
 			for _, pair := range []struct {
 				what      string
@@ -266,6 +268,11 @@ func TestThreeRealServersAnswerThroughGatekitAsTheyDoDirectly(t *testing.T) {
 			}
 		}
 	})
+}
+
+// renumber is a message without what is another each time: its id, since clients count, and the clock.
+func renumber(m mcptest.Message) []byte {
+	return clock.ReplaceAll([]byte(strings.Replace(string(m.Raw), `"id":`+string(m.ID), `"id":0`, 1)), []byte("now"))
 }
 
 // clock is what server-everything writes into the text of a resource.

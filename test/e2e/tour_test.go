@@ -265,7 +265,7 @@ func judge(t *testing.T, g *gatekit, all []event, client, server string) {
 		"to_server response elicitation/create box - pass":                       2,
 		"to_client request roots/list box - pass":                                1,
 		"to_server response roots/list box - pass":                               1,
-		"to_client response tools/call box - answer":                             parked,
+		"to_client response tools/call box - park":                               parked,
 		"to_server request tools/call box - resume":                              parked,
 		"to_client response tools/call box tour pass":                            rounds,
 		"to_server request tools/call box wait pass":                             1,

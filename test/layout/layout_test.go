@@ -29,6 +29,7 @@ var allowed = map[string][]string{
 	"core/downstream":     {"core/mcp", "core/pipeline", "core/proxy"},
 	"core/upstream":       {"core/mcp", "core/pipeline", "core/proxy"},
 	"audit":               {"core/mcp", "core/pipeline"},
+	"audit/format":        {"audit", "core/mcp", "core/pipeline"},
 	"audit/telemetry":     {"core/mcp", "core/pipeline", "core/proxy"},
 	"transport":           {"core/mcp", "core/downstream", "core/upstream", "transport/process"}, // for the types that their seams are made of
 	"policies":            {"core/mcp", "core/pipeline", "plugins/sdk/scan", "policies/library"},
@@ -47,8 +48,8 @@ var allowed = map[string][]string{
 	"test/*":              {"*"},
 }
 
-// inTests is what test files may import beside: the fakes, the suite that every plugin passes, and what a test binary serves plugins with.
-var inTests = []string{"test/mcptest", "plugins/sdk", "plugins/sdk/sdktest", "policies"}
+// inTests is what test files may import beside: the fakes, the suite that every plugin passes, the bundles that policies come in, and what a test binary serves plugins with.
+var inTests = []string{"test/mcptest", "plugins/sdk", "plugins/sdk/sdktest", "policies", "test/bundles"}
 
 // confined names imports and identifiers that belong to some packages only, test files apart.
 var confined = []struct {

@@ -1,9 +1,11 @@
 # METADATA
 # title: Servers ask the user nothing secret, and send them nowhere strange
 # description: |
-#   Refuses forms that ask for passwords, tokens, keys, codes, card or social security numbers (in several languages), that hold links, or whose words mix alphabets.
+#   Refuses forms that ask for passwords, tokens, keys, codes, card or social security numbers (in several languages), that hold links, or whose words mix alphabets. A form that can only be
+#   confirmed, or chosen in, asks for no secret.
 #   Refuses pages that are not https, have a user or a secret in their URL, an address instead of a name, a name inside this network, or (unless it is among hosts) one with letters that are not ASCII.
-#   Settings: servers, names or patterns of those that may ask (all); hosts, names or patterns of pages' hosts (all); except, names of fields that are no secrets; forms and pages, false refuses all.
+#   Settings: servers, names or patterns of those that may ask (all); hosts, names or patterns of pages' hosts (all); except, names of fields that are no secrets; forms and pages, false refuses all;
+#   loopback, true allows pages of this machine itself, also without https.
 package gatekit.elicitation.gate
 
 import data.config["elicitation/gate"] as config
@@ -25,6 +27,8 @@ deny contains "it is no form and no page" if {
 	input.kind == "request"
 	not mode in {"form", "url"}
 }
+
+default mode := "" # there is nothing to judge
 
 mode := object.get(input.params, "mode", "form")
 
@@ -58,6 +62,7 @@ deny contains sprintf("it asks for something secret: %s", [substring(text, 0, 60
 	input.method == "elicitation/create"
 	input.kind == "request"
 	mode == "form"
+	typed
 	some text in texts
 	secret(words(text))
 }
@@ -66,8 +71,46 @@ deny contains "a field is named like something secret" if {
 	input.method == "elicitation/create"
 	input.kind == "request"
 	mode == "form"
+	typed
 	some name in names
 	regex.match(short, words(name))
+}
+
+# There is a field that something can be written into.
+typed if {
+	walk(input.params.requestedSchema, [place, field])
+	count(place) > 1
+	place[count(place) - 2] == "properties"
+	not chosen(field)
+}
+
+chosen(field) if field.type == "boolean"
+
+chosen(field) if {
+	field.type == "object"
+	is_object(field.properties) # has fields of its own
+}
+
+chosen(field) if choices(field)
+
+chosen(field) if {
+	field.type == "array"
+	choices(field.items)
+}
+
+choices(field) if {
+	some word in ["enum", "oneOf", "anyOf"]
+	count(field[word]) > 0
+	every choice in field[word] {
+		choice_is_given(word, choice)
+	}
+}
+
+choice_is_given("enum", _)
+
+choice_is_given(word, choice) if {
+	word != "enum"
+	_ = choice.const
 }
 
 deny contains "its words mix alphabets" if {
@@ -119,14 +162,46 @@ faults(url) := {why | some why in reasons(url, gatekit.uri.parse(url))} if is_st
 
 reasons(url, parsed) := {why | some why, true in {
 	parsed.fault: parsed.fault != "",
-	"it is not https": parsed.scheme != "https",
+	"it is not https": insecure(parsed),
 	"it has a user in it": parsed.user,
-	sprintf("its host is %s", [parsed.special]): parsed.special != "",
-	"its host is an address": regex.match(`^[0-9.]+$|:`, parsed.host),
+	sprintf("its host is %s", [parsed.special]): inside(parsed),
+	"its host is an address": address(parsed),
 	"its host has letters that are not ASCII": unusual(parsed),
 	"its host is not allowed": foreign(parsed.host),
 	"it has a secret in it": regex.match(`(?i)[?&#;](access_?token|auth_?token|id_?token|refresh_?token|token|api_?key|key|secret|client_?secret|password|passwd|pwd|session_?id|sid|jwt|sig|signature)=[^&#]`, url),
 }}
+
+default insecure(_) := false
+
+insecure(parsed) if {
+	parsed.scheme != "https"
+	not own(parsed)
+}
+
+default inside(_) := false
+
+inside(parsed) if {
+	parsed.special != ""
+	not own(parsed)
+}
+
+default address(_) := false
+
+address(parsed) if {
+	regex.match(`^[0-9.]+$|:`, parsed.host)
+	not own(parsed)
+}
+
+# Of this machine itself, as the settings allow.
+own(parsed) if {
+	config.loopback
+	parsed.scheme in {"http", "https"}
+	loopback(parsed)
+}
+
+loopback(parsed) if parsed.host == "localhost"
+
+loopback(parsed) if parsed.special == "loopback"
 
 default unusual(_) := false
 
@@ -164,9 +239,12 @@ texts contains input.params.message
 texts contains text if {
 	walk(input.params.requestedSchema, [place, text])
 	is_string(text)
-	count({"enum", "enumNames", "oneOf", "anyOf"} & {k | some k in place}) == 0
+	count([k | some i, k in place; k in {"enum", "enumNames", "oneOf", "anyOf"}; not is_name(place, i)]) == 0
 	count([name | some i, name in place; i > 0; place[i - 1] == "properties"; excepted(name)]) == 0
 }
+
+# It is what a field is called, whatever else the word means.
+is_name(place, i) if place[i - 1] == "properties"
 
 excepted(name) if name in config.except
 
@@ -175,7 +253,10 @@ invisible(text) := regex.replace(text, `[\x{ad}\x{200b}-\x{200f}\x{2060}-\x{2064
 # pass_word, passWord and pass-word are words like any other.
 words(text) := regex.replace(lower(regex.replace(invisible(text), `([a-z0-9])([A-Z])`, "$1 $2")), `[\s_.\-/:*'"()]+`, " ")
 
-secret(text) if regex.match(lexicon, regex.replace(text, `\btokens? (count|limit|budget|size|length|usage)\b|\b(max|number of|how many) tokens?\b`, ""))
+secret(text) if {
+	some spelled in {text, regex.replace(text, `\b(\pL) `, "$1"), strings.replace_n({"0": "o", "1": "i", "3": "e", "4": "a", "5": "s", "7": "t", "@": "a", "$": "s"}, text)} # p a s s w o r d, p@ssw0rd
+	regex.match(lexicon, regex.replace(spelled, `\btokens? (count|limit|budget|size|length|usage)\b|\b(max|number of|how many) tokens?\b`, ""))
+}
 
 lexicon := concat("|", [
 	`\bpass ?(words?|phrases?|wd|codes?|keys?)\d*\b`, `\bpw(d|rd)?\d*\b`, `\bpsw?d\b`, `\bcredentials?\b`, `\bsecrets?( ?keys?)?\b`, `\btoken\b`, `\b(access|auth|api|bearer|refresh|session|security|id|jwt|oauth) ?tokens\b`,
@@ -188,4 +269,4 @@ lexicon := concat("|", [
 # Alone they are words of every day, but not as the name of a field.
 short := `^((user|your|my|new|old|current) )?(pin|key|pass|code 2fa|mfa|totp|tan|2fa|auth|login code)$`
 
-mixed := `[A-Za-z][\p{Cyrillic}\p{Greek}]|[\p{Cyrillic}\p{Greek}][A-Za-z]|[\x{ff21}-\x{ff5a}]|[\x{1d400}-\x{1d7ff}]`
+mixed := `[A-Za-z][\p{Cyrillic}\p{Greek}\p{Armenian}\p{Cherokee}\p{Coptic}]|[\p{Cyrillic}\p{Greek}\p{Armenian}\p{Cherokee}\p{Coptic}][A-Za-z]|[\x{ff21}-\x{ff5a}]|[\x{1d400}-\x{1d7ff}]|[\x{1d00}-\x{1d2b}]{2}|[\x{24b6}-\x{24e9}]{2}`

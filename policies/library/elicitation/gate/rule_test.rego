@@ -14,7 +14,23 @@ test_secrets_are_not_asked_for if {
 	every text in {"Your API key", "Enter the verification code", "the password of your account", "Social security number", "Mot de passe"} {
 		count(gate.deny) > 0 with input as form({"x": {"type": "string", "title": text}})
 		count(gate.deny) > 0 with input as form({"x": {"type": "string", "description": text}})
-		count(gate.deny) > 0 with input as {"method": "elicitation/create", "kind": "request", "params": {"mode": "form", "message": text, "requestedSchema": {"properties": {}}}}
+		count(gate.deny) > 0 with input as {"method": "elicitation/create", "kind": "request", "params": {"mode": "form", "message": text, "requestedSchema": {"properties": {"x": {"type": "string"}}}}}
+		count(gate.deny) > 0 with input as form({"x": {"type": "string", "title": text, "anyOf": [{"maxLength": 9}]}})
+	}
+}
+
+test_what_is_only_confirmed_or_chosen if {
+	every properties in [{}, {"sure": {"type": "boolean"}}, {"which": {"type": "string", "enum": ["old", "new"]}}, {"which": {"type": "string", "oneOf": [{"const": "a", "title": "A"}]}}, {"which": {"type": "array", "items": {"anyOf": [{"const": "a"}]}}}] {
+		count(gate.deny) == 0 with input as {"method": "elicitation/create", "kind": "request", "params": {"message": "Delete the API key?", "requestedSchema": {"properties": properties}}}
+	}
+}
+
+test_pages_of_this_machine if {
+	every url in {"http://localhost:8080/x", "http://127.0.0.1/", "https://[::1]:1/"} {
+		count(gate.deny) == 0 with input as page(url) with data.config as {"elicitation/gate": {"loopback": true}}
+	}
+	every url in {"http://127.0.0.1@evil.example/", "http://192.168.1.1/", "http://router.local/", "http://example.com/", "ftp://localhost/x", "http://localhost:8080/?token=x", "http://localhost.evil.example/"} {
+		count(gate.deny) > 0 with input as page(url) with data.config as {"elicitation/gate": {"loopback": true}}
 	}
 }
 
@@ -67,4 +83,18 @@ test_who_may_ask_and_how if {
 	count(gate.deny) == 1 with input as form({}) with data.config as {"elicitation/gate": {"forms": false}}
 	count(gate.deny) == 1 with input as page("https://example.com/") with data.config as {"elicitation/gate": {"pages": false}}
 	count(gate.deny) == 0 with input as page("https://example.com/") with data.config as {"elicitation/gate": {"forms": false}}
+}
+
+test_no_way_round if {
+	count(gate.deny) > 0 with input as {"method": "elicitation/create", "kind": "request"}
+	every name in {"enum", "oneOf", "anyOf", "enumNames", "properties"} {
+		count(gate.deny) > 0 with input as form({name: {"type": "string", "title": "Your password"}})
+	}
+	count(gate.deny) > 0 with input as form({"x": {"type": "string", "title": "Your password", "properties": {}}})
+	every text in {"Your p a s s w o r d", "P.A.S.S.W.O.R.D", "p@ssw0rd", "Passw0rd, please", "\u1d18\u1d00ss\u1d21\u1d0f\u0280\u1d05", "\u24df\u24d0\u24e2\u24e2", "p\u0561ssword"} {
+		count(gate.deny) > 0 with input as form({"x": {"type": "string", "title": text}})
+	}
+	every text in {"Plan A or B", "a b c", "The 1st of 7 steps", "Q & A", "@alice", "$5"} {
+		count(gate.deny) == 0 with input as form({"x": {"type": "string", "title": text}})
+	}
 }

@@ -1,10 +1,12 @@
 # METADATA
 # title: Paths stay within the roots
 # description: |
-#   Refuses arguments that are paths, and resource URIs, that lead out of the roots in any reading of them: encoded, with backslashes, through links of this machine; and hides such resources (templates it does not: what is made of them is judged).
+#   Refuses arguments that are paths, and resource URIs, that lead out of the roots in any reading of them: encoded, with backslashes, through links of this machine; and hides such resources, and templates of which nothing else can be made.
 #   A path is an argument that is named like one (path, file, dir, uri, output_path, …), that its schema declares as one (format), or that is configured. Refuses answers to roots/list that do so, too.
 #   Settings: roots, folders (absent: those that the client declared; none known: every path is refused); base, where relative paths start; relative, true lets those pass that do not climb
-#   (absent: refused without a base); remote, servers whose links are not this machine's; servers, to which it applies (all); arguments and except, more and fewer that are paths.
+#   (absent: refused without a base); home, what ~ stands for (absent: refused); remote, servers whose links are not this machine's; servers, to which it applies (all); arguments and except,
+#   more and fewer that are paths; declared, true adds the roots that the client declared to those that are configured, and does not judge them; anywhere, true lets paths lie anywhere: refused
+#   are those that climb without looking like it.
 package gatekit.roots.traversal
 
 import data.config["roots/traversal"] as config
@@ -32,13 +34,32 @@ deny contains sprintf("a name in the argument %s: %s", [concat("/", [sprintf("%v
 	why != ""
 }
 
-deny contains sprintf("the argument %s: %s", [input.params.argument.name, why]) if {
+deny contains sprintf("the argument %s: %s", [name, why]) if {
 	input.method == "completion/complete"
 	input.kind == "request"
 	concerned
-	is_path([input.params.argument.name])
-	why := gatekit.path.fault(input.params.argument.value, bounds(true))
+	some [name, value] in completed
+	completes_path(name)
+	walk(value, [_, text])
+	is_string(text)
+	why := gatekit.path.fault(text, bounds(true))
 	why != ""
+}
+
+completed contains [input.params.argument.name, input.params.argument.value]
+
+completed contains [name, value] if some name, value in input.params.context.arguments
+
+completes_path(name) if is_path([name])
+
+completes_path(_) if startswith(lower(input.params.ref.uri), "file:") # it becomes a part of the URI
+
+deny contains "the URI template: nothing within the roots can be made of it" if {
+	input.method == "completion/complete"
+	input.kind == "request"
+	concerned
+	input.params.ref.type == "ref/resource"
+	astray(input.params.ref.uri)
 }
 
 deny contains sprintf("the URI: %s", [why]) if {
@@ -66,6 +87,35 @@ hide contains item.uri if {
 	gatekit.path.fault(item.uri, bounds(true)) != ""
 }
 
+hide contains item.uriTemplate if {
+	input.method == "resources/templates/list"
+	input.kind == "response"
+	concerned
+	some item in input.items
+	astray(item.uriTemplate)
+}
+
+# Where it begins is not within the roots, and none of them is within that; or it leads out again, whatever is filled in.
+astray(template) if {
+	begin := beginning(template)
+	gatekit.path.fault(begin, bounds(true)) != ""
+	not above(begin)
+}
+
+astray(template) if {
+	gatekit.path.fault(beginning(template), bounds(true)) == ""
+	gatekit.path.fault(regex.replace(template, `\{[^}]*\}`, "x"), bounds(true)) != ""
+}
+
+beginning(template) := template if not contains(template, "{")
+
+beginning(template) := regex.replace(regex.replace(template, `[^/{]*\{.*$`, ""), `(?i)^file:/*$`, "file:///") if contains(template, "{")
+
+above(begin) if {
+	some root in roots
+	gatekit.path.fault(root, object.union(bounds(false), {"roots": [begin], "links": false})) == ""
+}
+
 hide contains uri if {
 	input.method == "subscriptions/listen"
 	input.kind == "request"
@@ -78,6 +128,7 @@ deny contains "an answer without roots" if {
 	input.method == "roots/list"
 	input.kind == "response"
 	concerned
+	not trusting
 	not answered
 }
 
@@ -87,6 +138,7 @@ deny contains sprintf("the root %d: it is no file URI within the roots", [i]) if
 	input.method == "roots/list"
 	input.kind == "response"
 	concerned
+	not trusting
 	some i, root in input.result.roots
 	not permitted(root)
 }
@@ -105,11 +157,20 @@ concerned if {
 	glob.match(pattern, null, input.server)
 }
 
-bounds(relative) := {"roots": roots, "base": object.get(config, "base", ""), "relative": relative, "links": links}
+# The client's word for its roots is taken.
+trusting if config.declared
 
-roots := config.roots
+trusting if config.anywhere
 
-roots := [root.uri | some root in input.roots] if not config.roots
+bounds(relative) := {"roots": roots, "base": object.get(config, "base", ""), "home": object.get(config, "home", ""), "relative": relative, "links": links, "anywhere": object.get(config, "anywhere", false)}
+
+roots := config.roots if not config.declared
+
+roots := declared if not config.roots
+
+roots := array.concat(config.roots, declared) if config.declared
+
+declared := [root.uri | some root in input.roots]
 
 default links := true
 
@@ -129,7 +190,38 @@ sort_of_path(_, name) if regex.match(sure, name)
 
 sort_of_path(_, name) if regex.match(maybe, name)
 
-sort_of_path(place, _) if input.item.inputSchema.properties[place[0]].format in {"path", "file-path", "directory-path", "uri", "uri-reference", "file-uri"}
+# What its schema says of the place, or of what is at it.
+sort_of_path(place, _) if {
+	at := object.get(input.item.inputSchema, [step | some k in place; some step in steps(k)], {})
+	some schema in array.concat([at], object.get(at, "anyOf", []))
+	schema.format in formats
+}
+
+steps(k) := ["properties", k] if is_string(k)
+
+steps(k) := ["items"] if is_number(k)
+
+# In schemas that are put together of others: the names that any of those gives such a format.
+sort_of_path(_, name) if name in formatted
+
+formatted contains name if {
+	_ = input.item.inputSchema["$defs"]
+	walk(input.item.inputSchema, [place, schema])
+	schema.format in formats
+	names := [k | some i, k in place; place[i - 1] == "properties"]
+	name := names[count(names) - 1]
+}
+
+formats := {"path", "file-path", "directory-path", "uri", "uri-reference", "file-uri"}
+
+# {"file": {"name": "/etc"}}
+sort_of_path(place, name) if {
+	name in {"name", "value"}
+	some i, k in place
+	i < count(place) - 1
+	is_string(k)
+	regex.match(sure, k)
+}
 
 sort_of_path(place, name) if {
 	some entry in config.arguments
@@ -174,15 +266,17 @@ last_name(place) := {names[count(names) - 1]} if {
 }
 
 # Names that are always those of paths, and those that can be of other things, too: of these a relative text may be no path at all.
-sure := `(?:(?i:^|[_.\- ])(?i:paths?|files?|file_?names?|file_?paths?|dirs?|director(?:y|ies)|folders?|cwd|workdir)|Paths?|Files?|FileNames?|Filenames?|Dirs?|Director(?:y|ies)|Folders?)$`
+sure := `(?:(?i:^|[_.\- ])(?i:paths?|files?|(?:path|file)_?names?|(?:base|root|home|out|output|in|input|tmp|temp|src|dst|dest|target|work|working|project|repo|parent|old|new|full|abs|file|config|log)(?:paths?|files?|dirs?|director(?:y|ies)|folders?)|dirs?|director(?:y|ies)|folders?|cwd)|Paths?|Path[Nn]ames?|Files?|File[Nn]ames?|Dirs?|Director(?:y|ies)|Folders?)(?:_?\d+)?$`
 
-maybe := `(?:(?i:^|[_.\- ])(?i:ur[il]s?|source|destination|src|dst|dest|target|root|roots|location)|Ur[il]s?|UR[IL]s?|Source|Destination|Root|Location)$`
+maybe := `(?:(?i:^|[_.\- ])(?i:ur[il]s?|source|destination|src|dst|dest|target|root|roots|location)|Ur[il]s?|UR[IL]s?|Source|Destination|Root|Location)(?:_?\d+)?$`
 
 default loose(_) := false
 
 loose(_) if {
 	config.relative == true
 }
+
+loose(place) if last_name(place) & {"name", "value"} != set()
 
 loose(place) if {
 	some name in last_name(place)

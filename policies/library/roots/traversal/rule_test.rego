@@ -85,3 +85,82 @@ test_completions_and_subscriptions if {
 	traversal.hide == {"file:///etc"} with input as {"method": "subscriptions/listen", "kind": "request", "params": {"notifications": {"resourceSubscriptions": ["file:///etc", "note://x"]}}}
 	count(traversal.deny) > 0 with input as {"method": "resources/read", "kind": "request"}
 }
+
+test_home if {
+	count(traversal.deny) == 0 with input as call({"path": "~/x"}) with data.config as {"roots/traversal": {"roots": ["/home/me"], "home": "/home/me"}}
+	every path in {"~/../you/x", "~you/x", "~/%2e%2e/you"} {
+		count(traversal.deny) > 0 with input as call({"path": path}) with data.config as {"roots/traversal": {"roots": ["/home/me"], "home": "/home/me"}}
+	}
+}
+
+test_roots_that_are_configured_and_declared if {
+	every path in {"/data/x", "/srv/x"} {
+		count(traversal.deny) == 0 with input as call({"path": path}) with data.config as {"roots/traversal": {"roots": ["/srv"], "declared": true}}
+	}
+	count(traversal.deny) > 0 with input as call({"path": "/etc/x"}) with data.config as {"roots/traversal": {"roots": ["/srv"], "declared": true}}
+	count(traversal.deny) == 0 with input as object.remove(call({"path": "/srv/x"}), ["roots"]) with data.config as {"roots/traversal": {"roots": ["/srv"], "declared": true}}
+	count(traversal.deny) == 0 with input as {"method": "roots/list", "kind": "response", "server": "files", "result": {"roots": [{"uri": "vscode-remote://x/y"}]}} with data.config as {"roots/traversal": {"roots": ["/srv"], "declared": true}}
+}
+
+test_paths_that_lie_anywhere if {
+	every path in {
+		"/etc/passwd", "../x", "~/x", "//x", "$HOME/x", "C:\\Users\\x", "about:blank", "https://example.com/a%2f..%2fb", "/a/../b", "100%", "a\\b", "x = 1\ny = \"\\..\\\"\n", "…", "...", "\\.\\.",
+		"data:text/plain,%2e%2e/%00", "[slug]/page.tsx", "", "src/**/*.ts",
+	} {
+		count(traversal.deny) == 0 with input as call({"path": path, "source": path}) with data.config as {"roots/traversal": {"anywhere": true}}
+		count(traversal.deny) == 0 with input as read(path) with data.config as {"roots/traversal": {"anywhere": true}}
+	}
+	every path in {
+		"/data/%2e%2e/etc", "/data/%252e%252e%252fetc", "/data/..\\..\\etc", "/data/x\u0000.txt", "/data/x%00.txt", "/data/．．/etc", "..%2f..%2fetc/passwd\n", "/data/..;/..;/etc",
+		"file:///data/%2e%2e/etc/passwd", "../..%2f..%2fetc", "%2e%2e%5cx",
+	} {
+		count(traversal.deny) > 0 with input as call({"path": path}) with data.config as {"roots/traversal": {"anywhere": true}}
+		count(traversal.deny) > 0 with input as read(path) with data.config as {"roots/traversal": {"anywhere": true}}
+	}
+}
+
+test_more_names_of_paths if {
+	every name in {"pathname", "path1", "file_2", "outputdir", "basePath", "inputfile", "logfile", "FILENAME", "targetDir2", "dirs"} {
+		count(traversal.deny) > 0 with input as call({name: "/etc/passwd"})
+	}
+	every name in {"profile", "new_name", "full_name", "target_name", "empathy", "redirect", "file_count", "pathology", "name", "value"} {
+		count(traversal.deny) == 0 with input as call({name: "/etc/passwd"})
+	}
+	count(traversal.deny) > 0 with input as call({"file": {"name": "/etc/passwd"}})
+	count(traversal.deny) == 0 with input as call({"file": {"name": "a.txt"}, "field": {"name": "/etc/passwd"}})
+}
+
+declaring(schema, arguments) := object.union(call(arguments), {"item": {"inputSchema": schema}})
+
+test_what_schemas_declare if {
+	path := {"type": "string", "format": "path"}
+	every schema in [
+		{"properties": {"what": {"anyOf": [path, {"type": "null"}]}}},
+		{"properties": {"what": {"type": "array", "items": path}}},
+		{"properties": {"what": {"type": "array", "items": {"properties": {"is": path}}}}},
+		{"properties": {"what": {"$ref": "#/$defs/what"}}, "$defs": {"what": {"properties": {"is": path}}}},
+	] {
+		count([x | some x in ["/etc", ["/data/x", "/etc"], [{"is": "/etc"}], {"is": "/etc"}]; count(traversal.deny) > 0 with input as declaring(schema, {"what": x})]) > 0
+		count(traversal.deny) == 0 with input as declaring(schema, {"what": ["/data/x", {"is": "/data/y"}], "other": "/etc"})
+	}
+}
+
+templates(uris) := {"method": "resources/templates/list", "kind": "response", "server": "files", "items": [{"uriTemplate": uri} | some uri in uris], "roots": [{"uri": "file:///data/a"}]}
+
+complete(uri, value) := {"method": "completion/complete", "kind": "request", "server": "files", "params": {"ref": {"type": "ref/resource", "uri": uri}, "argument": {"name": "x", "value": value}}, "roots": [{"uri": "file:///data/a"}]}
+
+test_templates if {
+	within := ["file:///{path}", "file:///data/{x}", "file:///data/a/{x}", "file:///data/a/b{x}", "FILE://localhost/data/a/{+x}", "file://{+path}", "notes://{x}", "file:///data/a/x{?q}", "{x}"]
+	astray := ["file:///etc/{x}", "file:///database/{x}", "file:///data/a/../b/{x}", "file:///data/%2e%2e/{x}", "file:///data/a/{x}/../../../etc", "file://host/{x}", "file:///etc/passwd{?x}", "notes://../{x}"]
+	traversal.hide == {uri | some uri in astray} with input as templates(array.concat(within, astray))
+	every uri in astray {
+		count(traversal.deny) > 0 with input as complete(uri, "a")
+	}
+	every uri in within {
+		count(traversal.deny) == 0 with input as complete(uri, "a")
+	}
+	every value in {"../../etc/", "/etc/", "%2e%2e/%2e%2e/etc"} {
+		count(traversal.deny) > 0 with input as complete("file:///data/a/{x}", value)
+		count(traversal.deny) > 0 with input as object.union(complete("notes://{x}", "a"), {"params": {"context": {"arguments": {"path": value}}}})
+	}
+}

@@ -1,0 +1,124 @@
+// Package format writes records of the audit log in other forms: as they are, as OCSF events, as rows of a table, and as text for people.
+//
+// # What it promises
+//
+// Every record is one line, whatever its names and reasons hold: a valid JSON object, a valid row, or text. What is no printable character (controls, line
+// separators, marks that turn the direction of text) is written as an escape and cannot act on who looks at it. Nothing is in any form that is not in the record.
+//
+// # The forms
+//
+// [JSONL] is the line of the log itself, byte for byte, so that what was exported can be verified.
+//
+// [OCSF] is the Open Cybersecurity Schema Framework, 1.5.0. A message is API Activity (6003) with the profile security_control, which says what was done with
+// it: a denial is action_id 2, disposition_id 2, is_alert. There is one event a record: a Detection Finding (2004) for each denial beside it would make a SIEM count every
+// denied call twice, and one in its place would take the call out of the history of calls. What is of no message (a start, a reload) is Application Lifecycle (6002). Metadata.uid is the SHA-256 of the
+// line, which the record after it has as its prev; unmapped has what OCSF has no place for.
+//
+// [CSV] has the columns that the CSV of gatekit-python had, by the same names and in the same order, and after them what that one did not know. Two of its columns,
+// error_code and error_classification, are always empty: a record does not have them. Pipeline_outcome has the action, in the words of the log. Rows are quoted after RFC 4180 and end
+// with CR LF. A value that a spreadsheet would take for a formula gets an apostrophe before it; one that is too long for a cell is cut.
+//
+// [Text] is for people: time, action, direction, server, method and name, reason, who decided, for whom.
+package format
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"gatekit/audit"
+)
+
+// Names of the forms, as configuration and commands have them.
+const (
+	JSONL = "jsonl"
+	OCSF  = "ocsf"
+	CSV   = "csv"
+	Text  = "text"
+)
+
+// Names answers the names of all forms.
+func Names() []string { return []string{JSONL, OCSF, CSV, Text} }
+
+// Form is one form. It is safe for many goroutines.
+type Form interface {
+	// Header is the line that a file begins with, with its end; nil where there is none.
+	Header() []byte
+	// Append appends the line of a record, with its end.
+	Append(b []byte, r *audit.Record) []byte
+}
+
+// Options are of all forms; a form looks at what concerns it.
+type Options struct {
+	Version string // of Gatekit, for OCSF; may be empty
+	Colour  bool   // for Text: with the escapes of a terminal
+}
+
+// New answers the form of that name.
+func New(name string, o Options) (Form, error) {
+	switch name {
+	case JSONL:
+		return native{}, nil
+	case OCSF:
+		return ocsf{version: o.Version}, nil
+	case CSV:
+		return table{}, nil
+	case Text:
+		return text{colour: o.Colour}, nil
+	}
+	return nil, fmt.Errorf("there is no form %q of records\nhint: there are %s", name, strings.Join(Names(), ", "))
+}
+
+// Writer writes records in a form. It is not safe for many goroutines.
+type Writer struct {
+	out  io.Writer
+	form Form
+	line []byte
+	head bool // was written, or is not wanted
+}
+
+// NewWriter answers a writer of that form. The header comes before the first record; a writer that continues a file with records in it has none.
+func NewWriter(out io.Writer, form Form, continues bool) *Writer {
+	return &Writer{out: out, form: form, head: continues}
+}
+
+// Write writes a record in one call of the writer's Write, after the header if that is due.
+func (w *Writer) Write(r audit.Record) error {
+	w.line = w.line[:0]
+	if !w.head {
+		w.line = append(w.line, w.form.Header()...)
+	}
+	w.line = w.form.Append(w.line, &r)
+	_, err := w.out.Write(w.line)
+	w.head = w.head || err == nil
+	if cap(w.line) > 1<<20 { // one with a large body need not be kept
+		w.line = nil
+	}
+	return err
+}
+
+// native is JSONL.
+type native struct{}
+
+func (native) Header() []byte { return nil }
+
+func (native) Append(b []byte, r *audit.Record) []byte { return append(append(b, r.Line...), '\n') }
+
+// decided is the stage whose step made the action of the record; "" of what no stage did.
+func decided(r *audit.Record) string {
+	for _, s := range slices.Backward(r.Steps) {
+		if s.Action == r.Action && s.Action != "pass" {
+			return s.Stage
+		}
+	}
+	return ""
+}
+
+// refused says whether the message did not move.
+func refused(r *audit.Record) bool { return r.Action == "deny" || r.Action == "ask" }
+
+// changed says whether what went on was not what came.
+func changed(r *audit.Record) bool {
+	return r.Before != nil && r.After != nil && (r.Action == "modify" || r.Action == "hide" || r.Before.Size != r.After.Size || r.Before.SHA256 != r.After.SHA256)
+}

@@ -1,0 +1,290 @@
+package format_test
+
+import (
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"gatekit/audit"
+	"gatekit/audit/format"
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+)
+
+var at = time.Date(2026, 11, 21, 12, 0, 0, 123456789, time.FixedZone("", 3600))
+
+// recorded are the records that a real log makes of the outcomes.
+func recorded(t testing.TB, outcomes ...pipeline.Outcome) (records []audit.Record) {
+	t.Helper()
+	var out bytes.Buffer
+	l, err := audit.Open(audit.Options{Writer: &out, Bodies: audit.Redacted})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for _, o := range outcomes {
+		if _, err := l.Record(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for line := range bytes.Lines(out.Bytes()) {
+		r, err := audit.ParseRecord(bytes.TrimSuffix(bytes.Clone(line), []byte("\n")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		records = append(records, r)
+	}
+	return records
+}
+
+func message(t testing.TB, text string) *mcp.Message {
+	t.Helper()
+	m, err := mcp.Parse([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.To, m.Session, m.Exchange, m.Principal, m.Server, m.Name = mcp.ToServer, "s1", "e1", "ann", "files", "read"
+	return m
+}
+
+// outcomes are one of each kind that a log holds.
+func outcomes(t testing.TB) []pipeline.Outcome {
+	call := message(t, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"read","arguments":{"path":"/etc"}}}`)
+	result := message(t, `{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"key AKIA"}]}}`)
+	result.To, result.Method = mcp.ToClient, "tools/call"
+	clean, err := result.Edit(mcp.Set("/content/0/text", []byte(`"key [redacted]"`)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := message(t, `{"jsonrpc":"2.0","id":"s","method":"sampling/createMessage","params":{}}`)
+	asked.To, asked.Principal, asked.Name = mcp.ToClient, "", ""
+	listed := message(t, `{"jsonrpc":"2.0","id":2,"method":"tools/list"}`)
+	listed.Name = ""
+	note := message(t, `{"jsonrpc":"2.0","method":"notifications/progress","params":{}}`)
+	note.To, note.Session, note.Principal = mcp.ToClient, "", ""
+	failed := message(t, `{"jsonrpc":"2.0","id":1,"error":{"code":-32000,"message":"no"}}`)
+	failed.To, failed.Method = mcp.ToClient, "tools/call"
+	return []pipeline.Outcome{
+		{Time: at, Before: &mcp.Message{}, Action: "start", Reason: "version 1"},
+		{Time: at, Before: listed, After: listed, Action: "pass", Took: 250 * time.Microsecond},
+		{Time: at, Before: call, Action: "deny", Reason: "outside of the roots", Took: 1234 * time.Microsecond,
+			Steps: []pipeline.Step{{Stage: "secrets", Action: "pass"}, {Stage: "roots/traversal", Action: "deny", Reason: "outside of the roots", Took: 900 * time.Microsecond}}},
+		{Time: at, Before: result, After: clean, Action: "modify", Reason: "a key", Took: 2 * time.Millisecond,
+			Steps: []pipeline.Step{{Stage: "secrets", Action: "modify", Reason: "a key", Findings: []pipeline.Finding{{Type: "aws-access-key", Pointer: "/content/0/text"}}}}},
+		{Time: at, Before: asked, Action: "ask", Reason: "a human decides", Steps: []pipeline.Step{{Stage: "sampling/gate", Action: "ask"}}},
+		{Time: at, Before: note, After: note, Action: "skip", Steps: []pipeline.Step{{Stage: "pii", Action: "skip", Reason: "time-out"}}},
+		{Time: at, Before: failed, After: failed, Action: "pass"},
+		{Time: at, Before: call, Action: "deny", Err: errors.New("plugin secrets: time-out")},
+		{Time: at, Before: &mcp.Message{Server: "files"}, Action: "server lost", Reason: "it ended", Err: errors.New("exit status 1")},
+	}
+}
+
+func form(t testing.TB, name string) format.Form {
+	t.Helper()
+	f, err := format.New(name, format.Options{Version: "1.0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func written(t testing.TB, name string, records []audit.Record) string {
+	t.Helper()
+	var out bytes.Buffer
+	w := format.NewWriter(&out, form(t, name), false)
+	for _, r := range records {
+		if err := w.Write(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return out.String()
+}
+
+func TestEachFormOfEachKindOfRecord(t *testing.T) {
+	records := recorded(t, outcomes(t)...)
+	t.Run("jsonl is the log byte for byte", func(t *testing.T) {
+		var want strings.Builder
+		for _, r := range records {
+			want.Write(r.Line)
+			want.WriteByte('\n')
+		}
+		if got := written(t, "jsonl", records); got != want.String() {
+			t.Errorf("got\n%s\nwant\n%s", got, want.String())
+		}
+	})
+	t.Run("text", func(t *testing.T) {
+		want := `2026-11-21 11:00:00.123Z #1    start      version 1
+2026-11-21 11:00:00.123Z #2    pass       to_server  files  tools/list  ann  250µs
+2026-11-21 11:00:00.123Z #3    deny       to_server  files  tools/call read: outside of the roots [roots/traversal]  ann  1.234ms
+2026-11-21 11:00:00.123Z #4    modify     to_client  files  tools/call read → response: a key [secrets]  ann  2ms
+2026-11-21 11:00:00.123Z #5    ask        to_client  files  sampling/createMessage: a human decides [sampling/gate]  s1
+2026-11-21 11:00:00.123Z #6    skip       to_client  files  notifications/progress read [pii]
+2026-11-21 11:00:00.123Z #7    pass       to_client  files  tools/call read → error  ann
+2026-11-21 11:00:00.123Z #8    deny       to_server  files  tools/call read: plugin secrets: time-out  ann
+2026-11-21 11:00:00.123Z #9    server lost  files  it ended: exit status 1
+`
+		if got := written(t, "text", records); got != want {
+			t.Errorf("got\n%s\nwant\n%s", got, want)
+		}
+	})
+	t.Run("csv", func(t *testing.T) {
+		rows, err := csv.NewReader(strings.NewReader(written(t, "csv", records))).ReadAll()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(rows[0], format.Columns()) {
+			t.Errorf("the header is %q", rows[0])
+		}
+		for i, want := range []string{
+			"EVENT|start||", "REQUEST|pass||", "SECURITY_BLOCK|deny|roots/traversal|", "RESPONSE_MODIFIED|modify|secrets|aws-access-key /content/0/text",
+			"SECURITY_BLOCK|ask|sampling/gate|", "NOTIFICATION|skip|pii|", "ERROR|pass||", "SECURITY_BLOCK|deny||", "EVENT|server lost||",
+		} {
+			row := rows[i+1]
+			if got := strings.Join([]string{row[1], row[6], row[19], row[20]}, "|"); got != want {
+				t.Errorf("row %d is %s, want %s", i+1, got, want)
+			}
+		}
+		if row := rows[3]; row[0] != "2026-11-21T11:00:00.123456Z" || row[10] != "1.234" || row[5] != "read" || row[9] != "outside of the roots" || row[15] != "3" {
+			t.Errorf("the denial is %q", row)
+		}
+	})
+}
+
+func TestColourIsOnlyAroundTheAction(t *testing.T) {
+	f, err := format.New(format.Text, format.Options{Colour: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := recorded(t, outcomes(t)...)[2]
+	if got, want := string(f.Append(nil, &r)), "2026-11-21 11:00:00.123Z #3    \x1b[31mdeny\x1b[0m       to_server"; !strings.HasPrefix(got, want) {
+		t.Errorf("got %q, want %q…", got, want)
+	}
+}
+
+func TestAnUnknownFormNamesThoseThatThereAre(t *testing.T) {
+	if _, err := format.New("xml", format.Options{}); err == nil || !strings.Contains(err.Error(), "jsonl, ocsf, csv, text") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestAHeaderIsWrittenOnceAndNotToAFileThatGoesOn(t *testing.T) {
+	records := recorded(t, outcomes(t)...)
+	for _, continues := range []bool{false, true} {
+		var out bytes.Buffer
+		w := format.NewWriter(&out, form(t, "csv"), continues)
+		for _, r := range records[:2] {
+			if err := w.Write(r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := strings.Count(out.String(), "timestamp,"); got != map[bool]int{false: 1, true: 0}[continues] {
+			t.Errorf("continues %v: %d headers in\n%s", continues, got, out.String())
+		}
+	}
+	w := format.NewWriter(&full{}, form(t, "csv"), false)
+	if err := w.Write(records[0]); err == nil {
+		t.Error("a full disk is no error")
+	}
+}
+
+type full struct{}
+
+func (*full) Write([]byte) (int, error) { return 0, errors.New("no space left on device") }
+
+func TestNoSpreadsheetTakesAValueForAFormula(t *testing.T) {
+	for _, c := range []struct{ name, value, want string }{
+		{"a plain value stays", "read", "read"},
+		{"a formula", "=cmd|' /C calc'!A0", "'=cmd|' /C calc'!A0"},
+		{"a sum", "+1", "'+1"},
+		{"a difference", "-1", "'-1"},
+		{"a function of old", "@SUM(1)", "'@SUM(1)"},
+		{"behind blanks", "  =1", "'  =1"},
+		{"a wide sign", "＝1", "'＝1"},
+		{"a tab is an escape and no formula", "\t=1", `\t=1`},
+		{"a carriage return is one too", "\r=1", `\r=1`},
+		{"line breaks do not break the row", "a\r\nb", `a\r\nb`},
+		{"quotes and commas", `say "a", then b`, `say "a", then b`},
+		{"a backslash is one backslash", `C:\x`, `C:\x`},
+		{"marks that turn text", "a\u202eb", `a\u202eb`},
+		{"a no-break space", "a\u00a0b", `a\u00a0b`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			records := recorded(t, pipeline.Outcome{Time: at, Action: "test", Reason: c.value})
+			rows, err := csv.NewReader(strings.NewReader(written(t, "csv", records))).ReadAll()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := rows[1][9]; got != c.want {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+func TestACellIsNoLongerThanASpreadsheetTakes(t *testing.T) {
+	step := audit.Step{Stage: "pii", Action: "modify"}
+	for range 101 {
+		step.Findings = append(step.Findings, audit.Finding{Type: "mail", Pointer: "/" + strings.Repeat("ü", 500)})
+	}
+	got := form(t, "csv").Append(nil, &audit.Record{Seq: 1, Time: at, Action: "modify", Kind: "request", Steps: []audit.Step{step}})
+	rows, err := csv.NewReader(bytes.NewReader(got)).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cell := rows[0][20]; len(cell) > 32_767 || !utf8.ValidString(cell) || !strings.HasSuffix(cell, "…") {
+		t.Errorf("a cell has %d bytes, valid %v, and ends with %q", len(cell), utf8.ValidString(cell), cell[max(0, len(cell)-10):])
+	}
+}
+
+// FuzzOneLine is the promise of the package: one record, one line, valid in its form, whatever texts it holds, and nothing in it that could act.
+func FuzzOneLine(f *testing.F) {
+	for _, s := range []string{"read", "a\nb", "\x1b[31m", "\u202e", "=1+1", `"`, `",`, "\\", "\xff", "\u2028", "\U000e0041", "a\r\nb", "'", " ", "\x00", "{}", "\ufeff"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		m := message(t, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"x":`+string(mcp.Quote(s))+`}}`)
+		m.Name, m.Server, m.Session, m.Exchange, m.Principal = s, s, s, s, s
+		records := recorded(t, pipeline.Outcome{Time: at, Before: m, After: m, Action: "modify", Reason: s, Err: errors.New(s),
+			Steps: []pipeline.Step{{Stage: s, Action: "modify", Reason: s, Findings: []pipeline.Finding{{Type: s, Pointer: s}}}}})
+		for _, name := range format.Names() {
+			got := form(t, name).Append(nil, &records[0])
+			line, ok := bytes.CutSuffix(got, []byte("\n"))
+			if name == format.CSV {
+				line, _ = bytes.CutSuffix(line, []byte("\r"))
+			}
+			if !ok || !utf8.Valid(line) {
+				t.Fatalf("%s: no line or no text: %q", name, got)
+			}
+			if name != format.JSONL { // there a body stands as it is
+				for _, r := range string(line) {
+					if !strconv.IsPrint(r) {
+						t.Fatalf("%s: %q holds %q", name, got, r)
+					}
+				}
+			}
+			switch name {
+			case format.JSONL, format.OCSF:
+				if !json.Valid(line) || bytes.ContainsAny(line, "\n\r") {
+					t.Fatalf("%s: no JSON line: %q", name, got)
+				}
+			case format.CSV:
+				rows, err := csv.NewReader(bytes.NewReader(got)).ReadAll()
+				if err != nil || len(rows) != 1 || len(rows[0]) != len(format.Columns()) {
+					t.Fatalf("no row: %q, %v", rows, err)
+				}
+				for _, cell := range rows[0] {
+					if cell != "" && strings.ContainsAny(cell[:1], "=+-@\t\r") {
+						t.Fatalf("a formula: %q", cell)
+					}
+				}
+			}
+		}
+	})
+}

@@ -1,0 +1,321 @@
+package format
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"gatekit/audit"
+)
+
+// The schema's version, classes and numbers: https://schema.ocsf.io/1.5.0/
+const (
+	ocsfVersion   = "1.5.0"
+	apiActivity   = 6003
+	lifecycle     = 6002
+	otherActivity = 99
+)
+
+// ocsf is OCSF.
+type ocsf struct{ version string }
+
+// event is an OCSF event. Members that are not always there are left out when zero, but never an _id that the schema requires.
+type event struct {
+	ActivityID    int        `json:"activity_id"`
+	ActivityName  string     `json:"activity_name"`
+	CategoryUID   int        `json:"category_uid"`
+	CategoryName  string     `json:"category_name"`
+	ClassUID      int        `json:"class_uid"`
+	ClassName     string     `json:"class_name"`
+	TypeUID       int        `json:"type_uid"`
+	Time          int64      `json:"time"` // milliseconds since 1970
+	SeverityID    int        `json:"severity_id"`
+	Severity      string     `json:"severity"`
+	Message       string     `json:"message,omitzero"`
+	StatusID      int        `json:"status_id,omitzero"`
+	Status        string     `json:"status,omitzero"`
+	StatusDetail  string     `json:"status_detail,omitzero"`
+	Duration      int64      `json:"duration,omitzero"` // milliseconds
+	Metadata      metadata   `json:"metadata"`
+	ActionID      int        `json:"action_id,omitzero"`
+	Action        string     `json:"action,omitzero"`
+	DispositionID int        `json:"disposition_id,omitzero"`
+	Disposition   string     `json:"disposition,omitzero"`
+	IsAlert       bool       `json:"is_alert,omitzero"`
+	Policy        *named     `json:"policy,omitzero"`
+	Actor         *actor     `json:"actor,omitzero"`
+	API           *api       `json:"api,omitzero"`
+	SrcEndpoint   *endpoint  `json:"src_endpoint,omitzero"`
+	DstEndpoint   *endpoint  `json:"dst_endpoint,omitzero"`
+	Resources     []resource `json:"resources,omitzero"`
+	App           *product   `json:"app,omitzero"`
+	Unmapped      unmapped   `json:"unmapped"`
+}
+
+type (
+	metadata struct {
+		Version        string   `json:"version"`
+		Product        product  `json:"product"`
+		Profiles       []string `json:"profiles,omitzero"`
+		UID            string   `json:"uid"`
+		Sequence       uint64   `json:"sequence"`
+		CorrelationUID string   `json:"correlation_uid,omitzero"`
+		EventCode      string   `json:"event_code"`
+		LogName        string   `json:"log_name"`
+		OriginalTime   string   `json:"original_time"`
+	}
+	product struct {
+		Name       string `json:"name"`
+		VendorName string `json:"vendor_name"`
+		Version    string `json:"version,omitzero"`
+	}
+	named struct {
+		Name string `json:"name"`
+	}
+	unique struct {
+		UID string `json:"uid"`
+	}
+	actor struct {
+		User    *unique `json:"user,omitzero"`
+		Session *unique `json:"session,omitzero"`
+		AppName string  `json:"app_name,omitzero"`
+	}
+	api struct {
+		Operation string    `json:"operation"`
+		Service   *named    `json:"service,omitzero"`
+		Request   *request  `json:"request,omitzero"`
+		Response  *response `json:"response,omitzero"`
+	}
+	request struct {
+		UID  string         `json:"uid"`
+		Data jsontext.Value `json:"data,omitzero"`
+	}
+	response struct {
+		Error string         `json:"error,omitzero"`
+		Data  jsontext.Value `json:"data,omitzero"`
+	}
+	endpoint struct {
+		Name    string `json:"name,omitzero"`
+		SvcName string `json:"svc_name,omitzero"`
+		UID     string `json:"uid,omitzero"`
+	}
+	resource struct {
+		Name string `json:"name"`
+		Type string `json:"type,omitzero"`
+	}
+	// unmapped has the names that the record has.
+	unmapped struct {
+		Prev      string `json:"prev"`
+		Kind      string `json:"kind,omitzero"`
+		Direction string `json:"direction,omitzero"`
+		Method    string `json:"method,omitzero"` // of an event
+		Server    string `json:"server,omitzero"` // of an event
+		Steps     []step `json:"steps,omitzero"`
+		Before    *body  `json:"before,omitzero"`
+		After     *body  `json:"after,omitzero"`
+		Micros    int64  `json:"micros,omitzero"`
+		Error     string `json:"error,omitzero"`
+	}
+	step struct {
+		Stage    string    `json:"stage"`
+		Action   string    `json:"action"`
+		Reason   string    `json:"reason,omitzero"`
+		Micros   int64     `json:"micros,omitzero"`
+		Findings []finding `json:"findings,omitzero"`
+	}
+	finding struct {
+		Type    string `json:"type"`
+		Pointer string `json:"pointer,omitzero"`
+	}
+	body struct {
+		Size   int64  `json:"size"`
+		SHA256 string `json:"sha256,omitzero"`
+	}
+)
+
+func (ocsf) Header() []byte { return nil }
+
+func (f ocsf) Append(b []byte, r *audit.Record) []byte {
+	line, err := json.Marshal(f.event(r), jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true))
+	if err != nil { // a body that is no JSON; a record that was read has none
+		r := *r
+		r.After = nil
+		line, _ = json.Marshal(f.event(&r), jsontext.AllowInvalidUTF8(true))
+	}
+	return append(appendPlainJSON(b, line), '\n')
+}
+
+func (f ocsf) event(r *audit.Record) event {
+	sum := sha256.Sum256(r.Line)
+	us := product{Name: "Gatekit", VendorName: "Gatekit", Version: f.version}
+	e := event{
+		CategoryUID: 6, CategoryName: "Application Activity",
+		Time: r.Time.UnixMilli(), Message: r.Reason, Duration: r.Micros / 1000,
+		Metadata: metadata{
+			Version: ocsfVersion, Product: us, UID: hex.EncodeToString(sum[:]), Sequence: r.Seq, CorrelationUID: r.Exchange, EventCode: r.Action, LogName: "audit",
+			OriginalTime: r.Time.UTC().Format("2006-01-02T15:04:05.000000Z"),
+		},
+		Unmapped: unmapped{
+			Prev: r.Prev, Kind: r.Kind, Direction: r.Direction, Steps: stepsOf(r), Before: sizeOf(r.Before), After: sizeOf(r.After), Micros: r.Micros, Error: r.Error,
+		},
+	}
+	if r.Event() {
+		e.lifecycle(r, us)
+	} else {
+		e.activity(r)
+	}
+	e.SeverityID, e.Severity = severity(r)
+	e.TypeUID = e.ClassUID*100 + e.ActivityID
+	return e
+}
+
+// lifecycle is of what is no message.
+func (e *event) lifecycle(r *audit.Record, us product) {
+	e.ClassUID, e.ClassName, e.App = lifecycle, "Application Lifecycle", &us
+	e.ActivityID, e.ActivityName = otherActivity, r.Action
+	switch r.Action {
+	case "start":
+		e.ActivityID, e.ActivityName = 3, "Start"
+	case "stop":
+		e.ActivityID, e.ActivityName = 4, "Stop"
+	}
+	e.Unmapped.Method, e.Unmapped.Server = r.Method, r.Server
+	if r.Error != "" {
+		e.StatusID, e.Status, e.StatusDetail = 2, "Failure", r.Error
+	}
+}
+
+// activity is of a message.
+func (e *event) activity(r *audit.Record) {
+	e.ClassUID, e.ClassName = apiActivity, "API Activity"
+	e.ActivityID, e.ActivityName = otherActivity, cmp.Or(r.Method, "unknown") // a call may do anything
+	if strings.HasSuffix(r.Method, "/list") || strings.HasSuffix(r.Method, "/read") || strings.HasSuffix(r.Method, "/get") {
+		e.ActivityID, e.ActivityName = 2, "Read"
+	}
+	e.Metadata.Profiles = []string{"security_control"}
+	e.control(r)
+	if by := decided(r); by != "" {
+		e.Policy = &named{by}
+	}
+	switch {
+	case refused(r) || r.Kind == "error":
+		e.StatusID, e.Status, e.StatusDetail = 2, "Failure", cmp.Or(r.Error, r.Reason)
+	case r.Kind == "response":
+		e.StatusID, e.Status = 1, "Success"
+	}
+	e.Actor = &actor{}
+	if r.Principal != "" {
+		e.Actor.User = &unique{r.Principal}
+	}
+	if r.Session != "" {
+		e.Actor.Session = &unique{r.Session}
+	}
+	client, server := &endpoint{Name: "client", UID: r.Session}, &endpoint{Name: "server", SvcName: r.Server}
+	e.SrcEndpoint, e.DstEndpoint = client, server
+	if r.Direction == "to_client" {
+		e.SrcEndpoint, e.DstEndpoint = server, client
+	}
+	if *e.Actor == (actor{}) || r.Direction == "to_client" && r.Kind != "response" && r.Kind != "error" {
+		e.Actor.AppName = e.SrcEndpoint.SvcName
+		if e.Actor.AppName == "" {
+			e.Actor.AppName = e.SrcEndpoint.Name
+		}
+	}
+	e.API = &api{Operation: cmp.Or(r.Method, "unknown")}
+	if r.Server != "" {
+		e.API.Service = &named{r.Server}
+	}
+	if r.Name != "" {
+		e.Resources = []resource{{Name: r.Name, Type: kindOfName(r.Method)}}
+	}
+	var content jsontext.Value
+	if r.After != nil {
+		content = r.After.Body
+	}
+	if r.Kind == "response" || r.Kind == "error" {
+		e.API.Response = &response{Error: r.Error, Data: content}
+		content = nil
+	}
+	if r.Exchange != "" || content != nil {
+		e.API.Request = &request{UID: cmp.Or(r.Exchange, "unknown"), Data: content}
+	}
+}
+
+// control is what was done with the message, in the words of the profile security_control.
+func (e *event) control(r *audit.Record) {
+	type did struct {
+		id   int
+		name string
+	}
+	allowed, denied, modified := did{1, "Allowed"}, did{2, "Denied"}, did{4, "Modified"}
+	action, disposition := did{99, r.Action}, did{99, r.Action}
+	switch r.Action {
+	case "pass":
+		action, disposition = allowed, did{1, "Allowed"}
+	case "deny":
+		action, disposition = denied, did{2, "Blocked"}
+		if r.Error != "" { // refused because something failed
+			disposition = did{27, "Error"}
+		}
+	case "ask":
+		action, disposition = denied, did{23, "Challenge"}
+	case "modify", "hide":
+		action, disposition = modified, did{11, "Corrected"}
+	case "answer":
+		action, disposition = modified, did{7, "Custom Action"}
+	case "skip": // a stage failed and does not count
+		action, disposition = allowed, did{27, "Error"}
+	}
+	e.ActionID, e.Action, e.DispositionID, e.Disposition = action.id, action.name, disposition.id, disposition.name
+	e.IsAlert = refused(r) || r.Action == "skip"
+}
+
+func severity(r *audit.Record) (int, string) {
+	switch {
+	case r.Error != "" || r.Action == "skip":
+		return 4, "High"
+	case refused(r):
+		return 3, "Medium"
+	case r.Event() || r.Action == "pass":
+		return 1, "Informational"
+	}
+	return 2, "Low"
+}
+
+// kindOfName says what the name of a message is the name of.
+func kindOfName(method string) string {
+	switch {
+	case strings.HasPrefix(method, "tools/"):
+		return "tool"
+	case strings.HasPrefix(method, "resources/"):
+		return "resource"
+	case strings.HasPrefix(method, "prompts/"):
+		return "prompt"
+	}
+	return ""
+}
+
+func stepsOf(r *audit.Record) []step {
+	if r.Steps == nil {
+		return nil
+	}
+	steps := make([]step, len(r.Steps))
+	for i, s := range r.Steps {
+		steps[i] = step{Stage: s.Stage, Action: s.Action, Reason: s.Reason, Micros: s.Micros}
+		for _, f := range s.Findings {
+			steps[i].Findings = append(steps[i].Findings, finding{f.Type, f.Pointer})
+		}
+	}
+	return steps
+}
+
+func sizeOf(b *audit.Body) *body {
+	if b == nil {
+		return nil
+	}
+	return &body{b.Size, b.SHA256}
+}

@@ -1,0 +1,96 @@
+package format
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	"gatekit/audit"
+)
+
+// text is Text:
+//
+//	2026-11-21 11:00:00.123Z #17  deny    to_server  files  tools/call read: outside of the roots [roots/traversal]  ann  1.234 ms
+type text struct{ colour bool }
+
+func (text) Header() []byte { return nil }
+
+func (t text) Append(b []byte, r *audit.Record) []byte {
+	b = r.Time.UTC().AppendFormat(b, "2006-01-02 15:04:05.000Z")
+	b = fmt.Appendf(b, " #%-4d ", r.Seq)
+	from := len(b)
+	b = appendVisible(b, r.Action)
+	width := len(b) - from
+	if paint := colourOf(r); t.colour && paint != "" {
+		word := string(b[from:])
+		b = append(append(append(b[:from], paint...), word...), "\x1b[0m"...)
+	}
+	for ; width < len("recovered"); width++ {
+		b = append(b, ' ')
+	}
+	if !r.Event() {
+		b = fmt.Appendf(b, "  %-9s", visible(r.Direction))
+	}
+	if r.Server != "" {
+		b = append(b, "  "...)
+		b = appendVisible(b, r.Server)
+	}
+	if what := subject(r); what != "" {
+		b = append(b, "  "...)
+		b = appendVisible(b, what)
+	}
+	if why := cmp.Or(r.Reason, r.Error); why != "" {
+		if r.Event() {
+			b = append(b, ' ')
+		} else {
+			b = append(b, ':')
+		}
+		b = append(b, ' ')
+		b = appendVisible(b, why)
+	}
+	if r.Reason != "" && r.Error != "" {
+		b = append(b, ": "...)
+		b = appendVisible(b, r.Error)
+	}
+	if by := decided(r); by != "" {
+		b = append(b, " ["...)
+		b = appendVisible(b, by)
+		b = append(b, ']')
+	}
+	if who := cmp.Or(r.Principal, r.Session); who != "" {
+		b = append(b, "  "...)
+		b = appendVisible(b, who)
+	}
+	if r.Micros > 0 {
+		b = append(b, "  "...)
+		b = append(b, (time.Duration(r.Micros) * time.Microsecond).String()...)
+	}
+	return append(b, '\n')
+}
+
+// subject is what the message is: tools/call read, and that it is the answer to that.
+func subject(r *audit.Record) string {
+	s := r.Method
+	if r.Name != "" {
+		s += " " + r.Name
+	}
+	if r.Kind == "response" || r.Kind == "error" {
+		s += " → " + r.Kind
+	}
+	return s
+}
+
+// colourOf is the escape of the action's colour.
+func colourOf(r *audit.Record) string {
+	switch {
+	case r.Action == "deny" || r.Error != "":
+		return "\x1b[31m"
+	case r.Action == "ask":
+		return "\x1b[35m"
+	case r.Event():
+		return "\x1b[36m"
+	case r.Action == "pass":
+		return "\x1b[32m"
+	}
+	return "\x1b[33m"
+}

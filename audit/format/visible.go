@@ -1,0 +1,52 @@
+package format
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// appendVisible appends s so that none of its characters can act on a terminal, end the line or turn the direction of text: what is not printable is an escape, such as \n,
+// \x1b or \u202e. A backslash stays as it is: this is to be looked at, not to be read back.
+func appendVisible(b []byte, s string) []byte {
+	for i := 0; i < len(s); {
+		r, size := utf8.DecodeRuneInString(s[i:])
+		switch {
+		case r == utf8.RuneError && size == 1:
+			b = append(b, fmt.Sprintf(`\x%02x`, s[i])...)
+		case strconv.IsPrint(r):
+			b = append(b, s[i:i+size]...)
+		default:
+			quoted := strconv.QuoteRune(r)
+			b = append(b, quoted[1:len(quoted)-1]...)
+		}
+		i += size
+	}
+	return b
+}
+
+func visible(s string) string {
+	if !strings.ContainsFunc(s, func(r rune) bool { return r == utf8.RuneError || !strconv.IsPrint(r) }) {
+		return s
+	}
+	return string(appendVisible(nil, s))
+}
+
+// appendPlainJSON appends a JSON text in which no character that is not printable stands as itself: there they can be in strings alone, and have an escape.
+func appendPlainJSON(b, text []byte) []byte {
+	for i := 0; i < len(text); {
+		r, size := utf8.DecodeRune(text[i:])
+		switch {
+		case strconv.IsPrint(r) && !(r == utf8.RuneError && size == 1):
+			b = append(b, text[i:i+size]...)
+		case r > 0xffff:
+			r -= 0x10000
+			b = fmt.Appendf(b, `\u%04x\u%04x`, 0xd800+r>>10, 0xdc00+r&0x3ff)
+		default:
+			b = fmt.Appendf(b, `\u%04x`, r)
+		}
+		i += size
+	}
+	return b
+}

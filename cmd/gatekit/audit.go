@@ -1,0 +1,16 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+)
+
+func (p *program) audit() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "audit",
+		Short: "Verify the audit log, and prove what is in it",
+		Long: `Every decision is a record of the audit log before its message moves. Commands that take FILE read that log; without it they read the one that
+gatekit.toml names in [audit].`,
+	}
+	c.AddCommand(p.auditVerify(), p.auditProve(), p.auditVerifyProof(), p.auditKey())
+	return c
+}

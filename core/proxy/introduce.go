@@ -1,0 +1,60 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+
+	"gatekit/core/mcp"
+)
+
+// maxClients is how many clients of one session are told apart in the record: those of one principal may share a session.
+const maxClients = 32
+
+// maxClientInfo bounds what is remembered of the last one.
+const maxClientInfo = 1 << 10
+
+// introduced are the clients that said who they are.
+type introduced struct {
+	last  []byte // its clientInfo as it wrote it
+	names map[string]bool
+}
+
+// introduce records which client a session is of, once for each that says its name: in its initialize, or with every request.
+func (s *Session) introduce(ctx context.Context, c *settings, m *mcp.Message) {
+	at := mcp.AtClientInfo
+	if m.Method == "initialize" {
+		at = "/clientInfo"
+	}
+	info, ok := m.Get(at)
+	if !ok {
+		return
+	}
+	s.mu.Lock()
+	same := bytes.Equal(info, s.clients.last)
+	s.mu.Unlock()
+	if same {
+		return
+	}
+	name, _ := m.Text(at + "/name")
+	version, _ := m.Text(at + "/version")
+	who := clip(name, 100) + " " + clip(version, 100)
+	s.mu.Lock()
+	if len(info) <= maxClientInfo {
+		s.clients.last = bytes.Clone(info)
+	}
+	known := s.clients.names[who] || len(s.clients.names) >= maxClients
+	if !known {
+		if s.clients.names == nil {
+			s.clients.names = map[string]bool{}
+		}
+		s.clients.names[who] = true
+	}
+	s.mu.Unlock()
+	if known {
+		return
+	}
+	event := s.stamp(&mcp.Message{}, mcp.ToServer, "")
+	if err := c.Pipeline.Event(ctx, event, "connect", who+", "+s.opening.Revision, nil); err != nil { // its request will not move either
+		c.Log.Error("record who connects", "error", err)
+	}
+}

@@ -1,0 +1,152 @@
+package policies
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"strings"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/bundle"
+	"github.com/open-policy-agent/opa/v1/keys"
+)
+
+// Bounds of one bundle.
+const (
+	MaxBundle   = 16 << 20 // bytes, packed
+	maxUnpacked = 64 << 20 // bytes of all its files
+	maxFiles    = 10_000
+	maxRevision = 256 // bytes
+)
+
+// Key is what bundles are verified with. See https://www.openpolicyagent.org/docs/management-bundles#signing.
+type Key struct {
+	Algorithm string // RS256, ES256, PS256, HS256, or with 384 or 512
+	Key       string // the public key as PEM; the secret of HS…
+	Scope     string // that a signature has to name
+}
+
+// verification is keys for OPA's reader; nil when there are none. A single key is the one, whatever a signature calls it.
+func verification(known map[string]Key) *bundle.VerificationConfig {
+	if len(known) == 0 {
+		return nil
+	}
+	configs, only := map[string]*keys.Config{}, ""
+	for name, k := range known {
+		configs[name] = &keys.Config{Key: k.Key, Algorithm: k.Algorithm, Scope: k.Scope}
+		if len(known) == 1 {
+			only = name
+		}
+	}
+	return bundle.NewVerificationConfig(configs, only, "", nil)
+}
+
+// Bundle is a bundle of OPA's, read and verified. It is immutable.
+type Bundle struct {
+	Name     string // how errors and the record call it
+	Revision string // of its manifest; "" when it says none
+
+	data    map[string]any
+	modules []moduleFile
+}
+
+// moduleFile is one .rego file of a bundle.
+type moduleFile struct {
+	path string
+	raw  []byte
+}
+
+// ReadBundle reads a .tar.gz. It is bounded, and holds Rego and data alone (no delta, no WebAssembly). With keys it has to be signed with one of them, as all its files are; without, it must
+// not be signed: nobody could say whether it is as it was. The error names it.
+func ReadBundle(name string, raw []byte, keys map[string]Key) (*Bundle, error) {
+	fail := func(err error) (*Bundle, error) { return nil, fmt.Errorf("%s: %w", name, err) }
+	signed, err := bounded(raw)
+	switch {
+	case err != nil:
+		return fail(err)
+	case signed && len(keys) == 0:
+		return fail(errors.New("it is signed, and no key is configured that says by whom\nhint: [policy.key.NAME] names one"))
+	case !signed && len(keys) > 0:
+		return fail(errors.New("it is not signed, and [policy.key] wants that\nhint: opa build --bundle FOLDER --signing-key private.pem"))
+	}
+	b, err := bundle.NewReader(bytes.NewReader(raw)).WithRegoVersion(ast.RegoV1).WithCapabilities(Capabilities()).WithProcessAnnotations(true).
+		WithSizeLimitBytes(maxUnpacked).WithBundleVerificationConfig(verification(keys)).Read()
+	switch {
+	case err != nil:
+		return fail(located(err))
+	case b.Type() == bundle.DeltaBundleType:
+		return fail(errors.New("it is a delta bundle, which changes another; Gatekit takes whole ones"))
+	case len(b.WasmModules)+len(b.PlanModules) > 0:
+		return fail(errors.New("it holds WebAssembly or a plan; Gatekit takes Rego\nhint: opa build without --target"))
+	case len(b.Manifest.Revision) > maxRevision:
+		return fail(fmt.Errorf("its revision is longer than %d bytes", maxRevision))
+	}
+	out := &Bundle{Name: name, Revision: b.Manifest.Revision, data: b.Data}
+	for _, m := range b.Modules {
+		out.modules = append(out.modules, moduleFile{strings.TrimPrefix(path.Clean("/"+m.Path), "/"), m.Raw})
+	}
+	return out, nil
+}
+
+// bounded says whether a bundle has a signature, and why it is too large. OPA's reader bounds each file; of ten thousand that are all as large as they may be it would make as many.
+func bounded(raw []byte) (signed bool, err error) {
+	if len(raw) > MaxBundle {
+		return false, fmt.Errorf("it is larger than %d bytes", MaxBundle)
+	}
+	z, err := gzip.NewReader(bytes.NewReader(raw))
+	if err != nil {
+		return false, fmt.Errorf("it is no bundle (.tar.gz): %w", err)
+	}
+	archive, files, size := tar.NewReader(z), 0, int64(0)
+	for {
+		h, err := archive.Next()
+		if err == io.EOF {
+			return signed, nil
+		}
+		if err != nil {
+			return false, fmt.Errorf("it is no bundle (.tar.gz): %w", err)
+		}
+		if files++; files > maxFiles {
+			return false, fmt.Errorf("it holds more than %d files", maxFiles)
+		}
+		if size += h.Size; h.Size < 0 || size > maxUnpacked {
+			return false, fmt.Errorf("it is larger than %d bytes when it is unpacked", maxUnpacked)
+		}
+		signed = signed || bundle.IsSignaturesFile(h.Name)
+	}
+}
+
+// bundle takes in the bundle in a file.
+func (s *sources) bundle(name string) error {
+	f, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	raw, err := io.ReadAll(io.LimitReader(f, MaxBundle+1))
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	b, err := ReadBundle(name, raw, s.keys)
+	if err != nil {
+		return err
+	}
+	return s.take(b)
+}
+
+// take takes in a bundle that was read.
+func (s *sources) take(b *Bundle) error {
+	s.bundles = append(s.bundles, b)
+	faults := []error{s.merge(b.Name, b.data)}
+	for _, m := range b.modules {
+		if s.tests || !isTest(m.path) { // parsed again, so that its places name the bundle
+			faults = append(faults, s.module(b.Name+":"+m.path, m.raw))
+		}
+	}
+	return errors.Join(faults...)
+}

@@ -1,0 +1,212 @@
+package policies_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"gatekit/policies"
+	"gatekit/test/bundles"
+)
+
+// packed is what a team would sign: a rule, its test, and data that the rule reads.
+var packed = map[string]string{
+	"sub/mine.rego":      strings.Replace(mine, `input.name == "x"`, "input.name in data.names", 1),
+	"sub/mine_test.rego": mineTest,
+	"data.json":          `{"names":["x"]}`,
+}
+
+func TestABundleIsRefusedUnlessItIsSignedAsItHasToBe(t *testing.T) {
+	acme, other := bundles.NewKey(t), bundles.NewKey(t)
+	key := func(k *bundles.Key, scope string) policies.Key {
+		return policies.Key{Key: k.Public, Algorithm: bundles.Algorithm, Scope: scope}
+	}
+	one := map[string]policies.Key{"acme": key(acme, "write")}
+	two := map[string]policies.Key{"acme": key(acme, "write"), "other": key(other, "write")}
+	good := bundles.Pack(t, "42", packed, &bundles.Signature{By: acme, ID: "acme", Scope: "write"})
+	changed := func(name, from, to string) []byte {
+		return bundles.Change(t, good, func(n, text string) (string, string) {
+			if strings.TrimPrefix(n, "/") != name {
+				return n, text
+			}
+			if !strings.Contains(text, from) {
+				t.Fatalf("%s does not hold %q", name, from)
+			}
+			return n, strings.Replace(text, from, to, 1)
+		})
+	}
+	for name, c := range map[string]struct {
+		bundle []byte
+		keys   map[string]policies.Key
+		want   string // of the error; "" is none
+	}{
+		"signed with the key":                        {good, one, ""},
+		"signed with one of the keys":                {good, two, ""},
+		"the only key, whatever it is called":        {bundles.Pack(t, "42", packed, &bundles.Signature{By: acme, ID: "default", Scope: "write"}), one, ""},
+		"not signed, and nobody wants it":            {bundles.Pack(t, "42", packed, nil), nil, ""},
+		"not signed":                                 {bundles.Pack(t, "42", packed, nil), one, "it is not signed"},
+		"signed, and no key is known":                {good, nil, "it is signed, and no key is configured"},
+		"signed with another key":                    {bundles.Pack(t, "42", packed, &bundles.Signature{By: other, ID: "acme", Scope: "write"}), one, "failed to verify JWT signature"},
+		"signed with another key under a known name": {bundles.Pack(t, "42", packed, &bundles.Signature{By: other, ID: "acme", Scope: "write"}), two, "failed to verify JWT signature"},
+		"signed under a name that nobody knows":      {bundles.Pack(t, "42", packed, &bundles.Signature{By: acme, ID: "nobody", Scope: "write"}), two, "nobody not found"},
+		"signed for something else":                  {bundles.Pack(t, "42", packed, &bundles.Signature{By: acme, ID: "acme", Scope: "read"}), one, "scope mismatch"},
+		"its rule was changed":                       {changed("sub/mine.rego", `"no"`, `"on"`), one, "digest mismatch"},
+		"its data were changed":                      {changed("data.json", `"x"`, `"y"`), one, "digest mismatch"},
+		"its revision was changed":                   {changed(".manifest", `42`, `43`), one, "digest mismatch"},
+		"its signature was taken off": {bundles.Change(t, good, func(n, text string) (string, string) {
+			if strings.HasSuffix(n, ".signatures.json") {
+				return "", ""
+			}
+			return n, text
+		}), one, "it is not signed"},
+		"a file was added": {bundles.Change(t, good, func(n, text string) (string, string) {
+			if n == "" {
+				return "/more.rego", "package gatekit.more\n\ndeny contains \"all\"\n"
+			}
+			return n, text
+		}), one, "not included in bundle signature"},
+		"a file is there twice": {bundles.Change(t, good, func(n, text string) (string, string) {
+			if n == "" {
+				return "/sub/mine.rego", packed["sub/mine.rego"]
+			}
+			return n, text
+		}), one, "not included in bundle signature"},
+		"a file was taken out": {bundles.Change(t, good, func(n, text string) (string, string) {
+			if strings.HasSuffix(n, "mine_test.rego") {
+				return "", ""
+			}
+			return n, text
+		}), one, "mine_test.rego"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "acme.tar.gz")
+			if err := os.WriteFile(file, c.bundle, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			s, err := policies.Load(policies.Options{Files: []string{file}, Keys: c.keys})
+			if c.want != "" {
+				if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), file) {
+					t.Errorf("got %v, want the file and %q", err, c.want)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := judged(t, s, called("x", `{}`)); got != "denied: mine: no" {
+				t.Errorf("its rule does not judge: %s", got)
+			}
+			if b := s.Bundles(); len(b) != 1 || b[0].Name != file || b[0].Revision != "42" {
+				t.Errorf("got bundles %+v", b)
+			}
+		})
+	}
+}
+
+func TestABundleIsBoundedAndHoldsWhatPoliciesMay(t *testing.T) {
+	plain := bundles.Pack(t, "1", packed, nil)
+	with := func(name, text string) []byte {
+		return bundles.Change(t, plain, func(n, was string) (string, string) {
+			if n == "" {
+				return name, text
+			}
+			return n, was
+		})
+	}
+	many := 0
+	for name, c := range map[string]struct {
+		bundle []byte
+		want   string
+	}{
+		"garbage":           {[]byte("no bundle at all"), "it is no bundle"},
+		"half a bundle":     {plain[:len(plain)/2], "it is no bundle"},
+		"too large, packed": {make([]byte, policies.MaxBundle+1), "it is larger than 16777216 bytes"},
+		"a bomb":            {with("/big/data.json", `{"a":"`+strings.Repeat("a", 65<<20)+`"}`), "when it is unpacked"},
+		"a delta": {bundles.Change(t, plain, func(n, _ string) (string, string) {
+			if many++; many > 1 {
+				return "", ""
+			}
+			return "/patch.json", `{"data":[{"op":"upsert","path":"/names","value":[]}]}`
+		}), "delta bundle"},
+		"WebAssembly":             {with("/policy.wasm", "\x00asm"), "WebAssembly"},
+		"a rule that reaches out": {bundles.Pack(t, "1", map[string]string{"out.rego": "package gatekit.out\n\ndeny contains \"x\" if http.send({\"method\": \"get\", \"url\": \"http://127.0.0.1\"}).status_code == 200\n"}, nil), "out.rego:3:22: undefined function http.send"},
+		"no Rego":                 {with("/bad.rego", "package"), "bad.rego:1"},
+		"a revision that is long": {bundles.Pack(t, strings.Repeat("9", 300), packed, nil), "its revision is longer than 256 bytes"},
+		"settings of the library": {bundles.Pack(t, "1", map[string]string{"a.rego": "package gatekit.a\n\ndeny contains \"x\"\n", "data.json": `{"config":{"tools/allowlist":{}}}`}, nil), `a member "config"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "acme.tar.gz")
+			if err := os.WriteFile(file, c.bundle, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := policies.Load(policies.Options{Files: []string{file}}); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, want %q", err, c.want)
+			}
+		})
+	}
+}
+
+// A folder's signature is not verified, and not passed over either.
+func TestASignedFolderIsRefused(t *testing.T) {
+	dir := folder(t, map[string]string{"mine.rego": mine, ".signatures.json": `{"signatures":[]}`})
+	if _, err := policies.Load(policies.Options{Files: []string{dir}}); err == nil || !strings.Contains(err.Error(), "the signature of a folder is not verified") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestTheDigestTellsPoliciesApart(t *testing.T) {
+	digest := func(o policies.Options) string {
+		t.Helper()
+		s, err := policies.Load(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(s.Digest()) != 64 {
+			t.Errorf("the digest is %q", s.Digest())
+		}
+		return s.Digest()
+	}
+	files := func(rule, data string) policies.Options {
+		dir := folder(t, map[string]string{"mine.rego": rule, "mine_test.rego": mineTest, "data.json": data})
+		return policies.Options{Files: []string{filepath.Join(dir, "mine.rego")}, Data: []string{filepath.Join(dir, "data.json")}}
+	}
+	base := files(mine, `{"a":1,"b":2}`)
+	first := digest(base)
+	for name, o := range map[string]policies.Options{
+		"elsewhere":                       files(mine, `{"a":1,"b":2}`),
+		"the data written in other words": files(mine, "{ \"b\": 2,\n\"a\": 1 }"),
+	} {
+		if got := digest(o); got != first {
+			t.Errorf("%s: another digest", name)
+		}
+	}
+	pack := func(revision string) policies.Options {
+		file := filepath.Join(t.TempDir(), "b.tar.gz")
+		if err := os.WriteFile(file, bundles.Pack(t, revision, map[string]string{"mine.rego": mine, "data.json": `{"a":1,"b":2}`}, nil), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return policies.Options{Files: []string{file}}
+	}
+	if digest(pack("1")) != first {
+		t.Error("in a bundle: another digest")
+	}
+	shadow, ruled := base, base
+	shadow.Shadow = true
+	ruled.Rules = []string{"tools/readonly"}
+	seen := map[string]string{first: "the first"}
+	for name, o := range map[string]policies.Options{
+		"another rule":             files(strings.Replace(mine, `"no"`, `"on"`, 1), `{"a":1,"b":2}`),
+		"other data":               files(mine, `{"a":1,"b":3}`),
+		"not enforced":             shadow,
+		"with one of the library":  ruled,
+		"with settings of a rule":  {Files: base.Files, Data: base.Data, Rules: ruled.Rules, Config: map[string]map[string]any{"tools/readonly": {"except": []any{"a"}}}},
+		"one file of two, doubled": {Files: append([]string{files(mine, `{}`).Files[0]}, base.Files...), Data: base.Data},
+	} {
+		got := digest(o)
+		if was, ok := seen[got]; ok {
+			t.Errorf("%s has the digest of %s", name, was)
+		}
+		seen[got] = name
+	}
+}

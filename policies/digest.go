@@ -1,0 +1,31 @@
+package policies
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+)
+
+// digest is Stage.Digest of what was read.
+func (s *sources) digest(shadow bool) (string, error) {
+	var texts [][]byte
+	for _, text := range s.texts {
+		sum := sha256.Sum256(text)
+		texts = append(texts, sum[:])
+	}
+	slices.SortFunc(texts, bytes.Compare)
+	data, err := json.Marshal(s.data) // its members are in order
+	if err != nil {
+		return "", fmt.Errorf("the data: %w", err)
+	}
+	h := sha256.New()
+	fmt.Fprintf(h, "%t %d %d\n", shadow, len(texts), len(data))
+	for _, t := range texts {
+		h.Write(t)
+	}
+	h.Write(data)
+	return hex.EncodeToString(h.Sum(nil)), nil
+}

@@ -1,0 +1,197 @@
+package policies
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+)
+
+// use is what a message is about, as items of a list: what the policies hide there is refused here, so that a hide that speaks of lists alone needs no deny beside it.
+type use struct {
+	list  string   // the method that lists such things
+	names []string // names, URIs, templates
+	tasks []string // where the message names tasks: each is one of the tool of the same index; else nil
+}
+
+// usesOf are the uses that a message makes of what lists show.
+func (s *session) usesOf(m *mcp.Message) []use {
+	name := m.Name
+	meth, _ := mcp.Lookup(m.Method)
+	if name == "" && meth.NameAt != "" && m.Kind != mcp.Response && m.Kind != mcp.Error {
+		name, _ = m.Text(meth.NameAt)
+	}
+	one := func(list string) []use {
+		if name == "" {
+			return nil
+		}
+		return []use{{list: list, names: []string{name}}}
+	}
+	switch {
+	case m.Method == "tasks/list" && m.Kind == mcp.Response:
+		var ids []string
+		m.Items("/tasks", func(_ int, raw []byte) bool {
+			if id, ok := mcp.NewResponse("", raw).Text("/taskId"); ok {
+				ids = append(ids, id)
+			}
+			return true
+		})
+		return s.toolsOf(m.Server, ids)
+	case m.Kind != mcp.Request && m.Kind != mcp.Notification:
+		return nil
+	}
+	switch m.Method {
+	case "tools/call":
+		return one("tools/list")
+	case "prompts/get":
+		return one("prompts/list")
+	case "resources/read", "resources/subscribe", "resources/unsubscribe", "notifications/resources/updated":
+		return one("resources/list")
+	case "completion/complete":
+		if kind, _ := m.Text("/ref/type"); kind == "ref/prompt" {
+			return one("prompts/list")
+		}
+		uses := one("resources/templates/list") // the reference can be that of a resource, too, where nothing is left to fill in
+		if !strings.Contains(name, "{") {
+			uses = append(uses, one("resources/list")...)
+		}
+		return uses
+	case "subscriptions/listen":
+		var uris []string
+		m.Items("/notifications/resourceSubscriptions", func(_ int, raw []byte) bool {
+			if uri, ok := mcp.NewResponse("", raw).Text(""); ok {
+				uris = append(uris, uri)
+			}
+			return true
+		})
+		if len(uris) > 0 {
+			return []use{{list: "resources/list", names: uris}}
+		}
+	}
+	if strings.HasPrefix(m.Method, "tasks/") || strings.HasPrefix(m.Method, "notifications/tasks") {
+		return s.toolsOf(m.Server, []string{name})
+	}
+	return nil
+}
+
+// toolsOf are the tools that run as these tasks, as far as the session saw them begin.
+func (s *session) toolsOf(server string, ids []string) []use {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	u := use{list: "tools/list"}
+	for _, id := range ids {
+		if tool, known := s.tasks[server+" "+id]; known {
+			u.names, u.tasks = append(u.names, tool), append(u.tasks, id)
+		}
+	}
+	if u.names == nil {
+		return nil
+	}
+	return []use{u}
+}
+
+// listed is the list, of one server, that holds what is used: its definitions as they were listed, or only the names of what was not.
+func (s *session) listed(m *mcp.Message, u use) *mcp.Message {
+	meth, _ := mcp.Lookup(u.list)
+	var b strings.Builder
+	b.WriteString(`{"` + meth.ItemsAt[1:] + `":[`)
+	s.mu.Lock()
+	for i, name := range u.names {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		if definition := s.definitions[meth.ItemsAt+" "+m.Server+" "+name]; definition != nil {
+			b.Write(definition)
+		} else {
+			fmt.Fprintf(&b, `{"%s":%s}`, meth.ItemName[1:], mcp.Quote(name))
+		}
+	}
+	s.mu.Unlock()
+	b.WriteString("]}")
+	list := mcp.NewResponse("", []byte(b.String()))
+	list.To, list.Session, list.Principal, list.Exchange = mcp.ToClient, m.Session, m.Principal, m.Exchange
+	list.Method, list.Server = u.list, m.Server
+	return list
+}
+
+// hide adds to v what the policies hide, of what m is about: v refuses a message about it, and takes it out of a list or a filter. made is what they said of m itself.
+func (s *Stage) hide(ctx context.Context, m *mcp.Message, session *session, b beside, made *decision, v *pipeline.Verdict) error {
+	hides := s.hiders(m)
+	if len(hides.rules) == 0 && len(made.hide) == 0 || v.Action == pipeline.Deny {
+		return nil
+	}
+	refuse := func(reason string) {
+		*v = pipeline.Verdict{Action: pipeline.Deny, Reason: reason, Findings: v.Findings}
+	}
+	for _, u := range session.usesOf(m) {
+		hidden := made.hide
+		if len(hides.rules) > 0 {
+			inList, err := s.evaluate(ctx, hides, s.input(session.listed(m, u), session, beside{at: b.at}, s.reads), b.at)
+			if err != nil {
+				return err
+			}
+			hidden = append(slices.Clone(hidden), inList.hide...)
+			for _, n := range inList.notes {
+				v.Findings = append(v.Findings, pipeline.Finding{Type: n[:min(len(n), maxNote)]})
+			}
+		}
+		for i, name := range u.names {
+			if name == "" || !slices.Contains(hidden, name) {
+				continue
+			}
+			switch {
+			case u.tasks != nil && m.Kind == mcp.Response:
+				v.Hide = append(v.Hide, u.tasks[i])
+			case m.Method == "subscriptions/listen":
+				v.Hide = append(v.Hide, name)
+			case u.tasks != nil:
+				refuse("hidden: it is a task of " + name)
+				return nil
+			default:
+				refuse("hidden")
+				return nil
+			}
+		}
+	}
+	return nil
+}
+
+// keepTask remembers of which tool a task is. The oldest are forgotten first. s.mu is held.
+func (s *session) keepTask(m *mcp.Message) {
+	id, ok := m.Text("/task/taskId")
+	if kind, _ := m.Text("/resultType"); !ok && kind == "task" {
+		id, ok = m.Text("/taskId")
+	}
+	if !ok || len(id) > maxTaskID {
+		return
+	}
+	key := m.Server + " " + id
+	if _, again := s.tasks[key]; !again {
+		if s.tasks == nil {
+			s.tasks = map[string]string{}
+		}
+		if len(s.oldest) == maxTasks {
+			delete(s.tasks, s.oldest[0])
+			s.oldest = s.oldest[1:]
+		}
+		s.oldest = append(s.oldest, key)
+	}
+	s.tasks[key] = m.Name
+}
+
+// hiding are the rules that hide.
+func hiding(rules []rule) []rule {
+	return slices.DeleteFunc(slices.Clone(rules), func(r rule) bool { return r.effect != "hide" })
+}
+
+// hiders are the rules that are asked about the use of what they hide. Those of the library refuse by themselves what is used most, and are not asked twice.
+func (s *Stage) hiders(m *mcp.Message) question {
+	switch m.Method {
+	case "tools/call", "resources/read", "resources/subscribe", "resources/unsubscribe", "subscriptions/listen":
+		return s.mine
+	}
+	return s.hides
+}

@@ -1,0 +1,221 @@
+package policies_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+	"gatekit/policies"
+)
+
+// What a policy hides from lists, for one principal, that one cannot use in any way, whether it listed it before or not; for another it is as it was.
+func TestWhatIsHiddenFromListsCannotBeUsed(t *testing.T) {
+	const rego = `
+hide contains item.name if {
+	input.principal.subject == "bob"
+	input.method in {"tools/list", "prompts/list"}
+	some item in input.items
+	startswith(item.name, "secret")
+}
+
+hide contains item.uri if {
+	input.principal.subject == "bob"
+	input.method == "resources/list"
+	some item in input.items
+	startswith(item.uri, "file:///secret")
+}
+
+hide contains item.uriTemplate if {
+	input.principal.subject == "bob"
+	input.method == "resources/templates/list"
+	some item in input.items
+	startswith(item.uriTemplate, "secret:")
+}
+`
+	as := func(who string, m *mcp.Message) *mcp.Message {
+		m.Principal = who
+		return m
+	}
+	request := func(method, params, name string) *mcp.Message {
+		return sent(mcp.NewRequest("1", method, []byte(params)), mcp.ToServer, name)
+	}
+	notice := func(method, params, name string) *mcp.Message {
+		return sent(mcp.NewNotification(method, []byte(params)), mcp.ToClient, name)
+	}
+	uses := map[string]func() *mcp.Message{
+		"a call":        func() *mcp.Message { return called("secret_tool", `{}`) },
+		"a task's call": func() *mcp.Message { return request("tools/call", `{"name":"secret_tool","task":{}}`, "secret_tool") },
+		"a prompt":      func() *mcp.Message { return request("prompts/get", `{"name":"secret_prompt"}`, "secret_prompt") },
+		"a completion of a prompt": func() *mcp.Message {
+			return request("completion/complete", `{"ref":{"type":"ref/prompt","name":"secret_prompt"},"argument":{"name":"a","value":""}}`, "secret_prompt")
+		},
+		"a read": func() *mcp.Message { return reading("file:///secret/a") },
+		"a subscribing": func() *mcp.Message {
+			return request("resources/subscribe", `{"uri":"file:///secret/a"}`, "file:///secret/a")
+		},
+		"an update": func() *mcp.Message {
+			return notice("notifications/resources/updated", `{"uri":"file:///secret/a"}`, "file:///secret/a")
+		},
+		"a completion of a template": func() *mcp.Message {
+			return request("completion/complete", `{"ref":{"type":"ref/resource","uri":"secret://{id}"},"argument":{"name":"id","value":""}}`, "secret://{id}")
+		},
+		"a completion of a resource": func() *mcp.Message {
+			return request("completion/complete", `{"ref":{"type":"ref/resource","uri":"file:///secret/a"},"argument":{"name":"id","value":""}}`, "file:///secret/a")
+		},
+		"a task's state":  func() *mcp.Message { return request("tasks/get", `{"taskId":"t1"}`, "t1") },
+		"a task's result": func() *mcp.Message { return request("tasks/result", `{"taskId":"t2"}`, "t2") },
+		"a task's end":    func() *mcp.Message { return request("tasks/cancel", `{"taskId":"t1"}`, "t1") },
+		"a task's input":  func() *mcp.Message { return request("tasks/update", `{"taskId":"t2"}`, "t2") },
+		"a task's news":   func() *mcp.Message { return notice("notifications/tasks", `{"taskId":"t2"}`, "t2") },
+	}
+	listen := func() *mcp.Message {
+		return request("subscriptions/listen", `{"notifications":{"resourceSubscriptions":["file:///secret/a","file:///b"]}}`, "")
+	}
+	tasks := func() *mcp.Message {
+		return answered(request("tasks/list", `{}`, ""), `{"tasks":[{"taskId":"t1"},{"taskId":"t3"}]}`)
+	}
+	for _, seen := range []bool{false, true} {
+		for _, who := range []string{"ann", "bob"} {
+			t.Run(fmt.Sprintf("%s, who has listed: %v", who, seen), func(t *testing.T) {
+				memory := &policies.Memory{}
+				before, err := policies.Load(policies.Options{Rules: []string{"limits/rate"}, Memory: memory}) // tasks of a time when nothing was hidden
+				if err != nil {
+					t.Fatal(err)
+				}
+				judged(t, before, as(who, answered(called("secret_tool", `{}`), `{"task":{"taskId":"t1"}}`)))
+				judged(t, before, as(who, answered(called("secret_tool", `{}`), `{"resultType":"task","taskId":"t2"}`)))
+				judged(t, before, as(who, answered(called("tool", `{}`), `{"task":{"taskId":"t3"}}`)))
+				s, err := policies.Load(policies.Options{Files: []string{folder(t, map[string]string{"mine.rego": "package gatekit.mine\n" + rego})}, Memory: memory})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if seen {
+					got := judged(t, s, as(who, answered(request("tools/list", `{}`, ""), `{"tools":[{"name":"secret_tool"},{"name":"tool"}]}`)))
+					if strings.Contains(got, "secret_tool") != (who == "ann") {
+						t.Errorf("the list is %s", got)
+					}
+				}
+				for what, use := range uses {
+					if got := judged(t, s, as(who, use())); strings.HasPrefix(got, "denied: hidden") != (who == "bob") {
+						t.Errorf("%s: %s", what, got)
+					}
+				}
+				if got := judged(t, s, as(who, listen())); strings.Contains(got, "secret") != (who == "ann") || !strings.Contains(got, "file:///b") {
+					t.Errorf("a subscription: %s", got)
+				}
+				if got := judged(t, s, as(who, tasks())); strings.Contains(got, "t1") != (who == "ann") || !strings.Contains(got, "t3") {
+					t.Errorf("the tasks: %s", got)
+				}
+				for _, m := range []*mcp.Message{called("tool", `{}`), reading("file:///b"), request("tasks/get", `{"taskId":"t3"}`, "t3")} {
+					if got := judged(t, s, as(who, m)); strings.HasPrefix(got, "denied") {
+						t.Errorf("what is not hidden: %s", got)
+					}
+				}
+			})
+		}
+	}
+}
+
+// A hide that goes by the definition is asked with the one that was listed; in shadow it only says what it would do.
+func TestHidingByTheDefinition(t *testing.T) {
+	const rego = `hide contains item.name if { input.method == "tools/list"; some item in input.items; item.annotations.destructiveHint }`
+	list := func() *mcp.Message {
+		return answered(sent(mcp.NewRequest("1", "tools/list", nil), mcp.ToServer, ""), `{"tools":[{"name":"x","annotations":{"destructiveHint":true}},{"name":"y"}]}`)
+	}
+	s := loaded(t, rego)
+	judged(t, s, list())
+	if got := judged(t, s, called("x", `{}`)); got != "denied: hidden" {
+		t.Errorf("what is hidden: %s", got)
+	}
+	if got := judged(t, s, called("y", `{}`)); strings.HasPrefix(got, "denied") {
+		t.Errorf("what is not hidden: %s", got)
+	}
+	quiet := loaded(t, rego)
+	shadow, err := policies.Load(policies.Options{Files: quiet.Files(), Shadow: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	judged(t, shadow, list())
+	j := &journal{}
+	if _, err := pipeline.New(j, pipeline.Options{}, pipeline.Named{Name: "policy", Stage: shadow}).Pass(t.Context(), called("x", `{}`)); err != nil {
+		t.Errorf("in shadow: %v", err)
+	}
+	if f := j.last.Steps[0].Findings; len(f) != 1 || !strings.Contains(f[0].Type, `would hide: t: "x"`) {
+		t.Errorf("in shadow it says %v", f)
+	}
+}
+
+// A hide that fails for what is used denies, as it would fail the list.
+func TestAHideThatFailsDenies(t *testing.T) {
+	s := loaded(t, `hide contains item.name if { input.method == "tools/list"; some item in input.items; to_number(item.name) > 1 }`)
+	if got := judged(t, s, called("x", `{}`)); !strings.HasPrefix(got, `error: stage "policy": evaluate the policies`) {
+		t.Errorf("it is %s", got)
+	}
+}
+
+// A call that is refused because its tool is hidden takes nothing of a limit.
+func TestAHiddenCallDoesNotCount(t *testing.T) {
+	for name, rego := range map[string]string{
+		"by its name":  `hide contains "x"`,
+		"in the lists": `hide contains item.name if { some item in input.items; item.name == "x" }`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, err := policies.Load(policies.Options{Files: loaded(t, rego).Files(), Rules: []string{"limits/rate"}, Config: map[string]map[string]any{"limits/rate": {"per_session": 2, "per_minute": 2}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 5 {
+				if got := judged(t, s, called("x", `{}`)); got != "denied: hidden" {
+					t.Fatalf("what is hidden: %s", got)
+				}
+			}
+			for i := range 3 {
+				if got := judged(t, s, called("y", `{}`)); strings.HasPrefix(got, "denied") != (i == 2) {
+					t.Errorf("call %d: %s", i+1, got)
+				}
+			}
+		})
+	}
+}
+
+// What the library's rules hide is out of reach in the ways, too, that they say nothing of themselves.
+func TestWhatTheLibraryHidesCannotBeUsed(t *testing.T) {
+	memory := &policies.Memory{}
+	load := func(o policies.Options) *policies.Stage {
+		o.Memory = memory
+		s, err := policies.Load(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	before := load(policies.Options{Rules: []string{"limits/rate"}})
+	judged(t, before, answered(called("write", `{}`), `{"task":{"taskId":"t1"}}`))
+	judged(t, before, answered(called("read", `{}`), `{"task":{"taskId":"t2"}}`))
+	s := load(policies.Options{Rules: []string{"tools/allowlist", "resources/uris", "roots/traversal"}, Config: map[string]map[string]any{
+		"tools/allowlist": {"tools": []any{"read"}},
+		"resources/uris":  {"schemes": []any{"file"}},
+		"roots/traversal": {"roots": []any{"/data"}},
+	}})
+	task := func(id string) *mcp.Message {
+		return sent(mcp.NewRequest("1", "tasks/result", []byte(`{"taskId":"`+id+`"}`)), mcp.ToServer, id)
+	}
+	updated := func(uri string) *mcp.Message {
+		return sent(mcp.NewNotification("notifications/resources/updated", []byte(`{"uri":"`+uri+`"}`)), mcp.ToClient, uri)
+	}
+	complete := func(uri string) *mcp.Message {
+		return sent(mcp.NewRequest("1", "completion/complete", []byte(`{"ref":{"type":"ref/resource","uri":"`+uri+`"},"argument":{"name":"x","value":""}}`)), mcp.ToServer, uri)
+	}
+	for name, m := range map[string]*mcp.Message{"a task of a hidden tool": task("t1"), "an update outside the roots": updated("file:///etc/x"), "an update of another scheme": updated("note://x"), "a template outside the roots": complete("file:///etc/{x}")} {
+		if got := judged(t, s, m); !strings.HasPrefix(got, "denied") {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+	for name, m := range map[string]*mcp.Message{"a task": task("t2"), "an update": updated("file:///data/x"), "a template": complete("file:///data/{x}"), "a template above the roots": complete("file:///{path}")} {
+		if got := judged(t, s, m); strings.HasPrefix(got, "denied") {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+}

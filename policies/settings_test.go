@@ -1,0 +1,104 @@
+package policies_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"strings"
+	"testing"
+
+	"gatekit/policies"
+	"gatekit/policies/library"
+)
+
+// settled is the error of loading a rule with settings, as JSON.
+func settled(t *testing.T, rule, settings string) error {
+	t.Helper()
+	var config map[string]any
+	if err := json.Unmarshal([]byte(settings), &config); err != nil {
+		t.Fatal(err)
+	}
+	_, err := policies.Load(policies.Options{Rules: []string{rule}, Config: map[string]map[string]any{rule: config}})
+	return err
+}
+
+func TestAWrongPatternFailsWhenItIsLoaded(t *testing.T) {
+	for _, c := range []struct{ rule, settings, want string }{
+		{"tools/arguments", `{"rules":[{"argument":"a"},{"argument":"b","pattern":"("}]}`, `rules[1].pattern: is no RE2 pattern: missing closing )`},
+		{"tools/arguments", `{"rules":[{"argument":"a","pattern":"a(?=b)"}]}`, `rules[0].pattern: is no RE2 pattern: invalid or unsupported Perl syntax`},
+		{"tools/arguments", `{"rules":[{"argument":"a","pattern":"\\Qa"}]}`, `rules[0].pattern: is no RE2 pattern: missing closing )`}, // good alone, and not within the group that the rule puts it in
+		{"tools/arguments", `{"rules":[{"argument":"/a/[","pattern":"a"}]}`, `rules[0].argument: is no argument: `},
+		{"tools/arguments", `{"rules":[{"argument":"a","tools":["{x"]}]}`, `rules[0].tools[0]: is no pattern: `},
+		{"tools/arguments", `{"rules":[{"argument":"a","hosts":["a","*.[b"]}]}`, `rules[0].hosts[1]: is no pattern: `},
+		{"resources/redact", `{"rules":[{"uris":["*"],"pattern":"[z-a]","with":""}]}`, `rules[0].pattern: is no RE2 pattern: invalid character class range`},
+		{"resources/redact", `{"rules":[{"uris":["a\\"],"pattern":"a","with":""}]}`, `rules[0].uris[0]: is no pattern: `},
+		{"tools/allowlist", `{"servers":{"box":["a","["]}}`, `servers.box[1]: is no pattern: `},
+		{"roots/traversal", `{"arguments":[{"argument":"files[]"}]}`, `arguments[0].argument: is no pattern: `},
+	} {
+		err := settled(t, c.rule, c.settings)
+		setting, ok := errors.AsType[*policies.SettingsError](err)
+		if !ok || setting.Rule != c.rule || !strings.HasPrefix(setting.Err.Error(), c.want) {
+			t.Errorf("%s %s: %v, want %s", c.rule, c.settings, err, c.want)
+		}
+	}
+	for _, c := range []struct{ rule, settings string }{
+		{"tools/arguments", `{"rules":[{"argument":"files[]","pattern":"(?i)[a-z]{1,3}|\\Qa\\E","tools":["{a,b}*"]},{"argument":"/a/*/[bc]"}]}`},
+		{"elicitation/gate", `{"except":["a["]}`}, // a name
+	} {
+		if err := settled(t, c.rule, c.settings); err != nil {
+			t.Errorf("%s %s: %v", c.rule, c.settings, err)
+		}
+	}
+}
+
+// All faults of the settings are said, each on its own.
+func TestAllThatIsWrongWithSettingsIsSaid(t *testing.T) {
+	_, err := policies.Load(policies.Options{Rules: []string{"tools/allowlist", "limits/rate"}, Config: map[string]map[string]any{
+		"tools/allowlist": {"tools": []any{"[", 3}, "tool": 1},
+		"limits/rate":     {"per_session": -1},
+	}})
+	for _, want := range []string{
+		`policy.config."tools/allowlist": tool: unknown option, did you mean "tools"?`, `policy.config."tools/allowlist": tools[0]: is no pattern: `, `policy.config."tools/allowlist": tools[1]: must be a string, not a number`,
+		`policy.config."limits/rate": per_session: must be at least 0`,
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("it does not say %s:\n%v", want, err)
+		}
+	}
+}
+
+// Each setting that a rule takes for a pattern is held against one when it is loaded: what a schema does not say would fail with the first message.
+func TestEachSettingThatIsAPatternIsChecked(t *testing.T) {
+	for _, rule := range library.Names() {
+		b, err := fs.ReadFile(library.FS, path.Join(rule, "schema.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var schema any
+		if err := json.Unmarshal(b, &schema); err != nil {
+			t.Fatal(err)
+		}
+		var walk func(at string, v any, described string)
+		walk = func(at string, v any, described string) {
+			switch v := v.(type) {
+			case map[string]any:
+				if d, ok := v["description"].(string); ok {
+					described = d
+				}
+				if v["type"] == "string" && v["format"] == nil && strings.Contains(strings.ToLower(described), "pattern") {
+					t.Errorf("%s: %s: %q and no format", rule, at, described)
+				}
+				for k, sub := range v {
+					walk(at+"/"+k, sub, described)
+				}
+			case []any:
+				for i, sub := range v {
+					walk(fmt.Sprintf("%s/%d", at, i), sub, described)
+				}
+			}
+		}
+		walk("", schema, "")
+	}
+}

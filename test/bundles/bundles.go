@@ -1,0 +1,137 @@
+// Package bundles makes bundles as `opa build` does, with OPA's own writer and signer, and what an attacker would make of them.
+package bundles
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"testing"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/bundle"
+)
+
+// Algorithm is the one of the keys that NewKey makes.
+const Algorithm = "ES256"
+
+// Key is a pair of keys, as PEM.
+type Key struct{ Private, Public string }
+
+// NewKey makes a pair of keys.
+func NewKey(t testing.TB) *Key {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	public, err := x509.MarshalPKIXPublicKey(&key.PublicKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := func(kind string, der []byte) string {
+		return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}))
+	}
+	return &Key{text("PRIVATE KEY", private), text("PUBLIC KEY", public)}
+}
+
+// Signature is how a bundle is signed.
+type Signature struct {
+	By    *Key
+	ID    string // what the signature calls the key
+	Scope string
+}
+
+// Pack is a bundle of files, by their paths: .rego and data.json. It is signed unless by is nil.
+func Pack(t testing.TB, revision string, files map[string]string, by *Signature) []byte {
+	t.Helper()
+	b := bundle.Bundle{Data: map[string]any{}}
+	b.Manifest.Init()
+	b.Manifest.Revision = revision
+	b.Manifest.SetRegoVersion(ast.RegoV1)
+	for name, text := range files {
+		if path.Base(name) == "data.json" {
+			if err := json.Unmarshal([]byte(text), &b.Data); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		b.Modules = append(b.Modules, bundle.ModuleFile{URL: "/" + name, Path: "/" + name, RelativePath: "/" + name, Raw: []byte(text)})
+	}
+	if by != nil {
+		claims := filepath.Join(t.TempDir(), "claims.json")
+		text, err := json.Marshal(map[string]string{"scope": by.Scope})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(claims, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.GenerateSignature(bundle.NewSigningConfig(by.By.Private, Algorithm, claims), by.ID, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var out bytes.Buffer
+	if err := bundle.NewWriter(&out).UseModulePath(true).DisableFormat(true).Write(b); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+// Change is a bundle with its files as change makes them: each gets its name and contents, and answers new ones, or "" for none. At last it gets "", and may add one.
+func Change(t testing.TB, packed []byte, change func(name, text string) (string, string)) []byte {
+	t.Helper()
+	z, err := gzip.NewReader(bytes.NewReader(packed))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	zw := gzip.NewWriter(&out)
+	in, w := tar.NewReader(z), tar.NewWriter(zw)
+	add := func(name, text string) {
+		if name == "" {
+			return
+		}
+		if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o600, Size: int64(len(text))}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(w, text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for {
+		h, err := in.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		add(change(h.Name, string(text)))
+	}
+	add(change("", ""))
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := zw.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}

@@ -97,7 +97,7 @@ func duration(micros int64) string {
 func appendRow(b []byte, cells []string) []byte {
 	safe := make([]string, len(cells))
 	for i, c := range cells {
-		safe[i] = guarded(cut(visible(c)))
+		safe[i] = guarded(cut(Visible(c)))
 	}
 	out := bytes.NewBuffer(b)
 	w := csv.NewWriter(out)

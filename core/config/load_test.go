@@ -153,6 +153,10 @@ func TestEachMistakeIsReportedAtItsPlace(t *testing.T) {
 			`4:1: listen.http = ":7777" is reachable from other machines and asks nobody who they are; listen on 127.0.0.1, or set listen.insecure = true if something before Gatekit authenticates`}},
 		{"an address without a port is reported", server + "[listen]\nhttp = \"127.0.0.1\"", []string{
 			`4:1: listen.http must be an address and port such as "127.0.0.1:7777", not "127.0.0.1"`}},
+		{"operators of other machines are refused", server + "[admin]\nhttp = \"0.0.0.0:7778\"", []string{
+			`4:1: admin.http = "0.0.0.0:7778" is reachable from other machines, and asks nobody who they are; listen on 127.0.0.1, and let something that authenticates pass on what others need`}},
+		{"an address for operators without a port is reported", server + "[admin]\nhttp = \"localhost\"", []string{
+			`4:1: admin.http must be an address and port such as "127.0.0.1:7778", not "localhost"`}},
 		{"nothing to listen on is reported", server + "[listen]\nstdio = false", []string{
 			`4:1: nothing to listen on: listen.stdio is false and there is no listen.http`}},
 		{"sse without http is reported", server + "[listen]\nsse = true", []string{

@@ -32,6 +32,7 @@ import (
 type gate struct {
 	log    *slog.Logger
 	audit  *audit.Log
+	sinks  *sinks
 	record pipeline.Recorder  // the audit log, or what counts its records
 	events *pipeline.Pipeline // that records what is no message
 	stages []pipeline.Named   // beside those of the plugins
@@ -60,6 +61,10 @@ func openGate(ctx context.Context, c *config.Config, log *slog.Logger, stages ..
 	if err := reachable(c); err != nil {
 		return nil, err
 	}
+	sending, err := newSinks(c.Audit, log)
+	if err != nil {
+		return nil, err
+	}
 	record, err := audit.Open(audit.Options{
 		File:         c.Audit.File,
 		Bodies:       audit.Bodies(c.Audit.Bodies),
@@ -69,16 +74,20 @@ func openGate(ctx context.Context, c *config.Config, log *slog.Logger, stages ..
 		Keep:         audit.Retention{Files: c.Audit.KeepFiles, Bytes: int64(c.Audit.KeepBytes), For: c.Audit.KeepFor},
 		Key:          c.Audit.Key,
 		AnchorFile:   c.Audit.Anchor,
+		Anchor:       sending.anchor,
 	})
 	if err != nil {
+		sending.abandon()
 		return nil, err
 	}
-	g := &gate{log: log, audit: record, record: record, stages: stages, config: c, servers: map[string]*server{}}
+	g := &gate{log: log, audit: record, record: record, sinks: sending, stages: stages, config: c, servers: map[string]*server{}}
 	fail := func(err error) (*gate, error) {
 		if g.host != nil {
 			g.host.Close()
 		}
-		return nil, errors.Join(err, record.Close(), g.closeTelemetry())
+		err = errors.Join(err, record.Close(), g.closeTelemetry())
+		sending.close()
+		return nil, err
 	}
 	if g.telemetry, err = openTelemetry(c, log); err != nil {
 		return fail(err)
@@ -120,6 +129,7 @@ func openGate(ctx context.Context, c *config.Config, log *slog.Logger, stages ..
 		},
 		Log: log,
 	})
+	sending.start(c.Audit.File, record, g.sinkEvent)
 	if g.telemetry != nil {
 		g.telemetry.Watch(g.watched())
 	}
@@ -397,6 +407,13 @@ func (g *gate) pluginEvent(plugin, action, reason string, err error) {
 	}
 }
 
+// sinkEvent records that a sink was lost, or works again. When the log is closed nothing can be, and the sink has said it to the operator's log.
+func (g *gate) sinkEvent(action, reason string, err error) {
+	if err := g.event(context.Background(), action, reason, err); err != nil {
+		g.log.Debug("record an event", "event", action, "error", err)
+	}
+}
+
 // event records what is no message.
 func (g *gate) event(ctx context.Context, action, reason string, err error) error {
 	return g.events.Event(context.WithoutCancel(ctx), nil, action, reason, err)
@@ -427,8 +444,9 @@ func (g *gate) close() error {
 	for err := range closed {
 		errs = append(errs, err)
 	}
-	errs = append(errs, g.host.Close())
-	return errors.Join(append(errs, g.event(context.Background(), "stop", "", nil), g.audit.Close(), g.closeTelemetry())...)
+	errs = append(errs, g.host.Close(), g.event(context.Background(), "stop", "", nil), g.audit.Close())
+	g.sinks.close() // that have to send the stop, too
+	return errors.Join(append(errs, g.closeTelemetry())...)
 }
 
 // ballastBytes is how much garbage is made before it is collected, at the least.

@@ -52,6 +52,7 @@ func (l *loader) check(c *Config, root *node) {
 			*path = l.abs(*path)
 		}
 	}
+	l.checkSinks(&c.Audit, audit.at("sink"))
 	l.checkAdmin(&c.Admin, root.at("admin"))
 	l.oneOf(&c.Deny.ToolCalls, root.at("deny"), "deny", "tool_calls", "error", "result")
 }

@@ -118,6 +118,8 @@ type Audit struct {
 
 	Key    string `toml:"key"`    // absolute, or empty: beside the log
 	Anchor string `toml:"anchor"` // absolute, or empty
+
+	Sinks []Sink `toml:"sink"`
 }
 
 // Admin is [admin].

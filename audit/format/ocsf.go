@@ -158,7 +158,7 @@ func (f ocsf) event(r *audit.Record) event {
 		Time: r.Time.UnixMilli(), Message: r.Reason, Duration: r.Micros / 1000,
 		Metadata: metadata{
 			Version: ocsfVersion, Product: us, UID: hex.EncodeToString(sum[:]), Sequence: r.Seq, CorrelationUID: r.Exchange, EventCode: r.Action, LogName: "audit",
-			OriginalTime: r.Time.UTC().Format("2006-01-02T15:04:05.000000Z"),
+			OriginalTime: r.Time.UTC().Format(timeLayout),
 		},
 		Unmapped: unmapped{
 			Prev: r.Prev, Kind: r.Kind, Direction: r.Direction, Steps: stepsOf(r), Before: sizeOf(r.Before), After: sizeOf(r.After), Micros: r.Micros, Error: r.Error,

@@ -59,6 +59,9 @@
 // The log is on the disk before a checkpoint of it is. Tiles follow without waiting for the disk: what a crash leaves is made whole from the log at the next start. A log that is shorter than its
 // checkpoint, or another than it says, is refused there, and so is a checkpoint that another key has signed. When checkpoints cannot be written the log goes on for 65,536 records.
 //
+// [Verification] holds a log against its chain, its checkpoint and others, while it is written, too, and names the first record that is not as it was. A [Proof] shows to who has nothing but the
+// public key that one record is in the log, in C2SP's tlog-proof form.
+//
 // Who holds the key and may write here can still make all anew. Against that checkpoints go elsewhere: [Options.AnchorFile], [Options.Anchor]. The origin in a checkpoint is the log's own,
 // made at random when it begins: two logs are never taken for one.
 package audit

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 )
 
@@ -12,32 +13,57 @@ import (
 var errTorn = errors.New("it is torn: no line feed at its end")
 
 // eachLine shows f the lines of the files of the log, without their line feeds, from the file that holds record from. The line is valid until f returns. Errors of reading, which a
-// line that is too long or torn is too, have the place.
+// line that is too long or torn is too, have the place. A log that goes on in the meantime is read up to about where it was.
 func eachLine(file string, from uint64, f func(at Place, line []byte) error) error {
+	// The file that is written is opened first: if it gets the name of a segment before these are listed, it is read as that.
+	live, err := os.Open(file)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("read the audit log: %w", err)
+	}
+	if err == nil {
+		defer live.Close()
+	}
 	segments, err := Segments(file)
 	if err != nil {
 		return err
 	}
 	for i, segment := range segments {
+		if segment == file {
+			break
+		}
 		if i+1 < len(segments) && segments[i+1] != file && firstOf(file, segments[i+1]) <= from {
 			continue
 		}
-		if err := linesOf(segment, f); err != nil {
+		r, err := os.Open(segment)
+		if err != nil {
+			return fmt.Errorf("read the audit log: %w", err)
+		}
+		same := live != nil && sameFile(r, live)
+		err = linesOf(segment, r, f)
+		r.Close()
+		if err != nil || same {
 			return err
 		}
 	}
-	return nil
+	if live == nil {
+		return nil
+	}
+	return linesOf(file, live, f)
 }
 
-func linesOf(segment string, f func(at Place, line []byte) error) error {
-	r, err := os.Open(segment)
+func sameFile(a, b *os.File) bool {
+	i, err := a.Stat()
 	if err != nil {
-		return fmt.Errorf("read the audit log: %w", err)
+		return false
 	}
-	defer r.Close()
+	j, err := b.Stat()
+	return err == nil && os.SameFile(i, j)
+}
+
+func linesOf(name string, r io.Reader, f func(at Place, line []byte) error) error {
 	lines := bufio.NewReaderSize(r, 256<<10)
 	for n := 1; ; n++ {
-		at := Place{segment, n}
+		at := Place{name, n}
 		line, err := readLine(lines)
 		switch {
 		case err == io.EOF && len(line) == 0:

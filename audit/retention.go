@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"time"
@@ -58,7 +59,7 @@ func (u *upkeep) over(signed int64) ([]segment, error) {
 		return nil, nil // it was just begun
 	}
 	all := make([]segment, len(names)-1)
-	var bytes int64
+	var total int64
 	for i := len(all) - 1; i >= 0; i-- {
 		info, err := os.Stat(names[i])
 		if err != nil {
@@ -66,17 +67,17 @@ func (u *upkeep) over(signed int64) ([]segment, error) {
 		}
 		all[i] = segment{names[i], firstOf(u.path, names[i]), next - 1, info.Size(), info.ModTime()}
 		next = all[i].first
-		bytes += info.Size()
+		total += info.Size()
 	}
 	k := u.keep
 	for i, s := range all {
 		tooMany := k.Files > 0 && len(all)-i > k.Files
-		tooLarge := k.Bytes > 0 && bytes > k.Bytes
+		tooLarge := k.Bytes > 0 && total > k.Bytes
 		tooOld := k.For > 0 && time.Since(s.written) > k.For
 		if !tooMany && !tooLarge && !tooOld || s.last > uint64(signed)/tileWidth*tileWidth {
 			return all[:i], nil
 		}
-		bytes -= s.size
+		total -= s.size
 	}
 	return all, nil
 }
@@ -100,4 +101,16 @@ func (u *upkeep) remove(over []segment) error {
 	}
 	u.report.Info("files of the audit log were removed: their time is over", "files", len(over), "through", last)
 	return nil
+}
+
+// pruneIn is through which record the files may be missing, when the line is a record of that; otherwise 0.
+func pruneIn(line []byte) uint64 {
+	if !bytes.Contains(line, []byte(`,"action":"prune"`)) {
+		return 0
+	}
+	r, err := ParseRecord(line) // or it is the text of a message
+	if err != nil || r.Action != "prune" {
+		return 0
+	}
+	return r.Through
 }

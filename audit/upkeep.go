@@ -24,8 +24,10 @@ const (
 	checkpointRecords = 1000        // or when that many have none, though not more often than
 	checkpointPause   = 100 * time.Millisecond
 
-	// maxUnsigned is how many records may have no checkpoint, because that cannot be written, before there can be no more records: then the log is not evidence.
+	// maxUnsigned is how many records may have no checkpoint, because that cannot be written, before there can be no more records: then the log is not evidence. A disk that is
+	// only slow may be behind by maxBehind; each record takes 32 bytes of memory until then.
 	maxUnsigned = 1 << 16
+	maxBehind   = 1 << 22
 
 	anchorWait = 5 * time.Second // for the last Anchor
 )
@@ -51,11 +53,11 @@ type upkeep struct {
 	due     bool // the timer is set
 	hurried bool // to as soon as may be
 	turned  bool // a segment was begun since files were looked at
+	failing bool // the last checkpoint could not be written
 	anchors anchors
 
 	working sync.Mutex // held while work is done; before all others
 	ended   bool
-	failing bool      // the last checkpoint could not be written
 	clock   time.Time // at the last look, as the wall had it
 	pruned  time.Time // when files were looked at
 }
@@ -145,7 +147,7 @@ func (u *upkeep) add(leaves []tlog.Hash) {
 func (u *upkeep) behind() error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if n := u.tree.size - u.signed; n >= maxUnsigned {
+	if n := u.tree.size - u.signed; n >= maxUnsigned && u.failing || n >= maxBehind {
 		return fmt.Errorf("%d records have no checkpoint, which cannot be written to %s", n, u.dir)
 	}
 	return nil
@@ -176,19 +178,20 @@ func (u *upkeep) run() {
 
 // said reports when checkpoints begin to fail and when they work again, and sees to it that another is tried.
 func (u *upkeep) said(err error) {
+	u.mu.Lock()
+	before := u.failing
+	u.failing = err != nil
 	if err != nil {
-		u.mu.Lock()
 		u.due = true
 		u.timer.Reset(checkpointEvery)
-		u.mu.Unlock()
 	}
+	u.mu.Unlock()
 	switch {
-	case err != nil && !u.failing:
+	case err != nil && !before:
 		u.report.Error("the audit log's checkpoint cannot be written; records go on for a while", "error", err)
-	case err == nil && u.failing:
+	case err == nil && before:
 		u.report.Info("the audit log's checkpoints are written again")
 	}
-	u.failing = err != nil
 }
 
 // checkpoint signs what the tree is now, if it has grown. Order matters: what is signed is on the disk before, so that a power cut leaves no checkpoint that speaks of more than there is.
@@ -401,7 +404,7 @@ func treeAnew(file, dir string, c *Checkpoint) (*tree, error) {
 		return nil, fmt.Errorf("make its tree anew: %w", err)
 	}
 	if t == nil || t.size != c.Size || t.root() != c.Root {
-		return nil, fmt.Errorf("it is not what its checkpoint %s says: it was changed\nhint: %s", filepath.Join(dir, "checkpoint"), afresh(file))
+		return nil, fmt.Errorf("it is not what its checkpoint %s says: it was changed\nhint: gatekit audit verify says where; %s", filepath.Join(dir, "checkpoint"), afresh(file))
 	}
 	return t, nil
 }
@@ -411,7 +414,7 @@ func catchUp(file string, t *tree, end ending) error {
 	signed := uint64(t.size)
 	leaf := t.last
 	changed := func(at string) error {
-		return fmt.Errorf("%s: record %d is not the one that is in its tree: it was changed\nhint: %s", at, signed, afresh(file))
+		return fmt.Errorf("%s: record %d is not the one that is in its tree: it was changed\nhint: gatekit audit verify says more; %s", at, signed, afresh(file))
 	}
 	if end.head.seq == signed {
 		if signed > 0 && end.leaf != leaf {
@@ -426,7 +429,7 @@ func catchUp(file string, t *tree, end ending) error {
 		case err != nil:
 			return &placed{place, err}
 		case at.seq > 0 && (seq != at.seq+1 || prev != at.hash):
-			return &placed{place, fmt.Errorf("it does not follow on record %d\nhint: %s", at.seq, afresh(file))}
+			return &placed{place, fmt.Errorf("it does not follow on record %d\nhint: gatekit audit verify says more; %s", at.seq, afresh(file))}
 		case at.seq == 0 && seq > signed+1:
 			return &placed{place, fmt.Errorf("records %d to %d are missing\nhint: put their files back; where they are lost, %s", signed+1, seq-1, afresh(file))}
 		}

@@ -22,7 +22,6 @@ type bounds struct {
 	Home     string   `json:"home"`     // what ~ stands for; "" is not known
 	Relative bool     `json:"relative"` // where it is not known, one that does not climb is within
 	Links    bool     `json:"links"`    // symbolic links are those of this machine
-	Anywhere bool     `json:"anywhere"` // it may lie anywhere, when it says where
 }
 
 const (
@@ -34,8 +33,6 @@ const (
 // slash, expands "~". So it is held against every reading: it is within when none of them leads out.
 func (b bounds) fault(text string) string {
 	switch {
-	case b.Anywhere:
-		return disguised(text)
 	case len(text) > maxPath:
 		return "it is too long for a path"
 	case !utf8.ValidString(text):
@@ -76,6 +73,9 @@ func eachReading(text string, fault func(reading string) string) string {
 func disguised(text string) string {
 	text = strings.TrimSpace(text)
 	if name := scheme.FindString(text); len(text) > maxPath || strings.ContainsAny(text, "\n\r") || name != "" && !strings.EqualFold(name, "file:") {
+		return ""
+	}
+	if !strings.ContainsAny(text, "%\\;:\x00") && strings.IndexFunc(text, func(c rune) bool { return c >= utf8.RuneSelf }) < 0 { // it can be read in one way
 		return ""
 	}
 	said := -1

@@ -196,6 +196,13 @@ func (l *Log) event(action, reason string) error {
 // Committed is the number of the last record that is as safe as configured; it and those before it are not taken back.
 func (l *Log) Committed() uint64 { return l.committed.Load() }
 
+// Waiting is how many records have their number and are not written yet. Only with Async were they answered for.
+func (l *Log) Waiting() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return int(l.head.seq - l.committed.Load())
+}
+
 // missed are records that could not be written, and have no number. The messages did not move.
 type missed struct {
 	count int

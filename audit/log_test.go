@@ -450,10 +450,16 @@ func TestAsync(t *testing.T) {
 		if _, err := l.Record(t.Context(), event(strings.Repeat("x", 400))); err == nil || !strings.Contains(err.Error(), "queue is full") {
 			t.Errorf("over the bound the error is %v", err)
 		}
+		if n := l.Waiting(); n != 3 {
+			t.Errorf("%d records wait, want 3: one is being written", n)
+		}
 		close(hold)
 		synctest.Wait()
 		record(t, l, event("4"))
 		synctest.Wait()
+		if n := l.Waiting(); n != 0 {
+			t.Errorf("%d records wait when all are written", n)
+		}
 		if got, missed := gaps(t, reasons(t, d.data)); fmt.Sprint(got) != "[1 2 3 4]" || missed != 1 {
 			t.Errorf("written %s, and that %d are missing", got, missed)
 		}

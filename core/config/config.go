@@ -18,6 +18,7 @@ type Config struct {
 	Plugins []Plugin `toml:"plugin"`
 	Policy  *Policy  `toml:"policy"` // nil when the file has none
 	Audit   Audit    `toml:"audit"`
+	Admin   Admin    `toml:"admin"`
 	Deny    Deny     `toml:"deny"`
 	Limits  Limits   `toml:"limits"`
 
@@ -117,6 +118,14 @@ type Audit struct {
 
 	Key    string `toml:"key"`    // absolute, or empty: beside the log
 	Anchor string `toml:"anchor"` // absolute, or empty
+
+	Sinks []Sink `toml:"sink"`
+}
+
+// Admin is [admin].
+type Admin struct {
+	HTTP  string `toml:"http"` // host:port of this machine, "" for none
+	Tools bool   `toml:"tools"`
 }
 
 // Deny is [deny].

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
 )
 
 // bounds are what a path has to lie within.
@@ -98,7 +100,8 @@ func disguised(text string) string {
 }
 
 var (
-	alike    = strings.NewReplacer("．", ".", "․", ".", "﹒", ".", "‥", "..", "…", "...", "／", "/", "∕", "/", "⁄", "/", "＼", "/", "﹨", "/", "⧵", "/", "∖", "/", "～", "~", "：", ":")
+	alike    = strings.NewReplacer("．", ".", "․", ".", "﹒", ".", "‥", "..", "…", "...", "／", "/", "∕", "/", "⁄", "/", "＼", "/", "﹨", "/", "⧵", "/", "∖", "/", "～", "~", "：", ":", "¥", "/", "₩", "/") // the last two are the backslash of a Japanese and a Korean Windows
+	filtered = strings.NewReplacer("../", "", `..\`, "")                                                                                                                                              // by those who think that this is enough, which makes "../" of "..././"
 	escape   = regexp.MustCompile(`%[0-9A-Fa-f]{2}|%u[0-9A-Fa-f]{4}`)
 	params   = regexp.MustCompile(`;[^/]*`)
 	scheme   = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]+:`) // of two characters at least: one is a drive
@@ -124,7 +127,7 @@ func others(text string) (all []string) {
 			all = append(all, text[1+at[0]:])
 		}
 	}
-	return append(all, alike.Replace(text), strings.TrimSpace(text))
+	return append(all, alike.Replace(norm.NFKC.String(text)), filtered.Replace(text), strings.TrimSpace(text))
 }
 
 // unescape is the byte, or the character, that an escape stands for.

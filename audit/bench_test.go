@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -58,3 +59,35 @@ func BenchmarkRecord(b *testing.B) {
 type nowhere struct{}
 
 func (nowhere) Write(b []byte) (int, error) { return len(b), nil }
+
+// BenchmarkVerification verifies a log of a million records as they are of a tools/call, and says how many a second.
+func BenchmarkVerification(b *testing.B) {
+	file := filepath.Join(b.TempDir(), "log.jsonl")
+	l := open(b, audit.Options{File: file})
+	m := parse(b, `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"read","arguments":{"path":"/srv/data/report.txt"}}}`)
+	o := pipeline.Outcome{Time: time.Now(), Before: m, After: m, Action: "pass", Took: 100 * time.Microsecond, Steps: []pipeline.Step{
+		{Stage: "secrets", Action: "pass", Took: 50 * time.Microsecond}, {Stage: "policies", Action: "pass", Took: 40 * time.Microsecond}}}
+	const n = 1_000_000
+	var wg sync.WaitGroup
+	for range 32 {
+		wg.Go(func() {
+			for range n / 32 {
+				if _, err := l.Record(b.Context(), o); err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if err := l.Close(); err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		v := audit.Verification{File: file}
+		if done, err := v.Run(b.Context()); err != nil || done.Last != n {
+			b.Fatalf("%+v, %v", done, err)
+		}
+	}
+	b.ReportMetric(n*float64(b.N)/b.Elapsed().Seconds(), "records/s")
+}

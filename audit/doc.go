@@ -1,12 +1,31 @@
 // Package audit is the log of every decision: a pipeline.Recorder that writes one JSON object a line, each bound to the line before it
-// by its SHA-256.
+// by its SHA-256, and all of them to signed checkpoints of a Merkle tree.
 //
 // # What it promises
 //
 // When Record returns nil, the line is as safe as [Options.Durability] says, and the message may move. When it returns an error,
 // the log holds no line of it (or one that is taken back before the next is written), and the message does not move. A line is always whole, always valid
-// JSON of bounded length (bodies apart), whatever names and reasons hold. Seq and prev run without a gap over restarts; two
-// processes never share a file.
+// JSON of bounded length (bodies apart), whatever names and reasons hold. Seq and prev run without a gap over restarts and files; two
+// processes never share a log.
+//
+// # Its files
+//
+//	gatekit.jsonl                        the file that is written
+//	gatekit-00000000000000000001.jsonl   one that was written before, with the number of its first record
+//	gatekit.jsonl.tree/checkpoint        the last checkpoint
+//	gatekit.jsonl.tree/tile/0/x001/234   hashes of the tree, as C2SP's tlog-tiles has them
+//	gatekit.jsonl.key, .pub              the key that signs checkpoints, mode 0600, and the public one
+//	gatekit.jsonl.lock                   is locked by the process that writes
+//
+// A file that would grow beyond [Options.SegmentBytes] is renamed and another begun; chain and tree go on. Files whose time is over by [Options.Keep] are removed after a record with the
+// action "prune" says so, with through, the number of the last record that goes; their hashes stay in the tree. Whoever else moves the file that is written away ends the log within
+// a second of the next record: from then on messages are denied.
+//
+// # The log's own records
+//
+// A record of one of these actions is about the log: "recovered" (a last line that a crash had torn was cut off, before it was answered for unless with [Async]), "gap" (records
+// could not be written, how many and since when; their messages did not move), "prune", and "clock" (the clock was set back, or is behind the last record). Seq is the order of records. Time is
+// that of the beginning of a decision, as the clock had it: it may go back by a little with decisions at the same time, and by more where a record says so.
 //
 // # What a line holds
 //
@@ -31,7 +50,18 @@
 // chained to the failed ones fail with them. Until the file could be cut, nothing more is written. With [Async] the lines were
 // answered for before they were written; they stay in the queue, and are tried again with the next Record, which fails until they are written.
 //
-// # What the chain does not show
+// # What the chain does not show, and the tree does
 //
-// Whoever can write the file can cut lines off its end, change the last one, or make all of it anew. Against that the head has to be kept elsewhere.
+// Whoever can write the file can cut lines off its end, change the last one, or make all of it anew. So the lines are the leaves of a Merkle tree (RFC 6962, record 1 is leaf 0), and what
+// it is after so many records is signed: a [Checkpoint] in C2SP's tlog-checkpoint form, a second after a record or after 1,000 (though not more often than ten times a second), and at
+// stop. A checkpoint speaks for all records before it; those after the last one are bound by the chain alone.
+//
+// The log is on the disk before a checkpoint of it is. Tiles follow without waiting for the disk: what a crash leaves is made whole from the log at the next start. A log that is shorter than its
+// checkpoint, or another than it says, is refused there, and so is a checkpoint that another key has signed. When checkpoints cannot be written the log goes on for 65,536 records.
+//
+// [Verification] holds a log against its chain, its checkpoint and others, while it is written, too, and names the first record that is not as it was. A [Proof] shows to who has nothing but the
+// public key that one record is in the log, in C2SP's tlog-proof form.
+//
+// Who holds the key and may write here can still make all anew. Against that checkpoints go elsewhere: [Options.AnchorFile], [Options.Anchor]. The origin in a checkpoint is the log's own,
+// made at random when it begins: two logs are never taken for one.
 package audit

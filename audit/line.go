@@ -15,6 +15,8 @@ import (
 const (
 	maxString   = 1 << 10 // bytes of a name, reason or error that are kept
 	maxFindings = 100     // of one step
+
+	timeFormat = "2006-01-02T15:04:05.000000Z" // of UTC
 )
 
 // entry is a line without its place in the chain: what follows seq, and what follows prev.
@@ -35,7 +37,7 @@ func (e *entry) free() {
 func (l *Log) encode(o pipeline.Outcome) *entry {
 	e := entries.Get().(*entry)
 	e.time = append(e.time[:0], `,"time":"`...)
-	e.time = o.Time.UTC().AppendFormat(e.time, "2006-01-02T15:04:05.000000Z")
+	e.time = o.Time.UTC().AppendFormat(e.time, timeFormat)
 	e.time = append(e.time, '"')
 
 	b := e.rest[:0]

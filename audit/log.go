@@ -11,7 +11,10 @@ import (
 	"runtime"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/mod/sumdb/tlog"
 
 	"gatekit/core/pipeline"
 )
@@ -42,6 +45,21 @@ type Options struct {
 	Durability Durability
 	Queue      int          // bytes of lines that may wait with Async; default 4 MiB
 	Log        *slog.Logger // is told when writing begins to fail and when it works again, as messages are denied in between; may be nil
+
+	// What follows is for a File.
+
+	SegmentBytes int64                   // a file is not written beyond this size, and another begun; default 64 MiB
+	Keep         Retention               // of the files before the one that is written; the zero value keeps all
+	Key          string                  // file of the key that signs checkpoints; made where absent; default File + ".key"
+	AnchorFile   string                  // gets a copy of each checkpoint; a file that others keep, or that cannot be written anew, is best; none when empty
+	Anchor       func(checkpoint []byte) // gets each checkpoint, one at a time, and holds nothing up: while it runs, others but the newest are passed over; may be nil
+}
+
+// Retention says which files of a log are kept beside the one that is written: those that are within each bound. Zero is no bound.
+type Retention struct {
+	Files int           // that many
+	Bytes int64         // all together
+	For   time.Duration // since their last record
 }
 
 // errClosed is what a Record after Close gets.
@@ -57,16 +75,24 @@ type Log struct {
 	// writing holds a token while somebody writes to out. It is taken before mu, never while mu is held.
 	writing chan struct{}
 	out     output
-	size    int64 // up to here out holds the lines that were answered for, and nothing else unless torn
-	torn    bool  // out may hold something beyond size
-	failing error // of the last write
+	files   *files // out, when it is a File
+	segment int64  // SegmentBytes
+	size    int64  // up to here out holds the lines that were answered for, and nothing else unless torn
+	torn    bool   // out may hold something beyond size
+	failing error  // of the last write
+	gone    error  // why nothing may be written any more: the file is not ours
+
+	committed atomic.Uint64 // number of the last record that was written
+	upkeep    *upkeep       // the tree of a File; nil of a Writer
 
 	// mu is held while a line gets its place: the order of lines in the batches is that of the chain.
 	mu      sync.Mutex
 	head    head
 	pending *batch // lines that nobody has begun to write; nil when there are none
-	spare   []byte // for the next batch
+	spare   []byte // for the next batch, as are
+	leaves  []tlog.Hash
 	alone   int    // how many batches in a row had one line
+	missed  missed // records that could not be written
 	lost    error  // with Async: why the lines in pending were not written
 	drains  bool   // with Async: drain runs
 	closed  bool
@@ -81,11 +107,15 @@ type head struct {
 
 // batch is lines that are written together. Who adds the first owns it: it writes the batch and tells the others.
 type batch struct {
-	lines []byte
-	start head          // before its first line
-	alone int           // that of the log when the batch was begun
-	done  chan struct{} // closed when err is final; nil as long as only the owner waits
-	err   error
+	lines  []byte
+	leaves []tlog.Hash   // of its lines, for the tree
+	count  int           // of its lines, without the one that tells of missed
+	missed missed        // that its first line tells of
+	start  head          // before its first line
+	last   uint64        // number of its last line
+	alone  int           // that of the log when the batch was begun
+	done   chan struct{} // closed when err is final; nil as long as only the owner waits
+	err    error
 }
 
 // Open opens the log, or says why it cannot be written to. A last line that was torn by a crash is cut off, and a line with the action "recovered" says so.
@@ -120,27 +150,88 @@ func Open(o Options) (*Log, error) {
 		l.out = stream{o.Writer}
 		return l, nil
 	}
-	f, end, err := openFile(o.File)
-	if err != nil {
+	if err := l.open(o); err != nil {
 		return nil, fmt.Errorf("open the audit log %q: %w", o.File, err)
 	}
-	l.out, l.size, l.head = f, end.size, end.head
-	if end.torn > 0 {
-		reason := fmt.Sprintf("%d bytes of a torn last record were cut off", end.torn)
-		if _, err := l.Record(context.Background(), pipeline.Outcome{Time: time.Now(), Action: "recovered", Reason: reason}); err != nil {
-			l.Close()
-			return nil, fmt.Errorf("open the audit log %q: %w", o.File, err)
-		}
-	}
 	return l, nil
+}
+
+// open continues the log in a file, or begins it.
+func (l *Log) open(o Options) error {
+	f, end, err := openFiles(o.File)
+	if err != nil {
+		return err
+	}
+	l.files, l.out, l.size, l.head, l.segment = f, f, end.size, end.head, o.SegmentBytes
+	if l.segment <= 0 {
+		l.segment = 64 << 20
+	}
+	l.committed.Store(end.head.seq)
+	if l.upkeep, err = newUpkeep(l, o, end); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	l.upkeep.start()
+	if end.torn > 0 {
+		err = l.event("recovered", fmt.Sprintf("%d bytes of a torn last record were cut off", end.torn))
+	}
+	if now := time.Now(); err == nil && now.Before(end.time) {
+		err = l.event("clock", setBack(end.time.Sub(now)))
+	}
+	if err != nil {
+		l.upkeep.stop()
+		return errors.Join(err, f.Close())
+	}
+	return nil
+}
+
+// event records what happened to the log itself.
+func (l *Log) event(action, reason string) error {
+	_, err := l.Record(context.Background(), pipeline.Outcome{Time: time.Now(), Action: action, Reason: reason})
+	return err
+}
+
+// Committed is the number of the last record that is as safe as configured; it and those before it are not taken back.
+func (l *Log) Committed() uint64 { return l.committed.Load() }
+
+// Waiting is how many records have their number and are not written yet. Only with Async were they answered for.
+func (l *Log) Waiting() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return int(l.head.seq - l.committed.Load())
+}
+
+// missed are records that could not be written, and have no number. The messages did not move.
+type missed struct {
+	count int
+	since time.Time
+	err   error // of the last
+}
+
+// outcome is the record of them.
+func (m *missed) outcome() pipeline.Outcome {
+	return pipeline.Outcome{Time: time.Now(), Action: "gap", Err: m.err,
+		Reason: fmt.Sprintf("%d records could not be written since %s: their messages did not move", m.count, m.since.UTC().Format(timeFormat))}
+}
+
+func (m *missed) add(other missed) {
+	if other.count == 0 {
+		return
+	}
+	if m.count == 0 || other.since.Before(m.since) {
+		m.since = other.since
+	}
+	m.count += other.count
+	m.err = other.err
 }
 
 // Record keeps o. It is a pipeline.Recorder's: the message may move when it returns nil, and must not otherwise. It does not heed the context:
 // what was decided for a client that has left is a decision, too.
 func (l *Log) Record(_ context.Context, o pipeline.Outcome) (uint64, error) {
-	e := l.encode(o)
-	defer e.free()
+	return l.record(l.encode(o))
+}
 
+func (l *Log) record(e *entry) (uint64, error) {
+	defer e.free()
 	l.mu.Lock()
 	if l.closed {
 		l.mu.Unlock()
@@ -148,7 +239,11 @@ func (l *Log) Record(_ context.Context, o pipeline.Outcome) (uint64, error) {
 	}
 	if l.durability == Async {
 		defer l.mu.Unlock()
-		return l.enqueue(e)
+		seq, err := l.enqueue(e)
+		if err != nil {
+			l.missed.add(missed{1, time.Now(), err})
+		}
+		return seq, err
 	}
 	b, owner := l.join()
 	seq := l.link(b, e)
@@ -174,8 +269,15 @@ func (l *Log) join() (b *batch, owner bool) {
 	if l.pending != nil {
 		return l.pending, false
 	}
-	l.pending = &batch{lines: l.spare, start: l.head, alone: l.alone}
-	l.spare = nil
+	l.pending = &batch{lines: l.spare, leaves: l.leaves, start: l.head, alone: l.alone}
+	l.spare, l.leaves = nil, nil
+	if l.missed.count > 0 {
+		l.pending.missed, l.missed = l.missed, missed{}
+		gap := l.encode(l.pending.missed.outcome())
+		l.link(l.pending, gap)
+		l.pending.count = 0
+		gap.free()
+	}
 	return l.pending, true
 }
 
@@ -183,6 +285,7 @@ func (l *Log) join() (b *batch, owner bool) {
 func (l *Log) link(b *batch, e *entry) uint64 {
 	from := len(b.lines)
 	l.head.seq++
+	b.count++
 	b.lines = append(b.lines, `{"seq":`...)
 	b.lines = strconv.AppendUint(b.lines, l.head.seq, 10)
 	b.lines = append(b.lines, e.time...)
@@ -191,7 +294,11 @@ func (l *Log) link(b *batch, e *entry) uint64 {
 	b.lines = append(b.lines, '"')
 	b.lines = append(b.lines, e.rest...)
 	l.head.hash = sha256.Sum256(b.lines[from:])
+	if l.upkeep != nil {
+		b.leaves = append(b.leaves, l.upkeep.leaf(b.lines[from:]))
+	}
 	b.lines = append(b.lines, '\n')
+	b.last = l.head.seq
 	return l.head.seq
 }
 
@@ -211,20 +318,26 @@ func (l *Log) commit(b *batch) {
 		l.alone = 0
 	}
 	l.mu.Unlock()
-	if b.err == nil { // else the batch before failed, and this one with it
-		b.err = l.write(b.lines)
-		l.mu.Lock()
-		if b.err != nil {
-			l.head = b.start
-			if l.pending != nil {
-				l.pending.err = b.err
-				l.pending = nil
-			}
-		} else {
-			l.recycle(b)
-		}
-		l.mu.Unlock()
+	failedBefore := b.err != nil // the batch before, and this one with it
+	if !failedBefore {
+		b.err = l.write(b)
 	}
+	l.mu.Lock()
+	switch {
+	case b.err == nil:
+		l.recycle(b)
+	case !failedBefore:
+		l.head = b.start
+		if l.pending != nil {
+			l.pending.err = b.err
+			l.pending = nil
+		}
+		fallthrough
+	default:
+		l.missed.add(b.missed)
+		l.missed.add(missed{b.count, time.Now(), b.err})
+	}
+	l.mu.Unlock()
 	if b.done != nil {
 		close(b.done)
 	}
@@ -233,7 +346,7 @@ func (l *Log) commit(b *batch) {
 // recycle keeps the memory of a batch that was written for the next one. l.mu is held.
 func (l *Log) recycle(b *batch) {
 	if cap(b.lines) <= 1<<20 {
-		l.spare = b.lines[:0]
+		l.spare, l.leaves = b.lines[:0], b.leaves[:0]
 	}
 }
 
@@ -267,13 +380,13 @@ func (l *Log) drain() {
 		l.mu.Unlock()
 
 		l.writing <- struct{}{}
-		err := l.write(b.lines)
+		err := l.write(b)
 		<-l.writing
 
 		l.mu.Lock()
 		if l.lost = err; err != nil {
 			if l.pending != nil { // what has come in the meantime follows on
-				b.lines = append(b.lines, l.pending.lines...)
+				b.follow(l.pending)
 			}
 			l.pending = b
 			break
@@ -283,9 +396,17 @@ func (l *Log) drain() {
 	l.drains = false
 }
 
+// follow appends the lines of next to those of b.
+func (b *batch) follow(next *batch) {
+	b.lines = append(b.lines, next.lines...)
+	b.leaves = append(b.leaves, next.leaves...)
+	b.count += next.count
+	b.last = next.last
+}
+
 // write writes whole lines to the end, or leaves out as it was. The caller has l.writing.
-func (l *Log) write(lines []byte) error {
-	err := l.attempt(lines)
+func (l *Log) write(b *batch) error {
+	err := l.attempt(b.lines)
 	switch {
 	case err != nil:
 		err = fmt.Errorf("write the audit log: %w", err)
@@ -296,12 +417,23 @@ func (l *Log) write(lines []byte) error {
 		l.report.Info("the audit log is written again")
 	}
 	l.failing = err
+	if err == nil {
+		if l.upkeep != nil {
+			l.upkeep.add(b.leaves)
+		}
+		l.committed.Store(b.last)
+	}
 	return err
 }
 
 func (l *Log) attempt(lines []byte) error {
-	if err := l.takeBack(); err != nil {
+	if err := errors.Join(l.gone, l.takeBack()); err != nil {
 		return err
+	}
+	if l.files != nil {
+		if err := l.room(int64(len(lines))); err != nil {
+			return err
+		}
 	}
 	n, err := l.out.Write(lines)
 	if err == nil && n < len(lines) {
@@ -319,6 +451,25 @@ func (l *Log) attempt(lines []byte) error {
 		return errors.Join(err, back)
 	}
 	l.size += int64(len(lines))
+	return nil
+}
+
+// room begins another file when this one would grow too large.
+func (l *Log) room(more int64) error {
+	if err := l.upkeep.behind(); err != nil {
+		return err
+	}
+	if l.size == 0 || l.size+more <= l.segment {
+		return nil
+	}
+	rotated, err := l.files.rotate()
+	if rotated {
+		l.size = 0
+		l.upkeep.rotated()
+	}
+	if err != nil {
+		return fmt.Errorf("begin another file: %w", err)
+	}
 	return nil
 }
 
@@ -345,15 +496,26 @@ func (l *Log) Close() error {
 	l.mu.Unlock()
 	l.writers.Wait()
 
+	err := l.last()
+	if l.upkeep != nil {
+		err = errors.Join(err, l.upkeep.stop())
+	}
+	return errors.Join(err, l.out.Close())
+}
+
+// last writes what was not written yet.
+func (l *Log) last() (err error) {
 	l.writing <- struct{}{}
 	defer func() { <-l.writing }()
-	var err error
-	if b := l.pending; b != nil { // Async only, and its last write failed
-		if err = l.write(b.lines); err != nil {
+	if l.pending == nil && l.missed.count > 0 {
+		l.join() // the record of what was missed
+	}
+	if b := l.pending; b != nil { // more than that only with Async, when its last write failed
+		if err = l.write(b); err != nil {
 			err = fmt.Errorf("%d bytes of records are lost: %w", len(b.lines), err)
 		}
 	}
-	return errors.Join(err, l.takeBack(), l.out.Sync(), l.out.Close())
+	return errors.Join(err, l.takeBack(), l.out.Sync())
 }
 
 // output is where lines go.

@@ -78,6 +78,20 @@ func reasons(t testing.TB, log []byte) []string {
 	return all
 }
 
+// gaps parts what a log holds from the records that tell of others that could not be written, and counts those others.
+func gaps(t testing.TB, reasons []string) (others []string, missed int) {
+	t.Helper()
+	for _, r := range reasons {
+		var n int
+		if _, err := fmt.Sscanf(r, "%d records could not be written since", &n); err == nil {
+			missed += n
+			continue
+		}
+		others = append(others, r)
+	}
+	return others, missed
+}
+
 // disk is a file in memory that fails as it is told to.
 type disk struct {
 	mu       sync.Mutex
@@ -224,7 +238,8 @@ func TestAFailedWriteIsTakenBack(t *testing.T) {
 				if cut != "and is cut off at once" {
 					d.truncate = func() error { return errors.New("read-only") }
 				}
-				for range 2 {
+				refused := 2
+				for range refused {
 					if seq, err := l.Record(t.Context(), event("refused")); err == nil || seq != 0 {
 						t.Fatalf("a failed write is record %d, error %v", seq, err)
 					}
@@ -234,18 +249,22 @@ func TestAFailedWriteIsTakenBack(t *testing.T) {
 					if _, err := l.Record(t.Context(), event("refused")); err == nil {
 						t.Fatal("a record went behind what was written in part")
 					}
+					refused++
 					d.truncate = nil
 				} else if string(d.data) != good {
 					t.Errorf("the log holds\n%s, want only what was there before", d.data)
 				}
 
-				if seq := record(t, l, event("second")); seq != 2 {
-					t.Errorf("seq %d, want 2: what failed has no number", seq)
+				if seq := record(t, l, event("second")); seq != 3 {
+					t.Errorf("seq %d, want 3: what failed has no number, and a record says so", seq)
 				}
 				record(t, l, event("third"))
 				verify(t, d.data)
-				if got := fmt.Sprint(reasons(t, d.data)); got != "[first second third]" {
-					t.Errorf("the log holds %s", got)
+				if got, missed := gaps(t, reasons(t, d.data)); fmt.Sprint(got) != "[first second third]" || missed != refused {
+					t.Errorf("the log holds %s, and that %d could not be written", got, missed)
+				}
+				if !bytes.Contains(d.data, []byte(`,"action":"gap","reason":"`)) {
+					t.Error("no record is a gap")
 				}
 				if err := l.Close(); err != nil {
 					t.Errorf("close: %v", err)
@@ -331,10 +350,13 @@ func TestALineChainedToAFailedOneFailsWithIt(t *testing.T) {
 			t.Errorf("%d writes, want 1: the second batch hangs on the first", d.writes)
 		}
 		d.write = nil
-		if seq := record(t, l, event("after")); seq != 1 {
-			t.Errorf("seq %d, want 1", seq)
+		if seq := record(t, l, event("after")); seq != 2 {
+			t.Errorf("seq %d, want 2, after the record of what is missing", seq)
 		}
 		verify(t, d.data)
+		if got, missed := gaps(t, reasons(t, d.data)); fmt.Sprint(got) != "[after]" || missed != cap(failed) {
+			t.Errorf("the log holds %s, and that %d could not be written", got, missed)
+		}
 	})
 }
 
@@ -358,6 +380,7 @@ func TestTheLogHoldsWhatWasAnsweredFor(t *testing.T) {
 				l := open(t, audit.Options{Writer: d, Durability: durability})
 				var mu sync.Mutex
 				kept := map[string]uint64{}
+				refused := 0
 				var wg sync.WaitGroup
 				for g := range 32 {
 					wg.Go(func() {
@@ -368,10 +391,13 @@ func TestTheLogHoldsWhatWasAnsweredFor(t *testing.T) {
 								if !flaky {
 									t.Error(err)
 								}
-								continue
 							}
 							mu.Lock()
-							kept[name] = seq
+							if err == nil {
+								kept[name] = seq
+							} else {
+								refused++
+							}
 							mu.Unlock()
 						}
 					})
@@ -382,14 +408,18 @@ func TestTheLogHoldsWhatWasAnsweredFor(t *testing.T) {
 					t.Fatal(err)
 				}
 				verify(t, d.data)
-				lines := reasons(t, d.data)
-				if len(lines) != len(kept) {
-					t.Errorf("%d lines, %d records answered for", len(lines), len(kept))
+				all := reasons(t, d.data)
+				lines, missed := gaps(t, all)
+				if len(lines) != len(kept) || missed != refused {
+					t.Errorf("%d lines, %d records answered for; %d are said to be missing, %d were refused", len(lines), len(kept), missed, refused)
 				}
-				for i, name := range lines {
-					if kept[name] != uint64(i+1) {
-						t.Errorf("line %d is %s, which was told to be %d", i+1, name, kept[name])
+				for i, name := range all {
+					if seq, ok := kept[name]; ok && seq != uint64(i+1) {
+						t.Errorf("line %d is %s, which was told to be %d", i+1, name, seq)
 					}
+				}
+				if n := l.Committed(); n != uint64(len(all)) {
+					t.Errorf("%d records are committed, of %d", n, len(all))
 				}
 			})
 		}
@@ -409,12 +439,18 @@ func TestAsync(t *testing.T) {
 		if _, err := l.Record(t.Context(), event(strings.Repeat("x", 400))); err == nil || !strings.Contains(err.Error(), "queue is full") {
 			t.Errorf("over the bound the error is %v", err)
 		}
+		if n := l.Waiting(); n != 3 {
+			t.Errorf("%d records wait, want 3: one is being written", n)
+		}
 		close(hold)
 		synctest.Wait()
 		record(t, l, event("4"))
 		synctest.Wait()
-		if got := fmt.Sprint(reasons(t, d.data)); got != "[1 2 3 4]" {
-			t.Errorf("written %s", got)
+		if n := l.Waiting(); n != 0 {
+			t.Errorf("%d records wait when all are written", n)
+		}
+		if got, missed := gaps(t, reasons(t, d.data)); fmt.Sprint(got) != "[1 2 3 4]" || missed != 1 {
+			t.Errorf("written %s, and that %d are missing", got, missed)
 		}
 
 		hold = make(chan struct{})
@@ -445,8 +481,8 @@ func TestAsync(t *testing.T) {
 			t.Error(err)
 		}
 		verify(t, d.data)
-		if got := fmt.Sprint(reasons(t, d.data)); got != "[1 2 3 4 5 6 7]" {
-			t.Errorf("written %s", got)
+		if got, missed := gaps(t, reasons(t, d.data)); fmt.Sprint(got) != "[1 2 3 4 5 6 7]" || missed != 5 {
+			t.Errorf("written %s, and that %d are missing", got, missed)
 		}
 	})
 	t.Run("what is lost is told at the end", func(t *testing.T) {

@@ -29,12 +29,12 @@ func lock(f *os.File) error {
 	return nil
 }
 
-// syncFolder makes sure that a new file is found again after a power cut.
-func syncFolder(path string) error {
-	folder, err := os.Open(path)
+// syncPath makes sure that a file is on the disk; of a folder, that its files are found again.
+func syncPath(path string) error {
+	f, err := os.Open(path)
 	if err != nil {
 		return err
 	}
-	defer folder.Close()
-	return folder.Sync()
+	defer f.Close()
+	return f.Sync()
 }

@@ -21,37 +21,50 @@ type BadLine struct {
 
 func (e *BadLine) Error() string { return fmt.Sprintf("line %d: %s", e.Line, e.Reason) }
 
-// Verify reads a log from its first line and follows the chain. The error is a *BadLine for the first line that does not fit, or the reader's. What
-// was changed in the last line, or cut off after it, does not show: nothing in the log is bound to it.
+// Verify reads a log of one file from its first line and follows the chain. The error is a *BadLine for the first line that does not fit, or the reader's. What
+// was changed in the last line, or cut off after it, does not show, as nothing in the log is bound to it: that takes a checkpoint, and a [Verification].
 func Verify(r io.Reader) error {
 	lines := bufio.NewReaderSize(r, 64<<10)
-	var at head
+	var at chain
 	for n := 1; ; n++ {
 		line, err := readLine(lines)
-		if err == io.EOF && len(line) == 0 {
-			return nil
-		}
-		bad := func(format string, args ...any) error { return &BadLine{n, fmt.Sprintf(format, args...)} }
 		switch {
+		case err == io.EOF && len(line) == 0:
+			return nil
 		case err == io.EOF:
-			return bad("it is torn: no line feed at its end")
+			return &BadLine{n, errTorn.Error()}
 		case errors.Is(err, errLong):
-			return bad("%v", err)
+			return &BadLine{n, err.Error()}
 		case err != nil:
 			return fmt.Errorf("read line %d: %w", n, err)
 		}
-		seq, prev, err := parseLine(line)
-		switch {
-		case err != nil:
-			return bad("%v", err)
-		case seq != at.seq+1:
-			return bad("its seq is %d, that of the line before is %d", seq, at.seq)
-		case prev != at.hash:
-			return bad("prev is not the hash of the line before: one of the two was changed, or one between them is missing")
+		if err := at.next(line, 1); err != nil {
+			return &BadLine{n, err.Error()}
 		}
-		at = head{seq, sha256.Sum256(line)}
 	}
 }
+
+// chain follows lines.
+type chain struct{ head }
+
+// next is the line after those before, or the first, which is record first.
+func (c *chain) next(line []byte, first uint64) error {
+	seq, prev, err := parseLine(line)
+	switch {
+	case err != nil:
+		return err
+	case c.seq == 0 && seq != first:
+		return fmt.Errorf("its seq is %d, and the first is %d", seq, first)
+	case c.seq > 0 && seq != c.seq+1:
+		return fmt.Errorf("its seq is %d, that of the line before is %d", seq, c.seq)
+	case prev != c.hash && (c.seq > 0 || first == 1):
+		return errChain
+	}
+	c.head = head{seq, sha256.Sum256(line)}
+	return nil
+}
+
+var errChain = errors.New("prev is not the hash of the line before: one of the two was changed, or one between them is missing")
 
 var errLong = fmt.Errorf("it is longer than %d bytes", maxLine)
 

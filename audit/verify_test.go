@@ -42,7 +42,7 @@ func TestVerify(t *testing.T) {
 		{"nothing yet", nil, ""},
 		{"a word changed", edit(func(l [][]byte) [][]byte { l[1] = bytes.Replace(l[1], []byte("reason"), []byte("Reason"), 1); return l }), "line 3: prev is not"},
 		{"a line missing", edit(func(l [][]byte) [][]byte { return slices.Delete(l, 2, 3) }), "line 3: its seq is 4, that of the line before is 2"},
-		{"the first line missing", edit(func(l [][]byte) [][]byte { return l[1:] }), "line 1: its seq is 2"},
+		{"the first line missing", edit(func(l [][]byte) [][]byte { return l[1:] }), "line 1: its seq is 2, and the first is 1"},
 		{"two lines in each other's place", edit(func(l [][]byte) [][]byte { l[1], l[2] = l[2], l[1]; return l }), "line 2: its seq is 3"},
 		{"a line twice", edit(func(l [][]byte) [][]byte { return slices.Insert(l, 2, l[1]) }), "line 3: its seq is 2"},
 		{"an empty line", edit(func(l [][]byte) [][]byte { return slices.Insert(l, 2, []byte("\n")) }), "line 3: it does not begin"},

@@ -47,6 +47,9 @@ func TestFaults(t *testing.T) {
 					}
 				}
 				w.works(kind)
+				if now := w.host.State(); len(now) != 1 || now[0].Name != "words" || !now[0].Up || now[0].Active != 0 || c.lost != (now[0].Starts > 1) {
+					t.Errorf("%s: its state is %+v", kind, now)
+				}
 				if c.lost && !w.event("words plugin_lost") {
 					t.Errorf("%s: nobody was told that the plugin was lost: %q", kind, w.events)
 				}

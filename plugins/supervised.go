@@ -39,6 +39,7 @@ type supervised struct {
 	err     error         // why none runs
 	due     time.Time     // when the next is started
 	late    int           // questions in a row without a verdict in time
+	starts  int           // of its processes
 }
 
 // supervise starts a program. It is kept running until stop; the error is that of its first start.
@@ -48,7 +49,7 @@ func (h *Host) supervise(ctx context.Context, s Spec) (*supervised, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.now = g
+	p.now, p.starts = g, 1
 	life, stop := context.WithCancel(context.Background())
 	p.stop = stop
 	go p.run(life, g)
@@ -158,6 +159,9 @@ func backOff(fails int) time.Duration {
 func (p *supervised) set(g *generation, err error, due time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if g != nil {
+		p.starts++
+	}
 	p.now, p.err, p.due, p.late = g, err, due, 0
 	close(p.changed)
 	p.changed = make(chan struct{})

@@ -101,7 +101,7 @@ func (a *Approvals) Wait(m *mcp.Message, reason string) (how string, err error) 
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("a human has to approve it within %v, with `gatekit approve %s`, and then it can be made again", pendingFor, id), nil
+	return fmt.Sprintf("a human has to approve it within %d minutes, with `gatekit approve %s`, and then it can be made again", pendingFor/time.Minute, id), nil
 }
 
 // List answers the requests that wait or are approved, the oldest first.
@@ -135,7 +135,7 @@ func (a *Approvals) Approve(id string) (Pending, error) {
 	}
 	p, err := a.read(id)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && a.now().After(p.Until) {
-		return Pending{}, fmt.Errorf("no request %s waits for approval: it was made more than %v ago, or has been made again\nhint: `gatekit approve` lists those that wait", id, pendingFor)
+		return Pending{}, fmt.Errorf("no request %s waits for approval: it was made more than %d minutes ago, or has been made again\nhint: `gatekit approve` lists those that wait", id, pendingFor/time.Minute)
 	}
 	if err != nil {
 		return Pending{}, err

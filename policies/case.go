@@ -355,14 +355,7 @@ func (s *session) told(m *mcp.Message, k known, at time.Time) {
 		s.calls = maps.Clone(k.calls)
 	}
 	if k.minute != nil {
-		s.events = nil
-		for _, key := range slices.Sorted(maps.Keys(k.minute)) {
-			for range min(k.minute[key], maxEvents-len(s.events)) {
-				if key != "" { // that is their sum
-					s.events = append(s.events, event{key, at})
-				}
-			}
-		}
+		s.minute.told(k.minute, at)
 	}
 	if key, ok := definitionOf(m); ok && k.item != nil {
 		s.definitions[key] = k.item

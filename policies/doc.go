@@ -28,5 +28,5 @@
 // # Why a memory beside the messages
 //
 // A rule about a call needs the definition of the tool, the roots of the client, and what happened before. The stage sees all of that pass, and remembers what it let pass, by session and
-// within bounds. It is not the servers' word at the time of the call: what is hidden or redacted in a list is so here, too.
+// within bounds. It is not the servers' word at the time of the call: what a plugin took out of a list is so here, too.
 package policies

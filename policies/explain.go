@@ -57,10 +57,10 @@ func (s *Stage) Explain(ctx context.Context, c *Case) (*Explanation, error) {
 	if err := s.explain(ctx, e, s.all, all, s.beside(c).at); err != nil {
 		return e, ctx.Err() // it is the outcome's, too
 	}
-	if len(s.hides.rules) > 0 { // what they say of the list that has what the message is about
+	if hides := s.hiders(c.Message); len(hides.rules) > 0 { // what they say of the list that has what the message is about
 		for _, u := range session.usesOf(c.Message) {
 			listed := &Explanation{}
-			if err := s.explain(ctx, listed, s.hides, s.input(session.listed(c.Message, u), session, beside{at: s.beside(c).at}, nil), s.beside(c).at); err != nil {
+			if err := s.explain(ctx, listed, hides, s.input(session.listed(c.Message, u), session, beside{at: s.beside(c).at}, nil), s.beside(c).at); err != nil {
 				return e, ctx.Err()
 			}
 			e.Effects = append(e.Effects, listed.Effects...)
@@ -104,7 +104,7 @@ func (s *Stage) explain(ctx context.Context, e *Explanation, q question, all ast
 // traceTimeout is how long a traced evaluation may take: many times what the policies may.
 const traceTimeout = 20 * time.Second
 
-func (q question) trace(ctx context.Context, input ast.Value, at time.Time, how ...rego.EvalOption) ([]ast.Set, *tracer, error) {
+func (q *question) trace(ctx context.Context, input ast.Value, at time.Time, how ...rego.EvalOption) ([]ast.Set, *tracer, error) {
 	ctx, cancel := context.WithTimeout(ctx, traceTimeout)
 	defer cancel()
 	t := &tracer{rules: map[uint64]*traced{}}

@@ -8,6 +8,8 @@ import (
 
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
+
+	"github.com/open-policy-agent/opa/v1/ast"
 )
 
 // use is what a message is about, as items of a list: what the policies hide there is refused here, so that a hide that speaks of lists alone needs no deny beside it.
@@ -54,7 +56,11 @@ func (s *session) usesOf(m *mcp.Message) []use {
 		if kind, _ := m.Text("/ref/type"); kind == "ref/prompt" {
 			return one("prompts/list")
 		}
-		return append(one("resources/templates/list"), one("resources/list")...) // the reference can be either
+		uses := one("resources/templates/list") // the reference can be that of a resource, too, where nothing is left to fill in
+		if !strings.Contains(name, "{") {
+			uses = append(uses, one("resources/list")...)
+		}
+		return uses
 	case "subscriptions/listen":
 		var uris []string
 		m.Items("/notifications/resourceSubscriptions", func(_ int, raw []byte) bool {
@@ -115,7 +121,8 @@ func (s *session) listed(m *mcp.Message, u use) *mcp.Message {
 
 // hide adds to v what the policies hide, of what m is about: v refuses a message about it, and takes it out of a list or a filter. made is what they said of m itself.
 func (s *Stage) hide(ctx context.Context, m *mcp.Message, session *session, b beside, made *decision, v *pipeline.Verdict) error {
-	if len(s.hides.rules) == 0 && len(made.hide) == 0 || v.Action == pipeline.Deny {
+	hides := s.hiders(m)
+	if len(hides.rules) == 0 && len(made.hide) == 0 || v.Action == pipeline.Deny {
 		return nil
 	}
 	refuse := func(reason string) {
@@ -123,8 +130,12 @@ func (s *Stage) hide(ctx context.Context, m *mcp.Message, session *session, b be
 	}
 	for _, u := range session.usesOf(m) {
 		hidden := made.hide
-		if len(s.hides.rules) > 0 {
-			inList, err := s.evaluate(ctx, s.hides, s.input(session.listed(m, u), session, beside{at: b.at}, s.reads), b.at)
+		if len(hides.rules) > 0 {
+			q, err := s.of.question(hides, s.of.classOf(mcp.ToClient, mcp.Response, u.list, m.Server, ""))
+			if err != nil {
+				return err
+			}
+			inList, err := s.evaluate(ctx, q, func() ast.Value { return s.input(session.listed(m, u), session, beside{at: b.at}, q.reads) }, b.at)
 			if err != nil {
 				return err
 			}
@@ -177,7 +188,16 @@ func (s *session) keepTask(m *mcp.Message) {
 	s.tasks[key] = m.Name
 }
 
-// hiding are the rules that hide, but for the library's: those refuse by themselves what they hide.
+// hiding are the rules that hide.
 func hiding(rules []rule) []rule {
-	return slices.DeleteFunc(slices.Clone(rules), func(r rule) bool { return r.effect != "hide" || r.library })
+	return slices.DeleteFunc(slices.Clone(rules), func(r rule) bool { return r.effect != "hide" })
+}
+
+// hiders are the rules that are asked about the use of what they hide. Those of the library refuse by themselves what is used most, and are not asked twice.
+func (s *Stage) hiders(m *mcp.Message) question {
+	switch m.Method {
+	case "tools/call", "resources/read", "resources/subscribe", "resources/unsubscribe", "subscriptions/listen":
+		return s.mine
+	}
+	return s.hides
 }

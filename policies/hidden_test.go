@@ -179,3 +179,43 @@ func TestAHiddenCallDoesNotCount(t *testing.T) {
 		})
 	}
 }
+
+// What the library's rules hide is out of reach in the ways, too, that they say nothing of themselves.
+func TestWhatTheLibraryHidesCannotBeUsed(t *testing.T) {
+	memory := &policies.Memory{}
+	load := func(o policies.Options) *policies.Stage {
+		o.Memory = memory
+		s, err := policies.Load(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	before := load(policies.Options{Rules: []string{"limits/rate"}})
+	judged(t, before, answered(called("write", `{}`), `{"task":{"taskId":"t1"}}`))
+	judged(t, before, answered(called("read", `{}`), `{"task":{"taskId":"t2"}}`))
+	s := load(policies.Options{Rules: []string{"tools/allowlist", "resources/uris", "roots/traversal"}, Config: map[string]map[string]any{
+		"tools/allowlist": {"tools": []any{"read"}},
+		"resources/uris":  {"schemes": []any{"file"}},
+		"roots/traversal": {"roots": []any{"/data"}},
+	}})
+	task := func(id string) *mcp.Message {
+		return sent(mcp.NewRequest("1", "tasks/result", []byte(`{"taskId":"`+id+`"}`)), mcp.ToServer, id)
+	}
+	updated := func(uri string) *mcp.Message {
+		return sent(mcp.NewNotification("notifications/resources/updated", []byte(`{"uri":"`+uri+`"}`)), mcp.ToClient, uri)
+	}
+	complete := func(uri string) *mcp.Message {
+		return sent(mcp.NewRequest("1", "completion/complete", []byte(`{"ref":{"type":"ref/resource","uri":"`+uri+`"},"argument":{"name":"x","value":""}}`)), mcp.ToServer, uri)
+	}
+	for name, m := range map[string]*mcp.Message{"a task of a hidden tool": task("t1"), "an update outside the roots": updated("file:///etc/x"), "an update of another scheme": updated("note://x"), "a template outside the roots": complete("file:///etc/{x}")} {
+		if got := judged(t, s, m); !strings.HasPrefix(got, "denied") {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+	for name, m := range map[string]*mcp.Message{"a task": task("t2"), "an update": updated("file:///data/x"), "a template": complete("file:///data/{x}"), "a template above the roots": complete("file:///{path}")} {
+		if got := judged(t, s, m); strings.HasPrefix(got, "denied") {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+}

@@ -1,7 +1,9 @@
 package policies
 
 import (
+	"errors"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -106,6 +108,31 @@ func parseURI(text string) uri {
 		u.Host, u.Special, u.Fault = own, "", ""
 	}
 	return u
+}
+
+// readings are what servers may take a URI for, in small letters: as it is written, as eachReading has it, and each of those without "." and "..". The error is that there are too many.
+func readings(text string) (all []string, err error) {
+	if len(text) > maxPath {
+		return nil, errors.New("the URI is too long")
+	}
+	why := eachReading(text, func(reading string) string {
+		name := ""
+		if s := schemeOf(reading); s != "" {
+			name = reading[:len(s)+1]
+		}
+		rest := reading[len(name):]
+		slashes := rest[:len(rest)-len(strings.TrimLeft(rest, "/"))]
+		for _, r := range []string{reading, name + slashes + strings.TrimPrefix(lexical(rest), "/")} {
+			if r = strings.ToLower(r); !slices.Contains(all, r) {
+				all = append(all, r)
+			}
+		}
+		return ""
+	})
+	if why != "" {
+		return nil, errors.New(why)
+	}
+	return all, nil
 }
 
 func schemeOf(text string) string {

@@ -29,7 +29,7 @@ func (t text) Append(b []byte, r *audit.Record) []byte {
 		b = append(b, ' ')
 	}
 	if !r.Event() {
-		b = fmt.Appendf(b, "  %-9s", visible(r.Direction))
+		b = fmt.Appendf(b, "  %-9s", Visible(r.Direction))
 	}
 	if r.Server != "" {
 		b = append(b, "  "...)

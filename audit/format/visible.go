@@ -26,7 +26,8 @@ func appendVisible(b []byte, s string) []byte {
 	return b
 }
 
-func visible(s string) string {
+// Visible is s as it can be shown to a person: none of its characters can act on a terminal, end the line or turn the direction of text. What is not printable is an escape.
+func Visible(s string) string {
 	if !strings.ContainsFunc(s, func(r rune) bool { return r == utf8.RuneError || !strconv.IsPrint(r) }) {
 		return s
 	}

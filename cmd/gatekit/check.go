@@ -37,9 +37,10 @@ configured. It asks the services for their bundles, and runs the tests beside th
   ok    guard    the use of a hidden tool: deny (hidden)
   ok    policy   1 rule, 2 files; tests: 7 passed; digest 0f343b093112
   FAIL  far      no answer from its URL: server "far": POST http://127.0.0.1:1/mcp: dial tcp 127.0.0.1:1: connect: connection refused
+  ok    siem     audit sink: syslog tls://siem.example:6514; records and checkpoints, jsonl
   FAIL  [audit]  open the audit log "/srv/audit.jsonl": permission denied
 
-It exits with 0 when all is good and with 1 when anything is not. Nothing is written to the audit log, and nothing is said of the address of [listen]
+Of an audit sink it says what it is; its certificates are read, its file is looked at, and nothing is sent. It exits with 0 when all is good and with 1 when anything is not. Nothing is written to the audit log, and nothing is said of the address of [listen]
 or of who writes to the audit log: a Gatekit that runs may hold both.`,
 		Example: "  gatekit check\n  gatekit check --config /etc/gatekit/gatekit.toml",
 		Args:    noArgs,
@@ -85,6 +86,9 @@ func (p *program) checkAll(cmd *cobra.Command, cfg *config.Config) bool {
 	if unrecordable != nil {
 		width = max(width, len("[audit]"))
 	}
+	for _, s := range cfg.Audit.Sinks {
+		width = max(width, len(s.Name))
+	}
 	answers := make([]chan answer, len(cfg.Servers))
 	for i, s := range cfg.Servers {
 		width = max(width, len(s.Name))
@@ -108,17 +112,17 @@ func (p *program) checkAll(cmd *cobra.Command, cfg *config.Config) bool {
 			fmt.Fprintf(cmd.OutOrStdout(), "ok    %-*s  %s  %s\n", width, s.Name, a.revision, a.name)
 		}
 	}
-	good = p.checkPlugins(cmd.Context(), cfg, func(name, said string) {
-		fmt.Fprintf(cmd.OutOrStdout(), "ok    %-*s  %s\n", width, name, said)
-	}, fail) && good
+	ok := func(name, said string) { fmt.Fprintf(cmd.OutOrStdout(), "ok    %-*s  %s\n", width, name, said) }
+	good = p.checkPlugins(cmd.Context(), cfg, ok, fail) && good
 	if cfg.Policy != nil {
 		said, err := p.checkPolicies(cmd.Context(), cfg)
 		if err != nil {
 			fail("policy", err.Error())
 		} else {
-			fmt.Fprintf(cmd.OutOrStdout(), "ok    %-*s  %s\n", width, "policy", said)
+			ok("policy", said)
 		}
 	}
+	checkSinks(cfg, ok, fail)
 	if unrecordable != nil {
 		fail("[audit]", fmt.Sprintf("open the audit log %q: %v", cfg.Audit.File, unrecordable))
 	}

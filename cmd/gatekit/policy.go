@@ -22,6 +22,9 @@ import (
 // policyTimeout is how long the policies may take over one message.
 const policyTimeout = time.Second
 
+// policyStage is what all policies together are called in the record.
+const policyStage = "policy"
+
 // loadPolicies compiles a configuration's policies, with the bundles that came from services; nil when it has none. What they remember of sessions is memory's.
 func loadPolicies(c *config.Config, polled []*policies.Bundle, memory *policies.Memory) (*policies.Stage, error) {
 	if c.Policy == nil {

@@ -60,6 +60,44 @@ func TestTheREADMEIsTrue(t *testing.T) {
 	}
 }
 
+// What is shown of examples/03-policies, there and here, is what its script holds the binary to.
+func TestWhatIsShownOfDenialsIsTrue(t *testing.T) {
+	script, err := os.ReadFile("../../examples/03-policies/script.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := func(where, text string) {
+		if !bytes.Contains(script, []byte(text)) {
+			t.Errorf("%s has %q, which is not in the script of examples/03-policies", where, text)
+		}
+	}
+	example, err := os.ReadFile("../../examples/03-policies/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, block := range blocks(string(example), "console")[1:] { // the first is of gatekit check, which counts tests
+		for line := range strings.Lines(block) {
+			if line = strings.TrimSpace(line); line != "…" && !strings.HasPrefix(line, "$ (") {
+				line, _, _ = strings.Cut(line, "…") // the number of a record
+				want("its README", strings.TrimPrefix(line, "$ "))
+			}
+		}
+	}
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(readme), "|---|---|---|\n")
+	table, _, _ = strings.Cut(table, "\n\n")
+	spans := regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(table, -1)
+	if len(spans) < 10 {
+		t.Fatalf("the README shows no denials: %q", table)
+	}
+	for _, span := range spans {
+		want("the README", strings.TrimSuffix(span[1], " ID"))
+	}
+}
+
 // The policies of gatekit.toml.example are there, and its settings are theirs.
 func TestThePoliciesOfTheExampleLoad(t *testing.T) {
 	t.Setenv("FILES_TOKEN", "x")

@@ -28,6 +28,13 @@ func (p *program) serve(ctx context.Context, c *config.Config) error {
 			return p.refuse(ctx, c.Listen.Stdio, errors.Join(err, g.close()))
 		}
 	}
+	admin, err := g.admin(c)
+	if err != nil {
+		if front != nil {
+			err = errors.Join(err, front.Close())
+		}
+		return p.refuse(ctx, c.Listen.Stdio, errors.Join(err, g.close()))
+	}
 
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -48,6 +55,14 @@ func (p *program) serve(ctx context.Context, c *config.Config) error {
 		parts.Go(func() {
 			failed <- front.Serve(ctx)
 			stop(errors.New("the listener has ended"))
+		})
+	}
+	if admin != nil {
+		p.log.Info("operators can ask", "metrics", fmt.Sprintf("http://%s/metrics", admin.Addr()), "also", "/healthz, /readyz")
+		parts.Go(func() {
+			if err := admin.Serve(ctx); err != nil {
+				p.log.Error("operators can no longer ask", "error", err) // which is no reason to stop
+			}
 		})
 	}
 	if c.File != "" {

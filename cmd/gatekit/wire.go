@@ -12,9 +12,11 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"gatekit/audit"
+	"gatekit/audit/telemetry"
 	"gatekit/core/config"
 	"gatekit/core/downstream"
 	"gatekit/core/mcp"
@@ -31,12 +33,17 @@ import (
 type gate struct {
 	log    *slog.Logger
 	audit  *audit.Log
+	sinks  *sinks
+	record pipeline.Recorder  // the audit log, or what counts its records
 	events *pipeline.Pipeline // that records what is no message
 	stages []pipeline.Named   // beside those of the plugins
 	host   *plugins.Host
 	memory policies.Memory // of what policies know of sessions: it outlives them
 	proxy  *proxy.Proxy
 	front  *downstream.Front
+
+	telemetry *telemetry.Telemetry      // nil where nobody is told
+	asked     atomic.Pointer[[]*server] // the servers in force, by name: for who must not wait for mu
 
 	mu      sync.Mutex // held while the configuration changes
 	config  *config.Config
@@ -57,11 +64,26 @@ func openGate(ctx context.Context, c *config.Config, log *slog.Logger, stages ..
 	if err := reachable(c); err != nil {
 		return nil, err
 	}
-	record, err := audit.Open(audit.Options{File: c.Audit.File, Bodies: audit.Bodies(c.Audit.Bodies), Durability: audit.Durability(c.Audit.Durability), Log: log})
+	sending, err := newSinks(c.Audit, log)
 	if err != nil {
 		return nil, err
 	}
-	g := &gate{log: log, audit: record, stages: stages, config: c, servers: map[string]*server{}, events: pipeline.New(record, pipeline.Options{})}
+	record, err := audit.Open(audit.Options{
+		File:         c.Audit.File,
+		Bodies:       audit.Bodies(c.Audit.Bodies),
+		Durability:   audit.Durability(c.Audit.Durability),
+		Log:          log,
+		SegmentBytes: int64(c.Audit.SegmentBytes),
+		Keep:         audit.Retention{Files: c.Audit.KeepFiles, Bytes: int64(c.Audit.KeepBytes), For: c.Audit.KeepFor},
+		Key:          c.Audit.Key,
+		AnchorFile:   c.Audit.Anchor,
+		Anchor:       sending.anchor,
+	})
+	if err != nil {
+		sending.abandon()
+		return nil, err
+	}
+	g := &gate{log: log, audit: record, record: record, sinks: sending, stages: stages, config: c, servers: map[string]*server{}}
 	fail := func(err error) (*gate, error) {
 		if g.bundles != nil {
 			g.bundles.Close()
@@ -69,8 +91,17 @@ func openGate(ctx context.Context, c *config.Config, log *slog.Logger, stages ..
 		if g.host != nil {
 			g.host.Close()
 		}
-		return nil, errors.Join(err, record.Close())
+		err = errors.Join(err, record.Close(), g.closeTelemetry())
+		sending.close()
+		return nil, err
 	}
+	if g.telemetry, err = openTelemetry(c, log); err != nil {
+		return fail(err)
+	}
+	if g.telemetry != nil {
+		g.record = g.telemetry.Recorder(record)
+	}
+	g.events = pipeline.New(g.record, pipeline.Options{})
 	if g.host, err = newHost(c.Limits, log, g.pluginEvent); err != nil {
 		return fail(err)
 	}
@@ -86,6 +117,7 @@ func openGate(ctx context.Context, c *config.Config, log *slog.Logger, stages ..
 		return fail(err)
 	}
 	g.servers, g.judges = servers, j
+	g.show()
 	if g.proxy, err = proxy.New(o); err != nil {
 		return fail(err)
 	}
@@ -106,6 +138,10 @@ func openGate(ctx context.Context, c *config.Config, log *slog.Logger, stages ..
 		},
 		Log: log,
 	})
+	sending.start(c.Audit.File, record, g.sinkEvent)
+	if g.telemetry != nil {
+		g.telemetry.Watch(g.watched())
+	}
 	if err := g.event(ctx, "start", listed("version "+version(), c.String(), inForce(j.policies)), nil); err != nil {
 		return nil, errors.Join(fmt.Errorf("record the start: %w", err), g.close())
 	}
@@ -158,12 +194,12 @@ func (j *judges) stages() []pipeline.Named {
 	if j.policies == nil {
 		return j.first
 	}
-	return append(slices.Clone(j.first), pipeline.Named{Name: "policy", Stage: j.policies, Timeout: policyTimeout})
+	return append(slices.Clone(j.first), pipeline.Named{Name: policyStage, Stage: j.policies, Timeout: policyTimeout})
 }
 
 // options are the proxy's for a configuration. Servers that are configured as before stay the ones they are.
 func (g *gate) options(c *config.Config, j *judges) (proxy.Options, map[string]*server, error) {
-	p := pipeline.New(g.audit, pipeline.Options{Reasons: c.Deny.Reasons, ToolCallsResult: c.Deny.ToolCalls == "result"}, append(slices.Clone(g.stages), j.stages()...)...)
+	p := pipeline.New(g.record, pipeline.Options{Reasons: c.Deny.Reasons, ToolCallsResult: c.Deny.ToolCalls == "result"}, append(slices.Clone(g.stages), j.stages()...)...)
 	servers := map[string]*server{}
 	o := proxy.Options{
 		Pipeline: p,
@@ -180,6 +216,9 @@ func (g *gate) options(c *config.Config, j *judges) (proxy.Options, map[string]*
 		StateKey: []byte(c.Listen.StateKey),
 		Log:      g.log,
 	}
+	if g.telemetry != nil {
+		o.Observer = g.telemetry
+	}
 	if c.Policy != nil {
 		waiting, err := approvals()
 		if err != nil {
@@ -191,9 +230,14 @@ func (g *gate) options(c *config.Config, j *judges) (proxy.Options, map[string]*
 	for _, s := range c.Servers {
 		running := g.servers[s.Name]
 		if running == nil || !sameServer(running.config, s) {
-			up, err := newUpstream(s, c.Limits, g.log, func(action, reason string, err error) {
-				if err := p.Event(context.Background(), &mcp.Message{Server: s.Name}, action, reason, err); err != nil {
-					g.log.Error("record an event", "server", s.Name, "event", action, "error", err)
+			up, err := newUpstream(s, c.Limits, g.log, func(u *upstream.Options) {
+				u.Event = func(action, reason string, err error) {
+					if err := p.Event(context.Background(), &mcp.Message{Server: s.Name}, action, reason, err); err != nil {
+						g.log.Error("record an event", "server", s.Name, "event", action, "error", err)
+					}
+				}
+				if g.telemetry != nil {
+					u.Observer = g.telemetry.Server(s.Name)
 				}
 			})
 			if err != nil {
@@ -215,13 +259,13 @@ func sameServer(a, b config.Server) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-// newUpstream is the server behind its transport. Nothing is started and nobody is called.
-func newUpstream(s config.Server, limits config.Limits, log *slog.Logger, event func(action, reason string, err error)) (*upstream.Upstream, error) {
+// newUpstream is the server behind its transport; more, if it is not nil, fills in who is told of it. Nothing is started and nobody is called.
+func newUpstream(s config.Server, limits config.Limits, log *slog.Logger, more func(*upstream.Options)) (*upstream.Upstream, error) {
 	d, err := dial(s, limits, log)
 	if err != nil {
 		return nil, err
 	}
-	return upstream.New(upstream.Options{
+	o := upstream.Options{
 		Name:    s.Name,
 		Version: version(),
 		Dial:    d,
@@ -230,8 +274,11 @@ func newUpstream(s config.Server, limits config.Limits, log *slog.Logger, event 
 		Limits:  messageLimits(limits),
 		Rounds:  limits.Rounds,
 		Log:     log,
-		Event:   event,
-	}), nil
+	}
+	if more != nil {
+		more(&o)
+	}
+	return upstream.New(o), nil
 }
 
 func dial(s config.Server, limits config.Limits, log *slog.Logger) (upstream.Dial, error) {
@@ -313,7 +360,7 @@ func (g *gate) exchange(ctx context.Context, c *config.Config) (err error) {
 	}
 	// What cannot be changed stays what it is, and the next change is held against what is in force.
 	next := *c
-	next.Listen, next.Audit, next.Limits = g.config.Listen, g.config.Audit, g.config.Limits
+	next.Listen, next.Audit, next.Limits, next.Admin = g.config.Listen, g.config.Audit, g.config.Limits, g.config.Admin
 	bundles, polled := g.bundles, g.polled
 	if !sameBundles(g.config, &next) {
 		if bundles, polled, err = openBundles(ctx, &next, g.log, g.bundleRefused); err != nil {
@@ -343,6 +390,7 @@ func (g *gate) exchange(ctx context.Context, c *config.Config) (err error) {
 	old := g.servers
 	g.judges.plugins.Close()
 	g.config, g.servers, g.judges, g.bundles, g.polled = &next, servers, j, bundles, polled
+	g.show()
 	var errs []error
 	for name, s := range old {
 		if servers[name] != s {
@@ -363,7 +411,7 @@ func needRestart(old, new *config.Config) []string {
 	for _, p := range []struct {
 		name     string
 		old, new any
-	}{{"[listen]", old.Listen, new.Listen}, {"[audit]", old.Audit, new.Audit}, {"[limits]", old.Limits, new.Limits}} {
+	}{{"[listen]", old.Listen, new.Listen}, {"[audit]", old.Audit, new.Audit}, {"[limits]", old.Limits, new.Limits}, {"[admin]", old.Admin, new.Admin}} {
 		if !reflect.DeepEqual(p.old, p.new) {
 			parts = append(parts, p.name)
 		}
@@ -396,6 +444,13 @@ func (g *gate) pluginEvent(plugin, action, reason string, err error) {
 	}
 	if err := g.event(context.Background(), action, reason, err); err != nil {
 		g.log.Error("record an event", "plugin", plugin, "event", action, "error", err)
+	}
+}
+
+// sinkEvent records that a sink was lost, or works again. When the log is closed nothing can be, and the sink has said it to the operator's log.
+func (g *gate) sinkEvent(action, reason string, err error) {
+	if err := g.event(context.Background(), action, reason, err); err != nil {
+		g.log.Debug("record an event", "event", action, "error", err)
 	}
 }
 
@@ -435,8 +490,9 @@ func (g *gate) close() error {
 	for err := range closed {
 		errs = append(errs, err)
 	}
-	errs = append(errs, g.host.Close())
-	return errors.Join(append(errs, g.event(context.Background(), "stop", "", nil), g.audit.Close())...)
+	errs = append(errs, g.host.Close(), g.event(context.Background(), "stop", "", nil), g.audit.Close())
+	g.sinks.close() // that have to send the stop, too
+	return errors.Join(append(errs, g.closeTelemetry())...)
 }
 
 // ballastBytes is how much garbage is made before it is collected, at the least.

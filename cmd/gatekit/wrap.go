@@ -122,6 +122,7 @@ func (o *wrapping) config(command []string) (*config.Config, error) {
 		if err != nil {
 			return nil, fmt.Errorf("find a place for the audit log: %w\nhint: name one with --audit", err)
 		}
+		c.Audit.Key = filepath.Join(dir, "audit", "gatekit.key") // one for all processes, so that one public key is enough for all their logs
 		c.Audit.File = filepath.Join(dir, "audit", fmt.Sprintf("%s-%s-%d.jsonl", s.Name, time.Now().UTC().Format("20060102T150405Z"), os.Getpid()))
 	}
 	return c, nil

@@ -46,7 +46,36 @@ func (l *loader) check(c *Config, root *node) {
 		l.errorf(audit.at("file"), "audit.file must name a file: nothing moves unrecorded")
 	}
 	c.Audit.File = l.abs(c.Audit.File)
+	for _, path := range []*string{&c.Audit.Key, &c.Audit.Anchor} {
+		if *path != "" {
+			*path = l.abs(*path)
+		}
+	}
+	l.checkSinks(&c.Audit, audit.at("sink"))
+	l.checkAdmin(&c.Admin, root.at("admin"))
 	l.oneOf(&c.Deny.ToolCalls, root.at("deny"), "deny", "tool_calls", "error", "result")
+}
+
+// checkAdmin has no way to open up: what is told there is told to everybody who asks.
+func (l *loader) checkAdmin(c *Admin, n *node) {
+	at := n.at("http")
+	if !n.has("http") || l.saidAt(at) {
+		return
+	}
+	host, ok := address(c.HTTP)
+	switch {
+	case !ok:
+		l.errorf(at, `admin.http must be an address and port such as "127.0.0.1:7778", not %q`, at.text)
+	case !loopback(host):
+		l.errorf(at, `admin.http = %q is reachable from other machines, and asks nobody who they are; listen on 127.0.0.1, and let something that authenticates pass on what others need`, at.text)
+	}
+}
+
+// address is the host of an address, where it is one with a port.
+func address(s string) (host string, ok bool) {
+	host, port, err := net.SplitHostPort(s)
+	p, perr := strconv.Atoi(port)
+	return host, err == nil && perr == nil && 0 <= p && p <= 65535
 }
 
 // saidAt says whether there is an error at the node already, so that a value that could not be replaced is not also called empty.
@@ -101,8 +130,8 @@ func (l *loader) checkListen(c *Listen, n *node) {
 }
 
 func (l *loader) checkAddress(c *Listen, at *node) {
-	host, port, err := net.SplitHostPort(c.HTTP)
-	if p, perr := strconv.Atoi(port); err != nil || perr != nil || p < 0 || p > 65535 {
+	host, ok := address(c.HTTP)
+	if !ok {
 		l.errorf(at, `listen.http must be an address and port such as "127.0.0.1:7777", not %q`, at.text)
 		return
 	}

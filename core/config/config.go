@@ -18,6 +18,7 @@ type Config struct {
 	Plugins []Plugin `toml:"plugin"`
 	Policy  *Policy  `toml:"policy"` // nil when the file has none
 	Audit   Audit    `toml:"audit"`
+	Admin   Admin    `toml:"admin"`
 	Deny    Deny     `toml:"deny"`
 	Limits  Limits   `toml:"limits"`
 
@@ -133,6 +134,22 @@ type Audit struct {
 	File       string `toml:"file"` // absolute
 	Bodies     string `toml:"bodies"`
 	Durability string `toml:"durability"`
+
+	SegmentBytes int           `toml:"segment_bytes"`
+	KeepFiles    int           `toml:"keep_files"` // 0 is all, as of the two that follow
+	KeepBytes    int           `toml:"keep_bytes"`
+	KeepFor      time.Duration `toml:"keep_for"`
+
+	Key    string `toml:"key"`    // absolute, or empty: beside the log
+	Anchor string `toml:"anchor"` // absolute, or empty
+
+	Sinks []Sink `toml:"sink"`
+}
+
+// Admin is [admin].
+type Admin struct {
+	HTTP  string `toml:"http"` // host:port of this machine, "" for none
+	Tools bool   `toml:"tools"`
 }
 
 // Deny is [deny].
@@ -144,7 +161,7 @@ type Deny struct {
 func (c *Config) defaults() {
 	c.Listen.Path = "/mcp"
 	c.Names = Names{Prefix: "always", Resources: "scheme"}
-	c.Audit = Audit{File: "audit/gatekit.jsonl", Bodies: "digest", Durability: "write"}
+	c.Audit = Audit{File: "audit/gatekit.jsonl", Bodies: "digest", Durability: "write", SegmentBytes: 64 << 20}
 	c.Deny.ToolCalls = "error"
 	c.Limits.defaults()
 }

@@ -55,6 +55,11 @@ func mistakes(t *testing.T, err error) []string {
 
 const server = "[server.a]\ncommand = \"a\"\n"
 
+// sinkOf is a document with a sink of the kind, named s.
+func sinkOf(kind string, lines ...string) string {
+	return server + "[[audit.sink]]\nname = \"s\"\nkind = \"" + kind + "\"\n" + strings.Join(append(lines, ""), "\n")
+}
+
 func TestEachMistakeIsReportedAtItsPlace(t *testing.T) {
 	t.Setenv("GATEKIT_TEST_BAD", "s3cret value")
 	tests := []struct {
@@ -117,6 +122,44 @@ func TestEachMistakeIsReportedAtItsPlace(t *testing.T) {
 			`3:13: server.a.headers.Mcp-Session-Id is set by the protocol and cannot be configured`}},
 		{"a header with a line break is refused without showing it", "[server.a]\nurl = \"http://x/\"\nheaders = { X = \"a\\nb\" }", []string{
 			`3:13: server.a.headers.X holds a line break or another control character`}},
+		{"a sink without a name or a kind is reported", server + "[[audit.sink]]\n", []string{
+			`3:1: audit.sink[0] has no name`,
+			`3:1: audit.sink[0] has no kind: write "file", "stderr", "syslog", "otlp" or "webhook"`}},
+		{"a kind of sink that there is none of is reported", sinkOf("syslogd"), []string{
+			`5:1: audit.sink[0].kind must be one of "file", "stderr", "syslog", "otlp", "webhook", not "syslogd"`}},
+		{"two sinks of one name are reported", sinkOf("stderr") + strings.TrimPrefix(sinkOf("stderr"), server), []string{
+			`7:1: there are two sinks named "s"`}},
+		{"a sink's name that cannot be a file's is reported", server + "[[audit.sink]]\nname = \"../x\"\nkind = \"stderr\"", []string{
+			`4:1: audit.sink[0].name must begin with a-z and hold only a-z, 0-9 and "-", not "../x"`}},
+		{"keys of another kind of sink are reported", sinkOf("stderr", `url = "x"`, `path = "x"`), []string{
+			`6:1: audit.sink[0].url is not for a sink of the kind "stderr"`, `7:1: audit.sink[0].path is not for a sink of the kind "stderr"`}},
+		{"a format that a kind of sink cannot have is reported", sinkOf("webhook", `url = "https://x/"`, `format = "csv"`), []string{
+			`7:1: audit.sink[0].format must be one of "jsonl", "ocsf", not "csv"`}},
+		{"a sink that sends what there is not is reported", sinkOf("stderr", `send = ["records", "bodies"]`), []string{
+			`6:20: audit.sink[0].send[1] must be "records" or "checkpoints", not "bodies"`}},
+		{"a sink that sends nothing is reported", sinkOf("stderr", `send = []`), []string{`6:1: audit.sink[0].send is empty: there is nothing to send`}},
+		{"checkpoints to a file of records are reported", sinkOf("file", `path = "x"`, `send = ["checkpoints"]`), []string{
+			`7:9: audit.sink[0].send: a sink of the kind "file" takes records alone; for a file of checkpoints there is audit.anchor`}},
+		{"a sink into the log is reported", sinkOf("file", `path = "audit/../audit/gatekit.jsonl"`), []string{
+			`6:1: audit.sink[0].path = "audit/../audit/gatekit.jsonl" is the file of the audit log`}},
+		{"a file sink without a path is reported", sinkOf("file"), []string{`3:1: audit.sink[0] has no path`}},
+		{"a sink without a url is reported", sinkOf("syslog"), []string{`3:1: audit.sink[0] has no url, such as "tls://siem.example:6514"`}},
+		{"a sink's url that is none is reported", sinkOf("syslog", `url = "siem.example:514"`), []string{
+			`6:1: audit.sink[0].url must be a URL such as "tls://siem.example:6514" (tls, tcp, udp, unix), not "siem.example:514"`}},
+		{"a sink's url without a port is reported", sinkOf("syslog", `url = "tls://siem.example"`), []string{
+			`6:1: audit.sink[0].url has no port; usual are 6514 for tls, 601 for tcp and 514 for udp`}},
+		{"a sink's url with a password is refused without showing it", sinkOf("webhook", `url = "https://u:hunter2@x/"`), []string{
+			`6:1: audit.sink[0].url holds credentials, which end in logs; send them with headers = { Authorization = … }`}},
+		{"records in clear to another machine are refused", sinkOf("otlp", `url = "http://collector.example:4317"`), []string{
+			`6:1: audit.sink[0].url: others on the way can read and change what goes to another machine by http; use https, or set insecure = true if the way is safe`}},
+		{"records in clear to this machine are not", sinkOf("otlp", `url = "http://127.0.0.1:4317"`), nil},
+		{"nor where that is wanted", sinkOf("syslog", `url = "udp://siem.example:514"`, `insecure = true`), nil},
+		{"a short key of a webhook is reported without showing it", sinkOf("webhook", `url = "https://x/"`, `signing_key = "hunter2"`), []string{
+			`7:1: audit.sink[0].signing_key must be at least 24 bytes of randomness`}},
+		{"a certificate without its key is reported", sinkOf("syslog", `url = "tls://x:1"`, `cert = "gatekit.toml"`), []string{
+			`3:1: audit.sink[0] has one of cert and cert_key: a certificate needs both`}},
+		{"a file of authorities that is not there is reported", sinkOf("syslog", `url = "tls://x:1"`, `ca = "nowhere.pem"`), []string{
+			`7:1: audit.sink[0].ca: there is no file "nowhere.pem"`}},
 		{"a folder that is not there is reported", server + "cwd = \"nowhere\"", []string{
 			`3:1: server.a.cwd = "nowhere" is no folder`}},
 		{"an era that is none is reported", server + "era = \"new\"", []string{
@@ -153,6 +196,10 @@ func TestEachMistakeIsReportedAtItsPlace(t *testing.T) {
 			`4:1: listen.http = ":7777" is reachable from other machines and asks nobody who they are; listen on 127.0.0.1, or set listen.insecure = true if something before Gatekit authenticates`}},
 		{"an address without a port is reported", server + "[listen]\nhttp = \"127.0.0.1\"", []string{
 			`4:1: listen.http must be an address and port such as "127.0.0.1:7777", not "127.0.0.1"`}},
+		{"operators of other machines are refused", server + "[admin]\nhttp = \"0.0.0.0:7778\"", []string{
+			`4:1: admin.http = "0.0.0.0:7778" is reachable from other machines, and asks nobody who they are; listen on 127.0.0.1, and let something that authenticates pass on what others need`}},
+		{"an address for operators without a port is reported", server + "[admin]\nhttp = \"localhost\"", []string{
+			`4:1: admin.http must be an address and port such as "127.0.0.1:7778", not "localhost"`}},
 		{"nothing to listen on is reported", server + "[listen]\nstdio = false", []string{
 			`4:1: nothing to listen on: listen.stdio is false and there is no listen.http`}},
 		{"sse without http is reported", server + "[listen]\nsse = true", []string{
@@ -306,7 +353,7 @@ func TestAbsentKeysHaveTheDocumentedDefaults(t *testing.T) {
 		{"server.timeout", a.Timeout, time.Minute},
 		{"server.max_timeout", a.MaxTimeout, 10 * time.Minute},
 		{"names", c.Names, config.Names{Prefix: "always", Resources: "scheme"}},
-		{"audit", c.Audit, config.Audit{File: filepath.Join(dir, "audit/gatekit.jsonl"), Bodies: "digest", Durability: "write"}},
+		{"audit", c.Audit, config.Audit{File: filepath.Join(dir, "audit/gatekit.jsonl"), Bodies: "digest", Durability: "write", SegmentBytes: 64 << 20}},
 		{"deny", c.Deny, config.Deny{ToolCalls: "error"}},
 		{"limits.message_bytes", c.Limits.MessageBytes, 16 << 20},
 		{"policy", c.Policy, (*config.Policy)(nil)},
@@ -327,6 +374,26 @@ func TestServersKeepTheOrderOfTheFile(t *testing.T) {
 	}
 	if got, want := fmt.Sprint(c.Servers), "[z a m]"; got != want {
 		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+func TestPathsOfTheAuditLogAreRelativeToTheFile(t *testing.T) {
+	c, err := load(t, `[server.a]
+command = "a"
+[audit]
+key = "keys/log"
+anchor = "/mnt/anchors"
+keep_files = 3
+keep_for = "24h"
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Dir(c.File)
+	want := config.Audit{File: filepath.Join(dir, "audit/gatekit.jsonl"), Bodies: "digest", Durability: "write", SegmentBytes: 64 << 20,
+		KeepFiles: 3, KeepFor: 24 * time.Hour, Key: filepath.Join(dir, "keys/log"), Anchor: "/mnt/anchors"}
+	if !reflect.DeepEqual(c.Audit, want) {
+		t.Errorf("got %+v, want %+v", c.Audit, want)
 	}
 }
 
@@ -429,13 +496,13 @@ func TestTheExampleDocumentsEveryKey(t *testing.T) {
 		}
 		lines = append(lines, line)
 	}
-	if _, err := load(t, strings.Join(lines, ""), "policies/x.rego", "", "bundle.pub", pub, "ca.pem", ca, "state.key", key); err != nil {
+	if _, err := load(t, strings.Join(lines, ""), "policies/x.rego", "", "bundle.pub", pub, "ca.pem", ca, "state.key", key, "siem.pem", "", "us.pem", "", "us.key", "", "webhook.key", key); err != nil {
 		t.Errorf("with what is commented out: %v", err)
 	}
 	for _, k := range keys(reflect.TypeFor[config.Config]()) {
 		if !slices.ContainsFunc(strings.Split(string(text), "\n"), func(line string) bool {
 			line = strings.TrimPrefix(line, "# ")
-			return strings.HasPrefix(line, k+" = ") || strings.HasPrefix(line, "["+k) || strings.HasPrefix(line, "[["+k) || strings.HasPrefix(line, "[policy."+k+".")
+			return strings.HasPrefix(line, k+" = ") || strings.HasPrefix(line, "["+k) || strings.HasPrefix(line, "[["+k) || strings.HasPrefix(line, "[policy."+k+".") || strings.HasPrefix(line, "[[") && strings.HasSuffix(line, "."+k+"]]")
 		}) {
 			t.Errorf("gatekit.toml.example does not show the key %q", k)
 		}
@@ -483,6 +550,7 @@ func TestTheExampleShowsTheDefaults(t *testing.T) {
 		{"policy.mode", example.Policy.Mode, bare.Policy.Mode},
 		{"audit.bodies", example.Audit.Bodies, bare.Audit.Bodies},
 		{"audit.durability", example.Audit.Durability, bare.Audit.Durability},
+		{"audit.segment_bytes", example.Audit.SegmentBytes, bare.Audit.SegmentBytes},
 		{"deny", example.Deny, bare.Deny},
 		{"limits", example.Limits, bare.Limits},
 	} {

@@ -104,6 +104,13 @@ func (f *Front) Close(ctx context.Context) error {
 	}
 }
 
+// Parked is how many calls wait for their clients to come back with answers.
+func (f *Front) Parked() int {
+	f.parking.mu.Lock()
+	defer f.parking.mu.Unlock()
+	return f.parking.all.calls
+}
+
 // peer is who a message comes from, for the record.
 type peer struct {
 	session   string // name in the audit log

@@ -103,7 +103,7 @@ func (s *modern) begin(m *mcp.Message, client proxy.Client) (call func(context.C
 			return run(ctx)
 		}
 		var alive context.Context
-		alive, c.cancel = context.WithCancel(context.Background())
+		alive, c.cancel = context.WithCancel(context.WithoutCancel(ctx))
 		s.front.workers.run(func() {
 			c.answer = run(alive)
 			c.cancel()

@@ -11,6 +11,7 @@ import (
 
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
+	"gatekit/core/proxy"
 )
 
 // httpSession is a legacy session over HTTP. It outlives the connections of its client: calls go on without them, and their streams are kept.
@@ -107,7 +108,7 @@ func (a *answering) serve(ctx context.Context, row *row[*httpSession], calls ...
 	sessions.hold(row)
 	started := a.s.run(func() {
 		defer sessions.release(row)
-		a.events.finish(gather(a.s.life, calls)...)
+		a.events.finish(gather(proxy.WithValues(a.s.life, ctx), calls)...)
 	})
 	if !started {
 		sessions.release(row)

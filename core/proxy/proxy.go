@@ -26,6 +26,7 @@ type Options struct {
 	Log      *slog.Logger
 
 	Approvals Approvals // nil where a client that cannot ask its user has no other way
+	Observer  Observer  // nil where nobody watches
 }
 
 // Configured is one server.
@@ -194,6 +195,13 @@ func (p *Proxy) Open(o Opening, feed Client) *Session {
 	s.relink(p.settings.Load())
 	p.sessions[s] = struct{}{}
 	return s
+}
+
+// Sessions is how many are open.
+func (p *Proxy) Sessions() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.sessions)
 }
 
 func (p *Proxy) forget(s *Session) {

@@ -53,8 +53,15 @@ func (s *Session) Begin(m *mcp.Message, client Client) func(ctx context.Context)
 	ctx, cancel := context.WithCancelCause(context.Background())
 	x.cancel = cancel
 	err := s.begin(x, m)
-	return func(gone context.Context) pipeline.Passed {
+	return func(gone context.Context) (answer pipeline.Passed) {
 		defer cancel(nil)
+		ctx := ctx
+		if x.c.Observer != nil {
+			var ended func(pipeline.Passed)
+			if ctx, ended = x.c.Observer.Begin(WithValues(ctx, gone), x.m, s.opening); ended != nil {
+				defer func() { ended(answer) }()
+			}
+		}
 		if err != nil {
 			return x.refuse(ctx, err)
 		}

@@ -31,6 +31,7 @@ type legacyHTTP struct {
 	calls  calls
 	asks   asks
 	own    replies
+	watch  Observer // nil when nobody watches
 
 	once  sync.Once
 	gone  chan struct{}
@@ -44,7 +45,7 @@ type legacyHTTP struct {
 }
 
 func newLegacyHTTP(u *Upstream, l *lane, feed proxy.Caller) *legacyHTTP {
-	return &legacyHTTP{name: u.o.Name, http: u.o.Dial.HTTP, limits: u.o.Limits, log: u.log, lane: l, feed: feed, life: newLife(), gone: make(chan struct{})}
+	return &legacyHTTP{name: u.o.Name, http: u.o.Dial.HTTP, limits: u.o.Limits, log: u.log, lane: l, feed: feed, watch: u.o.Observer, life: newLife(), gone: make(chan struct{})}
 }
 
 // header is the header of a request, with the session's id and the revision where they are known and the revision has such headers.
@@ -119,7 +120,9 @@ func (l *legacyHTTP) Close() error {
 	return nil
 }
 
-func (l *legacyHTTP) call(ctx context.Context, o outgoing, caller proxy.Caller) (*mcp.Message, error) {
+func (l *legacyHTTP) call(ctx context.Context, o outgoing, caller proxy.Caller) (answer *mcp.Message, err error) {
+	o, ended := o.watched(ctx, l.watch)
+	defer func() { ended(answer, err) }()
 	posting, end := context.WithCancel(ctx)
 	defer end()
 	c, err := l.calls.begin(posting, end, o.m, caller, nil)

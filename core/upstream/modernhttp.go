@@ -68,7 +68,9 @@ func (h *modernHTTP) call(ctx context.Context, o outgoing, caller proxy.Caller) 
 }
 
 // attempt posts the request once.
-func (h *modernHTTP) attempt(ctx context.Context, o outgoing, caller proxy.Caller, header http.Header) (*mcp.Message, error) {
+func (h *modernHTTP) attempt(ctx context.Context, o outgoing, caller proxy.Caller, header http.Header) (answer *mcp.Message, err error) {
+	o, ended := o.watched(ctx, h.up.o.Observer)
+	defer func() { ended(answer, err) }()
 	c, err := h.calls.begin(ctx, nil, o.m, caller, nil)
 	if err != nil {
 		return nil, refused(h.up.o.Name, err)
@@ -77,7 +79,7 @@ func (h *modernHTTP) attempt(ctx context.Context, o outgoing, caller proxy.Calle
 	if o, err = o.addressed(c); err != nil {
 		return nil, unavailable(h.up.o.Name, "the request could not be addressed", err)
 	}
-	answer, err := h.exchange(c, o, header)
+	answer, err = h.exchange(c, o, header)
 	if err != nil && ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}

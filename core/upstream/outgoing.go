@@ -31,6 +31,22 @@ func (o outgoing) addressed(c *call) (outgoing, error) {
 	return outgoing{m}, nil
 }
 
+// marked is o with what an observer sets under /_meta. Where its _meta can take nothing it stays as it is.
+func (o outgoing) marked(edits []mcp.Edit) outgoing {
+	if len(edits) == 0 {
+		return o
+	}
+	for _, e := range edits {
+		if !strings.HasPrefix(e.Pointer, "/_meta/") {
+			return o
+		}
+	}
+	if m, err := o.m.Edit(edits...); err == nil {
+		o.m = m
+	}
+	return o
+}
+
 // discover asks a server what it is.
 func discover(id mcp.ID, version string) outgoing {
 	return outgoing{mcp.NewRequest(id, "server/discover", []byte(`{"_meta":{"`+mcp.MetaVersion+`":"`+mcp.Rev20260728+

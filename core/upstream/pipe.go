@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"gatekit/core/mcp"
@@ -25,6 +26,8 @@ type wire struct {
 	limits mcp.Limits
 	log    *slog.Logger
 	life   *life
+	watch  Observer    // nil when nobody watches
+	modern atomic.Bool // it answers server/discover, and has no ping
 	calls  calls
 	own    replies
 	union  *union // of a modern server's subscriptions
@@ -37,11 +40,13 @@ type wire struct {
 	gone  chan struct{} // closed when the connection is of no use any more
 	fault error         // why; read it after gone
 	ended func() error  // runs end, once
+	left  func()        // tells the Upstream, once
 }
 
-// openWire takes over p and reads it. Until attach is called, what the server sends on its own waits.
-func openWire(name string, p Pipe, limits mcp.Limits, log *slog.Logger) *wire {
-	w := &wire{name: name, pipe: p, limits: limits, log: log, life: newLife(), gone: make(chan struct{})}
+// openWire takes over p, a connection to the server, and reads it. Until attach is called, what the server sends on its own waits.
+func (u *Upstream) openWire(p Pipe) *wire {
+	w := &wire{name: u.o.Name, pipe: p, limits: u.o.Limits, log: u.log, watch: u.o.Observer, life: newLife(), gone: make(chan struct{})}
+	u.enter(w)
 	w.ended = sync.OnceValue(w.end)
 	w.union = newUnion(w)
 	w.life.run(w.read)
@@ -182,6 +187,7 @@ func (w *wire) fail(err error) {
 	w.once.Do(func() {
 		w.fault = err
 		w.calls.fail(err)
+		w.left()
 		close(w.gone)
 	})
 }
@@ -208,7 +214,9 @@ func (w *wire) ask(ctx context.Context, c *call, o outgoing) (*mcp.Message, erro
 }
 
 // call passes a client's request on; caller gets what the server sends for it.
-func (w *wire) call(ctx context.Context, o outgoing, caller proxy.Caller, l *lane) (*mcp.Message, error) {
+func (w *wire) call(ctx context.Context, o outgoing, caller proxy.Caller, l *lane) (answer *mcp.Message, err error) {
+	o, ended := o.watched(ctx, w.watch)
+	defer func() { ended(answer, err) }()
 	c, err := w.calls.begin(ctx, nil, o.m, caller, l)
 	if err != nil {
 		return nil, refused(w.name, err)

@@ -197,6 +197,7 @@ func (s *shared) run(ctx context.Context, st *start, due time.Time, again bool) 
 		st.err = unavailable(s.up.o.Name, "it is being closed", errClosed)
 	}
 	if st.err == nil {
+		st.wire.modern.Store(true)
 		st.wire.attach(func(m *mcp.Message) { takeModern(st.wire, m) })
 	}
 	s.mu.Lock()

@@ -37,6 +37,8 @@ type Options struct {
 	Log *slog.Logger // nil: nothing is logged
 	// Event, if not nil, is told what is no message: "lost", "restarted". It must not block.
 	Event func(action, reason string, err error)
+	// Observer, if not nil, is told of what is asked of the server.
+	Observer Observer
 }
 
 // Upstream is a configured server, running or not. It is safe for many goroutines.
@@ -56,6 +58,8 @@ type Upstream struct {
 	met    bool                // spare has answered server/discover, and will not take initialize
 	sseOK  bool                // the URL speaks the 2024-11-05 transport and not Streamable HTTP
 	open   map[closer]struct{} // what Open answered and is not closed yet
+	wires  map[*wire]struct{}  // connections over pipes
+	fault  error               // why the last of them ended, or could not be made; nil since one was, and where it was closed here
 }
 
 type closer interface{ Close() error }
@@ -206,9 +210,13 @@ func (u *Upstream) dropLater(c closer) {
 func (u *Upstream) start(ctx context.Context) (*wire, error) {
 	p, err := u.o.Dial.Pipe(ctx)
 	if err != nil {
-		return nil, unavailable(u.o.Name, "it could not be started", err)
+		err = unavailable(u.o.Name, "it could not be started", err)
+		u.mu.Lock()
+		u.fault = err
+		u.mu.Unlock()
+		return nil, err
 	}
-	return openWire(u.o.Name, p, u.o.Limits, u.log), nil
+	return u.openWire(p), nil
 }
 
 // sse connects by the 2024-11-05 transport, and remembers whether this is the way.
@@ -220,7 +228,7 @@ func (u *Upstream) sse(ctx context.Context) (*wire, error) {
 	if err != nil {
 		return nil, unavailable(u.o.Name, "its HTTP+SSE stream cannot be opened", err)
 	}
-	return openWire(u.o.Name, p, u.o.Limits, u.log), nil
+	return u.openWire(p), nil
 }
 
 func (u *Upstream) useSSE() bool {

@@ -30,6 +30,9 @@ var allowed = map[string][]string{
 	"core/upstream":       {"core/mcp", "core/pipeline", "core/proxy"},
 	"audit":               {"core/mcp", "core/pipeline"},
 	"audit/format":        {"audit", "core/mcp", "core/pipeline"},
+	"audit/sink":          {"audit", "audit/format", "core/pipeline"},
+	"audit/telemetry":     {"core/mcp", "core/pipeline", "core/proxy"},
+	"audit/query":         {"audit", "core/mcp", "core/pipeline"},
 	"transport":           {"core/mcp", "core/downstream", "core/upstream", "transport/process"}, // for the types that their seams are made of
 	"policies":            {"core/mcp", "core/pipeline", "plugins/sdk/scan", "policies/library"},
 	"policies/library":    {"plugins/sdk"},

@@ -28,6 +28,8 @@ deny contains "it is no form and no page" if {
 	not mode in {"form", "url"}
 }
 
+default mode := "" # there is nothing to judge
+
 mode := object.get(input.params, "mode", "form")
 
 deny contains "forms are not allowed" if {
@@ -84,7 +86,10 @@ typed if {
 
 chosen(field) if field.type == "boolean"
 
-chosen(field) if is_object(field.properties) # has fields of its own
+chosen(field) if {
+	field.type == "object"
+	is_object(field.properties) # has fields of its own
+}
 
 chosen(field) if choices(field)
 
@@ -234,9 +239,12 @@ texts contains input.params.message
 texts contains text if {
 	walk(input.params.requestedSchema, [place, text])
 	is_string(text)
-	count({"enum", "enumNames", "oneOf", "anyOf"} & {k | some k in place}) == 0
+	count([k | some i, k in place; k in {"enum", "enumNames", "oneOf", "anyOf"}; not is_name(place, i)]) == 0
 	count([name | some i, name in place; i > 0; place[i - 1] == "properties"; excepted(name)]) == 0
 }
+
+# It is what a field is called, whatever else the word means.
+is_name(place, i) if place[i - 1] == "properties"
 
 excepted(name) if name in config.except
 
@@ -245,7 +253,10 @@ invisible(text) := regex.replace(text, `[\x{ad}\x{200b}-\x{200f}\x{2060}-\x{2064
 # pass_word, passWord and pass-word are words like any other.
 words(text) := regex.replace(lower(regex.replace(invisible(text), `([a-z0-9])([A-Z])`, "$1 $2")), `[\s_.\-/:*'"()]+`, " ")
 
-secret(text) if regex.match(lexicon, regex.replace(text, `\btokens? (count|limit|budget|size|length|usage)\b|\b(max|number of|how many) tokens?\b`, ""))
+secret(text) if {
+	some spelled in {text, regex.replace(text, `\b(\pL) `, "$1"), strings.replace_n({"0": "o", "1": "i", "3": "e", "4": "a", "5": "s", "7": "t", "@": "a", "$": "s"}, text)} # p a s s w o r d, p@ssw0rd
+	regex.match(lexicon, regex.replace(spelled, `\btokens? (count|limit|budget|size|length|usage)\b|\b(max|number of|how many) tokens?\b`, ""))
+}
 
 lexicon := concat("|", [
 	`\bpass ?(words?|phrases?|wd|codes?|keys?)\d*\b`, `\bpw(d|rd)?\d*\b`, `\bpsw?d\b`, `\bcredentials?\b`, `\bsecrets?( ?keys?)?\b`, `\btoken\b`, `\b(access|auth|api|bearer|refresh|session|security|id|jwt|oauth) ?tokens\b`,
@@ -258,4 +269,4 @@ lexicon := concat("|", [
 # Alone they are words of every day, but not as the name of a field.
 short := `^((user|your|my|new|old|current) )?(pin|key|pass|code 2fa|mfa|totp|tan|2fa|auth|login code)$`
 
-mixed := `[A-Za-z][\p{Cyrillic}\p{Greek}]|[\p{Cyrillic}\p{Greek}][A-Za-z]|[\x{ff21}-\x{ff5a}]|[\x{1d400}-\x{1d7ff}]`
+mixed := `[A-Za-z][\p{Cyrillic}\p{Greek}\p{Armenian}\p{Cherokee}\p{Coptic}]|[\p{Cyrillic}\p{Greek}\p{Armenian}\p{Cherokee}\p{Coptic}][A-Za-z]|[\x{ff21}-\x{ff5a}]|[\x{1d400}-\x{1d7ff}]|[\x{1d00}-\x{1d2b}]{2}|[\x{24b6}-\x{24e9}]{2}`

@@ -84,3 +84,17 @@ test_who_may_ask_and_how if {
 	count(gate.deny) == 1 with input as page("https://example.com/") with data.config as {"elicitation/gate": {"pages": false}}
 	count(gate.deny) == 0 with input as page("https://example.com/") with data.config as {"elicitation/gate": {"forms": false}}
 }
+
+test_no_way_round if {
+	count(gate.deny) > 0 with input as {"method": "elicitation/create", "kind": "request"}
+	every name in {"enum", "oneOf", "anyOf", "enumNames", "properties"} {
+		count(gate.deny) > 0 with input as form({name: {"type": "string", "title": "Your password"}})
+	}
+	count(gate.deny) > 0 with input as form({"x": {"type": "string", "title": "Your password", "properties": {}}})
+	every text in {"Your p a s s w o r d", "P.A.S.S.W.O.R.D", "p@ssw0rd", "Passw0rd, please", "\u1d18\u1d00ss\u1d21\u1d0f\u0280\u1d05", "\u24df\u24d0\u24e2\u24e2", "p\u0561ssword"} {
+		count(gate.deny) > 0 with input as form({"x": {"type": "string", "title": text}})
+	}
+	every text in {"Plan A or B", "a b c", "The 1st of 7 steps", "Q & A", "@alice", "$5"} {
+		count(gate.deny) == 0 with input as form({"x": {"type": "string", "title": text}})
+	}
+}

@@ -1,7 +1,7 @@
 # METADATA
 # title: Private data and strangers' words do not leave together
 # description: |
-#   Once a session has had private data and words of strangers, it refuses the calls by which something can leave: what strangers wrote could have asked for that.
+#   Once a session has had private data and words of strangers, it refuses the calls by which something can leave, and the client's answers to servers of egress: what strangers wrote could have asked for that.
 #   The session is labelled by the answers (also errors) of tools, resources and prompts, and keeps its labels to its end.
 #   Settings: private, untrusted and egress, each {tools, names or patterns (those with __ are server__tool); servers, names or patterns, for all that they answer}.
 package gatekit.flow.exfiltration
@@ -24,11 +24,28 @@ label contains sprintf("flow/%s", [sort]) if {
 }
 
 deny contains "the session has private data and words of strangers, and this could carry them out" if {
-	input.method in {"tools/call", "resources/read", "prompts/get", "completion/complete"}
-	input.kind == "request"
+	carries
 	among("egress")
 	"flow/private" in input.session.labels
 	"flow/untrusted" in input.session.labels
+}
+
+carries if {
+	input.method in {"tools/call", "resources/read", "resources/subscribe", "resources/unsubscribe", "prompts/get", "completion/complete", "tasks/update"}
+	input.kind == "request"
+}
+
+carries if {
+	input.method == "subscriptions/listen"
+	input.kind == "request"
+	_ = input.params.notifications.resourceSubscriptions[_] # URIs, of which a server can be told by asking for them
+}
+
+# What the model, or the user, answers a server.
+carries if {
+	input.method in {"sampling/createMessage", "elicitation/create", "tasks/get", "tasks/result"}
+	input.kind == "response"
+	input.direction == "to_server"
 }
 
 among(sort) if served(sort)

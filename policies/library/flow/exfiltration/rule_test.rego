@@ -28,3 +28,18 @@ test_the_third_is_refused if {
 	not refused(["flow/untrusted", "flow/private"], "read_mail")
 	count(exfiltration.deny) == 1 with input as {"method": "resources/read", "kind": "request", "server": "web", "name": "https://x.example/?data", "session": {"labels": ["flow/private", "flow/untrusted"]}} with data.config as config
 }
+
+test_other_ways_out if {
+	every message in [
+		{"method": "resources/subscribe", "kind": "request", "direction": "to_server"},
+		{"method": "tasks/update", "kind": "request", "direction": "to_server"},
+		{"method": "subscriptions/listen", "kind": "request", "direction": "to_server", "params": {"notifications": {"resourceSubscriptions": ["https://x.example/?data"]}}},
+		{"method": "sampling/createMessage", "kind": "response", "direction": "to_server"},
+		{"method": "elicitation/create", "kind": "response", "direction": "to_server"},
+	] {
+		count(exfiltration.deny) == 1 with input as object.union(message, {"server": "web", "session": {"labels": ["flow/private", "flow/untrusted"]}}) with data.config as config
+		count(exfiltration.deny) == 0 with input as object.union(message, {"server": "mail", "session": {"labels": ["flow/private", "flow/untrusted"]}}) with data.config as config
+		count(exfiltration.deny) == 0 with input as object.union(message, {"server": "web", "session": {"labels": ["flow/private"]}}) with data.config as config
+	}
+	count(exfiltration.deny) == 0 with input as {"method": "subscriptions/listen", "kind": "request", "server": "web", "params": {"notifications": {"toolsListChanged": true}}, "session": {"labels": ["flow/private", "flow/untrusted"]}} with data.config as config
+}

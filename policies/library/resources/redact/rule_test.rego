@@ -26,3 +26,17 @@ test_blobs if {
 	count(redact.deny) == 0 with input as read("file:///b.png", [{"blob": "eA=="}]) with data.config as config
 	count(redact.deny) == 0 with input as read("file:///b.env", [{"blob": "eA=="}]) with data.config as {"resources/redact": {"rules": [{"uris": ["*"], "pattern": "x", "with": "y", "blobs": true}]}}
 }
+
+test_spellings if {
+	every uri in {"file:///a/b.%65nv", "FILE:///a/B.ENV", "file:///a/b%2eenv", "file:///a/b.e%256ev", "file:///a/c/../b.env/.", "file:///a//b.env"} {
+		redact.redact == expected with input as read(uri, [{"uri": "x:", "text": "x"}]) with data.config as config
+		redact.redact == expected with input as {"method": "tools/call", "kind": "response", "result": {"content": [{"type": "resource", "resource": {"uri": uri}}]}} with data.config as config
+	}
+}
+
+test_results_of_tasks if {
+	blocks := [{"type": "resource", "resource": {"uri": "file:///b.env"}}]
+	redact.redact == expected with input as {"method": "tasks/result", "kind": "response", "result": {"content": blocks}} with data.config as config
+	redact.redact == expected with input as {"method": "tasks/get", "kind": "response", "result": {"result": {"content": blocks}}} with data.config as config
+	redact.redact == expected with input as {"method": "notifications/tasks", "kind": "notification", "params": {"result": {"content": blocks}}} with data.config as config
+}

@@ -11,8 +11,12 @@ import data.config["resources/uris"] as config
 deny contains sprintf("the URI: %s", [why]) if {
 	input.method in {"resources/read", "resources/subscribe", "resources/unsubscribe"}
 	input.kind == "request"
-	some why in faults(object.get(input, "name", null))
+	some why in faults(name)
 }
+
+default name := null
+
+name := input.name
 
 deny contains sprintf("the URI template: %s", [why]) if {
 	input.method == "completion/complete"
@@ -43,11 +47,27 @@ hide contains uri if {
 }
 
 deny contains sprintf("a link in the result: %s", [why]) if {
-	input.method == "tools/call"
-	input.kind == "response"
-	some block in input.result.content
+	some block in blocks
 	block.type == "resource_link"
 	some why in faults(object.get(block, "uri", null))
+}
+
+blocks contains block if {
+	input.method in {"tools/call", "tasks/result"}
+	input.kind == "response"
+	some block in input.result.content
+}
+
+blocks contains block if {
+	input.method == "tasks/get"
+	input.kind == "response"
+	some block in input.result.result.content
+}
+
+blocks contains block if {
+	input.method == "notifications/tasks"
+	input.kind == "notification"
+	some block in input.params.result.content
 }
 
 deny contains sprintf("a link in the prompt: %s", [why]) if {

@@ -52,3 +52,11 @@ test_settings if {
 	count(uris.deny) == 0 with input as read("http://localhost:3000/") with data.config as {"resources/uris": {"internal": ["localhost"]}}
 	count(uris.deny) == 1 with input as read("http://127.0.0.2/") with data.config as {"resources/uris": {"internal": ["localhost", "127.0.0.1"]}}
 }
+
+test_links_in_the_results_of_tasks if {
+	blocks := [{"type": "text", "text": "x"}, {"type": "resource_link", "uri": "http://169.254.169.254/"}]
+	count(uris.deny) == 1 with input as {"method": "tools/call", "kind": "response", "result": {"content": blocks}}
+	count(uris.deny) == 1 with input as {"method": "tasks/result", "kind": "response", "result": {"content": blocks}}
+	count(uris.deny) == 1 with input as {"method": "tasks/get", "kind": "response", "result": {"result": {"content": blocks}}}
+	count(uris.deny) == 1 with input as {"method": "notifications/tasks", "kind": "notification", "params": {"result": {"content": blocks}}}
+}

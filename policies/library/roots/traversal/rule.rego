@@ -1,7 +1,7 @@
 # METADATA
 # title: Paths stay within the roots
 # description: |
-#   Refuses arguments that are paths, and resource URIs, that lead out of the roots in any reading of them: encoded, with backslashes, through links of this machine; and hides such resources (templates it does not: what is made of them is judged).
+#   Refuses arguments that are paths, and resource URIs, that lead out of the roots in any reading of them: encoded, with backslashes, through links of this machine; and hides such resources, and templates of which nothing else can be made.
 #   A path is an argument that is named like one (path, file, dir, uri, output_path, …), that its schema declares as one (format), or that is configured. Refuses answers to roots/list that do so, too.
 #   Settings: roots, folders (absent: those that the client declared; none known: every path is refused); base, where relative paths start; relative, true lets those pass that do not climb
 #   (absent: refused without a base); home, what ~ stands for (absent: refused); remote, servers whose links are not this machine's; servers, to which it applies (all); arguments and except,
@@ -17,10 +17,23 @@ deny contains sprintf("the argument %s: %s", [concat("/", [sprintf("%v", [k]) | 
 	concerned
 	walk(input.params.arguments, [place, text])
 	is_string(text)
+	odd(text)
 	is_path(place)
-	why := gatekit.path.fault(text, bounds(loose(place)))
+	why := fault(text, loose(place))
 	why != ""
 }
+
+# Where paths may lie anywhere, few texts are worth asking what they are for.
+odd(_) if not config.anywhere
+
+odd(text) if {
+	config.anywhere
+	gatekit.path.disguise(text) != ""
+}
+
+fault(text, relative) := gatekit.path.fault(text, bounds(relative)) if not config.anywhere
+
+fault(text, _) := gatekit.path.disguise(text) if config.anywhere
 
 deny contains sprintf("a name in the argument %s: %s", [concat("/", [sprintf("%v", [k]) | some k in place]), why]) if {
 	input.method in {"tools/call", "prompts/get"}
@@ -28,26 +41,46 @@ deny contains sprintf("a name in the argument %s: %s", [concat("/", [sprintf("%v
 	concerned
 	walk(input.params.arguments, [place, value])
 	is_object(value)
+	count(place) > 0
 	is_path(place)
 	some name, _ in value # files: {"a/b": "…"}
-	why := gatekit.path.fault(name, bounds(true))
+	why := fault(name, true)
 	why != ""
 }
 
-deny contains sprintf("the argument %s: %s", [input.params.argument.name, why]) if {
+deny contains sprintf("the argument %s: %s", [name, why]) if {
 	input.method == "completion/complete"
 	input.kind == "request"
 	concerned
-	is_path([input.params.argument.name])
-	why := gatekit.path.fault(input.params.argument.value, bounds(true))
+	some [name, value] in completed
+	completes_path(name)
+	walk(value, [_, text])
+	is_string(text)
+	why := fault(text, true)
 	why != ""
+}
+
+completed contains [input.params.argument.name, input.params.argument.value]
+
+completed contains [name, value] if some name, value in input.params.context.arguments
+
+completes_path(name) if is_path([name])
+
+completes_path(_) if startswith(lower(input.params.ref.uri), "file:") # it becomes a part of the URI
+
+deny contains "the URI template: nothing within the roots can be made of it" if {
+	input.method == "completion/complete"
+	input.kind == "request"
+	concerned
+	input.params.ref.type == "ref/resource"
+	astray(input.params.ref.uri)
 }
 
 deny contains sprintf("the URI: %s", [why]) if {
 	input.method in {"resources/read", "resources/subscribe", "resources/unsubscribe"}
 	input.kind == "request"
 	concerned
-	why := gatekit.path.fault(input.name, bounds(true))
+	why := fault(input.name, true)
 	why != ""
 }
 
@@ -65,7 +98,36 @@ hide contains item.uri if {
 	input.kind == "response"
 	concerned
 	some item in input.items
-	gatekit.path.fault(item.uri, bounds(true)) != ""
+	fault(item.uri, true) != ""
+}
+
+hide contains item.uriTemplate if {
+	input.method == "resources/templates/list"
+	input.kind == "response"
+	concerned
+	some item in input.items
+	astray(item.uriTemplate)
+}
+
+# Where it begins is not within the roots, and none of them is within that; or it leads out again, whatever is filled in.
+astray(template) if {
+	begin := beginning(template)
+	fault(begin, true) != ""
+	not above(begin)
+}
+
+astray(template) if {
+	fault(beginning(template), true) == ""
+	fault(regex.replace(template, `\{[^}]*\}`, "x"), true) != ""
+}
+
+beginning(template) := template if not contains(template, "{")
+
+beginning(template) := regex.replace(regex.replace(template, `[^/{]*\{.*$`, ""), `(?i)^file:/*$`, "file:///") if contains(template, "{")
+
+above(begin) if {
+	some root in roots
+	gatekit.path.fault(root, object.union(bounds(false), {"roots": [begin], "links": false})) == ""
 }
 
 hide contains uri if {
@@ -73,7 +135,7 @@ hide contains uri if {
 	input.kind == "request"
 	concerned
 	some uri in input.params.notifications.resourceSubscriptions
-	gatekit.path.fault(uri, bounds(true)) != ""
+	fault(uri, true) != ""
 }
 
 deny contains "an answer without roots" if {
@@ -114,7 +176,7 @@ trusting if config.declared
 
 trusting if config.anywhere
 
-bounds(relative) := {"roots": roots, "base": object.get(config, "base", ""), "home": object.get(config, "home", ""), "relative": relative, "links": links, "anywhere": object.get(config, "anywhere", false)}
+bounds(relative) := {"roots": roots, "base": object.get(config, "base", ""), "home": object.get(config, "home", ""), "relative": relative, "links": links}
 
 roots := config.roots if not config.declared
 
@@ -142,7 +204,38 @@ sort_of_path(_, name) if regex.match(sure, name)
 
 sort_of_path(_, name) if regex.match(maybe, name)
 
-sort_of_path(place, _) if input.item.inputSchema.properties[place[0]].format in {"path", "file-path", "directory-path", "uri", "uri-reference", "file-uri"}
+# What its schema says of the place, or of what is at it.
+sort_of_path(place, _) if {
+	at := object.get(input.item.inputSchema, [step | some k in place; some step in steps(k)], {})
+	some schema in array.concat([at], object.get(at, "anyOf", []))
+	schema.format in formats
+}
+
+steps(k) := ["properties", k] if is_string(k)
+
+steps(k) := ["items"] if is_number(k)
+
+# In schemas that are put together of others: the names that any of those gives such a format.
+sort_of_path(_, name) if name in formatted
+
+formatted contains name if {
+	_ = input.item.inputSchema["$defs"]
+	walk(input.item.inputSchema, [place, schema])
+	schema.format in formats
+	names := [k | some i, k in place; place[i - 1] == "properties"]
+	name := names[count(names) - 1]
+}
+
+formats := {"path", "file-path", "directory-path", "uri", "uri-reference", "file-uri"}
+
+# {"file": {"name": "/etc"}}
+sort_of_path(place, name) if {
+	name in {"name", "value"}
+	some i, k in place
+	i < count(place) - 1
+	is_string(k)
+	regex.match(sure, k)
+}
 
 sort_of_path(place, name) if {
 	some entry in config.arguments
@@ -187,15 +280,17 @@ last_name(place) := {names[count(names) - 1]} if {
 }
 
 # Names that are always those of paths, and those that can be of other things, too: of these a relative text may be no path at all.
-sure := `(?:(?i:^|[_.\- ])(?i:paths?|files?|file_?names?|file_?paths?|dirs?|director(?:y|ies)|folders?|cwd|workdir)|Paths?|Files?|FileNames?|Filenames?|Dirs?|Director(?:y|ies)|Folders?)$`
+sure := `(?:(?i:^|[_.\- ])(?i:paths?|files?|(?:path|file)_?names?|(?:base|root|home|out|output|in|input|tmp|temp|src|dst|dest|target|work|working|project|repo|parent|old|new|full|abs|file|config|log)(?:paths?|files?|dirs?|director(?:y|ies)|folders?)|dirs?|director(?:y|ies)|folders?|cwd)|Paths?|Path[Nn]ames?|Files?|File[Nn]ames?|Dirs?|Director(?:y|ies)|Folders?)(?:_?\d+)?$`
 
-maybe := `(?:(?i:^|[_.\- ])(?i:ur[il]s?|source|destination|src|dst|dest|target|root|roots|location)|Ur[il]s?|UR[IL]s?|Source|Destination|Root|Location)$`
+maybe := `(?:(?i:^|[_.\- ])(?i:ur[il]s?|source|destination|src|dst|dest|target|root|roots|location)|Ur[il]s?|UR[IL]s?|Source|Destination|Root|Location)(?:_?\d+)?$`
 
 default loose(_) := false
 
 loose(_) if {
 	config.relative == true
 }
+
+loose(place) if last_name(place) & {"name", "value"} != set()
 
 loose(place) if {
 	some name in last_name(place)

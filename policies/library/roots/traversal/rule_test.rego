@@ -118,3 +118,49 @@ test_paths_that_lie_anywhere if {
 		count(traversal.deny) > 0 with input as read(path) with data.config as {"roots/traversal": {"anywhere": true}}
 	}
 }
+
+test_more_names_of_paths if {
+	every name in {"pathname", "path1", "file_2", "outputdir", "basePath", "inputfile", "logfile", "FILENAME", "targetDir2", "dirs"} {
+		count(traversal.deny) > 0 with input as call({name: "/etc/passwd"})
+	}
+	every name in {"profile", "new_name", "full_name", "target_name", "empathy", "redirect", "file_count", "pathology", "name", "value"} {
+		count(traversal.deny) == 0 with input as call({name: "/etc/passwd"})
+	}
+	count(traversal.deny) > 0 with input as call({"file": {"name": "/etc/passwd"}})
+	count(traversal.deny) == 0 with input as call({"file": {"name": "a.txt"}, "field": {"name": "/etc/passwd"}})
+}
+
+declaring(schema, arguments) := object.union(call(arguments), {"item": {"inputSchema": schema}})
+
+test_what_schemas_declare if {
+	path := {"type": "string", "format": "path"}
+	every schema in [
+		{"properties": {"what": {"anyOf": [path, {"type": "null"}]}}},
+		{"properties": {"what": {"type": "array", "items": path}}},
+		{"properties": {"what": {"type": "array", "items": {"properties": {"is": path}}}}},
+		{"properties": {"what": {"$ref": "#/$defs/what"}}, "$defs": {"what": {"properties": {"is": path}}}},
+	] {
+		count([x | some x in ["/etc", ["/data/x", "/etc"], [{"is": "/etc"}], {"is": "/etc"}]; count(traversal.deny) > 0 with input as declaring(schema, {"what": x})]) > 0
+		count(traversal.deny) == 0 with input as declaring(schema, {"what": ["/data/x", {"is": "/data/y"}], "other": "/etc"})
+	}
+}
+
+templates(uris) := {"method": "resources/templates/list", "kind": "response", "server": "files", "items": [{"uriTemplate": uri} | some uri in uris], "roots": [{"uri": "file:///data/a"}]}
+
+complete(uri, value) := {"method": "completion/complete", "kind": "request", "server": "files", "params": {"ref": {"type": "ref/resource", "uri": uri}, "argument": {"name": "x", "value": value}}, "roots": [{"uri": "file:///data/a"}]}
+
+test_templates if {
+	within := ["file:///{path}", "file:///data/{x}", "file:///data/a/{x}", "file:///data/a/b{x}", "FILE://localhost/data/a/{+x}", "file://{+path}", "notes://{x}", "file:///data/a/x{?q}", "{x}"]
+	astray := ["file:///etc/{x}", "file:///database/{x}", "file:///data/a/../b/{x}", "file:///data/%2e%2e/{x}", "file:///data/a/{x}/../../../etc", "file://host/{x}", "file:///etc/passwd{?x}", "notes://../{x}"]
+	traversal.hide == {uri | some uri in astray} with input as templates(array.concat(within, astray))
+	every uri in astray {
+		count(traversal.deny) > 0 with input as complete(uri, "a")
+	}
+	every uri in within {
+		count(traversal.deny) == 0 with input as complete(uri, "a")
+	}
+	every value in {"../../etc/", "/etc/", "%2e%2e/%2e%2e/etc"} {
+		count(traversal.deny) > 0 with input as complete("file:///data/a/{x}", value)
+		count(traversal.deny) > 0 with input as object.union(complete("notes://{x}", "a"), {"params": {"context": {"arguments": {"path": value}}}})
+	}
+}

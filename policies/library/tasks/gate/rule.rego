@@ -21,6 +21,12 @@ deny contains "this is not allowed with tasks" if {
 	not permitted
 }
 
+deny contains "tasks are not allowed" if {
+	input.method == "subscriptions/listen"
+	_ = input.params.notifications.taskIds[_]
+	not allowed
+}
+
 deny contains "it is to run as a task" if {
 	input.kind == "request"
 	_ = input.params.task

@@ -28,3 +28,11 @@ test_what_runs_as_a_task if {
 	count(gate.deny) == 0 with input as {"method": "tools/call", "kind": "response", "server": "box", "result": {"content": []}}
 	count(gate.deny) == 0 with input as {"method": "tools/list", "kind": "request", "server": "box"}
 }
+
+listen(filter) := {"method": "subscriptions/listen", "kind": "request", "server": "box", "params": {"notifications": filter}}
+
+test_subscriptions if {
+	count(gate.deny) == 1 with input as listen({"taskIds": ["1"]})
+	count(gate.deny) == 0 with input as listen({"taskIds": ["1"]}) with data.config as config({})
+	count(gate.deny) == 0 with input as listen({"taskIds": [], "toolsListChanged": true})
+}

@@ -3,6 +3,7 @@
 # description: |
 #   Refuses calls with arguments that do not match a pattern, are too long, begin with a dash (so that a program takes them for options), or lead to other hosts.
 #   An argument is meant wherever it is, by its name, or at one place, by a pointer; each element of an array is held against the same. An object in its place is refused.
+#   One that is being completed is half written: only its length and its dash are looked at.
 #   Settings: rules, a list of {tools (all), argument, pattern (of the whole text), max_length, no_leading_dash, hosts}.
 package gatekit.tools.arguments
 
@@ -17,6 +18,26 @@ deny contains sprintf("the argument %s: %s", [entry.argument, why]) if {
 	entry_is(entry, place)
 	not is_array(value)
 	some why in faults(entry, value)
+}
+
+deny contains sprintf("the argument %s: %s", [entry.argument, why]) if {
+	input.method == "completion/complete"
+	input.kind == "request"
+	some entry in config.rules
+	tool_is(object.get(entry, "tools", ["*"]))
+	walk(input.params.context.arguments, [place, value])
+	entry_is(entry, place)
+	not is_array(value)
+	some why in faults(entry, value)
+}
+
+deny contains sprintf("the argument %s: %s", [entry.argument, why]) if {
+	input.method == "completion/complete"
+	input.kind == "request"
+	some entry in config.rules
+	tool_is(object.get(entry, "tools", ["*"]))
+	entry_is(entry, [input.params.argument.name])
+	some why in faults(object.remove(entry, ["pattern", "hosts"]), input.params.argument.value)
 }
 
 # Without a name it cannot be said that a rule is not meant.

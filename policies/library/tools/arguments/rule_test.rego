@@ -46,3 +46,14 @@ test_which if {
 	count(arguments.deny) == 1 with input as call({"a": ["1"]}) with data.config as {"tools/arguments": {"rules": [{"argument": "/a", "pattern": "[a-z]"}]}}
 	count(arguments.deny) == 1 with input as {"method": "tools/call", "kind": "request", "params": {}}
 }
+
+complete(argument, known) := {"method": "completion/complete", "kind": "request", "server": "git", "name": "review", "params": {"ref": {"type": "ref/prompt", "name": "review"}, "argument": argument, "context": {"arguments": known}}}
+
+test_completions if {
+	count(arguments.deny) == 1 with input as complete({"name": "x", "value": "--help"}, {}) with data.config as rule({"no_leading_dash": true})
+	count(arguments.deny) == 1 with input as complete({"name": "y", "value": ""}, {"x": "--help"}) with data.config as rule({"no_leading_dash": true})
+	count(arguments.deny) == 1 with input as complete({"name": "x", "value": {"a": "b"}}, {}) with data.config as rule({"pattern": "[a-z]+"})
+	count(arguments.deny) == 1 with input as complete({"name": "y", "value": ""}, {"x": "1"}) with data.config as rule({"pattern": "[a-z]+"})
+	count(arguments.deny) == 0 with input as complete({"name": "x", "value": "abc"}, {}) with data.config as rule({"pattern": "[a-z]{5}"})
+	count(arguments.deny) == 0 with input as complete({"name": "y", "value": "--help"}, {"z": "--help"}) with data.config as rule({"no_leading_dash": true})
+}

@@ -3,7 +3,7 @@
 # description: |
 #   Hides every tool whose definition does not say that it only reads (annotations.readOnlyHint), and refuses to call one.
 #   Annotations are the server's own word: use it for servers that you trust to say the truth. A tool that was never listed is refused.
-#   Settings: except, names (or patterns with *) of tools that are allowed whatever they say.
+#   Settings: except, names or patterns with * (those with __ are server__tool) of tools that are allowed whatever they say.
 package gatekit.tools.readonly
 
 import data.config["tools/readonly"] as config
@@ -29,5 +29,12 @@ reads(item) if item.annotations.readOnlyHint == true
 
 excepted(name) if {
 	some pattern in config.except
+	not contains(pattern, "__")
 	glob.match(pattern, null, name)
+}
+
+excepted(name) if {
+	some pattern in config.except
+	contains(pattern, "__")
+	glob.match(pattern, null, sprintf("%s__%s", [input.server, name]))
 }

@@ -21,6 +21,13 @@ test_others_are_refused if {
 	count(readonly.deny) == 1 with input as {"method": "tools/call", "kind": "request", "name": "never-listed"}
 }
 
+test_an_exception_of_one_server if {
+	readonly.hide == {"other"} with input as {"method": "tools/list", "kind": "response", "server": "a", "items": [writer, silent]} with data.config as {"tools/readonly": {"except": ["a__wr*"]}}
+	readonly.hide == {"write", "other"} with input as {"method": "tools/list", "kind": "response", "server": "b", "items": [writer, silent]} with data.config as {"tools/readonly": {"except": ["a__wr*"]}}
+	count(readonly.deny) == 0 with input as {"method": "tools/call", "kind": "request", "server": "a", "name": "write"} with data.config as {"tools/readonly": {"except": ["a__wr*"]}}
+	count(readonly.deny) == 1 with input as {"method": "tools/call", "kind": "request", "server": "b", "name": "write"} with data.config as {"tools/readonly": {"except": ["a__wr*"]}}
+}
+
 test_exceptions if {
 	readonly.hide == {"other"} with input as {"method": "tools/list", "kind": "response", "items": [reader, writer, silent]}
 		with data.config as {"tools/readonly": {"except": ["wr*"]}}

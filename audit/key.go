@@ -1,0 +1,114 @@
+package audit
+
+import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/mod/sumdb/note"
+)
+
+// The key that signs checkpoints is a line as golang.org/x/mod/sumdb/note has it, in a file that only its owner may read. The public key is beside the log, as a line of the same kind.
+
+// openKey reads the key of a file, or makes one for this machine. It answers the public key too.
+func openKey(path string) (note.Signer, string, error) {
+	b, err := readSecret(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = makeKey(path); err == nil {
+			b, err = readSecret(path)
+		}
+	}
+	if err != nil {
+		return nil, "", fmt.Errorf("read the key of its checkpoints: %w", err)
+	}
+	private := strings.TrimSpace(string(b))
+	signer, err := note.NewSigner(private)
+	if err != nil {
+		return nil, "", fmt.Errorf("%s holds no key: %w\nhint: to have one made, name a file that is not there yet", path, err)
+	}
+	seed, err := base64.StdEncoding.DecodeString(strings.SplitN(private, "+", 5)[4]) // NewSigner took it: PRIVATE+KEY+name+id+key
+	if err != nil || len(seed) != 1+ed25519.SeedSize {                               // an algorithm, and the seed
+		return nil, "", fmt.Errorf("%s holds no Ed25519 key", path)
+	}
+	public, err := note.NewEd25519VerifierKey(signer.Name(), ed25519.NewKeyFromSeed(seed[1:]).Public().(ed25519.PublicKey))
+	return signer, public, err
+}
+
+// readSecret reads a file that nobody else may read.
+func readSecret(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if mode := info.Mode(); mode.Perm()&0o077 != 0 {
+		return nil, fmt.Errorf("%s may be read by others, its mode is %v\nhint: chmod 600 %s", path, mode.Perm(), path)
+	}
+	return os.ReadFile(path)
+}
+
+// makeKey makes a key, unless another process is faster.
+func makeKey(path string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	private, _, err := note.GenerateKey(rand.Reader, "gatekit/"+machine())
+	if err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*") // its mode is 0600
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	_, err = f.WriteString(private + "\n")
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Link(f.Name(), path); err != nil && !errors.Is(err, fs.ErrExist) { // a rename would take another's place
+		return err
+	}
+	return syncPath(filepath.Dir(path))
+}
+
+// machine is the name of this one, as it may stand in the name of a key.
+func machine() string {
+	name, err := os.Hostname()
+	if err != nil {
+		return "localhost"
+	}
+	name = strings.Map(func(r rune) rune {
+		if r == '.' || r == '-' || r == '_' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
+			return r
+		}
+		return -1
+	}, name)
+	if name == "" {
+		return "localhost"
+	}
+	return name[:min(len(name), 64)]
+}
+
+// ReadKey reads a public key: key itself as a line, or the file that holds it.
+func ReadKey(key string) (note.Verifier, error) {
+	if v, err := note.NewVerifier(strings.TrimSpace(key)); err == nil {
+		return v, nil
+	}
+	b, err := os.ReadFile(key)
+	if err != nil {
+		return nil, fmt.Errorf("read the public key: %w\nhint: it is a line NAME+ID+KEY, or a file with that line", err)
+	}
+	v, err := note.NewVerifier(strings.TrimSpace(string(b)))
+	if err != nil {
+		return nil, fmt.Errorf("read the public key %s: %w\nhint: it is a file with one line NAME+ID+KEY", key, err)
+	}
+	return v, nil
+}
+
+// PublicKeyFile is where the public key of a log is.
+func PublicKeyFile(file string) string { return file + ".pub" }

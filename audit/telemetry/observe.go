@@ -1,0 +1,64 @@
+package telemetry
+
+import (
+	"context"
+	"time"
+
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+	"gatekit/core/proxy"
+)
+
+// Begin implements proxy.Observer: it counts a client's request, and how long it takes.
+func (t *Telemetry) Begin(ctx context.Context, m *mcp.Message, o proxy.Opening) (context.Context, func(pipeline.Passed)) {
+	began := time.Now()
+	i := t.metrics
+	i.active.Add(ctx, 1)
+	return ctx, func(answer pipeline.Passed) {
+		i.active.Add(ctx, -1)
+		if m.Method == "subscriptions/listen" {
+			return // it is open for as long as its client likes
+		}
+		op := operation{method: method(m.Method), version: revision(o.Revision)}
+		if op.fault, op.code = i.failed(m.Method, answer.Message()); answer.Message() == nil {
+			op.fault = "cancelled"
+		}
+		if t.o.Tools && m.Method == "tools/call" {
+			name, _ := m.Text("/name")
+			op.tool = t.tool(m.Method, name)
+		}
+		i.received.Record(ctx, time.Since(began).Seconds(), i.operationLabels.of(op))
+	}
+}
+
+// Server is what watches the requests to the server of a name.
+func (t *Telemetry) Server(name string) *Server { return &Server{t, name} }
+
+// Server watches the requests to one server. It is an upstream.Observer.
+type Server struct {
+	t    *Telemetry
+	name string
+}
+
+// Send implements upstream.Observer.
+func (s *Server) Send(ctx context.Context, m *mcp.Message) ([]mcp.Edit, func(*mcp.Message, error)) {
+	began := time.Now()
+	return nil, func(answer *mcp.Message, err error) {
+		if m.Method == "subscriptions/listen" {
+			return
+		}
+		i := s.t.metrics
+		op := operation{method: method(m.Method), server: s.name}
+		switch op.fault, op.code = i.failed(m.Method, answer); {
+		case ctx.Err() != nil && answer == nil:
+			op.fault = "cancelled"
+		case err != nil:
+			op.fault = "unavailable"
+		}
+		if s.t.o.Tools && m.Method == "tools/call" {
+			name, _ := m.Text("/name")
+			op.tool = s.t.tool(m.Method, name)
+		}
+		i.sent.Record(ctx, time.Since(began).Seconds(), i.operationLabels.of(op))
+	}
+}

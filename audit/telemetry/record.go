@@ -1,0 +1,83 @@
+package telemetry
+
+import (
+	"context"
+	"time"
+
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+)
+
+// Recorder is rec, whose records are counted when they are written.
+func (t *Telemetry) Recorder(rec pipeline.Recorder) pipeline.Recorder { return &recorder{t, rec} }
+
+type recorder struct {
+	t   *Telemetry
+	rec pipeline.Recorder
+}
+
+// Record implements pipeline.Recorder.
+func (r *recorder) Record(ctx context.Context, o pipeline.Outcome) (uint64, error) {
+	began := time.Now()
+	seq, err := r.rec.Record(ctx, o)
+	i := r.t.metrics
+	i.recorded.Record(ctx, time.Since(began).Seconds())
+	for _, s := range o.Steps {
+		i.stages.Record(ctx, s.Took.Seconds(), i.stageLabels.of(judgement{s.Stage, s.Action}))
+	}
+	if err != nil {
+		r.t.fault.Store(&err)
+		i.failures.Add(ctx, 1)
+		return seq, err
+	}
+	if r.t.fault.Load() != nil { // what is not written is not fought for by those who record
+		r.t.fault.Store(nil)
+	}
+	m := o.Before
+	if m == nil {
+		m = &mcp.Message{}
+	}
+	d := decision{method: method(m.Method), server: m.Server, tool: r.t.tool(m.Method, m.Name), action: o.Action}
+	if m.To != 0 {
+		d.direction = m.To.String()
+	}
+	if m.Kind != 0 {
+		d.kind = m.Kind.String()
+	}
+	i.decisions.Add(ctx, 1, i.decisionLabels.of(d))
+	if o.Action == "deny" || o.Action == "ask" {
+		i.denials.Add(ctx, 1, i.denialLabels.of(r.t.refused(o)))
+	}
+	return seq, nil
+}
+
+// Fault is why the last record could not be written; nil when it could.
+func (t *Telemetry) Fault() error {
+	if err := t.fault.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// refused is who refused a message: Gatekit itself where no stage did.
+func (t *Telemetry) refused(o pipeline.Outcome) denial {
+	for _, s := range o.Steps {
+		if s.Action != o.Action {
+			continue
+		}
+		d := denial{stage: s.Stage}
+		if s.Stage == t.o.Rules {
+			d.rule = t.metrics.rule(s.Reason)
+		}
+		return d
+	}
+	return denial{stage: "gatekit"}
+}
+
+// tool is the name of a tool that is called, as a label.
+func (t *Telemetry) tool(method, name string) string {
+	if !t.o.Tools || method != "tools/call" {
+		return ""
+	}
+	return t.metrics.tools.known(name)
+}

@@ -1,0 +1,144 @@
+package telemetry_test
+
+import (
+	"context"
+	"errors"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"gatekit/audit/telemetry"
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+	"gatekit/core/proxy"
+)
+
+// log is a Recorder.
+type log struct{ err error }
+
+func (l *log) Record(context.Context, pipeline.Outcome) (uint64, error) { return 1, l.err }
+
+func open(t testing.TB, o telemetry.Options) *telemetry.Telemetry {
+	t.Helper()
+	m, err := telemetry.Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close(context.Background()) })
+	return m
+}
+
+func page(t *testing.T, m *telemetry.Telemetry) string {
+	t.Helper()
+	w := httptest.NewRecorder()
+	m.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	return w.Body.String()
+}
+
+func wants(t *testing.T, page string, lines ...string) {
+	t.Helper()
+	for _, l := range lines {
+		if !strings.Contains(page, l+"\n") {
+			t.Errorf("the page lacks %s:\n%s", l, page)
+			return
+		}
+	}
+}
+
+func message(kind mcp.Kind, method, server, name string) *mcp.Message {
+	m := mcp.NewRequest("1", method, []byte(`{"name":"x"}`))
+	m.Kind, m.To, m.Server, m.Name = kind, mcp.ToServer, server, name
+	return m
+}
+
+func TestRecordsAreCounted(t *testing.T) {
+	m := open(t, telemetry.Options{Rules: "policy", Tools: true})
+	l := &log{}
+	rec := m.Recorder(l)
+	record := func(o pipeline.Outcome) {
+		t.Helper()
+		if seq, err := rec.Record(t.Context(), o); seq != 1 || !errors.Is(err, l.err) {
+			t.Errorf("record: %d, %v", seq, err)
+		}
+	}
+	steps := []pipeline.Step{{Stage: "pii", Action: "modify", Took: 3 * time.Millisecond}, {Stage: "policy", Action: "deny", Reason: "roots.traversal: ../x", Took: time.Millisecond}}
+	record(pipeline.Outcome{Before: message(mcp.Request, "tools/call", "files", "read"), Action: "deny", Steps: steps})
+	record(pipeline.Outcome{Before: message(mcp.Request, "tools/call", "files", "wri\x1bte"), Action: "pass"})
+	record(pipeline.Outcome{Before: message(mcp.Request, "made/up", "", ""), Action: "deny", Steps: []pipeline.Step{{Stage: "policy", Action: "deny", Reason: "what a client said: x"}}})
+	record(pipeline.Outcome{Action: "start"})
+	l.err = errors.New("disk full")
+	record(pipeline.Outcome{Before: message(mcp.Request, "tools/call", "files", "read"), Action: "pass"})
+	if m.Fault() != l.err {
+		t.Errorf("the fault is %v", m.Fault())
+	}
+	l.err = nil
+	record(pipeline.Outcome{Before: message(mcp.Request, "ping", "", ""), Action: "answer"})
+	if m.Fault() != nil {
+		t.Errorf("the fault is still %v", m.Fault())
+	}
+	wants(t, page(t, m),
+		`gatekit_decisions_total{gatekit_action="deny",gatekit_direction="to_server",gatekit_kind="request",gatekit_server="files",gen_ai_tool_name="read",mcp_method_name="tools/call"} 1`,
+		`gatekit_decisions_total{gatekit_action="pass",gatekit_direction="to_server",gatekit_kind="request",gatekit_server="files",gen_ai_tool_name="wri\\x1bte",mcp_method_name="tools/call"} 1`,
+		`gatekit_decisions_total{gatekit_action="start"} 1`,
+		`gatekit_decisions_total{gatekit_action="deny",gatekit_direction="to_server",gatekit_kind="request",mcp_method_name="_OTHER"} 1`,
+		`gatekit_denials_total{gatekit_rule="roots.traversal",gatekit_stage="policy"} 1`,
+		`gatekit_denials_total{gatekit_stage="policy"} 1`,
+		`gatekit_audit_failures_total 1`,
+		`gatekit_audit_duration_seconds_count 6`,
+		`gatekit_stage_duration_seconds_count{gatekit_action="modify",gatekit_stage="pii"} 1`,
+		`gatekit_stage_duration_seconds_bucket{gatekit_action="modify",gatekit_stage="pii",le="0.0025"} 0`,
+		`gatekit_stage_duration_seconds_bucket{gatekit_action="modify",gatekit_stage="pii",le="0.005"} 1`)
+}
+
+func TestAnswersThatFailAreToldApart(t *testing.T) {
+	m := open(t, telemetry.Options{})
+	server := m.Server("files")
+	for range 2 {
+		for _, c := range []struct {
+			answer *mcp.Message
+			err    error
+		}{
+			{mcp.NewResponse("1", []byte(`{"content":[]}`)), nil},
+			{mcp.NewResponse("1", []byte(`{"content":[],"isError":true}`)), nil},
+			{mcp.NewError("1", -32602, "no", nil), nil},
+			{nil, errors.New("gone")},
+		} {
+			edits, ended := server.Send(t.Context(), message(mcp.Request, "tools/call", "", ""))
+			if len(edits) > 0 {
+				t.Errorf("it changes the request: %v", edits)
+			}
+			ended(c.answer, c.err)
+		}
+	}
+	_, ended := m.Begin(t.Context(), message(mcp.Request, "tools/call", "", ""), proxy.Opening{Revision: "1999-01-01"})
+	wants(t, page(t, m), `gatekit_requests_active 1`)
+	ended(pipeline.Passed{})
+	wants(t, page(t, m), `gatekit_requests_active 0`,
+		`mcp_client_operation_duration_seconds_count{gatekit_server="files",mcp_method_name="tools/call"} 2`,
+		`mcp_client_operation_duration_seconds_count{error_type="tool_error",gatekit_server="files",mcp_method_name="tools/call"} 2`,
+		`mcp_client_operation_duration_seconds_count{error_type="-32602",gatekit_server="files",mcp_method_name="tools/call",rpc_response_status_code="-32602"} 2`,
+		`mcp_client_operation_duration_seconds_count{error_type="unavailable",gatekit_server="files",mcp_method_name="tools/call"} 2`,
+		`mcp_server_operation_duration_seconds_count{error_type="cancelled",mcp_method_name="tools/call",mcp_protocol_version="_OTHER"} 1`)
+}
+
+func BenchmarkRecord(b *testing.B) {
+	rec := open(b, telemetry.Options{Rules: "policy"}).Recorder(&log{})
+	o := pipeline.Outcome{Before: message(mcp.Request, "tools/call", "files", "read"), Action: "pass", Steps: []pipeline.Step{{Stage: "policy", Action: "pass", Took: time.Millisecond}}}
+	b.ReportAllocs()
+	for b.Loop() {
+		rec.Record(b.Context(), o)
+	}
+}
+
+func BenchmarkCall(b *testing.B) {
+	t := open(b, telemetry.Options{})
+	server, m, answer := t.Server("files"), message(mcp.Request, "tools/call", "files", "read"), mcp.NewResponse("1", []byte(`{"content":[]}`))
+	b.ReportAllocs()
+	for b.Loop() {
+		_, ended := t.Begin(b.Context(), m, proxy.Opening{Revision: mcp.Rev20251125})
+		_, answered := server.Send(b.Context(), m)
+		answered(answer, nil)
+		ended(pipeline.Passed{})
+	}
+}

@@ -1,0 +1,225 @@
+package audit
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/mod/sumdb/tlog"
+)
+
+// The tree is that of RFC 6962 over the lines of the log, record 1 being its leaf 0. Its hashes are kept as C2SP's tlog-tiles has them: in files of 256
+// hashes, tile/LEVEL/NUMBER. What is hashed, which C2SP would have in tile/entries, are the lines of the log itself, without their line feeds.
+
+const (
+	tileHeight = 8
+	tileWidth  = 1 << tileHeight
+	maxLevels  = 64 / tileHeight
+)
+
+// tree is what must be known of the tree to go on with it: of each level, the hashes of the last tile as long as that is not full.
+type tree struct {
+	size int64
+	edge [][]tlog.Hash // by level, each shorter than tileWidth
+	full []tile        // that are full and were not taken yet
+	last tlog.Hash     // of the last record
+}
+
+// tile is one with its hashes.
+type tile struct {
+	tlog.Tile
+	hashes []tlog.Hash
+}
+
+// append adds the hash of the next record.
+func (t *tree) append(h tlog.Hash) {
+	t.size++
+	t.last = h
+	for level := 0; ; level++ {
+		if level == len(t.edge) {
+			t.edge = append(t.edge, make([]tlog.Hash, 0, tileWidth))
+		}
+		t.edge[level] = append(t.edge[level], h)
+		if len(t.edge[level]) < tileWidth {
+			return
+		}
+		hashes := t.edge[level]
+		t.full = append(t.full, tile{tlog.Tile{H: tileHeight, L: level, N: t.size>>(tileHeight*(level+1)) - 1, W: tileWidth}, hashes})
+		t.edge[level] = make([]tlog.Hash, 0, tileWidth)
+		h = rootOf(hashes)
+	}
+}
+
+// partial are the tiles that are begun and not full.
+func (t *tree) partial() []tile {
+	var tiles []tile
+	for level, hashes := range t.edge {
+		if len(hashes) > 0 {
+			tiles = append(tiles, tile{tlog.Tile{H: tileHeight, L: level, N: t.size >> (tileHeight * (level + 1)), W: len(hashes)}, hashes})
+		}
+	}
+	return tiles
+}
+
+// root is the hash of the whole tree, which holds a record at least.
+func (t *tree) root() tlog.Hash {
+	var root tlog.Hash
+	begun := false
+	for _, hashes := range t.edge { // from the smallest subtree, which is the rightmost, to the largest
+		for width := 1; width < tileWidth; width <<= 1 {
+			if len(hashes)&width == 0 {
+				continue
+			}
+			right := len(hashes) &^ (2*width - 1)
+			sub := rootOf(hashes[right : right+width])
+			if begun {
+				sub = tlog.NodeHash(sub, root)
+			}
+			root, begun = sub, true
+		}
+	}
+	return root
+}
+
+// rootOf is the root over a power of two of hashes.
+func rootOf(hashes []tlog.Hash) tlog.Hash {
+	if len(hashes) == 1 {
+		return hashes[0]
+	}
+	half := len(hashes) / 2
+	return tlog.NodeHash(rootOf(hashes[:half]), rootOf(hashes[half:]))
+}
+
+// edgesOf are the tiles of a tree of this size that are not full.
+func edgesOf(size int64) []tlog.Tile {
+	var tiles []tlog.Tile
+	for level := 0; level < maxLevels && size>>(tileHeight*level) > 0; level++ {
+		if w := int(size >> (tileHeight * level) % tileWidth); w > 0 {
+			tiles = append(tiles, tlog.Tile{H: tileHeight, L: level, N: size >> (tileHeight * (level + 1)), W: w})
+		}
+	}
+	return tiles
+}
+
+// treeOf is the tree of this size that the tiles in the folder speak of.
+func treeOf(dir string, size int64) (*tree, error) {
+	t := &tree{size: size}
+	for level := 0; size>>(tileHeight*level) > 0; level++ {
+		t.edge = append(t.edge, make([]tlog.Hash, 0, tileWidth))
+	}
+	for _, at := range edgesOf(size) {
+		hashes, err := readTile(dir, at)
+		if err != nil {
+			return nil, err
+		}
+		t.edge[at.L] = append(t.edge[at.L], hashes...)
+	}
+	if size > 0 {
+		hashes, err := readTile(dir, tlog.Tile{H: tileHeight, N: (size - 1) / tileWidth, W: int((size-1)%tileWidth) + 1})
+		if err != nil {
+			return nil, err
+		}
+		t.last = hashes[len(hashes)-1]
+	}
+	return t, nil
+}
+
+// tilePath is where C2SP has a tile: without the height, which is always the same.
+func tilePath(t tlog.Tile) string {
+	return "tile" + strings.TrimPrefix(t.Path(), "tile/"+strconv.Itoa(tileHeight))
+}
+
+func (t tile) bytes() []byte {
+	b := make([]byte, 0, len(t.hashes)*tlog.HashSize)
+	for _, h := range t.hashes {
+		b = append(b, h[:]...)
+	}
+	return b
+}
+
+// readTile is the hashes of a tile. Of one that is not full any more, the first that there were.
+func readTile(dir string, t tlog.Tile) ([]tlog.Hash, error) {
+	path := filepath.Join(dir, tilePath(t))
+	b, err := os.ReadFile(path)
+	for w := t.W + 1; errors.Is(err, fs.ErrNotExist) && w <= tileWidth; w++ {
+		wider := t
+		wider.W = w
+		if more, werr := os.ReadFile(filepath.Join(dir, tilePath(wider))); werr == nil && len(more) == w*tlog.HashSize {
+			b, err = more[:t.W*tlog.HashSize], nil
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if len(b) != t.W*tlog.HashSize {
+		return nil, fmt.Errorf("%s has %d bytes, and not %d", path, len(b), t.W*tlog.HashSize)
+	}
+	hashes := make([]tlog.Hash, t.W)
+	for i := range hashes {
+		copy(hashes[i][:], b[i*tlog.HashSize:])
+	}
+	return hashes, nil
+}
+
+// writeTile writes a tile, whole or not at all. One that is full takes the place of those that were begun.
+func writeTile(dir string, t tile) error {
+	path := filepath.Join(dir, tilePath(t.Tile))
+	err := replaceFile(path, t.bytes(), false)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = os.MkdirAll(filepath.Dir(path), 0o700); err == nil {
+			err = replaceFile(path, t.bytes(), false)
+		}
+	}
+	if err == nil && t.W == tileWidth {
+		err = os.RemoveAll(path + ".p")
+	}
+	return err
+}
+
+// syncTiles makes sure that the full tiles of the records from first to last outlast a power cut. There must be such for all of them.
+func syncTiles(dir string, first, last uint64) error {
+	folders := map[string]bool{}
+	for level := 0; level == 0 || last>>(tileHeight*(level+1)) > 0; level++ {
+		shift := tileHeight * (level + 1)
+		for n := (first - 1) >> shift; n < last>>shift; n++ {
+			path := filepath.Join(dir, tilePath(tlog.Tile{H: tileHeight, L: level, N: int64(n), W: tileWidth}))
+			if err := syncPath(path); err != nil {
+				return err
+			}
+			folders[filepath.Dir(path)] = true
+		}
+	}
+	for folder := range folders {
+		if err := syncPath(folder); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// replaceFile puts a file in the place of one, or of none; who reads it sees the one or the other.
+func replaceFile(path string, b []byte, sync bool) (err error) {
+	next := path + ".next"
+	f, err := os.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	if err == nil && sync {
+		err = f.Sync()
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = os.Rename(next, path)
+	}
+	if err != nil {
+		os.Remove(next)
+	}
+	return err
+}

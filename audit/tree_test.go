@@ -1,0 +1,519 @@
+package audit_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
+
+	"gatekit/audit"
+)
+
+// all is the lines of a log, through its files.
+func all(t testing.TB, file string) [][]byte {
+	t.Helper()
+	segments, err := audit.Segments(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines [][]byte
+	for _, segment := range segments {
+		b, err := os.ReadFile(segment)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range bytes.Lines(b) {
+			lines = append(lines, bytes.Clone(line))
+		}
+	}
+	return lines
+}
+
+func key(t testing.TB, file string) note.Verifier {
+	t.Helper()
+	k, err := audit.ReadKey(audit.PublicKeyFile(file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// checkpoint is the one that is beside the log.
+func checkpoint(t testing.TB, file string) *audit.Checkpoint {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(file+".tree", "checkpoint"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := audit.OpenCheckpoint(b, key(t, file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// rootOf is the root over lines, as golang.org/x/mod has it.
+func rootOf(t testing.TB, lines [][]byte) tlog.Hash {
+	t.Helper()
+	var stored []tlog.Hash
+	reader := tlog.HashReaderFunc(func(at []int64) ([]tlog.Hash, error) {
+		var hashes []tlog.Hash
+		for _, i := range at {
+			hashes = append(hashes, stored[i])
+		}
+		return hashes, nil
+	})
+	for i, line := range lines {
+		more, err := tlog.StoredHashes(int64(i), bytes.TrimSuffix(line, []byte("\n")), reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stored = append(stored, more...)
+	}
+	root, err := tlog.TreeHash(int64(len(lines)), reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return root
+}
+
+// inTree holds that the checkpoint is of all records, and its root that of the lines.
+func inTree(t testing.TB, file string) *audit.Checkpoint {
+	t.Helper()
+	lines, c := all(t, file), checkpoint(t, file)
+	if c.Size != int64(len(lines)) {
+		t.Fatalf("the checkpoint is of %d records, and there are %d", c.Size, len(lines))
+	}
+	if root := rootOf(t, lines); c.Root != root {
+		t.Fatalf("the root of %d records is %s, in the checkpoint %s", c.Size, root, c.Root)
+	}
+	return c
+}
+
+// tilesOf reads the tiles where C2SP has them.
+type tilesOf string
+
+func (tilesOf) Height() int                     { return 8 }
+func (tilesOf) SaveTiles([]tlog.Tile, [][]byte) {}
+func (dir tilesOf) ReadTiles(tiles []tlog.Tile) (data [][]byte, err error) {
+	for _, tile := range tiles {
+		b, err := os.ReadFile(filepath.Join(string(dir), strings.Replace(tile.Path(), "tile/8/", "tile/", 1)))
+		if err != nil {
+			return nil, err
+		}
+		data = append(data, b)
+	}
+	return data, nil
+}
+
+func TestTheTreeIsThatOfTheRecordsAtEverySize(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
+	n, origin := 0, ""
+	for _, size := range []int{1, 2, 3, 255, 256, 257, 300, 511, 512, 513, 1000} {
+		l := open(t, audit.Options{File: file, SegmentBytes: 20 << 10})
+		for ; n < size; n++ {
+			record(t, l, event(fmt.Sprint(n)))
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		c := inTree(t, file)
+		if origin == "" {
+			origin = c.Origin
+		}
+		if c.Origin != origin || !strings.HasPrefix(origin, c.Signer+"/") {
+			t.Errorf("the origin is %q signed by %q, and was %q", c.Origin, c.Signer, origin)
+		}
+		lines := all(t, file)
+		hashes := tlog.TileHashReader(tlog.Tree{N: c.Size, Hash: c.Root}, tilesOf(file+".tree"))
+		for _, i := range []int{0, size / 2, size - 1} {
+			proof, err := tlog.ProveRecord(c.Size, int64(i), hashes)
+			if err != nil {
+				t.Fatalf("of %d records, prove %d: %v", size, i, err)
+			}
+			if err := tlog.CheckRecord(proof, c.Size, c.Root, int64(i), tlog.RecordHash(bytes.TrimSuffix(lines[i], []byte("\n")))); err != nil {
+				t.Errorf("of %d records, the proof of %d: %v", size, i, err)
+			}
+		}
+	}
+	segments, err := audit.Segments(file)
+	if err != nil || len(segments) < 5 {
+		t.Errorf("%d files, %v", len(segments), err)
+	}
+	for _, segment := range segments[:len(segments)-1] {
+		if info, err := os.Stat(segment); err != nil || info.Size() > 20<<10 || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %d bytes, %v, %v", segment, info.Size(), info.Mode(), err)
+		}
+	}
+}
+
+// TestALogIsContinuedWhateverACrashLeft copies a log that is being written, as a crash would leave it, with more or less of what is beside it.
+func TestALogIsContinuedWhateverACrashLeft(t *testing.T) {
+	source := filepath.Join(t.TempDir(), "gatekit.jsonl")
+	l := open(t, audit.Options{File: source, SegmentBytes: 75 << 10})
+	for range 700 {
+		record(t, l, event(""))
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	l = open(t, audit.Options{File: source, SegmentBytes: 75 << 10})
+	for range 50 { // without a checkpoint yet
+		record(t, l, event(""))
+	}
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS(filepath.Dir(source))); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	remove := func(names ...string) func(*testing.T, string) {
+		return func(t *testing.T, file string) {
+			for _, name := range names {
+				if err := os.RemoveAll(file + name); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	tests := []struct {
+		name   string
+		change func(t *testing.T, file string)
+		want   string // of the error
+	}{
+		{"as it was", func(*testing.T, string) {}, ""},
+		{"tiles that did not reach the disk", remove(".tree/tile"), ""},
+		{"a tile without its content", func(t *testing.T, file string) { put(t, file+".tree/tile/0/001") }, ""},
+		{"a full tile that is gone", remove(".tree/tile/0/001"), ""},
+		{"a tile with other hashes", func(t *testing.T, file string) {
+			put(t, file+".tree/tile/0/002.p/188", bytes.Repeat([]byte("x"), 188*32-1))
+		}, ""},
+		{"no tree", remove(".tree"), ""},
+		{"a rotation that stopped half way", func(t *testing.T, file string) {
+			segments, err := audit.Segments(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			first := bytes.SplitAfter(read(t, file), []byte("\n"))[0]
+			var seq uint64
+			fmt.Sscanf(string(first), `{"seq":%d`, &seq)
+			if err := os.Rename(file, segments[0][:len(segments[0])-len("00000000000000000001.jsonl")]+fmt.Sprintf("%020d.jsonl", seq)); err != nil {
+				t.Fatal(err)
+			}
+			put(t, file+".next")
+		}, ""},
+		{"records that are gone with their file", remove(""), "ends at record"},
+		{"a checkpoint by another key", remove(".key"), "is signed with the key gatekit/"},
+		{"a checkpoint of another size", func(t *testing.T, file string) {
+			b := read(t, file+".tree/checkpoint")
+			put(t, file+".tree/checkpoint", bytes.Replace(b, []byte("\n700\n"), []byte("\n600\n"), 1))
+		}, "was changed: its signature"},
+		{"an empty checkpoint", func(t *testing.T, file string) { put(t, file+".tree/checkpoint") }, "checkpoint"},
+		{"a record in the tree that was changed", func(t *testing.T, file string) {
+			b := read(t, file)
+			at := bytes.Index(b, []byte(`{"seq":700,`))
+			put(t, file, append(b[:at:at], bytes.Replace(b[at:], []byte("test"), []byte("Test"), 1)...))
+		}, "700"},
+		{"a record after the checkpoint that was changed", func(t *testing.T, file string) {
+			b := read(t, file)
+			at := bytes.Index(b, []byte(`{"seq":720,`))
+			put(t, file, append(b[:at:at], bytes.Replace(b[at:], []byte("test"), []byte("Test"), 1)...))
+		}, "does not follow on record 720"},
+		{"a key that others may read", func(t *testing.T, file string) {
+			if err := os.Chmod(file+".key", 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}, "may be read by others"},
+		{"a key that is none", func(t *testing.T, file string) { put(t, file+".key", []byte("hello")) }, "holds no key"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "gatekit.jsonl")
+			if err := os.CopyFS(filepath.Dir(file), os.DirFS(dir)); err != nil {
+				t.Fatal(err)
+			}
+			if err := filepath.WalkDir(filepath.Dir(file), func(path string, d fs.DirEntry, err error) error { // CopyFS opens modes
+				if err == nil && d.Type().IsRegular() {
+					err = os.Chmod(path, 0o600)
+				}
+				return err
+			}); err != nil {
+				t.Fatal(err)
+			}
+			tt.change(t, file)
+			l, err := audit.Open(audit.Options{File: file})
+			if tt.want != "" {
+				if err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), "\nhint: ") {
+					t.Errorf("error %v, want %q in it and a hint", err, tt.want)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if seq := record(t, l, event("after")); seq != 751 {
+				t.Errorf("seq %d, want 751", seq)
+			}
+			if err := l.Close(); err != nil {
+				t.Fatal(err)
+			}
+			verify(t, bytes.Join(all(t, file), nil))
+			inTree(t, file)
+		})
+	}
+}
+
+func TestACheckpointIsMadeEachSecondOrThousandRecordsAndAtStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "gatekit.jsonl")
+		sizes := make(chan int64, 100)
+		var k note.Verifier
+		l := open(t, audit.Options{File: file, AnchorFile: file + ".anchor", Anchor: func(b []byte) {
+			c, err := audit.OpenCheckpoint(b, k)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			sizes <- c.Size
+		}})
+		k = key(t, file)
+		time.Sleep(2 * time.Second)
+		if len(sizes) != 0 {
+			t.Error("there is a checkpoint of nothing")
+		}
+		record(t, l, event(""))
+		time.Sleep(1100 * time.Millisecond)
+		if n := <-sizes; n != 1 {
+			t.Errorf("after a second the checkpoint is of %d records", n)
+		}
+		for range 1000 {
+			record(t, l, event(""))
+		}
+		time.Sleep(200 * time.Millisecond)
+		if n := <-sizes; n != 1001 {
+			t.Errorf("after a thousand it is of %d", n)
+		}
+		record(t, l, event(""))
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if n := <-sizes; n != 1002 {
+			t.Errorf("at stop it is of %d", n)
+		}
+		checkpoints, err := audit.OpenCheckpoints(read(t, file+".anchor"), k)
+		if err != nil || len(checkpoints) != 3 || checkpoints[1].Size != 1001 || checkpoints[2].Root != inTree(t, file).Root {
+			t.Errorf("the anchor file holds %d checkpoints, %v", len(checkpoints), err)
+		}
+	})
+}
+
+func TestAnAnchorThatHangsHoldsNothingUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "gatekit.jsonl")
+		hang := make(chan struct{})
+		var got [][]byte
+		l := open(t, audit.Options{File: file, Anchor: func(b []byte) { <-hang; got = append(got, b) }})
+		for range 5 {
+			record(t, l, event(""))
+			time.Sleep(2 * time.Second)
+		}
+		if c := inTree(t, file); c.Size != 5 {
+			t.Errorf("the checkpoint is of %d records", c.Size)
+		}
+		go func() { time.Sleep(time.Second); close(hang) }()
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if len(got) != 2 || !bytes.Contains(got[0], []byte("\n1\n")) || !bytes.Contains(got[1], []byte("\n5\n")) {
+			t.Errorf("anchored %q, want the first and the newest", got)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		hang := make(chan struct{})
+		l := open(t, audit.Options{File: filepath.Join(t.TempDir(), "gatekit.jsonl"), Anchor: func([]byte) { <-hang }})
+		record(t, l, event(""))
+		if err := l.Close(); err == nil || !strings.Contains(err.Error(), "was not anchored within") {
+			t.Errorf("close: %v", err)
+		}
+		close(hang)
+	})
+}
+
+func TestWithoutCheckpointsTheLogStopsAfterAWhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "gatekit.jsonl")
+		l := open(t, audit.Options{File: file, Bodies: audit.None})
+		record(t, l, event(""))
+		if err := os.RemoveAll(file + ".tree"); err != nil {
+			t.Fatal(err)
+		}
+		put(t, file+".tree", []byte("a file in its place"))
+		time.Sleep(2 * time.Second)
+		n := 1
+		for ; n < 1<<17; n++ {
+			if _, err := l.Record(t.Context(), event("")); err != nil {
+				if !strings.Contains(err.Error(), "have no checkpoint") {
+					t.Error(err)
+				}
+				break
+			}
+		}
+		if n != 1<<16 {
+			t.Errorf("the log took %d records", n)
+		}
+		if err := os.Remove(file + ".tree"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+		record(t, l, event(""))
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		inTree(t, file)
+	})
+}
+
+func TestAFileThatIsMovedAwayEndsTheLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "gatekit.jsonl")
+		l := open(t, audit.Options{File: file})
+		record(t, l, event(""))
+		if err := os.Rename(file, file+".1"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+		if _, err := l.Record(t.Context(), event("")); err == nil || !strings.Contains(err.Error(), "no longer the file") {
+			t.Errorf("error %v, want that the file is not there", err)
+		}
+		if err := l.Close(); err == nil {
+			t.Error("closed without an error: a record was missed")
+		}
+	})
+}
+
+func TestTheClockIsWatched(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
+	l := open(t, audit.Options{File: file})
+	o := event("")
+	o.Time = time.Now().Add(time.Hour)
+	record(t, l, o)
+	l.Close()
+	l = open(t, audit.Options{File: file})
+	record(t, l, event(""))
+	l.Close()
+	lines := all(t, file)
+	if len(lines) != 3 || !bytes.Contains(lines[1], []byte(`"action":"clock","reason":"the clock was set back by 1h0m0s: `)) && !bytes.Contains(lines[1], []byte(`"action":"clock","reason":"the clock was set back by 59m59`)) {
+		t.Errorf("the log is\n%s", bytes.Join(lines, nil))
+	}
+	verify(t, bytes.Join(lines, nil))
+}
+
+func TestFilesWhoseTimeIsOverAreRemoved(t *testing.T) {
+	tests := []struct {
+		name string
+		keep audit.Retention
+		kept func(files int, size int64) bool
+	}{
+		{"all", audit.Retention{}, func(files int, size int64) bool { return files > 10 }},
+		{"three", audit.Retention{Files: 3}, func(files int, size int64) bool { return files == 3 }},
+		{"fifty thousand bytes", audit.Retention{Bytes: 50_000}, func(files int, size int64) bool { return size <= 50_000 && files >= 3 }},
+		{"an hour", audit.Retention{For: time.Hour}, func(files int, size int64) bool { return files == 0 }},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				file := filepath.Join(t.TempDir(), "gatekit.jsonl")
+				l := open(t, audit.Options{File: file, SegmentBytes: 10 << 10})
+				for range 1025 { // the tiles of 1024 are full
+					record(t, l, event(""))
+				}
+				if err := l.Close(); err != nil {
+					t.Fatal(err)
+				}
+				before := all(t, file)
+				segments, err := audit.Segments(file)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, s := range segments[:len(segments)-1] {
+					old := time.Now().Add(-2 * time.Hour)
+					if err := os.Chtimes(s, old, old); err != nil {
+						t.Fatal(err)
+					}
+				}
+				l = open(t, audit.Options{File: file, SegmentBytes: 10 << 10, Keep: tt.keep})
+				time.Sleep(1500 * time.Millisecond) // upkeep comes after a second
+				record(t, l, event("after"))
+				if err := l.Close(); err != nil {
+					t.Fatal(err)
+				}
+				if segments, err = audit.Segments(file); err != nil {
+					t.Fatal(err)
+				}
+				var size int64
+				for _, s := range segments[:len(segments)-1] {
+					info, err := os.Stat(s)
+					if err != nil {
+						t.Fatal(err)
+					}
+					size += info.Size()
+				}
+				if !tt.kept(len(segments)-1, size) {
+					t.Errorf("%d files of %d bytes are left", len(segments)-1, size)
+				}
+				lines := all(t, file)
+				if pruned := bytes.Contains(bytes.Join(lines, nil), []byte(`"action":"prune"`)); pruned != (tt.keep != audit.Retention{}) {
+					t.Errorf("a record of that: %v", pruned)
+				}
+				first, _, _ := bytes.Cut(lines[0], []byte(","))
+				at := slices.IndexFunc(before, func(line []byte) bool { return bytes.HasPrefix(line, append(first, ',')) })
+				whole := append(before[:at:at], lines...)
+				if c := checkpoint(t, file); c.Root != rootOf(t, whole) {
+					t.Error("the tree is no longer that of all records")
+				}
+				l = open(t, audit.Options{File: file}) // and goes on
+				record(t, l, event("again"))
+				if err := l.Close(); err != nil {
+					t.Fatal(err)
+				}
+			})
+		})
+	}
+}
+
+func TestOthersFilesAreNotTakenForSegments(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
+	l := open(t, audit.Options{File: file, SegmentBytes: 1000})
+	put(t, filepath.Join(filepath.Dir(file), "gatekit-00000000000000000001.jsonl"), []byte("somebody's"))
+	var err error
+	for range 10 {
+		if _, err = l.Record(t.Context(), event("")); err != nil {
+			break
+		}
+	}
+	if err == nil || !strings.Contains(err.Error(), "is there already") {
+		t.Errorf("error %v, want that the name is taken", err)
+	}
+	if err := os.Remove(filepath.Join(filepath.Dir(file), "gatekit-00000000000000000001.jsonl")); err != nil {
+		t.Fatal(err)
+	}
+	record(t, l, event(""))
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	verify(t, bytes.Join(all(t, file), nil))
+	if _, err := os.Stat(file + ".next"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%s.next is left: %v", file, err)
+	}
+}

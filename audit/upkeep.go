@@ -1,0 +1,445 @@
+package audit
+
+import (
+	"bytes"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
+)
+
+const (
+	checkpointEvery   = time.Second // a record has a checkpoint after that long
+	checkpointRecords = 1000        // or when that many have none, though not more often than
+	checkpointPause   = 100 * time.Millisecond
+
+	// maxUnsigned is how many records may have no checkpoint, because that cannot be written, before there can be no more records: then the log is not evidence. A disk that is
+	// only slow may be behind by maxBehind; each record takes 32 bytes of memory until then.
+	maxUnsigned = 1 << 16
+	maxBehind   = 1 << 22
+
+	anchorWait = 5 * time.Second // for the last Anchor
+)
+
+// upkeep is what is done beside writing: the tree over the records and its checkpoints, the files whose time is over, a look at the clock and at whose file it is.
+// There is nothing to be done while nothing is recorded.
+type upkeep struct {
+	log    *Log
+	report *slog.Logger
+	path   string // of the log
+	dir    string // of the tree
+	keep   Retention
+	origin string
+	key    note.Signer
+
+	leaves hash.Hash // log.mu is held
+	sum    tlog.Hash // of leaves
+
+	mu      sync.Mutex // may be taken while log.writing is; nothing is taken while it is held
+	tree    *tree
+	signed  int64 // size of the last checkpoint
+	timer   *time.Timer
+	due     bool // the timer is set
+	hurried bool // to as soon as may be
+	turned  bool // a segment was begun since files were looked at
+	failing bool // the last checkpoint could not be written
+	anchors anchors
+
+	working sync.Mutex // held while work is done; before all others
+	ended   bool
+	clock   time.Time // at the last look, as the wall had it
+	pruned  time.Time // when files were looked at
+}
+
+// anchors are where checkpoints go.
+type anchors struct {
+	file   string
+	call   func([]byte)
+	next   []byte        // for call, when it returns
+	calls  chan struct{} // closed when it has returned from the last; nil while it is not called
+	failed bool          // the file could not be written
+}
+
+// newUpkeep makes the tree of a log that ends like this, or continues it.
+func newUpkeep(l *Log, o Options, end ending) (*upkeep, error) {
+	u := &upkeep{log: l, report: l.report, path: o.File, dir: o.File + ".tree", keep: o.Keep, leaves: sha256.New(), turned: true, clock: time.Now().Round(0),
+		anchors: anchors{file: o.AnchorFile, call: o.Anchor}}
+	path := o.Key
+	if path == "" {
+		path = o.File + ".key"
+	}
+	key, public, err := openKey(path)
+	if err != nil {
+		return nil, err
+	}
+	u.key = key
+	if err := os.MkdirAll(u.dir, 0o700); err != nil {
+		return nil, err
+	}
+	if old, err := os.ReadFile(PublicKeyFile(o.File)); err != nil || string(old) != public+"\n" {
+		if err := replaceFile(PublicKeyFile(o.File), []byte(public+"\n"), false); err != nil {
+			return nil, err
+		}
+	}
+	verifier, err := note.NewVerifier(public)
+	if err != nil {
+		return nil, err
+	}
+	if u.tree, u.origin, err = continueTree(o.File, verifier, end); err != nil {
+		return nil, err
+	}
+	u.signed = u.tree.size
+	if u.origin == "" {
+		u.signed = 0
+		epoch := make([]byte, 8)
+		rand.Read(epoch)
+		u.origin = key.Name() + "/" + hex.EncodeToString(epoch)
+	}
+	return u, nil
+}
+
+// start begins: what was there before may have work to be done.
+func (u *upkeep) start() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.due = true
+	u.timer = time.AfterFunc(checkpointEvery, u.run)
+}
+
+// leaf is the hash of a record in the tree. log.mu is held.
+func (u *upkeep) leaf(line []byte) tlog.Hash {
+	u.leaves.Reset()
+	u.leaves.Write([]byte{0}) // RFC 6962: a leaf, and not an inner node
+	u.leaves.Write(line)
+	u.leaves.Sum(u.sum[:0])
+	return u.sum
+}
+
+// add takes the hashes of records that were written, in their order.
+func (u *upkeep) add(leaves []tlog.Hash) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, h := range leaves {
+		u.tree.append(h)
+	}
+	switch many := u.tree.size-u.signed >= checkpointRecords; {
+	case many && !u.hurried:
+		u.hurried, u.due = true, true
+		u.timer.Reset(checkpointPause)
+	case !u.due:
+		u.due = true
+		u.timer.Reset(checkpointEvery)
+	}
+}
+
+// behind is an error when so many records have no checkpoint that there may be no more.
+func (u *upkeep) behind() error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if n := u.tree.size - u.signed; n >= maxUnsigned && u.failing || n >= maxBehind {
+		return fmt.Errorf("%d records have no checkpoint, which cannot be written to %s", n, u.dir)
+	}
+	return nil
+}
+
+// rotated is told when a segment was begun.
+func (u *upkeep) rotated() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.turned = true
+}
+
+// run is what the timer does.
+func (u *upkeep) run() {
+	u.working.Lock()
+	defer u.working.Unlock()
+	if u.ended {
+		return
+	}
+	u.mu.Lock()
+	u.due, u.hurried = false, false
+	u.mu.Unlock()
+	u.lookAtFile()
+	u.lookAtClock()
+	u.said(u.checkpoint())
+	u.prune()
+}
+
+// said reports when checkpoints begin to fail and when they work again, and sees to it that another is tried.
+func (u *upkeep) said(err error) {
+	u.mu.Lock()
+	before := u.failing
+	u.failing = err != nil
+	if err != nil {
+		u.due = true
+		u.timer.Reset(checkpointEvery)
+	}
+	u.mu.Unlock()
+	switch {
+	case err != nil && !before:
+		u.report.Error("the audit log's checkpoint cannot be written; records go on for a while", "error", err)
+	case err == nil && before:
+		u.report.Info("the audit log's checkpoints are written again")
+	}
+}
+
+// checkpoint signs what the tree is now, if it has grown. Order matters: what is signed is on the disk before, so that a power cut leaves no checkpoint that speaks of more than there is.
+func (u *upkeep) checkpoint() error {
+	u.mu.Lock()
+	size := u.tree.size
+	if size == u.signed {
+		u.mu.Unlock()
+		return nil
+	}
+	c := Checkpoint{Origin: u.origin, Size: size, Root: u.tree.root()}
+	full := u.tree.full
+	tiles := append(full[:len(full):len(full)], u.tree.partial()...)
+	u.mu.Unlock()
+
+	if err := u.log.sync(); err != nil {
+		return err
+	}
+	for _, t := range tiles {
+		if err := writeTile(u.dir, t); err != nil {
+			return err
+		}
+	}
+	if err := c.sign(u.key); err != nil {
+		return err
+	}
+	if err := replaceFile(filepath.Join(u.dir, "checkpoint"), c.Note, true); err != nil {
+		return err
+	}
+	u.mu.Lock()
+	u.tree.full = append([]tile(nil), u.tree.full[len(full):]...)
+	u.signed = size
+	u.mu.Unlock()
+	u.anchor(c.Note)
+	return nil
+}
+
+// sync sees to it that what was written is on the disk.
+func (l *Log) sync() error {
+	l.writing <- struct{}{}
+	f := l.files.f
+	<-l.writing
+	if l.durability == Fsync {
+		return nil
+	}
+	if err := f.Sync(); !errors.Is(err, os.ErrClosed) { // closed it is when it was rotated, and that is after it was synced
+		return err
+	}
+	return nil
+}
+
+// anchor sends a checkpoint away.
+func (u *upkeep) anchor(signed []byte) {
+	if u.anchors.file != "" {
+		err := appendFile(u.anchors.file, signed)
+		switch {
+		case err != nil && !u.anchors.failed:
+			u.report.Error("a checkpoint of the audit log cannot be anchored", "file", u.anchors.file, "error", err)
+		case err == nil && u.anchors.failed:
+			u.report.Info("checkpoints of the audit log are anchored again", "file", u.anchors.file)
+		}
+		u.anchors.failed = err != nil
+	}
+	if u.anchors.call == nil {
+		return
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.anchors.next = signed
+	if u.anchors.calls == nil {
+		u.anchors.calls = make(chan struct{})
+		go u.callAnchor()
+	}
+}
+
+// callAnchor gives Anchor the newest checkpoint until there is none that it has not had.
+func (u *upkeep) callAnchor() {
+	for {
+		u.mu.Lock()
+		next := u.anchors.next
+		u.anchors.next = nil
+		if next == nil {
+			close(u.anchors.calls)
+			u.anchors.calls = nil
+			u.mu.Unlock()
+			return
+		}
+		u.mu.Unlock()
+		u.anchors.call(bytes.Clone(next))
+	}
+}
+
+// appendFile appends a checkpoint and an empty line.
+func appendFile(path string, signed []byte) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(bytes.Clone(signed), '\n'))
+	return errors.Join(err, f.Close())
+}
+
+// lookAtFile stops the log when its file is no longer its own.
+func (u *upkeep) lookAtFile() {
+	u.log.writing <- struct{}{}
+	defer func() { <-u.log.writing }()
+	if err := u.log.files.there(); err != nil && u.log.gone == nil {
+		u.log.gone = err
+		u.report.Error("the audit log was lost, messages are denied", "error", err)
+	}
+}
+
+// lookAtClock records that the clock was set back. Later records then have earlier times than those before them: their numbers say the order.
+func (u *upkeep) lookAtClock() {
+	now := time.Now().Round(0) // the wall's time alone
+	if back := u.clock.Sub(now); back > 0 {
+		if err := u.log.event("clock", setBack(back)); err != nil && !errors.Is(err, errClosed) {
+			u.report.Error("record that the clock was set back", "error", err)
+		}
+	}
+	u.clock = now
+}
+
+func setBack(by time.Duration) string {
+	return fmt.Sprintf("the clock was set back by %s: seq is the order of records, not time", by.Round(time.Millisecond))
+}
+
+// stop makes the last checkpoint, and waits for what was begun.
+func (u *upkeep) stop() error {
+	u.working.Lock()
+	defer u.working.Unlock()
+	if u.ended {
+		return nil
+	}
+	u.ended = true
+	u.timer.Stop()
+	err := u.checkpoint()
+	if err != nil {
+		err = fmt.Errorf("write the last checkpoint of the audit log: %w", err)
+	}
+	u.mu.Lock()
+	calls := u.anchors.calls
+	u.mu.Unlock()
+	if calls != nil {
+		select {
+		case <-calls:
+		case <-time.After(anchorWait):
+			err = errors.Join(err, fmt.Errorf("the last checkpoint of the audit log was not anchored within %s", anchorWait))
+		}
+	}
+	return err
+}
+
+// continueTree is the tree of a log that has been written before, with its origin; of a new one, a new one. A log that is not what its checkpoint says is refused.
+func continueTree(file string, key note.Verifier, end ending) (*tree, string, error) {
+	dir := file + ".tree"
+	signed, err := os.ReadFile(filepath.Join(dir, "checkpoint"))
+	if errors.Is(err, fs.ErrNotExist) {
+		t := &tree{}
+		return t, "", catchUp(file, t, end)
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	c, err := OpenCheckpoint(signed, key)
+	if err != nil {
+		return nil, "", fmt.Errorf("%s: %w\nhint: %s", filepath.Join(dir, "checkpoint"), err, afresh(file))
+	}
+	if uint64(c.Size) > end.head.seq {
+		return nil, "", fmt.Errorf("it ends at record %d, and its checkpoint %s is of %d: records were taken away\nhint: put the missing files back; where they are lost, %s",
+			end.head.seq, filepath.Join(dir, "checkpoint"), c.Size, afresh(file))
+	}
+	t, err := treeOf(dir, c.Size)
+	if err != nil || t.root() != c.Root { // tiles are not synced; a power cut may have taken some
+		if t, err = treeAnew(file, dir, c); err != nil {
+			return nil, "", err
+		}
+	}
+	return t, c.Origin, catchUp(file, t, end)
+}
+
+// afresh says how to begin a new log.
+func afresh(file string) string {
+	return fmt.Sprintf("move %s and what else begins with that name away together, to keep what there is, and a new log begins", file)
+}
+
+// treeAnew is the tree of the records up to a checkpoint, made of the records that there are and, for those whose files were removed, of the tiles.
+func treeAnew(file, dir string, c *Checkpoint) (*tree, error) {
+	var t *tree
+	errEnough := errors.New("enough")
+	err := eachLine(file, 0, func(at Place, line []byte) error {
+		seq, _, err := lineHead(line)
+		if err != nil {
+			return &placed{at, err}
+		}
+		if t == nil {
+			if t, err = treeOf(dir, int64(seq-1)); err != nil {
+				return err
+			}
+		}
+		if t.append(tlog.RecordHash(line)); t.size == c.Size {
+			return errEnough
+		}
+		return nil
+	})
+	if err != nil && err != errEnough {
+		return nil, fmt.Errorf("make its tree anew: %w", err)
+	}
+	if t == nil || t.size != c.Size || t.root() != c.Root {
+		return nil, fmt.Errorf("it is not what its checkpoint %s says: it was changed\nhint: gatekit audit verify says where; %s", filepath.Join(dir, "checkpoint"), afresh(file))
+	}
+	return t, nil
+}
+
+// catchUp adds the records that are not in the tree yet, and holds that the last that is in it is still the one that there was.
+func catchUp(file string, t *tree, end ending) error {
+	signed := uint64(t.size)
+	leaf := t.last
+	changed := func(at string) error {
+		return fmt.Errorf("%s: record %d is not the one that is in its tree: it was changed\nhint: gatekit audit verify says more; %s", at, signed, afresh(file))
+	}
+	if end.head.seq == signed {
+		if signed > 0 && end.leaf != leaf {
+			return changed(file)
+		}
+		return nil
+	}
+	var at head
+	return eachLine(file, signed, func(place Place, line []byte) error {
+		seq, prev, err := parseLine(line)
+		switch {
+		case err != nil:
+			return &placed{place, err}
+		case at.seq > 0 && (seq != at.seq+1 || prev != at.hash):
+			return &placed{place, fmt.Errorf("it does not follow on record %d\nhint: gatekit audit verify says more; %s", at.seq, afresh(file))}
+		case at.seq == 0 && seq > signed+1:
+			return &placed{place, fmt.Errorf("records %d to %d are missing\nhint: put their files back; where they are lost, %s", signed+1, seq-1, afresh(file))}
+		}
+		at = head{seq, sha256.Sum256(line)}
+		switch {
+		case seq == signed && tlog.RecordHash(line) != leaf:
+			return changed(place.String())
+		case seq > signed:
+			t.append(tlog.RecordHash(line))
+		}
+		return nil
+	})
+}

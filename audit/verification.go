@@ -1,0 +1,305 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
+)
+
+// Verification is how a whole log is verified: that its records, in all files that there are, are those of its signed checkpoint and of the others that one has.
+type Verification struct {
+	File     string               // of the log
+	Key      note.Verifier        // that signed its checkpoints; nil is the one beside the log, which is worth as much as who can write there
+	Since    []*Checkpoint        // others, that were kept elsewhere: the log must hold what they say
+	Progress func(records uint64) // is told now and then how many were verified; may be nil
+}
+
+// Verified is what was found good.
+type Verified struct {
+	First, Last uint64      // numbers of the records that there are; 0 of an empty log
+	Checkpoint  *Checkpoint // the log's last; nil of an empty log. The records after it are bound by the chain alone
+	Since       int         // how many others hold
+	InUse       bool        // a process writes the log: what it was writing was left out
+}
+
+// BadRecord says where a log stops being what its chain and its checkpoints say.
+type BadRecord struct {
+	At     Place
+	Seq    uint64 // of the record that should be there
+	Reason string
+}
+
+func (e *BadRecord) Error() string { return fmt.Sprintf("%s: record %d: %s", e.At, e.Seq, e.Reason) }
+
+// progressEvery is how many records are verified between two calls of Progress.
+const progressEvery = 1 << 16
+
+// errStopped ends a walk early.
+var errStopped = errors.New("stopped")
+
+// Run verifies. The error is a *BadRecord, for the first that is not as it was, or says why that could not be found out.
+func (v *Verification) Run(ctx context.Context) (*Verified, error) {
+	w := &walk{Verification: v, done: &Verified{InUse: inUse(v.File)}, dir: v.File + ".tree", tile: tlog.Tile{N: -1}}
+	if err := w.checkpoints(); err != nil {
+		return nil, err
+	}
+	err := eachLine(v.File, 0, func(at Place, line []byte) error {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return w.line(at, line)
+	})
+	if torn, ok := errors.AsType[*placed](err); ok {
+		if err = nil; !errors.Is(torn, errTorn) || !w.done.InUse {
+			err = w.bad(torn.at, torn.err.Error())
+		}
+	}
+	if err == nil {
+		err = w.end()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return w.done, nil
+}
+
+// walk is one through a log.
+type walk struct {
+	*Verification
+	done    *Verified
+	dir     string
+	want    map[int64][]*Checkpoint // by size
+	largest *Checkpoint
+	chain   chain
+	at      Place
+	tree    *tree
+	pruned  uint64 // through which record files may be missing
+
+	// The tiles are not proof of anything, but where they differ from a record they say that this one was changed, if anything was.
+	tile   tlog.Tile
+	leaves []tlog.Hash // of tile
+	suspect
+}
+
+// suspect is the first record that is not the one that is in a tile.
+type suspect struct {
+	seq uint64 // 0 of none
+	at  Place
+}
+
+// checkpoints reads the log's own, and sorts them all.
+func (w *walk) checkpoints() error {
+	path := filepath.Join(w.dir, "checkpoint")
+	signed, err := os.ReadFile(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && w.empty():
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("there is no checkpoint %s: only that would show that nothing is missing at the end of the log\nhint: where Gatekit has ended within a second, start it again; it makes one", path)
+	case err != nil:
+		return fmt.Errorf("read the checkpoint: %w", err)
+	default:
+		if w.Key == nil {
+			if w.Key, err = ReadKey(PublicKeyFile(w.File)); err != nil {
+				return err
+			}
+		}
+		if w.done.Checkpoint, err = OpenCheckpoint(signed, w.Key); err != nil {
+			return fmt.Errorf("%s: %w\nhint: the key that is wanted is the one that the log began with, see gatekit audit key", path, err)
+		}
+	}
+	w.want = map[int64][]*Checkpoint{}
+	for _, c := range w.all() {
+		if own := w.done.Checkpoint; own != nil && c.Origin != own.Origin {
+			return fmt.Errorf("the checkpoint of %d records is of another log, %s, and this is %s", c.Size, c.Origin, own.Origin)
+		}
+		w.want[c.Size] = append(w.want[c.Size], c)
+		if w.largest == nil || c.Size > w.largest.Size {
+			w.largest = c
+		}
+	}
+	return nil
+}
+
+func (w *walk) all() []*Checkpoint {
+	all := w.Since
+	if w.done.Checkpoint != nil {
+		all = append(all[:len(all):len(all)], w.done.Checkpoint)
+	}
+	return all
+}
+
+// empty says whether no record was written yet.
+func (w *walk) empty() bool {
+	segments, err := Segments(w.File)
+	if err != nil || len(segments) > 1 {
+		return false
+	}
+	info, err := os.Stat(segments[0])
+	return err == nil && info.Size() == 0
+}
+
+// line verifies one.
+func (w *walk) line(at Place, line []byte) error {
+	if w.tree == nil {
+		if err := w.begin(at, line); err != nil {
+			return err
+		}
+	}
+	if err := w.chain.next(line, w.done.First); err != nil {
+		if w.seq > 0 && (w.seq == w.chain.seq && errors.Is(err, errChain) || w.authentic(w.done.Checkpoint)) {
+			return w.changed() // what comes now follows from that
+		}
+		return w.bad(at, err.Error())
+	}
+	w.at = at
+	leaf := tlog.RecordHash(line)
+	w.compare(leaf)
+	w.tree.append(leaf)
+	w.tree.full = w.tree.full[:0]
+	if through := pruneIn(line); through > w.pruned {
+		w.pruned = through
+	}
+	for _, c := range w.want[w.tree.size] {
+		if w.tree.root() != c.Root {
+			return w.differs(c)
+		}
+	}
+	if w.Progress != nil && w.chain.seq%progressEvery == 0 {
+		w.Progress(w.chain.seq)
+	}
+	return nil
+}
+
+// begin makes the tree of what was before the first record that there is.
+func (w *walk) begin(at Place, line []byte) error {
+	first, _, err := lineHead(line)
+	if err != nil {
+		return &BadRecord{at, max(1, firstOf(w.File, at.File)), err.Error()}
+	}
+	if named := firstOf(w.File, at.File); named > 0 && first != named {
+		return &BadRecord{at, named, fmt.Sprintf("its seq is %d", first)}
+	}
+	if w.tree, err = treeOf(w.dir, int64(first-1)); err != nil {
+		return &BadRecord{at, first, fmt.Sprintf("the %d records before it are missing, and so are their hashes: %v", first-1, err)}
+	}
+	w.done.First = first
+	return nil
+}
+
+// compare holds a record against its tile.
+func (w *walk) compare(leaf tlog.Hash) {
+	own := w.done.Checkpoint
+	if own == nil {
+		return
+	}
+	i := w.tree.size
+	if n := i / tileWidth; w.tile.N != n {
+		w.tile = tlog.Tile{H: tileHeight, N: n, W: tileWidth}
+		if own.Size < (n+1)*tileWidth {
+			w.tile.W = max(0, int(own.Size-n*tileWidth))
+		}
+		w.leaves = nil
+		if w.tile.W > 0 {
+			w.leaves, _ = readTile(w.dir, w.tile) // one that is missing says nothing
+		}
+	}
+	if j := int(i % tileWidth); w.seq == 0 && j < len(w.leaves) && w.leaves[j] != leaf {
+		w.suspect = suspect{w.chain.seq, w.at}
+	}
+}
+
+func (w *walk) changed() error {
+	return &BadRecord{w.suspect.at, w.suspect.seq, "it was changed: it is not the one that was written"}
+}
+
+// bad is the record after the last good one.
+func (w *walk) bad(at Place, reason string) error {
+	return &BadRecord{at, w.chain.seq + 1, reason}
+}
+
+// differs says what is wrong when the records up to a checkpoint are not those that it speaks of.
+func (w *walk) differs(c *Checkpoint) error {
+	if w.seq > 0 && w.authentic(c) {
+		return w.changed()
+	}
+	return &BadRecord{w.at, uint64(c.Size), fmt.Sprintf("the records up to here are not those of the checkpoint that %s signed: one of them, or all, were changed or written anew", c.Signer)}
+}
+
+// authentic says whether the tiles are those of a checkpoint, at the suspect.
+func (w *walk) authentic(c *Checkpoint) bool {
+	hashes := tlog.TileHashReader(tlog.Tree{N: c.Size, Hash: c.Root}, tiles(w.dir))
+	_, err := hashes.ReadHashes([]int64{tlog.StoredHashIndex(0, int64(w.seq-1))})
+	return err == nil
+}
+
+// end holds what there is against what must be there.
+func (w *walk) end() error {
+	w.done.Last = w.chain.seq
+	if w.done.Last > 0 && w.done.Checkpoint == nil {
+		return errors.New("the log has begun just now, and has no checkpoint yet\nhint: one is made a second after a record")
+	}
+	if w.largest != nil && uint64(w.largest.Size) > w.done.Last {
+		at := w.at
+		if at.File == "" {
+			at.File = w.File
+		}
+		at.Line++
+		return w.bad(at, fmt.Sprintf("it is missing, and so are those after it: a checkpoint that %s signed is of %d records", w.largest.Signer, w.largest.Size))
+	}
+	if w.done.First > 1 && w.pruned < w.done.First-1 {
+		return &BadRecord{Place{w.File, 1}, w.pruned + 1, fmt.Sprintf("records up to %d are missing, and no record says that their time was over", w.done.First-1)}
+	}
+	if w.seq > 0 { // though all roots are right
+		return fmt.Errorf("the tile of record %d in %s was changed; the log was not\nhint: stop Gatekit and remove %s: it is made anew from the log at the next start, unless files of the log were removed",
+			w.seq, w.dir, filepath.Join(w.dir, "tile"))
+	}
+	for _, c := range w.Since {
+		if uint64(c.Size) < w.done.First { // the records are gone, their hashes are not
+			own := w.done.Checkpoint
+			root, err := tlog.TreeHash(c.Size, tlog.TileHashReader(tlog.Tree{N: own.Size, Hash: own.Root}, tiles(w.dir)))
+			if err != nil {
+				return fmt.Errorf("verify the checkpoint of %d records, whose files are removed: %w", c.Size, err)
+			}
+			if root != c.Root {
+				return &BadRecord{Place{w.File, 1}, uint64(c.Size), fmt.Sprintf("the records up to it, whose files are removed, are not those of the checkpoint that %s signed", c.Signer)}
+			}
+		}
+	}
+	w.done.Since = len(w.Since)
+	return nil
+}
+
+// tiles reads them for tlog.TileHashReader, which checks them.
+type tiles string
+
+func (tiles) Height() int { return tileHeight }
+
+func (dir tiles) ReadTiles(wanted []tlog.Tile) ([][]byte, error) {
+	all := make([][]byte, len(wanted))
+	for i, t := range wanted {
+		hashes, err := readTile(string(dir), t)
+		if err != nil {
+			return nil, err
+		}
+		all[i] = tile{t, hashes}.bytes()
+	}
+	return all, nil
+}
+
+func (tiles) SaveTiles([]tlog.Tile, [][]byte) {}
+
+// inUse says whether a process writes the log.
+func inUse(file string) bool {
+	f, err := os.Open(file + ".lock")
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	return errors.Is(lock(f), errInUse)
+}

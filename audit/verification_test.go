@@ -1,0 +1,568 @@
+package audit_test
+
+import (
+	"bytes"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	mathrand "math/rand/v2"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/mod/sumdb/note"
+
+	"gatekit/audit"
+)
+
+// evidence is a log in several files, closed, whose records the tests change; undone by restore.
+type evidence struct {
+	*testing.T
+	file     string
+	segments []string
+	content  map[string][]byte // of the segments
+	key      note.Verifier
+}
+
+// newEvidence writes a log of n records.
+func newEvidence(t *testing.T, n int) *evidence {
+	e := &evidence{T: t, file: filepath.Join(t.TempDir(), "gatekit.jsonl"), content: map[string][]byte{}}
+	e.write(n)
+	return e
+}
+
+// write goes on with the log.
+func (e *evidence) write(n int) {
+	e.Helper()
+	l := open(e, audit.Options{File: e.file, SegmentBytes: 16 << 10, AnchorFile: e.anchors()})
+	for i := range n {
+		record(e, l, event(fmt.Sprintf("reason %d", i)))
+	}
+	if err := l.Close(); err != nil {
+		e.Fatal(err)
+	}
+	var err error
+	if e.segments, err = audit.Segments(e.file); err != nil {
+		e.Fatal(err)
+	}
+	for _, s := range e.segments {
+		e.content[s] = read(e.T, s)
+	}
+	e.key = key(e, e.file)
+}
+
+func (e *evidence) anchors() string { return e.file + ".anchors" }
+
+// restore makes it good again.
+func (e *evidence) restore() {
+	for s, b := range e.content {
+		if err := os.WriteFile(s, b, 0o600); err != nil {
+			e.Fatal(err)
+		}
+	}
+}
+
+// lines are those of a file.
+func (e *evidence) lines(segment string) [][]byte {
+	return slices.Collect(bytes.Lines(bytes.Clone(e.content[segment])))
+}
+
+// first is the number of the first record of a file.
+func (e *evidence) first(i int) uint64 {
+	n := uint64(1)
+	for _, s := range e.segments[:i] {
+		n += uint64(bytes.Count(e.content[s], []byte("\n")))
+	}
+	return n
+}
+
+func (e *evidence) verify(since ...*audit.Checkpoint) (*audit.Verified, error) {
+	v := audit.Verification{File: e.file, Key: e.key, Since: since}
+	return v.Run(e.Context())
+}
+
+// bad holds that a record is found to be bad, and no other.
+func (e *evidence) bad(what string, seq uint64, at audit.Place) {
+	e.Helper()
+	_, err := e.verify()
+	bad, ok := errors.AsType[*audit.BadRecord](err)
+	if !ok || bad.Seq != seq || bad.At != at {
+		e.Fatalf("%s: error %v, want that record %d at %s is bad", what, err, seq, at)
+	}
+}
+
+// rechained are lines of which one was changed, with all after it made to follow on.
+func rechained(lines [][]byte) [][]byte {
+	prev := regexp.MustCompile(`"prev":"[0-9a-f]{64}"`)
+	for i := 1; i < len(lines); i++ {
+		sum := sha256.Sum256(bytes.TrimSuffix(lines[i-1], []byte("\n")))
+		lines[i] = prev.ReplaceAll(lines[i], fmt.Appendf(nil, `"prev":"%x"`, sum))
+	}
+	return lines
+}
+
+func TestWhateverIsDoneToALogIsFound(t *testing.T) {
+	e := newEvidence(t, 700)
+	if len(e.segments) < 4 {
+		t.Fatalf("the log has %d files", len(e.segments))
+	}
+	if done, err := e.verify(); err != nil || done.First != 1 || done.Last != 700 || done.Checkpoint.Size != 700 || done.InUse {
+		t.Fatalf("as it was written: %+v, %v", done, err)
+	}
+	rounds := 30
+	if testing.Short() {
+		rounds = 5
+	}
+	seed := uint64(time.Now().UnixNano())
+	r := mathrand.New(mathrand.NewPCG(seed, 0))
+	t.Logf("seed %d", seed)
+	put := func(segment string, lines [][]byte) {
+		if err := os.WriteFile(segment, bytes.Join(lines, nil), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	changes := map[string]func(i, n int, lines [][]byte) (seq int, at int){ // of record n of file i; answers by how much the bad one is another
+		"a bit is flipped": func(i, n int, lines [][]byte) (int, int) {
+			lines[n][r.IntN(len(lines[n]))] ^= 1 << r.IntN(8)
+			put(e.segments[i], lines)
+			return 0, 0
+		},
+		"a byte is another": func(i, n int, lines [][]byte) (int, int) {
+			at := r.IntN(len(lines[n]))
+			lines[n][at] += byte(1 + r.IntN(255))
+			put(e.segments[i], lines)
+			return 0, 0
+		},
+		"a byte is taken out": func(i, n int, lines [][]byte) (int, int) {
+			at := r.IntN(len(lines[n]))
+			lines[n] = slices.Delete(lines[n], at, at+1)
+			put(e.segments[i], lines)
+			return 0, 0
+		},
+		"a record is dropped": func(i, n int, lines [][]byte) (int, int) {
+			put(e.segments[i], slices.Delete(lines, n, n+1))
+			return 0, 0
+		},
+		"a record is doubled": func(i, n int, lines [][]byte) (int, int) {
+			put(e.segments[i], slices.Insert(lines, n, lines[n]))
+			return 1, 1
+		},
+		"a record is inserted, and all after it made to follow on": func(i, n int, lines [][]byte) (int, int) {
+			forged := bytes.Replace(lines[n], []byte("reason"), []byte("forged"), 1)
+			lines = slices.Insert(lines, n, forged)
+			for j := n + 1; j < len(lines); j++ {
+				seq := int(e.first(i)) + j
+				lines[j] = bytes.Replace(lines[j], fmt.Appendf(nil, `{"seq":%d,`, seq-1), fmt.Appendf(nil, `{"seq":%d,`, seq), 1)
+			}
+			put(e.segments[i], rechained(lines))
+			return 0, 0
+		},
+		"a record is changed, and all after it in the file made to follow on": func(i, n int, lines [][]byte) (int, int) {
+			lines[n] = bytes.Replace(lines[n], []byte("reason"), []byte("forged"), 1)
+			put(e.segments[i], rechained(lines))
+			return 0, 0
+		},
+		"two records change places": func(i, n int, lines [][]byte) (int, int) {
+			other := r.IntN(len(lines))
+			if other == n {
+				other = (n + 1) % len(lines)
+			}
+			lines[n], lines[other] = lines[other], lines[n]
+			put(e.segments[i], lines)
+			return min(0, other-n), min(0, other-n)
+		},
+		"the end of the file is cut off": func(i, n int, lines [][]byte) (int, int) {
+			put(e.segments[i], lines[:n])
+			return 0, 0
+		},
+		"the end of the file is cut off within a record": func(i, n int, lines [][]byte) (int, int) {
+			lines[n] = lines[n][:1+r.IntN(len(lines[n])-1)]
+			put(e.segments[i], lines[:n+1])
+			return 0, 0
+		},
+	}
+	for what, change := range changes {
+		t.Run(what, func(t *testing.T) {
+			e := *e
+			e.T = t
+			for range rounds {
+				i := r.IntN(len(e.segments))
+				lines := e.lines(e.segments[i])
+				n := r.IntN(len(lines))
+				bySeq, byLine := change(i, n, lines)
+				seq, at := e.first(i)+uint64(n)+uint64(bySeq), audit.Place{File: e.segments[i], Line: n + 1 + byLine}
+				if n == len(e.lines(e.segments[i]))-1 && strings.Contains(what, "dropped") || strings.Contains(what, "cut off") && !strings.Contains(what, "within") || strings.Contains(what, "doubled") && n == len(lines)-1 {
+					// What is missing at the end of a file is missed at the beginning of the next.
+					_, err := e.verify()
+					if bad, ok := errors.AsType[*audit.BadRecord](err); !ok || bad.Seq != seq {
+						t.Fatalf("%s: record %d: %v", what, seq, err)
+					}
+				} else {
+					e.bad(what, seq, at)
+				}
+				e.restore()
+			}
+		})
+	}
+	if _, err := e.verify(); err != nil {
+		t.Fatalf("restored: %v", err)
+	}
+
+	for i, s := range e.segments {
+		if err := os.Remove(s); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := e.verify(); err == nil {
+			t.Errorf("file %d is gone, and that was not found", i)
+		}
+		e.restore()
+	}
+	if err := os.Rename(e.segments[1], e.segments[1]+"~"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(e.segments[2], e.segments[1]); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.verify(); err == nil {
+		t.Error("a file in another's place was not found")
+	}
+}
+
+func TestALogThatWasMadeAnewIsFound(t *testing.T) {
+	older := newEvidence(t, 300)
+	dir := filepath.Dir(older.file)
+	copied := filepath.Join(t.TempDir(), "older")
+	if err := os.CopyFS(copied, os.DirFS(dir)); err != nil {
+		t.Fatal(err)
+	}
+	older.write(50)
+	anchors, err := audit.OpenCheckpoints(read(t, older.anchors()), older.key)
+	if err != nil || len(anchors) != 2 {
+		t.Fatalf("%d anchors, %v", len(anchors), err)
+	}
+	if done, err := older.verify(anchors...); err != nil || done.Since != 2 {
+		t.Fatalf("as it was written: %+v, %v", done, err)
+	}
+	other := newEvidence(t, 400)
+
+	t.Run("rolled back to an older copy", func(t *testing.T) {
+		back := audit.Verification{File: filepath.Join(copied, "gatekit.jsonl"), Key: older.key}
+		if _, err := back.Run(t.Context()); err != nil {
+			t.Errorf("alone it is good: %v", err)
+		}
+		back.Since = anchors
+		_, err := back.Run(t.Context())
+		if bad, ok := errors.AsType[*audit.BadRecord](err); !ok || bad.Seq != 301 || !strings.Contains(err.Error(), "is of 350 records") {
+			t.Errorf("error %v, want that record 301 is missing", err)
+		}
+	})
+	t.Run("rolled back, and gone on with", func(t *testing.T) {
+		file := filepath.Join(copied, "gatekit.jsonl")
+		if err := os.Chmod(file+".key", 0o600); err != nil { // CopyFS opens modes
+			t.Fatal(err)
+		}
+		l := open(t, audit.Options{File: file})
+		for range 100 {
+			record(t, l, event("another"))
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		v := audit.Verification{File: file, Key: older.key, Since: anchors}
+		_, err := v.Run(t.Context())
+		if bad, ok := errors.AsType[*audit.BadRecord](err); !ok || bad.Seq != 350 {
+			t.Errorf("error %v, want that record 350 is not that of the anchor", err)
+		}
+	})
+	t.Run("another log", func(t *testing.T) {
+		v := audit.Verification{File: other.file, Key: older.key}
+		if _, err := v.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "is signed with the key") {
+			t.Errorf("with the first one's key: %v", err)
+		}
+		if _, err := audit.OpenCheckpoints(read(t, older.anchors()), other.key); err == nil {
+			t.Error("the anchors are signed with the other's key")
+		}
+	})
+	t.Run("the public key beside it is another", func(t *testing.T) {
+		put(t, audit.PublicKeyFile(other.file), read(t, audit.PublicKeyFile(older.file)))
+		v := audit.Verification{File: other.file}
+		if _, err := v.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "is signed with the key") {
+			t.Errorf("error %v", err)
+		}
+	})
+	t.Run("another log by the same key", func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "gatekit.jsonl")
+		l := open(t, audit.Options{File: file, Key: older.file + ".key"})
+		for range 400 {
+			record(t, l, event("another"))
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		v := audit.Verification{File: file, Key: older.key, Since: anchors}
+		if _, err := v.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "of another log") {
+			t.Errorf("error %v", err)
+		}
+	})
+	t.Run("its tree too, but for the signature", func(t *testing.T) {
+		// The forger has another key, and puts the real checkpoint beside what he wrote.
+		file := filepath.Join(t.TempDir(), "gatekit.jsonl")
+		l := open(t, audit.Options{File: file})
+		for range 350 {
+			record(t, l, event("forged"))
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		put(t, filepath.Join(file+".tree", "checkpoint"), read(t, filepath.Join(older.file+".tree", "checkpoint")))
+		v := audit.Verification{File: file, Key: older.key}
+		_, err := v.Run(t.Context())
+		if bad, ok := errors.AsType[*audit.BadRecord](err); !ok || bad.Seq != 350 {
+			t.Errorf("error %v, want that up to record 350 it is not that of the checkpoint", err)
+		}
+	})
+	t.Run("no checkpoint", func(t *testing.T) {
+		if err := os.Remove(filepath.Join(older.file+".tree", "checkpoint")); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := older.verify(); err == nil || !strings.Contains(err.Error(), "there is no checkpoint") {
+			t.Errorf("error %v", err)
+		}
+	})
+}
+
+func TestFilesThatAreMissingMustHaveHadTheirTime(t *testing.T) {
+	e := newEvidence(t, 700)
+	if err := os.Remove(e.segments[0]); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.verify(); err == nil || !strings.Contains(err.Error(), "no record says that their time was over") {
+		t.Errorf("somebody removed one: %v", err)
+	}
+	e.restore()
+	anchors, err := audit.OpenCheckpoints(read(t, e.anchors()), e.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := open(t, audit.Options{File: e.file, SegmentBytes: 16 << 10, Keep: audit.Retention{Files: 1}})
+	deadline := time.Now().Add(10 * time.Second)
+	for segments := e.segments; len(segments) > 3 && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		if segments, err = audit.Segments(e.file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	done, err := e.verify(anchors...)
+	if err != nil || done.First == 1 || done.Since != 1 {
+		t.Fatalf("Gatekit removed some: %+v, %v", done, err)
+	}
+	proof, err := audit.Prove(e.file, done.First, e.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := proof.Check(e.key); err != nil {
+		t.Error(err)
+	}
+	if _, err := audit.Prove(e.file, done.First-1, e.key); err == nil || !strings.Contains(err.Error(), "is not in the log") {
+		t.Errorf("a record that was removed: %v", err)
+	}
+	anchors[0].Root[3]++
+	anchors[0].Size = int64(done.First) - 1
+	if _, err := e.verify(anchors...); err == nil || !strings.Contains(err.Error(), "are not those of the checkpoint") {
+		t.Errorf("a checkpoint of what was removed, by which it was something else: %v", err)
+	}
+}
+
+// TestALogIsVerifiedWhileItIsWritten verifies while records come and files are begun.
+func TestALogIsVerifiedWhileItIsWritten(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
+	l := open(t, audit.Options{File: file, SegmentBytes: 32 << 10})
+	record(t, l, event(""))
+	var wg sync.WaitGroup
+	stop := make(chan struct{})
+	for range 4 {
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					record(t, l, event("more"))
+				}
+			}
+		})
+	}
+	deadline := time.Now().Add(15 * time.Second)
+	verified := 0
+	for verified < 20 && time.Now().Before(deadline) {
+		if _, err := os.Stat(filepath.Join(file+".tree", "checkpoint")); err != nil {
+			time.Sleep(10 * time.Millisecond)
+			continue
+		}
+		v := audit.Verification{File: file}
+		done, err := v.Run(t.Context())
+		if err != nil {
+			t.Error(err)
+			break
+		}
+		if !done.InUse || done.Last < uint64(done.Checkpoint.Size) {
+			t.Errorf("%+v", done)
+		}
+		verified++
+	}
+	close(stop)
+	wg.Wait()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if verified < 20 {
+		t.Errorf("it was verified %d times", verified)
+	}
+	v := audit.Verification{File: file}
+	if done, err := v.Run(t.Context()); err != nil || done.InUse || uint64(done.Checkpoint.Size) != l.Committed() {
+		t.Errorf("at the end: %+v, %v", done, err)
+	}
+}
+
+func TestAnEmptyLogIsGood(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
+	if err := open(t, audit.Options{File: file}).Close(); err != nil {
+		t.Fatal(err)
+	}
+	v := audit.Verification{File: file}
+	if done, err := v.Run(t.Context()); err != nil || done.Last != 0 {
+		t.Errorf("%+v, %v", done, err)
+	}
+	v.File += "x"
+	if _, err := v.Run(t.Context()); err == nil {
+		t.Error("a log that is not there is good")
+	}
+}
+
+func TestAProof(t *testing.T) {
+	e := newEvidence(t, 300)
+	for _, seq := range []uint64{1, 2, 100, 255, 256, 257, 299, 300} {
+		p, err := audit.Prove(e.file, seq, e.key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := p.Text()
+		back, err := audit.ParseProof(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := back.Check(e.key)
+		if err != nil || c.Size != 300 || !bytes.HasPrefix(back.Record, []byte(`{"seq":`+strconv.FormatUint(seq, 10)+`,`)) {
+			t.Errorf("record %d: %+v, %v", seq, c, err)
+		}
+		for i := range text { // any character of the text but the ends of base64
+			changed := bytes.Clone(text)
+			changed[i] ^= 1
+			p, err := audit.ParseProof(changed)
+			if err != nil {
+				continue
+			}
+			if _, err := p.Check(e.key); err == nil && !bytes.Equal(p.Text(), text) {
+				t.Fatalf("record %d: byte %d of the proof was changed, and it holds:\n%s", seq, i, changed)
+			}
+		}
+	}
+	for _, seq := range []uint64{0, 301} {
+		if _, err := audit.Prove(e.file, seq, e.key); err == nil || !strings.Contains(err.Error(), "no checkpoint with record") {
+			t.Errorf("record %d: %v", seq, err)
+		}
+	}
+	lines := e.lines(e.segments[0])
+	lines[4] = bytes.Replace(lines[4], []byte("reason"), []byte("forged"), 1)
+	put(t, e.segments[0], lines...)
+	if _, err := audit.Prove(e.file, 5, e.key); err == nil || !strings.Contains(err.Error(), "was changed") {
+		t.Errorf("a changed record: %v", err)
+	}
+	_, other, err := note.GenerateKey(rand.Reader, "gatekit/other")
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, err := audit.ReadKey(other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := audit.Prove(e.file, 1, e.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Check(k); err == nil {
+		t.Error("it holds with another key")
+	}
+}
+
+// FuzzVerification holds that nothing but the log that was written is good, wherever something was put in place of a piece of it.
+func FuzzVerification(f *testing.F) {
+	file := filepath.Join(f.TempDir(), "gatekit.jsonl")
+	l := open(f, audit.Options{File: file})
+	for range 6 {
+		record(f, l, event("reason"))
+	}
+	if err := l.Close(); err != nil {
+		f.Fatal(err)
+	}
+	log, err := os.ReadFile(file)
+	if err != nil {
+		f.Fatal(err)
+	}
+	last := bytes.LastIndexByte(log[:len(log)-1], '\n') + 1
+	f.Add(uint16(0), uint16(1), []byte("{"))
+	f.Add(uint16(last), uint16(1000), []byte{})
+	f.Add(uint16(len(log)), uint16(0), []byte("{}\n"))
+	f.Fuzz(func(t *testing.T, from, length uint16, piece []byte) {
+		i := min(int(from), len(log))
+		j := min(i+int(length), len(log))
+		tampered := slices.Concat(log[:i], piece, log[j:])
+		if err := os.WriteFile(file, tampered, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		v := audit.Verification{File: file}
+		done, err := v.Run(t.Context())
+		if bytes.Equal(tampered, log) != (err == nil) && !(err == nil && bytes.HasPrefix(tampered, log) && done.Last > 6) { // what follows on the last checkpoint is not signed yet
+			t.Errorf("%q in place of %q: %v", piece, log[i:j], err)
+		}
+	})
+}
+
+// FuzzParseRecord holds that what is read as a record has what a record must have, and keeps its line.
+func FuzzParseRecord(f *testing.F) {
+	for _, line := range lines(f, 2) {
+		f.Add(bytes.TrimSpace(line))
+	}
+	f.Add([]byte(`{"seq":1,"time":"2026-11-21T11:00:00.123456Z","action":"pass","steps":[{"stage":"a","findings":[{"type":"x"}]}],"after":{"size":1,"body":{}}}`))
+	f.Fuzz(func(t *testing.T, line []byte) {
+		r, err := audit.ParseRecord(line)
+		if err == nil && (r.Seq == 0 || r.Action == "" || r.Time.IsZero() || !bytes.Equal(r.Line, line)) {
+			t.Errorf("%q is read as %+v", line, r)
+		}
+	})
+}
+
+// FuzzParseProof holds that a proof that is read has one text.
+func FuzzParseProof(f *testing.F) {
+	f.Add([]byte("c2sp.org/tlog-proof@v1\nextra e30=\nindex 0\n\nx\n"))
+	f.Add([]byte("c2sp.org/tlog-proof@v1\nextra e30=\nindex 7\nAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n\nx\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		p, err := audit.ParseProof(text)
+		if err != nil {
+			return
+		}
+		again, err := audit.ParseProof(p.Text())
+		if err != nil || !bytes.Equal(again.Text(), p.Text()) {
+			t.Errorf("%q is read as %q, %v", text, p.Text(), err)
+		}
+	})
+}

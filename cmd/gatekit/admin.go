@@ -1,0 +1,168 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"gatekit/audit/telemetry"
+	"gatekit/core/config"
+	"gatekit/transport"
+)
+
+const (
+	askTimeout = 3 * time.Second // for all servers, which are asked at once
+	askEvery   = 3 * time.Second // so often at most
+)
+
+// openTelemetry is nil where the configuration has nobody who is told.
+func openTelemetry(c *config.Config, log *slog.Logger) (*telemetry.Telemetry, error) {
+	if c.Admin.HTTP == "" {
+		return nil, nil
+	}
+	return telemetry.Open(telemetry.Options{Version: version(), Tools: c.Admin.Tools, Rules: policyStage, Log: log})
+}
+
+// tellTimeout is how long the end waits for what is still to be told.
+const tellTimeout = 3 * time.Second
+
+func (g *gate) closeTelemetry() error {
+	if g.telemetry == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), tellTimeout)
+	defer cancel()
+	return g.telemetry.Close(ctx)
+}
+
+// admin binds the listener for operators, nil where the configuration has none.
+func (g *gate) admin(c *config.Config) (*transport.Admin, error) {
+	if c.Admin.HTTP == "" {
+		return nil, nil
+	}
+	return transport.ListenAdmin(transport.AdminOptions{Addr: c.Admin.HTTP, Log: g.log, Pages: map[string]http.Handler{
+		"/metrics": g.telemetry.Handler(),
+		"/healthz": newHealth(g.healthy),
+		"/readyz":  newHealth(g.ready),
+	}})
+}
+
+// watched says where the telemetry finds what is there now.
+func (g *gate) watched() telemetry.Sources {
+	return telemetry.Sources{
+		Sessions: g.proxy.Sessions,
+		Parked:   g.front.Parked,
+		Waiting:  g.audit.Waiting,
+		Servers: func() []telemetry.ServerState {
+			var states []telemetry.ServerState
+			for _, s := range *g.asked.Load() {
+				states = append(states, telemetry.ServerState{Name: s.config.Name, State: s.State()})
+			}
+			return states
+		},
+		Plugins: func() []telemetry.PluginState {
+			var states []telemetry.PluginState
+			for _, p := range g.host.State() {
+				states = append(states, telemetry.PluginState{Name: p.Name, Up: p.Up, Starts: p.Starts, Active: p.Active, Late: p.Late})
+			}
+			return states
+		},
+	}
+}
+
+// show notes the servers in force for those who ask about them. g.mu is held, or nobody else has g yet.
+func (g *gate) show() {
+	servers := slices.SortedFunc(maps.Values(g.servers), func(a, b *server) int { return cmp.Compare(a.config.Name, b.config.Name) })
+	g.asked.Store(&servers)
+}
+
+// finding is what is known of one part.
+type finding struct {
+	name, state string
+	err         error
+}
+
+// healthy says whether the process does its work: nothing moves when the audit log cannot be written. While it could not, it is tried with a record.
+func (g *gate) healthy(ctx context.Context) []finding {
+	err := g.telemetry.Fault()
+	if err != nil {
+		err = g.event(ctx, "retry", "the audit log could not be written", nil)
+	}
+	return []finding{{"audit", "written", err}}
+}
+
+// ready asks all servers, and looks at the plugins.
+func (g *gate) ready(ctx context.Context) []finding {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	servers := *g.asked.Load()
+	found := make([]finding, len(servers))
+	var wg sync.WaitGroup
+	for i, s := range servers {
+		wg.Go(func() {
+			state, err := s.Ready(ctx)
+			if err != nil {
+				err = errors.New(why(err))
+			}
+			found[i] = finding{"server " + s.config.Name, state, err}
+		})
+	}
+	wg.Wait()
+	for _, p := range g.host.State() {
+		f := finding{"plugin " + p.Name, "up", nil}
+		if !p.Up {
+			f.err = cmp.Or(p.Err, errors.New("it is not running"))
+		}
+		found = append(found, f)
+	}
+	return append(found, g.healthy(ctx)...)
+}
+
+// health is a page that says how things are: 200 when all is good, 503 when something is not; a line for each part. It asks for no more than one of those who want to know at a time, and
+// not so often.
+type health struct {
+	ask func(context.Context) []finding
+
+	mu    sync.Mutex // held while asking
+	at    time.Time
+	found []finding
+}
+
+func newHealth(ask func(context.Context) []finding) *health { return &health{ask: ask} }
+
+// ServeHTTP implements http.Handler.
+func (h *health) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	status := http.StatusOK
+	var page strings.Builder
+	for _, f := range h.now(r.Context()) {
+		if f.err == nil {
+			fmt.Fprintf(&page, "ok    %s: %s\n", f.name, f.state)
+			continue
+		}
+		status = http.StatusServiceUnavailable
+		// It may be a server's text, and is read in a terminal.
+		said := strconv.QuoteToGraphic(f.err.Error())
+		fmt.Fprintf(&page, "FAIL  %s: %s\n", f.name, said[1:len(said)-1])
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.WriteHeader(status)
+	fmt.Fprint(w, page.String())
+}
+
+func (h *health) now(ctx context.Context) []finding {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.at.IsZero() || time.Since(h.at) >= askEvery {
+		h.found, h.at = h.ask(context.WithoutCancel(ctx)), time.Now() // others want to know, too
+	}
+	return h.found
+}

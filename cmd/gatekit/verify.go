@@ -1,0 +1,267 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strconv"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/mod/sumdb/note"
+
+	"gatekit/audit"
+)
+
+// auditLog is the log that a command is about, and the file where its checkpoints were anchored, if it has one.
+func auditLog(config string, args []string) (file, anchor string, err error) {
+	if len(args) > 0 {
+		return args[0], "", nil
+	}
+	c, err := load(config)
+	if err != nil {
+		return "", "", err
+	}
+	return c.Audit.File, c.Audit.Anchor, nil
+}
+
+func (p *program) auditVerify() *cobra.Command {
+	var config, key string
+	var since []string
+	c := &cobra.Command{
+		Use:   "verify [FILE]",
+		Short: "Say whether the audit log is what was written",
+		Long: `Verify reads the log, in all its files, and holds that each record is bound to the one before it, and that all of them together are what the checkpoint beside the log says, which
+Gatekit has signed. It names the first record that was changed, is missing, or stands where it did not, by file, line and number. It may run while Gatekit does.
+
+What it finds is worth as much as what it is held against:
+
+  nothing else      the key is beside the log: who can write there can make all of it anew
+  --key KEY         the public key ("gatekit audit key"), kept elsewhere: only who has the private key can make a log anew
+  --since FILE      checkpoints that were sent elsewhere while the log was written ([audit] anchor, or what a sink has kept): what was before them cannot be
+                    changed or cut off even with the key. FILE holds one or more; several --since are allowed
+
+The anchor that gatekit.toml names is held against the log without being asked for.`,
+		Example: "  gatekit audit verify\n  gatekit audit verify --key gatekit.pub --since /mnt/other/anchors audit/gatekit.jsonl",
+		Args:    atMostOne("verify"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			file, anchor, err := auditLog(config, args)
+			if err != nil {
+				return report(cmd, err)
+			}
+			v := audit.Verification{File: file}
+			beside := key == ""
+			if beside {
+				key = audit.PublicKeyFile(file)
+			}
+			if v.Key, err = audit.ReadKey(key); err != nil && !(beside && errors.Is(err, fs.ErrNotExist)) { // there is none where there is no log
+				return err
+			}
+			if v.Since, err = checkpoints(since, anchor, v.Key); err != nil {
+				return err
+			}
+			if terminal(os.Stderr) {
+				v.Progress = func(records uint64) { fmt.Fprintf(os.Stderr, "\r%d records", records) }
+			}
+			done, err := v.Run(cmd.Context())
+			if v.Progress != nil {
+				fmt.Fprint(os.Stderr, "\r\x1b[K")
+			}
+			if err != nil {
+				if bad, ok := errors.AsType[*audit.BadRecord](err); ok {
+					bad.At.File = shown(bad.At.File)
+				}
+				return err
+			}
+			sayVerified(cmd.OutOrStdout(), file, v.Key, done)
+			if beside && done.Checkpoint != nil {
+				fmt.Fprintf(cmd.OutOrStdout(), "The key was beside the log: keep a copy elsewhere, and name it with --key.\n")
+			}
+			return nil
+		},
+	}
+	configFlag(c, &config)
+	c.Flags().StringVar(&key, "key", "", "public `key` that signed the checkpoints, or the file with it (default: the one beside the log)")
+	c.Flags().StringArrayVar(&since, "since", nil, "`file` of checkpoints that the log must hold; may be repeated")
+	return c
+}
+
+// checkpoints are those that a log must hold.
+func checkpoints(files []string, anchor string, key note.Verifier) ([]*audit.Checkpoint, error) {
+	if anchor != "" {
+		if _, err := os.Stat(anchor); err == nil || !errors.Is(err, fs.ErrNotExist) { // none was made yet, or it was taken away: that can be asked for with --since
+			files = append(files, anchor)
+		}
+	}
+	var all []*audit.Checkpoint
+	for _, file := range files {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("read checkpoints: %w", err)
+		}
+		if key == nil {
+			return nil, fmt.Errorf("there is no key to verify %s with: name it with --key", shown(file))
+		}
+		some, err := audit.OpenCheckpoints(b, key)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", shown(file), err)
+		}
+		all = append(all, some...)
+	}
+	return all, nil
+}
+
+func sayVerified(w io.Writer, file string, key note.Verifier, done *audit.Verified) {
+	if done.Last == 0 {
+		fmt.Fprintf(w, "%s holds no records yet\n", shown(file))
+		return
+	}
+	fmt.Fprintf(w, "%s: records %d to %d are as they were written\n", shown(file), done.First, done.Last)
+	fmt.Fprintf(w, "  checkpoint of %s, signed with %s+%08x\n", counted(int(done.Checkpoint.Size), "record"), key.Name(), key.KeyHash())
+	if after := int(done.Last) - int(done.Checkpoint.Size); after > 0 {
+		fmt.Fprintf(w, "  %s after it, bound by the chain alone\n", counted(after, "record"))
+	}
+	if done.First > 1 {
+		fmt.Fprintf(w, "  records 1 to %d were removed when their time was over; their hashes are there\n", done.First-1)
+	}
+	if done.Since > 0 {
+		fmt.Fprintf(w, "  %s from elsewhere: they hold\n", counted(done.Since, "checkpoint"))
+	}
+}
+
+func (p *program) auditProve() *cobra.Command {
+	var config, key string
+	c := &cobra.Command{
+		Use:   "prove SEQ [FILE]",
+		Short: "Prove to others that a record is in the audit log",
+		Long: `Prove prints a proof that record SEQ is in the log: the record itself, and the hashes that lead from it to a signed checkpoint. Who has it needs neither the log nor us, but the public
+key ("gatekit audit key"), and sees no other record: gatekit audit verify-proof, or any tool that knows C2SP's tlog-proof.`,
+		Example: "  gatekit audit prove 41 > record-41.tlog-proof",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) < 1 || len(args) > 2 {
+				return errors.New("prove takes the number of a record, and at most one file")
+			}
+			if _, err := strconv.ParseUint(args[0], 10, 63); err != nil {
+				return fmt.Errorf("prove takes the number of a record, seq in the log, and not %q", args[0])
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			file, _, err := auditLog(config, args[1:])
+			if err != nil {
+				return report(cmd, err)
+			}
+			if key == "" {
+				key = audit.PublicKeyFile(file)
+			}
+			k, err := audit.ReadKey(key)
+			if err != nil {
+				return err
+			}
+			seq, _ := strconv.ParseUint(args[0], 10, 63) // Args took no other
+			proof, err := audit.Prove(file, seq, k)
+			if err != nil {
+				return err
+			}
+			_, err = cmd.OutOrStdout().Write(proof.Text())
+			return err
+		},
+	}
+	configFlag(c, &config)
+	c.Flags().StringVar(&key, "key", "", "public `key` that signed the checkpoints, or the file with it (default: the one beside the log)")
+	return c
+}
+
+func (p *program) auditVerifyProof() *cobra.Command {
+	var key string
+	c := &cobra.Command{
+		Use:   "verify-proof --key KEY [FILE]",
+		Short: "Say whether a proof of a record holds",
+		Long: `Verify-proof reads what gatekit audit prove has printed, from FILE or stdin. If the record is in the log whose checkpoints KEY signs, it prints the record. It needs nothing else: no log, no
+configuration, no network.`,
+		Example: "  gatekit audit verify-proof --key gatekit.pub record-41.tlog-proof",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if key == "" {
+				return errors.New("verify-proof needs --key, the public key of the log")
+			}
+			return atMostOne("verify-proof")(cmd, args)
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			k, err := audit.ReadKey(key)
+			if err != nil {
+				return err
+			}
+			text, err := readProof(cmd.InOrStdin(), args)
+			if err != nil {
+				return err
+			}
+			proof, err := audit.ParseProof(text)
+			if err != nil {
+				return err
+			}
+			c, err := proof.Check(k)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.ErrOrStderr(), "record %d of the log %s, in the checkpoint of %s that %s+%08x signed\n", proof.Index+1, printable(c.Origin), counted(int(c.Size), "record"), k.Name(), k.KeyHash())
+			fmt.Fprintf(cmd.OutOrStdout(), "%s\n", proof.Record)
+			return nil
+		},
+	}
+	c.Flags().StringVar(&key, "key", "", "public `key` that signs the log's checkpoints, or the file with it")
+	return c
+}
+
+// maxProof bounds a proof: a record is at most a few messages long.
+const maxProof = 512 << 20
+
+func readProof(stdin io.Reader, args []string) ([]byte, error) {
+	if len(args) == 0 || args[0] == "-" {
+		return io.ReadAll(io.LimitReader(stdin, maxProof))
+	}
+	b, err := os.ReadFile(args[0])
+	if err != nil {
+		return nil, fmt.Errorf("read the proof: %w", err)
+	}
+	return b, nil
+}
+
+func (p *program) auditKey() *cobra.Command {
+	var config string
+	c := &cobra.Command{
+		Use:   "key [FILE]",
+		Short: "Print the public key of the audit log",
+		Long: `Key prints the public key that goes with the signatures of the log's checkpoints. Keep it where who can write the log cannot write, and give it to who is to verify the log or a proof of a
+record. The private key is beside the log, in FILE.key, or where key in [audit] says.`,
+		Example: "  gatekit audit key > gatekit.pub",
+		Args:    atMostOne("key"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			file, _, err := auditLog(config, args)
+			if err != nil {
+				return report(cmd, err)
+			}
+			b, err := os.ReadFile(audit.PublicKeyFile(file))
+			if errors.Is(err, fs.ErrNotExist) {
+				return fmt.Errorf("%w\nhint: it is made when the log begins: start Gatekit once", err)
+			}
+			if err != nil {
+				return err
+			}
+			_, err = cmd.OutOrStdout().Write(b)
+			return err
+		},
+	}
+	configFlag(c, &config)
+	return c
+}
+
+// atMostOne is the Args of a command that takes a file, or none.
+func atMostOne(name string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) > 1 {
+			return fmt.Errorf("%s takes one file", name)
+		}
+		return nil
+	}
+}

@@ -1,0 +1,55 @@
+package transport_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"gatekit/transport"
+)
+
+func TestOperatorsOfOtherMachinesAreRefused(t *testing.T) {
+	for _, addr := range []string{"0.0.0.0:0", ":0", "[::]:0"} {
+		a, err := transport.ListenAdmin(transport.AdminOptions{Addr: addr})
+		if err == nil {
+			a.Close()
+			t.Errorf("it listens on %s", addr)
+		} else if !strings.Contains(err.Error(), "not a loopback address") || !strings.Contains(err.Error(), "\nhint: listen on 127.0.0.1:") {
+			t.Errorf("listening on %s: %v", addr, err)
+		}
+	}
+}
+
+func TestTheOperatorsListenerEndsWithItsContext(t *testing.T) {
+	asked := make(chan struct{})
+	a, err := transport.ListenAdmin(transport.AdminOptions{Addr: "127.0.0.1:0", Pages: map[string]http.Handler{
+		"/slow": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			close(asked)
+			<-r.Context().Done()
+		}),
+		"/page": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "good") }),
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- a.Serve(ctx) }()
+	url := "http://" + a.Addr().String()
+	answer, err := http.Get(url + "/page")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b, _ := io.ReadAll(answer.Body); string(b) != "good" || answer.Header.Get("Cache-Control") != "no-store" {
+		t.Errorf("got %q, %v", b, answer.Header)
+	}
+	answer.Body.Close()
+	go http.Get(url + "/slow")
+	<-asked
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("it ended with %v", err)
+	}
+}

@@ -237,6 +237,18 @@ func TestEachMistakeIsReportedAtItsPlace(t *testing.T) {
 			`4:1: policy.key.a.algorithm must be one of "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "HS256", "HS384", "HS512", not "none"`,
 			`6:1: policy.key.b.key must be the PEM of a public key or a certificate; key = "${file:bundle.pub}" is what the file holds`,
 			`8:1: policy.key.c.key is a private key; bundles are verified with the public one, and who can read this file could sign them`}},
+		{"bundles that cannot come are reported", server + "[policy.service.s]\nurl = \"http://far.example\"\nca = \"ca.pem\"\n[policy.service.t]\nheaders = {\"a b\" = \"\"}\n" +
+			"[policy.bundle.One]\nservice = \"u\"\n[policy.bundle.two]\n[policy.bundle.three]\nservice = \"s\"\nkey = \"k\"\nmin_delay = \"1.5s\"\nmax_delay = \"1s\"", []string{
+			`5:1: policy.service.s.ca must be the PEM of certificates; ca = "${file:ca.pem}" is what the file holds`,
+			`6:1: policy.service.t has no url`,
+			`7:12: policy.service.t.headers: "a b" cannot be a header's name`,
+			`8:1: "One" cannot be a bundle's name: it must begin with a-z and hold only a-z, 0-9 and "-"`,
+			`9:1: policy.bundle.One.service: there is no service "u"; known are s, t`,
+			`10:1: policy.bundle.two.service must say which [policy.service.NAME] it comes from`,
+			`11:1: policy.bundle.three comes over http and is not signed: whoever is between could change the policies; use https, or say in [policy.key.NAME] who signs it`,
+			`13:1: policy.bundle.three.key: there is no key "k"`,
+			`14:1: policy.bundle.three.min_delay must be whole seconds, not "1.5s"`,
+			`15:1: policy.bundle.three.max_delay cannot be shorter than its min_delay, 1.5s`}},
 		{"a policy that is no table is reported", "policy = \"x\"\n" + server, []string{
 			`1:1: policy must be a table, not a string`}},
 		{"a date is no duration", server + "timeout = 1979-05-27", []string{
@@ -467,6 +479,7 @@ func TestTheExampleDocumentsEveryKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Setenv("BUNDLES_TOKEN", "x")
 	key := strings.Repeat("k", 32)
 	if _, err := load(t, string(text), "policies/x.rego", "", "state.key", key); err != nil {
 		t.Errorf("as it is: %v", err)
@@ -483,21 +496,24 @@ func TestTheExampleDocumentsEveryKey(t *testing.T) {
 		}
 		lines = append(lines, line)
 	}
-	if _, err := load(t, strings.Join(lines, ""), "policies/x.rego", "", "bundle.pub", pub, "state.key", key, "siem.pem", "", "us.pem", "", "us.key", "", "webhook.key", key); err != nil {
+	if _, err := load(t, strings.Join(lines, ""), "policies/x.rego", "", "bundle.pub", pub, "ca.pem", ca, "state.key", key, "siem.pem", "", "us.pem", "", "us.key", "", "webhook.key", key); err != nil {
 		t.Errorf("with what is commented out: %v", err)
 	}
 	for _, k := range keys(reflect.TypeFor[config.Config]()) {
 		if !slices.ContainsFunc(strings.Split(string(text), "\n"), func(line string) bool {
 			line = strings.TrimPrefix(line, "# ")
-			return strings.HasPrefix(line, k+" = ") || strings.HasPrefix(line, "["+k) || strings.HasPrefix(line, "[["+k) || strings.HasPrefix(line, "[[") && strings.HasSuffix(line, "."+k+"]]")
+			return strings.HasPrefix(line, k+" = ") || strings.HasPrefix(line, "["+k) || strings.HasPrefix(line, "[["+k) || strings.HasPrefix(line, "[policy."+k+".") || strings.HasPrefix(line, "[[") && strings.HasSuffix(line, "."+k+"]]")
 		}) {
 			t.Errorf("gatekit.toml.example does not show the key %q", k)
 		}
 	}
 }
 
-// pub looks like a public key.
-const pub = "-----BEGIN PUBLIC KEY-----\n-----END PUBLIC KEY-----\n"
+// What looks like a public key, and like a certificate.
+const (
+	pub = "-----BEGIN PUBLIC KEY-----\n-----END PUBLIC KEY-----\n"
+	ca  = "-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n"
+)
 
 // A default that the example shows is the default.
 func TestTheExampleShowsTheDefaults(t *testing.T) {

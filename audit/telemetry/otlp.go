@@ -21,6 +21,7 @@ import (
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	"go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	"go.opentelemetry.io/otel/sdk/resource"
 	"go.opentelemetry.io/otel/sdk/trace"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
@@ -106,35 +107,37 @@ func (t *sender) close() error {
 // under is the URL of a signal over HTTP.
 func (t *sender) under(path string) string { return strings.TrimSuffix(t.to.String(), "/") + path }
 
-func (t *sender) spans(log *complaint) (trace.SpanExporter, error) {
-	retry := struct{ first, longest time.Duration }{time.Second, 5 * time.Second}
-	client := otlptracegrpc.NewClient(otlptracegrpc.WithGRPCConn(t.conn), otlptracegrpc.WithHeaders(t.Headers), otlptracegrpc.WithTimeout(exportTimeout), otlptracegrpc.WithCompressor(""),
-		otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig{Enabled: true, InitialInterval: retry.first, MaxInterval: retry.longest, MaxElapsedTime: retryFor}))
+func (t *sender) spans(us *resource.Resource, log *complaint) (trace.SpanExporter, error) {
+	var client otlptrace.Client
+	const first, longest = time.Second, 5 * time.Second
 	if t.http != nil {
 		client = otlptracehttp.NewClient(otlptracehttp.WithEndpointURL(t.under("/v1/traces")), otlptracehttp.WithHTTPClient(t.http), otlptracehttp.WithTLSClientConfig(nil), otlptracehttp.WithHeaders(t.Headers),
 			otlptracehttp.WithTimeout(exportTimeout), otlptracehttp.WithCompression(otlptracehttp.GzipCompression), otlptracehttp.WithEncoding(otlptracehttp.EncodingProtobuf),
-			otlptracehttp.WithRetry(otlptracehttp.RetryConfig{Enabled: true, InitialInterval: retry.first, MaxInterval: retry.longest, MaxElapsedTime: retryFor}))
+			otlptracehttp.WithRetry(otlptracehttp.RetryConfig{Enabled: true, InitialInterval: first, MaxInterval: longest, MaxElapsedTime: retryFor}))
+	} else {
+		client = otlptracegrpc.NewClient(otlptracegrpc.WithGRPCConn(t.conn), otlptracegrpc.WithHeaders(t.Headers), otlptracegrpc.WithTimeout(exportTimeout), otlptracegrpc.WithCompressor("gzip"),
+			otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig{Enabled: true, InitialInterval: first, MaxInterval: longest, MaxElapsedTime: retryFor}))
 	}
 	e, err := otlptrace.New(context.Background(), client) // it connects to nobody yet
 	if err != nil {
 		return nil, fmt.Errorf("send traces: %w", err)
 	}
-	return spanExporter{e, log}, nil
+	return spanExporter{e, us, log}, nil
 }
 
-func (t *sender) numbers(log *complaint) (e metric.Exporter, err error) {
+func (t *sender) numbers(us *resource.Resource, log *complaint) (e metric.Exporter, err error) {
 	if t.http != nil {
 		e, err = otlpmetrichttp.New(context.Background(), otlpmetrichttp.WithEndpointURL(t.under("/v1/metrics")), otlpmetrichttp.WithHTTPClient(t.http), otlpmetrichttp.WithTLSClientConfig(nil), otlpmetrichttp.WithHeaders(t.Headers),
 			otlpmetrichttp.WithTimeout(exportTimeout), otlpmetrichttp.WithCompression(otlpmetrichttp.GzipCompression), otlpmetrichttp.WithTemporalitySelector(metric.DefaultTemporalitySelector),
 			otlpmetrichttp.WithAggregationSelector(metric.DefaultAggregationSelector), otlpmetrichttp.WithRetry(otlpmetrichttp.RetryConfig{Enabled: false})) // the next ones say it all, too
 	} else {
-		e, err = otlpmetricgrpc.New(context.Background(), otlpmetricgrpc.WithGRPCConn(t.conn), otlpmetricgrpc.WithHeaders(t.Headers), otlpmetricgrpc.WithTimeout(exportTimeout), otlpmetricgrpc.WithCompressor(""),
+		e, err = otlpmetricgrpc.New(context.Background(), otlpmetricgrpc.WithGRPCConn(t.conn), otlpmetricgrpc.WithHeaders(t.Headers), otlpmetricgrpc.WithTimeout(exportTimeout), otlpmetricgrpc.WithCompressor("gzip"),
 			otlpmetricgrpc.WithTemporalitySelector(metric.DefaultTemporalitySelector), otlpmetricgrpc.WithAggregationSelector(metric.DefaultAggregationSelector), otlpmetricgrpc.WithRetry(otlpmetricgrpc.RetryConfig{Enabled: false}))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("send metrics: %w", err)
 	}
-	return metricExporter{e, log}, nil
+	return metricExporter{e, us, log}, nil
 }
 
 // complaint logs what a collector does not take: the first of it, and then once in a while.
@@ -163,26 +166,42 @@ func (c *complaint) about(what string, err error) {
 	c.last, c.since = time.Now(), 0
 }
 
-// spanExporter keeps errors from the SDK, which hands them to a handler of the whole process.
+// spanExporter keeps errors from the SDK, which hands them to a handler of the whole process, and keeps what the SDK adds from the environment to the resource from the collector.
 type spanExporter struct {
 	trace.SpanExporter
+	us  *resource.Resource
 	log *complaint
 }
 
 // ExportSpans implements trace.SpanExporter.
 func (e spanExporter) ExportSpans(ctx context.Context, spans []trace.ReadOnlySpan) error {
-	e.log.about("spans", e.SpanExporter.ExportSpans(ctx, spans))
+	of := make([]trace.ReadOnlySpan, len(spans))
+	for i, s := range spans {
+		of[i] = ourSpan{s, e.us}
+	}
+	e.log.about("spans", e.SpanExporter.ExportSpans(ctx, of))
 	return nil
 }
+
+type ourSpan struct {
+	trace.ReadOnlySpan
+	us *resource.Resource
+}
+
+// Resource implements trace.ReadOnlySpan.
+func (s ourSpan) Resource() *resource.Resource { return s.us }
 
 // metricExporter is the same for metrics.
 type metricExporter struct {
 	metric.Exporter
+	us  *resource.Resource
 	log *complaint
 }
 
 // Export implements metric.Exporter.
 func (e metricExporter) Export(ctx context.Context, m *metricdata.ResourceMetrics) error {
-	e.log.about("metrics", e.Exporter.Export(ctx, m))
+	of := *m
+	of.Resource = e.us
+	e.log.about("metrics", e.Exporter.Export(ctx, &of))
 	return nil
 }

@@ -58,13 +58,13 @@ func Open(o Options) (*Telemetry, error) {
 	return t, nil
 }
 
-// open says to the SDK whatever it would take from the environment (OTEL_…): what Gatekit does is in its configuration.
+// open says to the SDK what it would take from the environment (OTEL_…): what Gatekit does is in its configuration.
 func (t *Telemetry) open() error {
 	us := resource.NewSchemaless(attribute.String("service.name", "gatekit"), attribute.String("service.version", t.o.Version))
 	options := []metric.Option{metric.WithResource(us), metric.WithCardinalityLimit(maxSeries), metric.WithExemplarFilter(exemplar.AlwaysOffFilter)}
 	if t.o.Scraped {
 		t.registry = prometheus.NewRegistry()
-		told, err := exporter.New(exporter.WithRegisterer(t.registry), exporter.WithTranslationStrategy(otlptranslator.UnderscoreEscapingWithSuffixes), exporter.WithoutScopeInfo())
+		told, err := exporter.New(exporter.WithRegisterer(t.registry), exporter.WithTranslationStrategy(otlptranslator.UnderscoreEscapingWithSuffixes), exporter.WithoutScopeInfo(), exporter.WithoutTargetInfo())
 		if err != nil {
 			return fmt.Errorf("make the metrics: %w", err)
 		}
@@ -78,14 +78,14 @@ func (t *Telemetry) open() error {
 		}
 		refused := &complaint{log: t.log}
 		if c.Metrics {
-			e, err := t.sender.numbers(refused)
+			e, err := t.sender.numbers(us, refused)
 			if err != nil {
 				return err
 			}
 			options = append(options, metric.WithReader(metric.NewPeriodicReader(e, metric.WithInterval(c.Interval), metric.WithTimeout(exportTimeout))))
 		}
 		if c.Traces {
-			e, err := t.sender.spans(refused)
+			e, err := t.sender.spans(us, refused)
 			if err != nil {
 				return err
 			}

@@ -2,32 +2,74 @@ package policies_test
 
 import (
 	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"gatekit/core/mcp"
 	"gatekit/policies"
+	"gatekit/policies/library"
 )
 
-// BenchmarkInspect is a call, by the size of an argument that no rule reads.
+// BenchmarkInspect is a call and its answer, by the size of a text in them: against the default rules (of which one reads arguments), fifty rules of which each is about the arguments of a
+// tool, and rules that read no body.
 func BenchmarkInspect(b *testing.B) {
-	for _, size := range []int{1 << 10, 64 << 10, 1 << 20} {
-		b.Run(fmt.Sprintf("%dKiB", size>>10), func(b *testing.B) {
-			s, err := policies.Load(policies.Options{Rules: []string{"tools/readonly"}})
-			if err != nil {
-				b.Fatal(err)
+	def := library.Default()
+	for _, set := range []struct {
+		name string
+		o    policies.Options
+	}{
+		{"default", policies.Options{Rules: slices.Sorted(maps.Keys(def)), Config: def}},
+		{"fifty", policies.Options{Files: []string{fifty(b)}}},
+		{"blind", policies.Options{Rules: []string{"limits/rate", "tools/readonly"}}},
+	} {
+		for _, size := range []int{1 << 10, 64 << 10, 1 << 20} {
+			for _, kind := range []mcp.Kind{mcp.Request, mcp.Response} {
+				b.Run(fmt.Sprintf("%s/%s/%dKiB", set.name, kind, size>>10), func(b *testing.B) {
+					s, err := policies.Load(set.o)
+					if err != nil {
+						b.Fatal(err)
+					}
+					list := answered(sent(mcp.NewRequest("1", "tools/list", nil), mcp.ToServer, ""), `{"tools":[{"name":"x","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}}]}`)
+					if _, err := s.Inspect(b.Context(), list); err != nil {
+						b.Fatal(err)
+					}
+					text := strings.Repeat("x", size)
+					m := called("x", `{"text":"`+text+`"}`)
+					if kind == mcp.Response {
+						m = answered(m, `{"content":[{"type":"text","text":"`+text+`"}]}`)
+					}
+					b.ReportAllocs()
+					for b.Loop() {
+						if v, err := s.Inspect(b.Context(), m); err != nil || v.Action == 0 {
+							b.Fatal(v, err)
+						}
+					}
+				})
 			}
-			list := answered(sent(mcp.NewRequest("1", "tools/list", nil), mcp.ToServer, ""), `{"tools":[{"name":"x","annotations":{"readOnlyHint":true}}]}`)
-			if _, err := s.Inspect(b.Context(), list); err != nil {
-				b.Fatal(err)
-			}
-			m := called("x", `{"text":"`+strings.Repeat("x", size)+`"}`)
-			b.ReportAllocs()
-			for b.Loop() {
-				if v, err := s.Inspect(b.Context(), m); err != nil || v.Action == 0 {
-					b.Fatal(v, err)
-				}
-			}
-		})
+		}
 	}
+}
+
+// fifty is a folder of fifty policies as teams write them, each about the arguments of one tool.
+func fifty(tb testing.TB) string {
+	dir := tb.TempDir()
+	for i := range 50 {
+		rego := fmt.Sprintf(`package gatekit.team%d
+
+deny contains sprintf("%%s may not be deleted", [input.params.arguments.path]) if {
+	input.kind == "request"
+	input.method == "tools/call"
+	input.name == "delete_%d"
+	startswith(input.params.arguments.path, "/srv/team%d/")
+}
+`, i, i, i)
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("team%d.rego", i)), []byte(rego), 0o600); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	return dir
 }

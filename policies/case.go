@@ -48,7 +48,7 @@ type known struct {
 var members = []string{
 	"jsonrpc", "id", "method", "params", "result", "error",
 	"direction", "kind", "server", "name", "request", "item", "items", "session", "principal", "roots", "findings", "time", "action",
-	"seq", "prev", "exchange", "reason", "steps", "before", "after", "micros",
+	"seq", "prev", "exchange", "reason", "steps", "before", "after", "values", "code", "failed", "micros", "through",
 }
 
 // ParseCase reads a case: one JSON object that is a JSON-RPC message with members of the input (input.schema.json) beside its own, as Explain prints the input; or a record of the audit log.
@@ -355,14 +355,7 @@ func (s *session) told(m *mcp.Message, k known, at time.Time) {
 		s.calls = maps.Clone(k.calls)
 	}
 	if k.minute != nil {
-		s.events = nil
-		for _, key := range slices.Sorted(maps.Keys(k.minute)) {
-			for range min(k.minute[key], maxEvents-len(s.events)) {
-				if key != "" { // that is their sum
-					s.events = append(s.events, event{key, at})
-				}
-			}
-		}
+		s.minute.told(k.minute, at)
 	}
 	if key, ok := definitionOf(m); ok && k.item != nil {
 		s.definitions[key] = k.item

@@ -20,10 +20,11 @@ import (
 // Stage is policies in force. It implements pipeline.Stage, and is immutable but for its memory: a change makes another.
 type Stage struct {
 	all    question
-	hides  question // of the rules that hide: what they say of a list is asked of the use of its items, too
-	mine   question // those of them that are not of the library
-	reads  reads
+	hides  question   // of the rules that hide: what they say of a list is asked of the use of its items, too
+	mine   question   // those of them that are not of the library
+	reads  reads      // of all of them
 	graph  *ast.Graph // which rules read which
+	of     *interest
 	files  []string
 	shadow bool
 	memory *Memory
@@ -37,9 +38,20 @@ type Stage struct {
 
 // question is rules that are asked together.
 type question struct {
+	set   set
 	rules []rule
 	query rego.PreparedEvalQuery
+	reads reads // of the input; nil is all
 }
+
+// set is which rules a question is of, or some of.
+type set int
+
+const (
+	ofAll set = iota
+	ofHides
+	ofMine
+)
 
 // rule is one effect of one package.
 type rule struct {
@@ -157,7 +169,11 @@ func waits(ctx context.Context, v pipeline.Verdict) bool {
 }
 
 func (s *Stage) decide(ctx context.Context, m *mcp.Message, session *session, b beside) (pipeline.Verdict, error) {
-	made, err := s.evaluate(ctx, s.all, s.input(m, session, b, s.reads), b.at)
+	q, err := s.of.question(s.all, s.of.classOf(m.To, m.Kind, m.Method, m.Server, m.Name))
+	if err != nil {
+		return pipeline.Verdict{}, err
+	}
+	made, err := s.evaluate(ctx, q, func() ast.Value { return s.input(m, session, b, q.reads) }, b.at)
 	if err != nil {
 		return pipeline.Verdict{}, err
 	}
@@ -171,13 +187,16 @@ func (s *Stage) decide(ctx context.Context, m *mcp.Message, session *session, b 
 	return v, nil
 }
 
-// evaluate asks the policies, and answers what they decided.
-func (s *Stage) evaluate(ctx context.Context, q question, input ast.Value, at time.Time) (*decision, error) {
-	sets, err := q.ask(ctx, input, at)
+// evaluate asks the policies, and answers what they decided. Where no rule can say anything, there is no input either.
+func (s *Stage) evaluate(ctx context.Context, q *question, input func() ast.Value, at time.Time) (*decision, error) {
+	d := &decision{shadow: s.shadow}
+	if len(q.rules) == 0 {
+		return d, nil
+	}
+	sets, err := q.ask(ctx, input(), at)
 	if err != nil {
 		return nil, err
 	}
-	d := &decision{shadow: s.shadow}
 	for i, r := range q.rules {
 		if err := sets[i].Iter(func(t *ast.Term) error { return d.take(r, t) }); err != nil {
 			return nil, err
@@ -187,7 +206,7 @@ func (s *Stage) evaluate(ctx context.Context, q question, input ast.Value, at ti
 }
 
 // ask answers what each of the rules holds.
-func (q question) ask(ctx context.Context, input ast.Value, at time.Time, more ...rego.EvalOption) ([]ast.Set, error) {
+func (q *question) ask(ctx context.Context, input ast.Value, at time.Time, more ...rego.EvalOption) ([]ast.Set, error) {
 	results, err := q.query.Eval(ctx, append(more, rego.EvalParsedInput(input), rego.EvalTime(at), rego.EvalGenerateJSON(func(t *ast.Term, _ *rego.EvalContext) (any, error) { return t, nil }))...)
 	switch {
 	case topdown.IsCancel(err) && ctx.Err() != nil:

@@ -104,7 +104,7 @@ func (s *Stage) explain(ctx context.Context, e *Explanation, q question, all ast
 // traceTimeout is how long a traced evaluation may take: many times what the policies may.
 const traceTimeout = 20 * time.Second
 
-func (q question) trace(ctx context.Context, input ast.Value, at time.Time, how ...rego.EvalOption) ([]ast.Set, *tracer, error) {
+func (q *question) trace(ctx context.Context, input ast.Value, at time.Time, how ...rego.EvalOption) ([]ast.Set, *tracer, error) {
 	ctx, cancel := context.WithTimeout(ctx, traceTimeout)
 	defer cancel()
 	t := &tracer{rules: map[uint64]*traced{}}

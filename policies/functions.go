@@ -17,7 +17,8 @@ type Function struct {
 
 // Functions are those that policies have beside those of Rego: readings of text that Go does more surely than Rego can.
 //
-//	gatekit.path.fault(path, {"roots", "base", "home", "relative", "links", "anywhere"})  why the path is not within the roots; "" when it is
+//	gatekit.path.fault(path, {"roots", "base", "home", "relative", "links"})  why the path is not within the roots; "" when it is
+//	gatekit.path.disguise(path)  why the path is not what it looks like, wherever it leads; "" when it is
 //	gatekit.uri.parse(uri)  {"scheme", "host", "port", "user", "path", "punycode", "special", "fault"}
 //	gatekit.uri.readings(uri)  what a server may take it for, in small letters: as it is, without escapes, without dots
 func Functions() []Function {
@@ -25,7 +26,6 @@ func Functions() []Function {
 		types.NewStaticProperty("roots", types.NewArray(nil, types.S)),
 		types.NewStaticProperty("base", types.S),
 		types.NewStaticProperty("home", types.S),
-		types.NewStaticProperty("anywhere", types.B),
 		types.NewStaticProperty("relative", types.B),
 		types.NewStaticProperty("links", types.B),
 	}, nil)
@@ -40,6 +40,13 @@ func Functions() []Function {
 				return nil, fmt.Errorf("gatekit.path.fault: %w", err)
 			}
 			return ast.String(b.fault(string(text))), nil
+		}),
+		function("gatekit.path.disguise", types.NewFunction(types.Args(types.S), types.S), func(args []*ast.Term) (ast.Value, error) {
+			text, ok := args[0].Value.(ast.String)
+			if !ok {
+				return nil, errors.New("gatekit.path.disguise: the path is no text")
+			}
+			return ast.String(disguised(string(text))), nil
 		}),
 		function("gatekit.uri.parse", types.NewFunction(types.Args(types.S), types.NewObject([]*types.StaticProperty{
 			types.NewStaticProperty("scheme", types.S), types.NewStaticProperty("host", types.S), types.NewStaticProperty("port", types.S),

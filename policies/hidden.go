@@ -8,6 +8,8 @@ import (
 
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
+
+	"github.com/open-policy-agent/opa/v1/ast"
 )
 
 // use is what a message is about, as items of a list: what the policies hide there is refused here, so that a hide that speaks of lists alone needs no deny beside it.
@@ -129,7 +131,11 @@ func (s *Stage) hide(ctx context.Context, m *mcp.Message, session *session, b be
 	for _, u := range session.usesOf(m) {
 		hidden := made.hide
 		if len(hides.rules) > 0 {
-			inList, err := s.evaluate(ctx, hides, s.input(session.listed(m, u), session, beside{at: b.at}, s.reads), b.at)
+			q, err := s.of.question(hides, s.of.classOf(mcp.ToClient, mcp.Response, u.list, m.Server, ""))
+			if err != nil {
+				return err
+			}
+			inList, err := s.evaluate(ctx, q, func() ast.Value { return s.input(session.listed(m, u), session, beside{at: b.at}, q.reads) }, b.at)
 			if err != nil {
 				return err
 			}

@@ -19,21 +19,29 @@ type reads map[string]reads
 func readsOf(modules map[string]*ast.Module) reads {
 	all := reads{}
 	for _, m := range modules {
-		ast.WalkRefs(m, func(r ast.Ref) bool {
-			if r.HasPrefix(ast.InputRootRef) {
-				all = all.with(r[1:])
-			}
-			return false
-		})
-		ast.WalkTerms(m, func(t *ast.Term) bool {
-			if v, ok := t.Value.(ast.Var); ok && v.Equal(ast.InputRootDocument.Value) { // not the head of a reference, which is no term of its own
-				all = nil
-			}
-			_, inside := t.Value.(ast.Ref)
-			return inside
-		})
+		for _, r := range m.Rules {
+			all = all.of(r)
+		}
 	}
 	return all
+}
+
+// of is r with what a part of a policy reads, too.
+func (r reads) of(part any) reads {
+	ast.WalkRefs(part, func(ref ast.Ref) bool {
+		if ref.HasPrefix(ast.InputRootRef) {
+			r = r.with(ref[1:])
+		}
+		return false
+	})
+	ast.WalkTerms(part, func(t *ast.Term) bool {
+		if v, ok := t.Value.(ast.Var); ok && (v.Equal(ast.InputRootDocument.Value) || v.Equal(ast.DefaultRootDocument.Value)) { // not the head of a reference, which is no term of its own
+			r = nil
+		}
+		_, inside := t.Value.(ast.Ref)
+		return inside
+	})
+	return r
 }
 
 // with is r with what a reference reads, too.
@@ -71,74 +79,78 @@ func (r reads) below(name string) reads {
 	return below
 }
 
-// field is one member of the input.
-type field struct {
-	name  string
-	value func(r reads) ast.Value // nil when there is none
-}
+// inputs are the members of the input: those of design.md 9.
+var inputs = [...]string{"direction", "kind", "method", "server", "name", "params", "result", "error", "request", "item", "items", "session", "principal", "roots", "findings", "time"}
 
-// input is what policies are asked about: the fields of design.md 9, of which only what r reads is built.
+// input is what policies are asked about, of which only what r reads is built.
 func (s *Stage) input(m *mcp.Message, sess *session, b beside, r reads) ast.Value {
-	text := func(v string) func(reads) ast.Value {
-		return func(reads) ast.Value {
-			if v == "" {
+	return object(r, inputs[:], func(name string, r reads) ast.Value {
+		switch name {
+		case "direction":
+			return text(m.To.String())
+		case "kind":
+			return text(m.Kind.String())
+		case "method":
+			return text(m.Method)
+		case "server":
+			return text(m.Server)
+		case "name":
+			return text(m.Name)
+		case "params", "result", "error":
+			if b.bodyless || name != bodyOf[m.Kind] {
 				return nil
 			}
-			return ast.String(v)
-		}
-	}
-	raw := func(b []byte) func(reads) ast.Value {
-		return func(r reads) ast.Value {
-			if b == nil {
+			return valueOf(m.Body(), r)
+		case "request":
+			if m.Request == nil {
 				return nil
 			}
-			return valueOf(b, r)
+			return valueOf(m.Request.Body(), r)
+		case "item":
+			return valueOf(sess.item(m), r)
+		case "items":
+			return valueOf(items(m), r)
+		case "session":
+			return sess.value(m, s.now(), r)
+		case "principal":
+			return object(r, []string{"subject", "claims"}, func(name string, _ reads) ast.Value {
+				if name == "subject" {
+					return ast.String(m.Principal)
+				}
+				return ast.NewObject()
+			})
+		case "roots":
+			return valueOf(sess.rootsOf(), r)
+		case "findings":
+			return findings(b.findings)
+		case "time":
+			return ast.String(b.at.UTC().Format(time.RFC3339Nano))
 		}
-	}
-	var params, result, fault, request []byte
-	switch {
-	case b.bodyless:
-	case m.Kind == mcp.Request, m.Kind == mcp.Notification:
-		params = m.Body()
-	case m.Kind == mcp.Response:
-		result = m.Body()
-	case m.Kind == mcp.Error:
-		fault = m.Body()
-	}
-	if m.Request != nil {
-		request = m.Request.Body()
-	}
-	return object(r, []field{
-		{"direction", text(m.To.String())},
-		{"kind", text(m.Kind.String())},
-		{"method", text(m.Method)},
-		{"server", text(m.Server)},
-		{"name", text(m.Name)},
-		{"params", raw(params)},
-		{"result", raw(result)},
-		{"error", raw(fault)},
-		{"request", raw(request)},
-		{"item", raw(sess.item(m))},
-		{"items", raw(items(m))},
-		{"session", func(r reads) ast.Value { return sess.value(m, s.now(), r) }},
-		{"principal", func(r reads) ast.Value {
-			return object(r, []field{{"subject", func(reads) ast.Value { return ast.String(m.Principal) }}, {"claims", func(reads) ast.Value { return ast.NewObject() }}})
-		}},
-		{"roots", raw(sess.rootsOf())},
-		{"findings", func(reads) ast.Value { return findings(b.findings) }},
-		{"time", func(reads) ast.Value { return ast.String(b.at.UTC().Format(time.RFC3339Nano)) }},
+		return nil
 	})
 }
 
-func object(r reads, fields []field) ast.Value {
+// bodyOf is what the body of a message is called.
+var bodyOf = map[mcp.Kind]string{mcp.Request: "params", mcp.Notification: "params", mcp.Response: "result", mcp.Error: "error"}
+
+// text is a member, or none.
+func text(v string) ast.Value {
+	if v == "" {
+		return nil
+	}
+	return ast.String(v)
+}
+
+// object has those of its members that are read. value may answer nil: there is none.
+func object(r reads, names []string, value func(name string, below reads) ast.Value) ast.Value {
 	var members [][2]*ast.Term
-	for _, f := range fields {
-		below, ok := r.wants(f.name)
+	for _, name := range names {
+		below, ok := r.wants(name)
 		if !ok {
 			continue
 		}
-		if v := f.value(below); v != nil {
-			members = append(members, [2]*ast.Term{ast.StringTerm(f.name), ast.NewTerm(v)})
+		if v := value(name, below); v != nil {
+			members = append(members, [2]*ast.Term{ast.StringTerm(name), ast.NewTerm(v)})
 		}
 	}
 	return ast.NewObject(members...)
@@ -162,9 +174,12 @@ func items(m *mcp.Message) []byte {
 	return raw
 }
 
-// valueOf is JSON as a value, with only what is read of it. It was read strictly before: what fails here is a fault of ours.
+// valueOf is JSON as a value, with only what is read of it; none of none. It was read strictly before: what fails here is a fault of ours.
 func valueOf(raw []byte, r reads) ast.Value {
-	d := jsontext.NewDecoder(bytes.NewReader(raw), jsontext.AllowInvalidUTF8(true))
+	if raw == nil {
+		return nil
+	}
+	d := jsontext.NewDecoder(bytes.NewBuffer(raw), jsontext.AllowInvalidUTF8(true)) // of a Buffer it copies nothing
 	v, err := decode(d, r)
 	if err != nil {
 		panic(fmt.Sprintf("policies: a message's own JSON: %v", err))

@@ -20,6 +20,7 @@ import (
 
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/rego"
+	"github.com/open-policy-agent/opa/v1/storage"
 	"github.com/open-policy-agent/opa/v1/storage/inmem"
 )
 
@@ -269,6 +270,12 @@ func compile(modules map[string]*ast.Module) (*ast.Compiler, error) {
 	return c, nil
 }
 
+// Parse says what is wrong with single files and settings, where they cannot be compiled: bundles that they need are not here.
+func Parse(o Options) error {
+	_, err := read(o, false)
+	return err
+}
+
 // Load reads and compiles policies into a stage. The error has all that is wrong, a line each, with its file and line.
 func Load(o Options) (*Stage, error) {
 	s, err := read(o, false)
@@ -299,31 +306,33 @@ func Load(o Options) (*Stage, error) {
 	if stage.now == nil {
 		stage.now = time.Now
 	}
-	if stage.all, err = prepare(rules, c, s.data); err == nil {
-		stage.hides, err = prepare(hiding(rules), c, s.data)
+	data := inmem.NewFromObject(s.data)
+	if stage.all, err = prepare(ofAll, rules, c, data); err == nil {
+		stage.hides, err = prepare(ofHides, hiding(rules), c, data)
 	}
 	if err == nil {
-		stage.mine, err = prepare(slices.DeleteFunc(hiding(rules), func(r rule) bool { return r.library }), c, s.data)
+		stage.mine, err = prepare(ofMine, slices.DeleteFunc(hiding(rules), func(r rule) bool { return r.library }), c, data)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("prepare the policies: %w", located(err))
 	}
+	stage.of = newInterest(c, data)
 	return stage, nil
 }
 
 // prepare makes the question of rules; of none it is none.
-func prepare(rules []rule, c *ast.Compiler, data map[string]any) (question, error) {
+func prepare(of set, rules []rule, c *ast.Compiler, data storage.Store) (question, error) {
 	if len(rules) == 0 {
-		return question{}, nil
+		return question{set: of}, nil
 	}
 	refs := make([]string, len(rules))
 	for i, r := range rules {
 		refs[i] = r.ref
 	}
-	options := []func(*rego.Rego){rego.Query("x := [" + strings.Join(refs, ",") + "]"), rego.Compiler(c), rego.Store(inmem.NewFromObject(data)), rego.StrictBuiltinErrors(true)}
+	options := []func(*rego.Rego){rego.Query("x := [" + strings.Join(refs, ",") + "]"), rego.Compiler(c), rego.Store(data), rego.StrictBuiltinErrors(true)}
 	for _, f := range Functions() {
 		options = append(options, f.Func)
 	}
 	query, err := rego.New(options...).PrepareForEval(context.Background())
-	return question{rules, query}, err
+	return question{set: of, rules: rules, query: query}, err
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,7 +30,6 @@ const (
 	maxAllDefined  = 256 << 20 // bytes of the definitions of all sessions, where the memory says nothing else
 	maxLabels      = 100
 	maxCounted     = 10_000    // names whose calls are counted in one session
-	maxEvents      = 20_000    // calls of the last minute of one session, when a rule reads them
 	maxDefinitions = 4 << 20   // bytes of the definitions of one session
 	maxDefined     = 1_000_000 // bytes of one
 	maxTasks       = 1_000     // of one session whose tools are known
@@ -45,7 +43,7 @@ type session struct {
 	client      []byte    // clientInfo, as JSON
 	labels      []string
 	calls       map[string]int // "server name" of a tool, "method server" of what a server asks; "" is all of tools
-	events      []event        // the calls of the last minute, oldest first
+	minute      minute         // the calls of the last minute, by the same
 	roots       []byte         // as JSON, the last that the client said
 	definitions map[string][]byte
 	bytes       int               // of definitions
@@ -108,12 +106,6 @@ func (m *Memory) makeRoom(keep *session) {
 	}
 }
 
-// event is one call of the last minute.
-type event struct {
-	key string
-	at  time.Time
-}
-
 // counted is what a message counts as: "server name" of a tool, "method server" of what a server asks; "" is what does not count.
 func counted(m *mcp.Message) (key string, tool bool) {
 	switch {
@@ -135,22 +127,12 @@ func (s *session) count(m *mcp.Message, now time.Time, lately bool) (takeBack fu
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if lately {
-		old := 0
-		for old < len(s.events) && now.Sub(s.events[old].at) >= time.Minute {
-			old++
-		}
-		s.events = slices.Delete(s.events, 0, old)
-	}
-	if _, known := s.calls[key]; !known && len(s.calls) >= maxCounted || len(s.events) >= maxEvents {
+	if _, known := s.calls[key]; !known && len(s.calls) >= maxCounted || lately && !s.minute.count(key, now) {
 		return nil, false
 	}
 	s.calls[key]++
 	if tool {
 		s.calls[""]++
-	}
-	if lately {
-		s.events = append(s.events, event{key, now})
 	}
 	return func() {
 		s.mu.Lock()
@@ -161,8 +143,8 @@ func (s *session) count(m *mcp.Message, now time.Time, lately bool) (takeBack fu
 		if tool {
 			s.calls[""]--
 		}
-		if i := slices.Index(s.events, event{key, now}); i >= 0 {
-			s.events = slices.Delete(s.events, i, i+1)
+		if lately {
+			s.minute.takeBack(key, now)
 		}
 	}, true
 }
@@ -196,8 +178,10 @@ func (s *session) learn(m *mcp.Message) {
 	case m.Method == "tools/call" && m.Kind == mcp.Response:
 		s.keepTask(m)
 	}
-	if info, ok := m.Get(mcp.AtClientInfo); ok && s.client == nil && m.Kind == mcp.Request {
-		s.client = slices.Clone(info)
+	if s.client == nil && m.Kind == mcp.Request {
+		if info, ok := m.Get(mcp.AtClientInfo); ok {
+			s.client = slices.Clone(info)
+		}
 	}
 }
 
@@ -284,33 +268,21 @@ func (s *session) label(labels []string) bool {
 func (s *session) value(m *mcp.Message, now time.Time, r reads) ast.Value {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return object(r, []field{
-		{"id", func(reads) ast.Value { return ast.String(m.Session) }},
-		{"client", func(r reads) ast.Value {
-			if s.client == nil {
-				return nil
-			}
+	return object(r, []string{"id", "client", "labels", "calls", "minute"}, func(name string, r reads) ast.Value {
+		switch name {
+		case "id":
+			return ast.String(m.Session)
+		case "client":
 			return valueOf(s.client, r)
-		}},
-		{"labels", func(reads) ast.Value {
+		case "labels":
 			terms := make([]*ast.Term, len(s.labels))
 			for i, l := range s.labels {
 				terms[i] = ast.StringTerm(l)
 			}
 			return ast.NewArray(terms...)
-		}},
-		{"calls", func(reads) ast.Value { return counts(s.calls, m) }},
-		{"minute", func(reads) ast.Value {
-			calls := map[string]int{}
-			for _, e := range s.events {
-				if now.Sub(e.at) < time.Minute {
-					calls[e.key]++
-					if !strings.Contains(strings.SplitN(e.key, " ", 2)[0], "/") { // a server's name, so a tool's call
-						calls[""]++
-					}
-				}
-			}
-			return counts(calls, m)
-		}},
+		case "calls":
+			return counts(s.calls, m)
+		}
+		return counts(s.minute.calls(now), m)
 	})
 }

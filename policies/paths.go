@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
 )
 
 // bounds are what a path has to lie within.
@@ -20,7 +22,6 @@ type bounds struct {
 	Home     string   `json:"home"`     // what ~ stands for; "" is not known
 	Relative bool     `json:"relative"` // where it is not known, one that does not climb is within
 	Links    bool     `json:"links"`    // symbolic links are those of this machine
-	Anywhere bool     `json:"anywhere"` // it may lie anywhere, when it says where
 }
 
 const (
@@ -32,8 +33,6 @@ const (
 // slash, expands "~". So it is held against every reading: it is within when none of them leads out.
 func (b bounds) fault(text string) string {
 	switch {
-	case b.Anywhere:
-		return disguised(text)
 	case len(text) > maxPath:
 		return "it is too long for a path"
 	case !utf8.ValidString(text):
@@ -76,6 +75,9 @@ func disguised(text string) string {
 	if name := scheme.FindString(text); len(text) > maxPath || strings.ContainsAny(text, "\n\r") || name != "" && !strings.EqualFold(name, "file:") {
 		return ""
 	}
+	if !strings.ContainsAny(text, "%\\;:\x00") && strings.IndexFunc(text, func(c rune) bool { return c >= utf8.RuneSelf }) < 0 { // it can be read in one way
+		return ""
+	}
 	said := -1
 	return eachReading(text, func(reading string) string {
 		n := 0
@@ -98,7 +100,8 @@ func disguised(text string) string {
 }
 
 var (
-	alike    = strings.NewReplacer("．", ".", "․", ".", "﹒", ".", "‥", "..", "…", "...", "／", "/", "∕", "/", "⁄", "/", "＼", "/", "﹨", "/", "⧵", "/", "∖", "/", "～", "~", "：", ":")
+	alike    = strings.NewReplacer("．", ".", "․", ".", "﹒", ".", "‥", "..", "…", "...", "／", "/", "∕", "/", "⁄", "/", "＼", "/", "﹨", "/", "⧵", "/", "∖", "/", "～", "~", "：", ":", "¥", "/", "₩", "/") // the last two are the backslash of a Japanese and a Korean Windows
+	filtered = strings.NewReplacer("../", "", `..\`, "")                                                                                                                                              // by those who think that this is enough, which makes "../" of "..././"
 	escape   = regexp.MustCompile(`%[0-9A-Fa-f]{2}|%u[0-9A-Fa-f]{4}`)
 	params   = regexp.MustCompile(`;[^/]*`)
 	scheme   = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]+:`) // of two characters at least: one is a drive
@@ -124,7 +127,7 @@ func others(text string) (all []string) {
 			all = append(all, text[1+at[0]:])
 		}
 	}
-	return append(all, alike.Replace(text), strings.TrimSpace(text))
+	return append(all, alike.Replace(norm.NFKC.String(text)), filtered.Replace(text), strings.TrimSpace(text))
 }
 
 // unescape is the byte, or the character, that an escape stands for.

@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"gatekit/audit"
 )
@@ -38,7 +37,7 @@ func (table) Append(b []byte, r *audit.Record) []byte {
 		}
 	}
 	return appendRow(b, []string{
-		r.Time.UTC().Format("2006-01-02T15:04:05.000000Z"),
+		r.Time.UTC().Format(timeLayout),
 		eventType(r),
 		r.Exchange,
 		r.Server,
@@ -97,7 +96,7 @@ func duration(micros int64) string {
 func appendRow(b []byte, cells []string) []byte {
 	safe := make([]string, len(cells))
 	for i, c := range cells {
-		safe[i] = guarded(cut(Visible(c)))
+		safe[i] = guarded(beginning(Visible(c), maxCell))
 	}
 	out := bytes.NewBuffer(b)
 	w := csv.NewWriter(out)
@@ -105,18 +104,6 @@ func appendRow(b []byte, cells []string) []byte {
 	w.Write(safe) // neither a buffer nor a comma can fail
 	w.Flush()
 	return out.Bytes()
-}
-
-// cut is a cell of bounded length.
-func cut(cell string) string {
-	if len(cell) <= maxCell {
-		return cell
-	}
-	end := maxCell
-	for !utf8.RuneStart(cell[end]) {
-		end--
-	}
-	return cell[:end] + "…"
 }
 
 // guarded is a value that no spreadsheet takes for a formula. Some look behind blanks, and some take the wide forms of the signs for the signs.

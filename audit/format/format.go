@@ -53,22 +53,35 @@ type Form interface {
 type Options struct {
 	Version string // of Gatekit, for OCSF; may be empty
 	Colour  bool   // for Text: with the escapes of a terminal
+
+	// MaxBytes bounds a line, its end with it; 0 is no bound, and below 4,096 it may be exceeded. The record of a longer one is made short: it is without bodies, findings and the steps that
+	// decided nothing, and its texts are cut. With JSONL that is no line of the log any more; a member "short" has the bytes and the SHA-256 of the line it stands for.
+	MaxBytes int
 }
 
 // New answers the form of that name.
 func New(name string, o Options) (Form, error) {
+	var f Form
 	switch name {
 	case JSONL:
-		return native{}, nil
+		f = native{}
 	case OCSF:
-		return ocsf{version: o.Version}, nil
+		f = ocsf{version: o.Version}
 	case CSV:
-		return table{}, nil
+		f = table{}
 	case Text:
-		return text{colour: o.Colour}, nil
+		f = text{colour: o.Colour}
+	default:
+		return nil, fmt.Errorf("there is no form %q of records\nhint: there are %s", name, strings.Join(Names(), ", "))
 	}
-	return nil, fmt.Errorf("there is no form %q of records\nhint: there are %s", name, strings.Join(Names(), ", "))
+	if o.MaxBytes > 0 {
+		f = bounded{f, o.MaxBytes}
+	}
+	return f, nil
 }
+
+// timeLayout is that of the log: UTC, to the microsecond.
+const timeLayout = "2006-01-02T15:04:05.000000Z"
 
 // Writer writes records in a form. It is not safe for many goroutines.
 type Writer struct {

@@ -2,7 +2,9 @@ package format_test
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/csv"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"slices"
@@ -240,6 +242,42 @@ func TestACellIsNoLongerThanASpreadsheetTakes(t *testing.T) {
 	}
 	if cell := rows[0][20]; len(cell) > 32_767 || !utf8.ValidString(cell) || !strings.HasSuffix(cell, "…") {
 		t.Errorf("a cell has %d bytes, valid %v, and ends with %q", len(cell), utf8.ValidString(cell), cell[max(0, len(cell)-10):])
+	}
+}
+
+func TestALineOfBoundedLengthStandsForTheWholeOne(t *testing.T) {
+	hostile := strings.Repeat("\x1b", 1<<10)
+	m := message(t, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"x":"`+strings.Repeat("x", 1<<20)+`"}}`)
+	m.Name, m.Server, m.Session, m.Exchange, m.Principal, m.Method = hostile, hostile, hostile, hostile, hostile, hostile
+	step := pipeline.Step{Stage: hostile, Action: "modify", Reason: hostile, Findings: slices.Repeat([]pipeline.Finding{{Type: hostile, Pointer: hostile}}, 90)}
+	records := recorded(t, pipeline.Outcome{Time: at, Before: m, After: m, Action: "modify", Reason: hostile, Err: errors.New(hostile), Steps: []pipeline.Step{step, step}}, outcomes(t)[1])
+	for _, name := range format.Names() {
+		f, err := format.New(name, format.Options{MaxBytes: 4096})
+		if err != nil {
+			t.Fatal(err)
+		}
+		short := f.Append([]byte("before"), &records[0])
+		if !bytes.HasPrefix(short, []byte("before")) || len(short) > 4096+len("before") || bytes.Count(short, []byte("\n")) != 1 || !bytes.HasSuffix(short, []byte("\n")) {
+			t.Errorf("%s: %d bytes: %.200q", name, len(short), short)
+		}
+		if got, want := f.Append(nil, &records[1]), form(t, name).Append(nil, &records[1]); name != format.OCSF && !bytes.Equal(got, want) {
+			t.Errorf("%s: a line that fits is %s, want %s", name, got, want)
+		}
+	}
+	f, _ := format.New(format.JSONL, format.Options{MaxBytes: 4096})
+	var got struct {
+		audit.Record
+		Short struct {
+			Bytes  int
+			SHA256 string
+		}
+	}
+	if err := json.Unmarshal(f.Append(nil, &records[0]), &got); err != nil {
+		t.Fatal(err)
+	}
+	if sum := sha256.Sum256(records[0].Line); got.Seq != 1 || got.Action != "modify" || len(got.Prev) != 64 || len(got.Before.SHA256) != 64 ||
+		got.Short.Bytes != len(records[0].Line) || got.Short.SHA256 != hex.EncodeToString(sum[:]) {
+		t.Errorf("got %+v", got)
 	}
 }
 

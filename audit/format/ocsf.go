@@ -126,6 +126,7 @@ type (
 		Reason   string    `json:"reason,omitzero"`
 		Micros   int64     `json:"micros,omitzero"`
 		Findings []finding `json:"findings,omitzero"`
+		Changed  []string  `json:"changed,omitzero"`
 	}
 	finding struct {
 		Type    string `json:"type"`
@@ -157,7 +158,7 @@ func (f ocsf) event(r *audit.Record) event {
 		Time: r.Time.UnixMilli(), Message: r.Reason, Duration: r.Micros / 1000,
 		Metadata: metadata{
 			Version: ocsfVersion, Product: us, UID: hex.EncodeToString(sum[:]), Sequence: r.Seq, CorrelationUID: r.Exchange, EventCode: r.Action, LogName: "audit",
-			OriginalTime: r.Time.UTC().Format("2006-01-02T15:04:05.000000Z"),
+			OriginalTime: r.Time.UTC().Format(timeLayout),
 		},
 		Unmapped: unmapped{
 			Prev: r.Prev, Kind: r.Kind, Direction: r.Direction, Steps: stepsOf(r), Before: sizeOf(r.Before), After: sizeOf(r.After), Micros: r.Micros, Error: r.Error,
@@ -305,7 +306,7 @@ func stepsOf(r *audit.Record) []step {
 	}
 	steps := make([]step, len(r.Steps))
 	for i, s := range r.Steps {
-		steps[i] = step{Stage: s.Stage, Action: s.Action, Reason: s.Reason, Micros: s.Micros}
+		steps[i] = step{Stage: s.Stage, Action: s.Action, Reason: s.Reason, Micros: s.Micros, Changed: s.Changed}
 		for _, f := range s.Findings {
 			steps[i].Findings = append(steps[i].Findings, finding{f.Type, f.Pointer})
 		}

@@ -22,7 +22,7 @@
 // And, where they have no words, under names of Gatekit's own:
 //
 //   - gatekit.decisions: records of the audit log, by mcp.method.name, gatekit.server, gatekit.direction, gatekit.kind and gatekit.action: each number is that of the log's lines, but for those that the log writes about itself;
-//   - gatekit.denials: by gatekit.stage and gatekit.rule, which is the policy's package or, for a plugin, its name;
+//   - gatekit.denials: by gatekit.stage and, where policies did it, by gatekit.rule, the package of the first that did;
 //   - gatekit.stage.duration: one stage's judgement of one message, by gatekit.stage and gatekit.action;
 //   - gatekit.audit.duration: until a record was as durable as configured; gatekit.audit.failures: records that could not be written; gatekit.audit.waiting: records that were answered for and
 //     are not written yet (durability async);

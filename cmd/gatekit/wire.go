@@ -25,6 +25,7 @@ import (
 	"gatekit/core/upstream"
 	"gatekit/plugins"
 	"gatekit/policies"
+	"gatekit/policies/service"
 	"gatekit/transport"
 )
 
@@ -32,6 +33,7 @@ import (
 type gate struct {
 	log    *slog.Logger
 	audit  *audit.Log
+	sinks  *sinks
 	record pipeline.Recorder  // the audit log, or what counts its records
 	events *pipeline.Pipeline // that records what is no message
 	stages []pipeline.Named   // beside those of the plugins
@@ -46,7 +48,9 @@ type gate struct {
 	mu      sync.Mutex // held while the configuration changes
 	config  *config.Config
 	servers map[string]*server
-	plugins *plugins.Set
+	judges  *judges
+	bundles *service.Client // nil when none are polled
+	polled  []*policies.Bundle
 }
 
 // server is one that is in force.
@@ -60,6 +64,10 @@ func openGate(ctx context.Context, c *config.Config, log *slog.Logger, stages ..
 	if err := reachable(c); err != nil {
 		return nil, err
 	}
+	sending, err := newSinks(c.Audit, log)
+	if err != nil {
+		return nil, err
+	}
 	record, err := audit.Open(audit.Options{
 		File:         c.Audit.File,
 		Bodies:       audit.Bodies(c.Audit.Bodies),
@@ -69,16 +77,23 @@ func openGate(ctx context.Context, c *config.Config, log *slog.Logger, stages ..
 		Keep:         audit.Retention{Files: c.Audit.KeepFiles, Bytes: int64(c.Audit.KeepBytes), For: c.Audit.KeepFor},
 		Key:          c.Audit.Key,
 		AnchorFile:   c.Audit.Anchor,
+		Anchor:       sending.anchor,
 	})
 	if err != nil {
+		sending.abandon()
 		return nil, err
 	}
-	g := &gate{log: log, audit: record, record: record, stages: stages, config: c, servers: map[string]*server{}}
+	g := &gate{log: log, audit: record, record: record, sinks: sending, stages: stages, config: c, servers: map[string]*server{}}
 	fail := func(err error) (*gate, error) {
+		if g.bundles != nil {
+			g.bundles.Close()
+		}
 		if g.host != nil {
 			g.host.Close()
 		}
-		return nil, errors.Join(err, record.Close(), g.closeTelemetry())
+		err = errors.Join(err, record.Close(), g.closeTelemetry())
+		sending.close()
+		return nil, err
 	}
 	if g.telemetry, err = openTelemetry(c, log); err != nil {
 		return fail(err)
@@ -90,7 +105,10 @@ func openGate(ctx context.Context, c *config.Config, log *slog.Logger, stages ..
 	if g.host, err = newHost(c.Limits, log, g.pluginEvent); err != nil {
 		return fail(err)
 	}
-	j, err := g.judges(ctx, c)
+	if g.bundles, g.polled, err = openBundles(ctx, c, log, g.bundleRefused); err != nil {
+		return fail(err)
+	}
+	j, err := g.load(ctx, c, g.polled)
 	if err != nil {
 		return fail(err)
 	}
@@ -98,7 +116,7 @@ func openGate(ctx context.Context, c *config.Config, log *slog.Logger, stages ..
 	if err != nil {
 		return fail(err)
 	}
-	g.servers, g.plugins = servers, j.plugins
+	g.servers, g.judges = servers, j
 	g.show()
 	if g.proxy, err = proxy.New(o); err != nil {
 		return fail(err)
@@ -120,6 +138,7 @@ func openGate(ctx context.Context, c *config.Config, log *slog.Logger, stages ..
 		},
 		Log: log,
 	})
+	sending.start(c.Audit.File, record, g.sinkEvent)
 	if g.telemetry != nil {
 		g.telemetry.Watch(g.watched())
 	}
@@ -127,6 +146,7 @@ func openGate(ctx context.Context, c *config.Config, log *slog.Logger, stages ..
 		return nil, errors.Join(fmt.Errorf("record the start: %w", err), g.close())
 	}
 	g.sayPolicies(c, j.policies)
+	g.startBundles(g.bundles)
 	return g, nil
 }
 
@@ -153,12 +173,13 @@ func (g *gate) sayPolicies(c *config.Config, stage *policies.Stage) {
 // judges are who judges by a configuration: its plugins, then its policies, which decide on what the plugins made of a message.
 type judges struct {
 	plugins  *plugins.Set
-	policies *policies.Stage // nil when there are none
-	stages   []pipeline.Named
+	first    []pipeline.Named // the plugins
+	policies *policies.Stage  // nil when there are none
 }
 
-func (g *gate) judges(ctx context.Context, c *config.Config) (*judges, error) {
-	rules, err := loadPolicies(c, &g.memory)
+// load makes the judges of a configuration, with the bundles that are polled.
+func (g *gate) load(ctx context.Context, c *config.Config, polled []*policies.Bundle) (*judges, error) {
+	rules, err := loadPolicies(c, polled, &g.memory)
 	if err != nil {
 		return nil, err
 	}
@@ -166,15 +187,19 @@ func (g *gate) judges(ctx context.Context, c *config.Config) (*judges, error) {
 	if err != nil {
 		return nil, err
 	}
-	if rules != nil {
-		stages = append(stages, pipeline.Named{Name: policyStage, Stage: rules, Timeout: policyTimeout})
+	return &judges{set, stages, rules}, nil
+}
+
+func (j *judges) stages() []pipeline.Named {
+	if j.policies == nil {
+		return j.first
 	}
-	return &judges{set, rules, stages}, nil
+	return append(slices.Clone(j.first), pipeline.Named{Name: policyStage, Stage: j.policies, Timeout: policyTimeout})
 }
 
 // options are the proxy's for a configuration. Servers that are configured as before stay the ones they are.
 func (g *gate) options(c *config.Config, j *judges) (proxy.Options, map[string]*server, error) {
-	p := pipeline.New(g.record, pipeline.Options{Reasons: c.Deny.Reasons, ToolCallsResult: c.Deny.ToolCalls == "result"}, append(slices.Clone(g.stages), j.stages...)...)
+	p := pipeline.New(g.record, pipeline.Options{Reasons: c.Deny.Reasons, ToolCallsResult: c.Deny.ToolCalls == "result"}, append(slices.Clone(g.stages), j.stages()...)...)
 	servers := map[string]*server{}
 	o := proxy.Options{
 		Pipeline: p,
@@ -313,7 +338,21 @@ func reachable(c *config.Config) error {
 // apply puts a changed configuration to work without dropping sessions.
 func (g *gate) apply(ctx context.Context, c *config.Config) error {
 	g.mu.Lock()
-	defer g.mu.Unlock()
+	before := g.bundles
+	err := g.exchange(ctx, c)
+	after := g.bundles
+	g.mu.Unlock() // bundles that came may wait for it, and Close for them
+	if after != before {
+		if before != nil {
+			before.Close()
+		}
+		g.startBundles(after)
+	}
+	return err
+}
+
+// exchange is apply with mu held. A client of bundles that is no longer in force is left to be closed.
+func (g *gate) exchange(ctx context.Context, c *config.Config) (err error) {
 	what := "the changed configuration"
 	for _, part := range needRestart(g.config, c) {
 		g.log.Warn("this change needs a restart; what was there goes on", "part", part)
@@ -322,7 +361,18 @@ func (g *gate) apply(ctx context.Context, c *config.Config) error {
 	// What cannot be changed stays what it is, and the next change is held against what is in force.
 	next := *c
 	next.Listen, next.Audit, next.Limits, next.Admin, next.Telemetry = g.config.Listen, g.config.Audit, g.config.Limits, g.config.Admin, g.config.Telemetry
-	j, err := g.judges(ctx, &next)
+	bundles, polled := g.bundles, g.polled
+	if !sameBundles(g.config, &next) {
+		if bundles, polled, err = openBundles(ctx, &next, g.log, g.bundleRefused); err != nil {
+			return err
+		}
+		defer func() {
+			if err != nil && bundles != nil {
+				bundles.Close()
+			}
+		}()
+	}
+	j, err := g.load(ctx, &next, polled)
 	if err != nil {
 		return err
 	}
@@ -338,8 +388,8 @@ func (g *gate) apply(ctx context.Context, c *config.Config) error {
 		return err
 	}
 	old := g.servers
-	g.plugins.Close()
-	g.config, g.servers, g.plugins = &next, servers, j.plugins
+	g.judges.plugins.Close()
+	g.config, g.servers, g.judges, g.bundles, g.polled = &next, servers, j, bundles, polled
 	g.show()
 	var errs []error
 	for name, s := range old {
@@ -397,6 +447,13 @@ func (g *gate) pluginEvent(plugin, action, reason string, err error) {
 	}
 }
 
+// sinkEvent records that a sink was lost, or works again. When the log is closed nothing can be, and the sink has said it to the operator's log.
+func (g *gate) sinkEvent(action, reason string, err error) {
+	if err := g.event(context.Background(), action, reason, err); err != nil {
+		g.log.Debug("record an event", "event", action, "error", err)
+	}
+}
+
 // event records what is no message.
 func (g *gate) event(ctx context.Context, action, reason string, err error) error {
 	return g.events.Event(context.WithoutCancel(ctx), nil, action, reason, err)
@@ -416,6 +473,12 @@ func (g *gate) endSessions() error {
 func (g *gate) close() error {
 	errs := []error{g.endSessions(), g.proxy.Close()}
 	g.mu.Lock()
+	bundles := g.bundles
+	g.mu.Unlock()
+	if bundles != nil {
+		bundles.Close() // without the lock: it waits for what they put in force
+	}
+	g.mu.Lock()
 	defer g.mu.Unlock()
 	var wg sync.WaitGroup
 	closed := make(chan error, len(g.servers))
@@ -427,8 +490,9 @@ func (g *gate) close() error {
 	for err := range closed {
 		errs = append(errs, err)
 	}
-	errs = append(errs, g.host.Close())
-	return errors.Join(append(errs, g.event(context.Background(), "stop", "", nil), g.audit.Close(), g.closeTelemetry())...)
+	errs = append(errs, g.host.Close(), g.event(context.Background(), "stop", "", nil), g.audit.Close())
+	g.sinks.close() // that have to send the stop, too
+	return errors.Join(append(errs, g.closeTelemetry())...)
 }
 
 // ballastBytes is how much garbage is made before it is collected, at the least.

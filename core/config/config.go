@@ -96,7 +96,10 @@ type Policy struct {
 
 	ConfigAt map[string]Place `toml:"-"` // where a rule's settings stand
 
-	Keys []Key `toml:"key"` // in the order of the file
+	// In the order of the file:
+	Keys     []Key     `toml:"key"`
+	Services []Service `toml:"service"`
+	Bundles  []Bundle  `toml:"bundle"`
 }
 
 // Key is one [policy.key.NAME]: what bundles are verified with.
@@ -106,6 +109,27 @@ type Key struct {
 	Key       Secret `toml:"key"` // PEM with a public key or a certificate; the secret of HS…
 	Algorithm string `toml:"algorithm"`
 	Scope     string `toml:"scope"`
+}
+
+// Service is one [policy.service.NAME]: a server that bundles come from.
+type Service struct {
+	Name string `toml:",name"`
+
+	URL     string            `toml:"url"`
+	Headers map[string]Secret `toml:"headers"`
+	CA      string            `toml:"ca"` // PEM; "" for those that the system trusts
+}
+
+// Bundle is one [policy.bundle.NAME]: policies that a service is asked for.
+type Bundle struct {
+	Name string `toml:",name"`
+
+	Service  string        `toml:"service"` // when absent, the only one
+	Resource string        `toml:"resource"`
+	Key      string        `toml:"key"`     // "" for any of Keys
+	Persist  string        `toml:"persist"` // absolute, "" for none
+	MinDelay time.Duration `toml:"min_delay"`
+	MaxDelay time.Duration `toml:"max_delay"`
 }
 
 // Audit is [audit].
@@ -121,6 +145,8 @@ type Audit struct {
 
 	Key    string `toml:"key"`    // absolute, or empty: beside the log
 	Anchor string `toml:"anchor"` // absolute, or empty
+
+	Sinks []Sink `toml:"sink"`
 }
 
 // Admin is [admin].
@@ -171,6 +197,8 @@ func (p *Plugin) defaults() {
 func (p *Policy) defaults() { p.Mode = "enforce" }
 
 func (k *Key) defaults() { k.Algorithm = "RS256" }
+
+func (b *Bundle) defaults() { b.MinDelay, b.MaxDelay = time.Minute, 2*time.Minute }
 
 // Secret is a value that may have come from the environment or a file. No way of printing or encoding it shows it; string(s) is the value.
 type Secret string

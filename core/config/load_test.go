@@ -55,6 +55,11 @@ func mistakes(t *testing.T, err error) []string {
 
 const server = "[server.a]\ncommand = \"a\"\n"
 
+// sinkOf is a document with a sink of the kind, named s.
+func sinkOf(kind string, lines ...string) string {
+	return server + "[[audit.sink]]\nname = \"s\"\nkind = \"" + kind + "\"\n" + strings.Join(append(lines, ""), "\n")
+}
+
 func TestEachMistakeIsReportedAtItsPlace(t *testing.T) {
 	t.Setenv("GATEKIT_TEST_BAD", "s3cret value")
 	tests := []struct {
@@ -117,6 +122,44 @@ func TestEachMistakeIsReportedAtItsPlace(t *testing.T) {
 			`3:13: server.a.headers.Mcp-Session-Id is set by the protocol and cannot be configured`}},
 		{"a header with a line break is refused without showing it", "[server.a]\nurl = \"http://x/\"\nheaders = { X = \"a\\nb\" }", []string{
 			`3:13: server.a.headers.X holds a line break or another control character`}},
+		{"a sink without a name or a kind is reported", server + "[[audit.sink]]\n", []string{
+			`3:1: audit.sink[0] has no name`,
+			`3:1: audit.sink[0] has no kind: write "file", "stderr", "syslog", "otlp" or "webhook"`}},
+		{"a kind of sink that there is none of is reported", sinkOf("syslogd"), []string{
+			`5:1: audit.sink[0].kind must be one of "file", "stderr", "syslog", "otlp", "webhook", not "syslogd"`}},
+		{"two sinks of one name are reported", sinkOf("stderr") + strings.TrimPrefix(sinkOf("stderr"), server), []string{
+			`7:1: there are two sinks named "s"`}},
+		{"a sink's name that cannot be a file's is reported", server + "[[audit.sink]]\nname = \"../x\"\nkind = \"stderr\"", []string{
+			`4:1: audit.sink[0].name must begin with a-z and hold only a-z, 0-9 and "-", not "../x"`}},
+		{"keys of another kind of sink are reported", sinkOf("stderr", `url = "x"`, `path = "x"`), []string{
+			`6:1: audit.sink[0].url is not for a sink of the kind "stderr"`, `7:1: audit.sink[0].path is not for a sink of the kind "stderr"`}},
+		{"a format that a kind of sink cannot have is reported", sinkOf("webhook", `url = "https://x/"`, `format = "csv"`), []string{
+			`7:1: audit.sink[0].format must be one of "jsonl", "ocsf", not "csv"`}},
+		{"a sink that sends what there is not is reported", sinkOf("stderr", `send = ["records", "bodies"]`), []string{
+			`6:20: audit.sink[0].send[1] must be "records" or "checkpoints", not "bodies"`}},
+		{"a sink that sends nothing is reported", sinkOf("stderr", `send = []`), []string{`6:1: audit.sink[0].send is empty: there is nothing to send`}},
+		{"checkpoints to a file of records are reported", sinkOf("file", `path = "x"`, `send = ["checkpoints"]`), []string{
+			`7:9: audit.sink[0].send: a sink of the kind "file" takes records alone; for a file of checkpoints there is audit.anchor`}},
+		{"a sink into the log is reported", sinkOf("file", `path = "audit/../audit/gatekit.jsonl"`), []string{
+			`6:1: audit.sink[0].path = "audit/../audit/gatekit.jsonl" is the file of the audit log`}},
+		{"a file sink without a path is reported", sinkOf("file"), []string{`3:1: audit.sink[0] has no path`}},
+		{"a sink without a url is reported", sinkOf("syslog"), []string{`3:1: audit.sink[0] has no url, such as "tls://siem.example:6514"`}},
+		{"a sink's url that is none is reported", sinkOf("syslog", `url = "siem.example:514"`), []string{
+			`6:1: audit.sink[0].url must be a URL such as "tls://siem.example:6514" (tls, tcp, udp, unix), not "siem.example:514"`}},
+		{"a sink's url without a port is reported", sinkOf("syslog", `url = "tls://siem.example"`), []string{
+			`6:1: audit.sink[0].url has no port; usual are 6514 for tls, 601 for tcp and 514 for udp`}},
+		{"a sink's url with a password is refused without showing it", sinkOf("webhook", `url = "https://u:hunter2@x/"`), []string{
+			`6:1: audit.sink[0].url holds credentials, which end in logs; send them with headers = { Authorization = … }`}},
+		{"records in clear to another machine are refused", sinkOf("otlp", `url = "http://collector.example:4317"`), []string{
+			`6:1: audit.sink[0].url: others on the way can read and change what goes to another machine by http; use https, or set insecure = true if the way is safe`}},
+		{"records in clear to this machine are not", sinkOf("otlp", `url = "http://127.0.0.1:4317"`), nil},
+		{"nor where that is wanted", sinkOf("syslog", `url = "udp://siem.example:514"`, `insecure = true`), nil},
+		{"a short key of a webhook is reported without showing it", sinkOf("webhook", `url = "https://x/"`, `signing_key = "hunter2"`), []string{
+			`7:1: audit.sink[0].signing_key must be at least 24 bytes of randomness`}},
+		{"a certificate without its key is reported", sinkOf("syslog", `url = "tls://x:1"`, `cert = "gatekit.toml"`), []string{
+			`3:1: audit.sink[0] has one of cert and cert_key: a certificate needs both`}},
+		{"a file of authorities that is not there is reported", sinkOf("syslog", `url = "tls://x:1"`, `ca = "nowhere.pem"`), []string{
+			`7:1: audit.sink[0].ca: there is no file "nowhere.pem"`}},
 		{"a folder that is not there is reported", server + "cwd = \"nowhere\"", []string{
 			`3:1: server.a.cwd = "nowhere" is no folder`}},
 		{"an era that is none is reported", server + "era = \"new\"", []string{
@@ -203,6 +246,18 @@ func TestEachMistakeIsReportedAtItsPlace(t *testing.T) {
 			`4:1: policy.key.a.algorithm must be one of "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "HS256", "HS384", "HS512", not "none"`,
 			`6:1: policy.key.b.key must be the PEM of a public key or a certificate; key = "${file:bundle.pub}" is what the file holds`,
 			`8:1: policy.key.c.key is a private key; bundles are verified with the public one, and who can read this file could sign them`}},
+		{"bundles that cannot come are reported", server + "[policy.service.s]\nurl = \"http://far.example\"\nca = \"ca.pem\"\n[policy.service.t]\nheaders = {\"a b\" = \"\"}\n" +
+			"[policy.bundle.One]\nservice = \"u\"\n[policy.bundle.two]\n[policy.bundle.three]\nservice = \"s\"\nkey = \"k\"\nmin_delay = \"1.5s\"\nmax_delay = \"1s\"", []string{
+			`5:1: policy.service.s.ca must be the PEM of certificates; ca = "${file:ca.pem}" is what the file holds`,
+			`6:1: policy.service.t has no url`,
+			`7:12: policy.service.t.headers: "a b" cannot be a header's name`,
+			`8:1: "One" cannot be a bundle's name: it must begin with a-z and hold only a-z, 0-9 and "-"`,
+			`9:1: policy.bundle.One.service: there is no service "u"; known are s, t`,
+			`10:1: policy.bundle.two.service must say which [policy.service.NAME] it comes from`,
+			`11:1: policy.bundle.three comes over http and is not signed: whoever is between could change the policies; use https, or say in [policy.key.NAME] who signs it`,
+			`13:1: policy.bundle.three.key: there is no key "k"`,
+			`14:1: policy.bundle.three.min_delay must be whole seconds, not "1.5s"`,
+			`15:1: policy.bundle.three.max_delay cannot be shorter than its min_delay, 1.5s`}},
 		{"a policy that is no table is reported", "policy = \"x\"\n" + server, []string{
 			`1:1: policy must be a table, not a string`}},
 		{"a date is no duration", server + "timeout = 1979-05-27", []string{
@@ -346,7 +401,7 @@ keep_for = "24h"
 	dir := filepath.Dir(c.File)
 	want := config.Audit{File: filepath.Join(dir, "audit/gatekit.jsonl"), Bodies: "digest", Durability: "write", SegmentBytes: 64 << 20,
 		KeepFiles: 3, KeepFor: 24 * time.Hour, Key: filepath.Join(dir, "keys/log"), Anchor: "/mnt/anchors"}
-	if c.Audit != want {
+	if !reflect.DeepEqual(c.Audit, want) {
 		t.Errorf("got %+v, want %+v", c.Audit, want)
 	}
 }
@@ -434,6 +489,7 @@ func TestTheExampleDocumentsEveryKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Setenv("BUNDLES_TOKEN", "x")
 	key := strings.Repeat("k", 32)
 	if _, err := load(t, string(text), "policies/x.rego", "", "state.key", key); err != nil {
 		t.Errorf("as it is: %v", err)
@@ -450,21 +506,24 @@ func TestTheExampleDocumentsEveryKey(t *testing.T) {
 		}
 		lines = append(lines, line)
 	}
-	if _, err := load(t, strings.Join(lines, ""), "policies/x.rego", "", "bundle.pub", pub, "collector.pem", "", "state.key", key); err != nil {
+	if _, err := load(t, strings.Join(lines, ""), "policies/x.rego", "", "bundle.pub", pub, "collector.pem", "", "ca.pem", ca, "state.key", key, "siem.pem", "", "us.pem", "", "us.key", "", "webhook.key", key); err != nil {
 		t.Errorf("with what is commented out: %v", err)
 	}
 	for _, k := range keys(reflect.TypeFor[config.Config]()) {
 		if !slices.ContainsFunc(strings.Split(string(text), "\n"), func(line string) bool {
 			line = strings.TrimPrefix(line, "# ")
-			return strings.HasPrefix(line, k+" = ") || strings.HasPrefix(line, "["+k) || strings.HasPrefix(line, "[["+k)
+			return strings.HasPrefix(line, k+" = ") || strings.HasPrefix(line, "["+k) || strings.HasPrefix(line, "[["+k) || strings.HasPrefix(line, "[policy."+k+".") || strings.HasPrefix(line, "[[") && strings.HasSuffix(line, "."+k+"]]")
 		}) {
 			t.Errorf("gatekit.toml.example does not show the key %q", k)
 		}
 	}
 }
 
-// pub looks like a public key.
-const pub = "-----BEGIN PUBLIC KEY-----\n-----END PUBLIC KEY-----\n"
+// What looks like a public key, and like a certificate.
+const (
+	pub = "-----BEGIN PUBLIC KEY-----\n-----END PUBLIC KEY-----\n"
+	ca  = "-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n"
+)
 
 // A default that the example shows is the default.
 func TestTheExampleShowsTheDefaults(t *testing.T) {

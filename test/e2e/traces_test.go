@@ -28,8 +28,8 @@ import (
 	"gatekit/test/mcptest"
 )
 
-// collector takes OTLP as a collector of OpenTelemetry does, over HTTP and gRPC, and keeps it.
-type collector struct {
+// otelStub takes OTLP as a collector of OpenTelemetry does, over HTTP and gRPC, and keeps it.
+type otelStub struct {
 	tracespb.UnimplementedTraceServiceServer
 	http, grpc string // URLs
 
@@ -40,9 +40,9 @@ type collector struct {
 	headers []string // Authorization of each request
 }
 
-func newCollector(t *testing.T) *collector {
+func newOTelStub(t *testing.T) *otelStub {
 	t.Helper()
-	c := &collector{}
+	c := &otelStub{}
 	h := httptest.NewServer(c)
 	t.Cleanup(h.Close)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -59,7 +59,7 @@ func newCollector(t *testing.T) *collector {
 }
 
 // config is the configuration of who sends to it.
-func (c *collector) config(protocol, more string) string {
+func (c *otelStub) config(protocol, more string) string {
 	url := c.grpc
 	if protocol == "http" {
 		url = c.http
@@ -67,7 +67,7 @@ func (c *collector) config(protocol, more string) string {
 	return fmt.Sprintf("[telemetry]\nurl = %q\nprotocol = %q\nheaders = { Authorization = \"Bearer of-the-collector\" }\ntraces = true\n%s\n", url, protocol, more)
 }
 
-func (c *collector) keep(authorization string, m proto.Message) {
+func (c *otelStub) keep(authorization string, m proto.Message) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.headers = append(c.headers, authorization)
@@ -97,7 +97,7 @@ func authorization(ctx context.Context) string {
 }
 
 // Export takes spans over gRPC.
-func (c *collector) Export(ctx context.Context, r *tracespb.ExportTraceServiceRequest) (*tracespb.ExportTraceServiceResponse, error) {
+func (c *otelStub) Export(ctx context.Context, r *tracespb.ExportTraceServiceRequest) (*tracespb.ExportTraceServiceResponse, error) {
 	c.keep(authorization(ctx), r)
 	return &tracespb.ExportTraceServiceResponse{}, nil
 }
@@ -105,7 +105,7 @@ func (c *collector) Export(ctx context.Context, r *tracespb.ExportTraceServiceRe
 // numbers takes metrics over gRPC.
 type numbers struct {
 	metricspb.UnimplementedMetricsServiceServer
-	c *collector
+	c *otelStub
 }
 
 func (n numbers) Export(ctx context.Context, r *metricspb.ExportMetricsServiceRequest) (*metricspb.ExportMetricsServiceResponse, error) {
@@ -114,7 +114,7 @@ func (n numbers) Export(ctx context.Context, r *metricspb.ExportMetricsServiceRe
 }
 
 // ServeHTTP takes both over HTTP.
-func (c *collector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (c *otelStub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var m proto.Message = &tracespb.ExportTraceServiceRequest{}
 	switch r.URL.Path {
 	case "/v1/traces":
@@ -140,7 +140,7 @@ func (c *collector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // named are the spans of a name, in the order of their beginning.
-func (c *collector) named(name string) (some []*tracepb.Span) {
+func (c *otelStub) named(name string) (some []*tracepb.Span) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, s := range c.spans {
@@ -186,7 +186,7 @@ func TestATraceGoesThrough(t *testing.T) {
 		for _, revision := range []string{"2025-11-25", mcptest.Modern} {
 			for _, protocol := range []string{"grpc", "http"} {
 				t.Run(fmt.Sprintf("%s to %s, told over %s", revision, back, protocol), func(t *testing.T) {
-					to := newCollector(t)
+					to := newOTelStub(t)
 					config := to.config(protocol, "") + box("box", "-revisions", back) + plugin("secrets", `action = "redact"`) + policy(t, `deny contains "no" if input.name == "die"`)
 					front(t, config, revision, func(t *testing.T, g *gatekit, c *mcptest.Client) {
 						to.mu.Lock()
@@ -279,7 +279,7 @@ func TestATraceGoesThrough(t *testing.T) {
 }
 
 func TestATraceOfTheConnectionIsTheCallsWithoutItsOwn(t *testing.T) {
-	to := newCollector(t)
+	to := newOTelStub(t)
 	g := overHTTP(t, to.config("http", "metrics = false")+box("box"))
 	const other = "00-aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa-bbbbbbbbbbbbbbbb-01"
 	for _, revision := range []string{"2025-11-25", mcptest.Modern} {
@@ -311,7 +311,7 @@ func TestATraceOfTheConnectionIsTheCallsWithoutItsOwn(t *testing.T) {
 func TestWhatTheEnvironmentSaysOfTelemetryIsNotHeard(t *testing.T) {
 	for _, protocol := range []string{"grpc", "http"} {
 		t.Run(protocol, func(t *testing.T) {
-			decoy, to := newCollector(t), newCollector(t)
+			decoy, to := newOTelStub(t), newOTelStub(t)
 			for _, signal := range []string{"", "TRACES_", "METRICS_"} {
 				for name, value := range map[string]string{"ENDPOINT": decoy.http, "HEADERS": "authorization=of-the-environment", "PROTOCOL": "http/json", "COMPRESSION": "none", "CERTIFICATE": "/nowhere", "INSECURE": "false", "TIMEOUT": "1"} {
 					t.Setenv("OTEL_EXPORTER_OTLP_"+signal+name, value)
@@ -352,7 +352,7 @@ func TestACollectorThatHangsIsNotWaitedFor(t *testing.T) {
 	defer l.Close()
 	for _, protocol := range []string{"grpc", "http"} {
 		t.Run(protocol, func(t *testing.T) {
-			to := &collector{http: "http://" + l.Addr().String(), grpc: "http://" + l.Addr().String()}
+			to := &otelStub{http: "http://" + l.Addr().String(), grpc: "http://" + l.Addr().String()}
 			g, c := overStdio(t, to.config(protocol, `interval = "1s"`)+box("box"), mcptest.Modern)
 			began := time.Now()
 			for range 300 {
@@ -375,7 +375,7 @@ func TestACollectorThatHangsIsNotWaitedFor(t *testing.T) {
 }
 
 func TestWithoutTracesWhatAClientSaysOfItsTraceIsLeftAlone(t *testing.T) {
-	to := newCollector(t)
+	to := newOTelStub(t)
 	for _, more := range []string{"", strings.Replace(to.config("http", ""), "traces = true", "", 1)} {
 		_, c := overStdio(t, more+box("box"), "2025-11-25")
 		m := ask(t, c, "tools/call", `{"name":"box__echo","arguments":{},"_meta":{"tracestate":"rojo=1","traceparent":"`+clientsParent+`"}}`)

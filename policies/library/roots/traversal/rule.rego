@@ -17,10 +17,23 @@ deny contains sprintf("the argument %s: %s", [concat("/", [sprintf("%v", [k]) | 
 	concerned
 	walk(input.params.arguments, [place, text])
 	is_string(text)
+	odd(text)
 	is_path(place)
-	why := gatekit.path.fault(text, bounds(loose(place)))
+	why := fault(text, loose(place))
 	why != ""
 }
+
+# Where paths may lie anywhere, few texts are worth asking what they are for.
+odd(_) if not config.anywhere
+
+odd(text) if {
+	config.anywhere
+	gatekit.path.disguise(text) != ""
+}
+
+fault(text, relative) := gatekit.path.fault(text, bounds(relative)) if not config.anywhere
+
+fault(text, _) := gatekit.path.disguise(text) if config.anywhere
 
 deny contains sprintf("a name in the argument %s: %s", [concat("/", [sprintf("%v", [k]) | some k in place]), why]) if {
 	input.method in {"tools/call", "prompts/get"}
@@ -28,9 +41,10 @@ deny contains sprintf("a name in the argument %s: %s", [concat("/", [sprintf("%v
 	concerned
 	walk(input.params.arguments, [place, value])
 	is_object(value)
+	count(place) > 0
 	is_path(place)
 	some name, _ in value # files: {"a/b": "…"}
-	why := gatekit.path.fault(name, bounds(true))
+	why := fault(name, true)
 	why != ""
 }
 
@@ -42,7 +56,7 @@ deny contains sprintf("the argument %s: %s", [name, why]) if {
 	completes_path(name)
 	walk(value, [_, text])
 	is_string(text)
-	why := gatekit.path.fault(text, bounds(true))
+	why := fault(text, true)
 	why != ""
 }
 
@@ -66,7 +80,7 @@ deny contains sprintf("the URI: %s", [why]) if {
 	input.method in {"resources/read", "resources/subscribe", "resources/unsubscribe"}
 	input.kind == "request"
 	concerned
-	why := gatekit.path.fault(input.name, bounds(true))
+	why := fault(input.name, true)
 	why != ""
 }
 
@@ -84,7 +98,7 @@ hide contains item.uri if {
 	input.kind == "response"
 	concerned
 	some item in input.items
-	gatekit.path.fault(item.uri, bounds(true)) != ""
+	fault(item.uri, true) != ""
 }
 
 hide contains item.uriTemplate if {
@@ -98,13 +112,13 @@ hide contains item.uriTemplate if {
 # Where it begins is not within the roots, and none of them is within that; or it leads out again, whatever is filled in.
 astray(template) if {
 	begin := beginning(template)
-	gatekit.path.fault(begin, bounds(true)) != ""
+	fault(begin, true) != ""
 	not above(begin)
 }
 
 astray(template) if {
-	gatekit.path.fault(beginning(template), bounds(true)) == ""
-	gatekit.path.fault(regex.replace(template, `\{[^}]*\}`, "x"), bounds(true)) != ""
+	fault(beginning(template), true) == ""
+	fault(regex.replace(template, `\{[^}]*\}`, "x"), true) != ""
 }
 
 beginning(template) := template if not contains(template, "{")
@@ -121,7 +135,7 @@ hide contains uri if {
 	input.kind == "request"
 	concerned
 	some uri in input.params.notifications.resourceSubscriptions
-	gatekit.path.fault(uri, bounds(true)) != ""
+	fault(uri, true) != ""
 }
 
 deny contains "an answer without roots" if {
@@ -162,7 +176,7 @@ trusting if config.declared
 
 trusting if config.anywhere
 
-bounds(relative) := {"roots": roots, "base": object.get(config, "base", ""), "home": object.get(config, "home", ""), "relative": relative, "links": links, "anywhere": object.get(config, "anywhere", false)}
+bounds(relative) := {"roots": roots, "base": object.get(config, "base", ""), "home": object.get(config, "home", ""), "relative": relative, "links": links}
 
 roots := config.roots if not config.declared
 

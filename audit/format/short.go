@@ -1,0 +1,97 @@
+package format
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"gatekit/audit"
+)
+
+// bounded is a form with lines of bounded length.
+type bounded struct {
+	Form
+	max int
+}
+
+func (f bounded) Append(b []byte, r *audit.Record) []byte {
+	from := len(b)
+	b = f.Form.Append(b, r)
+	for keep := 256; len(b)-from > f.max && keep >= 16; keep /= 4 {
+		short := shortened(r, keep)
+		if f.Form == (native{}) {
+			b = appendShort(b[:from], &short)
+			continue
+		}
+		b = f.Form.Append(b[:from], &short)
+	}
+	return b
+}
+
+// shortened is the record without bodies and findings, of its steps only the one that decided, and of each text the first bytes. Its Line is whole.
+func shortened(r *audit.Record, keep int) audit.Record {
+	s := *r
+	s.Steps, s.Prev = nil, beginning(r.Prev, sha256.Size*2)
+	for _, step := range r.Steps {
+		if by := decided(r); by != "" && step.Stage == by && step.Action == r.Action {
+			s.Steps = []audit.Step{{Stage: beginning(by, keep), Action: beginning(step.Action, keep)}}
+		}
+	}
+	for _, body := range []**audit.Body{&s.Before, &s.After} {
+		if *body != nil {
+			*body = &audit.Body{Size: (*body).Size, SHA256: beginning((*body).SHA256, sha256.Size*2)}
+		}
+	}
+	for _, text := range []*string{&s.Session, &s.Exchange, &s.Principal, &s.Direction, &s.Kind, &s.Method, &s.Server, &s.Name, &s.Action, &s.Reason, &s.Error} {
+		*text = beginning(*text, keep)
+	}
+	return s
+}
+
+// beginning is at most that many bytes of s, and a mark where there was more.
+func beginning(s string, bytes int) string {
+	if len(s) <= bytes {
+		return s
+	}
+	for bytes > 0 && !utf8.RuneStart(s[bytes]) {
+		bytes--
+	}
+	return s[:bytes] + "…"
+}
+
+// appendShort appends a record as JSON with the names of the log, and says what it stands for.
+func appendShort(b []byte, r *audit.Record) []byte {
+	sum := sha256.Sum256(r.Line)
+	type short struct {
+		Bytes  int    `json:"bytes"`
+		SHA256 string `json:"sha256"`
+	}
+	line, _ := json.Marshal(struct { // of texts and numbers: it cannot fail
+		Seq       uint64 `json:"seq"`
+		Time      string `json:"time"`
+		Prev      string `json:"prev"`
+		Session   string `json:"session,omitzero"`
+		Exchange  string `json:"exchange,omitzero"`
+		Principal string `json:"principal,omitzero"`
+		Direction string `json:"direction,omitzero"`
+		Kind      string `json:"kind,omitzero"`
+		Method    string `json:"method,omitzero"`
+		Server    string `json:"server,omitzero"`
+		Name      string `json:"name,omitzero"`
+		Action    string `json:"action"`
+		Reason    string `json:"reason,omitzero"`
+		Steps     []step `json:"steps,omitzero"`
+		Before    *body  `json:"before,omitzero"`
+		After     *body  `json:"after,omitzero"`
+		Micros    int64  `json:"micros,omitzero"`
+		Error     string `json:"error,omitzero"`
+		Short     short  `json:"short"`
+	}{
+		r.Seq, r.Time.UTC().Format(timeLayout), r.Prev, r.Session, r.Exchange, r.Principal, r.Direction, r.Kind, r.Method, r.Server, r.Name, r.Action, r.Reason,
+		stepsOf(r), sizeOf(r.Before), sizeOf(r.After), r.Micros, r.Error, short{len(r.Line), hex.EncodeToString(sum[:])},
+	}, jsontext.AllowInvalidUTF8(true))
+	return append(appendPlainJSON(b, line), '\n')
+}

@@ -1,0 +1,161 @@
+package sink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"gatekit/audit/format"
+)
+
+// FileOptions say where a file is and what is in it.
+type FileOptions struct {
+	Path         string // made, with its folder, where absent, else continued
+	Form         format.Form
+	SegmentBytes int64 // the size from which a file is renamed, to one with the time in its name, and another begun; 0 is never
+	KeepFiles    int   // how many of those renamed are kept; 0 is all
+}
+
+// NewFile answers a receiver that appends to a file, and has each batch on the disk before it says so. A file that was moved away, by logrotate or by hand, is begun again, with its
+// header. It takes no checkpoints: for a file of those there is audit.Options.AnchorFile.
+func NewFile(o FileOptions) Receiver { return &file{FileOptions: o} }
+
+var errNoCheckpoints = errors.New("here go records alone, no checkpoints")
+
+type file struct {
+	FileOptions
+	open *os.File // nil when it is not
+	size int64
+	buf  []byte
+}
+
+func (f *file) Send(_ context.Context, b Batch) error {
+	if b.Checkpoint != nil {
+		return errNoCheckpoints
+	}
+	if err := f.ready(); err != nil {
+		return err
+	}
+	f.buf = f.buf[:0]
+	if f.size == 0 {
+		f.buf = append(f.buf, f.Form.Header()...)
+	}
+	for i := range b.Records {
+		f.buf = f.Form.Append(f.buf, &b.Records[i])
+	}
+	_, err := f.open.Write(f.buf)
+	if err == nil {
+		err = f.open.Sync()
+	}
+	if err != nil {
+		// All of it comes again: a part of it would be there twice, and end in half a line.
+		err = errors.Join(err, f.open.Truncate(f.size), f.Close())
+		return fmt.Errorf("write a sink's file: %w", err)
+	}
+	f.size += int64(len(f.buf))
+	if cap(f.buf) > 4*batchBytes {
+		f.buf = nil
+	}
+	return nil
+}
+
+// ready has the file open that is at the path, and one that is not too large.
+func (f *file) ready() error {
+	if f.open != nil {
+		here, err := f.open.Stat()
+		there, gone := os.Stat(f.Path)
+		if err != nil || gone != nil || !os.SameFile(here, there) {
+			f.Close()
+		}
+	}
+	if f.open == nil {
+		if err := f.reopen(); err != nil {
+			return err
+		}
+	}
+	if f.SegmentBytes == 0 || f.size < f.SegmentBytes {
+		return nil
+	}
+	f.Close()
+	if err := f.rotate(); err != nil {
+		return err
+	}
+	return f.reopen()
+}
+
+func (f *file) reopen() error {
+	if err := os.MkdirAll(filepath.Dir(f.Path), 0o700); err != nil {
+		return fmt.Errorf("make the folder of a sink's file: %w", err)
+	}
+	if i, err := os.Stat(f.Path); err == nil && !i.Mode().IsRegular() { // a pipe would hold up who opens it
+		return fmt.Errorf("open a sink's file: %s is no regular file", f.Path)
+	}
+	open, err := os.OpenFile(f.Path, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o600)
+	if err != nil {
+		return fmt.Errorf("open a sink's file: %w", err)
+	}
+	end, err := open.Seek(0, io.SeekEnd)
+	if err == nil && end > 0 {
+		var last [1]byte
+		if _, err = open.ReadAt(last[:], end-1); err == nil && last[0] != '\n' { // a line that was torn; its record comes again
+			var n int
+			n, err = open.WriteString("\n")
+			end += int64(n)
+		}
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("open a sink's file: %w", err), open.Close())
+	}
+	f.open, f.size = open, end
+	return nil
+}
+
+// rotate puts the file aside, and removes the oldest of those that are.
+func (f *file) rotate() error {
+	ext := filepath.Ext(f.Path)
+	stem := strings.TrimSuffix(f.Path, ext) + "-"
+	if err := os.Rename(f.Path, stem+time.Now().UTC().Format(asideLayout)+ext); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("put a sink's file aside: %w", err)
+	}
+	if f.KeepFiles == 0 {
+		return nil
+	}
+	entries, err := os.ReadDir(filepath.Dir(f.Path))
+	if err != nil {
+		return fmt.Errorf("look for a sink's old files: %w", err)
+	}
+	var old []string
+	for _, e := range entries {
+		name := filepath.Join(filepath.Dir(f.Path), e.Name())
+		at, ours := strings.CutPrefix(strings.TrimSuffix(name, ext), stem)
+		if _, err := time.Parse(asideLayout, at); ours && err == nil {
+			old = append(old, name)
+		}
+	}
+	slices.Sort(old)
+	for _, name := range old[:max(0, len(old)-f.KeepFiles)] {
+		if err := os.Remove(name); err != nil {
+			return fmt.Errorf("remove a sink's old file: %w", err)
+		}
+	}
+	return nil
+}
+
+// asideLayout sorts as time does.
+const asideLayout = "20060102T150405.000000000Z"
+
+func (f *file) Close() error {
+	if f.open == nil {
+		return nil
+	}
+	err := f.open.Close()
+	f.open = nil
+	return err
+}

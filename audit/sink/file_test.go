@@ -1,0 +1,212 @@
+package sink_test
+
+import (
+	"bytes"
+	"encoding/csv"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"gatekit/audit"
+	"gatekit/audit/format"
+	"gatekit/audit/sink"
+)
+
+func form(t testing.TB, name string, max int) format.Form {
+	t.Helper()
+	f, err := format.New(name, format.Options{MaxBytes: max})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// batch is records with these reasons, as a log has them.
+func batch(t testing.TB, reasons ...string) sink.Batch {
+	t.Helper()
+	j := newJournal(t)
+	j.record(reasons...)
+	var b sink.Batch
+	for r, err := range (&audit.Reading{File: j.file}).All(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.Records = append(b.Records, r)
+	}
+	return b
+}
+
+func send(t testing.TB, r sink.Receiver, batches ...sink.Batch) {
+	t.Helper()
+	for _, b := range batches {
+		if err := r.Send(t.Context(), b); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func read(t testing.TB, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// reasons are the cells of a CSV, one file after the other, each with its header.
+func reasons(t testing.TB, files ...string) (all []string) {
+	t.Helper()
+	for _, file := range files {
+		rows, err := csv.NewReader(strings.NewReader(read(t, file))).ReadAll()
+		if err != nil || len(rows) == 0 {
+			t.Fatalf("%s: %d rows, %v", file, len(rows), err)
+		}
+		if !slices.Equal(rows[0], format.Columns()) {
+			t.Errorf("%s has no header but %q", file, rows[0])
+		}
+		for _, row := range rows[1:] {
+			all = append(all, row[9])
+		}
+	}
+	return all
+}
+
+func TestEveryFileOfACSVHasItsHeaderOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "new", "records.csv")
+		o := sink.FileOptions{Path: path, Form: form(t, "csv", 0), SegmentBytes: 400, KeepFiles: 2}
+		f := sink.NewFile(o)
+		var sent []string
+		for i, r := range batch(t, "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l").Records {
+			time.Sleep(time.Second)
+			send(t, f, sink.Batch{Records: []audit.Record{r}})
+			sent = append(sent, r.Reason)
+			if i == 5 { // a restart goes on with the file
+				f.Close()
+				f = sink.NewFile(o)
+			}
+		}
+		f.Close()
+		files, _ := filepath.Glob(filepath.Join(filepath.Dir(path), "records-*.csv"))
+		if len(files) != 2 {
+			t.Fatalf("there are %q, want 2 beside the one that is written", files)
+		}
+		got := reasons(t, append(files, path)...)
+		if !strings.HasSuffix(strings.Join(sent, " "), strings.Join(got, " ")) || len(got) < 4 {
+			t.Errorf("the files that are kept have %q", got)
+		}
+		for _, file := range append(files, path) {
+			if i, _ := os.Stat(file); i.Size() > 800 || i.Mode().Perm() != 0o600 {
+				t.Errorf("%s: %d bytes, %v", file, i.Size(), i.Mode())
+			}
+		}
+	})
+}
+
+func TestAFileThatWasMovedAwayIsBegunAgain(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "records.csv")
+	f := sink.NewFile(sink.FileOptions{Path: path, Form: form(t, "csv", 0)})
+	defer f.Close()
+	b := batch(t, "a", "b")
+	send(t, f, sink.Batch{Records: b.Records[:1]})
+	if err := os.Rename(path, path+".1"); err != nil { // logrotate
+		t.Fatal(err)
+	}
+	send(t, f, sink.Batch{Records: b.Records[1:]})
+	want(t, "the old one", reasons(t, path+".1"), []string{"a"})
+	want(t, "the new one", reasons(t, path), []string{"b"})
+}
+
+func TestALineThatWasTornIsEndedBeforeTheNext(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "records.jsonl")
+	if err := os.WriteFile(path, []byte(`{"seq":1,"ti`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f := sink.NewFile(sink.FileOptions{Path: path, Form: form(t, "jsonl", 0)})
+	defer f.Close()
+	b := batch(t, "a")
+	send(t, f, b)
+	if got, want := read(t, path), `{"seq":1,"ti`+"\n"+string(b.Records[0].Line)+"\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestABatchThatDoesNotFitOnTheDiskLeavesNothingBehind(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "records.jsonl")
+	f := sink.NewFile(sink.FileOptions{Path: path, Form: form(t, "jsonl", 0)})
+	defer f.Close()
+	b := batch(t, "a", "b", strings.Repeat("x", 1000))
+	send(t, f, sink.Batch{Records: b.Records[:1]})
+	limited(t, 600, func() {
+		if err := f.Send(t.Context(), sink.Batch{Records: b.Records[1:]}); !errors.Is(err, syscall.EFBIG) {
+			t.Errorf("got %v, want that the file is too large", err)
+		}
+	})
+	send(t, f, sink.Batch{Records: b.Records[1:]})
+	var all bytes.Buffer
+	for _, r := range b.Records {
+		all.Write(append(r.Line, '\n'))
+	}
+	if got := read(t, path); got != all.String() {
+		t.Errorf("got %q, want %q", got, all.String())
+	}
+}
+
+// limited runs f while no file of this process may grow above that size.
+func limited(t *testing.T, bytes uint64, f func()) {
+	t.Helper()
+	var old syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &old); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: bytes, Max: old.Max}); err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Setrlimit(syscall.RLIMIT_FSIZE, &old)
+	f()
+}
+
+func TestAPipeIsNoFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f := sink.NewFile(sink.FileOptions{Path: path, Form: form(t, "jsonl", 0)})
+	if err := f.Send(t.Context(), batch(t, "a")); err == nil || !strings.Contains(err.Error(), "no regular file") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestAStreamHasItsHeaderOnceAndOneThatNobodyReadsHoldsUpNobody(t *testing.T) {
+	var out bytes.Buffer
+	w := sink.NewWriter(&out, form(t, "csv", 0))
+	b := batch(t, "a", "b")
+	send(t, w, b, b)
+	if n := strings.Count(out.String(), "timestamp,"); n != 1 || strings.Count(out.String(), "\r\n") != 5 {
+		t.Errorf("got %q", out.String())
+	}
+	synctest.Test(t, func(t *testing.T) {
+		j := newJournal(t)
+		j.record("a")
+		full := make(blocked)
+		_, stop := start(t, j.options(sink.NewWriter(full, form(t, "jsonl", 0))))
+		time.Sleep(time.Hour)
+		if err := stop(); err == nil {
+			t.Error("what nobody read was not said to be missing")
+		}
+		close(full)
+	})
+}
+
+// blocked is a writer that takes nothing until it is closed.
+type blocked chan struct{}
+
+func (b blocked) Write([]byte) (int, error) { <-b; return 0, fs.ErrClosed }

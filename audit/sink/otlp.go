@@ -1,0 +1,199 @@
+package sink
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	collector "go.opentelemetry.io/proto/otlp/collector/logs/v1"
+	common "go.opentelemetry.io/proto/otlp/common/v1"
+	logs "go.opentelemetry.io/proto/otlp/logs/v1"
+	resource "go.opentelemetry.io/proto/otlp/resource/v1"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"gatekit/audit"
+	"gatekit/audit/format"
+)
+
+// OTLPOptions say which collector there is.
+type OTLPOptions struct {
+	URL      string // over HTTP the whole one, https://HOST:4318/v1/logs; over gRPC https://HOST:4317; http:// is without TLS
+	Protocol string // "grpc" or "http"
+	Headers  map[string]string
+	TLS      TLS
+	Form     format.Form // of the body
+	Version  string      // of Gatekit
+}
+
+// NewOTLP answers a receiver that sends each record as a log record of OpenTelemetry, over gRPC or as protobuf over HTTP: its body is the record's line, its attributes what is looked for (see
+// attributes). A collector that takes a part of a batch has refused it. A checkpoint is a log record with the event name gatekit.checkpoint.
+//
+// It is made of the protocol's own messages and not of the exporters of the SDK: those hand what a collector refused to a handler of the whole process, and have answered by then that all is well.
+func NewOTLP(o OTLPOptions) (Receiver, error) {
+	host, _ := os.Hostname()
+	c := &otlp{form: o.Form, scope: &common.InstrumentationScope{Name: "gatekit/audit", Version: o.Version}, resource: &resource.Resource{Attributes: attributesOf(
+		"service.name", "gatekit", "service.version", o.Version, "host.name", host)}}
+	if o.Protocol == "http" {
+		p, err := newPoster(o.URL, o.Headers, o.TLS)
+		if err != nil {
+			return nil, err
+		}
+		c.export, c.close = httpExport(p), p.Close
+		return c, nil
+	}
+	u, err := url.Parse(o.URL)
+	if err != nil {
+		return nil, err
+	}
+	trust := insecure.NewCredentials()
+	if u.Scheme == "https" {
+		config, err := o.TLS.config()
+		if err != nil {
+			return nil, err
+		}
+		config.MinVersion = tls.VersionTLS12
+		trust = credentials.NewTLS(config)
+	}
+	target := u.Host
+	if u.Port() == "" {
+		target = net.JoinHostPort(u.Hostname(), "4317")
+	}
+	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(trust), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)))
+	if err != nil {
+		return nil, err
+	}
+	c.export, c.close = grpcExport(collector.NewLogsServiceClient(conn), o.Headers), conn.Close
+	return c, nil
+}
+
+type otlp struct {
+	form     format.Form
+	resource *resource.Resource
+	scope    *common.InstrumentationScope
+	export   func(context.Context, *collector.ExportLogsServiceRequest) (*collector.ExportLogsServiceResponse, error)
+	close    func() error
+}
+
+func (c *otlp) Send(ctx context.Context, b Batch) error {
+	scope := &logs.ScopeLogs{Scope: c.scope}
+	if b.Checkpoint != nil {
+		now := uint64(time.Now().UnixNano())
+		scope.LogRecords = append(scope.LogRecords, &logs.LogRecord{TimeUnixNano: now, ObservedTimeUnixNano: now, EventName: "gatekit.checkpoint",
+			SeverityNumber: logs.SeverityNumber_SEVERITY_NUMBER_INFO, SeverityText: "INFO", Body: text(string(b.Checkpoint))})
+	}
+	for i := range b.Records {
+		scope.LogRecords = append(scope.LogRecords, c.record(&b.Records[i]))
+	}
+	response, err := c.export(ctx, &collector.ExportLogsServiceRequest{ResourceLogs: []*logs.ResourceLogs{{Resource: c.resource, ScopeLogs: []*logs.ScopeLogs{scope}}}})
+	if err != nil {
+		return err
+	}
+	if n := response.GetPartialSuccess().GetRejectedLogRecords(); n > 0 {
+		return fmt.Errorf("the collector refused %d of %d records: %.200q", n, len(scope.LogRecords), response.GetPartialSuccess().GetErrorMessage())
+	}
+	return nil
+}
+
+func (c *otlp) record(r *audit.Record) *logs.LogRecord {
+	at := uint64(r.Time.UnixNano())
+	line := c.form.Append(nil, r)
+	l := &logs.LogRecord{TimeUnixNano: at, ObservedTimeUnixNano: at, EventName: "gatekit.audit", Body: text(string(line[:len(line)-1])), Attributes: attributes(r)}
+	switch severity(r) {
+	case 3:
+		l.SeverityNumber, l.SeverityText = logs.SeverityNumber_SEVERITY_NUMBER_ERROR, "ERROR"
+	case 4:
+		l.SeverityNumber, l.SeverityText = logs.SeverityNumber_SEVERITY_NUMBER_WARN, "WARN"
+	case 5:
+		l.SeverityNumber, l.SeverityText = logs.SeverityNumber_SEVERITY_NUMBER_INFO2, "INFO2"
+	default:
+		l.SeverityNumber, l.SeverityText = logs.SeverityNumber_SEVERITY_NUMBER_INFO, "INFO"
+	}
+	return l
+}
+
+// attributes are what records are looked for by: where the semantic conventions for MCP have a name it is that, else the log's behind gatekit.
+func attributes(r *audit.Record) []*common.KeyValue {
+	name := "gatekit.name"
+	switch kind, _, _ := strings.Cut(r.Method, "/"); kind {
+	case "tools":
+		name = "gen_ai.tool.name"
+	case "prompts":
+		name = "gen_ai.prompt.name"
+	case "resources":
+		name = "mcp.resource.uri"
+	}
+	all := attributesOf(
+		"mcp.method.name", r.Method, "mcp.session.id", r.Session, "enduser.id", r.Principal,
+		"gatekit.action", r.Action, "gatekit.reason", r.Reason, "gatekit.server", r.Server, name, r.Name,
+		"gatekit.exchange", r.Exchange, "gatekit.direction", r.Direction, "gatekit.kind", r.Kind, "error.message", r.Error)
+	return append(all, &common.KeyValue{Key: "gatekit.seq", Value: &common.AnyValue{Value: &common.AnyValue_IntValue{IntValue: int64(r.Seq)}}})
+}
+
+// attributesOf has the pairs whose value is not empty.
+func attributesOf(pairs ...string) []*common.KeyValue {
+	var all []*common.KeyValue
+	for i := 0; i < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			all = append(all, &common.KeyValue{Key: pairs[i], Value: text(pairs[i+1])})
+		}
+	}
+	return all
+}
+
+func text(s string) *common.AnyValue {
+	return &common.AnyValue{Value: &common.AnyValue_StringValue{StringValue: s}}
+}
+
+type exporter = func(context.Context, *collector.ExportLogsServiceRequest) (*collector.ExportLogsServiceResponse, error)
+
+func httpExport(p *poster) exporter {
+	return func(ctx context.Context, request *collector.ExportLogsServiceRequest) (*collector.ExportLogsServiceResponse, error) {
+		body, err := proto.Marshal(request)
+		if err != nil {
+			return nil, err
+		}
+		answer, err := p.post(ctx, body, http.Header{"Content-Type": {"application/x-protobuf"}})
+		if err != nil {
+			return nil, err
+		}
+		response := new(collector.ExportLogsServiceResponse)
+		if err := proto.Unmarshal(answer, response); err != nil {
+			return nil, fmt.Errorf("its answer is none of a collector's: %w", err)
+		}
+		return response, nil
+	}
+}
+
+func grpcExport(client collector.LogsServiceClient, headers map[string]string) exporter {
+	return func(ctx context.Context, request *collector.ExportLogsServiceRequest) (*collector.ExportLogsServiceResponse, error) {
+		response, err := client.Export(metadata.NewOutgoingContext(ctx, metadata.New(headers)), request)
+		if err == nil {
+			return response, nil
+		}
+		said := status.Convert(err)
+		for _, detail := range said.Details() {
+			if info, ok := detail.(*errdetails.RetryInfo); ok {
+				return nil, &later{err, info.GetRetryDelay().AsDuration()}
+			}
+		}
+		if said.Code() == codes.ResourceExhausted {
+			return nil, &tooLarge{err} // or too often: either way a smaller batch is what helps
+		}
+		return nil, err
+	}
+}
+
+func (c *otlp) Close() error { return c.close() }

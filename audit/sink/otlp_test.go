@@ -1,0 +1,252 @@
+package sink_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	collector "go.opentelemetry.io/proto/otlp/collector/logs/v1"
+	logs "go.opentelemetry.io/proto/otlp/logs/v1"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"gatekit/audit"
+	"gatekit/audit/sink"
+)
+
+// fakeCollector takes log records over gRPC and HTTP, or answers what it is told to.
+type fakeCollector struct {
+	collector.UnimplementedLogsServiceServer
+
+	mu     sync.Mutex
+	answer func(try int) (*collector.ExportLogsServiceResponse, error) // nil takes all
+	tries  []time.Time
+	tokens []string // of the Authorization headers
+	got    []*collector.ExportLogsServiceRequest
+}
+
+func (c *fakeCollector) Export(ctx context.Context, r *collector.ExportLogsServiceRequest) (*collector.ExportLogsServiceResponse, error) {
+	if md, ok := metadata.FromIncomingContext(ctx); ok {
+		c.mu.Lock()
+		c.tokens = append(c.tokens, md.Get("authorization")...)
+		c.mu.Unlock()
+	}
+	return c.take(r)
+}
+
+func (c *fakeCollector) take(r *collector.ExportLogsServiceRequest) (*collector.ExportLogsServiceResponse, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.tries = append(c.tries, time.Now())
+	if c.answer != nil {
+		if response, err := c.answer(len(c.tries)); response != nil || err != nil {
+			return response, err
+		}
+	}
+	c.got = append(c.got, r)
+	return &collector.ExportLogsServiceResponse{}, nil
+}
+
+func (c *fakeCollector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	request := new(collector.ExportLogsServiceRequest)
+	if r.URL.Path != "/v1/logs" || r.Header.Get("Content-Type") != "application/x-protobuf" || proto.Unmarshal(body, request) != nil {
+		w.WriteHeader(http.StatusBadRequest)
+		return
+	}
+	c.mu.Lock()
+	c.tokens = append(c.tokens, r.Header.Get("Authorization"))
+	c.mu.Unlock()
+	response, err := c.take(request)
+	if err != nil {
+		w.WriteHeader(http.StatusBadGateway)
+		return
+	}
+	answer, _ := proto.Marshal(response)
+	w.Write(answer)
+}
+
+// records are those that were taken.
+func (c *fakeCollector) records() (all []*logs.LogRecord) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, r := range c.got {
+		for _, r := range r.ResourceLogs {
+			for _, s := range r.ScopeLogs {
+				all = append(all, s.LogRecords...)
+			}
+		}
+	}
+	return all
+}
+
+// serveOTLP serves the collector and answers the options to reach it, for each protocol.
+func serveOTLP(t testing.TB, c *fakeCollector, protocol string) sink.OTLPOptions {
+	t.Helper()
+	o := sink.OTLPOptions{Protocol: protocol, Form: form(t, "jsonl", 1<<20), Version: "1.0", Headers: map[string]string{"Authorization": "Bearer t0ken"}}
+	switch protocol {
+	case "http":
+		s := httptest.NewServer(c)
+		t.Cleanup(s.Close)
+		o.URL = s.URL + "/v1/logs"
+	case "grpc":
+		secure, ca := certificate(t)
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := grpc.NewServer(grpc.Creds(credentials.NewTLS(secure)))
+		collector.RegisterLogsServiceServer(s, c)
+		go s.Serve(l)
+		t.Cleanup(s.Stop)
+		o.URL, o.TLS = "https://"+l.Addr().String(), sink.TLS{CA: ca}
+	}
+	return o
+}
+
+func otlpTo(t testing.TB, o sink.OTLPOptions) sink.Receiver {
+	t.Helper()
+	r, err := sink.NewOTLP(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close() })
+	return r
+}
+
+func TestACollectorGetsRecordsWithWhatTheyAreLookedForBy(t *testing.T) {
+	for _, protocol := range []string{"grpc", "http"} {
+		t.Run(protocol, func(t *testing.T) {
+			c := &fakeCollector{}
+			r := otlpTo(t, serveOTLP(t, c, protocol))
+			b := batch(t, "a", "b")
+			b.Records[1] = audit.Record{Seq: 2, Time: b.Records[1].Time, Line: b.Records[1].Line, Session: "s", Exchange: "e", Principal: "ann", Direction: "to_server", Kind: "request",
+				Method: "tools/call", Server: "files", Name: "read", Action: "deny", Reason: "outside", Error: ""}
+			send(t, r, b, sink.Batch{Checkpoint: []byte("origin\n2\n")})
+			got := c.records()
+			if len(got) != 3 {
+				t.Fatalf("it got %v", got)
+			}
+			for i, want := range []string{string(b.Records[0].Line), string(b.Records[1].Line), "origin\n2\n"} {
+				if got := got[i].Body.GetStringValue(); got != want {
+					t.Errorf("body %d is %q, want %q", i, got, want)
+				}
+			}
+			if got[1].TimeUnixNano != uint64(b.Records[1].Time.UnixNano()) || got[1].SeverityText != "WARN" || got[1].EventName != "gatekit.audit" || got[2].EventName != "gatekit.checkpoint" {
+				t.Errorf("got %v", got)
+			}
+			attributes := map[string]string{}
+			for _, a := range got[1].Attributes {
+				attributes[a.Key] = a.Value.GetStringValue()
+				if a.Key == "gatekit.seq" {
+					attributes[a.Key] = fmt.Sprint(a.Value.GetIntValue())
+				}
+			}
+			if want := map[string]string{"mcp.method.name": "tools/call", "mcp.session.id": "s", "enduser.id": "ann", "gatekit.action": "deny", "gatekit.reason": "outside", "gatekit.server": "files",
+				"gen_ai.tool.name": "read", "gatekit.exchange": "e", "gatekit.direction": "to_server", "gatekit.kind": "request", "gatekit.seq": "2"}; !maps.Equal(attributes, want) {
+				t.Errorf("the attributes are %v, want %v", attributes, want)
+			}
+			if resource := fmt.Sprint(c.got[0].ResourceLogs[0].Resource); !strings.Contains(resource, "service.name") || !strings.Contains(resource, "gatekit") {
+				t.Errorf("the resource is %s", resource)
+			}
+			if !slices.Equal(c.tokens, []string{"Bearer t0ken", "Bearer t0ken"}) {
+				t.Errorf("it was shown %q", c.tokens)
+			}
+		})
+	}
+}
+
+func TestACollectorThatFailsGetsEverythingOnceItWorks(t *testing.T) {
+	busy, err := status.New(codes.Unavailable, "busy").WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(2 * time.Second)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name, protocol string
+		response       *collector.ExportLogsServiceResponse
+		err            error
+		pause          time.Duration
+	}{
+		{"it is down", "grpc", nil, status.Error(codes.Unavailable, "down"), 500 * time.Millisecond},
+		{"it asks for a pause", "grpc", nil, busy.Err(), 2 * time.Second},
+		{"it refuses a part", "grpc", &collector.ExportLogsServiceResponse{PartialSuccess: &collector.ExportLogsPartialSuccess{RejectedLogRecords: 1, ErrorMessage: "no"}}, nil, 500 * time.Millisecond},
+		{"it is down", "http", nil, errors.New("down"), 500 * time.Millisecond},
+		{"it refuses a part", "http", &collector.ExportLogsServiceResponse{PartialSuccess: &collector.ExportLogsPartialSuccess{RejectedLogRecords: 1, ErrorMessage: "no"}}, nil, 500 * time.Millisecond},
+	} {
+		t.Run(c.protocol+" "+c.name, func(t *testing.T) {
+			t.Parallel()
+			in := &fakeCollector{answer: func(try int) (*collector.ExportLogsServiceResponse, error) {
+				if try > 1 {
+					return nil, nil
+				}
+				return c.response, c.err
+			}}
+			j := newJournal(t)
+			j.record("a", "b", "c")
+			_, stop := start(t, j.options(otlpTo(t, serveOTLP(t, in, c.protocol))))
+			for end := time.Now().Add(20 * time.Second); len(in.records()) < 3 && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+			}
+			if err := stop(); err != nil {
+				t.Error(err)
+			}
+			var got strings.Builder
+			for _, r := range in.records() {
+				got.WriteString(r.Body.GetStringValue() + "\n")
+			}
+			if want := read(t, j.file); got.String() != want {
+				t.Errorf("it got %q, want %q", got.String(), want)
+			}
+			if got := in.tries[1].Sub(in.tries[0]); got < c.pause {
+				t.Errorf("%v between the tries, want %v at least", got, c.pause)
+			}
+		})
+	}
+}
+
+func TestACollectorThatTakesLittleAtATimeIsSentLittle(t *testing.T) {
+	in := &fakeCollector{answer: func(try int) (*collector.ExportLogsServiceResponse, error) {
+		if try < 4 {
+			return nil, status.Error(codes.ResourceExhausted, "received message larger than max")
+		}
+		return nil, nil
+	}}
+	j := newJournal(t)
+	j.many(80)
+	_, stop := start(t, j.options(otlpTo(t, serveOTLP(t, in, "grpc"))))
+	for end := time.Now().Add(20 * time.Second); len(in.records()) < 80 && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	if n := len(in.got[0].ResourceLogs[0].ScopeLogs[0].LogRecords); n != 10 || len(in.records()) != 80 {
+		t.Errorf("the first that it took had %d records of %d, want 10 of 80", n, len(in.records()))
+	}
+}
+
+func TestACollectorWithAnotherCertificateIsToldNothing(t *testing.T) {
+	in := &fakeCollector{}
+	o := serveOTLP(t, in, "grpc")
+	o.TLS = sink.TLS{}
+	if err := otlpTo(t, o).Send(t.Context(), batch(t, "a")); err == nil || !strings.Contains(err.Error(), "certificate") || strings.Contains(err.Error(), "t0ken") {
+		t.Errorf("got %v", err)
+	}
+	if len(in.tokens) > 0 {
+		t.Errorf("it was shown %q", in.tokens)
+	}
+}

@@ -1,0 +1,561 @@
+package sink_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"gatekit/audit"
+	"gatekit/audit/sink"
+	"gatekit/core/pipeline"
+)
+
+// journal is a real log, and what of it is there for good.
+type journal struct {
+	t    testing.TB
+	file string
+	log  *audit.Log
+	how  audit.Options // beside the file
+	said bytes.Buffer  // what sinks reported; read once they have ended
+}
+
+func newJournal(t testing.TB) *journal {
+	t.Helper()
+	j := &journal{t: t, file: filepath.Join(t.TempDir(), "gatekit.jsonl")}
+	j.open()
+	return j
+}
+
+func (j *journal) open() {
+	j.t.Helper()
+	o := j.how
+	o.File = j.file
+	l, err := audit.Open(o)
+	if err != nil {
+		j.t.Fatal(err)
+	}
+	j.log = l
+	j.t.Cleanup(func() { l.Close() })
+}
+
+// record adds records with these reasons.
+func (j *journal) record(reasons ...string) {
+	j.t.Helper()
+	for _, reason := range reasons {
+		j.event("test", reason, nil)
+	}
+}
+
+func (j *journal) event(action, reason string, err error) {
+	j.t.Helper()
+	if _, failed := j.log.Record(context.Background(), pipeline.Outcome{Time: time.Now(), Action: action, Reason: reason, Err: err}); failed != nil {
+		j.t.Error(failed)
+	}
+}
+
+// many adds n records.
+func (j *journal) many(n int) {
+	j.t.Helper()
+	for i := range n {
+		j.record(fmt.Sprint("of many ", i))
+	}
+}
+
+// lines are the numbers and actions of the records of the log.
+func (j *journal) lines() (all []string) {
+	j.t.Helper()
+	for r, err := range (&audit.Reading{File: j.file}).All(j.t.Context()) {
+		if err != nil {
+			j.t.Fatal(err)
+		}
+		all = append(all, line(&r))
+	}
+	return all
+}
+
+// said are the records with actions of sinks.
+func (j *journal) ofSinks() (all []string) {
+	j.t.Helper()
+	for r, err := range (&audit.Reading{File: j.file}).All(j.t.Context()) {
+		if err != nil {
+			j.t.Fatal(err)
+		}
+		if strings.HasPrefix(r.Action, "sink ") {
+			all = append(all, strings.TrimSuffix(r.Action+": "+r.Reason+": "+r.Error, ": "))
+		}
+	}
+	return all
+}
+
+func line(r *audit.Record) string { return fmt.Sprint(r.Seq, " ", r.Reason) }
+
+// options are those of a sink of the log.
+func (j *journal) options(to sink.Receiver) sink.Options {
+	return sink.Options{
+		Name: "siem", To: to, Log: j.file, Committed: func() uint64 { return j.log.Committed() }, Cursor: filepath.Join(filepath.Dir(j.file), "sinks", "siem.json"), Records: true,
+		Report: slog.New(slog.NewTextHandler(&j.said, nil)), Event: j.event,
+	}
+}
+
+// start runs a sink; the function it answers ends it and answers what Run does.
+func start(t testing.TB, o sink.Options) (*sink.Sink, func() error) {
+	t.Helper()
+	s := sink.New(o)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx, 5*time.Second) }()
+	stop := sync.OnceValue(func() error { cancel(); return <-done })
+	t.Cleanup(func() { stop() })
+	return s, stop
+}
+
+// inbox is a receiver that behaves as it is told to.
+type inbox struct {
+	mu      sync.Mutex
+	got     []string // the numbers and reasons of records, and checkpoints
+	numbers []uint64 // of records
+	largest int      // batch
+	tries   int
+	closed  int
+	refuse  func(try int) error // nil takes all
+	stuck   bool                // waits for the end of time
+	taken   bool                // what it refuses or hangs on
+}
+
+func (in *inbox) Send(ctx context.Context, b sink.Batch) error {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.tries++
+	in.largest = max(in.largest, len(b.Records))
+	var err error
+	if in.stuck {
+		in.mu.Unlock()
+		<-ctx.Done()
+		in.mu.Lock()
+		err = ctx.Err()
+	} else if in.refuse != nil {
+		err = in.refuse(in.tries)
+	}
+	if err != nil && !in.taken {
+		return err
+	}
+	for _, r := range b.Records {
+		in.got, in.numbers = append(in.got, line(&r)), append(in.numbers, r.Seq)
+	}
+	if b.Checkpoint != nil {
+		in.got = append(in.got, string(b.Checkpoint))
+	}
+	return err
+}
+
+func (in *inbox) Close() error {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.closed++
+	return nil
+}
+
+func (in *inbox) set(stuck bool, refuse func(int) error) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.stuck, in.refuse = stuck, refuse
+}
+
+func (in *inbox) all() []string {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return slices.Clone(in.got)
+}
+
+func (in *inbox) seqs() []uint64 {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return slices.Clone(in.numbers)
+}
+
+func (in *inbox) tried() int {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.tries
+}
+
+func want(t testing.TB, what string, got, want []string) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("%s: got %d %.300q, want %d %.300q", what, len(got), got, len(want), want)
+	}
+}
+
+func TestWhatIsInTheLogIsSentThenWhatComesAndAtTheEndTheRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j, in := newJournal(t), &inbox{}
+		j.many(1200)
+		s, stop := start(t, j.options(in))
+		time.Sleep(time.Second)
+		want(t, "what was there", in.all(), j.lines())
+		j.record("later")
+		if got := s.Behind(); got != 1 {
+			t.Errorf("%d records behind, want 1", got)
+		}
+		time.Sleep(time.Second)
+		want(t, "what came", in.all(), j.lines())
+		if got := s.Behind(); got != 0 {
+			t.Errorf("%d records behind, want 0", got)
+		}
+		j.record("last")
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		want(t, "all", in.all(), j.lines())
+		if in.largest > 512 || in.closed != 1 {
+			t.Errorf("the largest batch had %d records, and it was closed %d times", in.largest, in.closed)
+		}
+	})
+}
+
+func TestARestartGoesOnWhereItWas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j, in := newJournal(t), &inbox{}
+		for _, reason := range []string{"a", "b", "c"} {
+			j.record(reason)
+			_, stop := start(t, j.options(in))
+			if err := stop(); err != nil {
+				t.Error(err)
+			}
+		}
+		want(t, "all, each once", in.all(), []string{"1 a", "2 b", "3 c"})
+		for _, file := range []string{j.options(in).Cursor, filepath.Dir(j.options(in).Cursor)} {
+			if i, err := os.Stat(file); err != nil || i.Mode().Perm()&0o077 != 0 {
+				t.Errorf("%s is %v, %v: others may read or write it", file, i.Mode(), err)
+			}
+		}
+	})
+}
+
+func TestAReceiverThatWasDownForADayGetsEverythingInOrder(t *testing.T) {
+	for _, c := range []struct {
+		name         string
+		stuck, taken bool
+	}{
+		{name: "it refuses"}, {name: "it takes all and says it did not", taken: true}, {name: "it hangs", stuck: true}, {name: "it takes all and never answers", stuck: true, taken: true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				j, in := newJournal(t), &inbox{stuck: c.stuck, taken: c.taken, refuse: func(int) error { return errors.New("it is down") }}
+				s, stop := start(t, j.options(in))
+				for range 24 {
+					j.many(40)
+					time.Sleep(time.Hour)
+				}
+				if got := s.Behind(); got != 24*40+1 { // one is that it was lost
+					t.Errorf("%d records behind", got)
+				}
+				if n := in.tried(); n < 24*20 || n > 24*130 {
+					t.Errorf("%d tries in a day", n)
+				}
+				in.set(false, nil)
+				time.Sleep(2 * time.Minute)
+				j.record("after")
+				if err := stop(); err != nil {
+					t.Error(err)
+				}
+				got := in.all()
+				if c.taken { // each at least once; what was taken in vain came before
+					got = got[len(got)-len(j.lines()):]
+				}
+				want(t, "all", got, j.lines())
+				said := j.ofSinks()
+				if len(said) != 2 || !strings.HasPrefix(said[0], `sink lost: sink "siem": `) || said[1] != `sink back: sink "siem"` {
+					t.Errorf("it said %q", said)
+				}
+				if text := j.said.String(); strings.Count(text, "level=ERROR") != 1 || strings.Count(text, "works again") != 1 {
+					t.Errorf("the operator's log has\n%s", text)
+				}
+			})
+		})
+	}
+}
+
+func TestAFailureNowAndThenIsNoRecord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j, in := newJournal(t), &inbox{refuse: func(try int) error {
+			if try%3 != 0 {
+				return errors.New("busy")
+			}
+			return nil
+		}}
+		_, stop := start(t, j.options(in))
+		for range 100 {
+			j.record("x")
+			time.Sleep(5 * time.Second)
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		want(t, "all", in.all(), j.lines())
+		if len(j.lines()) != 100 || j.said.Len() > 0 {
+			t.Errorf("the log has %d records, and the operator's %s", len(j.lines()), &j.said)
+		}
+	})
+}
+
+func TestAStopWaitsForADeadReceiverOnlySoLongAndNothingIsLost(t *testing.T) {
+	for _, stuck := range []bool{false, true} {
+		t.Run(fmt.Sprint("it hangs ", stuck), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				j, in := newJournal(t), &inbox{stuck: stuck, refuse: func(int) error { return errors.New("it is down") }}
+				j.many(3)
+				_, stop := start(t, j.options(in))
+				time.Sleep(10 * time.Second)
+				began := time.Now()
+				err := stop()
+				if took := time.Since(began); took > 6*time.Second {
+					t.Errorf("the stop took %v", took)
+				}
+				if err == nil || !strings.Contains(err.Error(), "records were not sent; they will be after the next start") {
+					t.Errorf("it said %v", err)
+				}
+				in.set(false, nil)
+				_, stop = start(t, j.options(in))
+				if err := stop(); err != nil {
+					t.Error(err)
+				}
+				want(t, "after the next start", in.all(), j.lines())
+			})
+		})
+	}
+}
+
+func TestAProcessThatWasKilledBetweenSendingAndTheCursorSendsAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j, in := newJournal(t), &inbox{}
+		j.record("a", "b")
+		_, stop := start(t, j.options(in))
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		cursor := j.options(in).Cursor
+		kept, err := os.ReadFile(cursor)
+		if err != nil {
+			t.Fatal(err)
+		}
+		j.record("c")
+		_, stop = start(t, j.options(in))
+		stop()
+		if err := os.WriteFile(cursor, kept, 0o600); err != nil { // as a kill would have left it
+			t.Fatal(err)
+		}
+		_, stop = start(t, j.options(in))
+		stop()
+		want(t, "all, the last twice", in.all(), []string{"1 a", "2 b", "3 c", "3 c"})
+	})
+}
+
+func TestACursorThatCannotBeReadHasAllSentAgain(t *testing.T) {
+	for _, text := range []string{"", "{", `{"seq":"x"}`, `{"seq":-1}`, "null x"} {
+		t.Run(text, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				j, in := newJournal(t), &inbox{}
+				j.record("a", "b")
+				o := j.options(in)
+				if err := errors.Join(os.MkdirAll(filepath.Dir(o.Cursor), 0o700), os.WriteFile(o.Cursor, []byte(text), 0o600)); err != nil {
+					t.Fatal(err)
+				}
+				_, stop := start(t, o)
+				if err := stop(); err != nil {
+					t.Error(err)
+				}
+				want(t, "all", in.all(), j.lines())
+				if !strings.Contains(j.said.String(), "level=WARN") {
+					t.Errorf("the operator's log has %q", &j.said)
+				}
+			})
+		})
+	}
+}
+
+func TestWhatWasRemovedBeforeItWasSentIsSaid(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		runs bool // and cannot send, while records are removed
+	}{{"while Gatekit did not run the sink", false}, {"while the receiver was down", true}} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				j, in := newJournal(t), &inbox{}
+				j.log.Close()
+				j.how = audit.Options{SegmentBytes: 40_000, Keep: audit.Retention{Files: 1}}
+				j.open()
+				j.record("a", "b")
+				_, stop := start(t, j.options(in))
+				if err := stop(); err != nil {
+					t.Error(err)
+				}
+				if c.runs {
+					in.set(false, func(int) error { return errors.New("it is down") })
+					_, stop = start(t, j.options(in))
+				}
+				for range 20 {
+					j.many(100)
+					time.Sleep(2 * time.Minute)
+				}
+				in.set(false, nil)
+				if !c.runs {
+					_, stop = start(t, j.options(in))
+				}
+				time.Sleep(5 * time.Minute)
+				if err := stop(); err != nil {
+					t.Error(err)
+				}
+				_, stop = start(t, j.options(in))
+				if err := stop(); err != nil {
+					t.Error(err)
+				}
+				gaps := 0
+				got := in.seqs()
+				for i := 1; i < len(got); i++ {
+					if got[i] == got[i-1]+1 {
+						continue
+					}
+					gaps++
+					if want := fmt.Sprintf(`sink gap: sink "siem": records %d to %d were removed before they were sent`, got[i-1]+1, got[i]-1); !slices.Contains(j.ofSinks(), want) {
+						t.Errorf("it said %q, want %q", j.ofSinks(), want)
+					}
+				}
+				if last := got[len(got)-1]; gaps != 1 || last != j.log.Committed() {
+					t.Errorf("it has records to %d of %d, with %d gaps, want one", last, j.log.Committed(), gaps)
+				}
+			})
+		})
+	}
+}
+
+func TestALogThatIsAnotherOneIsSentFromItsStart(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		new  []string
+		why  string
+	}{
+		{"it is shorter", []string{"x"}, "record 2 was sent, and the log ends with 1"},
+		{"it is as long", []string{"x", "y"}, "record 2 is not the one that was sent"},
+		{"it is longer", []string{"x", "y", "z"}, "record 2 is not the one that was sent"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				j, in := newJournal(t), &inbox{}
+				j.record("a", "b")
+				_, stop := start(t, j.options(in))
+				stop()
+				j.log.Close()
+				for _, path := range []string{"", ".tree", ".key", ".pub"} { // whatever belongs to it
+					if err := os.RemoveAll(j.file + path); err != nil {
+						t.Fatal(err)
+					}
+				}
+				j.open()
+				j.record(c.new...)
+				_, stop = start(t, j.options(in))
+				time.Sleep(time.Second)
+				if err := stop(); err != nil {
+					t.Error(err)
+				}
+				want(t, "all", in.all(), append([]string{"1 a", "2 b"}, j.lines()...))
+				want(t, "it said", j.ofSinks(), []string{`sink reset: sink "siem": the log is another one: ` + c.why + "; all of it is sent"})
+			})
+		})
+	}
+}
+
+func TestASinkWithoutACursorBeginsWithTheNextRecord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j, in := newJournal(t), &inbox{}
+		j.record("a", "b")
+		o := j.options(in)
+		o.Cursor = ""
+		_, stop := start(t, o)
+		j.record("c")
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		want(t, "what came after its start", in.all(), []string{"3 c"})
+	})
+}
+
+func TestOfTheCheckpointsThatWaitTheLastIsSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j, in := newJournal(t), &inbox{refuse: func(int) error { return errors.New("it is down") }}
+		o := j.options(in)
+		o.Records, o.Checkpoints = false, true
+		j.record("a")
+		s, stop := start(t, o)
+		s.Checkpoint([]byte("first"))
+		time.Sleep(time.Minute)
+		for i := range 1000 {
+			s.Checkpoint(fmt.Append(nil, "checkpoint ", i))
+		}
+		in.set(false, nil)
+		time.Sleep(2 * time.Minute)
+		s.Checkpoint([]byte("that of the stop"))
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		want(t, "all", in.all(), []string{"checkpoint 999", "that of the stop"})
+		if said := j.ofSinks(); len(said) != 2 || !strings.Contains(said[0], `checkpoints to sink "siem"`) {
+			t.Errorf("it said %q", said)
+		}
+	})
+}
+
+func TestASinkWithoutCheckpointsIsSentNone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j, in := newJournal(t), &inbox{}
+		s, stop := start(t, j.options(in))
+		s.Checkpoint([]byte("none"))
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		want(t, "all", in.all(), nil)
+	})
+}
+
+func TestALogThatCannotBeReadIsSaidAndReadAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j, in := newJournal(t), &inbox{}
+		j.record("a", "b", "c")
+		whole, err := os.ReadFile(j.file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(j.file, bytes.Replace(whole, []byte(`{"seq":2,`), []byte(`{"seq":x,`), 1), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		o := j.options(in)
+		o.Event = nil // it would go into a damaged file
+		_, stop := start(t, o)
+		time.Sleep(time.Minute)
+		if err := os.WriteFile(j.file, whole, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Minute)
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		want(t, "all", in.all(), j.lines())
+		if text := j.said.String(); strings.Count(text, "level=ERROR") != 1 || !strings.Contains(text, "gatekit.jsonl:2:") {
+			t.Errorf("the operator's log has\n%s", text)
+		}
+	})
+}
+
+func contextFor(t testing.TB, d time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(t.Context(), d)
+}

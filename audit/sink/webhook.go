@@ -1,0 +1,78 @@
+package sink
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"gatekit/audit/format"
+)
+
+// WebhookOptions say where to post, and how the receiver knows that it is us.
+type WebhookOptions struct {
+	URL     string
+	Headers map[string]string
+	Key     string // that requests are signed with: "whsec_" and base64, or any text; "" for no signature
+	TLS     TLS
+	Form    format.Form // of JSON lines
+}
+
+// NewWebhook answers a receiver that posts batches as lines of JSON (application/x-ndjson); any 2xx answer says that it has them. A checkpoint is a line {"checkpoint":"…"}.
+//
+// Requests have the headers of Standard Webhooks 1.0 (standardwebhooks.com): webhook-id, the same for the same records, so that a receiver can tell what it has already,
+// webhook-timestamp, and, with a key, webhook-signature, an HMAC-SHA256 over both and the body.
+func NewWebhook(o WebhookOptions) (Receiver, error) {
+	p, err := newPoster(o.URL, o.Headers, o.TLS)
+	if err != nil {
+		return nil, err
+	}
+	w := &webhook{poster: p, form: o.Form, key: []byte(o.Key)}
+	if text, ok := strings.CutPrefix(o.Key, "whsec_"); ok {
+		if w.key, err = base64.StdEncoding.DecodeString(text); err != nil {
+			return nil, fmt.Errorf("what follows whsec_ in the key is no base64: %w", err)
+		}
+	}
+	return w, nil
+}
+
+type webhook struct {
+	*poster
+	form format.Form
+	key  []byte
+}
+
+func (w *webhook) Send(ctx context.Context, b Batch) error {
+	var body []byte
+	if b.Checkpoint != nil {
+		body, _ = json.Marshal(map[string]string{"checkpoint": string(b.Checkpoint)})
+		body = append(body, '\n')
+	}
+	for i := range b.Records {
+		body = w.form.Append(body, &b.Records[i])
+	}
+	sum := sha256.Sum256(body)
+	id, now := "gatekit_"+hex.EncodeToString(sum[:16]), strconv.FormatInt(time.Now().Unix(), 10)
+	header := http.Header{"Content-Type": {"application/x-ndjson"}, "Webhook-Id": {id}, "Webhook-Timestamp": {now}}
+	if len(w.key) > 0 {
+		header.Set("Webhook-Signature", signature(w.key, id, now, body))
+	}
+	_, err := w.post(ctx, body, header)
+	return err
+}
+
+// signature is that of Standard Webhooks 1.0.
+func signature(key []byte, id, timestamp string, body []byte) string {
+	mac := hmac.New(sha256.New, key)
+	fmt.Fprintf(mac, "%s.%s.", id, timestamp)
+	mac.Write(body)
+	return "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil))
+}

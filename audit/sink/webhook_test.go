@@ -1,0 +1,250 @@
+package sink_test
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"gatekit/audit/sink"
+)
+
+// hook is an HTTP server that answers each request as it is told to, and keeps the lines of those that it took.
+type hook struct {
+	*httptest.Server
+	t testing.TB
+
+	mu       sync.Mutex
+	requests []request
+	answer   func(n int, w http.ResponseWriter, r *http.Request) (took bool) // n from 1
+	lines    []string
+}
+
+type request struct {
+	at     time.Time
+	header http.Header
+	body   string
+}
+
+func listenHTTP(t testing.TB, answer func(n int, w http.ResponseWriter, r *http.Request) bool) *hook {
+	t.Helper()
+	h := &hook{t: t, answer: answer}
+	h.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return
+		}
+		h.mu.Lock()
+		h.requests = append(h.requests, request{time.Now(), r.Header.Clone(), string(body)})
+		n := len(h.requests)
+		h.mu.Unlock()
+		if h.answer == nil || h.answer(n, w, r) {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			h.lines = append(h.lines, strings.Split(strings.TrimSuffix(string(body), "\n"), "\n")...)
+		}
+	}))
+	t.Cleanup(h.Close)
+	return h
+}
+
+func (h *hook) seen() ([]request, []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.requests, h.lines
+}
+
+// until waits until that many lines were taken.
+func (h *hook) until(lines int) {
+	h.t.Helper()
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if _, got := h.seen(); len(got) >= lines {
+			return
+		}
+	}
+	_, got := h.seen()
+	h.t.Fatalf("it took %d lines, want %d", len(got), lines)
+}
+
+func webhookTo(t testing.TB, o sink.WebhookOptions) sink.Receiver {
+	t.Helper()
+	if o.Form == nil {
+		o.Form = form(t, "jsonl", 1<<20)
+	}
+	r, err := sink.NewWebhook(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close() })
+	return r
+}
+
+func TestAWebhookSignsWhatItPosts(t *testing.T) {
+	h := listenHTTP(t, nil)
+	const secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, "whsec_"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := webhookTo(t, sink.WebhookOptions{URL: h.URL, Key: secret, Headers: map[string]string{"Authorization": "Bearer t0ken"}})
+	b := batch(t, "a", "b")
+	send(t, r, b, b, sink.Batch{Checkpoint: []byte("origin\n2\n")})
+	got, _ := h.seen()
+	for i, want := range []string{string(b.Records[0].Line) + "\n" + string(b.Records[1].Line) + "\n", got[0].body, `{"checkpoint":"origin\n2\n"}` + "\n"} {
+		g := got[i]
+		if g.body != want || g.header.Get("Content-Type") != "application/x-ndjson" || g.header.Get("Authorization") != "Bearer t0ken" {
+			t.Errorf("request %d is %v %q, want %q", i, g.header, g.body, want)
+		}
+		mac := hmac.New(sha256.New, key)
+		io.WriteString(mac, g.header.Get("webhook-id")+"."+g.header.Get("webhook-timestamp")+"."+g.body)
+		if got, want := g.header.Get("webhook-signature"), "v1,"+base64.StdEncoding.EncodeToString(mac.Sum(nil)); got != want {
+			t.Errorf("request %d is signed %q, want %q", i, got, want)
+		}
+	}
+	if a, b, c := got[0].header.Get("webhook-id"), got[1].header.Get("webhook-id"), got[2].header.Get("webhook-id"); a != b || a == c {
+		t.Errorf("the ids are %s, %s, %s; want the same for the same", a, b, c)
+	}
+}
+
+func TestAWebhookThatFailsGetsEverythingOnceItWorks(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		answer func(n int, w http.ResponseWriter, r *http.Request) bool
+		pause  time.Duration // before the second try, at the least
+	}{
+		{"it answers 500", func(n int, w http.ResponseWriter, r *http.Request) bool {
+			w.WriteHeader(map[bool]int{true: 500, false: 204}[n == 1])
+			return n > 1
+		}, 500 * time.Millisecond},
+		{"it asks for a pause", func(n int, w http.ResponseWriter, r *http.Request) bool {
+			if n == 1 {
+				w.Header().Set("Retry-After", "2")
+				w.WriteHeader(429)
+			}
+			return n > 1
+		}, 2 * time.Second},
+		{"it asks for a pause until a time", func(n int, w http.ResponseWriter, r *http.Request) bool {
+			if n == 1 {
+				w.Header().Set("Retry-After", time.Now().Add(3*time.Second).UTC().Format(http.TimeFormat))
+				w.WriteHeader(503)
+			}
+			return n > 1
+		}, 1900 * time.Millisecond},
+		{"it breaks off", func(n int, w http.ResponseWriter, r *http.Request) bool {
+			if n == 1 {
+				panic(http.ErrAbortHandler)
+			}
+			return true
+		}, 500 * time.Millisecond},
+		{"it takes all and then breaks off", func(n int, w http.ResponseWriter, r *http.Request) bool {
+			if n == 1 {
+				w.Header().Set("Content-Length", "10")
+				w.(http.Flusher).Flush()
+				panic(http.ErrAbortHandler)
+			}
+			return true
+		}, 500 * time.Millisecond},
+		{"it redirects", func(n int, w http.ResponseWriter, r *http.Request) bool {
+			if n == 1 {
+				http.Redirect(w, r, "http://127.0.0.1:1/elsewhere", http.StatusTemporaryRedirect)
+			}
+			return n > 1
+		}, 500 * time.Millisecond},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			h := listenHTTP(t, c.answer)
+			j := newJournal(t)
+			j.record("a", "b", "c")
+			_, stop := start(t, j.options(webhookTo(t, sink.WebhookOptions{URL: h.URL})))
+			h.until(3)
+			if err := stop(); err != nil {
+				t.Error(err)
+			}
+			requests, lines := h.seen()
+			var want []string
+			for l := range strings.Lines(read(t, j.file)) {
+				want = append(want, strings.TrimSuffix(l, "\n"))
+			}
+			if got := requests[1].at.Sub(requests[0].at); got < c.pause || len(requests) != 2 {
+				t.Errorf("%d requests; %v between them, want %v at least", len(requests), got, c.pause)
+			}
+			if strings.Join(lines, "\n") != strings.Join(want, "\n") {
+				t.Errorf("got %q, want %q", lines, want)
+			}
+		})
+	}
+}
+
+func TestAWebhookThatTakesLittleAtATimeIsSentLittle(t *testing.T) {
+	h := listenHTTP(t, func(n int, w http.ResponseWriter, r *http.Request) bool {
+		if r.ContentLength > 20_000 {
+			w.WriteHeader(http.StatusRequestEntityTooLarge)
+			return false
+		}
+		return true
+	})
+	j := newJournal(t)
+	j.many(300)
+	_, stop := start(t, j.options(webhookTo(t, sink.WebhookOptions{URL: h.URL})))
+	h.until(300)
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	_, lines := h.seen()
+	if got := strings.Join(lines, "\n") + "\n"; got != read(t, j.file) {
+		t.Errorf("%d lines, not those of the log", len(lines))
+	}
+}
+
+func TestAWebhookThatHangsIsGivenUp(t *testing.T) {
+	release := make(chan struct{})
+	h := listenHTTP(t, func(int, http.ResponseWriter, *http.Request) bool { <-release; return false })
+	defer close(release)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := webhookTo(t, sink.WebhookOptions{URL: h.URL}).Send(ctx, batch(t, "a")); err == nil {
+		t.Error("what was never answered was sent")
+	}
+}
+
+func TestNothingSecretIsInAnErrorOfAWebhook(t *testing.T) {
+	h := listenHTTP(t, func(_ int, w http.ResponseWriter, _ *http.Request) bool {
+		w.WriteHeader(401)
+		fmt.Fprint(w, "\x1b[31mno\u202e\n"+strings.Repeat("x", 1<<20))
+		return false
+	})
+	for _, url := range []string{h.URL + "/services/S3CRET", "http://127.0.0.1:1/services/S3CRET"} {
+		err := webhookTo(t, sink.WebhookOptions{URL: url, Key: "S3CRET", Headers: map[string]string{"Authorization": "Bearer S3CRET"}}).Send(t.Context(), batch(t, "a"))
+		if err == nil || strings.Contains(err.Error(), "S3CRET") || strings.ContainsAny(err.Error(), "\x1b\n\u202e") || len(err.Error()) > 500 {
+			t.Errorf("got %v", err)
+		}
+	}
+}
+
+func TestAWebhookOverTLSTrustsOnlyWhomItShould(t *testing.T) {
+	s := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer s.Close()
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b := batch(t, "a")
+	if err := webhookTo(t, sink.WebhookOptions{URL: s.URL}).Send(t.Context(), b); err == nil || !strings.Contains(err.Error(), "certificate") {
+		t.Errorf("with the system's authorities: %v", err)
+	}
+	if err := webhookTo(t, sink.WebhookOptions{URL: s.URL, TLS: sink.TLS{CA: ca}}).Send(t.Context(), b); err != nil {
+		t.Errorf("with its own: %v", err)
+	}
+}

@@ -1,0 +1,239 @@
+package policies
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+
+	"gatekit/core/mcp"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/storage"
+)
+
+// facts are the members of the input that tell messages apart before anything is read of them. A rule that names a value of one (input.method == "tools/call", input.kind in {…}) says
+// nothing of messages with another.
+var facts = [...]string{"direction", "kind", "method", "server", "name"}
+
+// class is messages that the same rules can say something of: their facts, each "" where no rule names its value.
+type class [len(facts)]string
+
+// interest is which rules can say something of which messages, and what they read of them. It only leaves out what cannot hold: the guards of a rule that it does not understand leave the
+// rule in.
+type interest struct {
+	compiler *ast.Compiler
+	data     storage.Store
+	named    [len(facts)]map[string]bool // values that rules name
+	off      bool                        // rules are asked with something else in the place of the input or of each other (with): all of them are of interest
+
+	mu       sync.RWMutex
+	prepared map[subject]*question
+}
+
+// subject tells questions apart.
+type subject struct {
+	set   set
+	class class
+}
+
+// newInterest is that of compiled rules.
+func newInterest(c *ast.Compiler, data storage.Store) *interest {
+	i := &interest{compiler: c, data: data, prepared: map[subject]*question{}}
+	for f := range facts {
+		i.named[f] = map[string]bool{}
+	}
+	for _, m := range c.Modules {
+		ast.WalkWiths(m, func(*ast.With) bool {
+			i.off = true
+			return true
+		})
+		for _, r := range m.Rules {
+			for f, values := range guards(r.Body) {
+				for _, v := range values {
+					i.named[f][v] = true
+				}
+			}
+		}
+	}
+	return i
+}
+
+func (i *interest) classOf(to mcp.Direction, kind mcp.Kind, method, server, name string) (c class) {
+	for f, v := range [...]string{to.String(), kind.String(), method, server, name} {
+		if i.named[f][v] {
+			c[f] = v
+		}
+	}
+	return c
+}
+
+// possible says whether a rule can hold for messages of a class.
+func (i *interest) possible(r *ast.Rule, c class) bool {
+	if i.off || r.Else != nil {
+		return true
+	}
+	for f, values := range guards(r.Body) {
+		if !slices.Contains(values, c[f]) {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(r.Body, func(e *ast.Expr) bool { return i.lacks(e, c) })
+}
+
+// lacks says that an expression is nothing but a rule that cannot hold for messages of a class.
+func (i *interest) lacks(e *ast.Expr, c class) bool {
+	t, ok := e.Terms.(*ast.Term)
+	if !ok || e.Negated || len(e.With) > 0 {
+		return false
+	}
+	ref, ok := t.Value.(ast.Ref)
+	if !ok || !ref.HasPrefix(ast.DefaultRootRef) || !ref.IsGround() {
+		return false
+	}
+	rules := i.compiler.GetRulesExact(ref)
+	return len(rules) > 0 && !slices.ContainsFunc(rules, func(r *ast.Rule) bool {
+		return r.Head.RuleKind() != ast.SingleValue || len(r.Head.Ref()) > 1 || r.Default && !r.Head.Value.Equal(ast.BooleanTerm(false)) || !r.Default && i.possible(r, c)
+	})
+}
+
+// guards are the values that the expressions of a body each want of a fact; a body that has none for a fact says nothing of it.
+func guards(body ast.Body) map[int][]string {
+	found, bound := map[int][]string{}, map[ast.Var]int{} // variables that are facts
+	factOf := func(t *ast.Term) (int, bool) {
+		switch v := t.Value.(type) {
+		case ast.Var:
+			f, ok := bound[v]
+			return f, ok
+		case ast.Ref:
+			if len(v) == 2 && v.HasPrefix(ast.InputRootRef) {
+				name, _ := v[1].Value.(ast.String)
+				f := slices.Index(facts[:], string(name))
+				return f, f >= 0
+			}
+		}
+		return 0, false
+	}
+	want := func(f int, values []string) {
+		if had, ok := found[f]; ok { // both have to hold
+			values = slices.DeleteFunc(slices.Clone(values), func(v string) bool { return !slices.Contains(had, v) })
+		}
+		found[f] = values
+	}
+	for _, e := range body {
+		if e.Negated || len(e.With) > 0 || !e.IsCall() || len(e.Operands()) != 2 {
+			continue
+		}
+		a, b := e.Operand(0), e.Operand(1)
+		switch e.Operator().String() {
+		case ast.Equality.Name, ast.Equal.Name:
+			if _, ok := factOf(a); !ok {
+				a, b = b, a
+			}
+			f, ok := factOf(a)
+			if !ok {
+				continue
+			}
+			switch v := b.Value.(type) {
+			case ast.String:
+				want(f, []string{string(v)})
+			case ast.Var:
+				bound[v] = f
+			}
+		case ast.Member.Name:
+			f, ok := factOf(a)
+			if values, constant := texts(b.Value); ok && constant {
+				want(f, values)
+			}
+		}
+	}
+	return found
+}
+
+// texts are the texts in a set or an array that holds nothing but constants.
+func texts(v ast.Value) (all []string, ok bool) {
+	if !v.IsGround() {
+		return nil, false
+	}
+	add := func(t *ast.Term) {
+		if s, ok := t.Value.(ast.String); ok {
+			all = append(all, string(s))
+		}
+	}
+	switch v := v.(type) {
+	case ast.Set:
+		v.Foreach(add)
+	case *ast.Array:
+		v.Foreach(add)
+	default:
+		return nil, false
+	}
+	return all, true
+}
+
+// rulesOf are those of a document, like data.gatekit.mine.deny, that can hold for messages of a class.
+func (i *interest) rulesOf(ref ast.Ref, c class) []*ast.Rule {
+	return slices.DeleteFunc(slices.Clone(i.compiler.GetRulesExact(ref)), func(r *ast.Rule) bool { return !i.possible(r, c) })
+}
+
+// readsOf is what rules, and those that they use, read of messages of a class.
+func (i *interest) readsOf(rules []*ast.Rule, c class) reads {
+	all, seen := reads{}, map[*ast.Rule]bool{}
+	for n := 0; n < len(rules); n++ {
+		if seen[rules[n]] {
+			continue
+		}
+		seen[rules[n]] = true
+		all = all.of(rules[n])
+		ast.WalkRefs(rules[n], func(r ast.Ref) bool {
+			if !r.HasPrefix(ast.DefaultRootRef) {
+				return false
+			}
+			for _, used := range i.compiler.GetRulesDynamicWithOpts(r, ast.RulesOptions{IncludeHiddenModules: true}) {
+				if i.possible(used, c) {
+					rules = append(rules, used)
+				}
+			}
+			return false
+		})
+	}
+	return all
+}
+
+// maxPrepared is how many questions are kept. There are as many classes of messages as rules name methods, kinds, servers and names together; what is above is prepared each time.
+const maxPrepared = 4096
+
+// question answers those rules of q that can say something of messages of a class.
+func (i *interest) question(q question, c class) (*question, error) {
+	at := subject{q.set, c}
+	i.mu.RLock()
+	made := i.prepared[at]
+	i.mu.RUnlock()
+	if made != nil {
+		return made, nil
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if made := i.prepared[at]; made != nil {
+		return made, nil
+	}
+	var rules []rule
+	var bodies []*ast.Rule
+	for _, r := range q.rules {
+		ref, err := ast.ParseRef(r.ref)
+		if err != nil {
+			return nil, fmt.Errorf("prepare %s: %w", r.ref, err)
+		}
+		if b := i.rulesOf(ref, c); len(b) > 0 {
+			rules, bodies = append(rules, r), append(bodies, b...)
+		}
+	}
+	p, err := prepare(q.set, rules, i.compiler, i.data)
+	if err != nil {
+		return nil, fmt.Errorf("prepare the policies: %w", err)
+	}
+	p.reads = i.readsOf(bodies, c)
+	if len(i.prepared) < maxPrepared {
+		i.prepared[at] = &p
+	}
+	return &p, nil
+}

@@ -1,0 +1,133 @@
+package policies_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"gatekit/policies"
+	"gatekit/policies/library"
+)
+
+// guarded are rules that say in every way of which messages they speak, and rules that do not.
+const guarded = `
+deny contains "equal" if { input.method == "tools/call"; input.kind == "request"; input.name == "x" }
+deny contains "turned" if { "error" == input.kind }
+deny contains "one of" if { input.method in {"prompts/get", "ping"}; input.kind != "response" }
+deny contains "one of a list" if input.name in ["p", "x y"]
+deny contains "by way of a variable" if { m := input.method; m == "resources/read"; input.direction == "to_server" }
+deny contains "by way of a rule" if reading
+deny contains "not by way of a rule" if { input.kind == "notification"; not reading }
+deny contains "by way of a default" if { input.server == "b"; quiet }
+deny contains "by way of a false default" if usual
+deny contains "by way of another rule's else" if graded
+deny contains "by way of a function" if on("completion/complete")
+deny contains "by way of a set" if "tools/list" in spoken
+deny contains "all of them" if { every m in [input.method] { m == "logging/setLevel" } }
+deny contains "both at once" if { input.kind == "request"; input.kind == "response" }
+deny contains sprintf("whatever it is: %v", [input.params.secret]) if input.params.secret
+deny contains "a way round" if input[part] == "roots/list"
+deny contains "a name that is none" if { not input.name; input.method == "tools/call" }
+label contains "seen" if { input.method == "tools/call"; input.kind == "response"; input.request.arguments.deep.down == 1 }
+note contains input.result if { input.kind == "response"; input.method == "ping" }
+hide contains item.name if { input.method == "tools/list"; some item in input.items; startswith(item.name, "d") }
+
+part := "method"
+reading if { input.method in {"resources/read", "resources/subscribe"}; input.server == "a" }
+default quiet := true
+quiet := false if input.method == "ping"
+default usual := false
+usual if { input.method == "initialize"; input.kind == "request" }
+graded := false if { input.method == "tools/call" } else := true if { input.method == "tasks/get" }
+on(method) if input.method == method
+spoken contains input.method if input.kind == "response"
+`
+
+// Only the rules that can say something of a message are asked, and only what they read of it is shown to them: the outcome is what it would be if all were asked and saw all, as Explain does.
+func TestWhatIsLeftOutCannotMatter(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "guarded.rego")
+	if err := os.WriteFile(file, []byte("package gatekit.guarded\n"+guarded), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, o := range map[string]policies.Options{
+		"guards":      {Files: []string{file}},
+		"the library": {Rules: library.Names()},
+		"the default": {Rules: []string{"elicitation/gate", "roots/traversal", "sampling/gate"}, Config: library.Default()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, err := policies.Load(o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			seen := map[string]bool{}
+			for _, text := range messages() {
+				c, err := policies.ParseCase([]byte(text))
+				if err != nil {
+					t.Fatalf("%v: %s", err, text)
+				}
+				e, err := s.Explain(t.Context(), c)
+				if err != nil {
+					t.Fatalf("%v: %s", err, text)
+				}
+				var want, got []string
+				for _, f := range e.Effects {
+					if f.Effect == "deny" {
+						want = append(want, f.Rule+": "+strings.Trim(f.Value, `"`))
+						seen[f.Value] = true
+					}
+				}
+				if e.Outcome.Action == "deny" && e.Outcome.Reason != "hidden" {
+					got = strings.Split(e.Outcome.Reason, "; ")
+				}
+				slices.Sort(want)
+				slices.Sort(got)
+				if e.Outcome.Reason != "hidden" && !slices.Equal(got, want) {
+					t.Errorf("%s\nasked  %q\nall of %q", text, got, want)
+				}
+			}
+			for _, reason := range []string{"equal", "turned", "one of", "one of a list", "by way of a variable", "by way of a rule", "not by way of a rule", "by way of a default", "by way of a false default",
+				"by way of another rule's else", "by way of a function", "by way of a set", "all of them", "whatever it is: 1", "a way round", "a name that is none"} {
+				if name == "guards" && !seen[`"`+reason+`"`] {
+					t.Errorf("no message shows %q", reason)
+				}
+			}
+		})
+	}
+}
+
+// messages are all methods, as every kind of message, from two servers, with bodies that have something for each of the rules.
+func messages() (all []string) {
+	const params = `{"name":%q,"uri":"file:///etc/passwd","secret":1,"arguments":{"path":"..%%2f..%%2fx","deep":{"down":1}},"includeContext":"allServers","mode":"form","message":"your password",` +
+		`"requestedSchema":{"type":"object","properties":{"password":{"type":"string"}}},"task":{},"maxTokens":1,"messages":[],"tools":[],"argument":{"name":"path","value":"../x"},"ref":{"type":"ref/prompt","name":%q},` +
+		`"notifications":{"resourceSubscriptions":["file:///etc"]}}`
+	const result = `{"roots":[{"uri":"http://x"}],"tools":[{"name":"d1"}],"resources":[{"uri":"file:///etc/x","name":"x"}],"contents":[{"uri":"file:///x","text":"y"}],"model":"m","content":[]}`
+	for _, method := range []string{"tools/call", "tools/list", "prompts/get", "resources/read", "resources/subscribe", "resources/list", "completion/complete", "sampling/createMessage", "elicitation/create",
+		"roots/list", "initialize", "ping", "tasks/get", "logging/setLevel", "subscriptions/listen", "acme/vendor"} {
+		for _, server := range []string{"a", "b"} {
+			for _, name := range []string{"x", "p", ""} {
+				request := fmt.Sprintf(params, name, name)
+				for _, body := range []string{
+					`"kind":"request","params":` + request,
+					`"kind":"notification","params":` + request,
+					`"kind":"response","request":` + request + `,"result":` + result,
+					`"kind":"error","request":` + request + `,"error":{"code":-32042,"message":"m","data":{"elicitations":[{"url":"http://x"}]}}`,
+				} {
+					direction := "to_server"
+					if strings.Contains(body, `"kind":"response"`) != (method == "sampling/createMessage" || method == "elicitation/create" || method == "roots/list") {
+						direction = "to_client"
+					}
+					named := ""
+					if name != "" {
+						named = fmt.Sprintf(`"name":%q,`, name)
+					}
+					all = append(all, fmt.Sprintf(`{"method":%q,"direction":%q,"server":%q,%s%s}`, method, direction, server, named, body))
+				}
+			}
+		}
+	}
+	return all
+}

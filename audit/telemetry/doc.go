@@ -25,7 +25,7 @@
 //   - gatekit.denials: by gatekit.stage and, where policies did it, by gatekit.rule, the package of the first that did;
 //   - gatekit.stage.duration: one stage's judgement of one message, by gatekit.stage and gatekit.action;
 //   - gatekit.audit.duration: until a record was as durable as configured; gatekit.audit.failures: records that could not be written; gatekit.audit.waiting: records that were answered for and
-//     are not written yet (durability async);
+//     are not written yet (durability async); gatekit.audit.sink.behind: records that a sink was not sent, by gatekit.sink;
 //   - gatekit.requests.active, gatekit.sessions, gatekit.calls.parked: what is there now;
 //   - gatekit.server.state and gatekit.plugin.up, gatekit.plugin.starts, gatekit.plugin.requests.active, gatekit.plugin.late: how servers and plugins are;
 //   - the Go runtime's and the process's own.

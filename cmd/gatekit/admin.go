@@ -91,6 +91,13 @@ func (g *gate) watched() telemetry.Sources {
 			}
 			return states
 		},
+		Sinks: func() []telemetry.SinkState {
+			var states []telemetry.SinkState
+			for _, one := range g.sinks.running() {
+				states = append(states, telemetry.SinkState{Name: one.Name, Behind: one.Behind()})
+			}
+			return states
+		},
 	}
 }
 

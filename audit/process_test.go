@@ -5,6 +5,7 @@ package audit_test
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -71,7 +72,7 @@ func write(file string) error {
 		wg.Go(func() {
 			for i := range records {
 				name := fmt.Sprintf("%d-%d-%d", os.Getpid(), g, i)
-				seq, err := l.Record(nil, event(name)) // it heeds no context
+				seq, err := l.Record(context.Background(), event(name))
 				if err != nil {
 					seq = 0
 				}

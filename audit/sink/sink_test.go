@@ -439,6 +439,33 @@ func TestWhatWasRemovedBeforeItWasSentIsSaid(t *testing.T) {
 	}
 }
 
+func TestASinkFollowsALogOfManyFilesWhileManyWriteIt(t *testing.T) {
+	for _, durability := range []audit.Durability{audit.Write, audit.Fsync, audit.Async} {
+		t.Run(string(durability), func(t *testing.T) {
+			j, in := newJournal(t), &inbox{}
+			j.log.Close()
+			j.how = audit.Options{SegmentBytes: 20_000, Durability: durability}
+			j.open()
+			_, stop := start(t, j.options(in))
+			var writers sync.WaitGroup
+			for range 8 {
+				writers.Go(func() { j.many(250) })
+			}
+			writers.Wait()
+			if err := j.log.Close(); err != nil { // what is to be sent is what is written then
+				t.Error(err)
+			}
+			if err := stop(); err != nil {
+				t.Error(err)
+			}
+			want(t, "all", in.all(), j.lines())
+			if segments, err := audit.Segments(j.file); err != nil || len(segments) < 10 || len(j.lines()) < 2000 {
+				t.Errorf("%d files, %d records, %v", len(segments), len(j.lines()), err)
+			}
+		})
+	}
+}
+
 func TestALogThatIsAnotherOneIsSentFromItsStart(t *testing.T) {
 	for _, c := range []struct {
 		name string

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"net/netip"
 	"net/url"
 	"os"
@@ -53,29 +52,8 @@ func (l *loader) check(c *Config, root *node) {
 	}
 	l.checkSinks(&c.Audit, audit.at("sink"))
 	l.checkAdmin(&c.Admin, root.at("admin"))
+	l.checkTelemetry(&c.Telemetry, root.at("telemetry"))
 	l.oneOf(&c.Deny.ToolCalls, root.at("deny"), "deny", "tool_calls", "error", "result")
-}
-
-// checkAdmin has no way to open up: what is told there is told to everybody who asks.
-func (l *loader) checkAdmin(c *Admin, n *node) {
-	at := n.at("http")
-	if !n.has("http") || l.saidAt(at) {
-		return
-	}
-	host, ok := address(c.HTTP)
-	switch {
-	case !ok:
-		l.errorf(at, `admin.http must be an address and port such as "127.0.0.1:7778", not %q`, at.text)
-	case !loopback(host):
-		l.errorf(at, `admin.http = %q is reachable from other machines, and asks nobody who they are; listen on 127.0.0.1, and let something that authenticates pass on what others need`, at.text)
-	}
-}
-
-// address is the host of an address, where it is one with a port.
-func address(s string) (host string, ok bool) {
-	host, port, err := net.SplitHostPort(s)
-	p, perr := strconv.Atoi(port)
-	return host, err == nil && perr == nil && 0 <= p && p <= 65535
 }
 
 // saidAt says whether there is an error at the node already, so that a value that could not be replaced is not also called empty.

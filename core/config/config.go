@@ -19,8 +19,11 @@ type Config struct {
 	Policy  *Policy  `toml:"policy"` // nil when the file has none
 	Audit   Audit    `toml:"audit"`
 	Admin   Admin    `toml:"admin"`
-	Deny    Deny     `toml:"deny"`
-	Limits  Limits   `toml:"limits"`
+
+	Telemetry Telemetry `toml:"telemetry"`
+
+	Deny   Deny   `toml:"deny"`
+	Limits Limits `toml:"limits"`
 
 	read *reading // what Watch compares with; nil when there is no file
 }
@@ -166,8 +169,22 @@ type Audit struct {
 
 // Admin is [admin].
 type Admin struct {
-	HTTP  string `toml:"http"` // host:port of this machine, "" for none
-	Tools bool   `toml:"tools"`
+	HTTP string `toml:"http"` // host:port of this machine, "" for none
+}
+
+// Telemetry is [telemetry].
+type Telemetry struct {
+	Tools bool `toml:"tools"`
+
+	URL      string            `toml:"url"` // of a collector, "" for none
+	Protocol string            `toml:"protocol"`
+	Headers  map[string]Secret `toml:"headers"`
+	CA       string            `toml:"ca"` // absolute, or empty: the system's
+	Insecure bool              `toml:"insecure"`
+	Metrics  bool              `toml:"metrics"`
+	Interval time.Duration     `toml:"interval"`
+	Traces   bool              `toml:"traces"`
+	Sample   float64           `toml:"sample"` // 0 to 1
 }
 
 // Deny is [deny].
@@ -181,6 +198,7 @@ func (c *Config) defaults() {
 	c.Names = Names{Prefix: "always", Resources: "scheme"}
 	c.Audit = Audit{File: "audit/gatekit.jsonl", Bodies: "digest", Durability: "write", SegmentBytes: 64 << 20}
 	c.Deny.ToolCalls = "error"
+	c.Telemetry = Telemetry{Protocol: "grpc", Metrics: true, Interval: time.Minute, Sample: 1}
 	c.Limits.defaults()
 }
 

@@ -200,6 +200,15 @@ func TestEachMistakeIsReportedAtItsPlace(t *testing.T) {
 			`4:1: admin.http = "0.0.0.0:7778" is reachable from other machines, and asks nobody who they are; listen on 127.0.0.1, and let something that authenticates pass on what others need`}},
 		{"an address for operators without a port is reported", server + "[admin]\nhttp = \"localhost\"", []string{
 			`4:1: admin.http must be an address and port such as "127.0.0.1:7778", not "localhost"`}},
+		{"settings of no collector are reported", server + "[telemetry]\ntraces = true", []string{
+			`4:1: telemetry.traces is for a collector, and there is no telemetry.url`}},
+		{"a collector of another machine without TLS is refused", server + "[telemetry]\nurl = \"http://collector.example:4317\"", []string{
+			`4:1: telemetry.url is on another machine, and not encrypted; use https, or set telemetry.insecure = true if the network between is trusted`}},
+		{"a share above one is reported", server + "[telemetry]\nurl = \"http://127.0.0.1:4317\"\ntraces = true\nsample = 20", []string{
+			`6:1: telemetry.sample is a share, from 0 to 1`}},
+		{"a path has no place in gRPC", server + "[telemetry]\nurl = \"https://127.0.0.1:4317/otlp\"\nmetrics = false", []string{
+			`4:1: telemetry.url has a path, which gRPC has no place for; set telemetry.protocol = "http" if the collector takes OTLP over HTTP`,
+			`4:1: telemetry.url is told nothing: neither telemetry.metrics nor telemetry.traces is true`}},
 		{"nothing to listen on is reported", server + "[listen]\nstdio = false", []string{
 			`4:1: nothing to listen on: listen.stdio is false and there is no listen.http`}},
 		{"sse without http is reported", server + "[listen]\nsse = true", []string{
@@ -479,6 +488,7 @@ func unwrap(err error) error {
 func TestTheExampleDocumentsEveryKey(t *testing.T) {
 	t.Setenv("FILES_TOKEN", "x")
 	t.Setenv("GITHUB_TOKEN", "x")
+	t.Setenv("OTLP_TOKEN", "x")
 	text, err := os.ReadFile("../../gatekit.toml.example")
 	if err != nil {
 		t.Fatal(err)
@@ -500,7 +510,7 @@ func TestTheExampleDocumentsEveryKey(t *testing.T) {
 		}
 		lines = append(lines, line)
 	}
-	if _, err := load(t, strings.Join(lines, ""), "policies/x.rego", "", "bundle.pub", pub, "ca.pem", ca, "state.key", key, "siem.pem", "", "us.pem", "", "us.key", "", "webhook.key", key); err != nil {
+	if _, err := load(t, strings.Join(lines, ""), "policies/x.rego", "", "bundle.pub", pub, "collector.pem", "", "ca.pem", ca, "state.key", key, "siem.pem", "", "us.pem", "", "us.key", "", "webhook.key", key); err != nil {
 		t.Errorf("with what is commented out: %v", err)
 	}
 	for _, k := range keys(reflect.TypeFor[config.Config]()) {
@@ -523,6 +533,7 @@ const (
 func TestTheExampleShowsTheDefaults(t *testing.T) {
 	t.Setenv("FILES_TOKEN", "x")
 	t.Setenv("GITHUB_TOKEN", "x")
+	t.Setenv("OTLP_TOKEN", "x")
 	text, err := os.ReadFile("../../gatekit.toml.example")
 	if err != nil {
 		t.Fatal(err)

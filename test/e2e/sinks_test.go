@@ -343,7 +343,8 @@ func TestASinkThatIsDownHoldsUpNobodyAndGetsEverythingLater(t *testing.T) {
 		defer mu.Unlock()
 		return !down
 	})
-	config := box("box") + auditTable + sinkTable("hook", "webhook", fmt.Sprintf("url = %q", url))
+	admin, metrics := operators(t, "")
+	config := box("box") + auditTable + sinkTable("hook", "webhook", fmt.Sprintf("url = %q", url)) + admin
 	g := overHTTPIn(t, dir, config)
 	c := g.client("2025-11-25")
 	for range 100 {
@@ -352,6 +353,9 @@ func TestASinkThatIsDownHoldsUpNobodyAndGetsEverythingLater(t *testing.T) {
 	settled(t, "records that it is lost are missing", 0, func() int {
 		return 1 - len(slices.DeleteFunc(g.records(), func(r record) bool { return r.Action != "sink lost" }))
 	})
+	if n, log := values(scrape(t, metrics)["gatekit_audit_sink_behind"], "gatekit_sink")["hook"], len(g.log()); n < 200 || n > log {
+		t.Errorf("it is said to be %d records behind, and the log has %d", n, log)
+	}
 	began := time.Now()
 	g.stop()
 	if took := time.Since(began); took > 12*time.Second {

@@ -50,7 +50,7 @@ func TestEverythingRuns(t *testing.T) {
 				rows++
 			}
 		}
-		for _, s := range plugged {
+		for _, s := range append(plugged, withTelemetry("")[1:]...) { // both have one without
 			if strings.Contains(line, "  "+s.way+"  ") {
 				rows++
 			}
@@ -60,7 +60,7 @@ func TestEverythingRuns(t *testing.T) {
 	bridge := len(p.routes) * len(p.eras) * len(p.sizes)
 	list := len(p.eras) * len(p.at)
 	memory := len(p.routes) * len(p.at) * len(p.proxies())
-	plugins := len(plugged) * len(p.at) * len(p.sizes)
+	plugins := (len(plugged) + len(withTelemetry(""))) * len(p.at) * len(p.sizes)
 	if want := calls + bridge + list + memory + 2 + plugins; rows != want {
 		t.Errorf("%d rows were printed, want %d:\n%s", rows, want, &out)
 	}

@@ -16,7 +16,7 @@ func withTelemetry(collector string) []stages {
 		return fmt.Sprintf("[telemetry]\nurl = %q\nprotocol = \"http\"\nmetrics = false\ntraces = true\nsample = %g\n", collector, share)
 	}
 	const metrics = "[admin]\nhttp = \"127.0.0.1:0\"\n"
-	return []stages{{plain, ""}, {"metrics", metrics}, {"metrics, 1 % traced", metrics + traces(0.01)}, {"metrics, all traced", metrics + traces(1)}}
+	return []stages{{way: plain}, {way: "metrics", tables: metrics}, {way: "metrics, 1 % traced", tables: metrics + traces(0.01)}, {way: "metrics, all traced", tables: metrics + traces(1)}}
 }
 
 // measureTelemetry compares Gatekit with telemetry with Gatekit without.

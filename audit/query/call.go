@@ -20,7 +20,7 @@ type Call struct {
 	FromServer bool   // a server asked
 	Method     string
 	Name       string
-	Servers    []string // that had to do with it, at most maxServers
+	Servers    []string // that had to do with it, sorted, at most eight
 
 	Action string // the weightiest of its records: deny before modify before pass
 	Reason string // of that record
@@ -149,8 +149,8 @@ func (c *Call) take(r *audit.Record, keep bool) error {
 	case keep:
 		c.Left++
 	}
-	if r.Server != "" && len(c.Servers) < maxServers && !slices.Contains(c.Servers, r.Server) {
-		c.Servers = append(c.Servers, r.Server)
+	if at, known := slices.BinarySearch(c.Servers, r.Server); r.Server != "" && !known && len(c.Servers) < maxServers {
+		c.Servers = slices.Insert(c.Servers, at, r.Server)
 	}
 	if c.Name == "" {
 		c.Name = r.Name

@@ -28,7 +28,10 @@ type Record struct {
 	Reason    string    `json:"reason"`
 	Steps     []Step    `json:"steps"`
 	Before    *Body     `json:"before"`
-	After     *Body     `json:"after"` // nil when nothing went on
+	After     *Body     `json:"after"`  // nil when nothing went on
+	Values    []string  `json:"values"` // keyed hashes of the texts in a request's arguments, see Values
+	Code      int64     `json:"code"`   // of an error
+	Failed    bool      `json:"failed"` // the result of a tool says isError
 	Micros    int64     `json:"micros"`
 	Error     string    `json:"error"`
 	Through   uint64    `json:"through"` // of a "prune": the number of the last record that goes
@@ -56,6 +59,7 @@ type Finding struct {
 type Body struct {
 	Size   int64          `json:"size"`
 	SHA256 string         `json:"sha256"`
+	HMAC   string         `json:"hmac"` // in its place, of a body that did not go on as it came
 	Body   jsontext.Value `json:"body"` // with bodies = "redacted" alone
 }
 

@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -22,7 +23,7 @@ import (
 const (
 	checkpointEvery   = time.Second // a record has a checkpoint after that long
 	checkpointRecords = 1000        // or when that many have none, though not more often than
-	checkpointPause   = 100 * time.Millisecond
+	checkpointPause   = 200 * time.Millisecond
 
 	// maxUnsigned is how many records may have no checkpoint, because that cannot be written, before there can be no more records: then the log is not evidence. A disk that is
 	// only slow may be behind by maxBehind; each record takes 32 bytes of memory until then.
@@ -58,8 +59,9 @@ type upkeep struct {
 
 	working sync.Mutex // held while work is done; before all others
 	ended   bool
-	clock   time.Time // at the last look, as the wall had it
-	pruned  time.Time // when files were looked at
+	begun   map[int]int64 // by level, the tile that is on the disk in part
+	clock   time.Time     // at the last look, as the wall had it
+	pruned  time.Time     // when files were looked at
 }
 
 // anchors are where checkpoints go.
@@ -79,7 +81,7 @@ func newUpkeep(l *Log, o Options, end ending) (*upkeep, error) {
 	if path == "" {
 		path = o.File + ".key"
 	}
-	key, public, err := openKey(path)
+	private, key, public, err := openKey(path)
 	if err != nil {
 		return nil, err
 	}
@@ -102,11 +104,24 @@ func newUpkeep(l *Log, o Options, end ending) (*upkeep, error) {
 	u.signed = u.tree.size
 	if u.origin == "" {
 		u.signed = 0
-		epoch := make([]byte, 8)
-		rand.Read(epoch)
-		u.origin = key.Name() + "/" + hex.EncodeToString(epoch)
+		if u.origin, err = newOrigin(u.dir, key.Name()); err != nil {
+			return nil, err
+		}
 	}
+	l.values = newValues(private, u.origin)
 	return u, nil
+}
+
+// newOrigin is that of a log that has no checkpoint yet. It is kept, since it may be long until there is one.
+func newOrigin(dir, signer string) (string, error) {
+	path := filepath.Join(dir, "origin")
+	if b, err := os.ReadFile(path); err == nil && strings.HasPrefix(string(b), signer+"/") {
+		return strings.TrimSpace(string(b)), nil
+	}
+	epoch := make([]byte, 8)
+	rand.Read(epoch)
+	origin := signer + "/" + hex.EncodeToString(epoch)
+	return origin, replaceFile(path, []byte(origin+"\n"), true)
 }
 
 // start begins: what was there before may have work to be done.
@@ -210,9 +225,22 @@ func (u *upkeep) checkpoint() error {
 	if err := u.log.sync(); err != nil {
 		return err
 	}
+	if u.begun == nil {
+		u.begun = map[int]int64{} // those that the process before has begun are the first that get full
+	}
 	for _, t := range tiles {
 		if err := writeTile(u.dir, t); err != nil {
 			return err
+		}
+		n, known := u.begun[t.L]
+		switch {
+		case t.W < tileWidth:
+			u.begun[t.L] = t.N
+		case !known || n == t.N: // most of those that get full in a hurry were never begun on the disk
+			if err := removeBegun(u.dir, t.Tile); err != nil {
+				return err
+			}
+			u.begun[t.L] = -1
 		}
 	}
 	if err := c.sign(u.key); err != nil {

@@ -50,7 +50,7 @@ func TestEverythingRuns(t *testing.T) {
 				rows++
 			}
 		}
-		for _, s := range plugged {
+		for _, s := range append(plugged[:len(plugged):len(plugged)], durabilities[1:]...) { // both have a plain one
 			if strings.Contains(line, "  "+s.way+"  ") {
 				rows++
 			}
@@ -61,7 +61,8 @@ func TestEverythingRuns(t *testing.T) {
 	list := len(p.eras) * len(p.at)
 	memory := len(p.routes) * len(p.at) * len(p.proxies())
 	plugins := len(plugged) * len(p.at) * len(p.sizes)
-	if want := calls + bridge + list + memory + 2 + plugins; rows != want {
+	audit := len(durabilities) * len(p.at) * len(p.sizes)
+	if want := calls + bridge + list + memory + 2 + plugins + audit; rows != want {
 		t.Errorf("%d rows were printed, want %d:\n%s", rows, want, &out)
 	}
 	t.Logf("\n%s", &out)

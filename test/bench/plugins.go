@@ -18,13 +18,15 @@ import (
 	"gatekit/plugins/sdk"
 )
 
-// stages are the plugins of one Gatekit among those that are compared.
+// stages are what one Gatekit has among those that are compared.
 type stages struct {
-	way    string // what it shows
-	tables string // of the configuration
+	way      string // what it shows
+	tables   string // of the configuration: plugins
+	audit    string // keys of [audit]
+	unlogged bool   // it is one that records no message
 }
 
-// plain is a Gatekit without plugins, which all others are held against.
+// plain is a Gatekit without any, which all others are held against.
 const plain = "none"
 
 // withPlugins are what is compared, plain first. Plugins of one's own run in a process each and those of Gatekit share one, so three that share one are three limits, which count
@@ -41,11 +43,11 @@ func withPlugins() ([]stages, error) {
 		return fmt.Sprintf("[[plugin]]\nname = %q\nuse = %q\nconfig = %s\n", name, builtin, config)
 	}
 	all := []stages{
-		{plain, ""},
-		{"of other messages", own("a", `{ methods = ["prompts/get"] }`)},
-		{"one, no body", own("a", `{ blind = true }`)},
-		{"one", own("a", `{}`)},
-		{"three", own("a", `{}`) + own("b", `{}`) + own("c", `{}`)},
+		{way: plain},
+		{way: "of other messages", tables: own("a", `{ methods = ["prompts/get"] }`)},
+		{way: "one, no body", tables: own("a", `{ blind = true }`)},
+		{way: "one", tables: own("a", `{}`)},
+		{way: "three", tables: own("a", `{}`) + own("b", `{}`) + own("c", `{}`)},
 	}
 	together, scanning := "", ""
 	for _, name := range []string{"a", "b", "c"} {
@@ -55,9 +57,9 @@ func withPlugins() ([]stages, error) {
 	for _, name := range scanners {
 		scanning += use(name, name, `{}`)
 	}
-	all = append(all, stages{"three in one process", together})
+	all = append(all, stages{way: "three in one process", tables: together})
 	if len(scanners) > 0 {
-		all = append(all, stages{strings.Join(scanners, "+"), scanning})
+		all = append(all, stages{way: strings.Join(scanners, "+"), tables: scanning})
 	}
 	return all, nil
 }

@@ -86,6 +86,26 @@ func (r report) plugins(l lane, size int, c comparison) {
 	}
 }
 
+func (r report) auditHead(l lane) {
+	r.line("\ncalls of echo through gatekit (%s %s) with each durability of the audit log, added to one that records no message", l.route, l.era)
+	r.line("%8s %7s  %-24s | %7s %7s %7s %-10s | %7s %5s %-9s | %8s", "size", "at", "durability", "p50", "+p50", "+p99", "", "rate", "share", "", "gatekit")
+}
+
+func (r report) audit(l lane, size int, c comparison) {
+	for i, s := range l.stages {
+		latency, rate := "", ""
+		if s.way == "write" && size == 1<<10 {
+			if l.workers == 1 {
+				latency = "(≤ 15)"
+			} else {
+				rate = "(≥ 0.95)"
+			}
+		}
+		r.line("%8s %7d  %-24s | %7d %7d %7d %-10s | %7.0f %5.2f %-9s | %8d", bytesOf(size), l.workers, s.way,
+			c.p50(i).Microseconds(), c.added(i, p50).Microseconds(), c.added(i, p99).Microseconds(), latency, c.rate(i), c.share(i), rate, c.cpu(i).Microseconds())
+	}
+}
+
 // reach is what the issue asks of three plugins of Gatekit in one process.
 func (s stages) reach(workers, size int) (latency, rate string) {
 	if !strings.Contains(s.tables, "use =") {

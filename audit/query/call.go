@@ -26,7 +26,8 @@ type Call struct {
 	Reason string // of that record
 	Error  string
 	End    End
-	Parked bool // it waited for what the client answered, whose connection was free meanwhile
+	Code   int64 // of the error that it ended with
+	Parked bool  // it waited for what the client answered, whose connection was free meanwhile
 
 	Decision *audit.Record  // the record with Action; nil when all was let pass
 	Records  []audit.Record // all of them, or the first 200; with Options.Records alone
@@ -43,6 +44,7 @@ const (
 	Open      End = ""          // not, as far as the log goes
 	Answered  End = "answered"  // with a result
 	Failed    End = "error"     // with an error: the server's, or Gatekit's own
+	ToolError End = "failed"    // with the result of a tool that says that it has failed
 	Refused   End = "refused"   // the request, or its answer
 	Cancelled End = "cancelled" // by the client, or for it
 	Done      End = "done"      // of events and notifications
@@ -60,6 +62,9 @@ func (c *Call) Who() string {
 	}
 	return c.Session
 }
+
+// answered says whether the call was answered, well or not.
+func (c *Call) answered() bool { return c.End == Answered || c.End == Failed || c.End == ToolError }
 
 // Stage is the stage that made the decision; "" when none did.
 func (c *Call) Stage() string {
@@ -141,6 +146,9 @@ func (c *Call) take(r *audit.Record, keep bool) error {
 	}
 	if c.Error == "" {
 		c.Error = r.Error
+	}
+	if r.Code != 0 {
+		c.Code = r.Code
 	}
 	c.Parked = c.Parked || r.Action == "park"
 	switch {

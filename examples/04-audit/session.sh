@@ -49,7 +49,6 @@ sed -i.bak 's/^# deny/deny/' house.rego
 until grep -q '"action":"reload"' audit.jsonl; do sleep 0.1; done
 new files__read_file '{"path":"welcome.txt"}'
 
-
 trap - EXIT
 kill $gatekit
 wait $gatekit

@@ -1,6 +1,7 @@
 package policies
 
 import (
+	"bytes"
 	"cmp"
 	"slices"
 	"strconv"
@@ -21,6 +22,7 @@ type Memory struct {
 	mu       sync.Mutex
 	sessions map[string]*session
 	defined  atomic.Int64 // bytes of the definitions of all sessions
+	tasks    taskTools
 }
 
 // Bounds of the memory. Beyond the number of sessions, the one that was quiet for the longest is forgotten: a policy then sees it as a new one, without labels. It is far above the number
@@ -32,8 +34,6 @@ const (
 	maxCounted     = 10_000    // names whose calls are counted in one session
 	maxDefinitions = 4 << 20   // bytes of the definitions of one session
 	maxDefined     = 1_000_000 // bytes of one
-	maxTasks       = 1_000     // of one session whose tools are known
-	maxTaskID      = 1_000     // bytes
 )
 
 // session is what is known of one.
@@ -45,12 +45,11 @@ type session struct {
 	calls       map[string]int // "server name" of a tool, "method server" of what a server asks; "" is all of tools
 	minute      minute         // the calls of the last minute, by the same
 	roots       []byte         // as JSON, the last that the client said
-	definitions map[string][]byte
-	bytes       int               // of definitions
-	all         *atomic.Int64     // of the memory
-	ended       bool              // it is forgotten, and only messages under way still hold it
-	tasks       map[string]string // the tool of a task, by "server task"
-	oldest      []string          // keys of tasks, in the order in which they began
+	definitions map[string]definition
+	bytes       int           // of definitions
+	all         *atomic.Int64 // of the memory
+	ended       bool          // it is forgotten, and only messages under way still hold it
+	tasks       *taskTools    // of the memory
 }
 
 // of is the session of a message. Messages without one share one, for each principal.
@@ -66,7 +65,7 @@ func (m *Memory) of(msg *mcp.Message) *session {
 		if len(m.sessions) >= maxSessions {
 			m.end(m.quietest(func(*session) bool { return true }))
 		}
-		s = &session{all: &m.defined, calls: map[string]int{}, definitions: map[string][]byte{}}
+		s = &session{all: &m.defined, tasks: &m.tasks, calls: map[string]int{}, definitions: map[string]definition{}}
 		m.sessions[key] = s
 	}
 	s.used = time.Now()
@@ -176,7 +175,7 @@ func (s *session) learn(m *mcp.Message) {
 	case m.Kind == mcp.Response && items(m) != nil:
 		s.define(m)
 	case m.Method == "tools/call" && m.Kind == mcp.Response:
-		s.keepTask(m)
+		s.tasks.learn(m)
 	}
 	if s.client == nil && m.Kind == mcp.Request {
 		if info, ok := m.Get(mcp.AtClientInfo); ok {
@@ -193,19 +192,39 @@ func kept(m *mcp.Message, at string) []byte {
 	return slices.Clone(raw)
 }
 
-// define keeps the definitions of a list. s.mu is held.
+// definition is what a list says of one name.
+type definition struct {
+	raw     []byte // as JSON; of several, with commas between them
+	several bool   // the list gives the name to several things: nobody knows which of them is used
+}
+
+// define keeps the definitions of a list. Where there is no room for one, the one before it goes, too: it is as if it had not been listed. s.mu is held.
 func (s *session) define(m *mcp.Message) {
 	meth, _ := mcp.Lookup(m.Method)
+	here := map[string]bool{} // keys of this list
 	m.Items(meth.ItemsAt, func(_ int, raw []byte) bool {
 		name, ok := mcp.NewResponse("", raw).Text(meth.ItemName)
-		key := meth.ItemsAt + " " + m.Server + " " + name
-		old := s.definitions[key]
-		if !ok || s.ended || len(raw) > maxDefined || s.bytes-len(old)+len(raw) > maxDefinitions {
+		if !ok || s.ended {
 			return true
 		}
-		s.bytes += len(raw) - len(old)
-		s.all.Add(int64(len(raw) - len(old)))
-		s.definitions[key] = slices.Clone(raw)
+		key := meth.ItemsAt + " " + m.Server + " " + name
+		old := s.definitions[key]
+		next := definition{raw: slices.Clone(raw)}
+		switch again := here[key]; {
+		case again && (old.raw == nil || bytes.Equal(old.raw, raw)): // there was no room for it, or it is the same
+			return true
+		case again:
+			next = definition{raw: slices.Concat(old.raw, []byte(","), raw), several: true}
+		}
+		here[key] = true
+		if len(next.raw) > maxDefined || s.bytes-len(old.raw)+len(next.raw) > maxDefinitions {
+			next = definition{}
+		}
+		s.bytes += len(next.raw) - len(old.raw)
+		s.all.Add(int64(len(next.raw) - len(old.raw)))
+		if s.definitions[key] = next; next.raw == nil {
+			delete(s.definitions, key)
+		}
 		return true
 	})
 }
@@ -222,10 +241,10 @@ func (s *session) undefine(ended bool) {
 	defer s.mu.Unlock()
 	s.ended = s.ended || ended
 	s.all.Add(-int64(s.bytes))
-	s.definitions, s.bytes = map[string][]byte{}, 0
+	s.definitions, s.bytes = map[string]definition{}, 0
 }
 
-// item is the definition of the tool, prompt or resource that a request is about; nil when it was not listed.
+// item is the definition of the tool, prompt or resource that a request is about; nil when it was not listed, or is one of several.
 func (s *session) item(m *mcp.Message) []byte {
 	key, ok := definitionOf(m)
 	if !ok {
@@ -233,7 +252,10 @@ func (s *session) item(m *mcp.Message) []byte {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.definitions[key]
+	if d := s.definitions[key]; !d.several {
+		return d.raw
+	}
+	return nil
 }
 
 // definitionOf is the key of the definition that a message is about.

@@ -21,6 +21,7 @@ type Config struct {
 	Admin   Admin    `toml:"admin"`
 
 	Telemetry Telemetry `toml:"telemetry"`
+	Log       Log       `toml:"log"`
 
 	Deny   Deny   `toml:"deny"`
 	Limits Limits `toml:"limits"`
@@ -100,6 +101,10 @@ type Policy struct {
 	Keys     []Key     `toml:"key"`
 	Services []Service `toml:"service"`
 	Bundles  []Bundle  `toml:"bundle"`
+
+	// nil when the file has none:
+	DecisionLogs *DecisionLogs `toml:"decision_logs"`
+	Status       *Status       `toml:"status"`
 }
 
 // Key is one [policy.key.NAME]: what bundles are verified with.
@@ -130,6 +135,20 @@ type Bundle struct {
 	Persist  string        `toml:"persist"` // absolute, "" for none
 	MinDelay time.Duration `toml:"min_delay"`
 	MaxDelay time.Duration `toml:"max_delay"`
+}
+
+// DecisionLogs is [policy.decision_logs]: where what the policies decide is told, without content.
+type DecisionLogs struct {
+	Service  string        `toml:"service"` // when absent, the only one
+	Resource string        `toml:"resource"`
+	Buffer   int           `toml:"buffer"`
+	MinDelay time.Duration `toml:"min_delay"`
+	MaxDelay time.Duration `toml:"max_delay"`
+}
+
+// Status is [policy.status]: where it is told which bundles are in force.
+type Status struct {
+	Service string `toml:"service"` // when absent, the only one
 }
 
 // Audit is [audit].
@@ -169,6 +188,12 @@ type Telemetry struct {
 	Sample   float64           `toml:"sample"` // 0 to 1
 }
 
+// Log is [log].
+type Log struct {
+	Format string `toml:"format"`
+	Level  string `toml:"level"`
+}
+
 // Deny is [deny].
 type Deny struct {
 	Reasons   bool   `toml:"reasons"`
@@ -181,6 +206,7 @@ func (c *Config) defaults() {
 	c.Audit = Audit{File: "audit/gatekit.jsonl", Bodies: "digest", Durability: "write", SegmentBytes: 64 << 20}
 	c.Deny.ToolCalls = "error"
 	c.Telemetry = Telemetry{Protocol: "grpc", Metrics: true, Interval: time.Minute, Sample: 1}
+	c.Log = Log{Format: "text", Level: "info"}
 	c.Limits.defaults()
 }
 
@@ -197,6 +223,10 @@ func (p *Plugin) defaults() {
 func (p *Policy) defaults() { p.Mode = "enforce" }
 
 func (k *Key) defaults() { k.Algorithm = "RS256" }
+
+func (d *DecisionLogs) defaults() {
+	d.Resource, d.Buffer, d.MinDelay, d.MaxDelay = "logs", 10_000, 10*time.Second, 20*time.Second
+}
 
 func (b *Bundle) defaults() { b.MinDelay, b.MaxDelay = time.Minute, 2*time.Minute }
 

@@ -209,6 +209,8 @@ func TestEachMistakeIsReportedAtItsPlace(t *testing.T) {
 		{"a path has no place in gRPC", server + "[telemetry]\nurl = \"https://127.0.0.1:4317/otlp\"\nmetrics = false", []string{
 			`4:1: telemetry.url has a path, which gRPC has no place for; set telemetry.protocol = "http" if the collector takes OTLP over HTTP`,
 			`4:1: telemetry.url is told nothing: neither telemetry.metrics nor telemetry.traces is true`}},
+		{"a format of the log that there is none of is reported", server + "[log]\nformat = \"logfmt\"", []string{
+			`4:1: log.format must be one of "text", "json", not "logfmt"`}},
 		{"nothing to listen on is reported", server + "[listen]\nstdio = false", []string{
 			`4:1: nothing to listen on: listen.stdio is false and there is no listen.http`}},
 		{"sse without http is reported", server + "[listen]\nsse = true", []string{
@@ -247,17 +249,21 @@ func TestEachMistakeIsReportedAtItsPlace(t *testing.T) {
 			`6:1: policy.key.b.key must be the PEM of a public key or a certificate; key = "${file:bundle.pub}" is what the file holds`,
 			`8:1: policy.key.c.key is a private key; bundles are verified with the public one, and who can read this file could sign them`}},
 		{"bundles that cannot come are reported", server + "[policy.service.s]\nurl = \"http://far.example\"\nca = \"ca.pem\"\n[policy.service.t]\nheaders = {\"a b\" = \"\"}\n" +
-			"[policy.bundle.One]\nservice = \"u\"\n[policy.bundle.two]\n[policy.bundle.three]\nservice = \"s\"\nkey = \"k\"\nmin_delay = \"1.5s\"\nmax_delay = \"1s\"", []string{
+			"[policy.bundle.One]\nservice = \"u\"\n[policy.bundle.two]\n[policy.bundle.three]\nservice = \"s\"\nkey = \"k\"\nmin_delay = \"1.5s\"\nmax_delay = \"1s\"\n" +
+			"[policy.status]\n[policy.decision_logs]\nservice = \"x\"\nmin_delay = \"30s\"\nmax_delay = \"20s\"", []string{
 			`5:1: policy.service.s.ca must be the PEM of certificates; ca = "${file:ca.pem}" is what the file holds`,
 			`6:1: policy.service.t has no url`,
 			`7:12: policy.service.t.headers: "a b" cannot be a header's name`,
 			`8:1: "One" cannot be a bundle's name: it must begin with a-z and hold only a-z, 0-9 and "-"`,
 			`9:1: policy.bundle.One.service: there is no service "u"; known are s, t`,
-			`10:1: policy.bundle.two.service must say which [policy.service.NAME] it comes from`,
+			`10:1: policy.bundle.two.service must say which [policy.service.NAME] it uses`,
 			`11:1: policy.bundle.three comes over http and is not signed: whoever is between could change the policies; use https, or say in [policy.key.NAME] who signs it`,
 			`13:1: policy.bundle.three.key: there is no key "k"`,
 			`14:1: policy.bundle.three.min_delay must be whole seconds, not "1.5s"`,
-			`15:1: policy.bundle.three.max_delay cannot be shorter than its min_delay, 1.5s`}},
+			`15:1: policy.bundle.three.max_delay cannot be shorter than its min_delay, 1.5s`,
+			`16:1: policy.status.service must say which [policy.service.NAME] it uses`,
+			`18:1: policy.decision_logs.service: there is no service "x"; known are s, t`,
+			`20:1: policy.decision_logs.max_delay cannot be shorter than its min_delay, 30s`}},
 		{"a policy that is no table is reported", "policy = \"x\"\n" + server, []string{
 			`1:1: policy must be a table, not a string`}},
 		{"a date is no duration", server + "timeout = 1979-05-27", []string{
@@ -512,7 +518,7 @@ func TestTheExampleDocumentsEveryKey(t *testing.T) {
 	for _, k := range keys(reflect.TypeFor[config.Config]()) {
 		if !slices.ContainsFunc(strings.Split(string(text), "\n"), func(line string) bool {
 			line = strings.TrimPrefix(line, "# ")
-			return strings.HasPrefix(line, k+" = ") || strings.HasPrefix(line, "["+k) || strings.HasPrefix(line, "[["+k) || strings.HasPrefix(line, "[policy."+k+".") || strings.HasPrefix(line, "[[") && strings.HasSuffix(line, "."+k+"]]")
+			return strings.HasPrefix(line, k+" = ") || strings.HasPrefix(line, "["+k) || strings.HasPrefix(line, "[["+k) || strings.HasPrefix(line, "[policy."+k+".") || strings.HasPrefix(line, "[policy."+k+"]") || strings.HasPrefix(line, "[[") && strings.HasSuffix(line, "."+k+"]]")
 		}) {
 			t.Errorf("gatekit.toml.example does not show the key %q", k)
 		}

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -50,7 +51,7 @@ func TestEverythingRuns(t *testing.T) {
 				rows++
 			}
 		}
-		for _, s := range append(plugged[:len(plugged):len(plugged)], durabilities[1:]...) { // both have a plain one
+		for _, s := range slices.Concat(plugged, durabilities[1:], withTelemetry("")[1:]) { // all have a plain one
 			if strings.Contains(line, "  "+s.way+"  ") {
 				rows++
 			}
@@ -62,7 +63,8 @@ func TestEverythingRuns(t *testing.T) {
 	memory := len(p.routes) * len(p.at) * len(p.proxies())
 	plugins := len(plugged) * len(p.at) * len(p.sizes)
 	audit := len(durabilities) * len(p.at) * len(p.sizes)
-	if want := calls + bridge + list + memory + 2 + plugins + audit; rows != want {
+	told := len(withTelemetry("")) * len(p.at) * len(p.sizes)
+	if want := calls + bridge + list + memory + 2 + plugins + audit + told; rows != want {
 		t.Errorf("%d rows were printed, want %d:\n%s", rows, want, &out)
 	}
 	t.Logf("\n%s", &out)

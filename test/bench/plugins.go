@@ -80,12 +80,17 @@ func (p *plan) measurePlugins(l lane, out report) error {
 	if err != nil {
 		return err
 	}
+	return p.measureStages(l, all, out.pluginsHead, out)
+}
+
+// measureStages compares Gatekits of several configurations with the first.
+func (p *plan) measureStages(l lane, all []stages, head func(lane), out report) error {
 	l.route, l.era, l.stages = p.routes[0], p.eras[0], all
 	var ways []string
 	for _, s := range all {
 		ways = append(ways, s.way)
 	}
-	out.pluginsHead(l)
+	head(l)
 	for _, l.workers = range p.at {
 		targets, end, err := l.open(ways...)
 		for _, size := range p.sizes {
@@ -95,7 +100,7 @@ func (p *plan) measurePlugins(l lane, out report) error {
 			var c comparison
 			c, err = compare(targets, l.workers, func(t *target) message { return callEcho(t.tool, size) }, p.rounds, p.length)
 			if err == nil {
-				out.plugins(l, size, c)
+				out.stages(l, size, c)
 			}
 		}
 		if err = errors.Join(err, end()); err != nil {

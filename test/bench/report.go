@@ -74,10 +74,19 @@ func (r report) pluginsHead(l lane) {
 	} else {
 		r.line("this gatekit has no plugin that reads all texts")
 	}
-	r.line("%8s %7s  %-24s | %7s %7s %7s %-10s | %7s %5s %-9s | %8s %8s", "size", "at", "plugins", "p50", "+p50", "+p99", "", "rate", "share", "", "gatekit", "plugins")
+	r.stagesHead("plugins")
 }
 
-func (r report) plugins(l lane, size int, c comparison) {
+func (r report) telemetryHead(l lane) {
+	r.line("\ncalls of echo through gatekit with telemetry (%s %s), added to those without", l.route, l.era)
+	r.stagesHead("telemetry")
+}
+
+func (r report) stagesHead(what string) {
+	r.line("%8s %7s  %-24s | %7s %7s %7s %-10s | %7s %5s %-9s | %8s %8s", "size", "at", what, "p50", "+p50", "+p99", "", "rate", "share", "", "gatekit", "plugins")
+}
+
+func (r report) stages(l lane, size int, c comparison) {
 	for i, s := range l.stages {
 		latency, rate := s.reach(l.workers, size)
 		r.line("%8s %7d  %-24s | %7d %7d %7d %-10s | %7.0f %5.2f %-9s | %8d %8d", bytesOf(size), l.workers, s.way,

@@ -41,7 +41,7 @@ func Functions() []Function {
 			}
 			return ast.String(b.fault(string(text))), nil
 		}),
-		function("gatekit.path.disguise", types.NewFunction(types.Args(types.S), types.S), func(args []*ast.Term) (ast.Value, error) {
+		quick("gatekit.path.disguise", types.NewFunction(types.Args(types.S), types.S), func(args []*ast.Term) (ast.Value, error) {
 			text, ok := args[0].Value.(ast.String)
 			if !ok {
 				return nil, errors.New("gatekit.path.disguise: the path is no text")
@@ -73,11 +73,20 @@ func Functions() []Function {
 	}
 }
 
-// function is one that always answers the same within one evaluation.
+// function is one that always answers the same within one evaluation, though the files that it looks at may change.
 func function(name string, decl *types.Function, f func([]*ast.Term) (ast.Value, error)) Function {
+	return remembering(true, name, decl, f)
+}
+
+// quick is a function that depends on nothing but its arguments, and costs less than it does to remember what it answered.
+func quick(name string, decl *types.Function, f func([]*ast.Term) (ast.Value, error)) Function {
+	return remembering(false, name, decl, f)
+}
+
+func remembering(memoize bool, name string, decl *types.Function, f func([]*ast.Term) (ast.Value, error)) Function {
 	return Function{
 		Decl: &ast.Builtin{Name: name, Decl: decl},
-		Func: rego.FunctionDyn(&rego.Function{Name: name, Decl: decl, Memoize: true}, func(_ rego.BuiltinContext, args []*ast.Term) (*ast.Term, error) {
+		Func: rego.FunctionDyn(&rego.Function{Name: name, Decl: decl, Memoize: memoize}, func(_ rego.BuiltinContext, args []*ast.Term) (*ast.Term, error) {
 			v, err := f(args)
 			if err != nil {
 				return nil, err

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -43,6 +44,10 @@ func TestEverythingRuns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	ruling, err := withPolicies(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
 	rows := 0
 	for line := range strings.Lines(out.String()) {
 		for _, first := range []string{"http", "stdio", "legacy", "modern", "without a stream", "GET streams"} {
@@ -50,7 +55,7 @@ func TestEverythingRuns(t *testing.T) {
 				rows++
 			}
 		}
-		for _, s := range plugged {
+		for _, s := range slices.Concat(plugged, ruling[1:]) { // both begin with plain
 			if strings.Contains(line, "  "+s.way+"  ") {
 				rows++
 			}
@@ -61,7 +66,8 @@ func TestEverythingRuns(t *testing.T) {
 	list := len(p.eras) * len(p.at)
 	memory := len(p.routes) * len(p.at) * len(p.proxies())
 	plugins := len(plugged) * len(p.at) * len(p.sizes)
-	if want := calls + bridge + list + memory + 2 + plugins; rows != want {
+	policies := len(ruling) * len(p.at) * len(p.sizes)
+	if want := calls + bridge + list + memory + 2 + plugins + policies; rows != want {
 		t.Errorf("%d rows were printed, want %d:\n%s", rows, want, &out)
 	}
 	t.Logf("\n%s", &out)

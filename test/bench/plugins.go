@@ -18,13 +18,13 @@ import (
 	"gatekit/plugins/sdk"
 )
 
-// stages are the plugins of one Gatekit among those that are compared.
+// stages are the plugins or policies of one Gatekit among those that are compared.
 type stages struct {
 	way    string // what it shows
 	tables string // of the configuration
 }
 
-// plain is a Gatekit without plugins, which all others are held against.
+// plain is a Gatekit without any, which all others are held against.
 const plain = "none"
 
 // withPlugins are what is compared, plain first. Plugins of one's own run in a process each and those of Gatekit share one, so three that share one are three limits, which count
@@ -78,12 +78,18 @@ func (p *plan) measurePlugins(l lane, out report) error {
 	if err != nil {
 		return err
 	}
-	l.route, l.era, l.stages = p.routes[0], p.eras[0], all
+	l.stages = all
+	return p.measureStages(l, out.pluginsHead, out.plugins)
+}
+
+// measureStages compares the stages of a lane, the first being what the others are added to.
+func (p *plan) measureStages(l lane, head func(lane), row func(lane, int, comparison)) error {
+	l.route, l.era = p.routes[0], p.eras[0]
 	var ways []string
-	for _, s := range all {
+	for _, s := range l.stages {
 		ways = append(ways, s.way)
 	}
-	out.pluginsHead(l)
+	head(l)
 	for _, l.workers = range p.at {
 		targets, end, err := l.open(ways...)
 		for _, size := range p.sizes {
@@ -93,7 +99,7 @@ func (p *plan) measurePlugins(l lane, out report) error {
 			var c comparison
 			c, err = compare(targets, l.workers, func(t *target) message { return callEcho(t.tool, size) }, p.rounds, p.length)
 			if err == nil {
-				out.plugins(l, size, c)
+				row(l, size, c)
 			}
 		}
 		if err = errors.Join(err, end()); err != nil {

@@ -86,6 +86,22 @@ func (r report) plugins(l lane, size int, c comparison) {
 	}
 }
 
+func (r report) policiesHead(l lane) {
+	r.line("\ncalls of echo through gatekit with policies (%s %s), added to those without any; the text of the call is an argument that no rule is about; reach in brackets", l.route, l.era)
+	r.line("%8s %7s  %-24s | %7s %7s %7s %-10s | %7s %5s | %8s", "size", "at", "policies", "p50", "+p50", "+p99", "", "rate", "share", "cpu/call")
+}
+
+func (r report) policies(l lane, size int, c comparison) {
+	for i, s := range l.stages {
+		latency := ""
+		if s.way == defaultRules && size == 1<<10 && l.workers == 1 {
+			latency = "(≤ 60)"
+		}
+		r.line("%8s %7d  %-24s | %7d %7d %7d %-10s | %7.0f %5.2f | %8d", bytesOf(size), l.workers, s.way,
+			c.p50(i).Microseconds(), c.added(i, p50).Microseconds(), c.added(i, p99).Microseconds(), latency, c.rate(i), c.share(i), c.cpu(i).Microseconds())
+	}
+}
+
 // reach is what the issue asks of three plugins of Gatekit in one process.
 func (s stages) reach(workers, size int) (latency, rate string) {
 	if !strings.Contains(s.tables, "use =") {

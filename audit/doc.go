@@ -30,13 +30,19 @@
 // # What a line holds
 //
 // In this order, what is empty left out: seq, time, prev, session, exchange, principal, direction, kind, method, server, name, action,
-// reason, steps (each: stage, action, reason, micros, findings, changed), before, after (each: size, sha256, and body where wanted), micros, error. Before and after
-// speak of the message's body as it came and as it goes; there is no after when nothing went. Prev is the hex SHA-256 of the line before, without
+// reason, steps (each: stage, action, reason, micros, findings, changed), before, after (each: size, sha256 or hmac, and body where wanted), values, code, failed, micros, error. Before and
+// after speak of the message's body as it came and as it goes; there is no after when nothing went. Prev is the hex SHA-256 of the line before, without
 // its line feed, or 64 zeros.
 //
+// A call has a record when it was decided, before it moved, and one for what came of it: the response or error to the client with the same exchange, which is judged and recorded before it
+// moves, too, or, where no answer came (a time-out, a lost server, a refusal), Gatekit's own with the action "answer". Code is that of an error, failed says that the result of a tool
+// does. Micros is what judging took; how long the call took is the time between the two records. There is no third record, that would say the same again.
+//
 // No content is in a line but names and reasons, and the body with [Redacted]: always the one that went after the stages,
-// never the one that came if anything was changed, and none of what was denied. The hash of a body that held a short secret can be found by trying; who
-// cannot have that sets [None].
+// never the one that came if anything was changed, and none of what was denied. What was changed or denied has in before, in place of its hash, one with a key
+// of the log (hmac): a short secret that a stage took out cannot be found by trying. The hash of what went on as it came is a plain one, so that others can recognise it; who
+// cannot have that sets [None]. Values are keyed hashes of the first 16 texts of a request's arguments, of up to 4 KiB: equal ones can be found ([Values]) and not be read. Nothing
+// says where in the arguments they are, as the names in there are the client's words.
 //
 // # How a line is written
 //

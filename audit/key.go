@@ -16,28 +16,33 @@ import (
 
 // The key that signs checkpoints is a line as golang.org/x/mod/sumdb/note has it, in a file that only its owner may read. The public key is beside the log, as a line of the same kind.
 
-// openKey reads the key of a file, or makes one for this machine. It answers the public key too.
-func openKey(path string) (note.Signer, string, error) {
-	b, err := readSecret(path)
+// openKey reads the key of a file, or makes one for this machine. It answers the text of it, and the public key too.
+func openKey(path string) (private string, signer note.Signer, public string, err error) {
+	private, signer, public, err = readKey(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		if err = makeKey(path); err == nil {
-			b, err = readSecret(path)
+		if err = makeKey(path); err != nil {
+			return "", nil, "", fmt.Errorf("make the key of its checkpoints: %w", err)
 		}
+		private, signer, public, err = readKey(path)
 	}
+	return private, signer, public, err
+}
+
+func readKey(path string) (private string, signer note.Signer, public string, err error) {
+	b, err := readSecret(path)
 	if err != nil {
-		return nil, "", fmt.Errorf("read the key of its checkpoints: %w", err)
+		return "", nil, "", fmt.Errorf("read the key of its checkpoints: %w", err)
 	}
-	private := strings.TrimSpace(string(b))
-	signer, err := note.NewSigner(private)
-	if err != nil {
-		return nil, "", fmt.Errorf("%s holds no key: %w\nhint: to have one made, name a file that is not there yet", path, err)
+	private = strings.TrimSpace(string(b))
+	if signer, err = note.NewSigner(private); err != nil {
+		return "", nil, "", fmt.Errorf("%s holds no key: %w\nhint: to have one made, name a file that is not there yet", path, err)
 	}
 	seed, err := base64.StdEncoding.DecodeString(strings.SplitN(private, "+", 5)[4]) // NewSigner took it: PRIVATE+KEY+name+id+key
 	if err != nil || len(seed) != 1+ed25519.SeedSize {                               // an algorithm, and the seed
-		return nil, "", fmt.Errorf("%s holds no Ed25519 key", path)
+		return "", nil, "", fmt.Errorf("%s holds no Ed25519 key", path)
 	}
-	public, err := note.NewEd25519VerifierKey(signer.Name(), ed25519.NewKeyFromSeed(seed[1:]).Public().(ed25519.PublicKey))
-	return signer, public, err
+	public, err = note.NewEd25519VerifierKey(signer.Name(), ed25519.NewKeyFromSeed(seed[1:]).Public().(ed25519.PublicKey))
+	return private, signer, public, err
 }
 
 // readSecret reads a file that nobody else may read.

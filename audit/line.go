@@ -2,6 +2,7 @@ package audit
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"strconv"
@@ -9,6 +10,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 )
 
@@ -60,6 +62,10 @@ func (l *Log) encode(o pipeline.Outcome) *entry {
 	b = appendMember(b, "reason", o.Reason)
 	b = appendSteps(b, o.Steps)
 	b = l.appendBodies(b, o)
+	if l.bodies != None {
+		b = l.values.appendValues(b, cmp.Or(o.After, o.Before))
+	}
+	b = appendStatus(b, cmp.Or(o.After, o.Before))
 	b = appendMicros(b, o.Took)
 	if o.Err != nil {
 		b = appendMember(b, "error", o.Err.Error())
@@ -129,7 +135,23 @@ func appendStrings(b []byte, name string, values []string) []byte {
 	return append(b, ']')
 }
 
-// appendBodies appends before and after, and hashes each distinct body once.
+// appendStatus appends how a call ended that did not go well: an error's code, or that the result of a tool says it failed.
+func appendStatus(b []byte, m *mcp.Message) []byte {
+	switch {
+	case m == nil:
+	case m.Kind == mcp.Error:
+		b = append(b, `,"code":`...)
+		b = strconv.AppendInt(b, int64(m.ErrorCode()), 10)
+	case m.Kind == mcp.Response && m.Method == "tools/call":
+		if failed, _ := m.Get("/isError"); string(failed) == "true" {
+			b = append(b, `,"failed":true`...)
+		}
+	}
+	return b
+}
+
+// appendBodies appends before and after, and hashes each distinct body once. What came and did not go on as it came has a keyed hash: by any other, who reads the log could try what it was
+// that a stage took out.
 func (l *Log) appendBodies(b []byte, o pipeline.Outcome) []byte {
 	var before, after []byte
 	if o.Before != nil {
@@ -138,19 +160,28 @@ func (l *Log) appendBodies(b []byte, o pipeline.Outcome) []byte {
 	if o.After != nil {
 		after = o.After.Body()
 	}
-	var sum [sha256.Size]byte
+	same := after != nil && (o.After == o.Before || bytes.Equal(before, after))
+	var digest [sha256.Size]byte // of after
+	if after != nil && l.bodies != None {
+		digest = o.After.Digest()
+	}
 	if before != nil {
-		if l.bodies != None {
-			sum = o.Before.Digest()
+		b = appendSize(b, "before", before)
+		switch {
+		case l.bodies == None:
+		case same:
+			b = appendSum(b, "sha256", digest[:])
+		default:
+			sum := l.values.sum(before)
+			b = appendSum(b, "hmac", sum[:])
 		}
-		b = l.appendBody(b, "before", before, sum)
 		b = append(b, '}')
 	}
 	if after != nil {
-		if l.bodies != None && (before == nil || o.After != o.Before && !bytes.Equal(before, after)) {
-			sum = o.After.Digest()
+		b = appendSize(b, "after", after)
+		if l.bodies != None {
+			b = appendSum(b, "sha256", digest[:])
 		}
-		b = l.appendBody(b, "after", after, sum)
 		if l.bodies == Redacted {
 			b = append(b, `,"body":`...)
 			b = appendOneLine(b, after)
@@ -160,18 +191,20 @@ func (l *Log) appendBodies(b []byte, o pipeline.Outcome) []byte {
 	return b
 }
 
-// appendBody leaves the object open.
-func (l *Log) appendBody(b []byte, name string, body []byte, sum [sha256.Size]byte) []byte {
+// appendSize leaves the object open.
+func appendSize(b []byte, name string, body []byte) []byte {
 	b = append(b, ',', '"')
 	b = append(b, name...)
 	b = append(b, `":{"size":`...)
-	b = strconv.AppendInt(b, int64(len(body)), 10)
-	if l.bodies != None {
-		b = append(b, `,"sha256":"`...)
-		b = hex.AppendEncode(b, sum[:])
-		b = append(b, '"')
-	}
-	return b
+	return strconv.AppendInt(b, int64(len(body)), 10)
+}
+
+func appendSum(b []byte, name string, sum []byte) []byte {
+	b = append(b, ',', '"')
+	b = append(b, name...)
+	b = append(b, `":"`...)
+	b = hex.AppendEncode(b, sum)
+	return append(b, '"')
 }
 
 // appendOneLine appends JSON with blanks in place of its line breaks, which can only stand between tokens.

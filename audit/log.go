@@ -2,6 +2,7 @@ package audit
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -69,6 +70,7 @@ var errClosed = errors.New("the audit log is closed")
 type Log struct {
 	bodies     Bodies
 	durability Durability
+	values     *Values // nil with None
 	queue      int
 	report     *slog.Logger
 
@@ -148,6 +150,7 @@ func Open(o Options) (*Log, error) {
 	}
 	if o.Writer != nil {
 		l.out = stream{o.Writer}
+		l.values = newValues(rand.Text(), "a writer")
 		return l, nil
 	}
 	if err := l.open(o); err != nil {
@@ -310,6 +313,9 @@ func (l *Log) commit(b *batch) {
 	}
 	l.writing <- struct{}{}
 	defer func() { <-l.writing }()
+	if l.durability == Fsync {
+		runtime.Gosched() // those whose batch was just written are about to record again: they share this one, or two batches take turns for ever
+	}
 	l.mu.Lock()
 	if l.pending == b {
 		l.pending = nil // from here on nobody joins

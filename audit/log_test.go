@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -147,14 +148,20 @@ func (d *disk) set(f func()) {
 	f()
 }
 
+var hmac = regexp.MustCompile(`"hmac":"[0-9a-f]{64}"`)
+
 func TestRecord(t *testing.T) {
 	m := parse(t, `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"read"}}`)
 	changed, err := m.Edit(mcp.Set("/x", []byte("[1,\r\n2]")))
 	if err != nil {
 		t.Fatal(err)
 	}
+	failed := mcp.NewError("7", -32602, "unknown tool", nil)
+	isError := mcp.NewResponse("7", []byte(`{"content":[],"isError":true}`))
+	isError.Method = "tools/call"
 	bare := parse(t, `{"jsonrpc":"2.0","id":7,"method":"tools/list"}`)
 	size := func(m *mcp.Message) string { return fmt.Sprintf(`"size":%d`, len(m.Body())) }
+	keyed := func(m *mcp.Message) string { return size(m) + `,"hmac":"…"` } // with a key that the log has made
 	digest := func(m *mcp.Message) string {
 		return fmt.Sprintf(`%s,"sha256":"%x"`, size(m), sha256.Sum256(m.Body()))
 	}
@@ -175,15 +182,19 @@ func TestRecord(t *testing.T) {
 				Findings: []pipeline.Finding{{Type: "aws", Pointer: "/x"}, {Type: "jwt"}}}}},
 			start + fields + `,"action":"modify","reason":"key","steps":[{"stage":"a","action":"pass"},` +
 				`{"stage":"b","action":"modify","reason":"key","micros":1000,"findings":[{"type":"aws","pointer":"/x"},{"type":"jwt"}]}],` +
-				`"before":{` + digest(m) + `},"after":{` + digest(changed) + `},"micros":1500}`},
+				`"before":{` + keyed(m) + `},"after":{` + digest(changed) + `},"micros":1500}`},
 		{"what was denied keeps no body", audit.Redacted, pipeline.Outcome{Time: at, Before: m, Action: "deny", Err: errors.New(`stage "a": broken`)},
-			start + fields + `,"action":"deny","before":{` + digest(m) + `},"error":"stage \"a\": broken"}`},
+			start + fields + `,"action":"deny","before":{` + keyed(m) + `},"error":"stage \"a\": broken"}`},
 		{"sizes only", audit.None, pipeline.Outcome{Time: at, Before: m, After: changed, Action: "modify"},
 			start + fields + `,"action":"modify","before":{` + size(m) + `},"after":{` + size(changed) + `}}`},
 		{"the body that went, on one line", audit.Redacted, pipeline.Outcome{Time: at, Before: m, After: changed, Action: "modify"},
-			start + fields + `,"action":"modify","before":{` + digest(m) + `},"after":{` + digest(changed) + `,"body":{"name":"read","x":[1,  2]}}}`},
+			start + fields + `,"action":"modify","before":{` + keyed(m) + `},"after":{` + digest(changed) + `,"body":{"name":"read","x":[1,  2]}}}`},
 		{"a message without a body", audit.Redacted, pipeline.Outcome{Time: at, Before: bare, After: bare, Action: "pass"},
 			start + strings.Replace(fields, "call", "list", 1) + `,"action":"pass"}`},
+		{"an error that a server answers", audit.None, pipeline.Outcome{Time: at, Before: failed, After: failed, Action: "pass"},
+			start + `,"kind":"error","action":"pass","before":{` + size(failed) + `},"after":{` + size(failed) + `},"code":-32602}`},
+		{"a tool that failed", audit.None, pipeline.Outcome{Time: at, Before: isError, After: isError, Action: "pass"},
+			start + `,"kind":"response","method":"tools/call","action":"pass","before":{` + size(isError) + `},"after":{` + size(isError) + `},"failed":true}`},
 		{"an event", "", event("why"), start + `,"action":"test","reason":"why"}`},
 		{"an event without a message", "", pipeline.Outcome{Time: at, Action: "stop"}, start + `,"action":"stop"}`},
 	}
@@ -194,7 +205,7 @@ func TestRecord(t *testing.T) {
 			if seq := record(t, l, tt.o); seq != 1 {
 				t.Errorf("seq %d, want 1", seq)
 			}
-			if got := log.String(); got != tt.want+"\n" {
+			if got := hmac.ReplaceAllString(log.String(), `"hmac":"…"`); got != tt.want+"\n" {
 				t.Errorf("got  %swant %s", got, tt.want)
 			}
 			record(t, l, tt.o)

@@ -107,7 +107,7 @@ func (r *Reading) Follow(ctx context.Context) iter.Seq2[Record, error] {
 // ParseRecord reads it.
 func (r *Reading) Lines(ctx context.Context) iter.Seq2[[]byte, error] { return r.walk(ctx, false) }
 
-// FollowLines is Follow as Lines is All.
+// FollowLines is Follow as Lines is All. Each time that there was nothing more it answers nil, so that who waits for lines can tell time by them.
 func (r *Reading) FollowLines(ctx context.Context) iter.Seq2[[]byte, error] { return r.walk(ctx, true) }
 
 // records parses lines.
@@ -117,6 +117,9 @@ func (r *Reading) records(lines iter.Seq2[[]byte, error]) iter.Seq2[Record, erro
 			if err != nil {
 				yield(Record{}, err)
 				return
+			}
+			if line == nil {
+				continue
 			}
 			record, err := ParseRecord(slices.Clone(line))
 			if err != nil {
@@ -148,7 +151,7 @@ func (r *Reading) walk(ctx context.Context, follow bool) iter.Seq2[[]byte, error
 					return
 				}
 			}
-			if !follow || !r.wait(ctx) {
+			if !follow || !r.wait(ctx) || !yield(nil, nil) {
 				return
 			}
 		}
@@ -206,10 +209,13 @@ func (r *Reading) segment(ctx context.Context, name string, live bool, next *uin
 			if err == io.EOF {
 				over = r.rotated(f) // once more then: the last lines may have come in between
 			}
-			if !over && !r.wait(ctx) {
+			if !over && (!r.wait(ctx) || !yield(nil, nil)) {
 				return false
 			}
 			until = r.until()
+			if info, err := f.Stat(); err == nil && info.Size() < offset { // a failed write was taken back: those that are still there are known
+				offset, r.at.Line = 0, 0
+			}
 			if _, err := f.Seek(offset, io.SeekStart); err != nil {
 				yield(nil, fmt.Errorf("read the audit log: %w", err))
 				return false

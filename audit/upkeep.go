@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -79,7 +80,7 @@ func newUpkeep(l *Log, o Options, end ending) (*upkeep, error) {
 	if path == "" {
 		path = o.File + ".key"
 	}
-	key, public, err := openKey(path)
+	private, key, public, err := openKey(path)
 	if err != nil {
 		return nil, err
 	}
@@ -102,11 +103,24 @@ func newUpkeep(l *Log, o Options, end ending) (*upkeep, error) {
 	u.signed = u.tree.size
 	if u.origin == "" {
 		u.signed = 0
-		epoch := make([]byte, 8)
-		rand.Read(epoch)
-		u.origin = key.Name() + "/" + hex.EncodeToString(epoch)
+		if u.origin, err = newOrigin(u.dir, key.Name()); err != nil {
+			return nil, err
+		}
 	}
+	l.values = newValues(private, u.origin)
 	return u, nil
+}
+
+// newOrigin is that of a log that has no checkpoint yet. It is kept, since it may be long until there is one.
+func newOrigin(dir, signer string) (string, error) {
+	path := filepath.Join(dir, "origin")
+	if b, err := os.ReadFile(path); err == nil && strings.HasPrefix(string(b), signer+"/") {
+		return strings.TrimSpace(string(b)), nil
+	}
+	epoch := make([]byte, 8)
+	rand.Read(epoch)
+	origin := signer + "/" + hex.EncodeToString(epoch)
+	return origin, replaceFile(path, []byte(origin+"\n"), true)
 }
 
 // start begins: what was there before may have work to be done.

@@ -31,8 +31,8 @@ type Key struct {
 	Scope     string // that a signature has to name
 }
 
-// verification is keys for OPA's reader; nil when there are none. A single key is the one, whatever a signature calls it.
-func verification(known map[string]Key) *bundle.VerificationConfig {
+// Verification is keys for OPA's own readers; nil when there are none. A single key is the one, whatever a signature calls it.
+func Verification(known map[string]Key) *bundle.VerificationConfig {
 	if len(known) == 0 {
 		return nil
 	}
@@ -75,7 +75,7 @@ func ReadBundle(name string, raw []byte, keys map[string]Key) (*Bundle, error) {
 		return fail(errors.New("it is not signed, and [policy.key] wants that\nhint: opa build --bundle FOLDER --signing-key private.pem"))
 	}
 	b, err := bundle.NewReader(bytes.NewReader(raw)).WithRegoVersion(ast.RegoV1).WithCapabilities(Capabilities()).WithProcessAnnotations(true).
-		WithSizeLimitBytes(maxUnpacked).WithBundleVerificationConfig(verification(keys)).Read()
+		WithSizeLimitBytes(maxUnpacked).WithBundleVerificationConfig(Verification(keys)).Read()
 	switch {
 	case err != nil:
 		return fail(located(err))

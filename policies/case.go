@@ -48,7 +48,7 @@ type known struct {
 var members = []string{
 	"jsonrpc", "id", "method", "params", "result", "error",
 	"direction", "kind", "server", "name", "request", "item", "items", "session", "principal", "roots", "findings", "time", "action",
-	"seq", "prev", "exchange", "reason", "steps", "before", "after", "micros",
+	"seq", "prev", "exchange", "reason", "steps", "before", "after", "values", "code", "failed", "micros", "through",
 }
 
 // ParseCase reads a case: one JSON object that is a JSON-RPC message with members of the input (input.schema.json) beside its own, as Explain prints the input; or a record of the audit log.

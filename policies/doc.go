@@ -13,6 +13,7 @@
 //     whether they lead out of them.
 //   - What no rule reads of a message is not even parsed: a cost that does not grow with it.
 //   - A bundle is OPA's (`opa build`): Rego and JSON or YAML in a .tar.gz, bounded, and read as files are. Where keys are configured, it is refused unless it is signed with one of them.
+//     Package service gets bundles from a bundle server.
 //
 // # Beside the traffic
 //

@@ -270,6 +270,12 @@ func compile(modules map[string]*ast.Module) (*ast.Compiler, error) {
 	return c, nil
 }
 
+// Parse says what is wrong with single files and settings, where they cannot be compiled: bundles that they need are not here.
+func Parse(o Options) error {
+	_, err := read(o, false)
+	return err
+}
+
 // Load reads and compiles policies into a stage. The error has all that is wrong, a line each, with its file and line.
 func Load(o Options) (*Stage, error) {
 	s, err := read(o, false)

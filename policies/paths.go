@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
 )
 
 // bounds are what a path has to lie within.
@@ -111,7 +113,8 @@ func uriScheme(text string) string {
 }
 
 var (
-	alike    = strings.NewReplacer("．", ".", "․", ".", "﹒", ".", "‥", "..", "…", "...", "／", "/", "∕", "/", "⁄", "/", "＼", "/", "﹨", "/", "⧵", "/", "∖", "/", "～", "~", "：", ":")
+	alike    = strings.NewReplacer("．", ".", "․", ".", "﹒", ".", "‥", "..", "…", "...", "／", "/", "∕", "/", "⁄", "/", "＼", "/", "﹨", "/", "⧵", "/", "∖", "/", "～", "~", "：", ":", "¥", "/", "₩", "/") // the last two are the backslash of a Japanese and a Korean Windows
+	filtered = strings.NewReplacer("../", "", `..\`, "")                                                                                                                                              // by those who think that this is enough, which makes "../" of "..././"
 	escape   = regexp.MustCompile(`%[0-9A-Fa-f]{2}|%u[0-9A-Fa-f]{4}`)
 	params   = regexp.MustCompile(`;[^/]*`)
 	inner    = regexp.MustCompile(`(?i)file:`)
@@ -136,7 +139,7 @@ func others(text string) (all []string) {
 			all = append(all, text[1+at[0]:])
 		}
 	}
-	return append(all, alike.Replace(text), strings.TrimSpace(text))
+	return append(all, alike.Replace(norm.NFKC.String(text)), filtered.Replace(text), strings.TrimSpace(text))
 }
 
 // unescape is the byte, or the character, that an escape stands for.

@@ -39,12 +39,12 @@ var (
 )
 
 func TestNoSpellingOfAPathLeadsOutOfTheRoots(t *testing.T) {
-	n := 0
 	for name, settings := range map[string]map[string]any{
 		"a root":                        {"roots": []any{"/data"}, "relative": true},
 		"two, one as a URI, and a base": {"roots": []any{"/srv/x y", "file:///data/"}, "base": "/data/a"},
 	} {
 		s := fromLibrary(t, "roots/traversal", settings)
+		var paths []string
 		for _, start := range starts {
 			for _, up := range dots {
 				for _, sep := range slash {
@@ -56,18 +56,21 @@ func TestNoSpellingOfAPathLeadsOutOfTheRoots(t *testing.T) {
 						if start == "" {
 							path = strings.Repeat(up+sep, depth) + "etc"
 						}
-						if n++; !refused(t, s, called("x", `{"path":`+quoted(path)+`}`)) {
-							t.Errorf("%s: the argument %q passes", name, path)
-						}
-						if start != "notes://a" && !refused(t, s, reading(path)) {
-							t.Errorf("%s: the URI %q passes", name, path)
-						}
+						paths = append(paths, path)
 					}
 				}
 			}
 		}
+		arguments, uris, _ := passing(t, s, paths)
+		for path := range arguments {
+			t.Errorf("%s: the argument %q passes", name, path)
+		}
+		for path := range uris {
+			if !strings.HasPrefix(path, "notes://a") {
+				t.Errorf("%s: the URI %q passes", name, path)
+			}
+		}
 	}
-	t.Logf("%d paths", n)
 }
 
 func refused(t *testing.T, s *policies.Stage, m *mcp.Message) bool {

@@ -96,7 +96,7 @@ func duration(micros int64) string {
 func appendRow(b []byte, cells []string) []byte {
 	safe := make([]string, len(cells))
 	for i, c := range cells {
-		safe[i] = guarded(beginning(visible(c), maxCell))
+		safe[i] = guarded(beginning(Visible(c), maxCell))
 	}
 	out := bytes.NewBuffer(b)
 	w := csv.NewWriter(out)

@@ -326,3 +326,16 @@ func FuzzOneLine(f *testing.F) {
 		}
 	})
 }
+
+func BenchmarkForm(b *testing.B) {
+	records := recorded(b, outcomes(b)...)
+	for _, name := range format.Names() {
+		b.Run(name, func(b *testing.B) {
+			f := form(b, name)
+			var line []byte
+			for i := 0; b.Loop(); i++ {
+				line = f.Append(line[:0], &records[i%len(records)])
+			}
+		})
+	}
+}

@@ -126,6 +126,7 @@ type (
 		Reason   string    `json:"reason,omitzero"`
 		Micros   int64     `json:"micros,omitzero"`
 		Findings []finding `json:"findings,omitzero"`
+		Changed  []string  `json:"changed,omitzero"`
 	}
 	finding struct {
 		Type    string `json:"type"`
@@ -305,7 +306,7 @@ func stepsOf(r *audit.Record) []step {
 	}
 	steps := make([]step, len(r.Steps))
 	for i, s := range r.Steps {
-		steps[i] = step{Stage: s.Stage, Action: s.Action, Reason: s.Reason, Micros: s.Micros}
+		steps[i] = step{Stage: s.Stage, Action: s.Action, Reason: s.Reason, Micros: s.Micros, Changed: s.Changed}
 		for _, f := range s.Findings {
 			steps[i].Findings = append(steps[i].Findings, finding{f.Type, f.Pointer})
 		}

@@ -1,6 +1,7 @@
 package format
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"time"
@@ -29,7 +30,7 @@ func (t text) Append(b []byte, r *audit.Record) []byte {
 		b = append(b, ' ')
 	}
 	if !r.Event() {
-		b = fmt.Appendf(b, "  %-9s", visible(r.Direction))
+		b = fmt.Appendf(b, "  %-9s", Visible(r.Direction))
 	}
 	if r.Server != "" {
 		b = append(b, "  "...)
@@ -65,7 +66,7 @@ func (t text) Append(b []byte, r *audit.Record) []byte {
 		b = append(b, "  "...)
 		b = append(b, (time.Duration(r.Micros) * time.Microsecond).String()...)
 	}
-	return append(b, '\n')
+	return append(bytes.TrimRight(b, " "), '\n')
 }
 
 // subject is what the message is: tools/call read, and that it is the answer to that.

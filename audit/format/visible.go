@@ -26,7 +26,8 @@ func appendVisible(b []byte, s string) []byte {
 	return b
 }
 
-func visible(s string) string {
+// Visible is s as it can be shown to a person: none of its characters can act on a terminal, end the line or turn the direction of text. What is not printable is an escape.
+func Visible(s string) string {
 	if !strings.ContainsFunc(s, func(r rune) bool { return r == utf8.RuneError || !strconv.IsPrint(r) }) {
 		return s
 	}
@@ -35,18 +36,25 @@ func visible(s string) string {
 
 // appendPlainJSON appends a JSON text in which no character that is not printable stands as itself: there they can be in strings alone, and have an escape.
 func appendPlainJSON(b, text []byte) []byte {
+	from := 0
 	for i := 0; i < len(text); {
+		if ' ' <= text[i] && text[i] < 0x7f {
+			i++
+			continue
+		}
 		r, size := utf8.DecodeRune(text[i:])
-		switch {
-		case strconv.IsPrint(r) && !(r == utf8.RuneError && size == 1):
-			b = append(b, text[i:i+size]...)
-		case r > 0xffff:
+		if strconv.IsPrint(r) && !(r == utf8.RuneError && size == 1) {
+			i += size
+			continue
+		}
+		b = append(b, text[from:i]...)
+		if i += size; r > 0xffff {
 			r -= 0x10000
 			b = fmt.Appendf(b, `\u%04x\u%04x`, 0xd800+r>>10, 0xdc00+r&0x3ff)
-		default:
+		} else {
 			b = fmt.Appendf(b, `\u%04x`, r)
 		}
-		i += size
+		from = i
 	}
-	return b
+	return append(b, text[from:]...)
 }

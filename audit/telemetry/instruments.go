@@ -18,6 +18,7 @@ type Sources struct {
 	Waiting  func() int           // records that are answered for and not written yet
 	Servers  func() []ServerState // that are configured
 	Plugins  func() []PluginState
+	Sinks    func() []SinkState
 }
 
 // ServerState is how a server is.
@@ -33,6 +34,12 @@ type PluginState struct {
 	Starts int // since Gatekit's
 	Active int // questions that it has not answered
 	Late   int // questions in a row without a verdict in time; when there are too many it is killed
+}
+
+// SinkState is how a sink of the audit log is.
+type SinkState struct {
+	Name   string
+	Behind uint64 // records that it was not sent
 }
 
 // durations are those that the semantic conventions want, in seconds, and below them those of a stage.
@@ -94,6 +101,7 @@ func (t *Telemetry) gauges(m metric.Meter) error {
 	sessions := gauge("gatekit.sessions", "{session}", "Sessions of clients; all requests of a client without sessions are one.")
 	parked := gauge("gatekit.calls.parked", "{call}", "Calls that wait for their clients' answers.")
 	waiting := gauge("gatekit.audit.waiting", "{record}", "Records that were answered for and are not written yet.")
+	behind := gauge("gatekit.audit.sink.behind", "{record}", "Records of the audit log that a sink was not sent.")
 	server := gauge("gatekit.server.state", "", "1 for the state that a server is in: idle, up, down.")
 	up := gauge("gatekit.plugin.up", "", "1 when a plugin's process runs.")
 	active := gauge("gatekit.plugin.requests.active", "{request}", "Questions that a plugin's process has not answered.")
@@ -131,8 +139,13 @@ func (t *Telemetry) gauges(m metric.Meter) error {
 				o.ObserveInt64(late, int64(p.Late), of)
 			}
 		}
+		if s.Sinks != nil {
+			for _, k := range s.Sinks() {
+				o.ObserveInt64(behind, int64(k.Behind), metric.WithAttributes(attribute.String(keySink, k.Name)))
+			}
+		}
 		return nil
-	}, sessions, parked, waiting, server, up, active, late, starts)
+	}, sessions, parked, waiting, behind, server, up, active, late, starts)
 	return err
 }
 

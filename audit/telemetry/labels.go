@@ -29,6 +29,7 @@ const (
 	keyRule      = "gatekit.rule"
 	keyPlugin    = "gatekit.plugin"
 	keyState     = "gatekit.state"
+	keySink      = "gatekit.sink"
 )
 
 // other is what a label says of what is none of its known values.

@@ -9,19 +9,24 @@ import (
 	"gatekit/core/proxy"
 )
 
-// Begin implements proxy.Observer: it counts a client's request, and how long it takes.
+// Begin implements proxy.Observer: it counts a client's request and how long it takes, and traces it.
 func (t *Telemetry) Begin(ctx context.Context, m *mcp.Message, o proxy.Opening) (context.Context, func(pipeline.Passed)) {
 	began := time.Now()
 	i := t.metrics
 	i.active.Add(ctx, 1)
+	traced := func(string, string) {}
+	if t.tracer != nil {
+		ctx, traced = t.received(ctx, m, o)
+	}
 	return ctx, func(answer pipeline.Passed) {
 		i.active.Add(ctx, -1)
-		if m.Method == "subscriptions/listen" {
-			return // it is open for as long as its client likes
-		}
 		op := operation{method: method(m.Method), version: revision(o.Revision)}
 		if op.fault, op.code = i.failed(m.Method, answer.Message()); answer.Message() == nil {
 			op.fault = "cancelled"
+		}
+		traced(op.fault, op.code)
+		if m.Method == "subscriptions/listen" {
+			return // it is open for as long as its client likes
 		}
 		if t.o.Tools && m.Method == "tools/call" {
 			name, _ := m.Text("/name")
@@ -43,10 +48,8 @@ type Server struct {
 // Send implements upstream.Observer.
 func (s *Server) Send(ctx context.Context, m *mcp.Message) ([]mcp.Edit, func(*mcp.Message, error)) {
 	began := time.Now()
-	return nil, func(answer *mcp.Message, err error) {
-		if m.Method == "subscriptions/listen" {
-			return
-		}
+	edits, traced := s.t.asked(ctx, m, s.name)
+	return edits, func(answer *mcp.Message, err error) {
 		i := s.t.metrics
 		op := operation{method: method(m.Method), server: s.name}
 		switch op.fault, op.code = i.failed(m.Method, answer); {
@@ -54,6 +57,10 @@ func (s *Server) Send(ctx context.Context, m *mcp.Message) ([]mcp.Edit, func(*mc
 			op.fault = "cancelled"
 		case err != nil:
 			op.fault = "unavailable"
+		}
+		traced(op.fault, op.code)
+		if m.Method == "subscriptions/listen" {
+			return
 		}
 		if s.t.o.Tools && m.Method == "tools/call" {
 			name, _ := m.Text("/name")

@@ -33,6 +33,7 @@ func (r *recorder) Record(ctx context.Context, o pipeline.Outcome) (uint64, erro
 	if r.t.fault.Load() != nil { // what is not written is not fought for by those who record
 		r.t.fault.Store(nil)
 	}
+	r.t.decided(ctx, o, seq)
 	m := o.Before
 	if m == nil {
 		m = &mcp.Message{}

@@ -21,6 +21,7 @@ func (l *log) Record(context.Context, pipeline.Outcome) (uint64, error) { return
 
 func open(t testing.TB, o telemetry.Options) *telemetry.Telemetry {
 	t.Helper()
+	o.Scraped = true
 	m, err := telemetry.Open(o)
 	if err != nil {
 		t.Fatal(err)

@@ -16,6 +16,7 @@ import (
 
 	"gatekit/audit/telemetry"
 	"gatekit/core/config"
+	"gatekit/core/downstream"
 	"gatekit/transport"
 )
 
@@ -26,10 +27,24 @@ const (
 
 // openTelemetry is nil where the configuration has nobody who is told.
 func openTelemetry(c *config.Config, log *slog.Logger) (*telemetry.Telemetry, error) {
-	if c.Admin.HTTP == "" {
+	if c.Admin.HTTP == "" && c.Telemetry.URL == "" {
 		return nil, nil
 	}
-	return telemetry.Open(telemetry.Options{Version: version(), Tools: c.Admin.Tools, Rules: policyStage, Log: log})
+	to := c.Telemetry
+	return telemetry.Open(telemetry.Options{Version: version(), Scraped: c.Admin.HTTP != "", Tools: to.Tools, Rules: policyStage, Log: log, Collector: telemetry.Collector{
+		URL: to.URL, Protocol: to.Protocol, Headers: plain(to.Headers), CA: to.CA, Metrics: to.Metrics, Interval: to.Interval, Traces: to.Traces, Sample: to.Sample,
+	}})
+}
+
+// traced is the front for HTTP clients where telemetry is told: the trace that a request's headers name is that of its calls that name none.
+type traced struct {
+	*downstream.Front
+	by *telemetry.Telemetry
+}
+
+// Post implements transport.Endpoint.
+func (t traced) Post(ctx context.Context, r downstream.Post, w downstream.Reply) {
+	t.Front.Post(t.by.FromHeader(ctx, r.Header), r, w)
 }
 
 // tellTimeout is how long the end waits for what is still to be told.
@@ -73,6 +88,13 @@ func (g *gate) watched() telemetry.Sources {
 			var states []telemetry.PluginState
 			for _, p := range g.host.State() {
 				states = append(states, telemetry.PluginState{Name: p.Name, Up: p.Up, Starts: p.Starts, Active: p.Active, Late: p.Late})
+			}
+			return states
+		},
+		Sinks: func() []telemetry.SinkState {
+			var states []telemetry.SinkState
+			for _, one := range g.sinks.running() {
+				states = append(states, telemetry.SinkState{Name: one.Name, Behind: one.Behind()})
 			}
 			return states
 		},

@@ -7,10 +7,10 @@ import (
 func (p *program) audit() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "audit",
-		Short: "Verify the audit log, and prove what is in it",
+		Short: "Read the audit log, verify it, and prove what is in it",
 		Long: `Every decision is a record of the audit log before its message moves. Commands that take FILE read that log; without it they read the one that
 gatekit.toml names in [audit].`,
 	}
-	c.AddCommand(p.auditVerify(), p.auditProve(), p.auditVerifyProof(), p.auditKey())
+	c.AddCommand(p.auditShow(), p.auditStats(), p.auditExport(), p.auditVerify(), p.auditProve(), p.auditVerifyProof(), p.auditKey(), p.auditHash())
 	return c
 }

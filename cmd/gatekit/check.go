@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -30,7 +31,7 @@ func (p *program) check() *cobra.Command {
 		Short: "Load the configuration, start every server and plugin once, test the policies, and report all that is wrong",
 		Long: `Check reads the configuration and prints every mistake in it, each with its line. When there is none, it starts each
 server once, or calls its URL, and asks it who it is, and nothing more. It starts each plugin, and shows it a message that it should do something about, as it is
-configured. It runs the tests beside the policies and those of the library's rules in force. It prints a line for each, and one more when the audit log cannot be written:
+configured. It asks the services for their bundles, and runs the tests beside the policies and those of the library's rules in force. It prints a line for each, and one more when the audit log cannot be written:
 
   ok    files    2026-07-28  demo-files 1
   ok    guard    the use of a hidden tool: deny (hidden)
@@ -114,7 +115,7 @@ func (p *program) checkAll(cmd *cobra.Command, cfg *config.Config) bool {
 	ok := func(name, said string) { fmt.Fprintf(cmd.OutOrStdout(), "ok    %-*s  %s\n", width, name, said) }
 	good = p.checkPlugins(cmd.Context(), cfg, ok, fail) && good
 	if cfg.Policy != nil {
-		said, err := checkPolicies(cmd.Context(), policyOptions(cfg))
+		said, err := p.checkPolicies(cmd.Context(), cfg)
 		if err != nil {
 			fail("policy", err.Error())
 		} else {
@@ -157,8 +158,18 @@ func (p *program) checkPlugins(ctx context.Context, cfg *config.Config, ok, fail
 	return good
 }
 
-// checkPolicies runs the tests of the policies, which were loaded before, and says what there is of both. The error has the tests that fail, with their lines.
-func checkPolicies(ctx context.Context, o policies.Options) (string, error) {
+// checkPolicies asks the services for their bundles, runs the tests of the policies, and says what there is of both. The error has the tests that fail, with their lines.
+func (p *program) checkPolicies(ctx context.Context, cfg *config.Config) (string, error) {
+	asked := *cfg.Policy
+	asked.Bundles = slices.Clone(asked.Bundles)
+	for i := range asked.Bundles {
+		asked.Bundles[i].Persist = "" // the question is whether the service has it
+	}
+	o := policyOptions(cfg)
+	var err error
+	if o.Bundles, err = bundlesOnce(ctx, &config.Config{Policy: &asked}, p.log); err != nil {
+		return "", err
+	}
 	stage, err := policies.Load(o)
 	if err != nil {
 		return "", err
@@ -180,6 +191,9 @@ func checkPolicies(ctx context.Context, o policies.Options) (string, error) {
 	said += "; digest " + stage.Digest()[:12]
 	for _, b := range stage.Bundles() {
 		said += fmt.Sprintf("; bundle %s revision %q", shown(b.Name), b.Revision)
+		if i := slices.IndexFunc(cfg.Policy.Bundles, func(c config.Bundle) bool { return c.Name == b.Name }); i >= 0 {
+			said += " of service " + cfg.Policy.Bundles[i].Service
+		}
 		if len(o.Keys) == 0 {
 			said += ", not signed"
 		}

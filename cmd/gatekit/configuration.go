@@ -61,7 +61,7 @@ func orList(words []string) string {
 // would be worse than not running.
 func runnable(c *config.Config) (errs config.Errors) {
 	errs = knownPlugins(c)
-	if _, err := loadPolicies(c, nil); err != nil {
+	if err := soundPolicies(c); err != nil {
 		if es, ok := errors.AsType[config.Errors](err); ok {
 			return append(errs, es...)
 		}

@@ -46,7 +46,7 @@ in the log with [audit] bodies = "redacted", and never that of a message that wa
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			cfg, o, err := configured(config)
+			cfg, o, err := p.configured(cmd.Context(), config)
 			if err != nil {
 				return report(cmd, err)
 			}

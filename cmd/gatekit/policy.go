@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -24,13 +25,13 @@ const policyTimeout = time.Second
 // policyStage is what all policies together are called in the record.
 const policyStage = "policy"
 
-// loadPolicies compiles a configuration's policies; nil when it has none. What they remember of sessions is memory's.
-func loadPolicies(c *config.Config, memory *policies.Memory) (*policies.Stage, error) {
+// loadPolicies compiles a configuration's policies, with the bundles that came from services; nil when it has none. What they remember of sessions is memory's.
+func loadPolicies(c *config.Config, polled []*policies.Bundle, memory *policies.Memory) (*policies.Stage, error) {
 	if c.Policy == nil {
 		return nil, nil
 	}
 	o := policyOptions(c)
-	o.Memory = memory
+	o.Bundles, o.Memory = polled, memory
 	stage, err := policies.Load(o)
 	if err != nil {
 		return nil, placed(c, err)
@@ -38,15 +39,36 @@ func loadPolicies(c *config.Config, memory *policies.Memory) (*policies.Stage, e
 	return stage, nil
 }
 
+// soundPolicies says what is wrong with the policies of a configuration. With bundles that come from a service, what only shows when all are compiled is found when those are here.
+func soundPolicies(c *config.Config) (err error) {
+	if c.Policy == nil {
+		return nil
+	}
+	if len(c.Policy.Bundles) == 0 {
+		_, err = policies.Load(policyOptions(c))
+	} else {
+		err = policies.Parse(policyOptions(c))
+	}
+	if err != nil {
+		return placed(c, err)
+	}
+	return nil
+}
+
 // policyOptions are the policies of a configuration that has some.
 func policyOptions(c *config.Config) policies.Options {
+	return policies.Options{
+		Rules: c.Policy.Rules, Files: c.Policy.Files, Data: c.Policy.Data, Config: c.Policy.Config, Shadow: c.Policy.Mode == "shadow", Keys: policyKeys(c),
+	}
+}
+
+// policyKeys are what bundles are verified with.
+func policyKeys(c *config.Config) map[string]policies.Key {
 	keys := map[string]policies.Key{}
 	for _, k := range c.Policy.Keys {
 		keys[k.Name] = policies.Key{Key: string(k.Key), Algorithm: k.Algorithm, Scope: k.Scope}
 	}
-	return policies.Options{
-		Rules: c.Policy.Rules, Files: c.Policy.Files, Data: c.Policy.Data, Config: c.Policy.Config, Shadow: c.Policy.Mode == "shadow", Keys: keys,
-	}
+	return keys
 }
 
 // inForce says which policies they are, for the audit log; "" when there are none.
@@ -61,8 +83,8 @@ func inForce(stage *policies.Stage) string {
 	return said
 }
 
-// configured are the policies of the configuration at path.
-func configured(path string) (*config.Config, policies.Options, error) {
+// configured are the policies of the configuration at path, with the bundles of its services.
+func (p *program) configured(ctx context.Context, path string) (*config.Config, policies.Options, error) {
 	c, err := load(path)
 	if err != nil {
 		return nil, policies.Options{}, err
@@ -70,7 +92,11 @@ func configured(path string) (*config.Config, policies.Options, error) {
 	if c.Policy == nil {
 		return nil, policies.Options{}, fmt.Errorf("%s has no [policy]\nhint: gatekit help policy shows one", shown(c.File))
 	}
-	return c, policyOptions(c), nil
+	o := policyOptions(c)
+	if o.Bundles, err = bundlesOnce(ctx, c, p.log); err != nil {
+		return nil, o, err
+	}
+	return c, o, nil
 }
 
 // shown is a path as it is shorter to read: from the working folder when it is in there.
@@ -123,7 +149,7 @@ files of one's own:
   files = ["policies"]
 
 New writes a policy to begin with, test runs the tests, explain says why a message is judged as it is, replay what would become of recorded traffic, list shows the library,
-capabilities are for OPA's own tools: opa build makes bundles, which files may name, too; with [policy.key.NAME], a bundle has to be signed.
+capabilities are for OPA's own tools: opa build makes bundles, which files may name, too, or [policy.bundle.NAME] gets from a server; with [policy.key.NAME], a bundle has to be signed.
 gatekit run puts a changed file in force while it runs; a broken one is reported, and the policies before it stay.`,
 	}
 	c.AddCommand(p.policyTest(), p.policyExplain(), p.policyNew(), p.policyReplay(), policyList(), policyCapabilities())

@@ -33,7 +33,7 @@ It prints each test that failed, with the line that did not hold, and exits with
 			o := policies.Options{Files: args}
 			if len(args) == 0 {
 				var err error
-				if _, o, err = configured(config); err != nil {
+				if _, o, err = p.configured(cmd.Context(), config); err != nil {
 					return report(cmd, err)
 				}
 			}

@@ -47,7 +47,7 @@ func TestTheREADMEIsTrue(t *testing.T) {
 		}
 		c, err := config.Load(file)
 		if err == nil {
-			_, err = loadPolicies(c, &policies.Memory{})
+			_, err = loadPolicies(c, nil, &policies.Memory{})
 		}
 		if err != nil {
 			t.Errorf("%v in\n%s", err, block)
@@ -119,7 +119,7 @@ func TestThePoliciesOfTheExampleLoad(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if stage, err := loadPolicies(c, &policies.Memory{}); err != nil || stage == nil {
+	if stage, err := loadPolicies(c, nil, &policies.Memory{}); err != nil || stage == nil {
 		t.Errorf("%v, %v", stage, err)
 	}
 }

@@ -32,7 +32,7 @@ server and name alone. A verdict without a body is marked: rules that read param
 		Example: "  gatekit policy replay\n  gatekit policy replay --config new.toml audit/gatekit.jsonl",
 		Args:    maxOne,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			cfg, o, err := configured(config)
+			cfg, o, err := p.configured(cmd.Context(), config)
 			if err != nil {
 				return report(cmd, err)
 			}

@@ -92,6 +92,10 @@ func (g *gate) serveStdio(ctx context.Context, maxMessage int) error {
 
 // listen binds the address. What is refused there is recorded like any other refusal.
 func (g *gate) listen(c *config.Config) (*transport.Front, error) {
+	var endpoint transport.Endpoint = g.front
+	if g.telemetry != nil {
+		endpoint = traced{g.front, g.telemetry}
+	}
 	return transport.Listen(transport.FrontOptions{
 		Addr:           c.Listen.HTTP,
 		Path:           c.Listen.Path,
@@ -99,7 +103,7 @@ func (g *gate) listen(c *config.Config) (*transport.Front, error) {
 		AllowedOrigins: c.Listen.AllowedOrigins,
 		AllowedHosts:   c.Listen.AllowedHosts,
 		Insecure:       c.Listen.Insecure,
-		Endpoint:       g.front,
+		Endpoint:       endpoint,
 		Log:            g.log,
 		Limits:         transport.FrontLimits{Message: c.Limits.MessageBytes},
 		Refused: func(ctx context.Context, r *http.Request, status int, reason string) []byte {

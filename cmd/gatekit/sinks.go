@@ -30,8 +30,8 @@ type sinks struct {
 	mu  sync.Mutex // held while all changes
 	all []*sink.Sink
 
-	stop    context.CancelFunc // nil before start
-	running sync.WaitGroup
+	stop context.CancelFunc // nil before start
+	runs sync.WaitGroup
 }
 
 // madeSink is one that was made and sends nothing yet.
@@ -123,7 +123,7 @@ func (s *sinks) start(file string, record *audit.Log, event func(action, reason 
 			Event:       event,
 		})
 		s.all = append(s.all, one)
-		s.running.Go(func() {
+		s.runs.Go(func() {
 			if err := one.Run(ctx, sinkDrain); err != nil {
 				s.log.Warn("an audit sink has ended", "error", err)
 			}
@@ -131,11 +131,16 @@ func (s *sinks) start(file string, record *audit.Log, event func(action, reason 
 	}
 }
 
-// anchor sends a checkpoint to the sinks that are for those. It does not wait.
-func (s *sinks) anchor(checkpoint []byte) {
+// running are those that were started.
+func (s *sinks) running() []*sink.Sink {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, one := range s.all {
+	return slices.Clone(s.all)
+}
+
+// anchor sends a checkpoint to the sinks that are for those. It does not wait.
+func (s *sinks) anchor(checkpoint []byte) {
+	for _, one := range s.running() {
 		one.Checkpoint(checkpoint)
 	}
 }
@@ -147,7 +152,7 @@ func (s *sinks) close() {
 		return
 	}
 	s.stop()
-	s.running.Wait()
+	s.runs.Wait()
 }
 
 // describe says what a sink is, without what may be a secret: a path of a URL may.

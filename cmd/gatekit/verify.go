@@ -1,12 +1,14 @@
 package main
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/mod/sumdb/note"
@@ -250,6 +252,51 @@ record. The private key is beside the log, in FILE.key, or where key in [audit] 
 			}
 			_, err = cmd.OutOrStdout().Write(b)
 			return err
+		},
+	}
+	configFlag(c, &config)
+	return c
+}
+
+func (p *program) auditHash() *cobra.Command {
+	var config string
+	c := &cobra.Command{
+		Use:   "hash TEXT [FILE]",
+		Short: "Print what an argument's text is in the audit log",
+		Long: `Records of requests have values: a hash of each text in the arguments (the first 16 of up to 4 KiB), made with a key that is the log's own, beside it in FILE.key. So it can be found
+who has used a certain text, and not be read, or tried, what the texts were. TEXT "-" is a line of stdin, which leaves no trace in the history of a shell.`,
+		Example: "  grep $(gatekit audit hash /srv/data/report.txt) audit/*.jsonl",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) < 1 || len(args) > 2 {
+				return errors.New("hash takes a text, and at most one file")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			file, key := "", ""
+			if len(args) == 2 {
+				file = args[1]
+			} else {
+				c, err := load(config)
+				if err != nil {
+					return report(cmd, err)
+				}
+				file, key = c.Audit.File, c.Audit.Key
+			}
+			values, err := audit.OpenValues(file, key)
+			if err != nil {
+				return err
+			}
+			text := args[0]
+			if text == "-" {
+				line, err := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
+				if err != nil && err != io.EOF {
+					return err
+				}
+				text = strings.TrimRight(line, "\r\n")
+			}
+			fmt.Fprintln(cmd.OutOrStdout(), values.Hash(text))
+			return nil
 		},
 	}
 	configFlag(c, &config)

@@ -25,6 +25,7 @@ import (
 	"gatekit/core/upstream"
 	"gatekit/plugins"
 	"gatekit/policies"
+	"gatekit/policies/service"
 	"gatekit/transport"
 )
 
@@ -47,7 +48,9 @@ type gate struct {
 	mu      sync.Mutex // held while the configuration changes
 	config  *config.Config
 	servers map[string]*server
-	plugins *plugins.Set
+	judges  *judges
+	bundles *service.Client // nil when none are polled
+	polled  []*policies.Bundle
 }
 
 // server is one that is in force.
@@ -82,6 +85,9 @@ func openGate(ctx context.Context, c *config.Config, log *slog.Logger, stages ..
 	}
 	g := &gate{log: log, audit: record, record: record, sinks: sending, stages: stages, config: c, servers: map[string]*server{}}
 	fail := func(err error) (*gate, error) {
+		if g.bundles != nil {
+			g.bundles.Close()
+		}
 		if g.host != nil {
 			g.host.Close()
 		}
@@ -99,7 +105,10 @@ func openGate(ctx context.Context, c *config.Config, log *slog.Logger, stages ..
 	if g.host, err = newHost(c.Limits, log, g.pluginEvent); err != nil {
 		return fail(err)
 	}
-	j, err := g.judges(ctx, c)
+	if g.bundles, g.polled, err = openBundles(ctx, c, log, g.bundleRefused); err != nil {
+		return fail(err)
+	}
+	j, err := g.load(ctx, c, g.polled)
 	if err != nil {
 		return fail(err)
 	}
@@ -107,7 +116,7 @@ func openGate(ctx context.Context, c *config.Config, log *slog.Logger, stages ..
 	if err != nil {
 		return fail(err)
 	}
-	g.servers, g.plugins = servers, j.plugins
+	g.servers, g.judges = servers, j
 	g.show()
 	if g.proxy, err = proxy.New(o); err != nil {
 		return fail(err)
@@ -137,6 +146,7 @@ func openGate(ctx context.Context, c *config.Config, log *slog.Logger, stages ..
 		return nil, errors.Join(fmt.Errorf("record the start: %w", err), g.close())
 	}
 	g.sayPolicies(c, j.policies)
+	g.startBundles(g.bundles)
 	return g, nil
 }
 
@@ -163,12 +173,13 @@ func (g *gate) sayPolicies(c *config.Config, stage *policies.Stage) {
 // judges are who judges by a configuration: its plugins, then its policies, which decide on what the plugins made of a message.
 type judges struct {
 	plugins  *plugins.Set
-	policies *policies.Stage // nil when there are none
-	stages   []pipeline.Named
+	first    []pipeline.Named // the plugins
+	policies *policies.Stage  // nil when there are none
 }
 
-func (g *gate) judges(ctx context.Context, c *config.Config) (*judges, error) {
-	rules, err := loadPolicies(c, &g.memory)
+// load makes the judges of a configuration, with the bundles that are polled.
+func (g *gate) load(ctx context.Context, c *config.Config, polled []*policies.Bundle) (*judges, error) {
+	rules, err := loadPolicies(c, polled, &g.memory)
 	if err != nil {
 		return nil, err
 	}
@@ -176,15 +187,19 @@ func (g *gate) judges(ctx context.Context, c *config.Config) (*judges, error) {
 	if err != nil {
 		return nil, err
 	}
-	if rules != nil {
-		stages = append(stages, pipeline.Named{Name: policyStage, Stage: rules, Timeout: policyTimeout})
+	return &judges{set, stages, rules}, nil
+}
+
+func (j *judges) stages() []pipeline.Named {
+	if j.policies == nil {
+		return j.first
 	}
-	return &judges{set, rules, stages}, nil
+	return append(slices.Clone(j.first), pipeline.Named{Name: policyStage, Stage: j.policies, Timeout: policyTimeout})
 }
 
 // options are the proxy's for a configuration. Servers that are configured as before stay the ones they are.
 func (g *gate) options(c *config.Config, j *judges) (proxy.Options, map[string]*server, error) {
-	p := pipeline.New(g.record, pipeline.Options{Reasons: c.Deny.Reasons, ToolCallsResult: c.Deny.ToolCalls == "result"}, append(slices.Clone(g.stages), j.stages...)...)
+	p := pipeline.New(g.record, pipeline.Options{Reasons: c.Deny.Reasons, ToolCallsResult: c.Deny.ToolCalls == "result"}, append(slices.Clone(g.stages), j.stages()...)...)
 	servers := map[string]*server{}
 	o := proxy.Options{
 		Pipeline: p,
@@ -323,7 +338,21 @@ func reachable(c *config.Config) error {
 // apply puts a changed configuration to work without dropping sessions.
 func (g *gate) apply(ctx context.Context, c *config.Config) error {
 	g.mu.Lock()
-	defer g.mu.Unlock()
+	before := g.bundles
+	err := g.exchange(ctx, c)
+	after := g.bundles
+	g.mu.Unlock() // bundles that came may wait for it, and Close for them
+	if after != before {
+		if before != nil {
+			before.Close()
+		}
+		g.startBundles(after)
+	}
+	return err
+}
+
+// exchange is apply with mu held. A client of bundles that is no longer in force is left to be closed.
+func (g *gate) exchange(ctx context.Context, c *config.Config) (err error) {
 	what := "the changed configuration"
 	for _, part := range needRestart(g.config, c) {
 		g.log.Warn("this change needs a restart; what was there goes on", "part", part)
@@ -331,8 +360,19 @@ func (g *gate) apply(ctx context.Context, c *config.Config) error {
 	}
 	// What cannot be changed stays what it is, and the next change is held against what is in force.
 	next := *c
-	next.Listen, next.Audit, next.Limits, next.Admin = g.config.Listen, g.config.Audit, g.config.Limits, g.config.Admin
-	j, err := g.judges(ctx, &next)
+	next.Listen, next.Audit, next.Limits, next.Admin, next.Telemetry = g.config.Listen, g.config.Audit, g.config.Limits, g.config.Admin, g.config.Telemetry
+	bundles, polled := g.bundles, g.polled
+	if !sameBundles(g.config, &next) {
+		if bundles, polled, err = openBundles(ctx, &next, g.log, g.bundleRefused); err != nil {
+			return err
+		}
+		defer func() {
+			if err != nil && bundles != nil {
+				bundles.Close()
+			}
+		}()
+	}
+	j, err := g.load(ctx, &next, polled)
 	if err != nil {
 		return err
 	}
@@ -348,8 +388,8 @@ func (g *gate) apply(ctx context.Context, c *config.Config) error {
 		return err
 	}
 	old := g.servers
-	g.plugins.Close()
-	g.config, g.servers, g.plugins = &next, servers, j.plugins
+	g.judges.plugins.Close()
+	g.config, g.servers, g.judges, g.bundles, g.polled = &next, servers, j, bundles, polled
 	g.show()
 	var errs []error
 	for name, s := range old {
@@ -371,7 +411,7 @@ func needRestart(old, new *config.Config) []string {
 	for _, p := range []struct {
 		name     string
 		old, new any
-	}{{"[listen]", old.Listen, new.Listen}, {"[audit]", old.Audit, new.Audit}, {"[limits]", old.Limits, new.Limits}, {"[admin]", old.Admin, new.Admin}} {
+	}{{"[listen]", old.Listen, new.Listen}, {"[audit]", old.Audit, new.Audit}, {"[limits]", old.Limits, new.Limits}, {"[admin]", old.Admin, new.Admin}, {"[telemetry]", old.Telemetry, new.Telemetry}} {
 		if !reflect.DeepEqual(p.old, p.new) {
 			parts = append(parts, p.name)
 		}
@@ -432,6 +472,12 @@ func (g *gate) endSessions() error {
 // close ends all sessions and servers, records that it did, and closes the record.
 func (g *gate) close() error {
 	errs := []error{g.endSessions(), g.proxy.Close()}
+	g.mu.Lock()
+	bundles := g.bundles
+	g.mu.Unlock()
+	if bundles != nil {
+		bundles.Close() // without the lock: it waits for what they put in force
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	var wg sync.WaitGroup

@@ -2,11 +2,9 @@ package config
 
 import (
 	"encoding/hex"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"net/netip"
 	"net/url"
 	"os"
@@ -54,29 +52,8 @@ func (l *loader) check(c *Config, root *node) {
 	}
 	l.checkSinks(&c.Audit, audit.at("sink"))
 	l.checkAdmin(&c.Admin, root.at("admin"))
+	l.checkTelemetry(&c.Telemetry, root.at("telemetry"))
 	l.oneOf(&c.Deny.ToolCalls, root.at("deny"), "deny", "tool_calls", "error", "result")
-}
-
-// checkAdmin has no way to open up: what is told there is told to everybody who asks.
-func (l *loader) checkAdmin(c *Admin, n *node) {
-	at := n.at("http")
-	if !n.has("http") || l.saidAt(at) {
-		return
-	}
-	host, ok := address(c.HTTP)
-	switch {
-	case !ok:
-		l.errorf(at, `admin.http must be an address and port such as "127.0.0.1:7778", not %q`, at.text)
-	case !loopback(host):
-		l.errorf(at, `admin.http = %q is reachable from other machines, and asks nobody who they are; listen on 127.0.0.1, and let something that authenticates pass on what others need`, at.text)
-	}
-}
-
-// address is the host of an address, where it is one with a port.
-func address(s string) (host string, ok bool) {
-	host, port, err := net.SplitHostPort(s)
-	p, perr := strconv.Atoi(port)
-	return host, err == nil && perr == nil && 0 <= p && p <= 65535
 }
 
 // saidAt says whether there is an error at the node already, so that a value that could not be replaced is not also called empty.
@@ -340,32 +317,12 @@ func (l *loader) checkPolicy(p *Policy, n *node) {
 			}
 		}
 	}
-	for _, k := range p.Keys {
-		l.checkKey(k, n.at("key", k.Name))
-	}
+	l.checkBundles(p, n)
 	p.ConfigAt = map[string]Place{}
 	for rule := range p.Config {
 		p.ConfigAt[rule] = l.lines.place(n.at("config", rule).off)
 		if !slices.Contains(p.Rules, rule) && !l.partial {
 			l.errorf(n.at("config", rule), "policy.config: %q is not among policy.rules%s", rule, suggest(rule, slices.Clone(p.Rules)))
 		}
-	}
-}
-
-// algorithms are those that bundles may be signed with.
-var algorithms = []string{"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "HS256", "HS384", "HS512"}
-
-func (l *loader) checkKey(k Key, n *node) {
-	name := "policy.key." + k.Name
-	l.oneOf(&k.Algorithm, n, name, "algorithm", algorithms...)
-	switch block, _ := pem.Decode([]byte(k.Key)); {
-	case l.saidAt(n.at("key")):
-	case k.Key == "":
-		l.errorf(n.at("key"), `%s.key is missing or empty; key = "${file:bundle.pub}" is what the file holds`, name)
-	case strings.HasPrefix(k.Algorithm, "HS"):
-	case block == nil:
-		l.errorf(n.at("key"), `%s.key must be the PEM of a public key or a certificate; key = "${file:bundle.pub}" is what the file holds`, name)
-	case strings.Contains(block.Type, "PRIVATE"):
-		l.errorf(n.at("key"), "%s.key is a private key; bundles are verified with the public one, and who can read this file could sign them", name)
 	}
 }

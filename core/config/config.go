@@ -19,8 +19,11 @@ type Config struct {
 	Policy  *Policy  `toml:"policy"` // nil when the file has none
 	Audit   Audit    `toml:"audit"`
 	Admin   Admin    `toml:"admin"`
-	Deny    Deny     `toml:"deny"`
-	Limits  Limits   `toml:"limits"`
+
+	Telemetry Telemetry `toml:"telemetry"`
+
+	Deny   Deny   `toml:"deny"`
+	Limits Limits `toml:"limits"`
 
 	read *reading // what Watch compares with; nil when there is no file
 }
@@ -93,7 +96,10 @@ type Policy struct {
 
 	ConfigAt map[string]Place `toml:"-"` // where a rule's settings stand
 
-	Keys []Key `toml:"key"` // in the order of the file
+	// In the order of the file:
+	Keys     []Key     `toml:"key"`
+	Services []Service `toml:"service"`
+	Bundles  []Bundle  `toml:"bundle"`
 }
 
 // Key is one [policy.key.NAME]: what bundles are verified with.
@@ -103,6 +109,27 @@ type Key struct {
 	Key       Secret `toml:"key"` // PEM with a public key or a certificate; the secret of HS…
 	Algorithm string `toml:"algorithm"`
 	Scope     string `toml:"scope"`
+}
+
+// Service is one [policy.service.NAME]: a server that bundles come from.
+type Service struct {
+	Name string `toml:",name"`
+
+	URL     string            `toml:"url"`
+	Headers map[string]Secret `toml:"headers"`
+	CA      string            `toml:"ca"` // PEM; "" for those that the system trusts
+}
+
+// Bundle is one [policy.bundle.NAME]: policies that a service is asked for.
+type Bundle struct {
+	Name string `toml:",name"`
+
+	Service  string        `toml:"service"` // when absent, the only one
+	Resource string        `toml:"resource"`
+	Key      string        `toml:"key"`     // "" for any of Keys
+	Persist  string        `toml:"persist"` // absolute, "" for none
+	MinDelay time.Duration `toml:"min_delay"`
+	MaxDelay time.Duration `toml:"max_delay"`
 }
 
 // Audit is [audit].
@@ -124,8 +151,22 @@ type Audit struct {
 
 // Admin is [admin].
 type Admin struct {
-	HTTP  string `toml:"http"` // host:port of this machine, "" for none
-	Tools bool   `toml:"tools"`
+	HTTP string `toml:"http"` // host:port of this machine, "" for none
+}
+
+// Telemetry is [telemetry].
+type Telemetry struct {
+	Tools bool `toml:"tools"`
+
+	URL      string            `toml:"url"` // of a collector, "" for none
+	Protocol string            `toml:"protocol"`
+	Headers  map[string]Secret `toml:"headers"`
+	CA       string            `toml:"ca"` // absolute, or empty: the system's
+	Insecure bool              `toml:"insecure"`
+	Metrics  bool              `toml:"metrics"`
+	Interval time.Duration     `toml:"interval"`
+	Traces   bool              `toml:"traces"`
+	Sample   float64           `toml:"sample"` // 0 to 1
 }
 
 // Deny is [deny].
@@ -139,6 +180,7 @@ func (c *Config) defaults() {
 	c.Names = Names{Prefix: "always", Resources: "scheme"}
 	c.Audit = Audit{File: "audit/gatekit.jsonl", Bodies: "digest", Durability: "write", SegmentBytes: 64 << 20}
 	c.Deny.ToolCalls = "error"
+	c.Telemetry = Telemetry{Protocol: "grpc", Metrics: true, Interval: time.Minute, Sample: 1}
 	c.Limits.defaults()
 }
 
@@ -155,6 +197,8 @@ func (p *Plugin) defaults() {
 func (p *Policy) defaults() { p.Mode = "enforce" }
 
 func (k *Key) defaults() { k.Algorithm = "RS256" }
+
+func (b *Bundle) defaults() { b.MinDelay, b.MaxDelay = time.Minute, 2*time.Minute }
 
 // Secret is a value that may have come from the environment or a file. No way of printing or encoding it shows it; string(s) is the value.
 type Secret string

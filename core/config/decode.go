@@ -119,6 +119,15 @@ func (l *loader) value(v reflect.Value, value any, n *node, name string) {
 		default:
 			v.SetInt(i)
 		}
+	case reflect.Float64:
+		switch x := value.(type) {
+		case float64:
+			v.SetFloat(x)
+		case int64:
+			v.SetFloat(float64(x))
+		default:
+			wrong("a number")
+		}
 	case reflect.Pointer:
 		p := reflect.New(v.Type().Elem())
 		if t, ok := value.(map[string]any); ok {

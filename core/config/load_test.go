@@ -200,6 +200,15 @@ func TestEachMistakeIsReportedAtItsPlace(t *testing.T) {
 			`4:1: admin.http = "0.0.0.0:7778" is reachable from other machines, and asks nobody who they are; listen on 127.0.0.1, and let something that authenticates pass on what others need`}},
 		{"an address for operators without a port is reported", server + "[admin]\nhttp = \"localhost\"", []string{
 			`4:1: admin.http must be an address and port such as "127.0.0.1:7778", not "localhost"`}},
+		{"settings of no collector are reported", server + "[telemetry]\ntraces = true", []string{
+			`4:1: telemetry.traces is for a collector, and there is no telemetry.url`}},
+		{"a collector of another machine without TLS is refused", server + "[telemetry]\nurl = \"http://collector.example:4317\"", []string{
+			`4:1: telemetry.url is on another machine, and not encrypted; use https, or set telemetry.insecure = true if the network between is trusted`}},
+		{"a share above one is reported", server + "[telemetry]\nurl = \"http://127.0.0.1:4317\"\ntraces = true\nsample = 20", []string{
+			`6:1: telemetry.sample is a share, from 0 to 1`}},
+		{"a path has no place in gRPC", server + "[telemetry]\nurl = \"https://127.0.0.1:4317/otlp\"\nmetrics = false", []string{
+			`4:1: telemetry.url has a path, which gRPC has no place for; set telemetry.protocol = "http" if the collector takes OTLP over HTTP`,
+			`4:1: telemetry.url is told nothing: neither telemetry.metrics nor telemetry.traces is true`}},
 		{"nothing to listen on is reported", server + "[listen]\nstdio = false", []string{
 			`4:1: nothing to listen on: listen.stdio is false and there is no listen.http`}},
 		{"sse without http is reported", server + "[listen]\nsse = true", []string{
@@ -237,6 +246,18 @@ func TestEachMistakeIsReportedAtItsPlace(t *testing.T) {
 			`4:1: policy.key.a.algorithm must be one of "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "HS256", "HS384", "HS512", not "none"`,
 			`6:1: policy.key.b.key must be the PEM of a public key or a certificate; key = "${file:bundle.pub}" is what the file holds`,
 			`8:1: policy.key.c.key is a private key; bundles are verified with the public one, and who can read this file could sign them`}},
+		{"bundles that cannot come are reported", server + "[policy.service.s]\nurl = \"http://far.example\"\nca = \"ca.pem\"\n[policy.service.t]\nheaders = {\"a b\" = \"\"}\n" +
+			"[policy.bundle.One]\nservice = \"u\"\n[policy.bundle.two]\n[policy.bundle.three]\nservice = \"s\"\nkey = \"k\"\nmin_delay = \"1.5s\"\nmax_delay = \"1s\"", []string{
+			`5:1: policy.service.s.ca must be the PEM of certificates; ca = "${file:ca.pem}" is what the file holds`,
+			`6:1: policy.service.t has no url`,
+			`7:12: policy.service.t.headers: "a b" cannot be a header's name`,
+			`8:1: "One" cannot be a bundle's name: it must begin with a-z and hold only a-z, 0-9 and "-"`,
+			`9:1: policy.bundle.One.service: there is no service "u"; known are s, t`,
+			`10:1: policy.bundle.two.service must say which [policy.service.NAME] it comes from`,
+			`11:1: policy.bundle.three comes over http and is not signed: whoever is between could change the policies; use https, or say in [policy.key.NAME] who signs it`,
+			`13:1: policy.bundle.three.key: there is no key "k"`,
+			`14:1: policy.bundle.three.min_delay must be whole seconds, not "1.5s"`,
+			`15:1: policy.bundle.three.max_delay cannot be shorter than its min_delay, 1.5s`}},
 		{"a policy that is no table is reported", "policy = \"x\"\n" + server, []string{
 			`1:1: policy must be a table, not a string`}},
 		{"a date is no duration", server + "timeout = 1979-05-27", []string{
@@ -463,10 +484,12 @@ func unwrap(err error) error {
 func TestTheExampleDocumentsEveryKey(t *testing.T) {
 	t.Setenv("FILES_TOKEN", "x")
 	t.Setenv("GITHUB_TOKEN", "x")
+	t.Setenv("OTLP_TOKEN", "x")
 	text, err := os.ReadFile("../../gatekit.toml.example")
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Setenv("BUNDLES_TOKEN", "x")
 	key := strings.Repeat("k", 32)
 	if _, err := load(t, string(text), "policies/x.rego", "", "state.key", key); err != nil {
 		t.Errorf("as it is: %v", err)
@@ -483,26 +506,30 @@ func TestTheExampleDocumentsEveryKey(t *testing.T) {
 		}
 		lines = append(lines, line)
 	}
-	if _, err := load(t, strings.Join(lines, ""), "policies/x.rego", "", "bundle.pub", pub, "state.key", key, "siem.pem", "", "us.pem", "", "us.key", "", "webhook.key", key); err != nil {
+	if _, err := load(t, strings.Join(lines, ""), "policies/x.rego", "", "bundle.pub", pub, "collector.pem", "", "ca.pem", ca, "state.key", key, "siem.pem", "", "us.pem", "", "us.key", "", "webhook.key", key); err != nil {
 		t.Errorf("with what is commented out: %v", err)
 	}
 	for _, k := range keys(reflect.TypeFor[config.Config]()) {
 		if !slices.ContainsFunc(strings.Split(string(text), "\n"), func(line string) bool {
 			line = strings.TrimPrefix(line, "# ")
-			return strings.HasPrefix(line, k+" = ") || strings.HasPrefix(line, "["+k) || strings.HasPrefix(line, "[["+k) || strings.HasPrefix(line, "[[") && strings.HasSuffix(line, "."+k+"]]")
+			return strings.HasPrefix(line, k+" = ") || strings.HasPrefix(line, "["+k) || strings.HasPrefix(line, "[["+k) || strings.HasPrefix(line, "[policy."+k+".") || strings.HasPrefix(line, "[[") && strings.HasSuffix(line, "."+k+"]]")
 		}) {
 			t.Errorf("gatekit.toml.example does not show the key %q", k)
 		}
 	}
 }
 
-// pub looks like a public key.
-const pub = "-----BEGIN PUBLIC KEY-----\n-----END PUBLIC KEY-----\n"
+// What looks like a public key, and like a certificate.
+const (
+	pub = "-----BEGIN PUBLIC KEY-----\n-----END PUBLIC KEY-----\n"
+	ca  = "-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n"
+)
 
 // A default that the example shows is the default.
 func TestTheExampleShowsTheDefaults(t *testing.T) {
 	t.Setenv("FILES_TOKEN", "x")
 	t.Setenv("GITHUB_TOKEN", "x")
+	t.Setenv("OTLP_TOKEN", "x")
 	text, err := os.ReadFile("../../gatekit.toml.example")
 	if err != nil {
 		t.Fatal(err)

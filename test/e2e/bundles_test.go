@@ -1,14 +1,22 @@
 package e2e
 
 import (
+	"crypto/sha256"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"gatekit/test/bundles"
 	"gatekit/test/mcptest"
+	"gatekit/test/peers"
 )
 
 // denying is the bundle of a policy that refuses a tool.
@@ -97,4 +105,197 @@ func TestASignedBundleInAFile(t *testing.T) {
 			})
 		})
 	}
+}
+
+// control is a bundle server, which wants to be told a secret.
+type control struct {
+	*httptest.Server
+
+	mu     sync.Mutex
+	bundle []byte
+}
+
+const controlToken = "the-secret-of-the-bundle-server"
+
+func newControl(t *testing.T, bundle []byte) *control {
+	c := &control{bundle: bundle}
+	c.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c.mu.Lock()
+		now := c.bundle
+		c.mu.Unlock()
+		etag := fmt.Sprintf("\"%x\"", sha256.Sum256(now))
+		switch {
+		case r.Header.Get("Authorization") != "Bearer "+controlToken || r.URL.Path != "/v1/bundles/acme":
+			http.Error(w, "who are you?", http.StatusForbidden)
+		case r.Header.Get("If-None-Match") == etag:
+			w.WriteHeader(http.StatusNotModified)
+		default:
+			w.Header().Set("ETag", etag)
+			w.Write(now)
+		}
+	}))
+	t.Cleanup(c.Close)
+	return c
+}
+
+func (c *control) has(bundle []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.bundle = bundle
+}
+
+// config polls the server each second.
+func (c *control) config(key *bundles.Key, persist string) string {
+	return fmt.Sprintf("[policy]\n[policy.key.acme]\nkey = \"\"\"%s\"\"\"\nalgorithm = %q\n[policy.service.control]\nurl = %q\nheaders = { Authorization = \"Bearer ${env:CONTROL_TOKEN}\" }\n"+
+		"[policy.bundle.acme]\npersist = %q\nmin_delay = \"1s\"\nmax_delay = \"1s\"\n", key.Public, bundles.Algorithm, c.URL+"/v1", persist)
+}
+
+// secretFree wants the server's secret in nothing that gatekit wrote.
+func secretFree(t *testing.T, g *gatekit) {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(g.dir, "audit.jsonl"))
+	if err != nil {
+		t.Error(err)
+	}
+	if strings.Contains(string(b), controlToken) || strings.Contains(g.stderr.String(), controlToken) {
+		t.Error("the secret of the bundle server is in the record or the log")
+	}
+}
+
+// Bundles come from a server and change under load, to good ones and to some that cannot be used: no call is lost, none passes that the bundle in force refuses, and the record says which
+// that was.
+func TestBundlesOfAServerAreSwappedWithoutLosingACall(t *testing.T) {
+	t.Setenv("CONTROL_TOKEN", controlToken)
+	key, other := bundles.NewKey(t), bundles.NewKey(t)
+	c := newControl(t, denying(t, "one", "log", key))
+	g := overHTTP(t, box("box")+c.config(key, "kept.tar.gz"))
+	said := func(text string, times int) {
+		t.Helper()
+		settled(t, fmt.Sprintf("reports of %q missing", text), 0, func() int { return times - min(times, strings.Count(g.stderr.String(), text)) })
+	}
+	var clients sync.WaitGroup
+	var calls atomic.Int64
+	stop := make(chan struct{})
+	defer clients.Wait()
+	defer close(stop)
+	for i := range 4 {
+		client := g.client([]string{"2025-11-25", mcptest.Modern}[i%2])
+		clients.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if m, err := client.Call(t.Context(), "tools/call", `{"name":"box__echo"}`); err != nil || m.Error != nil {
+					t.Errorf("a call was lost: %s, %v", m.Raw, err)
+					return
+				}
+				if m, err := client.Call(t.Context(), "tools/call", `{"name":"box__log"}`); err != nil || string(mcptest.At(m.Error, "code")) != "-31000" {
+					t.Errorf("what is refused answered %s, %v", m.Raw, err)
+					return
+				}
+				calls.Add(2)
+			}
+		})
+	}
+	client := g.client("2025-11-25")
+	both := func(revision string) []byte { // the second refuses what the first does, and more
+		return bundles.Pack(t, revision, map[string]string{
+			"acme.rego": "package gatekit.acme\n\ndeny contains \"no\" if { input.method == \"tools/call\"; input.name in {\"log\", \"self\"} }\n",
+		}, &bundles.Signature{By: key, ID: "acme"})
+	}
+	for _, bad := range []struct {
+		why    string
+		bundle []byte
+	}{
+		{"failed to verify JWT signature", denying(t, "two", "echo", other)},
+		{"it is no bundle", []byte("<html>")},
+		{"undefined ref: input.nmae", bundles.Pack(t, "two", map[string]string{"acme.rego": "package gatekit.acme\n\ndeny contains \"no\" if input.nmae == \"log\"\n"}, &bundles.Signature{By: key, ID: "acme"})},
+	} {
+		c.has(bad.bundle)
+		said(bad.why, 1)
+		if !passes(t, client, "box__self") {
+			t.Errorf("%s: the bundle before it is not in force", bad.why)
+		}
+	}
+	c.has(both("three"))
+	said("the changed bundles are in force", 1)
+	if passes(t, client, "box__self") {
+		t.Error("the changed bundle is not in force")
+	}
+	c.Close()
+	said("connection refused", 1)
+	if passes(t, client, "box__self") {
+		t.Error("without the server the bundle is not in force")
+	}
+	if n := calls.Load(); n < 100 {
+		t.Errorf("only %d calls were made meanwhile", n)
+	}
+	var story []string
+	for _, r := range g.records() {
+		if _, which, ok := strings.Cut(r.Reason, `, bundle "acme" revision `); ok {
+			story = append(story, r.Action+" "+which)
+		} else if r.Action == "reload" {
+			story = append(story, r.Action+" "+r.Reason)
+		}
+	}
+	const refused = `reload refused: bundle "acme"`
+	if want := []string{`start "one"`, refused, refused, refused, `reload "three"`}; !slices.Equal(story, want) {
+		t.Errorf("the record says\n%q, want\n%q", story, want)
+	}
+	g.recorded("to_server request tools/call box self pass", "to_server request tools/call box self deny", "to_server request tools/call box log deny")
+	secretFree(t, g)
+}
+
+// A start without the server takes what was kept, and fails where nothing was, or what cannot be trusted. Over stdio the client is told.
+func TestAStartWithoutTheBundleServer(t *testing.T) {
+	t.Setenv("CONTROL_TOKEN", controlToken)
+	key := bundles.NewKey(t)
+	kept := filepath.Join(t.TempDir(), "kept.tar.gz")
+	c := newControl(t, denying(t, "one", "log", key))
+	config := box("box") + c.config(key, kept)
+	g := overHTTP(t, config)
+	if passes(t, g.client("2025-11-25"), "box__log") {
+		t.Error("the bundle is not in force")
+	}
+	checked := func() string {
+		check := exec.Command(peers.Gatekit(t), "check")
+		check.Dir = g.dir
+		out, _ := check.CombinedOutput() // the box is not started as it should be
+		return string(out)
+	}
+	if out := checked(); !strings.Contains(out, `; bundle acme revision "one" of service control`) {
+		t.Errorf("gatekit check says\n%s", out)
+	}
+	g.stop()
+	c.Close()
+	if out := checked(); !strings.Contains(out, `FAIL  policy  bundle "acme": none came from service 127.0.0.1`) {
+		t.Errorf("without the server, gatekit check says\n%s", out)
+	}
+	front(t, config, mcptest.Modern, func(t *testing.T, g *gatekit, c *mcptest.Client) {
+		open(t, c)
+		if passes(t, c, "box__log") || !passes(t, c, "box__echo") {
+			t.Error("what was kept is not in force")
+		}
+		g.recorded("to_server request tools/call box log deny")
+		secretFree(t, g)
+	})
+	b, err := os.ReadFile(kept)
+	if err != nil {
+		t.Fatal(err)
+	}
+	replace(t, kept, bundles.Change(t, b, func(name, text string) (string, string) { return name, strings.Replace(text, `"log"`, `"xxx"`, 1) }))
+	g, client := spawn(t, config, "2025-11-25")
+	g.killed = true // it ends with an error, as it should
+	m, err := client.Open(bounded(t))
+	if err != nil || !strings.Contains(mcptest.Text(m.Error, "message"), `bundle "acme": none came`) {
+		t.Errorf("it answered %s, %v", m.Raw, err)
+	}
+	client.Close()
+	<-g.exited
+	if !strings.Contains(g.stderr.String(), "digest mismatch") {
+		t.Errorf("nothing says why what was kept is not used:\n%s", g.stderr)
+	}
+	secretFree(t, g)
 }

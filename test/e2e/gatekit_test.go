@@ -88,7 +88,12 @@ const auditTable = "[audit]\nfile = \"audit.jsonl\"\n"
 // prepare writes the configuration and makes the command; it does not start it.
 func prepare(t *testing.T, config string) *gatekit {
 	t.Helper()
-	g := &gatekit{t: t, dir: t.TempDir(), stderr: &logged{}, exited: make(chan struct{})}
+	return prepareIn(t, t.TempDir(), config)
+}
+
+func prepareIn(t *testing.T, dir, config string) *gatekit {
+	t.Helper()
+	g := &gatekit{t: t, dir: dir, stderr: &logged{}, exited: make(chan struct{})}
 	g.mark = "e2e-" + filepath.Base(filepath.Dir(g.dir)) + "-" + filepath.Base(g.dir)
 	g.configure(config)
 	g.cmd = exec.Command(peers.Gatekit(t), "run")
@@ -114,8 +119,14 @@ func (g *gatekit) configure(config string) {
 // overHTTP starts gatekit with an HTTP listener.
 func overHTTP(t *testing.T, config string) *gatekit {
 	t.Helper()
+	return overHTTPIn(t, t.TempDir(), config)
+}
+
+// overHTTPIn is overHTTP in a folder that there is, with what another gatekit left in it.
+func overHTTPIn(t *testing.T, dir, config string) *gatekit {
+	t.Helper()
 	address := peers.FreeAddress(t)
-	g := prepare(t, fmt.Sprintf("[listen]\nhttp = %q\n", address)+config)
+	g := prepareIn(t, dir, fmt.Sprintf("[listen]\nhttp = %q\n", address)+config)
 	g.url = "http://" + address + "/mcp"
 	if err := g.cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -144,7 +144,7 @@ func TestTheMetricsAreTheAuditLogsNumbers(t *testing.T) {
 func TestAHostilePeerDoesNotMakeMetrics(t *testing.T) {
 	for _, tools := range []bool{false, true} {
 		t.Run(fmt.Sprintf("tools = %t", tools), func(t *testing.T) {
-			admin, url := operators(t, fmt.Sprintf("tools = %t", tools))
+			admin, url := operators(t, fmt.Sprintf("[telemetry]\ntools = %t", tools))
 			_, c := overStdio(t, admin+box("box"), "2025-11-25")
 			call(t, c, "box__echo", `{"tag":1}`)
 			for n := range 400 {

@@ -36,6 +36,7 @@ var allowed = map[string][]string{
 	"transport":           {"core/mcp", "core/downstream", "core/upstream", "transport/process"}, // for the types that their seams are made of
 	"policies":            {"core/mcp", "core/pipeline", "plugins/sdk/scan", "policies/library"},
 	"policies/library":    {"plugins/sdk"},
+	"policies/service":    {"policies"},
 	"plugins/sdk":         {"core/mcp", "core/pipeline", "plugins/proto", "plugins/proto/*"},
 	"plugins/sdk/scan":    {"core/mcp"},
 	"plugins/sdk/sdktest": {"core/mcp", "core/pipeline", "plugins/sdk"},
@@ -59,7 +60,7 @@ var confined = []struct {
 	rooms     []string
 }{
 	{"github.com/modelcontextprotocol/go-sdk", "its codec loses what a transparent proxy must keep", []string{"cmd/*", "examples/*", "test/*"}},
-	{"encoding/json", "it folds case and takes the last of two equal names", []string{"core/config", "audit", "policies", "policies/library", "cmd/*", "examples/*", "test/*"}},
+	{"encoding/json", "it folds case and takes the last of two equal names", []string{"core/config", "audit", "policies", "policies/library", "policies/service", "cmd/*", "examples/*", "test/*"}},
 	{"mcp.Era", "eras are known downstream and upstream only", []string{"core/mcp", "core/downstream", "core/upstream", "test/*"}},
 	{"mcp.Legacy", "eras are known downstream and upstream only", []string{"core/mcp", "core/downstream", "core/upstream", "test/*"}},
 	{"mcp.Modern", "eras are known downstream and upstream only", []string{"core/mcp", "core/downstream", "core/upstream", "test/*"}},

@@ -1,0 +1,163 @@
+package query
+
+import (
+	"bytes"
+	"slices"
+	"time"
+
+	"gatekit/audit"
+)
+
+// Call is a request and what came of it, an event, or a notification.
+type Call struct {
+	Began time.Time
+	Took  time.Duration // until its end was judged; of what is open, until what was recorded last
+	First uint64        // the number of its first record
+
+	Session, Exchange, Principal string
+
+	Kind       string // request, notification, event; of a call whose beginning is not there, that of its first record
+	FromServer bool   // a server asked
+	Method     string
+	Name       string
+	Servers    []string // that had to do with it, at most maxServers
+
+	Action string // the weightiest of its records: deny before modify before pass
+	Reason string // of that record
+	Error  string
+	End    End
+	Parked bool // it waited for what the client answered, whose connection was free meanwhile
+
+	Decision *audit.Record  // the record with Action; nil when all was let pass
+	Records  []audit.Record // all of them, or the first 200; with Options.Records alone
+	Left     int            // how many there were beyond those
+
+	weight int // of Decision
+}
+
+// End is how a call ended.
+type End string
+
+// Ends of calls.
+const (
+	Open      End = ""          // not, as far as the log goes
+	Answered  End = "answered"  // with a result
+	Failed    End = "error"     // with an error: the server's, or Gatekit's own
+	Refused   End = "refused"   // the request, or its answer
+	Cancelled End = "cancelled" // by the client, or for it
+	Done      End = "done"      // of events and notifications
+)
+
+const (
+	maxServers = 8
+	maxRecords = 200
+)
+
+// Who is the principal, or the session of one who is not known.
+func (c *Call) Who() string {
+	if c.Principal != "" {
+		return c.Principal
+	}
+	return c.Session
+}
+
+// Stage is the stage that made the decision; "" when none did.
+func (c *Call) Stage() string {
+	if s := c.decided(); s != nil {
+		return s.Stage
+	}
+	return ""
+}
+
+// Changed are the places of the message that the deciding record's stages changed, as JSON pointers.
+func (c *Call) Changed() (all []string) {
+	if c.Decision == nil {
+		return nil
+	}
+	for _, s := range c.Decision.Steps {
+		all = append(all, s.Changed...)
+	}
+	return all
+}
+
+func (c *Call) decided() *audit.Step {
+	if c.Decision == nil {
+		return nil
+	}
+	for i, s := range c.Decision.Steps {
+		if s.Action == c.Action {
+			return &c.Decision.Steps[i]
+		}
+	}
+	return nil
+}
+
+// weight of an action: the heaviest of a call's records is the call's. What Gatekit does for its own part weighs nothing: its answers, and that it parks and resumes a call.
+func weight(r *audit.Record) int {
+	switch r.Action {
+	case "pass", "park", "resume":
+		return 0
+	case "hide":
+		return 2
+	case "modify":
+		return 3
+	case "answer":
+		if r.Kind != "request" || r.Direction != "to_server" {
+			return 0
+		}
+		return 4 // a stage's, in the server's place
+	case "ask":
+		return 5
+	case "approve":
+		return 6
+	case "reject":
+		return 7
+	case "deny":
+		return 8
+	}
+	return 1 // skip, drop, and what a newer Gatekit does
+}
+
+// take takes what a record says of the call.
+func (c *Call) take(r *audit.Record, keep bool) error {
+	var whole *audit.Record
+	w := weight(r)
+	kept := keep && len(c.Records) < maxRecords
+	if kept || w > c.weight {
+		parsed, err := audit.ParseRecord(bytes.Clone(r.Line))
+		if err != nil {
+			return err
+		}
+		whole = &parsed
+	}
+	switch {
+	case w > c.weight:
+		c.weight, c.Action, c.Reason, c.Decision = w, r.Action, r.Reason, whole
+	case c.Action == "":
+		c.Action = r.Action
+	}
+	if c.Reason == "" && c.weight == 0 && r.Kind == "error" {
+		c.Reason = r.Reason // of Gatekit's own
+	}
+	if c.Error == "" {
+		c.Error = r.Error
+	}
+	c.Parked = c.Parked || r.Action == "park"
+	switch {
+	case kept:
+		c.Records = append(c.Records, *whole)
+	case keep:
+		c.Left++
+	}
+	if r.Server != "" && len(c.Servers) < maxServers && !slices.Contains(c.Servers, r.Server) {
+		c.Servers = append(c.Servers, r.Server)
+	}
+	if c.Name == "" {
+		c.Name = r.Name
+	}
+	if c.Principal == "" {
+		c.Principal = r.Principal
+	}
+	c.Took = max(c.Took, r.Time.Add(time.Duration(r.Micros)*time.Microsecond).Sub(c.Began))
+	return nil
+}

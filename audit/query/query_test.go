@@ -1,0 +1,394 @@
+package query_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"gatekit/audit"
+	"gatekit/audit/query"
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+)
+
+var at = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
+// outcome is a record of the test's notation:
+//
+//	+250ms s1/1 to_server request tools/call files read pass: a reason [stage]
+//
+// how long after at; session/exchange; "-" is nothing; a stage makes a step of it.
+func outcome(t testing.TB, text string) pipeline.Outcome {
+	t.Helper()
+	head, reason, _ := strings.Cut(text, ": ")
+	f := strings.Fields(head)
+	if len(f) != 8 {
+		t.Fatalf("%q has %d words", text, len(f))
+	}
+	after, err := time.ParseDuration(f[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range f {
+		if f[i] == "-" {
+			f[i] = ""
+		}
+	}
+	m := &mcp.Message{Method: f[4], Server: f[5], Name: f[6]}
+	m.Session, m.Exchange, _ = strings.Cut(f[1], "/")
+	m.To = map[string]mcp.Direction{"to_server": mcp.ToServer, "to_client": mcp.ToClient}[f[2]]
+	m.Kind = map[string]mcp.Kind{"request": mcp.Request, "response": mcp.Response, "error": mcp.Error, "notification": mcp.Notification}[f[3]]
+	reason, stage, decided := strings.Cut(strings.TrimSuffix(reason, "]"), " [")
+	o := pipeline.Outcome{Time: at.Add(after), Before: m, Action: f[7], Reason: reason}
+	if decided {
+		o.Steps = []pipeline.Step{{Stage: "first", Action: "pass"}, {Stage: stage, Action: f[7], Reason: reason}}
+		o.Took = time.Millisecond
+	}
+	return o
+}
+
+// log is a log of these records.
+func log(t testing.TB, records string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "audit.jsonl")
+	l, err := audit.Open(audit.Options{File: file})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(strings.TrimSpace(records)) {
+		if _, err := l.Record(t.Context(), outcome(t, strings.TrimSpace(line))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func line(c *query.Call) string {
+	word := func(s string) string {
+		if s == "" {
+			return "-"
+		}
+		return s
+	}
+	from := ""
+	if c.FromServer {
+		from = "← "
+	}
+	s := fmt.Sprintf("%d %s %s%s %s %s %s %s %s", c.First, word(c.Session), from, word(c.Method), word(strings.Join(c.Servers, ",")), word(c.Name), word(c.Action), word(string(c.End)), c.Took)
+	if c.Reason != "" {
+		s += ": " + c.Reason
+	}
+	if c.Stage() != "" {
+		s += " [" + c.Stage() + "]"
+	}
+	if c.Parked {
+		s += " (parked)"
+	}
+	return s
+}
+
+func calls(t testing.TB, file string, f query.Filter) (all []string) {
+	t.Helper()
+	for c, err := range query.Calls(t.Context(), &audit.Reading{File: file}, &f, query.Options{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, line(c))
+	}
+	return all
+}
+
+func TestRecordsAreJoinedToCalls(t *testing.T) {
+	for _, tt := range []struct{ name, records, want string }{
+		{"a call that is answered", `
+			+0s s/1 to_server request tools/call files read pass
+			+5ms s/1 to_client response tools/call files read pass`,
+			`1 s tools/call files read pass answered 5ms`},
+		{"two calls at once, each with its own answer, in the order of their ends", `
+			+0s s/1 to_server request tools/call files read pass
+			+1ms s/2 to_server request tools/call files write pass
+			+2ms s/2 to_client response tools/call files write pass
+			+3ms s/1 to_client response tools/call files read pass`,
+			`2 s tools/call files write pass answered 1ms
+			1 s tools/call files read pass answered 3ms`},
+		{"the same number in another session is another call", `
+			+0s s/1 to_server request tools/call files read pass
+			+1ms r/1 to_server request tools/call files read pass
+			+2ms r/1 to_client response tools/call files read deny: no [policy]`,
+			`2 r tools/call files read deny refused 2ms: no [policy]
+			1 s tools/call files read pass - 0s`},
+		{"a request that is refused has no answer", `
+			+0s s/1 to_server request tools/call files read deny: no [policy]`,
+			`1 s tools/call files read deny refused 1ms: no [policy]`},
+		{"what was changed weighs more than what passed, and a denial more than all", `
+			+0s s/1 to_server request tools/call files read modify: took out a key [secrets]
+			+1ms s/1 to_client response tools/call files read pass
+			+2ms s/2 to_server request tools/call files read modify: took out a key [secrets]
+			+3ms s/2 to_client response tools/call files read deny: no [policy]`,
+			`1 s tools/call files read modify answered 1ms: took out a key [secrets]
+			3 s tools/call files read deny refused 2ms: no [policy]`},
+		{"errors: the server's, and Gatekit's own with its words", `
+			+0s s/1 to_server request tools/call files read pass
+			+1ms s/1 to_client error tools/call files read pass
+			+2ms s/2 to_client error tools/call - - answer: no such server`,
+			`1 s tools/call files read pass error 1ms
+			3 s tools/call - - answer error 0s: no such server`},
+		{"a list of several servers, of several pages, ends with the answer to the client", `
+			+0s s/1 to_server request tools/list a - pass
+			+0s s/1 to_server request tools/list b - pass
+			+1ms s/1 to_client response tools/list a - pass
+			+2ms s/1 to_client response tools/list b - hide: 1 [tools]
+			+2ms s/1 to_server request tools/list b - pass
+			+4ms s/1 to_client response tools/list b - pass
+			+5ms s/1 to_client response tools/list - - answer`,
+			`1 s tools/list a,b - hide answered 5ms: 1 [tools]`},
+		{"a list of the one server whose names are kept has no other answer", `
+			+0s s/1 to_server request tools/list a - pass
+			+1ms s/1 to_client response tools/list a - pass
+			+2ms s/2 to_server request tools/call a read pass
+			+3ms s/2 to_client response tools/call a read pass
+			+300ms s/3 to_server request tools/call a read deny: no [policy]`,
+			`3 s tools/call a read pass answered 1ms
+			1 s tools/list a - pass answered 1ms
+			5 s tools/call a read deny refused 1ms: no [policy]`},
+		{"a server's question, and the parked call that it belongs to", `
+			+0s s/1 to_server request tools/call old ask pass
+			+1ms s/1 to_client request elicitation/create old - pass
+			+2ms s/1 to_client response tools/call old - park: it waits
+			+5s s/1 to_server request tools/call old - resume: it brings answers
+			+5s s/1 to_server response elicitation/create old - pass
+			+6s s/1 to_client response tools/call old ask pass`,
+			`2 s ← elicitation/create old - pass answered 4.999s
+			1 s tools/call old ask pass answered 6s (parked)`},
+		{"a question that is answered with another request, after its call was", `
+			+0s s/1 to_server request tools/call new ask pass
+			+1ms s/1 to_client request sampling/createMessage new - pass
+			+2ms s/1 to_client response tools/call new ask pass
+			+1s s/2 to_server request tools/call new ask pass
+			+1s s/2 to_server response sampling/createMessage new - pass
+			+2s s/2 to_client response tools/call new ask pass`,
+			`1 s tools/call new ask pass answered 2ms
+			2 s ← sampling/createMessage new - pass answered 999ms
+			4 s tools/call new ask pass answered 1s`},
+		{"two equal questions, answered in another order than they were asked, each of its own call", `
+			+0s s/1 to_client request roots/list old - pass
+			+1ms s/2 to_client request roots/list old - pass
+			+2ms s/2 to_server response roots/list old - pass
+			+9ms s/1 to_server response roots/list old - pass`,
+			`2 s ← roots/list old - pass answered 1ms
+			1 s ← roots/list old - pass answered 9ms`},
+		{"a question that is refused", `
+			+0s s/1 to_server request tools/call old ask pass
+			+1ms s/1 to_client request sampling/createMessage old - deny: no [policy]
+			+2ms s/1 to_client response tools/call old ask pass`,
+			`2 s ← sampling/createMessage old - deny refused 1ms: no [policy]
+			1 s tools/call old ask pass answered 2ms`},
+		{"a call that a human approves", `
+			+0s s/1 to_server request tools/call a pay ask: it costs [policy]
+			+1ms s/1 to_client request elicitation/create a - answer
+			+9s s/1 to_server response elicitation/create a - pass
+			+9s s/1 to_server request tools/call a pay approve: by the client's user
+			+9s s/1 to_server request tools/call a pay pass
+			+10s s/1 to_client response tools/call a pay pass`,
+			`2 s ← elicitation/create a - answer answered 8.999s
+			1 s tools/call a pay approve answered 10s: by the client's user`},
+		{"a call that waits for a human elsewhere is over, and what comes of it later is another", `
+			+0s s/1 to_server request tools/call a pay ask: it costs [policy]
+			+9s s/2 to_server request tools/call a pay approve: by gatekit approve
+			+9s s/2 to_server request tools/call a pay pass
+			+10s s/2 to_client response tools/call a pay pass`,
+			`1 s tools/call a pay ask refused 1ms: it costs [policy]
+			2 s tools/call a pay approve answered 1s: by gatekit approve`},
+		{"a call that is cancelled, and what its server still said", `
+			+0s s/1 to_server request tools/call a wait pass
+			+1s s/1 to_client notification notifications/progress a - pass
+			+2s s/1 to_server notification notifications/cancelled a - pass
+			+2s s/1 to_client response tools/call a wait drop: it was cancelled`,
+			`1 s tools/call a wait drop cancelled 2s: it was cancelled`},
+		{"a call that timed out", `
+			+0s s/1 to_server request tools/call a wait pass
+			+2s s/1 to_server notification notifications/cancelled a - answer: timed out
+			+2s s/1 to_client error tools/call - - answer: server "a" does not answer`,
+			`1 s tools/call a wait pass error 2s: server "a" does not answer`},
+		{"notifications that something was done with, and none of the others", `
+			+0s s/1 to_server request tools/call a wait pass
+			+1s s/1 to_client notification notifications/progress a - deny: no [policy]
+			+1s s/1 to_client notification notifications/progress a - pass
+			+1s s/- to_client notification notifications/tools/list_changed - - answer
+			+2s s/1 to_client response tools/call a wait pass`,
+			`2 s ← notifications/progress a - deny done 1ms: no [policy]
+			1 s tools/call a wait pass answered 2s`},
+		{"a start ends what was open before it, and an answer without a request stands alone", `
+			+0s s/1 to_server request tools/call a wait pass
+			+1s -/- - - - - - start: version 1
+			+2s s/1 to_client response tools/call a wait pass
+			+3s s/- to_server - - - - connect: me 1`,
+			`1 s tools/call a wait pass - 0s
+			2 - - - - start done 0s: version 1
+			3 s tools/call a wait pass answered 0s
+			4 s - - - connect done 0s: me 1`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var want []string
+			for line := range strings.Lines(tt.want) {
+				want = append(want, strings.TrimSpace(line))
+			}
+			if got := calls(t, log(t, tt.records), query.Filter{}); !slices.Equal(got, want) {
+				t.Errorf("got\n\t%s\nwant\n\t%s", strings.Join(got, "\n\t"), strings.Join(want, "\n\t"))
+			}
+		})
+	}
+}
+
+const session = `
+	+0s -/- - - - - - start: version 1
+	+1s s1/1 to_server request tools/call files read pass
+	+2s s1/1 to_client response tools/call files read modify: took out a key [secrets]
+	+3s s1/2 to_server request tools/call github search deny: tools.readonly: no [policy]
+	+4s s2/1 to_server request prompts/get github greet pass
+	+5s s2/1 to_client notification notifications/progress github - pass
+	+6s s2/1 to_client error prompts/get github greet pass
+	+7s s2/2 to_server request tools/call github a"b\ pass
+	+8s -/- - - - files - lost`
+
+func TestWhatIsAskedForIsFound(t *testing.T) {
+	file := log(t, session)
+	for _, tt := range []struct {
+		name          string
+		filter        query.Filter
+		records, call []uint64
+	}{
+		{"all", query.Filter{}, []uint64{1, 2, 3, 4, 5, 6, 7, 8, 9}, []uint64{1, 2, 4, 5, 9, 8}},
+		{"a time, of which the end is not in it", query.Filter{Since: at.Add(2 * time.Second), Until: at.Add(4 * time.Second)}, []uint64{3, 4}, []uint64{2, 4}},
+		{"a session", query.Filter{Session: query.Words{"s1"}}, []uint64{2, 3, 4}, []uint64{2, 4}},
+		{"an exchange of a session", query.Filter{Session: query.Words{"s2"}, Exchange: query.Words{"1"}}, []uint64{5, 6, 7}, []uint64{5}},
+		{"a server by a part of its name", query.Filter{Server: query.Words{"f*s", "nobody"}}, []uint64{2, 3, 9}, []uint64{2, 9}},
+		{"a name with what JSON escapes", query.Filter{Name: query.Words{`a"b\`}}, []uint64{8}, []uint64{8}},
+		{"a name by stars", query.Filter{Name: query.Words{"*ea*r*", "r*d*d", "*ee*"}}, []uint64{4, 5, 7}, []uint64{4, 5}},
+		{"an action of an answer", query.Filter{Action: query.Words{"modify"}}, []uint64{3}, []uint64{2}},
+		{"all that a stage did", query.Filter{Stage: query.Words{"secrets", "first"}}, []uint64{3}, []uint64{2}},
+		{"what a stage let pass", query.Filter{Stage: query.Words{"first"}, Action: query.Words{"pass"}}, []uint64{3, 4}, []uint64{2, 4}},
+		{"another action than the stage's", query.Filter{Stage: query.Words{"secrets"}, Action: query.Words{"deny"}}, nil, nil},
+		{"errors", query.Filter{Kind: query.Words{"error"}}, []uint64{7}, []uint64{5}},
+		{"events", query.Filter{Kind: query.Words{"event"}}, []uint64{1, 9}, []uint64{1, 9}},
+		{"notifications", query.Filter{Kind: query.Words{"notification"}}, []uint64{6}, []uint64{6}},
+		{"a method", query.Filter{Method: query.Words{"prompts/*"}}, []uint64{5, 7}, []uint64{5}},
+		{"two things that are not true of one record", query.Filter{Server: query.Words{"files"}, Action: query.Words{"deny"}}, nil, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var records, call []uint64
+			for r, err := range query.Records(t.Context(), &audit.Reading{File: file}, &tt.filter) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !tt.filter.Match(&r) {
+					t.Errorf("record %d does not match", r.Seq)
+				}
+				records = append(records, r.Seq)
+			}
+			for c, err := range query.Calls(t.Context(), &audit.Reading{File: file}, &tt.filter, query.Options{}) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				call = append(call, c.First)
+			}
+			if !slices.Equal(records, tt.records) || !slices.Equal(call, tt.call) {
+				t.Errorf("records %d and calls %d, want %d and %d", records, call, tt.records, tt.call)
+			}
+		})
+	}
+}
+
+func TestRecordsOfACallAreKeptWhenTheyAreWanted(t *testing.T) {
+	records := "+0s s/1 to_server request tools/call a wait pass\n" +
+		strings.Repeat("+1s s/1 to_client notification notifications/progress a - pass\n", 250) +
+		"+2s s/1 to_client response tools/call a wait deny: no [policy]"
+	for c, err := range query.Calls(t.Context(), &audit.Reading{File: log(t, records)}, &query.Filter{}, query.Options{Records: true}) {
+		if err != nil || len(c.Records) != 200 || c.Left != 52 || c.Records[199].Seq != 200 || c.Action != "deny" || c.Stage() != "policy" {
+			t.Fatalf("%d records and %d left, %s, %v", len(c.Records), c.Left, line(c), err)
+		}
+	}
+}
+
+func TestCallsUnderWayAreBounded(t *testing.T) {
+	var records strings.Builder
+	for i := range 10_050 {
+		fmt.Fprintf(&records, "+0s s/%d to_server request tools/call a wait pass\n", i+1)
+	}
+	records.WriteString("+1s s/1 to_client response tools/call a wait deny: no [policy]\n")
+	got := calls(t, log(t, records.String()), query.Filter{})
+	if len(got) != 10_051 || got[0] != "1 s tools/call a wait pass - 0s" || !slices.Contains(got, "10051 s tools/call a wait deny refused 1ms: no [policy]") {
+		t.Errorf("%d calls, the first is %s", len(got), got[0])
+	}
+}
+
+func TestCallsAreFollowed(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "audit.jsonl")
+	l, err := audit.Open(audit.Options{File: file})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	write := func(records ...string) {
+		for _, r := range records {
+			if _, err := l.Record(t.Context(), outcome(t, r)); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
+	defer stop()
+	write("+0s s/1 to_server request tools/call a read pass", "+0s s/2 to_server request tools/list a - pass")
+	then := []func(){
+		func() { write("+2s s/2 to_client response tools/list a - pass") }, // which may not be all
+		stop,
+	}
+	time.AfterFunc(30*time.Millisecond, func() { write("+1s s/1 to_client response tools/call a read pass") })
+	var got []string
+	for c, err := range query.Calls(ctx, &audit.Reading{File: file, Poll: 5 * time.Millisecond}, &query.Filter{}, query.Options{Follow: true}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, line(c))
+		if len(then) > 0 {
+			then[0]()
+			then = then[1:]
+		}
+	}
+	if want := []string{"1 s tools/call a read pass answered 1s", "2 s tools/list a - pass answered 2s"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestWhatIsNoRecordHasItsPlace(t *testing.T) {
+	file := log(t, session)
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.SplitAfter(string(b), "\n")
+	lines[3] = strings.Replace(lines[3], `"deny"`, `"deny"x`, 1)
+	if err := os.WriteFile(file, []byte(strings.Join(lines, "")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	want := fmt.Sprintf("%s:4: it is no record", file)
+	var all []error
+	for _, err := range query.Calls(t.Context(), &audit.Reading{File: file}, &query.Filter{}, query.Options{}) {
+		all = append(all, err)
+	}
+	for _, err := range query.Records(t.Context(), &audit.Reading{File: file}, &query.Filter{}) {
+		all = append(all, err)
+	}
+	if err := errors.Join(all...); err == nil || strings.Count(err.Error(), want) != 2 {
+		t.Errorf("got %v, want twice %s", err, want)
+	}
+}

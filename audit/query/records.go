@@ -1,0 +1,37 @@
+package query
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"iter"
+
+	"gatekit/audit"
+)
+
+// Records answers the records of a log that the filter takes, in their order; each may be kept. It ends at the first error, which has its place.
+func Records(ctx context.Context, log *audit.Reading, f *Filter) iter.Seq2[audit.Record, error] {
+	return func(yield func(audit.Record, error) bool) {
+		for line, err := range log.Lines(ctx) {
+			if err != nil {
+				yield(audit.Record{}, err)
+				return
+			}
+			r, err := audit.Glance(line)
+			wanted := false
+			if err == nil {
+				wanted, err = f.matchLine(&r)
+			}
+			if wanted && err == nil {
+				r, err = audit.ParseRecord(bytes.Clone(line))
+			}
+			if err != nil {
+				yield(audit.Record{}, fmt.Errorf("%s: %w", log.At(), err))
+				return
+			}
+			if wanted && !yield(r, nil) {
+				return
+			}
+		}
+	}
+}

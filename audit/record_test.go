@@ -1,0 +1,73 @@
+package audit_test
+
+import (
+	"bytes"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"gatekit/audit"
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+)
+
+// FuzzGlance holds that a glance at a line says what all of the line says, whatever names, reasons and bodies hold.
+func FuzzGlance(f *testing.F) {
+	for _, s := range []string{"", "read", `"\`, `,"micros":5}`, `x","error":"y"}`, "\u2028\xff", "\\", strings.Repeat("亀", 400)} {
+		f.Add(s, true, int64(7))
+		f.Add(s, false, int64(0))
+	}
+	f.Fuzz(func(t *testing.T, s string, whole bool, took int64) {
+		o := hostile(s)
+		o.Action += "x" // a record without one is none
+		o.Took = time.Duration(took%1e6) * time.Microsecond
+		if !whole {
+			o.Steps, o.Err, o.Before = nil, nil, &mcp.Message{}
+		}
+		o.After = mcp.NewRequest("1", "tools/call", []byte(`{"x":`+string(mcp.Quote(s))+`,"micros":5,"error":"x"}`))
+		var log bytes.Buffer
+		l, err := audit.Open(audit.Options{Writer: &log, Bodies: audit.Redacted})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		if _, err := l.Record(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+		line := bytes.TrimSuffix(log.Bytes(), []byte("\n"))
+		want, err := audit.ParseRecord(line)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want.Prev, want.Steps, want.Before, want.After = "", nil, nil, nil
+		if got, err := audit.Glance(line); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%v: a glance says\n%+v, all of the line\n%+v\n%s", err, got, want, line)
+		}
+	})
+}
+
+func TestAGlanceAtALineOfAnotherFormReadsAllOfIt(t *testing.T) {
+	got, err := audit.Glance([]byte(`{"action":"pass","seq":3,"time":"2026-11-21T12:00:00Z","steps":[{"stage":"s","action":"pass"}]}`))
+	if err != nil || got.Seq != 3 || got.Action != "pass" || len(got.Steps) != 1 {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	if got, err := audit.Glance([]byte(`{"seq":3,"time":"2026-11-21T12:00:00Z","prev":"","action":"pass`)); err == nil {
+		t.Errorf("a line that is cut is %+v", got)
+	}
+}
+
+func BenchmarkGlance(b *testing.B) {
+	m := mcp.NewRequest("1", "tools/call", []byte(`{"name":"read","arguments":{"path":"/srv/data/x"}}`))
+	m.To, m.Session, m.Exchange, m.Server, m.Name = mcp.ToServer, "session-nmhqfxg2kpde", "12", "files", "read"
+	line := []byte(line(b, pipeline.Outcome{Time: at, Before: m, After: m, Action: "pass", Took: time.Millisecond, Steps: []pipeline.Step{{Stage: "secrets", Action: "pass", Took: time.Microsecond}}}))
+	for name, read := range map[string]func([]byte) (audit.Record, error){"all": audit.ParseRecord, "glance": audit.Glance} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				if _, err := read(line); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,174 @@
+package telemetry
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+	"gatekit/core/proxy"
+)
+
+// Bounds of what waits to be sent, and of one span. What is beyond them is dropped; nobody waits.
+const (
+	maxSpans  = 8192
+	maxBatch  = 512
+	maxEvents = 64
+)
+
+// Where a request's trace is said in it (SEP-414).
+const (
+	atParent = "/_meta/traceparent"
+	atState  = "/_meta/tracestate"
+)
+
+// maxState bounds the bytes of a client's tracestate that is taken over.
+const maxState = 512
+
+const (
+	keySession   = "mcp.session.id"
+	keyPrompt    = "gen_ai.prompt.name"
+	keyOperation = "gen_ai.operation.name"
+	keyRequest   = "jsonrpc.request.id"
+	keyExchange  = "gatekit.exchange"
+	keyRecord    = "gatekit.record"
+)
+
+func newTracer(e sdk.SpanExporter, us *resource.Resource, share float64) *sdk.TracerProvider {
+	return sdk.NewTracerProvider(
+		sdk.WithResource(us),
+		sdk.WithSampler(sdk.ParentBased(sdk.TraceIDRatioBased(share))),
+		sdk.WithRawSpanLimits(sdk.SpanLimits{AttributeValueLengthLimit: 4 * maxText, AttributeCountLimit: 32, EventCountLimit: maxEvents, LinkCountLimit: 1, AttributePerEventCountLimit: 8, AttributePerLinkCountLimit: 1}),
+		sdk.WithBatcher(e, sdk.WithMaxQueueSize(maxSpans), sdk.WithMaxExportBatchSize(maxBatch), sdk.WithBatchTimeout(2*time.Second), sdk.WithExportTimeout(retryFor)),
+	)
+}
+
+// FromHeader is ctx with the trace that an HTTP request says it is part of. A call whose own _meta says another one is linked to it.
+func (t *Telemetry) FromHeader(ctx context.Context, h http.Header) context.Context {
+	if t.tracer == nil {
+		return ctx
+	}
+	return propagation.TraceContext{}.Extract(ctx, propagation.HeaderCarrier(h))
+}
+
+// meta reads a trace from a request's _meta.
+type meta struct{ m *mcp.Message }
+
+// Get implements propagation.TextMapCarrier.
+func (c meta) Get(key string) string {
+	s, _ := c.m.Text("/_meta/" + mcp.Escape(key))
+	if len(s) > maxState {
+		return ""
+	}
+	return s
+}
+
+// Set implements propagation.TextMapCarrier; nothing is set by it.
+func (meta) Set(string, string) {}
+
+// Keys implements propagation.TextMapCarrier.
+func (meta) Keys() []string { return nil }
+
+// received begins the span of a client's request, and answers the context in which it is handled. The trace that its _meta names is the one that it is part of; else that of ctx; else a new one.
+func (t *Telemetry) received(ctx context.Context, m *mcp.Message, o proxy.Opening) (context.Context, func(fault, code string)) {
+	options := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindServer)}
+	around := trace.SpanContextFromContext(ctx)
+	if said := trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), meta{m})); said.IsValid() {
+		ctx = trace.ContextWithRemoteSpanContext(ctx, said)
+		if around.IsValid() && !around.Equal(said) {
+			options = append(options, trace.WithLinks(trace.Link{SpanContext: around}))
+		}
+	}
+	name, subject := subject(m)
+	ctx, span := t.tracer.Start(ctx, name, options...)
+	if !span.IsRecording() {
+		return ctx, func(string, string) {}
+	}
+	span.SetAttributes(subject...)
+	span.SetAttributes(given(keySession, m.Session, keyExchange, m.Exchange, keyVersion, revision(o.Revision))...)
+	if id := strings.Trim(string(m.ID()), `"`); id != "" && !o.Shared { // the requests of one principal go by ids that are not their clients'
+		span.SetAttributes(attribute.String(keyRequest, text(id)))
+	}
+	return ctx, func(fault, code string) { end(span, fault, code) }
+}
+
+// asked begins the span of a request to a server, for a call that is traced, and answers what its _meta is to say. Any other request is left as it is: it may not even
+// have a client's call that it is for.
+func (t *Telemetry) asked(ctx context.Context, m *mcp.Message, server string) (edits []mcp.Edit, ended func(fault, code string)) {
+	if t.tracer == nil || !trace.SpanContextFromContext(ctx).IsSampled() {
+		return nil, func(string, string) {}
+	}
+	name, subject := subject(m)
+	ctx, span := t.tracer.Start(ctx, name, trace.WithSpanKind(trace.SpanKindClient))
+	span.SetAttributes(subject...)
+	span.SetAttributes(attribute.String(keyServer, server))
+	said := propagation.MapCarrier{}
+	propagation.TraceContext{}.Inject(ctx, said)
+	edits = []mcp.Edit{mcp.Set(atParent, mcp.Quote(said["traceparent"]))}
+	if state := said["tracestate"]; state != "" {
+		edits = append(edits, mcp.Set(atState, mcp.Quote(state)))
+	} else if _, stale := m.Get(atState); stale { // of a trace that this is no part of
+		edits = append(edits, mcp.Remove(atState))
+	}
+	return edits, func(fault, code string) { end(span, fault, code) }
+}
+
+// subject is a span's name, and what is asked of whom. A resource's URI is not told: it is an argument, and may hold what a stage clears.
+func subject(m *mcp.Message) (name string, attributes []attribute.KeyValue) {
+	called := method(m.Method)
+	attributes = given(keyMethod, called)
+	of := ""
+	switch m.Method {
+	case "tools/call":
+		of = keyTool
+		attributes = append(attributes, attribute.String(keyOperation, "execute_tool"))
+	case "prompts/get":
+		of = keyPrompt
+	}
+	what, ok := m.Text("/name")
+	if of == "" || !ok || what == "" {
+		return called, attributes
+	}
+	what = text(what)
+	return called + " " + what, append(attributes, attribute.String(of, what))
+}
+
+// end ends a span. The words of an error are not told: they are a server's, or say what was refused.
+func end(span trace.Span, fault, code string) {
+	if fault != "" {
+		span.SetAttributes(given(keyError, fault, keyStatus, code)...)
+		span.SetStatus(codes.Error, "")
+	}
+	span.End()
+}
+
+// decided tells of a record, and of the stages that were asked for it, in the span of the call that it is part of.
+func (t *Telemetry) decided(ctx context.Context, o pipeline.Outcome, seq uint64) {
+	span := trace.SpanFromContext(ctx)
+	if t.tracer == nil || !span.IsRecording() {
+		return
+	}
+	began := o.Time
+	for _, s := range o.Steps {
+		_, step := t.tracer.Start(ctx, "stage "+s.Stage, trace.WithTimestamp(began), trace.WithAttributes(given(keyStage, s.Stage, keyAction, s.Action)...))
+		began = began.Add(s.Took)
+		step.End(trace.WithTimestamp(began))
+	}
+	attributes := given(keyAction, o.Action)
+	if m := o.Before; m != nil {
+		attributes = append(attributes, given(keyMethod, method(m.Method), keyServer, m.Server)...)
+		if m.To != 0 && m.Kind != 0 {
+			attributes = append(attributes, given(keyDirection, m.To.String(), keyKind, m.Kind.String())...)
+		}
+	}
+	span.AddEvent(keyRecord, trace.WithAttributes(append(attributes, attribute.Int64(keyRecord, int64(seq)))...))
+}

@@ -1,0 +1,136 @@
+package audit_test
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"gatekit/audit"
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+)
+
+// TestEqualValuesCanBeFoundAndNotRead records calls with values that must not be in the log, or be guessed from it.
+func TestEqualValuesCanBeFoundAndNotRead(t *testing.T) {
+	call := func(arguments string) *mcp.Message {
+		return parse(t, `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"read","arguments":`+arguments+`,"_meta":{"progressToken":"hunter0"}}}`)
+	}
+	cleared, err := call(`{"path":"/srv/a","key":"hunter2"}`).Edit(mcp.Set("/arguments/key", []byte(`"[secret]"`)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	outcomes := []pipeline.Outcome{
+		{Action: "pass", Before: call(`{"path":"/srv/a"}`), After: call(`{"path":"/srv/a"}`)},
+		{Action: "pass", Before: call(`{"n":7,"on":true,"other":"","paths":["/srv/b","\u002fsrv/a"]}`)},
+		{Action: "deny", Before: call(`{"hunter2":"hunter2"}`)},
+		{Action: "modify", Before: call(`{"path":"/srv/a","key":"hunter2"}`), After: cleared},
+		{Action: "pass", Before: call(`{"list":["x` + strings.Repeat(`","x`, 40) + `"],"long":"` + strings.Repeat("x", 5000) + `"}`)},
+	}
+	outcomes[1].After = outcomes[1].Before
+	outcomes[4].After = outcomes[4].Before
+	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
+	for i := range 2 { // the key is that of the log, and stays
+		l := open(t, audit.Options{File: file})
+		for _, o := range outcomes {
+			o.Time = at
+			record(t, l, o)
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if n := len(all(t, file)); n != (i+1)*len(outcomes) {
+			t.Fatalf("%d records", n)
+		}
+	}
+	values, err := audit.OpenValues(file, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := [][]string{{"/srv/a"}, {"/srv/b", "/srv/a"}, {"hunter2"}, {"/srv/a", "[secret]"}, slices.Repeat([]string{"x"}, 16)}
+	for i, line := range all(t, file) {
+		r, err := audit.ParseRecord(bytes.TrimSpace(line))
+		if err != nil {
+			t.Fatal(err)
+		}
+		i %= len(outcomes)
+		var hashes []string
+		for _, v := range want[i] {
+			hashes = append(hashes, values.Hash(v))
+		}
+		if !slices.Equal(r.Values, hashes) {
+			t.Errorf("record %d has values %q, want %q", r.Seq, r.Values, hashes)
+		}
+		if bytes.Contains(line, []byte("hunter")) {
+			t.Errorf("record %d shows what was cleared, or never to be shown: %s", r.Seq, line)
+		}
+		before := outcomes[i].Before.Body()
+		kept := outcomes[i].After != nil && r.Action == "pass"
+		if sum := fmt.Sprintf("%x", sha256.Sum256(before)); (r.Before.SHA256 == sum) != kept || (r.Before.HMAC == "") != kept || !kept && bytes.Contains(line, []byte(sum)) {
+			t.Errorf("record %d, a %s: before is %+v", r.Seq, r.Action, r.Before)
+		}
+	}
+	other := filepath.Join(t.TempDir(), "gatekit.jsonl")
+	l := open(t, audit.Options{File: other, Key: file + ".key"})
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	others, err := audit.OpenValues(other, file+".key")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if others.Hash("x") == values.Hash("x") {
+		t.Error("two logs of one key hash alike")
+	}
+	var log bytes.Buffer
+	outcomes[0].Time = at
+	record(t, open(t, audit.Options{Writer: &log, Bodies: audit.None}), outcomes[0])
+	if r, err := audit.ParseRecord(bytes.TrimSpace(log.Bytes())); err != nil || r.Values != nil || r.Before.SHA256+r.Before.HMAC != "" {
+		t.Errorf("without bodies the record is %s, %v", &log, err)
+	}
+}
+
+// FuzzValues holds that the texts that are hashed are those that core/mcp finds in the arguments.
+func FuzzValues(f *testing.F) {
+	for _, arguments := range []string{`{}`, `{"a" : "b", "c":["d","\"","\\\\","\\\\\"e:"], "f\"" :"\ud800"}`, `"x"`, `[{"a":{"b":"c"}}]`} {
+		f.Add(arguments)
+	}
+	file := filepath.Join(f.TempDir(), "gatekit.jsonl")
+	l := open(f, audit.Options{File: file})
+	f.Cleanup(func() { l.Close() })
+	values, err := audit.OpenValues(file, "")
+	if err != nil {
+		f.Fatal(err)
+	}
+	log, err := os.Open(file)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() { log.Close() })
+	f.Fuzz(func(t *testing.T, arguments string) {
+		m, err := mcp.Parse([]byte(`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"arguments":` + arguments + `,"_meta":{"x":"y"}}}`))
+		if err != nil || m.Kind != mcp.Request {
+			return
+		}
+		var want []string
+		for leaf := range m.Leaves {
+			if at := leaf.Pointer(); leaf.Kind == mcp.String && len(leaf.Raw) > 2 && len(leaf.Raw)-2 <= 4<<10 && (at == "/arguments" || strings.HasPrefix(at, "/arguments/")) && len(want) < 16 {
+				want = append(want, values.Hash(leaf.Text()))
+			}
+		}
+		record(t, l, pipeline.Outcome{Time: at, Before: m, After: m, Action: "pass"})
+		line, err := io.ReadAll(log) // what was written since
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := audit.ParseRecord(bytes.TrimSpace(line))
+		if err != nil || !slices.Equal(r.Values, want) {
+			t.Errorf("the values of %q are %q, want %q; %v", arguments, r.Values, want, err)
+		}
+	})
+}

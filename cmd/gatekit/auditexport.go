@@ -1,0 +1,89 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"gatekit/audit"
+	"gatekit/audit/format"
+	"gatekit/audit/query"
+)
+
+func (p *program) auditExport() *cobra.Command {
+	var config, output string
+	form := choice{format.JSONL, format.Names()}
+	c := &cobra.Command{
+		Use:   "export [FILE]",
+		Short: "Write records of the audit log in another form",
+		Long: `Export writes the records that the filters take, in their order, as
+
+  jsonl   the lines of the log as they are, byte for byte
+  ocsf    events of the Open Cybersecurity Schema Framework 1.5.0, one JSON object a line
+  csv     rows of a table, with the columns of gatekit-python first; no cell is taken for a formula
+  text    lines for people
+
+It verifies nothing: "gatekit audit verify" does, and "gatekit audit prove" shows others that a record is of the log. What a line holds, "go doc gatekit/audit" says; the other forms,
+"go doc gatekit/audit/format".
+
+` + filterHelp,
+		Example: "  gatekit audit export --format csv --since 2026-11-01 --until 2026-12-01 --output november.csv\n  gatekit audit export --format ocsf --action deny",
+		Args:    atMostOne("export"),
+	}
+	read := filterFlags(c)
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		filter, err := read()
+		if err != nil {
+			return err
+		}
+		file, _, err := auditLog(config, args)
+		if err != nil {
+			return report(cmd, err)
+		}
+		f, err := format.New(form.value, format.Options{Version: version()})
+		if err != nil {
+			return err
+		}
+		if output == "" {
+			return unread(export(cmd, cmd.OutOrStdout(), f, file, filter))
+		}
+		out, err := os.OpenFile(output, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		if errors.Is(err, fs.ErrExist) {
+			return fmt.Errorf("%s is there already\nhint: name another file, or move it away", output)
+		}
+		if err != nil {
+			return fmt.Errorf("write the records: %w", err)
+		}
+		if err = errors.Join(export(cmd, out, f, file, filter), out.Close()); err != nil {
+			return errors.Join(unread(err), os.Remove(output)) // a part of it would be taken for all
+		}
+		return nil
+	}
+	configFlag(c, &config)
+	c.Flags().Var(&form, "format", "the `form`: "+strings.Join(format.Names(), ", "))
+	c.Flags().StringVarP(&output, "output", "o", "", "`file` to write, which is not there yet (default: stdout)")
+	return c
+}
+
+func export(cmd *cobra.Command, to io.Writer, f format.Form, file string, filter *query.Filter) error {
+	out := bufio.NewWriterSize(to, 64<<10)
+	w := format.NewWriter(out, f, false)
+	for r, err := range query.Records(cmd.Context(), &audit.Reading{File: file}, filter) {
+		if err == nil {
+			err = w.Write(r)
+		}
+		if err != nil {
+			return errors.Join(err, out.Flush())
+		}
+	}
+	if err := cmd.Context().Err(); err != nil {
+		return err
+	}
+	return out.Flush()
+}

@@ -1,0 +1,263 @@
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"gatekit/audit"
+	"gatekit/audit/format"
+	"gatekit/audit/query"
+)
+
+func (p *program) auditShow() *cobra.Command {
+	var config string
+	var steps, follow bool
+	colour := choice{"auto", []string{"auto", "always", "never"}}
+	c := &cobra.Command{
+		Use:   "show [FILE]",
+		Short: "Print what the audit log says, a line for each call",
+		Long: `Show prints one line for each call: when it began, what became of it, for whom, which server, what was asked, how long it took, and why. The request, its answer and what moved for
+their sake are one call, and the weightiest action of them is the call's. A server's question to the client ("← sampling/createMessage") is a line of its own, and so is what is no
+message: a start, a reload, who connects, a plugin that was lost. Calls come in the order of their ends; those that have none come last.
+
+  2026-11-21 15:04:05.123Z  deny    ann  files   tools/call delete_file  268µs  it is about what clients may not know [tools]
+  2026-11-21 15:04:06.007Z  modify  ann  github  tools/call search      1.4ms   took out aws-access-token [secrets] in /arguments/query
+
+--steps prints the records of each call below it: what each stage did, found and changed (names of places, never what was there), and sizes and hashes of bodies.
+
+` + filterHelp + ` A call is shown, whole, when one of its records fits. Notifications that passed are lines of their own with --kind notification or --method.
+
+Whatever is not printable is shown as an escape. There is colour on a terminal, unless NO_COLOR is set.`,
+		Example: "  gatekit audit show --since 15m --action deny\n  gatekit audit show --follow --server github\n  gatekit audit show --steps --session session-nmhqfxg2kpde --exchange 12",
+		Args:    atMostOne("show"),
+	}
+	read := filterFlags(c)
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		filter, err := read()
+		if err != nil {
+			return err
+		}
+		file, _, err := auditLog(config, args)
+		if err != nil {
+			return report(cmd, err)
+		}
+		out := bufio.NewWriter(cmd.OutOrStdout())
+		defer out.Flush()
+		s := &shower{w: out, steps: steps, widths: narrowest, colour: colour.value == "always" || colour.value == "auto" && os.Getenv("NO_COLOR") == "" && terminal(os.Stdout)}
+		for call, err := range query.Calls(cmd.Context(), &audit.Reading{File: file}, filter, query.Options{Follow: follow, Records: steps}) {
+			if err != nil {
+				out.Flush()
+				return unread(err)
+			}
+			s.show(call)
+			if follow {
+				out.Flush()
+			}
+		}
+		return out.Flush()
+	}
+	configFlag(c, &config)
+	c.Flags().BoolVar(&steps, "steps", false, "print the records of each call, too")
+	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on with calls as they end")
+	c.Flags().Var(&colour, "color", "when there is `colour`: auto, always, never")
+	return c
+}
+
+// unread is an error of reading the log, with what can be done.
+func unread(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w\nhint: name the log: each gatekit wrap has one of its own in gatekit/audit of your state folder ($XDG_STATE_HOME, or ~/.local/state)", err)
+	}
+	return err
+}
+
+// shower prints calls.
+type shower struct {
+	w             io.Writer
+	steps, colour bool
+	widths        [4]int // of columns, as wide as they had to be so far
+}
+
+// Columns are the action, for whom, the server, and what was asked. They begin narrow, and get wider for a call that needs it, but not for the sake of any.
+var (
+	narrowest = [4]int{7, 1, 1, 16}
+	widest    = [4]int{8, 32, 20, 40}
+)
+
+func (s *shower) show(c *query.Call) {
+	word, notes := outcome(c)
+	action := s.paint(c, word, s.column(0, word))
+	server, subject := strings.Join(c.Servers, ","), strings.TrimSpace(c.Method+" "+c.Name)
+	if c.FromServer {
+		subject = "← " + subject
+	}
+	var line string
+	if c.Kind == "event" {
+		line = joined("  ", c.Who(), server, because(c, notes))
+	} else {
+		took := ""
+		if c.Took > 0 && c.Kind == "request" {
+			took = rounded(c.Took).String()
+		}
+		line = fmt.Sprintf("%s  %s  %s  %8s  %s", s.column(1, c.Who()), s.column(2, server), s.column(3, subject), took, because(c, notes))
+	}
+	line = fmt.Sprintf("%s  %s  %s", c.Began.UTC().Format("2006-01-02 15:04:05.000Z"), action, line)
+	fmt.Fprintln(s.w, strings.TrimRight(line, " "))
+	if s.steps {
+		for i := range c.Records {
+			s.record(&c.Records[i])
+		}
+		if c.Left > 0 {
+			fmt.Fprintf(s.w, "    … and %s\n", counted(c.Left, "record"))
+		}
+	}
+}
+
+// outcome is the word for what became of a call, and what else there is to say of that.
+func outcome(c *query.Call) (word string, notes []string) {
+	word = c.Action
+	said := c.Decision != nil
+	for _, n := range []struct {
+		is   bool
+		word string
+	}{{c.End == query.Failed, "error"}, {c.End == query.Cancelled, "cancel"}, {c.End == query.Open && c.Kind == "request", "open"}} {
+		switch {
+		case n.is && said:
+			notes = append(notes, n.word)
+		case n.is:
+			word = n.word
+		}
+	}
+	if c.Parked {
+		notes = append(notes, "parked")
+	}
+	return word, notes
+}
+
+// because is the reason of what became of a call, who decided, and where the message was changed.
+func because(c *query.Call, notes []string) string {
+	text := joined(": ", c.Reason, c.Error)
+	if stage := c.Stage(); stage != "" {
+		text += " [" + format.Visible(stage) + "]"
+	}
+	if changed := c.Changed(); len(changed) > 0 {
+		text += " in " + format.Visible(strings.Join(changed[:min(3, len(changed))], ", "))
+		if len(changed) > 3 {
+			text += fmt.Sprintf(" and %d more", len(changed)-3)
+		}
+	}
+	if len(notes) > 0 {
+		text += " (" + strings.Join(notes, ", ") + ")"
+	}
+	return strings.TrimSpace(text)
+}
+
+// joined are the texts that there are, as they can be shown.
+func joined(between string, texts ...string) string {
+	texts = slices.DeleteFunc(texts, func(s string) bool { return s == "" })
+	return format.Visible(strings.Join(texts, between))
+}
+
+// column is a value that can be shown, filled up to the column's width.
+func (s *shower) column(n int, value string) string {
+	if value == "" {
+		value = "-"
+	}
+	value = format.Visible(value)
+	length := len([]rune(value))
+	s.widths[n] = max(s.widths[n], min(length, widest[n]))
+	return value + strings.Repeat(" ", max(0, s.widths[n]-length))
+}
+
+// paint gives the action its colour.
+func (s *shower) paint(c *query.Call, word, column string) string {
+	if !s.colour {
+		return column
+	}
+	code := "33" // yellow: something was done with it
+	switch {
+	case c.End == query.Refused, c.End == query.Failed, c.Error != "":
+		code = "31" // red
+	case c.Kind == "event":
+		code = "36" // cyan
+	case c.Decision == nil && c.End == query.Answered:
+		code = "32" // green
+	}
+	word = format.Visible(word)
+	return "\x1b[" + code + "m" + word + "\x1b[0m" + strings.TrimPrefix(column, word)
+}
+
+// record prints a record of a call, and its steps.
+func (s *shower) record(r *audit.Record) {
+	fmt.Fprintf(s.w, "    #%d %s", r.Seq, format.Visible(r.Action))
+	if !r.Event() {
+		fmt.Fprintf(s.w, " %s %s %s", r.Direction, r.Kind, format.Visible(strings.TrimSpace(r.Method+" "+r.Name)))
+	}
+	if r.Server != "" {
+		fmt.Fprintf(s.w, " (%s)", format.Visible(r.Server))
+	}
+	if r.Micros > 0 {
+		fmt.Fprintf(s.w, " %s", rounded(time.Duration(r.Micros)*time.Microsecond))
+	}
+	if r.Reason != "" && len(r.Steps) == 0 {
+		fmt.Fprintf(s.w, ": %s", format.Visible(r.Reason))
+	}
+	if r.Error != "" {
+		fmt.Fprintf(s.w, ": %s", format.Visible(r.Error))
+	}
+	fmt.Fprintln(s.w, bodies(r))
+	for _, step := range r.Steps {
+		fmt.Fprintf(s.w, "        %s %s", format.Visible(step.Stage), format.Visible(step.Action))
+		if step.Micros > 0 {
+			fmt.Fprintf(s.w, " %s", rounded(time.Duration(step.Micros)*time.Microsecond))
+		}
+		if step.Reason != "" {
+			fmt.Fprintf(s.w, ": %s", format.Visible(step.Reason))
+		}
+		fmt.Fprintln(s.w)
+		for _, f := range step.Findings {
+			fmt.Fprintf(s.w, "            found %s\n", format.Visible(strings.TrimSpace(f.Type+" "+f.Pointer)))
+		}
+		for _, at := range step.Changed {
+			fmt.Fprintf(s.w, "            changed %s\n", format.Visible(cmp.Or(at, "all of it")))
+		}
+	}
+}
+
+// bodies says what is kept of a message's body.
+func bodies(r *audit.Record) string {
+	say := func(b *audit.Body) string {
+		if b.SHA256 == "" {
+			return fmt.Sprintf("%d bytes", b.Size)
+		}
+		return fmt.Sprintf("%d bytes %.12s", b.Size, b.SHA256)
+	}
+	switch {
+	case r.Before == nil && r.After == nil:
+		return ""
+	case r.Before == nil:
+		return ", " + say(r.After)
+	case r.After == nil || r.Before.Size == r.After.Size && r.Before.SHA256 == r.After.SHA256:
+		return ", " + say(r.Before)
+	}
+	return ", " + say(r.Before) + " → " + say(r.After)
+}
+
+// rounded is a duration in three figures or so.
+func rounded(d time.Duration) time.Duration {
+	unit := time.Microsecond
+	for d >= 1000*unit {
+		unit *= 10
+	}
+	return d.Round(unit)
+}

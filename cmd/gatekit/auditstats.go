@@ -1,0 +1,200 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"gatekit/audit"
+	"gatekit/audit/format"
+	"gatekit/audit/query"
+)
+
+func (p *program) auditStats() *cobra.Command {
+	var config string
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "stats [FILE]",
+		Short: "Count the calls of the audit log: how many, how fast, what was refused by which rule",
+		Long: `Stats counts calls as "gatekit audit show" prints them: of all clients, by server, tool and principal (the session of one who is not known); what each rule refused; the slowest; and what
+happened beside. How long a call took is from when Gatekit had the request until it had judged the answer, so the time of the server and of every plugin and policy is in it. p50, p95 and
+p99 are of those that were answered: half of them took no longer than p50.
+
+A tool whose result says that it has failed has answered: what results hold is not in the log. An error is one of the protocol, from the server or from Gatekit.
+
+` + filterHelp,
+		Example: "  gatekit audit stats --since 24h\n  gatekit audit stats --server github --json",
+		Args:    atMostOne("stats"),
+	}
+	read := filterFlags(c)
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		filter, err := read()
+		if err != nil {
+			return err
+		}
+		file, _, err := auditLog(config, args)
+		if err != nil {
+			return report(cmd, err)
+		}
+		var s query.Stats
+		for call, err := range query.Calls(cmd.Context(), &audit.Reading{File: file}, filter, query.Options{}) {
+			if err != nil {
+				return unread(err)
+			}
+			s.Add(call)
+		}
+		if err := cmd.Context().Err(); err != nil {
+			return err
+		}
+		if asJSON {
+			return statsJSON(cmd.OutOrStdout(), &s)
+		}
+		return statsTable(cmd.OutOrStdout(), &s)
+	}
+	configFlag(c, &config)
+	c.Flags().BoolVar(&asJSON, "json", false, "one JSON object; times are in milliseconds")
+	return c
+}
+
+// mostRows is how many rows a table for people has at most.
+const mostRows = 20
+
+func statsTable(out io.Writer, s *query.Stats) error {
+	if s.Since.IsZero() {
+		_, err := fmt.Fprintln(out, "no calls")
+		return err
+	}
+	const layout = "2006-01-02 15:04:05Z"
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "%s to %s\n", s.Since.UTC().Format(layout), s.Until.UTC().Format(layout))
+	counts := func(title string, all []*query.Count) {
+		if len(all) == 0 {
+			return
+		}
+		fmt.Fprintf(w, "\n%s\tCALLS\tREFUSED\tCHANGED\tERRORS\tCANCELLED\tOPEN\tP50\tP95\tP99\n", title)
+		for _, n := range all[:min(len(all), mostRows)] {
+			name := "-"
+			if n.Name != "" {
+				name = format.Visible(n.Name)
+			}
+			fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\t%d", name, n.All, n.Refused, n.Changed, n.Failed, n.Cancelled, n.Open)
+			for _, percent := range percents {
+				took := "-"
+				if d := n.Took(percent); d > 0 {
+					took = rounded(d).String()
+				}
+				fmt.Fprintf(w, "\t%s", took)
+			}
+			fmt.Fprintln(w)
+		}
+		if len(all) > mostRows {
+			fmt.Fprintf(w, "and %d more\n", len(all)-mostRows)
+		}
+	}
+	all, asked := s.Calls, s.Questions
+	all.Name, asked.Name = "of clients", "of servers"
+	counts("CALLS", slices.DeleteFunc([]*query.Count{&all, &asked}, func(n *query.Count) bool { return n == &asked && n.All == 0 }))
+	counts("SERVER", s.Servers())
+	counts("TOOL", s.Tools())
+	counts("FOR", s.Principals())
+	if denials := s.Denials(); len(denials) > 0 {
+		fmt.Fprintf(w, "\nREFUSED BY\tRULE\tTIMES\n")
+		for _, d := range denials[:min(len(denials), mostRows)] {
+			fmt.Fprintf(w, "%s\t%s\t%d\n", format.Visible(d.Stage), format.Visible(d.Rule.Rule), d.Times)
+		}
+	}
+	if len(s.Slowest) > 0 {
+		fmt.Fprintf(w, "\nSLOWEST\tSERVER\tCALL\tFOR\tRECORD\n")
+		for _, c := range s.Slowest {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\n", rounded(c.Took), format.Visible(strings.Join(c.Servers, ",")), format.Visible(strings.TrimSpace(c.Method+" "+c.Name)), format.Visible(c.Who()), c.First)
+		}
+	}
+	if len(s.Events) > 0 {
+		fmt.Fprintf(w, "\nEVENT\tTIMES\n")
+		for _, name := range slices.Sorted(maps.Keys(s.Events)) {
+			fmt.Fprintf(w, "%s\t%d\n", format.Visible(name), s.Events[name])
+		}
+	}
+	return w.Flush()
+}
+
+var percents = [3]float64{50, 95, 99}
+
+func statsJSON(out io.Writer, s *query.Stats) error {
+	type count struct {
+		Name      string  `json:"name,omitempty"`
+		Calls     int     `json:"calls"`
+		Refused   int     `json:"refused"`
+		Changed   int     `json:"changed"`
+		Errors    int     `json:"errors"`
+		Cancelled int     `json:"cancelled"`
+		Open      int     `json:"open"`
+		P50       float64 `json:"p50_ms"`
+		P95       float64 `json:"p95_ms"`
+		P99       float64 `json:"p99_ms"`
+	}
+	type denials struct {
+		Stage string `json:"stage"`
+		Rule  string `json:"rule,omitempty"`
+		Times int    `json:"times"`
+	}
+	type slow struct {
+		Took      float64   `json:"took_ms"`
+		Began     time.Time `json:"began"`
+		Record    uint64    `json:"record"`
+		Session   string    `json:"session,omitempty"`
+		Exchange  string    `json:"exchange,omitempty"`
+		Principal string    `json:"principal,omitempty"`
+		Servers   []string  `json:"servers,omitempty"`
+		Method    string    `json:"method"`
+		Name      string    `json:"name,omitempty"`
+	}
+	ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+	one := func(n *query.Count) count {
+		return count{n.Name, n.All, n.Refused, n.Changed, n.Failed, n.Cancelled, n.Open, ms(n.Took(percents[0])), ms(n.Took(percents[1])), ms(n.Took(percents[2]))}
+	}
+	each := func(all []*query.Count) []count {
+		counts := make([]count, len(all))
+		for i, n := range all {
+			counts[i] = one(n)
+		}
+		return counts
+	}
+	report := struct {
+		Since      *time.Time     `json:"since,omitempty"`
+		Until      *time.Time     `json:"until,omitempty"`
+		Calls      count          `json:"calls"`
+		Questions  count          `json:"questions"`
+		Servers    []count        `json:"servers"`
+		Tools      []count        `json:"tools"`
+		Principals []count        `json:"principals"`
+		Denials    []denials      `json:"denials"`
+		Slowest    []slow         `json:"slowest"`
+		Events     map[string]int `json:"events"`
+	}{
+		Calls: one(&s.Calls), Questions: one(&s.Questions), Servers: each(s.Servers()), Tools: each(s.Tools()), Principals: each(s.Principals()),
+		Denials: []denials{}, Slowest: []slow{}, Events: map[string]int{},
+	}
+	if !s.Since.IsZero() {
+		report.Since, report.Until = &s.Since, &s.Until
+	}
+	for _, d := range s.Denials() {
+		report.Denials = append(report.Denials, denials{d.Stage, d.Rule.Rule, d.Times})
+	}
+	for _, c := range s.Slowest {
+		report.Slowest = append(report.Slowest, slow{ms(c.Took), c.Began, c.First, c.Session, c.Exchange, c.Principal, c.Servers, c.Method, c.Name})
+	}
+	if s.Events != nil {
+		report.Events = s.Events
+	}
+	e := json.NewEncoder(out)
+	e.SetIndent("", "  ")
+	return e.Encode(report)
+}

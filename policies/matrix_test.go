@@ -1,0 +1,223 @@
+package policies_test
+
+import (
+	"fmt"
+	"net/url"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+	"gatekit/policies"
+
+	"golang.org/x/text/unicode/norm"
+)
+
+// replaces is a reader that replaces what matches.
+func replaces(pattern, with string) func(string) string {
+	re := regexp.MustCompile(pattern)
+	return func(s string) string { return re.ReplaceAllString(s, with) }
+}
+
+var escaped = regexp.MustCompile(`%[0-9A-Fa-f]{2}`)
+
+// The readers are servers, good and bad: each is one thing that a server does to a path before it opens it. They are written without a look at what the rule does, as servers are.
+var readers = map[string]func(string) string{
+	"decodes": func(s string) string {
+		return escaped.ReplaceAllStringFunc(s, func(e string) string {
+			plain, _ := url.PathUnescape(e)
+			return plain
+		})
+	},
+	"decodes the escapes of IIS":     replaces(`%u00([0-7][0-9A-Fa-f])`, "%$1"),
+	"takes a backslash for a slash":  strings.NewReplacer(`\`, "/").Replace,
+	"normalizes Unicode":             norm.NFKC.String,
+	"takes overlong UTF-8":           strings.NewReplacer("\xc0\xae", ".", "\xc0\xaf", "/", "\xe0\x80\xae", ".", "\xe0\x80\xaf", "/", "\xc1\x9c", `\`).Replace,
+	"ends at a NUL":                  func(s string) string { s, _, _ = strings.Cut(s, "\x00"); return s },
+	"cuts off spaces":                strings.TrimSpace,
+	"cuts off parameters":            replaces(`;[^/]*`, ""),
+	"cuts off dots and spaces":       replaces(`(\.\.) [. ]*(/|$)`, "$1$2"),
+	"takes out ../, once":            strings.NewReplacer("../", "").Replace,
+	"fits to its code page":          strings.NewReplacer("¥", `\`, "₩", `\`, "∕", "/", "⁄", "/", "∖", `\`).Replace,
+	"cleans":                         path.Clean,
+	"takes a URI for a path":         replaces(`(?i)^file:(//(localhost)?)?`, ""),
+	"takes a URI for a path, a host": replaces(`(?i)^file://[^/]*`, ""),
+}
+
+// opened is what a server can come to open: each reader's doing, upon each other's, three times over; from the root, where it is relative.
+func opened(text, root string) (paths []string) {
+	all := []string{text}
+	for at, step := 0, 0; step < 3; step++ {
+		for end := len(all); at < end; at++ {
+			for _, reader := range readers {
+				if next := reader(all[at]); !slices.Contains(all, next) {
+					all = append(all, next)
+				}
+			}
+		}
+	}
+	for _, p := range all {
+		if !strings.HasPrefix(p, "/") {
+			p = root + "/" + p
+		}
+		paths = append(paths, p)
+	}
+	return paths
+}
+
+// matrix is payloads that try to reach secret.txt, from a root that is top/data: spellings of "..", of "/", how often, from where, and through which links.
+func matrix(top string, starts []string) (payloads []string) {
+	seen := map[string]bool{}
+	add := func(p string) {
+		if !seen[p] {
+			seen[p] = true
+			payloads = append(payloads, p)
+		}
+	}
+	ups := append([]string{"%2e%2E", "%u002e%u002e", "%c0%ae%c0%ae", "%e0%80%ae%e0%80%ae", "..%00", "..\x00", "︰", ". .", "...", "..;a=b", "../.", "....//..", "\u200b.."}, dots...)
+	seps := append([]string{"%c0%af", "%c1%9c", "¥", "₩", "%2f%2f", "/ /", "\\/"}, slash...)
+	for i, start := range starts {
+		ups, seps := ups, seps
+		if i > 1 { // every spelling from two places, and three from every other
+			ups, seps = []string{"..", "%2e%2e", "．．"}, []string{"/", "%2f", `\`}
+		}
+		for _, sep := range seps {
+			join := func(s ...string) string {
+				return strings.Join(slices.DeleteFunc(s, func(s string) bool { return s == "" }), sep)
+			}
+			add(join(start, "secret.txt"))
+			add(join(start, "out", "secret.txt"))
+			for _, up := range ups {
+				for _, depth := range []int{1, 14} {
+					climb := strings.TrimSuffix(strings.Repeat(up+sep, depth), sep)
+					rest := []string{"secret.txt"}
+					if depth == 14 {
+						rest = append(strings.Split(top[1:], "/"), "out", "secret.txt")
+					}
+					add(join(append([]string{start, climb}, rest...)...))
+				}
+				add(join(start, up, "database", "secret.txt"))
+			}
+		}
+	}
+	return payloads
+}
+
+// Each payload of the matrix is refused or harmless: no server that does to it what servers do comes to a file outside of the root. As arguments, as URIs, and as roots that the client declares.
+func TestEveryPayloadIsRefusedOrHarmless(t *testing.T) {
+	top, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := top + "/data"
+	for _, dir := range []string{"data/sub/deep", "out", "database"} {
+		if err := os.MkdirAll(filepath.Join(top, dir), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for file, text := range map[string]string{"secret.txt": "SECRET", "out/secret.txt": "SECRET", "database/secret.txt": "SECRET", "data/own.txt": "own", "data/sub/secret.txt": "own"} {
+		if err := os.WriteFile(filepath.Join(top, file), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, to := range map[string]string{"data/in": "sub/deep", "data/away": "../out", "data/sub/up": "../..", "data/file": "../secret.txt", "data/chain": "sub/up/out", "alias": "data"} {
+		if err := os.Symlink(to, filepath.Join(top, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	known := map[string]bool{} // what was opened, and whether it was the secret
+	harmful := func(payload string) bool {
+		return slices.ContainsFunc(opened(payload, root), func(name string) bool {
+			secret, tried := known[name]
+			if !tried {
+				b, err := os.ReadFile(name)
+				secret = err == nil && string(b) == "SECRET"
+				known[name] = secret
+			}
+			return secret
+		})
+	}
+	for n, c := range []struct {
+		name, root string
+		settings   map[string]any
+	}{
+		{"the root as a path, and a base", root, map[string]any{"roots": []any{root}, "base": root}},
+		{"the root as a URI", root, map[string]any{"roots": []any{"file://" + root + "/"}, "relative": true}},
+		{"the root as a link to it", top + "/alias", map[string]any{"roots": []any{top + "/alias"}, "base": top + "/alias"}},
+	} {
+		r := c.root
+		starts := []string{r, r + "/in", r + "/away", r + "/sub/up", r + "base", r + "/file", "", "chain", top + "/alias", top + "/out/../data", "file://" + r, "FILE://localhost" + r + "/in"}
+		var some []string
+		for i, p := range matrix(top, starts) {
+			if i%3 == n { // of the three, each takes its turn
+				some = append(some, p)
+			}
+		}
+		t.Run(c.name, func(t *testing.T) {
+			s := fromLibrary(t, "roots/traversal", c.settings)
+			attacks := 0
+			arguments, uris, roots := passing(t, s, some)
+			for _, p := range some {
+				if !harmful(p) {
+					continue
+				}
+				attacks++
+				for where, passes := range map[string]map[string]bool{"argument": arguments, "URI": uris, "root": roots} {
+					if passes[p] {
+						t.Errorf("the %s %q passes, and can be read as %q", where, p, opened(p, root))
+					}
+				}
+			}
+			passed := len(arguments)
+			t.Logf("%d payloads: %d can do harm, and all are refused; %d pass", len(some), attacks, passed)
+			if attacks < 300 || passed < 30 {
+				t.Errorf("of %d payloads %d can do harm, and %d pass: this says nothing", len(some), attacks, passed)
+			}
+			for _, p := range some { // the single ways to a resource go by the same, of which these are some
+				if len(p)%17 == 0 && harmful(p) && !refused(t, s, reading(p)) {
+					t.Errorf("the URI %q is read", p)
+				}
+			}
+		})
+	}
+}
+
+// passing are those of the paths that pass a stage of roots/traversal: as arguments, as URIs, and as roots that a client declares. Many are judged at once.
+func passing(t *testing.T, s *policies.Stage, paths []string) (arguments, uris, roots map[string]bool) {
+	t.Helper()
+	inspected := func(m *mcp.Message) pipeline.Verdict {
+		v, err := s.Inspect(t.Context(), m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	arguments, uris, roots = map[string]bool{}, map[string]bool{}, map[string]bool{}
+	for some := range slices.Chunk(paths, 100) {
+		var texts, objects []string
+		for _, p := range some {
+			texts, objects = append(texts, quoted(p)), append(objects, `{"uri":`+quoted(p)+`}`)
+		}
+		list := strings.Join(texts, ",")
+		argument := inspected(called("x", `{"paths":[`+list+`]}`))
+		uri := inspected(sent(mcp.NewRequest("1", "subscriptions/listen", []byte(`{"notifications":{"resourceSubscriptions":[`+list+`]}}`)), mcp.ToServer, ""))
+		root := inspected(answered(sent(mcp.NewRequest("1", "roots/list", nil), mcp.ToClient, ""), `{"roots":[`+strings.Join(objects, ",")+`]}`))
+		for i, p := range some {
+			if !strings.Contains(argument.Reason, fmt.Sprintf("the argument paths/%d: ", i)) {
+				arguments[p] = true
+			}
+			if !slices.Contains(uri.Hide, p) {
+				uris[p] = true
+			}
+			if !strings.Contains(root.Reason, fmt.Sprintf("the root %d: ", i)) {
+				roots[p] = true
+			}
+		}
+	}
+	return arguments, uris, roots
+}

@@ -1,0 +1,25 @@
+package service
+
+import (
+	"fmt"
+	"log/slog"
+
+	"github.com/open-policy-agent/opa/v1/logging"
+)
+
+// logger is our log, for OPA's parts. What they tell for debugging is left out: headers are in there. What else they tell is for debugging here: what matters is told by Client.
+type logger struct{ log *slog.Logger }
+
+func (l logger) Debug(string, ...any)          {}
+func (l logger) Info(format string, a ...any)  { l.log.Debug(fmt.Sprintf(format, a...)) }
+func (l logger) Warn(format string, a ...any)  { l.log.Debug(fmt.Sprintf(format, a...)) }
+func (l logger) Error(format string, a ...any) { l.log.Debug(fmt.Sprintf(format, a...)) }
+func (l logger) GetLevel() logging.Level       { return logging.Info }
+func (l logger) SetLevel(logging.Level)        {}
+
+func (l logger) WithFields(fields map[string]any) logging.Logger {
+	for k, v := range fields {
+		l.log = l.log.With(k, v)
+	}
+	return l
+}

@@ -1,0 +1,128 @@
+package service
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+
+	"gatekit/policies"
+
+	"github.com/open-policy-agent/opa/v1/plugins/rest"
+)
+
+// Bounds of one answer of a service.
+const (
+	headerTimeout = 10 * time.Second // for it to begin
+	answerTimeout = time.Minute      // for all of it
+	maxRedirects  = 5
+)
+
+// Remote is a service.
+type Remote struct {
+	URL     string
+	Headers map[string]string // sent with every request, credentials among them
+	CA      []byte            // PEM: whom to trust instead of those the system does; nil is the system's
+}
+
+// transport is the way to one bundle of a service. It implements rest.HTTPAuthPlugin, which is where OPA's client takes an http.Client from. It is used by one goroutine.
+type transport struct {
+	origin  *url.URL
+	headers map[string]string
+	agent   string
+	client  *http.Client
+	inner   *http.Transport
+	read    func(raw []byte) (*policies.Bundle, error)
+
+	raw    []byte // of the latest answer that is a bundle
+	bundle *policies.Bundle
+}
+
+func newTransport(r Remote, version string, read func([]byte) (*policies.Bundle, error)) (*transport, error) {
+	origin, err := url.Parse(r.URL)
+	if err != nil {
+		return nil, errors.New("its service's url cannot be read")
+	}
+	t := &transport{origin: origin, headers: r.Headers, agent: "gatekit/" + version, read: read, inner: http.DefaultTransport.(*http.Transport).Clone()}
+	t.inner.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+	t.inner.ResponseHeaderTimeout, t.inner.MaxResponseHeaderBytes = headerTimeout, 64<<10
+	if r.CA != nil {
+		t.inner.TLSClientConfig.RootCAs = x509.NewCertPool()
+		if !t.inner.TLSClientConfig.RootCAs.AppendCertsFromPEM(r.CA) {
+			return nil, errors.New("there is no certificate in its service's ca")
+		}
+	}
+	t.client = &http.Client{Transport: t, CheckRedirect: t.redirected, Timeout: answerTimeout}
+	return t, nil
+}
+
+// NewClient implements rest.HTTPAuthPlugin.
+func (t *transport) NewClient(rest.Config) (*http.Client, error) { return t.client, nil }
+
+// Prepare implements rest.HTTPAuthPlugin.
+func (t *transport) Prepare(r *http.Request) error {
+	r.Header.Set("User-Agent", t.agent)
+	for name, value := range t.headers {
+		r.Header.Set(name, value)
+	}
+	return nil
+}
+
+// redirected follows within the service alone: the headers go with it, and what it answers are policies.
+func (t *transport) redirected(r *http.Request, via []*http.Request) error {
+	switch {
+	case r.URL.Scheme != t.origin.Scheme || r.URL.Host != t.origin.Host:
+		return fmt.Errorf("it redirects to %s://%s, and credentials and trust are for %s://%s alone", r.URL.Scheme, r.URL.Host, t.origin.Scheme, t.origin.Host)
+	case len(via) > maxRedirects:
+		return fmt.Errorf("it redirects more than %d times", maxRedirects)
+	}
+	return nil
+}
+
+// refused is a bundle that came, and is not what it has to be.
+type refused struct{ error }
+
+func (r refused) Unwrap() error { return r.error }
+
+// RoundTrip implements http.RoundTripper: it answers when the whole answer is here and is a bundle, or says why not.
+func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	t.raw, t.bundle = nil, nil
+	answer, err := t.inner.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	if answer.StatusCode != http.StatusOK {
+		answer.Body.Close() // what else it says nobody reads
+		answer.Body = http.NoBody
+		return answer, nil
+	}
+	raw, err := io.ReadAll(io.LimitReader(answer.Body, policies.MaxBundle+1))
+	answer.Body.Close()
+	if err != nil {
+		return nil, err
+	}
+	b, err := t.read(raw)
+	if err != nil {
+		return nil, refused{err}
+	}
+	t.raw, t.bundle = raw, b
+	answer.Body, answer.ContentLength = io.NopCloser(bytes.NewReader(raw)), int64(len(raw))
+	return answer, nil
+}
+
+// reason is what is to be said of a failed request: not its address, which may hold what is secret.
+func reason(err error) error {
+	if u, ok := errors.AsType[*url.Error](err); ok {
+		if u.Timeout() && errors.Is(u.Err, context.DeadlineExceeded) {
+			return fmt.Errorf("no whole answer within %s", answerTimeout)
+		}
+		return u.Err
+	}
+	return err
+}

@@ -358,7 +358,10 @@ func (s *session) told(m *mcp.Message, k known, at time.Time) {
 		s.minute.told(k.minute, at)
 	}
 	if key, ok := definitionOf(m); ok && k.item != nil {
-		s.definitions[key] = k.item
+		if old := s.definitions[key]; old != nil {
+			s.unparse(old)
+		}
+		s.definitions[key] = &definition{raw: k.item}
 	}
 }
 

@@ -19,6 +19,7 @@ type Function struct {
 //
 //	gatekit.path.fault(path, {"roots", "base", "home", "relative", "links"})  why the path is not within the roots; "" when it is
 //	gatekit.path.disguise(path)  why the path is not what it looks like, wherever it leads; "" when it is
+//	gatekit.path.disguised(value)  whether that is so of any text in a value, or of any name
 //	gatekit.uri.parse(uri)  {"scheme", "host", "port", "user", "path", "punycode", "special", "fault"}
 //	gatekit.uri.readings(uri)  what a server may take it for, in small letters: as it is, without escapes, without dots
 func Functions() []Function {
@@ -47,6 +48,9 @@ func Functions() []Function {
 				return nil, errors.New("gatekit.path.disguise: the path is no text")
 			}
 			return ast.String(disguised(string(text))), nil
+		}),
+		quick("gatekit.path.disguised", types.NewFunction(types.Args(types.A), types.B), func(args []*ast.Term) (ast.Value, error) {
+			return ast.Boolean(anyDisguised(args[0])), nil
 		}),
 		function("gatekit.uri.parse", types.NewFunction(types.Args(types.S), types.NewObject([]*types.StaticProperty{
 			types.NewStaticProperty("scheme", types.S), types.NewStaticProperty("host", types.S), types.NewStaticProperty("port", types.S),

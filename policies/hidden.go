@@ -106,7 +106,7 @@ func (s *session) listed(m *mcp.Message, u use) *mcp.Message {
 			b.WriteByte(',')
 		}
 		if definition := s.definitions[meth.ItemsAt+" "+m.Server+" "+name]; definition != nil {
-			b.Write(definition)
+			b.Write(definition.raw)
 		} else {
 			fmt.Fprintf(&b, `{"%s":%s}`, meth.ItemName[1:], mcp.Quote(name))
 		}

@@ -21,6 +21,7 @@ type Memory struct {
 	mu       sync.Mutex
 	sessions map[string]*session
 	defined  atomic.Int64 // bytes of the definitions of all sessions
+	parsed   atomic.Int64 // bytes of those of them that are kept as values, too
 }
 
 // Bounds of the memory. Beyond the number of sessions, the one that was quiet for the longest is forgotten: a policy then sees it as a new one, without labels. It is far above the number
@@ -32,6 +33,7 @@ const (
 	maxCounted     = 10_000    // names whose calls are counted in one session
 	maxDefinitions = 4 << 20   // bytes of the definitions of one session
 	maxDefined     = 1_000_000 // bytes of one
+	maxParsed      = 8 << 20   // bytes of the definitions of all sessions that are kept as values, which take some twenty times that
 	maxTasks       = 1_000     // of one session whose tools are known
 	maxTaskID      = 1_000     // bytes
 )
@@ -45,9 +47,10 @@ type session struct {
 	calls       map[string]int // "server name" of a tool, "method server" of what a server asks; "" is all of tools
 	minute      minute         // the calls of the last minute, by the same
 	roots       []byte         // as JSON, the last that the client said
-	definitions map[string][]byte
-	bytes       int               // of definitions
-	all         *atomic.Int64     // of the memory
+	definitions map[string]*definition
+	bytes       int // of definitions
+	parsed      int // bytes of those that are kept as values, too
+	all         *Memory
 	ended       bool              // it is forgotten, and only messages under way still hold it
 	tasks       map[string]string // the tool of a task, by "server task"
 	oldest      []string          // keys of tasks, in the order in which they began
@@ -66,7 +69,7 @@ func (m *Memory) of(msg *mcp.Message) *session {
 		if len(m.sessions) >= maxSessions {
 			m.end(m.quietest(func(*session) bool { return true }))
 		}
-		s = &session{all: &m.defined, calls: map[string]int{}, definitions: map[string][]byte{}}
+		s = &session{all: m, calls: map[string]int{}, definitions: map[string]*definition{}}
 		m.sessions[key] = s
 	}
 	s.used = time.Now()
@@ -200,12 +203,16 @@ func (s *session) define(m *mcp.Message) {
 		name, ok := mcp.NewResponse("", raw).Text(meth.ItemName)
 		key := meth.ItemsAt + " " + m.Server + " " + name
 		old := s.definitions[key]
-		if !ok || s.ended || len(raw) > maxDefined || s.bytes-len(old)+len(raw) > maxDefinitions {
+		if old == nil {
+			old = &definition{}
+		}
+		if !ok || s.ended || len(raw) > maxDefined || s.bytes-len(old.raw)+len(raw) > maxDefinitions {
 			return true
 		}
-		s.bytes += len(raw) - len(old)
-		s.all.Add(int64(len(raw) - len(old)))
-		s.definitions[key] = slices.Clone(raw)
+		s.bytes += len(raw) - len(old.raw)
+		s.all.defined.Add(int64(len(raw) - len(old.raw)))
+		s.unparse(old)
+		s.definitions[key] = &definition{raw: slices.Clone(raw)}
 		return true
 	})
 }
@@ -221,25 +228,64 @@ func (s *session) undefine(ended bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ended = s.ended || ended
-	s.all.Add(-int64(s.bytes))
-	s.definitions, s.bytes = map[string][]byte{}, 0
+	s.all.defined.Add(-int64(s.bytes))
+	s.all.parsed.Add(-int64(s.parsed))
+	s.definitions, s.bytes, s.parsed = map[string]*definition{}, 0, 0
 }
 
-// item is the definition of the tool, prompt or resource that a request is about; nil when it was not listed.
-func (s *session) item(m *mcp.Message) []byte {
+// definition is one of a list.
+type definition struct {
+	raw   []byte
+	value ast.Value // the same, once a rule has read it, and while there is room
+}
+
+// unparse forgets the value of a definition. s.mu is held.
+func (s *session) unparse(d *definition) {
+	if d.value != nil {
+		d.value = nil
+		s.parsed -= len(d.raw)
+		s.all.parsed.Add(-int64(len(d.raw)))
+	}
+}
+
+// item is the definition of the tool, prompt or resource that a request is about; nil when it was not listed. A tool is called more often than listed: its definition is read once.
+func (s *session) item(m *mcp.Message) ast.Value {
 	key, ok := definitionOf(m)
 	if !ok {
 		return nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.definitions[key]
+	d := s.definitions[key]
+	if d == nil {
+		return nil
+	}
+	if d.value != nil {
+		return d.value
+	}
+	v := valueOf(d.raw, nil)
+	if s.ended || s.all.parsed.Add(int64(len(d.raw))) > maxParsed {
+		s.all.parsed.Add(-int64(len(d.raw)))
+		return v
+	}
+	d.value = v
+	s.parsed += len(d.raw)
+	return v
 }
 
 // definitionOf is the key of the definition that a message is about.
 func definitionOf(m *mcp.Message) (key string, ok bool) {
-	list := map[string]string{"tools/call": "/tools", "prompts/get": "/prompts", "resources/read": "/resources", "resources/subscribe": "/resources"}[m.Method]
-	return list + " " + m.Server + " " + m.Name, list != ""
+	switch m.Method {
+	case "tools/call":
+		key = "/tools"
+	case "prompts/get":
+		key = "/prompts"
+	case "resources/read", "resources/subscribe":
+		key = "/resources"
+	default:
+		return "", false
+	}
+	return key + " " + m.Server + " " + m.Name, true
 }
 
 func (s *session) rootsOf() []byte {

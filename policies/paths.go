@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"unicode/utf8"
 
+	"github.com/open-policy-agent/opa/v1/ast"
 	"golang.org/x/text/unicode/norm"
 )
 
@@ -99,9 +100,24 @@ func disguised(text string) string {
 	})
 }
 
+// anyDisguised says whether a text in a value, or a name, is not what it looks like.
+func anyDisguised(t *ast.Term) bool {
+	switch v := t.Value.(type) {
+	case ast.String:
+		return disguised(string(v)) != ""
+	case *ast.Array:
+		return v.Until(anyDisguised)
+	case ast.Object:
+		return v.Until(func(name, value *ast.Term) bool { return anyDisguised(name) || anyDisguised(value) })
+	case ast.Set:
+		return v.Until(anyDisguised)
+	}
+	return false
+}
+
 // readOtherwise says whether anything in a text can be read in more than one way; it is asked of every text, so it is quick.
 func readOtherwise(text string) bool {
-	return strings.ContainsAny(text, "%\\;:\x00") || strings.IndexFunc(text, func(c rune) bool { return c >= utf8.RuneSelf }) >= 0
+	return strings.ContainsAny(text, "%\\;:\x00") || strings.Contains(text, "../") || strings.IndexFunc(text, func(c rune) bool { return c >= utf8.RuneSelf }) >= 0
 }
 
 // uriScheme is how a URI begins, "file:"; it has two characters at least, since one is a drive.

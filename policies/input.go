@@ -3,6 +3,9 @@ package policies
 import (
 	"bytes"
 	"fmt"
+	"math"
+	"strconv"
+	"strings"
 	"time"
 
 	"gatekit/core/mcp"
@@ -200,7 +203,7 @@ func decode(d *jsontext.Decoder, r reads) (ast.Value, error) {
 	case '"':
 		return ast.String(t.String()), nil
 	case '0':
-		return ast.Number(t.String()), nil
+		return shownNumber(t.String()), nil
 	case '[':
 		var items []*ast.Term
 		for d.PeekKind() != ']' {
@@ -235,4 +238,27 @@ func decode(d *jsontext.Decoder, r reads) (ast.Value, error) {
 	}
 	_, err = d.ReadToken()
 	return ast.NewObject(members...), err
+}
+
+// maxNumber is how long a number is at most that policies are shown as it is written. It has room for all that a double can be.
+const maxNumber = 400 // bytes
+
+// shownNumber is a number as policies are shown it: as it is written, unless that is beyond every double. Servers take that for infinity, or for 0, and OPA computes with all its digits: it
+// would be busy with 1e99999999 for as long as it is let, and panics of larger ones.
+func shownNumber(text string) ast.Number {
+	if len(text) <= 30 && !strings.ContainsAny(text, "eE") {
+		return ast.Number(text)
+	}
+	x, _ := strconv.ParseFloat(text, 64) // the error is that it is too large, and x then infinite
+	switch {
+	case math.IsInf(x, 1):
+		return "1e400"
+	case math.IsInf(x, -1):
+		return "-1e400"
+	case x == 0:
+		return "0"
+	case len(text) > maxNumber:
+		return ast.Number(strconv.FormatFloat(x, 'g', -1, 64))
+	}
+	return ast.Number(text)
 }

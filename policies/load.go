@@ -42,8 +42,8 @@ type Options struct {
 //go:embed input.schema.json
 var inputSchema []byte
 
-// forbidden are functions of Rego that reach out of a policy, or tell it what it must not know.
-var forbidden = []string{"http.send", "opa.runtime", "net.lookup_ip_addr", "rego.parse_module", "trace"}
+// forbidden are functions of Rego that reach out of a policy, or tell it what it must not know; and the one that a message's number can make take all memory, and that no deadline stops.
+var forbidden = []string{"http.send", "opa.runtime", "net.lookup_ip_addr", "rego.parse_module", "trace", "bits.lsh"}
 
 // Capabilities are what policies may use: OPA's own, less what reaches out, and Functions.
 func Capabilities() *ast.Capabilities {

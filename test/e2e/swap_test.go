@@ -104,6 +104,95 @@ func TestPoliciesAreSwappedWithoutLosingACall(t *testing.T) {
 	g.recorded("- - - - - reload", "to_server request tools/call box log deny", "to_server request tools/call box cancelled deny", "to_server request tools/call box cancelled pass")
 }
 
+// A policy can be well written and fail all the same: it is too slow, takes too much, gives another type. While it is in force every call is refused, none is lost, and the record says why; with the
+// one that comes after it, calls pass again.
+func TestAFailingPolicyRefusesEveryCallUntilItIsReplaced(t *testing.T) {
+	const good = "deny contains \"no\" if input.name == \"log\"\n"
+	failing := []struct{ name, rego, want string }{
+		{"slow", `deny contains "no" if { input.method == "tools/call"; some a in numbers.range(1, 5000); some b in numbers.range(1, 5000); some c in numbers.range(1, 5000); a * b * c < 0 }`, "no verdict within 1s"},
+		{"large", `deny contains "no" if { input.method == "tools/call"; count(net.cidr_expand("10.0.0.0/8")) == 0 }`, "no verdict within 1s"},
+		{"of another type", `deny contains 7 if input.method == "tools/call"`, "mine: deny holds number, and has to hold reasons"},
+		{"wrong", `deny contains "no" if { input.method == "tools/call"; to_number(input.name) > 1 }`, "mine.rego:3: eval_builtin_error: to_number"},
+	}
+	file := filepath.Join(t.TempDir(), "policies", "mine.rego")
+	write := func(rego string) {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file+".new", []byte("package gatekit.mine\n\n"+rego), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(file+".new", file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(good)
+	g := overHTTP(t, box("box")+fmt.Sprintf("[policy]\nfiles = [%q]\n", filepath.Dir(file)))
+	var clients sync.WaitGroup
+	var passed, refused atomic.Int64
+	stop := make(chan struct{})
+	defer clients.Wait()
+	defer close(stop)
+	for i := range 3 {
+		c := g.connect(eras[i%2])
+		open(t, c)
+		clients.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				m, err := c.Call(t.Context(), "tools/call", `{"name":"box__echo"}`)
+				switch {
+				case err != nil:
+					t.Errorf("a call was lost: %v", err)
+					return
+				case m.Error == nil:
+					passed.Add(1)
+				case string(mcptest.At(m.Error, "code")) == "-31000":
+					refused.Add(1)
+				default:
+					t.Errorf("a call answered %s", m.Raw)
+					return
+				}
+			}
+		})
+	}
+	c := g.connect("2025-11-25")
+	open(t, c)
+	reloads := 0
+	swap := func(rego string) {
+		t.Helper()
+		write(rego)
+		reloads++
+		settled(t, "reloads missing", 0, func() int {
+			return reloads - min(reloads, strings.Count(g.stderr.String(), "configuration is in force"))
+		})
+	}
+	for _, f := range failing {
+		swap(f.rego + "\n")
+		before := refused.Load()
+		denied(t, c, "tools/call", `{"name":"box__echo"}`)
+		denied(t, c, "tools/call", `{"name":"box__log"}`)
+		settled(t, "refusals of the others' calls missing", 0, func() int { return int(max(0, 3-(refused.Load()-before))) })
+		swap(good)
+		call(t, c, "box__echo", ``)
+		denied(t, c, "tools/call", `{"name":"box__log"}`)
+		said := false
+		for _, r := range g.records() {
+			said = said || r.Action == "deny" && r.Name == "echo" && strings.Contains(r.Error, f.want)
+		}
+		if !said {
+			t.Errorf("no record says why a policy that is %s refuses: %q", f.name, f.want)
+		}
+	}
+	if passed.Load() < 100 {
+		t.Errorf("only %d calls passed meanwhile", passed.Load())
+	}
+}
+
 func TestShadowedPoliciesAreSaidToBe(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "mine.rego")
 	if err := os.WriteFile(file, []byte("package gatekit.mine\n\ndeny contains \"no\" if input.name == \"echo\"\n"), 0o600); err != nil {

@@ -59,7 +59,7 @@
 // # What the chain does not show, and the tree does
 //
 // Whoever can write the file can cut lines off its end, change the last one, or make all of it anew. So the lines are the leaves of a Merkle tree (RFC 6962, record 1 is leaf 0), and what
-// it is after so many records is signed: a [Checkpoint] in C2SP's tlog-checkpoint form, a second after a record or after 1,000 (though not more often than ten times a second), and at
+// it is after so many records is signed: a [Checkpoint] in C2SP's tlog-checkpoint form, a second after a record or after 1,000 (though not more often than five times a second), and at
 // stop. A checkpoint speaks for all records before it; those after the last one are bound by the chain alone.
 //
 // The log is on the disk before a checkpoint of it is. Tiles follow without waiting for the disk: what a crash leaves is made whole from the log at the next start. A log that is shorter than its

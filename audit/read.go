@@ -86,7 +86,8 @@ type Reading struct {
 	Poll  time.Duration // how often Follow looks for more; 0 is 200 ms
 	Until func() uint64 // with Follow: records above this number are not answered yet; nil is all. For the process that writes the log: what a failed write left behind is taken back
 
-	at Place
+	at   Place
+	jump uint64 // the number of a record that came too early, for which the files were looked for again
 }
 
 // At is where the record is that was answered last.
@@ -142,14 +143,22 @@ func (r *Reading) walk(ctx context.Context, follow bool) iter.Seq2[[]byte, error
 				yield(nil, err)
 				return
 			}
+			again := false
+		look:
 			for i, segment := range segments {
 				if i+1 < len(segments) && segments[i+1] != r.File && firstOf(r.File, segments[i+1]) <= next {
 					continue // all of it is before next
 				}
-				goOn := r.segment(ctx, segment, follow && segment == r.File, &next, yield)
-				if !goOn {
+				switch r.segment(ctx, segment, follow && segment == r.File, &next, yield) {
+				case ended:
 					return
+				case tooEarly:
+					again = true
+					break look
 				}
+			}
+			if again {
+				continue
 			}
 			if !follow || !r.wait(ctx) || !yield(nil, nil) {
 				return
@@ -174,15 +183,24 @@ func (r *Reading) wait(ctx context.Context) bool {
 	}
 }
 
-// segment answers the records of a file from *next on, which it moves on. With live it goes on until the file is no longer the one that is written. It says whether to go on.
-func (r *Reading) segment(ctx context.Context, name string, live bool, next *uint64, yield func([]byte, error) bool) bool {
+// outcome is how reading a file came to its end.
+type outcome int
+
+const (
+	ended    outcome = iota // and with it the walk
+	read                    // all of it
+	tooEarly                // another comes before it
+)
+
+// segment answers the records of a file from *next on, which it moves on. With live it goes on until the file is no longer the one that is written.
+func (r *Reading) segment(ctx context.Context, name string, live bool, next *uint64, yield func([]byte, error) bool) outcome {
 	f, err := os.Open(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return true // rotated, or its time was over; the next look finds what there is
+		return read // rotated, or its time was over; the next look finds what there is
 	}
 	if err != nil {
 		yield(nil, fmt.Errorf("read the audit log: %w", err))
-		return false
+		return ended
 	}
 	defer f.Close()
 	r.at = Place{File: name}
@@ -192,17 +210,17 @@ func (r *Reading) segment(ctx context.Context, name string, live bool, next *uin
 	for over := false; ctx.Err() == nil; {
 		line, err := readLine(lines)
 		if err == io.EOF && (!live || over) {
-			return true
+			return read
 		}
 		if err != nil && err != io.EOF {
 			yield(nil, fmt.Errorf("%s:%d: %w", name, r.at.Line+1, err))
-			return false
+			return ended
 		}
 		var seq uint64
 		if err == nil {
 			if seq, _, err = lineHead(line); err != nil {
 				yield(nil, fmt.Errorf("%s:%d: %w", name, r.at.Line+1, err))
-				return false
+				return ended
 			}
 		}
 		if err == io.EOF || live && seq > until { // to be read again when there is more
@@ -210,7 +228,7 @@ func (r *Reading) segment(ctx context.Context, name string, live bool, next *uin
 				over = r.rotated(f) // once more then: the last lines may have come in between
 			}
 			if !over && (!r.wait(ctx) || !yield(nil, nil)) {
-				return false
+				return ended
 			}
 			until = r.until()
 			if info, err := f.Stat(); err == nil && info.Size() < offset { // a failed write was taken back: those that are still there are known
@@ -218,10 +236,14 @@ func (r *Reading) segment(ctx context.Context, name string, live bool, next *uin
 			}
 			if _, err := f.Seek(offset, io.SeekStart); err != nil {
 				yield(nil, fmt.Errorf("read the audit log: %w", err))
-				return false
+				return ended
 			}
 			lines.Reset(f)
 			continue
+		}
+		if r.at.Line == 0 && seq > max(*next, 1) && r.jump != seq && r.passedOver(seq) {
+			r.jump = seq
+			return tooEarly
 		}
 		offset += int64(len(line)) + 1
 		r.at.Line++
@@ -230,10 +252,17 @@ func (r *Reading) segment(ctx context.Context, name string, live bool, next *uin
 		}
 		*next = seq + 1
 		if !yield(line, nil) {
-			return false
+			return ended
 		}
 	}
-	return false
+	return ended
+}
+
+// passedOver says whether there is a file with records before the number, which the caller has not seen: the one that was written may be renamed, and another begun, after the files were
+// looked for and before it is opened.
+func (r *Reading) passedOver(seq uint64) bool {
+	segments, err := Segments(r.File)
+	return err == nil && slices.ContainsFunc(segments, func(s string) bool { return s != r.File && firstOf(r.File, s) < seq })
 }
 
 func (r *Reading) until() uint64 {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -126,6 +127,72 @@ func TestALogIsFollowedThroughRotationTornLinesAndWhatIsTakenBack(t *testing.T) 
 	}
 	if want != 9 {
 		t.Errorf("%d records came", want)
+	}
+}
+
+func TestALogThatTurnsOftenIsFollowedWithoutAGap(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "log.jsonl")
+	l, err := audit.Open(audit.Options{File: file, SegmentBytes: 300})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const records = 1000
+	var writer sync.WaitGroup
+	writer.Go(func() {
+		for range records {
+			if _, err := l.Record(context.Background(), pipeline.Outcome{Time: time.Now(), Action: "test"}); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	last := uint64(0)
+	for r, err := range (&audit.Reading{File: file, Poll: time.Microsecond, Until: l.Committed}).Follow(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Seq != last+1 {
+			t.Errorf("record %d comes after %d", r.Seq, last)
+		}
+		if last = r.Seq; last == records {
+			break
+		}
+	}
+	writer.Wait()
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAFileThatIsMissingInTheMiddleHoldsUpNoReader(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "log.jsonl")
+	l, err := audit.Open(audit.Options{File: file, SegmentBytes: 300})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 20 {
+		if _, err := l.Record(t.Context(), pipeline.Outcome{Time: time.Now(), Action: "test"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	segments, err := audit.Segments(file)
+	if err != nil || len(segments) < 5 {
+		t.Fatalf("%d files, %v", len(segments), err)
+	}
+	if err := os.Remove(segments[2]); err != nil {
+		t.Fatal(err)
+	}
+	n, last := 0, uint64(0)
+	for r, err := range (&audit.Reading{File: file}).All(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, last = n+1, r.Seq
+	}
+	if n >= 20 || n < 10 || last != 20 {
+		t.Errorf("%d records, to %d", n, last)
 	}
 }
 

@@ -165,7 +165,7 @@ func readTile(dir string, t tlog.Tile) ([]tlog.Hash, error) {
 	return hashes, nil
 }
 
-// writeTile writes a tile, whole or not at all. One that is full takes the place of those that were begun.
+// writeTile writes a tile, whole or not at all.
 func writeTile(dir string, t tile) error {
 	path := filepath.Join(dir, tilePath(t.Tile))
 	err := replaceFile(path, t.bytes(), false)
@@ -174,10 +174,12 @@ func writeTile(dir string, t tile) error {
 			err = replaceFile(path, t.bytes(), false)
 		}
 	}
-	if err == nil && t.W == tileWidth {
-		err = os.RemoveAll(path + ".p")
-	}
 	return err
+}
+
+// removeBegun removes the tiles in whose place is now one that is full.
+func removeBegun(dir string, full tlog.Tile) error {
+	return os.RemoveAll(filepath.Join(dir, tilePath(full)+".p"))
 }
 
 // syncTiles makes sure that the full tiles of the records from first to last outlast a power cut. There must be such for all of them.

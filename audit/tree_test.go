@@ -300,7 +300,7 @@ func TestACheckpointIsMadeEachSecondOrThousandRecordsAndAtStop(t *testing.T) {
 		for range 1000 {
 			record(t, l, event(""))
 		}
-		time.Sleep(200 * time.Millisecond)
+		time.Sleep(300 * time.Millisecond)
 		if n := <-sizes; n != 1001 {
 			t.Errorf("after a thousand it is of %d", n)
 		}

@@ -23,7 +23,7 @@ import (
 const (
 	checkpointEvery   = time.Second // a record has a checkpoint after that long
 	checkpointRecords = 1000        // or when that many have none, though not more often than
-	checkpointPause   = 100 * time.Millisecond
+	checkpointPause   = 200 * time.Millisecond
 
 	// maxUnsigned is how many records may have no checkpoint, because that cannot be written, before there can be no more records: then the log is not evidence. A disk that is
 	// only slow may be behind by maxBehind; each record takes 32 bytes of memory until then.
@@ -59,8 +59,9 @@ type upkeep struct {
 
 	working sync.Mutex // held while work is done; before all others
 	ended   bool
-	clock   time.Time // at the last look, as the wall had it
-	pruned  time.Time // when files were looked at
+	begun   map[int]int64 // by level, the tile that is on the disk in part
+	clock   time.Time     // at the last look, as the wall had it
+	pruned  time.Time     // when files were looked at
 }
 
 // anchors are where checkpoints go.
@@ -224,9 +225,22 @@ func (u *upkeep) checkpoint() error {
 	if err := u.log.sync(); err != nil {
 		return err
 	}
+	if u.begun == nil {
+		u.begun = map[int]int64{} // those that the process before has begun are the first that get full
+	}
 	for _, t := range tiles {
 		if err := writeTile(u.dir, t); err != nil {
 			return err
+		}
+		n, known := u.begun[t.L]
+		switch {
+		case t.W < tileWidth:
+			u.begun[t.L] = t.N
+		case !known || n == t.N: // most of those that get full in a hurry were never begun on the disk
+			if err := removeBegun(u.dir, t.Tile); err != nil {
+				return err
+			}
+			u.begun[t.L] = -1
 		}
 	}
 	if err := c.sign(u.key); err != nil {

@@ -358,10 +358,8 @@ func (s *session) told(m *mcp.Message, k known, at time.Time) {
 		s.minute.told(k.minute, at)
 	}
 	if key, ok := definitionOf(m); ok && k.item != nil {
-		if old := s.definitions[key]; old != nil {
-			s.unparse(old)
-		}
-		s.definitions[key] = &definition{raw: k.item}
+		s.unparse(s.definitions[key])
+		s.definitions[key] = definition{raw: k.item}
 	}
 }
 

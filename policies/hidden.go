@@ -105,8 +105,8 @@ func (s *session) listed(m *mcp.Message, u use) *mcp.Message {
 		if i > 0 {
 			b.WriteByte(',')
 		}
-		if definition := s.definitions[meth.ItemsAt+" "+m.Server+" "+name]; definition != nil {
-			b.Write(definition.raw)
+		if d := s.definitions[meth.ItemsAt+" "+m.Server+" "+name]; d.raw != nil {
+			b.Write(d.raw)
 		} else {
 			fmt.Fprintf(&b, `{"%s":%s}`, meth.ItemName[1:], mcp.Quote(name))
 		}

@@ -219,3 +219,36 @@ func TestWhatTheLibraryHidesCannotBeUsed(t *testing.T) {
 		}
 	}
 }
+
+// A server cannot have a tool judged by the better of two definitions, or by one that it has replaced.
+func TestTheDefinitionOfSeveralIsNone(t *testing.T) {
+	const good, bad = `{"name":"x","annotations":{"readOnlyHint":true}}`, `{"name":"x","annotations":{"destructiveHint":true}}`
+	large := `{"name":"x","description":"` + strings.Repeat("d", 1_000_001) + `"}`
+	for name, c := range map[string]struct {
+		lists    [][]string
+		readonly bool // tools/readonly lets it be called
+		hidden   bool // a rule that hides what destroys refuses it
+	}{
+		"one":                          {[][]string{{good}}, true, false},
+		"one, twice":                   {[][]string{{good, good}}, true, false},
+		"the good one last":            {[][]string{{bad, good}}, false, true},
+		"the good one first":           {[][]string{{good, bad}}, false, true},
+		"three":                        {[][]string{{good, bad, good}}, false, true},
+		"replaced":                     {[][]string{{good}, {bad}}, false, true},
+		"made good":                    {[][]string{{bad, good}, {good}}, true, false},
+		"replaced by one that is huge": {[][]string{{good}, {large}}, false, false},
+		"huge, and a good one":         {[][]string{{large, good}}, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for rule, s := range map[string]*policies.Stage{"readonly": fromLibrary(t, "tools/readonly", nil), "hidden": loaded(t, `hide contains item.name if { input.method == "tools/list"; some item in input.items; item.annotations.destructiveHint }`)} {
+				for _, list := range c.lists {
+					judged(t, s, answered(sent(mcp.NewRequest("1", "tools/list", nil), mcp.ToServer, ""), `{"tools":[`+strings.Join(list, ",")+`]}`))
+				}
+				want := map[string]bool{"readonly": c.readonly, "hidden": !c.hidden}[rule]
+				if got := judged(t, s, called("x", `{}`)); strings.HasPrefix(got, "denied") == want {
+					t.Errorf("%s: %s", rule, got)
+				}
+			}
+		})
+	}
+}

@@ -1,6 +1,7 @@
 package policies
 
 import (
+	"bytes"
 	"cmp"
 	"slices"
 	"strconv"
@@ -47,7 +48,7 @@ type session struct {
 	calls       map[string]int // "server name" of a tool, "method server" of what a server asks; "" is all of tools
 	minute      minute         // the calls of the last minute, by the same
 	roots       []byte         // as JSON, the last that the client said
-	definitions map[string]*definition
+	definitions map[string]definition
 	bytes       int // of definitions
 	parsed      int // bytes of those that are kept as values, too
 	all         *Memory
@@ -69,7 +70,7 @@ func (m *Memory) of(msg *mcp.Message) *session {
 		if len(m.sessions) >= maxSessions {
 			m.end(m.quietest(func(*session) bool { return true }))
 		}
-		s = &session{all: m, calls: map[string]int{}, definitions: map[string]*definition{}}
+		s = &session{all: m, calls: map[string]int{}, definitions: map[string]definition{}}
 		m.sessions[key] = s
 	}
 	s.used = time.Now()
@@ -196,23 +197,41 @@ func kept(m *mcp.Message, at string) []byte {
 	return slices.Clone(raw)
 }
 
-// define keeps the definitions of a list. s.mu is held.
+// definition is what a list says of one name.
+type definition struct {
+	raw     []byte    // as JSON; of several, with commas between them
+	several bool      // the list gives the name to several things: nobody knows which of them is used
+	value   ast.Value // the same as raw, once a rule has read it, and while there is room
+}
+
+// define keeps the definitions of a list. Where there is no room for one, the one before it goes, too: it is as if it had not been listed. s.mu is held.
 func (s *session) define(m *mcp.Message) {
 	meth, _ := mcp.Lookup(m.Method)
+	here := map[string]bool{} // keys of this list
 	m.Items(meth.ItemsAt, func(_ int, raw []byte) bool {
 		name, ok := mcp.NewResponse("", raw).Text(meth.ItemName)
-		key := meth.ItemsAt + " " + m.Server + " " + name
-		old := s.definitions[key]
-		if old == nil {
-			old = &definition{}
-		}
-		if !ok || s.ended || len(raw) > maxDefined || s.bytes-len(old.raw)+len(raw) > maxDefinitions {
+		if !ok || s.ended {
 			return true
 		}
-		s.bytes += len(raw) - len(old.raw)
-		s.all.defined.Add(int64(len(raw) - len(old.raw)))
+		key := meth.ItemsAt + " " + m.Server + " " + name
+		old := s.definitions[key]
+		next := definition{raw: slices.Clone(raw)}
+		switch again := here[key]; {
+		case again && (old.raw == nil || bytes.Equal(old.raw, raw)): // there was no room for it, or it is the same
+			return true
+		case again:
+			next = definition{raw: slices.Concat(old.raw, []byte(","), raw), several: true}
+		}
+		here[key] = true
+		if len(next.raw) > maxDefined || s.bytes-len(old.raw)+len(next.raw) > maxDefinitions {
+			next = definition{}
+		}
+		s.bytes += len(next.raw) - len(old.raw)
+		s.all.defined.Add(int64(len(next.raw) - len(old.raw)))
 		s.unparse(old)
-		s.definitions[key] = &definition{raw: slices.Clone(raw)}
+		if s.definitions[key] = next; next.raw == nil {
+			delete(s.definitions, key)
+		}
 		return true
 	})
 }
@@ -230,25 +249,19 @@ func (s *session) undefine(ended bool) {
 	s.ended = s.ended || ended
 	s.all.defined.Add(-int64(s.bytes))
 	s.all.parsed.Add(-int64(s.parsed))
-	s.definitions, s.bytes, s.parsed = map[string]*definition{}, 0, 0
-}
-
-// definition is one of a list.
-type definition struct {
-	raw   []byte
-	value ast.Value // the same, once a rule has read it, and while there is room
+	s.definitions, s.bytes, s.parsed = map[string]definition{}, 0, 0
 }
 
 // unparse forgets the value of a definition. s.mu is held.
-func (s *session) unparse(d *definition) {
+func (s *session) unparse(d definition) {
 	if d.value != nil {
-		d.value = nil
 		s.parsed -= len(d.raw)
 		s.all.parsed.Add(-int64(len(d.raw)))
 	}
 }
 
-// item is the definition of the tool, prompt or resource that a request is about; nil when it was not listed. A tool is called more often than listed: its definition is read once.
+// item is the definition of the tool, prompt or resource that a request is about; nil when it was not listed, or is one of several. A tool is called more often than listed: its
+// definition is read once.
 func (s *session) item(m *mcp.Message) ast.Value {
 	key, ok := definitionOf(m)
 	if !ok {
@@ -257,7 +270,7 @@ func (s *session) item(m *mcp.Message) ast.Value {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	d := s.definitions[key]
-	if d == nil {
+	if d.raw == nil || d.several {
 		return nil
 	}
 	if d.value != nil {
@@ -269,6 +282,7 @@ func (s *session) item(m *mcp.Message) ast.Value {
 		return v
 	}
 	d.value = v
+	s.definitions[key] = d
 	s.parsed += len(d.raw)
 	return v
 }

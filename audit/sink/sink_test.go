@@ -189,11 +189,17 @@ func (in *inbox) tried() int {
 	return in.tries
 }
 
+// want compares, and says where the first difference is: there may be thousands.
 func want(t testing.TB, what string, got, want []string) {
 	t.Helper()
-	if !slices.Equal(got, want) {
-		t.Errorf("%s: got %d %.300q, want %d %.300q", what, len(got), got, len(want), want)
+	if slices.Equal(got, want) {
+		return
 	}
+	i := 0
+	for i < min(len(got), len(want)) && got[i] == want[i] {
+		i++
+	}
+	t.Errorf("%s: got %d, want %d; from %d on got %.200q, want %.200q", what, len(got), len(want), i, got[i:min(len(got), i+3)], want[i:min(len(want), i+3)])
 }
 
 func TestWhatIsInTheLogIsSentThenWhatComesAndAtTheEndTheRest(t *testing.T) {
@@ -435,6 +441,33 @@ func TestWhatWasRemovedBeforeItWasSentIsSaid(t *testing.T) {
 					t.Errorf("it has records to %d of %d, with %d gaps, want one", last, j.log.Committed(), gaps)
 				}
 			})
+		})
+	}
+}
+
+func TestASinkFollowsALogOfManyFilesWhileManyWriteIt(t *testing.T) {
+	for _, durability := range []audit.Durability{audit.Write, audit.Fsync, audit.Async} {
+		t.Run(string(durability), func(t *testing.T) {
+			j, in := newJournal(t), &inbox{}
+			j.log.Close()
+			j.how = audit.Options{SegmentBytes: 20_000, Durability: durability}
+			j.open()
+			_, stop := start(t, j.options(in))
+			var writers sync.WaitGroup
+			for range 8 {
+				writers.Go(func() { j.many(250) })
+			}
+			writers.Wait()
+			if err := j.log.Close(); err != nil { // what is to be sent is what is written then
+				t.Error(err)
+			}
+			if err := stop(); err != nil {
+				t.Error(err)
+			}
+			want(t, "all", in.all(), j.lines())
+			if segments, err := audit.Segments(j.file); err != nil || len(segments) < 2 || len(j.lines()) != 2000 {
+				t.Errorf("%d files, %d records, %v", len(segments), len(j.lines()), err)
+			}
 		})
 	}
 }

@@ -14,6 +14,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"gatekit/core/config"
 )
 
 // Exit codes.
@@ -138,6 +140,16 @@ func (c *choice) Set(s string) error {
 	}
 	c.value = s
 	return nil
+}
+
+// logAs logs as a configuration wants it, but for the level where the command line has one.
+func (p *program) logAs(cmd *cobra.Command, c config.Log) {
+	if !cmd.Flag("log-level").Changed {
+		p.level.UnmarshalText([]byte(c.Level))
+	}
+	if c.Format == "json" {
+		p.log = slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: &p.level}))
+	}
 }
 
 // quietly leaves what servers say out of the log of a command whose user wants an answer, unless the user wants it.

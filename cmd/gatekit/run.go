@@ -12,7 +12,7 @@ func (p *program) run() *cobra.Command {
 		Long: `Run serves all servers of a configuration as one server: on stdio to the client that started it, or over HTTP where [listen]
 says so. A server's tools are named server__tool. stdout belongs to the protocol; what Gatekit itself has to say goes to stderr.
 
-The file is watched, and so are the policies that it names and their data. A valid change is applied without dropping sessions ([listen], [audit], [admin], [telemetry] and [limits] need a restart), an
+The file is watched, and so are the policies that it names and their data. A valid change is applied without dropping sessions ([listen], [audit], [admin], [telemetry], [log] and [limits] need a restart), an
 invalid one is reported and the running configuration stays. SIGINT and SIGTERM end all sessions and servers and close the audit log; a second one ends Gatekit at once.
 
 In a client's configuration:
@@ -28,6 +28,7 @@ When Gatekit cannot start, it answers the client's first request with the reason
 				// Where it should have listened is not known then; a client that started us waits on stdio.
 				return p.refuse(cmd.Context(), true, err)
 			}
+			p.logAs(cmd, cfg.Log)
 			return p.serve(cmd.Context(), cfg)
 		},
 	}

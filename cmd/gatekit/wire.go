@@ -360,7 +360,7 @@ func (g *gate) exchange(ctx context.Context, c *config.Config) (err error) {
 	}
 	// What cannot be changed stays what it is, and the next change is held against what is in force.
 	next := *c
-	next.Listen, next.Audit, next.Limits, next.Admin, next.Telemetry = g.config.Listen, g.config.Audit, g.config.Limits, g.config.Admin, g.config.Telemetry
+	next.Listen, next.Audit, next.Limits, next.Admin, next.Telemetry, next.Log = g.config.Listen, g.config.Audit, g.config.Limits, g.config.Admin, g.config.Telemetry, g.config.Log
 	bundles, polled := g.bundles, g.polled
 	if !sameBundles(g.config, &next) {
 		if bundles, polled, err = openBundles(ctx, &next, g.log, g.bundleRefused); err != nil {
@@ -411,7 +411,7 @@ func needRestart(old, new *config.Config) []string {
 	for _, p := range []struct {
 		name     string
 		old, new any
-	}{{"[listen]", old.Listen, new.Listen}, {"[audit]", old.Audit, new.Audit}, {"[limits]", old.Limits, new.Limits}, {"[admin]", old.Admin, new.Admin}, {"[telemetry]", old.Telemetry, new.Telemetry}} {
+	}{{"[listen]", old.Listen, new.Listen}, {"[audit]", old.Audit, new.Audit}, {"[limits]", old.Limits, new.Limits}, {"[admin]", old.Admin, new.Admin}, {"[telemetry]", old.Telemetry, new.Telemetry}, {"[log]", old.Log, new.Log}} {
 		if !reflect.DeepEqual(p.old, p.new) {
 			parts = append(parts, p.name)
 		}

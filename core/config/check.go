@@ -53,6 +53,8 @@ func (l *loader) check(c *Config, root *node) {
 	l.checkSinks(&c.Audit, audit.at("sink"))
 	l.checkAdmin(&c.Admin, root.at("admin"))
 	l.checkTelemetry(&c.Telemetry, root.at("telemetry"))
+	l.oneOf(&c.Log.Format, root.at("log"), "log", "format", "text", "json")
+	l.oneOf(&c.Log.Level, root.at("log"), "log", "level", "debug", "info", "warn", "error")
 	l.oneOf(&c.Deny.ToolCalls, root.at("deny"), "deny", "tool_calls", "error", "result")
 }
 

@@ -21,6 +21,7 @@ type Config struct {
 	Admin   Admin    `toml:"admin"`
 
 	Telemetry Telemetry `toml:"telemetry"`
+	Log       Log       `toml:"log"`
 
 	Deny   Deny   `toml:"deny"`
 	Limits Limits `toml:"limits"`
@@ -169,6 +170,12 @@ type Telemetry struct {
 	Sample   float64           `toml:"sample"` // 0 to 1
 }
 
+// Log is [log].
+type Log struct {
+	Format string `toml:"format"`
+	Level  string `toml:"level"`
+}
+
 // Deny is [deny].
 type Deny struct {
 	Reasons   bool   `toml:"reasons"`
@@ -181,6 +188,7 @@ func (c *Config) defaults() {
 	c.Audit = Audit{File: "audit/gatekit.jsonl", Bodies: "digest", Durability: "write", SegmentBytes: 64 << 20}
 	c.Deny.ToolCalls = "error"
 	c.Telemetry = Telemetry{Protocol: "grpc", Metrics: true, Interval: time.Minute, Sample: 1}
+	c.Log = Log{Format: "text", Level: "info"}
 	c.Limits.defaults()
 }
 

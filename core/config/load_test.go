@@ -209,6 +209,8 @@ func TestEachMistakeIsReportedAtItsPlace(t *testing.T) {
 		{"a path has no place in gRPC", server + "[telemetry]\nurl = \"https://127.0.0.1:4317/otlp\"\nmetrics = false", []string{
 			`4:1: telemetry.url has a path, which gRPC has no place for; set telemetry.protocol = "http" if the collector takes OTLP over HTTP`,
 			`4:1: telemetry.url is told nothing: neither telemetry.metrics nor telemetry.traces is true`}},
+		{"a format of the log that there is none of is reported", server + "[log]\nformat = \"logfmt\"", []string{
+			`4:1: log.format must be one of "text", "json", not "logfmt"`}},
 		{"nothing to listen on is reported", server + "[listen]\nstdio = false", []string{
 			`4:1: nothing to listen on: listen.stdio is false and there is no listen.http`}},
 		{"sse without http is reported", server + "[listen]\nsse = true", []string{

@@ -55,7 +55,7 @@ func TestEverythingRuns(t *testing.T) {
 				rows++
 			}
 		}
-		for _, s := range slices.Concat(plugged, ruling[1:]) { // both begin with plain
+		for _, s := range slices.Concat(plugged, durabilities[1:], withTelemetry("")[1:], ruling[1:]) { // all have a plain one
 			if strings.Contains(line, "  "+s.way+"  ") {
 				rows++
 			}
@@ -66,8 +66,10 @@ func TestEverythingRuns(t *testing.T) {
 	list := len(p.eras) * len(p.at)
 	memory := len(p.routes) * len(p.at) * len(p.proxies())
 	plugins := len(plugged) * len(p.at) * len(p.sizes)
+	audit := len(durabilities) * len(p.at) * len(p.sizes)
+	told := len(withTelemetry("")) * len(p.at) * len(p.sizes)
 	policies := len(ruling) * len(p.at) * len(p.sizes)
-	if want := calls + bridge + list + memory + 2 + plugins + policies; rows != want {
+	if want := calls + bridge + list + memory + 2 + plugins + audit + told + policies; rows != want {
 		t.Errorf("%d rows were printed, want %d:\n%s", rows, want, &out)
 	}
 	t.Logf("\n%s", &out)

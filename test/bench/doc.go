@@ -5,6 +5,8 @@
 //	go run ./test/bench -parts memory,sessions
 //	go run ./test/bench -parts plugins -routes stdio-stdio -eras modern # of -routes and -eras it takes the first
 //	go run ./test/bench -parts policies -at 1 -routes stdio-stdio -eras modern # the same
+//	go run ./test/bench -parts audit -routes http-http -sizes 1KiB        # of -routes and -eras it takes the first
+//	go run ./test/bench -parts telemetry -routes http-http
 //	go run ./test/bench -parts calls -sizes 64KiB -at 32 -profile /tmp/prof
 //	go run ./test/bench -parts calls -sizes 64KiB -bodies none # without SHA-256 of each body, to see what that costs
 //	go test ./test/bench                                   # that all of it runs; no figure is looked at
@@ -37,6 +39,10 @@
 //
 // Policies are compared in the same way: the rules of gatekit wrap, two rules of the library that read no body, and fifty files of a rule each, about one tool, or about all. The text of
 // the call is no path, and what the rules but the default ones read of the arguments is not there.
+//
+// Durabilities of the audit log are compared with a Gatekit that records no message, which is built for that alone (go build -overlay): the product always records. A call is two records.
+//
+// Telemetry is compared in the same way: metrics that are counted and that nobody asks for, and spans of every call, or of one in a hundred, for a collector that throws them away.
 //
 // The list is compared with one server that has all the tools: that is what a client would see without an aggregator. Memory is that of the
 // proxy's process (VmRSS), its code included. A profile is taken with a build that lays a profiler over cmd/gatekit (go build -overlay);

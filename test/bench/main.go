@@ -78,7 +78,7 @@ type plan struct {
 
 func newPlan() plan {
 	return plan{
-		parts: list[string]{"calls", "bridge", "list", "memory", "sessions", "plugins", "policies"}, ways: ways,
+		parts: list[string]{"calls", "bridge", "list", "memory", "sessions", "plugins", "policies", "audit", "telemetry"}, ways: ways,
 		routes: list[route]{httpHTTP, httpStdio, stdioStdio}, eras: list[era]{legacy, modern},
 		sizes: list[int]{1 << 10, 64 << 10, 1 << 20}, at: list[int]{1, 32},
 		rounds: 9, length: 300 * time.Millisecond, calls: 10_000, sessions: 400,
@@ -135,8 +135,12 @@ func (p *plan) run(out report) (err error) {
 			err = p.measurePlugins(l, out)
 		case "policies":
 			err = p.measurePolicies(l, out)
+		case "audit":
+			err = p.measureAudit(l, out)
+		case "telemetry":
+			err = p.measureTelemetry(l, out)
 		default:
-			err = fmt.Errorf("-parts %q: there are calls, bridge, list, memory, sessions, plugins and policies", part)
+			err = fmt.Errorf("-parts %q: there are calls, bridge, list, memory, sessions, plugins, policies, audit and telemetry", part)
 		}
 		if err != nil {
 			return err
@@ -228,21 +232,36 @@ func (p *plan) measureList(l lane, out report) error {
 }
 
 func buildGatekit(dir, profile string) (string, error) {
-	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output()
+	return build(filepath.Join(dir, "gatekit"), func(root string) (string, error) {
+		if profile == "" {
+			return "", nil
+		}
+		return profiled(dir, root, profile)
+	})
+}
+
+// buildUnlogged builds one that records no message.
+func buildUnlogged(dir string) (string, error) {
+	return build(filepath.Join(dir, "gatekit-unlogged"), func(root string) (string, error) { return unlogged(dir, root) })
+}
+
+// build builds gatekit under an overlay, or as it is where that is none.
+func build(path string, overlay func(root string) (string, error)) (string, error) {
+	b, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output()
 	if err != nil {
 		return "", fmt.Errorf("find the module: %w", err)
 	}
-	path := filepath.Join(dir, "gatekit")
+	root := strings.TrimSpace(string(b))
 	args := []string{"build", "-o", path}
-	if profile != "" {
-		overlay, err := profiled(dir, strings.TrimSpace(string(root)), profile)
-		if err != nil {
-			return "", err
-		}
-		args = append(args, "-overlay", overlay)
+	over, err := overlay(root)
+	if err != nil {
+		return "", err
+	}
+	if over != "" {
+		args = append(args, "-overlay", over)
 	}
 	build := exec.Command("go", append(args, "./cmd/gatekit")...)
-	build.Dir = strings.TrimSpace(string(root))
+	build.Dir = root
 	if b, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build gatekit: %w\n%s", err, b)
 	}

@@ -18,10 +18,12 @@ import (
 	"gatekit/plugins/sdk"
 )
 
-// stages are the plugins or policies of one Gatekit among those that are compared.
+// stages are what one Gatekit has among those that are compared.
 type stages struct {
-	way    string // what it shows
-	tables string // of the configuration
+	way      string // what it shows
+	tables   string // of the configuration: plugins
+	audit    string // keys of [audit]
+	unlogged bool   // it is one that records no message
 }
 
 // plain is a Gatekit without any, which all others are held against.
@@ -41,11 +43,11 @@ func withPlugins() ([]stages, error) {
 		return fmt.Sprintf("[[plugin]]\nname = %q\nuse = %q\nconfig = %s\n", name, builtin, config)
 	}
 	all := []stages{
-		{plain, ""},
-		{"of other messages", own("a", `{ methods = ["prompts/get"] }`)},
-		{"one, no body", own("a", `{ blind = true }`)},
-		{"one", own("a", `{}`)},
-		{"three", own("a", `{}`) + own("b", `{}`) + own("c", `{}`)},
+		{way: plain},
+		{way: "of other messages", tables: own("a", `{ methods = ["prompts/get"] }`)},
+		{way: "one, no body", tables: own("a", `{ blind = true }`)},
+		{way: "one", tables: own("a", `{}`)},
+		{way: "three", tables: own("a", `{}`) + own("b", `{}`) + own("c", `{}`)},
 	}
 	together, scanning := "", ""
 	for _, name := range []string{"a", "b", "c"} {
@@ -55,9 +57,9 @@ func withPlugins() ([]stages, error) {
 	for _, name := range scanners {
 		scanning += use(name, name, `{}`)
 	}
-	all = append(all, stages{"three in one process", together})
+	all = append(all, stages{way: "three in one process", tables: together})
 	if len(scanners) > 0 {
-		all = append(all, stages{strings.Join(scanners, "+"), scanning})
+		all = append(all, stages{way: strings.Join(scanners, "+"), tables: scanning})
 	}
 	return all, nil
 }
@@ -78,15 +80,14 @@ func (p *plan) measurePlugins(l lane, out report) error {
 	if err != nil {
 		return err
 	}
-	l.stages = all
-	return p.measureStages(l, out.pluginsHead, out.plugins)
+	return p.measureStages(l, all, out.pluginsHead, out)
 }
 
-// measureStages compares the stages of a lane, the first being what the others are added to.
-func (p *plan) measureStages(l lane, head func(lane), row func(lane, int, comparison)) error {
-	l.route, l.era = p.routes[0], p.eras[0]
+// measureStages compares Gatekits of several configurations with the first.
+func (p *plan) measureStages(l lane, all []stages, head func(lane), out report) error {
+	l.route, l.era, l.stages = p.routes[0], p.eras[0], all
 	var ways []string
-	for _, s := range l.stages {
+	for _, s := range all {
 		ways = append(ways, s.way)
 	}
 	head(l)
@@ -99,7 +100,7 @@ func (p *plan) measureStages(l lane, head func(lane), row func(lane, int, compar
 			var c comparison
 			c, err = compare(targets, l.workers, func(t *target) message { return callEcho(t.tool, size) }, p.rounds, p.length)
 			if err == nil {
-				row(l, size, c)
+				out.stages(l, size, c)
 			}
 		}
 		if err = errors.Join(err, end()); err != nil {

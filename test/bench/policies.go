@@ -16,9 +16,9 @@ import (
 // withPolicies are what is compared, plain first; dir is for their files.
 func withPolicies(dir string) ([]stages, error) {
 	all := []stages{
-		{plain, ""},
-		{defaultRules, ruled(library.Default())},
-		{"no body read", ruled(map[string]map[string]any{"limits/rate": {"per_minute": 100_000_000}, "tools/allowlist": {"tools": []any{"*"}}})},
+		{way: plain},
+		{way: defaultRules, tables: ruled(library.Default())},
+		{way: "no body read", tables: ruled(map[string]map[string]any{"limits/rate": {"per_minute": 100_000_000}, "tools/allowlist": {"tools": []any{"*"}}})},
 	}
 	for _, set := range []struct{ way, name string }{{"fifty, of a tool each", `input.name == "delete_%[1]d"`}, {"fifty, of all tools", `input.name != "delete_%[1]d"`}} {
 		files := filepath.Join(dir, strings.ReplaceAll(set.way, " ", ""))
@@ -32,7 +32,7 @@ func withPolicies(dir string) ([]stages, error) {
 				return nil, err
 			}
 		}
-		all = append(all, stages{set.way, fmt.Sprintf("[policy]\nfiles = [%q]\n", files)})
+		all = append(all, stages{way: set.way, tables: fmt.Sprintf("[policy]\nfiles = [%q]\n", files)})
 	}
 	return all, nil
 }
@@ -69,9 +69,10 @@ func quoted(texts []string) string {
 }
 
 // measurePolicies compares Gatekit with policies with Gatekit without.
-func (p *plan) measurePolicies(l lane, out report) (err error) {
-	if l.stages, err = withPolicies(l.dir); err != nil {
+func (p *plan) measurePolicies(l lane, out report) error {
+	all, err := withPolicies(l.dir)
+	if err != nil {
 		return err
 	}
-	return p.measureStages(l, out.policiesHead, out.policies)
+	return p.measureStages(l, all, out.policiesHead, out)
 }

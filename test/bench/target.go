@@ -44,16 +44,17 @@ func (t *target) close() error {
 
 // lane is what the three targets of one comparison have in common.
 type lane struct {
-	route   route
-	era     era
-	workers int
-	servers int      // how many Gatekit has; the other ways have one with all the tools
-	tools   int      // of each server
-	streams bool     // the server grants GET streams
-	gatekit string   // the binary
-	dir     string   // for configurations and audit logs
-	bodies  string   // what the audit log holds of them
-	stages  []stages // that ways other than those below have
+	route    route
+	era      era
+	workers  int
+	servers  int      // how many Gatekit has; the other ways have one with all the tools
+	tools    int      // of each server
+	streams  bool     // the server grants GET streams
+	gatekit  string   // the binary
+	unlogged string   // one that records no message
+	dir      string   // for configurations and audit logs
+	bodies   string   // what the audit log holds of them
+	stages   []stages // that ways other than those below have
 
 	profiled bool // the binary writes profiles when it is told to
 }
@@ -93,13 +94,13 @@ func (l lane) open(names ...string) (targets []*target, end func() error, err er
 		case "relay":
 			err = l.relay(t, backend)
 		case "gatekit":
-			err = l.behindGatekit(t, backend, l.era, "")
+			err = l.behindGatekit(t, backend, l.era, stages{})
 		case "bridged":
 			other := map[era]era{legacy: modern, modern: legacy}
-			err = l.behindGatekit(t, backend, other[l.era], "")
+			err = l.behindGatekit(t, backend, other[l.era], stages{})
 		default:
 			i := slices.IndexFunc(l.stages, func(s stages) bool { return s.way == name })
-			err = l.behindGatekit(t, backend, l.era, l.stages[i].tables)
+			err = l.behindGatekit(t, backend, l.era, l.stages[i])
 		}
 		if err == nil {
 			err = shake(t.client, l.era)
@@ -152,8 +153,8 @@ func (l lane) relay(t *target, backend string) error {
 	return l.dialHTTP(t, "http://"+address+"/mcp")
 }
 
-// behindGatekit is the real binary, its audit log on, and names prefixed: what a user gets. To the backend it speaks serverEra. The plugins are tables of its configuration.
-func (l lane) behindGatekit(t *target, backend string, serverEra era, plugins string) error {
+// behindGatekit is the real binary, its audit log on, and names prefixed: what a user gets. To the backend it speaks serverEra.
+func (l lane) behindGatekit(t *target, backend string, serverEra era, with stages) error {
 	dir, err := os.MkdirTemp(l.dir, "gatekit-")
 	if err != nil {
 		return err
@@ -185,12 +186,16 @@ func (l lane) behindGatekit(t *target, backend string, serverEra era, plugins st
 		fmt.Fprintf(&config, "command = %q\nargs = [\"echo\", \"stdio\"]\n", path)
 	}
 	fmt.Fprintf(&config, "[audit]\nfile = %q\nbodies = %q\n", filepath.Join(dir, "audit", "gatekit.jsonl"), l.bodies)
-	config.WriteString(plugins)
+	config.WriteString(with.audit + with.tables)
 	file := filepath.Join(dir, "gatekit.toml")
 	if err := os.WriteFile(file, config.Bytes(), 0o600); err != nil {
 		return err
 	}
-	p, err := start([]string{l.gatekit, "run", "--config", file})
+	binary := l.gatekit
+	if with.unlogged {
+		binary = l.unlogged
+	}
+	p, err := start([]string{binary, "run", "--config", file})
 	if err != nil {
 		return err
 	}

@@ -165,3 +165,50 @@ func TestPrivateDataDoesNotLeaveWithAStrangersWords(t *testing.T) {
 		g.reasoned("flow.exfiltration: the session has private data", "limits.rate: too many calls of the tool in a minute", "tasks.gate: it is to run as a task")
 	})
 }
+
+// However a call is put, it is judged by what it is: in a batch, with escapes in its names. What can be read in two ways is not read.
+func TestRulesHoldHoweverACallIsPut(t *testing.T) {
+	config := box("box") + ruled(map[string]string{"tools/allowlist": `tools = ["echo"]`, "roots/traversal": `roots = ["/data"]`})
+	front(t, config, "2025-03-26", func(t *testing.T, g *gatekit, c *mcptest.Client) {
+		open(t, c)
+		for id, call := range map[string]string{
+			"refused-1": `"method":"tools/call","params":{"name":"box__log"}`,
+			"refused-2": `"method":"tools/call","params":{"name":"box__\u006cog"}`,
+			"refused-3": `"method":"tools\/call","params":{"\u006eame":"box__log"}`,
+			"refused-4": `"\u006dethod":"\u0074ools/call","params":{"name":"box__log"}`,
+			"refused-5": `"method":"tools/call","params":{"name":"box__echo","arguments":{"p\u0061th":"\/data\/\u002e\u002e\/etc"}}`,
+			"refused-6": `"method":"tools/call","params":{"arguments":{"path":["/data/x",{"file":"/etc/passwd"}]},"name":"box__echo"}`,
+			"invalid-1": `"method":"tools/call","params":{"name":"box__echo","name":"box__log"}`,
+			"invalid-2": `"method":"ping","params":{"name":"box__log"},"method":"tools/call"`,
+			"invalid-3": `"method":"tools/call","params":{"name":"box__echo","arguments":{"path":"/data/x","\u0070ath":"/etc/passwd"}}`,
+			"invalid-4": `"Method":"tools/call","method":"x/y","params":{"name":"box__log"}`,
+			"unknown-1": `"method":"TOOLS/CALL","params":{"name":"box__log"}`,
+			"passing-1": `"method":"tools/call","params":{"name":"box__\u0065cho","arguments":{"path":"\/data\/x"}}`,
+		} {
+			for _, form := range []string{`{"jsonrpc":"2.0","id":%q,%s}`, `[{"jsonrpc":"2.0","id":%q,%s},{"jsonrpc":"2.0","id":"ping","method":"ping"}]`} {
+				mark := c.Mark()
+				c.Send(fmt.Sprintf(form, id, call))
+				seen := ""
+				for i := mark; !strings.Contains(seen, `"id":"`+id+`"`) && !strings.Contains(seen, `"id":null`) && !strings.Contains(seen, "-32700") && !strings.Contains(seen, "-32600"); {
+					m, err := c.Await(bounded(t), i, func(mcptest.Message) bool { return true })
+					if err != nil {
+						t.Fatalf("%v; it answered %s", err, seen)
+					}
+					seen += string(m.Raw)
+					i = c.Mark()
+				}
+				kind, _, _ := strings.Cut(id, "-")
+				want := map[string]string{"refused": `"code":-31000`, "invalid": `"code":-32`, "unknown": `"code":-32601`, "passing": `"structuredContent"`}[kind]
+				if !strings.Contains(seen, want) || strings.Contains(seen, "structuredContent") != (kind == "passing") {
+					t.Errorf("%s %s answered %s", id, call, seen)
+				}
+			}
+		}
+		for _, r := range g.records() {
+			if r.Name == "log" && r.Action != "deny" {
+				t.Errorf("the record %s", r)
+			}
+		}
+		g.recorded("to_server request tools/call box log deny", "to_server request tools/call box echo deny", "to_server request tools/call box echo pass")
+	})
+}

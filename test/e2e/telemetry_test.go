@@ -247,3 +247,29 @@ func TestOperatorsAreOfThisMachineAndOnlyAsk(t *testing.T) {
 		})
 	}
 }
+
+func TestTheLogIsTextOrJSONAndObeyedByNoTerminal(t *testing.T) {
+	for _, c := range []struct{ name, log, has, lacks string }{
+		{"text by default", ``, `level=INFO msg=stderr server=box line="mcptest: \\x1b[2J`, "{"},
+		{"JSON", `format = "json"`, `"level":"INFO","msg":"stderr","server":"box","line":"mcptest: \\x1b[2J`, "level=INFO"},
+		{"no more than a level", `level = "warn"`, "", "INFO"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			g, client := overStdio(t, "[log]\n"+c.log+"\n"+box("box", "-name", "\x1b[2J\u202e\u0007"), "2025-11-25")
+			call(t, client, "box__echo", `{}`)
+			g.stop()
+			log := g.stderr.String()
+			if !strings.Contains(log, c.has) || strings.Contains(log, c.lacks) {
+				t.Errorf("the log is\n%s", log)
+			}
+			if strings.ContainsAny(log, "\x1b\u202e\u0007") {
+				t.Errorf("something that does not print came through: %q", log)
+			}
+			for line := range strings.Lines(log) {
+				if json := strings.HasPrefix(line, "{"); json != (c.name == "JSON") {
+					t.Errorf("a line is not as the others: %s", line)
+				}
+			}
+		})
+	}
+}

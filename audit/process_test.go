@@ -1,0 +1,259 @@
+//go:build unix
+
+package audit_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"gatekit/audit"
+)
+
+// The test binary is a writer, too: a process that records and, for each record that was answered for, says so on stdout, as a proxy would send the message on.
+const (
+	writerFile       = "GATEKIT_TEST_AUDIT_FILE"
+	writerDurability = "GATEKIT_TEST_AUDIT_DURABILITY"
+	writerSpace      = "GATEKIT_TEST_AUDIT_SPACE" // bytes that a file may have; then the disk is full
+	writerKeep       = "GATEKIT_TEST_AUDIT_KEEP"
+	writerRecords    = "GATEKIT_TEST_AUDIT_RECORDS"
+)
+
+func TestMain(m *testing.M) {
+	if file := os.Getenv(writerFile); file != "" {
+		if err := write(file); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// write records until it is killed, or so many times.
+func write(file string) error {
+	keep, _ := strconv.Atoi(os.Getenv(writerKeep))
+	o := audit.Options{File: file, Durability: audit.Durability(os.Getenv(writerDurability)), SegmentBytes: 64 << 10, Keep: audit.Retention{Files: keep}}
+	l, err := audit.Open(o)
+	if err != nil {
+		return err
+	}
+	if space := os.Getenv(writerSpace); space != "" {
+		n, err := strconv.ParseUint(space, 10, 64)
+		if err != nil {
+			return err
+		}
+		signal.Ignore(syscall.SIGXFSZ)
+		if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: n, Max: n}); err != nil {
+			return err
+		}
+	}
+	records := 1 << 30
+	if n := os.Getenv(writerRecords); n != "" {
+		if records, err = strconv.Atoi(n); err != nil {
+			return err
+		}
+	}
+	var wg sync.WaitGroup
+	for g := range 8 {
+		wg.Go(func() {
+			for i := range records {
+				name := fmt.Sprintf("%d-%d-%d", os.Getpid(), g, i)
+				seq, err := l.Record(context.Background(), event(name))
+				if err != nil {
+					seq = 0
+				}
+				fmt.Printf("%d %s\n", seq, name) // in one write
+			}
+		})
+	}
+	wg.Wait()
+	return l.Close()
+}
+
+// writer is one at work.
+type writer struct {
+	*exec.Cmd
+	out    io.ReadCloser
+	stderr bytes.Buffer
+}
+
+func startWriter(t *testing.T, file string, env ...string) *writer {
+	t.Helper()
+	w := &writer{Cmd: exec.Command(os.Args[0])}
+	w.Env = append(os.Environ(), append(env, writerFile+"="+file)...)
+	w.Stderr = &w.stderr
+	var err error
+	if w.out, err = w.StdoutPipe(); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// sent is what it sent on, by the number of its record, and how many were refused, until it ended.
+func (w *writer) sent(t *testing.T) (sent map[uint64]string, refused int) {
+	t.Helper()
+	sent = map[uint64]string{}
+	for lines := bufio.NewScanner(w.out); lines.Scan(); {
+		var seq uint64
+		var name string
+		if _, err := fmt.Sscanf(lines.Text(), "%d %s", &seq, &name); err != nil {
+			t.Fatalf("%q: %v", lines.Text(), err)
+		}
+		if seq == 0 {
+			refused++
+		} else if sent[seq] != "" {
+			t.Fatalf("two records have the number %d", seq)
+		} else {
+			sent[seq] = name
+		}
+	}
+	return sent, refused
+}
+
+// unrecorded is how many of what was sent on are not in the log, though their files are.
+func unrecorded(t *testing.T, file string, sent map[uint64]string) (n int) {
+	t.Helper()
+	first, recorded := uint64(0), map[uint64]string{}
+	for _, line := range all(t, file) {
+		r, err := audit.ParseRecord(bytes.TrimSpace(line))
+		if err != nil {
+			break // torn
+		}
+		if first == 0 {
+			first = r.Seq
+		}
+		recorded[r.Seq] = r.Reason
+	}
+	for seq, name := range sent {
+		if seq >= first && recorded[seq] != name {
+			n++
+		}
+	}
+	return n
+}
+
+// TestNothingIsSentOnUnrecordedWhereverAProcessIsKilled kills writers again and again, at any step of a write, of a rotation, of a checkpoint, of files being removed.
+func TestNothingIsSentOnUnrecordedWhereverAProcessIsKilled(t *testing.T) {
+	rounds := 15
+	if testing.Short() {
+		rounds = 4
+	}
+	for _, tt := range []struct{ name, durability, keep string }{
+		{"handed to the system", "write", "0"},
+		{"on the disk", "fsync", "0"},
+		{"and files are removed", "write", "4"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "gatekit.jsonl")
+			all := 0
+			for range rounds {
+				w := startWriter(t, file, writerDurability+"="+tt.durability, writerKeep+"="+tt.keep)
+				time.AfterFunc(20*time.Millisecond+rand.N(300*time.Millisecond), func() { w.Process.Kill() })
+				sent, refused := w.sent(t)
+				w.Wait()
+				if refused > 0 || w.stderr.Len() > 0 {
+					t.Fatalf("%d were refused: %s", refused, &w.stderr)
+				}
+				all += len(sent)
+				if len(sent) > 0 {
+					if n := unrecorded(t, file, sent); n > 0 {
+						t.Fatalf("%d of %d that were sent on are not recorded", n, len(sent))
+					}
+				}
+			}
+			if all == 0 {
+				t.Fatal("nothing was sent on")
+			}
+			l := open(t, audit.Options{File: file})
+			record(t, l, event("after"))
+			if err := l.Close(); err != nil {
+				t.Fatal(err)
+			}
+			v := audit.Verification{File: file}
+			done, err := v.Run(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("%d records were sent on, the log has %d to %d", all, done.First, done.Last)
+			if done.First > 1 && tt.keep == "0" {
+				t.Errorf("the log begins at record %d", done.First)
+			}
+		})
+	}
+}
+
+// TestAFullDiskRefuses has a file system that takes no more than so many bytes of a file.
+func TestAFullDiskRefuses(t *testing.T) {
+	for _, durability := range []audit.Durability{audit.Write, audit.Fsync, audit.Async} {
+		t.Run(string(durability), func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "gatekit.jsonl")
+			w := startWriter(t, file, writerDurability+"="+string(durability), writerSpace+"=5000", writerRecords+"=20")
+			sent, refused := w.sent(t)
+			w.Wait()
+			if refused == 0 || len(sent) == 0 {
+				t.Fatalf("%d were sent on, %d refused: %s", len(sent), refused, &w.stderr)
+			}
+			l := open(t, audit.Options{File: file}) // there is space again
+			record(t, l, event("after"))
+			if err := l.Close(); err != nil {
+				t.Fatal(err)
+			}
+			v := audit.Verification{File: file}
+			if _, err := v.Run(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if n := unrecorded(t, file, sent); n > 0 && durability != audit.Async { // which answers before it writes
+				t.Errorf("%d of %d that were sent on are not recorded", n, len(sent))
+			}
+			if durability == audit.Async && !strings.Contains(w.stderr.String(), "bytes of records are lost") {
+				t.Errorf("what was lost is not said: %s", &w.stderr)
+			}
+		})
+	}
+}
+
+func TestASecondProcessIsRefused(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
+	first := startWriter(t, file)
+	for b := []byte{0}; b[0] != '\n'; { // it writes
+		if _, err := io.ReadFull(first.out, b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	second := startWriter(t, file)
+	if sent, _ := second.sent(t); len(sent) > 0 {
+		t.Errorf("the second has sent on %d", len(sent))
+	}
+	if err := second.Wait(); err == nil || !strings.Contains(second.stderr.String(), "another Gatekit writes to it\nhint: ") {
+		t.Errorf("the second ended with %v: %s", err, &second.stderr)
+	}
+	first.Process.Kill()
+	first.sent(t)
+	first.Wait()
+	l := open(t, audit.Options{File: file}) // the lock went with the process
+	record(t, l, event("after"))
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	v := audit.Verification{File: file}
+	if _, err := v.Run(t.Context()); err != nil {
+		t.Error(err)
+	}
+}

@@ -41,6 +41,11 @@ func OpenCheckpoint(signed []byte, key note.Verifier) (*Checkpoint, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read a checkpoint: %w", err)
 	}
+	for _, sig := range n.Sigs { // else its last character could be another, and all that is signed the same
+		if _, err := base64.StdEncoding.Strict().DecodeString(sig.Base64); err != nil {
+			return nil, fmt.Errorf("the checkpoint was changed: its signature is not as it was written: %w", err)
+		}
+	}
 	lines := strings.Split(n.Text, "\n")
 	if len(lines) < 4 || lines[0] == "" {
 		return nil, errors.New("read a checkpoint: it does not have an origin, a size and a root")

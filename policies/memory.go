@@ -23,6 +23,7 @@ type Memory struct {
 	sessions map[string]*session
 	defined  atomic.Int64 // bytes of the definitions of all sessions
 	parsed   atomic.Int64 // bytes of those of them that are kept as values, too
+	tasks    taskTools
 }
 
 // Bounds of the memory. Beyond the number of sessions, the one that was quiet for the longest is forgotten: a policy then sees it as a new one, without labels. It is far above the number
@@ -35,8 +36,6 @@ const (
 	maxDefinitions = 4 << 20   // bytes of the definitions of one session
 	maxDefined     = 1_000_000 // bytes of one
 	maxParsed      = 8 << 20   // bytes of the definitions of all sessions that are kept as values, which take some twenty times that
-	maxTasks       = 1_000     // of one session whose tools are known
-	maxTaskID      = 1_000     // bytes
 )
 
 // session is what is known of one.
@@ -52,9 +51,8 @@ type session struct {
 	bytes       int // of definitions
 	parsed      int // bytes of those that are kept as values, too
 	all         *Memory
-	ended       bool              // it is forgotten, and only messages under way still hold it
-	tasks       map[string]string // the tool of a task, by "server task"
-	oldest      []string          // keys of tasks, in the order in which they began
+	ended       bool       // it is forgotten, and only messages under way still hold it
+	tasks       *taskTools // of the memory
 }
 
 // of is the session of a message. Messages without one share one, for each principal.
@@ -70,7 +68,7 @@ func (m *Memory) of(msg *mcp.Message) *session {
 		if len(m.sessions) >= maxSessions {
 			m.end(m.quietest(func(*session) bool { return true }))
 		}
-		s = &session{all: m, calls: map[string]int{}, definitions: map[string]definition{}}
+		s = &session{all: m, tasks: &m.tasks, calls: map[string]int{}, definitions: map[string]definition{}}
 		m.sessions[key] = s
 	}
 	s.used = time.Now()
@@ -180,7 +178,7 @@ func (s *session) learn(m *mcp.Message) {
 	case m.Kind == mcp.Response && items(m) != nil:
 		s.define(m)
 	case m.Method == "tools/call" && m.Kind == mcp.Response:
-		s.keepTask(m)
+		s.tasks.learn(m)
 	}
 	if s.client == nil && m.Kind == mcp.Request {
 		if info, ok := m.Get(mcp.AtClientInfo); ok {

@@ -12,9 +12,9 @@ import (
 	"gatekit/policies/service"
 )
 
-// openBundles gets the bundles of a configuration from their services, or those that were kept. The client is nil when it has none.
+// openBundles gets the bundles of a configuration from their services, or those that were kept, and begins to tell services what it does. The client is nil when there is neither.
 func openBundles(ctx context.Context, c *config.Config, log *slog.Logger, refused func(name string, err error)) (*service.Client, []*policies.Bundle, error) {
-	if c.Policy == nil || len(c.Policy.Bundles) == 0 {
+	if c.Policy == nil || len(c.Policy.Bundles) == 0 && c.Policy.DecisionLogs == nil && c.Policy.Status == nil {
 		return nil, nil, nil
 	}
 	remotes := map[string]service.Remote{}
@@ -35,6 +35,13 @@ func openBundles(ctx context.Context, c *config.Config, log *slog.Logger, refuse
 			Name: b.Name, Remote: remotes[b.Service], Resource: b.Resource, Keys: keys, Persist: b.Persist, MinDelay: b.MinDelay, MaxDelay: b.MaxDelay,
 		})
 	}
+	if d := c.Policy.DecisionLogs; d != nil {
+		o.DecisionLogs = &service.DecisionLogs{Remote: remotes[d.Service], Resource: d.Resource, Buffer: d.Buffer, MinDelay: d.MinDelay, MaxDelay: d.MaxDelay}
+	}
+	if s := c.Policy.Status; s != nil {
+		remote := remotes[s.Service]
+		o.Status = &remote
+	}
 	client, err := service.Open(ctx, o)
 	if err != nil {
 		return nil, nil, err
@@ -44,20 +51,26 @@ func openBundles(ctx context.Context, c *config.Config, log *slog.Logger, refuse
 
 // bundlesOnce are the bundles of a configuration, for a command that judges nothing: what is kept, and what their services have.
 func bundlesOnce(ctx context.Context, c *config.Config, log *slog.Logger) ([]*policies.Bundle, error) {
-	client, all, err := openBundles(ctx, c, log, nil)
+	asked := *c
+	if c.Policy != nil {
+		p := *c.Policy
+		p.DecisionLogs, p.Status = nil, nil
+		asked.Policy = &p
+	}
+	client, all, err := openBundles(ctx, &asked, log, nil)
 	if client != nil {
 		client.Close()
 	}
 	return all, err
 }
 
-// sameBundles says whether two configurations poll the same bundles in the same way.
+// sameBundles says whether two configurations speak with the same services in the same way.
 func sameBundles(a, b *config.Config) bool {
 	polled := func(c *config.Config) config.Policy {
-		if c.Policy == nil || len(c.Policy.Bundles) == 0 {
+		if c.Policy == nil {
 			return config.Policy{}
 		}
-		return config.Policy{Keys: c.Policy.Keys, Services: c.Policy.Services, Bundles: c.Policy.Bundles}
+		return config.Policy{Keys: c.Policy.Keys, Services: c.Policy.Services, Bundles: c.Policy.Bundles, DecisionLogs: c.Policy.DecisionLogs, Status: c.Policy.Status}
 	}
 	return reflect.DeepEqual(polled(a), polled(b))
 }
@@ -84,7 +97,7 @@ func (g *gate) activate(from *service.Client, all []*policies.Bundle) error {
 		g.polled = all
 		return nil // it came once more
 	}
-	j := &judges{g.judges.plugins, g.judges.first, stage}
+	j := &judges{g.judges.plugins, g.judges.first, stage, from.Logged(stage)}
 	o, servers, err := g.options(g.config, j)
 	if err == nil {
 		err = g.event(context.Background(), "reload", listed(g.config.String(), inForce(stage)), nil)

@@ -49,7 +49,7 @@ type gate struct {
 	config  *config.Config
 	servers map[string]*server
 	judges  *judges
-	bundles *service.Client // nil when none are polled
+	bundles *service.Client // what speaks with services; nil when nothing does
 	polled  []*policies.Bundle
 }
 
@@ -108,7 +108,7 @@ func openGate(ctx context.Context, c *config.Config, log *slog.Logger, stages ..
 	if g.bundles, g.polled, err = openBundles(ctx, c, log, g.bundleRefused); err != nil {
 		return fail(err)
 	}
-	j, err := g.load(ctx, c, g.polled)
+	j, err := g.load(ctx, c, g.bundles, g.polled)
 	if err != nil {
 		return fail(err)
 	}
@@ -175,10 +175,11 @@ type judges struct {
 	plugins  *plugins.Set
 	first    []pipeline.Named // the plugins
 	policies *policies.Stage  // nil when there are none
+	logged   pipeline.Stage   // they, as they judge
 }
 
 // load makes the judges of a configuration, with the bundles that are polled.
-func (g *gate) load(ctx context.Context, c *config.Config, polled []*policies.Bundle) (*judges, error) {
+func (g *gate) load(ctx context.Context, c *config.Config, client *service.Client, polled []*policies.Bundle) (*judges, error) {
 	rules, err := loadPolicies(c, polled, &g.memory)
 	if err != nil {
 		return nil, err
@@ -187,14 +188,14 @@ func (g *gate) load(ctx context.Context, c *config.Config, polled []*policies.Bu
 	if err != nil {
 		return nil, err
 	}
-	return &judges{set, stages, rules}, nil
+	return &judges{set, stages, rules, client.Logged(rules)}, nil
 }
 
 func (j *judges) stages() []pipeline.Named {
 	if j.policies == nil {
 		return j.first
 	}
-	return append(slices.Clone(j.first), pipeline.Named{Name: policyStage, Stage: j.policies, Timeout: policyTimeout})
+	return append(slices.Clone(j.first), pipeline.Named{Name: policyStage, Stage: j.logged, Timeout: policyTimeout})
 }
 
 // options are the proxy's for a configuration. Servers that are configured as before stay the ones they are.
@@ -372,7 +373,7 @@ func (g *gate) exchange(ctx context.Context, c *config.Config) (err error) {
 			}
 		}()
 	}
-	j, err := g.load(ctx, &next, polled)
+	j, err := g.load(ctx, &next, bundles, polled)
 	if err != nil {
 		return err
 	}

@@ -28,16 +28,7 @@ func (l *loader) checkBundles(p *Policy, n *node) {
 		if b.Resource == "" && !at.has("resource") {
 			b.Resource = "bundles/" + b.Name
 		}
-		if b.Service == "" && len(services) == 1 && !at.has("service") {
-			b.Service = services[0]
-		}
-		switch i := slices.Index(services, b.Service); {
-		case l.partial || l.saidAt(at.at("service")):
-		case b.Service == "":
-			l.errorf(at, "%s.service must say which [policy.service.NAME] it comes from", name)
-		case i < 0:
-			l.errorf(at.at("service"), "%s.service: there is no service %q%s", name, at.at("service").text, suggest(at.at("service").text, services))
-		case len(keys) == 0 && exposed(p.Services[i].URL):
+		if i := l.checkUse(&b.Service, services, at, name); i >= 0 && len(keys) == 0 && exposed(p.Services[i].URL) {
 			l.errorf(at, "%s comes over http and is not signed: whoever is between could change the policies; use https, or say in [policy.key.NAME] who signs it", name)
 		}
 		if b.Key != "" && !slices.Contains(keys, b.Key) && !l.partial {
@@ -46,17 +37,46 @@ func (l *loader) checkBundles(p *Policy, n *node) {
 		if b.Persist != "" {
 			b.Persist = l.abs(b.Persist)
 		}
-		for key, d := range map[string]time.Duration{"min_delay": b.MinDelay, "max_delay": b.MaxDelay} {
-			if d%time.Second != 0 {
-				l.errorf(at.at(key), "%s.%s must be whole seconds, not %q", name, key, at.at(key).text)
-			}
+		l.checkDelays(&b.MinDelay, &b.MaxDelay, at, name)
+	}
+	if d := p.DecisionLogs; d != nil {
+		at := n.at("decision_logs")
+		l.checkUse(&d.Service, services, at, "policy.decision_logs")
+		l.checkDelays(&d.MinDelay, &d.MaxDelay, at, "policy.decision_logs")
+	}
+	if p.Status != nil {
+		l.checkUse(&p.Status.Service, services, n.at("status"), "policy.status")
+	}
+}
+
+// checkUse checks which service a table uses, the only one when it does not say, and answers its index; -1 when there is none.
+func (l *loader) checkUse(service *string, services []string, at *node, name string) int {
+	if *service == "" && len(services) == 1 && !at.has("service") {
+		*service = services[0]
+	}
+	i := slices.Index(services, *service)
+	switch {
+	case i >= 0 || l.partial || l.saidAt(at.at("service")):
+	case *service == "":
+		l.errorf(at, "%s.service must say which [policy.service.NAME] it uses", name)
+	default:
+		l.errorf(at.at("service"), "%s.service: there is no service %q%s", name, at.at("service").text, suggest(at.at("service").text, services))
+	}
+	return i
+}
+
+// checkDelays checks the times between requests.
+func (l *loader) checkDelays(low, high *time.Duration, at *node, name string) {
+	for key, d := range map[string]time.Duration{"min_delay": *low, "max_delay": *high} {
+		if d%time.Second != 0 {
+			l.errorf(at.at(key), "%s.%s must be whole seconds, not %q", name, key, at.at(key).text)
 		}
-		if b.MaxDelay < b.MinDelay {
-			if at.has("max_delay") {
-				l.errorf(at.at("max_delay"), "%s.max_delay cannot be shorter than its min_delay, %s", name, b.MinDelay)
-			}
-			b.MaxDelay = b.MinDelay
+	}
+	if *high < *low {
+		if at.has("max_delay") {
+			l.errorf(at.at("max_delay"), "%s.max_delay cannot be shorter than its min_delay, %s", name, *low)
 		}
+		*high = *low
 	}
 }
 

@@ -101,6 +101,10 @@ type Policy struct {
 	Keys     []Key     `toml:"key"`
 	Services []Service `toml:"service"`
 	Bundles  []Bundle  `toml:"bundle"`
+
+	// nil when the file has none:
+	DecisionLogs *DecisionLogs `toml:"decision_logs"`
+	Status       *Status       `toml:"status"`
 }
 
 // Key is one [policy.key.NAME]: what bundles are verified with.
@@ -131,6 +135,20 @@ type Bundle struct {
 	Persist  string        `toml:"persist"` // absolute, "" for none
 	MinDelay time.Duration `toml:"min_delay"`
 	MaxDelay time.Duration `toml:"max_delay"`
+}
+
+// DecisionLogs is [policy.decision_logs]: where what the policies decide is told, without content.
+type DecisionLogs struct {
+	Service  string        `toml:"service"` // when absent, the only one
+	Resource string        `toml:"resource"`
+	Buffer   int           `toml:"buffer"`
+	MinDelay time.Duration `toml:"min_delay"`
+	MaxDelay time.Duration `toml:"max_delay"`
+}
+
+// Status is [policy.status]: where it is told which bundles are in force.
+type Status struct {
+	Service string `toml:"service"` // when absent, the only one
 }
 
 // Audit is [audit].
@@ -205,6 +223,10 @@ func (p *Plugin) defaults() {
 func (p *Policy) defaults() { p.Mode = "enforce" }
 
 func (k *Key) defaults() { k.Algorithm = "RS256" }
+
+func (d *DecisionLogs) defaults() {
+	d.Resource, d.Buffer, d.MinDelay, d.MaxDelay = "logs", 10_000, 10*time.Second, 20*time.Second
+}
 
 func (b *Bundle) defaults() { b.MinDelay, b.MaxDelay = time.Minute, 2*time.Minute }
 

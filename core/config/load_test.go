@@ -249,17 +249,21 @@ func TestEachMistakeIsReportedAtItsPlace(t *testing.T) {
 			`6:1: policy.key.b.key must be the PEM of a public key or a certificate; key = "${file:bundle.pub}" is what the file holds`,
 			`8:1: policy.key.c.key is a private key; bundles are verified with the public one, and who can read this file could sign them`}},
 		{"bundles that cannot come are reported", server + "[policy.service.s]\nurl = \"http://far.example\"\nca = \"ca.pem\"\n[policy.service.t]\nheaders = {\"a b\" = \"\"}\n" +
-			"[policy.bundle.One]\nservice = \"u\"\n[policy.bundle.two]\n[policy.bundle.three]\nservice = \"s\"\nkey = \"k\"\nmin_delay = \"1.5s\"\nmax_delay = \"1s\"", []string{
+			"[policy.bundle.One]\nservice = \"u\"\n[policy.bundle.two]\n[policy.bundle.three]\nservice = \"s\"\nkey = \"k\"\nmin_delay = \"1.5s\"\nmax_delay = \"1s\"\n" +
+			"[policy.status]\n[policy.decision_logs]\nservice = \"x\"\nmin_delay = \"30s\"\nmax_delay = \"20s\"", []string{
 			`5:1: policy.service.s.ca must be the PEM of certificates; ca = "${file:ca.pem}" is what the file holds`,
 			`6:1: policy.service.t has no url`,
 			`7:12: policy.service.t.headers: "a b" cannot be a header's name`,
 			`8:1: "One" cannot be a bundle's name: it must begin with a-z and hold only a-z, 0-9 and "-"`,
 			`9:1: policy.bundle.One.service: there is no service "u"; known are s, t`,
-			`10:1: policy.bundle.two.service must say which [policy.service.NAME] it comes from`,
+			`10:1: policy.bundle.two.service must say which [policy.service.NAME] it uses`,
 			`11:1: policy.bundle.three comes over http and is not signed: whoever is between could change the policies; use https, or say in [policy.key.NAME] who signs it`,
 			`13:1: policy.bundle.three.key: there is no key "k"`,
 			`14:1: policy.bundle.three.min_delay must be whole seconds, not "1.5s"`,
-			`15:1: policy.bundle.three.max_delay cannot be shorter than its min_delay, 1.5s`}},
+			`15:1: policy.bundle.three.max_delay cannot be shorter than its min_delay, 1.5s`,
+			`16:1: policy.status.service must say which [policy.service.NAME] it uses`,
+			`18:1: policy.decision_logs.service: there is no service "x"; known are s, t`,
+			`20:1: policy.decision_logs.max_delay cannot be shorter than its min_delay, 30s`}},
 		{"a policy that is no table is reported", "policy = \"x\"\n" + server, []string{
 			`1:1: policy must be a table, not a string`}},
 		{"a date is no duration", server + "timeout = 1979-05-27", []string{
@@ -514,7 +518,7 @@ func TestTheExampleDocumentsEveryKey(t *testing.T) {
 	for _, k := range keys(reflect.TypeFor[config.Config]()) {
 		if !slices.ContainsFunc(strings.Split(string(text), "\n"), func(line string) bool {
 			line = strings.TrimPrefix(line, "# ")
-			return strings.HasPrefix(line, k+" = ") || strings.HasPrefix(line, "["+k) || strings.HasPrefix(line, "[["+k) || strings.HasPrefix(line, "[policy."+k+".") || strings.HasPrefix(line, "[[") && strings.HasSuffix(line, "."+k+"]]")
+			return strings.HasPrefix(line, k+" = ") || strings.HasPrefix(line, "["+k) || strings.HasPrefix(line, "[["+k) || strings.HasPrefix(line, "[policy."+k+".") || strings.HasPrefix(line, "[policy."+k+"]") || strings.HasPrefix(line, "[[") && strings.HasSuffix(line, "."+k+"]]")
 		}) {
 			t.Errorf("gatekit.toml.example does not show the key %q", k)
 		}

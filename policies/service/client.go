@@ -33,7 +33,10 @@ type Bundle struct {
 
 // Options are a Client's.
 type Options struct {
-	Bundles []Bundle
+	Bundles      []Bundle
+	DecisionLogs *DecisionLogs // nil: none are sent
+	Status       *Remote       // nil: none is sent
+
 	Version string // of Gatekit
 	Log     *slog.Logger
 	Refused func(name string, err error) // is told of a bundle that came and could not be used, once; not of a service that has none. nil: only the log is
@@ -44,6 +47,7 @@ type Client struct {
 	log     *slog.Logger
 	refused func(string, error)
 	polls   []*poll
+	reports *reports      // nil when nothing is sent
 	started chan struct{} // closed by Start
 	closed  chan struct{} // closed by Close
 	close   func()
@@ -61,6 +65,9 @@ func Open(ctx context.Context, o Options) (*Client, error) {
 		for _, p := range c.polls {
 			p.stop()
 		}
+		if c.reports != nil {
+			c.reports.stop()
+		}
 	})
 	for _, b := range o.Bundles {
 		p, err := newPoll(c, b, o.Version)
@@ -68,6 +75,12 @@ func Open(ctx context.Context, o Options) (*Client, error) {
 			return nil, fmt.Errorf("bundle %q: %w", b.Name, err)
 		}
 		c.polls = append(c.polls, p)
+	}
+	if o.DecisionLogs != nil || o.Status != nil {
+		var err error
+		if c.reports, err = newReports(ctx, o); err != nil {
+			return nil, fmt.Errorf("send decision logs and status: %w", err)
+		}
 	}
 	for _, p := range c.polls {
 		if b := p.kept(); b != nil {
@@ -117,6 +130,7 @@ func (c *Client) Start(activate func([]*policies.Bundle) error) {
 			p.keep(p.latest)
 			p.latest = nil
 		}
+		c.reports.settled(p.of.Name, c.held[p.of.Name], nil)
 	}
 	c.mu.Unlock()
 	close(c.started)

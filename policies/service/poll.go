@@ -61,6 +61,7 @@ func newPoll(c *Client, b Bundle, version string) (*poll, error) {
 // stop ends the requests.
 func (p *poll) stop() {
 	p.downloader.Stop(context.Background())
+	p.transport.end()
 	p.transport.inner.CloseIdleConnections()
 }
 
@@ -71,22 +72,28 @@ func (p *poll) came(_ context.Context, u download.Update) error {
 		return nil
 	default:
 	}
-	err := u.Error
+	err, active := u.Error, (*policies.Bundle)(nil)
 	if u.Bundle != nil {
+		active = p.transport.bundle
 		if err = p.client.offer(p, p.transport.bundle, p.transport.raw); err != nil {
 			err = refused{err}
 			p.downloader.SetCache("") // so that it comes again: what it does not fit may change
 		}
 	}
-	p.settle(err)
+	err = p.settle(err)
+	select {
+	case <-p.client.started: // before, nothing is in force
+		p.client.reports.settled(p.of.Name, active, err)
+	default:
+	}
 	if u.Error != nil {
 		return nil // it knows
 	}
 	return err
 }
 
-// settle says what became of a request, where it is not what became of the one before.
-func (p *poll) settle(err error) {
+// settle says what became of a request, where it is not what became of the one before, and answers what is to be said of it.
+func (p *poll) settle(err error) error {
 	wrong, isRefused := errors.AsType[refused](err)
 	switch status, ok := errors.AsType[download.HTTPError](err); {
 	case isRefused:
@@ -113,6 +120,7 @@ func (p *poll) settle(err error) {
 	default:
 		p.log.Warn("the service of a bundle does not give it", "error", err)
 	}
+	return err
 }
 
 // why is what became of the latest request.

@@ -20,7 +20,8 @@ import (
 // Bounds of one answer of a service.
 const (
 	headerTimeout = 10 * time.Second // for it to begin
-	answerTimeout = time.Minute      // for all of it
+	answerTimeout = time.Minute      // for all of a bundle
+	sendTimeout   = 10 * time.Second // for a decision log or status to be taken
 	maxRedirects  = 5
 )
 
@@ -31,14 +32,16 @@ type Remote struct {
 	CA      []byte            // PEM: whom to trust instead of those the system does; nil is the system's
 }
 
-// transport is the way to one bundle of a service. It implements rest.HTTPAuthPlugin, which is where OPA's client takes an http.Client from. It is used by one goroutine.
+// transport is the way to a service. It implements rest.HTTPAuthPlugin, which is where OPA's client takes an http.Client from. With read it is for one bundle, and used by one goroutine.
 type transport struct {
 	origin  *url.URL
 	headers map[string]string
 	agent   string
 	client  *http.Client
 	inner   *http.Transport
-	read    func(raw []byte) (*policies.Bundle, error)
+	life    context.Context // of all requests; end ends it
+	end     func()
+	read    func(raw []byte) (*policies.Bundle, error) // nil: what is answered does not matter
 
 	raw    []byte // of the latest answer that is a bundle
 	bundle *policies.Bundle
@@ -50,6 +53,7 @@ func newTransport(r Remote, version string, read func([]byte) (*policies.Bundle,
 		return nil, errors.New("its service's url cannot be read")
 	}
 	t := &transport{origin: origin, headers: r.Headers, agent: "gatekit/" + version, read: read, inner: http.DefaultTransport.(*http.Transport).Clone()}
+	t.life, t.end = context.WithCancel(context.Background())
 	t.inner.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
 	t.inner.ResponseHeaderTimeout, t.inner.MaxResponseHeaderBytes = headerTimeout, 64<<10
 	if r.CA != nil {
@@ -59,6 +63,9 @@ func newTransport(r Remote, version string, read func([]byte) (*policies.Bundle,
 		}
 	}
 	t.client = &http.Client{Transport: t, CheckRedirect: t.redirected, Timeout: answerTimeout}
+	if read == nil {
+		t.client.Timeout = sendTimeout
+	}
 	return t, nil
 }
 
@@ -90,14 +97,16 @@ type refused struct{ error }
 
 func (r refused) Unwrap() error { return r.error }
 
-// RoundTrip implements http.RoundTripper: it answers when the whole answer is here and is a bundle, or says why not.
+// RoundTrip implements http.RoundTripper: where a bundle was asked for, it answers when the whole answer is here and is one, or says why not.
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
-	t.raw, t.bundle = nil, nil
-	answer, err := t.inner.RoundTrip(r)
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel() // nothing of the answer is read later
+	defer context.AfterFunc(t.life, cancel)()
+	answer, err := t.inner.RoundTrip(r.WithContext(ctx))
 	if err != nil {
 		return nil, err
 	}
-	if answer.StatusCode != http.StatusOK {
+	if t.read == nil || answer.StatusCode != http.StatusOK {
 		answer.Body.Close() // what else it says nobody reads
 		answer.Body = http.NoBody
 		return answer, nil

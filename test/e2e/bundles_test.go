@@ -1,8 +1,10 @@
 package e2e
 
 import (
+	"compress/gzip"
 	"crypto/sha256"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -113,6 +115,7 @@ type control struct {
 
 	mu     sync.Mutex
 	bundle []byte
+	told   strings.Builder // what decision logs and status say
 }
 
 const controlToken = "the-secret-of-the-bundle-server"
@@ -125,6 +128,21 @@ func newControl(t *testing.T, bundle []byte) *control {
 		c.mu.Unlock()
 		etag := fmt.Sprintf("\"%x\"", sha256.Sum256(now))
 		switch {
+		case r.Method == http.MethodPost && r.Header.Get("Authorization") == "Bearer "+controlToken:
+			body := io.Reader(r.Body)
+			if r.Header.Get("Content-Encoding") == "gzip" {
+				var err error
+				if body, err = gzip.NewReader(r.Body); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			fmt.Fprintf(&c.told, "%s ", r.URL.Path)
+			if _, err := io.Copy(&c.told, body); err != nil {
+				t.Error(err)
+			}
 		case r.Header.Get("Authorization") != "Bearer "+controlToken || r.URL.Path != "/v1/bundles/acme":
 			http.Error(w, "who are you?", http.StatusForbidden)
 		case r.Header.Get("If-None-Match") == etag:
@@ -298,4 +316,36 @@ func TestAStartWithoutTheBundleServer(t *testing.T) {
 		t.Errorf("nothing says why what was kept is not used:\n%s", g.stderr)
 	}
 	secretFree(t, g)
+}
+
+// A service is told which bundle is in force and what it decides, over both fronts, and nothing of what passes.
+func TestDecisionsAndStatusAreTold(t *testing.T) {
+	t.Setenv("CONTROL_TOKEN", controlToken)
+	key := bundles.NewKey(t)
+	const planted = "sk-planted-in-an-argument"
+	for _, revision := range []string{"2025-11-25", mcptest.Modern} {
+		t.Run(revision, func(t *testing.T) {
+			c := newControl(t, denying(t, "one", "log", key))
+			config := box("box") + c.config(key, "kept.tar.gz") + "[policy.status]\n[policy.decision_logs]\nmin_delay = \"1s\"\nmax_delay = \"1s\"\n"
+			front(t, config, revision, func(t *testing.T, g *gatekit, client *mcptest.Client) {
+				told := func() string {
+					c.mu.Lock()
+					defer c.mu.Unlock()
+					return c.told.String()
+				}
+				t.Cleanup(func() { c.mu.Lock(); c.told.Reset(); c.mu.Unlock() })
+				open(t, client)
+				call(t, client, "box__echo", `{"tag":"`+planted+`"}`)
+				ask(t, client, "tools/call", `{"name":"box__log","arguments":{"x":"`+planted+`"}}`)
+				for _, text := range []string{`"active_revision":"one"`, `"name":"echo"`, `"result":{"action":"pass"}`, `"name":"log"`, `"result":{"action":"deny","rule":"acme"}`, `"revision":"one"`, "/v1/status ", "/v1/logs "} {
+					settled(t, "texts like "+text+" are not told", 0, func() int { return 1 - min(1, strings.Count(told(), text)) })
+				}
+				if strings.Contains(told(), planted) || strings.Contains(told(), controlToken) {
+					t.Errorf("what passed was told: %s", told())
+				}
+				g.recorded("to_server request tools/call box echo pass", "to_server request tools/call box log deny")
+				secretFree(t, g)
+			})
+		})
+	}
 }

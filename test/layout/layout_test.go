@@ -36,7 +36,7 @@ var allowed = map[string][]string{
 	"transport":           {"core/mcp", "core/downstream", "core/upstream", "transport/process"}, // for the types that their seams are made of
 	"policies":            {"core/mcp", "core/pipeline", "plugins/sdk/scan", "policies/library"},
 	"policies/library":    {"plugins/sdk"},
-	"policies/service":    {"policies"},
+	"policies/service":    {"core/mcp", "core/pipeline", "policies"},
 	"plugins/sdk":         {"core/mcp", "core/pipeline", "plugins/proto", "plugins/proto/*"},
 	"plugins/sdk/scan":    {"core/mcp"},
 	"plugins/sdk/sdktest": {"core/mcp", "core/pipeline", "plugins/sdk"},

@@ -1,0 +1,210 @@
+package service_test
+
+import (
+	"compress/gzip"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+	"gatekit/policies"
+	"gatekit/policies/service"
+	"gatekit/test/bundles"
+)
+
+// secret is planted in what passes, and must not leave.
+const secret = "sk-planted-0123456789"
+
+// told is what a service was told: the texts, and the JSON of each.
+type told struct {
+	mu    sync.Mutex
+	texts []string
+}
+
+func (d *told) take(r *http.Request) {
+	body := io.Reader(r.Body)
+	if r.Header.Get("Content-Encoding") == "gzip" {
+		z, err := gzip.NewReader(r.Body)
+		if err != nil {
+			d.add("no gzip: " + err.Error())
+			return
+		}
+		body = z
+	}
+	b, err := io.ReadAll(body)
+	if err != nil {
+		b = append(b, err.Error()...)
+	}
+	d.add(string(b))
+}
+
+func (d *told) add(text string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.texts = append(d.texts, text)
+}
+
+func (d *told) all() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.texts)
+}
+
+// decisions are the events of all decision logs.
+func (d *told) decisions(t *testing.T) (events []map[string]any) {
+	t.Helper()
+	for _, text := range d.all() {
+		var some []map[string]any
+		if err := json.Unmarshal([]byte(text), &some); err != nil {
+			t.Fatalf("%v: %s", err, text)
+		}
+		events = append(events, some...)
+	}
+	return events
+}
+
+const judging = `package gatekit.acme
+
+deny contains sprintf("no: %v", [input.params]) if { input.name == "refused"; input.params.arguments.key }
+
+redact contains {"pattern": "sk-[a-z0-9-]+", "with": "[key]"} if input.name == "cleared"
+
+ask contains sprintf("may it say %v?", [input.params]) if input.name == "asked"
+`
+
+func call(name string) *mcp.Message {
+	m := mcp.NewRequest("1", "tools/call", []byte(`{"name":"`+name+`","arguments":{"key":"`+secret+`"}}`))
+	m.To, m.Server, m.Session, m.Exchange, m.Principal, m.Name = mcp.ToServer, "a", "s1", "e1", "ann", name
+	return m
+}
+
+func TestDecisionsAndStatusAreToldWithoutContent(t *testing.T) {
+	key := bundles.NewKey(t)
+	s := newServer(t, plain)
+	s.has("/bundles/acme", `"1"`, bundles.Pack(t, "one", map[string]string{"acme.rego": judging}, &bundles.Signature{By: key, ID: "acme"}))
+	var decisions, statuses told
+	s.serve("/logs/here", func(_ http.ResponseWriter, r *http.Request) { decisions.take(r) })
+	s.serve("/status", func(_ http.ResponseWriter, r *http.Request) { statuses.take(r) })
+	b := newBench(t, acme(s.remote(), key))
+	remote := s.remote()
+	b.o.Status = &remote
+	b.o.DecisionLogs = &service.DecisionLogs{Remote: remote, Resource: "logs/here", Buffer: 100, MinDelay: time.Second, MaxDelay: time.Second}
+	c := b.open()
+	stage, err := policies.Load(policies.Options{Bundles: c.Bundles()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	judge := c.Logged(stage)
+	want := map[string]string{"refused": "deny acme", "cleared": "modify acme", "asked": "ask acme", "passed": "pass <nil>", "mail?to=" + secret: "pass <nil>"}
+	for name, saying := range want {
+		v, err := judge.Inspect(t.Context(), call(name))
+		plain, err2 := stage.Inspect(t.Context(), call(name))
+		if err != nil || err2 != nil || v.Action != plain.Action || v.Reason != plain.Reason {
+			t.Errorf("%s: %v, %v: %+v is not what the policies said: %+v", saying, err, err2, v, plain)
+		}
+	}
+	until(t, "the decisions", func() bool { return len(decisions.decisions(t)) == len(want) })
+	ids := map[any]bool{}
+	for _, e := range decisions.decisions(t) {
+		input, result, custom := e["input"].(map[string]any), e["result"].(map[string]any), e["custom"].(map[string]any)
+		name := fmt.Sprint(input["name"])
+		if name == "mail" {
+			name = "mail?to=" + secret
+		}
+		if got := fmt.Sprintf("%v %v", result["action"], result["rule"]); got != want[name] {
+			t.Errorf("%s was told as %s, want %s", name, got, want[name])
+		}
+		if fmt.Sprint(e["bundles"]) != "map[acme:map[revision:one]]" || custom["policies"] != stage.Digest() || custom["session"] != "s1" || custom["exchange"] != "e1" {
+			t.Errorf("it is not said which policies decided what: %v", e)
+		}
+		if got := fmt.Sprint(input["direction"], input["kind"], input["method"], input["server"], input["principal"]); got != "to_serverrequesttools/callaann" || len(input) != 6 {
+			t.Errorf("the input is %v", input)
+		}
+		ids[e["decision_id"]] = true
+	}
+	if len(ids) != len(want) {
+		t.Errorf("%d decisions have %d ids", len(want), len(ids))
+	}
+	active := func(revision, message string) func() bool {
+		return func() bool {
+			all := statuses.all()
+			if len(all) == 0 {
+				return false
+			}
+			var last struct {
+				Bundles map[string]struct {
+					ActiveRevision string `json:"active_revision"`
+					Message        string
+				}
+			}
+			if err := json.Unmarshal([]byte(all[len(all)-1]), &last); err != nil {
+				t.Fatal(err)
+			}
+			return last.Bundles["acme"].ActiveRevision == revision && strings.Contains(last.Bundles["acme"].Message, message) && (message == "") == (last.Bundles["acme"].Message == "")
+		}
+	}
+	until(t, "the status of the first bundle", active("one", ""))
+	s.serve("/bundles/acme", write([]byte("garbage")))
+	until(t, "the status of garbage", active("one", "it is no bundle"))
+	s.has("/bundles/acme", `"2"`, pack(t, "two", key))
+	until(t, "the status of the second bundle", active("two", ""))
+	c.Close()
+	for _, text := range slices.Concat(decisions.all(), statuses.all()) {
+		if strings.Contains(text, secret) || strings.Contains(text, token) {
+			t.Errorf("a secret was told: %s", text)
+		}
+	}
+}
+
+// A service that takes nothing holds up no decision and no end, and what it is not told is counted.
+func TestDecisionsThatAreNotTakenAreCounted(t *testing.T) {
+	for name, answer := range map[string]http.HandlerFunc{
+		"it fails":      func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) },
+		"it hangs":      func(_ http.ResponseWriter, r *http.Request) { io.Copy(io.Discard, r.Body); <-r.Context().Done() },
+		"it is endless": func(w http.ResponseWriter, r *http.Request) { io.Copy(io.Discard, r.Body); endless(w, r) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			key := bundles.NewKey(t)
+			s := newServer(t, plain)
+			s.has("/bundles/acme", `"1"`, bundles.Pack(t, "one", map[string]string{"acme.rego": judging}, &bundles.Signature{By: key, ID: "acme"}))
+			s.serve("/logs", answer)
+			s.serve("/status", answer)
+			b := newBench(t, acme(s.remote(), key))
+			remote := s.remote()
+			b.o.Status = &remote
+			b.o.DecisionLogs = &service.DecisionLogs{Remote: remote, Resource: "logs", Buffer: 10, MinDelay: time.Second, MaxDelay: time.Second}
+			c := b.open()
+			stage, err := policies.Load(policies.Options{Bundles: c.Bundles()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			judge, slowest := c.Logged(stage), time.Duration(0)
+			for range 3000 {
+				began := time.Now()
+				if v, err := judge.Inspect(t.Context(), call("passed")); err != nil || v.Action != pipeline.Allow {
+					t.Fatalf("%+v, %v", v, err)
+				}
+				slowest = max(slowest, time.Since(began))
+			}
+			if slowest > 5*time.Second {
+				t.Errorf("a decision took %s", slowest)
+			}
+			began := time.Now()
+			c.Close()
+			if d := time.Since(began); d > 15*time.Second {
+				t.Errorf("the end took %s", d)
+			}
+			if name != "it is endless" && !strings.Contains(b.said(), "decisions were not sent") {
+				t.Errorf("nothing says that decisions were dropped:\n%s", b.said())
+			}
+		})
+	}
+}

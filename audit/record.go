@@ -79,7 +79,7 @@ func ParseRecord(line []byte) (Record, error) {
 	return r, nil
 }
 
-// Glance reads of a line what a look at many of them needs, at a fraction of the time of ParseRecord: all but Prev, Steps, Before and After, which are zero. Whether the
+// Glance reads of a line what a look at many of them needs, at a fraction of the time of ParseRecord: all but Prev, Steps, Before, After, Values and Through, which are zero. Whether the
 // line is JSON to its end is not looked at. A line that was not written as this package writes it goes to ParseRecord. It keeps line.
 func Glance(line []byte) (Record, error) {
 	r := Record{Line: line}
@@ -103,7 +103,7 @@ func Glance(line []byte) (Record, error) {
 	if !ok || err != nil || timeErr != nil || r.Seq == 0 || r.Action == "" {
 		return ParseRecord(line)
 	}
-	r.Micros, r.Error = g.end()
+	g.end(&r)
 	return r, nil
 }
 
@@ -154,23 +154,30 @@ func (g *glance) text(s *string) bool {
 	return err == nil
 }
 
-// end takes the last members: micros and error. Their names stand in steps and bodies, too, but what follows those is not the end of the line.
-func (g *glance) end() (micros int64, fault string) {
-	if i := bytes.LastIndex(g.rest, []byte(`,"error":"`)); i >= 0 {
-		last := glance{rest: g.rest[i+len(`,"error":"`):]}
-		if last.text(&fault) && string(last.rest) == "}" {
-			g.rest = g.rest[:i+1]
-		} else {
-			fault = ""
+// end takes the last members. Their names stand in steps and bodies, too, but what follows those is not the end of the line.
+func (g *glance) end(r *Record) {
+	rest := bytes.TrimSuffix(g.rest, []byte("}"))
+	const name = `,"error":"`
+	if i := bytes.LastIndex(rest, []byte(name)); i >= 0 {
+		last := glance{rest: rest[i+len(name):]}
+		if fault := ""; last.text(&fault) && len(last.rest) == 0 {
+			r.Error, rest = fault, rest[:i]
 		}
 	}
-	i := bytes.LastIndex(g.rest, []byte(`,"micros":`))
+	r.Micros, rest = lastNumber(rest, `,"micros":`)
+	rest, r.Failed = bytes.CutSuffix(rest, []byte(`,"failed":true`))
+	r.Code, _ = lastNumber(rest, `,"code":`)
+}
+
+// lastNumber takes the number at the end of b, if it has that name.
+func lastNumber(b []byte, name string) (n int64, before []byte) {
+	i := bytes.LastIndex(b, []byte(name))
 	if i < 0 {
-		return 0, fault
+		return 0, b
 	}
-	digits := g.rest[i+len(`,"micros":`) : len(g.rest)-1]
-	if micros, err := strconv.ParseInt(string(digits), 10, 64); err == nil {
-		return micros, fault
+	n, err := strconv.ParseInt(string(b[i+len(name):]), 10, 64)
+	if err != nil {
+		return 0, b
 	}
-	return 0, fault
+	return n, b[:i]
 }

@@ -17,6 +17,7 @@ func FuzzGlance(f *testing.F) {
 	for _, s := range []string{"", "read", `"\`, `,"micros":5}`, `x","error":"y"}`, "\u2028\xff", "\\", strings.Repeat("亀", 400)} {
 		f.Add(s, true, int64(7))
 		f.Add(s, false, int64(0))
+		f.Add(s, true, int64(5))
 	}
 	f.Fuzz(func(t *testing.T, s string, whole bool, took int64) {
 		o := hostile(s)
@@ -25,7 +26,15 @@ func FuzzGlance(f *testing.F) {
 		if !whole {
 			o.Steps, o.Err, o.Before = nil, nil, &mcp.Message{}
 		}
-		o.After = mcp.NewRequest("1", "tools/call", []byte(`{"x":`+string(mcp.Quote(s))+`,"micros":5,"error":"x"}`))
+		switch took % 3 {
+		case 0:
+			o.After = mcp.NewError("1", int(took), s, nil)
+		case 1:
+			o.After = mcp.NewResponse("1", []byte(`{"isError":true,"content":[],"x":`+string(mcp.Quote(s))+`,"failed":true,"code":7,"micros":5,"error":"x"}`))
+			o.After.Method = "tools/call"
+		default:
+			o.After = mcp.NewRequest("1", "tools/call", []byte(`{"x":`+string(mcp.Quote(s))+`,"micros":5,"error":"x"}`))
+		}
 		var log bytes.Buffer
 		l, err := audit.Open(audit.Options{Writer: &log, Bodies: audit.Redacted})
 		if err != nil {
@@ -40,7 +49,7 @@ func FuzzGlance(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want.Prev, want.Steps, want.Before, want.After = "", nil, nil, nil
+		want.Prev, want.Steps, want.Before, want.After, want.Values = "", nil, nil, nil, nil
 		if got, err := audit.Glance(line); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%v: a glance says\n%+v, all of the line\n%+v\n%s", err, got, want, line)
 		}

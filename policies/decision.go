@@ -19,9 +19,14 @@ type decision struct {
 	denies, asks []string // reasons
 	hide         []string
 	redactions   []redaction
-	sets         []mcp.Edit
+	sets         []setting
 	labels       []string
 	notes        []string // what is for the record only
+}
+
+type setting struct {
+	by   string
+	edit mcp.Edit
 }
 
 type redaction struct {
@@ -90,7 +95,7 @@ func (d *decision) take(r rule, t *ast.Term) error {
 		if err != nil {
 			return fmt.Errorf("%s: set: %w", r.name, err)
 		}
-		d.sets = append(d.sets, mcp.Set(path, raw))
+		d.sets = append(d.sets, setting{r.name, mcp.Set(path, raw)})
 	case "label":
 		if !isText {
 			return wrong("words")
@@ -175,10 +180,13 @@ func (d *decision) edits(m *mcp.Message, patterns *patterns) (edits []mcp.Edit, 
 		}
 		return false
 	}
-	for _, e := range d.sets {
-		if !within(e.Pointer) {
-			covered[e.Pointer] = true
-			edits = append(edits, e)
+	for _, s := range d.sets {
+		if !within(s.edit.Pointer) {
+			covered[s.edit.Pointer] = true
+			edits = append(edits, s.edit)
+			if !slices.Contains(by, s.by) {
+				by = append(by, s.by)
+			}
 		}
 	}
 	var cuts []scan.Cut

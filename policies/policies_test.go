@@ -101,6 +101,23 @@ func TestEffects(t *testing.T) {
 	}
 }
 
+func TestAChangeIsRecordedWithTheRuleThatMadeIt(t *testing.T) {
+	for name, rego := range map[string]string{
+		"set":    `set contains {"path": "/arguments/a", "value": 1}`,
+		"redact": `redact contains {"path": "/arguments/a", "with": "R"}`,
+		"both":   `redact contains {"path": "/arguments/a", "with": "R"}` + "\n" + `set contains {"path": "/arguments/b", "value": 1}`,
+	} {
+		j := &journal{}
+		p := pipeline.New(j, pipeline.Options{}, pipeline.Named{Name: "policy", Stage: loaded(t, rego)})
+		if _, err := p.Pass(t.Context(), called("x", `{"a":"v"}`)); err != nil {
+			t.Fatal(err)
+		}
+		if o := j.last; o.Action != "modify" || o.Reason != "t" || len(o.Steps) != 1 || len(o.Steps[0].Changed) == 0 {
+			t.Errorf("%s is recorded as %s %q, %+v", name, o.Action, o.Reason, o.Steps)
+		}
+	}
+}
+
 func TestWhatIsWrongIsSaidWithItsLine(t *testing.T) {
 	for rego, want := range map[string]string{
 		`deny contains "no" if input.params.nmae == "x"` + "\n" + `deny contains "no" if input.methd == "x"`: `t.rego:4:23: undefined ref: input.methd`,

@@ -20,13 +20,14 @@ type Call struct {
 	FromServer bool   // a server asked
 	Method     string
 	Name       string
-	Servers    []string // that had to do with it, at most maxServers
+	Servers    []string // that had to do with it, sorted, at most eight
 
 	Action string // the weightiest of its records: deny before modify before pass
 	Reason string // of that record
 	Error  string
 	End    End
-	Parked bool // it waited for what the client answered, whose connection was free meanwhile
+	Code   int64 // of the error that it ended with
+	Parked bool  // it waited for what the client answered, whose connection was free meanwhile
 
 	Decision *audit.Record  // the record with Action; nil when all was let pass
 	Records  []audit.Record // all of them, or the first 200; with Options.Records alone
@@ -43,6 +44,7 @@ const (
 	Open      End = ""          // not, as far as the log goes
 	Answered  End = "answered"  // with a result
 	Failed    End = "error"     // with an error: the server's, or Gatekit's own
+	ToolError End = "failed"    // with the result of a tool that says that it has failed
 	Refused   End = "refused"   // the request, or its answer
 	Cancelled End = "cancelled" // by the client, or for it
 	Done      End = "done"      // of events and notifications
@@ -60,6 +62,9 @@ func (c *Call) Who() string {
 	}
 	return c.Session
 }
+
+// answered says whether the call was answered, well or not.
+func (c *Call) answered() bool { return c.End == Answered || c.End == Failed || c.End == ToolError }
 
 // Stage is the stage that made the decision; "" when none did.
 func (c *Call) Stage() string {
@@ -142,6 +147,9 @@ func (c *Call) take(r *audit.Record, keep bool) error {
 	if c.Error == "" {
 		c.Error = r.Error
 	}
+	if r.Code != 0 {
+		c.Code = r.Code
+	}
 	c.Parked = c.Parked || r.Action == "park"
 	switch {
 	case kept:
@@ -149,8 +157,8 @@ func (c *Call) take(r *audit.Record, keep bool) error {
 	case keep:
 		c.Left++
 	}
-	if r.Server != "" && len(c.Servers) < maxServers && !slices.Contains(c.Servers, r.Server) {
-		c.Servers = append(c.Servers, r.Server)
+	if at, known := slices.BinarySearch(c.Servers, r.Server); r.Server != "" && !known && len(c.Servers) < maxServers {
+		c.Servers = slices.Insert(c.Servers, at, r.Server)
 	}
 	if c.Name == "" {
 		c.Name = r.Name

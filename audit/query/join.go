@@ -204,6 +204,8 @@ func (j *joiner) step(at *list.Element, r *audit.Record) {
 		o.End = Refused // until a human has approved
 	case r.Kind == "error":
 		o.End, final = Failed, true
+	case r.Failed:
+		o.End, final = ToolError, true
 	case answer:
 		o.End, final = Answered, true
 	default:

@@ -45,6 +45,11 @@ func outcome(t testing.TB, text string) pipeline.Outcome {
 	m.To = map[string]mcp.Direction{"to_server": mcp.ToServer, "to_client": mcp.ToClient}[f[2]]
 	m.Kind = map[string]mcp.Kind{"request": mcp.Request, "response": mcp.Response, "error": mcp.Error, "notification": mcp.Notification}[f[3]]
 	reason, stage, decided := strings.Cut(strings.TrimSuffix(reason, "]"), " [")
+	if isError, ok := strings.CutSuffix(f[6], "!"); ok { // a tool that failed
+		m = mcp.NewResponse("1", []byte(`{"isError":true}`))
+		m.To, m.Method, m.Server, m.Name = mcp.ToClient, f[4], f[5], isError
+		m.Session, m.Exchange, _ = strings.Cut(f[1], "/")
+	}
 	o := pipeline.Outcome{Time: at.Add(after), Before: m, Action: f[7], Reason: reason}
 	if decided {
 		o.Steps = []pipeline.Step{{Stage: "first", Action: "pass"}, {Stage: stage, Action: f[7], Reason: reason}}
@@ -142,6 +147,10 @@ func TestRecordsAreJoinedToCalls(t *testing.T) {
 			+2ms s/2 to_client error tools/call - - answer: no such server`,
 			`1 s tools/call files read pass error 1ms
 			3 s tools/call - - answer error 0s: no such server`},
+		{"a tool that failed", `
+			+0s s/1 to_server request tools/call files read pass
+			+1ms s/1 to_client response tools/call files read! pass`,
+			`1 s tools/call files read pass failed 1ms`},
 		{"a list of several servers, of several pages, ends with the answer to the client", `
 			+0s s/1 to_server request tools/list a - pass
 			+0s s/1 to_server request tools/list b - pass

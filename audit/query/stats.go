@@ -36,7 +36,7 @@ type Count struct {
 	All       int
 	Refused   int
 	Changed   int // modified, or with items hidden
-	Failed    int // answered with an error
+	Failed    int // answered with an error, or with the result of a tool that says that it has failed
 	Cancelled int
 	Open      int
 
@@ -87,7 +87,7 @@ func (s *Stats) Add(c *Call) {
 		group(&s.tools, strings.Join(c.Servers, ",")+" "+c.Name).add(c)
 	}
 	group(&s.principals, c.Who()).add(c)
-	if c.End == Answered || c.End == Failed {
+	if c.answered() {
 		at, _ := slices.BinarySearchFunc(s.Slowest, c, func(a, b *Call) int { return cmp.Compare(b.Took, a.Took) })
 		if at < maxSlowest {
 			s.Slowest = slices.Insert(s.Slowest, at, c)
@@ -151,7 +151,7 @@ func (n *Count) add(c *Call) {
 	switch c.End {
 	case Refused:
 		n.Refused++
-	case Failed:
+	case Failed, ToolError:
 		n.Failed++
 	case Cancelled:
 		n.Cancelled++
@@ -161,7 +161,7 @@ func (n *Count) add(c *Call) {
 	if c.Action == "modify" || c.Action == "hide" {
 		n.Changed++
 	}
-	if c.End == Answered || c.End == Failed {
+	if c.answered() {
 		if n.took == nil {
 			n.took = hdrhistogram.New(1, longest.Microseconds(), 2)
 		}

@@ -28,7 +28,8 @@ func (p *program) auditShow() *cobra.Command {
 		Short: "Print what the audit log says, a line for each call",
 		Long: `Show prints one line for each call: when it began, what became of it, for whom, which server, what was asked, how long it took, and why. The request, its answer and what moved for
 their sake are one call, and the weightiest action of them is the call's. A server's question to the client ("← sampling/createMessage") is a line of its own, and so is what is no
-message: a start, a reload, who connects, a plugin that was lost. Calls come in the order of their ends; those that have none come last.
+message: a start, a reload, who connects, a plugin that was lost. Calls come in the order of their ends; those that have none come last. Of what was let pass, "error" is what ended with
+an error, "failed" a tool that said so in its result, "cancel" what was given up, "open" what has no end.
 
   2026-11-21 15:04:05.123Z  deny    ann  files   tools/call delete_file  268µs  it is about what clients may not know [tools]
   2026-11-21 15:04:06.007Z  modify  ann  github  tools/call search      1.4ms   took out aws-access-token [secrets] in /arguments/query
@@ -130,7 +131,7 @@ func outcome(c *query.Call) (word string, notes []string) {
 	for _, n := range []struct {
 		is   bool
 		word string
-	}{{c.End == query.Failed, "error"}, {c.End == query.Cancelled, "cancel"}, {c.End == query.Open && c.Kind == "request", "open"}} {
+	}{{c.End == query.Failed, "error"}, {c.End == query.ToolError, "failed"}, {c.End == query.Cancelled, "cancel"}, {c.End == query.Open && c.Kind == "request", "open"}} {
 		switch {
 		case n.is && said:
 			notes = append(notes, n.word)
@@ -155,6 +156,9 @@ func because(c *query.Call, notes []string) string {
 		if len(changed) > 3 {
 			text += fmt.Sprintf(" and %d more", len(changed)-3)
 		}
+	}
+	if c.Code != 0 {
+		notes = append(notes, fmt.Sprintf("code %d", c.Code))
 	}
 	if len(notes) > 0 {
 		text += " (" + strings.Join(notes, ", ") + ")"
@@ -186,7 +190,7 @@ func (s *shower) paint(c *query.Call, word, column string) string {
 	}
 	code := "33" // yellow: something was done with it
 	switch {
-	case c.End == query.Refused, c.End == query.Failed, c.Error != "":
+	case c.End == query.Refused, c.End == query.Failed, c.End == query.ToolError, c.Error != "":
 		code = "31" // red
 	case c.Kind == "event":
 		code = "36" // cyan
@@ -237,10 +241,13 @@ func (s *shower) record(r *audit.Record) {
 // bodies says what is kept of a message's body.
 func bodies(r *audit.Record) string {
 	say := func(b *audit.Body) string {
-		if b.SHA256 == "" {
-			return fmt.Sprintf("%d bytes", b.Size)
+		switch {
+		case b.SHA256 != "":
+			return fmt.Sprintf("%d bytes %.12s", b.Size, b.SHA256)
+		case b.HMAC != "":
+			return fmt.Sprintf("%d bytes hmac %.12s", b.Size, b.HMAC)
 		}
-		return fmt.Sprintf("%d bytes %.12s", b.Size, b.SHA256)
+		return fmt.Sprintf("%d bytes", b.Size)
 	}
 	switch {
 	case r.Before == nil && r.After == nil:

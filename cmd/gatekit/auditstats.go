@@ -27,7 +27,7 @@ func (p *program) auditStats() *cobra.Command {
 happened beside. How long a call took is from when Gatekit had the request until it had judged the answer, so the time of the server and of every plugin and policy is in it. p50, p95 and
 p99 are of those that were answered: half of them took no longer than p50.
 
-A tool whose result says that it has failed has answered: what results hold is not in the log. An error is one of the protocol, from the server or from Gatekit.
+ERRORS are of the protocol, from the server or from Gatekit, and results of tools that say they have failed.
 
 ` + filterHelp,
 		Example: "  gatekit audit stats --since 24h\n  gatekit audit stats --server github --json",

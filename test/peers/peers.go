@@ -37,6 +37,16 @@ func Python(t testing.TB) {
 	}
 }
 
+// Installed says that the machine has these programs, and ends the test where it has not.
+func Installed(t testing.TB, programs ...string) {
+	t.Helper()
+	for _, name := range programs {
+		if _, err := exec.LookPath(name); err != nil {
+			missing(t, fmt.Errorf("%s is not installed: %w", name, err))
+		}
+	}
+}
+
 // Modules is a folder that holds a node_modules made by npm ci.
 type Modules struct{ dir string }
 

@@ -41,7 +41,7 @@ func (s *session) usesOf(m *mcp.Message) []use {
 			}
 			return true
 		})
-		return s.toolsOf(m.Server, ids)
+		return s.tasks.uses(m, ids)
 	case m.Kind != mcp.Request && m.Kind != mcp.Notification:
 		return nil
 	}
@@ -74,25 +74,9 @@ func (s *session) usesOf(m *mcp.Message) []use {
 		}
 	}
 	if strings.HasPrefix(m.Method, "tasks/") || strings.HasPrefix(m.Method, "notifications/tasks") {
-		return s.toolsOf(m.Server, []string{name})
+		return s.tasks.uses(m, []string{name})
 	}
 	return nil
-}
-
-// toolsOf are the tools that run as these tasks, as far as the session saw them begin.
-func (s *session) toolsOf(server string, ids []string) []use {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	u := use{list: "tools/list"}
-	for _, id := range ids {
-		if tool, known := s.tasks[server+" "+id]; known {
-			u.names, u.tasks = append(u.names, tool), append(u.tasks, id)
-		}
-	}
-	if u.names == nil {
-		return nil
-	}
-	return []use{u}
 }
 
 // listed is the list, of one server, that holds what is used: its definitions as they were listed, or only the names of what was not.
@@ -163,29 +147,6 @@ func (s *Stage) hide(ctx context.Context, m *mcp.Message, session *session, b be
 		}
 	}
 	return nil
-}
-
-// keepTask remembers of which tool a task is. The oldest are forgotten first. s.mu is held.
-func (s *session) keepTask(m *mcp.Message) {
-	id, ok := m.Text("/task/taskId")
-	if kind, _ := m.Text("/resultType"); !ok && kind == "task" {
-		id, ok = m.Text("/taskId")
-	}
-	if !ok || len(id) > maxTaskID {
-		return
-	}
-	key := m.Server + " " + id
-	if _, again := s.tasks[key]; !again {
-		if s.tasks == nil {
-			s.tasks = map[string]string{}
-		}
-		if len(s.oldest) == maxTasks {
-			delete(s.tasks, s.oldest[0])
-			s.oldest = s.oldest[1:]
-		}
-		s.oldest = append(s.oldest, key)
-	}
-	s.tasks[key] = m.Name
 }
 
 // hiding are the rules that hide.

@@ -101,6 +101,11 @@ hide contains item.uriTemplate if {
 					if got := judged(t, s, as(who, use())); strings.HasPrefix(got, "denied: hidden") != (who == "bob") {
 						t.Errorf("%s: %s", what, got)
 					}
+					other := as(who, use())
+					other.Session = "another"
+					if got := judged(t, s, other); strings.HasPrefix(got, "denied: hidden") != (who == "bob") {
+						t.Errorf("%s, in another session: %s", what, got)
+					}
 				}
 				if got := judged(t, s, as(who, listen())); strings.Contains(got, "secret") != (who == "ann") || !strings.Contains(got, "file:///b") {
 					t.Errorf("a subscription: %s", got)

@@ -83,7 +83,7 @@ func matrix(top string, starts []string) (payloads []string) {
 	seps := append([]string{"%c0%af", "%c1%9c", "¥", "₩", "%2f%2f", "/ /", "\\/"}, slash...)
 	for i, start := range starts {
 		ups, seps := ups, seps
-		if i > 1 { // every spelling from two places, and three from every other
+		if i > 0 { // every spelling from the root, and three from every other place: the race detector makes all of them a minute
 			ups, seps = []string{"..", "%2e%2e", "．．"}, []string{"/", "%2f", `\`}
 		}
 		for _, sep := range seps {
@@ -175,7 +175,7 @@ func TestEveryPayloadIsRefusedOrHarmless(t *testing.T) {
 			}
 			passed := len(arguments)
 			t.Logf("%d payloads: %d can do harm, and all are refused; %d pass", len(some), attacks, passed)
-			if attacks < 300 || passed < 30 {
+			if attacks < 200 || passed < 30 {
 				t.Errorf("of %d payloads %d can do harm, and %d pass: this says nothing", len(some), attacks, passed)
 			}
 			for _, p := range some { // the single ways to a resource go by the same, of which these are some

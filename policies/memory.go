@@ -22,6 +22,7 @@ type Memory struct {
 	mu       sync.Mutex
 	sessions map[string]*session
 	defined  atomic.Int64 // bytes of the definitions of all sessions
+	tasks    taskTools
 }
 
 // Bounds of the memory. Beyond the number of sessions, the one that was quiet for the longest is forgotten: a policy then sees it as a new one, without labels. It is far above the number
@@ -33,8 +34,6 @@ const (
 	maxCounted     = 10_000    // names whose calls are counted in one session
 	maxDefinitions = 4 << 20   // bytes of the definitions of one session
 	maxDefined     = 1_000_000 // bytes of one
-	maxTasks       = 1_000     // of one session whose tools are known
-	maxTaskID      = 1_000     // bytes
 )
 
 // session is what is known of one.
@@ -47,11 +46,10 @@ type session struct {
 	minute      minute         // the calls of the last minute, by the same
 	roots       []byte         // as JSON, the last that the client said
 	definitions map[string]definition
-	bytes       int               // of definitions
-	all         *atomic.Int64     // of the memory
-	ended       bool              // it is forgotten, and only messages under way still hold it
-	tasks       map[string]string // the tool of a task, by "server task"
-	oldest      []string          // keys of tasks, in the order in which they began
+	bytes       int           // of definitions
+	all         *atomic.Int64 // of the memory
+	ended       bool          // it is forgotten, and only messages under way still hold it
+	tasks       *taskTools    // of the memory
 }
 
 // of is the session of a message. Messages without one share one, for each principal.
@@ -67,7 +65,7 @@ func (m *Memory) of(msg *mcp.Message) *session {
 		if len(m.sessions) >= maxSessions {
 			m.end(m.quietest(func(*session) bool { return true }))
 		}
-		s = &session{all: &m.defined, calls: map[string]int{}, definitions: map[string]definition{}}
+		s = &session{all: &m.defined, tasks: &m.tasks, calls: map[string]int{}, definitions: map[string]definition{}}
 		m.sessions[key] = s
 	}
 	s.used = time.Now()
@@ -177,7 +175,7 @@ func (s *session) learn(m *mcp.Message) {
 	case m.Kind == mcp.Response && items(m) != nil:
 		s.define(m)
 	case m.Method == "tools/call" && m.Kind == mcp.Response:
-		s.keepTask(m)
+		s.tasks.learn(m)
 	}
 	if s.client == nil && m.Kind == mcp.Request {
 		if info, ok := m.Get(mcp.AtClientInfo); ok {

@@ -45,7 +45,11 @@ func TestNoSpellingOfAPathLeadsOutOfTheRoots(t *testing.T) {
 	} {
 		s := fromLibrary(t, "roots/traversal", settings)
 		var paths []string
-		for _, start := range starts {
+		for i, start := range starts {
+			dots, slash := dots, slash
+			if i > 0 { // every spelling from one place, and some from every other
+				dots, slash = dots[:5], slash[3:8]
+			}
 			for _, up := range dots {
 				for _, sep := range slash {
 					for _, depth := range []int{1, 6} {

@@ -68,7 +68,9 @@ func TestTheLogOfAMixedSessionAnswers(t *testing.T) {
 	}
 	event := func(action, reason string) *query.Call {
 		t.Helper()
-		return find(action+" "+reason, func(c *query.Call) bool { return c.Kind == "event" && c.Action == action && strings.Contains(c.Reason, reason) })
+		return find(action+" "+reason, func(c *query.Call) bool {
+			return c.Kind == "event" && c.Action == action && strings.Contains(c.Reason, reason)
+		})
 	}
 	who := map[string]string{
 		"legacy": event("connect", "mcptest 1, 2025-11-25").Session,

@@ -358,6 +358,7 @@ func (s *session) told(m *mcp.Message, k known, at time.Time) {
 		s.minute.told(k.minute, at)
 	}
 	if key, ok := definitionOf(m); ok && k.item != nil {
+		s.unparse(s.definitions[key])
 		s.definitions[key] = definition{raw: k.item}
 	}
 }

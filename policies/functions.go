@@ -19,6 +19,7 @@ type Function struct {
 //
 //	gatekit.path.fault(path, {"roots", "base", "home", "relative", "links"})  why the path is not within the roots; "" when it is
 //	gatekit.path.disguise(path)  why the path is not what it looks like, wherever it leads; "" when it is
+//	gatekit.path.disguised(value)  whether that is so of any text in a value, or of any name
 //	gatekit.uri.parse(uri)  {"scheme", "host", "port", "user", "path", "punycode", "special", "fault"}
 //	gatekit.uri.readings(uri)  what a server may take it for, in small letters: as it is, without escapes, without dots
 func Functions() []Function {
@@ -41,12 +42,15 @@ func Functions() []Function {
 			}
 			return ast.String(b.fault(string(text))), nil
 		}),
-		function("gatekit.path.disguise", types.NewFunction(types.Args(types.S), types.S), func(args []*ast.Term) (ast.Value, error) {
+		quick("gatekit.path.disguise", types.NewFunction(types.Args(types.S), types.S), func(args []*ast.Term) (ast.Value, error) {
 			text, ok := args[0].Value.(ast.String)
 			if !ok {
 				return nil, errors.New("gatekit.path.disguise: the path is no text")
 			}
 			return ast.String(disguised(string(text))), nil
+		}),
+		quick("gatekit.path.disguised", types.NewFunction(types.Args(types.A), types.B), func(args []*ast.Term) (ast.Value, error) {
+			return ast.Boolean(anyDisguised(args[0])), nil
 		}),
 		function("gatekit.uri.parse", types.NewFunction(types.Args(types.S), types.NewObject([]*types.StaticProperty{
 			types.NewStaticProperty("scheme", types.S), types.NewStaticProperty("host", types.S), types.NewStaticProperty("port", types.S),
@@ -73,11 +77,20 @@ func Functions() []Function {
 	}
 }
 
-// function is one that always answers the same within one evaluation.
+// function is one that always answers the same within one evaluation, though the files that it looks at may change.
 func function(name string, decl *types.Function, f func([]*ast.Term) (ast.Value, error)) Function {
+	return remembering(true, name, decl, f)
+}
+
+// quick is a function that depends on nothing but its arguments, and costs less than it does to remember what it answered.
+func quick(name string, decl *types.Function, f func([]*ast.Term) (ast.Value, error)) Function {
+	return remembering(false, name, decl, f)
+}
+
+func remembering(memoize bool, name string, decl *types.Function, f func([]*ast.Term) (ast.Value, error)) Function {
 	return Function{
 		Decl: &ast.Builtin{Name: name, Decl: decl},
-		Func: rego.FunctionDyn(&rego.Function{Name: name, Decl: decl, Memoize: true}, func(_ rego.BuiltinContext, args []*ast.Term) (*ast.Term, error) {
+		Func: rego.FunctionDyn(&rego.Function{Name: name, Decl: decl, Memoize: memoize}, func(_ rego.BuiltinContext, args []*ast.Term) (*ast.Term, error) {
 			v, err := f(args)
 			if err != nil {
 				return nil, err

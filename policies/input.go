@@ -110,7 +110,7 @@ func (s *Stage) input(m *mcp.Message, sess *session, b beside, r reads) ast.Valu
 			}
 			return valueOf(m.Request.Body(), r)
 		case "item":
-			return valueOf(sess.item(m), r)
+			return sess.item(m)
 		case "items":
 			return valueOf(items(m), r)
 		case "session":

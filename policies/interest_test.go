@@ -12,7 +12,7 @@ import (
 	"gatekit/policies/library"
 )
 
-// guarded are rules that say in every way of which messages they speak, and rules that do not.
+// guarded are rules that say in every way of which messages they speak, and rules that do not: a line each, which is a policy of its own with all of what they use.
 const guarded = `
 deny contains "equal" if { input.method == "tools/call"; input.kind == "request"; input.name == "x" }
 deny contains "turned" if { "error" == input.kind }
@@ -34,7 +34,10 @@ deny contains "a name that is none" if { not input.name; input.method == "tools/
 label contains "seen" if { input.method == "tools/call"; input.kind == "response"; input.request.arguments.deep.down == 1 }
 note contains input.result if { input.kind == "response"; input.method == "ping" }
 hide contains item.name if { input.method == "tools/list"; some item in input.items; startswith(item.name, "d") }
+`
 
+// used is what guarded uses.
+const used = `
 part := "method"
 reading if { input.method in {"resources/read", "resources/subscribe"}; input.server == "a" }
 default quiet := true
@@ -48,12 +51,14 @@ spoken contains input.method if input.kind == "response"
 
 // Only the rules that can say something of a message are asked, and only what they read of it is shown to them: the outcome is what it would be if all were asked and saw all, as Explain does.
 func TestWhatIsLeftOutCannotMatter(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "guarded.rego")
-	if err := os.WriteFile(file, []byte("package gatekit.guarded\n"+guarded), 0o600); err != nil {
-		t.Fatal(err)
+	dir := t.TempDir()
+	for i, line := range strings.Split(strings.TrimSpace(guarded), "\n") {
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("g%d.rego", i)), fmt.Appendf(nil, "package gatekit.g%d\n\n%s\n%s", i, line, used), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for name, o := range map[string]policies.Options{
-		"guards":      {Files: []string{file}},
+		"guards":      {Files: []string{dir}},
 		"the library": {Rules: library.Names()},
 		"the default": {Rules: []string{"elicitation/gate", "roots/traversal", "sampling/gate"}, Config: library.Default()},
 	} {

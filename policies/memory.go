@@ -22,6 +22,7 @@ type Memory struct {
 	mu       sync.Mutex
 	sessions map[string]*session
 	defined  atomic.Int64 // bytes of the definitions of all sessions
+	parsed   atomic.Int64 // bytes of those of them that are kept as values, too
 	tasks    taskTools
 }
 
@@ -34,6 +35,7 @@ const (
 	maxCounted     = 10_000    // names whose calls are counted in one session
 	maxDefinitions = 4 << 20   // bytes of the definitions of one session
 	maxDefined     = 1_000_000 // bytes of one
+	maxParsed      = 8 << 20   // bytes of the definitions of all sessions that are kept as values, which take some twenty times that
 )
 
 // session is what is known of one.
@@ -46,10 +48,11 @@ type session struct {
 	minute      minute         // the calls of the last minute, by the same
 	roots       []byte         // as JSON, the last that the client said
 	definitions map[string]definition
-	bytes       int           // of definitions
-	all         *atomic.Int64 // of the memory
-	ended       bool          // it is forgotten, and only messages under way still hold it
-	tasks       *taskTools    // of the memory
+	bytes       int // of definitions
+	parsed      int // bytes of those that are kept as values, too
+	all         *Memory
+	ended       bool       // it is forgotten, and only messages under way still hold it
+	tasks       *taskTools // of the memory
 }
 
 // of is the session of a message. Messages without one share one, for each principal.
@@ -65,7 +68,7 @@ func (m *Memory) of(msg *mcp.Message) *session {
 		if len(m.sessions) >= maxSessions {
 			m.end(m.quietest(func(*session) bool { return true }))
 		}
-		s = &session{all: &m.defined, tasks: &m.tasks, calls: map[string]int{}, definitions: map[string]definition{}}
+		s = &session{all: m, tasks: &m.tasks, calls: map[string]int{}, definitions: map[string]definition{}}
 		m.sessions[key] = s
 	}
 	s.used = time.Now()
@@ -194,8 +197,9 @@ func kept(m *mcp.Message, at string) []byte {
 
 // definition is what a list says of one name.
 type definition struct {
-	raw     []byte // as JSON; of several, with commas between them
-	several bool   // the list gives the name to several things: nobody knows which of them is used
+	raw     []byte    // as JSON; of several, with commas between them
+	several bool      // the list gives the name to several things: nobody knows which of them is used
+	value   ast.Value // the same as raw, once a rule has read it, and while there is room
 }
 
 // define keeps the definitions of a list. Where there is no room for one, the one before it goes, too: it is as if it had not been listed. s.mu is held.
@@ -221,7 +225,8 @@ func (s *session) define(m *mcp.Message) {
 			next = definition{}
 		}
 		s.bytes += len(next.raw) - len(old.raw)
-		s.all.Add(int64(len(next.raw) - len(old.raw)))
+		s.all.defined.Add(int64(len(next.raw) - len(old.raw)))
+		s.unparse(old)
 		if s.definitions[key] = next; next.raw == nil {
 			delete(s.definitions, key)
 		}
@@ -240,28 +245,59 @@ func (s *session) undefine(ended bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ended = s.ended || ended
-	s.all.Add(-int64(s.bytes))
-	s.definitions, s.bytes = map[string]definition{}, 0
+	s.all.defined.Add(-int64(s.bytes))
+	s.all.parsed.Add(-int64(s.parsed))
+	s.definitions, s.bytes, s.parsed = map[string]definition{}, 0, 0
 }
 
-// item is the definition of the tool, prompt or resource that a request is about; nil when it was not listed, or is one of several.
-func (s *session) item(m *mcp.Message) []byte {
+// unparse forgets the value of a definition. s.mu is held.
+func (s *session) unparse(d definition) {
+	if d.value != nil {
+		s.parsed -= len(d.raw)
+		s.all.parsed.Add(-int64(len(d.raw)))
+	}
+}
+
+// item is the definition of the tool, prompt or resource that a request is about; nil when it was not listed, or is one of several. A tool is called more often than listed: its
+// definition is read once.
+func (s *session) item(m *mcp.Message) ast.Value {
 	key, ok := definitionOf(m)
 	if !ok {
 		return nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if d := s.definitions[key]; !d.several {
-		return d.raw
+	d := s.definitions[key]
+	if d.raw == nil || d.several {
+		return nil
 	}
-	return nil
+	if d.value != nil {
+		return d.value
+	}
+	v := valueOf(d.raw, nil)
+	if s.ended || s.all.parsed.Add(int64(len(d.raw))) > maxParsed {
+		s.all.parsed.Add(-int64(len(d.raw)))
+		return v
+	}
+	d.value = v
+	s.definitions[key] = d
+	s.parsed += len(d.raw)
+	return v
 }
 
 // definitionOf is the key of the definition that a message is about.
 func definitionOf(m *mcp.Message) (key string, ok bool) {
-	list := map[string]string{"tools/call": "/tools", "prompts/get": "/prompts", "resources/read": "/resources", "resources/subscribe": "/resources"}[m.Method]
-	return list + " " + m.Server + " " + m.Name, list != ""
+	switch m.Method {
+	case "tools/call":
+		key = "/tools"
+	case "prompts/get":
+		key = "/prompts"
+	case "resources/read", "resources/subscribe":
+		key = "/resources"
+	default:
+		return "", false
+	}
+	return key + " " + m.Server + " " + m.Name, true
 }
 
 func (s *session) rootsOf() []byte {

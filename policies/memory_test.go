@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"gatekit/core/mcp"
 	"gatekit/policies"
@@ -48,5 +49,44 @@ deny contains "not listed" if { input.kind == "request"; input.method == "tools/
 	}
 	if list(1); !known(1) {
 		t.Error("a session that lists again has no definitions")
+	}
+}
+
+// The definition of a tool is read once, and again when it is another.
+func TestAToolThatIsDefinedAnewIsJudgedAnew(t *testing.T) {
+	s := loaded(t, `deny contains "it writes" if { input.method == "tools/call"; input.kind == "request"; not input.item.annotations.readOnlyHint }`)
+	list := sent(mcp.NewRequest("1", "tools/list", nil), mcp.ToServer, "")
+	for i, reads := range []bool{true, true, false, false, true} {
+		m := answered(list, fmt.Sprintf(`{"tools":[{"name":"x","annotations":{"readOnlyHint":%v}}]}`, reads))
+		if refused(t, s, m) {
+			t.Fatal("the list is refused")
+		}
+		for range 2 {
+			if got := refused(t, s, called("x", `{}`)); got == reads {
+				t.Errorf("list %d: refused %v", i, got)
+			}
+		}
+	}
+}
+
+// A session that calls without end is counted: the calls of a second take the room of one.
+func TestManyCallsInAMinuteAreCounted(t *testing.T) {
+	now := time.Unix(0, 0)
+	const most = 21_000
+	s, err := policies.Load(policies.Options{Rules: []string{"limits/rate"}, Config: map[string]map[string]any{"limits/rate": {"per_minute": most}}, Now: func() time.Time { return now }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range most {
+		now = now.Add(time.Millisecond)
+		if m := called("x", `{}`); refused(t, s, m) {
+			t.Fatalf("call %d is refused", i)
+		}
+	}
+	if !refused(t, s, called("x", `{}`)) {
+		t.Error("one more than may be is not refused")
+	}
+	if now = now.Add(time.Minute); refused(t, s, called("x", `{}`)) {
+		t.Error("a minute later it is refused")
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"unicode/utf8"
 
+	"github.com/open-policy-agent/opa/v1/ast"
 	"golang.org/x/text/unicode/norm"
 )
 
@@ -71,11 +72,11 @@ func eachReading(text string, fault func(reading string) string) string {
 
 // disguised says why a path is not what it looks like: in one reading of it, it climbs more than it says, or ends early. What is no path is not: a URL, and what has lines, or is too long.
 func disguised(text string) string {
-	text = strings.TrimSpace(text)
-	if name := scheme.FindString(text); len(text) > maxPath || strings.ContainsAny(text, "\n\r") || name != "" && !strings.EqualFold(name, "file:") {
+	if len(text) > maxPath || !readOtherwise(text) {
 		return ""
 	}
-	if !strings.ContainsAny(text, "%\\;:\x00") && strings.IndexFunc(text, func(c rune) bool { return c >= utf8.RuneSelf }) < 0 { // it can be read in one way
+	text = strings.TrimSpace(text)
+	if name := uriScheme(text); strings.ContainsAny(text, "\n\r") || name != "" && !strings.EqualFold(name, "file:") {
 		return ""
 	}
 	said := -1
@@ -99,12 +100,39 @@ func disguised(text string) string {
 	})
 }
 
+// anyDisguised says whether a text in a value, or a name, is not what it looks like.
+func anyDisguised(t *ast.Term) bool {
+	switch v := t.Value.(type) {
+	case ast.String:
+		return disguised(string(v)) != ""
+	case *ast.Array:
+		return v.Until(anyDisguised)
+	case ast.Object:
+		return v.Until(func(name, value *ast.Term) bool { return anyDisguised(name) || anyDisguised(value) })
+	case ast.Set:
+		return v.Until(anyDisguised)
+	}
+	return false
+}
+
+// readOtherwise says whether anything in a text can be read in more than one way; it is asked of every text, so it is quick.
+func readOtherwise(text string) bool {
+	return strings.ContainsAny(text, "%\\;:\x00") || strings.Contains(text, "../") || strings.IndexFunc(text, func(c rune) bool { return c >= utf8.RuneSelf }) >= 0
+}
+
+// uriScheme is how a URI begins, "file:"; it has two characters at least, since one is a drive.
+func uriScheme(text string) string {
+	if name := schemeOf(text); len(name) > 1 {
+		return name + ":"
+	}
+	return ""
+}
+
 var (
 	alike    = strings.NewReplacer("．", ".", "․", ".", "﹒", ".", "‥", "..", "…", "...", "／", "/", "∕", "/", "⁄", "/", "＼", "/", "﹨", "/", "⧵", "/", "∖", "/", "～", "~", "：", ":", "¥", "/", "₩", "/") // the last two are the backslash of a Japanese and a Korean Windows
 	filtered = strings.NewReplacer("../", "", `..\`, "")                                                                                                                                              // by those who think that this is enough, which makes "../" of "..././"
 	escape   = regexp.MustCompile(`%[0-9A-Fa-f]{2}|%u[0-9A-Fa-f]{4}`)
 	params   = regexp.MustCompile(`;[^/]*`)
-	scheme   = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]+:`) // of two characters at least: one is a drive
 	inner    = regexp.MustCompile(`(?i)file:`)
 	drive    = regexp.MustCompile(`^/*[A-Za-z]:`)
 	variable = regexp.MustCompile(`^(\$[A-Za-z_{(]|%[A-Za-z_()0-9]+%)`)
@@ -152,7 +180,7 @@ func (b bounds) reading(text string) string {
 	if !utf8.ValidString(text) {
 		return "it is no UTF-8"
 	}
-	name := scheme.FindString(text)
+	name := uriScheme(text)
 	switch {
 	case strings.EqualFold(name, "file:"):
 		return b.fileURI(text[len(name):])
@@ -316,7 +344,7 @@ func lies(path, root string) bool {
 
 // local is a root as a path; one of another scheme or machine, or that is not clean, is none.
 func local(root string) (string, bool) {
-	name := scheme.FindString(root)
+	name := uriScheme(root)
 	switch {
 	case name == "":
 	case strings.EqualFold(name, "file:"):

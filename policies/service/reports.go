@@ -266,8 +266,10 @@ type logged struct {
 
 // Inspect implements pipeline.Stage.
 func (l logged) Inspect(ctx context.Context, m *mcp.Message) (pipeline.Verdict, error) {
-	at := time.Now()
+	at, took := time.Now(), metrics.New()
+	took.Timer(metrics.RegoQueryEval).Start()
 	v, err := l.stage.Inspect(ctx, m)
+	took.Timer(metrics.RegoQueryEval).Stop()
 	result := map[string]any{"action": action(ctx, v, err)}
 	if rule := ruleOf(v.Reason); rule != "" {
 		result["rule"] = rule
@@ -276,8 +278,6 @@ func (l logged) Inspect(ctx context.Context, m *mcp.Message) (pipeline.Verdict, 
 		result["fault"] = true
 	}
 	var input, results any = about(m), result
-	took := metrics.New()
-	took.Histogram("gatekit_policy_ns").Update(time.Since(at).Nanoseconds())
 	select {
 	case l.reports.queue <- &server.Info{
 		DecisionID: rand.Text(), Path: "gatekit", Timestamp: at.UTC(), Bundles: l.revisions, Input: &input, Results: &results, Metrics: took,

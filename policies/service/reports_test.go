@@ -127,6 +127,9 @@ func TestDecisionsAndStatusAreToldWithoutContent(t *testing.T) {
 		if got := fmt.Sprint(input["direction"], input["kind"], input["method"], input["server"], input["principal"]); got != "to_serverrequesttools/callaann" || len(input) != 6 {
 			t.Errorf("the input is %v", input)
 		}
+		if took, ok := e["metrics"].(map[string]any)["timer_rego_query_eval_ns"].(float64); !ok || took <= 0 {
+			t.Errorf("it is not said how long it took: %v", e["metrics"])
+		}
 		ids[e["decision_id"]] = true
 	}
 	if len(ids) != len(want) {

@@ -44,6 +44,10 @@ func TestEverythingRuns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	ruling, err := withPolicies(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
 	rows := 0
 	for line := range strings.Lines(out.String()) {
 		for _, first := range []string{"http", "stdio", "legacy", "modern", "without a stream", "GET streams"} {
@@ -51,7 +55,7 @@ func TestEverythingRuns(t *testing.T) {
 				rows++
 			}
 		}
-		for _, s := range slices.Concat(plugged, durabilities[1:], withTelemetry("")[1:]) { // all have a plain one
+		for _, s := range slices.Concat(plugged, durabilities[1:], withTelemetry("")[1:], ruling[1:]) { // all have a plain one
 			if strings.Contains(line, "  "+s.way+"  ") {
 				rows++
 			}
@@ -64,7 +68,8 @@ func TestEverythingRuns(t *testing.T) {
 	plugins := len(plugged) * len(p.at) * len(p.sizes)
 	audit := len(durabilities) * len(p.at) * len(p.sizes)
 	told := len(withTelemetry("")) * len(p.at) * len(p.sizes)
-	if want := calls + bridge + list + memory + 2 + plugins + audit + told; rows != want {
+	policies := len(ruling) * len(p.at) * len(p.sizes)
+	if want := calls + bridge + list + memory + 2 + plugins + audit + told + policies; rows != want {
 		t.Errorf("%d rows were printed, want %d:\n%s", rows, want, &out)
 	}
 	t.Logf("\n%s", &out)

@@ -4,6 +4,7 @@
 //	go run ./test/bench -parts calls -routes http-http -sizes 1KiB,64KiB
 //	go run ./test/bench -parts memory,sessions
 //	go run ./test/bench -parts plugins -routes stdio-stdio -eras modern # of -routes and -eras it takes the first
+//	go run ./test/bench -parts policies -at 1 -routes stdio-stdio -eras modern # the same
 //	go run ./test/bench -parts audit -routes http-http -sizes 1KiB        # of -routes and -eras it takes the first
 //	go run ./test/bench -parts telemetry -routes http-http
 //	go run ./test/bench -parts calls -sizes 64KiB -at 32 -profile /tmp/prof
@@ -35,6 +36,9 @@
 // Plugins are compared with Gatekit without any, in the same rounds: +p50 and +p99 are what they add to a call, which is two messages; share is the quotient of the rates. They are
 // programs of this binary that let all pass, three limits of Gatekit (which share a process, and so a round trip), and those of Gatekit's own that read all texts, as many of secrets, pii
 // and injection as this Gatekit has. Driver, backend, Gatekit and plugins share the machine's cores, so that share falls with the processor time of all of them.
+//
+// Policies are compared in the same way: the rules of gatekit wrap, two rules of the library that read no body, and fifty files of a rule each, about one tool, or about all. The text of
+// the call is no path, and what the rules but the default ones read of the arguments is not there.
 //
 // Durabilities of the audit log are compared with a Gatekit that records no message, which is built for that alone (go build -overlay): the product always records. A call is two records.
 //

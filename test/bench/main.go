@@ -78,7 +78,7 @@ type plan struct {
 
 func newPlan() plan {
 	return plan{
-		parts: list[string]{"calls", "bridge", "list", "memory", "sessions", "plugins", "audit", "telemetry"}, ways: ways,
+		parts: list[string]{"calls", "bridge", "list", "memory", "sessions", "plugins", "policies", "audit", "telemetry"}, ways: ways,
 		routes: list[route]{httpHTTP, httpStdio, stdioStdio}, eras: list[era]{legacy, modern},
 		sizes: list[int]{1 << 10, 64 << 10, 1 << 20}, at: list[int]{1, 32},
 		rounds: 9, length: 300 * time.Millisecond, calls: 10_000, sessions: 400,
@@ -133,12 +133,14 @@ func (p *plan) run(out report) (err error) {
 			err = p.measureSessions(l, out)
 		case "plugins":
 			err = p.measurePlugins(l, out)
+		case "policies":
+			err = p.measurePolicies(l, out)
 		case "audit":
 			err = p.measureAudit(l, out)
 		case "telemetry":
 			err = p.measureTelemetry(l, out)
 		default:
-			err = fmt.Errorf("-parts %q: there are calls, bridge, list, memory, sessions, plugins, audit and telemetry", part)
+			err = fmt.Errorf("-parts %q: there are calls, bridge, list, memory, sessions, plugins, policies, audit and telemetry", part)
 		}
 		if err != nil {
 			return err

@@ -173,7 +173,7 @@ func (g *gatekit) log() (lines []string) {
 	return strings.Split(strings.TrimSuffix(string(b), "\n"), "\n")
 }
 
-// All sinks at once, and a server that plants a key everywhere: each sink gets every record to the last, the checkpoints that are sent away hold against the log and find it changed, and the key
+// All sinks at once, and a server that plants a key everywhere: each sink gets every record to the last, the checkpoints that are sent away tell the log from an older copy of all its files, and the key
 // is in nothing that Gatekit writes or sends.
 func TestEverySinkGetsEveryRecordAndNoSecret(t *testing.T) {
 	h, _ := planter("2025-11-25")
@@ -200,6 +200,10 @@ func TestEverySinkGetsEveryRecordAndNoSecret(t *testing.T) {
 	ask(t, c, "tools/call", `{"name":"box__none","arguments":{"\u001b[31m\u202e":1}}`)
 	c.Close()
 	g.stop()
+	older := filepath.Join(t.TempDir(), "older")
+	if err := os.CopyFS(older, os.DirFS(g.dir)); err != nil {
+		t.Fatal(err)
+	}
 	overHTTPIn(t, g.dir, config).stop() // goes on with everything, and begins the next file of the table
 
 	log := g.log()
@@ -276,12 +280,18 @@ func TestEverySinkGetsEveryRecordAndNoSecret(t *testing.T) {
 		if err := os.WriteFile(anchors, []byte(got.checkpoints()), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		verify := func() (string, error) {
-			out, err := exec.Command(peers.Gatekit(t), "audit", "verify", "--since", anchors, filepath.Join(g.dir, "audit.jsonl")).CombinedOutput()
+		verify := func(dir string, args ...string) (string, error) {
+			out, err := exec.Command(peers.Gatekit(t), append([]string{"audit", "verify", filepath.Join(dir, "audit.jsonl")}, args...)...).CombinedOutput()
 			return string(out), err
 		}
-		if said, err := verify(); err != nil || got.checkpoints() == "" {
+		if said, err := verify(g.dir, "--since", anchors); err != nil || got.checkpoints() == "" {
 			t.Errorf("held against what %s has, %q: %v: %s", what, got.checkpoints(), err, said)
+		}
+		if said, err := verify(older); err != nil {
+			t.Errorf("an older copy of all: %v: %s", err, said)
+		}
+		if said, err := verify(older, "--since", anchors); err == nil {
+			t.Errorf("an older copy of all, held against what %s has, is taken for the log: %s", what, said)
 		}
 	}
 }

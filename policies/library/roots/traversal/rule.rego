@@ -15,20 +15,20 @@ deny contains sprintf("the argument %s: %s", [concat("/", [sprintf("%v", [k]) | 
 	input.method in {"tools/call", "prompts/get"}
 	input.kind == "request"
 	concerned
+	suspect
 	walk(input.params.arguments, [place, text])
 	is_string(text)
-	odd(text)
 	is_path(place)
 	why := fault(text, loose(place))
 	why != ""
 }
 
-# Where paths may lie anywhere, few texts are worth asking what they are for.
-odd(_) if not config.anywhere
+# Where paths may lie anywhere, few arguments are worth asking what they are for.
+suspect if not config.anywhere
 
-odd(text) if {
+suspect if {
 	config.anywhere
-	gatekit.path.disguise(text) != ""
+	gatekit.path.disguised(input.params.arguments)
 }
 
 fault(text, relative) := gatekit.path.fault(text, bounds(relative)) if not config.anywhere
@@ -39,9 +39,9 @@ deny contains sprintf("a name in the argument %s: %s", [concat("/", [sprintf("%v
 	input.method in {"tools/call", "prompts/get"}
 	input.kind == "request"
 	concerned
+	suspect
 	walk(input.params.arguments, [place, value])
 	is_object(value)
-	count(place) > 0
 	is_path(place)
 	some name, _ in value # files: {"a/b": "…"}
 	why := fault(name, true)

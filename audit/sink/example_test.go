@@ -1,0 +1,57 @@
+package sink_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"gatekit/audit"
+	"gatekit/audit/format"
+	"gatekit/audit/sink"
+	"gatekit/core/pipeline"
+)
+
+// A table of what is decided, beside the log and written after it.
+func Example() {
+	dir, err := os.MkdirTemp("", "example")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer os.RemoveAll(dir)
+	file, table := filepath.Join(dir, "gatekit.jsonl"), filepath.Join(dir, "records.csv")
+	log, err := audit.Open(audit.Options{File: file})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	form, err := format.New(format.CSV, format.Options{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	s := sink.New(sink.Options{
+		Name: "table", To: sink.NewFile(sink.FileOptions{Path: table, Form: form}), Records: true,
+		Log: file, Committed: log.Committed, Cursor: filepath.Join(dir, "table.json"), Report: slog.New(slog.DiscardHandler),
+	})
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() { ended <- s.Run(ctx, 5*time.Second) }()
+
+	if _, err := log.Record(ctx, pipeline.Outcome{Time: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), Action: "deny", Reason: "outside of the roots"}); err != nil {
+		fmt.Println(err)
+	}
+	log.Close()
+	stop() // what is in the log is sent before Run returns
+	fmt.Println(<-ended, s.Behind())
+	text, _ := os.ReadFile(table)
+	fmt.Print(strings.ReplaceAll(string(text), "\r\n", "\n"))
+	// Output:
+	// <nil> 0
+	// timestamp,event_type,request_id,server_name,method,tool,pipeline_outcome,security_evaluated,modified,reason,duration_ms,response_status,error_code,error_message,error_classification,seq,session,principal,direction,stage,findings
+	// 2026-11-21T12:00:00.000000Z,EVENT,,,,,deny,false,false,outside of the roots,,,,,,1,,,,,
+}

@@ -57,7 +57,11 @@ func (v *Verification) Run(ctx context.Context) (*Verified, error) {
 	})
 	if torn, ok := errors.AsType[*placed](err); ok {
 		if err = nil; !errors.Is(torn, errTorn) || !w.done.InUse {
-			err = w.bad(torn.at, torn.err.Error())
+			reason := torn.err.Error()
+			if errors.Is(torn, errTorn) && torn.at.File == v.File {
+				reason += "\nhint: this is what a crash leaves; Gatekit cuts it off, and records that, at its next start"
+			}
+			err = w.bad(torn.at, reason)
 		}
 	}
 	if err == nil {
@@ -77,7 +81,8 @@ type walk struct {
 	want    map[int64][]*Checkpoint // by size
 	largest *Checkpoint
 	chain   chain
-	at      Place
+	begun   Place // of the first record that there is
+	at      Place // of the last good one
 	tree    *tree
 	pruned  uint64 // through which record files may be missing
 
@@ -188,7 +193,7 @@ func (w *walk) begin(at Place, line []byte) error {
 	if w.tree, err = treeOf(w.dir, int64(first-1)); err != nil {
 		return &BadRecord{at, first, fmt.Sprintf("the %d records before it are missing, and so are their hashes: %v", first-1, err)}
 	}
-	w.done.First = first
+	w.done.First, w.begun = first, at
 	return nil
 }
 
@@ -253,7 +258,7 @@ func (w *walk) end() error {
 		return w.bad(at, fmt.Sprintf("it is missing, and so are those after it: a checkpoint that %s signed is of %d records", w.largest.Signer, w.largest.Size))
 	}
 	if w.done.First > 1 && w.pruned < w.done.First-1 {
-		return &BadRecord{Place{w.File, 1}, w.pruned + 1, fmt.Sprintf("records up to %d are missing, and no record says that their time was over", w.done.First-1)}
+		return &BadRecord{w.begun, w.pruned + 1, fmt.Sprintf("records up to %d are missing, and no record says that their time was over", w.done.First-1)}
 	}
 	if w.seq > 0 { // though all roots are right
 		return fmt.Errorf("the tile of record %d in %s was changed; the log was not\nhint: stop Gatekit and remove %s: it is made anew from the log at the next start, unless files of the log were removed",
@@ -267,7 +272,7 @@ func (w *walk) end() error {
 				return fmt.Errorf("verify the checkpoint of %d records, whose files are removed: %w", c.Size, err)
 			}
 			if root != c.Root {
-				return &BadRecord{Place{w.File, 1}, uint64(c.Size), fmt.Sprintf("the records up to it, whose files are removed, are not those of the checkpoint that %s signed", c.Signer)}
+				return &BadRecord{w.begun, uint64(c.Size), fmt.Sprintf("the records up to it, whose files are removed, are not those of the checkpoint that %s signed", c.Signer)}
 			}
 		}
 	}

@@ -385,47 +385,31 @@ func TestFilesThatAreMissingMustHaveHadTheirTime(t *testing.T) {
 // TestALogIsVerifiedWhileItIsWritten verifies while records come and files are begun.
 func TestALogIsVerifiedWhileItIsWritten(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
-	l := open(t, audit.Options{File: file, SegmentBytes: 32 << 10})
+	anchored := make(chan struct{}, 1000)
+	l := open(t, audit.Options{File: file, SegmentBytes: 32 << 10, Anchor: func([]byte) { anchored <- struct{}{} }})
 	record(t, l, event(""))
-	var wg sync.WaitGroup
-	stop := make(chan struct{})
-	for range 4 {
-		wg.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
+	<-anchored // there is a checkpoint
+	for range 15 {
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				for range 150 {
 					record(t, l, event("more"))
 				}
-			}
-		})
-	}
-	deadline := time.Now().Add(15 * time.Second)
-	verified := 0
-	for verified < 20 && time.Now().Before(deadline) {
-		if _, err := os.Stat(filepath.Join(file+".tree", "checkpoint")); err != nil {
-			time.Sleep(10 * time.Millisecond)
-			continue
+			})
 		}
 		v := audit.Verification{File: file}
 		done, err := v.Run(t.Context())
+		wg.Wait()
 		if err != nil {
-			t.Error(err)
-			break
+			t.Fatal(err)
 		}
 		if !done.InUse || done.Last < uint64(done.Checkpoint.Size) {
 			t.Errorf("%+v", done)
 		}
-		verified++
 	}
-	close(stop)
-	wg.Wait()
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
-	}
-	if verified < 20 {
-		t.Errorf("it was verified %d times", verified)
 	}
 	v := audit.Verification{File: file}
 	if done, err := v.Run(t.Context()); err != nil || done.InUse || uint64(done.Checkpoint.Size) != l.Committed() {

@@ -8,7 +8,9 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -17,6 +19,29 @@ type poster struct {
 	url    string
 	header http.Header
 	client *http.Client
+	ours   secrets
+}
+
+// secrets are texts that a receiver knows, and may put into what it answers: its words end in logs.
+type secrets []string
+
+// secretsOf are the values of headers, with the scheme (Bearer) and without.
+func secretsOf(headers map[string]string) (all secrets) {
+	for _, v := range headers {
+		_, token, ok := strings.Cut(v, " ")
+		if all = append(all, v); ok {
+			all = append(all, strings.TrimSpace(token))
+		}
+	}
+	slices.SortFunc(all, func(a, b string) int { return len(b) - len(a) }) // a part after what it is a part of
+	return slices.DeleteFunc(all, func(s string) bool { return len(s) < 4 })
+}
+
+func (s secrets) hidden(text string) string {
+	for _, secret := range s {
+		text = strings.ReplaceAll(text, secret, "[redacted]")
+	}
+	return text
 }
 
 func newPoster(at string, headers map[string]string, t TLS) (*poster, error) {
@@ -27,7 +52,7 @@ func newPoster(at string, headers map[string]string, t TLS) (*poster, error) {
 	if _, err := url.Parse(at); err != nil {
 		return nil, err
 	}
-	p := &poster{url: at, header: http.Header{}, client: &http.Client{
+	p := &poster{url: at, header: http.Header{}, ours: secretsOf(headers), client: &http.Client{
 		Transport: &http.Transport{
 			Proxy:                  http.ProxyFromEnvironment,
 			TLSClientConfig:        config,
@@ -68,7 +93,7 @@ func (p *poster) post(ctx context.Context, body []byte, header http.Header) ([]b
 		}
 		return answer, nil
 	}
-	err = fmt.Errorf("it answered %d %s: %s", response.StatusCode, http.StatusText(response.StatusCode), strconv.QuoteToGraphic(string(answer[:min(len(answer), 200)])))
+	err = fmt.Errorf("it answered %d %s: %s", response.StatusCode, http.StatusText(response.StatusCode), shown(p.ours.hidden(string(answer))))
 	switch response.StatusCode {
 	case http.StatusRequestEntityTooLarge:
 		return nil, &tooLarge{err}
@@ -77,6 +102,9 @@ func (p *poster) post(ctx context.Context, body []byte, header http.Header) ([]b
 	}
 	return nil, err
 }
+
+// shown is the beginning of what somebody else said, for a log.
+func shown(text string) string { return strconv.QuoteToGraphic(text[:min(len(text), 200)]) }
 
 // withoutURL leaves out the URL, whose path is a token with some receivers.
 func withoutURL(err error) error {

@@ -44,7 +44,7 @@ type OTLPOptions struct {
 // It is made of the protocol's own messages and not of the exporters of the SDK: those hand what a collector refused to a handler of the whole process, and have answered by then that all is well.
 func NewOTLP(o OTLPOptions) (Receiver, error) {
 	host, _ := os.Hostname()
-	c := &otlp{form: o.Form, scope: &common.InstrumentationScope{Name: "gatekit/audit", Version: o.Version}, resource: &resource.Resource{Attributes: attributesOf(
+	c := &otlp{form: o.Form, ours: secretsOf(o.Headers), scope: &common.InstrumentationScope{Name: "gatekit/audit", Version: o.Version}, resource: &resource.Resource{Attributes: attributesOf(
 		"service.name", "gatekit", "service.version", o.Version, "host.name", host)}}
 	if o.Protocol == "http" {
 		p, err := newPoster(o.URL, o.Headers, o.TLS)
@@ -81,6 +81,7 @@ func NewOTLP(o OTLPOptions) (Receiver, error) {
 
 type otlp struct {
 	form     format.Form
+	ours     secrets
 	resource *resource.Resource
 	scope    *common.InstrumentationScope
 	export   func(context.Context, *collector.ExportLogsServiceRequest) (*collector.ExportLogsServiceResponse, error)
@@ -102,7 +103,7 @@ func (c *otlp) Send(ctx context.Context, b Batch) error {
 		return err
 	}
 	if n := response.GetPartialSuccess().GetRejectedLogRecords(); n > 0 {
-		return fmt.Errorf("the collector refused %d of %d records: %.200q", n, len(scope.LogRecords), response.GetPartialSuccess().GetErrorMessage())
+		return fmt.Errorf("the collector refused %d of %d records: %s", n, len(scope.LogRecords), shown(c.ours.hidden(response.GetPartialSuccess().GetErrorMessage())))
 	}
 	return nil
 }
@@ -178,12 +179,14 @@ func httpExport(p *poster) exporter {
 }
 
 func grpcExport(client collector.LogsServiceClient, headers map[string]string) exporter {
+	ours := secretsOf(headers)
 	return func(ctx context.Context, request *collector.ExportLogsServiceRequest) (*collector.ExportLogsServiceResponse, error) {
 		response, err := client.Export(metadata.NewOutgoingContext(ctx, metadata.New(headers)), request)
 		if err == nil {
 			return response, nil
 		}
 		said := status.Convert(err)
+		err = fmt.Errorf("%s: %s", said.Code(), shown(ours.hidden(said.Message())))
 		for _, detail := range said.Details() {
 			if info, ok := detail.(*errdetails.RetryInfo); ok {
 				return nil, &later{err, info.GetRetryDelay().AsDuration()}

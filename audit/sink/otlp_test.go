@@ -239,6 +239,24 @@ func TestACollectorThatTakesLittleAtATimeIsSentLittle(t *testing.T) {
 	}
 }
 
+func TestNothingSecretIsInAnErrorOfACollector(t *testing.T) {
+	for _, c := range []struct {
+		protocol string
+		response *collector.ExportLogsServiceResponse
+		err      error
+	}{
+		{"grpc", nil, status.Error(codes.Unauthenticated, "no such token \x1b[31m: Bearer t0ken, t0ken")},
+		{"grpc", &collector.ExportLogsServiceResponse{PartialSuccess: &collector.ExportLogsPartialSuccess{RejectedLogRecords: 1, ErrorMessage: "not with t0ken"}}, nil},
+		{"http", &collector.ExportLogsServiceResponse{PartialSuccess: &collector.ExportLogsPartialSuccess{RejectedLogRecords: 1, ErrorMessage: "not with t0ken"}}, nil},
+	} {
+		in := &fakeCollector{answer: func(int) (*collector.ExportLogsServiceResponse, error) { return c.response, c.err }}
+		err := otlpTo(t, serveOTLP(t, in, c.protocol)).Send(t.Context(), batch(t, "a"))
+		if err == nil || strings.Contains(err.Error(), "t0ken") || !strings.Contains(err.Error(), "[redacted]") || strings.Contains(err.Error(), "\x1b") {
+			t.Errorf("%s: got %v", c.protocol, err)
+		}
+	}
+}
+
 func TestACollectorWithAnotherCertificateIsToldNothing(t *testing.T) {
 	in := &fakeCollector{}
 	o := serveOTLP(t, in, "grpc")

@@ -2,6 +2,7 @@ package sink_test
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
@@ -298,6 +299,26 @@ func TestASyslogReceiverWithAnotherCertificateIsToldNothing(t *testing.T) {
 	}
 	if got := s.bodies(); len(got) > 0 {
 		t.Errorf("it was told %q", got)
+	}
+}
+
+func TestASyslogReceiverThatAsksWhoWeAreIsShownOurCertificate(t *testing.T) {
+	secure, ca := certificate(t)
+	secure.ClientAuth = tls.RequireAnyClientCert
+	key, err := x509.MarshalPKCS8PrivateKey(secure.Certificates[0].PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "key.pem")
+	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := listenSyslog(t, "tcp", "127.0.0.1:0", secure, 0)
+	b := batch(t, "a")
+	send(t, syslogTo(t, sink.SyslogOptions{URL: s.url, TLS: sink.TLS{CA: ca, Cert: ca, Key: file}}), b)
+	s.wait(1)
+	if _, err := sink.NewSyslog(sink.SyslogOptions{URL: s.url, TLS: sink.TLS{Cert: ca, Key: ca}, Facility: "audit"}); err == nil {
+		t.Error("a certificate was taken for a key")
 	}
 }
 

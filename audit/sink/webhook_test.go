@@ -220,9 +220,9 @@ func TestAWebhookThatHangsIsGivenUp(t *testing.T) {
 }
 
 func TestNothingSecretIsInAnErrorOfAWebhook(t *testing.T) {
-	h := listenHTTP(t, func(_ int, w http.ResponseWriter, _ *http.Request) bool {
+	h := listenHTTP(t, func(_ int, w http.ResponseWriter, r *http.Request) bool {
 		w.WriteHeader(401)
-		fmt.Fprint(w, "\x1b[31mno\u202e\n"+strings.Repeat("x", 1<<20))
+		fmt.Fprint(w, "\x1b[31mno\u202e S3CRET, "+r.Header.Get("Authorization")+"\n"+strings.Repeat("x", 1<<20))
 		return false
 	})
 	for _, url := range []string{h.URL + "/services/S3CRET", "http://127.0.0.1:1/services/S3CRET"} {

@@ -83,7 +83,7 @@ func demo(ctx context.Context, out io.Writer, log *slog.Logger) (err error) {
 	if err := errors.Join(demoSession(ctx, out, g), g.close()); err != nil {
 		return err
 	}
-	return showTrail(out, c.Audit.File)
+	return showTrail(ctx, out, c.Audit.File)
 }
 
 // demoSession connects a client to the gate and lets it talk.
@@ -159,7 +159,7 @@ func demoSession(ctx context.Context, out io.Writer, g *gate) (err error) {
 }
 
 // showTrail shows what the log says of tools, and verifies all of it.
-func showTrail(out io.Writer, file string) error {
+func showTrail(ctx context.Context, out io.Writer, file string) error {
 	b, err := os.ReadFile(file)
 	if err != nil {
 		return err
@@ -178,9 +178,10 @@ func showTrail(out io.Writer, file string) error {
 		}
 	}
 	w.Flush()
-	if err := audit.Verify(bytes.NewReader(b)); err != nil {
+	v := audit.Verification{File: file}
+	if _, err := v.Run(ctx); err != nil {
 		return fmt.Errorf("verify the audit log: %w", err)
 	}
-	fmt.Fprintf(out, "\n   %d records, each bound to the one before it by its hash: verified.\n", records)
+	fmt.Fprintf(out, "\n   %d records, each bound to the one before it, and all to a signed checkpoint: verified.\n", records)
 	return nil
 }

@@ -98,6 +98,7 @@ Put it before one server:             gatekit wrap -- npx -y @modelcontextprotoc
 Put it before several:                gatekit run --config gatekit.toml
 Find what is wrong with a file:       gatekit check --config gatekit.toml
 See what comes with it:               gatekit plugin list
+See what was done, and that it is so: gatekit audit show, gatekit audit verify
 
 Commands that need a configuration take --config; without it they read gatekit.toml in the working folder, then
 gatekit/gatekit.toml in your configuration folder. They exit with 0 when all is good, 1 when something failed, 2 when the command line is wrong.`,

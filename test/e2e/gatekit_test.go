@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"gatekit/audit"
 	"gatekit/test/mcptest"
 	"gatekit/test/peers"
 )
@@ -122,12 +123,13 @@ func overHTTP(t *testing.T, config string) *gatekit {
 	return overHTTPIn(t, t.TempDir(), config)
 }
 
-// overHTTPIn is overHTTP in a folder that there is, with what another gatekit left in it.
-func overHTTPIn(t *testing.T, dir, config string) *gatekit {
+// overHTTPIn is overHTTP in a folder that there is, with what another gatekit left in it; env is more of its environment.
+func overHTTPIn(t *testing.T, dir, config string, env ...string) *gatekit {
 	t.Helper()
 	address := peers.FreeAddress(t)
 	g := prepareIn(t, dir, fmt.Sprintf("[listen]\nhttp = %q\n", address)+config)
 	g.url = "http://" + address + "/mcp"
+	g.cmd.Env = append(g.cmd.Env, env...)
 	if err := g.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -350,9 +352,14 @@ func (g *gatekit) recorded(want ...string) {
 	}
 }
 
-// chain wants every record bound to the one before.
+// chain wants every record bound to the one before, through all files of the log.
 func (g *gatekit) chain() {
-	b, _ := os.ReadFile(filepath.Join(g.dir, "audit.jsonl"))
+	var b []byte
+	segments, _ := audit.Segments(filepath.Join(g.dir, "audit.jsonl"))
+	for _, name := range segments {
+		part, _ := os.ReadFile(name)
+		b = append(b, part...)
+	}
 	prev := strings.Repeat("0", 64)
 	for i, line := range bytes.Split(bytes.TrimSuffix(b, []byte("\n")), []byte("\n")) {
 		if len(line) == 0 {

@@ -48,7 +48,7 @@ func (f *file) Send(_ context.Context, b Batch) error {
 		f.buf = append(f.buf, f.Form.Header()...)
 	}
 	for i := range b.Records {
-		f.buf = f.Form.Append(f.buf, &b.Records[i])
+		f.buf = formOf(f.Form, b.Short).Append(f.buf, &b.Records[i])
 	}
 	_, err := f.open.Write(f.buf)
 	if err == nil {

@@ -338,30 +338,21 @@ func TestASyslogReceiverThatDoesNotReadIsGivenUp(t *testing.T) {
 	}
 }
 
-func TestARecordThatFitsInNoDatagramIsSentShort(t *testing.T) {
+func TestARecordThatFitsInNoDatagramIsRefusedAndItsShortFormIsNot(t *testing.T) {
 	s := listenSyslog(t, "udp", "127.0.0.1:0", nil, 0)
 	to, err := sink.NewSyslog(sink.SyslogOptions{URL: s.url, Facility: "local3", Form: form(t, "jsonl", 0)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	j := newJournal(t)
-	j.record("a", strings.Repeat("x", 100_000), "c")
-	_, stop := start(t, j.options(to))
-	for range 4 { // the first comes twice: the batch was on its way
-		select {
-		case <-s.come:
-		case <-time.After(20 * time.Second):
-			t.Fatal("it did not get all records")
-		}
+	b := batch(t, "a")
+	b.Records[0].Line = []byte(`{"seq":1,"reason":"` + strings.Repeat("x", 100_000) + `"}`)
+	if err := to.Send(t.Context(), b); !errors.As(err, new(*sink.Refusal)) {
+		t.Errorf("got %v, want a refusal", err)
 	}
-	if err := stop(); err != nil {
-		t.Error(err)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for i, want := range []string{`{"seq":1,`, `{"seq":1,`, `{"seq":2,`, `{"seq":3,`} {
-		if got := *s.got[i].Message; !strings.HasPrefix(got, want) || strings.Contains(got, `"short":`) != (i == 2) {
-			t.Errorf("message %d is %.300s", i+1, got)
-		}
+	b.Short = true
+	send(t, to, b)
+	s.wait(1)
+	if got := s.bodies(); !strings.Contains(got[0], `"short":{"bytes":100021,`) {
+		t.Errorf("it got %q", got)
 	}
 }

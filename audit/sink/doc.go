@@ -6,7 +6,8 @@
 // there is no other spool, and a sink holds one batch (512 records or 1 MiB, and one record more) in memory, whatever is behind.
 //
 // Every record is sent at least once and in order. What was sent is kept in a file, the cursor; a process that was killed in between sends the last second again, and a
-// receiver tells those by their seq. Where a receiver answers (a file, OTLP, a webhook), sent means that it said so. Syslog has no answers: over TCP and TLS, sent means that the receiver's
+// receiver tells those by their seq. Before the cursor is written, once a second at most, the log is synced, whatever its durability is: a power cut that took the end of the log would else leave a cursor that
+// is of another one. Where a receiver answers (a file, OTLP, a webhook), sent means that it said so. Syslog has no answers: over TCP and TLS, sent means that the receiver's
 // system has the bytes (on Linux; elsewhere, that ours has them), and what went in the minute before a connection ended goes again over the next; over UDP it means nothing.
 //
 // A receiver that takes nothing is tried again, with a pause that grows to a minute and is never the same, or is what the receiver asked for. It may be down for

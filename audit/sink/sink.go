@@ -87,7 +87,7 @@ type stream struct {
 
 // New makes a sink, which sends nothing before Run. A cursor that cannot be read is reported, and all that is in the log is sent again.
 func New(o Options) *Sink {
-	s := &Sink{Options: o, notes: make(chan []byte, 1), cursor: cursor{file: o.Cursor, report: o.Report}}
+	s := &Sink{Options: o, notes: make(chan []byte, 1), cursor: cursor{file: o.Cursor, log: o.Log, report: o.Report}}
 	s.records.what, s.heads.what = fmt.Sprintf("sink %q", o.Name), fmt.Sprintf("checkpoints to sink %q", o.Name)
 	if o.Cursor == "" {
 		s.sent.Store(o.Committed())

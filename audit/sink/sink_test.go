@@ -129,8 +129,8 @@ type inbox struct {
 	closed  int
 	refuse  func(try int) error // nil takes all
 	refuses func(b sink.Batch) error
-	stuck   bool                // waits for the end of time
-	taken   bool                // what it refuses or hangs on
+	stuck   bool // waits for the end of time
+	taken   bool // what it refuses or hangs on
 }
 
 func (in *inbox) Send(ctx context.Context, b sink.Batch) error {
@@ -367,6 +367,30 @@ func TestAProcessThatWasKilledBetweenSendingAndTheCursorSendsAgain(t *testing.T)
 		_, stop = start(t, j.options(in))
 		stop()
 		want(t, "all, the last twice", in.all(), []string{"1 a", "2 b", "3 c", "3 c"})
+	})
+}
+
+func TestACursorIsNotKeptBeforeTheLogIsOnTheDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j, in := newJournal(t), &inbox{}
+		o := j.options(in)
+		j.record("a", "b")
+		_, stop := start(t, o)
+		synctest.Wait() // they were sent, and the cursor is due in a second
+		aside := j.file + ".aside"
+		if err := errors.Join(os.Rename(j.file, aside), os.Symlink(j.file, j.file)); err != nil { // it cannot be synced
+			t.Fatal(err)
+		}
+		if err := stop(); err == nil || !strings.Contains(err.Error(), "have the log on the disk before") {
+			t.Errorf("it said %v", err)
+		}
+		if text, err := os.ReadFile(o.Cursor); err == nil {
+			t.Errorf("the cursor is %s", text)
+		}
+		want(t, "all", in.all(), []string{"1 a", "2 b"})
+		if err := errors.Join(os.Remove(j.file), os.Rename(aside, j.file)); err != nil {
+			t.Fatal(err)
+		}
 	})
 }
 

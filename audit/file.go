@@ -25,7 +25,7 @@ type ending struct {
 	head head      // the last line
 	leaf tlog.Hash // of the last line
 	time time.Time // of the last line
-	torn int64     // bytes after it that were cut off
+	torn int64     // bytes after it that are to be cut off
 }
 
 // files is the output of a log: the file that is written, and how another takes its place.
@@ -37,7 +37,7 @@ type files struct {
 	away bool     // f has its segment's name already
 }
 
-// openFiles opens or makes the log, for this process alone, and makes it end with a whole line. A file that is no audit log is refused and not touched.
+// openFiles opens or makes the log, for this process alone. A file that is no audit log is refused and not touched.
 func openFiles(path string) (_ *files, end ending, err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, ending{}, fmt.Errorf("%w\nhint: nothing moves unrecorded: the audit log must be in a folder that this user may write to", err)
@@ -94,11 +94,6 @@ func (s *files) continued() (ending, error) {
 	}
 	if end.size == 0 {
 		end.head, end.leaf, end.time = before.head, before.leaf, before.time
-	}
-	if end.torn > 0 {
-		if err := s.f.Truncate(end.size); err != nil {
-			return ending{}, fmt.Errorf("cut off a torn last line: %w", err)
-		}
 	}
 	return end, nil
 }

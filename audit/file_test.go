@@ -1,6 +1,7 @@
 package audit_test
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -142,4 +143,33 @@ func TestTwoNeverShareAFile(t *testing.T) {
 	}
 	again.Close()
 	verify(t, read(t, path))
+}
+
+// FuzzOpen holds that a file is continued to a log that verifies, or refused and not touched.
+func FuzzOpen(f *testing.F) {
+	whole := bytes.Join(lines(f, 3), nil)
+	for _, file := range []string{"", "x", string(whole), string(whole[:len(whole)-1]), string(whole) + "\x00\x00", string(whole[:20]), strings.Replace(string(whole), "reason 2", "reason x", 1)} {
+		f.Add([]byte(file))
+	}
+	f.Fuzz(func(t *testing.T, file []byte) {
+		path := filepath.Join(t.TempDir(), "gatekit.jsonl")
+		if err := os.WriteFile(path, file, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		l, err := audit.Open(audit.Options{File: path})
+		if err != nil {
+			if got := read(t, path); !bytes.Equal(got, file) {
+				t.Errorf("%v, and the file was %q, and is %q", err, file, got)
+			}
+			return
+		}
+		record(t, l, event("after"))
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		v := audit.Verification{File: path}
+		if _, err := v.Run(t.Context()); err != nil {
+			t.Errorf("of %q: %v", file, err)
+		}
+	})
 }

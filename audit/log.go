@@ -173,6 +173,11 @@ func (l *Log) open(o Options) error {
 	if l.upkeep, err = newUpkeep(l, o, end); err != nil {
 		return errors.Join(err, f.Close())
 	}
+	if end.torn > 0 {
+		if err := f.Truncate(end.size); err != nil {
+			return errors.Join(fmt.Errorf("cut off a torn last line: %w", err), f.Close())
+		}
+	}
 	l.upkeep.start()
 	if end.torn > 0 {
 		err = l.event("recovered", fmt.Sprintf("%d bytes of a torn last record were cut off", end.torn))

@@ -428,7 +428,7 @@ func treeAnew(file, dir string, c *Checkpoint) (*tree, error) {
 		}
 		return nil
 	})
-	if err != nil && err != errEnough {
+	if err != nil && err != errEnough && !errors.Is(err, errTorn) {
 		return nil, fmt.Errorf("make its tree anew: %w", err)
 	}
 	if t == nil || t.size != c.Size || t.root() != c.Root {
@@ -450,18 +450,18 @@ func catchUp(file string, t *tree, end ending) error {
 		}
 		return nil
 	}
-	var at head
-	return eachLine(file, signed, func(place Place, line []byte) error {
-		seq, prev, err := parseLine(line)
+	var at chain
+	err := eachLine(file, signed, func(place Place, line []byte) error {
+		seq, _, err := lineHead(line)
 		switch {
 		case err != nil:
 			return &placed{place, err}
-		case at.seq > 0 && (seq != at.seq+1 || prev != at.hash):
-			return &placed{place, fmt.Errorf("it does not follow on record %d\nhint: gatekit audit verify says more; %s", at.seq, afresh(file))}
 		case at.seq == 0 && seq > signed+1:
 			return &placed{place, fmt.Errorf("records %d to %d are missing\nhint: put their files back; where they are lost, %s", signed+1, seq-1, afresh(file))}
 		}
-		at = head{seq, sha256.Sum256(line)}
+		if err := at.next(line, seq); err != nil {
+			return &placed{place, fmt.Errorf("it does not follow on record %d: %w\nhint: gatekit audit verify says more; %s", at.seq, err, afresh(file))}
+		}
 		switch {
 		case seq == signed && tlog.RecordHash(line) != leaf:
 			return changed(place.String())
@@ -470,4 +470,8 @@ func catchUp(file string, t *tree, end ending) error {
 		}
 		return nil
 	})
+	if errors.Is(err, errTorn) && end.torn > 0 {
+		err = nil // it is cut off when all else is good
+	}
+	return err
 }

@@ -105,8 +105,8 @@ func lineHead(line []byte) (seq uint64, prev [sha256.Size]byte, err error) {
 	if !ok || !found || !timed || len(rest) < 2*len(prev)+1 || rest[2*len(prev)] != '"' {
 		return 0, prev, errors.New("it does not begin with seq, time and prev")
 	}
-	if seq, err = strconv.ParseUint(string(digits), 10, 64); err != nil || strconv.FormatUint(seq, 10) != string(digits) {
-		return 0, prev, fmt.Errorf("its seq %q is no number", digits)
+	if seq, err = strconv.ParseUint(string(digits), 10, 63); err != nil || seq == 0 || strconv.FormatUint(seq, 10) != string(digits) {
+		return 0, prev, fmt.Errorf("its seq %q is no number of a record", digits)
 	}
 	if _, err = hex.Decode(prev[:], rest[:2*len(prev)]); err != nil || bytes.ContainsAny(rest[:2*len(prev)], "ABCDEF") {
 		return 0, prev, errors.New("its prev is no hash")

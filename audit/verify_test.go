@@ -53,7 +53,11 @@ func TestVerify(t *testing.T) {
 		{"another spelling of a number", edit(func(l [][]byte) [][]byte {
 			l[4] = bytes.Replace(l[4], []byte(`{"seq":5`), []byte(`{"seq":05`), 1)
 			return l
-		}), `line 5: its seq "05" is no number`},
+		}), `line 5: its seq "05" is no number of a record`},
+		{"a record zero", edit(func(l [][]byte) [][]byte {
+			l[0] = bytes.Replace(l[0], []byte(`{"seq":1`), []byte(`{"seq":0`), 1)
+			return l
+		}), `line 1: its seq "0" is no number of a record`},
 		{"another spelling of a hash", edit(func(l [][]byte) [][]byte {
 			i := bytes.Index(l[4], []byte(`"prev":"`)) + len(`"prev":"`)
 			copy(l[4][i:i+64], bytes.ToUpper(l[4][i:i+64]))

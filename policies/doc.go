@@ -25,6 +25,9 @@
 // Rego's values are trees of pointers, and to build one of 64 KiB takes longer than to evaluate fifty rules. Which fields the rules read can be seen in them when they are compiled; a rule
 // that takes the input as a whole, or a member by a name that it computes, gets all of it there.
 //
+// Nor is every rule asked about every message: which methods, kinds, servers and names the bodies of a rule speak of can be seen in them, too. Rules that cannot say anything of a message
+// are left out, with what they would read.
+//
 // # Why a memory beside the messages
 //
 // A rule about a call needs the definition of the tool, the roots of the client, and what happened before. The stage sees all of that pass, and remembers what it let pass, by session and

@@ -207,7 +207,9 @@ func (s *Stage) evaluate(ctx context.Context, q *question, input func() ast.Valu
 
 // ask answers what each of the rules holds.
 func (q *question) ask(ctx context.Context, input ast.Value, at time.Time, more ...rego.EvalOption) ([]ast.Set, error) {
-	results, err := q.query.Eval(ctx, append(more, rego.EvalParsedInput(input), rego.EvalTime(at), rego.EvalGenerateJSON(func(t *ast.Term, _ *rego.EvalContext) (any, error) { return t, nil }))...)
+	cancel := topdown.NewCancel() // by a function, where OPA would start a goroutine for each evaluation
+	defer context.AfterFunc(ctx, cancel.Cancel)()
+	results, err := q.query.Eval(ctx, append(more, rego.EvalExternalCancel(cancel), rego.EvalParsedInput(input), rego.EvalTime(at), rego.EvalGenerateJSON(func(t *ast.Term, _ *rego.EvalContext) (any, error) { return t, nil }))...)
 	switch {
 	case topdown.IsCancel(err) && ctx.Err() != nil:
 		return nil, context.Cause(ctx)

@@ -7,7 +7,7 @@
 //
 // Every record is sent at least once and in order. What was sent is kept in a file, the cursor; a process that was killed in between sends the last second again, and a
 // receiver tells those by their seq. Where a receiver answers (a file, OTLP, a webhook), sent means that it said so. Syslog has no answers: over TCP and TLS, sent means that the receiver's
-// system has the bytes (on Linux; elsewhere, that ours has them); over UDP it means nothing.
+// system has the bytes (on Linux; elsewhere, that ours has them), and what went in the minute before a connection ended goes again over the next; over UDP it means nothing.
 //
 // A receiver that does not take records is tried again, with a pause that grows to a minute and is never the same, or is what the receiver asked for. It may refuse for
 // as long as it likes, and whatever the reason: a sink never leaves a record out on its own. After the third try it says so, once: to the operator's log, and as a record "sink lost"; and "sink back"

@@ -26,12 +26,9 @@ import (
 type SyslogOptions struct {
 	URL      string // unix:///dev/log, udp://HOST:514, tcp://HOST:601, tls://HOST:6514
 	TLS      TLS
-	Facility string // one of Facilities
+	Facility string // audit, auth, authpriv, daemon, user, local0 to local7
 	Form     format.Form
 }
-
-// Facilities are the names that a message's facility can have.
-func Facilities() []string { return slices.Clone(facilities) }
 
 // facilities are those of RFC 5424 that a program may be of, at the places of their numbers.
 var facilities = []string{"", "user", "", "daemon", "auth", "", "", "", "", "", "authpriv", "", "", "audit", "", "", "local0", "local1", "local2", "local3", "local4", "local5", "local6", "local7"}

@@ -35,12 +35,14 @@
 // # What is traced
 //
 // A client's request is a span of the kind server, "tools/call github__search"; each request that is put to a server for it is one of the kind client below it, "tools/call search"; each stage that was
-// asked about any message of the call is one below the first, "stage secrets". Each record of the audit log is an event of the first, gatekit.record, with its number; mcp.session.id and
+// asked about any message of the call is one below the first, "stage secrets". Each record of the audit log, the first 64 of a call, is an event of the first, gatekit.record, with its number; mcp.session.id and
 // gatekit.exchange are session and exchange of the audit log. (The session id of HTTP is a credential, and is not told.)
 //
 // The trace is the one that the request's _meta names in traceparent and tracestate (SEP-414); else the one in the headers of the HTTP request that it came by; else a new one. A client that says whether
 // a call is traced decides, else [Collector.Sample] does. In a call that is traced, the server is told our span in the place of the client's. That is the one thing in which telemetry
 // changes a message, after all stages: the audit log has the digest of what was judged. A call that is not traced is left as it is, and so is every baggage.
+//
+// A call that is parked until its client comes back with answers is one span, and one duration, from the first request to the last answer.
 //
 // What a server asks of a client (sampling, elicitation) is part of the call's span, and names the server's own trace to the client, untouched.
 //

@@ -48,6 +48,18 @@ type Collector struct {
 	Sample   float64 // share of the calls that are traced whose clients do not say
 }
 
+// Check says what is wrong with it that can be seen without calling it; nothing is wrong with none.
+func (c Collector) Check() error {
+	if c.URL == "" {
+		return nil
+	}
+	s, err := c.sender()
+	if err != nil {
+		return err
+	}
+	return s.close()
+}
+
 // sender is a Collector that can be reached. Whatever the exporters would take from the environment is given to them here.
 type sender struct {
 	Collector

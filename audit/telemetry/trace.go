@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -18,12 +19,15 @@ import (
 	"gatekit/core/proxy"
 )
 
-// Bounds of what waits to be sent, and of one span. What is beyond them is dropped; nobody waits.
+// Bounds of what waits to be sent, and of one call. What is beyond them is dropped; nobody waits.
 const (
-	maxSpans  = 8192
-	maxBatch  = 512
-	maxEvents = 64
+	maxSpans   = 8192
+	maxBatch   = 512
+	maxRecords = 64 // that are told of a call, with their stages: a server may report its progress a million times
 )
+
+// told counts the records of a call that were told. It is the key of the count in the call's context.
+type told struct{}
 
 // Where a request's trace is said in it (SEP-414).
 const (
@@ -47,7 +51,7 @@ func newTracer(e sdk.SpanExporter, us *resource.Resource, share float64) *sdk.Tr
 	return sdk.NewTracerProvider(
 		sdk.WithResource(us),
 		sdk.WithSampler(sdk.ParentBased(sdk.TraceIDRatioBased(share))),
-		sdk.WithRawSpanLimits(sdk.SpanLimits{AttributeValueLengthLimit: 4 * maxText, AttributeCountLimit: 32, EventCountLimit: maxEvents, LinkCountLimit: 1, AttributePerEventCountLimit: 8, AttributePerLinkCountLimit: 1}),
+		sdk.WithRawSpanLimits(sdk.SpanLimits{AttributeValueLengthLimit: 4 * maxText, AttributeCountLimit: 32, EventCountLimit: maxRecords, LinkCountLimit: 1, AttributePerEventCountLimit: 8, AttributePerLinkCountLimit: 1}),
 		sdk.WithBatcher(e, sdk.WithMaxQueueSize(maxSpans), sdk.WithMaxExportBatchSize(maxBatch), sdk.WithBatchTimeout(2*time.Second), sdk.WithExportTimeout(retryFor)),
 	)
 }
@@ -98,7 +102,7 @@ func (t *Telemetry) received(ctx context.Context, m *mcp.Message, o proxy.Openin
 	if id := strings.Trim(string(m.ID()), `"`); id != "" && !o.Shared { // the requests of one principal go by ids that are not their clients'
 		span.SetAttributes(attribute.String(keyRequest, text(id)))
 	}
-	return ctx, func(fault, code string) { end(span, fault, code) }
+	return context.WithValue(ctx, told{}, new(atomic.Int32)), func(fault, code string) { end(span, fault, code) }
 }
 
 // asked begins the span of a request to a server, for a call that is traced, and answers what its _meta is to say. Any other request is left as it is: it may not even
@@ -155,6 +159,9 @@ func end(span trace.Span, fault, code string) {
 func (t *Telemetry) decided(ctx context.Context, o pipeline.Outcome, seq uint64) {
 	span := trace.SpanFromContext(ctx)
 	if t.tracer == nil || !span.IsRecording() {
+		return
+	}
+	if n, ok := ctx.Value(told{}).(*atomic.Int32); !ok || n.Add(1) > maxRecords {
 		return
 	}
 	began := o.Time

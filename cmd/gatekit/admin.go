@@ -30,10 +30,13 @@ func openTelemetry(c *config.Config, log *slog.Logger) (*telemetry.Telemetry, er
 	if c.Admin.HTTP == "" && c.Telemetry.URL == "" {
 		return nil, nil
 	}
-	to := c.Telemetry
-	return telemetry.Open(telemetry.Options{Version: version(), Scraped: c.Admin.HTTP != "", Tools: to.Tools, Rules: policyStage, Log: log, Collector: telemetry.Collector{
-		URL: to.URL, Protocol: to.Protocol, Headers: plain(to.Headers), CA: to.CA, Metrics: to.Metrics, Interval: to.Interval, Traces: to.Traces, Sample: to.Sample,
-	}})
+	return telemetry.Open(telemetry.Options{Version: version(), Scraped: c.Admin.HTTP != "", Tools: c.Telemetry.Tools, Rules: policyStage, Log: log, Collector: collectorOf(c.Telemetry)})
+}
+
+func collectorOf(c config.Telemetry) telemetry.Collector {
+	return telemetry.Collector{
+		URL: c.URL, Protocol: c.Protocol, Headers: plain(c.Headers), CA: c.CA, Metrics: c.Metrics, Interval: c.Interval, Traces: c.Traces, Sample: c.Sample,
+	}
 }
 
 // traced is the front for HTTP clients where telemetry is told: the trace that a request's headers name is that of its calls that name none.

@@ -69,14 +69,14 @@ func report(cmd *cobra.Command, err error) error {
 	return err
 }
 
-// checkAll asks all servers at once, prints a line for each in the order of the configuration, one for an audit log that cannot be, and says
+// checkAll asks all servers at once, prints a line for each in the order of the configuration, one for an audit log or a collector that cannot be, and says
 // whether all are good.
 func (p *program) checkAll(cmd *cobra.Command, cfg *config.Config) bool {
 	type answer struct {
 		revision, name string
 		err            error
 	}
-	unrecordable, width := recordable(cfg.Audit.File), 0
+	unrecordable, untold, width := recordable(cfg.Audit.File), collectorOf(cfg.Telemetry).Check(), 0
 	for _, p := range cfg.Plugins {
 		width = max(width, len(p.Name))
 	}
@@ -85,6 +85,9 @@ func (p *program) checkAll(cmd *cobra.Command, cfg *config.Config) bool {
 	}
 	if unrecordable != nil {
 		width = max(width, len("[audit]"))
+	}
+	if untold != nil {
+		width = max(width, len("[telemetry]"))
 	}
 	for _, s := range cfg.Audit.Sinks {
 		width = max(width, len(s.Name))
@@ -123,6 +126,9 @@ func (p *program) checkAll(cmd *cobra.Command, cfg *config.Config) bool {
 		}
 	}
 	checkSinks(cfg, ok, fail)
+	if untold != nil {
+		fail("[telemetry]", untold.Error())
+	}
 	if unrecordable != nil {
 		fail("[audit]", fmt.Sprintf("open the audit log %q: %v", cfg.Audit.File, unrecordable))
 	}

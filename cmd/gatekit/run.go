@@ -13,7 +13,7 @@ func (p *program) run() *cobra.Command {
 says so. A server's tools are named server__tool. stdout belongs to the protocol; what Gatekit itself has to say goes to stderr.
 
 The file is watched, and so are the policies that it names and their data. A valid change is applied without dropping sessions ([listen], [audit], [admin], [telemetry], [log] and [limits] need a restart), an
-invalid one is reported and the running configuration stays. SIGINT and SIGTERM end all sessions and servers and close the audit log; a second one ends Gatekit at once.
+invalid one is reported and the running configuration stays. SIGINT and SIGTERM end all sessions and servers and close the audit log, whose sinks get 5 s for what they have not sent; a second one ends Gatekit at once.
 
 In a client's configuration:
 

@@ -2,8 +2,8 @@ package library
 
 // Default is the rules that are in force where nobody chose any, as before a server that `gatekit wrap` starts, with their settings. [Folders] narrows them for one server.
 //
-// They refuse what no server and no client in its right mind sends, and nothing else: they never change a message, never ask anybody, need no settings, and read no result. What was
-// weighed:
+// They refuse what no server and no client in its right mind sends, and nothing else: they never change a message, never ask anybody, need no settings, and read no result of a tool.
+// What was weighed:
 //
 //   - roots/traversal refuses paths that climb without looking like it. Roots are not enforced: what clients declare is where they work and not all that a server may reach (a database, a
 //     configuration, a repository on the other side of the network), and most declare none.

@@ -122,12 +122,13 @@ func overHTTP(t *testing.T, config string) *gatekit {
 	return overHTTPIn(t, t.TempDir(), config)
 }
 
-// overHTTPIn is overHTTP in a folder that there is, with what another gatekit left in it.
-func overHTTPIn(t *testing.T, dir, config string) *gatekit {
+// overHTTPIn is overHTTP in a folder that there is, with what another gatekit left in it; env is more of its environment.
+func overHTTPIn(t *testing.T, dir, config string, env ...string) *gatekit {
 	t.Helper()
 	address := peers.FreeAddress(t)
 	g := prepareIn(t, dir, fmt.Sprintf("[listen]\nhttp = %q\n", address)+config)
 	g.url = "http://" + address + "/mcp"
+	g.cmd.Env = append(g.cmd.Env, env...)
 	if err := g.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

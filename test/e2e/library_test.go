@@ -189,6 +189,15 @@ func TestEachRuleRefusesItsAttacksAndPassesTheirLookAlikes(t *testing.T) {
 				}
 				g.recorded("to_client response resources/read s note://keys/%61 modify")
 
+				for root, told := range map[string]bool{"file:///data/x": true, "file:///data/a%20b": true, "file:///database": false, "file:///data/%2e%2e/etc": false, "file://host/data": false, "https://example.com/data": false} {
+					c.Answer["roots/list"] = func(mcptest.Message) string { return `{"roots":[{"uri":"` + root + `"}]}` }
+					asked := asks("roots/list", `{}`)
+					if m := ask(t, c, asked.method, asked.params); strings.Contains(string(m.Raw), root) != told {
+						t.Errorf("a client whose root is %s: %s", root, m.Raw)
+					}
+				}
+				g.recorded("to_server response roots/list s - pass", "to_server response roots/list s - deny")
+
 				for _, rule := range ruleCases {
 					t.Run(rule.rule, func(t *testing.T) {
 						switch rule.rule {

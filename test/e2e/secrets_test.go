@@ -2,17 +2,22 @@ package e2e
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 
+	"gatekit/audit/format"
 	"gatekit/test/mcptest"
 )
 
@@ -39,6 +44,8 @@ func planter(revision string) (h http.Handler, got func() string) {
 				c.Result(`{"content":[{"type":"text","text":` + text("a text") + `}]}`)
 			case "structured":
 				c.Result(`{"content":[],"structuredContent":{"a":[{"b":` + text("a member") + `}]}}`)
+			case "codename":
+				c.Result(`{"content":[{"type":"text","text":"the codename is ` + codename + `, again ` + codename + `"}]}`)
 			case "error":
 				c.Error(-32000, "no: "+planted, "")
 			case "data":
@@ -83,71 +90,177 @@ func planter(revision string) (h http.Handler, got func() string) {
 		}
 }
 
-// A key that is planted in each place where there can be text reaches neither the other side nor a file of Gatekit's.
-func TestAPlantedSecretGetsNowhere(t *testing.T) {
-	for _, client := range []string{"2025-11-25", mcptest.Modern} {
-		for _, server := range []string{"2025-11-25", mcptest.Modern} {
-			t.Run(client+" before "+server, func(t *testing.T) {
-				t.Parallel()
-				h, got := planter(server)
-				site := httptest.NewServer(h)
-				t.Cleanup(site.Close)
-				g := overHTTP(t, httpServer("box", site.URL)+plugin("secrets", `action = "redact"`))
-				c := g.connect(client)
-				c.Answer["elicitation/create"] = func(mcptest.Message) string {
-					return `{"action":"accept","content":{"key":` + mcptest.Quote("it is "+planted+" .") + `}}`
-				}
-				hello := open(t, c) // its instructions
-				list := ask(t, c, "tools/list", `{}`)
-				prompt := ask(t, c, "prompts/get", `{"name":"box__p"}`)
-				resource := ask(t, c, "resources/read", `{"uri":"box+test://box/a"}`)
-				for what, m := range map[string]mcptest.Message{"instructions": hello, "list": list, "prompt": prompt, "resource": resource} {
-					if !strings.Contains(string(m.Raw), "[secret:aws-access-token") {
-						t.Errorf("nothing was taken out of the %s: %s", what, m.Raw)
-					}
-				}
-				ask(t, c, "tools/call", `{"name":"box__plant","arguments":{"key":"`+planted+`"}}`)
-				ask(t, c, "tools/call", `{"name":"box__plant","arguments":{"a":{"`+planted+`":1}}}`)
-				for _, where := range []string{"text", "structured", "error", "data", "progress", "log", "sampling", "elicitation"} {
-					m := ask(t, c, "tools/call", `{"name":"box__plant","arguments":{"where":"`+where+`"},"_meta":{"progressToken":"p-`+where+`","io.modelcontextprotocol/logLevel":"debug"}}`)
-					if (where == "text" || where == "structured" || where == "error" || where == "data") && !strings.Contains(string(m.Raw), "[secret:aws-access-token") {
-						t.Errorf("nothing was taken out of the %s: %s", where, m.Raw)
-					}
-				}
-				wants := []string{"notifications/progress", "notifications/message", "sampling/createMessage", "elicitation/create"}
-				seen := map[string]bool{}
-				leaks := func(where, text string) {
-					if strings.Contains(text, planted) || strings.Contains(text, planted[:12]) || strings.Contains(text, base64.StdEncoding.EncodeToString([]byte("key = " + planted))[8:20]) {
-						t.Errorf("the key is in %s: %.300s", where, text)
-					}
-				}
-				for _, f := range c.Frames() {
-					if f.Sent {
-						continue
-					}
-					seen[f.Method] = true
-					for _, w := range wants { // a modern client is asked in results
-						seen[w] = seen[w] || strings.Contains(string(f.Raw), `"`+w+`"`)
-					}
-					leaks("what the client got", string(f.Raw))
-				}
-				for _, w := range wants {
-					if !seen[w] {
-						t.Errorf("the client got no %s", w)
-					}
-				}
-				leaks("what the server got", got())
-				if !strings.Contains(got(), `"accept"`) || !strings.Contains(got(), "[secret:aws-access-token") {
-					t.Errorf("the server got no answer, or nothing was taken out of it: %.300s", got())
-				}
-				g.stop()
-				audit, err := os.ReadFile(filepath.Join(g.dir, "audit.jsonl"))
-				if err != nil || !bytes.Contains(audit, []byte("aws-access-token")) {
-					t.Errorf("the audit log has no finding: %v", err)
-				}
-				leaks("the audit log", string(audit))
-				leaks("the log", g.stderr.String())
-			})
+// Secrets beside the planted key, each of which Gatekit must keep for itself in another way.
+var (
+	codename  = "Blue " + "Heron " + "Seven"      // a policy takes it out of answers
+	refused   = "hunter2-" + "correct-horse"      // in a call that a policy refuses
+	transfer  = "wire-transfer-" + "to-4711-0815" // in a call that a human has to approve
+	upstream  = "upstream-" + "token-9f8e7d6c"    // in a header for the server, from the environment
+	clients   = "client-" + "token-1a2b3c4d"      // in a header of the client
+	receivers = "receiver-" + "token-5e6f7a8b"    // in headers for sinks and the collector
+)
+
+// keeping is the configuration of everything that Gatekit writes and sends.
+func keeping(t *testing.T, bodies, durability string) string {
+	web, _ := hook(t, nil)
+	table := sinkTable("hook", "webhook", fmt.Sprintf("url = %q\nheaders = { Authorization = \"Bearer %s\" }", web, receivers))
+	for _, form := range format.Names() {
+		table += sinkTable(form, "file", fmt.Sprintf("path = \"sent/%s\"\nformat = %q", form, form))
+	}
+	if bodies == "digest" {
+		table += sinkTable("down", "webhook", `url = "http://127.0.0.1:9/"`) // what it has not taken is kept for it
+	}
+	return auditTable + fmt.Sprintf("bodies = %q\ndurability = %q\nanchor = \"anchors\"\n", bodies, durability) + table +
+		newOTelStub(t).config("http", "tools = true\ninterval = \"1s\"") + "[log]\nlevel = \"debug\"\nformat = \"json\"\n"
+}
+
+// forms are how a secret may be written so that who finds it has it.
+func forms(secret string) (all []string) {
+	sum := sha256.Sum256([]byte(secret))
+	all = []string{secret, hex.EncodeToString([]byte(secret)), url.QueryEscape(secret), hex.EncodeToString(sum[:]), base64.StdEncoding.EncodeToString(sum[:])}
+	for shift := range 3 { // it may begin anywhere in what is encoded
+		for _, code := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
+			text := code.EncodeToString([]byte(strings.Repeat("-", shift) + secret))
+			all = append(all, text[(shift*8+5)/6:len(text)-1])
 		}
 	}
+	return all
+}
+
+// A key that is planted in each place where there can be text reaches neither the other side nor a file of Gatekit's, and neither do other things that it has to keep for itself.
+func TestAPlantedSecretGetsNowhere(t *testing.T) {
+	const rego = `
+redact contains {"pattern": "Blue Heron [A-Z][a-z]+", "with": "[codename]"} if input.kind in {"response", "notification", "error"}
+deny contains "it is refused" if startswith(input.params.arguments.word, "hunter2")
+ask contains "it is a transfer" if { input.kind == "request"; input.params.arguments.transfer }
+`
+	for i, eras := range [][2]string{{"2025-11-25", "2025-11-25"}, {"2025-11-25", mcptest.Modern}, {mcptest.Modern, "2025-11-25"}, {mcptest.Modern, mcptest.Modern}} {
+		client, server := eras[0], eras[1]
+		bodies, durability := []string{"none", "digest", "redacted", "redacted"}[i], []string{"fsync", "write", "async", "fsync"}[i]
+		t.Run(fmt.Sprintf("%s before %s, bodies %s, %s", client, server, bodies, durability), func(t *testing.T) {
+			t.Parallel()
+			h, got := planter(server)
+			site := httptest.NewServer(h)
+			t.Cleanup(site.Close)
+			tmp, err := os.MkdirTemp("", "s") // short: sockets are made there
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { os.RemoveAll(tmp) })
+			dir := t.TempDir()
+			g := overHTTPIn(t, dir, httpServer("box", site.URL)+"headers = { Authorization = \"Bearer ${env:UPSTREAM}\" }\n"+plugin("secrets", `action = "redact"`)+policy(t, rego)+
+				keeping(t, bodies, durability), "UPSTREAM="+upstream, "XDG_STATE_HOME="+filepath.Join(dir, "state"), "TMPDIR="+tmp)
+			wire := mcptest.NewHTTP(g.url)
+			wire.Header.Set("Authorization", "Bearer "+clients)
+			c := mcptest.NewClient(wire, client)
+			t.Cleanup(func() { c.Close() })
+			c.Capabilities = `{"sampling":{},"elicitation":{},"roots":{}}`
+			c.Answer["elicitation/create"] = func(m mcptest.Message) string {
+				if mcptest.Text(m.Params, "message") != "which key?" { // whether it is approved
+					return `{"action":"decline"}`
+				}
+				return `{"action":"accept","content":{"key":` + mcptest.Quote("it is "+planted+" .") + `}}`
+			}
+			hello := open(t, c) // its instructions
+			list := ask(t, c, "tools/list", `{}`)
+			prompt := ask(t, c, "prompts/get", `{"name":"box__p"}`)
+			resource := ask(t, c, "resources/read", `{"uri":"box+test://box/a"}`)
+			for what, m := range map[string]mcptest.Message{"instructions": hello, "list": list, "prompt": prompt, "resource": resource} {
+				if !strings.Contains(string(m.Raw), "[secret:aws-access-token") {
+					t.Errorf("nothing was taken out of the %s: %s", what, m.Raw)
+				}
+			}
+			ask(t, c, "tools/call", `{"name":"box__plant","arguments":{"key":"`+planted+`"}}`)
+			ask(t, c, "tools/call", `{"name":"box__plant","arguments":{"a":{"`+planted+`":1}}}`)
+			for _, where := range []string{"text", "structured", "error", "data", "progress", "log", "sampling", "elicitation"} {
+				m := ask(t, c, "tools/call", `{"name":"box__plant","arguments":{"where":"`+where+`"},"_meta":{"progressToken":"p-`+where+`","io.modelcontextprotocol/logLevel":"debug"}}`)
+				if (where == "text" || where == "structured" || where == "error" || where == "data") && !strings.Contains(string(m.Raw), "[secret:aws-access-token") {
+					t.Errorf("nothing was taken out of the %s: %s", where, m.Raw)
+				}
+			}
+			if m := ask(t, c, "tools/call", `{"name":"box__plant","arguments":{"where":"codename"}}`); !strings.Contains(string(m.Raw), "[codename]") {
+				t.Errorf("no codename was taken out of %s", m.Raw)
+			}
+			for _, arguments := range []string{`{"word":"` + refused + `"}`, `{"transfer":"` + transfer + `"}`} {
+				if m := ask(t, c, "tools/call", `{"name":"box__plant","arguments":`+arguments+`}`); string(mcptest.At(m.Error, "code")) != "-31000" {
+					t.Errorf("what is refused answered %s", m.Raw)
+				}
+			}
+
+			leaks := func(where, text string, secrets ...string) {
+				t.Helper()
+				for _, secret := range secrets {
+					for _, form := range forms(secret) {
+						if at := strings.Index(text, form); at >= 0 {
+							t.Errorf("%q is in %s, as %q: …%.300s", secret, where, form, text[max(0, at-100):])
+						}
+					}
+				}
+			}
+			wants := []string{"notifications/progress", "notifications/message", "sampling/createMessage", "elicitation/create"}
+			seen := map[string]bool{}
+			for _, f := range c.Frames() {
+				if f.Sent {
+					continue
+				}
+				seen[f.Method] = true
+				for _, w := range wants { // a modern client is asked in results
+					seen[w] = seen[w] || strings.Contains(string(f.Raw), `"`+w+`"`)
+				}
+				leaks("what the client got", string(f.Raw), planted, planted[:12], codename, upstream, receivers)
+			}
+			for _, w := range wants {
+				if !seen[w] {
+					t.Errorf("the client got no %s", w)
+				}
+			}
+			leaks("what the server got", got(), planted, planted[:12], refused, transfer, clients, receivers)
+			if !strings.Contains(got(), `"accept"`) || !strings.Contains(got(), "[secret:aws-access-token") {
+				t.Errorf("the server got no answer, or nothing was taken out of it: %.300s", got())
+			}
+			if left, err := filepath.Glob(tmp + "/*"); err != nil || len(left) == 0 {
+				t.Errorf("the folder for what is temporary is another: %v", err)
+			}
+			written := walk(t, dir, tmp)
+			g.stop()
+			for name, text := range walk(t, dir, tmp) {
+				written[name+" at the end"] = text
+			}
+			written["the log of the process"] = g.stderr.String()
+			for name, text := range written {
+				leaks(name, text, planted, planted[:12], codename, refused, transfer, upstream, clients, receivers)
+			}
+			for name, part := range map[string]string{
+				"audit.jsonl": "aws-access-token", "sent/csv": "SECURITY_BLOCK", "sent/ocsf": `"class_uid":6003`, "sent/text": "deny", "sent/jsonl": `"action":"ask"`, "anchors": "\n— ",
+				"audit.jsonl.tree/checkpoint": "\n— ",
+			} {
+				if !strings.Contains(written[filepath.Join(dir, name)+" at the end"], part) {
+					t.Errorf("%s does not hold %q: %.300s", name, part, written[filepath.Join(dir, name)+" at the end"])
+				}
+			}
+			if text := written[filepath.Join(dir, "audit.jsonl")+" at the end"]; strings.Contains(text, `"body":`) != (bodies == "redacted") {
+				t.Errorf("bodies are %s, and the log is %.300s", bodies, text)
+			}
+		})
+	}
+}
+
+// walk reads all files below the folders but the configuration.
+func walk(t *testing.T, dirs ...string) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	for _, dir := range dirs {
+		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || !d.Type().IsRegular() || d.Name() == "gatekit.toml" {
+				return err
+			}
+			b, err := os.ReadFile(path)
+			all[path] = string(b)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return all
 }

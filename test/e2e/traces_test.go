@@ -308,6 +308,29 @@ func TestATraceOfTheConnectionIsTheCallsWithoutItsOwn(t *testing.T) {
 	}
 }
 
+func TestACallIsTracedWithinBounds(t *testing.T) {
+	to := newOTelStub(t)
+	g, c := overStdio(t, to.config("http", "metrics = false")+box("box")+plugin("secrets", `action = "redact"`), "2025-11-25")
+	ask(t, c, "tools/call", `{"name":"box__progress","arguments":{"n":500},"_meta":{"progressToken":"p"}}`)
+	g.stop()
+	spans := to.named("tools/call box__progress")
+	if len(spans) != 1 || len(spans[0].Events) != 64 {
+		t.Errorf("got %v", spans)
+	}
+	if n := len(to.named("stage secrets")); n > 70 {
+		t.Errorf("%d spans of a stage", n)
+	}
+	notices := 0
+	for _, r := range g.records() {
+		if r.Method == "notifications/progress" {
+			notices++
+		}
+	}
+	if notices != 500 {
+		t.Errorf("the audit log has %d of them", notices)
+	}
+}
+
 func TestWhatTheEnvironmentSaysOfTelemetryIsNotHeard(t *testing.T) {
 	for _, protocol := range []string{"grpc", "http"} {
 		t.Run(protocol, func(t *testing.T) {

@@ -1,0 +1,145 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"gatekit/audit"
+	"gatekit/audit/query"
+	"gatekit/test/mcptest"
+)
+
+// A session of both eras in which a message is changed, a plugin and a policy refuse, a call is parked and another given up, a plugin is killed and the file changed: the log says who did
+// what through which server when, what was refused and by whom, and what changed in the message, but not what was there.
+func TestTheLogOfAMixedSessionAnswers(t *testing.T) {
+	const rego = `deny contains "nobody logs" if { input.method == "tools/call"; input.kind == "request"; input.name == "log" }`
+	servers := box("old") + box("new", "-revisions", mcptest.Modern)
+	g := overHTTP(t, servers+plugin("tools", `tools = { hide = ["die"] }`)+plugin("secrets", `action = "redact"`)+policy(t, rego))
+	listen := fmt.Sprintf("[listen]\nhttp = %q\n", strings.TrimSuffix(strings.TrimPrefix(g.url, "http://"), "/mcp"))
+
+	legacy, modern := g.client("2025-11-25"), g.client(mcptest.Modern)
+	ask(t, legacy, "tools/list", `{}`)
+	call(t, legacy, "new__echo", `{"tag":"key `+planted+` ."}`)
+	call(t, modern, "old__ask", `{"method":"elicitation/create","params":{"message":"who?","requestedSchema":{"type":"object","properties":{}}}}`)
+	ask(t, legacy, "tools/call", `{"name":"old__die"}`)
+	ask(t, modern, "tools/call", `{"name":"new__log"}`)
+	waiting(t, legacy, "old", `"w"`, "w")
+	legacy.Notify("notifications/cancelled", `{"requestId":"w","reason":"the user has changed their mind"}`)
+	call(t, legacy, "old__cancelled", `{"tag":"w"}`)
+
+	pids := g.pluginPids()
+	syscall.Kill(pids[0], syscall.SIGKILL)
+	settled(t, "plugin processes that are not another", 0, func() int {
+		if others := slices.DeleteFunc(g.pluginPids(), func(pid int) bool { return pid == pids[0] }); len(others) > 0 {
+			return 0
+		}
+		return 1
+	})
+	call(t, modern, "new__echo", ``)
+	g.configure(listen + servers)
+	settled(t, "reloads missing", 0, func() int {
+		return 1 - min(1, len(slices.DeleteFunc(g.records(), func(r record) bool { return r.Action != "reload" })))
+	})
+	call(t, modern, "new__log", ``) // what was refused is not, now
+	g.stop()
+
+	file := filepath.Join(g.dir, "audit.jsonl")
+	var all []*query.Call
+	for c, err := range query.Calls(t.Context(), &audit.Reading{File: file}, &query.Filter{}, query.Options{Records: true}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, c)
+	}
+	find := func(what string, is func(c *query.Call) bool) *query.Call {
+		t.Helper()
+		for _, c := range all {
+			if is(c) {
+				return c
+			}
+		}
+		t.Errorf("the log does not say %s", what)
+		return &query.Call{}
+	}
+	event := func(action, reason string) *query.Call {
+		t.Helper()
+		return find(action+" "+reason, func(c *query.Call) bool {
+			return c.Kind == "event" && c.Action == action && strings.Contains(c.Reason, reason)
+		})
+	}
+	who := map[string]string{
+		"legacy": event("connect", "mcptest 1, 2025-11-25").Session,
+		"modern": event("connect", "mcptest 1, 2026-07-28").Session,
+	}
+	if who["legacy"] == "" || who["legacy"] == who["modern"] {
+		t.Errorf("two clients are one: %q", who)
+	}
+	last := event("start", "version")
+	called := func(client, server, name, action string, end query.End) *query.Call {
+		t.Helper()
+		c := find(fmt.Sprintf("that the %s client called %s of %s: %s, %s", client, name, server, action, end), func(c *query.Call) bool {
+			return c.Session == who[client] && !c.FromServer && slices.Equal(c.Servers, []string{server}) && c.Method == "tools/call" && c.Name == name && c.Action == action && c.End == end
+		})
+		if c.Began.Before(last.Began) || c.Exchange == "" {
+			t.Errorf("%s of %s in exchange %q was at %s, and what was before it at %s", name, server, c.Exchange, c.Began, last.Began)
+		}
+		last = c
+		return c
+	}
+	decided := func(c *query.Call, stage, reason string) {
+		t.Helper()
+		if c.Stage() != stage || c.Reason != reason {
+			t.Errorf("%s of %q was decided by %q: %q, want %q: %q", c.Action, c.Name, c.Stage(), c.Reason, stage, reason)
+		}
+	}
+
+	changed := called("legacy", "new", "echo", "modify", query.Answered)
+	decided(changed, "secrets", "took out aws-access-token")
+	if at := changed.Changed(); !slices.Equal(at, []string{"/arguments/tag"}) {
+		t.Errorf("what was changed is %q", at)
+	}
+	if d := changed.Decision; d == nil || d.Direction != "to_server" || d.Before == nil || d.After == nil || d.Before.Size == d.After.Size {
+		t.Errorf("the change is recorded as %+v", d)
+	}
+	parked := called("modern", "old", "ask", "pass", query.Answered)
+	var actions []string
+	for _, r := range parked.Records {
+		actions = append(actions, r.Action)
+	}
+	if !parked.Parked || !slices.Equal(actions, []string{"pass", "park", "resume", "pass"}) {
+		t.Errorf("the parked call is %q", actions)
+	}
+	question := find("what the server asked", func(c *query.Call) bool { return c.FromServer && c.Method == "elicitation/create" })
+	if question.Session != who["modern"] || question.Exchange != parked.Exchange || !slices.Equal(question.Servers, []string{"old"}) || question.End != query.Answered {
+		t.Errorf("the question is %+v", question)
+	}
+	decided(called("legacy", "old", "die", "deny", query.Refused), "tools", "it is about what clients may not know")
+	decided(called("modern", "new", "log", "deny", query.Refused), "policy", "mine: nobody logs")
+	called("legacy", "old", "wait", "pass", query.Cancelled)
+	called("legacy", "old", "cancelled", "pass", query.Answered)
+	lost, back := event("plugin_lost", `plugin "tools"`), event("plugin_restarted", `plugin "tools"`)
+	if lost.Error == "" || lost.First > back.First {
+		t.Errorf("the plugin was lost: %q, record %d, and back: record %d", lost.Error, lost.First, back.First)
+	}
+	called("modern", "new", "echo", "pass", query.Answered)
+	last = event("reload", "gatekit.toml")
+	called("modern", "new", "log", "pass", query.Answered)
+	event("stop", "")
+
+	for _, c := range all { // none is without an end
+		if c.End == query.Open {
+			t.Errorf("%s %s %s is open", c.Servers, c.Method, c.Name)
+		}
+	}
+	b, err := os.ReadFile(file)
+	for _, content := range []string{planted, planted[4:], "changed their mind", "who?"} {
+		if err != nil || strings.Contains(string(b), content) {
+			t.Errorf("%q is in the log, %v", content, err)
+		}
+	}
+}

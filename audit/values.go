@@ -96,6 +96,9 @@ func (v *Values) appendValues(b []byte, m *mcp.Message, veiled []string) []byte 
 				break
 			}
 			text := quoted[1 : len(quoted)-1]
+			if len(text) > maxValue {
+				continue
+			}
 			if bytes.IndexByte(text, '\\') >= 0 {
 				text, _ = jsontext.AppendUnquote(nil, quoted) // a lone surrogate is a U+FFFD in it
 			}

@@ -76,7 +76,7 @@ type Message struct {
 	// inside: a result with inputRequests, a request with inputResponses or requestState. Its peer adapter sets it.
 	Folded bool
 
-	// Veiled marks a request in whose name or method a stage found something, though it passes: the records of its answers leave both out. The pipeline sets it.
+	// Veiled marks a request whose name or method is not for the record, though it passes: a stage found something there. Its answers' records leave both out. The pipeline sets it.
 	Veiled bool
 
 	raw  []byte

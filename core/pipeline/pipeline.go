@@ -213,7 +213,7 @@ func (p *Pipeline) judge(ctx context.Context, o *Outcome, asked []*stage, layers
 	trimChanged(o.Steps)
 	switch o.Before.Kind {
 	case mcp.Request:
-		if foundInName(o.Before, o.Steps) || foundInMethod(o.Before, o.Steps) { // the answers to it have its name, too
+		if name, method := p.veils(o); name || method { // the answers to it have its name, too
 			o.After = unnamed(o.After)
 			if answer != nil {
 				answer.Request = o.After

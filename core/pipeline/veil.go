@@ -105,23 +105,30 @@ func (p *Pipeline) names(m *mcp.Message) bool {
 	})
 }
 
-// veil is o for the record, without the words of a peer that nobody judged, or in which something was found.
-func (p *Pipeline) veil(o Outcome) Outcome {
+// veils says which of the names in o are not for the record: nobody judged them, or something was found there.
+func (p *Pipeline) veils(o *Outcome) (name, method bool) {
 	m := o.Before
 	if !p.judges { // nobody looks for anything in the rest of the message either
-		return o
+		return false, false
 	}
 	of := m.Veiled || m.Request != nil && m.Request.Veiled
-	name := m.Name != "" && (of || foundInName(m, o.Steps) || !o.judged && !p.names(m))
-	method := madeUp(m.Method) && (of || foundInMethod(m, o.Steps) || !o.judged)
-	if !name && !method || m.Name+m.Method == "" {
+	name = m.Name != "" && (of || foundInName(m, o.Steps) || !o.judged && !p.names(m))
+	method = m.Method != "" && madeUp(m.Method) && (of || foundInMethod(m, o.Steps) || !o.judged)
+	return name, method
+}
+
+// veil is o for the record, without the words of a peer that are not for it.
+func (p *Pipeline) veil(o Outcome) Outcome {
+	m := o.Before
+	name, method := p.veils(&o)
+	if !name && !method {
 		return o
 	}
 	c := *m
 	if name {
 		c.Name, o.Veiled = "", append(o.Veiled, m.Name)
 	}
-	if method && m.Method != "" {
+	if method {
 		c.Method, o.Veiled = "", append(o.Veiled, m.Method)
 	}
 	if o.After == m { // it moves with its name; only the record has it without

@@ -88,7 +88,7 @@
 //
 //	go run ./test/bench -parts audit -routes http-http -eras modern -sizes 1KiB   # a call is two records
 //
-// There write added 27 to 39 µs to the median of 130 to 180 µs, and took 18 % of the calls per second at 32 at a time, at a load of 10; what is to be reached, 15 µs and 5 %, was not,
+// There write added 27 to 45 µs to a median of 130 to 200 µs, and took 8 to 18 % of the calls per second at 32 at a time; what is to be reached, 15 µs and 5 %, was not,
 // under that load. A million records are verified in 4 to 6 s, 1.8 s of processor time:
 //
 //	go test ./audit -run - -bench Verification -benchtime 1x

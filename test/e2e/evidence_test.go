@@ -3,6 +3,7 @@ package e2e
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"gatekit/audit"
 	"gatekit/audit/query"
 	"gatekit/test/mcptest"
+	"gatekit/test/peers"
 )
 
 // A session of both eras in which a message is changed, a plugin and a policy refuse, a call is parked and another given up, a plugin is killed and the file changed: the log says who did
@@ -141,5 +143,39 @@ func TestTheLogOfAMixedSessionAnswers(t *testing.T) {
 		if err != nil || strings.Contains(string(b), content) {
 			t.Errorf("%q is in the log, %v", content, err)
 		}
+	}
+}
+
+// Who follows the log sees each call once it has ended, from before there is a log, and through the files that follow each other.
+func TestTheLogIsShownAsItGrowsThroughItsFiles(t *testing.T) {
+	dir := t.TempDir()
+	out := &logged{}
+	show := exec.Command(peers.Gatekit(t), "audit", "show", "--follow", "--tool", "echo", filepath.Join(dir, "audit.jsonl"))
+	show.Stdout, show.Stderr = out, out
+	if err := show.Start(); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- show.Wait() }()
+	t.Cleanup(func() { show.Process.Kill() })
+
+	const calls = 60
+	g := overHTTPIn(t, dir, box("box")+auditTable+"segment_bytes = 65536\n")
+	c := g.client(mcptest.Modern)
+	for range calls {
+		call(t, c, "box__echo", `{"tag":"`+strings.Repeat("x", 1<<10)+`"}`)
+		ask(t, c, "tools/call", `{"name":"box__nothing"}`)
+	}
+	settled(t, "calls not shown", 0, func() int { return calls - strings.Count(out.String(), "tools/call echo") })
+	g.stop()
+	show.Process.Signal(os.Interrupt)
+	if err := <-done; err != nil {
+		t.Errorf("it ended with %v", err)
+	}
+	if n := strings.Count(out.String(), "\n"); n != calls || strings.Contains(out.String(), "nothing") {
+		t.Errorf("it shows %d lines, want %d: %s", n, calls, out)
+	}
+	if files, _ := filepath.Glob(filepath.Join(dir, "audit-*.jsonl")); len(files) == 0 {
+		t.Error("the log is in one file")
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"gatekit/audit"
 	"gatekit/test/mcptest"
 	"gatekit/test/peers"
 )
@@ -351,9 +352,14 @@ func (g *gatekit) recorded(want ...string) {
 	}
 }
 
-// chain wants every record bound to the one before.
+// chain wants every record bound to the one before, through all files of the log.
 func (g *gatekit) chain() {
-	b, _ := os.ReadFile(filepath.Join(g.dir, "audit.jsonl"))
+	var b []byte
+	segments, _ := audit.Segments(filepath.Join(g.dir, "audit.jsonl"))
+	for _, name := range segments {
+		part, _ := os.ReadFile(name)
+		b = append(b, part...)
+	}
 	prev := strings.Repeat("0", 64)
 	for i, line := range bytes.Split(bytes.TrimSuffix(b, []byte("\n")), []byte("\n")) {
 		if len(line) == 0 {

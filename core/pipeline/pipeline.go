@@ -69,11 +69,12 @@ type Recorder interface {
 
 // Options of a pipeline.
 type Options struct {
-	Reasons         bool // tell the client why
-	ToolCallsResult bool // a refused tools/call is an isError result
+	Reasons         bool   // tell the client why
+	ToolCallsResult bool   // a refused tools/call is an isError result
+	Names           *Names // that may be told; nil begins with none
 }
 
-// Pipeline is safe for many goroutines. It changes in nothing but the names that it remembers for the record. A reload makes a new one.
+// Pipeline is immutable and safe for many goroutines, but for its [Names]. A reload makes a new one.
 type Pipeline struct {
 	rec     Recorder
 	options Options
@@ -81,13 +82,15 @@ type Pipeline struct {
 	asked  [mcp.Error + 1][mcp.ToClient + 1][]*stage
 	layers []*layer // of the stages that rename, in their order
 	judges bool     // there are stages
-	listed listedNames
 }
 
 // New makes a pipeline of the stages in their order. rec must not be nil.
 func New(rec Recorder, o Options, stages ...Named) *Pipeline {
 	if rec == nil {
 		panic("pipeline: a pipeline without a recorder")
+	}
+	if o.Names == nil {
+		o.Names = new(Names)
 	}
 	p := &Pipeline{rec: rec, options: o, judges: len(stages) > 0}
 	for _, n := range stages {
@@ -122,7 +125,7 @@ func (p *Pipeline) Pass(ctx context.Context, m *mcp.Message) (Passed, error) {
 		answer, d = p.judge(ctx, &o, asked, layers)
 		o.Took = time.Since(o.Time)
 	} else if p.judges {
-		p.listed.learn(m, nil)
+		p.options.Names.list(m, nil)
 	}
 	return p.settle(ctx, o, answer, d)
 }
@@ -204,6 +207,9 @@ func (p *Pipeline) judge(ctx context.Context, o *Outcome, asked []*stage, layers
 				o.After, o.Action, o.Reason, o.Err = nil, denied.Action, denied.Reason, denied.Err
 				return nil, denied
 			case step.Action != "answer":
+				if hidden := opinions[i].verdict.Hide; len(hidden) > 0 && opinions[i].err == nil {
+					p.options.Names.list(o.After, o.Steps, hidden...) // who asks for what was hidden is of interest
+				}
 				o.After = next
 			case answer == nil: // the others are still asked: a denial beats an answer
 				answer, by = next, s.name
@@ -218,9 +224,11 @@ func (p *Pipeline) judge(ctx context.Context, o *Outcome, asked []*stage, layers
 			if answer != nil {
 				answer.Request = o.After
 			}
+		} else if o.judged {
+			p.options.Names.learn(o.Before.Server, o.Before.Name, maxCalled)
 		}
 	case mcp.Response:
-		p.listed.learn(o.After, o.Steps)
+		p.options.Names.list(o.After, o.Steps)
 		if d = toKnown(o, layers); d != nil {
 			return nil, d
 		}

@@ -9,42 +9,58 @@ import (
 	"gatekit/core/mcp"
 )
 
-// maxListed bounds the names that are remembered because servers listed them.
-const maxListed = 10_000
+const (
+	maxListed = 10_000  // names that are remembered because servers listed them
+	maxCalled = 5_000   // ... and of those because they were let pass: a client can make up as many as it likes
+	maxTold   = 1 << 10 // bytes of one
+)
 
-// listedNames are the names in servers' lists that went on to clients: they may be told whoever says them. The zero listedNames is empty and ready.
-type listedNames struct {
+// Names are those that may be told in a record whoever says them: servers have listed them, in a list that went on to a client or from which they were hidden by name, or all stages let them
+// pass. Pipelines that follow one another share them. The zero Names is empty and ready, and safe for many goroutines.
+type Names struct {
 	mu    sync.RWMutex
-	names map[string]bool // by server and name
+	known map[string]map[string]bool // by server
+	count int
 }
 
-func (l *listedNames) has(server, name string) bool {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	return l.names[server+"\x00"+name]
+func (n *Names) has(server, name string) bool {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	return n.known[server][name]
 }
 
-// learn takes in the names of a list that the stages have judged, in which they found what the steps say.
-func (l *listedNames) learn(m *mcp.Message, steps []Step) {
+// learn takes in a name while there are fewer than limit.
+func (n *Names) learn(server, name string, limit int) {
+	if name == "" || len(name) > maxTold || server == "" || n.has(server, name) {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.count >= limit || n.known[server][name] {
+		return
+	}
+	if n.known[server] == nil {
+		if n.known == nil {
+			n.known = make(map[string]map[string]bool)
+		}
+		n.known[server] = make(map[string]bool)
+	}
+	n.known[server][strings.Clone(name)] = true
+	n.count++
+}
+
+// list takes in the names of a list that stages have judged, in which they found what the steps say; with only, those of these.
+func (n *Names) list(m *mcp.Message, steps []Step, only ...string) {
 	method, _ := mcp.Lookup(m.Method)
 	if m.Kind != mcp.Response || method.ItemsAt == "" || method.ItemName == "" {
 		return
 	}
 	m.Items(method.ItemsAt, func(i int, raw []byte) bool {
 		name, ok := mcp.NewNotification("", raw).Text(method.ItemName)
-		if !ok || found(steps, method.ItemsAt+"/"+strconv.Itoa(i)+method.ItemName) {
-			return true
+		if ok && (len(only) == 0 || slices.Contains(only, name)) && !found(steps, method.ItemsAt+"/"+strconv.Itoa(i)+method.ItemName) {
+			n.learn(m.Server, name, maxListed)
 		}
-		key := m.Server + "\x00" + name
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if l.names == nil {
-			l.names = make(map[string]bool)
-		}
-		if l.names[key] || len(l.names) < maxListed {
-			l.names[key] = true
-		}
-		return len(l.names) < maxListed
+		return true
 	})
 }
 
@@ -94,7 +110,7 @@ func unnamed(m *mcp.Message) *mcp.Message {
 
 // names says whether m's Name is one that a server has listed, or the configuration has given or taken.
 func (p *Pipeline) names(m *mcp.Message) bool {
-	if p.listed.has(m.Server, m.Name) {
+	if p.options.Names.has(m.Server, m.Name) {
 		return true
 	}
 	return slices.ContainsFunc(p.layers, func(l *layer) bool {

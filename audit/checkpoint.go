@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -17,14 +18,22 @@ type Checkpoint struct {
 	Origin string    // of the log: no two have the same
 	Size   int64     // how many records
 	Root   tlog.Hash // of the tree over them
+	Closed bool      // the log was closed after them: nothing follows that Gatekit has written, unless it opens the log again and says so in another checkpoint
 	Signer string    // name of the key that signed it
 	Note   []byte    // as it was signed
 }
 
+// closed is the line after the root in the last checkpoint of a log that was closed. C2SP leaves such lines to who signs.
+const closed = "closed"
+
 // sign makes the checkpoint a note.
 func (c *Checkpoint) sign(key note.Signer) (err error) {
 	c.Signer = key.Name()
-	c.Note, err = note.Sign(&note.Note{Text: fmt.Sprintf("%s\n%d\n%s\n", c.Origin, c.Size, base64.StdEncoding.EncodeToString(c.Root[:]))}, key)
+	text := fmt.Sprintf("%s\n%d\n%s\n", c.Origin, c.Size, base64.StdEncoding.EncodeToString(c.Root[:]))
+	if c.Closed {
+		text += closed + "\n"
+	}
+	c.Note, err = note.Sign(&note.Note{Text: text}, key)
 	return err
 }
 
@@ -51,14 +60,14 @@ func OpenCheckpoint(signed []byte, key note.Verifier) (*Checkpoint, error) {
 		return nil, errors.New("read a checkpoint: it does not have an origin, a size and a root")
 	}
 	c := &Checkpoint{Origin: lines[0], Signer: key.Name(), Note: signed}
-	if c.Size, err = strconv.ParseInt(lines[1], 10, 64); err != nil || c.Size < 1 || strconv.FormatInt(c.Size, 10) != lines[1] {
+	if c.Size, err = strconv.ParseInt(lines[1], 10, 64); err != nil || c.Size < 0 || strconv.FormatInt(c.Size, 10) != lines[1] {
 		return nil, fmt.Errorf("read a checkpoint: its size %q is no number of records", lines[1])
 	}
 	root, err := base64.StdEncoding.Strict().DecodeString(lines[2])
 	if err != nil || len(root) != tlog.HashSize {
 		return nil, fmt.Errorf("read a checkpoint: its root %q is no hash", lines[2])
 	}
-	c.Root = tlog.Hash(root)
+	c.Root, c.Closed = tlog.Hash(root), slices.Contains(lines[3:], closed)
 	return c, nil
 }
 

@@ -162,9 +162,15 @@ func (l *Log) open(o Options) error {
 			return errors.Join(fmt.Errorf("cut off a torn last line: %w", err), f.Close())
 		}
 	}
+	unsigned := uint64(l.upkeep.signed) + 1
 	l.upkeep.start()
 	if end.torn > 0 {
 		err = l.event("recovered", fmt.Sprintf("%d bytes of a torn last record were cut off", end.torn))
+	}
+	if err == nil && unsigned <= end.head.seq {
+		l.report.Warn("the audit log was not closed: its last records had no checkpoint", "from", unsigned, "through", end.head.seq)
+		_, err = l.span("recovered", fmt.Sprintf("records %d to %d had no checkpoint when Gatekit was started: the chain alone says that they are as they were written", unsigned, end.head.seq),
+			unsigned, end.head.seq)
 	}
 	if now := time.Now(); err == nil && now.Before(end.time) {
 		err = l.event("clock", setBack(end.time.Sub(now)))
@@ -180,6 +186,13 @@ func (l *Log) open(o Options) error {
 func (l *Log) event(action, reason string) error {
 	_, err := l.Record(context.Background(), pipeline.Outcome{Time: time.Now(), Action: action, Reason: reason})
 	return err
+}
+
+// span records what happened to records of the log, from one to another.
+func (l *Log) span(action, reason string, from, through uint64) (uint64, error) {
+	e := l.encode(pipeline.Outcome{Time: time.Now(), Action: action, Reason: reason})
+	e.rest = fmt.Appendf(e.rest[:len(e.rest)-1], `,"from":%d,"through":%d}`, from, through)
+	return l.record(e)
 }
 
 // Committed is the number of the last record that is as safe as configured; it and those before it are not taken back.

@@ -11,7 +11,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
@@ -88,6 +87,9 @@ func newUpkeep(l *Log, o Options, end ending) (*upkeep, error) {
 	if err := os.MkdirAll(u.dir, 0o700); err != nil {
 		return nil, err
 	}
+	if err := syncPath(filepath.Dir(u.dir)); err != nil {
+		return nil, err
+	}
 	if old, err := os.ReadFile(PublicKeyFile(o.File)); err != nil || string(old) != public+"\n" {
 		if err := replaceFile(PublicKeyFile(o.File), []byte(public+"\n"), false); err != nil {
 			return nil, err
@@ -97,13 +99,22 @@ func newUpkeep(l *Log, o Options, end ending) (*upkeep, error) {
 	if err != nil {
 		return nil, err
 	}
-	if u.tree, u.origin, err = continueTree(o.File, verifier, end); err != nil {
+	from, err := (*Checkpoint)(nil), error(nil)
+	if u.tree, from, err = continueTree(o.File, verifier, end); err != nil {
 		return nil, err
 	}
-	u.signed = u.tree.size
-	if u.origin == "" {
-		u.signed = 0
-		if u.origin, err = newOrigin(u.dir, key.Name()); err != nil {
+	if from == nil {
+		from = &Checkpoint{Origin: newOrigin(key.Name()), Root: u.tree.root()}
+		err = u.put(from)
+	} else if from.Closed {
+		err = u.put(&Checkpoint{Origin: from.Origin, Size: from.Size, Root: from.Root})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("write its checkpoint: %w", err)
+	}
+	u.origin, u.signed = from.Origin, from.Size
+	if b, err := os.ReadFile(originFile(u.dir)); err != nil || string(b) != u.origin+"\n" {
+		if err := replaceFile(originFile(u.dir), []byte(u.origin+"\n"), true); err != nil {
 			return nil, err
 		}
 	}
@@ -111,16 +122,25 @@ func newUpkeep(l *Log, o Options, end ending) (*upkeep, error) {
 	return u, nil
 }
 
-// newOrigin is that of a log that has no checkpoint yet. It is kept, since it may be long until there is one.
-func newOrigin(dir, signer string) (string, error) {
-	path := filepath.Join(dir, "origin")
-	if b, err := os.ReadFile(path); err == nil && strings.HasPrefix(string(b), signer+"/") {
-		return strings.TrimSpace(string(b)), nil
-	}
+// newOrigin is that of a log that begins.
+func newOrigin(signer string) string {
 	epoch := make([]byte, 8)
 	rand.Read(epoch)
-	origin := signer + "/" + hex.EncodeToString(epoch)
-	return origin, replaceFile(path, []byte(origin+"\n"), true)
+	return signer + "/" + hex.EncodeToString(epoch)
+}
+
+// originFile is where the origin of a log is, for who has its key and looks for values.
+func originFile(dir string) string { return filepath.Join(dir, "origin") }
+
+// put signs a checkpoint and puts it in the place of the last one. When it returns nil, that outlasts a power cut.
+func (u *upkeep) put(c *Checkpoint) error {
+	if err := c.sign(u.key); err != nil {
+		return err
+	}
+	if err := replaceFile(filepath.Join(u.dir, "checkpoint"), c.Note, true); err != nil {
+		return err
+	}
+	return syncPath(u.dir)
 }
 
 // start begins: what was there before may have work to be done.
@@ -211,12 +231,12 @@ func (u *upkeep) said(err error) {
 // checkpoint signs what the tree is now, if it has grown. Order matters: what is signed is on the disk before, so that a power cut leaves no checkpoint that speaks of more than there is.
 func (u *upkeep) checkpoint() error {
 	u.mu.Lock()
-	size := u.tree.size
-	if size == u.signed {
+	size, grown := u.tree.size, u.tree.size > u.signed
+	if !grown && !u.ended {
 		u.mu.Unlock()
 		return nil
 	}
-	c := Checkpoint{Origin: u.origin, Size: size, Root: u.tree.root()}
+	c := Checkpoint{Origin: u.origin, Size: size, Root: u.tree.root(), Closed: u.ended}
 	full := u.tree.full
 	tiles := append(full[:len(full):len(full)], u.tree.partial()...)
 	u.mu.Unlock()
@@ -242,17 +262,16 @@ func (u *upkeep) checkpoint() error {
 			u.begun[t.L] = -1
 		}
 	}
-	if err := c.sign(u.key); err != nil {
-		return err
-	}
-	if err := replaceFile(filepath.Join(u.dir, "checkpoint"), c.Note, true); err != nil {
+	if err := u.put(&c); err != nil {
 		return err
 	}
 	u.mu.Lock()
 	u.tree.full = append([]tile(nil), u.tree.full[len(full):]...)
 	u.signed = size
 	u.mu.Unlock()
-	u.anchor(c.Note)
+	if grown {
+		u.anchor(c.Note)
+	}
 	return nil
 }
 

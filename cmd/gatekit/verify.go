@@ -77,7 +77,7 @@ The anchor that gatekit.toml names is held against the log without being asked f
 				return err
 			}
 			sayVerified(cmd.OutOrStdout(), file, v.Key, done)
-			if beside && done.Checkpoint != nil {
+			if beside {
 				fmt.Fprintf(cmd.OutOrStdout(), "The key was beside the log: keep a copy elsewhere, and name it with --key.\n")
 			}
 			return nil
@@ -114,6 +114,9 @@ func checkpoints(files []string, anchor string, key note.Verifier) ([]*audit.Che
 	return all, nil
 }
 
+// maxRecovered is how many spans of records without a checkpoint are listed.
+const maxRecovered = 20
+
 func sayVerified(w io.Writer, file string, key note.Verifier, done *audit.Verified) {
 	if done.Last == 0 {
 		fmt.Fprintf(w, "%s holds no records yet\n", shown(file))
@@ -126,6 +129,13 @@ func sayVerified(w io.Writer, file string, key note.Verifier, done *audit.Verifi
 	}
 	if done.First > 1 {
 		fmt.Fprintf(w, "  records 1 to %d were removed when their time was over; their hashes are there\n", done.First-1)
+	}
+	for i, span := range done.Recovered {
+		if i == maxRecovered {
+			fmt.Fprintf(w, "  and %d more times; look for action \"recovered\"\n", len(done.Recovered)-i)
+			break
+		}
+		fmt.Fprintf(w, "  records %d to %d had no checkpoint when Gatekit was started after them: what was done to them before is not known\n", span.From, span.Through)
 	}
 	if done.Since > 0 {
 		fmt.Fprintf(w, "  %s from elsewhere: they hold\n", counted(done.Since, "checkpoint"))

@@ -25,7 +25,7 @@
 //
 // A record of one of these actions is about the log: "recovered" (a last line that a crash had torn was cut off, before it was answered for unless with [Async];
 // or there were records that had no checkpoint, which from and through name), "gap" (records
-// could not be written, how many and since when; their messages did not move), "prune", and "clock" (the clock was set back, or is behind the last record). Seq is the order of records. Time is
+// could not be written, how many and since when; their messages did not move), "prune", "anchor lost" and "anchor back" (whether [Options.AnchorFile] can be written), and "clock" (the clock was set back, or is behind the last record). Seq is the order of records. Time is
 // that of the beginning of a decision, as the clock had it: it may go back by a little with decisions at the same time, and by more where a record says so.
 //
 // # What a line holds

@@ -20,16 +20,44 @@ type bounded struct {
 func (f bounded) Append(b []byte, r *audit.Record) []byte {
 	from := len(b)
 	b = f.Form.Append(b, r)
-	for keep := 256; len(b)-from > f.max && keep >= 16; keep /= 4 {
-		short := shortened(r, keep)
-		if f.Form == (native{}) {
-			b = appendShort(b[:from], &short)
-			continue
-		}
-		b = f.Form.Append(b[:from], &short)
+	for keep := maxText; len(b)-from > f.max && keep >= 16; keep /= 4 {
+		b = appendShortened(b[:from], f.Form, r, keep)
 	}
 	return b
 }
+
+// maxText bounds the texts of a record that was made short, in bytes.
+const maxText = 256
+
+// Short answers the form with each record made short, as with MaxBytes those are that are too long.
+func Short(f Form) Form {
+	if bound, ok := f.(bounded); ok {
+		return bounded{Short(bound.Form), bound.max}
+	}
+	return brief{f}
+}
+
+// brief is a form of records that were made short.
+type brief struct{ Form }
+
+func (f brief) Append(b []byte, r *audit.Record) []byte {
+	return appendShortened(b, f.Form, r, maxText)
+}
+
+// appendShortened appends the line of the record made short.
+func appendShortened(b []byte, f Form, r *audit.Record, keep int) []byte {
+	short := shortened(r, keep)
+	if is, ok := f.(brief); ok {
+		f = is.Form
+	}
+	if f == (native{}) {
+		return appendShort(b, &short)
+	}
+	return f.Append(b, &short)
+}
+
+// Shortened is the record made short, as the form [Short] has it. Its Line is whole.
+func Shortened(r *audit.Record) audit.Record { return shortened(r, maxText) }
 
 // shortened is the record without bodies and findings, of its steps only the one that decided, and of each text the first bytes. Its Line is whole.
 func shortened(r *audit.Record, keep int) audit.Record {

@@ -179,15 +179,12 @@ func TestACollectorThatFailsGetsEverythingOnceItWorks(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name, protocol string
-		response       *collector.ExportLogsServiceResponse
 		err            error
 		pause          time.Duration
 	}{
-		{"it is down", "grpc", nil, status.Error(codes.Unavailable, "down"), 500 * time.Millisecond},
-		{"it asks for a pause", "grpc", nil, busy.Err(), 2 * time.Second},
-		{"it refuses a part", "grpc", &collector.ExportLogsServiceResponse{PartialSuccess: &collector.ExportLogsPartialSuccess{RejectedLogRecords: 1, ErrorMessage: "no"}}, nil, 500 * time.Millisecond},
-		{"it is down", "http", nil, errors.New("down"), 500 * time.Millisecond},
-		{"it refuses a part", "http", &collector.ExportLogsServiceResponse{PartialSuccess: &collector.ExportLogsPartialSuccess{RejectedLogRecords: 1, ErrorMessage: "no"}}, nil, 500 * time.Millisecond},
+		{"it is down", "grpc", status.Error(codes.Unavailable, "down"), 500 * time.Millisecond},
+		{"it asks for a pause", "grpc", busy.Err(), 2 * time.Second},
+		{"it is down", "http", errors.New("down"), 500 * time.Millisecond},
 	} {
 		t.Run(c.protocol+" "+c.name, func(t *testing.T) {
 			t.Parallel()
@@ -195,7 +192,7 @@ func TestACollectorThatFailsGetsEverythingOnceItWorks(t *testing.T) {
 				if try > 1 {
 					return nil, nil
 				}
-				return c.response, c.err
+				return nil, c.err
 			}}
 			j := newJournal(t)
 			j.record("a", "b", "c")
@@ -215,6 +212,31 @@ func TestACollectorThatFailsGetsEverythingOnceItWorks(t *testing.T) {
 			if got := in.tries[1].Sub(in.tries[0]); got < c.pause {
 				t.Errorf("%v between the tries, want %v at least", got, c.pause)
 			}
+		})
+	}
+}
+
+func TestWhatACollectorRefusesOfABatchIsNotSentAgain(t *testing.T) {
+	for _, protocol := range []string{"grpc", "http"} {
+		t.Run(protocol, func(t *testing.T) {
+			in := &fakeCollector{answer: func(try int) (*collector.ExportLogsServiceResponse, error) {
+				if try > 1 {
+					return nil, nil
+				}
+				return &collector.ExportLogsServiceResponse{PartialSuccess: &collector.ExportLogsPartialSuccess{RejectedLogRecords: 1, ErrorMessage: "no"}}, nil
+			}}
+			j := newJournal(t)
+			j.record("a", "b", "c")
+			_, stop := start(t, j.options(otlpTo(t, serveOTLP(t, in, protocol))))
+			for end := time.Now().Add(20 * time.Second); len(in.records()) < 1 && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+			}
+			if err := stop(); err != nil {
+				t.Error(err)
+			}
+			if got := in.records(); len(got) != 1 || !strings.Contains(got[0].Body.GetStringValue(), "sink gap") {
+				t.Errorf("after the batch it got %v, want the record of the gap alone", got)
+			}
+			want(t, "it said", j.ofSinks(), []string{`sink gap: sink "siem": of records 1 to 3 some were refused and are left out: the collector refused 1 of 3 records: "no"`})
 		})
 	}
 }

@@ -25,7 +25,7 @@
 //
 // A record of one of these actions is about the log: "recovered" (a last line that a crash had torn was cut off, before it was answered for unless with [Async];
 // or there were records that had no checkpoint, which from and through name), "gap" (records
-// could not be written, how many and since when; their messages did not move), "prune", and "clock" (the clock was set back, or is behind the last record). Seq is the order of records. Time is
+// could not be written, how many and since when; their messages did not move), "prune", "anchor lost" and "anchor back" (whether [Options.AnchorFile] can be written), and "clock" (the clock was set back, or is behind the last record). Seq is the order of records. Time is
 // that of the beginning of a decision, as the clock had it: it may go back by a little with decisions at the same time, and by more where a record says so.
 //
 // # What a line holds
@@ -44,6 +44,10 @@
 // of the log (hmac): a short secret that a stage took out cannot be found by trying. The hash of what went on as it came is a plain one, so that others can recognise it; who
 // cannot have that sets [None]. Values are keyed hashes of the first 16 texts of a request's arguments, of up to 4 KiB: equal ones can be found ([Values]) and not be read. Nothing
 // says where in the arguments they are, as the names in there are the client's words.
+//
+// A name, a method that the protocol does not have, and what Gatekit's own words quote stand in a line where the stages have judged them: all that want the message were asked, none failed, and
+// none found anything there; or where a server has listed the name. (Where there are no stages they stand there always.) Else they are left out: who calls a tool by what plugin "secrets"
+// looks for, or asks for a resource that there is not, has said what is not to be kept. Their keyed hashes are then the first of values, and before and after have an hmac and no body.
 //
 // # How a line is written
 //

@@ -29,6 +29,9 @@ func (u *upkeep) prune() {
 	if err == nil && len(over) > 0 {
 		err = u.remove(over)
 	}
+	u.mu.Lock()
+	u.stuck = err
+	u.mu.Unlock()
 	if err != nil {
 		u.report.Error("remove files of the audit log whose time is over", "error", err)
 	}

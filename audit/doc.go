@@ -45,6 +45,10 @@
 // cannot have that sets [None]. Values are keyed hashes of the first 16 texts of a request's arguments, of up to 4 KiB: equal ones can be found ([Values]) and not be read. Nothing
 // says where in the arguments they are, as the names in there are the client's words.
 //
+// A name, a method that the protocol does not have, and what Gatekit's own words quote stand in a line where the stages have judged them: all that want the message were asked, none failed, and
+// none found anything there; or where a server has listed the name. (Where there are no stages they stand there always.) Else they are left out: who calls a tool by what plugin "secrets"
+// looks for, or asks for a resource that there is not, has said what is not to be kept. Their keyed hashes are then the first of values, and before and after have an hmac and no body.
+//
 // # How a line is written
 //
 // Hashes of bodies and everything of the line but its place in the chain are made by each Record on its own, in parallel. Under a lock the line gets its number and

@@ -42,6 +42,8 @@ type question struct {
 	rules []rule
 	query rego.PreparedEvalQuery
 	reads reads // of the input; nil is all
+
+	hiders []hider // of the rules that hide and are enforced, where the question is of such
 }
 
 // set is which rules a question is of, or some of.

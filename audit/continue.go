@@ -11,32 +11,40 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// continueTree is the tree of a log that has been written before, with its origin; of a new one, a new one. A log that is not what its checkpoint says is refused.
-func continueTree(file string, key note.Verifier, end ending) (*tree, string, error) {
+// continueTree is the tree of a log that has been written before, up to its last record, and the checkpoint that it goes on from, which is nil of a new log. A log that is not what its
+// checkpoint says is refused, and so is one that has none: that is made before the first record.
+func continueTree(file string, key note.Verifier, end ending) (*tree, *Checkpoint, error) {
 	dir := file + ".tree"
-	signed, err := os.ReadFile(filepath.Join(dir, "checkpoint"))
+	path := filepath.Join(dir, "checkpoint")
+	signed, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		t := &tree{}
-		return t, "", catchUp(file, t, end)
+		if _, err := os.Lstat(originFile(dir)); end.head.seq == 0 && errors.Is(err, fs.ErrNotExist) {
+			return &tree{}, nil, nil
+		}
+		return nil, nil, fmt.Errorf("its checkpoint %s is missing: nothing says that its records are those that Gatekit has written\nhint: put the checkpoint back; where it is lost, %s", path, afresh(file))
 	}
 	if err != nil {
-		return nil, "", err
+		return nil, nil, err
 	}
 	c, err := OpenCheckpoint(signed, key)
 	if err != nil {
-		return nil, "", fmt.Errorf("%s: %w\nhint: %s", filepath.Join(dir, "checkpoint"), err, afresh(file))
+		return nil, nil, fmt.Errorf("%s: %w\nhint: %s", path, err, afresh(file))
 	}
 	if uint64(c.Size) > end.head.seq {
-		return nil, "", fmt.Errorf("it ends at record %d, and its checkpoint %s is of %d: records were taken away\nhint: put the missing files back; where they are lost, %s",
-			end.head.seq, filepath.Join(dir, "checkpoint"), c.Size, afresh(file))
+		return nil, nil, fmt.Errorf("it ends at record %d, and its checkpoint %s is of %d: records were taken away\nhint: put the missing files back; where they are lost, %s",
+			end.head.seq, path, c.Size, afresh(file))
+	}
+	if uint64(c.Size) < end.head.seq && c.Closed {
+		return nil, nil, fmt.Errorf("it ends at record %d, and Gatekit closed it after record %d, as its checkpoint %s says: others have written what follows\n"+
+			"hint: take what follows record %d out; to keep it as it is, %s", end.head.seq, c.Size, path, c.Size, afresh(file))
 	}
 	t, err := treeOf(dir, c.Size)
 	if err != nil || t.root() != c.Root { // tiles are not synced; a power cut may have taken some
 		if t, err = treeAnew(file, dir, c); err != nil {
-			return nil, "", err
+			return nil, nil, err
 		}
 	}
-	return t, c.Origin, catchUp(file, t, end)
+	return t, c, catchUp(file, t, end)
 }
 
 // afresh says how to begin a new log.

@@ -18,13 +18,14 @@
 //	gatekit.jsonl.lock                   is locked by the process that writes
 //
 // A file that would grow beyond [Options.SegmentBytes] is renamed and another begun; chain and tree go on. Files whose time is over by [Options.Keep] are removed after a record with the
-// action "prune" says so, with through, the number of the last record that goes; their hashes stay in the tree. Whoever else moves the file that is written away ends the log within
+// action "prune" says so, with from and through, the numbers of the first and last record that go, and that has a checkpoint; their hashes stay in the tree. Whoever else moves the file that is written away ends the log within
 // a second of the next record: from then on messages are denied.
 //
 // # The log's own records
 //
-// A record of one of these actions is about the log: "recovered" (a last line that a crash had torn was cut off, before it was answered for unless with [Async]), "gap" (records
-// could not be written, how many and since when; their messages did not move), "prune", and "clock" (the clock was set back, or is behind the last record). Seq is the order of records. Time is
+// A record of one of these actions is about the log: "recovered" (a last line that a crash had torn was cut off, before it was answered for unless with [Async];
+// or there were records that had no checkpoint, which from and through name), "gap" (records
+// could not be written, how many and since when; their messages did not move), "prune", "anchor lost" and "anchor back" (whether [Options.AnchorFile] can be written), and "clock" (the clock was set back, or is behind the last record). Seq is the order of records. Time is
 // that of the beginning of a decision, as the clock had it: it may go back by a little with decisions at the same time, and by more where a record says so.
 //
 // # What a line holds
@@ -43,6 +44,10 @@
 // of the log (hmac): a short secret that a stage took out cannot be found by trying. The hash of what went on as it came is a plain one, so that others can recognise it; who
 // cannot have that sets [None]. Values are keyed hashes of the first 16 texts of a request's arguments, of up to 4 KiB: equal ones can be found ([Values]) and not be read. Nothing
 // says where in the arguments they are, as the names in there are the client's words.
+//
+// A name, a method that the protocol does not have, and what Gatekit's own words quote stand in a line where the stages have judged them: all that want the message were asked, none failed, and
+// none found anything there; or where a server has listed the name. (Where there are no stages they stand there always.) Else they are left out: who calls a tool by what plugin "secrets"
+// looks for, or asks for a resource that there is not, has said what is not to be kept. Their keyed hashes are then the first of values, and before and after have an hmac and no body.
 //
 // # How a line is written
 //
@@ -63,7 +68,9 @@
 // stop. A checkpoint speaks for all records before it; those after the last one are bound by the chain alone.
 //
 // The log is on the disk before a checkpoint of it is. Tiles follow without waiting for the disk: what a crash leaves is made whole from the log at the next start. A log that is shorter than its
-// checkpoint, or another than it says, is refused there, and so is a checkpoint that another key has signed. When checkpoints cannot be written the log goes on for 65,536 records.
+// checkpoint, or another than it says, is refused there, and so is a checkpoint that another key has signed. A log has a checkpoint before its first record, of none: records without any are
+// refused. The one that is made when the log is closed says so, in the line "closed" after its root, and the one with which it is opened again does not: records after a closed log are refused, those
+// after a crash are taken, and a record says which. Nothing shows whether somebody has changed those in between. When checkpoints cannot be written the log goes on for 65,536 records.
 //
 // [Verification] holds a log against its chain, its checkpoint and others, while it is written, too, and names the first record that is not as it was. A [Proof] shows to who has nothing but the
 // public key that one record is in the log, in C2SP's tlog-proof form.

@@ -49,7 +49,7 @@ type Options struct {
 	SegmentBytes int64                   // a file is not written beyond this size, and another begun; default 64 MiB
 	Keep         Retention               // of the files before the one that is written; the zero value keeps all
 	Key          string                  // file of the key that signs checkpoints; made where absent; default File + ".key"
-	AnchorFile   string                  // gets a copy of each checkpoint; a file that others keep, or that cannot be written anew, is best; none when empty
+	AnchorFile   string                  // gets a checkpoint when it is new, once a minute while the log is written, and at Close; a file that others keep, or that cannot be written anew, is best; none when empty
 	Anchor       func(checkpoint []byte) // gets each checkpoint, one at a time, and holds nothing up: while it runs, others but the newest are passed over; may be nil
 }
 
@@ -154,7 +154,8 @@ func (l *Log) open(o Options) error {
 		l.segment = 64 << 20
 	}
 	l.committed.Store(end.head.seq)
-	if l.upkeep, err = newUpkeep(l, o, end); err != nil {
+	var from *Checkpoint
+	if l.upkeep, from, err = newUpkeep(l, o, end); err != nil {
 		return errors.Join(err, f.Close())
 	}
 	if end.torn > 0 {
@@ -166,6 +167,12 @@ func (l *Log) open(o Options) error {
 	if end.torn > 0 {
 		err = l.event("recovered", fmt.Sprintf("%d bytes of a torn last record were cut off", end.torn))
 	}
+	if unsigned := uint64(from.Size) + 1; err == nil && unsigned <= end.head.seq {
+		l.report.Warn("the audit log was not closed: its last records had no checkpoint", "from", unsigned, "through", end.head.seq)
+		_, err = l.span("recovered", fmt.Sprintf("records %d to %d had no checkpoint when Gatekit was started: the chain alone says that they are as they were written", unsigned, end.head.seq),
+			unsigned, end.head.seq)
+	}
+	l.upkeep.begin(from)
 	if now := time.Now(); err == nil && now.Before(end.time) {
 		err = l.event("clock", setBack(end.time.Sub(now)))
 	}
@@ -182,8 +189,23 @@ func (l *Log) event(action, reason string) error {
 	return err
 }
 
+// span records what happened to records of the log, from one to another.
+func (l *Log) span(action, reason string, from, through uint64) (uint64, error) {
+	e := l.encode(pipeline.Outcome{Time: time.Now(), Action: action, Reason: reason})
+	e.rest = fmt.Appendf(e.rest[:len(e.rest)-1], `,"from":%d,"through":%d}`, from, through)
+	return l.record(e)
+}
+
 // Committed is the number of the last record that is as safe as configured; it and those before it are not taken back.
 func (l *Log) Committed() uint64 { return l.committed.Load() }
+
+// Fault is what of the log does not work though records may be written: checkpoints, their anchor, the removal of files, or that the file is gone. It is nil when all does.
+func (l *Log) Fault() error {
+	if l.upkeep == nil {
+		return nil
+	}
+	return l.upkeep.fault()
+}
 
 // Waiting is how many records have their number and are not written yet. Only with Async were they answered for.
 func (l *Log) Waiting() int {

@@ -34,7 +34,8 @@ type Record struct {
 	Failed    bool      `json:"failed"` // the result of a tool says isError
 	Micros    int64     `json:"micros"`
 	Error     string    `json:"error"`
-	Through   uint64    `json:"through"` // of a "prune": the number of the last record that goes
+	From      uint64    `json:"from"`    // of a "prune" the number of the first record that goes, of a "recovered" that of the first that had no checkpoint
+	Through   uint64    `json:"through"` // and of the last
 
 	Line []byte `json:"-"` // as it is in the log, without its line feed
 }
@@ -79,7 +80,7 @@ func ParseRecord(line []byte) (Record, error) {
 	return r, nil
 }
 
-// Glance reads of a line what a look at many of them needs, at a fraction of the time of ParseRecord: all but Prev, Steps, Before, After, Values and Through, which are zero. Whether the
+// Glance reads of a line what a look at many of them needs, at a fraction of the time of ParseRecord: all but Prev, Steps, Before, After, Values, From and Through, which are zero. Whether the
 // line is JSON to its end is not looked at. A line that was not written as this package writes it goes to ParseRecord. It keeps line.
 func Glance(line []byte) (Record, error) {
 	r := Record{Line: line}

@@ -4,9 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"slices"
 	"time"
-
-	"gatekit/core/pipeline"
 )
 
 // pruneEvery is how often files are looked at while none is begun.
@@ -30,6 +29,9 @@ func (u *upkeep) prune() {
 	if err == nil && len(over) > 0 {
 		err = u.remove(over)
 	}
+	u.mu.Lock()
+	u.stuck = err
+	u.mu.Unlock()
 	if err != nil {
 		u.report.Error("remove files of the audit log whose time is over", "error", err)
 	}
@@ -88,10 +90,11 @@ func (u *upkeep) remove(over []segment) error {
 	if err := syncTiles(u.dir, first, last); err != nil {
 		return err
 	}
-	e := u.log.encode(pipeline.Outcome{Time: time.Now(), Action: "prune",
-		Reason: fmt.Sprintf("the time of records %d to %d is over: their files are removed", first, last)})
-	e.rest = fmt.Appendf(e.rest[:len(e.rest)-1], `,"through":%d}`, last)
-	if _, err := u.log.record(e); err != nil {
+	seq, err := u.log.span("prune", fmt.Sprintf("the time of records %d to %d is over: their files are removed", first, last), first, last)
+	if err != nil {
+		return err
+	}
+	if err := u.settled(seq); err != nil {
 		return err
 	}
 	for _, s := range over {
@@ -103,14 +106,52 @@ func (u *upkeep) remove(over []segment) error {
 	return nil
 }
 
-// pruneIn is through which record the files may be missing, when the line is a record of that; otherwise 0.
-func pruneIn(line []byte) uint64 {
-	if !bytes.Contains(line, []byte(`,"action":"prune"`)) {
-		return 0
+// settled waits until a record is written, which with Async is after it was answered for, and makes a checkpoint of it: only then is it on the disk, and believed.
+func (u *upkeep) settled(seq uint64) error {
+	for tries := 0; u.log.Committed() < seq; tries++ {
+		if tries == 500 {
+			return fmt.Errorf("record %d waits to be written", seq)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return u.checkpoint()
+}
+
+// removals are what the records of a log say about its files. A record of the action "prune" is believed when a checkpoint speaks for it, and when that is not only because the record
+// was found at a start: before files are removed there is a checkpoint.
+type removals struct {
+	pruned    []pruned
+	recovered []Span
+}
+
+// pruned is a record of the action "prune".
+type pruned struct{ seq, through uint64 }
+
+// Span is records of a log, from one to another.
+type Span struct{ From, Through uint64 }
+
+// see takes note of a line.
+func (m *removals) see(line []byte) {
+	if !bytes.Contains(line, []byte(`,"action":"prune"`)) && !bytes.Contains(line, []byte(`,"action":"recovered"`)) {
+		return
 	}
 	r, err := ParseRecord(line) // or it is the text of a message
-	if err != nil || r.Action != "prune" {
-		return 0
+	switch {
+	case err != nil:
+	case r.Action == "prune":
+		m.pruned = append(m.pruned, pruned{r.Seq, r.Through})
+	case r.Action == "recovered" && r.From > 0 && r.From <= r.Through && r.Through < r.Seq:
+		m.recovered = append(m.recovered, Span{r.From, r.Through})
 	}
-	return r.Through
+}
+
+// through is up to which record the files may be missing, as the first records up to signed say.
+func (m *removals) through(signed int64) (through uint64) {
+	for _, p := range m.pruned {
+		found := slices.ContainsFunc(m.recovered, func(s Span) bool { return s.From <= p.seq && p.seq <= s.Through })
+		if p.seq <= uint64(signed) && p.through < p.seq && !found {
+			through = max(through, p.through)
+		}
+	}
+	return through
 }

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -65,8 +66,11 @@ func (t *tree) partial() []tile {
 	return tiles
 }
 
-// root is the hash of the whole tree, which holds a record at least.
+// root is the hash of the whole tree.
 func (t *tree) root() tlog.Hash {
+	if t.size == 0 {
+		return sha256.Sum256(nil)
+	}
 	var root tlog.Hash
 	begun := false
 	for _, hashes := range t.edge { // from the smallest subtree, which is the rightmost, to the largest

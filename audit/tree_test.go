@@ -199,7 +199,20 @@ func TestALogIsContinuedWhateverACrashLeft(t *testing.T) {
 		{"a tile with other hashes", func(t *testing.T, file string) {
 			put(t, file+".tree/tile/0/002.p/188", bytes.Repeat([]byte("x"), 188*32-1))
 		}, ""},
-		{"no tree", remove(".tree"), ""},
+		{"no tree", remove(".tree"), "checkpoint is missing"},
+		{"no checkpoint", remove(".tree/checkpoint"), "checkpoint is missing"},
+		{"no checkpoint and no records", func(t *testing.T, file string) {
+			segments, err := audit.Segments(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, path := range append(segments, file+".tree/checkpoint") {
+				if err := os.Remove(path); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}, "checkpoint is missing"},
+		{"no origin beside the checkpoint", remove(".tree/origin"), ""},
 		{"a rotation that stopped half way", func(t *testing.T, file string) {
 			segments, err := audit.Segments(file)
 			if err != nil {
@@ -262,14 +275,21 @@ func TestALogIsContinuedWhateverACrashLeft(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if seq := record(t, l, event("after")); seq != 751 {
-				t.Errorf("seq %d, want 751", seq)
+			if seq := record(t, l, event("after")); seq != 752 {
+				t.Errorf("seq %d, want 752", seq)
 			}
 			if err := l.Close(); err != nil {
 				t.Fatal(err)
 			}
 			verify(t, bytes.Join(all(t, file), nil))
 			inTree(t, file)
+			if line := string(all(t, file)[750]); !strings.Contains(line, `"action":"recovered"`) || !strings.Contains(line, `,"from":701,"through":750}`) {
+				t.Errorf("record 751 is %s, want that 701 to 750 had no checkpoint", line)
+			}
+			v := audit.Verification{File: file}
+			if done, err := v.Run(t.Context()); err != nil || len(done.Recovered) != 1 || done.Recovered[0] != (audit.Span{From: 701, Through: 750}) {
+				t.Errorf("%+v, %v, want that 701 to 750 had no checkpoint", done, err)
+			}
 		})
 	}
 }
@@ -304,6 +324,7 @@ func TestACheckpointIsMadeEachSecondOrThousandRecordsAndAtStop(t *testing.T) {
 		if n := <-sizes; n != 1001 {
 			t.Errorf("after a thousand it is of %d", n)
 		}
+		time.Sleep(time.Minute) // the anchor file gets what there is
 		record(t, l, event(""))
 		if err := l.Close(); err != nil {
 			t.Fatal(err)
@@ -311,8 +332,8 @@ func TestACheckpointIsMadeEachSecondOrThousandRecordsAndAtStop(t *testing.T) {
 		if n := <-sizes; n != 1002 {
 			t.Errorf("at stop it is of %d", n)
 		}
-		checkpoints, err := audit.OpenCheckpoints(read(t, file+".anchor"), k)
-		if err != nil || len(checkpoints) != 3 || checkpoints[1].Size != 1001 || checkpoints[2].Root != inTree(t, file).Root {
+		checkpoints, torn, err := audit.OpenCheckpoints(read(t, file+".anchor"), k)
+		if err != nil || torn > 0 || len(checkpoints) != 3 || checkpoints[0].Size != 0 || checkpoints[1].Size != 1001 || checkpoints[2].Root != inTree(t, file).Root {
 			t.Errorf("the anchor file holds %d checkpoints, %v", len(checkpoints), err)
 		}
 	})

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
@@ -23,8 +24,9 @@ type Verification struct {
 // Verified is what was found good.
 type Verified struct {
 	First, Last uint64      // numbers of the records that there are; 0 of an empty log
-	Checkpoint  *Checkpoint // the log's last; nil of an empty log. The records after it are bound by the chain alone
+	Checkpoint  *Checkpoint // the log's last. The records after it are bound by the chain alone
 	Since       int         // how many others hold
+	Recovered   []Span      // records that had no checkpoint when Gatekit was started after them: what was added or changed there before is not known
 	InUse       bool        // a process writes the log: what it was writing was left out
 }
 
@@ -45,9 +47,24 @@ var errStopped = errors.New("stopped")
 
 // Run verifies. The error is a *BadRecord, for the first that is not as it was, or says why that could not be found out.
 func (v *Verification) Run(ctx context.Context) (*Verified, error) {
+	for tries := 1; ; tries++ {
+		w, err := v.run(ctx)
+		if err == nil {
+			return w.done, nil
+		}
+		if tries == 3 || !w.gone && !errors.Is(err, fs.ErrNotExist) || !w.done.InUse || w.done.Checkpoint == nil {
+			return nil, err
+		}
+		if now := w.latest(); now == nil || now.Size <= w.done.Checkpoint.Size {
+			return nil, err
+		} // else Gatekit may have removed files in between, and a record that says so is in the new checkpoint
+	}
+}
+
+func (v *Verification) run(ctx context.Context) (*walk, error) {
 	w := &walk{Verification: v, done: &Verified{InUse: inUse(v.File)}, dir: v.File + ".tree", tile: tlog.Tile{N: -1}}
 	if err := w.checkpoints(); err != nil {
-		return nil, err
+		return w, err
 	}
 	err := eachLine(v.File, 0, func(at Place, line []byte) error {
 		if ctx.Err() != nil {
@@ -67,10 +84,7 @@ func (v *Verification) Run(ctx context.Context) (*Verified, error) {
 	if err == nil {
 		err = w.end()
 	}
-	if err != nil {
-		return nil, err
-	}
-	return w.done, nil
+	return w, err
 }
 
 // walk is one through a log.
@@ -83,8 +97,10 @@ type walk struct {
 	chain   chain
 	begun   Place // of the first record that there is
 	at      Place // of the last good one
+	after   Place // of the first after the log's own checkpoint
+	gone    bool  // records are missing at the beginning
 	tree    *tree
-	pruned  uint64 // through which record files may be missing
+	removals
 
 	// The tiles are not proof of anything, but where they differ from a record they say that this one was changed, if anything was.
 	tile   tlog.Tile
@@ -103,9 +119,11 @@ func (w *walk) checkpoints() error {
 	path := filepath.Join(w.dir, "checkpoint")
 	signed, err := os.ReadFile(path)
 	switch {
-	case errors.Is(err, fs.ErrNotExist) && w.empty():
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("there is no checkpoint %s: only that would show that nothing is missing at the end of the log\nhint: where Gatekit has ended within a second, start it again; it makes one", path)
+		if _, err := Segments(w.File); err != nil {
+			return err
+		}
+		return fmt.Errorf("there is no checkpoint %s: only that would show that nothing is missing at the end of the log\nhint: Gatekit makes it before the first record: it was taken away", path)
 	case err != nil:
 		return fmt.Errorf("read the checkpoint: %w", err)
 	default:
@@ -120,7 +138,7 @@ func (w *walk) checkpoints() error {
 	}
 	w.want = map[int64][]*Checkpoint{}
 	for _, c := range w.all() {
-		if own := w.done.Checkpoint; own != nil && c.Origin != own.Origin {
+		if own := w.done.Checkpoint; c.Origin != own.Origin {
 			return fmt.Errorf("the checkpoint of %d records is of another log, %s, and this is %s", c.Size, c.Origin, own.Origin)
 		}
 		w.want[c.Size] = append(w.want[c.Size], c)
@@ -132,21 +150,20 @@ func (w *walk) checkpoints() error {
 }
 
 func (w *walk) all() []*Checkpoint {
-	all := w.Since
-	if w.done.Checkpoint != nil {
-		all = append(all[:len(all):len(all)], w.done.Checkpoint)
-	}
-	return all
+	return append(slices.Clip(w.Since), w.done.Checkpoint)
 }
 
-// empty says whether no record was written yet.
-func (w *walk) empty() bool {
-	segments, err := Segments(w.File)
-	if err != nil || len(segments) > 1 {
-		return false
+// latest is the log's checkpoint as it is now, and not when the walk began; nil if it is none of this log.
+func (w *walk) latest() *Checkpoint {
+	signed, err := os.ReadFile(filepath.Join(w.dir, "checkpoint"))
+	if err != nil {
+		return nil
 	}
-	info, err := os.Stat(segments[0])
-	return err == nil && info.Size() == 0
+	c, err := OpenCheckpoint(signed, w.Key)
+	if err != nil || c.Origin != w.done.Checkpoint.Origin {
+		return nil
+	}
+	return c
 }
 
 // line verifies one.
@@ -163,13 +180,14 @@ func (w *walk) line(at Place, line []byte) error {
 		return w.bad(at, err.Error())
 	}
 	w.at = at
+	if w.tree.size == w.done.Checkpoint.Size {
+		w.after = at
+	}
 	leaf := tlog.RecordHash(line)
 	w.compare(leaf)
 	w.tree.append(leaf)
 	w.tree.full = w.tree.full[:0]
-	if through := pruneIn(line); through > w.pruned {
-		w.pruned = through
-	}
+	w.see(line)
 	for _, c := range w.want[w.tree.size] {
 		if w.tree.root() != c.Root {
 			return w.differs(c)
@@ -200,9 +218,6 @@ func (w *walk) begin(at Place, line []byte) error {
 // compare holds a record against its tile.
 func (w *walk) compare(leaf tlog.Hash) {
 	own := w.done.Checkpoint
-	if own == nil {
-		return
-	}
 	i := w.tree.size
 	if n := i / tileWidth; w.tile.N != n {
 		w.tile = tlog.Tile{H: tileHeight, N: n, W: tileWidth}
@@ -243,13 +258,14 @@ func (w *walk) authentic(c *Checkpoint) bool {
 	return err == nil
 }
 
+func (w *walk) forged() error {
+	return &BadRecord{w.after, uint64(w.done.Checkpoint.Size) + 1, "Gatekit had closed the log before it, and has not opened it again: others have written it, and what follows"}
+}
+
 // end holds what there is against what must be there.
 func (w *walk) end() error {
 	w.done.Last = w.chain.seq
-	if w.done.Last > 0 && w.done.Checkpoint == nil {
-		return errors.New("the log has begun just now, and has no checkpoint yet\nhint: one is made a second after a record")
-	}
-	if w.largest != nil && uint64(w.largest.Size) > w.done.Last {
+	if uint64(w.largest.Size) > w.done.Last {
 		at := w.at
 		if at.File == "" {
 			at.File = w.File
@@ -257,15 +273,22 @@ func (w *walk) end() error {
 		at.Line++
 		return w.bad(at, fmt.Sprintf("it is missing, and so are those after it: a checkpoint that %s signed is of %d records", w.largest.Signer, w.largest.Size))
 	}
-	if w.done.First > 1 && w.pruned < w.done.First-1 {
-		return &BadRecord{w.begun, w.pruned + 1, fmt.Sprintf("records up to %d are missing, and no record says that their time was over", w.done.First-1)}
+	if own := w.done.Checkpoint; own.Closed && w.done.Last > uint64(own.Size) {
+		if now := w.latest(); now == nil || now.Closed && now.Size == own.Size { // else it was opened again since
+			return w.forged()
+		}
 	}
+	if through := w.through(w.largest.Size); w.done.First > 1 && through < w.done.First-1 {
+		w.gone = true
+		return &BadRecord{w.begun, through + 1, fmt.Sprintf("records up to %d are missing, and no record that has a checkpoint says that their time was over", w.done.First-1)}
+	}
+	w.done.Recovered = w.recovered
 	if w.seq > 0 { // though all roots are right
 		return fmt.Errorf("the tile of record %d in %s was changed; the log was not\nhint: stop Gatekit and remove %s: it is made anew from the log at the next start, unless files of the log were removed",
 			w.seq, w.dir, filepath.Join(w.dir, "tile"))
 	}
 	for _, c := range w.Since {
-		if uint64(c.Size) < w.done.First { // the records are gone, their hashes are not
+		if c.Size > 0 && uint64(c.Size) < w.done.First { // the records are gone, their hashes are not
 			own := w.done.Checkpoint
 			root, err := tlog.TreeHash(c.Size, tlog.TileHashReader(tlog.Tree{N: own.Size, Hash: own.Root}, tiles(w.dir)))
 			if err != nil {

@@ -41,7 +41,7 @@ func (s *session) usesOf(m *mcp.Message) []use {
 			}
 			return true
 		})
-		return s.tasks.uses(m, ids)
+		return s.usesOfTasks(m, ids)
 	case m.Kind != mcp.Request && m.Kind != mcp.Notification:
 		return nil
 	}
@@ -74,9 +74,23 @@ func (s *session) usesOf(m *mcp.Message) []use {
 		}
 	}
 	if strings.HasPrefix(m.Method, "tasks/") || strings.HasPrefix(m.Method, "notifications/tasks") {
-		return s.tasks.uses(m, []string{name})
+		return s.usesOfTasks(m, []string{name})
 	}
 	return nil
+}
+
+// usesOfTasks are the uses of tools that a message makes by naming their tasks, as far as it is known.
+func (s *session) usesOfTasks(m *mcp.Message, ids []string) []use {
+	u := use{list: "tools/list"}
+	for _, id := range ids {
+		if tool, known := s.all.tasks.Name(m.Server, id, m.Principal); known {
+			u.names, u.tasks = append(u.names, tool), append(u.tasks, id)
+		}
+	}
+	if u.names == nil {
+		return nil
+	}
+	return []use{u}
 }
 
 // listed is the list, of one server, that holds what is used: its definitions as they were listed, or only the names of what was not.

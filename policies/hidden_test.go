@@ -257,3 +257,22 @@ func TestTheDefinitionOfSeveralIsNone(t *testing.T) {
 		})
 	}
 }
+
+// Whoever begins tasks without end does not make the tools of another's unknown.
+func TestManyTasksOfOneDoNotMakeThoseOfAnotherUnknown(t *testing.T) {
+	s := loaded(t, `hide contains "write" if { input.method == "tools/list"; input.kind == "response" }`)
+	begins := func(principal, tool, id string) {
+		m := answered(called(tool, `{}`), `{"task":{"taskId":"`+id+`"}}`)
+		m.Principal = principal
+		judged(t, s, m)
+	}
+	begins("alice", "write", "t")
+	for i := range 10_001 {
+		begins("mallory", "read", fmt.Sprint(i))
+	}
+	m := sent(mcp.NewRequest("1", "tasks/result", []byte(`{"taskId":"t"}`)), mcp.ToServer, "t")
+	m.Principal = "alice"
+	if got := judged(t, s, m); got != "denied: hidden: it is a task of write" {
+		t.Error(got)
+	}
+}

@@ -154,9 +154,13 @@ func texts(v ast.Value) (all []string, ok bool) {
 	if !v.IsGround() {
 		return nil, false
 	}
+	ok = true
 	add := func(t *ast.Term) {
-		if s, ok := t.Value.(ast.String); ok {
-			all = append(all, string(s))
+		switch v := t.Value.(type) {
+		case ast.String:
+			all = append(all, string(v))
+		case ast.Ref, ast.Call: // a reference without variables counts as ground, and is no constant
+			ok = false
 		}
 	}
 	switch v := v.(type) {
@@ -167,7 +171,7 @@ func texts(v ast.Value) (all []string, ok bool) {
 	default:
 		return nil, false
 	}
-	return all, true
+	return all, ok
 }
 
 // rulesOf are those of a document, like data.gatekit.mine.deny, that can hold for messages of a class.

@@ -18,6 +18,12 @@ deny contains "equal" if { input.method == "tools/call"; input.kind == "request"
 deny contains "turned" if { "error" == input.kind }
 deny contains "one of" if { input.method in {"prompts/get", "ping"}; input.kind != "response" }
 deny contains "one of a list" if input.name in ["p", "x y"]
+deny contains "one of a list with a call" if input.name in [lower("X"), "y"]
+deny contains "one of a set with a rule" if input.name in {held, "y"}
+deny contains "one of a list with a part of the input" if input.name in ["y", input.params.held]
+deny contains "one of the values of an object" if input.name in {"a": "z", "b": input.params.held}
+deny contains "a variable of a list" if { x := input.name; x in ["a", input.params.held] }
+deny contains "one of a list with a comprehension's" if input.name in ["a", concat("", [y | some y in ["x"]])]
 deny contains "by way of a variable" if { m := input.method; m == "resources/read"; input.direction == "to_server" }
 deny contains "by way of a rule" if reading
 deny contains "not by way of a rule" if { input.kind == "notification"; not reading }
@@ -39,6 +45,7 @@ hide contains item.name if { input.method == "tools/list"; some item in input.it
 // used is what guarded uses.
 const used = `
 part := "method"
+held := "x"
 reading if { input.method in {"resources/read", "resources/subscribe"}; input.server == "a" }
 default quiet := true
 quiet := false if input.method == "ping"
@@ -94,7 +101,8 @@ func TestWhatIsLeftOutCannotMatter(t *testing.T) {
 					t.Errorf("%s\nasked  %q\nall of %q", text, got, want)
 				}
 			}
-			for _, reason := range []string{"equal", "turned", "one of", "one of a list", "by way of a variable", "by way of a rule", "not by way of a rule", "by way of a default", "by way of a false default",
+			for _, reason := range []string{"equal", "turned", "one of", "one of a list", "one of a list with a call", "one of a set with a rule", "one of a list with a part of the input",
+				"one of the values of an object", "a variable of a list", "one of a list with a comprehension's", "by way of a variable", "by way of a rule", "not by way of a rule", "by way of a default", "by way of a false default",
 				"by way of another rule's else", "by way of a function", "by way of a set", "all of them", "whatever it is: 1", "a way round", "a name that is none"} {
 				if name == "guards" && !seen[`"`+reason+`"`] {
 					t.Errorf("no message shows %q", reason)
@@ -106,7 +114,7 @@ func TestWhatIsLeftOutCannotMatter(t *testing.T) {
 
 // messages are all methods, as every kind of message, from two servers, with bodies that have something for each of the rules.
 func messages() (all []string) {
-	const params = `{"name":%q,"uri":"file:///etc/passwd","secret":1,"arguments":{"path":"..%%2f..%%2fx","deep":{"down":1}},"includeContext":"allServers","mode":"form","message":"your password",` +
+	const params = `{"name":%q,"uri":"file:///etc/passwd","secret":1,"held":"x","arguments":{"path":"..%%2f..%%2fx","deep":{"down":1}},"includeContext":"allServers","mode":"form","message":"your password",` +
 		`"requestedSchema":{"type":"object","properties":{"password":{"type":"string"}}},"task":{},"maxTokens":1,"messages":[],"tools":[],"argument":{"name":"path","value":"../x"},"ref":{"type":"ref/prompt","name":%q},` +
 		`"notifications":{"resourceSubscriptions":["file:///etc"]}}`
 	const result = `{"roots":[{"uri":"http://x"}],"tools":[{"name":"d1"}],"resources":[{"uri":"file:///etc/x","name":"x"}],"contents":[{"uri":"file:///x","text":"y"}],"model":"m","content":[]}`

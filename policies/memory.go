@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"gatekit/core/mcp"
+	"gatekit/core/tasks"
 
 	"github.com/open-policy-agent/opa/v1/ast"
 )
@@ -23,7 +24,7 @@ type Memory struct {
 	sessions map[string]*session
 	defined  atomic.Int64 // bytes of the definitions of all sessions
 	parsed   atomic.Int64 // bytes of those of them that are kept as values, too
-	tasks    taskTools
+	tasks    tasks.Begun  // by the names of their tools, whichever session they began in: their principals can ask for them in another
 }
 
 // Bounds of the memory. Beyond the number of sessions, the one that was quiet for the longest is forgotten: a policy then sees it as a new one, without labels. It is far above the number
@@ -51,8 +52,7 @@ type session struct {
 	bytes       int // of definitions
 	parsed      int // bytes of those that are kept as values, too
 	all         *Memory
-	ended       bool       // it is forgotten, and only messages under way still hold it
-	tasks       *taskTools // of the memory
+	ended       bool // it is forgotten, and only messages under way still hold it
 }
 
 // of is the session of a message. Messages without one share one, for each principal.
@@ -68,7 +68,7 @@ func (m *Memory) of(msg *mcp.Message) *session {
 		if len(m.sessions) >= maxSessions {
 			m.end(m.quietest(func(*session) bool { return true }))
 		}
-		s = &session{all: m, tasks: &m.tasks, calls: map[string]int{}, definitions: map[string]definition{}}
+		s = &session{all: m, calls: map[string]int{}, definitions: map[string]definition{}}
 		m.sessions[key] = s
 	}
 	s.used = time.Now()
@@ -178,7 +178,9 @@ func (s *session) learn(m *mcp.Message) {
 	case m.Kind == mcp.Response && items(m) != nil:
 		s.define(m)
 	case m.Method == "tools/call" && m.Kind == mcp.Response:
-		s.tasks.learn(m)
+		if id, ok := mcp.TaskBegun(m); ok {
+			s.all.tasks.Add(m.Server, id, m.Principal, m.Name)
+		}
 	}
 	if s.client == nil && m.Kind == mcp.Request {
 		if info, ok := m.Get(mcp.AtClientInfo); ok {

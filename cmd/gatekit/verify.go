@@ -44,7 +44,7 @@ What it finds is worth as much as what it is held against:
   --since FILE      checkpoints that were sent elsewhere while the log was written ([audit] anchor, or what a sink has kept): what was before them cannot be
                     changed or cut off even with the key. FILE holds one or more; several --since are allowed
 
-The anchor that gatekit.toml names is held against the log without being asked for.`,
+The anchor that gatekit.toml names is held against the log without being asked for; when it is not there, that is an error.`,
 		Example: "  gatekit audit verify\n  gatekit audit verify --key gatekit.pub --since /mnt/other/anchors audit/gatekit.jsonl",
 		Args:    atMostOne("verify"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -60,7 +60,8 @@ The anchor that gatekit.toml names is held against the log without being asked f
 			if v.Key, err = audit.ReadKey(key); err != nil && !(beside && errors.Is(err, fs.ErrNotExist)) { // there is none where there is no log
 				return err
 			}
-			if v.Since, err = checkpoints(since, anchor, v.Key); err != nil {
+			var passed []string
+			if v.Since, passed, err = checkpoints(file, since, anchor, v.Key); err != nil {
 				return err
 			}
 			if terminal(os.Stderr) {
@@ -77,7 +78,10 @@ The anchor that gatekit.toml names is held against the log without being asked f
 				return err
 			}
 			sayVerified(cmd.OutOrStdout(), file, v.Key, done)
-			if beside && done.Checkpoint != nil {
+			for _, p := range passed {
+				fmt.Fprintf(cmd.OutOrStdout(), "  %s\n", p)
+			}
+			if beside {
 				fmt.Fprintf(cmd.OutOrStdout(), "The key was beside the log: keep a copy elsewhere, and name it with --key.\n")
 			}
 			return nil
@@ -89,30 +93,37 @@ The anchor that gatekit.toml names is held against the log without being asked f
 	return c
 }
 
-// checkpoints are those that a log must hold.
-func checkpoints(files []string, anchor string, key note.Verifier) ([]*audit.Checkpoint, error) {
+// checkpoints are those that a log must hold, and what was passed over.
+func checkpoints(log string, files []string, anchor string, key note.Verifier) (all []*audit.Checkpoint, passed []string, err error) {
 	if anchor != "" {
-		if _, err := os.Stat(anchor); err == nil || !errors.Is(err, fs.ErrNotExist) { // none was made yet, or it was taken away: that can be asked for with --since
+		if _, err := os.Stat(anchor); !errors.Is(err, fs.ErrNotExist) {
 			files = append(files, anchor)
+		} else if _, err := os.Stat(log + ".tree"); err == nil { // else there is no log either, which is said better elsewhere
+			return nil, nil, fmt.Errorf("the anchor %s that the configuration names is not there, and the log is: it was taken away, or never written\n"+
+				"hint: Gatekit makes it at its start: put it back, or start Gatekit again to begin another; to verify without it, name the log: gatekit audit verify %s", shown(anchor), shown(log))
 		}
 	}
-	var all []*audit.Checkpoint
 	for _, file := range files {
 		b, err := os.ReadFile(file)
 		if err != nil {
-			return nil, fmt.Errorf("read checkpoints: %w", err)
+			return nil, nil, fmt.Errorf("read checkpoints: %w", err)
 		}
 		if key == nil {
-			return nil, fmt.Errorf("there is no key to verify %s with: name it with --key", shown(file))
+			return nil, nil, fmt.Errorf("there is no key to verify %s with: name it with --key", shown(file))
 		}
-		some, err := audit.OpenCheckpoints(b, key)
+		some, torn, err := audit.OpenCheckpoints(b, key)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", shown(file), err)
+			return nil, nil, fmt.Errorf("%s: %w", shown(file), err)
 		}
-		all = append(all, some...)
+		if all = append(all, some...); torn > 0 {
+			passed = append(passed, fmt.Sprintf("%s in %s torn: held against the others there", counted(torn, "checkpoint"), shown(file)))
+		}
 	}
-	return all, nil
+	return all, passed, nil
 }
+
+// maxRecovered is how many spans of records without a checkpoint are listed.
+const maxRecovered = 20
 
 func sayVerified(w io.Writer, file string, key note.Verifier, done *audit.Verified) {
 	if done.Last == 0 {
@@ -126,6 +137,13 @@ func sayVerified(w io.Writer, file string, key note.Verifier, done *audit.Verifi
 	}
 	if done.First > 1 {
 		fmt.Fprintf(w, "  records 1 to %d were removed when their time was over; their hashes are there\n", done.First-1)
+	}
+	for i, span := range done.Recovered {
+		if i == maxRecovered {
+			fmt.Fprintf(w, "  and %d more times; look for action \"recovered\"\n", len(done.Recovered)-i)
+			break
+		}
+		fmt.Fprintf(w, "  records %d to %d had no checkpoint when Gatekit was started after them: what was done to them before is not known\n", span.From, span.Through)
 	}
 	if done.Since > 0 {
 		fmt.Fprintf(w, "  %s from elsewhere: they hold\n", counted(done.Since, "checkpoint"))

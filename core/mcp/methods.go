@@ -203,3 +203,17 @@ var methods = func() map[string]Method {
 	}
 	return table
 }()
+
+// TaskBegun is the id of the task that an answer says has begun. Answers about a task that there was before say nothing of its beginning.
+func TaskBegun(m *Message) (id string, ok bool) {
+	if meth, _ := Lookup(m.Method); m.Kind != Response || meth.Route == ByTask {
+		return "", false
+	}
+	if id, ok = m.Text("/task/taskId"); ok {
+		return id, true
+	}
+	if kind, _ := m.Text("/resultType"); kind != "task" {
+		return "", false
+	}
+	return m.Text("/taskId")
+}

@@ -78,3 +78,24 @@ func TestMethodsAndCatalogueAgree(t *testing.T) {
 		}
 	}
 }
+
+func TestTheTaskThatAnAnswerBegins(t *testing.T) {
+	for name, c := range map[string]struct{ method, result, want string }{
+		"of 2025-11-25":        {"tools/call", `{"task":{"taskId":"t"}}`, "t"},
+		"of 2026-07-28":        {"tools/call", `{"resultType":"task","taskId":"t"}`, "t"},
+		"a result of a tool":   {"tools/call", `{"resultType":"complete","taskId":"t"}`, ""},
+		"an id that is none":   {"tools/call", `{"task":{"taskId":1}}`, ""},
+		"of the client":        {"sampling/createMessage", `{"task":{"taskId":"t"}}`, "t"},
+		"one that is told of":  {"tasks/get", `{"resultType":"task","taskId":"t"}`, ""},
+		"one that is told of,": {"tasks/result", `{"task":{"taskId":"t"}}`, ""},
+	} {
+		m := mcp.NewResponse("1", []byte(c.result))
+		m.Method = c.method
+		if id, ok := mcp.TaskBegun(m); id != c.want || ok != (c.want != "") {
+			t.Errorf("%s: %q %v", name, id, ok)
+		}
+	}
+	if id, ok := mcp.TaskBegun(mcp.NewRequest("1", "tools/call", []byte(`{"task":{"taskId":"t"}}`))); ok {
+		t.Errorf("a request begins %q", id)
+	}
+}

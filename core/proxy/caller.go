@@ -50,7 +50,7 @@ func (c *caller) Notify(ctx context.Context, m *mcp.Message) {
 	case m.Method == "notifications/cancelled": // what it speaks of is not what the client knows by that id
 		c.s.drop(ctx, set, m, "no reverse request in flight")
 		return
-	case meth.NameAt == "/taskId" && c.s.proxy.tasks.foreign(m.Server, m.Name, m.Principal):
+	case meth.NameAt == "/taskId" && c.s.proxy.tasks.Foreign(m.Server, m.Name, m.Principal):
 		c.s.drop(ctx, set, m, "it is a task of another principal")
 		return
 	case !known && !set.passes(c.l.name, m.Method):

@@ -136,6 +136,7 @@ func (x *exchange) send(ctx context.Context, l *link, m *mcp.Message, w *watch, 
 	if err != nil {
 		return nil, err
 	}
+	x.s.introduce(ctx, x.c, passed.Message())
 	open := l.use
 	if m.Method == "initialize" {
 		open = l.open
@@ -159,9 +160,11 @@ func (x *exchange) send(ctx context.Context, l *link, m *mcp.Message, w *watch, 
 			return nil, l.unavailable("it asked for input in a result that does not say so")
 		}
 	}
-	x.s.proxy.tasks.learn(&answer) // also when it is refused: the task runs
+	if id, ok := mcp.TaskBegun(&answer); ok { // also when it is refused: the task runs
+		x.s.proxy.tasks.Add(answer.Server, id, answer.Principal, "")
+	}
 	if answer.Method == "tasks/list" && answer.Kind == mcp.Response {
-		return x.s.proxy.tasks.listed(&answer)
+		return x.s.proxy.ownTasks(&answer)
 	}
 	return &answer, nil
 }

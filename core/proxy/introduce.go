@@ -19,7 +19,8 @@ type introduced struct {
 	names map[string]bool
 }
 
-// introduce records which client a session is of, once for each that says its name: in its initialize, or with every request.
+// introduce records which client a session is of, once for each that says its name: in its initialize, or with every request. m is one that passed: what a client calls itself is content like
+// other, and may be cleared or refused.
 func (s *Session) introduce(ctx context.Context, c *settings, m *mcp.Message) {
 	at := mcp.AtClientInfo
 	if m.Method == "initialize" {

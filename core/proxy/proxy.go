@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"gatekit/core/pipeline"
+	"gatekit/core/tasks"
 )
 
 // Options say what a Proxy proxies.
@@ -138,7 +139,7 @@ type Proxy struct {
 	settings atomic.Pointer[settings]
 	seal     *sealer
 	long     longNames
-	tasks    begun
+	tasks    tasks.Begun
 
 	mu       sync.Mutex // guards what follows, and that every session has the settings in force
 	sessions map[*Session]struct{}

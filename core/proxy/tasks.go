@@ -2,64 +2,14 @@ package proxy
 
 import (
 	"context"
-	"slices"
 	"strconv"
-	"sync"
 
 	"gatekit/core/mcp"
 )
 
-// maxBegun bounds the tasks of all servers of which it is known who began them. The oldest are forgotten first; of those, and of tasks from before a restart, the server alone knows whose they are.
-const maxBegun = 10_000
-
-// begun is whose the servers' tasks are: the id of a task, guessed or overheard, is of no use to another principal. A server with a process for each principal may give an id to several.
-// The zero begun is empty and ready.
-type begun struct {
-	mu     sync.Mutex
-	by     map[string][]string // principals, by server and task
-	oldest []string
-}
-
-func taskKey(server, id string) string { return server + "\x00" + id }
-
-// learn takes in whose task an answer of a server speaks of, when it is one that began with it.
-func (b *begun) learn(m *mcp.Message) {
-	id, ok := m.Text("/task/taskId")
-	if kind, _ := m.Text("/resultType"); !ok && kind == "task" {
-		id, ok = m.Text("/taskId")
-	}
-	if meth, _ := mcp.Lookup(m.Method); !ok || m.Kind != mcp.Response || meth.Route == mcp.ByTask {
-		return
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	key := taskKey(m.Server, id)
-	if _, again := b.by[key]; !again {
-		if b.by == nil {
-			b.by = map[string][]string{}
-		}
-		if len(b.oldest) == maxBegun {
-			delete(b.by, b.oldest[0])
-			b.oldest = b.oldest[1:]
-		}
-		b.oldest = append(b.oldest, key)
-	}
-	if !slices.Contains(b.by[key], m.Principal) {
-		b.by[key] = append(b.by[key], m.Principal)
-	}
-}
-
-// foreign says that a task is known to be others'.
-func (b *begun) foreign(server, id, principal string) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	all := b.by[taskKey(server, id)]
-	return len(all) > 0 && !slices.Contains(all, principal)
-}
-
 // foreign says that the request is about a task of another principal, and records it: the client is told that there is no such task, the record knows better.
 func (x *exchange) foreign(server, id string) bool {
-	if !x.s.proxy.tasks.foreign(server, id, x.m.Principal) {
+	if !x.s.proxy.tasks.Foreign(server, id, x.m.Principal) {
 		return false
 	}
 	m := *x.m
@@ -70,11 +20,11 @@ func (x *exchange) foreign(server, id string) bool {
 	return true
 }
 
-// listed is a server's tasks/list without the tasks of others.
-func (b *begun) listed(m *mcp.Message) (*mcp.Message, error) {
+// ownTasks is a server's tasks/list without the tasks of others.
+func (p *Proxy) ownTasks(m *mcp.Message) (*mcp.Message, error) {
 	var edits []mcp.Edit
 	m.Items("/tasks", func(i int, raw []byte) bool {
-		if id, _ := mcp.NewResponse("", raw).Text("/taskId"); b.foreign(m.Server, id, m.Principal) {
+		if id, _ := mcp.NewResponse("", raw).Text("/taskId"); p.tasks.Foreign(m.Server, id, m.Principal) {
 			edits = append(edits, mcp.Remove("/tasks/"+strconv.Itoa(i)))
 		}
 		return true
@@ -86,7 +36,10 @@ func (b *begun) listed(m *mcp.Message) (*mcp.Message, error) {
 }
 
 // maxMinted bounds the tasks of one session that the client made for servers. The oldest are forgotten first: nobody can reach them any more.
-const maxMinted = 256
+const (
+	maxMinted   = 256
+	maxMintedID = 1_000 // bytes: a task with a longer id cannot be reached
+)
 
 // minted are the tasks that the client made when it answered servers' requests (2025-11-25: a client may run sampling and elicitation as tasks), so
 // that another server cannot reach them. The zero minted is empty and ready.
@@ -97,8 +50,8 @@ type minted struct {
 
 // mint remembers for which server the client made the task that m, its answer, speaks of.
 func (s *Session) mint(m *mcp.Message) {
-	id, _ := m.Text("/task/taskId")
-	if id == "" {
+	id, _ := mcp.TaskBegun(m)
+	if id == "" || len(id) > maxMintedID {
 		return
 	}
 	s.mu.Lock()

@@ -2,6 +2,7 @@ package proxy_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -127,5 +128,26 @@ func TestOneTaskIDOfSeveralPrincipals(t *testing.T) {
 		if got := w.callAs(t, s, &client{}, `2`, "tasks/get", `{"taskId":"a+1"}`); !strings.Contains(got, "working") {
 			t.Errorf("the own task: %s", got)
 		}
+	}
+}
+
+// Whoever begins tasks without end has only their own forgotten.
+func TestManyTasksOfOneDoNotFreeThoseOfAnother(t *testing.T) {
+	next := 0
+	a := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Caller) string {
+		if m.Method == "tools/call" {
+			next++
+			return fmt.Sprintf(`{"task":{"taskId":"t%d"}}`, next)
+		}
+		return `{"status":"working"}`
+	}}
+	w := open(t, map[string]*server{"a": a}, nil)
+	w.call(t, "tools/call", `{"name":"a__x"}`)
+	mallory := w.proxy.Open(proxy.Opening{Session: "m", Principal: "mallory"}, &client{})
+	for range 10_001 {
+		w.callAs(t, mallory, &client{}, `1`, "tools/call", `{"name":"a__x"}`)
+	}
+	if got := w.callAs(t, mallory, &client{}, `2`, "tasks/get", `{"taskId":"a+t1"}`); got != `!-32602 Unknown task: "a+t1"` {
+		t.Errorf("another's task: %s", got)
 	}
 }

@@ -25,7 +25,8 @@ var allowed = map[string][]string{
 	"core/mcp":            {},
 	"core/config":         {},
 	"core/pipeline":       {"core/mcp"},
-	"core/proxy":          {"core/mcp", "core/pipeline"},
+	"core/tasks":          {},
+	"core/proxy":          {"core/mcp", "core/pipeline", "core/tasks"},
 	"core/downstream":     {"core/mcp", "core/pipeline", "core/proxy"},
 	"core/upstream":       {"core/mcp", "core/pipeline", "core/proxy"},
 	"audit":               {"core/mcp", "core/pipeline"},
@@ -34,7 +35,7 @@ var allowed = map[string][]string{
 	"audit/telemetry":     {"core/mcp", "core/pipeline", "core/proxy"},
 	"audit/query":         {"audit", "core/mcp", "core/pipeline"},
 	"transport":           {"core/mcp", "core/downstream", "core/upstream", "transport/process"}, // for the types that their seams are made of
-	"policies":            {"core/mcp", "core/pipeline", "plugins/sdk/scan", "policies/library"},
+	"policies":            {"core/mcp", "core/pipeline", "core/tasks", "plugins/sdk/scan", "policies/library"},
 	"policies/library":    {"plugins/sdk"},
 	"policies/service":    {"core/mcp", "core/pipeline", "policies"},
 	"plugins/sdk":         {"core/mcp", "core/pipeline", "plugins/proto", "plugins/proto/*"},

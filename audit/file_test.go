@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"gatekit/audit"
@@ -185,4 +186,37 @@ func FuzzOpen(f *testing.F) {
 			t.Errorf("of %q: %v", file, err)
 		}
 	})
+}
+
+// TestWhoLooksAtALogKeepsNobodyFromWritingIt opens a log again and again while others look whether it is written.
+func TestWhoLooksAtALogKeepsNobodyFromWritingIt(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
+	open(t, audit.Options{File: file}).Close()
+	var wg sync.WaitGroup
+	stop := make(chan struct{})
+	for range 3 {
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				v := audit.Verification{File: file}
+				v.Run(t.Context())
+			}
+		})
+	}
+	for i := range 50 {
+		l, err := audit.Open(audit.Options{File: file})
+		if err != nil {
+			t.Errorf("start %d: %v", i, err)
+			break
+		}
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	close(stop)
+	wg.Wait()
 }

@@ -5,8 +5,10 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"hash"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -45,6 +47,9 @@ func OpenValues(file, key string) (*Values, error) {
 		key = file + ".key"
 	}
 	private, _, _, err := readKey(key)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w\nhint: it is made when the log begins; if key in [audit] names another file, name that with --key", err)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -233,6 +233,9 @@ func (l *Log) attempt(lines []byte) error {
 	if err == nil && l.durability == Fsync {
 		err = l.out.Sync()
 	}
+	if err == nil && l.files != nil {
+		err = l.ours()
+	}
 	if err != nil {
 		l.torn = true
 		back := l.takeBack()
@@ -243,6 +246,17 @@ func (l *Log) attempt(lines []byte) error {
 	}
 	l.size += int64(len(lines))
 	return nil
+}
+
+// ours is an error when the file that is written is no longer the log's, and nothing is written any more: it was, when a message moved, in the file that has the log's name. The caller has
+// l.writing.
+func (l *Log) ours() error {
+	if l.gone == nil {
+		if l.gone = l.files.there(); l.gone != nil {
+			l.upkeep.lost(l.gone)
+		}
+	}
+	return l.gone
 }
 
 // room begins another file when this one would grow too large.

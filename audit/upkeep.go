@@ -312,13 +312,15 @@ func (l *Log) sync() error {
 func (u *upkeep) lookAtFile() {
 	u.log.writing <- struct{}{}
 	defer func() { <-u.log.writing }()
-	if err := u.log.files.there(); err != nil && u.log.gone == nil {
-		u.log.gone = err
-		u.mu.Lock()
-		u.gone = err
-		u.mu.Unlock()
-		u.report.Error("the audit log was lost, messages are denied", "error", err)
-	}
+	u.log.ours()
+}
+
+// lost is told that the file is no longer the log's.
+func (u *upkeep) lost(err error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.gone = err
+	u.report.Error("the audit log was lost, messages are denied", "error", err)
 }
 
 // lookAtClock records that the clock was set back. Later records then have earlier times than those before them: their numbers say the order.

@@ -137,7 +137,8 @@ type beside struct {
 	findings []pipeline.Finding
 	labels   []string
 	at       time.Time
-	bodyless bool // the message's body was not kept
+	bodyless bool       // the message's body was not kept
+	listed   *ast.Array // the items of the message, which is a list, in the place of what its body says
 }
 
 func (s *Stage) judge(ctx context.Context, m *mcp.Message, b beside) (pipeline.Verdict, error) {

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -145,6 +146,13 @@ func attributes(r *audit.Record) []*common.KeyValue {
 		"mcp.method.name", r.Method, "mcp.session.id", r.Session, "enduser.id", r.Principal,
 		"gatekit.action", r.Action, "gatekit.reason", r.Reason, "gatekit.server", r.Server, name, r.Name,
 		"gatekit.exchange", r.Exchange, "gatekit.direction", r.Direction, "gatekit.kind", r.Kind, "error.message", r.Error)
+	switch {
+	case r.Code != 0:
+		code := strconv.FormatInt(r.Code, 10)
+		all = append(all, attributesOf("error.type", code, "rpc.response.status_code", code)...)
+	case r.Failed:
+		all = append(all, attributesOf("error.type", "tool_error")...)
+	}
 	return append(all, &common.KeyValue{Key: "gatekit.seq", Value: &common.AnyValue{Value: &common.AnyValue_IntValue{IntValue: int64(r.Seq)}}})
 }
 

@@ -137,7 +137,7 @@ func TestACollectorGetsRecordsWithWhatTheyAreLookedForBy(t *testing.T) {
 			r := otlpTo(t, serveOTLP(t, c, protocol))
 			b := batch(t, "a", "b")
 			b.Records[1] = audit.Record{Seq: 2, Time: b.Records[1].Time, Line: b.Records[1].Line, Session: "s", Exchange: "e", Principal: "ann", Direction: "to_server", Kind: "request",
-				Method: "tools/call", Server: "files", Name: "read", Action: "deny", Reason: "outside", Error: ""}
+				Method: "tools/call", Server: "files", Name: "read", Action: "deny", Reason: "outside", Error: "", Code: -32000}
 			send(t, r, b, sink.Batch{Checkpoint: []byte("origin\n2\n")})
 			got := c.records()
 			if len(got) != 3 {
@@ -159,7 +159,7 @@ func TestACollectorGetsRecordsWithWhatTheyAreLookedForBy(t *testing.T) {
 				}
 			}
 			if want := map[string]string{"mcp.method.name": "tools/call", "mcp.session.id": "s", "enduser.id": "ann", "gatekit.action": "deny", "gatekit.reason": "outside", "gatekit.server": "files",
-				"gen_ai.tool.name": "read", "gatekit.exchange": "e", "gatekit.direction": "to_server", "gatekit.kind": "request", "gatekit.seq": "2"}; !maps.Equal(attributes, want) {
+				"gen_ai.tool.name": "read", "gatekit.exchange": "e", "gatekit.direction": "to_server", "gatekit.kind": "request", "gatekit.seq": "2", "error.type": "-32000", "rpc.response.status_code": "-32000"}; !maps.Equal(attributes, want) {
 				t.Errorf("the attributes are %v, want %v", attributes, want)
 			}
 			if resource := fmt.Sprint(c.got[0].ResourceLogs[0].Resource); !strings.Contains(resource, "service.name") || !strings.Contains(resource, "gatekit") {

@@ -76,6 +76,7 @@ type Sink struct {
 	heads   stream // how sending checkpoints goes
 	taker   bool   // the receiver has taken records, now or before this process; of the goroutine that sends them
 	leftOut int    // records, since it took one; of that goroutine
+	ending  atomic.Bool
 }
 
 // stream is one of the two things that a sink sends. It belongs to one goroutine.
@@ -128,11 +129,14 @@ func (s *Sink) Checkpoint(note []byte) {
 	}
 }
 
-// Run sends until ctx ends, and then, for at most the time given, what is in the log by then. The error says what was not sent. It closes the receiver.
+// Run sends until ctx ends, and then, for at most the time given, what is in the log by then; a receiver that is lost by then holds up nobody. The log may be closed by then. The error says what was not sent. It closes the receiver.
 func (s *Sink) Run(ctx context.Context, drain time.Duration) error {
 	hard, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	defer context.AfterFunc(ctx, func() { time.AfterFunc(drain, stop) })()
+	defer context.AfterFunc(ctx, func() {
+		s.ending.Store(true)
+		time.AfterFunc(drain, stop)
+	})()
 	var parts sync.WaitGroup
 	if s.Checkpoints {
 		parts.Go(func() { s.sendCheckpoints(ctx, hard) })
@@ -271,7 +275,7 @@ func (s *Sink) send(ctx, hard context.Context, records []audit.Record) bool {
 		if !refused || !s.mayLeave() {
 			s.failed(&s.records, err)
 		}
-		if !wait.wait(ctx, hard, askedFor(err)) {
+		if s.records.told && ctx.Err() != nil || !wait.wait(ctx, hard, askedFor(err)) {
 			return false
 		}
 	}
@@ -335,7 +339,7 @@ func (s *Sink) sendCheckpoint(ctx, hard context.Context, note []byte) {
 			return
 		}
 		s.failed(&s.heads, err)
-		if !wait.wait(ctx, hard, askedFor(err)) {
+		if s.heads.told && ctx.Err() != nil || !wait.wait(ctx, hard, askedFor(err)) {
 			return
 		}
 		select {
@@ -383,7 +387,7 @@ func (s *Sink) event(action, reason string, err error) {
 	if action == "sink gap" || action == "sink reset" {
 		s.Report.Error(action, "reason", reason, "error", err)
 	}
-	if s.Event != nil {
+	if s.Event != nil && !s.ending.Load() { // a log that is closed takes none
 		s.Event(action, reason, err)
 	}
 }

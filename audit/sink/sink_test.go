@@ -345,6 +345,39 @@ func TestAStopWaitsForADeadReceiverOnlySoLongAndNothingIsLost(t *testing.T) {
 	}
 }
 
+func TestAStopDoesNotWaitForAReceiverThatIsKnownToBeDownAndPutsNothingIntoAClosedLog(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		down time.Duration // before the stop
+		most time.Duration // that the stop takes
+	}{{"it is lost", time.Minute, 0}, {"it has just gone", 0, 5 * time.Second}} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				j, in := newJournal(t), &inbox{refuse: func(int) error { return errors.New("it is down") }}
+				_, stop := start(t, j.options(in))
+				j.record("a")
+				time.Sleep(c.down)
+				if err := j.log.Close(); err != nil { // as a stop does; an event would be an error of the test
+					t.Error(err)
+				}
+				began := time.Now()
+				if err := stop(); err == nil {
+					t.Error("what was not sent was not said")
+				}
+				if took := time.Since(began); took > c.most {
+					t.Errorf("the stop took %v", took)
+				}
+				in.set(false, nil)
+				_, stop = start(t, j.options(in))
+				if err := stop(); err != nil {
+					t.Error(err)
+				}
+				want(t, "after the next start", in.all(), j.lines())
+			})
+		})
+	}
+}
+
 func TestAProcessThatWasKilledBetweenSendingAndTheCursorSendsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j, in := newJournal(t), &inbox{}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -277,9 +278,9 @@ record. The private key is beside the log, in FILE.key, or where key in [audit] 
 }
 
 func (p *program) auditHash() *cobra.Command {
-	var config string
+	var config, key string
 	c := &cobra.Command{
-		Use:   "hash TEXT [FILE]",
+		Use:   "hash [--key KEY] TEXT [FILE]",
 		Short: "Print what an argument's text is in the audit log",
 		Long: `Records of requests have values: a hash of each text in the arguments (the first 16 of up to 4 KiB), made with a key that is the log's own, beside it in FILE.key. So it can be found
 who has used a certain text, and not be read, or tried, what the texts were. TEXT "-" is a line of stdin, which leaves no trace in the history of a shell.`,
@@ -291,7 +292,7 @@ who has used a certain text, and not be read, or tried, what the texts were. TEX
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			file, key := "", ""
+			var file string
 			if len(args) == 2 {
 				file = args[1]
 			} else {
@@ -299,7 +300,7 @@ who has used a certain text, and not be read, or tried, what the texts were. TEX
 				if err != nil {
 					return report(cmd, err)
 				}
-				file, key = c.Audit.File, c.Audit.Key
+				file, key = c.Audit.File, cmp.Or(key, c.Audit.Key)
 			}
 			values, err := audit.OpenValues(file, key)
 			if err != nil {
@@ -318,6 +319,7 @@ who has used a certain text, and not be read, or tried, what the texts were. TEX
 		},
 	}
 	configFlag(c, &config)
+	c.Flags().StringVar(&key, "key", "", "`file` of the log's private key (default: the one beside FILE, or key in [audit])")
 	return c
 }
 

@@ -31,5 +31,7 @@
 // # Why a memory beside the messages
 //
 // A rule about a call needs the definition of the tool, the roots of the client, and what happened before. The stage sees all of that pass, and remembers what it let pass, by session and
-// within bounds. It is not the servers' word at the time of the call: what a plugin took out of a list is so here, too.
+// within bounds. It is not the servers' word at the time of the call: what a plugin took out of a list is so here, too. What a client says of itself beyond 4 KiB, and roots beyond 64 KiB,
+// are as if it had not said them: input.session.client and input.roots are undefined, and a rule that needs them has to refuse then, as roots/traversal does. No stage is told that a session
+// has ended: sessions are forgotten for newer ones, the quietest first, and the largest first when all take too much.
 package policies

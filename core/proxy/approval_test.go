@@ -101,3 +101,24 @@ func TestAClientIsIntroducedAsItPassed(t *testing.T) {
 		})
 	}
 }
+
+func TestAClientIsIntroducedByWhatItSaysOfItself(t *testing.T) {
+	for info, want := range map[string]string{
+		`{"name":"c","version":"1"}`: "connect c 1, ",
+		`{"name":"c"}`:               "connect c, ",
+		`{"version":"1"}`:            "connect a client without a name 1, ",
+		`{}`:                         "connect a client without a name, ",
+		`{"name":""}`:                "connect a client without a name, ",
+		`{"name":7,"version":[]}`:    "connect a client without a name, ",
+	} {
+		t.Run(info, func(t *testing.T) {
+			w := open(t, map[string]*server{"a": {answer: func(context.Context, *mcp.Message, proxy.Caller) string { return `{"capabilities":{}}` }}}, nil)
+			w.call(t, "initialize", `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":`+info+`}`)
+			w.record.mu.Lock()
+			defer w.record.mu.Unlock()
+			if !slices.Contains(w.record.reasons, want) {
+				t.Errorf("the record has %q, want %q", w.record.reasons, want)
+			}
+		})
+	}
+}

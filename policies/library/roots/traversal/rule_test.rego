@@ -104,8 +104,8 @@ test_roots_that_are_configured_and_declared if {
 
 test_paths_that_lie_anywhere if {
 	every path in {
-		"/etc/passwd", "../x", "~/x", "//x", "$HOME/x", "C:\\Users\\x", "about:blank", "https://example.com/a%2f..%2fb", "/a/../b", "100%", "a\\b", "x = 1\ny = \"\\..\\\"\n", "…", "...", "\\.\\.",
-		"data:text/plain,%2e%2e/%00", "[slug]/page.tsx", "", "src/**/*.ts",
+		"/etc/passwd", "../x", "~/x", "//x", "$HOME/x", "C:\\Users\\x", "about:blank", "https://example.com/a%2f..%2fb", "/a/../b", "100%", "a\\b", "x = 1\ny = [1:2]; é\n", "…", "...", "\\.\\.",
+		"data:text/plain,a%2fb", "ab:/a%2fb", "a/caf%c3%a9", concat("", ["data:image/png;base64,", concat("", [x | some _ in numbers.range(1, 20000); x := "iVBO"])]), "[slug]/page.tsx", "", "src/**/*.ts",
 	} {
 		count(traversal.deny) == 0 with input as call({"path": path, "source": path}) with data.config as {"roots/traversal": {"anywhere": true}}
 		count(traversal.deny) == 0 with input as read(path) with data.config as {"roots/traversal": {"anywhere": true}}
@@ -113,6 +113,8 @@ test_paths_that_lie_anywhere if {
 	every path in {
 		"/data/%2e%2e/etc", "/data/%252e%252e%252fetc", "/data/..\\..\\etc", "/data/x\u0000.txt", "/data/x%00.txt", "/data/．．/etc", "..%2f..%2fetc/passwd\n", "/data/..;/..;/etc",
 		"file:///data/%2e%2e/etc/passwd", "../..%2f..%2fetc", "%2e%2e%5cx",
+		"x\n/..%2f..%2f..%2fetc/passwd", "ab:/..%2f..%2f..%2fetc/passwd", "%c0%ae%c0%ae/%c0%ae%c0%ae/etc/passwd", "x = 1\ny = \"\\..\\\"\n", "data:text/plain,%2e%2e/%00", "https:/..%2f..%2fetc",
+		concat("", [concat("", [x | some _ in numbers.range(1, 4200); x := "./"]), "..%2f..%2fetc/passwd"]), concat("", [concat("", [x | some _ in numbers.range(1, 42000); x := "./"]), "..%2f..%2fetc/passwd"]),
 	} {
 		count(traversal.deny) > 0 with input as call({"path": path}) with data.config as {"roots/traversal": {"anywhere": true}}
 		count(traversal.deny) > 0 with input as read(path) with data.config as {"roots/traversal": {"anywhere": true}}

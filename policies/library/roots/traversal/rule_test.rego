@@ -147,6 +147,31 @@ test_what_schemas_declare if {
 	}
 }
 
+test_what_composed_schemas_declare if {
+	path := {"type": "string", "format": "path"}
+	every schema in [
+		{"properties": {"what": {"oneOf": [path, {"type": "null"}]}}},
+		{"properties": {"what": {"allOf": [{"type": "string"}, path]}}},
+		{"properties": {"what": {"anyOf": [{"type": "array", "items": path}, {"type": "null"}]}}},
+		{"oneOf": [{"properties": {"what": path}}, {"properties": {"that": {"type": "string"}}}]},
+		{"properties": {"what": {"type": "object", "additionalProperties": path}}},
+		{"properties": {"what": {"type": "object", "patternProperties": {"^x": path}}}},
+		{"properties": {"what": {"$ref": "#/$defs/P"}}, "$defs": {"P": path}},
+		{"properties": {"what": {"$ref": "#/definitions/P"}}, "definitions": {"P": path}},
+		{"properties": {"what": {"items": {"$ref": "#/$defs/Q"}}}, "$defs": {"P": path, "Q": {"anyOf": [{"$ref": "#/$defs/P"}, {"type": "null"}]}}},
+		{"properties": {"what": {"$ref": "#/$defs/O"}}, "$defs": {"P": path, "O": {"additionalProperties": {"$ref": "#/$defs/P"}}}},
+	] {
+		count([x | some x in ["/etc", ["/etc"], {"x": "/etc"}]; count(traversal.deny) > 0 with input as declaring(schema, {"what": x})]) > 0
+		count(traversal.deny) == 0 with input as declaring(schema, {"what": "/data/x", "other": "/etc"})
+		count(traversal.deny) == 0 with input as declaring(schema, {"what": {"x": "/data/x"}, "other": ["/etc"]})
+	}
+	every schema in [{"additionalProperties": path}, {"patternProperties": {".": path}}, {"additionalProperties": {"$ref": "#/$defs/P"}, "$defs": {"P": path}}] {
+		count(traversal.deny) > 0 with input as declaring(schema, {"what": "/etc"})
+		count(traversal.deny) == 0 with input as declaring(schema, {"what": "/data/x"})
+	}
+	count(traversal.deny) == 0 with input as declaring({"properties": {"what": {"properties": {"is": path}}, "other": {"type": "object"}}}, {"other": {"is": "/etc"}})
+}
+
 templates(uris) := {"method": "resources/templates/list", "kind": "response", "server": "files", "items": [{"uriTemplate": uri} | some uri in uris], "roots": [{"uri": "file:///data/a"}]}
 
 complete(uri, value) := {"method": "completion/complete", "kind": "request", "server": "files", "params": {"ref": {"type": "ref/resource", "uri": uri}, "argument": {"name": "x", "value": value}}, "roots": [{"uri": "file:///data/a"}]}

@@ -145,6 +145,9 @@ func Open(o Options) (*Log, error) {
 
 // open continues the log in a file, or begins it.
 func (l *Log) open(o Options) error {
+	if err := o.checkFiles(); err != nil {
+		return err
+	}
 	f, end, err := openFiles(o.File)
 	if err != nil {
 		return err

@@ -352,7 +352,10 @@ func (s *session) told(m *mcp.Message, k known, at time.Time) {
 		s.labels = slices.Clone(k.labels)
 	}
 	if k.calls != nil {
-		s.calls = maps.Clone(k.calls)
+		s.calls, s.names = maps.Clone(k.calls), 0
+		for name := range k.calls {
+			s.names += nameBytes(name)
+		}
 	}
 	if k.minute != nil {
 		s.minute.told(k.minute, at)

@@ -42,6 +42,8 @@ type question struct {
 	rules []rule
 	query rego.PreparedEvalQuery
 	reads reads // of the input; nil is all
+
+	hiders []hider // of the rules that hide and are enforced, where the question is of such
 }
 
 // set is which rules a question is of, or some of.
@@ -144,7 +146,7 @@ type beside struct {
 func (s *Stage) judge(ctx context.Context, m *mcp.Message, b beside) (pipeline.Verdict, error) {
 	session := s.memory.of(m)
 	if !session.label(b.labels) {
-		return pipeline.Verdict{Reason: "the session has too many labels"}, nil
+		return pipeline.Verdict{Reason: "the session has too many labels, or one that is too long"}, nil
 	}
 	_, lately := s.reads.below("session").wants("minute")
 	takeBack, ok := session.count(m, b.at, lately)
@@ -153,7 +155,7 @@ func (s *Stage) judge(ctx context.Context, m *mcp.Message, b beside) (pipeline.V
 	}
 	v, err := s.decide(ctx, m, session, b)
 	if err == nil && v.Action != pipeline.Deny && !waits(ctx, v) && !session.label(v.Labels) {
-		v = pipeline.Verdict{Action: pipeline.Deny, Reason: "the session has too many labels"}
+		v = pipeline.Verdict{Action: pipeline.Deny, Reason: "the session has too many labels, or one that is too long"}
 	}
 	if err != nil || v.Action == pipeline.Deny || waits(ctx, v) {
 		takeBack()

@@ -3,6 +3,7 @@ package policies
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -99,16 +100,24 @@ const (
 	maxDecoded = 2 << 20 // bytes of definitions that are not kept as values
 )
 
-// listed is the list, of one server, that holds what is used, and, where r reads them, its items: each once, as it was listed, or only the name of what was not.
-func (s *session) listed(m *mcp.Message, u use, r reads) (*mcp.Message, *ast.Array, error) {
+// listing is a list, of one server, that holds what is used.
+type listing struct {
+	m        *mcp.Message // without a body
+	items    *ast.Array   // each once, as it was listed, or only the name of what was not
+	unlisted map[string]bool
+}
+
+// listed is the list of what is used, with its items where r reads them.
+func (s *session) listed(m *mcp.Message, u use, r reads) (listing, error) {
 	meth, _ := mcp.Lookup(u.list)
 	list := mcp.NewResponse("", []byte("{}"))
 	list.To, list.Session, list.Principal, list.Exchange = mcp.ToClient, m.Session, m.Principal, m.Exchange
 	list.Method, list.Server = u.list, m.Server
 	_, each := r.wants("items")
 	if _, whole := r.wants("result"); !each && !whole {
-		return list, ast.NewArray(), nil
+		return listing{m: list, items: ast.NewArray()}, nil
 	}
+	unlisted := map[string]bool{}
 	var items []*ast.Term
 	seen, decoded := map[string]bool{}, 0
 	s.mu.Lock()
@@ -118,17 +127,18 @@ func (s *session) listed(m *mcp.Message, u use, r reads) (*mcp.Message, *ast.Arr
 			continue
 		}
 		if seen[name] = true; len(seen) > maxUsed {
-			return nil, nil, errors.New("the message names too much to ask what of it is hidden")
+			return listing{}, errors.New("the message names too much to ask what of it is hidden")
 		}
 		key := meth.ItemsAt + " " + m.Server + " " + name
 		d := s.definitions[key]
 		if d.raw == nil {
+			unlisted[name] = true
 			items = append(items, ast.ObjectTerm([2]*ast.Term{ast.StringTerm(meth.ItemName[1:]), ast.StringTerm(name)}))
 			continue
 		}
 		if d.value == nil {
 			if decoded += len(d.raw); decoded > maxDecoded {
-				return nil, nil, errors.New("the definitions of what the message names are too large to ask what of it is hidden")
+				return listing{}, errors.New("the definitions of what the message names are too large to ask what of it is hidden")
 			}
 		}
 		if v := s.valueOf(key); d.several {
@@ -137,7 +147,7 @@ func (s *session) listed(m *mcp.Message, u use, r reads) (*mcp.Message, *ast.Arr
 			items = append(items, ast.NewTerm(v))
 		}
 	}
-	return list, ast.NewArray(items...), nil
+	return listing{list, ast.NewArray(items...), unlisted}, nil
 }
 
 // hide adds to v what the policies hide, of what m is about: v refuses a message about it, and takes it out of a list or a filter. made is what they said of m itself.
@@ -154,22 +164,26 @@ func (s *Stage) hide(ctx context.Context, m *mcp.Message, session *session, b be
 		for _, name := range made.hide {
 			hidden[name] = true
 		}
+		var unknown map[string]bool // what may be hidden, or not: it depends on a definition that is not known
 		if len(hides.rules) > 0 {
 			q, err := s.of.question(hides, s.of.classOf(mcp.ToClient, mcp.Response, u.list, m.Server, ""))
 			if err != nil {
 				return err
 			}
 			if len(q.rules) > 0 {
-				list, items, err := session.listed(m, u, q.reads)
+				list, err := session.listed(m, u, q.reads)
 				if err != nil {
 					return err
 				}
-				inList, err := s.evaluate(ctx, q, func() ast.Value { return s.input(list, session, beside{at: b.at, listed: items}, q.reads) }, b.at)
+				inList, err := s.evaluate(ctx, q, func() ast.Value { return s.input(list.m, session, beside{at: b.at, listed: list.items}, q.reads) }, b.at)
 				if err != nil {
 					return err
 				}
 				for _, name := range inList.hide {
 					hidden[name] = true
+				}
+				if meth, _ := mcp.Lookup(u.list); !s.shadow && undecided(q.hiders, meth.ItemName[1:]) {
+					unknown = list.unlisted
 				}
 				for _, n := range inList.notes {
 					v.Findings = append(v.Findings, pipeline.Finding{Type: n[:min(len(n), maxNote)]})
@@ -177,7 +191,7 @@ func (s *Stage) hide(ctx context.Context, m *mcp.Message, session *session, b be
 			}
 		}
 		for i, name := range u.names {
-			if name == "" || !hidden[name] {
+			if name == "" || !hidden[name] && !unknown[name] {
 				continue
 			}
 			switch {
@@ -185,6 +199,9 @@ func (s *Stage) hide(ctx context.Context, m *mcp.Message, session *session, b be
 				v.Hide = append(v.Hide, u.tasks[i])
 			case m.Method == "subscriptions/listen":
 				v.Hide = append(v.Hide, name)
+			case !hidden[name]:
+				refuse(fmt.Sprintf("it may be hidden, and %s was not listed; ask for %s first", name, u.list))
+				return nil
 			case u.tasks != nil:
 				refuse("hidden: it is a task of " + name)
 				return nil

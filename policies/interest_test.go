@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"gatekit/core/mcp"
 	"gatekit/policies"
 	"gatekit/policies/library"
 )
@@ -109,6 +110,31 @@ func TestWhatIsLeftOutCannotMatter(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Rules that name servers, and rules that name tools, make as many kinds of calls as both multiplied. Few are asked different rules, and none has them prepared again.
+func TestManyKindsOfMessages(t *testing.T) {
+	var servers, tools []string
+	for i := range 70 {
+		servers, tools = append(servers, fmt.Sprintf("%q", fmt.Sprint("s", i))), append(tools, fmt.Sprintf("%q", fmt.Sprint("t", i)))
+	}
+	s := loaded(t, fmt.Sprintf("deny contains \"server\" if { input.server in {%s}; input.params.x }\ndeny contains \"tool\" if { input.name in {%s}; input.params.y }", strings.Join(servers, ","), strings.Join(tools, ",")))
+	call := func(i, j int) *mcp.Message {
+		m := called(fmt.Sprint("t", j), `{}`)
+		m.Server = fmt.Sprint("s", i)
+		return m
+	}
+	for i := range 70 {
+		for j := range 70 {
+			if _, err := s.Inspect(t.Context(), call(i, j)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	last := call(69, 69)
+	if n := testing.AllocsPerRun(10, func() { _, _ = s.Inspect(t.Context(), last) }); n > 300 {
+		t.Errorf("the last takes %.0f allocations", n)
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,21 +18,29 @@ import (
 // It outlives the policies that use it, and is safe for many goroutines. The zero Memory is ready.
 type Memory struct {
 	Definitions int64 // bytes of the definitions of all sessions that are kept; 0 is 256 MiB
+	Kept        int64 // bytes of all else that is kept of all sessions; 0 is 256 MiB
 
 	mu       sync.Mutex
 	sessions map[string]*session
 	defined  atomic.Int64 // bytes of the definitions of all sessions
+	kept     atomic.Int64 // bytes of all else, about
 	parsed   atomic.Int64 // bytes of those of them that are kept as values, too
 	tasks    tasks.Begun  // by the names of their tools, whichever session they began in: their principals can ask for them in another
 }
 
-// Bounds of the memory. Beyond the number of sessions, the one that was quiet for the longest is forgotten: a policy then sees it as a new one, without labels. It is far above the number
-// that a Gatekit serves at once. Beyond the bytes of definitions, the quietest session loses its own, until it lists again: its tools are then as if they had not been listed.
+// Bounds of the memory. Nobody tells it that a session has ended: beyond the number of sessions, the one that was quiet for the longest is forgotten. A policy then sees it as a new one,
+// without labels. The number is far above what a Gatekit serves at once. Beyond the bytes of definitions, the quietest session loses its own, until it lists again: its tools are then as if
+// they had not been listed. Beyond the bytes of all else, the session that takes the most is forgotten, so that nobody can have those of others forgotten by filling theirs.
+// What is too long of one session is as if the client had not said it, or is refused.
 const (
 	maxSessions    = 10_000
 	maxAllDefined  = 256 << 20 // bytes of the definitions of all sessions, where the memory says nothing else
+	maxAllKept     = 256 << 20 // bytes of all else of all sessions, where the memory says nothing else
+	maxClient      = 4 << 10   // bytes of what a client says of itself
+	maxRoots       = 64 << 10  // bytes of the roots of one client
 	maxLabels      = 100
-	maxCounted     = 10_000    // names whose calls are counted in one session
+	maxLabel       = 1_000     // bytes of one
+	maxNames       = 256 << 10 // bytes of the names whose calls are counted in one session, as [nameBytes] has it
 	maxDefinitions = 4 << 20   // bytes of the definitions of one session
 	maxDefined     = 1_000_000 // bytes of one
 	maxParsed      = 8 << 20   // bytes of the definitions of all sessions that are kept as values, which take some twenty times that
@@ -46,11 +53,13 @@ type session struct {
 	client      []byte    // clientInfo, as JSON
 	labels      []string
 	calls       map[string]int // "server name" of a tool, "method server" of what a server asks; "" is all of tools
+	names       int            // bytes of the names of calls
 	minute      minute         // the calls of the last minute, by the same
 	roots       []byte         // as JSON, the last that the client said
 	definitions map[string]definition
 	bytes       int // of definitions
 	parsed      int // bytes of those that are kept as values, too
+	kept        int // bytes of all else, as the memory counts them
 	all         *Memory
 	ended       bool // it is forgotten, and only messages under way still hold it
 }
@@ -75,14 +84,19 @@ func (m *Memory) of(msg *mcp.Message) *session {
 	return s
 }
 
-// quietest is the key of the session that was quiet for the longest of those that are eligible; "" when none is. m.mu is held.
-func (m *Memory) quietest(eligible func(*session) bool) (oldest string) {
+// first is the key of the session that comes before all others of those that are eligible; "" when none is. m.mu is held.
+func (m *Memory) first(eligible func(*session) bool, before func(a, b *session) bool) (first string) {
 	for key, s := range m.sessions {
-		if eligible(s) && (oldest == "" || s.used.Before(m.sessions[oldest].used)) {
-			oldest = key
+		if eligible(s) && (first == "" || before(s, m.sessions[first])) {
+			first = key
 		}
 	}
-	return oldest
+	return first
+}
+
+// quietest is the key of the session that was quiet for the longest of those that are eligible; "" when none is. m.mu is held.
+func (m *Memory) quietest(eligible func(*session) bool) string {
+	return m.first(eligible, func(a, b *session) bool { return a.used.Before(b.used) })
 }
 
 // end forgets a session. m.mu is held.
@@ -91,14 +105,21 @@ func (m *Memory) end(key string) {
 	delete(m.sessions, key)
 }
 
-// makeRoom has the quietest sessions but keep lose their definitions, while there are too many.
+// makeRoom has the largest sessions forgotten, and the quietest but keep lose their definitions, while there is too much.
 func (m *Memory) makeRoom(keep *session) {
-	most := cmp.Or(m.Definitions, maxAllDefined)
-	if m.defined.Load() <= most {
+	most, mostKept := cmp.Or(m.Definitions, maxAllDefined), cmp.Or(m.Kept, maxAllKept)
+	if m.defined.Load() <= most && m.kept.Load() <= mostKept {
 		return
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	for m.kept.Load() > mostKept {
+		key := m.first(func(s *session) bool { return s.keeps() > 0 }, func(a, b *session) bool { return a.keeps() > b.keeps() })
+		if key == "" {
+			break
+		}
+		m.end(key)
+	}
 	for m.defined.Load() > most {
 		key := m.quietest(func(s *session) bool { return s != keep && s.defines() })
 		if key == "" {
@@ -108,73 +129,37 @@ func (m *Memory) makeRoom(keep *session) {
 	}
 }
 
-// counted is what a message counts as: "server name" of a tool, "method server" of what a server asks; "" is what does not count.
-func counted(m *mcp.Message) (key string, tool bool) {
-	switch {
-	case m.Kind != mcp.Request:
-	case m.Method == "tools/call":
-		return m.Server + " " + m.Name, true
-	case m.Method == "sampling/createMessage", m.Method == "elicitation/create":
-		return m.Method + " " + m.Server, false
-	}
-	return "", false
-}
-
-// count counts a message before it is judged, so that many at once cannot each be the last that is allowed; one that is refused is taken back. It says whether there was room: a
-// session that has called so much that it cannot be counted could go round any limit. lately says that the calls of the last minute are of interest.
-func (s *session) count(m *mcp.Message, now time.Time, lately bool) (takeBack func(), ok bool) {
-	key, tool := counted(m)
-	if key == "" {
-		return func() {}, true
-	}
+func (s *session) keeps() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, known := s.calls[key]; !known && len(s.calls) >= maxCounted || lately && !s.minute.count(key, now) {
-		return nil, false
-	}
-	s.calls[key]++
-	if tool {
-		s.calls[""]++
-	}
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.calls[key]--; s.calls[key] == 0 {
-			delete(s.calls, key)
-		}
-		if tool {
-			s.calls[""]--
-		}
-		if lately {
-			s.minute.takeBack(key, now)
-		}
-	}, true
+	return s.kept
 }
 
-// counts are calls as an object, without the message that is being judged, which was counted.
-func counts(calls map[string]int, m *mcp.Message) ast.Value {
-	own, tool := counted(m)
-	var members [][2]*ast.Term
-	for name, n := range calls {
-		if own != "" && (name == own || name == "" && tool) {
-			n--
-		}
-		if n > 0 {
-			members = append(members, [2]*ast.Term{ast.StringTerm(name), ast.NewTerm(ast.Number(strconv.Itoa(n)))})
+// weigh has the memory know what the session takes now, beside definitions. s.mu is held.
+func (s *session) weigh() {
+	was := s.kept
+	s.kept = 0
+	if !s.ended {
+		s.kept = len(s.client) + len(s.roots) + s.names + s.minute.bytes()
+		for _, l := range s.labels {
+			s.kept += len(l)
 		}
 	}
-	return ast.NewObject(members...)
+	if s.kept != was {
+		s.all.kept.Add(int64(s.kept - was))
+	}
 }
 
 // learn takes in a message that the policies let pass.
 func (s *session) learn(m *mcp.Message) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	defer s.weigh()
 	switch {
 	case m.Method == "initialize" && m.Kind == mcp.Request:
-		s.client = kept(m, "/clientInfo")
+		s.client = kept(m, "/clientInfo", maxClient)
 	case m.Method == "roots/list" && m.Kind == mcp.Response:
-		s.roots = kept(m, "/roots")
+		s.roots = kept(m, "/roots", maxRoots)
 	case m.Kind == mcp.Response && items(m) != nil:
 		s.define(m)
 	case m.Method == "tools/call" && m.Kind == mcp.Response:
@@ -183,15 +168,14 @@ func (s *session) learn(m *mcp.Message) {
 		}
 	}
 	if s.client == nil && m.Kind == mcp.Request {
-		if info, ok := m.Get(mcp.AtClientInfo); ok {
-			s.client = slices.Clone(info)
-		}
+		s.client = kept(m, mcp.AtClientInfo, maxClient)
 	}
 }
 
-func kept(m *mcp.Message, at string) []byte {
+// kept is a copy of what a message says; nil, as if it did not say it, when that is longer than most.
+func kept(m *mcp.Message, at string, most int) []byte {
 	raw, _ := m.Get(at)
-	if len(raw) > maxDefined {
+	if len(raw) > most {
 		return nil
 	}
 	return slices.Clone(raw)
@@ -250,6 +234,7 @@ func (s *session) undefine(ended bool) {
 	s.all.defined.Add(-int64(s.bytes))
 	s.all.parsed.Add(-int64(s.parsed))
 	s.definitions, s.bytes, s.parsed = map[string]definition{}, 0, 0
+	s.weigh()
 }
 
 // unparse forgets the value of a definition. s.mu is held.
@@ -319,13 +304,17 @@ func (s *session) rootsOf() []byte {
 
 // label adds labels, and says whether there was room for all.
 func (s *session) label(labels []string) bool {
+	if len(labels) == 0 {
+		return true
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	defer s.weigh()
 	for _, l := range labels {
 		if slices.Contains(s.labels, l) {
 			continue
 		}
-		if len(s.labels) >= maxLabels {
+		if len(s.labels) >= maxLabels || len(l) > maxLabel {
 			return false
 		}
 		s.labels = append(s.labels, l)

@@ -90,3 +90,107 @@ func TestManyCallsInAMinuteAreCounted(t *testing.T) {
 		t.Error("a minute later it is refused")
 	}
 }
+
+// What a client says of itself, and its roots, is kept while it is short: beyond that it is not known, and rules that need it refuse.
+func TestWhatAClientSaysAtLengthIsNotKnown(t *testing.T) {
+	long := strings.Repeat("c", 100<<10)
+	clientInfo := func(name string) string { return `{"name":"` + name + `","version":"1"}` }
+	introduced := func(name string) *mcp.Message {
+		return sent(mcp.NewRequest("1", "initialize", []byte(`{"clientInfo":`+clientInfo(name)+`}`)), mcp.ToServer, "")
+	}
+	with := func(name string) *mcp.Message {
+		return sent(mcp.NewRequest("1", "tools/list", []byte(`{"_meta":{"io.modelcontextprotocol/clientInfo":`+clientInfo(name)+`}}`)), mcp.ToServer, "")
+	}
+	rooted := func(name string) *mcp.Message {
+		return answered(sent(mcp.NewRequest("1", "roots/list", nil), mcp.ToClient, ""), `{"roots":[{"uri":"file:///data","name":"`+name+`"}]}`)
+	}
+	const unknown = `deny contains "who is it" if { input.method == "tools/call"; not input.session.client.name }`
+	for name, c := range map[string]struct {
+		rego    string
+		said    func(string) *mcp.Message
+		refused bool // without
+	}{
+		"in initialize":   {unknown, introduced, true},
+		"in its _meta":    {unknown, with, true},
+		"of its roots":    {`deny contains "where is it" if { input.method == "tools/call"; not input.roots }`, rooted, true},
+		"and nobody asks": {`deny contains "never" if { input.method == "tools/call"; input.name == "y" }`, rooted, false},
+	} {
+		for _, text := range []string{"c", long} {
+			s := loaded(t, c.rego)
+			judged(t, s, c.said(text))
+			if got, want := refused(t, s, called("x", `{}`)), c.refused && text == long; got != want {
+				t.Errorf("%s, %d bytes: refused %v", name, len(text), got)
+			}
+		}
+	}
+	s, err := policies.Load(policies.Options{Rules: []string{"roots/traversal"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{"c", long, "c"} {
+		judged(t, s, rooted(text))
+		if got := refused(t, s, called("x", `{"path":"/data/x"}`)); got != (text == long) {
+			t.Errorf("a path within roots of %d bytes: refused %v", len(text), got)
+		}
+	}
+}
+
+// Names of tools can be of any length: a session cannot have more of them counted than there is room for, and nothing is called uncounted.
+func TestCallsOfNamesWithoutEndAreRefused(t *testing.T) {
+	s := loaded(t, `deny contains "too often" if { input.method == "tools/call"; input.kind == "request"; input.session.calls["a x"] >= 2 }`)
+	judged(t, s, called("x", `{}`))
+	passed := 0
+	for i := range 100 {
+		if !refused(t, s, called(strings.Repeat("n", 10_000)+fmt.Sprint(i), `{}`)) {
+			passed++
+		}
+	}
+	if passed == 0 || passed > 20 {
+		t.Errorf("%d calls of names of 10,000 bytes pass", passed)
+	}
+	if refused(t, s, called("x", `{}`)) || !refused(t, s, called("x", `{}`)) {
+		t.Error("a name that is counted is not counted on")
+	}
+}
+
+func TestALabelOfAnyLengthIsRefused(t *testing.T) {
+	s := loaded(t, `label contains input.params.arguments.text if input.kind == "request"`)
+	if refused(t, s, called("x", `{"text":"short"}`)) || !refused(t, s, called("x", `{"text":"`+strings.Repeat("l", 2000)+`"}`)) {
+		t.Error("it is not the long label that is refused")
+	}
+}
+
+// Sessions are bounded in bytes: the largest are forgotten, and nobody's small one for them.
+func TestTheLargestSessionsAreForgotten(t *testing.T) {
+	rego := filepath.Join(t.TempDir(), "t.rego")
+	err := os.WriteFile(rego, []byte(`package gatekit.t
+label contains "seen" if input.kind == "response"
+deny contains "again" if { input.method == "tools/call"; input.kind == "request"; "seen" in input.session.labels }`), 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := policies.Load(policies.Options{Files: []string{rego}, Memory: &policies.Memory{Kept: 200_000}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := func(session string, m *mcp.Message) *mcp.Message {
+		m.Session = session
+		return m
+	}
+	judged(t, s, of("small", answered(called("x", `{}`), `{}`)))
+	for i := range 20 {
+		judged(t, s, of(fmt.Sprint(i), answered(sent(mcp.NewRequest("1", "roots/list", nil), mcp.ToClient, ""), `{"roots":[{"uri":"file:///`+strings.Repeat("r", 50_000)+`"}]}`)))
+	}
+	if !refused(t, s, of("small", called("x", `{}`))) {
+		t.Error("a small session has lost its labels")
+	}
+	known := 0
+	for i := range 20 {
+		if refused(t, s, of(fmt.Sprint(i), called("x", `{}`))) {
+			known++
+		}
+	}
+	if known < 1 || known > 3 {
+		t.Errorf("%d sessions of 50,000 bytes are known, where there is room for 3", known)
+	}
+}

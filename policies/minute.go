@@ -21,6 +21,11 @@ type burst struct {
 	n           int
 }
 
+const burstBytes = 56 // two times and a number
+
+// bytes are about what the bursts take.
+func (m *minute) bytes() int { return m.n * burstBytes }
+
 // over is how many of the bursts are a minute old.
 func over(bursts []burst, now time.Time) (n int) {
 	for n < len(bursts) && now.Sub(bursts[n].last) >= time.Minute {

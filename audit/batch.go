@@ -267,6 +267,11 @@ func (l *Log) room(more int64) error {
 	if l.size == 0 || l.size+more <= l.segment {
 		return nil
 	}
+	return l.turn()
+}
+
+// turn begins another file. The caller has l.writing.
+func (l *Log) turn() error {
 	rotated, err := l.files.rotate()
 	if rotated {
 		l.size = 0

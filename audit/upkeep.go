@@ -31,7 +31,7 @@ const (
 )
 
 // upkeep is what is done beside writing: the tree over the records and its checkpoints, the files whose time is over, a look at the clock and at whose file it is.
-// There is nothing to be done while nothing is recorded.
+// While nothing is recorded there is nothing to be done but what comes with time.
 type upkeep struct {
 	log    *Log
 	report *slog.Logger
@@ -208,7 +208,14 @@ func (u *upkeep) run() {
 func (u *upkeep) rest() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if in := u.anchorIn(); in > 0 && !u.due {
+	in := u.anchorIn()
+	if u.keep.For > 0 {
+		next := max(time.Millisecond, pruneEvery-time.Since(u.pruned))
+		if in == 0 || next < in {
+			in = next
+		}
+	}
+	if in > 0 && !u.due {
 		u.timer.Reset(in)
 	}
 }

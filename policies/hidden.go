@@ -134,6 +134,11 @@ func (s *session) listed(m *mcp.Message, u use, r reads) (listing, error) {
 		if d.raw == nil {
 			unlisted[name] = true
 			items = append(items, ast.ObjectTerm([2]*ast.Term{ast.StringTerm(meth.ItemName[1:]), ast.StringTerm(name)}))
+			if u.list == "resources/list" && readOtherwise(name) { // as it is usually written, too: a rule may hide it by the beginning of that
+				if usual := usualURI(name); usual != name {
+					items = append(items, ast.ObjectTerm([2]*ast.Term{ast.StringTerm(meth.ItemName[1:]), ast.StringTerm(usual)}))
+				}
+			}
 			continue
 		}
 		if d.value == nil {
@@ -190,6 +195,11 @@ func (s *Stage) hide(ctx context.Context, m *mcp.Message, session *session, b be
 				}
 			}
 		}
+		if u.list == "resources/list" {
+			if err := spelledOtherwise(u.names, hidden); err != nil {
+				return err
+			}
+		}
 		for i, name := range u.names {
 			if name == "" || !hidden[name] && !unknown[name] {
 				continue
@@ -210,6 +220,34 @@ func (s *Stage) hide(ctx context.Context, m *mcp.Message, session *session, b be
 				return nil
 			}
 		}
+	}
+	return nil
+}
+
+// spelledOtherwise adds those of the URIs that a server may take for one that is hidden.
+func spelledOtherwise(uris []string, hidden map[string]bool) error {
+	if len(hidden) == 0 {
+		return nil
+	}
+	meant := map[string]bool{}
+	for uri := range hidden {
+		all, err := readings(uri)
+		if err != nil {
+			return fmt.Errorf("compare URIs with one that is hidden: %w", err)
+		}
+		for _, r := range all {
+			meant[r] = true
+		}
+	}
+	for _, uri := range uris {
+		if hidden[uri] {
+			continue
+		}
+		all, err := readings(uri)
+		if err != nil {
+			return fmt.Errorf("compare a URI with those that are hidden: %w", err)
+		}
+		hidden[uri] = slices.ContainsFunc(all, func(r string) bool { return meant[r] })
 	}
 	return nil
 }

@@ -316,3 +316,24 @@ func TestWhatWasNotListed(t *testing.T) {
 		}
 	}
 }
+
+// A resource that is hidden is hidden however it is spelled.
+func TestOtherSpellingsOfWhatIsHidden(t *testing.T) {
+	for _, rule := range []string{
+		`hide contains "file:///secret/a" if input.method in {"resources/list", "resources/read"}`,
+		`hide contains item.uri if { input.method == "resources/list"; some item in input.items; item.uri == "file:///secret/a" }`,
+		`hide contains item.uri if { input.method == "resources/list"; some item in input.items; startswith(item.uri, "file:///secret/") }`,
+	} {
+		s := loaded(t, rule)
+		for _, uri := range []string{"file:///secret/a", "FILE:///secret/a", "file:///x/../secret/a", "file:///%73ecret/a", "file:///./secret/%61"} {
+			if got := judged(t, s, reading(uri)); got != "denied: hidden" {
+				t.Errorf("%s\n%s: %s", rule, uri, got)
+			}
+		}
+		for _, uri := range []string{"file:///secrets", "FILE:///b", "file:///x/../b%20c", "note://secret/a"} {
+			if got := judged(t, s, reading(uri)); strings.HasPrefix(got, "denied") {
+				t.Errorf("%s\n%s: %s", rule, uri, got)
+			}
+		}
+	}
+}

@@ -135,6 +135,29 @@ func readings(text string) (all []string, err error) {
 	return all, nil
 }
 
+// usualURI is a URI as it is usually written: its scheme in small letters, without escapes that stand for letters, "." and "..".
+func usualURI(text string) string {
+	name := schemeOf(text)
+	if name == "" {
+		return text
+	}
+	rest := escape.ReplaceAllStringFunc(text[len(name)+1:], func(e string) string {
+		if c := unescape(e); len(c) == 1 && (c >= "a" && c <= "z" || c >= "A" && c <= "Z" || c >= "0" && c <= "9" || strings.Contains("-._~", c)) {
+			return c
+		}
+		return e
+	})
+	slashes := rest[:len(rest)-len(strings.TrimLeft(rest, "/"))]
+	if slashes != "" {
+		dir := ""
+		if strings.HasSuffix(rest, "/") && strings.Trim(rest, "/") != "" {
+			dir = "/"
+		}
+		rest = slashes + strings.TrimPrefix(lexical(rest), "/") + dir
+	}
+	return strings.ToLower(name) + ":" + rest
+}
+
 func schemeOf(text string) string {
 	name, _, ok := strings.Cut(text, ":")
 	if !ok || name == "" {

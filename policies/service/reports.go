@@ -306,12 +306,38 @@ func action(ctx context.Context, v pipeline.Verdict, err error) string {
 
 // about says what a message is about.
 func about(m *mcp.Message) map[string]any {
-	name, _, _ := strings.Cut(m.Name, "?") // of a URI
+	name, _, _ := strings.Cut(m.Name, "?")
+	if strings.Contains(m.Method, "resources/") || m.Method == "completion/complete" {
+		name = place(m.Name)
+	}
 	all := map[string]any{
 		"direction": m.To.String(), "kind": m.Kind.String(), "method": cut(m.Method), "server": cut(m.Server), "name": cut(name), "principal": cut(m.Principal),
 	}
 	maps.DeleteFunc(all, func(_ string, v any) bool { return v == "" })
 	return all
+}
+
+// place is the scheme, the host and the path of a URI: what comes beside them can be secret, and what has neither host nor path can be all content.
+func place(uri string) string {
+	if at := strings.IndexAny(uri, "?#"); at >= 0 {
+		uri = uri[:at]
+	}
+	scheme, rest, ok := strings.Cut(uri, ":")
+	if !ok || strings.Contains(scheme, "/") {
+		return uri
+	}
+	if !strings.HasPrefix(rest, "/") {
+		return scheme + ":"
+	}
+	if after, ok := strings.CutPrefix(rest, "//"); ok {
+		end := strings.IndexAny(after, `/\`)
+		if end < 0 {
+			end = len(after)
+		}
+		host := after[:end]
+		rest = "//" + host[strings.LastIndexByte(host, '@')+1:] + after[end:]
+	}
+	return scheme + ":" + rest
 }
 
 // rules are the names of packages: before the reason that they give, or alone.

@@ -85,6 +85,50 @@ func call(name string) *mcp.Message {
 	return m
 }
 
+// Of a URI nobody is told more than where it leads.
+func TestURIsAreToldWithoutWhatIsSecret(t *testing.T) {
+	key := bundles.NewKey(t)
+	s := newServer(t, plain)
+	s.has("/bundles/acme", `"1"`, bundles.Pack(t, "one", map[string]string{"acme.rego": judging}, &bundles.Signature{By: key, ID: "acme"}))
+	var decisions told
+	s.serve("/logs/here", func(_ http.ResponseWriter, r *http.Request) { decisions.take(r) })
+	b := newBench(t, acme(s.remote(), key))
+	b.o.DecisionLogs = &service.DecisionLogs{Remote: s.remote(), Resource: "logs/here", Buffer: 100, MinDelay: time.Second, MaxDelay: time.Second}
+	c := b.open()
+	stage, err := policies.Load(policies.Options{Bundles: c.Bundles()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	judge := c.Logged(stage)
+	want := map[string]string{
+		"https://ann:" + secret + "@example.com/a?b=c": "https://example.com/a",
+		"https://a@" + secret + "@example.com":         "https://example.com",
+		"file:///a/b#" + secret:                        "file:///a/b",
+		"data:text/plain," + secret:                    "data:",
+		"DATA:;base64," + secret:                       "DATA:",
+		"mailto:" + secret:                             "mailto:",
+		"note://inbox/{id}{?" + secret + "}":           "note://inbox/{id}{",
+		"file:/a/b":                                    "file:/a/b",
+	}
+	for uri := range want {
+		m := call(uri)
+		m.Method = "resources/read"
+		if _, err := judge.Inspect(t.Context(), m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	until(t, "the decisions", func() bool { return len(decisions.decisions(t)) == len(want) })
+	told := map[any]bool{}
+	for _, e := range decisions.decisions(t) {
+		told[e["input"].(map[string]any)["name"]] = true
+	}
+	for uri, name := range want {
+		if !told[name] {
+			t.Errorf("%s was not told as %s, but one of %v", uri, name, told)
+		}
+	}
+}
+
 func TestDecisionsAndStatusAreToldWithoutContent(t *testing.T) {
 	key := bundles.NewKey(t)
 	s := newServer(t, plain)

@@ -233,6 +233,9 @@ func (l *Log) attempt(lines []byte) error {
 	if err == nil && l.durability == Fsync {
 		err = l.out.Sync()
 	}
+	if err == nil && l.files != nil {
+		err = l.ours()
+	}
 	if err != nil {
 		l.torn = true
 		back := l.takeBack()
@@ -245,6 +248,17 @@ func (l *Log) attempt(lines []byte) error {
 	return nil
 }
 
+// ours is an error when the file that is written is no longer the log's, and nothing is written any more: it was, when a message moved, in the file that has the log's name. The caller has
+// l.writing.
+func (l *Log) ours() error {
+	if l.gone == nil {
+		if l.gone = l.files.there(); l.gone != nil {
+			l.upkeep.lost(l.gone)
+		}
+	}
+	return l.gone
+}
+
 // room begins another file when this one would grow too large.
 func (l *Log) room(more int64) error {
 	if err := l.upkeep.behind(); err != nil {
@@ -253,6 +267,11 @@ func (l *Log) room(more int64) error {
 	if l.size == 0 || l.size+more <= l.segment {
 		return nil
 	}
+	return l.turn()
+}
+
+// turn begins another file. The caller has l.writing.
+func (l *Log) turn() error {
 	rotated, err := l.files.rotate()
 	if rotated {
 		l.size = 0

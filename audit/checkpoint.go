@@ -2,6 +2,7 @@ package audit
 
 import (
 	"bytes"
+	"crypto/ed25519"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -71,40 +72,75 @@ func OpenCheckpoint(signed []byte, key note.Verifier) (*Checkpoint, error) {
 	return c, nil
 }
 
-// OpenCheckpoints reads one checkpoint or several, one after another, as an anchor file has them.
-func OpenCheckpoints(b []byte, key note.Verifier) ([]*Checkpoint, error) {
-	var all []*Checkpoint
-	for i, signed := range splitNotes(b) {
+// OpenCheckpoints reads one checkpoint or several, one after another, as an anchor file has them. A crash may leave one in part: those are counted and passed over. One that is whole and
+// that the key has not signed is an error, and so is when there is none.
+func OpenCheckpoints(b []byte, key note.Verifier) (all []*Checkpoint, torn int, err error) {
+	notes, torn := splitNotes(b)
+	for i, signed := range notes {
 		c, err := OpenCheckpoint(signed, key)
 		if err != nil {
-			return nil, fmt.Errorf("checkpoint %d: %w", i+1, err)
+			return nil, 0, fmt.Errorf("checkpoint %d: %w", i+1, err)
 		}
 		all = append(all, c)
 	}
 	if len(all) == 0 {
-		return nil, errors.New("there is no checkpoint in it")
+		return nil, torn, errors.New("there is no checkpoint in it")
 	}
-	return all, nil
+	return all, torn, nil
 }
 
-// splitNotes parts notes that follow each other: one ends with its signatures. The empty lines between them are no part of any.
-func splitNotes(b []byte) [][]byte {
-	signature := []byte("— ")
-	var notes [][]byte
-	var now []byte
-	signed := false
+// signature is what the line of one begins with.
+const signature = "\u2014 "
+
+// splitNotes parts notes that follow each other, and counts what is none. A note is a paragraph and, after an empty line, one of signatures.
+func splitNotes(b []byte) (notes [][]byte, torn int) {
+	var text, signed []byte
+	end := func() { // of signed
+		switch {
+		case len(signed) == 0:
+			return
+		case len(text) == 0 || !wholeSignature(signed):
+			torn++
+		default:
+			notes = append(notes, slices.Concat(text, []byte("\n"), bytes.TrimSuffix(signed, []byte("\n")), []byte("\n")))
+		}
+		text, signed = nil, nil
+	}
+	over := false // the paragraph
 	for line := range bytes.Lines(b) {
-		if signed && !bytes.HasPrefix(line, signature) {
-			notes, now, signed = append(notes, now), nil, false
+		switch {
+		case len(bytes.TrimSpace(line)) == 0:
+			end()
+			over = true
+		case isSignature(line) && (over || len(signed) > 0):
+			signed, over = append(signed, line...), false
+		default:
+			end()
+			if over && len(text) > 0 {
+				torn++
+				text = nil
+			}
+			text, over = append(text, line...), false
 		}
-		if len(now) == 0 && len(bytes.TrimSpace(line)) == 0 {
-			continue
-		}
-		now = append(now, line...)
-		signed = bytes.HasPrefix(line, signature)
 	}
-	if len(now) > 0 {
-		notes = append(notes, now)
+	end()
+	if len(text) > 0 {
+		torn++
 	}
-	return notes
+	return notes, torn
+}
+
+// isSignature says whether a line is one, or the beginning of one.
+func isSignature(line []byte) bool {
+	n := min(len(signature), len(bytes.TrimSuffix(line, []byte("\n"))))
+	return string(line[:n]) == signature[:n]
+}
+
+// wholeSignature says whether the last of some signatures is all there.
+func wholeSignature(signed []byte) bool {
+	const least = 4 + ed25519.SignatureSize // after the hash of the key
+	last := signed[bytes.LastIndexByte(bytes.TrimSuffix(signed, []byte("\n")), '\n')+1:]
+	_, text, _ := strings.Cut(strings.TrimPrefix(strings.TrimSuffix(string(last), "\n"), signature), " ")
+	b, err := base64.StdEncoding.DecodeString(text)
+	return err == nil && len(b) >= least
 }

@@ -33,6 +33,7 @@ type files struct {
 	path string
 	lock *os.File // of the whole log, whatever its files are named
 	f    *os.File
+	is   identity // of f
 	next *os.File // that is to take the place of f; nil as long as none is
 	away bool     // f has its segment's name already
 }
@@ -61,6 +62,9 @@ func openFiles(path string) (_ *files, end ending, err error) {
 		return nil, ending{}, fmt.Errorf("%w\nhint: nothing moves unrecorded: the audit log must be a file that this user may write to", err)
 	}
 	if err = lock(s.f); err != nil { // by another name it may be another's
+		return nil, ending{}, err
+	}
+	if s.is, err = identityOf(path); err != nil {
 		return nil, ending{}, err
 	}
 	if end, err = s.continued(); err != nil {
@@ -214,7 +218,9 @@ func (s *files) rotate() (bool, error) {
 	}
 	old := s.f
 	s.f, s.next, s.away = s.next, nil, false
-	return true, errors.Join(syncPath(filepath.Dir(s.path)), old.Close())
+	var err error
+	s.is, err = identityOf(s.path)
+	return true, errors.Join(err, syncPath(filepath.Dir(s.path)), old.Close())
 }
 
 // firstLine is the number of the first record of a file.
@@ -233,11 +239,7 @@ func (s *files) there() error {
 	if s.away {
 		return nil // by our own doing, see rotate
 	}
-	ours, err := s.f.Stat()
-	if err != nil {
-		return err
-	}
-	if now, err := os.Stat(s.path); err != nil || !os.SameFile(ours, now) {
+	if now, err := identityOf(s.path); err != nil || now != s.is {
 		return fmt.Errorf("%s is no longer the file that this Gatekit opened: it was moved, removed or replaced\n"+
 			"hint: put it back and start Gatekit again; it rotates its log itself, see segment_bytes in [audit]", s.path)
 	}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"gatekit/audit"
@@ -185,4 +186,70 @@ func FuzzOpen(f *testing.F) {
 			t.Errorf("of %q: %v", file, err)
 		}
 	})
+}
+
+// TestWhoLooksAtALogKeepsNobodyFromWritingIt opens a log again and again while others look whether it is written.
+func TestWhoLooksAtALogKeepsNobodyFromWritingIt(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
+	open(t, audit.Options{File: file}).Close()
+	var wg sync.WaitGroup
+	stop := make(chan struct{})
+	for range 3 {
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				v := audit.Verification{File: file}
+				v.Run(t.Context())
+			}
+		})
+	}
+	for i := range 50 {
+		l, err := audit.Open(audit.Options{File: file})
+		if err != nil {
+			t.Errorf("start %d: %v", i, err)
+			break
+		}
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	close(stop)
+	wg.Wait()
+}
+
+func TestTheLogsOwnFilesAreNotGivenToOthers(t *testing.T) {
+	for _, suffix := range []string{"", ".lock", ".pub", ".key", ".tree/checkpoint", ".sinks/a.json", "segment", "link"} {
+		t.Run("the anchor is "+suffix, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "gatekit.jsonl")
+			l := open(t, audit.Options{File: file})
+			record(t, l, event(""))
+			if err := l.Close(); err != nil {
+				t.Fatal(err)
+			}
+			anchor := file + suffix
+			switch suffix {
+			case "segment":
+				anchor = filepath.Join(filepath.Dir(file), "gatekit-00000000000000000001.jsonl")
+			case "link":
+				if err := os.Symlink(file, anchor); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := audit.Open(audit.Options{File: file, AnchorFile: anchor}); err == nil || !strings.Contains(err.Error(), "its anchor") || !strings.Contains(err.Error(), "\nhint: ") {
+				t.Errorf("error %v", err)
+			}
+			open(t, audit.Options{File: file}).Close() // it is as it was
+		})
+	}
+	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
+	if _, err := audit.Open(audit.Options{File: file, Key: file + "k", AnchorFile: file + "k"}); err == nil {
+		t.Error("the anchor is the key")
+	}
+	if _, err := audit.Open(audit.Options{File: file, Key: file}); err == nil || !strings.Contains(err.Error(), "its key") {
+		t.Errorf("the key is the log: %v", err)
+	}
 }

@@ -63,7 +63,7 @@ func (l *Log) encode(o pipeline.Outcome) *entry {
 	b = appendSteps(b, o.Steps)
 	b = l.appendBodies(b, o)
 	if l.bodies != None {
-		b = l.values.appendValues(b, cmp.Or(o.After, o.Before))
+		b = l.values.appendValues(b, cmp.Or(o.After, o.Before), o.Veiled)
 	}
 	b = appendStatus(b, cmp.Or(o.After, o.Before))
 	b = appendMicros(b, o.Took)
@@ -160,9 +160,9 @@ func (l *Log) appendBodies(b []byte, o pipeline.Outcome) []byte {
 	if o.After != nil {
 		after = o.After.Body()
 	}
-	same := after != nil && (o.After == o.Before || bytes.Equal(before, after))
+	same := after != nil && len(o.Veiled) == 0 && (o.After == o.Before || bytes.Equal(before, after))
 	var digest [sha256.Size]byte // of after
-	if after != nil && l.bodies != None {
+	if after != nil && l.bodies != None && len(o.Veiled) == 0 {
 		digest = o.After.Digest()
 	}
 	if before != nil {
@@ -179,10 +179,15 @@ func (l *Log) appendBodies(b []byte, o pipeline.Outcome) []byte {
 	}
 	if after != nil {
 		b = appendSize(b, "after", after)
-		if l.bodies != None {
+		switch {
+		case l.bodies == None:
+		case len(o.Veiled) > 0: // the name that is left out of the line is in it
+			sum := l.values.sum(after)
+			b = appendSum(b, "hmac", sum[:])
+		default:
 			b = appendSum(b, "sha256", digest[:])
 		}
-		if l.bodies == Redacted {
+		if l.bodies == Redacted && len(o.Veiled) == 0 {
 			b = append(b, `,"body":`...)
 			b = appendOneLine(b, after)
 		}

@@ -49,7 +49,7 @@ type Options struct {
 	SegmentBytes int64                   // a file is not written beyond this size, and another begun; default 64 MiB
 	Keep         Retention               // of the files before the one that is written; the zero value keeps all
 	Key          string                  // file of the key that signs checkpoints; made where absent; default File + ".key"
-	AnchorFile   string                  // gets a copy of each checkpoint; a file that others keep, or that cannot be written anew, is best; none when empty
+	AnchorFile   string                  // gets a checkpoint when it is new, once a minute while the log is written, and at Close; a file that others keep, or that cannot be written anew, is best; none when empty
 	Anchor       func(checkpoint []byte) // gets each checkpoint, one at a time, and holds nothing up: while it runs, others but the newest are passed over; may be nil
 }
 
@@ -145,6 +145,9 @@ func Open(o Options) (*Log, error) {
 
 // open continues the log in a file, or begins it.
 func (l *Log) open(o Options) error {
+	if err := o.checkFiles(); err != nil {
+		return err
+	}
 	f, end, err := openFiles(o.File)
 	if err != nil {
 		return err
@@ -154,7 +157,8 @@ func (l *Log) open(o Options) error {
 		l.segment = 64 << 20
 	}
 	l.committed.Store(end.head.seq)
-	if l.upkeep, err = newUpkeep(l, o, end); err != nil {
+	var from *Checkpoint
+	if l.upkeep, from, err = newUpkeep(l, o, end); err != nil {
 		return errors.Join(err, f.Close())
 	}
 	if end.torn > 0 {
@@ -162,16 +166,16 @@ func (l *Log) open(o Options) error {
 			return errors.Join(fmt.Errorf("cut off a torn last line: %w", err), f.Close())
 		}
 	}
-	unsigned := uint64(l.upkeep.signed) + 1
 	l.upkeep.start()
 	if end.torn > 0 {
 		err = l.event("recovered", fmt.Sprintf("%d bytes of a torn last record were cut off", end.torn))
 	}
-	if err == nil && unsigned <= end.head.seq {
+	if unsigned := uint64(from.Size) + 1; err == nil && unsigned <= end.head.seq {
 		l.report.Warn("the audit log was not closed: its last records had no checkpoint", "from", unsigned, "through", end.head.seq)
 		_, err = l.span("recovered", fmt.Sprintf("records %d to %d had no checkpoint when Gatekit was started: the chain alone says that they are as they were written", unsigned, end.head.seq),
 			unsigned, end.head.seq)
 	}
+	l.upkeep.begin(from)
 	if now := time.Now(); err == nil && now.Before(end.time) {
 		err = l.event("clock", setBack(end.time.Sub(now)))
 	}
@@ -197,6 +201,14 @@ func (l *Log) span(action, reason string, from, through uint64) (uint64, error) 
 
 // Committed is the number of the last record that is as safe as configured; it and those before it are not taken back.
 func (l *Log) Committed() uint64 { return l.committed.Load() }
+
+// Fault is what of the log does not work though records may be written: checkpoints, their anchor, the removal of files, or that the file is gone. It is nil when all does.
+func (l *Log) Fault() error {
+	if l.upkeep == nil {
+		return nil
+	}
+	return l.upkeep.fault()
+}
 
 // Waiting is how many records have their number and are not written yet. Only with Async were they answered for.
 func (l *Log) Waiting() int {

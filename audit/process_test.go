@@ -29,7 +29,7 @@ const (
 	writerDurability = "GATEKIT_TEST_AUDIT_DURABILITY"
 	writerSpace      = "GATEKIT_TEST_AUDIT_SPACE" // bytes that a file may have; then the disk is full
 	writerKeep       = "GATEKIT_TEST_AUDIT_KEEP"
-	writerRecords    = "GATEKIT_TEST_AUDIT_RECORDS"
+	writerRefusals   = "GATEKIT_TEST_AUDIT_REFUSALS" // that each of its goroutines ends after
 )
 
 func TestMain(m *testing.M) {
@@ -61,20 +61,21 @@ func write(file string) error {
 			return err
 		}
 	}
-	records := 1 << 30
-	if n := os.Getenv(writerRecords); n != "" {
-		if records, err = strconv.Atoi(n); err != nil {
+	refusals := 1 << 30
+	if n := os.Getenv(writerRefusals); n != "" {
+		if refusals, err = strconv.Atoi(n); err != nil {
 			return err
 		}
 	}
 	var wg sync.WaitGroup
 	for g := range 8 {
 		wg.Go(func() {
-			for i := range records {
+			for i, refused := 0, 0; refused < refusals; i++ {
 				name := fmt.Sprintf("%d-%d-%d", os.Getpid(), g, i)
 				seq, err := l.Record(context.Background(), event(name))
 				if err != nil {
 					seq = 0
+					refused++
 				}
 				fmt.Printf("%d %s\n", seq, name) // in one write
 			}
@@ -204,7 +205,7 @@ func TestAFullDiskRefuses(t *testing.T) {
 	for _, durability := range []audit.Durability{audit.Write, audit.Fsync, audit.Async} {
 		t.Run(string(durability), func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "gatekit.jsonl")
-			w := startWriter(t, file, writerDurability+"="+string(durability), writerSpace+"=5000", writerRecords+"=20")
+			w := startWriter(t, file, writerDurability+"="+string(durability), writerSpace+"=5000", writerRefusals+"=20")
 			sent, refused := w.sent(t)
 			w.Wait()
 			if refused == 0 || len(sent) == 0 {

@@ -25,13 +25,44 @@ func (u *upkeep) prune() {
 		return
 	}
 	u.pruned = time.Now()
-	over, err := u.over(signed)
+	err := u.age()
+	var over []segment
+	if err == nil {
+		over, err = u.over(signed)
+	}
 	if err == nil && len(over) > 0 {
 		err = u.remove(over)
 	}
+	u.mu.Lock()
+	u.stuck = err
+	u.mu.Unlock()
 	if err != nil {
 		u.report.Error("remove files of the audit log whose time is over", "error", err)
 	}
+}
+
+// age begins another file when the one that is written begins with a record whose time is over: else a log with few records would keep them for ever.
+func (u *upkeep) age() error {
+	if u.keep.For <= 0 {
+		return nil
+	}
+	l := u.log
+	l.writing <- struct{}{}
+	defer func() { <-l.writing }()
+	if l.size == 0 || l.torn || l.gone != nil {
+		return nil
+	}
+	start := make([]byte, 256) // more than the beginning of a line
+	if n, err := l.files.f.ReadAt(start, 0); n == 0 {
+		return err
+	}
+	_, text, _ := bytes.Cut(start, []byte(`,"time":"`))
+	text, _, _ = bytes.Cut(text, []byte(`"`))
+	at, err := time.Parse(time.RFC3339Nano, string(text))
+	if err != nil || time.Since(at) <= u.keep.For {
+		return err
+	}
+	return l.turn()
 }
 
 // segment is a file of the log that is written no more.
@@ -44,18 +75,9 @@ type segment struct {
 
 // over are the files whose time is over, oldest first. Only those are removed whose records are all in tiles that are full.
 func (u *upkeep) over(signed int64) ([]segment, error) {
-	names, err := Segments(u.path)
+	names, next, err := u.files()
 	if err != nil || len(names) < 2 {
 		return nil, err
-	}
-	live, err := os.Open(u.path)
-	if err != nil {
-		return nil, err
-	}
-	next, err := firstLine(live)
-	live.Close()
-	if err != nil {
-		return nil, nil // it was just begun
 	}
 	all := make([]segment, len(names)-1)
 	var total int64
@@ -79,6 +101,24 @@ func (u *upkeep) over(signed int64) ([]segment, error) {
 		total -= s.size
 	}
 	return all, nil
+}
+
+// files are those of the log, and the number of the first record in the one that is written, or of the one that will be.
+func (u *upkeep) files() (names []string, next uint64, err error) {
+	l := u.log
+	l.writing <- struct{}{}
+	defer func() { <-l.writing }()
+	if l.gone != nil || l.files.away {
+		return nil, 0, nil // there is none that is written
+	}
+	if names, err = Segments(u.path); err != nil {
+		return nil, 0, err
+	}
+	if l.size == 0 {
+		return names, l.Committed() + 1, nil
+	}
+	next, err = firstLine(l.files.f)
+	return names, next, err
 }
 
 // remove removes files, after it has recorded that.

@@ -1,7 +1,6 @@
 package audit
 
 import (
-	"bytes"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
@@ -32,7 +31,7 @@ const (
 )
 
 // upkeep is what is done beside writing: the tree over the records and its checkpoints, the files whose time is over, a look at the clock and at whose file it is.
-// There is nothing to be done while nothing is recorded.
+// While nothing is recorded there is nothing to be done but what comes with time.
 type upkeep struct {
 	log    *Log
 	report *slog.Logger
@@ -49,10 +48,12 @@ type upkeep struct {
 	tree    *tree
 	signed  int64 // size of the last checkpoint
 	timer   *time.Timer
-	due     bool // the timer is set
-	hurried bool // to as soon as may be
-	turned  bool // a segment was begun since files were looked at
-	failing bool // the last checkpoint could not be written
+	due     bool  // the timer is set
+	hurried bool  // to as soon as may be
+	turned  bool  // a segment was begun since files were looked at
+	failing error // of the last checkpoint
+	gone    error // whose file it is that is written: no longer ours
+	stuck   error // of removing files
 	anchors anchors
 
 	working sync.Mutex // held while work is done; before all others
@@ -62,18 +63,9 @@ type upkeep struct {
 	pruned  time.Time     // when files were looked at
 }
 
-// anchors are where checkpoints go.
-type anchors struct {
-	file   string
-	call   func([]byte)
-	next   []byte        // for call, when it returns
-	calls  chan struct{} // closed when it has returned from the last; nil while it is not called
-	failed bool          // the file could not be written
-}
-
-// newUpkeep makes the tree of a log that ends like this, or continues it.
-func newUpkeep(l *Log, o Options, end ending) (*upkeep, error) {
-	u := &upkeep{log: l, report: l.report, path: o.File, dir: o.File + ".tree", keep: o.Keep, leaves: sha256.New(), turned: true, clock: time.Now().Round(0),
+// newUpkeep makes the tree of a log that ends like this, or continues it. It answers the checkpoint that the log goes on from, too.
+func newUpkeep(l *Log, o Options, end ending) (u *upkeep, from *Checkpoint, err error) {
+	u = &upkeep{log: l, report: l.report, path: o.File, dir: o.File + ".tree", keep: o.Keep, leaves: sha256.New(), turned: true, clock: time.Now().Round(0),
 		anchors: anchors{file: o.AnchorFile, call: o.Anchor}}
 	path := o.Key
 	if path == "" {
@@ -81,45 +73,45 @@ func newUpkeep(l *Log, o Options, end ending) (*upkeep, error) {
 	}
 	private, key, public, err := openKey(path)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	u.key = key
 	if err := os.MkdirAll(u.dir, 0o700); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := syncPath(filepath.Dir(u.dir)); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if old, err := os.ReadFile(PublicKeyFile(o.File)); err != nil || string(old) != public+"\n" {
 		if err := replaceFile(PublicKeyFile(o.File), []byte(public+"\n"), false); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	verifier, err := note.NewVerifier(public)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	from, err := (*Checkpoint)(nil), error(nil)
 	if u.tree, from, err = continueTree(o.File, verifier, end); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if from == nil {
 		from = &Checkpoint{Origin: newOrigin(key.Name()), Root: u.tree.root()}
 		err = u.put(from)
 	} else if from.Closed {
-		err = u.put(&Checkpoint{Origin: from.Origin, Size: from.Size, Root: from.Root})
+		from.Closed = false
+		err = u.put(from)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("write its checkpoint: %w", err)
+		return nil, nil, fmt.Errorf("write its checkpoint: %w", err)
 	}
 	u.origin, u.signed = from.Origin, from.Size
 	if b, err := os.ReadFile(originFile(u.dir)); err != nil || string(b) != u.origin+"\n" {
 		if err := replaceFile(originFile(u.dir), []byte(u.origin+"\n"), true); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	l.values = newValues(private, u.origin)
-	return u, nil
+	return u, from, nil
 }
 
 // newOrigin is that of a log that begins.
@@ -181,7 +173,7 @@ func (u *upkeep) add(leaves []tlog.Hash) {
 func (u *upkeep) behind() error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if n := u.tree.size - u.signed; n >= maxUnsigned && u.failing || n >= maxBehind {
+	if n := u.tree.size - u.signed; n >= maxUnsigned && u.failing != nil || n >= maxBehind {
 		return fmt.Errorf("%d records have no checkpoint, which cannot be written to %s", n, u.dir)
 	}
 	return nil
@@ -207,23 +199,57 @@ func (u *upkeep) run() {
 	u.lookAtFile()
 	u.lookAtClock()
 	u.said(u.checkpoint())
+	u.anchorFile()
 	u.prune()
+	u.rest()
+}
+
+// rest sees to it that there is another run when it is time for something that waits for no record.
+func (u *upkeep) rest() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	in := u.anchorIn()
+	if u.keep.For > 0 {
+		next := max(time.Millisecond, pruneEvery-time.Since(u.pruned))
+		if in == 0 || next < in {
+			in = next
+		}
+	}
+	if in > 0 && !u.due {
+		u.timer.Reset(in)
+	}
+}
+
+// fault is what does not work, though records are written; nil when all does.
+func (u *upkeep) fault() error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	var errs []error
+	for _, f := range []struct {
+		what string
+		err  error
+	}{{"", u.gone}, {"write a checkpoint: ", u.failing}, {"anchor a checkpoint: ", u.anchors.err}, {"remove files whose time is over: ", u.stuck}} {
+		if f.err != nil {
+			errs = append(errs, fmt.Errorf("%s%w", f.what, f.err))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // said reports when checkpoints begin to fail and when they work again, and sees to it that another is tried.
 func (u *upkeep) said(err error) {
 	u.mu.Lock()
 	before := u.failing
-	u.failing = err != nil
+	u.failing = err
 	if err != nil {
 		u.due = true
 		u.timer.Reset(checkpointEvery)
 	}
 	u.mu.Unlock()
 	switch {
-	case err != nil && !before:
+	case err != nil && before == nil:
 		u.report.Error("the audit log's checkpoint cannot be written; records go on for a while", "error", err)
-	case err == nil && before:
+	case err == nil && before != nil:
 		u.report.Info("the audit log's checkpoints are written again")
 	}
 }
@@ -289,68 +315,19 @@ func (l *Log) sync() error {
 	return nil
 }
 
-// anchor sends a checkpoint away.
-func (u *upkeep) anchor(signed []byte) {
-	if u.anchors.file != "" {
-		err := appendFile(u.anchors.file, signed)
-		switch {
-		case err != nil && !u.anchors.failed:
-			u.report.Error("a checkpoint of the audit log cannot be anchored", "file", u.anchors.file, "error", err)
-		case err == nil && u.anchors.failed:
-			u.report.Info("checkpoints of the audit log are anchored again", "file", u.anchors.file)
-		}
-		u.anchors.failed = err != nil
-	}
-	if u.anchors.call == nil {
-		return
-	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.anchors.next = signed
-	if u.anchors.calls == nil {
-		u.anchors.calls = make(chan struct{})
-		go u.callAnchor()
-	}
-}
-
-// callAnchor gives Anchor the newest checkpoint until there is none that it has not had.
-func (u *upkeep) callAnchor() {
-	for {
-		u.mu.Lock()
-		next := u.anchors.next
-		u.anchors.next = nil
-		if next == nil {
-			close(u.anchors.calls)
-			u.anchors.calls = nil
-			u.mu.Unlock()
-			return
-		}
-		u.mu.Unlock()
-		u.anchors.call(bytes.Clone(next))
-	}
-}
-
-// appendFile appends a checkpoint and an empty line.
-func appendFile(path string, signed []byte) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return err
-	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(append(bytes.Clone(signed), '\n'))
-	return errors.Join(err, f.Close())
-}
-
 // lookAtFile stops the log when its file is no longer its own.
 func (u *upkeep) lookAtFile() {
 	u.log.writing <- struct{}{}
 	defer func() { <-u.log.writing }()
-	if err := u.log.files.there(); err != nil && u.log.gone == nil {
-		u.log.gone = err
-		u.report.Error("the audit log was lost, messages are denied", "error", err)
-	}
+	u.log.ours()
+}
+
+// lost is told that the file is no longer the log's.
+func (u *upkeep) lost(err error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.gone = err
+	u.report.Error("the audit log was lost, messages are denied", "error", err)
 }
 
 // lookAtClock records that the clock was set back. Later records then have earlier times than those before them: their numbers say the order.
@@ -380,6 +357,9 @@ func (u *upkeep) stop() error {
 	err := u.checkpoint()
 	if err != nil {
 		err = fmt.Errorf("write the last checkpoint of the audit log: %w", err)
+	}
+	if aerr := u.anchorFile(); aerr != nil {
+		err = errors.Join(err, fmt.Errorf("anchor the last checkpoint of the audit log: %w", aerr))
 	}
 	u.mu.Lock()
 	calls := u.anchors.calls

@@ -5,8 +5,10 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"hash"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -45,6 +47,9 @@ func OpenValues(file, key string) (*Values, error) {
 		key = file + ".key"
 	}
 	private, _, _, err := readKey(key)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w\nhint: it is made when the log begins; if key in [audit] names another file, name that with --key", err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -70,24 +75,12 @@ func (v *Values) sum(b []byte) (sum [sha256.Size]byte) {
 	return sum
 }
 
-// appendValues appends the hashes of the texts in the arguments of a request, in their order, and nothing of where they are: the names in there are a client's words, too.
-func (v *Values) appendValues(b []byte, m *mcp.Message) []byte {
-	if m == nil || m.Kind != mcp.Request {
-		return b
-	}
-	arguments, _ := m.Get("/arguments")
+// appendValues appends the hashes of what is veiled, and of the texts in the arguments of a request, in their order, and nothing of where they are: the names in there are a client's words, too.
+func (v *Values) appendValues(b []byte, m *mcp.Message, veiled []string) []byte {
 	n := 0
-	for n < maxValues {
-		var quoted []byte
-		if quoted, arguments = nextText(arguments); quoted == nil {
-			break
-		}
-		text := quoted[1 : len(quoted)-1]
-		if len(text) == 0 || len(text) > maxValue {
-			continue
-		}
-		if bytes.IndexByte(text, '\\') >= 0 {
-			text, _ = jsontext.AppendUnquote(nil, quoted) // a lone surrogate is a U+FFFD in it
+	add := func(text []byte) {
+		if len(text) == 0 || len(text) > maxValue || n == maxValues {
+			return
 		}
 		if n++; n == 1 {
 			b = append(b, `,"values":["`...)
@@ -96,6 +89,26 @@ func (v *Values) appendValues(b []byte, m *mcp.Message) []byte {
 		}
 		sum := v.sum(text)
 		b = append(hex.AppendEncode(b, sum[:valueSize]), '"')
+	}
+	for _, text := range veiled {
+		add([]byte(text))
+	}
+	if m != nil && m.Kind == mcp.Request {
+		arguments, _ := m.Get("/arguments")
+		for n < maxValues {
+			var quoted []byte
+			if quoted, arguments = nextText(arguments); quoted == nil {
+				break
+			}
+			text := quoted[1 : len(quoted)-1]
+			if len(text) > maxValue {
+				continue
+			}
+			if bytes.IndexByte(text, '\\') >= 0 {
+				text, _ = jsontext.AppendUnquote(nil, quoted) // a lone surrogate is a U+FFFD in it
+			}
+			add(text)
+		}
 	}
 	if n > 0 {
 		b = append(b, ']')

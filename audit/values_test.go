@@ -95,6 +95,42 @@ func TestEqualValuesCanBeFoundAndNotRead(t *testing.T) {
 	}
 }
 
+// What the pipeline leaves out of a record can be found, and not be read: neither in the line nor, by its plain hash, in the body.
+func TestVeiledWordsCanBeFoundAndNotRead(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
+	l := open(t, audit.Options{File: file, Bodies: audit.Redacted})
+	for _, passes := range []bool{true, false} {
+		m := mcp.NewRequest("1", "tools/call", []byte(`{"name":"s3cret-name","arguments":{"a":"b"}}`))
+		m.Server = "files"
+		o := pipeline.Outcome{Time: at, Before: m, Action: "deny", Veiled: []string{"s3cret-name"}}
+		if passes {
+			o.After, o.Action = m, "pass"
+		}
+		record(t, l, o)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	values, err := audit.OpenValues(file, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := fmt.Sprintf("%x", sha256.Sum256([]byte(`{"name":"s3cret-name","arguments":{"a":"b"}}`)))
+	for line := range bytes.Lines(b) {
+		r, err := audit.ParseRecord(bytes.TrimSpace(line))
+		if err != nil || !slices.Equal(r.Values, []string{values.Hash("s3cret-name"), values.Hash("b")}) {
+			t.Errorf("the record is %s, %v", line, err)
+		}
+		if bytes.Contains(line, []byte("s3cret")) || bytes.Contains(line, []byte(sum)) {
+			t.Errorf("what is veiled can be read or tried: %s", line)
+		}
+	}
+}
+
 // FuzzValues holds that the texts that are hashed are those that core/mcp finds in the arguments.
 func FuzzValues(f *testing.F) {
 	for _, arguments := range []string{`{}`, `{"a" : "b", "c":["d","\"","\\\\","\\\\\"e:"], "f\"" :"\ud800"}`, `"x"`, `[{"a":{"b":"c"}}]`} {

@@ -321,13 +321,3 @@ func (dir tiles) ReadTiles(wanted []tlog.Tile) ([][]byte, error) {
 }
 
 func (tiles) SaveTiles([]tlog.Tile, [][]byte) {}
-
-// inUse says whether a process writes the log.
-func inUse(file string) bool {
-	f, err := os.Open(file + ".lock")
-	if err != nil {
-		return false
-	}
-	defer f.Close()
-	return errors.Is(lock(f), errInUse)
-}

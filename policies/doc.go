@@ -7,8 +7,8 @@
 //   - A runtime error, a time-out, an element of another type than the rule's: denied. A field of the input that does not exist, a rule that is no set, a rule of the library that is set
 //     wrongly: an error when it is loaded, with its file and line.
 //   - List and use share one decision: what a rule hides from a list cannot be called, read, got, completed, subscribed to, told of, or reached by a task of it. The rules that hide are asked
-//     about the use, too, with the list that would hold it: the definition as it was listed in the session, or only its name where it was not. What is made of a hidden template is judged as the
-//     resource that it is.
+//     about the use, too, with the list that would hold it: the definition as it was listed in the session, or only its name where it was not. Where they read more of it than its name, what was
+//     not listed is refused. A hidden template hides itself alone: what is made of it is judged as the resource that it is.
 //   - Policies cannot reach out: no network, no environment, no files. The one exception is gatekit.path.fault, which follows the symbolic links of a path within the roots, and says only
 //     whether they lead out of them.
 //   - What no rule reads of a message is not even parsed: a cost that does not grow with it.
@@ -26,7 +26,7 @@
 // that takes the input as a whole, or a member by a name that it computes, gets all of it there.
 //
 // Nor is every rule asked about every message: which methods, kinds, servers and names the bodies of a rule speak of can be seen in them, too. Rules that cannot say anything of a message
-// are left out, with what they would read.
+// are left out, with what they would read. Where rules tell more kinds of messages apart than are kept, all are asked.
 //
 // # Why a memory beside the messages
 //

@@ -42,6 +42,8 @@ type question struct {
 	rules []rule
 	query rego.PreparedEvalQuery
 	reads reads // of the input; nil is all
+
+	hiders []hider // of the rules that hide and are enforced, where the question is of such
 }
 
 // set is which rules a question is of, or some of.
@@ -137,7 +139,8 @@ type beside struct {
 	findings []pipeline.Finding
 	labels   []string
 	at       time.Time
-	bodyless bool // the message's body was not kept
+	bodyless bool       // the message's body was not kept
+	listed   *ast.Array // the items of the message, which is a list, in the place of what its body says
 }
 
 func (s *Stage) judge(ctx context.Context, m *mcp.Message, b beside) (pipeline.Verdict, error) {

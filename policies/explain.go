@@ -59,8 +59,12 @@ func (s *Stage) Explain(ctx context.Context, c *Case) (*Explanation, error) {
 	}
 	if hides := s.hiders(c.Message); len(hides.rules) > 0 { // what they say of the list that has what the message is about
 		for _, u := range session.usesOf(c.Message) {
+			list, err := session.listed(c.Message, u, nil)
+			if err != nil {
+				return e, ctx.Err() // it is the outcome's, too
+			}
 			listed := &Explanation{}
-			if err := s.explain(ctx, listed, hides, s.input(session.listed(c.Message, u), session, beside{at: s.beside(c).at}, nil), s.beside(c).at); err != nil {
+			if err := s.explain(ctx, listed, hides, s.input(list.m, session, beside{at: s.beside(c).at, listed: list.items}, nil), s.beside(c).at); err != nil {
 				return e, ctx.Err()
 			}
 			e.Effects = append(e.Effects, listed.Effects...)

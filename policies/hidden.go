@@ -2,6 +2,7 @@ package policies
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -93,28 +94,60 @@ func (s *session) usesOfTasks(m *mcp.Message, ids []string) []use {
 	return []use{u}
 }
 
-// listed is the list, of one server, that holds what is used: its definitions as they were listed, or only the names of what was not.
-func (s *session) listed(m *mcp.Message, u use) *mcp.Message {
+// Bounds of what the rules that hide are asked about for one message. What is above is refused.
+const (
+	maxUsed    = 10_000  // names, each counted once
+	maxDecoded = 2 << 20 // bytes of definitions that are not kept as values
+)
+
+// listing is a list, of one server, that holds what is used.
+type listing struct {
+	m        *mcp.Message // without a body
+	items    *ast.Array   // each once, as it was listed, or only the name of what was not
+	unlisted map[string]bool
+}
+
+// listed is the list of what is used, with its items where r reads them.
+func (s *session) listed(m *mcp.Message, u use, r reads) (listing, error) {
 	meth, _ := mcp.Lookup(u.list)
-	var b strings.Builder
-	b.WriteString(`{"` + meth.ItemsAt[1:] + `":[`)
-	s.mu.Lock()
-	for i, name := range u.names {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		if d := s.definitions[meth.ItemsAt+" "+m.Server+" "+name]; d.raw != nil {
-			b.Write(d.raw)
-		} else {
-			fmt.Fprintf(&b, `{"%s":%s}`, meth.ItemName[1:], mcp.Quote(name))
-		}
-	}
-	s.mu.Unlock()
-	b.WriteString("]}")
-	list := mcp.NewResponse("", []byte(b.String()))
+	list := mcp.NewResponse("", []byte("{}"))
 	list.To, list.Session, list.Principal, list.Exchange = mcp.ToClient, m.Session, m.Principal, m.Exchange
 	list.Method, list.Server = u.list, m.Server
-	return list
+	_, each := r.wants("items")
+	if _, whole := r.wants("result"); !each && !whole {
+		return listing{m: list, items: ast.NewArray()}, nil
+	}
+	unlisted := map[string]bool{}
+	var items []*ast.Term
+	seen, decoded := map[string]bool{}, 0
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, name := range u.names {
+		if seen[name] {
+			continue
+		}
+		if seen[name] = true; len(seen) > maxUsed {
+			return listing{}, errors.New("the message names too much to ask what of it is hidden")
+		}
+		key := meth.ItemsAt + " " + m.Server + " " + name
+		d := s.definitions[key]
+		if d.raw == nil {
+			unlisted[name] = true
+			items = append(items, ast.ObjectTerm([2]*ast.Term{ast.StringTerm(meth.ItemName[1:]), ast.StringTerm(name)}))
+			continue
+		}
+		if d.value == nil {
+			if decoded += len(d.raw); decoded > maxDecoded {
+				return listing{}, errors.New("the definitions of what the message names are too large to ask what of it is hidden")
+			}
+		}
+		if v := s.valueOf(key); d.several {
+			v.(*ast.Array).Foreach(func(t *ast.Term) { items = append(items, t) })
+		} else {
+			items = append(items, ast.NewTerm(v))
+		}
+	}
+	return listing{list, ast.NewArray(items...), unlisted}, nil
 }
 
 // hide adds to v what the policies hide, of what m is about: v refuses a message about it, and takes it out of a list or a filter. made is what they said of m itself.
@@ -127,23 +160,38 @@ func (s *Stage) hide(ctx context.Context, m *mcp.Message, session *session, b be
 		*v = pipeline.Verdict{Action: pipeline.Deny, Reason: reason, Findings: v.Findings}
 	}
 	for _, u := range session.usesOf(m) {
-		hidden := made.hide
+		hidden := map[string]bool{}
+		for _, name := range made.hide {
+			hidden[name] = true
+		}
+		var unknown map[string]bool // what may be hidden, or not: it depends on a definition that is not known
 		if len(hides.rules) > 0 {
 			q, err := s.of.question(hides, s.of.classOf(mcp.ToClient, mcp.Response, u.list, m.Server, ""))
 			if err != nil {
 				return err
 			}
-			inList, err := s.evaluate(ctx, q, func() ast.Value { return s.input(session.listed(m, u), session, beside{at: b.at}, q.reads) }, b.at)
-			if err != nil {
-				return err
-			}
-			hidden = append(slices.Clone(hidden), inList.hide...)
-			for _, n := range inList.notes {
-				v.Findings = append(v.Findings, pipeline.Finding{Type: n[:min(len(n), maxNote)]})
+			if len(q.rules) > 0 {
+				list, err := session.listed(m, u, q.reads)
+				if err != nil {
+					return err
+				}
+				inList, err := s.evaluate(ctx, q, func() ast.Value { return s.input(list.m, session, beside{at: b.at, listed: list.items}, q.reads) }, b.at)
+				if err != nil {
+					return err
+				}
+				for _, name := range inList.hide {
+					hidden[name] = true
+				}
+				if meth, _ := mcp.Lookup(u.list); !s.shadow && undecided(q.hiders, meth.ItemName[1:]) {
+					unknown = list.unlisted
+				}
+				for _, n := range inList.notes {
+					v.Findings = append(v.Findings, pipeline.Finding{Type: n[:min(len(n), maxNote)]})
+				}
 			}
 		}
 		for i, name := range u.names {
-			if name == "" || !slices.Contains(hidden, name) {
+			if name == "" || !hidden[name] && !unknown[name] {
 				continue
 			}
 			switch {
@@ -151,6 +199,9 @@ func (s *Stage) hide(ctx context.Context, m *mcp.Message, session *session, b be
 				v.Hide = append(v.Hide, u.tasks[i])
 			case m.Method == "subscriptions/listen":
 				v.Hide = append(v.Hide, name)
+			case !hidden[name]:
+				refuse(fmt.Sprintf("it may be hidden, and %s was not listed; ask for %s first", name, u.list))
+				return nil
 			case u.tasks != nil:
 				refuse("hidden: it is a task of " + name)
 				return nil

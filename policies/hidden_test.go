@@ -232,7 +232,7 @@ func TestTheDefinitionOfSeveralIsNone(t *testing.T) {
 	for name, c := range map[string]struct {
 		lists    [][]string
 		readonly bool // tools/readonly lets it be called
-		hidden   bool // a rule that hides what destroys refuses it
+		hidden   bool // a rule that hides what destroys refuses it: it is such, or nobody knows
 	}{
 		"one":                          {[][]string{{good}}, true, false},
 		"one, twice":                   {[][]string{{good, good}}, true, false},
@@ -241,8 +241,8 @@ func TestTheDefinitionOfSeveralIsNone(t *testing.T) {
 		"three":                        {[][]string{{good, bad, good}}, false, true},
 		"replaced":                     {[][]string{{good}, {bad}}, false, true},
 		"made good":                    {[][]string{{bad, good}, {good}}, true, false},
-		"replaced by one that is huge": {[][]string{{good}, {large}}, false, false},
-		"huge, and a good one":         {[][]string{{large, good}}, false, false},
+		"replaced by one that is huge": {[][]string{{good}, {large}}, false, true},
+		"huge, and a good one":         {[][]string{{large, good}}, false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for rule, s := range map[string]*policies.Stage{"readonly": fromLibrary(t, "tools/readonly", nil), "hidden": loaded(t, `hide contains item.name if { input.method == "tools/list"; some item in input.items; item.annotations.destructiveHint }`)} {
@@ -274,5 +274,45 @@ func TestManyTasksOfOneDoNotMakeThoseOfAnotherUnknown(t *testing.T) {
 	m.Principal = "alice"
 	if got := judged(t, s, m); got != "denied: hidden: it is a task of write" {
 		t.Error(got)
+	}
+}
+
+// What is hidden by more than its name cannot be used before its definition is known. What its name alone decides can.
+func TestWhatWasNotListed(t *testing.T) {
+	for rule, refused := range map[string]bool{
+		`hide contains item.name if { input.method == "tools/list"; some item in input.items; item.annotations.destructiveHint }`:                                true,
+		`hide contains item.name if { some item in input.items; not item.annotations.readOnlyHint; input.method == "tools/list" }`:                               true,
+		`hide contains item.name if { item := input.items[_]; contains(item.description, "!"); input.method == "tools/list" }`:                                   true,
+		`hide contains name if { some i; input.items[i].annotations.destructiveHint; name := input.items[i].name }`:                                              true,
+		"hide contains item.name if { some item in input.items; bad(item) }\nbad(item) if item.annotations.destructiveHint":                                      true,
+		"hide contains name if some name in bad\nbad contains item.name if { some item in input.items; item.annotations.destructiveHint }":                       true,
+		`hide contains input.items[i].name if { walk(input.items, [[i, "annotations", "destructiveHint"], true]) }`:                                              true,
+		`hide contains item.name if { some item in input.result.tools; item.annotations.destructiveHint }`:                                                       true,
+		`hide contains item.name if { some part in ["items"]; some item in input[part]; item.annotations.destructiveHint }`:                                      true,
+		`hide contains item.name if { some item in input.items; some key in ["annotations"]; item[key].destructiveHint }`:                                        true,
+		`hide contains item.name if { {"name": "y", "annotations": a} = input.items[_]; a.destructiveHint; some item in input.items }`:                           true,
+		`hide contains item.name if { every i in input.items { i.annotations.destructiveHint }; some item in input.items }`:                                      true,
+		`hide contains item.name if { some item in input.items; startswith(item.name, "secret") }`:                                                               false,
+		"hide contains item.name if { some item in input.items; bad(item.name); input.principal.subject == \"bob\" }\nbad(name) if startswith(name, \"secret\")": false,
+		`hide contains input.items[i].name if { some i; input.items[i].name == "y" }`:                                                                            false,
+		`hide contains item.uri if { some item in input.items; item.annotations.audience == ["user"] }`:                                                          false, // of resources
+		`hide contains item.uri if { input.method == "resources/list"; some item in input.items; item.size > 5 }`:                                                false,
+		`hide contains "y"`: false,
+	} {
+		s := loaded(t, rule)
+		if got := judged(t, s, called("x", `{}`)); strings.HasPrefix(got, "denied: it may be hidden, and x was not listed; ask for tools/list first") != refused && got != "denied: hidden" || strings.HasPrefix(got, "denied") != refused {
+			t.Errorf("%s\n%s", rule, got)
+		}
+		quiet, err := policies.Load(policies.Options{Files: s.Files(), Shadow: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := judged(t, quiet, called("x", `{}`)); strings.HasPrefix(got, "denied") {
+			t.Errorf("%s\nin shadow: %s", rule, got)
+		}
+		judged(t, s, answered(sent(mcp.NewRequest("1", "tools/list", nil), mcp.ToServer, ""), `{"tools":[{"name":"x","annotations":{"readOnlyHint":true}}]}`))
+		if got := judged(t, s, called("x", `{}`)); strings.HasPrefix(got, "denied") {
+			t.Errorf("%s\nlisted: %s", rule, got)
+		}
 	}
 }

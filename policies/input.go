@@ -103,6 +103,10 @@ func (s *Stage) input(m *mcp.Message, sess *session, b beside, r reads) ast.Valu
 			if b.bodyless || name != bodyOf[m.Kind] {
 				return nil
 			}
+			if b.listed != nil {
+				meth, _ := mcp.Lookup(m.Method)
+				return ast.NewObject([2]*ast.Term{ast.StringTerm(meth.ItemsAt[1:]), ast.NewTerm(b.listed)})
+			}
 			return valueOf(m.Body(), r)
 		case "request":
 			if m.Request == nil {
@@ -112,6 +116,9 @@ func (s *Stage) input(m *mcp.Message, sess *session, b beside, r reads) ast.Valu
 		case "item":
 			return sess.item(m)
 		case "items":
+			if b.listed != nil {
+				return b.listed
+			}
 			return valueOf(items(m), r)
 		case "session":
 			return sess.value(m, s.now(), r)

@@ -18,6 +18,9 @@ var facts = [...]string{"direction", "kind", "method", "server", "name"}
 // class is messages that the same rules can say something of: their facts, each "" where no rule names its value.
 type class [len(facts)]string
 
+// every is the class of all messages: any rule can say something of them.
+const every = "*" // in the place of the direction
+
 // interest is which rules can say something of which messages, and what they read of them. It only leaves out what cannot hold: the guards of a rule that it does not understand leave the
 // rule in.
 type interest struct {
@@ -27,7 +30,8 @@ type interest struct {
 	off      bool                        // rules are asked with something else in the place of the input or of each other (with): all of them are of interest
 
 	mu       sync.RWMutex
-	prepared map[subject]*question
+	of       map[subject]*question
+	prepared map[string]*question // by the rules that they ask, and use
 }
 
 // subject tells questions apart.
@@ -38,7 +42,7 @@ type subject struct {
 
 // newInterest is that of compiled rules.
 func newInterest(c *ast.Compiler, data storage.Store) *interest {
-	i := &interest{compiler: c, data: data, prepared: map[subject]*question{}}
+	i := &interest{compiler: c, data: data, of: map[subject]*question{}, prepared: map[string]*question{}}
 	for f := range facts {
 		i.named[f] = map[string]bool{}
 	}
@@ -69,7 +73,7 @@ func (i *interest) classOf(to mcp.Direction, kind mcp.Kind, method, server, name
 
 // possible says whether a rule can hold for messages of a class.
 func (i *interest) possible(r *ast.Rule, c class) bool {
-	if i.off || r.Else != nil {
+	if i.off || r.Else != nil || c[0] == every {
 		return true
 	}
 	for f, values := range guards(r.Body) {
@@ -154,9 +158,13 @@ func texts(v ast.Value) (all []string, ok bool) {
 	if !v.IsGround() {
 		return nil, false
 	}
+	ok = true
 	add := func(t *ast.Term) {
-		if s, ok := t.Value.(ast.String); ok {
-			all = append(all, string(s))
+		switch v := t.Value.(type) {
+		case ast.String:
+			all = append(all, string(v))
+		case ast.Ref, ast.Call: // a reference without variables counts as ground, and is no constant
+			ok = false
 		}
 	}
 	switch v := v.(type) {
@@ -167,7 +175,7 @@ func texts(v ast.Value) (all []string, ok bool) {
 	default:
 		return nil, false
 	}
-	return all, true
+	return all, ok
 }
 
 // rulesOf are those of a document, like data.gatekit.mine.deny, that can hold for messages of a class.
@@ -175,15 +183,16 @@ func (i *interest) rulesOf(ref ast.Ref, c class) []*ast.Rule {
 	return slices.DeleteFunc(slices.Clone(i.compiler.GetRulesExact(ref)), func(r *ast.Rule) bool { return !i.possible(r, c) })
 }
 
-// readsOf is what rules, and those that they use, read of messages of a class.
-func (i *interest) readsOf(rules []*ast.Rule, c class) reads {
-	all, seen := reads{}, map[*ast.Rule]bool{}
+// reached are rules, and those that they use for messages of a class.
+func (i *interest) reached(rules []*ast.Rule, c class) (all []*ast.Rule) {
+	seen := map[*ast.Rule]bool{}
+	rules = slices.Clone(rules)
 	for n := 0; n < len(rules); n++ {
 		if seen[rules[n]] {
 			continue
 		}
 		seen[rules[n]] = true
-		all = all.of(rules[n])
+		all = append(all, rules[n])
 		ast.WalkRefs(rules[n], func(r ast.Ref) bool {
 			if !r.HasPrefix(ast.DefaultRootRef) {
 				return false
@@ -199,25 +208,27 @@ func (i *interest) readsOf(rules []*ast.Rule, c class) reads {
 	return all
 }
 
-// maxPrepared is how many questions are kept. There are as many classes of messages as rules name methods, kinds, servers and names together; what is above is prepared each time.
-const maxPrepared = 4096
+// Bounds of what is kept. Rules that name methods, servers and names make as many classes of messages as all of these multiplied, of which most have the same rules. Messages beyond are
+// asked all rules, with all that these read.
+const (
+	maxClasses  = 1 << 16
+	maxPrepared = 4096
+)
 
 // question answers those rules of q that can say something of messages of a class.
 func (i *interest) question(q question, c class) (*question, error) {
 	at := subject{q.set, c}
 	i.mu.RLock()
-	made := i.prepared[at]
+	made, full := i.of[at], len(i.of) >= maxClasses
 	i.mu.RUnlock()
+	if made == nil && full && c[0] != every {
+		return i.question(q, class{every})
+	}
 	if made != nil {
 		return made, nil
 	}
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if made := i.prepared[at]; made != nil {
-		return made, nil
-	}
 	var rules []rule
-	var bodies []*ast.Rule
+	var bodies, enforced []*ast.Rule
 	for _, r := range q.rules {
 		ref, err := ast.ParseRef(r.ref)
 		if err != nil {
@@ -225,15 +236,41 @@ func (i *interest) question(q question, c class) (*question, error) {
 		}
 		if b := i.rulesOf(ref, c); len(b) > 0 {
 			rules, bodies = append(rules, r), append(bodies, b...)
+			if r.effect == "hide" && !r.shadow {
+				enforced = append(enforced, b...)
+			}
 		}
 	}
-	p, err := prepare(q.set, rules, i.compiler, i.data)
-	if err != nil {
-		return nil, fmt.Errorf("prepare the policies: %w", err)
+	reached := i.reached(bodies, c)
+	key := fmt.Sprint(q.set)
+	for _, r := range reached {
+		key += fmt.Sprintf(" %p", r) // the rules live as long as the compiler
 	}
-	p.reads = i.readsOf(bodies, c)
-	if len(i.prepared) < maxPrepared {
-		i.prepared[at] = &p
+	i.mu.RLock()
+	made, full = i.prepared[key], len(i.prepared) >= maxPrepared
+	i.mu.RUnlock()
+	if made == nil && full && c[0] != every {
+		return i.question(q, class{every})
 	}
-	return &p, nil
+	if made == nil { // it takes a while: several may do it at once, and no message waits for another's
+		p, err := prepare(q.set, rules, i.compiler, i.data)
+		if err != nil {
+			return nil, fmt.Errorf("prepare the policies: %w", err)
+		}
+		p.reads = reads{}
+		for _, r := range reached {
+			p.reads = p.reads.of(r)
+		}
+		if q.set != ofAll {
+			p.hiders = i.hidersOf(enforced, c)
+		}
+		made = &p
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if other := i.prepared[key]; other != nil {
+		made = other
+	}
+	i.prepared[key], i.of[at] = made, made
+	return made, nil
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"gatekit/core/mcp"
 	"gatekit/policies"
 	"gatekit/policies/library"
 )
@@ -18,6 +19,12 @@ deny contains "equal" if { input.method == "tools/call"; input.kind == "request"
 deny contains "turned" if { "error" == input.kind }
 deny contains "one of" if { input.method in {"prompts/get", "ping"}; input.kind != "response" }
 deny contains "one of a list" if input.name in ["p", "x y"]
+deny contains "one of a list with a call" if input.name in [lower("X"), "y"]
+deny contains "one of a set with a rule" if input.name in {held, "y"}
+deny contains "one of a list with a part of the input" if input.name in ["y", input.params.held]
+deny contains "one of the values of an object" if input.name in {"a": "z", "b": input.params.held}
+deny contains "a variable of a list" if { x := input.name; x in ["a", input.params.held] }
+deny contains "one of a list with a comprehension's" if input.name in ["a", concat("", [y | some y in ["x"]])]
 deny contains "by way of a variable" if { m := input.method; m == "resources/read"; input.direction == "to_server" }
 deny contains "by way of a rule" if reading
 deny contains "not by way of a rule" if { input.kind == "notification"; not reading }
@@ -39,6 +46,7 @@ hide contains item.name if { input.method == "tools/list"; some item in input.it
 // used is what guarded uses.
 const used = `
 part := "method"
+held := "x"
 reading if { input.method in {"resources/read", "resources/subscribe"}; input.server == "a" }
 default quiet := true
 quiet := false if input.method == "ping"
@@ -94,7 +102,8 @@ func TestWhatIsLeftOutCannotMatter(t *testing.T) {
 					t.Errorf("%s\nasked  %q\nall of %q", text, got, want)
 				}
 			}
-			for _, reason := range []string{"equal", "turned", "one of", "one of a list", "by way of a variable", "by way of a rule", "not by way of a rule", "by way of a default", "by way of a false default",
+			for _, reason := range []string{"equal", "turned", "one of", "one of a list", "one of a list with a call", "one of a set with a rule", "one of a list with a part of the input",
+				"one of the values of an object", "a variable of a list", "one of a list with a comprehension's", "by way of a variable", "by way of a rule", "not by way of a rule", "by way of a default", "by way of a false default",
 				"by way of another rule's else", "by way of a function", "by way of a set", "all of them", "whatever it is: 1", "a way round", "a name that is none"} {
 				if name == "guards" && !seen[`"`+reason+`"`] {
 					t.Errorf("no message shows %q", reason)
@@ -104,9 +113,34 @@ func TestWhatIsLeftOutCannotMatter(t *testing.T) {
 	}
 }
 
+// Rules that name servers, and rules that name tools, make as many kinds of calls as both multiplied. Few are asked different rules, and none has them prepared again.
+func TestManyKindsOfMessages(t *testing.T) {
+	var servers, tools []string
+	for i := range 70 {
+		servers, tools = append(servers, fmt.Sprintf("%q", fmt.Sprint("s", i))), append(tools, fmt.Sprintf("%q", fmt.Sprint("t", i)))
+	}
+	s := loaded(t, fmt.Sprintf("deny contains \"server\" if { input.server in {%s}; input.params.x }\ndeny contains \"tool\" if { input.name in {%s}; input.params.y }", strings.Join(servers, ","), strings.Join(tools, ",")))
+	call := func(i, j int) *mcp.Message {
+		m := called(fmt.Sprint("t", j), `{}`)
+		m.Server = fmt.Sprint("s", i)
+		return m
+	}
+	for i := range 70 {
+		for j := range 70 {
+			if _, err := s.Inspect(t.Context(), call(i, j)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	last := call(69, 69)
+	if n := testing.AllocsPerRun(10, func() { _, _ = s.Inspect(t.Context(), last) }); n > 300 {
+		t.Errorf("the last takes %.0f allocations", n)
+	}
+}
+
 // messages are all methods, as every kind of message, from two servers, with bodies that have something for each of the rules.
 func messages() (all []string) {
-	const params = `{"name":%q,"uri":"file:///etc/passwd","secret":1,"arguments":{"path":"..%%2f..%%2fx","deep":{"down":1}},"includeContext":"allServers","mode":"form","message":"your password",` +
+	const params = `{"name":%q,"uri":"file:///etc/passwd","secret":1,"held":"x","arguments":{"path":"..%%2f..%%2fx","deep":{"down":1}},"includeContext":"allServers","mode":"form","message":"your password",` +
 		`"requestedSchema":{"type":"object","properties":{"password":{"type":"string"}}},"task":{},"maxTokens":1,"messages":[],"tools":[],"argument":{"name":"path","value":"../x"},"ref":{"type":"ref/prompt","name":%q},` +
 		`"notifications":{"resourceSubscriptions":["file:///etc"]}}`
 	const result = `{"roots":[{"uri":"http://x"}],"tools":[{"name":"d1"}],"resources":[{"uri":"file:///etc/x","name":"x"}],"contents":[{"uri":"file:///x","text":"y"}],"model":"m","content":[]}`

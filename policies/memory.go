@@ -254,14 +254,23 @@ func (s *session) item(m *mcp.Message) ast.Value {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	d := s.definitions[key]
-	if d.raw == nil || d.several {
+	if d := s.definitions[key]; d.raw == nil || d.several {
 		return nil
 	}
+	return s.valueOf(key)
+}
+
+// valueOf is a definition that there is as a value; of several, an array of them. s.mu is held.
+func (s *session) valueOf(key string) ast.Value {
+	d := s.definitions[key]
 	if d.value != nil {
 		return d.value
 	}
-	v := valueOf(d.raw, nil)
+	raw := d.raw
+	if d.several {
+		raw = slices.Concat([]byte("["), raw, []byte("]"))
+	}
+	v := valueOf(raw, nil)
 	if s.ended || s.all.parsed.Add(int64(len(d.raw))) > maxParsed {
 		s.all.parsed.Add(-int64(len(d.raw)))
 		return v

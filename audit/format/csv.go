@@ -21,6 +21,9 @@ var columns = []string{
 	"seq", "session", "principal", "direction", "stage", "findings",
 }
 
+// codeColumn is that of error_code, a number of ours: its minus begins no formula.
+const codeColumn = 12
+
 // Columns answers the names of the columns of [CSV].
 func Columns() []string { return slices.Clone(columns) }
 
@@ -45,11 +48,11 @@ func (table) Append(b []byte, r *audit.Record) []byte {
 		r.Name,
 		r.Action,
 		strconv.FormatBool(len(r.Steps) > 0),
-		strconv.FormatBool(changed(r)),
+		strconv.FormatBool(Changed(r)),
 		r.Reason,
 		duration(r.Micros),
 		responseStatus(r),
-		"",
+		errorCode(r),
 		r.Error,
 		"",
 		strconv.FormatUint(r.Seq, 10),
@@ -69,7 +72,7 @@ func eventType(r *audit.Record) string {
 		return "EVENT"
 	case refused(r) && r.Kind != "notification":
 		return "SECURITY_BLOCK"
-	case changed(r):
+	case Changed(r):
 		return kind + "_MODIFIED"
 	}
 	return kind
@@ -77,12 +80,20 @@ func eventType(r *audit.Record) string {
 
 func responseStatus(r *audit.Record) string {
 	switch {
-	case r.Kind == "error", r.Kind == "response" && refused(r):
+	case r.Kind == "error", r.Failed, r.Kind == "response" && refused(r):
 		return "error"
 	case r.Kind == "response":
 		return "success"
 	}
 	return ""
+}
+
+// errorCode is "" of what is no error.
+func errorCode(r *audit.Record) string {
+	if r.Code == 0 {
+		return ""
+	}
+	return strconv.FormatInt(r.Code, 10)
 }
 
 // duration is in milliseconds; "" when it was not measured.
@@ -96,7 +107,9 @@ func duration(micros int64) string {
 func appendRow(b []byte, cells []string) []byte {
 	safe := make([]string, len(cells))
 	for i, c := range cells {
-		safe[i] = guarded(beginning(Visible(c), maxCell))
+		if safe[i] = beginning(Visible(c), maxCell); i != codeColumn {
+			safe[i] = guarded(safe[i])
+		}
 	}
 	out := bytes.NewBuffer(b)
 	w := csv.NewWriter(out)

@@ -3,19 +3,20 @@
 // # What it promises
 //
 // Every record is one line, whatever its names and reasons hold: a valid JSON object, a valid row, or text. What is no printable character (controls, line
-// separators, marks that turn the direction of text) is written as an escape and cannot act on who looks at it. Nothing is in any form that is not in the record.
+// separators, marks that turn the direction of text) is written as an escape and cannot act on who looks at it, but for JSONL in a file. Nothing is in any form that is not in the record.
 //
 // # The forms
 //
-// [JSONL] is the line of the log itself, byte for byte, so that what was exported can be verified.
+// [JSONL] is the line of the log itself, byte for byte, so that the hashes of what was exported can be verified. With bodies = "redacted" that is what somebody wrote, of which control characters above
+// U+0080 and marks that turn text need no escape in JSON. So where a person looks at it (Options.Shown: a terminal, stderr) those are escapes, too: the same JSON, but not the same bytes.
 //
 // [OCSF] is the Open Cybersecurity Schema Framework, 1.5.0. A message is API Activity (6003) with the profile security_control, which says what was done with
 // it: a denial is action_id 2, disposition_id 2, is_alert. There is one event a record: a Detection Finding (2004) for each denial beside it would make a SIEM count every
 // denied call twice, and one in its place would take the call out of the history of calls. What is of no message (a start, a reload) is Application Lifecycle (6002). Metadata.uid is the SHA-256 of the
 // line, which the record after it has as its prev; unmapped has what OCSF has no place for.
 //
-// [CSV] has the columns that the CSV of gatekit-python had, by the same names and in the same order, and after them what that one did not know. Two of its columns,
-// error_code and error_classification, are always empty: a record does not have them. Pipeline_outcome has the action, in the words of the log. Rows are quoted after RFC 4180 and end
+// [CSV] has the columns that the CSV of gatekit-python had, by the same names and in the same order, and after them what that one did not know. One of its columns,
+// error_classification, is always empty: a record does not have it. Response_status is error, too, when the result of a tool says that it failed. Pipeline_outcome has the action, in the words of the log. Rows are quoted after RFC 4180 and end
 // with CR LF. A value that a spreadsheet would take for a formula gets an apostrophe before it; one that is too long for a cell is cut.
 //
 // [Text] is for people: time, action, direction, server, method and name, reason, who decided, for whom.
@@ -53,8 +54,9 @@ type Form interface {
 type Options struct {
 	Version string // of Gatekit, for OCSF; may be empty
 	Colour  bool   // for Text: with the escapes of a terminal
+	Shown   bool   // for JSONL: to be looked at, so that what is not printable is an escape
 
-	// MaxBytes bounds a line, its end with it; 0 is no bound, and below 4,096 it may be exceeded. The record of a longer one is made short: it is without bodies, findings and the steps that
+	// MaxBytes bounds a line, its end with it; 0 is no bound, and below 4,096 it may be exceeded. The record of a longer one is made short: it is without bodies, values, findings and the steps that
 	// decided nothing, and its texts are cut. With JSONL that is no line of the log any more; a member "short" has the bytes and the SHA-256 of the line it stands for.
 	MaxBytes int
 }
@@ -64,7 +66,7 @@ func New(name string, o Options) (Form, error) {
 	var f Form
 	switch name {
 	case JSONL:
-		f = native{}
+		f = native{shown: o.Shown}
 	case OCSF:
 		f = ocsf{version: o.Version}
 	case CSV:
@@ -112,11 +114,16 @@ func (w *Writer) Write(r audit.Record) error {
 }
 
 // native is JSONL.
-type native struct{}
+type native struct{ shown bool }
 
 func (native) Header() []byte { return nil }
 
-func (native) Append(b []byte, r *audit.Record) []byte { return append(append(b, r.Line...), '\n') }
+func (f native) Append(b []byte, r *audit.Record) []byte {
+	if f.shown {
+		return append(appendPlainJSON(b, r.Line), '\n')
+	}
+	return append(append(b, r.Line...), '\n')
+}
 
 // decided is the stage whose step made the action of the record; "" of what no stage did.
 func decided(r *audit.Record) string {
@@ -131,7 +138,14 @@ func decided(r *audit.Record) string {
 // refused says whether the message did not move.
 func refused(r *audit.Record) bool { return r.Action == "deny" || r.Action == "ask" }
 
-// changed says whether what went on was not what came.
-func changed(r *audit.Record) bool {
-	return r.Before != nil && r.After != nil && (r.Action == "modify" || r.Action == "hide" || r.Before.Size != r.After.Size || r.Before.SHA256 != r.After.SHA256)
+// Changed says whether what went on was not what came. Where the log keeps no hashes of bodies, what was done with the message says so.
+func Changed(r *audit.Record) bool {
+	if r.Before == nil || r.After == nil {
+		return false
+	}
+	return edits(r.Action) || r.Before.Size != r.After.Size || r.Before.SHA256 != r.After.SHA256 || r.Before.HMAC != r.After.HMAC ||
+		slices.ContainsFunc(r.Steps, func(s audit.Step) bool { return edits(s.Action) || len(s.Changed) > 0 })
 }
+
+// edits says whether an action is a change of the message.
+func edits(action string) bool { return action == "modify" || action == "hide" }

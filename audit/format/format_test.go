@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -73,6 +74,8 @@ func outcomes(t testing.TB) []pipeline.Outcome {
 	note.To, note.Session, note.Principal = mcp.ToClient, "", ""
 	failed := message(t, `{"jsonrpc":"2.0","id":1,"error":{"code":-32000,"message":"no"}}`)
 	failed.To, failed.Method = mcp.ToClient, "tools/call"
+	told := message(t, `{"jsonrpc":"2.0","id":1,"result":{"content":[],"isError":true}}`)
+	told.To, told.Method = mcp.ToClient, "tools/call"
 	return []pipeline.Outcome{
 		{Time: at, Before: &mcp.Message{}, Action: "start", Reason: "version 1"},
 		{Time: at, Before: listed, After: listed, Action: "pass", Took: 250 * time.Microsecond},
@@ -83,6 +86,7 @@ func outcomes(t testing.TB) []pipeline.Outcome {
 		{Time: at, Before: asked, Action: "ask", Reason: "a human decides", Steps: []pipeline.Step{{Stage: "sampling/gate", Action: "ask"}}},
 		{Time: at, Before: note, After: note, Action: "skip", Steps: []pipeline.Step{{Stage: "pii", Action: "skip", Reason: "time-out"}}},
 		{Time: at, Before: failed, After: failed, Action: "pass"},
+		{Time: at, Before: told, After: told, Action: "pass"},
 		{Time: at, Before: call, Action: "deny", Err: errors.New("plugin secrets: time-out")},
 		{Time: at, Before: &mcp.Message{Server: "files"}, Action: "server lost", Reason: "it ended", Err: errors.New("exit status 1")},
 	}
@@ -128,9 +132,10 @@ func TestEachFormOfEachKindOfRecord(t *testing.T) {
 2026-11-21 11:00:00.123Z #4    modify     to_client  files  tools/call read → response: a key [secrets]  ann  2ms
 2026-11-21 11:00:00.123Z #5    ask        to_client  files  sampling/createMessage: a human decides [sampling/gate]  s1
 2026-11-21 11:00:00.123Z #6    skip       to_client  files  notifications/progress read [pii]
-2026-11-21 11:00:00.123Z #7    pass       to_client  files  tools/call read → error  ann
-2026-11-21 11:00:00.123Z #8    deny       to_server  files  tools/call read: plugin secrets: time-out  ann
-2026-11-21 11:00:00.123Z #9    server lost  files  it ended: exit status 1
+2026-11-21 11:00:00.123Z #7    pass       to_client  files  tools/call read → error (code -32000)  ann
+2026-11-21 11:00:00.123Z #8    pass       to_client  files  tools/call read → response (failed)  ann
+2026-11-21 11:00:00.123Z #9    deny       to_server  files  tools/call read: plugin secrets: time-out  ann
+2026-11-21 11:00:00.123Z #10   server lost  files  it ended: exit status 1
 `
 		if got := written(t, "text", records); got != want {
 			t.Errorf("got\n%s\nwant\n%s", got, want)
@@ -146,7 +151,7 @@ func TestEachFormOfEachKindOfRecord(t *testing.T) {
 		}
 		for i, want := range []string{
 			"EVENT|start||", "REQUEST|pass||", "SECURITY_BLOCK|deny|roots/traversal|", "RESPONSE_MODIFIED|modify|secrets|aws-access-key /content/0/text",
-			"SECURITY_BLOCK|ask|sampling/gate|", "NOTIFICATION|skip|pii|", "ERROR|pass||", "SECURITY_BLOCK|deny||", "EVENT|server lost||",
+			"SECURITY_BLOCK|ask|sampling/gate|", "NOTIFICATION|skip|pii|", "ERROR|pass||", "RESPONSE|pass||", "SECURITY_BLOCK|deny||", "EVENT|server lost||",
 		} {
 			row := rows[i+1]
 			if got := strings.Join([]string{row[1], row[6], row[19], row[20]}, "|"); got != want {
@@ -156,7 +161,66 @@ func TestEachFormOfEachKindOfRecord(t *testing.T) {
 		if row := rows[3]; row[0] != "2026-11-21T11:00:00.123456Z" || row[10] != "1.234" || row[5] != "read" || row[9] != "outside of the roots" || row[15] != "3" {
 			t.Errorf("the denial is %q", row)
 		}
+		for i, want := range map[int]string{4: "success|", 7: "error|-32000", 8: "error|"} {
+			if got := rows[i][11] + "|" + rows[i][12]; got != want {
+				t.Errorf("row %d has status and code %s, want %s", i, got, want)
+			}
+		}
 	})
+}
+
+func TestWhatWasChangedIsSaidWithoutHashesToo(t *testing.T) {
+	same := audit.Body{Size: 7}
+	for _, c := range []struct {
+		name   string
+		record audit.Record
+		want   bool
+	}{
+		{"nothing was done", audit.Record{Action: "pass", Before: &same, After: &same}, false},
+		{"it was modified to the same size", audit.Record{Action: "modify", Before: &same, After: &same}, true},
+		{"a stage says where, under another action", audit.Record{Action: "skip", Before: &same, After: &same, Steps: []audit.Step{{Stage: "a", Action: "modify", Changed: []string{"/x"}}, {Stage: "b", Action: "skip"}}}, true},
+		{"the one before has a keyed hash", audit.Record{Action: "pass", Before: &audit.Body{Size: 7, HMAC: "aa"}, After: &audit.Body{Size: 7}}, true},
+		{"nothing went on", audit.Record{Action: "deny", Before: &same}, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got := format.Changed(&c.record); got != c.want {
+				t.Errorf("got %v, want %v", got, c.want)
+			}
+		})
+	}
+}
+
+func TestAShortLineKeepsHowItEnded(t *testing.T) {
+	code, failed := recorded(t, outcomes(t)...)[6], recorded(t, outcomes(t)...)[7]
+	modified := recorded(t, outcomes(t)...)[3]
+	f := format.Short(form(t, "jsonl"))
+	for _, c := range []struct {
+		record audit.Record
+		want   string
+	}{{code, `"code":-32000,`}, {failed, `"failed":true,`}, {modified, `"hmac":"`}} {
+		if got := string(f.Append(nil, &c.record)); !strings.Contains(got, c.want) || !strings.Contains(got, `"short":`) || strings.Contains(got, `"body":`) {
+			t.Errorf("got %s, want %s in it, and no body", got, c.want)
+		}
+	}
+}
+
+func TestJSONLForEyesIsTheSameJSONWithEscapes(t *testing.T) {
+	m := message(t, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"x":"\u009b31m \u202e ü 󠁁"}}`)
+	records := recorded(t, pipeline.Outcome{Time: at, Before: m, After: m, Action: "pass"})
+	f, err := format.New(format.JSONL, format.Options{Shown: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := f.Append(nil, &records[0])
+	for _, r := range strings.TrimSuffix(string(got), "\n") {
+		if !strconv.IsPrint(r) {
+			t.Fatalf("%q holds %q", got, r)
+		}
+	}
+	var a, b any
+	if err := errors.Join(json.Unmarshal(got, &a), json.Unmarshal(records[0].Line, &b)); err != nil || !reflect.DeepEqual(a, b) {
+		t.Errorf("%s is not %s, %v", got, records[0].Line, err)
+	}
 }
 
 func TestColourIsOnlyAroundTheAction(t *testing.T) {

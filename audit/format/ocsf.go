@@ -95,6 +95,7 @@ type (
 		Data jsontext.Value `json:"data,omitzero"`
 	}
 	response struct {
+		Code  int64          `json:"code,omitzero"`
 		Error string         `json:"error,omitzero"`
 		Data  jsontext.Value `json:"data,omitzero"`
 	}
@@ -109,16 +110,18 @@ type (
 	}
 	// unmapped has the names that the record has.
 	unmapped struct {
-		Prev      string `json:"prev"`
-		Kind      string `json:"kind,omitzero"`
-		Direction string `json:"direction,omitzero"`
-		Method    string `json:"method,omitzero"` // of an event
-		Server    string `json:"server,omitzero"` // of an event
-		Steps     []step `json:"steps,omitzero"`
-		Before    *body  `json:"before,omitzero"`
-		After     *body  `json:"after,omitzero"`
-		Micros    int64  `json:"micros,omitzero"`
-		Error     string `json:"error,omitzero"`
+		Prev      string   `json:"prev"`
+		Kind      string   `json:"kind,omitzero"`
+		Direction string   `json:"direction,omitzero"`
+		Method    string   `json:"method,omitzero"` // of an event
+		Server    string   `json:"server,omitzero"` // of an event
+		Steps     []step   `json:"steps,omitzero"`
+		Before    *body    `json:"before,omitzero"`
+		After     *body    `json:"after,omitzero"`
+		Values    []string `json:"values,omitzero"`
+		Failed    bool     `json:"failed,omitzero"`
+		Micros    int64    `json:"micros,omitzero"`
+		Error     string   `json:"error,omitzero"`
 	}
 	step struct {
 		Stage    string    `json:"stage"`
@@ -135,6 +138,7 @@ type (
 	body struct {
 		Size   int64  `json:"size"`
 		SHA256 string `json:"sha256,omitzero"`
+		HMAC   string `json:"hmac,omitzero"`
 	}
 )
 
@@ -161,7 +165,7 @@ func (f ocsf) event(r *audit.Record) event {
 			OriginalTime: r.Time.UTC().Format(timeLayout),
 		},
 		Unmapped: unmapped{
-			Prev: r.Prev, Kind: r.Kind, Direction: r.Direction, Steps: stepsOf(r), Before: sizeOf(r.Before), After: sizeOf(r.After), Micros: r.Micros, Error: r.Error,
+			Prev: r.Prev, Kind: r.Kind, Direction: r.Direction, Steps: stepsOf(r), Before: sizeOf(r.Before), After: sizeOf(r.After), Values: r.Values, Failed: r.Failed, Micros: r.Micros, Error: r.Error,
 		},
 	}
 	if r.Event() {
@@ -203,7 +207,7 @@ func (e *event) activity(r *audit.Record) {
 		e.Policy = &named{by}
 	}
 	switch {
-	case refused(r) || r.Kind == "error":
+	case refused(r) || r.Kind == "error" || r.Failed:
 		e.StatusID, e.Status, e.StatusDetail = 2, "Failure", cmp.Or(r.Error, r.Reason)
 	case r.Kind == "response":
 		e.StatusID, e.Status = 1, "Success"
@@ -238,7 +242,7 @@ func (e *event) activity(r *audit.Record) {
 		content = r.After.Body
 	}
 	if r.Kind == "response" || r.Kind == "error" {
-		e.API.Response = &response{Error: r.Error, Data: content}
+		e.API.Response = &response{Code: r.Code, Error: r.Error, Data: content}
 		content = nil
 	}
 	if r.Exchange != "" || content != nil {
@@ -318,5 +322,5 @@ func sizeOf(b *audit.Body) *body {
 	if b == nil {
 		return nil
 	}
-	return &body{b.Size, b.SHA256}
+	return &body{b.Size, b.SHA256, b.HMAC}
 }

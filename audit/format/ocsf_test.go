@@ -58,7 +58,7 @@ var schema = map[string]object{
 	"api":      {required: []string{"operation"}, known: []string{"service", "request", "response"}, parts: map[string]string{"service": "service", "request": "request", "response": "response"}},
 	"service":  {oneOf: []string{"name", "uid"}},
 	"request":  {required: []string{"uid"}, known: []string{"data"}},
-	"response": {known: []string{"error", "data"}},
+	"response": {known: []string{"code", "error", "data"}},
 	"endpoint": {oneOf: []string{"ip", "uid", "name", "hostname", "svc_name", "instance_uid", "interface_uid", "interface_name", "domain"}},
 	"resource": {oneOf: []string{"name", "uid"}, known: []string{"type"}},
 }
@@ -146,6 +146,7 @@ func TestAnEventSaysWhatWasDone(t *testing.T) {
 		"6003 sampling/createMessage Denied Challenge Medium true",
 		"6003 notifications/progress Allowed Error High true",
 		"6003 tools/call Allowed Allowed Informational <nil>",
+		"6003 tools/call Allowed Allowed Informational <nil>",
 		"6003 tools/call Denied Error High true",
 		"6002 server lost <nil> <nil> High <nil>",
 	} {
@@ -158,6 +159,17 @@ func TestAnEventSaysWhatWasDone(t *testing.T) {
 	if got := fmt.Sprint(denial["policy"], denial["status"], denial["status_detail"], denial["actor"], denial["src_endpoint"], denial["dst_endpoint"]); got !=
 		"map[name:roots/traversal]Failureoutside of the rootsmap[session:map[uid:s1] user:map[uid:ann]] map[name:client uid:s1] map[name:server svc_name:files]" {
 		t.Errorf("the denial has %s", got)
+	}
+	for i, want := range map[int]string{3: "Success", 6: "Failure", 7: "Failure"} {
+		if got := all[i]["status"]; got != want {
+			t.Errorf("record %d has status %v, want %v", i+1, got, want)
+		}
+	}
+	if got := fmt.Sprint(all[6]["api"], all[7]["unmapped"]); !strings.Contains(got, "code:-32000") || !strings.Contains(got, "failed:true") {
+		t.Errorf("what failed is %s", got)
+	}
+	if got := fmt.Sprint(answer["unmapped"]); !strings.Contains(got, "before:map[hmac:") {
+		t.Errorf("what was changed has %s", got)
 	}
 	if got := fmt.Sprint(answer["api"]); !strings.Contains(got, "key [redacted]") || strings.Contains(got, "AKIA") {
 		t.Errorf("the answer that was cleared is %s", got)

@@ -20,21 +20,49 @@ type bounded struct {
 func (f bounded) Append(b []byte, r *audit.Record) []byte {
 	from := len(b)
 	b = f.Form.Append(b, r)
-	for keep := 256; len(b)-from > f.max && keep >= 16; keep /= 4 {
-		short := shortened(r, keep)
-		if f.Form == (native{}) {
-			b = appendShort(b[:from], &short)
-			continue
-		}
-		b = f.Form.Append(b[:from], &short)
+	for keep := maxText; len(b)-from > f.max && keep >= 16; keep /= 4 {
+		b = appendShortened(b[:from], f.Form, r, keep)
 	}
 	return b
 }
 
-// shortened is the record without bodies and findings, of its steps only the one that decided, and of each text the first bytes. Its Line is whole.
+// maxText bounds the texts of a record that was made short, in bytes.
+const maxText = 256
+
+// Short answers the form with each record made short, as with MaxBytes those are that are too long.
+func Short(f Form) Form {
+	if bound, ok := f.(bounded); ok {
+		return bounded{Short(bound.Form), bound.max}
+	}
+	return brief{f}
+}
+
+// brief is a form of records that were made short.
+type brief struct{ Form }
+
+func (f brief) Append(b []byte, r *audit.Record) []byte {
+	return appendShortened(b, f.Form, r, maxText)
+}
+
+// appendShortened appends the line of the record made short.
+func appendShortened(b []byte, f Form, r *audit.Record, keep int) []byte {
+	short := shortened(r, keep)
+	if is, ok := f.(brief); ok {
+		f = is.Form
+	}
+	if _, ok := f.(native); ok {
+		return appendShort(b, &short)
+	}
+	return f.Append(b, &short)
+}
+
+// Shortened is the record made short, as the form [Short] has it. Its Line is whole.
+func Shortened(r *audit.Record) audit.Record { return shortened(r, maxText) }
+
+// shortened is the record without bodies, values and findings, of its steps only the one that decided, and of each text the first bytes. Its Line is whole.
 func shortened(r *audit.Record, keep int) audit.Record {
 	s := *r
-	s.Steps, s.Prev = nil, beginning(r.Prev, sha256.Size*2)
+	s.Steps, s.Values, s.Prev = nil, nil, beginning(r.Prev, sha256.Size*2)
 	for _, step := range r.Steps {
 		if by := decided(r); by != "" && step.Stage == by && step.Action == r.Action {
 			s.Steps = []audit.Step{{Stage: beginning(by, keep), Action: beginning(step.Action, keep)}}
@@ -42,7 +70,7 @@ func shortened(r *audit.Record, keep int) audit.Record {
 	}
 	for _, body := range []**audit.Body{&s.Before, &s.After} {
 		if *body != nil {
-			*body = &audit.Body{Size: (*body).Size, SHA256: beginning((*body).SHA256, sha256.Size*2)}
+			*body = &audit.Body{Size: (*body).Size, SHA256: beginning((*body).SHA256, sha256.Size*2), HMAC: beginning((*body).HMAC, sha256.Size*2)}
 		}
 	}
 	for _, text := range []*string{&s.Session, &s.Exchange, &s.Principal, &s.Direction, &s.Kind, &s.Method, &s.Server, &s.Name, &s.Action, &s.Reason, &s.Error} {
@@ -86,12 +114,14 @@ func appendShort(b []byte, r *audit.Record) []byte {
 		Steps     []step `json:"steps,omitzero"`
 		Before    *body  `json:"before,omitzero"`
 		After     *body  `json:"after,omitzero"`
+		Code      int64  `json:"code,omitzero"`
+		Failed    bool   `json:"failed,omitzero"`
 		Micros    int64  `json:"micros,omitzero"`
 		Error     string `json:"error,omitzero"`
 		Short     short  `json:"short"`
 	}{
 		r.Seq, r.Time.UTC().Format(timeLayout), r.Prev, r.Session, r.Exchange, r.Principal, r.Direction, r.Kind, r.Method, r.Server, r.Name, r.Action, r.Reason,
-		stepsOf(r), sizeOf(r.Before), sizeOf(r.After), r.Micros, r.Error, short{len(r.Line), hex.EncodeToString(sum[:])},
+		stepsOf(r), sizeOf(r.Before), sizeOf(r.After), r.Code, r.Failed, r.Micros, r.Error, short{len(r.Line), hex.EncodeToString(sum[:])},
 	}, jsontext.AllowInvalidUTF8(true))
 	return append(appendPlainJSON(b, line), '\n')
 }

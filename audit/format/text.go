@@ -78,6 +78,12 @@ func subject(r *audit.Record) string {
 	if r.Kind == "response" || r.Kind == "error" {
 		s += " → " + r.Kind
 	}
+	if r.Failed {
+		s += " (failed)"
+	}
+	if r.Code != 0 {
+		s += fmt.Sprintf(" (code %d)", r.Code)
+	}
 	return s
 }
 

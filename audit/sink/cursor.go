@@ -38,6 +38,7 @@ func (p position) of(r *audit.Record) bool {
 // cursor keeps a position in a file, at most once a second. It is safe for many goroutines.
 type cursor struct {
 	file   string // "" keeps nothing
+	log    string // that the position is of
 	report *slog.Logger
 
 	mu      sync.Mutex
@@ -101,10 +102,14 @@ func (c *cursor) close() error {
 	return c.save()
 }
 
-// save writes the file anew, beside it and then in its place, so that it is whole at any time. c.mu is held.
+// save writes the file anew, beside it and then in its place, so that it is whole at any time. The log comes first: a power cut must leave no cursor beyond its end, which would be one of another log.
+// c.mu is held.
 func (c *cursor) save() error {
 	if !c.dirty {
 		return nil
+	}
+	if err := onDisk(c.log); err != nil && !errors.Is(err, fs.ErrNotExist) { // it is not there while it is rotated, and what was written is on the disk by then
+		return fmt.Errorf("keep what was sent in %s: have the log on the disk before: %w", c.file, err)
 	}
 	text, err := json.Marshal(c.at)
 	if err == nil {

@@ -1,6 +1,7 @@
 package sink
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -48,7 +49,7 @@ func (f *file) Send(_ context.Context, b Batch) error {
 		f.buf = append(f.buf, f.Form.Header()...)
 	}
 	for i := range b.Records {
-		f.buf = f.Form.Append(f.buf, &b.Records[i])
+		f.buf = formOf(f.Form, b.Short).Append(f.buf, &b.Records[i])
 	}
 	_, err := f.open.Write(f.buf)
 	if err == nil {
@@ -105,16 +106,35 @@ func (f *file) reopen() error {
 	if err == nil && end > 0 {
 		var last [1]byte
 		if _, err = open.ReadAt(last[:], end-1); err == nil && last[0] != '\n' { // a line that was torn; its record comes again
-			var n int
-			n, err = open.WriteString("\n")
-			end += int64(n)
+			if end, err = lineEnd(open, end); err == nil {
+				err = open.Truncate(end)
+			}
 		}
+	}
+	if err == nil {
+		err = onDisk(filepath.Dir(f.Path)) // else a file that was made, or put aside, may be gone with what it has
 	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("open a sink's file: %w", err), open.Close())
 	}
 	f.open, f.size = open, end
 	return nil
+}
+
+// lineEnd is where the last whole line before end ends.
+func lineEnd(f *os.File, end int64) (int64, error) {
+	part := make([]byte, 64<<10)
+	for end > 0 {
+		part = part[:min(end, int64(cap(part)))]
+		if _, err := f.ReadAt(part, end-int64(len(part))); err != nil {
+			return 0, err
+		}
+		if i := bytes.LastIndexByte(part, '\n'); i >= 0 {
+			return end - int64(len(part)) + int64(i) + 1, nil
+		}
+		end -= int64(len(part))
+	}
+	return 0, nil
 }
 
 // rotate puts the file aside, and removes the oldest of those that are.

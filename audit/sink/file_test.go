@@ -125,17 +125,26 @@ func TestAFileThatWasMovedAwayIsBegunAgain(t *testing.T) {
 	want(t, "the new one", reasons(t, path), []string{"b"})
 }
 
-func TestALineThatWasTornIsEndedBeforeTheNext(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "records.jsonl")
-	if err := os.WriteFile(path, []byte(`{"seq":1,"ti`), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	f := sink.NewFile(sink.FileOptions{Path: path, Form: form(t, "jsonl", 0)})
-	defer f.Close()
-	b := batch(t, "a")
-	send(t, f, b)
-	if got, want := read(t, path), `{"seq":1,"ti`+"\n"+string(b.Records[0].Line)+"\n"; got != want {
-		t.Errorf("got %q, want %q", got, want)
+func TestALineThatWasTornIsCutOffForItsRecordComesAgain(t *testing.T) {
+	for _, c := range []struct{ name, whole, torn string }{
+		{"it was the first", "", `{"seq":1,"ti`},
+		{"there are others before", "{\"seq\":0}\n", `{"seq":1,"ti`},
+		{"it is long", "{\"seq\":0}\n", strings.Repeat("x", 200_000)},
+		{"none was", "{\"seq\":0}\n", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "records.jsonl")
+			if err := os.WriteFile(path, []byte(c.whole+c.torn), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			f := sink.NewFile(sink.FileOptions{Path: path, Form: form(t, "jsonl", 0)})
+			defer f.Close()
+			b := batch(t, "a")
+			send(t, f, b)
+			if got, want := read(t, path), c.whole+string(b.Records[0].Line)+"\n"; got != want {
+				t.Errorf("got %.300q, want %q", got, want)
+			}
+		})
 	}
 }
 

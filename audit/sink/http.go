@@ -95,8 +95,8 @@ func (p *poster) post(ctx context.Context, body []byte, header http.Header) ([]b
 	}
 	err = fmt.Errorf("it answered %d %s: %s", response.StatusCode, http.StatusText(response.StatusCode), shown(p.ours.hidden(string(answer))))
 	switch response.StatusCode {
-	case http.StatusRequestEntityTooLarge:
-		return nil, &tooLarge{err}
+	case http.StatusRequestEntityTooLarge, http.StatusBadRequest, http.StatusUnprocessableEntity:
+		return nil, &Refusal{Err: err}
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
 		return nil, &later{err, retryAfter(response.Header)}
 	}

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -39,7 +40,7 @@ type OTLPOptions struct {
 }
 
 // NewOTLP answers a receiver that sends each record as a log record of OpenTelemetry, over gRPC or as protobuf over HTTP: its body is the record's line, its attributes what is looked for (see
-// attributes). A collector that takes a part of a batch has refused it. A checkpoint is a log record with the event name gatekit.checkpoint.
+// attributes). What a collector refuses of a batch that it takes in part is left out: it does not say which, and OTLP has no batch sent twice then. A checkpoint is a log record with the event name gatekit.checkpoint.
 //
 // It is made of the protocol's own messages and not of the exporters of the SDK: those hand what a collector refused to a handler of the whole process, and have answered by then that all is well.
 func NewOTLP(o OTLPOptions) (Receiver, error) {
@@ -96,21 +97,26 @@ func (c *otlp) Send(ctx context.Context, b Batch) error {
 			SeverityNumber: logs.SeverityNumber_SEVERITY_NUMBER_INFO, SeverityText: "INFO", Body: text(string(b.Checkpoint))})
 	}
 	for i := range b.Records {
-		scope.LogRecords = append(scope.LogRecords, c.record(&b.Records[i]))
+		scope.LogRecords = append(scope.LogRecords, c.record(&b.Records[i], b.Short))
 	}
 	response, err := c.export(ctx, &collector.ExportLogsServiceRequest{ResourceLogs: []*logs.ResourceLogs{{Resource: c.resource, ScopeLogs: []*logs.ScopeLogs{scope}}}})
 	if err != nil {
 		return err
 	}
 	if n := response.GetPartialSuccess().GetRejectedLogRecords(); n > 0 {
-		return fmt.Errorf("the collector refused %d of %d records: %s", n, len(scope.LogRecords), shown(c.ours.hidden(response.GetPartialSuccess().GetErrorMessage())))
+		err := fmt.Errorf("the collector refused %d of %d records: %s", n, len(scope.LogRecords), shown(c.ours.hidden(response.GetPartialSuccess().GetErrorMessage())))
+		return &Refusal{Err: err, Rest: n < int64(len(scope.LogRecords))} // what was taken in part must not be sent again, says the protocol
 	}
 	return nil
 }
 
-func (c *otlp) record(r *audit.Record) *logs.LogRecord {
+func (c *otlp) record(r *audit.Record, short bool) *logs.LogRecord {
 	at := uint64(r.Time.UnixNano())
-	line := c.form.Append(nil, r)
+	line := formOf(c.form, short).Append(nil, r)
+	if short {
+		s := format.Shortened(r)
+		r = &s
+	}
 	l := &logs.LogRecord{TimeUnixNano: at, ObservedTimeUnixNano: at, EventName: "gatekit.audit", Body: text(string(line[:len(line)-1])), Attributes: attributes(r)}
 	switch severity(r) {
 	case 3:
@@ -140,6 +146,13 @@ func attributes(r *audit.Record) []*common.KeyValue {
 		"mcp.method.name", r.Method, "mcp.session.id", r.Session, "enduser.id", r.Principal,
 		"gatekit.action", r.Action, "gatekit.reason", r.Reason, "gatekit.server", r.Server, name, r.Name,
 		"gatekit.exchange", r.Exchange, "gatekit.direction", r.Direction, "gatekit.kind", r.Kind, "error.message", r.Error)
+	switch {
+	case r.Code != 0:
+		code := strconv.FormatInt(r.Code, 10)
+		all = append(all, attributesOf("error.type", code, "rpc.response.status_code", code)...)
+	case r.Failed:
+		all = append(all, attributesOf("error.type", "tool_error")...)
+	}
 	return append(all, &common.KeyValue{Key: "gatekit.seq", Value: &common.AnyValue{Value: &common.AnyValue_IntValue{IntValue: int64(r.Seq)}}})
 }
 
@@ -192,8 +205,8 @@ func grpcExport(client collector.LogsServiceClient, headers map[string]string) e
 				return nil, &later{err, info.GetRetryDelay().AsDuration()}
 			}
 		}
-		if said.Code() == codes.ResourceExhausted {
-			return nil, &tooLarge{err} // or too often: either way a smaller batch is what helps
+		if said.Code() == codes.ResourceExhausted || said.Code() == codes.InvalidArgument { // the first may also be too often: a smaller batch, and a pause, help then, too
+			return nil, &Refusal{Err: err}
 		}
 		return nil, err
 	}

@@ -137,7 +137,7 @@ func TestACollectorGetsRecordsWithWhatTheyAreLookedForBy(t *testing.T) {
 			r := otlpTo(t, serveOTLP(t, c, protocol))
 			b := batch(t, "a", "b")
 			b.Records[1] = audit.Record{Seq: 2, Time: b.Records[1].Time, Line: b.Records[1].Line, Session: "s", Exchange: "e", Principal: "ann", Direction: "to_server", Kind: "request",
-				Method: "tools/call", Server: "files", Name: "read", Action: "deny", Reason: "outside", Error: ""}
+				Method: "tools/call", Server: "files", Name: "read", Action: "deny", Reason: "outside", Error: "", Code: -32000}
 			send(t, r, b, sink.Batch{Checkpoint: []byte("origin\n2\n")})
 			got := c.records()
 			if len(got) != 3 {
@@ -159,7 +159,7 @@ func TestACollectorGetsRecordsWithWhatTheyAreLookedForBy(t *testing.T) {
 				}
 			}
 			if want := map[string]string{"mcp.method.name": "tools/call", "mcp.session.id": "s", "enduser.id": "ann", "gatekit.action": "deny", "gatekit.reason": "outside", "gatekit.server": "files",
-				"gen_ai.tool.name": "read", "gatekit.exchange": "e", "gatekit.direction": "to_server", "gatekit.kind": "request", "gatekit.seq": "2"}; !maps.Equal(attributes, want) {
+				"gen_ai.tool.name": "read", "gatekit.exchange": "e", "gatekit.direction": "to_server", "gatekit.kind": "request", "gatekit.seq": "2", "error.type": "-32000", "rpc.response.status_code": "-32000"}; !maps.Equal(attributes, want) {
 				t.Errorf("the attributes are %v, want %v", attributes, want)
 			}
 			if resource := fmt.Sprint(c.got[0].ResourceLogs[0].Resource); !strings.Contains(resource, "service.name") || !strings.Contains(resource, "gatekit") {
@@ -179,15 +179,12 @@ func TestACollectorThatFailsGetsEverythingOnceItWorks(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name, protocol string
-		response       *collector.ExportLogsServiceResponse
 		err            error
 		pause          time.Duration
 	}{
-		{"it is down", "grpc", nil, status.Error(codes.Unavailable, "down"), 500 * time.Millisecond},
-		{"it asks for a pause", "grpc", nil, busy.Err(), 2 * time.Second},
-		{"it refuses a part", "grpc", &collector.ExportLogsServiceResponse{PartialSuccess: &collector.ExportLogsPartialSuccess{RejectedLogRecords: 1, ErrorMessage: "no"}}, nil, 500 * time.Millisecond},
-		{"it is down", "http", nil, errors.New("down"), 500 * time.Millisecond},
-		{"it refuses a part", "http", &collector.ExportLogsServiceResponse{PartialSuccess: &collector.ExportLogsPartialSuccess{RejectedLogRecords: 1, ErrorMessage: "no"}}, nil, 500 * time.Millisecond},
+		{"it is down", "grpc", status.Error(codes.Unavailable, "down"), 500 * time.Millisecond},
+		{"it asks for a pause", "grpc", busy.Err(), 2 * time.Second},
+		{"it is down", "http", errors.New("down"), 500 * time.Millisecond},
 	} {
 		t.Run(c.protocol+" "+c.name, func(t *testing.T) {
 			t.Parallel()
@@ -195,7 +192,7 @@ func TestACollectorThatFailsGetsEverythingOnceItWorks(t *testing.T) {
 				if try > 1 {
 					return nil, nil
 				}
-				return c.response, c.err
+				return nil, c.err
 			}}
 			j := newJournal(t)
 			j.record("a", "b", "c")
@@ -215,6 +212,31 @@ func TestACollectorThatFailsGetsEverythingOnceItWorks(t *testing.T) {
 			if got := in.tries[1].Sub(in.tries[0]); got < c.pause {
 				t.Errorf("%v between the tries, want %v at least", got, c.pause)
 			}
+		})
+	}
+}
+
+func TestWhatACollectorRefusesOfABatchIsNotSentAgain(t *testing.T) {
+	for _, protocol := range []string{"grpc", "http"} {
+		t.Run(protocol, func(t *testing.T) {
+			in := &fakeCollector{answer: func(try int) (*collector.ExportLogsServiceResponse, error) {
+				if try > 1 {
+					return nil, nil
+				}
+				return &collector.ExportLogsServiceResponse{PartialSuccess: &collector.ExportLogsPartialSuccess{RejectedLogRecords: 1, ErrorMessage: "no"}}, nil
+			}}
+			j := newJournal(t)
+			j.record("a", "b", "c")
+			_, stop := start(t, j.options(otlpTo(t, serveOTLP(t, in, protocol))))
+			for end := time.Now().Add(20 * time.Second); len(in.records()) < 1 && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+			}
+			if err := stop(); err != nil {
+				t.Error(err)
+			}
+			if got := in.records(); len(got) != 1 || !strings.Contains(got[0].Body.GetStringValue(), "sink gap") {
+				t.Errorf("after the batch it got %v, want the record of the gap alone", got)
+			}
+			want(t, "it said", j.ofSinks(), []string{`sink gap: sink "siem": of records 1 to 3 some were refused and are left out: the collector refused 1 of 3 records: "no"`})
 		})
 	}
 }

@@ -62,8 +62,3 @@ func retryAfter(h http.Header) time.Duration {
 	}
 	return 0
 }
-
-// tooLarge is an error of a receiver that takes fewer bytes at a time.
-type tooLarge struct{ error }
-
-func (t *tooLarge) Unwrap() error { return t.error }

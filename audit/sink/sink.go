@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"gatekit/audit"
+	"gatekit/audit/format"
 )
 
 const (
@@ -23,7 +24,8 @@ const (
 
 // Receiver is where a sink sends to. It is called by one goroutine at a time.
 type Receiver interface {
-	// Send hands a batch over, in its order, before ctx ends. Nil says that the receiver has all of it. After an error it may have any part, and is sent all of it again.
+	// Send hands a batch over, in its order, before ctx ends. Nil says that the receiver has all of it. After an error it may have any part, and is sent all of it again, unless the error is a
+	// [Refusal].
 	Send(ctx context.Context, b Batch) error
 
 	// Close gives up what is open. Nothing is sent afterwards.
@@ -34,7 +36,18 @@ type Receiver interface {
 type Batch struct {
 	Records    []audit.Record
 	Checkpoint []byte // a signed note
+	Short      bool   // the records are to be sent in their short form, see format.Short: the receiver has refused the whole one
 }
+
+// Refusal is an error of a receiver that has looked at a batch and does not want it: it is too large, or of records that the receiver cannot take. It is sent by halves; the record that is refused
+// alone is sent short, and left out when that is refused, too.
+type Refusal struct {
+	Err  error
+	Rest bool // the receiver has taken a part, does not say which, and wants nothing of the batch again
+}
+
+func (r *Refusal) Error() string { return r.Err.Error() }
+func (r *Refusal) Unwrap() error { return r.Err }
 
 // Options are those of a sink.
 type Options struct {
@@ -61,6 +74,9 @@ type Sink struct {
 	cursor  cursor
 	records stream // how sending them goes
 	heads   stream // how sending checkpoints goes
+	taker   bool   // the receiver has taken records, now or before this process; of the goroutine that sends them
+	leftOut int    // records, since it took one; of that goroutine
+	ending  atomic.Bool
 }
 
 // stream is one of the two things that a sink sends. It belongs to one goroutine.
@@ -72,7 +88,7 @@ type stream struct {
 
 // New makes a sink, which sends nothing before Run. A cursor that cannot be read is reported, and all that is in the log is sent again.
 func New(o Options) *Sink {
-	s := &Sink{Options: o, notes: make(chan []byte, 1), cursor: cursor{file: o.Cursor, report: o.Report}}
+	s := &Sink{Options: o, notes: make(chan []byte, 1), cursor: cursor{file: o.Cursor, log: o.Log, report: o.Report}}
 	s.records.what, s.heads.what = fmt.Sprintf("sink %q", o.Name), fmt.Sprintf("checkpoints to sink %q", o.Name)
 	if o.Cursor == "" {
 		s.sent.Store(o.Committed())
@@ -82,6 +98,7 @@ func New(o Options) *Sink {
 		o.Report.Warn("what was sent to an audit sink is not known, and all is sent again", "sink", o.Name, "error", err)
 	}
 	s.sent.Store(s.cursor.at.Seq)
+	s.taker = s.cursor.at.Seq > 0
 	return s
 }
 
@@ -112,11 +129,14 @@ func (s *Sink) Checkpoint(note []byte) {
 	}
 }
 
-// Run sends until ctx ends, and then, for at most the time given, what is in the log by then. The error says what was not sent. It closes the receiver.
+// Run sends until ctx ends, and then, for at most the time given, what is in the log by then; a receiver that is lost by then holds up nobody. The log may be closed by then. The error says what was not sent. It closes the receiver.
 func (s *Sink) Run(ctx context.Context, drain time.Duration) error {
 	hard, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	defer context.AfterFunc(ctx, func() { time.AfterFunc(drain, stop) })()
+	defer context.AfterFunc(ctx, func() {
+		s.ending.Store(true)
+		time.AfterFunc(drain, stop)
+	})()
 	var parts sync.WaitGroup
 	if s.Checkpoints {
 		parts.Go(func() { s.sendCheckpoints(ctx, hard) })
@@ -213,65 +233,118 @@ func (s *Sink) reset(why string) {
 	s.cursor.move(position{})
 }
 
-// deliver sends the records until they were taken or time is over, and says which. It leaves the batch empty.
+// deliver sends the records until they were taken or left out, or time is over, and says which. It leaves the batch empty.
 func (s *Sink) deliver(ctx, hard context.Context, batch *[]audit.Record, bytes *int) bool {
 	records := *batch
 	*batch, *bytes = (*batch)[:0], 0
 	defer clear(records) // their lines need not be kept
-	if len(records) == 0 {
-		return true
+	return len(records) == 0 || s.send(ctx, hard, records)
+}
+
+// send sends records until they were taken or left out, or hard ends, and says which. Of what is refused, halves are sent, so that in the end one record is found.
+func (s *Sink) send(ctx, hard context.Context, records []audit.Record) bool {
+	refusals := 0 // of the one record
+	for wait := (pause{}); ; {
+		err := s.try(hard, Batch{Records: records, Short: refusals/patience%2 == 1})
+		if err == nil {
+			s.works(&s.records)
+			s.passed(records)
+			s.taker, s.leftOut = true, 0
+			return true
+		}
+		refusal, refused := errors.AsType[*Refusal](err)
+		switch {
+		case refused && refusal.Rest:
+			s.works(&s.records)
+			s.leave(records, "some were refused", err)
+			s.taker, s.leftOut = true, 0
+			return true
+		case refused && len(records) > 1:
+			half := len(records) / 2
+			return s.send(ctx, hard, records[:half]) && s.send(ctx, hard, records[half:])
+		case refused:
+			if refusals++; refusals%(2*patience) == 0 && s.mayLeave() && ctx.Err() == nil { // at a stop there is no time to be sure
+				s.leave(records, "it was refused, and so was its short form", err)
+				s.leftOut++
+				return true
+			}
+		}
+		if hard.Err() != nil {
+			return false
+		}
+		if !refused || !s.mayLeave() {
+			s.failed(&s.records, err)
+		}
+		if s.records.told && ctx.Err() != nil || !wait.wait(ctx, hard, askedFor(err)) {
+			return false
+		}
 	}
-	if !s.send(ctx, hard, &s.records, records, nil) {
-		return false
+}
+
+// maxLeftOut is how many records in a row are left out. A receiver that refuses more than that refuses whatever it is sent, and is waited for.
+const maxLeftOut = 8
+
+// mayLeave says whether a record may be left out: what no record ever went to is set up wrongly.
+func (s *Sink) mayLeave() bool { return s.taker && s.leftOut < maxLeftOut }
+
+// leave goes on behind records that were not, or not all, taken, and says so. Of a record that says so there is none: they would have no end.
+func (s *Sink) leave(records []audit.Record, what string, why error) {
+	first, last := &records[0], &records[len(records)-1]
+	reason := fmt.Sprintf("%s: record %d is left out: %s", s.records.what, first.Seq, what)
+	if first != last {
+		reason = fmt.Sprintf("%s: of records %d to %d %s and are left out", s.records.what, first.Seq, last.Seq, what)
 	}
+	if first == last && first.Action == "sink gap" {
+		s.Report.Error("sink gap", "reason", reason, "error", why)
+	} else {
+		s.event("sink gap", reason, why)
+	}
+	s.passed(records)
+}
+
+// passed goes on behind records.
+func (s *Sink) passed(records []audit.Record) {
 	last := &records[len(records)-1]
 	s.sent.Store(last.Seq)
 	sum := sha256.Sum256(last.Line)
 	s.cursor.move(position{last.Seq, hex.EncodeToString(sum[:])})
-	return true
 }
 
 func (s *Sink) sendCheckpoints(ctx, hard context.Context) {
 	for {
 		select {
 		case note := <-s.notes:
-			s.send(ctx, hard, &s.heads, nil, note)
+			s.sendCheckpoint(ctx, hard, note)
 			continue
 		case <-ctx.Done():
 		}
 		select {
 		case note := <-s.notes: // the last one, of the end of the log
-			s.send(ctx, hard, &s.heads, nil, note)
+			s.sendCheckpoint(ctx, hard, note)
 		default:
 		}
 		return
 	}
 }
 
-// send tries until the receiver has taken it or hard ends, and says which.
-func (s *Sink) send(ctx, hard context.Context, st *stream, records []audit.Record, note []byte) bool {
+// sendCheckpoint tries until the receiver has taken it, or one that came meanwhile and stands for it, or hard ends.
+func (s *Sink) sendCheckpoint(ctx, hard context.Context, note []byte) {
 	for wait := (pause{}); ; {
-		err := s.try(hard, Batch{records, note})
+		err := s.try(hard, Batch{Checkpoint: note})
 		if err == nil {
-			s.works(st)
-			return true
-		}
-		if _, large := errors.AsType[*tooLarge](err); large && len(records) > 1 {
-			half := len(records) / 2
-			return s.send(ctx, hard, st, records[:half], nil) && s.send(ctx, hard, st, records[half:], nil)
+			s.works(&s.heads)
+			return
 		}
 		if hard.Err() != nil {
-			return false
+			return
 		}
-		s.failed(st, err)
-		if !wait.wait(ctx, hard, askedFor(err)) {
-			return false
+		s.failed(&s.heads, err)
+		if s.heads.told && ctx.Err() != nil || !wait.wait(ctx, hard, askedFor(err)) {
+			return
 		}
-		if note != nil {
-			select {
-			case note = <-s.notes: // stands for the one before
-			default:
-			}
+		select {
+		case note = <-s.notes:
+		default:
 		}
 	}
 }
@@ -288,7 +361,8 @@ func (s *Sink) try(hard context.Context, b Batch) error {
 	return err
 }
 
-// patience is how many tries in a row may fail before it is said. One that fails now and then would else fill the log with its own records.
+// patience is how many tries in a row may fail before it is said, and how often a record is sent whole, and then short, before it is left out. One that fails now and then would else fill the log
+// with its own records.
 const patience = 3
 
 func (s *Sink) failed(st *stream, err error) {
@@ -311,9 +385,17 @@ func (s *Sink) works(st *stream) {
 
 func (s *Sink) event(action, reason string, err error) {
 	if action == "sink gap" || action == "sink reset" {
-		s.Report.Error(action, "reason", reason)
+		s.Report.Error(action, "reason", reason, "error", err)
 	}
-	if s.Event != nil {
+	if s.Event != nil && !s.ending.Load() { // a log that is closed takes none
 		s.Event(action, reason, err)
 	}
+}
+
+// formOf is a receiver's form, or the short one of it.
+func formOf(f format.Form, short bool) format.Form {
+	if short {
+		return format.Short(f)
+	}
+	return f
 }

@@ -128,8 +128,9 @@ type inbox struct {
 	tries   int
 	closed  int
 	refuse  func(try int) error // nil takes all
-	stuck   bool                // waits for the end of time
-	taken   bool                // what it refuses or hangs on
+	refuses func(b sink.Batch) error
+	stuck   bool // waits for the end of time
+	taken   bool // what it refuses or hangs on
 }
 
 func (in *inbox) Send(ctx context.Context, b sink.Batch) error {
@@ -145,6 +146,8 @@ func (in *inbox) Send(ctx context.Context, b sink.Batch) error {
 		err = ctx.Err()
 	} else if in.refuse != nil {
 		err = in.refuse(in.tries)
+	} else if in.refuses != nil {
+		err = in.refuses(b)
 	}
 	if err != nil && !in.taken {
 		return err
@@ -342,6 +345,39 @@ func TestAStopWaitsForADeadReceiverOnlySoLongAndNothingIsLost(t *testing.T) {
 	}
 }
 
+func TestAStopDoesNotWaitForAReceiverThatIsKnownToBeDownAndPutsNothingIntoAClosedLog(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		down time.Duration // before the stop
+		most time.Duration // that the stop takes
+	}{{"it is lost", time.Minute, 0}, {"it has just gone", 0, 5 * time.Second}} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				j, in := newJournal(t), &inbox{refuse: func(int) error { return errors.New("it is down") }}
+				_, stop := start(t, j.options(in))
+				j.record("a")
+				time.Sleep(c.down)
+				if err := j.log.Close(); err != nil { // as a stop does; an event would be an error of the test
+					t.Error(err)
+				}
+				began := time.Now()
+				if err := stop(); err == nil {
+					t.Error("what was not sent was not said")
+				}
+				if took := time.Since(began); took > c.most {
+					t.Errorf("the stop took %v", took)
+				}
+				in.set(false, nil)
+				_, stop = start(t, j.options(in))
+				if err := stop(); err != nil {
+					t.Error(err)
+				}
+				want(t, "after the next start", in.all(), j.lines())
+			})
+		})
+	}
+}
+
 func TestAProcessThatWasKilledBetweenSendingAndTheCursorSendsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j, in := newJournal(t), &inbox{}
@@ -367,6 +403,30 @@ func TestAProcessThatWasKilledBetweenSendingAndTheCursorSendsAgain(t *testing.T)
 	})
 }
 
+func TestACursorIsNotKeptBeforeTheLogIsOnTheDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j, in := newJournal(t), &inbox{}
+		o := j.options(in)
+		j.record("a", "b")
+		_, stop := start(t, o)
+		synctest.Wait() // they were sent, and the cursor is due in a second
+		aside := j.file + ".aside"
+		if err := errors.Join(os.Rename(j.file, aside), os.Symlink(j.file, j.file)); err != nil { // it cannot be synced
+			t.Fatal(err)
+		}
+		if err := stop(); err == nil || !strings.Contains(err.Error(), "have the log on the disk before") {
+			t.Errorf("it said %v", err)
+		}
+		if text, err := os.ReadFile(o.Cursor); err == nil {
+			t.Errorf("the cursor is %s", text)
+		}
+		want(t, "all", in.all(), []string{"1 a", "2 b"})
+		if err := errors.Join(os.Remove(j.file), os.Rename(aside, j.file)); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
 func TestACursorThatCannotBeReadHasAllSentAgain(t *testing.T) {
 	for _, text := range []string{"", "{", `{"seq":"x"}`, `{"seq":-1}`, "null x"} {
 		t.Run(text, func(t *testing.T) {
@@ -388,6 +448,114 @@ func TestACursorThatCannotBeReadHasAllSentAgain(t *testing.T) {
 			})
 		})
 	}
+}
+
+// refusing is a receiver that refuses batches with any of the records, or only when they are not short.
+func refusing(whole bool, seqs ...uint64) func(sink.Batch) error {
+	return func(b sink.Batch) error {
+		if slices.ContainsFunc(b.Records, func(r audit.Record) bool { return slices.Contains(seqs, r.Seq) }) && !(whole && b.Short) {
+			return &sink.Refusal{Err: errors.New("413 too large")}
+		}
+		return nil
+	}
+}
+
+func TestARecordThatIsRefusedStopsNoSink(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		refuses func(sink.Batch) error
+		missing []uint64
+		said    []string
+	}{
+		{"its short form is taken", refusing(true, 6), nil, nil},
+		{"its short form is refused, too", refusing(false, 6), []uint64{6}, []string{`sink gap: sink "siem": record 6 is left out: it was refused, and so was its short form: 413 too large`}},
+		{"two in a row", refusing(false, 6, 7), []uint64{6, 7}, []string{
+			`sink gap: sink "siem": record 6 is left out: it was refused, and so was its short form: 413 too large`,
+			`sink gap: sink "siem": record 7 is left out: it was refused, and so was its short form: 413 too large`}},
+		{"and so is what says so", refusing(false, 6, 21), []uint64{6, 21}, []string{`sink gap: sink "siem": record 6 is left out: it was refused, and so was its short form: 413 too large`}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				j, in := newJournal(t), &inbox{refuses: c.refuses}
+				j.many(20)
+				s, stop := start(t, j.options(in))
+				time.Sleep(5 * time.Minute)
+				if got := s.Behind(); got != 0 {
+					t.Errorf("%d records behind", got)
+				}
+				if err := stop(); err != nil {
+					t.Error(err)
+				}
+				var all []uint64
+				for n := range j.log.Committed() {
+					if !slices.Contains(c.missing, n+1) {
+						all = append(all, n+1)
+					}
+				}
+				if got := in.seqs(); !slices.Equal(got, all) {
+					t.Errorf("it got %v, want each of %v once", got, all)
+				}
+				want(t, "it said", j.ofSinks(), c.said)
+			})
+		})
+	}
+}
+
+func TestAReceiverThatRefusesAllIsWaitedFor(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		before int // records that it took
+		lost   int // records that it never gets
+	}{{"it never took any", 0, 0}, {"it took some", 10, 8}} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				j, in := newJournal(t), &inbox{}
+				_, stop := start(t, j.options(in))
+				j.many(c.before)
+				time.Sleep(time.Minute)
+				in.set(false, func(int) error { return &sink.Refusal{Err: errors.New("400 Bad Request")} })
+				j.many(100)
+				time.Sleep(24 * time.Hour)
+				in.set(false, nil)
+				time.Sleep(5 * time.Minute)
+				if err := stop(); err != nil {
+					t.Error(err)
+				}
+				if got, want := len(in.all()), len(j.lines())-c.lost; got != want {
+					t.Errorf("it got %d records of %d, want %d", got, len(j.lines()), want)
+				}
+				gaps := 0
+				for _, said := range j.ofSinks() {
+					if strings.HasPrefix(said, "sink gap") {
+						gaps++
+					}
+				}
+				if gaps != c.lost || !slices.Contains(j.ofSinks(), `sink lost: sink "siem": 400 Bad Request`) {
+					t.Errorf("it said %q", j.ofSinks())
+				}
+			})
+		})
+	}
+}
+
+func TestWhatWasTakenBeforeARefusalIsNotSentAgainAfterARestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j, in := newJournal(t), &inbox{refuses: refusing(false, 6)}
+		j.many(20)
+		_, stop := start(t, j.options(in))
+		time.Sleep(2 * time.Second)
+		if err := stop(); err == nil {
+			t.Error("what was not sent was not said")
+		}
+		in.mu.Lock()
+		in.refuses = nil
+		in.mu.Unlock()
+		_, stop = start(t, j.options(in))
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		want(t, "all, each once", in.all(), j.lines())
+	})
 }
 
 func TestWhatWasRemovedBeforeItWasSentIsSaid(t *testing.T) {

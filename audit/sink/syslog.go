@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -142,7 +143,7 @@ func (s *syslog) Send(ctx context.Context, b Batch) (err error) {
 	}
 	for i := range b.Records {
 		r := &b.Records[i]
-		s.line = s.form.Append(s.line[:0], r)
+		s.line = formOf(s.form, b.Short).Append(s.line[:0], r)
 		if err := s.add(r.Time, severity(r), r.Action, r.Seq, bytes.TrimRight(s.line, "\r\n")); err != nil {
 			return err
 		}
@@ -174,7 +175,9 @@ func (s *syslog) add(at time.Time, severity int, id string, seq uint64, text []b
 		s.buf = slices.Insert(s.buf, from, []byte(strconv.Itoa(len(s.buf)-from)+" ")...)
 		return nil
 	}
-	if _, err := s.conn.Write(s.buf); err != nil {
+	if _, err := s.conn.Write(s.buf); errors.Is(err, syscall.EMSGSIZE) { // no datagram is that large
+		return &Refusal{Err: fmt.Errorf("write to the syslog receiver: %w", err)}
+	} else if err != nil {
 		return fmt.Errorf("write to the syslog receiver: %w", err)
 	}
 	s.buf = s.buf[:0]

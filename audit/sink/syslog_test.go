@@ -337,3 +337,22 @@ func TestASyslogReceiverThatDoesNotReadIsGivenUp(t *testing.T) {
 		t.Error("what nobody read was sent")
 	}
 }
+
+func TestARecordThatFitsInNoDatagramIsRefusedAndItsShortFormIsNot(t *testing.T) {
+	s := listenSyslog(t, "udp", "127.0.0.1:0", nil, 0)
+	to, err := sink.NewSyslog(sink.SyslogOptions{URL: s.url, Facility: "local3", Form: form(t, "jsonl", 0)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := batch(t, "a")
+	b.Records[0].Line = []byte(`{"seq":1,"reason":"` + strings.Repeat("x", 100_000) + `"}`)
+	if err := to.Send(t.Context(), b); !errors.As(err, new(*sink.Refusal)) {
+		t.Errorf("got %v, want a refusal", err)
+	}
+	b.Short = true
+	send(t, to, b)
+	s.wait(1)
+	if got := s.bodies(); !strings.Contains(got[0], `"short":{"bytes":100021,`) {
+		t.Errorf("it got %q", got)
+	}
+}

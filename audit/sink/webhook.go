@@ -57,7 +57,7 @@ func (w *webhook) Send(ctx context.Context, b Batch) error {
 		body = append(body, '\n')
 	}
 	for i := range b.Records {
-		body = w.form.Append(body, &b.Records[i])
+		body = formOf(w.form, b.Short).Append(body, &b.Records[i])
 	}
 	sum := sha256.Sum256(body)
 	id, now := "gatekit_"+hex.EncodeToString(sum[:16]), strconv.FormatInt(time.Now().Unix(), 10)

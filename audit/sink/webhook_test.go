@@ -248,3 +248,35 @@ func TestAWebhookOverTLSTrustsOnlyWhomItShould(t *testing.T) {
 		t.Errorf("with its own: %v", err)
 	}
 }
+
+func TestAWebhookThatRefusesOneRecordGetsItShortAndTheOthersWhole(t *testing.T) {
+	for _, status := range []int{413, 400, 422} {
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			t.Parallel()
+			h := listenHTTP(t, nil)
+			h.answer = func(n int, w http.ResponseWriter, r *http.Request) bool {
+				h.mu.Lock()
+				defer h.mu.Unlock()
+				if body := h.requests[n-1].body; strings.Contains(body, `"reason":"poison`) && !strings.Contains(body, `"short":`) {
+					w.WriteHeader(status)
+					return false
+				}
+				return true
+			}
+			j := newJournal(t)
+			j.record("a", "b", "c", "d", "e", "poison", "g", "h")
+			_, stop := start(t, j.options(webhookTo(t, sink.WebhookOptions{URL: h.URL})))
+			h.until(8)
+			if err := stop(); err != nil {
+				t.Error(err)
+			}
+			_, lines := h.seen()
+			log := strings.Split(read(t, j.file), "\n")
+			for i, line := range lines {
+				if short := strings.Contains(line, `"short":`); short != (i == 5) || !short && line != log[i] {
+					t.Errorf("line %d is %s", i+1, line)
+				}
+			}
+		})
+	}
+}

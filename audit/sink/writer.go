@@ -34,7 +34,7 @@ func (w *writer) Send(ctx context.Context, b Batch) error {
 		buf = append(buf, w.form.Header()...)
 	}
 	for i := range b.Records {
-		buf = w.form.Append(buf, &b.Records[i])
+		buf = formOf(w.form, b.Short).Append(buf, &b.Records[i])
 	}
 	var err error
 	done := make(chan struct{})

@@ -10,7 +10,7 @@
 // what does not print is escaped.
 //
 // Every value that ends in a label is one of a bounded set: methods are those of the protocol, servers, stages and rules those of the configuration, all else is "_OTHER".
-// The names of tools, which servers and clients make up, are in no label unless [Options.Tools] wants them, and then the first 256.
+// The names of tools, which servers and clients make up, are in no label unless [Options.Tools] wants them, and then the first 256 that a server has listed, or that a call was about that went well: what else clients make up is _OTHER.
 //
 // # What is measured
 //

@@ -101,39 +101,45 @@ func (l *labels[K]) of(k K) metric.MeasurementOption {
 // maxNames bounds the names that somebody else makes up and that are labels.
 const maxNames = 256
 
-// names are the first of those that came. All further ones are other.
+// names are the first of those that were learned. All others are other.
 type names struct {
 	mu   sync.RWMutex
 	seen map[string]string // as it came, as it is told
 }
 
+// known is a name as it is told.
 func (n *names) known(name string) string {
 	if name == "" {
 		return ""
 	}
 	n.mu.RLock()
-	told, ok := n.seen[name]
-	n.mu.RUnlock()
-	if ok {
+	defer n.mu.RUnlock()
+	if told, ok := n.seen[name]; ok {
 		return told
 	}
-	if len(name) > maxText {
-		return other
+	return other
+}
+
+// learn takes in a name that may be told, while there is room.
+func (n *names) learn(name string) {
+	if name == "" || len(name) > maxText || n.known(name) != other {
+		return
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if told, ok = n.seen[name]; ok {
-		return told
-	}
 	if len(n.seen) >= maxNames {
-		return other
+		return
 	}
 	if n.seen == nil {
 		n.seen = map[string]string{}
 	}
-	told = text(name)
-	n.seen[strings.Clone(name)] = told
-	return told
+	n.seen[strings.Clone(name)] = text(name)
+}
+
+// first is known of a name that is learned as it comes: one that no client makes up.
+func (n *names) first(name string) string {
+	n.learn(name)
+	return n.known(name)
 }
 
 // maxText bounds the bytes of a peer's text.
@@ -182,7 +188,7 @@ func (i *instruments) failed(method string, m *mcp.Message) (fault, code string)
 	case m == nil:
 		return "", ""
 	case m.Kind == mcp.Error:
-		code = i.codes.known(strconv.Itoa(m.ErrorCode()))
+		code = i.codes.first(strconv.Itoa(m.ErrorCode()))
 		return code, code
 	case method != "tools/call":
 		return "", ""
@@ -201,5 +207,5 @@ func (i *instruments) rule(reason string) string {
 	}) {
 		return ""
 	}
-	return i.rules.known(name)
+	return i.rules.first(name)
 }

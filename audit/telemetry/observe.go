@@ -15,6 +15,10 @@ func (t *Telemetry) Begin(ctx context.Context, m *mcp.Message, o proxy.Opening) 
 	i := t.metrics
 	i.active.Add(ctx, 1)
 	traced := func(string, string) {}
+	var told *told
+	if t.tracer != nil || t.o.Tools {
+		ctx, told = remembering(ctx)
+	}
 	if t.tracer != nil {
 		ctx, traced = t.received(ctx, m, o)
 	}
@@ -30,6 +34,9 @@ func (t *Telemetry) Begin(ctx context.Context, m *mcp.Message, o proxy.Opening) 
 		}
 		if t.o.Tools && m.Method == "tools/call" {
 			name, _ := m.Text("/name")
+			if answered := answer.Message(); told.named() && op.fault == "" && answered != nil && answer.Refusal() == nil {
+				i.tools.learn(name)
+			}
 			op.tool = t.tool(m.Method, name)
 		}
 		i.received.Record(ctx, time.Since(began).Seconds(), i.operationLabels.of(op))
@@ -64,6 +71,9 @@ func (s *Server) Send(ctx context.Context, m *mcp.Message) ([]mcp.Edit, func(*mc
 		}
 		if s.t.o.Tools && m.Method == "tools/call" {
 			name, _ := m.Text("/name")
+			if toldIn(ctx).named() && op.fault == "" && answer != nil {
+				i.tools.learn(name)
+			}
 			op.tool = s.t.tool(m.Method, name)
 		}
 		i.sent.Record(ctx, time.Since(began).Seconds(), i.operationLabels.of(op))

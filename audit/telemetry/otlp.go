@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -154,12 +155,37 @@ func (t *sender) numbers(us *resource.Resource, log *complaint) (e metric.Export
 
 // complaint logs what a collector does not take: the first of it, and then once in a while.
 type complaint struct {
-	log *slog.Logger
+	log  *slog.Logger
+	ours *strings.Replacer // puts something else in place of what only we and the collector know
 
 	mu    sync.Mutex
 	last  time.Time
 	since int // that were not logged
 }
+
+// ours takes out of what a collector answers, and of what is said of it, the values of the headers, with their scheme (Bearer) and without, and the URL beyond its host: that is a token with some.
+func (t *sender) ours() *strings.Replacer {
+	var all []string
+	for _, v := range t.Headers {
+		_, token, _ := strings.Cut(v, " ")
+		all = append(all, v, strings.TrimSpace(token))
+	}
+	password, _ := t.to.User.Password()
+	all = append(all, password, t.to.RawQuery, strings.Trim(t.to.Path, "/"), strings.Trim(t.to.EscapedPath(), "/"))
+	slices.SortFunc(all, func(a, b string) int { return len(b) - len(a) }) // a part after what it is a part of
+	var pairs []string
+	for _, secret := range all {
+		if len(secret) >= 4 {
+			pairs = append(pairs, secret, "[redacted]")
+		}
+	}
+	return strings.NewReplacer(pairs...)
+}
+
+// maxComplaint bounds the bytes of what is logged of an error: a collector may answer with a page.
+const maxComplaint = 300
+
+func clip(s string) string { return strings.ToValidUTF8(s[:min(len(s), maxComplaint)], "") }
 
 // complainEvery is how often it is logged that nothing is taken.
 const complainEvery = time.Minute
@@ -174,7 +200,7 @@ func (c *complaint) about(what string, err error) {
 	if time.Since(c.last) < complainEvery {
 		return
 	}
-	c.log.Warn("the collector of the telemetry did not take it", "what", what, "times", c.since, "error", err)
+	c.log.Warn("the collector of the telemetry did not take it", "what", what, "times", c.since, "error", clip(c.ours.Replace(err.Error())))
 	c.last, c.since = time.Now(), 0
 }
 

@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"gatekit/core/mcp"
@@ -34,6 +35,7 @@ func (r *recorder) Record(ctx context.Context, o pipeline.Outcome) (uint64, erro
 		r.t.fault.Store(nil)
 	}
 	r.t.decided(ctx, o, seq)
+	r.t.listed(o)
 	m := o.Before
 	if m == nil {
 		m = &mcp.Message{}
@@ -73,6 +75,27 @@ func (t *Telemetry) refused(o pipeline.Outcome) denial {
 		return d
 	}
 	return denial{stage: "gatekit"}
+}
+
+// listed learns the tools of a list that goes on to a client. The names that clients make up are not learned: a few hundred of them would be all that is told. What a call
+// that went well was about is learned as well: not all clients ask for a list.
+func (t *Telemetry) listed(o pipeline.Outcome) {
+	m := o.After
+	if !t.o.Tools || m == nil || m.Kind != mcp.Response || m.Method != "tools/list" || m.Server == "" {
+		return
+	}
+	for _, s := range o.Steps {
+		for _, f := range s.Findings {
+			if strings.HasSuffix(f.Pointer, "/name") { // what was found there may have been let go
+				return
+			}
+		}
+	}
+	m.Items("/tools", func(_ int, raw []byte) bool {
+		name, _ := mcp.NewNotification("", raw).Text("/name")
+		t.metrics.tools.learn(name)
+		return true
+	})
 }
 
 // tool is the name of a tool that is called, as a label.

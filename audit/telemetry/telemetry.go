@@ -76,7 +76,7 @@ func (t *Telemetry) open() error {
 		if t.sender, err = c.sender(); err != nil {
 			return err
 		}
-		refused := &complaint{log: t.log}
+		refused := &complaint{log: t.log, ours: t.sender.ours()}
 		if c.Metrics {
 			e, err := t.sender.numbers(us, refused)
 			if err != nil {

@@ -3,6 +3,7 @@ package telemetry_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -64,6 +65,9 @@ func TestRecordsAreCounted(t *testing.T) {
 		}
 	}
 	steps := []pipeline.Step{{Stage: "pii", Action: "modify", Took: 3 * time.Millisecond}, {Stage: "policy", Action: "deny", Reason: "roots.traversal: ../x", Took: time.Millisecond}}
+	list := mcp.NewResponse("1", []byte(`{"tools":[{"name":"read"},{"name":"wri\u001bte"}]}`))
+	list.Method, list.Server = "tools/list", "files"
+	record(pipeline.Outcome{Before: list, After: list, Action: "pass"})
 	record(pipeline.Outcome{Before: message(mcp.Request, "tools/call", "files", "read"), Action: "deny", Steps: steps})
 	record(pipeline.Outcome{Before: message(mcp.Request, "tools/call", "files", "wri\x1bte"), Action: "pass"})
 	record(pipeline.Outcome{Before: message(mcp.Request, "made/up", "", ""), Action: "deny", Steps: []pipeline.Step{{Stage: "policy", Action: "deny", Reason: "what a client said: x"}}})
@@ -86,10 +90,38 @@ func TestRecordsAreCounted(t *testing.T) {
 		`gatekit_denials_total{gatekit_rule="roots.traversal",gatekit_stage="policy"} 1`,
 		`gatekit_denials_total{gatekit_stage="policy"} 1`,
 		`gatekit_audit_failures_total 1`,
-		`gatekit_audit_duration_seconds_count 6`,
+		`gatekit_audit_duration_seconds_count 7`,
 		`gatekit_stage_duration_seconds_count{gatekit_action="modify",gatekit_stage="pii"} 1`,
 		`gatekit_stage_duration_seconds_bucket{gatekit_action="modify",gatekit_stage="pii",le="0.0025"} 0`,
 		`gatekit_stage_duration_seconds_bucket{gatekit_action="modify",gatekit_stage="pii",le="0.005"} 1`)
+}
+
+// A client that makes up names takes no room from those that there are.
+func TestNamesThatNobodyAnswersForAreNoLabels(t *testing.T) {
+	m := open(t, telemetry.Options{Tools: true})
+	rec := m.Recorder(&log{})
+	server := m.Server("files")
+	call := func(name string, answer *mcp.Message) {
+		t.Helper()
+		q := mcp.NewRequest("1", "tools/call", []byte(`{"name":`+string(mcp.Quote(name))+`}`))
+		q.To, q.Server, q.Name = mcp.ToServer, "files", name
+		ctx, _ := m.Begin(t.Context(), q, proxy.Opening{})
+		if _, err := rec.Record(ctx, pipeline.Outcome{Before: q, After: q, Action: "pass"}); err != nil {
+			t.Error(err)
+		}
+		_, ended := server.Send(ctx, q)
+		ended(answer, nil)
+	}
+	for n := range 300 {
+		call(fmt.Sprint("made-up-", n), mcp.NewError("1", mcp.CodeInvalidParams, "no such tool", nil))
+		call(fmt.Sprint("made-up-too-", n), mcp.NewResponse("1", []byte(`{"content":[],"isError":true}`)))
+	}
+	call("read", mcp.NewResponse("1", []byte(`{"content":[]}`)))
+	text := page(t, m)
+	wants(t, text, `mcp_client_operation_duration_seconds_count{gatekit_server="files",gen_ai_tool_name="read",mcp_method_name="tools/call"} 1`)
+	if strings.Contains(text, "made-up") {
+		t.Error("a name that nobody answered for is a label")
+	}
 }
 
 func TestAnswersThatFailAreToldApart(t *testing.T) {

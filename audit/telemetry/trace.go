@@ -3,7 +3,6 @@ package telemetry
 import (
 	"context"
 	"net/http"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -26,8 +25,27 @@ const (
 	maxRecords = 64 // that are told of a call, with their stages: a server may report its progress a million times
 )
 
-// told counts the records of a call that were told. It is the key of the count in the call's context.
-type told struct{}
+// told is what the records of a call have told so far. It is in the call's context.
+type told struct {
+	records atomic.Int32
+	name    atomic.Bool // what it is about stands in a record, so that no stage found anything there
+}
+
+type toldKey struct{}
+
+// remembering is ctx with a told, for a call of which names may be told.
+func remembering(ctx context.Context) (context.Context, *told) {
+	n := new(told)
+	return context.WithValue(ctx, toldKey{}, n), n
+}
+
+func toldIn(ctx context.Context) *told {
+	n, _ := ctx.Value(toldKey{}).(*told)
+	return n
+}
+
+// named says whether names in the call may be told.
+func (n *told) named() bool { return n != nil && n.name.Load() }
 
 // Where a request's trace is said in it (SEP-414).
 const (
@@ -92,17 +110,25 @@ func (t *Telemetry) received(ctx context.Context, m *mcp.Message, o proxy.Openin
 			options = append(options, trace.WithLinks(trace.Link{SpanContext: around}))
 		}
 	}
-	name, subject := subject(m)
+	name, about := subject(m, false)
 	ctx, span := t.tracer.Start(ctx, name, options...)
 	if !span.IsRecording() {
 		return ctx, func(string, string) {}
 	}
-	span.SetAttributes(subject...)
+	span.SetAttributes(about...)
 	span.SetAttributes(given(keySession, m.Session, keyExchange, m.Exchange, keyVersion, revision(o.Revision))...)
-	if id := strings.Trim(string(m.ID()), `"`); id != "" && !o.Shared { // the requests of one principal go by ids that are not their clients'
+	// The requests of one principal go by ids that are not their clients'. An id that is a text is a client's, and nobody judges it.
+	if id := string(m.ID()); id != "" && id[0] != '"' && !o.Shared {
 		span.SetAttributes(attribute.String(keyRequest, text(id)))
 	}
-	return context.WithValue(ctx, told{}, new(atomic.Int32)), func(fault, code string) { end(span, fault, code) }
+	return ctx, func(fault, code string) {
+		if toldIn(ctx).named() { // not before it was judged
+			name, about := subject(m, true)
+			span.SetName(name)
+			span.SetAttributes(about...)
+		}
+		end(span, fault, code)
+	}
 }
 
 // asked begins the span of a request to a server, for a call that is traced, and answers what its _meta is to say. Any other request is left as it is: it may not even
@@ -111,9 +137,9 @@ func (t *Telemetry) asked(ctx context.Context, m *mcp.Message, server string) (e
 	if t.tracer == nil || !trace.SpanContextFromContext(ctx).IsSampled() {
 		return nil, func(string, string) {}
 	}
-	name, subject := subject(m)
+	name, about := subject(m, toldIn(ctx).named())
 	ctx, span := t.tracer.Start(ctx, name, trace.WithSpanKind(trace.SpanKindClient))
-	span.SetAttributes(subject...)
+	span.SetAttributes(about...)
 	span.SetAttributes(attribute.String(keyServer, server))
 	said := propagation.MapCarrier{}
 	propagation.TraceContext{}.Inject(ctx, said)
@@ -126,8 +152,8 @@ func (t *Telemetry) asked(ctx context.Context, m *mcp.Message, server string) (e
 	return edits, func(fault, code string) { end(span, fault, code) }
 }
 
-// subject is a span's name, and what is asked of whom. A resource's URI is not told: it is an argument, and may hold what a stage clears.
-func subject(m *mcp.Message) (name string, attributes []attribute.KeyValue) {
+// subject is a span's name, and what is asked of whom, with the name of that where it may be told. A resource's URI is not told: it is an argument, and may hold what a stage clears.
+func subject(m *mcp.Message, named bool) (name string, attributes []attribute.KeyValue) {
 	called := method(m.Method)
 	attributes = given(keyMethod, called)
 	of := ""
@@ -139,7 +165,7 @@ func subject(m *mcp.Message) (name string, attributes []attribute.KeyValue) {
 		of = keyPrompt
 	}
 	what, ok := m.Text("/name")
-	if of == "" || !ok || what == "" {
+	if of == "" || !ok || what == "" || !named {
 		return called, attributes
 	}
 	what = text(what)
@@ -157,11 +183,12 @@ func end(span trace.Span, fault, code string) {
 
 // decided tells of a record, and of the stages that were asked for it, in the span of the call that it is part of.
 func (t *Telemetry) decided(ctx context.Context, o pipeline.Outcome, seq uint64) {
-	span := trace.SpanFromContext(ctx)
-	if t.tracer == nil || !span.IsRecording() {
-		return
+	n := toldIn(ctx)
+	if m := o.Before; n != nil && m != nil && m.Kind == mcp.Request && m.To == mcp.ToServer && m.Name != "" {
+		n.name.Store(true)
 	}
-	if n, ok := ctx.Value(told{}).(*atomic.Int32); !ok || n.Add(1) > maxRecords {
+	span := trace.SpanFromContext(ctx)
+	if t.tracer == nil || !span.IsRecording() || n == nil || n.records.Add(1) > maxRecords {
 		return
 	}
 	began := o.Time

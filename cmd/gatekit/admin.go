@@ -116,11 +116,15 @@ type finding struct {
 	err         error
 }
 
-// healthy says whether the process does its work: nothing moves when the audit log cannot be written. While it could not, it is tried with a record.
+// healthy says whether the process does its work: nothing moves when the audit log cannot be written. While it could not, it is tried with a record. A log whose checkpoints or
+// their anchor cannot be written is no good either, though messages move.
 func (g *gate) healthy(ctx context.Context) []finding {
 	err := g.telemetry.Fault()
 	if err != nil {
 		err = g.event(ctx, "retry", "the audit log could not be written", nil)
+	}
+	if err == nil {
+		err = g.audit.Fault()
 	}
 	return []finding{{"audit", "written", err}}
 }

@@ -24,7 +24,7 @@ func (p *program) auditExport() *cobra.Command {
 		Short: "Write records of the audit log in another form",
 		Long: `Export writes the records that the filters take, in their order, as
 
-  jsonl   the lines of the log as they are, byte for byte
+  jsonl   the lines of the log as they are, byte for byte; on a terminal, what is not printable is an escape
   ocsf    events of the Open Cybersecurity Schema Framework 1.5.0, one JSON object a line
   csv     rows of a table, with the columns of gatekit-python first; no cell is taken for a formula
   text    lines for people
@@ -46,7 +46,7 @@ It verifies nothing: "gatekit audit verify" does, and "gatekit audit prove" show
 		if err != nil {
 			return report(cmd, err)
 		}
-		f, err := format.New(form.value, format.Options{Version: version()})
+		f, err := format.New(form.value, format.Options{Version: version(), Shown: output == "" && terminal(os.Stdout)})
 		if err != nil {
 			return err
 		}

@@ -205,7 +205,7 @@ func (s *shower) paint(c *query.Call, word, column string) string {
 func (s *shower) record(r *audit.Record) {
 	fmt.Fprintf(s.w, "    #%d %s", r.Seq, format.Visible(r.Action))
 	if !r.Event() {
-		fmt.Fprintf(s.w, " %s %s %s", r.Direction, r.Kind, format.Visible(strings.TrimSpace(r.Method+" "+r.Name)))
+		fmt.Fprintf(s.w, " %s %s %s", format.Visible(r.Direction), format.Visible(r.Kind), format.Visible(strings.TrimSpace(r.Method+" "+r.Name)))
 	}
 	if r.Server != "" {
 		fmt.Fprintf(s.w, " (%s)", format.Visible(r.Server))
@@ -243,9 +243,9 @@ func bodies(r *audit.Record) string {
 	say := func(b *audit.Body) string {
 		switch {
 		case b.SHA256 != "":
-			return fmt.Sprintf("%d bytes %.12s", b.Size, b.SHA256)
+			return fmt.Sprintf("%d bytes %s", b.Size, format.Visible(fmt.Sprintf("%.12s", b.SHA256)))
 		case b.HMAC != "":
-			return fmt.Sprintf("%d bytes hmac %.12s", b.Size, b.HMAC)
+			return fmt.Sprintf("%d bytes hmac %s", b.Size, format.Visible(fmt.Sprintf("%.12s", b.HMAC)))
 		}
 		return fmt.Sprintf("%d bytes", b.Size)
 	}
@@ -254,7 +254,7 @@ func bodies(r *audit.Record) string {
 		return ""
 	case r.Before == nil:
 		return ", " + say(r.After)
-	case r.After == nil || r.Before.Size == r.After.Size && r.Before.SHA256 == r.After.SHA256:
+	case r.After == nil || !format.Changed(r):
 		return ", " + say(r.Before)
 	}
 	return ", " + say(r.Before) + " → " + say(r.After)

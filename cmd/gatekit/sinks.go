@@ -69,7 +69,7 @@ const (
 
 // newReceiver is what a sink sends to. A certificate or key that is none is an error.
 func newReceiver(c config.Sink) (sink.Receiver, error) {
-	o := format.Options{Version: version(), Colour: c.Kind == "stderr" && terminal(os.Stderr)}
+	o := format.Options{Version: version(), Colour: c.Kind == "stderr" && terminal(os.Stderr), Shown: c.Kind == "stderr"}
 	switch c.Kind {
 	case "syslog":
 		o.MaxBytes = syslogLine

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -44,7 +45,7 @@ What it finds is worth as much as what it is held against:
   --since FILE      checkpoints that were sent elsewhere while the log was written ([audit] anchor, or what a sink has kept): what was before them cannot be
                     changed or cut off even with the key. FILE holds one or more; several --since are allowed
 
-The anchor that gatekit.toml names is held against the log without being asked for.`,
+The anchor that gatekit.toml names is held against the log without being asked for; when it is not there, that is an error.`,
 		Example: "  gatekit audit verify\n  gatekit audit verify --key gatekit.pub --since /mnt/other/anchors audit/gatekit.jsonl",
 		Args:    atMostOne("verify"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -60,7 +61,8 @@ The anchor that gatekit.toml names is held against the log without being asked f
 			if v.Key, err = audit.ReadKey(key); err != nil && !(beside && errors.Is(err, fs.ErrNotExist)) { // there is none where there is no log
 				return err
 			}
-			if v.Since, err = checkpoints(since, anchor, v.Key); err != nil {
+			var passed []string
+			if v.Since, passed, err = checkpoints(file, since, anchor, v.Key); err != nil {
 				return err
 			}
 			if terminal(os.Stderr) {
@@ -77,6 +79,9 @@ The anchor that gatekit.toml names is held against the log without being asked f
 				return err
 			}
 			sayVerified(cmd.OutOrStdout(), file, v.Key, done)
+			for _, p := range passed {
+				fmt.Fprintf(cmd.OutOrStdout(), "  %s\n", p)
+			}
 			if beside {
 				fmt.Fprintf(cmd.OutOrStdout(), "The key was beside the log: keep a copy elsewhere, and name it with --key.\n")
 			}
@@ -89,29 +94,33 @@ The anchor that gatekit.toml names is held against the log without being asked f
 	return c
 }
 
-// checkpoints are those that a log must hold.
-func checkpoints(files []string, anchor string, key note.Verifier) ([]*audit.Checkpoint, error) {
+// checkpoints are those that a log must hold, and what was passed over.
+func checkpoints(log string, files []string, anchor string, key note.Verifier) (all []*audit.Checkpoint, passed []string, err error) {
 	if anchor != "" {
-		if _, err := os.Stat(anchor); err == nil || !errors.Is(err, fs.ErrNotExist) { // none was made yet, or it was taken away: that can be asked for with --since
+		if _, err := os.Stat(anchor); !errors.Is(err, fs.ErrNotExist) {
 			files = append(files, anchor)
+		} else if _, err := os.Stat(log + ".tree"); err == nil { // else there is no log either, which is said better elsewhere
+			return nil, nil, fmt.Errorf("the anchor %s that the configuration names is not there, and the log is: it was taken away, or never written\n"+
+				"hint: Gatekit makes it at its start: put it back, or start Gatekit again to begin another; to verify without it, name the log: gatekit audit verify %s", shown(anchor), shown(log))
 		}
 	}
-	var all []*audit.Checkpoint
 	for _, file := range files {
 		b, err := os.ReadFile(file)
 		if err != nil {
-			return nil, fmt.Errorf("read checkpoints: %w", err)
+			return nil, nil, fmt.Errorf("read checkpoints: %w", err)
 		}
 		if key == nil {
-			return nil, fmt.Errorf("there is no key to verify %s with: name it with --key", shown(file))
+			return nil, nil, fmt.Errorf("there is no key to verify %s with: name it with --key", shown(file))
 		}
-		some, err := audit.OpenCheckpoints(b, key)
+		some, torn, err := audit.OpenCheckpoints(b, key)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", shown(file), err)
+			return nil, nil, fmt.Errorf("%s: %w", shown(file), err)
 		}
-		all = append(all, some...)
+		if all = append(all, some...); torn > 0 {
+			passed = append(passed, fmt.Sprintf("%s in %s torn: held against the others there", counted(torn, "checkpoint"), shown(file)))
+		}
 	}
-	return all, nil
+	return all, passed, nil
 }
 
 // maxRecovered is how many spans of records without a checkpoint are listed.
@@ -269,9 +278,9 @@ record. The private key is beside the log, in FILE.key, or where key in [audit] 
 }
 
 func (p *program) auditHash() *cobra.Command {
-	var config string
+	var config, key string
 	c := &cobra.Command{
-		Use:   "hash TEXT [FILE]",
+		Use:   "hash [--key KEY] TEXT [FILE]",
 		Short: "Print what an argument's text is in the audit log",
 		Long: `Records of requests have values: a hash of each text in the arguments (the first 16 of up to 4 KiB), made with a key that is the log's own, beside it in FILE.key. So it can be found
 who has used a certain text, and not be read, or tried, what the texts were. TEXT "-" is a line of stdin, which leaves no trace in the history of a shell.`,
@@ -283,7 +292,7 @@ who has used a certain text, and not be read, or tried, what the texts were. TEX
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			file, key := "", ""
+			var file string
 			if len(args) == 2 {
 				file = args[1]
 			} else {
@@ -291,7 +300,7 @@ who has used a certain text, and not be read, or tried, what the texts were. TEX
 				if err != nil {
 					return report(cmd, err)
 				}
-				file, key = c.Audit.File, c.Audit.Key
+				file, key = c.Audit.File, cmp.Or(key, c.Audit.Key)
 			}
 			values, err := audit.OpenValues(file, key)
 			if err != nil {
@@ -310,6 +319,7 @@ who has used a certain text, and not be read, or tried, what the texts were. TEX
 		},
 	}
 	configFlag(c, &config)
+	c.Flags().StringVar(&key, "key", "", "`file` of the log's private key (default: the one beside FILE, or key in [audit])")
 	return c
 }
 

@@ -39,6 +39,7 @@ type gate struct {
 	stages []pipeline.Named   // beside those of the plugins
 	host   *plugins.Host
 	memory policies.Memory // of what policies know of sessions: it outlives them
+	names  pipeline.Names  // that may be told in records
 	proxy  *proxy.Proxy
 	front  *downstream.Front
 
@@ -200,7 +201,7 @@ func (j *judges) stages() []pipeline.Named {
 
 // options are the proxy's for a configuration. Servers that are configured as before stay the ones they are.
 func (g *gate) options(c *config.Config, j *judges) (proxy.Options, map[string]*server, error) {
-	p := pipeline.New(g.record, pipeline.Options{Reasons: c.Deny.Reasons, ToolCallsResult: c.Deny.ToolCalls == "result"}, append(slices.Clone(g.stages), j.stages()...)...)
+	p := pipeline.New(g.record, pipeline.Options{Reasons: c.Deny.Reasons, ToolCallsResult: c.Deny.ToolCalls == "result", Names: &g.names}, append(slices.Clone(g.stages), j.stages()...)...)
 	servers := map[string]*server{}
 	o := proxy.Options{
 		Pipeline: p,

@@ -44,13 +44,7 @@ func (l *loader) check(c *Config, root *node) {
 	if c.Audit.File == "" && !l.saidAt(audit.at("file")) {
 		l.errorf(audit.at("file"), "audit.file must name a file: nothing moves unrecorded")
 	}
-	c.Audit.File = l.abs(c.Audit.File)
-	for _, path := range []*string{&c.Audit.Key, &c.Audit.Anchor} {
-		if *path != "" {
-			*path = l.abs(*path)
-		}
-	}
-	l.checkSinks(&c.Audit, audit.at("sink"))
+	l.checkSinks(&c.Audit, audit.at("sink"), l.checkAuditFiles(&c.Audit, audit))
 	l.checkAdmin(&c.Admin, root.at("admin"))
 	l.checkTelemetry(&c.Telemetry, root.at("telemetry"))
 	l.oneOf(&c.Log.Format, root.at("log"), "log", "format", "text", "json")

@@ -142,6 +142,26 @@ func TestEachMistakeIsReportedAtItsPlace(t *testing.T) {
 			`7:9: audit.sink[0].send: a sink of the kind "file" takes records alone; for a file of checkpoints there is audit.anchor`}},
 		{"a sink into the log is reported", sinkOf("file", `path = "audit/../audit/gatekit.jsonl"`), []string{
 			`6:1: audit.sink[0].path = "audit/../audit/gatekit.jsonl" is the file of the audit log`}},
+		{"a sink into what is beside the log is reported", sinkOf("file", `path = "audit/gatekit.jsonl.tree/checkpoint"`), []string{
+			`6:1: audit.sink[0].path = "audit/gatekit.jsonl.tree/checkpoint" is the file of the audit log's tree`}},
+		{"a sink into the log's public key is reported", sinkOf("file", `path = "audit/gatekit.jsonl.pub"`), []string{
+			`6:1: audit.sink[0].path = "audit/gatekit.jsonl.pub" is the file of the audit log's public key`}},
+		{"a sink into the log's key is reported", sinkOf("file", `path = "audit/gatekit.jsonl.key"`), []string{
+			`6:1: audit.sink[0].path = "audit/gatekit.jsonl.key" is the file of the audit log's key`}},
+		{"a sink into the log's lock is reported", sinkOf("file", `path = "audit/gatekit.jsonl.lock"`), []string{
+			`6:1: audit.sink[0].path = "audit/gatekit.jsonl.lock" is the file of the audit log's lock`}},
+		{"a sink into what the sinks were sent is reported", sinkOf("file", `path = "audit/gatekit.jsonl.sinks/s.json"`), []string{
+			`6:1: audit.sink[0].path = "audit/gatekit.jsonl.sinks/s.json" is the file of what the sinks were sent`}},
+		{"a sink into a segment of the log is reported", sinkOf("file", `path = "audit/gatekit-00000000000000000001.jsonl"`), []string{
+			`6:1: audit.sink[0].path = "audit/gatekit-00000000000000000001.jsonl" is the file of a segment of the audit log`}},
+		{"an anchor that is the log is reported", server + "[audit]\nanchor = \"audit/gatekit.jsonl\"", []string{
+			`4:1: audit.anchor = "audit/gatekit.jsonl" is the file of the audit log`}},
+		{"an anchor that is the key is reported", server + "[audit]\nkey = \"k\"\nanchor = \"./k\"", []string{
+			`5:1: audit.anchor = "./k" is the file of audit.key`}},
+		{"a key that is the log's public one is reported", server + "[audit]\nkey = \"audit/gatekit.jsonl.pub\"", []string{
+			`4:1: audit.key = "audit/gatekit.jsonl.pub" is the file of the audit log's public key`}},
+		{"a sink into the anchor is reported", server + "[audit]\nanchor = \"a\"\n[[audit.sink]]\nname = \"s\"\nkind = \"file\"\npath = \"a\"", []string{
+			`8:1: audit.sink[0].path = "a" is the file of audit.anchor`}},
 		{"a file sink without a path is reported", sinkOf("file"), []string{`3:1: audit.sink[0] has no path`}},
 		{"a sink without a url is reported", sinkOf("syslog"), []string{`3:1: audit.sink[0] has no url, such as "tls://siem.example:6514"`}},
 		{"a sink's url that is none is reported", sinkOf("syslog", `url = "siem.example:514"`), []string{

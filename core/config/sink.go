@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"net/url"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 )
@@ -64,8 +63,8 @@ var sinkKeys = []string{"path", "segment_bytes", "keep_files", "url", "facility"
 
 var facilities = []string{"audit", "auth", "authpriv", "daemon", "user", "local0", "local1", "local2", "local3", "local4", "local5", "local6", "local7"}
 
-func (l *loader) checkSinks(a *Audit, n *node) {
-	names, paths := map[string]bool{}, map[string]string{a.File: "the audit log"}
+func (l *loader) checkSinks(a *Audit, n *node, files *auditFiles) {
+	names := map[string]bool{}
 	for i := range a.Sinks {
 		s, n := &a.Sinks[i], n.item(i)
 		name := fmt.Sprintf("audit.sink[%d]", i)
@@ -97,7 +96,7 @@ func (l *loader) checkSinks(a *Audit, n *node) {
 		l.oneOf(&s.Format, n, name, "format", kind.formats...)
 		l.checkSend(s, n, name, kind)
 		if s.Kind == "file" {
-			l.checkSinkPath(s, n, name, paths)
+			l.checkSinkPath(s, n, name, files)
 		}
 		if kind.schemes != nil {
 			l.checkSinkURL(s, n, name, kind)
@@ -133,7 +132,7 @@ func (l *loader) checkSend(s *Sink, n *node, name string, kind sinkKind) {
 }
 
 // checkSinkPath sees that no two write to one file: the log would be sent into itself.
-func (l *loader) checkSinkPath(s *Sink, n *node, name string, taken map[string]string) {
+func (l *loader) checkSinkPath(s *Sink, n *node, name string, files *auditFiles) {
 	at := n.at("path")
 	if s.Path == "" {
 		if !n.has("path") {
@@ -143,11 +142,8 @@ func (l *loader) checkSinkPath(s *Sink, n *node, name string, taken map[string]s
 		}
 		return
 	}
-	s.Path = filepath.Clean(l.abs(s.Path))
-	if by, ok := taken[s.Path]; ok {
-		l.errorf(at, "%s.path = %q is the file of %s", name, at.text, by)
-	}
-	taken[s.Path] = name
+	s.Path = l.abs(s.Path)
+	l.take(files, s.Path, at, name+".path")
 }
 
 func (l *loader) checkSinkURL(s *Sink, n *node, name string, kind sinkKind) {

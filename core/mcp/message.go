@@ -76,6 +76,9 @@ type Message struct {
 	// inside: a result with inputRequests, a request with inputResponses or requestState. Its peer adapter sets it.
 	Folded bool
 
+	// Veiled marks a request whose name or method is not for the record, though it passes: a stage found something there. Its answers' records leave both out. The pipeline sets it.
+	Veiled bool
+
 	raw  []byte
 	id   ID   // what the message goes by; differs from the id in raw after WithID
 	idAt span // the id in raw; empty, at the place for one, when there is none

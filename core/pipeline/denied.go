@@ -22,6 +22,7 @@ type Denied struct {
 
 	answer  Passed // with the action "answer"
 	options Options
+	judged  bool // as its Outcome was
 }
 
 func (d *Denied) Error() string {

@@ -43,6 +43,12 @@
 // To ask a stage in another process takes longer than most stages take. Those of one process that stand beside each other are asked in one question ([Group]), each about what those before it
 // made of the message, as [Sequence] does it there; here their verdicts are weighed, applied and recorded one by one, as if each had been asked alone.
 //
+// # Why a name may be missing in a record
+//
+// A record holds names, and a peer may put anything into one. So a name, or a method that the protocol does not have, is in an [Outcome] when all stages that want the message were asked about it, none failed, and
+// none has a [Finding] whose pointer is there (for a method, one without a pointer); or when a server has listed it, in a list that passed. Otherwise it is in [Outcome.Veiled], of which a recorder may
+// keep keyed hashes. What an error of Gatekit's own quotes nobody has judged. A pipeline without stages leaves nothing out: nobody looks for anything in its messages.
+//
 // # Why a message of no known server or method is shown to all
 //
 // Wants names methods and servers. What has no server yet (it goes to several), or answers an unknown method, could be what a stage guards; a stage

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"gatekit/core/mcp"
@@ -52,6 +53,11 @@ type Outcome struct {
 	Steps  []Step
 	Took   time.Duration
 	Err    error
+	// Veiled are words of a peer that are left out of Before's Name and Method, and of Reason: no stage has judged them, or one found something there. A recorder may keep keyed
+	// hashes of them, no text and no body.
+	Veiled []string
+
+	judged bool // all stages that want Before were asked, as far as a denial did not make the last of them needless, and none failed
 }
 
 // Recorder keeps outcomes. When it returns nil the record is as durable as configured, and the message may move; seq is the
@@ -63,17 +69,19 @@ type Recorder interface {
 
 // Options of a pipeline.
 type Options struct {
-	Reasons         bool // tell the client why
-	ToolCallsResult bool // a refused tools/call is an isError result
+	Reasons         bool   // tell the client why
+	ToolCallsResult bool   // a refused tools/call is an isError result
+	Names           *Names // that may be told; nil begins with none
 }
 
-// Pipeline is immutable and safe for many goroutines. A reload makes a new one.
+// Pipeline is immutable and safe for many goroutines, but for its [Names]. A reload makes a new one.
 type Pipeline struct {
 	rec     Recorder
 	options Options
 	// asked holds, in their order, the stages that want anything of a kind and direction, so that a message that nobody wants costs an index.
 	asked  [mcp.Error + 1][mcp.ToClient + 1][]*stage
 	layers []*layer // of the stages that rename, in their order
+	judges bool     // there are stages
 }
 
 // New makes a pipeline of the stages in their order. rec must not be nil.
@@ -81,7 +89,10 @@ func New(rec Recorder, o Options, stages ...Named) *Pipeline {
 	if rec == nil {
 		panic("pipeline: a pipeline without a recorder")
 	}
-	p := &Pipeline{rec: rec, options: o}
+	if o.Names == nil {
+		o.Names = new(Names)
+	}
+	p := &Pipeline{rec: rec, options: o, judges: len(stages) > 0}
 	for _, n := range stages {
 		s := newStage(n)
 		if len(n.Renames.Tools)+len(n.Renames.Prompts) > 0 {
@@ -100,33 +111,38 @@ func New(rec Recorder, o Options, stages ...Named) *Pipeline {
 
 // Pass judges m, records the outcome and answers what may move. The error is always a *Denied.
 func (p *Pipeline) Pass(ctx context.Context, m *mcp.Message) (Passed, error) {
-	o := Outcome{Time: time.Now(), Before: m, After: m, Action: "pass"}
+	o := Outcome{Time: time.Now(), Before: m, After: m, Action: "pass", judged: true}
 	if err := judgeable(m); err != nil {
 		if m == nil {
 			m = &mcp.Message{}
 		}
-		o.Before, o.After, o.Action, o.Err = m, nil, "deny", err
+		o.Before, o.After, o.Action, o.Err, o.judged = m, nil, "deny", err, false
 		return p.settle(ctx, o, nil, &Denied{Stage: "pipeline", Action: "deny", Err: err})
 	}
 	var answer *mcp.Message
 	var d *Denied
 	if asked, layers := p.asked[m.Kind][m.To], p.renaming(m); len(asked)+len(layers) > 0 {
-		answer, d = judge(ctx, &o, asked, layers)
+		answer, d = p.judge(ctx, &o, asked, layers)
 		o.Took = time.Since(o.Time)
+	} else if p.judges {
+		p.options.Names.list(m, nil)
 	}
 	return p.settle(ctx, o, answer, d)
 }
 
 // settle records o, and only then lets o.After move, or tells of the denial. answer is that of a stage.
 func (p *Pipeline) settle(ctx context.Context, o Outcome, answer *mcp.Message, d *Denied) (Passed, error) {
-	seq, err := p.record(ctx, o)
+	seq, err := p.record(ctx, p.veil(o))
 	if err != nil {
 		return Passed{}, &Denied{Message: o.Before, Stage: "audit", Action: "deny", Err: fmt.Errorf("record the outcome: %w", err), options: p.options}
 	}
 	if d == nil {
 		return Passed{m: o.After}, nil
 	}
-	d.Message, d.Record, d.options = o.Before, seq, p.options
+	d.Message, d.Record, d.options, d.judged = o.Before, seq, p.options, o.judged
+	if foundInName(o.Before, o.Steps) || foundInMethod(o.Before, o.Steps) {
+		d.Message = unnamed(o.Before)
+	}
 	if answer != nil {
 		if d.answer, err = p.Pass(ctx, answer); err != nil {
 			return Passed{}, err
@@ -160,9 +176,10 @@ func judgeable(m *mcp.Message) error {
 
 // judge asks the stages about o.Before, in the server's own names, and fills in the rest of o. Without a denial o.After may move. The answer, if any, is a stage's; it was
 // not judged yet.
-func judge(ctx context.Context, o *Outcome, asked []*stage, layers []*layer) (answer *mcp.Message, d *Denied) {
+func (p *Pipeline) judge(ctx context.Context, o *Outcome, asked []*stage, layers []*layer) (answer *mcp.Message, d *Denied) {
 	if o.Before.Kind == mcp.Request {
 		if d = toOwn(o, layers); d != nil {
+			o.judged = false
 			return nil, d
 		}
 	}
@@ -179,15 +196,20 @@ func judge(ctx context.Context, o *Outcome, asked []*stage, layers []*layer) (an
 			next, step, denied := s.weigh(ctx, o.After, opinions[i])
 			step.Took, began = time.Since(began), time.Now() // of stages that were asked together, the first has it all
 			o.Steps = append(o.Steps, step)
+			o.judged = o.judged && step.Action != "skip"
 			found.add(opinions[i])
 			switch {
 			case denied != nil:
 				for i := range o.Steps {
 					o.Steps[i].Changed = nil // nothing went on
 				}
+				o.judged = o.judged && denied.Err == nil && i == len(now)-1 && !slices.ContainsFunc(asked, func(s *stage) bool { return s.wants.match(o.Before) })
 				o.After, o.Action, o.Reason, o.Err = nil, denied.Action, denied.Reason, denied.Err
 				return nil, denied
 			case step.Action != "answer":
+				if hidden := opinions[i].verdict.Hide; len(hidden) > 0 && opinions[i].err == nil {
+					p.options.Names.list(o.After, o.Steps, hidden...) // who asks for what was hidden is of interest
+				}
 				o.After = next
 			case answer == nil: // the others are still asked: a denial beats an answer
 				answer, by = next, s.name
@@ -195,7 +217,18 @@ func judge(ctx context.Context, o *Outcome, asked []*stage, layers []*layer) (an
 		}
 	}
 	trimChanged(o.Steps)
-	if o.Before.Kind == mcp.Response {
+	switch o.Before.Kind {
+	case mcp.Request:
+		if name, method := p.veils(o); name || method { // the answers to it have its name, too
+			o.After = unnamed(o.After)
+			if answer != nil {
+				answer.Request = o.After
+			}
+		} else if o.judged {
+			p.options.Names.learn(o.Before.Server, o.Before.Name, maxCalled)
+		}
+	case mcp.Response:
+		p.options.Names.list(o.After, o.Steps)
 		if d = toKnown(o, layers); d != nil {
 			return nil, d
 		}
@@ -224,9 +257,13 @@ func summary(steps []Step) (action, reason string) {
 // is asked: it holds nothing that was not judged already. When it cannot be recorded, what moves is a bare error (requests' answers) or nothing (the zero Passed).
 func (p *Pipeline) Answer(ctx context.Context, m *mcp.Message) Passed {
 	o := Outcome{Time: time.Now(), Before: p.ownName(m), After: m, Action: "answer"}
+	o = p.veil(o)
 	switch { // our own words: what failed, or why a call is given up, belongs in the record
 	case m.Kind == mcp.Error:
 		o.Reason, _ = m.Text("/message")
+		if p.judges {
+			o.quote(m)
+		}
 	case m.Method == "notifications/cancelled":
 		o.Reason, _ = m.Text("/reason")
 	case m.Folded:
@@ -242,12 +279,18 @@ func (p *Pipeline) Answer(ctx context.Context, m *mcp.Message) Passed {
 	return Passed{}
 }
 
+// Decided records what a human said to the request that d refused.
+func (p *Pipeline) Decided(ctx context.Context, d *Denied, action, by string) error {
+	_, err := p.record(ctx, p.veil(Outcome{Time: time.Now(), Before: d.Message, Action: action, Reason: by, judged: d.judged}))
+	return err
+}
+
 // Event records something that is no message: start, stop, reload, a parse failure, a server lost. m carries the fields that apply, may have no
 // body, and may be nil. The error is the recorder's.
 func (p *Pipeline) Event(ctx context.Context, m *mcp.Message, action, reason string, err error) error {
 	if m == nil {
 		m = &mcp.Message{}
 	}
-	_, err = p.record(ctx, Outcome{Time: time.Now(), Before: m, Action: action, Reason: reason, Err: err})
+	_, err = p.record(ctx, p.veil(Outcome{Time: time.Now(), Before: m, Action: action, Reason: reason, Err: err}))
 	return err
 }

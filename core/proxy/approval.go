@@ -27,15 +27,15 @@ func (x *exchange) pass(ctx context.Context, l *link, m *mcp.Message, w *watch) 
 	}
 	approvals := x.c.Approvals
 	if approvals != nil && approvals.Take(m) {
-		x.noteApproval(ctx, m, "approve", "by gatekit approve")
+		x.noteApproval(ctx, d, "approve", "by gatekit approve")
 		return x.c.Pipeline.Pass(pipeline.WithApproval(ctx), m)
 	}
 	switch asked, approved := x.askHuman(ctx, l, m, d.Reason, w); {
 	case approved:
-		x.noteApproval(ctx, m, "approve", "by the client's user")
+		x.noteApproval(ctx, d, "approve", "by the client's user")
 		return x.c.Pipeline.Pass(pipeline.WithApproval(ctx), m)
 	case asked:
-		x.noteApproval(ctx, m, "reject", "by the client's user")
+		x.noteApproval(ctx, d, "reject", "by the client's user")
 		return passed, d
 	}
 	if approvals != nil {
@@ -49,8 +49,8 @@ func (x *exchange) pass(ctx context.Context, l *link, m *mcp.Message, w *watch) 
 }
 
 // noteApproval records what a human said. What cannot be recorded is found out when the request itself is recorded next.
-func (x *exchange) noteApproval(ctx context.Context, m *mcp.Message, action, by string) {
-	if err := x.c.Pipeline.Event(ctx, m, action, by, nil); err != nil {
+func (x *exchange) noteApproval(ctx context.Context, d *pipeline.Denied, action, by string) {
+	if err := x.c.Pipeline.Decided(ctx, d, action, by); err != nil {
 		x.c.Log.Error("record an approval", "error", err)
 	}
 }

@@ -2,6 +2,7 @@ package proxy_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 
@@ -71,6 +72,52 @@ func TestAHumanApproves(t *testing.T) {
 				if got := w.call(t, "tools/call", `{"name":"a__x","arguments":{"n":1}}`); !strings.HasPrefix(got, "!-31000") {
 					t.Errorf("the second time: %s", got)
 				}
+			}
+		})
+	}
+}
+
+// What a client calls itself is content: it is recorded as it passed, and not at all when it did not.
+func TestAClientIsIntroducedAsItPassed(t *testing.T) {
+	const hello = `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c s3cret","version":"1"}}`
+	for what, v := range map[string]pipeline.Verdict{
+		"cleared": {Action: pipeline.Modify, Edits: []mcp.Edit{mcp.Set("/clientInfo/name", []byte(`"c cleared"`))}},
+		"refused": {Action: pipeline.Deny, Reason: "no"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			w := open(t, map[string]*server{"a": {answer: func(context.Context, *mcp.Message, proxy.Caller) string { return `{"capabilities":{}}` }}}, nil, pipeline.Named{Name: "s", Stage: stage(func(m *mcp.Message) pipeline.Verdict {
+				if m.Method == "initialize" && m.Kind == mcp.Request {
+					return v
+				}
+				return pipeline.Verdict{Action: pipeline.Allow}
+			})})
+			w.call(t, "initialize", hello)
+			w.record.mu.Lock()
+			defer w.record.mu.Unlock()
+			who := slices.DeleteFunc(slices.Clone(w.record.reasons), func(r string) bool { return !strings.HasPrefix(r, "connect ") })
+			if want := map[string][]string{"cleared": {"connect c cleared 1, "}}[what]; !slices.Equal(who, want) {
+				t.Errorf("introduced as %q, want %q", who, want)
+			}
+		})
+	}
+}
+
+func TestAClientIsIntroducedByWhatItSaysOfItself(t *testing.T) {
+	for info, want := range map[string]string{
+		`{"name":"c","version":"1"}`: "connect c 1, ",
+		`{"name":"c"}`:               "connect c, ",
+		`{"version":"1"}`:            "connect a client without a name 1, ",
+		`{}`:                         "connect a client without a name, ",
+		`{"name":""}`:                "connect a client without a name, ",
+		`{"name":7,"version":[]}`:    "connect a client without a name, ",
+	} {
+		t.Run(info, func(t *testing.T) {
+			w := open(t, map[string]*server{"a": {answer: func(context.Context, *mcp.Message, proxy.Caller) string { return `{"capabilities":{}}` }}}, nil)
+			w.call(t, "initialize", `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":`+info+`}`)
+			w.record.mu.Lock()
+			defer w.record.mu.Unlock()
+			if !slices.Contains(w.record.reasons, want) {
+				t.Errorf("the record has %q, want %q", w.record.reasons, want)
 			}
 		})
 	}

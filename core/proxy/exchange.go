@@ -136,6 +136,7 @@ func (x *exchange) send(ctx context.Context, l *link, m *mcp.Message, w *watch, 
 	if err != nil {
 		return nil, err
 	}
+	x.s.introduce(ctx, x.c, passed.Message())
 	open := l.use
 	if m.Method == "initialize" {
 		open = l.open

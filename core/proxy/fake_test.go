@@ -16,14 +16,16 @@ import (
 
 // journal is a Recorder in memory.
 type journal struct {
-	mu   sync.Mutex
-	rows []string
+	mu      sync.Mutex
+	rows    []string
+	reasons []string // of each
 }
 
 func (j *journal) Record(_ context.Context, o pipeline.Outcome) (uint64, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	m := o.Before
+	j.reasons = append(j.reasons, o.Action+" "+o.Reason)
 	j.rows = append(j.rows, strings.TrimSpace(fmt.Sprintf("%s %s %s %s %s %s", o.Action, m.To, m.Kind, m.Method, m.Server, m.Name)))
 	return uint64(len(j.rows)), nil
 }

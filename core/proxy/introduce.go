@@ -2,7 +2,9 @@ package proxy
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"strings"
 
 	"gatekit/core/mcp"
 )
@@ -19,7 +21,8 @@ type introduced struct {
 	names map[string]bool
 }
 
-// introduce records which client a session is of, once for each that says its name: in its initialize, or with every request.
+// introduce records which client a session is of, once for each that says its name: in its initialize, or with every request. m is one that passed: what a client calls itself is content like
+// other, and may be cleared or refused.
 func (s *Session) introduce(ctx context.Context, c *settings, m *mcp.Message) {
 	at := mcp.AtClientInfo
 	if m.Method == "initialize" {
@@ -37,7 +40,7 @@ func (s *Session) introduce(ctx context.Context, c *settings, m *mcp.Message) {
 	}
 	name, _ := m.Text(at + "/name")
 	version, _ := m.Text(at + "/version")
-	who := clip(name, 100) + " " + clip(version, 100)
+	who := strings.TrimSpace(cmp.Or(clip(name, 100), "a client without a name") + " " + clip(version, 100))
 	s.mu.Lock()
 	if len(info) <= maxClientInfo {
 		s.clients.last = bytes.Clone(info)

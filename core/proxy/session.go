@@ -70,7 +70,6 @@ func (s *Session) Begin(m *mcp.Message, client Client) func(ctx context.Context)
 			return pipeline.Passed{}
 		}
 		defer x.follow(gone)()
-		s.introduce(ctx, x.c, x.m)
 		answer, err := x.run(ctx)
 		switch {
 		case err == nil:

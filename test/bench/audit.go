@@ -7,8 +7,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 )
 
 // durabilities are what is compared, one without a log first.
@@ -18,6 +22,14 @@ var durabilities = []stages{
 	{way: "fsync", audit: "durability = \"fsync\"\n"},
 	{way: "async", audit: "durability = \"async\"\n"},
 }
+
+// withLogs are the durabilities, and the first of them with a file and a webhook to send all records to.
+func withLogs(hook string) []stages {
+	return append(slices.Clone(durabilities), stages{way: withSinks, audit: "durability = \"write\"\n", tables: fmt.Sprintf(
+		"[[audit.sink]]\nname = \"file\"\nkind = \"file\"\npath = \"sink.jsonl\"\n[[audit.sink]]\nname = \"hook\"\nkind = \"webhook\"\nurl = %q\n", hook)})
+}
+
+const withSinks = "write, two sinks"
 
 // unlogged answers an overlay under which gatekit records nothing: the product always does.
 func unlogged(dir, root string) (overlay string, err error) {
@@ -43,14 +55,16 @@ func unlogged(dir, root string) (overlay string, err error) {
 	return overlay, os.WriteFile(overlay, b, 0o600)
 }
 
-// measureAudit compares Gatekit with each durability with one that records no message.
+// measureAudit compares Gatekit with each durability, and with sinks, with one that records no message. What takes the webhook's records is in this process, beside the client.
 func (p *plan) measureAudit(l lane, out report) (err error) {
 	if l.unlogged, err = buildUnlogged(l.dir); err != nil {
 		return err
 	}
-	l.route, l.era, l.stages = p.routes[0], p.eras[0], durabilities
+	hook := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { io.Copy(io.Discard, r.Body) }))
+	defer hook.Close()
+	l.route, l.era, l.stages = p.routes[0], p.eras[0], withLogs(hook.URL)
 	var ways []string
-	for _, s := range durabilities {
+	for _, s := range l.stages {
 		ways = append(ways, s.way)
 	}
 	out.auditHead(l)

@@ -55,7 +55,7 @@ func TestEverythingRuns(t *testing.T) {
 				rows++
 			}
 		}
-		for _, s := range slices.Concat(plugged, durabilities[1:], withTelemetry("")[1:], ruling[1:]) { // all have a plain one
+		for _, s := range slices.Concat(plugged, withLogs("")[1:], withTelemetry("")[1:], ruling[1:]) { // all have a plain one
 			if strings.Contains(line, "  "+s.way+"  ") {
 				rows++
 			}
@@ -66,7 +66,7 @@ func TestEverythingRuns(t *testing.T) {
 	list := len(p.eras) * len(p.at)
 	memory := len(p.routes) * len(p.at) * len(p.proxies())
 	plugins := len(plugged) * len(p.at) * len(p.sizes)
-	audit := len(durabilities) * len(p.at) * len(p.sizes)
+	audit := len(withLogs("")) * len(p.at) * len(p.sizes)
 	told := len(withTelemetry("")) * len(p.at) * len(p.sizes)
 	policies := len(ruling) * len(p.at) * len(p.sizes)
 	if want := calls + bridge + list + memory + 2 + plugins + audit + told + policies; rows != want {

@@ -37,10 +37,10 @@ func withPlugins() ([]stages, error) {
 		return nil, err
 	}
 	own := func(name, config string) string {
-		return fmt.Sprintf("[[plugin]]\nname = %q\ncommand = [%q, \"plugin\", \"allow\"]\nconfig = %s\n", name, self, config)
+		return fmt.Sprintf("[[plugin]]\nname = %q\ntimeout = \"30s\"\ncommand = [%q, \"plugin\", \"allow\"]\nconfig = %s\n", name, self, config)
 	}
 	use := func(name, builtin, config string) string {
-		return fmt.Sprintf("[[plugin]]\nname = %q\nuse = %q\nconfig = %s\n", name, builtin, config)
+		return fmt.Sprintf("[[plugin]]\nname = %q\ntimeout = \"30s\"\nuse = %q\nconfig = %s\n", name, builtin, config)
 	}
 	all := []stages{
 		{way: plain},

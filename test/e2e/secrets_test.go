@@ -101,7 +101,7 @@ var (
 )
 
 // keeping is the configuration of everything that Gatekit writes and sends.
-func keeping(t *testing.T, bodies, durability string) string {
+func keeping(t *testing.T, to *otelStub, bodies, durability string) string {
 	web, _ := hook(t, nil)
 	table := sinkTable("hook", "webhook", fmt.Sprintf("url = %q\nheaders = { Authorization = \"Bearer %s\" }", web, receivers))
 	for _, form := range format.Names() {
@@ -111,7 +111,7 @@ func keeping(t *testing.T, bodies, durability string) string {
 		table += sinkTable("down", "webhook", `url = "http://127.0.0.1:9/"`) // what it has not taken is kept for it
 	}
 	return auditTable + fmt.Sprintf("bodies = %q\ndurability = %q\nanchor = \"anchors\"\n", bodies, durability) + table +
-		newOTelStub(t).config("http", "tools = true\ninterval = \"1s\"") + "[log]\nlevel = \"debug\"\nformat = \"json\"\n"
+		to.config("http", "tools = true\ninterval = \"1s\"") + "[log]\nlevel = \"debug\"\nformat = \"json\"\n"
 }
 
 // forms are how a secret may be written so that who finds it has it.
@@ -147,13 +147,14 @@ ask contains "it is a transfer" if { input.kind == "request"; input.params.argum
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { os.RemoveAll(tmp) })
-			dir := t.TempDir()
-			g := overHTTPIn(t, dir, httpServer("box", site.URL)+"headers = { Authorization = \"Bearer ${env:UPSTREAM}\" }\n"+plugin("secrets", `action = "redact"`)+policy(t, rego)+
-				keeping(t, bodies, durability), "UPSTREAM="+upstream, "XDG_STATE_HOME="+filepath.Join(dir, "state"), "TMPDIR="+tmp)
+			dir, to := t.TempDir(), newOTelStub(t)
+			g := overHTTPIn(t, dir, httpServer("box", site.URL)+"methods = [\"vendor/*\"]\nheaders = { Authorization = \"Bearer ${env:UPSTREAM}\" }\n"+plugin("secrets", `action = "redact"`)+policy(t, rego)+
+				keeping(t, to, bodies, durability), "UPSTREAM="+upstream, "XDG_STATE_HOME="+filepath.Join(dir, "state"), "TMPDIR="+tmp)
 			wire := mcptest.NewHTTP(g.url)
 			wire.Header.Set("Authorization", "Bearer "+clients)
 			c := mcptest.NewClient(wire, client)
 			t.Cleanup(func() { c.Close() })
+			c.Name = "a client with " + planted
 			c.Capabilities = `{"sampling":{},"elicitation":{},"roots":{}}`
 			c.Answer["elicitation/create"] = func(m mcptest.Message) string {
 				if mcptest.Text(m.Params, "message") != "which key?" { // whether it is approved
@@ -186,6 +187,26 @@ ask contains "it is a transfer" if { input.kind == "request"; input.params.argum
 					t.Errorf("what is refused answered %s", m.Raw)
 				}
 			}
+			// What a message is about, and what it is, can be a secret as well; some of these have a server, others nobody knows.
+			// The client is told what there is not, in its own words.
+			answered := c.Frames()
+			for _, ask := range []struct{ method, params string }{
+				{"tools/call", `{"name":"box__` + planted + `"}`}, {"tools/call", `{"name":"` + planted + `"}`}, {"tools/call", `{"name":"nobody__` + planted + `","arguments":{"a":1}}`},
+				{"prompts/get", `{"name":"box__` + planted + `"}`}, {"prompts/get", `{"name":"` + planted + `"}`},
+				{"resources/read", `{"uri":"box+file:///x?token=` + planted + `"}`}, {"resources/read", `{"uri":"file:///x?token=` + planted + `"}`},
+				{"completion/complete", `{"ref":{"type":"ref/prompt","name":"box__` + planted + `"},"argument":{"name":"a","value":"b"}}`},
+				{"completion/complete", `{"ref":{"type":"` + planted + `"},"argument":{"name":"a","value":"b"}}`},
+				{"x/" + planted, `{}`}, {planted, `{}`}, {"vendor/" + planted, `{}`}, {"tools/list", `{"cursor":"` + planted + `"}`},
+			} {
+				if m, err := c.Call(t.Context(), ask.method, ask.params); err == nil && m.Error == nil {
+					t.Errorf("%s %s answered %s", ask.method, ask.params, m.Raw)
+				}
+			}
+			c.Notify("notifications/"+planted, `{}`)
+			c.Notify("notifications/cancelled", `{"requestId":"`+planted+`"}`)
+			if _, err := c.Do(t.Context(), mcptest.Quote(planted), "tools/list", `{}`); err != nil {
+				t.Error(err)
+			}
 
 			leaks := func(where, text string, secrets ...string) {
 				t.Helper()
@@ -199,7 +220,7 @@ ask contains "it is a transfer" if { input.kind == "request"; input.params.argum
 			}
 			wants := []string{"notifications/progress", "notifications/message", "sampling/createMessage", "elicitation/create"}
 			seen := map[string]bool{}
-			for _, f := range c.Frames() {
+			for _, f := range answered {
 				if f.Sent {
 					continue
 				}
@@ -227,6 +248,12 @@ ask contains "it is a transfer" if { input.kind == "request"; input.params.argum
 				written[name+" at the end"] = text
 			}
 			written["the log of the process"] = g.stderr.String()
+			to.mu.Lock()
+			written["what the collector got"] = to.all.String()
+			if len(to.spans) == 0 || len(to.metrics) == 0 {
+				t.Error("the collector got no spans, or no metrics")
+			}
+			to.mu.Unlock()
 			for name, text := range written {
 				leaks(name, text, planted, planted[:12], codename, refused, transfer, upstream, clients, receivers)
 			}

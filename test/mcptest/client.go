@@ -21,6 +21,7 @@ type Frame struct {
 type Client struct {
 	Revision     string                                 // Modern, or a legacy one
 	Capabilities string                                 // a JSON object
+	Name         string                                 // what it calls itself
 	Answer       map[string]func(params Message) string // a question's method -> the result's JSON, or an error object's behind "error:"
 
 	conn   Conn
@@ -37,7 +38,7 @@ type Client struct {
 // NewClient starts to read from conn. Close ends it.
 func NewClient(conn Conn, revision string) *Client {
 	ctx, cancel := context.WithCancel(context.Background())
-	c := &Client{Revision: revision, Capabilities: `{"sampling":{},"elicitation":{"form":{},"url":{}},"roots":{"listChanged":true}}`, conn: conn, cancel: cancel,
+	c := &Client{Revision: revision, Name: "mcptest", Capabilities: `{"sampling":{},"elicitation":{"form":{},"url":{}},"roots":{"listChanged":true}}`, conn: conn, cancel: cancel,
 		done: make(chan struct{}), changed: make(chan struct{})}
 	c.Answer = map[string]func(Message) string{
 		"ping": func(Message) string { return `{}` },
@@ -160,8 +161,8 @@ func (c *Client) Request(id, method, params string) string {
 
 // withMeta puts what a modern request says of itself into its _meta.
 func (c *Client) withMeta(params string) string {
-	own := fmt.Sprintf(`%s:%s,%s:{"name":"mcptest","version":"1"},%s:%s`,
-		Quote(metaVersion), Quote(c.Revision), Quote(metaClientInfo), Quote(metaCapabilities), c.Capabilities)
+	own := fmt.Sprintf(`%s:%s,%s:{"name":%s,"version":"1"},%s:%s`,
+		Quote(metaVersion), Quote(c.Revision), Quote(metaClientInfo), Quote(c.Name), Quote(metaCapabilities), c.Capabilities)
 	if At(json.RawMessage(params), "_meta") == nil {
 		return member(params, "_meta", "{"+own+"}")
 	}
@@ -236,7 +237,7 @@ func (c *Client) Open(ctx context.Context) (Message, error) {
 	if c.modern() {
 		return c.Call(ctx, "server/discover", "")
 	}
-	m, err := c.Call(ctx, "initialize", fmt.Sprintf(`{"protocolVersion":%s,"capabilities":%s,"clientInfo":{"name":"mcptest","version":"1"}}`, Quote(c.Revision), c.Capabilities))
+	m, err := c.Call(ctx, "initialize", fmt.Sprintf(`{"protocolVersion":%s,"capabilities":%s,"clientInfo":{"name":%s,"version":"1"}}`, Quote(c.Revision), c.Capabilities, Quote(c.Name)))
 	if err == nil && m.Error == nil {
 		err = c.Notify("notifications/initialized", `{}`)
 	}

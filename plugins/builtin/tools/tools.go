@@ -109,7 +109,7 @@ func (s *stage) Inspect(_ context.Context, m *mcp.Message) (sdk.Verdict, error) 
 	return sdk.Allow(), nil
 }
 
-// use judges a message about one item, whose name is at pointer.
+// use judges a message about one item, whose name is at pointer. That is not said of the finding: the name holds nothing that may not be kept, and is of interest.
 func (f *filter) use(m *mcp.Message, pointer string) sdk.Verdict {
 	if !f.filters() {
 		return sdk.Allow()
@@ -119,7 +119,7 @@ func (f *filter) use(m *mcp.Message, pointer string) sdk.Verdict {
 	case !ok: // it cannot be said what the server would take it for
 		return sdk.Deny("it does not say what it is about", pipeline.Finding{Type: "no-name", Pointer: pointer})
 	case f.hidden(name), m.Name != "" && f.hidden(m.Name):
-		return sdk.Deny("it is about what clients may not know", pipeline.Finding{Type: "hidden", Pointer: pointer})
+		return sdk.Deny("it is about what clients may not know", pipeline.Finding{Type: "hidden"})
 	}
 	return sdk.Allow()
 }
@@ -136,7 +136,7 @@ func (s *stage) complete(m *mcp.Message) sdk.Verdict {
 			continue
 		}
 		if !ok || x.f.hidden(name) {
-			return sdk.Deny("it is about what clients may not know", pipeline.Finding{Type: "hidden", Pointer: x.at})
+			return sdk.Deny("it is about what clients may not know", pipeline.Finding{Type: "hidden"})
 		}
 	}
 	return sdk.Allow()

@@ -1,0 +1,159 @@
+package audit
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// anchorEvery is how often the anchor file gets a checkpoint, which speaks for all before it, while the log is written.
+const anchorEvery = time.Minute
+
+// anchors are where checkpoints go.
+type anchors struct {
+	file  string
+	waits []byte    // the newest checkpoint that file has not; working is held for these three
+	wrote time.Time // when it got one
+	err   error     // of the last try; mu is held for it, and for the rest
+
+	call  func([]byte)
+	next  []byte        // for call, when it returns
+	calls chan struct{} // closed when it has returned from the last; nil while it is not called
+}
+
+// begin anchors the checkpoint that the log goes on from where the file has none: from then on, a file that is not there was taken away.
+func (u *upkeep) begin(from *Checkpoint) {
+	u.working.Lock()
+	defer u.working.Unlock()
+	if u.anchors.file == "" {
+		return
+	}
+	if info, err := os.Stat(u.anchors.file); err != nil || info.Mode().IsRegular() && info.Size() == 0 {
+		u.anchors.waits = from.Note
+		u.anchorFile()
+	}
+}
+
+// anchor sends a checkpoint away.
+func (u *upkeep) anchor(signed []byte) {
+	if u.anchors.file != "" {
+		u.anchors.waits = signed
+	}
+	if u.anchors.call == nil {
+		return
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.anchors.next = signed
+	if u.anchors.calls == nil {
+		u.anchors.calls = make(chan struct{})
+		go u.callAnchor()
+	}
+}
+
+// callAnchor gives Anchor the newest checkpoint until there is none that it has not had.
+func (u *upkeep) callAnchor() {
+	for {
+		u.mu.Lock()
+		next := u.anchors.next
+		u.anchors.next = nil
+		if next == nil {
+			close(u.anchors.calls)
+			u.anchors.calls = nil
+			u.mu.Unlock()
+			return
+		}
+		u.mu.Unlock()
+		u.anchors.call(bytes.Clone(next))
+	}
+}
+
+// anchorFile gives the file the checkpoint that waits for it, if it is time. That it fails, and that it works again, are records.
+func (u *upkeep) anchorFile() error {
+	before := u.anchors.err
+	if u.anchors.waits == nil || before == nil && !u.ended && time.Since(u.anchors.wrote) < anchorEvery {
+		return before
+	}
+	err := appendNote(u.anchors.file, u.anchors.waits)
+	if err == nil {
+		u.anchors.waits, u.anchors.wrote = nil, time.Now()
+	}
+	u.mu.Lock()
+	u.anchors.err = err
+	u.mu.Unlock()
+	var said error
+	switch {
+	case err != nil && before == nil:
+		u.report.Error("a checkpoint of the audit log cannot be anchored", "file", u.anchors.file, "error", err)
+		said = u.log.event("anchor lost", fmt.Sprintf("checkpoints cannot be written to %s", u.anchors.file))
+	case err == nil && before != nil:
+		u.report.Info("checkpoints of the audit log are anchored again", "file", u.anchors.file)
+		said = u.log.event("anchor back", fmt.Sprintf("checkpoints are written to %s again", u.anchors.file))
+	}
+	if said != nil && !errors.Is(said, errClosed) {
+		u.report.Error("record how it is with the anchor", "error", said)
+	}
+	return err
+}
+
+// anchorIn is how long it is until the file is to get a checkpoint; 0 when none waits.
+func (u *upkeep) anchorIn() time.Duration {
+	switch {
+	case u.anchors.waits == nil:
+		return 0
+	case u.anchors.err != nil:
+		return checkpointEvery
+	}
+	return max(time.Millisecond, anchorEvery-time.Since(u.anchors.wrote))
+}
+
+// appendNote appends a checkpoint and an empty line, and sees to it that they are on the disk. What a write leaves in part is taken back; where it cannot be, as the file takes nothing but
+// more, or where a crash has left it, empty lines keep it apart from what follows.
+func appendNote(path string, signed []byte) (err error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	b := append(bytes.Clone(signed), '\n')
+	if !info.Mode().IsRegular() {
+		_, err = f.Write(b)
+		return err
+	}
+	if info.Size() > 0 && !endsInEmptyLine(path, info.Size()) {
+		b = append([]byte("\n\n"), b...)
+	}
+	if n, err := f.Write(b); err != nil {
+		if n > 0 {
+			err = errors.Join(err, f.Truncate(info.Size()))
+		}
+		return err
+	}
+	if err = f.Sync(); err == nil && info.Size() == 0 {
+		err = syncPath(filepath.Dir(path))
+	}
+	return err
+}
+
+// endsInEmptyLine says whether it is known that what follows is a paragraph of its own.
+func endsInEmptyLine(path string, size int64) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	end := make([]byte, 2)
+	n, err := f.ReadAt(end, max(0, size-int64(len(end))))
+	return (err == nil || err == io.EOF) && string(end[:n]) == "\n\n"
+}

@@ -1,0 +1,70 @@
+package config
+
+import (
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+// auditFiles are the files that the audit log and what goes with it write, and whose each is: no two may write to one.
+type auditFiles struct {
+	log   string
+	taken map[string]string
+}
+
+// checkAuditFiles makes the paths of the log, its key and its anchor absolute, and sees that they are not each other's. What package audit keeps beside a log is reserved, too.
+func (l *loader) checkAuditFiles(a *Audit, n *node) *auditFiles {
+	a.File = l.abs(a.File)
+	files := &auditFiles{log: a.File, taken: map[string]string{
+		a.File:           "the audit log",
+		a.File + ".lock": "the audit log's lock",
+		a.File + ".next": "the audit log's next segment",
+		a.File + ".pub":  "the audit log's public key",
+	}}
+	if a.Key != "" {
+		a.Key = l.abs(a.Key)
+		l.take(files, a.Key, n.at("key"), "audit.key")
+	} else {
+		files.taken[a.File+".key"] = "the audit log's key"
+	}
+	if a.Anchor != "" {
+		a.Anchor = l.abs(a.Anchor)
+		l.take(files, a.Anchor, n.at("anchor"), "audit.anchor")
+	}
+	return files
+}
+
+// take says that a key names a file, unless it is another's.
+func (l *loader) take(files *auditFiles, path string, at *node, key string) {
+	if by := files.owner(path); by != "" {
+		l.errorf(at, "%s = %q is the file of %s", key, at.text, by)
+		return
+	}
+	files.taken[path] = key
+}
+
+var segmentDigits = regexp.MustCompile(`^-[0-9]{20}$`)
+
+// owner is whose a file is, or "".
+func (f *auditFiles) owner(path string) string {
+	if by, ok := f.taken[path]; ok {
+		return by
+	}
+	ext := filepath.Ext(f.log)
+	digits, ok := strings.CutPrefix(path, strings.TrimSuffix(f.log, ext))
+	digits, is := strings.CutSuffix(digits, ext)
+	switch {
+	case ok && is && segmentDigits.MatchString(digits):
+		return "a segment of the audit log"
+	case within(path, f.log+".tree"):
+		return "the audit log's tree"
+	case within(path, f.log+".sinks"):
+		return "what the sinks were sent"
+	}
+	return ""
+}
+
+// within says whether a path is a folder, or in it.
+func within(path, folder string) bool {
+	return path == folder || strings.HasPrefix(path, folder+string(filepath.Separator))
+}

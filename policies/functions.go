@@ -19,7 +19,7 @@ type Function struct {
 //
 //	gatekit.path.fault(path, {"roots", "base", "home", "relative", "links"})  why the path is not within the roots; "" when it is
 //	gatekit.path.disguise(path)  why the path is not what it looks like, wherever it leads; "" when it is
-//	gatekit.path.disguised(value)  whether that is so of any text in a value, or of any name
+//	gatekit.path.disguised(value)  whether that may be so of any text in a value, or of any name; where it is not, disguise has nothing to say either
 //	gatekit.uri.parse(uri)  {"scheme", "host", "port", "user", "path", "punycode", "special", "fault"}
 //	gatekit.uri.readings(uri)  what a server may take it for, in small letters: as it is, without escapes, without dots
 func Functions() []Function {

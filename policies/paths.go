@@ -26,7 +26,8 @@ type bounds struct {
 }
 
 const (
-	maxPath     = 8 << 10 // bytes
+	maxPath     = 8 << 10  // bytes
+	maxJudged   = 64 << 10 // bytes of what may be no path
 	maxReadings = 64
 )
 
@@ -70,17 +71,25 @@ func eachReading(text string, fault func(reading string) string) string {
 	return ""
 }
 
-// disguised says why a path is not what it looks like: in one reading of it, it climbs more than it says, or ends early. What is no path is not: a URL, and what has lines, or is too long.
+// disguised says why a path is not what it looks like: in one reading of it, it climbs more than it says, ends early, or is no text. A URL of the web is no path.
 func disguised(text string) string {
-	if len(text) > maxPath || !readOtherwise(text) {
+	if !readOtherwise(text) {
 		return ""
 	}
 	text = strings.TrimSpace(text)
-	if name := uriScheme(text); strings.ContainsAny(text, "\n\r") || name != "" && !strings.EqualFold(name, "file:") {
+	switch {
+	case webURL.MatchString(text):
+		return ""
+	case len(text) > maxJudged && (twofold.MatchString(text) || alike.Replace(text) != text):
+		return "it is too long for a path"
+	case len(text) > maxJudged: // an image as a data: URI, a file's content
 		return ""
 	}
 	said := -1
 	return eachReading(text, func(reading string) string {
+		if !utf8.ValidString(reading) {
+			return "it is no UTF-8"
+		}
 		n := 0
 		for s := range strings.SplitSeq(reading, "/") {
 			if parent.MatchString(s) {
@@ -100,11 +109,22 @@ func disguised(text string) string {
 	})
 }
 
-// anyDisguised says whether a text in a value, or a name, is not what it looks like.
+// mayBeDisguised is a quick look at a text that may be no path at all: where it has lines, or is long, it says so sooner than disguised, and never says no where that has a fault.
+func mayBeDisguised(text string) bool {
+	switch {
+	case !readOtherwise(text), !strings.Contains(text, "..") && !strings.ContainsAny(text, "%\x00") && strings.IndexFunc(text, func(c rune) bool { return c >= utf8.RuneSelf }) < 0:
+		return false
+	case len(text) > maxPath, strings.ContainsAny(text, "\n\r"):
+		return true
+	}
+	return disguised(text) != ""
+}
+
+// anyDisguised says whether a text in a value, or a name, may not be what it looks like.
 func anyDisguised(t *ast.Term) bool {
 	switch v := t.Value.(type) {
 	case ast.String:
-		return disguised(string(v)) != ""
+		return mayBeDisguised(string(v))
 	case *ast.Array:
 		return v.Until(anyDisguised)
 	case ast.Object:
@@ -131,6 +151,8 @@ func uriScheme(text string) string {
 var (
 	alike    = strings.NewReplacer("．", ".", "․", ".", "﹒", ".", "‥", "..", "…", "...", "／", "/", "∕", "/", "⁄", "/", "＼", "/", "﹨", "/", "⧵", "/", "∖", "/", "～", "~", "：", ":", "¥", "/", "₩", "/") // the last two are the backslash of a Japanese and a Korean Windows
 	filtered = strings.NewReplacer("../", "", `..\`, "")                                                                                                                                              // by those who think that this is enough, which makes "../" of "..././"
+	webURL   = regexp.MustCompile(`^(?i:https?)://[^/]`)
+	twofold  = regexp.MustCompile(`%[0-9A-Fa-f]{2}|%u[0-9A-Fa-f]{4}|\x00|\.\.[/\\;]|[/\\]\.\.`)
 	escape   = regexp.MustCompile(`%[0-9A-Fa-f]{2}|%u[0-9A-Fa-f]{4}`)
 	params   = regexp.MustCompile(`;[^/]*`)
 	inner    = regexp.MustCompile(`(?i)file:`)

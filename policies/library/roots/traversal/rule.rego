@@ -215,15 +215,54 @@ steps(k) := ["properties", k] if is_string(k)
 
 steps(k) := ["items"] if is_number(k)
 
-# In schemas that are put together of others: the names that any of those gives such a format.
-sort_of_path(_, name) if name in formatted
+# In schemas that are put together of others: all below the names that any of those gives such a format, itself or by a reference.
+sort_of_path(place, _) if {
+	some k in place
+	k in formatted
+}
 
-formatted contains name if {
-	_ = input.item.inputSchema["$defs"]
+sort_of_path(_, _) if unnamed
+
+formatted contains names_in(place)[count(names_in(place)) - 1] if some place in declaring
+
+# Names that the schema does not say are those of paths.
+unnamed if {
+	some place in declaring
+	count(names_in(place)) == 0
+	not place[0] in {"$defs", "definitions"}
+	some k in place
+	k in {"additionalProperties", "patternProperties"}
+}
+
+names_in(place) := [k | some i, k in place; place[i - 1] == "properties"]
+
+declaring contains place if {
 	walk(input.item.inputSchema, [place, schema])
 	schema.format in formats
-	names := [k | some i, k in place; place[i - 1] == "properties"]
-	name := names[count(names) - 1]
+	some k in place
+	k in {"allOf", "anyOf", "oneOf", "if", "then", "else", "additionalProperties", "patternProperties", "prefixItems", "dependentSchemas", "$defs", "definitions"}
+}
+
+declaring contains place if {
+	count(referred) > 0
+	walk(input.item.inputSchema, [place, schema])
+	schema["$ref"] in referred
+}
+
+# The definitions that are paths themselves, or by others that they refer to.
+referred contains ref if {
+	some ref, _ in definitions
+	some reached in graph.reachable(uses, {ref})
+	walk(definitions[reached], [place, schema])
+	not "properties" in place
+	schema.format in formats
+}
+
+uses[ref] := {schema["$ref"] | walk(definition, [place, schema]); not "properties" in place} if some ref, definition in definitions
+
+definitions[sprintf("#/%s/%s", [at, name])] := definition if {
+	some at in {"$defs", "definitions"}
+	some name, definition in input.item.inputSchema[at]
 }
 
 formats := {"path", "file-path", "directory-path", "uri", "uri-reference", "file-uri"}

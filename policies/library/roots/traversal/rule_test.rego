@@ -104,8 +104,8 @@ test_roots_that_are_configured_and_declared if {
 
 test_paths_that_lie_anywhere if {
 	every path in {
-		"/etc/passwd", "../x", "~/x", "//x", "$HOME/x", "C:\\Users\\x", "about:blank", "https://example.com/a%2f..%2fb", "/a/../b", "100%", "a\\b", "x = 1\ny = \"\\..\\\"\n", "…", "...", "\\.\\.",
-		"data:text/plain,%2e%2e/%00", "[slug]/page.tsx", "", "src/**/*.ts",
+		"/etc/passwd", "../x", "~/x", "//x", "$HOME/x", "C:\\Users\\x", "about:blank", "https://example.com/a%2f..%2fb", "/a/../b", "100%", "a\\b", "x = 1\ny = [1:2]; é\n", "…", "...", "\\.\\.",
+		"data:text/plain,a%2fb", "ab:/a%2fb", "a/caf%c3%a9", concat("", ["data:image/png;base64,", concat("", [x | some _ in numbers.range(1, 20000); x := "iVBO"])]), "[slug]/page.tsx", "", "src/**/*.ts",
 	} {
 		count(traversal.deny) == 0 with input as call({"path": path, "source": path}) with data.config as {"roots/traversal": {"anywhere": true}}
 		count(traversal.deny) == 0 with input as read(path) with data.config as {"roots/traversal": {"anywhere": true}}
@@ -113,6 +113,8 @@ test_paths_that_lie_anywhere if {
 	every path in {
 		"/data/%2e%2e/etc", "/data/%252e%252e%252fetc", "/data/..\\..\\etc", "/data/x\u0000.txt", "/data/x%00.txt", "/data/．．/etc", "..%2f..%2fetc/passwd\n", "/data/..;/..;/etc",
 		"file:///data/%2e%2e/etc/passwd", "../..%2f..%2fetc", "%2e%2e%5cx",
+		"x\n/..%2f..%2f..%2fetc/passwd", "ab:/..%2f..%2f..%2fetc/passwd", "%c0%ae%c0%ae/%c0%ae%c0%ae/etc/passwd", "x = 1\ny = \"\\..\\\"\n", "data:text/plain,%2e%2e/%00", "https:/..%2f..%2fetc",
+		concat("", [concat("", [x | some _ in numbers.range(1, 4200); x := "./"]), "..%2f..%2fetc/passwd"]), concat("", [concat("", [x | some _ in numbers.range(1, 42000); x := "./"]), "..%2f..%2fetc/passwd"]),
 	} {
 		count(traversal.deny) > 0 with input as call({"path": path}) with data.config as {"roots/traversal": {"anywhere": true}}
 		count(traversal.deny) > 0 with input as read(path) with data.config as {"roots/traversal": {"anywhere": true}}
@@ -143,6 +145,31 @@ test_what_schemas_declare if {
 		count([x | some x in ["/etc", ["/data/x", "/etc"], [{"is": "/etc"}], {"is": "/etc"}]; count(traversal.deny) > 0 with input as declaring(schema, {"what": x})]) > 0
 		count(traversal.deny) == 0 with input as declaring(schema, {"what": ["/data/x", {"is": "/data/y"}], "other": "/etc"})
 	}
+}
+
+test_what_composed_schemas_declare if {
+	path := {"type": "string", "format": "path"}
+	every schema in [
+		{"properties": {"what": {"oneOf": [path, {"type": "null"}]}}},
+		{"properties": {"what": {"allOf": [{"type": "string"}, path]}}},
+		{"properties": {"what": {"anyOf": [{"type": "array", "items": path}, {"type": "null"}]}}},
+		{"oneOf": [{"properties": {"what": path}}, {"properties": {"that": {"type": "string"}}}]},
+		{"properties": {"what": {"type": "object", "additionalProperties": path}}},
+		{"properties": {"what": {"type": "object", "patternProperties": {"^x": path}}}},
+		{"properties": {"what": {"$ref": "#/$defs/P"}}, "$defs": {"P": path}},
+		{"properties": {"what": {"$ref": "#/definitions/P"}}, "definitions": {"P": path}},
+		{"properties": {"what": {"items": {"$ref": "#/$defs/Q"}}}, "$defs": {"P": path, "Q": {"anyOf": [{"$ref": "#/$defs/P"}, {"type": "null"}]}}},
+		{"properties": {"what": {"$ref": "#/$defs/O"}}, "$defs": {"P": path, "O": {"additionalProperties": {"$ref": "#/$defs/P"}}}},
+	] {
+		count([x | some x in ["/etc", ["/etc"], {"x": "/etc"}]; count(traversal.deny) > 0 with input as declaring(schema, {"what": x})]) > 0
+		count(traversal.deny) == 0 with input as declaring(schema, {"what": "/data/x", "other": "/etc"})
+		count(traversal.deny) == 0 with input as declaring(schema, {"what": {"x": "/data/x"}, "other": ["/etc"]})
+	}
+	every schema in [{"additionalProperties": path}, {"patternProperties": {".": path}}, {"additionalProperties": {"$ref": "#/$defs/P"}, "$defs": {"P": path}}] {
+		count(traversal.deny) > 0 with input as declaring(schema, {"what": "/etc"})
+		count(traversal.deny) == 0 with input as declaring(schema, {"what": "/data/x"})
+	}
+	count(traversal.deny) == 0 with input as declaring({"properties": {"what": {"properties": {"is": path}}, "other": {"type": "object"}}}, {"other": {"is": "/etc"}})
 }
 
 templates(uris) := {"method": "resources/templates/list", "kind": "response", "server": "files", "items": [{"uriTemplate": uri} | some uri in uris], "roots": [{"uri": "file:///data/a"}]}

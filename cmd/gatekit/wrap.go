@@ -37,9 +37,9 @@ These rules are in force unless --no-default-rules says otherwise. They refuse w
   elicitation/gate   forms that ask for passwords, keys or codes, or hold links; pages that are not https, have a user in their URL, or look like another's
   sampling/gate      questions to the client's model with other servers' context, and more than 60 of them a minute
 
---rule adds one of the library as it is without settings, and makes a default one as strict as that; --policy adds Rego of yours. With --shadow they only say in the audit log what
-they would do. There are no plugins unless --plugin adds one, with its own defaults: what they take out of a file is missing when the file is written back, and each costs some 300 µs
-a call. What needs settings needs a file (gatekit help run), where these rules are
+--rule adds one of the library as it is without settings, and makes a default one as strict as that (then --root names all of the roots); --policy adds Rego of
+yours. With --shadow they only say in the audit log what they would do. There are no plugins unless --plugin adds one, with its own defaults: what they take out
+of a file is missing when the file is written back, and each costs some 300 µs a call. What needs settings needs a file (gatekit help run), where these rules are
 
   [policy]
   rules = ["elicitation/gate", "roots/traversal", "sampling/gate"]

@@ -36,8 +36,13 @@ func (o *wrapping) judges(c *config.Config, command []string) error {
 	if err != nil {
 		return err
 	}
-	if _, inForce := p.Config["roots/traversal"]; len(folders) > 0 && (inForce || len(o.roots) > 0) {
-		p.Config["roots/traversal"] = library.Folders(folders, home)
+	const traversal = "roots/traversal"
+	_, inForce := p.Config[traversal]
+	switch named := slices.Contains(o.rules, traversal); {
+	case named && len(o.roots) > 0:
+		p.Config[traversal] = map[string]any{"roots": library.Folders(folders, home)["roots"]}
+	case !named && len(folders) > 0 && (inForce || len(o.roots) > 0):
+		p.Config[traversal] = library.Folders(folders, home)
 	}
 	p.Rules = slices.Sorted(maps.Keys(p.Config))
 	for _, file := range o.policies {

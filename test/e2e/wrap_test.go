@@ -240,3 +240,28 @@ func TestTheFlagsOfWrapChangeItsRules(t *testing.T) {
 		})
 	}
 }
+
+// --rule makes roots/traversal as strict as it is without settings, also before a server whose folders are known from its command; with --root, it has those roots and nothing else.
+func TestARuleThatIsNamedHasTheSettingsOfNobody(t *testing.T) {
+	dir := t.TempDir()
+	for name, c := range map[string]struct {
+		flags        []string
+		path, action string
+	}{
+		"by default relative paths start in its folders": {nil, "x.txt", "pass"},
+		"by default paths stay in its folders":           {nil, "/etc/hosts", "deny"},
+		"the rule is named":                              {[]string{"--rule", "roots/traversal"}, "x.txt", "deny"},
+		"the rule is named, without defaults":            {[]string{"--no-default-rules", "--rule", "roots/traversal"}, filepath.Join(dir, "x.txt"), "deny"},
+		"the rule is named with a root":                  {[]string{"--rule", "roots/traversal", "--root", dir}, filepath.Join(dir, "x.txt"), "pass"},
+		"the rule is named with a root, relative paths":  {[]string{"--rule", "roots/traversal", "--root", dir}, "x.txt", "deny"},
+		"a root alone": {[]string{"--root", dir}, "x.txt", "pass"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g, client := wrapped(t, "2025-11-25", c.flags, []string{os.Args[0], "mcp-server-filesystem", dir}, "MCPTEST_SERVE", "1", "GORACE", "atexit_sleep_ms=0")
+			open(t, client)
+			ask(t, client, "tools/call", `{"name":"echo","arguments":{"path":"`+c.path+`"}}`)
+			g.recorded("to_server request tools/call e2e-test echo " + c.action)
+		})
+	}
+}

@@ -18,12 +18,13 @@ redact contains {"pattern": `(?i)blue heron`, "with": "[codename]"} if {
 	input.kind == "response"
 }
 
-# A label stays with the session to its end. It is the answer that tells a plan: input.request is what was asked for.
+# A label stays with the session to its end. It is the answer that tells a plan: input.request is what was asked for. A path has many spellings (./plan.txt, /srv/files/plan.txt): any part
+# of it that begins so will do.
 label contains "plans" if {
 	input.method == "tools/call"
 	input.kind == "response"
 	input.server == "files"
-	startswith(input.request.arguments.path, "plan")
+	regex.match(`(?i)(^|[/\\])plan`, input.request.arguments.path)
 }
 
 deny contains "the session has read a plan, and notes are not for plans" if {

@@ -23,12 +23,16 @@ test_code_names_are_redacted if {
 }
 
 test_who_read_a_plan_takes_no_notes if {
-	house.label == {"plans"} with input as answer("plan.txt")
+	every path in {"plan.txt", "./plan.txt", "/srv/files/plan.txt", "drafts/../plan.txt", "plan.txt/.", "Plan.txt", "plans/may.txt", `drafts\plan.txt`} {
+		house.label == {"plans"} with input as answer(path)
+	}
 	count(house.deny) == 1 with input as note("anything", ["plans"])
 }
 
 test_others_take_notes if {
-	count(house.label) == 0 with input as answer("welcome.txt")
+	every path in {"welcome.txt", "/srv/files/airplane.txt", "drafts/no-plan.txt"} {
+		count(house.label) == 0 with input as answer(path)
+	}
 	count(house.deny) == 0 with input as note("anything", [])
 	count(house.ask) == 0 with input as note("anything", [])
 }

@@ -225,8 +225,8 @@ func (c *Call) Feed(method, params string) {
 // listen is a modern subscription: it acknowledges all that was asked and lasts until it is cancelled.
 func (c *Call) listen() {
 	meta := fmt.Sprintf(`"_meta":{%s:%s}`, Quote(metaSubscription), c.ID)
+	c.session.mu.Lock() // Feed waits: nothing goes before the acknowledgement, and nothing that happens after it is lost
 	c.Notify("notifications/subscriptions/acknowledged", fmt.Sprintf(`{"notifications":%s,%s}`, At(c.Params, "notifications"), meta))
-	c.session.mu.Lock()
 	c.session.listens[string(c.ID)] = c
 	c.session.mu.Unlock()
 	<-c.Done()

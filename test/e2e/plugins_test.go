@@ -115,8 +115,8 @@ func TestAPluginThatIsKilledOrStoppedComesBack(t *testing.T) {
 			close(stop)
 			clients.Wait()
 			g.recorded("- - - - - plugin_lost", "- - - - - plugin_restarted")
-			if name == "stopped" { // those that were asked it
-				g.recorded("to_server request tools/call box echo deny")
+			if name == "stopped" { // three of them had it found out
+				g.failed("no verdict within 1s")
 			}
 		})
 	}
@@ -144,7 +144,7 @@ func TestAPluginIsReconfiguredWithoutLosingACall(t *testing.T) {
 			t.Errorf("the plugins' process was %v and is %v: it need not end for a change of configuration", old, now)
 		}
 		g.configure(listen + box("box") + plugin("tools", `tools = { hid = ["log"] }`)) // invalid: reported, and all stays
-		settled(t, "reports missing", 0, func() int { return 1 - min(1, strings.Count(g.stderr.String(), `did you mean \"hide\"`)) })
+		g.says(`did you mean \"hide\"`, 1)
 		if m := ask(t, c, "tools/call", `{"name":"box__log"}`); string(mcptest.At(m.Error, "code")) != "-31000" {
 			t.Errorf("what was hidden before answered %s", m.Raw)
 		}

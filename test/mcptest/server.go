@@ -40,7 +40,7 @@ type session struct {
 	server *Server
 	feed   func(b []byte) // where messages go that belong to no call
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex       // guards what follows
 	calls   map[string]*Call // by id; the last of those that have the same, which two clients of one HTTP server may
 	asked   map[string]chan Message
 	listens map[*Call]bool // modern: open subscriptions/listen

@@ -228,6 +228,8 @@ func TestALogIsContinuedWhateverACrashLeft(t *testing.T) {
 		{"tiles that did not reach the disk", remove(".tree/tile"), ""},
 		{"a tile without its content", func(t *testing.T, file string) { put(t, file+".tree/tile/0/001") }, ""},
 		{"a full tile that is gone", remove(".tree/tile/0/001"), ""},
+		{"a full tile that is not needed to go on, and is gone", remove(".tree/tile/0/000"), ""},
+		{"a full tile that has its size, and nothing in it", func(t *testing.T, file string) { put(t, file+".tree/tile/0/000", make([]byte, 256*32-1)) }, ""},
 		{"a tile with other hashes", func(t *testing.T, file string) {
 			put(t, file+".tree/tile/0/002.p/188", bytes.Repeat([]byte("x"), 188*32-1))
 		}, ""},
@@ -311,7 +313,34 @@ func TestALogIsContinuedWhateverACrashLeft(t *testing.T) {
 			if done, err := v.Run(t.Context()); err != nil || len(done.Recovered) != 1 || done.Recovered[0] != (audit.Span{From: 701, Through: 750}) {
 				t.Errorf("%+v, %v, want that 701 to 750 had no checkpoint", done, err)
 			}
+			for _, seq := range []uint64{1, 300, 600, 752} {
+				if _, err := audit.Prove(file, seq, key(t, file)); err != nil {
+					t.Errorf("prove record %d: %v", seq, err)
+				}
+			}
 		})
+	}
+}
+
+// TestATileThatAPowerCutHasTakenIsNoRecordThatWasChanged has the last record of a log that was closed in a full tile, which no other tile holds.
+func TestATileThatAPowerCutHasTakenIsNoRecordThatWasChanged(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
+	write := func(n int) {
+		t.Helper()
+		l := open(t, audit.Options{File: file})
+		for range n {
+			record(t, l, event(""))
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(512)
+	put(t, file+".tree/tile/0/001", make([]byte, 256*32-1))
+	write(1)
+	v := audit.Verification{File: file}
+	if done, err := v.Run(t.Context()); err != nil || done.Last != 513 {
+		t.Errorf("%+v, %v", done, err)
 	}
 }
 

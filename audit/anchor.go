@@ -16,7 +16,7 @@ const anchorEvery = time.Minute
 // anchors are where checkpoints go.
 type anchors struct {
 	file    string
-	waits   []byte    // the newest checkpoint that file has not; working is held for these three
+	waits   []byte    // the newest checkpoint that file has not; working is held for these five
 	wrote   time.Time // when it got one
 	under   []byte    // what is being written, by a goroutine that says on written how that went; nil when nothing is
 	written chan error

@@ -25,17 +25,9 @@ func disguised(text string) string {
 	}
 	said := -1
 	return eachReading(text, func(reading string) string {
-		if !utf8.ValidString(reading) {
-			return "it is no UTF-8"
-		}
-		n := 0
-		for s := range strings.SplitSeq(reading, "/") {
-			if parent.MatchString(s) {
-				n++
-			}
-		}
+		n := parents(reading)
 		if said < 0 {
-			said = n
+			said = max(n, parents(unquoted(reading)))
 		}
 		switch {
 		case strings.Contains(reading, "\x00"):
@@ -45,6 +37,16 @@ func disguised(text string) string {
 		}
 		return ""
 	})
+}
+
+// parents is how many of a path's steps lead up.
+func parents(path string) (n int) {
+	for s := range strings.SplitSeq(path, "/") {
+		if parent.MatchString(s) {
+			n++
+		}
+	}
+	return n
 }
 
 // mayBeDisguised is a quick look at a text that may be no path at all: where it has lines, or is long, it says so sooner than disguised, and never says no where that has a fault.

@@ -4,12 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/bits"
 	"os"
 	"path"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
+	"unicode"
 	"unicode/utf8"
 
 	"golang.org/x/text/unicode/norm"
@@ -107,7 +109,38 @@ func others(text string) (all []string) {
 			all = append(all, text[1+at[0]:])
 		}
 	}
-	return append(all, alike.Replace(norm.NFKC.String(text)), filtered.Replace(text), strings.TrimSpace(text))
+	if !utf8.ValidString(text) {
+		all = append(all, lenient(text), strings.ToValidUTF8(text, ""))
+	}
+	return append(all, alike.Replace(norm.NFKC.String(text)), filtered.Replace(text), strings.TrimFunc(text, blank), unquoted(text))
+}
+
+// blank is what is cut from the ends of a path, by some with the mark of byte order, as JavaScript does.
+func blank(r rune) bool { return unicode.IsSpace(r) || r == '\ufeff' }
+
+// unquoted is a path without the quotes that server-filesystem takes off.
+func unquoted(text string) string { return strings.Trim(text, `"'`) }
+
+// lenient is a text as decoders have it that take a letter of ASCII written in more bytes than it needs (C0 AE for a dot), which is no UTF-8, for that letter.
+func lenient(text string) string {
+	var b strings.Builder
+	for i := 0; i < len(text); {
+		r, size := utf8.DecodeRuneInString(text[i:])
+		if more := min(bits.LeadingZeros8(^text[i]), 6) - 1; r == utf8.RuneError && size == 1 && more > 0 && i+more < len(text) {
+			n := rune(text[i]) & (0x3f >> more)
+			for _, c := range []byte(text[i+1 : i+1+more]) {
+				n = n<<6 | rune(c&0x3f)
+			}
+			if n < utf8.RuneSelf {
+				b.WriteByte(byte(n))
+				i += 1 + more
+				continue
+			}
+		}
+		b.WriteString(text[i : i+size])
+		i += size
+	}
+	return b.String()
 }
 
 // unescape is the byte, or the character, that an escape stands for.
@@ -128,9 +161,6 @@ func (b bounds) reading(text string) string {
 		if c < ' ' || c == 0x7f {
 			return "it has a control character"
 		}
-	}
-	if !utf8.ValidString(text) {
-		return "it is no UTF-8"
 	}
 	name := uriScheme(text)
 	switch {

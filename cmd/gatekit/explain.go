@@ -211,7 +211,7 @@ func printExplanation(w io.Writer, e *policies.Explanation, all bool) {
 	}
 	fmt.Fprintf(w, "\nverdict: %s", e.Outcome.Action)
 	if e.Outcome.Reason != "" {
-		fmt.Fprintf(w, ": %s", e.Outcome.Reason)
+		fmt.Fprintf(w, ": %s", oneLine(e.Outcome.Reason))
 	}
 	if e.Outcome.Err != nil {
 		fmt.Fprintf(w, ": %s", shortened(e.Outcome.Err.Error()))
@@ -230,4 +230,9 @@ func printable(text string) string {
 		}
 		return unicode.ReplacementChar
 	}, text)
+}
+
+// oneLine is a text as printable has it, in one line.
+func oneLine(text string) string {
+	return strings.ReplaceAll(printable(text), "\n", string(unicode.ReplacementChar))
 }

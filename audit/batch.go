@@ -294,3 +294,10 @@ func (l *Log) takeBack() error {
 	l.torn = false
 	return nil
 }
+
+// whole says whether the file holds nothing but what was answered for.
+func (l *Log) whole() bool {
+	l.writing <- struct{}{}
+	defer func() { <-l.writing }()
+	return !l.torn
+}

@@ -29,6 +29,7 @@ const (
 	writerDurability = "GATEKIT_TEST_AUDIT_DURABILITY"
 	writerSpace      = "GATEKIT_TEST_AUDIT_SPACE" // bytes that a file may have; then the disk is full
 	writerKeep       = "GATEKIT_TEST_AUDIT_KEEP"
+	writerFull       = "GATEKIT_TEST_AUDIT_FULL"     // the same, from before the log is opened
 	writerRefusals   = "GATEKIT_TEST_AUDIT_REFUSALS" // that each of its goroutines ends after
 )
 
@@ -47,19 +48,15 @@ func TestMain(m *testing.M) {
 func write(file string) error {
 	keep, _ := strconv.Atoi(os.Getenv(writerKeep))
 	o := audit.Options{File: file, Durability: audit.Durability(os.Getenv(writerDurability)), SegmentBytes: 64 << 10, Keep: audit.Retention{Files: keep}}
+	if err := limit(os.Getenv(writerFull)); err != nil {
+		return err
+	}
 	l, err := audit.Open(o)
 	if err != nil {
 		return err
 	}
-	if space := os.Getenv(writerSpace); space != "" {
-		n, err := strconv.ParseUint(space, 10, 64)
-		if err != nil {
-			return err
-		}
-		signal.Ignore(syscall.SIGXFSZ)
-		if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: n, Max: n}); err != nil {
-			return err
-		}
+	if err := limit(os.Getenv(writerSpace)); err != nil {
+		return err
 	}
 	refusals := 1 << 30
 	if n := os.Getenv(writerRefusals); n != "" {
@@ -83,6 +80,19 @@ func write(file string) error {
 	}
 	wg.Wait()
 	return l.Close()
+}
+
+// limit has files take no more than so many bytes.
+func limit(bytes string) error {
+	if bytes == "" {
+		return nil
+	}
+	n, err := strconv.ParseUint(bytes, 10, 64)
+	if err != nil {
+		return err
+	}
+	signal.Ignore(syscall.SIGXFSZ)
+	return syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: n, Max: n})
 }
 
 // writer is one at work.
@@ -225,6 +235,29 @@ func TestAFullDiskRefuses(t *testing.T) {
 			}
 			if durability == audit.Async && !strings.Contains(w.stderr.String(), "bytes of records are lost") {
 				t.Errorf("what was lost is not said: %s", &w.stderr)
+			}
+		})
+	}
+}
+
+// TestAStartThatFailsVouchesForNothing has a log that was not closed, and a disk that has space for a checkpoint, and for no record that says how the log was found.
+func TestAStartThatFailsVouchesForNothing(t *testing.T) {
+	for _, durability := range []audit.Durability{audit.Write, audit.Fsync, audit.Async} {
+		t.Run(string(durability), func(t *testing.T) {
+			file := crashed(t, 10)
+			w := startWriter(t, file, writerDurability+"="+string(durability), writerFull+"="+strconv.Itoa(len(read(t, file))), writerRefusals+"=20")
+			if sent, _ := w.sent(t); len(sent) > 0 {
+				t.Errorf("it has sent on %d", len(sent))
+			}
+			if err := w.Wait(); err == nil || !strings.Contains(w.stderr.String(), "file too large") {
+				t.Errorf("it ended with %v: %s", err, &w.stderr)
+			}
+			if err := open(t, audit.Options{File: file}).Close(); err != nil {
+				t.Fatal(err)
+			}
+			v := audit.Verification{File: file}
+			if done, err := v.Run(t.Context()); err != nil || len(done.Recovered) != 1 || done.Recovered[0] != (audit.Span{From: 1, Through: 10}) {
+				t.Errorf("%+v, %v, want that 1 to 10 had no checkpoint", done, err)
 			}
 		})
 	}

@@ -263,6 +263,39 @@ func TestAStartThatFailsVouchesForNothing(t *testing.T) {
 	}
 }
 
+// TestAnAnchorFileThatHangsHoldsNothingUp has a pipe for an anchor, that nobody reads: to open it hangs, as what is on another machine's disk may.
+func TestAnAnchorFileThatHangsHoldsNothingUp(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
+	anchor := file + ".anchor"
+	if err := syscall.Mkfifo(anchor, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l := open(t, audit.Options{File: file, AnchorFile: anchor})
+	record(t, l, event(""))
+	closed := make(chan error)
+	go func() { closed <- l.Close() }()
+	select {
+	case err := <-closed:
+		if err == nil || !strings.Contains(err.Error(), "anchor the last checkpoint of the audit log: it takes nothing within 5s") {
+			t.Errorf("close: %v", err)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("close hangs")
+	}
+	if c := inTree(t, file); c.Size != 1 || !c.Closed {
+		t.Errorf("the checkpoint is %+v", c)
+	}
+	reader, err := os.OpenFile(anchor, os.O_RDONLY, 0) // what was left with it goes on
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	if b, err := io.ReadAll(reader); err != nil || !strings.Contains(string(b), "\n1\n") {
+		t.Errorf("anchored %q, %v", b, err)
+	}
+}
+
 func TestASecondProcessIsRefused(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
 	first := startWriter(t, file)

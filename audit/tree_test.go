@@ -2,6 +2,7 @@ package audit_test
 
 import (
 	"bytes"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -282,6 +283,13 @@ func TestALogIsContinuedWhateverACrashLeft(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, "may be read by others"},
+		{"a key with a name that no checkpoint can have", func(t *testing.T, file string) {
+			private, _, err := note.GenerateKey(rand.Reader, "gatekit\x1b")
+			if err != nil {
+				t.Fatal(err)
+			}
+			put(t, file+".key", []byte(private))
+		}, "control characters in its name"},
 		{"a key that is none", func(t *testing.T, file string) { put(t, file+".key", []byte("hello")) }, "holds no key"},
 	}
 	for _, tt := range tests {

@@ -27,7 +27,7 @@ const (
 	maxUnsigned = 1 << 16
 	maxBehind   = 1 << 22
 
-	anchorWait = 5 * time.Second // for the last Anchor
+	anchorWait = 5 * time.Second // for the last Anchor, and for the anchor file
 )
 
 // upkeep is what is done beside writing: the tree over the records and its checkpoints, the files whose time is over, a look at the clock and at whose file it is.

@@ -225,7 +225,7 @@ func printExplanation(w io.Writer, e *policies.Explanation, all bool) {
 // printable is a text for a terminal that has peers' texts in it: what is no character to look at (controls, marks that turn the direction of text) is one that says so.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
-		if r == '\n' || unicode.IsPrint(r) {
+		if r == '\n' || r == '\t' || unicode.IsPrint(r) {
 			return r
 		}
 		return unicode.ReplacementChar

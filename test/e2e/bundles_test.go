@@ -55,10 +55,6 @@ func TestASignedBundleInAFile(t *testing.T) {
 			config := box("box") + fmt.Sprintf("[policy]\nfiles = [%q]\n[policy.key.acme]\nkey = '''%s'''\nalgorithm = %q\n", file, key.Public, bundles.Algorithm)
 			front(t, config, revision, func(t *testing.T, g *gatekit, c *mcptest.Client) {
 				t.Cleanup(func() { replace(t, file, denying(t, "one", "log", key)) }) // for the next front
-				said := func(text string) {
-					t.Helper()
-					settled(t, "a report of "+text, 0, func() int { return 1 - min(1, strings.Count(g.stderr.String(), text)) })
-				}
 				open(t, c)
 				if passes(t, c, "box__log") || !passes(t, c, "box__echo") {
 					t.Error("the bundle is not in force")
@@ -77,13 +73,13 @@ func TestASignedBundleInAFile(t *testing.T) {
 					{"it is no bundle", []byte("garbage")},
 				} {
 					replace(t, file, bad.bundle)
-					said(bad.why)
+					g.says(bad.why, 1)
 					if passes(t, c, "box__log") || !passes(t, c, "box__echo") {
 						t.Errorf("%s: the bundle before it is not in force", bad.why)
 					}
 				}
 				replace(t, file, denying(t, "two", "echo", key))
-				said("configuration is in force")
+				g.says("configuration is in force", 1)
 				if !passes(t, c, "box__log") || passes(t, c, "box__echo") {
 					t.Error("the second bundle is not in force")
 				}
@@ -187,36 +183,8 @@ func TestBundlesOfAServerAreSwappedWithoutLosingACall(t *testing.T) {
 	key, other := bundles.NewKey(t), bundles.NewKey(t)
 	c := newControl(t, denying(t, "one", "log", key))
 	g := overHTTP(t, box("box")+c.config(key, "kept.tar.gz"))
-	said := func(text string, times int) {
-		t.Helper()
-		settled(t, fmt.Sprintf("reports of %q missing", text), 0, func() int { return times - min(times, strings.Count(g.stderr.String(), text)) })
-	}
-	var clients sync.WaitGroup
 	var calls atomic.Int64
-	stop := make(chan struct{})
-	defer clients.Wait()
-	defer close(stop)
-	for i := range 4 {
-		client := g.client([]string{"2025-11-25", mcptest.Modern}[i%2])
-		clients.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				if m, err := client.Call(t.Context(), "tools/call", `{"name":"box__echo"}`); err != nil || m.Error != nil {
-					t.Errorf("a call was lost: %s, %v", m.Raw, err)
-					return
-				}
-				if m, err := client.Call(t.Context(), "tools/call", `{"name":"box__log"}`); err != nil || string(mcptest.At(m.Error, "code")) != "-31000" {
-					t.Errorf("what is refused answered %s, %v", m.Raw, err)
-					return
-				}
-				calls.Add(2)
-			}
-		})
-	}
+	defer g.meanwhile(4, echoAndLog(t, &calls))()
 	client := g.client("2025-11-25")
 	both := func(revision string) []byte { // the second refuses what the first does, and more
 		return bundles.Pack(t, revision, map[string]string{
@@ -232,18 +200,18 @@ func TestBundlesOfAServerAreSwappedWithoutLosingACall(t *testing.T) {
 		{"undefined ref: input.nmae", bundles.Pack(t, "two", map[string]string{"acme.rego": "package gatekit.acme\n\ndeny contains \"no\" if input.nmae == \"log\"\n"}, &bundles.Signature{By: key, ID: "acme"})},
 	} {
 		c.has(bad.bundle)
-		said(bad.why, 1)
+		g.says(bad.why, 1)
 		if !passes(t, client, "box__self") {
 			t.Errorf("%s: the bundle before it is not in force", bad.why)
 		}
 	}
 	c.has(both("three"))
-	said("the changed bundles are in force", 1)
+	g.says("the changed bundles are in force", 1)
 	if passes(t, client, "box__self") {
 		t.Error("the changed bundle is not in force")
 	}
 	c.Close()
-	said("connection refused", 1)
+	g.says("connection refused", 1)
 	if passes(t, client, "box__self") {
 		t.Error("without the server the bundle is not in force")
 	}

@@ -15,10 +15,12 @@ const anchorEvery = time.Minute
 
 // anchors are where checkpoints go.
 type anchors struct {
-	file  string
-	waits []byte    // the newest checkpoint that file has not; working is held for these three
-	wrote time.Time // when it got one
-	err   error     // of the last try; mu is held for it, and for the rest
+	file    string
+	waits   []byte    // the newest checkpoint that file has not; working is held for these five
+	wrote   time.Time // when it got one
+	under   []byte    // what is being written, by a goroutine that says on written how that went; nil when nothing is
+	written chan error
+	err     error // of the last try; mu is held for it, and for the rest
 
 	call  func([]byte)
 	next  []byte        // for call, when it returns
@@ -78,7 +80,7 @@ func (u *upkeep) anchorFile() error {
 	if u.anchors.waits == nil || before == nil && !u.ended && time.Since(u.anchors.wrote) < anchorEvery {
 		return before
 	}
-	err := appendNote(u.anchors.file, u.anchors.waits)
+	err := u.anchors.write(u.ended)
 	if err == nil {
 		u.anchors.waits, u.anchors.wrote = nil, time.Now()
 	}
@@ -98,6 +100,29 @@ func (u *upkeep) anchorFile() error {
 		u.report.Error("record how it is with the anchor", "error", said)
 	}
 	return err
+}
+
+// write gives the file the checkpoint that waits. A file system that hangs is waited for once, and at the last: one write is left with it, and asked after later.
+func (a *anchors) write(last bool) error {
+	for {
+		wait := anchorWait
+		if a.under == nil {
+			a.under, a.written = a.waits, make(chan error, 1)
+			go func(signed []byte, written chan<- error) { written <- appendNote(a.file, signed) }(a.under, a.written)
+		} else if !last {
+			wait = time.Millisecond
+		}
+		select {
+		case err := <-a.written:
+			newest := bytes.Equal(a.under, a.waits)
+			a.under, a.written = nil, nil
+			if err != nil || newest {
+				return err
+			}
+		case <-time.After(wait):
+			return fmt.Errorf("it takes nothing within %s", anchorWait)
+		}
+	}
 }
 
 // anchorIn is how long it is until the file is to get a checkpoint; 0 when none waits.

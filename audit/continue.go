@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
@@ -39,12 +40,21 @@ func continueTree(file string, key note.Verifier, end ending) (*tree, *Checkpoin
 			"hint: take what follows record %d out; to keep it as it is, %s", end.head.seq, c.Size, path, c.Size, afresh(file))
 	}
 	t, err := treeOf(dir, c.Size)
-	if err != nil || t.root() != c.Root { // tiles are not synced; a power cut may have taken some
+	if err != nil || t.root() != c.Root || uint64(c.Size) == end.head.seq && t.last != end.leaf || !c.Closed && !t.held(dir, firstRecord(file)) { // tiles are not synced; a power cut may have taken some
 		if t, err = treeAnew(file, dir, c); err != nil {
 			return nil, nil, err
 		}
 	}
 	return t, c, catchUp(file, t, end)
+}
+
+// firstRecord is the number of the first record that there is; 0 where it cannot be read.
+func firstRecord(file string) (first uint64) {
+	eachLine(file, 0, func(_ Place, line []byte) error {
+		first, _, _ = lineHead(line)
+		return errStopped
+	})
+	return first
 }
 
 // afresh says how to begin a new log.
@@ -66,7 +76,13 @@ func treeAnew(file, dir string, c *Checkpoint) (*tree, error) {
 				return err
 			}
 		}
-		if t.append(tlog.RecordHash(line)); t.size == c.Size {
+		known := len(t.full)
+		t.append(tlog.RecordHash(line))
+		t.full = append(t.full[:known], slices.DeleteFunc(t.full[known:], func(at tile) bool { // those that are on the disk need not be kept, to be written
+			there, err := readTile(dir, at.Tile)
+			return err == nil && slices.Equal(there, at.hashes)
+		})...)
+		if t.size == c.Size {
 			return errEnough
 		}
 		return nil

@@ -37,6 +37,9 @@ func readKey(path string) (private string, signer note.Signer, public string, er
 	if signer, err = note.NewSigner(private); err != nil {
 		return "", nil, "", fmt.Errorf("%s holds no key: %w\nhint: to have one made, name a file that is not there yet", path, err)
 	}
+	if strings.ContainsFunc(signer.Name(), func(r rune) bool { return r < ' ' }) { // no note could be read that it has signed
+		return "", nil, "", fmt.Errorf("%s holds a key with control characters in its name, %q\nhint: to have one made, name a file that is not there yet", path, signer.Name())
+	}
 	seed, err := base64.StdEncoding.DecodeString(strings.SplitN(private, "+", 5)[4]) // NewSigner took it: PRIVATE+KEY+name+id+key
 	if err != nil || len(seed) != 1+ed25519.SeedSize {                               // an algorithm, and the seed
 		return "", nil, "", fmt.Errorf("%s holds no Ed25519 key", path)

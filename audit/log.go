@@ -74,12 +74,13 @@ type Log struct {
 	// writing holds a token while somebody writes to out. It is taken before mu, never while mu is held.
 	writing chan struct{}
 	out     output
-	files   *files // out, when it is a File
-	segment int64  // SegmentBytes
-	size    int64  // up to here out holds the lines that were answered for, and nothing else unless torn
-	torn    bool   // out may hold something beyond size
-	failing error  // of the last write
-	gone    error  // why nothing may be written any more: the file is not ours
+	files   *files    // out, when it is a File
+	segment int64     // SegmentBytes
+	size    int64     // up to here out holds the lines that were answered for, and nothing else unless torn
+	torn    bool      // out may hold something beyond size
+	failing error     // of the last write
+	gone    error     // why nothing may be written any more: the file is not ours
+	looked  time.Time // when it was
 
 	committed atomic.Uint64 // number of the last record that was written
 	upkeep    *upkeep       // the tree of a File; nil of a Writer
@@ -166,7 +167,11 @@ func (l *Log) open(o Options) error {
 			return errors.Join(fmt.Errorf("cut off a torn last line: %w", err), f.Close())
 		}
 	}
-	l.upkeep.start()
+	// No checkpoint may speak for what is found before a record says how it was found: so those are written before the upkeep begins, and where they cannot be nothing is signed.
+	durability := l.durability
+	if l.durability == Async {
+		l.durability = Write
+	}
 	if end.torn > 0 {
 		err = l.event("recovered", fmt.Sprintf("%d bytes of a torn last record were cut off", end.torn))
 	}
@@ -175,14 +180,15 @@ func (l *Log) open(o Options) error {
 		_, err = l.span("recovered", fmt.Sprintf("records %d to %d had no checkpoint when Gatekit was started: the chain alone says that they are as they were written", unsigned, end.head.seq),
 			unsigned, end.head.seq)
 	}
-	l.upkeep.begin(from)
 	if now := time.Now(); err == nil && now.Before(end.time) {
 		err = l.event("clock", setBack(end.time.Sub(now)))
 	}
 	if err != nil {
-		l.upkeep.stop()
 		return errors.Join(err, f.Close())
 	}
+	l.durability = durability
+	l.upkeep.start()
+	l.upkeep.begin(from)
 	return nil
 }
 

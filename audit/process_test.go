@@ -29,6 +29,7 @@ const (
 	writerDurability = "GATEKIT_TEST_AUDIT_DURABILITY"
 	writerSpace      = "GATEKIT_TEST_AUDIT_SPACE" // bytes that a file may have; then the disk is full
 	writerKeep       = "GATEKIT_TEST_AUDIT_KEEP"
+	writerFull       = "GATEKIT_TEST_AUDIT_FULL"     // the same, from before the log is opened
 	writerRefusals   = "GATEKIT_TEST_AUDIT_REFUSALS" // that each of its goroutines ends after
 )
 
@@ -47,19 +48,15 @@ func TestMain(m *testing.M) {
 func write(file string) error {
 	keep, _ := strconv.Atoi(os.Getenv(writerKeep))
 	o := audit.Options{File: file, Durability: audit.Durability(os.Getenv(writerDurability)), SegmentBytes: 64 << 10, Keep: audit.Retention{Files: keep}}
+	if err := limit(os.Getenv(writerFull)); err != nil {
+		return err
+	}
 	l, err := audit.Open(o)
 	if err != nil {
 		return err
 	}
-	if space := os.Getenv(writerSpace); space != "" {
-		n, err := strconv.ParseUint(space, 10, 64)
-		if err != nil {
-			return err
-		}
-		signal.Ignore(syscall.SIGXFSZ)
-		if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: n, Max: n}); err != nil {
-			return err
-		}
+	if err := limit(os.Getenv(writerSpace)); err != nil {
+		return err
 	}
 	refusals := 1 << 30
 	if n := os.Getenv(writerRefusals); n != "" {
@@ -83,6 +80,19 @@ func write(file string) error {
 	}
 	wg.Wait()
 	return l.Close()
+}
+
+// limit has files take no more than so many bytes.
+func limit(bytes string) error {
+	if bytes == "" {
+		return nil
+	}
+	n, err := strconv.ParseUint(bytes, 10, 64)
+	if err != nil {
+		return err
+	}
+	signal.Ignore(syscall.SIGXFSZ)
+	return syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: n, Max: n})
 }
 
 // writer is one at work.
@@ -241,6 +251,62 @@ func TestAFullDiskRefuses(t *testing.T) {
 				t.Errorf("what was lost is not said: %s", &w.stderr)
 			}
 		})
+	}
+}
+
+// TestAStartThatFailsVouchesForNothing has a log that was not closed, and a disk that has space for a checkpoint, and for no record that says how the log was found.
+func TestAStartThatFailsVouchesForNothing(t *testing.T) {
+	for _, durability := range []audit.Durability{audit.Write, audit.Fsync, audit.Async} {
+		t.Run(string(durability), func(t *testing.T) {
+			file := crashed(t, 10)
+			w := startWriter(t, file, writerDurability+"="+string(durability), writerFull+"="+strconv.Itoa(len(read(t, file))), writerRefusals+"=20")
+			if sent, _ := w.sent(t); len(sent) > 0 {
+				t.Errorf("it has sent on %d", len(sent))
+			}
+			if err := w.Wait(); err == nil || !strings.Contains(w.stderr.String(), "file too large") {
+				t.Errorf("it ended with %v: %s", err, &w.stderr)
+			}
+			if err := open(t, audit.Options{File: file}).Close(); err != nil {
+				t.Fatal(err)
+			}
+			v := audit.Verification{File: file}
+			if done, err := v.Run(t.Context()); err != nil || len(done.Recovered) != 1 || done.Recovered[0] != (audit.Span{From: 1, Through: 10}) {
+				t.Errorf("%+v, %v, want that 1 to 10 had no checkpoint", done, err)
+			}
+		})
+	}
+}
+
+// TestAnAnchorFileThatHangsHoldsNothingUp has a pipe for an anchor, that nobody reads: to open it hangs, as what is on another machine's disk may.
+func TestAnAnchorFileThatHangsHoldsNothingUp(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
+	anchor := file + ".anchor"
+	if err := syscall.Mkfifo(anchor, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l := open(t, audit.Options{File: file, AnchorFile: anchor})
+	record(t, l, event(""))
+	closed := make(chan error)
+	go func() { closed <- l.Close() }()
+	select {
+	case err := <-closed:
+		if err == nil || !strings.Contains(err.Error(), "anchor the last checkpoint of the audit log: it takes nothing within 5s") {
+			t.Errorf("close: %v", err)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("close hangs")
+	}
+	if c := inTree(t, file); c.Size != 1 || !c.Closed {
+		t.Errorf("the checkpoint is %+v", c)
+	}
+	reader, err := os.OpenFile(anchor, os.O_RDONLY, 0) // what was left with it goes on
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	if b, err := io.ReadAll(reader); err != nil || !strings.Contains(string(b), "\n1\n") {
+		t.Errorf("anchored %q, %v", b, err)
 	}
 }
 

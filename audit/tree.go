@@ -132,6 +132,36 @@ func treeOf(dir string, size int64) (*tree, error) {
 	return t, nil
 }
 
+// held says whether the full tiles over the records from first on are those that the tree was made of.
+func (t *tree) held(dir string, first uint64) bool {
+	for level := len(t.edge) - 1; level > 0; level-- {
+		n := t.size >> (tileHeight * (level + 1)) << tileHeight
+		for i, root := range t.edge[level] {
+			if !tileHeld(dir, level-1, n+int64(i), root, first) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// tileHeld says whether a full tile has this root, and those below it theirs.
+func tileHeld(dir string, level int, n int64, root tlog.Hash, first uint64) bool {
+	if uint64(n+1)<<(tileHeight*(level+1)) < first {
+		return true // before the records were removed it was synced
+	}
+	hashes, err := readTile(dir, tlog.Tile{H: tileHeight, L: level, N: n, W: tileWidth})
+	if err != nil || rootOf(hashes) != root {
+		return false
+	}
+	for i, below := range hashes {
+		if level > 0 && !tileHeld(dir, level-1, n<<tileHeight+int64(i), below, first) {
+			return false
+		}
+	}
+	return true
+}
+
 // tilePath is where C2SP has a tile: without the height, which is always the same.
 func tilePath(t tlog.Tile) string {
 	return "tile" + strings.TrimPrefix(t.Path(), "tile/"+strconv.Itoa(tileHeight))

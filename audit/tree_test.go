@@ -2,6 +2,7 @@ package audit_test
 
 import (
 	"bytes"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -157,6 +158,41 @@ func TestTheTreeIsThatOfTheRecordsAtEverySize(t *testing.T) {
 	}
 }
 
+// copied is a copy of the folder of a log.
+func copied(t *testing.T, dir string) string {
+	t.Helper()
+	to := t.TempDir()
+	if err := os.CopyFS(to, os.DirFS(dir)); err != nil {
+		t.Fatal(err)
+	}
+	if err := filepath.WalkDir(to, func(path string, d fs.DirEntry, err error) error { // CopyFS opens modes
+		if err == nil && d.Type().IsRegular() {
+			err = os.Chmod(path, 0o600)
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return to
+}
+
+// crashed is a log of so many records, none of which has a checkpoint, as a crash leaves it.
+func crashed(t *testing.T, n int) (file string) {
+	t.Helper()
+	synctest.Test(t, func(bubble *testing.T) { // there it takes no time
+		source := filepath.Join(bubble.TempDir(), "gatekit.jsonl")
+		l := open(t, audit.Options{File: source})
+		for range n {
+			record(t, l, event(""))
+		}
+		file = filepath.Join(copied(t, filepath.Dir(source)), "gatekit.jsonl")
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	})
+	return file
+}
+
 // TestALogIsContinuedWhateverACrashLeft copies a log that is being written, as a crash would leave it, with more or less of what is beside it.
 func TestALogIsContinuedWhateverACrashLeft(t *testing.T) {
 	source := filepath.Join(t.TempDir(), "gatekit.jsonl")
@@ -171,10 +207,7 @@ func TestALogIsContinuedWhateverACrashLeft(t *testing.T) {
 	for range 50 { // without a checkpoint yet
 		record(t, l, event(""))
 	}
-	dir := t.TempDir()
-	if err := os.CopyFS(dir, os.DirFS(filepath.Dir(source))); err != nil {
-		t.Fatal(err)
-	}
+	dir := copied(t, filepath.Dir(source))
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -196,6 +229,8 @@ func TestALogIsContinuedWhateverACrashLeft(t *testing.T) {
 		{"tiles that did not reach the disk", remove(".tree/tile"), ""},
 		{"a tile without its content", func(t *testing.T, file string) { put(t, file+".tree/tile/0/001") }, ""},
 		{"a full tile that is gone", remove(".tree/tile/0/001"), ""},
+		{"a full tile that is not needed to go on, and is gone", remove(".tree/tile/0/000"), ""},
+		{"a full tile that has its size, and nothing in it", func(t *testing.T, file string) { put(t, file+".tree/tile/0/000", make([]byte, 256*32-1)) }, ""},
 		{"a tile with other hashes", func(t *testing.T, file string) {
 			put(t, file+".tree/tile/0/002.p/188", bytes.Repeat([]byte("x"), 188*32-1))
 		}, ""},
@@ -248,22 +283,18 @@ func TestALogIsContinuedWhateverACrashLeft(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, "may be read by others"},
+		{"a key with a name that no checkpoint can have", func(t *testing.T, file string) {
+			private, _, err := note.GenerateKey(rand.Reader, "gatekit\x1b")
+			if err != nil {
+				t.Fatal(err)
+			}
+			put(t, file+".key", []byte(private))
+		}, "control characters in its name"},
 		{"a key that is none", func(t *testing.T, file string) { put(t, file+".key", []byte("hello")) }, "holds no key"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			file := filepath.Join(t.TempDir(), "gatekit.jsonl")
-			if err := os.CopyFS(filepath.Dir(file), os.DirFS(dir)); err != nil {
-				t.Fatal(err)
-			}
-			if err := filepath.WalkDir(filepath.Dir(file), func(path string, d fs.DirEntry, err error) error { // CopyFS opens modes
-				if err == nil && d.Type().IsRegular() {
-					err = os.Chmod(path, 0o600)
-				}
-				return err
-			}); err != nil {
-				t.Fatal(err)
-			}
+			file := filepath.Join(copied(t, dir), "gatekit.jsonl")
 			tt.change(t, file)
 			l, err := audit.Open(audit.Options{File: file})
 			if tt.want != "" {
@@ -290,7 +321,34 @@ func TestALogIsContinuedWhateverACrashLeft(t *testing.T) {
 			if done, err := v.Run(t.Context()); err != nil || len(done.Recovered) != 1 || done.Recovered[0] != (audit.Span{From: 701, Through: 750}) {
 				t.Errorf("%+v, %v, want that 701 to 750 had no checkpoint", done, err)
 			}
+			for _, seq := range []uint64{1, 300, 600, 752} {
+				if _, err := audit.Prove(file, seq, key(t, file)); err != nil {
+					t.Errorf("prove record %d: %v", seq, err)
+				}
+			}
 		})
+	}
+}
+
+// TestATileThatAPowerCutHasTakenIsNoRecordThatWasChanged has the last record of a log that was closed in a full tile, which no other tile holds.
+func TestATileThatAPowerCutHasTakenIsNoRecordThatWasChanged(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
+	write := func(n int) {
+		t.Helper()
+		l := open(t, audit.Options{File: file})
+		for range n {
+			record(t, l, event(""))
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(512)
+	put(t, file+".tree/tile/0/001", make([]byte, 256*32-1))
+	write(1)
+	v := audit.Verification{File: file}
+	if done, err := v.Run(t.Context()); err != nil || done.Last != 513 {
+		t.Errorf("%+v, %v", done, err)
 	}
 }
 
@@ -406,23 +464,28 @@ func TestWithoutCheckpointsTheLogStopsAfterAWhile(t *testing.T) {
 }
 
 func TestAFileThatIsMovedAwayEndsTheLog(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		file := filepath.Join(t.TempDir(), "gatekit.jsonl")
-		l := open(t, audit.Options{File: file})
-		record(t, l, event(""))
-		if err := os.Rename(file, file+".1"); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := l.Record(t.Context(), event("")); err == nil || !strings.Contains(err.Error(), "no longer the file") {
-			t.Errorf("error %v, want that the file is not there", err)
-		}
-		if err := l.Close(); err == nil {
-			t.Error("closed without an error: a record was missed")
-		}
-		if n := bytes.Count(read(t, file+".1"), []byte("\n")); n != 1 {
-			t.Errorf("the file holds %d records, want the one that was answered for", n)
-		}
-	})
+	for durability, late := range map[audit.Durability]time.Duration{audit.Fsync: 0, audit.Write: 100 * time.Millisecond} {
+		t.Run(string(durability), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				file := filepath.Join(t.TempDir(), "gatekit.jsonl")
+				l := open(t, audit.Options{File: file, Durability: durability})
+				record(t, l, event(""))
+				if err := os.Rename(file, file+".1"); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(late)
+				if _, err := l.Record(t.Context(), event("")); err == nil || !strings.Contains(err.Error(), "no longer the file") {
+					t.Errorf("error %v, want that the file is not there", err)
+				}
+				if err := l.Close(); err == nil {
+					t.Error("closed without an error: a record was missed")
+				}
+				if n := bytes.Count(read(t, file+".1"), []byte("\n")); n != 1 {
+					t.Errorf("the file holds %d records, want the one that was answered for", n)
+				}
+			})
+		})
+	}
 }
 
 func TestTheClockIsWatched(t *testing.T) {

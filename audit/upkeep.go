@@ -27,7 +27,7 @@ const (
 	maxUnsigned = 1 << 16
 	maxBehind   = 1 << 22
 
-	anchorWait = 5 * time.Second // for the last Anchor
+	anchorWait = 5 * time.Second // for the last Anchor, and for the anchor file
 )
 
 // upkeep is what is done beside writing: the tree over the records and its checkpoints, the files whose time is over, a look at the clock and at whose file it is.
@@ -46,18 +46,19 @@ type upkeep struct {
 
 	mu      sync.Mutex // may be taken while log.writing is; nothing is taken while it is held
 	tree    *tree
-	signed  int64 // size of the last checkpoint
-	timer   *time.Timer
-	due     bool  // the timer is set
-	hurried bool  // to as soon as may be
-	turned  bool  // a segment was begun since files were looked at
-	failing error // of the last checkpoint
-	gone    error // whose file it is that is written: no longer ours
-	stuck   error // of removing files
+	signed  int64       // size of the last checkpoint
+	timer   *time.Timer // nil before start
+	due     bool        // the timer is set, or will be by start
+	hurried bool        // to as soon as may be
+	turned  bool        // a segment was begun since files were looked at
+	failing error       // of the last checkpoint
+	gone    error       // whose file it is that is written: no longer ours
+	stuck   error       // of removing files
 	anchors anchors
 
 	working sync.Mutex // held while work is done; before all others
 	ended   bool
+	closed  bool          // nothing but what the last checkpoint speaks for is in the log
 	begun   map[int]int64 // by level, the tile that is on the disk in part
 	clock   time.Time     // at the last look, as the wall had it
 	pruned  time.Time     // when files were looked at
@@ -65,7 +66,7 @@ type upkeep struct {
 
 // newUpkeep makes the tree of a log that ends like this, or continues it. It answers the checkpoint that the log goes on from, too.
 func newUpkeep(l *Log, o Options, end ending) (u *upkeep, from *Checkpoint, err error) {
-	u = &upkeep{log: l, report: l.report, path: o.File, dir: o.File + ".tree", keep: o.Keep, leaves: sha256.New(), turned: true, clock: time.Now().Round(0),
+	u = &upkeep{log: l, report: l.report, path: o.File, dir: o.File + ".tree", keep: o.Keep, leaves: sha256.New(), turned: true, clock: time.Now().Round(0), due: true, hurried: true,
 		anchors: anchors{file: o.AnchorFile, call: o.Anchor}}
 	path := o.Key
 	if path == "" {
@@ -139,7 +140,7 @@ func (u *upkeep) put(c *Checkpoint) error {
 func (u *upkeep) start() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.due = true
+	u.due, u.hurried = true, false
 	u.timer = time.AfterFunc(checkpointEvery, u.run)
 }
 
@@ -262,7 +263,7 @@ func (u *upkeep) checkpoint() error {
 		u.mu.Unlock()
 		return nil
 	}
-	c := Checkpoint{Origin: u.origin, Size: size, Root: u.tree.root(), Closed: u.ended}
+	c := Checkpoint{Origin: u.origin, Size: size, Root: u.tree.root(), Closed: u.closed}
 	full := u.tree.full
 	tiles := append(full[:len(full):len(full)], u.tree.partial()...)
 	u.mu.Unlock()
@@ -352,7 +353,7 @@ func (u *upkeep) stop() error {
 	if u.ended {
 		return nil
 	}
-	u.ended = true
+	u.ended, u.closed = true, u.log.whole()
 	u.timer.Stop()
 	err := u.checkpoint()
 	if err != nil {

@@ -18,9 +18,11 @@ import (
 )
 
 // Approvals are requests that wait for a human, and what humans approved: files in a folder that only its owner can enter, so that `gatekit approve` reaches the Gatekit that runs. A file
-// holds what the request is about, and a digest of its arguments; the arguments it does not hold. It implements proxy.Approvals.
+// holds what the request is about, by whom, and why it waits: all that a human has to see, whatever the audit log makes of it, until ten minutes have passed and somebody waits or looks again.
+// Its arguments are in the name of the file, as a part of a digest, and nowhere else. It implements proxy.Approvals.
 type Approvals struct {
 	Dir string           // made when it is first needed
+	Of  string           // which Gatekit they are made to, of those that share the folder: an approval is good for that one
 	Now func() time.Time // nil is the clock
 }
 
@@ -40,20 +42,27 @@ type Pending struct {
 const (
 	pendingFor  = 10 * time.Minute // for a human to approve, and then for the request to be made again
 	maxPending  = 1000
+	maxOfOne    = 100 // of one principal, so that nobody keeps all others from being approved
 	approvalEnd = ".json"
 )
 
 var approvalID = regexp.MustCompile(`^[a-z2-7]{26}$`)
 
-// id names a request: by whom, to whom, what, and what its arguments mean.
+// id names a request: by whom, to whom, what, and what all that it says means, beside what is about the message itself.
 func (a *Approvals) id(m *mcp.Message) (string, error) {
-	raw, _ := m.Get("/arguments")
-	meaning, err := mcp.Meaning(raw)
+	said := m
+	if _, ok := m.Get("/_meta"); ok {
+		var err error
+		if said, err = m.Edit(mcp.Remove("/_meta")); err != nil {
+			return "", err
+		}
+	}
+	meaning, err := mcp.Meaning(said.Body())
 	if err != nil {
 		return "", err
 	}
 	h := sha256.New()
-	for _, part := range []string{m.Principal, m.Server, m.Method, m.Name, string(meaning)} {
+	for _, part := range []string{a.Of, m.Principal, m.Server, m.Method, m.Name, string(meaning)} {
 		fmt.Fprintf(h, "%d:%s", len(part), part)
 	}
 	return strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(h.Sum(nil)[:16])), nil
@@ -94,8 +103,18 @@ func (a *Approvals) Wait(m *mcp.Message, reason string) (how string, err error) 
 	if err != nil {
 		return "", err
 	}
-	if len(all) >= maxPending {
-		return "", errors.New("too many requests wait for approval")
+	known, own := false, 0
+	for _, p := range all {
+		if p.ID == id && p.Approved { // since it was last asked whether it is
+			return "it has been approved, and can be made again", nil
+		}
+		known = known || p.ID == id
+		if p.Principal == m.Principal {
+			own++
+		}
+	}
+	if !known && (len(all) >= maxPending || own >= maxOfOne) {
+		return "", errors.New("too many requests wait for approval\nhint: `gatekit approve` lists them; each waits for ten minutes at most")
 	}
 	err = a.write(Pending{ID: id, Principal: m.Principal, Server: m.Server, Method: m.Method, Name: m.Name, Reason: reason, Until: a.now().Add(pendingFor)})
 	if err != nil {

@@ -3,10 +3,12 @@ package policies_test
 import (
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"gatekit/core/mcp"
 	"gatekit/policies"
 )
 
@@ -44,10 +46,14 @@ func TestApprovals(t *testing.T) {
 		"another tool":      func() bool { return a.Take(called("y", `{"secret":"s3cr3t","n":1.0}`)) },
 		"another principal": func() bool { m := called("x", `{"secret":"s3cr3t","n":1.0}`); m.Principal = "bob"; return a.Take(m) },
 		"another server":    func() bool { m := called("x", `{"secret":"s3cr3t","n":1.0}`); m.Server = "b"; return a.Take(m) },
+		"another Gatekit":   func() bool { return (&policies.Approvals{Dir: a.Dir, Of: "/another.toml", Now: a.Now}).Take(same) },
 	} {
 		if other() {
 			t.Errorf("%s: was approved, too", name)
 		}
+	}
+	if how, err := a.Wait(same, "it is large"); err != nil || how != "it has been approved, and can be made again" {
+		t.Errorf("it was approved before it waited once more: %s, %v", how, err)
 	}
 	files, _ := filepath.Glob(filepath.Join(a.Dir, "*"))
 	for _, f := range files {
@@ -77,5 +83,57 @@ func TestApprovals(t *testing.T) {
 	}
 	if all, err := a.List(); err != nil || len(all) != 0 {
 		t.Errorf("left: %+v, %v", all, err)
+	}
+}
+
+// What is approved is one request, whatever its method: with other members it is another, and with another token for its progress the same.
+func TestAnApprovalIsOfAllThatARequestSays(t *testing.T) {
+	a := &policies.Approvals{Dir: t.TempDir()}
+	request := func(method, params string) *mcp.Message {
+		return sent(mcp.NewRequest("1", method, []byte(params)), mcp.ToServer, "")
+	}
+	for _, c := range []struct{ method, asked, other, same string }{
+		{"acme/delete", `{"id":1}`, `{"id":2}`, `{"_meta":{"progressToken":7},"id":1}`},
+		{"completion/complete", `{"argument":{"name":"a","value":"b"}}`, `{"argument":{"name":"a","value":"c"}}`, `{"argument":{"value":"b","name":"a"}}`},
+	} {
+		how, err := a.Wait(request(c.method, c.asked), "it is odd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, rest, _ := strings.Cut(how, "gatekit approve ")
+		id, _, _ := strings.Cut(rest, "`")
+		if _, err := a.Approve(id); err != nil {
+			t.Fatal(err)
+		}
+		if a.Take(request(c.method, c.other)) {
+			t.Errorf("%s: approved as %s, and taken as %s", c.method, c.asked, c.other)
+		}
+		if !a.Take(request(c.method, c.same)) {
+			t.Errorf("%s: approved as %s, and not as %s", c.method, c.asked, c.same)
+		}
+	}
+}
+
+func TestManyRequestsOfOneDoNotKeepThoseOfAnotherFromWaiting(t *testing.T) {
+	a := &policies.Approvals{Dir: t.TempDir()}
+	ask := func(principal string, n int) error {
+		m := called("x", `{"n":`+strconv.Itoa(n)+`}`)
+		m.Principal = principal
+		_, err := a.Wait(m, "it is large")
+		return err
+	}
+	for i := range 100 {
+		if err := ask("mallory", i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := ask("mallory", 100); err == nil || !strings.Contains(err.Error(), "too many") {
+		t.Errorf("one more: %v", err)
+	}
+	if err := ask("mallory", 7); err != nil {
+		t.Errorf("what waits, once more: %v", err)
+	}
+	if err := ask("ann", 1); err != nil {
+		t.Errorf("another's: %v", err)
 	}
 }

@@ -4,6 +4,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"gatekit/core/mcp"
+
+	"github.com/open-policy-agent/opa/v1/ast"
 )
 
 // What a quick look finds nothing in has one reading, so that the long look finds nothing either.
@@ -22,6 +26,9 @@ func TestTheQuickLookMissesNothing(t *testing.T) {
 		if why := disguised(text); why != "" && !mayBeDisguised(text) {
 			t.Errorf("%q: %s", text, why)
 		}
+		if mayBeDisguised(text) && plain(mcp.Quote(text)) {
+			t.Errorf("%q is plain", text)
+		}
 		if n > 0 {
 			for _, l := range letters {
 				try(text+l, n-1)
@@ -29,4 +36,43 @@ func TestTheQuickLookMissesNothing(t *testing.T) {
 		}
 	}
 	try("", 4)
+}
+
+// What is JSON is looked at as it is written: with escapes, in names and in values, at every length.
+func TestPlainJSONHasNothingDisguised(t *testing.T) {
+	for raw, want := range map[string]bool{
+		`{"a":"../b","c":["d"]}`:                    false,
+		`{"path":"/srv/data.txt","n":1.5,"x":null}`: true,
+		`"line\n\t\"quoted\"\/"`:                    true,
+		`{"a":"%2e%2e/b"}`:                          false,
+		`{"a":"\u002e./b"}`:                         false,
+		`{"a":"b\u0000"}`:                           false,
+		`{"a":"..\\b"}`:                             false,
+		`{"a":"x\\y"}`:                              false,
+		`{"．．/":1}`:                                 false,
+		`{"a":[{"b":"/．．/"}]}`:                      false,
+		`{}`:                                        true,
+	} {
+		for pad := range 9 { // eight bytes are looked at at a time
+			padded := strings.Repeat(" ", pad) + raw
+			if got := plain([]byte(padded)); got != want {
+				t.Errorf("plain(%s) = %v", padded, got)
+			}
+		}
+	}
+}
+
+// A look at the bytes answers what the function answers of the value.
+func FuzzDisguisedIn(f *testing.F) {
+	for _, seed := range []string{`{"a":"..%2f"}`, `["\u002e\u002e/x", {"．．":1}]`, `"\\..\\"`, `{"a":"x..;/"}`, `"\ud800"`, `1e5`} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		if _, err := mcp.Parse([]byte(`{"jsonrpc":"2.0","id":1,"result":{"x":` + string(raw) + `}}`)); err != nil {
+			return
+		}
+		if got, want := disguisedIn(raw), anyDisguised(ast.NewTerm(valueOf(raw, nil))); got != want {
+			t.Errorf("%s: %v, the function says %v", raw, got, want)
+		}
+	})
 }

@@ -8,7 +8,8 @@
 //     wrongly: an error when it is loaded, with its file and line.
 //   - List and use share one decision: what a rule hides from a list cannot be called, read, got, completed, subscribed to, told of, or reached by a task of it. The rules that hide are asked
 //     about the use, too, with the list that would hold it: the definition as it was listed in the session, or only its name where it was not. Where they read more of it than its name, what was
-//     not listed is refused. A hidden resource is so however its URI is spelled. A hidden template hides itself alone: what is made of it is judged as the resource that it is.
+//     not listed is refused. A hidden resource is so however its URI is spelled, but as another that was listed. A hidden template hides itself alone: what is made of it is judged as the
+//     resource that it is.
 //   - Policies cannot reach out: no network, no environment, no files. The one exception is gatekit.path.fault, which follows the symbolic links of a path within the roots, and says only
 //     whether they lead out of them.
 //   - What no rule reads of a message is not even parsed: a cost that does not grow with it.

@@ -172,7 +172,7 @@ func waits(ctx context.Context, v pipeline.Verdict) bool {
 }
 
 func (s *Stage) decide(ctx context.Context, m *mcp.Message, session *session, b beside) (pipeline.Verdict, error) {
-	q, err := s.of.question(s.all, s.of.classOf(m.To, m.Kind, m.Method, m.Server, m.Name))
+	q, err := s.of.question(s.all, s.of.classIn(m, b.bodyless))
 	if err != nil {
 		return pipeline.Verdict{}, err
 	}

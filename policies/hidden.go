@@ -57,8 +57,8 @@ func (s *session) usesOf(m *mcp.Message) []use {
 		if kind, _ := m.Text("/ref/type"); kind == "ref/prompt" {
 			return one("prompts/list")
 		}
-		uses := one("resources/templates/list") // the reference can be that of a resource, too, where nothing is left to fill in
-		if !strings.Contains(name, "{") {
+		uses := one("resources/templates/list")
+		if !strings.Contains(name, "{") { // the reference can be that of a resource, too, where nothing is left to fill in
 			uses = append(uses, one("resources/list")...)
 		}
 		return uses
@@ -119,6 +119,8 @@ func (s *session) listed(m *mcp.Message, u use, r reads) (listing, error) {
 	}
 	unlisted := map[string]bool{}
 	var items []*ast.Term
+	var keys, alike []string       // of definitions: of what is used, and of resources that a server may take it for
+	var folded map[string][]string // once it is needed
 	seen, decoded := map[string]bool{}, 0
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,12 +137,23 @@ func (s *session) listed(m *mcp.Message, u use, r reads) (listing, error) {
 			unlisted[name] = true
 			items = append(items, ast.ObjectTerm([2]*ast.Term{ast.StringTerm(meth.ItemName[1:]), ast.StringTerm(name)}))
 			if u.list == "resources/list" && readOtherwise(name) { // as it is usually written, too: a rule may hide it by the beginning of that
-				if usual := usualURI(name); usual != name {
+				usual := usualURI(name)
+				if usual != name {
 					items = append(items, ast.ObjectTerm([2]*ast.Term{ast.StringTerm(meth.ItemName[1:]), ast.StringTerm(usual)}))
 				}
+				if folded == nil {
+					folded = s.folded(meth.ItemsAt + " " + m.Server + " ")
+				}
+				alike = append(alike, folded[strings.ToLower(usual)]...)
 			}
 			continue
 		}
+		keys = append(keys, key)
+	}
+	slices.Sort(alike)
+	keys = append(keys, slices.Compact(alike)...)
+	for _, key := range keys {
+		d := s.definitions[key]
 		if d.value == nil {
 			if decoded += len(d.raw); decoded > maxDecoded {
 				return listing{}, errors.New("the definitions of what the message names are too large to ask what of it is hidden")
@@ -153,6 +166,17 @@ func (s *session) listed(m *mcp.Message, u use, r reads) (listing, error) {
 		}
 	}
 	return listing{list, ast.NewArray(items...), unlisted}, nil
+}
+
+// folded are the keys of definitions that begin like that, by what comes then, in small letters. s.mu is held.
+func (s *session) folded(prefix string) map[string][]string {
+	keys := map[string][]string{}
+	for key := range s.definitions {
+		if uri, ok := strings.CutPrefix(key, prefix); ok {
+			keys[strings.ToLower(uri)] = append(keys[strings.ToLower(uri)], key)
+		}
+	}
+	return keys
 }
 
 // hide adds to v what the policies hide, of what m is about: v refuses a message about it, and takes it out of a list or a filter. made is what they said of m itself.
@@ -196,7 +220,7 @@ func (s *Stage) hide(ctx context.Context, m *mcp.Message, session *session, b be
 			}
 		}
 		if u.list == "resources/list" {
-			if err := spelledOtherwise(u.names, hidden); err != nil {
+			if err := spelledOtherwise(session.unlisted(m.Server, u), hidden); err != nil {
 				return err
 			}
 		}
@@ -222,6 +246,16 @@ func (s *Stage) hide(ctx context.Context, m *mcp.Message, session *session, b be
 		}
 	}
 	return nil
+}
+
+// unlisted are those of the names that were not listed. What was listed is another than what is hidden: it was judged by itself, and is in the list.
+func (s *session) unlisted(server string, u use) []string {
+	meth, _ := mcp.Lookup(u.list)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(u.names), func(name string) bool {
+		return s.definitions[meth.ItemsAt+" "+server+" "+name].raw != nil
+	})
 }
 
 // spelledOtherwise adds those of the URIs that a server may take for one that is hidden.

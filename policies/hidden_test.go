@@ -330,10 +330,30 @@ func TestOtherSpellingsOfWhatIsHidden(t *testing.T) {
 				t.Errorf("%s\n%s: %s", rule, uri, got)
 			}
 		}
+		for list, hidden := range map[string]bool{`{"uri":"file:///secret/a"}`: true, `{"uri":"file:///secret/a"},{"uri":"file:///Secret/A"}`: false} { // listed beside what is hidden, it is another: list and use are one
+			s := loaded(t, rule)
+			judged(t, s, answered(sent(mcp.NewRequest("1", "resources/list", nil), mcp.ToServer, ""), `{"resources":[`+list+`]}`))
+			if got := judged(t, s, reading("file:///Secret/A")); (got == "denied: hidden") != hidden {
+				t.Errorf("%s\n%s: %s", rule, list, got)
+			}
+		}
+		if got := judged(t, s, reading("file:///secret/a")); got != "denied: hidden" {
+			t.Errorf("%s\nlisted: %s", rule, got)
+		}
 		for _, uri := range []string{"file:///secrets", "FILE:///b", "file:///x/../b%20c", "note://secret/a"} {
 			if got := judged(t, s, reading(uri)); strings.HasPrefix(got, "denied") {
 				t.Errorf("%s\n%s: %s", rule, uri, got)
 			}
 		}
+	}
+}
+
+// Beside another spelling of it, a resource is asked about with the definition that was listed.
+func TestASpellingDoesNotStandForADefinition(t *testing.T) {
+	s := loaded(t, `hide contains item.uri if { input.method == "resources/list"; some item in input.items; item.size > 5 }`)
+	judged(t, s, answered(sent(mcp.NewRequest("1", "resources/list", nil), mcp.ToServer, ""), `{"resources":[{"uri":"file:///a","size":9},{"uri":"file:///b","size":1}]}`))
+	m := sent(mcp.NewRequest("1", "subscriptions/listen", []byte(`{"notifications":{"resourceSubscriptions":["FILE:///a","file:///A","file:///a","file:///b"]}}`)), mcp.ToServer, "")
+	if got := judged(t, s, m); got != `{"notifications":{"resourceSubscriptions":["file:///b"]}}` {
+		t.Error(got)
 	}
 }

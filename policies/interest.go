@@ -12,8 +12,16 @@ import (
 )
 
 // facts are the members of the input that tell messages apart before anything is read of them. A rule that names a value of one (input.method == "tools/call", input.kind in {…}) says
-// nothing of messages with another.
-var facts = [...]string{"direction", "kind", "method", "server", "name"}
+// nothing of messages with another. The last is no member: it is "true" when gatekit.path.disguised(input.params.arguments) holds, which most calls are not worth asking anything else for.
+var facts = [...]string{"direction", "kind", "method", "server", "name", glance}
+
+const glance = "gatekit.path.disguised"
+
+// Where settings and arguments are.
+var (
+	settingsRef  = ast.MustParseRef("data.config")
+	argumentsRef = ast.MustParseRef("input.params.arguments")
+)
 
 // class is messages that the same rules can say something of: their facts, each "" where no rule names its value.
 type class [len(facts)]string
@@ -26,6 +34,7 @@ const every = "*" // in the place of the direction
 type interest struct {
 	compiler *ast.Compiler
 	data     storage.Store
+	settings ast.Value                   // data.config, which does not change
 	named    [len(facts)]map[string]bool // values that rules name
 	off      bool                        // rules are asked with something else in the place of the input or of each other (with): all of them are of interest
 
@@ -40,9 +49,9 @@ type subject struct {
 	class class
 }
 
-// newInterest is that of compiled rules.
-func newInterest(c *ast.Compiler, data storage.Store) *interest {
-	i := &interest{compiler: c, data: data, of: map[subject]*question{}, prepared: map[string]*question{}}
+// newInterest is that of compiled rules. settings are data.config.
+func newInterest(c *ast.Compiler, data storage.Store, settings ast.Value) *interest {
+	i := &interest{compiler: c, data: data, settings: settings, of: map[subject]*question{}, prepared: map[string]*question{}}
 	for f := range facts {
 		i.named[f] = map[string]bool{}
 	}
@@ -62,10 +71,22 @@ func newInterest(c *ast.Compiler, data storage.Store) *interest {
 	return i
 }
 
+// classOf is the class of messages without arguments, or before they are known.
 func (i *interest) classOf(to mcp.Direction, kind mcp.Kind, method, server, name string) (c class) {
 	for f, v := range [...]string{to.String(), kind.String(), method, server, name} {
 		if i.named[f][v] {
 			c[f] = v
+		}
+	}
+	return c
+}
+
+// classIn is the class of a message, with its body unless that was not kept.
+func (i *interest) classIn(m *mcp.Message, bodyless bool) class {
+	c := i.classOf(m.To, m.Kind, m.Method, m.Server, m.Name)
+	if last := len(facts) - 1; i.named[last]["true"] && !bodyless && bodyOf[m.Kind] == "params" {
+		if raw, ok := m.Get("/arguments"); ok && disguisedIn(raw) {
+			c[last] = "true"
 		}
 	}
 	return c
@@ -81,7 +102,25 @@ func (i *interest) possible(r *ast.Rule, c class) bool {
 			return false
 		}
 	}
-	return !slices.ContainsFunc(r.Body, func(e *ast.Expr) bool { return i.lacks(e, c) })
+	return !slices.ContainsFunc(r.Body, func(e *ast.Expr) bool { return i.lacks(e, c) || i.unset(e) })
+}
+
+// unset says that an expression is nothing but a setting, or the contrary of one, that cannot hold.
+func (i *interest) unset(e *ast.Expr) bool {
+	t, ok := e.Terms.(*ast.Term)
+	if !ok || len(e.With) > 0 {
+		return false
+	}
+	ref, ok := t.Value.(ast.Ref)
+	if !ok || len(ref) < 3 || !ref.HasPrefix(settingsRef) || !ref.IsGround() || slices.ContainsFunc(ref[2:], func(t *ast.Term) bool { _, text := t.Value.(ast.String); return !text }) {
+		return false
+	}
+	if len(i.compiler.GetRulesDynamicWithOpts(ref, ast.RulesOptions{IncludeHiddenModules: true})) > 0 {
+		return false
+	}
+	v, err := i.settings.Find(ref[2:])
+	holds := err == nil && v.Compare(ast.Boolean(false)) != 0
+	return holds == e.Negated
 }
 
 // lacks says that an expression is nothing but a rule that cannot hold for messages of a class.
@@ -123,15 +162,30 @@ func guards(body ast.Body) map[int][]string {
 		}
 		found[f] = values
 	}
+	arguments := map[ast.Var]bool{} // variables that are input.params.arguments
+	isArguments := func(t *ast.Term) bool {
+		v, ok := t.Value.(ast.Var)
+		return ok && arguments[v] || t.Value.Compare(argumentsRef) == 0
+	}
 	for _, e := range body {
-		if e.Negated || len(e.With) > 0 || !e.IsCall() || len(e.Operands()) != 2 {
+		if e.Negated || len(e.With) > 0 || !e.IsCall() {
+			continue
+		}
+		if operands := e.Operands(); len(operands) == 1 && e.Operator().String() == glance && isArguments(operands[0]) {
+			want(len(facts)-1, []string{"true"})
+		}
+		if len(e.Operands()) != 2 {
 			continue
 		}
 		a, b := e.Operand(0), e.Operand(1)
 		switch e.Operator().String() {
 		case ast.Equality.Name, ast.Equal.Name:
-			if _, ok := factOf(a); !ok {
+			if _, ok := factOf(a); !ok && !isArguments(a) {
 				a, b = b, a
+			}
+			if v, ok := b.Value.(ast.Var); ok && isArguments(a) {
+				arguments[v] = true
+				continue
 			}
 			f, ok := factOf(a)
 			if !ok {

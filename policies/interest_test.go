@@ -37,6 +37,15 @@ deny contains "all of them" if { every m in [input.method] { m == "logging/setLe
 deny contains "both at once" if { input.kind == "request"; input.kind == "response" }
 deny contains sprintf("whatever it is: %v", [input.params.secret]) if input.params.secret
 deny contains "a way round" if input[part] == "roots/list"
+deny contains "disguised" if gatekit.path.disguised(input.params.arguments)
+deny contains "disguised by way of a variable" if { x := input.params.arguments; gatekit.path.disguised(x) }
+deny contains "disguised by way of an answer" if { x := gatekit.path.disguised(input.params.arguments); x == true }
+deny contains "not disguised" if { input.kind == "request"; not gatekit.path.disguised(input.params.arguments) }
+deny contains "disguised and more" if { gatekit.path.disguised(input.params.arguments); gatekit.path.disguised(input.params.arguments.path) }
+deny contains "disguised elsewhere" if { input.params.arguments.path; gatekit.path.disguised(input.params.other) }
+deny contains "arguments that are true" if { x := input.params.arguments; x == "true" }
+deny contains "a setting" if { input.kind == "request"; not data.config.nobody.has }
+deny contains "another setting" if { data.config.nobody.has; input.kind == "request" }
 deny contains "a name that is none" if { not input.name; input.method == "tools/call" }
 label contains "seen" if { input.method == "tools/call"; input.kind == "response"; input.request.arguments.deep.down == 1 }
 note contains input.result if { input.kind == "response"; input.method == "ping" }
@@ -104,7 +113,8 @@ func TestWhatIsLeftOutCannotMatter(t *testing.T) {
 			}
 			for _, reason := range []string{"equal", "turned", "one of", "one of a list", "one of a list with a call", "one of a set with a rule", "one of a list with a part of the input",
 				"one of the values of an object", "a variable of a list", "one of a list with a comprehension's", "by way of a variable", "by way of a rule", "not by way of a rule", "by way of a default", "by way of a false default",
-				"by way of another rule's else", "by way of a function", "by way of a set", "all of them", "whatever it is: 1", "a way round", "a name that is none"} {
+				"by way of another rule's else", "by way of a function", "by way of a set", "all of them", "whatever it is: 1", "a way round", "disguised", "disguised by way of a variable", "disguised by way of an answer", "not disguised", "disguised and more", "disguised elsewhere", "arguments that are true", "a setting",
+				"a name that is none"} {
 				if name == "guards" && !seen[`"`+reason+`"`] {
 					t.Errorf("no message shows %q", reason)
 				}
@@ -140,15 +150,16 @@ func TestManyKindsOfMessages(t *testing.T) {
 
 // messages are all methods, as every kind of message, from two servers, with bodies that have something for each of the rules.
 func messages() (all []string) {
-	const params = `{"name":%q,"uri":"file:///etc/passwd","secret":1,"held":"x","arguments":{"path":"..%%2f..%%2fx","deep":{"down":1}},"includeContext":"allServers","mode":"form","message":"your password",` +
+	const params = `{"name":%q,"uri":"file:///etc/passwd","secret":1,"held":"x","other":"..%%2fx","arguments":%s,"includeContext":"allServers","mode":"form","message":"your password",` +
 		`"requestedSchema":{"type":"object","properties":{"password":{"type":"string"}}},"task":{},"maxTokens":1,"messages":[],"tools":[],"argument":{"name":"path","value":"../x"},"ref":{"type":"ref/prompt","name":%q},` +
 		`"notifications":{"resourceSubscriptions":["file:///etc"]}}`
 	const result = `{"roots":[{"uri":"http://x"}],"tools":[{"name":"d1"}],"resources":[{"uri":"file:///etc/x","name":"x"}],"contents":[{"uri":"file:///x","text":"y"}],"model":"m","content":[]}`
+	arguments := map[string]string{"x": `{"path":"..%2f..%2fx","deep":{"down":1}}`, "p": `"true"`, "": `{"path":"a\n/b."}`}
 	for _, method := range []string{"tools/call", "tools/list", "prompts/get", "resources/read", "resources/subscribe", "resources/list", "completion/complete", "sampling/createMessage", "elicitation/create",
 		"roots/list", "initialize", "ping", "tasks/get", "logging/setLevel", "subscriptions/listen", "acme/vendor"} {
 		for _, server := range []string{"a", "b"} {
 			for _, name := range []string{"x", "p", ""} {
-				request := fmt.Sprintf(params, name, name)
+				request := fmt.Sprintf(params, name, arguments[name], name)
 				for _, body := range []string{
 					`"kind":"request","params":` + request,
 					`"kind":"notification","params":` + request,

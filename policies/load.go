@@ -316,7 +316,11 @@ func Load(o Options) (*Stage, error) {
 	if err != nil {
 		return nil, fmt.Errorf("prepare the policies: %w", located(err))
 	}
-	stage.of = newInterest(c, data)
+	settings, err := ast.InterfaceToValue(s.data["config"])
+	if err != nil {
+		return nil, fmt.Errorf("read the settings of the rules: %w", err)
+	}
+	stage.of = newInterest(c, data, settings)
 	return stage, nil
 }
 

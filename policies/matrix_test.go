@@ -40,6 +40,9 @@ var readers = map[string]func(string) string{
 	"takes overlong UTF-8":           strings.NewReplacer("\xc0\xae", ".", "\xc0\xaf", "/", "\xe0\x80\xae", ".", "\xe0\x80\xaf", "/", "\xc1\x9c", `\`).Replace,
 	"ends at a NUL":                  func(s string) string { s, _, _ = strings.Cut(s, "\x00"); return s },
 	"cuts off spaces":                strings.TrimSpace,
+	"cuts off quotes":                replaces(`^["']|["']$`, ""),
+	"cuts off the byte order mark":   replaces(`^\x{feff}+`, ""),
+	"leaves out what is no UTF-8":    func(s string) string { return strings.ToValidUTF8(s, "") },
 	"cuts off parameters":            replaces(`;[^/]*`, ""),
 	"cuts off dots and spaces":       replaces(`(\.\.) [. ]*(/|$)`, "$1$2"),
 	"takes out ../, once":            strings.NewReplacer("../", "").Replace,
@@ -79,7 +82,7 @@ func matrix(top string, starts []string) (payloads []string) {
 			payloads = append(payloads, p)
 		}
 	}
-	ups := append([]string{"%2e%2E", "%u002e%u002e", "%c0%ae%c0%ae", "%e0%80%ae%e0%80%ae", "..%00", "..\x00", "︰", ". .", "...", "..;a=b", "../.", "....//..", "\u200b.."}, dots...)
+	ups := append([]string{"%2e%2E", "%u002e%u002e", "%c0%ae%c0%ae", "%e0%80%ae%e0%80%ae", "..%00", "..\x00", "︰", ". .", "...", "..;a=b", "../.", "....//..", "\u200b..", ".%80."}, dots...)
 	seps := append([]string{"%c0%af", "%c1%9c", "¥", "₩", "%2f%2f", "/ /", "\\/"}, slash...)
 	for i, start := range starts {
 		ups, seps := ups, seps
@@ -102,6 +105,10 @@ func matrix(top string, starts []string) (payloads []string) {
 					add(join(append([]string{start, climb}, rest...)...))
 				}
 				add(join(start, up, "database", "secret.txt"))
+			}
+			for _, mark := range []string{`"`, `'`, "\ufeff", "%22"} {
+				add(mark + join(start, "..", "secret.txt") + mark)
+				add(mark + join(append(strings.Split(top, "/"), "secret.txt")...))
 			}
 		}
 	}

@@ -4,15 +4,16 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/bits"
 	"os"
 	"path"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
+	"unicode"
 	"unicode/utf8"
 
-	"github.com/open-policy-agent/opa/v1/ast"
 	"golang.org/x/text/unicode/norm"
 )
 
@@ -71,75 +72,6 @@ func eachReading(text string, fault func(reading string) string) string {
 	return ""
 }
 
-// disguised says why a path is not what it looks like: in one reading of it, it climbs more than it says, ends early, or is no text. A URL of the web is no path.
-func disguised(text string) string {
-	if !readOtherwise(text) {
-		return ""
-	}
-	text = strings.TrimSpace(text)
-	switch {
-	case webURL.MatchString(text):
-		return ""
-	case len(text) > maxJudged && (twofold.MatchString(text) || alike.Replace(text) != text):
-		return "it is too long for a path"
-	case len(text) > maxJudged: // an image as a data: URI, a file's content
-		return ""
-	}
-	said := -1
-	return eachReading(text, func(reading string) string {
-		if !utf8.ValidString(reading) {
-			return "it is no UTF-8"
-		}
-		n := 0
-		for s := range strings.SplitSeq(reading, "/") {
-			if parent.MatchString(s) {
-				n++
-			}
-		}
-		if said < 0 {
-			said = n
-		}
-		switch {
-		case strings.Contains(reading, "\x00"):
-			return "it has a control character"
-		case n > said:
-			return "it climbs, and does not look like it"
-		}
-		return ""
-	})
-}
-
-// mayBeDisguised is a quick look at a text that may be no path at all: where it has lines, or is long, it says so sooner than disguised, and never says no where that has a fault.
-func mayBeDisguised(text string) bool {
-	switch {
-	case !readOtherwise(text), !strings.Contains(text, "..") && !strings.ContainsAny(text, "%\x00") && strings.IndexFunc(text, func(c rune) bool { return c >= utf8.RuneSelf }) < 0:
-		return false
-	case len(text) > maxPath, strings.ContainsAny(text, "\n\r"):
-		return true
-	}
-	return disguised(text) != ""
-}
-
-// anyDisguised says whether a text in a value, or a name, may not be what it looks like.
-func anyDisguised(t *ast.Term) bool {
-	switch v := t.Value.(type) {
-	case ast.String:
-		return mayBeDisguised(string(v))
-	case *ast.Array:
-		return v.Until(anyDisguised)
-	case ast.Object:
-		return v.Until(func(name, value *ast.Term) bool { return anyDisguised(name) || anyDisguised(value) })
-	case ast.Set:
-		return v.Until(anyDisguised)
-	}
-	return false
-}
-
-// readOtherwise says whether anything in a text can be read in more than one way; it is asked of every text, so it is quick.
-func readOtherwise(text string) bool {
-	return strings.ContainsAny(text, "%\\;:\x00") || strings.Contains(text, "../") || strings.IndexFunc(text, func(c rune) bool { return c >= utf8.RuneSelf }) >= 0
-}
-
 // uriScheme is how a URI begins, "file:"; it has two characters at least, since one is a drive.
 func uriScheme(text string) string {
 	if name := schemeOf(text); len(name) > 1 {
@@ -177,7 +109,38 @@ func others(text string) (all []string) {
 			all = append(all, text[1+at[0]:])
 		}
 	}
-	return append(all, alike.Replace(norm.NFKC.String(text)), filtered.Replace(text), strings.TrimSpace(text))
+	if !utf8.ValidString(text) {
+		all = append(all, lenient(text), strings.ToValidUTF8(text, ""))
+	}
+	return append(all, alike.Replace(norm.NFKC.String(text)), filtered.Replace(text), strings.TrimFunc(text, blank), unquoted(text))
+}
+
+// blank is what is cut from the ends of a path, by some with the mark of byte order, as JavaScript does.
+func blank(r rune) bool { return unicode.IsSpace(r) || r == '\ufeff' }
+
+// unquoted is a path without the quotes that server-filesystem takes off.
+func unquoted(text string) string { return strings.Trim(text, `"'`) }
+
+// lenient is a text as decoders have it that take a letter of ASCII written in more bytes than it needs (C0 AE for a dot), which is no UTF-8, for that letter.
+func lenient(text string) string {
+	var b strings.Builder
+	for i := 0; i < len(text); {
+		r, size := utf8.DecodeRuneInString(text[i:])
+		if more := min(bits.LeadingZeros8(^text[i]), 6) - 1; r == utf8.RuneError && size == 1 && more > 0 && i+more < len(text) {
+			n := rune(text[i]) & (0x3f >> more)
+			for _, c := range []byte(text[i+1 : i+1+more]) {
+				n = n<<6 | rune(c&0x3f)
+			}
+			if n < utf8.RuneSelf {
+				b.WriteByte(byte(n))
+				i += 1 + more
+				continue
+			}
+		}
+		b.WriteString(text[i : i+size])
+		i += size
+	}
+	return b.String()
 }
 
 // unescape is the byte, or the character, that an escape stands for.
@@ -198,9 +161,6 @@ func (b bounds) reading(text string) string {
 		if c < ' ' || c == 0x7f {
 			return "it has a control character"
 		}
-	}
-	if !utf8.ValidString(text) {
-		return "it is no UTF-8"
 	}
 	name := uriScheme(text)
 	switch {

@@ -10,6 +10,7 @@ import (
 
 	"gatekit/core/mcp"
 	"gatekit/policies"
+	"gatekit/policies/library"
 )
 
 // fromLibrary is a stage of one rule of the library.
@@ -91,7 +92,8 @@ func TestBoundaries(t *testing.T) {
 	for _, path := range []string{
 		"/database", "/data.bak", "/dat", "/", "/DATA", "/Data/x", "//data/x", `\\host\data`, "//?/C:/Work/x", `\\.\C:\Work`, "/data/x\x00", "/data/\nx", "~root/x", "~", "$HOME", "%HOME%/x", "C:x", "D:/Work/x", "C:/Workshop/x", `c:\work\..\x`,
 		`C:\Work\x:stream`, "file:data", "file:../x", "file://data/x", "file:////host/data", "file:///database", "file:///data/x?/../../../etc", "file:///data/../x?", "view-source:file:///etc/passwd", "notes://../x", "/data/\u202e/../../x", "/data/..\u00a0/../../x", strings.Repeat("/data", 3000),
-		strings.Repeat("%25", 200) + "2e", "C:/Work/.. /x", "C:/Work/..\\..\\x", "/proc/self/root/data/x", "file%3A///etc/passwd", "FiLe:///etc", "  /etc", "/data/%c0%ae%c0%ae/x", "/data/\u0085/../../x",
+		strings.Repeat("%25", 200) + "2e", "C:/Work/.. /x", "C:/Work/..\\..\\x", "/proc/self/root/data/x", "file%3A///etc/passwd", "FiLe:///etc", "  /etc", "/data/%c0%ae%c0%ae/x", "/data/%f8%80%80%80%ae./x", "/data/.%80./x", "/data/\u0085/../../x",
+		`"/etc/x"`, `'/etc/x'`, `"../x"`, "\ufeff/etc/x", "%22/etc/x%22", ` "/etc/x`,
 	} {
 		if !refused(t, s, called("x", `{"path":`+quoted(path)+`}`)) {
 			t.Errorf("the argument %q passes", path)
@@ -101,7 +103,7 @@ func TestBoundaries(t *testing.T) {
 		}
 	}
 	for _, path := range []string{
-		"/data", "/data/", "/data/.", "/data/x", "/data//x", "/data/database", "/data/a/../b", "/data/..x", "/data/x..", "/data/...", "/data/…", "/data/100%", "/data/50%25", "/data/a b", "/data/ä/日本", "/data/a;b", "/data/~x", "/data/$x", `/data/a\b`, "/data/%zz",
+		"/data", "/data/", "/data/.", "/data/x", "/data//x", "/data/database", "/data/a/../b", "/data/..x", "/data/x..", "/data/...", "/data/…", "/data/100%", "/data/50%25", "/data/a b", "/data/ä/日本", "/data/a;b", "/data/~x", "/data/$x", `/data/a\b`, "/data/%zz", "/data/caf%E9", "/data/50%ad", `"/data/a b"`, `/data/"a"`, "/data/it's",
 		"x", "x/y", "./x", "a/../b", "...", "file:///data/x%20y", "FILE://LOCALHOST/data/x", "https://example.com/a/b", "notes://x/y", `c:\work\x`, "C:/WORK/a/../b", "file:///C:/Work/x", "file:///c%3A/Work/x", "",
 	} {
 		if refused(t, s, called("x", `{"path":`+quoted(path)+`}`)) {
@@ -109,6 +111,24 @@ func TestBoundaries(t *testing.T) {
 		}
 		if refused(t, s, reading(path)) && path != "" {
 			t.Errorf("the URI %q is refused", path)
+		}
+	}
+}
+
+// Where paths may lie anywhere, and so in what `gatekit wrap` does without a word from anybody, what honest servers are given passes.
+func TestWhatIsNoDisguise(t *testing.T) {
+	s := fromLibrary(t, "roots/traversal", library.Default()["roots/traversal"])
+	for _, path := range []string{
+		"../x/a%20b", `"../a b"`, "caf%E9.txt", "100%ad", "SELECT 1 WHERE a LIKE '%add%'", "file:///home/u/caf%E9", "HEAD~1..HEAD", "origin/main...ä", "**/*.{ts,tsx}", "a/…/b", "./.../x", "src/..../x", "日本語／資料．txt", "data:text/html,%c3%a9 ..",
+		"https://x.com/?u=..%2f..%2f", "~/a", `C:\Users\me\x`,
+	} {
+		if got := judged(t, s, called("x", `{"path":`+quoted(path)+`}`)); strings.HasPrefix(got, "denied") {
+			t.Errorf("%q: %s", path, got)
+		}
+	}
+	for _, path := range []string{`"..%2fx"`, "%c0%ae%c0%ae/x", "%e0%80%ae%e0%80%ae/x", ".%80./x", "a/%252e%252e/x", `a\..\..\x`, "x\x00"} {
+		if got := judged(t, s, called("x", `{"path":`+quoted(path)+`}`)); !strings.HasPrefix(got, "denied") {
+			t.Errorf("%q passes", path)
 		}
 	}
 }

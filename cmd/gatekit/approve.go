@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"gatekit/core/config"
 	"gatekit/policies"
 )
 
@@ -20,12 +21,23 @@ func approvals() (*policies.Approvals, error) {
 	return &policies.Approvals{Dir: filepath.Join(dir, "approvals")}, nil
 }
 
+// whose says which Gatekit of the user's a request was made to: the servers of two may have one name, as those that npx starts before wrap.
+func whose(c *config.Config) string {
+	words := []string{c.File}
+	if c.File == "" {
+		for _, s := range c.Servers {
+			words = append(append(words, s.Cwd, s.Command), s.Args...)
+		}
+	}
+	return fmt.Sprintf("%q", words)
+}
+
 func (p *program) approve() *cobra.Command {
 	return &cobra.Command{
 		Use:   "approve [ID]",
 		Short: "Approve a request that a policy wants a human to approve, or list those that wait",
 		Long: `Where a policy asks for a human (ask), and the client cannot ask its user, the request is refused with the command that approves it. It is approved once,
-for the same principal, server, tool and arguments, and has to be made again within ten minutes. The user who runs Gatekit approves.`,
+for the same principal, server, tool and arguments at the same Gatekit, and has to be made again within ten minutes. The user who runs Gatekit approves.`,
 		Example: "  gatekit approve\n  gatekit approve 7rkqkahsx3jdwsmlqxjgkbz2ze",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -38,7 +50,7 @@ for the same principal, server, tool and arguments, and has to be made again wit
 				if err != nil {
 					return err
 				}
-				fmt.Fprintf(cmd.OutOrStdout(), "approved, once, until %s: %s %s at %s\n", r.Until.Format(time.TimeOnly), r.Method, r.Name, r.Server)
+				fmt.Fprintf(cmd.OutOrStdout(), "approved, once, until %s: %s\n", r.Until.Format(time.TimeOnly), about(r))
 				return nil
 			}
 			waiting, err := a.List()
@@ -51,9 +63,18 @@ for the same principal, server, tool and arguments, and has to be made again wit
 				if r.Approved {
 					state = "approved"
 				}
-				fmt.Fprintf(w, "%s\t%s\t%s %q at %s\t%q\tuntil %s\n", r.ID, state, r.Method, r.Name, r.Server, r.Reason, r.Until.Format(time.TimeOnly))
+				fmt.Fprintf(w, "%s\t%s\t%s\t%q\tuntil %s\n", r.ID, state, about(r), r.Reason, r.Until.Format(time.TimeOnly))
 			}
 			return w.Flush()
 		},
 	}
+}
+
+// about says what a request is, for a terminal: its words are a client's.
+func about(r policies.Pending) string {
+	text := fmt.Sprintf("%s %q at %s", oneLine(r.Method), r.Name, oneLine(r.Server))
+	if r.Principal != "" {
+		text += fmt.Sprintf(" by %q", r.Principal)
+	}
+	return text
 }

@@ -38,20 +38,16 @@ It verifies nothing: "gatekit audit verify" does, and "gatekit audit prove" show
 	}
 	read := filterFlags(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
-		filter, err := read()
+		log, filter, err := reading(cmd, config, args, read)
 		if err != nil {
 			return err
-		}
-		file, _, err := auditLog(config, args)
-		if err != nil {
-			return report(cmd, err)
 		}
 		f, err := format.New(form.value, format.Options{Version: version(), Shown: output == "" && terminal(os.Stdout)})
 		if err != nil {
 			return err
 		}
 		if output == "" {
-			return unread(export(cmd, cmd.OutOrStdout(), f, file, filter))
+			return unread(export(cmd, cmd.OutOrStdout(), f, log, filter))
 		}
 		out, err := os.OpenFile(output, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 		if errors.Is(err, fs.ErrExist) {
@@ -60,7 +56,7 @@ It verifies nothing: "gatekit audit verify" does, and "gatekit audit prove" show
 		if err != nil {
 			return fmt.Errorf("write the records: %w", err)
 		}
-		if err = errors.Join(export(cmd, out, f, file, filter), out.Close()); err != nil {
+		if err = errors.Join(export(cmd, out, f, log, filter), out.Close()); err != nil {
 			return errors.Join(unread(err), os.Remove(output)) // a part of it would be taken for all
 		}
 		return nil
@@ -71,10 +67,10 @@ It verifies nothing: "gatekit audit verify" does, and "gatekit audit prove" show
 	return c
 }
 
-func export(cmd *cobra.Command, to io.Writer, f format.Form, file string, filter *query.Filter) error {
+func export(cmd *cobra.Command, to io.Writer, f format.Form, log *audit.Reading, filter *query.Filter) error {
 	out := bufio.NewWriterSize(to, 64<<10)
 	w := format.NewWriter(out, f, false)
-	for r, err := range query.Records(cmd.Context(), &audit.Reading{File: file}, filter) {
+	for r, err := range query.Records(cmd.Context(), log, filter) {
 		if err == nil {
 			err = w.Write(r)
 		}

@@ -1,12 +1,16 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"gatekit/audit"
 	"gatekit/audit/query"
 )
 
@@ -56,6 +60,30 @@ func filterFlags(c *cobra.Command) (read func() (*query.Filter, error)) {
 		}
 		return f, nil
 	}
+}
+
+// reading is the log that a command reads, and which records: what its arguments and flags say.
+func reading(cmd *cobra.Command, config string, args []string, read func() (*query.Filter, error)) (*audit.Reading, *query.Filter, error) {
+	filter, err := read()
+	if err != nil {
+		return nil, nil, err
+	}
+	file, _, err := auditLog(config, args)
+	if err != nil {
+		return nil, nil, report(cmd, err)
+	}
+	return &audit.Reading{File: file}, filter, nil
+}
+
+// unread is an error of reading the log, with what can be done. One who has read enough, and closed the pipe, is told nothing.
+func unread(err error) error {
+	switch {
+	case errors.Is(err, syscall.EPIPE):
+		return errReported
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%w\nhint: name the log: each gatekit wrap has one of its own in gatekit/audit of your state folder ($XDG_STATE_HOME, or ~/.local/state)", err)
+	}
+	return err
 }
 
 // when is the time that a flag's value says: a time, or how long before now.

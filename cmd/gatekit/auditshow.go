@@ -5,8 +5,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -44,28 +42,27 @@ Whatever is not printable is shown as an escape. There is colour on a terminal, 
 	}
 	read := filterFlags(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
-		filter, err := read()
+		log, filter, err := reading(cmd, config, args, read)
 		if err != nil {
 			return err
 		}
-		file, _, err := auditLog(config, args)
-		if err != nil {
-			return report(cmd, err)
-		}
 		out := bufio.NewWriter(cmd.OutOrStdout())
-		defer out.Flush()
 		s := &shower{w: out, steps: steps, widths: narrowest, colour: colour.value == "always" || colour.value == "auto" && os.Getenv("NO_COLOR") == "" && terminal(os.Stdout)}
-		for call, err := range query.Calls(cmd.Context(), &audit.Reading{File: file}, filter, query.Options{Follow: follow, Records: steps}) {
-			if err != nil {
-				out.Flush()
-				return unread(err)
+		for call, err := range query.Calls(cmd.Context(), log, filter, query.Options{Follow: follow, Records: steps}) {
+			if err == nil {
+				err = s.show(call)
 			}
-			s.show(call)
-			if follow {
-				out.Flush()
+			if err == nil && follow {
+				err = out.Flush()
+			}
+			if err != nil {
+				return unread(errors.Join(err, out.Flush()))
 			}
 		}
-		return out.Flush()
+		if err := cmd.Context().Err(); err != nil && !follow {
+			return errors.Join(err, out.Flush())
+		}
+		return unread(out.Flush())
 	}
 	configFlag(c, &config)
 	c.Flags().BoolVar(&steps, "steps", false, "print the records of each call, too")
@@ -74,17 +71,9 @@ Whatever is not printable is shown as an escape. There is colour on a terminal, 
 	return c
 }
 
-// unread is an error of reading the log, with what can be done.
-func unread(err error) error {
-	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%w\nhint: name the log: each gatekit wrap has one of its own in gatekit/audit of your state folder ($XDG_STATE_HOME, or ~/.local/state)", err)
-	}
-	return err
-}
-
 // shower prints calls.
 type shower struct {
-	w             io.Writer
+	w             *bufio.Writer // an error of it is that of all that follows, too
 	steps, colour bool
 	widths        [4]int // of columns, as wide as they had to be so far
 }
@@ -95,7 +84,7 @@ var (
 	widest    = [4]int{8, 32, 20, 40}
 )
 
-func (s *shower) show(c *query.Call) {
+func (s *shower) show(c *query.Call) error {
 	word, notes := outcome(c)
 	action := s.paint(c, word, s.column(0, word))
 	server, subject := strings.Join(c.Servers, ","), strings.TrimSpace(c.Method+" "+c.Name)
@@ -113,7 +102,7 @@ func (s *shower) show(c *query.Call) {
 		line = fmt.Sprintf("%s  %s  %s  %8s  %s", s.column(1, c.Who()), s.column(2, server), s.column(3, subject), took, because(c, notes))
 	}
 	line = fmt.Sprintf("%s  %s  %s", c.Began.UTC().Format("2006-01-02 15:04:05.000Z"), action, line)
-	fmt.Fprintln(s.w, strings.TrimRight(line, " "))
+	_, err := fmt.Fprintln(s.w, strings.TrimRight(line, " "))
 	if s.steps {
 		for i := range c.Records {
 			s.record(&c.Records[i])
@@ -122,6 +111,7 @@ func (s *shower) show(c *query.Call) {
 			fmt.Fprintf(s.w, "    … and %s\n", counted(c.Left, "record"))
 		}
 	}
+	return err
 }
 
 // outcome is the word for what became of a call, and what else there is to say of that.

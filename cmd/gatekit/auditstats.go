@@ -12,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"gatekit/audit"
 	"gatekit/audit/format"
 	"gatekit/audit/query"
 )
@@ -35,16 +34,12 @@ ERRORS are of the protocol, from the server or from Gatekit, and results of tool
 	}
 	read := filterFlags(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
-		filter, err := read()
+		log, filter, err := reading(cmd, config, args, read)
 		if err != nil {
 			return err
 		}
-		file, _, err := auditLog(config, args)
-		if err != nil {
-			return report(cmd, err)
-		}
 		var s query.Stats
-		for call, err := range query.Calls(cmd.Context(), &audit.Reading{File: file}, filter, query.Options{}) {
+		for call, err := range query.Calls(cmd.Context(), log, filter, query.Options{}) {
 			if err != nil {
 				return unread(err)
 			}
@@ -54,9 +49,9 @@ ERRORS are of the protocol, from the server or from Gatekit, and results of tool
 			return err
 		}
 		if asJSON {
-			return statsJSON(cmd.OutOrStdout(), &s)
+			return unread(statsJSON(cmd.OutOrStdout(), &s))
 		}
-		return statsTable(cmd.OutOrStdout(), &s)
+		return unread(statsTable(cmd.OutOrStdout(), &s))
 	}
 	configFlag(c, &config)
 	c.Flags().BoolVar(&asJSON, "json", false, "one JSON object; times are in milliseconds")

@@ -211,7 +211,7 @@ func printExplanation(w io.Writer, e *policies.Explanation, all bool) {
 	}
 	fmt.Fprintf(w, "\nverdict: %s", e.Outcome.Action)
 	if e.Outcome.Reason != "" {
-		fmt.Fprintf(w, ": %s", e.Outcome.Reason)
+		fmt.Fprintf(w, ": %s", oneLine(e.Outcome.Reason))
 	}
 	if e.Outcome.Err != nil {
 		fmt.Fprintf(w, ": %s", shortened(e.Outcome.Err.Error()))
@@ -225,9 +225,14 @@ func printExplanation(w io.Writer, e *policies.Explanation, all bool) {
 // printable is a text for a terminal that has peers' texts in it: what is no character to look at (controls, marks that turn the direction of text) is one that says so.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
-		if r == '\n' || unicode.IsPrint(r) {
+		if r == '\n' || r == '\t' || unicode.IsPrint(r) {
 			return r
 		}
 		return unicode.ReplacementChar
 	}, text)
+}
+
+// oneLine is a text as printable has it, in one line.
+func oneLine(text string) string {
+	return strings.ReplaceAll(printable(text), "\n", string(unicode.ReplacementChar))
 }

@@ -37,7 +37,7 @@ func execute(args []string) int {
 		return 0
 	}
 	if !errors.Is(err, errReported) {
-		fmt.Fprintln(os.Stderr, "gatekit:", err)
+		fmt.Fprintln(os.Stderr, "gatekit:", printable(err.Error())) // names in it may be anybody's
 	}
 	if !p.started {
 		fmt.Fprintln(os.Stderr, `hint: "gatekit help" and "gatekit help COMMAND" say what can be written`)

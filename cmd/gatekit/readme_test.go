@@ -41,7 +41,10 @@ func TestTheREADMEIsTrue(t *testing.T) {
 	}
 	t.Setenv("GITHUB_TOKEN", "x")
 	file := filepath.Join(t.TempDir(), "gatekit.toml")
-	for _, block := range blocks(string(readme), "toml") {
+	for i, block := range blocks(string(readme), "toml") {
+		if i > 0 { // to be added to the first
+			block = "[server.files]\ncommand = \"x\"\n" + block
+		}
 		if err := os.WriteFile(file, []byte(block), 0o600); err != nil {
 			t.Fatal(err)
 		}

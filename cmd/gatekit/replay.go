@@ -119,11 +119,11 @@ func (r *replay) judged(line int, c *policies.Case, o pipeline.Outcome) {
 	if was != "" {
 		then = was + ", now "
 	}
-	fmt.Fprintf(r.w, "%s:%d: %s: %s%s", shown(r.file), line, printable(strings.Join(words, " ")), then, o.Action)
+	fmt.Fprintf(r.w, "%s:%d: %s: %s%s", shown(r.file), line, oneLine(strings.Join(words, " ")), then, o.Action)
 	if o.Err != nil {
 		fmt.Fprintf(r.w, ": %s", printable(shortened(o.Err.Error())))
 	} else if o.Reason != "" {
-		fmt.Fprintf(r.w, ": %s", printable(o.Reason))
+		fmt.Fprintf(r.w, ": %s", oneLine(o.Reason))
 	}
 	if lacking {
 		fmt.Fprint(r.w, " (its body was not kept)")

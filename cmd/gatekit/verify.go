@@ -15,6 +15,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"gatekit/audit"
+	"gatekit/audit/format"
 )
 
 // auditLog is the log that a command is about, and the file where its checkpoints were anchored, if it has one.
@@ -132,7 +133,7 @@ func sayVerified(w io.Writer, file string, key note.Verifier, done *audit.Verifi
 		return
 	}
 	fmt.Fprintf(w, "%s: records %d to %d are as they were written\n", shown(file), done.First, done.Last)
-	fmt.Fprintf(w, "  checkpoint of %s, signed with %s+%08x\n", counted(int(done.Checkpoint.Size), "record"), key.Name(), key.KeyHash())
+	fmt.Fprintf(w, "  checkpoint of %s, signed with %s+%08x\n", counted(int(done.Checkpoint.Size), "record"), printable(key.Name()), key.KeyHash())
 	if after := int(done.Last) - int(done.Checkpoint.Size); after > 0 {
 		fmt.Fprintf(w, "  %s after it, bound by the chain alone\n", counted(after, "record"))
 	}
@@ -199,8 +200,8 @@ func (p *program) auditVerifyProof() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "verify-proof --key KEY [FILE]",
 		Short: "Say whether a proof of a record holds",
-		Long: `Verify-proof reads what gatekit audit prove has printed, from FILE or stdin. If the record is in the log whose checkpoints KEY signs, it prints the record. It needs nothing else: no log, no
-configuration, no network.`,
+		Long: `Verify-proof reads what gatekit audit prove has printed, from FILE or stdin. If the record is in the log whose checkpoints KEY signs, it prints the record, byte for byte; on a terminal, what is not
+printable is an escape. It needs nothing else: no log, no configuration, no network.`,
 		Example: "  gatekit audit verify-proof --key gatekit.pub record-41.tlog-proof",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if key == "" {
@@ -225,9 +226,13 @@ configuration, no network.`,
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(cmd.ErrOrStderr(), "record %d of the log %s, in the checkpoint of %s that %s+%08x signed\n", proof.Index+1, printable(c.Origin), counted(int(c.Size), "record"), k.Name(), k.KeyHash())
-			fmt.Fprintf(cmd.OutOrStdout(), "%s\n", proof.Record)
-			return nil
+			fmt.Fprintf(cmd.ErrOrStderr(), "record %d of the log %s, in the checkpoint of %s that %s+%08x signed\n", proof.Index+1, printable(c.Origin), counted(int(c.Size), "record"), printable(k.Name()), k.KeyHash())
+			f, err := format.New(format.JSONL, format.Options{Shown: terminal(os.Stdout)})
+			if err != nil {
+				return err
+			}
+			_, err = cmd.OutOrStdout().Write(f.Append(nil, &audit.Record{Line: proof.Record}))
+			return err
 		},
 	}
 	c.Flags().StringVar(&key, "key", "", "public `key` that signs the log's checkpoints, or the file with it")
@@ -269,7 +274,11 @@ record. The private key is beside the log, in FILE.key, or where key in [audit] 
 			if err != nil {
 				return err
 			}
-			_, err = cmd.OutOrStdout().Write(b)
+			text := string(b)
+			if terminal(os.Stdout) {
+				text = printable(text)
+			}
+			_, err = fmt.Fprint(cmd.OutOrStdout(), text)
 			return err
 		},
 	}

@@ -23,6 +23,7 @@ import (
 	"gatekit/core/pipeline"
 	"gatekit/core/proxy"
 	"gatekit/core/upstream"
+	"gatekit/core/workers"
 	"gatekit/plugins"
 	"gatekit/policies"
 	"gatekit/policies/service"
@@ -31,17 +32,18 @@ import (
 
 // gate is a configuration at work: the record, the servers, the proxy between them and the clients' front.
 type gate struct {
-	log    *slog.Logger
-	audit  *audit.Log
-	sinks  *sinks
-	record pipeline.Recorder  // the audit log, or what counts its records
-	events *pipeline.Pipeline // that records what is no message
-	stages []pipeline.Named   // beside those of the plugins
-	host   *plugins.Host
-	memory policies.Memory // of what policies know of sessions: it outlives them
-	names  pipeline.Names  // that may be told in records
-	proxy  *proxy.Proxy
-	front  *downstream.Front
+	log     *slog.Logger
+	audit   *audit.Log
+	sinks   *sinks
+	record  pipeline.Recorder  // the audit log, or what counts its records
+	events  *pipeline.Pipeline // that records what is no message
+	stages  []pipeline.Named   // beside those of the plugins
+	host    *plugins.Host
+	memory  policies.Memory // of what policies know of sessions: it outlives them
+	names   pipeline.Names  // that may be told in records
+	workers *workers.Pool   // where the stages are asked
+	proxy   *proxy.Proxy
+	front   *downstream.Front
 
 	telemetry *telemetry.Telemetry      // nil where nobody is told
 	asked     atomic.Pointer[[]*server] // the servers in force, by name: for who must not wait for mu
@@ -84,7 +86,7 @@ func openGate(ctx context.Context, c *config.Config, log *slog.Logger, stages ..
 		sending.abandon()
 		return nil, err
 	}
-	g := &gate{log: log, audit: record, record: record, sinks: sending, stages: stages, config: c, servers: map[string]*server{}}
+	g := &gate{workers: workers.New(), log: log, audit: record, record: record, sinks: sending, stages: stages, config: c, servers: map[string]*server{}}
 	fail := func(err error) (*gate, error) {
 		if g.bundles != nil {
 			g.bundles.Close()
@@ -201,7 +203,7 @@ func (j *judges) stages() []pipeline.Named {
 
 // options are the proxy's for a configuration. Servers that are configured as before stay the ones they are.
 func (g *gate) options(c *config.Config, j *judges) (proxy.Options, map[string]*server, error) {
-	p := pipeline.New(g.record, pipeline.Options{Reasons: c.Deny.Reasons, ToolCallsResult: c.Deny.ToolCalls == "result", Names: &g.names}, append(slices.Clone(g.stages), j.stages()...)...)
+	p := pipeline.New(g.record, pipeline.Options{Reasons: c.Deny.Reasons, ToolCallsResult: c.Deny.ToolCalls == "result", Names: &g.names, Workers: g.workers}, append(slices.Clone(g.stages), j.stages()...)...)
 	servers := map[string]*server{}
 	o := proxy.Options{
 		Pipeline: p,
@@ -226,6 +228,7 @@ func (g *gate) options(c *config.Config, j *judges) (proxy.Options, map[string]*
 		if err != nil {
 			g.log.Warn("requests that a policy asks a human about can be approved by the client's user alone", "error", err)
 		} else {
+			waiting.Of = whose(c)
 			o.Approvals = waiting
 		}
 	}
@@ -492,6 +495,7 @@ func (g *gate) close() error {
 	for err := range closed {
 		errs = append(errs, err)
 	}
+	g.workers.Close()
 	errs = append(errs, g.host.Close(), g.event(context.Background(), "stop", "", nil), g.audit.Close())
 	g.sinks.close() // that have to send the stop, too
 	return errors.Join(append(errs, g.closeTelemetry())...)

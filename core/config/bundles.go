@@ -1,6 +1,7 @@
 package config
 
 import (
+	"crypto/x509"
 	"encoding/pem"
 	"net/url"
 	"slices"
@@ -98,7 +99,7 @@ func (l *loader) checkService(s Service, n *node) {
 	for key, value := range s.Headers {
 		l.checkHeader(key, string(value), n.at("headers", key), name)
 	}
-	if block, _ := pem.Decode([]byte(s.CA)); s.CA != "" && (block == nil || block.Type != "CERTIFICATE") {
+	if s.CA != "" && !x509.NewCertPool().AppendCertsFromPEM([]byte(s.CA)) {
 		l.errorf(n.at("ca"), `%s.ca must be the PEM of certificates; ca = "${file:ca.pem}" is what the file holds`, name)
 	}
 }

@@ -1,8 +1,10 @@
 package config_test
 
 import (
+	"encoding/pem"
 	"fmt"
 	"log/slog"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -532,7 +534,7 @@ func TestTheExampleDocumentsEveryKey(t *testing.T) {
 		}
 		lines = append(lines, line)
 	}
-	if _, err := load(t, strings.Join(lines, ""), "policies/x.rego", "", "bundle.pub", pub, "collector.pem", "", "ca.pem", ca, "state.key", key, "siem.pem", "", "us.pem", "", "us.key", "", "webhook.key", key); err != nil {
+	if _, err := load(t, strings.Join(lines, ""), "policies/x.rego", "", "bundle.pub", pub, "collector.pem", "", "ca.pem", certificate(t), "state.key", key, "siem.pem", "", "us.pem", "", "us.key", "", "webhook.key", key); err != nil {
 		t.Errorf("with what is commented out: %v", err)
 	}
 	for _, k := range keys(reflect.TypeFor[config.Config]()) {
@@ -545,11 +547,16 @@ func TestTheExampleDocumentsEveryKey(t *testing.T) {
 	}
 }
 
-// What looks like a public key, and like a certificate.
-const (
-	pub = "-----BEGIN PUBLIC KEY-----\n-----END PUBLIC KEY-----\n"
-	ca  = "-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n"
-)
+// pub is what looks like a public key.
+const pub = "-----BEGIN PUBLIC KEY-----\n-----END PUBLIC KEY-----\n"
+
+// certificate is one, as PEM.
+func certificate(t *testing.T) string {
+	t.Helper()
+	s := httptest.NewTLSServer(nil)
+	defer s.Close()
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}))
+}
 
 // A default that the example shows is the default.
 func TestTheExampleShowsTheDefaults(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 	"gatekit/core/proxy"
+	"gatekit/core/workers"
 )
 
 // Options say what a Front is the front of.
@@ -66,7 +67,7 @@ type Front struct {
 	limits Limits
 	log    *slog.Logger
 
-	workers    workers
+	workers    *workers.Pool
 	sessions   *table[*httpSession] // legacy, by the id that the client has
 	principals *table[*principal]   // modern, by name
 	parking    parking
@@ -79,7 +80,7 @@ func New(o Options) *Front {
 		f.log = slog.New(slog.DiscardHandler)
 	}
 	f.sessions = newTable[*httpSession](f.limits.Sessions, f.limits.SessionIdle)
-	f.workers = newWorkers()
+	f.workers = workers.New()
 	f.parking.front = f
 	f.principals = newTable[*principal](f.limits.Sessions, f.limits.SessionIdle)
 	return f
@@ -94,7 +95,7 @@ func (f *Front) Close(ctx context.Context) error {
 		both.Go(f.sessions.close)
 		both.Go(f.principals.close)
 		both.Wait()
-		f.workers.close()
+		f.workers.Close()
 	}()
 	select {
 	case <-over:

@@ -104,7 +104,7 @@ func (s *modern) begin(m *mcp.Message, client proxy.Client) (call func(context.C
 		}
 		var alive context.Context
 		alive, c.cancel = context.WithCancel(context.WithoutCancel(ctx))
-		s.front.workers.run(func() {
+		s.front.workers.Run(func() {
 			c.answer = run(alive)
 			c.cancel()
 			close(c.ended)

@@ -126,7 +126,7 @@ func (c *pipe) take(ctx context.Context, b []byte) error {
 		return c.out.send(ctx, c.front.answer(ctx, c.peer, tooMany, m))
 	}
 	group.Add(1)
-	c.front.workers.run(func() {
+	c.front.workers.Run(func() {
 		defer group.Done()
 		defer c.leave(m)
 		answer := call(ctx)

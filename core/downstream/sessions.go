@@ -51,7 +51,7 @@ func (s *httpSession) run(f func()) bool {
 	defer s.starting.Unlock()
 	if !s.ending {
 		s.running.Add(1)
-		s.front.workers.run(func() {
+		s.front.workers.Run(func() {
 			defer s.running.Done()
 			f()
 		})

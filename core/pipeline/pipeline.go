@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"gatekit/core/mcp"
+	"gatekit/core/workers"
 )
 
 // Stage judges messages. Inspect may be called from many goroutines at once and must keep neither m nor its bytes. An error denies.
@@ -69,9 +70,10 @@ type Recorder interface {
 
 // Options of a pipeline.
 type Options struct {
-	Reasons         bool   // tell the client why
-	ToolCallsResult bool   // a refused tools/call is an isError result
-	Names           *Names // that may be told; nil begins with none
+	Reasons         bool          // tell the client why
+	ToolCallsResult bool          // a refused tools/call is an isError result
+	Names           *Names        // that may be told; nil begins with none
+	Workers         *workers.Pool // where stages are asked; nil is a new goroutine each time
 }
 
 // Pipeline is immutable and safe for many goroutines, but for its [Names]. A reload makes a new one.
@@ -191,7 +193,7 @@ func (p *Pipeline) judge(ctx context.Context, o *Outcome, asked []*stage, layers
 			continue
 		}
 		began := time.Now()
-		opinions := ask(found.in(ctx), o.After, now)
+		opinions := p.ask(found.in(ctx), o.After, now)
 		for i, s := range now {
 			next, step, denied := s.weigh(ctx, o.After, opinions[i])
 			step.Took, began = time.Since(began), time.Now() // of stages that were asked together, the first has it all

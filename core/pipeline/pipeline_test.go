@@ -14,6 +14,7 @@ import (
 
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
+	"gatekit/core/workers"
 )
 
 // stage is a Stage in one function.
@@ -201,7 +202,9 @@ func TestWhateverGoesWrongDenies(t *testing.T) {
 					later = true
 					return pipeline.Verdict{Action: pipeline.Allow}, nil
 				})
-				p := pipeline.New(rec, pipeline.Options{}, tt.stage, pipeline.Named{Name: "later", Stage: after})
+				kept := workers.New()
+				defer kept.Close()
+				p := pipeline.New(rec, pipeline.Options{Workers: kept}, tt.stage, pipeline.Named{Name: "later", Stage: after})
 				passed, err := p.Pass(t.Context(), in(t))
 				d := denied(t, passed, err)
 				switch {

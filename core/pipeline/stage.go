@@ -100,8 +100,9 @@ type call struct {
 	ended    chan struct{} // closed when opinions are there
 }
 
-// ask answers the opinions of stages that are neighbours: an error where one failed, panicked, or ctx or its time ended first. It never waits longer than that.
-func ask(ctx context.Context, m *mcp.Message, stages []*stage) []opinion {
+// ask answers the opinions of stages that are neighbours: an error where one failed, panicked, or ctx or its time ended first. It never waits longer than that,
+// and therefore asks in a goroutine of its own.
+func (p *Pipeline) ask(ctx context.Context, m *mcp.Message, stages []*stage) []opinion {
 	first, timeout := stages[0], stages[0].timeout
 	for _, s := range stages[1:] {
 		timeout = max(timeout, s.timeout)
@@ -122,7 +123,7 @@ func ask(ctx context.Context, m *mcp.Message, stages []*stage) []opinion {
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, errLate)
 	defer cancel()
 	c := &call{ended: make(chan struct{})}
-	go c.run(ctx, m, stages)
+	p.options.Workers.Run(func() { c.run(ctx, m, stages) })
 	select {
 	case <-c.ended:
 	case <-ctx.Done():

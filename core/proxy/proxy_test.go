@@ -58,6 +58,24 @@ func TestWithoutPrefixEveryByteIsLeftAsItIs(t *testing.T) {
 	equal(t, "server/discover", w.call(t, "server/discover", params), params)
 }
 
+// A server in JavaScript may take ["x"] for x, where a policy sees no name.
+func TestWithoutPrefixANameThatIsNoTextIsRefused(t *testing.T) {
+	a := &server{answer: echo}
+	w := open(t, map[string]*server{"a": a}, never)
+	for _, c := range []struct{ method, params, want string }{
+		{"tools/call", `{"name":["x"]}`, "!-32602 tools/call needs a string at /name"},
+		{"prompts/get", `{"name":{"toString":"x"}}`, "!-32602 prompts/get needs a string at /name"},
+		{"resources/read", `{"uri":["file:///x"]}`, "!-32602 resources/read needs a string at /uri"},
+		{"tasks/get", `{"taskId":["t"]}`, "!-32602 tasks/get needs a string at /taskId"},
+		{"completion/complete", `{"ref":{"type":"ref/prompt","name":["x"]}}`, "!-32602 completion/complete needs a string at /ref/name"},
+		{"completion/complete", `{"ref":{"type":["ref/prompt"],"name":"x"}}`, "!-32602 unknown reference: the type is ref/prompt or ref/resource"},
+	} {
+		equal(t, c.params, w.call(t, c.method, c.params), c.want)
+	}
+	equal(t, "what came to the server", a.seen(), []string{})
+	equal(t, "no name, of which the server speaks", w.call(t, "tools/call", `{"x":1}`), `{"x":1}`)
+}
+
 func TestVendorMethodsPassOnlyWhenConfigured(t *testing.T) {
 	w := open(t, map[string]*server{"a": {answer: echo}, "b": {answer: echo}}, func(o *proxy.Options) { o.Servers[1].Methods = []string{"acme/*"} })
 	equal(t, "configured", w.call(t, "acme/do", `{"x":1}`), `{"x":1}`)

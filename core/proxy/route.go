@@ -23,21 +23,19 @@ func (x *exchange) route(meth mcp.Method) (*link, string, error) {
 		case "ref/resource":
 			pointer, token = "/ref/uri", mcp.URITemplate
 		default:
-			if !x.c.names.bare {
-				return nil, "", failure(mcp.CodeInvalidParams, "unknown reference: the type is ref/prompt or ref/resource")
-			}
+			return nil, "", failure(mcp.CodeInvalidParams, "unknown reference: the type is ref/prompt or ref/resource")
 		}
 	}
 	name, ok := x.m.Text(pointer)
+	if _, there := x.m.Get(pointer); !ok && (there && pointer != "" || !x.c.names.bare) { // to a lenient server, ["x"] is x: what is no text is not judged as it is used
+		return nil, "", failure(mcp.CodeInvalidParams, "%s needs a string at %s", x.m.Method, pointer)
+	}
 	if x.c.names.bare {
 		l, err := x.only()
 		if err == nil && token == mcp.TaskID && x.foreign(l.name, name) {
 			err = failure(mcp.CodeInvalidParams, "Unknown task: %s", shown(name))
 		}
-		return l, name, err // what is wrong with the name, the server says
-	}
-	if !ok {
-		return nil, "", failure(mcp.CodeInvalidParams, "%s needs a string at %s", x.m.Method, pointer)
+		return l, name, err // what else is wrong with the name, the server says
 	}
 	server, clean, ok := x.c.names.split(token, name)
 	if !ok && (token == mcp.URI || token == mcp.URITemplate) {

@@ -330,15 +330,16 @@ func place(uri string) string {
 		return scheme + ":"
 	}
 	if after, ok := strings.CutPrefix(rest, "//"); ok {
-		end := strings.IndexAny(after, `/\`)
-		if end < 0 {
-			end = len(after)
+		if at := strings.LastIndexByte(after, '@'); at >= 0 && !port.MatchString(after) { // a password can hold a slash
+			after = after[at+1:]
 		}
-		host := after[:end]
-		rest = "//" + host[strings.LastIndexByte(host, '@')+1:] + after[end:]
+		rest = "//" + after
 	}
 	return scheme + ":" + rest
 }
+
+// port is how what follows the slashes of a URI begins where it has no user: what comes before a path is a host, and perhaps the number of a port.
+var port = regexp.MustCompile(`^([^/\\@:]*|\[[^/\\@]*\])(:[0-9]*)?([/\\]|$)`)
 
 // rules are the names of packages: before the reason that they give, or alone.
 var rules = regexp.MustCompile(`^(?:a human has to approve: )?([\w.]+)(?:$|; |: )`)

@@ -109,6 +109,9 @@ func TestURIsAreToldWithoutWhatIsSecret(t *testing.T) {
 		"mailto:" + secret:                             "mailto:",
 		"note://inbox/{id}{?" + secret + "}":           "note://inbox/{id}{",
 		"file:/a/b":                                    "file:/a/b",
+		"postgres://ann:a/" + secret + "@db/x":         "postgres://db/x",
+		"npm://[::1]:80/@scope/x":                      "npm://[::1]:80/@scope/x",
+		"npm:///@scope/x":                              "npm:///@scope/x",
 	}
 	for uri := range want {
 		m := call(uri)

@@ -183,32 +183,8 @@ func TestBundlesOfAServerAreSwappedWithoutLosingACall(t *testing.T) {
 	key, other := bundles.NewKey(t), bundles.NewKey(t)
 	c := newControl(t, denying(t, "one", "log", key))
 	g := overHTTP(t, box("box")+c.config(key, "kept.tar.gz"))
-	var clients sync.WaitGroup
 	var calls atomic.Int64
-	stop := make(chan struct{})
-	defer clients.Wait()
-	defer close(stop)
-	for i := range 4 {
-		client := g.client([]string{"2025-11-25", mcptest.Modern}[i%2])
-		clients.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				if m, err := client.Call(t.Context(), "tools/call", `{"name":"box__echo"}`); err != nil || m.Error != nil {
-					t.Errorf("a call was lost: %s, %v", m.Raw, err)
-					return
-				}
-				if m, err := client.Call(t.Context(), "tools/call", `{"name":"box__log"}`); err != nil || string(mcptest.At(m.Error, "code")) != "-31000" {
-					t.Errorf("what is refused answered %s, %v", m.Raw, err)
-					return
-				}
-				calls.Add(2)
-			}
-		})
-	}
+	defer g.meanwhile(4, echoAndLog(t, &calls))()
 	client := g.client("2025-11-25")
 	both := func(revision string) []byte { // the second refuses what the first does, and more
 		return bundles.Pack(t, revision, map[string]string{

@@ -118,12 +118,6 @@ func (g *gatekit) configure(config string) {
 	replace(g.t, filepath.Join(g.dir, "gatekit.toml"), []byte(config))
 }
 
-// says waits until gatekit has written a text to stderr, so many times. What it writes there comes by way of a pipe: it may be later than what was done after it.
-func (g *gatekit) says(text string, times int) {
-	g.t.Helper()
-	settled(g.t, fmt.Sprintf("reports of %q missing", text), 0, func() int { return times - min(times, strings.Count(g.stderr.String(), text)) })
-}
-
 // overHTTP starts gatekit with an HTTP listener.
 func overHTTP(t *testing.T, config string) *gatekit {
 	t.Helper()

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 
@@ -72,30 +71,19 @@ func TestAPluginThatIsKilledOrStoppedComesBack(t *testing.T) {
 			if len(pids) != 1 {
 				t.Fatalf("%d plugin processes, want 1", len(pids))
 			}
-			var clients sync.WaitGroup
-			stop := make(chan struct{})
-			for i := range 4 {
-				c := g.client([]string{"2025-11-25", mcptest.Modern}[i%2])
-				clients.Go(func() {
-					for {
-						select {
-						case <-stop:
-							return
-						default:
-						}
-						m, err := c.Call(t.Context(), "tools/call", `{"name":"box__die"}`)
-						if err != nil || string(mcptest.At(m.Error, "code")) != "-31000" { // else the hidden tool was called
-							t.Errorf("what is hidden answered %s, %v", m.Raw, err)
-							return
-						}
-						m, err = c.Call(t.Context(), "tools/call", `{"name":"box__say"}`)
-						if code := string(mcptest.At(m.Error, "code")); err != nil || m.Error != nil && code != "-31000" {
-							t.Errorf("a call answered %s, %v", m.Raw, err)
-							return
-						}
-					}
-				})
-			}
+			end := g.meanwhile(4, func(c *mcptest.Client) bool {
+				m, err := c.Call(t.Context(), "tools/call", `{"name":"box__die"}`)
+				if err != nil || !wasDenied(m) { // else the hidden tool was called
+					t.Errorf("what is hidden answered %s, %v", m.Raw, err)
+					return false
+				}
+				m, err = c.Call(t.Context(), "tools/call", `{"name":"box__say"}`)
+				if err != nil || m.Error != nil && !wasDenied(m) {
+					t.Errorf("a call answered %s, %v", m.Raw, err)
+					return false
+				}
+				return true
+			})
 			syscall.Kill(pids[0], signal)
 			settled(t, "plugin processes that are not another", 0, func() int {
 				for _, pid := range g.pluginPids() {
@@ -112,8 +100,7 @@ func TestAPluginThatIsKilledOrStoppedComesBack(t *testing.T) {
 				}
 				return 0
 			})
-			close(stop)
-			clients.Wait()
+			end()
 			g.recorded("- - - - - plugin_lost", "- - - - - plugin_restarted")
 			if name == "stopped" { // three of them had it found out
 				g.failed("no verdict within 1s")

@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -21,70 +20,31 @@ func TestPoliciesAreSwappedWithoutLosingACall(t *testing.T) {
 		broken = "package gatekit.mine\n\ndeny contains \"no\" if input.nmae == \"log\"\n"
 		torn   = "package gatekit.mine\n\ndeny contains \"no\" if {\n"
 	)
-	file := filepath.Join(t.TempDir(), "policies", "mine.rego")
-	write := func(text string) {
-		t.Helper()
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file+".new", []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(file+".new", file); err != nil {
-			t.Fatal(err)
-		}
-	}
+	file := filepath.Join(t.TempDir(), "mine.rego")
+	write := func(text string) { replace(t, file, []byte(text)) }
 	write(before)
 	g := overHTTP(t, box("box")+fmt.Sprintf("[policy]\nfiles = [%q]\n", filepath.Dir(file)))
 	g.says("policies are in force", 1)
-	refused := func(m mcptest.Message) bool { return string(mcptest.At(m.Error, "code")) == "-31000" }
-
-	var clients sync.WaitGroup
 	var calls atomic.Int64
-	stop := make(chan struct{})
-	defer clients.Wait()
-	defer close(stop)
-	for i := range 4 {
-		c := g.connect([]string{"2025-11-25", mcptest.Modern}[i%2])
-		open(t, c)
-		clients.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				if m, err := c.Call(t.Context(), "tools/call", `{"name":"box__echo"}`); err != nil || m.Error != nil {
-					t.Errorf("a call was lost: %s, %v", m.Raw, err)
-					return
-				}
-				if m, err := c.Call(t.Context(), "tools/call", `{"name":"box__log"}`); err != nil || !refused(m) {
-					t.Errorf("what is refused answered %s, %v", m.Raw, err)
-					return
-				}
-				calls.Add(2)
-			}
-		})
-	}
-	c := g.connect("2025-11-25")
-	open(t, c)
+	defer g.meanwhile(4, echoAndLog(t, &calls))()
+	c := g.client("2025-11-25")
 	call(t, c, "box__echo", ``) // which labels the session
 	waiting(t, c, "box", `"w"`, "w")
 	for round := 1; round <= 2; round++ {
 		write(broken)
 		g.says(`mine.rego:3:23: undefined ref: input.nmae`, round)
 		call(t, c, "box__echo", ``)
-		if m := ask(t, c, "tools/call", `{"name":"box__log"}`); !refused(m) {
+		if m := ask(t, c, "tools/call", `{"name":"box__log"}`); !wasDenied(m) {
 			t.Errorf("with a broken policy, what was refused answered %s", m.Raw)
 		}
 		write(after)
 		g.says("configuration is in force", 2*round-1)
-		if m := ask(t, c, "tools/call", `{"name":"box__cancelled","arguments":{"tag":"none"}}`); !refused(m) {
+		if m := ask(t, c, "tools/call", `{"name":"box__cancelled","arguments":{"tag":"none"}}`); !wasDenied(m) {
 			t.Errorf("the changed policy is not in force, or the session's label was forgotten: %s", m.Raw)
 		}
 		write(torn)
 		g.says(`mine.rego:4`, round)
-		if m := ask(t, c, "tools/call", `{"name":"box__cancelled","arguments":{"tag":"none"}}`); !refused(m) {
+		if m := ask(t, c, "tools/call", `{"name":"box__cancelled","arguments":{"tag":"none"}}`); !wasDenied(m) {
 			t.Errorf("with a policy that is no Rego, what was refused answered %s", m.Raw)
 		}
 		write(before)
@@ -106,54 +66,28 @@ func TestAFailingPolicyRefusesEveryCallUntilItIsReplaced(t *testing.T) {
 		{"of another type", `deny contains 7 if input.method == "tools/call"`, "mine: deny holds number, and has to hold reasons"},
 		{"wrong", `deny contains "no" if { input.method == "tools/call"; to_number(input.name) > 1 }`, "mine.rego:3: eval_builtin_error: to_number"},
 	}
-	file := filepath.Join(t.TempDir(), "policies", "mine.rego")
-	write := func(rego string) {
-		t.Helper()
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file+".new", []byte("package gatekit.mine\n\n"+rego), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(file+".new", file); err != nil {
-			t.Fatal(err)
-		}
-	}
+	file := filepath.Join(t.TempDir(), "mine.rego")
+	write := func(rego string) { replace(t, file, []byte("package gatekit.mine\n\n"+rego)) }
 	write(good)
 	g := overHTTP(t, box("box")+fmt.Sprintf("[policy]\nfiles = [%q]\n", filepath.Dir(file)))
-	var clients sync.WaitGroup
-	var passed, refused atomic.Int64
-	stop := make(chan struct{})
-	defer clients.Wait()
-	defer close(stop)
-	for i := range 3 {
-		c := g.connect(eras[i%2])
-		open(t, c)
-		clients.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				m, err := c.Call(t.Context(), "tools/call", `{"name":"box__echo"}`)
-				switch {
-				case err != nil:
-					t.Errorf("a call was lost: %v", err)
-					return
-				case m.Error == nil:
-					passed.Add(1)
-				case string(mcptest.At(m.Error, "code")) == "-31000":
-					refused.Add(1)
-				default:
-					t.Errorf("a call answered %s", m.Raw)
-					return
-				}
-			}
-		})
-	}
-	c := g.connect("2025-11-25")
-	open(t, c)
+	var passed, denials atomic.Int64
+	defer g.meanwhile(3, func(c *mcptest.Client) bool {
+		m, err := c.Call(t.Context(), "tools/call", `{"name":"box__echo"}`)
+		switch {
+		case err != nil:
+			t.Errorf("a call was lost: %v", err)
+			return false
+		case m.Error == nil:
+			passed.Add(1)
+		case wasDenied(m):
+			denials.Add(1)
+		default:
+			t.Errorf("a call answered %s", m.Raw)
+			return false
+		}
+		return true
+	})()
+	c := g.client("2025-11-25")
 	reloads := 0
 	swap := func(rego string) {
 		t.Helper()
@@ -163,10 +97,10 @@ func TestAFailingPolicyRefusesEveryCallUntilItIsReplaced(t *testing.T) {
 	}
 	for _, f := range failing {
 		swap(f.rego + "\n")
-		before := refused.Load()
+		before := denials.Load()
 		denied(t, c, "tools/call", `{"name":"box__echo"}`)
 		denied(t, c, "tools/call", `{"name":"box__log"}`)
-		settled(t, "refusals of the others' calls missing", 0, func() int { return int(max(0, 3-(refused.Load()-before))) })
+		settled(t, "refusals of the others' calls missing", 0, func() int { return int(max(0, 3-(denials.Load()-before))) })
 		swap(good)
 		call(t, c, "box__echo", ``)
 		denied(t, c, "tools/call", `{"name":"box__log"}`)

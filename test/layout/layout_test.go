@@ -24,10 +24,11 @@ const module = "gatekit"
 var allowed = map[string][]string{
 	"core/mcp":            {},
 	"core/config":         {},
-	"core/pipeline":       {"core/mcp"},
+	"core/workers":        {},
+	"core/pipeline":       {"core/mcp", "core/workers"},
 	"core/tasks":          {},
 	"core/proxy":          {"core/mcp", "core/pipeline", "core/tasks"},
-	"core/downstream":     {"core/mcp", "core/pipeline", "core/proxy"},
+	"core/downstream":     {"core/mcp", "core/pipeline", "core/proxy", "core/workers"},
 	"core/upstream":       {"core/mcp", "core/pipeline", "core/proxy"},
 	"audit":               {"core/mcp", "core/pipeline"},
 	"audit/format":        {"audit", "core/mcp", "core/pipeline"},

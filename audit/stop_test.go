@@ -1,0 +1,52 @@
+package audit
+
+import (
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"gatekit/core/pipeline"
+)
+
+// stubborn takes what is written, says that it has not, and gives nothing back.
+type stubborn struct{ output }
+
+var errStubborn = errors.New("input/output error")
+
+func (s stubborn) Write(b []byte) (int, error) {
+	n, _ := s.output.Write(b)
+	return n, errStubborn
+}
+func (stubborn) Truncate(int64) error { return errStubborn }
+
+// TestALogIsNotClosedOverWhatCouldNotBeTakenBack is in the package, since no file system that tests have is such a one.
+func TestALogIsNotClosedOverWhatCouldNotBeTakenBack(t *testing.T) {
+	o := Options{File: filepath.Join(t.TempDir(), "gatekit.jsonl")}
+	l, err := Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	outcome := pipeline.Outcome{Time: time.Now(), Action: "test"}
+	if _, err := l.Record(t.Context(), outcome); err != nil {
+		t.Fatal(err)
+	}
+	l.out = stubborn{l.out}
+	if _, err := l.Record(t.Context(), outcome); !errors.Is(err, errStubborn) {
+		t.Fatalf("error %v, want %v", err, errStubborn)
+	}
+	if err := l.Close(); err == nil || !strings.Contains(err.Error(), "take back") {
+		t.Errorf("close: %v", err)
+	}
+	if l, err = Open(o); err != nil { // as records that others have written after it was closed
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	v := Verification{File: o.File}
+	if done, err := v.Run(t.Context()); err != nil || len(done.Recovered) != 1 || done.Recovered[0] != (Span{2, 2}) {
+		t.Errorf("%+v, %v, want that record 2 had no checkpoint", done, err)
+	}
+}

@@ -1,0 +1,70 @@
+package workers
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+)
+
+func TestAllRunAtOnceAndNoneIsLeftAfterClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // it fails when goroutines are left
+		p := New()
+		for range 2 { // the second time there are some that wait
+			var ran atomic.Int32
+			release := make(chan struct{})
+			for range 3 * idle {
+				p.Run(func() { ran.Add(1); <-release })
+			}
+			synctest.Wait()
+			if n := ran.Load(); n != 3*idle {
+				t.Errorf("%d of %d run at once", n, 3*idle)
+			}
+			close(release)
+			synctest.Wait()
+			if n := len(p.places); n != idle {
+				t.Errorf("%d wait, want %d", n, idle)
+			}
+		}
+		p.Close()
+		done := make(chan struct{})
+		p.Run(func() { close(done) })
+		<-done
+	})
+}
+
+func TestANilPoolRuns(t *testing.T) {
+	var p *Pool
+	done := make(chan struct{})
+	p.Run(func() { close(done) })
+	<-done
+}
+
+// What it is for: calls that need a deep stack.
+func BenchmarkDeepCalls(b *testing.B) {
+	for name, p := range map[string]*Pool{"new goroutines": nil, "kept": New()} {
+		b.Run(name, func(b *testing.B) {
+			var wg sync.WaitGroup
+			for b.Loop() {
+				wg.Add(1)
+				p.Run(func() { deep(100); wg.Done() })
+				wg.Wait()
+			}
+		})
+	}
+}
+
+// deep takes about half a KiB of stack a step.
+//
+//go:noinline
+func deep(n int) (sum byte) {
+	var frame [512]byte
+	frame[n%len(frame)] = byte(n)
+	if n > 0 {
+		frame[0] = deep(n - 1)
+	}
+	for _, b := range frame {
+		sum += b
+	}
+	return sum
+}

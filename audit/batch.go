@@ -233,7 +233,7 @@ func (l *Log) attempt(lines []byte) error {
 	if err == nil && l.durability == Fsync {
 		err = l.out.Sync()
 	}
-	if err == nil && l.files != nil {
+	if err == nil && l.files != nil && (l.durability == Fsync || time.Since(l.looked) >= lookEvery) {
 		err = l.ours()
 	}
 	if err != nil {
@@ -248,10 +248,13 @@ func (l *Log) attempt(lines []byte) error {
 	return nil
 }
 
-// ours is an error when the file that is written is no longer the log's, and nothing is written any more: it was, when a message moved, in the file that has the log's name. The caller has
-// l.writing.
+// lookEvery is how long, but with Fsync, the file is taken to be the log's once that was seen: to look costs as much as to write.
+const lookEvery = 100 * time.Millisecond
+
+// ours is an error when the file that is written is no longer the log's, and nothing is written any more. The caller has l.writing.
 func (l *Log) ours() error {
 	if l.gone == nil {
+		l.looked = time.Now()
 		if l.gone = l.files.there(); l.gone != nil {
 			l.upkeep.lost(l.gone)
 		}

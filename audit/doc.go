@@ -21,7 +21,7 @@
 // action "prune" says so, with from and through, the numbers of the first and last record that go, and that has a checkpoint; their hashes stay in the tree.
 // With For the file that is written ends when its first record is as old, so that records stay at most twice as long; the last up to 255, whose tile is not full, until more come.
 // A full disk is not freed by that: the record that says so needs space, too. That is a known limit. Whoever else moves the file that is written away, or removes it, ends the log:
-// the next record is an error, and from then on messages are denied.
+// with Fsync the next record is an error, else the next one after a tenth of a second, and from then on messages are denied.
 //
 // # The log's own records
 //

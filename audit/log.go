@@ -74,12 +74,13 @@ type Log struct {
 	// writing holds a token while somebody writes to out. It is taken before mu, never while mu is held.
 	writing chan struct{}
 	out     output
-	files   *files // out, when it is a File
-	segment int64  // SegmentBytes
-	size    int64  // up to here out holds the lines that were answered for, and nothing else unless torn
-	torn    bool   // out may hold something beyond size
-	failing error  // of the last write
-	gone    error  // why nothing may be written any more: the file is not ours
+	files   *files    // out, when it is a File
+	segment int64     // SegmentBytes
+	size    int64     // up to here out holds the lines that were answered for, and nothing else unless torn
+	torn    bool      // out may hold something beyond size
+	failing error     // of the last write
+	gone    error     // why nothing may be written any more: the file is not ours
+	looked  time.Time // when it was
 
 	committed atomic.Uint64 // number of the last record that was written
 	upkeep    *upkeep       // the tree of a File; nil of a Writer

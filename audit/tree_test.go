@@ -464,23 +464,28 @@ func TestWithoutCheckpointsTheLogStopsAfterAWhile(t *testing.T) {
 }
 
 func TestAFileThatIsMovedAwayEndsTheLog(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		file := filepath.Join(t.TempDir(), "gatekit.jsonl")
-		l := open(t, audit.Options{File: file})
-		record(t, l, event(""))
-		if err := os.Rename(file, file+".1"); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := l.Record(t.Context(), event("")); err == nil || !strings.Contains(err.Error(), "no longer the file") {
-			t.Errorf("error %v, want that the file is not there", err)
-		}
-		if err := l.Close(); err == nil {
-			t.Error("closed without an error: a record was missed")
-		}
-		if n := bytes.Count(read(t, file+".1"), []byte("\n")); n != 1 {
-			t.Errorf("the file holds %d records, want the one that was answered for", n)
-		}
-	})
+	for durability, late := range map[audit.Durability]time.Duration{audit.Fsync: 0, audit.Write: 100 * time.Millisecond} {
+		t.Run(string(durability), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				file := filepath.Join(t.TempDir(), "gatekit.jsonl")
+				l := open(t, audit.Options{File: file, Durability: durability})
+				record(t, l, event(""))
+				if err := os.Rename(file, file+".1"); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(late)
+				if _, err := l.Record(t.Context(), event("")); err == nil || !strings.Contains(err.Error(), "no longer the file") {
+					t.Errorf("error %v, want that the file is not there", err)
+				}
+				if err := l.Close(); err == nil {
+					t.Error("closed without an error: a record was missed")
+				}
+				if n := bytes.Count(read(t, file+".1"), []byte("\n")); n != 1 {
+					t.Errorf("the file holds %d records, want the one that was answered for", n)
+				}
+			})
+		})
+	}
 }
 
 func TestTheClockIsWatched(t *testing.T) {

@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"golang.org/x/mod/sumdb/note"
 )
 
 // anchorEvery is how often the anchor file gets a checkpoint, which speaks for all before it, while the log is written.
@@ -38,6 +40,52 @@ func (u *upkeep) begin(from *Checkpoint) {
 		u.anchors.waits = from.Note
 		u.anchorFile()
 	}
+}
+
+// heldToAnchor sees that the log, which ends with record last, has what the newest checkpoint in its anchor speaks of: one that was set back, its own checkpoint with it, is refused. An
+// anchor that is another log's is said. What is no file is not read, and what else is in one is for who verifies the log.
+func (u *upkeep) heldToAnchor(origin string, key note.Verifier, last uint64) error {
+	info, err := os.Stat(u.anchors.file)
+	if err != nil || !info.Mode().IsRegular() {
+		return nil
+	}
+	end, err := endOfNotes(u.anchors.file)
+	if err != nil {
+		return nil
+	}
+	notes, _ := splitNotes(end)
+	if len(notes) == 0 {
+		return nil
+	}
+	c, err := OpenCheckpoint(notes[len(notes)-1], key)
+	if err == nil && c.Origin != origin {
+		err = fmt.Errorf("its newest checkpoint is of %s", c.Origin)
+	}
+	if err != nil {
+		u.report.Warn("the anchor is not this audit log's, and verifying it will fail: move the anchor away, or name another", "file", u.anchors.file, "error", err)
+		return nil
+	}
+	if uint64(c.Size) > last {
+		return fmt.Errorf("it ends at record %d, and its anchor %s has a checkpoint of %d: it was set back, or records were taken away\n"+
+			"hint: put the missing files back; where they are lost, %s", last, u.anchors.file, c.Size, afresh(u.path))
+	}
+	return nil
+}
+
+// endOfNotes is the end of a file of checkpoints, with the last of them.
+func endOfNotes(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	size, err := f.Seek(0, io.SeekEnd)
+	if err != nil {
+		return nil, err
+	}
+	end := make([]byte, min(size, 64<<10))
+	_, err = f.ReadAt(end, size-int64(len(end)))
+	return end, err
 }
 
 // anchor sends a checkpoint away.

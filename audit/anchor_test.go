@@ -2,6 +2,7 @@ package audit_test
 
 import (
 	"bytes"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -87,4 +88,64 @@ func TestAnAnchorThatIsLostIsARecordAndAFault(t *testing.T) {
 			t.Errorf("the anchor is not what the log is: %v", err)
 		}
 	})
+}
+
+// TestAStartSaysWhatIsMissing has a log of which something was taken away while nobody wrote it.
+func TestAStartSaysWhatIsMissing(t *testing.T) {
+	dir, anchor := t.TempDir(), filepath.Join(t.TempDir(), "anchor")
+	write := func(dir string, n int) (said string, err error) {
+		t.Helper()
+		var log bytes.Buffer
+		l, err := audit.Open(audit.Options{File: filepath.Join(dir, "gatekit.jsonl"), AnchorFile: anchor, SegmentBytes: 2000, Log: slog.New(slog.NewTextHandler(&log, nil))})
+		if err != nil {
+			return log.String(), err
+		}
+		for range n {
+			record(t, l, event(""))
+		}
+		return log.String(), l.Close()
+	}
+	if said, err := write(dir, 50); said != "" || err != nil {
+		t.Fatalf("%v, said %q", err, said)
+	}
+	older := copied(t, dir)
+	if said, err := write(dir, 1); said != "" || err != nil {
+		t.Fatalf("%v, said %q", err, said)
+	}
+	took := func(name string, names ...string) string {
+		t.Helper()
+		at := copied(t, dir)
+		for _, pattern := range append(names, name) {
+			all, err := filepath.Glob(filepath.Join(at, pattern))
+			if err != nil || len(all) == 0 {
+				t.Fatalf("%s: %v, %v", pattern, all, err)
+			}
+			for _, path := range all {
+				if err := os.RemoveAll(path); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		return at
+	}
+	segments, err := audit.Segments(filepath.Join(dir, "gatekit.jsonl"))
+	if err != nil || len(segments) < 4 {
+		t.Fatalf("%v, %v", segments, err)
+	}
+	for _, tt := range []struct{ name, dir, said, err string }{
+		{"all of it is an older copy", older, "", "it ends at record 50, and its anchor " + anchor + " has a checkpoint of 51: it was set back"},
+		{"a file in the middle", took(filepath.Base(segments[1])), "their file is gone", ""},
+		{"all but the key", took("gatekit.jsonl*.tree", "gatekit.jsonl", "gatekit-*"), "was one taken away?", ""},
+		{"all of it", t.TempDir(), "the anchor is not this audit log's", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			said, err := write(tt.dir, 0)
+			if !strings.Contains(said, tt.said) || tt.said == "" && said != "" {
+				t.Errorf("said %q, want %q", said, tt.said)
+			}
+			if tt.err == "" && err != nil || tt.err != "" && (err == nil || !strings.Contains(err.Error(), tt.err) || !strings.Contains(err.Error(), "\nhint: ")) {
+				t.Errorf("error %v, want %q", err, tt.err)
+			}
+		})
+	}
 }

@@ -59,7 +59,7 @@ func firstRecord(file string) (first uint64) {
 
 // afresh says how to begin a new log.
 func afresh(file string) string {
-	return fmt.Sprintf("move %s and what else begins with that name away together, to keep what there is, and a new log begins", file)
+	return fmt.Sprintf("move %s and what else begins with that name away together, and its anchor, to keep what there is, and a new log begins", file)
 }
 
 // treeAnew is the tree of the records up to a checkpoint, made of the records that there are and, for those whose files were removed, of the tiles.

@@ -70,7 +70,7 @@
 // stop. A checkpoint speaks for all records before it; those after the last one are bound by the chain alone.
 //
 // The log is on the disk before a checkpoint of it is. Tiles follow without waiting for the disk: what a crash leaves is made whole from the log at the next start. A log that is shorter than its
-// checkpoint, or another than it says, is refused there, and so is a checkpoint that another key has signed. A log has a checkpoint before its first record, of none: records without any are
+// checkpoint, or than the newest in [Options.AnchorFile], or another than it says, is refused there, and so is a checkpoint that another key has signed; of a file that is missing between others the operator is told, and Verification says more. A log has a checkpoint before its first record, of none: records without any are
 // refused. The one that is made when the log is closed says so, in the line "closed" after its root, and the one with which it is opened again does not: records after a closed log are refused, those
 // after a crash are taken, and a record says which. Nothing shows whether somebody has changed those in between. When checkpoints cannot be written the log goes on for 65,536 records.
 //

@@ -102,6 +102,24 @@ func (s *files) continued() (ending, error) {
 	return end, nil
 }
 
+// missing are the records whose files are missing between others, as far as their names and ends say.
+func (s *files) missing() (holes []Span) {
+	segments, err := Segments(s.path)
+	if err != nil {
+		return nil
+	}
+	for i, segment := range segments[:len(segments)-1] {
+		next := firstOf(s.path, segments[i+1])
+		if segments[i+1] == s.path {
+			next, _ = firstLine(s.f)
+		}
+		if end, err := endOf(segment); err == nil && next > end.head.seq+1 {
+			holes = append(holes, Span{end.head.seq + 1, next - 1})
+		}
+	}
+	return holes
+}
+
 // endOf is the end of a segment, which is never torn: it got its name when it was whole and on the disk.
 func endOf(segment string) (ending, error) {
 	f, err := os.Open(segment)

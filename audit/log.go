@@ -158,6 +158,9 @@ func (l *Log) open(o Options) error {
 		l.segment = 64 << 20
 	}
 	l.committed.Store(end.head.seq)
+	for _, hole := range f.missing() {
+		l.report.Error("records of the audit log are missing, their file is gone; gatekit audit verify says more", "from", hole.From, "through", hole.Through)
+	}
 	var from *Checkpoint
 	if l.upkeep, from, err = newUpkeep(l, o, end); err != nil {
 		return errors.Join(err, f.Close())

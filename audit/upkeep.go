@@ -72,6 +72,7 @@ func newUpkeep(l *Log, o Options, end ending) (u *upkeep, from *Checkpoint, err 
 	if path == "" {
 		path = o.File + ".key"
 	}
+	before := exists(path) && o.Key == "" || exists(PublicKeyFile(o.File))
 	private, key, public, err := openKey(path)
 	if err != nil {
 		return nil, nil, err
@@ -95,15 +96,21 @@ func newUpkeep(l *Log, o Options, end ending) (u *upkeep, from *Checkpoint, err 
 	if u.tree, from, err = continueTree(o.File, verifier, end); err != nil {
 		return nil, nil, err
 	}
-	if from == nil {
+	begins := from == nil
+	if begins {
 		from = &Checkpoint{Origin: newOrigin(key.Name()), Root: u.tree.root()}
-		err = u.put(from)
-	} else if from.Closed {
-		from.Closed = false
-		err = u.put(from)
+		if before {
+			u.report.Warn("a new audit log begins, and the key of one is there already: was one taken away?", "file", o.File)
+		}
 	}
-	if err != nil {
-		return nil, nil, fmt.Errorf("write its checkpoint: %w", err)
+	if err := u.heldToAnchor(from.Origin, verifier, end.head.seq); err != nil {
+		return nil, nil, err
+	}
+	if begins || from.Closed {
+		from.Closed = false
+		if err := u.put(from); err != nil {
+			return nil, nil, fmt.Errorf("write its checkpoint: %w", err)
+		}
 	}
 	u.origin, u.signed = from.Origin, from.Size
 	if b, err := os.ReadFile(originFile(u.dir)); err != nil || string(b) != u.origin+"\n" {
@@ -113,6 +120,12 @@ func newUpkeep(l *Log, o Options, end ending) (u *upkeep, from *Checkpoint, err 
 	}
 	l.values = newValues(private, u.origin)
 	return u, from, nil
+}
+
+// exists says whether there is such a file.
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
 }
 
 // newOrigin is that of a log that begins.

@@ -160,18 +160,6 @@ func (d *decision) verdict(m *mcp.Message, patterns *patterns) (pipeline.Verdict
 // edits are those of set and redact. Where both name a place, what is redacted is redacted.
 func (d *decision) edits(m *mcp.Message, patterns *patterns) (edits []mcp.Edit, by []string, err error) {
 	covered := map[string]bool{}
-	for _, r := range d.redactions {
-		if !slices.Contains(by, r.by) {
-			by = append(by, r.by)
-		}
-		if r.pointer == "" || covered[r.pointer] {
-			continue
-		}
-		if _, there := m.Get(r.pointer); there {
-			covered[r.pointer] = true
-			edits = append(edits, mcp.Set(r.pointer, mcp.Quote(r.with)))
-		}
-	}
 	within := func(at string) bool {
 		for p := range covered {
 			if at == p || strings.HasPrefix(at, p+"/") || strings.HasPrefix(p, at+"/") {
@@ -179,6 +167,18 @@ func (d *decision) edits(m *mcp.Message, patterns *patterns) (edits []mcp.Edit, 
 			}
 		}
 		return false
+	}
+	for _, r := range slices.SortedStableFunc(slices.Values(d.redactions), func(a, b redaction) int { return len(a.pointer) - len(b.pointer) }) { // what holds another place is redacted, and that with it
+		if !slices.Contains(by, r.by) {
+			by = append(by, r.by)
+		}
+		if r.pointer == "" || within(r.pointer) {
+			continue
+		}
+		if _, there := m.Get(r.pointer); there {
+			covered[r.pointer] = true
+			edits = append(edits, mcp.Set(r.pointer, mcp.Quote(r.with)))
+		}
 	}
 	for _, s := range d.sets {
 		if !within(s.edit.Pointer) {

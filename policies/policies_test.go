@@ -77,21 +77,23 @@ func TestEffects(t *testing.T) {
 		m    *mcp.Message
 		want string
 	}{
-		"nothing":                  {`deny contains "no" if input.name == "y"`, called("x", `{}`), `{"name":"x","arguments":{}}`},
-		"deny":                     {`deny contains "no" if input.name == "x"`, called("x", `{}`), `denied: t: no`},
-		"deny with an object":      {`deny contains {"reason": "no", "code": 7}`, called("x", `{}`), `denied: t: no`},
-		"deny beats all":           {`deny contains "no"` + "\n" + `set contains {"path": "/arguments/a", "value": 1}` + "\n" + `hide contains "x"`, called("x", `{}`), `denied: t: no`},
-		"hide in a list":           {`hide contains item.name if { some item in input.items; item.name == "x" }`, list, `{"tools":[{"name":"y"}]}`},
-		"hide in a call":           {`hide contains "x"`, called("x", `{}`), `denied: hidden`},
-		"set":                      {`set contains {"path": "/arguments/a", "value": {"b": [1, "c", null, true]}}`, called("x", `{"k": 1.0}`), `{"name":"x","arguments":{"k": 1.0,"a":{"b":[1,"c",null,true]}}}`},
-		"redact a path":            {`redact contains {"path": "/arguments/a", "with": "[gone]"}`, called("x", `{"a":{"b":1},"c":2}`), `{"name":"x","arguments":{"a":"[gone]","c":2}}`},
-		"redact what is not there": {`redact contains {"path": "/arguments/z", "with": "[gone]"}`, called("x", `{"a":1}`), `{"name":"x","arguments":{"a":1}}`},
-		"redact a pattern":         {`redact contains {"pattern": "k[0-9]+", "with": "K"}`, called("x", `{"a":"k1 and k22","k3":["k4"]}`), `{"name":"x","arguments":{"a":"K and K","K":["K"]}}`},
-		"redact beats set":         {`redact contains {"path": "/arguments/a", "with": "R"}` + "\n" + `set contains {"path": "/arguments/a", "value": "S"}`, called("x", `{"a":1}`), `{"name":"x","arguments":{"a":"R"}}`},
-		"ask":                      {`ask contains {"reason": "it is large"}`, called("x", `{}`), `denied: a human has to approve: t: it is large`},
-		"a set of another type":    {`deny contains 3`, called("x", `{}`), `error: stage "policy": t: deny holds number, and has to hold reasons, or objects with a "reason"`},
-		"an error while it runs":   {`deny contains "no" if { x := to_number(input.name); x > 1 }`, called("x", `{}`), `error: stage "policy": evaluate the policies`},
-		"a pattern that is none":   {`redact contains {"pattern": "(", "with": "K"}`, called("x", `{}`), `error: stage "policy": t: redact: pattern "("`},
+		"nothing":                   {`deny contains "no" if input.name == "y"`, called("x", `{}`), `{"name":"x","arguments":{}}`},
+		"deny":                      {`deny contains "no" if input.name == "x"`, called("x", `{}`), `denied: t: no`},
+		"deny with an object":       {`deny contains {"reason": "no", "code": 7}`, called("x", `{}`), `denied: t: no`},
+		"deny beats all":            {`deny contains "no"` + "\n" + `set contains {"path": "/arguments/a", "value": 1}` + "\n" + `hide contains "x"`, called("x", `{}`), `denied: t: no`},
+		"hide in a list":            {`hide contains item.name if { some item in input.items; item.name == "x" }`, list, `{"tools":[{"name":"y"}]}`},
+		"hide in a call":            {`hide contains "x"`, called("x", `{}`), `denied: hidden`},
+		"set":                       {`set contains {"path": "/arguments/a", "value": {"b": [1, "c", null, true]}}`, called("x", `{"k": 1.0}`), `{"name":"x","arguments":{"k": 1.0,"a":{"b":[1,"c",null,true]}}}`},
+		"redact a path":             {`redact contains {"path": "/arguments/a", "with": "[gone]"}`, called("x", `{"a":{"b":1},"c":2}`), `{"name":"x","arguments":{"a":"[gone]","c":2}}`},
+		"redact what is not there":  {`redact contains {"path": "/arguments/z", "with": "[gone]"}`, called("x", `{"a":1}`), `{"name":"x","arguments":{"a":1}}`},
+		"redact what holds another": {`redact contains {"path": path, "with": "[gone]"} if some path in ["/arguments/a/b", "/arguments/a", "/arguments/a/c"]`, called("x", `{"a":{"b":1},"c":2}`), `{"name":"x","arguments":{"a":"[gone]","c":2}}`},
+		"set what another sets":     {`set contains {"path": path, "value": 1} if some path in ["/arguments/a", "/arguments/a/b"]`, called("x", `{"a":{"b":2}}`), `{"name":"x","arguments":{"a":1}}`},
+		"redact a pattern":          {`redact contains {"pattern": "k[0-9]+", "with": "K"}`, called("x", `{"a":"k1 and k22","k3":["k4"]}`), `{"name":"x","arguments":{"a":"K and K","K":["K"]}}`},
+		"redact beats set":          {`redact contains {"path": "/arguments/a", "with": "R"}` + "\n" + `set contains {"path": "/arguments/a", "value": "S"}`, called("x", `{"a":1}`), `{"name":"x","arguments":{"a":"R"}}`},
+		"ask":                       {`ask contains {"reason": "it is large"}`, called("x", `{}`), `denied: a human has to approve: t: it is large`},
+		"a set of another type":     {`deny contains 3`, called("x", `{}`), `error: stage "policy": t: deny holds number, and has to hold reasons, or objects with a "reason"`},
+		"an error while it runs":    {`deny contains "no" if { x := to_number(input.name); x > 1 }`, called("x", `{}`), `error: stage "policy": evaluate the policies`},
+		"a pattern that is none":    {`redact contains {"pattern": "(", "with": "K"}`, called("x", `{}`), `error: stage "policy": t: redact: pattern "("`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := judged(t, loaded(t, c.rego), c.m); !strings.HasPrefix(got, c.want) {

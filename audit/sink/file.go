@@ -32,35 +32,46 @@ var errNoCheckpoints = errors.New("here go records alone, no checkpoints")
 
 type file struct {
 	FileOptions
-	open *os.File // nil when it is not
-	size int64
-	buf  []byte
+	write uninterrupted // on a disk that hangs; while something is under way, the rest is its
+	open  *os.File      // nil when it is not
+	size  int64
+	buf   []byte
 }
 
-func (f *file) Send(_ context.Context, b Batch) error {
+func (f *file) Send(ctx context.Context, b Batch) error {
 	if b.Checkpoint != nil {
 		return errNoCheckpoints
 	}
-	if err := f.ready(); err != nil {
+	if err := f.write.wait(ctx); err != nil {
 		return err
 	}
-	f.buf = f.buf[:0]
-	if f.size == 0 {
-		f.buf = append(f.buf, f.Form.Header()...)
-	}
+	header := f.Form.Header()
+	f.buf = append(f.buf[:0], header...)
 	for i := range b.Records {
 		f.buf = formOf(f.Form, b.Short).Append(f.buf, &b.Records[i])
 	}
-	_, err := f.open.Write(f.buf)
+	return f.write.do(ctx, func() error { return f.append(len(header)) })
+}
+
+// append writes what is in buf, where there is something before it without its header, of so many bytes.
+func (f *file) append(header int) error {
+	if err := f.ready(); err != nil {
+		return err
+	}
+	text := f.buf
+	if f.size > 0 {
+		text = text[header:]
+	}
+	_, err := f.open.Write(text)
 	if err == nil {
 		err = f.open.Sync()
 	}
 	if err != nil {
 		// All of it comes again: a part of it would be there twice, and end in half a line.
-		err = errors.Join(err, f.open.Truncate(f.size), f.Close())
+		err = errors.Join(err, f.open.Truncate(f.size), f.close())
 		return fmt.Errorf("write a sink's file: %w", err)
 	}
-	f.size += int64(len(f.buf))
+	f.size += int64(len(text))
 	if cap(f.buf) > 4*batchBytes {
 		f.buf = nil
 	}
@@ -73,7 +84,7 @@ func (f *file) ready() error {
 		here, err := f.open.Stat()
 		there, gone := os.Stat(f.Path)
 		if err != nil || gone != nil || !os.SameFile(here, there) {
-			f.Close()
+			f.close()
 		}
 	}
 	if f.open == nil {
@@ -84,7 +95,7 @@ func (f *file) ready() error {
 	if f.SegmentBytes == 0 || f.size < f.SegmentBytes {
 		return nil
 	}
-	f.Close()
+	f.close()
 	if err := f.rotate(); err != nil {
 		return err
 	}
@@ -172,6 +183,13 @@ func (f *file) rotate() error {
 const asideLayout = "20060102T150405.000000000Z"
 
 func (f *file) Close() error {
+	if !f.write.idle() {
+		return errors.New("close a sink's file: its disk hangs")
+	}
+	return f.close()
+}
+
+func (f *file) close() error {
 	if f.open == nil {
 		return nil
 	}

@@ -13,21 +13,16 @@ func NewWriter(out io.Writer, form format.Form) Receiver { return &writer{out: o
 type writer struct {
 	out   io.Writer
 	form  format.Form
-	head  bool          // was written
-	stuck chan struct{} // closed when a write that nobody waits for any more is over; nil when there is none
+	head  bool // was written
+	write uninterrupted
 }
 
 func (w *writer) Send(ctx context.Context, b Batch) error {
 	if b.Checkpoint != nil {
 		return errNoCheckpoints
 	}
-	if w.stuck != nil { // nothing can take it back, and what it was of is sent again
-		select {
-		case <-w.stuck:
-			w.stuck = nil
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+	if err := w.write.wait(ctx); err != nil {
+		return err
 	}
 	var buf []byte
 	if !w.head {
@@ -36,20 +31,62 @@ func (w *writer) Send(ctx context.Context, b Batch) error {
 	for i := range b.Records {
 		buf = formOf(w.form, b.Short).Append(buf, &b.Records[i])
 	}
-	var err error
-	done := make(chan struct{})
-	go func() { // who is to read a pipe may not
-		defer close(done)
-		_, err = w.out.Write(buf)
-	}()
-	select {
-	case <-done:
-	case <-ctx.Done():
-		w.stuck = done
-		return ctx.Err()
-	}
+	err := w.write.do(ctx, func() error { // who is to read a pipe may not
+		_, err := w.out.Write(buf)
+		return err
+	})
 	w.head = w.head || err == nil
 	return err
 }
 
 func (w *writer) Close() error { return nil }
+
+// uninterrupted does what cannot be interrupted, and holds nobody up when it hangs. It cannot be taken back either, and what it was of is sent again: so nothing else is begun before it is over.
+type uninterrupted struct {
+	left chan struct{} // closed when what nobody waits for any more is over; nil when there is none
+}
+
+// idle says whether nothing is under way.
+func (u *uninterrupted) idle() bool {
+	if u.left == nil {
+		return true
+	}
+	select {
+	case <-u.left:
+		u.left = nil
+		return true
+	default:
+		return false
+	}
+}
+
+// wait waits until nothing is under way.
+func (u *uninterrupted) wait(ctx context.Context) error {
+	if u.idle() {
+		return nil
+	}
+	select {
+	case <-u.left:
+		u.left = nil
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// do does it, or leaves it alone when ctx ends. Nothing must be under way; what f uses is its own until it is over.
+func (u *uninterrupted) do(ctx context.Context, f func() error) error {
+	var err error
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		err = f()
+	}()
+	select {
+	case <-over:
+		return err
+	case <-ctx.Done():
+		u.left = over
+		return ctx.Err()
+	}
+}

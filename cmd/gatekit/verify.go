@@ -98,7 +98,9 @@ The anchor that gatekit.toml names is held against the log without being asked f
 // checkpoints are those that a log must hold, and what was passed over.
 func checkpoints(log string, files []string, anchor string, key note.Verifier) (all []*audit.Checkpoint, passed []string, err error) {
 	if anchor != "" {
-		if _, err := os.Stat(anchor); !errors.Is(err, fs.ErrNotExist) {
+		if info, err := os.Stat(anchor); err == nil && !info.Mode().IsRegular() { // to read a pipe may have no end
+			passed = append(passed, fmt.Sprintf("the anchor %s is no regular file, and was not read: name what was kept of it with --since", shown(anchor)))
+		} else if !errors.Is(err, fs.ErrNotExist) {
 			files = append(files, anchor)
 		} else if _, err := os.Stat(log + ".tree"); err == nil { // else there is no log either, which is said better elsewhere
 			return nil, nil, fmt.Errorf("the anchor %s that the configuration names is not there, and the log is: it was taken away, or never written\n"+

@@ -2,7 +2,8 @@
 # title: Arguments are what they may be
 # description: |
 #   Refuses calls with arguments that do not match a pattern, are too long, begin with a dash (so that a program takes them for options), or lead to other hosts.
-#   An argument is meant wherever it is, by its name, or at one place, by a pointer; each element of an array is held against the same. An object in its place is refused.
+#   An argument is meant wherever it is, by its name, or at one place, by a pointer, in letters of any case, which some servers do not tell apart; each element of an array is held against the
+#   same. An object in its place is refused.
 #   One that is being completed is half written: only its length and its dash are looked at.
 #   Settings: rules, a list of {tools (all), argument, pattern (of the whole text), max_length, no_leading_dash, hosts}.
 package gatekit.tools.arguments
@@ -52,15 +53,18 @@ named if is_string(input.name)
 entry_is(entry, place) if {
 	not startswith(entry.argument, "/")
 	names := [k | some k in place; is_string(k)]
-	names[count(names) - 1] == entry.argument
+	folded(names[count(names) - 1]) == folded(entry.argument)
 }
 
 entry_is(entry, place) if {
 	startswith(entry.argument, "/")
 	pointer := sprintf("/%s", [concat("/", [sprintf("%v", [k]) | some k in place])])
 	some end in ["", "/*"]
-	glob.match(sprintf("%s%s", [entry.argument, end]), null, pointer)
+	glob.match(folded(sprintf("%s%s", [entry.argument, end])), null, folded(pointer))
 }
+
+# Names that Go's encoding/json takes for one are one.
+folded(name) := replace(lower(name), "ſ", "s")
 
 faults(_, value) := {"it is no text"} if is_object(value)
 

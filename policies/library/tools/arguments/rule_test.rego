@@ -17,6 +17,14 @@ test_patterns_are_of_the_whole_text if {
 	count(arguments.deny) == 1 with input as call({"x": "ab"}) with data.config as rule({"pattern": "a|b"})
 }
 
+test_case_is_no_way_round if {
+	every name in ["sink", "Sink", "SINK", "ſin\u212a"] {
+		every argument in ["sink", "SinK", "/in/*/Sink"] {
+			count(arguments.deny) == 1 with input as call({"in": [{name: "1"}]}) with data.config as {"tools/arguments": {"rules": [{"argument": argument, "pattern": "[a-z]+"}]}}
+		}
+	}
+}
+
 test_dashes if {
 	every value in ["--upload-pack=x", "-oProxyCommand=x", " -x", "—x", "\"-x"] {
 		count(arguments.deny) == 1 with input as call({"x": value}) with data.config as rule({"no_leading_dash": true})

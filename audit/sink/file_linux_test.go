@@ -1,0 +1,54 @@
+package sink_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"gatekit/audit/sink"
+)
+
+// TestAFileWhoseDiskHangsHoldsUpNobody has a lease on the file: the kernel has whoever opens it to write wait until that is given up, as a disk of another machine would that is gone.
+func TestAFileWhoseDiskHangsHoldsUpNobody(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "records.csv")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	lease, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(lease)
+	if _, err := unix.FcntlInt(uintptr(lease), unix.F_SETLEASE, unix.F_RDLCK); err != nil {
+		t.Skip("no leases here:", err)
+	}
+	f := sink.NewFile(sink.FileOptions{Path: path, Form: form(t, "csv", 0)})
+	b := batch(t, "a")
+	for range 2 {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		began := time.Now()
+		if err := f.Send(ctx, b); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > 20*time.Second {
+			t.Errorf("after %v: %v", time.Since(began), err)
+		}
+		cancel()
+	}
+	if err := f.Close(); err == nil || !strings.Contains(err.Error(), "hangs") {
+		t.Errorf("close: %v", err)
+	}
+	if _, err := unix.FcntlInt(uintptr(lease), unix.F_SETLEASE, unix.F_UNLCK); err != nil {
+		t.Fatal(err)
+	}
+	send(t, f, b)
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if text := read(t, path); strings.Count(text, "timestamp,") != 1 || strings.Count(text, "\r\n") != 3 { // what was left with it, and once more
+		t.Errorf("the file holds %q", text)
+	}
+}

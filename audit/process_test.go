@@ -117,6 +117,16 @@ func startWriter(t *testing.T, file string, env ...string) *writer {
 	return w
 }
 
+// writes waits until it has sent on something, which is then not among what it sent.
+func (w *writer) writes(t *testing.T) {
+	t.Helper()
+	for b := []byte{0}; b[0] != '\n'; {
+		if _, err := io.ReadFull(w.out, b); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // sent is what it sent on, by the number of its record, and how many were refused, until it ended.
 func (w *writer) sent(t *testing.T) (sent map[uint64]string, refused int) {
 	t.Helper()
@@ -173,10 +183,14 @@ func TestNothingIsSentOnUnrecordedWhereverAProcessIsKilled(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "gatekit.jsonl")
-			all := 0
-			for range rounds {
+			all, began, starts := 0, time.Now(), time.Duration(0) // how long a start takes, in the first round
+			for i := range rounds {
 				w := startWriter(t, file, writerDurability+"="+tt.durability, writerKeep+"="+tt.keep)
-				time.AfterFunc(20*time.Millisecond+rand.N(300*time.Millisecond), func() { w.Process.Kill() })
+				if i == 0 {
+					w.writes(t)
+					starts = time.Since(began)
+				}
+				time.AfterFunc(20*time.Millisecond+rand.N(2*starts+300*time.Millisecond), func() { w.Process.Kill() })
 				sent, refused := w.sent(t)
 				w.Wait()
 				if refused > 0 || w.stderr.Len() > 0 {
@@ -299,11 +313,7 @@ func TestAnAnchorFileThatHangsHoldsNothingUp(t *testing.T) {
 func TestASecondProcessIsRefused(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
 	first := startWriter(t, file)
-	for b := []byte{0}; b[0] != '\n'; { // it writes
-		if _, err := io.ReadFull(first.out, b); err != nil {
-			t.Fatal(err)
-		}
-	}
+	first.writes(t)
 	second := startWriter(t, file)
 	if sent, _ := second.sent(t); len(sent) > 0 {
 		t.Errorf("the second has sent on %d", len(sent))

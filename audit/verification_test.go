@@ -395,7 +395,7 @@ func TestFilesThatAreMissingMustHaveHadTheirTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := open(t, audit.Options{File: e.file, SegmentBytes: 16 << 10, Keep: audit.Retention{Files: 1}})
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(2 * time.Minute)
 	for segments := e.segments; len(segments) > 3 && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		if segments, err = audit.Segments(e.file); err != nil {
 			t.Fatal(err)

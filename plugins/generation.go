@@ -163,7 +163,7 @@ func (g *generation) failed(err error) error {
 	select {
 	case <-g.runner.process.Done():
 		return fmt.Errorf("%w; %w", g.runner.how(), err)
-	case <-time.After(100 * time.Millisecond):
+	case <-time.After(endsWithin):
 		return err
 	}
 }

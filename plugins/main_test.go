@@ -80,13 +80,13 @@ func (s teller) Inspect(ctx context.Context, m *mcp.Message) (sdk.Verdict, error
 	case "panic":
 		panic("it was told to")
 	case "hang":
-		time.Sleep(time.Minute)
+		time.Sleep(time.Hour)
 	case "die":
 		self.Kill()
-		time.Sleep(time.Minute)
+		time.Sleep(time.Hour)
 	case "stop":
 		self.Signal(syscall.SIGSTOP)
-		time.Sleep(time.Minute)
+		time.Sleep(time.Hour)
 	case "eat":
 		var all [][]byte
 		for len(all) < 1<<20 {
@@ -144,16 +144,16 @@ func servePlugins() {
 		nods := func(context.Context, *mcp.Message) (sdk.Verdict, error) { return sdk.Allow(), nil }
 		sdk.Serve(sdk.Plugin{Name: "nods", Version: "1", Needs: sdk.Needs{Body: true}, New: func([]byte) (sdk.Stage, error) { return sdk.Inspect(nods), nil }})
 	case "mute":
-		time.Sleep(time.Minute)
+		time.Sleep(time.Hour)
 	case "talks":
 		fmt.Println("hello")
-		time.Sleep(time.Minute)
+		time.Sleep(time.Hour)
 	case "plain":
 		fmt.Printf("1|1|unix|%s/plain.sock|grpc\n", os.Getenv("PLUGIN_UNIX_SOCKET_DIR"))
-		time.Sleep(time.Minute)
+		time.Sleep(time.Hour)
 	case "elsewhere":
 		fmt.Println("1|1|unix|/tmp/elsewhere.sock|grpc|")
-		time.Sleep(time.Minute)
+		time.Sleep(time.Hour)
 	}
 	plugin.Serve(&plugin.ServeConfig{HandshakeConfig: proto.Handshake(), Logger: hclog.NewNullLogger(),
 		Plugins: plugin.PluginSet{proto.Service: bad{how: os.Args[2], stop: new(func()), PluginServer: sdk.NewServer(words("words"))}},

@@ -17,6 +17,7 @@ const (
 	firstWait   = 250 * time.Millisecond // before the second time; the first is at once
 	longestWait = 30 * time.Second
 	steady      = time.Minute // a process that ran so long starts the count anew
+	endsWithin  = time.Second // when a question was lost: how soon it is known that the process has ended, if it has
 	maxLate     = 3           // questions in a row without a verdict in time, after which it is taken to hang
 )
 
@@ -94,7 +95,6 @@ func (p *supervised) run(ctx context.Context, g *generation) {
 			continue
 		}
 		began = time.Now()
-		p.h.event(p.spec.label(), "plugin_restarted", p.spec.what(), nil)
 	}
 }
 
@@ -125,6 +125,7 @@ func (p *supervised) restart(ctx context.Context) (*generation, error) {
 		g.close()
 		return nil, err
 	}
+	p.h.event(p.spec.label(), "plugin_restarted", p.spec.what(), nil) // before anybody asks it
 	p.set(g, nil, time.Time{})
 	p.mu.Lock()
 	for _, s := range stages {
@@ -242,7 +243,7 @@ func (p *supervised) once(ctx context.Context, m *mcp.Message, stages []*Stage) 
 		select {
 		case <-g.gone:
 			err = &broken{fmt.Errorf("%w; %w", g.runner.how(), lost.err)}
-		case <-time.After(firstWait):
+		case <-time.After(endsWithin):
 		case <-ctx.Done():
 		}
 	}

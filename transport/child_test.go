@@ -46,7 +46,7 @@ func read(t *testing.T, p interface {
 	Read(context.Context) ([]byte, error)
 }) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	b, err := p.Read(ctx)
 	if err != nil {
@@ -66,7 +66,7 @@ func write(t *testing.T, p interface {
 
 // gone says whether a process is no more, giving the system a moment to bury it: a process without a parent is reaped by process 1.
 func gone(pid int) bool {
-	for range 200 {
+	for range 6000 {
 		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		if err != nil || bytes.Contains(status, []byte(") Z ")) {
 			return true
@@ -261,7 +261,7 @@ func TestAProcessThatLeftTheGroupIsNotWaitedFor(t *testing.T) {
 	if _, err := child.Read(t.Context()); !errors.Is(err, io.EOF) {
 		t.Errorf("got %v, want io.EOF", err)
 	}
-	if took := time.Since(start); took > 3*time.Second {
+	if took := time.Since(start); took > 15*time.Second {
 		t.Errorf("the end was seen after %s", took)
 	}
 }

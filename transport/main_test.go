@@ -93,7 +93,7 @@ var servers = map[string]func(){
 		fmt.Printf(`{"pid":%d}`+"\n", os.Getpid())
 		deaf()
 	},
-	"sleeper": func() { time.Sleep(4 * time.Second) },
+	"sleeper": func() { time.Sleep(20 * time.Second) },
 	"torn": func() {
 		os.Stderr.WriteString("out of\tcheese\n")
 		os.Stdout.WriteString(`{"jsonrpc":"2.0","id`)

@@ -354,7 +354,7 @@ func TestCallsAreFollowed(t *testing.T) {
 			}
 		}
 	}
-	ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, stop := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer stop()
 	write("+0s s/1 to_server request tools/call a read pass", "+0s s/2 to_server request tools/list a - pass")
 	then := []func(){

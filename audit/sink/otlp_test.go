@@ -197,7 +197,7 @@ func TestACollectorThatFailsGetsEverythingOnceItWorks(t *testing.T) {
 			j := newJournal(t)
 			j.record("a", "b", "c")
 			_, stop := start(t, j.options(otlpTo(t, serveOTLP(t, in, c.protocol))))
-			for end := time.Now().Add(20 * time.Second); len(in.records()) < 3 && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+			for end := time.Now().Add(2 * time.Minute); len(in.records()) < 3 && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 			}
 			if err := stop(); err != nil {
 				t.Error(err)
@@ -228,7 +228,7 @@ func TestWhatACollectorRefusesOfABatchIsNotSentAgain(t *testing.T) {
 			j := newJournal(t)
 			j.record("a", "b", "c")
 			_, stop := start(t, j.options(otlpTo(t, serveOTLP(t, in, protocol))))
-			for end := time.Now().Add(20 * time.Second); len(in.records()) < 1 && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+			for end := time.Now().Add(2 * time.Minute); len(in.records()) < 1 && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 			}
 			if err := stop(); err != nil {
 				t.Error(err)
@@ -251,7 +251,7 @@ func TestACollectorThatTakesLittleAtATimeIsSentLittle(t *testing.T) {
 	j := newJournal(t)
 	j.many(80)
 	_, stop := start(t, j.options(otlpTo(t, serveOTLP(t, in, "grpc"))))
-	for end := time.Now().Add(20 * time.Second); len(in.records()) < 80 && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); len(in.records()) < 80 && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 	}
 	if err := stop(); err != nil {
 		t.Error(err)

@@ -143,7 +143,7 @@ func (s *server) wait(n int) {
 	for i := range n {
 		select {
 		case <-s.come:
-		case <-time.After(20 * time.Second):
+		case <-time.After(2 * time.Minute):
 			s.t.Fatalf("%d messages came, want %d", i, n)
 		}
 	}

@@ -68,7 +68,7 @@ func (h *hook) seen() ([]request, []string) {
 // until waits until that many lines were taken.
 func (h *hook) until(lines int) {
 	h.t.Helper()
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if _, got := h.seen(); len(got) >= lines {
 			return
 		}

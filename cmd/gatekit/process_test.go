@@ -38,7 +38,7 @@ func newProcess(t *testing.T, config string) *process {
 	p.configure(config)
 	p.cmd = exec.Command("gatekit", "run")
 	p.cmd.Dir = p.dir
-	p.cmd.WaitDelay = 20 * time.Second
+	p.cmd.WaitDelay = time.Minute
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -69,7 +69,11 @@ func newProcess(t *testing.T, config string) *process {
 
 func (p *process) configure(config string) {
 	p.t.Helper()
-	if err := os.WriteFile(filepath.Join(p.dir, "gatekit.toml"), []byte(config+"[audit]\nfile = \"audit.jsonl\"\n"), 0o600); err != nil {
+	file := filepath.Join(p.dir, "gatekit.toml")
+	if err := os.WriteFile(file+".new", []byte(config+"[audit]\nfile = \"audit.jsonl\"\n"), 0o600); err != nil {
+		p.t.Fatal(err)
+	}
+	if err := os.Rename(file+".new", file); err != nil { // whole or not at all: it may be watched
 		p.t.Fatal(err)
 	}
 }
@@ -77,7 +81,7 @@ func (p *process) configure(config string) {
 // says waits for a line of stderr that holds text.
 func (p *process) says(text string) string {
 	p.t.Helper()
-	timeout := time.After(20 * time.Second)
+	timeout := time.After(2 * time.Minute)
 	for {
 		select {
 		case line := <-p.lines:

@@ -39,6 +39,7 @@ func Watch(ctx context.Context, c *Config, changed func(*Config, error)) {
 		}
 		if now := look(last.watched()); !slices.EqualFunc(now, seen, seenBefore) {
 			seen, unread = now, true
+			tick.Reset(interval) // a tick that came late is not followed at once by another
 			continue
 		}
 		if !unread {

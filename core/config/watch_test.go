@@ -4,8 +4,10 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"gatekit/core/config"
@@ -37,7 +39,7 @@ func watch(t *testing.T, path string, checks ...config.Check) <-chan event {
 	return events
 }
 
-// next waits for a change. Files are the system's business, so time cannot be faked here.
+// next waits for a change. Files are the system's business, and time is faked: it stands still while one is looked at.
 func next(t *testing.T, events <-chan event) event {
 	t.Helper()
 	select {
@@ -50,150 +52,192 @@ func next(t *testing.T, events <-chan event) event {
 }
 
 func TestWatchTellsOfChangesAndOnlyOfThem(t *testing.T) {
-	dir := t.TempDir()
-	path, secret := filepath.Join(dir, "gatekit.toml"), filepath.Join(dir, "secrets", "token")
-	doc := "[server.a]\ncommand = \"a\"\nenv = { T = \"${file:secrets/token}\" }\n"
-	write(t, secret, "one")
-	write(t, path, doc)
-	events := watch(t, path)
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		path, secret := filepath.Join(dir, "gatekit.toml"), filepath.Join(dir, "secrets", "token")
+		doc := "[server.a]\ncommand = \"a\"\nenv = { T = \"${file:secrets/token}\" }\n"
+		write(t, secret, "one")
+		write(t, path, doc)
+		events := watch(t, path)
 
-	// Each step is noticed as one change; what is between them must not be noticed, or it would come in the next one's place.
-	write(t, path, doc) // written, not changed
-	write(t, filepath.Join(dir, "other"), "x")
+		// Each step is noticed as one change; what is between them must not be noticed, or it would come in the next one's place.
+		write(t, path, doc) // written, not changed
+		write(t, filepath.Join(dir, "other"), "x")
 
-	write(t, path, doc+"era = \"modern\"\n")
-	if e := next(t, events); e.err != nil || e.c.Servers[0].Era != "modern" {
-		t.Fatalf("a changed file: got %v, %v, want era modern", e.c, e.err)
-	}
+		write(t, path, doc+"era = \"modern\"\n")
+		if e := next(t, events); e.err != nil || e.c.Servers[0].Era != "modern" {
+			t.Fatalf("a changed file: got %v, %v, want era modern", e.c, e.err)
+		}
 
-	write(t, filepath.Join(dir, "new.toml"), doc+"era = \"legacy\"\n") // as editors do
-	if err := os.Rename(filepath.Join(dir, "new.toml"), path); err != nil {
-		t.Fatal(err)
-	}
-	if e := next(t, events); e.err != nil || e.c.Servers[0].Era != "legacy" {
-		t.Fatalf("a replaced file: got %v, %v, want era legacy", e.c, e.err)
-	}
+		write(t, filepath.Join(dir, "new.toml"), doc+"era = \"legacy\"\n") // as editors do
+		if err := os.Rename(filepath.Join(dir, "new.toml"), path); err != nil {
+			t.Fatal(err)
+		}
+		if e := next(t, events); e.err != nil || e.c.Servers[0].Era != "legacy" {
+			t.Fatalf("a replaced file: got %v, %v, want era legacy", e.c, e.err)
+		}
 
-	write(t, secret, "two")
-	if e := next(t, events); e.err != nil || string(e.c.Servers[0].Env["T"]) != "two" {
-		t.Fatalf("a changed secret: got %v, %v, want two", e.c, e.err)
-	}
+		write(t, secret, "two")
+		if e := next(t, events); e.err != nil || string(e.c.Servers[0].Env["T"]) != "two" {
+			t.Fatalf("a changed secret: got %v, %v, want two", e.c, e.err)
+		}
 
-	write(t, path, doc+"era = \"new\"\n")
-	if e := next(t, events); e.c != nil || len(mistakes(t, e.err)) != 1 {
-		t.Fatalf("a mistake: got %v, %v, want no config and one mistake", e.c, e.err)
-	}
+		write(t, path, doc+"era = \"new\"\n")
+		if e := next(t, events); e.c != nil || len(mistakes(t, e.err)) != 1 {
+			t.Fatalf("a mistake: got %v, %v, want no config and one mistake", e.c, e.err)
+		}
 
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
-	if e := next(t, events); e.c != nil || !os.IsNotExist(unwrap(e.err)) {
-		t.Fatalf("a removed file: got %v, %v, want an error that says so", e.c, e.err)
-	}
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		if e := next(t, events); e.c != nil || !os.IsNotExist(unwrap(e.err)) {
+			t.Fatalf("a removed file: got %v, %v, want an error that says so", e.c, e.err)
+		}
 
-	write(t, path, doc)
-	if e := next(t, events); e.err != nil || string(e.c.Servers[0].Env["T"]) != "two" {
-		t.Fatalf("the file back: got %v, %v, want it read", e.c, e.err)
-	}
-	select {
-	case e := <-events:
-		t.Errorf("one change too many was told: %v, %v", e.c, e.err)
-	default:
-	}
+		write(t, path, doc)
+		if e := next(t, events); e.err != nil || string(e.c.Servers[0].Env["T"]) != "two" {
+			t.Fatalf("the file back: got %v, %v, want it read", e.c, e.err)
+		}
+		select {
+		case e := <-events:
+			t.Errorf("one change too many was told: %v, %v", e.c, e.err)
+		default:
+		}
+	})
 }
 
 func TestWatchFollowsASymbolicLink(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "gatekit.toml")
-	write(t, filepath.Join(dir, "v1", "gatekit.toml"), "[server.a]\ncommand = \"a\"\n")
-	write(t, filepath.Join(dir, "v2", "gatekit.toml"), "[server.b]\ncommand = \"b\"\n")
-	// As Kubernetes mounts a ConfigMap: the file is a link through ..data, which is swapped.
-	for link, to := range map[string]string{filepath.Join(dir, "..data"): "v1", path: "..data/gatekit.toml"} {
-		if err := os.Symlink(to, link); err != nil {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		path := filepath.Join(dir, "gatekit.toml")
+		write(t, filepath.Join(dir, "v1", "gatekit.toml"), "[server.a]\ncommand = \"a\"\n")
+		write(t, filepath.Join(dir, "v2", "gatekit.toml"), "[server.b]\ncommand = \"b\"\n")
+		// As Kubernetes mounts a ConfigMap: the file is a link through ..data, which is swapped.
+		for link, to := range map[string]string{filepath.Join(dir, "..data"): "v1", path: "..data/gatekit.toml"} {
+			if err := os.Symlink(to, link); err != nil {
+				t.Fatal(err)
+			}
+		}
+		events := watch(t, path)
+		if err := os.Symlink("v2", filepath.Join(dir, "..tmp")); err != nil {
 			t.Fatal(err)
 		}
-	}
-	events := watch(t, path)
-	if err := os.Symlink("v2", filepath.Join(dir, "..tmp")); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(filepath.Join(dir, "..tmp"), filepath.Join(dir, "..data")); err != nil {
-		t.Fatal(err)
-	}
-	if e := next(t, events); e.err != nil || e.c.Servers[0].Name != "b" {
-		t.Errorf("got %v, %v, want server b", e.c, e.err)
-	}
+		if err := os.Rename(filepath.Join(dir, "..tmp"), filepath.Join(dir, "..data")); err != nil {
+			t.Fatal(err)
+		}
+		if e := next(t, events); e.err != nil || e.c.Servers[0].Name != "b" {
+			t.Errorf("got %v, %v, want server b", e.c, e.err)
+		}
+	})
 }
 
 func TestWatchTellsOfChangedPolicies(t *testing.T) {
-	dir := t.TempDir()
-	path, one, data := filepath.Join(dir, "gatekit.toml"), filepath.Join(dir, "one.rego"), filepath.Join(dir, "data.json")
-	sub := filepath.Join(dir, "policies", "sub", "deep.rego")
-	write(t, one, "1")
-	write(t, data, "1")
-	write(t, sub, "1")
-	const doc = "[server.a]\ncommand = \"a\"\n[policy]\nfiles = [\"one.rego\", \"policies\"]\ndata = [\"data.json\"]\n"
-	write(t, path, doc)
-	events := watch(t, path)
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		path, one, data := filepath.Join(dir, "gatekit.toml"), filepath.Join(dir, "one.rego"), filepath.Join(dir, "data.json")
+		sub := filepath.Join(dir, "policies", "sub", "deep.rego")
+		write(t, one, "1")
+		write(t, data, "1")
+		write(t, sub, "1")
+		const doc = "[server.a]\ncommand = \"a\"\n[policy]\nfiles = [\"one.rego\", \"policies\"]\ndata = [\"data.json\"]\n"
+		write(t, path, doc)
+		events := watch(t, path)
 
-	for _, file := range []string{"x.txt", "deep_test.rego", "sub/.hidden/deep.rego"} { // none of them is a policy
-		write(t, filepath.Join(dir, "policies", file), "x")
-	}
-	write(t, one, "1") // written, not changed
-	for step, file := range map[string]string{"a file": one, "the data": data, "in a folder": sub, "a new one": filepath.Join(dir, "policies", "new.rego")} {
-		write(t, file, "22")
-		if e := next(t, events); e.err != nil || e.c.Policy == nil {
-			t.Fatalf("%s: got %v, %v, want a change", step, e.c, e.err)
+		for _, file := range []string{"x.txt", "deep_test.rego", "sub/.hidden/deep.rego"} { // none of them is a policy
+			write(t, filepath.Join(dir, "policies", file), "x")
 		}
-	}
-	if err := os.Remove(sub); err != nil {
-		t.Fatal(err)
-	}
-	if e := next(t, events); e.err != nil {
-		t.Fatalf("one was removed: %v", e.err)
-	}
-	if err := os.Remove(one); err != nil {
-		t.Fatal(err)
-	}
-	if e := next(t, events); e.c != nil || len(mistakes(t, e.err)) != 1 {
-		t.Fatalf("one that is named was removed: got %v, %v, want one mistake", e.c, e.err)
-	}
-	write(t, one, "1")
-	if e := next(t, events); e.err != nil {
-		t.Fatalf("it is back: %v", e.err)
-	}
-	write(t, path, strings.Replace(doc, "\"one.rego\", ", "", 1))
-	if e := next(t, events); e.err != nil || len(e.c.Policy.Files) != 1 {
-		t.Fatalf("it is no longer named: %v, %v", e.c, e.err)
-	}
-	write(t, one, "333")
-	write(t, sub, "333")
-	if e := next(t, events); e.err != nil {
-		t.Fatal(e.err)
-	}
-	select {
-	case e := <-events:
-		t.Errorf("one change too many was told: %v, %v", e.c, e.err)
-	default:
-	}
+		write(t, one, "1") // written, not changed
+		for step, file := range map[string]string{"a file": one, "the data": data, "in a folder": sub, "a new one": filepath.Join(dir, "policies", "new.rego")} {
+			write(t, file, "22")
+			if e := next(t, events); e.err != nil || e.c.Policy == nil {
+				t.Fatalf("%s: got %v, %v, want a change", step, e.c, e.err)
+			}
+		}
+		if err := os.Remove(sub); err != nil {
+			t.Fatal(err)
+		}
+		if e := next(t, events); e.err != nil {
+			t.Fatalf("one was removed: %v", e.err)
+		}
+		if err := os.Remove(one); err != nil {
+			t.Fatal(err)
+		}
+		if e := next(t, events); e.c != nil || len(mistakes(t, e.err)) != 1 {
+			t.Fatalf("one that is named was removed: got %v, %v, want one mistake", e.c, e.err)
+		}
+		write(t, one, "1")
+		if e := next(t, events); e.err != nil {
+			t.Fatalf("it is back: %v", e.err)
+		}
+		write(t, path, strings.Replace(doc, "\"one.rego\", ", "", 1))
+		if e := next(t, events); e.err != nil || len(e.c.Policy.Files) != 1 {
+			t.Fatalf("it is no longer named: %v, %v", e.c, e.err)
+		}
+		write(t, one, "333")
+		write(t, sub, "333")
+		if e := next(t, events); e.err != nil {
+			t.Fatal(e.err)
+		}
+		select {
+		case e := <-events:
+			t.Errorf("one change too many was told: %v, %v", e.c, e.err)
+		default:
+		}
+	})
 }
 
 // What a check finds wrong is what keeps a change from being one, and its end is the next.
 func TestWatchTellsOfAPolicyThatIsMended(t *testing.T) {
-	dir := t.TempDir()
-	path, one := filepath.Join(dir, "gatekit.toml"), filepath.Join(dir, "one.rego")
-	write(t, one, "good")
-	write(t, path, "[server.a]\ncommand = \"a\"\n[policy]\nfiles = [\"one.rego\"]\n")
-	events := watch(t, path, func(c *config.Config) (errs config.Errors) {
-		if b, _ := os.ReadFile(one); string(b) == "bad" {
-			errs = append(errs, &config.Error{Message: "one.rego:1: bad"})
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		path, one := filepath.Join(dir, "gatekit.toml"), filepath.Join(dir, "one.rego")
+		write(t, one, "good")
+		write(t, path, "[server.a]\ncommand = \"a\"\n[policy]\nfiles = [\"one.rego\"]\n")
+		events := watch(t, path, func(c *config.Config) (errs config.Errors) {
+			if b, _ := os.ReadFile(one); string(b) == "bad" {
+				errs = append(errs, &config.Error{Message: "one.rego:1: bad"})
+			}
+			return errs
+		})
+		for _, text := range []string{"bad", "good", "bad", "better"} {
+			write(t, one, text)
+			if e := next(t, events); (e.err != nil) != (text == "bad") {
+				t.Errorf("%s: %v", text, e.err)
+			}
 		}
-		return errs
 	})
-	for _, text := range []string{"bad", "good", "bad", "better"} {
-		write(t, one, text)
-		if e := next(t, events); (e.err != nil) != (text == "bad") {
-			t.Errorf("%s: %v", text, e.err)
+}
+
+// A look may come late, on a busy machine or after a change that took long to apply. What is being written then is not read before it has rested.
+func TestWatchReadsNothingHalfWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const one, two = "[server.a]\ncommand = \"a\"\n", "[server.b]\ncommand = \"b\"\n"
+		path := filepath.Join(t.TempDir(), "gatekit.toml")
+		write(t, path, one)
+		c, err := config.Load(path)
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var told []int
+		go config.Watch(ctx, c, func(c *config.Config, err error) {
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			told = append(told, len(c.Servers))
+			time.Sleep(499 * time.Millisecond) // to the next tick but one, almost
+		})
+		write(t, path, one+two)
+		time.Sleep(time.Second - 2*time.Millisecond)
+		write(t, path, one) // the beginning of what is being written
+		time.Sleep(10 * time.Millisecond)
+		write(t, path, one+two+"[server.c]\ncommand = \"c\"\n")
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if !slices.Equal(told, []int{2, 3}) {
+			t.Errorf("configurations with %v servers were told, want one with 2 and one with 3", told)
+		}
+	})
 }

@@ -231,8 +231,8 @@ func (s *legacy) use(ctx context.Context, not link) (link, error) {
 		}
 		known := s.hello.m != nil
 		s.mu.Unlock()
-		if l == not {
-			l = nil
+		if l == not || l != nil && isGone(l) {
+			l = nil // supervise will say what becomes of it
 		}
 		switch {
 		case l != nil && hold <= 0:
@@ -256,6 +256,17 @@ func (s *legacy) use(ctx context.Context, not link) (link, error) {
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}
+	}
+}
+
+// isGone says that a link is of no use any more.
+func isGone(l link) bool {
+	gone, _ := l.lost()
+	select {
+	case <-gone:
+		return true
+	default:
+		return false
 	}
 }
 

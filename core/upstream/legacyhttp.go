@@ -82,8 +82,8 @@ func (l *legacyHTTP) lost() (<-chan struct{}, func() error) {
 func (l *legacyHTTP) fail(err error) {
 	l.once.Do(func() {
 		l.fault = err
+		close(l.gone) // first: what follows a call that failed is for another link
 		l.calls.fail(err)
-		close(l.gone)
 	})
 }
 

@@ -182,13 +182,13 @@ func (w *wire) answer(m *mcp.Message) {
 	c.lane.after(finish)
 }
 
-// fail ends the connection: its calls, and the use of it. Its owner has still to close it.
+// fail ends the connection: the use of it, and then its calls, so that what follows a call that failed goes to another. Its owner has still to close it.
 func (w *wire) fail(err error) {
 	w.once.Do(func() {
 		w.fault = err
-		w.calls.fail(err)
 		w.left()
 		close(w.gone)
+		w.calls.fail(err)
 	})
 }
 

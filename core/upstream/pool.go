@@ -160,10 +160,8 @@ func (s *shared) lose() {
 	w := s.wire
 	s.wire = nil
 	s.pace.failed(time.Since(s.started))
-	s.life.run(func(context.Context) {
-		s.up.event("lost", w.fault)
-		s.up.drop(w)
-	})
+	s.up.event("lost", w.fault) // before anything that is done about it
+	s.life.run(func(context.Context) { s.up.drop(w) })
 }
 
 // starting answers the start under way, or begins one. The caller holds mu.
@@ -207,6 +205,9 @@ func (s *shared) run(ctx context.Context, st *start, due time.Time, again bool) 
 	case st.err != nil:
 		s.pace.failed(0)
 	case !closed:
+		if again {
+			s.up.event("restarted", nil) // before anybody calls it
+		}
 		s.wire, s.started = st.wire, time.Now()
 	}
 	if again {
@@ -216,9 +217,6 @@ func (s *shared) run(ctx context.Context, st *start, due time.Time, again bool) 
 	if closed && st.wire != nil {
 		s.up.drop(st.wire)
 		st.wire, st.err = nil, unavailable(s.up.o.Name, "it is being closed", errClosed)
-	}
-	if again && st.err == nil {
-		s.up.event("restarted", nil)
 	}
 	close(st.done)
 }

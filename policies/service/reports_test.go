@@ -244,12 +244,12 @@ func TestDecisionsThatAreNotTakenAreCounted(t *testing.T) {
 				}
 				slowest = max(slowest, time.Since(began))
 			}
-			if slowest > 5*time.Second {
+			if slowest > 30*time.Second {
 				t.Errorf("a decision took %s", slowest)
 			}
 			began := time.Now()
 			c.Close()
-			if d := time.Since(began); d > 15*time.Second {
+			if d := time.Since(began); d > time.Minute {
 				t.Errorf("the end took %s", d)
 			}
 			if name != "it is endless" && !strings.Contains(b.said(), "decisions were not sent") {

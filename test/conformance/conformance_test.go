@@ -146,7 +146,7 @@ func TestClientScenarios(t *testing.T) {
 			run := func(command string, env func() []string) verdicts {
 				out := t.TempDir()
 				for _, name := range names { // one by one: the suite would run those for authorization with them
-					suite(t, env(), "client", "--command", command, "--scenario", name, "--spec-version", era.revision, "--force", "--timeout", "30000", "-o", out)
+					suite(t, env(), "client", "--command", command, "--scenario", name, "--spec-version", era.revision, "--force", "--timeout", "120000", "-o", out)
 				}
 				return read(t, out, "")
 			}

@@ -54,7 +54,7 @@ func serve(cmd *exec.Cmd, address string) (*process, error) {
 // end asks the process to end and answers how it did.
 func (p *process) end() error {
 	p.cmd.Process.Signal(syscall.SIGTERM)
-	late := time.AfterFunc(20*time.Second, func() { p.cmd.Process.Signal(syscall.SIGQUIT) })
+	late := time.AfterFunc(2*time.Minute, func() { p.cmd.Process.Signal(syscall.SIGQUIT) })
 	defer late.Stop()
 	<-p.ended
 	if p.err != nil {
@@ -158,7 +158,7 @@ func clientThroughGatekit(server string) (err error) {
 	front := httptest.NewServer(onlyEra(os.Getenv(viaEra), "http://"+address))
 	defer front.Close()
 	// Sooner than the suite loses patience: it would kill this process and leave gatekit behind.
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Second)
 	defer cancel()
 	client := exec.CommandContext(ctx, os.Getenv(viaClient), front.URL+"/mcp")
 	client.Stdout, client.Stderr = os.Stdout, os.Stderr

@@ -54,7 +54,7 @@ await step('resources/templates/list', () => client.listResourceTemplates());
 const { prompts = [] } = await step('prompts/list', () => client.listPrompts());
 const aside = /^test_(trigger|reconnection)|^__transient/; // they change the server for the next client, or break the connection: the suite's to call
 for (const t of tools.filter((t) => !aside.test(t.name))) {
-  await step('tools/call ' + t.name, () => client.callTool({ name: t.name, arguments: least(t.inputSchema) }, { timeout: 20000, onprogress: () => {} }));
+  await step('tools/call ' + t.name, () => client.callTool({ name: t.name, arguments: least(t.inputSchema) }, { timeout: 100000, onprogress: () => {} }));
 }
 await step('tools/call of none', () => client.callTool({ name: 'no_such_tool', arguments: {} }));
 for (const r of resources) await step('resources/read ' + r.uri, () => client.readResource({ uri: r.uri }));

@@ -164,7 +164,7 @@ func post(t *testing.T, g *gatekit, c *mcptest.Client, body []byte, status int) 
 }
 
 func TestAMessageBeyondTheLimitIsRefused(t *testing.T) {
-	front(t, "[limits]\nmessage_bytes = 1048576\n"+withTimeout(box("box"), "2s"), "2025-11-25", func(t *testing.T, g *gatekit, c *mcptest.Client) {
+	front(t, "[limits]\nmessage_bytes = 1048576\n"+box("box"), "2025-11-25", func(t *testing.T, g *gatekit, c *mcptest.Client) {
 		open(t, c)
 		big := fmt.Sprintf(`{"jsonrpc":"2.0","id":"big","method":"tools/call","params":{"name":"box__echo","arguments":{"v":%q}}}`, strings.Repeat("x", 2<<20))
 		mark := c.Mark()
@@ -213,7 +213,7 @@ func TestBadMessagesOfAServerHurtNobodyElse(t *testing.T) {
 		{"an answer that is neither", []string{`{"jsonrpc":"2.0","id":$ID}`}, `"error"`, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			g, cl := overStdio(t, withTimeout(box("box", "-noise", "20"), "500ms")+box("other"), "2025-11-25")
+			g, cl := overStdio(t, withTimeout(box("box", "-noise", "20"), "4s")+box("other"), "2025-11-25")
 			waiting(t, cl, "other", `"w"`, "w")
 			mark := cl.Mark()
 			m := raw(t, cl, c.lines...)
@@ -270,10 +270,10 @@ func withTimeout(server, timeout string) string {
 }
 
 func TestAMuteServerTimesOut(t *testing.T) {
-	front(t, withTimeout(box("box"), "300ms"), "2025-11-25", func(t *testing.T, g *gatekit, c *mcptest.Client) {
+	front(t, withTimeout(box("box"), "4s"), "2025-11-25", func(t *testing.T, g *gatekit, c *mcptest.Client) {
 		open(t, c)
 		m := ask(t, c, "tools/call", `{"name":"box__wait","arguments":{"tag":"t"}}`)
-		if string(mcptest.At(m.Error, "code")) != "-32603" || !strings.Contains(mcptest.Text(m.Error, "message"), "300ms") {
+		if string(mcptest.At(m.Error, "code")) != "-32603" || !strings.Contains(mcptest.Text(m.Error, "message"), "4s") {
 			t.Errorf("it got %s, want -32603 that names the time-out", m.Raw)
 		}
 		call(t, c, "box__cancelled", `{"tag":"t"}`)

@@ -173,7 +173,7 @@ func TestNothingIsLeftAfterTheClientsHaveGone(t *testing.T) {
 // settled waits until a count has come down to want: it is another process that counts.
 func settled(t *testing.T, what string, want int, count func() int) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		n := count()
 		if n <= want {
 			return
@@ -204,9 +204,7 @@ func (g *gatekit) goroutines() (n int) {
 			n++
 		}
 	}
-	for _, pid := range marked(g.mark) { // it had no time to see to them
-		syscall.Kill(pid, syscall.SIGKILL)
-	}
+	g.bury()
 	return n
 }
 

@@ -58,10 +58,13 @@ func (l *logged) String() string {
 // bounded is a context that ends long after a test should.
 func bounded(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
 	return ctx
 }
+
+// patience is how long is waited for what has to come: on a busy machine everything takes its time.
+const patience = 2 * time.Minute
 
 // box is the configuration of a scripted server behind stdio; flags are mcptest.Main's.
 func box(name string, flags ...string) string {
@@ -105,16 +108,14 @@ func prepareIn(t *testing.T, dir, config string) *gatekit {
 	return g
 }
 
-// configure writes gatekit.toml; a running gatekit watches it.
+// configure writes gatekit.toml, whole or not at all; a running gatekit watches it.
 func (g *gatekit) configure(config string) {
 	g.t.Helper()
 	if !strings.Contains(config, "[audit]") {
 		config += auditTable
 	}
 	config = strings.ReplaceAll(config, "MARK", g.mark)
-	if err := os.WriteFile(filepath.Join(g.dir, "gatekit.toml"), []byte(config), 0o644); err != nil {
-		g.t.Fatal(err)
-	}
+	replace(g.t, filepath.Join(g.dir, "gatekit.toml"), []byte(config))
 }
 
 // overHTTP starts gatekit with an HTTP listener.
@@ -170,11 +171,23 @@ func (g *gatekit) stop() {
 	g.cmd.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-g.exited:
-	case <-time.After(20 * time.Second):
+	case <-time.After(patience):
 		g.cmd.Process.Signal(syscall.SIGQUIT)
 		<-g.exited
 		g.t.Errorf("gatekit did not end when asked to")
 	}
+}
+
+// bury ends the processes of a gatekit that was killed: it had no time to see to them.
+func (g *gatekit) bury() {
+	g.t.Helper()
+	settled(g.t, "processes of a killed gatekit", 0, func() int {
+		left := marked(g.mark)
+		for _, pid := range left {
+			syscall.Kill(pid, syscall.SIGKILL)
+		}
+		return len(left)
+	})
 }
 
 // inspect says what must be true of every gatekit that has ended.
@@ -235,7 +248,7 @@ func spawn(t *testing.T, config, revision string) (*gatekit, *mcptest.Client) {
 	c := mcptest.NewClient(p, revision)
 	g.reap(p.Wait)
 	t.Cleanup(func() {
-		late := time.AfterFunc(20*time.Second, func() {
+		late := time.AfterFunc(patience, func() {
 			t.Error("gatekit did not end when its client left")
 			g.cmd.Process.Signal(syscall.SIGQUIT)
 		})

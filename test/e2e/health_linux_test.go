@@ -17,7 +17,7 @@ func TestHealthIsThatTheAuditLogCanBeWritten(t *testing.T) {
 	g, c := overStdio(t, admin+box("box"), "2025-11-25")
 	is := func(want int) string {
 		t.Helper()
-		for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(100 * time.Millisecond) { // nobody looks at each question
+		for deadline := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) { // nobody looks at each question
 			status, page := get(t, url+"/healthz")
 			if status == want {
 				return page

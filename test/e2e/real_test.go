@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -12,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"gatekit/test/mcptest"
 	"gatekit/test/peers"
@@ -127,9 +125,7 @@ func (s step) via() step {
 func take(t *testing.T, c *mcptest.Client, method, params string) (questions, others []mcptest.Message, answer mcptest.Message) {
 	t.Helper()
 	mark := c.Mark()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	answer, err := c.Call(ctx, method, params)
+	answer, err := c.Call(bounded(t), method, params)
 	if err != nil {
 		t.Fatalf("%s %s: %v", method, params, err)
 	}

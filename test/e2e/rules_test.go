@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -81,6 +82,14 @@ func (g *gatekit) reasoned(want ...string) {
 		if !found {
 			g.t.Errorf("no record's reason has %q", w)
 		}
+	}
+}
+
+// failed wants a text within the error of the record of a refusal.
+func (g *gatekit) failed(want string) {
+	g.t.Helper()
+	if !slices.ContainsFunc(g.records(), func(r record) bool { return r.Action == "deny" && strings.Contains(r.Error, want) }) {
+		g.t.Errorf("no record's error has %q", want)
 	}
 }
 
@@ -188,15 +197,9 @@ func TestRulesHoldHoweverACallIsPut(t *testing.T) {
 			for _, form := range []string{`{"jsonrpc":"2.0","id":%q,%s}`, `[{"jsonrpc":"2.0","id":%q,%s},{"jsonrpc":"2.0","id":"ping","method":"ping"}]`} {
 				mark := c.Mark()
 				c.Send(fmt.Sprintf(form, id, call))
-				seen := ""
-				for i := mark; !strings.Contains(seen, `"id":"`+id+`"`) && !strings.Contains(seen, `"id":null`) && !strings.Contains(seen, "-32700") && !strings.Contains(seen, "-32600"); {
-					m, err := c.Await(bounded(t), i, func(mcptest.Message) bool { return true })
-					if err != nil {
-						t.Fatalf("%v; it answered %s", err, seen)
-					}
-					seen += string(m.Raw)
-					i = c.Mark()
-				}
+				seen := sees(t, c, mark, func(seen string) bool {
+					return slices.ContainsFunc([]string{`"id":"` + id + `"`, `"id":null`, "-32700", "-32600"}, func(s string) bool { return strings.Contains(seen, s) })
+				})
 				kind, _, _ := strings.Cut(id, "-")
 				want := map[string]string{"refused": `"code":-31000`, "invalid": `"code":-32`, "unknown": `"code":-32601`, "passing": `"structuredContent"`}[kind]
 				if !strings.Contains(seen, want) || strings.Contains(seen, "structuredContent") != (kind == "passing") {

@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
@@ -146,7 +145,7 @@ func talk(ts *testscript.TestScript, neg bool, args []string) {
 		}
 	}
 	for lines := bufio.NewScanner(f); lines.Scan(); {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		line := lines.Text()
 		word, rest, _ := strings.Cut(line, " ")
 		var err error

@@ -62,21 +62,27 @@ func TestAQuestionWithTheIDOfACallIsAQuestion(t *testing.T) {
 	})
 }
 
+// sees waits until what the client gets from mark on is enough, and answers it, one message after another.
+func sees(t *testing.T, c *mcptest.Client, mark int, enough func(seen string) bool) string {
+	t.Helper()
+	seen := ""
+	_, err := c.Await(bounded(t), mark, func(m mcptest.Message) bool {
+		seen += string(m.Raw) + "\n"
+		return enough(seen)
+	})
+	if err != nil {
+		t.Fatalf("%v; it saw %s", err, seen)
+	}
+	return seen
+}
+
 // 2025-03-26 alone has batches: requests, notifications and answers together, answered together.
 func TestABatchOfTheOneRevisionThatHasThem(t *testing.T) {
 	front(t, box("box"), "2025-03-26", func(t *testing.T, g *gatekit, c *mcptest.Client) {
 		open(t, c)
 		mark := c.Mark()
 		c.Send(`[{"jsonrpc":"2.0","id":"a","method":"tools/call","params":{"name":"box__echo","arguments":{"tag":"a"}}},{"jsonrpc":"2.0","method":"notifications/roots/list_changed"},{"jsonrpc":"2.0","id":"b","method":"ping"},{"id":"c"}]`)
-		seen := ""
-		for i := mark; strings.Count(seen, `"id":"`) < 3; { // one array, or one message each
-			m, err := c.Await(bounded(t), i, func(mcptest.Message) bool { return true })
-			if err != nil {
-				t.Fatalf("%v; it answered %s", err, seen)
-			}
-			seen += string(m.Raw) + "\n"
-			i = c.Mark()
-		}
+		seen := sees(t, c, mark, func(seen string) bool { return strings.Count(seen, `"id":"`) == 3 }) // one array, or one message each
 		for _, want := range []string{`"tag":"a"`, `"id":"b"`, `"id":"c"`, `-32600`} {
 			if !strings.Contains(seen, want) {
 				t.Errorf("%s is missing in the answer to the batch: %s", want, seen)

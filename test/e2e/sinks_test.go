@@ -299,34 +299,32 @@ func TestEverySinkGetsEveryRecordAndNoSecret(t *testing.T) {
 // A Gatekit that is killed while a webhook has records and has not said so sends them again; nothing is lost.
 func TestAKilledGatekitSendsAgainWhatMayNotHaveArrived(t *testing.T) {
 	dir := t.TempDir()
-	var g *gatekit
-	var kill sync.Once
+	running := make(chan *gatekit, 1) // the one that is to be killed
 	url, got := hook(t, func(n int) bool {
 		if n == 3 { // it has the records, and Gatekit will not hear of it
-			kill.Do(func() {
-				g.killed = true
-				g.cmd.Process.Signal(syscall.SIGKILL)
-				<-g.exited
-			})
+			g := <-running
+			g.killed = true
+			g.cmd.Process.Signal(syscall.SIGKILL)
+			<-g.exited
 		}
 		return true
 	})
+	t.Cleanup(sync.OnceFunc(func() { close(running) }))
 	config := box("box") + auditTable + sinkTable("hook", "webhook", fmt.Sprintf("url = %q", url))
-	g = overHTTPIn(t, dir, config)
+	g := overHTTPIn(t, dir, config)
+	running <- g
 	c := g.connect("2025-11-25")
 	if _, err := c.Open(bounded(t)); err == nil { // else it is gone already
-		for end := time.Now().Add(20 * time.Second); time.Now().Before(end) && !g.gone(); {
+		for end := time.Now().Add(patience); time.Now().Before(end) && !g.gone(); {
 			c.Tool(bounded(t), "box__echo", `{}`)
 		}
 	}
 	select {
 	case <-g.exited:
-	case <-time.After(20 * time.Second):
+	case <-time.After(patience):
 		t.Fatal("it was not killed")
 	}
-	for _, pid := range marked(g.mark) { // it had no time to see to them
-		syscall.Kill(pid, syscall.SIGKILL)
-	}
+	g.bury()
 	before := len(got.records())
 
 	next := overHTTPIn(t, dir, config)
@@ -376,7 +374,7 @@ func TestASinkThatIsDownHoldsUpNobodyAndGetsEverythingLater(t *testing.T) {
 	}
 	began := time.Now()
 	g.stop()
-	if took := time.Since(began); took > 12*time.Second {
+	if took := time.Since(began); took > 30*time.Second {
 		t.Errorf("the stop took %v", took)
 	}
 	if len(got.all()) > 0 {

@@ -188,7 +188,7 @@ func TestReadinessAsksTheServers(t *testing.T) {
 				t.Helper()
 				var status int
 				var page string
-				for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) { // it is not asked at every question
+				for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) { // it is not asked at every question
 					status, page = get(t, url+"/readyz")
 					got := strings.Split(page, "\n")
 					if status == want && !slices.ContainsFunc(lines, func(l string) bool {

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 }
 
 func bounded(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -183,12 +183,11 @@ func TestTheSDKsClientUnderstandsTheToolbox(t *testing.T) {
 func TestTheClientUnderstandsTheSDKsServer(t *testing.T) {
 	for _, revision := range []string{"2025-11-25", mcptest.Modern} {
 		t.Run(revision, func(t *testing.T) {
-			ctx := bounded(t)
-			p, err := mcptest.Command(exec.Command(peers.Tool(t, "everything-server")))
+			p, err := mcptest.Command(exec.Command(peers.Tool(t, "everything-server"))) // which may have to be built
 			if err != nil {
 				t.Fatal(err)
 			}
-			c := mcptest.NewClient(p, revision)
+			ctx, c := bounded(t), mcptest.NewClient(p, revision)
 			defer c.Close()
 			if m, err := c.Open(ctx); err != nil || m.Error != nil {
 				t.Fatalf("open: %s, %v", m.Raw, err)

@@ -40,16 +40,16 @@ type session struct {
 	server *Server
 	feed   func(b []byte) // where messages go that belong to no call
 
-	mu      sync.Mutex // guards what follows
-	calls   map[string]context.CancelFunc
+	mu      sync.Mutex       // guards what follows
+	calls   map[string]*Call // by id; the last of those that have the same, which two clients of one HTTP server may
 	asked   map[string]chan Message
-	listens map[string]*Call // modern: open subscriptions/listen, by id
+	listens map[*Call]bool // modern: open subscriptions/listen
 	asks    int
 }
 
 func (s *Server) session(feed func([]byte)) *session {
 	return &session{server: s, feed: feed,
-		calls: map[string]context.CancelFunc{}, asked: map[string]chan Message{}, listens: map[string]*Call{}}
+		calls: map[string]*Call{}, asked: map[string]chan Message{}, listens: map[*Call]bool{}}
 }
 
 func (s *Server) legacy() bool { return s.Revisions[len(s.Revisions)-1] < Modern }
@@ -107,23 +107,32 @@ func (s *session) take(m Message) {
 // call registers a request, so that a cancellation that follows finds it; its run answers it.
 func (s *session) call(ctx context.Context, m Message, out func([]byte), die func()) *Call {
 	ctx, cancel := context.WithCancel(ctx)
+	c := &Call{Message: m, Context: ctx, cancel: cancel, version: Text(m.Params, "_meta", metaVersion), session: s, out: out, die: die}
 	s.mu.Lock()
-	s.calls[string(m.ID)] = cancel
+	s.calls[string(m.ID)] = c
 	s.mu.Unlock()
-	return &Call{Message: m, Context: ctx, version: Text(m.Params, "_meta", metaVersion), session: s, out: out, die: die}
+	return c
 }
 
 func (c *Call) run() {
-	defer c.session.cancel(string(c.ID)) // also when Ask or Die ended the goroutine
+	defer c.end() // also when Ask or Die ended the goroutine
 	c.session.dispatch(c)
+}
+
+func (c *Call) end() {
+	c.session.mu.Lock()
+	defer c.session.mu.Unlock()
+	if id := string(c.ID); c.session.calls[id] == c {
+		delete(c.session.calls, id)
+	}
+	c.cancel()
 }
 
 func (s *session) cancel(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if cancel := s.calls[id]; cancel != nil {
-		delete(s.calls, id)
-		cancel()
+	if c := s.calls[id]; c != nil {
+		c.cancel()
 	}
 }
 
@@ -164,6 +173,7 @@ func list(s []string) string {
 type Call struct {
 	Message
 	context.Context
+	cancel  context.CancelFunc
 	version string // the revision that a modern request names; "" is a legacy one
 	session *session
 	out     func([]byte)
@@ -217,7 +227,7 @@ func (c *Call) Feed(method, params string) {
 	}
 	c.session.mu.Lock()
 	defer c.session.mu.Unlock()
-	for _, l := range c.session.listens {
+	for l := range c.session.listens {
 		l.Notify(method, member(params, "_meta", fmt.Sprintf(`{%s:%s}`, Quote(metaSubscription), l.ID)))
 	}
 }
@@ -227,11 +237,11 @@ func (c *Call) listen() {
 	meta := fmt.Sprintf(`"_meta":{%s:%s}`, Quote(metaSubscription), c.ID)
 	c.session.mu.Lock() // Feed waits: nothing goes before the acknowledgement, and nothing that happens after it is lost
 	c.Notify("notifications/subscriptions/acknowledged", fmt.Sprintf(`{"notifications":%s,%s}`, At(c.Params, "notifications"), meta))
-	c.session.listens[string(c.ID)] = c
+	c.session.listens[c] = true
 	c.session.mu.Unlock()
 	<-c.Done()
 	c.session.mu.Lock()
-	delete(c.session.listens, string(c.ID))
+	delete(c.session.listens, c)
 	c.session.mu.Unlock()
 }
 

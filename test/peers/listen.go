@@ -21,7 +21,7 @@ func FreeAddress(t testing.TB) string {
 
 // Listening waits until somebody listens on the address, for as long as alive says that there is hope.
 func Listening(address string, alive func() bool) bool {
-	for deadline := time.Now().Add(20 * time.Second); alive() && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) { // another process: there is nothing to wait on
+	for deadline := time.Now().Add(2 * time.Minute); alive() && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) { // another process: there is nothing to wait on
 		if c, err := net.Dial("tcp", address); err == nil {
 			c.Close()
 			return true

@@ -1,0 +1,102 @@
+package upstream_test
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"gatekit/core/pipeline"
+	"gatekit/core/proxy"
+	"gatekit/core/upstream"
+)
+
+// A client that hears that its call was lost may call again at once. It is not told once more what it knows, however long those take that see to the restart.
+func TestACallThatFollowsALostOneWaitsForTheNextProcess(t *testing.T) {
+	const calls = 50
+	again := func(t *testing.T, s proxy.Server, st *starter, request func(id int) string) {
+		var passed []pipeline.Passed
+		for i := range 2 * calls {
+			passed = append(passed, pass(t, request(i)))
+		}
+		old := st.last(t)
+		var lost, followed sync.WaitGroup
+		lost.Add(calls)
+		for i := range calls {
+			followed.Go(func() {
+				_, err := s.Call(t.Context(), passed[i], &client{})
+				lost.Done()
+				if err == nil {
+					t.Error("a call was answered by nobody")
+				}
+				if _, err := s.Call(t.Context(), passed[calls+i], &client{}); err != nil {
+					t.Errorf("the call that followed: %v", err)
+				}
+			})
+		}
+		for range calls {
+			old.expect(t, "tools/call")
+		}
+		old.Close()
+		lost.Wait()
+		time.Sleep(time.Second) // the pace's first wait
+		srv := st.last(t)
+		go func() {
+			for {
+				select {
+				case b := <-srv.up:
+					if m := parse(t, b); m.Method == "initialize" {
+						srv.result(m.ID, welcome)
+					} else if m.ID != nil {
+						srv.result(m.ID, `{}`)
+					}
+				case <-srv.gone:
+					return
+				}
+			}
+		}()
+		followed.Wait()
+	}
+	t.Run("legacy", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			l := startLegacy(t, upstream.Options{Restart: true})
+			defer l.end(t)
+			again(t, l, l.starter, func(id int) string {
+				return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"x"}}`, id)
+			})
+		})
+	})
+	t.Run("modern", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			var events []string
+			u, st := modernUp(upstream.Options{Restart: true, Event: func(action, _ string, _ error) { events = append(events, action) }})
+			defer u.Close()
+			s := openFor(t, u, "a", "")
+			first := call(t, s, &client{}, modernRequest(`"first"`, "tools/call", ``, `,"name":"x"`))
+			st.last(t).result(st.last(t).next(t).ID, `{}`)
+			first.is(`{"jsonrpc":"2.0","id":"first","result":{}}`)
+			again(t, s, st, func(id int) string { return modernRequest(fmt.Sprint(id), "tools/call", ``, `,"name":"x"`) })
+			if want := []string{"lost", "restarted"}; !slices.Equal(events, want) {
+				t.Errorf("events %v, want %v", events, want)
+			}
+		})
+	})
+	t.Run("legacy over HTTP", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s := newSite(t, upstream.Options{})
+			s.then = func(r request) *upstream.Answer { return reply(r.ID, `{}`) }
+			s.start(t)
+			defer s.end(t)
+			s.sessions++ // the server has another now
+			m := pass(t, toolsCall)
+			if _, err := s.Call(t.Context(), m, &client{}); err == nil {
+				t.Error("a call was answered in a session that had ended")
+			}
+			if _, err := s.Call(t.Context(), m, &client{}); err != nil {
+				t.Errorf("the call that followed: %v", err)
+			}
+		})
+	})
+}

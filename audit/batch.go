@@ -275,6 +275,9 @@ func (l *Log) room(more int64) error {
 
 // turn begins another file. The caller has l.writing.
 func (l *Log) turn() error {
+	if err := l.ours(); err != nil { // it is renamed by its name
+		return err
+	}
 	rotated, err := l.files.rotate()
 	if rotated {
 		l.size = 0

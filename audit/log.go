@@ -239,6 +239,12 @@ func (l *Log) record(e *entry) (uint64, error) {
 		l.mu.Unlock()
 		return 0, errClosed
 	}
+	if len(e.rest) > maxLine-1024 { // what is before that has less
+		defer l.mu.Unlock()
+		err := fmt.Errorf("the record has %d bytes, and a line of the log at most %d\nhint: keep no bodies that are so large: bodies in [audit], message_bytes in [limits]", len(e.rest), maxLine)
+		l.missed.add(missed{1, time.Now(), err})
+		return 0, err
+	}
 	if l.durability == Async {
 		defer l.mu.Unlock()
 		seq, err := l.enqueue(e)

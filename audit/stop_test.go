@@ -50,3 +50,20 @@ func TestALogIsNotClosedOverWhatCouldNotBeTakenBack(t *testing.T) {
 		t.Errorf("%+v, %v, want that record 2 had no checkpoint", done, err)
 	}
 }
+
+// TestALineIsNoLongerThanCanBeRead is in the package, since a body that is so large takes a gigabyte to be encoded.
+func TestALineIsNoLongerThanCanBeRead(t *testing.T) {
+	l, err := Open(Options{File: filepath.Join(t.TempDir(), "gatekit.jsonl")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.record(&entry{rest: make([]byte, maxLine)}); err == nil || !strings.Contains(err.Error(), "\nhint: ") {
+		t.Errorf("error %v", err)
+	}
+	if seq, err := l.Record(t.Context(), pipeline.Outcome{Time: time.Now(), Action: "test"}); err != nil || seq != 2 {
+		t.Errorf("record %d, %v, want 2, after the one that says what is missing", seq, err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -488,6 +488,28 @@ func TestAFileThatIsMovedAwayEndsTheLog(t *testing.T) {
 	}
 }
 
+// What somebody put in the place of the file is not taken for it when another file is begun: it would be a segment, and what was written be nowhere in the log.
+func TestAFileThatIsNotTheLogsIsNoSegment(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
+	l := open(t, audit.Options{File: file, SegmentBytes: 1})
+	record(t, l, event(""))
+	if err := os.Rename(file, file+".1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte("another's\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Record(t.Context(), event("")); err == nil || !strings.Contains(err.Error(), "no longer the file") {
+		t.Errorf("error %v, want that the file is another", err)
+	}
+	if err := l.Close(); err == nil {
+		t.Error("closed without an error: a record was missed")
+	}
+	if got := read(t, file); string(got) != "another's\n" {
+		t.Errorf("what was put there is now %q", got)
+	}
+}
+
 func TestTheClockIsWatched(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
 	l := open(t, audit.Options{File: file})

@@ -21,9 +21,9 @@ import (
 // holds what the request is about, by whom, and why it waits: all that a human has to see, whatever the audit log makes of it, until ten minutes have passed and somebody waits or looks again.
 // Its arguments are in the name of the file, as a part of a digest, and nowhere else. It implements proxy.Approvals.
 type Approvals struct {
-	Dir string           // made when it is first needed
-	Of  string           // which Gatekit they are made to, of those that share the folder: an approval is good for that one
-	Now func() time.Time // nil is the clock
+	Dir     string            // made when it is first needed
+	Servers map[string]string // what the servers are, by their names: those of two Gatekits that share the folder can have one name, and an approval is good for one of them
+	Now     func() time.Time  // nil is the clock
 }
 
 // Pending is a request that waits for a human, or was approved by one.
@@ -62,7 +62,7 @@ func (a *Approvals) id(m *mcp.Message) (string, error) {
 		return "", err
 	}
 	h := sha256.New()
-	for _, part := range []string{a.Of, m.Principal, m.Server, m.Method, m.Name, string(meaning)} {
+	for _, part := range []string{m.Principal, m.Server, a.Servers[m.Server], m.Method, m.Name, string(meaning)} {
 		fmt.Fprintf(h, "%d:%s", len(part), part)
 	}
 	return strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(h.Sum(nil)[:16])), nil

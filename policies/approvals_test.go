@@ -14,7 +14,7 @@ import (
 
 func TestApprovals(t *testing.T) {
 	now := time.Now()
-	a := &policies.Approvals{Dir: filepath.Join(t.TempDir(), "approvals"), Now: func() time.Time { return now }}
+	a := &policies.Approvals{Dir: filepath.Join(t.TempDir(), "approvals"), Servers: map[string]string{"a": "npx a"}, Now: func() time.Time { return now }}
 	wait := func() string {
 		t.Helper()
 		how, err := a.Wait(called("x", `{"secret":"s3cr3t","n":1.0}`), "it is large")
@@ -46,7 +46,9 @@ func TestApprovals(t *testing.T) {
 		"another tool":      func() bool { return a.Take(called("y", `{"secret":"s3cr3t","n":1.0}`)) },
 		"another principal": func() bool { m := called("x", `{"secret":"s3cr3t","n":1.0}`); m.Principal = "bob"; return a.Take(m) },
 		"another server":    func() bool { m := called("x", `{"secret":"s3cr3t","n":1.0}`); m.Server = "b"; return a.Take(m) },
-		"another Gatekit":   func() bool { return (&policies.Approvals{Dir: a.Dir, Of: "/another.toml", Now: a.Now}).Take(same) },
+		"another Gatekit's server of that name": func() bool {
+			return (&policies.Approvals{Dir: a.Dir, Servers: map[string]string{"a": "npx b"}, Now: a.Now}).Take(same)
+		},
 	} {
 		if other() {
 			t.Errorf("%s: was approved, too", name)

@@ -34,7 +34,7 @@ const every = "*" // in the place of the direction
 type interest struct {
 	compiler *ast.Compiler
 	data     storage.Store
-	settings ast.Value                   // data.config, which does not change
+	settings ast.Value                   // data.config, which does not change; nil where packages have a part in it
 	named    [len(facts)]map[string]bool // values that rules name
 	off      bool                        // rules are asked with something else in the place of the input or of each other (with): all of them are of interest
 
@@ -56,6 +56,9 @@ func newInterest(c *ast.Compiler, data storage.Store, settings ast.Value) *inter
 		i.named[f] = map[string]bool{}
 	}
 	for _, m := range c.Modules {
+		if m.Package.Path.HasPrefix(settingsRef) { // one without a rule is an empty object there
+			i.settings = nil
+		}
 		ast.WalkWiths(m, func(*ast.With) bool {
 			i.off = true
 			return true
@@ -108,18 +111,28 @@ func (i *interest) possible(r *ast.Rule, c class) bool {
 // unset says that an expression is nothing but a setting, or the contrary of one, that cannot hold.
 func (i *interest) unset(e *ast.Expr) bool {
 	t, ok := e.Terms.(*ast.Term)
-	if !ok || len(e.With) > 0 {
+	if !ok || len(e.With) > 0 || i.settings == nil {
 		return false
 	}
 	ref, ok := t.Value.(ast.Ref)
-	if !ok || len(ref) < 3 || !ref.HasPrefix(settingsRef) || !ref.IsGround() || slices.ContainsFunc(ref[2:], func(t *ast.Term) bool { _, text := t.Value.(ast.String); return !text }) {
+	if !ok || len(ref) < 3 || !ref.HasPrefix(settingsRef) {
 		return false
 	}
-	if len(i.compiler.GetRulesDynamicWithOpts(ref, ast.RulesOptions{IncludeHiddenModules: true})) > 0 {
-		return false
+	v, holds := i.settings, true
+	for _, step := range ref[2:] {
+		_, text := step.Value.(ast.String)
+		_, list := v.(*ast.Array) // whose elements data have by a text, too: rules["0"]
+		if !text || list {
+			return false
+		}
+		below, err := v.Find(ast.Ref{step})
+		if err != nil {
+			holds = false
+			break
+		}
+		v = below
 	}
-	v, err := i.settings.Find(ref[2:])
-	holds := err == nil && v.Compare(ast.Boolean(false)) != 0
+	holds = holds && v.Compare(ast.Boolean(false)) != 0
 	return holds == e.Negated
 }
 

@@ -123,6 +123,34 @@ func TestWhatIsLeftOutCannotMatter(t *testing.T) {
 	}
 }
 
+// A setting is what a rule reads of it, which is not always what looks as if it were written there.
+func TestASettingThatHoldsIsNotTakenForNone(t *testing.T) {
+	settings := map[string]map[string]any{"tools/arguments": {"rules": []any{map[string]any{"argument": "path"}}}}
+	for name, tt := range map[string]struct{ condition, beside string }{
+		"a list's element by text":  {`data.config["tools/arguments"].rules["0"]`, "package gatekit.other"},
+		"a package without rules":   {"data.config.void", "package config.void"},
+		"and what it is a part of":  {"data.config.void", "package config.void.deep"},
+		"a rule in a package there": {"data.config.void.rule", "package config.void\n\nrule if input.method"},
+		"and what is not there":     {"not data.config.void", "package gatekit.other"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			for file, text := range map[string]string{"t.rego": "package gatekit.t\n\ndeny contains \"it holds\" if " + tt.condition, "beside.rego": tt.beside} {
+				if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s, err := policies.Load(policies.Options{Files: []string{dir}, Rules: []string{"tools/arguments"}, Config: settings})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := judged(t, s, called("x", "{}")); got != "denied: t: it holds" {
+				t.Error(got)
+			}
+		})
+	}
+}
+
 // Rules that name servers, and rules that name tools, make as many kinds of calls as both multiplied. Few are asked different rules, and none has them prepared again.
 func TestManyKindsOfMessages(t *testing.T) {
 	var servers, tools []string

@@ -12,24 +12,17 @@ import (
 	"gatekit/policies"
 )
 
-// approvals are kept in the user's state folder: those of the Gatekits that this user runs.
-func approvals() (*policies.Approvals, error) {
+// approvals are kept in the user's state folder: those of the Gatekits that this user runs. They are of requests to these servers.
+func approvals(servers []config.Server) (*policies.Approvals, error) {
 	dir, err := stateFolder()
 	if err != nil {
 		return nil, fmt.Errorf("find the folder of requests that wait for approval: %w", err)
 	}
-	return &policies.Approvals{Dir: filepath.Join(dir, "approvals")}, nil
-}
-
-// whose says which Gatekit of the user's a request was made to: the servers of two may have one name, as those that npx starts before wrap.
-func whose(c *config.Config) string {
-	words := []string{c.File}
-	if c.File == "" {
-		for _, s := range c.Servers {
-			words = append(append(words, s.Cwd, s.Command), s.Args...)
-		}
+	a := &policies.Approvals{Dir: filepath.Join(dir, "approvals"), Servers: map[string]string{}}
+	for _, s := range servers {
+		a.Servers[s.Name] = fmt.Sprintf("%q", append([]string{s.URL, s.Command}, s.Args...))
 	}
-	return fmt.Sprintf("%q", words)
+	return a, nil
 }
 
 func (p *program) approve() *cobra.Command {
@@ -37,11 +30,11 @@ func (p *program) approve() *cobra.Command {
 		Use:   "approve [ID]",
 		Short: "Approve a request that a policy wants a human to approve, or list those that wait",
 		Long: `Where a policy asks for a human (ask), and the client cannot ask its user, the request is refused with the command that approves it. It is approved once,
-for the same principal, server, tool and arguments at the same Gatekit, and has to be made again within ten minutes. The user who runs Gatekit approves.`,
+for the same principal, server, tool and arguments, and has to be made again within ten minutes. The user who runs Gatekit approves.`,
 		Example: "  gatekit approve\n  gatekit approve 7rkqkahsx3jdwsmlqxjgkbz2ze",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			a, err := approvals()
+			a, err := approvals(nil)
 			if err != nil {
 				return err
 			}

@@ -62,10 +62,8 @@ The anchor that gatekit.toml names is held against the log without being asked f
 			if v.Key, err = audit.ReadKey(key); err != nil && !(beside && errors.Is(err, fs.ErrNotExist)) { // there is none where there is no log
 				return err
 			}
-			var passed []string
-			if v.Since, passed, err = checkpoints(file, since, anchor, v.Key); err != nil {
-				return err
-			}
+			since, passed, unheld := checkpoints(file, since, anchor, v.Key)
+			v.Since = since
 			if terminal(os.Stderr) {
 				v.Progress = func(records uint64) { fmt.Fprintf(os.Stderr, "\r%d records", records) }
 			}
@@ -73,10 +71,10 @@ The anchor that gatekit.toml names is held against the log without being asked f
 			if v.Progress != nil {
 				fmt.Fprint(os.Stderr, "\r\x1b[K")
 			}
-			if err != nil {
-				if bad, ok := errors.AsType[*audit.BadRecord](err); ok {
-					bad.At.File = shown(bad.At.File)
-				}
+			if bad, ok := errors.AsType[*audit.BadRecord](err); ok {
+				bad.At.File = shown(bad.At.File)
+			}
+			if err := errors.Join(err, unheld); err != nil {
 				return err
 			}
 			sayVerified(cmd.OutOrStdout(), file, v.Key, done)
@@ -95,35 +93,43 @@ The anchor that gatekit.toml names is held against the log without being asked f
 	return c
 }
 
-// checkpoints are those that a log must hold, and what was passed over.
+// checkpoints are those that a log must hold, and what was passed over. The error is of files that are no use; the log is to be held against the others all the same.
 func checkpoints(log string, files []string, anchor string, key note.Verifier) (all []*audit.Checkpoint, passed []string, err error) {
+	var errs []error
 	if anchor != "" {
 		if info, err := os.Stat(anchor); err == nil && !info.Mode().IsRegular() { // to read a pipe may have no end
 			passed = append(passed, fmt.Sprintf("the anchor %s is no regular file, and was not read: name what was kept of it with --since", shown(anchor)))
 		} else if !errors.Is(err, fs.ErrNotExist) {
 			files = append(files, anchor)
 		} else if _, err := os.Stat(log + ".tree"); err == nil { // else there is no log either, which is said better elsewhere
-			return nil, nil, fmt.Errorf("the anchor %s that the configuration names is not there, and the log is: it was taken away, or never written\n"+
-				"hint: Gatekit makes it at its start: put it back, or start Gatekit again to begin another; to verify without it, name the log: gatekit audit verify %s", shown(anchor), shown(log))
+			errs = append(errs, fmt.Errorf("the anchor %s that the configuration names is not there, and the log is: it was taken away, or never written\n"+
+				"hint: Gatekit makes it at its start: put it back, or start Gatekit again to begin another; to verify without it, name the log: gatekit audit verify %s", shown(anchor), shown(log)))
 		}
 	}
 	for _, file := range files {
-		b, err := os.ReadFile(file)
+		some, torn, err := checkpointsIn(file, key)
 		if err != nil {
-			return nil, nil, fmt.Errorf("read checkpoints: %w", err)
-		}
-		if key == nil {
-			return nil, nil, fmt.Errorf("there is no key to verify %s with: name it with --key", shown(file))
-		}
-		some, torn, err := audit.OpenCheckpoints(b, key)
-		if err != nil {
-			return nil, nil, fmt.Errorf("%s: %w", shown(file), err)
+			errs = append(errs, err)
 		}
 		if all = append(all, some...); torn > 0 {
 			passed = append(passed, fmt.Sprintf("%s in %s torn: held against the others there", counted(torn, "checkpoint"), shown(file)))
 		}
 	}
-	return all, passed, nil
+	return all, passed, errors.Join(errs...)
+}
+
+func checkpointsIn(file string, key note.Verifier) (all []*audit.Checkpoint, torn int, err error) {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return nil, 0, fmt.Errorf("read checkpoints: %w", err)
+	}
+	if key == nil {
+		return nil, 0, fmt.Errorf("there is no key to verify %s with: name it with --key", shown(file))
+	}
+	if all, torn, err = audit.OpenCheckpoints(b, key); err != nil {
+		return nil, 0, fmt.Errorf("%s: %w", shown(file), err)
+	}
+	return all, torn, nil
 }
 
 // maxRecovered is how many spans of records without a checkpoint are listed.

@@ -224,11 +224,10 @@ func (g *gate) options(c *config.Config, j *judges) (proxy.Options, map[string]*
 		o.Observer = g.telemetry
 	}
 	if c.Policy != nil {
-		waiting, err := approvals()
+		waiting, err := approvals(c.Servers)
 		if err != nil {
 			g.log.Warn("requests that a policy asks a human about can be approved by the client's user alone", "error", err)
 		} else {
-			waiting.Of = whose(c)
 			o.Approvals = waiting
 		}
 	}

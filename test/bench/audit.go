@@ -5,7 +5,6 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -62,27 +61,5 @@ func (p *plan) measureAudit(l lane, out report) (err error) {
 	}
 	hook := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { io.Copy(io.Discard, r.Body) }))
 	defer hook.Close()
-	l.route, l.era, l.stages = p.routes[0], p.eras[0], withLogs(hook.URL)
-	var ways []string
-	for _, s := range l.stages {
-		ways = append(ways, s.way)
-	}
-	out.auditHead(l)
-	for _, l.workers = range p.at {
-		targets, end, err := l.open(ways...)
-		for _, size := range p.sizes {
-			if err != nil {
-				break
-			}
-			var c comparison
-			c, err = compare(targets, l.workers, func(t *target) message { return callEcho(t.tool, size) }, p.rounds, p.length)
-			if err == nil {
-				out.audit(l, size, c)
-			}
-		}
-		if err = errors.Join(err, end()); err != nil {
-			return err
-		}
-	}
-	return nil
+	return p.measureStages(l, withLogs(hook.URL), out.auditHead, out.audit)
 }

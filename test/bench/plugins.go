@@ -80,11 +80,11 @@ func (p *plan) measurePlugins(l lane, out report) error {
 	if err != nil {
 		return err
 	}
-	return p.measureStages(l, all, out.pluginsHead, out)
+	return p.measureStages(l, all, out.pluginsHead, out.stages)
 }
 
 // measureStages compares Gatekits of several configurations with the first.
-func (p *plan) measureStages(l lane, all []stages, head func(lane), out report) error {
+func (p *plan) measureStages(l lane, all []stages, head func(lane), row func(lane, int, comparison)) error {
 	l.route, l.era, l.stages = p.routes[0], p.eras[0], all
 	var ways []string
 	for _, s := range all {
@@ -100,7 +100,7 @@ func (p *plan) measureStages(l lane, all []stages, head func(lane), out report) 
 			var c comparison
 			c, err = compare(targets, l.workers, func(t *target) message { return callEcho(t.tool, size) }, p.rounds, p.length)
 			if err == nil {
-				out.stages(l, size, c)
+				row(l, size, c)
 			}
 		}
 		if err = errors.Join(err, end()); err != nil {

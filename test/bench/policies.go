@@ -74,5 +74,5 @@ func (p *plan) measurePolicies(l lane, out report) error {
 	if err != nil {
 		return err
 	}
-	return p.measureStages(l, all, out.policiesHead, out)
+	return p.measureStages(l, all, out.policiesHead, out.stages)
 }

@@ -35,5 +35,5 @@ func (p *plan) measureTelemetry(l lane, out report) (err error) {
 		err = errors.Join(err, server.Close())
 		<-ended
 	}()
-	return p.measureStages(l, withTelemetry("http://"+listener.Addr().String()), out.telemetryHead, out)
+	return p.measureStages(l, withTelemetry("http://"+listener.Addr().String()), out.telemetryHead, out.stages)
 }

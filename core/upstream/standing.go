@@ -16,8 +16,9 @@ import (
 // of the resources that it subscribed to. A subscription cannot be changed: each new resource takes a new one.
 type standing struct {
 	s     *toModern
-	begin func()   // starts run, once
-	flags []string // toolsListChanged, …: what the server declared
+	begin func()        // starts run, once
+	asked chan struct{} // closed when the server has answered for the first time, or has not
+	flags []string      // toolsListChanged, …: what the server declared
 
 	mu      sync.Mutex
 	uris    map[string]bool // that the client subscribed to; true when the server honours it
@@ -32,8 +33,13 @@ const ackWithin = 5 * time.Second
 
 // newStanding reads from the answer to server/discover what there is to hear.
 func newStanding(s *toModern, hello *mcp.Message) *standing {
-	l := &standing{s: s, uris: map[string]bool{}, changed: make(chan struct{})}
-	l.begin = sync.OnceFunc(func() { s.life.run(l.run) })
+	l := &standing{s: s, asked: make(chan struct{}), uris: map[string]bool{}, changed: make(chan struct{})}
+	l.begin = sync.OnceFunc(func() {
+		first := sync.OnceFunc(func() { close(l.asked) })
+		if !s.life.run(func(ctx context.Context) { defer first(); l.run(ctx, first) }) {
+			first()
+		}
+	})
 	for _, feature := range []string{"tools", "prompts", "resources"} {
 		if raw, _ := hello.Get("/capabilities/" + feature + "/listChanged"); string(raw) == "true" {
 			l.flags = append(l.flags, feature+"ListChanged")
@@ -46,6 +52,21 @@ func newStanding(s *toModern, hello *mcp.Message) *standing {
 func (l *standing) start() {
 	if len(l.flags) > 0 {
 		l.begin()
+	}
+}
+
+// hear begins to listen, and answers when the server has said that it tells, or has not: what changes because of what comes next is to be heard. The error is
+// the cause of ctx.
+func (l *standing) hear(ctx context.Context) error {
+	if len(l.flags) == 0 {
+		return nil
+	}
+	l.begin()
+	select {
+	case <-l.asked:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 }
 
@@ -133,8 +154,8 @@ func (l *standing) want() (filter []byte, n int, changed <-chan struct{}) {
 	return b, l.wanted, l.changed
 }
 
-// run keeps the subscription open, as it should be, until ctx ends.
-func (l *standing) run(ctx context.Context) {
+// run keeps the subscription open, as it should be, until ctx ends. asked is called when it was tried.
+func (l *standing) run(ctx context.Context, asked func()) {
 	var open *listening // nil while there is none
 	fails, missed := 0, false
 	for ctx.Err() == nil {
@@ -155,6 +176,7 @@ func (l *standing) run(ctx context.Context) {
 			open.close()
 			if open = next; open == nil {
 				l.settle(n)
+				asked()
 				if l.given() || !sleep(ctx, min(time.Second<<min(fails, 5), longestWait)) {
 					return
 				}
@@ -162,6 +184,7 @@ func (l *standing) run(ctx context.Context) {
 				continue
 			}
 			l.settle(n)
+			asked()
 			if missed {
 				l.tell(ctx, heard)
 			}

@@ -64,6 +64,9 @@ func (s *toModern) Call(ctx context.Context, p pipeline.Passed, c proxy.Caller) 
 	if meth, known := mcp.Lookup(m.Method); !known || !meth.In(mcp.Rev20260728) || meth.Capability == "tasks" {
 		return toClient(mcp.NewError(m.ID(), mcp.CodeMethodNotFound, "method not found: the server speaks a revision of the protocol that has no "+m.Method, nil)), nil
 	}
+	if err := listen.hear(ctx); err != nil {
+		return nil, err
+	}
 	o, err := passed(p).from(client)
 	if err != nil {
 		return nil, unavailable(s.up.o.Name, "the request could not be put into its revision's words", err)

@@ -243,6 +243,46 @@ func TestLegacySubscriptionsAtAModernServer(t *testing.T) {
 	})
 }
 
+// What changes because of a legacy client's first call is told it, though the server has yet to be asked to tell: the call waits for that.
+func TestALegacyClientsFirstCallWaitsUntilItsServerIsHeard(t *testing.T) {
+	const changed = `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"`
+	for _, acknowledged := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			feed := &client{}
+			s, srv, end := bridged(t, mcp.Rev20251125, `{"tools":{"listChanged":true}}`, feed)
+			defer end()
+			p := call(t, s, &client{}, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x"}}`)
+			listen := srv.expect(t, "subscriptions/listen")
+			srv.quiet(t)
+			if acknowledged {
+				srv.send(`{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%s},"notifications":{"toolsListChanged":true}}}`, listen.ID)
+			} else {
+				time.Sleep(6 * time.Second) // it has had its time
+			}
+			q := srv.next(t)
+			if q.Method == "notifications/cancelled" { // of the subscription: before the call, or after it
+				q = srv.next(t)
+			}
+			if q.Method != "tools/call" {
+				t.Fatalf("the server got %s, want the call", q.Raw)
+			}
+			srv.result(q.ID, `{"resultType":"complete","content":[]}`)
+			if acknowledged {
+				srv.send(changed+`,"params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%s}}}`, listen.ID)
+				feed.wants(t, changed+`,"params":{}}`)
+			} else { // what may have been missed is told when it tells
+				time.Sleep(2 * time.Second)
+				if listen = srv.next(t); listen.Method == "notifications/cancelled" {
+					listen = srv.next(t)
+				}
+				srv.send(`{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%s},"notifications":{"toolsListChanged":true}}}`, listen.ID)
+				feed.wants(t, changed+`}`)
+			}
+			p.is(`{"jsonrpc":"2.0","id":1,"result":{"content":[]}}`)
+		})
+	}
+}
+
 func TestQuestionsInTheWordsOfAnOlderClient(t *testing.T) {
 	for _, c := range []struct{ name, revision, method, params, want, refused string }{
 		{"a titled choice", mcp.Rev20250618, "elicitation/create", `{"message":"?","requestedSchema":{"properties":{"a/b":{"type":"string","oneOf":[{"const":"x","title":"X"},{"const":"y"}]},"n":{"type":"number"}}}}`,

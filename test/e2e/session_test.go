@@ -3,6 +3,7 @@ package e2e
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -58,7 +59,13 @@ func TestAQuestionWithTheIDOfACallIsAQuestion(t *testing.T) {
 		call(t, c, "box__echo", ``)
 		c.Notify("notifications/cancelled", `{"requestId":"q"}`)
 		unanswered(t, c, `"q"`)
-		g.recorded("to_client request roots/list box - pass", "to_server response roots/list box - pass")
+		g.recorded("to_client request roots/list box - pass")
+		settled(t, "answers not recorded", 0, func() int { // which the client gives in its own time
+			if slices.ContainsFunc(g.records(), func(r record) bool { return r.String() == "to_server response roots/list box - pass" }) {
+				return 0
+			}
+			return 1
+		})
 	})
 }
 

@@ -302,6 +302,9 @@ func (l *Log) last() (err error) {
 			err = fmt.Errorf("%d bytes of records are lost: %w", len(b.lines), err)
 		}
 	}
+	if l.files != nil && l.gone == nil { // what was written since it was looked at last may be nowhere
+		err = errors.Join(err, l.ours())
+	}
 	return errors.Join(err, l.takeBack(), l.out.Sync())
 }
 

@@ -510,6 +510,18 @@ func TestAFileThatIsNotTheLogsIsNoSegment(t *testing.T) {
 	}
 }
 
+func TestAFileThatIsGoneWhenTheLogIsClosed(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
+	l := open(t, audit.Options{File: file})
+	record(t, l, event(""))
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err == nil || !strings.Contains(err.Error(), "no longer the file") {
+		t.Errorf("error %v, want that the file is not there", err)
+	}
+}
+
 func TestTheClockIsWatched(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
 	l := open(t, audit.Options{File: file})

@@ -42,8 +42,9 @@ type Options struct {
 //go:embed input.schema.json
 var inputSchema []byte
 
-// forbidden are functions of Rego that reach out of a policy, or tell it what it must not know; and the one that a message's number can make take all memory, and that no deadline stops.
-var forbidden = []string{"http.send", "opa.runtime", "net.lookup_ip_addr", "rego.parse_module", "trace", "bits.lsh"}
+// forbidden are functions of Rego that reach out of a policy, or tell it what it must not know; and those that a message's number can make take all memory
+// or time, and that no deadline stops.
+var forbidden = []string{"http.send", "opa.runtime", "net.lookup_ip_addr", "rego.parse_module", "trace", "bits.lsh", "units.parse", "units.parse_bytes"}
 
 // Capabilities are what policies may use: OPA's own, less what reaches out, and Functions.
 func Capabilities() *ast.Capabilities {

@@ -25,10 +25,10 @@
 //
 // # The log's own records
 //
-// A record of one of these actions is about the log: "recovered" (a last line that a crash had torn was cut off, before it was answered for unless with [Async];
-// or there were records that had no checkpoint, which from and through name), "gap" (records
-// could not be written, how many and since when; their messages did not move), "prune", "anchor lost" and "anchor back" (whether [Options.AnchorFile] can be written), and "clock" (the clock was set back, or is behind the last record). Seq is the order of records. Time is
-// that of the beginning of a decision, as the clock had it: it may go back by a little with decisions at the same time, and by more where a record says so.
+// A record of one of these actions is about the log: "recovered" (a last line that a crash had torn was cut off, before it was answered for unless with [Async]; or there were records that
+// had no checkpoint, which from and through name), "gap" (records could not be written, how many and since when; their messages did not move), "prune", "anchor lost" and "anchor back"
+// (whether [Options.AnchorFile] can be written), and "clock" (the clock was set back, or is behind the last record). Seq is the order of records. Time is that of the beginning of a
+// decision, as the clock had it: it may go back by a little with decisions at the same time, and by more where a record says so.
 //
 // # What a line holds
 //
@@ -69,10 +69,11 @@
 // it is after so many records is signed: a [Checkpoint] in C2SP's tlog-checkpoint form, a second after a record or after 1,000 (though not more often than five times a second), and at
 // stop. A checkpoint speaks for all records before it; those after the last one are bound by the chain alone.
 //
-// The log is on the disk before a checkpoint of it is. Tiles follow without waiting for the disk: what a crash leaves is made whole from the log at the next start. A log that is shorter than its
-// checkpoint, or than the newest in [Options.AnchorFile], or another than it says, is refused there, and so is a checkpoint that another key has signed; of a file that is missing between others the operator is told, and Verification says more. A log has a checkpoint before its first record, of none: records without any are
-// refused. The one that is made when the log is closed says so, in the line "closed" after its root, and the one with which it is opened again does not: records after a closed log are refused, those
-// after a crash are taken, and a record says which. Nothing shows whether somebody has changed those in between. When checkpoints cannot be written the log goes on for 65,536 records.
+// The log is on the disk before a checkpoint of it is. Tiles follow without waiting for the disk: what a crash leaves is made whole from the log at the next start. A log that is shorter
+// than its checkpoint, or than the newest in [Options.AnchorFile], or another than it says, is refused there, and so is a checkpoint that another key has signed. Of a file that is missing
+// between others the operator is told; Verification says more. A log has a checkpoint before its first record, of none: records without any are refused. The one that is made when the log
+// is closed says so, in the line "closed" after its root, and the one with which it is opened again does not: records after a closed log are refused, those after a crash are taken, and a
+// record says which. Nothing shows whether somebody has changed those in between. When checkpoints cannot be written the log goes on for 65,536 records.
 //
 // [Verification] holds a log against its chain, its checkpoint and others, while it is written, too, and names the first record that is not as it was. A [Proof] shows to who has nothing but the
 // public key that one record is in the log, in C2SP's tlog-proof form.

@@ -40,8 +40,9 @@ configured. It asks the services for their bundles, and runs the tests beside th
   ok    siem     audit sink: syslog tls://siem.example:6514; records and checkpoints, jsonl
   FAIL  [audit]  open the audit log "/srv/audit.jsonl": permission denied
 
-Of an audit sink it says what it is; its certificates are read, its file is looked at, and nothing is sent; nor is a decision log or a status. It exits with 0 when all is good and with 1 when anything is not. Nothing is written to the audit log, and nothing is said of the address of [listen]
-or of who writes to the audit log: a Gatekit that runs may hold both.`,
+Of an audit sink it says what it is; its certificates are read, its file is looked at, and nothing is sent; nor is a decision log or a status. It exits with 0 when all is good and
+with 1 when anything is not. Nothing is written to the audit log, and nothing is said of the address of [listen] or of who writes to the audit log: a Gatekit that runs may hold
+both.`,
 		Example: "  gatekit check\n  gatekit check --config /etc/gatekit/gatekit.toml",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

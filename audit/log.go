@@ -80,7 +80,7 @@ type Log struct {
 	torn    bool      // out may hold something beyond size
 	failing error     // of the last write
 	gone    error     // why nothing may be written any more: the file is not ours
-	looked  time.Time // when it was
+	looked  time.Time // when that was last asked
 
 	committed atomic.Uint64 // number of the last record that was written
 	upkeep    *upkeep       // the tree of a File; nil of a Writer

@@ -15,7 +15,10 @@ import (
 // nothing of messages with another. The last is no member: it is "true" when gatekit.path.disguised(input.params.arguments) holds, which most calls are not worth asking anything else for.
 var facts = [...]string{"direction", "kind", "method", "server", "name", glance}
 
-const glance = "gatekit.path.disguised"
+const (
+	glance  = "gatekit.path.disguised"
+	glanced = len(facts) - 1
+)
 
 // Where settings and arguments are.
 var (
@@ -87,9 +90,9 @@ func (i *interest) classOf(to mcp.Direction, kind mcp.Kind, method, server, name
 // classIn is the class of a message, with its body unless that was not kept.
 func (i *interest) classIn(m *mcp.Message, bodyless bool) class {
 	c := i.classOf(m.To, m.Kind, m.Method, m.Server, m.Name)
-	if last := len(facts) - 1; i.named[last]["true"] && !bodyless && bodyOf[m.Kind] == "params" {
+	if i.named[glanced]["true"] && !bodyless && bodyOf[m.Kind] == "params" {
 		if raw, ok := m.Get("/arguments"); ok && disguisedIn(raw) {
-			c[last] = "true"
+			c[glanced] = "true"
 		}
 	}
 	return c
@@ -185,7 +188,7 @@ func guards(body ast.Body) map[int][]string {
 			continue
 		}
 		if operands := e.Operands(); len(operands) == 1 && e.Operator().String() == glance && isArguments(operands[0]) {
-			want(len(facts)-1, []string{"true"})
+			want(glanced, []string{"true"})
 		}
 		if len(e.Operands()) != 2 {
 			continue

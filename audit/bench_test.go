@@ -65,8 +65,8 @@ func BenchmarkVerification(b *testing.B) {
 	file := filepath.Join(b.TempDir(), "log.jsonl")
 	l := open(b, audit.Options{File: file})
 	m := parse(b, `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"read","arguments":{"path":"/srv/data/report.txt"}}}`)
-	o := pipeline.Outcome{Time: time.Now(), Before: m, After: m, Action: "pass", Took: 100 * time.Microsecond, Steps: []pipeline.Step{
-		{Stage: "secrets", Action: "pass", Took: 50 * time.Microsecond}, {Stage: "policies", Action: "pass", Took: 40 * time.Microsecond}}}
+	o := pipeline.Outcome{Time: time.Now(), Before: m, After: m, Action: "pass", Duration: 100 * time.Microsecond, Steps: []pipeline.Step{
+		{Stage: "secrets", Action: "pass", Duration: 50 * time.Microsecond}, {Stage: "policies", Action: "pass", Duration: 40 * time.Microsecond}}}
 	const n = 1_000_000
 	var wg sync.WaitGroup
 	for range 32 {

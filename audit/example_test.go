@@ -25,7 +25,7 @@ func ExampleVerify() {
 	}
 	p := pipeline.New(log, pipeline.Options{})
 	for _, event := range []string{"start", "reload", "stop"} {
-		if err := p.Event(context.Background(), nil, event, "", nil); err != nil {
+		if err := p.RecordEvent(context.Background(), nil, event, "", nil); err != nil {
 			panic(err)
 		}
 	}

@@ -63,10 +63,10 @@ func (l *Log) encode(o pipeline.Outcome) *entry {
 	b = appendSteps(b, o.Steps)
 	b = l.appendBodies(b, o)
 	if l.bodies != None {
-		b = l.values.appendValues(b, cmp.Or(o.After, o.Before), o.Veiled)
+		b = l.values.appendValues(b, cmp.Or(o.After, o.Before), o.Withheld)
 	}
 	b = appendStatus(b, cmp.Or(o.After, o.Before))
-	b = appendMicros(b, o.Took)
+	b = appendMicros(b, o.Duration)
 	if o.Err != nil {
 		b = appendMember(b, "error", o.Err.Error())
 	}
@@ -87,7 +87,7 @@ func appendSteps(b []byte, steps []pipeline.Step) []byte {
 		b = appendString(b, s.Stage)
 		b = appendMember(b, "action", s.Action)
 		b = appendMember(b, "reason", s.Reason)
-		b = appendMicros(b, s.Took)
+		b = appendMicros(b, s.Duration)
 		b = appendFindings(b, s.Findings)
 		b = appendStrings(b, "changed", s.Changed)
 		b = append(b, '}')
@@ -160,9 +160,9 @@ func (l *Log) appendBodies(b []byte, o pipeline.Outcome) []byte {
 	if o.After != nil {
 		after = o.After.Body()
 	}
-	same := after != nil && len(o.Veiled) == 0 && (o.After == o.Before || bytes.Equal(before, after))
+	same := after != nil && len(o.Withheld) == 0 && (o.After == o.Before || bytes.Equal(before, after))
 	var digest [sha256.Size]byte // of after
-	if after != nil && l.bodies != None && len(o.Veiled) == 0 {
+	if after != nil && l.bodies != None && len(o.Withheld) == 0 {
 		digest = o.After.Digest()
 	}
 	if before != nil {
@@ -181,13 +181,13 @@ func (l *Log) appendBodies(b []byte, o pipeline.Outcome) []byte {
 		b = appendSize(b, "after", after)
 		switch {
 		case l.bodies == None:
-		case len(o.Veiled) > 0: // the name that is left out of the line is in it
+		case len(o.Withheld) > 0: // the name that is left out of the line is in it
 			sum := l.values.sum(after)
 			b = appendSum(b, "hmac", sum[:])
 		default:
 			b = appendSum(b, "sha256", digest[:])
 		}
-		if l.bodies == Redacted && len(o.Veiled) == 0 {
+		if l.bodies == Redacted && len(o.Withheld) == 0 {
 			b = append(b, `,"body":`...)
 			b = appendOneLine(b, after)
 		}

@@ -177,8 +177,8 @@ func TestRecord(t *testing.T) {
 	}{
 		{"what passed as it was", "", pipeline.Outcome{Time: at, Before: m, After: m, Action: "pass"},
 			start + fields + `,"action":"pass","before":{` + digest(m) + `},"after":{` + digest(m) + `}}`},
-		{"what was changed", audit.Digest, pipeline.Outcome{Time: at, Before: m, After: changed, Action: "modify", Reason: "key", Took: 1500 * time.Microsecond,
-			Steps: []pipeline.Step{{Stage: "a", Action: "pass", Took: 10}, {Stage: "b", Action: "modify", Reason: "key", Took: time.Millisecond,
+		{"what was changed", audit.Digest, pipeline.Outcome{Time: at, Before: m, After: changed, Action: "modify", Reason: "key", Duration: 1500 * time.Microsecond,
+			Steps: []pipeline.Step{{Stage: "a", Action: "pass", Duration: 10}, {Stage: "b", Action: "modify", Reason: "key", Duration: time.Millisecond,
 				Findings: []pipeline.Finding{{Type: "aws", Pointer: "/x"}, {Type: "jwt"}}}}},
 			start + fields + `,"action":"modify","reason":"key","steps":[{"stage":"a","action":"pass"},` +
 				`{"stage":"b","action":"modify","reason":"key","micros":1000,"findings":[{"type":"aws","pointer":"/x"},{"type":"jwt"}]}],` +

@@ -22,7 +22,7 @@ func FuzzGlance(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string, whole bool, took int64) {
 		o := hostile(s)
 		o.Action += "x" // a record without one is none
-		o.Took = time.Duration(took%1e6) * time.Microsecond
+		o.Duration = time.Duration(took%1e6) * time.Microsecond
 		if !whole {
 			o.Steps, o.Err, o.Before = nil, nil, &mcp.Message{}
 		}
@@ -69,7 +69,7 @@ func TestAGlanceAtALineOfAnotherFormReadsAllOfIt(t *testing.T) {
 func BenchmarkGlance(b *testing.B) {
 	m := mcp.NewRequest("1", "tools/call", []byte(`{"name":"read","arguments":{"path":"/srv/data/x"}}`))
 	m.To, m.Session, m.Exchange, m.Server, m.Name = mcp.ToServer, "session-nmhqfxg2kpde", "12", "files", "read"
-	line := []byte(line(b, pipeline.Outcome{Time: at, Before: m, After: m, Action: "pass", Took: time.Millisecond, Steps: []pipeline.Step{{Stage: "secrets", Action: "pass", Took: time.Microsecond}}}))
+	line := []byte(line(b, pipeline.Outcome{Time: at, Before: m, After: m, Action: "pass", Duration: time.Millisecond, Steps: []pipeline.Step{{Stage: "secrets", Action: "pass", Duration: time.Microsecond}}}))
 	for name, read := range map[string]func([]byte) (audit.Record, error){"all": audit.ParseRecord, "glance": audit.Glance} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {

@@ -102,7 +102,7 @@ func TestVeiledWordsCanBeFoundAndNotRead(t *testing.T) {
 	for _, passes := range []bool{true, false} {
 		m := mcp.NewRequest("1", "tools/call", []byte(`{"name":"s3cret-name","arguments":{"a":"b"}}`))
 		m.Server = "files"
-		o := pipeline.Outcome{Time: at, Before: m, Action: "deny", Veiled: []string{"s3cret-name"}}
+		o := pipeline.Outcome{Time: at, Before: m, Action: "deny", Withheld: []string{"s3cret-name"}}
 		if passes {
 			o.After, o.Action = m, "pass"
 		}

@@ -192,11 +192,11 @@ func (p *supervised) add(ctx context.Context, s *Stage) error {
 }
 
 // Stages are the plugins for a pipeline, in the order of their specs.
-func (s *Set) Stages(specs []Spec) []pipeline.Named {
-	named := make([]pipeline.Named, len(s.stages))
+func (s *Set) Stages(specs []Spec) []pipeline.StageConfig {
+	named := make([]pipeline.StageConfig, len(s.stages))
 	for i, stage := range s.stages {
 		spec := specs[i]
-		named[i] = pipeline.Named{Name: spec.Name, Stage: stage, Wants: stage.wants, Renames: stage.renames, Timeout: spec.Timeout, Skip: spec.Skip}
+		named[i] = pipeline.StageConfig{Name: spec.Name, Stage: stage, Wants: stage.wants, Renames: stage.renames, Timeout: spec.Timeout, Skip: spec.Skip}
 		if spec.Use != "" {
 			named[i].Group = group{stage.process, stage.see}
 		}

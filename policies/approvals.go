@@ -57,7 +57,7 @@ func (a *Approvals) id(m *mcp.Message) (string, error) {
 			return "", err
 		}
 	}
-	meaning, err := mcp.Meaning(said.Body())
+	meaning, err := mcp.CanonicalDigest(said.Body())
 	if err != nil {
 		return "", err
 	}

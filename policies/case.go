@@ -396,7 +396,7 @@ func (s *Stage) beside(c *Case) beside {
 func (s *Stage) Judge(ctx context.Context, c *Case) pipeline.Outcome {
 	s.memory.of(c.Message).told(c.Message, c.known, s.beside(c).at)
 	w := &witness{}
-	pipeline.New(w, pipeline.Options{}, pipeline.Named{Name: "policy", Stage: asked{s, c}}).Pass(ctx, c.Message) // the error is in the record
+	pipeline.New(w, pipeline.Options{}, pipeline.StageConfig{Name: "policy", Stage: asked{s, c}}).Pass(ctx, c.Message) // the error is in the record
 	return w.Outcome
 }
 

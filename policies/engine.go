@@ -130,7 +130,7 @@ func (s *Stage) Digest() string { return s.digest }
 
 // Inspect implements pipeline.Stage.
 func (s *Stage) Inspect(ctx context.Context, m *mcp.Message) (pipeline.Verdict, error) {
-	found := pipeline.FoundIn(ctx)
+	found := pipeline.PriorFindingsFrom(ctx)
 	return s.judge(ctx, m, beside{findings: found.Findings, labels: found.Labels, at: s.now()})
 }
 
@@ -168,7 +168,7 @@ func (s *Stage) judge(ctx context.Context, m *mcp.Message, b beside) (pipeline.V
 
 // waits says that a message does not pass before a human has approved it.
 func waits(ctx context.Context, v pipeline.Verdict) bool {
-	return v.Action == pipeline.Ask && !pipeline.Approved(ctx)
+	return v.Action == pipeline.Ask && !pipeline.IsApproved(ctx)
 }
 
 func (s *Stage) decide(ctx context.Context, m *mcp.Message, session *session, b beside) (pipeline.Verdict, error) {

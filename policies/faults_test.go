@@ -33,7 +33,7 @@ func TestAPolicyThatFailsDenies(t *testing.T) {
 			}
 			j := &journal{}
 			began := time.Now()
-			_, err := pipeline.New(j, pipeline.Options{}, pipeline.Named{Name: "policy", Stage: s, Timeout: timeout}).Pass(t.Context(), called("(", `{}`))
+			_, err := pipeline.New(j, pipeline.Options{}, pipeline.StageConfig{Name: "policy", Stage: s, Timeout: timeout}).Pass(t.Context(), called("(", `{}`))
 			if took := time.Since(began); took > time.Minute {
 				t.Errorf("it took %v", took)
 			}

@@ -144,7 +144,7 @@ func TestHidingByTheDefinition(t *testing.T) {
 	}
 	judged(t, shadow, list())
 	j := &journal{}
-	if _, err := pipeline.New(j, pipeline.Options{}, pipeline.Named{Name: "policy", Stage: shadow}).Pass(t.Context(), called("x", `{}`)); err != nil {
+	if _, err := pipeline.New(j, pipeline.Options{}, pipeline.StageConfig{Name: "policy", Stage: shadow}).Pass(t.Context(), called("x", `{}`)); err != nil {
 		t.Errorf("in shadow: %v", err)
 	}
 	if f := j.last.Steps[0].Findings; len(f) != 1 || !strings.Contains(f[0].Type, `would hide: t: "x"`) {

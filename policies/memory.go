@@ -22,10 +22,10 @@ type Memory struct {
 
 	mu       sync.Mutex
 	sessions map[string]*session
-	defined  atomic.Int64 // bytes of the definitions of all sessions
-	kept     atomic.Int64 // bytes of all else, about
-	parsed   atomic.Int64 // bytes of those of them that are kept as values, too
-	tasks    tasks.Begun  // by the names of their tools, whichever session they began in: their principals can ask for them in another
+	defined  atomic.Int64   // bytes of the definitions of all sessions
+	kept     atomic.Int64   // bytes of all else, about
+	parsed   atomic.Int64   // bytes of those of them that are kept as values, too
+	tasks    tasks.Registry // by the names of their tools, whichever session they began in: their principals can ask for them in another
 }
 
 // Bounds of the memory. Nobody tells it that a session has ended: beyond the number of sessions, the one that was quiet for the longest is forgotten. A policy then sees it as a new one,
@@ -163,12 +163,12 @@ func (s *session) learn(m *mcp.Message) {
 	case m.Kind == mcp.Response && items(m) != nil:
 		s.define(m)
 	case m.Method == "tools/call" && m.Kind == mcp.Response:
-		if id, ok := mcp.TaskBegun(m); ok {
+		if id, ok := mcp.CreatedTask(m); ok {
 			s.all.tasks.Add(m.Server, id, m.Principal, m.Name)
 		}
 	}
 	if s.client == nil && m.Kind == mcp.Request {
-		s.client = kept(m, mcp.AtClientInfo, maxClient)
+		s.client = kept(m, mcp.PointerClientInfo, maxClient)
 	}
 }
 

@@ -60,7 +60,7 @@ func (j *journal) Record(_ context.Context, o pipeline.Outcome) (uint64, error) 
 func judged(t *testing.T, s pipeline.Stage, m *mcp.Message) string {
 	t.Helper()
 	j := &journal{}
-	p, err := pipeline.New(j, pipeline.Options{}, pipeline.Named{Name: "policy", Stage: s}).Pass(t.Context(), m)
+	p, err := pipeline.New(j, pipeline.Options{}, pipeline.StageConfig{Name: "policy", Stage: s}).Pass(t.Context(), m)
 	if err != nil {
 		if j.last.Err != nil {
 			return "error: " + j.last.Err.Error()
@@ -110,7 +110,7 @@ func TestAChangeIsRecordedWithTheRuleThatMadeIt(t *testing.T) {
 		"both":   `redact contains {"path": "/arguments/a", "with": "R"}` + "\n" + `set contains {"path": "/arguments/b", "value": 1}`,
 	} {
 		j := &journal{}
-		p := pipeline.New(j, pipeline.Options{}, pipeline.Named{Name: "policy", Stage: loaded(t, rego)})
+		p := pipeline.New(j, pipeline.Options{}, pipeline.StageConfig{Name: "policy", Stage: loaded(t, rego)})
 		if _, err := p.Pass(t.Context(), called("x", `{"a":"v"}`)); err != nil {
 			t.Fatal(err)
 		}
@@ -195,7 +195,7 @@ deny contains "wrong answer" if { input.kind == "response"; input.request.argume
 func TestASlowPolicyDenies(t *testing.T) {
 	s := loaded(t, `deny contains "no" if { count([1 | some a in numbers.range(1, 3000); some b in numbers.range(1, 3000); some c in numbers.range(1, 3000); a + b == c]) < 0 }`)
 	j := &journal{}
-	_, err := pipeline.New(j, pipeline.Options{}, pipeline.Named{Name: "policy", Stage: s, Timeout: 50 * time.Millisecond}).Pass(t.Context(), called("x", `{}`))
+	_, err := pipeline.New(j, pipeline.Options{}, pipeline.StageConfig{Name: "policy", Stage: s, Timeout: 50 * time.Millisecond}).Pass(t.Context(), called("x", `{}`))
 	if err == nil || !strings.Contains(j.last.Err.Error(), "no verdict within") {
 		t.Errorf("%v, recorded %v", err, j.last.Err)
 	}

@@ -78,10 +78,10 @@ func outcomes(t testing.TB) []pipeline.Outcome {
 	told.To, told.Method = mcp.ToClient, "tools/call"
 	return []pipeline.Outcome{
 		{Time: at, Before: &mcp.Message{}, Action: "start", Reason: "version 1"},
-		{Time: at, Before: listed, After: listed, Action: "pass", Took: 250 * time.Microsecond},
-		{Time: at, Before: call, Action: "deny", Reason: "outside of the roots", Took: 1234 * time.Microsecond,
-			Steps: []pipeline.Step{{Stage: "secrets", Action: "pass"}, {Stage: "roots/traversal", Action: "deny", Reason: "outside of the roots", Took: 900 * time.Microsecond}}},
-		{Time: at, Before: result, After: clean, Action: "modify", Reason: "a key", Took: 2 * time.Millisecond,
+		{Time: at, Before: listed, After: listed, Action: "pass", Duration: 250 * time.Microsecond},
+		{Time: at, Before: call, Action: "deny", Reason: "outside of the roots", Duration: 1234 * time.Microsecond,
+			Steps: []pipeline.Step{{Stage: "secrets", Action: "pass"}, {Stage: "roots/traversal", Action: "deny", Reason: "outside of the roots", Duration: 900 * time.Microsecond}}},
+		{Time: at, Before: result, After: clean, Action: "modify", Reason: "a key", Duration: 2 * time.Millisecond,
 			Steps: []pipeline.Step{{Stage: "secrets", Action: "modify", Reason: "a key", Findings: []pipeline.Finding{{Type: "aws-access-key", Pointer: "/content/0/text"}}}}},
 		{Time: at, Before: asked, Action: "ask", Reason: "a human decides", Steps: []pipeline.Step{{Stage: "sampling/gate", Action: "ask"}}},
 		{Time: at, Before: note, After: note, Action: "skip", Steps: []pipeline.Step{{Stage: "pii", Action: "skip", Reason: "time-out"}}},

@@ -53,7 +53,7 @@ func outcome(t testing.TB, text string) pipeline.Outcome {
 	o := pipeline.Outcome{Time: at.Add(after), Before: m, Action: f[7], Reason: reason}
 	if decided {
 		o.Steps = []pipeline.Step{{Stage: "first", Action: "pass"}, {Stage: stage, Action: f[7], Reason: reason}}
-		o.Took = time.Millisecond
+		o.Duration = time.Millisecond
 	}
 	return o
 }

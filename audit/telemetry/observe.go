@@ -10,7 +10,7 @@ import (
 )
 
 // Begin implements proxy.Observer: it counts a client's request and how long it takes, and traces it.
-func (t *Telemetry) Begin(ctx context.Context, m *mcp.Message, o proxy.Opening) (context.Context, func(pipeline.Passed)) {
+func (t *Telemetry) Begin(ctx context.Context, m *mcp.Message, o proxy.OpenOptions) (context.Context, func(pipeline.Passed)) {
 	began := time.Now()
 	i := t.metrics
 	i.active.Add(ctx, 1)

@@ -32,7 +32,7 @@ func TestNothingSecretIsInALineAboutACollector(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, ended := m.Begin(t.Context(), message(mcp.Request, "tools/call", "", ""), proxy.Opening{})
+			_, ended := m.Begin(t.Context(), message(mcp.Request, "tools/call", "", ""), proxy.OpenOptions{})
 			ended(pipeline.Passed{})
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()

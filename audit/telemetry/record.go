@@ -24,7 +24,7 @@ func (r *recorder) Record(ctx context.Context, o pipeline.Outcome) (uint64, erro
 	i := r.t.metrics
 	i.recorded.Record(ctx, time.Since(began).Seconds())
 	for _, s := range o.Steps {
-		i.stages.Record(ctx, s.Took.Seconds(), i.stageLabels.of(judgement{s.Stage, s.Action}))
+		i.stages.Record(ctx, s.Duration.Seconds(), i.stageLabels.of(judgement{s.Stage, s.Action}))
 	}
 	if err != nil {
 		r.t.fault.Store(&err)

@@ -64,7 +64,7 @@ func TestRecordsAreCounted(t *testing.T) {
 			t.Errorf("record: %d, %v", seq, err)
 		}
 	}
-	steps := []pipeline.Step{{Stage: "pii", Action: "modify", Took: 3 * time.Millisecond}, {Stage: "policy", Action: "deny", Reason: "roots.traversal: ../x", Took: time.Millisecond}}
+	steps := []pipeline.Step{{Stage: "pii", Action: "modify", Duration: 3 * time.Millisecond}, {Stage: "policy", Action: "deny", Reason: "roots.traversal: ../x", Duration: time.Millisecond}}
 	list := mcp.NewResponse("1", []byte(`{"tools":[{"name":"read"},{"name":"wri\u001bte"}]}`))
 	list.Method, list.Server = "tools/list", "files"
 	record(pipeline.Outcome{Before: list, After: list, Action: "pass"})
@@ -105,7 +105,7 @@ func TestNamesThatNobodyAnswersForAreNoLabels(t *testing.T) {
 		t.Helper()
 		q := mcp.NewRequest("1", "tools/call", []byte(`{"name":`+string(mcp.Quote(name))+`}`))
 		q.To, q.Server, q.Name = mcp.ToServer, "files", name
-		ctx, _ := m.Begin(t.Context(), q, proxy.Opening{})
+		ctx, _ := m.Begin(t.Context(), q, proxy.OpenOptions{})
 		if _, err := rec.Record(ctx, pipeline.Outcome{Before: q, After: q, Action: "pass"}); err != nil {
 			t.Error(err)
 		}
@@ -144,7 +144,7 @@ func TestAnswersThatFailAreToldApart(t *testing.T) {
 			ended(c.answer, c.err)
 		}
 	}
-	_, ended := m.Begin(t.Context(), message(mcp.Request, "tools/call", "", ""), proxy.Opening{Revision: "1999-01-01"})
+	_, ended := m.Begin(t.Context(), message(mcp.Request, "tools/call", "", ""), proxy.OpenOptions{Revision: "1999-01-01"})
 	wants(t, page(t, m), `gatekit_requests_active 1`)
 	ended(pipeline.Passed{})
 	wants(t, page(t, m), `gatekit_requests_active 0`,
@@ -157,7 +157,7 @@ func TestAnswersThatFailAreToldApart(t *testing.T) {
 
 func BenchmarkRecord(b *testing.B) {
 	rec := open(b, telemetry.Options{Rules: "policy"}).Recorder(&log{})
-	o := pipeline.Outcome{Before: message(mcp.Request, "tools/call", "files", "read"), Action: "pass", Steps: []pipeline.Step{{Stage: "policy", Action: "pass", Took: time.Millisecond}}}
+	o := pipeline.Outcome{Before: message(mcp.Request, "tools/call", "files", "read"), Action: "pass", Steps: []pipeline.Step{{Stage: "policy", Action: "pass", Duration: time.Millisecond}}}
 	b.ReportAllocs()
 	for b.Loop() {
 		rec.Record(b.Context(), o)
@@ -169,7 +169,7 @@ func BenchmarkCall(b *testing.B) {
 	server, m, answer := t.Server("files"), message(mcp.Request, "tools/call", "files", "read"), mcp.NewResponse("1", []byte(`{"content":[]}`))
 	b.ReportAllocs()
 	for b.Loop() {
-		_, ended := t.Begin(b.Context(), m, proxy.Opening{Revision: mcp.Rev20251125})
+		_, ended := t.Begin(b.Context(), m, proxy.OpenOptions{Revision: mcp.Rev20251125})
 		_, answered := server.Send(b.Context(), m)
 		answered(answer, nil)
 		ended(pipeline.Passed{})

@@ -87,7 +87,7 @@ type meta struct{ m *mcp.Message }
 
 // Get implements propagation.TextMapCarrier.
 func (c meta) Get(key string) string {
-	s, _ := c.m.Text("/_meta/" + mcp.Escape(key))
+	s, _ := c.m.Text("/_meta/" + mcp.EscapePointer(key))
 	if len(s) > maxState {
 		return ""
 	}
@@ -101,7 +101,7 @@ func (meta) Set(string, string) {}
 func (meta) Keys() []string { return nil }
 
 // received begins the span of a client's request, and answers the context in which it is handled. The trace that its _meta names is the one that it is part of; else that of ctx; else a new one.
-func (t *Telemetry) received(ctx context.Context, m *mcp.Message, o proxy.Opening) (context.Context, func(fault, code string)) {
+func (t *Telemetry) received(ctx context.Context, m *mcp.Message, o proxy.OpenOptions) (context.Context, func(fault, code string)) {
 	options := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindServer)}
 	around := trace.SpanContextFromContext(ctx)
 	if said := trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), meta{m})); said.IsValid() {
@@ -194,7 +194,7 @@ func (t *Telemetry) decided(ctx context.Context, o pipeline.Outcome, seq uint64)
 	began := o.Time
 	for _, s := range o.Steps {
 		_, step := t.tracer.Start(ctx, "stage "+s.Stage, trace.WithTimestamp(began), trace.WithAttributes(given(keyStage, s.Stage, keyAction, s.Action)...))
-		began = began.Add(s.Took)
+		began = began.Add(s.Duration)
 		step.End(trace.WithTimestamp(began))
 	}
 	attributes := given(keyAction, o.Action)

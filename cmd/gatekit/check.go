@@ -269,13 +269,13 @@ func (p *program) meet(ctx context.Context, s config.Server, limits config.Limit
 	}
 	// What Gatekit itself asks needs no judge, and a check leaves no record.
 	us := stranger{pipeline.New(unrecorded{}, pipeline.Options{})}
-	server, err := up.Open(ctx, proxy.Opening{Session: "check", Revision: revisions[0]}, us)
+	server, err := up.Open(ctx, proxy.OpenOptions{Session: "check", Revision: revisions[0]}, us)
 	if err != nil {
 		return "", "", err
 	}
 	defer func() { err = errors.Join(err, server.Close()) }()
 	hello := greeting(revisions[0])
-	m, err := server.Call(ctx, us.p.Answer(ctx, hello), us)
+	m, err := server.Call(ctx, us.p.PassOwn(ctx, hello), us)
 	if err != nil {
 		return "", "", err
 	}
@@ -304,7 +304,7 @@ func greeting(revision string) *mcp.Message {
 
 // whoIs is what a server calls itself.
 func whoIs(m *mcp.Message) string {
-	for _, at := range []string{"/serverInfo", mcp.AtServerInfo} {
+	for _, at := range []string{"/serverInfo", mcp.PointerServerInfo} {
 		if name, ok := m.Text(at + "/name"); ok {
 			version, _ := m.Text(at + "/version")
 			// It is the server's text and our user's terminal.
@@ -322,15 +322,15 @@ func (stranger) Notify(context.Context, *mcp.Message) {}
 func (s stranger) Ask(ctx context.Context, ms []*mcp.Message) []pipeline.Passed {
 	out := make([]pipeline.Passed, len(ms))
 	for i, m := range ms {
-		out[i] = s.p.Answer(ctx, mcp.NewError(m.ID(), mcp.CodeMethodNotFound, "gatekit check answers nothing", nil))
+		out[i] = s.p.PassOwn(ctx, mcp.NewError(m.ID(), mcp.CodeMethodNotFound, "gatekit check answers nothing", nil))
 	}
 	return out
 }
 
-func (stranger) Waits() bool { return false }
+func (stranger) IsWaiting() bool { return false }
 
-// Heard implements proxy.Caller.
-func (stranger) Heard() {}
+// ReportActivity implements proxy.Caller.
+func (stranger) ReportActivity() {}
 
 // unrecorded is the recorder of a session that carries no message of anybody's.
 type unrecorded struct{}

@@ -44,7 +44,7 @@ func TestOneStageRefusesReverseRequestsOfAllPairs(t *testing.T) {
 				for _, front := range []string{"stdio", "http"} {
 					for _, client := range []string{"2025-11-25", mcptest.Modern} {
 						t.Run(fmt.Sprintf("%s: client %s on %s, server %s on %s", stage.name, client, front, server, back), func(t *testing.T) {
-							c, asked, record := gateFor(t, client, front, server, back, pipeline.Named{Name: "refuser", Stage: refuser{stage.to},
+							c, asked, record := gateFor(t, client, front, server, back, pipeline.StageConfig{Name: "refuser", Stage: refuser{stage.to},
 								Wants: pipeline.Wants{Methods: []string{"elicitation/create", "roots/list", "sampling/createMessage"}}})
 							for _, q := range questions {
 								m, err := c.Tool(t.Context(), "box__ask", fmt.Sprintf(`{"method":%q,"params":%s}`, q.method, q.params))
@@ -83,7 +83,7 @@ func TestOneStageRefusesReverseRequestsOfAllPairs(t *testing.T) {
 }
 
 // gateFor opens a gate with a stage between a client and a scripted server, and connects the client; asked grows with what that is asked, record reads the log.
-func gateFor(t *testing.T, client, front, server, back string, stage pipeline.Named) (c *mcptest.Client, asked *[]string, record func() string) {
+func gateFor(t *testing.T, client, front, server, back string, stage pipeline.StageConfig) (c *mcptest.Client, asked *[]string, record func() string) {
 	t.Helper()
 	dir := t.TempDir()
 	var conf string

@@ -65,7 +65,7 @@ func specs(c *config.Config) (all []plugins.Spec, errs config.Errors) {
 }
 
 // loadPlugins starts what a configuration's plugins need. The error has what is wrong with each at its place in the file.
-func loadPlugins(ctx context.Context, host *plugins.Host, c *config.Config) (*plugins.Set, []pipeline.Named, error) {
+func loadPlugins(ctx context.Context, host *plugins.Host, c *config.Config) (*plugins.Set, []pipeline.StageConfig, error) {
 	all, errs := specs(c)
 	if errs != nil {
 		return nil, nil, errs
@@ -108,7 +108,7 @@ func knownPlugins(c *config.Config) (errs config.Errors) {
 }
 
 // tried is what became of a plugin's canary.
-func tried(ctx context.Context, set *plugins.Set, i int, stage pipeline.Named, p config.Plugin) (what string, err error) {
+func tried(ctx context.Context, set *plugins.Set, i int, stage pipeline.StageConfig, p config.Plugin) (what string, err error) {
 	c, err := set.Canary(i)
 	switch {
 	case err != nil:

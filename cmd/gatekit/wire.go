@@ -35,13 +35,13 @@ type gate struct {
 	log     *slog.Logger
 	audit   *audit.Log
 	sinks   *sinks
-	record  pipeline.Recorder  // the audit log, or what counts its records
-	events  *pipeline.Pipeline // that records what is no message
-	stages  []pipeline.Named   // beside those of the plugins
+	record  pipeline.Recorder      // the audit log, or what counts its records
+	events  *pipeline.Pipeline     // that records what is no message
+	stages  []pipeline.StageConfig // beside those of the plugins
 	host    *plugins.Host
-	memory  policies.Memory // of what policies know of sessions: it outlives them
-	names   pipeline.Names  // that may be told in records
-	workers *workers.Pool   // where the stages are asked
+	memory  policies.Memory          // of what policies know of sessions: it outlives them
+	names   pipeline.RecordableNames // that may be told in records
+	workers *workers.Pool            // where the stages are asked
 	proxy   *proxy.Proxy
 	front   *downstream.Front
 
@@ -63,7 +63,7 @@ type server struct {
 }
 
 // openGate puts a configuration to work. Nothing is started before a client asks.
-func openGate(ctx context.Context, c *config.Config, log *slog.Logger, stages ...pipeline.Named) (*gate, error) {
+func openGate(ctx context.Context, c *config.Config, log *slog.Logger, stages ...pipeline.StageConfig) (*gate, error) {
 	if err := reachable(c); err != nil {
 		return nil, err
 	}
@@ -176,9 +176,9 @@ func (g *gate) sayPolicies(c *config.Config, stage *policies.Stage) {
 // judges are who judges by a configuration: its plugins, then its policies, which decide on what the plugins made of a message.
 type judges struct {
 	plugins  *plugins.Set
-	first    []pipeline.Named // the plugins
-	policies *policies.Stage  // nil when there are none
-	logged   pipeline.Stage   // they, as they judge
+	first    []pipeline.StageConfig // the plugins
+	policies *policies.Stage        // nil when there are none
+	logged   pipeline.Stage         // they, as they judge
 }
 
 // load makes the judges of a configuration, with the bundles that are polled.
@@ -194,11 +194,11 @@ func (g *gate) load(ctx context.Context, c *config.Config, client *service.Clien
 	return &judges{set, stages, rules, client.Logged(rules)}, nil
 }
 
-func (j *judges) stages() []pipeline.Named {
+func (j *judges) stages() []pipeline.StageConfig {
 	if j.policies == nil {
 		return j.first
 	}
-	return append(slices.Clone(j.first), pipeline.Named{Name: policyStage, Stage: j.logged, Timeout: policyTimeout})
+	return append(slices.Clone(j.first), pipeline.StageConfig{Name: policyStage, Stage: j.logged, Timeout: policyTimeout})
 }
 
 // options are the proxy's for a configuration. Servers that are configured as before stay the ones they are.
@@ -236,7 +236,7 @@ func (g *gate) options(c *config.Config, j *judges) (proxy.Options, map[string]*
 		if running == nil || !sameServer(running.config, s) {
 			up, err := newUpstream(s, c.Limits, g.log, func(u *upstream.Options) {
 				u.Event = func(action, reason string, err error) {
-					if err := p.Event(context.Background(), &mcp.Message{Server: s.Name}, action, reason, err); err != nil {
+					if err := p.RecordEvent(context.Background(), &mcp.Message{Server: s.Name}, action, reason, err); err != nil {
 						g.log.Error("record an event", "server", s.Name, "event", action, "error", err)
 					}
 				}
@@ -250,7 +250,7 @@ func (g *gate) options(c *config.Config, j *judges) (proxy.Options, map[string]*
 			running = &server{s, up}
 		}
 		servers[s.Name] = running
-		o.Servers = append(o.Servers, proxy.Configured{Name: s.Name, Upstream: running.Upstream, Timeout: s.Timeout, MaxTimeout: s.MaxTimeout, Methods: s.Methods})
+		o.Servers = append(o.Servers, proxy.ServerConfig{Name: s.Name, Upstream: running.Upstream, Timeout: s.Timeout, MaxTimeout: s.MaxTimeout, Methods: s.Methods})
 	}
 	return o, servers, nil
 }
@@ -460,7 +460,7 @@ func (g *gate) sinkEvent(action, reason string, err error) {
 
 // event records what is no message.
 func (g *gate) event(ctx context.Context, action, reason string, err error) error {
-	return g.events.Event(context.WithoutCancel(ctx), nil, action, reason, err)
+	return g.events.RecordEvent(context.WithoutCancel(ctx), nil, action, reason, err)
 }
 
 // closeTimeout bounds a shutdown: a server gets 2 s to end by itself and 2 s after TERM.

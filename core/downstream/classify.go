@@ -13,7 +13,7 @@ func eraOf(m *mcp.Message, version string) mcp.Era {
 	case m.Method == "":
 		return mcp.Legacy
 	}
-	if _, ok := m.Get(mcp.AtVersion); ok {
+	if _, ok := m.Get(mcp.PointerVersion); ok {
 		return mcp.Modern
 	}
 	return mcp.Legacy
@@ -40,18 +40,18 @@ const latestLegacy = mcp.Rev20251125
 
 // checkMeta holds a modern request's own fields against the specification: the first of the checks after its era.
 func checkMeta(m *mcp.Message) *refusal {
-	if raw, _ := m.Get(mcp.AtVersion); len(raw) == 0 || raw[0] != '"' {
+	if raw, _ := m.Get(mcp.PointerVersion); len(raw) == 0 || raw[0] != '"' {
 		return refuse(mcp.CodeInvalidParams, "params._meta must hold %q, a string", mcp.MetaVersion)
 	}
-	if !isObject(m, mcp.AtCapabilities) {
+	if !isObject(m, mcp.PointerCapabilities) {
 		return refuse(mcp.CodeInvalidParams, "params._meta must hold %q, an object", mcp.MetaCapabilities)
 	}
-	if _, ok := m.Get(mcp.AtClientInfo); ok && !isObject(m, mcp.AtClientInfo) {
+	if _, ok := m.Get(mcp.PointerClientInfo); ok && !isObject(m, mcp.PointerClientInfo) {
 		return refuse(mcp.CodeInvalidParams, "%q in params._meta must be an object", mcp.MetaClientInfo)
 	}
-	if _, ok := m.Get(mcp.AtLogLevel); ok {
-		level, _ := m.Text(mcp.AtLogLevel)
-		if mcp.LogLevel(level) < 0 {
+	if _, ok := m.Get(mcp.PointerLogLevel); ok {
+		level, _ := m.Text(mcp.PointerLogLevel)
+		if mcp.LogLevelRank(level) < 0 {
 			return refuse(mcp.CodeInvalidParams, "%q in params._meta must be a level, from debug to emergency", mcp.MetaLogLevel)
 		}
 	}

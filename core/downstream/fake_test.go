@@ -45,25 +45,25 @@ func (j *journal) has(t *testing.T, row string) {
 // server plays the upstream server of all sessions. answer answers each request by its raw result, or an error as "!CODE text"; "" waits for the call to be
 // cancelled. The default is to answer with the params, and initialize as servers do.
 type server struct {
-	answer func(ctx context.Context, m *mcp.Message, c proxy.Caller) string
+	answer func(ctx context.Context, m *mcp.Message, c proxy.Handler) string
 	cold   atomic.Bool   // it refuses initialize
 	stays  chan struct{} // Close waits until it is closed; nil: for nothing
 
 	mu       sync.Mutex
-	feeds    []proxy.Caller
+	feeds    []proxy.Handler
 	got      []string // "METHOD BODY" of what came
-	openings []proxy.Opening
+	openings []proxy.OpenOptions
 	closed   int
 }
 
-func (s *server) Open(_ context.Context, o proxy.Opening, feed proxy.Caller) (proxy.Server, error) {
+func (s *server) Open(_ context.Context, o proxy.OpenOptions, feed proxy.Handler) (proxy.Server, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.feeds, s.openings = append(s.feeds, feed), append(s.openings, o)
 	return s, nil
 }
 
-func (s *server) feed() proxy.Caller {
+func (s *server) feed() proxy.Handler {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.feeds[len(s.feeds)-1]
@@ -81,7 +81,7 @@ func (s *server) seen() []string {
 	return slices.Clone(s.got)
 }
 
-func (s *server) Call(ctx context.Context, p pipeline.Passed, c proxy.Caller) (*mcp.Message, error) {
+func (s *server) Call(ctx context.Context, p pipeline.Passed, c proxy.Handler) (*mcp.Message, error) {
 	m := p.Message()
 	s.note(m.Method + " " + string(m.Body()))
 	answer := string(m.Body())
@@ -139,7 +139,7 @@ func newWorld(t *testing.T, s *server, limits downstream.Limits) *world {
 	var err error
 	w.proxy, err = proxy.New(proxy.Options{
 		Pipeline: pipeline.New(w.record, pipeline.Options{}),
-		Servers:  []proxy.Configured{{Name: "s", Upstream: s}},
+		Servers:  []proxy.ServerConfig{{Name: "s", Upstream: s}},
 		Names:    proxy.Names{Prefix: "never"},
 	})
 	if err != nil {

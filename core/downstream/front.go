@@ -133,12 +133,12 @@ func (f *Front) own(ctx context.Context, p peer, m, request *mcp.Message) pipeli
 	if request != nil {
 		m.Method, m.Request = request.Method, request
 	}
-	return f.proxy.Pipeline().Answer(context.WithoutCancel(ctx), m)
+	return f.proxy.Pipeline().PassOwn(context.WithoutCancel(ctx), m)
 }
 
 // drop records a client's message that goes nowhere.
 func (f *Front) drop(ctx context.Context, p peer, m *mcp.Message, why string) {
-	if err := f.proxy.Pipeline().Event(ctx, p.stamp(m), "drop", why, nil); err != nil {
+	if err := f.proxy.Pipeline().RecordEvent(ctx, p.stamp(m), "drop", why, nil); err != nil {
 		f.log.Error("record a dropped message", "method", m.Method, "error", err)
 	}
 }

@@ -35,8 +35,8 @@ func single(h http.Header, name string) (value string, present bool, r *refusal)
 
 // checkHeaders holds the standard headers of a modern request against its body.
 func checkHeaders(m *mcp.Message, h http.Header) *refusal {
-	if value, present, r := single(h, mcp.HeaderVersion); r != nil || !present || !m.Is(mcp.AtVersion, value) {
-		version, _ := m.Text(mcp.AtVersion)
+	if value, present, r := single(h, mcp.HeaderVersion); r != nil || !present || !m.TextEquals(mcp.PointerVersion, value) {
+		version, _ := m.Text(mcp.PointerVersion)
 		return differs(mcp.HeaderVersion, value, present, r, version)
 	}
 	if value, present, r := single(h, mcp.HeaderMethod); r != nil || !present || value != m.Method {
@@ -76,7 +76,7 @@ func differs(header, value string, present bool, r *refusal, body string) *refus
 
 // nameOf is what Mcp-Name repeats, where the method has it and the body holds a string there. What is missing in the body is for the proxy to refuse.
 func nameOf(m *mcp.Message) (name string, ok bool) {
-	at, ok := mcp.HeaderNameAt(m.Method)
+	at, ok := mcp.HeaderNamePointer(m.Method)
 	if !ok {
 		return "", false
 	}
@@ -114,7 +114,7 @@ func (ps *params) learn(list *mcp.Message) {
 	ps.mu.RLock()
 	idle := len(ps.byTool) == 0
 	ps.mu.RUnlock()
-	if idle && !bytes.Contains(list.Body(), []byte(mcp.Annotation)) {
+	if idle && !bytes.Contains(list.Body(), []byte(mcp.HeaderAnnotation)) {
 		return
 	}
 	type tool struct {
@@ -128,7 +128,7 @@ func (ps *params) learn(list *mcp.Message) {
 			return true
 		}
 		t := tool{name: name}
-		mcp.Annotated(raw, func(header, at string) { t.params = append(t.params, param{mcp.HeaderParam + header, at}) })
+		mcp.VisitHeaderAnnotations(raw, func(header, at string) { t.params = append(t.params, param{mcp.HeaderParam + header, at}) })
 		tools = append(tools, t)
 		return true
 	})

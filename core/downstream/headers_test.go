@@ -24,7 +24,7 @@ func TestAListWithAnnotationsIsWalkedOnce(t *testing.T) {
 		{"many properties", `{"name":"x","inputSchema":{"properties":{` + properties.String() + `"a":{}}}},` + last},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := &server{answer: func(_ context.Context, m *mcp.Message, _ proxy.Caller) string {
+			s := &server{answer: func(_ context.Context, m *mcp.Message, _ proxy.Handler) string {
 				if m.Method == "tools/list" {
 					return `{"tools":[` + c.tools + `]}`
 				}
@@ -52,7 +52,7 @@ func TestWhatToolsWantIsLearntAnew(t *testing.T) {
 		return `{"name":"` + name + `","inputSchema":{"properties":{"a":{"x-mcp-header":"` + header + `"}}}}`
 	}
 	list := ""
-	s := &server{answer: func(_ context.Context, m *mcp.Message, _ proxy.Caller) string {
+	s := &server{answer: func(_ context.Context, m *mcp.Message, _ proxy.Handler) string {
 		if m.Method == "tools/list" {
 			return `{"tools":[` + list + `]}`
 		}

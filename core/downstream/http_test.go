@@ -14,7 +14,7 @@ import (
 	"gatekit/core/proxy"
 )
 
-func waits(context.Context, *mcp.Message, proxy.Caller) string { return "" }
+func waits(context.Context, *mcp.Message, proxy.Handler) string { return "" }
 
 func TestASessionOverHTTP(t *testing.T) {
 	inBubble(t, &server{}, downstream.Limits{}, func(t *testing.T, w *world) {
@@ -74,7 +74,7 @@ func TestGetAndDeleteWithoutASessionAreNotAllowed(t *testing.T) {
 }
 
 func TestAnAnswerIsAStreamWhenSomethingComesBeforeIt(t *testing.T) {
-	s := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Caller) string {
+	s := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 		for i := range 3 {
 			c.Notify(ctx, mcp.NewNotification("notifications/message", fmt.Appendf(nil, `{"level":"info","data":%d}`, i)))
 		}
@@ -121,7 +121,7 @@ func TestAClientThatNamesStreamsFirstGetsThem(t *testing.T) {
 }
 
 func TestACallThatIsSilentForLongBecomesAStream(t *testing.T) {
-	s := &server{answer: func(context.Context, *mcp.Message, proxy.Caller) string { time.Sleep(time.Minute); return `{}` }}
+	s := &server{answer: func(context.Context, *mcp.Message, proxy.Handler) string { time.Sleep(time.Minute); return `{}` }}
 	inBubble(t, s, downstream.Limits{}, func(t *testing.T, w *world) {
 		c := w.client("")
 		c.initialize(t, mcp.Rev20250618)
@@ -134,7 +134,7 @@ func TestACallThatIsSilentForLongBecomesAStream(t *testing.T) {
 
 func TestALostStreamIsResumedWhereItWasAndNoOtherIs(t *testing.T) {
 	next := map[string]chan string{"a": make(chan string), "b": make(chan string)}
-	s := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Caller) string {
+	s := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 		name, _ := m.Text("/name")
 		for data := range next[name] {
 			if data == "done" {
@@ -207,7 +207,7 @@ func TestALostStreamIsResumedWhereItWasAndNoOtherIs(t *testing.T) {
 }
 
 func TestACallGoesOnWithoutItsConnection(t *testing.T) {
-	s := &server{answer: func(context.Context, *mcp.Message, proxy.Caller) string {
+	s := &server{answer: func(context.Context, *mcp.Message, proxy.Handler) string {
 		time.Sleep(10 * time.Minute)
 		return `{"late":1}`
 	}}
@@ -263,7 +263,7 @@ func TestWhatBelongsToNoCallWaitsForTheStream(t *testing.T) {
 }
 
 func TestReverseRequestsGoOnTheStreamOfTheirCall(t *testing.T) {
-	s := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Caller) string {
+	s := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 		return string(c.Ask(ctx, []*mcp.Message{mcp.NewRequest("1", "roots/list", nil)})[0].Message().Body())
 	}}
 	inBubble(t, s, downstream.Limits{}, func(t *testing.T, w *world) {
@@ -283,8 +283,8 @@ func TestReverseRequestsGoOnTheStreamOfTheirCall(t *testing.T) {
 }
 
 func TestAReverseRequestWhoseCallHasBeenAnsweredGoesOnTheStreamWithoutACall(t *testing.T) {
-	late := make(chan proxy.Caller, 1)
-	s := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Caller) string {
+	late := make(chan proxy.Handler, 1)
+	s := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 		late <- c
 		return `{}`
 	}}
@@ -308,8 +308,8 @@ func TestAReverseRequestWhoseCallHasBeenAnsweredGoesOnTheStreamWithoutACall(t *t
 }
 
 func TestAReverseRequestThatIsWithdrawnAfterItsCallIsWithdrawnWhereItWasPut(t *testing.T) {
-	late := make(chan proxy.Caller, 1)
-	s := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Caller) string {
+	late := make(chan proxy.Handler, 1)
+	s := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 		late <- c
 		return `{}`
 	}}
@@ -487,7 +487,7 @@ func TestModernRequestsOverHTTP(t *testing.T) {
 		{"a response", `{"jsonrpc":"2.0","id":1,"result":{}}`, []string{v}, `202`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := &server{answer: func(_ context.Context, m *mcp.Message, _ proxy.Caller) string {
+			s := &server{answer: func(_ context.Context, m *mcp.Message, _ proxy.Handler) string {
 				if name, _ := m.Text("/name"); strings.HasPrefix(name, "-") {
 					return "!" + name + " no"
 				}
@@ -533,7 +533,7 @@ func TestArgumentsAreHeldAgainstTheirHeaders(t *testing.T) {
 		{"one that items lead to", `{}`, []string{"Mcp-Param-No: x"}, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := &server{answer: func(_ context.Context, m *mcp.Message, _ proxy.Caller) string {
+			s := &server{answer: func(_ context.Context, m *mcp.Message, _ proxy.Handler) string {
 				if m.Method == "tools/list" {
 					return tools
 				}
@@ -590,7 +590,7 @@ func TestADroppedModernRequestIsCancelled(t *testing.T) {
 }
 
 func TestASubscriptionHasTheClientsId(t *testing.T) {
-	s := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Caller) string {
+	s := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 		const with = `"_meta":{"io.modelcontextprotocol/subscriptionId":`
 		c.Notify(ctx, mcp.NewNotification("notifications/subscriptions/acknowledged", []byte(`{"notifications":{},`+with+string(m.ID())+`}}`)))
 		return `{"resultType":"complete",` + with + string(m.ID()) + `}}`
@@ -650,7 +650,7 @@ func TestClosingTheFrontEndsWhatIsOpen(t *testing.T) {
 
 func TestAReaderThatIsSlowLosesNothing(t *testing.T) {
 	const n = 2000
-	s := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Caller) string {
+	s := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 		for i := range n {
 			c.Notify(ctx, mcp.NewNotification("notifications/progress", fmt.Appendf(nil, `{"progressToken":1,"progress":%d}`, i)))
 		}

@@ -119,7 +119,7 @@ func (s *legacy) initialize(m *mcp.Message, out outlet) func(context.Context) pi
 		offer = latestLegacy
 	}
 	g := &greeting{done: make(chan struct{})}
-	g.session = s.front.proxy.Open(proxy.Opening{Session: s.session, Principal: s.principal, Revision: offer}, &legacyClient{s, s.feed})
+	g.session = s.front.proxy.Open(proxy.OpenOptions{Session: s.session, Principal: s.principal, Revision: offer}, &legacyClient{s, s.feed})
 	s.greeting = g
 	return func(ctx context.Context) pipeline.Passed {
 		answer := s.greet(ctx, g, m, offer, out)

@@ -24,7 +24,7 @@ type modern struct {
 
 func (f *Front) newModern(p peer, shared bool) *modern {
 	m := &modern{peer: p, front: f, hold: func() func() { return func() {} }}
-	m.session = f.proxy.Open(proxy.Opening{Session: p.session, Principal: p.principal, Revision: mcp.Rev20260728, Shared: shared}, nowhere{})
+	m.session = f.proxy.Open(proxy.OpenOptions{Session: p.session, Principal: p.principal, Revision: mcp.Rev20260728, Shared: shared}, nowhere{})
 	return m
 }
 
@@ -60,14 +60,14 @@ func checkModern(m *mcp.Message, header http.Header) *refusal {
 	}
 	_, answers := m.Get("/inputResponses")
 	_, state := m.Get("/requestState")
-	m.Folded = answers || state
+	m.CarriesInput = answers || state
 	return nil
 }
 
 // checkServed is what comes next.
 func checkServed(m *mcp.Message) *refusal {
-	if !m.Is(mcp.AtVersion, mcp.Rev20260728) {
-		want, _ := m.Text(mcp.AtVersion)
+	if !m.TextEquals(mcp.PointerVersion, mcp.Rev20260728) {
+		want, _ := m.Text(mcp.PointerVersion)
 		return refuseVersion(mcp.CodeUnsupportedVersion, mcp.Revisions(), want)
 	}
 	return checkMethod(m, mcp.Rev20260728)
@@ -76,7 +76,7 @@ func checkServed(m *mcp.Message) *refusal {
 // rounds is what modern clients have in common: they are asked inside results.
 type rounds struct{}
 
-func (rounds) TakesRounds() bool { return true }
+func (rounds) TakesInputRequests() bool { return true }
 
 func (rounds) Ask(context.Context, []pipeline.Passed) ([]*mcp.Message, error) {
 	return nil, proxy.ErrNoCall
@@ -222,8 +222,8 @@ func (r *modernReply) restore(p pipeline.Passed) (pipeline.Passed, error) {
 	if !r.listen {
 		return p, nil
 	}
-	if _, ok := p.Message().Get(mcp.AtSubscription); !ok {
+	if _, ok := p.Message().Get(mcp.PointerSubscription); !ok {
 		return p, nil
 	}
-	return p.Edit(mcp.Set(mcp.AtSubscription, []byte(r.id)))
+	return p.Edit(mcp.Set(mcp.PointerSubscription, []byte(r.id)))
 }

@@ -84,7 +84,7 @@ type ticket struct {
 // begin enters a request at the proxy's session, or finds the call that it takes up again, and answers the function that answers it and the id by which the proxy
 // knows the call. m is under the id that it is to have if it is a new one.
 func (s *modern) begin(m *mcp.Message, client proxy.Client) (call func(context.Context) pipeline.Passed, id mcp.ID) {
-	if !mcp.MayAsk(m) {
+	if !mcp.CanRequestInput(m) {
 		return s.session.Begin(m, client), m.ID()
 	}
 	if token, ok := m.Text("/requestState"); ok {
@@ -127,7 +127,7 @@ func (s *modern) resume(m *mcp.Message, t ticket, client proxy.Client) (func(con
 	m.Server, m.Exchange = c.server, c.exchange
 	c.mu.Unlock()
 	return func(ctx context.Context) pipeline.Passed {
-		if err := s.front.proxy.Pipeline().Event(ctx, m, "resume", "it brings answers to a call that waits for them", nil); err != nil {
+		if err := s.front.proxy.Pipeline().RecordEvent(ctx, m, "resume", "it brings answers to a call that waits for them", nil); err != nil {
 			c.end()
 			c.cancel()
 			return s.front.answer(ctx, s.peer, refuse(mcp.CodeInternal, "the request could not be recorded"), m)
@@ -195,11 +195,11 @@ func (c *parked) Notify(ctx context.Context, p pipeline.Passed) error {
 // atToken is where a request asks for progress.
 const atToken = "/_meta/progressToken"
 
-// TakesRounds implements proxy.Rounds: what a server asks for in a result goes to the client as it is.
-func (c *parked) TakesRounds() bool { return true }
+// TakesInputRequests implements proxy.Rounds: what a server asks for in a result goes to the client as it is.
+func (c *parked) TakesInputRequests() bool { return true }
 
-// Waits implements proxy.Waiting.
-func (c *parked) Waits() bool {
+// IsWaiting implements proxy.Waiting.
+func (c *parked) IsWaiting() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.carrier != nil
@@ -342,7 +342,7 @@ func (c *parked) park(ctx context.Context) (answer pipeline.Passed, asks bool) {
 	result := mcp.NewResponse(c.m.ID(), b)
 	first := c.asked[0].p.Message()
 	c.server, c.exchange = first.Server, first.Exchange
-	result.Server, result.Exchange, result.Folded = c.server, c.exchange, true
+	result.Server, result.Exchange, result.CarriesInput = c.server, c.exchange, true
 	c.carrier = nil
 	c.timer = time.AfterFunc(f.limits.ParkedFor, func() { c.expire(t) })
 	return f.own(ctx, c.peer, result, c.m), true
@@ -358,7 +358,7 @@ func (c *parked) take(m *mcp.Message) {
 		asked := q.p.Message()
 		raw, _ := m.Get("/inputResponses/" + q.key)
 		answer, err := mcp.EmbeddedResponse(asked.ID(), raw)
-		if err != nil || !mcp.Answers(answer, asked.Method) {
+		if err != nil || !mcp.IsAnswerTo(answer, asked.Method) {
 			open = append(open, q)
 			continue
 		}

@@ -20,7 +20,7 @@ const askableMeta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07
 
 // asking is a server that asks while it works: by elicitation of each of the words, all at once, and answers with what it was told.
 func asking(ran *atomic.Int32, words ...string) *server {
-	return &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Caller) string {
+	return &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 		if m.Method != "tools/call" {
 			return `{"resultType":"complete"}`
 		}
@@ -194,7 +194,7 @@ func TestARequestStateIsGoodForOneCallOfOneClientOnce(t *testing.T) {
 
 func TestAParkedCallWhoseClientDoesNotComeBack(t *testing.T) {
 	told := make(chan string, 1)
-	s := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Caller) string {
+	s := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 		q := mcp.NewRequest("1", "elicitation/create", []byte(`{"message":"who"}`))
 		told <- string(c.Ask(context.WithoutCancel(ctx), []*mcp.Message{q})[0].Message().Body())
 		return "" // until it is cancelled
@@ -260,7 +260,7 @@ func TestTheBytesOfParkedCallsAreBounded(t *testing.T) {
 }
 
 func TestARoundTooMany(t *testing.T) {
-	s := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Caller) string {
+	s := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 		for ctx.Err() == nil {
 			c.Ask(ctx, []*mcp.Message{mcp.NewRequest("1", "roots/list", nil)})
 		}
@@ -287,7 +287,7 @@ func TestACarrierIsCancelled(t *testing.T) {
 		parked bool
 	}{{"the first request", false}, {"the one with the answers", true}} {
 		t.Run(c.name, func(t *testing.T) {
-			s := &server{answer: func(ctx context.Context, m *mcp.Message, caller proxy.Caller) string {
+			s := &server{answer: func(ctx context.Context, m *mcp.Message, caller proxy.Handler) string {
 				if c.parked {
 					caller.Ask(ctx, []*mcp.Message{mcp.NewRequest("1", "roots/list", nil)})
 				}
@@ -322,9 +322,9 @@ func TestWhatHappensWhileACallIsParked(t *testing.T) {
 	withdraw := make(chan struct{})
 	for _, c := range []struct {
 		name   string
-		answer func(ctx context.Context, m *mcp.Message, c proxy.Caller) string
+		answer func(ctx context.Context, m *mcp.Message, c proxy.Handler) string
 	}{
-		{"the server withdraws its question", func(ctx context.Context, m *mcp.Message, c proxy.Caller) string {
+		{"the server withdraws its question", func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 			ask, cancel := context.WithCancel(ctx)
 			go func() {
 				<-withdraw
@@ -333,7 +333,7 @@ func TestWhatHappensWhileACallIsParked(t *testing.T) {
 			c.Ask(ask, []*mcp.Message{mcp.NewRequest("1", "roots/list", nil)})
 			return `{"n":1}`
 		}},
-		{"the call is answered", func(ctx context.Context, m *mcp.Message, c proxy.Caller) string {
+		{"the call is answered", func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 			go c.Ask(ctx, []*mcp.Message{mcp.NewRequest("1", "roots/list", nil)})
 			<-withdraw
 			return `{"n":1}`
@@ -355,7 +355,7 @@ func TestWhatHappensWhileACallIsParked(t *testing.T) {
 }
 
 func TestProgressGoesToTheRequestThatWaits(t *testing.T) {
-	s := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Caller) string {
+	s := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 		report := func(n int) {
 			c.Notify(ctx, mcp.NewNotification("notifications/progress", fmt.Appendf(nil, `{"progressToken":"first","progress":%d}`, n)))
 		}
@@ -394,7 +394,7 @@ func TestARequestStateIsOfNoUseOnAnotherConnection(t *testing.T) {
 }
 
 func TestACallUnderAnIDInFlightIsRefused(t *testing.T) {
-	s := &server{answer: func(context.Context, *mcp.Message, proxy.Caller) string { return "" }}
+	s := &server{answer: func(context.Context, *mcp.Message, proxy.Handler) string { return "" }}
 	inBubble(t, s, downstream.Limits{}, func(t *testing.T, w *world) {
 		l := w.pipe(t)
 		l.send(tool(1, `{}`, ""))
@@ -410,7 +410,7 @@ func TestACallUnderAnIDInFlightIsRefused(t *testing.T) {
 }
 
 func TestACancelledCallIsNotAnsweredWithAQuestion(t *testing.T) {
-	s := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Caller) string {
+	s := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 		go c.Ask(context.WithoutCancel(ctx), []*mcp.Message{mcp.NewRequest("1", "roots/list", nil)})
 		return "" // until it is cancelled
 	}}

@@ -188,13 +188,13 @@ func (c *pipe) admitModern(m *mcp.Message) func(context.Context) pipeline.Passed
 		c.modern = c.front.newModern(c.peer, false)
 	}
 	own := m
-	if mcp.MayAsk(m) && c.inModern[m.ID()] > 1 {
+	if mcp.CanRequestInput(m) && c.inModern[m.ID()] > 1 {
 		c.mu.Unlock()
 		return func(ctx context.Context) pipeline.Passed {
 			return c.front.answer(ctx, c.peer, refuse(mcp.CodeInvalidRequest, "a request with this id is in flight"), m)
 		}
 	}
-	if mcp.MayAsk(m) {
+	if mcp.CanRequestInput(m) {
 		c.minted++
 		own = m.WithID(mcp.ID(`"gatekit-` + strconv.FormatUint(c.minted, 10) + `"`))
 	}

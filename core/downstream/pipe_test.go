@@ -171,7 +171,7 @@ func TestACancellationFindsTheRequestBeforeIt(t *testing.T) {
 		{"a subscription", modern(5, "subscriptions/listen", `"notifications":{}`)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := &server{answer: func(context.Context, *mcp.Message, proxy.Caller) string { return "" }}
+			s := &server{answer: func(context.Context, *mcp.Message, proxy.Handler) string { return "" }}
 			inBubble(t, s, downstream.Limits{}, func(t *testing.T, w *world) {
 				l := w.pipe(t)
 				l.initialize(mcp.Rev20251125)
@@ -193,7 +193,7 @@ func TestACancellationFindsTheRequestBeforeIt(t *testing.T) {
 
 func TestReverseRequestsGetIdsAndTokensOfOurs(t *testing.T) {
 	s := &server{}
-	s.answer = func(ctx context.Context, m *mcp.Message, c proxy.Caller) string {
+	s.answer = func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 		ask, err := mcp.Parse([]byte(`{"jsonrpc":"2.0","id":1,"method":"sampling/createMessage","params":{"messages":[],"maxTokens":1,"_meta":{"progressToken":1}}}`))
 		if err != nil {
 			t.Error(err)
@@ -230,7 +230,7 @@ func TestReverseRequestsGetIdsAndTokensOfOurs(t *testing.T) {
 }
 
 func TestAReverseRequestThatNobodyWaitsForIsWithdrawn(t *testing.T) {
-	asks := func(ctx context.Context, m *mcp.Message, c proxy.Caller) string {
+	asks := func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 		a := c.Ask(ctx, []*mcp.Message{mcp.NewRequest("1", "roots/list", nil)})[0].Message()
 		return fmt.Sprintf("!%d %s", a.ErrorCode(), a.Body())
 	}
@@ -262,7 +262,7 @@ func TestAReverseRequestThatNobodyWaitsForIsWithdrawn(t *testing.T) {
 }
 
 func TestModernClientsAreNotAskedLive(t *testing.T) {
-	s := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Caller) string {
+	s := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 		a := c.Ask(ctx, []*mcp.Message{mcp.NewRequest("1", "roots/list", nil)})[0].Message()
 		return fmt.Sprintf(`{"code":%d}`, a.ErrorCode())
 	}}
@@ -304,7 +304,7 @@ func TestBatches(t *testing.T) {
 
 func TestWhatIsInFlightWhenTheClientLeaves(t *testing.T) {
 	t.Run("is answered when that does not take long", func(t *testing.T) {
-		s := &server{answer: func(context.Context, *mcp.Message, proxy.Caller) string {
+		s := &server{answer: func(context.Context, *mcp.Message, proxy.Handler) string {
 			time.Sleep(4 * time.Second)
 			return `{"late":1}`
 		}}
@@ -317,7 +317,7 @@ func TestWhatIsInFlightWhenTheClientLeaves(t *testing.T) {
 		})
 	})
 	t.Run("is cancelled when it does", func(t *testing.T) {
-		s := &server{answer: func(context.Context, *mcp.Message, proxy.Caller) string { return "" }}
+		s := &server{answer: func(context.Context, *mcp.Message, proxy.Handler) string { return "" }}
 		inBubble(t, s, downstream.Limits{}, func(t *testing.T, w *world) {
 			l := w.pipe(t)
 			l.initialize(mcp.Rev20251125)
@@ -334,7 +334,7 @@ func TestWhatIsInFlightWhenTheClientLeaves(t *testing.T) {
 		})
 	})
 	t.Run("a subscription does not hold it up", func(t *testing.T) {
-		s := &server{answer: func(context.Context, *mcp.Message, proxy.Caller) string { return "" }}
+		s := &server{answer: func(context.Context, *mcp.Message, proxy.Handler) string { return "" }}
 		inBubble(t, s, downstream.Limits{}, func(t *testing.T, w *world) {
 			l := w.pipe(t)
 			l.send(modern(2, "subscriptions/listen", `"notifications":{}`))

@@ -2,8 +2,8 @@ package mcp
 
 import "bytes"
 
-// Annotation is the member of a property's schema that names the header in which calls repeat the argument (protocol.md 3.12).
-const Annotation = "x-mcp-header"
+// HeaderAnnotation is the member of a property's schema that names the header in which calls repeat the argument (protocol.md 3.12).
+const HeaderAnnotation = "x-mcp-header"
 
 // A hostile schema may nest without end, hang a million short names under a long one, or want more headers than a request can have. What is beyond these bounds is left out.
 const (
@@ -12,10 +12,10 @@ const (
 	maxAnnotatedAt    = 512
 )
 
-// Annotated calls yield for each argument of a tool (raw, as Items has it in a list) that its inputSchema wants repeated in a header, with the name that it
+// VisitHeaderAnnotations calls yield for each argument of a tool (raw, as Items has it in a list) that its inputSchema wants repeated in a header, with the name that it
 // gives the header, whatever that is, and the argument's pointer in the params of a call. Only what properties lead to counts.
-func Annotated(tool []byte, yield func(header, at string)) {
-	if !bytes.Contains(tool, []byte(Annotation)) {
+func VisitHeaderAnnotations(tool []byte, yield func(header, at string)) {
+	if !bytes.Contains(tool, []byte(HeaderAnnotation)) {
 		return
 	}
 	schema, ok := child(tool, span{0, int32(len(tool))}, "inputSchema")
@@ -38,18 +38,18 @@ func (w *annotations) walk(schema span, at string, depth int) {
 		return
 	}
 	members(w.tool, int(properties.from), func(m member) bool {
-		if !bytes.Contains(m.value.of(w.tool), []byte(Annotation)) {
+		if !bytes.Contains(m.value.of(w.tool), []byte(HeaderAnnotation)) {
 			return true
 		}
 		name := string(m.name.of(w.tool))
 		if m.escaped {
 			name, _ = unquote([]byte(name))
 		}
-		to := at + "/" + Escape(name)
+		to := at + "/" + EscapePointer(name)
 		if len(to) > maxAnnotatedAt {
 			return true
 		}
-		if raw, ok := child(w.tool, m.value, Annotation); ok {
+		if raw, ok := child(w.tool, m.value, HeaderAnnotation); ok {
 			if header, ok := text(raw.of(w.tool)); ok {
 				w.left--
 				w.yield(header, to)

@@ -11,15 +11,15 @@ import (
 	"gatekit/core/mcp"
 )
 
-func ExampleAnnotated() {
+func ExampleVisitHeaderAnnotations() {
 	tool := `{"name":"query","inputSchema":{"properties":{"region":{"type":"string","x-mcp-header":"Region"},"sql":{"type":"string"}}}}`
-	mcp.Annotated([]byte(tool), func(header, at string) { fmt.Println(header, at) })
+	mcp.VisitHeaderAnnotations([]byte(tool), func(header, at string) { fmt.Println(header, at) })
 	// Output: Region /arguments/region
 }
 
 func annotatedOf(schema string) []string {
 	found := []string{}
-	mcp.Annotated([]byte(`{"name":"t","inputSchema":`+schema+`}`), func(header, at string) { found = append(found, header+" "+at) })
+	mcp.VisitHeaderAnnotations([]byte(`{"name":"t","inputSchema":`+schema+`}`), func(header, at string) { found = append(found, header+" "+at) })
 	return found
 }
 

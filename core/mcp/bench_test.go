@@ -136,7 +136,7 @@ func BenchmarkRewrite(b *testing.B) {
 		b.Run(s.name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				_, err := mcp.Rewrite(m, func(p mcp.Place, name string) (string, error) { return "server__" + name, nil })
+				_, err := mcp.Rewrite(m, func(p mcp.NamePlace, name string) (string, error) { return "server__" + name, nil })
 				if err != nil {
 					b.Fatal(err)
 				}

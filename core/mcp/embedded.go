@@ -35,8 +35,8 @@ func EmbeddedError(id ID, raw []byte) (*Message, error) {
 	return embedded(id, []byte(`"error":`), raw, []byte("}"))
 }
 
-// Answers says whether m has the shape of an answer to a server's question: sampling, elicitation or roots.
-func Answers(m *Message, method string) bool {
+// IsAnswerTo says whether m has the shape of an answer to a server's question: sampling, elicitation or roots.
+func IsAnswerTo(m *Message, method string) bool {
 	at, known := map[string]string{"elicitation/create": "/action", "sampling/createMessage": "/role", "roots/list": "/roots"}[method]
 	if !known {
 		return false

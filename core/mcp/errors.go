@@ -87,7 +87,7 @@ func locate(b []byte, at int) string {
 				name = append(name[:64:64], "…"...)
 			}
 			p.WriteByte('/')
-			p.WriteString(Escape(strings.ToValidUTF8(string(name), "\uFFFD")))
+			p.WriteString(EscapePointer(strings.ToValidUTF8(string(name), "\uFFFD")))
 		}
 	}
 	return p.String()

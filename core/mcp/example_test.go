@@ -42,7 +42,7 @@ func ExampleMessage_Edit() {
 func ExampleRewrite() {
 	m := mcp.NewResponse("1", []byte(`{"tools":[{"name":"read", "description":"name a file"}]}`))
 	m.Method, m.To = "tools/list", mcp.ToClient
-	m, err := mcp.Rewrite(m, func(p mcp.Place, name string) (string, error) { return "files__" + name, nil })
+	m, err := mcp.Rewrite(m, func(p mcp.NamePlace, name string) (string, error) { return "files__" + name, nil })
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -51,7 +51,7 @@ func ExampleRewrite() {
 
 	m, _ = mcp.Parse([]byte(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"files__read"}}`))
 	m.To = mcp.ToServer
-	m, _ = mcp.Rewrite(m, func(p mcp.Place, name string) (string, error) { return strings.TrimPrefix(name, "files__"), nil })
+	m, _ = mcp.Rewrite(m, func(p mcp.NamePlace, name string) (string, error) { return strings.TrimPrefix(name, "files__"), nil })
 	fmt.Printf("%s\n", m.Body())
 	// Output:
 	// {"tools":[{"name":"files__read", "description":"name a file"}]}

@@ -205,7 +205,7 @@ func FuzzRewriteThereAndBack(f *testing.F) {
 			m.To = mcp.ToClient
 		}
 		seen := 0
-		put, err := mcp.Rewrite(m, func(p mcp.Place, s string) (string, error) {
+		put, err := mcp.Rewrite(m, func(p mcp.NamePlace, s string) (string, error) {
 			seen++
 			return "s__" + s, nil
 		})
@@ -220,7 +220,7 @@ func FuzzRewriteThereAndBack(f *testing.F) {
 		if seen > 0 && bytes.Equal(put.Append(nil), raw) {
 			t.Fatalf("%d names and nothing changed in %q", seen, raw)
 		}
-		back, err := mcp.Rewrite(put, func(p mcp.Place, s string) (string, error) {
+		back, err := mcp.Rewrite(put, func(p mcp.NamePlace, s string) (string, error) {
 			clean, ok := strings.CutPrefix(s, "s__")
 			if !ok {
 				t.Fatalf("%q was not seen", s)

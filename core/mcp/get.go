@@ -27,8 +27,8 @@ func (m *Message) Text(pointer string) (s string, ok bool) {
 	return text(raw)
 }
 
-// Is says whether the value at pointer is the string s.
-func (m *Message) Is(pointer, s string) bool {
+// TextEquals says whether the value at pointer is the string s.
+func (m *Message) TextEquals(pointer, s string) bool {
 	raw, ok := m.Get(pointer)
 	return ok && same(raw, s)
 }
@@ -174,13 +174,13 @@ func cutToken(pointer string) (token, rest string, ok bool) {
 var reserved = func() map[string]string {
 	names := make(map[string]string)
 	for _, name := range []string{MetaVersion, MetaClientInfo, MetaCapabilities, MetaLogLevel, MetaServerInfo, MetaSubscription, MetaRelatedTask} {
-		names[Escape(name)] = name
+		names[EscapePointer(name)] = name
 	}
 	return names
 }()
 
-// Escape is a name as it stands in a JSON pointer (RFC 6901 3).
-func Escape(name string) string {
+// EscapePointer is a name as it stands in a JSON pointer (RFC 6901 3).
+func EscapePointer(name string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(name, "~", "~0"), "/", "~1")
 }
 

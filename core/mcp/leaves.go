@@ -40,7 +40,7 @@ func (l Leaf) Pointer() string {
 			tokens = append(tokens, strconv.Itoa(s.index))
 		} else {
 			name, _ := text(s.name)
-			tokens = append(tokens, Escape(name))
+			tokens = append(tokens, EscapePointer(name))
 		}
 	}
 	var b strings.Builder

@@ -72,12 +72,12 @@ type Message struct {
 	Name      string   // clean name of the tool or prompt, URI of the resource, ref of the completion, id of the task
 	Request   *Message // on an answer: the request that it answers, as it was judged; else nil
 
-	// Folded marks a message of a server or client that carries its reverse requests (or the answers to them)
+	// CarriesInput marks a message of a server or client that carries its reverse requests (or the answers to them)
 	// inside: a result with inputRequests, a request with inputResponses or requestState. Its peer adapter sets it.
-	Folded bool
+	CarriesInput bool
 
-	// Veiled marks a request whose name or method is not for the record, though it passes: a stage found something there. Its answers' records leave both out. The pipeline sets it.
-	Veiled bool
+	// NameWithheld marks a request whose name or method is not for the record, though it passes: a stage found something there. Its answers' records leave both out. The pipeline sets it.
+	NameWithheld bool
 
 	raw  []byte
 	id   ID   // what the message goes by; differs from the id in raw after WithID
@@ -182,8 +182,8 @@ func (m *Message) Digest() [sha256.Size]byte {
 	return sha256.Sum256(m.Body())
 }
 
-// Digested is m with its digest at hand, also under other ids: for one that is sent again and again.
-func (m *Message) Digested() *Message {
+// WithDigest is m with its digest at hand, also under other ids: for one that is sent again and again.
+func (m *Message) WithDigest() *Message {
 	c := *m
 	sum := m.Digest()
 	c.digest = &sum

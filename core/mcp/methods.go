@@ -71,27 +71,27 @@ const (
 
 // At… are pointers to these keys in a message's _meta.
 const (
-	AtVersion      = atReserved + "protocolVersion"
-	AtClientInfo   = atReserved + "clientInfo"
-	AtCapabilities = atReserved + "clientCapabilities"
-	AtLogLevel     = atReserved + "logLevel"
-	AtServerInfo   = atReserved + "serverInfo"
-	AtSubscription = atReserved + "subscriptionId"
-	AtRelatedTask  = atReserved + "related-task"
+	PointerVersion      = atReserved + "protocolVersion"
+	PointerClientInfo   = atReserved + "clientInfo"
+	PointerCapabilities = atReserved + "clientCapabilities"
+	PointerLogLevel     = atReserved + "logLevel"
+	PointerServerInfo   = atReserved + "serverInfo"
+	PointerSubscription = atReserved + "subscriptionId"
+	PointerRelatedTask  = atReserved + "related-task"
 
 	atReserved = "/_meta/io.modelcontextprotocol~1"
 )
 
-// MayAsk says whether a modern request may be answered with questions: its method is one of those that can be (26/basic/patterns/mrtr), and its client has declared
+// CanRequestInput says whether a modern request may be answered with questions: its method is one of those that can be (26/basic/patterns/mrtr), and its client has declared
 // that it can be asked something.
-func MayAsk(m *Message) bool {
+func CanRequestInput(m *Message) bool {
 	switch m.Method {
 	case "tools/call", "prompts/get", "resources/read":
 	default:
 		return false
 	}
 	for _, capability := range []string{"/elicitation", "/sampling", "/roots"} {
-		if _, ok := m.Get(AtCapabilities + capability); ok {
+		if _, ok := m.Get(PointerCapabilities + capability); ok {
 			return true
 		}
 	}
@@ -204,8 +204,8 @@ var methods = func() map[string]Method {
 	return table
 }()
 
-// TaskBegun is the id of the task that an answer says has begun. Answers about a task that there was before say nothing of its beginning.
-func TaskBegun(m *Message) (id string, ok bool) {
+// CreatedTask is the id of the task that an answer says has begun. Answers about a task that there was before say nothing of its beginning.
+func CreatedTask(m *Message) (id string, ok bool) {
 	if meth, _ := Lookup(m.Method); m.Kind != Response || meth.Route == ByTask {
 		return "", false
 	}

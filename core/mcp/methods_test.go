@@ -70,8 +70,8 @@ func TestMethodsAndCatalogueAgree(t *testing.T) {
 			to = mcp.ToClient
 		}
 		found := false
-		for _, p := range mcp.Places(name, kind, to) {
-			found = found || p.At == want
+		for _, p := range mcp.NamePlaces(name, kind, to) {
+			found = found || p.Pattern == want
 		}
 		if !found {
 			t.Errorf("%s: no place %q", name, want)
@@ -91,11 +91,11 @@ func TestTheTaskThatAnAnswerBegins(t *testing.T) {
 	} {
 		m := mcp.NewResponse("1", []byte(c.result))
 		m.Method = c.method
-		if id, ok := mcp.TaskBegun(m); id != c.want || ok != (c.want != "") {
+		if id, ok := mcp.CreatedTask(m); id != c.want || ok != (c.want != "") {
 			t.Errorf("%s: %q %v", name, id, ok)
 		}
 	}
-	if id, ok := mcp.TaskBegun(mcp.NewRequest("1", "tools/call", []byte(`{"task":{"taskId":"t"}}`))); ok {
+	if id, ok := mcp.CreatedTask(mcp.NewRequest("1", "tools/call", []byte(`{"task":{"taskId":"t"}}`))); ok {
 		t.Errorf("a request begins %q", id)
 	}
 }

@@ -3,10 +3,10 @@ package mcp
 import "strings"
 
 // What a place of the rewrite catalogue holds.
-type Token uint8
+type NameKind uint8
 
 const (
-	ToolName Token = iota + 1
+	ToolName NameKind = iota + 1
 	PromptName
 	URI
 	URITemplate
@@ -15,23 +15,23 @@ const (
 	Logger
 )
 
-// Place is one row of the rewrite catalogue (protocol.md 1.4) that holds a name: which messages, where, which way.
+// NamePlace is one row of the rewrite catalogue (protocol.md 1.4) that holds a name: which messages, where, which way.
 // In At "*" stands for every element of an array or member of an object, and a last segment "@content" for every content block at that place (one
 // object, or an array; tool_result blocks are walked into): the uri of a resource_link, the resource.uri of an embedded resource.
-type Place struct {
-	Row    int    // in protocol.md 1.4
-	Method string // "" is every method
-	Kind   Kind
-	To     Direction // ToClient: the prefix is added; ToServer: it is taken off
-	At     string
-	Token  Token
-	Where  string // the place counts only where this member, beside it in the same object,
-	Is     string // is this string; "" no condition
+type NamePlace struct {
+	Row      int    // in protocol.md 1.4
+	Method   string // "" is every method
+	Kind     Kind
+	To       Direction // ToClient: the prefix is added; ToServer: it is taken off
+	Pattern  string
+	NameKind NameKind
+	Where    string // the place counts only where this member, beside it in the same object,
+	Is       string // is this string; "" no condition
 }
 
-// Places is the catalogue for one message, in order.
-func Places(method string, kind Kind, to Direction) []Place {
-	var found []Place
+// NamePlaces is the catalogue for one message, in order.
+func NamePlaces(method string, kind Kind, to Direction) []NamePlace {
+	var found []NamePlace
 	for _, p := range catalogue {
 		if (p.Method == "" || p.Method == method) && p.Kind == kind && p.To == to {
 			found = append(found, p)
@@ -41,7 +41,7 @@ func Places(method string, kind Kind, to Direction) []Place {
 }
 
 // blocks says whether the place is content blocks.
-func (p *Place) blocks() bool { return strings.HasSuffix(p.At, "/"+content) }
+func (p *NamePlace) blocks() bool { return strings.HasSuffix(p.Pattern, "/"+content) }
 
 // content is the last segment of a Place.At for content blocks.
 const content = "@content"
@@ -49,7 +49,7 @@ const content = "@content"
 // catalogue is protocol.md 1.4 but for the rows that hold no name: headers (3), cursors (17), progress tokens, request and subscription ids (18-20),
 // keys and state of folded requests (24; each request and answer in them is rewritten as the message that it is), roots (27), prose (28).
 // The ids of a client's own tasks are not in it: a client has no prefix.
-var catalogue = []Place{
+var catalogue = []NamePlace{
 	{1, "tools/list", Response, ToClient, "/tools/*/name", ToolName, "", ""},
 	{1, "prompts/list", Response, ToClient, "/prompts/*/name", PromptName, "", ""},
 	{2, "tools/call", Request, ToServer, "/name", ToolName, "", ""},
@@ -87,12 +87,12 @@ var catalogue = []Place{
 	{21, "tasks/list", Response, ToClient, "/tasks/*/taskId", TaskID, "", ""},
 	{21, "notifications/tasks/status", Notification, ToClient, "/taskId", TaskID, "", ""},
 	{21, "notifications/tasks", Notification, ToClient, "/taskId", TaskID, "", ""},
-	{22, "", Request, ToServer, AtRelatedTask + "/taskId", TaskID, "", ""},
-	{22, "", Request, ToClient, AtRelatedTask + "/taskId", TaskID, "", ""},
-	{22, "", Notification, ToServer, AtRelatedTask + "/taskId", TaskID, "", ""},
-	{22, "", Notification, ToClient, AtRelatedTask + "/taskId", TaskID, "", ""},
-	{22, "", Response, ToServer, AtRelatedTask + "/taskId", TaskID, "", ""},
-	{22, "", Response, ToClient, AtRelatedTask + "/taskId", TaskID, "", ""},
+	{22, "", Request, ToServer, PointerRelatedTask + "/taskId", TaskID, "", ""},
+	{22, "", Request, ToClient, PointerRelatedTask + "/taskId", TaskID, "", ""},
+	{22, "", Notification, ToServer, PointerRelatedTask + "/taskId", TaskID, "", ""},
+	{22, "", Notification, ToClient, PointerRelatedTask + "/taskId", TaskID, "", ""},
+	{22, "", Response, ToServer, PointerRelatedTask + "/taskId", TaskID, "", ""},
+	{22, "", Response, ToClient, PointerRelatedTask + "/taskId", TaskID, "", ""},
 	{23, "elicitation/create", Request, ToClient, "/elicitationId", ElicitationID, "", ""},
 	{23, "notifications/elicitation/complete", Notification, ToClient, "/elicitationId", ElicitationID, "", ""},
 	{23, "", Error, ToClient, "/data/elicitations/*/elicitationId", ElicitationID, "", ""},

@@ -5,7 +5,7 @@ import "fmt"
 // Rewrite applies f to every name that the catalogue lists in m, front to back, and answers m with those that f changed spliced in.
 // The Message itself comes back when nothing changed. Item and content types unknown to the catalogue are left alone, and so is
 // what is no string, or no text (a lone surrogate). An error from f ends it.
-func Rewrite(m *Message, f func(p Place, value string) (string, error)) (*Message, error) {
+func Rewrite(m *Message, f func(p NamePlace, value string) (string, error)) (*Message, error) {
 	tree, ok := trees[treeKey{m.Method, m.Kind, m.To}]
 	if !ok {
 		tree = trees[treeKey{"", m.Kind, m.To}]
@@ -23,7 +23,7 @@ func Rewrite(m *Message, f func(p Place, value string) (string, error)) (*Messag
 // spot is a step of the way to places: the places of one kind of message as a tree, so that one walk finds them all.
 type spot struct {
 	token string
-	place *Place // set at the end of the way
+	place *NamePlace // set at the end of the way
 	below []*spot
 }
 
@@ -42,15 +42,15 @@ var trees = func() map[treeKey]*spot {
 			continue
 		}
 		t[key] = &spot{}
-		for _, p := range Places(p.Method, p.Kind, p.To) {
+		for _, p := range NamePlaces(p.Method, p.Kind, p.To) {
 			t[key].add(p)
 		}
 	}
 	return t
 }()
 
-func (s *spot) add(p Place) {
-	for rest := p.At; rest != ""; {
+func (s *spot) add(p NamePlace) {
+	for rest := p.Pattern; rest != ""; {
 		var token string
 		token, rest, _ = cutToken(rest)
 		if token == content {
@@ -74,7 +74,7 @@ func (s *spot) to(token string) *spot {
 
 type rewriter struct {
 	m       *Message
-	f       func(Place, string) (string, error)
+	f       func(NamePlace, string) (string, error)
 	splices []splice
 }
 
@@ -107,7 +107,7 @@ func (r *rewriter) walk(in span, s *spot) (err error) {
 }
 
 // counts says whether the condition of a place in the object at in holds.
-func (r *rewriter) counts(in span, p *Place) bool {
+func (r *rewriter) counts(in span, p *NamePlace) bool {
 	if p == nil || p.Where == "" {
 		return true
 	}
@@ -116,7 +116,7 @@ func (r *rewriter) counts(in span, p *Place) bool {
 }
 
 // content rewrites one content block or an array of them.
-func (r *rewriter) content(in span, p *Place) (err error) {
+func (r *rewriter) content(in span, p *NamePlace) (err error) {
 	switch in.first(r.m.raw) {
 	case '{':
 		return r.block(in, p)
@@ -131,7 +131,7 @@ func (r *rewriter) content(in span, p *Place) (err error) {
 	return err
 }
 
-func (r *rewriter) block(in span, p *Place) error {
+func (r *rewriter) block(in span, p *NamePlace) error {
 	raw := r.m.raw
 	var kind, uri, resource, content span
 	members(raw, int(in.from), func(m member) bool {
@@ -160,14 +160,14 @@ func (r *rewriter) block(in span, p *Place) error {
 	return nil
 }
 
-func (r *rewriter) name(at span, p *Place) error {
+func (r *rewriter) name(at span, p *NamePlace) error {
 	old, ok := text(at.of(r.m.raw))
 	if !ok {
 		return nil
 	}
 	value, err := r.f(*p, old)
 	if err != nil {
-		return fmt.Errorf("rewrite %s of %s: %w", p.At, r.m.Method, err)
+		return fmt.Errorf("rewrite %s of %s: %w", p.Pattern, r.m.Method, err)
 	}
 	if value != old {
 		r.splices = append(r.splices, splice{at, Quote(value)})

@@ -95,8 +95,8 @@ func TestRewriteFindsTheCataloguesPlacesOnly(t *testing.T) {
 			}
 			m.Method, m.To = tt.method, tt.to
 			var seen []string
-			n, err := mcp.Rewrite(m, func(p mcp.Place, s string) (string, error) {
-				if !slices.Contains(mcp.Places(tt.method, tt.kind, tt.to), p) {
+			n, err := mcp.Rewrite(m, func(p mcp.NamePlace, s string) (string, error) {
+				if !slices.Contains(mcp.NamePlaces(tt.method, tt.kind, tt.to), p) {
 					t.Errorf("%+v is not in the catalogue", p)
 				}
 				seen = append(seen, s)
@@ -125,7 +125,7 @@ func TestRewriteEndsAtAnError(t *testing.T) {
 	m.Method, m.To = "tools/list", mcp.ToClient
 	stop := errors.New("stop")
 	calls := 0
-	n, err := mcp.Rewrite(m, func(mcp.Place, string) (string, error) { calls++; return "x", stop })
+	n, err := mcp.Rewrite(m, func(mcp.NamePlace, string) (string, error) { calls++; return "x", stop })
 	if n != nil || !errors.Is(err, stop) || calls != 1 {
 		t.Errorf("got %v, %v after %d calls", n, err, calls)
 	}
@@ -134,7 +134,7 @@ func TestRewriteEndsAtAnError(t *testing.T) {
 func TestRewriteReadsBodiesOfMoreMembersThanTheIndexHolds(t *testing.T) {
 	m := parse(t, fmt.Appendf(nil, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{%s,"name":"a"}}`, many(100)))
 	m.To = mcp.ToServer
-	n, err := mcp.Rewrite(m, func(_ mcp.Place, s string) (string, error) { return s + "b", nil })
+	n, err := mcp.Rewrite(m, func(_ mcp.NamePlace, s string) (string, error) { return s + "b", nil })
 	if err != nil {
 		t.Fatal(err)
 	}

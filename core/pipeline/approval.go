@@ -9,8 +9,8 @@ func WithApproval(ctx context.Context) context.Context {
 	return context.WithValue(ctx, approvedKey{}, true)
 }
 
-// Approved says that a human has approved the request that is judged with ctx.
-func Approved(ctx context.Context) bool {
+// IsApproved says that a human has approved the request that is judged with ctx.
+func IsApproved(ctx context.Context) bool {
 	approved, _ := ctx.Value(approvedKey{}).(bool)
 	return approved
 }

@@ -12,13 +12,13 @@ const refusedByPolicy = "refused by policy"
 
 // Denied says that a message may not pass.
 type Denied struct {
-	Message *mcp.Message // the one that was refused
-	Stage   string       // that refused it; "audit" when it could not be recorded, "pipeline" when it could not be judged
-	Action  string       // deny; answer when a stage answered in the server's place; ask when it may pass once a human has approved
-	How     string       // with ask: how a human can, for the client; "" says nothing
-	Reason  string       // the stage's words; "" when it was a fault
-	Record  uint64       // seq of its record; 0 when it could not be recorded
-	Err     error        // a fault behind it, if any: time-out, panic, recorder
+	Message      *mcp.Message // the one that was refused
+	Stage        string       // that refused it; "audit" when it could not be recorded, "pipeline" when it could not be judged
+	Action       string       // deny; answer when a stage answered in the server's place; ask when it may pass once a human has approved
+	ApprovalHint string       // with ask: how a human can, for the client; "" says nothing
+	Reason       string       // the stage's words; "" when it was a fault
+	Record       uint64       // seq of its record; 0 when it could not be recorded
+	Err          error        // a fault behind it, if any: time-out, panic, recorder
 
 	answer  Passed // with the action "answer"
 	options Options
@@ -59,8 +59,8 @@ func (d *Denied) Response(id mcp.ID) Passed {
 
 // words are what the other side is told.
 func (d *Denied) words() string {
-	if d.Action == "ask" && d.How != "" {
-		return refusedByPolicy + ": " + d.How
+	if d.Action == "ask" && d.ApprovalHint != "" {
+		return refusedByPolicy + ": " + d.ApprovalHint
 	}
 	return refusedByPolicy
 }

@@ -52,7 +52,7 @@ func TestResponse(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			m := tt.in(t)
-			passed, err := pipeline.New(&record{}, tt.options, pipeline.Named{Name: "guard", Stage: tt.stage}).Pass(t.Context(), m)
+			passed, err := pipeline.New(&record{}, tt.options, pipeline.StageConfig{Name: "guard", Stage: tt.stage}).Pass(t.Context(), m)
 			d := denied(t, passed, err)
 			response := d.Response(`"x"`).Message()
 			if got := text(response); got != tt.want {
@@ -85,7 +85,7 @@ func TestDecline(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			p := pipeline.New(&record{}, pipeline.Options{Reasons: true}, pipeline.Named{Name: "guard", Stage: says(pipeline.Verdict{Reason: "no"})})
+			p := pipeline.New(&record{}, pipeline.Options{Reasons: true}, pipeline.StageConfig{Name: "guard", Stage: says(pipeline.Verdict{Reason: "no"})})
 			asked := parse(t, mcp.ToClient, tt.in)
 			passed, err := p.Pass(t.Context(), asked)
 			if got := text(denied(t, passed, err).Decline("3").Message()); got != tt.want {
@@ -104,7 +104,7 @@ func TestDecline(t *testing.T) {
 		})
 	}
 	t.Run("a notification is answered by nothing", func(t *testing.T) {
-		p := pipeline.New(&record{}, pipeline.Options{}, pipeline.Named{Name: "guard", Stage: says(pipeline.Verdict{})})
+		p := pipeline.New(&record{}, pipeline.Options{}, pipeline.StageConfig{Name: "guard", Stage: says(pipeline.Verdict{})})
 		passed, err := p.Pass(t.Context(), parse(t, mcp.ToClient, `{"jsonrpc":"2.0","method":"notifications/message","params":{}}`))
 		if got := denied(t, passed, err).Decline("3").Message(); got != nil {
 			t.Errorf("got %s", text(got))
@@ -115,7 +115,7 @@ func TestDecline(t *testing.T) {
 func TestAStagesAnswerIsJudgedAsTheResponseItIs(t *testing.T) {
 	requests := pipeline.Wants{Kinds: []mcp.Kind{mcp.Request}}
 	responses := pipeline.Wants{Kinds: []mcp.Kind{mcp.Response}}
-	answer := pipeline.Named{Name: "cache", Wants: requests, Stage: says(pipeline.Verdict{Action: pipeline.Answer, Answer: []byte(`{"content":[{"type":"text","text":"secret"}]}`)})}
+	answer := pipeline.StageConfig{Name: "cache", Wants: requests, Stage: says(pipeline.Verdict{Action: pipeline.Answer, Answer: []byte(`{"content":[{"type":"text","text":"secret"}]}`)})}
 
 	t.Run("it passes", func(t *testing.T) {
 		rec := &record{}
@@ -132,7 +132,7 @@ func TestAStagesAnswerIsJudgedAsTheResponseItIs(t *testing.T) {
 		}
 	})
 	t.Run("it passes to a server that asked", func(t *testing.T) {
-		roots := pipeline.Named{Name: "roots", Wants: requests, Stage: says(pipeline.Verdict{Action: pipeline.Answer, Answer: []byte(`{"roots":[{"uri":"file:///srv"}]}`)})}
+		roots := pipeline.StageConfig{Name: "roots", Wants: requests, Stage: says(pipeline.Verdict{Action: pipeline.Answer, Answer: []byte(`{"roots":[{"uri":"file:///srv"}]}`)})}
 		passed, err := pipeline.New(&record{}, pipeline.Options{}, roots).Pass(t.Context(), parse(t, mcp.ToClient, `{"jsonrpc":"2.0","id":3,"method":"roots/list"}`))
 		answer := denied(t, passed, err).Decline("3").Message()
 		if got, want := text(answer), `{"jsonrpc":"2.0","id":3,"result":{"roots":[{"uri":"file:///srv"}]}}`; got != want || answer.To != mcp.ToServer {
@@ -140,14 +140,14 @@ func TestAStagesAnswerIsJudgedAsTheResponseItIs(t *testing.T) {
 		}
 	})
 	t.Run("it is redacted", func(t *testing.T) {
-		redact := pipeline.Named{Name: "redact", Wants: responses, Stage: modify(mcp.Set("/content/0/text", []byte(`"…"`)))}
+		redact := pipeline.StageConfig{Name: "redact", Wants: responses, Stage: modify(mcp.Set("/content/0/text", []byte(`"…"`)))}
 		passed, err := pipeline.New(&record{}, pipeline.Options{}, answer, redact).Pass(t.Context(), call(t))
 		if got, want := text(denied(t, passed, err).Response("9").Message()), `{"jsonrpc":"2.0","id":9,"result":{"content":[{"type":"text","text":"…"}]}}`; got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
 	})
 	t.Run("it is refused", func(t *testing.T) {
-		guard := pipeline.Named{Name: "guard", Wants: responses, Stage: says(pipeline.Verdict{})}
+		guard := pipeline.StageConfig{Name: "guard", Wants: responses, Stage: says(pipeline.Verdict{})}
 		passed, err := pipeline.New(&record{}, pipeline.Options{}, answer, guard).Pass(t.Context(), call(t))
 		if got := text(denied(t, passed, err).Response("9").Message()); !strings.Contains(got, `"code":-31000`) {
 			t.Errorf("got %s, want the refusal", got)
@@ -189,15 +189,15 @@ func TestAnswer(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.m.To, tt.m.Session = mcp.ToClient, "s1"
 			rec := &record{}
-			never := pipeline.Named{Name: "guard", Stage: says(pipeline.Verdict{})}
-			if got := pipeline.New(rec, pipeline.Options{}, never).Answer(t.Context(), tt.m).Message(); got != tt.m {
+			never := pipeline.StageConfig{Name: "guard", Stage: says(pipeline.Verdict{})}
+			if got := pipeline.New(rec, pipeline.Options{}, never).PassOwn(t.Context(), tt.m).Message(); got != tt.m {
 				t.Errorf("got %s, want it as it is", text(got))
 			}
 			if o := rec.last(t); o.Action != "answer" || o.Before != tt.m || o.After != tt.m || o.Time.IsZero() {
 				t.Errorf("recorded %+v", o)
 			}
 			rec.fail = func() error { return errors.New("disk full") }
-			got := pipeline.New(rec, pipeline.Options{}, never).Answer(t.Context(), tt.m).Message()
+			got := pipeline.New(rec, pipeline.Options{}, never).PassOwn(t.Context(), tt.m).Message()
 			if text(got) != tt.want {
 				t.Errorf("not recorded, and yet %s moves, want %s", text(got), tt.want)
 			}
@@ -212,17 +212,17 @@ func TestEvent(t *testing.T) {
 	rec := &record{}
 	p := pipeline.New(rec, pipeline.Options{})
 	lost := errors.New("exit status 1")
-	if err := p.Event(t.Context(), &mcp.Message{Server: "files"}, "server lost", "it ended", lost); err != nil {
+	if err := p.RecordEvent(t.Context(), &mcp.Message{Server: "files"}, "server lost", "it ended", lost); err != nil {
 		t.Fatal(err)
 	}
 	if o := rec.last(t); o.Action != "server lost" || o.Reason != "it ended" || !errors.Is(o.Err, lost) || o.Before.Server != "files" || o.After != nil {
 		t.Errorf("recorded %+v", o)
 	}
-	if err := p.Event(t.Context(), nil, "start", "", nil); err != nil || rec.last(t).Before == nil {
+	if err := p.RecordEvent(t.Context(), nil, "start", "", nil); err != nil || rec.last(t).Before == nil {
 		t.Errorf("an event without a message: error %v, recorded %+v", err, rec.last(t))
 	}
 	rec.fail = func() error { return lost }
-	if err := p.Event(t.Context(), nil, "stop", "", nil); !errors.Is(err, lost) {
+	if err := p.RecordEvent(t.Context(), nil, "stop", "", nil); !errors.Is(err, lost) {
 		t.Errorf("error %v, want the recorder's", err)
 	}
 }
@@ -240,7 +240,7 @@ func TestPassedAtTheBoundary(t *testing.T) {
 	if got, want := text(edited.Message()), `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"files__read","arguments":{"path":"/etc/passwd","n":1.0}}}`; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
-	renamed, err := passed.Rewrite(func(_ mcp.Place, s string) (string, error) { return "x" + s, nil })
+	renamed, err := passed.Rewrite(func(_ mcp.NamePlace, s string) (string, error) { return "x" + s, nil })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -251,7 +251,7 @@ func TestPassedAtTheBoundary(t *testing.T) {
 		t.Errorf("a bad edit: %v and %s, want an error and nothing", err, text(bad.Message()))
 	}
 	no := errors.New("no")
-	if bad, err := passed.Rewrite(func(mcp.Place, string) (string, error) { return "", no }); !errors.Is(err, no) || bad.Message() != nil {
+	if bad, err := passed.Rewrite(func(mcp.NamePlace, string) (string, error) { return "", no }); !errors.Is(err, no) || bad.Message() != nil {
 		t.Errorf("a rewrite that fails: %v and %s, want the error and nothing", err, text(bad.Message()))
 	}
 

@@ -7,14 +7,14 @@
 //
 //   - The first denial ends it. A denial beats every change, and an answer, made before it.
 //   - A verdict that is not understood denies: the zero Verdict, an unknown Action, a verdict that contradicts itself, an edit that cannot be
-//     made or that would send the message elsewhere, an Answer to something that is no request. [Named.Skip] does not soften this: such a stage
+//     made or that would send the message elsewhere, an Answer to something that is no request. [StageConfig.Skip] does not soften this: such a stage
 //     wanted something, and it is not known what.
 //   - A stage that fails, panics, or gives no verdict in time denies, unless Skip says that the message then goes on without it. What other stages
 //     changed is kept either way.
 //   - A message that could not be recorded does not move.
 //
 // A stage that Asks for a human's approval ends it, too: whoever can reach one judges the message once more with [WithApproval], from the first stage on. What the stages before one found in the
-// message is told to it by [FoundIn].
+// message is told to it by [PriorFindingsFrom].
 //
 // A stage's Answer is judged and recorded as the response that it is: no content reaches a client unseen because a stage, and not the
 // server, had it.
@@ -41,7 +41,7 @@
 // # Why some stages are asked together
 //
 // To ask a stage in another process takes longer than most stages take. Those of one process that stand beside each other are asked in one question ([Group]), each about what those before it
-// made of the message, as [Sequence] does it there; here their verdicts are weighed, applied and recorded one by one, as if each had been asked alone.
+// made of the message, as [InspectInOrder] does it there; here their verdicts are weighed, applied and recorded one by one, as if each had been asked alone.
 //
 // # Why a name may be missing in a record
 //

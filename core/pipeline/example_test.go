@@ -24,7 +24,7 @@ func (printed) Record(_ context.Context, o pipeline.Outcome) (uint64, error) {
 }
 
 func ExamplePipeline_Pass() {
-	p := pipeline.New(printed{}, pipeline.Options{}, pipeline.Named{Name: "no-deletes", Stage: noDeletes{}})
+	p := pipeline.New(printed{}, pipeline.Options{}, pipeline.StageConfig{Name: "no-deletes", Stage: noDeletes{}})
 	for _, tool := range []string{"read", "delete"} {
 		m, err := mcp.Parse([]byte(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"` + tool + `"}}`))
 		if err != nil {

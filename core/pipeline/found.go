@@ -2,25 +2,25 @@ package pipeline
 
 import "context"
 
-// Found is what the stages before one said of a message: policies decide on what plugins found.
-type Found struct {
+// PriorFindings is what the stages before one said of a message: policies decide on what plugins found.
+type PriorFindings struct {
 	Findings []Finding
 	Labels   []string
 }
 
 type foundKey struct{}
 
-// FoundIn is what was found so far in the message that a stage is asked about with ctx.
-func FoundIn(ctx context.Context) Found {
-	f, _ := ctx.Value(foundKey{}).(*Found)
+// PriorFindingsFrom is what was found so far in the message that a stage is asked about with ctx.
+func PriorFindingsFrom(ctx context.Context) PriorFindings {
+	f, _ := ctx.Value(foundKey{}).(*PriorFindings)
 	if f == nil {
-		return Found{}
+		return PriorFindings{}
 	}
 	return *f
 }
 
 // in is ctx with f, where there is anything in it.
-func (f *Found) in(ctx context.Context) context.Context {
+func (f *PriorFindings) in(ctx context.Context) context.Context {
 	if len(f.Findings)+len(f.Labels) == 0 {
 		return ctx
 	}
@@ -28,7 +28,7 @@ func (f *Found) in(ctx context.Context) context.Context {
 	return context.WithValue(ctx, foundKey{}, &now)
 }
 
-func (f *Found) add(o opinion) {
+func (f *PriorFindings) add(o opinion) {
 	if o.err == nil {
 		f.Findings = append(f.Findings, o.verdict.Findings...)
 		f.Labels = append(f.Labels, o.verdict.Labels...)

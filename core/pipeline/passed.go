@@ -36,7 +36,7 @@ func (p Passed) Edit(edits ...mcp.Edit) (Passed, error) {
 }
 
 // Rewrite is p with f applied to the names that the catalogue lists in it; see mcp.Rewrite.
-func (p Passed) Rewrite(f func(mcp.Place, string) (string, error)) (Passed, error) {
+func (p Passed) Rewrite(f func(mcp.NamePlace, string) (string, error)) (Passed, error) {
 	if p.m == nil {
 		return p, nil
 	}

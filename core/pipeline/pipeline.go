@@ -17,8 +17,8 @@ type Stage interface {
 	Inspect(ctx context.Context, m *mcp.Message) (Verdict, error)
 }
 
-// Named is a stage in its place in the pipeline.
-type Named struct {
+// StageConfig is a stage in its place in the pipeline.
+type StageConfig struct {
 	Name    string
 	Stage   Stage
 	Wants   Wants
@@ -29,7 +29,7 @@ type Named struct {
 }
 
 // Group asks several stages about one message at once, where that is cheaper than one after another: in one question to the process that they all run in. It asks them as
-// [Sequence] does. InspectAll is Inspect for all of them: with one verdict, or one error, for each that was asked; those after a denial are not. An error of its own is that of all.
+// [InspectInOrder] does. InspectAll is Inspect for all of them: with one verdict, or one error, for each that was asked; those after a denial are not. An error of its own is that of all.
 type Group interface {
 	InspectAll(ctx context.Context, m *mcp.Message, stages []Stage) ([]Verdict, []error, error)
 }
@@ -39,24 +39,24 @@ type Step struct {
 	Stage    string
 	Action   string // allow is "pass"; deny, modify, answer, hide, skip
 	Reason   string // of a skip: what went wrong
-	Took     time.Duration
+	Duration time.Duration
 	Findings []Finding
 	Changed  []string // with modify: where it changed the body, as far as that is still there in what went on
 }
 
 // Outcome is one decision, for the record.
 type Outcome struct {
-	Time   time.Time
-	Before *mcp.Message // as it came; its fields say session, exchange, direction, kind, method, server, name
-	After  *mcp.Message // as it goes; nil when it does not (a stage's answer is an outcome of its own); Before itself when nothing changed
-	Action string       // pass, deny, modify, answer, hide, ask, skip, park (design.md 11), or an event's
-	Reason string
-	Steps  []Step
-	Took   time.Duration
-	Err    error
-	// Veiled are words of a peer that are left out of Before's Name and Method, and of Reason: no stage has judged them, or one found something there. A recorder may keep keyed
+	Time     time.Time
+	Before   *mcp.Message // as it came; its fields say session, exchange, direction, kind, method, server, name
+	After    *mcp.Message // as it goes; nil when it does not (a stage's answer is an outcome of its own); Before itself when nothing changed
+	Action   string       // pass, deny, modify, answer, hide, ask, skip, park (design.md 11), or an event's
+	Reason   string
+	Steps    []Step
+	Duration time.Duration
+	Err      error
+	// Withheld are words of a peer that are left out of Before's Name and Method, and of Reason: no stage has judged them, or one found something there. A recorder may keep keyed
 	// hashes of them, no text and no body.
-	Veiled []string
+	Withheld []string
 
 	judged bool // all stages that want Before were asked, as far as a denial did not make the last of them needless, and none failed
 }
@@ -70,13 +70,13 @@ type Recorder interface {
 
 // Options of a pipeline.
 type Options struct {
-	Reasons         bool          // tell the client why
-	ToolCallsResult bool          // a refused tools/call is an isError result
-	Names           *Names        // that may be told; nil begins with none
-	Workers         *workers.Pool // where stages are asked; nil is a new goroutine each time
+	Reasons         bool             // tell the client why
+	ToolCallsResult bool             // a refused tools/call is an isError result
+	Names           *RecordableNames // that may be told; nil begins with none
+	Workers         *workers.Pool    // where stages are asked; nil is a new goroutine each time
 }
 
-// Pipeline is immutable and safe for many goroutines, but for its [Names]. A reload makes a new one.
+// Pipeline is immutable and safe for many goroutines, but for its [RecordableNames]. A reload makes a new one.
 type Pipeline struct {
 	rec     Recorder
 	options Options
@@ -87,12 +87,12 @@ type Pipeline struct {
 }
 
 // New makes a pipeline of the stages in their order. rec must not be nil.
-func New(rec Recorder, o Options, stages ...Named) *Pipeline {
+func New(rec Recorder, o Options, stages ...StageConfig) *Pipeline {
 	if rec == nil {
 		panic("pipeline: a pipeline without a recorder")
 	}
 	if o.Names == nil {
-		o.Names = new(Names)
+		o.Names = new(RecordableNames)
 	}
 	p := &Pipeline{rec: rec, options: o, judges: len(stages) > 0}
 	for _, n := range stages {
@@ -125,7 +125,7 @@ func (p *Pipeline) Pass(ctx context.Context, m *mcp.Message) (Passed, error) {
 	var d *Denied
 	if asked, layers := p.asked[m.Kind][m.To], p.renaming(m); len(asked)+len(layers) > 0 {
 		answer, d = p.judge(ctx, &o, asked, layers)
-		o.Took = time.Since(o.Time)
+		o.Duration = time.Since(o.Time)
 	} else if p.judges {
 		p.options.Names.list(m, nil)
 	}
@@ -186,7 +186,7 @@ func (p *Pipeline) judge(ctx context.Context, o *Outcome, asked []*stage, layers
 		}
 	}
 	var by string
-	var found Found
+	var found PriorFindings
 	for len(asked) > 0 {
 		var now []*stage
 		if now, asked = neighbours(asked, o.Before); len(now) == 0 {
@@ -196,7 +196,7 @@ func (p *Pipeline) judge(ctx context.Context, o *Outcome, asked []*stage, layers
 		opinions := p.ask(found.in(ctx), o.After, now)
 		for i, s := range now {
 			next, step, denied := s.weigh(ctx, o.After, opinions[i])
-			step.Took, began = time.Since(began), time.Now() // of stages that were asked together, the first has it all
+			step.Duration, began = time.Since(began), time.Now() // of stages that were asked together, the first has it all
 			o.Steps = append(o.Steps, step)
 			o.judged = o.judged && step.Action != "skip"
 			found.add(opinions[i])
@@ -255,9 +255,9 @@ func summary(steps []Step) (action, reason string) {
 	return "pass", ""
 }
 
-// Answer records m, a message of Gatekit's own (a ping's answer, a merged list, an error, a cancellation, a result that asks the client while its call waits), and lets it move. No stage
+// PassOwn records m, a message of Gatekit's own (a ping's answer, a merged list, an error, a cancellation, a result that asks the client while its call waits), and lets it move. No stage
 // is asked: it holds nothing that was not judged already. When it cannot be recorded, what moves is a bare error (requests' answers) or nothing (the zero Passed).
-func (p *Pipeline) Answer(ctx context.Context, m *mcp.Message) Passed {
+func (p *Pipeline) PassOwn(ctx context.Context, m *mcp.Message) Passed {
 	o := Outcome{Time: time.Now(), Before: p.ownName(m), After: m, Action: "answer"}
 	o = p.veil(o)
 	switch { // our own words: what failed, or why a call is given up, belongs in the record
@@ -268,7 +268,7 @@ func (p *Pipeline) Answer(ctx context.Context, m *mcp.Message) Passed {
 		}
 	case m.Method == "notifications/cancelled":
 		o.Reason, _ = m.Text("/reason")
-	case m.Folded:
+	case m.CarriesInput:
 		o.Action, o.Reason = "park", "it waits for what the client answers"
 	}
 	_, err := p.record(ctx, o)
@@ -281,15 +281,15 @@ func (p *Pipeline) Answer(ctx context.Context, m *mcp.Message) Passed {
 	return Passed{}
 }
 
-// Decided records what a human said to the request that d refused.
-func (p *Pipeline) Decided(ctx context.Context, d *Denied, action, by string) error {
+// RecordDecision records what a human said to the request that d refused.
+func (p *Pipeline) RecordDecision(ctx context.Context, d *Denied, action, by string) error {
 	_, err := p.record(ctx, p.veil(Outcome{Time: time.Now(), Before: d.Message, Action: action, Reason: by, judged: d.judged}))
 	return err
 }
 
-// Event records something that is no message: start, stop, reload, a parse failure, a server lost. m carries the fields that apply, may have no
+// RecordEvent records something that is no message: start, stop, reload, a parse failure, a server lost. m carries the fields that apply, may have no
 // body, and may be nil. The error is the recorder's.
-func (p *Pipeline) Event(ctx context.Context, m *mcp.Message, action, reason string, err error) error {
+func (p *Pipeline) RecordEvent(ctx context.Context, m *mcp.Message, action, reason string, err error) error {
 	if m == nil {
 		m = &mcp.Message{}
 	}

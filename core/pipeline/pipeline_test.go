@@ -113,79 +113,79 @@ func TestWhateverGoesWrongDenies(t *testing.T) {
 	broken := errors.New("disk full")
 	tests := []struct {
 		name  string
-		stage pipeline.Named // Name is set by the test
-		fails func() error   // of the recorder
+		stage pipeline.StageConfig // Name is set by the test
+		fails func() error         // of the recorder
 		in    func(t *testing.T) *mcp.Message
 		fault string // in Denied.Err; "" when it is a decision
 	}{
-		{name: "the zero verdict denies", stage: pipeline.Named{Stage: says(pipeline.Verdict{})}},
-		{name: "an unknown action denies", stage: pipeline.Named{Stage: says(pipeline.Verdict{Action: pipeline.Ask + 1})}, fault: "unknown action 5"},
-		{name: "an unknown action denies also where faults are skipped", stage: pipeline.Named{Skip: true, Stage: says(pipeline.Verdict{Action: 255})}, fault: "unknown action 255"},
-		{name: "an error denies, whatever the verdict", stage: pipeline.Named{Stage: stage(func(context.Context, *mcp.Message) (pipeline.Verdict, error) {
+		{name: "the zero verdict denies", stage: pipeline.StageConfig{Stage: says(pipeline.Verdict{})}},
+		{name: "an unknown action denies", stage: pipeline.StageConfig{Stage: says(pipeline.Verdict{Action: pipeline.Ask + 1})}, fault: "unknown action 5"},
+		{name: "an unknown action denies also where faults are skipped", stage: pipeline.StageConfig{Skip: true, Stage: says(pipeline.Verdict{Action: 255})}, fault: "unknown action 255"},
+		{name: "an error denies, whatever the verdict", stage: pipeline.StageConfig{Stage: stage(func(context.Context, *mcp.Message) (pipeline.Verdict, error) {
 			return pipeline.Verdict{Action: pipeline.Allow}, broken
 		})}, fault: "disk full"},
-		{name: "a panic denies", stage: pipeline.Named{Stage: stage(func(context.Context, *mcp.Message) (pipeline.Verdict, error) { panic("oh") })}, fault: "panicked: oh"},
-		{name: "a stage that ends its goroutine denies", stage: pipeline.Named{Stage: stage(func(context.Context, *mcp.Message) (pipeline.Verdict, error) {
+		{name: "a panic denies", stage: pipeline.StageConfig{Stage: stage(func(context.Context, *mcp.Message) (pipeline.Verdict, error) { panic("oh") })}, fault: "panicked: oh"},
+		{name: "a stage that ends its goroutine denies", stage: pipeline.StageConfig{Stage: stage(func(context.Context, *mcp.Message) (pipeline.Verdict, error) {
 			runtime.Goexit()
 			return pipeline.Verdict{Action: pipeline.Allow}, nil
 		})}, fault: "ended its goroutine"},
-		{name: "a stage that gives up when its time is over denies", stage: pipeline.Named{Stage: stage(func(ctx context.Context, _ *mcp.Message) (pipeline.Verdict, error) {
+		{name: "a stage that gives up when its time is over denies", stage: pipeline.StageConfig{Stage: stage(func(ctx context.Context, _ *mcp.Message) (pipeline.Verdict, error) {
 			<-ctx.Done()
 			return pipeline.Verdict{Action: pipeline.Allow}, ctx.Err()
 		})}, fault: "no verdict within 2s"},
-		{name: "a stage that ignores its context denies", stage: pipeline.Named{Timeout: time.Second, Stage: stage(func(context.Context, *mcp.Message) (pipeline.Verdict, error) {
+		{name: "a stage that ignores its context denies", stage: pipeline.StageConfig{Timeout: time.Second, Stage: stage(func(context.Context, *mcp.Message) (pipeline.Verdict, error) {
 			time.Sleep(time.Hour)
 			return pipeline.Verdict{Action: pipeline.Allow}, nil
 		})}, fault: "no verdict within 1s"},
-		{name: "a recorder that fails denies", stage: pipeline.Named{Stage: allow}, fails: func() error { return broken }, fault: "disk full"},
-		{name: "a recorder that panics denies", stage: pipeline.Named{Stage: allow}, fails: func() error { panic("torn") }, fault: "torn"},
-		{name: "an edit that is not JSON denies", stage: pipeline.Named{Stage: modify(mcp.Set("/arguments/path", []byte(`/tmp`)))}, fault: "edit"},
-		{name: "an edit that smuggles a second value denies", stage: pipeline.Named{Stage: modify(mcp.Set("/arguments/path", []byte(`"/tmp","name":"write"`)))}, fault: "edit"},
-		{name: "an edit of a place that cannot exist denies", stage: pipeline.Named{Stage: modify(mcp.Set("/name/x", []byte(`1`)))}, fault: "edit"},
-		{name: "an edit that cannot be made denies also where faults are skipped", stage: pipeline.Named{Skip: true, Stage: modify(mcp.Set("/name/x", []byte(`1`)))}, fault: "edit"},
-		{name: "an edit of the tool's name denies", stage: pipeline.Named{Stage: modify(mcp.Set("/name", []byte(`"write"`)))}, fault: "/name must stay"},
-		{name: "an edit that takes the tool's name away denies", stage: pipeline.Named{Stage: modify(mcp.Remove("/name"))}, fault: "/name must stay"},
-		{name: "an edit of the whole body that changes the name denies", stage: pipeline.Named{Stage: modify(mcp.Set("", []byte(`{"name":"write"}`)))}, fault: "/name must stay"},
-		{name: "an edit of a resource's URI denies", stage: pipeline.Named{Stage: modify(mcp.Set("/uri", []byte(`"file:///b"`)))}, fault: "/uri must stay",
+		{name: "a recorder that fails denies", stage: pipeline.StageConfig{Stage: allow}, fails: func() error { return broken }, fault: "disk full"},
+		{name: "a recorder that panics denies", stage: pipeline.StageConfig{Stage: allow}, fails: func() error { panic("torn") }, fault: "torn"},
+		{name: "an edit that is not JSON denies", stage: pipeline.StageConfig{Stage: modify(mcp.Set("/arguments/path", []byte(`/tmp`)))}, fault: "edit"},
+		{name: "an edit that smuggles a second value denies", stage: pipeline.StageConfig{Stage: modify(mcp.Set("/arguments/path", []byte(`"/tmp","name":"write"`)))}, fault: "edit"},
+		{name: "an edit of a place that cannot exist denies", stage: pipeline.StageConfig{Stage: modify(mcp.Set("/name/x", []byte(`1`)))}, fault: "edit"},
+		{name: "an edit that cannot be made denies also where faults are skipped", stage: pipeline.StageConfig{Skip: true, Stage: modify(mcp.Set("/name/x", []byte(`1`)))}, fault: "edit"},
+		{name: "an edit of the tool's name denies", stage: pipeline.StageConfig{Stage: modify(mcp.Set("/name", []byte(`"write"`)))}, fault: "/name must stay"},
+		{name: "an edit that takes the tool's name away denies", stage: pipeline.StageConfig{Stage: modify(mcp.Remove("/name"))}, fault: "/name must stay"},
+		{name: "an edit of the whole body that changes the name denies", stage: pipeline.StageConfig{Stage: modify(mcp.Set("", []byte(`{"name":"write"}`)))}, fault: "/name must stay"},
+		{name: "an edit of a resource's URI denies", stage: pipeline.StageConfig{Stage: modify(mcp.Set("/uri", []byte(`"file:///b"`)))}, fault: "/uri must stay",
 			in: func(t *testing.T) *mcp.Message {
 				return parse(t, mcp.ToServer, `{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"file:///a"}}`)
 			}},
-		{name: "an edit of an updated resource's URI denies", stage: pipeline.Named{Stage: modify(mcp.Set("/uri", []byte(`"file:///b"`)))}, fault: "/uri must stay",
+		{name: "an edit of an updated resource's URI denies", stage: pipeline.StageConfig{Stage: modify(mcp.Set("/uri", []byte(`"file:///b"`)))}, fault: "/uri must stay",
 			in: func(t *testing.T) *mcp.Message {
 				return parse(t, mcp.ToClient, `{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"file:///a"}}`)
 			}},
-		{name: "an edit of a completion's ref denies", stage: pipeline.Named{Stage: modify(mcp.Set("/ref/name", []byte(`"other"`)))}, fault: "/ref/name must stay",
+		{name: "an edit of a completion's ref denies", stage: pipeline.StageConfig{Stage: modify(mcp.Set("/ref/name", []byte(`"other"`)))}, fault: "/ref/name must stay",
 			in: func(t *testing.T) *mcp.Message {
 				return parse(t, mcp.ToServer, `{"jsonrpc":"2.0","id":1,"method":"completion/complete","params":{"ref":{"type":"ref/prompt","name":"ask"},"argument":{"name":"a","value":"b"}}}`)
 			}},
-		{name: "an edit of a completion's kind of ref denies", stage: pipeline.Named{Stage: modify(mcp.Set("/ref", []byte(`{"type":"ref/resource","name":"ask","uri":"file:///a"}`)))}, fault: "must stay",
+		{name: "an edit of a completion's kind of ref denies", stage: pipeline.StageConfig{Stage: modify(mcp.Set("/ref", []byte(`{"type":"ref/resource","name":"ask","uri":"file:///a"}`)))}, fault: "must stay",
 			in: func(t *testing.T) *mcp.Message {
 				return parse(t, mcp.ToServer, `{"jsonrpc":"2.0","id":1,"method":"completion/complete","params":{"ref":{"type":"ref/prompt","name":"ask"},"argument":{"name":"a","value":"b"}}}`)
 			}},
-		{name: "an edit of the call that is cancelled denies", stage: pipeline.Named{Stage: modify(mcp.Set("/requestId", []byte(`2`)))}, fault: "/requestId must stay",
+		{name: "an edit of the call that is cancelled denies", stage: pipeline.StageConfig{Stage: modify(mcp.Set("/requestId", []byte(`2`)))}, fault: "/requestId must stay",
 			in: func(t *testing.T) *mcp.Message {
 				return parse(t, mcp.ToServer, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`)
 			}},
-		{name: "edits with the action allow deny", stage: pipeline.Named{Stage: says(pipeline.Verdict{Action: pipeline.Allow, Edits: []mcp.Edit{mcp.Remove("/arguments")}})}, fault: "without the action modify"},
-		{name: "the action modify without an edit denies", stage: pipeline.Named{Stage: says(pipeline.Verdict{Action: pipeline.Modify})}, fault: "without an edit"},
-		{name: "an answer with the action allow denies", stage: pipeline.Named{Stage: says(pipeline.Verdict{Action: pipeline.Allow, Answer: []byte(`{}`)})}, fault: "without the action answer"},
-		{name: "an answer that is missing denies", stage: pipeline.Named{Stage: says(pipeline.Verdict{Action: pipeline.Answer})}, fault: "answer"},
-		{name: "an answer that is no JSON denies", stage: pipeline.Named{Stage: says(pipeline.Verdict{Action: pipeline.Answer, Answer: []byte(`{`)})}, fault: "answer"},
-		{name: "an answer that is no object denies", stage: pipeline.Named{Stage: says(pipeline.Verdict{Action: pipeline.Answer, Answer: []byte(`[]`)})}, fault: "no JSON object"},
-		{name: "an answer that smuggles another member denies", stage: pipeline.Named{Stage: says(pipeline.Verdict{Action: pipeline.Answer, Answer: []byte(`{},"id":8`)})}, fault: "answer"},
-		{name: "an answer to a notification denies", stage: pipeline.Named{Stage: says(pipeline.Verdict{Action: pipeline.Answer, Answer: []byte(`{}`)})}, fault: "answer to a notification",
+		{name: "edits with the action allow deny", stage: pipeline.StageConfig{Stage: says(pipeline.Verdict{Action: pipeline.Allow, Edits: []mcp.Edit{mcp.Remove("/arguments")}})}, fault: "without the action modify"},
+		{name: "the action modify without an edit denies", stage: pipeline.StageConfig{Stage: says(pipeline.Verdict{Action: pipeline.Modify})}, fault: "without an edit"},
+		{name: "an answer with the action allow denies", stage: pipeline.StageConfig{Stage: says(pipeline.Verdict{Action: pipeline.Allow, Answer: []byte(`{}`)})}, fault: "without the action answer"},
+		{name: "an answer that is missing denies", stage: pipeline.StageConfig{Stage: says(pipeline.Verdict{Action: pipeline.Answer})}, fault: "answer"},
+		{name: "an answer that is no JSON denies", stage: pipeline.StageConfig{Stage: says(pipeline.Verdict{Action: pipeline.Answer, Answer: []byte(`{`)})}, fault: "answer"},
+		{name: "an answer that is no object denies", stage: pipeline.StageConfig{Stage: says(pipeline.Verdict{Action: pipeline.Answer, Answer: []byte(`[]`)})}, fault: "no JSON object"},
+		{name: "an answer that smuggles another member denies", stage: pipeline.StageConfig{Stage: says(pipeline.Verdict{Action: pipeline.Answer, Answer: []byte(`{},"id":8`)})}, fault: "answer"},
+		{name: "an answer to a notification denies", stage: pipeline.StageConfig{Stage: says(pipeline.Verdict{Action: pipeline.Answer, Answer: []byte(`{}`)})}, fault: "answer to a notification",
 			in: func(t *testing.T) *mcp.Message {
 				return parse(t, mcp.ToServer, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
 			}},
-		{name: "an answer to a response denies", stage: pipeline.Named{Stage: says(pipeline.Verdict{Action: pipeline.Answer, Answer: []byte(`{}`)})}, fault: "answer to a response",
+		{name: "an answer to a response denies", stage: pipeline.StageConfig{Stage: says(pipeline.Verdict{Action: pipeline.Answer, Answer: []byte(`{}`)})}, fault: "answer to a response",
 			in: func(t *testing.T) *mcp.Message {
 				return answerTo(t, call(t), `{"jsonrpc":"2.0","id":7,"result":{}}`)
 			}},
-		{name: "a message without a direction is denied, wanted or not", stage: pipeline.Named{Stage: allow, Wants: pipeline.Wants{Methods: []string{"ping"}}}, fault: "direction",
+		{name: "a message without a direction is denied, wanted or not", stage: pipeline.StageConfig{Stage: allow, Wants: pipeline.Wants{Methods: []string{"ping"}}}, fault: "direction",
 			in: func(t *testing.T) *mcp.Message { return parse(t, 0, `{"jsonrpc":"2.0","id":1,"method":"ping"}`) }},
-		{name: "no message is denied", stage: pipeline.Named{Stage: allow}, fault: "no message",
+		{name: "no message is denied", stage: pipeline.StageConfig{Stage: allow}, fault: "no message",
 			in: func(*testing.T) *mcp.Message { return nil }},
-		{name: "a message of no kind is denied", stage: pipeline.Named{Stage: allow}, fault: "kind",
+		{name: "a message of no kind is denied", stage: pipeline.StageConfig{Stage: allow}, fault: "kind",
 			in: func(*testing.T) *mcp.Message { return &mcp.Message{To: mcp.ToServer} }},
 	}
 	for _, tt := range tests {
@@ -204,7 +204,7 @@ func TestWhateverGoesWrongDenies(t *testing.T) {
 				})
 				kept := workers.New()
 				defer kept.Close()
-				p := pipeline.New(rec, pipeline.Options{Workers: kept}, tt.stage, pipeline.Named{Name: "later", Stage: after})
+				p := pipeline.New(rec, pipeline.Options{Workers: kept}, tt.stage, pipeline.StageConfig{Name: "later", Stage: after})
 				passed, err := p.Pass(t.Context(), in(t))
 				d := denied(t, passed, err)
 				switch {
@@ -242,7 +242,7 @@ func TestARequestIsDeniedWhenItsSenderLeaves(t *testing.T) {
 	for _, skip := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			rec := &record{}
-			p := pipeline.New(rec, pipeline.Options{}, pipeline.Named{Name: "slow", Skip: skip, Timeout: time.Hour, Stage: stage(func(ctx context.Context, _ *mcp.Message) (pipeline.Verdict, error) {
+			p := pipeline.New(rec, pipeline.Options{}, pipeline.StageConfig{Name: "slow", Skip: skip, Timeout: time.Hour, Stage: stage(func(ctx context.Context, _ *mcp.Message) (pipeline.Verdict, error) {
 				<-ctx.Done()
 				return pipeline.Verdict{}, ctx.Err()
 			})})
@@ -279,7 +279,7 @@ func TestStragglersAreBounded(t *testing.T) {
 			mu.Unlock()
 			return pipeline.Verdict{Action: pipeline.Allow}, nil
 		})
-		p := pipeline.New(&record{}, pipeline.Options{}, pipeline.Named{Name: "stuck", Stage: stuck, Timeout: time.Second})
+		p := pipeline.New(&record{}, pipeline.Options{}, pipeline.StageConfig{Name: "stuck", Stage: stuck, Timeout: time.Second})
 		began := time.Now()
 		for range 100 {
 			passed, err := p.Pass(t.Context(), call(t))
@@ -322,9 +322,9 @@ func TestSkipKeepsTheMessageAndWhatOthersMadeOfIt(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				rec := &record{}
 				p := pipeline.New(rec, pipeline.Options{},
-					pipeline.Named{Name: "redact", Stage: modify(redact)},
-					pipeline.Named{Name: "fragile", Stage: fault, Skip: true},
-					pipeline.Named{Name: "last", Stage: stage(func(_ context.Context, m *mcp.Message) (pipeline.Verdict, error) {
+					pipeline.StageConfig{Name: "redact", Stage: modify(redact)},
+					pipeline.StageConfig{Name: "fragile", Stage: fault, Skip: true},
+					pipeline.StageConfig{Name: "last", Stage: stage(func(_ context.Context, m *mcp.Message) (pipeline.Verdict, error) {
 						if got, _ := m.Text("/arguments/path"); got != "[redacted]" {
 							t.Errorf("the stage after the skipped one saw %q, want the redaction", got)
 						}
@@ -377,9 +377,9 @@ func TestStagesAreAskedInOrder(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			rec := &record{}
-			var stages []pipeline.Named
+			var stages []pipeline.StageConfig
 			for _, s := range tt.stages {
-				stages = append(stages, pipeline.Named{Name: "s", Stage: s, Wants: pipeline.Wants{Kinds: []mcp.Kind{mcp.Request}}})
+				stages = append(stages, pipeline.StageConfig{Name: "s", Stage: s, Wants: pipeline.Wants{Kinds: []mcp.Kind{mcp.Request}}})
 			}
 			m := call(t)
 			passed, err := pipeline.New(rec, pipeline.Options{}, stages...).Pass(t.Context(), m)
@@ -435,9 +435,9 @@ func TestWhereAMessageWasChangedIsRecordedWithoutWhatWasThere(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			rec := &record{}
-			var stages []pipeline.Named
+			var stages []pipeline.StageConfig
 			for _, s := range tt.stages {
-				stages = append(stages, pipeline.Named{Name: "s", Stage: s})
+				stages = append(stages, pipeline.StageConfig{Name: "s", Stage: s})
 			}
 			pipeline.New(rec, pipeline.Options{}, stages...).Pass(t.Context(), call(t))
 			var got [][]string
@@ -455,7 +455,7 @@ func TestGatekitsOwnWordsAreRecorded(t *testing.T) {
 	rec := &record{}
 	p := pipeline.New(rec, pipeline.Options{})
 	parked := mcp.NewResponse("1", []byte(`{"inputRequests":{}}`))
-	parked.Folded = true
+	parked.CarriesInput = true
 	for _, tt := range []struct {
 		m              *mcp.Message
 		action, reason string
@@ -466,7 +466,7 @@ func TestGatekitsOwnWordsAreRecorded(t *testing.T) {
 		{mcp.NewResponse("1", []byte(`{}`)), "answer", ""},
 	} {
 		tt.m.To = mcp.ToClient
-		p.Answer(t.Context(), tt.m)
+		p.PassOwn(t.Context(), tt.m)
 		if o := rec.last(t); o.Action != tt.action || o.Reason != tt.reason {
 			t.Errorf("recorded %s %q, want %s %q", o.Action, o.Reason, tt.action, tt.reason)
 		}
@@ -507,7 +507,7 @@ func TestWants(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			asked := false
-			p := pipeline.New(&record{}, pipeline.Options{}, pipeline.Named{Name: "s", Wants: tt.wants, Stage: stage(func(context.Context, *mcp.Message) (pipeline.Verdict, error) {
+			p := pipeline.New(&record{}, pipeline.Options{}, pipeline.StageConfig{Name: "s", Wants: tt.wants, Stage: stage(func(context.Context, *mcp.Message) (pipeline.Verdict, error) {
 				asked = true
 				return pipeline.Verdict{Action: pipeline.Allow}, nil
 			})})
@@ -588,7 +588,7 @@ func TestHide(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			rec := &record{}
-			passed, err := pipeline.New(rec, pipeline.Options{}, pipeline.Named{Name: "policy", Stage: hide(tt.hidden...)}).Pass(t.Context(), tt.in(t))
+			passed, err := pipeline.New(rec, pipeline.Options{}, pipeline.StageConfig{Name: "policy", Stage: hide(tt.hidden...)}).Pass(t.Context(), tt.in(t))
 			if o := rec.last(t); o.Action != tt.action {
 				t.Errorf("recorded %s, want %s", o.Action, tt.action)
 			}
@@ -613,7 +613,7 @@ func TestEditsAndHidingGoTogether(t *testing.T) {
 	m := answerTo(t, request, `{"jsonrpc":"2.0","id":1,"result":{"tools":[{"name":"a","description":"x"},{"name":"b"}]}}`)
 	rec := &record{}
 	v := pipeline.Verdict{Action: pipeline.Modify, Edits: []mcp.Edit{mcp.Set("/tools/0/description", []byte(`"y"`))}, Hide: []string{"b"}}
-	passed, err := pipeline.New(rec, pipeline.Options{}, pipeline.Named{Name: "s", Stage: says(v)}).Pass(t.Context(), m)
+	passed, err := pipeline.New(rec, pipeline.Options{}, pipeline.StageConfig{Name: "s", Stage: says(v)}).Pass(t.Context(), m)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -628,7 +628,7 @@ func TestEditsAndHidingGoTogether(t *testing.T) {
 // TestNobodyAskedCostsNothing holds that a message that no stage wants is only recorded.
 func TestNobodyAskedCostsNothing(t *testing.T) {
 	m := call(t)
-	p := pipeline.New(nothing{}, pipeline.Options{}, pipeline.Named{Name: "s", Stage: allow, Wants: pipeline.Wants{Methods: []string{"tools/list"}}})
+	p := pipeline.New(nothing{}, pipeline.Options{}, pipeline.StageConfig{Name: "s", Stage: allow, Wants: pipeline.Wants{Methods: []string{"tools/list"}}})
 	if n := testing.AllocsPerRun(100, func() {
 		if _, err := p.Pass(t.Context(), m); err != nil {
 			t.Fatal(err)
@@ -649,9 +649,9 @@ func BenchmarkPass(b *testing.B) {
 	}
 	m.To = mcp.ToServer
 	for _, stages := range []int{0, 1, 3} {
-		var named []pipeline.Named
+		var named []pipeline.StageConfig
 		for range stages {
-			named = append(named, pipeline.Named{Name: "s", Stage: allow})
+			named = append(named, pipeline.StageConfig{Name: "s", Stage: allow})
 		}
 		p := pipeline.New(nothing{}, pipeline.Options{}, named...)
 		b.Run([]string{0: "no stage", 1: "1 stage", 3: "3 stages"}[stages], func(b *testing.B) {

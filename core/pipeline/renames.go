@@ -56,7 +56,7 @@ type names struct {
 	own   map[string]string // by the clients'
 }
 
-func newLayer(n Named) *layer {
+func newLayer(n StageConfig) *layer {
 	if err := n.Renames.Check(); err != nil {
 		panic(fmt.Sprintf("pipeline: stage %q: %v", n.Name, err))
 	}
@@ -112,8 +112,8 @@ func toOwn(o *Outcome, layers []*layer) *Denied {
 	for _, l := range slices.Backward(layers) {
 		names := l.of(o.After.Method)
 		stale, own := false, ""
-		next, err := mcp.Rewrite(o.After, func(p mcp.Place, v string) (string, error) {
-			if p.Token != mcp.ToolName && p.Token != mcp.PromptName {
+		next, err := mcp.Rewrite(o.After, func(p mcp.NamePlace, v string) (string, error) {
+			if p.NameKind != mcp.ToolName && p.NameKind != mcp.PromptName {
 				return v, nil
 			}
 			if _, renamed := names.known[v]; renamed {

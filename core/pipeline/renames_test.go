@@ -10,8 +10,8 @@ import (
 )
 
 // renamer is a stage that renames, and sees what passes.
-func renamer(name string, tools, prompts map[string]string, servers ...string) pipeline.Named {
-	return pipeline.Named{Name: name, Stage: allow, Wants: pipeline.Wants{Servers: servers}, Renames: pipeline.Renames{Tools: tools, Prompts: prompts}}
+func renamer(name string, tools, prompts map[string]string, servers ...string) pipeline.StageConfig {
+	return pipeline.StageConfig{Name: name, Stage: allow, Wants: pipeline.Wants{Servers: servers}, Renames: pipeline.Renames{Tools: tools, Prompts: prompts}}
 }
 
 func request(t *testing.T, method, params, name string) *mcp.Message {
@@ -31,7 +31,7 @@ func TestARequestReachesTheServerByItsOwnName(t *testing.T) {
 		method string
 		params string
 		as     string // the message's Name
-		stages []pipeline.Named
+		stages []pipeline.StageConfig
 		want   string // params as they go; "" when it is refused
 		own    string // the name that stages see and that is recorded
 		action string
@@ -50,13 +50,13 @@ func TestARequestReachesTheServerByItsOwnName(t *testing.T) {
 			want: `{"ref":{"type":"ref/prompt","name":"ask"},"argument":{"name":"question"}}`, own: "ask", action: "modify"},
 		{name: "a completion by the old name", method: "completion/complete", params: `{"ref":{"type":"ref/prompt","name":"ask"}}`, as: "ask", own: "ask", action: "deny"},
 		{name: "a resource of that name", method: "resources/read", params: `{"uri":"open_issue"}`, as: "open_issue", want: `{"uri":"open_issue"}`, own: "open_issue", action: "pass"},
-		{name: "at another server", method: "tools/call", params: `{"name":"create_issue"}`, as: "create_issue", stages: []pipeline.Named{renamer("names", map[string]string{"create_issue": "open_issue"}, nil, "git*")},
+		{name: "at another server", method: "tools/call", params: `{"name":"create_issue"}`, as: "create_issue", stages: []pipeline.StageConfig{renamer("names", map[string]string{"create_issue": "open_issue"}, nil, "git*")},
 			want: `{"name":"create_issue"}`, own: "create_issue", action: "pass"},
 		{name: "through two stages", method: "tools/call", params: `{"name":"c"}`, as: "c",
-			stages: []pipeline.Named{renamer("first", map[string]string{"a": "b"}, nil), renamer("second", map[string]string{"b": "c"}, nil)},
+			stages: []pipeline.StageConfig{renamer("first", map[string]string{"a": "b"}, nil), renamer("second", map[string]string{"b": "c"}, nil)},
 			want:   `{"name":"a"}`, own: "a", action: "modify"},
 		{name: "through two stages by the name between them", method: "tools/call", params: `{"name":"b"}`, as: "b",
-			stages: []pipeline.Named{renamer("first", map[string]string{"a": "b"}, nil), renamer("second", map[string]string{"b": "c"}, nil)}, own: "b", action: "deny"},
+			stages: []pipeline.StageConfig{renamer("first", map[string]string{"a": "b"}, nil), renamer("second", map[string]string{"b": "c"}, nil)}, own: "b", action: "deny"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -70,11 +70,11 @@ func TestARequestReachesTheServerByItsOwnName(t *testing.T) {
 				return pipeline.Verdict{Action: pipeline.Allow}, nil
 			})
 			if tt.stages == nil {
-				tt.stages = []pipeline.Named{rename}
+				tt.stages = []pipeline.StageConfig{rename}
 			}
-			stages := append([]pipeline.Named{{Name: "before", Stage: see}}, tt.stages...)
+			stages := append([]pipeline.StageConfig{{Name: "before", Stage: see}}, tt.stages...)
 			rec := &record{}
-			p := pipeline.New(rec, pipeline.Options{}, append(stages, pipeline.Named{Name: "after", Stage: see})...)
+			p := pipeline.New(rec, pipeline.Options{}, append(stages, pipeline.StageConfig{Name: "after", Stage: see})...)
 			m := request(t, tt.method, tt.params, tt.as)
 			passed, err := p.Pass(t.Context(), m)
 			o := rec.last(t)
@@ -110,33 +110,33 @@ func TestAListSaysTheNamesThatClientsKnow(t *testing.T) {
 		name   string
 		method string
 		result string
-		stages []pipeline.Named
+		stages []pipeline.StageConfig
 		want   string
 		action string
 	}{
 		{name: "a tool", method: "tools/list", result: `{"tools":[{"name":"read"}, {"title":"T","name":"create_issue" }]}`,
-			stages: []pipeline.Named{renamer("names", map[string]string{"create_issue": "open_issue"}, nil)},
+			stages: []pipeline.StageConfig{renamer("names", map[string]string{"create_issue": "open_issue"}, nil)},
 			want:   `{"tools":[{"name":"read"}, {"title":"T","name":"open_issue" }]}`, action: "modify"},
 		{name: "a prompt, and no tool of its name", method: "prompts/list", result: `{"prompts":[{"name":"ask"},{"name":"create_issue"}]}`,
-			stages: []pipeline.Named{renamer("names", map[string]string{"create_issue": "open_issue"}, map[string]string{"ask": "question"})},
+			stages: []pipeline.StageConfig{renamer("names", map[string]string{"create_issue": "open_issue"}, map[string]string{"ask": "question"})},
 			want:   `{"prompts":[{"name":"question"},{"name":"create_issue"}]}`, action: "modify"},
 		{name: "a server that has the new name, too, shadows nothing", method: "tools/list", result: `{"tools":[{"name":"open_issue"},{"name":"create_issue"},{"name":"op\u0065n_issue"}]}`,
-			stages: []pipeline.Named{renamer("names", map[string]string{"create_issue": "open_issue"}, nil)},
+			stages: []pipeline.StageConfig{renamer("names", map[string]string{"create_issue": "open_issue"}, nil)},
 			want:   `{"tools":[{"name":"open_issue"}]}`, action: "modify"},
 		{name: "a server that has the new name only offers nothing under it", method: "tools/list", result: `{"tools":[{"name":"open_issue","description":"mine"}]}`,
-			stages: []pipeline.Named{renamer("names", map[string]string{"create_issue": "open_issue"}, nil)},
+			stages: []pipeline.StageConfig{renamer("names", map[string]string{"create_issue": "open_issue"}, nil)},
 			want:   `{"tools":[]}`, action: "hide"},
 		{name: "nothing that is renamed", method: "tools/list", result: `{"tools":[{"name":"x"},{},{"name":1},null]}`,
-			stages: []pipeline.Named{renamer("names", map[string]string{"create_issue": "open_issue"}, nil)},
+			stages: []pipeline.StageConfig{renamer("names", map[string]string{"create_issue": "open_issue"}, nil)},
 			want:   `{"tools":[{"name":"x"},{},{"name":1},null]}`, action: "pass"},
 		{name: "a stage that hides knows the server's own names, before and after", method: "tools/list", result: `{"tools":[{"name":"a"},{"name":"b"},{"name":"c"}]}`,
-			stages: []pipeline.Named{{Name: "h", Stage: hide("a")}, renamer("names", map[string]string{"a": "x", "b": "y", "c": "z"}, nil), {Name: "i", Stage: hide("b", "z")}},
+			stages: []pipeline.StageConfig{{Name: "h", Stage: hide("a")}, renamer("names", map[string]string{"a": "x", "b": "y", "c": "z"}, nil), {Name: "i", Stage: hide("b", "z")}},
 			want:   `{"tools":[{"name":"z"}]}`, action: "modify"},
 		{name: "two stages lie upon each other", method: "tools/list", result: `{"tools":[{"name":"a"},{"name":"b"},{"name":"c"}]}`,
-			stages: []pipeline.Named{renamer("first", map[string]string{"a": "b"}, nil), renamer("second", map[string]string{"b": "c"}, nil)},
+			stages: []pipeline.StageConfig{renamer("first", map[string]string{"a": "b"}, nil), renamer("second", map[string]string{"b": "c"}, nil)},
 			want:   `{"tools":[{"name":"c"}]}`, action: "modify"},
 		{name: "two stages that give one name show the later's", method: "tools/list", result: `{"tools":[{"name":"a"},{"name":"b"}]}`,
-			stages: []pipeline.Named{renamer("first", map[string]string{"a": "x"}, nil), renamer("second", map[string]string{"b": "x"}, nil)},
+			stages: []pipeline.StageConfig{renamer("first", map[string]string{"a": "x"}, nil), renamer("second", map[string]string{"b": "x"}, nil)},
 			want:   `{"tools":[{"name":"x"}]}`, action: "modify"},
 	}
 	for _, tt := range tests {
@@ -214,7 +214,7 @@ func TestListAndCallAgreeOnNames(t *testing.T) {
 }
 
 func TestAStagesAnswerIsRenamedLikeTheServers(t *testing.T) {
-	cached := pipeline.Named{Name: "cache", Stage: says(pipeline.Verdict{Action: pipeline.Answer, Answer: []byte(`{"tools":[{"name":"a"}]}`)}),
+	cached := pipeline.StageConfig{Name: "cache", Stage: says(pipeline.Verdict{Action: pipeline.Answer, Answer: []byte(`{"tools":[{"name":"a"}]}`)}),
 		Wants: pipeline.Wants{Kinds: []mcp.Kind{mcp.Request}}}
 	p := pipeline.New(&record{}, pipeline.Options{}, cached, renamer("names", map[string]string{"a": "b"}, nil))
 	passed, err := p.Pass(t.Context(), request(t, "tools/list", `{}`, ""))
@@ -228,7 +228,7 @@ func TestOwnAnswersAreRecordedUnderTheServersName(t *testing.T) {
 	rec := &record{}
 	p := pipeline.New(rec, pipeline.Options{}, renamer("names", map[string]string{"a": "b"}, nil))
 	m := answerTo(t, request(t, "tools/call", `{"name":"b"}`, "b"), `{"jsonrpc":"2.0","id":7,"error":{"code":-32603,"message":"timed out"}}`)
-	if passed := p.Answer(t.Context(), m); passed.Message() != m {
+	if passed := p.PassOwn(t.Context(), m); passed.Message() != m {
 		t.Errorf("%s goes out, want the message itself", text(passed.Message()))
 	}
 	if got := rec.last(t).Before.Name; got != "a" {
@@ -269,7 +269,7 @@ func TestNamesThatCannotBeToldApart(t *testing.T) {
 					t.Error("a pipeline was made of them")
 				}
 			}()
-			pipeline.New(&record{}, pipeline.Options{}, pipeline.Named{Name: "names", Stage: allow, Renames: r})
+			pipeline.New(&record{}, pipeline.Options{}, pipeline.StageConfig{Name: "names", Stage: allow, Renames: r})
 		})
 	}
 }

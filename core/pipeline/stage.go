@@ -27,7 +27,7 @@ type stage struct {
 	left    atomic.Int32 // calls that run on though nobody waits for them
 }
 
-func newStage(n Named) *stage {
+func newStage(n StageConfig) *stage {
 	if n.Stage == nil {
 		panic(fmt.Sprintf("pipeline: stage %q has nothing to ask", n.Name))
 	}
@@ -50,7 +50,7 @@ func (s *stage) weigh(ctx context.Context, m *mcp.Message, o opinion) (next *mcp
 	step = Step{Stage: s.name, Reason: v.Reason, Findings: v.Findings}
 	switch {
 	case err == nil:
-		next, step.Action, err = v.apply(m, Approved(ctx))
+		next, step.Action, err = v.apply(m, IsApproved(ctx))
 		if step.Action == "modify" {
 			step.Changed = pointers(v.Edits)
 		}
@@ -194,9 +194,9 @@ func together(ctx context.Context, m *mcp.Message, stages []*stage, opinions []o
 	return nil
 }
 
-// Sequence asks n stages about m, one after another, each about what those before it made of it: inspect asks the stage at an index. It answers a verdict or an error for each
+// InspectInOrder asks n stages about m, one after another, each about what those before it made of it: inspect asks the stage at an index. It answers a verdict or an error for each
 // that was asked: those after a denial, or after a verdict that is not understood, are not.
-func Sequence(m *mcp.Message, n int, inspect func(i int, m *mcp.Message) (Verdict, error)) (verdicts []Verdict, errs []error) {
+func InspectInOrder(m *mcp.Message, n int, inspect func(i int, m *mcp.Message) (Verdict, error)) (verdicts []Verdict, errs []error) {
 	for i := range n {
 		v, err := inspect(i, m)
 		verdicts, errs = append(verdicts, v), append(errs, err)

@@ -15,22 +15,22 @@ const (
 	maxTold   = 1 << 10 // bytes of one
 )
 
-// Names are those that may be told in a record whoever says them: servers have listed them, in a list that went on to a client or from which they were hidden by name, or all stages let them
+// RecordableNames are those that may be told in a record whoever says them: servers have listed them, in a list that went on to a client or from which they were hidden by name, or all stages let them
 // pass. Pipelines that follow one another share them. The zero Names is empty and ready, and safe for many goroutines.
-type Names struct {
+type RecordableNames struct {
 	mu    sync.RWMutex
 	known map[string]map[string]bool // by server
 	count int
 }
 
-func (n *Names) has(server, name string) bool {
+func (n *RecordableNames) has(server, name string) bool {
 	n.mu.RLock()
 	defer n.mu.RUnlock()
 	return n.known[server][name]
 }
 
 // learn takes in a name while there are fewer than limit.
-func (n *Names) learn(server, name string, limit int) {
+func (n *RecordableNames) learn(server, name string, limit int) {
 	if name == "" || len(name) > maxTold || server == "" || n.has(server, name) {
 		return
 	}
@@ -50,7 +50,7 @@ func (n *Names) learn(server, name string, limit int) {
 }
 
 // list takes in the names of a list that stages have judged, in which they found what the steps say; with only, those of these.
-func (n *Names) list(m *mcp.Message, steps []Step, only ...string) {
+func (n *RecordableNames) list(m *mcp.Message, steps []Step, only ...string) {
 	method, _ := mcp.Lookup(m.Method)
 	if m.Kind != mcp.Response || method.ItemsAt == "" || method.ItemName == "" {
 		return
@@ -104,7 +104,7 @@ func madeUp(method string) bool {
 // unnamed is m, marked so that the records of its answers do not name what it is about.
 func unnamed(m *mcp.Message) *mcp.Message {
 	c := *m
-	c.Veiled = true
+	c.NameWithheld = true
 	return &c
 }
 
@@ -127,7 +127,7 @@ func (p *Pipeline) veils(o *Outcome) (name, method bool) {
 	if !p.judges { // nobody looks for anything in the rest of the message either
 		return false, false
 	}
-	of := m.Veiled || m.Request != nil && m.Request.Veiled
+	of := m.NameWithheld || m.Request != nil && m.Request.NameWithheld
 	name = m.Name != "" && (of || foundInName(m, o.Steps) || !o.judged && !p.names(m))
 	method = m.Method != "" && madeUp(m.Method) && (of || foundInMethod(m, o.Steps) || !o.judged)
 	return name, method
@@ -142,10 +142,10 @@ func (p *Pipeline) veil(o Outcome) Outcome {
 	}
 	c := *m
 	if name {
-		c.Name, o.Veiled = "", append(o.Veiled, m.Name)
+		c.Name, o.Withheld = "", append(o.Withheld, m.Name)
 	}
 	if method {
-		c.Method, o.Veiled = "", append(o.Veiled, m.Method)
+		c.Method, o.Withheld = "", append(o.Withheld, m.Method)
 	}
 	if o.After == m { // it moves with its name; only the record has it without
 		o.After = &c
@@ -169,7 +169,7 @@ func (o *Outcome) quote(m *mcp.Message) {
 		quoted, err := strconv.QuotedPrefix(text)
 		if err != nil {
 			text = "…"
-			o.Veiled = append(o.Veiled, o.Reason)
+			o.Withheld = append(o.Withheld, o.Reason)
 			break
 		}
 		text = text[len(quoted):]
@@ -178,11 +178,11 @@ func (o *Outcome) quote(m *mcp.Message) {
 			b.WriteString(quoted)
 		default:
 			b.WriteString("…")
-			o.Veiled = append(o.Veiled, what)
+			o.Withheld = append(o.Withheld, what)
 		}
 	}
 	o.Reason = b.String() + text
 	if data, ok := m.Get("/data"); ok {
-		o.Veiled = append(o.Veiled, string(data))
+		o.Withheld = append(o.Withheld, string(data))
 	}
 }

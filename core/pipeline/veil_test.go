@@ -44,9 +44,9 @@ func TestWhatNobodyJudgedIsNotInTheRecord(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			rec := &record{}
-			var stages []pipeline.Named
+			var stages []pipeline.StageConfig
 			for _, s := range tt.stages {
-				stages = append(stages, pipeline.Named{Name: "s", Stage: s, Skip: tt.skip, Wants: pipeline.Wants{Directions: []mcp.Direction{mcp.ToServer}}})
+				stages = append(stages, pipeline.StageConfig{Name: "s", Stage: s, Skip: tt.skip, Wants: pipeline.Wants{Directions: []mcp.Direction{mcp.ToServer}}})
 			}
 			p := pipeline.New(rec, pipeline.Options{}, stages...)
 			if tt.list != "" {
@@ -64,10 +64,10 @@ func TestWhatNobodyJudgedIsNotInTheRecord(t *testing.T) {
 			check := func(what string) {
 				t.Helper()
 				o := rec.last(t)
-				told := o.Before.Method == method && o.Before.Name == name && o.Veiled == nil
-				veiled := !slices.Contains([]string{o.Before.Method, o.Before.Name}, "s3cret") && o.Before.Method != vendor && len(o.Veiled) == 1
+				told := o.Before.Method == method && o.Before.Name == name && o.Withheld == nil
+				veiled := !slices.Contains([]string{o.Before.Method, o.Before.Name}, "s3cret") && o.Before.Method != vendor && len(o.Withheld) == 1
 				if told != tt.told || veiled == tt.told {
-					t.Errorf("the record of the %s says %q %q, veiled %q", what, o.Before.Method, o.Before.Name, o.Veiled)
+					t.Errorf("the record of the %s says %q %q, veiled %q", what, o.Before.Method, o.Before.Name, o.Withheld)
 				}
 			}
 			passed, err := p.Pass(t.Context(), m)
@@ -92,24 +92,24 @@ func TestWordsOfOurOwnDoNotQuoteInTheRecord(t *testing.T) {
 	for _, tt := range []struct {
 		name            string
 		message, reason string
-		stages          []pipeline.Named
+		stages          []pipeline.StageConfig
 		veiled          []string
 	}{
-		{"what a client asked for", `Unknown tool: "a \"s3cret\" one", or not`, `Unknown tool: …, or not`, []pipeline.Named{{Name: "s", Stage: allow}}, []string{`a "s3cret" one`}},
-		{"what is cut in a quote", `Unknown tool: "s3cret`, `Unknown tool: …`, []pipeline.Named{{Name: "s", Stage: allow}}, []string{`Unknown tool: "s3cret`}},
-		{"the name of a server is no client's", `server "files" is not available`, `server "files" is not available`, []pipeline.Named{{Name: "s", Stage: allow}}, nil},
+		{"what a client asked for", `Unknown tool: "a \"s3cret\" one", or not`, `Unknown tool: …, or not`, []pipeline.StageConfig{{Name: "s", Stage: allow}}, []string{`a "s3cret" one`}},
+		{"what is cut in a quote", `Unknown tool: "s3cret`, `Unknown tool: …`, []pipeline.StageConfig{{Name: "s", Stage: allow}}, []string{`Unknown tool: "s3cret`}},
+		{"the name of a server is no client's", `server "files" is not available`, `server "files" is not available`, []pipeline.StageConfig{{Name: "s", Stage: allow}}, nil},
 		{"where there is no stage nobody looks for anything", `Unknown tool: "s3cret"`, `Unknown tool: "s3cret"`, nil, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			rec := &record{}
 			m := mcp.NewError("1", mcp.CodeInvalidParams, tt.message, nil)
 			m.Method, m.Server = "tools/call", "files"
-			passed := pipeline.New(rec, pipeline.Options{}, tt.stages...).Answer(t.Context(), m)
+			passed := pipeline.New(rec, pipeline.Options{}, tt.stages...).PassOwn(t.Context(), m)
 			if told, _ := passed.Message().Text("/message"); told != tt.message {
 				t.Errorf("the client is told %q", told)
 			}
-			if o := rec.last(t); o.Reason != tt.reason || !slices.Equal(o.Veiled, tt.veiled) {
-				t.Errorf("recorded %q, veiled %q; want %q, %q", o.Reason, o.Veiled, tt.reason, tt.veiled)
+			if o := rec.last(t); o.Reason != tt.reason || !slices.Equal(o.Withheld, tt.veiled) {
+				t.Errorf("recorded %q, veiled %q; want %q, %q", o.Reason, o.Withheld, tt.reason, tt.veiled)
 			}
 		})
 	}

@@ -168,8 +168,8 @@ func (v Verdict) hide(m *mcp.Message) (*mcp.Message, error) {
 	if m.Kind == mcp.Response && method.ItemsAt != "" {
 		take(method.ItemsAt, method.ItemName)
 	}
-	for _, place := range mcp.Places(m.Method, m.Kind, m.To) {
-		if list, ok := strings.CutSuffix(place.At, "/*"); ok { // a filter: an array of URIs or task ids
+	for _, place := range mcp.NamePlaces(m.Method, m.Kind, m.To) {
+		if list, ok := strings.CutSuffix(place.Pattern, "/*"); ok { // a filter: an array of URIs or task ids
 			take(list, "")
 		}
 	}
@@ -205,7 +205,7 @@ func (v Verdict) answer(m *mcp.Message) (*mcp.Message, error) {
 
 // wantsType says whether results for the request say what they are: its revision has resultType.
 func wantsType(request *mcp.Message) bool {
-	_, ok := request.Get(mcp.AtVersion)
+	_, ok := request.Get(mcp.PointerVersion)
 	return ok
 }
 

@@ -43,14 +43,14 @@ func (x *exchange) pass(ctx context.Context, l *link, m *mcp.Message, w *watch) 
 		if err != nil {
 			x.c.Log.Error("keep a request that waits for approval", "server", m.Server, "method", m.Method, "error", err)
 		}
-		d.How = how
+		d.ApprovalHint = how
 	}
 	return passed, d
 }
 
 // noteApproval records what a human said. What cannot be recorded is found out when the request itself is recorded next.
 func (x *exchange) noteApproval(ctx context.Context, d *pipeline.Denied, action, by string) {
-	if err := x.c.Pipeline.Decided(ctx, d, action, by); err != nil {
+	if err := x.c.Pipeline.RecordDecision(ctx, d, action, by); err != nil {
 		x.c.Log.Error("record an approval", "error", err)
 	}
 }
@@ -66,7 +66,7 @@ func (x *exchange) askHuman(ctx context.Context, l *link, m *mcp.Message, reason
 		[]byte(`{"type":"object","properties":{"approve":{"type":"boolean","title":"Approve","default":false}},"required":["approve"]}`)))
 	q := x.s.stamp(mcp.NewRequest(`"gatekit-approval"`, "elicitation/create", params), mcp.ToClient, m.Exchange)
 	q.Server = m.Server
-	p := x.c.Pipeline.Answer(ctx, q)
+	p := x.c.Pipeline.PassOwn(ctx, q)
 	if p.Message() == nil {
 		return false, false
 	}
@@ -77,5 +77,5 @@ func (x *exchange) askHuman(ctx context.Context, l *link, m *mcp.Message, reason
 		return false, false
 	}
 	approve, _ := got[0].Get("/content/approve")
-	return true, got[0].Is("/action", "accept") && string(approve) == "true"
+	return true, got[0].TextEquals("/action", "accept") && string(approve) == "true"
 }

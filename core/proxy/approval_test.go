@@ -29,7 +29,7 @@ func (w *waiting) Wait(m *mcp.Message, reason string) (string, error) {
 }
 
 func TestAHumanApproves(t *testing.T) {
-	asks := pipeline.Named{Name: "policy", Stage: stage(func(m *mcp.Message) pipeline.Verdict {
+	asks := pipeline.StageConfig{Name: "policy", Stage: stage(func(m *mcp.Message) pipeline.Verdict {
 		if m.Method == "tools/call" && m.Kind == mcp.Request {
 			return pipeline.Verdict{Action: pipeline.Ask, Reason: "it is large", Edits: []mcp.Edit{mcp.Set("/arguments/checked", []byte("true"))}}
 		}
@@ -52,7 +52,7 @@ func TestAHumanApproves(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			outside := &waiting{approved: c.approved}
-			answer := func(_ context.Context, m *mcp.Message, _ proxy.Caller) string {
+			answer := func(_ context.Context, m *mcp.Message, _ proxy.Handler) string {
 				if m.Method == "initialize" {
 					return `{"capabilities":{"tools":{}}}`
 				}
@@ -85,7 +85,7 @@ func TestAClientIsIntroducedAsItPassed(t *testing.T) {
 		"refused": {Action: pipeline.Deny, Reason: "no"},
 	} {
 		t.Run(what, func(t *testing.T) {
-			w := open(t, map[string]*server{"a": {answer: func(context.Context, *mcp.Message, proxy.Caller) string { return `{"capabilities":{}}` }}}, nil, pipeline.Named{Name: "s", Stage: stage(func(m *mcp.Message) pipeline.Verdict {
+			w := open(t, map[string]*server{"a": {answer: func(context.Context, *mcp.Message, proxy.Handler) string { return `{"capabilities":{}}` }}}, nil, pipeline.StageConfig{Name: "s", Stage: stage(func(m *mcp.Message) pipeline.Verdict {
 				if m.Method == "initialize" && m.Kind == mcp.Request {
 					return v
 				}
@@ -112,7 +112,7 @@ func TestAClientIsIntroducedByWhatItSaysOfItself(t *testing.T) {
 		`{"name":7,"version":[]}`:    "connect a client without a name, ",
 	} {
 		t.Run(info, func(t *testing.T) {
-			w := open(t, map[string]*server{"a": {answer: func(context.Context, *mcp.Message, proxy.Caller) string { return `{"capabilities":{}}` }}}, nil)
+			w := open(t, map[string]*server{"a": {answer: func(context.Context, *mcp.Message, proxy.Handler) string { return `{"capabilities":{}}` }}}, nil)
 			w.call(t, "initialize", `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":`+info+`}`)
 			w.record.mu.Lock()
 			defer w.record.mu.Unlock()

@@ -19,10 +19,10 @@ func (deaf) Record(context.Context, pipeline.Outcome) (uint64, error) { return 1
 // canned answers every request with one message that was made before.
 type canned struct{ answer *mcp.Message }
 
-func (c *canned) Open(context.Context, proxy.Opening, proxy.Caller) (proxy.Server, error) {
+func (c *canned) Open(context.Context, proxy.OpenOptions, proxy.Handler) (proxy.Server, error) {
 	return c, nil
 }
-func (c *canned) Call(_ context.Context, p pipeline.Passed, _ proxy.Caller) (*mcp.Message, error) {
+func (c *canned) Call(_ context.Context, p pipeline.Passed, _ proxy.Handler) (*mcp.Message, error) {
 	return c.answer.WithID(p.Message().ID()), nil
 }
 func (c *canned) Notify(context.Context, pipeline.Passed) error { return nil }
@@ -35,7 +35,7 @@ func benchmarkCalls(b *testing.B, prefix string, servers int, method, params, re
 		if err != nil {
 			b.Fatal(err)
 		}
-		o.Servers = append(o.Servers, proxy.Configured{Name: fmt.Sprintf("s%d", i), Upstream: &canned{answer}})
+		o.Servers = append(o.Servers, proxy.ServerConfig{Name: fmt.Sprintf("s%d", i), Upstream: &canned{answer}})
 	}
 	p, err := proxy.New(o)
 	if err != nil {
@@ -43,7 +43,7 @@ func benchmarkCalls(b *testing.B, prefix string, servers int, method, params, re
 	}
 	defer p.Close()
 	c := &client{}
-	s := p.Open(proxy.Opening{Session: "s"}, c)
+	s := p.Open(proxy.OpenOptions{Session: "s"}, c)
 	m, err := mcp.Parse([]byte(`{"jsonrpc":"2.0","id":7,"method":"` + method + `","params":` + params + `}`))
 	if err != nil {
 		b.Fatal(err)

@@ -24,18 +24,18 @@ type take func(ctx context.Context, p pipeline.Passed) bool
 
 // rounds says whether the client takes questions inside a result.
 func (c *caller) rounds() bool {
-	r, ok := c.client.(Rounds)
-	return ok && r.TakesRounds()
+	r, ok := c.client.(InputRequestClient)
+	return ok && r.TakesInputRequests()
 }
 
-// Waits says whether the client waits just now.
-func (c *caller) Waits() bool {
-	w, ok := c.client.(Waiting)
-	return !ok || w.Waits()
+// IsWaiting says whether the client waits just now.
+func (c *caller) IsWaiting() bool {
+	w, ok := c.client.(WaitReporter)
+	return !ok || w.IsWaiting()
 }
 
-// Heard says that the server is at work.
-func (c *caller) Heard() { c.watch.touch() }
+// ReportActivity says that the server is at work.
+func (c *caller) ReportActivity() { c.watch.touch() }
 
 // Notify judges a notification of the server and hands it to the client.
 func (c *caller) Notify(ctx context.Context, m *mcp.Message) {
@@ -50,7 +50,7 @@ func (c *caller) Notify(ctx context.Context, m *mcp.Message) {
 	case m.Method == "notifications/cancelled": // what it speaks of is not what the client knows by that id
 		c.s.drop(ctx, set, m, "no reverse request in flight")
 		return
-	case meth.NameAt == "/taskId" && c.s.proxy.tasks.Foreign(m.Server, m.Name, m.Principal):
+	case meth.NameAt == "/taskId" && c.s.proxy.tasks.BelongsToOther(m.Server, m.Name, m.Principal):
 		c.s.drop(ctx, set, m, "it is a task of another principal")
 		return
 	case !known && !set.passes(c.l.name, m.Method):
@@ -187,8 +187,8 @@ func (c *caller) lacks(meth mcp.Method, m *mcp.Message) string {
 func (c *caller) declared() (declares func(capability string) bool, known bool) {
 	m, at := c.s.greeting(), "/capabilities/"
 	if c.request != nil {
-		if _, per := c.request.Get(mcp.AtCapabilities); per {
-			m, at = c.request, mcp.AtCapabilities+"/"
+		if _, per := c.request.Get(mcp.PointerCapabilities); per {
+			m, at = c.request, mcp.PointerCapabilities+"/"
 		}
 	}
 	return func(capability string) bool {
@@ -250,5 +250,5 @@ func (c *caller) decline(ctx context.Context, set *settings, asked *mcp.Message,
 	}
 	m := c.s.stamp(mcp.NewError(asked.ID(), own.code, own.message, own.data), mcp.ToServer, c.exchange)
 	m.Server, m.Method, m.Name, m.Request = asked.Server, asked.Method, asked.Name, asked
-	return set.Pipeline.Answer(context.WithoutCancel(ctx), m)
+	return set.Pipeline.PassOwn(context.WithoutCancel(ctx), m)
 }

@@ -13,8 +13,8 @@ import (
 )
 
 // clean lets only messages pass that say nothing of Gatekit's names: what stages see are the servers' own.
-func clean(t *testing.T, names ...string) pipeline.Named {
-	return pipeline.Named{Name: "clean", Stage: stage(func(m *mcp.Message) pipeline.Verdict {
+func clean(t *testing.T, names ...string) pipeline.StageConfig {
+	return pipeline.StageConfig{Name: "clean", Stage: stage(func(m *mcp.Message) pipeline.Verdict {
 		for _, name := range names {
 			if slices.Contains([]string{"tools/call", "prompts/get", "resources/read"}, m.Method) && m.Name == name {
 				t.Errorf("a stage saw %s of %s", m.Method, m.Name)
@@ -91,7 +91,7 @@ func TestTheRewriteCatalogue(t *testing.T) {
 		t.Run(fmt.Sprint(c.rows, " ", c.kind, " ", c.method), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				a := &server{}
-				a.answer = func(ctx context.Context, m *mcp.Message, caller proxy.Caller) string {
+				a.answer = func(ctx context.Context, m *mcp.Message, caller proxy.Handler) string {
 					if m.Method == c.method {
 						switch c.kind {
 						case "result":
@@ -123,7 +123,7 @@ func TestTheRewriteCatalogue(t *testing.T) {
 					if c.method != "subscriptions/listen" {
 						w.call(t, c.method, c.atClient)
 					} else {
-						a.answer = func(ctx context.Context, _ *mcp.Message, _ proxy.Caller) string { leave(); return "" }
+						a.answer = func(ctx context.Context, _ *mcp.Message, _ proxy.Handler) string { leave(); return "" }
 						w.session.Call(ctx, request(t, "7", c.method, c.atClient), w.client)
 					}
 					leave()

@@ -14,7 +14,7 @@ import (
 // TestWhatADenialLooksLike is the table of design.md 5, row by row, for what is asked live and for what is asked inside a result.
 func TestWhatADenialLooksLike(t *testing.T) {
 	question := func(method, params string) answers {
-		return func(ctx context.Context, m *mcp.Message, c proxy.Caller) string {
+		return func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 			a := c.Ask(ctx, []*mcp.Message{mcp.NewRequest("1", method, []byte(params))})[0].Message()
 			return `{"structuredContent":` + string(a.Body()) + `}`
 		}
@@ -36,8 +36,8 @@ func TestWhatADenialLooksLike(t *testing.T) {
 	}{
 		{"a request", mcp.Request, "tools/call", echo, call, denied, 0, ""},
 		{"a result", mcp.Response, "tools/call", echo, call, denied, 0, `tools/call {"name":"x"}`},
-		{"an error message", mcp.Error, "tools/call", func(context.Context, *mcp.Message, proxy.Caller) string { return "!-32000 secret" }, call, denied, 0, `tools/call {"name":"x"}`},
-		{"a notification", mcp.Notification, "notifications/message", func(ctx context.Context, _ *mcp.Message, c proxy.Caller) string {
+		{"an error message", mcp.Error, "tools/call", func(context.Context, *mcp.Message, proxy.Handler) string { return "!-32000 secret" }, call, denied, 0, `tools/call {"name":"x"}`},
+		{"a notification", mcp.Notification, "notifications/message", func(ctx context.Context, _ *mcp.Message, c proxy.Handler) string {
 			c.Notify(ctx, mcp.NewNotification("notifications/message", []byte(`{"data":"secret"}`)))
 			return `{}`
 		}, call, `{}`, 0, `tools/call {"name":"x"}`},
@@ -57,7 +57,7 @@ func TestWhatADenialLooksLike(t *testing.T) {
 		{"a client's answer to sampling, in a request", mcp.Response, "sampling/createMessage", echo, [2]string{"tools/call", `{"name":"a__x","inputResponses":{"k":{"role":"user","content":"secret"}}}`}, denied, 0, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			no := pipeline.Named{Name: "no", Stage: stage(func(m *mcp.Message) pipeline.Verdict {
+			no := pipeline.StageConfig{Name: "no", Stage: stage(func(m *mcp.Message) pipeline.Verdict {
 				if m.Kind == c.kind && m.Method == c.method {
 					return pipeline.Verdict{Reason: "a secret"}
 				}
@@ -99,7 +99,7 @@ func (j *journal) denial() int {
 }
 
 func TestAHiddenThingIsNeitherListedNorUsed(t *testing.T) {
-	hide := pipeline.Named{Name: "hide", Stage: stage(func(m *mcp.Message) pipeline.Verdict {
+	hide := pipeline.StageConfig{Name: "hide", Stage: stage(func(m *mcp.Message) pipeline.Verdict {
 		if m.Server == "a" {
 			return pipeline.Verdict{Action: pipeline.Allow, Hide: []string{"x", "f:///x", "t://{x}"}}
 		}
@@ -137,8 +137,8 @@ func TestAHiddenThingIsNeitherListedNorUsed(t *testing.T) {
 // A stage that answers in a server's place speaks as the server would: in its names, and as one of several.
 func TestWhatAStageAnswersIsNamedAndMergedAsIfTheServerHad(t *testing.T) {
 	link := `{"content":[{"type":"resource_link","uri":"file:///x","name":"x"}]}`
-	answering := func(method, result string) pipeline.Named {
-		return pipeline.Named{Name: "stage", Wants: pipeline.Wants{Kinds: []mcp.Kind{mcp.Request}}, Stage: stage(func(m *mcp.Message) pipeline.Verdict {
+	answering := func(method, result string) pipeline.StageConfig {
+		return pipeline.StageConfig{Name: "stage", Wants: pipeline.Wants{Kinds: []mcp.Kind{mcp.Request}}, Stage: stage(func(m *mcp.Message) pipeline.Verdict {
 			if m.Method == method && m.Server == "a" {
 				return pipeline.Verdict{Action: pipeline.Answer, Answer: []byte(result)}
 			}

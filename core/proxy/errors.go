@@ -97,7 +97,7 @@ func (x *exchange) refuse(ctx context.Context, err error) pipeline.Passed {
 	default:
 		own = failure(mcp.CodeInternal, "%s", err.Error())
 	}
-	return x.c.Pipeline.Answer(context.WithoutCancel(ctx), x.answers(mcp.NewError(x.m.ID(), own.code, own.message, own.data)))
+	return x.c.Pipeline.PassOwn(context.WithoutCancel(ctx), x.answers(mcp.NewError(x.m.ID(), own.code, own.message, own.data)))
 }
 
 // errorText is what an error message says, for a line of text.

@@ -71,7 +71,7 @@ func (x *exchange) forward(ctx context.Context, l *link, name string, take take)
 	}
 	x.to = next
 	var st round
-	if next.Folded || next.Method == "tasks/update" {
+	if next.CarriesInput || next.Method == "tasks/update" {
 		if next, st, err = x.takeAnswers(ctx, next); err != nil {
 			return pipeline.Passed{}, err
 		}
@@ -160,7 +160,7 @@ func (x *exchange) send(ctx context.Context, l *link, m *mcp.Message, w *watch, 
 			return nil, l.unavailable("it asked for input in a result that does not say so")
 		}
 	}
-	if id, ok := mcp.TaskBegun(&answer); ok { // also when it is refused: the task runs
+	if id, ok := mcp.CreatedTask(&answer); ok { // also when it is refused: the task runs
 		x.s.proxy.tasks.Add(answer.Server, id, answer.Principal, "")
 	}
 	if answer.Method == "tasks/list" && answer.Kind == mcp.Response {
@@ -223,7 +223,7 @@ func (x *exchange) notice(reason string) pipeline.Passed {
 	n := mcp.NewNotification("notifications/cancelled", object(field("requestId", []byte(x.m.ID())), textField("reason", reason)))
 	n = x.s.stamp(n, mcp.ToServer, x.m.Exchange)
 	n.Server = x.server()
-	return x.c.Pipeline.Answer(context.Background(), n)
+	return x.c.Pipeline.PassOwn(context.Background(), n)
 }
 
 // server is who was asked, "" when it was nobody or several.
@@ -238,7 +238,7 @@ func (x *exchange) server() string {
 
 // own records and answers a result of Gatekit's own; nil is {}.
 func (x *exchange) own(ctx context.Context, result []byte) pipeline.Passed {
-	return x.c.Pipeline.Answer(ctx, x.answers(mcp.NewResponse(x.m.ID(), result)))
+	return x.c.Pipeline.PassOwn(ctx, x.answers(mcp.NewResponse(x.m.ID(), result)))
 }
 
 // answers stamps a message that answers the request.

@@ -47,21 +47,21 @@ type stage func(m *mcp.Message) pipeline.Verdict
 func (s stage) Inspect(_ context.Context, m *mcp.Message) (pipeline.Verdict, error) { return s(m), nil }
 
 // answers plays a server: see there.
-type answers = func(context.Context, *mcp.Message, proxy.Caller) string
+type answers = func(context.Context, *mcp.Message, proxy.Handler) string
 
 // server plays one upstream server: answer answers each request, by its raw result, or an error message as "!CODE text" or "!!CODE data". "" waits for the end of the call.
 type server struct {
 	openErr error
-	answer  func(ctx context.Context, m *mcp.Message, c proxy.Caller) string
+	answer  func(ctx context.Context, m *mcp.Message, c proxy.Handler) string
 
 	mu     sync.Mutex
-	feed   proxy.Caller
+	feed   proxy.Handler
 	got    []string // bodies of what came, with their methods
 	ended  []error  // causes of calls that were ended
 	closed int
 }
 
-func (s *server) Open(_ context.Context, o proxy.Opening, feed proxy.Caller) (proxy.Server, error) {
+func (s *server) Open(_ context.Context, o proxy.OpenOptions, feed proxy.Handler) (proxy.Server, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.openErr != nil {
@@ -83,7 +83,7 @@ func (s *server) seen() []string {
 	return slices.Clone(s.got)
 }
 
-func (s *server) Call(ctx context.Context, p pipeline.Passed, c proxy.Caller) (*mcp.Message, error) {
+func (s *server) Call(ctx context.Context, p pipeline.Passed, c proxy.Handler) (*mcp.Message, error) {
 	m := p.Message()
 	s.note(m)
 	answer := s.answer(ctx, m, c)
@@ -109,7 +109,7 @@ func (s *server) Call(ctx context.Context, p pipeline.Passed, c proxy.Caller) (*
 	}
 	r := mcp.NewResponse(m.ID(), []byte(answer))
 	if t, _ := r.Text("/resultType"); t == "input_required" {
-		r.Folded = true
+		r.CarriesInput = true
 	}
 	return r, nil
 }
@@ -148,7 +148,7 @@ type client struct {
 	asked []string
 }
 
-func (c *client) TakesRounds() bool { return c.rounds }
+func (c *client) TakesInputRequests() bool { return c.rounds }
 
 func (c *client) Notify(_ context.Context, p pipeline.Passed) error {
 	c.mu.Lock()
@@ -181,8 +181,8 @@ func (c *client) Ask(_ context.Context, ps []pipeline.Passed) ([]*mcp.Message, e
 }
 
 // fixed answers every request with one raw result, whatever it is.
-func fixed(results map[string]string) func(context.Context, *mcp.Message, proxy.Caller) string {
-	return func(_ context.Context, m *mcp.Message, _ proxy.Caller) string {
+func fixed(results map[string]string) func(context.Context, *mcp.Message, proxy.Handler) string {
+	return func(_ context.Context, m *mcp.Message, _ proxy.Handler) string {
 		if r, ok := results[m.Method]; ok {
 			return r
 		}
@@ -200,14 +200,14 @@ type world struct {
 }
 
 // open makes a proxy of the servers, in the order of their names, and one session.
-func open(t *testing.T, servers map[string]*server, change func(*proxy.Options), stages ...pipeline.Named) *world {
+func open(t *testing.T, servers map[string]*server, change func(*proxy.Options), stages ...pipeline.StageConfig) *world {
 	t.Helper()
 	w := &world{client: &client{}, feed: &client{}, record: &journal{}}
 	o := proxy.Options{Pipeline: pipeline.New(w.record, pipeline.Options{}, stages...), Version: "1.0", StateKey: []byte("0123456789abcdef0123456789abcdef")}
 	for name, s := range servers {
-		o.Servers = append(o.Servers, proxy.Configured{Name: name, Upstream: s})
+		o.Servers = append(o.Servers, proxy.ServerConfig{Name: name, Upstream: s})
 	}
-	slices.SortFunc(o.Servers, func(a, b proxy.Configured) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(o.Servers, func(a, b proxy.ServerConfig) int { return strings.Compare(a.Name, b.Name) })
 	if change != nil {
 		change(&o)
 	}
@@ -216,7 +216,7 @@ func open(t *testing.T, servers map[string]*server, change func(*proxy.Options),
 		t.Fatal(err)
 	}
 	w.options = o
-	w.session = w.proxy.Open(proxy.Opening{Session: "s", Principal: "p"}, w.feed)
+	w.session = w.proxy.Open(proxy.OpenOptions{Session: "s", Principal: "p"}, w.feed)
 	t.Cleanup(func() {
 		if err := w.proxy.Close(); err != nil {
 			t.Error("close:", err)
@@ -258,7 +258,7 @@ func request(t *testing.T, id, method, params string) *mcp.Message {
 	if err != nil {
 		t.Fatalf("%s: %v", params, err)
 	}
-	m.Folded = strings.Contains(params, `"inputResponses"`) || strings.Contains(params, `"requestState"`)
+	m.CarriesInput = strings.Contains(params, `"inputResponses"`) || strings.Contains(params, `"requestState"`)
 	return m
 }
 

@@ -60,7 +60,7 @@ func TestAServerThatIsLateIsGreetedLater(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				began := time.Now()
-				bad := &server{answer: func(_ context.Context, m *mcp.Message, _ proxy.Caller) string {
+				bad := &server{answer: func(_ context.Context, m *mcp.Message, _ proxy.Handler) string {
 					if m.Method == "initialize" {
 						return c.bad(began)
 					}
@@ -91,7 +91,7 @@ func TestAServerThatIsLateIsGreetedLater(t *testing.T) {
 }
 
 func TestWhenNoServerAnswersInitializeTheClientHearsWhy(t *testing.T) {
-	dead := &server{answer: func(context.Context, *mcp.Message, proxy.Caller) string { return "dead" }}
+	dead := &server{answer: func(context.Context, *mcp.Message, proxy.Handler) string { return "dead" }}
 	w := open(t, map[string]*server{"a": dead, "b": dead}, nil)
 	equal(t, "answer", w.call(t, "initialize", hello), `!-32603 no server answered initialize: server "a" is not available: it ended; server "b" is not available: it ended`)
 	one := open(t, map[string]*server{"a": dead}, never)
@@ -108,7 +108,7 @@ func TestAReloadKeepsTheSession(t *testing.T) {
 		w.call(t, "initialize", hello)
 		w.session.Notify(t.Context(), notification(t, "notifications/initialized", `{}`))
 		o := w.options
-		o.Servers = []proxy.Configured{{Name: "a", Upstream: a}, {Name: "c", Upstream: c}}
+		o.Servers = []proxy.ServerConfig{{Name: "a", Upstream: a}, {Name: "c", Upstream: c}}
 		if err := w.proxy.Apply(o); err != nil {
 			t.Fatal(err)
 		}
@@ -167,7 +167,7 @@ func TestWhatAServerDoesNotHaveItIsNotAskedFor(t *testing.T) {
 
 func TestAServerWhoseAnswerToInitializeIsRefusedIsNotAskedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		no := pipeline.Named{Name: "no", Stage: stage(func(m *mcp.Message) pipeline.Verdict {
+		no := pipeline.StageConfig{Name: "no", Stage: stage(func(m *mcp.Message) pipeline.Verdict {
 			if m.Server == "bad" && m.Kind == mcp.Response {
 				return pipeline.Verdict{}
 			}
@@ -190,7 +190,7 @@ func TestAServerWhoseAnswerToInitializeIsRefusedIsNotAskedAgain(t *testing.T) {
 func TestOfALateServerOnlyTheListsThatItHasAreAnnounced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		times := 0
-		late := &server{answer: func(_ context.Context, m *mcp.Message, _ proxy.Caller) string {
+		late := &server{answer: func(_ context.Context, m *mcp.Message, _ proxy.Handler) string {
 			if times++; times == 1 {
 				return "dead"
 			}
@@ -233,7 +233,7 @@ func TestAServerThatComesBetweenTheBeginningAndTheRunOfInitialize(t *testing.T) 
 		w := open(t, map[string]*server{"a": saying(`{"capabilities":{}}`)}, nil)
 		run := w.session.Begin(request(t, "7", "initialize", hello), w.client)
 		o := w.options
-		o.Servers = []proxy.Configured{{Name: "b", Upstream: b}}
+		o.Servers = []proxy.ServerConfig{{Name: "b", Upstream: b}}
 		if err := w.proxy.Apply(o); err != nil {
 			t.Fatal(err)
 		}
@@ -246,7 +246,7 @@ func TestAServerThatComesBetweenTheBeginningAndTheRunOfInitialize(t *testing.T) 
 // slowNotices takes a while for each notification.
 type slowNotices struct{ *server }
 
-func (s *slowNotices) Open(ctx context.Context, o proxy.Opening, feed proxy.Caller) (proxy.Server, error) {
+func (s *slowNotices) Open(ctx context.Context, o proxy.OpenOptions, feed proxy.Handler) (proxy.Server, error) {
 	_, err := s.server.Open(ctx, o, feed)
 	return s, err
 }
@@ -271,7 +271,7 @@ func TestAServerThatIsAddedToALivingSession(t *testing.T) {
 				w := open(t, map[string]*server{"a": {answer: echo}}, nil)
 				w.call(t, "initialize", hello)
 				w.session.Notify(t.Context(), notification(t, "notifications/initialized", `{}`))
-				b := &server{answer: func(_ context.Context, m *mcp.Message, _ proxy.Caller) string {
+				b := &server{answer: func(_ context.Context, m *mcp.Message, _ proxy.Handler) string {
 					if m.Method == "initialize" {
 						time.Sleep(c.starts)
 						return `{"capabilities":{"tools":{}}}`
@@ -279,7 +279,7 @@ func TestAServerThatIsAddedToALivingSession(t *testing.T) {
 					return `{"x":1}`
 				}}
 				o := w.options
-				o.Servers = append(o.Servers, proxy.Configured{Name: "b", Upstream: b})
+				o.Servers = append(o.Servers, proxy.ServerConfig{Name: "b", Upstream: b})
 				if err := w.proxy.Apply(o); err != nil {
 					t.Fatal(err)
 				}

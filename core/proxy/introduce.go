@@ -24,7 +24,7 @@ type introduced struct {
 // introduce records which client a session is of, once for each that says its name: in its initialize, or with every request. m is one that passed: what a client calls itself is content like
 // other, and may be cleared or refused.
 func (s *Session) introduce(ctx context.Context, c *settings, m *mcp.Message) {
-	at := mcp.AtClientInfo
+	at := mcp.PointerClientInfo
 	if m.Method == "initialize" {
 		at = "/clientInfo"
 	}
@@ -57,7 +57,7 @@ func (s *Session) introduce(ctx context.Context, c *settings, m *mcp.Message) {
 		return
 	}
 	event := s.stamp(&mcp.Message{}, mcp.ToServer, "")
-	if err := c.Pipeline.Event(ctx, event, "connect", who+", "+s.opening.Revision, nil); err != nil { // its request will not move either
+	if err := c.Pipeline.RecordEvent(ctx, event, "connect", who+", "+s.opening.Revision, nil); err != nil { // its request will not move either
 		c.Log.Error("record who connects", "error", err)
 	}
 }

@@ -54,7 +54,7 @@ func TestACallIsCancelledBeforeDuringAndAfter(t *testing.T) {
 	})
 	t.Run("initialize cannot be", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			s := &server{answer: func(context.Context, *mcp.Message, proxy.Caller) string {
+			s := &server{answer: func(context.Context, *mcp.Message, proxy.Handler) string {
 				time.Sleep(time.Second)
 				return `{"capabilities":{}}`
 			}}
@@ -87,7 +87,7 @@ func TestAConfigurationThatChangesBetweenACallsBeginAndItsRun(t *testing.T) {
 				w := open(t, map[string]*server{"a": {answer: echo}}, func(o *proxy.Options) { o.Names.Prefix, o.Servers[0].Methods = prefix, []string{"acme/*"} })
 				run := w.session.Begin(request(t, "7", method, `{"name":"a__x","notifications":{}}`), w.client)
 				o := w.options
-				o.Servers = []proxy.Configured{{Name: "b", Upstream: &server{answer: echo}}}
+				o.Servers = []proxy.ServerConfig{{Name: "b", Upstream: &server{answer: echo}}}
 				if err := w.proxy.Apply(o); err != nil {
 					t.Fatal(err)
 				}
@@ -113,7 +113,7 @@ func many(n int, f func(i int)) {
 
 func TestConfigurationsThatChangeUnderCalls(t *testing.T) {
 	busy := func() *server {
-		return &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Caller) string {
+		return &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 			c.Notify(ctx, mcp.NewNotification("notifications/message", []byte(`{"level":"info","logger":"l","data":1}`)))
 			switch m.Method {
 			case "initialize":
@@ -153,14 +153,14 @@ func TestConfigurationsThatChangeUnderCalls(t *testing.T) {
 	many(2, func(i int) {
 		for n := range 20 {
 			o := w.options
-			o.Servers = []proxy.Configured{{Name: "a", Upstream: w.options.Servers[0].Upstream, Timeout: time.Duration(n+1) * time.Second}}
+			o.Servers = []proxy.ServerConfig{{Name: "a", Upstream: w.options.Servers[0].Upstream, Timeout: time.Duration(n+1) * time.Second}}
 			if n%2 == i {
-				o.Servers = append(o.Servers, proxy.Configured{Name: "b", Upstream: busy()}, proxy.Configured{Name: "c", Upstream: busy()})
+				o.Servers = append(o.Servers, proxy.ServerConfig{Name: "b", Upstream: busy()}, proxy.ServerConfig{Name: "c", Upstream: busy()})
 			}
 			if err := w.proxy.Apply(o); err != nil {
 				t.Error(err)
 			}
-			other := w.proxy.Open(proxy.Opening{Session: "other"}, w.feed)
+			other := w.proxy.Open(proxy.OpenOptions{Session: "other"}, w.feed)
 			w.callAs(t, other, w.client, "1", "tools/list", `{}`)
 			other.Close()
 		}
@@ -176,12 +176,12 @@ func TestASessionThatIsOpenedWhileTheConfigurationChangesHasTheNewOne(t *testing
 	many(2, func(i int) {
 		if i == 0 {
 			for range 100 {
-				sessions = append(sessions, w.proxy.Open(proxy.Opening{}, w.feed))
+				sessions = append(sessions, w.proxy.Open(proxy.OpenOptions{}, w.feed))
 			}
 			return
 		}
 		o := w.options
-		o.Servers = []proxy.Configured{{Name: "b", Upstream: b}}
+		o.Servers = []proxy.ServerConfig{{Name: "b", Upstream: b}}
 		if err := w.proxy.Apply(o); err != nil {
 			t.Error(err)
 		}
@@ -197,7 +197,7 @@ func TestASessionOfAClosedProxyStartsNothing(t *testing.T) {
 	if err := w.proxy.Close(); err != nil {
 		t.Fatal(err)
 	}
-	late := w.proxy.Open(proxy.Opening{}, w.feed)
+	late := w.proxy.Open(proxy.OpenOptions{}, w.feed)
 	equal(t, "call", w.callAs(t, late, w.client, "1", "tools/call", `{"name":"a__x"}`), "!-32603 the session is closed")
 	late.Notify(t.Context(), notification(t, "notifications/roots/list_changed", `{}`))
 	if err := late.Close(); err != nil || s.feed != nil {
@@ -212,13 +212,13 @@ func TestCloseWaitsForWhatTheSessionStarted(t *testing.T) {
 		method, params string
 		want           string
 	}{
-		{"a call", func(context.Context, *mcp.Message, proxy.Caller) string { return "" }, "tools/call", `{"name":"a__x"}`, "nothing"},
-		{"a list", func(context.Context, *mcp.Message, proxy.Caller) string { return "" }, "tools/list", `{}`, "nothing"},
-		{"initialize", func(context.Context, *mcp.Message, proxy.Caller) string { return "" }, "initialize", hello, "nothing"},
-		{"initialize of a server that fails", func(context.Context, *mcp.Message, proxy.Caller) string { return "dead" }, "initialize", hello, `!-32603 server "a" is not available: it ended`},
+		{"a call", func(context.Context, *mcp.Message, proxy.Handler) string { return "" }, "tools/call", `{"name":"a__x"}`, "nothing"},
+		{"a list", func(context.Context, *mcp.Message, proxy.Handler) string { return "" }, "tools/list", `{}`, "nothing"},
+		{"initialize", func(context.Context, *mcp.Message, proxy.Handler) string { return "" }, "initialize", hello, "nothing"},
+		{"initialize of a server that fails", func(context.Context, *mcp.Message, proxy.Handler) string { return "dead" }, "initialize", hello, `!-32603 server "a" is not available: it ended`},
 		{"a subscription", listening(), "subscriptions/listen", `{"notifications":{"toolsListChanged":true}}`, `{"resultType":"complete","_meta":{"io.modelcontextprotocol/subscriptionId":7}}`},
-		{"a subscription that is not acknowledged", func(context.Context, *mcp.Message, proxy.Caller) string { return "" }, "subscriptions/listen", `{"notifications":{"toolsListChanged":true}}`, `{"resultType":"complete","_meta":{"io.modelcontextprotocol/subscriptionId":7}}`},
-		{"a question", func(ctx context.Context, _ *mcp.Message, c proxy.Caller) string {
+		{"a subscription that is not acknowledged", func(context.Context, *mcp.Message, proxy.Handler) string { return "" }, "subscriptions/listen", `{"notifications":{"toolsListChanged":true}}`, `{"resultType":"complete","_meta":{"io.modelcontextprotocol/subscriptionId":7}}`},
+		{"a question", func(ctx context.Context, _ *mcp.Message, c proxy.Handler) string {
 			return string(c.Ask(ctx, []*mcp.Message{mcp.NewRequest("1", "roots/list", nil)})[0].Message().Body())
 		}, "tools/call", `{"name":"a__x"}`, "nothing"},
 	} {
@@ -258,7 +258,7 @@ func (*deafClient) Ask(ctx context.Context, _ []pipeline.Passed) ([]*mcp.Message
 
 func TestAClientThatNeverReadsHoldsUpNobodyElse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Caller) string {
+		s := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 			if m.Name == "loud" {
 				c.Notify(ctx, mcp.NewNotification("notifications/message", []byte(`{"level":"info","data":1}`)))
 				return ""
@@ -269,7 +269,7 @@ func TestAClientThatNeverReadsHoldsUpNobodyElse(t *testing.T) {
 			return `{}`
 		}}
 		w := open(t, map[string]*server{"a": s}, nil)
-		deaf := w.proxy.Open(proxy.Opening{Session: "deaf"}, &deafClient{})
+		deaf := w.proxy.Open(proxy.OpenOptions{Session: "deaf"}, &deafClient{})
 		began := time.Now()
 		for i, name := range []string{"loud", "curious"} {
 			go deaf.Call(t.Context(), request(t, fmt.Sprint(i), "tools/call", `{"name":"a__`+name+`"}`), &deafClient{})
@@ -292,7 +292,7 @@ func TestAClientThatNeverReadsHoldsUpNobodyElse(t *testing.T) {
 
 func TestWhileTheClientIsAskedTheServersSilenceDoesNotCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Caller) string {
+		s := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 			c.Ask(ctx, []*mcp.Message{mcp.NewRequest("1", "roots/list", nil)})
 			if m.Name == "late" {
 				<-ctx.Done()
@@ -320,7 +320,7 @@ func TestWhenARecordCannotBeMadeNothingMoves(t *testing.T) {
 		{"a request", "tools/call", `{"name":"a__x"}`, echo},
 		{"a list", "tools/list", `{}`, fixed(map[string]string{"tools/list": `{"tools":[{"name":"secret"}]}`})},
 		{"initialize", "initialize", hello, fixed(map[string]string{"initialize": `{"instructions":"secret"}`})},
-		{"a notification and a question", "tools/call", `{"name":"a__x"}`, func(ctx context.Context, _ *mcp.Message, c proxy.Caller) string {
+		{"a notification and a question", "tools/call", `{"name":"a__x"}`, func(ctx context.Context, _ *mcp.Message, c proxy.Handler) string {
 			c.Notify(ctx, mcp.NewNotification("notifications/message", []byte(`{"data":"secret"}`)))
 			return string(c.Ask(ctx, []*mcp.Message{mcp.NewRequest("1", "elicitation/create", []byte(`{"message":"secret"}`))})[0].Message().Body())
 		}},

@@ -30,7 +30,7 @@ type link struct {
 	declared *mcp.Message  // its answer to initialize or server/discover; nil while none was seen
 }
 
-func newLink(s *Session, conf *Configured) *link {
+func newLink(s *Session, conf *ServerConfig) *link {
 	l := &link{s: s, name: conf.Name, upstream: conf.Upstream, gate: make(chan struct{}, 1), started: make(chan struct{})}
 	l.start = sync.OnceFunc(func() { close(l.started) })
 	return l

@@ -150,7 +150,7 @@ func changes(m *mcp.Message) (features []string) {
 }
 
 // wanted reads one array of the filter. What nobody owns is left out, and so is not acknowledged.
-func (x *exchange) wanted(pointer string, token mcp.Token) (found []wanted) {
+func (x *exchange) wanted(pointer string, token mcp.NameKind) (found []wanted) {
 	x.m.Items(pointer, func(_ int, raw []byte) bool {
 		v, ok := mcp.NewResponse("", raw).Text("")
 		if !ok {
@@ -350,7 +350,7 @@ func (l *listen) ack(set *settings, m *mcp.Message) bool {
 	if !l.open {
 		for _, of := range []struct {
 			pointer string
-			token   mcp.Token
+			token   mcp.NameKind
 			all     []wanted
 		}{{"/notifications/resourceSubscriptions", mcp.URI, l.uris}, {"/notifications/taskIds", mcp.TaskID, l.tasks}} {
 			acked := map[string]bool{}
@@ -399,7 +399,7 @@ func (l *listen) acknowledgement(ctx context.Context) pipeline.Passed {
 	filter := l.filter(honoured(l.uris), honoured(l.tasks))
 	l.mu.Unlock()
 	n := mcp.NewNotification(ackName, object(field("_meta", l.meta()), field("notifications", filter)))
-	return l.x.c.Pipeline.Answer(ctx, l.x.s.stamp(n, mcp.ToClient, l.x.m.Exchange))
+	return l.x.c.Pipeline.PassOwn(ctx, l.x.s.stamp(n, mcp.ToClient, l.x.m.Exchange))
 }
 
 // meta marks a notification as one of the subscription.
@@ -427,7 +427,7 @@ func (l *listen) announce(ctx context.Context, n pipeline.Passed) {
 	if !l.wants(n.Message()) {
 		return
 	}
-	tagged, err := n.Edit(mcp.Set(mcp.AtSubscription, []byte(l.x.m.ID())))
+	tagged, err := n.Edit(mcp.Set(mcp.PointerSubscription, []byte(l.x.m.ID())))
 	if err == nil && !l.hold(tagged) {
 		l.write(ctx, tagged)
 	}
@@ -442,7 +442,7 @@ func (l *listen) missed(ctx context.Context, at *link) {
 	for _, uri := range uris {
 		n := l.x.s.stamp(mcp.NewNotification("notifications/resources/updated", object(field("uri", uri))), mcp.ToClient, l.x.m.Exchange)
 		n.Server = at.name
-		if p := l.x.s.proxy.Pipeline().Answer(ctx, n); p.Message() != nil {
+		if p := l.x.s.proxy.Pipeline().PassOwn(ctx, n); p.Message() != nil {
 			l.announce(ctx, p)
 		}
 	}

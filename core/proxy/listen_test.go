@@ -13,8 +13,8 @@ import (
 )
 
 // listening acknowledges its filter, sends news and stays open.
-func listening(news ...string) func(context.Context, *mcp.Message, proxy.Caller) string {
-	return func(ctx context.Context, m *mcp.Message, c proxy.Caller) string {
+func listening(news ...string) func(context.Context, *mcp.Message, proxy.Handler) string {
+	return func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 		filter, _ := m.Get("/notifications")
 		tag := `{"_meta":{"io.modelcontextprotocol/subscriptionId":` + string(m.ID()) + `}`
 		c.Notify(ctx, mcp.NewNotification("notifications/subscriptions/acknowledged", []byte(tag+`,"notifications":`+string(filter)+`}`)))
@@ -28,11 +28,11 @@ func listening(news ...string) func(context.Context, *mcp.Message, proxy.Caller)
 func TestASubscriptionIsFedByEveryServerThatItConcerns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &server{answer: listening("notifications/resources/updated")}
-		slow := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Caller) string {
+		slow := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 			time.Sleep(3 * time.Second)
 			return listening()(ctx, m, c)
 		}}
-		none := &server{answer: func(context.Context, *mcp.Message, proxy.Caller) string { return "!-32601 no" }}
+		none := &server{answer: func(context.Context, *mcp.Message, proxy.Handler) string { return "!-32601 no" }}
 		w := open(t, map[string]*server{"a": a, "b": slow, "c": none}, nil)
 		done := make(chan pipeline.Passed)
 		go func() {
@@ -55,7 +55,7 @@ func TestASubscriptionIsFedByEveryServerThatItConcerns(t *testing.T) {
 func TestASubscriptionOutlivesAServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		times := 0
-		a := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Caller) string {
+		a := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 			if times++; times == 1 {
 				ctx, cancel := context.WithCancel(ctx)
 				cancel()
@@ -104,7 +104,7 @@ func subscribe(t *testing.T, w *world, filter string) (answer <-chan pipeline.Pa
 
 func TestASubscriptionTellsOnlyWhatWasAskedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Caller) string {
+		a := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 			c.Notify(ctx, mcp.NewNotification("notifications/subscriptions/acknowledged", []byte(`{"notifications":{"toolsListChanged":true,"promptsListChanged":true,`+
 				`"resourceSubscriptions":["f:///x","f:///never-asked"],"taskIds":["never-asked"]}}`)))
 			for _, n := range []string{"tools/list_changed", "prompts/list_changed", "resources/list_changed", "resources/updated", "tasks", "progress"} {
@@ -149,7 +149,7 @@ func TestASubscriptionAndAConfigurationThatChanges(t *testing.T) {
 		subscribe(t, w, `{"toolsListChanged":true}`)
 		told := len(w.client.heard())
 		o := w.options
-		o.Servers = []proxy.Configured{{Name: "a", Upstream: a}, {Name: "c", Upstream: c}}
+		o.Servers = []proxy.ServerConfig{{Name: "a", Upstream: a}, {Name: "c", Upstream: c}}
 		if err := w.proxy.Apply(o); err != nil {
 			t.Fatal(err)
 		}
@@ -166,7 +166,7 @@ func TestASubscriptionAndAConfigurationThatChanges(t *testing.T) {
 func TestASubscriptionThatIsOpenedAgainIsJudgedByThePoliciesInForce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		end := make(chan struct{})
-		a := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Caller) string {
+		a := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 			listening()(ctx, m, c)
 			<-end
 			return "dead"
@@ -190,7 +190,7 @@ func TestASubscriptionThatIsOpenedAgainIsJudgedByThePoliciesInForce(t *testing.T
 func TestWhatASubscriptionMissedIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		times := 0
-		a := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Caller) string {
+		a := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 			times++
 			first := times == 1
 			listening()(ctx, m, c)
@@ -216,7 +216,7 @@ func TestWhatASubscriptionMissedIsTold(t *testing.T) {
 
 func TestWithoutPrefixASubscriptionIsTheServersButForOurOwnChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Caller) string {
+		a := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 			c.Notify(ctx, mcp.NewNotification("notifications/subscriptions/acknowledged", []byte(`{ "notifications":{"toolsListChanged":true,"new":1.0}}`)))
 			c.Notify(ctx, mcp.NewNotification("notifications/tools/list_changed", []byte(`{ }`)))
 			return ""

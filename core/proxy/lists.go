@@ -64,7 +64,7 @@ func (x *exchange) list(ctx context.Context, meth mcp.Method, parts []part, at c
 	same := at.From == 0 && len(bad(parts)) == 0 && x.c.shows()
 	if same {
 		if m := x.c.views.list(meth.Name, views); m != nil {
-			return x.c.Pipeline.Answer(ctx, x.answers(m.WithID(x.m.ID()))), nil
+			return x.c.Pipeline.PassOwn(ctx, x.answers(m.WithID(x.m.ID()))), nil
 		}
 	}
 	answer, err := x.merged(ctx, parts, func(good []*part) ([]member, error) { return x.mergeList(meth, good, at) })

@@ -15,7 +15,7 @@ import (
 
 // pages plays a server whose tools come page by page: page makes one of the cursor that was asked for.
 func pages(page func(cursor string, paged bool) string) *server {
-	return &server{answer: func(_ context.Context, m *mcp.Message, _ proxy.Caller) string {
+	return &server{answer: func(_ context.Context, m *mcp.Message, _ proxy.Handler) string {
 		cursor, paged := m.Text("/cursor")
 		return page(cursor, paged)
 	}}
@@ -114,8 +114,8 @@ func TestOnlyWeSayWhatIsMissing(t *testing.T) {
 }
 
 func TestAListThatIsRefused(t *testing.T) {
-	of := func(servers ...string) pipeline.Named {
-		return pipeline.Named{Name: "no", Stage: stage(func(m *mcp.Message) pipeline.Verdict {
+	of := func(servers ...string) pipeline.StageConfig {
+		return pipeline.StageConfig{Name: "no", Stage: stage(func(m *mcp.Message) pipeline.Verdict {
 			for _, s := range servers {
 				if m.Server == s && m.Kind == mcp.Response {
 					return pipeline.Verdict{}
@@ -135,7 +135,7 @@ func TestAListThatIsRefused(t *testing.T) {
 
 func TestACursorOfAListThatHasBecomeShort(t *testing.T) {
 	tools := `{"tools":[{"name":"1"},{"name":"2"},{"name":"3"}]}`
-	s := &server{answer: func(context.Context, *mcp.Message, proxy.Caller) string { return tools }}
+	s := &server{answer: func(context.Context, *mcp.Message, proxy.Handler) string { return tools }}
 	w := open(t, map[string]*server{"a": s}, func(o *proxy.Options) { o.Limits.PageItems = 2 })
 	cursor, _ := mcp.NewResponse("", []byte(w.call(t, "tools/list", `{}`))).Text("/nextCursor")
 	tools = `{"tools":[{"name":"1"}]}`
@@ -160,7 +160,7 @@ func TestAResultOfVeryManyMembersIsMergedSoon(t *testing.T) {
 
 func TestSetLevelReachesAllServersAndItsErrorTheClient(t *testing.T) {
 	level := func(ok string) *server {
-		return &server{answer: func(_ context.Context, m *mcp.Message, _ proxy.Caller) string {
+		return &server{answer: func(_ context.Context, m *mcp.Message, _ proxy.Handler) string {
 			if v, _ := m.Text("/level"); v == ok || ok == "" {
 				return `{}`
 			}

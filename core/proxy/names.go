@@ -20,7 +20,7 @@ type namer struct {
 }
 
 // expose is how a client sees a server's own name. shared says that more than one server is known to own it.
-func (n *namer) expose(t mcp.Token, server, v string, shared bool) string {
+func (n *namer) expose(t mcp.NameKind, server, v string, shared bool) string {
 	if n.bare {
 		return v
 	}
@@ -50,7 +50,7 @@ func (n *namer) expose(t mcp.Token, server, v string, shared bool) string {
 }
 
 // split takes the server off a name that a client said. ok is false when it names none: a URI may then still have an owner.
-func (n *namer) split(t mcp.Token, v string) (server, clean string, ok bool) {
+func (n *namer) split(t mcp.NameKind, v string) (server, clean string, ok bool) {
 	switch t {
 	case mcp.ToolName, mcp.PromptName:
 		return n.cut(v, separator, false)

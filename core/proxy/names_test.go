@@ -59,7 +59,7 @@ func FuzzNamesThereAndBack(f *testing.F) {
 
 // fixedOrEcho answers some methods with fixed results, and others with an empty one.
 func fixedOrEcho(results map[string]string) answers {
-	return func(_ context.Context, m *mcp.Message, _ proxy.Caller) string {
+	return func(_ context.Context, m *mcp.Message, _ proxy.Handler) string {
 		if r, ok := results[m.Method]; ok {
 			return r
 		}
@@ -69,7 +69,7 @@ func fixedOrEcho(results map[string]string) answers {
 
 func TestABareResourceGoesToItsOneOwner(t *testing.T) {
 	lists := func(uris, templates string) *server {
-		return &server{answer: func(_ context.Context, m *mcp.Message, _ proxy.Caller) string {
+		return &server{answer: func(_ context.Context, m *mcp.Message, _ proxy.Handler) string {
 			switch m.Method {
 			case "resources/list":
 				return `{"resources":[` + uris + `]}`
@@ -140,7 +140,7 @@ func TestLongNamesArePassedOnAndLoggedOnce(t *testing.T) {
 	for range 3 {
 		equal(t, "list", w.call(t, "tools/list", `{}`), `{"tools":[{"name":"a__`+long+`"},{"name":"a__`+short+`"}]}`)
 		w.call(t, "prompts/list", `{}`)
-		other := w.proxy.Open(proxy.Opening{Session: "other"}, w.client)
+		other := w.proxy.Open(proxy.OpenOptions{Session: "other"}, w.client)
 		w.callAs(t, other, w.client, "1", "tools/list", `{}`)
 	}
 	if n := strings.Count(log.String(), "too long for many models"); n != 2 || !strings.Contains(log.String(), "name=a__"+long+" ") || log.Len() > 2000 {

@@ -19,7 +19,7 @@ import (
 // Options say what a Proxy proxies.
 type Options struct {
 	Pipeline *pipeline.Pipeline
-	Servers  []Configured // in the order of the configuration
+	Servers  []ServerConfig // in the order of the configuration
 	Names    Names
 	Limits   Limits
 	Version  string // of Gatekit, for what it says of itself to clients
@@ -30,8 +30,8 @@ type Options struct {
 	Observer  Observer  // nil where nobody watches
 }
 
-// Configured is one server.
-type Configured struct {
+// ServerConfig is one server.
+type ServerConfig struct {
 	Name       string        // [a-z][a-z0-9-]*: what its names are prefixed with
 	Upstream   Upstream      // its owner closes it, after the Proxy
 	Timeout    time.Duration // of a call without progress; default 60 s
@@ -77,14 +77,14 @@ func (l Limits) withDefaults() Limits {
 type settings struct {
 	Options
 	names  *namer
-	byName map[string]*Configured
+	byName map[string]*ServerConfig
 	views  *views
 }
 
 var serverName = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
 
 func newSettings(o Options) (*settings, error) {
-	c := &settings{Options: o, byName: map[string]*Configured{}, views: &views{kept: map[viewKey]*view{}, lists: map[string]*list{}}}
+	c := &settings{Options: o, byName: map[string]*ServerConfig{}, views: &views{kept: map[viewKey]*view{}, lists: map[string]*list{}}}
 	c.Limits = o.Limits.withDefaults()
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
@@ -139,7 +139,7 @@ type Proxy struct {
 	settings atomic.Pointer[settings]
 	seal     *sealer
 	long     longNames
-	tasks    tasks.Begun
+	tasks    tasks.Registry
 
 	mu       sync.Mutex // guards what follows, and that every session has the settings in force
 	sessions map[*Session]struct{}
@@ -183,7 +183,7 @@ func (p *Proxy) Pipeline() *pipeline.Pipeline { return p.settings.Load().Pipelin
 
 // Open opens a session: a legacy client's, or all requests of one modern principal (HTTP) or connection (stdio). feed gets what servers send
 // outside of any call. A session of a closed Proxy refuses everything.
-func (p *Proxy) Open(o Opening, feed Client) *Session {
+func (p *Proxy) Open(o OpenOptions, feed Client) *Session {
 	s := &Session{proxy: p, opening: o, feed: feed, calls: map[string]*exchange{}, links: map[string]*link{}, listens: map[*listen]struct{}{}}
 	s.life, s.end = context.WithCancelCause(context.Background())
 	p.mu.Lock()

@@ -13,7 +13,7 @@ import (
 	"gatekit/core/proxy"
 )
 
-func echo(_ context.Context, m *mcp.Message, _ proxy.Caller) string { return string(m.Body()) }
+func echo(_ context.Context, m *mcp.Message, _ proxy.Handler) string { return string(m.Body()) }
 
 func never(o *proxy.Options) { o.Names.Prefix = "never" }
 
@@ -84,7 +84,7 @@ func TestVendorMethodsPassOnlyWhenConfigured(t *testing.T) {
 }
 
 func TestListsAreMergedInTheOrderOfTheConfiguration(t *testing.T) {
-	a := &server{answer: func(_ context.Context, m *mcp.Message, _ proxy.Caller) string {
+	a := &server{answer: func(_ context.Context, m *mcp.Message, _ proxy.Handler) string {
 		if m.Method != "tools/list" {
 			return "!-32601 no"
 		}
@@ -108,8 +108,8 @@ func TestAServerThatFailsLeavesTheOthersItems(t *testing.T) {
 		bad    *server
 		reason string
 	}{
-		{"one that is down", &server{answer: func(context.Context, *mcp.Message, proxy.Caller) string { return "dead" }}, `server \"bad\" is not available: it ended`},
-		{"one that answers an error", &server{answer: func(context.Context, *mcp.Message, proxy.Caller) string { return "!-32603 oops" }}, `server \"bad\" is not available: it answered error -32603, \"oops\"`},
+		{"one that is down", &server{answer: func(context.Context, *mcp.Message, proxy.Handler) string { return "dead" }}, `server \"bad\" is not available: it ended`},
+		{"one that answers an error", &server{answer: func(context.Context, *mcp.Message, proxy.Handler) string { return "!-32603 oops" }}, `server \"bad\" is not available: it answered error -32603, \"oops\"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := open(t, map[string]*server{"good": good, "bad": c.bad}, nil)
@@ -121,7 +121,7 @@ func TestAServerThatFailsLeavesTheOthersItems(t *testing.T) {
 
 func TestASilentServerDoesNotHoldUpAList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		silent := &server{answer: func(context.Context, *mcp.Message, proxy.Caller) string { return "" }}
+		silent := &server{answer: func(context.Context, *mcp.Message, proxy.Handler) string { return "" }}
 		good := &server{answer: fixed(map[string]string{"tools/list": `{"tools":[{"name":"x"}]}`})}
 		w := open(t, map[string]*server{"good": good, "silent": silent}, nil)
 		began := time.Now()
@@ -135,7 +135,7 @@ func TestASilentServerDoesNotHoldUpAList(t *testing.T) {
 
 func TestLongListsArePagedWithOurOwnCursors(t *testing.T) {
 	tools := `{"tools":[{"name":"1"},{"name":"2"},{"name":"3"}]}`
-	s := &server{answer: func(context.Context, *mcp.Message, proxy.Caller) string { return tools }}
+	s := &server{answer: func(context.Context, *mcp.Message, proxy.Handler) string { return tools }}
 	w := open(t, map[string]*server{"a": s}, func(o *proxy.Options) { o.Limits.PageItems = 2 })
 	page := request(t, "0", "x", w.call(t, "tools/list", `{}`))
 	cursor, ok := page.Text("/nextCursor")
@@ -151,7 +151,7 @@ func TestLongListsArePagedWithOurOwnCursors(t *testing.T) {
 	if got := w.call(t, "prompts/list", `{"cursor":"`+cursor+`"}`); !strings.HasPrefix(got, "!-32602 invalid cursor") {
 		t.Errorf("a cursor of another list: %s", got)
 	}
-	other := w.proxy.Open(proxy.Opening{Session: "o", Principal: "other"}, w.client)
+	other := w.proxy.Open(proxy.OpenOptions{Session: "o", Principal: "other"}, w.client)
 	if got := w.callAs(t, other, w.client, "1", "tools/list", `{"cursor":"`+cursor+`"}`); !strings.HasPrefix(got, "!-32602 invalid cursor") {
 		t.Errorf("another principal's cursor: %s", got)
 	}
@@ -175,7 +175,7 @@ func TestCancellationReachesTheServerAndIsNotAnswered(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := &server{answer: func(context.Context, *mcp.Message, proxy.Caller) string { return "" }}
+				s := &server{answer: func(context.Context, *mcp.Message, proxy.Handler) string { return "" }}
 				w := open(t, map[string]*server{"a": s}, nil)
 				ctx, leave := context.WithCancel(t.Context())
 				done := make(chan pipeline.Passed)
@@ -205,7 +205,7 @@ func TestAServerThatTakesTooLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		progress := time.NewTicker(40 * time.Second)
 		defer progress.Stop()
-		s := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Caller) string {
+		s := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 			if m.Name == "busy" {
 				for range 20 {
 					select {
@@ -231,7 +231,7 @@ func TestAServerThatTakesTooLong(t *testing.T) {
 
 func TestCallsOfOneSessionAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &server{answer: func(context.Context, *mcp.Message, proxy.Caller) string { return "" }}
+		s := &server{answer: func(context.Context, *mcp.Message, proxy.Handler) string { return "" }}
 		w := open(t, map[string]*server{"a": s}, func(o *proxy.Options) { o.Limits.InFlight = 1 })
 		go w.session.Call(t.Context(), request(t, "7", "tools/call", `{"name":"a__x"}`), w.client)
 		synctest.Wait()
@@ -245,8 +245,8 @@ func TestCallsOfOneSessionAreBounded(t *testing.T) {
 }
 
 func TestARefusedMessageMovesNothing(t *testing.T) {
-	refuse := func(to mcp.Direction, method string) pipeline.Named {
-		return pipeline.Named{Name: "no", Stage: stage(func(m *mcp.Message) pipeline.Verdict {
+	refuse := func(to mcp.Direction, method string) pipeline.StageConfig {
+		return pipeline.StageConfig{Name: "no", Stage: stage(func(m *mcp.Message) pipeline.Verdict {
 			if m.To == to && m.Method == method {
 				return pipeline.Verdict{}
 			}
@@ -264,7 +264,7 @@ func TestARefusedMessageMovesNothing(t *testing.T) {
 		equal(t, "answer", w.call(t, "tools/call", `{"name":"a__x"}`), "!-31000 refused by policy")
 	})
 	t.Run("a notification", func(t *testing.T) {
-		s := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Caller) string {
+		s := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 			c.Notify(ctx, mcp.NewNotification("notifications/message", []byte(`{"level":"info","logger":"l","data":1}`)))
 			c.Notify(ctx, mcp.NewNotification("notifications/progress", []byte(`{"progressToken":1,"progress":1}`)))
 			return "{}"

@@ -12,7 +12,7 @@ import (
 
 // TestARenamedToolIsOneToolAllTheWay: the client knows one name, the server another, and stages and record the server's.
 func TestARenamedToolIsOneToolAllTheWay(t *testing.T) {
-	a := &server{answer: func(_ context.Context, m *mcp.Message, _ proxy.Caller) string {
+	a := &server{answer: func(_ context.Context, m *mcp.Message, _ proxy.Handler) string {
 		switch m.Method {
 		case "tools/list":
 			return `{"tools":[{"name":"create_issue"},{"name":"read"}]}`
@@ -27,7 +27,7 @@ func TestARenamedToolIsOneToolAllTheWay(t *testing.T) {
 		}
 		return `{"resultType":"complete","content":[]}`
 	}}
-	w := open(t, map[string]*server{"a": a}, nil, pipeline.Named{
+	w := open(t, map[string]*server{"a": a}, nil, pipeline.StageConfig{
 		Name: "names", Stage: stage(func(m *mcp.Message) pipeline.Verdict { return pipeline.Verdict{Action: pipeline.Allow} }),
 		Renames: pipeline.Renames{Tools: map[string]string{"create_issue": "open_issue"}, Prompts: map[string]string{"ask": "question"}},
 	})

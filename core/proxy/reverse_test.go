@@ -13,8 +13,8 @@ import (
 )
 
 // asking answers a call with what the client (or the policy) answered to reverse requests: {"method": answer or error text}.
-func asking(method, params string) func(context.Context, *mcp.Message, proxy.Caller) string {
-	return func(ctx context.Context, m *mcp.Message, c proxy.Caller) string {
+func asking(method, params string) func(context.Context, *mcp.Message, proxy.Handler) string {
+	return func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 		if m.Method == "initialize" {
 			return `{"capabilities":{"tools":{}}}`
 		}
@@ -65,7 +65,7 @@ func TestARefusedReverseRequestIsDeclined(t *testing.T) {
 	} {
 		for _, kind := range []mcp.Kind{mcp.Request, mcp.Response} {
 			t.Run(method+", its "+kind.String(), func(t *testing.T) {
-				refuse := pipeline.Named{Name: "no", Stage: stage(func(m *mcp.Message) pipeline.Verdict {
+				refuse := pipeline.StageConfig{Name: "no", Stage: stage(func(m *mcp.Message) pipeline.Verdict {
 					if m.Method == method && m.Kind == kind {
 						return pipeline.Verdict{}
 					}
@@ -96,7 +96,7 @@ func TestAServerCannotAskForWhatTheClientDidNotDeclare(t *testing.T) {
 }
 
 func TestATaskThatTheClientMadeBelongsToTheServerItWasMadeFor(t *testing.T) {
-	get := func(ctx context.Context, m *mcp.Message, c proxy.Caller) string {
+	get := func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 		if m.Name == "make" {
 			return string(c.Ask(ctx, []*mcp.Message{mcp.NewRequest("1", "sampling/createMessage", []byte(`{"task":{}}`))})[0].Message().Body())
 		}
@@ -112,7 +112,7 @@ func TestATaskThatTheClientMadeBelongsToTheServerItWasMadeFor(t *testing.T) {
 }
 
 func TestNotificationsOfServersAreNamedAndKeptInOrder(t *testing.T) {
-	s := &server{answer: func(ctx context.Context, _ *mcp.Message, c proxy.Caller) string {
+	s := &server{answer: func(ctx context.Context, _ *mcp.Message, c proxy.Handler) string {
 		for _, n := range [][2]string{
 			{"notifications/message", `{"level":"info","logger":"l","data":"1"}`},
 			{"notifications/resources/updated", `{"uri":"f:///x"}`},
@@ -152,7 +152,7 @@ func TestNotificationsOfTheClientGoToTheServersThatTakeThem(t *testing.T) {
 
 func TestAClientsTasksAreShownOnlyToTheServerTheyWereMadeFor(t *testing.T) {
 	ask := func(method, params string) answers {
-		return func(ctx context.Context, _ *mcp.Message, c proxy.Caller) string {
+		return func(ctx context.Context, _ *mcp.Message, c proxy.Handler) string {
 			a := c.Ask(ctx, []*mcp.Message{mcp.NewRequest("1", method, []byte(params))})[0].Message()
 			return `{"structuredContent":` + string(a.Body()) + `}`
 		}
@@ -190,7 +190,7 @@ func TestAClientsTasksAreShownOnlyToTheServerTheyWereMadeFor(t *testing.T) {
 
 func TestOldTasksOfTheClientAreForgottenFirst(t *testing.T) {
 	var id string
-	s := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Caller) string {
+	s := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 		ask := mcp.NewRequest("1", "sampling/createMessage", []byte(`{"task":{}}`))
 		if m.Name == "get" {
 			ask = mcp.NewRequest("1", "tasks/get", []byte(`{"taskId":"`+id+`"}`))
@@ -257,7 +257,7 @@ func TestModesOfAskingAreDeclaredToo(t *testing.T) {
 }
 
 func TestACancelledOfAServerIsNotTheClientsToHear(t *testing.T) {
-	s := &server{answer: func(ctx context.Context, _ *mcp.Message, c proxy.Caller) string {
+	s := &server{answer: func(ctx context.Context, _ *mcp.Message, c proxy.Handler) string {
 		c.Notify(ctx, mcp.NewNotification("notifications/cancelled", []byte(`{"requestId":1}`)))
 		return `{}`
 	}}
@@ -268,7 +268,7 @@ func TestACancelledOfAServerIsNotTheClientsToHear(t *testing.T) {
 }
 
 func TestAnAnswerThatIsMissingIsStillAnAnswer(t *testing.T) {
-	s := &server{answer: func(ctx context.Context, _ *mcp.Message, c proxy.Caller) string {
+	s := &server{answer: func(ctx context.Context, _ *mcp.Message, c proxy.Handler) string {
 		got := c.Ask(ctx, []*mcp.Message{mcp.NewRequest("1", "roots/list", nil), mcp.NewRequest("2", "x/y", nil), mcp.NewRequest("3", "roots/list", nil)})
 		var ids []string
 		for _, p := range got {

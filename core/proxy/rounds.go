@@ -38,7 +38,7 @@ func (r *round) restore() mcp.Edit {
 
 // asks says whether a message of a server carries reverse requests: a folded result, or what is said of a task.
 func asks(m *mcp.Message) bool {
-	if m.Folded {
+	if m.CarriesInput {
 		return true
 	}
 	if m.Method != "tasks/get" && m.Method != "notifications/tasks" {
@@ -75,7 +75,7 @@ func (x *exchange) takeAnswers(ctx context.Context, m *mcp.Message) (*mcp.Messag
 		}
 		kind := st.Kinds[key]
 		if kind == "" && sealed {
-			edits = append(edits, mcp.Remove("/inputResponses/"+mcp.Escape(key))) // an answer to no question: servers ignore it, so they need not see it
+			edits = append(edits, mcp.Remove("/inputResponses/"+mcp.EscapePointer(key))) // an answer to no question: servers ignore it, so they need not see it
 			return true
 		}
 		var given []byte
@@ -83,7 +83,7 @@ func (x *exchange) takeAnswers(ctx context.Context, m *mcp.Message) (*mcp.Messag
 			return false
 		}
 		if string(given) != string(raw) {
-			edits = append(edits, mcp.Set("/inputResponses/"+mcp.Escape(key), given))
+			edits = append(edits, mcp.Set("/inputResponses/"+mcp.EscapePointer(key), given))
 		}
 		return true
 	})
@@ -91,7 +91,7 @@ func (x *exchange) takeAnswers(ctx context.Context, m *mcp.Message) (*mcp.Messag
 		return nil, st, err
 	}
 	for _, key := range slices.Sorted(maps.Keys(st.Given)) {
-		edits = append(edits, mcp.Set("/inputResponses/"+mcp.Escape(key), []byte(st.Given[key])))
+		edits = append(edits, mcp.Set("/inputResponses/"+mcp.EscapePointer(key), []byte(st.Given[key])))
 	}
 	if sealed {
 		edits = append(edits, st.restore())
@@ -141,7 +141,7 @@ func (x *exchange) takeQuestions(ctx context.Context, l *link, m, raw *mcp.Messa
 	if err != nil {
 		return nil, nil, err
 	}
-	if q.denied != nil && !raw.Folded {
+	if q.denied != nil && !raw.CarriesInput {
 		return nil, nil, q.denied // a task: there is no call to answer in the client's place
 	}
 	state, _ := raw.Get("/requestState")
@@ -164,7 +164,7 @@ func (x *exchange) takeQuestions(ctx context.Context, l *link, m, raw *mcp.Messa
 // sealRound puts the round, sealed, in the place of the server's requestState. A server that sent none, and whose questions all go to the
 // client, needs nothing back.
 func (x *exchange) sealRound(answer pipeline.Passed, m *mcp.Message, st round) (pipeline.Passed, error) {
-	if !answer.Message().Folded || len(st.State) == 0 && len(st.Given) == 0 {
+	if !answer.Message().CarriesInput || len(st.State) == 0 && len(st.Given) == 0 {
 		return answer, nil
 	}
 	st.Until = time.Now().Add(roundLife).Unix()
@@ -216,7 +216,7 @@ func (c *caller) judgeQuestion(ctx context.Context, set *settings, q *questions,
 		return c.l.unavailable("its inputRequests hold what servers may not ask for: " + shown(ask.Method))
 	}
 	ask = c.stamp(ask)
-	at := "/inputRequests/" + mcp.Escape(key)
+	at := "/inputRequests/" + mcp.EscapePointer(key)
 	passed, err := c.admit(ctx, set, ask)
 	var own *fault
 	var denied *pipeline.Denied
@@ -250,7 +250,7 @@ func (c *caller) judgeQuestion(ctx context.Context, set *settings, q *questions,
 func kindOf(answer *mcp.Message) string {
 	kind := ""
 	for _, method := range []string{"elicitation/create", "roots/list", "sampling/createMessage"} {
-		if mcp.Answers(answer, method) {
+		if mcp.IsAnswerTo(answer, method) {
 			if kind != "" {
 				return ""
 			}
@@ -263,7 +263,7 @@ func kindOf(answer *mcp.Message) string {
 // purpose binds a requestState to the principal and to the request: method, server, name and what the arguments mean.
 func (x *exchange) purpose(m *mcp.Message) ([]string, error) {
 	arguments, _ := m.Get("/arguments")
-	digest, err := mcp.Meaning(arguments)
+	digest, err := mcp.CanonicalDigest(arguments)
 	if err != nil {
 		return nil, err
 	}

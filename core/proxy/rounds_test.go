@@ -13,8 +13,8 @@ import (
 )
 
 // inRounds asks for input until it gets its own state back, then answers what it got.
-func inRounds(questions string) func(context.Context, *mcp.Message, proxy.Caller) string {
-	return func(_ context.Context, m *mcp.Message, _ proxy.Caller) string {
+func inRounds(questions string) func(context.Context, *mcp.Message, proxy.Handler) string {
+	return func(_ context.Context, m *mcp.Message, _ proxy.Handler) string {
 		if _, ok := m.Get("/inputResponses"); ok {
 			return string(m.Body())
 		}
@@ -77,7 +77,7 @@ func TestAStateIsGoodForOneRequestOfOnePrincipalOnly(t *testing.T) {
 		} {
 			equal(t, name, w.call(t, "tools/call", params), "!-32602 invalid or expired requestState: make the call again without one")
 		}
-		other := w.proxy.Open(proxy.Opening{Principal: "other"}, w.client)
+		other := w.proxy.Open(proxy.OpenOptions{Principal: "other"}, w.client)
 		equal(t, "another principal", w.callAs(t, other, w.client, "1", "tools/call", retry(state, "a__x", arguments, yes)), "!-32602 invalid or expired requestState: make the call again without one")
 		if got := w.call(t, "tools/call", retry(state, "a__x", arguments, yes)); strings.HasPrefix(got, "!") {
 			t.Errorf("the right one: %s", got)
@@ -98,8 +98,8 @@ func TestAnotherInstanceWithTheSameKeyTakesTheNextRound(t *testing.T) {
 	}
 }
 
-func refusing(methods ...string) pipeline.Named {
-	return pipeline.Named{Name: "no", Stage: stage(func(m *mcp.Message) pipeline.Verdict {
+func refusing(methods ...string) pipeline.StageConfig {
+	return pipeline.StageConfig{Name: "no", Stage: stage(func(m *mcp.Message) pipeline.Verdict {
 		for _, method := range methods {
 			if m.Method == method {
 				return pipeline.Verdict{}
@@ -146,7 +146,7 @@ func TestAQuestionThatTheClientDidNotDeclareIsAnError(t *testing.T) {
 }
 
 func TestAServerThatNeverStopsAskingIsStopped(t *testing.T) {
-	endless := &server{answer: func(context.Context, *mcp.Message, proxy.Caller) string {
+	endless := &server{answer: func(context.Context, *mcp.Message, proxy.Handler) string {
 		return `{"resultType":"input_required","inputRequests":` + elicit + `}`
 	}}
 	w := open(t, twoServers(endless), nil, refusing("elicitation/create"))
@@ -165,7 +165,7 @@ func TestAnswersWithoutAStateAreJudgedByTheirShape(t *testing.T) {
 
 // saying answers every call with one result.
 func saying(result string) *server {
-	return &server{answer: func(context.Context, *mcp.Message, proxy.Caller) string { return result }}
+	return &server{answer: func(context.Context, *mcp.Message, proxy.Handler) string { return result }}
 }
 
 func TestQuestionsThatCannotBeJudgedReachNobody(t *testing.T) {
@@ -272,8 +272,8 @@ func TestLinksInQuestionsAndAnswersAreNamed(t *testing.T) {
 
 // The result is judged after its questions and as the client will see it, so that what is taken out of it stays out.
 func TestWhatAStageTakesOutOfARoundStaysOut(t *testing.T) {
-	redact := pipeline.Named{Name: "redact", Stage: stage(func(m *mcp.Message) pipeline.Verdict {
-		if m.Kind == mcp.Response && m.Folded {
+	redact := pipeline.StageConfig{Name: "redact", Stage: stage(func(m *mcp.Message) pipeline.Verdict {
+		if m.Kind == mcp.Response && m.CarriesInput {
 			return pipeline.Verdict{Action: pipeline.Modify, Edits: []mcp.Edit{mcp.Set("/inputRequests/k/params/message", []byte(`"***"`))}}
 		}
 		return pipeline.Verdict{Action: pipeline.Allow}
@@ -290,7 +290,7 @@ func TestWhatATaskAsksForIsJudged(t *testing.T) {
 		return `{"taskId":"t","status":"input_required","inputRequests":` + questions + `}`
 	}
 	tell := func(questions string) *server {
-		return &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Caller) string {
+		return &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 			if m.Method == "tools/call" {
 				c.Notify(ctx, mcp.NewNotification("notifications/tasks", []byte(task(questions))))
 				return `{}`

@@ -67,8 +67,8 @@ func (s *Session) strip(c *settings, m *mcp.Message) (*mcp.Message, error) {
 	if c.names.bare {
 		return m, nil
 	}
-	return mcp.Rewrite(m, func(p mcp.Place, v string) (string, error) {
-		if server, clean, ok := c.names.split(p.Token, v); ok && server == m.Server {
+	return mcp.Rewrite(m, func(p mcp.NamePlace, v string) (string, error) {
+		if server, clean, ok := c.names.split(p.NameKind, v); ok && server == m.Server {
 			return clean, nil
 		}
 		return v, nil
@@ -86,14 +86,14 @@ func (s *Session) name(c *settings, p pipeline.Passed, learned func(owned)) (pip
 		return p, nil
 	}
 	m := p.Message()
-	return p.Rewrite(func(at mcp.Place, v string) (string, error) {
+	return p.Rewrite(func(at mcp.NamePlace, v string) (string, error) {
 		if o, ok := owns(m, at, v); ok {
 			s.owners.learn(m.Server, o)
 			learned(o)
 		}
 		shared := c.names.resources == "transparent" && (len(v) > maxOwnedURI || s.owners.shared(v)) // what is not remembered could not be found again
-		name := c.names.expose(at.Token, m.Server, v, shared)
-		if at.Token == mcp.ToolName || at.Token == mcp.PromptName {
+		name := c.names.expose(at.NameKind, m.Server, v, shared)
+		if at.NameKind == mcp.ToolName || at.NameKind == mcp.PromptName {
 			s.proxy.long.check(c.Log, m.Server, name)
 		}
 		return name, nil
@@ -101,6 +101,6 @@ func (s *Session) name(c *settings, p pipeline.Passed, learned func(owned)) (pip
 }
 
 // owns is what a place in a server's message says that the server owns. Errors speak of what is not there.
-func owns(m *mcp.Message, at mcp.Place, v string) (owned, bool) {
-	return owned{v, at.Token == mcp.URITemplate}, m.Kind != mcp.Error && (at.Token == mcp.URI || at.Token == mcp.URITemplate)
+func owns(m *mcp.Message, at mcp.NamePlace, v string) (owned, bool) {
+	return owned{v, at.NameKind == mcp.URITemplate}, m.Kind != mcp.Error && (at.NameKind == mcp.URI || at.NameKind == mcp.URITemplate)
 }

@@ -87,7 +87,7 @@ func parkedFor(m *mcp.Message) ([]string, error) {
 	meth, _ := mcp.Lookup(m.Method)
 	target, _ := m.Text(meth.NameAt)
 	arguments, _ := m.Get("/arguments")
-	digest, err := mcp.Meaning(arguments)
+	digest, err := mcp.CanonicalDigest(arguments)
 	return []string{"parked", m.Principal, m.Method, target, hex.EncodeToString(digest)}, err
 }
 

@@ -22,24 +22,24 @@ type Client interface {
 // ErrNoCall says that a client can be asked inside a call only, and there is none.
 var ErrNoCall = errors.New("the client cannot be asked outside of a call, and has to say that it can be asked at all")
 
-// Rounds is a Client that takes a server's questions inside a result (inputRequests) and answers with another request.
+// InputRequestClient is a Client that takes a server's questions inside a result (inputRequests) and answers with another request.
 // A server that asks that way then hands its result on as it is, marked Folded, and stores nothing.
-type Rounds interface{ TakesRounds() bool }
+type InputRequestClient interface{ TakesInputRequests() bool }
 
-// Waiting is a Client that does not always wait for what comes of its call.
-type Waiting interface{ Waits() bool }
+// WaitReporter is a Client that does not always wait for what comes of its call.
+type WaitReporter interface{ IsWaiting() bool }
 
-// Caller is where a server's own messages go while it works for a call, or outside of any: the proxy, which judges, renames and hands them to a Client.
-type Caller interface {
+// Handler is where a server's own messages go while it works for a call, or outside of any: the proxy, which judges, renames and hands them to a Client.
+type Handler interface {
 	// Notify takes a notification from the server, its ids and tokens already those of the client. It returns when the client has it or it is refused.
 	Notify(ctx context.Context, m *mcp.Message)
 	// Ask takes reverse requests from the server and answers, for each and under its id, what may be written back: always
 	// as many as were asked, whatever was refused or failed.
 	Ask(ctx context.Context, ms []*mcp.Message) []pipeline.Passed
-	// Waits says whether the client waits for what comes of the call just now: not when its last request was answered with a question.
-	Waits() bool
-	// Heard says that the server is at work, when there is nothing to hand over that would show it.
-	Heard()
+	// IsWaiting says whether the client waits for what comes of the call just now: not when its last request was answered with a question.
+	IsWaiting() bool
+	// ReportActivity says that the server is at work, when there is nothing to hand over that would show it.
+	ReportActivity()
 }
 
 // Server is one server as one session sees it. Its methods may be called from many goroutines; calls run concurrently.
@@ -48,7 +48,7 @@ type Server interface {
 	// token and subscription id restored in all that c gets. When ctx ends the server is told in its revision's way (the cause is a *Cancelled when there
 	// is a notification to pass on) and ctx's cause is returned. Other errors are *Unavailable: nothing was answered, and the request may or may not have been run; or a
 	// *pipeline.Denied: what the server asked for was refused, and its revision has no words to tell it.
-	Call(ctx context.Context, m pipeline.Passed, c Caller) (*mcp.Message, error)
+	Call(ctx context.Context, m pipeline.Passed, c Handler) (*mcp.Message, error)
 	// Notify writes a notification; nil also when the server's revision has no such thing.
 	Notify(ctx context.Context, m pipeline.Passed) error
 	Close() error
@@ -58,11 +58,11 @@ type Server interface {
 type Upstream interface {
 	// Open answers the server for one session. It need not be connected yet. feed gets what the server sends outside of any call until Close. Whatever
 	// the server itself speaks, it is asked, and answers, as one of o's revision.
-	Open(ctx context.Context, o Opening, feed Caller) (Server, error)
+	Open(ctx context.Context, o OpenOptions, feed Handler) (Server, error)
 }
 
-// Opening says for whom a server is opened.
-type Opening struct {
+// OpenOptions says for whom a server is opened.
+type OpenOptions struct {
 	Session   string
 	Principal string
 	Revision  string // that the client's side speaks

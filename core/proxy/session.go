@@ -17,7 +17,7 @@ var errClosed = errors.New("the session is closed")
 // Session is one client's view of the servers. It is safe for many goroutines.
 type Session struct {
 	proxy   *Proxy
-	opening Opening
+	opening OpenOptions
 	feed    Client
 	owners  owners
 
@@ -194,7 +194,7 @@ func (s *Session) cancel(ctx context.Context, c *settings, m *mcp.Message) {
 
 // drop records a message that goes nowhere though nobody refused it.
 func (s *Session) drop(ctx context.Context, c *settings, m *mcp.Message, why string) {
-	if err := c.Pipeline.Event(ctx, m, "drop", why, nil); err != nil {
+	if err := c.Pipeline.RecordEvent(ctx, m, "drop", why, nil); err != nil {
 		c.Log.Error("record a dropped message", "method", m.Method, "error", err)
 	}
 }
@@ -288,7 +288,7 @@ func (s *Session) changed(ctx context.Context, of *link, tell func(context.Conte
 			}
 			n.Server = of.name
 		}
-		if passed := s.proxy.Pipeline().Answer(ctx, n); passed.Message() != nil {
+		if passed := s.proxy.Pipeline().PassOwn(ctx, n); passed.Message() != nil {
 			tell(ctx, passed)
 		}
 	}

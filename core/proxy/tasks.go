@@ -9,12 +9,12 @@ import (
 
 // foreign says that the request is about a task of another principal, and records it: the client is told that there is no such task, the record knows better.
 func (x *exchange) foreign(server, id string) bool {
-	if !x.s.proxy.tasks.Foreign(server, id, x.m.Principal) {
+	if !x.s.proxy.tasks.BelongsToOther(server, id, x.m.Principal) {
 		return false
 	}
 	m := *x.m
 	m.Server, m.Name = server, id
-	if err := x.c.Pipeline.Event(context.Background(), &m, "deny", "the task is another principal's", nil); err != nil {
+	if err := x.c.Pipeline.RecordEvent(context.Background(), &m, "deny", "the task is another principal's", nil); err != nil {
 		x.c.Log.Error("record a refused request", "method", m.Method, "error", err)
 	}
 	return true
@@ -24,7 +24,7 @@ func (x *exchange) foreign(server, id string) bool {
 func (p *Proxy) ownTasks(m *mcp.Message) (*mcp.Message, error) {
 	var edits []mcp.Edit
 	m.Items("/tasks", func(i int, raw []byte) bool {
-		if id, _ := mcp.NewResponse("", raw).Text("/taskId"); p.tasks.Foreign(m.Server, id, m.Principal) {
+		if id, _ := mcp.NewResponse("", raw).Text("/taskId"); p.tasks.BelongsToOther(m.Server, id, m.Principal) {
 			edits = append(edits, mcp.Remove("/tasks/"+strconv.Itoa(i)))
 		}
 		return true
@@ -50,7 +50,7 @@ type minted struct {
 
 // mint remembers for which server the client made the task that m, its answer, speaks of.
 func (s *Session) mint(m *mcp.Message) {
-	id, _ := mcp.TaskBegun(m)
+	id, _ := mcp.CreatedTask(m)
 	if id == "" || len(id) > maxMintedID {
 		return
 	}

@@ -16,7 +16,7 @@ import (
 func TestATaskBelongsToThePrincipalThatBeganIt(t *testing.T) {
 	for name, c := range map[string]struct{ prefix, id string }{"with a prefix": {"always", "a+t1"}, "without a prefix": {"never", "t1"}} {
 		t.Run(name, func(t *testing.T) {
-			a := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Caller) string {
+			a := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 				switch m.Method {
 				case "tools/call":
 					return `{"task":{"taskId":"t1"}}`
@@ -30,8 +30,8 @@ func TestATaskBelongsToThePrincipalThatBeganIt(t *testing.T) {
 			if got := w.call(t, "tools/call", tool); !strings.Contains(got, `"`+c.id+`"`) {
 				t.Fatalf("the task is %s", got)
 			}
-			bob := w.proxy.Open(proxy.Opening{Session: "b", Principal: "bob"}, &client{})
-			again := w.proxy.Open(proxy.Opening{Session: "again", Principal: "p"}, &client{})
+			bob := w.proxy.Open(proxy.OpenOptions{Session: "b", Principal: "bob"}, &client{})
+			again := w.proxy.Open(proxy.OpenOptions{Session: "again", Principal: "p"}, &client{})
 			for _, method := range []string{"tasks/get", "tasks/result", "tasks/cancel", "tasks/update"} {
 				params := `{"taskId":"` + c.id + `"}`
 				asked := len(a.seen())
@@ -65,7 +65,7 @@ func TestATaskOfAnotherCannotBeSubscribedTo(t *testing.T) {
 	for name, c := range map[string]struct{ prefix, id string }{"with a prefix": {"always", "a+t1"}, "without a prefix": {"never", "t1"}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				a := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Caller) string {
+				a := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 					if m.Method == "tools/call" {
 						return `{"resultType":"task","taskId":"t1"}`
 					}
@@ -77,7 +77,7 @@ func TestATaskOfAnotherCannotBeSubscribedTo(t *testing.T) {
 				w := open(t, map[string]*server{"a": a}, func(o *proxy.Options) { o.Names.Prefix = c.prefix })
 				w.call(t, "tools/call", `{"name":"a__x","arguments":{}}`)
 				theirs := &client{}
-				bob := w.proxy.Open(proxy.Opening{Session: "b", Principal: "bob"}, theirs)
+				bob := w.proxy.Open(proxy.OpenOptions{Session: "b", Principal: "bob"}, theirs)
 				ctx, leave := context.WithCancel(t.Context())
 				done := make(chan struct{})
 				go func() {
@@ -104,8 +104,8 @@ func TestATaskThatTheClientWasNotToldOfIsNobodyElses(t *testing.T) {
 		return pipeline.Verdict{Action: pipeline.Allow}
 	})
 	a := &server{answer: fixed(map[string]string{"tools/call": `{"task":{"taskId":"t1"}}`, "tasks/get": `{"taskId":"t1","status":"working"}`})}
-	w := open(t, map[string]*server{"a": a}, nil, pipeline.Named{Name: "policy", Stage: noTasks})
-	bob := w.proxy.Open(proxy.Opening{Session: "b", Principal: "bob"}, &client{})
+	w := open(t, map[string]*server{"a": a}, nil, pipeline.StageConfig{Name: "policy", Stage: noTasks})
+	bob := w.proxy.Open(proxy.OpenOptions{Session: "b", Principal: "bob"}, &client{})
 	if got := w.call(t, "tools/call", `{"name":"a__x"}`); strings.Contains(got, "t1") {
 		t.Fatalf("it answered %s", got)
 	}
@@ -120,7 +120,7 @@ func TestATaskThatTheClientWasNotToldOfIsNobodyElses(t *testing.T) {
 // A server that has a process for each principal may give one id to several: each has its own.
 func TestOneTaskIDOfSeveralPrincipals(t *testing.T) {
 	w := open(t, map[string]*server{"a": {answer: fixed(map[string]string{"tools/call": `{"resultType":"task","taskId":"1"}`, "tasks/get": `{"taskId":"1","status":"working"}`})}}, nil)
-	bob := w.proxy.Open(proxy.Opening{Session: "b", Principal: "bob"}, &client{})
+	bob := w.proxy.Open(proxy.OpenOptions{Session: "b", Principal: "bob"}, &client{})
 	for _, s := range []*proxy.Session{w.session, bob} {
 		w.callAs(t, s, &client{}, `1`, "tools/call", `{"name":"a__x"}`)
 	}
@@ -134,7 +134,7 @@ func TestOneTaskIDOfSeveralPrincipals(t *testing.T) {
 // Whoever begins tasks without end has only their own forgotten.
 func TestManyTasksOfOneDoNotFreeThoseOfAnother(t *testing.T) {
 	next := 0
-	a := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Caller) string {
+	a := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 		if m.Method == "tools/call" {
 			next++
 			return fmt.Sprintf(`{"task":{"taskId":"t%d"}}`, next)
@@ -143,7 +143,7 @@ func TestManyTasksOfOneDoNotFreeThoseOfAnother(t *testing.T) {
 	}}
 	w := open(t, map[string]*server{"a": a}, nil)
 	w.call(t, "tools/call", `{"name":"a__x"}`)
-	mallory := w.proxy.Open(proxy.Opening{Session: "m", Principal: "mallory"}, &client{})
+	mallory := w.proxy.Open(proxy.OpenOptions{Session: "m", Principal: "mallory"}, &client{})
 	for range 10_001 {
 		w.callAs(t, mallory, &client{}, `1`, "tools/call", `{"name":"a__x"}`)
 	}

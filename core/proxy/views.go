@@ -100,7 +100,7 @@ func (s *views) keep(method string, views []*view, answer *mcp.Message) {
 	if answer.Size() > maxViews {
 		return
 	}
-	answer = detached(answer.Digested())
+	answer = detached(answer.WithDigest())
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lists[method] = &list{views, answer}

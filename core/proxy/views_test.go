@@ -15,10 +15,10 @@ import (
 func TestAListIsWhatTheServersAnswerNow(t *testing.T) {
 	now := map[string]string{"a": `{"tools":[{"name":"x"}]}`, "b": `{"tools":[{"name":"y"}]}`}
 	plays := func(name string) *server {
-		return &server{answer: func(_ context.Context, m *mcp.Message, _ proxy.Caller) string { return now[name] }}
+		return &server{answer: func(_ context.Context, m *mcp.Message, _ proxy.Handler) string { return now[name] }}
 	}
 	hidden := ""
-	hides := pipeline.Named{Name: "hides", Stage: stage(func(m *mcp.Message) pipeline.Verdict {
+	hides := pipeline.StageConfig{Name: "hides", Stage: stage(func(m *mcp.Message) pipeline.Verdict {
 		if hidden != "" {
 			return pipeline.Verdict{Action: pipeline.Allow, Hide: []string{hidden}}
 		}
@@ -49,7 +49,7 @@ func TestASessionLearnsFromAListThatAnotherHasSeen(t *testing.T) {
 	a := &server{answer: fixed(map[string]string{"resources/list": `{"resources":[{"uri":"file:///x","name":"x"}]}`, "resources/read": `{"contents":[]}`})}
 	w := open(t, map[string]*server{"a": a}, nil)
 	for _, name := range []string{"s1", "s2"} {
-		s, c := w.proxy.Open(proxy.Opening{Session: name, Principal: name}, &client{}), &client{}
+		s, c := w.proxy.Open(proxy.OpenOptions{Session: name, Principal: name}, &client{}), &client{}
 		read := func() string { return w.callAs(t, s, c, `1`, "resources/read", `{"uri":"file:///x"}`) }
 		equal(t, name+" before its list", read(), `!-32602 Unknown resource: "file:///x"`)
 		equal(t, name+" lists", w.callAs(t, s, c, `2`, "resources/list", `{}`), `{"resources":[{"uri":"a+file:///x","name":"x"}]}`)
@@ -62,13 +62,13 @@ func TestThePagesOfALongListAreMadeForOnePrincipal(t *testing.T) {
 	w := open(t, map[string]*server{"a": a}, func(o *proxy.Options) { o.Limits.PageItems = 1 })
 	cursors := map[string]string{}
 	for _, name := range []string{"p1", "p2"} {
-		s := w.proxy.Open(proxy.Opening{Session: name, Principal: name}, &client{})
+		s := w.proxy.Open(proxy.OpenOptions{Session: name, Principal: name}, &client{})
 		p := s.Call(t.Context(), request(t, `1`, "tools/list", `{}`), &client{})
 		cursors[name], _ = p.Message().Text("/nextCursor")
 		got := w.callAs(t, s, &client{}, `2`, "tools/list", `{"cursor":"`+cursors[name]+`"}`)
 		equal(t, name+" goes on", got, `{"tools":[{"name":"a__y"}]}`)
 	}
-	s := w.proxy.Open(proxy.Opening{Session: "p3", Principal: "p3"}, &client{})
+	s := w.proxy.Open(proxy.OpenOptions{Session: "p3", Principal: "p3"}, &client{})
 	if got := w.callAs(t, s, &client{}, `2`, "tools/list", `{"cursor":"`+cursors["p1"]+`"}`); !strings.HasPrefix(got, "!-32602 invalid cursor") {
 		t.Errorf("another's cursor: %s", got)
 	}

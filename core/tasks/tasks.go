@@ -15,10 +15,10 @@ const (
 	overhead = 300 // about what the maps and lists take for one task
 )
 
-// Begun is the tasks that are known. Its memory is bounded, whatever the length of ids, and shared fairly: beyond the bound, the principal that takes the most loses its oldest, so that
+// Registry is the tasks that are known. Its memory is bounded, whatever the length of ids, and shared fairly: beyond the bound, the principal that takes the most loses its oldest, so that
 // nobody can have the tasks of others forgotten by beginning many. A server with a process for each principal may give one id to several.
 // The zero Begun is empty and ready, and safe for many goroutines.
-type Begun struct {
+type Registry struct {
 	mu    sync.Mutex
 	by    map[key]map[string]*list.Element // by task, and then by principal: in the list of the principal
 	of    map[string]*owner                // by principal
@@ -59,7 +59,7 @@ type task struct {
 func (t *task) bytes() int { return overhead + len(t.principal) + len(t.name) }
 
 // Add remembers that the principal began a task at a server, with what is called name there.
-func (b *Begun) Add(server, id, principal, name string) {
+func (b *Registry) Add(server, id, principal, name string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	t := &task{keyOf(server, id), principal, strings.Clone(name)} // which can be a part of the message
@@ -87,7 +87,7 @@ func (b *Begun) Add(server, id, principal, name string) {
 	}
 }
 
-func (b *Begun) forget(e *list.Element) {
+func (b *Registry) forget(e *list.Element) {
 	t := e.Value.(*task)
 	o := b.of[t.principal]
 	o.tasks.Remove(e)
@@ -103,7 +103,7 @@ func (b *Begun) forget(e *list.Element) {
 }
 
 // Name is what the principal began its task with; ok is false when it is not known to have begun it.
-func (b *Begun) Name(server, id, principal string) (name string, ok bool) {
+func (b *Registry) Name(server, id, principal string) (name string, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	e := b.by[keyOf(server, id)][principal]
@@ -113,8 +113,8 @@ func (b *Begun) Name(server, id, principal string) (name string, ok bool) {
 	return e.Value.(*task).name, true
 }
 
-// Foreign says that a task is known to be others', and not the principal's. Whose the rest is, those from before a restart and those that were forgotten, the server alone knows.
-func (b *Begun) Foreign(server, id, principal string) bool {
+// BelongsToOther says that a task is known to be others', and not the principal's. Whose the rest is, those from before a restart and those that were forgotten, the server alone knows.
+func (b *Registry) BelongsToOther(server, id, principal string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	all := b.by[keyOf(server, id)]

@@ -18,12 +18,12 @@ func TestWhoBeginsManyTasksLosesTheirOwnAlone(t *testing.T) {
 		"some principals": func(i int) string { return fmt.Sprint("mallory", i%10) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			var b tasks.Begun
+			var b tasks.Registry
 			b.Add("a", "alice's", "alice", "x")
 			for i := range many {
 				b.Add("a", fmt.Sprint(i), principal(i), "x")
 			}
-			if !b.Foreign("a", "alice's", "mallory") {
+			if !b.BelongsToOther("a", "alice's", "mallory") {
 				t.Error("the task of another is forgotten")
 			}
 			if name, ok := b.Name("a", "alice's", "alice"); name != "x" || !ok {
@@ -40,7 +40,7 @@ func TestWhoBeginsManyTasksLosesTheirOwnAlone(t *testing.T) {
 }
 
 func TestManyPrincipalsAreBounded(t *testing.T) {
-	var b tasks.Begun
+	var b tasks.Registry
 	known := 0
 	const principals = 40_000 // with names of 200 bytes
 	of := func(i int) string { return fmt.Sprintf("%0200d", i) }
@@ -58,7 +58,7 @@ func TestManyPrincipalsAreBounded(t *testing.T) {
 }
 
 func TestLongIDsAndNamesTakeNoMoreThanTheirShare(t *testing.T) {
-	var b tasks.Begun
+	var b tasks.Registry
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
@@ -70,13 +70,13 @@ func TestLongIDsAndNamesTakeNoMoreThanTheirShare(t *testing.T) {
 	if held := int64(after.HeapAlloc) - int64(before.HeapAlloc); held > 20<<20 {
 		t.Errorf("%d bytes are kept", held)
 	}
-	if !b.Foreign("a", strings.Repeat("i", 1<<20)+"99", "q") {
+	if !b.BelongsToOther("a", strings.Repeat("i", 1<<20)+"99", "q") {
 		t.Error("a task with a long id is nobody's")
 	}
 }
 
 func TestOneIDOfSeveral(t *testing.T) {
-	var b tasks.Begun
+	var b tasks.Registry
 	b.Add("a", "1", "p", "x")
 	b.Add("a", "1", "q", "y")
 	b.Add("a", "1", "p", "z") // the server uses the id again
@@ -84,7 +84,7 @@ func TestOneIDOfSeveral(t *testing.T) {
 		server, principal, name string
 		foreign                 bool
 	}{{"a", "p", "z", false}, {"a", "q", "y", false}, {"a", "r", "", true}, {"b", "p", "", false}} {
-		if name, _ := b.Name(c.server, "1", c.principal); name != c.name || b.Foreign(c.server, "1", c.principal) != c.foreign {
+		if name, _ := b.Name(c.server, "1", c.principal); name != c.name || b.BelongsToOther(c.server, "1", c.principal) != c.foreign {
 			t.Errorf("at %s of %s it is %q, foreign %v", c.server, c.principal, name, !c.foreign)
 		}
 	}

@@ -44,7 +44,7 @@ func BenchmarkCallOverAPipe(b *testing.B) {
 	}}})
 	defer u.Close()
 	c := &client{}
-	s, err := u.Open(b.Context(), proxy.Opening{Revision: mcp.Rev20251125}, c)
+	s, err := u.Open(b.Context(), proxy.OpenOptions{Revision: mcp.Rev20251125}, c)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -25,12 +25,12 @@ const (
 
 // call is a request that waits for its answer.
 type call struct {
-	id     mcp.ID       // on this hop: the request's id and, of a listen, the subscription's id
-	m      *mcp.Message // the request, with the ids and the token that the client gave it
-	token  mcp.ID       // the client's progress token; "" when it gave none
-	sent   mcp.ID       // the progress token on this hop: the client's, unless another call of the connection has it or a server might spell it anew
-	caller proxy.Caller // nil for requests that no client waits for
-	lane   *lane        // nil when what the server sends for the call is handed over as it is read
+	id     mcp.ID        // on this hop: the request's id and, of a listen, the subscription's id
+	m      *mcp.Message  // the request, with the ids and the token that the client gave it
+	token  mcp.ID        // the client's progress token; "" when it gave none
+	sent   mcp.ID        // the progress token on this hop: the client's, unless another call of the connection has it or a server might spell it anew
+	caller proxy.Handler // nil for requests that no client waits for
+	lane   *lane         // nil when what the server sends for the call is handed over as it is read
 	ctx    context.Context
 	end    context.CancelFunc // ends ctx for who waits for more than done; may be nil
 	done   chan reply         // holds one
@@ -61,10 +61,10 @@ func (c *call) subscribed(m *mcp.Message) *mcp.Message {
 
 // tagged is m under another subscription id, if it is under any.
 func tagged(m *mcp.Message, id mcp.ID) *mcp.Message {
-	if _, ok := m.Get(mcp.AtSubscription); !ok {
+	if _, ok := m.Get(mcp.PointerSubscription); !ok {
 		return m
 	}
-	if edited, err := m.Edit(mcp.Set(mcp.AtSubscription, []byte(id))); err == nil {
+	if edited, err := m.Edit(mcp.Set(mcp.PointerSubscription, []byte(id))); err == nil {
 		return edited
 	}
 	return m
@@ -102,7 +102,7 @@ type calls struct {
 }
 
 // begin enters a request. ctx is that of what is done for it; end, if it is not nil, ends it, and is called when the call is finished from elsewhere.
-func (t *calls) begin(ctx context.Context, end context.CancelFunc, m *mcp.Message, caller proxy.Caller, l *lane) (*call, error) {
+func (t *calls) begin(ctx context.Context, end context.CancelFunc, m *mcp.Message, caller proxy.Handler, l *lane) (*call, error) {
 	c := &call{m: m, caller: caller, lane: l, ctx: ctx, end: end, done: make(chan reply, 1)}
 	if raw, ok := m.Get("/_meta/progressToken"); ok && isToken(raw) {
 		c.token = mcp.ID(raw)
@@ -279,7 +279,7 @@ func (t *calls) progress(m *mcp.Message) (restored *mcp.Message, c *call, ok boo
 
 // task is the call that streams what a task of the server asks (2025-11-25): its tasks/result.
 func (t *calls) task(m *mcp.Message) *call {
-	id, ok := m.Text(mcp.AtRelatedTask + "/taskId")
+	id, ok := m.Text(mcp.PointerRelatedTask + "/taskId")
 	if !ok {
 		return nil
 	}

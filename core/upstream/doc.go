@@ -26,7 +26,7 @@
 // (lane.go), which hands it over in order; an answer waits for what was read before it. Over HTTP (legacyhttp.go, modernhttp.go) each call reads its own stream. What comes
 // back has the client's id, token and subscription id again. Nothing here judges a message or reads more of it than where it belongs.
 //
-// Requests of a legacy server go to [proxy.Caller].Ask, of the call that they belong to where that can be told (its stream, its task, or the only call there is), else of the
+// Requests of a legacy server go to [proxy.Handler].Ask, of the call that they belong to where that can be told (its stream, its task, or the only call there is), else of the
 // session's feed. A modern server asks inside a result, which is handed on Folded to a modern client.
 //
 // # What it promises

@@ -217,9 +217,9 @@ func (c *client) Ask(ctx context.Context, ms []*mcp.Message) []pipeline.Passed {
 	return answers
 }
 
-func (c *client) Waits() bool { return !c.away }
+func (c *client) IsWaiting() bool { return !c.away }
 
-func (c *client) Heard() { c.alive.Add(1) }
+func (c *client) ReportActivity() { c.alive.Add(1) }
 
 // heard is what the client was told so far.
 func (c *client) heard() []string {
@@ -261,7 +261,7 @@ func answers(raw string) func(context.Context, *mcp.Message) pipeline.Passed {
 	return func(ctx context.Context, m *mcp.Message) pipeline.Passed {
 		r := mcp.NewResponse(m.ID(), []byte(raw))
 		r.To = mcp.ToServer
-		return judge.Answer(ctx, r)
+		return judge.PassOwn(ctx, r)
 	}
 }
 
@@ -274,7 +274,7 @@ type pending struct {
 	err    error
 }
 
-func call(t *testing.T, s proxy.Server, c proxy.Caller, raw string) *pending {
+func call(t *testing.T, s proxy.Server, c proxy.Handler, raw string) *pending {
 	t.Helper()
 	p := &pending{t: t, done: make(chan struct{})}
 	m := pass(t, raw)

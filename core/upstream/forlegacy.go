@@ -20,7 +20,7 @@ func unreserved(m *mcp.Message, more ...string) (removes []mcp.Edit) {
 	all := true
 	m.Members("/_meta", func(name string, _ []byte) bool {
 		if strings.HasPrefix(name, reserved) || slices.Contains(more, name) {
-			removes = append(removes, mcp.Remove("/_meta/"+mcp.Escape(name)))
+			removes = append(removes, mcp.Remove("/_meta/"+mcp.EscapePointer(name)))
 		} else {
 			all = false
 		}
@@ -48,7 +48,7 @@ func resultForLegacy(request, m *mcp.Message, revision string) (*mcp.Message, er
 	case "tools/list":
 		m.Items("/tools", func(i int, raw []byte) bool {
 			tool := mcp.NewResponse("", raw)
-			if _, ok := tool.Get("/outputSchema"); ok && !tool.Is("/outputSchema/type", "object") {
+			if _, ok := tool.Get("/outputSchema"); ok && !tool.TextEquals("/outputSchema/type", "object") {
 				edits = append(edits, mcp.Remove("/tools/"+strconv.Itoa(i)+"/outputSchema"))
 			}
 			return true
@@ -81,10 +81,10 @@ func olderBlocks(m *mcp.Message, pointer, revision string) []mcp.Edit {
 	replace := func(at string, raw []byte) {
 		block := mcp.NewResponse("", raw)
 		switch {
-		case block.Is("/type", "resource_link"):
+		case block.TextEquals("/type", "resource_link"):
 			uri, _ := block.Text("/uri")
 			edits = append(edits, mcp.Set(at, []byte(textBlock("[resource: "+uri+"]"))))
-		case block.Is("/type", "audio") && revision < mcp.Rev20250326:
+		case block.TextEquals("/type", "audio") && revision < mcp.Rev20250326:
 			mime, _ := block.Text("/mimeType")
 			edits = append(edits, mcp.Set(at, []byte(textBlock("[audio: "+mime+"]"))))
 		}
@@ -109,7 +109,7 @@ func errorForLegacy(request, m *mcp.Message) (*mcp.Message, error) {
 	switch code := m.ErrorCode(); {
 	case code == mcp.CodeInvalidParams && request.Method == "resources/read":
 		asked, _ := request.Text("/uri")
-		if m.Is("/data/uri", asked) {
+		if m.TextEquals("/data/uri", asked) {
 			return m.Edit(mcp.Set("/code", []byte(strconv.Itoa(mcp.CodeNotFound))))
 		}
 	case code == mcp.CodeHeaderMismatch || code == mcp.CodeUnsupportedVersion: // about this hop
@@ -122,7 +122,7 @@ func errorForLegacy(request, m *mcp.Message) (*mcp.Message, error) {
 func helloForLegacy(id mcp.ID, m *mcp.Message, revision string) (*mcp.Message, error) {
 	edits := []mcp.Edit{mcp.Set("/protocolVersion", mcp.Quote(revision)), mcp.Remove("/supportedVersions"), mcp.Remove("/resultType"), mcp.Remove("/ttlMs"), mcp.Remove("/cacheScope")}
 	edits = append(edits, unreserved(m)...)
-	if info, ok := m.Get(mcp.AtServerInfo); ok {
+	if info, ok := m.Get(mcp.PointerServerInfo); ok {
 		edits = append(edits, mcp.Set("/serverInfo", info))
 	} else {
 		edits = append(edits, mcp.Set("/serverInfo", []byte(`{"name":"unknown","version":"unknown"}`)))
@@ -142,7 +142,7 @@ func helloForLegacy(id mcp.ID, m *mcp.Message, revision string) (*mcp.Message, e
 // questionForLegacy is a question of a modern server as a legacy client of a revision is to get it, or why it cannot be asked.
 func questionForLegacy(q *mcp.Message, revision string) (older *mcp.Message, why string) {
 	var edits []mcp.Edit
-	switch url := q.Is("/mode", "url"); {
+	switch url := q.TextEquals("/mode", "url"); {
 	case q.Method == "elicitation/create" && url && revision < mcp.Rev20251125:
 		return nil, "a page to be opened"
 	case q.Method == "elicitation/create" && url:
@@ -166,11 +166,11 @@ func questionForLegacy(q *mcp.Message, revision string) (older *mcp.Message, why
 func olderForm(q *mcp.Message) (edits []mcp.Edit, why string) {
 	const fields = "/requestedSchema/properties"
 	q.Members(fields, func(name string, raw []byte) bool {
-		at, field := fields+"/"+mcp.Escape(name), mcp.NewResponse("", raw)
+		at, field := fields+"/"+mcp.EscapePointer(name), mcp.NewResponse("", raw)
 		if !bytes.HasPrefix(raw, []byte("{")) {
 			return true
 		}
-		if field.Is("/type", "array") {
+		if field.TextEquals("/type", "array") {
 			why = "a choice of several values"
 			return false
 		}

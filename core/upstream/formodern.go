@@ -19,7 +19,7 @@ func resultForModern(request, m, hello *mcp.Message) (*mcp.Message, error) {
 		edits = append(edits, mcp.Set("/ttlMs", []byte("0")), mcp.Set("/cacheScope", []byte(`"private"`)))
 	}
 	if info, ok := hello.Get("/serverInfo"); ok {
-		edits = append(edits, mcp.Set(mcp.AtServerInfo, info))
+		edits = append(edits, mcp.Set(mcp.PointerServerInfo, info))
 	}
 	if request.Method == "tools/list" {
 		m.Items("/tools", func(i int, raw []byte) bool {
@@ -47,7 +47,7 @@ func errorForModern(request, m *mcp.Message) (*mcp.Message, error) {
 // lacks says whether the client did not declare what an error says it would have to.
 func lacks(request, m *mcp.Message) (lacks bool) {
 	m.Members("/data/requiredCapabilities", func(capability string, _ []byte) bool {
-		_, declared := request.Get(mcp.AtCapabilities + "/" + mcp.Escape(capability))
+		_, declared := request.Get(mcp.PointerCapabilities + "/" + mcp.EscapePointer(capability))
 		lacks = lacks || !declared
 		return !lacks
 	})

@@ -16,7 +16,7 @@ import (
 // is put as it is.
 func modernHeader(m *mcp.Message, raw bool) http.Header {
 	h := make(http.Header, 8) // room for those of transport
-	if v, ok := m.Text(mcp.AtVersion); ok {
+	if v, ok := m.Text(mcp.PointerVersion); ok {
 		h[mcp.HeaderVersion] = []string{encode(v)}
 	}
 	h[mcp.HeaderMethod] = []string{encode(m.Method)}
@@ -33,7 +33,7 @@ func modernHeader(m *mcp.Message, raw bool) http.Header {
 
 // named is what Mcp-Name repeats, if the method has it.
 func named(m *mcp.Message) (name string, ok bool) {
-	at, ok := mcp.HeaderNameAt(m.Method)
+	at, ok := mcp.HeaderNamePointer(m.Method)
 	if !ok {
 		return "", false
 	}
@@ -98,7 +98,7 @@ func (t *tools) learn(request, answer *mcp.Message) {
 		return
 	}
 	found := make(map[string][]mirrored)
-	if bytes.Contains(answer.Body(), []byte(mcp.Annotation)) {
+	if bytes.Contains(answer.Body(), []byte(mcp.HeaderAnnotation)) {
 		answer.Items("/tools", func(_ int, raw []byte) bool {
 			if name, ok := mcp.NewResponse("", raw).Text("/name"); ok {
 				found[name] = annotated(raw)
@@ -130,7 +130,7 @@ func (t *tools) learn(request, answer *mcp.Message) {
 // annotated are the arguments that a tool wants mirrored. An annotation that no header can carry is left out.
 func annotated(tool []byte) []mirrored {
 	var found []mirrored
-	mcp.Annotated(tool, func(header, at string) {
+	mcp.VisitHeaderAnnotations(tool, func(header, at string) {
 		if isHeaderToken(header) {
 			found = append(found, mirrored{"Mcp-Param-" + header, at})
 		}

@@ -25,7 +25,7 @@ const (
 )
 
 // listen is a subscriptions/listen: it answers when ctx ends.
-func (v *visit) listen(ctx context.Context, m *mcp.Message, c proxy.Caller) (*mcp.Message, error) {
+func (v *visit) listen(ctx context.Context, m *mcp.Message, c proxy.Handler) (*mcp.Message, error) {
 	h := &hearer{id: []byte(m.ID()), flags: map[string]bool{}, uris: map[string]struct{}{}, to: make(chan *mcp.Message, maxHeard)}
 	var filter []string
 	for _, feature := range []string{"tools", "prompts", "resources"} {
@@ -50,7 +50,7 @@ func (v *visit) listen(ctx context.Context, m *mcp.Message, c proxy.Caller) (*mc
 		select {
 		case n := <-h.to:
 			h.size.Add(-int64(n.Size()))
-			if tagged, err := n.Edit(mcp.Set(mcp.AtSubscription, h.id)); err == nil {
+			if tagged, err := n.Edit(mcp.Set(mcp.PointerSubscription, h.id)); err == nil {
 				c.Notify(ctx, tagged)
 			}
 		case <-ctx.Done():

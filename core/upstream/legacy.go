@@ -24,7 +24,7 @@ var errExpired = errors.New("the server has ended the session")
 
 // link is one connection of a legacy session: a process, an SSE stream, or a session over Streamable HTTP.
 type link interface {
-	call(ctx context.Context, o outgoing, c proxy.Caller) (*mcp.Message, error)
+	call(ctx context.Context, o outgoing, c proxy.Handler) (*mcp.Message, error)
 	notify(ctx context.Context, o outgoing) error
 	lost() (gone <-chan struct{}, why func() error) // gone is closed when the link is of no use any more
 	Close() error
@@ -34,7 +34,7 @@ type link interface {
 // when it is lost.
 type legacy struct {
 	up      *Upstream
-	feed    proxy.Caller
+	feed    proxy.Handler
 	life    *life
 	lane    *lane         // of links over a pipe
 	greet   chan struct{} // holds one token; taken by hold while initialize or initialized are on their way
@@ -54,7 +54,7 @@ type legacy struct {
 	changed chan struct{}       // closed and made anew with each change of what is above
 }
 
-func newLegacy(u *Upstream, feed proxy.Caller) *legacy {
+func newLegacy(u *Upstream, feed proxy.Handler) *legacy {
 	s := &legacy{up: u, feed: feed, life: newLife(), lane: newLane(), greet: make(chan struct{}, 1), changed: make(chan struct{})}
 	s.ended = sync.OnceValue(s.end)
 	s.life.run(s.lane.run)
@@ -71,11 +71,11 @@ func (s *legacy) change(f func()) {
 }
 
 // Call implements proxy.Server. The first initialize opens the connection; other requests wait for it.
-func (s *legacy) Call(ctx context.Context, p pipeline.Passed, c proxy.Caller) (*mcp.Message, error) {
+func (s *legacy) Call(ctx context.Context, p pipeline.Passed, c proxy.Handler) (*mcp.Message, error) {
 	return s.request(ctx, passed(p), c)
 }
 
-func (s *legacy) request(ctx context.Context, o outgoing, c proxy.Caller) (*mcp.Message, error) {
+func (s *legacy) request(ctx context.Context, o outgoing, c proxy.Handler) (*mcp.Message, error) {
 	if o.m.Method == "initialize" {
 		if answer, done, err := s.initialize(ctx, o, c); done {
 			return answer, err
@@ -160,7 +160,7 @@ func (s *legacy) end() error {
 }
 
 // initialize opens the connection and greets the server. done is false when it has been greeted before: then the request is one like others.
-func (s *legacy) initialize(ctx context.Context, o outgoing, c proxy.Caller) (answer *mcp.Message, done bool, err error) {
+func (s *legacy) initialize(ctx context.Context, o outgoing, c proxy.Handler) (answer *mcp.Message, done bool, err error) {
 	ctx, end := s.life.bind(ctx)
 	defer end()
 	release, err := s.hold(ctx)

@@ -31,9 +31,9 @@ type legacy struct {
 	srv  *pipe
 }
 
-func open(t *testing.T, u *upstream.Upstream, revision string, feed proxy.Caller) proxy.Server {
+func open(t *testing.T, u *upstream.Upstream, revision string, feed proxy.Handler) proxy.Server {
 	t.Helper()
-	s, err := u.Open(t.Context(), proxy.Opening{Session: "s1", Revision: revision}, feed)
+	s, err := u.Open(t.Context(), proxy.OpenOptions{Session: "s1", Revision: revision}, feed)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -851,7 +851,7 @@ func TestClosingFailsWhatIsInFlight(t *testing.T) {
 		if n := l.count(); n != 1 {
 			t.Errorf("%d processes", n)
 		}
-		if _, err := l.up.Open(t.Context(), proxy.Opening{Revision: mcp.Rev20251125}, l.feed); err == nil {
+		if _, err := l.up.Open(t.Context(), proxy.OpenOptions{Revision: mcp.Rev20251125}, l.feed); err == nil {
 			t.Error("a closed server was opened")
 		}
 	})

@@ -8,7 +8,7 @@ import (
 )
 
 // dial opens a link and sends initialize on it. An answer of any kind keeps the link open; with an error there is none.
-func (s *legacy) dial(ctx context.Context, hello outgoing, c proxy.Caller) (link, *mcp.Message, error) {
+func (s *legacy) dial(ctx context.Context, hello outgoing, c proxy.Handler) (link, *mcp.Message, error) {
 	if err := s.up.leaving.wait(ctx); err != nil {
 		return nil, nil, err
 	}
@@ -41,7 +41,7 @@ func (s *legacy) dial(ctx context.Context, hello outgoing, c proxy.Caller) (link
 	return s.greetPipe(ctx, w, hello, c)
 }
 
-func (s *legacy) greetPipe(ctx context.Context, w *wire, hello outgoing, c proxy.Caller) (link, *mcp.Message, error) {
+func (s *legacy) greetPipe(ctx context.Context, w *wire, hello outgoing, c proxy.Handler) (link, *mcp.Message, error) {
 	l := newLegacyPipe(w, s.lane, s.feed)
 	answer, err := l.call(ctx, hello, c)
 	return s.opened(ctx, l, answer, err)

@@ -26,7 +26,7 @@ type legacyHTTP struct {
 	limits mcp.Limits
 	log    *slog.Logger
 	lane   *lane // of what comes on the stream without a call
-	feed   proxy.Caller
+	feed   proxy.Handler
 	life   *life
 	calls  calls
 	asks   asks
@@ -44,7 +44,7 @@ type legacyHTTP struct {
 	notHere   bool   // initialize was answered as by something that does not speak this transport
 }
 
-func newLegacyHTTP(u *Upstream, l *lane, feed proxy.Caller) *legacyHTTP {
+func newLegacyHTTP(u *Upstream, l *lane, feed proxy.Handler) *legacyHTTP {
 	return &legacyHTTP{name: u.o.Name, http: u.o.Dial.HTTP, limits: u.o.Limits, log: u.log, lane: l, feed: feed, watch: u.o.Observer, life: newLife(), gone: make(chan struct{})}
 }
 
@@ -120,7 +120,7 @@ func (l *legacyHTTP) Close() error {
 	return nil
 }
 
-func (l *legacyHTTP) call(ctx context.Context, o outgoing, caller proxy.Caller) (answer *mcp.Message, err error) {
+func (l *legacyHTTP) call(ctx context.Context, o outgoing, caller proxy.Handler) (answer *mcp.Message, err error) {
 	o, ended := o.watched(ctx, l.watch)
 	defer func() { ended(answer, err) }()
 	posting, end := context.WithCancel(ctx)

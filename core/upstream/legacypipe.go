@@ -12,17 +12,17 @@ import (
 type legacyPipe struct {
 	*wire
 	lane *lane
-	feed proxy.Caller
+	feed proxy.Handler
 	asks asks
 }
 
-func newLegacyPipe(w *wire, l *lane, feed proxy.Caller) *legacyPipe {
+func newLegacyPipe(w *wire, l *lane, feed proxy.Handler) *legacyPipe {
 	p := &legacyPipe{wire: w, lane: l, feed: feed}
 	w.attach(p.take)
 	return p
 }
 
-func (p *legacyPipe) call(ctx context.Context, r outgoing, c proxy.Caller) (*mcp.Message, error) {
+func (p *legacyPipe) call(ctx context.Context, r outgoing, c proxy.Handler) (*mcp.Message, error) {
 	return p.wire.call(ctx, r, c, p.lane)
 }
 

@@ -37,7 +37,7 @@ func (t *taskTools) learn(answer *mcp.Message) {
 		tool := mcp.NewResponse("", raw)
 		name, _ := tool.Text("/name")
 		switch {
-		case !tool.Is("/execution/taskSupport", "required"):
+		case !tool.TextEquals("/execution/taskSupport", "required"):
 			delete(t.only, name)
 		case len(t.only) < maxTaskTools:
 			if t.only == nil {
@@ -144,7 +144,7 @@ func (t *turn) asTask(ctx context.Context, o outgoing) (*mcp.Message, error) {
 		})
 		return nil, err
 	}
-	if answer, err = answer.Edit(mcp.Remove(mcp.AtRelatedTask)); err != nil {
+	if answer, err = answer.Edit(mcp.Remove(mcp.PointerRelatedTask)); err != nil {
 		return nil, illegible(name, err)
 	}
 	return answer.WithID(t.m.ID()), nil
@@ -157,8 +157,8 @@ func (t *turn) poll(ctx context.Context, id []byte, every time.Duration) {
 		if err != nil || answer.Kind == mcp.Error {
 			continue
 		}
-		if answer.Is("/status", "working") || answer.Is("/status", "input_required") {
-			t.c.Heard()
+		if answer.TextEquals("/status", "working") || answer.TextEquals("/status", "input_required") {
+			t.c.ReportActivity()
 		}
 		every = pollInterval(answer, "/pollInterval")
 	}

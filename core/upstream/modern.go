@@ -31,18 +31,18 @@ func newModern(u *Upstream, principal string) *modern {
 }
 
 // Call implements proxy.Server. A result that asks for input is handed on as it is, for a client that takes it so.
-func (s *modern) Call(ctx context.Context, p pipeline.Passed, c proxy.Caller) (*mcp.Message, error) {
+func (s *modern) Call(ctx context.Context, p pipeline.Passed, c proxy.Handler) (*mcp.Message, error) {
 	answer, kind, err := s.request(ctx, passed(p), c)
 	if err != nil || kind != inputRequired {
 		return answer, err
 	}
 	folded := *answer
-	folded.Folded = true
+	folded.CarriesInput = true
 	return &folded, nil
 }
 
 // request puts a request to the server; kind is the type of the result, "" for an error.
-func (s *modern) request(ctx context.Context, o outgoing, c proxy.Caller) (answer *mcp.Message, kind string, err error) {
+func (s *modern) request(ctx context.Context, o outgoing, c proxy.Handler) (answer *mcp.Message, kind string, err error) {
 	ctx, end := s.life.bind(ctx)
 	defer end()
 	answer, err = s.shared.call(ctx, o, c, s.lane)
@@ -61,7 +61,7 @@ func (s *modern) request(ctx context.Context, o outgoing, c proxy.Caller) (answe
 // speaks says whether an error about a revision names the one that was used among those that the server speaks.
 func speaks(refused *mcp.Message) (speaks bool) {
 	refused.Items("/data/supported", func(_ int, raw []byte) bool {
-		speaks = mcp.NewResponse("", raw).Is("", mcp.Rev20260728)
+		speaks = mcp.NewResponse("", raw).TextEquals("", mcp.Rev20260728)
 		return !speaks
 	})
 	return speaks
@@ -96,7 +96,7 @@ func (s *modern) resultType(request, answer *mcp.Message) (string, error) {
 		return "", unavailable(s.up.o.Name, "it asked for input where the protocol has no place for it ("+request.Method+")", nil)
 	}
 	extended := false
-	request.Members(mcp.AtCapabilities+"/extensions", func(string, []byte) bool {
+	request.Members(mcp.PointerCapabilities+"/extensions", func(string, []byte) bool {
 		extended = true
 		return false
 	})
@@ -153,7 +153,7 @@ func takeModern(w *wire, m *mcp.Message) {
 
 // about finds the call that a notification belongs to, and the notification as its client is to get it; nil when there is none to hand it to.
 func about(w *wire, m *mcp.Message) (*call, *mcp.Message) {
-	subscription, subscribed := m.Get(mcp.AtSubscription)
+	subscription, subscribed := m.Get(mcp.PointerSubscription)
 	switch {
 	case m.Method == "notifications/progress":
 		restored, c, ok := w.calls.progress(m)
@@ -175,7 +175,7 @@ func about(w *wire, m *mcp.Message) (*call, *mcp.Message) {
 	default:
 		// A log line on stdio says not what it is about. It can only be for a call that asked for logs; with calls of several sessions there is no telling for whose.
 		c := w.calls.oldestWhere(func(c *call) bool {
-			_, logs := c.m.Get(mcp.AtLogLevel)
+			_, logs := c.m.Get(mcp.PointerLogLevel)
 			return c.m.Method != "subscriptions/listen" && (logs || m.Method != "notifications/message")
 		})
 		if c != nil {

@@ -27,7 +27,7 @@ func modernUp(o upstream.Options) (*upstream.Upstream, *starter) {
 
 func openFor(t *testing.T, u *upstream.Upstream, session, principal string) proxy.Server {
 	t.Helper()
-	s, err := u.Open(t.Context(), proxy.Opening{Session: session, Principal: principal, Revision: mcp.Rev20260728}, &client{})
+	s, err := u.Open(t.Context(), proxy.OpenOptions{Session: session, Principal: principal, Revision: mcp.Rev20260728}, &client{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -252,8 +252,8 @@ func TestResultTypes(t *testing.T) {
 					return
 				}
 				p.is(`{"jsonrpc":"2.0","id":1,"result":` + c.result + `}`)
-				if p.m.Folded != c.folded {
-					t.Errorf("Folded is %v", p.m.Folded)
+				if p.m.CarriesInput != c.folded {
+					t.Errorf("Folded is %v", p.m.CarriesInput)
 				}
 			})
 		})

@@ -25,7 +25,7 @@ func newModernHTTP(u *Upstream) *modernHTTP {
 
 // call puts a request to the server. A header mismatch says that nothing was run: it is put once more with the name as it is where it was encoded (go-sdk v1.8.0 does
 // not decode it), and once more with fresh knowledge of the tools.
-func (h *modernHTTP) call(ctx context.Context, o outgoing, caller proxy.Caller) (*mcp.Message, error) {
+func (h *modernHTTP) call(ctx context.Context, o outgoing, caller proxy.Handler) (*mcp.Message, error) {
 	m := o.m
 	h.mu.Lock()
 	raw := h.rawNames
@@ -68,7 +68,7 @@ func (h *modernHTTP) call(ctx context.Context, o outgoing, caller proxy.Caller) 
 }
 
 // attempt posts the request once.
-func (h *modernHTTP) attempt(ctx context.Context, o outgoing, caller proxy.Caller, header http.Header) (answer *mcp.Message, err error) {
+func (h *modernHTTP) attempt(ctx context.Context, o outgoing, caller proxy.Handler, header http.Header) (answer *mcp.Message, err error) {
 	o, ended := o.watched(ctx, h.up.o.Observer)
 	defer func() { ended(answer, err) }()
 	c, err := h.calls.begin(ctx, nil, o.m, caller, nil)

@@ -19,18 +19,18 @@ func wantsTasks(request, answer *mcp.Message) bool {
 	if answer.ErrorCode() != mcp.CodeMissingCapability || request.Method != "tools/call" {
 		return false
 	}
-	_, wants := answer.Get("/data/requiredCapabilities/extensions/" + mcp.Escape(tasksExtension))
+	_, wants := answer.Get("/data/requiredCapabilities/extensions/" + mcp.EscapePointer(tasksExtension))
 	return wants && !knowsTasks(request)
 }
 
 // knowsTasks says that a call declares the extension.
 func knowsTasks(request *mcp.Message) bool {
-	_, declared := request.Get(mcp.AtCapabilities + "/extensions/" + mcp.Escape(tasksExtension))
+	_, declared := request.Get(mcp.PointerCapabilities + "/extensions/" + mcp.EscapePointer(tasksExtension))
 	return declared
 }
 
 // task follows the task that a call was answered with to its end, and answers what the call is answered with: a complete result, or an error.
-func (s *toModern) task(ctx context.Context, call, created *mcp.Message, c proxy.Caller) (answer *mcp.Message, err error) {
+func (s *toModern) task(ctx context.Context, call, created *mcp.Message, c proxy.Handler) (answer *mcp.Message, err error) {
 	id, ok := created.Get("/taskId")
 	if !ok {
 		return nil, unavailable(s.up.o.Name, "it made a task without an id", nil)
@@ -61,10 +61,10 @@ func (s *toModern) task(ctx context.Context, call, created *mcp.Message, c proxy
 			ended = true
 			return nil, unavailable(s.up.o.Name, "it has cancelled the task", nil)
 		case "working":
-			c.Heard()
+			c.ReportActivity()
 			told.tell(ctx, got)
 		case "input_required":
-			c.Heard()
+			c.ReportActivity()
 			refusal, err := s.askForTask(ctx, call, got, answered, c)
 			if err != nil || refusal != nil {
 				return refusal, err
@@ -89,12 +89,12 @@ func (s *toModern) task(ctx context.Context, call, created *mcp.Message, c proxy
 }
 
 // askForTask puts the questions of a task that were not answered yet to the client, and its answers to the task.
-func (s *toModern) askForTask(ctx context.Context, call, got *mcp.Message, answered map[string]bool, c proxy.Caller) (refusal *mcp.Message, err error) {
+func (s *toModern) askForTask(ctx context.Context, call, got *mcp.Message, answered map[string]bool, c proxy.Handler) (refusal *mcp.Message, err error) {
 	var old []mcp.Edit
 	var keys []string
 	got.Members("/inputRequests", func(key string, _ []byte) bool {
 		if answered[key] {
-			old = append(old, mcp.Remove("/inputRequests/"+mcp.Escape(key)))
+			old = append(old, mcp.Remove("/inputRequests/"+mcp.EscapePointer(key)))
 		} else {
 			keys = append(keys, key)
 		}
@@ -146,7 +146,7 @@ func (s *toModern) cancelTask(call *mcp.Message, id []byte) {
 
 // teller tells a client that asked for progress what a task says of its state, each time that it says something else.
 type teller struct {
-	c    proxy.Caller
+	c    proxy.Handler
 	call *mcp.Message
 	last string
 	n    int

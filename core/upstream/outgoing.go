@@ -61,7 +61,7 @@ func listTools(id mcp.ID, call *mcp.Message, cursor []byte) (outgoing, error) {
 	if meta, ok := call.Get("/_meta"); ok {
 		params = append(append([]byte(`{"_meta":`), meta...), '}')
 	}
-	edits := []mcp.Edit{mcp.Remove("/_meta/progressToken"), mcp.Remove(mcp.AtLogLevel)}
+	edits := []mcp.Edit{mcp.Remove("/_meta/progressToken"), mcp.Remove(mcp.PointerLogLevel)}
 	if cursor != nil {
 		edits = append(edits, mcp.Set("/cursor", cursor))
 	}
@@ -73,9 +73,9 @@ func listTools(id mcp.ID, call *mcp.Message, cursor []byte) (outgoing, error) {
 type identity struct{ clientInfo, capabilities, logLevel []byte }
 
 func (a identity) edits() []mcp.Edit {
-	edits := []mcp.Edit{mcp.Set(mcp.AtVersion, []byte(`"`+mcp.Rev20260728+`"`)), mcp.Set(mcp.AtClientInfo, a.clientInfo), mcp.Set(mcp.AtCapabilities, a.capabilities)}
+	edits := []mcp.Edit{mcp.Set(mcp.PointerVersion, []byte(`"`+mcp.Rev20260728+`"`)), mcp.Set(mcp.PointerClientInfo, a.clientInfo), mcp.Set(mcp.PointerCapabilities, a.capabilities)}
 	if a.logLevel != nil {
-		edits = append(edits, mcp.Set(mcp.AtLogLevel, a.logLevel))
+		edits = append(edits, mcp.Set(mcp.PointerLogLevel, a.logLevel))
 	}
 	return edits
 }
@@ -85,7 +85,7 @@ func (a identity) edits() []mcp.Edit {
 func (o outgoing) from(a identity) (outgoing, error) {
 	edits := a.edits()
 	o.m.Members("/_meta", func(name string, _ []byte) bool {
-		at := "/_meta/" + mcp.Escape(name)
+		at := "/_meta/" + mcp.EscapePointer(name)
 		if strings.HasPrefix(name, reserved) && !slices.ContainsFunc(edits, func(e mcp.Edit) bool { return e.Pointer == at }) {
 			edits = append(edits, mcp.Remove(at))
 		}
@@ -153,8 +153,8 @@ func taskRequest(method string, id []byte, call *mcp.Message) outgoing {
 
 // withTasks is a call whose client declares that it knows tasks of the modern design.
 func (o outgoing) withTasks() (outgoing, error) {
-	at := mcp.AtCapabilities + "/extensions"
-	edits := []mcp.Edit{mcp.Set(at+"/"+mcp.Escape(tasksExtension), []byte("{}"))}
+	at := mcp.PointerCapabilities + "/extensions"
+	edits := []mcp.Edit{mcp.Set(at+"/"+mcp.EscapePointer(tasksExtension), []byte("{}"))}
 	if _, ok := o.m.Get(at); !ok {
 		edits = []mcp.Edit{mcp.Set(at, []byte(`{"`+tasksExtension+`":{}}`))}
 	}
@@ -166,13 +166,13 @@ func (o outgoing) withTasks() (outgoing, error) {
 func taskRequestAs(method string, id []byte, call *mcp.Message, more ...mcp.Edit) (outgoing, error) {
 	meta, _ := call.Get("/_meta")
 	m := mcp.NewRequest(call.ID(), method, slices.Concat([]byte(`{"taskId":`), id, []byte(`,"_meta":`), meta, []byte("}")))
-	m, err := m.Edit(append(more, mcp.Remove("/_meta/progressToken"), mcp.Remove(mcp.AtLogLevel))...)
+	m, err := m.Edit(append(more, mcp.Remove("/_meta/progressToken"), mcp.Remove(mcp.PointerLogLevel))...)
 	return outgoing{m}, err
 }
 
 // greeting is the initialize of a legacy session for a modern client that declares capabilities, which m, a request of its own, names it if it does.
 func greeting(m *mcp.Message, capabilities []byte, version string) (outgoing, error) {
-	info, ok := m.Get(mcp.AtClientInfo)
+	info, ok := m.Get(mcp.PointerClientInfo)
 	if !ok {
 		info = []byte(`{"name":"gatekit","version":` + string(mcp.Quote(version)) + `}`)
 	}
@@ -209,8 +209,8 @@ func cancellation(cause error, c *call) outgoing {
 	var cancelled *proxy.Cancelled
 	if errors.As(cause, &cancelled) && cancelled.Notice.Message() != nil {
 		notice, edits := cancelled.Notice.Message(), []mcp.Edit{mcp.Set("/requestId", []byte(id))}
-		_, from := notice.Get(mcp.AtVersion)
-		if _, to := c.m.Get(mcp.AtVersion); from && !to {
+		_, from := notice.Get(mcp.PointerVersion)
+		if _, to := c.m.Get(mcp.PointerVersion); from && !to {
 			edits = append(edits, unreserved(notice)...)
 		}
 		if p, err := cancelled.Notice.Edit(edits...); err == nil {

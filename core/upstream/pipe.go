@@ -214,7 +214,7 @@ func (w *wire) ask(ctx context.Context, c *call, o outgoing) (*mcp.Message, erro
 }
 
 // call passes a client's request on; caller gets what the server sends for it.
-func (w *wire) call(ctx context.Context, o outgoing, caller proxy.Caller, l *lane) (answer *mcp.Message, err error) {
+func (w *wire) call(ctx context.Context, o outgoing, caller proxy.Handler, l *lane) (answer *mcp.Message, err error) {
 	o, ended := o.watched(ctx, w.watch)
 	defer func() { ended(answer, err) }()
 	c, err := w.calls.begin(ctx, nil, o.m, caller, l)

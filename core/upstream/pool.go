@@ -105,7 +105,7 @@ type start struct {
 	err  error
 }
 
-func (s *shared) call(ctx context.Context, o outgoing, c proxy.Caller, l *lane) (*mcp.Message, error) {
+func (s *shared) call(ctx context.Context, o outgoing, c proxy.Handler, l *lane) (*mcp.Message, error) {
 	if s.http != nil {
 		return s.http.call(ctx, o, c)
 	}

@@ -261,7 +261,7 @@ func TestAServerThatEndedWhenItWasProbedIsProbedAgainForAModernClient(t *testing
 		go u.Revisions(t.Context())
 		st.last(t).Close()
 		synctest.Wait()
-		modern := proxy.Opening{Revision: mcp.Rev20260728}
+		modern := proxy.OpenOptions{Revision: mcp.Rev20260728}
 		for range 3 {
 			if _, err := u.Open(t.Context(), modern, &client{}); err != nil { // as a legacy one
 				t.Error(err)

@@ -331,8 +331,8 @@ func (h *hearing) Ask(_ context.Context, ms []*mcp.Message) []pipeline.Passed {
 	return make([]pipeline.Passed, len(ms))
 }
 
-// Waits implements proxy.Caller.
-func (h *hearing) Waits() bool { return true }
+// IsWaiting implements proxy.Caller.
+func (h *hearing) IsWaiting() bool { return true }
 
-// Heard implements proxy.Caller.
-func (h *hearing) Heard() {}
+// ReportActivity implements proxy.Caller.
+func (h *hearing) ReportActivity() {}

@@ -26,12 +26,12 @@ type toLegacy struct {
 	closed bool
 }
 
-func newToLegacy(u *Upstream, o proxy.Opening, feed proxy.Caller) *toLegacy {
+func newToLegacy(u *Upstream, o proxy.OpenOptions, feed proxy.Handler) *toLegacy {
 	return &toLegacy{up: u, principal: o.Principal, visits: newVisits(u, feed, o.Shared), life: newLife()}
 }
 
 // Call implements proxy.Server.
-func (s *toLegacy) Call(ctx context.Context, p pipeline.Passed, c proxy.Caller) (*mcp.Message, error) {
+func (s *toLegacy) Call(ctx context.Context, p pipeline.Passed, c proxy.Handler) (*mcp.Message, error) {
 	ctx, end := s.life.bind(ctx)
 	defer end()
 	m := p.Message()
@@ -68,7 +68,7 @@ func (s *toLegacy) Call(ctx context.Context, p pipeline.Passed, c proxy.Caller) 
 	if err := v.setLevel(ctx, m); err != nil {
 		return nil, err
 	}
-	t := &turn{c: c, m: m, mayAsk: mcp.MayAsk(m), visit: v}
+	t := &turn{c: c, m: m, mayAsk: mcp.CanRequestInput(m), visit: v}
 	defer v.enter(t)()
 	var answer *mcp.Message
 	for range maxPagesAsked {
@@ -147,7 +147,7 @@ func (s *toLegacy) Close() error {
 
 // turn is one call of the client: where goes what the server sends for it.
 type turn struct {
-	c      proxy.Caller
+	c      proxy.Handler
 	m      *mcp.Message
 	mayAsk bool
 	visit  *visit
@@ -157,9 +157,9 @@ type turn struct {
 func (t *turn) Notify(ctx context.Context, m *mcp.Message) {
 	switch m.Method {
 	case "notifications/message":
-		wanted, asked := t.m.Text(mcp.AtLogLevel)
+		wanted, asked := t.m.Text(mcp.PointerLogLevel)
 		level, _ := m.Text("/level")
-		if !asked || mcp.LogLevel(level) < mcp.LogLevel(wanted) {
+		if !asked || mcp.LogLevelRank(level) < mcp.LogLevelRank(wanted) {
 			return
 		}
 	case "notifications/progress":
@@ -196,11 +196,11 @@ func (t *turn) ask(ctx context.Context, ms []*mcp.Message) []pipeline.Passed {
 	return t.c.Ask(ctx, asked)
 }
 
-// Waits implements proxy.Caller.
-func (t *turn) Waits() bool { return t.c.Waits() }
+// IsWaiting implements proxy.Caller.
+func (t *turn) IsWaiting() bool { return t.c.IsWaiting() }
 
-// Heard implements proxy.Caller.
-func (t *turn) Heard() { t.c.Heard() }
+// ReportActivity implements proxy.Caller.
+func (t *turn) ReportActivity() { t.c.ReportActivity() }
 
 // maxPagesAsked is how many times a server may answer one call by saying that pages have to be opened first.
 const maxPagesAsked = 3
@@ -208,7 +208,7 @@ const maxPagesAsked = 3
 // openPages asks the client to open the pages that a server's error names (protocol.md 3.5): nothing was run, and the call is made again when the client has agreed to all of
 // them. Else it ends with refusal.
 func (t *turn) openPages(ctx context.Context, m *mcp.Message) (refusal *mcp.Message, err error) {
-	if _, declared := t.m.Get(mcp.AtCapabilities + "/elicitation/url"); !declared || !t.mayAsk {
+	if _, declared := t.m.Get(mcp.PointerCapabilities + "/elicitation/url"); !declared || !t.mayAsk {
 		return toClient(mcp.NewError(t.m.ID(), mcp.CodeMissingCapability, "the server wants pages to be opened first, and the client did not declare elicitation/url",
 			[]byte(`{"requiredCapabilities":{"elicitation":{"url":{}}}}`))), nil
 	}
@@ -224,7 +224,7 @@ func (t *turn) openPages(ctx context.Context, m *mcp.Message) (refusal *mcp.Mess
 		return nil, unavailable(t.visit.of.up.o.Name, "it wants pages to be opened first, and does not say which", err)
 	}
 	for _, p := range t.c.Ask(ctx, questions) {
-		if a := p.Message(); a == nil || !a.Is("/action", "accept") {
+		if a := p.Message(); a == nil || !a.TextEquals("/action", "accept") {
 			return toClient(mcp.NewError(t.m.ID(), mcp.CodeInternal, "the server wants pages to be opened first, and the client did not agree", nil)), nil
 		}
 	}
@@ -233,7 +233,7 @@ func (t *turn) openPages(ctx context.Context, m *mcp.Message) (refusal *mcp.Mess
 
 // setLevel sees to it that the server logs what the request wants to hear, where it can log.
 func (v *visit) setLevel(ctx context.Context, m *mcp.Message) error {
-	level, ok := m.Text(mcp.AtLogLevel)
+	level, ok := m.Text(mcp.PointerLogLevel)
 	if _, logs := v.hello.Get("/capabilities/logging"); !ok || !logs {
 		return nil
 	}
@@ -242,7 +242,7 @@ func (v *visit) setLevel(ctx context.Context, m *mcp.Message) error {
 		return err
 	}
 	defer release()
-	if v.level != "" && mcp.LogLevel(v.level) <= mcp.LogLevel(level) {
+	if v.level != "" && mcp.LogLevelRank(v.level) <= mcp.LogLevelRank(level) {
 		return nil
 	}
 	answer, err := v.server.request(ctx, levelled(level), nil)

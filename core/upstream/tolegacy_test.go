@@ -25,7 +25,7 @@ func legacyShared(t *testing.T, feed *client, shared bool) (s proxy.Server, st *
 	t.Helper()
 	st = &starter{}
 	u := upstream.New(upstream.Options{Name: "files", Era: "legacy", Restart: true, Dial: upstream.Dial{Pipe: st.start}})
-	s, err := u.Open(t.Context(), proxy.Opening{Session: "s", Principal: "ann", Revision: mcp.Rev20260728, Shared: shared}, feed)
+	s, err := u.Open(t.Context(), proxy.OpenOptions{Session: "s", Principal: "ann", Revision: mcp.Rev20260728, Shared: shared}, feed)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -428,7 +428,7 @@ func TestAServerThatTurnsOutToBeModernAfterAll(t *testing.T) {
 		slow := st.last(t)
 		probe := slow.expect(t, "server/discover")
 		time.Sleep(6 * time.Second) // it is taken for legacy
-		s, err := u.Open(t.Context(), proxy.Opening{Session: "s", Revision: mcp.Rev20260728}, &client{})
+		s, err := u.Open(t.Context(), proxy.OpenOptions{Session: "s", Revision: mcp.Rev20260728}, &client{})
 		if err != nil {
 			t.Fatal(err)
 		}

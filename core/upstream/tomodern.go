@@ -18,7 +18,7 @@ import (
 type toModern struct {
 	up       *Upstream
 	server   *modern
-	feed     proxy.Caller
+	feed     proxy.Handler
 	revision string // the client's
 	life     *life
 	onClose  func()
@@ -37,14 +37,14 @@ const (
 	longestShed = 5 * time.Second
 )
 
-func newToModern(u *Upstream, o proxy.Opening, feed proxy.Caller) *toModern {
+func newToModern(u *Upstream, o proxy.OpenOptions, feed proxy.Handler) *toModern {
 	s := &toModern{up: u, server: newModern(u, o.Principal), feed: feed, revision: o.Revision, life: newLife()}
 	s.server.onClose = func() {}
 	return s
 }
 
 // Call implements proxy.Server.
-func (s *toModern) Call(ctx context.Context, p pipeline.Passed, c proxy.Caller) (*mcp.Message, error) {
+func (s *toModern) Call(ctx context.Context, p pipeline.Passed, c proxy.Handler) (*mcp.Message, error) {
 	m := p.Message()
 	s.mu.Lock()
 	listen, client := s.listen, s.client
@@ -80,7 +80,7 @@ func toClient(m *mcp.Message) *mcp.Message {
 }
 
 // initialize is answered with what the server says of itself.
-func (s *toModern) initialize(ctx context.Context, m *mcp.Message, c proxy.Caller) (*mcp.Message, error) {
+func (s *toModern) initialize(ctx context.Context, m *mcp.Message, c proxy.Handler) (*mcp.Message, error) {
 	raw, _ := m.Get("/capabilities")
 	capabilities, err := capabilitiesForModern(raw)
 	if err != nil {
@@ -114,7 +114,7 @@ func (s *toModern) initialize(ctx context.Context, m *mcp.Message, c proxy.Calle
 // setLevel is remembered: a modern server is told with each request.
 func (s *toModern) setLevel(m *mcp.Message) *mcp.Message {
 	raw, _ := m.Get("/level")
-	if level, _ := m.Text("/level"); mcp.LogLevel(level) >= 0 {
+	if level, _ := m.Text("/level"); mcp.LogLevelRank(level) >= 0 {
 		s.mu.Lock()
 		s.client.logLevel = raw
 		s.mu.Unlock()
@@ -124,9 +124,9 @@ func (s *toModern) setLevel(m *mcp.Message) *mcp.Message {
 }
 
 // play puts a request to the server for as many rounds as it asks for input.
-func (s *toModern) play(ctx context.Context, first outgoing, c proxy.Caller) (*mcp.Message, error) {
+func (s *toModern) play(ctx context.Context, first outgoing, c proxy.Handler) (*mcp.Message, error) {
 	if _, ok := first.m.Get("/_meta/progressToken"); ok {
-		c = &rising{Caller: c}
+		c = &rising{Handler: c}
 	}
 	o, rounds, sheds := first, 0, 0
 	for {
@@ -184,7 +184,7 @@ func (s *toModern) play(ctx context.Context, first outgoing, c proxy.Caller) (*m
 
 // ask puts the questions in a server's result to the client, one after another, and answers the object of its answers; nil when there was no question. A
 // question that the client cannot or would not answer ends the call with a refusal, where the server's revision has no words for that.
-func (s *toModern) ask(ctx context.Context, request, m *mcp.Message, c proxy.Caller) (answers []byte, refusal *mcp.Message, err error) {
+func (s *toModern) ask(ctx context.Context, request, m *mcp.Message, c proxy.Handler) (answers []byte, refusal *mcp.Message, err error) {
 	raw, ok := m.Get("/inputRequests")
 	if !ok {
 		return nil, nil, nil
@@ -215,7 +215,7 @@ func (s *toModern) ask(ctx context.Context, request, m *mcp.Message, c proxy.Cal
 }
 
 // askOne puts one question to the client and answers what the server is to get.
-func (s *toModern) askOne(ctx context.Context, request *mcp.Message, key string, raw []byte, c proxy.Caller) (answer []byte, refusal *mcp.Message, err error) {
+func (s *toModern) askOne(ctx context.Context, request *mcp.Message, key string, raw []byte, c proxy.Handler) (answer []byte, refusal *mcp.Message, err error) {
 	q, err := mcp.EmbeddedRequest(mcp.ID(mcp.Quote(key)), raw)
 	if err != nil {
 		return nil, nil, unavailable(s.up.o.Name, "its inputRequests hold what is no request", err)
@@ -285,7 +285,7 @@ func (s *toModern) Close() error {
 
 // rising leaves out progress that does not rise: a server begins anew with each round.
 type rising struct {
-	proxy.Caller
+	proxy.Handler
 	mu   sync.Mutex
 	last float64
 	any  bool
@@ -295,7 +295,7 @@ func (r *rising) Notify(ctx context.Context, m *mcp.Message) {
 	if m.Method == "notifications/progress" && !r.rises(m) {
 		return
 	}
-	r.Caller.Notify(ctx, m)
+	r.Handler.Notify(ctx, m)
 }
 
 func (r *rising) rises(m *mcp.Message) bool {

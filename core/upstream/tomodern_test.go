@@ -22,7 +22,7 @@ const (
 func bridged(t *testing.T, revision, capabilities string, feed *client) (s proxy.Server, srv *pipe, end func()) {
 	t.Helper()
 	u, st := modernUp(upstream.Options{})
-	s, err := u.Open(t.Context(), proxy.Opening{Session: "s", Revision: revision}, feed)
+	s, err := u.Open(t.Context(), proxy.OpenOptions{Session: "s", Revision: revision}, feed)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +146,7 @@ func TestModernServerAsksLegacyClient(t *testing.T) {
 func refuses(ctx context.Context, m *mcp.Message, code int) pipeline.Passed {
 	r := mcp.NewError(m.ID(), code, "no", nil)
 	r.To = mcp.ToServer
-	return judge.Answer(ctx, r)
+	return judge.PassOwn(ctx, r)
 }
 
 func TestModernServerPutsALegacyCallOff(t *testing.T) {
@@ -325,7 +325,7 @@ func TestAModernServerThatDeclaresNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u, st := modernUp(upstream.Options{})
 		defer u.Close()
-		s, err := u.Open(t.Context(), proxy.Opening{Session: "s", Revision: mcp.Rev20251125}, &client{})
+		s, err := u.Open(t.Context(), proxy.OpenOptions{Session: "s", Revision: mcp.Rev20251125}, &client{})
 		if err != nil {
 			t.Fatal(err)
 		}

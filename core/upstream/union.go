@@ -36,7 +36,7 @@ type union struct {
 type member struct {
 	m      *mcp.Message
 	filter filter
-	caller proxy.Caller
+	caller proxy.Handler
 	lane   *lane
 	acked  bool
 	done   chan reply // holds one
@@ -63,7 +63,7 @@ func newUnion(w *wire) *union {
 }
 
 // call is a subscriptions/listen: it answers when the server ends it, or with the cause of ctx.
-func (u *union) call(ctx context.Context, o outgoing, c proxy.Caller, l *lane) (*mcp.Message, error) {
+func (u *union) call(ctx context.Context, o outgoing, c proxy.Handler, l *lane) (*mcp.Message, error) {
 	n := &member{m: o.m, filter: filterOf(o.m), caller: c, lane: l, done: make(chan reply, 1)}
 	u.begin()
 	u.mu.Lock()
@@ -282,18 +282,18 @@ func (o *united) Ask(_ context.Context, ms []*mcp.Message) []pipeline.Passed {
 	return make([]pipeline.Passed, len(ms))
 }
 
-// Waits implements proxy.Caller.
-func (o *united) Waits() bool { return true }
+// IsWaiting implements proxy.Caller.
+func (o *united) IsWaiting() bool { return true }
 
-// Heard implements proxy.Caller.
-func (o *united) Heard() {}
+// ReportActivity implements proxy.Caller.
+func (o *united) ReportActivity() {}
 
 // tell gives a member its part of the server's acknowledgement. The mu is held.
 func (u *union) tell(n *member, ack *mcp.Message) {
 	n.acked = true
 	var edits []mcp.Edit
 	for name, honoured := range filterOf(ack) {
-		at := "/notifications/" + mcp.Escape(name)
+		at := "/notifications/" + mcp.EscapePointer(name)
 		switch kept := honoured.within(n.filter[name]); {
 		case len(kept.values) == len(honoured.values):
 		case len(kept.values) == 0:
@@ -322,7 +322,7 @@ func (u *union) missed(n *member) {
 			}
 		}
 		for _, m := range told {
-			if m, err := toClient(m).Edit(mcp.Set(mcp.AtSubscription, []byte(n.m.ID()))); err == nil {
+			if m, err := toClient(m).Edit(mcp.Set(mcp.PointerSubscription, []byte(n.m.ID()))); err == nil {
 				u.deliver(n, m)
 			}
 		}
@@ -348,7 +348,7 @@ type interest struct {
 func filterOf(m *mcp.Message) filter {
 	f := filter{}
 	m.Members("/notifications", func(name string, raw []byte) bool {
-		at := "/notifications/" + mcp.Escape(name)
+		at := "/notifications/" + mcp.EscapePointer(name)
 		switch {
 		case bytes.HasPrefix(raw, []byte("[")):
 			i := interest{list: true}

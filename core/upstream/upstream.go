@@ -93,7 +93,7 @@ func New(o Options) *Upstream {
 }
 
 // Open answers the server as one session sees it. Its Call stamps nothing on an answer but Kind and To: the rest is the proxy's.
-func (u *Upstream) Open(ctx context.Context, o proxy.Opening, feed proxy.Caller) (proxy.Server, error) {
+func (u *Upstream) Open(ctx context.Context, o proxy.OpenOptions, feed proxy.Handler) (proxy.Server, error) {
 	have, err := u.Revisions(ctx)
 	if err != nil {
 		return nil, err

@@ -32,7 +32,7 @@ const (
 // visits are the sessions that one modern client has with a legacy server.
 type visits struct {
 	up     *Upstream
-	feed   proxy.Caller
+	feed   proxy.Handler
 	shared bool // several clients may be behind the session
 	life   *life
 
@@ -70,7 +70,7 @@ type visit struct {
 	hear    map[*hearer]struct{} // listens
 }
 
-func newVisits(u *Upstream, feed proxy.Caller, shared bool) *visits {
+func newVisits(u *Upstream, feed proxy.Handler, shared bool) *visits {
 	return &visits{up: u, feed: feed, shared: shared, life: newLife(), changed: make(chan struct{})}
 }
 
@@ -82,12 +82,12 @@ func (vs *visits) wake() {
 
 // take answers a visit for a request, begun, to be given back with leave.
 func (vs *visits) take(ctx context.Context, m *mcp.Message) (*visit, error) {
-	raw, _ := m.Get(mcp.AtCapabilities)
+	raw, _ := m.Get(mcp.PointerCapabilities)
 	capabilities, err := capabilitiesForLegacy(raw)
 	if err != nil {
 		return nil, unavailable(vs.up.o.Name, "the client's capabilities could not be put into its revision's words", err)
 	}
-	meaning, err := mcp.Meaning(capabilities)
+	meaning, err := mcp.CanonicalDigest(capabilities)
 	if err != nil {
 		return nil, unavailable(vs.up.o.Name, "the client's capabilities cannot be read", err)
 	}
@@ -311,7 +311,7 @@ func (v *visit) askable(ctx context.Context, ms []*mcp.Message) *turn {
 		var waiting, parked []*turn // the youngest first
 		for _, t := range slices.Backward(turns) {
 			switch {
-			case t.mayAsk && t.c.Waits():
+			case t.mayAsk && t.c.IsWaiting():
 				waiting = append(waiting, t)
 			case t.mayAsk:
 				parked = append(parked, t)
@@ -351,11 +351,11 @@ func failed(answers []pipeline.Passed) bool {
 	})
 }
 
-// Waits implements proxy.Caller.
-func (v *visit) Waits() bool { return true }
+// IsWaiting implements proxy.Caller.
+func (v *visit) IsWaiting() bool { return true }
 
-// Heard implements proxy.Caller.
-func (v *visit) Heard() {}
+// ReportActivity implements proxy.Caller.
+func (v *visit) ReportActivity() {}
 
 // enter notes that a call is in flight; the function that it answers undoes that.
 func (v *visit) enter(t *turn) (leave func()) {

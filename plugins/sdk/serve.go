@@ -159,7 +159,7 @@ func (s *server) inspect(ctx context.Context, q *pb.InspectRequest) *pb.InspectR
 		r.Verdicts = []*pb.Verdict{proto.FromVerdict(Verdict{}, err)}
 		return r
 	}
-	verdicts, errs := pipeline.Sequence(m, len(q.Stages), func(i int, m *mcp.Message) (Verdict, error) {
+	verdicts, errs := pipeline.InspectInOrder(m, len(q.Stages), func(i int, m *mcp.Message) (Verdict, error) {
 		s.mu.Lock()
 		c, ok := s.stages[q.Stages[i]]
 		s.mu.Unlock()

@@ -294,7 +294,7 @@ func action(ctx context.Context, v pipeline.Verdict, err error) string {
 	switch {
 	case err != nil:
 		return "deny"
-	case v.Action == pipeline.Ask && !pipeline.Approved(ctx):
+	case v.Action == pipeline.Ask && !pipeline.IsApproved(ctx):
 		return "ask"
 	case v.Action == pipeline.Allow, v.Action == pipeline.Ask:
 		return "pass"

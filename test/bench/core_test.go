@@ -94,7 +94,7 @@ func core(b *testing.B, o upstream.Options) *downstream.Front {
 	}
 	o.Name = "s0"
 	up := upstream.New(o)
-	p, err := proxy.New(proxy.Options{Pipeline: pipeline.New(log, pipeline.Options{}), Servers: []proxy.Configured{{Name: o.Name, Upstream: up}}})
+	p, err := proxy.New(proxy.Options{Pipeline: pipeline.New(log, pipeline.Options{}), Servers: []proxy.ServerConfig{{Name: o.Name, Upstream: up}}})
 	if err != nil {
 		b.Fatal(err)
 	}

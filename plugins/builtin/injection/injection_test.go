@@ -28,7 +28,7 @@ func (recorder) Record(context.Context, pipeline.Outcome) (uint64, error) { retu
 // pass sends m through a pipeline with the stage, as Gatekit does, and answers the body that moves; "" when nothing does.
 func pass(t *testing.T, s sdk.Stage, m *mcp.Message) string {
 	t.Helper()
-	p, err := pipeline.New(recorder{}, pipeline.Options{}, pipeline.Named{Name: "injection", Stage: s}).Pass(t.Context(), m)
+	p, err := pipeline.New(recorder{}, pipeline.Options{}, pipeline.StageConfig{Name: "injection", Stage: s}).Pass(t.Context(), m)
 	if err != nil {
 		return ""
 	}

@@ -34,7 +34,7 @@ func digest(m *mcp.Message) (s step, err error) {
 		}
 		parts = append(parts, part)
 	}
-	sum, err := mcp.Meaning(slices.Concat([]byte("["), bytes.Join(parts, []byte(",")), []byte("]")))
+	sum, err := mcp.CanonicalDigest(slices.Concat([]byte("["), bytes.Join(parts, []byte(",")), []byte("]")))
 	copy(s.what[:], sum)
 	return s, err
 }

@@ -107,7 +107,7 @@ func (l *look) text(t scan.Text) {
 		if l.renamed == nil {
 			l.renamed = make(map[string]string)
 		}
-		l.renamed[pointer] = mcp.Escape(name.String() + t.S[cut:])
+		l.renamed[pointer] = mcp.EscapePointer(name.String() + t.S[cut:])
 	}
 }
 

@@ -132,7 +132,7 @@ func (s *stage) complete(m *mcp.Message) sdk.Verdict {
 		kind string
 	}{{&s.prompts, "/ref/name", "ref/prompt"}, {&s.resources, "/ref/uri", "ref/resource"}} {
 		name, ok := m.Text(x.at)
-		if !x.f.filters() || !ok && !m.Is("/ref/type", x.kind) {
+		if !x.f.filters() || !ok && !m.TextEquals("/ref/type", x.kind) {
 			continue
 		}
 		if !ok || x.f.hidden(name) {
@@ -198,7 +198,7 @@ func (f *filter) list(m *mcp.Message) sdk.Verdict {
 // edits is what c makes of an item. Older clients read a tool's title among its annotations.
 func (f *filter) edits(c change, item *mcp.Message, at string) (edits []mcp.Edit) {
 	set := func(pointer string, text *string) {
-		if text != nil && !item.Is(pointer, *text) {
+		if text != nil && !item.TextEquals(pointer, *text) {
 			edits = append(edits, mcp.Set(at+pointer, mcp.Quote(*text)))
 		}
 	}

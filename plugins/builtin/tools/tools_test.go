@@ -29,7 +29,7 @@ func stageOf(t testing.TB, config string) (*pipeline.Pipeline, *last) {
 		t.Fatal(err)
 	}
 	rec := &last{}
-	named := pipeline.Named{Name: "tools", Stage: s, Wants: s.(sdk.Wanting).Wants(), Renames: s.(sdk.Renaming).Renames()}
+	named := pipeline.StageConfig{Name: "tools", Stage: s, Wants: s.(sdk.Wanting).Wants(), Renames: s.(sdk.Renaming).Renames()}
 	return pipeline.New(rec, pipeline.Options{}, named), rec
 }
 

@@ -87,10 +87,10 @@ func traceable(m *mcp.Message) bool {
 	if failed, _ := m.Get("/isError"); string(failed) == "true" {
 		return false
 	}
-	if _, typed := m.Get("/resultType"); typed && !m.Is("/resultType", "complete") {
+	if _, typed := m.Get("/resultType"); typed && !m.TextEquals("/resultType", "complete") {
 		return false // a task, or a question
 	}
-	return !m.Folded && m.Len("/content") >= 0
+	return !m.CarriesInput && m.Len("/content") >= 0
 }
 
 // block is a text content block, for people rather than for the model.

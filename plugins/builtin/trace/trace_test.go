@@ -53,7 +53,7 @@ func result(t testing.TB, request *mcp.Message, body string) *mcp.Message {
 // pass is the body of m as it goes on.
 func pass(t testing.TB, s sdk.Stage, m *mcp.Message) string {
 	t.Helper()
-	p := pipeline.New(nowhere{}, pipeline.Options{}, pipeline.Named{Name: "trace", Stage: s, Wants: s.(sdk.Wanting).Wants()})
+	p := pipeline.New(nowhere{}, pipeline.Options{}, pipeline.StageConfig{Name: "trace", Stage: s, Wants: s.(sdk.Wanting).Wants()})
 	passed, err := p.Pass(t.Context(), m)
 	if err != nil {
 		t.Fatal(err)

@@ -58,12 +58,12 @@ func Redact(m *mcp.Message, cuts []Cut) ([]mcp.Edit, error) {
 		parent := at[:strings.LastIndexByte(at, '/')]
 		name := without(names[at])
 		for n := 2; ; n++ {
-			if _, taken := renamed.Get(parent + "/" + mcp.Escape(name)); !taken {
+			if _, taken := renamed.Get(parent + "/" + mcp.EscapePointer(name)); !taken {
 				break
 			}
 			name = fmt.Sprintf("%s %d", without(names[at]), n)
 		}
-		if renamed, err = renamed.Edit(mcp.Remove(at), mcp.Set(parent+"/"+mcp.Escape(name), slices.Clone(value))); err != nil {
+		if renamed, err = renamed.Edit(mcp.Remove(at), mcp.Set(parent+"/"+mcp.EscapePointer(name), slices.Clone(value))); err != nil {
 			return nil, fmt.Errorf("redact a name: %w", err)
 		}
 	}

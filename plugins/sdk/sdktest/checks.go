@@ -216,7 +216,7 @@ func order(m *mcp.Message) (names []string) {
 
 // removed says whether an edit takes the body's member away on purpose.
 func removed(edits []mcp.Edit, name string) bool {
-	return slices.ContainsFunc(edits, func(e mcp.Edit) bool { return e.Value == nil && e.Pointer == "/"+mcp.Escape(name) })
+	return slices.ContainsFunc(edits, func(e mcp.Edit) bool { return e.Value == nil && e.Pointer == "/"+mcp.EscapePointer(name) })
 }
 
 func (s suite) noMutation(t testing.TB) {
@@ -341,7 +341,7 @@ func (s suite) time(t testing.TB) {
 
 // wanted says whether w wants m, as the pipeline would.
 func wanted(w pipeline.Wants, m *mcp.Message) (yes bool) {
-	p := pipeline.New(&firstOutcome{}, pipeline.Options{}, pipeline.Named{Name: "x", Wants: w, Stage: sdk.Inspect(func(context.Context, *mcp.Message) (sdk.Verdict, error) {
+	p := pipeline.New(&firstOutcome{}, pipeline.Options{}, pipeline.StageConfig{Name: "x", Wants: w, Stage: sdk.Inspect(func(context.Context, *mcp.Message) (sdk.Verdict, error) {
 		yes = true
 		return sdk.Allow(), nil
 	})})

@@ -123,7 +123,7 @@ func (s suite) sent(m *mcp.Message) *mcp.Message {
 func with(body, m *mcp.Message) mcp.Message {
 	c := *body
 	c.To, c.Session, c.Principal, c.Exchange = m.To, m.Session, m.Principal, m.Exchange
-	c.Method, c.Server, c.Name, c.Request, c.Folded = m.Method, m.Server, m.Name, m.Request, m.Folded
+	c.Method, c.Server, c.Name, c.Request, c.CarriesInput = m.Method, m.Server, m.Name, m.Request, m.CarriesInput
 	return c
 }
 
@@ -148,7 +148,7 @@ func (s suite) judge(ctx context.Context, stage sdk.Stage, m *mcp.Message) judge
 	})
 	m = s.sent(m)
 	first := &firstOutcome{}
-	p := pipeline.New(first, pipeline.Options{}, pipeline.Named{Name: s.p.Name, Stage: seen, Wants: s.wants(stage), Timeout: s.patience})
+	p := pipeline.New(first, pipeline.Options{}, pipeline.StageConfig{Name: s.p.Name, Stage: seen, Wants: s.wants(stage), Timeout: s.patience})
 	_, err := p.Pass(ctx, m)
 	var denied *pipeline.Denied
 	if errors.As(err, &denied) && denied.Err != nil {

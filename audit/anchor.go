@@ -12,15 +12,17 @@ import (
 	"golang.org/x/mod/sumdb/note"
 )
 
-// anchorEvery is how often the anchor file gets a checkpoint, which speaks for all before it, while the log is written.
+// anchorEvery is how often the anchor file gets a checkpoint, which speaks for all before it, while
+// the log is written.
 const anchorEvery = time.Minute
 
 // anchors are where checkpoints go.
 type anchors struct {
-	file    string
-	waits   []byte    // the newest checkpoint that file has not; working is held for these five
-	wrote   time.Time // when it got one
-	under   []byte    // what is being written, by a goroutine that says on written how that went; nil when nothing is
+	file  string
+	waits []byte    // the newest checkpoint that file has not; working is held for these five
+	wrote time.Time // when it got one
+	// what is being written, by a goroutine that says on written how that went; nil when nothing is
+	under   []byte
 	written chan error
 	err     error // of the last try; mu is held for it, and for the rest
 
@@ -29,21 +31,25 @@ type anchors struct {
 	calls chan struct{} // closed when it has returned from the last; nil while it is not called
 }
 
-// begin anchors the checkpoint that the log goes on from where the file has none: from then on, a file that is not there was taken away.
+// begin anchors the checkpoint that the log goes on from where the file has none: from then on, a
+// file that is not there was taken away.
 func (u *upkeep) begin(from *Checkpoint) {
 	u.working.Lock()
 	defer u.working.Unlock()
 	if u.anchors.file == "" {
 		return
 	}
-	if info, err := os.Stat(u.anchors.file); err != nil || info.Mode().IsRegular() && info.Size() == 0 {
+	if info, err := os.Stat(u.anchors.file); err != nil || info.Mode().IsRegular() &&
+		info.Size() == 0 {
 		u.anchors.waits = from.Note
 		u.anchorFile()
 	}
 }
 
-// heldToAnchor sees that the log, which ends with record last, has what the newest checkpoint in its anchor speaks of: one that was set back, its own checkpoint with it, is refused. An
-// anchor that is another log's is said. What is no file is not read, and what else is in one is for who verifies the log.
+// heldToAnchor sees that the log, which ends with record last, has what the newest checkpoint in
+// its anchor speaks of: one that was set back, its own checkpoint with it, is refused. An anchor
+// that is another log's is said. What is no file is not read, and what else is in one is for who
+// verifies the log.
 func (u *upkeep) heldToAnchor(origin string, key note.Verifier, last uint64) error {
 	info, err := os.Stat(u.anchors.file)
 	if err != nil || !info.Mode().IsRegular() {
@@ -62,12 +68,15 @@ func (u *upkeep) heldToAnchor(origin string, key note.Verifier, last uint64) err
 		err = fmt.Errorf("its newest checkpoint is of %s", c.Origin)
 	}
 	if err != nil {
-		u.report.Warn("the anchor is not this audit log's, and verifying it will fail: move the anchor away, or name another", "file", u.anchors.file, "error", err)
+		u.report.Warn("the anchor is not this audit log's, and verifying it will fail: move the "+
+			"anchor away, or name another", "file", u.anchors.file, "error", err)
 		return nil
 	}
 	if uint64(c.Size) > last {
-		return fmt.Errorf("it ends at record %d, and its anchor %s has a checkpoint of %d: it was set back, or records were taken away\n"+
-			"hint: put the missing files back; where they are lost, %s", last, u.anchors.file, c.Size, afresh(u.path))
+		return fmt.Errorf("it ends at record %d, and its anchor %s has a checkpoint of %d: it "+
+			"was set back, or records were taken away\n"+
+			"hint: put the missing files back; where they are lost, %s", last, u.anchors.file,
+			c.Size, afresh(u.path))
 	}
 	return nil
 }
@@ -122,10 +131,12 @@ func (u *upkeep) callAnchor() {
 	}
 }
 
-// anchorFile gives the file the checkpoint that waits for it, if it is time. That it fails, and that it works again, are records.
+// anchorFile gives the file the checkpoint that waits for it, if it is time. That it fails, and
+// that it works again, are records.
 func (u *upkeep) anchorFile() error {
 	before := u.anchors.err
-	if u.anchors.waits == nil || before == nil && !u.ended && time.Since(u.anchors.wrote) < anchorEvery {
+	if u.anchors.waits == nil || before == nil && !u.ended &&
+		time.Since(u.anchors.wrote) < anchorEvery {
 		return before
 	}
 	err := u.anchors.write(u.ended)
@@ -138,11 +149,14 @@ func (u *upkeep) anchorFile() error {
 	var said error
 	switch {
 	case err != nil && before == nil:
-		u.report.Error("a checkpoint of the audit log cannot be anchored", "file", u.anchors.file, "error", err)
-		said = u.log.event("anchor lost", fmt.Sprintf("checkpoints cannot be written to %s", u.anchors.file))
+		u.report.Error("a checkpoint of the audit log cannot be anchored", "file", u.anchors.file,
+			"error", err)
+		said = u.log.event("anchor lost", fmt.Sprintf("checkpoints cannot be written to %s",
+			u.anchors.file))
 	case err == nil && before != nil:
 		u.report.Info("checkpoints of the audit log are anchored again", "file", u.anchors.file)
-		said = u.log.event("anchor back", fmt.Sprintf("checkpoints are written to %s again", u.anchors.file))
+		said = u.log.event("anchor back", fmt.Sprintf("checkpoints are written to %s again",
+			u.anchors.file))
 	}
 	if said != nil && !errors.Is(said, errClosed) {
 		u.report.Error("record how it is with the anchor", "error", said)
@@ -150,13 +164,17 @@ func (u *upkeep) anchorFile() error {
 	return err
 }
 
-// write gives the file the checkpoint that waits. A file system that hangs is waited for once, and at the last: one write is left with it, and asked after later.
+// write gives the file the checkpoint that waits. A file system that hangs is waited for once, and
+// at the last: one write is left with it, and asked after later.
 func (a *anchors) write(last bool) error {
 	for {
 		wait := anchorWait
 		if a.under == nil {
 			a.under, a.written = a.waits, make(chan error, 1)
-			go func(signed []byte, written chan<- error) { written <- appendNote(a.file, signed) }(a.under, a.written)
+			go func(signed []byte, written chan<- error) {
+				written <- appendNote(a.file,
+					signed)
+			}(a.under, a.written)
 		} else if !last {
 			wait = time.Millisecond
 		}
@@ -184,8 +202,9 @@ func (u *upkeep) anchorIn() time.Duration {
 	return max(time.Millisecond, anchorEvery-time.Since(u.anchors.wrote))
 }
 
-// appendNote appends a checkpoint and an empty line, and sees to it that they are on the disk. What a write leaves in part is taken back; where it cannot be, as the file takes nothing but
-// more, or where a crash has left it, empty lines keep it apart from what follows.
+// appendNote appends a checkpoint and an empty line, and sees to it that they are on the disk. What
+// a write leaves in part is taken back; where it cannot be, as the file takes nothing but more, or
+// where a crash has left it, empty lines keep it apart from what follows.
 func appendNote(path string, signed []byte) (err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err

@@ -14,7 +14,8 @@ import (
 	"gatekit/audit"
 )
 
-// TestATornCheckpointDoesNotSpoilTheAnchor cuts the last checkpoint of an anchor at each byte, as a crash or a full disk would, and goes on with the log.
+// TestATornCheckpointDoesNotSpoilTheAnchor cuts the last checkpoint of an anchor at each byte, as a
+// crash or a full disk would, and goes on with the log.
 func TestATornCheckpointDoesNotSpoilTheAnchor(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
 	anchor := file + ".anchor"
@@ -40,8 +41,10 @@ func TestATornCheckpointDoesNotSpoilTheAnchor(t *testing.T) {
 			t.Fatalf("cut at %d of %d: %v in\n%s", cut, len(whole), err, read(t, anchor))
 		}
 		isLast := func(c *audit.Checkpoint) bool { return c.Root == inTree(t, file).Root }
-		if got, want := len(all)+torn, 4; got != want || !slices.ContainsFunc(all, isLast) || torn > 1 || torn == 0 && cut < len(whole)-2 {
-			t.Errorf("cut at %d of %d: %d checkpoints and %d torn, want four in all, and the last among them", cut, len(whole), len(all), torn)
+		if got, want := len(all)+torn, 4; got != want || !slices.ContainsFunc(all, isLast) ||
+			torn > 1 || torn == 0 && cut < len(whole)-2 {
+			t.Errorf("cut at %d of %d: %d checkpoints and %d torn, want four in all, and the "+
+				"last among them", cut, len(whole), len(all), torn)
 		}
 	}
 }
@@ -49,7 +52,8 @@ func TestATornCheckpointDoesNotSpoilTheAnchor(t *testing.T) {
 func TestAnAnchorThatIsLostIsARecordAndAFault(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
-		file, anchor := filepath.Join(dir, "gatekit.jsonl"), filepath.Join(dir, "elsewhere", "anchor")
+		file, anchor := filepath.Join(dir, "gatekit.jsonl"), filepath.Join(dir,
+			"elsewhere", "anchor")
 		l := open(t, audit.Options{File: file, AnchorFile: anchor})
 		if err := l.Fault(); err != nil {
 			t.Error(err)
@@ -84,7 +88,9 @@ func TestAnAnchorThatIsLostIsARecordAndAFault(t *testing.T) {
 		if want := []string{"test", "anchor lost", "anchor back"}; !slices.Equal(actions, want) {
 			t.Errorf("the records are %q, want %q", actions, want)
 		}
-		if checkpoints, torn, err := audit.OpenCheckpoints(read(t, anchor), key(t, file)); err != nil || torn > 0 || checkpoints[len(checkpoints)-1].Root != inTree(t, file).Root {
+		if checkpoints, torn, err := audit.OpenCheckpoints(read(t, anchor),
+			key(t, file)); err != nil || torn > 0 ||
+			checkpoints[len(checkpoints)-1].Root != inTree(t, file).Root {
 			t.Errorf("the anchor is not what the log is: %v", err)
 		}
 	})
@@ -96,7 +102,8 @@ func TestAStartSaysWhatIsMissing(t *testing.T) {
 	write := func(dir string, n int) (said string, err error) {
 		t.Helper()
 		var log bytes.Buffer
-		l, err := audit.Open(audit.Options{File: filepath.Join(dir, "gatekit.jsonl"), AnchorFile: anchor, SegmentBytes: 2000, Log: slog.New(slog.NewTextHandler(&log, nil))})
+		l, err := audit.Open(audit.Options{File: filepath.Join(dir, "gatekit.jsonl"),
+			AnchorFile: anchor, SegmentBytes: 2000, Log: slog.New(slog.NewTextHandler(&log, nil))})
 		if err != nil {
 			return log.String(), err
 		}
@@ -133,9 +140,11 @@ func TestAStartSaysWhatIsMissing(t *testing.T) {
 		t.Fatalf("%v, %v", segments, err)
 	}
 	for _, tt := range []struct{ name, dir, said, err string }{
-		{"all of it is an older copy", older, "", "it ends at record 50, and its anchor " + anchor + " has a checkpoint of 51: it was set back"},
+		{"all of it is an older copy", older, "", "it ends at record 50, and its anchor " + anchor +
+			" has a checkpoint of 51: it was set back"},
 		{"a file in the middle", took(filepath.Base(segments[1])), "their file is gone", ""},
-		{"all but the key", took("gatekit.jsonl*.tree", "gatekit.jsonl", "gatekit-*"), "was one taken away?", ""},
+		{"all but the key", took("gatekit.jsonl*.tree", "gatekit.jsonl", "gatekit-*"),
+			"was one taken away?", ""},
 		{"all of it", t.TempDir(), "the anchor is not this audit log's", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -143,7 +152,9 @@ func TestAStartSaysWhatIsMissing(t *testing.T) {
 			if !strings.Contains(said, tt.said) || tt.said == "" && said != "" {
 				t.Errorf("said %q, want %q", said, tt.said)
 			}
-			if tt.err == "" && err != nil || tt.err != "" && (err == nil || !strings.Contains(err.Error(), tt.err) || !strings.Contains(err.Error(), "\nhint: ")) {
+			if tt.err == "" && err != nil || tt.err != "" && (err == nil ||
+				!strings.Contains(err.Error(), tt.err) || !strings.Contains(err.Error(),
+				"\nhint: ")) {
 				t.Errorf("error %v, want %q", err, tt.err)
 			}
 		})

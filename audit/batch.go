@@ -15,7 +15,8 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// batch is lines that are written together. Who adds the first owns it: it writes the batch and tells the others.
+// batch is lines that are written together. Who adds the first owns it: it writes the batch and
+// tells the others.
 type batch struct {
 	lines  []byte
 	leaves []tlog.Hash   // of its lines, for the tree
@@ -38,7 +39,8 @@ type missed struct {
 // outcome is the record of them.
 func (m *missed) outcome() pipeline.Outcome {
 	return pipeline.Outcome{Time: time.Now(), Action: "gap", Err: m.err,
-		Reason: fmt.Sprintf("%d records could not be written since %s: their messages did not move", m.count, m.since.UTC().Format(timeFormat))}
+		Reason: fmt.Sprintf("%d records could not be written since %s: their messages did not move",
+			m.count, m.since.UTC().Format(timeFormat))}
 }
 
 func (m *missed) add(other missed) {
@@ -94,12 +96,16 @@ func (l *Log) link(b *batch, e *entry) uint64 {
 func (l *Log) commit(b *batch) {
 	defer l.writers.Done()
 	if b.alone < 4 || b.alone%64 == 0 {
-		runtime.Gosched() // others may be about to record: one write for all costs less than one for each. To wait for nobody costs too, so it is tried now and then
+		// others may be about to record: one write for all costs less than one for each. To wait
+		// for nobody costs too, so it is tried now and then
+		runtime.Gosched()
 	}
 	l.writing <- struct{}{}
 	defer func() { <-l.writing }()
 	if l.durability == Fsync {
-		runtime.Gosched() // those whose batch was just written are about to record again: they share this one, or two batches take turns for ever
+		// those whose batch was just written are about to record again: they share this one, or two
+		// batches take turns for ever
+		runtime.Gosched()
 	}
 	l.mu.Lock()
 	if l.pending == b {
@@ -145,7 +151,8 @@ func (l *Log) recycle(b *batch) {
 func (l *Log) enqueue(e *entry) (uint64, error) {
 	err := l.lost
 	if err == nil && l.pending != nil && len(l.pending.lines)+len(e.rest) > l.queue {
-		err = fmt.Errorf("%d bytes of records wait to be written, the queue is full", len(l.pending.lines))
+		err = fmt.Errorf("%d bytes of records wait to be written, the queue is full",
+			len(l.pending.lines))
 	}
 	var seq uint64
 	if err == nil {
@@ -233,7 +240,8 @@ func (l *Log) attempt(lines []byte) error {
 	if err == nil && l.durability == Fsync {
 		err = l.out.Sync()
 	}
-	if err == nil && l.files != nil && (l.durability == Fsync || time.Since(l.looked) >= lookEvery) {
+	if err == nil && l.files != nil && (l.durability == Fsync ||
+		time.Since(l.looked) >= lookEvery) {
 		err = l.ours()
 	}
 	if err != nil {
@@ -248,10 +256,12 @@ func (l *Log) attempt(lines []byte) error {
 	return nil
 }
 
-// lookEvery is how long, but with Fsync, the file is taken to be the log's once that was seen: to look costs as much as to write.
+// lookEvery is how long, but with Fsync, the file is taken to be the log's once that was seen: to
+// look costs as much as to write.
 const lookEvery = 100 * time.Millisecond
 
-// ours is an error when the file that is written is no longer the log's, and nothing is written any more. The caller has l.writing.
+// ours is an error when the file that is written is no longer the log's, and nothing is written any
+// more. The caller has l.writing.
 func (l *Log) ours() error {
 	if l.gone == nil {
 		l.looked = time.Now()

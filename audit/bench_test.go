@@ -14,15 +14,18 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// BenchmarkRecord is one record of a message that passed as it was, to a file. Compare "nowhere", which writes to memory: that is the log's own work.
+// BenchmarkRecord is one record of a message that passed as it was, to a file. Compare "nowhere",
+// which writes to memory: that is the log's own work.
 func BenchmarkRecord(b *testing.B) {
 	for _, size := range []int{1 << 10, 64 << 10} {
 		m := parse(b, `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"read","arguments":{"text":"`+strings.Repeat("x", size)+`"}}}`)
 		o := pipeline.Outcome{Time: time.Now(), Before: m, After: m, Action: "pass"}
-		for _, durability := range []audit.Durability{"nowhere", audit.Write, audit.Fsync, audit.Async} {
+		for _, durability := range []audit.Durability{"nowhere", audit.Write, audit.Fsync,
+			audit.Async} {
 			for _, at := range []int{1, 32} {
 				b.Run(fmt.Sprintf("%dKiB/%s/%d", size>>10, durability, at), func(b *testing.B) {
-					options := audit.Options{File: filepath.Join(b.TempDir(), "log"), Durability: durability}
+					options := audit.Options{File: filepath.Join(b.TempDir(), "log"),
+						Durability: durability}
 					if durability == "nowhere" {
 						options = audit.Options{Writer: nowhere{}}
 					}
@@ -60,13 +63,16 @@ type nowhere struct{}
 
 func (nowhere) Write(b []byte) (int, error) { return len(b), nil }
 
-// BenchmarkVerification verifies a log of a million records as they are of a tools/call, and says how many a second.
+// BenchmarkVerification verifies a log of a million records as they are of a tools/call, and says
+// how many a second.
 func BenchmarkVerification(b *testing.B) {
 	file := filepath.Join(b.TempDir(), "log.jsonl")
 	l := open(b, audit.Options{File: file})
 	m := parse(b, `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"read","arguments":{"path":"/srv/data/report.txt"}}}`)
-	o := pipeline.Outcome{Time: time.Now(), Before: m, After: m, Action: "pass", Duration: 100 * time.Microsecond, Steps: []pipeline.Step{
-		{Stage: "secrets", Action: "pass", Duration: 50 * time.Microsecond}, {Stage: "policies", Action: "pass", Duration: 40 * time.Microsecond}}}
+	o := pipeline.Outcome{Time: time.Now(), Before: m, After: m, Action: "pass",
+		Duration: 100 * time.Microsecond, Steps: []pipeline.Step{
+			{Stage: "secrets", Action: "pass", Duration: 50 * time.Microsecond}, {Stage: "policies",
+				Action: "pass", Duration: 40 * time.Microsecond}}}
 	const n = 1_000_000
 	var wg sync.WaitGroup
 	for range 32 {

@@ -14,23 +14,28 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// Checkpoint says what the first records of a log are: a signed note in C2SP's tlog-checkpoint form.
+// Checkpoint says what the first records of a log are: a signed note in C2SP's tlog-checkpoint
+// form.
 type Checkpoint struct {
 	Origin string    // of the log: no two have the same
 	Size   int64     // how many records
 	Root   tlog.Hash // of the tree over them
-	Closed bool      // the log was closed after them: nothing follows that Gatekit has written, unless it opens the log again and says so in another checkpoint
-	Signer string    // name of the key that signed it
-	Note   []byte    // as it was signed
+	// the log was closed after them: nothing follows that Gatekit has written, unless it opens the
+	// log again and says so in another checkpoint
+	Closed bool
+	Signer string // name of the key that signed it
+	Note   []byte // as it was signed
 }
 
-// closed is the line after the root in the last checkpoint of a log that was closed. C2SP leaves such lines to who signs.
+// closed is the line after the root in the last checkpoint of a log that was closed. C2SP leaves
+// such lines to who signs.
 const closed = "closed"
 
 // sign makes the checkpoint a note.
 func (c *Checkpoint) sign(key note.Signer) (err error) {
 	c.Signer = key.Name()
-	text := fmt.Sprintf("%s\n%d\n%s\n", c.Origin, c.Size, base64.StdEncoding.EncodeToString(c.Root[:]))
+	text := fmt.Sprintf("%s\n%d\n%s\n", c.Origin, c.Size,
+		base64.StdEncoding.EncodeToString(c.Root[:]))
 	if c.Closed {
 		text += closed + "\n"
 	}
@@ -41,19 +46,25 @@ func (c *Checkpoint) sign(key note.Signer) (err error) {
 // OpenCheckpoint reads a signed checkpoint. One that the key has not signed is an error.
 func OpenCheckpoint(signed []byte, key note.Verifier) (*Checkpoint, error) {
 	n, err := note.Open(signed, note.VerifierList(key))
-	if unsigned, ok := errors.AsType[*note.UnverifiedNoteError](err); ok && len(unsigned.Note.UnverifiedSigs) > 0 {
+	if unsigned, ok := errors.AsType[*note.UnverifiedNoteError](err); ok &&
+		len(unsigned.Note.UnverifiedSigs) > 0 {
 		by := unsigned.Note.UnverifiedSigs[0]
-		return nil, fmt.Errorf("the checkpoint is signed with the key %s+%08x, and not with %s+%08x", by.Name, by.Hash, key.Name(), key.KeyHash())
+		return nil, fmt.Errorf(
+			"the checkpoint is signed with the key %s+%08x, and not with %s+%08x", by.Name, by.Hash,
+			key.Name(), key.KeyHash())
 	}
 	if _, ok := errors.AsType[*note.InvalidSignatureError](err); ok {
-		return nil, fmt.Errorf("the checkpoint was changed: its signature by the key %s+%08x does not fit", key.Name(), key.KeyHash())
+		return nil, fmt.Errorf("the checkpoint was changed: its signature by the key %s+%08x "+
+			"does not fit", key.Name(), key.KeyHash())
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read a checkpoint: %w", err)
 	}
-	for _, sig := range n.Sigs { // else its last character could be another, and all that is signed the same
+	// else its last character could be another, and all that is signed the same
+	for _, sig := range n.Sigs {
 		if _, err := base64.StdEncoding.Strict().DecodeString(sig.Base64); err != nil {
-			return nil, fmt.Errorf("the checkpoint was changed: its signature is not as it was written: %w", err)
+			return nil, fmt.Errorf("the checkpoint was changed: its signature is not as it was "+
+				"written: %w", err)
 		}
 	}
 	lines := strings.Split(n.Text, "\n")
@@ -61,7 +72,8 @@ func OpenCheckpoint(signed []byte, key note.Verifier) (*Checkpoint, error) {
 		return nil, errors.New("read a checkpoint: it does not have an origin, a size and a root")
 	}
 	c := &Checkpoint{Origin: lines[0], Signer: key.Name(), Note: signed}
-	if c.Size, err = strconv.ParseInt(lines[1], 10, 64); err != nil || c.Size < 0 || strconv.FormatInt(c.Size, 10) != lines[1] {
+	if c.Size, err = strconv.ParseInt(lines[1], 10, 64); err != nil || c.Size < 0 ||
+		strconv.FormatInt(c.Size, 10) != lines[1] {
 		return nil, fmt.Errorf("read a checkpoint: its size %q is no number of records", lines[1])
 	}
 	root, err := base64.StdEncoding.Strict().DecodeString(lines[2])
@@ -72,8 +84,9 @@ func OpenCheckpoint(signed []byte, key note.Verifier) (*Checkpoint, error) {
 	return c, nil
 }
 
-// OpenCheckpoints reads one checkpoint or several, one after another, as an anchor file has them. A crash may leave one in part: those are counted and passed over. One that is whole and
-// that the key has not signed is an error, and so is when there is none.
+// OpenCheckpoints reads one checkpoint or several, one after another, as an anchor file has them. A
+// crash may leave one in part: those are counted and passed over. One that is whole and that the
+// key has not signed is an error, and so is when there is none.
 func OpenCheckpoints(b []byte, key note.Verifier) (all []*Checkpoint, torn int, err error) {
 	notes, torn := splitNotes(b)
 	for i, signed := range notes {
@@ -92,7 +105,8 @@ func OpenCheckpoints(b []byte, key note.Verifier) (all []*Checkpoint, torn int, 
 // signature is what the line of one begins with.
 const signature = "\u2014 "
 
-// splitNotes parts notes that follow each other, and counts what is none. A note is a paragraph and, after an empty line, one of signatures.
+// splitNotes parts notes that follow each other, and counts what is none. A note is a paragraph
+// and, after an empty line, one of signatures.
 func splitNotes(b []byte) (notes [][]byte, torn int) {
 	var text, signed []byte
 	end := func() { // of signed
@@ -102,7 +116,8 @@ func splitNotes(b []byte) (notes [][]byte, torn int) {
 		case len(text) == 0 || !wholeSignature(signed):
 			torn++
 		default:
-			notes = append(notes, slices.Concat(text, []byte("\n"), bytes.TrimSuffix(signed, []byte("\n")), []byte("\n")))
+			notes = append(notes, slices.Concat(text, []byte("\n"), bytes.TrimSuffix(signed,
+				[]byte("\n")), []byte("\n")))
 		}
 		text, signed = nil, nil
 	}
@@ -140,7 +155,8 @@ func isSignature(line []byte) bool {
 func wholeSignature(signed []byte) bool {
 	const least = 4 + ed25519.SignatureSize // after the hash of the key
 	last := signed[bytes.LastIndexByte(bytes.TrimSuffix(signed, []byte("\n")), '\n')+1:]
-	_, text, _ := strings.Cut(strings.TrimPrefix(strings.TrimSuffix(string(last), "\n"), signature), " ")
+	_, text, _ := strings.Cut(strings.TrimPrefix(strings.TrimSuffix(string(last), "\n"), signature),
+		" ")
 	b, err := base64.StdEncoding.DecodeString(text)
 	return err == nil && len(b) >= least
 }

@@ -20,7 +20,8 @@ func TestAClockThatIsSetBackIsRecorded(t *testing.T) {
 		l.upkeep.clock = time.Now().Round(0).Add(forward) // what it was when it was looked at last
 		l.upkeep.working.Unlock()
 		l.upkeep.run()
-		if _, err := l.Record(t.Context(), pipeline.Outcome{Time: time.Now(), Action: "test"}); err != nil {
+		if _, err := l.Record(t.Context(), pipeline.Outcome{Time: time.Now(),
+			Action: "test"}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -34,7 +35,9 @@ func TestAClockThatIsSetBackIsRecorded(t *testing.T) {
 			t.Fatal(err)
 		}
 		got = append(got, record.Action)
-		if record.Action == "clock" && !strings.HasPrefix(record.Reason, "the clock was set back by 59m59") && !strings.HasPrefix(record.Reason, "the clock was set back by 1h0m0s: ") {
+		if record.Action == "clock" && !strings.HasPrefix(record.Reason,
+			"the clock was set back by 59m59") && !strings.HasPrefix(record.Reason,
+			"the clock was set back by 1h0m0s: ") {
 			t.Errorf("the reason is %q", record.Reason)
 		}
 	}

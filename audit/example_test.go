@@ -38,8 +38,8 @@ func ExampleVerify() {
 		panic(err)
 	}
 	fmt.Println(audit.Verify(bytes.NewReader(lines)))
-	fmt.Println(audit.Verify(bytes.NewReader(bytes.Replace(lines, []byte("reload"), []byte("unload"), 1))))
-	// Output:
-	// <nil>
-	// line 3: prev is not the hash of the line before: one of the two was changed, or one between them is missing
+	fmt.Println(audit.Verify(bytes.NewReader(bytes.Replace(lines, []byte("reload"),
+		[]byte("unload"), 1))))
+	// Output: <nil> line 3: prev is not the hash of the line before: one of the two was changed, or
+	// one between them is missing
 }

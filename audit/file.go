@@ -17,7 +17,8 @@ import (
 const maxLine = 256 << 20
 
 // errInUse is what a second opener gets.
-var errInUse = errors.New("another Gatekit writes to it\nhint: stop that one, or name another file for this one")
+var errInUse = errors.New("another Gatekit writes to it\nhint: stop that one, or name another " +
+	"file for this one")
 
 // ending is what a log to be continued ends with.
 type ending struct {
@@ -38,13 +39,16 @@ type files struct {
 	away bool     // f has its segment's name already
 }
 
-// openFiles opens or makes the log, for this process alone. A file that is no audit log is refused and not touched.
+// openFiles opens or makes the log, for this process alone. A file that is no audit log is refused
+// and not touched.
 func openFiles(path string) (_ *files, end ending, err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, ending{}, fmt.Errorf("%w\nhint: nothing moves unrecorded: the audit log must be in a folder that this user may write to", err)
+		return nil, ending{}, fmt.Errorf("%w\nhint: nothing moves unrecorded: the audit log "+
+			"must be in a folder that this user may write to", err)
 	}
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
-		return nil, ending{}, errors.New("it is no regular file\nhint: an audit log is read again when it is continued; to send it on, follow the file")
+		return nil, ending{}, errors.New("it is no regular file\nhint: an audit log is read " +
+			"again when it is continued; to send it on, follow the file")
 	}
 	s := &files{path: path}
 	defer func() {
@@ -53,13 +57,15 @@ func openFiles(path string) (_ *files, end ending, err error) {
 		}
 	}()
 	if s.lock, err = os.OpenFile(path+".lock", os.O_RDWR|os.O_CREATE, 0o600); err != nil {
-		return nil, ending{}, fmt.Errorf("%w\nhint: nothing moves unrecorded: the audit log must be in a folder that this user may write to", err)
+		return nil, ending{}, fmt.Errorf("%w\nhint: nothing moves unrecorded: the audit log "+
+			"must be in a folder that this user may write to", err)
 	}
 	if err = lock(s.lock); err != nil {
 		return nil, ending{}, err
 	}
 	if s.f, err = os.OpenFile(path, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o600); err != nil {
-		return nil, ending{}, fmt.Errorf("%w\nhint: nothing moves unrecorded: the audit log must be a file that this user may write to", err)
+		return nil, ending{}, fmt.Errorf("%w\nhint: nothing moves unrecorded: the audit log "+
+			"must be a file that this user may write to", err)
 	}
 	if err = lock(s.f); err != nil { // by another name it may be another's
 		return nil, ending{}, err
@@ -76,7 +82,8 @@ func openFiles(path string) (_ *files, end ending, err error) {
 	return s, end, err
 }
 
-// continued reads what the log ends with: in the file that is written or, where that is new, in the segment before it.
+// continued reads what the log ends with: in the file that is written or, where that is new, in the
+// segment before it.
 func (s *files) continued() (ending, error) {
 	info, err := s.f.Stat()
 	if err != nil {
@@ -102,7 +109,8 @@ func (s *files) continued() (ending, error) {
 	return end, nil
 }
 
-// missing are the records whose files are missing between others, as far as their names and ends say.
+// missing are the records whose files are missing between others, as far as their names and ends
+// say.
 func (s *files) missing() (holes []Span) {
 	segments, err := Segments(s.path)
 	if err != nil {
@@ -120,7 +128,8 @@ func (s *files) missing() (holes []Span) {
 	return holes
 }
 
-// endOf is the end of a segment, which is never torn: it got its name when it was whole and on the disk.
+// endOf is the end of a segment, which is never torn: it got its name when it was whole and on the
+// disk.
 func endOf(segment string) (ending, error) {
 	f, err := os.Open(segment)
 	if err != nil {
@@ -141,7 +150,8 @@ func endOf(segment string) (ending, error) {
 	return end, nil
 }
 
-// readEnd finds the last whole line, and how much follows it. first is the number that a first line would have.
+// readEnd finds the last whole line, and how much follows it. first is the number that a first line
+// would have.
 func readEnd(f *os.File, size int64, first uint64) (ending, error) {
 	const notOurs = "it is not an audit log\nhint: name another file; this one was not touched"
 	last, err := lineBreak(f, size)
@@ -150,7 +160,8 @@ func readEnd(f *os.File, size int64, first uint64) (ending, error) {
 	}
 	end := ending{size: last + 1, torn: size - last - 1}
 	if end.size == 0 {
-		// No whole line: new, or torn in its first. Anything else with a single line and no line feed is somebody's.
+		// No whole line: new, or torn in its first. Anything else with a single line and no line
+		// feed is somebody's.
 		want := fmt.Appendf(nil, `{"seq":%d,"time":"`, first)
 		start := make([]byte, min(size, int64(len(want))))
 		if _, err := f.ReadAt(start, 0); err != nil && size > 0 {
@@ -200,11 +211,12 @@ func lineBreak(f *os.File, end int64) (int64, error) {
 	return -1, nil
 }
 
-// rotate gives the file that is written the name of a segment, and begins another. It says whether another one is written now: where that failed nothing is lost, and it can be
-// tried again.
+// rotate gives the file that is written the name of a segment, and begins another. It says whether
+// another one is written now: where that failed nothing is lost, and it can be tried again.
 func (s *files) rotate() (bool, error) {
 	if s.next == nil {
-		next, err := os.OpenFile(s.path+".next", os.O_RDWR|os.O_APPEND|os.O_CREATE|os.O_TRUNC, 0o600)
+		next, err := os.OpenFile(s.path+".next", os.O_RDWR|os.O_APPEND|os.O_CREATE|os.O_TRUNC,
+			0o600)
 		if err != nil {
 			return false, err
 		}
@@ -224,7 +236,8 @@ func (s *files) rotate() (bool, error) {
 		}
 		segment := segmentName(s.path, first)
 		if _, err := os.Lstat(segment); !errors.Is(err, fs.ErrNotExist) {
-			return false, fmt.Errorf("%s is there already\nhint: this log has not written it: move it away", segment)
+			return false, fmt.Errorf("%s is there already\nhint: this log has not written it: "+
+				"move it away", segment)
 		}
 		if err := os.Rename(s.path, segment); err != nil {
 			return false, err
@@ -252,14 +265,17 @@ func firstLine(f *os.File) (uint64, error) {
 	return seq, err
 }
 
-// there is an error when the file that is written was moved or replaced by somebody else: what would be written to it would not be in the log.
+// there is an error when the file that is written was moved or replaced by somebody else: what
+// would be written to it would not be in the log.
 func (s *files) there() error {
 	if s.away {
 		return nil // by our own doing, see rotate
 	}
 	if now, err := identityOf(s.path); err != nil || now != s.is {
-		return fmt.Errorf("%s is no longer the file that this Gatekit opened: it was moved, removed or replaced\n"+
-			"hint: put it back and start Gatekit again; it rotates its log itself, see segment_bytes in [audit]", s.path)
+		return fmt.Errorf("%s is no longer the file that this Gatekit opened: it was moved, "+
+			"removed or replaced\n"+
+			"hint: put it back and start Gatekit again; it rotates its log itself, see "+
+			"segment_bytes in [audit]", s.path)
 	}
 	return nil
 }

@@ -47,7 +47,8 @@ func TestATornLastLineIsCutOff(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "gatekit.jsonl")
 	l := open(t, audit.Options{File: path})
 	before := t.TempDir()
-	if err := os.CopyFS(before, os.DirFS(filepath.Dir(path))); err != nil { // with the checkpoint of no record
+	// with the checkpoint of no record
+	if err := os.CopyFS(before, os.DirFS(filepath.Dir(path))); err != nil {
 		t.Fatal(err)
 	}
 	record(t, l, event("first"))
@@ -83,11 +84,15 @@ func TestATornLastLineIsCutOff(t *testing.T) {
 			log := read(t, path)
 			verify(t, log)
 			torn := len(tt.file) - (strings.LastIndex(tt.file, "\n") + 1)
-			want := strings.TrimSpace(fmt.Sprintf("%s %d bytes of a torn last record were cut off after]", tt.want, torn))
+			want := strings.TrimSpace(fmt.Sprintf("%s %d bytes of a torn last record were cut "+
+				"off after]", tt.want, torn))
 			if tt.want == "[first" {
-				want = strings.Replace(want, "off after", "off records 1 to 1 had no checkpoint when Gatekit was started: the chain alone says that they are as they were written after", 1)
+				want = strings.Replace(want, "off after",
+					"off records 1 to 1 had no checkpoint when Gatekit was started: the chain "+
+						"alone says that they are as they were written after", 1)
 			}
-			if got := fmt.Sprint(reasons(t, log)); strings.ReplaceAll(got, "[ ", "[") != strings.ReplaceAll(want, "[ ", "[") {
+			if got := fmt.Sprint(reasons(t, log)); strings.ReplaceAll(got, "[ ",
+				"[") != strings.ReplaceAll(want, "[ ", "[") {
 				t.Errorf("the file holds %s, want %s", got, want)
 			}
 			if !strings.Contains(string(log), `"action":"recovered"`) {
@@ -110,9 +115,11 @@ func TestAnotherFileIsNotTouched(t *testing.T) {
 		{"a text", "dear diary,\n"},
 		{"a text without a line feed", "dear diary"},
 		{"a log whose last whole line is none", good + "oops\n"},
-		{"a log whose last whole line is none, and then half a record", good + "oops\n" + good[:20]},
+		{"a log whose last whole line is none, and then half a record",
+			good + "oops\n" + good[:20]},
 		{"other JSON lines", `{"seq":1,"time":"x"}` + "\n"},
-		{"a record with a name twice", strings.Replace(good, `,"action"`, `,"action":"pass","action"`, 1)},
+		{"a record with a name twice", strings.Replace(good,
+			`,"action"`, `,"action":"pass","action"`, 1)},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -120,7 +127,9 @@ func TestAnotherFileIsNotTouched(t *testing.T) {
 			if err := os.WriteFile(path, []byte(tt.file), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := audit.Open(audit.Options{File: path}); err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "not an audit log") {
+			if _, err := audit.Open(audit.Options{File: path}); err == nil ||
+				!strings.Contains(err.Error(), path) || !strings.Contains(err.Error(),
+				"not an audit log") {
 				t.Errorf("error %v, want the file named as no audit log", err)
 			}
 			if got := string(read(t, path)); got != tt.file {
@@ -134,7 +143,8 @@ func TestAnotherFileIsNotTouched(t *testing.T) {
 		}
 	})
 	t.Run("a device", func(t *testing.T) {
-		if _, err := audit.Open(audit.Options{File: os.DevNull}); err == nil || !strings.Contains(err.Error(), "no regular file") {
+		if _, err := audit.Open(audit.Options{File: os.DevNull}); err == nil ||
+			!strings.Contains(err.Error(), "no regular file") {
 			t.Errorf("error %v", err)
 		}
 	})
@@ -144,7 +154,8 @@ func TestTwoNeverShareAFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "gatekit.jsonl")
 	l := open(t, audit.Options{File: path})
 	record(t, l, event(""))
-	if _, err := audit.Open(audit.Options{File: path}); err == nil || !strings.Contains(err.Error(), "another Gatekit writes to it\nhint: ") {
+	if _, err := audit.Open(audit.Options{File: path}); err == nil || !strings.Contains(err.Error(),
+		"another Gatekit writes to it\nhint: ") {
 		t.Errorf("error %v, want that another one writes to it, and a hint", err)
 	}
 	record(t, l, event(""))
@@ -162,7 +173,9 @@ func TestTwoNeverShareAFile(t *testing.T) {
 // FuzzOpen holds that a file is continued to a log that verifies, or refused and not touched.
 func FuzzOpen(f *testing.F) {
 	whole := bytes.Join(lines(f, 3), nil)
-	for _, file := range []string{"", "x", string(whole), string(whole[:len(whole)-1]), string(whole) + "\x00\x00", string(whole[:20]), strings.Replace(string(whole), "reason 2", "reason x", 1)} {
+	for _, file := range []string{"", "x", string(whole), string(whole[:len(whole)-1]),
+		string(whole) + "\x00\x00", string(whole[:20]), strings.Replace(string(whole), "reason 2",
+			"reason x", 1)} {
 		f.Add([]byte(file))
 	}
 	f.Fuzz(func(t *testing.T, file []byte) {
@@ -188,7 +201,8 @@ func FuzzOpen(f *testing.F) {
 	})
 }
 
-// TestWhoLooksAtALogKeepsNobodyFromWritingIt opens a log again and again while others look whether it is written.
+// TestWhoLooksAtALogKeepsNobodyFromWritingIt opens a log again and again while others look whether
+// it is written.
 func TestWhoLooksAtALogKeepsNobodyFromWritingIt(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
 	open(t, audit.Options{File: file}).Close()
@@ -222,7 +236,8 @@ func TestWhoLooksAtALogKeepsNobodyFromWritingIt(t *testing.T) {
 }
 
 func TestTheLogsOwnFilesAreNotGivenToOthers(t *testing.T) {
-	for _, suffix := range []string{"", ".lock", ".pub", ".key", ".tree/checkpoint", ".sinks/a.json", "segment", "link"} {
+	for _, suffix := range []string{"", ".lock", ".pub", ".key", ".tree/checkpoint",
+		".sinks/a.json", "segment", "link"} {
 		t.Run("the anchor is "+suffix, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "gatekit.jsonl")
 			l := open(t, audit.Options{File: file})
@@ -239,17 +254,21 @@ func TestTheLogsOwnFilesAreNotGivenToOthers(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if _, err := audit.Open(audit.Options{File: file, AnchorFile: anchor}); err == nil || !strings.Contains(err.Error(), "its anchor") || !strings.Contains(err.Error(), "\nhint: ") {
+			if _, err := audit.Open(audit.Options{File: file, AnchorFile: anchor}); err == nil ||
+				!strings.Contains(err.Error(), "its anchor") || !strings.Contains(err.Error(),
+				"\nhint: ") {
 				t.Errorf("error %v", err)
 			}
 			open(t, audit.Options{File: file}).Close() // it is as it was
 		})
 	}
 	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
-	if _, err := audit.Open(audit.Options{File: file, Key: file + "k", AnchorFile: file + "k"}); err == nil {
+	if _, err := audit.Open(audit.Options{File: file, Key: file + "k",
+		AnchorFile: file + "k"}); err == nil {
 		t.Error("the anchor is the key")
 	}
-	if _, err := audit.Open(audit.Options{File: file, Key: file}); err == nil || !strings.Contains(err.Error(), "its key") {
+	if _, err := audit.Open(audit.Options{File: file, Key: file}); err == nil ||
+		!strings.Contains(err.Error(), "its key") {
 		t.Errorf("the key is the log: %v", err)
 	}
 }

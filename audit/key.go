@@ -14,9 +14,11 @@ import (
 	"golang.org/x/mod/sumdb/note"
 )
 
-// The key that signs checkpoints is a line as golang.org/x/mod/sumdb/note has it, in a file that only its owner may read. The public key is beside the log, as a line of the same kind.
+// The key that signs checkpoints is a line as golang.org/x/mod/sumdb/note has it, in a file that
+// only its owner may read. The public key is beside the log, as a line of the same kind.
 
-// openKey reads the key of a file, or makes one for this machine. It answers the text of it, and the public key too.
+// openKey reads the key of a file, or makes one for this machine. It answers the text of it, and
+// the public key too.
 func openKey(path string) (private string, signer note.Signer, public string, err error) {
 	private, signer, public, err = readKey(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -35,16 +37,22 @@ func readKey(path string) (private string, signer note.Signer, public string, er
 	}
 	private = strings.TrimSpace(string(b))
 	if signer, err = note.NewSigner(private); err != nil {
-		return "", nil, "", fmt.Errorf("%s holds no key: %w\nhint: to have one made, name a file that is not there yet", path, err)
+		return "", nil, "", fmt.Errorf("%s holds no key: %w\nhint: to have one made, name a "+
+			"file that is not there yet", path, err)
 	}
-	if strings.ContainsFunc(signer.Name(), func(r rune) bool { return r < ' ' }) { // no note could be read that it has signed
-		return "", nil, "", fmt.Errorf("%s holds a key with control characters in its name, %q\nhint: to have one made, name a file that is not there yet", path, signer.Name())
+	// no note could be read that it has signed
+	if strings.ContainsFunc(signer.Name(), func(r rune) bool { return r < ' ' }) {
+		return "", nil, "", fmt.Errorf("%s holds a key with control characters in its name, "+
+			"%q\nhint: to have one made, name a file that is not there yet", path, signer.Name())
 	}
-	seed, err := base64.StdEncoding.DecodeString(strings.SplitN(private, "+", 5)[4]) // NewSigner took it: PRIVATE+KEY+name+id+key
-	if err != nil || len(seed) != 1+ed25519.SeedSize {                               // an algorithm, and the seed
+	// NewSigner took it: PRIVATE+KEY+name+id+key
+	seed, err := base64.StdEncoding.DecodeString(strings.SplitN(private, "+", 5)[4])
+	// an algorithm, and the seed
+	if err != nil || len(seed) != 1+ed25519.SeedSize {
 		return "", nil, "", fmt.Errorf("%s holds no Ed25519 key", path)
 	}
-	public, err = note.NewEd25519VerifierKey(signer.Name(), ed25519.NewKeyFromSeed(seed[1:]).Public().(ed25519.PublicKey))
+	public, err = note.NewEd25519VerifierKey(signer.Name(),
+		ed25519.NewKeyFromSeed(seed[1:]).Public().(ed25519.PublicKey))
 	return private, signer, public, err
 }
 
@@ -55,7 +63,8 @@ func readSecret(path string) ([]byte, error) {
 		return nil, err
 	}
 	if mode := info.Mode(); mode.Perm()&0o077 != 0 {
-		return nil, fmt.Errorf("%s may be read by others, its mode is %v\nhint: chmod 600 %s", path, mode.Perm(), path)
+		return nil, fmt.Errorf("%s may be read by others, its mode is %v\nhint: chmod 600 %s", path,
+			mode.Perm(), path)
 	}
 	return os.ReadFile(path)
 }
@@ -78,7 +87,8 @@ func makeKey(path string) error {
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
 	}
-	if err := os.Link(f.Name(), path); err != nil && !errors.Is(err, fs.ErrExist) { // a rename would take another's place
+	// a rename would take another's place
+	if err := os.Link(f.Name(), path); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	return syncPath(filepath.Dir(path))
@@ -91,7 +101,8 @@ func machine() string {
 		return "localhost"
 	}
 	name = strings.Map(func(r rune) rune {
-		if r == '.' || r == '-' || r == '_' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
+		if r == '.' || r == '-' || r == '_' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' ||
+			r >= 'A' && r <= 'Z' {
 			return r
 		}
 		return -1
@@ -109,11 +120,13 @@ func ReadKey(key string) (note.Verifier, error) {
 	}
 	b, err := os.ReadFile(key)
 	if err != nil {
-		return nil, fmt.Errorf("read the public key: %w\nhint: it is a line NAME+ID+KEY, or a file with that line", err)
+		return nil, fmt.Errorf("read the public key: %w\nhint: it is a line NAME+ID+KEY, or a "+
+			"file with that line", err)
 	}
 	v, err := note.NewVerifier(strings.TrimSpace(string(b)))
 	if err != nil {
-		return nil, fmt.Errorf("read the public key %s: %w\nhint: it is a file with one line NAME+ID+KEY", key, err)
+		return nil, fmt.Errorf("read the public key %s: %w\nhint: it is a file with one line "+
+			"NAME+ID+KEY", key, err)
 	}
 	return v, nil
 }

@@ -135,7 +135,8 @@ func appendStrings(b []byte, name string, values []string) []byte {
 	return append(b, ']')
 }
 
-// appendStatus appends how a call ended that did not go well: an error's code, or that the result of a tool says it failed.
+// appendStatus appends how a call ended that did not go well: an error's code, or that the result
+// of a tool says it failed.
 func appendStatus(b []byte, m *mcp.Message) []byte {
 	switch {
 	case m == nil:
@@ -150,8 +151,9 @@ func appendStatus(b []byte, m *mcp.Message) []byte {
 	return b
 }
 
-// appendBodies appends before and after, and hashes each distinct body once. What came and did not go on as it came has a keyed hash: by any other, who reads the log could try what it was
-// that a stage took out.
+// appendBodies appends before and after, and hashes each distinct body once. What came and did not
+// go on as it came has a keyed hash: by any other, who reads the log could try what it was that a
+// stage took out.
 func (l *Log) appendBodies(b []byte, o pipeline.Outcome) []byte {
 	var before, after []byte
 	if o.Before != nil {
@@ -160,7 +162,8 @@ func (l *Log) appendBodies(b []byte, o pipeline.Outcome) []byte {
 	if o.After != nil {
 		after = o.After.Body()
 	}
-	same := after != nil && len(o.Withheld) == 0 && (o.After == o.Before || bytes.Equal(before, after))
+	same := after != nil && len(o.Withheld) == 0 && (o.After == o.Before || bytes.Equal(before,
+		after))
 	var digest [sha256.Size]byte // of after
 	if after != nil && l.bodies != None && len(o.Withheld) == 0 {
 		digest = o.After.Digest()
@@ -212,7 +215,8 @@ func appendSum(b []byte, name string, sum []byte) []byte {
 	return append(b, '"')
 }
 
-// appendOneLine appends JSON with blanks in place of its line breaks, which can only stand between tokens.
+// appendOneLine appends JSON with blanks in place of its line breaks, which can only stand between
+// tokens.
 func appendOneLine(b, body []byte) []byte {
 	from := len(b)
 	b = append(b, body...)
@@ -243,8 +247,9 @@ func appendMember(b []byte, name, value string) []byte {
 	return appendString(b, value)
 }
 
-// appendString appends s as a JSON string of bounded length in which nothing can deceive who reads the file as it is: whatever
-// is not printable (controls, line separators, marks that turn the direction of text) is escaped, and what is no UTF-8 is replaced.
+// appendString appends s as a JSON string of bounded length in which nothing can deceive who reads
+// the file as it is: whatever is not printable (controls, line separators, marks that turn the
+// direction of text) is escaped, and what is no UTF-8 is replaced.
 func appendString(b []byte, s string) []byte {
 	whole := len(s)
 	if whole > maxString {

@@ -17,10 +17,13 @@ import (
 
 // hostile puts s everywhere where a peer's or a stage's words may get.
 func hostile(s string) pipeline.Outcome {
-	m := &mcp.Message{Kind: mcp.Request, To: mcp.ToServer, Session: s, Principal: s, Exchange: s, Method: s, Server: s, Name: s}
-	return pipeline.Outcome{Time: at, Before: m, Action: s, Reason: s, Err: errors.New(s), Steps: []pipeline.Step{
-		{Stage: s, Action: s, Reason: s, Findings: []pipeline.Finding{{Type: s, Pointer: s}}, Changed: []string{s}},
-	}}
+	m := &mcp.Message{Kind: mcp.Request, To: mcp.ToServer, Session: s, Principal: s, Exchange: s,
+		Method: s, Server: s, Name: s}
+	return pipeline.Outcome{Time: at, Before: m, Action: s, Reason: s, Err: errors.New(s),
+		Steps: []pipeline.Step{
+			{Stage: s, Action: s, Reason: s, Findings: []pipeline.Finding{{Type: s, Pointer: s}},
+				Changed: []string{s}},
+		}}
 }
 
 func line(t testing.TB, o pipeline.Outcome) string {
@@ -60,21 +63,25 @@ func TestHostileStrings(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			text := line(t, hostile(tt.in))
-			if n := strings.Count(text, `:"`+tt.want+`"`); n != 14 || !strings.Contains(text, `"changed":["`+tt.want+`"]`) {
+			if n := strings.Count(text, `:"`+tt.want+`"`); n != 14 || !strings.Contains(text,
+				`"changed":["`+tt.want+`"]`) {
 				t.Errorf("%d of 14 members are %.100q in\n%.1000s", n, tt.want, text)
 			}
 		})
 	}
 	t.Run("a thousand findings", func(t *testing.T) {
 		o := event("")
-		o.Steps = []pipeline.Step{{Stage: "s", Action: "pass", Findings: make([]pipeline.Finding, 1000)}}
-		if text := line(t, o); !strings.Contains(text, `{"type":"… and 900 more"}]`) || len(text) > 4<<10 {
+		o.Steps = []pipeline.Step{{Stage: "s", Action: "pass", Findings: make([]pipeline.Finding,
+			1000)}}
+		if text := line(t, o); !strings.Contains(text, `{"type":"… and 900 more"}]`) ||
+			len(text) > 4<<10 {
 			t.Errorf("%d bytes: %s", len(text), text)
 		}
 	})
 }
 
-// FuzzStrings holds that a line is valid and bounded whatever is in it, and that what is short and proper text can be read back.
+// FuzzStrings holds that a line is valid and bounded whatever is in it, and that what is short and
+// proper text can be read back.
 func FuzzStrings(f *testing.F) {
 	for _, s := range []string{"", "plain", "\"\\\n\x00\u2028\xff", strings.Repeat("亀", 400)} {
 		f.Add(s)

@@ -12,10 +12,13 @@ import (
 // errTorn is what a last line without its line feed is.
 var errTorn = errors.New("it is torn: no line feed at its end")
 
-// eachLine shows f the lines of the files of the log, without their line feeds, from the file that holds record from. The line is valid until f returns. Errors of reading, which a
-// line that is too long or torn is too, have the place. A log that goes on in the meantime is read up to about where it was.
+// eachLine shows f the lines of the files of the log, without their line feeds, from the file that
+// holds record from. The line is valid until f returns. Errors of reading, which a line that is too
+// long or torn is too, have the place. A log that goes on in the meantime is read up to about where
+// it was.
 func eachLine(file string, from uint64, f func(at Place, line []byte) error) error {
-	// The file that is written is opened first: if it gets the name of a segment before these are listed, it is read as that.
+	// The file that is written is opened first: if it gets the name of a segment before these are
+	// listed, it is read as that.
 	live, err := os.Open(file)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("read the audit log: %w", err)

@@ -30,30 +30,43 @@ const (
 type Durability string
 
 const (
-	Write Durability = "write" // the line was handed to the system: it survives the process, not the machine; the default
+	// the line was handed to the system: it survives the process, not the machine; the default
+	Write Durability = "write"
 	Fsync Durability = "fsync" // the line is on the disk
 	Async Durability = "async" // the line is in a bounded queue; a full one is an error
 )
 
 // Options say where the log is and what is in it.
 type Options struct {
-	File       string    // of JSON lines; made, with its folder, where absent, else continued
-	Writer     io.Writer // instead of File, from the start of a chain; its Sync() error and Truncate(int64) error are used where it has them
+	File string // of JSON lines; made, with its folder, where absent, else continued
+	// instead of File, from the start of a chain; its Sync() error and Truncate(int64) error are
+	// used where it has them
+	Writer     io.Writer
 	Bodies     Bodies
 	Durability Durability
-	Queue      int          // bytes of lines that may wait with Async; default 4 MiB
-	Log        *slog.Logger // is told when writing begins to fail and when it works again, as messages are denied in between; may be nil
+	Queue      int // bytes of lines that may wait with Async; default 4 MiB
+	// is told when writing begins to fail and when it works again, as messages are denied in
+	// between; may be nil
+	Log *slog.Logger
 
 	// What follows is for a File.
 
-	SegmentBytes int64                   // a file is not written beyond this size, and another begun; default 64 MiB
-	Keep         Retention               // of the files before the one that is written; the zero value keeps all
-	Key          string                  // file of the key that signs checkpoints; made where absent; default File + ".key"
-	AnchorFile   string                  // gets a checkpoint when it is new, once a minute while the log is written, and at Close; a file that others keep, or that cannot be written anew, is best; none when empty
-	Anchor       func(checkpoint []byte) // gets each checkpoint, one at a time, and holds nothing up: while it runs, others but the newest are passed over; may be nil
+	// a file is not written beyond this size, and another begun; default 64 MiB
+	SegmentBytes int64
+	// of the files before the one that is written; the zero value keeps all
+	Keep Retention
+	// file of the key that signs checkpoints; made where absent; default File + ".key"
+	Key string
+	// gets a checkpoint when it is new, once a minute while the log is written, and at Close; a
+	// file that others keep, or that cannot be written anew, is best; none when empty
+	AnchorFile string
+	// gets each checkpoint, one at a time, and holds nothing up: while it runs, others but the
+	// newest are passed over; may be nil
+	Anchor func(checkpoint []byte)
 }
 
-// Retention says which files of a log are kept beside the one that is written: those that are within each bound. Zero is no bound.
+// Retention says which files of a log are kept beside the one that is written: those that are
+// within each bound. Zero is no bound.
 type Retention struct {
 	Files int           // that many
 	Bytes int64         // all together
@@ -71,12 +84,14 @@ type Log struct {
 	queue      int
 	report     *slog.Logger
 
-	// writing holds a token while somebody writes to out. It is taken before mu, never while mu is held.
+	// writing holds a token while somebody writes to out. It is taken before mu, never while mu is
+	// held.
 	writing chan struct{}
 	out     output
-	files   *files    // out, when it is a File
-	segment int64     // SegmentBytes
-	size    int64     // up to here out holds the lines that were answered for, and nothing else unless torn
+	files   *files // out, when it is a File
+	segment int64  // SegmentBytes
+	// up to here out holds the lines that were answered for, and nothing else unless torn
+	size    int64
 	torn    bool      // out may hold something beyond size
 	failing error     // of the last write
 	gone    error     // why nothing may be written any more: the file is not ours
@@ -85,7 +100,8 @@ type Log struct {
 	committed atomic.Uint64 // number of the last record that was written
 	upkeep    *upkeep       // the tree of a File; nil of a Writer
 
-	// mu is held while a line gets its place: the order of lines in the batches is that of the chain.
+	// mu is held while a line gets its place: the order of lines in the batches is that of the
+	// chain.
 	mu      sync.Mutex
 	head    head
 	pending *batch // lines that nobody has begun to write; nil when there are none
@@ -105,9 +121,11 @@ type head struct {
 	hash [sha256.Size]byte
 }
 
-// Open opens the log, or says why it cannot be written to. A last line that was torn by a crash is cut off, and a line with the action "recovered" says so.
+// Open opens the log, or says why it cannot be written to. A last line that was torn by a crash is
+// cut off, and a line with the action "recovered" says so.
 func Open(o Options) (*Log, error) {
-	l := &Log{bodies: o.Bodies, durability: o.Durability, queue: o.Queue, report: o.Log, writing: make(chan struct{}, 1)}
+	l := &Log{bodies: o.Bodies, durability: o.Durability, queue: o.Queue, report: o.Log,
+		writing: make(chan struct{}, 1)}
 	if l.bodies == "" {
 		l.bodies = Digest
 	}
@@ -123,12 +141,14 @@ func Open(o Options) (*Log, error) {
 	switch l.bodies {
 	case None, Digest, Redacted:
 	default:
-		return nil, fmt.Errorf("open the audit log: unknown bodies %q\nhint: %q, %q or %q", l.bodies, None, Digest, Redacted)
+		return nil, fmt.Errorf("open the audit log: unknown bodies %q\nhint: %q, %q or %q",
+			l.bodies, None, Digest, Redacted)
 	}
 	switch l.durability {
 	case Write, Fsync, Async:
 	default:
-		return nil, fmt.Errorf("open the audit log: unknown durability %q\nhint: %q, %q or %q", l.durability, Write, Fsync, Async)
+		return nil, fmt.Errorf("open the audit log: unknown durability %q\nhint: %q, %q or %q",
+			l.durability, Write, Fsync, Async)
 	}
 	if (o.File == "") == (o.Writer == nil) {
 		return nil, errors.New("open the audit log: it needs a file or a writer, and not both")
@@ -159,7 +179,8 @@ func (l *Log) open(o Options) error {
 	}
 	l.committed.Store(end.head.seq)
 	for _, hole := range f.missing() {
-		l.report.Error("records of the audit log are missing, their file is gone; gatekit audit verify says more", "from", hole.From, "through", hole.Through)
+		l.report.Error("records of the audit log are missing, their file is gone; gatekit audit "+
+			"verify says more", "from", hole.From, "through", hole.Through)
 	}
 	var from *Checkpoint
 	if l.upkeep, from, err = newUpkeep(l, o, end); err != nil {
@@ -170,17 +191,22 @@ func (l *Log) open(o Options) error {
 			return errors.Join(fmt.Errorf("cut off a torn last line: %w", err), f.Close())
 		}
 	}
-	// No checkpoint may speak for what is found before a record says how it was found: so those are written before the upkeep begins, and where they cannot be nothing is signed.
+	// No checkpoint may speak for what is found before a record says how it was found: so those are
+	// written before the upkeep begins, and where they cannot be nothing is signed.
 	durability := l.durability
 	if l.durability == Async {
 		l.durability = Write
 	}
 	if end.torn > 0 {
-		err = l.event("recovered", fmt.Sprintf("%d bytes of a torn last record were cut off", end.torn))
+		err = l.event("recovered", fmt.Sprintf("%d bytes of a torn last record were cut off",
+			end.torn))
 	}
 	if unsigned := uint64(from.Size) + 1; err == nil && unsigned <= end.head.seq {
-		l.report.Warn("the audit log was not closed: its last records had no checkpoint", "from", unsigned, "through", end.head.seq)
-		_, err = l.span("recovered", fmt.Sprintf("records %d to %d had no checkpoint when Gatekit was started: the chain alone says that they are as they were written", unsigned, end.head.seq),
+		l.report.Warn("the audit log was not closed: its last records had no checkpoint",
+			"from", unsigned, "through", end.head.seq)
+		_, err = l.span("recovered",
+			fmt.Sprintf("records %d to %d had no checkpoint when Gatekit was started: the chain "+
+				"alone says that they are as they were written", unsigned, end.head.seq),
 			unsigned, end.head.seq)
 	}
 	if now := time.Now(); err == nil && now.Before(end.time) {
@@ -197,7 +223,8 @@ func (l *Log) open(o Options) error {
 
 // event records what happened to the log itself.
 func (l *Log) event(action, reason string) error {
-	_, err := l.Record(context.Background(), pipeline.Outcome{Time: time.Now(), Action: action, Reason: reason})
+	_, err := l.Record(context.Background(), pipeline.Outcome{Time: time.Now(), Action: action,
+		Reason: reason})
 	return err
 }
 
@@ -208,10 +235,12 @@ func (l *Log) span(action, reason string, from, through uint64) (uint64, error) 
 	return l.record(e)
 }
 
-// Committed is the number of the last record that is as safe as configured; it and those before it are not taken back.
+// Committed is the number of the last record that is as safe as configured; it and those before it
+// are not taken back.
 func (l *Log) Committed() uint64 { return l.committed.Load() }
 
-// Fault is what of the log does not work though records may be written: checkpoints, their anchor, the removal of files, or that the file is gone. It is nil when all does.
+// Fault is what of the log does not work though records may be written: checkpoints, their anchor,
+// the removal of files, or that the file is gone. It is nil when all does.
 func (l *Log) Fault() error {
 	if l.upkeep == nil {
 		return nil
@@ -219,15 +248,17 @@ func (l *Log) Fault() error {
 	return l.upkeep.fault()
 }
 
-// Waiting is how many records have their number and are not written yet. Only with Async were they answered for.
+// Waiting is how many records have their number and are not written yet. Only with Async were they
+// answered for.
 func (l *Log) Waiting() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return int(l.head.seq - l.committed.Load())
 }
 
-// Record keeps o. It is a pipeline.Recorder's: the message may move when it returns nil, and must not otherwise. It does not heed the context:
-// what was decided for a client that has left is a decision, too.
+// Record keeps o. It is a pipeline.Recorder's: the message may move when it returns nil, and must
+// not otherwise. It does not heed the context: what was decided for a client that has left is a
+// decision, too.
 func (l *Log) Record(_ context.Context, o pipeline.Outcome) (uint64, error) {
 	return l.record(l.encode(o))
 }
@@ -241,7 +272,9 @@ func (l *Log) record(e *entry) (uint64, error) {
 	}
 	if len(e.rest) > maxLine-1024 { // what is before that has less
 		defer l.mu.Unlock()
-		err := fmt.Errorf("the record has %d bytes, and a line of the log at most %d\nhint: keep no bodies that are so large: bodies in [audit], message_bytes in [limits]", len(e.rest), maxLine)
+		err := fmt.Errorf("the record has %d bytes, and a line of the log at most %d\nhint: "+
+			"keep no bodies that are so large: bodies in [audit], message_bytes in [limits]",
+			len(e.rest), maxLine)
 		l.missed.add(missed{1, time.Now(), err})
 		return 0, err
 	}
@@ -272,7 +305,8 @@ func (l *Log) record(e *entry) (uint64, error) {
 	return seq, nil
 }
 
-// Close refuses further records, waits for those under way and closes the file. The error says what was not written. A Writer stays open.
+// Close refuses further records, waits for those under way and closes the file. The error says what
+// was not written. A Writer stays open.
 func (l *Log) Close() error {
 	l.mu.Lock()
 	if l.closed {
@@ -302,7 +336,8 @@ func (l *Log) last() (err error) {
 			err = fmt.Errorf("%d bytes of records are lost: %w", len(b.lines), err)
 		}
 	}
-	if l.files != nil && l.gone == nil { // what was written since it was looked at last may be nowhere
+	// what was written since it was looked at last may be nowhere
+	if l.files != nil && l.gone == nil {
 		err = errors.Join(err, l.ours())
 	}
 	return errors.Join(err, l.takeBack(), l.out.Sync())

@@ -32,7 +32,8 @@ func parse(t testing.TB, text string) *mcp.Message {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.To, m.Session, m.Exchange, m.Principal, m.Server, m.Name = mcp.ToServer, "s1", "e1", "ann", "files", "read"
+	m.To, m.Session, m.Exchange, m.Principal, m.Server, m.Name = mcp.ToServer, "s1", "e1", "ann",
+		"files", "read"
 	return m
 }
 
@@ -79,7 +80,8 @@ func reasons(t testing.TB, log []byte) []string {
 	return all
 }
 
-// gaps parts what a log holds from the records that tell of others that could not be written, and counts those others.
+// gaps parts what a log holds from the records that tell of others that could not be written, and
+// counts those others.
 func gaps(t testing.TB, reasons []string) (others []string, missed int) {
 	t.Helper()
 	for _, r := range reasons {
@@ -161,7 +163,8 @@ func TestRecord(t *testing.T) {
 	isError.Method = "tools/call"
 	bare := parse(t, `{"jsonrpc":"2.0","id":7,"method":"tools/list"}`)
 	size := func(m *mcp.Message) string { return fmt.Sprintf(`"size":%d`, len(m.Body())) }
-	keyed := func(m *mcp.Message) string { return size(m) + `,"hmac":"…"` } // with a key that the log has made
+	// with a key that the log has made
+	keyed := func(m *mcp.Message) string { return size(m) + `,"hmac":"…"` }
 	digest := func(m *mcp.Message) string {
 		return fmt.Sprintf(`%s,"sha256":"%x"`, size(m), sha256.Sum256(m.Body()))
 	}
@@ -175,28 +178,44 @@ func TestRecord(t *testing.T) {
 		o      pipeline.Outcome
 		want   string
 	}{
-		{"what passed as it was", "", pipeline.Outcome{Time: at, Before: m, After: m, Action: "pass"},
-			start + fields + `,"action":"pass","before":{` + digest(m) + `},"after":{` + digest(m) + `}}`},
-		{"what was changed", audit.Digest, pipeline.Outcome{Time: at, Before: m, After: changed, Action: "modify", Reason: "key", Duration: 1500 * time.Microsecond,
-			Steps: []pipeline.Step{{Stage: "a", Action: "pass", Duration: 10}, {Stage: "b", Action: "modify", Reason: "key", Duration: time.Millisecond,
-				Findings: []pipeline.Finding{{Type: "aws", Pointer: "/x"}, {Type: "jwt"}}}}},
+		{"what passed as it was", "", pipeline.Outcome{Time: at, Before: m, After: m,
+			Action: "pass"},
+			start + fields + `,"action":"pass","before":{` + digest(m) + `},"after":{` + digest(m) +
+				`}}`},
+		{"what was changed", audit.Digest, pipeline.Outcome{Time: at, Before: m, After: changed,
+			Action: "modify", Reason: "key", Duration: 1500 * time.Microsecond,
+			Steps: []pipeline.Step{{Stage: "a", Action: "pass", Duration: 10},
+				{Stage: "b", Action: "modify", Reason: "key", Duration: time.Millisecond,
+					Findings: []pipeline.Finding{{Type: "aws", Pointer: "/x"}, {Type: "jwt"}}}}},
 			start + fields + `,"action":"modify","reason":"key","steps":[{"stage":"a","action":"pass"},` +
 				`{"stage":"b","action":"modify","reason":"key","micros":1000,"findings":[{"type":"aws","pointer":"/x"},{"type":"jwt"}]}],` +
 				`"before":{` + keyed(m) + `},"after":{` + digest(changed) + `},"micros":1500}`},
-		{"what was denied keeps no body", audit.Redacted, pipeline.Outcome{Time: at, Before: m, Action: "deny", Err: errors.New(`stage "a": broken`)},
-			start + fields + `,"action":"deny","before":{` + keyed(m) + `},"error":"stage \"a\": broken"}`},
-		{"sizes only", audit.None, pipeline.Outcome{Time: at, Before: m, After: changed, Action: "modify"},
-			start + fields + `,"action":"modify","before":{` + size(m) + `},"after":{` + size(changed) + `}}`},
-		{"the body that went, on one line", audit.Redacted, pipeline.Outcome{Time: at, Before: m, After: changed, Action: "modify"},
-			start + fields + `,"action":"modify","before":{` + keyed(m) + `},"after":{` + digest(changed) + `,"body":{"name":"read","x":[1,  2]}}}`},
-		{"a message without a body", audit.Redacted, pipeline.Outcome{Time: at, Before: bare, After: bare, Action: "pass"},
+		{"what was denied keeps no body", audit.Redacted, pipeline.Outcome{Time: at, Before: m,
+			Action: "deny", Err: errors.New(`stage "a": broken`)},
+			start + fields + `,"action":"deny","before":{` + keyed(m) +
+				`},"error":"stage \"a\": broken"}`},
+		{"sizes only", audit.None, pipeline.Outcome{Time: at, Before: m, After: changed,
+			Action: "modify"},
+			start + fields + `,"action":"modify","before":{` + size(m) + `},"after":{` +
+				size(changed) + `}}`},
+		{"the body that went, on one line", audit.Redacted, pipeline.Outcome{Time: at, Before: m,
+			After: changed, Action: "modify"},
+			start + fields + `,"action":"modify","before":{` + keyed(m) + `},"after":{` +
+				digest(changed) + `,"body":{"name":"read","x":[1,  2]}}}`},
+		{"a message without a body", audit.Redacted, pipeline.Outcome{Time: at, Before: bare,
+			After: bare, Action: "pass"},
 			start + strings.Replace(fields, "call", "list", 1) + `,"action":"pass"}`},
-		{"an error that a server answers", audit.None, pipeline.Outcome{Time: at, Before: failed, After: failed, Action: "pass"},
-			start + `,"kind":"error","action":"pass","before":{` + size(failed) + `},"after":{` + size(failed) + `},"code":-32602}`},
-		{"a tool that failed", audit.None, pipeline.Outcome{Time: at, Before: isError, After: isError, Action: "pass"},
-			start + `,"kind":"response","method":"tools/call","action":"pass","before":{` + size(isError) + `},"after":{` + size(isError) + `},"failed":true}`},
+		{"an error that a server answers", audit.None, pipeline.Outcome{Time: at, Before: failed,
+			After: failed, Action: "pass"},
+			start + `,"kind":"error","action":"pass","before":{` + size(failed) + `},"after":{` +
+				size(failed) + `},"code":-32602}`},
+		{"a tool that failed", audit.None, pipeline.Outcome{Time: at, Before: isError,
+			After: isError, Action: "pass"},
+			start + `,"kind":"response","method":"tools/call","action":"pass","before":{` +
+				size(isError) + `},"after":{` + size(isError) + `},"failed":true}`},
 		{"an event", "", event("why"), start + `,"action":"test","reason":"why"}`},
-		{"an event without a message", "", pipeline.Outcome{Time: at, Action: "stop"}, start + `,"action":"stop"}`},
+		{"an event without a message", "", pipeline.Outcome{Time: at, Action: "stop"},
+			start + `,"action":"stop"}`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -227,21 +246,40 @@ func TestAFailedWriteIsTakenBack(t *testing.T) {
 		durability audit.Durability
 		fault      func(d *disk)
 	}{
-		{"nothing was written", audit.Write, func(d *disk) { d.write = fails(none, none, errFull) }},
+		{"nothing was written", audit.Write, func(d *disk) {
+			d.write = fails(none, none,
+				errFull)
+		}},
 		{"half was written", audit.Write, func(d *disk) { d.write = fails(half, half, errFull) }},
-		{"half was written, and nothing told", audit.Write, func(d *disk) { d.write = fails(half, none, errFull) }},
-		{"all was written and reported as failed", audit.Write, func(d *disk) { d.write = fails(all, all, errFull) }},
-		{"all was written and reported as nothing", audit.Write, func(d *disk) { d.write = fails(all, none, errFull) }},
-		{"half was written, and no error told", audit.Write, func(d *disk) { d.write = fails(half, half, nil) }},
-		{"it was written and not synced", audit.Fsync, func(d *disk) { d.sync = func() error { return errFull } }},
-		{"half was written, so it was not synced", audit.Fsync, func(d *disk) { d.write = fails(half, half, errFull) }},
+		{"half was written, and nothing told", audit.Write, func(d *disk) {
+			d.write = fails(half,
+				none, errFull)
+		}},
+		{"all was written and reported as failed", audit.Write, func(d *disk) {
+			d.write = fails(all,
+				all, errFull)
+		}},
+		{"all was written and reported as nothing", audit.Write,
+			func(d *disk) { d.write = fails(all, none, errFull) }},
+		{"half was written, and no error told", audit.Write, func(d *disk) {
+			d.write = fails(half,
+				half, nil)
+		}},
+		{"it was written and not synced", audit.Fsync, func(d *disk) {
+			d.sync = func() error {
+				return errFull
+			}
+		}},
+		{"half was written, so it was not synced", audit.Fsync,
+			func(d *disk) { d.write = fails(half, half, errFull) }},
 	}
 	for _, tt := range tests {
 		for _, cut := range []string{"and is cut off at once", "and can be cut off only later"} {
 			t.Run(tt.name+" "+cut, func(t *testing.T) {
 				d := &disk{}
 				var said bytes.Buffer
-				l := open(t, audit.Options{Writer: d, Durability: tt.durability, Log: slog.New(slog.NewTextHandler(&said, nil))})
+				l := open(t, audit.Options{Writer: d, Durability: tt.durability,
+					Log: slog.New(slog.NewTextHandler(&said, nil))})
 				record(t, l, event("first"))
 				good := string(d.data)
 
@@ -271,7 +309,9 @@ func TestAFailedWriteIsTakenBack(t *testing.T) {
 				}
 				record(t, l, event("third"))
 				verify(t, d.data)
-				if got, missed := gaps(t, reasons(t, d.data)); fmt.Sprint(got) != "[first second third]" || missed != refused {
+				if got, missed := gaps(t,
+					reasons(t, d.data)); fmt.Sprint(got) != "[first second third]" ||
+					missed != refused {
 					t.Errorf("the log holds %s, and that %d could not be written", got, missed)
 				}
 				if !bytes.Contains(d.data, []byte(`,"action":"gap","reason":"`)) {
@@ -310,7 +350,8 @@ func TestAWriterThatCannotBeCut(t *testing.T) {
 	verify(t, d.data)
 	d.write = func([]byte) (int, int, error) { return 3, 3, errFull }
 	for range 2 {
-		if _, err := l.Record(t.Context(), event("refused")); !errors.Is(err, errors.ErrUnsupported) {
+		if _, err := l.Record(t.Context(), event("refused")); !errors.Is(err,
+			errors.ErrUnsupported) {
 			t.Fatalf("error %v, want that it cannot be taken back", err)
 		}
 		d.write = nil
@@ -365,7 +406,8 @@ func TestALineChainedToAFailedOneFailsWithIt(t *testing.T) {
 			t.Errorf("seq %d, want 2, after the record of what is missing", seq)
 		}
 		verify(t, d.data)
-		if got, missed := gaps(t, reasons(t, d.data)); fmt.Sprint(got) != "[after]" || missed != cap(failed) {
+		if got, missed := gaps(t, reasons(t, d.data)); fmt.Sprint(got) != "[after]" ||
+			missed != cap(failed) {
 			t.Errorf("the log holds %s, and that %d could not be written", got, missed)
 		}
 	})
@@ -422,7 +464,8 @@ func TestTheLogHoldsWhatWasAnsweredFor(t *testing.T) {
 				all := reasons(t, d.data)
 				lines, missed := gaps(t, all)
 				if len(lines) != len(kept) || missed != refused {
-					t.Errorf("%d lines, %d records answered for; %d are said to be missing, %d were refused", len(lines), len(kept), missed, refused)
+					t.Errorf("%d lines, %d records answered for; %d are said to be missing, %d "+
+						"were refused", len(lines), len(kept), missed, refused)
 				}
 				for i, name := range all {
 					if seq, ok := kept[name]; ok && seq != uint64(i+1) {
@@ -447,7 +490,8 @@ func TestAsync(t *testing.T) {
 		synctest.Wait() // its write hangs
 		record(t, l, event("2"))
 		record(t, l, event("3"))
-		if _, err := l.Record(t.Context(), event(strings.Repeat("x", 400))); err == nil || !strings.Contains(err.Error(), "queue is full") {
+		if _, err := l.Record(t.Context(), event(strings.Repeat("x", 400))); err == nil ||
+			!strings.Contains(err.Error(), "queue is full") {
 			t.Errorf("over the bound the error is %v", err)
 		}
 		if n := l.Waiting(); n != 3 {
@@ -460,12 +504,19 @@ func TestAsync(t *testing.T) {
 		if n := l.Waiting(); n != 0 {
 			t.Errorf("%d records wait when all are written", n)
 		}
-		if got, missed := gaps(t, reasons(t, d.data)); fmt.Sprint(got) != "[1 2 3 4]" || missed != 1 {
+		if got, missed := gaps(t, reasons(t, d.data)); fmt.Sprint(got) != "[1 2 3 4]" ||
+			missed != 1 {
 			t.Errorf("written %s, and that %d are missing", got, missed)
 		}
 
 		hold = make(chan struct{})
-		d.set(func() { d.write = func(b []byte) (int, int, error) { <-hold; return 10, 0, errFull } })
+		d.set(func() {
+			d.write = func(b []byte) (int, int, error) {
+				<-hold
+				return 10, 0,
+					errFull
+			}
+		})
 		record(t, l, event("5")) // answered for, and then not written
 		synctest.Wait()
 		record(t, l, event("6"))
@@ -478,7 +529,13 @@ func TestAsync(t *testing.T) {
 			synctest.Wait()
 		}
 		hold = make(chan struct{})
-		d.set(func() { d.write = func(b []byte) (int, int, error) { <-hold; return len(b), len(b), nil } })
+		d.set(func() {
+			d.write = func(b []byte) (int, int, error) {
+				<-hold
+				return len(b), len(b),
+					nil
+			}
+		})
 		for range 2 { // the first tries to write again, the second comes before that is done
 			if _, err := l.Record(t.Context(), event("refused")); err == nil {
 				t.Error("a record before the writing worked again")
@@ -492,7 +549,8 @@ func TestAsync(t *testing.T) {
 			t.Error(err)
 		}
 		verify(t, d.data)
-		if got, missed := gaps(t, reasons(t, d.data)); fmt.Sprint(got) != "[1 2 3 4 5 6 7]" || missed != 5 {
+		if got, missed := gaps(t, reasons(t, d.data)); fmt.Sprint(got) != "[1 2 3 4 5 6 7]" ||
+			missed != 5 {
 			t.Errorf("written %s, and that %d are missing", got, missed)
 		}
 	})
@@ -500,7 +558,8 @@ func TestAsync(t *testing.T) {
 		d := &disk{write: func(b []byte) (int, int, error) { return 0, 0, errFull }}
 		l := open(t, audit.Options{Writer: d, Durability: audit.Async})
 		record(t, l, event("1"))
-		if err := l.Close(); !errors.Is(err, errFull) || !strings.Contains(err.Error(), "bytes of records are lost") {
+		if err := l.Close(); !errors.Is(err, errFull) || !strings.Contains(err.Error(),
+			"bytes of records are lost") {
 			t.Errorf("close: %v, want what is lost and why", err)
 		}
 	})
@@ -539,8 +598,10 @@ func TestOptions(t *testing.T) {
 	}{
 		{"nowhere", audit.Options{}, "a file or a writer"},
 		{"twice", audit.Options{File: "x", Writer: &bytes.Buffer{}}, "not both"},
-		{"unknown bodies", audit.Options{Writer: &bytes.Buffer{}, Bodies: "all"}, `unknown bodies "all"`},
-		{"unknown durability", audit.Options{Writer: &bytes.Buffer{}, Durability: "none"}, `unknown durability "none"`},
+		{"unknown bodies", audit.Options{Writer: &bytes.Buffer{}, Bodies: "all"},
+			`unknown bodies "all"`},
+		{"unknown durability", audit.Options{Writer: &bytes.Buffer{}, Durability: "none"},
+			`unknown durability "none"`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

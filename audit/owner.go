@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// checkFiles sees that what others name for the log is none of the files that the log keeps for itself, by whatever name: it would ruin the one or the other.
+// checkFiles sees that what others name for the log is none of the files that the log keeps for
+// itself, by whatever name: it would ruin the one or the other.
 func (o *Options) checkFiles() error {
 	own := []string{o.File, o.File + ".lock", o.File + ".next", PublicKeyFile(o.File)}
 	if o.Key != "" {
@@ -20,7 +21,8 @@ func (o *Options) checkFiles() error {
 	}
 	if o.AnchorFile != "" {
 		if by := taken(o.AnchorFile, o.File, own); by != "" {
-			return fmt.Errorf("its anchor %s is %s\nhint: name another file for the anchor, best on another machine's disk", o.AnchorFile, by)
+			return fmt.Errorf("its anchor %s is %s\nhint: name another file for the anchor, "+
+				"best on another machine's disk", o.AnchorFile, by)
 		}
 	}
 	return nil
@@ -52,7 +54,9 @@ func taken(path, log string, own []string) string {
 		}
 	}
 	if ext := filepath.Ext(file); len(abs) > seqDigits+len(ext) {
-		if digits := strings.TrimSuffix(abs, ext); isNumber(digits[max(0, len(digits)-seqDigits):]) && segmentName(file, firstOf(file, abs)) == abs {
+		if digits := strings.TrimSuffix(abs,
+			ext); isNumber(digits[max(0, len(digits)-seqDigits):]) && segmentName(file,
+			firstOf(file, abs)) == abs {
 			return "a segment of it"
 		}
 	}

@@ -23,14 +23,16 @@ import (
 	"gatekit/audit"
 )
 
-// The test binary is a writer, too: a process that records and, for each record that was answered for, says so on stdout, as a proxy would send the message on.
+// The test binary is a writer, too: a process that records and, for each record that was answered
+// for, says so on stdout, as a proxy would send the message on.
 const (
 	writerFile       = "GATEKIT_TEST_AUDIT_FILE"
 	writerDurability = "GATEKIT_TEST_AUDIT_DURABILITY"
-	writerSpace      = "GATEKIT_TEST_AUDIT_SPACE" // bytes that a file may have; then the disk is full
-	writerKeep       = "GATEKIT_TEST_AUDIT_KEEP"
-	writerFull       = "GATEKIT_TEST_AUDIT_FULL"     // the same, from before the log is opened
-	writerRefusals   = "GATEKIT_TEST_AUDIT_REFUSALS" // that each of its goroutines ends after
+	// bytes that a file may have; then the disk is full
+	writerSpace    = "GATEKIT_TEST_AUDIT_SPACE"
+	writerKeep     = "GATEKIT_TEST_AUDIT_KEEP"
+	writerFull     = "GATEKIT_TEST_AUDIT_FULL"     // the same, from before the log is opened
+	writerRefusals = "GATEKIT_TEST_AUDIT_REFUSALS" // that each of its goroutines ends after
 )
 
 func TestMain(m *testing.M) {
@@ -47,7 +49,8 @@ func TestMain(m *testing.M) {
 // write records until it is killed, or so many times.
 func write(file string) error {
 	keep, _ := strconv.Atoi(os.Getenv(writerKeep))
-	o := audit.Options{File: file, Durability: audit.Durability(os.Getenv(writerDurability)), SegmentBytes: 64 << 10, Keep: audit.Retention{Files: keep}}
+	o := audit.Options{File: file, Durability: audit.Durability(os.Getenv(writerDurability)),
+		SegmentBytes: 64 << 10, Keep: audit.Retention{Files: keep}}
 	if err := limit(os.Getenv(writerFull)); err != nil {
 		return err
 	}
@@ -170,7 +173,8 @@ func unrecorded(t *testing.T, file string, sent map[uint64]string) (n int) {
 	return n
 }
 
-// TestNothingIsSentOnUnrecordedWhereverAProcessIsKilled kills writers again and again, at any step of a write, of a rotation, of a checkpoint, of files being removed.
+// TestNothingIsSentOnUnrecordedWhereverAProcessIsKilled kills writers again and again, at any step
+// of a write, of a rotation, of a checkpoint, of files being removed.
 func TestNothingIsSentOnUnrecordedWhereverAProcessIsKilled(t *testing.T) {
 	rounds := 15
 	if testing.Short() {
@@ -183,14 +187,17 @@ func TestNothingIsSentOnUnrecordedWhereverAProcessIsKilled(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "gatekit.jsonl")
-			all, began, starts := 0, time.Now(), time.Duration(0) // how long a start takes, in the first round
+			// how long a start takes, in the first round
+			all, began, starts := 0, time.Now(), time.Duration(0)
 			for i := range rounds {
-				w := startWriter(t, file, writerDurability+"="+tt.durability, writerKeep+"="+tt.keep)
+				w := startWriter(t, file, writerDurability+"="+tt.durability,
+					writerKeep+"="+tt.keep)
 				if i == 0 {
 					w.writes(t)
 					starts = time.Since(began)
 				}
-				time.AfterFunc(20*time.Millisecond+rand.N(2*starts+300*time.Millisecond), func() { w.Process.Kill() })
+				time.AfterFunc(20*time.Millisecond+rand.N(2*starts+300*time.Millisecond),
+					func() { w.Process.Kill() })
 				sent, refused := w.sent(t)
 				w.Wait()
 				if refused > 0 || w.stderr.Len() > 0 {
@@ -229,7 +236,8 @@ func TestAFullDiskRefuses(t *testing.T) {
 	for _, durability := range []audit.Durability{audit.Write, audit.Fsync, audit.Async} {
 		t.Run(string(durability), func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "gatekit.jsonl")
-			w := startWriter(t, file, writerDurability+"="+string(durability), writerSpace+"=5000", writerRefusals+"=20")
+			w := startWriter(t, file, writerDurability+"="+string(durability), writerSpace+"=5000",
+				writerRefusals+"=20")
 			sent, refused := w.sent(t)
 			w.Wait()
 			if refused == 0 || len(sent) == 0 {
@@ -244,40 +252,47 @@ func TestAFullDiskRefuses(t *testing.T) {
 			if _, err := v.Run(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			if n := unrecorded(t, file, sent); n > 0 && durability != audit.Async { // which answers before it writes
+			// which answers before it writes
+			if n := unrecorded(t, file, sent); n > 0 && durability != audit.Async {
 				t.Errorf("%d of %d that were sent on are not recorded", n, len(sent))
 			}
-			if durability == audit.Async && !strings.Contains(w.stderr.String(), "bytes of records are lost") {
+			if durability == audit.Async && !strings.Contains(w.stderr.String(),
+				"bytes of records are lost") {
 				t.Errorf("what was lost is not said: %s", &w.stderr)
 			}
 		})
 	}
 }
 
-// TestAStartThatFailsVouchesForNothing has a log that was not closed, and a disk that has space for a checkpoint, and for no record that says how the log was found.
+// TestAStartThatFailsVouchesForNothing has a log that was not closed, and a disk that has space for
+// a checkpoint, and for no record that says how the log was found.
 func TestAStartThatFailsVouchesForNothing(t *testing.T) {
 	for _, durability := range []audit.Durability{audit.Write, audit.Fsync, audit.Async} {
 		t.Run(string(durability), func(t *testing.T) {
 			file := crashed(t, 10)
-			w := startWriter(t, file, writerDurability+"="+string(durability), writerFull+"="+strconv.Itoa(len(read(t, file))), writerRefusals+"=20")
+			w := startWriter(t, file, writerDurability+"="+string(durability),
+				writerFull+"="+strconv.Itoa(len(read(t, file))), writerRefusals+"=20")
 			if sent, _ := w.sent(t); len(sent) > 0 {
 				t.Errorf("it has sent on %d", len(sent))
 			}
-			if err := w.Wait(); err == nil || !strings.Contains(w.stderr.String(), "file too large") {
+			if err := w.Wait(); err == nil || !strings.Contains(w.stderr.String(),
+				"file too large") {
 				t.Errorf("it ended with %v: %s", err, &w.stderr)
 			}
 			if err := open(t, audit.Options{File: file}).Close(); err != nil {
 				t.Fatal(err)
 			}
 			v := audit.Verification{File: file}
-			if done, err := v.Run(t.Context()); err != nil || len(done.Recovered) != 1 || done.Recovered[0] != (audit.Span{From: 1, Through: 10}) {
+			if done, err := v.Run(t.Context()); err != nil || len(done.Recovered) != 1 ||
+				done.Recovered[0] != (audit.Span{From: 1, Through: 10}) {
 				t.Errorf("%+v, %v, want that 1 to 10 had no checkpoint", done, err)
 			}
 		})
 	}
 }
 
-// TestAnAnchorFileThatHangsHoldsNothingUp has a pipe for an anchor, that nobody reads: to open it hangs, as what is on another machine's disk may.
+// TestAnAnchorFileThatHangsHoldsNothingUp has a pipe for an anchor, that nobody reads: to open it
+// hangs, as what is on another machine's disk may.
 func TestAnAnchorFileThatHangsHoldsNothingUp(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
@@ -291,7 +306,8 @@ func TestAnAnchorFileThatHangsHoldsNothingUp(t *testing.T) {
 	go func() { closed <- l.Close() }()
 	select {
 	case err := <-closed:
-		if err == nil || !strings.Contains(err.Error(), "anchor the last checkpoint of the audit log: it takes nothing within 5s") {
+		if err == nil || !strings.Contains(err.Error(),
+			"anchor the last checkpoint of the audit log: it takes nothing within 5s") {
 			t.Errorf("close: %v", err)
 		}
 	case <-time.After(time.Minute):
@@ -318,7 +334,8 @@ func TestASecondProcessIsRefused(t *testing.T) {
 	if sent, _ := second.sent(t); len(sent) > 0 {
 		t.Errorf("the second has sent on %d", len(sent))
 	}
-	if err := second.Wait(); err == nil || !strings.Contains(second.stderr.String(), "another Gatekit writes to it\nhint: ") {
+	if err := second.Wait(); err == nil || !strings.Contains(second.stderr.String(),
+		"another Gatekit writes to it\nhint: ") {
 		t.Errorf("the second ended with %v: %s", err, &second.stderr)
 	}
 	first.Process.Kill()

@@ -15,7 +15,8 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// Proof shows to who has nothing but the public key that one record is in the log. Its text is C2SP's tlog-proof, with the record as its extra data.
+// Proof shows to who has nothing but the public key that one record is in the log. Its text is
+// C2SP's tlog-proof, with the record as its extra data.
 type Proof struct {
 	Record     []byte // its line, without the line feed
 	Index      int64  // of the leaf: one less than the record's number
@@ -27,7 +28,8 @@ type Proof struct {
 func Prove(file string, seq uint64, key note.Verifier) (*Proof, error) {
 	signed, err := os.ReadFile(filepath.Join(file+".tree", "checkpoint"))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("the log %s has no checkpoint yet: one is made a second after a record, and when Gatekit ends", file)
+		return nil, fmt.Errorf("the log %s has no checkpoint yet: one is made a second after a "+
+			"record, and when Gatekit ends", file)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read the checkpoint: %w", err)
@@ -37,7 +39,9 @@ func Prove(file string, seq uint64, key note.Verifier) (*Proof, error) {
 		return nil, err
 	}
 	if seq == 0 || seq > uint64(c.Size) {
-		return nil, fmt.Errorf("there is no checkpoint with record %d: the last is of %d records\nhint: one is made a second after a record, and when Gatekit ends", seq, c.Size)
+		return nil, fmt.Errorf("there is no checkpoint with record %d: the last is of %d "+
+			"records\nhint: one is made a second after a record, and when Gatekit ends", seq,
+			c.Size)
 	}
 	p := &Proof{Index: int64(seq) - 1, Checkpoint: signed}
 	if p.Record, err = lineAt(file, seq); err != nil {
@@ -45,10 +49,13 @@ func Prove(file string, seq uint64, key note.Verifier) (*Proof, error) {
 	}
 	hashes := tlog.TileHashReader(tlog.Tree{N: c.Size, Hash: c.Root}, tiles(file+".tree"))
 	if p.Hashes, err = tlog.ProveRecord(c.Size, p.Index, hashes); err != nil {
-		return nil, fmt.Errorf("read the tree in %s: %w\nhint: gatekit audit verify says what is wrong", file+".tree", err)
+		return nil, fmt.Errorf("read the tree in %s: %w\nhint: gatekit audit verify says what "+
+			"is wrong", file+".tree", err)
 	}
-	if err := tlog.CheckRecord(p.Hashes, c.Size, c.Root, p.Index, tlog.RecordHash(p.Record)); err != nil {
-		return nil, fmt.Errorf("record %d is not the one that its checkpoint speaks of: it was changed\nhint: gatekit audit verify says more", seq)
+	if err := tlog.CheckRecord(p.Hashes, c.Size, c.Root, p.Index,
+		tlog.RecordHash(p.Record)); err != nil {
+		return nil, fmt.Errorf("record %d is not the one that its checkpoint speaks of: it was "+
+			"changed\nhint: gatekit audit verify says more", seq)
 	}
 	return p, nil
 }
@@ -77,17 +84,22 @@ func lineAt(file string, seq uint64) (found []byte, err error) {
 	return found, err
 }
 
-// Check says that the record is one of the log whose checkpoints the key signs, and answers the checkpoint.
+// Check says that the record is one of the log whose checkpoints the key signs, and answers the
+// checkpoint.
 func (p *Proof) Check(key note.Verifier) (*Checkpoint, error) {
 	c, err := OpenCheckpoint(p.Checkpoint, key)
 	if err != nil {
 		return nil, err
 	}
-	if err := tlog.CheckRecord(p.Hashes, c.Size, c.Root, p.Index, tlog.RecordHash(p.Record)); err != nil {
-		return nil, fmt.Errorf("the proof does not hold: the record is not number %d of the %d that the checkpoint speaks of", p.Index+1, c.Size)
+	if err := tlog.CheckRecord(p.Hashes, c.Size, c.Root, p.Index,
+		tlog.RecordHash(p.Record)); err != nil {
+		return nil, fmt.Errorf("the proof does not hold: the record is not number %d of the %d "+
+			"that the checkpoint speaks of", p.Index+1, c.Size)
 	}
-	if seq, _, err := parseLine(p.Record); err != nil || seq != uint64(p.Index)+1 { // signed it is, but what it says of itself is wrong
-		return nil, fmt.Errorf("the record is number %d of the log, and says of itself that it is %d", p.Index+1, seq)
+	// signed it is, but what it says of itself is wrong
+	if seq, _, err := parseLine(p.Record); err != nil || seq != uint64(p.Index)+1 {
+		return nil, fmt.Errorf("the record is number %d of the log, and says of itself that it "+
+			"is %d", p.Index+1, seq)
 	}
 	return c, nil
 }
@@ -108,7 +120,8 @@ func (p *Proof) Text() []byte {
 // ParseProof reads the text of a proof. It proves nothing yet: that is Check's.
 func ParseProof(text []byte) (*Proof, error) {
 	bad := func(what string) (*Proof, error) {
-		return nil, fmt.Errorf("it is no proof of a record: %s\nhint: gatekit audit prove makes one", what)
+		return nil, fmt.Errorf(
+			"it is no proof of a record: %s\nhint: gatekit audit prove makes one", what)
 	}
 	rest, ok := strings.CutPrefix(string(text), proofHeader)
 	head, checkpoint, found := strings.Cut(rest, "\n\n")
@@ -129,7 +142,8 @@ func ParseProof(text []byte) (*Proof, error) {
 		return bad("the record in it is not base64")
 	}
 	index, ok := strings.CutPrefix(lines[1], "index ")
-	if p.Index, err = strconv.ParseInt(index, 10, 64); !ok || err != nil || p.Index < 0 || strconv.FormatInt(p.Index, 10) != index {
+	if p.Index, err = strconv.ParseInt(index, 10, 64); !ok || err != nil || p.Index < 0 ||
+		strconv.FormatInt(p.Index, 10) != index {
 		return bad("its index is no number")
 	}
 	for _, line := range lines[2:] {

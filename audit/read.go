@@ -17,13 +17,14 @@ import (
 	"time"
 )
 
-// A log is one file that is written and those that were before it. One of those is named after the first record in it: gatekit.jsonl, and
-// gatekit-00000000000000000001.jsonl.
+// A log is one file that is written and those that were before it. One of those is named after the
+// first record in it: gatekit.jsonl, and gatekit-00000000000000000001.jsonl.
 
 // seqDigits are those of a number in the name of a file, so that names sort as numbers do.
 const seqDigits = 20
 
-// Segments answers the files of the log, oldest first; the last is file itself, if there is one. A log without any is fs.ErrNotExist.
+// Segments answers the files of the log, oldest first; the last is file itself, if there is one. A
+// log without any is fs.ErrNotExist.
 func Segments(file string) ([]string, error) {
 	ext := filepath.Ext(file)
 	stem := strings.TrimSuffix(filepath.Base(file), ext) + "-"
@@ -60,7 +61,8 @@ func isNumber(digits string) bool {
 	return err == nil
 }
 
-// firstOf is the number of the first record of a segment that is written no more, as its name says; 0 of the one that is.
+// firstOf is the number of the first record of a segment that is written no more, as its name says;
+// 0 of the one that is.
 func firstOf(file, segment string) uint64 {
 	if segment == file {
 		return 0
@@ -81,35 +83,45 @@ func (p Place) String() string { return p.File + ":" + strconv.Itoa(p.Line) }
 
 // Reading is a walk through a log. It checks each line's form, not the chain: that is Verify's.
 type Reading struct {
-	File  string        // of the log, the one that is written
-	From  uint64        // the number of the first record that is wanted; 0 is the first that there is
-	Poll  time.Duration // how often Follow looks for more; 0 is 200 ms
-	Until func() uint64 // with Follow: records above this number are not answered yet; nil is all. For the process that writes the log: what a failed write left behind is taken back
+	File string // of the log, the one that is written
+	// the number of the first record that is wanted; 0 is the first that there is
+	From uint64
+	Poll time.Duration // how often Follow looks for more; 0 is 200 ms
+	// with Follow: records above this number are not answered yet; nil is all. For the process that
+	// writes the log: what a failed write left behind is taken back
+	Until func() uint64
 
-	at   Place
-	jump uint64 // the number of a record that came too early, for which the files were looked for again
+	at Place
+	// the number of a record that came too early, for which the files were looked for again
+	jump uint64
 }
 
 // At is where the record is that was answered last.
 func (r *Reading) At() Place { return r.at }
 
-// All answers the records that there are, once. It ends at an error, whose text has the place. A last line without its line feed is left out: it is being written, or
-// was torn, which Verify says. The Line of a record is the caller's.
+// All answers the records that there are, once. It ends at an error, whose text has the place. A
+// last line without its line feed is left out: it is being written, or was torn, which Verify says.
+// The Line of a record is the caller's.
 func (r *Reading) All(ctx context.Context) iter.Seq2[Record, error] {
 	return r.records(r.walk(ctx, false))
 }
 
-// Follow answers the records that there are and, as they come, those that are written, until ctx ends, through rotations; it waits for a log that is not there yet.
+// Follow answers the records that there are and, as they come, those that are written, until ctx
+// ends, through rotations; it waits for a log that is not there yet.
 func (r *Reading) Follow(ctx context.Context) iter.Seq2[Record, error] {
 	return r.records(r.walk(ctx, true))
 }
 
-// Lines is All for who looks at most records briefly: lines as they are in the log, of which only the beginning (seq, time, prev) was looked at. Each is valid until the next is asked for;
+// Lines is All for who looks at most records briefly: lines as they are in the log, of which only
+// the beginning (seq, time, prev) was looked at. Each is valid until the next is asked for;
 // ParseRecord reads it.
 func (r *Reading) Lines(ctx context.Context) iter.Seq2[[]byte, error] { return r.walk(ctx, false) }
 
-// FollowLines is Follow as Lines is All. Each time that there was nothing more it answers nil, so that who waits for lines can tell time by them.
-func (r *Reading) FollowLines(ctx context.Context) iter.Seq2[[]byte, error] { return r.walk(ctx, true) }
+// FollowLines is Follow as Lines is All. Each time that there was nothing more it answers nil, so
+// that who waits for lines can tell time by them.
+func (r *Reading) FollowLines(ctx context.Context) iter.Seq2[[]byte, error] {
+	return r.walk(ctx, true)
+}
 
 // records parses lines.
 func (r *Reading) records(lines iter.Seq2[[]byte, error]) iter.Seq2[Record, error] {
@@ -146,7 +158,8 @@ func (r *Reading) walk(ctx context.Context, follow bool) iter.Seq2[[]byte, error
 			again := false
 		look:
 			for i, segment := range segments {
-				if i+1 < len(segments) && segments[i+1] != r.File && firstOf(r.File, segments[i+1]) <= next {
+				if i+1 < len(segments) && segments[i+1] != r.File && firstOf(r.File,
+					segments[i+1]) <= next {
 					continue // all of it is before next
 				}
 				switch r.segment(ctx, segment, follow && segment == r.File, &next, yield) {
@@ -192,8 +205,10 @@ const (
 	tooEarly                // another comes before it
 )
 
-// segment answers the records of a file from *next on, which it moves on. With live it goes on until the file is no longer the one that is written.
-func (r *Reading) segment(ctx context.Context, name string, live bool, next *uint64, yield func([]byte, error) bool) outcome {
+// segment answers the records of a file from *next on, which it moves on. With live it goes on
+// until the file is no longer the one that is written.
+func (r *Reading) segment(ctx context.Context, name string, live bool, next *uint64,
+	yield func([]byte, error) bool) outcome {
 	f, err := os.Open(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return read // rotated, or its time was over; the next look finds what there is
@@ -206,7 +221,9 @@ func (r *Reading) segment(ctx context.Context, name string, live bool, next *uin
 	r.at = Place{File: name}
 	lines := bufio.NewReaderSize(f, 64<<10)
 	offset := int64(0) // of the first line that was not answered
-	until := r.until() // asked before lines are read: of those that are read afterwards, none up to it is taken back any more
+	// asked before lines are read: of those that are read afterwards, none up to it is taken back
+	// any more
+	until := r.until()
 	for over := false; ctx.Err() == nil; {
 		line, err := readLine(lines)
 		if err == io.EOF && (!live || over) {
@@ -231,7 +248,8 @@ func (r *Reading) segment(ctx context.Context, name string, live bool, next *uin
 				return ended
 			}
 			until = r.until()
-			if info, err := f.Stat(); err == nil && info.Size() < offset { // a failed write was taken back: those that are still there are known
+			// a failed write was taken back: those that are still there are known
+			if info, err := f.Stat(); err == nil && info.Size() < offset {
 				offset, r.at.Line = 0, 0
 			}
 			if _, err := f.Seek(offset, io.SeekStart); err != nil {
@@ -258,11 +276,14 @@ func (r *Reading) segment(ctx context.Context, name string, live bool, next *uin
 	return ended
 }
 
-// passedOver says whether there is a file with records before the number, which the caller has not seen: the one that was written may be renamed, and another begun, after the files were
-// looked for and before it is opened.
+// passedOver says whether there is a file with records before the number, which the caller has not
+// seen: the one that was written may be renamed, and another begun, after the files were looked for
+// and before it is opened.
 func (r *Reading) passedOver(seq uint64) bool {
 	segments, err := Segments(r.File)
-	return err == nil && slices.ContainsFunc(segments, func(s string) bool { return s != r.File && firstOf(r.File, s) < seq })
+	return err == nil && slices.ContainsFunc(segments, func(s string) bool {
+		return s != r.File && firstOf(r.File, s) < seq
+	})
 }
 
 func (r *Reading) until() uint64 {

@@ -25,7 +25,8 @@ func written(t *testing.T, n int) (file string, lines [][]byte) {
 		t.Fatal(err)
 	}
 	for range n {
-		if _, err := l.Record(t.Context(), pipeline.Outcome{Time: time.Now(), Action: "start"}); err != nil {
+		if _, err := l.Record(t.Context(), pipeline.Outcome{Time: time.Now(),
+			Action: "start"}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -59,7 +60,8 @@ func TestALogIsReadThroughItsFilesFromAnyRecord(t *testing.T) {
 	put(t, second, lines[3:6]...)
 	put(t, file, lines[6:]...)
 	put(t, filepath.Join(filepath.Dir(file), "gatekit-4.jsonl"), []byte("another's"))
-	if got, err := audit.Segments(file); err != nil || !slices.Equal(got, []string{first, second, file}) {
+	if got, err := audit.Segments(file); err != nil || !slices.Equal(got, []string{first, second,
+		file}) {
 		t.Fatalf("the files are %q, %v", got, err)
 	}
 	for from := range uint64(11) {
@@ -69,10 +71,13 @@ func TestALogIsReadThroughItsFilesFromAnyRecord(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if record.Seq != want || record.Action != "start" || !bytes.Equal(record.Line, bytes.TrimSpace(lines[want-1])) {
-				t.Fatalf("from %d: record %d came instead of %d: %s", from, record.Seq, want, record.Line)
+			if record.Seq != want || record.Action != "start" || !bytes.Equal(record.Line,
+				bytes.TrimSpace(lines[want-1])) {
+				t.Fatalf("from %d: record %d came instead of %d: %s", from, record.Seq, want,
+					record.Line)
 			}
-			if at := (audit.Place{File: []string{first, second, file}[(want-1)/3], Line: int((want-1)%3) + 1}); r.At() != at {
+			if at := (audit.Place{File: []string{first, second, file}[(want-1)/3],
+				Line: int((want-1)%3) + 1}); r.At() != at {
 				t.Errorf("record %d is at %s, not %s", want, r.At(), at)
 			}
 			want++
@@ -95,7 +100,8 @@ func TestALogIsFollowedThroughRotationTornLinesAndWhatIsTakenBack(t *testing.T) 
 			time.AfterFunc(30*time.Millisecond, func() { put(t, file, lines[:4]...) })
 		},
 		4: func() {
-			if err := os.Rename(file, filepath.Join(filepath.Dir(file), "gatekit-00000000000000000001.jsonl")); err != nil {
+			if err := os.Rename(file, filepath.Join(filepath.Dir(file),
+				"gatekit-00000000000000000001.jsonl")); err != nil {
 				t.Error(err)
 			}
 			whole := lines[5]
@@ -106,9 +112,11 @@ func TestALogIsFollowedThroughRotationTornLinesAndWhatIsTakenBack(t *testing.T) 
 		},
 		9: stop,
 	}
-	time.AfterFunc(20*time.Millisecond, func() { put(t, file, lines[:2]...) }) // it is not there yet
+	// it is not there yet
+	time.AfterFunc(20*time.Millisecond, func() { put(t, file, lines[:2]...) })
 	r := audit.Reading{File: file, Poll: 5 * time.Millisecond, Until: func() uint64 {
-		if b, err := os.ReadFile(file); err == nil && bytes.HasPrefix(b, slices.Concat(lines[0], lines[1], lines[2])) {
+		if b, err := os.ReadFile(file); err == nil && bytes.HasPrefix(b, slices.Concat(lines[0],
+			lines[1], lines[2])) {
 			answered = 9
 		}
 		return answered
@@ -140,13 +148,15 @@ func TestALogThatTurnsOftenIsFollowedWithoutAGap(t *testing.T) {
 	var writer sync.WaitGroup
 	writer.Go(func() {
 		for range records {
-			if _, err := l.Record(context.Background(), pipeline.Outcome{Time: time.Now(), Action: "test"}); err != nil {
+			if _, err := l.Record(context.Background(), pipeline.Outcome{Time: time.Now(),
+				Action: "test"}); err != nil {
 				t.Error(err)
 			}
 		}
 	})
 	last := uint64(0)
-	for r, err := range (&audit.Reading{File: file, Poll: time.Microsecond, Until: l.Committed}).Follow(t.Context()) {
+	for r, err := range (&audit.Reading{File: file, Poll: time.Microsecond,
+		Until: l.Committed}).Follow(t.Context()) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -170,7 +180,8 @@ func TestAFileThatIsMissingInTheMiddleHoldsUpNoReader(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 20 {
-		if _, err := l.Record(t.Context(), pipeline.Outcome{Time: time.Now(), Action: "test"}); err != nil {
+		if _, err := l.Record(t.Context(), pipeline.Outcome{Time: time.Now(),
+			Action: "test"}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -206,10 +217,12 @@ func TestWhatIsNoRecordIsSaidWithItsPlace(t *testing.T) {
 		return n, err
 	}
 	put(t, file, lines[0], []byte("rubbish\n"), lines[2])
-	if n, err := read(); n != 2 || err == nil || err.Error() != file+":2: it does not begin with seq, time and prev" {
+	if n, err := read(); n != 2 || err == nil ||
+		err.Error() != file+":2: it does not begin with seq, time and prev" {
 		t.Errorf("%d: %v", n, err)
 	}
-	put(t, file, lines[0], slices.Concat(bytes.TrimSuffix(lines[1], []byte("}\n")), []byte(",\"action\":\"deny\"}\n")))
+	put(t, file, lines[0], slices.Concat(bytes.TrimSuffix(lines[1], []byte("}\n")),
+		[]byte(",\"action\":\"deny\"}\n")))
 	if n, err := read(); n != 2 || err == nil {
 		t.Errorf("a name that is there twice: %d: %v", n, err)
 	}

@@ -11,7 +11,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Record is a line of the log, read. Its fields are those that doc.go names; what the line leaves out is zero.
+// Record is a line of the log, read. Its fields are those that doc.go names; what the line leaves
+// out is zero.
 type Record struct {
 	Seq       uint64    `json:"seq"`
 	Time      time.Time `json:"time"`
@@ -20,22 +21,26 @@ type Record struct {
 	Exchange  string    `json:"exchange"`
 	Principal string    `json:"principal"`
 	Direction string    `json:"direction"` // to_server, to_client
-	Kind      string    `json:"kind"`      // request, response, error, notification; "" of what is no message
-	Method    string    `json:"method"`
-	Server    string    `json:"server"`
-	Name      string    `json:"name"`
-	Action    string    `json:"action"`
-	Reason    string    `json:"reason"`
-	Steps     []Step    `json:"steps"`
-	Before    *Body     `json:"before"`
-	After     *Body     `json:"after"`  // nil when nothing went on
-	Values    []string  `json:"values"` // keyed hashes of the texts in a request's arguments, see Values
-	Code      int64     `json:"code"`   // of an error
-	Failed    bool      `json:"failed"` // the result of a tool says isError
-	Micros    int64     `json:"micros"`
-	Error     string    `json:"error"`
-	From      uint64    `json:"from"`    // of a "prune" the number of the first record that goes, of a "recovered" that of the first that had no checkpoint
-	Through   uint64    `json:"through"` // and of the last
+	// request, response, error, notification; "" of what is no message
+	Kind   string `json:"kind"`
+	Method string `json:"method"`
+	Server string `json:"server"`
+	Name   string `json:"name"`
+	Action string `json:"action"`
+	Reason string `json:"reason"`
+	Steps  []Step `json:"steps"`
+	Before *Body  `json:"before"`
+	After  *Body  `json:"after"` // nil when nothing went on
+	// keyed hashes of the texts in a request's arguments, see Values
+	Values []string `json:"values"`
+	Code   int64    `json:"code"`   // of an error
+	Failed bool     `json:"failed"` // the result of a tool says isError
+	Micros int64    `json:"micros"`
+	Error  string   `json:"error"`
+	// of a "prune" the number of the first record that goes, of a "recovered" that of the first
+	// that had no checkpoint
+	From    uint64 `json:"from"`
+	Through uint64 `json:"through"` // and of the last
 
 	Line []byte `json:"-"` // as it is in the log, without its line feed
 }
@@ -67,8 +72,9 @@ type Body struct {
 // Event says that the record is of no message: a start, a reload, a plugin that was lost.
 func (r *Record) Event() bool { return r.Kind == "" }
 
-// ParseRecord reads a line of the log. Members that it does not know are left alone, so that a log of a newer Gatekit can be read. Names that are there twice, and what is no
-// record, are errors. It keeps line.
+// ParseRecord reads a line of the log. Members that it does not know are left alone, so that a log
+// of a newer Gatekit can be read. Names that are there twice, and what is no record, are errors. It
+// keeps line.
 func ParseRecord(line []byte) (Record, error) {
 	r := Record{Line: line}
 	if err := json.Unmarshal(line, &r); err != nil {
@@ -80,19 +86,24 @@ func ParseRecord(line []byte) (Record, error) {
 	return r, nil
 }
 
-// Glance reads of a line what a look at many of them needs, at a fraction of the time of ParseRecord: all but Prev, Steps, Before, After, Values, From and Through, which are zero. Whether the
-// line is JSON to its end is not looked at. A line that was not written as this package writes it goes to ParseRecord. It keeps line.
+// Glance reads of a line what a look at many of them needs, at a fraction of the time of
+// ParseRecord: all but Prev, Steps, Before, After, Values, From and Through, which are zero.
+// Whether the line is JSON to its end is not looked at. A line that was not written as this package
+// writes it goes to ParseRecord. It keeps line.
 func Glance(line []byte) (Record, error) {
 	r := Record{Line: line}
 	g := glance{rest: line}
 	var seq, at string
-	ok := g.skip(`{"seq":`) && g.until(&seq, ',') && g.skip(`"time":"`) && g.until(&at, '"') && g.skip(`,"prev":"`) && g.until(nil, '"')
+	ok := g.skip(`{"seq":`) && g.until(&seq, ',') && g.skip(`"time":"`) && g.until(&at, '"') &&
+		g.skip(`,"prev":"`) && g.until(nil, '"')
 	for _, m := range []struct {
 		name  string
 		value *string
 	}{
-		{`,"session":"`, &r.Session}, {`,"exchange":"`, &r.Exchange}, {`,"principal":"`, &r.Principal}, {`,"direction":"`, &r.Direction}, {`,"kind":"`, &r.Kind},
-		{`,"method":"`, &r.Method}, {`,"server":"`, &r.Server}, {`,"name":"`, &r.Name}, {`,"action":"`, &r.Action}, {`,"reason":"`, &r.Reason},
+		{`,"session":"`, &r.Session}, {`,"exchange":"`, &r.Exchange}, {`,"principal":"`,
+			&r.Principal}, {`,"direction":"`, &r.Direction}, {`,"kind":"`, &r.Kind},
+		{`,"method":"`, &r.Method}, {`,"server":"`, &r.Server}, {`,"name":"`, &r.Name},
+		{`,"action":"`, &r.Action}, {`,"reason":"`, &r.Reason},
 	} {
 		if ok && g.skip(m.name) {
 			ok = g.text(m.value)
@@ -155,7 +166,8 @@ func (g *glance) text(s *string) bool {
 	return err == nil
 }
 
-// end takes the last members. Their names stand in steps and bodies, too, but what follows those is not the end of the line.
+// end takes the last members. Their names stand in steps and bodies, too, but what follows those is
+// not the end of the line.
 func (g *glance) end(r *Record) {
 	rest := bytes.TrimSuffix(g.rest, []byte("}"))
 	const name = `,"error":"`

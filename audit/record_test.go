@@ -12,9 +12,11 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// FuzzGlance holds that a glance at a line says what all of the line says, whatever names, reasons and bodies hold.
+// FuzzGlance holds that a glance at a line says what all of the line says, whatever names, reasons
+// and bodies hold.
 func FuzzGlance(f *testing.F) {
-	for _, s := range []string{"", "read", `"\`, `,"micros":5}`, `x","error":"y"}`, "\u2028\xff", "\\", strings.Repeat("亀", 400)} {
+	for _, s := range []string{"", "read", `"\`, `,"micros":5}`, `x","error":"y"}`, "\u2028\xff",
+		"\\", strings.Repeat("亀", 400)} {
 		f.Add(s, true, int64(7))
 		f.Add(s, false, int64(0))
 		f.Add(s, true, int64(5))
@@ -30,10 +32,13 @@ func FuzzGlance(f *testing.F) {
 		case 0:
 			o.After = mcp.NewError("1", int(took), s, nil)
 		case 1:
-			o.After = mcp.NewResponse("1", []byte(`{"isError":true,"content":[],"x":`+string(mcp.Quote(s))+`,"failed":true,"code":7,"micros":5,"error":"x"}`))
+			o.After = mcp.NewResponse("1",
+				[]byte(`{"isError":true,"content":[],"x":`+string(mcp.Quote(s))+
+					`,"failed":true,"code":7,"micros":5,"error":"x"}`))
 			o.After.Method = "tools/call"
 		default:
-			o.After = mcp.NewRequest("1", "tools/call", []byte(`{"x":`+string(mcp.Quote(s))+`,"micros":5,"error":"x"}`))
+			o.After = mcp.NewRequest("1",
+				"tools/call", []byte(`{"x":`+string(mcp.Quote(s))+`,"micros":5,"error":"x"}`))
 		}
 		var log bytes.Buffer
 		l, err := audit.Open(audit.Options{Writer: &log, Bodies: audit.Redacted})
@@ -57,20 +62,27 @@ func FuzzGlance(f *testing.F) {
 }
 
 func TestAGlanceAtALineOfAnotherFormReadsAllOfIt(t *testing.T) {
-	got, err := audit.Glance([]byte(`{"action":"pass","seq":3,"time":"2026-11-21T12:00:00Z","steps":[{"stage":"s","action":"pass"}]}`))
+	got, err := audit.Glance([]byte(
+		`{"action":"pass","seq":3,"time":"2026-11-21T12:00:00Z","steps":[{"stage":"s","action":"pass"}]}`))
 	if err != nil || got.Seq != 3 || got.Action != "pass" || len(got.Steps) != 1 {
 		t.Errorf("got %+v, %v", got, err)
 	}
-	if got, err := audit.Glance([]byte(`{"seq":3,"time":"2026-11-21T12:00:00Z","prev":"","action":"pass`)); err == nil {
+	if got, err := audit.Glance([]byte(
+		`{"seq":3,"time":"2026-11-21T12:00:00Z","prev":"","action":"pass`)); err == nil {
 		t.Errorf("a line that is cut is %+v", got)
 	}
 }
 
 func BenchmarkGlance(b *testing.B) {
-	m := mcp.NewRequest("1", "tools/call", []byte(`{"name":"read","arguments":{"path":"/srv/data/x"}}`))
-	m.To, m.Session, m.Exchange, m.Server, m.Name = mcp.ToServer, "session-nmhqfxg2kpde", "12", "files", "read"
-	line := []byte(line(b, pipeline.Outcome{Time: at, Before: m, After: m, Action: "pass", Duration: time.Millisecond, Steps: []pipeline.Step{{Stage: "secrets", Action: "pass", Duration: time.Microsecond}}}))
-	for name, read := range map[string]func([]byte) (audit.Record, error){"all": audit.ParseRecord, "glance": audit.Glance} {
+	m := mcp.NewRequest("1", "tools/call", []byte(
+		`{"name":"read","arguments":{"path":"/srv/data/x"}}`))
+	m.To, m.Session, m.Exchange, m.Server, m.Name = mcp.ToServer, "session-nmhqfxg2kpde", "12",
+		"files", "read"
+	line := []byte(line(b, pipeline.Outcome{Time: at, Before: m, After: m, Action: "pass",
+		Duration: time.Millisecond, Steps: []pipeline.Step{{Stage: "secrets", Action: "pass",
+			Duration: time.Microsecond}}}))
+	for name, read := range map[string]func([]byte) (audit.Record, error){"all": audit.ParseRecord,
+		"glance": audit.Glance} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
 				if _, err := read(line); err != nil {

@@ -11,8 +11,9 @@ import (
 // pruneEvery is how often files are looked at while none is begun.
 const pruneEvery = time.Minute
 
-// prune removes the files whose time is over. That it does is a record before it does it, so that who verifies the log knows that nobody else has removed them; and what the tree
-// needs of their records is on the disk, in tiles.
+// prune removes the files whose time is over. That it does is a record before it does it, so that
+// who verifies the log knows that nobody else has removed them; and what the tree needs of their
+// records is on the disk, in tiles.
 func (u *upkeep) prune() {
 	if u.keep == (Retention{}) {
 		return
@@ -41,7 +42,8 @@ func (u *upkeep) prune() {
 	}
 }
 
-// age begins another file when the one that is written begins with a record whose time is over: else a log with few records would keep them for ever.
+// age begins another file when the one that is written begins with a record whose time is over:
+// else a log with few records would keep them for ever.
 func (u *upkeep) age() error {
 	if u.keep.For <= 0 {
 		return nil
@@ -73,7 +75,8 @@ type segment struct {
 	written     time.Time
 }
 
-// over are the files whose time is over, oldest first. Only those are removed whose records are all in tiles that are full.
+// over are the files whose time is over, oldest first. Only those are removed whose records are all
+// in tiles that are full.
 func (u *upkeep) over(signed int64) ([]segment, error) {
 	names, next, err := u.files()
 	if err != nil || len(names) < 2 {
@@ -103,7 +106,8 @@ func (u *upkeep) over(signed int64) ([]segment, error) {
 	return all, nil
 }
 
-// files are those of the log, and the number of the first record in the one that is written, or of the one that will be.
+// files are those of the log, and the number of the first record in the one that is written, or of
+// the one that will be.
 func (u *upkeep) files() (names []string, next uint64, err error) {
 	l := u.log
 	l.writing <- struct{}{}
@@ -127,7 +131,9 @@ func (u *upkeep) remove(over []segment) error {
 	if err := syncTiles(u.dir, first, last); err != nil {
 		return err
 	}
-	seq, err := u.log.span("prune", fmt.Sprintf("the time of records %d to %d is over: their files are removed", first, last), first, last)
+	seq, err := u.log.span("prune",
+		fmt.Sprintf("the time of records %d to %d is over: their files are removed", first, last),
+		first, last)
 	if err != nil {
 		return err
 	}
@@ -139,11 +145,13 @@ func (u *upkeep) remove(over []segment) error {
 			return err
 		}
 	}
-	u.report.Info("files of the audit log were removed: their time is over", "files", len(over), "through", last)
+	u.report.Info("files of the audit log were removed: their time is over", "files", len(over),
+		"through", last)
 	return nil
 }
 
-// settled waits until a record is written, which with Async is after it was answered for, and makes a checkpoint of it: only then is it on the disk, and believed.
+// settled waits until a record is written, which with Async is after it was answered for, and makes
+// a checkpoint of it: only then is it on the disk, and believed.
 func (u *upkeep) settled(seq uint64) error {
 	for tries := 0; u.log.Committed() < seq; tries++ {
 		if tries == 500 {
@@ -154,8 +162,9 @@ func (u *upkeep) settled(seq uint64) error {
 	return u.checkpoint()
 }
 
-// removals are what the records of a log say about its files. A record of the action "prune" is believed when a checkpoint speaks for it, and when that is not only because the record
-// was found at a start: before files are removed there is a checkpoint.
+// removals are what the records of a log say about its files. A record of the action "prune" is
+// believed when a checkpoint speaks for it, and when that is not only because the record was found
+// at a start: before files are removed there is a checkpoint.
 type removals struct {
 	pruned    []pruned
 	recovered []Span
@@ -169,7 +178,8 @@ type Span struct{ From, Through uint64 }
 
 // see takes note of a line.
 func (m *removals) see(line []byte) {
-	if !bytes.Contains(line, []byte(`,"action":"prune"`)) && !bytes.Contains(line, []byte(`,"action":"recovered"`)) {
+	if !bytes.Contains(line, []byte(`,"action":"prune"`)) && !bytes.Contains(line,
+		[]byte(`,"action":"recovered"`)) {
 		return
 	}
 	r, err := ParseRecord(line) // or it is the text of a message
@@ -185,7 +195,9 @@ func (m *removals) see(line []byte) {
 // through is up to which record the files may be missing, as the first records up to signed say.
 func (m *removals) through(signed int64) (through uint64) {
 	for _, p := range m.pruned {
-		found := slices.ContainsFunc(m.recovered, func(s Span) bool { return s.From <= p.seq && p.seq <= s.Through })
+		found := slices.ContainsFunc(m.recovered, func(s Span) bool {
+			return s.From <= p.seq && p.seq <= s.Through
+		})
 		if p.seq <= uint64(signed) && p.through < p.seq && !found {
 			through = max(through, p.through)
 		}

@@ -20,7 +20,8 @@ func TestTimeIsOverOnAQuietLogToo(t *testing.T) {
 			o.Time = time.Now()
 			record(t, l, o)
 		}
-		if err := os.Chtimes(file, o.Time, o.Time); err != nil { // the clock of the bubble is not that of the disk
+		// the clock of the bubble is not that of the disk
+		if err := os.Chtimes(file, o.Time, o.Time); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(30 * time.Minute)

@@ -21,7 +21,8 @@ func (s stubborn) Write(b []byte) (int, error) {
 }
 func (stubborn) Truncate(int64) error { return errStubborn }
 
-// TestALogIsNotClosedOverWhatCouldNotBeTakenBack is in the package, since no file system that tests have is such a one.
+// TestALogIsNotClosedOverWhatCouldNotBeTakenBack is in the package, since no file system that tests
+// have is such a one.
 func TestALogIsNotClosedOverWhatCouldNotBeTakenBack(t *testing.T) {
 	o := Options{File: filepath.Join(t.TempDir(), "gatekit.jsonl")}
 	l, err := Open(o)
@@ -46,21 +47,25 @@ func TestALogIsNotClosedOverWhatCouldNotBeTakenBack(t *testing.T) {
 		t.Error(err)
 	}
 	v := Verification{File: o.File}
-	if done, err := v.Run(t.Context()); err != nil || len(done.Recovered) != 1 || done.Recovered[0] != (Span{2, 2}) {
+	if done, err := v.Run(t.Context()); err != nil || len(done.Recovered) != 1 ||
+		done.Recovered[0] != (Span{2, 2}) {
 		t.Errorf("%+v, %v, want that record 2 had no checkpoint", done, err)
 	}
 }
 
-// TestALineIsNoLongerThanCanBeRead is in the package, since a body that is so large takes a gigabyte to be encoded.
+// TestALineIsNoLongerThanCanBeRead is in the package, since a body that is so large takes a
+// gigabyte to be encoded.
 func TestALineIsNoLongerThanCanBeRead(t *testing.T) {
 	l, err := Open(Options{File: filepath.Join(t.TempDir(), "gatekit.jsonl")})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.record(&entry{rest: make([]byte, maxLine)}); err == nil || !strings.Contains(err.Error(), "\nhint: ") {
+	if _, err := l.record(&entry{rest: make([]byte, maxLine)}); err == nil ||
+		!strings.Contains(err.Error(), "\nhint: ") {
 		t.Errorf("error %v", err)
 	}
-	if seq, err := l.Record(t.Context(), pipeline.Outcome{Time: time.Now(), Action: "test"}); err != nil || seq != 2 {
+	if seq, err := l.Record(t.Context(), pipeline.Outcome{Time: time.Now(),
+		Action: "test"}); err != nil || seq != 2 {
 		t.Errorf("record %d, %v, want 2, after the one that says what is missing", seq, err)
 	}
 	if err := l.Close(); err != nil {

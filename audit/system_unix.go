@@ -11,8 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lock makes f ours until it is closed, also against other processes that lock. A child does not inherit it: Go opens files close-on-exec. Who looks whether it is locked, see inUse, holds it
-// for a moment, which is waited for.
+// lock makes f ours until it is closed, also against other processes that lock. A child does not
+// inherit it: Go opens files close-on-exec. Who looks whether it is locked, see inUse, holds it for
+// a moment, which is waited for.
 func lock(f *os.File) error {
 	for tries := 1; ; tries++ {
 		if err := flock(f, unix.LOCK_EX); !errors.Is(err, errInUse) || tries == 10 {
@@ -22,7 +23,8 @@ func lock(f *os.File) error {
 	}
 }
 
-// inUse says whether a process writes the log. It keeps no other from looking, and none from writing.
+// inUse says whether a process writes the log. It keeps no other from looking, and none from
+// writing.
 func inUse(file string) bool {
 	f, err := os.Open(file + ".lock")
 	if err != nil {
@@ -39,14 +41,18 @@ func flock(f *os.File, how int) error {
 		return err
 	}
 	var locked error
-	if err := raw.Control(func(fd uintptr) { locked = unix.Flock(int(fd), how|unix.LOCK_NB) }); err != nil {
+	if err := raw.Control(func(fd uintptr) {
+		locked = unix.Flock(int(fd),
+			how|unix.LOCK_NB)
+	}); err != nil {
 		return err
 	}
 	if errors.Is(locked, unix.EWOULDBLOCK) {
 		return errInUse
 	}
 	if locked != nil {
-		return fmt.Errorf("lock it: %w\nhint: put the audit log on a file system that can lock files", locked)
+		return fmt.Errorf("lock it: %w\nhint: put the audit log on a file system that can lock "+
+			"files", locked)
 	}
 	return nil
 }

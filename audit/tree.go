@@ -13,8 +13,9 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// The tree is that of RFC 6962 over the lines of the log, record 1 being its leaf 0. Its hashes are kept as C2SP's tlog-tiles has them: in files of 256
-// hashes, tile/LEVEL/NUMBER. What is hashed, which C2SP would have in tile/entries, are the lines of the log itself, without their line feeds.
+// The tree is that of RFC 6962 over the lines of the log, record 1 being its leaf 0. Its hashes are
+// kept as C2SP's tlog-tiles has them: in files of 256 hashes, tile/LEVEL/NUMBER. What is hashed,
+// which C2SP would have in tile/entries, are the lines of the log itself, without their line feeds.
 
 const (
 	tileHeight = 8
@@ -22,7 +23,8 @@ const (
 	maxLevels  = 64 / tileHeight
 )
 
-// tree is what must be known of the tree to go on with it: of each level, the hashes of the last tile as long as that is not full.
+// tree is what must be known of the tree to go on with it: of each level, the hashes of the last
+// tile as long as that is not full.
 type tree struct {
 	size int64
 	edge [][]tlog.Hash // by level, each shorter than tileWidth
@@ -49,7 +51,8 @@ func (t *tree) append(h tlog.Hash) {
 			return
 		}
 		hashes := t.edge[level]
-		t.full = append(t.full, tile{tlog.Tile{H: tileHeight, L: level, N: t.size>>(tileHeight*(level+1)) - 1, W: tileWidth}, hashes})
+		t.full = append(t.full, tile{tlog.Tile{H: tileHeight, L: level,
+			N: t.size>>(tileHeight*(level+1)) - 1, W: tileWidth}, hashes})
 		t.edge[level] = make([]tlog.Hash, 0, tileWidth)
 		h = rootOf(hashes)
 	}
@@ -60,7 +63,8 @@ func (t *tree) partial() []tile {
 	var tiles []tile
 	for level, hashes := range t.edge {
 		if len(hashes) > 0 {
-			tiles = append(tiles, tile{tlog.Tile{H: tileHeight, L: level, N: t.size >> (tileHeight * (level + 1)), W: len(hashes)}, hashes})
+			tiles = append(tiles, tile{tlog.Tile{H: tileHeight, L: level,
+				N: t.size >> (tileHeight * (level + 1)), W: len(hashes)}, hashes})
 		}
 	}
 	return tiles
@@ -73,7 +77,8 @@ func (t *tree) root() tlog.Hash {
 	}
 	var root tlog.Hash
 	begun := false
-	for _, hashes := range t.edge { // from the smallest subtree, which is the rightmost, to the largest
+	// from the smallest subtree, which is the rightmost, to the largest
+	for _, hashes := range t.edge {
 		for width := 1; width < tileWidth; width <<= 1 {
 			if len(hashes)&width == 0 {
 				continue
@@ -103,7 +108,8 @@ func edgesOf(size int64) []tlog.Tile {
 	var tiles []tlog.Tile
 	for level := 0; level < maxLevels && size>>(tileHeight*level) > 0; level++ {
 		if w := int(size >> (tileHeight * level) % tileWidth); w > 0 {
-			tiles = append(tiles, tlog.Tile{H: tileHeight, L: level, N: size >> (tileHeight * (level + 1)), W: w})
+			tiles = append(tiles, tlog.Tile{H: tileHeight, L: level,
+				N: size >> (tileHeight * (level + 1)), W: w})
 		}
 	}
 	return tiles
@@ -123,7 +129,8 @@ func treeOf(dir string, size int64) (*tree, error) {
 		t.edge[at.L] = append(t.edge[at.L], hashes...)
 	}
 	if size > 0 {
-		hashes, err := readTile(dir, tlog.Tile{H: tileHeight, N: (size - 1) / tileWidth, W: int((size-1)%tileWidth) + 1})
+		hashes, err := readTile(dir, tlog.Tile{H: tileHeight, N: (size - 1) / tileWidth,
+			W: int((size-1)%tileWidth) + 1})
 		if err != nil {
 			return nil, err
 		}
@@ -132,7 +139,8 @@ func treeOf(dir string, size int64) (*tree, error) {
 	return t, nil
 }
 
-// held says whether the full tiles over the records from first on are those that the tree was made of.
+// held says whether the full tiles over the records from first on are those that the tree was made
+// of.
 func (t *tree) held(dir string, first uint64) bool {
 	for level := len(t.edge) - 1; level > 0; level-- {
 		n := t.size >> (tileHeight * (level + 1)) << tileHeight
@@ -182,7 +190,8 @@ func readTile(dir string, t tlog.Tile) ([]tlog.Hash, error) {
 	for w := t.W + 1; errors.Is(err, fs.ErrNotExist) && w <= tileWidth; w++ {
 		wider := t
 		wider.W = w
-		if more, werr := os.ReadFile(filepath.Join(dir, tilePath(wider))); werr == nil && len(more) == w*tlog.HashSize {
+		if more, werr := os.ReadFile(filepath.Join(dir, tilePath(wider))); werr == nil &&
+			len(more) == w*tlog.HashSize {
 			b, err = more[:t.W*tlog.HashSize], nil
 		}
 	}
@@ -216,13 +225,15 @@ func removeBegun(dir string, full tlog.Tile) error {
 	return os.RemoveAll(filepath.Join(dir, tilePath(full)+".p"))
 }
 
-// syncTiles makes sure that the full tiles of the records from first to last outlast a power cut. There must be such for all of them.
+// syncTiles makes sure that the full tiles of the records from first to last outlast a power cut.
+// There must be such for all of them.
 func syncTiles(dir string, first, last uint64) error {
 	folders := map[string]bool{}
 	for level := 0; level == 0 || last>>(tileHeight*(level+1)) > 0; level++ {
 		shift := tileHeight * (level + 1)
 		for n := (first - 1) >> shift; n < last>>shift; n++ {
-			path := filepath.Join(dir, tilePath(tlog.Tile{H: tileHeight, L: level, N: int64(n), W: tileWidth}))
+			path := filepath.Join(dir, tilePath(tlog.Tile{H: tileHeight, L: level, N: int64(n),
+				W: tileWidth}))
 			if err := syncPath(path); err != nil {
 				return err
 			}

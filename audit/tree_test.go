@@ -108,7 +108,8 @@ func (tilesOf) Height() int                     { return 8 }
 func (tilesOf) SaveTiles([]tlog.Tile, [][]byte) {}
 func (dir tilesOf) ReadTiles(tiles []tlog.Tile) (data [][]byte, err error) {
 	for _, tile := range tiles {
-		b, err := os.ReadFile(filepath.Join(string(dir), strings.Replace(tile.Path(), "tile/8/", "tile/", 1)))
+		b, err := os.ReadFile(filepath.Join(string(dir), strings.Replace(tile.Path(),
+			"tile/8/", "tile/", 1)))
 		if err != nil {
 			return nil, err
 		}
@@ -142,7 +143,8 @@ func TestTheTreeIsThatOfTheRecordsAtEverySize(t *testing.T) {
 			if err != nil {
 				t.Fatalf("of %d records, prove %d: %v", size, i, err)
 			}
-			if err := tlog.CheckRecord(proof, c.Size, c.Root, int64(i), tlog.RecordHash(bytes.TrimSuffix(lines[i], []byte("\n")))); err != nil {
+			if err := tlog.CheckRecord(proof, c.Size, c.Root, int64(i),
+				tlog.RecordHash(bytes.TrimSuffix(lines[i], []byte("\n")))); err != nil {
 				t.Errorf("of %d records, the proof of %d: %v", size, i, err)
 			}
 		}
@@ -152,7 +154,8 @@ func TestTheTreeIsThatOfTheRecordsAtEverySize(t *testing.T) {
 		t.Errorf("%d files, %v", len(segments), err)
 	}
 	for _, segment := range segments[:len(segments)-1] {
-		if info, err := os.Stat(segment); err != nil || info.Size() > 20<<10 || info.Mode().Perm() != 0o600 {
+		if info, err := os.Stat(segment); err != nil || info.Size() > 20<<10 ||
+			info.Mode().Perm() != 0o600 {
 			t.Errorf("%s: %d bytes, %v, %v", segment, info.Size(), info.Mode(), err)
 		}
 	}
@@ -165,7 +168,8 @@ func copied(t *testing.T, dir string) string {
 	if err := os.CopyFS(to, os.DirFS(dir)); err != nil {
 		t.Fatal(err)
 	}
-	if err := filepath.WalkDir(to, func(path string, d fs.DirEntry, err error) error { // CopyFS opens modes
+	// CopyFS opens modes
+	if err := filepath.WalkDir(to, func(path string, d fs.DirEntry, err error) error {
 		if err == nil && d.Type().IsRegular() {
 			err = os.Chmod(path, 0o600)
 		}
@@ -193,7 +197,8 @@ func crashed(t *testing.T, n int) (file string) {
 	return file
 }
 
-// TestALogIsContinuedWhateverACrashLeft copies a log that is being written, as a crash would leave it, with more or less of what is beside it.
+// TestALogIsContinuedWhateverACrashLeft copies a log that is being written, as a crash would leave
+// it, with more or less of what is beside it.
 func TestALogIsContinuedWhateverACrashLeft(t *testing.T) {
 	source := filepath.Join(t.TempDir(), "gatekit.jsonl")
 	l := open(t, audit.Options{File: source, SegmentBytes: 75 << 10})
@@ -227,10 +232,16 @@ func TestALogIsContinuedWhateverACrashLeft(t *testing.T) {
 	}{
 		{"as it was", func(*testing.T, string) {}, ""},
 		{"tiles that did not reach the disk", remove(".tree/tile"), ""},
-		{"a tile without its content", func(t *testing.T, file string) { put(t, file+".tree/tile/0/001") }, ""},
+		{"a tile without its content", func(t *testing.T, file string) {
+			put(t,
+				file+".tree/tile/0/001")
+		}, ""},
 		{"a full tile that is gone", remove(".tree/tile/0/001"), ""},
 		{"a full tile that is not needed to go on, and is gone", remove(".tree/tile/0/000"), ""},
-		{"a full tile that has its size, and nothing in it", func(t *testing.T, file string) { put(t, file+".tree/tile/0/000", make([]byte, 256*32-1)) }, ""},
+		{"a full tile that has its size, and nothing in it", func(t *testing.T,
+			file string) {
+			put(t, file+".tree/tile/0/000", make([]byte, 256*32-1))
+		}, ""},
 		{"a tile with other hashes", func(t *testing.T, file string) {
 			put(t, file+".tree/tile/0/002.p/188", bytes.Repeat([]byte("x"), 188*32-1))
 		}, ""},
@@ -256,7 +267,9 @@ func TestALogIsContinuedWhateverACrashLeft(t *testing.T) {
 			first := bytes.SplitAfter(read(t, file), []byte("\n"))[0]
 			var seq uint64
 			fmt.Sscanf(string(first), `{"seq":%d`, &seq)
-			if err := os.Rename(file, segments[0][:len(segments[0])-len("00000000000000000001.jsonl")]+fmt.Sprintf("%020d.jsonl", seq)); err != nil {
+			if err := os.Rename(file,
+				segments[0][:len(segments[0])-len("00000000000000000001.jsonl")]+
+					fmt.Sprintf("%020d.jsonl", seq)); err != nil {
 				t.Fatal(err)
 			}
 			put(t, file+".next")
@@ -265,18 +278,22 @@ func TestALogIsContinuedWhateverACrashLeft(t *testing.T) {
 		{"a checkpoint by another key", remove(".key"), "is signed with the key gatekit/"},
 		{"a checkpoint of another size", func(t *testing.T, file string) {
 			b := read(t, file+".tree/checkpoint")
-			put(t, file+".tree/checkpoint", bytes.Replace(b, []byte("\n700\n"), []byte("\n600\n"), 1))
+			put(t, file+".tree/checkpoint", bytes.Replace(b, []byte("\n700\n"), []byte("\n600\n"),
+				1))
 		}, "was changed: its signature"},
-		{"an empty checkpoint", func(t *testing.T, file string) { put(t, file+".tree/checkpoint") }, "checkpoint"},
+		{"an empty checkpoint", func(t *testing.T, file string) { put(t, file+".tree/checkpoint") },
+			"checkpoint"},
 		{"a record in the tree that was changed", func(t *testing.T, file string) {
 			b := read(t, file)
 			at := bytes.Index(b, []byte(`{"seq":700,`))
-			put(t, file, append(b[:at:at], bytes.Replace(b[at:], []byte("test"), []byte("Test"), 1)...))
+			put(t, file, append(b[:at:at], bytes.Replace(b[at:], []byte("test"), []byte("Test"),
+				1)...))
 		}, "700"},
 		{"a record after the checkpoint that was changed", func(t *testing.T, file string) {
 			b := read(t, file)
 			at := bytes.Index(b, []byte(`{"seq":720,`))
-			put(t, file, append(b[:at:at], bytes.Replace(b[at:], []byte("test"), []byte("Test"), 1)...))
+			put(t, file, append(b[:at:at], bytes.Replace(b[at:], []byte("test"), []byte("Test"),
+				1)...))
 		}, "does not follow on record 720"},
 		{"a key that others may read", func(t *testing.T, file string) {
 			if err := os.Chmod(file+".key", 0o644); err != nil {
@@ -290,7 +307,10 @@ func TestALogIsContinuedWhateverACrashLeft(t *testing.T) {
 			}
 			put(t, file+".key", []byte(private))
 		}, "control characters in its name"},
-		{"a key that is none", func(t *testing.T, file string) { put(t, file+".key", []byte("hello")) }, "holds no key"},
+		{"a key that is none", func(t *testing.T, file string) {
+			put(t, file+".key",
+				[]byte("hello"))
+		}, "holds no key"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -298,7 +318,8 @@ func TestALogIsContinuedWhateverACrashLeft(t *testing.T) {
 			tt.change(t, file)
 			l, err := audit.Open(audit.Options{File: file})
 			if tt.want != "" {
-				if err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), "\nhint: ") {
+				if err == nil || !strings.Contains(err.Error(), tt.want) ||
+					!strings.Contains(err.Error(), "\nhint: ") {
 					t.Errorf("error %v, want %q in it and a hint", err, tt.want)
 				}
 				return
@@ -314,11 +335,13 @@ func TestALogIsContinuedWhateverACrashLeft(t *testing.T) {
 			}
 			verify(t, bytes.Join(all(t, file), nil))
 			inTree(t, file)
-			if line := string(all(t, file)[750]); !strings.Contains(line, `"action":"recovered"`) || !strings.Contains(line, `,"from":701,"through":750}`) {
+			if line := string(all(t, file)[750]); !strings.Contains(line, `"action":"recovered"`) ||
+				!strings.Contains(line, `,"from":701,"through":750}`) {
 				t.Errorf("record 751 is %s, want that 701 to 750 had no checkpoint", line)
 			}
 			v := audit.Verification{File: file}
-			if done, err := v.Run(t.Context()); err != nil || len(done.Recovered) != 1 || done.Recovered[0] != (audit.Span{From: 701, Through: 750}) {
+			if done, err := v.Run(t.Context()); err != nil || len(done.Recovered) != 1 ||
+				done.Recovered[0] != (audit.Span{From: 701, Through: 750}) {
 				t.Errorf("%+v, %v, want that 701 to 750 had no checkpoint", done, err)
 			}
 			for _, seq := range []uint64{1, 300, 600, 752} {
@@ -330,7 +353,8 @@ func TestALogIsContinuedWhateverACrashLeft(t *testing.T) {
 	}
 }
 
-// TestATileThatAPowerCutHasTakenIsNoRecordThatWasChanged has the last record of a log that was closed in a full tile, which no other tile holds.
+// TestATileThatAPowerCutHasTakenIsNoRecordThatWasChanged has the last record of a log that was
+// closed in a full tile, which no other tile holds.
 func TestATileThatAPowerCutHasTakenIsNoRecordThatWasChanged(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
 	write := func(n int) {
@@ -357,14 +381,15 @@ func TestACheckpointIsMadeEachSecondOrThousandRecordsAndAtStop(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "gatekit.jsonl")
 		sizes := make(chan int64, 100)
 		var k note.Verifier
-		l := open(t, audit.Options{File: file, AnchorFile: file + ".anchor", Anchor: func(b []byte) {
-			c, err := audit.OpenCheckpoint(b, k)
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			sizes <- c.Size
-		}})
+		l := open(t, audit.Options{File: file, AnchorFile: file + ".anchor",
+			Anchor: func(b []byte) {
+				c, err := audit.OpenCheckpoint(b, k)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				sizes <- c.Size
+			}})
 		k = key(t, file)
 		time.Sleep(2 * time.Second)
 		if len(sizes) != 0 {
@@ -391,7 +416,8 @@ func TestACheckpointIsMadeEachSecondOrThousandRecordsAndAtStop(t *testing.T) {
 			t.Errorf("at stop it is of %d", n)
 		}
 		checkpoints, torn, err := audit.OpenCheckpoints(read(t, file+".anchor"), k)
-		if err != nil || torn > 0 || len(checkpoints) != 3 || checkpoints[0].Size != 0 || checkpoints[1].Size != 1001 || checkpoints[2].Root != inTree(t, file).Root {
+		if err != nil || torn > 0 || len(checkpoints) != 3 || checkpoints[0].Size != 0 ||
+			checkpoints[1].Size != 1001 || checkpoints[2].Root != inTree(t, file).Root {
 			t.Errorf("the anchor file holds %d checkpoints, %v", len(checkpoints), err)
 		}
 	})
@@ -402,7 +428,11 @@ func TestAnAnchorThatHangsHoldsNothingUp(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "gatekit.jsonl")
 		hang := make(chan struct{})
 		var got [][]byte
-		l := open(t, audit.Options{File: file, Anchor: func(b []byte) { <-hang; got = append(got, b) }})
+		l := open(t, audit.Options{File: file, Anchor: func(b []byte) {
+			<-hang
+			got = append(got,
+				b)
+		}})
 		for range 5 {
 			record(t, l, event(""))
 			time.Sleep(2 * time.Second)
@@ -414,15 +444,18 @@ func TestAnAnchorThatHangsHoldsNothingUp(t *testing.T) {
 		if err := l.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if len(got) != 2 || !bytes.Contains(got[0], []byte("\n1\n")) || !bytes.Contains(got[1], []byte("\n5\n")) {
+		if len(got) != 2 || !bytes.Contains(got[0], []byte("\n1\n")) || !bytes.Contains(got[1],
+			[]byte("\n5\n")) {
 			t.Errorf("anchored %q, want the first and the newest", got)
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
 		hang := make(chan struct{})
-		l := open(t, audit.Options{File: filepath.Join(t.TempDir(), "gatekit.jsonl"), Anchor: func([]byte) { <-hang }})
+		l := open(t, audit.Options{File: filepath.Join(t.TempDir(), "gatekit.jsonl"),
+			Anchor: func([]byte) { <-hang }})
 		record(t, l, event(""))
-		if err := l.Close(); err == nil || !strings.Contains(err.Error(), "was not anchored within") {
+		if err := l.Close(); err == nil || !strings.Contains(err.Error(),
+			"was not anchored within") {
 			t.Errorf("close: %v", err)
 		}
 		close(hang)
@@ -464,7 +497,8 @@ func TestWithoutCheckpointsTheLogStopsAfterAWhile(t *testing.T) {
 }
 
 func TestAFileThatIsMovedAwayEndsTheLog(t *testing.T) {
-	for durability, late := range map[audit.Durability]time.Duration{audit.Fsync: 0, audit.Write: 100 * time.Millisecond} {
+	for durability, late := range map[audit.Durability]time.Duration{audit.Fsync: 0,
+		audit.Write: 100 * time.Millisecond} {
 		t.Run(string(durability), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				file := filepath.Join(t.TempDir(), "gatekit.jsonl")
@@ -474,7 +508,8 @@ func TestAFileThatIsMovedAwayEndsTheLog(t *testing.T) {
 					t.Fatal(err)
 				}
 				time.Sleep(late)
-				if _, err := l.Record(t.Context(), event("")); err == nil || !strings.Contains(err.Error(), "no longer the file") {
+				if _, err := l.Record(t.Context(), event("")); err == nil ||
+					!strings.Contains(err.Error(), "no longer the file") {
 					t.Errorf("error %v, want that the file is not there", err)
 				}
 				if err := l.Close(); err == nil {
@@ -488,7 +523,8 @@ func TestAFileThatIsMovedAwayEndsTheLog(t *testing.T) {
 	}
 }
 
-// What somebody put in the place of the file is not taken for it when another file is begun: it would be a segment, and what was written be nowhere in the log.
+// What somebody put in the place of the file is not taken for it when another file is begun: it
+// would be a segment, and what was written be nowhere in the log.
 func TestAFileThatIsNotTheLogsIsNoSegment(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
 	l := open(t, audit.Options{File: file, SegmentBytes: 1})
@@ -499,7 +535,8 @@ func TestAFileThatIsNotTheLogsIsNoSegment(t *testing.T) {
 	if err := os.WriteFile(file, []byte("another's\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.Record(t.Context(), event("")); err == nil || !strings.Contains(err.Error(), "no longer the file") {
+	if _, err := l.Record(t.Context(), event("")); err == nil || !strings.Contains(err.Error(),
+		"no longer the file") {
 		t.Errorf("error %v, want that the file is another", err)
 	}
 	if err := l.Close(); err == nil {
@@ -533,7 +570,10 @@ func TestTheClockIsWatched(t *testing.T) {
 	record(t, l, event(""))
 	l.Close()
 	lines := all(t, file)
-	if len(lines) != 3 || !bytes.Contains(lines[1], []byte(`"action":"clock","reason":"the clock was set back by 1h0m0s: `)) && !bytes.Contains(lines[1], []byte(`"action":"clock","reason":"the clock was set back by 59m59`)) {
+	if len(lines) != 3 || !bytes.Contains(lines[1],
+		[]byte(`"action":"clock","reason":"the clock was set back by 1h0m0s: `)) &&
+		!bytes.Contains(lines[1],
+			[]byte(`"action":"clock","reason":"the clock was set back by 59m59`)) {
 		t.Errorf("the log is\n%s", bytes.Join(lines, nil))
 	}
 	verify(t, bytes.Join(lines, nil))
@@ -546,9 +586,15 @@ func TestFilesWhoseTimeIsOverAreRemoved(t *testing.T) {
 		kept func(files int, size int64) bool
 	}{
 		{"all", audit.Retention{}, func(files int, size int64) bool { return files > 10 }},
-		{"three", audit.Retention{Files: 3}, func(files int, size int64) bool { return files == 3 }},
-		{"fifty thousand bytes", audit.Retention{Bytes: 50_000}, func(files int, size int64) bool { return size <= 50_000 && files >= 3 }},
-		{"an hour", audit.Retention{For: time.Hour}, func(files int, size int64) bool { return files == 0 }},
+		{"three", audit.Retention{Files: 3}, func(files int, size int64) bool {
+			return files == 3
+		}},
+		{"fifty thousand bytes", audit.Retention{Bytes: 50_000}, func(files int, size int64) bool {
+			return size <= 50_000 && files >= 3
+		}},
+		{"an hour", audit.Retention{For: time.Hour}, func(files int, size int64) bool {
+			return files == 0
+		}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -593,11 +639,14 @@ func TestFilesWhoseTimeIsOverAreRemoved(t *testing.T) {
 					t.Errorf("%d files of %d bytes are left", len(segments)-1, size)
 				}
 				lines := all(t, file)
-				if pruned := bytes.Contains(bytes.Join(lines, nil), []byte(`"action":"prune"`)); pruned != (tt.keep != audit.Retention{}) {
+				if pruned := bytes.Contains(bytes.Join(lines, nil),
+					[]byte(`"action":"prune"`)); pruned != (tt.keep != audit.Retention{}) {
 					t.Errorf("a record of that: %v", pruned)
 				}
 				first, _, _ := bytes.Cut(lines[0], []byte(","))
-				at := slices.IndexFunc(before, func(line []byte) bool { return bytes.HasPrefix(line, append(first, ',')) })
+				at := slices.IndexFunc(before, func(line []byte) bool {
+					return bytes.HasPrefix(line, append(first, ','))
+				})
 				whole := append(before[:at:at], lines...)
 				if c := checkpoint(t, file); c.Root != rootOf(t, whole) {
 					t.Error("the tree is no longer that of all records")
@@ -615,7 +664,8 @@ func TestFilesWhoseTimeIsOverAreRemoved(t *testing.T) {
 func TestOthersFilesAreNotTakenForSegments(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
 	l := open(t, audit.Options{File: file, SegmentBytes: 1000})
-	put(t, filepath.Join(filepath.Dir(file), "gatekit-00000000000000000001.jsonl"), []byte("somebody's"))
+	put(t, filepath.Join(filepath.Dir(file), "gatekit-00000000000000000001.jsonl"),
+		[]byte("somebody's"))
 	var err error
 	for range 10 {
 		if _, err = l.Record(t.Context(), event("")); err != nil {
@@ -625,7 +675,8 @@ func TestOthersFilesAreNotTakenForSegments(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "is there already") {
 		t.Errorf("error %v, want that the name is taken", err)
 	}
-	if err := os.Remove(filepath.Join(filepath.Dir(file), "gatekit-00000000000000000001.jsonl")); err != nil {
+	if err := os.Remove(filepath.Join(filepath.Dir(file),
+		"gatekit-00000000000000000001.jsonl")); err != nil {
 		t.Fatal(err)
 	}
 	record(t, l, event(""))

@@ -22,16 +22,18 @@ const (
 	checkpointRecords = 1000        // or when that many have none, though not more often than
 	checkpointPause   = 200 * time.Millisecond
 
-	// maxUnsigned is how many records may have no checkpoint, because that cannot be written, before there can be no more records: then the log is not evidence. A disk that is
-	// only slow may be behind by maxBehind; each record takes 32 bytes of memory until then.
+	// maxUnsigned is how many records may have no checkpoint, because that cannot be written,
+	// before there can be no more records: then the log is not evidence. A disk that is only slow
+	// may be behind by maxBehind; each record takes 32 bytes of memory until then.
 	maxUnsigned = 1 << 16
 	maxBehind   = 1 << 22
 
 	anchorWait = 5 * time.Second // for the last Anchor, and for the anchor file
 )
 
-// upkeep is what is done beside writing: the tree over the records and its checkpoints, the files whose time is over, a look at the clock and at whose file it is.
-// While nothing is recorded there is nothing to be done but what comes with time.
+// upkeep is what is done beside writing: the tree over the records and its checkpoints, the files
+// whose time is over, a look at the clock and at whose file it is. While nothing is recorded there
+// is nothing to be done but what comes with time.
 type upkeep struct {
 	log    *Log
 	report *slog.Logger
@@ -64,9 +66,11 @@ type upkeep struct {
 	pruned  time.Time     // when files were looked at
 }
 
-// newUpkeep makes the tree of a log that ends like this, or continues it. It answers the checkpoint that the log goes on from, too.
+// newUpkeep makes the tree of a log that ends like this, or continues it. It answers the checkpoint
+// that the log goes on from, too.
 func newUpkeep(l *Log, o Options, end ending) (u *upkeep, from *Checkpoint, err error) {
-	u = &upkeep{log: l, report: l.report, path: o.File, dir: o.File + ".tree", keep: o.Keep, leaves: sha256.New(), turned: true, clock: time.Now().Round(0), due: true, hurried: true,
+	u = &upkeep{log: l, report: l.report, path: o.File, dir: o.File + ".tree", keep: o.Keep,
+		leaves: sha256.New(), turned: true, clock: time.Now().Round(0), due: true, hurried: true,
 		anchors: anchors{file: o.AnchorFile, call: o.Anchor}}
 	path := o.Key
 	if path == "" {
@@ -100,7 +104,8 @@ func newUpkeep(l *Log, o Options, end ending) (u *upkeep, from *Checkpoint, err 
 	if begins {
 		from = &Checkpoint{Origin: newOrigin(key.Name()), Root: u.tree.root()}
 		if before {
-			u.report.Warn("a new audit log begins, and the key of one is there already: was one taken away?", "file", o.File)
+			u.report.Warn("a new audit log begins, and the key of one is there already: was one "+
+				"taken away?", "file", o.File)
 		}
 	}
 	if err := u.heldToAnchor(from.Origin, verifier, end.head.seq); err != nil {
@@ -138,7 +143,8 @@ func newOrigin(signer string) string {
 // originFile is where the origin of a log is, for who has its key and looks for values.
 func originFile(dir string) string { return filepath.Join(dir, "origin") }
 
-// put signs a checkpoint and puts it in the place of the last one. When it returns nil, that outlasts a power cut.
+// put signs a checkpoint and puts it in the place of the last one. When it returns nil, that
+// outlasts a power cut.
 func (u *upkeep) put(c *Checkpoint) error {
 	if err := c.sign(u.key); err != nil {
 		return err
@@ -242,7 +248,8 @@ func (u *upkeep) fault() error {
 	for _, f := range []struct {
 		what string
 		err  error
-	}{{"", u.gone}, {"write a checkpoint: ", u.failing}, {"anchor a checkpoint: ", u.anchors.err}, {"remove files whose time is over: ", u.stuck}} {
+	}{{"", u.gone}, {"write a checkpoint: ", u.failing}, {"anchor a checkpoint: ", u.anchors.err},
+		{"remove files whose time is over: ", u.stuck}} {
 		if f.err != nil {
 			errs = append(errs, fmt.Errorf("%s%w", f.what, f.err))
 		}
@@ -250,7 +257,8 @@ func (u *upkeep) fault() error {
 	return errors.Join(errs...)
 }
 
-// said reports when checkpoints begin to fail and when they work again, and sees to it that another is tried.
+// said reports when checkpoints begin to fail and when they work again, and sees to it that another
+// is tried.
 func (u *upkeep) said(err error) {
 	u.mu.Lock()
 	before := u.failing
@@ -262,13 +270,15 @@ func (u *upkeep) said(err error) {
 	u.mu.Unlock()
 	switch {
 	case err != nil && before == nil:
-		u.report.Error("the audit log's checkpoint cannot be written; records go on for a while", "error", err)
+		u.report.Error("the audit log's checkpoint cannot be written; records go on for a while",
+			"error", err)
 	case err == nil && before != nil:
 		u.report.Info("the audit log's checkpoints are written again")
 	}
 }
 
-// checkpoint signs what the tree is now, if it has grown. Order matters: what is signed is on the disk before, so that a power cut leaves no checkpoint that speaks of more than there is.
+// checkpoint signs what the tree is now, if it has grown. Order matters: what is signed is on the
+// disk before, so that a power cut leaves no checkpoint that speaks of more than there is.
 func (u *upkeep) checkpoint() error {
 	u.mu.Lock()
 	size, grown := u.tree.size, u.tree.size > u.signed
@@ -285,7 +295,8 @@ func (u *upkeep) checkpoint() error {
 		return err
 	}
 	if u.begun == nil {
-		u.begun = map[int]int64{} // those that the process before has begun are the first that get full
+		// those that the process before has begun are the first that get full
+		u.begun = map[int]int64{}
 	}
 	for _, t := range tiles {
 		if err := writeTile(u.dir, t); err != nil {
@@ -295,7 +306,8 @@ func (u *upkeep) checkpoint() error {
 		switch {
 		case t.W < tileWidth:
 			u.begun[t.L] = t.N
-		case !known || n == t.N: // most of those that get full in a hurry were never begun on the disk
+		case !known || n == t.N:
+			// most of those that get full in a hurry were never begun on the disk
 			if err := removeBegun(u.dir, t.Tile); err != nil {
 				return err
 			}
@@ -323,7 +335,8 @@ func (l *Log) sync() error {
 	if l.durability == Fsync {
 		return nil
 	}
-	if err := f.Sync(); !errors.Is(err, os.ErrClosed) { // closed it is when it was rotated, and that is after it was synced
+	// closed it is when it was rotated, and that is after it was synced
+	if err := f.Sync(); !errors.Is(err, os.ErrClosed) {
 		return err
 	}
 	return nil
@@ -344,7 +357,8 @@ func (u *upkeep) lost(err error) {
 	u.report.Error("the audit log was lost, messages are denied", "error", err)
 }
 
-// lookAtClock records that the clock was set back. Later records then have earlier times than those before them: their numbers say the order.
+// lookAtClock records that the clock was set back. Later records then have earlier times than those
+// before them: their numbers say the order.
 func (u *upkeep) lookAtClock() {
 	now := time.Now().Round(0) // the wall's time alone
 	if back := u.clock.Sub(now); back > 0 {
@@ -356,7 +370,8 @@ func (u *upkeep) lookAtClock() {
 }
 
 func setBack(by time.Duration) string {
-	return fmt.Sprintf("the clock was set back by %s: seq is the order of records, not time", by.Round(time.Millisecond))
+	return fmt.Sprintf("the clock was set back by %s: seq is the order of records, not time",
+		by.Round(time.Millisecond))
 }
 
 // stop makes the last checkpoint, and waits for what was begun.
@@ -382,7 +397,8 @@ func (u *upkeep) stop() error {
 		select {
 		case <-calls:
 		case <-time.After(anchorWait):
-			err = errors.Join(err, fmt.Errorf("the last checkpoint of the audit log was not anchored within %s", anchorWait))
+			err = errors.Join(err, fmt.Errorf("the last checkpoint of the audit log was not "+
+				"anchored within %s", anchorWait))
 		}
 	}
 	return err

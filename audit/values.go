@@ -25,8 +25,8 @@ const (
 	valueSize = 16      // bytes of a hash that are kept
 )
 
-// Values hashes with the key of one log. Equal values have equal hashes there and in no other log, and who has not the key cannot try which value it was.
-// It is safe for many goroutines.
+// Values hashes with the key of one log. Equal values have equal hashes there and in no other log,
+// and who has not the key cannot try which value it was. It is safe for many goroutines.
 type Values struct {
 	key  []byte
 	free sync.Pool // of hash.Hash
@@ -41,14 +41,16 @@ func newValues(private, origin string) *Values {
 	return v
 }
 
-// OpenValues reads the key of a log that was begun. key is the file of the key that signs its checkpoints; "" is the one beside the log.
+// OpenValues reads the key of a log that was begun. key is the file of the key that signs its
+// checkpoints; "" is the one beside the log.
 func OpenValues(file, key string) (*Values, error) {
 	if key == "" {
 		key = file + ".key"
 	}
 	private, _, _, err := readKey(key)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%w\nhint: it is made when the log begins; if key in [audit] names another file, name that with --key", err)
+		return nil, fmt.Errorf("%w\nhint: it is made when the log begins; if key in [audit] "+
+			"names another file, name that with --key", err)
 	}
 	if err != nil {
 		return nil, err
@@ -75,7 +77,9 @@ func (v *Values) sum(b []byte) (sum [sha256.Size]byte) {
 	return sum
 }
 
-// appendValues appends the hashes of what is veiled, and of the texts in the arguments of a request, in their order, and nothing of where they are: the names in there are a client's words, too.
+// appendValues appends the hashes of what is veiled, and of the texts in the arguments of a
+// request, in their order, and nothing of where they are: the names in there are a client's words,
+// too.
 func (v *Values) appendValues(b []byte, m *mcp.Message, veiled []string) []byte {
 	n := 0
 	add := func(text []byte) {
@@ -116,7 +120,8 @@ func (v *Values) appendValues(b []byte, m *mcp.Message, veiled []string) []byte 
 	return b
 }
 
-// nextText is the next string in valid JSON that is not the name of a member, in its quotes, and what follows it; nil when there is none.
+// nextText is the next string in valid JSON that is not the name of a member, in its quotes, and
+// what follows it; nil when there is none.
 func nextText(b []byte) (quoted, rest []byte) {
 	for {
 		from := bytes.IndexByte(b, '"')
@@ -124,7 +129,8 @@ func nextText(b []byte) (quoted, rest []byte) {
 			return nil, nil
 		}
 		to := from + 1
-		for to += bytes.IndexByte(b[to:], '"'); escaped(b[from+1 : to]); to += bytes.IndexByte(b[to:], '"') {
+		for to += bytes.IndexByte(b[to:],
+			'"'); escaped(b[from+1 : to]); to += bytes.IndexByte(b[to:], '"') {
 			to++
 		}
 		to++

@@ -16,21 +16,25 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// TestEqualValuesCanBeFoundAndNotRead records calls with values that must not be in the log, or be guessed from it.
+// TestEqualValuesCanBeFoundAndNotRead records calls with values that must not be in the log, or be
+// guessed from it.
 func TestEqualValuesCanBeFoundAndNotRead(t *testing.T) {
 	call := func(arguments string) *mcp.Message {
 		return parse(t, `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"read","arguments":`+arguments+`,"_meta":{"progressToken":"hunter0"}}}`)
 	}
-	cleared, err := call(`{"path":"/srv/a","key":"hunter2"}`).Edit(mcp.Set("/arguments/key", []byte(`"[secret]"`)))
+	cleared, err := call(`{"path":"/srv/a","key":"hunter2"}`).Edit(mcp.Set("/arguments/key",
+		[]byte(`"[secret]"`)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	outcomes := []pipeline.Outcome{
 		{Action: "pass", Before: call(`{"path":"/srv/a"}`), After: call(`{"path":"/srv/a"}`)},
-		{Action: "pass", Before: call(`{"n":7,"on":true,"other":"","paths":["/srv/b","\u002fsrv/a"]}`)},
+		{Action: "pass", Before: call(
+			`{"n":7,"on":true,"other":"","paths":["/srv/b","\u002fsrv/a"]}`)},
 		{Action: "deny", Before: call(`{"hunter2":"hunter2"}`)},
 		{Action: "modify", Before: call(`{"path":"/srv/a","key":"hunter2"}`), After: cleared},
-		{Action: "pass", Before: call(`{"list":["x` + strings.Repeat(`","x`, 40) + `"],"long":"` + strings.Repeat("x", 5000) + `"}`)},
+		{Action: "pass", Before: call(`{"list":["x` + strings.Repeat(`","x`, 40) + `"],"long":"` +
+			strings.Repeat("x", 5000) + `"}`)},
 	}
 	outcomes[1].After = outcomes[1].Before
 	outcomes[4].After = outcomes[4].Before
@@ -52,7 +56,8 @@ func TestEqualValuesCanBeFoundAndNotRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := [][]string{{"/srv/a"}, {"/srv/b", "/srv/a"}, {"hunter2"}, {"/srv/a", "[secret]"}, slices.Repeat([]string{"x"}, 16)}
+	want := [][]string{{"/srv/a"}, {"/srv/b", "/srv/a"}, {"hunter2"}, {"/srv/a", "[secret]"},
+		slices.Repeat([]string{"x"}, 16)}
 	for i, line := range all(t, file) {
 		r, err := audit.ParseRecord(bytes.TrimSpace(line))
 		if err != nil {
@@ -71,7 +76,8 @@ func TestEqualValuesCanBeFoundAndNotRead(t *testing.T) {
 		}
 		before := outcomes[i].Before.Body()
 		kept := outcomes[i].After != nil && r.Action == "pass"
-		if sum := fmt.Sprintf("%x", sha256.Sum256(before)); (r.Before.SHA256 == sum) != kept || (r.Before.HMAC == "") != kept || !kept && bytes.Contains(line, []byte(sum)) {
+		if sum := fmt.Sprintf("%x", sha256.Sum256(before)); (r.Before.SHA256 == sum) != kept ||
+			(r.Before.HMAC == "") != kept || !kept && bytes.Contains(line, []byte(sum)) {
 			t.Errorf("record %d, a %s: before is %+v", r.Seq, r.Action, r.Before)
 		}
 	}
@@ -90,19 +96,23 @@ func TestEqualValuesCanBeFoundAndNotRead(t *testing.T) {
 	var log bytes.Buffer
 	outcomes[0].Time = at
 	record(t, open(t, audit.Options{Writer: &log, Bodies: audit.None}), outcomes[0])
-	if r, err := audit.ParseRecord(bytes.TrimSpace(log.Bytes())); err != nil || r.Values != nil || r.Before.SHA256+r.Before.HMAC != "" {
+	if r, err := audit.ParseRecord(bytes.TrimSpace(log.Bytes())); err != nil || r.Values != nil ||
+		r.Before.SHA256+r.Before.HMAC != "" {
 		t.Errorf("without bodies the record is %s, %v", &log, err)
 	}
 }
 
-// What the pipeline leaves out of a record can be found, and not be read: neither in the line nor, by its plain hash, in the body.
+// What the pipeline leaves out of a record can be found, and not be read: neither in the line nor,
+// by its plain hash, in the body.
 func TestVeiledWordsCanBeFoundAndNotRead(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
 	l := open(t, audit.Options{File: file, Bodies: audit.Redacted})
 	for _, passes := range []bool{true, false} {
-		m := mcp.NewRequest("1", "tools/call", []byte(`{"name":"s3cret-name","arguments":{"a":"b"}}`))
+		m := mcp.NewRequest("1", "tools/call", []byte(
+			`{"name":"s3cret-name","arguments":{"a":"b"}}`))
 		m.Server = "files"
-		o := pipeline.Outcome{Time: at, Before: m, Action: "deny", Withheld: []string{"s3cret-name"}}
+		o := pipeline.Outcome{Time: at, Before: m, Action: "deny",
+			Withheld: []string{"s3cret-name"}}
 		if passes {
 			o.After, o.Action = m, "pass"
 		}
@@ -122,7 +132,8 @@ func TestVeiledWordsCanBeFoundAndNotRead(t *testing.T) {
 	sum := fmt.Sprintf("%x", sha256.Sum256([]byte(`{"name":"s3cret-name","arguments":{"a":"b"}}`)))
 	for line := range bytes.Lines(b) {
 		r, err := audit.ParseRecord(bytes.TrimSpace(line))
-		if err != nil || !slices.Equal(r.Values, []string{values.Hash("s3cret-name"), values.Hash("b")}) {
+		if err != nil || !slices.Equal(r.Values, []string{values.Hash("s3cret-name"),
+			values.Hash("b")}) {
 			t.Errorf("the record is %s, %v", line, err)
 		}
 		if bytes.Contains(line, []byte("s3cret")) || bytes.Contains(line, []byte(sum)) {
@@ -133,7 +144,9 @@ func TestVeiledWordsCanBeFoundAndNotRead(t *testing.T) {
 
 // FuzzValues holds that the texts that are hashed are those that core/mcp finds in the arguments.
 func FuzzValues(f *testing.F) {
-	for _, arguments := range []string{`{}`, `{"a" : "b", "c":["d","\"","\\\\","\\\\\"e:"], "f\"" :"\ud800"}`, `"x"`, `[{"a":{"b":"c"}}]`} {
+	for _, arguments := range []string{`{}`,
+		`{"a" : "b", "c":["d","\"","\\\\","\\\\\"e:"], "f\"" :"\ud800"}`,
+		`"x"`, `[{"a":{"b":"c"}}]`} {
 		f.Add(arguments)
 	}
 	file := filepath.Join(f.TempDir(), "gatekit.jsonl")
@@ -149,13 +162,17 @@ func FuzzValues(f *testing.F) {
 	}
 	f.Cleanup(func() { log.Close() })
 	f.Fuzz(func(t *testing.T, arguments string) {
-		m, err := mcp.Parse([]byte(`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"arguments":` + arguments + `,"_meta":{"x":"y"}}}`))
+		m, err := mcp.Parse([]byte(
+			`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"arguments":` + arguments +
+				`,"_meta":{"x":"y"}}}`))
 		if err != nil || m.Kind != mcp.Request {
 			return
 		}
 		var want []string
 		for leaf := range m.Leaves {
-			if at := leaf.Pointer(); leaf.Kind == mcp.String && len(leaf.Raw) > 2 && len(leaf.Raw)-2 <= 4<<10 && (at == "/arguments" || strings.HasPrefix(at, "/arguments/")) && len(want) < 16 {
+			if at := leaf.Pointer(); leaf.Kind == mcp.String && len(leaf.Raw) > 2 &&
+				len(leaf.Raw)-2 <= 4<<10 && (at == "/arguments" || strings.HasPrefix(at,
+				"/arguments/")) && len(want) < 16 {
 				want = append(want, values.Hash(leaf.Text()))
 			}
 		}

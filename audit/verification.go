@@ -13,11 +13,15 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// Verification is how a whole log is verified: that its records, in all files that there are, are those of its signed checkpoint and of the others that one has.
+// Verification is how a whole log is verified: that its records, in all files that there are, are
+// those of its signed checkpoint and of the others that one has.
 type Verification struct {
-	File     string               // of the log
-	Key      note.Verifier        // that signed its checkpoints; nil is the one beside the log, which is worth as much as who can write there
-	Since    []*Checkpoint        // others, that were kept elsewhere: the log must hold what they say
+	File string // of the log
+	// that signed its checkpoints; nil is the one beside the log, which is worth as much as who can
+	// write there
+	Key note.Verifier
+	// others, that were kept elsewhere: the log must hold what they say
+	Since    []*Checkpoint
 	Progress func(records uint64) // is told now and then how many were verified; may be nil
 }
 
@@ -26,8 +30,10 @@ type Verified struct {
 	First, Last uint64      // numbers of the records that there are; 0 of an empty log
 	Checkpoint  *Checkpoint // the log's last. The records after it are bound by the chain alone
 	Since       int         // how many others hold
-	Recovered   []Span      // records that had no checkpoint when Gatekit was started after them: what was added or changed there before is not known
-	InUse       bool        // a process writes the log: what it was writing was left out
+	// records that had no checkpoint when Gatekit was started after them: what was added or changed
+	// there before is not known
+	Recovered []Span
+	InUse     bool // a process writes the log: what it was writing was left out
 }
 
 // BadRecord says where a log stops being what its chain and its checkpoints say.
@@ -37,7 +43,9 @@ type BadRecord struct {
 	Reason string
 }
 
-func (e *BadRecord) Error() string { return fmt.Sprintf("%s: record %d: %s", e.At, e.Seq, e.Reason) }
+func (e *BadRecord) Error() string {
+	return fmt.Sprintf("%s: record %d: %s", e.At, e.Seq, e.Reason)
+}
 
 // progressEvery is how many records are verified between two calls of Progress.
 const progressEvery = 1 << 16
@@ -45,24 +53,29 @@ const progressEvery = 1 << 16
 // errStopped ends a walk early.
 var errStopped = errors.New("stopped")
 
-// Run verifies. The error is a *BadRecord, for the first that is not as it was, or says why that could not be found out.
+// Run verifies. The error is a *BadRecord, for the first that is not as it was, or says why that
+// could not be found out.
 func (v *Verification) Run(ctx context.Context) (*Verified, error) {
 	for tries := 1; ; tries++ {
 		w, err := v.run(ctx)
 		if err == nil {
 			return w.done, nil
 		}
-		if tries == 3 || !w.gone && !errors.Is(err, fs.ErrNotExist) || !w.done.InUse || w.done.Checkpoint == nil {
+		if tries == 3 || !w.gone && !errors.Is(err, fs.ErrNotExist) || !w.done.InUse ||
+			w.done.Checkpoint == nil {
 			return nil, err
 		}
 		if now := w.latest(); now == nil || now.Size <= w.done.Checkpoint.Size {
 			return nil, err
-		} // else Gatekit may have removed files in between, and a record that says so is in the new checkpoint
+		}
+		// else Gatekit may have removed files in between, and a record that says so is in the
+		// new checkpoint
 	}
 }
 
 func (v *Verification) run(ctx context.Context) (*walk, error) {
-	w := &walk{Verification: v, done: &Verified{InUse: inUse(v.File)}, dir: v.File + ".tree", tile: tlog.Tile{N: -1}}
+	w := &walk{Verification: v, done: &Verified{InUse: inUse(v.File)}, dir: v.File + ".tree",
+		tile: tlog.Tile{N: -1}}
 	if err := w.checkpoints(); err != nil {
 		return w, err
 	}
@@ -76,7 +89,8 @@ func (v *Verification) run(ctx context.Context) (*walk, error) {
 		if err = nil; !errors.Is(torn, errTorn) || !w.done.InUse {
 			reason := torn.err.Error()
 			if errors.Is(torn, errTorn) && torn.at.File == v.File {
-				reason += "\nhint: this is what a crash leaves; Gatekit cuts it off, and records that, at its next start"
+				reason += "\nhint: this is what a crash leaves; Gatekit cuts it off, and " +
+					"records that, at its next start"
 			}
 			err = w.bad(torn.at, reason)
 		}
@@ -102,7 +116,8 @@ type walk struct {
 	tree    *tree
 	removals
 
-	// The tiles are not proof of anything, but where they differ from a record they say that this one was changed, if anything was.
+	// The tiles are not proof of anything, but where they differ from a record they say that this
+	// one was changed, if anything was.
 	tile   tlog.Tile
 	leaves []tlog.Hash // of tile
 	suspect
@@ -123,7 +138,9 @@ func (w *walk) checkpoints() error {
 		if _, err := Segments(w.File); err != nil {
 			return err
 		}
-		return fmt.Errorf("there is no checkpoint %s: only that would show that nothing is missing at the end of the log\nhint: Gatekit makes it before the first record: it was taken away", path)
+		return fmt.Errorf("there is no checkpoint %s: only that would show that nothing is "+
+			"missing at the end of the log\nhint: Gatekit makes it before the first record: it "+
+			"was taken away", path)
 	case err != nil:
 		return fmt.Errorf("read the checkpoint: %w", err)
 	default:
@@ -133,13 +150,15 @@ func (w *walk) checkpoints() error {
 			}
 		}
 		if w.done.Checkpoint, err = OpenCheckpoint(signed, w.Key); err != nil {
-			return fmt.Errorf("%s: %w\nhint: the key that is wanted is the one that the log began with, see gatekit audit key", path, err)
+			return fmt.Errorf("%s: %w\nhint: the key that is wanted is the one that the log "+
+				"began with, see gatekit audit key", path, err)
 		}
 	}
 	w.want = map[int64][]*Checkpoint{}
 	for _, c := range w.all() {
 		if own := w.done.Checkpoint; c.Origin != own.Origin {
-			return fmt.Errorf("the checkpoint of %d records is of another log, %s, and this is %s", c.Size, c.Origin, own.Origin)
+			return fmt.Errorf("the checkpoint of %d records is of another log, %s, and this is %s",
+				c.Size, c.Origin, own.Origin)
 		}
 		w.want[c.Size] = append(w.want[c.Size], c)
 		if w.largest == nil || c.Size > w.largest.Size {
@@ -153,7 +172,8 @@ func (w *walk) all() []*Checkpoint {
 	return append(slices.Clip(w.Since), w.done.Checkpoint)
 }
 
-// latest is the log's checkpoint as it is now, and not when the walk began; nil if it is none of this log.
+// latest is the log's checkpoint as it is now, and not when the walk began; nil if it is none of
+// this log.
 func (w *walk) latest() *Checkpoint {
 	signed, err := os.ReadFile(filepath.Join(w.dir, "checkpoint"))
 	if err != nil {
@@ -174,7 +194,8 @@ func (w *walk) line(at Place, line []byte) error {
 		}
 	}
 	if err := w.chain.next(line, w.done.First); err != nil {
-		if w.seq > 0 && (w.seq == w.chain.seq && errors.Is(err, errChain) || w.authentic(w.done.Checkpoint)) {
+		if w.seq > 0 && (w.seq == w.chain.seq && errors.Is(err, errChain) ||
+			w.authentic(w.done.Checkpoint)) {
 			return w.changed() // what comes now follows from that
 		}
 		return w.bad(at, err.Error())
@@ -209,7 +230,9 @@ func (w *walk) begin(at Place, line []byte) error {
 		return &BadRecord{at, named, fmt.Sprintf("its seq is %d", first)}
 	}
 	if w.tree, err = treeOf(w.dir, int64(first-1)); err != nil {
-		return &BadRecord{at, first, fmt.Sprintf("the %d records before it are missing, and so are their hashes: %v", first-1, err)}
+		return &BadRecord{at, first,
+			fmt.Sprintf("the %d records before it are missing, and so are their hashes: %v",
+				first-1, err)}
 	}
 	w.done.First, w.begun = first, at
 	return nil
@@ -235,7 +258,8 @@ func (w *walk) compare(leaf tlog.Hash) {
 }
 
 func (w *walk) changed() error {
-	return &BadRecord{w.suspect.at, w.suspect.seq, "it was changed: it is not the one that was written"}
+	return &BadRecord{w.suspect.at, w.suspect.seq,
+		"it was changed: it is not the one that was written"}
 }
 
 // bad is the record after the last good one.
@@ -248,7 +272,9 @@ func (w *walk) differs(c *Checkpoint) error {
 	if w.seq > 0 && w.authentic(c) {
 		return w.changed()
 	}
-	return &BadRecord{w.at, uint64(c.Size), fmt.Sprintf("the records up to here are not those of the checkpoint that %s signed: one of them, or all, were changed or written anew", c.Signer)}
+	return &BadRecord{w.at, uint64(c.Size),
+		fmt.Sprintf("the records up to here are not those of the checkpoint that %s signed: one "+
+			"of them, or all, were changed or written anew", c.Signer)}
 }
 
 // authentic says whether the tiles are those of a checkpoint, at the suspect.
@@ -259,7 +285,9 @@ func (w *walk) authentic(c *Checkpoint) bool {
 }
 
 func (w *walk) forged() error {
-	return &BadRecord{w.after, uint64(w.done.Checkpoint.Size) + 1, "Gatekit had closed the log before it, and has not opened it again: others have written it, and what follows"}
+	return &BadRecord{w.after, uint64(w.done.Checkpoint.Size) + 1,
+		"Gatekit had closed the log before it, and has not opened it again: others have written " +
+			"it, and what follows"}
 }
 
 // end holds what there is against what must be there.
@@ -271,31 +299,42 @@ func (w *walk) end() error {
 			at.File = w.File
 		}
 		at.Line++
-		return w.bad(at, fmt.Sprintf("it is missing, and so are those after it: a checkpoint that %s signed is of %d records", w.largest.Signer, w.largest.Size))
+		return w.bad(at, fmt.Sprintf("it is missing, and so are those after it: a checkpoint "+
+			"that %s signed is of %d records", w.largest.Signer, w.largest.Size))
 	}
 	if own := w.done.Checkpoint; own.Closed && w.done.Last > uint64(own.Size) {
-		if now := w.latest(); now == nil || now.Closed && now.Size == own.Size { // else it was opened again since
+		// else it was opened again since
+		if now := w.latest(); now == nil || now.Closed && now.Size == own.Size {
 			return w.forged()
 		}
 	}
 	if through := w.through(w.largest.Size); w.done.First > 1 && through < w.done.First-1 {
 		w.gone = true
-		return &BadRecord{w.begun, through + 1, fmt.Sprintf("records up to %d are missing, and no record that has a checkpoint says that their time was over", w.done.First-1)}
+		return &BadRecord{w.begun, through + 1,
+			fmt.Sprintf("records up to %d are missing, and no record that has a checkpoint says "+
+				"that their time was over", w.done.First-1)}
 	}
 	w.done.Recovered = w.recovered
 	if w.seq > 0 { // though all roots are right
-		return fmt.Errorf("the tile of record %d in %s was changed; the log was not\nhint: stop Gatekit and remove %s: it is made anew from the log at the next start, unless files of the log were removed",
+		return fmt.Errorf("the tile of record %d in %s was changed; the log was not\nhint: stop "+
+			"Gatekit and remove %s: it is made anew from the log at the next start, unless "+
+			"files of the log were removed",
 			w.seq, w.dir, filepath.Join(w.dir, "tile"))
 	}
 	for _, c := range w.Since {
-		if c.Size > 0 && uint64(c.Size) < w.done.First { // the records are gone, their hashes are not
+		// the records are gone, their hashes are not
+		if c.Size > 0 && uint64(c.Size) < w.done.First {
 			own := w.done.Checkpoint
-			root, err := tlog.TreeHash(c.Size, tlog.TileHashReader(tlog.Tree{N: own.Size, Hash: own.Root}, tiles(w.dir)))
+			root, err := tlog.TreeHash(c.Size, tlog.TileHashReader(tlog.Tree{N: own.Size,
+				Hash: own.Root}, tiles(w.dir)))
 			if err != nil {
-				return fmt.Errorf("verify the checkpoint of %d records, whose files are removed: %w", c.Size, err)
+				return fmt.Errorf(
+					"verify the checkpoint of %d records, whose files are removed: %w", c.Size, err)
 			}
 			if root != c.Root {
-				return &BadRecord{w.begun, uint64(c.Size), fmt.Sprintf("the records up to it, whose files are removed, are not those of the checkpoint that %s signed", c.Signer)}
+				return &BadRecord{w.begun, uint64(c.Size),
+					fmt.Sprintf("the records up to it, whose files are removed, are not those "+
+						"of the checkpoint that %s signed", c.Signer)}
 			}
 		}
 	}

@@ -33,7 +33,8 @@ type evidence struct {
 
 // newEvidence writes a log of n records.
 func newEvidence(t *testing.T, n int) *evidence {
-	e := &evidence{T: t, file: filepath.Join(t.TempDir(), "gatekit.jsonl"), content: map[string][]byte{}}
+	e := &evidence{T: t, file: filepath.Join(t.TempDir(), "gatekit.jsonl"),
+		content: map[string][]byte{}}
 	e.write(n)
 	return e
 }
@@ -113,7 +114,8 @@ func TestWhateverIsDoneToALogIsFound(t *testing.T) {
 	if len(e.segments) < 4 {
 		t.Fatalf("the log has %d files", len(e.segments))
 	}
-	if done, err := e.verify(); err != nil || done.First != 1 || done.Last != 700 || done.Checkpoint.Size != 700 || done.InUse {
+	if done, err := e.verify(); err != nil || done.First != 1 || done.Last != 700 ||
+		done.Checkpoint.Size != 700 || done.InUse {
 		t.Fatalf("as it was written: %+v, %v", done, err)
 	}
 	rounds := 30
@@ -128,7 +130,8 @@ func TestWhateverIsDoneToALogIsFound(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	changes := map[string]func(i, n int, lines [][]byte) (seq int, at int){ // of record n of file i; answers by how much the bad one is another
+	// of record n of file i; answers by how much the bad one is another
+	changes := map[string]func(i, n int, lines [][]byte) (seq int, at int){
 		"a bit is flipped": func(i, n int, lines [][]byte) (int, int) {
 			lines[n][r.IntN(len(lines[n]))] ^= 1 << r.IntN(8)
 			put(e.segments[i], lines)
@@ -154,17 +157,20 @@ func TestWhateverIsDoneToALogIsFound(t *testing.T) {
 			put(e.segments[i], slices.Insert(lines, n, lines[n]))
 			return 1, 1
 		},
-		"a record is inserted, and all after it made to follow on": func(i, n int, lines [][]byte) (int, int) {
+		"a record is inserted, and all after it made to follow on": func(i, n int,
+			lines [][]byte) (int, int) {
 			forged := bytes.Replace(lines[n], []byte("reason"), []byte("forged"), 1)
 			lines = slices.Insert(lines, n, forged)
 			for j := n + 1; j < len(lines); j++ {
 				seq := int(e.first(i)) + j
-				lines[j] = bytes.Replace(lines[j], fmt.Appendf(nil, `{"seq":%d,`, seq-1), fmt.Appendf(nil, `{"seq":%d,`, seq), 1)
+				lines[j] = bytes.Replace(lines[j], fmt.Appendf(nil, `{"seq":%d,`, seq-1),
+					fmt.Appendf(nil, `{"seq":%d,`, seq), 1)
 			}
 			put(e.segments[i], rechained(lines))
 			return 0, 0
 		},
-		"a record is changed, and all after it in the file made to follow on": func(i, n int, lines [][]byte) (int, int) {
+		"a record is changed, and all after it in the file made to follow on": func(i, n int,
+			lines [][]byte) (int, int) {
 			lines[n] = bytes.Replace(lines[n], []byte("reason"), []byte("forged"), 1)
 			put(e.segments[i], rechained(lines))
 			return 0, 0
@@ -182,7 +188,8 @@ func TestWhateverIsDoneToALogIsFound(t *testing.T) {
 			put(e.segments[i], lines[:n])
 			return 0, 0
 		},
-		"the end of the file is cut off within a record": func(i, n int, lines [][]byte) (int, int) {
+		"the end of the file is cut off within a record": func(i, n int, lines [][]byte) (int,
+			int) {
 			lines[n] = lines[n][:1+r.IntN(len(lines[n])-1)]
 			put(e.segments[i], lines[:n+1])
 			return 0, 0
@@ -197,8 +204,11 @@ func TestWhateverIsDoneToALogIsFound(t *testing.T) {
 				lines := e.lines(e.segments[i])
 				n := r.IntN(len(lines))
 				bySeq, byLine := change(i, n, lines)
-				seq, at := e.first(i)+uint64(n)+uint64(bySeq), audit.Place{File: e.segments[i], Line: n + 1 + byLine}
-				if n == len(e.lines(e.segments[i]))-1 && strings.Contains(what, "dropped") || strings.Contains(what, "cut off") && !strings.Contains(what, "within") || strings.Contains(what, "doubled") && n == len(lines)-1 {
+				seq, at := e.first(i)+uint64(n)+uint64(bySeq), audit.Place{File: e.segments[i],
+					Line: n + 1 + byLine}
+				if n == len(e.lines(e.segments[i]))-1 && strings.Contains(what, "dropped") ||
+					strings.Contains(what, "cut off") && !strings.Contains(what, "within") ||
+					strings.Contains(what, "doubled") && n == len(lines)-1 {
 					// What is missing at the end of a file is missed at the beginning of the next.
 					_, err := e.verify()
 					if bad, ok := errors.AsType[*audit.BadRecord](err); !ok || bad.Seq != seq {
@@ -259,7 +269,8 @@ func TestALogThatWasMadeAnewIsFound(t *testing.T) {
 		}
 		back.Since = anchors
 		_, err := back.Run(t.Context())
-		if bad, ok := errors.AsType[*audit.BadRecord](err); !ok || bad.Seq != 301 || !strings.Contains(err.Error(), "is of 350 records") {
+		if bad, ok := errors.AsType[*audit.BadRecord](err); !ok || bad.Seq != 301 ||
+			!strings.Contains(err.Error(), "is of 350 records") {
 			t.Errorf("error %v, want that record 301 is missing", err)
 		}
 	})
@@ -283,7 +294,8 @@ func TestALogThatWasMadeAnewIsFound(t *testing.T) {
 	})
 	t.Run("another log", func(t *testing.T) {
 		v := audit.Verification{File: other.file, Key: older.key}
-		if _, err := v.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "is signed with the key") {
+		if _, err := v.Run(t.Context()); err == nil || !strings.Contains(err.Error(),
+			"is signed with the key") {
 			t.Errorf("with the first one's key: %v", err)
 		}
 		if _, _, err := audit.OpenCheckpoints(read(t, older.anchors()), other.key); err == nil {
@@ -293,7 +305,8 @@ func TestALogThatWasMadeAnewIsFound(t *testing.T) {
 	t.Run("the public key beside it is another", func(t *testing.T) {
 		put(t, audit.PublicKeyFile(other.file), read(t, audit.PublicKeyFile(older.file)))
 		v := audit.Verification{File: other.file}
-		if _, err := v.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "is signed with the key") {
+		if _, err := v.Run(t.Context()); err == nil || !strings.Contains(err.Error(),
+			"is signed with the key") {
 			t.Errorf("error %v", err)
 		}
 	})
@@ -307,7 +320,8 @@ func TestALogThatWasMadeAnewIsFound(t *testing.T) {
 			t.Fatal(err)
 		}
 		v := audit.Verification{File: file, Key: older.key, Since: anchors}
-		if _, err := v.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "of another log") {
+		if _, err := v.Run(t.Context()); err == nil || !strings.Contains(err.Error(),
+			"of another log") {
 			t.Errorf("error %v", err)
 		}
 	})
@@ -321,7 +335,8 @@ func TestALogThatWasMadeAnewIsFound(t *testing.T) {
 		if err := l.Close(); err != nil {
 			t.Fatal(err)
 		}
-		put(t, filepath.Join(file+".tree", "checkpoint"), read(t, filepath.Join(older.file+".tree", "checkpoint")))
+		put(t, filepath.Join(file+".tree", "checkpoint"), read(t, filepath.Join(older.file+".tree",
+			"checkpoint")))
 		v := audit.Verification{File: file, Key: older.key}
 		_, err := v.Run(t.Context())
 		if bad, ok := errors.AsType[*audit.BadRecord](err); !ok || bad.Seq != 350 {
@@ -332,7 +347,9 @@ func TestALogThatWasMadeAnewIsFound(t *testing.T) {
 		e := newEvidence(t, 10)
 		e.forge(`"action":"pass","reason":"forged"`)
 		e.bad("forged", 11, audit.Place{File: e.file, Line: 11})
-		if _, err := audit.Open(audit.Options{File: e.file}); err == nil || !strings.Contains(err.Error(), "Gatekit closed it after record 10") || !strings.Contains(err.Error(), "\nhint: ") {
+		if _, err := audit.Open(audit.Options{File: e.file}); err == nil ||
+			!strings.Contains(err.Error(), "Gatekit closed it after record 10") ||
+			!strings.Contains(err.Error(), "\nhint: ") {
 			t.Errorf("error %v, want that others have written record 11", err)
 		}
 		e.restore()
@@ -342,7 +359,8 @@ func TestALogThatWasMadeAnewIsFound(t *testing.T) {
 		if err := os.Remove(filepath.Join(older.file+".tree", "checkpoint")); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := older.verify(); err == nil || !strings.Contains(err.Error(), "there is no checkpoint") {
+		if _, err := older.verify(); err == nil || !strings.Contains(err.Error(),
+			"there is no checkpoint") {
 			t.Errorf("error %v", err)
 		}
 	})
@@ -353,10 +371,13 @@ func (e *evidence) forge(members string) {
 	e.Helper()
 	lines := all(e, e.file)
 	last := bytes.TrimSuffix(lines[len(lines)-1], []byte("\n"))
-	put(e.T, e.file, read(e.T, e.file), fmt.Appendf(nil, `{"seq":%d,"time":"2026-11-21T12:00:00.000000Z","prev":"%x",%s}`+"\n", len(lines)+1, sha256.Sum256(last), members))
+	put(e.T, e.file, read(e.T, e.file),
+		fmt.Appendf(nil, `{"seq":%d,"time":"2026-11-21T12:00:00.000000Z","prev":"%x",%s}`+"\n",
+			len(lines)+1, sha256.Sum256(last), members))
 }
 
-// TestARemovalThatOthersClaimIsNotBelieved removes a file of a log, and appends a record that its time was over: as it is, and with that record found by Gatekit at a start after a crash.
+// TestARemovalThatOthersClaimIsNotBelieved removes a file of a log, and appends a record that its
+// time was over: as it is, and with that record found by Gatekit at a start after a crash.
 func TestARemovalThatOthersClaimIsNotBelieved(t *testing.T) {
 	e := newEvidence(t, 700)
 	l := open(t, audit.Options{File: e.file, SegmentBytes: 16 << 10})
@@ -386,7 +407,8 @@ func TestFilesThatAreMissingMustHaveHadTheirTime(t *testing.T) {
 	if err := os.Remove(e.segments[0]); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := e.verify(); err == nil || !strings.Contains(err.Error(), "no record that has a checkpoint says that their time was over") {
+	if _, err := e.verify(); err == nil || !strings.Contains(err.Error(),
+		"no record that has a checkpoint says that their time was over") {
 		t.Errorf("somebody removed one: %v", err)
 	}
 	e.restore()
@@ -394,9 +416,11 @@ func TestFilesThatAreMissingMustHaveHadTheirTime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := open(t, audit.Options{File: e.file, SegmentBytes: 16 << 10, Keep: audit.Retention{Files: 1}})
+	l := open(t, audit.Options{File: e.file, SegmentBytes: 16 << 10,
+		Keep: audit.Retention{Files: 1}})
 	deadline := time.Now().Add(2 * time.Minute)
-	for segments := e.segments; len(segments) > 3 && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+	for segments := e.segments; len(segments) > 3 &&
+		time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		if segments, err = audit.Segments(e.file); err != nil {
 			t.Fatal(err)
 		}
@@ -415,12 +439,14 @@ func TestFilesThatAreMissingMustHaveHadTheirTime(t *testing.T) {
 	if _, err := proof.Check(e.key); err != nil {
 		t.Error(err)
 	}
-	if _, err := audit.Prove(e.file, done.First-1, e.key); err == nil || !strings.Contains(err.Error(), "is not in the log") {
+	if _, err := audit.Prove(e.file, done.First-1, e.key); err == nil ||
+		!strings.Contains(err.Error(), "is not in the log") {
 		t.Errorf("a record that was removed: %v", err)
 	}
 	anchors[1].Root[3]++
 	anchors[1].Size = int64(done.First) - 1
-	if _, err := e.verify(anchors...); err == nil || !strings.Contains(err.Error(), "are not those of the checkpoint") {
+	if _, err := e.verify(anchors...); err == nil || !strings.Contains(err.Error(),
+		"are not those of the checkpoint") {
 		t.Errorf("a checkpoint of what was removed, by which it was something else: %v", err)
 	}
 }
@@ -429,7 +455,8 @@ func TestFilesThatAreMissingMustHaveHadTheirTime(t *testing.T) {
 func TestALogIsVerifiedWhileItIsWritten(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
 	anchored := make(chan struct{}, 1000)
-	l := open(t, audit.Options{File: file, SegmentBytes: 32 << 10, Anchor: func([]byte) { anchored <- struct{}{} }})
+	l := open(t, audit.Options{File: file, SegmentBytes: 32 << 10,
+		Anchor: func([]byte) { anchored <- struct{}{} }})
 	record(t, l, event(""))
 	<-anchored // there is a checkpoint
 	for range 15 {
@@ -455,7 +482,8 @@ func TestALogIsVerifiedWhileItIsWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	v := audit.Verification{File: file}
-	if done, err := v.Run(t.Context()); err != nil || done.InUse || uint64(done.Checkpoint.Size) != l.Committed() {
+	if done, err := v.Run(t.Context()); err != nil || done.InUse ||
+		uint64(done.Checkpoint.Size) != l.Committed() {
 		t.Errorf("at the end: %+v, %v", done, err)
 	}
 }
@@ -488,7 +516,8 @@ func TestAProof(t *testing.T) {
 			t.Fatal(err)
 		}
 		c, err := back.Check(e.key)
-		if err != nil || c.Size != 300 || !bytes.HasPrefix(back.Record, []byte(`{"seq":`+strconv.FormatUint(seq, 10)+`,`)) {
+		if err != nil || c.Size != 300 || !bytes.HasPrefix(back.Record,
+			[]byte(`{"seq":`+strconv.FormatUint(seq, 10)+`,`)) {
 			t.Errorf("record %d: %+v, %v", seq, c, err)
 		}
 		for i := range text { // any character of the text but the ends of base64
@@ -499,19 +528,22 @@ func TestAProof(t *testing.T) {
 				continue
 			}
 			if _, err := p.Check(e.key); err == nil && !bytes.Equal(p.Text(), text) {
-				t.Fatalf("record %d: byte %d of the proof was changed, and it holds:\n%s", seq, i, changed)
+				t.Fatalf("record %d: byte %d of the proof was changed, and it holds:\n%s", seq, i,
+					changed)
 			}
 		}
 	}
 	for _, seq := range []uint64{0, 301} {
-		if _, err := audit.Prove(e.file, seq, e.key); err == nil || !strings.Contains(err.Error(), "no checkpoint with record") {
+		if _, err := audit.Prove(e.file, seq, e.key); err == nil || !strings.Contains(err.Error(),
+			"no checkpoint with record") {
 			t.Errorf("record %d: %v", seq, err)
 		}
 	}
 	lines := e.lines(e.segments[0])
 	lines[4] = bytes.Replace(lines[4], []byte("reason"), []byte("forged"), 1)
 	put(t, e.segments[0], lines...)
-	if _, err := audit.Prove(e.file, 5, e.key); err == nil || !strings.Contains(err.Error(), "was changed") {
+	if _, err := audit.Prove(e.file, 5, e.key); err == nil || !strings.Contains(err.Error(),
+		"was changed") {
 		t.Errorf("a changed record: %v", err)
 	}
 	_, other, err := note.GenerateKey(rand.Reader, "gatekit/other")
@@ -531,7 +563,8 @@ func TestAProof(t *testing.T) {
 	}
 }
 
-// FuzzVerification holds that nothing but the log that was written is good, wherever something was put in place of a piece of it.
+// FuzzVerification holds that nothing but the log that was written is good, wherever something was
+// put in place of a piece of it.
 func FuzzVerification(f *testing.F) {
 	file := filepath.Join(f.TempDir(), "gatekit.jsonl")
 	l := open(f, audit.Options{File: file})
@@ -563,7 +596,8 @@ func FuzzVerification(f *testing.F) {
 	})
 }
 
-// FuzzParseRecord holds that what is read as a record has what a record must have, and keeps its line.
+// FuzzParseRecord holds that what is read as a record has what a record must have, and keeps its
+// line.
 func FuzzParseRecord(f *testing.F) {
 	for _, line := range lines(f, 2) {
 		f.Add(bytes.TrimSpace(line))
@@ -571,7 +605,8 @@ func FuzzParseRecord(f *testing.F) {
 	f.Add([]byte(`{"seq":1,"time":"2026-11-21T11:00:00.123456Z","action":"pass","steps":[{"stage":"a","findings":[{"type":"x"}]}],"after":{"size":1,"body":{}}}`))
 	f.Fuzz(func(t *testing.T, line []byte) {
 		r, err := audit.ParseRecord(line)
-		if err == nil && (r.Seq == 0 || r.Action == "" || r.Time.IsZero() || !bytes.Equal(r.Line, line)) {
+		if err == nil && (r.Seq == 0 || r.Action == "" || r.Time.IsZero() || !bytes.Equal(r.Line,
+			line)) {
 			t.Errorf("%q is read as %+v", line, r)
 		}
 	})
@@ -580,7 +615,8 @@ func FuzzParseRecord(f *testing.F) {
 // FuzzParseProof holds that a proof that is read has one text.
 func FuzzParseProof(f *testing.F) {
 	f.Add([]byte("c2sp.org/tlog-proof@v1\nextra e30=\nindex 0\n\nx\n"))
-	f.Add([]byte("c2sp.org/tlog-proof@v1\nextra e30=\nindex 7\nAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n\nx\n"))
+	f.Add([]byte("c2sp.org/tlog-proof@v1\nextra e30=\nindex " +
+		"7\nAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n\nx\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		p, err := audit.ParseProof(text)
 		if err != nil {

@@ -21,8 +21,10 @@ type BadLine struct {
 
 func (e *BadLine) Error() string { return fmt.Sprintf("line %d: %s", e.Line, e.Reason) }
 
-// Verify reads a log of one file from its first line and follows the chain. The error is a *BadLine for the first line that does not fit, or the reader's. What
-// was changed in the last line, or cut off after it, does not show, as nothing in the log is bound to it: that takes a checkpoint, and a [Verification].
+// Verify reads a log of one file from its first line and follows the chain. The error is a *BadLine
+// for the first line that does not fit, or the reader's. What was changed in the last line, or cut
+// off after it, does not show, as nothing in the log is bound to it: that takes a checkpoint, and a
+// [Verification].
 func Verify(r io.Reader) error {
 	lines := bufio.NewReaderSize(r, 64<<10)
 	var at chain
@@ -64,7 +66,8 @@ func (c *chain) next(line []byte, first uint64) error {
 	return nil
 }
 
-var errChain = errors.New("prev is not the hash of the line before: one of the two was changed, or one between them is missing")
+var errChain = errors.New("prev is not the hash of the line before: one of the two was changed, " +
+	"or one between them is missing")
 
 var errLong = fmt.Errorf("it is longer than %d bytes", maxLine)
 
@@ -88,8 +91,8 @@ func readLine(r *bufio.Reader) ([]byte, error) {
 	}
 }
 
-// parseLine reads what binds a line to the chain. It takes nothing that this package would not have written: the same members
-// first, in the same order and spelling, and one valid JSON object.
+// parseLine reads what binds a line to the chain. It takes nothing that this package would not have
+// written: the same members first, in the same order and spelling, and one valid JSON object.
 func parseLine(line []byte) (seq uint64, prev [sha256.Size]byte, err error) {
 	if seq, prev, err = lineHead(line); err == nil && !jsontext.Value(line).IsValid() {
 		err = errors.New("it is not valid JSON")
@@ -105,10 +108,12 @@ func lineHead(line []byte) (seq uint64, prev [sha256.Size]byte, err error) {
 	if !ok || !found || !timed || len(rest) < 2*len(prev)+1 || rest[2*len(prev)] != '"' {
 		return 0, prev, errors.New("it does not begin with seq, time and prev")
 	}
-	if seq, err = strconv.ParseUint(string(digits), 10, 63); err != nil || seq == 0 || strconv.FormatUint(seq, 10) != string(digits) {
+	if seq, err = strconv.ParseUint(string(digits), 10, 63); err != nil || seq == 0 ||
+		strconv.FormatUint(seq, 10) != string(digits) {
 		return 0, prev, fmt.Errorf("its seq %q is no number of a record", digits)
 	}
-	if _, err = hex.Decode(prev[:], rest[:2*len(prev)]); err != nil || bytes.ContainsAny(rest[:2*len(prev)], "ABCDEF") {
+	if _, err = hex.Decode(prev[:], rest[:2*len(prev)]); err != nil ||
+		bytes.ContainsAny(rest[:2*len(prev)], "ABCDEF") {
 		return 0, prev, errors.New("its prev is no hash")
 	}
 	return seq, prev, nil

@@ -40,12 +40,28 @@ func TestVerify(t *testing.T) {
 	}{
 		{"as it was written", edit(func(l [][]byte) [][]byte { return l }), ""},
 		{"nothing yet", nil, ""},
-		{"a word changed", edit(func(l [][]byte) [][]byte { l[1] = bytes.Replace(l[1], []byte("reason"), []byte("Reason"), 1); return l }), "line 3: prev is not"},
-		{"a line missing", edit(func(l [][]byte) [][]byte { return slices.Delete(l, 2, 3) }), "line 3: its seq is 4, that of the line before is 2"},
-		{"the first line missing", edit(func(l [][]byte) [][]byte { return l[1:] }), "line 1: its seq is 2, and the first is 1"},
-		{"two lines in each other's place", edit(func(l [][]byte) [][]byte { l[1], l[2] = l[2], l[1]; return l }), "line 2: its seq is 3"},
-		{"a line twice", edit(func(l [][]byte) [][]byte { return slices.Insert(l, 2, l[1]) }), "line 3: its seq is 2"},
-		{"an empty line", edit(func(l [][]byte) [][]byte { return slices.Insert(l, 2, []byte("\n")) }), "line 3: it does not begin"},
+		{"a word changed", edit(func(l [][]byte) [][]byte {
+			l[1] = bytes.Replace(l[1],
+				[]byte("reason"), []byte("Reason"), 1)
+			return l
+		}), "line 3: prev is not"},
+		{"a line missing", edit(func(l [][]byte) [][]byte {
+			return slices.Delete(l, 2, 3)
+		}), "line 3: its seq is 4, that of the line before is 2"},
+		{"the first line missing", edit(func(l [][]byte) [][]byte {
+			return l[1:]
+		}), "line 1: its seq is 2, and the first is 1"},
+		{"two lines in each other's place", edit(func(l [][]byte) [][]byte {
+			l[1], l[2] = l[2],
+				l[1]
+			return l
+		}), "line 2: its seq is 3"},
+		{"a line twice", edit(func(l [][]byte) [][]byte {
+			return slices.Insert(l, 2, l[1])
+		}), "line 3: its seq is 2"},
+		{"an empty line", edit(func(l [][]byte) [][]byte {
+			return slices.Insert(l, 2, []byte("\n"))
+		}), "line 3: it does not begin"},
 		{"a line renumbered after one was taken out", edit(func(l [][]byte) [][]byte {
 			l[3] = bytes.Replace(l[3], []byte(`{"seq":4`), []byte(`{"seq":3`), 1)
 			return slices.Delete(l, 2, 3)
@@ -63,9 +79,15 @@ func TestVerify(t *testing.T) {
 			copy(l[4][i:i+64], bytes.ToUpper(l[4][i:i+64]))
 			return l
 		}), "line 5: its prev is no hash"},
-		{"no line feed at the end", edit(func(l [][]byte) [][]byte { l[4] = l[4][:40]; return l }), "line 5: it is torn"},
-		{"a last line that is no JSON", edit(func(l [][]byte) [][]byte { l[4] = append(l[4][:120], '\n'); return l }), "line 5: it is not valid JSON"},
-		{"a last line that starts anew", edit(func(l [][]byte) [][]byte { l[4] = l[0]; return l }), "line 5: its seq is 1"},
+		{"no line feed at the end", edit(func(l [][]byte) [][]byte { l[4] = l[4][:40]; return l }),
+			"line 5: it is torn"},
+		{"a last line that is no JSON", edit(func(l [][]byte) [][]byte {
+			l[4] = append(l[4][:120],
+				'\n')
+			return l
+		}), "line 5: it is not valid JSON"},
+		{"a last line that starts anew", edit(func(l [][]byte) [][]byte { l[4] = l[0]; return l }),
+			"line 5: its seq is 1"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -91,7 +113,8 @@ func TestVerify(t *testing.T) {
 	t.Run("lines longer than any buffer", func(t *testing.T) {
 		var log bytes.Buffer
 		l := open(t, audit.Options{Writer: &log, Bodies: audit.Redacted})
-		m := parse(t, `{"jsonrpc":"2.0","id":7,"method":"x","params":{"a":"`+strings.Repeat("a", 300<<10)+`"}}`)
+		m := parse(t, `{"jsonrpc":"2.0","id":7,"method":"x","params":{"a":"`+strings.Repeat("a",
+			300<<10)+`"}}`)
 		for range 3 {
 			o := event("")
 			o.Before, o.After = m, m
@@ -101,7 +124,8 @@ func TestVerify(t *testing.T) {
 	})
 }
 
-// FuzzTampering holds that no change before the last line goes unseen: what is put in place of a piece of the log.
+// FuzzTampering holds that no change before the last line goes unseen: what is put in place of a
+// piece of the log.
 func FuzzTampering(f *testing.F) {
 	log := bytes.Join(lines(f, 6), nil)
 	last := bytes.LastIndexByte(log[:len(log)-1], '\n') + 1

@@ -16,8 +16,10 @@ import (
 	"gatekit/plugins"
 )
 
-// BenchmarkInspect is one message through a pipeline of plugins that let all pass: one, three in one process (one question), and three in processes of their own. host-ns/op is processor
-// time of this side and plugin-ns/op that of the plugins (Linux): both hold better than ns/op when others use the machine.
+// BenchmarkInspect is one message through a pipeline of plugins that let all pass: one, three in
+// one process (one question), and three in processes of their own. host-ns/op is processor time of
+// this side and plugin-ns/op that of the plugins (Linux): both hold better than ns/op when others
+// use the machine.
 func BenchmarkInspect(b *testing.B) {
 	for _, way := range []struct {
 		name  string
@@ -35,13 +37,15 @@ func BenchmarkInspect(b *testing.B) {
 					for i := range way.specs {
 						way.specs[i].Plain = way.plain
 					}
-					host := plugins.New(plugins.Options{Builtin: []string{os.Args[0], "", "plugin", "nods"}})
+					host := plugins.New(plugins.Options{Builtin: []string{os.Args[0],
+						"", "plugin", "nods"}})
 					defer host.Close()
 					set, err := host.Load(b.Context(), way.specs)
 					if err != nil {
 						b.Fatal(err)
 					}
-					pass(b, pipeline.New(forgetful{}, pipeline.Options{}, set.Stages(way.specs)...), at, size)
+					pass(b, pipeline.New(forgetful{}, pipeline.Options{}, set.Stages(way.specs)...),
+						at, size)
 				})
 			}
 		}
@@ -51,7 +55,8 @@ func BenchmarkInspect(b *testing.B) {
 // nodding are the specs of n plugins that let all pass.
 func nodding(n int, together bool) (specs []plugins.Spec) {
 	for i := range n {
-		s := plugins.Spec{Name: fmt.Sprint("nods", i), Servers: []string{"*"}, Timeout: 5 * time.Second, Config: []byte(`{}`), Grants: plugins.All()}
+		s := plugins.Spec{Name: fmt.Sprint("nods", i), Servers: []string{"*"},
+			Timeout: 5 * time.Second, Config: []byte(`{}`), Grants: plugins.All()}
 		if together {
 			s.Use = "nods"
 		} else {
@@ -64,7 +69,8 @@ func nodding(n int, together bool) (specs []plugins.Spec) {
 
 // pass lets b.N calls with a text of that many bytes pass p, some at a time.
 func pass(b *testing.B, p *pipeline.Pipeline, at, size int) {
-	m := mcp.NewRequest("1", "tools/call", []byte(`{"name":"x","arguments":{"text":"`+strings.Repeat("all is well ", size/12+1)[:size]+`"}}`))
+	m := mcp.NewRequest("1", "tools/call", []byte(`{"name":"x","arguments":{"text":"`+
+		strings.Repeat("all is well ", size/12+1)[:size]+`"}}`))
 	m.To, m.Server, m.Name, m.Session, m.Exchange = mcp.ToServer, "a", "x", "session", "exchange"
 	if _, err := p.Pass(b.Context(), m); err != nil {
 		b.Fatal(err)
@@ -92,7 +98,8 @@ func pass(b *testing.B, p *pipeline.Pipeline, at, size int) {
 	b.ReportMetric(float64(children2-children)/float64(b.N), "plugin-ns/op")
 }
 
-// used is the processor time, in nanoseconds, of this process and of its children, as far as the system says it.
+// used is the processor time, in nanoseconds, of this process and of its children, as far as the
+// system says it.
 func used() (self, children int64) {
 	sum := func(pattern string) (n int64) {
 		tasks, _ := filepath.Glob(pattern)

@@ -45,15 +45,18 @@ func TestFaults(t *testing.T) {
 				for range max(c.twice, 1) {
 					_, err := w.pass(make(c.word))
 					denied(t, err)
-					if got := w.record.last(); !strings.HasPrefix(got, "deny words:deny:") || !strings.Contains(got, c.want) {
+					if got := w.record.last(); !strings.HasPrefix(got, "deny words:deny:") ||
+						!strings.Contains(got, c.want) {
 						t.Errorf("%s is recorded as %q, want %q in it", kind, got, c.want)
 					}
 				}
 				if c.lost {
-					w.wait("words plugin_lost", before+1) // which may be found out after the last of them was denied
+					// which may be found out after the last of them was denied
+					w.wait("words plugin_lost", before+1)
 				}
 				w.works(kind)
-				if now := w.host.State(); len(now) != 1 || now[0].Name != "words" || !now[0].Up || now[0].Active != 0 || c.lost != (now[0].Starts > 1) {
+				if now := w.host.State(); len(now) != 1 || now[0].Name != "words" || !now[0].Up ||
+					now[0].Active != 0 || c.lost != (now[0].Starts > 1) {
 					t.Errorf("%s: its state is %+v", kind, now)
 				}
 			}
@@ -85,7 +88,9 @@ func TestFailuresAreSkippedWhereTheConfigurationSaysSo(t *testing.T) {
 	}
 	w.wait("words plugin_lost", 1)
 	var err error
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) { // it is skipped until it runs again
+	// it is skipped until it runs again
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(
+		10 * time.Millisecond) {
 		if _, err = w.pass(kinds["a request"]("deny")); err != nil {
 			break
 		}
@@ -123,7 +128,9 @@ func TestNoOtherCallIsHarmed(t *testing.T) {
 func TestAServiceThatEndsInAProcessThatLivesIsStartedAgain(t *testing.T) {
 	w := start(t, spec("words", "stops serving"))
 	w.pass(kinds["a request"]("x"))
-	for deadline := time.Now().Add(patience); w.told("words plugin_restarted") == 0; time.Sleep(10 * time.Millisecond) { // only questions find it out
+	// only questions find it out
+	for deadline := time.Now().Add(patience); w.told(
+		"words plugin_restarted") == 0; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("nobody was told that it was started again: %q", w.events)
 		}

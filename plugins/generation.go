@@ -37,13 +37,15 @@ const (
 	maxVerdict  = 1 << 20 // bytes, beside those of the message that it is about
 )
 
-// maxSocketDir is the longest path of a folder for a socket: the system allows 104 bytes and more for its path, of which our folder's name and go-plugin's take up to 61.
+// maxSocketDir is the longest path of a folder for a socket: the system allows 104 bytes and more
+// for its path, of which our folder's name and go-plugin's take up to 61.
 const maxSocketDir = 43
 
 // generation is a plugin's process from its start to its end.
 type generation struct {
-	name     string
-	dir      string // with its socket, its program if that is pinned, and its working folder; removed with it
+	name string
+	// with its socket, its program if that is pinned, and its working folder; removed with it
+	dir      string
 	client   *plugin.Client
 	runner   *runner
 	service  pb.PluginClient
@@ -69,7 +71,9 @@ func (h *Host) launch(ctx context.Context, s Spec) (_ *generation, err error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &generation{name: s.Name, dir: dir, gone: make(chan struct{}), inFlight: make(chan struct{}, maxInFlight), ids: map[*Stage]uint32{}, offers: map[string]*pb.Description{}}
+	g := &generation{name: s.Name, dir: dir, gone: make(chan struct{}),
+		inFlight: make(chan struct{}, maxInFlight), ids: map[*Stage]uint32{},
+		offers: map[string]*pb.Description{}}
 	g.life, g.cancel = context.WithCancel(context.Background())
 	defer func() {
 		if err != nil {
@@ -80,10 +84,12 @@ func (h *Host) launch(ctx context.Context, s Spec) (_ *generation, err error) {
 	if err := os.Mkdir(work, 0o700); err != nil {
 		return nil, err
 	}
-	command := process.Command{What: s.what(), Dir: work, Log: h.options.Log.With("plugin", s.label())}
+	command := process.Command{What: s.what(), Dir: work, Log: h.options.Log.With("plugin",
+		s.label())}
 	switch {
 	case s.Use != "":
-		command.Path, command.Name, command.Args = h.options.Builtin[0], h.options.Builtin[1], h.options.Builtin[2:]
+		command.Path, command.Name, command.Args = h.options.Builtin[0], h.options.Builtin[1],
+			h.options.Builtin[2:]
 	default:
 		if command.Path, err = program(s, dir); err != nil {
 			return nil, err
@@ -94,7 +100,8 @@ func (h *Host) launch(ctx context.Context, s Spec) (_ *generation, err error) {
 		command.Env = append(command.Env, name+"="+value)
 	}
 	g.runner = &runner{command: command}
-	saying, said := io.Pipe() // what go-plugin makes of the process's stdout and stderr once it serves
+	// what go-plugin makes of the process's stdout and stderr once it serves
+	saying, said := io.Pipe()
 	g.said = said
 	config := &plugin.ClientConfig{
 		HandshakeConfig:  proto.Handshake(),
@@ -112,8 +119,11 @@ func (h *Host) launch(ctx context.Context, s Spec) (_ *generation, err error) {
 			g.runner.sockets = sockets
 			return g.runner, nil
 		},
-		GRPCDialOptions: []grpc.DialOption{grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(h.options.MaxMessage+1<<20), grpc.MaxCallSendMsgSize(proto.MaxBytes), grpc.ForceCodecV2(proto.NewCodec())),
-			grpc.WithStaticStreamWindowSize(proto.StreamWindow), grpc.WithStaticConnWindowSize(proto.ConnWindow)},
+		GRPCDialOptions: []grpc.DialOption{grpc.WithDefaultCallOptions(
+			grpc.MaxCallRecvMsgSize(h.options.MaxMessage+1<<20),
+			grpc.MaxCallSendMsgSize(proto.MaxBytes), grpc.ForceCodecV2(proto.NewCodec())),
+			grpc.WithStaticStreamWindowSize(proto.StreamWindow),
+			grpc.WithStaticConnWindowSize(proto.ConnWindow)},
 	}
 	stop := context.AfterFunc(ctx, g.kill)
 	defer stop()
@@ -126,8 +136,10 @@ func (h *Host) launch(ctx context.Context, s Spec) (_ *generation, err error) {
 		return nil, g.failed(err)
 	}
 	go g.runner.process.Drain(saying)
-	if !s.Plain && (config.TLSConfig == nil || config.TLSConfig.RootCAs == nil) { // which go-plugin makes of the certificate in the handshake
-		return nil, errors.New("it has no certificate, so that nobody could tell who listens on its socket\nhint: set mtls = false for a program that cannot do TLS")
+	// which go-plugin makes of the certificate in the handshake
+	if !s.Plain && (config.TLSConfig == nil || config.TLSConfig.RootCAs == nil) {
+		return nil, errors.New("it has no certificate, so that nobody could tell who listens on " +
+			"its socket\nhint: set mtls = false for a program that cannot do TLS")
 	}
 	raw, err := protocol.Dispense(proto.Service)
 	if err != nil {
@@ -183,7 +195,8 @@ func (dispenser) GRPCServer(*plugin.GRPCBroker, *grpc.Server) error {
 	return errors.New("this side asks plugins")
 }
 
-func (dispenser) GRPCClient(_ context.Context, _ *plugin.GRPCBroker, conn *grpc.ClientConn) (any, error) {
+func (dispenser) GRPCClient(_ context.Context, _ *plugin.GRPCBroker,
+	conn *grpc.ClientConn) (any, error) {
 	return pb.NewPluginClient(conn), nil
 }
 
@@ -232,10 +245,12 @@ func (g *generation) configure(ctx context.Context, s *Stage) (*pb.ConfigureResp
 	for _, only := range g.offers {
 		offer = cmp.Or(offer, only)
 	}
-	if err := (sdk.Plugin{Name: offer.Name, Schema: offer.Schema}).Check(s.spec.Config); err != nil {
+	if err := (sdk.Plugin{Name: offer.Name,
+		Schema: offer.Schema}).Check(s.spec.Config); err != nil {
 		return nil, fmt.Errorf("config: %w", err)
 	}
-	answer, err := g.service.Configure(ctx, &pb.ConfigureRequest{Plugin: name, Config: s.spec.Config})
+	answer, err := g.service.Configure(ctx, &pb.ConfigureRequest{Plugin: name,
+		Config: s.spec.Config})
 	switch {
 	case err != nil:
 		return nil, plain(err)
@@ -330,7 +345,8 @@ func (s *silence) Error() string { return s.err.Error() }
 func (s *silence) Unwrap() error { return s.err }
 
 // inspect asks stages about m.
-func (g *generation) inspect(ctx context.Context, m *mcp.Message, stages []*Stage) ([]pipeline.Verdict, []error, error) {
+func (g *generation) inspect(ctx context.Context, m *mcp.Message,
+	stages []*Stage) ([]pipeline.Verdict, []error, error) {
 	if ctx.Err() != nil {
 		return nil, nil, context.Cause(ctx)
 	}
@@ -345,7 +361,8 @@ func (g *generation) inspect(ctx context.Context, m *mcp.Message, stages []*Stag
 	g.mu.Lock()
 	for i, s := range stages {
 		q.Stages[i] = g.ids[s]
-		see.Body, see.Request, see.Principal = see.Body || s.see.Body, see.Request || s.see.Request, see.Principal || s.see.Principal
+		see.Body, see.Request, see.Principal = see.Body || s.see.Body, see.Request || s.see.Request,
+			see.Principal || s.see.Principal
 	}
 	g.mu.Unlock()
 	if slices.Contains(q.Stages, 0) {
@@ -386,7 +403,8 @@ func (g *generation) inspect(ctx context.Context, m *mcp.Message, stages []*Stag
 	return verdicts, errs, nil
 }
 
-// unclear says what is wrong with an answer that came. It denies, also where failures are skipped: the plugin may have wanted something.
+// unclear says what is wrong with an answer that came. It denies, also where failures are skipped:
+// the plugin may have wanted something.
 type unclear struct{ what string }
 
 func (u *unclear) Error() string { return u.what }
@@ -409,11 +427,13 @@ func ask(s *stream, q *pb.InspectRequest) (*pb.InspectResponse, error) {
 	case r.Seq != q.Seq:
 		return nil, &unclear{fmt.Sprintf("it answered question %d, and was asked %d", r.Seq, q.Seq)}
 	case len(r.Verdicts) == 0 || len(r.Verdicts) > len(q.Stages):
-		return nil, &unclear{fmt.Sprintf("it gave %d verdicts, and was asked for %d", len(r.Verdicts), len(q.Stages))}
+		return nil, &unclear{fmt.Sprintf("it gave %d verdicts, and was asked for %d",
+			len(r.Verdicts), len(q.Stages))}
 	}
 	for _, v := range r.Verdicts { // each by itself: several stages may each have changed much
 		if size := protobuf.Size(v); size > protobuf.Size(q)+maxVerdict {
-			return nil, &unclear{fmt.Sprintf("its verdict of %d bytes is too large for a message of %d", size, protobuf.Size(q))}
+			return nil, &unclear{fmt.Sprintf("its verdict of %d bytes is too large for a "+
+				"message of %d", size, protobuf.Size(q))}
 		}
 	}
 	return r, nil

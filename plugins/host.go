@@ -15,12 +15,17 @@ import (
 
 // Options of a host.
 type Options struct {
-	Builtin      []string      // the command whose process offers the built-in plugins: its path, the name that it is told it has, arguments
-	Dir          string        // where folders of processes are made; "" is the system's for temporary files, and /tmp takes the place of one whose path is too long for sockets
+	// the command whose process offers the built-in plugins: its path, the name that it is told it
+	// has, arguments
+	Builtin []string
+	// where folders of processes are made; "" is the system's for temporary files, and /tmp takes
+	// the place of one whose path is too long for sockets
+	Dir          string
 	StartTimeout time.Duration // of a process, until its stages are made; 0 is 10 s
 	MaxMessage   int           // bytes of the largest message; 0 is 16 MiB
-	MaxMemory    int64         // bytes that a process may hold; 0 is 1 GiB, negative does not look (Linux only)
-	Log          *slog.Logger
+	// bytes that a process may hold; 0 is 1 GiB, negative does not look (Linux only)
+	MaxMemory int64
+	Log       *slog.Logger
 	// Event is told what the record should know: that a plugin was lost, or runs again.
 	Event func(plugin, action, reason string, err error)
 }
@@ -41,7 +46,8 @@ type Host struct {
 	wg        sync.WaitGroup
 }
 
-// lingers is how long the stages of a configuration that was replaced are kept for calls that began under it; maxOld is how many such are kept.
+// lingers is how long the stages of a configuration that was replaced are kept for calls that began
+// under it; maxOld is how many such are kept.
 const (
 	lingers = 15 * time.Minute
 	maxOld  = 4
@@ -91,7 +97,8 @@ type Fault struct {
 func (f *Fault) Error() string { return f.Err.Error() }
 func (f *Fault) Unwrap() error { return f.Err }
 
-// Load starts what specs need and does not run yet, and answers its stages. The error joins a *Fault for each plugin that cannot be used; nothing is kept then that did not run before.
+// Load starts what specs need and does not run yet, and answers its stages. The error joins a
+// *Fault for each plugin that cannot be used; nothing is kept then that did not run before.
 func (h *Host) Load(ctx context.Context, specs []Spec) (*Set, error) {
 	h.loading.Lock()
 	defer h.loading.Unlock()
@@ -196,7 +203,8 @@ func (s *Set) Stages(specs []Spec) []pipeline.StageConfig {
 	named := make([]pipeline.StageConfig, len(s.stages))
 	for i, stage := range s.stages {
 		spec := specs[i]
-		named[i] = pipeline.StageConfig{Name: spec.Name, Stage: stage, Wants: stage.wants, Renames: stage.renames, Timeout: spec.Timeout, Skip: spec.Skip}
+		named[i] = pipeline.StageConfig{Name: spec.Name, Stage: stage, Wants: stage.wants,
+			Renames: stage.renames, Timeout: spec.Timeout, Skip: spec.Skip}
 		if spec.Use != "" {
 			named[i].Group = group{stage.process, stage.see}
 		}
@@ -228,7 +236,8 @@ func (s *Set) Canary(i int) (*Canary, error) {
 	return &Canary{What: clip(c.What, maxReason), Message: m, Action: action}, err
 }
 
-// Close says that no new call will use the set. What no other set has is ended when the calls that began with it have had time to end.
+// Close says that no new call will use the set. What no other set has is ended when the calls that
+// began with it have had time to end.
 func (s *Set) Close() {
 	s.h.mu.Lock()
 	if s.h.closed {

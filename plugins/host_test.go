@@ -84,21 +84,27 @@ const patience = time.Minute
 
 // spec is a program of the test's own, with one plugin of what it serves.
 func spec(name string, args ...string) plugins.Spec {
-	return plugins.Spec{Name: name, Command: append([]string{os.Args[0], "plugin"}, args...), Servers: []string{"*"}, Timeout: 20 * time.Second, Config: []byte(`{}`), Grants: plugins.All()}
+	return plugins.Spec{Name: name, Command: append([]string{os.Args[0], "plugin"}, args...),
+		Servers: []string{"*"}, Timeout: 20 * time.Second, Config: []byte(`{}`),
+		Grants: plugins.All()}
 }
 
 func builtin(name, config string) plugins.Spec {
-	return plugins.Spec{Name: name, Use: "words", Servers: []string{"*"}, Timeout: 20 * time.Second, Config: []byte(config), Grants: plugins.All()}
+	return plugins.Spec{Name: name, Use: "words", Servers: []string{"*"}, Timeout: 20 * time.Second,
+		Config: []byte(config), Grants: plugins.All()}
 }
 
 func start(t *testing.T, specs ...plugins.Spec) *world {
 	t.Helper()
 	w := &world{t: t, record: &journal{}, dir: folder(t)}
-	w.host = plugins.New(plugins.Options{Log: slog.New(slog.NewTextHandler(&w.log, nil)), Builtin: []string{os.Args[0], "", "plugin", "words"}, Dir: w.dir, MaxMemory: 256 << 20, Event: func(plugin, action, reason string, err error) {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.events = append(w.events, fmt.Sprint(plugin, " ", action, " ", err))
-	}})
+	w.host = plugins.New(plugins.Options{Log: slog.New(slog.NewTextHandler(&w.log, nil)),
+		Builtin: []string{os.Args[0],
+			"", "plugin", "words"}, Dir: w.dir, MaxMemory: 256 << 20, Event: func(plugin, action,
+			reason string, err error) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.events = append(w.events, fmt.Sprint(plugin, " ", action, " ", err))
+		}})
 	t.Cleanup(func() {
 		w.host.Close()
 		if left, _ := os.ReadDir(w.dir); len(left) > 0 {
@@ -156,7 +162,8 @@ var kinds = map[string]func(word string) *mcp.Message{
 	},
 	"a response": func(word string) *mcp.Message {
 		m := sent(mcp.NewResponse("1", body(word)), mcp.ToClient)
-		m.Method, m.Request = "tools/call", sent(mcp.NewRequest("1", "tools/call", []byte(`{"name":"x"}`)), mcp.ToServer)
+		m.Method, m.Request = "tools/call",
+			sent(mcp.NewRequest("1", "tools/call", []byte(`{"name":"x"}`)), mcp.ToServer)
 		return m
 	},
 	"a notification": func(word string) *mcp.Message {
@@ -196,7 +203,8 @@ func denied(t *testing.T, err error) *pipeline.Denied {
 func (w *world) works(kind string) {
 	w.t.Helper()
 	var err error
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(
+		50 * time.Millisecond) {
 		if _, err = w.pass(kinds[kind]("good")); err == nil {
 			return
 		}
@@ -204,7 +212,8 @@ func (w *world) works(kind string) {
 	w.t.Errorf("it has not recovered: %v", err)
 }
 
-// Three verdicts of one question were once held to the bound of one, so that three stages that each cleared the same large text denied it.
+// Three verdicts of one question were once held to the bound of one, so that three stages that each
+// cleared the same large text denied it.
 func TestEachVerdictHasABoundOfItsOwn(t *testing.T) {
 	mark := `{"mark":"` + strings.Repeat("x", 300<<10) + `"}`
 	w := start(t, builtin("first", mark), builtin("second", mark), builtin("third", mark))
@@ -224,8 +233,10 @@ func TestWhatAPluginSees(t *testing.T) {
 		want   string
 	}{
 		{"all", func(*plugins.Grants) {}, `response to_client s1|ann|tools/call|a|x|{"name":"x"}`},
-		{"no principal", func(g *plugins.Grants) { g.Principal = false }, `response to_client s1||tools/call|a|x|{"name":"x"}`},
-		{"no request", func(g *plugins.Grants) { g.Request = false }, `response to_client s1|ann|tools/call|a|x|none`},
+		{"no principal", func(g *plugins.Grants) { g.Principal = false },
+			`response to_client s1||tools/call|a|x|{"name":"x"}`},
+		{"no request", func(g *plugins.Grants) { g.Request = false },
+			`response to_client s1|ann|tools/call|a|x|none`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := spec("words", "words")
@@ -276,14 +287,17 @@ func TestTheProcessGetsNothingOfOurs(t *testing.T) {
 	s.Env = map[string]string{"GIVEN": "x"}
 	w := start(t, s)
 	_, err := w.pass(kinds["a request"]("env"))
-	const want = "0 files, stdin 0 EOF, env GIVEN GATEKIT_PLUGIN PLUGIN_MIN_PORT PLUGIN_MAX_PORT PLUGIN_PROTOCOL_VERSIONS PLUGIN_CLIENT_CERT PLUGIN_UNIX_SOCKET_DIR"
+	const want = "0 files, stdin 0 EOF, env GIVEN GATEKIT_PLUGIN PLUGIN_MIN_PORT " +
+		"PLUGIN_MAX_PORT PLUGIN_PROTOCOL_VERSIONS PLUGIN_CLIENT_CERT PLUGIN_UNIX_SOCKET_DIR"
 	if got := denied(t, err).Reason; got != want {
 		t.Errorf("it has\n%s\nwant\n%s", got, want)
 	}
 }
 
 func TestNeighboursAreAskedTogetherInTheirOrder(t *testing.T) {
-	w := start(t, builtin("one", `{"mark":"1"}`), builtin("calls", `{"mark":"-","methods":["prompts/get"]}`), builtin("two", `{"mark":"2"}`), spec("mine", "words"), builtin("three", `{"mark":"3"}`))
+	w := start(t, builtin("one", `{"mark":"1"}`),
+		builtin("calls", `{"mark":"-","methods":["prompts/get"]}`), builtin("two", `{"mark":"2"}`),
+		spec("mine", "words"), builtin("three", `{"mark":"3"}`))
 	m, err := w.pass(kinds["a request"]("x"))
 	if err != nil {
 		t.Fatal(err)
@@ -291,10 +305,12 @@ func TestNeighboursAreAskedTogetherInTheirOrder(t *testing.T) {
 	if got, _ := m.Text("/mark"); got != "123" {
 		t.Errorf("marked %q, want 123", got)
 	}
-	if got := w.record.last(); got != "modify one:modify:marked two:modify:marked mine:pass: three:modify:marked" {
+	if got := w.record.last(); got != "modify one:modify:marked two:modify:marked mine:pass: "+
+		"three:modify:marked" {
 		t.Errorf("recorded as %q", got)
 	}
-	w.load(builtin("one", `{"mark":"1"}`), builtin("no", `{"refuse":true}`), builtin("two", `{"mark":"2"}`))
+	w.load(builtin("one", `{"mark":"1"}`), builtin("no", `{"refuse":true}`),
+		builtin("two", `{"mark":"2"}`))
 	_, err = w.pass(kinds["a request"]("x"))
 	if d := denied(t, err); d.Stage != "no" || d.Reason != "it refuses all" {
 		t.Errorf("denied by %s: %s", d.Stage, d.Reason)
@@ -330,7 +346,8 @@ func TestAPluginIsReplacedWithoutLosingACall(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	now := pipeline.New(w.record, pipeline.Options{}, set.Stages([]plugins.Spec{other, spec("mine", "words")})...)
+	now := pipeline.New(w.record, pipeline.Options{},
+		set.Stages([]plugins.Spec{other, spec("mine", "words")})...)
 	first.Close()
 	for p, want := range map[*pipeline.Pipeline]string{old: "1", now: "2"} {
 		passed, err := p.Pass(t.Context(), kinds["a request"]("x"))
@@ -359,15 +376,26 @@ func TestWhatCannotBeUsedIsSaidAtOnce(t *testing.T) {
 		change func(*plugins.Spec)
 		want   string
 	}{
-		"a configuration that it refuses": {func(s *plugins.Spec) { s.Config = []byte(`{"marc":"1"}`) }, `config: marc: unknown option, did you mean "mark"?`},
-		"a plugin that it does not have":  {func(s *plugins.Spec) { s.Name = "other" }, `it offers several plugins, and none is named "other"`},
-		"another program than was pinned": {func(s *plugins.Spec) { s.SHA256 = make([]byte, 32) }, "is not the program that was pinned"},
-		"a program that is not there":     {func(s *plugins.Spec) { s.Command[0] = "/no/such" }, "no such file"},
-		"a program that is none of ours":  {func(s *plugins.Spec) { s.Command = []string{"/bin/false"} }, "exited with status 1"},
-		"one that says nothing":           {func(s *plugins.Spec) { s.Command[2] = "mute" }, "timeout while waiting for plugin to start"},
-		"one that says something else":    {func(s *plugins.Spec) { s.Command[2] = "talks" }, "Unrecognized remote plugin message: hello"},
-		"one that is elsewhere":           {func(s *plugins.Spec) { s.Command[2] = "elsewhere" }, "which is no socket in the folder"},
-		"one that cannot do TLS":          {func(s *plugins.Spec) { s.Command[2] = "plain" }, "hint: set mtls = false"},
+		"a configuration that it refuses": {func(s *plugins.Spec) {
+			s.Config = []byte(`{"marc":"1"}`)
+		}, `config: marc: unknown option, did you mean "mark"?`},
+		"a plugin that it does not have": {func(s *plugins.Spec) { s.Name = "other" },
+			`it offers several plugins, and none is named "other"`},
+		"another program than was pinned": {func(s *plugins.Spec) { s.SHA256 = make([]byte, 32) },
+			"is not the program that was pinned"},
+		"a program that is not there": {func(s *plugins.Spec) { s.Command[0] = "/no/such" },
+			"no such file"},
+		"a program that is none of ours": {func(s *plugins.Spec) {
+			s.Command = []string{"/bin/false"}
+		}, "exited with status 1"},
+		"one that says nothing": {func(s *plugins.Spec) { s.Command[2] = "mute" },
+			"timeout while waiting for plugin to start"},
+		"one that says something else": {func(s *plugins.Spec) { s.Command[2] = "talks" },
+			"Unrecognized remote plugin message: hello"},
+		"one that is elsewhere": {func(s *plugins.Spec) { s.Command[2] = "elsewhere" },
+			"which is no socket in the folder"},
+		"one that cannot do TLS": {func(s *plugins.Spec) { s.Command[2] = "plain" },
+			"hint: set mtls = false"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -380,7 +408,8 @@ func TestWhatCannotBeUsedIsSaidAtOnce(t *testing.T) {
 			h := plugins.New(o)
 			defer h.Close()
 			_, err := h.Load(t.Context(), []plugins.Spec{s})
-			if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), `plugin "`+s.Name+`"`) {
+			if err == nil || !strings.Contains(err.Error(), c.want) ||
+				!strings.Contains(err.Error(), `plugin "`+s.Name+`"`) {
 				t.Errorf("got %v, want %q in it", err, c.want)
 			}
 		})
@@ -401,7 +430,8 @@ func TestWhatCannotBeUsedIsSaidAtOnce(t *testing.T) {
 		_, err := w.pass(kinds["a request"]("die"))
 		denied(t, err)
 		_, err = w.pass(kinds["a request"]("good"))
-		if d := denied(t, err); !strings.Contains(d.Err.Error(), "is not the program that was pinned") {
+		if d := denied(t, err); !strings.Contains(d.Err.Error(),
+			"is not the program that was pinned") {
 			t.Errorf("denied with %v", d.Err)
 		}
 	})
@@ -420,7 +450,8 @@ func TestTheCanaryIsThePluginsOwn(t *testing.T) {
 func TestWhatAPluginWritesIsLogged(t *testing.T) {
 	w := start(t, spec("words", "words"))
 	w.pass(kinds["a request"]("write"))
-	for _, want := range []string{`hello \\x1b[31mred`, "said after Serve"} { // by us, and by go-plugin's way
+	// by us, and by go-plugin's way
+	for _, want := range []string{`hello \\x1b[31mred`, "said after Serve"} {
 		for deadline := time.Now().Add(patience); !w.log.has(want) && time.Now().Before(deadline); {
 			time.Sleep(20 * time.Millisecond)
 		}
@@ -447,7 +478,9 @@ func TestStagesThatMaySeeDifferentThingsAreAskedApart(t *testing.T) {
 
 func TestTwoChangesOfALargeText(t *testing.T) {
 	w := start(t, builtin("one", `{}`), builtin("two", `{}`))
-	m, err := w.pass(sent(mcp.NewRequest("1", "tools/call", []byte(`{"name":"x","do":"large","text":"`+strings.Repeat("x", 3<<20)+`"}`)), mcp.ToServer))
+	m, err := w.pass(sent(mcp.NewRequest("1",
+		"tools/call", []byte(`{"name":"x","do":"large","text":"`+strings.Repeat("x", 3<<20)+`"}`)),
+		mcp.ToServer))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -456,7 +489,8 @@ func TestTwoChangesOfALargeText(t *testing.T) {
 	}
 }
 
-// A stage of the configuration before, which cannot be made any more, does not keep the others down.
+// A stage of the configuration before, which cannot be made any more, does not keep the others
+// down.
 func TestAnOldConfigurationDoesNotKeepANewOneDown(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "rules")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {

@@ -30,32 +30,35 @@ func TestMain(m *testing.M) {
 		servePlugins()
 		return
 	}
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("google.golang.org/grpc/internal/grpcsync.(*CallbackSerializer).run"))
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(
+		"google.golang.org/grpc/internal/grpcsync.(*CallbackSerializer).run"))
 }
 
-// words is a plugin that does what a message tells it: the text "do" in its params, result or error, or in the request that it answers.
+// words is a plugin that does what a message tells it: the text "do" in its params, result or
+// error, or in the request that it answers.
 func words(name string) sdk.Plugin {
-	return sdk.Plugin{Name: name, Version: "1", Doc: "does what it is told", Schema: []byte(`{"properties":{"mark":{"type":"string"},"refuse":{"type":"boolean"},"methods":{"type":"array"},"file":{"type":"string"}},"additionalProperties":false}`), Needs: sdk.Needs{Body: true, Request: true}, New: func(config []byte) (sdk.Stage, error) {
-		var c struct {
-			Mark    string // that it puts into each message
-			Refuse  bool
-			Methods []string
-			File    string // that has to be there
-		}
-		d := json.NewDecoder(bytes.NewReader(config))
-		d.DisallowUnknownFields()
-		if err := d.Decode(&c); err != nil {
-			return nil, fmt.Errorf("its configuration cannot be read: %w", err)
-		}
-		if _, err := os.Stat(c.File); c.File != "" && err != nil {
-			return nil, err
-		}
-		return teller{mark: c.Mark, refuse: c.Refuse, methods: c.Methods}, nil
-	}, Canary: func([]byte) *sdk.Canary {
-		m := mcp.NewRequest("0", "tools/call", []byte(`{"name":"x","do":"deny"}`))
-		m.To, m.Server, m.Name = mcp.ToServer, "a", "x"
-		return &sdk.Canary{What: "a word", Message: m, Action: pipeline.Deny}
-	}}
+	return sdk.Plugin{Name: name, Version: "1", Doc: "does what it is told",
+		Schema: []byte(`{"properties":{"mark":{"type":"string"},"refuse":{"type":"boolean"},"methods":{"type":"array"},"file":{"type":"string"}},"additionalProperties":false}`), Needs: sdk.Needs{Body: true, Request: true}, New: func(config []byte) (sdk.Stage, error) {
+			var c struct {
+				Mark    string // that it puts into each message
+				Refuse  bool
+				Methods []string
+				File    string // that has to be there
+			}
+			d := json.NewDecoder(bytes.NewReader(config))
+			d.DisallowUnknownFields()
+			if err := d.Decode(&c); err != nil {
+				return nil, fmt.Errorf("its configuration cannot be read: %w", err)
+			}
+			if _, err := os.Stat(c.File); c.File != "" && err != nil {
+				return nil, err
+			}
+			return teller{mark: c.Mark, refuse: c.Refuse, methods: c.Methods}, nil
+		}, Canary: func([]byte) *sdk.Canary {
+			m := mcp.NewRequest("0", "tools/call", []byte(`{"name":"x","do":"deny"}`))
+			m.To, m.Server, m.Name = mcp.ToServer, "a", "x"
+			return &sdk.Canary{What: "a word", Message: m, Action: pipeline.Deny}
+		}}
 }
 
 type teller struct {
@@ -101,7 +104,8 @@ func (s teller) Inspect(ctx context.Context, m *mcp.Message) (sdk.Verdict, error
 		if m.Request != nil {
 			request = string(m.Request.Body())
 		}
-		return sdk.Deny(fmt.Sprintf("%v %v %s|%s|%s|%s|%s|%s", m.Kind, m.To, m.Session, m.Principal, m.Method, m.Server, m.Name, request)), nil
+		return sdk.Deny(fmt.Sprintf("%v %v %s|%s|%s|%s|%s|%s", m.Kind, m.To, m.Session, m.Principal,
+			m.Method, m.Server, m.Name, request)), nil
 	case "answer":
 		return sdk.Verdict{Action: pipeline.Answer, Answer: []byte(`{"told":true}`)}, nil
 	case "hide":
@@ -120,19 +124,22 @@ func (s teller) Inspect(ctx context.Context, m *mcp.Message) (sdk.Verdict, error
 			name, _, _ := strings.Cut(e, "=")
 			names = append(names, name)
 		}
-		return sdk.Deny(fmt.Sprintf("%d files, stdin %d %v, env %s", len(files), n, err, strings.Join(names, " "))), nil
+		return sdk.Deny(fmt.Sprintf("%d files, stdin %d %v, env %s", len(files), n, err,
+			strings.Join(names, " "))), nil
 	}
 	if s.refuse {
 		return sdk.Deny("it refuses all"), nil
 	}
 	if s.mark != "" {
 		before, _ := m.Text("/mark")
-		return sdk.Modify("marked", []mcp.Edit{mcp.Set("/mark", mcp.Quote(before+s.mark))}, pipeline.Finding{Type: "mark", Pointer: "/mark"}), nil
+		return sdk.Modify("marked", []mcp.Edit{mcp.Set("/mark", mcp.Quote(before+s.mark))},
+			pipeline.Finding{Type: "mark", Pointer: "/mark"}), nil
 	}
 	return sdk.Allow(), nil
 }
 
-// servePlugins serves words, and, where the arguments say so, a service that does not keep to the protocol.
+// servePlugins serves words, and, where the arguments say so, a service that does not keep to the
+// protocol.
 func servePlugins() {
 	fmt.Fprintln(os.Stderr, "hello \x1b[31mred")
 	if len(os.Args) < 3 || os.Args[2] == "words" {
@@ -142,7 +149,8 @@ func servePlugins() {
 	switch os.Args[2] {
 	case "nods":
 		nods := func(context.Context, *mcp.Message) (sdk.Verdict, error) { return sdk.Allow(), nil }
-		sdk.Serve(sdk.Plugin{Name: "nods", Version: "1", Needs: sdk.Needs{Body: true}, New: func([]byte) (sdk.Stage, error) { return sdk.Inspect(nods), nil }})
+		sdk.Serve(sdk.Plugin{Name: "nods", Version: "1", Needs: sdk.Needs{Body: true},
+			New: func([]byte) (sdk.Stage, error) { return sdk.Inspect(nods), nil }})
 	case "mute":
 		time.Sleep(time.Hour)
 	case "talks":
@@ -155,8 +163,10 @@ func servePlugins() {
 		fmt.Println("1|1|unix|/tmp/elsewhere.sock|grpc|")
 		time.Sleep(time.Hour)
 	}
-	plugin.Serve(&plugin.ServeConfig{HandshakeConfig: proto.Handshake(), Logger: hclog.NewNullLogger(),
-		Plugins: plugin.PluginSet{proto.Service: bad{how: os.Args[2], stop: new(func()), PluginServer: sdk.NewServer(words("words"))}},
+	plugin.Serve(&plugin.ServeConfig{HandshakeConfig: proto.Handshake(),
+		Logger: hclog.NewNullLogger(),
+		Plugins: plugin.PluginSet{proto.Service: bad{how: os.Args[2], stop: new(func()),
+			PluginServer: sdk.NewServer(words("words"))}},
 		GRPCServer: func(o []grpc.ServerOption) *grpc.Server {
 			return grpc.NewServer(append(o, grpc.MaxRecvMsgSize(64<<20))...)
 		}})
@@ -201,7 +211,8 @@ func (b bad) Inspect(stream grpc.BidiStreamingServer[pb.InspectRequest, pb.Inspe
 		case "two verdicts":
 			r.Verdicts = append(r.Verdicts, allow)
 		case "no JSON":
-			allow.Action, allow.Edits = pb.Action_ACTION_MODIFY, []*pb.Edit{{Pointer: "/x", Value: []byte("{")}}
+			allow.Action, allow.Edits = pb.Action_ACTION_MODIFY,
+				[]*pb.Edit{{Pointer: "/x", Value: []byte("{")}}
 		case "an edit that it hides":
 			allow.Edits = []*pb.Edit{{Pointer: "/x", Value: []byte("1")}}
 		case "10 MiB":

@@ -8,11 +8,13 @@ import (
 	"time"
 )
 
-// watchEvery is how often the memory of a process is looked at: between two looks it can take what can be had in that time.
+// watchEvery is how often the memory of a process is looked at: between two looks it can take what
+// can be had in that time.
 const watchEvery = 250 * time.Millisecond
 
-// watch kills the process when it holds more than most bytes of memory. A limit of the system's (RLIMIT_AS) would be of address space, of which some runtimes take
-// hundreds of times what they use.
+// watch kills the process when it holds more than most bytes of memory. A limit of the system's
+// (RLIMIT_AS) would be of address space, of which some runtimes take hundreds of times what they
+// use.
 func (g *generation) watch(most int64) {
 	if most <= 0 {
 		return
@@ -31,8 +33,10 @@ func (g *generation) watch(most int64) {
 			continue // it is ending
 		}
 		if f := bytes.Fields(b); len(f) > 1 {
-			if pages, err := strconv.ParseInt(string(f[1]), 10, 64); err == nil && pages*page > most {
-				g.runner.command.Log.Error("killed: it holds too much memory", "bytes", pages*page, "limit", most)
+			if pages, err := strconv.ParseInt(string(f[1]), 10, 64); err == nil &&
+				pages*page > most {
+				g.runner.command.Log.Error("killed: it holds too much memory", "bytes", pages*page,
+					"limit", most)
 				g.kill()
 			}
 		}

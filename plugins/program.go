@@ -12,7 +12,8 @@ import (
 	"strings"
 )
 
-// program is the path of the program that a spec names, as it is to be run: where it is pinned, a copy in dir, a folder that only we can enter, that was checked after it was made.
+// program is the path of the program that a spec names, as it is to be run: where it is pinned, a
+// copy in dir, a folder that only we can enter, that was checked after it was made.
 func program(s Spec, dir string) (string, error) {
 	path := s.Command[0]
 	if !strings.Contains(path, "/") {
@@ -45,7 +46,9 @@ func program(s Spec, dir string) (string, error) {
 		return "", fmt.Errorf("copy %s: %w", path, err)
 	}
 	if got := sum.Sum(nil); !bytes.Equal(got, s.SHA256) {
-		return "", fmt.Errorf("%s is not the program that was pinned: its SHA-256 is %s, the configuration says %s\nhint: if you trust the program that is there now, correct its sha256", path, hex.EncodeToString(got), hex.EncodeToString(s.SHA256))
+		return "", fmt.Errorf("%s is not the program that was pinned: its SHA-256 is %s, the "+
+			"configuration says %s\nhint: if you trust the program that is there now, correct "+
+			"its sha256", path, hex.EncodeToString(got), hex.EncodeToString(s.SHA256))
 	}
 	return own, nil
 }

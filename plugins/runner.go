@@ -18,13 +18,15 @@ import (
 	"gatekit/transport/process"
 )
 
-// runner runs a plugin's process the way that Gatekit runs processes; go-plugin's own gives it our stdin, and leaves its children behind. It implements go-plugin's runner.Runner.
+// runner runs a plugin's process the way that Gatekit runs processes; go-plugin's own gives it our
+// stdin, and leaves its children behind. It implements go-plugin's runner.Runner.
 type runner struct {
 	command process.Command
 	sockets string // the folder that its socket has to be in
 	stdout  *os.File
 
-	mu      sync.Mutex       // guards what follows; what belongs to a process that runs may read process without it
+	// guards what follows; what belongs to a process that runs may read process without it
+	mu      sync.Mutex
 	process *process.Process // nil until it runs
 	killed  bool
 }
@@ -87,10 +89,12 @@ func (r *runner) how() error {
 	return fmt.Errorf("it %s; the end of its stderr:\n%s", r.process.How(), words)
 }
 
-// PluginToHost refuses a plugin that wants us to connect to anything but a socket in the folder that it was given.
+// PluginToHost refuses a plugin that wants us to connect to anything but a socket in the folder
+// that it was given.
 func (r *runner) PluginToHost(network, address string) (string, string, error) {
 	if network != "unix" || filepath.Dir(filepath.Clean(address)) != filepath.Clean(r.sockets) {
-		return "", "", fmt.Errorf("it wants to be reached at %s %q, which is no socket in the folder that PLUGIN_UNIX_SOCKET_DIR names", network, address)
+		return "", "", fmt.Errorf("it wants to be reached at %s %q, which is no socket in the "+
+			"folder that PLUGIN_UNIX_SOCKET_DIR names", network, address)
 	}
 	return network, address, nil
 }
@@ -99,12 +103,14 @@ func (r *runner) HostToPlugin(network, address string) (string, string, error) {
 	return network, address, nil
 }
 
-// Stdout is the line that says where the plugin is. What follows is no concern of go-plugin's, which would stop reading at a line that is too long.
+// Stdout is the line that says where the plugin is. What follows is no concern of go-plugin's,
+// which would stop reading at a line that is too long.
 func (r *runner) Stdout() io.ReadCloser {
 	return &firstLine{from: bufio.NewReaderSize(r.stdout, maxHandshake), rest: r.process.Drain}
 }
 
-func (r *runner) Stderr() io.ReadCloser           { return io.NopCloser(strings.NewReader("")) } // it is logged by process
+// it is logged by process
+func (r *runner) Stderr() io.ReadCloser           { return io.NopCloser(strings.NewReader("")) }
 func (r *runner) Name() string                    { return r.command.What }
 func (r *runner) ID() string                      { return strconv.Itoa(r.pid()) }
 func (r *runner) Diagnose(context.Context) string { return "" }

@@ -10,12 +10,15 @@ import (
 
 // Spec is one plugin of a configuration.
 type Spec struct {
-	Name    string   // of the stage
-	Use     string   // the built-in that it is; "" for a program
-	Command []string // the program and its arguments; the program is looked up in our PATH when it holds no slash
-	SHA256  []byte   // that the program must have; nil does not check it
+	Name string // of the stage
+	Use  string // the built-in that it is; "" for a program
+	// the program and its arguments; the program is looked up in our PATH when it holds no slash
+	Command []string
+	SHA256  []byte // that the program must have; nil does not check it
 	Env     map[string]string
-	Plain   bool // no TLS on its socket, for plugins that cannot do it; the socket is in a folder that only we can enter
+	// no TLS on its socket, for plugins that cannot do it; the socket is in a folder that only we
+	// can enter
+	Plain bool
 
 	Servers []string      // whose messages it sees, "*" is all
 	Skip    bool          // its failures are skipped
@@ -24,7 +27,8 @@ type Spec struct {
 	Grants  Grants
 }
 
-// Grants are what a plugin may see of a message, and what its verdicts may do beside letting it pass and refusing it. The zero Grants let it do neither.
+// Grants are what a plugin may see of a message, and what its verdicts may do beside letting it
+// pass and refusing it. The zero Grants let it do neither.
 type Grants struct {
 	Body      bool // params, result, error
 	Request   bool // of an answer: the params of the request that it answers
@@ -39,10 +43,12 @@ type Grants struct {
 
 // All is what a plugin is granted when the configuration says nothing.
 func All() Grants {
-	return Grants{Body: true, Request: true, Principal: true, Modify: true, Answer: true, Hide: true, Rename: true, Label: true}
+	return Grants{Body: true, Request: true, Principal: true, Modify: true, Answer: true,
+		Hide: true, Rename: true, Label: true}
 }
 
-// program is what tells processes apart: specs of the same program share one process when it is Gatekit itself, and have one each otherwise.
+// program is what tells processes apart: specs of the same program share one process when it is
+// Gatekit itself, and have one each otherwise.
 func (s Spec) program() string {
 	if s.Use != "" {
 		return "built-in"

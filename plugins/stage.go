@@ -30,7 +30,8 @@ func (s *Stage) accept(r *pb.ConfigureResponse) error {
 	}
 	s.wants = narrowed(wants, s.spec.Servers)
 	g := s.spec.Grants
-	s.see = proto.See{Body: g.Body && r.Needs.GetBody(), Request: g.Request && r.Needs.GetRequest(), Principal: g.Principal}
+	s.see = proto.See{Body: g.Body && r.Needs.GetBody(), Request: g.Request && r.Needs.GetRequest(),
+		Principal: g.Principal}
 	s.canary = r.Canary
 	s.renames = pipeline.Renames{Tools: r.Renames.GetTools(), Prompts: r.Renames.GetPrompts()}
 	if !g.Rename && len(s.renames.Tools)+len(s.renames.Prompts) > 0 {
@@ -59,8 +60,9 @@ const (
 	maxLabels   = 100
 )
 
-// granted is a verdict held against the stage's grants, and its words to their bounds. What was not granted denies, also where failures are skipped: the stage wanted something, and what
-// would become of the message without it nobody knows.
+// granted is a verdict held against the stage's grants, and its words to their bounds. What was not
+// granted denies, also where failures are skipped: the stage wanted something, and what would
+// become of the message without it nobody knows.
 func (s *Stage) granted(v pipeline.Verdict) pipeline.Verdict {
 	g := s.spec.Grants
 	switch {
@@ -73,11 +75,13 @@ func (s *Stage) granted(v pipeline.Verdict) pipeline.Verdict {
 	case !g.Label && len(v.Labels) > 0:
 		return pipeline.Verdict{Reason: `it labelled the session, and is not granted "label"`}
 	case len(v.Findings) > maxFindings, len(v.Labels) > maxLabels:
-		return pipeline.Verdict{Reason: fmt.Sprintf("it gave %d findings and %d labels, more than are kept", len(v.Findings), len(v.Labels))}
+		return pipeline.Verdict{Reason: fmt.Sprintf("it gave %d findings and %d labels, more "+
+			"than are kept", len(v.Findings), len(v.Labels))}
 	}
 	v.Reason = clip(v.Reason, maxReason)
 	for i, f := range v.Findings {
-		v.Findings[i] = pipeline.Finding{Type: clip(f.Type, maxFinding), Pointer: clip(f.Pointer, maxFinding)}
+		v.Findings[i] = pipeline.Finding{Type: clip(f.Type, maxFinding), Pointer: clip(f.Pointer,
+			maxFinding)}
 	}
 	for i, l := range v.Labels {
 		v.Labels[i] = clip(l, maxFinding)

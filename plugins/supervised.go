@@ -17,8 +17,10 @@ const (
 	firstWait   = 250 * time.Millisecond // before the second time; the first is at once
 	longestWait = 30 * time.Second
 	steady      = time.Minute // a process that ran so long starts the count anew
-	endsWithin  = time.Second // when a question was lost: how soon it is known that the process has ended, if it has
-	maxLate     = 3           // questions in a row without a verdict in time, after which it is taken to hang
+	// when a question was lost: how soon it is known that the process has ended, if it has
+	endsWithin = time.Second
+	// questions in a row without a verdict in time, after which it is taken to hang
+	maxLate = 3
 )
 
 var errClosed = errors.New("the plugin is being closed")
@@ -45,7 +47,8 @@ type supervised struct {
 
 // supervise starts a program. It is kept running until stop; the error is that of its first start.
 func (h *Host) supervise(ctx context.Context, s Spec) (*supervised, error) {
-	p := &supervised{h: h, hurry: make(chan struct{}, 1), spec: s, over: make(chan struct{}), again: make(chan struct{}, 1), stages: map[*Stage]bool{}, changed: make(chan struct{})}
+	p := &supervised{h: h, hurry: make(chan struct{}, 1), spec: s, over: make(chan struct{}),
+		again: make(chan struct{}, 1), stages: map[*Stage]bool{}, changed: make(chan struct{})}
 	g, err := h.launch(ctx, s)
 	if err != nil {
 		return nil, err
@@ -75,7 +78,8 @@ func (p *supervised) run(ctx context.Context, g *generation) {
 			if time.Since(began) > steady {
 				fails = 0
 			}
-			p.set(nil, fmt.Errorf("%s is down: %w", p.spec.what(), how), time.Now().Add(backOff(fails)))
+			p.set(nil, fmt.Errorf("%s is down: %w", p.spec.what(), how),
+				time.Now().Add(backOff(fails)))
 			p.h.event(p.spec.label(), "plugin_lost", p.spec.what(), how)
 		}
 		select {
@@ -88,7 +92,8 @@ func (p *supervised) run(ctx context.Context, g *generation) {
 		fails++
 		var err error
 		if g, err = p.restart(ctx); err != nil {
-			p.set(nil, fmt.Errorf("%s could not be started again: %w", p.spec.what(), err), time.Now().Add(backOff(fails)))
+			p.set(nil, fmt.Errorf("%s could not be started again: %w", p.spec.what(), err),
+				time.Now().Add(backOff(fails)))
 			if ctx.Err() == nil {
 				p.h.event(p.spec.label(), "plugin_lost", p.spec.what(), err)
 			}
@@ -98,7 +103,8 @@ func (p *supervised) run(ctx context.Context, g *generation) {
 	}
 }
 
-// restart starts a process and makes the stages in it. One that cannot be made, as its configuration is of another time, is left out, and denies; without any, it was no start.
+// restart starts a process and makes the stages in it. One that cannot be made, as its
+// configuration is of another time, is left out, and denies; without any, it was no start.
 func (p *supervised) restart(ctx context.Context) (*generation, error) {
 	g, err := p.h.launch(ctx, p.spec)
 	if err != nil {
@@ -168,7 +174,8 @@ func (p *supervised) set(g *generation, err error, due time.Time) {
 	p.changed = make(chan struct{})
 }
 
-// running answers the process, and waits for it when it is being started, as long as ctx and as that makes sense.
+// running answers the process, and waits for it when it is being started, as long as ctx and as
+// that makes sense.
 func (p *supervised) running(ctx context.Context) (*generation, error) {
 	for {
 		p.mu.Lock()
@@ -207,7 +214,8 @@ type group struct {
 }
 
 // InspectAll implements pipeline.Group.
-func (g group) InspectAll(ctx context.Context, m *mcp.Message, stages []pipeline.Stage) ([]pipeline.Verdict, []error, error) {
+func (g group) InspectAll(ctx context.Context, m *mcp.Message,
+	stages []pipeline.Stage) ([]pipeline.Verdict, []error, error) {
 	its := make([]*Stage, len(stages))
 	for i, s := range stages {
 		its[i] = s.(*Stage)
@@ -215,9 +223,11 @@ func (g group) InspectAll(ctx context.Context, m *mcp.Message, stages []pipeline
 	return g.process.inspect(ctx, m, its)
 }
 
-// inspect asks stages about m. A question that was lost is put once more, one such at a time: one of them may be what ended the process, and is not to take those that were lost with
-// it along again. Questions that are put for the first time do not wait for them.
-func (p *supervised) inspect(ctx context.Context, m *mcp.Message, stages []*Stage) ([]pipeline.Verdict, []error, error) {
+// inspect asks stages about m. A question that was lost is put once more, one such at a time: one
+// of them may be what ended the process, and is not to take those that were lost with it along
+// again. Questions that are put for the first time do not wait for them.
+func (p *supervised) inspect(ctx context.Context, m *mcp.Message,
+	stages []*Stage) ([]pipeline.Verdict, []error, error) {
 	verdicts, errs, err := p.once(ctx, m, stages)
 	if lost := (*broken)(nil); !errors.As(err, &lost) {
 		return verdicts, errs, err
@@ -231,8 +241,10 @@ func (p *supervised) inspect(ctx context.Context, m *mcp.Message, stages []*Stag
 	}
 }
 
-// once asks stages about m, and returns from a question that was lost when it is known whether the process has ended.
-func (p *supervised) once(ctx context.Context, m *mcp.Message, stages []*Stage) ([]pipeline.Verdict, []error, error) {
+// once asks stages about m, and returns from a question that was lost when it is known whether the
+// process has ended.
+func (p *supervised) once(ctx context.Context, m *mcp.Message,
+	stages []*Stage) ([]pipeline.Verdict, []error, error) {
 	g, err := p.running(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -251,7 +263,8 @@ func (p *supervised) once(ctx context.Context, m *mcp.Message, stages []*Stage) 
 	return verdicts, errs, err
 }
 
-// heard counts questions that had their time and no verdict, or were lost though the process lives, and kills a process that answers none.
+// heard counts questions that had their time and no verdict, or were lost though the process lives,
+// and kills a process that answers none.
 func (p *supervised) heard(g *generation, err error, stages []*Stage) {
 	lost, silent := (*broken)(nil), (*silence)(nil)
 	p.mu.Lock()
@@ -269,7 +282,8 @@ func (p *supervised) heard(g *generation, err error, stages []*Stage) {
 	}
 	if p.late++; p.late >= maxLate {
 		p.late = 0
-		p.h.options.Log.Error("killed: it gives no verdicts", "plugin", p.spec.label(), "questions", maxLate)
+		p.h.options.Log.Error("killed: it gives no verdicts", "plugin", p.spec.label(),
+			"questions", maxLate)
 		g.kill()
 	}
 }

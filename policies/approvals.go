@@ -17,13 +17,18 @@ import (
 	"gatekit/core/mcp"
 )
 
-// Approvals are requests that wait for a human, and what humans approved: files in a folder that only its owner can enter, so that `gatekit approve` reaches the Gatekit that runs. A file
-// holds what the request is about, by whom, and why it waits: all that a human has to see, whatever the audit log makes of it, until ten minutes have passed and somebody waits or looks again.
-// Its arguments are in the name of the file, as a part of a digest, and nowhere else. It implements proxy.Approvals.
+// Approvals are requests that wait for a human, and what humans approved: files in a folder that
+// only its owner can enter, so that `gatekit approve` reaches the Gatekit that runs. A file holds
+// what the request is about, by whom, and why it waits: all that a human has to see, whatever the
+// audit log makes of it, until ten minutes have passed and somebody waits or looks again. Its
+// arguments are in the name of the file, as a part of a digest, and nowhere else. It implements
+// proxy.Approvals.
 type Approvals struct {
-	Dir     string            // made when it is first needed
-	Servers map[string]string // what the servers are, by their names: those of two Gatekits that share the folder can have one name, and an approval is good for one of them
-	Now     func() time.Time  // nil is the clock
+	Dir string // made when it is first needed
+	// what the servers are, by their names: those of two Gatekits that share the folder can have
+	// one name, and an approval is good for one of them
+	Servers map[string]string
+	Now     func() time.Time // nil is the clock
 }
 
 // Pending is a request that waits for a human, or was approved by one.
@@ -40,7 +45,8 @@ type Pending struct {
 
 // Bounds of approvals.
 const (
-	pendingFor  = 10 * time.Minute // for a human to approve, and then for the request to be made again
+	// for a human to approve, and then for the request to be made again
+	pendingFor  = 10 * time.Minute
 	maxPending  = 1000
 	maxOfOne    = 100 // of one principal, so that nobody keeps all others from being approved
 	approvalEnd = ".json"
@@ -48,7 +54,8 @@ const (
 
 var approvalID = regexp.MustCompile(`^[a-z2-7]{26}$`)
 
-// id names a request: by whom, to whom, what, and what all that it says means, beside what is about the message itself.
+// id names a request: by whom, to whom, what, and what all that it says means, beside what is about
+// the message itself.
 func (a *Approvals) id(m *mcp.Message) (string, error) {
 	said := m
 	if _, ok := m.Get("/_meta"); ok {
@@ -62,10 +69,12 @@ func (a *Approvals) id(m *mcp.Message) (string, error) {
 		return "", err
 	}
 	h := sha256.New()
-	for _, part := range []string{m.Principal, m.Server, a.Servers[m.Server], m.Method, m.Name, string(meaning)} {
+	for _, part := range []string{m.Principal, m.Server, a.Servers[m.Server], m.Method, m.Name,
+		string(meaning)} {
 		fmt.Fprintf(h, "%d:%s", len(part), part)
 	}
-	return strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(h.Sum(nil)[:16])), nil
+	return strings.ToLower(base32.StdEncoding.WithPadding(
+		base32.NoPadding).EncodeToString(h.Sum(nil)[:16])), nil
 }
 
 func (a *Approvals) now() time.Time {
@@ -114,13 +123,16 @@ func (a *Approvals) Wait(m *mcp.Message, reason string) (how string, err error) 
 		}
 	}
 	if !known && (len(all) >= maxPending || own >= maxOfOne) {
-		return "", errors.New("too many requests wait for approval\nhint: `gatekit approve` lists them; each waits for ten minutes at most")
+		return "", errors.New("too many requests wait for approval\nhint: `gatekit approve` " +
+			"lists them; each waits for ten minutes at most")
 	}
-	err = a.write(Pending{ID: id, Principal: m.Principal, Server: m.Server, Method: m.Method, Name: m.Name, Reason: reason, Until: a.now().Add(pendingFor)})
+	err = a.write(Pending{ID: id, Principal: m.Principal, Server: m.Server, Method: m.Method,
+		Name: m.Name, Reason: reason, Until: a.now().Add(pendingFor)})
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("a human has to approve it within %d minutes, with `gatekit approve %s`, and then it can be made again", pendingFor/time.Minute, id), nil
+	return fmt.Sprintf("a human has to approve it within %d minutes, with `gatekit approve %s`, "+
+		"and then it can be made again", pendingFor/time.Minute, id), nil
 }
 
 // List answers the requests that wait or are approved, the oldest first.
@@ -150,11 +162,14 @@ func (a *Approvals) List() (all []Pending, err error) {
 // Approve approves a request that waits, once. It answers what was approved.
 func (a *Approvals) Approve(id string) (Pending, error) {
 	if !approvalID.MatchString(id) {
-		return Pending{}, fmt.Errorf("%q is no id of a request: it is in the error that the client got, and `gatekit approve` lists those that wait", id)
+		return Pending{}, fmt.Errorf("%q is no id of a request: it is in the error that the "+
+			"client got, and `gatekit approve` lists those that wait", id)
 	}
 	p, err := a.read(id)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && a.now().After(p.Until) {
-		return Pending{}, fmt.Errorf("no request %s waits for approval: it was made more than %d minutes ago, or has been made again\nhint: `gatekit approve` lists those that wait", id, pendingFor/time.Minute)
+		return Pending{}, fmt.Errorf("no request %s waits for approval: it was made more than "+
+			"%d minutes ago, or has been made again\nhint: `gatekit approve` lists those that wait",
+			id, pendingFor/time.Minute)
 	}
 	if err != nil {
 		return Pending{}, err

@@ -14,7 +14,8 @@ import (
 
 func TestApprovals(t *testing.T) {
 	now := time.Now()
-	a := &policies.Approvals{Dir: filepath.Join(t.TempDir(), "approvals"), Servers: map[string]string{"a": "npx a"}, Now: func() time.Time { return now }}
+	a := &policies.Approvals{Dir: filepath.Join(t.TempDir(), "approvals"),
+		Servers: map[string]string{"a": "npx a"}, Now: func() time.Time { return now }}
 	wait := func() string {
 		t.Helper()
 		how, err := a.Wait(called("x", `{"secret":"s3cr3t","n":1.0}`), "it is large")
@@ -37,30 +38,48 @@ func TestApprovals(t *testing.T) {
 	if a.Take(same) {
 		t.Error("a request that waits was taken for approved")
 	}
-	if all, err := a.List(); err != nil || len(all) != 1 || all[0].ID != id || all[0].Reason != "it is large" || all[0].Approved {
+	if all, err := a.List(); err != nil || len(all) != 1 || all[0].ID != id ||
+		all[0].Reason != "it is large" || all[0].Approved {
 		t.Errorf("waiting: %+v, %v", all, err)
 	}
 	approve(id)
 	for name, other := range map[string]func() bool{
-		"other arguments":   func() bool { return a.Take(called("x", `{"secret":"s3cr3t","n":2}`)) },
-		"another tool":      func() bool { return a.Take(called("y", `{"secret":"s3cr3t","n":1.0}`)) },
-		"another principal": func() bool { m := called("x", `{"secret":"s3cr3t","n":1.0}`); m.Principal = "bob"; return a.Take(m) },
-		"another server":    func() bool { m := called("x", `{"secret":"s3cr3t","n":1.0}`); m.Server = "b"; return a.Take(m) },
+		"other arguments": func() bool {
+			return a.Take(called("x", `{"secret":"s3cr3t","n":2}`))
+		},
+		"another tool": func() bool {
+			return a.Take(called("y", `{"secret":"s3cr3t","n":1.0}`))
+		},
+		"another principal": func() bool {
+			m := called("x",
+				`{"secret":"s3cr3t","n":1.0}`)
+			m.Principal = "bob"
+			return a.Take(m)
+		},
+		"another server": func() bool {
+			m := called("x",
+				`{"secret":"s3cr3t","n":1.0}`)
+			m.Server = "b"
+			return a.Take(m)
+		},
 		"another Gatekit's server of that name": func() bool {
-			return (&policies.Approvals{Dir: a.Dir, Servers: map[string]string{"a": "npx b"}, Now: a.Now}).Take(same)
+			return (&policies.Approvals{Dir: a.Dir, Servers: map[string]string{"a": "npx b"},
+				Now: a.Now}).Take(same)
 		},
 	} {
 		if other() {
 			t.Errorf("%s: was approved, too", name)
 		}
 	}
-	if how, err := a.Wait(same, "it is large"); err != nil || how != "it has been approved, and can be made again" {
+	if how, err := a.Wait(same, "it is large"); err != nil ||
+		how != "it has been approved, and can be made again" {
 		t.Errorf("it was approved before it waited once more: %s, %v", how, err)
 	}
 	files, _ := filepath.Glob(filepath.Join(a.Dir, "*"))
 	for _, f := range files {
 		b, err := os.ReadFile(f)
-		if info, _ := os.Stat(f); err != nil || strings.Contains(string(b), "s3cr3t") || info.Mode().Perm() != 0o600 {
+		if info, _ := os.Stat(f); err != nil || strings.Contains(string(b), "s3cr3t") ||
+			info.Mode().Perm() != 0o600 {
 			t.Errorf("%s: %v, %s", f, err, b)
 		}
 	}
@@ -75,7 +94,8 @@ func TestApprovals(t *testing.T) {
 	}
 	id = wait()
 	now = now.Add(11 * time.Minute)
-	if _, err := a.Approve(id); err == nil || !strings.Contains(err.Error(), "no request "+id+" waits") {
+	if _, err := a.Approve(id); err == nil || !strings.Contains(err.Error(),
+		"no request "+id+" waits") {
 		t.Errorf("a request that waited too long: %v", err)
 	}
 	for _, bad := range []string{"../../etc/passwd", "", "x"} {
@@ -88,7 +108,8 @@ func TestApprovals(t *testing.T) {
 	}
 }
 
-// What is approved is one request, whatever its method: with other members it is another, and with another token for its progress the same.
+// What is approved is one request, whatever its method: with other members it is another, and with
+// another token for its progress the same.
 func TestAnApprovalIsOfAllThatARequestSays(t *testing.T) {
 	a := &policies.Approvals{Dir: t.TempDir()}
 	request := func(method, params string) *mcp.Message {
@@ -96,7 +117,8 @@ func TestAnApprovalIsOfAllThatARequestSays(t *testing.T) {
 	}
 	for _, c := range []struct{ method, asked, other, same string }{
 		{"acme/delete", `{"id":1}`, `{"id":2}`, `{"_meta":{"progressToken":7},"id":1}`},
-		{"completion/complete", `{"argument":{"name":"a","value":"b"}}`, `{"argument":{"name":"a","value":"c"}}`, `{"argument":{"value":"b","name":"a"}}`},
+		{"completion/complete", `{"argument":{"name":"a","value":"b"}}`,
+			`{"argument":{"name":"a","value":"c"}}`, `{"argument":{"value":"b","name":"a"}}`},
 	} {
 		how, err := a.Wait(request(c.method, c.asked), "it is odd")
 		if err != nil {

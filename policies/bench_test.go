@@ -14,8 +14,9 @@ import (
 	"gatekit/policies/library"
 )
 
-// BenchmarkInspect is a call and its answer, by the size of a text in them: against the default rules (of which one reads arguments), fifty rules of which each is about the arguments of a
-// tool, and rules that read no body.
+// BenchmarkInspect is a call and its answer, by the size of a text in them: against the default
+// rules (of which one reads arguments), fifty rules of which each is about the arguments of a tool,
+// and rules that read no body.
 func BenchmarkInspect(b *testing.B) {
 	def := library.Default()
 	for _, set := range []struct {
@@ -33,7 +34,8 @@ func BenchmarkInspect(b *testing.B) {
 					if err != nil {
 						b.Fatal(err)
 					}
-					list := answered(sent(mcp.NewRequest("1", "tools/list", nil), mcp.ToServer, ""), `{"tools":[{"name":"x","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}}]}`)
+					list := answered(sent(mcp.NewRequest("1", "tools/list", nil), mcp.ToServer, ""),
+						`{"tools":[{"name":"x","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}}]}`)
 					if _, err := s.Inspect(b.Context(), list); err != nil {
 						b.Fatal(err)
 					}
@@ -67,7 +69,8 @@ deny contains sprintf("%%s may not be deleted", [input.params.arguments.path]) i
 	startswith(input.params.arguments.path, "/srv/team%d/")
 }
 `, i, i, i)
-		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("team%d.rego", i)), []byte(rego), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("team%d.rego", i)), []byte(rego),
+			0o600); err != nil {
 			tb.Fatal(err)
 		}
 	}

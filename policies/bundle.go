@@ -24,14 +24,16 @@ const (
 	maxRevision = 256 // bytes
 )
 
-// Key is what bundles are verified with. See https://www.openpolicyagent.org/docs/management-bundles#signing.
+// Key is what bundles are verified with. See
+// https://www.openpolicyagent.org/docs/management-bundles#signing.
 type Key struct {
 	Algorithm string // RS256, ES256, PS256, HS256, or with 384 or 512
 	Key       string // the public key as PEM; the secret of HS…
 	Scope     string // that a signature has to name
 }
 
-// Verification is keys for OPA's own readers; nil when there are none. A single key is the one, whatever a signature calls it.
+// Verification is keys for OPA's own readers; nil when there are none. A single key is the one,
+// whatever a signature calls it.
 func Verification(known map[string]Key) *bundle.VerificationConfig {
 	if len(known) == 0 {
 		return nil
@@ -61,8 +63,9 @@ type moduleFile struct {
 	raw  []byte
 }
 
-// ReadBundle reads a .tar.gz. It is bounded, and holds Rego and data alone (no delta, no WebAssembly). With keys it has to be signed with one of them, as all its files are; without, it must
-// not be signed: nobody could say whether it is as it was. The error names it.
+// ReadBundle reads a .tar.gz. It is bounded, and holds Rego and data alone (no delta, no
+// WebAssembly). With keys it has to be signed with one of them, as all its files are; without, it
+// must not be signed: nobody could say whether it is as it was. The error names it.
 func ReadBundle(name string, raw []byte, keys map[string]Key) (*Bundle, error) {
 	fail := func(err error) (*Bundle, error) { return nil, fmt.Errorf("%s: %w", name, err) }
 	signed, err := bounded(raw)
@@ -70,30 +73,37 @@ func ReadBundle(name string, raw []byte, keys map[string]Key) (*Bundle, error) {
 	case err != nil:
 		return fail(err)
 	case signed && len(keys) == 0:
-		return fail(errors.New("it is signed, and no key is configured that says by whom\nhint: [policy.key.NAME] names one"))
+		return fail(errors.New("it is signed, and no key is configured that says by whom\nhint: " +
+			"[policy.key.NAME] names one"))
 	case !signed && len(keys) > 0:
-		return fail(errors.New("it is not signed, and [policy.key] wants that\nhint: opa build --bundle FOLDER --signing-key private.pem"))
+		return fail(errors.New("it is not signed, and [policy.key] wants that\nhint: opa build " +
+			"--bundle FOLDER --signing-key private.pem"))
 	}
-	b, err := bundle.NewReader(bytes.NewReader(raw)).WithRegoVersion(ast.RegoV1).WithCapabilities(Capabilities()).WithProcessAnnotations(true).
+	b, err := bundle.NewReader(bytes.NewReader(raw)).WithRegoVersion(
+		ast.RegoV1).WithCapabilities(Capabilities()).WithProcessAnnotations(true).
 		WithSizeLimitBytes(maxUnpacked).WithBundleVerificationConfig(Verification(keys)).Read()
 	switch {
 	case err != nil:
 		return fail(located(err))
 	case b.Type() == bundle.DeltaBundleType:
-		return fail(errors.New("it is a delta bundle, which changes another; Gatekit takes whole ones"))
+		return fail(errors.New("it is a delta bundle, which changes another; Gatekit takes " +
+			"whole ones"))
 	case len(b.WasmModules)+len(b.PlanModules) > 0:
-		return fail(errors.New("it holds WebAssembly or a plan; Gatekit takes Rego\nhint: opa build without --target"))
+		return fail(errors.New("it holds WebAssembly or a plan; Gatekit takes Rego\nhint: opa " +
+			"build without --target"))
 	case len(b.Manifest.Revision) > maxRevision:
 		return fail(fmt.Errorf("its revision is longer than %d bytes", maxRevision))
 	}
 	out := &Bundle{Name: name, Revision: b.Manifest.Revision, data: b.Data}
 	for _, m := range b.Modules {
-		out.modules = append(out.modules, moduleFile{strings.TrimPrefix(path.Clean("/"+m.Path), "/"), m.Raw})
+		out.modules = append(out.modules, moduleFile{strings.TrimPrefix(path.Clean("/"+m.Path),
+			"/"), m.Raw})
 	}
 	return out, nil
 }
 
-// bounded says whether a bundle has a signature, and why it is too large. OPA's reader bounds each file; of ten thousand that are all as large as they may be it would make as many.
+// bounded says whether a bundle has a signature, and why it is too large. OPA's reader bounds each
+// file; of ten thousand that are all as large as they may be it would make as many.
 func bounded(raw []byte) (signed bool, err error) {
 	if len(raw) > MaxBundle {
 		return false, fmt.Errorf("it is larger than %d bytes", MaxBundle)

@@ -41,20 +41,31 @@ func TestABundleIsRefusedUnlessItIsSignedAsItHasToBe(t *testing.T) {
 		keys   map[string]policies.Key
 		want   string // of the error; "" is none
 	}{
-		"signed with the key":                        {good, one, ""},
-		"signed with one of the keys":                {good, two, ""},
-		"the only key, whatever it is called":        {bundles.Pack(t, "42", packed, &bundles.Signature{By: acme, ID: "default", Scope: "write"}), one, ""},
-		"not signed, and nobody wants it":            {bundles.Pack(t, "42", packed, nil), nil, ""},
-		"not signed":                                 {bundles.Pack(t, "42", packed, nil), one, "it is not signed"},
-		"signed, and no key is known":                {good, nil, "it is signed, and no key is configured"},
-		"signed with another key":                    {bundles.Pack(t, "42", packed, &bundles.Signature{By: other, ID: "acme", Scope: "write"}), one, "failed to verify JWT signature"},
-		"signed with another key under a known name": {bundles.Pack(t, "42", packed, &bundles.Signature{By: other, ID: "acme", Scope: "write"}), two, "failed to verify JWT signature"},
-		"signed under a name that nobody knows":      {bundles.Pack(t, "42", packed, &bundles.Signature{By: acme, ID: "nobody", Scope: "write"}), two, "nobody not found"},
-		"signed for something else":                  {bundles.Pack(t, "42", packed, &bundles.Signature{By: acme, ID: "acme", Scope: "read"}), one, "scope mismatch"},
-		"its rule was changed":                       {changed("sub/mine.rego", `"no"`, `"on"`), one, "digest mismatch"},
-		"its data were changed":                      {changed("data.json", `"x"`, `"y"`), one, "digest mismatch"},
-		"its revision was changed":                   {changed(".manifest", `42`, `43`), one, "digest mismatch"},
-		"its signature was taken off": {bundles.Change(t, good, func(n, text string) (string, string) {
+		"signed with the key":         {good, one, ""},
+		"signed with one of the keys": {good, two, ""},
+		"the only key, whatever it is called": {bundles.Pack(t, "42", packed,
+			&bundles.Signature{By: acme, ID: "default", Scope: "write"}), one, ""},
+		"not signed, and nobody wants it": {bundles.Pack(t, "42", packed, nil), nil, ""},
+		"not signed": {bundles.Pack(t, "42", packed, nil), one,
+			"it is not signed"},
+		"signed, and no key is known": {good, nil,
+			"it is signed, and no key is configured"},
+		"signed with another key": {bundles.Pack(t, "42", packed,
+			&bundles.Signature{By: other, ID: "acme", Scope: "write"}), one,
+			"failed to verify JWT signature"},
+		"signed with another key under a known name": {bundles.Pack(t, "42", packed,
+			&bundles.Signature{By: other, ID: "acme", Scope: "write"}), two,
+			"failed to verify JWT signature"},
+		"signed under a name that nobody knows": {bundles.Pack(t, "42", packed,
+			&bundles.Signature{By: acme, ID: "nobody", Scope: "write"}), two, "nobody not found"},
+		"signed for something else": {bundles.Pack(t, "42", packed, &bundles.Signature{By: acme,
+			ID: "acme", Scope: "read"}), one, "scope mismatch"},
+		"its rule was changed": {changed("sub/mine.rego", `"no"`, `"on"`), one,
+			"digest mismatch"},
+		"its data were changed":    {changed("data.json", `"x"`, `"y"`), one, "digest mismatch"},
+		"its revision was changed": {changed(".manifest", `42`, `43`), one, "digest mismatch"},
+		"its signature was taken off": {bundles.Change(t, good, func(n, text string) (string,
+			string) {
 			if strings.HasSuffix(n, ".signatures.json") {
 				return "", ""
 			}
@@ -86,7 +97,8 @@ func TestABundleIsRefusedUnlessItIsSignedAsItHasToBe(t *testing.T) {
 			}
 			s, err := policies.Load(policies.Options{Files: []string{file}, Keys: c.keys})
 			if c.want != "" {
-				if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), file) {
+				if err == nil || !strings.Contains(err.Error(), c.want) ||
+					!strings.Contains(err.Error(), file) {
 					t.Errorf("got %v, want the file and %q", err, c.want)
 				}
 				return
@@ -119,28 +131,37 @@ func TestABundleIsBoundedAndHoldsWhatPoliciesMay(t *testing.T) {
 		bundle []byte
 		want   string
 	}{
-		"garbage":           {[]byte("no bundle at all"), "it is no bundle"},
-		"half a bundle":     {plain[:len(plain)/2], "it is no bundle"},
-		"too large, packed": {make([]byte, policies.MaxBundle+1), "it is larger than 16777216 bytes"},
-		"a bomb":            {with("/big/data.json", `{"a":"`+strings.Repeat("a", 65<<20)+`"}`), "when it is unpacked"},
+		"garbage":       {[]byte("no bundle at all"), "it is no bundle"},
+		"half a bundle": {plain[:len(plain)/2], "it is no bundle"},
+		"too large, packed": {make([]byte, policies.MaxBundle+1),
+			"it is larger than 16777216 bytes"},
+		"a bomb": {with("/big/data.json", `{"a":"`+strings.Repeat("a", 65<<20)+`"}`),
+			"when it is unpacked"},
 		"a delta": {bundles.Change(t, plain, func(n, _ string) (string, string) {
 			if many++; many > 1 {
 				return "", ""
 			}
 			return "/patch.json", `{"data":[{"op":"upsert","path":"/names","value":[]}]}`
 		}), "delta bundle"},
-		"WebAssembly":             {with("/policy.wasm", "\x00asm"), "WebAssembly"},
-		"a rule that reaches out": {bundles.Pack(t, "1", map[string]string{"out.rego": "package gatekit.out\n\ndeny contains \"x\" if http.send({\"method\": \"get\", \"url\": \"http://127.0.0.1\"}).status_code == 200\n"}, nil), "out.rego:3:22: undefined function http.send"},
-		"no Rego":                 {with("/bad.rego", "package"), "bad.rego:1"},
-		"a revision that is long": {bundles.Pack(t, strings.Repeat("9", 300), packed, nil), "its revision is longer than 256 bytes"},
-		"settings of the library": {bundles.Pack(t, "1", map[string]string{"a.rego": "package gatekit.a\n\ndeny contains \"x\"\n", "data.json": `{"config":{"tools/allowlist":{}}}`}, nil), `a member "config"`},
+		"WebAssembly": {with("/policy.wasm", "\x00asm"), "WebAssembly"},
+		"a rule that reaches out": {bundles.Pack(t,
+			"1", map[string]string{"out.rego": "package gatekit.out\n\ndeny contains \"x\" if " +
+				"http.send({\"method\": \"get\", \"url\": \"http://127.0.0.1\"}).status_code == " +
+				"200\n"}, nil), "out.rego:3:22: undefined function http.send"},
+		"no Rego": {with("/bad.rego", "package"), "bad.rego:1"},
+		"a revision that is long": {bundles.Pack(t, strings.Repeat("9", 300), packed, nil),
+			"its revision is longer than 256 bytes"},
+		"settings of the library": {bundles.Pack(t,
+			"1", map[string]string{"a.rego": "package gatekit.a\n\ndeny contains \"x\"\n",
+				"data.json": `{"config":{"tools/allowlist":{}}}`}, nil), `a member "config"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "acme.tar.gz")
 			if err := os.WriteFile(file, c.bundle, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := policies.Load(policies.Options{Files: []string{file}}); err == nil || !strings.Contains(err.Error(), c.want) {
+			if _, err := policies.Load(policies.Options{Files: []string{file}}); err == nil ||
+				!strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, want %q", err, c.want)
 			}
 		})
@@ -150,7 +171,8 @@ func TestABundleIsBoundedAndHoldsWhatPoliciesMay(t *testing.T) {
 // A folder's signature is not verified, and not passed over either.
 func TestASignedFolderIsRefused(t *testing.T) {
 	dir := folder(t, map[string]string{"mine.rego": mine, ".signatures.json": `{"signatures":[]}`})
-	if _, err := policies.Load(policies.Options{Files: []string{dir}}); err == nil || !strings.Contains(err.Error(), "the signature of a folder is not verified") {
+	if _, err := policies.Load(policies.Options{Files: []string{dir}}); err == nil ||
+		!strings.Contains(err.Error(), "the signature of a folder is not verified") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -168,8 +190,10 @@ func TestTheDigestTellsPoliciesApart(t *testing.T) {
 		return s.Digest()
 	}
 	files := func(rule, data string) policies.Options {
-		dir := folder(t, map[string]string{"mine.rego": rule, "mine_test.rego": mineTest, "data.json": data})
-		return policies.Options{Files: []string{filepath.Join(dir, "mine.rego")}, Data: []string{filepath.Join(dir, "data.json")}}
+		dir := folder(t, map[string]string{"mine.rego": rule, "mine_test.rego": mineTest,
+			"data.json": data})
+		return policies.Options{Files: []string{filepath.Join(dir, "mine.rego")},
+			Data: []string{filepath.Join(dir, "data.json")}}
 	}
 	base := files(mine, `{"a":1,"b":2}`)
 	first := digest(base)
@@ -183,7 +207,8 @@ func TestTheDigestTellsPoliciesApart(t *testing.T) {
 	}
 	pack := func(revision string) policies.Options {
 		file := filepath.Join(t.TempDir(), "b.tar.gz")
-		if err := os.WriteFile(file, bundles.Pack(t, revision, map[string]string{"mine.rego": mine, "data.json": `{"a":1,"b":2}`}, nil), 0o600); err != nil {
+		if err := os.WriteFile(file, bundles.Pack(t, revision, map[string]string{"mine.rego": mine,
+			"data.json": `{"a":1,"b":2}`}, nil), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		return policies.Options{Files: []string{file}}
@@ -196,12 +221,15 @@ func TestTheDigestTellsPoliciesApart(t *testing.T) {
 	ruled.Rules = []string{"tools/readonly"}
 	seen := map[string]string{first: "the first"}
 	for name, o := range map[string]policies.Options{
-		"another rule":             files(strings.Replace(mine, `"no"`, `"on"`, 1), `{"a":1,"b":2}`),
-		"other data":               files(mine, `{"a":1,"b":3}`),
-		"not enforced":             shadow,
-		"with one of the library":  ruled,
-		"with settings of a rule":  {Files: base.Files, Data: base.Data, Rules: ruled.Rules, Config: map[string]map[string]any{"tools/readonly": {"except": []any{"a"}}}},
-		"one file of two, doubled": {Files: append([]string{files(mine, `{}`).Files[0]}, base.Files...), Data: base.Data},
+		"another rule": files(strings.Replace(mine, `"no"`, `"on"`, 1),
+			`{"a":1,"b":2}`),
+		"other data":              files(mine, `{"a":1,"b":3}`),
+		"not enforced":            shadow,
+		"with one of the library": ruled,
+		"with settings of a rule": {Files: base.Files, Data: base.Data, Rules: ruled.Rules,
+			Config: map[string]map[string]any{"tools/readonly": {"except": []any{"a"}}}},
+		"one file of two, doubled": {Files: append([]string{files(mine, `{}`).Files[0]},
+			base.Files...), Data: base.Data},
 	} {
 		got := digest(o)
 		if was, ok := seen[got]; ok {

@@ -28,13 +28,15 @@ type Case struct {
 	Event  bool   // it is a record of what is no message: a start, a reload
 	Action string // what became of it: pass, deny, modify, …; "" when that is not known
 	By     string // who decided so, of the stages: "policy", or a plugin's name
-	Before string // what the policies made of it then; "" when they were not asked, or that is not known
+	// what the policies made of it then; "" when they were not asked, or that is not known
+	Before string
 
 	exchange string
 	known    known
 }
 
-// Judged says whether the policies were asked about it, or would be: not about a record of an event, of what a plugin refused or answered, or of an answer that Gatekit made itself.
+// Judged says whether the policies were asked about it, or would be: not about a record of an
+// event, of what a plugin refused or answered, or of an answer that Gatekit made itself.
 func (c *Case) Judged() bool { return !c.Event && (c.Seq == 0 || c.Before != "") }
 
 // known is what a case says of its session. What it does not say is what the memory has.
@@ -47,11 +49,14 @@ type known struct {
 // members are those of a case: of JSON-RPC, of the input, of a record.
 var members = []string{
 	"jsonrpc", "id", "method", "params", "result", "error",
-	"direction", "kind", "server", "name", "request", "item", "items", "session", "principal", "roots", "findings", "time", "action",
-	"seq", "prev", "exchange", "reason", "steps", "before", "after", "values", "code", "failed", "micros", "through",
+	"direction", "kind", "server", "name", "request", "item", "items", "session", "principal",
+	"roots", "findings", "time", "action",
+	"seq", "prev", "exchange", "reason", "steps", "before", "after", "values", "code", "failed",
+	"micros", "through",
 }
 
-// ParseCase reads a case: one JSON object that is a JSON-RPC message with members of the input (input.schema.json) beside its own, as Explain prints the input; or a record of the audit log.
+// ParseCase reads a case: one JSON object that is a JSON-RPC message with members of the input
+// (input.schema.json) beside its own, as Explain prints the input; or a record of the audit log.
 // Kind and direction are those that the message has by itself when nothing else is said.
 func ParseCase(b []byte) (*Case, error) {
 	in := map[string]jsontext.Value{}
@@ -65,7 +70,8 @@ func ParseCase(b []byte) (*Case, error) {
 		return nil, errors.New("it is no JSON object")
 	}
 	if d.PeekKind() != 0 {
-		return nil, errors.New("there is more than one JSON value; gatekit policy replay takes many messages, one a line")
+		return nil, errors.New("there is more than one JSON value; gatekit policy replay takes " +
+			"many messages, one a line")
 	}
 	inside := jsontext.NewDecoder(bytes.NewReader(whole))
 	for _, err = inside.ReadToken(); err == nil && inside.PeekKind() != '}'; {
@@ -75,7 +81,8 @@ func ParseCase(b []byte) (*Case, error) {
 		}
 		key := name.String()
 		if !slices.Contains(members, key) {
-			return nil, fmt.Errorf("its member %q is none of a message or of the input: %s", key, strings.Join(members[:18], ", "))
+			return nil, fmt.Errorf("its member %q is none of a message or of the input: %s", key,
+				strings.Join(members[:18], ", "))
 		}
 		var v jsontext.Value
 		if v, err = inside.ReadValue(); err == nil {
@@ -139,7 +146,8 @@ func (r *reader) record(c *Case) {
 		Findings              []struct{ Type, Pointer string }
 	}
 	r.to("steps", &steps)
-	if slices.Contains([]string{"pass", "modify", "hide", "skip", "ask"}, c.Action) { // else Gatekit's own, or what became of a message that was judged elsewhere
+	// else Gatekit's own, or what became of a message that was judged elsewhere
+	if slices.Contains([]string{"pass", "modify", "hide", "skip", "ask"}, c.Action) {
 		c.Before = "pass" // unless they say otherwise
 	}
 	for _, s := range steps {
@@ -165,7 +173,8 @@ func (r *reader) record(c *Case) {
 	}
 	if after.Body != nil {
 		c.Bodyless = false
-		r.in[map[string]string{"response": "result", "error": "error"}[r.text("kind")]] = jsontext.Value(after.Body)
+		r.in[map[string]string{"response": "result",
+			"error": "error"}[r.text("kind")]] = jsontext.Value(after.Body)
 		if b, ok := r.in[""]; ok {
 			r.in["params"] = b
 			delete(r.in, "")
@@ -192,7 +201,8 @@ func (r *reader) into(c *Case) {
 	default:
 		kind = "notification"
 	}
-	body := map[string]string{"request": "params", "notification": "params", "response": "result", "error": "error"}[kind]
+	body := map[string]string{"request": "params", "notification": "params", "response": "result",
+		"error": "error"}[kind]
 	switch {
 	case body == "":
 		r.fail(`kind is %q, and has to be "request", "response", "error" or "notification"`, kind)
@@ -270,7 +280,8 @@ func (r *reader) session(c *Case, m *mcp.Message) {
 			Minute map[string]int
 		}
 		r.to("session", &s)
-		m.Session, c.known.client, c.known.labels, c.known.calls, c.known.minute = s.ID, s.Client, s.Labels, s.Calls, s.Minute
+		m.Session, c.known.client, c.known.labels, c.known.calls, c.known.minute = s.ID, s.Client,
+			s.Labels, s.Calls, s.Minute
 	}
 	if r.in["principal"].Kind() == '"' {
 		m.Principal = r.text("principal")
@@ -291,7 +302,8 @@ func (r *reader) session(c *Case, m *mcp.Message) {
 }
 
 // message is one of parts that came from a file: read as strictly as one from a peer.
-func message(kind string, id jsontext.Value, method, body string, raw jsontext.Value) (*mcp.Message, error) {
+func message(kind string, id jsontext.Value, method, body string,
+	raw jsontext.Value) (*mcp.Message, error) {
 	b := []byte(`{"jsonrpc":"2.0"`)
 	if kind != "notification" {
 		if id == nil {
@@ -314,7 +326,8 @@ func message(kind string, id jsontext.Value, method, body string, raw jsontext.V
 	return mcp.Parse(append(b, '}'))
 }
 
-// Cases puts cases that follow one another into what they belong to: an answer knows the request that it answers. The zero Cases is ready.
+// Cases puts cases that follow one another into what they belong to: an answer knows the request
+// that it answers. The zero Cases is ready.
 type Cases struct{ asked map[string]*mcp.Message }
 
 // Add takes in the next case.
@@ -392,17 +405,22 @@ func (s *Stage) beside(c *Case) beside {
 	return b
 }
 
-// Judge is what becomes of a case, as it would be recorded. What it says of its session is remembered, as what passes is.
+// Judge is what becomes of a case, as it would be recorded. What it says of its session is
+// remembered, as what passes is.
 func (s *Stage) Judge(ctx context.Context, c *Case) pipeline.Outcome {
 	s.memory.of(c.Message).told(c.Message, c.known, s.beside(c).at)
 	w := &witness{}
-	pipeline.New(w, pipeline.Options{}, pipeline.StageConfig{Name: "policy", Stage: asked{s, c}}).Pass(ctx, c.Message) // the error is in the record
+	// the error is in the record
+	pipeline.New(w, pipeline.Options{}, pipeline.StageConfig{Name: "policy",
+		Stage: asked{s, c}}).Pass(ctx, c.Message)
 	return w.Outcome
 }
 
-// Needs are the members of the input that the policies read and that a message without its body does not have.
+// Needs are the members of the input that the policies read and that a message without its body
+// does not have.
 func (s *Stage) Needs() (names []string) {
-	for _, name := range []string{"params", "result", "error", "request", "item", "items", "roots"} {
+	for _, name := range []string{"params", "result", "error", "request", "item", "items",
+		"roots"} {
 		if _, ok := s.reads.wants(name); ok {
 			names = append(names, name)
 		}

@@ -39,8 +39,12 @@ deny contains input.params.message
 			t.Fatalf("%s: %v", one.Input, err)
 		}
 		two, err := loaded(t, rego).Explain(t.Context(), again)
-		if err != nil || string(two.Input) != string(one.Input) || two.Outcome.Reason != one.Outcome.Reason || len(two.Effects) != len(one.Effects) || len(one.Effects) < 3 {
-			t.Errorf("%s\nis judged %s, %d effects\nand then  %s, %d effects\n%s\n%s", c, one.Outcome.Reason, len(one.Effects), two.Outcome.Reason, len(two.Effects), one.Input, two.Input)
+		if err != nil || string(two.Input) != string(one.Input) ||
+			two.Outcome.Reason != one.Outcome.Reason || len(two.Effects) != len(one.Effects) ||
+			len(one.Effects) < 3 {
+			t.Errorf("%s\nis judged %s, %d effects\nand then  %s, %d effects\n%s\n%s", c,
+				one.Outcome.Reason, len(one.Effects), two.Outcome.Reason, len(two.Effects),
+				one.Input, two.Input)
 		}
 	}
 }
@@ -63,7 +67,8 @@ func TestWhatIsNoCaseIsSaid(t *testing.T) {
 		`{"seq":1,"prev":"0","kind":"request","time":1}`:  `no "method"`,
 		`{"method":"tools/call","result":{},"request":1}`: "request: ",
 	} {
-		if _, err := policies.ParseCase([]byte(source)); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := policies.ParseCase([]byte(source)); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", source, err, want)
 		}
 	}
@@ -94,34 +99,40 @@ deny contains "three" if {
 	for _, f := range e.Effects {
 		lines[f.Effect+" "+f.Value] = f.Line
 	}
-	for what, line := range map[string]int{`deny "one"`: 3, `deny "two"`: 4, `hide "a"`: 5, `hide "b"`: 5, `set {"path":"/a","value":{"n":["x"]}}`: 8} {
+	for what, line := range map[string]int{`deny "one"`: 3, `deny "two"`: 4, `hide "a"`: 5,
+		`hide "b"`: 5, `set {"path":"/a","value":{"n":["x"]}}`: 8} {
 		if lines[what] != line {
 			t.Errorf("%s is at line %d, want %d", what, lines[what], line)
 		}
 	}
-	if len(lines) != 5 || len(e.Idle) != 1 || e.Idle[0].Line != 10 || !strings.HasSuffix(e.Idle[0].Value, `t.rego:12: input.name == "z"`) {
+	if len(lines) != 5 || len(e.Idle) != 1 || e.Idle[0].Line != 10 ||
+		!strings.HasSuffix(e.Idle[0].Value, `t.rego:12: input.name == "z"`) {
 		t.Errorf("effects %v, idle %+v", lines, e.Idle)
 	}
 	for _, f := range e.Effects {
-		if f.Effect == "set" && (len(f.Reads) != 2 || f.Reads[0] != (policies.Read{Ref: "input.method", Value: `"tools/call"`})) {
+		if f.Effect == "set" && (len(f.Reads) != 2 ||
+			f.Reads[0] != (policies.Read{Ref: "input.method", Value: `"tools/call"`})) {
 			t.Errorf("set read %v", f.Reads)
 		}
 	}
 }
 
-// A rule that is not come to in the pipeline, and fails when it is, does not change what is explained.
+// A rule that is not come to in the pipeline, and fails when it is, does not change what is
+// explained.
 func TestAnErrorThatIsNotComeToIsNone(t *testing.T) {
 	for source, want := range map[string]string{
 		`{"method":"tools/call","params":{"name":"x"}}`: "t: no",
 		`{"method":"tools/call","params":{"name":"n"}}`: "",
 	} {
-		s := loaded(t, "deny contains \"no\" if input.name == \"x\"\ndeny contains \"two\" if {\n\tto_number(input.name) == 1\n\tinput.name == \"n\"\n}")
+		s := loaded(t, "deny contains \"no\" if input.name == \"x\"\ndeny contains \"two\" if "+
+			"{\n\tto_number(input.name) == 1\n\tinput.name == \"n\"\n}")
 		c, err := policies.ParseCase([]byte(source))
 		if err != nil {
 			t.Fatal(err)
 		}
 		e, err := s.Explain(t.Context(), c)
-		if err != nil || e.Outcome.Reason != want || (e.Outcome.Err != nil) != (want == "") || len(e.Effects) != len(want)/5 {
+		if err != nil || e.Outcome.Reason != want || (e.Outcome.Err != nil) != (want == "") ||
+			len(e.Effects) != len(want)/5 {
 			t.Errorf("%s: %v: %q, %v, %+v", source, err, e.Outcome.Reason, e.Outcome.Err, e.Effects)
 		}
 	}

@@ -12,7 +12,8 @@ import (
 // nameBytes is what it takes to count calls of a name, about: it is in two maps.
 func nameBytes(name string) int { return 2*len(name) + 64 }
 
-// counted is what a message counts as: "server name" of a tool, "method server" of what a server asks; "" is what does not count.
+// counted is what a message counts as: "server name" of a tool, "method server" of what a server
+// asks; "" is what does not count.
 func counted(m *mcp.Message) (key string, tool bool) {
 	switch {
 	case m.Kind != mcp.Request:
@@ -24,8 +25,10 @@ func counted(m *mcp.Message) (key string, tool bool) {
 	return "", false
 }
 
-// count counts a message before it is judged, so that many at once cannot each be the last that is allowed; one that is refused is taken back. It says whether there was room: a
-// session that has called so much that it cannot be counted could go round any limit. lately says that the calls of the last minute are of interest.
+// count counts a message before it is judged, so that many at once cannot each be the last that is
+// allowed; one that is refused is taken back. It says whether there was room: a session that has
+// called so much that it cannot be counted could go round any limit. lately says that the calls of
+// the last minute are of interest.
 func (s *session) count(m *mcp.Message, now time.Time, lately bool) (takeBack func(), ok bool) {
 	key, tool := counted(m)
 	if key == "" {
@@ -70,7 +73,8 @@ func counts(calls map[string]int, m *mcp.Message) ast.Value {
 			n--
 		}
 		if n > 0 {
-			members = append(members, [2]*ast.Term{ast.StringTerm(name), ast.NewTerm(ast.Number(strconv.Itoa(n)))})
+			members = append(members, [2]*ast.Term{ast.StringTerm(name),
+				ast.NewTerm(ast.Number(strconv.Itoa(n)))})
 		}
 	}
 	return ast.NewObject(members...)

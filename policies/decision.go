@@ -12,7 +12,8 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// decision is what policies said of one message, before it is weighed: deny over ask over hide over redact and set.
+// decision is what policies said of one message, before it is weighed: deny over ask over hide over
+// redact and set.
 type decision struct {
 	shadow bool // nothing is enforced
 
@@ -33,12 +34,14 @@ type redaction struct {
 	by, pointer, pattern, with string
 }
 
-// take takes in one element of a rule's set. One of another shape than the rule's is an error, and so denies.
+// take takes in one element of a rule's set. One of another shape than the rule's is an error, and
+// so denies.
 func (d *decision) take(r rule, t *ast.Term) error {
 	text, isText := t.Value.(ast.String)
 	fields, isObject := t.Value.(ast.Object)
 	wrong := func(want string) error {
-		return fmt.Errorf("%s: %s holds %s, and has to hold %s", r.name, r.effect, ast.TypeName(t.Value), want)
+		return fmt.Errorf("%s: %s holds %s, and has to hold %s", r.name, r.effect,
+			ast.TypeName(t.Value), want)
 	}
 	if (r.shadow || d.shadow) && r.effect != "note" && r.effect != "label" {
 		d.notes = append(d.notes, "would "+r.effect+": "+r.name+": "+t.String())
@@ -139,7 +142,9 @@ func (d *decision) verdict(m *mcp.Message, patterns *patterns) (pipeline.Verdict
 		v.Action, v.Reason = pipeline.Deny, strings.Join(d.denies, "; ")
 		return v, nil
 	case len(d.asks) > 0 && (m.Kind != mcp.Request || m.To != mcp.ToServer):
-		v.Action, v.Reason = pipeline.Deny, d.asks[0]+" (a human can approve requests to servers alone: have the rule say input.kind == \"request\")"
+		v.Action, v.Reason = pipeline.Deny,
+			d.asks[0]+" (a human can approve requests to servers alone: have the rule say "+
+				"input.kind == \"request\")"
 		return v, nil
 	}
 	edits, by, err := d.edits(m, patterns)
@@ -158,7 +163,8 @@ func (d *decision) verdict(m *mcp.Message, patterns *patterns) (pipeline.Verdict
 }
 
 // edits are those of set and redact. Where both name a place, what is redacted is redacted.
-func (d *decision) edits(m *mcp.Message, patterns *patterns) (edits []mcp.Edit, by []string, err error) {
+func (d *decision) edits(m *mcp.Message,
+	patterns *patterns) (edits []mcp.Edit, by []string, err error) {
 	covered := map[string]bool{}
 	within := func(at string) bool {
 		for p := range covered {
@@ -168,7 +174,9 @@ func (d *decision) edits(m *mcp.Message, patterns *patterns) (edits []mcp.Edit, 
 		}
 		return false
 	}
-	for _, r := range slices.SortedStableFunc(slices.Values(d.redactions), func(a, b redaction) int { return len(a.pointer) - len(b.pointer) }) { // what holds another place is redacted, and that with it
+	// what holds another place is redacted, and that with it
+	for _, r := range slices.SortedStableFunc(slices.Values(d.redactions),
+		func(a, b redaction) int { return len(a.pointer) - len(b.pointer) }) {
 		if !slices.Contains(by, r.by) {
 			by = append(by, r.by)
 		}
@@ -203,7 +211,8 @@ func (d *decision) edits(m *mcp.Message, patterns *patterns) (edits []mcp.Edit, 
 				return true
 			}
 			for _, at := range re.FindAllStringIndex(t.S, -1) {
-				cuts = append(cuts, scan.Cut{Text: t, Span: scan.Span{From: at[0], To: at[1]}, With: r.with})
+				cuts = append(cuts, scan.Cut{Text: t, Span: scan.Span{From: at[0], To: at[1]},
+					With: r.with})
 			}
 			return true
 		})
@@ -216,7 +225,8 @@ func (d *decision) edits(m *mcp.Message, patterns *patterns) (edits []mcp.Edit, 
 		return edits, by, err
 	}
 	more, err := scan.Redact(m, cuts)
-	if err == nil && len(more) == 1 && more[0].Pointer == "" { // a name was changed, and with it the whole body: the edits go into that
+	// a name was changed, and with it the whole body: the edits go into that
+	if err == nil && len(more) == 1 && more[0].Pointer == "" {
 		var next *mcp.Message
 		if next, err = m.Edit(more...); err == nil {
 			if next, err = next.Edit(edits...); err == nil {

@@ -9,7 +9,8 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// disguised says why a path is not what it looks like: in one reading of it, it climbs more than it says, ends early, or is no text. A URL of the web is no path.
+// disguised says why a path is not what it looks like: in one reading of it, it climbs more than it
+// says, ends early, or is no text. A URL of the web is no path.
 func disguised(text string) string {
 	if !readOtherwise(text) {
 		return ""
@@ -49,10 +50,12 @@ func parents(path string) (n int) {
 	return n
 }
 
-// mayBeDisguised is a quick look at a text that may be no path at all: where it has lines, or is long, it says so sooner than disguised, and never says no where that has a fault.
+// mayBeDisguised is a quick look at a text that may be no path at all: where it has lines, or is
+// long, it says so sooner than disguised, and never says no where that has a fault.
 func mayBeDisguised(text string) bool {
 	switch {
-	case !readOtherwise(text), !strings.Contains(text, "..") && !strings.ContainsAny(text, "%\x00") && strings.IndexFunc(text, func(c rune) bool { return c >= utf8.RuneSelf }) < 0:
+	case !readOtherwise(text), !strings.Contains(text, "..") && !strings.ContainsAny(text,
+		"%\x00") && strings.IndexFunc(text, func(c rune) bool { return c >= utf8.RuneSelf }) < 0:
 		return false
 	case len(text) > maxPath, strings.ContainsAny(text, "\n\r"):
 		return true
@@ -68,26 +71,33 @@ func anyDisguised(t *ast.Term) bool {
 	case *ast.Array:
 		return v.Until(anyDisguised)
 	case ast.Object:
-		return v.Until(func(name, value *ast.Term) bool { return anyDisguised(name) || anyDisguised(value) })
+		return v.Until(func(name, value *ast.Term) bool {
+			return anyDisguised(name) || anyDisguised(value)
+		})
 	case ast.Set:
 		return v.Until(anyDisguised)
 	}
 	return false
 }
 
-// readOtherwise says whether anything in a text can be read in more than one way; it is asked of every text, so it is quick.
+// readOtherwise says whether anything in a text can be read in more than one way; it is asked of
+// every text, so it is quick.
 func readOtherwise(text string) bool {
-	return strings.ContainsAny(text, "%\\;:\x00") || strings.Contains(text, "../") || strings.IndexFunc(text, func(c rune) bool { return c >= utf8.RuneSelf }) >= 0
+	return strings.ContainsAny(text, "%\\;:\x00") || strings.Contains(text, "../") ||
+		strings.IndexFunc(text, func(c rune) bool { return c >= utf8.RuneSelf }) >= 0
 }
 
-// disguisedIn is anyDisguised of JSON, which is not made a value of where a look at its bytes is enough.
+// disguisedIn is anyDisguised of JSON, which is not made a value of where a look at its bytes is
+// enough.
 func disguisedIn(raw []byte) bool {
 	return !plain(raw) && anyDisguised(ast.NewTerm(valueOf(raw, nil)))
 }
 
-// plain says that no text in JSON can be disguised: it is ASCII, and has neither a percent sign nor two dots, nor an escape that may stand for one of them, a backslash or NUL.
+// plain says that no text in JSON can be disguised: it is ASCII, and has neither a percent sign nor
+// two dots, nor an escape that may stand for one of them, a backslash or NUL.
 func plain(raw []byte) bool {
-	if bytes.IndexByte(raw, '%') >= 0 || bytes.Contains(raw, []byte("..")) || bytes.Contains(raw, []byte(`\\`)) || bytes.Contains(raw, []byte(`\u`)) {
+	if bytes.IndexByte(raw, '%') >= 0 || bytes.Contains(raw, []byte("..")) || bytes.Contains(raw,
+		[]byte(`\\`)) || bytes.Contains(raw, []byte(`\u`)) {
 		return false
 	}
 	const high = 0x8080808080808080 // of eight bytes

@@ -12,14 +12,17 @@ import (
 
 // What a quick look finds nothing in has one reading, so that the long look finds nothing either.
 func TestTheQuickLookMissesNothing(t *testing.T) {
-	letters := []string{".", "..", "/", "a", " ", "-", "~", "$", "A:", "\\", "%2e", ";", "．", "file:"}
+	letters := []string{".", "..", "/", "a", " ", "-", "~", "$", "A:", "\\", "%2e",
+		";", "．", "file:"}
 	var try func(text string, n int)
 	try = func(text string, n int) {
 		if !readOtherwise(text) {
 			if mayBeDisguised(text) {
 				t.Errorf("%q may be disguised", text)
 			}
-			if all := slices.DeleteFunc(others(text), func(o string) bool { return strings.TrimSpace(o) == strings.TrimSpace(text) }); len(all) > 0 {
+			if all := slices.DeleteFunc(others(text), func(o string) bool {
+				return strings.TrimSpace(o) == strings.TrimSpace(text)
+			}); len(all) > 0 {
 				t.Errorf("%q can be read as %q", text, all)
 			}
 		}
@@ -38,7 +41,8 @@ func TestTheQuickLookMissesNothing(t *testing.T) {
 	try("", 4)
 }
 
-// What is JSON is looked at as it is written: with escapes, in names and in values, at every length.
+// What is JSON is looked at as it is written: with escapes, in names and in values, at every
+// length.
 func TestPlainJSONHasNothingDisguised(t *testing.T) {
 	for raw, want := range map[string]bool{
 		`{"a":"../b","c":["d"]}`:                    false,
@@ -64,14 +68,17 @@ func TestPlainJSONHasNothingDisguised(t *testing.T) {
 
 // A look at the bytes answers what the function answers of the value.
 func FuzzDisguisedIn(f *testing.F) {
-	for _, seed := range []string{`{"a":"..%2f"}`, `["\u002e\u002e/x", {"．．":1}]`, `"\\..\\"`, `{"a":"x..;/"}`, `"\ud800"`, `1e5`} {
+	for _, seed := range []string{`{"a":"..%2f"}`, `["\u002e\u002e/x", {"．．":1}]`,
+		`"\\..\\"`, `{"a":"x..;/"}`, `"\ud800"`, `1e5`} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		if _, err := mcp.Parse([]byte(`{"jsonrpc":"2.0","id":1,"result":{"x":` + string(raw) + `}}`)); err != nil {
+		if _, err := mcp.Parse([]byte(`{"jsonrpc":"2.0","id":1,"result":{"x":` + string(raw) +
+			`}}`)); err != nil {
 			return
 		}
-		if got, want := disguisedIn(raw), anyDisguised(ast.NewTerm(valueOf(raw, nil))); got != want {
+		if got, want := disguisedIn(raw), anyDisguised(ast.NewTerm(valueOf(raw,
+			nil))); got != want {
 			t.Errorf("%s: %v, the function says %v", raw, got, want)
 		}
 	})

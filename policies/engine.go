@@ -17,10 +17,12 @@ import (
 	"github.com/open-policy-agent/opa/v1/topdown"
 )
 
-// Stage is policies in force. It implements pipeline.Stage, and is immutable but for its memory: a change makes another.
+// Stage is policies in force. It implements pipeline.Stage, and is immutable but for its memory: a
+// change makes another.
 type Stage struct {
-	all    question
-	hides  question   // of the rules that hide: what they say of a list is asked of the use of its items, too
+	all question
+	// of the rules that hide: what they say of a list is asked of the use of its items, too
+	hides  question
 	mine   question   // those of them that are not of the library
 	reads  reads      // of all of them
 	graph  *ast.Graph // which rules read which
@@ -67,7 +69,8 @@ type rule struct {
 // effects are the rules of a package that decide; see design.md 9.
 var effects = []string{"deny", "hide", "redact", "set", "ask", "label", "note"}
 
-// effectsOf are the rules in the packages below data.gatekit that have an effect. One that is no set is an error: it could never decide anything.
+// effectsOf are the rules in the packages below data.gatekit that have an effect. One that is no
+// set is an error: it could never decide anything.
 func effectsOf(modules map[string]*ast.Module) (rules []rule, err error) {
 	var faults []error
 	seen := map[string]bool{}
@@ -83,7 +86,8 @@ func effectsOf(modules map[string]*ast.Module) (rules []rule, err error) {
 				continue
 			}
 			if r.Head.Key == nil || r.Head.Value != nil || len(r.Head.Ref()) > 1 {
-				faults = append(faults, fmt.Errorf("%s:%d: %s decides nothing like this: write `%s contains … if …`", file, r.Location.Row, effect, effect))
+				faults = append(faults, fmt.Errorf("%s:%d: %s decides nothing like this: write "+
+					"`%s contains … if …`", file, r.Location.Row, effect, effect))
 				continue
 			}
 			ref := pkg.String() + "." + effect
@@ -96,14 +100,16 @@ func effectsOf(modules map[string]*ast.Module) (rules []rule, err error) {
 				s, _ := t.Value.(ast.String)
 				words = append(words, string(s))
 			}
-			rules = append(rules, rule{ref: ref, name: strings.Join(words, "."), effect: effect, shadow: shadowed(m), library: strings.HasPrefix(file, "library/")})
+			rules = append(rules, rule{ref: ref, name: strings.Join(words, "."), effect: effect,
+				shadow: shadowed(m), library: strings.HasPrefix(file, "library/")})
 		}
 	}
 	if err := errors.Join(faults...); err != nil {
 		return nil, err
 	}
 	if len(rules) == 0 {
-		return nil, errors.New("the policies decide nothing: no package below data.gatekit has a rule deny, hide, redact, set, ask, label or note")
+		return nil, errors.New("the policies decide nothing: no package below data.gatekit has " +
+			"a rule deny, hide, redact, set, ask, label or note")
 	}
 	return rules, nil
 }
@@ -124,8 +130,9 @@ func (s *Stage) Files() []string { return s.files }
 // Bundles are those among the policies.
 func (s *Stage) Bundles() []*Bundle { return slices.Clone(s.bundles) }
 
-// Digest tells policies apart: the hexadecimal SHA-256 over their modules, their data with the settings of the library's rules, and whether they are enforced. It does not depend on where
-// the files lie, nor on their tests.
+// Digest tells policies apart: the hexadecimal SHA-256 over their modules, their data with the
+// settings of the library's rules, and whether they are enforced. It does not depend on where the
+// files lie, nor on their tests.
 func (s *Stage) Digest() string { return s.digest }
 
 // Inspect implements pipeline.Stage.
@@ -139,14 +146,16 @@ type beside struct {
 	findings []pipeline.Finding
 	labels   []string
 	at       time.Time
-	bodyless bool       // the message's body was not kept
-	listed   *ast.Array // the items of the message, which is a list, in the place of what its body says
+	bodyless bool // the message's body was not kept
+	// the items of the message, which is a list, in the place of what its body says
+	listed *ast.Array
 }
 
 func (s *Stage) judge(ctx context.Context, m *mcp.Message, b beside) (pipeline.Verdict, error) {
 	session := s.memory.of(m)
 	if !session.label(b.labels) {
-		return pipeline.Verdict{Reason: "the session has too many labels, or one that is too long"}, nil
+		return pipeline.Verdict{Reason: "the session has too many labels, or one that is too long"},
+			nil
 	}
 	_, lately := s.reads.below("session").wants("minute")
 	takeBack, ok := session.count(m, b.at, lately)
@@ -155,7 +164,8 @@ func (s *Stage) judge(ctx context.Context, m *mcp.Message, b beside) (pipeline.V
 	}
 	v, err := s.decide(ctx, m, session, b)
 	if err == nil && v.Action != pipeline.Deny && !waits(ctx, v) && !session.label(v.Labels) {
-		v = pipeline.Verdict{Action: pipeline.Deny, Reason: "the session has too many labels, or one that is too long"}
+		v = pipeline.Verdict{Action: pipeline.Deny,
+			Reason: "the session has too many labels, or one that is too long"}
 	}
 	if err != nil || v.Action == pipeline.Deny || waits(ctx, v) {
 		takeBack()
@@ -171,12 +181,15 @@ func waits(ctx context.Context, v pipeline.Verdict) bool {
 	return v.Action == pipeline.Ask && !pipeline.IsApproved(ctx)
 }
 
-func (s *Stage) decide(ctx context.Context, m *mcp.Message, session *session, b beside) (pipeline.Verdict, error) {
+func (s *Stage) decide(ctx context.Context, m *mcp.Message, session *session,
+	b beside) (pipeline.Verdict, error) {
 	q, err := s.of.question(s.all, s.of.classIn(m, b.bodyless))
 	if err != nil {
 		return pipeline.Verdict{}, err
 	}
-	made, err := s.evaluate(ctx, q, func() ast.Value { return s.input(m, session, b, q.reads) }, b.at)
+	made, err := s.evaluate(ctx, q, func() ast.Value {
+		return s.input(m, session, b, q.reads)
+	}, b.at)
 	if err != nil {
 		return pipeline.Verdict{}, err
 	}
@@ -190,8 +203,10 @@ func (s *Stage) decide(ctx context.Context, m *mcp.Message, session *session, b 
 	return v, nil
 }
 
-// evaluate asks the policies, and answers what they decided. Where no rule can say anything, there is no input either.
-func (s *Stage) evaluate(ctx context.Context, q *question, input func() ast.Value, at time.Time) (*decision, error) {
+// evaluate asks the policies, and answers what they decided. Where no rule can say anything, there
+// is no input either.
+func (s *Stage) evaluate(ctx context.Context, q *question, input func() ast.Value,
+	at time.Time) (*decision, error) {
 	d := &decision{shadow: s.shadow}
 	if len(q.rules) == 0 {
 		return d, nil
@@ -209,10 +224,16 @@ func (s *Stage) evaluate(ctx context.Context, q *question, input func() ast.Valu
 }
 
 // ask answers what each of the rules holds.
-func (q *question) ask(ctx context.Context, input ast.Value, at time.Time, more ...rego.EvalOption) ([]ast.Set, error) {
-	cancel := topdown.NewCancel() // by a function, where OPA would start a goroutine for each evaluation
+func (q *question) ask(ctx context.Context, input ast.Value, at time.Time,
+	more ...rego.EvalOption) ([]ast.Set, error) {
+	// by a function, where OPA would start a goroutine for each evaluation
+	cancel := topdown.NewCancel()
 	defer context.AfterFunc(ctx, cancel.Cancel)()
-	results, err := q.query.Eval(ctx, append(more, rego.EvalExternalCancel(cancel), rego.EvalParsedInput(input), rego.EvalTime(at), rego.EvalGenerateJSON(func(t *ast.Term, _ *rego.EvalContext) (any, error) { return t, nil }))...)
+	results, err := q.query.Eval(ctx, append(more, rego.EvalExternalCancel(cancel),
+		rego.EvalParsedInput(input), rego.EvalTime(at), rego.EvalGenerateJSON(func(t *ast.Term,
+			_ *rego.EvalContext) (any, error) {
+			return t, nil
+		}))...)
 	switch {
 	case topdown.IsCancel(err) && ctx.Err() != nil:
 		return nil, context.Cause(ctx)

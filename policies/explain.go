@@ -21,7 +21,8 @@ import (
 type Explanation struct {
 	Input   []byte // JSON: all that policies can see of it; ParseCase reads it
 	Effects []Effect
-	Idle    []Effect // the rules that had none; Line is where the rule begins, Value what of it did not hold
+	// the rules that had none; Line is where the rule begins, Value what of it did not hold
+	Idle    []Effect
 	Outcome pipeline.Outcome
 }
 
@@ -29,8 +30,9 @@ type Explanation struct {
 type Effect struct {
 	Rule   string // its package, without gatekit: "roots.traversal"
 	Effect string // deny, hide, …
-	Value  string // as JSON; of an idle one, the source of the expression that did not hold, with its line
-	Shadow bool   // judged, and not enforced
+	// as JSON; of an idle one, the source of the expression that did not hold, with its line
+	Value  string
+	Shadow bool // judged, and not enforced
 	File   string
 	Line   int
 	Reads  []Read // what it read of the input, and what the rules that it uses did
@@ -39,7 +41,8 @@ type Effect struct {
 // Read is a member of the input, and what it held; "" when there was none.
 type Read struct{ Ref, Value string }
 
-// Explain is Judge that also says why. The policies are asked once more for that, without the shortcuts that skip rules which cannot matter.
+// Explain is Judge that also says why. The policies are asked once more for that, without the
+// shortcuts that skip rules which cannot matter.
 func (s *Stage) Explain(ctx context.Context, c *Case) (*Explanation, error) {
 	session := s.memory.of(c.Message)
 	session.told(c.Message, c.known, s.beside(c).at)
@@ -57,14 +60,16 @@ func (s *Stage) Explain(ctx context.Context, c *Case) (*Explanation, error) {
 	if err := s.explain(ctx, e, s.all, all, s.beside(c).at); err != nil {
 		return e, ctx.Err() // it is the outcome's, too
 	}
-	if hides := s.hiders(c.Message); len(hides.rules) > 0 { // what they say of the list that has what the message is about
+	// what they say of the list that has what the message is about
+	if hides := s.hiders(c.Message); len(hides.rules) > 0 {
 		for _, u := range session.usesOf(c.Message) {
 			list, err := session.listed(c.Message, u, nil)
 			if err != nil {
 				return e, ctx.Err() // it is the outcome's, too
 			}
 			listed := &Explanation{}
-			if err := s.explain(ctx, listed, hides, s.input(list.m, session, beside{at: s.beside(c).at, listed: list.items}, nil), s.beside(c).at); err != nil {
+			if err := s.explain(ctx, listed, hides, s.input(list.m, session,
+				beside{at: s.beside(c).at, listed: list.items}, nil), s.beside(c).at); err != nil {
 				return e, ctx.Err()
 			}
 			e.Effects = append(e.Effects, listed.Effects...)
@@ -74,7 +79,8 @@ func (s *Stage) Explain(ctx context.Context, c *Case) (*Explanation, error) {
 }
 
 // explain adds to e what the rules of q say of an input.
-func (s *Stage) explain(ctx context.Context, e *Explanation, q question, all ast.Value, at time.Time) error {
+func (s *Stage) explain(ctx context.Context, e *Explanation, q question, all ast.Value,
+	at time.Time) error {
 	sets, t, err := q.trace(ctx, all, at, rego.EvalRuleIndexing(false), rego.EvalEarlyExit(false))
 	if err != nil { // maybe of a function that is not come to otherwise
 		sets, t, err = q.trace(ctx, all, at)
@@ -89,8 +95,13 @@ func (s *Stage) explain(ctx context.Context, e *Explanation, q question, all ast
 				if !x.gave(r, v) {
 					continue
 				}
-				if !slices.ContainsFunc(e.Effects, func(f Effect) bool { return f.is(x.rule) && f.Value == compact(v.Value) }) {
-					e.Effects = append(e.Effects, Effect{Rule: r.name, Effect: r.effect, Value: compact(v.Value), Shadow: s.shadow || r.shadow, File: x.rule.Location.File, Line: x.rule.Location.Row, Reads: s.readBy(x.rule, all)})
+				if !slices.ContainsFunc(e.Effects, func(f Effect) bool {
+					return f.is(x.rule) && f.Value == compact(v.Value)
+				}) {
+					e.Effects = append(e.Effects, Effect{Rule: r.name, Effect: r.effect,
+						Value: compact(v.Value), Shadow: s.shadow || r.shadow,
+						File: x.rule.Location.File, Line: x.rule.Location.Row,
+						Reads: s.readBy(x.rule, all)})
 				}
 				given[x.rule] = true
 			}
@@ -98,7 +109,9 @@ func (s *Stage) explain(ctx context.Context, e *Explanation, q question, all ast
 		for _, x := range t.order {
 			if x.of(r) && !given[x.rule] {
 				given[x.rule] = true
-				e.Idle = append(e.Idle, Effect{Rule: r.name, Effect: r.effect, Value: x.stopped(), Shadow: s.shadow || r.shadow, File: x.rule.Location.File, Line: x.rule.Location.Row})
+				e.Idle = append(e.Idle, Effect{Rule: r.name, Effect: r.effect, Value: x.stopped(),
+					Shadow: s.shadow || r.shadow, File: x.rule.Location.File,
+					Line: x.rule.Location.Row})
 			}
 		}
 	}
@@ -108,7 +121,8 @@ func (s *Stage) explain(ctx context.Context, e *Explanation, q question, all ast
 // traceTimeout is how long a traced evaluation may take: many times what the policies may.
 const traceTimeout = 20 * time.Second
 
-func (q *question) trace(ctx context.Context, input ast.Value, at time.Time, how ...rego.EvalOption) ([]ast.Set, *tracer, error) {
+func (q *question) trace(ctx context.Context, input ast.Value, at time.Time,
+	how ...rego.EvalOption) ([]ast.Set, *tracer, error) {
 	ctx, cancel := context.WithTimeout(ctx, traceTimeout)
 	defer cancel()
 	t := &tracer{rules: map[uint64]*traced{}}
@@ -116,7 +130,9 @@ func (q *question) trace(ctx context.Context, input ast.Value, at time.Time, how
 	return sets, t, err
 }
 
-func (f Effect) is(r *ast.Rule) bool { return f.File == r.Location.File && f.Line == r.Location.Row }
+func (f Effect) is(r *ast.Rule) bool {
+	return f.File == r.Location.File && f.Line == r.Location.Row
+}
 
 // traced is one evaluation of a rule.
 type traced struct {
@@ -126,11 +142,14 @@ type traced struct {
 }
 
 func (x *traced) of(r rule) bool {
-	return x.rule.Module.Package.Path.String()+"."+r.effect == r.ref && x.rule.Head.Ref()[0].String() == r.effect
+	return x.rule.Module.Package.Path.String()+"."+r.effect == r.ref &&
+		x.rule.Head.Ref()[0].String() == r.effect
 }
 
 func (x *traced) gave(r rule, v *ast.Term) bool {
-	return x.of(r) && slices.ContainsFunc(x.values, func(a ast.Value) bool { return a.Compare(v.Value) == 0 })
+	return x.of(r) && slices.ContainsFunc(x.values, func(a ast.Value) bool {
+		return a.Compare(v.Value) == 0
+	})
 }
 
 func (x *traced) stopped() string {

@@ -9,22 +9,31 @@ import (
 	"gatekit/policies"
 )
 
-// A policy that takes too long, or too much, or gives what it must not, denies: in time, and the record says why.
+// A policy that takes too long, or too much, or gives what it must not, denies: in time, and the
+// record says why.
 func TestAPolicyThatFailsDenies(t *testing.T) {
 	for name, c := range map[string]struct{ rego, want string }{
-		"it loops":                     {`deny contains "no" if { some a in numbers.range(1, 3000); some b in numbers.range(1, 3000); some c in numbers.range(1, 3000); a + b + c == 1 }`, "no verdict within"},
-		"it fills the memory":          {`deny contains "no" if { count(numbers.range(1, 1000000000)) == 0 }`, "no verdict within"},
-		"it expands a network":         {`deny contains "no" if { count(net.cidr_expand("10.0.0.0/8")) == 0 }`, "no verdict within"},
-		"it doubles a text":            {`deny contains "no" if { every x in numbers.range(1, 100000000) { contains(sprintf("%v%v", [x, x]), "1") == true } }`, "no verdict within"},
-		"its pattern is of no pattern": {`deny contains "no" if { regex.match(input.name, "x") }`, "evaluate the policies"},
-		"it divides by zero":           {`deny contains "no" if { 1 / (count(input.name) - 1) > 0 }`, "evaluate the policies"},
-		"its rule is two":              {`deny contains x if { x := one(input.name) }` + "\n\none(_) := 1 if input.name\n\none(_) := 2 if input.name", "evaluate the policies"},
-		"it denies for a number":       {`deny contains 7 if input.name`, "deny holds number, and has to hold"},
-		"it hides an object":           {`hide contains {"name": input.name} if input.name`, "hide holds object, and has to hold names"},
-		"it sets nothing":              {`set contains {"path": "/x"} if input.name`, `objects with a "path" and a "value"`},
-		"it redacts with nothing":      {`redact contains {"path": "/x"} if input.name`, `objects with a "path" or a "pattern", and "with"`},
-		"it redacts with no pattern":   {`redact contains {"pattern": sprintf("(%v", [input.name]), "with": ""} if input.name`, "missing closing )"},
-		"it labels with an array":      {`label contains [input.name] if input.name`, "label holds array, and has to hold words"},
+		"it loops":             {`deny contains "no" if { some a in numbers.range(1, 3000); some b in numbers.range(1, 3000); some c in numbers.range(1, 3000); a + b + c == 1 }`, "no verdict within"},
+		"it fills the memory":  {`deny contains "no" if { count(numbers.range(1, 1000000000)) == 0 }`, "no verdict within"},
+		"it expands a network": {`deny contains "no" if { count(net.cidr_expand("10.0.0.0/8")) == 0 }`, "no verdict within"},
+		"it doubles a text":    {`deny contains "no" if { every x in numbers.range(1, 100000000) { contains(sprintf("%v%v", [x, x]), "1") == true } }`, "no verdict within"},
+		"its pattern is of no pattern": {`deny contains "no" if { regex.match(input.name, "x") }`,
+			"evaluate the policies"},
+		"it divides by zero": {`deny contains "no" if { 1 / (count(input.name) - 1) > 0 }`,
+			"evaluate the policies"},
+		"its rule is two": {`deny contains x if { x := one(input.name) }` +
+			"\n\none(_) := 1 if input.name\n\none(_) := 2 if input.name", "evaluate the policies"},
+		"it denies for a number": {`deny contains 7 if input.name`,
+			"deny holds number, and has to hold"},
+		"it hides an object": {`hide contains {"name": input.name} if input.name`,
+			"hide holds object, and has to hold names"},
+		"it sets nothing": {`set contains {"path": "/x"} if input.name`,
+			`objects with a "path" and a "value"`},
+		"it redacts with nothing": {`redact contains {"path": "/x"} if input.name`,
+			`objects with a "path" or a "pattern", and "with"`},
+		"it redacts with no pattern": {`redact contains {"pattern": sprintf("(%v", [input.name]), "with": ""} if input.name`, "missing closing )"},
+		"it labels with an array": {`label contains [input.name] if input.name`,
+			"label holds array, and has to hold words"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, timeout := loaded(t, c.rego), time.Minute
@@ -33,11 +42,13 @@ func TestAPolicyThatFailsDenies(t *testing.T) {
 			}
 			j := &journal{}
 			began := time.Now()
-			_, err := pipeline.New(j, pipeline.Options{}, pipeline.StageConfig{Name: "policy", Stage: s, Timeout: timeout}).Pass(t.Context(), called("(", `{}`))
+			_, err := pipeline.New(j, pipeline.Options{}, pipeline.StageConfig{Name: "policy",
+				Stage: s, Timeout: timeout}).Pass(t.Context(), called("(", `{}`))
 			if took := time.Since(began); took > time.Minute {
 				t.Errorf("it took %v", took)
 			}
-			if err == nil || j.last.Action != "deny" || j.last.Err == nil || !strings.Contains(j.last.Err.Error(), c.want) {
+			if err == nil || j.last.Action != "deny" || j.last.Err == nil ||
+				!strings.Contains(j.last.Err.Error(), c.want) {
 				t.Errorf("%v, recorded %s: %v, want %q", err, j.last.Action, j.last.Err, c.want)
 			}
 		})
@@ -46,14 +57,18 @@ func TestAPolicyThatFailsDenies(t *testing.T) {
 
 // What a deadline does not stop is no function of policies.
 func TestFunctionsThatNothingStopsAreNone(t *testing.T) {
-	for name, call := range map[string]string{"bits.lsh": `bits.lsh(1, input.params.arguments.n)`, "units.parse": `units.parse(input.params.arguments.n)`, "units.parse_bytes": `units.parse_bytes(input.params.arguments.n)`} {
-		if _, err := load(t, `deny contains "no" if `+call+` == 1`); err == nil || !strings.Contains(err.Error(), "undefined function "+name) {
+	for name, call := range map[string]string{"bits.lsh": `bits.lsh(1, input.params.arguments.n)`,
+		"units.parse":       `units.parse(input.params.arguments.n)`,
+		"units.parse_bytes": `units.parse_bytes(input.params.arguments.n)`} {
+		if _, err := load(t, `deny contains "no" if `+call+` == 1`); err == nil ||
+			!strings.Contains(err.Error(), "undefined function "+name) {
 			t.Errorf("%s is loaded: %v", call, err)
 		}
 	}
 }
 
-// A number that OPA would compute with for hours, or panic of, is to a policy what it is to a server: infinite, or nothing.
+// A number that OPA would compute with for hours, or panic of, is to a policy what it is to a
+// server: infinite, or nothing.
 func TestNumbersBeyondEveryDouble(t *testing.T) {
 	s := loaded(t, `deny contains "large" if input.params.arguments.n > 5
 
@@ -64,8 +79,14 @@ deny contains "one" if input.params.arguments.n + 1 == 1
 deny contains "half" if input.params.arguments.n * 2 == 1`)
 	long := strings.Repeat("9", 100_000)
 	for n, want := range map[string]string{
-		"1e999999999": "denied: t: large", "1e99999999": "denied: t: large", "-1E+1000000": "denied: t: small", "1e-999999999": "denied: t: one", "0e999999999": "denied: t: one", long: "denied: t: large", "-" + long + ".5": "denied: t: small", "0." + strings.Repeat("0", 1000) + "1": "denied: t: one",
-		"0.50" + strings.Repeat("0", 1000): "denied: t: half", "5e-1": "denied: t: half", "4": `{"name":"x","arguments":{"n":4}}`, "1e308": "denied: t: large", "12345678901234567890123456789012345": "denied: t: large",
+		"1e999999999": "denied: t: large", "1e99999999": "denied: t: large",
+		"-1E+1000000": "denied: t: small", "1e-999999999": "denied: t: one",
+		"0e999999999": "denied: t: one", long: "denied: t: large",
+		"-" + long + ".5": "denied: t: small", "0." + strings.Repeat("0",
+			1000) + "1": "denied: t: one",
+		"0.50" + strings.Repeat("0", 1000): "denied: t: half", "5e-1": "denied: t: half",
+		"4": `{"name":"x","arguments":{"n":4}}`, "1e308": "denied: t: large",
+		"12345678901234567890123456789012345": "denied: t: large",
 	} {
 		if got := judged(t, s, called("x", `{"n":`+n+`}`)); got != want {
 			t.Errorf("%.40s: %s", n, got)
@@ -75,7 +96,9 @@ deny contains "half" if input.params.arguments.n * 2 == 1`)
 
 // A policy that fails while others hold does not let their denials go.
 func TestAFailureIsADenialBesideOthers(t *testing.T) {
-	s, err := policies.Load(policies.Options{Rules: []string{"tools/allowlist"}, Files: []string{folder(t, map[string]string{"t.rego": "package gatekit.t\n\nnote contains to_number(input.name)\n"})}})
+	s, err := policies.Load(policies.Options{Rules: []string{"tools/allowlist"},
+		Files: []string{folder(t,
+			map[string]string{"t.rego": "package gatekit.t\n\nnote contains to_number(input.name)\n"})}})
 	if err != nil {
 		t.Fatal(err)
 	}

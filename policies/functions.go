@@ -9,13 +9,15 @@ import (
 	"github.com/open-policy-agent/opa/v1/types"
 )
 
-// Function is a function that policies have beside those of Rego. It converts to a tester.Builtin of OPA's.
+// Function is a function that policies have beside those of Rego. It converts to a tester.Builtin
+// of OPA's.
 type Function struct {
 	Decl *ast.Builtin
 	Func func(*rego.Rego)
 }
 
-// Functions are those that policies have beside those of Rego: readings of text that Go does more surely than Rego can.
+// Functions are those that policies have beside those of Rego: readings of text that Go does more
+// surely than Rego can.
 //
 //	gatekit.path.fault(path, {"roots", "base", "home", "relative", "links"})  why the path is not within the roots; "" when it is
 //	gatekit.path.disguise(path)  why the path is not what it looks like, wherever it leads; "" when it is
@@ -31,39 +33,47 @@ func Functions() []Function {
 		types.NewStaticProperty("links", types.B),
 	}, nil)
 	return []Function{
-		function("gatekit.path.fault", types.NewFunction(types.Args(types.S, settings), types.S), func(args []*ast.Term) (ast.Value, error) {
-			text, ok := args[0].Value.(ast.String)
-			if !ok {
-				return nil, errors.New("gatekit.path.fault: the path is no text")
-			}
-			var b bounds
-			if err := ast.As(args[1].Value, &b); err != nil {
-				return nil, fmt.Errorf("gatekit.path.fault: %w", err)
-			}
-			return ast.String(b.fault(string(text))), nil
-		}),
-		quick("gatekit.path.disguise", types.NewFunction(types.Args(types.S), types.S), func(args []*ast.Term) (ast.Value, error) {
-			text, ok := args[0].Value.(ast.String)
-			if !ok {
-				return nil, errors.New("gatekit.path.disguise: the path is no text")
-			}
-			return ast.String(disguised(string(text))), nil
-		}),
-		quick("gatekit.path.disguised", types.NewFunction(types.Args(types.A), types.B), func(args []*ast.Term) (ast.Value, error) {
-			return ast.Boolean(anyDisguised(args[0])), nil
-		}),
-		function("gatekit.uri.parse", types.NewFunction(types.Args(types.S), types.NewObject([]*types.StaticProperty{
-			types.NewStaticProperty("scheme", types.S), types.NewStaticProperty("host", types.S), types.NewStaticProperty("port", types.S),
-			types.NewStaticProperty("user", types.B), types.NewStaticProperty("path", types.S), types.NewStaticProperty("punycode", types.B),
-			types.NewStaticProperty("special", types.S), types.NewStaticProperty("fault", types.S),
-		}, nil)), func(args []*ast.Term) (ast.Value, error) {
+		function("gatekit.path.fault", types.NewFunction(types.Args(types.S, settings), types.S),
+			func(args []*ast.Term) (ast.Value, error) {
+				text, ok := args[0].Value.(ast.String)
+				if !ok {
+					return nil, errors.New("gatekit.path.fault: the path is no text")
+				}
+				var b bounds
+				if err := ast.As(args[1].Value, &b); err != nil {
+					return nil, fmt.Errorf("gatekit.path.fault: %w", err)
+				}
+				return ast.String(b.fault(string(text))), nil
+			}),
+		quick("gatekit.path.disguise", types.NewFunction(types.Args(types.S), types.S),
+			func(args []*ast.Term) (ast.Value, error) {
+				text, ok := args[0].Value.(ast.String)
+				if !ok {
+					return nil, errors.New("gatekit.path.disguise: the path is no text")
+				}
+				return ast.String(disguised(string(text))), nil
+			}),
+		quick("gatekit.path.disguised", types.NewFunction(types.Args(types.A), types.B),
+			func(args []*ast.Term) (ast.Value, error) {
+				return ast.Boolean(anyDisguised(args[0])), nil
+			}),
+		function("gatekit.uri.parse", types.NewFunction(types.Args(types.S),
+			types.NewObject([]*types.StaticProperty{
+				types.NewStaticProperty("scheme", types.S), types.NewStaticProperty("host",
+					types.S), types.NewStaticProperty("port", types.S),
+				types.NewStaticProperty("user", types.B), types.NewStaticProperty("path", types.S),
+				types.NewStaticProperty("punycode", types.B),
+				types.NewStaticProperty("special", types.S), types.NewStaticProperty("fault",
+					types.S),
+			}, nil)), func(args []*ast.Term) (ast.Value, error) {
 			text, ok := args[0].Value.(ast.String)
 			if !ok {
 				return nil, errors.New("gatekit.uri.parse: the URI is no text")
 			}
 			return ast.InterfaceToValue(parseURI(string(text)))
 		}),
-		function("gatekit.uri.readings", types.NewFunction(types.Args(types.S), types.NewArray(nil, types.S)), func(args []*ast.Term) (ast.Value, error) {
+		function("gatekit.uri.readings", types.NewFunction(types.Args(types.S), types.NewArray(nil,
+			types.S)), func(args []*ast.Term) (ast.Value, error) {
 			text, ok := args[0].Value.(ast.String)
 			if !ok {
 				return nil, errors.New("gatekit.uri.readings: the URI is no text")
@@ -77,25 +87,29 @@ func Functions() []Function {
 	}
 }
 
-// function is one that always answers the same within one evaluation, though the files that it looks at may change.
+// function is one that always answers the same within one evaluation, though the files that it
+// looks at may change.
 func function(name string, decl *types.Function, f func([]*ast.Term) (ast.Value, error)) Function {
 	return remembering(true, name, decl, f)
 }
 
-// quick is a function that depends on nothing but its arguments, and costs less than it does to remember what it answered.
+// quick is a function that depends on nothing but its arguments, and costs less than it does to
+// remember what it answered.
 func quick(name string, decl *types.Function, f func([]*ast.Term) (ast.Value, error)) Function {
 	return remembering(false, name, decl, f)
 }
 
-func remembering(memoize bool, name string, decl *types.Function, f func([]*ast.Term) (ast.Value, error)) Function {
+func remembering(memoize bool, name string, decl *types.Function, f func([]*ast.Term) (ast.Value,
+	error)) Function {
 	return Function{
 		Decl: &ast.Builtin{Name: name, Decl: decl},
-		Func: rego.FunctionDyn(&rego.Function{Name: name, Decl: decl, Memoize: memoize}, func(_ rego.BuiltinContext, args []*ast.Term) (*ast.Term, error) {
-			v, err := f(args)
-			if err != nil {
-				return nil, err
-			}
-			return ast.NewTerm(v), nil
-		}),
+		Func: rego.FunctionDyn(&rego.Function{Name: name, Decl: decl, Memoize: memoize},
+			func(_ rego.BuiltinContext, args []*ast.Term) (*ast.Term, error) {
+				v, err := f(args)
+				if err != nil {
+					return nil, err
+				}
+				return ast.NewTerm(v), nil
+			}),
 	}
 }

@@ -13,11 +13,13 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// use is what a message is about, as items of a list: what the policies hide there is refused here, so that a hide that speaks of lists alone needs no deny beside it.
+// use is what a message is about, as items of a list: what the policies hide there is refused here,
+// so that a hide that speaks of lists alone needs no deny beside it.
 type use struct {
 	list  string   // the method that lists such things
 	names []string // names, URIs, templates
-	tasks []string // where the message names tasks: each is one of the tool of the same index; else nil
+	// where the message names tasks: each is one of the tool of the same index; else nil
+	tasks []string
 }
 
 // usesOf are the uses that a message makes of what lists show.
@@ -51,14 +53,16 @@ func (s *session) usesOf(m *mcp.Message) []use {
 		return one("tools/list")
 	case "prompts/get":
 		return one("prompts/list")
-	case "resources/read", "resources/subscribe", "resources/unsubscribe", "notifications/resources/updated":
+	case "resources/read", "resources/subscribe", "resources/unsubscribe",
+		"notifications/resources/updated":
 		return one("resources/list")
 	case "completion/complete":
 		if kind, _ := m.Text("/ref/type"); kind == "ref/prompt" {
 			return one("prompts/list")
 		}
 		uses := one("resources/templates/list")
-		if !strings.Contains(name, "{") { // the reference can be that of a resource, too, where nothing is left to fill in
+		// the reference can be that of a resource, too, where nothing is left to fill in
+		if !strings.Contains(name, "{") {
 			uses = append(uses, one("resources/list")...)
 		}
 		return uses
@@ -80,7 +84,8 @@ func (s *session) usesOf(m *mcp.Message) []use {
 	return nil
 }
 
-// usesOfTasks are the uses of tools that a message makes by naming their tasks, as far as it is known.
+// usesOfTasks are the uses of tools that a message makes by naming their tasks, as far as it is
+// known.
 func (s *session) usesOfTasks(m *mcp.Message, ids []string) []use {
 	u := use{list: "tools/list"}
 	for _, id := range ids {
@@ -111,7 +116,8 @@ type listing struct {
 func (s *session) listed(m *mcp.Message, u use, r reads) (listing, error) {
 	meth, _ := mcp.Lookup(u.list)
 	list := mcp.NewResponse("", []byte("{}"))
-	list.To, list.Session, list.Principal, list.Exchange = mcp.ToClient, m.Session, m.Principal, m.Exchange
+	list.To, list.Session, list.Principal, list.Exchange = mcp.ToClient, m.Session, m.Principal,
+		m.Exchange
 	list.Method, list.Server = u.list, m.Server
 	_, each := r.wants("items")
 	if _, whole := r.wants("result"); !each && !whole {
@@ -119,7 +125,8 @@ func (s *session) listed(m *mcp.Message, u use, r reads) (listing, error) {
 	}
 	unlisted := map[string]bool{}
 	var items []*ast.Term
-	var keys, alike []string       // of definitions: of what is used, and of resources that a server may take it for
+	// of definitions: of what is used, and of resources that a server may take it for
+	var keys, alike []string
 	var folded map[string][]string // once it is needed
 	seen, decoded := map[string]bool{}, 0
 	s.mu.Lock()
@@ -135,11 +142,14 @@ func (s *session) listed(m *mcp.Message, u use, r reads) (listing, error) {
 		d := s.definitions[key]
 		if d.raw == nil {
 			unlisted[name] = true
-			items = append(items, ast.ObjectTerm([2]*ast.Term{ast.StringTerm(meth.ItemName[1:]), ast.StringTerm(name)}))
-			if u.list == "resources/list" && readOtherwise(name) { // as it is usually written, too: a rule may hide it by the beginning of that
+			items = append(items, ast.ObjectTerm([2]*ast.Term{ast.StringTerm(meth.ItemName[1:]),
+				ast.StringTerm(name)}))
+			// as it is usually written, too: a rule may hide it by the beginning of that
+			if u.list == "resources/list" && readOtherwise(name) {
 				usual := usualURI(name)
 				if usual != name {
-					items = append(items, ast.ObjectTerm([2]*ast.Term{ast.StringTerm(meth.ItemName[1:]), ast.StringTerm(usual)}))
+					items = append(items, ast.ObjectTerm([2]*ast.Term{ast.StringTerm(
+						meth.ItemName[1:]), ast.StringTerm(usual)}))
 				}
 				if folded == nil {
 					folded = s.folded(meth.ItemsAt + " " + m.Server + " ")
@@ -156,7 +166,8 @@ func (s *session) listed(m *mcp.Message, u use, r reads) (listing, error) {
 		d := s.definitions[key]
 		if d.value == nil {
 			if decoded += len(d.raw); decoded > maxDecoded {
-				return listing{}, errors.New("the definitions of what the message names are too large to ask what of it is hidden")
+				return listing{}, errors.New("the definitions of what the message names are too " +
+					"large to ask what of it is hidden")
 			}
 		}
 		if v := s.valueOf(key); d.several {
@@ -168,7 +179,8 @@ func (s *session) listed(m *mcp.Message, u use, r reads) (listing, error) {
 	return listing{list, ast.NewArray(items...), unlisted}, nil
 }
 
-// folded are the keys of definitions that begin like that, by what comes then, in small letters. s.mu is held.
+// folded are the keys of definitions that begin like that, by what comes then, in small letters.
+// s.mu is held.
 func (s *session) folded(prefix string) map[string][]string {
 	keys := map[string][]string{}
 	for key := range s.definitions {
@@ -179,8 +191,10 @@ func (s *session) folded(prefix string) map[string][]string {
 	return keys
 }
 
-// hide adds to v what the policies hide, of what m is about: v refuses a message about it, and takes it out of a list or a filter. made is what they said of m itself.
-func (s *Stage) hide(ctx context.Context, m *mcp.Message, session *session, b beside, made *decision, v *pipeline.Verdict) error {
+// hide adds to v what the policies hide, of what m is about: v refuses a message about it, and
+// takes it out of a list or a filter. made is what they said of m itself.
+func (s *Stage) hide(ctx context.Context, m *mcp.Message, session *session, b beside,
+	made *decision, v *pipeline.Verdict) error {
 	hides := s.hiders(m)
 	if len(hides.rules) == 0 && len(made.hide) == 0 || v.Action == pipeline.Deny {
 		return nil
@@ -193,9 +207,11 @@ func (s *Stage) hide(ctx context.Context, m *mcp.Message, session *session, b be
 		for _, name := range made.hide {
 			hidden[name] = true
 		}
-		var unknown map[string]bool // what may be hidden, or not: it depends on a definition that is not known
+		// what may be hidden, or not: it depends on a definition that is not known
+		var unknown map[string]bool
 		if len(hides.rules) > 0 {
-			q, err := s.of.question(hides, s.of.classOf(mcp.ToClient, mcp.Response, u.list, m.Server, ""))
+			q, err := s.of.question(hides, s.of.classOf(mcp.ToClient, mcp.Response, u.list,
+				m.Server, ""))
 			if err != nil {
 				return err
 			}
@@ -204,18 +220,22 @@ func (s *Stage) hide(ctx context.Context, m *mcp.Message, session *session, b be
 				if err != nil {
 					return err
 				}
-				inList, err := s.evaluate(ctx, q, func() ast.Value { return s.input(list.m, session, beside{at: b.at, listed: list.items}, q.reads) }, b.at)
+				inList, err := s.evaluate(ctx, q, func() ast.Value {
+					return s.input(list.m, session, beside{at: b.at, listed: list.items}, q.reads)
+				}, b.at)
 				if err != nil {
 					return err
 				}
 				for _, name := range inList.hide {
 					hidden[name] = true
 				}
-				if meth, _ := mcp.Lookup(u.list); !s.shadow && undecided(q.hiders, meth.ItemName[1:]) {
+				if meth, _ := mcp.Lookup(u.list); !s.shadow && undecided(q.hiders,
+					meth.ItemName[1:]) {
 					unknown = list.unlisted
 				}
 				for _, n := range inList.notes {
-					v.Findings = append(v.Findings, pipeline.Finding{Type: n[:min(len(n), maxNote)]})
+					v.Findings = append(v.Findings,
+						pipeline.Finding{Type: n[:min(len(n), maxNote)]})
 				}
 			}
 		}
@@ -234,7 +254,8 @@ func (s *Stage) hide(ctx context.Context, m *mcp.Message, session *session, b be
 			case m.Method == "subscriptions/listen":
 				v.Hide = append(v.Hide, name)
 			case !hidden[name]:
-				refuse(fmt.Sprintf("it may be hidden, and %s was not listed; ask for %s first", name, u.list))
+				refuse(fmt.Sprintf("it may be hidden, and %s was not listed; ask for %s first",
+					name, u.list))
 				return nil
 			case u.tasks != nil:
 				refuse("hidden: it is a task of " + name)
@@ -248,7 +269,8 @@ func (s *Stage) hide(ctx context.Context, m *mcp.Message, session *session, b be
 	return nil
 }
 
-// unlisted are those of the names that were not listed. What was listed is another than what is hidden: it was judged by itself, and is in the list.
+// unlisted are those of the names that were not listed. What was listed is another than what is
+// hidden: it was judged by itself, and is in the list.
 func (s *session) unlisted(server string, u use) []string {
 	meth, _ := mcp.Lookup(u.list)
 	s.mu.Lock()
@@ -291,10 +313,12 @@ func hiding(rules []rule) []rule {
 	return slices.DeleteFunc(slices.Clone(rules), func(r rule) bool { return r.effect != "hide" })
 }
 
-// hiders are the rules that are asked about the use of what they hide. Those of the library refuse by themselves what is used most, and are not asked twice.
+// hiders are the rules that are asked about the use of what they hide. Those of the library refuse
+// by themselves what is used most, and are not asked twice.
 func (s *Stage) hiders(m *mcp.Message) question {
 	switch m.Method {
-	case "tools/call", "resources/read", "resources/subscribe", "resources/unsubscribe", "subscriptions/listen":
+	case "tools/call", "resources/read", "resources/subscribe", "resources/unsubscribe",
+		"subscriptions/listen":
 		return s.mine
 	}
 	return s.hides

@@ -15,12 +15,14 @@ func large(properties int) *mcp.Message {
 	for i := range properties {
 		all = append(all, fmt.Sprintf(`"p%d":{"type":"string","description":"what it is for"}`, i))
 	}
-	return answered(sent(mcp.NewRequest("1", "tools/list", nil), mcp.ToServer, ""), `{"tools":[{"name":"x","inputSchema":{"properties":{`+strings.Join(all, ",")+`}}}]}`)
+	return answered(sent(mcp.NewRequest("1", "tools/list", nil), mcp.ToServer, ""),
+		`{"tools":[{"name":"x","inputSchema":{"properties":{`+strings.Join(all, ",")+`}}}]}`)
 }
 
 const hidesDestructive = `hide contains item.name if { input.method == "tools/list"; some item in input.items; item.annotations.destructiveHint }`
 
-// A rule that hides is asked about the use of a tool with its definition, which is not read again for each call.
+// A rule that hides is asked about the use of a tool with its definition, which is not read again
+// for each call.
 func TestAHideDoesNotReadTheDefinitionOfEachCall(t *testing.T) {
 	s := loaded(t, hidesDestructive)
 	judged(t, s, large(1500))
@@ -39,7 +41,8 @@ func TestManyTasksOfOneTool(t *testing.T) {
 	s := loaded(t, hidesDestructive)
 	judged(t, s, large(1500))
 	judged(t, s, answered(called("x", `{}`), `{"task":{"taskId":"t"}}`))
-	list := answered(sent(mcp.NewRequest("1", "tasks/list", nil), mcp.ToServer, ""), `{"tasks":[`+strings.Repeat(`{"taskId":"t"},`, 1999)+`{"taskId":"t"}]}`)
+	list := answered(sent(mcp.NewRequest("1", "tasks/list", nil), mcp.ToServer, ""),
+		`{"tasks":[`+strings.Repeat(`{"taskId":"t"},`, 1999)+`{"taskId":"t"}]}`)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	got := judged(t, s, list)
@@ -60,7 +63,9 @@ func TestWhatNamesTooMuchIsRefused(t *testing.T) {
 		for i := range n {
 			uris = append(uris, fmt.Sprintf(`"note://%d"`, i))
 		}
-		got := judged(t, s, sent(mcp.NewRequest("1", "subscriptions/listen", []byte(`{"notifications":{"resourceSubscriptions":[`+strings.Join(uris, ",")+`]}}`)), mcp.ToServer, ""))
+		got := judged(t, s, sent(mcp.NewRequest("1", "subscriptions/listen",
+			[]byte(`{"notifications":{"resourceSubscriptions":[`+strings.Join(uris, ",")+`]}}`)),
+			mcp.ToServer, ""))
 		if strings.HasPrefix(got, "error: ") != refused || strings.Contains(got, `"note://7"`) {
 			t.Errorf("%d: %.100s", n, got)
 		}

@@ -10,7 +10,8 @@ import (
 	"gatekit/policies"
 )
 
-// What a policy hides from lists, for one principal, that one cannot use in any way, whether it listed it before or not; for another it is as it was.
+// What a policy hides from lists, for one principal, that one cannot use in any way, whether it
+// listed it before or not; for another it is as it was.
 func TestWhatIsHiddenFromListsCannotBeUsed(t *testing.T) {
 	const rego = `
 hide contains item.name if {
@@ -45,75 +46,108 @@ hide contains item.uriTemplate if {
 		return sent(mcp.NewNotification(method, []byte(params)), mcp.ToClient, name)
 	}
 	uses := map[string]func() *mcp.Message{
-		"a call":        func() *mcp.Message { return called("secret_tool", `{}`) },
-		"a task's call": func() *mcp.Message { return request("tools/call", `{"name":"secret_tool","task":{}}`, "secret_tool") },
-		"a prompt":      func() *mcp.Message { return request("prompts/get", `{"name":"secret_prompt"}`, "secret_prompt") },
+		"a call": func() *mcp.Message { return called("secret_tool", `{}`) },
+		"a task's call": func() *mcp.Message {
+			return request("tools/call", `{"name":"secret_tool","task":{}}`, "secret_tool")
+		},
+		"a prompt": func() *mcp.Message {
+			return request("prompts/get", `{"name":"secret_prompt"}`, "secret_prompt")
+		},
 		"a completion of a prompt": func() *mcp.Message {
-			return request("completion/complete", `{"ref":{"type":"ref/prompt","name":"secret_prompt"},"argument":{"name":"a","value":""}}`, "secret_prompt")
+			return request("completion/complete",
+				`{"ref":{"type":"ref/prompt","name":"secret_prompt"},"argument":{"name":"a","value":""}}`, "secret_prompt")
 		},
 		"a read": func() *mcp.Message { return reading("file:///secret/a") },
 		"a subscribing": func() *mcp.Message {
 			return request("resources/subscribe", `{"uri":"file:///secret/a"}`, "file:///secret/a")
 		},
 		"an update": func() *mcp.Message {
-			return notice("notifications/resources/updated", `{"uri":"file:///secret/a"}`, "file:///secret/a")
+			return notice("notifications/resources/updated", `{"uri":"file:///secret/a"}`,
+				"file:///secret/a")
 		},
 		"a completion of a template": func() *mcp.Message {
-			return request("completion/complete", `{"ref":{"type":"ref/resource","uri":"secret://{id}"},"argument":{"name":"id","value":""}}`, "secret://{id}")
+			return request("completion/complete",
+				`{"ref":{"type":"ref/resource","uri":"secret://{id}"},"argument":{"name":"id","value":""}}`, "secret://{id}")
 		},
 		"a completion of a resource": func() *mcp.Message {
-			return request("completion/complete", `{"ref":{"type":"ref/resource","uri":"file:///secret/a"},"argument":{"name":"id","value":""}}`, "file:///secret/a")
+			return request("completion/complete",
+				`{"ref":{"type":"ref/resource","uri":"file:///secret/a"},"argument":{"name":"id","value":""}}`, "file:///secret/a")
 		},
-		"a task's state":  func() *mcp.Message { return request("tasks/get", `{"taskId":"t1"}`, "t1") },
-		"a task's result": func() *mcp.Message { return request("tasks/result", `{"taskId":"t2"}`, "t2") },
-		"a task's end":    func() *mcp.Message { return request("tasks/cancel", `{"taskId":"t1"}`, "t1") },
-		"a task's input":  func() *mcp.Message { return request("tasks/update", `{"taskId":"t2"}`, "t2") },
-		"a task's news":   func() *mcp.Message { return notice("notifications/tasks", `{"taskId":"t2"}`, "t2") },
+		"a task's state": func() *mcp.Message {
+			return request("tasks/get", `{"taskId":"t1"}`, "t1")
+		},
+		"a task's result": func() *mcp.Message {
+			return request("tasks/result", `{"taskId":"t2"}`, "t2")
+		},
+		"a task's end": func() *mcp.Message {
+			return request("tasks/cancel", `{"taskId":"t1"}`, "t1")
+		},
+		"a task's input": func() *mcp.Message {
+			return request("tasks/update", `{"taskId":"t2"}`, "t2")
+		},
+		"a task's news": func() *mcp.Message {
+			return notice("notifications/tasks", `{"taskId":"t2"}`, "t2")
+		},
 	}
 	listen := func() *mcp.Message {
-		return request("subscriptions/listen", `{"notifications":{"resourceSubscriptions":["file:///secret/a","file:///b"]}}`, "")
+		return request("subscriptions/listen",
+			`{"notifications":{"resourceSubscriptions":["file:///secret/a","file:///b"]}}`, "")
 	}
 	tasks := func() *mcp.Message {
-		return answered(request("tasks/list", `{}`, ""), `{"tasks":[{"taskId":"t1"},{"taskId":"t3"}]}`)
+		return answered(request("tasks/list", `{}`, ""),
+			`{"tasks":[{"taskId":"t1"},{"taskId":"t3"}]}`)
 	}
 	for _, seen := range []bool{false, true} {
 		for _, who := range []string{"ann", "bob"} {
 			t.Run(fmt.Sprintf("%s, who has listed: %v", who, seen), func(t *testing.T) {
 				memory := &policies.Memory{}
-				before, err := policies.Load(policies.Options{Rules: []string{"limits/rate"}, Memory: memory}) // tasks of a time when nothing was hidden
+				// tasks of a time when nothing was hidden
+				before, err := policies.Load(policies.Options{Rules: []string{"limits/rate"},
+					Memory: memory})
 				if err != nil {
 					t.Fatal(err)
 				}
-				judged(t, before, as(who, answered(called("secret_tool", `{}`), `{"task":{"taskId":"t1"}}`)))
-				judged(t, before, as(who, answered(called("secret_tool", `{}`), `{"resultType":"task","taskId":"t2"}`)))
-				judged(t, before, as(who, answered(called("tool", `{}`), `{"task":{"taskId":"t3"}}`)))
-				s, err := policies.Load(policies.Options{Files: []string{folder(t, map[string]string{"mine.rego": "package gatekit.mine\n" + rego})}, Memory: memory})
+				judged(t, before, as(who, answered(called("secret_tool", `{}`),
+					`{"task":{"taskId":"t1"}}`)))
+				judged(t, before, as(who, answered(called("secret_tool", `{}`),
+					`{"resultType":"task","taskId":"t2"}`)))
+				judged(t, before, as(who, answered(called("tool", `{}`),
+					`{"task":{"taskId":"t3"}}`)))
+				s, err := policies.Load(policies.Options{Files: []string{folder(t,
+					map[string]string{"mine.rego": "package gatekit.mine\n" + rego})},
+					Memory: memory})
 				if err != nil {
 					t.Fatal(err)
 				}
 				if seen {
-					got := judged(t, s, as(who, answered(request("tools/list", `{}`, ""), `{"tools":[{"name":"secret_tool"},{"name":"tool"}]}`)))
+					got := judged(t, s, as(who, answered(request("tools/list", `{}`, ""),
+						`{"tools":[{"name":"secret_tool"},{"name":"tool"}]}`)))
 					if strings.Contains(got, "secret_tool") != (who == "ann") {
 						t.Errorf("the list is %s", got)
 					}
 				}
 				for what, use := range uses {
-					if got := judged(t, s, as(who, use())); strings.HasPrefix(got, "denied: hidden") != (who == "bob") {
+					if got := judged(t, s, as(who, use())); strings.HasPrefix(got,
+						"denied: hidden") != (who == "bob") {
 						t.Errorf("%s: %s", what, got)
 					}
 					other := as(who, use())
 					other.Session = "another"
-					if got := judged(t, s, other); strings.HasPrefix(got, "denied: hidden") != (who == "bob") {
+					if got := judged(t, s, other); strings.HasPrefix(got,
+						"denied: hidden") != (who == "bob") {
 						t.Errorf("%s, in another session: %s", what, got)
 					}
 				}
-				if got := judged(t, s, as(who, listen())); strings.Contains(got, "secret") != (who == "ann") || !strings.Contains(got, "file:///b") {
+				if got := judged(t, s, as(who, listen())); strings.Contains(got,
+					"secret") != (who == "ann") || !strings.Contains(got, "file:///b") {
 					t.Errorf("a subscription: %s", got)
 				}
-				if got := judged(t, s, as(who, tasks())); strings.Contains(got, "t1") != (who == "ann") || !strings.Contains(got, "t3") {
+				if got := judged(t, s, as(who, tasks())); strings.Contains(got,
+					"t1") != (who == "ann") || !strings.Contains(got, "t3") {
 					t.Errorf("the tasks: %s", got)
 				}
-				for _, m := range []*mcp.Message{called("tool", `{}`), reading("file:///b"), request("tasks/get", `{"taskId":"t3"}`, "t3")} {
+				for _, m := range []*mcp.Message{called("tool", `{}`), reading("file:///b"),
+					request("tasks/get", `{"taskId":"t3"}`, "t3")} {
 					if got := judged(t, s, as(who, m)); strings.HasPrefix(got, "denied") {
 						t.Errorf("what is not hidden: %s", got)
 					}
@@ -123,11 +157,13 @@ hide contains item.uriTemplate if {
 	}
 }
 
-// A hide that goes by the definition is asked with the one that was listed; in shadow it only says what it would do.
+// A hide that goes by the definition is asked with the one that was listed; in shadow it only says
+// what it would do.
 func TestHidingByTheDefinition(t *testing.T) {
 	const rego = `hide contains item.name if { input.method == "tools/list"; some item in input.items; item.annotations.destructiveHint }`
 	list := func() *mcp.Message {
-		return answered(sent(mcp.NewRequest("1", "tools/list", nil), mcp.ToServer, ""), `{"tools":[{"name":"x","annotations":{"destructiveHint":true}},{"name":"y"}]}`)
+		return answered(sent(mcp.NewRequest("1", "tools/list", nil), mcp.ToServer, ""),
+			`{"tools":[{"name":"x","annotations":{"destructiveHint":true}},{"name":"y"}]}`)
 	}
 	s := loaded(t, rego)
 	judged(t, s, list())
@@ -144,10 +180,12 @@ func TestHidingByTheDefinition(t *testing.T) {
 	}
 	judged(t, shadow, list())
 	j := &journal{}
-	if _, err := pipeline.New(j, pipeline.Options{}, pipeline.StageConfig{Name: "policy", Stage: shadow}).Pass(t.Context(), called("x", `{}`)); err != nil {
+	if _, err := pipeline.New(j, pipeline.Options{}, pipeline.StageConfig{Name: "policy",
+		Stage: shadow}).Pass(t.Context(), called("x", `{}`)); err != nil {
 		t.Errorf("in shadow: %v", err)
 	}
-	if f := j.last.Steps[0].Findings; len(f) != 1 || !strings.Contains(f[0].Type, `would hide: t: "x"`) {
+	if f := j.last.Steps[0].Findings; len(f) != 1 || !strings.Contains(f[0].Type,
+		`would hide: t: "x"`) {
 		t.Errorf("in shadow it says %v", f)
 	}
 }
@@ -155,7 +193,8 @@ func TestHidingByTheDefinition(t *testing.T) {
 // A hide that fails for what is used denies, as it would fail the list.
 func TestAHideThatFailsDenies(t *testing.T) {
 	s := loaded(t, `hide contains item.name if { input.method == "tools/list"; some item in input.items; to_number(item.name) > 1 }`)
-	if got := judged(t, s, called("x", `{}`)); !strings.HasPrefix(got, `error: stage "policy": evaluate the policies`) {
+	if got := judged(t, s, called("x", `{}`)); !strings.HasPrefix(got,
+		`error: stage "policy": evaluate the policies`) {
 		t.Errorf("it is %s", got)
 	}
 }
@@ -167,7 +206,10 @@ func TestAHiddenCallDoesNotCount(t *testing.T) {
 		"in the lists": `hide contains item.name if { some item in input.items; item.name == "x" }`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, err := policies.Load(policies.Options{Files: loaded(t, rego).Files(), Rules: []string{"limits/rate"}, Config: map[string]map[string]any{"limits/rate": {"per_session": 2, "per_minute": 2}}})
+			s, err := policies.Load(policies.Options{Files: loaded(t, rego).Files(),
+				Rules: []string{"limits/rate"},
+				Config: map[string]map[string]any{"limits/rate": {"per_session": 2,
+					"per_minute": 2}}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -177,7 +219,8 @@ func TestAHiddenCallDoesNotCount(t *testing.T) {
 				}
 			}
 			for i := range 3 {
-				if got := judged(t, s, called("y", `{}`)); strings.HasPrefix(got, "denied") != (i == 2) {
+				if got := judged(t, s, called("y", `{}`)); strings.HasPrefix(got,
+					"denied") != (i == 2) {
 					t.Errorf("call %d: %s", i+1, got)
 				}
 			}
@@ -185,7 +228,8 @@ func TestAHiddenCallDoesNotCount(t *testing.T) {
 	}
 }
 
-// What the library's rules hide is out of reach in the ways, too, that they say nothing of themselves.
+// What the library's rules hide is out of reach in the ways, too, that they say nothing of
+// themselves.
 func TestWhatTheLibraryHidesCannotBeUsed(t *testing.T) {
 	memory := &policies.Memory{}
 	load := func(o policies.Options) *policies.Stage {
@@ -199,35 +243,47 @@ func TestWhatTheLibraryHidesCannotBeUsed(t *testing.T) {
 	before := load(policies.Options{Rules: []string{"limits/rate"}})
 	judged(t, before, answered(called("write", `{}`), `{"task":{"taskId":"t1"}}`))
 	judged(t, before, answered(called("read", `{}`), `{"task":{"taskId":"t2"}}`))
-	s := load(policies.Options{Rules: []string{"tools/allowlist", "resources/uris", "roots/traversal"}, Config: map[string]map[string]any{
+	s := load(policies.Options{Rules: []string{"tools/allowlist", "resources/uris",
+		"roots/traversal"}, Config: map[string]map[string]any{
 		"tools/allowlist": {"tools": []any{"read"}},
 		"resources/uris":  {"schemes": []any{"file"}},
 		"roots/traversal": {"roots": []any{"/data"}},
 	}})
 	task := func(id string) *mcp.Message {
-		return sent(mcp.NewRequest("1", "tasks/result", []byte(`{"taskId":"`+id+`"}`)), mcp.ToServer, id)
+		return sent(mcp.NewRequest("1", "tasks/result", []byte(`{"taskId":"`+id+`"}`)),
+			mcp.ToServer, id)
 	}
 	updated := func(uri string) *mcp.Message {
-		return sent(mcp.NewNotification("notifications/resources/updated", []byte(`{"uri":"`+uri+`"}`)), mcp.ToClient, uri)
+		return sent(mcp.NewNotification("notifications/resources/updated",
+			[]byte(`{"uri":"`+uri+`"}`)), mcp.ToClient, uri)
 	}
 	complete := func(uri string) *mcp.Message {
-		return sent(mcp.NewRequest("1", "completion/complete", []byte(`{"ref":{"type":"ref/resource","uri":"`+uri+`"},"argument":{"name":"x","value":""}}`)), mcp.ToServer, uri)
+		return sent(mcp.NewRequest("1", "completion/complete",
+			[]byte(`{"ref":{"type":"ref/resource","uri":"`+uri+
+				`"},"argument":{"name":"x","value":""}}`)), mcp.ToServer, uri)
 	}
-	for name, m := range map[string]*mcp.Message{"a task of a hidden tool": task("t1"), "an update outside the roots": updated("file:///etc/x"), "an update of another scheme": updated("note://x"), "a template outside the roots": complete("file:///etc/{x}")} {
+	for name, m := range map[string]*mcp.Message{"a task of a hidden tool": task("t1"),
+		"an update outside the roots":  updated("file:///etc/x"),
+		"an update of another scheme":  updated("note://x"),
+		"a template outside the roots": complete("file:///etc/{x}")} {
 		if got := judged(t, s, m); !strings.HasPrefix(got, "denied") {
 			t.Errorf("%s: %s", name, got)
 		}
 	}
-	for name, m := range map[string]*mcp.Message{"a task": task("t2"), "an update": updated("file:///data/x"), "a template": complete("file:///data/{x}"), "a template above the roots": complete("file:///{path}")} {
+	for name, m := range map[string]*mcp.Message{"a task": task("t2"),
+		"an update": updated("file:///data/x"), "a template": complete("file:///data/{x}"),
+		"a template above the roots": complete("file:///{path}")} {
 		if got := judged(t, s, m); strings.HasPrefix(got, "denied") {
 			t.Errorf("%s: %s", name, got)
 		}
 	}
 }
 
-// A server cannot have a tool judged by the better of two definitions, or by one that it has replaced.
+// A server cannot have a tool judged by the better of two definitions, or by one that it has
+// replaced.
 func TestTheDefinitionOfSeveralIsNone(t *testing.T) {
-	const good, bad = `{"name":"x","annotations":{"readOnlyHint":true}}`, `{"name":"x","annotations":{"destructiveHint":true}}`
+	const good, bad = `{"name":"x","annotations":{"readOnlyHint":true}}`,
+		`{"name":"x","annotations":{"destructiveHint":true}}`
 	large := `{"name":"x","description":"` + strings.Repeat("d", 1_000_001) + `"}`
 	for name, c := range map[string]struct {
 		lists    [][]string
@@ -245,12 +301,16 @@ func TestTheDefinitionOfSeveralIsNone(t *testing.T) {
 		"huge, and a good one":         {[][]string{{large, good}}, false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for rule, s := range map[string]*policies.Stage{"readonly": fromLibrary(t, "tools/readonly", nil), "hidden": loaded(t, `hide contains item.name if { input.method == "tools/list"; some item in input.items; item.annotations.destructiveHint }`)} {
+			for rule, s := range map[string]*policies.Stage{"readonly": fromLibrary(t,
+				"tools/readonly", nil), "hidden": loaded(t,
+				`hide contains item.name if { input.method == "tools/list"; some item in input.items; item.annotations.destructiveHint }`)} {
 				for _, list := range c.lists {
-					judged(t, s, answered(sent(mcp.NewRequest("1", "tools/list", nil), mcp.ToServer, ""), `{"tools":[`+strings.Join(list, ",")+`]}`))
+					judged(t, s, answered(sent(mcp.NewRequest("1", "tools/list", nil), mcp.ToServer,
+						""), `{"tools":[`+strings.Join(list, ",")+`]}`))
 				}
 				want := map[string]bool{"readonly": c.readonly, "hidden": !c.hidden}[rule]
-				if got := judged(t, s, called("x", `{}`)); strings.HasPrefix(got, "denied") == want {
+				if got := judged(t, s, called("x", `{}`)); strings.HasPrefix(got,
+					"denied") == want {
 					t.Errorf("%s: %s", rule, got)
 				}
 			}
@@ -277,30 +337,36 @@ func TestManyTasksOfOneDoNotMakeThoseOfAnotherUnknown(t *testing.T) {
 	}
 }
 
-// What is hidden by more than its name cannot be used before its definition is known. What its name alone decides can.
+// What is hidden by more than its name cannot be used before its definition is known. What its name
+// alone decides can.
 func TestWhatWasNotListed(t *testing.T) {
 	for rule, refused := range map[string]bool{
-		`hide contains item.name if { input.method == "tools/list"; some item in input.items; item.annotations.destructiveHint }`:                                true,
-		`hide contains item.name if { some item in input.items; not item.annotations.readOnlyHint; input.method == "tools/list" }`:                               true,
-		`hide contains item.name if { item := input.items[_]; contains(item.description, "!"); input.method == "tools/list" }`:                                   true,
-		`hide contains name if { some i; input.items[i].annotations.destructiveHint; name := input.items[i].name }`:                                              true,
-		"hide contains item.name if { some item in input.items; bad(item) }\nbad(item) if item.annotations.destructiveHint":                                      true,
-		"hide contains name if some name in bad\nbad contains item.name if { some item in input.items; item.annotations.destructiveHint }":                       true,
-		`hide contains input.items[i].name if { walk(input.items, [[i, "annotations", "destructiveHint"], true]) }`:                                              true,
-		`hide contains item.name if { some item in input.result.tools; item.annotations.destructiveHint }`:                                                       true,
-		`hide contains item.name if { some part in ["items"]; some item in input[part]; item.annotations.destructiveHint }`:                                      true,
-		`hide contains item.name if { some item in input.items; some key in ["annotations"]; item[key].destructiveHint }`:                                        true,
-		`hide contains item.name if { {"name": "y", "annotations": a} = input.items[_]; a.destructiveHint; some item in input.items }`:                           true,
-		`hide contains item.name if { every i in input.items { i.annotations.destructiveHint }; some item in input.items }`:                                      true,
-		`hide contains item.name if { some item in input.items; startswith(item.name, "secret") }`:                                                               false,
-		"hide contains item.name if { some item in input.items; bad(item.name); input.principal.subject == \"bob\" }\nbad(name) if startswith(name, \"secret\")": false,
-		`hide contains input.items[i].name if { some i; input.items[i].name == "y" }`:                                                                            false,
-		`hide contains item.uri if { some item in input.items; item.annotations.audience == ["user"] }`:                                                          false, // of resources
-		`hide contains item.uri if { input.method == "resources/list"; some item in input.items; item.size > 5 }`:                                                false,
+		`hide contains item.name if { input.method == "tools/list"; some item in input.items; item.annotations.destructiveHint }`:  true,
+		`hide contains item.name if { some item in input.items; not item.annotations.readOnlyHint; input.method == "tools/list" }`: true,
+		`hide contains item.name if { item := input.items[_]; contains(item.description, "!"); input.method == "tools/list" }`:     true,
+		`hide contains name if { some i; input.items[i].annotations.destructiveHint; name := input.items[i].name }`:                true,
+		"hide contains item.name if { some item in input.items; bad(item) }\nbad(item) if " +
+			"item.annotations.destructiveHint": true,
+		"hide contains name if some name in bad\nbad contains item.name if { some item in " +
+			"input.items; item.annotations.destructiveHint }": true,
+		`hide contains input.items[i].name if { walk(input.items, [[i, "annotations", "destructiveHint"], true]) }`:                    true,
+		`hide contains item.name if { some item in input.result.tools; item.annotations.destructiveHint }`:                             true,
+		`hide contains item.name if { some part in ["items"]; some item in input[part]; item.annotations.destructiveHint }`:            true,
+		`hide contains item.name if { some item in input.items; some key in ["annotations"]; item[key].destructiveHint }`:              true,
+		`hide contains item.name if { {"name": "y", "annotations": a} = input.items[_]; a.destructiveHint; some item in input.items }`: true,
+		`hide contains item.name if { every i in input.items { i.annotations.destructiveHint }; some item in input.items }`:            true,
+		`hide contains item.name if { some item in input.items; startswith(item.name, "secret") }`:                                     false,
+		"hide contains item.name if { some item in input.items; bad(item.name); " +
+			"input.principal.subject == \"bob\" }\nbad(name) if startswith(name, \"secret\")": false,
+		`hide contains input.items[i].name if { some i; input.items[i].name == "y" }`: false,
+		// of resources
+		`hide contains item.uri if { some item in input.items; item.annotations.audience == ["user"] }`:           false,
+		`hide contains item.uri if { input.method == "resources/list"; some item in input.items; item.size > 5 }`: false,
 		`hide contains "y"`: false,
 	} {
 		s := loaded(t, rule)
-		if got := judged(t, s, called("x", `{}`)); strings.HasPrefix(got, "denied: it may be hidden, and x was not listed; ask for tools/list first") != refused && got != "denied: hidden" || strings.HasPrefix(got, "denied") != refused {
+		if got := judged(t, s, called("x", `{}`)); strings.HasPrefix(got,
+			"denied: it may be hidden, and x was not listed; ask for tools/list first") != refused && got != "denied: hidden" || strings.HasPrefix(got, "denied") != refused {
 			t.Errorf("%s\n%s", rule, got)
 		}
 		quiet, err := policies.Load(policies.Options{Files: s.Files(), Shadow: true})
@@ -310,7 +376,8 @@ func TestWhatWasNotListed(t *testing.T) {
 		if got := judged(t, quiet, called("x", `{}`)); strings.HasPrefix(got, "denied") {
 			t.Errorf("%s\nin shadow: %s", rule, got)
 		}
-		judged(t, s, answered(sent(mcp.NewRequest("1", "tools/list", nil), mcp.ToServer, ""), `{"tools":[{"name":"x","annotations":{"readOnlyHint":true}}]}`))
+		judged(t, s, answered(sent(mcp.NewRequest("1", "tools/list", nil), mcp.ToServer, ""),
+			`{"tools":[{"name":"x","annotations":{"readOnlyHint":true}}]}`))
 		if got := judged(t, s, called("x", `{}`)); strings.HasPrefix(got, "denied") {
 			t.Errorf("%s\nlisted: %s", rule, got)
 		}
@@ -325,22 +392,28 @@ func TestOtherSpellingsOfWhatIsHidden(t *testing.T) {
 		`hide contains item.uri if { input.method == "resources/list"; some item in input.items; startswith(item.uri, "file:///secret/") }`,
 	} {
 		s := loaded(t, rule)
-		for _, uri := range []string{"file:///secret/a", "FILE:///secret/a", "file:///x/../secret/a", "file:///%73ecret/a", "file:///./secret/%61"} {
+		for _, uri := range []string{"file:///secret/a", "FILE:///secret/a",
+			"file:///x/../secret/a", "file:///%73ecret/a", "file:///./secret/%61"} {
 			if got := judged(t, s, reading(uri)); got != "denied: hidden" {
 				t.Errorf("%s\n%s: %s", rule, uri, got)
 			}
 		}
-		for list, hidden := range map[string]bool{`{"uri":"file:///secret/a"}`: true, `{"uri":"file:///secret/a"},{"uri":"file:///Secret/A"}`: false} { // listed beside what is hidden, it is another: list and use are one
+		// listed beside what is hidden, it is another: list and use are one
+		for list, hidden := range map[string]bool{`{"uri":"file:///secret/a"}`: true,
+			`{"uri":"file:///secret/a"},{"uri":"file:///Secret/A"}`: false} {
 			s := loaded(t, rule)
-			judged(t, s, answered(sent(mcp.NewRequest("1", "resources/list", nil), mcp.ToServer, ""), `{"resources":[`+list+`]}`))
-			if got := judged(t, s, reading("file:///Secret/A")); (got == "denied: hidden") != hidden {
+			judged(t, s, answered(sent(mcp.NewRequest("1", "resources/list", nil), mcp.ToServer,
+				""), `{"resources":[`+list+`]}`))
+			if got := judged(t, s, reading(
+				"file:///Secret/A")); (got == "denied: hidden") != hidden {
 				t.Errorf("%s\n%s: %s", rule, list, got)
 			}
 		}
 		if got := judged(t, s, reading("file:///secret/a")); got != "denied: hidden" {
 			t.Errorf("%s\nlisted: %s", rule, got)
 		}
-		for _, uri := range []string{"file:///secrets", "FILE:///b", "file:///x/../b%20c", "note://secret/a"} {
+		for _, uri := range []string{"file:///secrets", "FILE:///b", "file:///x/../b%20c",
+			"note://secret/a"} {
 			if got := judged(t, s, reading(uri)); strings.HasPrefix(got, "denied") {
 				t.Errorf("%s\n%s: %s", rule, uri, got)
 			}
@@ -351,8 +424,10 @@ func TestOtherSpellingsOfWhatIsHidden(t *testing.T) {
 // Beside another spelling of it, a resource is asked about with the definition that was listed.
 func TestASpellingDoesNotStandForADefinition(t *testing.T) {
 	s := loaded(t, `hide contains item.uri if { input.method == "resources/list"; some item in input.items; item.size > 5 }`)
-	judged(t, s, answered(sent(mcp.NewRequest("1", "resources/list", nil), mcp.ToServer, ""), `{"resources":[{"uri":"file:///a","size":9},{"uri":"file:///b","size":1}]}`))
-	m := sent(mcp.NewRequest("1", "subscriptions/listen", []byte(`{"notifications":{"resourceSubscriptions":["FILE:///a","file:///A","file:///a","file:///b"]}}`)), mcp.ToServer, "")
+	judged(t, s, answered(sent(mcp.NewRequest("1", "resources/list", nil), mcp.ToServer, ""),
+		`{"resources":[{"uri":"file:///a","size":9},{"uri":"file:///b","size":1}]}`))
+	m := sent(mcp.NewRequest("1", "subscriptions/listen",
+		[]byte(`{"notifications":{"resourceSubscriptions":["FILE:///a","file:///A","file:///a","file:///b"]}}`)), mcp.ToServer, "")
 	if got := judged(t, s, m); got != `{"notifications":{"resourceSubscriptions":["file:///b"]}}` {
 		t.Error(got)
 	}

@@ -15,7 +15,8 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// reads is what policies read of the input: members by name, below each the same. A nil reads is all that there is.
+// reads is what policies read of the input: members by name, below each the same. A nil reads is
+// all that there is.
 type reads map[string]reads
 
 // readsOf is what the rules of modules read of the input.
@@ -38,7 +39,9 @@ func (r reads) of(part any) reads {
 		return false
 	})
 	ast.WalkTerms(part, func(t *ast.Term) bool {
-		if v, ok := t.Value.(ast.Var); ok && (v.Equal(ast.InputRootDocument.Value) || v.Equal(ast.DefaultRootDocument.Value)) { // not the head of a reference, which is no term of its own
+		// not the head of a reference, which is no term of its own
+		if v, ok := t.Value.(ast.Var); ok && (v.Equal(ast.InputRootDocument.Value) ||
+			v.Equal(ast.DefaultRootDocument.Value)) {
 			r = nil
 		}
 		_, inside := t.Value.(ast.Ref)
@@ -83,7 +86,8 @@ func (r reads) below(name string) reads {
 }
 
 // inputs are the members of the input: those of design.md 9.
-var inputs = [...]string{"direction", "kind", "method", "server", "name", "params", "result", "error", "request", "item", "items", "session", "principal", "roots", "findings", "time"}
+var inputs = [...]string{"direction", "kind", "method", "server", "name", "params", "result",
+	"error", "request", "item", "items", "session", "principal", "roots", "findings", "time"}
 
 // input is what policies are asked about, of which only what r reads is built.
 func (s *Stage) input(m *mcp.Message, sess *session, b beside, r reads) ast.Value {
@@ -105,7 +109,8 @@ func (s *Stage) input(m *mcp.Message, sess *session, b beside, r reads) ast.Valu
 			}
 			if b.listed != nil {
 				meth, _ := mcp.Lookup(m.Method)
-				return ast.NewObject([2]*ast.Term{ast.StringTerm(meth.ItemsAt[1:]), ast.NewTerm(b.listed)})
+				return ast.NewObject([2]*ast.Term{ast.StringTerm(meth.ItemsAt[1:]),
+					ast.NewTerm(b.listed)})
 			}
 			return valueOf(m.Body(), r)
 		case "request":
@@ -141,7 +146,8 @@ func (s *Stage) input(m *mcp.Message, sess *session, b beside, r reads) ast.Valu
 }
 
 // bodyOf is what the body of a message is called.
-var bodyOf = map[mcp.Kind]string{mcp.Request: "params", mcp.Notification: "params", mcp.Response: "result", mcp.Error: "error"}
+var bodyOf = map[mcp.Kind]string{mcp.Request: "params", mcp.Notification: "params",
+	mcp.Response: "result", mcp.Error: "error"}
 
 // text is a member, or none.
 func text(v string) ast.Value {
@@ -169,7 +175,8 @@ func object(r reads, names []string, value func(name string, below reads) ast.Va
 func findings(found []pipeline.Finding) ast.Value {
 	terms := make([]*ast.Term, len(found))
 	for i, f := range found {
-		terms[i] = ast.ObjectTerm([2]*ast.Term{ast.StringTerm("type"), ast.StringTerm(f.Type)}, [2]*ast.Term{ast.StringTerm("pointer"), ast.StringTerm(f.Pointer)})
+		terms[i] = ast.ObjectTerm([2]*ast.Term{ast.StringTerm("type"), ast.StringTerm(f.Type)},
+			[2]*ast.Term{ast.StringTerm("pointer"), ast.StringTerm(f.Pointer)})
 	}
 	return ast.NewArray(terms...)
 }
@@ -184,12 +191,14 @@ func items(m *mcp.Message) []byte {
 	return raw
 }
 
-// valueOf is JSON as a value, with only what is read of it; none of none. It was read strictly before: what fails here is a fault of ours.
+// valueOf is JSON as a value, with only what is read of it; none of none. It was read strictly
+// before: what fails here is a fault of ours.
 func valueOf(raw []byte, r reads) ast.Value {
 	if raw == nil {
 		return nil
 	}
-	d := jsontext.NewDecoder(bytes.NewBuffer(raw), jsontext.AllowInvalidUTF8(true)) // of a Buffer it copies nothing
+	// of a Buffer it copies nothing
+	d := jsontext.NewDecoder(bytes.NewBuffer(raw), jsontext.AllowInvalidUTF8(true))
 	v, err := decode(d, r)
 	if err != nil {
 		panic(fmt.Sprintf("policies: a message's own JSON: %v", err))
@@ -247,11 +256,13 @@ func decode(d *jsontext.Decoder, r reads) (ast.Value, error) {
 	return ast.NewObject(members...), err
 }
 
-// maxNumber is how long a number is at most that policies are shown as it is written. It has room for all that a double can be.
+// maxNumber is how long a number is at most that policies are shown as it is written. It has room
+// for all that a double can be.
 const maxNumber = 400 // bytes
 
-// shownNumber is a number as policies are shown it: as it is written, unless that is beyond every double. Servers take that for infinity, or for 0, and OPA computes with all its digits: it
-// would be busy with 1e99999999 for as long as it is let, and panics of larger ones.
+// shownNumber is a number as policies are shown it: as it is written, unless that is beyond every
+// double. Servers take that for infinity, or for 0, and OPA computes with all its digits: it would
+// be busy with 1e99999999 for as long as it is let, and panics of larger ones.
 func shownNumber(text string) ast.Number {
 	if len(text) <= 30 && !strings.ContainsAny(text, "eE") {
 		return ast.Number(text)

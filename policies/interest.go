@@ -11,8 +11,11 @@ import (
 	"github.com/open-policy-agent/opa/v1/storage"
 )
 
-// facts are the members of the input that tell messages apart before anything is read of them. A rule that names a value of one (input.method == "tools/call", input.kind in {…}) says
-// nothing of messages with another. The last is no member: it is "true" when gatekit.path.disguised(input.params.arguments) holds, which most calls are not worth asking anything else for.
+// facts are the members of the input that tell messages apart before anything is read of them. A
+// rule that names a value of one (input.method == "tools/call", input.kind in {…}) says nothing of
+// messages with another. The last is no member: it is "true" when
+// gatekit.path.disguised(input.params.arguments) holds, which most calls are not worth asking
+// anything else for.
 var facts = [...]string{"direction", "kind", "method", "server", "name", glance}
 
 const (
@@ -26,20 +29,24 @@ var (
 	argumentsRef = ast.MustParseRef("input.params.arguments")
 )
 
-// class is messages that the same rules can say something of: their facts, each "" where no rule names its value.
+// class is messages that the same rules can say something of: their facts, each "" where no rule
+// names its value.
 type class [len(facts)]string
 
 // every is the class of all messages: any rule can say something of them.
 const every = "*" // in the place of the direction
 
-// interest is which rules can say something of which messages, and what they read of them. It only leaves out what cannot hold: the guards of a rule that it does not understand leave the
-// rule in.
+// interest is which rules can say something of which messages, and what they read of them. It only
+// leaves out what cannot hold: the guards of a rule that it does not understand leave the rule in.
 type interest struct {
 	compiler *ast.Compiler
 	data     storage.Store
-	settings ast.Value                   // data.config, which does not change; nil where packages have a part in it
+	// data.config, which does not change; nil where packages have a part in it
+	settings ast.Value
 	named    [len(facts)]map[string]bool // values that rules name
-	off      bool                        // rules are asked with something else in the place of the input or of each other (with): all of them are of interest
+	// rules are asked with something else in the place of the input or of each other (with): all of
+	// them are of interest
+	off bool
 
 	mu       sync.RWMutex
 	of       map[subject]*question
@@ -54,7 +61,8 @@ type subject struct {
 
 // newInterest is that of compiled rules. settings are data.config.
 func newInterest(c *ast.Compiler, data storage.Store, settings ast.Value) *interest {
-	i := &interest{compiler: c, data: data, settings: settings, of: map[subject]*question{}, prepared: map[string]*question{}}
+	i := &interest{compiler: c, data: data, settings: settings, of: map[subject]*question{},
+		prepared: map[string]*question{}}
 	for f := range facts {
 		i.named[f] = map[string]bool{}
 	}
@@ -108,7 +116,9 @@ func (i *interest) possible(r *ast.Rule, c class) bool {
 			return false
 		}
 	}
-	return !slices.ContainsFunc(r.Body, func(e *ast.Expr) bool { return i.lacks(e, c) || i.unset(e) })
+	return !slices.ContainsFunc(r.Body, func(e *ast.Expr) bool {
+		return i.lacks(e, c) || i.unset(e)
+	})
 }
 
 // unset says that an expression is nothing but a setting, or the contrary of one, that cannot hold.
@@ -151,11 +161,14 @@ func (i *interest) lacks(e *ast.Expr, c class) bool {
 	}
 	rules := i.compiler.GetRulesExact(ref)
 	return len(rules) > 0 && !slices.ContainsFunc(rules, func(r *ast.Rule) bool {
-		return r.Head.RuleKind() != ast.SingleValue || len(r.Head.Ref()) > 1 || r.Default && !r.Head.Value.Equal(ast.BooleanTerm(false)) || !r.Default && i.possible(r, c)
+		return r.Head.RuleKind() != ast.SingleValue || len(r.Head.Ref()) > 1 ||
+			r.Default && !r.Head.Value.Equal(ast.BooleanTerm(false)) || !r.Default && i.possible(r,
+			c)
 	})
 }
 
-// guards are the values that the expressions of a body each want of a fact; a body that has none for a fact says nothing of it.
+// guards are the values that the expressions of a body each want of a fact; a body that has none
+// for a fact says nothing of it.
 func guards(body ast.Body) map[int][]string {
 	found, bound := map[int][]string{}, map[ast.Var]int{} // variables that are facts
 	factOf := func(t *ast.Term) (int, bool) {
@@ -174,7 +187,9 @@ func guards(body ast.Body) map[int][]string {
 	}
 	want := func(f int, values []string) {
 		if had, ok := found[f]; ok { // both have to hold
-			values = slices.DeleteFunc(slices.Clone(values), func(v string) bool { return !slices.Contains(had, v) })
+			values = slices.DeleteFunc(slices.Clone(values), func(v string) bool {
+				return !slices.Contains(had, v)
+			})
 		}
 		found[f] = values
 	}
@@ -187,7 +202,8 @@ func guards(body ast.Body) map[int][]string {
 		if e.Negated || len(e.With) > 0 || !e.IsCall() {
 			continue
 		}
-		if operands := e.Operands(); len(operands) == 1 && e.Operator().String() == glance && isArguments(operands[0]) {
+		if operands := e.Operands(); len(operands) == 1 && e.Operator().String() == glance &&
+			isArguments(operands[0]) {
 			want(glanced, []string{"true"})
 		}
 		if len(e.Operands()) != 2 {
@@ -233,7 +249,8 @@ func texts(v ast.Value) (all []string, ok bool) {
 		switch v := t.Value.(type) {
 		case ast.String:
 			all = append(all, string(v))
-		case ast.Ref, ast.Call: // a reference without variables counts as ground, and is no constant
+		case ast.Ref, ast.Call:
+			// a reference without variables counts as ground, and is no constant
 			ok = false
 		}
 	}
@@ -248,9 +265,12 @@ func texts(v ast.Value) (all []string, ok bool) {
 	return all, ok
 }
 
-// rulesOf are those of a document, like data.gatekit.mine.deny, that can hold for messages of a class.
+// rulesOf are those of a document, like data.gatekit.mine.deny, that can hold for messages of a
+// class.
 func (i *interest) rulesOf(ref ast.Ref, c class) []*ast.Rule {
-	return slices.DeleteFunc(slices.Clone(i.compiler.GetRulesExact(ref)), func(r *ast.Rule) bool { return !i.possible(r, c) })
+	return slices.DeleteFunc(slices.Clone(i.compiler.GetRulesExact(ref)), func(r *ast.Rule) bool {
+		return !i.possible(r, c)
+	})
 }
 
 // reached are rules, and those that they use for messages of a class.
@@ -267,7 +287,8 @@ func (i *interest) reached(rules []*ast.Rule, c class) (all []*ast.Rule) {
 			if !r.HasPrefix(ast.DefaultRootRef) {
 				return false
 			}
-			for _, used := range i.compiler.GetRulesDynamicWithOpts(r, ast.RulesOptions{IncludeHiddenModules: true}) {
+			for _, used := range i.compiler.GetRulesDynamicWithOpts(r,
+				ast.RulesOptions{IncludeHiddenModules: true}) {
 				if i.possible(used, c) {
 					rules = append(rules, used)
 				}
@@ -278,8 +299,9 @@ func (i *interest) reached(rules []*ast.Rule, c class) (all []*ast.Rule) {
 	return all
 }
 
-// Bounds of what is kept. Rules that name methods, servers and names make as many classes of messages as all of these multiplied, of which most have the same rules. Messages beyond are
-// asked all rules, with all that these read.
+// Bounds of what is kept. Rules that name methods, servers and names make as many classes of
+// messages as all of these multiplied, of which most have the same rules. Messages beyond are asked
+// all rules, with all that these read.
 const (
 	maxClasses  = 1 << 16
 	maxPrepared = 4096
@@ -322,7 +344,8 @@ func (i *interest) question(q question, c class) (*question, error) {
 	if made == nil && full && c[0] != every {
 		return i.question(q, class{every})
 	}
-	if made == nil { // it takes a while: several may do it at once, and no message waits for another's
+	// it takes a while: several may do it at once, and no message waits for another's
+	if made == nil {
 		p, err := prepare(q.set, rules, i.compiler, i.data)
 		if err != nil {
 			return nil, fmt.Errorf("prepare the policies: %w", err)

@@ -13,7 +13,8 @@ import (
 	"gatekit/policies/library"
 )
 
-// guarded are rules that say in every way of which messages they speak, and rules that do not: a line each, which is a policy of its own with all of what they use.
+// guarded are rules that say in every way of which messages they speak, and rules that do not: a
+// line each, which is a policy of its own with all of what they use.
 const guarded = `
 deny contains "equal" if { input.method == "tools/call"; input.kind == "request"; input.name == "x" }
 deny contains "turned" if { "error" == input.kind }
@@ -66,18 +67,21 @@ on(method) if input.method == method
 spoken contains input.method if input.kind == "response"
 `
 
-// Only the rules that can say something of a message are asked, and only what they read of it is shown to them: the outcome is what it would be if all were asked and saw all, as Explain does.
+// Only the rules that can say something of a message are asked, and only what they read of it is
+// shown to them: the outcome is what it would be if all were asked and saw all, as Explain does.
 func TestWhatIsLeftOutCannotMatter(t *testing.T) {
 	dir := t.TempDir()
 	for i, line := range strings.Split(strings.TrimSpace(guarded), "\n") {
-		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("g%d.rego", i)), fmt.Appendf(nil, "package gatekit.g%d\n\n%s\n%s", i, line, used), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("g%d.rego", i)),
+			fmt.Appendf(nil, "package gatekit.g%d\n\n%s\n%s", i, line, used), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for name, o := range map[string]policies.Options{
 		"guards":      {Files: []string{dir}},
 		"the library": {Rules: library.Names()},
-		"the default": {Rules: []string{"elicitation/gate", "roots/traversal", "sampling/gate"}, Config: library.Default()},
+		"the default": {Rules: []string{"elicitation/gate", "roots/traversal", "sampling/gate"},
+			Config: library.Default()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -111,9 +115,17 @@ func TestWhatIsLeftOutCannotMatter(t *testing.T) {
 					t.Errorf("%s\nasked  %q\nall of %q", text, got, want)
 				}
 			}
-			for _, reason := range []string{"equal", "turned", "one of", "one of a list", "one of a list with a call", "one of a set with a rule", "one of a list with a part of the input",
-				"one of the values of an object", "a variable of a list", "one of a list with a comprehension's", "by way of a variable", "by way of a rule", "not by way of a rule", "by way of a default", "by way of a false default",
-				"by way of another rule's else", "by way of a function", "by way of a set", "all of them", "whatever it is: 1", "a way round", "disguised", "disguised by way of a variable", "disguised by way of an answer", "not disguised", "disguised and more", "disguised elsewhere", "arguments that are true", "a setting",
+			for _, reason := range []string{"equal", "turned", "one of", "one of a list",
+				"one of a list with a call", "one of a set with a rule",
+				"one of a list with a part of the input",
+				"one of the values of an object", "a variable of a list",
+				"one of a list with a comprehension's", "by way of a variable", "by way of a rule",
+				"not by way of a rule", "by way of a default", "by way of a false default",
+				"by way of another rule's else", "by way of a function", "by way of a set",
+				"all of them", "whatever it is: 1", "a way round",
+				"disguised", "disguised by way of a variable", "disguised by way of an answer",
+				"not disguised", "disguised and more", "disguised elsewhere",
+				"arguments that are true", "a setting",
 				"a name that is none"} {
 				if name == "guards" && !seen[`"`+reason+`"`] {
 					t.Errorf("no message shows %q", reason)
@@ -127,20 +139,24 @@ func TestWhatIsLeftOutCannotMatter(t *testing.T) {
 func TestASettingThatHoldsIsNotTakenForNone(t *testing.T) {
 	settings := map[string]map[string]any{"tools/arguments": {"rules": []any{map[string]any{"argument": "path"}}}}
 	for name, tt := range map[string]struct{ condition, beside string }{
-		"a list's element by text":  {`data.config["tools/arguments"].rules["0"]`, "package gatekit.other"},
-		"a package without rules":   {"data.config.void", "package config.void"},
-		"and what it is a part of":  {"data.config.void", "package config.void.deep"},
-		"a rule in a package there": {"data.config.void.rule", "package config.void\n\nrule if input.method"},
-		"and what is not there":     {"not data.config.void", "package gatekit.other"},
+		"a list's element by text": {`data.config["tools/arguments"].rules["0"]`,
+			"package gatekit.other"},
+		"a package without rules":  {"data.config.void", "package config.void"},
+		"and what it is a part of": {"data.config.void", "package config.void.deep"},
+		"a rule in a package there": {"data.config.void.rule",
+			"package config.void\n\nrule if input.method"},
+		"and what is not there": {"not data.config.void", "package gatekit.other"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			for file, text := range map[string]string{"t.rego": "package gatekit.t\n\ndeny contains \"it holds\" if " + tt.condition, "beside.rego": tt.beside} {
+			for file, text := range map[string]string{"t.rego": "package gatekit.t\n\ndeny " +
+				"contains \"it holds\" if " + tt.condition, "beside.rego": tt.beside} {
 				if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
 					t.Fatal(err)
 				}
 			}
-			s, err := policies.Load(policies.Options{Files: []string{dir}, Rules: []string{"tools/arguments"}, Config: settings})
+			s, err := policies.Load(policies.Options{Files: []string{dir},
+				Rules: []string{"tools/arguments"}, Config: settings})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -151,13 +167,17 @@ func TestASettingThatHoldsIsNotTakenForNone(t *testing.T) {
 	}
 }
 
-// Rules that name servers, and rules that name tools, make as many kinds of calls as both multiplied. Few are asked different rules, and none has them prepared again.
+// Rules that name servers, and rules that name tools, make as many kinds of calls as both
+// multiplied. Few are asked different rules, and none has them prepared again.
 func TestManyKindsOfMessages(t *testing.T) {
 	var servers, tools []string
 	for i := range 70 {
-		servers, tools = append(servers, fmt.Sprintf("%q", fmt.Sprint("s", i))), append(tools, fmt.Sprintf("%q", fmt.Sprint("t", i)))
+		servers, tools = append(servers, fmt.Sprintf("%q", fmt.Sprint("s", i))),
+			append(tools, fmt.Sprintf("%q", fmt.Sprint("t", i)))
 	}
-	s := loaded(t, fmt.Sprintf("deny contains \"server\" if { input.server in {%s}; input.params.x }\ndeny contains \"tool\" if { input.name in {%s}; input.params.y }", strings.Join(servers, ","), strings.Join(tools, ",")))
+	s := loaded(t, fmt.Sprintf("deny contains \"server\" if { input.server in {%s}; "+
+		"input.params.x }\ndeny contains \"tool\" if { input.name in {%s}; input.params.y }",
+		strings.Join(servers, ","), strings.Join(tools, ",")))
 	call := func(i, j int) *mcp.Message {
 		m := called(fmt.Sprint("t", j), `{}`)
 		m.Server = fmt.Sprint("s", i)
@@ -176,15 +196,20 @@ func TestManyKindsOfMessages(t *testing.T) {
 	}
 }
 
-// messages are all methods, as every kind of message, from two servers, with bodies that have something for each of the rules.
+// messages are all methods, as every kind of message, from two servers, with bodies that have
+// something for each of the rules.
 func messages() (all []string) {
 	const params = `{"name":%q,"uri":"file:///etc/passwd","secret":1,"held":"x","other":"..%%2fx","arguments":%s,"includeContext":"allServers","mode":"form","message":"your password",` +
 		`"requestedSchema":{"type":"object","properties":{"password":{"type":"string"}}},"task":{},"maxTokens":1,"messages":[],"tools":[],"argument":{"name":"path","value":"../x"},"ref":{"type":"ref/prompt","name":%q},` +
 		`"notifications":{"resourceSubscriptions":["file:///etc"]}}`
 	const result = `{"roots":[{"uri":"http://x"}],"tools":[{"name":"d1"}],"resources":[{"uri":"file:///etc/x","name":"x"}],"contents":[{"uri":"file:///x","text":"y"}],"model":"m","content":[]}`
-	arguments := map[string]string{"x": `{"path":"..%2f..%2fx","deep":{"down":1}}`, "p": `"true"`, "": `{"path":"a\n/b."}`}
-	for _, method := range []string{"tools/call", "tools/list", "prompts/get", "resources/read", "resources/subscribe", "resources/list", "completion/complete", "sampling/createMessage", "elicitation/create",
-		"roots/list", "initialize", "ping", "tasks/get", "logging/setLevel", "subscriptions/listen", "acme/vendor"} {
+	arguments := map[string]string{"x": `{"path":"..%2f..%2fx","deep":{"down":1}}`, "p": `"true"`,
+		"": `{"path":"a\n/b."}`}
+	for _, method := range []string{"tools/call", "tools/list", "prompts/get", "resources/read",
+		"resources/subscribe", "resources/list", "completion/complete", "sampling/createMessage",
+		"elicitation/create",
+		"roots/list", "initialize", "ping", "tasks/get", "logging/setLevel", "subscriptions/listen",
+		"acme/vendor"} {
 		for _, server := range []string{"a", "b"} {
 			for _, name := range []string{"x", "p", ""} {
 				request := fmt.Sprintf(params, name, arguments[name], name)
@@ -192,17 +217,21 @@ func messages() (all []string) {
 					`"kind":"request","params":` + request,
 					`"kind":"notification","params":` + request,
 					`"kind":"response","request":` + request + `,"result":` + result,
-					`"kind":"error","request":` + request + `,"error":{"code":-32042,"message":"m","data":{"elicitations":[{"url":"http://x"}]}}`,
+					`"kind":"error","request":` + request +
+						`,"error":{"code":-32042,"message":"m","data":{"elicitations":[{"url":"http://x"}]}}`,
 				} {
 					direction := "to_server"
-					if strings.Contains(body, `"kind":"response"`) != (method == "sampling/createMessage" || method == "elicitation/create" || method == "roots/list") {
+					if strings.Contains(body,
+						`"kind":"response"`) != (method == "sampling/createMessage" ||
+						method == "elicitation/create" || method == "roots/list") {
 						direction = "to_client"
 					}
 					named := ""
 					if name != "" {
 						named = fmt.Sprintf(`"name":%q,`, name)
 					}
-					all = append(all, fmt.Sprintf(`{"method":%q,"direction":%q,"server":%q,%s%s}`, method, direction, server, named, body))
+					all = append(all, fmt.Sprintf(`{"method":%q,"direction":%q,"server":%q,%s%s}`,
+						method, direction, server, named, body))
 				}
 			}
 		}

@@ -32,7 +32,9 @@ func TestKnownMethodsAreThoseOfTheTable(t *testing.T) {
 		return names
 	}
 	_, known, _ := strings.Cut(string(rule), "known := {")
-	if got, want := named(`"([^"]+)"`, []byte(known)), named(`\{"([^"]+)", (?:Request|Notification),`, table); !slices.Equal(got, want) {
+	if got, want := named(`"([^"]+)"`,
+		[]byte(known)), named(`\{"([^"]+)", (?:Request|Notification),`, table); !slices.Equal(got,
+		want) {
 		t.Errorf("it knows %v\nand there are %v", got, want)
 	}
 }
@@ -68,14 +70,17 @@ func TestLimitsHoldForCallsAtOnce(t *testing.T) {
 
 func TestCallsOfTheLastMinute(t *testing.T) {
 	now := time.Unix(0, 0)
-	s, err := policies.Load(policies.Options{Rules: []string{"limits/rate", "sampling/gate"}, Now: func() time.Time { return now }, Config: map[string]map[string]any{
-		"limits/rate":   {"tools": []any{map[string]any{"tools": []any{"x"}, "per_minute": 2}}, "per_minute": 3},
-		"sampling/gate": {"servers": []any{"a"}, "per_minute": 1},
-	}})
+	s, err := policies.Load(policies.Options{Rules: []string{"limits/rate", "sampling/gate"},
+		Now: func() time.Time { return now }, Config: map[string]map[string]any{
+			"limits/rate": {"tools": []any{map[string]any{"tools": []any{"x"}, "per_minute": 2}},
+				"per_minute": 3},
+			"sampling/gate": {"servers": []any{"a"}, "per_minute": 1},
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	asked := sent(mcp.NewRequest("1", "sampling/createMessage", []byte(`{"maxTokens":1}`)), mcp.ToClient, "")
+	asked := sent(mcp.NewRequest("1", "sampling/createMessage", []byte(`{"maxTokens":1}`)),
+		mcp.ToClient, "")
 	for i, step := range []struct {
 		after time.Duration
 		m     *mcp.Message
@@ -100,8 +105,12 @@ func TestCallsOfTheLastMinute(t *testing.T) {
 }
 
 func TestResourcesAreRedacted(t *testing.T) {
-	s := fromLibrary(t, "resources/redact", map[string]any{"rules": []any{map[string]any{"uris": []any{"file:///*.env"}, "pattern": "KEY=.*", "with": "KEY=[gone]"}}})
-	if got, want := judged(t, s, answered(reading("file:///a.env"), `{"contents":[{"uri":"file:///a.env","text":"A=1\nKEY=2\nB=3"}]}`)), `{"contents":[{"uri":"file:///a.env","text":"A=1\nKEY=[gone]\nB=3"}]}`; got != want {
+	s := fromLibrary(t, "resources/redact",
+		map[string]any{"rules": []any{map[string]any{"uris": []any{"file:///*.env"},
+			"pattern": "KEY=.*", "with": "KEY=[gone]"}}})
+	if got, want := judged(t, s, answered(reading("file:///a.env"),
+		`{"contents":[{"uri":"file:///a.env","text":"A=1\nKEY=2\nB=3"}]}`)),
+		`{"contents":[{"uri":"file:///a.env","text":"A=1\nKEY=[gone]\nB=3"}]}`; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }

@@ -32,8 +32,10 @@ type Options struct {
 	Config map[string]map[string]any // a library rule's settings: data.config[rule]
 	Shadow bool                      // judge, say what would have been, and let pass
 
-	Keys    map[string]Key // what bundles are verified with, by the names that their signatures may call them by; see ReadBundle
-	Bundles []*Bundle      // more of them than Files names, that were read before
+	// what bundles are verified with, by the names that their signatures may call them by; see
+	// ReadBundle
+	Keys    map[string]Key
+	Bundles []*Bundle // more of them than Files names, that were read before
 
 	Memory *Memory          // nil is a new one
 	Now    func() time.Time // nil is the clock
@@ -42,14 +44,17 @@ type Options struct {
 //go:embed input.schema.json
 var inputSchema []byte
 
-// forbidden are functions of Rego that reach out of a policy, or tell it what it must not know; and those that a message's number can make take all memory
-// or time, and that no deadline stops.
-var forbidden = []string{"http.send", "opa.runtime", "net.lookup_ip_addr", "rego.parse_module", "trace", "bits.lsh", "units.parse", "units.parse_bytes"}
+// forbidden are functions of Rego that reach out of a policy, or tell it what it must not know; and
+// those that a message's number can make take all memory or time, and that no deadline stops.
+var forbidden = []string{"http.send", "opa.runtime", "net.lookup_ip_addr", "rego.parse_module",
+	"trace", "bits.lsh", "units.parse", "units.parse_bytes"}
 
 // Capabilities are what policies may use: OPA's own, less what reaches out, and Functions.
 func Capabilities() *ast.Capabilities {
 	c := ast.CapabilitiesForThisVersion()
-	c.Builtins = slices.DeleteFunc(c.Builtins, func(b *ast.Builtin) bool { return slices.Contains(forbidden, b.Name) })
+	c.Builtins = slices.DeleteFunc(c.Builtins, func(b *ast.Builtin) bool {
+		return slices.Contains(forbidden, b.Name)
+	})
 	for _, f := range Functions() {
 		c.Builtins = append(c.Builtins, f.Decl)
 	}
@@ -67,9 +72,11 @@ type sources struct {
 	tests   bool // theirs, too
 }
 
-// read reads all that o names, and with tests those of its files; the error joins all faults, each with its file, and its line where there is one.
+// read reads all that o names, and with tests those of its files; the error joins all faults, each
+// with its file, and its line where there is one.
 func read(o Options, tests bool) (*sources, error) {
-	s := &sources{modules: map[string]*ast.Module{}, data: map[string]any{}, keys: o.Keys, tests: tests}
+	s := &sources{modules: map[string]*ast.Module{}, data: map[string]any{}, keys: o.Keys,
+		tests: tests}
 	var faults []error
 	for _, rule := range o.Rules {
 		faults = append(faults, s.rule(rule, o.Config[rule]))
@@ -99,7 +106,8 @@ func read(o Options, tests bool) (*sources, error) {
 		}
 	}
 	if _, taken := s.data["config"]; taken {
-		return nil, errors.New(`the data have a member "config", which is for the settings of the library's rules`)
+		return nil, errors.New(
+			`the data have a member "config", which is for the settings of the library's rules`)
 	}
 	s.data["config"] = config
 	return s, nil
@@ -109,7 +117,8 @@ func read(o Options, tests bool) (*sources, error) {
 func (s *sources) rule(name string, settings map[string]any) error {
 	b, err := fs.ReadFile(library.FS, path.Join(name, "rule.rego"))
 	if err != nil {
-		return fmt.Errorf("there is no rule %q in the library; `gatekit policy list` shows those that there are", name)
+		return fmt.Errorf("there is no rule %q in the library; `gatekit policy list` shows "+
+			"those that there are", name)
 	}
 	if err := library.Check(name, settings); err != nil {
 		return wrong(name, err)
@@ -140,7 +149,8 @@ func wrong(rule string, err error) error {
 }
 
 func (s *sources) module(file string, b []byte) error {
-	m, err := ast.ParseModuleWithOpts(file, string(b), ast.ParserOptions{ProcessAnnotation: true, RegoVersion: ast.RegoV1, Capabilities: Capabilities()})
+	m, err := ast.ParseModuleWithOpts(file, string(b), ast.ParserOptions{ProcessAnnotation: true,
+		RegoVersion: ast.RegoV1, Capabilities: Capabilities()})
 	if err != nil {
 		return located(err)
 	}
@@ -172,19 +182,26 @@ func (s *sources) file(name string) error {
 	return errors.Join(faults...)
 }
 
-// folder takes in what lies in a folder and those below it. Hidden ones are left out: where a folder is mounted by Kubernetes, they hold each file once more. One without any
-// policy is an error: it is not the one that was meant. So is one with a signature: only that of a bundle is verified, and nobody should believe otherwise.
+// folder takes in what lies in a folder and those below it. Hidden ones are left out: where a
+// folder is mounted by Kubernetes, they hold each file once more. One without any policy is an
+// error: it is not the one that was meant. So is one with a signature: only that of a bundle is
+// verified, and nobody should believe otherwise.
 func (s *sources) folder(name string) error {
 	if _, err := os.Lstat(filepath.Join(name, ".signatures.json")); err == nil {
-		return fmt.Errorf("%s: it is signed, and the signature of a folder is not verified\nhint: opa build --bundle %[1]s makes a bundle of it; opa sign takes --signing-key, as opa build does", name)
+		return fmt.Errorf("%s: it is signed, and the signature of a folder is not "+
+			"verified\nhint: opa build --bundle %[1]s makes a bundle of it; opa sign takes "+
+			"--signing-key, as opa build does", name)
 	}
 	var faults []error
 	found := false
-	err := filepath.WalkDir(name+string(filepath.Separator), func(path string, d fs.DirEntry, err error) error { // the separator: the folder may be a link
+	// the separator: the folder may be a link
+	err := filepath.WalkDir(name+string(filepath.Separator), func(path string, d fs.DirEntry,
+		err error) error {
 		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && strings.HasPrefix(d.Name(), ".") && path != name+string(filepath.Separator):
+		case d.IsDir() && strings.HasPrefix(d.Name(), ".") &&
+			path != name+string(filepath.Separator):
 			return fs.SkipDir
 		case d.IsDir() || filepath.Ext(path) != ".rego" || isTest(path) && !s.tests:
 			return nil
@@ -241,7 +258,8 @@ func located(err error) error {
 	var lines []error
 	for _, e := range all {
 		if e.Location != nil {
-			lines = append(lines, fmt.Errorf("%s:%d:%d: %s", e.Location.File, e.Location.Row, e.Location.Col, e.Message))
+			lines = append(lines, fmt.Errorf("%s:%d:%d: %s", e.Location.File, e.Location.Row,
+				e.Location.Col, e.Message))
 		} else {
 			lines = append(lines, errors.New(e.Message))
 		}
@@ -249,7 +267,8 @@ func located(err error) error {
 	return errors.Join(lines...)
 }
 
-// compiler is one that checks strictly, and against the schema of the input, so that a field that is misspelt is an error.
+// compiler is one that checks strictly, and against the schema of the input, so that a field that
+// is misspelt is an error.
 func compiler() (*ast.Compiler, error) {
 	var schema any
 	if err := json.Unmarshal(inputSchema, &schema); err != nil {
@@ -257,7 +276,8 @@ func compiler() (*ast.Compiler, error) {
 	}
 	schemas := ast.NewSchemaSet()
 	schemas.Put(ast.SchemaRootRef, schema)
-	return ast.NewCompiler().WithCapabilities(Capabilities()).WithStrict(true).WithSchemas(schemas).WithUseTypeCheckAnnotations(true), nil
+	return ast.NewCompiler().WithCapabilities(Capabilities()).WithStrict(
+		true).WithSchemas(schemas).WithUseTypeCheckAnnotations(true), nil
 }
 
 func compile(modules map[string]*ast.Module) (*ast.Compiler, error) {
@@ -271,13 +291,15 @@ func compile(modules map[string]*ast.Module) (*ast.Compiler, error) {
 	return c, nil
 }
 
-// Parse says what is wrong with single files and settings, where they cannot be compiled: bundles that they need are not here.
+// Parse says what is wrong with single files and settings, where they cannot be compiled: bundles
+// that they need are not here.
 func Parse(o Options) error {
 	_, err := read(o, false)
 	return err
 }
 
-// Load reads and compiles policies into a stage. The error has all that is wrong, a line each, with its file and line.
+// Load reads and compiles policies into a stage. The error has all that is wrong, a line each, with
+// its file and line.
 func Load(o Options) (*Stage, error) {
 	s, err := read(o, false)
 	if err != nil {
@@ -295,7 +317,8 @@ func Load(o Options) (*Stage, error) {
 	if err != nil {
 		return nil, err
 	}
-	stage := &Stage{reads: readsOf(c.Modules), graph: c.Graph, shadow: o.Shadow, memory: o.Memory, now: o.Now, digest: digest, bundles: s.bundles}
+	stage := &Stage{reads: readsOf(c.Modules), graph: c.Graph, shadow: o.Shadow, memory: o.Memory,
+		now: o.Now, digest: digest, bundles: s.bundles}
 	for _, file := range slices.Sorted(maps.Keys(s.modules)) {
 		if !strings.HasPrefix(file, "library/") {
 			stage.files = append(stage.files, file)
@@ -312,7 +335,9 @@ func Load(o Options) (*Stage, error) {
 		stage.hides, err = prepare(ofHides, hiding(rules), c, data)
 	}
 	if err == nil {
-		stage.mine, err = prepare(ofMine, slices.DeleteFunc(hiding(rules), func(r rule) bool { return r.library }), c, data)
+		stage.mine, err = prepare(ofMine, slices.DeleteFunc(hiding(rules), func(r rule) bool {
+			return r.library
+		}), c, data)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("prepare the policies: %w", located(err))
@@ -334,7 +359,8 @@ func prepare(of set, rules []rule, c *ast.Compiler, data storage.Store) (questio
 	for i, r := range rules {
 		refs[i] = r.ref
 	}
-	options := []func(*rego.Rego){rego.Query("x := [" + strings.Join(refs, ",") + "]"), rego.Compiler(c), rego.Store(data), rego.StrictBuiltinErrors(true)}
+	options := []func(*rego.Rego){rego.Query("x := [" + strings.Join(refs, ",") + "]"),
+		rego.Compiler(c), rego.Store(data), rego.StrictBuiltinErrors(true)}
 	for _, f := range Functions() {
 		options = append(options, f.Func)
 	}

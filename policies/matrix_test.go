@@ -26,7 +26,8 @@ func replaces(pattern, with string) func(string) string {
 
 var escaped = regexp.MustCompile(`%[0-9A-Fa-f]{2}`)
 
-// The readers are servers, good and bad: each is one thing that a server does to a path before it opens it. They are written without a look at what the rule does, as servers are.
+// The readers are servers, good and bad: each is one thing that a server does to a path before it
+// opens it. They are written without a look at what the rule does, as servers are.
 var readers = map[string]func(string) string{
 	"decodes": func(s string) string {
 		return escaped.ReplaceAllStringFunc(s, func(e string) string {
@@ -34,25 +35,32 @@ var readers = map[string]func(string) string{
 			return plain
 		})
 	},
-	"decodes the escapes of IIS":     replaces(`%u00([0-7][0-9A-Fa-f])`, "%$1"),
-	"takes a backslash for a slash":  strings.NewReplacer(`\`, "/").Replace,
-	"normalizes Unicode":             norm.NFKC.String,
-	"takes overlong UTF-8":           strings.NewReplacer("\xc0\xae", ".", "\xc0\xaf", "/", "\xe0\x80\xae", ".", "\xe0\x80\xaf", "/", "\xc1\x9c", `\`).Replace,
-	"ends at a NUL":                  func(s string) string { s, _, _ = strings.Cut(s, "\x00"); return s },
-	"cuts off spaces":                strings.TrimSpace,
-	"cuts off quotes":                replaces(`^["']|["']$`, ""),
-	"cuts off the byte order mark":   replaces(`^\x{feff}+`, ""),
-	"leaves out what is no UTF-8":    func(s string) string { return strings.ToValidUTF8(s, "") },
-	"cuts off parameters":            replaces(`;[^/]*`, ""),
-	"cuts off dots and spaces":       replaces(`(\.\.) [. ]*(/|$)`, "$1$2"),
-	"takes out ../, once":            strings.NewReplacer("../", "").Replace,
-	"fits to its code page":          strings.NewReplacer("¥", `\`, "₩", `\`, "∕", "/", "⁄", "/", "∖", `\`).Replace,
+	"decodes the escapes of IIS":    replaces(`%u00([0-7][0-9A-Fa-f])`, "%$1"),
+	"takes a backslash for a slash": strings.NewReplacer(`\`, "/").Replace,
+	"normalizes Unicode":            norm.NFKC.String,
+	"takes overlong UTF-8": strings.NewReplacer("\xc0\xae", ".", "\xc0\xaf", "/",
+		"\xe0\x80\xae", ".", "\xe0\x80\xaf", "/", "\xc1\x9c", `\`).Replace,
+	"ends at a NUL": func(s string) string {
+		s, _, _ = strings.Cut(s,
+			"\x00")
+		return s
+	},
+	"cuts off spaces":              strings.TrimSpace,
+	"cuts off quotes":              replaces(`^["']|["']$`, ""),
+	"cuts off the byte order mark": replaces(`^\x{feff}+`, ""),
+	"leaves out what is no UTF-8":  func(s string) string { return strings.ToValidUTF8(s, "") },
+	"cuts off parameters":          replaces(`;[^/]*`, ""),
+	"cuts off dots and spaces":     replaces(`(\.\.) [. ]*(/|$)`, "$1$2"),
+	"takes out ../, once":          strings.NewReplacer("../", "").Replace,
+	"fits to its code page": strings.NewReplacer("¥", `\`, "₩", `\`, "∕", "/", "⁄", "/",
+		"∖", `\`).Replace,
 	"cleans":                         path.Clean,
 	"takes a URI for a path":         replaces(`(?i)^file:(//(localhost)?)?`, ""),
 	"takes a URI for a path, a host": replaces(`(?i)^file://[^/]*`, ""),
 }
 
-// opened is what a server can come to open: each reader's doing, upon each other's, three times over; from the root, where it is relative.
+// opened is what a server can come to open: each reader's doing, upon each other's, three times
+// over; from the root, where it is relative.
 func opened(text, root string) (paths []string) {
 	all := []string{text}
 	for at, step := 0, 0; step < 3; step++ {
@@ -73,7 +81,8 @@ func opened(text, root string) (paths []string) {
 	return paths
 }
 
-// matrix is payloads that try to reach secret.txt, from a root that is top/data: spellings of "..", of "/", how often, from where, and through which links.
+// matrix is payloads that try to reach secret.txt, from a root that is top/data: spellings of "..",
+// of "/", how often, from where, and through which links.
 func matrix(top string, starts []string) (payloads []string) {
 	seen := map[string]bool{}
 	add := func(p string) {
@@ -82,16 +91,21 @@ func matrix(top string, starts []string) (payloads []string) {
 			payloads = append(payloads, p)
 		}
 	}
-	ups := append([]string{"%2e%2E", "%u002e%u002e", "%c0%ae%c0%ae", "%e0%80%ae%e0%80%ae", "..%00", "..\x00", "︰", ". .", "...", "..;a=b", "../.", "....//..", "\u200b..", ".%80."}, dots...)
+	ups := append([]string{"%2e%2E", "%u002e%u002e", "%c0%ae%c0%ae", "%e0%80%ae%e0%80%ae", "..%00",
+		"..\x00", "︰", ". .", "...", "..;a=b", "../.", "....//..", "\u200b..", ".%80."}, dots...)
 	seps := append([]string{"%c0%af", "%c1%9c", "¥", "₩", "%2f%2f", "/ /", "\\/"}, slash...)
 	for i, start := range starts {
 		ups, seps := ups, seps
-		if i > 0 { // every spelling from the root, and three from every other place: the race detector makes all of them a minute
+		// every spelling from the root, and three from every other place: the race detector makes
+		// all of them a minute
+		if i > 0 {
 			ups, seps = []string{"..", "%2e%2e", "．．"}, []string{"/", "%2f", `\`}
 		}
 		for _, sep := range seps {
 			join := func(s ...string) string {
-				return strings.Join(slices.DeleteFunc(s, func(s string) bool { return s == "" }), sep)
+				return strings.Join(slices.DeleteFunc(s, func(s string) bool {
+					return s == ""
+				}), sep)
 			}
 			add(join(start, "secret.txt"))
 			add(join(start, "out", "secret.txt"))
@@ -115,7 +129,9 @@ func matrix(top string, starts []string) (payloads []string) {
 	return payloads
 }
 
-// Each payload of the matrix is refused or harmless: no server that does to it what servers do comes to a file outside of the root. As arguments, as URIs, and as roots that the client declares.
+// Each payload of the matrix is refused or harmless: no server that does to it what servers do
+// comes to a file outside of the root. As arguments, as URIs, and as roots that the client
+// declares.
 func TestEveryPayloadIsRefusedOrHarmless(t *testing.T) {
 	top, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -127,12 +143,15 @@ func TestEveryPayloadIsRefusedOrHarmless(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for file, text := range map[string]string{"secret.txt": "SECRET", "out/secret.txt": "SECRET", "database/secret.txt": "SECRET", "data/own.txt": "own", "data/sub/secret.txt": "own"} {
+	for file, text := range map[string]string{"secret.txt": "SECRET", "out/secret.txt": "SECRET",
+		"database/secret.txt": "SECRET", "data/own.txt": "own", "data/sub/secret.txt": "own"} {
 		if err := os.WriteFile(filepath.Join(top, file), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for name, to := range map[string]string{"data/in": "sub/deep", "data/away": "../out", "data/sub/up": "../..", "data/file": "../secret.txt", "data/chain": "sub/up/out", "alias": "data"} {
+	for name, to := range map[string]string{"data/in": "sub/deep", "data/away": "../out",
+		"data/sub/up": "../..", "data/file": "../secret.txt", "data/chain": "sub/up/out",
+		"alias": "data"} {
 		if err := os.Symlink(to, filepath.Join(top, name)); err != nil {
 			t.Fatal(err)
 		}
@@ -153,12 +172,17 @@ func TestEveryPayloadIsRefusedOrHarmless(t *testing.T) {
 		name, root string
 		settings   map[string]any
 	}{
-		{"the root as a path, and a base", root, map[string]any{"roots": []any{root}, "base": root}},
-		{"the root as a URI", root, map[string]any{"roots": []any{"file://" + root + "/"}, "relative": true}},
-		{"the root as a link to it", top + "/alias", map[string]any{"roots": []any{top + "/alias"}, "base": top + "/alias"}},
+		{"the root as a path, and a base", root, map[string]any{"roots": []any{root},
+			"base": root}},
+		{"the root as a URI", root, map[string]any{"roots": []any{"file://" + root + "/"},
+			"relative": true}},
+		{"the root as a link to it", top + "/alias", map[string]any{"roots": []any{top + "/alias"},
+			"base": top + "/alias"}},
 	} {
 		r := c.root
-		starts := []string{r, r + "/in", r + "/away", r + "/sub/up", r + "base", r + "/file", "", "chain", top + "/alias", top + "/out/../data", "file://" + r, "FILE://localhost" + r + "/in"}
+		starts := []string{r, r + "/in", r + "/away", r + "/sub/up", r + "base", r + "/file",
+			"", "chain", top + "/alias", top + "/out/../data", "file://" + r,
+			"FILE://localhost" + r + "/in"}
 		var some []string
 		for i, p := range matrix(top, starts) {
 			if i%3 == n { // of the three, each takes its turn
@@ -174,18 +198,23 @@ func TestEveryPayloadIsRefusedOrHarmless(t *testing.T) {
 					continue
 				}
 				attacks++
-				for where, passes := range map[string]map[string]bool{"argument": arguments, "URI": uris, "root": roots} {
+				for where, passes := range map[string]map[string]bool{"argument": arguments,
+					"URI": uris, "root": roots} {
 					if passes[p] {
-						t.Errorf("the %s %q passes, and can be read as %q", where, p, opened(p, root))
+						t.Errorf("the %s %q passes, and can be read as %q", where, p,
+							opened(p, root))
 					}
 				}
 			}
 			passed := len(arguments)
-			t.Logf("%d payloads: %d can do harm, and all are refused; %d pass", len(some), attacks, passed)
+			t.Logf("%d payloads: %d can do harm, and all are refused; %d pass", len(some), attacks,
+				passed)
 			if attacks < 200 || passed < 30 {
-				t.Errorf("of %d payloads %d can do harm, and %d pass: this says nothing", len(some), attacks, passed)
+				t.Errorf("of %d payloads %d can do harm, and %d pass: this says nothing", len(some),
+					attacks, passed)
 			}
-			for _, p := range some { // the single ways to a resource go by the same, of which these are some
+			// the single ways to a resource go by the same, of which these are some
+			for _, p := range some {
 				if len(p)%17 == 0 && harmful(p) && !refused(t, s, reading(p)) {
 					t.Errorf("the URI %q is read", p)
 				}
@@ -194,8 +223,10 @@ func TestEveryPayloadIsRefusedOrHarmless(t *testing.T) {
 	}
 }
 
-// passing are those of the paths that pass a stage of roots/traversal: as arguments, as URIs, and as roots that a client declares. Many are judged at once.
-func passing(t *testing.T, s *policies.Stage, paths []string) (arguments, uris, roots map[string]bool) {
+// passing are those of the paths that pass a stage of roots/traversal: as arguments, as URIs, and
+// as roots that a client declares. Many are judged at once.
+func passing(t *testing.T, s *policies.Stage,
+	paths []string) (arguments, uris, roots map[string]bool) {
 	t.Helper()
 	inspected := func(m *mcp.Message) pipeline.Verdict {
 		v, err := s.Inspect(t.Context(), m)
@@ -212,8 +243,10 @@ func passing(t *testing.T, s *policies.Stage, paths []string) (arguments, uris, 
 		}
 		list := strings.Join(texts, ",")
 		argument := inspected(called("x", `{"paths":[`+list+`]}`))
-		uri := inspected(sent(mcp.NewRequest("1", "subscriptions/listen", []byte(`{"notifications":{"resourceSubscriptions":[`+list+`]}}`)), mcp.ToServer, ""))
-		root := inspected(answered(sent(mcp.NewRequest("1", "roots/list", nil), mcp.ToClient, ""), `{"roots":[`+strings.Join(objects, ",")+`]}`))
+		uri := inspected(sent(mcp.NewRequest("1", "subscriptions/listen",
+			[]byte(`{"notifications":{"resourceSubscriptions":[`+list+`]}}`)), mcp.ToServer, ""))
+		root := inspected(answered(sent(mcp.NewRequest("1", "roots/list", nil), mcp.ToClient, ""),
+			`{"roots":[`+strings.Join(objects, ",")+`]}`))
 		for i, p := range some {
 			if !strings.Contains(argument.Reason, fmt.Sprintf("the argument paths/%d: ", i)) {
 				arguments[p] = true

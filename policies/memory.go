@@ -14,48 +14,60 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// Memory is what policies are told of a session beside the message: who the client is, what was labelled, how often what was called, the roots, the definitions of what was listed.
-// It outlives the policies that use it, and is safe for many goroutines. The zero Memory is ready.
+// Memory is what policies are told of a session beside the message: who the client is, what was
+// labelled, how often what was called, the roots, the definitions of what was listed. It outlives
+// the policies that use it, and is safe for many goroutines. The zero Memory is ready.
 type Memory struct {
 	Definitions int64 // bytes of the definitions of all sessions that are kept; 0 is 256 MiB
 	Kept        int64 // bytes of all else that is kept of all sessions; 0 is 256 MiB
 
 	mu       sync.Mutex
 	sessions map[string]*session
-	defined  atomic.Int64   // bytes of the definitions of all sessions
-	kept     atomic.Int64   // bytes of all else, about
-	parsed   atomic.Int64   // bytes of those of them that are kept as values, too
-	tasks    tasks.Registry // by the names of their tools, whichever session they began in: their principals can ask for them in another
+	defined  atomic.Int64 // bytes of the definitions of all sessions
+	kept     atomic.Int64 // bytes of all else, about
+	parsed   atomic.Int64 // bytes of those of them that are kept as values, too
+	// by the names of their tools, whichever session they began in: their principals can ask for
+	// them in another
+	tasks tasks.Registry
 }
 
-// Bounds of the memory. Nobody tells it that a session has ended: beyond the number of sessions, the one that was quiet for the longest is forgotten. A policy then sees it as a new one,
-// without labels. The number is far above what a Gatekit serves at once. Beyond the bytes of definitions, the quietest session loses its own, until it lists again: its tools are then as if
-// they had not been listed. Beyond the bytes of all else, the session that takes the most is forgotten, so that nobody can have those of others forgotten by filling theirs.
-// What is too long of one session is as if the client had not said it, or is refused.
+// Bounds of the memory. Nobody tells it that a session has ended: beyond the number of sessions,
+// the one that was quiet for the longest is forgotten. A policy then sees it as a new one, without
+// labels. The number is far above what a Gatekit serves at once. Beyond the bytes of definitions,
+// the quietest session loses its own, until it lists again: its tools are then as if they had not
+// been listed. Beyond the bytes of all else, the session that takes the most is forgotten, so that
+// nobody can have those of others forgotten by filling theirs. What is too long of one session is
+// as if the client had not said it, or is refused.
 const (
-	maxSessions    = 10_000
-	maxAllDefined  = 256 << 20 // bytes of the definitions of all sessions, where the memory says nothing else
-	maxAllKept     = 256 << 20 // bytes of all else of all sessions, where the memory says nothing else
-	maxClient      = 4 << 10   // bytes of what a client says of itself
-	maxRoots       = 64 << 10  // bytes of the roots of one client
-	maxLabels      = 100
-	maxLabel       = 1_000     // bytes of one
-	maxNames       = 256 << 10 // bytes of the names whose calls are counted in one session, as [nameBytes] has it
+	maxSessions = 10_000
+	// bytes of the definitions of all sessions, where the memory says nothing else
+	maxAllDefined = 256 << 20
+	// bytes of all else of all sessions, where the memory says nothing else
+	maxAllKept = 256 << 20
+	maxClient  = 4 << 10  // bytes of what a client says of itself
+	maxRoots   = 64 << 10 // bytes of the roots of one client
+	maxLabels  = 100
+	maxLabel   = 1_000 // bytes of one
+	// bytes of the names whose calls are counted in one session, as [nameBytes] has it
+	maxNames       = 256 << 10
 	maxDefinitions = 4 << 20   // bytes of the definitions of one session
 	maxDefined     = 1_000_000 // bytes of one
-	maxParsed      = 8 << 20   // bytes of the definitions of all sessions that are kept as values, which take some twenty times that
+	// bytes of the definitions of all sessions that are kept as values, which take some twenty
+	// times that
+	maxParsed = 8 << 20
 )
 
 // session is what is known of one.
 type session struct {
-	mu          sync.Mutex
-	used        time.Time // guarded by the memory
-	client      []byte    // clientInfo, as JSON
-	labels      []string
-	calls       map[string]int // "server name" of a tool, "method server" of what a server asks; "" is all of tools
-	names       int            // bytes of the names of calls
-	minute      minute         // the calls of the last minute, by the same
-	roots       []byte         // as JSON, the last that the client said
+	mu     sync.Mutex
+	used   time.Time // guarded by the memory
+	client []byte    // clientInfo, as JSON
+	labels []string
+	// "server name" of a tool, "method server" of what a server asks; "" is all of tools
+	calls       map[string]int
+	names       int    // bytes of the names of calls
+	minute      minute // the calls of the last minute, by the same
+	roots       []byte // as JSON, the last that the client said
 	definitions map[string]definition
 	bytes       int // of definitions
 	parsed      int // bytes of those that are kept as values, too
@@ -84,8 +96,10 @@ func (m *Memory) of(msg *mcp.Message) *session {
 	return s
 }
 
-// first is the key of the session that comes before all others of those that are eligible; "" when none is. m.mu is held.
-func (m *Memory) first(eligible func(*session) bool, before func(a, b *session) bool) (first string) {
+// first is the key of the session that comes before all others of those that are eligible; "" when
+// none is. m.mu is held.
+func (m *Memory) first(eligible func(*session) bool,
+	before func(a, b *session) bool) (first string) {
 	for key, s := range m.sessions {
 		if eligible(s) && (first == "" || before(s, m.sessions[first])) {
 			first = key
@@ -94,7 +108,8 @@ func (m *Memory) first(eligible func(*session) bool, before func(a, b *session) 
 	return first
 }
 
-// quietest is the key of the session that was quiet for the longest of those that are eligible; "" when none is. m.mu is held.
+// quietest is the key of the session that was quiet for the longest of those that are eligible; ""
+// when none is. m.mu is held.
 func (m *Memory) quietest(eligible func(*session) bool) string {
 	return m.first(eligible, func(a, b *session) bool { return a.used.Before(b.used) })
 }
@@ -105,7 +120,8 @@ func (m *Memory) end(key string) {
 	delete(m.sessions, key)
 }
 
-// makeRoom has the largest sessions forgotten, and the quietest but keep lose their definitions, while there is too much.
+// makeRoom has the largest sessions forgotten, and the quietest but keep lose their definitions,
+// while there is too much.
 func (m *Memory) makeRoom(keep *session) {
 	most, mostKept := cmp.Or(m.Definitions, maxAllDefined), cmp.Or(m.Kept, maxAllKept)
 	if m.defined.Load() <= most && m.kept.Load() <= mostKept {
@@ -114,7 +130,9 @@ func (m *Memory) makeRoom(keep *session) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for m.kept.Load() > mostKept {
-		key := m.first(func(s *session) bool { return s.keeps() > 0 }, func(a, b *session) bool { return a.keeps() > b.keeps() })
+		key := m.first(func(s *session) bool {
+			return s.keeps() > 0
+		}, func(a, b *session) bool { return a.keeps() > b.keeps() })
 		if key == "" {
 			break
 		}
@@ -172,7 +190,8 @@ func (s *session) learn(m *mcp.Message) {
 	}
 }
 
-// kept is a copy of what a message says; nil, as if it did not say it, when that is longer than most.
+// kept is a copy of what a message says; nil, as if it did not say it, when that is longer than
+// most.
 func kept(m *mcp.Message, at string, most int) []byte {
 	raw, _ := m.Get(at)
 	if len(raw) > most {
@@ -183,12 +202,14 @@ func kept(m *mcp.Message, at string, most int) []byte {
 
 // definition is what a list says of one name.
 type definition struct {
-	raw     []byte    // as JSON; of several, with commas between them
-	several bool      // the list gives the name to several things: nobody knows which of them is used
+	raw []byte // as JSON; of several, with commas between them
+	// the list gives the name to several things: nobody knows which of them is used
+	several bool
 	value   ast.Value // the same as raw, once a rule has read it, and while there is room
 }
 
-// define keeps the definitions of a list. Where there is no room for one, the one before it goes, too: it is as if it had not been listed. s.mu is held.
+// define keeps the definitions of a list. Where there is no room for one, the one before it goes,
+// too: it is as if it had not been listed. s.mu is held.
 func (s *session) define(m *mcp.Message) {
 	meth, _ := mcp.Lookup(m.Method)
 	here := map[string]bool{} // keys of this list
@@ -201,7 +222,8 @@ func (s *session) define(m *mcp.Message) {
 		old := s.definitions[key]
 		next := definition{raw: slices.Clone(raw)}
 		switch again := here[key]; {
-		case again && (old.raw == nil || bytes.Equal(old.raw, raw)): // there was no room for it, or it is the same
+		case again && (old.raw == nil || bytes.Equal(old.raw, raw)):
+			// there was no room for it, or it is the same
 			return true
 		case again:
 			next = definition{raw: slices.Concat(old.raw, []byte(","), raw), several: true}
@@ -245,8 +267,9 @@ func (s *session) unparse(d definition) {
 	}
 }
 
-// item is the definition of the tool, prompt or resource that a request is about; nil when it was not listed, or is one of several. A tool is called more often than listed: its
-// definition is read once.
+// item is the definition of the tool, prompt or resource that a request is about; nil when it was
+// not listed, or is one of several. A tool is called more often than listed: its definition is read
+// once.
 func (s *session) item(m *mcp.Message) ast.Value {
 	key, ok := definitionOf(m)
 	if !ok {
@@ -326,21 +349,22 @@ func (s *session) label(labels []string) bool {
 func (s *session) value(m *mcp.Message, now time.Time, r reads) ast.Value {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return object(r, []string{"id", "client", "labels", "calls", "minute"}, func(name string, r reads) ast.Value {
-		switch name {
-		case "id":
-			return ast.String(m.Session)
-		case "client":
-			return valueOf(s.client, r)
-		case "labels":
-			terms := make([]*ast.Term, len(s.labels))
-			for i, l := range s.labels {
-				terms[i] = ast.StringTerm(l)
+	return object(r, []string{"id", "client", "labels", "calls", "minute"},
+		func(name string, r reads) ast.Value {
+			switch name {
+			case "id":
+				return ast.String(m.Session)
+			case "client":
+				return valueOf(s.client, r)
+			case "labels":
+				terms := make([]*ast.Term, len(s.labels))
+				for i, l := range s.labels {
+					terms[i] = ast.StringTerm(l)
+				}
+				return ast.NewArray(terms...)
+			case "calls":
+				return counts(s.calls, m)
 			}
-			return ast.NewArray(terms...)
-		case "calls":
-			return counts(s.calls, m)
-		}
-		return counts(s.minute.calls(now), m)
-	})
+			return counts(s.minute.calls(now), m)
+		})
 }

@@ -29,7 +29,8 @@ deny contains "not listed" if { input.kind == "request"; input.method == "tools/
 		return m
 	}
 	list := func(session int) {
-		judged(t, s, of(session, answered(sent(mcp.NewRequest("1", "tools/list", nil), mcp.ToServer, ""), `{"tools":[{"name":"x","description":"`+strings.Repeat("d", 1000)+`"}]}`)))
+		judged(t, s, of(session, answered(sent(mcp.NewRequest("1", "tools/list", nil), mcp.ToServer,
+			""), `{"tools":[{"name":"x","description":"`+strings.Repeat("d", 1000)+`"}]}`)))
 	}
 	known := func(session int) bool {
 		return !strings.HasPrefix(judged(t, s, of(session, called("x", `{}`))), "denied")
@@ -57,7 +58,8 @@ func TestAToolThatIsDefinedAnewIsJudgedAnew(t *testing.T) {
 	s := loaded(t, `deny contains "it writes" if { input.method == "tools/call"; input.kind == "request"; not input.item.annotations.readOnlyHint }`)
 	list := sent(mcp.NewRequest("1", "tools/list", nil), mcp.ToServer, "")
 	for i, reads := range []bool{true, true, false, false, true} {
-		m := answered(list, fmt.Sprintf(`{"tools":[{"name":"x","annotations":{"readOnlyHint":%v}}]}`, reads))
+		m := answered(list, fmt.Sprintf(
+			`{"tools":[{"name":"x","annotations":{"readOnlyHint":%v}}]}`, reads))
 		if refused(t, s, m) {
 			t.Fatal("the list is refused")
 		}
@@ -73,7 +75,8 @@ func TestAToolThatIsDefinedAnewIsJudgedAnew(t *testing.T) {
 func TestManyCallsInAMinuteAreCounted(t *testing.T) {
 	now := time.Unix(0, 0)
 	const most = 21_000
-	s, err := policies.Load(policies.Options{Rules: []string{"limits/rate"}, Config: map[string]map[string]any{"limits/rate": {"per_minute": most}}, Now: func() time.Time { return now }})
+	s, err := policies.Load(policies.Options{Rules: []string{"limits/rate"},
+		Config: map[string]map[string]any{"limits/rate": {"per_minute": most}}, Now: func() time.Time { return now }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,18 +94,23 @@ func TestManyCallsInAMinuteAreCounted(t *testing.T) {
 	}
 }
 
-// What a client says of itself, and its roots, is kept while it is short: beyond that it is not known, and rules that need it refuse.
+// What a client says of itself, and its roots, is kept while it is short: beyond that it is not
+// known, and rules that need it refuse.
 func TestWhatAClientSaysAtLengthIsNotKnown(t *testing.T) {
 	long := strings.Repeat("c", 100<<10)
 	clientInfo := func(name string) string { return `{"name":"` + name + `","version":"1"}` }
 	introduced := func(name string) *mcp.Message {
-		return sent(mcp.NewRequest("1", "initialize", []byte(`{"clientInfo":`+clientInfo(name)+`}`)), mcp.ToServer, "")
+		return sent(mcp.NewRequest("1", "initialize", []byte(`{"clientInfo":`+clientInfo(name)+
+			`}`)), mcp.ToServer, "")
 	}
 	with := func(name string) *mcp.Message {
-		return sent(mcp.NewRequest("1", "tools/list", []byte(`{"_meta":{"io.modelcontextprotocol/clientInfo":`+clientInfo(name)+`}}`)), mcp.ToServer, "")
+		return sent(mcp.NewRequest("1",
+			"tools/list", []byte(`{"_meta":{"io.modelcontextprotocol/clientInfo":`+clientInfo(name)+
+				`}}`)), mcp.ToServer, "")
 	}
 	rooted := func(name string) *mcp.Message {
-		return answered(sent(mcp.NewRequest("1", "roots/list", nil), mcp.ToClient, ""), `{"roots":[{"uri":"file:///data","name":"`+name+`"}]}`)
+		return answered(sent(mcp.NewRequest("1", "roots/list", nil), mcp.ToClient, ""),
+			`{"roots":[{"uri":"file:///data","name":"`+name+`"}]}`)
 	}
 	const unknown = `deny contains "who is it" if { input.method == "tools/call"; not input.session.client.name }`
 	for name, c := range map[string]struct {
@@ -118,7 +126,8 @@ func TestWhatAClientSaysAtLengthIsNotKnown(t *testing.T) {
 		for _, text := range []string{"c", long} {
 			s := loaded(t, c.rego)
 			judged(t, s, c.said(text))
-			if got, want := refused(t, s, called("x", `{}`)), c.refused && text == long; got != want {
+			if got, want := refused(t, s, called("x", `{}`)), c.refused &&
+				text == long; got != want {
 				t.Errorf("%s, %d bytes: refused %v", name, len(text), got)
 			}
 		}
@@ -135,7 +144,8 @@ func TestWhatAClientSaysAtLengthIsNotKnown(t *testing.T) {
 	}
 }
 
-// Names of tools can be of any length: a session cannot have more of them counted than there is room for, and nothing is called uncounted.
+// Names of tools can be of any length: a session cannot have more of them counted than there is
+// room for, and nothing is called uncounted.
 func TestCallsOfNamesWithoutEndAreRefused(t *testing.T) {
 	s := loaded(t, `deny contains "too often" if { input.method == "tools/call"; input.kind == "request"; input.session.calls["a x"] >= 2 }`)
 	judged(t, s, called("x", `{}`))
@@ -155,7 +165,8 @@ func TestCallsOfNamesWithoutEndAreRefused(t *testing.T) {
 
 func TestALabelOfAnyLengthIsRefused(t *testing.T) {
 	s := loaded(t, `label contains input.params.arguments.text if input.kind == "request"`)
-	if refused(t, s, called("x", `{"text":"short"}`)) || !refused(t, s, called("x", `{"text":"`+strings.Repeat("l", 2000)+`"}`)) {
+	if refused(t, s, called("x", `{"text":"short"}`)) ||
+		!refused(t, s, called("x", `{"text":"`+strings.Repeat("l", 2000)+`"}`)) {
 		t.Error("it is not the long label that is refused")
 	}
 }
@@ -169,7 +180,8 @@ deny contains "again" if { input.method == "tools/call"; input.kind == "request"
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := policies.Load(policies.Options{Files: []string{rego}, Memory: &policies.Memory{Kept: 200_000}})
+	s, err := policies.Load(policies.Options{Files: []string{rego},
+		Memory: &policies.Memory{Kept: 200_000}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,7 +191,8 @@ deny contains "again" if { input.method == "tools/call"; input.kind == "request"
 	}
 	judged(t, s, of("small", answered(called("x", `{}`), `{}`)))
 	for i := range 20 {
-		judged(t, s, of(fmt.Sprint(i), answered(sent(mcp.NewRequest("1", "roots/list", nil), mcp.ToClient, ""), `{"roots":[{"uri":"file:///`+strings.Repeat("r", 50_000)+`"}]}`)))
+		judged(t, s, of(fmt.Sprint(i), answered(sent(mcp.NewRequest("1", "roots/list", nil),
+			mcp.ToClient, ""), `{"roots":[{"uri":"file:///`+strings.Repeat("r", 50_000)+`"}]}`)))
 	}
 	if !refused(t, s, of("small", called("x", `{}`))) {
 		t.Error("a small session has lost its labels")

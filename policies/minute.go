@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// minute is the calls of the last minute of one session, by what they count as. It is bounded, and grows with what is called and not with how often.
+// minute is the calls of the last minute of one session, by what they count as. It is bounded, and
+// grows with what is called and not with how often.
 type minute struct {
 	bursts map[string][]burst // oldest first
 	n      int                // in bursts
@@ -15,7 +16,8 @@ type minute struct {
 // maxBursts is how many bursts of calls of one session are kept.
 const maxBursts = 20_000
 
-// burst is calls within a second of each other, which are forgotten together, when the last of them is a minute old.
+// burst is calls within a second of each other, which are forgotten together, when the last of them
+// is a minute old.
 type burst struct {
 	first, last time.Time
 	n           int
@@ -98,7 +100,8 @@ func (m *minute) calls(now time.Time) map[string]int {
 	for key, bursts := range m.bursts {
 		for _, b := range bursts[over(bursts, now):] {
 			all[key] += b.n
-			if server, _, _ := strings.Cut(key, " "); !strings.Contains(server, "/") { // and no method, so a tool's call
+			// and no method, so a tool's call
+			if server, _, _ := strings.Cut(key, " "); !strings.Contains(server, "/") {
 				all[""] += b.n
 			}
 		}

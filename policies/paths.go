@@ -32,8 +32,9 @@ const (
 	maxReadings = 64
 )
 
-// fault says why a path, or a URI, is not within the roots; "" when it is. How a server will read it is not known: whether it decodes percent signs, and how often, takes a backslash for a
-// slash, expands "~". So it is held against every reading: it is within when none of them leads out.
+// fault says why a path, or a URI, is not within the roots; "" when it is. How a server will read
+// it is not known: whether it decodes percent signs, and how often, takes a backslash for a slash,
+// expands "~". So it is held against every reading: it is within when none of them leads out.
 func (b bounds) fault(text string) string {
 	switch {
 	case len(text) > maxPath:
@@ -81,8 +82,12 @@ func uriScheme(text string) string {
 }
 
 var (
-	alike    = strings.NewReplacer("．", ".", "․", ".", "﹒", ".", "‥", "..", "…", "...", "／", "/", "∕", "/", "⁄", "/", "＼", "/", "﹨", "/", "⧵", "/", "∖", "/", "～", "~", "：", ":", "¥", "/", "₩", "/") // the last two are the backslash of a Japanese and a Korean Windows
-	filtered = strings.NewReplacer("../", "", `..\`, "")                                                                                                                                              // by those who think that this is enough, which makes "../" of "..././"
+	// the last two are the backslash of a Japanese and a Korean Windows
+	alike = strings.NewReplacer("．", ".", "․", ".", "﹒", ".", "‥", "..", "…", "...", "／", "/",
+		"∕", "/", "⁄", "/", "＼", "/", "﹨", "/", "⧵", "/", "∖", "/", "～", "~", "：", ":", "¥", "/",
+		"₩", "/")
+	// by those who think that this is enough, which makes "../" of "..././"
+	filtered = strings.NewReplacer("../", "", `..\`, "")
 	webURL   = regexp.MustCompile(`^(?i:https?)://[^/]`)
 	twofold  = regexp.MustCompile(`%[0-9A-Fa-f]{2}|%u[0-9A-Fa-f]{4}|\x00|\.\.[/\\;]|[/\\]\.\.`)
 	escape   = regexp.MustCompile(`%[0-9A-Fa-f]{2}|%u[0-9A-Fa-f]{4}`)
@@ -90,7 +95,8 @@ var (
 	inner    = regexp.MustCompile(`(?i)file:`)
 	drive    = regexp.MustCompile(`^/*[A-Za-z]:`)
 	variable = regexp.MustCompile(`^(\$[A-Za-z_{(]|%[A-Za-z_()0-9]+%)`)
-	parent   = regexp.MustCompile(`^(\.\.[. ]* +|\.\.|\.{4,})$`) // "..", what some systems take for it, and what is it when a filter took out "../"
+	// "..", what some systems take for it, and what is it when a filter took out "../"
+	parent = regexp.MustCompile(`^(\.\.[. ]* +|\.\.|\.{4,})$`)
 )
 
 // others are what a reader could make of a text in one step.
@@ -112,21 +118,25 @@ func others(text string) (all []string) {
 	if !utf8.ValidString(text) {
 		all = append(all, lenient(text), strings.ToValidUTF8(text, ""))
 	}
-	return append(all, alike.Replace(norm.NFKC.String(text)), filtered.Replace(text), strings.TrimFunc(text, blank), unquoted(text))
+	return append(all, alike.Replace(norm.NFKC.String(text)), filtered.Replace(text),
+		strings.TrimFunc(text, blank), unquoted(text))
 }
 
-// blank is what is cut from the ends of a path, by some with the mark of byte order, as JavaScript does.
+// blank is what is cut from the ends of a path, by some with the mark of byte order, as JavaScript
+// does.
 func blank(r rune) bool { return unicode.IsSpace(r) || r == '\ufeff' }
 
 // unquoted is a path without the quotes that server-filesystem takes off.
 func unquoted(text string) string { return strings.Trim(text, `"'`) }
 
-// lenient is a text as decoders have it that take a letter of ASCII written in more bytes than it needs (C0 AE for a dot), which is no UTF-8, for that letter.
+// lenient is a text as decoders have it that take a letter of ASCII written in more bytes than it
+// needs (C0 AE for a dot), which is no UTF-8, for that letter.
 func lenient(text string) string {
 	var b strings.Builder
 	for i := 0; i < len(text); {
 		r, size := utf8.DecodeRuneInString(text[i:])
-		if more := min(bits.LeadingZeros8(^text[i]), 6) - 1; r == utf8.RuneError && size == 1 && more > 0 && i+more < len(text) {
+		if more := min(bits.LeadingZeros8(^text[i]), 6) - 1; r == utf8.RuneError && size == 1 &&
+			more > 0 && i+more < len(text) {
 			n := rune(text[i]) & (0x3f >> more)
 			for _, c := range []byte(text[i+1 : i+1+more]) {
 				n = n<<6 | rune(c&0x3f)
@@ -166,7 +176,8 @@ func (b bounds) reading(text string) string {
 	switch {
 	case strings.EqualFold(name, "file:"):
 		return b.fileURI(text[len(name):])
-	case name != "" && strings.HasPrefix(text[len(name):], "//"): // of another scheme: no path, unless it climbs
+	case name != "" && strings.HasPrefix(text[len(name):], "//"):
+		// of another scheme: no path, unless it climbs
 		if climbs(text[len(name):]) || climbs(text) {
 			return "it climbs"
 		}
@@ -231,8 +242,10 @@ func (b bounds) path(text string) string {
 	case !b.Relative:
 		return "it is relative"
 	case b.Links:
-		for _, root := range b.Roots { // where it starts is not known: in no root may it lead out of that
-			if r, ok := local(root); ok && strings.HasPrefix(r, "/") && !lies(resolved(r+"/"+text), resolved(r)) {
+		// where it starts is not known: in no root may it lead out of that
+		for _, root := range b.Roots {
+			if r, ok := local(root); ok && strings.HasPrefix(r, "/") && !lies(resolved(r+"/"+text),
+				resolved(r)) {
 				return "a link in it leads out of the roots"
 			}
 		}
@@ -344,7 +357,8 @@ func local(root string) (string, bool) {
 	default:
 		return "", false
 	}
-	if !strings.HasPrefix(root, "/") && !drive.MatchString(root) || strings.Contains(root, "\x00") || !utf8.ValidString(root) {
+	if !strings.HasPrefix(root, "/") && !drive.MatchString(root) || strings.Contains(root,
+		"\x00") || !utf8.ValidString(root) {
 		return "", false
 	}
 	for s := range strings.SplitSeq(root, "/") {
@@ -355,8 +369,10 @@ func local(root string) (string, bool) {
 	return root, true
 }
 
-// resolved is a path with its links followed, before ".." is taken, as the system does it; of what does not exist yet, the folder that does. "" is what cannot be seen. Between this look and
-// the server's use a link can change; only what the system itself holds the server to (a sandbox) is beyond that.
+// resolved is a path with its links followed, before ".." is taken, as the system does it; of what
+// does not exist yet, the folder that does. "" is what cannot be seen. Between this look and the
+// server's use a link can change; only what the system itself holds the server to (a sandbox) is
+// beyond that.
 func resolved(text string) string { return follow(text, 0) }
 
 const maxLinks = 40 // to nowhere, one after another
@@ -371,14 +387,16 @@ func follow(text string, links int) string {
 		switch {
 		case err == nil:
 			return lexical(real + rest)
-		case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) || links > maxLinks:
+		case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) ||
+			links > maxLinks:
 			return ""
 		}
 		cut := strings.LastIndexByte(at, '/')
 		if cut < 0 {
 			return ""
 		}
-		if target, err := os.Readlink(at); err == nil { // a link to nowhere: what is written goes there
+		// a link to nowhere: what is written goes there
+		if target, err := os.Readlink(at); err == nil {
 			if !strings.HasPrefix(target, "/") {
 				target = at[:cut+1] + target
 			}

@@ -16,7 +16,8 @@ import (
 // fromLibrary is a stage of one rule of the library.
 func fromLibrary(t testing.TB, rule string, settings map[string]any) *policies.Stage {
 	t.Helper()
-	s, err := policies.Load(policies.Options{Rules: []string{rule}, Config: map[string]map[string]any{rule: settings}})
+	s, err := policies.Load(policies.Options{Rules: []string{rule},
+		Config: map[string]map[string]any{rule: settings}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,20 +30,25 @@ func quoted(s string) string {
 }
 
 func reading(uri string) *mcp.Message {
-	return sent(mcp.NewRequest("1", "resources/read", []byte(`{"uri":`+quoted(uri)+`}`)), mcp.ToServer, uri)
+	return sent(mcp.NewRequest("1", "resources/read", []byte(`{"uri":`+quoted(uri)+`}`)),
+		mcp.ToServer, uri)
 }
 
 // climbing are spellings of "..", and of "/", of each of which some reader makes that.
 var (
-	dots   = []string{"..", "%2e%2e", "%2E.", ".%2e", "%252e%252e", "%25252e%25252e", "%u002e%u002e", "．．", "․․", "‥", ".. ", "....", "..;x", "%ef%bc%8e%ef%bc%8e"}
-	slash  = []string{"/", "//", "/./", "%2f", "%2F", "%252f", "%25252f", `\`, "%5c", "%255c", `\\`, "／", "∕", "＼", "%u2215", "%ef%bc%8f"}
-	starts = []string{"/data", "/data/", "/data/a", "/data/a/b", "file:///data", "FILE://localhost/data/a", "file:/data/a", "file:///data/a%20b", "", "a", "./", "notes://a"}
+	dots = []string{"..", "%2e%2e", "%2E.", ".%2e", "%252e%252e", "%25252e%25252e",
+		"%u002e%u002e", "．．", "․․", "‥", ".. ", "....", "..;x", "%ef%bc%8e%ef%bc%8e"}
+	slash = []string{"/", "//", "/./", "%2f", "%2F", "%252f", "%25252f", `\`, "%5c", "%255c",
+		`\\`, "／", "∕", "＼", "%u2215", "%ef%bc%8f"}
+	starts = []string{"/data", "/data/", "/data/a", "/data/a/b", "file:///data",
+		"FILE://localhost/data/a", "file:/data/a", "file:///data/a%20b", "", "a", "./", "notes://a"}
 )
 
 func TestNoSpellingOfAPathLeadsOutOfTheRoots(t *testing.T) {
 	for name, settings := range map[string]map[string]any{
-		"a root":                        {"roots": []any{"/data"}, "relative": true},
-		"two, one as a URI, and a base": {"roots": []any{"/srv/x y", "file:///data/"}, "base": "/data/a"},
+		"a root": {"roots": []any{"/data"}, "relative": true},
+		"two, one as a URI, and a base": {"roots": []any{"/srv/x y", "file:///data/"},
+			"base": "/data/a"},
 	} {
 		s := fromLibrary(t, "roots/traversal", settings)
 		var paths []string
@@ -54,7 +60,8 @@ func TestNoSpellingOfAPathLeadsOutOfTheRoots(t *testing.T) {
 			for _, up := range dots {
 				for _, sep := range slash {
 					for _, depth := range []int{1, 6} {
-						if depth == 1 && start != "" && start != "/data" && start != "/data/" { // it stays within
+						// it stays within
+						if depth == 1 && start != "" && start != "/data" && start != "/data/" {
 							continue
 						}
 						path := start + sep + strings.Repeat(up+sep, depth) + "etc" + sep + "passwd"
@@ -88,11 +95,19 @@ func refused(t *testing.T, s *policies.Stage, m *mcp.Message) bool {
 }
 
 func TestBoundaries(t *testing.T) {
-	s := fromLibrary(t, "roots/traversal", map[string]any{"roots": []any{"/data", "C:/Work"}, "relative": true})
+	s := fromLibrary(t, "roots/traversal", map[string]any{"roots": []any{"/data", "C:/Work"},
+		"relative": true})
 	for _, path := range []string{
-		"/database", "/data.bak", "/dat", "/", "/DATA", "/Data/x", "//data/x", `\\host\data`, "//?/C:/Work/x", `\\.\C:\Work`, "/data/x\x00", "/data/\nx", "~root/x", "~", "$HOME", "%HOME%/x", "C:x", "D:/Work/x", "C:/Workshop/x", `c:\work\..\x`,
-		`C:\Work\x:stream`, "file:data", "file:../x", "file://data/x", "file:////host/data", "file:///database", "file:///data/x?/../../../etc", "file:///data/../x?", "view-source:file:///etc/passwd", "notes://../x", "/data/\u202e/../../x", "/data/..\u00a0/../../x", strings.Repeat("/data", 3000),
-		strings.Repeat("%25", 200) + "2e", "C:/Work/.. /x", "C:/Work/..\\..\\x", "/proc/self/root/data/x", "file%3A///etc/passwd", "FiLe:///etc", "  /etc", "/data/%c0%ae%c0%ae/x", "/data/%f8%80%80%80%ae./x", "/data/.%80./x", "/data/\u0085/../../x",
+		"/database", "/data.bak", "/dat", "/", "/DATA", "/Data/x", "//data/x", `\\host\data`,
+		"//?/C:/Work/x", `\\.\C:\Work`, "/data/x\x00", "/data/\nx", "~root/x", "~", "$HOME",
+		"%HOME%/x", "C:x", "D:/Work/x", "C:/Workshop/x", `c:\work\..\x`,
+		`C:\Work\x:stream`, "file:data", "file:../x", "file://data/x", "file:////host/data",
+		"file:///database", "file:///data/x?/../../../etc", "file:///data/../x?",
+		"view-source:file:///etc/passwd", "notes://../x", "/data/\u202e/../../x",
+		"/data/..\u00a0/../../x", strings.Repeat("/data", 3000),
+		strings.Repeat("%25", 200) + "2e", "C:/Work/.. /x", "C:/Work/..\\..\\x",
+		"/proc/self/root/data/x", "file%3A///etc/passwd", "FiLe:///etc", "  /etc",
+		"/data/%c0%ae%c0%ae/x", "/data/%f8%80%80%80%ae./x", "/data/.%80./x", "/data/\u0085/../../x",
 		`"/etc/x"`, `'/etc/x'`, `"../x"`, "\ufeff/etc/x", "%22/etc/x%22", ` "/etc/x`,
 	} {
 		if !refused(t, s, called("x", `{"path":`+quoted(path)+`}`)) {
@@ -103,8 +118,13 @@ func TestBoundaries(t *testing.T) {
 		}
 	}
 	for _, path := range []string{
-		"/data", "/data/", "/data/.", "/data/x", "/data//x", "/data/database", "/data/a/../b", "/data/..x", "/data/x..", "/data/...", "/data/…", "/data/100%", "/data/50%25", "/data/a b", "/data/ä/日本", "/data/a;b", "/data/~x", "/data/$x", `/data/a\b`, "/data/%zz", "/data/caf%E9", "/data/50%ad", `"/data/a b"`, `/data/"a"`, "/data/it's",
-		"x", "x/y", "./x", "a/../b", "...", "file:///data/x%20y", "FILE://LOCALHOST/data/x", "https://example.com/a/b", "notes://x/y", `c:\work\x`, "C:/WORK/a/../b", "file:///C:/Work/x", "file:///c%3A/Work/x", "",
+		"/data", "/data/", "/data/.", "/data/x", "/data//x", "/data/database", "/data/a/../b",
+		"/data/..x", "/data/x..", "/data/...", "/data/…", "/data/100%", "/data/50%25", "/data/a b",
+		"/data/ä/日本", "/data/a;b", "/data/~x", "/data/$x", `/data/a\b`, "/data/%zz", "/data/caf%E9",
+		"/data/50%ad", `"/data/a b"`, `/data/"a"`, "/data/it's",
+		"x", "x/y", "./x", "a/../b", "...", "file:///data/x%20y", "FILE://LOCALHOST/data/x",
+		"https://example.com/a/b", "notes://x/y", `c:\work\x`, "C:/WORK/a/../b",
+		"file:///C:/Work/x", "file:///c%3A/Work/x", "",
 	} {
 		if refused(t, s, called("x", `{"path":`+quoted(path)+`}`)) {
 			t.Errorf("the argument %q is refused", path)
@@ -115,19 +135,25 @@ func TestBoundaries(t *testing.T) {
 	}
 }
 
-// Where paths may lie anywhere, and so in what `gatekit wrap` does without a word from anybody, what honest servers are given passes.
+// Where paths may lie anywhere, and so in what `gatekit wrap` does without a word from anybody,
+// what honest servers are given passes.
 func TestWhatIsNoDisguise(t *testing.T) {
 	s := fromLibrary(t, "roots/traversal", library.Default()["roots/traversal"])
 	for _, path := range []string{
-		"../x/a%20b", `"../a b"`, "caf%E9.txt", "100%ad", "SELECT 1 WHERE a LIKE '%add%'", "file:///home/u/caf%E9", "HEAD~1..HEAD", "origin/main...ä", "**/*.{ts,tsx}", "a/…/b", "./.../x", "src/..../x", "日本語／資料．txt", "data:text/html,%c3%a9 ..",
+		"../x/a%20b", `"../a b"`, "caf%E9.txt", "100%ad", "SELECT 1 WHERE a LIKE '%add%'",
+		"file:///home/u/caf%E9", "HEAD~1..HEAD", "origin/main...ä", "**/*.{ts,tsx}",
+		"a/…/b", "./.../x", "src/..../x", "日本語／資料．txt", "data:text/html,%c3%a9 ..",
 		"https://x.com/?u=..%2f..%2f", "~/a", `C:\Users\me\x`,
 	} {
-		if got := judged(t, s, called("x", `{"path":`+quoted(path)+`}`)); strings.HasPrefix(got, "denied") {
+		if got := judged(t, s, called("x", `{"path":`+quoted(path)+`}`)); strings.HasPrefix(got,
+			"denied") {
 			t.Errorf("%q: %s", path, got)
 		}
 	}
-	for _, path := range []string{`"..%2fx"`, "%c0%ae%c0%ae/x", "%e0%80%ae%e0%80%ae/x", ".%80./x", "a/%252e%252e/x", `a\..\..\x`, "x\x00"} {
-		if got := judged(t, s, called("x", `{"path":`+quoted(path)+`}`)); !strings.HasPrefix(got, "denied") {
+	for _, path := range []string{`"..%2fx"`, "%c0%ae%c0%ae/x", "%e0%80%ae%e0%80%ae/x", ".%80./x",
+		"a/%252e%252e/x", `a\..\..\x`, "x\x00"} {
+		if got := judged(t, s, called("x", `{"path":`+quoted(path)+`}`)); !strings.HasPrefix(got,
+			"denied") {
 			t.Errorf("%q passes", path)
 		}
 	}
@@ -144,7 +170,9 @@ func TestLinksDoNotLeadOutOfTheRoots(t *testing.T) {
 		}
 	}
 	root := filepath.Join(top, "root")
-	for name, to := range map[string]string{"in": "sub", "away": "../out", "absolute": filepath.Join(top, "out"), "dangling": "../out/new", "chain": "dangling", "loop": "loop", "deep": "../out/deep", "up": "sub/../..", "sub/back": "..", "self": root} {
+	for name, to := range map[string]string{"in": "sub", "away": "../out",
+		"absolute": filepath.Join(top, "out"), "dangling": "../out/new", "chain": "dangling",
+		"loop": "loop", "deep": "../out/deep", "up": "sub/../..", "sub/back": "..", "self": root} {
 		if err := os.Symlink(to, filepath.Join(root, name)); err != nil {
 			t.Fatal(err)
 		}
@@ -155,16 +183,22 @@ func TestLinksDoNotLeadOutOfTheRoots(t *testing.T) {
 	passes := func(s *policies.Stage, path string) bool {
 		return !refused(t, s, called("x", `{"path":`+quoted(path)+`}`))
 	}
-	for name, r := range map[string]string{"the root": root, "a link to it": filepath.Join(top, "alias")} {
+	for name, r := range map[string]string{"the root": root, "a link to it": filepath.Join(top,
+		"alias")} {
 		s := fromLibrary(t, "roots/traversal", map[string]any{"roots": []any{r}, "base": r})
-		for _, path := range []string{"away/x", "away", "absolute/x/y", "dangling", "dangling/x", "chain", "loop", "deep/../x", "up", "up/x", "sub/back/../out", "dangling/", "dangling/.", "self/away"} {
-			for _, p := range []string{r + "/" + path, path, "file://" + (&url.URL{Path: r + "/" + path}).EscapedPath(), r + "/" + strings.ReplaceAll(path, "a", "%61")} {
+		for _, path := range []string{"away/x", "away", "absolute/x/y", "dangling", "dangling/x",
+			"chain", "loop", "deep/../x", "up", "up/x", "sub/back/../out", "dangling/",
+			"dangling/.", "self/away"} {
+			for _, p := range []string{r + "/" + path, path,
+				"file://" + (&url.URL{Path: r + "/" + path}).EscapedPath(),
+				r + "/" + strings.ReplaceAll(path, "a", "%61")} {
 				if passes(s, p) {
 					t.Errorf("%s: %s passes", name, p)
 				}
 			}
 		}
-		for _, path := range []string{"in", "in/new", "sub/new/deeper", "sub/back/sub", "self/sub", "new", "."} {
+		for _, path := range []string{"in", "in/new", "sub/new/deeper", "sub/back/sub", "self/sub",
+			"new", "."} {
 			for _, p := range []string{r + "/" + path, path} {
 				if !passes(s, p) {
 					t.Errorf("%s: %s is refused", name, p)
@@ -172,11 +206,13 @@ func TestLinksDoNotLeadOutOfTheRoots(t *testing.T) {
 			}
 		}
 	}
-	relative := fromLibrary(t, "roots/traversal", map[string]any{"roots": []any{root}, "relative": true})
+	relative := fromLibrary(t, "roots/traversal", map[string]any{"roots": []any{root},
+		"relative": true})
 	if passes(relative, "away/x") {
 		t.Error("a relative path through a link passes")
 	}
-	remote := fromLibrary(t, "roots/traversal", map[string]any{"roots": []any{root}, "remote": []any{"a"}})
+	remote := fromLibrary(t, "roots/traversal", map[string]any{"roots": []any{root},
+		"remote": []any{"a"}})
 	if !passes(remote, root+"/away/x") {
 		t.Error("links of this machine count for a server on another")
 	}
@@ -184,7 +220,9 @@ func TestLinksDoNotLeadOutOfTheRoots(t *testing.T) {
 
 func TestTheRootsThatTheClientDeclared(t *testing.T) {
 	s := fromLibrary(t, "roots/traversal", nil)
-	judge := func(path string) string { return judged(t, s, called("x", `{"path":`+quoted(path)+`}`)) }
+	judge := func(path string) string {
+		return judged(t, s, called("x", `{"path":`+quoted(path)+`}`))
+	}
 	declare := func(roots string) string {
 		m := sent(mcp.NewResponse("1", []byte(roots)), mcp.ToServer, "")
 		m.Method = "roots/list"
@@ -193,14 +231,16 @@ func TestTheRootsThatTheClientDeclared(t *testing.T) {
 	if got := judge("/work/x"); !strings.Contains(got, "there are no roots") {
 		t.Errorf("before the client said its roots: %s", got)
 	}
-	if got := declare(`{"roots":[{"uri":"file:///work/%2e%2e/"}]}`); !strings.HasPrefix(got, "denied") {
+	if got := declare(`{"roots":[{"uri":"file:///work/%2e%2e/"}]}`); !strings.HasPrefix(got,
+		"denied") {
 		t.Errorf("roots that climb: %s", got)
 	}
 	if got := judge("/etc"); !strings.HasPrefix(got, "denied") {
 		t.Errorf("after roots that were refused: %s", got)
 	}
 	declare(`{"roots":[{"uri":"file:///work"},{"uri":"file:///a%20b"}]}`)
-	for path, pass := range map[string]bool{"/work/x": true, "/a b/x": true, "/workshop": false, "/a": false} {
+	for path, pass := range map[string]bool{"/work/x": true, "/a b/x": true, "/workshop": false,
+		"/a": false} {
 		if got := judge(path); strings.HasPrefix(got, "denied") == pass {
 			t.Errorf("%s: %s", path, got)
 		}
@@ -209,7 +249,9 @@ func TestTheRootsThatTheClientDeclared(t *testing.T) {
 
 func BenchmarkTraversal(b *testing.B) {
 	s := fromLibrary(b, "roots/traversal", map[string]any{"roots": []any{"/data"}})
-	for name, m := range map[string]*mcp.Message{"path": called("x", `{"path":"/data/a/b.txt"}`), "64KiB": called("x", `{"text":"`+strings.Repeat("x", 64<<10)+`"}`), "other": reading("notes://x")} {
+	for name, m := range map[string]*mcp.Message{"path": called("x", `{"path":"/data/a/b.txt"}`),
+		"64KiB": called("x", `{"text":"`+strings.Repeat("x", 64<<10)+`"}`),
+		"other": reading("notes://x")} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
 				if v, err := s.Inspect(b.Context(), m); err != nil || v.Action == 0 {

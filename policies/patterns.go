@@ -10,7 +10,8 @@ import (
 // maxPatterns is how many are kept compiled: a policy can make them of anything.
 const maxPatterns = 1000
 
-// patterns are the regular expressions that policies name, compiled: they name the same few for each message. The zero patterns is ready.
+// patterns are the regular expressions that policies name, compiled: they name the same few for
+// each message. The zero patterns is ready.
 type patterns struct {
 	mu    sync.Mutex
 	known map[string]*regexp.Regexp

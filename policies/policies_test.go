@@ -34,7 +34,8 @@ func load(t *testing.T, rego string) (*policies.Stage, error) {
 
 // called is a call of a tool, on its way to server a.
 func called(name, arguments string) *mcp.Message {
-	return sent(mcp.NewRequest("1", "tools/call", []byte(`{"name":"`+name+`","arguments":`+arguments+`}`)), mcp.ToServer, name)
+	return sent(mcp.NewRequest("1", "tools/call", []byte(`{"name":"`+name+`","arguments":`+
+		arguments+`}`)), mcp.ToServer, name)
 }
 
 func sent(m *mcp.Message, to mcp.Direction, name string) *mcp.Message {
@@ -60,7 +61,8 @@ func (j *journal) Record(_ context.Context, o pipeline.Outcome) (uint64, error) 
 func judged(t *testing.T, s pipeline.Stage, m *mcp.Message) string {
 	t.Helper()
 	j := &journal{}
-	p, err := pipeline.New(j, pipeline.Options{}, pipeline.StageConfig{Name: "policy", Stage: s}).Pass(t.Context(), m)
+	p, err := pipeline.New(j, pipeline.Options{}, pipeline.StageConfig{Name: "policy",
+		Stage: s}).Pass(t.Context(), m)
 	if err != nil {
 		if j.last.Err != nil {
 			return "error: " + j.last.Err.Error()
@@ -71,29 +73,45 @@ func judged(t *testing.T, s pipeline.Stage, m *mcp.Message) string {
 }
 
 func TestEffects(t *testing.T) {
-	list := answered(sent(mcp.NewRequest("1", "tools/list", nil), mcp.ToServer, ""), `{"tools":[{"name":"x"},{"name":"y"}]}`)
+	list := answered(sent(mcp.NewRequest("1", "tools/list", nil), mcp.ToServer, ""),
+		`{"tools":[{"name":"x"},{"name":"y"}]}`)
 	for name, c := range map[string]struct {
 		rego string
 		m    *mcp.Message
 		want string
 	}{
-		"nothing":                   {`deny contains "no" if input.name == "y"`, called("x", `{}`), `{"name":"x","arguments":{}}`},
-		"deny":                      {`deny contains "no" if input.name == "x"`, called("x", `{}`), `denied: t: no`},
-		"deny with an object":       {`deny contains {"reason": "no", "code": 7}`, called("x", `{}`), `denied: t: no`},
-		"deny beats all":            {`deny contains "no"` + "\n" + `set contains {"path": "/arguments/a", "value": 1}` + "\n" + `hide contains "x"`, called("x", `{}`), `denied: t: no`},
-		"hide in a list":            {`hide contains item.name if { some item in input.items; item.name == "x" }`, list, `{"tools":[{"name":"y"}]}`},
-		"hide in a call":            {`hide contains "x"`, called("x", `{}`), `denied: hidden`},
-		"set":                       {`set contains {"path": "/arguments/a", "value": {"b": [1, "c", null, true]}}`, called("x", `{"k": 1.0}`), `{"name":"x","arguments":{"k": 1.0,"a":{"b":[1,"c",null,true]}}}`},
-		"redact a path":             {`redact contains {"path": "/arguments/a", "with": "[gone]"}`, called("x", `{"a":{"b":1},"c":2}`), `{"name":"x","arguments":{"a":"[gone]","c":2}}`},
-		"redact what is not there":  {`redact contains {"path": "/arguments/z", "with": "[gone]"}`, called("x", `{"a":1}`), `{"name":"x","arguments":{"a":1}}`},
+		"nothing": {`deny contains "no" if input.name == "y"`, called("x", `{}`),
+			`{"name":"x","arguments":{}}`},
+		"deny": {`deny contains "no" if input.name == "x"`, called("x", `{}`),
+			`denied: t: no`},
+		"deny with an object": {`deny contains {"reason": "no", "code": 7}`,
+			called("x", `{}`), `denied: t: no`},
+		"deny beats all": {`deny contains "no"` + "\n" +
+			`set contains {"path": "/arguments/a", "value": 1}` + "\n" + `hide contains "x"`,
+			called("x", `{}`), `denied: t: no`},
+		"hide in a list": {`hide contains item.name if { some item in input.items; item.name == "x" }`, list, `{"tools":[{"name":"y"}]}`},
+		"hide in a call": {`hide contains "x"`, called("x", `{}`), `denied: hidden`},
+		"set":            {`set contains {"path": "/arguments/a", "value": {"b": [1, "c", null, true]}}`, called("x", `{"k": 1.0}`), `{"name":"x","arguments":{"k": 1.0,"a":{"b":[1,"c",null,true]}}}`},
+		"redact a path": {`redact contains {"path": "/arguments/a", "with": "[gone]"}`,
+			called("x", `{"a":{"b":1},"c":2}`), `{"name":"x","arguments":{"a":"[gone]","c":2}}`},
+		"redact what is not there": {`redact contains {"path": "/arguments/z", "with": "[gone]"}`,
+			called("x", `{"a":1}`), `{"name":"x","arguments":{"a":1}}`},
 		"redact what holds another": {`redact contains {"path": path, "with": "[gone]"} if some path in ["/arguments/a/b", "/arguments/a", "/arguments/a/c"]`, called("x", `{"a":{"b":1},"c":2}`), `{"name":"x","arguments":{"a":"[gone]","c":2}}`},
 		"set what another sets":     {`set contains {"path": path, "value": 1} if some path in ["/arguments/a", "/arguments/a/b"]`, called("x", `{"a":{"b":2}}`), `{"name":"x","arguments":{"a":1}}`},
-		"redact a pattern":          {`redact contains {"pattern": "k[0-9]+", "with": "K"}`, called("x", `{"a":"k1 and k22","k3":["k4"]}`), `{"name":"x","arguments":{"a":"K and K","K":["K"]}}`},
-		"redact beats set":          {`redact contains {"path": "/arguments/a", "with": "R"}` + "\n" + `set contains {"path": "/arguments/a", "value": "S"}`, called("x", `{"a":1}`), `{"name":"x","arguments":{"a":"R"}}`},
-		"ask":                       {`ask contains {"reason": "it is large"}`, called("x", `{}`), `denied: a human has to approve: t: it is large`},
-		"a set of another type":     {`deny contains 3`, called("x", `{}`), `error: stage "policy": t: deny holds number, and has to hold reasons, or objects with a "reason"`},
-		"an error while it runs":    {`deny contains "no" if { x := to_number(input.name); x > 1 }`, called("x", `{}`), `error: stage "policy": evaluate the policies`},
-		"a pattern that is none":    {`redact contains {"pattern": "(", "with": "K"}`, called("x", `{}`), `error: stage "policy": t: redact: pattern "("`},
+		"redact a pattern": {`redact contains {"pattern": "k[0-9]+", "with": "K"}`,
+			called("x", `{"a":"k1 and k22","k3":["k4"]}`),
+			`{"name":"x","arguments":{"a":"K and K","K":["K"]}}`},
+		"redact beats set": {`redact contains {"path": "/arguments/a", "with": "R"}` + "\n" +
+			`set contains {"path": "/arguments/a", "value": "S"}`, called("x", `{"a":1}`),
+			`{"name":"x","arguments":{"a":"R"}}`},
+		"ask": {`ask contains {"reason": "it is large"}`, called("x", `{}`),
+			`denied: a human has to approve: t: it is large`},
+		"a set of another type": {`deny contains 3`, called("x", `{}`),
+			`error: stage "policy": t: deny holds number, and has to hold reasons, or objects with a "reason"`},
+		"an error while it runs": {`deny contains "no" if { x := to_number(input.name); x > 1 }`,
+			called("x", `{}`), `error: stage "policy": evaluate the policies`},
+		"a pattern that is none": {`redact contains {"pattern": "(", "with": "K"}`,
+			called("x", `{}`), `error: stage "policy": t: redact: pattern "("`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := judged(t, loaded(t, c.rego), c.m); !strings.HasPrefix(got, c.want) {
@@ -107,14 +125,17 @@ func TestAChangeIsRecordedWithTheRuleThatMadeIt(t *testing.T) {
 	for name, rego := range map[string]string{
 		"set":    `set contains {"path": "/arguments/a", "value": 1}`,
 		"redact": `redact contains {"path": "/arguments/a", "with": "R"}`,
-		"both":   `redact contains {"path": "/arguments/a", "with": "R"}` + "\n" + `set contains {"path": "/arguments/b", "value": 1}`,
+		"both": `redact contains {"path": "/arguments/a", "with": "R"}` + "\n" +
+			`set contains {"path": "/arguments/b", "value": 1}`,
 	} {
 		j := &journal{}
-		p := pipeline.New(j, pipeline.Options{}, pipeline.StageConfig{Name: "policy", Stage: loaded(t, rego)})
+		p := pipeline.New(j, pipeline.Options{}, pipeline.StageConfig{Name: "policy",
+			Stage: loaded(t, rego)})
 		if _, err := p.Pass(t.Context(), called("x", `{"a":"v"}`)); err != nil {
 			t.Fatal(err)
 		}
-		if o := j.last; o.Action != "modify" || o.Reason != "t" || len(o.Steps) != 1 || len(o.Steps[0].Changed) == 0 {
+		if o := j.last; o.Action != "modify" || o.Reason != "t" || len(o.Steps) != 1 ||
+			len(o.Steps[0].Changed) == 0 {
 			t.Errorf("%s is recorded as %s %q, %+v", name, o.Action, o.Reason, o.Steps)
 		}
 	}
@@ -122,8 +143,9 @@ func TestAChangeIsRecordedWithTheRuleThatMadeIt(t *testing.T) {
 
 func TestWhatIsWrongIsSaidWithItsLine(t *testing.T) {
 	for rego, want := range map[string]string{
-		`deny contains "no" if input.params.nmae == "x"` + "\n" + `deny contains "no" if input.methd == "x"`: `t.rego:4:23: undefined ref: input.methd`,
-		`deny contains "no" if input.session.lables == []`:                                                   `t.rego:3:23: undefined ref: input.session.lables`,
+		`deny contains "no" if input.params.nmae == "x"` + "\n" +
+			`deny contains "no" if input.methd == "x"`: `t.rego:4:23: undefined ref: input.methd`,
+		`deny contains "no" if input.session.lables == []`: `t.rego:3:23: undefined ref: input.session.lables`,
 		`deny := true`:                         `t.rego:3: deny decides nothing like this`,
 		`deny if true`:                         `t.rego:3: deny decides nothing like this`,
 		`x := 1`:                               `the policies decide nothing`,
@@ -157,8 +179,10 @@ deny contains "wrong answer" if { input.kind == "response"; input.request.argume
 	for _, n := range names {
 		tools = append(tools, strings.Replace(definition, `"x"`, `"`+n+`"`, 1))
 	}
-	judged(t, s, answered(sent(mcp.NewRequest("1", "tools/list", nil), mcp.ToServer, ""), `{"tools":[`+strings.Join(tools, ",")+`]}`))
-	for i, want := range []string{`{"name":"x","arguments":{}}`, `{"name":"x","arguments":{}}`, "denied: t: too many"} {
+	judged(t, s, answered(sent(mcp.NewRequest("1", "tools/list", nil), mcp.ToServer, ""),
+		`{"tools":[`+strings.Join(tools, ",")+`]}`))
+	for i, want := range []string{`{"name":"x","arguments":{}}`, `{"name":"x","arguments":{}}`,
+		"denied: t: too many"} {
 		if got := judged(t, s, called("x", `{}`)); got != want {
 			t.Errorf("call %d: %s, want %s", i+1, got, want)
 		}
@@ -166,7 +190,8 @@ deny contains "wrong answer" if { input.kind == "response"; input.request.argume
 	if got := judged(t, s, called("send", `{}`)); strings.HasPrefix(got, "denied") {
 		t.Errorf("before anything was labelled: %s", got)
 	}
-	if got := judged(t, s, answered(called("x", `{"n":7}`), `{}`)); got != "denied: t: wrong answer" {
+	if got := judged(t, s, answered(called("x", `{"n":7}`),
+		`{}`)); got != "denied: t: wrong answer" {
 		t.Errorf("an answer to what was asked: %s", got)
 	}
 	judged(t, s, answered(called("x", `{}`), `{"content":[]}`))
@@ -195,7 +220,8 @@ deny contains "wrong answer" if { input.kind == "response"; input.request.argume
 func TestASlowPolicyDenies(t *testing.T) {
 	s := loaded(t, `deny contains "no" if { count([1 | some a in numbers.range(1, 3000); some b in numbers.range(1, 3000); some c in numbers.range(1, 3000); a + b == c]) < 0 }`)
 	j := &journal{}
-	_, err := pipeline.New(j, pipeline.Options{}, pipeline.StageConfig{Name: "policy", Stage: s, Timeout: 50 * time.Millisecond}).Pass(t.Context(), called("x", `{}`))
+	_, err := pipeline.New(j, pipeline.Options{}, pipeline.StageConfig{Name: "policy", Stage: s,
+		Timeout: 50 * time.Millisecond}).Pass(t.Context(), called("x", `{}`))
 	if err == nil || !strings.Contains(j.last.Err.Error(), "no verdict within") {
 		t.Errorf("%v, recorded %v", err, j.last.Err)
 	}

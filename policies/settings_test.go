@@ -20,22 +20,33 @@ func settled(t *testing.T, rule, settings string) error {
 	if err := json.Unmarshal([]byte(settings), &config); err != nil {
 		t.Fatal(err)
 	}
-	_, err := policies.Load(policies.Options{Rules: []string{rule}, Config: map[string]map[string]any{rule: config}})
+	_, err := policies.Load(policies.Options{Rules: []string{rule},
+		Config: map[string]map[string]any{rule: config}})
 	return err
 }
 
 func TestAWrongPatternFailsWhenItIsLoaded(t *testing.T) {
 	for _, c := range []struct{ rule, settings, want string }{
-		{"tools/arguments", `{"rules":[{"argument":"a"},{"argument":"b","pattern":"("}]}`, `rules[1].pattern: is no RE2 pattern: missing closing )`},
-		{"tools/arguments", `{"rules":[{"argument":"a","pattern":"a(?=b)"}]}`, `rules[0].pattern: is no RE2 pattern: invalid or unsupported Perl syntax`},
-		{"tools/arguments", `{"rules":[{"argument":"a","pattern":"\\Qa"}]}`, `rules[0].pattern: is no RE2 pattern: missing closing )`}, // good alone, and not within the group that the rule puts it in
-		{"tools/arguments", `{"rules":[{"argument":"/a/[","pattern":"a"}]}`, `rules[0].argument: is no argument: `},
-		{"tools/arguments", `{"rules":[{"argument":"a","tools":["{x"]}]}`, `rules[0].tools[0]: is no pattern: `},
-		{"tools/arguments", `{"rules":[{"argument":"a","hosts":["a","*.[b"]}]}`, `rules[0].hosts[1]: is no pattern: `},
-		{"resources/redact", `{"rules":[{"uris":["*"],"pattern":"[z-a]","with":""}]}`, `rules[0].pattern: is no RE2 pattern: invalid character class range`},
-		{"resources/redact", `{"rules":[{"uris":["a\\"],"pattern":"a","with":""}]}`, `rules[0].uris[0]: is no pattern: `},
+		{"tools/arguments", `{"rules":[{"argument":"a"},{"argument":"b","pattern":"("}]}`,
+			`rules[1].pattern: is no RE2 pattern: missing closing )`},
+		{"tools/arguments", `{"rules":[{"argument":"a","pattern":"a(?=b)"}]}`,
+			`rules[0].pattern: is no RE2 pattern: invalid or unsupported Perl syntax`},
+		// good alone, and not within the group that the rule puts it in
+		{"tools/arguments", `{"rules":[{"argument":"a","pattern":"\\Qa"}]}`,
+			`rules[0].pattern: is no RE2 pattern: missing closing )`},
+		{"tools/arguments", `{"rules":[{"argument":"/a/[","pattern":"a"}]}`,
+			`rules[0].argument: is no argument: `},
+		{"tools/arguments", `{"rules":[{"argument":"a","tools":["{x"]}]}`,
+			`rules[0].tools[0]: is no pattern: `},
+		{"tools/arguments", `{"rules":[{"argument":"a","hosts":["a","*.[b"]}]}`,
+			`rules[0].hosts[1]: is no pattern: `},
+		{"resources/redact", `{"rules":[{"uris":["*"],"pattern":"[z-a]","with":""}]}`,
+			`rules[0].pattern: is no RE2 pattern: invalid character class range`},
+		{"resources/redact", `{"rules":[{"uris":["a\\"],"pattern":"a","with":""}]}`,
+			`rules[0].uris[0]: is no pattern: `},
 		{"tools/allowlist", `{"servers":{"box":["a","["]}}`, `servers.box[1]: is no pattern: `},
-		{"roots/traversal", `{"arguments":[{"argument":"files[]"}]}`, `arguments[0].argument: is no pattern: `},
+		{"roots/traversal", `{"arguments":[{"argument":"files[]"}]}`,
+			`arguments[0].argument: is no pattern: `},
 	} {
 		err := settled(t, c.rule, c.settings)
 		setting, ok := errors.AsType[*policies.SettingsError](err)
@@ -55,12 +66,15 @@ func TestAWrongPatternFailsWhenItIsLoaded(t *testing.T) {
 
 // All faults of the settings are said, each on its own.
 func TestAllThatIsWrongWithSettingsIsSaid(t *testing.T) {
-	_, err := policies.Load(policies.Options{Rules: []string{"tools/allowlist", "limits/rate"}, Config: map[string]map[string]any{
-		"tools/allowlist": {"tools": []any{"[", 3}, "tool": 1},
-		"limits/rate":     {"per_session": -1},
-	}})
+	_, err := policies.Load(policies.Options{Rules: []string{"tools/allowlist", "limits/rate"},
+		Config: map[string]map[string]any{
+			"tools/allowlist": {"tools": []any{"[", 3}, "tool": 1},
+			"limits/rate":     {"per_session": -1},
+		}})
 	for _, want := range []string{
-		`policy.config."tools/allowlist": tool: unknown option, did you mean "tools"?`, `policy.config."tools/allowlist": tools[0]: is no pattern: `, `policy.config."tools/allowlist": tools[1]: must be a string, not a number`,
+		`policy.config."tools/allowlist": tool: unknown option, did you mean "tools"?`,
+		`policy.config."tools/allowlist": tools[0]: is no pattern: `,
+		`policy.config."tools/allowlist": tools[1]: must be a string, not a number`,
 		`policy.config."limits/rate": per_session: must be at least 0`,
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -69,7 +83,8 @@ func TestAllThatIsWrongWithSettingsIsSaid(t *testing.T) {
 	}
 }
 
-// Each setting that a rule takes for a pattern is held against one when it is loaded: what a schema does not say would fail with the first message.
+// Each setting that a rule takes for a pattern is held against one when it is loaded: what a schema
+// does not say would fail with the first message.
 func TestEachSettingThatIsAPatternIsChecked(t *testing.T) {
 	for _, rule := range library.Names() {
 		b, err := fs.ReadFile(library.FS, path.Join(rule, "schema.json"))
@@ -87,7 +102,8 @@ func TestEachSettingThatIsAPatternIsChecked(t *testing.T) {
 				if d, ok := v["description"].(string); ok {
 					described = d
 				}
-				if v["type"] == "string" && v["format"] == nil && strings.Contains(strings.ToLower(described), "pattern") {
+				if v["type"] == "string" && v["format"] == nil &&
+					strings.Contains(strings.ToLower(described), "pattern") {
 					t.Errorf("%s: %s: %q and no format", rule, at, described)
 				}
 				for k, sub := range v {

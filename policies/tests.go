@@ -28,8 +28,9 @@ type Test struct {
 	Name    string // with its package, without data: "gatekit.mine_test.test_writes"
 	File    string
 	Line    int
-	Skipped bool   // its name begins with todo_
-	Failure string // "" when it passed; where it is known, with the file and line of what did not hold
+	Skipped bool // its name begins with todo_
+	// "" when it passed; where it is known, with the file and line of what did not hold
+	Failure string
 	Printed string // what print() said
 }
 
@@ -40,9 +41,11 @@ type Coverage struct {
 	Missed  []int // lines, ascending
 }
 
-// RunTests runs the tests of what o names: the *_test.rego in its folders and bundles and beside its files, and those of its rules of the library. Tests are compiled as policies are: what
-// reaches out is not there, and an error of a function is one of the test. The library's rules are tested with settings of their own, not with o's. The error has what keeps the
-// tests from running, a line each.
+// RunTests runs the tests of what o names: the *_test.rego in its folders and bundles and beside
+// its files, and those of its rules of the library. Tests are compiled as policies are: what
+// reaches out is not there, and an error of a function is one of the test. The library's rules are
+// tested with settings of their own, not with o's. The error has what keeps the tests from running,
+// a line each.
 func RunTests(ctx context.Context, o Options) ([]Test, []Coverage, error) {
 	s, err := read(o, true)
 	if err != nil {
@@ -66,14 +69,20 @@ func RunTests(ctx context.Context, o Options) ([]Test, []Coverage, error) {
 		}
 	}
 	of, in, err := run(ctx, rules)
-	covered = slices.DeleteFunc(covered, func(c Coverage) bool { return strings.HasPrefix(c.File, "library/") }) // that is what the other tests touched
+	// that is what the other tests touched
+	covered = slices.DeleteFunc(covered, func(c Coverage) bool {
+		return strings.HasPrefix(c.File, "library/")
+	})
 	return append(tests, of...), append(covered, in...), err
 }
 
 // run runs all tests in s.
 func run(ctx context.Context, s *sources) ([]Test, []Coverage, error) {
 	covered := cover.New()
-	results, err := results(ctx, s, func(r *tester.Runner) { r.SetCoverageQueryTracer(covered).SetCoverageRuns([]cover.Kind{}) })
+	results, err := results(ctx, s,
+		func(r *tester.Runner) {
+			r.SetCoverageQueryTracer(covered).SetCoverageRuns([]cover.Kind{})
+		})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -95,7 +104,8 @@ func run(ctx context.Context, s *sources) ([]Test, []Coverage, error) {
 	}
 	var tests []Test
 	for _, r := range results {
-		t := Test{Name: strings.TrimPrefix(r.Package, "data.") + "." + r.Name, File: r.Location.File, Line: r.Location.Row, Skipped: r.Skip, Printed: string(r.Output)}
+		t := Test{Name: strings.TrimPrefix(r.Package, "data.") + "." + r.Name,
+			File: r.Location.File, Line: r.Location.Row, Skipped: r.Skip, Printed: string(r.Output)}
 		switch {
 		case r.Error != nil:
 			t.Failure = r.Error.Error()
@@ -104,7 +114,9 @@ func run(ctx context.Context, s *sources) ([]Test, []Coverage, error) {
 		}
 		tests = append(tests, t)
 	}
-	slices.SortFunc(tests, func(a, b Test) int { return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line)) })
+	slices.SortFunc(tests, func(a, b Test) int {
+		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line))
+	})
 	return tests, coverage(covered, s.modules), nil
 }
 
@@ -121,7 +133,9 @@ func results(ctx context.Context, s *sources, set func(*tester.Runner)) ([]*test
 	for _, f := range Functions() {
 		functions = append(functions, (*tester.Builtin)(&f))
 	}
-	r := tester.NewRunner().AddCustomBuiltins(functions).SetCompiler(c.WithEnablePrintStatements(true)).SetStore(inmem.NewFromObject(s.data)).SetModules(s.modules).RaiseBuiltinErrors(true)
+	r := tester.NewRunner().AddCustomBuiltins(functions).SetCompiler(
+		c.WithEnablePrintStatements(true)).SetStore(inmem.NewFromObject(
+		s.data)).SetModules(s.modules).RaiseBuiltinErrors(true)
 	set(r)
 	ch, err := r.RunTests(ctx, nil)
 	if err != nil {
@@ -180,7 +194,8 @@ func coverage(c *cover.Cover, modules map[string]*ast.Module) (all []Coverage) {
 // isTest says whether a file holds tests, and no policies.
 func isTest(file string) bool { return strings.HasSuffix(file, "_test.rego") }
 
-// counterpart is the file beside one that is of the same policies: its tests, or what it tests. "" when it is not there.
+// counterpart is the file beside one that is of the same policies: its tests, or what it tests. ""
+// when it is not there.
 func counterpart(file string) string {
 	other := strings.TrimSuffix(file, ".rego") + "_test.rego"
 	if isTest(file) {

@@ -65,22 +65,29 @@ todo_test_later if false
 `})
 	file := filepath.Join(dir, "mine_test.rego")
 	for _, named := range []string{dir, filepath.Join(dir, "mine.rego"), file} {
-		tests, covered, err := policies.RunTests(t.Context(), policies.Options{Files: []string{named}})
+		tests, covered, err := policies.RunTests(t.Context(),
+			policies.Options{Files: []string{named}})
 		if err != nil || len(tests) != 4 {
 			t.Fatalf("%s: %v, %v", named, tests, err)
 		}
 		for i, want := range []policies.Test{
 			{Name: "gatekit.mine_test.test_denied", Line: 5},
-			{Name: "gatekit.mine_test.test_wrong", Line: 9, Failure: file + ":11: this does not hold: count(mine.deny) == 0"},
-			{Name: "gatekit.mine_test.test_error", Line: 15, Failure: "eval_builtin_error: to_number", Printed: "about to fail\n"},
+			{Name: "gatekit.mine_test.test_wrong", Line: 9,
+				Failure: file + ":11: this does not hold: count(mine.deny) == 0"},
+			{Name: "gatekit.mine_test.test_error", Line: 15,
+				Failure: "eval_builtin_error: to_number", Printed: "about to fail\n"},
 			{Name: "gatekit.mine_test.todo_test_later", Line: 20, Skipped: true},
 		} {
 			got := tests[i]
-			if got.Name != want.Name || got.File != file || got.Line != want.Line || !strings.Contains(got.Failure, want.Failure) || (got.Failure == "") != (want.Failure == "") || got.Skipped != want.Skipped || got.Printed != want.Printed {
+			if got.Name != want.Name || got.File != file || got.Line != want.Line ||
+				!strings.Contains(got.Failure, want.Failure) ||
+				(got.Failure == "") != (want.Failure == "") || got.Skipped != want.Skipped ||
+				got.Printed != want.Printed {
 				t.Errorf("test %d is %+v, want %+v", i, got, want)
 			}
 		}
-		if len(covered) != 1 || covered[0].File != filepath.Join(dir, "mine.rego") || len(covered[0].Missed) != 1 || covered[0].Missed[0] != 8 || covered[0].Percent != 75 {
+		if len(covered) != 1 || covered[0].File != filepath.Join(dir, "mine.rego") ||
+			len(covered[0].Missed) != 1 || covered[0].Missed[0] != 8 || covered[0].Percent != 75 {
 			t.Errorf("covered: %+v", covered)
 		}
 	}
@@ -91,8 +98,11 @@ func TestTestsAreCompiledAsPoliciesAre(t *testing.T) {
 		`test_x if http.send({})`: "mine_test.rego:3:11: undefined function http.send",
 		`test_x if`:               "mine_test.rego:3",
 	} {
-		dir := folder(t, map[string]string{"mine.rego": mine, "mine_test.rego": "package gatekit.mine_test\n\n" + source})
-		if _, _, err := policies.RunTests(t.Context(), policies.Options{Files: []string{dir}}); err == nil || !strings.Contains(err.Error(), want) {
+		dir := folder(t, map[string]string{"mine.rego": mine,
+			"mine_test.rego": "package gatekit.mine_test\n\n" + source})
+		if _, _, err := policies.RunTests(t.Context(),
+			policies.Options{Files: []string{dir}}); err == nil || !strings.Contains(err.Error(),
+			want) {
 			t.Errorf("%s: %v, want %s", source, err, want)
 		}
 	}
@@ -100,7 +110,9 @@ func TestTestsAreCompiledAsPoliciesAre(t *testing.T) {
 
 // As `gatekit policy test` and `gatekit check` run them, with whatever settings are in force.
 func TestTheLibrarysTestsPass(t *testing.T) {
-	tests, covered, err := policies.RunTests(t.Context(), policies.Options{Rules: library.Names(), Files: []string{folder(t, map[string]string{"mine.rego": mine, "mine_test.rego": mineTest})},
+	tests, covered, err := policies.RunTests(t.Context(), policies.Options{Rules: library.Names(),
+		Files: []string{folder(t, map[string]string{"mine.rego": mine,
+			"mine_test.rego": mineTest})},
 		Config: map[string]map[string]any{"tools/readonly": {"except": []any{"*"}}}})
 	if err != nil {
 		t.Fatal(err)
@@ -116,7 +128,9 @@ func TestTheLibrarysTestsPass(t *testing.T) {
 }
 
 func TestFolders(t *testing.T) {
-	dir := folder(t, map[string]string{"..2026/mine.rego": mine, "sub/other.rego": strings.Replace(mine, "gatekit.mine", "gatekit.other", 1), "empty/README": ""})
+	dir := folder(t, map[string]string{"..2026/mine.rego": mine,
+		"sub/other.rego": strings.Replace(mine, "gatekit.mine", "gatekit.other", 1),
+		"empty/README":   ""})
 	if err := os.Symlink("..2026", filepath.Join(dir, "..data")); err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +150,9 @@ func TestFolders(t *testing.T) {
 			t.Errorf("%s: %s", name, got)
 		}
 	}
-	if _, err := policies.Load(policies.Options{Rules: []string{"tools/readonly"}, Files: []string{filepath.Join(dir, "empty")}}); err == nil || !strings.Contains(err.Error(), "empty: there is no .rego file in it") {
+	if _, err := policies.Load(policies.Options{Rules: []string{"tools/readonly"},
+		Files: []string{filepath.Join(dir, "empty")}}); err == nil || !strings.Contains(err.Error(),
+		"empty: there is no .rego file in it") {
 		t.Errorf("a folder without policies: %v", err)
 	}
 }
@@ -153,8 +169,10 @@ func TestBundles(t *testing.T) {
 		defer z.Close()
 		w := tar.NewWriter(z)
 		defer w.Close()
-		for name, text := range map[string]string{"./sub/mine.rego": rule, "./sub/mine_test.rego": mineTest, "./data.json": `{"names":["x"]}`} {
-			if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o600, Size: int64(len(text))}); err != nil {
+		for name, text := range map[string]string{"./sub/mine.rego": rule,
+			"./sub/mine_test.rego": mineTest, "./data.json": `{"names":["x"]}`} {
+			if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o600,
+				Size: int64(len(text))}); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := w.Write([]byte(text)); err != nil {
@@ -172,11 +190,14 @@ func TestBundles(t *testing.T) {
 		t.Error(got)
 	}
 	tests, covered, err := policies.RunTests(t.Context(), o)
-	if err != nil || len(tests) != 1 || tests[0].Failure != "" || tests[0].File != bundle+":sub/mine_test.rego" || len(covered) != 1 || covered[0].File != bundle+":sub/mine.rego" || covered[0].Percent != 75 {
+	if err != nil || len(tests) != 1 || tests[0].Failure != "" ||
+		tests[0].File != bundle+":sub/mine_test.rego" || len(covered) != 1 ||
+		covered[0].File != bundle+":sub/mine.rego" || covered[0].Percent != 75 {
 		t.Errorf("%+v, %+v, %v", tests, covered, err)
 	}
 	pack(strings.Replace(mine, "input.name", "input.nmae", 1))
-	if _, err := policies.Load(o); err == nil || !strings.Contains(err.Error(), "b.tar.gz:sub/mine.rego:5:2: undefined ref: input.nmae") {
+	if _, err := policies.Load(o); err == nil || !strings.Contains(err.Error(),
+		"b.tar.gz:sub/mine.rego:5:2: undefined ref: input.nmae") {
 		t.Errorf("a field that is misspelt: %v", err)
 	}
 }

@@ -6,7 +6,8 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// hider is what one rule that hides reads of the items of a list, and which member of them it hides by.
+// hider is what one rule that hides reads of the items of a list, and which member of them it hides
+// by.
 type hider struct {
 	by    string          // "" is not known
 	reads map[string]bool // members of items
@@ -29,8 +30,9 @@ func (i *interest) hidersOf(bodies []*ast.Rule, c class) (all []hider) {
 	return all
 }
 
-// undecided says whether what is hidden of a list depends on more of an item than its name. A rule that hides by another member than the name does not speak of this list: one that hides
-// item.name is not about resources, whose name is item.uri.
+// undecided says whether what is hidden of a list depends on more of an item than its name. A rule
+// that hides by another member than the name does not speak of this list: one that hides item.name
+// is not about resources, whose name is item.uri.
 func undecided(hiders []hider, name string) bool {
 	return slices.ContainsFunc(hiders, func(h hider) bool {
 		if h.by != "" && h.by != name {
@@ -43,7 +45,8 @@ func undecided(hiders []hider, name string) bool {
 // anItem says that a term is input.items[x].
 func anItem(t *ast.Term) bool {
 	ref, ok := t.Value.(ast.Ref)
-	return ok && len(ref) == 3 && ref.HasPrefix(ast.InputRootRef) && ref[1].Equal(ast.StringTerm("items"))
+	return ok && len(ref) == 3 && ref.HasPrefix(ast.InputRootRef) &&
+		ref[1].Equal(ast.StringTerm("items"))
 }
 
 // aliasing is the variable that an expression makes an item.
@@ -124,13 +127,15 @@ func (h *hider) of(r *ast.Rule, items map[ast.Var]bool) {
 				}
 				return true
 			case ast.Var:
-				h.all = h.all || items[x] || x.Equal(ast.InputRootDocument.Value) || x.Equal(ast.DefaultRootDocument.Value)
+				h.all = h.all || items[x] || x.Equal(ast.InputRootDocument.Value) ||
+					x.Equal(ast.DefaultRootDocument.Value)
 			case ast.Ref:
 				head, isVar := x[0].Value.(ast.Var)
 				switch {
 				case isVar && items[head]:
 					member(x[1:])
-				case x.HasPrefix(ast.InputRootRef) && len(x) > 1 && x[1].Equal(ast.StringTerm("items")) && len(x) > 3:
+				case x.HasPrefix(ast.InputRootRef) && len(x) > 1 &&
+					x[1].Equal(ast.StringTerm("items")) && len(x) > 3:
 					member(x[3:])
 				case x.HasPrefix(ast.InputRootRef):
 					name, ok := ast.String(""), false

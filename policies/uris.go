@@ -12,23 +12,27 @@ import (
 
 // uri is what policies are told of a URI. Where readers of URIs differ, it has a fault.
 type uri struct {
-	Scheme   string `json:"scheme"` // in small letters
-	Host     string `json:"host"`   // as it is looked up: in small letters and ASCII; an address in its usual form
+	Scheme string `json:"scheme"` // in small letters
+	// as it is looked up: in small letters and ASCII; an address in its usual form
+	Host     string `json:"host"`
 	Port     string `json:"port"`
 	User     bool   `json:"user"` // it has a user, or a password
 	Path     string `json:"path"`
 	Punycode bool   `json:"punycode"` // the host has letters that are not ASCII
-	Special  string `json:"special"`  // what kind of address the host is that is not of the public internet; "" is none
-	Fault    string `json:"fault"`
+	// what kind of address the host is that is not of the public internet; "" is none
+	Special string `json:"special"`
+	Fault   string `json:"fault"`
 }
 
 // hosted are the schemes whose URIs have a host, whatever comes after the colon.
-var hosted = map[string]bool{"http": true, "https": true, "ws": true, "wss": true, "ftp": true, "sse": true}
+var hosted = map[string]bool{"http": true, "https": true, "ws": true, "wss": true, "ftp": true,
+	"sse": true}
 
 func parseURI(text string) uri {
 	fault := func(why string) uri { return uri{Fault: why} }
 	for _, r := range text {
-		if r <= ' ' || r == 0x7f || r == '\\' || r == 0xfffd || r >= 0x80 && r < 0xa1 || r >= 0x2000 && r < 0x2070 || r == 0x3000 || r == 0xfeff {
+		if r <= ' ' || r == 0x7f || r == '\\' || r == 0xfffd || r >= 0x80 && r < 0xa1 ||
+			r >= 0x2000 && r < 0x2070 || r == 0x3000 || r == 0xfeff {
 			return fault("it has a character that readers differ about")
 		}
 	}
@@ -68,7 +72,8 @@ func parseURI(text string) uri {
 	if strings.HasPrefix(host, "[") {
 		inner, port, ok := strings.Cut(host[1:], "]")
 		addr, err := netip.ParseAddr(inner)
-		if !ok || err != nil || !addr.Is6() || addr.Zone() != "" || port != "" && !strings.HasPrefix(port, ":") {
+		if !ok || err != nil || !addr.Is6() || addr.Zone() != "" ||
+			port != "" && !strings.HasPrefix(port, ":") {
 			u.Fault = "its host is no address"
 			return u
 		}
@@ -91,7 +96,8 @@ func parseURI(text string) uri {
 		return u
 	}
 	host = escape.ReplaceAllStringFunc(host, unescape) // browsers do
-	ascii, err := idna.New(idna.MapForLookup(), idna.BidiRule(), idna.StrictDomainName(false)).ToASCII(host)
+	ascii, err := idna.New(idna.MapForLookup(), idna.BidiRule(),
+		idna.StrictDomainName(false)).ToASCII(host)
 	if err != nil || strings.ContainsAny(ascii, "%@/?#[]\\: \x00") || ascii == "" {
 		if u.Host = strings.ToLower(host); hosted[u.Scheme] {
 			u.Fault = "its host is no name"
@@ -104,13 +110,16 @@ func parseURI(text string) uri {
 	}
 	own := u.Host
 	u.Special, u.Fault = hostKind(own, &u.Host)
-	if !hosted[u.Scheme] && own != "localhost" && strings.Count(own, ".") != 3 && (u.Fault != "" || u.Host != own || !strings.Contains(own, ".")) { // notes://inbox, issue://42: a server's own words
+	// notes://inbox, issue://42: a server's own words
+	if !hosted[u.Scheme] && own != "localhost" && strings.Count(own, ".") != 3 && (u.Fault != "" ||
+		u.Host != own || !strings.Contains(own, ".")) {
 		u.Host, u.Special, u.Fault = own, "", ""
 	}
 	return u
 }
 
-// readings are what servers may take a URI for, in small letters: as it is written, as eachReading has it, and each of those without "." and "..". The error is that there are too many.
+// readings are what servers may take a URI for, in small letters: as it is written, as eachReading
+// has it, and each of those without "." and "..". The error is that there are too many.
 func readings(text string) (all []string, err error) {
 	if len(text) > maxPath {
 		return nil, errors.New("the URI is too long")
@@ -122,7 +131,8 @@ func readings(text string) (all []string, err error) {
 		}
 		rest := reading[len(name):]
 		slashes := rest[:len(rest)-len(strings.TrimLeft(rest, "/"))]
-		for _, r := range []string{reading, name + slashes + strings.TrimPrefix(lexical(rest), "/")} {
+		for _, r := range []string{reading, name + slashes + strings.TrimPrefix(lexical(rest),
+			"/")} {
 			if r = strings.ToLower(r); !slices.Contains(all, r) {
 				all = append(all, r)
 			}
@@ -135,14 +145,16 @@ func readings(text string) (all []string, err error) {
 	return all, nil
 }
 
-// usualURI is a URI as it is usually written: its scheme in small letters, without escapes that stand for letters, "." and "..".
+// usualURI is a URI as it is usually written: its scheme in small letters, without escapes that
+// stand for letters, "." and "..".
 func usualURI(text string) string {
 	name := schemeOf(text)
 	if name == "" {
 		return text
 	}
 	rest := escape.ReplaceAllStringFunc(text[len(name)+1:], func(e string) string {
-		if c := unescape(e); len(c) == 1 && (c >= "a" && c <= "z" || c >= "A" && c <= "Z" || c >= "0" && c <= "9" || strings.Contains("-._~", c)) {
+		if c := unescape(e); len(c) == 1 && (c >= "a" && c <= "z" || c >= "A" && c <= "Z" ||
+			c >= "0" && c <= "9" || strings.Contains("-._~", c)) {
 			return c
 		}
 		return e
@@ -172,13 +184,17 @@ func schemeOf(text string) string {
 	return name
 }
 
-// inside are the ends of names that lead to this machine, or into this network; the last ones are public names made for it.
+// inside are the ends of names that lead to this machine, or into this network; the last ones are
+// public names made for it.
 var inside = []string{
-	"localhost", "local", "localdomain", "internal", "intranet", "lan", "home", "corp", "private", "home.arpa", "ip6-localhost", "ip6-loopback",
-	"localtest.me", "lvh.me", "nip.io", "sslip.io", "xip.io", "vcap.me", "lacolhost.com", "yoogle.com", "traefik.me",
+	"localhost", "local", "localdomain", "internal", "intranet", "lan", "home", "corp", "private",
+	"home.arpa", "ip6-localhost", "ip6-loopback",
+	"localtest.me", "lvh.me", "nip.io", "sslip.io", "xip.io", "vcap.me", "lacolhost.com",
+	"yoogle.com", "traefik.me",
 }
 
-// hostKind says what kind of host it is. One that ends in a number is an address, in one of the ways that addresses are written; canonical gets the usual one.
+// hostKind says what kind of host it is. One that ends in a number is an address, in one of the
+// ways that addresses are written; canonical gets the usual one.
 func hostKind(host string, canonical *string) (kind, fault string) {
 	labels := strings.Split(host, ".")
 	last := labels[len(labels)-1]
@@ -238,7 +254,8 @@ func quad(labels []string, octal bool) (netip.Addr, bool) {
 			all |= n << (8 * (3 - i))
 		}
 	}
-	return netip.AddrFrom4([4]byte{byte(all >> 24), byte(all >> 16), byte(all >> 8), byte(all)}), true
+	return netip.AddrFrom4([4]byte{byte(all >> 24), byte(all >> 16), byte(all >> 8), byte(all)}),
+		true
 }
 
 func number(s string, octal bool) (uint64, bool) {
@@ -257,8 +274,11 @@ func number(s string, octal bool) (uint64, bool) {
 
 // metadata are the addresses at which clouds hand out credentials.
 var metadata = []netip.Addr{
-	netip.MustParseAddr("169.254.169.254"), netip.MustParseAddr("169.254.170.2"), netip.MustParseAddr("169.254.170.23"), netip.MustParseAddr("169.254.0.23"),
-	netip.MustParseAddr("100.100.100.200"), netip.MustParseAddr("192.0.0.192"), netip.MustParseAddr("168.63.129.16"), netip.MustParseAddr("fd00:ec2::254"), netip.MustParseAddr("fd20:ce::254"),
+	netip.MustParseAddr("169.254.169.254"), netip.MustParseAddr("169.254.170.2"),
+	netip.MustParseAddr("169.254.170.23"), netip.MustParseAddr("169.254.0.23"),
+	netip.MustParseAddr("100.100.100.200"), netip.MustParseAddr("192.0.0.192"),
+	netip.MustParseAddr("168.63.129.16"), netip.MustParseAddr("fd00:ec2::254"),
+	netip.MustParseAddr("fd20:ce::254"),
 }
 
 // reserved are the ranges of the registries of special addresses (IANA) that netip does not know.

@@ -20,8 +20,9 @@ type AdminOptions struct {
 	Log   *slog.Logger            // nil: nothing is logged
 }
 
-// Admin is a listener for operators and their tools. It answers GET and HEAD, to those on this machine who call it by a loopback name: a browser whose page was made to believe that
-// its own name is at 127.0.0.1 is refused. No page is told that it may read the answers (CORS).
+// Admin is a listener for operators and their tools. It answers GET and HEAD, to those on this
+// machine who call it by a loopback name: a browser whose page was made to believe that its own
+// name is at 127.0.0.1 is refused. No page is told that it may read the answers (CORS).
 type Admin struct {
 	o        AdminOptions
 	hosts    hosts
@@ -32,10 +33,12 @@ type Admin struct {
 func ListenAdmin(o AdminOptions) (*Admin, error) {
 	addr, err := net.ResolveTCPAddr("tcp", o.Addr)
 	if err != nil {
-		return nil, fmt.Errorf("listen on %q for operators: %w\nhint: write it as 127.0.0.1:7778", o.Addr, err)
+		return nil, fmt.Errorf("listen on %q for operators: %w\nhint: write it as 127.0.0.1:7778",
+			o.Addr, err)
 	}
 	if !addr.IP.IsLoopback() {
-		return nil, fmt.Errorf("listen on %s for operators: not a loopback address, and nobody is asked who they are\nhint: listen on 127.0.0.1:%d", o.Addr, addr.Port)
+		return nil, fmt.Errorf("listen on %s for operators: not a loopback address, and nobody "+
+			"is asked who they are\nhint: listen on 127.0.0.1:%d", o.Addr, addr.Port)
 	}
 	l, err := net.ListenTCP("tcp", addr)
 	if err != nil {
@@ -44,13 +47,15 @@ func ListenAdmin(o AdminOptions) (*Admin, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Admin{o: o, hosts: newHosts(nil, true), listener: &limited{Listener: l, slots: make(chan struct{}, maxAdmin), closed: make(chan struct{})}}, nil
+	return &Admin{o: o, hosts: newHosts(nil, true), listener: &limited{Listener: l,
+		slots: make(chan struct{}, maxAdmin), closed: make(chan struct{})}}, nil
 }
 
 // Addr is where it listens.
 func (a *Admin) Addr() net.Addr { return a.listener.Addr() }
 
-// Serve answers until ctx ends, and returns when the last answer is given or was not within a second.
+// Serve answers until ctx ends, and returns when the last answer is given or was not within a
+// second.
 func (a *Admin) Serve(ctx context.Context) error {
 	alive, drop := context.WithCancel(context.WithoutCancel(ctx))
 	defer drop()

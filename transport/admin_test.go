@@ -16,7 +16,8 @@ func TestOperatorsOfOtherMachinesAreRefused(t *testing.T) {
 		if err == nil {
 			a.Close()
 			t.Errorf("it listens on %s", addr)
-		} else if !strings.Contains(err.Error(), "not a loopback address") || !strings.Contains(err.Error(), "\nhint: listen on 127.0.0.1:") {
+		} else if !strings.Contains(err.Error(), "not a loopback address") ||
+			!strings.Contains(err.Error(), "\nhint: listen on 127.0.0.1:") {
 			t.Errorf("listening on %s: %v", addr, err)
 		}
 	}
@@ -24,13 +25,17 @@ func TestOperatorsOfOtherMachinesAreRefused(t *testing.T) {
 
 func TestTheOperatorsListenerEndsWithItsContext(t *testing.T) {
 	asked := make(chan struct{})
-	a, err := transport.ListenAdmin(transport.AdminOptions{Addr: "127.0.0.1:0", Pages: map[string]http.Handler{
-		"/slow": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			close(asked)
-			<-r.Context().Done()
-		}),
-		"/page": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "good") }),
-	}})
+	a, err := transport.ListenAdmin(transport.AdminOptions{Addr: "127.0.0.1:0",
+		Pages: map[string]http.Handler{
+			"/slow": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				close(asked)
+				<-r.Context().Done()
+			}),
+			"/page": http.HandlerFunc(func(w http.ResponseWriter,
+				_ *http.Request) {
+				io.WriteString(w, "good")
+			}),
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +47,8 @@ func TestTheOperatorsListenerEndsWithItsContext(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if b, _ := io.ReadAll(answer.Body); string(b) != "good" || answer.Header.Get("Cache-Control") != "no-store" {
+	if b, _ := io.ReadAll(answer.Body); string(b) != "good" ||
+		answer.Header.Get("Cache-Control") != "no-store" {
 		t.Errorf("got %q, %v", b, answer.Header)
 	}
 	answer.Body.Close()

@@ -58,15 +58,22 @@ func TestBackSendsWhatItShould(t *testing.T) {
 		call func() (*upstream.Answer, error)
 		want sent
 	}{
-		{func() (*upstream.Answer, error) { return b.Post(t.Context(), header(), []byte(`{"id":1}`)) }, sent{method: "POST", body: `{"id":1}`}},
-		{func() (*upstream.Answer, error) { return b.Get(t.Context(), header()) }, sent{method: "GET"}},
-		{func() (*upstream.Answer, error) { return b.Delete(t.Context(), header()) }, sent{method: "DELETE"}},
+		{func() (*upstream.Answer, error) {
+			return b.Post(t.Context(), header(), []byte(`{"id":1}`))
+		}, sent{method: "POST", body: `{"id":1}`}},
+		{func() (*upstream.Answer, error) {
+			return b.Get(t.Context(), header())
+		}, sent{method: "GET"}},
+		{func() (*upstream.Answer, error) {
+			return b.Delete(t.Context(), header())
+		}, sent{method: "DELETE"}},
 	} {
 		a, err := c.call()
 		if err != nil {
 			t.Fatal(err)
 		}
-		if a.Status != 200 || string(a.Body) != `{"ok":true}` || a.Header.Get("Mcp-Session-Id") != "s1" || a.Events != nil {
+		if a.Status != 200 || string(a.Body) != `{"ok":true}` ||
+			a.Header.Get("Mcp-Session-Id") != "s1" || a.Events != nil {
 			t.Errorf("%d: got %+v", i, a)
 		}
 		s := <-got
@@ -74,8 +81,10 @@ func TestBackSendsWhatItShould(t *testing.T) {
 			t.Errorf("%d: got %+v", i, s)
 		}
 		for name, want := range map[string]string{
-			"Authorization": "Bearer hunter2", "X-Team": "the protocol's", "Mcp-Session-Id": "s0", "Cookie": "", "Accept-Encoding": "",
-			"Accept": "application/json, text/event-stream", "Content-Type": map[bool]string{true: "application/json"}[c.want.body != ""],
+			"Authorization": "Bearer hunter2", "X-Team": "the protocol's", "Mcp-Session-Id": "s0",
+			"Cookie": "", "Accept-Encoding": "",
+			"Accept":       "application/json, text/event-stream",
+			"Content-Type": map[bool]string{true: "application/json"}[c.want.body != ""],
 		} {
 			if have := s.header.Get(name); have != want {
 				t.Errorf("%d: %s: got %q, want %q", i, name, have, want)
@@ -93,16 +102,27 @@ func TestBackAnswers(t *testing.T) {
 		body    string
 		err     string
 	}{
-		{"plain text with its status", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "Missing session ID", 400) }, 400, "Missing session ID\n", ""},
-		{"nothing", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(202) }, 202, "", ""},
-		{"no content", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) }, 204, "", ""},
+		{"plain text with its status", func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w,
+				"Missing session ID", 400)
+		}, 400, "Missing session ID\n", ""},
+		{"nothing", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(202) }, 202,
+			"", ""},
+		{"no content", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) }, 204,
+			"", ""},
 		{"a body of unknown length", func(w http.ResponseWriter, _ *http.Request) {
 			io.WriteString(w, `{"a":`)
 			w.(http.Flusher).Flush()
 			io.WriteString(w, `1}`)
 		}, 200, `{"a":1}`, ""},
-		{"a body at the limit", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, big) }, 200, big, ""},
-		{"a body over the limit", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, big+"x") }, 0, "", "over the limit"},
+		{"a body at the limit", func(w http.ResponseWriter, _ *http.Request) {
+			io.WriteString(w,
+				big)
+		}, 200, big, ""},
+		{"a body over the limit", func(w http.ResponseWriter, _ *http.Request) {
+			io.WriteString(w,
+				big+"x")
+		}, 0, "", "over the limit"},
 		{"a length over the limit", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", fmt.Sprint(1<<20+1))
 			io.WriteString(w, big+"x")
@@ -124,14 +144,21 @@ func TestBackAnswers(t *testing.T) {
 			}
 			http.Redirect(w, r, "https://evil.example/steal?token=1", http.StatusTemporaryRedirect)
 		}, 0, "", "it redirects to https://evil.example/steal (status 307), which is not followed"},
-		{"a redirect to nowhere", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(302) }, 0, "", "it redirects to nowhere (status 302)"},
-		{"a header block without end", func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X-Large", strings.Repeat("x", 80<<10)) }, 0, "", "exceeded"},
+		{"a redirect to nowhere", func(w http.ResponseWriter,
+			_ *http.Request) {
+			w.WriteHeader(302)
+		}, 0, "", "it redirects to nowhere (status 302)"},
+		{"a header block without end", func(w http.ResponseWriter,
+			_ *http.Request) {
+			w.Header().Set("X-Large", strings.Repeat("x", 80<<10))
+		}, 0, "", "exceeded"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := remote(t, c.handler, nil)
 			a, err := b.Post(t.Context(), nil, []byte("{}"))
 			if c.err != "" {
-				if err == nil || !strings.Contains(err.Error(), c.err) || !strings.Contains(err.Error(), `server "github": POST http://127.0.0.1:`) {
+				if err == nil || !strings.Contains(err.Error(), c.err) ||
+					!strings.Contains(err.Error(), `server "github": POST http://127.0.0.1:`) {
 					t.Errorf("got %v, want %q", err, c.err)
 				}
 				if _, large := errors.AsType[*upstream.TooLarge](err); large != strings.Contains(c.err, "over the limit") {
@@ -188,7 +215,8 @@ func TestBackEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// A server may close a connection just when a request is on its way. Whether it was run cannot be told, so it must not be sent again.
+// A server may close a connection just when a request is on its way. Whether it was run cannot be
+// told, so it must not be sent again.
 func TestBackNeverSendsAMessageTwice(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -244,7 +272,8 @@ func TestDialSaysWhatIsWrong(t *testing.T) {
 		{"no host", "http:///mcp", "", "", "has no host"},
 		{"a password", "https://user:hunter2@x/mcp", "", "", "holds a user name or password"},
 		{"nonsense", "http://[::1", "", "", "cannot be read"},
-		{"our header", "http://x", "content-length", "5", "header Content-Length cannot be configured"},
+		{"our header", "http://x", "content-length", "5",
+			"header Content-Length cannot be configured"},
 		{"a bad name", "http://x", "X Y", "5", "is not valid"},
 		{"a line break", "http://x", "X-Y", "hunter2\r\nX-Z: 1", "is not valid"},
 	} {
@@ -254,7 +283,8 @@ func TestDialSaysWhatIsWrong(t *testing.T) {
 				r.Headers = map[string]string{c.header: c.value}
 			}
 			_, err := transport.Dial(r)
-			if err == nil || !strings.HasPrefix(err.Error(), `server "github": `) || !strings.Contains(err.Error(), c.want) {
+			if err == nil || !strings.HasPrefix(err.Error(), `server "github": `) ||
+				!strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, want %q", err, c.want)
 			}
 			if err != nil && strings.Contains(err.Error(), "hunter2") {
@@ -276,12 +306,17 @@ func TestOldTransportMistrustsItsServer(t *testing.T) {
 		handler http.HandlerFunc
 		want    string
 	}{
-		{"an endpoint elsewhere", stream("event: endpoint\ndata: https://evil.example/x\n\n"), "it names https://evil.example/x, which is another origin"},
-		{"an endpoint elsewhere without a scheme", stream("event: endpoint\ndata: //evil.example/x\n\n"), "another origin"},
-		{"an endpoint on another port", stream("event: endpoint\ndata: http://127.0.0.1:1/x\n\n"), "another origin"},
-		{"an endpoint that is a file", stream("event: endpoint\ndata: file:///etc/passwd\n\n"), "another origin"},
+		{"an endpoint elsewhere", stream("event: endpoint\ndata: https://evil.example/x\n\n"),
+			"it names https://evil.example/x, which is another origin"},
+		{"an endpoint elsewhere without a scheme",
+			stream("event: endpoint\ndata: //evil.example/x\n\n"), "another origin"},
+		{"an endpoint on another port", stream("event: endpoint\ndata: http://127.0.0.1:1/x\n\n"),
+			"another origin"},
+		{"an endpoint that is a file", stream("event: endpoint\ndata: file:///etc/passwd\n\n"),
+			"another origin"},
 		{"no endpoint", stream("data: hello\n\n"), "wait for the endpoint event: EOF"},
-		{"no stream", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(405) }, "status 405 and no event stream"},
+		{"no stream", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(405) },
+			"status 405 and no event stream"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p, err := remote(t, c.handler, nil).SSE(t.Context())
@@ -323,7 +358,8 @@ func TestOldTransportMistrustsItsServer(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer p.Close()
-		if err := p.Write(t.Context(), []byte("{}")); err == nil || !strings.Contains(err.Error(), `status 403: go\x1baway`) {
+		if err := p.Write(t.Context(), []byte("{}")); err == nil || !strings.Contains(err.Error(),
+			`status 403: go\x1baway`) {
 			t.Errorf("got %v", err)
 		}
 		short, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)

@@ -28,7 +28,8 @@ type SSEPipe struct {
 
 var _ upstream.Pipe = (*SSEPipe)(nil)
 
-// SSE opens the stream of the 2024-11-05 transport at the server's URL and waits for its endpoint event. ctx bounds that, not the connection, which lives until Close.
+// SSE opens the stream of the 2024-11-05 transport at the server's URL and waits for its endpoint
+// event. ctx bounds that, not the connection, which lives until Close.
 func (b *Back) SSE(ctx context.Context) (*SSEPipe, error) {
 	alive, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
@@ -51,19 +52,22 @@ func (b *Back) openSSE(ctx context.Context) (*SSEPipe, error) {
 		return nil, err
 	}
 	if a.Events == nil {
-		return nil, b.failed(ctx, http.MethodGet, b.url, fmt.Errorf("status %d and no event stream", a.Status))
+		return nil, b.failed(ctx, http.MethodGet, b.url, fmt.Errorf("status %d and no event stream",
+			a.Status))
 	}
 	for {
 		e, err := a.Events.Next()
 		if err != nil {
 			a.Events.Close()
-			return nil, b.failed(ctx, http.MethodGet, b.url, fmt.Errorf("wait for the endpoint event: %w", err))
+			return nil, b.failed(ctx, http.MethodGet, b.url,
+				fmt.Errorf("wait for the endpoint event: %w", err))
 		}
 		if e.Name != "endpoint" {
 			continue
 		}
 		post, err := b.url.Parse(strings.TrimSpace(string(e.Data)))
-		if err == nil && (post.Scheme != b.url.Scheme || post.Host != b.url.Host || post.User != nil) {
+		if err == nil && (post.Scheme != b.url.Scheme || post.Host != b.url.Host ||
+			post.User != nil) {
 			// Else a server could have our credentials sent anywhere, and reach what only we can.
 			err = fmt.Errorf("it names %s, which is another origin", place(post))
 		}
@@ -75,7 +79,8 @@ func (b *Back) openSSE(ctx context.Context) (*SSEPipe, error) {
 	}
 }
 
-// Read answers the next message event. When ctx ends the stream is dropped, since an event half read could not be gone on with. It is for one goroutine at a time.
+// Read answers the next message event. When ctx ends the stream is dropped, since an event half
+// read could not be gone on with. It is for one goroutine at a time.
 func (p *SSEPipe) Read(ctx context.Context) ([]byte, error) {
 	defer context.AfterFunc(ctx, func() { p.Close() })()
 	for {
@@ -86,7 +91,8 @@ func (p *SSEPipe) Read(ctx context.Context) ([]byte, error) {
 		case err != nil && p.isClosed():
 			return nil, io.EOF
 		case err != nil:
-			if _, large := errors.AsType[*upstream.TooLarge](err); !large && !errors.Is(err, io.EOF) {
+			if _, large := errors.AsType[*upstream.TooLarge](err); !large && !errors.Is(err,
+				io.EOF) {
 				err = p.back.failed(ctx, http.MethodGet, p.back.url, err)
 			}
 			return nil, err
@@ -106,7 +112,8 @@ func (p *SSEPipe) Write(ctx context.Context, parts ...[]byte) error {
 		a.Events.Close()
 	}
 	if a.Status >= 300 {
-		return p.back.failed(ctx, http.MethodPost, p.post, fmt.Errorf("status %d: %s", a.Status, process.Printable(a.Body[:min(len(a.Body), 200)])))
+		return p.back.failed(ctx, http.MethodPost, p.post, fmt.Errorf("status %d: %s", a.Status,
+			process.Printable(a.Body[:min(len(a.Body), 200)])))
 	}
 	return nil
 }

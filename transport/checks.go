@@ -10,7 +10,8 @@ import (
 	"strings"
 )
 
-// hosts is which Host headers are ours. A browser that was told that evil.example is at 127.0.0.1 (DNS rebinding) sends that name here.
+// hosts is which Host headers are ours. A browser that was told that evil.example is at 127.0.0.1
+// (DNS rebinding) sends that name here.
 type hosts struct {
 	checked bool
 	allowed []string // lower case
@@ -41,8 +42,8 @@ func (h hosts) allow(host string) bool {
 	return err == nil && ip.IsLoopback() && ip.Zone() == ""
 }
 
-// allowOrigin says whether a browser's page may talk to us, and tells the browser so. A page of our own origin may if our Host was checked; we serve none, but local
-// clients send it.
+// allowOrigin says whether a browser's page may talk to us, and tells the browser so. A page of our
+// own origin may if our Host was checked; we serve none, but local clients send it.
 func (f *Front) allowOrigin(h http.Header, origin, host string) bool {
 	h.Add("Vary", "Origin")
 	if slices.Contains(f.o.AllowedOrigins, origin) {
@@ -62,9 +63,11 @@ func preflight(h, asked http.Header, methods []string) {
 	h.Set("Access-Control-Max-Age", "600")
 }
 
-// repeated says which header that has one value came with several. Those of MCP are checked by downstream, which answers them in the protocol's way.
+// repeated says which header that has one value came with several. Those of MCP are checked by
+// downstream, which answers them in the protocol's way.
 func repeated(h http.Header) string {
-	for _, name := range [...]string{"Content-Type", "Content-Encoding", "Origin", "Authorization", "Last-Event-Id"} {
+	for _, name := range [...]string{"Content-Type", "Content-Encoding", "Origin", "Authorization",
+		"Last-Event-Id"} {
 		values := h[name]
 		for _, v := range values[min(1, len(values)):] {
 			if v != values[0] {
@@ -85,7 +88,8 @@ func mediaType(contentType string) string {
 	return strings.ToLower(strings.TrimSpace(t))
 }
 
-// acceptable says whether a client takes JSON or an event stream. Many name only one of the two, or none, and take both.
+// acceptable says whether a client takes JSON or an event stream. Many name only one of the two, or
+// none, and take both.
 func acceptable(accept []string) bool {
 	named := false
 	for _, line := range accept {

@@ -25,17 +25,21 @@ const (
 
 // Command says how a server's process is started.
 type Command struct {
-	Name string   // of the server, as it is configured: for logs and errors
-	Path string   // of the program: looked up in PATH when it holds no slash, relative to Dir otherwise. There is no shell.
+	Name string // of the server, as it is configured: for logs and errors
+	// of the program: looked up in PATH when it holds no slash, relative to Dir otherwise. There is
+	// no shell.
+	Path string
 	Args []string // without the program's name
 	Dir  string   // working folder; "" is ours
 
-	// Env is what the process gets beside our own PATH, HOME, LANG and TMPDIR, which it may override. It gets nothing else.
+	// Env is what the process gets beside our own PATH, HOME, LANG and TMPDIR, which it may
+	// override. It gets nothing else.
 	Env map[string]string
 
 	MaxMessage int           // bytes; 0 is 16 MiB
 	Grace      time.Duration // between closing stdin, TERM and KILL; 0 is 2 s
-	Log        *slog.Logger  // gets what the process writes to stderr, line by line; nil: nothing is logged
+	// gets what the process writes to stderr, line by line; nil: nothing is logged
+	Log *slog.Logger
 }
 
 // Child is a running server process. Its stdin and stdout carry newline-delimited messages.
@@ -75,8 +79,9 @@ func (e *Exited) Error() string {
 // Unwrap is io.EOF: there is nothing more to read.
 func (e *Exited) Unwrap() error { return io.EOF }
 
-// Spawn starts the process. ctx bounds the start, not the process, which lives until it exits or Close. It leads a process group of its own; when it exits, for whatever
-// reason, what is left of the group is killed, and on Linux it is killed when we die.
+// Spawn starts the process. ctx bounds the start, not the process, which lives until it exits or
+// Close. It leads a process group of its own; when it exits, for whatever reason, what is left of
+// the group is killed, and on Linux it is killed when we die.
 func Spawn(ctx context.Context, c Command) (*Child, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, context.Cause(ctx)
@@ -142,8 +147,10 @@ func Spawn(ctx context.Context, c Command) (*Child, error) {
 	return child, nil
 }
 
-// Read answers the next message. Lines that are no JSON object or array are logged and skipped; a child that writes more than 64 KiB of them is ended. The
-// error is io.EOF after Close, an *Exited when the child ended by itself, an *upstream.TooLarge for a message that was skipped. It is for one goroutine at a time.
+// Read answers the next message. Lines that are no JSON object or array are logged and skipped; a
+// child that writes more than 64 KiB of them is ended. The error is io.EOF after Close, an *Exited
+// when the child ended by itself, an *upstream.TooLarge for a message that was skipped. It is for
+// one goroutine at a time.
 func (c *Child) Read(ctx context.Context) ([]byte, error) {
 	if c.broken != nil {
 		return nil, c.broken
@@ -165,14 +172,17 @@ func (c *Child) Read(ctx context.Context) ([]byte, error) {
 		c.noise += len(b) + 1
 		if c.noise > maxNoise {
 			c.process.Signal(syscall.SIGKILL)
-			c.broken = fmt.Errorf("server %q was ended: it wrote more than %d KiB to stdout that are no messages\nhint: a stdio server must write its log to stderr; is this one started in its stdio mode?", c.name, maxNoise>>10)
+			c.broken = fmt.Errorf("server %q was ended: it wrote more than %d KiB to stdout "+
+				"that are no messages\nhint: a stdio server must write its log to stderr; is "+
+				"this one started in its stdio mode?", c.name, maxNoise>>10)
 			return nil, c.broken
 		}
 	}
 }
 
-// isMessage says whether a line can be a JSON-RPC message or batch. It looks at the first two tokens only, enough to tell it from a log line like
-// "[info] ready" or "{'a': 1}"; whoever reads the message looks at all of it.
+// isMessage says whether a line can be a JSON-RPC message or batch. It looks at the first two
+// tokens only, enough to tell it from a log line like "[info] ready" or "{'a': 1}"; whoever reads
+// the message looks at all of it.
 func isMessage(line []byte) bool {
 	line = bytes.TrimLeft(line, " \t\r")
 	if len(line) < 2 {
@@ -191,7 +201,8 @@ func isMessage(line []byte) bool {
 	return false
 }
 
-// Write writes one message as one line. It is safe for many goroutines. The error is an *Exited when the child is gone.
+// Write writes one message as one line. It is safe for many goroutines. The error is an *Exited
+// when the child is gone.
 func (c *Child) Write(ctx context.Context, parts ...[]byte) error {
 	err := c.writer.Write(ctx, parts...)
 	if errors.Is(err, syscall.EPIPE) || errors.Is(err, fs.ErrClosed) {
@@ -217,8 +228,9 @@ func (c *Child) ended(ctx context.Context) error {
 	return &Exited{Server: c.name, How: how, Stderr: c.process.LastWords(10)}
 }
 
-// Close ends the server: it closes stdin and waits, sends TERM to the process group and waits, sends KILL. It returns when the process is
-// reaped, its group dead and its stderr drained. Further calls wait for the same.
+// Close ends the server: it closes stdin and waits, sends TERM to the process group and waits,
+// sends KILL. It returns when the process is reaped, its group dead and its stderr drained. Further
+// calls wait for the same.
 func (c *Child) Close() error {
 	c.once.Do(func() {
 		close(c.closing)
@@ -238,8 +250,9 @@ func (c *Child) Close() error {
 	return nil
 }
 
-// childOutput reads a child's stdout. Once the child is gone its deadline is set: what is in the pipe then is still read, but a process that
-// left the group and holds the pipe open is not waited for.
+// childOutput reads a child's stdout. Once the child is gone its deadline is set: what is in the
+// pipe then is still read, but a process that left the group and holds the pipe open is not waited
+// for.
 type childOutput struct{ polled }
 
 func (s childOutput) Read(ctx context.Context, p []byte) (int, error) {

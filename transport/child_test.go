@@ -64,7 +64,8 @@ func write(t *testing.T, p interface {
 	}
 }
 
-// gone says whether a process is no more, giving the system a moment to bury it: a process without a parent is reaped by process 1.
+// gone says whether a process is no more, giving the system a moment to bury it: a process without
+// a parent is reaped by process 1.
 func gone(pid int) bool {
 	for range 6000 {
 		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
@@ -108,7 +109,8 @@ func TestChildGetsNoOtherEnvironment(t *testing.T) {
 	if err := json.Unmarshal([]byte(read(t, child)), &got); err != nil {
 		t.Fatal(err)
 	}
-	allowed := []string{"PATH", "HOME", "LANG", "TMPDIR", "TOKEN", mode, "PWD"} // PWD is os/exec's, when Dir is set
+	// PWD is os/exec's, when Dir is set
+	allowed := []string{"PATH", "HOME", "LANG", "TMPDIR", "TOKEN", mode, "PWD"}
 	for _, e := range got.Env {
 		if name, _, _ := strings.Cut(e, "="); !slices.Contains(allowed, name) {
 			t.Errorf("the child got %s", e)
@@ -130,7 +132,8 @@ func TestNoiseOnStdoutIsSkippedAndLogged(t *testing.T) {
 	if got := read(t, child); got != `{"id":1}` {
 		t.Errorf("got %s", got)
 	}
-	for _, want := range []string{"Starting server v1.2.3", "[info] ready", "{'level': 'info'}", `\\x1b[31mred`} {
+	for _, want := range []string{"Starting server v1.2.3", "[info] ready", "{'level': 'info'}",
+		`\\x1b[31mred`} {
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("the log has no %q:\n%s", want, log.String())
 		}
@@ -140,7 +143,8 @@ func TestNoiseOnStdoutIsSkippedAndLogged(t *testing.T) {
 func TestEndlessNoiseEndsTheChild(t *testing.T) {
 	child := spawn(t, "garbage", nil)
 	_, err := child.Read(t.Context())
-	if err == nil || !strings.Contains(err.Error(), `server "files" was ended`) || !strings.Contains(err.Error(), "hint: ") {
+	if err == nil || !strings.Contains(err.Error(), `server "files" was ended`) ||
+		!strings.Contains(err.Error(), "hint: ") {
 		t.Errorf("got %v", err)
 	}
 	if _, again := child.Read(t.Context()); again != err {
@@ -168,7 +172,8 @@ func TestStderrNeverStopsTheChild(t *testing.T) {
 
 func TestDeathIsReportedWithItsLastWords(t *testing.T) {
 	for _, c := range []struct{ name, server, how, stderr string }{
-		{"a child that dies in the middle of a line", "torn", "exited with status 3", "  out of\tcheese"},
+		{"a child that dies in the middle of a line", "torn", "exited with status 3",
+			"  out of\tcheese"},
 		{"a child that is killed", "suicide", "was ended by signal: killed", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -317,13 +322,18 @@ func TestSpawnSaysWhatIsWrong(t *testing.T) {
 		want    string
 	}{
 		{"no command", transport.Command{}, "no command is given"},
-		{"not in PATH", transport.Command{Path: "no-such-program"}, `command "no-such-program" is not in PATH`},
-		{"not there", transport.Command{Path: "./no-such-program", Dir: dir}, "no such file or directory"},
+		{"not in PATH", transport.Command{Path: "no-such-program"},
+			`command "no-such-program" is not in PATH`},
+		{"not there", transport.Command{Path: "./no-such-program", Dir: dir},
+			"no such file or directory"},
 		{"not executable", transport.Command{Path: plain}, "permission denied"},
 		{"a folder", transport.Command{Path: dir}, "it is a folder"},
-		{"no interpreter", transport.Command{Path: script}, "hint: is " + script + " a program for this machine"},
-		{"no working folder", transport.Command{Path: "/bin/sh", Dir: filepath.Join(dir, "none")}, "is no folder"},
-		{"a PATH of its own", transport.Command{Path: "sh", Env: map[string]string{"PATH": dir}}, "PATH is " + dir},
+		{"no interpreter", transport.Command{Path: script},
+			"hint: is " + script + " a program for this machine"},
+		{"no working folder", transport.Command{Path: "/bin/sh", Dir: filepath.Join(dir, "none")},
+			"is no folder"},
+		{"a PATH of its own", transport.Command{Path: "sh", Env: map[string]string{"PATH": dir}},
+			"PATH is " + dir},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.command.Name = "files"
@@ -332,7 +342,8 @@ func TestSpawnSaysWhatIsWrong(t *testing.T) {
 				child.Close()
 				t.Fatal("it started")
 			}
-			if !strings.HasPrefix(err.Error(), `start server "files": `) || !strings.Contains(err.Error(), c.want) {
+			if !strings.HasPrefix(err.Error(), `start server "files": `) ||
+				!strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, want %q in it", err, c.want)
 			}
 		})

@@ -18,8 +18,9 @@ import (
 	"gatekit/core/downstream"
 )
 
-// Endpoint is who answers requests: a *downstream.Front. The reply is dead when the method has returned; a stream that is to
-// live must be served within it. ctx ends when the client drops the connection, or when the front is shut down.
+// Endpoint is who answers requests: a *downstream.Front. The reply is dead when the method has
+// returned; a stream that is to live must be served within it. ctx ends when the client drops the
+// connection, or when the front is shut down.
 type Endpoint interface {
 	Post(ctx context.Context, r downstream.Post, w downstream.Reply)
 	Get(ctx context.Context, r downstream.Post, w downstream.Reply)
@@ -38,8 +39,10 @@ type FrontOptions struct {
 	Insecure       bool     // listen on an address that others can reach, without authentication
 
 	Endpoint Endpoint
-	// Refused is told of every request that is refused here, to record it, and may answer the body that the client gets: a JSON-RPC error. reason holds
-	// no credential. It is required: what is not recorded does not happen. (What net/http does not take for a request, it refuses by itself.)
+	// Refused is told of every request that is refused here, to record it, and may answer the body
+	// that the client gets: a JSON-RPC error. reason holds no credential. It is required: what is
+	// not recorded does not happen. (What net/http does not take for a request, it refuses by
+	// itself.)
 	Refused func(ctx context.Context, r *http.Request, status int, reason string) (body []byte)
 	Log     *slog.Logger // nil: nothing is logged
 
@@ -48,8 +51,9 @@ type FrontOptions struct {
 
 // FrontLimits are what clients can make us hold; the zero value of each is its default.
 type FrontLimits struct {
-	Message     int           // bytes of one body; 16 MiB
-	Bodies      int           // bytes of all bodies whose requests are not answered yet; 16 messages
+	Message int // bytes of one body; 16 MiB
+	// bytes of all bodies whose requests are not answered yet; 16 messages
+	Bodies      int
 	Connections int           // 4096; further ones wait to be accepted
 	Streams     int           // open event streams; half of Connections
 	Request     time.Duration // for a whole request to arrive; 60 s
@@ -106,7 +110,8 @@ type Front struct {
 
 // Listen binds the address. Serve then answers.
 //
-// An address that is not loopback is refused unless Insecure says so, since whoever reaches it can use every server behind it.
+// An address that is not loopback is refused unless Insecure says so, since whoever reaches it can
+// use every server behind it.
 func Listen(o FrontOptions) (*Front, error) {
 	if o.Endpoint == nil || o.Refused == nil {
 		return nil, errors.New("transport: FrontOptions without Endpoint or Refused")
@@ -124,18 +129,22 @@ func Listen(o FrontOptions) (*Front, error) {
 	}
 	loopback := addr.IP.IsLoopback()
 	if !loopback && !o.Insecure {
-		return nil, fmt.Errorf("listen on %s: not a loopback address, and there is no authentication: whoever reaches it could use every server\nhint: listen on 127.0.0.1:%d, or set [listen] insecure = true if something before Gatekit authenticates", o.Addr, addr.Port)
+		return nil, fmt.Errorf("listen on %s: not a loopback address, and there is no "+
+			"authentication: whoever reaches it could use every server\nhint: listen on "+
+			"127.0.0.1:%d, or set [listen] insecure = true if something before Gatekit "+
+			"authenticates", o.Addr, addr.Port)
 	}
 	l, err := net.ListenTCP("tcp", addr)
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", o.Addr, err)
 	}
 	f := &Front{
-		o:        o,
-		log:      o.Log,
-		hosts:    newHosts(o.AllowedHosts, loopback),
-		listener: &limited{Listener: l, slots: make(chan struct{}, o.Limits.Connections), closed: make(chan struct{})},
-		pipes:    map[string]*ssePipe{},
+		o:     o,
+		log:   o.Log,
+		hosts: newHosts(o.AllowedHosts, loopback),
+		listener: &limited{Listener: l, slots: make(chan struct{}, o.Limits.Connections),
+			closed: make(chan struct{})},
+		pipes: map[string]*ssePipe{},
 	}
 	if f.log == nil {
 		f.log = slog.New(slog.DiscardHandler)
@@ -146,8 +155,10 @@ func Listen(o FrontOptions) (*Front, error) {
 // Addr is where it listens.
 func (f *Front) Addr() net.Addr { return f.listener.Addr() }
 
-// Serve answers requests until ctx ends. Then it accepts no more, gives those in flight Limits.Shutdown to be answered, drops the rest, and returns when the last handler
-// has. Streams do not end by themselves: whoever serves them should end them when ctx ends, or they take the whole time.
+// Serve answers requests until ctx ends. Then it accepts no more, gives those in flight
+// Limits.Shutdown to be answered, drops the rest, and returns when the last handler has. Streams do
+// not end by themselves: whoever serves them should end them when ctx ends, or they take the whole
+// time.
 func (f *Front) Serve(ctx context.Context) error {
 	alive, drop := context.WithCancel(context.WithoutCancel(ctx))
 	defer drop()
@@ -159,9 +170,10 @@ func (f *Front) Serve(ctx context.Context) error {
 		Protocols:         protocols,
 		MaxHeaderBytes:    headerBytes,
 		ReadHeaderTimeout: f.o.Limits.Header,
-		ReadTimeout:       f.o.Limits.Request, // net/http takes it back once the body is read: calls may be long
-		IdleTimeout:       f.o.Limits.Idle,
-		ErrorLog:          slog.NewLogLogger(f.log.Handler(), slog.LevelDebug),
+		// net/http takes it back once the body is read: calls may be long
+		ReadTimeout: f.o.Limits.Request,
+		IdleTimeout: f.o.Limits.Idle,
+		ErrorLog:    slog.NewLogLogger(f.log.Handler(), slog.LevelDebug),
 		// No WriteTimeout: it would end long streams. Every write has a deadline of its own.
 	}
 	stopped := make(chan struct{})
@@ -215,7 +227,8 @@ func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var methods []string
 	switch {
 	case r.URL.Path == f.o.Path:
-		serve, methods = f.serveEndpoint, []string{http.MethodGet, http.MethodPost, http.MethodDelete}
+		serve, methods = f.serveEndpoint, []string{http.MethodGet, http.MethodPost,
+			http.MethodDelete}
 	case f.o.SSE && r.URL.Path == ssePath:
 		serve, methods = f.serveSSE, []string{http.MethodGet}
 	case f.o.SSE && r.URL.Path == messagesPath:
@@ -232,7 +245,8 @@ func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if origin := r.Header.Get("Origin"); origin != "" {
 		if !f.allowOrigin(w.Header(), origin, r.Host) {
-			f.refuse(w, r, http.StatusForbidden, fmt.Sprintf("Origin %q is not allowed", clip(origin)))
+			f.refuse(w, r, http.StatusForbidden, fmt.Sprintf("Origin %q is not allowed",
+				clip(origin)))
 			return
 		}
 	}
@@ -244,7 +258,8 @@ func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		f.write(w, http.StatusNoContent)
 	case !slices.Contains(methods, r.Method):
 		w.Header().Set("Allow", strings.Join(methods, ", ")+", OPTIONS")
-		f.refuse(w, r, http.StatusMethodNotAllowed, fmt.Sprintf("method %q is not allowed", clip(r.Method)))
+		f.refuse(w, r, http.StatusMethodNotAllowed, fmt.Sprintf("method %q is not allowed",
+			clip(r.Method)))
 	default:
 		serve(w, r)
 	}
@@ -252,7 +267,8 @@ func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (f *Front) serveEndpoint(w http.ResponseWriter, r *http.Request) {
 	if !acceptable(r.Header["Accept"]) {
-		f.refuse(w, r, http.StatusNotAcceptable, "Accept allows neither application/json nor text/event-stream")
+		f.refuse(w, r, http.StatusNotAcceptable,
+			"Accept allows neither application/json nor text/event-stream")
 		return
 	}
 	post := downstream.Post{Header: r.Header}
@@ -275,7 +291,8 @@ func (f *Front) serveEndpoint(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// body reads the request's body whole, or refuses the request. release gives its share of Limits.Bodies back.
+// body reads the request's body whole, or refuses the request. release gives its share of
+// Limits.Bodies back.
 func (f *Front) body(w http.ResponseWriter, r *http.Request) (b []byte, release func(), ok bool) {
 	limit := f.o.Limits.Message
 	switch {
@@ -283,10 +300,12 @@ func (f *Front) body(w http.ResponseWriter, r *http.Request) (b []byte, release 
 		f.refuse(w, r, http.StatusUnsupportedMediaType, "Content-Type is not application/json")
 		return nil, nil, false
 	case r.Header.Get("Content-Encoding") != "":
-		f.refuse(w, r, http.StatusUnsupportedMediaType, "a body with Content-Encoding is not accepted")
+		f.refuse(w, r, http.StatusUnsupportedMediaType,
+			"a body with Content-Encoding is not accepted")
 		return nil, nil, false
 	case r.ContentLength > int64(limit):
-		f.refuse(w, r, http.StatusRequestEntityTooLarge, fmt.Sprintf("a body of %d bytes is over the limit of %d", r.ContentLength, limit))
+		f.refuse(w, r, http.StatusRequestEntityTooLarge,
+			fmt.Sprintf("a body of %d bytes is over the limit of %d", r.ContentLength, limit))
 		return nil, nil, false
 	}
 	crowded := func() (b []byte, release func(), ok bool) {
@@ -298,7 +317,8 @@ func (f *Front) body(w http.ResponseWriter, r *http.Request) (b []byte, release 
 	if f.bodies.Load()+r.ContentLength > most {
 		return crowded()
 	}
-	// Only what has come counts: else a few clients that announce much and send nothing would keep all others out.
+	// Only what has come counts: else a few clients that announce much and send nothing would keep
+	// all others out.
 	var share int64
 	b, err := readBody(r.Body, r.ContentLength, limit, func(n int) error {
 		share += int64(n)
@@ -318,9 +338,11 @@ func (f *Front) body(w http.ResponseWriter, r *http.Request) (b []byte, release 
 	_, long := errors.AsType[*tooLarge](err)
 	switch {
 	case long:
-		f.refuse(w, r, http.StatusRequestEntityTooLarge, fmt.Sprintf("a body is over the limit of %d bytes", limit))
+		f.refuse(w, r, http.StatusRequestEntityTooLarge,
+			fmt.Sprintf("a body is over the limit of %d bytes", limit))
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		f.refuse(w, r, http.StatusRequestTimeout, fmt.Sprintf("the body did not arrive within %s", f.o.Limits.Request))
+		f.refuse(w, r, http.StatusRequestTimeout, fmt.Sprintf("the body did not arrive within %s",
+			f.o.Limits.Request))
 	default:
 		f.refuse(w, r, http.StatusBadRequest, "the body did not arrive whole")
 	}
@@ -329,11 +351,12 @@ func (f *Front) body(w http.ResponseWriter, r *http.Request) (b []byte, release 
 
 var errCrowded = errors.New("too many bytes are in flight")
 
-// bodyAtOnce is what is made room for because a header announces it; beyond that, bytes have to come first.
+// bodyAtOnce is what is made room for because a header announces it; beyond that, bytes have to
+// come first.
 const bodyAtOnce = 128 << 10
 
-// readBody reads a body of length bytes (-1: unknown) and at most limit. It tells came of all bytes that have come, before it makes room for more, and ends when that
-// answers an error.
+// readBody reads a body of length bytes (-1: unknown) and at most limit. It tells came of all bytes
+// that have come, before it makes room for more, and ends when that answers an error.
 func readBody(r io.Reader, length int64, limit int, came func(n int) error) ([]byte, error) {
 	if length > int64(limit) {
 		return nil, &tooLarge{int(length)}
@@ -369,7 +392,8 @@ func readBody(r io.Reader, length int64, limit int, came func(n int) error) ([]b
 
 // refuse answers a request that goes no further.
 func (f *Front) refuse(w http.ResponseWriter, r *http.Request, status int, reason string) {
-	f.log.Debug("refused a request", "method", r.Method, "path", r.URL.Path, "remote", r.RemoteAddr, "status", status, "reason", reason)
+	f.log.Debug("refused a request", "method", r.Method, "path", r.URL.Path, "remote", r.RemoteAddr,
+		"status", status, "reason", reason)
 	body := f.o.Refused(r.Context(), r, status, reason)
 	f.write(w, status, body)
 }

@@ -20,8 +20,8 @@ import (
 	"gatekit/transport"
 )
 
-// endpoint is a downstream.Front with behaviour: a POST is answered with its own body, unless the body says what to do; a GET is a stream that lives
-// until its client is gone.
+// endpoint is a downstream.Front with behaviour: a POST is answered with its own body, unless the
+// body says what to do; a GET is a stream that lives until its client is gone.
 type endpoint struct {
 	streaming chan error // what the streams ended with
 	opened    chan struct{}
@@ -108,7 +108,8 @@ type front struct {
 
 func listen(t *testing.T, change func(*transport.FrontOptions)) *front {
 	t.Helper()
-	f := &front{endpoint: &endpoint{streaming: make(chan error, 100), opened: make(chan struct{}, 100)}}
+	f := &front{endpoint: &endpoint{streaming: make(chan error, 100), opened: make(chan struct{},
+		100)}}
 	o := transport.FrontOptions{
 		Addr:     "127.0.0.1:0",
 		Endpoint: f.endpoint,
@@ -175,7 +176,8 @@ func (f *front) do(t *testing.T, request string) (*http.Response, string) {
 	return r, string(b)
 }
 
-const good = "POST /mcp HTTP/1.1\nHost: HOST\nContent-Type: application/json\nAccept: application/json, text/event-stream\nContent-Length: 2\n\n{}"
+const good = "POST /mcp HTTP/1.1\nHost: HOST\nContent-Type: application/json\nAccept: " +
+	"application/json, text/event-stream\nContent-Length: 2\n\n{}"
 
 func TestFrontChecksRequests(t *testing.T) {
 	f := listen(t, func(o *transport.FrontOptions) {
@@ -187,13 +189,17 @@ func TestFrontChecksRequests(t *testing.T) {
 	for _, c := range []struct {
 		name, request string
 		status        int
-		reason        string // of the refusal; "" when the request goes through, "-" when net/http refuses it before us
+		// of the refusal; "" when the request goes through, "-" when net/http refuses it before us
+		reason string
 	}{
 		{"a good request", good, 200, ""},
 		{"an evil Host", with("HOST", "evil.example"), 403, `Host "evil.example" is not allowed`},
-		{"an evil Host with our port", with("HOST", "evil.example:80"), 403, `Host "evil.example:80" is not allowed`},
-		{"a Host that begins like ours", with("HOST", "127.0.0.1.evil.example"), 403, "is not allowed"},
-		{"a Host that begins with localhost", with("HOST", "localhost.evil.example"), 403, "is not allowed"},
+		{"an evil Host with our port", with("HOST", "evil.example:80"), 403,
+			`Host "evil.example:80" is not allowed`},
+		{"a Host that begins like ours", with("HOST", "127.0.0.1.evil.example"), 403,
+			"is not allowed"},
+		{"a Host that begins with localhost", with("HOST", "localhost.evil.example"), 403,
+			"is not allowed"},
 		{"an empty Host", with("HOST", ""), 403, "is not allowed"},
 		{"an address of another machine", with("HOST", "192.168.1.1"), 403, "is not allowed"},
 		{"localhost", with("HOST", "LocalHost:1234"), 200, ""},
@@ -202,39 +208,60 @@ func TestFrontChecksRequests(t *testing.T) {
 		{"another loopback address", with("HOST", "127.9.9.9"), 200, ""},
 		{"a configured Host", with("HOST", "gate.example:99"), 200, ""},
 		{"a configured Host with its port", with("HOST", "other.example:8443"), 200, ""},
-		{"a configured Host with another port", with("HOST", "other.example"), 403, "is not allowed"},
+		{"a configured Host with another port", with("HOST", "other.example"), 403,
+			"is not allowed"},
 		{"two Hosts", header("Host: HOST"), 400, "-"},
 		{"an Origin that is configured", header("Origin: https://app.example"), 200, ""},
 		{"our own Origin", header("Origin: http://HOST"), 200, ""},
-		{"an evil Origin", header("Origin: https://evil.example"), 403, `Origin "https://evil.example" is not allowed`},
-		{"an Origin on another local port", header("Origin: http://localhost:3000"), 403, "is not allowed"},
+		{"an evil Origin", header("Origin: https://evil.example"), 403,
+			`Origin "https://evil.example" is not allowed`},
+		{"an Origin on another local port", header("Origin: http://localhost:3000"), 403,
+			"is not allowed"},
 		{"the null Origin", header("Origin: null"), 403, "is not allowed"},
-		{"an Origin that begins like a configured one", header("Origin: https://app.example.evil"), 403, "is not allowed"},
-		{"two Origins", header("Origin: https://app.example\nOrigin: https://evil.example"), 400, "header Origin came twice"},
-		{"an Origin twice the same", header("Origin: https://app.example\nOrigin: https://app.example"), 200, ""},
-		{"two Content-Types", header("Content-Type: text/plain"), 400, "header Content-Type came twice"},
-		{"two Authorizations", header("Authorization: Bearer a\nAuthorization: Bearer b"), 400, "header Authorization came twice"},
-		{"text/plain, which a browser sends without asking", with("application/json\n", "text/plain\n"), 415, "Content-Type is not application/json"},
-		{"a form", with("application/json\n", "application/x-www-form-urlencoded\n"), 415, "Content-Type is not application/json"},
-		{"no Content-Type", with("Content-Type: application/json\n", ""), 415, "Content-Type is not application/json"},
+		{"an Origin that begins like a configured one", header("Origin: https://app.example.evil"),
+			403, "is not allowed"},
+		{"two Origins", header("Origin: https://app.example\nOrigin: https://evil.example"), 400,
+			"header Origin came twice"},
+		{"an Origin twice the same",
+			header("Origin: https://app.example\nOrigin: https://app.example"), 200, ""},
+		{"two Content-Types", header("Content-Type: text/plain"), 400,
+			"header Content-Type came twice"},
+		{"two Authorizations", header("Authorization: Bearer a\nAuthorization: Bearer b"), 400,
+			"header Authorization came twice"},
+		{"text/plain, which a browser sends without asking", with("application/json\n",
+			"text/plain\n"), 415, "Content-Type is not application/json"},
+		{"a form", with("application/json\n", "application/x-www-form-urlencoded\n"), 415,
+			"Content-Type is not application/json"},
+		{"no Content-Type", with("Content-Type: application/json\n", ""), 415,
+			"Content-Type is not application/json"},
 		{"a charset", with("application/json\n", "Application/JSON; charset=utf-8\n"), 200, ""},
 		{"a compressed body", header("Content-Encoding: gzip"), 415, "Content-Encoding"},
 		{"no Accept", with("Accept: application/json, text/event-stream\n", ""), 200, ""},
 		{"Accept anything", with("application/json, text/event-stream", "*/*"), 200, ""},
-		{"Accept only JSON", with("application/json, text/event-stream", "application/json"), 200, ""},
-		{"Accept only events, with a weight", with("application/json, text/event-stream", "text/html;q=1, text/event-stream;q=0.1"), 200, ""},
-		{"Accept HTML", with("application/json, text/event-stream", "text/html"), 406, "Accept allows neither"},
-		{"Accept refuses JSON", with("application/json, text/event-stream", "application/json;q=0, image/png"), 406, "Accept allows neither"},
+		{"Accept only JSON", with("application/json, text/event-stream", "application/json"), 200,
+			""},
+		{"Accept only events, with a weight", with("application/json, text/event-stream",
+			"text/html;q=1, text/event-stream;q=0.1"), 200, ""},
+		{"Accept HTML", with("application/json, text/event-stream", "text/html"), 406,
+			"Accept allows neither"},
+		{"Accept refuses JSON", with("application/json, text/event-stream",
+			"application/json;q=0, image/png"), 406, "Accept allows neither"},
 		{"PUT", with("POST", "PUT"), 405, `method "PUT" is not allowed`},
 		{"part of a method's name", with("POST", "OS"), 405, `method "OS" is not allowed`},
 		{"another path", with("/mcp", "/admin"), 404, `there is nothing at "/admin"`},
-		{"the old transport, which is off", with("POST /mcp", "GET /sse"), 404, "there is nothing at"},
-		{"a body over the limit", with("Content-Length: 2", "Content-Length: 1048577"), 413, "over the limit"},
-		{"a chunked body over the limit", with("Content-Length: 2\n\n{}", "Transfer-Encoding: chunked\n\n100001\n"+strings.Repeat("x", 1<<20+1)+"\n0\n\n"), 413, "over the limit"},
-		{"a chunked body", with("Content-Length: 2\n\n{}", "Transfer-Encoding: chunked\n\n1\n{\n1\n}\n0\n\n"), 200, ""},
+		{"the old transport, which is off", with("POST /mcp", "GET /sse"), 404,
+			"there is nothing at"},
+		{"a body over the limit", with("Content-Length: 2", "Content-Length: 1048577"), 413,
+			"over the limit"},
+		{"a chunked body over the limit", with("Content-Length: 2\n\n{}",
+			"Transfer-Encoding: chunked\n\n100001\n"+strings.Repeat("x", 1<<20+1)+"\n0\n\n"), 413,
+			"over the limit"},
+		{"a chunked body", with("Content-Length: 2\n\n{}",
+			"Transfer-Encoding: chunked\n\n1\n{\n1\n}\n0\n\n"), 200, ""},
 		{"a large header block", header("X-Large: " + strings.Repeat("x", 32<<10)), 431, "-"},
 		{"a control character in a header", header("X-Odd: a\x01b"), 400, "-"},
-		{"two lengths", with("Content-Length: 2", "Content-Length: 2\nContent-Length: 3"), 400, "-"},
+		{"two lengths", with("Content-Length: 2", "Content-Length: 2\nContent-Length: 3"), 400,
+			"-"},
 		{"HTTP/2 without TLS", "PRI * HTTP/2.0\n\nSM\n\n", 403, "Host \"\" is not allowed"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -247,7 +274,9 @@ func TestFrontChecksRequests(t *testing.T) {
 			switch {
 			case c.reason == "" && len(refused) == 0 && body == "{}":
 			case c.reason == "-" && len(refused) == 0:
-			case c.reason != "" && len(refused) == 1 && body == `{"refused":true}` && strings.HasPrefix(refused[0], fmt.Sprint(c.status)) && strings.Contains(refused[0], c.reason):
+			case c.reason != "" && len(refused) == 1 && body == `{"refused":true}` &&
+				strings.HasPrefix(refused[0], fmt.Sprint(c.status)) && strings.Contains(refused[0],
+				c.reason):
 			default:
 				t.Errorf("refused %q, body %q", refused, body)
 			}
@@ -259,12 +288,18 @@ func TestFrontChecksRequests(t *testing.T) {
 }
 
 func TestFrontTellsBrowsersWhatIsAllowed(t *testing.T) {
-	f := listen(t, func(o *transport.FrontOptions) { o.AllowedOrigins = []string{"https://app.example"} })
-	preflight := "OPTIONS /mcp HTTP/1.1\nHost: HOST\nOrigin: ORIGIN\nAccess-Control-Request-Method: POST\nAccess-Control-Request-Headers: content-type,mcp-session-id\n\n"
+	f := listen(t, func(o *transport.FrontOptions) {
+		o.AllowedOrigins = []string{"https://app.example"}
+	})
+	preflight := "OPTIONS /mcp HTTP/1.1\nHost: HOST\nOrigin: " +
+		"ORIGIN\nAccess-Control-Request-Method: POST\nAccess-Control-Request-Headers: " +
+		"content-type,mcp-session-id\n\n"
 
 	r, _ := f.do(t, strings.Replace(preflight, "ORIGIN", "https://app.example", 1))
-	if r.StatusCode != 204 || r.Header.Get("Access-Control-Allow-Origin") != "https://app.example" ||
-		r.Header.Get("Access-Control-Allow-Headers") != "content-type,mcp-session-id" || !strings.Contains(r.Header.Get("Access-Control-Allow-Methods"), "DELETE") {
+	if r.StatusCode != 204 ||
+		r.Header.Get("Access-Control-Allow-Origin") != "https://app.example" ||
+		r.Header.Get("Access-Control-Allow-Headers") != "content-type,mcp-session-id" ||
+		!strings.Contains(r.Header.Get("Access-Control-Allow-Methods"), "DELETE") {
 		t.Errorf("got %d %v", r.StatusCode, r.Header)
 	}
 	if r.Header.Get("Access-Control-Allow-Credentials") != "" {
@@ -276,15 +311,18 @@ func TestFrontTellsBrowsersWhatIsAllowed(t *testing.T) {
 		t.Errorf("got %d %v", r.StatusCode, r.Header)
 	}
 
-	r, _ = f.do(t, strings.Replace(strings.Replace(good, "{}", "session", 1), "Content-Length: 2", "Content-Length: 7\nOrigin: https://app.example", 1))
-	if r.Header.Get("Access-Control-Expose-Headers") == "" || r.Header.Get("Mcp-Session-Id") != "abc" || r.Header.Get("Vary") != "Origin" {
+	r, _ = f.do(t, strings.Replace(strings.Replace(good, "{}", "session", 1), "Content-Length: 2",
+		"Content-Length: 7\nOrigin: https://app.example", 1))
+	if r.Header.Get("Access-Control-Expose-Headers") == "" ||
+		r.Header.Get("Mcp-Session-Id") != "abc" || r.Header.Get("Vary") != "Origin" {
 		t.Errorf("got %v", r.Header)
 	}
 }
 
 // post is a good request with another body.
 func post(body string) string {
-	return strings.Replace(good, "Content-Length: 2\n\n{}", fmt.Sprintf("Content-Length: %d\n\n%s", len(body), body), 1)
+	return strings.Replace(good, "Content-Length: 2\n\n{}", fmt.Sprintf("Content-Length: %d\n\n%s",
+		len(body), body), 1)
 }
 
 func TestFrontAnswers(t *testing.T) {
@@ -301,7 +339,8 @@ func TestFrontAnswers(t *testing.T) {
 		{"what is not answered is an error", post("forget"), 500, ""},
 		{"once", post("twice"), 200, "{}"},
 		{"a DELETE", "DELETE /mcp HTTP/1.1\nHost: HOST\n\n", 204, ""},
-		{"events", post("events"), 200, "id: 0\ndata: {\ndata: }\n\nid: 1\ndata: {\ndata: }\n\nid: 2\ndata: {\ndata: }\n\n"},
+		{"events", post("events"), 200,
+			"id: 0\ndata: {\ndata: }\n\nid: 1\ndata: {\ndata: }\n\nid: 2\ndata: {\ndata: }\n\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r, body := f.do(t, c.request)
@@ -346,7 +385,8 @@ func TestFrontEndsACallWhoseClientIsGone(t *testing.T) {
 
 func TestFrontDoesNotWaitForSlowRequests(t *testing.T) {
 	f := listen(t, func(o *transport.FrontOptions) {
-		o.Limits.Header, o.Limits.Request = time.Second, 1500*time.Millisecond // in which the good requests have to come, too, on a busy machine
+		// in which the good requests have to come, too, on a busy machine
+		o.Limits.Header, o.Limits.Request = time.Second, 1500*time.Millisecond
 	})
 	t.Run("at once", func(t *testing.T) { slowRequests(t, f) })
 	if got := f.refused(); len(got) != 2 {
@@ -462,11 +502,13 @@ func TestFrontBoundsBodiesInFlight(t *testing.T) {
 	t.Error("the room was not given back")
 }
 
-// 16 requests with chunked bodies, or with Content-Length: 16777216, of which nothing came kept all other clients out for a minute.
+// 16 requests with chunked bodies, or with Content-Length: 16777216, of which nothing came kept all
+// other clients out for a minute.
 func TestFrontCountsOnlyWhatHasCome(t *testing.T) {
 	f := listen(t, func(o *transport.FrontOptions) { o.Limits.Bodies = 1 << 20 })
 	for range 3 {
-		f.dial(t, strings.Replace(good, "Content-Length: 2\n\n{}", "Transfer-Encoding: chunked\n\n1\n{\n", 1))
+		f.dial(t, strings.Replace(good, "Content-Length: 2\n\n{}",
+			"Transfer-Encoding: chunked\n\n1\n{\n", 1))
 		f.dial(t, strings.Replace(good, "Content-Length: 2", "Content-Length: 1000000", 1))
 	}
 	f.do(t, post("they have been accepted before"))
@@ -477,7 +519,8 @@ func TestFrontCountsOnlyWhatHasCome(t *testing.T) {
 		f.dial(t, post("wait "+strings.Repeat("x", 900<<10)))
 		<-f.opened
 		chunk := fmt.Sprintf("%x\n%s\n", 200<<10, strings.Repeat("y", 200<<10))
-		if r, _ := f.do(t, strings.Replace(good, "Content-Length: 2\n\n{}", "Transfer-Encoding: chunked\n\n"+chunk+"0\n\n", 1)); r.StatusCode != 503 {
+		if r, _ := f.do(t, strings.Replace(good, "Content-Length: 2\n\n{}",
+			"Transfer-Encoding: chunked\n\n"+chunk+"0\n\n", 1)); r.StatusCode != 503 {
 			t.Errorf("got %d", r.StatusCode)
 		}
 	})
@@ -503,10 +546,14 @@ func TestFrontShutsDown(t *testing.T) {
 }
 
 func TestListenRefusesAddressesThatOthersReach(t *testing.T) {
-	o := transport.FrontOptions{Endpoint: &endpoint{}, Refused: func(context.Context, *http.Request, int, string) []byte { return nil }}
+	o := transport.FrontOptions{Endpoint: &endpoint{}, Refused: func(context.Context, *http.Request,
+		int, string) []byte {
+		return nil
+	}}
 	for _, addr := range []string{":0", "0.0.0.0:0", "[::]:0"} {
 		o.Addr = addr
-		if f, err := transport.Listen(o); err == nil || !strings.Contains(err.Error(), "insecure = true") {
+		if f, err := transport.Listen(o); err == nil || !strings.Contains(err.Error(),
+			"insecure = true") {
 			f.Close()
 			t.Errorf("%s: got %v", addr, err)
 		}
@@ -550,13 +597,15 @@ func TestOldTransport(t *testing.T) {
 	if _, err := p.Read(t.Context()); err != io.EOF {
 		t.Errorf("Read after Close: got %v", err)
 	}
-	if r, _ := f.do(t, strings.Replace(good, "/mcp", "/messages?sid=00000000000000000000000000000000", 1)); r.StatusCode != 404 {
+	if r, _ := f.do(t, strings.Replace(good,
+		"/mcp", "/messages?sid=00000000000000000000000000000000", 1)); r.StatusCode != 404 {
 		t.Errorf("an unknown session: got %d", r.StatusCode)
 	}
 	if r, _ := f.do(t, strings.Replace(good, "/mcp", "/messages", 1)); r.StatusCode != 404 {
 		t.Errorf("no session: got %d", r.StatusCode)
 	}
-	if r, _ := f.do(t, strings.Replace(good, "POST /mcp", "GET /messages", 1)); r.StatusCode != 405 {
+	if r, _ := f.do(t, strings.Replace(good, "POST /mcp", "GET /messages",
+		1)); r.StatusCode != 405 {
 		t.Errorf("GET of /messages: got %d", r.StatusCode)
 	}
 }
@@ -583,7 +632,8 @@ func TestBodiesThatWaitOnTheOldTransportAreBounded(t *testing.T) {
 		}
 		accepted := 0
 		for range 4 {
-			p, err := http.Post("http://"+f.addr+at, "application/json", bytes.NewReader(bytes.Repeat([]byte(" "), 1<<20)))
+			p, err := http.Post("http://"+f.addr+at, "application/json",
+				bytes.NewReader(bytes.Repeat([]byte(" "), 1<<20)))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -12,7 +12,8 @@ import (
 	"gatekit/core/downstream"
 )
 
-// The 2024-11-05 transport: a GET opens a stream whose first event names where to POST; all answers come on the stream.
+// The 2024-11-05 transport: a GET opens a stream whose first event names where to POST; all answers
+// come on the stream.
 const (
 	ssePath      = "/sse"
 	messagesPath = "/messages"
@@ -60,7 +61,8 @@ func (p *ssePipe) drain() {
 	}
 }
 
-// Write sends a message as an event. It takes as long as the client takes to read it, up to the limit for that, after which the client is dropped.
+// Write sends a message as an event. It takes as long as the client takes to read it, up to the
+// limit for that, after which the client is dropped.
 func (p *ssePipe) Write(ctx context.Context, parts ...[]byte) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -68,7 +70,8 @@ func (p *ssePipe) Write(ctx context.Context, parts ...[]byte) error {
 	return p.stream.Send(downstream.Event{Name: "message", Data: slices.Concat(parts...)})
 }
 
-// principal is on whose behalf a request comes. There is no authentication yet: all are the one anonymous local user.
+// principal is on whose behalf a request comes. There is no authentication yet: all are the one
+// anonymous local user.
 func principal(*http.Request) string { return "" }
 
 func (f *Front) serveSSE(w http.ResponseWriter, r *http.Request) {
@@ -98,10 +101,12 @@ func (f *Front) serveSSE(w http.ResponseWriter, r *http.Request) {
 		close(p.ended)
 		p.drain()
 	}()
-	if stream.Send(downstream.Event{Name: "endpoint", Data: []byte(messagesPath + "?sid=" + sid)}) != nil {
+	if stream.Send(downstream.Event{Name: "endpoint",
+		Data: []byte(messagesPath + "?sid=" + sid)}) != nil {
 		return
 	}
-	if err := f.o.Endpoint.ServePipe(r.Context(), p, p.principal); err != nil && !errors.Is(err, context.Canceled) {
+	if err := f.o.Endpoint.ServePipe(r.Context(), p, p.principal); err != nil && !errors.Is(err,
+		context.Canceled) {
 		f.log.Warn("a client's connection failed", "remote", r.RemoteAddr, "error", err)
 	}
 }
@@ -111,7 +116,8 @@ func (f *Front) serveMessages(w http.ResponseWriter, r *http.Request) {
 	p := f.pipes[r.URL.Query().Get("sid")]
 	f.mu.Unlock()
 	if p == nil || p.principal != principal(r) {
-		f.refuse(w, r, http.StatusNotFound, "there is no such session") // the same for those of others
+		// the same for those of others
+		f.refuse(w, r, http.StatusNotFound, "there is no such session")
 		return
 	}
 	body, release, ok := f.body(w, r)

@@ -18,7 +18,8 @@ type source interface {
 	Read(ctx context.Context, p []byte) (int, error)
 }
 
-// tooLarge says that a line or an event was longer than allowed. It has been skipped, and reading can go on.
+// tooLarge says that a line or an event was longer than allowed. It has been skipped, and reading
+// can go on.
 type tooLarge struct{ size int }
 
 func (e *tooLarge) Error() string { return "message too large" }
@@ -33,7 +34,8 @@ type buffer struct {
 	err      error // of the source, after which there is nothing more
 }
 
-// fill reads more behind buf[end]. It fails only when ctx ends, or with the source's error once and for all.
+// fill reads more behind buf[end]. It fails only when ctx ends, or with the source's error once and
+// for all.
 func (b *buffer) fill(ctx context.Context) error {
 	if b.err != nil {
 		return b.err
@@ -101,8 +103,9 @@ func newLines(src source, maxMessage int) *lines {
 	return &lines{buffer: buffer{src: src, max: maxMessage}}
 }
 
-// next answers the next line that is not blank, without its end, owned by the caller. *tooLarge reports a line that was skipped. What stands before the end of
-// the input without a line feed is a line, too.
+// next answers the next line that is not blank, without its end, owned by the caller. *tooLarge
+// reports a line that was skipped. What stands before the end of the input without a line feed is a
+// line, too.
 func (l *lines) next(ctx context.Context) ([]byte, error) {
 	for {
 		if i := bytes.IndexByte(l.buf[l.pos+l.seen:l.end], '\n'); i >= 0 {
@@ -134,7 +137,8 @@ func (l *lines) next(ctx context.Context) ([]byte, error) {
 	}
 }
 
-// line takes n bytes off and answers them, or nil when they are blank, or what they were the end of.
+// line takes n bytes off and answers them, or nil when they are blank, or what they were the end
+// of.
 func (l *lines) line(n int) ([]byte, error) {
 	raw := l.buf[l.pos : l.pos+n]
 	if size := l.skipped + n; l.skipped > 0 || len(bytes.TrimSuffix(raw, []byte{'\r'})) > l.max {
@@ -149,7 +153,8 @@ func (l *lines) line(n int) ([]byte, error) {
 	return bytes.TrimSuffix(l.take(n), []byte{'\r'}), nil
 }
 
-// withoutBreaks appends b to dst without its carriage returns and line feeds. See "Why there is no compaction of JSON".
+// withoutBreaks appends b to dst without its carriage returns and line feeds. See "Why there is no
+// compaction of JSON".
 func withoutBreaks(dst, b []byte) []byte {
 	if bytes.IndexByte(b, '\n') < 0 && bytes.IndexByte(b, '\r') < 0 {
 		return append(dst, b...)

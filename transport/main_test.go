@@ -81,7 +81,8 @@ var servers = map[string]func(){
 		fmt.Println(`{"last":"message"}`)
 	},
 	"gatekit": func() {
-		child, err := transport.Spawn(context.Background(), transport.Command{Path: "/proc/self/exe", Env: map[string]string{mode: "pid"}})
+		child, err := transport.Spawn(context.Background(),
+			transport.Command{Path: "/proc/self/exe", Env: map[string]string{mode: "pid"}})
 		if err != nil {
 			panic(err)
 		}

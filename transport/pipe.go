@@ -17,7 +17,8 @@ import (
 // longAgo as a deadline ends what waits now.
 var longAgo = time.Unix(1, 0)
 
-// polled reads a file whose deadlines work: reading waits in the runtime's poller and can be interrupted.
+// polled reads a file whose deadlines work: reading waits in the runtime's poller and can be
+// interrupted.
 type polled struct{ f *os.File }
 
 func (s polled) Read(ctx context.Context, p []byte) (int, error) {
@@ -37,8 +38,8 @@ func (s polled) Read(ctx context.Context, p []byte) (int, error) {
 	return n, err
 }
 
-// blocking reads a file that cannot be interrupted (a terminal, a regular file) in a goroutine that a caller can leave behind. The
-// goroutine ends with its read, or with the process.
+// blocking reads a file that cannot be interrupted (a terminal, a regular file) in a goroutine that
+// a caller can leave behind. The goroutine ends with its read, or with the process.
 type blocking struct {
 	f       *os.File
 	buf     []byte      // what the goroutine reads into
@@ -117,9 +118,11 @@ type batch struct {
 	err  error // valid when done is closed
 }
 
-// Write answers when the message is written. A caller whose ctx ends first is told so, but its line leaves nevertheless, if the other end ever reads it.
+// Write answers when the message is written. A caller whose ctx ends first is told so, but its line
+// leaves nevertheless, if the other end ever reads it.
 //
-// A message that finds nobody writing and room in the pipe is written from where it is. All else is done by one goroutine, so that callers can leave.
+// A message that finds nobody writing and room in the pipe is written from where it is. All else is
+// done by one goroutine, so that callers can leave.
 func (l *lineWriter) Write(ctx context.Context, parts ...[]byte) error {
 	size := 1
 	for _, p := range parts {
@@ -167,7 +170,8 @@ func (l *lineWriter) newBatch() *batch {
 
 var lineFeed = []byte{'\n'}
 
-// writeNow writes what the pipe has room for, and leaves the rest of the message to flush. It is called with l.mu held, and gives it back.
+// writeNow writes what the pipe has room for, and leaves the rest of the message to flush. It is
+// called with l.mu held, and gives it back.
 func (l *lineWriter) writeNow(ctx context.Context, parts [][]byte, size int) error {
 	l.writing = true
 	l.mu.Unlock()

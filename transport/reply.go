@@ -98,15 +98,17 @@ func (p *reply) end() {
 		p.f.streams.Add(-1)
 	}
 	if !p.sent && p.r.Context().Err() == nil {
-		p.f.log.Error("a request was left without an answer", "method", p.r.Method, "path", p.r.URL.Path)
+		p.f.log.Error("a request was left without an answer", "method", p.r.Method,
+			"path", p.r.URL.Path)
 		p.f.write(p.w, http.StatusInternalServerError)
 	}
 }
 
 // stream is an open event stream.
 type stream struct {
-	f     *Front
-	timer *time.Timer // sends a comment when the stream was silent for long; no goroutine waits for it
+	f *Front
+	// sends a comment when the stream was silent for long; no goroutine waits for it
+	timer *time.Timer
 
 	mu  sync.Mutex // held while something is written, which the write deadline bounds
 	w   http.ResponseWriter

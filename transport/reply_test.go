@@ -14,7 +14,8 @@ import (
 	"gatekit/core/downstream"
 )
 
-// recorder is a connection: what was written, how long the last write might have lasted, and whether the next one fails.
+// recorder is a connection: what was written, how long the last write might have lasted, and
+// whether the next one fails.
 type recorder struct {
 	http.ResponseWriter
 	mu       sync.Mutex
@@ -47,7 +48,8 @@ func (w *recorder) Flush() {
 	w.waiting.Reset()
 }
 
-// take answers what was flushed since the last take, a bar before each flush, and says whether the next writes fail.
+// take answers what was flushed since the last take, a bar before each flush, and says whether the
+// next writes fail.
 func (w *recorder) take(fail error) (written string, deadline time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -60,7 +62,8 @@ func (w *recorder) take(fail error) (written string, deadline time.Time) {
 // openStream opens a stream on w.
 func openStream(t *testing.T, w http.ResponseWriter) (*reply, downstream.Stream) {
 	t.Helper()
-	f := &Front{o: FrontOptions{Limits: FrontLimits{}.orDefaults()}, log: slog.New(slog.DiscardHandler)}
+	f := &Front{o: FrontOptions{Limits: FrontLimits{}.orDefaults()},
+		log: slog.New(slog.DiscardHandler)}
 	p := &reply{f: f, w: w, r: httptest.NewRequest(http.MethodGet, "/mcp", nil)}
 	s, err := p.Stream(nil)
 	if err != nil {

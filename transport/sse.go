@@ -12,7 +12,8 @@ import (
 	"gatekit/core/upstream"
 )
 
-// appendEvent appends e as it stands on the wire. Line breaks in its data become several data fields, which a reader joins by line feeds.
+// appendEvent appends e as it stands on the wire. Line breaks in its data become several data
+// fields, which a reader joins by line feeds.
 func appendEvent(dst []byte, e downstream.Event) ([]byte, error) {
 	if strings.ContainsAny(e.ID, "\r\n\x00") || strings.ContainsAny(e.Name, "\r\n") {
 		return dst, errors.New("an event's id and name must not hold line breaks")
@@ -51,7 +52,8 @@ func lineEnd(b []byte) int {
 	return len(b)
 }
 
-// events reads text/event-stream as HTML's section "server-sent events" defines it. It is for one goroutine; Close may be called by another.
+// events reads text/event-stream as HTML's section "server-sent events" defines it. It is for one
+// goroutine; Close may be called by another.
 type events struct {
 	buffer
 	body  io.Closer
@@ -81,9 +83,10 @@ func (s plain) Read(_ context.Context, p []byte) (int, error) { return s.r.Read(
 
 func (s *events) Close() error { return s.body.Close() }
 
-// Next answers the next event: one with data, or one that only sets the last event id or the retry time (its Data is then empty). Its ID is what
-// this event said. io.EOF is the end between two events, io.ErrUnexpectedEOF within one. An *upstream.TooLarge is for an event that was
-// skipped; the Event beside it still has its ID, and reading goes on.
+// Next answers the next event: one with data, or one that only sets the last event id or the retry
+// time (its Data is then empty). Its ID is what this event said. io.EOF is the end between two
+// events, io.ErrUnexpectedEOF within one. An *upstream.TooLarge is for an event that was skipped;
+// the Event beside it still has its ID, and reading goes on.
 func (s *events) Next() (upstream.Event, error) {
 	for {
 		line, err := s.line()
@@ -110,7 +113,8 @@ func (s *events) Next() (upstream.Event, error) {
 }
 
 func (s *events) field(line []byte) {
-	name, value, _ := bytes.Cut(line, []byte{':'}) // without a colon it is a field with an empty value
+	// without a colon it is a field with an empty value
+	name, value, _ := bytes.Cut(line, []byte{':'})
 	value = bytes.TrimPrefix(value, []byte{' '})
 	s.total += len(line)
 	if s.total > s.max+len("data: ") {
@@ -142,7 +146,8 @@ func (s *events) field(line []byte) {
 	}
 }
 
-// line answers the next line without its end; it is valid until the next call. A line that is too long comes back as a comment, and the event that it is in is over.
+// line answers the next line without its end; it is valid until the next call. A line that is too
+// long comes back as a comment, and the event that it is in is over.
 func (s *events) line() ([]byte, error) {
 	seen := 0
 	for {

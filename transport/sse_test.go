@@ -33,7 +33,8 @@ func equalEvents(a, b []upstream.Event) bool {
 		return false
 	}
 	for i := range a {
-		if a[i].ID != b[i].ID || a[i].Name != b[i].Name || a[i].Retry != b[i].Retry || !bytes.Equal(a[i].Data, b[i].Data) {
+		if a[i].ID != b[i].ID || a[i].Name != b[i].Name || a[i].Retry != b[i].Retry ||
+			!bytes.Equal(a[i].Data, b[i].Data) {
 			return false
 		}
 	}
@@ -55,31 +56,40 @@ func TestEventsAreReadAsHTMLDefinesThem(t *testing.T) {
 		{"line feeds", "data: a\n\ndata: b\n\n", data("a", "b"), io.EOF},
 		{"carriage returns", "data: a\r\rdata: b\r\r", data("a", "b"), io.EOF},
 		{"both", "data: a\r\n\r\ndata: b\r\n\r\n", data("a", "b"), io.EOF},
-		{"all three at once", "data: a\rdata: b\r\ndata: c\n\r\ndata: d\r\n\n", data("a\nb\nc", "d"), io.EOF},
+		{"all three at once", "data: a\rdata: b\r\ndata: c\n\r\ndata: d\r\n\n",
+			data("a\nb\nc", "d"), io.EOF},
 		{"data over several lines", "data: a\ndata:\ndata:  b\n\n", data("a\n\n b"), io.EOF},
 		{"no space after the colon", "data:{\"a\":1}\n\n", data(`{"a":1}`), io.EOF},
 		{"colons in the value", "data: a: b\n\n", data("a: b"), io.EOF},
 		{"comments", ": hello\n\ndata: a\n:\ndata: b\n\n:\n\n", data("a\nb"), io.EOF},
 		{"a field without a colon", "data\ndata\n\ndata: a\nfoo\n\n", data("\n", "a"), io.EOF},
 		{"a byte order mark at the start", "\xef\xbb\xbfdata: a\n\n", data("a"), io.EOF},
-		{"a byte order mark elsewhere is an unknown field", "data: a\n\n\xef\xbb\xbfdata: b\n\n", data("a"), io.EOF},
+		{"a byte order mark elsewhere is an unknown field", "data: a\n\n\xef\xbb\xbfdata: b\n\n",
+			data("a"), io.EOF},
 		{"unknown fields", "foo: bar\nDATA: x\ndata : y\ndata: a\n\n", data("a"), io.EOF},
-		{"an id", "id: 7\ndata: a\n\ndata: b\n\n", []upstream.Event{{ID: "7", Data: []byte("a")}, {Data: []byte("b")}}, io.EOF},
-		{"an id without data", "id: 7\n\ndata: a\n\n", []upstream.Event{{ID: "7"}, {Data: []byte("a")}}, io.EOF},
+		{"an id", "id: 7\ndata: a\n\ndata: b\n\n", []upstream.Event{{ID: "7", Data: []byte("a")},
+			{Data: []byte("b")}}, io.EOF},
+		{"an id without data", "id: 7\n\ndata: a\n\n", []upstream.Event{{ID: "7"},
+			{Data: []byte("a")}}, io.EOF},
 		{"an id with a null is none", "id: a\x00b\ndata: a\n\n", data("a"), io.EOF},
 		{"a priming event", "id: 7\ndata:\n\n", []upstream.Event{{ID: "7"}}, io.EOF},
 		{"a retry time", "retry: 1500\n\n", []upstream.Event{{Retry: 1500}}, io.EOF},
-		{"a retry time that is no number", "retry: 15s\nretry: -1\nretry:\n\ndata: a\n\n", data("a"), io.EOF},
-		{"a name", "event: endpoint\ndata: /x\n\ndata: a\n\n", []upstream.Event{{Name: "endpoint", Data: []byte("/x")}, {Data: []byte("a")}}, io.EOF},
+		{"a retry time that is no number", "retry: 15s\nretry: -1\nretry:\n\ndata: a\n\n",
+			data("a"), io.EOF},
+		{"a name", "event: endpoint\ndata: /x\n\ndata: a\n\n",
+			[]upstream.Event{{Name: "endpoint", Data: []byte("/x")}, {Data: []byte("a")}}, io.EOF},
 		{"a name without data is no event", "event: ping\n\ndata: a\n\n", data("a"), io.EOF},
-		{"the last of equal fields", "id: 1\nid: 2\nevent: a\nevent: b\ndata: x\n\n", []upstream.Event{{ID: "2", Name: "b", Data: []byte("x")}}, io.EOF},
+		{"the last of equal fields", "id: 1\nid: 2\nevent: a\nevent: b\ndata: x\n\n",
+			[]upstream.Event{{ID: "2", Name: "b", Data: []byte("x")}}, io.EOF},
 		{"many blank lines", "\n\n\ndata: a\n\n\n\n", data("a"), io.EOF},
 		{"an end within an event", "data: a\n\ndata: b\n", data("a"), io.ErrUnexpectedEOF},
 		{"an end within a line", "data: a\n\ndata: b", data("a"), io.ErrUnexpectedEOF},
 		{"nothing", "", nil, io.EOF},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			for _, r := range []io.Reader{strings.NewReader(c.stream), iotest.OneByteReader(strings.NewReader(c.stream)), iotest.DataErrReader(strings.NewReader(c.stream))} {
+			for _, r := range []io.Reader{strings.NewReader(c.stream),
+				iotest.OneByteReader(strings.NewReader(c.stream)),
+				iotest.DataErrReader(strings.NewReader(c.stream))} {
 				got, _, end := readAll(r, 1000)
 				if !equalEvents(got, c.want) || end != c.end {
 					t.Errorf("got %+v, %v\nwant %+v, %v", got, end, c.want, c.end)
@@ -106,7 +116,8 @@ func TestAnEventOverTheLimitIsSkipped(t *testing.T) {
 		})
 	}
 	t.Run("its id is told all the same", func(t *testing.T) {
-		s := newEvents(io.NopCloser(strings.NewReader("id: 9\ndata: "+strings.Repeat("x", 200)+"\n\n")), 100)
+		s := newEvents(io.NopCloser(strings.NewReader("id: 9\ndata: "+strings.Repeat("x",
+			200)+"\n\n")), 100)
 		if e, err := s.Next(); e.ID != "9" || err == nil {
 			t.Errorf("got %+v, %v", e, err)
 		}
@@ -114,14 +125,16 @@ func TestAnEventOverTheLimitIsSkipped(t *testing.T) {
 }
 
 func TestAppendEventRefusesBreaksInIDAndName(t *testing.T) {
-	for _, e := range []downstream.Event{{ID: "a\nb"}, {ID: "a\rb"}, {ID: "a\x00"}, {Name: "a\ndata: b"}} {
+	for _, e := range []downstream.Event{{ID: "a\nb"}, {ID: "a\rb"}, {ID: "a\x00"},
+		{Name: "a\ndata: b"}} {
 		if b, err := appendEvent(nil, e); err == nil {
 			t.Errorf("%+v became %q", e, b)
 		}
 	}
 }
 
-// What is written is read back, whatever it is, in however small pieces it comes, and nothing of the data becomes another event.
+// What is written is read back, whatever it is, in however small pieces it comes, and nothing of
+// the data becomes another event.
 func FuzzEventsThereAndBack(f *testing.F) {
 	f.Add("1", "message", []byte(`{"jsonrpc":"2.0"}`), 0, 1)
 	f.Add("", "", []byte("a\r\n\r\ndata: b\n\nid: 3\r"), 10, 3)

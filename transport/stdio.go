@@ -22,8 +22,8 @@ type StdioPipe struct {
 
 var _ downstream.Pipe = (*StdioPipe)(nil)
 
-// Stdio speaks newline-delimited messages on in and out, of at most maxMessage bytes each (0 is 16 MiB). Neither file is closed by
-// the pipe, and neither may be used by others until Close.
+// Stdio speaks newline-delimited messages on in and out, of at most maxMessage bytes each (0 is 16
+// MiB). Neither file is closed by the pipe, and neither may be used by others until Close.
 func Stdio(in, out *os.File, maxMessage int) *StdioPipe {
 	if maxMessage <= 0 {
 		maxMessage = defaultMessage
@@ -34,12 +34,14 @@ func Stdio(in, out *os.File, maxMessage int) *StdioPipe {
 	return p
 }
 
-// Read answers the next message. It skips blank lines. io.EOF is the end of the input; downstream.ErrTooLong is a message that
-// was skipped, and reading goes on after it. When ctx ends, nothing is lost. It is for one goroutine at a time.
+// Read answers the next message. It skips blank lines. io.EOF is the end of the input;
+// downstream.ErrTooLong is a message that was skipped, and reading goes on after it. When ctx ends,
+// nothing is lost. It is for one goroutine at a time.
 func (p *StdioPipe) Read(ctx context.Context) ([]byte, error) {
 	b, err := p.lines.next(ctx)
 	if large, ok := errors.AsType[*tooLarge](err); ok {
-		return nil, fmt.Errorf("%w: %d bytes, over the limit of %d", downstream.ErrTooLong, large.size, p.lines.max)
+		return nil, fmt.Errorf("%w: %d bytes, over the limit of %d", downstream.ErrTooLong,
+			large.size, p.lines.max)
 	}
 	if errors.Is(err, fs.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) {
 		err = errClosed
@@ -47,13 +49,15 @@ func (p *StdioPipe) Read(ctx context.Context) ([]byte, error) {
 	return b, err
 }
 
-// Write writes one message as one line. It is safe for many goroutines; lines leave in the order in which Write was called. It answers when the line is
-// in the pipe. An error that is not ctx's is for good.
+// Write writes one message as one line. It is safe for many goroutines; lines leave in the order in
+// which Write was called. It answers when the line is in the pipe. An error that is not ctx's is
+// for good.
 func (p *StdioPipe) Write(ctx context.Context, parts ...[]byte) error {
 	return p.writer.Write(ctx, parts...)
 }
 
-// Close ends what waits in Read and Write, if in and out are pipes or sockets, and makes them blocking again if they were.
+// Close ends what waits in Read and Write, if in and out are pipes or sockets, and makes them
+// blocking again if they were.
 func (p *StdioPipe) Close() error {
 	p.writer.fail(errClosed)
 	for _, f := range p.restore {
@@ -62,7 +66,8 @@ func (p *StdioPipe) Close() error {
 	return nil
 }
 
-// unblocked answers a file like f whose reads and writes wait in the runtime's poller, if f is a pipe or a socket; else f itself.
+// unblocked answers a file like f whose reads and writes wait in the runtime's poller, if f is a
+// pipe or a socket; else f itself.
 func (p *StdioPipe) unblocked(f *os.File) *os.File {
 	info, err := f.Stat()
 	if err != nil || info.Mode()&(fs.ModeNamedPipe|fs.ModeSocket) == 0 {
@@ -75,7 +80,8 @@ func (p *StdioPipe) unblocked(f *os.File) *os.File {
 		return f
 	}
 	if log, err := os.Stderr.Stat(); err == nil && os.SameFile(info, log) {
-		// What blocks or not is a property of the open pipe, not of the descriptor: a log that shares it would lose lines.
+		// What blocks or not is a property of the open pipe, not of the descriptor: a log that
+		// shares it would lose lines.
 		return f
 	}
 	// A descriptor of our own, so that closing it (which ends what waits in it) does not close f.

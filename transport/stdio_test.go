@@ -51,17 +51,20 @@ func TestStdioReads(t *testing.T) {
 		want        []string
 	}{
 		{"lines", "{\"id\":1}\n{\"id\":2}\n", []string{`{"id":1}`, `{"id":2}`}},
-		{"carriage returns before the line feed", "{\"id\":1}\r\n{\"id\":2}\r\n", []string{`{"id":1}`, `{"id":2}`}},
+		{"carriage returns before the line feed", "{\"id\":1}\r\n{\"id\":2}\r\n",
+			[]string{`{"id":1}`, `{"id":2}`}},
 		{"blank lines", "\n\r\n  \t\n{\"id\":1}\n\n", []string{`{"id":1}`}},
 		{"spaces around a message as they are", " {\"id\":1} \n", []string{` {"id":1} `}},
 		{"a last line without an end", "{\"id\":1}\n{\"id\":2}", []string{`{"id":1}`, `{"id":2}`}},
 		{"a last line of blanks", "{\"id\":1}\n  ", []string{`{"id":1}`}},
 		{"bytes that are no JSON", "\x00\xff\n", []string{"\x00\xff"}},
-		{"long lines between short ones", "{}\n" + long + "\n{}\n" + long + long[:10] + "\n{}\n", []string{"{}", long, "{}", long + long[:10], "{}"}},
+		{"long lines between short ones", "{}\n" + long + "\n{}\n" + long + long[:10] + "\n{}\n",
+			[]string{"{}", long, "{}", long + long[:10], "{}"}},
 		{"a line over the limit", "{}\n" + over + "\n{}\n", []string{"{}", tooLong, "{}"}},
 		{"a line at the limit", over[1:] + "\r\n{}\n", []string{over[1:], "{}"}},
 		{"a line over the limit at the end", over, []string{tooLong}},
-		{"two lines over the limit", over + over + "\n" + over + "\n{}\n", []string{tooLong, tooLong, "{}"}},
+		{"two lines over the limit", over + over + "\n" + over + "\n{}\n",
+			[]string{tooLong, tooLong, "{}"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p, peer := stdio(t, 200<<10)
@@ -136,7 +139,8 @@ func TestStdioWritersDoNotTearLines(t *testing.T) {
 	for w := range writers {
 		all.Go(func() {
 			for i := range each {
-				if err := p.Write(t.Context(), fmt.Appendf(nil, "%d %d %s", w, i, strings.Repeat(string(rune('a'+w)), i*500))); err != nil {
+				if err := p.Write(t.Context(), fmt.Appendf(nil, "%d %d %s", w, i,
+					strings.Repeat(string(rune('a'+w)), i*500))); err != nil {
 					t.Error(err)
 				}
 			}
@@ -153,7 +157,8 @@ func TestStdioWritersDoNotTearLines(t *testing.T) {
 			t.Fatalf("writer %d: got line %d, want %d", w, i, next[w])
 		}
 		next[w]++
-		if want := fmt.Sprintf("%d %d %s", w, i, strings.Repeat(string(rune('a'+w)), i*500)); line != want {
+		if want := fmt.Sprintf("%d %d %s", w, i, strings.Repeat(string(rune('a'+w)),
+			i*500)); line != want {
 			t.Fatalf("line %d of writer %d is torn", i, w)
 		}
 	}
@@ -223,7 +228,8 @@ func TestStdioCloseEndsReadAndWrite(t *testing.T) {
 	all.Wait()
 }
 
-// A shell hands blocking pipes on, and shares them; a terminal or a file cannot wait in the poller at all.
+// A shell hands blocking pipes on, and shares them; a terminal or a file cannot wait in the poller
+// at all.
 func TestStdioOnBlockingFiles(t *testing.T) {
 	blockingPipe := func(t *testing.T) (r, w *os.File) {
 		var fds [2]int
@@ -292,6 +298,9 @@ func nonblocking(f *os.File) bool {
 		return false
 	}
 	var flags uintptr
-	c.Control(func(fd uintptr) { flags, _, _ = syscall.Syscall(syscall.SYS_FCNTL, fd, syscall.F_GETFL, 0) })
+	c.Control(func(fd uintptr) {
+		flags, _, _ = syscall.Syscall(syscall.SYS_FCNTL, fd,
+			syscall.F_GETFL, 0)
+	})
 	return flags&syscall.O_NONBLOCK != 0
 }

@@ -16,7 +16,8 @@ const maxCell = 32_000
 
 // columns are those of gatekit-python, then ours.
 var columns = []string{
-	"timestamp", "event_type", "request_id", "server_name", "method", "tool", "pipeline_outcome", "security_evaluated", "modified", "reason", "duration_ms",
+	"timestamp", "event_type", "request_id", "server_name", "method", "tool", "pipeline_outcome",
+	"security_evaluated", "modified", "reason", "duration_ms",
 	"response_status", "error_code", "error_message", "error_classification",
 	"seq", "session", "principal", "direction", "stage", "findings",
 }
@@ -101,7 +102,8 @@ func duration(micros int64) string {
 	if micros == 0 {
 		return ""
 	}
-	return strconv.FormatFloat(float64(micros)/float64(time.Millisecond/time.Microsecond), 'f', 3, 64)
+	return strconv.FormatFloat(float64(micros)/float64(time.Millisecond/time.Microsecond), 'f', 3,
+		64)
 }
 
 func appendRow(b []byte, cells []string) []byte {
@@ -119,9 +121,11 @@ func appendRow(b []byte, cells []string) []byte {
 	return out.Bytes()
 }
 
-// guarded is a value that no spreadsheet takes for a formula. Some look behind blanks, and some take the wide forms of the signs for the signs.
+// guarded is a value that no spreadsheet takes for a formula. Some look behind blanks, and some
+// take the wide forms of the signs for the signs.
 func guarded(cell string) string {
-	if rest := strings.TrimLeft(cell, " \u00a0\u3000"); rest != "" && strings.ContainsRune("=+-@\t\r\n＝＋－＠", []rune(rest)[0]) {
+	if rest := strings.TrimLeft(cell, " \u00a0\u3000"); rest != "" &&
+		strings.ContainsRune("=+-@\t\r\n＝＋－＠", []rune(rest)[0]) {
 		return "'" + cell
 	}
 	return cell

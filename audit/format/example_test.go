@@ -10,7 +10,8 @@ import (
 
 // What a hostile server calls itself does nothing to the terminal that shows it.
 func ExampleNewWriter() {
-	r, err := audit.ParseRecord([]byte(`{"seq":17,"time":"2026-11-21T11:00:00.123456Z","direction":"to_server","kind":"request","method":"tools/call","server":"files","name":"\u001b[2Jread","action":"deny","reason":"outside of the roots","steps":[{"stage":"roots/traversal","action":"deny"}]}`))
+	r, err := audit.ParseRecord([]byte(
+		`{"seq":17,"time":"2026-11-21T11:00:00.123456Z","direction":"to_server","kind":"request","method":"tools/call","server":"files","name":"\u001b[2Jread","action":"deny","reason":"outside of the roots","steps":[{"stage":"roots/traversal","action":"deny"}]}`))
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -23,6 +24,6 @@ func ExampleNewWriter() {
 	if err := format.NewWriter(os.Stdout, form, false).Write(r); err != nil {
 		fmt.Println(err)
 	}
-	// Output:
-	// 2026-11-21 11:00:00.123Z #17   deny       to_server  files  tools/call \x1b[2Jread: outside of the roots [roots/traversal]
+	// Output: 2026-11-21 11:00:00.123Z #17 deny to_server files tools/call \x1b[2Jread: outside of
+	// the roots [roots/traversal]
 }

@@ -1,25 +1,38 @@
-// Package format writes records of the audit log in other forms: as they are, as OCSF events, as rows of a table, and as text for people.
+// Package format writes records of the audit log in other forms: as they are, as OCSF events, as
+// rows of a table, and as text for people.
 //
 // # What it promises
 //
-// Every record is one line, whatever its names and reasons hold: a valid JSON object, a valid row, or text. What is no printable character (controls, line
-// separators, marks that turn the direction of text) is written as an escape and cannot act on who looks at it, but for JSONL in a file. Nothing is in any form that is not in the record.
+// Every record is one line, whatever its names and reasons hold: a valid JSON object, a valid row,
+// or text. What is no printable character (controls, line separators, marks that turn the direction
+// of text) is written as an escape and cannot act on who looks at it, but for JSONL in a file.
+// Nothing is in any form that is not in the record.
 //
 // # The forms
 //
-// [JSONL] is the line of the log itself, byte for byte, so that the hashes of what was exported can be verified. With bodies = "redacted" that is what somebody wrote, of which control characters above
-// U+0080 and marks that turn text need no escape in JSON. So where a person looks at it (Options.Shown: a terminal, stderr) those are escapes, too: the same JSON, but not the same bytes.
+// [JSONL] is the line of the log itself, byte for byte, so that the hashes of what was exported can
+// be verified. With bodies = "redacted" that is what somebody wrote, of which control characters
+// above U+0080 and marks that turn text need no escape in JSON. So where a person looks at it
+// (Options.Shown: a terminal, stderr) those are escapes, too: the same JSON, but not the same
+// bytes.
 //
-// [OCSF] is the Open Cybersecurity Schema Framework, 1.5.0. A message is API Activity (6003) with the profile security_control, which says what was done with
-// it: a denial is action_id 2, disposition_id 2, is_alert. There is one event a record: a Detection Finding (2004) for each denial beside it would make a SIEM count every
-// denied call twice, and one in its place would take the call out of the history of calls. What is of no message (a start, a reload) is Application Lifecycle (6002). Metadata.uid is the SHA-256 of the
-// line, which the record after it has as its prev; unmapped has what OCSF has no place for.
+// [OCSF] is the Open Cybersecurity Schema Framework, 1.5.0. A message is API Activity (6003) with
+// the profile security_control, which says what was done with it: a denial is action_id 2,
+// disposition_id 2, is_alert. There is one event a record: a Detection Finding (2004) for each
+// denial beside it would make a SIEM count every denied call twice, and one in its place would take
+// the call out of the history of calls. What is of no message (a start, a reload) is Application
+// Lifecycle (6002). Metadata.uid is the SHA-256 of the line, which the record after it has as its
+// prev; unmapped has what OCSF has no place for.
 //
-// [CSV] has the columns that the CSV of gatekit-python had, by the same names and in the same order, and after them what that one did not know. One of its columns,
-// error_classification, is always empty: a record does not have it. Response_status is error, too, when the result of a tool says that it failed. Pipeline_outcome has the action, in the words of the log. Rows are quoted after RFC 4180 and end
-// with CR LF. A value that a spreadsheet would take for a formula gets an apostrophe before it; one that is too long for a cell is cut.
+// [CSV] has the columns that the CSV of gatekit-python had, by the same names and in the same
+// order, and after them what that one did not know. One of its columns, error_classification, is
+// always empty: a record does not have it. Response_status is error, too, when the result of a tool
+// says that it failed. Pipeline_outcome has the action, in the words of the log. Rows are quoted
+// after RFC 4180 and end with CR LF. A value that a spreadsheet would take for a formula gets an
+// apostrophe before it; one that is too long for a cell is cut.
 //
-// [Text] is for people: time, action, direction, server, method and name, reason, who decided, for whom.
+// [Text] is for people: time, action, direction, server, method and name, reason, who decided, for
+// whom.
 package format
 
 import (
@@ -56,8 +69,10 @@ type Options struct {
 	Colour  bool   // for Text: with the escapes of a terminal
 	Shown   bool   // for JSONL: to be looked at, so that what is not printable is an escape
 
-	// MaxBytes bounds a line, its end with it; 0 is no bound, and below 4,096 it may be exceeded. The record of a longer one is made short: it is without bodies, values, findings and the steps that
-	// decided nothing, and its texts are cut. With JSONL that is no line of the log any more; a member "short" has the bytes and the SHA-256 of the line it stands for.
+	// MaxBytes bounds a line, its end with it; 0 is no bound, and below 4,096 it may be exceeded.
+	// The record of a longer one is made short: it is without bodies, values, findings and the
+	// steps that decided nothing, and its texts are cut. With JSONL that is no line of the log any
+	// more; a member "short" has the bytes and the SHA-256 of the line it stands for.
 	MaxBytes int
 }
 
@@ -74,7 +89,8 @@ func New(name string, o Options) (Form, error) {
 	case Text:
 		f = text{colour: o.Colour}
 	default:
-		return nil, fmt.Errorf("there is no form %q of records\nhint: there are %s", name, strings.Join(Names(), ", "))
+		return nil, fmt.Errorf("there is no form %q of records\nhint: there are %s", name,
+			strings.Join(Names(), ", "))
 	}
 	if o.MaxBytes > 0 {
 		f = bounded{f, o.MaxBytes}
@@ -93,7 +109,8 @@ type Writer struct {
 	head bool // was written, or is not wanted
 }
 
-// NewWriter answers a writer of that form. The header comes before the first record; a writer that continues a file with records in it has none.
+// NewWriter answers a writer of that form. The header comes before the first record; a writer that
+// continues a file with records in it has none.
 func NewWriter(out io.Writer, form Form, continues bool) *Writer {
 	return &Writer{out: out, form: form, head: continues}
 }
@@ -138,13 +155,17 @@ func decided(r *audit.Record) string {
 // refused says whether the message did not move.
 func refused(r *audit.Record) bool { return r.Action == "deny" || r.Action == "ask" }
 
-// Changed says whether what went on was not what came. Where the log keeps no hashes of bodies, what was done with the message says so.
+// Changed says whether what went on was not what came. Where the log keeps no hashes of bodies,
+// what was done with the message says so.
 func Changed(r *audit.Record) bool {
 	if r.Before == nil || r.After == nil {
 		return false
 	}
-	return edits(r.Action) || r.Before.Size != r.After.Size || r.Before.SHA256 != r.After.SHA256 || r.Before.HMAC != r.After.HMAC ||
-		slices.ContainsFunc(r.Steps, func(s audit.Step) bool { return edits(s.Action) || len(s.Changed) > 0 })
+	return edits(r.Action) || r.Before.Size != r.After.Size || r.Before.SHA256 != r.After.SHA256 ||
+		r.Before.HMAC != r.After.HMAC ||
+		slices.ContainsFunc(r.Steps, func(s audit.Step) bool {
+			return edits(s.Action) || len(s.Changed) > 0
+		})
 }
 
 // edits says whether an action is a change of the message.

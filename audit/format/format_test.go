@@ -53,14 +53,16 @@ func message(t testing.TB, text string) *mcp.Message {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.To, m.Session, m.Exchange, m.Principal, m.Server, m.Name = mcp.ToServer, "s1", "e1", "ann", "files", "read"
+	m.To, m.Session, m.Exchange, m.Principal, m.Server, m.Name = mcp.ToServer, "s1", "e1", "ann",
+		"files", "read"
 	return m
 }
 
 // outcomes are one of each kind that a log holds.
 func outcomes(t testing.TB) []pipeline.Outcome {
 	call := message(t, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"read","arguments":{"path":"/etc"}}}`)
-	result := message(t, `{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"key AKIA"}]}}`)
+	result := message(
+		t, `{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"key AKIA"}]}}`)
 	result.To, result.Method = mcp.ToClient, "tools/call"
 	clean, err := result.Edit(mcp.Set("/content/0/text", []byte(`"key [redacted]"`)))
 	if err != nil {
@@ -79,16 +81,24 @@ func outcomes(t testing.TB) []pipeline.Outcome {
 	return []pipeline.Outcome{
 		{Time: at, Before: &mcp.Message{}, Action: "start", Reason: "version 1"},
 		{Time: at, Before: listed, After: listed, Action: "pass", Duration: 250 * time.Microsecond},
-		{Time: at, Before: call, Action: "deny", Reason: "outside of the roots", Duration: 1234 * time.Microsecond,
-			Steps: []pipeline.Step{{Stage: "secrets", Action: "pass"}, {Stage: "roots/traversal", Action: "deny", Reason: "outside of the roots", Duration: 900 * time.Microsecond}}},
-		{Time: at, Before: result, After: clean, Action: "modify", Reason: "a key", Duration: 2 * time.Millisecond,
-			Steps: []pipeline.Step{{Stage: "secrets", Action: "modify", Reason: "a key", Findings: []pipeline.Finding{{Type: "aws-access-key", Pointer: "/content/0/text"}}}}},
-		{Time: at, Before: asked, Action: "ask", Reason: "a human decides", Steps: []pipeline.Step{{Stage: "sampling/gate", Action: "ask"}}},
-		{Time: at, Before: note, After: note, Action: "skip", Steps: []pipeline.Step{{Stage: "pii", Action: "skip", Reason: "time-out"}}},
+		{Time: at, Before: call, Action: "deny", Reason: "outside of the roots",
+			Duration: 1234 * time.Microsecond,
+			Steps: []pipeline.Step{{Stage: "secrets", Action: "pass"}, {Stage: "roots/traversal",
+				Action: "deny", Reason: "outside of the roots", Duration: 900 * time.Microsecond}}},
+		{Time: at, Before: result, After: clean, Action: "modify", Reason: "a key",
+			Duration: 2 * time.Millisecond,
+			Steps: []pipeline.Step{{Stage: "secrets", Action: "modify", Reason: "a key",
+				Findings: []pipeline.Finding{{Type: "aws-access-key",
+					Pointer: "/content/0/text"}}}}},
+		{Time: at, Before: asked, Action: "ask", Reason: "a human decides",
+			Steps: []pipeline.Step{{Stage: "sampling/gate", Action: "ask"}}},
+		{Time: at, Before: note, After: note, Action: "skip", Steps: []pipeline.Step{{Stage: "pii",
+			Action: "skip", Reason: "time-out"}}},
 		{Time: at, Before: failed, After: failed, Action: "pass"},
 		{Time: at, Before: told, After: told, Action: "pass"},
 		{Time: at, Before: call, Action: "deny", Err: errors.New("plugin secrets: time-out")},
-		{Time: at, Before: &mcp.Message{Server: "files"}, Action: "server lost", Reason: "it ended", Err: errors.New("exit status 1")},
+		{Time: at, Before: &mcp.Message{Server: "files"}, Action: "server lost", Reason: "it ended",
+			Err: errors.New("exit status 1")},
 	}
 }
 
@@ -150,15 +160,18 @@ func TestEachFormOfEachKindOfRecord(t *testing.T) {
 			t.Errorf("the header is %q", rows[0])
 		}
 		for i, want := range []string{
-			"EVENT|start||", "REQUEST|pass||", "SECURITY_BLOCK|deny|roots/traversal|", "RESPONSE_MODIFIED|modify|secrets|aws-access-key /content/0/text",
-			"SECURITY_BLOCK|ask|sampling/gate|", "NOTIFICATION|skip|pii|", "ERROR|pass||", "RESPONSE|pass||", "SECURITY_BLOCK|deny||", "EVENT|server lost||",
+			"EVENT|start||", "REQUEST|pass||", "SECURITY_BLOCK|deny|roots/traversal|",
+			"RESPONSE_MODIFIED|modify|secrets|aws-access-key /content/0/text",
+			"SECURITY_BLOCK|ask|sampling/gate|", "NOTIFICATION|skip|pii|",
+			"ERROR|pass||", "RESPONSE|pass||", "SECURITY_BLOCK|deny||", "EVENT|server lost||",
 		} {
 			row := rows[i+1]
 			if got := strings.Join([]string{row[1], row[6], row[19], row[20]}, "|"); got != want {
 				t.Errorf("row %d is %s, want %s", i+1, got, want)
 			}
 		}
-		if row := rows[3]; row[0] != "2026-11-21T11:00:00.123456Z" || row[10] != "1.234" || row[5] != "read" || row[9] != "outside of the roots" || row[15] != "3" {
+		if row := rows[3]; row[0] != "2026-11-21T11:00:00.123456Z" || row[10] != "1.234" ||
+			row[5] != "read" || row[9] != "outside of the roots" || row[15] != "3" {
 			t.Errorf("the denial is %q", row)
 		}
 		for i, want := range map[int]string{4: "success|", 7: "error|-32000", 8: "error|"} {
@@ -177,9 +190,13 @@ func TestWhatWasChangedIsSaidWithoutHashesToo(t *testing.T) {
 		want   bool
 	}{
 		{"nothing was done", audit.Record{Action: "pass", Before: &same, After: &same}, false},
-		{"it was modified to the same size", audit.Record{Action: "modify", Before: &same, After: &same}, true},
-		{"a stage says where, under another action", audit.Record{Action: "skip", Before: &same, After: &same, Steps: []audit.Step{{Stage: "a", Action: "modify", Changed: []string{"/x"}}, {Stage: "b", Action: "skip"}}}, true},
-		{"the one before has a keyed hash", audit.Record{Action: "pass", Before: &audit.Body{Size: 7, HMAC: "aa"}, After: &audit.Body{Size: 7}}, true},
+		{"it was modified to the same size", audit.Record{Action: "modify", Before: &same,
+			After: &same}, true},
+		{"a stage says where, under another action", audit.Record{Action: "skip", Before: &same,
+			After: &same, Steps: []audit.Step{{Stage: "a", Action: "modify",
+				Changed: []string{"/x"}}, {Stage: "b", Action: "skip"}}}, true},
+		{"the one before has a keyed hash", audit.Record{Action: "pass",
+			Before: &audit.Body{Size: 7, HMAC: "aa"}, After: &audit.Body{Size: 7}}, true},
 		{"nothing went on", audit.Record{Action: "deny", Before: &same}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -198,7 +215,8 @@ func TestAShortLineKeepsHowItEnded(t *testing.T) {
 		record audit.Record
 		want   string
 	}{{code, `"code":-32000,`}, {failed, `"failed":true,`}, {modified, `"hmac":"`}} {
-		if got := string(f.Append(nil, &c.record)); !strings.Contains(got, c.want) || !strings.Contains(got, `"short":`) || strings.Contains(got, `"body":`) {
+		if got := string(f.Append(nil, &c.record)); !strings.Contains(got, c.want) ||
+			!strings.Contains(got, `"short":`) || strings.Contains(got, `"body":`) {
 			t.Errorf("got %s, want %s in it, and no body", got, c.want)
 		}
 	}
@@ -218,7 +236,8 @@ func TestJSONLForEyesIsTheSameJSONWithEscapes(t *testing.T) {
 		}
 	}
 	var a, b any
-	if err := errors.Join(json.Unmarshal(got, &a), json.Unmarshal(records[0].Line, &b)); err != nil || !reflect.DeepEqual(a, b) {
+	if err := errors.Join(json.Unmarshal(got, &a), json.Unmarshal(records[0].Line,
+		&b)); err != nil || !reflect.DeepEqual(a, b) {
 		t.Errorf("%s is not %s, %v", got, records[0].Line, err)
 	}
 }
@@ -229,13 +248,15 @@ func TestColourIsOnlyAroundTheAction(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := recorded(t, outcomes(t)...)[2]
-	if got, want := string(f.Append(nil, &r)), "2026-11-21 11:00:00.123Z #3    \x1b[31mdeny\x1b[0m       to_server"; !strings.HasPrefix(got, want) {
+	if got, want := string(f.Append(nil,
+		&r)), "2026-11-21 11:00:00.123Z #3    \x1b[31mdeny\x1b[0m       to_server"; !strings.HasPrefix(got, want) {
 		t.Errorf("got %q, want %q…", got, want)
 	}
 }
 
 func TestAnUnknownFormNamesThoseThatThereAre(t *testing.T) {
-	if _, err := format.New("xml", format.Options{}); err == nil || !strings.Contains(err.Error(), "jsonl, ocsf, csv, text") {
+	if _, err := format.New("xml", format.Options{}); err == nil || !strings.Contains(err.Error(),
+		"jsonl, ocsf, csv, text") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -250,7 +271,8 @@ func TestAHeaderIsWrittenOnceAndNotToAFileThatGoesOn(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if got := strings.Count(out.String(), "timestamp,"); got != map[bool]int{false: 1, true: 0}[continues] {
+		if got := strings.Count(out.String(), "timestamp,"); got != map[bool]int{false: 1,
+			true: 0}[continues] {
 			t.Errorf("continues %v: %d headers in\n%s", continues, got, out.String())
 		}
 	}
@@ -297,34 +319,45 @@ func TestNoSpreadsheetTakesAValueForAFormula(t *testing.T) {
 func TestACellIsNoLongerThanASpreadsheetTakes(t *testing.T) {
 	step := audit.Step{Stage: "pii", Action: "modify"}
 	for range 101 {
-		step.Findings = append(step.Findings, audit.Finding{Type: "mail", Pointer: "/" + strings.Repeat("ü", 500)})
+		step.Findings = append(step.Findings, audit.Finding{Type: "mail",
+			Pointer: "/" + strings.Repeat("ü", 500)})
 	}
-	got := form(t, "csv").Append(nil, &audit.Record{Seq: 1, Time: at, Action: "modify", Kind: "request", Steps: []audit.Step{step}})
+	got := form(t, "csv").Append(nil, &audit.Record{Seq: 1, Time: at, Action: "modify",
+		Kind: "request", Steps: []audit.Step{step}})
 	rows, err := csv.NewReader(bytes.NewReader(got)).ReadAll()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if cell := rows[0][20]; len(cell) > 32_767 || !utf8.ValidString(cell) || !strings.HasSuffix(cell, "…") {
-		t.Errorf("a cell has %d bytes, valid %v, and ends with %q", len(cell), utf8.ValidString(cell), cell[max(0, len(cell)-10):])
+	if cell := rows[0][20]; len(cell) > 32_767 || !utf8.ValidString(cell) ||
+		!strings.HasSuffix(cell, "…") {
+		t.Errorf("a cell has %d bytes, valid %v, and ends with %q", len(cell),
+			utf8.ValidString(cell), cell[max(0, len(cell)-10):])
 	}
 }
 
 func TestALineOfBoundedLengthStandsForTheWholeOne(t *testing.T) {
 	hostile := strings.Repeat("\x1b", 1<<10)
-	m := message(t, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"x":"`+strings.Repeat("x", 1<<20)+`"}}`)
-	m.Name, m.Server, m.Session, m.Exchange, m.Principal, m.Method = hostile, hostile, hostile, hostile, hostile, hostile
-	step := pipeline.Step{Stage: hostile, Action: "modify", Reason: hostile, Findings: slices.Repeat([]pipeline.Finding{{Type: hostile, Pointer: hostile}}, 90)}
-	records := recorded(t, pipeline.Outcome{Time: at, Before: m, After: m, Action: "modify", Reason: hostile, Err: errors.New(hostile), Steps: []pipeline.Step{step, step}}, outcomes(t)[1])
+	m := message(t, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"x":"`+
+		strings.Repeat("x", 1<<20)+`"}}`)
+	m.Name, m.Server, m.Session, m.Exchange, m.Principal, m.Method = hostile, hostile, hostile,
+		hostile, hostile, hostile
+	step := pipeline.Step{Stage: hostile, Action: "modify", Reason: hostile,
+		Findings: slices.Repeat([]pipeline.Finding{{Type: hostile, Pointer: hostile}}, 90)}
+	records := recorded(t, pipeline.Outcome{Time: at, Before: m, After: m, Action: "modify",
+		Reason: hostile, Err: errors.New(hostile), Steps: []pipeline.Step{step, step}},
+		outcomes(t)[1])
 	for _, name := range format.Names() {
 		f, err := format.New(name, format.Options{MaxBytes: 4096})
 		if err != nil {
 			t.Fatal(err)
 		}
 		short := f.Append([]byte("before"), &records[0])
-		if !bytes.HasPrefix(short, []byte("before")) || len(short) > 4096+len("before") || bytes.Count(short, []byte("\n")) != 1 || !bytes.HasSuffix(short, []byte("\n")) {
+		if !bytes.HasPrefix(short, []byte("before")) || len(short) > 4096+len("before") ||
+			bytes.Count(short, []byte("\n")) != 1 || !bytes.HasSuffix(short, []byte("\n")) {
 			t.Errorf("%s: %d bytes: %.200q", name, len(short), short)
 		}
-		if got, want := f.Append(nil, &records[1]), form(t, name).Append(nil, &records[1]); name != format.OCSF && !bytes.Equal(got, want) {
+		if got, want := f.Append(nil, &records[1]), form(t, name).Append(nil,
+			&records[1]); name != format.OCSF && !bytes.Equal(got, want) {
 			t.Errorf("%s: a line that fits is %s, want %s", name, got, want)
 		}
 	}
@@ -339,22 +372,28 @@ func TestALineOfBoundedLengthStandsForTheWholeOne(t *testing.T) {
 	if err := json.Unmarshal(f.Append(nil, &records[0]), &got); err != nil {
 		t.Fatal(err)
 	}
-	if sum := sha256.Sum256(records[0].Line); got.Seq != 1 || got.Action != "modify" || len(got.Prev) != 64 || len(got.Before.SHA256) != 64 ||
+	if sum := sha256.Sum256(records[0].Line); got.Seq != 1 || got.Action != "modify" ||
+		len(got.Prev) != 64 || len(got.Before.SHA256) != 64 ||
 		got.Short.Bytes != len(records[0].Line) || got.Short.SHA256 != hex.EncodeToString(sum[:]) {
 		t.Errorf("got %+v", got)
 	}
 }
 
-// FuzzOneLine is the promise of the package: one record, one line, valid in its form, whatever texts it holds, and nothing in it that could act.
+// FuzzOneLine is the promise of the package: one record, one line, valid in its form, whatever
+// texts it holds, and nothing in it that could act.
 func FuzzOneLine(f *testing.F) {
-	for _, s := range []string{"read", "a\nb", "\x1b[31m", "\u202e", "=1+1", `"`, `",`, "\\", "\xff", "\u2028", "\U000e0041", "a\r\nb", "'", " ", "\x00", "{}", "\ufeff"} {
+	for _, s := range []string{"read", "a\nb", "\x1b[31m", "\u202e", "=1+1", `"`, `",`, "\\",
+		"\xff", "\u2028", "\U000e0041", "a\r\nb", "'", " ", "\x00", "{}", "\ufeff"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		m := message(t, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"x":`+string(mcp.Quote(s))+`}}`)
+		m := message(t, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"x":`+
+			string(mcp.Quote(s))+`}}`)
 		m.Name, m.Server, m.Session, m.Exchange, m.Principal = s, s, s, s, s
-		records := recorded(t, pipeline.Outcome{Time: at, Before: m, After: m, Action: "modify", Reason: s, Err: errors.New(s),
-			Steps: []pipeline.Step{{Stage: s, Action: "modify", Reason: s, Findings: []pipeline.Finding{{Type: s, Pointer: s}}}}})
+		records := recorded(t, pipeline.Outcome{Time: at, Before: m, After: m, Action: "modify",
+			Reason: s, Err: errors.New(s),
+			Steps: []pipeline.Step{{Stage: s, Action: "modify", Reason: s,
+				Findings: []pipeline.Finding{{Type: s, Pointer: s}}}}})
 		for _, name := range format.Names() {
 			got := form(t, name).Append(nil, &records[0])
 			line, ok := bytes.CutSuffix(got, []byte("\n"))

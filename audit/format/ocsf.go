@@ -23,7 +23,8 @@ const (
 // ocsf is OCSF.
 type ocsf struct{ version string }
 
-// event is an OCSF event. Members that are not always there are left out when zero, but never an _id that the schema requires.
+// event is an OCSF event. Members that are not always there are left out when zero, but never an
+// _id that the schema requires.
 type event struct {
 	ActivityID    int        `json:"activity_id"`
 	ActivityName  string     `json:"activity_name"`
@@ -145,7 +146,8 @@ type (
 func (ocsf) Header() []byte { return nil }
 
 func (f ocsf) Append(b []byte, r *audit.Record) []byte {
-	line, err := json.Marshal(f.event(r), jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true))
+	line, err := json.Marshal(f.event(r), jsontext.AllowInvalidUTF8(true),
+		jsontext.AllowDuplicateNames(true))
 	if err != nil { // a body that is no JSON; a record that was read has none
 		r := *r
 		r.After = nil
@@ -161,11 +163,14 @@ func (f ocsf) event(r *audit.Record) event {
 		CategoryUID: 6, CategoryName: "Application Activity",
 		Time: r.Time.UnixMilli(), Message: r.Reason, Duration: r.Micros / 1000,
 		Metadata: metadata{
-			Version: ocsfVersion, Product: us, UID: hex.EncodeToString(sum[:]), Sequence: r.Seq, CorrelationUID: r.Exchange, EventCode: r.Action, LogName: "audit",
+			Version: ocsfVersion, Product: us, UID: hex.EncodeToString(sum[:]), Sequence: r.Seq,
+			CorrelationUID: r.Exchange, EventCode: r.Action, LogName: "audit",
 			OriginalTime: r.Time.UTC().Format(timeLayout),
 		},
 		Unmapped: unmapped{
-			Prev: r.Prev, Kind: r.Kind, Direction: r.Direction, Steps: stepsOf(r), Before: sizeOf(r.Before), After: sizeOf(r.After), Values: r.Values, Failed: r.Failed, Micros: r.Micros, Error: r.Error,
+			Prev: r.Prev, Kind: r.Kind, Direction: r.Direction, Steps: stepsOf(r),
+			Before: sizeOf(r.Before), After: sizeOf(r.After), Values: r.Values, Failed: r.Failed,
+			Micros: r.Micros, Error: r.Error,
 		},
 	}
 	if r.Event() {
@@ -197,8 +202,10 @@ func (e *event) lifecycle(r *audit.Record, us product) {
 // activity is of a message.
 func (e *event) activity(r *audit.Record) {
 	e.ClassUID, e.ClassName = apiActivity, "API Activity"
-	e.ActivityID, e.ActivityName = otherActivity, cmp.Or(r.Method, "unknown") // a call may do anything
-	if strings.HasSuffix(r.Method, "/list") || strings.HasSuffix(r.Method, "/read") || strings.HasSuffix(r.Method, "/get") {
+	// a call may do anything
+	e.ActivityID, e.ActivityName = otherActivity, cmp.Or(r.Method, "unknown")
+	if strings.HasSuffix(r.Method, "/list") || strings.HasSuffix(r.Method, "/read") ||
+		strings.HasSuffix(r.Method, "/get") {
 		e.ActivityID, e.ActivityName = 2, "Read"
 	}
 	e.Metadata.Profiles = []string{"security_control"}
@@ -219,12 +226,14 @@ func (e *event) activity(r *audit.Record) {
 	if r.Session != "" {
 		e.Actor.Session = &unique{r.Session}
 	}
-	client, server := &endpoint{Name: "client", UID: r.Session}, &endpoint{Name: "server", SvcName: r.Server}
+	client, server := &endpoint{Name: "client", UID: r.Session}, &endpoint{Name: "server",
+		SvcName: r.Server}
 	e.SrcEndpoint, e.DstEndpoint = client, server
 	if r.Direction == "to_client" {
 		e.SrcEndpoint, e.DstEndpoint = server, client
 	}
-	if *e.Actor == (actor{}) || r.Direction == "to_client" && r.Kind != "response" && r.Kind != "error" {
+	if *e.Actor == (actor{}) || r.Direction == "to_client" && r.Kind != "response" &&
+		r.Kind != "error" {
 		e.Actor.AppName = e.SrcEndpoint.SvcName
 		if e.Actor.AppName == "" {
 			e.Actor.AppName = e.SrcEndpoint.Name
@@ -275,7 +284,8 @@ func (e *event) control(r *audit.Record) {
 	case "skip": // a stage failed and does not count
 		action, disposition = allowed, did{27, "Error"}
 	}
-	e.ActionID, e.Action, e.DispositionID, e.Disposition = action.id, action.name, disposition.id, disposition.name
+	e.ActionID, e.Action, e.DispositionID, e.Disposition = action.id, action.name, disposition.id,
+		disposition.name
 	e.IsAlert = refused(r) || r.Action == "skip"
 }
 
@@ -310,7 +320,8 @@ func stepsOf(r *audit.Record) []step {
 	}
 	steps := make([]step, len(r.Steps))
 	for i, s := range r.Steps {
-		steps[i] = step{Stage: s.Stage, Action: s.Action, Reason: s.Reason, Micros: s.Micros, Changed: s.Changed}
+		steps[i] = step{Stage: s.Stage, Action: s.Action, Reason: s.Reason, Micros: s.Micros,
+			Changed: s.Changed}
 		for _, f := range s.Findings {
 			steps[i].Findings = append(steps[i].Findings, finding{f.Type, f.Pointer})
 		}

@@ -11,8 +11,9 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// object is what OCSF 1.5.0 says of an object or class, as far as our events have it: https://github.com/ocsf/ocsf-schema. An attribute that is listed nowhere
-// is an error, so that a new one is looked up first.
+// object is what OCSF 1.5.0 says of an object or class, as far as our events have it:
+// https://github.com/ocsf/ocsf-schema. An attribute that is listed nowhere is an error, so that a
+// new one is looked up first.
 type object struct {
 	required []string
 	oneOf    []string // at least one
@@ -23,43 +24,55 @@ type object struct {
 
 var schema = map[string]object{
 	"base": {
-		required: []string{"activity_id", "category_uid", "class_uid", "metadata", "severity_id", "time", "type_uid"},
-		known:    []string{"activity_name", "category_name", "class_name", "severity", "message", "status_id", "status", "status_detail", "duration", "unmapped"},
-		parts:    map[string]string{"metadata": "metadata"},
-		enum:     map[string][]int{"severity_id": {0, 1, 2, 3, 4, 5, 6, 99}, "status_id": {0, 1, 2, 99}, "category_uid": {6}},
+		required: []string{"activity_id", "category_uid", "class_uid", "metadata", "severity_id",
+			"time", "type_uid"},
+		known: []string{"activity_name", "category_name", "class_name", "severity", "message",
+			"status_id", "status", "status_detail", "duration", "unmapped"},
+		parts: map[string]string{"metadata": "metadata"},
+		enum: map[string][]int{"severity_id": {0, 1, 2, 3, 4, 5, 6, 99}, "status_id": {0, 1, 2,
+			99}, "category_uid": {6}},
 	},
 	"security_control": { // a profile
-		known: []string{"action_id", "action", "disposition_id", "disposition", "is_alert", "policy"},
+		known: []string{"action_id", "action", "disposition_id", "disposition", "is_alert",
+			"policy"},
 		parts: map[string]string{"policy": "policy"},
 		enum: map[string][]int{"action_id": {0, 1, 2, 3, 4, 99},
-			"disposition_id": {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 99}},
+			"disposition_id": {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19,
+				20, 21, 22, 23, 24, 25, 26, 27, 99}},
 	},
 	"6003": {
 		required: []string{"actor", "api", "src_endpoint"},
 		known:    []string{"dst_endpoint", "resources"},
-		parts:    map[string]string{"actor": "actor", "api": "api", "src_endpoint": "endpoint", "dst_endpoint": "endpoint", "resources": "resource"},
-		enum:     map[string][]int{"activity_id": {0, 1, 2, 3, 4, 99}, "class_uid": {6003}},
+		parts: map[string]string{"actor": "actor", "api": "api", "src_endpoint": "endpoint",
+			"dst_endpoint": "endpoint", "resources": "resource"},
+		enum: map[string][]int{"activity_id": {0, 1, 2, 3, 4, 99}, "class_uid": {6003}},
 	},
 	"6002": {
 		required: []string{"app"},
 		parts:    map[string]string{"app": "product"},
-		enum:     map[string][]int{"activity_id": {0, 1, 2, 3, 4, 5, 6, 7, 8, 99}, "class_uid": {6002}},
+		enum: map[string][]int{"activity_id": {0, 1, 2, 3, 4, 5, 6, 7, 8, 99},
+			"class_uid": {6002}},
 	},
 	"metadata": {
 		required: []string{"product", "version"},
-		known:    []string{"profiles", "uid", "sequence", "correlation_uid", "event_code", "log_name", "original_time"},
-		parts:    map[string]string{"product": "product"},
+		known: []string{"profiles", "uid", "sequence", "correlation_uid", "event_code",
+			"log_name", "original_time"},
+		parts: map[string]string{"product": "product"},
 	},
-	"product":  {oneOf: []string{"name", "uid"}, known: []string{"vendor_name", "version"}},
-	"policy":   {oneOf: []string{"name", "uid"}},
-	"actor":    {oneOf: []string{"process", "user", "session", "app_name", "app_uid"}, parts: map[string]string{"user": "user", "session": "session"}},
-	"user":     {oneOf: []string{"account", "name", "uid"}},
-	"session":  {known: []string{"uid"}},
-	"api":      {required: []string{"operation"}, known: []string{"service", "request", "response"}, parts: map[string]string{"service": "service", "request": "request", "response": "response"}},
+	"product": {oneOf: []string{"name", "uid"}, known: []string{"vendor_name", "version"}},
+	"policy":  {oneOf: []string{"name", "uid"}},
+	"actor": {oneOf: []string{"process", "user", "session", "app_name", "app_uid"},
+		parts: map[string]string{"user": "user", "session": "session"}},
+	"user":    {oneOf: []string{"account", "name", "uid"}},
+	"session": {known: []string{"uid"}},
+	"api": {required: []string{"operation"}, known: []string{"service", "request", "response"},
+		parts: map[string]string{"service": "service", "request": "request",
+			"response": "response"}},
 	"service":  {oneOf: []string{"name", "uid"}},
 	"request":  {required: []string{"uid"}, known: []string{"data"}},
 	"response": {known: []string{"code", "error", "data"}},
-	"endpoint": {oneOf: []string{"ip", "uid", "name", "hostname", "svc_name", "instance_uid", "interface_uid", "interface_name", "domain"}},
+	"endpoint": {oneOf: []string{"ip", "uid", "name", "hostname", "svc_name", "instance_uid",
+		"interface_uid", "interface_name", "domain"}},
 	"resource": {oneOf: []string{"name", "uid"}, known: []string{"type"}},
 }
 
@@ -76,7 +89,9 @@ func faults(at string, value map[string]any, names ...string) (all []string) {
 				all = append(all, at+": "+key+" is required")
 			}
 		}
-		if len(o.oneOf) > 0 && !slices.ContainsFunc(o.oneOf, func(key string) bool { return value[key] != nil }) {
+		if len(o.oneOf) > 0 && !slices.ContainsFunc(o.oneOf, func(key string) bool {
+			return value[key] != nil
+		}) {
 			all = append(all, fmt.Sprintf("%s: it needs one of %s", at, o.oneOf))
 		}
 		for key, allowed := range o.enum {
@@ -119,8 +134,11 @@ func events(t testing.TB, records []audit.Record) (all []map[string]any) {
 }
 
 func TestEveryEventIsWhatTheSchemaOfOCSFSays(t *testing.T) {
-	records := recorded(t, append(outcomes(t), pipeline.Outcome{Time: at, Before: nil, Action: "stop"})...)
-	records = append(records, audit.Record{Seq: 1, Time: at, Action: "pass", Kind: "notification", Line: []byte("{}")}) // as little as a record can hold
+	records := recorded(t, append(outcomes(t), pipeline.Outcome{Time: at, Before: nil,
+		Action: "stop"})...)
+	// as little as a record can hold
+	records = append(records, audit.Record{Seq: 1, Time: at, Action: "pass", Kind: "notification",
+		Line: []byte("{}")})
 	for i, e := range events(t, records) {
 		class := fmt.Sprint(e["class_uid"])
 		names := []string{"base", class}
@@ -130,7 +148,8 @@ func TestEveryEventIsWhatTheSchemaOfOCSFSays(t *testing.T) {
 		for _, fault := range faults("", e, names...) {
 			t.Errorf("record %d: %s in %v", i+1, fault, e)
 		}
-		if want := e["class_uid"].(float64)*100 + e["activity_id"].(float64); e["type_uid"] != want {
+		if want := e["class_uid"].(float64)*100 +
+			e["activity_id"].(float64); e["type_uid"] != want {
 			t.Errorf("record %d: type_uid is %v, want %v", i+1, e["type_uid"], want)
 		}
 	}
@@ -151,13 +170,16 @@ func TestAnEventSaysWhatWasDone(t *testing.T) {
 		"6002 server lost <nil> <nil> High <nil>",
 	} {
 		e := all[i]
-		if got := fmt.Sprint(e["class_uid"], " ", e["activity_name"], " ", e["action"], " ", e["disposition"], " ", e["severity"], " ", e["is_alert"]); got != want {
+		if got := fmt.Sprint(e["class_uid"], " ", e["activity_name"], " ", e["action"], " ",
+			e["disposition"], " ", e["severity"], " ", e["is_alert"]); got != want {
 			t.Errorf("record %d is %s, want %s", i+1, got, want)
 		}
 	}
 	denial, answer, asked := all[2], all[3], all[4]
-	if got := fmt.Sprint(denial["policy"], denial["status"], denial["status_detail"], denial["actor"], denial["src_endpoint"], denial["dst_endpoint"]); got !=
-		"map[name:roots/traversal]Failureoutside of the rootsmap[session:map[uid:s1] user:map[uid:ann]] map[name:client uid:s1] map[name:server svc_name:files]" {
+	if got := fmt.Sprint(denial["policy"], denial["status"], denial["status_detail"],
+		denial["actor"], denial["src_endpoint"], denial["dst_endpoint"]); got !=
+		"map[name:roots/traversal]Failureoutside of the rootsmap[session:map[uid:s1] "+
+			"user:map[uid:ann]] map[name:client uid:s1] map[name:server svc_name:files]" {
 		t.Errorf("the denial has %s", got)
 	}
 	for i, want := range map[int]string{3: "Success", 6: "Failure", 7: "Failure"} {
@@ -165,19 +187,22 @@ func TestAnEventSaysWhatWasDone(t *testing.T) {
 			t.Errorf("record %d has status %v, want %v", i+1, got, want)
 		}
 	}
-	if got := fmt.Sprint(all[6]["api"], all[7]["unmapped"]); !strings.Contains(got, "code:-32000") || !strings.Contains(got, "failed:true") {
+	if got := fmt.Sprint(all[6]["api"], all[7]["unmapped"]); !strings.Contains(got,
+		"code:-32000") || !strings.Contains(got, "failed:true") {
 		t.Errorf("what failed is %s", got)
 	}
 	if got := fmt.Sprint(answer["unmapped"]); !strings.Contains(got, "before:map[hmac:") {
 		t.Errorf("what was changed has %s", got)
 	}
-	if got := fmt.Sprint(answer["api"]); !strings.Contains(got, "key [redacted]") || strings.Contains(got, "AKIA") {
+	if got := fmt.Sprint(answer["api"]); !strings.Contains(got, "key [redacted]") ||
+		strings.Contains(got, "AKIA") {
 		t.Errorf("the answer that was cleared is %s", got)
 	}
 	if got := fmt.Sprint(asked["actor"]); !strings.Contains(got, "app_name:files") {
 		t.Errorf("who asks for sampling is %s", got)
 	}
-	if got := denial["metadata"].(map[string]any); got["sequence"] != 3.0 || got["correlation_uid"] != "e1" || got["version"] != "1.5.0" {
+	if got := denial["metadata"].(map[string]any); got["sequence"] != 3.0 ||
+		got["correlation_uid"] != "e1" || got["version"] != "1.5.0" {
 		t.Errorf("the metadata of the denial is %v", got)
 	}
 }

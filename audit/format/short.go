@@ -59,21 +59,25 @@ func appendShortened(b []byte, f Form, r *audit.Record, keep int) []byte {
 // Shortened is the record made short, as the form [Short] has it. Its Line is whole.
 func Shortened(r *audit.Record) audit.Record { return shortened(r, maxText) }
 
-// shortened is the record without bodies, values and findings, of its steps only the one that decided, and of each text the first bytes. Its Line is whole.
+// shortened is the record without bodies, values and findings, of its steps only the one that
+// decided, and of each text the first bytes. Its Line is whole.
 func shortened(r *audit.Record, keep int) audit.Record {
 	s := *r
 	s.Steps, s.Values, s.Prev = nil, nil, beginning(r.Prev, sha256.Size*2)
 	for _, step := range r.Steps {
 		if by := decided(r); by != "" && step.Stage == by && step.Action == r.Action {
-			s.Steps = []audit.Step{{Stage: beginning(by, keep), Action: beginning(step.Action, keep)}}
+			s.Steps = []audit.Step{{Stage: beginning(by, keep), Action: beginning(step.Action,
+				keep)}}
 		}
 	}
 	for _, body := range []**audit.Body{&s.Before, &s.After} {
 		if *body != nil {
-			*body = &audit.Body{Size: (*body).Size, SHA256: beginning((*body).SHA256, sha256.Size*2), HMAC: beginning((*body).HMAC, sha256.Size*2)}
+			*body = &audit.Body{Size: (*body).Size, SHA256: beginning((*body).SHA256,
+				sha256.Size*2), HMAC: beginning((*body).HMAC, sha256.Size*2)}
 		}
 	}
-	for _, text := range []*string{&s.Session, &s.Exchange, &s.Principal, &s.Direction, &s.Kind, &s.Method, &s.Server, &s.Name, &s.Action, &s.Reason, &s.Error} {
+	for _, text := range []*string{&s.Session, &s.Exchange, &s.Principal, &s.Direction, &s.Kind,
+		&s.Method, &s.Server, &s.Name, &s.Action, &s.Reason, &s.Error} {
 		*text = beginning(*text, keep)
 	}
 	return s
@@ -120,8 +124,10 @@ func appendShort(b []byte, r *audit.Record) []byte {
 		Error     string `json:"error,omitzero"`
 		Short     short  `json:"short"`
 	}{
-		r.Seq, r.Time.UTC().Format(timeLayout), r.Prev, r.Session, r.Exchange, r.Principal, r.Direction, r.Kind, r.Method, r.Server, r.Name, r.Action, r.Reason,
-		stepsOf(r), sizeOf(r.Before), sizeOf(r.After), r.Code, r.Failed, r.Micros, r.Error, short{len(r.Line), hex.EncodeToString(sum[:])},
+		r.Seq, r.Time.UTC().Format(timeLayout), r.Prev, r.Session, r.Exchange, r.Principal,
+		r.Direction, r.Kind, r.Method, r.Server, r.Name, r.Action, r.Reason,
+		stepsOf(r), sizeOf(r.Before), sizeOf(r.After), r.Code, r.Failed, r.Micros, r.Error,
+		short{len(r.Line), hex.EncodeToString(sum[:])},
 	}, jsontext.AllowInvalidUTF8(true))
 	return append(appendPlainJSON(b, line), '\n')
 }

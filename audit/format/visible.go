@@ -7,8 +7,9 @@ import (
 	"unicode/utf8"
 )
 
-// appendVisible appends s so that none of its characters can act on a terminal, end the line or turn the direction of text: what is not printable is an escape, such as \n,
-// \x1b or \u202e. A backslash stays as it is: this is to be looked at, not to be read back.
+// appendVisible appends s so that none of its characters can act on a terminal, end the line or
+// turn the direction of text: what is not printable is an escape, such as \n, \x1b or \u202e. A
+// backslash stays as it is: this is to be looked at, not to be read back.
 func appendVisible(b []byte, s string) []byte {
 	for i := 0; i < len(s); {
 		r, size := utf8.DecodeRuneInString(s[i:])
@@ -26,15 +27,19 @@ func appendVisible(b []byte, s string) []byte {
 	return b
 }
 
-// Visible is s as it can be shown to a person: none of its characters can act on a terminal, end the line or turn the direction of text. What is not printable is an escape.
+// Visible is s as it can be shown to a person: none of its characters can act on a terminal, end
+// the line or turn the direction of text. What is not printable is an escape.
 func Visible(s string) string {
-	if !strings.ContainsFunc(s, func(r rune) bool { return r == utf8.RuneError || !strconv.IsPrint(r) }) {
+	if !strings.ContainsFunc(s, func(r rune) bool {
+		return r == utf8.RuneError || !strconv.IsPrint(r)
+	}) {
 		return s
 	}
 	return string(appendVisible(nil, s))
 }
 
-// appendPlainJSON appends a JSON text in which no character that is not printable stands as itself: there they can be in strings alone, and have an escape.
+// appendPlainJSON appends a JSON text in which no character that is not printable stands as itself:
+// there they can be in strings alone, and have an escape.
 func appendPlainJSON(b, text []byte) []byte {
 	from := 0
 	for i := 0; i < len(text); {

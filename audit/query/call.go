@@ -16,8 +16,10 @@ type Call struct {
 
 	Session, Exchange, Principal string
 
-	Kind       string // request, notification, event; of a call whose beginning is not there, that of its first record
-	FromServer bool   // a server asked
+	// request, notification, event; of a call whose beginning is not there, that of its first
+	// record
+	Kind       string
+	FromServer bool // a server asked
 	Method     string
 	Name       string
 	Servers    []string // that had to do with it, sorted, at most eight
@@ -74,7 +76,8 @@ func (c *Call) Stage() string {
 	return ""
 }
 
-// Changed are the places of the message that the deciding record's stages changed, as JSON pointers.
+// Changed are the places of the message that the deciding record's stages changed, as JSON
+// pointers.
 func (c *Call) Changed() (all []string) {
 	if c.Decision == nil {
 		return nil
@@ -97,7 +100,8 @@ func (c *Call) decided() *audit.Step {
 	return nil
 }
 
-// weight of an action: the heaviest of a call's records is the call's. What Gatekit does for its own part weighs nothing: its answers, and that it parks and resumes a call.
+// weight of an action: the heaviest of a call's records is the call's. What Gatekit does for its
+// own part weighs nothing: its answers, and that it parks and resumes a call.
 func weight(r *audit.Record) int {
 	switch r.Action {
 	case "pass", "park", "resume":
@@ -157,7 +161,8 @@ func (c *Call) take(r *audit.Record, keep bool) error {
 	case keep:
 		c.Left++
 	}
-	if at, known := slices.BinarySearch(c.Servers, r.Server); r.Server != "" && !known && len(c.Servers) < maxServers {
+	if at, known := slices.BinarySearch(c.Servers, r.Server); r.Server != "" && !known &&
+		len(c.Servers) < maxServers {
 		c.Servers = slices.Insert(c.Servers, at, r.Server)
 	}
 	if c.Name == "" {

@@ -9,7 +9,8 @@ import (
 	"gatekit/audit"
 )
 
-// Filter says which records are asked for: those for which all of it is true. The zero Filter takes all.
+// Filter says which records are asked for: those for which all of it is true. The zero Filter takes
+// all.
 type Filter struct {
 	Since, Until time.Time // from Since on, before Until; zero is no bound
 
@@ -24,10 +25,13 @@ type Filter struct {
 type Words []string
 
 func (w Words) match(s string) bool {
-	return len(w) == 0 || slices.ContainsFunc(w, func(pattern string) bool { return like(pattern, s) })
+	return len(w) == 0 || slices.ContainsFunc(w, func(pattern string) bool {
+		return like(pattern, s)
+	})
 }
 
-// like says whether s is of the pattern. It looks for what stands between the stars, each as early as it can be.
+// like says whether s is of the pattern. It looks for what stands between the stars, each as early
+// as it can be.
 func like(pattern, s string) bool {
 	first, rest, star := strings.Cut(pattern, "*")
 	if !star {
@@ -49,8 +53,10 @@ func (f *Filter) Match(r *audit.Record) bool { return f.matchHead(r) && f.matchS
 
 // matchHead looks at what Glance reads.
 func (f *Filter) matchHead(r *audit.Record) bool {
-	return (f.Since.IsZero() || !r.Time.Before(f.Since)) && (f.Until.IsZero() || r.Time.Before(f.Until)) &&
-		f.Session.match(r.Session) && f.Exchange.match(r.Exchange) && f.Principal.match(r.Principal) &&
+	return (f.Since.IsZero() || !r.Time.Before(f.Since)) && (f.Until.IsZero() ||
+		r.Time.Before(f.Until)) &&
+		f.Session.match(r.Session) && f.Exchange.match(r.Exchange) &&
+		f.Principal.match(r.Principal) &&
 		f.Server.match(r.Server) && f.Name.match(r.Name) && f.Method.match(r.Method) &&
 		f.Kind.match(kindOf(r)) && (len(f.Stage) > 0 || f.Action.match(r.Action))
 }
@@ -66,7 +72,8 @@ func (f *Filter) matchSteps(r *audit.Record) bool {
 
 // notifications says whether those that passed are asked for.
 func (f *Filter) notifications() bool {
-	return len(f.Kind) > 0 && f.Kind.match("notification") || slices.ContainsFunc(f.Method, func(m string) bool { return strings.HasPrefix(m, "notifications/") })
+	return len(f.Kind) > 0 && f.Kind.match("notification") || slices.ContainsFunc(f.Method,
+		func(m string) bool { return strings.HasPrefix(m, "notifications/") })
 }
 
 func kindOf(r *audit.Record) string {

@@ -23,10 +23,12 @@ type Options struct {
 	Records bool // keep those of each call
 }
 
-// Calls answers the calls of a log with a record that the filter takes, as they end, and at last those that are open. Each may be kept. It ends at the first error, which has its place.
+// Calls answers the calls of a log with a record that the filter takes, as they end, and at last
+// those that are open. Each may be kept. It ends at the first error, which has its place.
 func Calls(ctx context.Context, log *audit.Reading, f *Filter, o Options) iter.Seq2[*Call, error] {
 	return func(yield func(*Call, error) bool) {
-		j := &joiner{filter: f, options: o, calls: map[callKey]*list.Element{}, asked: map[askKey][]*list.Element{}}
+		j := &joiner{filter: f, options: o, calls: map[callKey]*list.Element{},
+			asked: map[askKey][]*list.Element{}}
 		lines := log.Lines(ctx)
 		if o.Follow {
 			lines = log.FollowLines(ctx)
@@ -64,7 +66,8 @@ func Calls(ctx context.Context, log *audit.Reading, f *Filter, o Options) iter.S
 // callKey is what the records of a client's call have in common.
 type callKey struct{ session, exchange string }
 
-// askKey is what a server's question and its answer have in common. The answer may come with another request of the client than the question went with.
+// askKey is what a server's question and its answer have in common. The answer may come with
+// another request of the client than the question went with.
 type askKey struct{ session, server, method string }
 
 // joiner makes calls of records.
@@ -75,7 +78,8 @@ type joiner struct {
 	open  list.List // of *open, in the order of their beginnings
 	calls map[callKey]*list.Element
 	asked map[askKey][]*list.Element // in their order
-	quiet []*list.Element            // that end unless more comes, in the order of their last records
+	// that end unless more comes, in the order of their last records
+	quiet []*list.Element
 	ended []*Call
 }
 
@@ -149,7 +153,8 @@ func (j *joiner) place(r *audit.Record) *list.Element {
 	case "response", "error":
 		if toServer {
 			at = nil
-			for i, q := range j.asked[askKey{r.Session, r.Server, r.Method}] { // of several, that of the same request, else the first
+			// of several, that of the same request, else the first
+			for i, q := range j.asked[askKey{r.Session, r.Server, r.Method}] {
 				if i == 0 || of(q).Exchange == r.Exchange && of(at).Exchange != r.Exchange {
 					at = q
 				}
@@ -174,7 +179,8 @@ func (j *joiner) place(r *audit.Record) *list.Element {
 		return at
 	}
 	at = j.begin(r)
-	of(at).FromServer = toServer && (r.Kind == "response" || r.Kind == "error") || !toServer && r.Kind == "notification"
+	of(at).FromServer = toServer && (r.Kind == "response" || r.Kind == "error") ||
+		!toServer && r.Kind == "notification"
 	if r.Exchange != "" && r.Kind != "notification" && !of(at).FromServer && !r.Event() {
 		j.calls[callKey{r.Session, r.Exchange}] = at
 	}
@@ -182,7 +188,8 @@ func (j *joiner) place(r *audit.Record) *list.Element {
 }
 
 func (j *joiner) begin(r *audit.Record) *list.Element {
-	return j.open.PushBack(&open{Call: Call{Began: r.Time, First: r.Seq, Session: r.Session, Exchange: r.Exchange, Kind: kindOf(r), Method: r.Method}})
+	return j.open.PushBack(&open{Call: Call{Began: r.Time, First: r.Seq, Session: r.Session,
+		Exchange: r.Exchange, Kind: kindOf(r), Method: r.Method}})
 }
 
 // step goes on with a call after a record of it, and ends it if that was the last.
@@ -215,10 +222,14 @@ func (j *joiner) step(at *list.Element, r *audit.Record) {
 		}
 	}
 	if answer && !o.FromServer && r.Action != "park" {
-		o.waiting = slices.DeleteFunc(o.waiting, func(s string) bool { return s == r.Server || r.Server == "" })
+		o.waiting = slices.DeleteFunc(o.waiting, func(s string) bool {
+			return s == r.Server || r.Server == ""
+		})
 	}
-	alone := o.First == r.Seq && (r.Kind != "request" || o.Exchange == "" && !o.FromServer) // what more there is of it cannot be found
-	if alone || final && (o.Kind == "event" || o.Kind == "notification" || o.FromServer || answer && r.Server == "" || !broadcast(o.Method)) {
+	// what more there is of it cannot be found
+	alone := o.First == r.Seq && (r.Kind != "request" || o.Exchange == "" && !o.FromServer)
+	if alone || final && (o.Kind == "event" || o.Kind == "notification" || o.FromServer ||
+		answer && r.Server == "" || !broadcast(o.Method)) {
 		j.end(at)
 		return
 	}
@@ -235,7 +246,8 @@ func (j *joiner) rest(at *list.Element) {
 	}
 }
 
-// broadcast says whether a request of the method may be one to several servers, whose answers are put together.
+// broadcast says whether a request of the method may be one to several servers, whose answers are
+// put together.
 func broadcast(method string) bool {
 	m, known := mcp.Lookup(method)
 	return known && m.Route == mcp.Broadcast

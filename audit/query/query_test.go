@@ -43,7 +43,8 @@ func outcome(t testing.TB, text string) pipeline.Outcome {
 	m := &mcp.Message{Method: f[4], Server: f[5], Name: f[6]}
 	m.Session, m.Exchange, _ = strings.Cut(f[1], "/")
 	m.To = map[string]mcp.Direction{"to_server": mcp.ToServer, "to_client": mcp.ToClient}[f[2]]
-	m.Kind = map[string]mcp.Kind{"request": mcp.Request, "response": mcp.Response, "error": mcp.Error, "notification": mcp.Notification}[f[3]]
+	m.Kind = map[string]mcp.Kind{"request": mcp.Request, "response": mcp.Response,
+		"error": mcp.Error, "notification": mcp.Notification}[f[3]]
 	reason, stage, decided := strings.Cut(strings.TrimSuffix(reason, "]"), " [")
 	if isError, ok := strings.CutSuffix(f[6], "!"); ok { // a tool that failed
 		m = mcp.NewResponse("1", []byte(`{"isError":true}`))
@@ -52,7 +53,8 @@ func outcome(t testing.TB, text string) pipeline.Outcome {
 	}
 	o := pipeline.Outcome{Time: at.Add(after), Before: m, Action: f[7], Reason: reason}
 	if decided {
-		o.Steps = []pipeline.Step{{Stage: "first", Action: "pass"}, {Stage: stage, Action: f[7], Reason: reason}}
+		o.Steps = []pipeline.Step{{Stage: "first", Action: "pass"}, {Stage: stage, Action: f[7],
+			Reason: reason}}
 		o.Duration = time.Millisecond
 	}
 	return o
@@ -88,7 +90,9 @@ func line(c *query.Call) string {
 	if c.FromServer {
 		from = "← "
 	}
-	s := fmt.Sprintf("%d %s %s%s %s %s %s %s %s", c.First, word(c.Session), from, word(c.Method), word(strings.Join(c.Servers, ",")), word(c.Name), word(c.Action), word(string(c.End)), c.Took)
+	s := fmt.Sprintf("%d %s %s%s %s %s %s %s %s", c.First, word(c.Session), from, word(c.Method),
+		word(strings.Join(c.Servers, ",")), word(c.Name), word(c.Action), word(string(c.End)),
+		c.Took)
 	if c.Reason != "" {
 		s += ": " + c.Reason
 	}
@@ -252,7 +256,8 @@ func TestRecordsAreJoinedToCalls(t *testing.T) {
 				want = append(want, strings.TrimSpace(line))
 			}
 			if got := calls(t, log(t, tt.records), query.Filter{}); !slices.Equal(got, want) {
-				t.Errorf("got\n\t%s\nwant\n\t%s", strings.Join(got, "\n\t"), strings.Join(want, "\n\t"))
+				t.Errorf("got\n\t%s\nwant\n\t%s", strings.Join(got, "\n\t"), strings.Join(want,
+					"\n\t"))
 			}
 		})
 	}
@@ -277,21 +282,32 @@ func TestWhatIsAskedForIsFound(t *testing.T) {
 		records, call []uint64
 	}{
 		{"all", query.Filter{}, []uint64{1, 2, 3, 4, 5, 6, 7, 8, 9}, []uint64{1, 2, 4, 5, 9, 8}},
-		{"a time, of which the end is not in it", query.Filter{Since: at.Add(2 * time.Second), Until: at.Add(4 * time.Second)}, []uint64{3, 4}, []uint64{2, 4}},
+		{"a time, of which the end is not in it", query.Filter{Since: at.Add(2 * time.Second),
+			Until: at.Add(4 * time.Second)}, []uint64{3, 4}, []uint64{2, 4}},
 		{"a session", query.Filter{Session: query.Words{"s1"}}, []uint64{2, 3, 4}, []uint64{2, 4}},
-		{"an exchange of a session", query.Filter{Session: query.Words{"s2"}, Exchange: query.Words{"1"}}, []uint64{5, 6, 7}, []uint64{5}},
-		{"a server by a part of its name", query.Filter{Server: query.Words{"f*s", "nobody"}}, []uint64{2, 3, 9}, []uint64{2, 9}},
-		{"a name with what JSON escapes", query.Filter{Name: query.Words{`a"b\`}}, []uint64{8}, []uint64{8}},
-		{"a name by stars", query.Filter{Name: query.Words{"*ea*r*", "r*d*d", "*ee*"}}, []uint64{4, 5, 7}, []uint64{4, 5}},
-		{"an action of an answer", query.Filter{Action: query.Words{"modify"}}, []uint64{3}, []uint64{2}},
-		{"all that a stage did", query.Filter{Stage: query.Words{"secrets", "first"}}, []uint64{3}, []uint64{2}},
-		{"what a stage let pass", query.Filter{Stage: query.Words{"first"}, Action: query.Words{"pass"}}, []uint64{3, 4}, []uint64{2, 4}},
-		{"another action than the stage's", query.Filter{Stage: query.Words{"secrets"}, Action: query.Words{"deny"}}, nil, nil},
+		{"an exchange of a session", query.Filter{Session: query.Words{"s2"},
+			Exchange: query.Words{"1"}}, []uint64{5, 6, 7}, []uint64{5}},
+		{"a server by a part of its name", query.Filter{Server: query.Words{"f*s", "nobody"}},
+			[]uint64{2, 3, 9}, []uint64{2, 9}},
+		{"a name with what JSON escapes", query.Filter{Name: query.Words{`a"b\`}}, []uint64{8},
+			[]uint64{8}},
+		{"a name by stars", query.Filter{Name: query.Words{"*ea*r*", "r*d*d", "*ee*"}},
+			[]uint64{4, 5, 7}, []uint64{4, 5}},
+		{"an action of an answer", query.Filter{Action: query.Words{"modify"}}, []uint64{3},
+			[]uint64{2}},
+		{"all that a stage did", query.Filter{Stage: query.Words{"secrets", "first"}}, []uint64{3},
+			[]uint64{2}},
+		{"what a stage let pass", query.Filter{Stage: query.Words{"first"},
+			Action: query.Words{"pass"}}, []uint64{3, 4}, []uint64{2, 4}},
+		{"another action than the stage's", query.Filter{Stage: query.Words{"secrets"},
+			Action: query.Words{"deny"}}, nil, nil},
 		{"errors", query.Filter{Kind: query.Words{"error"}}, []uint64{7}, []uint64{5}},
 		{"events", query.Filter{Kind: query.Words{"event"}}, []uint64{1, 9}, []uint64{1, 9}},
-		{"notifications", query.Filter{Kind: query.Words{"notification"}}, []uint64{6}, []uint64{6}},
+		{"notifications", query.Filter{Kind: query.Words{"notification"}}, []uint64{6},
+			[]uint64{6}},
 		{"a method", query.Filter{Method: query.Words{"prompts/*"}}, []uint64{5, 7}, []uint64{5}},
-		{"two things that are not true of one record", query.Filter{Server: query.Words{"files"}, Action: query.Words{"deny"}}, nil, nil},
+		{"two things that are not true of one record", query.Filter{Server: query.Words{"files"},
+			Action: query.Words{"deny"}}, nil, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var records, call []uint64
@@ -304,14 +320,16 @@ func TestWhatIsAskedForIsFound(t *testing.T) {
 				}
 				records = append(records, r.Seq)
 			}
-			for c, err := range query.Calls(t.Context(), &audit.Reading{File: file}, &tt.filter, query.Options{}) {
+			for c, err := range query.Calls(t.Context(), &audit.Reading{File: file}, &tt.filter,
+				query.Options{}) {
 				if err != nil {
 					t.Fatal(err)
 				}
 				call = append(call, c.First)
 			}
 			if !slices.Equal(records, tt.records) || !slices.Equal(call, tt.call) {
-				t.Errorf("records %d and calls %d, want %d and %d", records, call, tt.records, tt.call)
+				t.Errorf("records %d and calls %d, want %d and %d", records, call, tt.records,
+					tt.call)
 			}
 		})
 	}
@@ -321,8 +339,10 @@ func TestRecordsOfACallAreKeptWhenTheyAreWanted(t *testing.T) {
 	records := "+0s s/1 to_server request tools/call a wait pass\n" +
 		strings.Repeat("+1s s/1 to_client notification notifications/progress a - pass\n", 250) +
 		"+2s s/1 to_client response tools/call a wait deny: no [policy]"
-	for c, err := range query.Calls(t.Context(), &audit.Reading{File: log(t, records)}, &query.Filter{}, query.Options{Records: true}) {
-		if err != nil || len(c.Records) != 200 || c.Left != 52 || c.Records[199].Seq != 200 || c.Action != "deny" || c.Stage() != "policy" {
+	for c, err := range query.Calls(t.Context(), &audit.Reading{File: log(t, records)},
+		&query.Filter{}, query.Options{Records: true}) {
+		if err != nil || len(c.Records) != 200 || c.Left != 52 || c.Records[199].Seq != 200 ||
+			c.Action != "deny" || c.Stage() != "policy" {
 			t.Fatalf("%d records and %d left, %s, %v", len(c.Records), c.Left, line(c), err)
 		}
 	}
@@ -335,7 +355,8 @@ func TestCallsUnderWayAreBounded(t *testing.T) {
 	}
 	records.WriteString("+1s s/1 to_client response tools/call a wait deny: no [policy]\n")
 	got := calls(t, log(t, records.String()), query.Filter{})
-	if len(got) != 10_051 || got[0] != "1 s tools/call a wait pass - 0s" || !slices.Contains(got, "10051 s tools/call a wait deny refused 1ms: no [policy]") {
+	if len(got) != 10_051 || got[0] != "1 s tools/call a wait pass - 0s" || !slices.Contains(got,
+		"10051 s tools/call a wait deny refused 1ms: no [policy]") {
 		t.Errorf("%d calls, the first is %s", len(got), got[0])
 	}
 }
@@ -356,14 +377,17 @@ func TestCallsAreFollowed(t *testing.T) {
 	}
 	ctx, stop := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer stop()
-	write("+0s s/1 to_server request tools/call a read pass", "+0s s/2 to_server request tools/list a - pass")
+	write("+0s s/1 to_server request tools/call a read pass",
+		"+0s s/2 to_server request tools/list a - pass")
 	then := []func(){
 		func() { write("+2s s/2 to_client response tools/list a - pass") }, // which may not be all
 		stop,
 	}
-	time.AfterFunc(30*time.Millisecond, func() { write("+1s s/1 to_client response tools/call a read pass") })
+	time.AfterFunc(30*time.Millisecond,
+		func() { write("+1s s/1 to_client response tools/call a read pass") })
 	var got []string
-	for c, err := range query.Calls(ctx, &audit.Reading{File: file, Poll: 5 * time.Millisecond}, &query.Filter{}, query.Options{Follow: true}) {
+	for c, err := range query.Calls(ctx, &audit.Reading{File: file, Poll: 5 * time.Millisecond},
+		&query.Filter{}, query.Options{Follow: true}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -373,7 +397,8 @@ func TestCallsAreFollowed(t *testing.T) {
 			then = then[1:]
 		}
 	}
-	if want := []string{"1 s tools/call a read pass answered 1s", "2 s tools/list a - pass answered 2s"}; !slices.Equal(got, want) {
+	if want := []string{"1 s tools/call a read pass answered 1s",
+		"2 s tools/list a - pass answered 2s"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
@@ -391,7 +416,8 @@ func TestWhatIsNoRecordHasItsPlace(t *testing.T) {
 	}
 	want := fmt.Sprintf("%s:4: it is no record", file)
 	var all []error
-	for _, err := range query.Calls(t.Context(), &audit.Reading{File: file}, &query.Filter{}, query.Options{}) {
+	for _, err := range query.Calls(t.Context(), &audit.Reading{File: file}, &query.Filter{},
+		query.Options{}) {
 		all = append(all, err)
 	}
 	for _, err := range query.Records(t.Context(), &audit.Reading{File: file}, &query.Filter{}) {

@@ -9,7 +9,8 @@ import (
 	"gatekit/audit"
 )
 
-// Records answers the records of a log that the filter takes, in their order; each may be kept. It ends at the first error, which has its place.
+// Records answers the records of a log that the filter takes, in their order; each may be kept. It
+// ends at the first error, which has its place.
 func Records(ctx context.Context, log *audit.Reading, f *Filter) iter.Seq2[audit.Record, error] {
 	return func(yield func(audit.Record, error) bool) {
 		for line, err := range log.Lines(ctx) {

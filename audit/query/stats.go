@@ -18,7 +18,8 @@ const (
 // Others stands for the servers, tools, principals and rules beyond the 500 that are told apart.
 const Others = "(others)"
 
-// Stats are what there was of calls. Its memory is bounded. The zero value is ready; it is not safe for many goroutines.
+// Stats are what there was of calls. Its memory is bounded. The zero value is ready; it is not safe
+// for many goroutines.
 type Stats struct {
 	Since, Until time.Time // when the first call began, and the last ended
 	Calls        Count     // of clients
@@ -32,18 +33,20 @@ type Stats struct {
 
 // Count is how many calls there were, and what became of them.
 type Count struct {
-	Name      string // of what it counts for: a server, "server tool", a principal
-	All       int
-	Refused   int
-	Changed   int // modified, or with items hidden
-	Failed    int // answered with an error, or with the result of a tool that says that it has failed
+	Name    string // of what it counts for: a server, "server tool", a principal
+	All     int
+	Refused int
+	Changed int // modified, or with items hidden
+	// answered with an error, or with the result of a tool that says that it has failed
+	Failed    int
 	Cancelled int
 	Open      int
 
 	took *hdrhistogram.Histogram
 }
 
-// Rule is what refused something: a stage, and where that is the policies, which of them. The stage "gatekit" is Gatekit itself.
+// Rule is what refused something: a stage, and where that is the policies, which of them. The stage
+// "gatekit" is Gatekit itself.
 type Rule struct{ Stage, Rule string }
 
 // Denials is how many times a rule refused.
@@ -88,7 +91,9 @@ func (s *Stats) Add(c *Call) {
 	}
 	group(&s.principals, c.Who()).add(c)
 	if c.answered() {
-		at, _ := slices.BinarySearchFunc(s.Slowest, c, func(a, b *Call) int { return cmp.Compare(b.Took, a.Took) })
+		at, _ := slices.BinarySearchFunc(s.Slowest, c, func(a, b *Call) int {
+			return cmp.Compare(b.Took, a.Took)
+		})
 		if at < maxSlowest {
 			s.Slowest = slices.Insert(s.Slowest, at, c)
 			s.Slowest = s.Slowest[:min(len(s.Slowest), maxSlowest)]
@@ -119,7 +124,8 @@ func group(m *map[string]*Count, name string) *Count {
 	return (*m)[name]
 }
 
-// Servers answers the counts of each server, the most called first. A list that several were asked for counts for each.
+// Servers answers the counts of each server, the most called first. A list that several were asked
+// for counts for each.
 func (s *Stats) Servers() []*Count { return sorted(s.servers) }
 
 // Tools answers the counts of each tool.
@@ -129,7 +135,9 @@ func (s *Stats) Tools() []*Count { return sorted(s.tools) }
 func (s *Stats) Principals() []*Count { return sorted(s.principals) }
 
 func sorted(m map[string]*Count) []*Count {
-	return slices.SortedFunc(maps.Values(m), func(a, b *Count) int { return cmp.Or(cmp.Compare(b.All, a.All), cmp.Compare(a.Name, b.Name)) })
+	return slices.SortedFunc(maps.Values(m), func(a, b *Count) int {
+		return cmp.Or(cmp.Compare(b.All, a.All), cmp.Compare(a.Name, b.Name))
+	})
 }
 
 // Denials answers how many times each rule refused: requests, answers, questions and notifications.
@@ -138,7 +146,8 @@ func (s *Stats) Denials() (all []Denials) {
 		all = append(all, Denials{by, times})
 	}
 	slices.SortFunc(all, func(a, b Denials) int {
-		return cmp.Or(cmp.Compare(b.Times, a.Times), cmp.Compare(a.Stage, b.Stage), cmp.Compare(a.Rule.Rule, b.Rule.Rule))
+		return cmp.Or(cmp.Compare(b.Times, a.Times), cmp.Compare(a.Stage, b.Stage),
+			cmp.Compare(a.Rule.Rule, b.Rule.Rule))
 	})
 	return all
 }
@@ -165,11 +174,13 @@ func (n *Count) add(c *Call) {
 		if n.took == nil {
 			n.took = hdrhistogram.New(1, longest.Microseconds(), 2)
 		}
-		n.took.RecordValue(min(max(c.Took.Microseconds(), 1), longest.Microseconds())) // within its bounds it cannot fail
+		// within its bounds it cannot fail
+		n.took.RecordValue(min(max(c.Took.Microseconds(), 1), longest.Microseconds()))
 	}
 }
 
-// Took answers how long that many percent of the calls that were answered took at most, to 1 %; 0 when there are none. What took more than an hour counts as one.
+// Took answers how long that many percent of the calls that were answered took at most, to 1 %; 0
+// when there are none. What took more than an hour counts as one.
 func (n *Count) Took(percent float64) time.Duration {
 	if n.took == nil {
 		return 0
@@ -177,7 +188,8 @@ func (n *Count) Took(percent float64) time.Duration {
 	return time.Duration(n.took.ValueAtQuantile(percent)) * time.Microsecond
 }
 
-// ruleOf is what refused the call. A reason of the policies begins with the rule; of several rules the first counts.
+// ruleOf is what refused the call. A reason of the policies begins with the rule; of several rules
+// the first counts.
 func ruleOf(c *Call) Rule {
 	r := Rule{Stage: cmp.Or(c.Stage(), "gatekit")}
 	switch {

@@ -52,29 +52,34 @@ func TestCallsAreCounted(t *testing.T) {
 		+11s s2/5 to_server request tools/call github slow pass
 		+12s s2/6 to_client error tools/call - - answer: no such server
 		+13s -/- - - - github - lost`), query.Filter{})
-	if want := (query.Count{All: 9, Refused: 3, Changed: 1, Failed: 2, Cancelled: 1, Open: 1}); !equal(s.Calls, want) {
+	if want := (query.Count{All: 9, Refused: 3, Changed: 1, Failed: 2, Cancelled: 1,
+		Open: 1}); !equal(s.Calls, want) {
 		t.Errorf("calls: %+v", s.Calls)
 	}
 	if want := (query.Count{All: 1, Refused: 1}); !equal(s.Questions, want) {
 		t.Errorf("questions: %+v", s.Questions)
 	}
 	for what, got := range map[string][2][]string{
-		"servers":    {names(s.Servers()), {"files 5", "github 4"}},
-		"tools":      {names(s.Tools()), {"files read 2", "files rm 2", "github slow 2", "github search 1"}},
+		"servers": {names(s.Servers()), {"files 5", "github 4"}},
+		"tools": {names(s.Tools()), {"files read 2", "files rm 2", "github slow 2",
+			"github search 1"}},
 		"principals": {names(s.Principals()), {"s2 6", "s1 3"}},
 	} {
 		if !slices.Equal(got[0], got[1]) {
 			t.Errorf("%s: %q, want %q", what, got[0], got[1])
 		}
 	}
-	want := []query.Denials{{query.Rule{Stage: "policy", Rule: "tools.readonly"}, 2}, {query.Rule{Stage: "injection"}, 1}, {query.Rule{Stage: "policy", Rule: "tools.pay"}, 1}, {query.Rule{Stage: "tools"}, 1}}
+	want := []query.Denials{{query.Rule{Stage: "policy", Rule: "tools.readonly"}, 2},
+		{query.Rule{Stage: "injection"}, 1}, {query.Rule{Stage: "policy", Rule: "tools.pay"}, 1},
+		{query.Rule{Stage: "tools"}, 1}}
 	if got := s.Denials(); !slices.Equal(got, want) {
 		t.Errorf("denials: %v, want %v", got, want)
 	}
 	if want := map[string]int{"start": 1, "lost": 1}; !reflect.DeepEqual(s.Events, want) {
 		t.Errorf("events: %v", s.Events)
 	}
-	if len(s.Slowest) != 4 || s.Slowest[0].First != 9 || s.Slowest[0].Took != 2*time.Second || s.Slowest[3].First != 19 {
+	if len(s.Slowest) != 4 || s.Slowest[0].First != 9 || s.Slowest[0].Took != 2*time.Second ||
+		s.Slowest[3].First != 19 {
 		t.Errorf("the slowest of %d is %s", len(s.Slowest), line(s.Slowest[0]))
 	}
 	if !s.Since.Equal(at) || !s.Until.Equal(at.Add(13*time.Second)) {
@@ -84,16 +89,20 @@ func TestCallsAreCounted(t *testing.T) {
 
 // equal compares what was counted.
 func equal(got, want query.Count) bool {
-	return got.All == want.All && got.Refused == want.Refused && got.Changed == want.Changed && got.Failed == want.Failed && got.Cancelled == want.Cancelled && got.Open == want.Open
+	return got.All == want.All && got.Refused == want.Refused && got.Changed == want.Changed &&
+		got.Failed == want.Failed && got.Cancelled == want.Cancelled && got.Open == want.Open
 }
 
 func TestPercentilesAreRightToOnePercent(t *testing.T) {
 	var s query.Stats
 	for i := range 1000 {
-		s.Add(&query.Call{Began: at, Kind: "request", End: query.Answered, Took: time.Duration(i+1) * 100 * time.Microsecond})
+		s.Add(&query.Call{Began: at, Kind: "request", End: query.Answered,
+			Took: time.Duration(i+1) * 100 * time.Microsecond})
 	}
-	s.Add(&query.Call{Began: at, Kind: "request", End: query.Cancelled, Took: time.Hour}) // is not counted
-	for percent, want := range map[float64]time.Duration{50: 50 * time.Millisecond, 95: 95 * time.Millisecond, 99: 99 * time.Millisecond} {
+	// is not counted
+	s.Add(&query.Call{Began: at, Kind: "request", End: query.Cancelled, Took: time.Hour})
+	for percent, want := range map[float64]time.Duration{50: 50 * time.Millisecond,
+		95: 95 * time.Millisecond, 99: 99 * time.Millisecond} {
 		if got := s.Calls.Took(percent); got < want*99/100 || got > want*101/100 {
 			t.Errorf("p%g is %s, want %s", percent, got, want)
 		}
@@ -112,12 +121,16 @@ func TestWhatIsToldApartIsBounded(t *testing.T) {
 	var s query.Stats
 	for i := range 2000 {
 		name := fmt.Sprint("x", i)
-		s.Add(&query.Call{Began: at, Kind: "request", End: query.Answered, Took: time.Duration(i) * time.Millisecond, Session: name, Servers: []string{name}, Method: "tools/call", Name: name})
+		s.Add(&query.Call{Began: at, Kind: "request", End: query.Answered,
+			Took: time.Duration(i) * time.Millisecond, Session: name, Servers: []string{name},
+			Method: "tools/call", Name: name})
 		s.Add(&query.Call{Began: at, Kind: "event", Action: name})
-		s.Add(&query.Call{Began: at, Kind: "request", Action: "deny", End: query.Refused, Reason: name + ": no",
+		s.Add(&query.Call{Began: at, Kind: "request", Action: "deny", End: query.Refused,
+			Reason:   name + ": no",
 			Decision: &audit.Record{Steps: []audit.Step{{Stage: "policy", Action: "deny"}}}})
 	}
-	for what, n := range map[string]int{"servers": len(s.Servers()), "tools": len(s.Tools()), "principals": len(s.Principals()), "rules": len(s.Denials())} {
+	for what, n := range map[string]int{"servers": len(s.Servers()), "tools": len(s.Tools()),
+		"principals": len(s.Principals()), "rules": len(s.Denials())} {
 		if n != 501 {
 			t.Errorf("%d %s", n, what)
 		}
@@ -125,7 +138,9 @@ func TestWhatIsToldApartIsBounded(t *testing.T) {
 	if first := s.Servers()[0]; first.Name != query.Others || first.All != 1500 {
 		t.Errorf("the most called is %s with %d calls", first.Name, first.All)
 	}
-	if len(s.Events) != 500 || len(s.Slowest) != 10 || s.Slowest[0].Took != 1999*time.Millisecond || !strings.HasPrefix(s.Denials()[0].Stage, "(others") {
-		t.Errorf("%d events, %d slowest, the most refused by %v", len(s.Events), len(s.Slowest), s.Denials()[0])
+	if len(s.Events) != 500 || len(s.Slowest) != 10 || s.Slowest[0].Took != 1999*time.Millisecond ||
+		!strings.HasPrefix(s.Denials()[0].Stage, "(others") {
+		t.Errorf("%d events, %d slowest, the most refused by %v", len(s.Events), len(s.Slowest),
+			s.Denials()[0])
 	}
 }

@@ -23,7 +23,8 @@ type position struct {
 	SHA256 string `json:"sha256"` // of its line, so that another log is told from this one
 }
 
-// of says whether r, the first record of the log that is not before the position, is of the same log. After a gap that cannot be seen.
+// of says whether r, the first record of the log that is not before the position, is of the same
+// log. After a gap that cannot be seen.
 func (p position) of(r *audit.Record) bool {
 	switch r.Seq {
 	case p.Seq:
@@ -87,7 +88,8 @@ func (c *cursor) saveDue() {
 	c.due = nil
 	err := c.save()
 	if err != nil && !c.failing {
-		c.report.Error("after a restart more than the last records would be sent again", "error", err)
+		c.report.Error("after a restart more than the last records would be sent again",
+			"error", err)
 	}
 	c.failing = err != nil
 }
@@ -102,14 +104,17 @@ func (c *cursor) close() error {
 	return c.save()
 }
 
-// save writes the file anew, beside it and then in its place, so that it is whole at any time. The log comes first: a power cut must leave no cursor beyond its end, which would be one of another log.
-// c.mu is held.
+// save writes the file anew, beside it and then in its place, so that it is whole at any time. The
+// log comes first: a power cut must leave no cursor beyond its end, which would be one of another
+// log. c.mu is held.
 func (c *cursor) save() error {
 	if !c.dirty {
 		return nil
 	}
-	if err := onDisk(c.log); err != nil && !errors.Is(err, fs.ErrNotExist) { // it is not there while it is rotated, and what was written is on the disk by then
-		return fmt.Errorf("keep what was sent in %s: have the log on the disk before: %w", c.file, err)
+	// it is not there while it is rotated, and what was written is on the disk by then
+	if err := onDisk(c.log); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("keep what was sent in %s: have the log on the disk before: %w", c.file,
+			err)
 	}
 	text, err := json.Marshal(c.at)
 	if err == nil {

@@ -36,13 +36,15 @@ func Example() {
 	}
 	s := sink.New(sink.Options{
 		Name: "table", To: sink.NewFile(sink.FileOptions{Path: table, Form: form}), Records: true,
-		Log: file, Committed: log.Committed, Cursor: filepath.Join(dir, "table.json"), Report: slog.New(slog.DiscardHandler),
+		Log: file, Committed: log.Committed, Cursor: filepath.Join(dir, "table.json"),
+		Report: slog.New(slog.DiscardHandler),
 	})
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error)
 	go func() { ended <- s.Run(ctx, 5*time.Second) }()
 
-	if _, err := log.Record(ctx, pipeline.Outcome{Time: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), Action: "deny", Reason: "outside of the roots"}); err != nil {
+	if _, err := log.Record(ctx, pipeline.Outcome{Time: time.Date(2026, 11, 21, 12, 0, 0, 0,
+		time.UTC), Action: "deny", Reason: "outside of the roots"}); err != nil {
 		fmt.Println(err)
 	}
 	log.Close()
@@ -50,8 +52,7 @@ func Example() {
 	fmt.Println(<-ended, s.Behind())
 	text, _ := os.ReadFile(table)
 	fmt.Print(strings.ReplaceAll(string(text), "\r\n", "\n"))
-	// Output:
-	// <nil> 0
+	// Output: <nil> 0
 	// timestamp,event_type,request_id,server_name,method,tool,pipeline_outcome,security_evaluated,modified,reason,duration_ms,response_status,error_code,error_message,error_classification,seq,session,principal,direction,stage,findings
 	// 2026-11-21T12:00:00.000000Z,EVENT,,,,,deny,false,false,outside of the roots,,,,,,1,,,,,
 }

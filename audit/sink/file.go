@@ -18,14 +18,17 @@ import (
 
 // FileOptions say where a file is and what is in it.
 type FileOptions struct {
-	Path         string // made, with its folder, where absent, else continued
-	Form         format.Form
-	SegmentBytes int64 // the size from which a file is renamed, to one with the time in its name, and another begun; 0 is never
-	KeepFiles    int   // how many of those renamed are kept; 0 is all
+	Path string // made, with its folder, where absent, else continued
+	Form format.Form
+	// the size from which a file is renamed, to one with the time in its name, and another begun; 0
+	// is never
+	SegmentBytes int64
+	KeepFiles    int // how many of those renamed are kept; 0 is all
 }
 
-// NewFile answers a receiver that appends to a file, and has each batch on the disk before it says so. A file that was moved away, by logrotate or by hand, is begun again, with its
-// header. It takes no checkpoints: for a file of those there is audit.Options.AnchorFile.
+// NewFile answers a receiver that appends to a file, and has each batch on the disk before it says
+// so. A file that was moved away, by logrotate or by hand, is begun again, with its header. It
+// takes no checkpoints: for a file of those there is audit.Options.AnchorFile.
 func NewFile(o FileOptions) Receiver { return &file{FileOptions: o} }
 
 var errNoCheckpoints = errors.New("here go records alone, no checkpoints")
@@ -53,7 +56,8 @@ func (f *file) Send(ctx context.Context, b Batch) error {
 	return f.write.do(ctx, func() error { return f.append(len(header)) })
 }
 
-// append writes what is in buf, where there is something before it without its header, of so many bytes.
+// append writes what is in buf, where there is something before it without its header, of so many
+// bytes.
 func (f *file) append(header int) error {
 	if err := f.ready(); err != nil {
 		return err
@@ -106,7 +110,8 @@ func (f *file) reopen() error {
 	if err := os.MkdirAll(filepath.Dir(f.Path), 0o700); err != nil {
 		return fmt.Errorf("make the folder of a sink's file: %w", err)
 	}
-	if i, err := os.Stat(f.Path); err == nil && !i.Mode().IsRegular() { // a pipe would hold up who opens it
+	// a pipe would hold up who opens it
+	if i, err := os.Stat(f.Path); err == nil && !i.Mode().IsRegular() {
 		return fmt.Errorf("open a sink's file: %s is no regular file", f.Path)
 	}
 	open, err := os.OpenFile(f.Path, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o600)
@@ -116,14 +121,16 @@ func (f *file) reopen() error {
 	end, err := open.Seek(0, io.SeekEnd)
 	if err == nil && end > 0 {
 		var last [1]byte
-		if _, err = open.ReadAt(last[:], end-1); err == nil && last[0] != '\n' { // a line that was torn; its record comes again
+		// a line that was torn; its record comes again
+		if _, err = open.ReadAt(last[:], end-1); err == nil && last[0] != '\n' {
 			if end, err = lineEnd(open, end); err == nil {
 				err = open.Truncate(end)
 			}
 		}
 	}
 	if err == nil {
-		err = onDisk(filepath.Dir(f.Path)) // else a file that was made, or put aside, may be gone with what it has
+		// else a file that was made, or put aside, may be gone with what it has
+		err = onDisk(filepath.Dir(f.Path))
 	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("open a sink's file: %w", err), open.Close())
@@ -152,7 +159,8 @@ func lineEnd(f *os.File, end int64) (int64, error) {
 func (f *file) rotate() error {
 	ext := filepath.Ext(f.Path)
 	stem := strings.TrimSuffix(f.Path, ext) + "-"
-	if err := os.Rename(f.Path, stem+time.Now().UTC().Format(asideLayout)+ext); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := os.Rename(f.Path, stem+time.Now().UTC().Format(asideLayout)+ext); err != nil &&
+		!errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("put a sink's file aside: %w", err)
 	}
 	if f.KeepFiles == 0 {

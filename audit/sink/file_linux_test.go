@@ -14,7 +14,8 @@ import (
 	"gatekit/audit/sink"
 )
 
-// TestAFileWhoseDiskHangsHoldsUpNobody has a lease on the file: the kernel has whoever opens it to write wait until that is given up, as a disk of another machine would that is gone.
+// TestAFileWhoseDiskHangsHoldsUpNobody has a lease on the file: the kernel has whoever opens it to
+// write wait until that is given up, as a disk of another machine would that is gone.
 func TestAFileWhoseDiskHangsHoldsUpNobody(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "records.csv")
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
@@ -33,7 +34,8 @@ func TestAFileWhoseDiskHangsHoldsUpNobody(t *testing.T) {
 	for range 2 {
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		began := time.Now()
-		if err := f.Send(ctx, b); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > 20*time.Second {
+		if err := f.Send(ctx, b); !errors.Is(err, context.DeadlineExceeded) ||
+			time.Since(began) > 20*time.Second {
 			t.Errorf("after %v: %v", time.Since(began), err)
 		}
 		cancel()
@@ -48,7 +50,9 @@ func TestAFileWhoseDiskHangsHoldsUpNobody(t *testing.T) {
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if text := read(t, path); strings.Count(text, "timestamp,") != 1 || strings.Count(text, "\r\n") != 3 { // what was left with it, and once more
+	// what was left with it, and once more
+	if text := read(t, path); strings.Count(text, "timestamp,") != 1 || strings.Count(text,
+		"\r\n") != 3 {
 		t.Errorf("the file holds %q", text)
 	}
 }

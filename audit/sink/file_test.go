@@ -85,7 +85,8 @@ func TestEveryFileOfACSVHasItsHeaderOnce(t *testing.T) {
 		o := sink.FileOptions{Path: path, Form: form(t, "csv", 0), SegmentBytes: 400, KeepFiles: 2}
 		f := sink.NewFile(o)
 		var sent []string
-		for i, r := range batch(t, "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l").Records {
+		for i, r := range batch(t, "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k",
+			"l").Records {
 			time.Sleep(time.Second)
 			send(t, f, sink.Batch{Records: []audit.Record{r}})
 			sent = append(sent, r.Reason)
@@ -155,7 +156,8 @@ func TestABatchThatDoesNotFitOnTheDiskLeavesNothingBehind(t *testing.T) {
 	b := batch(t, "a", "b", strings.Repeat("x", 1000))
 	send(t, f, sink.Batch{Records: b.Records[:1]})
 	limited(t, 600, func() {
-		if err := f.Send(t.Context(), sink.Batch{Records: b.Records[1:]}); !errors.Is(err, syscall.EFBIG) {
+		if err := f.Send(t.Context(), sink.Batch{Records: b.Records[1:]}); !errors.Is(err,
+			syscall.EFBIG) {
 			t.Errorf("got %v, want that the file is too large", err)
 		}
 	})
@@ -176,7 +178,8 @@ func limited(t *testing.T, bytes uint64, f func()) {
 	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &old); err != nil {
 		t.Fatal(err)
 	}
-	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: bytes, Max: old.Max}); err != nil {
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: bytes,
+		Max: old.Max}); err != nil {
 		t.Fatal(err)
 	}
 	defer syscall.Setrlimit(syscall.RLIMIT_FSIZE, &old)
@@ -189,7 +192,8 @@ func TestAPipeIsNoFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := sink.NewFile(sink.FileOptions{Path: path, Form: form(t, "jsonl", 0)})
-	if err := f.Send(t.Context(), batch(t, "a")); err == nil || !strings.Contains(err.Error(), "no regular file") {
+	if err := f.Send(t.Context(), batch(t, "a")); err == nil || !strings.Contains(err.Error(),
+		"no regular file") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -199,7 +203,8 @@ func TestAStreamHasItsHeaderOnceAndOneThatNobodyReadsHoldsUpNobody(t *testing.T)
 	w := sink.NewWriter(&out, form(t, "csv", 0))
 	b := batch(t, "a", "b")
 	send(t, w, b, b)
-	if n := strings.Count(out.String(), "timestamp,"); n != 1 || strings.Count(out.String(), "\r\n") != 5 {
+	if n := strings.Count(out.String(), "timestamp,"); n != 1 || strings.Count(out.String(),
+		"\r\n") != 5 {
 		t.Errorf("got %q", out.String())
 	}
 	synctest.Test(t, func(t *testing.T) {

@@ -33,7 +33,8 @@ func secretsOf(headers map[string]string) (all secrets) {
 			all = append(all, strings.TrimSpace(token))
 		}
 	}
-	slices.SortFunc(all, func(a, b string) int { return len(b) - len(a) }) // a part after what it is a part of
+	// a part after what it is a part of
+	slices.SortFunc(all, func(a, b string) int { return len(b) - len(a) })
 	return slices.DeleteFunc(all, func(s string) bool { return len(s) < 4 })
 }
 
@@ -61,7 +62,10 @@ func newPoster(at string, headers map[string]string, t TLS) (*poster, error) {
 			IdleConnTimeout:        90 * time.Second,
 			MaxResponseHeaderBytes: 64 << 10,
 		},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // what is configured is where records go, and tokens
+		// what is configured is where records go, and tokens
+		CheckRedirect: func(*http.Request, []*http.Request) error {
+			return http.ErrUseLastResponse
+		},
 	}}
 	for k, v := range headers {
 		p.header.Set(k, v)
@@ -71,7 +75,8 @@ func newPoster(at string, headers map[string]string, t TLS) (*poster, error) {
 
 const maxAnswer = 64 << 10
 
-// post sends a body and answers the response's. An error says what the receiver wants: later, less, or neither.
+// post sends a body and answers the response's. An error says what the receiver wants: later, less,
+// or neither.
 func (p *poster) post(ctx context.Context, body []byte, header http.Header) ([]byte, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url, bytes.NewReader(body))
 	if err != nil {
@@ -93,7 +98,8 @@ func (p *poster) post(ctx context.Context, body []byte, header http.Header) ([]b
 		}
 		return answer, nil
 	}
-	err = fmt.Errorf("it answered %d %s: %s", response.StatusCode, http.StatusText(response.StatusCode), shown(p.ours.hidden(string(answer))))
+	err = fmt.Errorf("it answered %d %s: %s", response.StatusCode,
+		http.StatusText(response.StatusCode), shown(p.ours.hidden(string(answer))))
 	switch response.StatusCode {
 	case http.StatusRequestEntityTooLarge, http.StatusBadRequest, http.StatusUnprocessableEntity:
 		return nil, &Refusal{Err: err}

@@ -31,7 +31,9 @@ import (
 
 // OTLPOptions say which collector there is.
 type OTLPOptions struct {
-	URL      string // over HTTP the whole one, https://HOST:4318/v1/logs; over gRPC https://HOST:4317; http:// is without TLS
+	// over HTTP the whole one, https://HOST:4318/v1/logs; over gRPC https://HOST:4317; http:// is
+	// without TLS
+	URL      string
 	Protocol string // "grpc" or "http"
 	Headers  map[string]string
 	TLS      TLS
@@ -39,14 +41,20 @@ type OTLPOptions struct {
 	Version  string      // of Gatekit
 }
 
-// NewOTLP answers a receiver that sends each record as a log record of OpenTelemetry, over gRPC or as protobuf over HTTP: its body is the record's line, its attributes what is looked for (see
-// attributes). What a collector refuses of a batch that it takes in part is left out: it does not say which, and OTLP has no batch sent twice then. A checkpoint is a log record with the event name gatekit.checkpoint.
+// NewOTLP answers a receiver that sends each record as a log record of OpenTelemetry, over gRPC or
+// as protobuf over HTTP: its body is the record's line, its attributes what is looked for (see
+// attributes). What a collector refuses of a batch that it takes in part is left out: it does not
+// say which, and OTLP has no batch sent twice then. A checkpoint is a log record with the event
+// name gatekit.checkpoint.
 //
-// It is made of the protocol's own messages and not of the exporters of the SDK: those hand what a collector refused to a handler of the whole process, and have answered by then that all is well.
+// It is made of the protocol's own messages and not of the exporters of the SDK: those hand what a
+// collector refused to a handler of the whole process, and have answered by then that all is well.
 func NewOTLP(o OTLPOptions) (Receiver, error) {
 	host, _ := os.Hostname()
-	c := &otlp{form: o.Form, ours: secretsOf(o.Headers), scope: &common.InstrumentationScope{Name: "gatekit/audit", Version: o.Version}, resource: &resource.Resource{Attributes: attributesOf(
-		"service.name", "gatekit", "service.version", o.Version, "host.name", host)}}
+	c := &otlp{form: o.Form, ours: secretsOf(o.Headers),
+		scope: &common.InstrumentationScope{Name: "gatekit/audit", Version: o.Version},
+		resource: &resource.Resource{Attributes: attributesOf(
+			"service.name", "gatekit", "service.version", o.Version, "host.name", host)}}
 	if o.Protocol == "http" {
 		p, err := newPoster(o.URL, o.Headers, o.TLS)
 		if err != nil {
@@ -72,7 +80,8 @@ func NewOTLP(o OTLPOptions) (Receiver, error) {
 	if u.Port() == "" {
 		target = net.JoinHostPort(u.Hostname(), "4317")
 	}
-	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(trust), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)))
+	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(trust),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)))
 	if err != nil {
 		return nil, err
 	}
@@ -85,27 +94,33 @@ type otlp struct {
 	ours     secrets
 	resource *resource.Resource
 	scope    *common.InstrumentationScope
-	export   func(context.Context, *collector.ExportLogsServiceRequest) (*collector.ExportLogsServiceResponse, error)
-	close    func() error
+	export   func(context.Context,
+		*collector.ExportLogsServiceRequest) (*collector.ExportLogsServiceResponse, error)
+	close func() error
 }
 
 func (c *otlp) Send(ctx context.Context, b Batch) error {
 	scope := &logs.ScopeLogs{Scope: c.scope}
 	if b.Checkpoint != nil {
 		now := uint64(time.Now().UnixNano())
-		scope.LogRecords = append(scope.LogRecords, &logs.LogRecord{TimeUnixNano: now, ObservedTimeUnixNano: now, EventName: "gatekit.checkpoint",
-			SeverityNumber: logs.SeverityNumber_SEVERITY_NUMBER_INFO, SeverityText: "INFO", Body: text(string(b.Checkpoint))})
+		scope.LogRecords = append(scope.LogRecords, &logs.LogRecord{TimeUnixNano: now,
+			ObservedTimeUnixNano: now, EventName: "gatekit.checkpoint",
+			SeverityNumber: logs.SeverityNumber_SEVERITY_NUMBER_INFO, SeverityText: "INFO",
+			Body: text(string(b.Checkpoint))})
 	}
 	for i := range b.Records {
 		scope.LogRecords = append(scope.LogRecords, c.record(&b.Records[i], b.Short))
 	}
-	response, err := c.export(ctx, &collector.ExportLogsServiceRequest{ResourceLogs: []*logs.ResourceLogs{{Resource: c.resource, ScopeLogs: []*logs.ScopeLogs{scope}}}})
+	response, err := c.export(ctx,
+		&collector.ExportLogsServiceRequest{ResourceLogs: []*logs.ResourceLogs{{Resource: c.resource, ScopeLogs: []*logs.ScopeLogs{scope}}}})
 	if err != nil {
 		return err
 	}
 	if n := response.GetPartialSuccess().GetRejectedLogRecords(); n > 0 {
-		err := fmt.Errorf("the collector refused %d of %d records: %s", n, len(scope.LogRecords), shown(c.ours.hidden(response.GetPartialSuccess().GetErrorMessage())))
-		return &Refusal{Err: err, Rest: n < int64(len(scope.LogRecords))} // what was taken in part must not be sent again, says the protocol
+		err := fmt.Errorf("the collector refused %d of %d records: %s", n, len(scope.LogRecords),
+			shown(c.ours.hidden(response.GetPartialSuccess().GetErrorMessage())))
+		// what was taken in part must not be sent again, says the protocol
+		return &Refusal{Err: err, Rest: n < int64(len(scope.LogRecords))}
 	}
 	return nil
 }
@@ -117,7 +132,8 @@ func (c *otlp) record(r *audit.Record, short bool) *logs.LogRecord {
 		s := format.Shortened(r)
 		r = &s
 	}
-	l := &logs.LogRecord{TimeUnixNano: at, ObservedTimeUnixNano: at, EventName: "gatekit.audit", Body: text(string(line[:len(line)-1])), Attributes: attributes(r)}
+	l := &logs.LogRecord{TimeUnixNano: at, ObservedTimeUnixNano: at, EventName: "gatekit.audit",
+		Body: text(string(line[:len(line)-1])), Attributes: attributes(r)}
 	switch severity(r) {
 	case 3:
 		l.SeverityNumber, l.SeverityText = logs.SeverityNumber_SEVERITY_NUMBER_ERROR, "ERROR"
@@ -131,7 +147,8 @@ func (c *otlp) record(r *audit.Record, short bool) *logs.LogRecord {
 	return l
 }
 
-// attributes are what records are looked for by: where the semantic conventions for MCP have a name it is that, else the log's behind gatekit.
+// attributes are what records are looked for by: where the semantic conventions for MCP have a name
+// it is that, else the log's behind gatekit.
 func attributes(r *audit.Record) []*common.KeyValue {
 	name := "gatekit.name"
 	switch kind, _, _ := strings.Cut(r.Method, "/"); kind {
@@ -144,8 +161,10 @@ func attributes(r *audit.Record) []*common.KeyValue {
 	}
 	all := attributesOf(
 		"mcp.method.name", r.Method, "mcp.session.id", r.Session, "enduser.id", r.Principal,
-		"gatekit.action", r.Action, "gatekit.reason", r.Reason, "gatekit.server", r.Server, name, r.Name,
-		"gatekit.exchange", r.Exchange, "gatekit.direction", r.Direction, "gatekit.kind", r.Kind, "error.message", r.Error)
+		"gatekit.action", r.Action, "gatekit.reason", r.Reason, "gatekit.server", r.Server, name,
+		r.Name,
+		"gatekit.exchange", r.Exchange, "gatekit.direction", r.Direction, "gatekit.kind", r.Kind,
+		"error.message", r.Error)
 	switch {
 	case r.Code != 0:
 		code := strconv.FormatInt(r.Code, 10)
@@ -153,7 +172,8 @@ func attributes(r *audit.Record) []*common.KeyValue {
 	case r.Failed:
 		all = append(all, attributesOf("error.type", "tool_error")...)
 	}
-	return append(all, &common.KeyValue{Key: "gatekit.seq", Value: &common.AnyValue{Value: &common.AnyValue_IntValue{IntValue: int64(r.Seq)}}})
+	return append(all, &common.KeyValue{Key: "gatekit.seq",
+		Value: &common.AnyValue{Value: &common.AnyValue_IntValue{IntValue: int64(r.Seq)}}})
 }
 
 // attributesOf has the pairs whose value is not empty.
@@ -171,10 +191,12 @@ func text(s string) *common.AnyValue {
 	return &common.AnyValue{Value: &common.AnyValue_StringValue{StringValue: s}}
 }
 
-type exporter = func(context.Context, *collector.ExportLogsServiceRequest) (*collector.ExportLogsServiceResponse, error)
+type exporter = func(context.Context,
+	*collector.ExportLogsServiceRequest) (*collector.ExportLogsServiceResponse, error)
 
 func httpExport(p *poster) exporter {
-	return func(ctx context.Context, request *collector.ExportLogsServiceRequest) (*collector.ExportLogsServiceResponse, error) {
+	return func(ctx context.Context,
+		request *collector.ExportLogsServiceRequest) (*collector.ExportLogsServiceResponse, error) {
 		body, err := proto.Marshal(request)
 		if err != nil {
 			return nil, err
@@ -193,8 +215,10 @@ func httpExport(p *poster) exporter {
 
 func grpcExport(client collector.LogsServiceClient, headers map[string]string) exporter {
 	ours := secretsOf(headers)
-	return func(ctx context.Context, request *collector.ExportLogsServiceRequest) (*collector.ExportLogsServiceResponse, error) {
-		response, err := client.Export(metadata.NewOutgoingContext(ctx, metadata.New(headers)), request)
+	return func(ctx context.Context,
+		request *collector.ExportLogsServiceRequest) (*collector.ExportLogsServiceResponse, error) {
+		response, err := client.Export(metadata.NewOutgoingContext(ctx, metadata.New(headers)),
+			request)
 		if err == nil {
 			return response, nil
 		}
@@ -205,7 +229,8 @@ func grpcExport(client collector.LogsServiceClient, headers map[string]string) e
 				return nil, &later{err, info.GetRetryDelay().AsDuration()}
 			}
 		}
-		if said.Code() == codes.ResourceExhausted || said.Code() == codes.InvalidArgument { // the first may also be too often: a smaller batch, and a pause, help then, too
+		// the first may also be too often: a smaller batch, and a pause, help then, too
+		if said.Code() == codes.ResourceExhausted || said.Code() == codes.InvalidArgument {
 			return nil, &Refusal{Err: err}
 		}
 		return nil, err

@@ -41,7 +41,8 @@ type fakeCollector struct {
 	got    []*collector.ExportLogsServiceRequest
 }
 
-func (c *fakeCollector) Export(ctx context.Context, r *collector.ExportLogsServiceRequest) (*collector.ExportLogsServiceResponse, error) {
+func (c *fakeCollector) Export(ctx context.Context,
+	r *collector.ExportLogsServiceRequest) (*collector.ExportLogsServiceResponse, error) {
 	if md, ok := metadata.FromIncomingContext(ctx); ok {
 		c.mu.Lock()
 		c.tokens = append(c.tokens, md.Get("authorization")...)
@@ -66,7 +67,8 @@ func (c *fakeCollector) take(r *collector.ExportLogsServiceRequest) (*collector.
 func (c *fakeCollector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	request := new(collector.ExportLogsServiceRequest)
-	if r.URL.Path != "/v1/logs" || r.Header.Get("Content-Type") != "application/x-protobuf" || proto.Unmarshal(body, request) != nil {
+	if r.URL.Path != "/v1/logs" || r.Header.Get("Content-Type") != "application/x-protobuf" ||
+		proto.Unmarshal(body, request) != nil {
 		w.WriteHeader(http.StatusBadRequest)
 		return
 	}
@@ -99,7 +101,8 @@ func (c *fakeCollector) records() (all []*logs.LogRecord) {
 // serveOTLP serves the collector and answers the options to reach it, for each protocol.
 func serveOTLP(t testing.TB, c *fakeCollector, protocol string) sink.OTLPOptions {
 	t.Helper()
-	o := sink.OTLPOptions{Protocol: protocol, Form: form(t, "jsonl", 1<<20), Version: "1.0", Headers: map[string]string{"Authorization": "Bearer t0ken"}}
+	o := sink.OTLPOptions{Protocol: protocol, Form: form(t, "jsonl", 1<<20), Version: "1.0",
+		Headers: map[string]string{"Authorization": "Bearer t0ken"}}
 	switch protocol {
 	case "http":
 		s := httptest.NewServer(c)
@@ -136,19 +139,25 @@ func TestACollectorGetsRecordsWithWhatTheyAreLookedForBy(t *testing.T) {
 			c := &fakeCollector{}
 			r := otlpTo(t, serveOTLP(t, c, protocol))
 			b := batch(t, "a", "b")
-			b.Records[1] = audit.Record{Seq: 2, Time: b.Records[1].Time, Line: b.Records[1].Line, Session: "s", Exchange: "e", Principal: "ann", Direction: "to_server", Kind: "request",
-				Method: "tools/call", Server: "files", Name: "read", Action: "deny", Reason: "outside", Error: "", Code: -32000}
+			b.Records[1] = audit.Record{Seq: 2, Time: b.Records[1].Time, Line: b.Records[1].Line,
+				Session: "s", Exchange: "e", Principal: "ann", Direction: "to_server",
+				Kind:   "request",
+				Method: "tools/call", Server: "files", Name: "read", Action: "deny",
+				Reason: "outside", Error: "", Code: -32000}
 			send(t, r, b, sink.Batch{Checkpoint: []byte("origin\n2\n")})
 			got := c.records()
 			if len(got) != 3 {
 				t.Fatalf("it got %v", got)
 			}
-			for i, want := range []string{string(b.Records[0].Line), string(b.Records[1].Line), "origin\n2\n"} {
+			for i, want := range []string{string(b.Records[0].Line), string(b.Records[1].Line),
+				"origin\n2\n"} {
 				if got := got[i].Body.GetStringValue(); got != want {
 					t.Errorf("body %d is %q, want %q", i, got, want)
 				}
 			}
-			if got[1].TimeUnixNano != uint64(b.Records[1].Time.UnixNano()) || got[1].SeverityText != "WARN" || got[1].EventName != "gatekit.audit" || got[2].EventName != "gatekit.checkpoint" {
+			if got[1].TimeUnixNano != uint64(b.Records[1].Time.UnixNano()) ||
+				got[1].SeverityText != "WARN" || got[1].EventName != "gatekit.audit" ||
+				got[2].EventName != "gatekit.checkpoint" {
 				t.Errorf("got %v", got)
 			}
 			attributes := map[string]string{}
@@ -158,11 +167,17 @@ func TestACollectorGetsRecordsWithWhatTheyAreLookedForBy(t *testing.T) {
 					attributes[a.Key] = fmt.Sprint(a.Value.GetIntValue())
 				}
 			}
-			if want := map[string]string{"mcp.method.name": "tools/call", "mcp.session.id": "s", "enduser.id": "ann", "gatekit.action": "deny", "gatekit.reason": "outside", "gatekit.server": "files",
-				"gen_ai.tool.name": "read", "gatekit.exchange": "e", "gatekit.direction": "to_server", "gatekit.kind": "request", "gatekit.seq": "2", "error.type": "-32000", "rpc.response.status_code": "-32000"}; !maps.Equal(attributes, want) {
+			if want := map[string]string{"mcp.method.name": "tools/call", "mcp.session.id": "s",
+				"enduser.id": "ann", "gatekit.action": "deny", "gatekit.reason": "outside",
+				"gatekit.server":   "files",
+				"gen_ai.tool.name": "read", "gatekit.exchange": "e",
+				"gatekit.direction": "to_server", "gatekit.kind": "request", "gatekit.seq": "2",
+				"error.type": "-32000", "rpc.response.status_code": "-32000"}; !maps.Equal(attributes, want) {
 				t.Errorf("the attributes are %v, want %v", attributes, want)
 			}
-			if resource := fmt.Sprint(c.got[0].ResourceLogs[0].Resource); !strings.Contains(resource, "service.name") || !strings.Contains(resource, "gatekit") {
+			if resource := fmt.Sprint(
+				c.got[0].ResourceLogs[0].Resource); !strings.Contains(resource, "service.name") ||
+				!strings.Contains(resource, "gatekit") {
 				t.Errorf("the resource is %s", resource)
 			}
 			if !slices.Equal(c.tokens, []string{"Bearer t0ken", "Bearer t0ken"}) {
@@ -173,7 +188,8 @@ func TestACollectorGetsRecordsWithWhatTheyAreLookedForBy(t *testing.T) {
 }
 
 func TestACollectorThatFailsGetsEverythingOnceItWorks(t *testing.T) {
-	busy, err := status.New(codes.Unavailable, "busy").WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(2 * time.Second)})
+	busy, err := status.New(codes.Unavailable,
+		"busy").WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(2 * time.Second)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +204,8 @@ func TestACollectorThatFailsGetsEverythingOnceItWorks(t *testing.T) {
 	} {
 		t.Run(c.protocol+" "+c.name, func(t *testing.T) {
 			t.Parallel()
-			in := &fakeCollector{answer: func(try int) (*collector.ExportLogsServiceResponse, error) {
+			in := &fakeCollector{answer: func(try int) (*collector.ExportLogsServiceResponse,
+				error) {
 				if try > 1 {
 					return nil, nil
 				}
@@ -197,7 +214,8 @@ func TestACollectorThatFailsGetsEverythingOnceItWorks(t *testing.T) {
 			j := newJournal(t)
 			j.record("a", "b", "c")
 			_, stop := start(t, j.options(otlpTo(t, serveOTLP(t, in, c.protocol))))
-			for end := time.Now().Add(2 * time.Minute); len(in.records()) < 3 && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+			for end := time.Now().Add(2 * time.Minute); len(in.records()) < 3 &&
+				time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 			}
 			if err := stop(); err != nil {
 				t.Error(err)
@@ -219,7 +237,8 @@ func TestACollectorThatFailsGetsEverythingOnceItWorks(t *testing.T) {
 func TestWhatACollectorRefusesOfABatchIsNotSentAgain(t *testing.T) {
 	for _, protocol := range []string{"grpc", "http"} {
 		t.Run(protocol, func(t *testing.T) {
-			in := &fakeCollector{answer: func(try int) (*collector.ExportLogsServiceResponse, error) {
+			in := &fakeCollector{answer: func(try int) (*collector.ExportLogsServiceResponse,
+				error) {
 				if try > 1 {
 					return nil, nil
 				}
@@ -228,15 +247,18 @@ func TestWhatACollectorRefusesOfABatchIsNotSentAgain(t *testing.T) {
 			j := newJournal(t)
 			j.record("a", "b", "c")
 			_, stop := start(t, j.options(otlpTo(t, serveOTLP(t, in, protocol))))
-			for end := time.Now().Add(2 * time.Minute); len(in.records()) < 1 && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+			for end := time.Now().Add(2 * time.Minute); len(in.records()) < 1 &&
+				time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 			}
 			if err := stop(); err != nil {
 				t.Error(err)
 			}
-			if got := in.records(); len(got) != 1 || !strings.Contains(got[0].Body.GetStringValue(), "sink gap") {
+			if got := in.records(); len(got) != 1 || !strings.Contains(got[0].Body.GetStringValue(),
+				"sink gap") {
 				t.Errorf("after the batch it got %v, want the record of the gap alone", got)
 			}
-			want(t, "it said", j.ofSinks(), []string{`sink gap: sink "siem": of records 1 to 3 some were refused and are left out: the collector refused 1 of 3 records: "no"`})
+			want(t, "it said", j.ofSinks(),
+				[]string{`sink gap: sink "siem": of records 1 to 3 some were refused and are left out: the collector refused 1 of 3 records: "no"`})
 		})
 	}
 }
@@ -251,12 +273,14 @@ func TestACollectorThatTakesLittleAtATimeIsSentLittle(t *testing.T) {
 	j := newJournal(t)
 	j.many(80)
 	_, stop := start(t, j.options(otlpTo(t, serveOTLP(t, in, "grpc"))))
-	for end := time.Now().Add(2 * time.Minute); len(in.records()) < 80 && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); len(in.records()) < 80 &&
+		time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 	}
 	if err := stop(); err != nil {
 		t.Error(err)
 	}
-	if n := len(in.got[0].ResourceLogs[0].ScopeLogs[0].LogRecords); n != 10 || len(in.records()) != 80 {
+	if n := len(in.got[0].ResourceLogs[0].ScopeLogs[0].LogRecords); n != 10 ||
+		len(in.records()) != 80 {
 		t.Errorf("the first that it took had %d records of %d, want 10 of 80", n, len(in.records()))
 	}
 }
@@ -267,13 +291,17 @@ func TestNothingSecretIsInAnErrorOfACollector(t *testing.T) {
 		response *collector.ExportLogsServiceResponse
 		err      error
 	}{
-		{"grpc", nil, status.Error(codes.Unauthenticated, "no such token \x1b[31m: Bearer t0ken, t0ken")},
+		{"grpc", nil, status.Error(codes.Unauthenticated,
+			"no such token \x1b[31m: Bearer t0ken, t0ken")},
 		{"grpc", &collector.ExportLogsServiceResponse{PartialSuccess: &collector.ExportLogsPartialSuccess{RejectedLogRecords: 1, ErrorMessage: "not with t0ken"}}, nil},
 		{"http", &collector.ExportLogsServiceResponse{PartialSuccess: &collector.ExportLogsPartialSuccess{RejectedLogRecords: 1, ErrorMessage: "not with t0ken"}}, nil},
 	} {
-		in := &fakeCollector{answer: func(int) (*collector.ExportLogsServiceResponse, error) { return c.response, c.err }}
+		in := &fakeCollector{answer: func(int) (*collector.ExportLogsServiceResponse, error) {
+			return c.response, c.err
+		}}
 		err := otlpTo(t, serveOTLP(t, in, c.protocol)).Send(t.Context(), batch(t, "a"))
-		if err == nil || strings.Contains(err.Error(), "t0ken") || !strings.Contains(err.Error(), "[redacted]") || strings.Contains(err.Error(), "\x1b") {
+		if err == nil || strings.Contains(err.Error(), "t0ken") || !strings.Contains(err.Error(),
+			"[redacted]") || strings.Contains(err.Error(), "\x1b") {
 			t.Errorf("%s: got %v", c.protocol, err)
 		}
 	}
@@ -283,7 +311,8 @@ func TestACollectorWithAnotherCertificateIsToldNothing(t *testing.T) {
 	in := &fakeCollector{}
 	o := serveOTLP(t, in, "grpc")
 	o.TLS = sink.TLS{}
-	if err := otlpTo(t, o).Send(t.Context(), batch(t, "a")); err == nil || !strings.Contains(err.Error(), "certificate") || strings.Contains(err.Error(), "t0ken") {
+	if err := otlpTo(t, o).Send(t.Context(), batch(t, "a")); err == nil ||
+		!strings.Contains(err.Error(), "certificate") || strings.Contains(err.Error(), "t0ken") {
 		t.Errorf("got %v", err)
 	}
 	if len(in.tokens) > 0 {

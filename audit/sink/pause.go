@@ -15,10 +15,12 @@ const (
 	maxAsked   = 15 * time.Minute // of what a receiver asks for
 )
 
-// pause is the time between tries: it doubles, and a random part of it keeps several Gatekits from trying at the same moments.
+// pause is the time between tries: it doubles, and a random part of it keeps several Gatekits from
+// trying at the same moments.
 type pause struct{ last time.Duration }
 
-// wait waits, for what the receiver asked for if that is longer. It says whether hard goes on. When ctx ends meanwhile it is over at once, for a try before the end.
+// wait waits, for what the receiver asked for if that is longer. It says whether hard goes on. When
+// ctx ends meanwhile it is over at once, for a try before the end.
 func (p *pause) wait(ctx, hard context.Context, asked time.Duration) bool {
 	p.last = min(max(2*p.last, firstPause), maxPause)
 	t := time.NewTimer(max(p.last/2+rand.N(p.last/2), min(asked, maxAsked)))

@@ -11,7 +11,8 @@ func TestSignatureIsThatOfTheReferenceOfStandardWebhooks(t *testing.T) {
 		t.Fatal(err)
 	}
 	const want = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
-	if got := signature(key, "msg_p5jXN8AQM9LWM0D4loKWxJek", "1614265330", []byte(`{"test": 2432232314}`)); got != want {
+	if got := signature(key, "msg_p5jXN8AQM9LWM0D4loKWxJek",
+		"1614265330", []byte(`{"test": 2432232314}`)); got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }

@@ -24,7 +24,8 @@ const (
 
 // Receiver is where a sink sends to. It is called by one goroutine at a time.
 type Receiver interface {
-	// Send hands a batch over, in its order, before ctx ends. Nil says that the receiver has all of it. After an error it may have any part, and is sent all of it again, unless the error is a
+	// Send hands a batch over, in its order, before ctx ends. Nil says that the receiver has all of
+	// it. After an error it may have any part, and is sent all of it again, unless the error is a
 	// [Refusal].
 	Send(ctx context.Context, b Batch) error
 
@@ -36,14 +37,18 @@ type Receiver interface {
 type Batch struct {
 	Records    []audit.Record
 	Checkpoint []byte // a signed note
-	Short      bool   // the records are to be sent in their short form, see format.Short: the receiver has refused the whole one
+	// the records are to be sent in their short form, see format.Short: the receiver has refused
+	// the whole one
+	Short bool
 }
 
-// Refusal is an error of a receiver that has looked at a batch and does not want it: it is too large, or of records that the receiver cannot take. It is sent by halves; the record that is refused
-// alone is sent short, and left out when that is refused, too.
+// Refusal is an error of a receiver that has looked at a batch and does not want it: it is too
+// large, or of records that the receiver cannot take. It is sent by halves; the record that is
+// refused alone is sent short, and left out when that is refused, too.
 type Refusal struct {
-	Err  error
-	Rest bool // the receiver has taken a part, does not say which, and wants nothing of the batch again
+	Err error
+	// the receiver has taken a part, does not say which, and wants nothing of the batch again
+	Rest bool
 }
 
 func (r *Refusal) Error() string { return r.Err.Error() }
@@ -56,9 +61,11 @@ type Options struct {
 	Log       string        // the file of the audit log
 	Committed func() uint64 // the number of the last record that is in the log for good
 
-	Cursor      string // the file that says what was sent; "" for none: the sink begins with the next record, and so again after each start
-	Records     bool   // are sent
-	Checkpoints bool   // are sent
+	// the file that says what was sent; "" for none: the sink begins with the next record, and so
+	// again after each start
+	Cursor      string
+	Records     bool // are sent
+	Checkpoints bool // are sent
 
 	Report *slog.Logger
 	Event  func(action, reason string, err error) // puts a record into the log; may be nil
@@ -74,8 +81,9 @@ type Sink struct {
 	cursor  cursor
 	records stream // how sending them goes
 	heads   stream // how sending checkpoints goes
-	taker   bool   // the receiver has taken records, now or before this process; of the goroutine that sends them
-	leftOut int    // records, since it took one; of that goroutine
+	// the receiver has taken records, now or before this process; of the goroutine that sends them
+	taker   bool
+	leftOut int // records, since it took one; of that goroutine
 	ending  atomic.Bool
 }
 
@@ -86,16 +94,20 @@ type stream struct {
 	told     bool // that it fails
 }
 
-// New makes a sink, which sends nothing before Run. A cursor that cannot be read is reported, and all that is in the log is sent again.
+// New makes a sink, which sends nothing before Run. A cursor that cannot be read is reported, and
+// all that is in the log is sent again.
 func New(o Options) *Sink {
-	s := &Sink{Options: o, notes: make(chan []byte, 1), cursor: cursor{file: o.Cursor, log: o.Log, report: o.Report}}
-	s.records.what, s.heads.what = fmt.Sprintf("sink %q", o.Name), fmt.Sprintf("checkpoints to sink %q", o.Name)
+	s := &Sink{Options: o, notes: make(chan []byte, 1), cursor: cursor{file: o.Cursor, log: o.Log,
+		report: o.Report}}
+	s.records.what, s.heads.what = fmt.Sprintf("sink %q", o.Name),
+		fmt.Sprintf("checkpoints to sink %q", o.Name)
 	if o.Cursor == "" {
 		s.sent.Store(o.Committed())
 		return s
 	}
 	if err := s.cursor.load(); err != nil {
-		o.Report.Warn("what was sent to an audit sink is not known, and all is sent again", "sink", o.Name, "error", err)
+		o.Report.Warn("what was sent to an audit sink is not known, and all is sent again",
+			"sink", o.Name, "error", err)
 	}
 	s.sent.Store(s.cursor.at.Seq)
 	s.taker = s.cursor.at.Seq > 0
@@ -129,7 +141,9 @@ func (s *Sink) Checkpoint(note []byte) {
 	}
 }
 
-// Run sends until ctx ends, and then, for at most the time given, what is in the log by then; a receiver that is lost by then holds up nobody. The log may be closed by then. The error says what was not sent. It closes the receiver.
+// Run sends until ctx ends, and then, for at most the time given, what is in the log by then; a
+// receiver that is lost by then holds up nobody. The log may be closed by then. The error says what
+// was not sent. It closes the receiver.
 func (s *Sink) Run(ctx context.Context, drain time.Duration) error {
 	hard, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -147,14 +161,16 @@ func (s *Sink) Run(ctx context.Context, drain time.Duration) error {
 	parts.Wait()
 	err := errors.Join(s.cursor.close(), s.To.Close())
 	if n := s.Behind(); n > 0 && s.Cursor != "" {
-		err = errors.Join(err, fmt.Errorf("sink %q: %d records were not sent; they will be after the next start", s.Name, n))
+		err = errors.Join(err, fmt.Errorf("sink %q: %d records were not sent; they will be "+
+			"after the next start", s.Name, n))
 	} else if n > 0 {
 		err = errors.Join(err, fmt.Errorf("sink %q: %d records were not sent", s.Name, n))
 	}
 	return err
 }
 
-// sendRecords walks through the log again and again: an error of reading ends a walk, and so does a log that is another one.
+// sendRecords walks through the log again and again: an error of reading ends a walk, and so does a
+// log that is another one.
 func (s *Sink) sendRecords(ctx, hard context.Context) {
 	for wait := (pause{}); ctx.Err() == nil; {
 		err := s.walk(ctx, hard, true)
@@ -209,7 +225,8 @@ func (s *Sink) walk(ctx, hard context.Context, follow bool) error {
 			if !s.deliver(ctx, hard, &batch, &bytes) {
 				return nil
 			}
-			s.event("sink gap", fmt.Sprintf("%s: records %d to %d were removed before they were sent", s.records.what, last+1, r.Seq-1), nil)
+			s.event("sink gap", fmt.Sprintf("%s: records %d to %d were removed before they were "+
+				"sent", s.records.what, last+1, r.Seq-1), nil)
 			s.sent.Store(r.Seq - 1)
 		} else if last == 0 { // what was removed before the sink was there is no gap
 			s.sent.Store(r.Seq - 1)
@@ -228,12 +245,14 @@ func (s *Sink) walk(ctx, hard context.Context, follow bool) error {
 
 // reset has the sink begin at the first record of the log.
 func (s *Sink) reset(why string) {
-	s.event("sink reset", fmt.Sprintf("%s: the log is another one: %s; all of it is sent", s.records.what, why), nil)
+	s.event("sink reset", fmt.Sprintf("%s: the log is another one: %s; all of it is sent",
+		s.records.what, why), nil)
 	s.sent.Store(0)
 	s.cursor.move(position{})
 }
 
-// deliver sends the records until they were taken or left out, or time is over, and says which. It leaves the batch empty.
+// deliver sends the records until they were taken or left out, or time is over, and says which. It
+// leaves the batch empty.
 func (s *Sink) deliver(ctx, hard context.Context, batch *[]audit.Record, bytes *int) bool {
 	records := *batch
 	*batch, *bytes = (*batch)[:0], 0
@@ -241,7 +260,8 @@ func (s *Sink) deliver(ctx, hard context.Context, batch *[]audit.Record, bytes *
 	return len(records) == 0 || s.send(ctx, hard, records)
 }
 
-// send sends records until they were taken or left out, or hard ends, and says which. Of what is refused, halves are sent, so that in the end one record is found.
+// send sends records until they were taken or left out, or hard ends, and says which. Of what is
+// refused, halves are sent, so that in the end one record is found.
 func (s *Sink) send(ctx, hard context.Context, records []audit.Record) bool {
 	refusals := 0 // of the one record
 	for wait := (pause{}); ; {
@@ -263,7 +283,8 @@ func (s *Sink) send(ctx, hard context.Context, records []audit.Record) bool {
 			half := len(records) / 2
 			return s.send(ctx, hard, records[:half]) && s.send(ctx, hard, records[half:])
 		case refused:
-			if refusals++; refusals%(2*patience) == 0 && s.mayLeave() && ctx.Err() == nil { // at a stop there is no time to be sure
+			// at a stop there is no time to be sure
+			if refusals++; refusals%(2*patience) == 0 && s.mayLeave() && ctx.Err() == nil {
 				s.leave(records, "it was refused, and so was its short form", err)
 				s.leftOut++
 				return true
@@ -281,18 +302,21 @@ func (s *Sink) send(ctx, hard context.Context, records []audit.Record) bool {
 	}
 }
 
-// maxLeftOut is how many records in a row are left out. A receiver that refuses more than that refuses whatever it is sent, and is waited for.
+// maxLeftOut is how many records in a row are left out. A receiver that refuses more than that
+// refuses whatever it is sent, and is waited for.
 const maxLeftOut = 8
 
 // mayLeave says whether a record may be left out: what no record ever went to is set up wrongly.
 func (s *Sink) mayLeave() bool { return s.taker && s.leftOut < maxLeftOut }
 
-// leave goes on behind records that were not, or not all, taken, and says so. Of a record that says so there is none: they would have no end.
+// leave goes on behind records that were not, or not all, taken, and says so. Of a record that says
+// so there is none: they would have no end.
 func (s *Sink) leave(records []audit.Record, what string, why error) {
 	first, last := &records[0], &records[len(records)-1]
 	reason := fmt.Sprintf("%s: record %d is left out: %s", s.records.what, first.Seq, what)
 	if first != last {
-		reason = fmt.Sprintf("%s: of records %d to %d %s and are left out", s.records.what, first.Seq, last.Seq, what)
+		reason = fmt.Sprintf("%s: of records %d to %d %s and are left out", s.records.what,
+			first.Seq, last.Seq, what)
 	}
 	if first == last && first.Action == "sink gap" {
 		s.Report.Error("sink gap", "reason", reason, "error", why)
@@ -327,7 +351,8 @@ func (s *Sink) sendCheckpoints(ctx, hard context.Context) {
 	}
 }
 
-// sendCheckpoint tries until the receiver has taken it, or one that came meanwhile and stands for it, or hard ends.
+// sendCheckpoint tries until the receiver has taken it, or one that came meanwhile and stands for
+// it, or hard ends.
 func (s *Sink) sendCheckpoint(ctx, hard context.Context, note []byte) {
 	for wait := (pause{}); ; {
 		err := s.try(hard, Batch{Checkpoint: note})
@@ -352,7 +377,8 @@ func (s *Sink) sendCheckpoint(ctx, hard context.Context, note []byte) {
 func (s *Sink) try(hard context.Context, b Batch) error {
 	s.sending.Lock()
 	defer s.sending.Unlock()
-	ctx, cancel := context.WithTimeoutCause(hard, attemptTimeout, fmt.Errorf("no answer within %s", attemptTimeout))
+	ctx, cancel := context.WithTimeoutCause(hard, attemptTimeout, fmt.Errorf("no answer within %s",
+		attemptTimeout))
 	defer cancel()
 	err := s.To.Send(ctx, b)
 	if err != nil && ctx.Err() != nil && hard.Err() == nil {
@@ -361,7 +387,8 @@ func (s *Sink) try(hard context.Context, b Batch) error {
 	return err
 }
 
-// patience is how many tries in a row may fail before it is said, and how often a record is sent whole, and then short, before it is left out. One that fails now and then would else fill the log
+// patience is how many tries in a row may fail before it is said, and how often a record is sent
+// whole, and then short, before it is left out. One that fails now and then would else fill the log
 // with its own records.
 const patience = 3
 
@@ -371,7 +398,8 @@ func (s *Sink) failed(st *stream, err error) {
 		return
 	}
 	st.told = true
-	s.Report.Error("an audit sink takes nothing; what it misses is kept in the log and sent later", "sink", s.Name, "behind", s.Behind(), "error", err)
+	s.Report.Error("an audit sink takes nothing; what it misses is kept in the log and sent later",
+		"sink", s.Name, "behind", s.Behind(), "error", err)
 	s.event("sink lost", st.what, err)
 }
 

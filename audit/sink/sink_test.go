@@ -58,7 +58,8 @@ func (j *journal) record(reasons ...string) {
 
 func (j *journal) event(action, reason string, err error) {
 	j.t.Helper()
-	if _, failed := j.log.Record(context.Background(), pipeline.Outcome{Time: time.Now(), Action: action, Reason: reason, Err: err}); failed != nil {
+	if _, failed := j.log.Record(context.Background(), pipeline.Outcome{Time: time.Now(),
+		Action: action, Reason: reason, Err: err}); failed != nil {
 		j.t.Error(failed)
 	}
 }
@@ -102,7 +103,9 @@ func line(r *audit.Record) string { return fmt.Sprint(r.Seq, " ", r.Reason) }
 // options are those of a sink of the log.
 func (j *journal) options(to sink.Receiver) sink.Options {
 	return sink.Options{
-		Name: "siem", To: to, Log: j.file, Committed: func() uint64 { return j.log.Committed() }, Cursor: filepath.Join(filepath.Dir(j.file), "sinks", "siem.json"), Records: true,
+		Name: "siem", To: to, Log: j.file, Committed: func() uint64 {
+			return j.log.Committed()
+		}, Cursor: filepath.Join(filepath.Dir(j.file), "sinks", "siem.json"), Records: true,
 		Report: slog.New(slog.NewTextHandler(&j.said, nil)), Event: j.event,
 	}
 }
@@ -202,7 +205,8 @@ func want(t testing.TB, what string, got, want []string) {
 	for i < min(len(got), len(want)) && got[i] == want[i] {
 		i++
 	}
-	t.Errorf("%s: got %d, want %d; from %d on got %.200q, want %.200q", what, len(got), len(want), i, got[i:min(len(got), i+3)], want[i:min(len(want), i+3)])
+	t.Errorf("%s: got %d, want %d; from %d on got %.200q, want %.200q", what, len(got), len(want),
+		i, got[i:min(len(got), i+3)], want[i:min(len(want), i+3)])
 }
 
 func TestWhatIsInTheLogIsSentThenWhatComesAndAtTheEndTheRest(t *testing.T) {
@@ -227,7 +231,8 @@ func TestWhatIsInTheLogIsSentThenWhatComesAndAtTheEndTheRest(t *testing.T) {
 		}
 		want(t, "all", in.all(), j.lines())
 		if in.largest > 512 || in.closed != 1 {
-			t.Errorf("the largest batch had %d records, and it was closed %d times", in.largest, in.closed)
+			t.Errorf("the largest batch had %d records, and it was closed %d times", in.largest,
+				in.closed)
 		}
 	})
 }
@@ -256,11 +261,14 @@ func TestAReceiverThatWasDownForADayGetsEverythingInOrder(t *testing.T) {
 		name         string
 		stuck, taken bool
 	}{
-		{name: "it refuses"}, {name: "it takes all and says it did not", taken: true}, {name: "it hangs", stuck: true}, {name: "it takes all and never answers", stuck: true, taken: true},
+		{name: "it refuses"}, {name: "it takes all and says it did not", taken: true},
+		{name: "it hangs", stuck: true}, {name: "it takes all and never answers", stuck: true,
+			taken: true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				j, in := newJournal(t), &inbox{stuck: c.stuck, taken: c.taken, refuse: func(int) error { return errors.New("it is down") }}
+				j, in := newJournal(t), &inbox{stuck: c.stuck, taken: c.taken,
+					refuse: func(int) error { return errors.New("it is down") }}
 				s, stop := start(t, j.options(in))
 				for range 24 {
 					j.many(40)
@@ -284,10 +292,12 @@ func TestAReceiverThatWasDownForADayGetsEverythingInOrder(t *testing.T) {
 				}
 				want(t, "all", got, j.lines())
 				said := j.ofSinks()
-				if len(said) != 2 || !strings.HasPrefix(said[0], `sink lost: sink "siem": `) || said[1] != `sink back: sink "siem"` {
+				if len(said) != 2 || !strings.HasPrefix(said[0], `sink lost: sink "siem": `) ||
+					said[1] != `sink back: sink "siem"` {
 					t.Errorf("it said %q", said)
 				}
-				if text := j.said.String(); strings.Count(text, "level=ERROR") != 1 || strings.Count(text, "works again") != 1 {
+				if text := j.said.String(); strings.Count(text, "level=ERROR") != 1 ||
+					strings.Count(text, "works again") != 1 {
 					t.Errorf("the operator's log has\n%s", text)
 				}
 			})
@@ -322,7 +332,9 @@ func TestAStopWaitsForADeadReceiverOnlySoLongAndNothingIsLost(t *testing.T) {
 	for _, stuck := range []bool{false, true} {
 		t.Run(fmt.Sprint("it hangs ", stuck), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				j, in := newJournal(t), &inbox{stuck: stuck, refuse: func(int) error { return errors.New("it is down") }}
+				j, in := newJournal(t), &inbox{stuck: stuck, refuse: func(int) error {
+					return errors.New("it is down")
+				}}
 				j.many(3)
 				_, stop := start(t, j.options(in))
 				time.Sleep(10 * time.Second)
@@ -331,7 +343,8 @@ func TestAStopWaitsForADeadReceiverOnlySoLongAndNothingIsLost(t *testing.T) {
 				if took := time.Since(began); took > 6*time.Second {
 					t.Errorf("the stop took %v", took)
 				}
-				if err == nil || !strings.Contains(err.Error(), "records were not sent; they will be after the next start") {
+				if err == nil || !strings.Contains(err.Error(),
+					"records were not sent; they will be after the next start") {
 					t.Errorf("it said %v", err)
 				}
 				in.set(false, nil)
@@ -353,11 +366,14 @@ func TestAStopDoesNotWaitForAReceiverThatIsKnownToBeDownAndPutsNothingIntoAClose
 	}{{"it is lost", time.Minute, 0}, {"it has just gone", 0, 5 * time.Second}} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				j, in := newJournal(t), &inbox{refuse: func(int) error { return errors.New("it is down") }}
+				j, in := newJournal(t), &inbox{refuse: func(int) error {
+					return errors.New("it is down")
+				}}
 				_, stop := start(t, j.options(in))
 				j.record("a")
 				time.Sleep(c.down)
-				if err := j.log.Close(); err != nil { // as a stop does; an event would be an error of the test
+				// as a stop does; an event would be an error of the test
+				if err := j.log.Close(); err != nil {
 					t.Error(err)
 				}
 				began := time.Now()
@@ -411,10 +427,12 @@ func TestACursorIsNotKeptBeforeTheLogIsOnTheDisk(t *testing.T) {
 		_, stop := start(t, o)
 		synctest.Wait() // they were sent, and the cursor is due in a second
 		aside := j.file + ".aside"
-		if err := errors.Join(os.Rename(j.file, aside), os.Symlink(j.file, j.file)); err != nil { // it cannot be synced
+		// it cannot be synced
+		if err := errors.Join(os.Rename(j.file, aside), os.Symlink(j.file, j.file)); err != nil {
 			t.Fatal(err)
 		}
-		if err := stop(); err == nil || !strings.Contains(err.Error(), "have the log on the disk before") {
+		if err := stop(); err == nil || !strings.Contains(err.Error(),
+			"have the log on the disk before") {
 			t.Errorf("it said %v", err)
 		}
 		if text, err := os.ReadFile(o.Cursor); err == nil {
@@ -434,7 +452,8 @@ func TestACursorThatCannotBeReadHasAllSentAgain(t *testing.T) {
 				j, in := newJournal(t), &inbox{}
 				j.record("a", "b")
 				o := j.options(in)
-				if err := errors.Join(os.MkdirAll(filepath.Dir(o.Cursor), 0o700), os.WriteFile(o.Cursor, []byte(text), 0o600)); err != nil {
+				if err := errors.Join(os.MkdirAll(filepath.Dir(o.Cursor), 0o700),
+					os.WriteFile(o.Cursor, []byte(text), 0o600)); err != nil {
 					t.Fatal(err)
 				}
 				_, stop := start(t, o)
@@ -450,10 +469,13 @@ func TestACursorThatCannotBeReadHasAllSentAgain(t *testing.T) {
 	}
 }
 
-// refusing is a receiver that refuses batches with any of the records, or only when they are not short.
+// refusing is a receiver that refuses batches with any of the records, or only when they are not
+// short.
 func refusing(whole bool, seqs ...uint64) func(sink.Batch) error {
 	return func(b sink.Batch) error {
-		if slices.ContainsFunc(b.Records, func(r audit.Record) bool { return slices.Contains(seqs, r.Seq) }) && !(whole && b.Short) {
+		if slices.ContainsFunc(b.Records, func(r audit.Record) bool {
+			return slices.Contains(seqs, r.Seq)
+		}) && !(whole && b.Short) {
 			return &sink.Refusal{Err: errors.New("413 too large")}
 		}
 		return nil
@@ -468,11 +490,13 @@ func TestARecordThatIsRefusedStopsNoSink(t *testing.T) {
 		said    []string
 	}{
 		{"its short form is taken", refusing(true, 6), nil, nil},
-		{"its short form is refused, too", refusing(false, 6), []uint64{6}, []string{`sink gap: sink "siem": record 6 is left out: it was refused, and so was its short form: 413 too large`}},
+		{"its short form is refused, too", refusing(false, 6), []uint64{6},
+			[]string{`sink gap: sink "siem": record 6 is left out: it was refused, and so was its short form: 413 too large`}},
 		{"two in a row", refusing(false, 6, 7), []uint64{6, 7}, []string{
 			`sink gap: sink "siem": record 6 is left out: it was refused, and so was its short form: 413 too large`,
 			`sink gap: sink "siem": record 7 is left out: it was refused, and so was its short form: 413 too large`}},
-		{"and so is what says so", refusing(false, 6, 21), []uint64{6, 21}, []string{`sink gap: sink "siem": record 6 is left out: it was refused, and so was its short form: 413 too large`}},
+		{"and so is what says so", refusing(false, 6, 21), []uint64{6, 21},
+			[]string{`sink gap: sink "siem": record 6 is left out: it was refused, and so was its short form: 413 too large`}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -513,7 +537,9 @@ func TestAReceiverThatRefusesAllIsWaitedFor(t *testing.T) {
 				_, stop := start(t, j.options(in))
 				j.many(c.before)
 				time.Sleep(time.Minute)
-				in.set(false, func(int) error { return &sink.Refusal{Err: errors.New("400 Bad Request")} })
+				in.set(false, func(int) error {
+					return &sink.Refusal{Err: errors.New("400 Bad Request")}
+				})
 				j.many(100)
 				time.Sleep(24 * time.Hour)
 				in.set(false, nil)
@@ -530,7 +556,8 @@ func TestAReceiverThatRefusesAllIsWaitedFor(t *testing.T) {
 						gaps++
 					}
 				}
-				if gaps != c.lost || !slices.Contains(j.ofSinks(), `sink lost: sink "siem": 400 Bad Request`) {
+				if gaps != c.lost || !slices.Contains(j.ofSinks(),
+					`sink lost: sink "siem": 400 Bad Request`) {
 					t.Errorf("it said %q", j.ofSinks())
 				}
 			})
@@ -601,12 +628,14 @@ func TestWhatWasRemovedBeforeItWasSentIsSaid(t *testing.T) {
 						continue
 					}
 					gaps++
-					if want := fmt.Sprintf(`sink gap: sink "siem": records %d to %d were removed before they were sent`, got[i-1]+1, got[i]-1); !slices.Contains(j.ofSinks(), want) {
+					if want := fmt.Sprintf(
+						`sink gap: sink "siem": records %d to %d were removed before they were sent`, got[i-1]+1, got[i]-1); !slices.Contains(j.ofSinks(), want) {
 						t.Errorf("it said %q, want %q", j.ofSinks(), want)
 					}
 				}
 				if last := got[len(got)-1]; gaps != 1 || last != j.log.Committed() {
-					t.Errorf("it has records to %d of %d, with %d gaps, want one", last, j.log.Committed(), gaps)
+					t.Errorf("it has records to %d of %d, with %d gaps, want one", last,
+						j.log.Committed(), gaps)
 				}
 			})
 		})
@@ -634,7 +663,8 @@ func TestASinkFollowsALogOfManyFilesWhileManyWriteIt(t *testing.T) {
 			}
 			want(t, "all", in.all(), j.lines())
 			segments, err := audit.Segments(j.file)
-			one := len(segments) < 2 && durability != audit.Async // which may write all at once, and one write is in one file
+			// which may write all at once, and one write is in one file
+			one := len(segments) < 2 && durability != audit.Async
 			if err != nil || one || len(j.lines()) != 2000 {
 				t.Errorf("%d files, %d records, %v", len(segments), len(j.lines()), err)
 			}
@@ -659,7 +689,8 @@ func TestALogThatIsAnotherOneIsSentFromItsStart(t *testing.T) {
 				_, stop := start(t, j.options(in))
 				stop()
 				j.log.Close()
-				for _, path := range []string{"", ".tree", ".key", ".pub"} { // whatever belongs to it
+				// whatever belongs to it
+				for _, path := range []string{"", ".tree", ".key", ".pub"} {
 					if err := os.RemoveAll(j.file + path); err != nil {
 						t.Fatal(err)
 					}
@@ -672,7 +703,9 @@ func TestALogThatIsAnotherOneIsSentFromItsStart(t *testing.T) {
 					t.Error(err)
 				}
 				want(t, "all", in.all(), append([]string{"1 a", "2 b"}, j.lines()...))
-				want(t, "it said", j.ofSinks(), []string{`sink reset: sink "siem": the log is another one: ` + c.why + "; all of it is sent"})
+				want(t, "it said", j.ofSinks(),
+					[]string{`sink reset: sink "siem": the log is another one: ` + c.why +
+						"; all of it is sent"})
 			})
 		})
 	}
@@ -712,7 +745,8 @@ func TestOfTheCheckpointsThatWaitTheLastIsSent(t *testing.T) {
 			t.Error(err)
 		}
 		want(t, "all", in.all(), []string{"checkpoint 999", "that of the stop"})
-		if said := j.ofSinks(); len(said) != 2 || !strings.Contains(said[0], `checkpoints to sink "siem"`) {
+		if said := j.ofSinks(); len(said) != 2 || !strings.Contains(said[0],
+			`checkpoints to sink "siem"`) {
 			t.Errorf("it said %q", said)
 		}
 	})
@@ -738,7 +772,8 @@ func TestALogThatCannotBeReadIsSaidAndReadAgain(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(j.file, bytes.Replace(whole, []byte(`{"seq":2,`), []byte(`{"seq":x,`), 1), 0o600); err != nil {
+		if err := os.WriteFile(j.file, bytes.Replace(whole, []byte(`{"seq":2,`),
+			[]byte(`{"seq":x,`), 1), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		o := j.options(in)
@@ -753,7 +788,8 @@ func TestALogThatCannotBeReadIsSaidAndReadAgain(t *testing.T) {
 			t.Error(err)
 		}
 		want(t, "all", in.all(), j.lines())
-		if text := j.said.String(); strings.Count(text, "level=ERROR") != 1 || !strings.Contains(text, "gatekit.jsonl:2:") {
+		if text := j.said.String(); strings.Count(text, "level=ERROR") != 1 ||
+			!strings.Contains(text, "gatekit.jsonl:2:") {
 			t.Errorf("the operator's log has\n%s", text)
 		}
 	})

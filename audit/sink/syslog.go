@@ -32,11 +32,14 @@ type SyslogOptions struct {
 }
 
 // facilities are those of RFC 5424 that a program may be of, at the places of their numbers.
-var facilities = []string{"", "user", "", "daemon", "auth", "", "", "", "", "", "authpriv", "", "", "audit", "", "", "local0", "local1", "local2", "local3", "local4", "local5", "local6", "local7"}
+var facilities = []string{"", "user", "", "daemon", "auth", "", "", "", "", "", "authpriv", "", "",
+	"audit", "", "", "local0", "local1", "local2", "local3", "local4", "local5", "local6", "local7"}
 
-// NewSyslog answers a receiver that sends each record as a message of RFC 5424: over TCP and TLS with its length before it (RFC 6587, RFC 5425), over UDP and to a socket of
-// this machine as a datagram. The message's MSGID is the action, its sequenceId the record's seq, its severity what was done: err, warning, notice or info. A checkpoint is
-// {"checkpoint":"…"} with the MSGID checkpoint.
+// NewSyslog answers a receiver that sends each record as a message of RFC 5424: over TCP and TLS
+// with its length before it (RFC 6587, RFC 5425), over UDP and to a socket of this machine as a
+// datagram. The message's MSGID is the action, its sequenceId the record's seq, its severity what
+// was done: err, warning, notice or info. A checkpoint is {"checkpoint":"…"} with the MSGID
+// checkpoint.
 func NewSyslog(o SyslogOptions) (Receiver, error) {
 	u, err := url.Parse(o.URL)
 	if err != nil {
@@ -46,7 +49,8 @@ func NewSyslog(o SyslogOptions) (Receiver, error) {
 	if facility <= 0 {
 		return nil, fmt.Errorf("there is no facility %q", o.Facility)
 	}
-	s := &syslog{form: o.Form, facility: facility, address: u.Host, networks: []string{u.Scheme}, pid: strconv.Itoa(os.Getpid())}
+	s := &syslog{form: o.Form, facility: facility, address: u.Host, networks: []string{u.Scheme},
+		pid: strconv.Itoa(os.Getpid())}
 	switch u.Scheme {
 	case "unix":
 		s.address, s.networks = u.Path, []string{"unixgram", "unix"}
@@ -88,7 +92,8 @@ type ending struct {
 	at    time.Time     // then
 }
 
-// written is a batch that a receiver's system took. Whether the receiver had read it when it went away nobody says, so what it got in the minute before is written again on the next connection.
+// written is a batch that a receiver's system took. Whether the receiver had read it when it went
+// away nobody says, so what it got in the minute before is written again on the next connection.
 type written struct {
 	at    time.Time
 	bytes []byte
@@ -104,7 +109,8 @@ func (s *syslog) keep(batch []byte) {
 	s.window = append(s.window, written{time.Now(), bytes.Clone(batch)})
 	size := 0
 	for i := len(s.window) - 1; i >= 0; i-- {
-		if size += len(s.window[i].bytes); i < len(s.window)-1 && (size > windowBytes || time.Since(s.window[i].at) > windowTime) {
+		if size += len(s.window[i].bytes); i < len(s.window)-1 && (size > windowBytes ||
+			time.Since(s.window[i].at) > windowTime) {
 			s.window = slices.Clone(s.window[i+1:])
 			return
 		}
@@ -144,7 +150,8 @@ func (s *syslog) Send(ctx context.Context, b Batch) (err error) {
 	for i := range b.Records {
 		r := &b.Records[i]
 		s.line = formOf(s.form, b.Short).Append(s.line[:0], r)
-		if err := s.add(r.Time, severity(r), r.Action, r.Seq, bytes.TrimRight(s.line, "\r\n")); err != nil {
+		if err := s.add(r.Time, severity(r), r.Action, r.Seq, bytes.TrimRight(s.line,
+			"\r\n")); err != nil {
 			return err
 		}
 	}
@@ -164,7 +171,8 @@ func (s *syslog) Send(ctx context.Context, b Batch) (err error) {
 // add adds a message to those of a stream, or sends it as a datagram.
 func (s *syslog) add(at time.Time, severity int, id string, seq uint64, text []byte) error {
 	from := len(s.buf)
-	s.buf = fmt.Appendf(s.buf, "<%d>1 %s %s gatekit %s %s ", s.facility<<3|severity, at.UTC().Format("2006-01-02T15:04:05.000000Z"), s.host, s.pid, cmp.Or(token(id, 32), "-"))
+	s.buf = fmt.Appendf(s.buf, "<%d>1 %s %s gatekit %s %s ", s.facility<<3|severity,
+		at.UTC().Format("2006-01-02T15:04:05.000000Z"), s.host, s.pid, cmp.Or(token(id, 32), "-"))
 	if seq == 0 {
 		s.buf = append(s.buf, '-')
 	} else {
@@ -175,7 +183,8 @@ func (s *syslog) add(at time.Time, severity int, id string, seq uint64, text []b
 		s.buf = slices.Insert(s.buf, from, []byte(strconv.Itoa(len(s.buf)-from)+" ")...)
 		return nil
 	}
-	if _, err := s.conn.Write(s.buf); errors.Is(err, syscall.EMSGSIZE) { // no datagram is that large
+	// no datagram is that large
+	if _, err := s.conn.Write(s.buf); errors.Is(err, syscall.EMSGSIZE) {
 		return &Refusal{Err: fmt.Errorf("write to the syslog receiver: %w", err)}
 	} else if err != nil {
 		return fmt.Errorf("write to the syslog receiver: %w", err)
@@ -210,7 +219,8 @@ func (s *syslog) dial(ctx context.Context) error {
 	return fmt.Errorf("reach the syslog receiver: %w", errors.Join(errs...))
 }
 
-// hear reads what a receiver never says, to know when it goes: else a whole batch could be written to nobody. It ends with conn.
+// hear reads what a receiver never says, to know when it goes: else a whole batch could be written
+// to nobody. It ends with conn.
 func (e *ending) hear(conn net.Conn) {
 	io.Copy(io.Discard, conn)
 	e.at = time.Now()
@@ -250,7 +260,8 @@ func (s *syslog) arrived(ctx context.Context) error {
 			return fmt.Errorf("the syslog receiver does not take what was written: %w", ctx.Err())
 		}
 	}
-	if s.end.over() { // what was on its way is lost with the connection, and looks as if it had arrived
+	// what was on its way is lost with the connection, and looks as if it had arrived
+	if s.end.over() {
 		return errEnded
 	}
 	return nil

@@ -46,13 +46,15 @@ func certificate(t testing.TB) (*tls.Config, string) {
 	s.StartTLS()
 	s.Close()
 	file := filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}), 0o600); err != nil {
+	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE",
+		Bytes: s.Certificate().Raw}), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return &tls.Config{Certificates: s.TLS.Certificates}, file
 }
 
-// listenSyslog listens on a network: udp, tcp, unixgram, unix; with a configuration for TLS over tcp. After limit messages of a connection it goes away, without reading on.
+// listenSyslog listens on a network: udp, tcp, unixgram, unix; with a configuration for TLS over
+// tcp. After limit messages of a connection it goes away, without reading on.
 func listenSyslog(t testing.TB, network, address string, secure *tls.Config, limit int) *server {
 	t.Helper()
 	s := &server{t: t, come: make(chan struct{}, 1<<16)}
@@ -115,15 +117,16 @@ func (s *server) serve(c net.Conn, limit int) {
 	defer c.Close()
 	n := 0
 	var in io.Reader = c
-	octetcounting.NewParser(syslog.WithMaxMessageLength(1<<20), syslog.WithListener(func(r *syslog.Result) {
-		if n++; limit > 0 && n > limit {
-			c.Close()
-			return
-		}
-		if r.Error == nil || !errors.Is(r.Error, io.EOF) && r.Message != nil {
-			s.take(r.Message, r.Error)
-		}
-	})).Parse(in)
+	octetcounting.NewParser(syslog.WithMaxMessageLength(1<<20),
+		syslog.WithListener(func(r *syslog.Result) {
+			if n++; limit > 0 && n > limit {
+				c.Close()
+				return
+			}
+			if r.Error == nil || !errors.Is(r.Error, io.EOF) && r.Message != nil {
+				s.take(r.Message, r.Error)
+			}
+		})).Parse(in)
 }
 
 func (s *server) take(m syslog.Message, err error) {
@@ -186,7 +189,8 @@ func TestSyslogOverEachTransport(t *testing.T) {
 		network, address string
 		tls              *tls.Config
 	}{
-		{"udp", "127.0.0.1:0", nil}, {"tcp", "127.0.0.1:0", nil}, {"tcp", "127.0.0.1:0", secure}, {"unixgram", folder + "/log", nil}, {"unix", folder + "/stream", nil},
+		{"udp", "127.0.0.1:0", nil}, {"tcp", "127.0.0.1:0", nil}, {"tcp", "127.0.0.1:0", secure},
+		{"unixgram", folder + "/log", nil}, {"unix", folder + "/stream", nil},
 	} {
 		t.Run(fmt.Sprint(c.network, " tls ", c.tls != nil), func(t *testing.T) {
 			s := listenSyslog(t, c.network, c.address, c.tls, 0)
@@ -202,23 +206,30 @@ func TestSyslogOverEachTransport(t *testing.T) {
 				}
 				b.Records = append(b.Records, r)
 			}
-			r := syslogTo(t, sink.SyslogOptions{URL: s.url, TLS: sink.TLS{CA: ca}, Facility: "local3"})
+			r := syslogTo(t, sink.SyslogOptions{URL: s.url, TLS: sink.TLS{CA: ca},
+				Facility: "local3"})
 			send(t, r, b, sink.Batch{Checkpoint: []byte("origin\n4\n\n— a b\n")})
 			s.wait(5)
 			for i, m := range s.got[:4] {
 				if *m.Message != string(b.Records[i].Line) {
 					t.Errorf("message %d is %s, want %s", i, *m.Message, b.Records[i].Line)
 				}
-				if !m.Timestamp.Equal(b.Records[i].Time) || *m.Appname != "gatekit" || *m.ProcID != fmt.Sprint(os.Getpid()) || *m.Facility != 19 || m.Hostname == nil {
-					t.Errorf("message %d has %v %v %v %v %v", i, m.Timestamp, *m.Appname, *m.ProcID, *m.Facility, m.Hostname)
+				if !m.Timestamp.Equal(b.Records[i].Time) || *m.Appname != "gatekit" ||
+					*m.ProcID != fmt.Sprint(os.Getpid()) || *m.Facility != 19 || m.Hostname == nil {
+					t.Errorf("message %d has %v %v %v %v %v", i, m.Timestamp, *m.Appname, *m.ProcID,
+						*m.Facility, m.Hostname)
 				}
-				got := fmt.Sprint(*m.Severity, " ", *m.MsgID, " ", (*m.StructuredData)["meta"]["sequenceId"])
-				if want := []string{"6 pass 1", "4 deny 2", "3 server-lost 3", "5 modify 4"}[i]; got != want {
+				got := fmt.Sprint(*m.Severity, " ", *m.MsgID, " ",
+					(*m.StructuredData)["meta"]["sequenceId"])
+				if want := []string{"6 pass 1", "4 deny 2", "3 server-lost 3",
+					"5 modify 4"}[i]; got != want {
 					t.Errorf("message %d is %s, want %s", i, got, want)
 				}
 			}
 			var checkpoint struct{ Checkpoint string }
-			if last := s.got[4]; *last.MsgID != "checkpoint" || json.Unmarshal([]byte(*last.Message), &checkpoint) != nil || checkpoint.Checkpoint != "origin\n4\n\n— a b\n" {
+			if last := s.got[4]; *last.MsgID != "checkpoint" ||
+				json.Unmarshal([]byte(*last.Message), &checkpoint) != nil ||
+				checkpoint.Checkpoint != "origin\n4\n\n— a b\n" {
 				t.Errorf("the checkpoint is %v %v", *last.MsgID, *last.Message)
 			}
 		})
@@ -247,7 +258,8 @@ func TestASyslogReceiverThatGoesAwayInTheMiddleLosesNothing(t *testing.T) {
 			s := listenSyslog(t, "tcp", "127.0.0.1:0", c.tls, 100)
 			j := newJournal(t)
 			j.many(600)
-			_, stop := start(t, j.options(syslogTo(t, sink.SyslogOptions{URL: s.url, TLS: sink.TLS{CA: ca}})))
+			_, stop := start(t, j.options(syslogTo(t, sink.SyslogOptions{URL: s.url,
+				TLS: sink.TLS{CA: ca}})))
 			s.wait(100) // and it is gone, with what its system had taken and it had not read
 			address := strings.SplitAfter(s.url, "://")[1]
 			s.quit()
@@ -294,7 +306,8 @@ func TestASyslogReceiverWithAnotherCertificateIsToldNothing(t *testing.T) {
 	secure, _ := certificate(t)
 	s := listenSyslog(t, "tcp", "127.0.0.1:0", secure, 0)
 	r := syslogTo(t, sink.SyslogOptions{URL: s.url})
-	if err := r.Send(t.Context(), batch(t, "a")); err == nil || !strings.Contains(err.Error(), "certificate") {
+	if err := r.Send(t.Context(), batch(t, "a")); err == nil || !strings.Contains(err.Error(),
+		"certificate") {
 		t.Errorf("got %v", err)
 	}
 	if got := s.bodies(); len(got) > 0 {
@@ -310,14 +323,17 @@ func TestASyslogReceiverThatAsksWhoWeAreIsShownOurCertificate(t *testing.T) {
 		t.Fatal(err)
 	}
 	file := filepath.Join(t.TempDir(), "key.pem")
-	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}), 0o600); err != nil {
+	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	s := listenSyslog(t, "tcp", "127.0.0.1:0", secure, 0)
 	b := batch(t, "a")
-	send(t, syslogTo(t, sink.SyslogOptions{URL: s.url, TLS: sink.TLS{CA: ca, Cert: ca, Key: file}}), b)
+	send(t, syslogTo(t, sink.SyslogOptions{URL: s.url, TLS: sink.TLS{CA: ca, Cert: ca, Key: file}}),
+		b)
 	s.wait(1)
-	if _, err := sink.NewSyslog(sink.SyslogOptions{URL: s.url, TLS: sink.TLS{Cert: ca, Key: ca}, Facility: "audit"}); err == nil {
+	if _, err := sink.NewSyslog(sink.SyslogOptions{URL: s.url, TLS: sink.TLS{Cert: ca, Key: ca},
+		Facility: "audit"}); err == nil {
 		t.Error("a certificate was taken for a key")
 	}
 }
@@ -328,7 +344,8 @@ func TestASyslogReceiverThatDoesNotReadIsGivenUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	r := syslogTo(t, sink.SyslogOptions{URL: "tcp://" + l.Addr().String(), Form: form(t, "jsonl", 0)})
+	r := syslogTo(t, sink.SyslogOptions{URL: "tcp://" + l.Addr().String(),
+		Form: form(t, "jsonl", 0)})
 	b := batch(t, "a")
 	b.Records[0].Line = make([]byte, 32<<20)
 	ctx, cancel := contextFor(t, 300*time.Millisecond)
@@ -340,7 +357,8 @@ func TestASyslogReceiverThatDoesNotReadIsGivenUp(t *testing.T) {
 
 func TestARecordThatFitsInNoDatagramIsRefusedAndItsShortFormIsNot(t *testing.T) {
 	s := listenSyslog(t, "udp", "127.0.0.1:0", nil, 0)
-	to, err := sink.NewSyslog(sink.SyslogOptions{URL: s.url, Facility: "local3", Form: form(t, "jsonl", 0)})
+	to, err := sink.NewSyslog(sink.SyslogOptions{URL: s.url, Facility: "local3",
+		Form: form(t, "jsonl", 0)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,8 @@ import (
 	"os"
 )
 
-// TLS says whom to trust and who we are. The zero value trusts whom the system trusts, and is nobody.
+// TLS says whom to trust and who we are. The zero value trusts whom the system trusts, and is
+// nobody.
 type TLS struct {
 	CA        string // a PEM file of authorities, instead of the system's
 	Cert, Key string // PEM files of our own certificate

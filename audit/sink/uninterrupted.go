@@ -2,7 +2,8 @@ package sink
 
 import "context"
 
-// uninterrupted does what cannot be interrupted, and holds nobody up when it hangs. It cannot be taken back either, and what it was of is sent again: so nothing else is begun before it is over.
+// uninterrupted does what cannot be interrupted, and holds nobody up when it hangs. It cannot be
+// taken back either, and what it was of is sent again: so nothing else is begun before it is over.
 type uninterrupted struct {
 	left chan struct{} // closed when what nobody waits for any more is over; nil when there is none
 }
@@ -35,7 +36,8 @@ func (u *uninterrupted) wait(ctx context.Context) error {
 	}
 }
 
-// do does it, or leaves it alone when ctx ends. Nothing must be under way; what f uses is its own until it is over.
+// do does it, or leaves it alone when ctx ends. Nothing must be under way; what f uses is its own
+// until it is over.
 func (u *uninterrupted) do(ctx context.Context, f func() error) error {
 	var err error
 	over := make(chan struct{})

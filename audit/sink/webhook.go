@@ -21,15 +21,18 @@ import (
 type WebhookOptions struct {
 	URL     string
 	Headers map[string]string
-	Key     string // that requests are signed with: "whsec_" and base64, or any text; "" for no signature
-	TLS     TLS
-	Form    format.Form // of JSON lines
+	// that requests are signed with: "whsec_" and base64, or any text; "" for no signature
+	Key  string
+	TLS  TLS
+	Form format.Form // of JSON lines
 }
 
-// NewWebhook answers a receiver that posts batches as lines of JSON (application/x-ndjson); any 2xx answer says that it has them. A checkpoint is a line {"checkpoint":"…"}.
+// NewWebhook answers a receiver that posts batches as lines of JSON (application/x-ndjson); any 2xx
+// answer says that it has them. A checkpoint is a line {"checkpoint":"…"}.
 //
-// Requests have the headers of Standard Webhooks 1.0 (standardwebhooks.com): webhook-id, the same for the same records, so that a receiver can tell what it has already,
-// webhook-timestamp, and, with a key, webhook-signature, an HMAC-SHA256 over both and the body.
+// Requests have the headers of Standard Webhooks 1.0 (standardwebhooks.com): webhook-id, the same
+// for the same records, so that a receiver can tell what it has already, webhook-timestamp, and,
+// with a key, webhook-signature, an HMAC-SHA256 over both and the body.
 func NewWebhook(o WebhookOptions) (Receiver, error) {
 	p, err := newPoster(o.URL, o.Headers, o.TLS)
 	if err != nil {
@@ -61,7 +64,8 @@ func (w *webhook) Send(ctx context.Context, b Batch) error {
 	}
 	sum := sha256.Sum256(body)
 	id, now := "gatekit_"+hex.EncodeToString(sum[:16]), strconv.FormatInt(time.Now().Unix(), 10)
-	header := http.Header{"Content-Type": {"application/x-ndjson"}, "Webhook-Id": {id}, "Webhook-Timestamp": {now}}
+	header := http.Header{"Content-Type": {"application/x-ndjson"}, "Webhook-Id": {id},
+		"Webhook-Timestamp": {now}}
 	if len(w.key) > 0 {
 		header.Set("Webhook-Signature", signature(w.key, id, now, body))
 	}

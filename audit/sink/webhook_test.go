@@ -20,7 +20,8 @@ import (
 	"gatekit/audit/sink"
 )
 
-// hook is an HTTP server that answers each request as it is told to, and keeps the lines of those that it took.
+// hook is an HTTP server that answers each request as it is told to, and keeps the lines of those
+// that it took.
 type hook struct {
 	*httptest.Server
 	t testing.TB
@@ -37,7 +38,8 @@ type request struct {
 	body   string
 }
 
-func listenHTTP(t testing.TB, answer func(n int, w http.ResponseWriter, r *http.Request) bool) *hook {
+func listenHTTP(t testing.TB, answer func(n int, w http.ResponseWriter,
+	r *http.Request) bool) *hook {
 	t.Helper()
 	h := &hook{t: t, answer: answer}
 	h.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -52,7 +54,8 @@ func listenHTTP(t testing.TB, answer func(n int, w http.ResponseWriter, r *http.
 		if h.answer == nil || h.answer(n, w, r) {
 			h.mu.Lock()
 			defer h.mu.Unlock()
-			h.lines = append(h.lines, strings.Split(strings.TrimSuffix(string(body), "\n"), "\n")...)
+			h.lines = append(h.lines, strings.Split(strings.TrimSuffix(string(body), "\n"),
+				"\n")...)
 		}
 	}))
 	t.Cleanup(h.Close)
@@ -68,7 +71,8 @@ func (h *hook) seen() ([]request, []string) {
 // until waits until that many lines were taken.
 func (h *hook) until(lines int) {
 	h.t.Helper()
-	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); time.Sleep(
+		10 * time.Millisecond) {
 		if _, got := h.seen(); len(got) >= lines {
 			return
 		}
@@ -97,22 +101,28 @@ func TestAWebhookSignsWhatItPosts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := webhookTo(t, sink.WebhookOptions{URL: h.URL, Key: secret, Headers: map[string]string{"Authorization": "Bearer t0ken"}})
+	r := webhookTo(t, sink.WebhookOptions{URL: h.URL, Key: secret,
+		Headers: map[string]string{"Authorization": "Bearer t0ken"}})
 	b := batch(t, "a", "b")
 	send(t, r, b, b, sink.Batch{Checkpoint: []byte("origin\n2\n")})
 	got, _ := h.seen()
-	for i, want := range []string{string(b.Records[0].Line) + "\n" + string(b.Records[1].Line) + "\n", got[0].body, `{"checkpoint":"origin\n2\n"}` + "\n"} {
+	for i, want := range []string{string(b.Records[0].Line) + "\n" + string(b.Records[1].Line) +
+		"\n", got[0].body, `{"checkpoint":"origin\n2\n"}` + "\n"} {
 		g := got[i]
-		if g.body != want || g.header.Get("Content-Type") != "application/x-ndjson" || g.header.Get("Authorization") != "Bearer t0ken" {
+		if g.body != want || g.header.Get("Content-Type") != "application/x-ndjson" ||
+			g.header.Get("Authorization") != "Bearer t0ken" {
 			t.Errorf("request %d is %v %q, want %q", i, g.header, g.body, want)
 		}
 		mac := hmac.New(sha256.New, key)
-		io.WriteString(mac, g.header.Get("webhook-id")+"."+g.header.Get("webhook-timestamp")+"."+g.body)
-		if got, want := g.header.Get("webhook-signature"), "v1,"+base64.StdEncoding.EncodeToString(mac.Sum(nil)); got != want {
+		io.WriteString(mac, g.header.Get("webhook-id")+"."+g.header.Get("webhook-timestamp")+"."+
+			g.body)
+		if got, want := g.header.Get("webhook-signature"), "v1,"+
+			base64.StdEncoding.EncodeToString(mac.Sum(nil)); got != want {
 			t.Errorf("request %d is signed %q, want %q", i, got, want)
 		}
 	}
-	if a, b, c := got[0].header.Get("webhook-id"), got[1].header.Get("webhook-id"), got[2].header.Get("webhook-id"); a != b || a == c {
+	if a, b, c := got[0].header.Get("webhook-id"), got[1].header.Get(
+		"webhook-id"), got[2].header.Get("webhook-id"); a != b || a == c {
 		t.Errorf("the ids are %s, %s, %s; want the same for the same", a, b, c)
 	}
 }
@@ -134,9 +144,11 @@ func TestAWebhookThatFailsGetsEverythingOnceItWorks(t *testing.T) {
 			}
 			return n > 1
 		}, 2 * time.Second},
-		{"it asks for a pause until a time", func(n int, w http.ResponseWriter, r *http.Request) bool {
+		{"it asks for a pause until a time", func(n int, w http.ResponseWriter,
+			r *http.Request) bool {
 			if n == 1 {
-				w.Header().Set("Retry-After", time.Now().Add(3*time.Second).UTC().Format(http.TimeFormat))
+				w.Header().Set("Retry-After",
+					time.Now().Add(3*time.Second).UTC().Format(http.TimeFormat))
 				w.WriteHeader(503)
 			}
 			return n > 1
@@ -147,7 +159,8 @@ func TestAWebhookThatFailsGetsEverythingOnceItWorks(t *testing.T) {
 			}
 			return true
 		}, 500 * time.Millisecond},
-		{"it takes all and then breaks off", func(n int, w http.ResponseWriter, r *http.Request) bool {
+		{"it takes all and then breaks off", func(n int, w http.ResponseWriter,
+			r *http.Request) bool {
 			if n == 1 {
 				w.Header().Set("Content-Length", "10")
 				w.(http.Flusher).Flush()
@@ -178,7 +191,8 @@ func TestAWebhookThatFailsGetsEverythingOnceItWorks(t *testing.T) {
 				want = append(want, strings.TrimSuffix(l, "\n"))
 			}
 			if got := requests[1].at.Sub(requests[0].at); got < c.pause || len(requests) != 2 {
-				t.Errorf("%d requests; %v between them, want %v at least", len(requests), got, c.pause)
+				t.Errorf("%d requests; %v between them, want %v at least", len(requests), got,
+					c.pause)
 			}
 			if strings.Join(lines, "\n") != strings.Join(want, "\n") {
 				t.Errorf("got %q, want %q", lines, want)
@@ -210,7 +224,11 @@ func TestAWebhookThatTakesLittleAtATimeIsSentLittle(t *testing.T) {
 
 func TestAWebhookThatHangsIsGivenUp(t *testing.T) {
 	release := make(chan struct{})
-	h := listenHTTP(t, func(int, http.ResponseWriter, *http.Request) bool { <-release; return false })
+	h := listenHTTP(t, func(int, http.ResponseWriter,
+		*http.Request) bool {
+		<-release
+		return false
+	})
 	defer close(release)
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
@@ -222,12 +240,16 @@ func TestAWebhookThatHangsIsGivenUp(t *testing.T) {
 func TestNothingSecretIsInAnErrorOfAWebhook(t *testing.T) {
 	h := listenHTTP(t, func(_ int, w http.ResponseWriter, r *http.Request) bool {
 		w.WriteHeader(401)
-		fmt.Fprint(w, "\x1b[31mno\u202e S3CRET, "+r.Header.Get("Authorization")+"\n"+strings.Repeat("x", 1<<20))
+		fmt.Fprint(w, "\x1b[31mno\u202e S3CRET, "+r.Header.Get("Authorization")+"\n"+
+			strings.Repeat("x", 1<<20))
 		return false
 	})
 	for _, url := range []string{h.URL + "/services/S3CRET", "http://127.0.0.1:1/services/S3CRET"} {
-		err := webhookTo(t, sink.WebhookOptions{URL: url, Key: "S3CRET", Headers: map[string]string{"Authorization": "Bearer S3CRET"}}).Send(t.Context(), batch(t, "a"))
-		if err == nil || strings.Contains(err.Error(), "S3CRET") || strings.ContainsAny(err.Error(), "\x1b\n\u202e") || len(err.Error()) > 500 {
+		err := webhookTo(t, sink.WebhookOptions{URL: url, Key: "S3CRET",
+			Headers: map[string]string{"Authorization": "Bearer S3CRET"}}).Send(t.Context(),
+			batch(t, "a"))
+		if err == nil || strings.Contains(err.Error(), "S3CRET") || strings.ContainsAny(err.Error(),
+			"\x1b\n\u202e") || len(err.Error()) > 500 {
 			t.Errorf("got %v", err)
 		}
 	}
@@ -237,14 +259,17 @@ func TestAWebhookOverTLSTrustsOnlyWhomItShould(t *testing.T) {
 	s := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer s.Close()
 	ca := filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}), 0o600); err != nil {
+	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE",
+		Bytes: s.Certificate().Raw}), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	b := batch(t, "a")
-	if err := webhookTo(t, sink.WebhookOptions{URL: s.URL}).Send(t.Context(), b); err == nil || !strings.Contains(err.Error(), "certificate") {
+	if err := webhookTo(t, sink.WebhookOptions{URL: s.URL}).Send(t.Context(), b); err == nil ||
+		!strings.Contains(err.Error(), "certificate") {
 		t.Errorf("with the system's authorities: %v", err)
 	}
-	if err := webhookTo(t, sink.WebhookOptions{URL: s.URL, TLS: sink.TLS{CA: ca}}).Send(t.Context(), b); err != nil {
+	if err := webhookTo(t, sink.WebhookOptions{URL: s.URL, TLS: sink.TLS{CA: ca}}).Send(t.Context(),
+		b); err != nil {
 		t.Errorf("with its own: %v", err)
 	}
 }
@@ -257,7 +282,8 @@ func TestAWebhookThatRefusesOneRecordGetsItShortAndTheOthersWhole(t *testing.T) 
 			h.answer = func(n int, w http.ResponseWriter, r *http.Request) bool {
 				h.mu.Lock()
 				defer h.mu.Unlock()
-				if body := h.requests[n-1].body; strings.Contains(body, `"reason":"poison`) && !strings.Contains(body, `"short":`) {
+				if body := h.requests[n-1].body; strings.Contains(body, `"reason":"poison`) &&
+					!strings.Contains(body, `"short":`) {
 					w.WriteHeader(status)
 					return false
 				}
@@ -273,7 +299,8 @@ func TestAWebhookThatRefusesOneRecordGetsItShortAndTheOthersWhole(t *testing.T) 
 			_, lines := h.seen()
 			log := strings.Split(read(t, j.file), "\n")
 			for i, line := range lines {
-				if short := strings.Contains(line, `"short":`); short != (i == 5) || !short && line != log[i] {
+				if short := strings.Contains(line, `"short":`); short != (i == 5) ||
+					!short && line != log[i] {
 					t.Errorf("line %d is %s", i+1, line)
 				}
 			}

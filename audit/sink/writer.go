@@ -7,7 +7,8 @@ import (
 	"gatekit/audit/format"
 )
 
-// NewWriter answers a receiver that writes to somebody else's writer, such as stderr, each batch in one write. It takes no checkpoints.
+// NewWriter answers a receiver that writes to somebody else's writer, such as stderr, each batch in
+// one write. It takes no checkpoints.
 func NewWriter(out io.Writer, form format.Form) Receiver { return &writer{out: out, form: form} }
 
 type writer struct {

@@ -39,20 +39,24 @@ const other = "_OTHER"
 type operation struct{ method, server, tool, version, fault, code string }
 
 func (o operation) attributes() []attribute.KeyValue {
-	return given(keyMethod, o.method, keyServer, o.server, keyTool, o.tool, keyVersion, o.version, keyError, o.fault, keyStatus, o.code)
+	return given(keyMethod, o.method, keyServer, o.server, keyTool, o.tool, keyVersion, o.version,
+		keyError, o.fault, keyStatus, o.code)
 }
 
 // decision is what is known of a record.
 type decision struct{ method, server, tool, direction, kind, action string }
 
 func (d decision) attributes() []attribute.KeyValue {
-	return given(keyMethod, d.method, keyServer, d.server, keyTool, d.tool, keyDirection, d.direction, keyKind, d.kind, keyAction, d.action)
+	return given(keyMethod, d.method, keyServer, d.server, keyTool, d.tool, keyDirection,
+		d.direction, keyKind, d.kind, keyAction, d.action)
 }
 
 // denial is who refused.
 type denial struct{ stage, rule string }
 
-func (d denial) attributes() []attribute.KeyValue { return given(keyStage, d.stage, keyRule, d.rule) }
+func (d denial) attributes() []attribute.KeyValue {
+	return given(keyStage, d.stage, keyRule, d.rule)
+}
 
 // judgement is what a stage did.
 type judgement struct{ stage, action string }
@@ -145,7 +149,8 @@ func (n *names) first(name string) string {
 // maxText bounds the bytes of a peer's text.
 const maxText = 128
 
-// text is a peer's text as it may be told: bounded, and with everything escaped that does not print.
+// text is a peer's text as it may be told: bounded, and with everything escaped that does not
+// print.
 func text(s string) string {
 	if len(s) <= maxText && utf8.ValidString(s) && !strings.ContainsFunc(s, hidden) {
 		return strings.Clone(s) // not all of the message that it came in
@@ -182,7 +187,8 @@ func revision(r string) string {
 	return other
 }
 
-// failed is what the conventions want to know of an answer to a method that is none, or says that it failed.
+// failed is what the conventions want to know of an answer to a method that is none, or says that
+// it failed.
 func (i *instruments) failed(method string, m *mcp.Message) (fault, code string) {
 	switch {
 	case m == nil:

@@ -9,8 +9,10 @@ import (
 	"gatekit/core/proxy"
 )
 
-// Begin implements proxy.Observer: it counts a client's request and how long it takes, and traces it.
-func (t *Telemetry) Begin(ctx context.Context, m *mcp.Message, o proxy.OpenOptions) (context.Context, func(pipeline.Passed)) {
+// Begin implements proxy.Observer: it counts a client's request and how long it takes, and traces
+// it.
+func (t *Telemetry) Begin(ctx context.Context, m *mcp.Message,
+	o proxy.OpenOptions) (context.Context, func(pipeline.Passed)) {
 	began := time.Now()
 	i := t.metrics
 	i.active.Add(ctx, 1)
@@ -34,7 +36,8 @@ func (t *Telemetry) Begin(ctx context.Context, m *mcp.Message, o proxy.OpenOptio
 		}
 		if t.o.Tools && m.Method == "tools/call" {
 			name, _ := m.Text("/name")
-			if answered := answer.Message(); told.named() && op.fault == "" && answered != nil && answer.Refusal() == nil {
+			if answered := answer.Message(); told.named() && op.fault == "" && answered != nil &&
+				answer.Refusal() == nil {
 				i.tools.learn(name)
 			}
 			op.tool = t.tool(m.Method, name)

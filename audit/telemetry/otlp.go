@@ -29,7 +29,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// exportTimeout bounds one attempt to send something, and retryFor all of them: what was not taken by then is dropped.
+// exportTimeout bounds one attempt to send something, and retryFor all of them: what was not taken
+// by then is dropped.
 const (
 	exportTimeout = 10 * time.Second
 	retryFor      = 30 * time.Second
@@ -60,7 +61,8 @@ func (c Collector) Check() error {
 	return s.close()
 }
 
-// sender is a Collector that can be reached. Whatever the exporters would take from the environment is given to them here.
+// sender is a Collector that can be reached. Whatever the exporters would take from the environment
+// is given to them here.
 type sender struct {
 	Collector
 	to   *url.URL
@@ -81,7 +83,8 @@ func (c Collector) sender() (*sender, error) {
 		}
 		secure.RootCAs = x509.NewCertPool()
 		if !secure.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("send to a collector: %s holds no certificate\nhint: it must be PEM", c.CA)
+			return nil, fmt.Errorf("send to a collector: %s holds no certificate\nhint: it must "+
+				"be PEM", c.CA)
 		}
 	}
 	t := &sender{Collector: c, to: u}
@@ -89,9 +92,12 @@ func (c Collector) sender() (*sender, error) {
 		transport := http.DefaultTransport.(*http.Transport).Clone()
 		transport.TLSClientConfig = secure
 		t.http = &http.Client{
-			Transport:     transport,
-			Timeout:       exportTimeout,
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // whoever it leads to is not to have the headers
+			Transport: transport,
+			Timeout:   exportTimeout,
+			// whoever it leads to is not to have the headers
+			CheckRedirect: func(*http.Request, []*http.Request) error {
+				return http.ErrUseLastResponse
+			},
 		}
 		return t, nil
 	}
@@ -124,12 +130,20 @@ func (t *sender) spans(us *resource.Resource, log *complaint) (trace.SpanExporte
 	var client otlptrace.Client
 	const first, longest = time.Second, 5 * time.Second
 	if t.http != nil {
-		client = otlptracehttp.NewClient(otlptracehttp.WithEndpointURL(t.under("/v1/traces")), otlptracehttp.WithHTTPClient(t.http), otlptracehttp.WithTLSClientConfig(nil), otlptracehttp.WithHeaders(t.Headers),
-			otlptracehttp.WithTimeout(exportTimeout), otlptracehttp.WithCompression(otlptracehttp.GzipCompression), otlptracehttp.WithEncoding(otlptracehttp.EncodingProtobuf),
-			otlptracehttp.WithRetry(otlptracehttp.RetryConfig{Enabled: true, InitialInterval: first, MaxInterval: longest, MaxElapsedTime: retryFor}))
+		client = otlptracehttp.NewClient(otlptracehttp.WithEndpointURL(t.under("/v1/traces")),
+			otlptracehttp.WithHTTPClient(t.http), otlptracehttp.WithTLSClientConfig(nil),
+			otlptracehttp.WithHeaders(t.Headers),
+			otlptracehttp.WithTimeout(exportTimeout),
+			otlptracehttp.WithCompression(otlptracehttp.GzipCompression),
+			otlptracehttp.WithEncoding(otlptracehttp.EncodingProtobuf),
+			otlptracehttp.WithRetry(otlptracehttp.RetryConfig{Enabled: true, InitialInterval: first,
+				MaxInterval: longest, MaxElapsedTime: retryFor}))
 	} else {
-		client = otlptracegrpc.NewClient(otlptracegrpc.WithGRPCConn(t.conn), otlptracegrpc.WithHeaders(t.Headers), otlptracegrpc.WithTimeout(exportTimeout), otlptracegrpc.WithCompressor("gzip"),
-			otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig{Enabled: true, InitialInterval: first, MaxInterval: longest, MaxElapsedTime: retryFor}))
+		client = otlptracegrpc.NewClient(otlptracegrpc.WithGRPCConn(t.conn),
+			otlptracegrpc.WithHeaders(t.Headers), otlptracegrpc.WithTimeout(exportTimeout),
+			otlptracegrpc.WithCompressor("gzip"),
+			otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig{Enabled: true, InitialInterval: first,
+				MaxInterval: longest, MaxElapsedTime: retryFor}))
 	}
 	e, err := otlptrace.New(context.Background(), client) // it connects to nobody yet
 	if err != nil {
@@ -140,12 +154,23 @@ func (t *sender) spans(us *resource.Resource, log *complaint) (trace.SpanExporte
 
 func (t *sender) numbers(us *resource.Resource, log *complaint) (e metric.Exporter, err error) {
 	if t.http != nil {
-		e, err = otlpmetrichttp.New(context.Background(), otlpmetrichttp.WithEndpointURL(t.under("/v1/metrics")), otlpmetrichttp.WithHTTPClient(t.http), otlpmetrichttp.WithTLSClientConfig(nil), otlpmetrichttp.WithHeaders(t.Headers),
-			otlpmetrichttp.WithTimeout(exportTimeout), otlpmetrichttp.WithCompression(otlpmetrichttp.GzipCompression), otlpmetrichttp.WithTemporalitySelector(metric.DefaultTemporalitySelector),
-			otlpmetrichttp.WithAggregationSelector(metric.DefaultAggregationSelector), otlpmetrichttp.WithRetry(otlpmetrichttp.RetryConfig{Enabled: false})) // the next ones say it all, too
+		e, err = otlpmetrichttp.New(context.Background(),
+			otlpmetrichttp.WithEndpointURL(t.under("/v1/metrics")),
+			otlpmetrichttp.WithHTTPClient(t.http), otlpmetrichttp.WithTLSClientConfig(nil),
+			otlpmetrichttp.WithHeaders(t.Headers),
+			otlpmetrichttp.WithTimeout(exportTimeout),
+			otlpmetrichttp.WithCompression(otlpmetrichttp.GzipCompression),
+			otlpmetrichttp.WithTemporalitySelector(metric.DefaultTemporalitySelector),
+			// the next ones say it all, too
+			otlpmetrichttp.WithAggregationSelector(metric.DefaultAggregationSelector),
+			otlpmetrichttp.WithRetry(otlpmetrichttp.RetryConfig{Enabled: false}))
 	} else {
-		e, err = otlpmetricgrpc.New(context.Background(), otlpmetricgrpc.WithGRPCConn(t.conn), otlpmetricgrpc.WithHeaders(t.Headers), otlpmetricgrpc.WithTimeout(exportTimeout), otlpmetricgrpc.WithCompressor("gzip"),
-			otlpmetricgrpc.WithTemporalitySelector(metric.DefaultTemporalitySelector), otlpmetricgrpc.WithAggregationSelector(metric.DefaultAggregationSelector), otlpmetricgrpc.WithRetry(otlpmetricgrpc.RetryConfig{Enabled: false}))
+		e, err = otlpmetricgrpc.New(context.Background(), otlpmetricgrpc.WithGRPCConn(t.conn),
+			otlpmetricgrpc.WithHeaders(t.Headers), otlpmetricgrpc.WithTimeout(exportTimeout),
+			otlpmetricgrpc.WithCompressor("gzip"),
+			otlpmetricgrpc.WithTemporalitySelector(metric.DefaultTemporalitySelector),
+			otlpmetricgrpc.WithAggregationSelector(metric.DefaultAggregationSelector),
+			otlpmetricgrpc.WithRetry(otlpmetricgrpc.RetryConfig{Enabled: false}))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("send metrics: %w", err)
@@ -163,7 +188,8 @@ type complaint struct {
 	since int // that were not logged
 }
 
-// ours takes out of what a collector answers, and of what is said of it, the values of the headers, with their scheme (Bearer) and without, and the URL beyond its host: that is a token with some.
+// ours takes out of what a collector answers, and of what is said of it, the values of the headers,
+// with their scheme (Bearer) and without, and the URL beyond its host: that is a token with some.
 func (t *sender) ours() *strings.Replacer {
 	var all []string
 	for _, v := range t.Headers {
@@ -171,8 +197,10 @@ func (t *sender) ours() *strings.Replacer {
 		all = append(all, v, strings.TrimSpace(token))
 	}
 	password, _ := t.to.User.Password()
-	all = append(all, password, t.to.RawQuery, strings.Trim(t.to.Path, "/"), strings.Trim(t.to.EscapedPath(), "/"))
-	slices.SortFunc(all, func(a, b string) int { return len(b) - len(a) }) // a part after what it is a part of
+	all = append(all, password, t.to.RawQuery, strings.Trim(t.to.Path, "/"),
+		strings.Trim(t.to.EscapedPath(), "/"))
+	// a part after what it is a part of
+	slices.SortFunc(all, func(a, b string) int { return len(b) - len(a) })
 	var pairs []string
 	for _, secret := range all {
 		if len(secret) >= 4 {
@@ -200,11 +228,13 @@ func (c *complaint) about(what string, err error) {
 	if time.Since(c.last) < complainEvery {
 		return
 	}
-	c.log.Warn("the collector of the telemetry did not take it", "what", what, "times", c.since, "error", clip(c.ours.Replace(err.Error())))
+	c.log.Warn("the collector of the telemetry did not take it", "what", what, "times", c.since,
+		"error", clip(c.ours.Replace(err.Error())))
 	c.last, c.since = time.Now(), 0
 }
 
-// spanExporter keeps errors from the SDK, which hands them to a handler of the whole process, and keeps what the SDK adds from the environment to the resource from the collector.
+// spanExporter keeps errors from the SDK, which hands them to a handler of the whole process, and
+// keeps what the SDK adds from the environment to the resource from the collector.
 type spanExporter struct {
 	trace.SpanExporter
 	us  *resource.Resource

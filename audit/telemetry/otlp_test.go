@@ -17,29 +17,38 @@ import (
 	"gatekit/core/proxy"
 )
 
-// Some collectors take a token as a part of the URL's path, and some say in an answer what they were sent.
+// Some collectors take a token as a part of the URL's path, and some say in an answer what they
+// were sent.
 func TestNothingSecretIsInALineAboutACollector(t *testing.T) {
 	refuses := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusForbidden)
-		fmt.Fprintf(w, "no access to %s with %q, %q\n%s", r.URL, r.Header.Get("Authorization"), strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "), strings.Repeat("x", 1<<12))
+		fmt.Fprintf(w, "no access to %s with %q, %q\n%s", r.URL, r.Header.Get("Authorization"),
+			strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "), strings.Repeat("x",
+				1<<12))
 	}))
 	defer refuses.Close()
-	for name, at := range map[string]string{"one that refuses": refuses.URL, "one that is not there": "http://127.0.0.1:1"} {
+	for name, at := range map[string]string{"one that refuses": refuses.URL,
+		"one that is not there": "http://127.0.0.1:1"} {
 		t.Run(name, func(t *testing.T) {
 			var b bytes.Buffer
-			m, err := telemetry.Open(telemetry.Options{Log: slog.New(slog.NewTextHandler(&b, nil)), Collector: telemetry.Collector{
-				URL: at + "/tenant/S3CRET/otlp?key=S3CRET", Protocol: "http", Headers: map[string]string{"Authorization": "Bearer S3CRET-of-a-header"}, Metrics: true, Interval: time.Hour, Traces: true, Sample: 1}})
+			m, err := telemetry.Open(telemetry.Options{Log: slog.New(slog.NewTextHandler(&b, nil)),
+				Collector: telemetry.Collector{
+					URL: at + "/tenant/S3CRET/otlp?key=S3CRET", Protocol: "http",
+					Headers: map[string]string{"Authorization": "Bearer S3CRET-of-a-header"},
+					Metrics: true, Interval: time.Hour, Traces: true, Sample: 1}})
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, ended := m.Begin(t.Context(), message(mcp.Request, "tools/call", "", ""), proxy.OpenOptions{})
+			_, ended := m.Begin(t.Context(), message(mcp.Request, "tools/call", "", ""),
+				proxy.OpenOptions{})
 			ended(pipeline.Passed{})
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			if err := m.Close(ctx); err != nil && strings.Contains(err.Error(), "S3CRET") {
 				t.Errorf("a secret is in %v", err)
 			}
-			if logged := b.String(); !strings.Contains(logged, "did not take it") || strings.Contains(logged, "S3CRET") || len(logged) > 1000 {
+			if logged := b.String(); !strings.Contains(logged, "did not take it") ||
+				strings.Contains(logged, "S3CRET") || len(logged) > 1000 {
 				t.Errorf("it logged %s", logged)
 			}
 		})

@@ -40,7 +40,8 @@ func (r *recorder) Record(ctx context.Context, o pipeline.Outcome) (uint64, erro
 	if m == nil {
 		m = &mcp.Message{}
 	}
-	d := decision{method: method(m.Method), server: m.Server, tool: r.t.tool(m.Method, m.Name), action: o.Action}
+	d := decision{method: method(m.Method), server: m.Server, tool: r.t.tool(m.Method, m.Name),
+		action: o.Action}
 	if m.To != 0 {
 		d.direction = m.To.String()
 	}
@@ -77,11 +78,13 @@ func (t *Telemetry) refused(o pipeline.Outcome) denial {
 	return denial{stage: "gatekit"}
 }
 
-// listed learns the tools of a list that goes on to a client. The names that clients make up are not learned: a few hundred of them would be all that is told. What a call
-// that went well was about is learned as well: not all clients ask for a list.
+// listed learns the tools of a list that goes on to a client. The names that clients make up are
+// not learned: a few hundred of them would be all that is told. What a call that went well was
+// about is learned as well: not all clients ask for a list.
 func (t *Telemetry) listed(o pipeline.Outcome) {
 	m := o.After
-	if !t.o.Tools || m == nil || m.Kind != mcp.Response || m.Method != "tools/list" || m.Server == "" {
+	if !t.o.Tools || m == nil || m.Kind != mcp.Response || m.Method != "tools/list" ||
+		m.Server == "" {
 		return
 	}
 	for _, s := range o.Steps {

@@ -26,8 +26,9 @@ type Options struct {
 	Version string // Gatekit's own
 	Scraped bool   // there is somebody who asks the Handler
 	Tools   bool   // the names of tools are labels
-	Rules   string // the name of the stage whose reasons begin with the rule that gives them, and ": "
-	Log     *slog.Logger
+	// the name of the stage whose reasons begin with the rule that gives them, and ": "
+	Rules string
+	Log   *slog.Logger
 
 	Collector Collector
 }
@@ -58,17 +59,23 @@ func Open(o Options) (*Telemetry, error) {
 	return t, nil
 }
 
-// open says to the SDK what it would take from the environment (OTEL_…): what Gatekit does is in its configuration.
+// open says to the SDK what it would take from the environment (OTEL_…): what Gatekit does is in
+// its configuration.
 func (t *Telemetry) open() error {
-	us := resource.NewSchemaless(attribute.String("service.name", "gatekit"), attribute.String("service.version", t.o.Version))
-	options := []metric.Option{metric.WithResource(us), metric.WithCardinalityLimit(maxSeries), metric.WithExemplarFilter(exemplar.AlwaysOffFilter)}
+	us := resource.NewSchemaless(attribute.String("service.name", "gatekit"),
+		attribute.String("service.version", t.o.Version))
+	options := []metric.Option{metric.WithResource(us), metric.WithCardinalityLimit(maxSeries),
+		metric.WithExemplarFilter(exemplar.AlwaysOffFilter)}
 	if t.o.Scraped {
 		t.registry = prometheus.NewRegistry()
-		told, err := exporter.New(exporter.WithRegisterer(t.registry), exporter.WithTranslationStrategy(otlptranslator.UnderscoreEscapingWithSuffixes), exporter.WithoutScopeInfo(), exporter.WithoutTargetInfo())
+		told, err := exporter.New(exporter.WithRegisterer(t.registry),
+			exporter.WithTranslationStrategy(otlptranslator.UnderscoreEscapingWithSuffixes),
+			exporter.WithoutScopeInfo(), exporter.WithoutTargetInfo())
 		if err != nil {
 			return fmt.Errorf("make the metrics: %w", err)
 		}
-		t.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+		t.registry.MustRegister(collectors.NewGoCollector(),
+			collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 		options = append(options, metric.WithReader(told))
 	}
 	if c := t.o.Collector; c.URL != "" {
@@ -82,7 +89,8 @@ func (t *Telemetry) open() error {
 			if err != nil {
 				return err
 			}
-			options = append(options, metric.WithReader(metric.NewPeriodicReader(e, metric.WithInterval(c.Interval), metric.WithTimeout(exportTimeout))))
+			options = append(options, metric.WithReader(metric.NewPeriodicReader(e,
+				metric.WithInterval(c.Interval), metric.WithTimeout(exportTimeout))))
 		}
 		if c.Traces {
 			e, err := t.sender.spans(us, refused)
@@ -101,7 +109,8 @@ func (t *Telemetry) open() error {
 	return nil
 }
 
-// Handler answers with all metrics, for Prometheus, where Options.Scraped says that it will be asked. It answers a few at a time.
+// Handler answers with all metrics, for Prometheus, where Options.Scraped says that it will be
+// asked. It answers a few at a time.
 func (t *Telemetry) Handler() http.Handler {
 	return promhttp.HandlerFor(t.registry, promhttp.HandlerOpts{
 		ErrorLog:            slog.NewLogLogger(t.log.Handler(), slog.LevelWarn),
@@ -110,7 +119,8 @@ func (t *Telemetry) Handler() http.Handler {
 	})
 }
 
-// Watch says where what is there now can be looked up. It is looked up when the metrics are asked for, from any goroutine, and no answer may wait for anything.
+// Watch says where what is there now can be looked up. It is looked up when the metrics are asked
+// for, from any goroutine, and no answer may wait for anything.
 func (t *Telemetry) Watch(s Sources) { t.sources.Store(&s) }
 
 // Close ends the counting, and waits until the collector has what is still to be sent, or for ctx.

@@ -64,16 +64,22 @@ func TestRecordsAreCounted(t *testing.T) {
 			t.Errorf("record: %d, %v", seq, err)
 		}
 	}
-	steps := []pipeline.Step{{Stage: "pii", Action: "modify", Duration: 3 * time.Millisecond}, {Stage: "policy", Action: "deny", Reason: "roots.traversal: ../x", Duration: time.Millisecond}}
+	steps := []pipeline.Step{{Stage: "pii", Action: "modify", Duration: 3 * time.Millisecond},
+		{Stage: "policy", Action: "deny", Reason: "roots.traversal: ../x",
+			Duration: time.Millisecond}}
 	list := mcp.NewResponse("1", []byte(`{"tools":[{"name":"read"},{"name":"wri\u001bte"}]}`))
 	list.Method, list.Server = "tools/list", "files"
 	record(pipeline.Outcome{Before: list, After: list, Action: "pass"})
-	record(pipeline.Outcome{Before: message(mcp.Request, "tools/call", "files", "read"), Action: "deny", Steps: steps})
-	record(pipeline.Outcome{Before: message(mcp.Request, "tools/call", "files", "wri\x1bte"), Action: "pass"})
-	record(pipeline.Outcome{Before: message(mcp.Request, "made/up", "", ""), Action: "deny", Steps: []pipeline.Step{{Stage: "policy", Action: "deny", Reason: "what a client said: x"}}})
+	record(pipeline.Outcome{Before: message(mcp.Request, "tools/call", "files", "read"),
+		Action: "deny", Steps: steps})
+	record(pipeline.Outcome{Before: message(mcp.Request, "tools/call", "files", "wri\x1bte"),
+		Action: "pass"})
+	record(pipeline.Outcome{Before: message(mcp.Request, "made/up", "", ""), Action: "deny",
+		Steps: []pipeline.Step{{Stage: "policy", Action: "deny", Reason: "what a client said: x"}}})
 	record(pipeline.Outcome{Action: "start"})
 	l.err = errors.New("disk full")
-	record(pipeline.Outcome{Before: message(mcp.Request, "tools/call", "files", "read"), Action: "pass"})
+	record(pipeline.Outcome{Before: message(mcp.Request, "tools/call", "files", "read"),
+		Action: "pass"})
 	if m.Fault() != l.err {
 		t.Errorf("the fault is %v", m.Fault())
 	}
@@ -106,15 +112,18 @@ func TestNamesThatNobodyAnswersForAreNoLabels(t *testing.T) {
 		q := mcp.NewRequest("1", "tools/call", []byte(`{"name":`+string(mcp.Quote(name))+`}`))
 		q.To, q.Server, q.Name = mcp.ToServer, "files", name
 		ctx, _ := m.Begin(t.Context(), q, proxy.OpenOptions{})
-		if _, err := rec.Record(ctx, pipeline.Outcome{Before: q, After: q, Action: "pass"}); err != nil {
+		if _, err := rec.Record(ctx, pipeline.Outcome{Before: q, After: q,
+			Action: "pass"}); err != nil {
 			t.Error(err)
 		}
 		_, ended := server.Send(ctx, q)
 		ended(answer, nil)
 	}
 	for n := range 300 {
-		call(fmt.Sprint("made-up-", n), mcp.NewError("1", mcp.CodeInvalidParams, "no such tool", nil))
-		call(fmt.Sprint("made-up-too-", n), mcp.NewResponse("1", []byte(`{"content":[],"isError":true}`)))
+		call(fmt.Sprint("made-up-", n), mcp.NewError("1", mcp.CodeInvalidParams, "no such tool",
+			nil))
+		call(fmt.Sprint("made-up-too-", n), mcp.NewResponse("1",
+			[]byte(`{"content":[],"isError":true}`)))
 	}
 	call("read", mcp.NewResponse("1", []byte(`{"content":[]}`)))
 	text := page(t, m)
@@ -144,7 +153,8 @@ func TestAnswersThatFailAreToldApart(t *testing.T) {
 			ended(c.answer, c.err)
 		}
 	}
-	_, ended := m.Begin(t.Context(), message(mcp.Request, "tools/call", "", ""), proxy.OpenOptions{Revision: "1999-01-01"})
+	_, ended := m.Begin(t.Context(), message(mcp.Request, "tools/call", "", ""),
+		proxy.OpenOptions{Revision: "1999-01-01"})
 	wants(t, page(t, m), `gatekit_requests_active 1`)
 	ended(pipeline.Passed{})
 	wants(t, page(t, m), `gatekit_requests_active 0`,
@@ -157,7 +167,9 @@ func TestAnswersThatFailAreToldApart(t *testing.T) {
 
 func BenchmarkRecord(b *testing.B) {
 	rec := open(b, telemetry.Options{Rules: "policy"}).Recorder(&log{})
-	o := pipeline.Outcome{Before: message(mcp.Request, "tools/call", "files", "read"), Action: "pass", Steps: []pipeline.Step{{Stage: "policy", Action: "pass", Duration: time.Millisecond}}}
+	o := pipeline.Outcome{Before: message(mcp.Request, "tools/call", "files", "read"),
+		Action: "pass", Steps: []pipeline.Step{{Stage: "policy", Action: "pass",
+			Duration: time.Millisecond}}}
 	b.ReportAllocs()
 	for b.Loop() {
 		rec.Record(b.Context(), o)
@@ -166,7 +178,8 @@ func BenchmarkRecord(b *testing.B) {
 
 func BenchmarkCall(b *testing.B) {
 	t := open(b, telemetry.Options{})
-	server, m, answer := t.Server("files"), message(mcp.Request, "tools/call", "files", "read"), mcp.NewResponse("1", []byte(`{"content":[]}`))
+	server, m, answer := t.Server("files"), message(mcp.Request, "tools/call", "files", "read"),
+		mcp.NewResponse("1", []byte(`{"content":[]}`))
 	b.ReportAllocs()
 	for b.Loop() {
 		_, ended := t.Begin(b.Context(), m, proxy.OpenOptions{Revision: mcp.Rev20251125})

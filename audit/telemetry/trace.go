@@ -20,15 +20,17 @@ import (
 
 // Bounds of what waits to be sent, and of one call. What is beyond them is dropped; nobody waits.
 const (
-	maxSpans   = 8192
-	maxBatch   = 512
-	maxRecords = 64 // that are told of a call, with their stages: a server may report its progress a million times
+	maxSpans = 8192
+	maxBatch = 512
+	// that are told of a call, with their stages: a server may report its progress a million times
+	maxRecords = 64
 )
 
 // told is what the records of a call have told so far. It is in the call's context.
 type told struct {
 	records atomic.Int32
-	name    atomic.Bool // what it is about stands in a record, so that no stage found anything there
+	// what it is about stands in a record, so that no stage found anything there
+	name atomic.Bool
 }
 
 type toldKey struct{}
@@ -69,12 +71,16 @@ func newTracer(e sdk.SpanExporter, us *resource.Resource, share float64) *sdk.Tr
 	return sdk.NewTracerProvider(
 		sdk.WithResource(us),
 		sdk.WithSampler(sdk.ParentBased(sdk.TraceIDRatioBased(share))),
-		sdk.WithRawSpanLimits(sdk.SpanLimits{AttributeValueLengthLimit: 4 * maxText, AttributeCountLimit: 32, EventCountLimit: maxRecords, LinkCountLimit: 1, AttributePerEventCountLimit: 8, AttributePerLinkCountLimit: 1}),
-		sdk.WithBatcher(e, sdk.WithMaxQueueSize(maxSpans), sdk.WithMaxExportBatchSize(maxBatch), sdk.WithBatchTimeout(2*time.Second), sdk.WithExportTimeout(retryFor)),
+		sdk.WithRawSpanLimits(sdk.SpanLimits{AttributeValueLengthLimit: 4 * maxText,
+			AttributeCountLimit: 32, EventCountLimit: maxRecords, LinkCountLimit: 1,
+			AttributePerEventCountLimit: 8, AttributePerLinkCountLimit: 1}),
+		sdk.WithBatcher(e, sdk.WithMaxQueueSize(maxSpans), sdk.WithMaxExportBatchSize(maxBatch),
+			sdk.WithBatchTimeout(2*time.Second), sdk.WithExportTimeout(retryFor)),
 	)
 }
 
-// FromHeader is ctx with the trace that an HTTP request says it is part of. A call whose own _meta says another one is linked to it.
+// FromHeader is ctx with the trace that an HTTP request says it is part of. A call whose own _meta
+// says another one is linked to it.
 func (t *Telemetry) FromHeader(ctx context.Context, h http.Header) context.Context {
 	if t.tracer == nil {
 		return ctx
@@ -100,11 +106,14 @@ func (meta) Set(string, string) {}
 // Keys implements propagation.TextMapCarrier.
 func (meta) Keys() []string { return nil }
 
-// received begins the span of a client's request, and answers the context in which it is handled. The trace that its _meta names is the one that it is part of; else that of ctx; else a new one.
-func (t *Telemetry) received(ctx context.Context, m *mcp.Message, o proxy.OpenOptions) (context.Context, func(fault, code string)) {
+// received begins the span of a client's request, and answers the context in which it is handled.
+// The trace that its _meta names is the one that it is part of; else that of ctx; else a new one.
+func (t *Telemetry) received(ctx context.Context, m *mcp.Message,
+	o proxy.OpenOptions) (context.Context, func(fault, code string)) {
 	options := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindServer)}
 	around := trace.SpanContextFromContext(ctx)
-	if said := trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), meta{m})); said.IsValid() {
+	if said := trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(),
+		meta{m})); said.IsValid() {
 		ctx = trace.ContextWithRemoteSpanContext(ctx, said)
 		if around.IsValid() && !around.Equal(said) {
 			options = append(options, trace.WithLinks(trace.Link{SpanContext: around}))
@@ -116,8 +125,10 @@ func (t *Telemetry) received(ctx context.Context, m *mcp.Message, o proxy.OpenOp
 		return ctx, func(string, string) {}
 	}
 	span.SetAttributes(about...)
-	span.SetAttributes(given(keySession, m.Session, keyExchange, m.Exchange, keyVersion, revision(o.Revision))...)
-	// The requests of one principal go by ids that are not their clients'. An id that is a text is a client's, and nobody judges it.
+	span.SetAttributes(given(keySession, m.Session, keyExchange, m.Exchange, keyVersion,
+		revision(o.Revision))...)
+	// The requests of one principal go by ids that are not their clients'. An id that is a text is
+	// a client's, and nobody judges it.
 	if id := string(m.ID()); id != "" && id[0] != '"' && !o.Shared {
 		span.SetAttributes(attribute.String(keyRequest, text(id)))
 	}
@@ -131,9 +142,11 @@ func (t *Telemetry) received(ctx context.Context, m *mcp.Message, o proxy.OpenOp
 	}
 }
 
-// asked begins the span of a request to a server, for a call that is traced, and answers what its _meta is to say. Any other request is left as it is: it may not even
-// have a client's call that it is for.
-func (t *Telemetry) asked(ctx context.Context, m *mcp.Message, server string) (edits []mcp.Edit, ended func(fault, code string)) {
+// asked begins the span of a request to a server, for a call that is traced, and answers what its
+// _meta is to say. Any other request is left as it is: it may not even have a client's call that it
+// is for.
+func (t *Telemetry) asked(ctx context.Context, m *mcp.Message,
+	server string) (edits []mcp.Edit, ended func(fault, code string)) {
 	if t.tracer == nil || !trace.SpanContextFromContext(ctx).IsSampled() {
 		return nil, func(string, string) {}
 	}
@@ -152,7 +165,8 @@ func (t *Telemetry) asked(ctx context.Context, m *mcp.Message, server string) (e
 	return edits, func(fault, code string) { end(span, fault, code) }
 }
 
-// subject is a span's name, and what is asked of whom, with the name of that where it may be told. A resource's URI is not told: it is an argument, and may hold what a stage clears.
+// subject is a span's name, and what is asked of whom, with the name of that where it may be told.
+// A resource's URI is not told: it is an argument, and may hold what a stage clears.
 func subject(m *mcp.Message, named bool) (name string, attributes []attribute.KeyValue) {
 	called := method(m.Method)
 	attributes = given(keyMethod, called)
@@ -172,7 +186,8 @@ func subject(m *mcp.Message, named bool) (name string, attributes []attribute.Ke
 	return called + " " + what, append(attributes, attribute.String(of, what))
 }
 
-// end ends a span. The words of an error are not told: they are a server's, or say what was refused.
+// end ends a span. The words of an error are not told: they are a server's, or say what was
+// refused.
 func end(span trace.Span, fault, code string) {
 	if fault != "" {
 		span.SetAttributes(given(keyError, fault, keyStatus, code)...)
@@ -181,10 +196,12 @@ func end(span trace.Span, fault, code string) {
 	span.End()
 }
 
-// decided tells of a record, and of the stages that were asked for it, in the span of the call that it is part of.
+// decided tells of a record, and of the stages that were asked for it, in the span of the call that
+// it is part of.
 func (t *Telemetry) decided(ctx context.Context, o pipeline.Outcome, seq uint64) {
 	n := toldIn(ctx)
-	if m := o.Before; n != nil && m != nil && m.Kind == mcp.Request && m.To == mcp.ToServer && m.Name != "" {
+	if m := o.Before; n != nil && m != nil && m.Kind == mcp.Request && m.To == mcp.ToServer &&
+		m.Name != "" {
 		n.name.Store(true)
 	}
 	span := trace.SpanFromContext(ctx)
@@ -193,7 +210,8 @@ func (t *Telemetry) decided(ctx context.Context, o pipeline.Outcome, seq uint64)
 	}
 	began := o.Time
 	for _, s := range o.Steps {
-		_, step := t.tracer.Start(ctx, "stage "+s.Stage, trace.WithTimestamp(began), trace.WithAttributes(given(keyStage, s.Stage, keyAction, s.Action)...))
+		_, step := t.tracer.Start(ctx, "stage "+s.Stage, trace.WithTimestamp(began),
+			trace.WithAttributes(given(keyStage, s.Stage, keyAction, s.Action)...))
 		began = began.Add(s.Duration)
 		step.End(trace.WithTimestamp(began))
 	}
@@ -201,8 +219,10 @@ func (t *Telemetry) decided(ctx context.Context, o pipeline.Outcome, seq uint64)
 	if m := o.Before; m != nil {
 		attributes = append(attributes, given(keyMethod, method(m.Method), keyServer, m.Server)...)
 		if m.To != 0 && m.Kind != 0 {
-			attributes = append(attributes, given(keyDirection, m.To.String(), keyKind, m.Kind.String())...)
+			attributes = append(attributes, given(keyDirection, m.To.String(), keyKind,
+				m.Kind.String())...)
 		}
 	}
-	span.AddEvent(keyRecord, trace.WithAttributes(append(attributes, attribute.Int64(keyRecord, int64(seq)))...))
+	span.AddEvent(keyRecord, trace.WithAttributes(append(attributes, attribute.Int64(keyRecord,
+		int64(seq)))...))
 }

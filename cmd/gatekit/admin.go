@@ -30,16 +30,20 @@ func openTelemetry(c *config.Config, log *slog.Logger) (*telemetry.Telemetry, er
 	if c.Admin.HTTP == "" && c.Telemetry.URL == "" {
 		return nil, nil
 	}
-	return telemetry.Open(telemetry.Options{Version: version(), Scraped: c.Admin.HTTP != "", Tools: c.Telemetry.Tools, Rules: policyStage, Log: log, Collector: collectorOf(c.Telemetry)})
+	return telemetry.Open(telemetry.Options{Version: version(), Scraped: c.Admin.HTTP != "",
+		Tools: c.Telemetry.Tools, Rules: policyStage, Log: log,
+		Collector: collectorOf(c.Telemetry)})
 }
 
 func collectorOf(c config.Telemetry) telemetry.Collector {
 	return telemetry.Collector{
-		URL: c.URL, Protocol: c.Protocol, Headers: plain(c.Headers), CA: c.CA, Metrics: c.Metrics, Interval: c.Interval, Traces: c.Traces, Sample: c.Sample,
+		URL: c.URL, Protocol: c.Protocol, Headers: plain(c.Headers), CA: c.CA, Metrics: c.Metrics,
+		Interval: c.Interval, Traces: c.Traces, Sample: c.Sample,
 	}
 }
 
-// traced is the front for HTTP clients where telemetry is told: the trace that a request's headers name is that of its calls that name none.
+// traced is the front for HTTP clients where telemetry is told: the trace that a request's headers
+// name is that of its calls that name none.
 type traced struct {
 	*downstream.Front
 	by *telemetry.Telemetry
@@ -67,11 +71,12 @@ func (g *gate) admin(c *config.Config) (*transport.Admin, error) {
 	if c.Admin.HTTP == "" {
 		return nil, nil
 	}
-	return transport.ListenAdmin(transport.AdminOptions{Addr: c.Admin.HTTP, Log: g.log, Pages: map[string]http.Handler{
-		"/metrics": g.telemetry.Handler(),
-		"/healthz": newHealth(g.healthy),
-		"/readyz":  newHealth(g.ready),
-	}})
+	return transport.ListenAdmin(transport.AdminOptions{Addr: c.Admin.HTTP, Log: g.log,
+		Pages: map[string]http.Handler{
+			"/metrics": g.telemetry.Handler(),
+			"/healthz": newHealth(g.healthy),
+			"/readyz":  newHealth(g.ready),
+		}})
 }
 
 // watched says where the telemetry finds what is there now.
@@ -83,14 +88,16 @@ func (g *gate) watched() telemetry.Sources {
 		Servers: func() []telemetry.ServerState {
 			var states []telemetry.ServerState
 			for _, s := range *g.asked.Load() {
-				states = append(states, telemetry.ServerState{Name: s.config.Name, State: s.State()})
+				states = append(states, telemetry.ServerState{Name: s.config.Name,
+					State: s.State()})
 			}
 			return states
 		},
 		Plugins: func() []telemetry.PluginState {
 			var states []telemetry.PluginState
 			for _, p := range g.host.State() {
-				states = append(states, telemetry.PluginState{Name: p.Name, Up: p.Up, Starts: p.Starts, Active: p.Active, Late: p.Late})
+				states = append(states, telemetry.PluginState{Name: p.Name, Up: p.Up,
+					Starts: p.Starts, Active: p.Active, Late: p.Late})
 			}
 			return states
 		},
@@ -104,9 +111,12 @@ func (g *gate) watched() telemetry.Sources {
 	}
 }
 
-// show notes the servers in force for those who ask about them. g.mu is held, or nobody else has g yet.
+// show notes the servers in force for those who ask about them. g.mu is held, or nobody else has g
+// yet.
 func (g *gate) show() {
-	servers := slices.SortedFunc(maps.Values(g.servers), func(a, b *server) int { return cmp.Compare(a.config.Name, b.config.Name) })
+	servers := slices.SortedFunc(maps.Values(g.servers), func(a, b *server) int {
+		return cmp.Compare(a.config.Name, b.config.Name)
+	})
 	g.asked.Store(&servers)
 }
 
@@ -116,8 +126,9 @@ type finding struct {
 	err         error
 }
 
-// healthy says whether the process does its work: nothing moves when the audit log cannot be written. While it could not, it is tried with a record. A log whose checkpoints or
-// their anchor cannot be written is no good either, though messages move.
+// healthy says whether the process does its work: nothing moves when the audit log cannot be
+// written. While it could not, it is tried with a record. A log whose checkpoints or their anchor
+// cannot be written is no good either, though messages move.
 func (g *gate) healthy(ctx context.Context) []finding {
 	err := g.telemetry.Fault()
 	if err != nil {
@@ -156,8 +167,9 @@ func (g *gate) ready(ctx context.Context) []finding {
 	return append(found, g.healthy(ctx)...)
 }
 
-// health is a page that says how things are: 200 when all is good, 503 when something is not; a line for each part. It asks for no more than one of those who want to know at a time, and
-// not so often.
+// health is a page that says how things are: 200 when all is good, 503 when something is not; a
+// line for each part. It asks for no more than one of those who want to know at a time, and not so
+// often.
 type health struct {
 	ask func(context.Context) []finding
 

@@ -12,7 +12,8 @@ import (
 	"gatekit/policies"
 )
 
-// approvals are kept in the user's state folder: those of the Gatekits that this user runs. They are of requests to these servers.
+// approvals are kept in the user's state folder: those of the Gatekits that this user runs. They
+// are of requests to these servers.
 func approvals(servers []config.Server) (*policies.Approvals, error) {
 	dir, err := stateFolder()
 	if err != nil {
@@ -43,7 +44,8 @@ for the same principal, server, tool and arguments, and has to be made again wit
 				if err != nil {
 					return err
 				}
-				fmt.Fprintf(cmd.OutOrStdout(), "approved, once, until %s: %s\n", r.Until.Format(time.TimeOnly), about(r))
+				fmt.Fprintf(cmd.OutOrStdout(), "approved, once, until %s: %s\n",
+					r.Until.Format(time.TimeOnly), about(r))
 				return nil
 			}
 			waiting, err := a.List()
@@ -56,7 +58,8 @@ for the same principal, server, tool and arguments, and has to be made again wit
 				if r.Approved {
 					state = "approved"
 				}
-				fmt.Fprintf(w, "%s\t%s\t%s\t%q\tuntil %s\n", r.ID, state, about(r), r.Reason, r.Until.Format(time.TimeOnly))
+				fmt.Fprintf(w, "%s\t%s\t%s\t%q\tuntil %s\n", r.ID, state, about(r), r.Reason,
+					r.Until.Format(time.TimeOnly))
 			}
 			return w.Flush()
 		},

@@ -33,8 +33,9 @@ It verifies nothing: "gatekit audit verify" does, and "gatekit audit prove" show
 "go doc gatekit/audit/format".
 
 ` + filterHelp,
-		Example: "  gatekit audit export --format csv --since 2026-11-01 --until 2026-12-01 --output november.csv\n  gatekit audit export --format ocsf --action deny",
-		Args:    atMostOne("export"),
+		Example: "  gatekit audit export --format csv --since 2026-11-01 --until 2026-12-01 " +
+			"--output november.csv\n  gatekit audit export --format ocsf --action deny",
+		Args: atMostOne("export"),
 	}
 	read := filterFlags(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
@@ -42,7 +43,8 @@ It verifies nothing: "gatekit audit verify" does, and "gatekit audit prove" show
 		if err != nil {
 			return err
 		}
-		f, err := format.New(form.value, format.Options{Version: version(), Shown: output == "" && terminal(os.Stdout)})
+		f, err := format.New(form.value, format.Options{Version: version(), Shown: output == "" &&
+			terminal(os.Stdout)})
 		if err != nil {
 			return err
 		}
@@ -51,23 +53,27 @@ It verifies nothing: "gatekit audit verify" does, and "gatekit audit prove" show
 		}
 		out, err := os.OpenFile(output, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 		if errors.Is(err, fs.ErrExist) {
-			return fmt.Errorf("%s is there already\nhint: name another file, or move it away", output)
+			return fmt.Errorf("%s is there already\nhint: name another file, or move it away",
+				output)
 		}
 		if err != nil {
 			return fmt.Errorf("write the records: %w", err)
 		}
 		if err = errors.Join(export(cmd, out, f, log, filter), out.Close()); err != nil {
-			return errors.Join(unread(err), os.Remove(output)) // a part of it would be taken for all
+			// a part of it would be taken for all
+			return errors.Join(unread(err), os.Remove(output))
 		}
 		return nil
 	}
 	configFlag(c, &config)
 	c.Flags().Var(&form, "format", "the `form`: "+strings.Join(format.Names(), ", "))
-	c.Flags().StringVarP(&output, "output", "o", "", "`file` to write, which is not there yet (default: stdout)")
+	c.Flags().StringVarP(&output, "output", "o", "",
+		"`file` to write, which is not there yet (default: stdout)")
 	return c
 }
 
-func export(cmd *cobra.Command, to io.Writer, f format.Form, log *audit.Reading, filter *query.Filter) error {
+func export(cmd *cobra.Command, to io.Writer, f format.Form, log *audit.Reading,
+	filter *query.Filter) error {
 	out := bufio.NewWriterSize(to, 64<<10)
 	w := format.NewWriter(out, f, false)
 	for r, err := range query.Records(cmd.Context(), log, filter) {

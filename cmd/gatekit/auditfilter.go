@@ -35,7 +35,9 @@ func filterFlags(c *cobra.Command) (read func() (*query.Filter, error)) {
 		what  string
 	}{
 		{"session", &f.Session, "of this `session`"},
-		{"exchange", &f.Exchange, "of this `exchange`: a request and all that moved for its sake; numbers are of a session"},
+		{"exchange", &f.Exchange,
+			"of this `exchange`: a request and all that moved for its sake; numbers are of a " +
+				"session"},
 		{"principal", &f.Principal, "for this `principal`"},
 		{"server", &f.Server, "to or from this `server`"},
 		{"name", &f.Name, "about what has this `name`: a tool, a prompt, a URI"},
@@ -63,7 +65,8 @@ func filterFlags(c *cobra.Command) (read func() (*query.Filter, error)) {
 }
 
 // reading is the log that a command reads, and which records: what its arguments and flags say.
-func reading(cmd *cobra.Command, config string, args []string, read func() (*query.Filter, error)) (*audit.Reading, *query.Filter, error) {
+func reading(cmd *cobra.Command, config string, args []string, read func() (*query.Filter,
+	error)) (*audit.Reading, *query.Filter, error) {
 	filter, err := read()
 	if err != nil {
 		return nil, nil, err
@@ -75,13 +78,15 @@ func reading(cmd *cobra.Command, config string, args []string, read func() (*que
 	return &audit.Reading{File: file}, filter, nil
 }
 
-// unread is an error of reading the log, with what can be done. One who has read enough, and closed the pipe, is told nothing.
+// unread is an error of reading the log, with what can be done. One who has read enough, and closed
+// the pipe, is told nothing.
 func unread(err error) error {
 	switch {
 	case errors.Is(err, syscall.EPIPE):
 		return errReported
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("%w\nhint: name the log: each gatekit wrap has one of its own in gatekit/audit of your state folder ($XDG_STATE_HOME, or ~/.local/state)", err)
+		return fmt.Errorf("%w\nhint: name the log: each gatekit wrap has one of its own in "+
+			"gatekit/audit of your state folder ($XDG_STATE_HOME, or ~/.local/state)", err)
 	}
 	return err
 }
@@ -91,7 +96,8 @@ func when(flag, value string, now time.Time) (time.Time, error) {
 	if value == "" {
 		return time.Time{}, nil
 	}
-	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04:05", "2006-01-02 15:04:05", "2006-01-02T15:04", "2006-01-02 15:04", time.DateOnly} {
+	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04:05", "2006-01-02 15:04:05",
+		"2006-01-02T15:04", "2006-01-02 15:04", time.DateOnly} {
 		if t, err := time.Parse(layout, value); err == nil {
 			return t, nil
 		}
@@ -103,7 +109,8 @@ func when(flag, value string, now time.Time) (time.Time, error) {
 	}
 	d, err := time.ParseDuration(ago)
 	if err != nil || d < 0 {
-		return time.Time{}, fmt.Errorf("--%s %q is no time and no duration\nhint: --%s 15m, --%s 7d, --%s \"2026-11-21 15:04\" (UTC)", flag, value, flag, flag, flag)
+		return time.Time{}, fmt.Errorf("--%s %q is no time and no duration\nhint: --%s 15m, "+
+			"--%s 7d, --%s \"2026-11-21 15:04\" (UTC)", flag, value, flag, flag, flag)
 	}
 	if isDays {
 		d *= 24

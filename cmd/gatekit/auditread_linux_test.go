@@ -20,7 +20,8 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// TestWhoShowsALogEndsWhenNobodyReads has a reader that has seen enough after one line, as head has.
+// TestWhoShowsALogEndsWhenNobodyReads has a reader that has seen enough after one line, as head
+// has.
 func TestWhoShowsALogEndsWhenNobodyReads(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
 	l, err := audit.Open(audit.Options{File: file})
@@ -30,7 +31,8 @@ func TestWhoShowsALogEndsWhenNobodyReads(t *testing.T) {
 	defer l.Close()
 	record := func() {
 		t.Helper()
-		if _, err := l.Record(t.Context(), pipeline.Outcome{Time: time.Now(), Action: "start"}); err != nil {
+		if _, err := l.Record(t.Context(), pipeline.Outcome{Time: time.Now(),
+			Action: "start"}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -45,7 +47,8 @@ func TestWhoShowsALogEndsWhenNobodyReads(t *testing.T) {
 	if err := show.Start(); err != nil {
 		t.Fatal(err)
 	}
-	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || !strings.Contains(line, "start") {
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || !strings.Contains(line,
+		"start") {
 		t.Errorf("shown %q, %v", line, err)
 	}
 	out.Close()
@@ -89,7 +92,8 @@ func onTerminal(t *testing.T, args ...string) string {
 	return string(text)
 }
 
-// TestNothingThatALogHoldsActsOnATerminal has controls of a terminal in a record's body and in the name of a key, which is whose who can write there.
+// TestNothingThatALogHoldsActsOnATerminal has controls of a terminal in a record's body and in the
+// name of a key, which is whose who can write there.
 func TestNothingThatALogHoldsActsOnATerminal(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "gatekit.jsonl")
@@ -105,7 +109,8 @@ func TestNothingThatALogHoldsActsOnATerminal(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := mcp.NewNotification("notifications/message", []byte("{\"data\":\"\u009b31m\u202e\"}"))
-	if _, err := l.Record(t.Context(), pipeline.Outcome{Time: time.Now(), Before: m, After: m, Action: "pass"}); err != nil {
+	if _, err := l.Record(t.Context(), pipeline.Outcome{Time: time.Now(), Before: m, After: m,
+		Action: "pass"}); err != nil {
 		t.Fatal(err)
 	}
 	if err := l.Close(); err != nil {
@@ -119,8 +124,10 @@ func TestNothingThatALogHoldsActsOnATerminal(t *testing.T) {
 	if err := os.WriteFile(proof, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	piped, err := exec.Command("gatekit", "audit", "verify-proof", "--key", file+".pub", proof).Output()
-	if whole, rerr := os.ReadFile(file); err != nil || rerr != nil || string(piped) != string(whole) {
+	piped, err := exec.Command("gatekit", "audit", "verify-proof", "--key", file+".pub",
+		proof).Output()
+	if whole, rerr := os.ReadFile(file); err != nil || rerr != nil ||
+		string(piped) != string(whole) {
 		t.Errorf("into a pipe, the record is %q: %v, %v", piped, err, rerr)
 	}
 
@@ -140,7 +147,8 @@ func TestNothingThatALogHoldsActsOnATerminal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(file, []byte(strings.Replace(string(log), "pass", "deny", 1)), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(strings.Replace(string(log), "pass", "deny", 1)),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.RemoveAll(file + ".tree/tile"); err != nil { // that would say more

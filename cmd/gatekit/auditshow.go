@@ -37,8 +37,10 @@ an error, "failed" a tool that said so in its result, "cancel" what was given up
 ` + filterHelp + ` A call is shown, whole, when one of its records fits. Notifications that passed are lines of their own with --kind notification or --method.
 
 Whatever is not printable is shown as an escape. There is colour on a terminal, unless NO_COLOR is set.`,
-		Example: "  gatekit audit show --since 15m --action deny\n  gatekit audit show --follow --server github\n  gatekit audit show --steps --session session-nmhqfxg2kpde --exchange 12",
-		Args:    atMostOne("show"),
+		Example: "  gatekit audit show --since 15m --action deny\n  gatekit audit show --follow " +
+			"--server github\n  gatekit audit show --steps --session session-nmhqfxg2kpde " +
+			"--exchange 12",
+		Args: atMostOne("show"),
 	}
 	read := filterFlags(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
@@ -47,8 +49,10 @@ Whatever is not printable is shown as an escape. There is colour on a terminal, 
 			return err
 		}
 		out := bufio.NewWriter(cmd.OutOrStdout())
-		s := &shower{w: out, steps: steps, widths: narrowest, colour: colour.value == "always" || colour.value == "auto" && os.Getenv("NO_COLOR") == "" && terminal(os.Stdout)}
-		for call, err := range query.Calls(cmd.Context(), log, filter, query.Options{Follow: follow, Records: steps}) {
+		s := &shower{w: out, steps: steps, widths: narrowest, colour: colour.value == "always" ||
+			colour.value == "auto" && os.Getenv("NO_COLOR") == "" && terminal(os.Stdout)}
+		for call, err := range query.Calls(cmd.Context(), log, filter, query.Options{Follow: follow,
+			Records: steps}) {
 			if err == nil {
 				err = s.show(call)
 			}
@@ -78,7 +82,8 @@ type shower struct {
 	widths        [4]int // of columns, as wide as they had to be so far
 }
 
-// Columns are the action, for whom, the server, and what was asked. They begin narrow, and get wider for a call that needs it, but not for the sake of any.
+// Columns are the action, for whom, the server, and what was asked. They begin narrow, and get
+// wider for a call that needs it, but not for the sake of any.
 var (
 	narrowest = [4]int{7, 1, 1, 16}
 	widest    = [4]int{8, 32, 20, 40}
@@ -99,7 +104,8 @@ func (s *shower) show(c *query.Call) error {
 		if c.Took > 0 && c.Kind == "request" {
 			took = rounded(c.Took).String()
 		}
-		line = fmt.Sprintf("%s  %s  %s  %8s  %s", s.column(1, c.Who()), s.column(2, server), s.column(3, subject), took, because(c, notes))
+		line = fmt.Sprintf("%s  %s  %s  %8s  %s", s.column(1, c.Who()), s.column(2, server),
+			s.column(3, subject), took, because(c, notes))
 	}
 	line = fmt.Sprintf("%s  %s  %s", c.Began.UTC().Format("2006-01-02 15:04:05.000Z"), action, line)
 	_, err := fmt.Fprintln(s.w, strings.TrimRight(line, " "))
@@ -121,7 +127,9 @@ func outcome(c *query.Call) (word string, notes []string) {
 	for _, n := range []struct {
 		is   bool
 		word string
-	}{{c.End == query.Failed, "error"}, {c.End == query.ToolError, "failed"}, {c.End == query.Cancelled, "cancel"}, {c.End == query.Open && c.Kind == "request", "open"}} {
+	}{{c.End == query.Failed, "error"}, {c.End == query.ToolError, "failed"},
+		{c.End == query.Cancelled, "cancel"}, {c.End == query.Open && c.Kind == "request",
+			"open"}} {
 		switch {
 		case n.is && said:
 			notes = append(notes, n.word)
@@ -195,7 +203,8 @@ func (s *shower) paint(c *query.Call, word, column string) string {
 func (s *shower) record(r *audit.Record) {
 	fmt.Fprintf(s.w, "    #%d %s", r.Seq, format.Visible(r.Action))
 	if !r.Event() {
-		fmt.Fprintf(s.w, " %s %s %s", format.Visible(r.Direction), format.Visible(r.Kind), format.Visible(strings.TrimSpace(r.Method+" "+r.Name)))
+		fmt.Fprintf(s.w, " %s %s %s", format.Visible(r.Direction), format.Visible(r.Kind),
+			format.Visible(strings.TrimSpace(r.Method+" "+r.Name)))
 	}
 	if r.Server != "" {
 		fmt.Fprintf(s.w, " (%s)", format.Visible(r.Server))
@@ -220,7 +229,8 @@ func (s *shower) record(r *audit.Record) {
 		}
 		fmt.Fprintln(s.w)
 		for _, f := range step.Findings {
-			fmt.Fprintf(s.w, "            found %s\n", format.Visible(strings.TrimSpace(f.Type+" "+f.Pointer)))
+			fmt.Fprintf(s.w, "            found %s\n",
+				format.Visible(strings.TrimSpace(f.Type+" "+f.Pointer)))
 		}
 		for _, at := range step.Changed {
 			fmt.Fprintf(s.w, "            changed %s\n", format.Visible(cmp.Or(at, "all of it")))
@@ -233,9 +243,11 @@ func bodies(r *audit.Record) string {
 	say := func(b *audit.Body) string {
 		switch {
 		case b.SHA256 != "":
-			return fmt.Sprintf("%d bytes %s", b.Size, format.Visible(fmt.Sprintf("%.12s", b.SHA256)))
+			return fmt.Sprintf("%d bytes %s", b.Size,
+				format.Visible(fmt.Sprintf("%.12s", b.SHA256)))
 		case b.HMAC != "":
-			return fmt.Sprintf("%d bytes hmac %s", b.Size, format.Visible(fmt.Sprintf("%.12s", b.HMAC)))
+			return fmt.Sprintf("%d bytes hmac %s", b.Size,
+				format.Visible(fmt.Sprintf("%.12s", b.HMAC)))
 		}
 		return fmt.Sprintf("%d bytes", b.Size)
 	}

@@ -20,8 +20,9 @@ func (p *program) auditStats() *cobra.Command {
 	var config string
 	var asJSON bool
 	c := &cobra.Command{
-		Use:   "stats [FILE]",
-		Short: "Count the calls of the audit log: how many, how fast, what was refused by which rule",
+		Use: "stats [FILE]",
+		Short: "Count the calls of the audit log: how many, how fast, what was refused by which " +
+			"rule",
 		Long: `Stats counts calls as "gatekit audit show" prints them: of all clients, by server, tool and principal (the session of one who is not known); what each rule refused; the slowest; and what
 happened beside. How long a call took is from when Gatekit had the request until it had judged the answer, so the time of the server and of every plugin and policy is in it. p50, p95 and
 p99 are of those that were answered: half of them took no longer than p50.
@@ -73,13 +74,15 @@ func statsTable(out io.Writer, s *query.Stats) error {
 		if len(all) == 0 {
 			return
 		}
-		fmt.Fprintf(w, "\n%s\tCALLS\tREFUSED\tCHANGED\tERRORS\tCANCELLED\tOPEN\tP50\tP95\tP99\n", title)
+		fmt.Fprintf(w, "\n%s\tCALLS\tREFUSED\tCHANGED\tERRORS\tCANCELLED\tOPEN\tP50\tP95\tP99\n",
+			title)
 		for _, n := range all[:min(len(all), mostRows)] {
 			name := "-"
 			if n.Name != "" {
 				name = format.Visible(n.Name)
 			}
-			fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\t%d", name, n.All, n.Refused, n.Changed, n.Failed, n.Cancelled, n.Open)
+			fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\t%d", name, n.All, n.Refused, n.Changed,
+				n.Failed, n.Cancelled, n.Open)
 			for _, percent := range percents {
 				took := "-"
 				if d := n.Took(percent); d > 0 {
@@ -95,20 +98,26 @@ func statsTable(out io.Writer, s *query.Stats) error {
 	}
 	all, asked := s.Calls, s.Questions
 	all.Name, asked.Name = "of clients", "of servers"
-	counts("CALLS", slices.DeleteFunc([]*query.Count{&all, &asked}, func(n *query.Count) bool { return n == &asked && n.All == 0 }))
+	counts("CALLS", slices.DeleteFunc([]*query.Count{&all, &asked}, func(n *query.Count) bool {
+		return n == &asked && n.All == 0
+	}))
 	counts("SERVER", s.Servers())
 	counts("TOOL", s.Tools())
 	counts("FOR", s.Principals())
 	if denials := s.Denials(); len(denials) > 0 {
 		fmt.Fprintf(w, "\nREFUSED BY\tRULE\tTIMES\n")
 		for _, d := range denials[:min(len(denials), mostRows)] {
-			fmt.Fprintf(w, "%s\t%s\t%d\n", format.Visible(d.Stage), format.Visible(d.Rule.Rule), d.Times)
+			fmt.Fprintf(w, "%s\t%s\t%d\n", format.Visible(d.Stage), format.Visible(d.Rule.Rule),
+				d.Times)
 		}
 	}
 	if len(s.Slowest) > 0 {
 		fmt.Fprintf(w, "\nSLOWEST\tSERVER\tCALL\tFOR\tRECORD\n")
 		for _, c := range s.Slowest {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\n", rounded(c.Took), format.Visible(strings.Join(c.Servers, ",")), format.Visible(strings.TrimSpace(c.Method+" "+c.Name)), format.Visible(c.Who()), c.First)
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\n", rounded(c.Took),
+				format.Visible(strings.Join(c.Servers, ",")),
+				format.Visible(strings.TrimSpace(c.Method+" "+c.Name)), format.Visible(c.Who()),
+				c.First)
 		}
 	}
 	if len(s.Events) > 0 {
@@ -153,7 +162,8 @@ func statsJSON(out io.Writer, s *query.Stats) error {
 	}
 	ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 	one := func(n *query.Count) count {
-		return count{n.Name, n.All, n.Refused, n.Changed, n.Failed, n.Cancelled, n.Open, ms(n.Took(percents[0])), ms(n.Took(percents[1])), ms(n.Took(percents[2]))}
+		return count{n.Name, n.All, n.Refused, n.Changed, n.Failed, n.Cancelled, n.Open,
+			ms(n.Took(percents[0])), ms(n.Took(percents[1])), ms(n.Took(percents[2]))}
 	}
 	each := func(all []*query.Count) []count {
 		counts := make([]count, len(all))
@@ -174,7 +184,8 @@ func statsJSON(out io.Writer, s *query.Stats) error {
 		Slowest    []slow         `json:"slowest"`
 		Events     map[string]int `json:"events"`
 	}{
-		Calls: one(&s.Calls), Questions: one(&s.Questions), Servers: each(s.Servers()), Tools: each(s.Tools()), Principals: each(s.Principals()),
+		Calls: one(&s.Calls), Questions: one(&s.Questions), Servers: each(s.Servers()),
+		Tools: each(s.Tools()), Principals: each(s.Principals()),
 		Denials: []denials{}, Slowest: []slow{}, Events: map[string]int{},
 	}
 	if !s.Since.IsZero() {
@@ -184,7 +195,8 @@ func statsJSON(out io.Writer, s *query.Stats) error {
 		report.Denials = append(report.Denials, denials{d.Stage, d.Rule.Rule, d.Times})
 	}
 	for _, c := range s.Slowest {
-		report.Slowest = append(report.Slowest, slow{ms(c.Took), c.Began, c.First, c.Session, c.Exchange, c.Principal, c.Servers, c.Method, c.Name})
+		report.Slowest = append(report.Slowest, slow{ms(c.Took), c.Began, c.First, c.Session,
+			c.Exchange, c.Principal, c.Servers, c.Method, c.Name})
 	}
 	if s.Events != nil {
 		report.Events = s.Events

@@ -12,9 +12,12 @@ import (
 	"gatekit/policies/service"
 )
 
-// openBundles gets the bundles of a configuration from their services, or those that were kept, and begins to tell services what it does. The client is nil when there is neither.
-func openBundles(ctx context.Context, c *config.Config, log *slog.Logger, refused func(name string, err error)) (*service.Client, []*policies.Bundle, error) {
-	if c.Policy == nil || len(c.Policy.Bundles) == 0 && c.Policy.DecisionLogs == nil && c.Policy.Status == nil {
+// openBundles gets the bundles of a configuration from their services, or those that were kept, and
+// begins to tell services what it does. The client is nil when there is neither.
+func openBundles(ctx context.Context, c *config.Config, log *slog.Logger, refused func(name string,
+	err error)) (*service.Client, []*policies.Bundle, error) {
+	if c.Policy == nil || len(c.Policy.Bundles) == 0 && c.Policy.DecisionLogs == nil &&
+		c.Policy.Status == nil {
 		return nil, nil, nil
 	}
 	remotes := map[string]service.Remote{}
@@ -32,11 +35,13 @@ func openBundles(ctx context.Context, c *config.Config, log *slog.Logger, refuse
 			keys = map[string]policies.Key{b.Key: keys[b.Key]}
 		}
 		o.Bundles = append(o.Bundles, service.Bundle{
-			Name: b.Name, Remote: remotes[b.Service], Resource: b.Resource, Keys: keys, Persist: b.Persist, MinDelay: b.MinDelay, MaxDelay: b.MaxDelay,
+			Name: b.Name, Remote: remotes[b.Service], Resource: b.Resource, Keys: keys,
+			Persist: b.Persist, MinDelay: b.MinDelay, MaxDelay: b.MaxDelay,
 		})
 	}
 	if d := c.Policy.DecisionLogs; d != nil {
-		o.DecisionLogs = &service.DecisionLogs{Remote: remotes[d.Service], Resource: d.Resource, Buffer: d.Buffer, MinDelay: d.MinDelay, MaxDelay: d.MaxDelay}
+		o.DecisionLogs = &service.DecisionLogs{Remote: remotes[d.Service], Resource: d.Resource,
+			Buffer: d.Buffer, MinDelay: d.MinDelay, MaxDelay: d.MaxDelay}
 	}
 	if s := c.Policy.Status; s != nil {
 		remote := remotes[s.Service]
@@ -49,8 +54,10 @@ func openBundles(ctx context.Context, c *config.Config, log *slog.Logger, refuse
 	return client, client.Bundles(), nil
 }
 
-// bundlesOnce are the bundles of a configuration, for a command that judges nothing: what is kept, and what their services have.
-func bundlesOnce(ctx context.Context, c *config.Config, log *slog.Logger) ([]*policies.Bundle, error) {
+// bundlesOnce are the bundles of a configuration, for a command that judges nothing: what is kept,
+// and what their services have.
+func bundlesOnce(ctx context.Context, c *config.Config,
+	log *slog.Logger) ([]*policies.Bundle, error) {
 	asked := *c
 	if c.Policy != nil {
 		p := *c.Policy
@@ -70,7 +77,8 @@ func sameBundles(a, b *config.Config) bool {
 		if c.Policy == nil {
 			return config.Policy{}
 		}
-		return config.Policy{Keys: c.Policy.Keys, Services: c.Policy.Services, Bundles: c.Policy.Bundles, DecisionLogs: c.Policy.DecisionLogs, Status: c.Policy.Status}
+		return config.Policy{Keys: c.Policy.Keys, Services: c.Policy.Services,
+			Bundles: c.Policy.Bundles, DecisionLogs: c.Policy.DecisionLogs, Status: c.Policy.Status}
 	}
 	return reflect.DeepEqual(polled(a), polled(b))
 }
@@ -100,7 +108,8 @@ func (g *gate) activate(from *service.Client, all []*policies.Bundle) error {
 	j := &judges{g.judges.plugins, g.judges.first, stage, from.Logged(stage)}
 	o, servers, err := g.options(g.config, j)
 	if err == nil {
-		err = g.event(context.Background(), "reload", listed(g.config.String(), inForce(stage)), nil)
+		err = g.event(context.Background(), "reload", listed(g.config.String(), inForce(stage)),
+			nil)
 	}
 	if err == nil {
 		err = g.proxy.Apply(o)
@@ -116,7 +125,8 @@ func (g *gate) activate(from *service.Client, all []*policies.Bundle) error {
 
 // bundleRefused records that a bundle came that cannot be used.
 func (g *gate) bundleRefused(name string, why error) {
-	if err := g.event(context.Background(), "reload", fmt.Sprintf("refused: bundle %q", name), why); err != nil {
+	if err := g.event(context.Background(), "reload", fmt.Sprintf("refused: bundle %q", name),
+		why); err != nil {
 		g.log.Error("record a refused bundle", "bundle", name, "error", err)
 	}
 }

@@ -27,8 +27,9 @@ const checkTimeout = time.Minute
 func (p *program) check() *cobra.Command {
 	var path string
 	c := &cobra.Command{
-		Use:   "check",
-		Short: "Load the configuration, start every server and plugin once, test the policies, and report all that is wrong",
+		Use: "check",
+		Short: "Load the configuration, start every server and plugin once, test the policies, " +
+			"and report all that is wrong",
 		Long: `Check reads the configuration and prints every mistake in it, each with its line. When there is none, it starts each
 server once, or calls its URL, and asks it who it is, and nothing more. It starts each plugin, and shows it a message that it should do something about, as it is
 configured. It asks the services for their bundles, and runs the tests beside the policies and those of the library's rules in force. It prints a line for each, and one more when the audit log cannot be written:
@@ -61,7 +62,8 @@ both.`,
 	return c
 }
 
-// report prints the mistakes of a configuration as they are, one a line, so that an editor can jump to them.
+// report prints the mistakes of a configuration as they are, one a line, so that an editor can jump
+// to them.
 func report(cmd *cobra.Command, err error) error {
 	if es, ok := errors.AsType[config.Errors](err); ok {
 		fmt.Fprintln(cmd.ErrOrStderr(), es)
@@ -70,8 +72,8 @@ func report(cmd *cobra.Command, err error) error {
 	return err
 }
 
-// checkAll asks all servers at once, prints a line for each in the order of the configuration, one for an audit log or a collector that cannot be, and says
-// whether all are good.
+// checkAll asks all servers at once, prints a line for each in the order of the configuration, one
+// for an audit log or a collector that cannot be, and says whether all are good.
 func (p *program) checkAll(cmd *cobra.Command, cfg *config.Config) bool {
 	type answer struct {
 		revision, name string
@@ -98,7 +100,8 @@ func (p *program) checkAll(cmd *cobra.Command, cfg *config.Config) bool {
 		width = max(width, len(s.Name))
 		answers[i] = make(chan answer, 1)
 		go func() {
-			ctx, cancel := context.WithTimeoutCause(cmd.Context(), checkTimeout, fmt.Errorf("no answer within %s", checkTimeout))
+			ctx, cancel := context.WithTimeoutCause(cmd.Context(), checkTimeout,
+				fmt.Errorf("no answer within %s", checkTimeout))
 			defer cancel()
 			revision, name, err := p.meet(ctx, s, cfg.Limits)
 			answers[i] <- answer{revision, name, err}
@@ -107,16 +110,21 @@ func (p *program) checkAll(cmd *cobra.Command, cfg *config.Config) bool {
 	good := true
 	fail := func(name, why string) {
 		good = false
-		fmt.Fprintf(cmd.OutOrStdout(), "FAIL  %-*s  %s\n", width, name, strings.ReplaceAll(why, "\n", "\n      "))
+		fmt.Fprintf(cmd.OutOrStdout(), "FAIL  %-*s  %s\n", width, name, strings.ReplaceAll(why,
+			"\n", "\n      "))
 	}
 	for i, s := range cfg.Servers {
 		if a := <-answers[i]; a.err != nil {
 			fail(s.Name, why(a.err))
 		} else {
-			fmt.Fprintf(cmd.OutOrStdout(), "ok    %-*s  %s  %s\n", width, s.Name, a.revision, a.name)
+			fmt.Fprintf(cmd.OutOrStdout(), "ok    %-*s  %s  %s\n", width, s.Name, a.revision,
+				a.name)
 		}
 	}
-	ok := func(name, said string) { fmt.Fprintf(cmd.OutOrStdout(), "ok    %-*s  %s\n", width, name, said) }
+	ok := func(name, said string) {
+		fmt.Fprintf(cmd.OutOrStdout(), "ok    %-*s  %s\n", width, name,
+			said)
+	}
 	good = p.checkPlugins(cmd.Context(), cfg, ok, fail) && good
 	if cfg.Policy != nil {
 		said, err := p.checkPolicies(cmd.Context(), cfg)
@@ -137,7 +145,8 @@ func (p *program) checkAll(cmd *cobra.Command, cfg *config.Config) bool {
 }
 
 // checkPlugins starts the plugins, tries each, and says whether all do what they are there for.
-func (p *program) checkPlugins(ctx context.Context, cfg *config.Config, ok, fail func(name, said string)) bool {
+func (p *program) checkPlugins(ctx context.Context, cfg *config.Config, ok,
+	fail func(name, said string)) bool {
 	if len(cfg.Plugins) == 0 {
 		return true
 	}
@@ -165,7 +174,8 @@ func (p *program) checkPlugins(ctx context.Context, cfg *config.Config, ok, fail
 	return good
 }
 
-// checkPolicies asks the services for their bundles, runs the tests of the policies, and says what there is of both. The error has the tests that fail, with their lines.
+// checkPolicies asks the services for their bundles, runs the tests of the policies, and says what
+// there is of both. The error has the tests that fail, with their lines.
 func (p *program) checkPolicies(ctx context.Context, cfg *config.Config) (string, error) {
 	asked := *cfg.Policy
 	asked.Bundles = slices.Clone(asked.Bundles)
@@ -186,9 +196,11 @@ func (p *program) checkPolicies(ctx context.Context, cfg *config.Config) (string
 		return "", fmt.Errorf("the tests: %s", shortened(err.Error()))
 	}
 	summary, good := summed(tests)
-	said := fmt.Sprintf("%s, %s; tests: %s", counted(len(o.Rules), "rule"), counted(len(stage.Files()), "file"), summary)
+	said := fmt.Sprintf("%s, %s; tests: %s", counted(len(o.Rules), "rule"),
+		counted(len(stage.Files()), "file"), summary)
 	if len(tests) == 0 {
-		said = fmt.Sprintf("%s, %s; no tests", counted(len(o.Rules), "rule"), counted(len(stage.Files()), "file"))
+		said = fmt.Sprintf("%s, %s; no tests", counted(len(o.Rules), "rule"),
+			counted(len(stage.Files()), "file"))
 	}
 	if !good {
 		var lines strings.Builder
@@ -198,7 +210,9 @@ func (p *program) checkPolicies(ctx context.Context, cfg *config.Config) (string
 	said += "; digest " + stage.Digest()[:12]
 	for _, b := range stage.Bundles() {
 		said += fmt.Sprintf("; bundle %s revision %q", shown(b.Name), b.Revision)
-		if i := slices.IndexFunc(cfg.Policy.Bundles, func(c config.Bundle) bool { return c.Name == b.Name }); i >= 0 {
+		if i := slices.IndexFunc(cfg.Policy.Bundles, func(c config.Bundle) bool {
+			return c.Name == b.Name
+		}); i >= 0 {
 			said += " of service " + cfg.Policy.Bundles[i].Service
 		}
 		if len(o.Keys) == 0 {
@@ -224,8 +238,8 @@ func counted(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// recordable says why an audit log could not be opened, without making it: it can be written, or something can be made in the nearest
-// folder that there is.
+// recordable says why an audit log could not be opened, without making it: it can be written, or
+// something can be made in the nearest folder that there is.
 func recordable(file string) error {
 	f, err := os.OpenFile(file, os.O_RDWR, 0)
 	if err == nil {
@@ -248,7 +262,8 @@ func recordable(file string) error {
 	return os.Remove(probe)
 }
 
-// why is all that is known of a failure. What a client is told of a server that is not there leaves out the cause; our user gets it.
+// why is all that is known of a failure. What a client is told of a server that is not there leaves
+// out the cause; our user gets it.
 func why(err error) string {
 	if u, ok := errors.AsType[*proxy.Unavailable](err); ok && u.Err != nil {
 		return u.Reason + ": " + u.Err.Error()
@@ -257,7 +272,8 @@ func why(err error) string {
 }
 
 // meet starts a server, asks it who it is in the newest revision it speaks, and ends it.
-func (p *program) meet(ctx context.Context, s config.Server, limits config.Limits) (revision, name string, err error) {
+func (p *program) meet(ctx context.Context, s config.Server,
+	limits config.Limits) (revision, name string, err error) {
 	up, err := newUpstream(s, limits, p.log, nil)
 	if err != nil {
 		return "", "", err
@@ -281,7 +297,8 @@ func (p *program) meet(ctx context.Context, s config.Server, limits config.Limit
 	}
 	if m.Kind != mcp.Response {
 		text, _ := m.Text("/message")
-		return "", "", fmt.Errorf("it answered %s with error %d, %q", hello.Method, m.ErrorCode(), text)
+		return "", "", fmt.Errorf("it answered %s with error %d, %q", hello.Method, m.ErrorCode(),
+			text)
 	}
 	revision = revisions[0]
 	if v, ok := m.Text("/protocolVersion"); ok {
@@ -293,9 +310,11 @@ func (p *program) meet(ctx context.Context, s config.Server, limits config.Limit
 // greeting is the first request of a revision, from a client that can do nothing.
 func greeting(revision string) *mcp.Message {
 	us := fmt.Sprintf(`{"name":"gatekit","version":%s}`, mcp.Quote(version()))
-	method, params := "initialize", fmt.Sprintf(`{"protocolVersion":%q,"capabilities":{},"clientInfo":%s}`, revision, us)
+	method, params := "initialize",
+		fmt.Sprintf(`{"protocolVersion":%q,"capabilities":{},"clientInfo":%s}`, revision, us)
 	if m, ok := mcp.Lookup("server/discover"); ok && m.In(revision) {
-		method, params = m.Name, fmt.Sprintf(`{"_meta":{%q:%q,%q:%s,%q:{}}}`, mcp.MetaVersion, revision, mcp.MetaClientInfo, us, mcp.MetaCapabilities)
+		method, params = m.Name, fmt.Sprintf(`{"_meta":{%q:%q,%q:%s,%q:{}}}`, mcp.MetaVersion,
+			revision, mcp.MetaClientInfo, us, mcp.MetaCapabilities)
 	}
 	m := mcp.NewRequest("1", method, []byte(params))
 	m.To, m.Session = mcp.ToServer, "check"
@@ -314,7 +333,8 @@ func whoIs(m *mcp.Message) string {
 	return "(no name)"
 }
 
-// stranger is a client of a server that knows nobody: what the server says unasked is dropped, what it asks is refused.
+// stranger is a client of a server that knows nobody: what the server says unasked is dropped, what
+// it asks is refused.
 type stranger struct{ p *pipeline.Pipeline }
 
 func (stranger) Notify(context.Context, *mcp.Message) {}
@@ -322,7 +342,8 @@ func (stranger) Notify(context.Context, *mcp.Message) {}
 func (s stranger) Ask(ctx context.Context, ms []*mcp.Message) []pipeline.Passed {
 	out := make([]pipeline.Passed, len(ms))
 	for i, m := range ms {
-		out[i] = s.p.PassOwn(ctx, mcp.NewError(m.ID(), mcp.CodeMethodNotFound, "gatekit check answers nothing", nil))
+		out[i] = s.p.PassOwn(ctx, mcp.NewError(m.ID(), mcp.CodeMethodNotFound,
+			"gatekit check answers nothing", nil))
 	}
 	return out
 }

@@ -14,7 +14,8 @@ import (
 
 // configFlag adds --config to a command.
 func configFlag(c *cobra.Command, path *string) {
-	c.Flags().StringVarP(path, "config", "c", "", "configuration `file` (default gatekit.toml here, then in your configuration folder)")
+	c.Flags().StringVarP(path, "config", "c", "",
+		"configuration `file` (default gatekit.toml here, then in your configuration folder)")
 }
 
 // load reads the configuration, from the first of the usual places when path is empty.
@@ -27,7 +28,8 @@ func load(path string) (*config.Config, error) {
 	}
 	c, err := config.Load(path, runnable)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%w\nhint: name the file with --config; gatekit.toml.example shows all that it can hold", err)
+		return nil, fmt.Errorf("%w\nhint: name the file with --config; gatekit.toml.example "+
+			"shows all that it can hold", err)
 	}
 	if err != nil {
 		return nil, err
@@ -46,7 +48,8 @@ func find() (string, error) {
 		}
 	}
 	return "", fmt.Errorf("find the configuration: there is no %s\n"+
-		"hint: name one with --config; one server needs none: gatekit wrap -- COMMAND", orList(places))
+		"hint: name one with --config; one server needs none: gatekit wrap -- COMMAND",
+		orList(places))
 }
 
 func orList(words []string) string {
@@ -57,8 +60,9 @@ func orList(words []string) string {
 	return s
 }
 
-// runnable is the check that every Load makes: it says, each at its place, which built-in plugins there are not, and what is wrong with the policies. Running without what was to judge
-// would be worse than not running.
+// runnable is the check that every Load makes: it says, each at its place, which built-in plugins
+// there are not, and what is wrong with the policies. Running without what was to judge would be
+// worse than not running.
 func runnable(c *config.Config) (errs config.Errors) {
 	errs = knownPlugins(c)
 	if err := soundPolicies(c); err != nil {

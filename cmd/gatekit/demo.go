@@ -31,8 +31,9 @@ import (
 
 func (p *program) demo() *cobra.Command {
 	return &cobra.Command{
-		Use:   "demo",
-		Short: "Watch a session pass Gatekit: calls, a hidden tool, a secret taken out, attacks refused, the audit trail",
+		Use: "demo",
+		Short: "Watch a session pass Gatekit: calls, a hidden tool, a secret taken out, attacks " +
+			"refused, the audit trail",
 		Long: `Demo runs a real session on parts that are built in: a client, Gatekit, two servers and the plugins "tools" and "secrets", in processes of their
 own, and the rules that gatekit wrap has. A tool is hidden, a key is taken out of a file, a path in disguise and a greedy question to the model are refused; then the audit log is
 shown and verified. It needs no network, and leaves nothing behind.
@@ -42,7 +43,8 @@ shown and verified. It needs no network, and leaves nothing behind.
 		Example: "  gatekit demo",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, cancel := context.WithTimeoutCause(cmd.Context(), 30*time.Second, errors.New("no end within 30s"))
+			ctx, cancel := context.WithTimeoutCause(cmd.Context(), 30*time.Second,
+				errors.New("no end within 30s"))
 			defer cancel()
 			p.quietly(cmd)
 			if err := demo(ctx, cmd.OutOrStdout(), p.log); err != nil {
@@ -70,16 +72,19 @@ func demo(ctx context.Context, out io.Writer, log *slog.Logger) (err error) {
 
 	c.Plugins = []config.Plugin{
 		config.BuiltIn("tools", map[string]any{"tools": map[string]any{"hide": []string{"delete_*"}}}),
-		config.BuiltIn("secrets", map[string]any{"action": "redact", "key": "the demo shows the same each time"}),
+		config.BuiltIn("secrets", map[string]any{"action": "redact",
+			"key": "the demo shows the same each time"}),
 	}
 
-	c.Policy = &config.Policy{Mode: "enforce", Rules: slices.Sorted(maps.Keys(library.Default())), Config: library.Default()}
+	c.Policy = &config.Policy{Mode: "enforce", Rules: slices.Sorted(maps.Keys(library.Default())),
+		Config: library.Default()}
 
 	g, err := openGate(ctx, c, log)
 	if err != nil {
 		return err
 	}
-	fmt.Fprint(out, "A client, Gatekit, two servers (files, notes) and two plugins (tools, secrets), in processes of their own, and the rules of gatekit wrap.\n")
+	fmt.Fprint(out, "A client, Gatekit, two servers (files, notes) and two plugins (tools, "+
+		"secrets), in processes of their own, and the rules of gatekit wrap.\n")
 	if err := errors.Join(demoSession(ctx, out, g), g.close()); err != nil {
 		return err
 	}
@@ -110,14 +115,16 @@ func demoSession(ctx context.Context, out io.Writer, g *gate) (err error) {
 	model := func(context.Context, *sdk.CreateMessageRequest) (*sdk.CreateMessageResult, error) {
 		return nil, errors.New("the model was asked")
 	}
-	client := sdk.NewClient(&sdk.Implementation{Name: "demo-client", Version: "1"}, &sdk.ClientOptions{CreateMessageHandler: model})
+	client := sdk.NewClient(&sdk.Implementation{Name: "demo-client", Version: "1"},
+		&sdk.ClientOptions{CreateMessageHandler: model})
 	session, err := client.Connect(ctx, &sdk.IOTransport{Reader: toClient, Writer: fromClient}, nil)
 	if err != nil {
 		return err
 	}
 	defer session.Close()
 
-	fmt.Fprint(out, "\n1. The client lists the tools of both servers. It is not shown files__delete_file: the plugin \"tools\" hides it.\n\n")
+	fmt.Fprint(out, "\n1. The client lists the tools of both servers. It is not shown "+
+		"files__delete_file: the plugin \"tools\" hides it.\n\n")
 	tools, err := session.ListTools(ctx, nil)
 	if err != nil {
 		return err
@@ -133,18 +140,27 @@ func demoSession(ctx context.Context, out io.Writer, g *gate) (err error) {
 		arguments   json.RawMessage
 	}{
 		{"2. An allowed call.", "files__read_file", json.RawMessage(`{"path": "welcome.txt"}`)},
-		{"3. The other server, through the same session.", "notes__add_note", json.RawMessage(`{"note": "try gatekit wrap"}`)},
-		{"4. What is hidden cannot be called.", "files__delete_file", json.RawMessage(`{"path": "welcome.txt"}`)},
-		{"5. A file with a key in it. The client gets a placeholder from the plugin \"secrets\".", "files__read_file", json.RawMessage(`{"path": "deploy.env"}`)},
-		{"6. A path that climbs in disguise. The rule roots/traversal refuses it; the server never sees it.", "files__read_file", json.RawMessage(`{"path": "reports/..%2f..%2fetc%2fpasswd"}`)},
-		{"7. A server asks the client's model, and wants it to know what other servers said. The rule sampling/gate refuses; the model is not asked.", "notes__summarize", json.RawMessage(`{}`)},
+		{"3. The other server, through the same session.", "notes__add_note",
+			json.RawMessage(`{"note": "try gatekit wrap"}`)},
+		{"4. What is hidden cannot be called.", "files__delete_file",
+			json.RawMessage(`{"path": "welcome.txt"}`)},
+		{"5. A file with a key in it. The client gets a placeholder from the plugin \"secrets\".",
+			"files__read_file", json.RawMessage(`{"path": "deploy.env"}`)},
+		{"6. A path that climbs in disguise. The rule roots/traversal refuses it; the server " +
+			"never sees it.", "files__read_file",
+			json.RawMessage(`{"path": "reports/..%2f..%2fetc%2fpasswd"}`)},
+		{"7. A server asks the client's model, and wants it to know what other servers said. " +
+			"The rule sampling/gate refuses; the model is not asked.", "notes__summarize",
+			json.RawMessage(`{}`)},
 	} {
 		fmt.Fprintf(out, "\n%s\n\n   → tools/call %s %s\n", step.title, step.tool, step.arguments)
-		result, err := session.CallTool(ctx, &sdk.CallToolParams{Name: step.tool, Arguments: step.arguments})
+		result, err := session.CallTool(ctx, &sdk.CallToolParams{Name: step.tool,
+			Arguments: step.arguments})
 		refused, isError := errors.AsType[*jsonrpc.Error](err)
 		switch {
 		case isError:
-			fmt.Fprintf(out, "   ← error %d, %q, data %s\n", refused.Code, refused.Message, refused.Data)
+			fmt.Fprintf(out, "   ← error %d, %q, data %s\n", refused.Code, refused.Message,
+				refused.Data)
 		case err != nil:
 			return err
 		default:
@@ -164,7 +180,8 @@ func showTrail(ctx context.Context, out io.Writer, file string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprint(out, "\n8. The audit log has each decision, made before the message moved. What it says of tools:\n\n")
+	fmt.Fprint(out, "\n8. The audit log has each decision, made before the message moved. What "+
+		"it says of tools:\n\n")
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "   ACTION\tDIRECTION\tKIND\tMETHOD\tSERVER\tNAME\tREASON")
 	records := 0
@@ -174,7 +191,8 @@ func showTrail(ctx context.Context, out io.Writer, file string) error {
 			return fmt.Errorf("read record %d: %w", records+1, err)
 		}
 		if r.Server != "" && (r.Method == "tools/call" || r.Action != "pass") {
-			fmt.Fprintf(w, "   %s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Action, r.Direction, r.Kind, r.Method, r.Server, r.Name, r.Reason)
+			fmt.Fprintf(w, "   %s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Action, r.Direction, r.Kind,
+				r.Method, r.Server, r.Name, r.Reason)
 		}
 	}
 	w.Flush()
@@ -182,6 +200,7 @@ func showTrail(ctx context.Context, out io.Writer, file string) error {
 	if _, err := v.Run(ctx); err != nil {
 		return fmt.Errorf("verify the audit log: %w", err)
 	}
-	fmt.Fprintf(out, "\n   %d records, each bound to the one before it, and all to a signed checkpoint: verified.\n", records)
+	fmt.Fprintf(out, "\n   %d records, each bound to the one before it, and all to a signed "+
+		"checkpoint: verified.\n", records)
 	return nil
 }

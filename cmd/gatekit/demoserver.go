@@ -12,12 +12,14 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// demoServer is the servers of the demo: the same binary as child processes. They keep everything in memory.
+// demoServer is the servers of the demo: the same binary as child processes. They keep everything
+// in memory.
 func demoServer() *cobra.Command {
 	return &cobra.Command{
-		Use:       "demo-server NAME",
-		Short:     "Run one of the demo's servers on stdio: files or notes",
-		Long:      "Demo-server runs one of the two servers behind gatekit demo on stdio, to try a configuration or a client with:\n\n  gatekit wrap -- gatekit demo-server files",
+		Use:   "demo-server NAME",
+		Short: "Run one of the demo's servers on stdio: files or notes",
+		Long: "Demo-server runs one of the two servers behind gatekit demo on stdio, to " +
+			"try a configuration or a client with:\n\n  gatekit wrap -- gatekit demo-server files",
 		Example:   "  gatekit demo-server notes",
 		Hidden:    true,
 		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
@@ -27,7 +29,8 @@ func demoServer() *cobra.Command {
 			if args[0] == "notes" {
 				server = notesServer
 			}
-			if err := server().Run(cmd.Context(), &mcp.StdioTransport{}); err != nil && cmd.Context().Err() == nil {
+			if err := server().Run(cmd.Context(), &mcp.StdioTransport{}); err != nil &&
+				cmd.Context().Err() == nil {
 				return fmt.Errorf("serve %s on stdio: %w", args[0], err)
 			}
 			return nil
@@ -49,7 +52,8 @@ func filesServer() *mcp.Server {
 	}
 	s := mcp.NewServer(&mcp.Implementation{Name: "demo-files", Version: "1"}, nil)
 	mcp.AddTool(s, &mcp.Tool{Name: "read_file", Description: "Read a file"},
-		func(_ context.Context, _ *mcp.CallToolRequest, in pathArgs) (*mcp.CallToolResult, any, error) {
+		func(_ context.Context, _ *mcp.CallToolRequest, in pathArgs) (*mcp.CallToolResult, any,
+			error) {
 			mu.Lock()
 			defer mu.Unlock()
 			content, ok := files[in.Path]
@@ -59,7 +63,8 @@ func filesServer() *mcp.Server {
 			return text(content), nil, nil
 		})
 	mcp.AddTool(s, &mcp.Tool{Name: "delete_file", Description: "Delete a file for good"},
-		func(_ context.Context, _ *mcp.CallToolRequest, in pathArgs) (*mcp.CallToolResult, any, error) {
+		func(_ context.Context, _ *mcp.CallToolRequest, in pathArgs) (*mcp.CallToolResult, any,
+			error) {
 			mu.Lock()
 			defer mu.Unlock()
 			delete(files, in.Path)
@@ -77,14 +82,17 @@ func notesServer() *mcp.Server {
 	var notes []string
 	s := mcp.NewServer(&mcp.Implementation{Name: "demo-notes", Version: "1"}, nil)
 	mcp.AddTool(s, &mcp.Tool{Name: "add_note", Description: "Keep a note"},
-		func(_ context.Context, _ *mcp.CallToolRequest, in noteArgs) (*mcp.CallToolResult, any, error) {
+		func(_ context.Context, _ *mcp.CallToolRequest, in noteArgs) (*mcp.CallToolResult, any,
+			error) {
 			mu.Lock()
 			defer mu.Unlock()
 			notes = append(notes, in.Note)
 			return text(strings.Join(notes, "\n")), nil, nil
 		})
-	mcp.AddTool(s, &mcp.Tool{Name: "summarize", Description: "Have the client's model say in a line what the notes hold"},
-		func(_ context.Context, req *mcp.CallToolRequest, _ struct{}) (*mcp.CallToolResult, any, error) {
+	mcp.AddTool(s, &mcp.Tool{Name: "summarize",
+		Description: "Have the client's model say in a line what the notes hold"},
+		func(_ context.Context, req *mcp.CallToolRequest, _ struct{}) (*mcp.CallToolResult, any,
+			error) {
 			if answer, ok := req.Params.InputResponses["summary"].(*mcp.CreateMessageWithToolsResult); ok {
 				return &mcp.CallToolResult{Content: answer.Content}, nil, nil
 			}
@@ -100,7 +108,9 @@ func greedy(notes []string) *mcp.CreateMessageParams {
 	return &mcp.CreateMessageParams{
 		IncludeContext: "allServers",
 		MaxTokens:      100,
-		Messages:       []*mcp.SamplingMessage{{Role: "user", Content: &mcp.TextContent{Text: "Say in a line what these hold: " + strings.Join(notes, "; ")}}},
+		Messages: []*mcp.SamplingMessage{{Role: "user",
+			Content: &mcp.TextContent{Text: "Say in a line what these hold: " + strings.Join(notes,
+				"; ")}}},
 	}
 }
 

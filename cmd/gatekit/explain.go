@@ -35,13 +35,15 @@ MESSAGE.json ("-" is stdin) is a JSON-RPC message, with members of the policies'
 
 Names are as policies see them: without the server's prefix. --record N takes record N of the audit log instead, and what the session knew by then from the records before it. Bodies are
 in the log with [audit] bodies = "redacted", and never that of a message that was refused: explain says so where one is missing.`,
-		Example: "  gatekit policy explain message.json\n  gatekit policy explain --record 41\n  gatekit policy explain --all --record 41 --log audit/gatekit.jsonl",
+		Example: "  gatekit policy explain message.json\n  gatekit policy explain --record 41\n " +
+			" gatekit policy explain --all --record 41 --log audit/gatekit.jsonl",
 		Args: func(_ *cobra.Command, args []string) error {
 			switch {
 			case len(args) > 1, len(args) == 1 && record > 0:
 				return errors.New("explain takes one message: a file, or --record N")
 			case len(args) == 0 && record == 0:
-				return errors.New("explain needs a message: a file, - for stdin, or --record N of the audit log")
+				return errors.New("explain needs a message: a file, - for stdin, or --record N " +
+					"of the audit log")
 			}
 			return nil
 		},
@@ -66,8 +68,11 @@ in the log with [audit] bodies = "redacted", and never that of a message that wa
 			if err != nil {
 				return err
 			}
-			if server, name, ok := strings.Cut(one.Message.Name, "__"); ok && one.Message.Server == "" {
-				fmt.Fprintf(cmd.ErrOrStderr(), "hint: policies see names without the server's prefix; is this \"server\": %q, and %q?\n", server, name)
+			if server, name, ok := strings.Cut(one.Message.Name, "__"); ok &&
+				one.Message.Server == "" {
+				fmt.Fprintf(cmd.ErrOrStderr(),
+					"hint: policies see names without the server's prefix; is this \"server\": "+
+						"%q, and %q?\n", server, name)
 			}
 			e, err := stage.Explain(cmd.Context(), one)
 			if err != nil {
@@ -77,7 +82,9 @@ in the log with [audit] bodies = "redacted", and never that of a message that wa
 			printExplanation(&text, e, all)
 			fmt.Fprint(cmd.OutOrStdout(), printable(text.String()))
 			if missing := stage.Needs(); one.Bodyless && len(missing) > 0 {
-				fmt.Fprintf(cmd.OutOrStdout(), "\nThis may not be what was judged: the record has no body, and the policies read %s.\n", strings.Join(missing, ", "))
+				fmt.Fprintf(cmd.OutOrStdout(),
+					"\nThis may not be what was judged: the record has no body, and the "+
+						"policies read %s.\n", strings.Join(missing, ", "))
 			}
 			if was := one.Action; was != "" {
 				by := ""
@@ -92,7 +99,8 @@ in the log with [audit] bodies = "redacted", and never that of a message that wa
 	configFlag(c, &config)
 	c.Flags().Uint64Var(&record, "record", 0, "record `N` (its seq) of the audit log")
 	c.Flags().StringVar(&log, "log", "", "audit log `file` (default: the configuration's)")
-	c.Flags().BoolVar(&all, "all", false, "show the rules that had no effect, too, and what of each did not hold")
+	c.Flags().BoolVar(&all, "all", false,
+		"show the rules that had no effect, too, and what of each did not hold")
 	return c
 }
 
@@ -110,7 +118,8 @@ func given(name string) (*policies.Case, error) {
 	}
 	c, err := policies.ParseCase(b)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w\nhint: gatekit help policy explain shows what a message looks like", name, err)
+		return nil, fmt.Errorf("%s: %w\nhint: gatekit help policy explain shows what a message "+
+			"looks like", name, err)
 	}
 	if c.Event {
 		return nil, fmt.Errorf("%s: it is a record of %q, and of no message", name, c.Action)
@@ -119,7 +128,8 @@ func given(name string) (*policies.Case, error) {
 }
 
 // recorded is record n of a log, after the policies have judged what its session was sent before.
-func recorded(ctx context.Context, stage *policies.Stage, log string, n uint64) (*policies.Case, error) {
+func recorded(ctx context.Context, stage *policies.Stage, log string,
+	n uint64) (*policies.Case, error) {
 	var found *policies.Case
 	err := eachCase(log, func(_ int, c *policies.Case) error {
 		if c.Seq == n {
@@ -137,12 +147,14 @@ func recorded(ctx context.Context, stage *policies.Stage, log string, n uint64) 
 	case found == nil:
 		return nil, fmt.Errorf("%s has no record %d", shown(log), n)
 	case found.Event:
-		return nil, fmt.Errorf("%s: record %d is of %q, and of no message", shown(log), n, found.Action)
+		return nil, fmt.Errorf("%s: record %d is of %q, and of no message", shown(log), n,
+			found.Action)
 	}
 	return found, nil
 }
 
-// eachCase reads a file of messages, one a line, until f answers an error; io.EOF ends it without one.
+// eachCase reads a file of messages, one a line, until f answers an error; io.EOF ends it without
+// one.
 func eachCase(file string, f func(line int, c *policies.Case) error) error {
 	in := os.Stdin
 	if file != "-" {
@@ -178,7 +190,8 @@ func eachCase(file string, f func(line int, c *policies.Case) error) error {
 }
 
 func printExplanation(w io.Writer, e *policies.Explanation, all bool) {
-	input, err := jsontext.AppendFormat(nil, e.Input, jsontext.Multiline(true), jsontext.WithIndent("  "))
+	input, err := jsontext.AppendFormat(nil, e.Input, jsontext.Multiline(true),
+		jsontext.WithIndent("  "))
 	if err != nil {
 		input = e.Input
 	}
@@ -188,7 +201,8 @@ func printExplanation(w io.Writer, e *policies.Explanation, all bool) {
 		if f.Shadow {
 			would = "would "
 		}
-		fmt.Fprintf(w, "%s:%d: %s%s by %s: %s\n", shown(f.File), f.Line, would, f.Effect, f.Rule, f.Value)
+		fmt.Fprintf(w, "%s:%d: %s%s by %s: %s\n", shown(f.File), f.Line, would, f.Effect, f.Rule,
+			f.Value)
 		for _, r := range f.Reads {
 			if r.Value == "" {
 				r.Value = "(not there)"
@@ -207,7 +221,8 @@ func printExplanation(w io.Writer, e *policies.Explanation, all bool) {
 			}
 		}
 	} else if len(e.Idle) > 0 {
-		fmt.Fprintf(w, "%d of the rules had none; --all shows where each of them stopped.\n", len(e.Idle))
+		fmt.Fprintf(w, "%d of the rules had none; --all shows where each of them stopped.\n",
+			len(e.Idle))
 	}
 	fmt.Fprintf(w, "\nverdict: %s", e.Outcome.Action)
 	if e.Outcome.Reason != "" {
@@ -222,7 +237,8 @@ func printExplanation(w io.Writer, e *policies.Explanation, all bool) {
 	}
 }
 
-// printable is a text for a terminal that has peers' texts in it: what is no character to look at (controls, marks that turn the direction of text) is one that says so.
+// printable is a text for a terminal that has peers' texts in it: what is no character to look at
+// (controls, marks that turn the direction of text) is one that says so.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\n' || r == '\t' || unicode.IsPrint(r) {

@@ -1,5 +1,6 @@
-// Gatekit stands between MCP clients and MCP servers: every message, in both directions, is judged and recorded before it
-// moves, and otherwise left as it is. `gatekit help` says what it can do; this package only wires the others together.
+// Gatekit stands between MCP clients and MCP servers: every message, in both directions, is judged
+// and recorded before it moves, and otherwise left as it is. `gatekit help` says what it can do;
+// this package only wires the others together.
 package main
 
 import (
@@ -49,13 +50,15 @@ func execute(args []string) int {
 // errReported ends a command whose user has seen what went wrong.
 var errReported = errors.New("failed")
 
-// signalled is a context that the first SIGINT or SIGTERM ends; the second ends the process, whatever it is waiting for.
+// signalled is a context that the first SIGINT or SIGTERM ends; the second ends the process,
+// whatever it is waiting for.
 func signalled() (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	c := make(chan os.Signal, 2)
 	signal.Notify(c, os.Interrupt, syscall.SIGTERM)
-	// A client that is gone leaves our stdout and stderr without a reader. To write there must be an error like others, not our sudden
-	// death: there are processes to end and a last record to write. (To ignore the signal would make the children ignore it, too.)
+	// A client that is gone leaves our stdout and stderr without a reader. To write there must be
+	// an error like others, not our sudden death: there are processes to end and a last record to
+	// write. (To ignore the signal would make the children ignore it, too.)
 	broken := make(chan os.Signal, 1)
 	signal.Notify(broken, syscall.SIGPIPE)
 	go func() {
@@ -112,9 +115,11 @@ gatekit/gatekit.toml in your configuration folder. They exit with 0 when all is 
 		},
 	}
 	root.SetVersionTemplate("gatekit {{.Version}}\n")
-	root.PersistentFlags().Var(&level, "log-level", "least `level` that is logged to stderr: debug, info, warn or error")
+	root.PersistentFlags().Var(&level,
+		"log-level", "least `level` that is logged to stderr: debug, info, warn or error")
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(p.run(), p.wrap(), p.check(), p.plugin(), p.policy(), p.approve(), p.audit(), p.demo(), demoServer(), p.version())
+	root.AddCommand(p.run(), p.wrap(), p.check(), p.plugin(), p.policy(), p.approve(), p.audit(),
+		p.demo(), demoServer(), p.version())
 	return root
 }
 
@@ -153,7 +158,8 @@ func (p *program) logAs(cmd *cobra.Command, c config.Log) {
 	}
 }
 
-// quietly leaves what servers say out of the log of a command whose user wants an answer, unless the user wants it.
+// quietly leaves what servers say out of the log of a command whose user wants an answer, unless
+// the user wants it.
 func (p *program) quietly(cmd *cobra.Command) {
 	if !cmd.Flag("log-level").Changed {
 		p.level.Set(slog.LevelWarn)

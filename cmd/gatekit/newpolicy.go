@@ -33,7 +33,8 @@ func (p *program) policyNew() *cobra.Command {
 		Short: "Write a policy and its tests to begin with",
 		Long: `New writes NAME.rego, a policy to change into one's own, and NAME_test.rego, with tests that pass, into the first folder that [policy] files of the configuration names, or into
 policies in the working folder. It never writes over a file that is there.`,
-		Example: "  gatekit policy new no_deletes\n  gatekit policy new no_deletes --folder /etc/gatekit/policies",
+		Example: "  gatekit policy new no_deletes\n  gatekit policy new no_deletes --folder " +
+			"/etc/gatekit/policies",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return errors.New("new needs one name, that of the policy")
@@ -54,7 +55,8 @@ policies in the working folder. It never writes over a file that is there.`,
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "try it: gatekit policy test %s\n", shown(files[0]))
 			if !used {
-				fmt.Fprintf(cmd.OutOrStdout(), "put it in force: in gatekit.toml, [policy] files = [%q]\n", shown(folder))
+				fmt.Fprintf(cmd.OutOrStdout(),
+					"put it in force: in gatekit.toml, [policy] files = [%q]\n", shown(folder))
 			}
 			return nil
 		},
@@ -68,18 +70,21 @@ var policyName = regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
 
 func goodPolicyName(name string) error {
 	if !policyName.MatchString(name) || strings.HasSuffix(name, "_test") {
-		return fmt.Errorf("%q cannot be a policy's name: it is that of a package in Rego, and has to begin with a-z, hold only a-z, 0-9 and _, and not end with _test", name)
+		return fmt.Errorf("%q cannot be a policy's name: it is that of a package in Rego, and "+
+			"has to begin with a-z, hold only a-z, 0-9 and _, and not end with _test", name)
 	}
 	if name == "input" || name == "data" {
 		return fmt.Errorf("%q cannot be a policy's name: it is a word of Rego's", name)
 	}
-	if _, err := ast.ParseModuleWithOpts(name, strings.ReplaceAll(policyTestTemplate, templateName, name), ast.ParserOptions{RegoVersion: ast.RegoV1}); err != nil {
+	if _, err := ast.ParseModuleWithOpts(name, strings.ReplaceAll(policyTestTemplate, templateName,
+		name), ast.ParserOptions{RegoVersion: ast.RegoV1}); err != nil {
 		return fmt.Errorf("%q cannot be a policy's name: it is a word of Rego's", name)
 	}
 	return nil
 }
 
-// policyFolder is the first folder of policies in the configuration; where there is none, or no configuration that can be read yet, it is one that is not in force.
+// policyFolder is the first folder of policies in the configuration; where there is none, or no
+// configuration that can be read yet, it is one that is not in force.
 func policyFolder(path string) (folder string, used bool) {
 	if path == "" {
 		path, _ = find()
@@ -100,7 +105,8 @@ func writePolicy(folder, name string) ([]string, error) {
 		return nil, err
 	}
 	var written []string
-	for _, f := range []struct{ name, text string }{{name + ".rego", policyTemplate}, {name + "_test.rego", policyTestTemplate}} {
+	for _, f := range []struct{ name, text string }{{name + ".rego", policyTemplate},
+		{name + "_test.rego", policyTestTemplate}} {
 		path := filepath.Join(folder, f.name)
 		err := create(path, strings.ReplaceAll(f.text, templateName, name))
 		if err == nil {
@@ -111,7 +117,8 @@ func writePolicy(folder, name string) ([]string, error) {
 			err = errors.Join(err, os.Remove(w))
 		}
 		if errors.Is(err, fs.ErrExist) {
-			return nil, fmt.Errorf("%s is there, and is not written over\nhint: take another name, or move it away", shown(path))
+			return nil, fmt.Errorf("%s is there, and is not written over\nhint: take another "+
+				"name, or move it away", shown(path))
 		}
 		return nil, err
 	}

@@ -17,7 +17,8 @@ import (
 	"gatekit/test/mcptest"
 )
 
-// refuser refuses what a server asks of a client, or what the client answers, whichever era carries it and how.
+// refuser refuses what a server asks of a client, or what the client answers, whichever era carries
+// it and how.
 type refuser struct{ to mcp.Direction }
 
 func (r refuser) Inspect(_ context.Context, m *mcp.Message) (pipeline.Verdict, error) {
@@ -27,8 +28,9 @@ func (r refuser) Inspect(_ context.Context, m *mcp.Message) (pipeline.Verdict, e
 	return pipeline.Verdict{Action: pipeline.Allow}, nil
 }
 
-// TestOneStageRefusesReverseRequestsOfAllPairs holds the eras and transports to one shape: the same stage sees each question and each answer as the request and the
-// response that it is, and what it refuses looks the same to the server.
+// TestOneStageRefusesReverseRequestsOfAllPairs holds the eras and transports to one shape: the same
+// stage sees each question and each answer as the request and the response that it is, and what it
+// refuses looks the same to the server.
 func TestOneStageRefusesReverseRequestsOfAllPairs(t *testing.T) {
 	questions := []struct{ method, params, want string }{
 		{"elicitation/create", `{"message":"who?","requestedSchema":{"type":"object","properties":{}}}`, `{"action":"decline"}`},
@@ -43,22 +45,34 @@ func TestOneStageRefusesReverseRequestsOfAllPairs(t *testing.T) {
 			for _, back := range []string{"stdio", "http"} {
 				for _, front := range []string{"stdio", "http"} {
 					for _, client := range []string{"2025-11-25", mcptest.Modern} {
-						t.Run(fmt.Sprintf("%s: client %s on %s, server %s on %s", stage.name, client, front, server, back), func(t *testing.T) {
-							c, asked, record := gateFor(t, client, front, server, back, pipeline.StageConfig{Name: "refuser", Stage: refuser{stage.to},
-								Wants: pipeline.Wants{Methods: []string{"elicitation/create", "roots/list", "sampling/createMessage"}}})
+						t.Run(fmt.Sprintf("%s: client %s on %s, server %s on %s", stage.name,
+							client, front, server, back), func(t *testing.T) {
+							c, asked, record := gateFor(t, client, front, server, back,
+								pipeline.StageConfig{Name: "refuser", Stage: refuser{stage.to},
+									Wants: pipeline.Wants{Methods: []string{"elicitation/create",
+										"roots/list", "sampling/createMessage"}}})
 							for _, q := range questions {
-								m, err := c.Tool(t.Context(), "box__ask", fmt.Sprintf(`{"method":%q,"params":%s}`, q.method, q.params))
+								m, err := c.Tool(t.Context(),
+									"box__ask", fmt.Sprintf(`{"method":%q,"params":%s}`, q.method,
+										q.params))
 								if err != nil {
 									t.Fatal(err)
 								}
 								got := string(mcptest.At(m.Result, "structuredContent", "result"))
 								switch {
 								case q.want != "" && got != q.want:
-									t.Errorf("%s: the server was told %s, want %s", q.method, m.Raw, q.want)
-								case q.want == "" && server != mcptest.Modern && string(mcptest.At(m.Result, "structuredContent", "error", "code")) != "-1":
-									t.Errorf("%s: the server was told %s, want error -1", q.method, m.Raw)
-								case q.want == "" && server == mcptest.Modern && string(mcptest.At(m.Error, "code")) != "-31000": // it has no words for a refusal
-									t.Errorf("%s: the call ended with %s, want the denial", q.method, m.Raw)
+									t.Errorf("%s: the server was told %s, want %s", q.method, m.Raw,
+										q.want)
+								case q.want == "" && server != mcptest.Modern &&
+									string(mcptest.At(m.Result, "structuredContent", "error",
+										"code")) != "-1":
+									t.Errorf("%s: the server was told %s, want error -1", q.method,
+										m.Raw)
+								case q.want == "" && server == mcptest.Modern &&
+									string(mcptest.At(m.Error, "code")) != "-31000":
+									// it has no words for a refusal
+									t.Errorf("%s: the call ended with %s, want the denial",
+										q.method, m.Raw)
 								}
 							}
 							if n := len(*asked); (n > 0) != (stage.to == mcp.ToServer) {
@@ -70,7 +84,8 @@ func TestOneStageRefusesReverseRequestsOfAllPairs(t *testing.T) {
 								if stage.to == mcp.ToServer {
 									kind, direction = "response", "to_server"
 								}
-								if want := fmt.Sprintf("deny %s %s %s box", direction, kind, q.method); !strings.Contains(rows, want) {
+								if want := fmt.Sprintf("deny %s %s %s box", direction, kind,
+									q.method); !strings.Contains(rows, want) {
 									t.Errorf("not recorded: %s\n%s", want, rows)
 								}
 							}
@@ -82,20 +97,25 @@ func TestOneStageRefusesReverseRequestsOfAllPairs(t *testing.T) {
 	}
 }
 
-// gateFor opens a gate with a stage between a client and a scripted server, and connects the client; asked grows with what that is asked, record reads the log.
-func gateFor(t *testing.T, client, front, server, back string, stage pipeline.StageConfig) (c *mcptest.Client, asked *[]string, record func() string) {
+// gateFor opens a gate with a stage between a client and a scripted server, and connects the
+// client; asked grows with what that is asked, record reads the log.
+func gateFor(t *testing.T, client, front, server, back string,
+	stage pipeline.StageConfig) (c *mcptest.Client, asked *[]string, record func() string) {
 	t.Helper()
 	dir := t.TempDir()
 	var conf string
 	if back == "stdio" {
-		conf = fmt.Sprintf("[server.box]\ncommand = %q\nargs = [\"-name\", \"box\", \"-revisions\", %q]\nenv = { MCPTEST_SERVE = \"1\" }\n", os.Args[0], server)
+		conf = fmt.Sprintf("[server.box]\ncommand = %q\nargs = [\"-name\", \"box\", "+
+			"\"-revisions\", %q]\nenv = { MCPTEST_SERVE = \"1\" }\n", os.Args[0], server)
 	} else {
 		s := httptest.NewServer(mcptest.Toolbox("box", server))
 		t.Cleanup(s.Close)
 		conf = fmt.Sprintf("[server.box]\nurl = %q\n", s.URL)
 	}
 	file := filepath.Join(dir, "gatekit.toml")
-	if err := os.WriteFile(file, []byte("[listen]\nhttp = \"127.0.0.1:0\"\n"+conf+"[audit]\nfile = \"audit.jsonl\"\n"), 0o600); err != nil {
+	if err := os.WriteFile(file,
+		[]byte("[listen]\nhttp = \"127.0.0.1:0\"\n"+conf+"[audit]\nfile = \"audit.jsonl\"\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	parsed, err := config.Load(file)

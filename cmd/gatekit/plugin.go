@@ -26,14 +26,16 @@ Plugin NAME runs a plugin, or several, as the process that Gatekit starts for th
 		Example: "  gatekit plugin list\n  gatekit plugin list secrets",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return fmt.Errorf("plugin needs a word: list, or the name of one of %s", strings.Join(builtinNames(), ", "))
+				return fmt.Errorf("plugin needs a word: list, or the name of one of %s",
+					strings.Join(builtinNames(), ", "))
 			}
 			for i, name := range args {
 				if i == 0 && name == "list" {
 					continue
 				}
 				if !slices.Contains(builtinNames(), name) {
-					return fmt.Errorf("there is no plugin %q\nhint: there are %s", name, strings.Join(builtinNames(), ", "))
+					return fmt.Errorf("there is no plugin %q\nhint: there are %s", name,
+						strings.Join(builtinNames(), ", "))
 				}
 			}
 			return nil
@@ -41,7 +43,9 @@ Plugin NAME runs a plugin, or several, as the process that Gatekit starts for th
 		ValidArgs: append([]string{"list"}, builtinNames()...),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if args[0] != "list" {
-				sdk.Serve(slices.DeleteFunc(builtin.All(), func(p sdk.Plugin) bool { return !slices.Contains(args, p.Name) })...)
+				sdk.Serve(slices.DeleteFunc(builtin.All(), func(p sdk.Plugin) bool {
+					return !slices.Contains(args, p.Name)
+				})...)
 				return nil
 			}
 			for _, p := range builtin.All() {

@@ -18,7 +18,8 @@ import (
 )
 
 // newHost is the host of a configuration's plugins; it runs none yet.
-func newHost(limits config.Limits, log *slog.Logger, event func(plugin, action, reason string, err error)) (*plugins.Host, error) {
+func newHost(limits config.Limits, log *slog.Logger, event func(plugin, action, reason string,
+	err error)) (*plugins.Host, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("find out which program this is: %w", err)
@@ -45,15 +46,19 @@ func specs(c *config.Config) (all []plugins.Spec, errs config.Errors) {
 		}
 		b, err := json.Marshal(settings)
 		if err != nil {
-			errs = append(errs, &config.Error{At: p.At, Message: fmt.Sprintf("plugin %q: config: %v", p.Name, err)})
+			errs = append(errs, &config.Error{At: p.At,
+				Message: fmt.Sprintf("plugin %q: config: %v", p.Name, err)})
 		}
 		sum, _ := hex.DecodeString(p.SHA256) // its shape was checked
 		s := plugins.Spec{
 			Name: p.Name, Use: p.Use, Command: p.Command, Env: plain(p.Env), Plain: !p.MTLS,
 			Servers: p.Servers, Skip: p.OnError == "skip", Timeout: p.Timeout, Config: b,
 			Grants: plugins.Grants{
-				Body: slices.Contains(p.See, "body"), Request: slices.Contains(p.See, "request"), Principal: slices.Contains(p.See, "principal"),
-				Modify: slices.Contains(p.May, "modify"), Answer: slices.Contains(p.May, "answer"), Hide: slices.Contains(p.May, "hide"), Rename: slices.Contains(p.May, "rename"), Label: slices.Contains(p.May, "label"),
+				Body: slices.Contains(p.See, "body"), Request: slices.Contains(p.See, "request"),
+				Principal: slices.Contains(p.See, "principal"),
+				Modify:    slices.Contains(p.May, "modify"), Answer: slices.Contains(p.May,
+					"answer"), Hide: slices.Contains(p.May, "hide"), Rename: slices.Contains(p.May,
+					"rename"), Label: slices.Contains(p.May, "label"),
 			},
 		}
 		if len(sum) > 0 {
@@ -64,8 +69,10 @@ func specs(c *config.Config) (all []plugins.Spec, errs config.Errors) {
 	return all, errs
 }
 
-// loadPlugins starts what a configuration's plugins need. The error has what is wrong with each at its place in the file.
-func loadPlugins(ctx context.Context, host *plugins.Host, c *config.Config) (*plugins.Set, []pipeline.StageConfig, error) {
+// loadPlugins starts what a configuration's plugins need. The error has what is wrong with each at
+// its place in the file.
+func loadPlugins(ctx context.Context, host *plugins.Host,
+	c *config.Config) (*plugins.Set, []pipeline.StageConfig, error) {
 	all, errs := specs(c)
 	if errs != nil {
 		return nil, nil, errs
@@ -101,14 +108,17 @@ func unjoined(err error) []error {
 func knownPlugins(c *config.Config) (errs config.Errors) {
 	for _, p := range c.Plugins {
 		if p.Use != "" && !slices.Contains(builtinNames(), p.Use) {
-			errs = append(errs, &config.Error{At: p.At, Message: fmt.Sprintf("plugin %q: there is no built-in %q; gatekit plugin list shows those that there are", p.Name, p.Use)})
+			errs = append(errs, &config.Error{At: p.At,
+				Message: fmt.Sprintf("plugin %q: there is no built-in %q; gatekit plugin list "+
+					"shows those that there are", p.Name, p.Use)})
 		}
 	}
 	return errs
 }
 
 // tried is what became of a plugin's canary.
-func tried(ctx context.Context, set *plugins.Set, i int, stage pipeline.StageConfig, p config.Plugin) (what string, err error) {
+func tried(ctx context.Context, set *plugins.Set, i int, stage pipeline.StageConfig,
+	p config.Plugin) (what string, err error) {
 	c, err := set.Canary(i)
 	switch {
 	case err != nil:
@@ -122,7 +132,8 @@ func tried(ctx context.Context, set *plugins.Set, i int, stage pipeline.StageCon
 	}
 	seen := &witness{}
 	pipeline.New(seen, pipeline.Options{}, stage).Pass(ctx, m)
-	words := map[pipeline.Action]string{pipeline.Deny: "deny", pipeline.Allow: "pass", pipeline.Modify: "modify", pipeline.Answer: "answer"}
+	words := map[pipeline.Action]string{pipeline.Deny: "deny", pipeline.Allow: "pass",
+		pipeline.Modify: "modify", pipeline.Answer: "answer"}
 	said := c.What + ": " + seen.action
 	if len(seen.found) > 0 {
 		said += " (" + strings.Join(seen.found, ", ") + ")"

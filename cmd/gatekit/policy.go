@@ -25,8 +25,10 @@ const policyTimeout = time.Second
 // policyStage is what all policies together are called in the record.
 const policyStage = "policy"
 
-// loadPolicies compiles a configuration's policies, with the bundles that came from services; nil when it has none. What they remember of sessions is memory's.
-func loadPolicies(c *config.Config, polled []*policies.Bundle, memory *policies.Memory) (*policies.Stage, error) {
+// loadPolicies compiles a configuration's policies, with the bundles that came from services; nil
+// when it has none. What they remember of sessions is memory's.
+func loadPolicies(c *config.Config, polled []*policies.Bundle,
+	memory *policies.Memory) (*policies.Stage, error) {
 	if c.Policy == nil {
 		return nil, nil
 	}
@@ -39,7 +41,8 @@ func loadPolicies(c *config.Config, polled []*policies.Bundle, memory *policies.
 	return stage, nil
 }
 
-// soundPolicies says what is wrong with the policies of a configuration. With bundles that come from a service, what only shows when all are compiled is found when those are here.
+// soundPolicies says what is wrong with the policies of a configuration. With bundles that come
+// from a service, what only shows when all are compiled is found when those are here.
 func soundPolicies(c *config.Config) (err error) {
 	if c.Policy == nil {
 		return nil
@@ -58,7 +61,8 @@ func soundPolicies(c *config.Config) (err error) {
 // policyOptions are the policies of a configuration that has some.
 func policyOptions(c *config.Config) policies.Options {
 	return policies.Options{
-		Rules: c.Policy.Rules, Files: c.Policy.Files, Data: c.Policy.Data, Config: c.Policy.Config, Shadow: c.Policy.Mode == "shadow", Keys: policyKeys(c),
+		Rules: c.Policy.Rules, Files: c.Policy.Files, Data: c.Policy.Data, Config: c.Policy.Config,
+		Shadow: c.Policy.Mode == "shadow", Keys: policyKeys(c),
 	}
 }
 
@@ -84,13 +88,15 @@ func inForce(stage *policies.Stage) string {
 }
 
 // configured are the policies of the configuration at path, with the bundles of its services.
-func (p *program) configured(ctx context.Context, path string) (*config.Config, policies.Options, error) {
+func (p *program) configured(ctx context.Context,
+	path string) (*config.Config, policies.Options, error) {
 	c, err := load(path)
 	if err != nil {
 		return nil, policies.Options{}, err
 	}
 	if c.Policy == nil {
-		return nil, policies.Options{}, fmt.Errorf("%s has no [policy]\nhint: gatekit help policy shows one", shown(c.File))
+		return nil, policies.Options{},
+			fmt.Errorf("%s has no [policy]\nhint: gatekit help policy shows one", shown(c.File))
 	}
 	o := policyOptions(c)
 	if o.Bundles, err = bundlesOnce(ctx, c, p.log); err != nil {
@@ -118,7 +124,8 @@ func shortened(text string) string {
 	return strings.ReplaceAll(text, dir+string(filepath.Separator), "")
 }
 
-// placed is an error of the policies at its place: that of the policy's file, or of the rule's settings, where it has one, else that of [policy].
+// placed is an error of the policies at its place: that of the policy's file, or of the rule's
+// settings, where it has one, else that of [policy].
 func placed(c *config.Config, err error) error {
 	var errs config.Errors
 	for _, line := range unjoined(err) {
@@ -126,7 +133,8 @@ func placed(c *config.Config, err error) error {
 			text := one.Error()
 			switch setting, ok := errors.AsType[*policies.SettingsError](one); {
 			case ok && c.Policy.ConfigAt[setting.Rule] != (config.Place{}):
-				errs = append(errs, &config.Error{At: c.Policy.ConfigAt[setting.Rule], Message: text})
+				errs = append(errs, &config.Error{At: c.Policy.ConfigAt[setting.Rule],
+					Message: text})
 			case strings.Contains(text, ".rego:"):
 				errs = append(errs, &config.Error{Message: text})
 			default:
@@ -152,15 +160,17 @@ New writes a policy to begin with, test runs the tests, explain says why a messa
 capabilities are for OPA's own tools: opa build makes bundles, which files may name, too, or [policy.bundle.NAME] gets from a server; with [policy.key.NAME], a bundle has to be signed.
 gatekit run puts a changed file in force while it runs; a broken one is reported, and the policies before it stay.`,
 	}
-	c.AddCommand(p.policyTest(), p.policyExplain(), p.policyNew(), p.policyReplay(), policyList(), policyCapabilities())
+	c.AddCommand(p.policyTest(), p.policyExplain(), p.policyNew(), p.policyReplay(), policyList(),
+		policyCapabilities())
 	return c
 }
 
 func policyList() *cobra.Command {
 	return &cobra.Command{
-		Use:     "list [RULE]",
-		Short:   "List the rules of the library, or show one",
-		Long:    "List prints the rules that come with Gatekit; list RULE prints one, with what it says of itself and its settings.",
+		Use:   "list [RULE]",
+		Short: "List the rules of the library, or show one",
+		Long: "List prints the rules that come with Gatekit; list RULE prints one, with what " +
+			"it says of itself and its settings.",
 		Example: "  gatekit policy list\n  gatekit policy list tools/readonly",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -172,7 +182,8 @@ func policyList() *cobra.Command {
 			}
 			b, err := fs.ReadFile(library.FS, path.Join(args[0], "rule.rego"))
 			if err != nil {
-				return fmt.Errorf("there is no rule %q in the library\nhint: gatekit policy list shows those that there are", args[0])
+				return fmt.Errorf("there is no rule %q in the library\nhint: gatekit policy "+
+					"list shows those that there are", args[0])
 			}
 			_, err = cmd.OutOrStdout().Write(b)
 			return err

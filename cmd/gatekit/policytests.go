@@ -28,7 +28,8 @@ It prints each test that failed, with the line that did not hold, and exits with
   11 passed, 1 failed
 
 --coverage prints how much of each file the tests went through, and the lines that they did not.`,
-		Example: "  gatekit policy test\n  gatekit policy test --coverage policies\n  gatekit policy test --config /etc/gatekit/gatekit.toml",
+		Example: "  gatekit policy test\n  gatekit policy test --coverage policies\n  gatekit " +
+			"policy test --config /etc/gatekit/gatekit.toml",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o := policies.Options{Files: args}
 			if len(args) == 0 {
@@ -42,7 +43,8 @@ It prints each test that failed, with the line that did not hold, and exits with
 				return errors.New(shortened(err.Error()))
 			}
 			if len(tests) == 0 {
-				return errors.New("there are no tests\nhint: gatekit policy new NAME writes a policy with some; tests are rules test_… in files *_test.rego")
+				return errors.New("there are no tests\nhint: gatekit policy new NAME writes a " +
+					"policy with some; tests are rules test_… in files *_test.rego")
 			}
 			good := printTests(cmd.OutOrStdout(), tests)
 			if coverage {
@@ -63,9 +65,11 @@ It prints each test that failed, with the line that did not hold, and exits with
 func printTests(w io.Writer, tests []policies.Test) bool {
 	for _, t := range tests {
 		if t.Failure != "" {
-			fmt.Fprintf(w, "%s:%d: %s\n    %s\n", shown(t.File), t.Line, t.Name, indented(shortened(t.Failure)))
+			fmt.Fprintf(w, "%s:%d: %s\n    %s\n", shown(t.File), t.Line, t.Name,
+				indented(shortened(t.Failure)))
 			if t.Printed != "" {
-				fmt.Fprintf(w, "    it printed: %s\n", indented(strings.TrimSuffix(t.Printed, "\n")))
+				fmt.Fprintf(w, "    it printed: %s\n", indented(strings.TrimSuffix(t.Printed,
+					"\n")))
 			}
 		}
 	}

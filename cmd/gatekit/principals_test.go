@@ -18,7 +18,8 @@ import (
 	"gatekit/transport"
 )
 
-// known is an endpoint whose clients say who they are in a header: what stands before Gatekit authenticates them, and nothing in Gatekit does so far.
+// known is an endpoint whose clients say who they are in a header: what stands before Gatekit
+// authenticates them, and nothing in Gatekit does so far.
 type known struct{ transport.Endpoint }
 
 const who = "X-Test-Principal"
@@ -38,25 +39,32 @@ func (k known) Delete(ctx context.Context, r downstream.Post, w downstream.Reply
 	k.Endpoint.Delete(ctx, r, w)
 }
 
-// secretive is a server with one thing of every kind that is secret, and one that is not. It notes what reaches it.
+// secretive is a server with one thing of every kind that is secret, and one that is not. It notes
+// what reaches it.
 func secretive(t *testing.T, revision string) (url string, reached func() []string) {
 	s := mcptest.Toolbox("s", revision)
 	s.Capabilities = `{"tools":{},"prompts":{},"resources":{"subscribe":true},"completions":{},"tasks":{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}},"extensions":{"io.modelcontextprotocol/tasks":{}}}`
-	result := func(result string) func(*mcptest.Call) { return func(c *mcptest.Call) { c.Result(result) } }
+	result := func(result string) func(*mcptest.Call) {
+		return func(c *mcptest.Call) { c.Result(result) }
+	}
 	list := func(what, items string) func(*mcptest.Call) {
 		return result(fmt.Sprintf(`{%q:[%s],"ttlMs":0,"cacheScope":"private"}`, what, items))
 	}
 	task := func(c *mcptest.Call) string {
-		if mcptest.Text(c.Params, "name") == "secret_tool" || mcptest.Text(c.Params, "taskId") == "t1" {
+		if mcptest.Text(c.Params, "name") == "secret_tool" || mcptest.Text(c.Params,
+			"taskId") == "t1" {
 			return `"taskId":"t1","status":"working","createdAt":"2026-01-01T00:00:00Z","lastUpdatedAt":"2026-01-01T00:00:00Z","ttl":null,"ttlMs":null`
 		}
 		return `"taskId":"t2","status":"working","createdAt":"2026-01-01T00:00:00Z","lastUpdatedAt":"2026-01-01T00:00:00Z","ttl":null,"ttlMs":null`
 	}
 	s.Handle = map[string]func(*mcptest.Call){
-		"tools/list":               list("tools", `{"name":"secret_tool","inputSchema":{"type":"object"},"execution":{"taskSupport":"optional"}},{"name":"tool","inputSchema":{"type":"object"},"execution":{"taskSupport":"optional"}}`),
-		"prompts/list":             list("prompts", `{"name":"secret_prompt"},{"name":"prompt"}`),
-		"resources/list":           list("resources", `{"uri":"test://secret/a","name":"a"},{"uri":"test://b","name":"b"}`),
-		"resources/templates/list": list("resourceTemplates", `{"uriTemplate":"test://secret/{x}","name":"a"},{"uriTemplate":"test://t/{x}","name":"b"}`),
+		"tools/list": list("tools",
+			`{"name":"secret_tool","inputSchema":{"type":"object"},"execution":{"taskSupport":"optional"}},{"name":"tool","inputSchema":{"type":"object"},"execution":{"taskSupport":"optional"}}`),
+		"prompts/list": list("prompts", `{"name":"secret_prompt"},{"name":"prompt"}`),
+		"resources/list": list("resources",
+			`{"uri":"test://secret/a","name":"a"},{"uri":"test://b","name":"b"}`),
+		"resources/templates/list": list("resourceTemplates",
+			`{"uriTemplate":"test://secret/{x}","name":"a"},{"uriTemplate":"test://t/{x}","name":"b"}`),
 		"tools/call": func(c *mcptest.Call) {
 			switch {
 			case mcptest.At(c.Params, "arguments", "task") == nil:
@@ -67,11 +75,12 @@ func secretive(t *testing.T, revision string) (url string, reached func() []stri
 				c.Result(`{"task":{` + task(c) + `}}`)
 			}
 		},
-		"tasks/get":           func(c *mcptest.Call) { c.Result(`{` + task(c) + `}`) },
-		"tasks/cancel":        func(c *mcptest.Call) { c.Result(`{` + task(c) + `}`) },
-		"tasks/update":        result(`{}`),
-		"tasks/result":        result(`{"content":[]}`),
-		"tasks/list":          result(`{"tasks":[{"taskId":"t1","status":"working"},{"taskId":"t2","status":"working"}]}`),
+		"tasks/get":    func(c *mcptest.Call) { c.Result(`{` + task(c) + `}`) },
+		"tasks/cancel": func(c *mcptest.Call) { c.Result(`{` + task(c) + `}`) },
+		"tasks/update": result(`{}`),
+		"tasks/result": result(`{"content":[]}`),
+		"tasks/list": result(
+			`{"tasks":[{"taskId":"t1","status":"working"},{"taskId":"t2","status":"working"}]}`),
 		"prompts/get":         result(`{"messages":[]}`),
 		"resources/read":      result(`{"contents":[],"ttlMs":0,"cacheScope":"private"}`),
 		"resources/subscribe": result(`{}`),
@@ -96,7 +105,8 @@ func secretive(t *testing.T, revision string) (url string, reached func() []stri
 	}
 }
 
-// What a policy hides from one principal is out of its reach in every way that there is to it; for another it is as if there were no policy. Over HTTP, in either era.
+// What a policy hides from one principal is out of its reach in every way that there is to it; for
+// another it is as if there were no policy. Over HTTP, in either era.
 func TestWhatIsHiddenFromOnePrincipalIsThereForAnother(t *testing.T) {
 	const rego = `package gatekit.mine
 
@@ -142,11 +152,15 @@ hide contains item.uriTemplate if {
 			if revision == mcptest.Modern {
 				uses = append(uses, use{"tasks/update", `{"taskId":"s+t1","inputResponses":{}}`})
 			} else {
-				uses = append(uses, use{"tasks/result", `{"taskId":"s+t1"}`}, use{"resources/subscribe", `{"uri":"s+test://secret/a"}`})
+				uses = append(uses, use{"tasks/result", `{"taskId":"s+t1"}`},
+					use{"resources/subscribe", `{"uri":"s+test://secret/a"}`})
 			}
 			server, reached := secretive(t, revision)
 			dir := t.TempDir()
-			for file, text := range map[string]string{"mine.rego": rego, "gatekit.toml": fmt.Sprintf("[server.s]\nurl = %q\n[policy]\nfiles = [\"mine.rego\"]\n[audit]\nfile = \"audit.jsonl\"\n[listen]\nhttp = \"127.0.0.1:0\"\n", server)} {
+			for file, text := range map[string]string{"mine.rego": rego,
+				"gatekit.toml": fmt.Sprintf("[server.s]\nurl = %q\n[policy]\nfiles = "+
+					"[\"mine.rego\"]\n[audit]\nfile = \"audit.jsonl\"\n[listen]\nhttp = "+
+					"\"127.0.0.1:0\"\n", server)} {
 				if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
 					t.Fatal(err)
 				}
@@ -170,10 +184,14 @@ hide contains item.uriTemplate if {
 				}
 				return m
 			}
-			ann, bob, early := client("ann"), client("bob"), client("bob") // early uses before it lists
+			// early uses before it lists
+			ann, bob, early := client("ann"), client("bob"), client("bob")
 			for _, c := range []*mcptest.Client{ann, bob} {
-				for _, method := range []string{"tools/list", "prompts/list", "resources/list", "resources/templates/list"} {
-					if list := string(ask(c, method, `{}`).Result); strings.Contains(list, "secret") != (c == ann) || !strings.Contains(list, `s__`) && !strings.Contains(list, `s+test://`) {
+				for _, method := range []string{"tools/list", "prompts/list", "resources/list",
+					"resources/templates/list"} {
+					if list := string(ask(c, method, `{}`).Result); strings.Contains(list,
+						"secret") != (c == ann) || !strings.Contains(list, `s__`) &&
+						!strings.Contains(list, `s+test://`) {
 						t.Errorf("%s for bob: %v: %s", method, c == bob, list)
 					}
 				}
@@ -185,15 +203,18 @@ hide contains item.uriTemplate if {
 				}
 				before = len(reached())
 				for _, c := range []*mcptest.Client{early, bob} {
-					if m := ask(c, u.method, u.params); m.Error == nil || strings.Contains(string(m.Raw), "working") {
+					if m := ask(c, u.method, u.params); m.Error == nil ||
+						strings.Contains(string(m.Raw), "working") {
 						t.Errorf("for bob %s %s answered %s", u.method, u.params, m.Raw)
 					}
 				}
 				if now := reached(); len(now) != before {
-					t.Errorf("for bob %s %s reached the server: %s", u.method, u.params, now[before:])
+					t.Errorf("for bob %s %s reached the server: %s", u.method, u.params,
+						now[before:])
 				}
 			}
-			if m := ask(bob, "tools/call", `{"name":"s__tool","arguments":{"task":1},"task":{"ttl":1000}}`); m.Error != nil {
+			if m := ask(bob, "tools/call",
+				`{"name":"s__tool","arguments":{"task":1},"task":{"ttl":1000}}`); m.Error != nil {
 				t.Errorf("what is not hidden from bob answered %s", m.Raw)
 			}
 			if m := ask(bob, "tasks/get", `{"taskId":"s+t2"}`); m.Error != nil {
@@ -202,23 +223,32 @@ hide contains item.uriTemplate if {
 			if revision == mcptest.Modern {
 				for _, c := range []*mcptest.Client{ann, bob} {
 					mark := c.Mark()
-					c.Send(c.Request(`"l"`, "subscriptions/listen", `{"notifications":{"resourceSubscriptions":["s+test://secret/a","s+test://b"],"taskIds":["s+t1"]}}`))
-					ack, err := c.AwaitMethod(t.Context(), mark, "notifications/subscriptions/acknowledged")
-					if filter := string(mcptest.At(ack.Params, "notifications")); err != nil || strings.Contains(filter, "secret") != (c == ann) || strings.Contains(filter, "t1") != (c == ann) || !strings.Contains(filter, "test://b") {
+					c.Send(c.Request(`"l"`, "subscriptions/listen",
+						`{"notifications":{"resourceSubscriptions":["s+test://secret/a","s+test://b"],"taskIds":["s+t1"]}}`))
+					ack, err := c.AwaitMethod(t.Context(), mark,
+						"notifications/subscriptions/acknowledged")
+					if filter := string(mcptest.At(ack.Params, "notifications")); err != nil ||
+						strings.Contains(filter, "secret") != (c == ann) || strings.Contains(filter,
+						"t1") != (c == ann) || !strings.Contains(filter, "test://b") {
 						t.Errorf("for bob: %v: acknowledged %s, %v", c == bob, ack.Raw, err)
 					}
 				}
-			} else if list := string(ask(bob, "tasks/list", `{}`).Raw); strings.Contains(list, "s+t1") || !strings.Contains(list, "s+t2") {
+			} else if list := string(ask(bob, "tasks/list", `{}`).Raw); strings.Contains(list,
+				"s+t1") || !strings.Contains(list, "s+t2") {
 				t.Errorf("bob's tasks are %s", list)
 			}
-			judgedFor(t, filepath.Join(dir, "audit.jsonl"), uses[0].method, "ann pass secret_tool", "bob deny secret_tool")
-			judgedFor(t, filepath.Join(dir, "audit.jsonl"), "tasks/get", "ann pass t1", "bob deny t1", "bob pass t2")
-			judgedFor(t, filepath.Join(dir, "audit.jsonl"), "prompts/get", "ann pass secret_prompt", "bob deny secret_prompt")
+			judgedFor(t, filepath.Join(dir, "audit.jsonl"), uses[0].method, "ann pass secret_tool",
+				"bob deny secret_tool")
+			judgedFor(t, filepath.Join(dir, "audit.jsonl"), "tasks/get", "ann pass t1",
+				"bob deny t1", "bob pass t2")
+			judgedFor(t, filepath.Join(dir, "audit.jsonl"), "prompts/get", "ann pass secret_prompt",
+				"bob deny secret_prompt")
 		})
 	}
 }
 
-// serveKnown serves a configuration as `gatekit run` does, but for the listener, whose clients are known.
+// serveKnown serves a configuration as `gatekit run` does, but for the listener, whose clients are
+// known.
 func serveKnown(t *testing.T, file string) (url string) {
 	t.Helper()
 	c, err := load(file)
@@ -229,8 +259,13 @@ func serveKnown(t *testing.T, file string) (url string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	front, err := transport.Listen(transport.FrontOptions{Addr: c.Listen.HTTP, Path: c.Listen.Path, Endpoint: known{g.front},
-		Refused: func(_ context.Context, _ *http.Request, _ int, reason string) []byte { t.Error(reason); return nil }})
+	front, err := transport.Listen(transport.FrontOptions{Addr: c.Listen.HTTP, Path: c.Listen.Path,
+		Endpoint: known{g.front},
+		Refused: func(_ context.Context, _ *http.Request, _ int,
+			reason string) []byte {
+			t.Error(reason)
+			return nil
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -259,7 +294,8 @@ func judgedFor(t *testing.T, file, method string, want ...string) {
 	got := map[string]bool{}
 	for line := range strings.Lines(string(b)) {
 		var r struct{ Principal, Kind, Method, Action, Name string }
-		if err := json.Unmarshal([]byte(line), &r); err == nil && r.Kind == "request" && r.Method == method {
+		if err := json.Unmarshal([]byte(line), &r); err == nil && r.Kind == "request" &&
+			r.Method == method {
 			got[r.Principal+" "+r.Action+" "+r.Name] = true
 		}
 	}

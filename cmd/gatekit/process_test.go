@@ -70,7 +70,8 @@ func newProcess(t *testing.T, config string) *process {
 func (p *process) configure(config string) {
 	p.t.Helper()
 	file := filepath.Join(p.dir, "gatekit.toml")
-	if err := os.WriteFile(file+".new", []byte(config+"[audit]\nfile = \"audit.jsonl\"\n"), 0o600); err != nil {
+	if err := os.WriteFile(file+".new", []byte(config+"[audit]\nfile = \"audit.jsonl\"\n"),
+		0o600); err != nil {
 		p.t.Fatal(err)
 	}
 	if err := os.Rename(file+".new", file); err != nil { // whole or not at all: it may be watched
@@ -175,7 +176,8 @@ const (
 
 // withPID is a server that writes its process id to the file pid first.
 func withPID(script string) string {
-	return fmt.Sprintf("[server.files]\ncommand = \"sh\"\nargs = [\"-c\", %q]\n", "echo $$ > pid; "+script)
+	return fmt.Sprintf("[server.files]\ncommand = \"sh\"\nargs = [\"-c\", %q]\n",
+		"echo $$ > pid; "+script)
 }
 
 // gone says whether the process whose id was written to the file pid is.
@@ -218,7 +220,8 @@ func TestASignalEndsSessionsServersAndTheRecord(t *testing.T) {
 
 func TestASecondSignalEndsAtOnce(t *testing.T) {
 	// A server that neither the end of its input nor TERM impresses keeps the shutdown waiting.
-	p := newProcess(t, onHTTP+withPID("trap '' TERM; gatekit demo-server files; while true; do sleep 1; done"))
+	p := newProcess(t, onHTTP+
+		withPID("trap '' TERM; gatekit demo-server files; while true; do sleep 1; done"))
 	p.start()
 	c := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, nil)
 	s, err := c.Connect(t.Context(), &sdk.StreamableClientTransport{Endpoint: p.url()}, nil)
@@ -251,7 +254,8 @@ func TestTheEndOfTheClientEndsEverything(t *testing.T) {
 	}
 }
 
-// A client that crashes closes all three pipes at once: what is logged then must not be the end of us before all is cleaned up.
+// A client that crashes closes all three pipes at once: what is logged then must not be the end of
+// us before all is cleaned up.
 func TestAClientThatCrashesEndsEverything(t *testing.T) {
 	p := newProcess(t, withPID("exec gatekit demo-server files"))
 	stderr, w, err := os.Pipe()
@@ -297,7 +301,8 @@ func TestAChangedFileIsAppliedWithoutDroppingTheSession(t *testing.T) {
 
 	p.configure(files + notes)
 	p.says("is in force")
-	if got, want := tools(t.Context(), t, s), "files__delete_file files__read_file notes__add_note notes__summarize"; got != want {
+	if got, want := tools(t.Context(), t,
+		s), "files__delete_file files__read_file notes__add_note notes__summarize"; got != want {
 		t.Errorf("with a server more: got %q, want %q", got, want)
 	}
 
@@ -305,7 +310,8 @@ func TestAChangedFileIsAppliedWithoutDroppingTheSession(t *testing.T) {
 	p.says("gatekit.toml:4:1: ")
 	p.configure(notes + "[[plugin]]\nname = \"p\"\nuse = \"p\"\n")
 	p.says(`there is no built-in \"p\"`)
-	if got, want := tools(t.Context(), t, s), "files__delete_file files__read_file notes__add_note notes__summarize"; got != want {
+	if got, want := tools(t.Context(), t,
+		s), "files__delete_file files__read_file notes__add_note notes__summarize"; got != want {
 		t.Errorf("after mistakes: got %q, want %q", got, want)
 	}
 
@@ -318,7 +324,8 @@ func TestAChangedFileIsAppliedWithoutDroppingTheSession(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Errorf("close: %v", err)
 	}
-	if got, want := p.actions("start", "reload", "stop"), "start reload reload reload reload stop"; got != want {
+	if got, want := p.actions("start",
+		"reload", "stop"), "start reload reload reload reload stop"; got != want {
 		t.Errorf("recorded %q, want %q", got, want)
 	}
 }

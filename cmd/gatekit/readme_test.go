@@ -18,8 +18,8 @@ import (
 	"gatekit/policies/library"
 )
 
-// What the README shows is what there is: the demo's output is the one that demo.txtar holds, the Go it asks for
-// is that of go.mod, its configuration loads, its JSON is JSON.
+// What the README shows is what there is: the demo's output is the one that demo.txtar holds, the
+// Go it asks for is that of go.mod, its configuration loads, its JSON is JSON.
 func TestTheREADMEIsTrue(t *testing.T) {
 	readme, err := os.ReadFile("../../README.md")
 	if err != nil {
@@ -36,7 +36,8 @@ func TestTheREADMEIsTrue(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindSubmatch(module); m == nil || !bytes.Contains(readme, []byte("needs Go "+string(m[1])+" ")) {
+	if m := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindSubmatch(module); m == nil ||
+		!bytes.Contains(readme, []byte("needs Go "+string(m[1])+" ")) {
 		t.Errorf("the README does not say that it needs the Go of go.mod (%q)", m)
 	}
 	t.Setenv("GITHUB_TOKEN", "x")
@@ -78,7 +79,8 @@ func TestWhatIsShownOfDenialsIsTrue(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, block := range blocks(string(example), "console")[1:] { // the first is of gatekit check, which counts tests
+	// the first is of gatekit check, which counts tests
+	for _, block := range blocks(string(example), "console")[1:] {
 		for line := range strings.Lines(block) {
 			if line = strings.TrimSpace(line); line != "…" && !strings.HasPrefix(line, "$ (") {
 				line, _, _ = strings.Cut(line, "…") // the number of a record
@@ -110,7 +112,9 @@ func TestThePoliciesOfTheExampleLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	for name, text := range map[string]string{"gatekit.toml": string(example), "policies/own.rego": "package gatekit.own\n\ndeny contains \"no\" if input.method == \"acme/delete\"\n"} {
+	for name, text := range map[string]string{"gatekit.toml": string(example),
+		"policies/own.rego": "package gatekit.own\n\ndeny contains \"no\" if input.method == " +
+			"\"acme/delete\"\n"} {
 		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -170,7 +174,8 @@ func TestTheDefaultRulesAreWrittenOut(t *testing.T) {
 // blocks are the README's examples in a language. There must be some.
 func blocks(text, language string) []string {
 	var out []string
-	for _, m := range regexp.MustCompile("(?s)```"+language+"\n(.*?)```").FindAllStringSubmatch(text, -1) {
+	for _, m := range regexp.MustCompile("(?s)```"+language+
+		"\n(.*?)```").FindAllStringSubmatch(text, -1) {
 		out = append(out, strings.TrimSpace(m[1]))
 	}
 	if out == nil {

@@ -29,8 +29,9 @@ What mode = "shadow" would let pass is judged here as if it were enforced.
 
 How much can be said depends on [audit] bodies. "redacted" keeps the bodies of what passed, as it went on; of what was refused, and with "digest" and "none", there are direction, kind, method,
 server and name alone. A verdict without a body is marked: rules that read params, results or definitions may judge otherwise.`,
-		Example: "  gatekit policy replay\n  gatekit policy replay --config new.toml audit/gatekit.jsonl",
-		Args:    maxOne,
+		Example: "  gatekit policy replay\n  gatekit policy replay --config new.toml " +
+			"audit/gatekit.jsonl",
+		Args: maxOne,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cfg, o, err := p.configured(cmd.Context(), config)
 			if err != nil {
@@ -100,7 +101,9 @@ func (r *replay) judged(line int, c *policies.Case, o pipeline.Outcome) {
 		return
 	case was == "":
 		r.unknown++
-	case was == o.Action, changes(was) && (changes(o.Action) || o.Action == "pass") && !c.Bodyless && c.Seq > 0: // the body is the one that they had changed
+	case was == o.Action, changes(was) && (changes(o.Action) || o.Action == "pass") &&
+		!c.Bodyless && c.Seq > 0:
+		// the body is the one that they had changed
 		r.same++
 		return
 	case lacking:
@@ -119,7 +122,8 @@ func (r *replay) judged(line int, c *policies.Case, o pipeline.Outcome) {
 	if was != "" {
 		then = was + ", now "
 	}
-	fmt.Fprintf(r.w, "%s:%d: %s: %s%s", shown(r.file), line, oneLine(strings.Join(words, " ")), then, o.Action)
+	fmt.Fprintf(r.w, "%s:%d: %s: %s%s", shown(r.file), line, oneLine(strings.Join(words, " ")),
+		then, o.Action)
 	if o.Err != nil {
 		fmt.Fprintf(r.w, ": %s", printable(shortened(o.Err.Error())))
 	} else if o.Reason != "" {
@@ -139,7 +143,8 @@ func (r *replay) sum(shadow bool) {
 		fmt.Fprintf(r.w, "%s holds no messages\n", shown(r.file))
 		return
 	}
-	fmt.Fprintf(r.w, "%s: %d are judged as they were, %d otherwise", counted(known+r.unknown+r.others, "message"), r.same, r.differ)
+	fmt.Fprintf(r.w, "%s: %d are judged as they were, %d otherwise",
+		counted(known+r.unknown+r.others, "message"), r.same, r.differ)
 	if r.uncertain > 0 {
 		fmt.Fprintf(r.w, ", %d perhaps otherwise", r.uncertain)
 	}
@@ -151,7 +156,9 @@ func (r *replay) sum(shadow bool) {
 	}
 	fmt.Fprintln(r.w)
 	if r.bodyless > 0 {
-		fmt.Fprintf(r.w, "%s without a body: judged by direction, kind, method, server and name alone, and the policies read %s too. [audit] bodies = \"redacted\" keeps those of what passes.\n",
+		fmt.Fprintf(r.w, "%s without a body: judged by direction, kind, method, server and name "+
+			"alone, and the policies read %s too. [audit] bodies = \"redacted\" keeps those of "+
+			"what passes.\n",
 			counted(r.bodyless, "message"), strings.Join(r.needs, ", "))
 	}
 	if shadow {

@@ -25,7 +25,8 @@ When Gatekit cannot start, it answers the client's first request with the reason
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := load(path)
 			if err != nil {
-				// Where it should have listened is not known then; a client that started us waits on stdio.
+				// Where it should have listened is not known then; a client that started us waits
+				// on stdio.
 				return p.refuse(cmd.Context(), true, err)
 			}
 			p.logAs(cmd, cfg.Log)

@@ -15,7 +15,8 @@ import (
 	"gatekit/transport"
 )
 
-// serve runs a configuration until ctx ends or, when it is served on stdio, the client is gone: who started Gatekit owns it.
+// serve runs a configuration until ctx ends or, when it is served on stdio, the client is gone: who
+// started Gatekit owns it.
 func (p *program) serve(ctx context.Context, c *config.Config) error {
 	defer runtime.KeepAlive(tune())
 	g, err := openGate(ctx, c, p.log)
@@ -43,7 +44,8 @@ func (p *program) serve(ctx context.Context, c *config.Config) error {
 	if c.Listen.Stdio {
 		p.log.Info("serving the client on stdio", "servers", len(c.Servers), "audit", c.Audit.File)
 		if terminal(os.Stdin) {
-			p.log.Warn("stdin is a terminal: a client starts this command and speaks MCP with it; to try it by hand run: gatekit demo")
+			p.log.Warn("stdin is a terminal: a client starts this command and speaks MCP with " +
+				"it; to try it by hand run: gatekit demo")
 		}
 		parts.Go(func() {
 			failed <- g.serveStdio(ctx, c.Limits.MessageBytes)
@@ -51,17 +53,20 @@ func (p *program) serve(ctx context.Context, c *config.Config) error {
 		})
 	}
 	if front != nil {
-		p.log.Info("listening", "url", fmt.Sprintf("http://%s%s", front.Addr(), c.Listen.Path), "servers", len(c.Servers), "audit", c.Audit.File)
+		p.log.Info("listening", "url", fmt.Sprintf("http://%s%s", front.Addr(), c.Listen.Path),
+			"servers", len(c.Servers), "audit", c.Audit.File)
 		parts.Go(func() {
 			failed <- front.Serve(ctx)
 			stop(errors.New("the listener has ended"))
 		})
 	}
 	if admin != nil {
-		p.log.Info("operators can ask", "metrics", fmt.Sprintf("http://%s/metrics", admin.Addr()), "also", "/healthz, /readyz")
+		p.log.Info("operators can ask", "metrics", fmt.Sprintf("http://%s/metrics", admin.Addr()),
+			"also", "/healthz, /readyz")
 		parts.Go(func() {
 			if err := admin.Serve(ctx); err != nil {
-				p.log.Error("operators can no longer ask", "error", err) // which is no reason to stop
+				// which is no reason to stop
+				p.log.Error("operators can no longer ask", "error", err)
 			}
 		})
 	}
@@ -107,7 +112,8 @@ func (g *gate) listen(c *config.Config) (*transport.Front, error) {
 		Log:            g.log,
 		Limits:         transport.FrontLimits{Message: c.Limits.MessageBytes},
 		Refused: func(ctx context.Context, r *http.Request, status int, reason string) []byte {
-			if err := g.event(ctx, "refuse", fmt.Sprintf("HTTP %d to %s: %s", status, r.RemoteAddr, reason), nil); err != nil {
+			if err := g.event(ctx, "refuse", fmt.Sprintf("HTTP %d to %s: %s", status, r.RemoteAddr,
+				reason), nil); err != nil {
 				g.log.Error("record a refused request", "error", err)
 			}
 			return mcp.NewError("", mcp.CodeInvalidRequest, reason, nil).Append(nil)
@@ -115,7 +121,8 @@ func (g *gate) listen(c *config.Config) (*transport.Front, error) {
 	})
 }
 
-// refuse tells why Gatekit did not start: on stderr, and, where a client waits on stdio, in answer to what it asks, so that its user sees it.
+// refuse tells why Gatekit did not start: on stderr, and, where a client waits on stdio, in answer
+// to what it asks, so that its user sees it.
 func (p *program) refuse(ctx context.Context, stdio bool, reason error) error {
 	fmt.Fprintln(os.Stderr, reason)
 	if stdio && !terminal(os.Stdin) {

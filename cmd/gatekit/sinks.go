@@ -19,7 +19,8 @@ import (
 	"gatekit/core/config"
 )
 
-// sinkDrain bounds how long a stop waits for sinks; what they have not sent goes after the next start.
+// sinkDrain bounds how long a stop waits for sinks; what they have not sent goes after the next
+// start.
 const sinkDrain = 5 * time.Second
 
 // sinks are those of a configuration.
@@ -61,7 +62,8 @@ func (s *sinks) abandon() {
 	}
 }
 
-// A line over the network is bounded, whatever a message held: receivers of syslog take 8 KiB with its header, others what is in a batch.
+// A line over the network is bounded, whatever a message held: receivers of syslog take 8 KiB with
+// its header, others what is in a batch.
 const (
 	syslogLine  = 7900
 	networkLine = 256 << 10
@@ -69,7 +71,8 @@ const (
 
 // newReceiver is what a sink sends to. A certificate or key that is none is an error.
 func newReceiver(c config.Sink) (sink.Receiver, error) {
-	o := format.Options{Version: version(), Colour: c.Kind == "stderr" && terminal(os.Stderr), Shown: c.Kind == "stderr"}
+	o := format.Options{Version: version(), Colour: c.Kind == "stderr" && terminal(os.Stderr),
+		Shown: c.Kind == "stderr"}
 	switch c.Kind {
 	case "syslog":
 		o.MaxBytes = syslogLine
@@ -83,20 +86,25 @@ func newReceiver(c config.Sink) (sink.Receiver, error) {
 	secure := sink.TLS{CA: c.CA, Cert: c.Cert, Key: c.CertKey}
 	switch c.Kind {
 	case "file":
-		return sink.NewFile(sink.FileOptions{Path: c.Path, Form: form, SegmentBytes: int64(c.SegmentBytes), KeepFiles: c.KeepFiles}), nil
+		return sink.NewFile(sink.FileOptions{Path: c.Path, Form: form,
+			SegmentBytes: int64(c.SegmentBytes), KeepFiles: c.KeepFiles}), nil
 	case "stderr":
 		return sink.NewWriter(os.Stderr, form), nil
 	case "syslog":
-		return sink.NewSyslog(sink.SyslogOptions{URL: c.URL, TLS: secure, Facility: c.Facility, Form: form})
+		return sink.NewSyslog(sink.SyslogOptions{URL: c.URL, TLS: secure, Facility: c.Facility,
+			Form: form})
 	case "otlp":
-		return sink.NewOTLP(sink.OTLPOptions{URL: c.URL, Protocol: c.Protocol, Headers: plain(c.Headers), TLS: secure, Form: form, Version: version()})
+		return sink.NewOTLP(sink.OTLPOptions{URL: c.URL, Protocol: c.Protocol,
+			Headers: plain(c.Headers), TLS: secure, Form: form, Version: version()})
 	case "webhook":
-		return sink.NewWebhook(sink.WebhookOptions{URL: c.URL, Headers: plain(c.Headers), Key: string(c.SigningKey), TLS: secure, Form: form})
+		return sink.NewWebhook(sink.WebhookOptions{URL: c.URL, Headers: plain(c.Headers),
+			Key: string(c.SigningKey), TLS: secure, Form: form})
 	}
 	return nil, fmt.Errorf("there is no kind %q", c.Kind) // the configuration was checked
 }
 
-// cursorFile says what was sent to a sink. Stderr has none: what was said there before is not said again.
+// cursorFile says what was sent to a sink. Stderr has none: what was said there before is not said
+// again.
 func cursorFile(log string, c config.Sink) string {
 	if c.Kind == "stderr" {
 		return ""
@@ -104,8 +112,10 @@ func cursorFile(log string, c config.Sink) string {
 	return filepath.Join(log+".sinks", c.Name+".json")
 }
 
-// start has the sinks send what is in the log, and what comes. They report themselves as events, of which none is a message.
-func (s *sinks) start(file string, record *audit.Log, event func(action, reason string, err error)) {
+// start has the sinks send what is in the log, and what comes. They report themselves as events, of
+// which none is a message.
+func (s *sinks) start(file string, record *audit.Log, event func(action, reason string,
+	err error)) {
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop = stop
 	s.mu.Lock()
@@ -145,7 +155,8 @@ func (s *sinks) anchor(checkpoint []byte) {
 	}
 }
 
-// close waits until what is in the log was sent, for a bounded time. The log is to be closed before.
+// close waits until what is in the log was sent, for a bounded time. The log is to be closed
+// before.
 func (s *sinks) close() {
 	if s.stop == nil {
 		s.abandon()
@@ -169,7 +180,8 @@ func describe(c config.Sink) string {
 	return fmt.Sprintf("%s; %s, %s", to, strings.Join(c.Send, " and "), c.Format)
 }
 
-// checkSinks says what each sink is, and what keeps it from working that can be seen without sending anything.
+// checkSinks says what each sink is, and what keeps it from working that can be seen without
+// sending anything.
 func checkSinks(cfg *config.Config, ok, fail func(name, said string)) {
 	for _, c := range cfg.Audit.Sinks {
 		to, err := newReceiver(c)
@@ -181,7 +193,8 @@ func checkSinks(cfg *config.Config, ok, fail func(name, said string)) {
 				err = fmt.Errorf("open %s: %w", shown(c.Path), err)
 			}
 		}
-		if i, gone := os.Stat(strings.TrimPrefix(c.URL, "unix://")); c.Kind == "syslog" && strings.HasPrefix(c.URL, "unix://") && (gone != nil || i.Mode()&os.ModeSocket == 0) {
+		if i, gone := os.Stat(strings.TrimPrefix(c.URL, "unix://")); c.Kind == "syslog" &&
+			strings.HasPrefix(c.URL, "unix://") && (gone != nil || i.Mode()&os.ModeSocket == 0) {
 			err = errors.Join(err, fmt.Errorf("%s is no socket", c.URL))
 		}
 		if err != nil {

@@ -19,14 +19,19 @@ func TestTheFacilitiesOfAConfigurationAreThoseOfSyslog(t *testing.T) {
 		t.Fatal(err)
 	}
 	accepted := 0
-	for _, facility := range strings.Fields("kern user mail daemon auth syslog lpr news uucp cron authpriv ftp ntp audit alert clock local0 local1 local2 local3 local4 local5 local6 local7 other") {
+	for _, facility := range strings.Fields("kern user mail daemon auth syslog lpr news uucp " +
+		"cron authpriv ftp ntp audit alert clock local0 local1 local2 local3 local4 local5 " +
+		"local6 local7 other") {
 		file := filepath.Join(t.TempDir(), "gatekit.toml")
-		text := fmt.Sprintf("[server.a]\ncommand = \"a\"\n[audit]\nfile = \"audit.jsonl\"\n[[audit.sink]]\nname = \"s\"\nkind = \"syslog\"\nurl = \"udp://127.0.0.1:514\"\nfacility = %q\n", facility)
+		text := fmt.Sprintf("[server.a]\ncommand = \"a\"\n[audit]\nfile = "+
+			"\"audit.jsonl\"\n[[audit.sink]]\nname = \"s\"\nkind = \"syslog\"\nurl = "+
+			"\"udp://127.0.0.1:514\"\nfacility = %q\n", facility)
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		_, configured := config.Load(file)
-		_, made := sink.NewSyslog(sink.SyslogOptions{URL: "udp://127.0.0.1:514", Facility: facility, Form: form})
+		_, made := sink.NewSyslog(sink.SyslogOptions{URL: "udp://127.0.0.1:514", Facility: facility,
+			Form: form})
 		if (configured == nil) != (made == nil) {
 			t.Errorf("%s: the configuration says %v, the sink %v", facility, configured, made)
 		}

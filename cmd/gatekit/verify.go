@@ -18,7 +18,8 @@ import (
 	"gatekit/audit/format"
 )
 
-// auditLog is the log that a command is about, and the file where its checkpoints were anchored, if it has one.
+// auditLog is the log that a command is about, and the file where its checkpoints were anchored, if
+// it has one.
 func auditLog(config string, args []string) (file, anchor string, err error) {
 	if len(args) > 0 {
 		return args[0], "", nil
@@ -47,8 +48,9 @@ What it finds is worth as much as what it is held against:
                     changed or cut off even with the key. FILE holds one or more; several --since are allowed
 
 The anchor that gatekit.toml names is held against the log without being asked for; when it is not there, that is an error.`,
-		Example: "  gatekit audit verify\n  gatekit audit verify --key gatekit.pub --since /mnt/other/anchors audit/gatekit.jsonl",
-		Args:    atMostOne("verify"),
+		Example: "  gatekit audit verify\n  gatekit audit verify --key gatekit.pub --since " +
+			"/mnt/other/anchors audit/gatekit.jsonl",
+		Args: atMostOne("verify"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			file, anchor, err := auditLog(config, args)
 			if err != nil {
@@ -59,13 +61,18 @@ The anchor that gatekit.toml names is held against the log without being asked f
 			if beside {
 				key = audit.PublicKeyFile(file)
 			}
-			if v.Key, err = audit.ReadKey(key); err != nil && !(beside && errors.Is(err, fs.ErrNotExist)) { // there is none where there is no log
+			// there is none where there is no log
+			if v.Key, err = audit.ReadKey(key); err != nil && !(beside && errors.Is(err,
+				fs.ErrNotExist)) {
 				return err
 			}
 			since, passed, unheld := checkpoints(file, since, anchor, v.Key)
 			v.Since = since
 			if terminal(os.Stderr) {
-				v.Progress = func(records uint64) { fmt.Fprintf(os.Stderr, "\r%d records", records) }
+				v.Progress = func(records uint64) {
+					fmt.Fprintf(os.Stderr, "\r%d records",
+						records)
+				}
 			}
 			done, err := v.Run(cmd.Context())
 			if v.Progress != nil {
@@ -82,28 +89,40 @@ The anchor that gatekit.toml names is held against the log without being asked f
 				fmt.Fprintf(cmd.OutOrStdout(), "  %s\n", p)
 			}
 			if beside {
-				fmt.Fprintf(cmd.OutOrStdout(), "The key was beside the log: keep a copy elsewhere, and name it with --key.\n")
+				fmt.Fprintf(cmd.OutOrStdout(),
+					"The key was beside the log: keep a copy elsewhere, and name it with --key.\n")
 			}
 			return nil
 		},
 	}
 	configFlag(c, &config)
-	c.Flags().StringVar(&key, "key", "", "public `key` that signed the checkpoints, or the file with it (default: the one beside the log)")
-	c.Flags().StringArrayVar(&since, "since", nil, "`file` of checkpoints that the log must hold; may be repeated")
+	c.Flags().StringVar(&key,
+		"key", "", "public `key` that signed the checkpoints, or the file with it (default: the "+
+			"one beside the log)")
+	c.Flags().StringArrayVar(&since, "since", nil,
+		"`file` of checkpoints that the log must hold; may be repeated")
 	return c
 }
 
-// checkpoints are those that a log must hold, and what was passed over. The error is of files that are no use; the log is to be held against the others all the same.
-func checkpoints(log string, files []string, anchor string, key note.Verifier) (all []*audit.Checkpoint, passed []string, err error) {
+// checkpoints are those that a log must hold, and what was passed over. The error is of files that
+// are no use; the log is to be held against the others all the same.
+func checkpoints(log string, files []string, anchor string,
+	key note.Verifier) (all []*audit.Checkpoint, passed []string, err error) {
 	var errs []error
 	if anchor != "" {
-		if info, err := os.Stat(anchor); err == nil && !info.Mode().IsRegular() { // to read a pipe may have no end
-			passed = append(passed, fmt.Sprintf("the anchor %s is no regular file, and was not read: name what was kept of it with --since", shown(anchor)))
+		// to read a pipe may have no end
+		if info, err := os.Stat(anchor); err == nil && !info.Mode().IsRegular() {
+			passed = append(passed, fmt.Sprintf("the anchor %s is no regular file, and was not "+
+				"read: name what was kept of it with --since", shown(anchor)))
 		} else if !errors.Is(err, fs.ErrNotExist) {
 			files = append(files, anchor)
-		} else if _, err := os.Stat(log + ".tree"); err == nil { // else there is no log either, which is said better elsewhere
-			errs = append(errs, fmt.Errorf("the anchor %s that the configuration names is not there, and the log is: it was taken away, or never written\n"+
-				"hint: Gatekit makes it at its start: put it back, or start Gatekit again to begin another; to verify without it, name the log: gatekit audit verify %s", shown(anchor), shown(log)))
+		} else if _, err := os.Stat(log + ".tree"); err == nil {
+			// else there is no log either, which is said better elsewhere
+			errs = append(errs, fmt.Errorf("the anchor %s that the configuration names is not "+
+				"there, and the log is: it was taken away, or never written\n"+
+				"hint: Gatekit makes it at its start: put it back, or start Gatekit again to "+
+				"begin another; to verify without it, name the log: gatekit audit verify %s",
+				shown(anchor), shown(log)))
 		}
 	}
 	for _, file := range files {
@@ -112,7 +131,8 @@ func checkpoints(log string, files []string, anchor string, key note.Verifier) (
 			errs = append(errs, err)
 		}
 		if all = append(all, some...); torn > 0 {
-			passed = append(passed, fmt.Sprintf("%s in %s torn: held against the others there", counted(torn, "checkpoint"), shown(file)))
+			passed = append(passed, fmt.Sprintf("%s in %s torn: held against the others there",
+				counted(torn, "checkpoint"), shown(file)))
 		}
 	}
 	return all, passed, errors.Join(errs...)
@@ -124,7 +144,8 @@ func checkpointsIn(file string, key note.Verifier) (all []*audit.Checkpoint, tor
 		return nil, 0, fmt.Errorf("read checkpoints: %w", err)
 	}
 	if key == nil {
-		return nil, 0, fmt.Errorf("there is no key to verify %s with: name it with --key", shown(file))
+		return nil, 0, fmt.Errorf("there is no key to verify %s with: name it with --key",
+			shown(file))
 	}
 	if all, torn, err = audit.OpenCheckpoints(b, key); err != nil {
 		return nil, 0, fmt.Errorf("%s: %w", shown(file), err)
@@ -140,20 +161,25 @@ func sayVerified(w io.Writer, file string, key note.Verifier, done *audit.Verifi
 		fmt.Fprintf(w, "%s holds no records yet\n", shown(file))
 		return
 	}
-	fmt.Fprintf(w, "%s: records %d to %d are as they were written\n", shown(file), done.First, done.Last)
-	fmt.Fprintf(w, "  checkpoint of %s, signed with %s+%08x\n", counted(int(done.Checkpoint.Size), "record"), printable(key.Name()), key.KeyHash())
+	fmt.Fprintf(w, "%s: records %d to %d are as they were written\n", shown(file), done.First,
+		done.Last)
+	fmt.Fprintf(w, "  checkpoint of %s, signed with %s+%08x\n", counted(int(done.Checkpoint.Size),
+		"record"), printable(key.Name()), key.KeyHash())
 	if after := int(done.Last) - int(done.Checkpoint.Size); after > 0 {
 		fmt.Fprintf(w, "  %s after it, bound by the chain alone\n", counted(after, "record"))
 	}
 	if done.First > 1 {
-		fmt.Fprintf(w, "  records 1 to %d were removed when their time was over; their hashes are there\n", done.First-1)
+		fmt.Fprintf(w, "  records 1 to %d were removed when their time was over; their hashes "+
+			"are there\n", done.First-1)
 	}
 	for i, span := range done.Recovered {
 		if i == maxRecovered {
-			fmt.Fprintf(w, "  and %d more times; look for action \"recovered\"\n", len(done.Recovered)-i)
+			fmt.Fprintf(w, "  and %d more times; look for action \"recovered\"\n",
+				len(done.Recovered)-i)
 			break
 		}
-		fmt.Fprintf(w, "  records %d to %d had no checkpoint when Gatekit was started after them: what was done to them before is not known\n", span.From, span.Through)
+		fmt.Fprintf(w, "  records %d to %d had no checkpoint when Gatekit was started after "+
+			"them: what was done to them before is not known\n", span.From, span.Through)
 	}
 	if done.Since > 0 {
 		fmt.Fprintf(w, "  %s from elsewhere: they hold\n", counted(done.Since, "checkpoint"))
@@ -173,7 +199,8 @@ key ("gatekit audit key"), and sees no other record: gatekit audit verify-proof,
 				return errors.New("prove takes the number of a record, and at most one file")
 			}
 			if _, err := strconv.ParseUint(args[0], 10, 63); err != nil {
-				return fmt.Errorf("prove takes the number of a record, seq in the log, and not %q", args[0])
+				return fmt.Errorf("prove takes the number of a record, seq in the log, and not %q",
+					args[0])
 			}
 			return nil
 		},
@@ -199,7 +226,9 @@ key ("gatekit audit key"), and sees no other record: gatekit audit verify-proof,
 		},
 	}
 	configFlag(c, &config)
-	c.Flags().StringVar(&key, "key", "", "public `key` that signed the checkpoints, or the file with it (default: the one beside the log)")
+	c.Flags().StringVar(&key,
+		"key", "", "public `key` that signed the checkpoints, or the file with it (default: the "+
+			"one beside the log)")
 	return c
 }
 
@@ -234,7 +263,10 @@ printable is an escape. It needs nothing else: no log, no configuration, no netw
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(cmd.ErrOrStderr(), "record %d of the log %s, in the checkpoint of %s that %s+%08x signed\n", proof.Index+1, printable(c.Origin), counted(int(c.Size), "record"), printable(k.Name()), k.KeyHash())
+			fmt.Fprintf(cmd.ErrOrStderr(),
+				"record %d of the log %s, in the checkpoint of %s that %s+%08x signed\n",
+				proof.Index+1, printable(c.Origin), counted(int(c.Size), "record"),
+				printable(k.Name()), k.KeyHash())
 			f, err := format.New(format.JSONL, format.Options{Shown: terminal(os.Stdout)})
 			if err != nil {
 				return err
@@ -243,7 +275,8 @@ printable is an escape. It needs nothing else: no log, no configuration, no netw
 			return err
 		},
 	}
-	c.Flags().StringVar(&key, "key", "", "public `key` that signs the log's checkpoints, or the file with it")
+	c.Flags().StringVar(&key,
+		"key", "", "public `key` that signs the log's checkpoints, or the file with it")
 	return c
 }
 
@@ -277,7 +310,8 @@ record. The private key is beside the log, in FILE.key, or where key in [audit] 
 			}
 			b, err := os.ReadFile(audit.PublicKeyFile(file))
 			if errors.Is(err, fs.ErrNotExist) {
-				return fmt.Errorf("%w\nhint: it is made when the log begins: start Gatekit once", err)
+				return fmt.Errorf("%w\nhint: it is made when the log begins: start Gatekit once",
+					err)
 			}
 			if err != nil {
 				return err
@@ -336,7 +370,9 @@ who has used a certain text, and not be read, or tried, what the texts were. TEX
 		},
 	}
 	configFlag(c, &config)
-	c.Flags().StringVar(&key, "key", "", "`file` of the log's private key (default: the one beside FILE, or key in [audit])")
+	c.Flags().StringVar(&key,
+		"key", "", "`file` of the log's private key (default: the one beside FILE, or key in "+
+			"[audit])")
 	return c
 }
 

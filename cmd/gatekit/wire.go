@@ -30,7 +30,8 @@ import (
 	"gatekit/transport"
 )
 
-// gate is a configuration at work: the record, the servers, the proxy between them and the clients' front.
+// gate is a configuration at work: the record, the servers, the proxy between them and the clients'
+// front.
 type gate struct {
 	log     *slog.Logger
 	audit   *audit.Log
@@ -45,8 +46,9 @@ type gate struct {
 	proxy   *proxy.Proxy
 	front   *downstream.Front
 
-	telemetry *telemetry.Telemetry      // nil where nobody is told
-	asked     atomic.Pointer[[]*server] // the servers in force, by name: for who must not wait for mu
+	telemetry *telemetry.Telemetry // nil where nobody is told
+	// the servers in force, by name: for who must not wait for mu
+	asked atomic.Pointer[[]*server]
 
 	mu      sync.Mutex // held while the configuration changes
 	config  *config.Config
@@ -63,7 +65,8 @@ type server struct {
 }
 
 // openGate puts a configuration to work. Nothing is started before a client asks.
-func openGate(ctx context.Context, c *config.Config, log *slog.Logger, stages ...pipeline.StageConfig) (*gate, error) {
+func openGate(ctx context.Context, c *config.Config, log *slog.Logger,
+	stages ...pipeline.StageConfig) (*gate, error) {
 	if err := reachable(c); err != nil {
 		return nil, err
 	}
@@ -77,16 +80,18 @@ func openGate(ctx context.Context, c *config.Config, log *slog.Logger, stages ..
 		Durability:   audit.Durability(c.Audit.Durability),
 		Log:          log,
 		SegmentBytes: int64(c.Audit.SegmentBytes),
-		Keep:         audit.Retention{Files: c.Audit.KeepFiles, Bytes: int64(c.Audit.KeepBytes), For: c.Audit.KeepFor},
-		Key:          c.Audit.Key,
-		AnchorFile:   c.Audit.Anchor,
-		Anchor:       sending.anchor,
+		Keep: audit.Retention{Files: c.Audit.KeepFiles, Bytes: int64(c.Audit.KeepBytes),
+			For: c.Audit.KeepFor},
+		Key:        c.Audit.Key,
+		AnchorFile: c.Audit.Anchor,
+		Anchor:     sending.anchor,
 	})
 	if err != nil {
 		sending.abandon()
 		return nil, err
 	}
-	g := &gate{workers: workers.New(), log: log, audit: record, record: record, sinks: sending, stages: stages, config: c, servers: map[string]*server{}}
+	g := &gate{workers: workers.New(), log: log, audit: record, record: record, sinks: sending,
+		stages: stages, config: c, servers: map[string]*server{}}
 	fail := func(err error) (*gate, error) {
 		if g.bundles != nil {
 			g.bundles.Close()
@@ -145,7 +150,8 @@ func openGate(ctx context.Context, c *config.Config, log *slog.Logger, stages ..
 	if g.telemetry != nil {
 		g.telemetry.Watch(g.watched())
 	}
-	if err := g.event(ctx, "start", listed("version "+version(), c.String(), inForce(j.policies)), nil); err != nil {
+	if err := g.event(ctx, "start", listed("version "+version(), c.String(), inForce(j.policies)),
+		nil); err != nil {
 		return nil, errors.Join(fmt.Errorf("record the start: %w", err), g.close())
 	}
 	g.sayPolicies(c, j.policies)
@@ -167,13 +173,16 @@ func (g *gate) sayPolicies(c *config.Config, stage *policies.Stage) {
 	for i, f := range c.Policy.Files {
 		files[i] = shown(f)
 	}
-	g.log.Info("policies are in force", "rules", c.Policy.Rules, "files", files, "mode", c.Policy.Mode, "digest", stage.Digest())
+	g.log.Info("policies are in force", "rules", c.Policy.Rules, "files", files,
+		"mode", c.Policy.Mode, "digest", stage.Digest())
 	if c.Policy.Mode == "shadow" {
-		g.log.Warn("the policies refuse and change nothing: policy.mode is shadow; what they would do is in the audit log")
+		g.log.Warn("the policies refuse and change nothing: policy.mode is shadow; what they " +
+			"would do is in the audit log")
 	}
 }
 
-// judges are who judges by a configuration: its plugins, then its policies, which decide on what the plugins made of a message.
+// judges are who judges by a configuration: its plugins, then its policies, which decide on what
+// the plugins made of a message.
 type judges struct {
 	plugins  *plugins.Set
 	first    []pipeline.StageConfig // the plugins
@@ -182,7 +191,8 @@ type judges struct {
 }
 
 // load makes the judges of a configuration, with the bundles that are polled.
-func (g *gate) load(ctx context.Context, c *config.Config, client *service.Client, polled []*policies.Bundle) (*judges, error) {
+func (g *gate) load(ctx context.Context, c *config.Config, client *service.Client,
+	polled []*policies.Bundle) (*judges, error) {
 	rules, err := loadPolicies(c, polled, &g.memory)
 	if err != nil {
 		return nil, err
@@ -198,12 +208,16 @@ func (j *judges) stages() []pipeline.StageConfig {
 	if j.policies == nil {
 		return j.first
 	}
-	return append(slices.Clone(j.first), pipeline.StageConfig{Name: policyStage, Stage: j.logged, Timeout: policyTimeout})
+	return append(slices.Clone(j.first), pipeline.StageConfig{Name: policyStage, Stage: j.logged,
+		Timeout: policyTimeout})
 }
 
-// options are the proxy's for a configuration. Servers that are configured as before stay the ones they are.
+// options are the proxy's for a configuration. Servers that are configured as before stay the ones
+// they are.
 func (g *gate) options(c *config.Config, j *judges) (proxy.Options, map[string]*server, error) {
-	p := pipeline.New(g.record, pipeline.Options{Reasons: c.Deny.Reasons, ToolCallsResult: c.Deny.ToolCalls == "result", Names: &g.names, Workers: g.workers}, append(slices.Clone(g.stages), j.stages()...)...)
+	p := pipeline.New(g.record, pipeline.Options{Reasons: c.Deny.Reasons,
+		ToolCallsResult: c.Deny.ToolCalls == "result", Names: &g.names, Workers: g.workers},
+		append(slices.Clone(g.stages), j.stages()...)...)
 	servers := map[string]*server{}
 	o := proxy.Options{
 		Pipeline: p,
@@ -226,7 +240,8 @@ func (g *gate) options(c *config.Config, j *judges) (proxy.Options, map[string]*
 	if c.Policy != nil {
 		waiting, err := approvals(c.Servers)
 		if err != nil {
-			g.log.Warn("requests that a policy asks a human about can be approved by the client's user alone", "error", err)
+			g.log.Warn("requests that a policy asks a human about can be approved by the "+
+				"client's user alone", "error", err)
 		} else {
 			o.Approvals = waiting
 		}
@@ -236,8 +251,10 @@ func (g *gate) options(c *config.Config, j *judges) (proxy.Options, map[string]*
 		if running == nil || !sameServer(running.config, s) {
 			up, err := newUpstream(s, c.Limits, g.log, func(u *upstream.Options) {
 				u.Event = func(action, reason string, err error) {
-					if err := p.RecordEvent(context.Background(), &mcp.Message{Server: s.Name}, action, reason, err); err != nil {
-						g.log.Error("record an event", "server", s.Name, "event", action, "error", err)
+					if err := p.RecordEvent(context.Background(), &mcp.Message{Server: s.Name},
+						action, reason, err); err != nil {
+						g.log.Error("record an event", "server", s.Name, "event", action,
+							"error", err)
 					}
 				}
 				if g.telemetry != nil {
@@ -250,12 +267,14 @@ func (g *gate) options(c *config.Config, j *judges) (proxy.Options, map[string]*
 			running = &server{s, up}
 		}
 		servers[s.Name] = running
-		o.Servers = append(o.Servers, proxy.ServerConfig{Name: s.Name, Upstream: running.Upstream, Timeout: s.Timeout, MaxTimeout: s.MaxTimeout, Methods: s.Methods})
+		o.Servers = append(o.Servers, proxy.ServerConfig{Name: s.Name, Upstream: running.Upstream,
+			Timeout: s.Timeout, MaxTimeout: s.MaxTimeout, Methods: s.Methods})
 	}
 	return o, servers, nil
 }
 
-// sameServer says whether two configurations reach the same server the same way. What only the proxy looks at may differ.
+// sameServer says whether two configurations reach the same server the same way. What only the
+// proxy looks at may differ.
 func sameServer(a, b config.Server) bool {
 	for _, s := range []*config.Server{&a, &b} {
 		s.At, s.Timeout, s.MaxTimeout, s.Methods = config.Place{}, 0, 0, nil
@@ -263,8 +282,10 @@ func sameServer(a, b config.Server) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-// newUpstream is the server behind its transport; more, if it is not nil, fills in who is told of it. Nothing is started and nobody is called.
-func newUpstream(s config.Server, limits config.Limits, log *slog.Logger, more func(*upstream.Options)) (*upstream.Upstream, error) {
+// newUpstream is the server behind its transport; more, if it is not nil, fills in who is told of
+// it. Nothing is started and nobody is called.
+func newUpstream(s config.Server, limits config.Limits, log *slog.Logger,
+	more func(*upstream.Options)) (*upstream.Upstream, error) {
 	d, err := dial(s, limits, log)
 	if err != nil {
 		return nil, err
@@ -288,7 +309,8 @@ func newUpstream(s config.Server, limits config.Limits, log *slog.Logger, more f
 func dial(s config.Server, limits config.Limits, log *slog.Logger) (upstream.Dial, error) {
 	if s.Command != "" {
 		c := transport.Command{
-			Name: s.Name, Path: s.Command, Args: s.Args, Dir: s.Cwd, Env: plain(s.Env), MaxMessage: limits.MessageBytes, Log: log,
+			Name: s.Name, Path: s.Command, Args: s.Args, Dir: s.Cwd, Env: plain(s.Env),
+			MaxMessage: limits.MessageBytes, Log: log,
 		}
 		return upstream.Dial{Pipe: func(ctx context.Context) (upstream.Pipe, error) {
 			child, err := transport.Spawn(ctx, c)
@@ -298,7 +320,8 @@ func dial(s config.Server, limits config.Limits, log *slog.Logger) (upstream.Dia
 			return child, nil
 		}}, nil
 	}
-	back, err := transport.Dial(transport.Remote{Name: s.Name, URL: s.URL, Headers: plain(s.Headers), MaxMessage: limits.MessageBytes, Log: log})
+	back, err := transport.Dial(transport.Remote{Name: s.Name, URL: s.URL,
+		Headers: plain(s.Headers), MaxMessage: limits.MessageBytes, Log: log})
 	if err != nil {
 		return upstream.Dial{}, err
 	}
@@ -323,7 +346,8 @@ func plain(secrets map[string]config.Secret) map[string]string {
 	return out
 }
 
-// reachable finds the mistake that new users make: none of the programs is there. A server among others that is missing only leaves its own tools out.
+// reachable finds the mistake that new users make: none of the programs is there. A server among
+// others that is missing only leaves its own tools out.
 func reachable(c *config.Config) error {
 	var missing []error
 	for _, s := range c.Servers {
@@ -336,7 +360,8 @@ func reachable(c *config.Config) error {
 			missing = append(missing, fmt.Errorf("start server %q: %w", s.Name, err))
 		}
 	}
-	return fmt.Errorf("%w\nhint: is it installed? a program that is started by a desktop client has a short PATH: write the command's whole path", errors.Join(missing...))
+	return fmt.Errorf("%w\nhint: is it installed? a program that is started by a desktop client "+
+		"has a short PATH: write the command's whole path", errors.Join(missing...))
 }
 
 // apply puts a changed configuration to work without dropping sessions.
@@ -355,16 +380,19 @@ func (g *gate) apply(ctx context.Context, c *config.Config) error {
 	return err
 }
 
-// exchange is apply with mu held. A client of bundles that is no longer in force is left to be closed.
+// exchange is apply with mu held. A client of bundles that is no longer in force is left to be
+// closed.
 func (g *gate) exchange(ctx context.Context, c *config.Config) (err error) {
 	what := "the changed configuration"
 	for _, part := range needRestart(g.config, c) {
 		g.log.Warn("this change needs a restart; what was there goes on", "part", part)
 		what = "the rest of the changed configuration"
 	}
-	// What cannot be changed stays what it is, and the next change is held against what is in force.
+	// What cannot be changed stays what it is, and the next change is held against what is in
+	// force.
 	next := *c
-	next.Listen, next.Audit, next.Limits, next.Admin, next.Telemetry, next.Log = g.config.Listen, g.config.Audit, g.config.Limits, g.config.Admin, g.config.Telemetry, g.config.Log
+	next.Listen, next.Audit, next.Limits, next.Admin, next.Telemetry, next.Log = g.config.Listen,
+		g.config.Audit, g.config.Limits, g.config.Admin, g.config.Telemetry, g.config.Log
 	bundles, polled := g.bundles, g.polled
 	if !sameBundles(g.config, &next) {
 		if bundles, polled, err = openBundles(ctx, &next, g.log, g.bundleRefused); err != nil {
@@ -415,7 +443,9 @@ func needRestart(old, new *config.Config) []string {
 	for _, p := range []struct {
 		name     string
 		old, new any
-	}{{"[listen]", old.Listen, new.Listen}, {"[audit]", old.Audit, new.Audit}, {"[limits]", old.Limits, new.Limits}, {"[admin]", old.Admin, new.Admin}, {"[telemetry]", old.Telemetry, new.Telemetry}, {"[log]", old.Log, new.Log}} {
+	}{{"[listen]", old.Listen, new.Listen}, {"[audit]", old.Audit, new.Audit},
+		{"[limits]", old.Limits, new.Limits}, {"[admin]", old.Admin, new.Admin},
+		{"[telemetry]", old.Telemetry, new.Telemetry}, {"[log]", old.Log, new.Log}} {
 		if !reflect.DeepEqual(p.old, p.new) {
 			parts = append(parts, p.name)
 		}
@@ -423,7 +453,8 @@ func needRestart(old, new *config.Config) []string {
 	return parts
 }
 
-// watch applies changes of the file until ctx ends. One that is no good is reported, and what runs goes on.
+// watch applies changes of the file until ctx ends. One that is no good is reported, and what runs
+// goes on.
 func (g *gate) watch(ctx context.Context) {
 	config.Watch(ctx, g.config, func(c *config.Config, err error) {
 		if err == nil {
@@ -432,7 +463,8 @@ func (g *gate) watch(ctx context.Context) {
 		if err == nil {
 			return
 		}
-		g.log.Error("the changed configuration cannot be used; the one before goes on", "error", err)
+		g.log.Error("the changed configuration cannot be used; the one before goes on",
+			"error", err)
 		if err := g.event(ctx, "reload", "refused", err); err != nil {
 			g.log.Error("record the refused configuration", "error", err)
 		}
@@ -451,7 +483,8 @@ func (g *gate) pluginEvent(plugin, action, reason string, err error) {
 	}
 }
 
-// sinkEvent records that a sink was lost, or works again. When the log is closed nothing can be, and the sink has said it to the operator's log.
+// sinkEvent records that a sink was lost, or works again. When the log is closed nothing can be,
+// and the sink has said it to the operator's log.
 func (g *gate) sinkEvent(action, reason string, err error) {
 	if err := g.event(context.Background(), action, reason, err); err != nil {
 		g.log.Debug("record an event", "event", action, "error", err)
@@ -495,7 +528,8 @@ func (g *gate) close() error {
 		errs = append(errs, err)
 	}
 	g.workers.Close()
-	errs = append(errs, g.host.Close(), g.event(context.Background(), "stop", "", nil), g.audit.Close())
+	errs = append(errs, g.host.Close(), g.event(context.Background(), "stop", "", nil),
+		g.audit.Close())
 	g.sinks.close() // that have to send the stop, too
 	return errors.Join(append(errs, g.closeTelemetry())...)
 }
@@ -503,9 +537,11 @@ func (g *gate) close() error {
 // ballastBytes is how much garbage is made before it is collected, at the least.
 const ballastBytes = 16 << 20
 
-// tune sets the garbage collector for a proxy, whose messages are short-lived and much larger than what stays, unless the environment (GOGC, GOMEMLIMIT)
-// sets it. The caller keeps what it answers for as long as the proxy runs: memory that is never touched, and so never resident, but counts
-// in what the collector lets the heap grow by. A larger GOGC would do the same for a small heap, and let a large one grow several times over.
+// tune sets the garbage collector for a proxy, whose messages are short-lived and much larger than
+// what stays, unless the environment (GOGC, GOMEMLIMIT) sets it. The caller keeps what it answers
+// for as long as the proxy runs: memory that is never touched, and so never resident, but counts in
+// what the collector lets the heap grow by. A larger GOGC would do the same for a small heap, and
+// let a large one grow several times over.
 func tune() (ballast []byte) {
 	if _, ok := os.LookupEnv("GOGC"); !ok {
 		ballast = make([]byte, ballastBytes)

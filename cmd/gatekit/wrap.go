@@ -73,16 +73,24 @@ of a file is missing when the file is written back, and each costs some 300 µs 
 		},
 	}
 	c.Flags().SetInterspersed(false) // what follows the command is the command's
-	c.Flags().StringVar(&o.audit, "audit", "", "audit log `file` (default: a new one in your state folder)")
+	c.Flags().StringVar(&o.audit,
+		"audit", "", "audit log `file` (default: a new one in your state folder)")
 	c.Flags().Var(&o.era, "era", "the `era` of what the server speaks: auto, legacy or modern")
-	c.Flags().StringArrayVar(&o.env, "env", nil, "environment variable the server gets: `KEY`, as it is here, or KEY=VALUE; may be repeated")
+	c.Flags().StringArrayVar(&o.env, "env", nil,
+		"environment variable the server gets: `KEY`, as it is here, or KEY=VALUE; may be repeated")
 	c.Flags().StringVar(&o.cwd, "cwd", "", "working `folder` of the server (default: this one)")
-	c.Flags().StringArrayVar(&o.roots, "root", nil, "`folder` that paths must stay in; may be repeated")
-	c.Flags().StringArrayVar(&o.rules, "rule", nil, "`rule` of the library to add, of gatekit policy list; may be repeated")
-	c.Flags().BoolVar(&o.noDefaultRules, "no-default-rules", false, "only the rules and policies that --rule, --root and --policy name")
-	c.Flags().StringArrayVar(&o.policies, "policy", nil, "`file` (.rego, or a folder or bundle of such) to add; may be repeated")
-	c.Flags().BoolVar(&o.shadow, "shadow", false, "refuse and change nothing by rules and policies, and record what they would do")
-	c.Flags().StringArrayVar(&o.plugins, "plugin", nil, "`plugin` to add, of gatekit plugin list; may be repeated")
+	c.Flags().StringArrayVar(&o.roots, "root", nil,
+		"`folder` that paths must stay in; may be repeated")
+	c.Flags().StringArrayVar(&o.rules, "rule", nil,
+		"`rule` of the library to add, of gatekit policy list; may be repeated")
+	c.Flags().BoolVar(&o.noDefaultRules, "no-default-rules", false,
+		"only the rules and policies that --rule, --root and --policy name")
+	c.Flags().StringArrayVar(&o.policies, "policy", nil,
+		"`file` (.rego, or a folder or bundle of such) to add; may be repeated")
+	c.Flags().BoolVar(&o.shadow, "shadow", false,
+		"refuse and change nothing by rules and policies, and record what they would do")
+	c.Flags().StringArrayVar(&o.plugins, "plugin", nil,
+		"`plugin` to add, of gatekit plugin list; may be repeated")
 	return c
 }
 
@@ -108,7 +116,9 @@ func (o *wrapping) config(command []string) (*config.Config, error) {
 		if !given {
 			var ok bool
 			if value, ok = os.LookupEnv(key); !ok {
-				return nil, fmt.Errorf("start server %q: --env %s: it is not set in the environment\nhint: set it in the client's configuration, or write --env %s=VALUE", s.Name, key, key)
+				return nil, fmt.Errorf("start server %q: --env %s: it is not set in the "+
+					"environment\nhint: set it in the client's configuration, or write --env "+
+					"%s=VALUE", s.Name, key, key)
 			}
 		}
 		s.Env[key] = config.Secret(value)
@@ -120,15 +130,19 @@ func (o *wrapping) config(command []string) (*config.Config, error) {
 	if o.audit == "" {
 		dir, err := stateFolder()
 		if err != nil {
-			return nil, fmt.Errorf("find a place for the audit log: %w\nhint: name one with --audit", err)
+			return nil, fmt.Errorf(
+				"find a place for the audit log: %w\nhint: name one with --audit", err)
 		}
-		c.Audit.Key = filepath.Join(dir, "audit", "gatekit.key") // one for all processes, so that one public key is enough for all their logs
-		c.Audit.File = filepath.Join(dir, "audit", fmt.Sprintf("%s-%s-%d.jsonl", s.Name, time.Now().UTC().Format("20060102T150405Z"), os.Getpid()))
+		// one for all processes, so that one public key is enough for all their logs
+		c.Audit.Key = filepath.Join(dir, "audit", "gatekit.key")
+		c.Audit.File = filepath.Join(dir, "audit", fmt.Sprintf("%s-%s-%d.jsonl", s.Name,
+			time.Now().UTC().Format("20060102T150405Z"), os.Getpid()))
 	}
 	return c, nil
 }
 
-// place makes the paths of a server absolute: they are relative to our working folder, also where the server's is another.
+// place makes the paths of a server absolute: they are relative to our working folder, also where
+// the server's is another.
 func (o *wrapping) place(s *config.Server) (err error) {
 	if strings.ContainsRune(s.Command, filepath.Separator) {
 		if s.Command, err = filepath.Abs(s.Command); err != nil {
@@ -142,7 +156,8 @@ func (o *wrapping) place(s *config.Server) (err error) {
 		return err
 	}
 	if i, err := os.Stat(s.Cwd); err != nil || !i.IsDir() {
-		return fmt.Errorf("its working folder %s is no folder\nhint: correct --cwd, which is taken from the folder that Gatekit runs in", s.Cwd)
+		return fmt.Errorf("its working folder %s is no folder\nhint: correct --cwd, which is "+
+			"taken from the folder that Gatekit runs in", s.Cwd)
 	}
 	return nil
 }
@@ -161,7 +176,8 @@ func stateFolder() (string, error) {
 
 var notInNames = regexp.MustCompile(`[^a-z0-9]+`)
 
-// serverName is what the record calls the server of a command: the program, as a server may be named.
+// serverName is what the record calls the server of a command: the program, as a server may be
+// named.
 func serverName(command string) string {
 	name := strings.TrimSuffix(strings.ToLower(filepath.Base(command)), ".exe")
 	name = strings.Trim(notInNames.ReplaceAllString(name, "-"), "-0123456789")

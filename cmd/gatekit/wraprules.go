@@ -63,14 +63,16 @@ func (o *wrapping) judges(c *config.Config, command []string) error {
 	return nil // the policies are compiled when they are put to work
 }
 
-// folders are those that paths have to stay in, as absolute paths: what --root names, or else what the command of a server that is known names.
+// folders are those that paths have to stay in, as absolute paths: what --root names, or else what
+// the command of a server that is known names.
 func (o *wrapping) folders(command []string, home string) (folders []string, err error) {
 	for _, root := range o.roots {
 		if root, err = filepath.Abs(root); err != nil {
 			return nil, err
 		}
 		if i, err := os.Stat(root); err != nil || !i.IsDir() {
-			return nil, fmt.Errorf("--root %s is no folder\nhint: it is taken from the folder that Gatekit runs in", root)
+			return nil, fmt.Errorf("--root %s is no folder\nhint: it is taken from the folder "+
+				"that Gatekit runs in", root)
 		}
 		folders = append(folders, root)
 	}
@@ -80,11 +82,14 @@ func (o *wrapping) folders(command []string, home string) (folders []string, err
 	return filesystemFolders(command, o.cwd, home), nil
 }
 
-// filesystemServer is a word of a command that runs @modelcontextprotocol/server-filesystem: the package, with or without a version, its program, or its main file.
-var filesystemServer = regexp.MustCompile(`(^|[/@])(mcp-)?server-filesystem(@[^/]*)?(/dist/index\.js)?$`)
+// filesystemServer is a word of a command that runs @modelcontextprotocol/server-filesystem: the
+// package, with or without a version, its program, or its main file.
+var filesystemServer = regexp.MustCompile(
+	`(^|[/@])(mcp-)?server-filesystem(@[^/]*)?(/dist/index\.js)?$`)
 
-// filesystemFolders are the folders that a command gives to server-filesystem. It is none when that is not what the command runs, or when any of them cannot be found from here (as in a
-// container): it would be worse to refuse what the server allows.
+// filesystemFolders are the folders that a command gives to server-filesystem. It is none when that
+// is not what the command runs, or when any of them cannot be found from here (as in a container):
+// it would be worse to refuse what the server allows.
 func filesystemFolders(command []string, cwd, home string) (folders []string) {
 	at := slices.IndexFunc(command, filesystemServer.MatchString)
 	if at < 0 {

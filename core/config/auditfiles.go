@@ -6,13 +6,15 @@ import (
 	"strings"
 )
 
-// auditFiles are the files that the audit log and what goes with it write, and whose each is: no two may write to one.
+// auditFiles are the files that the audit log and what goes with it write, and whose each is: no
+// two may write to one.
 type auditFiles struct {
 	log   string
 	taken map[string]string
 }
 
-// checkAuditFiles makes the paths of the log, its key and its anchor absolute, and sees that they are not each other's. What package audit keeps beside a log is reserved, too.
+// checkAuditFiles makes the paths of the log, its key and its anchor absolute, and sees that they
+// are not each other's. What package audit keeps beside a log is reserved, too.
 func (l *loader) checkAuditFiles(a *Audit, n *node) *auditFiles {
 	a.File = l.abs(a.File)
 	files := &auditFiles{log: a.File, taken: map[string]string{

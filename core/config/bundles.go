@@ -29,11 +29,14 @@ func (l *loader) checkBundles(p *Policy, n *node) {
 		if b.Resource == "" && !at.has("resource") {
 			b.Resource = "bundles/" + b.Name
 		}
-		if i := l.checkUse(&b.Service, services, at, name); i >= 0 && len(keys) == 0 && exposed(p.Services[i].URL) {
-			l.errorf(at, "%s comes over http and is not signed: whoever is between could change the policies; use https, or say in [policy.key.NAME] who signs it", name)
+		if i := l.checkUse(&b.Service, services, at, name); i >= 0 && len(keys) == 0 &&
+			exposed(p.Services[i].URL) {
+			l.errorf(at, "%s comes over http and is not signed: whoever is between could change "+
+				"the policies; use https, or say in [policy.key.NAME] who signs it", name)
 		}
 		if b.Key != "" && !slices.Contains(keys, b.Key) && !l.partial {
-			l.errorf(at.at("key"), "%s.key: there is no key %q%s", name, at.at("key").text, suggest(at.at("key").text, keys))
+			l.errorf(at.at("key"), "%s.key: there is no key %q%s", name, at.at("key").text,
+				suggest(at.at("key").text, keys))
 		}
 		if b.Persist != "" {
 			b.Persist = l.abs(b.Persist)
@@ -50,7 +53,8 @@ func (l *loader) checkBundles(p *Policy, n *node) {
 	}
 }
 
-// checkUse checks which service a table uses, the only one when it does not say, and answers its index; -1 when there is none.
+// checkUse checks which service a table uses, the only one when it does not say, and answers its
+// index; -1 when there is none.
 func (l *loader) checkUse(service *string, services []string, at *node, name string) int {
 	if *service == "" && len(services) == 1 && !at.has("service") {
 		*service = services[0]
@@ -61,7 +65,8 @@ func (l *loader) checkUse(service *string, services []string, at *node, name str
 	case *service == "":
 		l.errorf(at, "%s.service must say which [policy.service.NAME] it uses", name)
 	default:
-		l.errorf(at.at("service"), "%s.service: there is no service %q%s", name, at.at("service").text, suggest(at.at("service").text, services))
+		l.errorf(at.at("service"), "%s.service: there is no service %q%s", name,
+			at.at("service").text, suggest(at.at("service").text, services))
 	}
 	return i
 }
@@ -75,7 +80,8 @@ func (l *loader) checkDelays(low, high *time.Duration, at *node, name string) {
 	}
 	if *high < *low {
 		if at.has("max_delay") {
-			l.errorf(at.at("max_delay"), "%s.max_delay cannot be shorter than its min_delay, %s", name, *low)
+			l.errorf(at.at("max_delay"), "%s.max_delay cannot be shorter than its min_delay, %s",
+				name, *low)
 		}
 		*high = *low
 	}
@@ -105,7 +111,8 @@ func (l *loader) checkService(s Service, n *node) {
 }
 
 // algorithms are those that bundles may be signed with.
-var algorithms = []string{"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "HS256", "HS384", "HS512"}
+var algorithms = []string{"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384",
+	"ES512", "HS256", "HS384", "HS512"}
 
 func (l *loader) checkKey(k Key, n *node) {
 	name := "policy.key." + k.Name
@@ -118,6 +125,7 @@ func (l *loader) checkKey(k Key, n *node) {
 	case block == nil:
 		l.errorf(n.at("key"), `%s.key must be the PEM of a public key or a certificate; key = "${file:bundle.pub}" is what the file holds`, name)
 	case strings.Contains(block.Type, "PRIVATE"):
-		l.errorf(n.at("key"), "%s.key is a private key; bundles are verified with the public one, and who can read this file could sign them", name)
+		l.errorf(n.at("key"), "%s.key is a private key; bundles are verified with the public "+
+			"one, and who can read this file could sign them", name)
 	}
 }

@@ -16,7 +16,8 @@ import (
 	"unicode"
 )
 
-// check holds what was decoded against what it may be, and makes paths absolute. Values are quoted as the file has them.
+// check holds what was decoded against what it may be, and makes paths absolute. Values are quoted
+// as the file has them.
 func (l *loader) check(c *Config, root *node) {
 	l.checkListen(&c.Listen, root.at("listen"))
 	for i := range c.Servers {
@@ -30,7 +31,8 @@ func (l *loader) check(c *Config, root *node) {
 	l.oneOf(&c.Names.Prefix, names, "names", "prefix", "always", "never")
 	l.oneOf(&c.Names.Resources, names, "names", "resources", "scheme", "prefix", "transparent")
 	if c.Names.Prefix == "never" && len(c.Servers) > 1 {
-		l.errorf(names.at("prefix"), `names.prefix = "never" is for one server, and there are %d: their tools could not be told apart`, len(c.Servers))
+		l.errorf(names.at("prefix"),
+			`names.prefix = "never" is for one server, and there are %d: their tools could not be told apart`, len(c.Servers))
 	}
 
 	l.checkPlugins(c, root)
@@ -52,7 +54,8 @@ func (l *loader) check(c *Config, root *node) {
 	l.oneOf(&c.Deny.ToolCalls, root.at("deny"), "deny", "tool_calls", "error", "result")
 }
 
-// saidAt says whether there is an error at the node already, so that a value that could not be replaced is not also called empty.
+// saidAt says whether there is an error at the node already, so that a value that could not be
+// replaced is not also called empty.
 func (l *loader) saidAt(n *node) bool {
 	at := l.lines.place(n.off)
 	return slices.ContainsFunc(l.errs, func(e *Error) bool { return e.At == at })
@@ -62,7 +65,8 @@ func (l *loader) oneOf(value *string, table *node, name, key string, allowed ...
 	if !table.has(key) || slices.Contains(allowed, *value) || l.saidAt(table.at(key)) {
 		return
 	}
-	l.errorf(table.at(key), "%s must be one of %s, not %q", join(name, key), strings.Join(quoteAll(allowed), ", "), table.at(key).text)
+	l.errorf(table.at(key), "%s must be one of %s, not %q", join(name, key),
+		strings.Join(quoteAll(allowed), ", "), table.at(key).text)
 }
 
 func quoteAll(words []string) []string {
@@ -81,7 +85,8 @@ func (l *loader) checkListen(c *Listen, n *node) {
 		l.checkAddress(c, n.at("http"))
 	}
 	if !c.Stdio && !n.has("http") {
-		l.errorf(n.at("stdio"), "nothing to listen on: listen.stdio is false and there is no listen.http")
+		l.errorf(n.at("stdio"), "nothing to listen on: listen.stdio is false and there is no "+
+			"listen.http")
 	}
 	if c.SSE && !n.has("http") {
 		l.errorf(n.at("sse"), "listen.sse is served beside listen.http, and there is none")
@@ -89,7 +94,8 @@ func (l *loader) checkListen(c *Listen, n *node) {
 	l.checkPath(c, n)
 	for i, o := range c.AllowedOrigins {
 		u, err := url.Parse(o)
-		if at := n.at("allowed_origins").item(i); err != nil || u.Scheme == "" || u.Host == "" || u.Path != "" || u.RawQuery != "" || u.Fragment != "" {
+		if at := n.at("allowed_origins").item(i); err != nil || u.Scheme == "" || u.Host == "" ||
+			u.Path != "" || u.RawQuery != "" || u.Fragment != "" {
 			l.errorf(at, `listen.allowed_origins[%d] must be an origin such as "https://app.example", not %q`, i, at.text)
 		}
 	}
@@ -106,16 +112,19 @@ func (l *loader) checkListen(c *Listen, n *node) {
 func (l *loader) checkAddress(c *Listen, at *node) {
 	host, ok := address(c.HTTP)
 	if !ok {
-		l.errorf(at, `listen.http must be an address and port such as "127.0.0.1:7777", not %q`, at.text)
+		l.errorf(at, `listen.http must be an address and port such as "127.0.0.1:7777", not %q`,
+			at.text)
 		return
 	}
 	if !loopback(host) && !c.Insecure {
 		l.errorf(at, `listen.http = %q is reachable from other machines and asks nobody who they are; `+
-			"listen on 127.0.0.1, or set listen.insecure = true if something before Gatekit authenticates", at.text)
+			"listen on 127.0.0.1, or set listen.insecure = true if something before Gatekit "+
+			"authenticates", at.text)
 	}
 }
 
-// loopback says whether an address is of this machine alone. A name other than localhost is not looked up: what it means may change.
+// loopback says whether an address is of this machine alone. A name other than localhost is not
+// looked up: what it means may change.
 func loopback(host string) bool {
 	if host == "localhost" {
 		return true
@@ -129,7 +138,8 @@ func (l *loader) checkPath(c *Listen, n *node) {
 	if l.saidAt(at) {
 		return
 	}
-	if u, err := url.Parse(c.Path); err != nil || !strings.HasPrefix(c.Path, "/") || u.Path != c.Path || strings.ContainsAny(c.Path, "{} ") {
+	if u, err := url.Parse(c.Path); err != nil || !strings.HasPrefix(c.Path, "/") ||
+		u.Path != c.Path || strings.ContainsAny(c.Path, "{} ") {
 		l.errorf(at, `listen.path must be a plain path such as "/mcp", not %q`, at.text)
 	} else if c.SSE && (c.Path == "/sse" || c.Path == "/messages") {
 		l.errorf(at, "listen.path = %q is taken by listen.sse", at.text)
@@ -143,8 +153,10 @@ var (
 	envName    = regexp.MustCompile(`^[^=\x00]+$`)
 )
 
-// ownHeaders are set by Gatekit itself on every request; one from the configuration would break the protocol.
-var ownHeaders = []string{"accept", "accept-encoding", "connection", "content-encoding", "content-length", "content-type", "cookie", "expect", "host",
+// ownHeaders are set by Gatekit itself on every request; one from the configuration would break the
+// protocol.
+var ownHeaders = []string{"accept", "accept-encoding", "connection", "content-encoding",
+	"content-length", "content-type", "cookie", "expect", "host",
 	"last-event-id", "te", "trailer", "transfer-encoding", "upgrade"}
 
 func (l *loader) checkServer(s *Server, n *node) {
@@ -158,17 +170,21 @@ func (l *loader) checkServer(s *Server, n *node) {
 		l.errorf(n.at("url"), "[%s] has both a command and a url: it can be reached in one way only", name)
 	case !hasCommand && !hasURL && !l.partial:
 		// A misspelt key has been reported; that it is also missing would be noise.
-		if !slices.ContainsFunc(n.keys, func(k string) bool { return resembles(k, "command") || resembles(k, "url") }) {
+		if !slices.ContainsFunc(n.keys, func(k string) bool {
+			return resembles(k, "command") || resembles(k, "url")
+		}) {
 			l.errorf(n, "[%s] has neither a command to run nor a url to call", name)
 		}
 	}
 	for _, key := range []string{"args", "env", "cwd", "restart"} {
 		if hasURL && !hasCommand && n.has(key) {
-			l.errorf(n.at(key), "%s.%s is for a server with a command, and this one has a url", name, key)
+			l.errorf(n.at(key), "%s.%s is for a server with a command, and this one has a url",
+				name, key)
 		}
 	}
 	if hasCommand && !hasURL && n.has("headers") {
-		l.errorf(n.at("headers"), "%s.headers is for a server with a url, and this one has a command", name)
+		l.errorf(n.at("headers"),
+			"%s.headers is for a server with a url, and this one has a command", name)
 	}
 	if hasURL && !l.saidAt(n.at("url")) {
 		l.checkURL(s.URL, n.at("url"), name)
@@ -188,7 +204,8 @@ func (l *loader) checkServer(s *Server, n *node) {
 		}
 	}
 	for key, value := range s.Env {
-		if at := n.at("env", key); !envName.MatchString(key) || strings.ContainsRune(string(value), 0) {
+		if at := n.at("env", key); !envName.MatchString(key) || strings.ContainsRune(string(value),
+			0) {
 			l.errorf(at, "%s.env.%s cannot be an environment variable", name, key)
 		}
 	}
@@ -198,13 +215,15 @@ func (l *loader) checkServer(s *Server, n *node) {
 	l.oneOf(&s.Era, n, name, "era", "auto", "legacy", "modern")
 	if s.MaxTimeout < s.Timeout {
 		if n.has("max_timeout") {
-			l.errorf(n.at("max_timeout"), "%s.max_timeout bounds the whole call and cannot be shorter than its timeout", name)
+			l.errorf(n.at("max_timeout"),
+				"%s.max_timeout bounds the whole call and cannot be shorter than its timeout", name)
 		}
 		s.MaxTimeout = s.Timeout
 	}
 	for i, m := range s.Methods {
 		if at := n.at("methods").item(i); !methodName.MatchString(m) {
-			l.errorf(at, `%s.methods[%d] must be a method or a prefix such as "acme/*", not %q`, name, i, at.text)
+			l.errorf(at, `%s.methods[%d] must be a method or a prefix such as "acme/*", not %q`,
+				name, i, at.text)
 		}
 	}
 }
@@ -218,9 +237,11 @@ func (l *loader) checkURL(text string, at *node, name string) {
 	u, err := url.Parse(text)
 	switch {
 	case err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "":
-		l.errorf(at, `%s.url must be a URL such as "https://example.com/mcp", not %q`, name, at.text)
+		l.errorf(at, `%s.url must be a URL such as "https://example.com/mcp", not %q`, name,
+			at.text)
 	case u.User != nil:
-		l.errorf(at, "%s.url holds credentials, which end in logs; send them with headers = { Authorization = … }", name)
+		l.errorf(at, "%s.url holds credentials, which end in logs; send them with headers = { "+
+			"Authorization = … }", name)
 	case u.Fragment != "":
 		l.errorf(at, "%s.url has a fragment, which is never sent", name)
 	}
@@ -233,7 +254,9 @@ func (l *loader) checkHeader(key, value string, at *node, name string) {
 		l.errorf(at, "%s.headers: %q cannot be a header's name", name, key)
 	case slices.Contains(ownHeaders, lower) || strings.HasPrefix(lower, "mcp-"):
 		l.errorf(at, "%s.headers.%s is set by the protocol and cannot be configured", name, key)
-	case strings.ContainsFunc(value, func(r rune) bool { return unicode.IsControl(r) && r != '\t' }):
+	case strings.ContainsFunc(value, func(r rune) bool {
+		return unicode.IsControl(r) && r != '\t'
+	}):
 		l.errorf(at, "%s.headers.%s holds a line break or another control character", name, key)
 	}
 }
@@ -254,41 +277,49 @@ func (l *loader) checkPlugins(c *Config, root *node) {
 		seen[p.Name] = true
 		switch use, command := n.has("use"), n.has("command"); {
 		case use && command:
-			l.errorf(n.at("command"), "%s has both use and command: it is a built-in or a program of yours", name)
+			l.errorf(n.at("command"),
+				"%s has both use and command: it is a built-in or a program of yours", name)
 		case !use && !command && !l.partial:
 			l.errorf(n, "%s has neither use (a built-in) nor command (a program of yours)", name)
 		case command && len(p.Command) == 0:
 			l.errorf(n.at("command"), "%s.command is empty", name)
 		}
 		for i, word := range p.Command { // it works in a folder of its own
-			if i == 0 && strings.ContainsRune(word, filepath.Separator) || strings.HasPrefix(word, "./") || strings.HasPrefix(word, "../") {
+			if i == 0 && strings.ContainsRune(word, filepath.Separator) || strings.HasPrefix(word,
+				"./") || strings.HasPrefix(word, "../") {
 				p.Command[i] = l.abs(word)
 			}
 		}
-		for key, words := range map[string][]string{"see": {"body", "request", "principal"}, "may": {"modify", "answer", "hide", "rename", "label"}} {
+		for key, words := range map[string][]string{"see": {"body", "request", "principal"},
+			"may": {"modify", "answer", "hide", "rename", "label"}} {
 			given := map[string][]string{"see": p.See, "may": p.May}[key]
 			for j, w := range given {
 				if at := n.at(key).item(j); !slices.Contains(words, w) && !l.saidAt(at) {
-					l.errorf(at, "%s.%s[%d] must be one of %s, not %q", name, key, j, strings.Join(quoteAll(words), ", "), at.text)
+					l.errorf(at, "%s.%s[%d] must be one of %s, not %q", name, key, j,
+						strings.Join(quoteAll(words), ", "), at.text)
 				}
 			}
 		}
 		for _, key := range []string{"env", "mtls"} {
 			if n.has(key) && n.has("use") {
-				l.errorf(n.at(key), "%s.%s is for a command; a built-in is part of Gatekit", name, key)
+				l.errorf(n.at(key), "%s.%s is for a command; a built-in is part of Gatekit", name,
+					key)
 			}
 		}
-		if sum, err := hex.DecodeString(p.SHA256); n.has("sha256") && (err != nil || len(sum) != 32) {
+		if sum, err := hex.DecodeString(p.SHA256); n.has("sha256") && (err != nil ||
+			len(sum) != 32) {
 			l.errorf(n.at("sha256"), "%s.sha256 must be 64 hexadecimal digits", name)
 		} else if n.has("sha256") && !n.has("command") {
-			l.errorf(n.at("sha256"), "%s.sha256 is for a command; a built-in is part of Gatekit", name)
+			l.errorf(n.at("sha256"), "%s.sha256 is for a command; a built-in is part of Gatekit",
+				name)
 		}
 		l.oneOf(&p.OnError, n, name, "on_error", "deny", "skip")
 		for j, s := range p.Servers {
 			at := n.at("servers").item(j)
 			known := slices.ContainsFunc(c.Servers, func(c Server) bool { return c.Name == s })
 			if s != "*" && !known && !l.partial && !l.saidAt(at) {
-				l.errorf(at, "%s.servers[%d]: there is no server %q%s", name, j, at.text, suggest(at.text, c.serverNames()))
+				l.errorf(at, "%s.servers[%d]: there is no server %q%s", name, j, at.text,
+					suggest(at.text, c.serverNames()))
 			}
 		}
 	}
@@ -318,7 +349,8 @@ func (l *loader) checkPolicy(p *Policy, n *node) {
 	for rule := range p.Config {
 		p.ConfigAt[rule] = l.lines.place(n.at("config", rule).off)
 		if !slices.Contains(p.Rules, rule) && !l.partial {
-			l.errorf(n.at("config", rule), "policy.config: %q is not among policy.rules%s", rule, suggest(rule, slices.Clone(p.Rules)))
+			l.errorf(n.at("config", rule), "policy.config: %q is not among policy.rules%s", rule,
+				suggest(rule, slices.Clone(p.Rules)))
 		}
 	}
 }

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// Config is one gatekit.toml, checked, with the defaults filled in. Its fields are described in gatekit.toml.example.
+// Config is one gatekit.toml, checked, with the defaults filled in. Its fields are described in
+// gatekit.toml.example.
 type Config struct {
 	File string `toml:"-"` // absolute path of the file it was read from; "" when there is none
 
@@ -203,7 +204,8 @@ type Deny struct {
 func (c *Config) defaults() {
 	c.Listen.Path = "/mcp"
 	c.Names = Names{Prefix: "always", Resources: "scheme"}
-	c.Audit = Audit{File: "audit/gatekit.jsonl", Bodies: "digest", Durability: "write", SegmentBytes: 64 << 20}
+	c.Audit = Audit{File: "audit/gatekit.jsonl", Bodies: "digest", Durability: "write",
+		SegmentBytes: 64 << 20}
 	c.Deny.ToolCalls = "error"
 	c.Telemetry = Telemetry{Protocol: "grpc", Metrics: true, Interval: time.Minute, Sample: 1}
 	c.Log = Log{Format: "text", Level: "info"}
@@ -217,7 +219,8 @@ func (s *Server) defaults() {
 
 func (p *Plugin) defaults() {
 	p.Servers, p.OnError, p.Timeout, p.MTLS = []string{"*"}, "deny", 2*time.Second, true
-	p.See, p.May = []string{"body", "request", "principal"}, []string{"modify", "answer", "hide", "rename", "label"}
+	p.See, p.May = []string{"body", "request", "principal"}, []string{"modify", "answer", "hide",
+		"rename", "label"}
 }
 
 func (p *Policy) defaults() { p.Mode = "enforce" }
@@ -230,7 +233,8 @@ func (d *DecisionLogs) defaults() {
 
 func (b *Bundle) defaults() { b.MinDelay, b.MaxDelay = time.Minute, 2*time.Minute }
 
-// Secret is a value that may have come from the environment or a file. No way of printing or encoding it shows it; string(s) is the value.
+// Secret is a value that may have come from the environment or a file. No way of printing or
+// encoding it shows it; string(s) is the value.
 type Secret string
 
 const redacted = "[redacted]"
@@ -240,7 +244,8 @@ func (Secret) GoString() string             { return redacted }
 func (Secret) LogValue() slog.Value         { return slog.StringValue(redacted) }
 func (Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }
 
-// String is where the configuration came from and what it names: no argument, URL, header or variable, since any of these may hold a secret.
+// String is where the configuration came from and what it names: no argument, URL, header or
+// variable, since any of these may hold a secret.
 func (c Config) String() string {
 	names := make([]string, len(c.Servers))
 	for i, s := range c.Servers {

@@ -13,8 +13,8 @@ import (
 // defaulter is a table that has other defaults than zero.
 type defaulter interface{ defaults() }
 
-// decode fills c, or notes every place that does not fit. Where it does not, c keeps the default, so that the checks that follow do
-// not complain a second time.
+// decode fills c, or notes every place that does not fit. Where it does not, c keeps the default,
+// so that the checks that follow do not complain a second time.
 func (l *loader) decode(c *Config, values map[string]any, root *node) {
 	c.defaults()
 	l.table(reflect.ValueOf(c).Elem(), values, root, "")
@@ -175,7 +175,8 @@ func (l *loader) duration(v reflect.Value, value any, n *node, name string) {
 	}
 }
 
-// slice fills a list of strings, of tables, or of named tables (which the file writes as tables of a table).
+// slice fills a list of strings, of tables, or of named tables (which the file writes as tables of
+// a table).
 func (l *loader) slice(v reflect.Value, value any, n *node, name string, wrong func(string)) {
 	elem := v.Type().Elem()
 	if f, ok := nameField(elem); ok {
@@ -190,7 +191,8 @@ func (l *loader) slice(v reflect.Value, value any, n *node, name string, wrong f
 			sub, ok := t[key].(map[string]any)
 			if !ok {
 				if _, given := t[key]; given {
-					l.errorf(n.table[key], "%s must be a table, [%[1]s], not %s", join(name, key), kindOf(t[key]))
+					l.errorf(n.table[key], "%s must be a table, [%[1]s], not %s", join(name, key),
+						kindOf(t[key]))
 				}
 				continue
 			}
@@ -258,7 +260,8 @@ func (l *loader) mapping(v reflect.Value, value any, n *node, name string, wrong
 	v.Set(m)
 }
 
-// free is a value whose shape is another's business (a plugin's settings), with its strings replaced.
+// free is a value whose shape is another's business (a plugin's settings), with its strings
+// replaced.
 func (l *loader) free(value any, n *node, name string) any {
 	if s, ok := value.(string); ok {
 		return l.text(s, n, name)

@@ -36,7 +36,8 @@ func (e *Error) Error() string {
 	return e.At.String() + ": " + e.Message
 }
 
-// Errors are all mistakes that were found, in the order of the file. It is the error of Load when the file could be read.
+// Errors are all mistakes that were found, in the order of the file. It is the error of Load when
+// the file could be read.
 type Errors []*Error
 
 // Error is one mistake a line.

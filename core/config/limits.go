@@ -28,7 +28,9 @@ type Limits struct {
 func (l *Limits) defaults() {
 	*l = Limits{
 		MessageBytes: 16 << 20, Depth: 200, Tokens: 1_000_000, Batch: 100,
-		InFlight: 256, Sessions: 1000, SessionIdle: 30 * time.Minute, ResumeEvents: 256, ResumeBytes: 1 << 20, ReverseTimeout: 5 * time.Minute,
-		ListPages: 100, ListItems: 10_000, PageItems: 1000, Listens: 32, Rounds: 16, Parked: 1024, ParkedOfOne: 64, ParkedFor: 10 * time.Minute, PluginMemory: 1 << 30,
+		InFlight: 256, Sessions: 1000, SessionIdle: 30 * time.Minute, ResumeEvents: 256,
+		ResumeBytes: 1 << 20, ReverseTimeout: 5 * time.Minute,
+		ListPages: 100, ListItems: 10_000, PageItems: 1000, Listens: 32, Rounds: 16, Parked: 1024,
+		ParkedOfOne: 64, ParkedFor: 10 * time.Minute, PluginMemory: 1 << 30,
 	}
 }

@@ -18,12 +18,13 @@ import (
 // maxFile bounds the file and everything that ${file:} reads.
 const maxFile = 1 << 20
 
-// Check finds mistakes that the package knows nothing of: what the caller cannot do, for one. Where there are others already, the Config
-// holds defaults.
+// Check finds mistakes that the package knows nothing of: what the caller cannot do, for one. Where
+// there are others already, the Config holds defaults.
 type Check func(*Config) Errors
 
-// Load reads, checks and completes the configuration at path. The error is Errors when the file could be read: all its
-// mistakes, those that the checks find among them, each at its place. Watch makes the same checks.
+// Load reads, checks and completes the configuration at path. The error is Errors when the file
+// could be read: all its mistakes, those that the checks find among them, each at its place. Watch
+// makes the same checks.
 func Load(path string, checks ...Check) (*Config, error) {
 	c, _, err := load(path, checks)
 	return c, err
@@ -49,7 +50,8 @@ type loader struct {
 	partial bool // lines were taken out for their syntax: what is absent may have been there
 }
 
-// load is Load that also says what it read, so that Watch knows what to look at; also after an error.
+// load is Load that also says what it read, so that Watch knows what to look at; also after an
+// error.
 func load(path string, checks []Check) (*Config, *reading, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
@@ -66,7 +68,8 @@ func load(path string, checks []Check) (*Config, *reading, error) {
 	if c.Policy != nil {
 		r.policies = slices.Concat(c.Policy.Files, c.Policy.Data)
 	}
-	r.files, r.sum = l.order, sumOf(l.sum(), policyFiles(r.policies)) // before the checks read them: what changes meanwhile is a change
+	// before the checks read them: what changes meanwhile is a change
+	r.files, r.sum = l.order, sumOf(l.sum(), policyFiles(r.policies))
 	for _, check := range checks {
 		l.errs = append(l.errs, check(c)...)
 	}
@@ -92,8 +95,8 @@ func (l *loader) load(abs string, src *lines) *Config {
 	return c
 }
 
-// parse answers the document's values, and the document that they are of: src without the lines that are no TOML, which are
-// blanked so that all others keep their place.
+// parse answers the document's values, and the document that they are of: src without the lines
+// that are no TOML, which are blanked so that all others keep their place.
 func (l *loader) parse(src string) (map[string]any, string) {
 	values, fault := decodeTOML(src)
 	for fault != nil {
@@ -108,7 +111,8 @@ func (l *loader) parse(src string) (map[string]any, string) {
 		}
 		before := fault
 		for _, src = range repairs(src, at.Line) {
-			if values, fault = decodeTOML(src); fault == nil || fault.Position.Line > before.Position.Line {
+			if values, fault = decodeTOML(src); fault == nil ||
+				fault.Position.Line > before.Position.Line {
 				break
 			}
 		}
@@ -137,7 +141,8 @@ func decodeTOML(doc string) (map[string]any, *toml.ParseError) {
 	return nil, &fault
 }
 
-// inOurStyle is the parser's sentence as our errors are: it begins some with a capital and ends them with a full stop.
+// inOurStyle is the parser's sentence as our errors are: it begins some with a capital and ends
+// them with a full stop.
 func inOurStyle(sentence string) string {
 	if sentence == "" {
 		return sentence
@@ -205,7 +210,8 @@ func (l *loader) readFile(path string) ([]byte, error) {
 		return nil, err
 	}
 	if len(b) > maxFile {
-		return nil, &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("larger than %d bytes", maxFile)}
+		return nil, &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("larger than %d bytes",
+			maxFile)}
 	}
 	l.files[path] = b
 	return b, nil

@@ -59,7 +59,8 @@ const server = "[server.a]\ncommand = \"a\"\n"
 
 // sinkOf is a document with a sink of the kind, named s.
 func sinkOf(kind string, lines ...string) string {
-	return server + "[[audit.sink]]\nname = \"s\"\nkind = \"" + kind + "\"\n" + strings.Join(append(lines, ""), "\n")
+	return server + "[[audit.sink]]\nname = \"s\"\nkind = \"" + kind + "\"\n" +
+		strings.Join(append(lines, ""), "\n")
 }
 
 func TestEachMistakeIsReportedAtItsPlace(t *testing.T) {
@@ -69,20 +70,24 @@ func TestEachMistakeIsReportedAtItsPlace(t *testing.T) {
 		want      []string
 	}{
 		{"UTF-16", "\xff\xfea\x00", []string{`1:1: the file is UTF-16; save it as UTF-8`}},
-		{"an unknown key is reported with the known one that it resembles", "[server.a]\ncomand = \"x\"", []string{
-			`2:1: unknown key "comand" in [server.a], did you mean "command"?`}},
-		{"an unknown key that resembles none is reported with those there are", server + "[deny]\ncolour = 1", []string{
-			`4:1: unknown key "colour" in [deny]; known are reasons, tool_calls`}},
+		{"an unknown key is reported with the known one that it resembles",
+			"[server.a]\ncomand = \"x\"", []string{
+				`2:1: unknown key "comand" in [server.a], did you mean "command"?`}},
+		{"an unknown key that resembles none is reported with those there are",
+			server + "[deny]\ncolour = 1", []string{
+				`4:1: unknown key "colour" in [deny]; known are reasons, tool_calls`}},
 		{"a key in other case is another key", server + "[deny]\nReasons = true", []string{
 			`4:1: unknown key "Reasons" in [deny], did you mean "reasons"?`}},
 		{"an unknown table is an unknown key", server + "[plugins]\nx = 1", []string{
 			`3:1: unknown key "plugins", did you mean "plugin"?`}},
 		{"a wrong type names the right one", server + "args = \"x\"", []string{
 			`3:1: server.a.args must be a list, not a string`}},
-		{"a wrong type in a list is reported at the element", server + "args = [\"x\",\n  7]", []string{
-			`4:3: server.a.args[1] must be a string, not an integer`}},
-		{"a wrong type in an inline table is reported there", server + "env = { A = \"x\", B = 7 }", []string{
-			`3:18: server.a.env.B must be a string, not an integer`}},
+		{"a wrong type in a list is reported at the element", server + "args = [\"x\",\n  7]",
+			[]string{
+				`4:3: server.a.args[1] must be a string, not an integer`}},
+		{"a wrong type in an inline table is reported there", server + "env = { A = \"x\", B = 7 }",
+			[]string{
+				`3:18: server.a.env.B must be a string, not an integer`}},
 		{"a server that is no table is reported", "server.a = \"npx\"", []string{
 			`1:8: server.a must be a table, [server.a], not a string`}},
 		{"servers in a list are reported", "[[server]]\ncommand = \"x\"", []string{
@@ -95,14 +100,16 @@ func TestEachMistakeIsReportedAtItsPlace(t *testing.T) {
 			`3:1: server.a.timeout must be a duration such as "60s", not an integer`}},
 		{"a duration of nothing is reported", server + "timeout = \"0s\"", []string{
 			`3:1: server.a.timeout must be above zero, not "0s"`}},
-		{"a call that may not last as long as its silence is reported", server + "timeout = \"60s\"\nmax_timeout = \"30s\"", []string{
-			`4:1: server.a.max_timeout bounds the whole call and cannot be shorter than its timeout`}},
+		{"a call that may not last as long as its silence is reported",
+			server + "timeout = \"60s\"\nmax_timeout = \"30s\"", []string{
+				`4:1: server.a.max_timeout bounds the whole call and cannot be shorter than its timeout`}},
 		{"a limit of nothing is reported", server + "[limits]\ndepth = 0", []string{
 			`4:1: limits.depth must be above zero, not 0`}},
 		{"a limit with a fraction is reported", server + "[limits]\ndepth = 1.5", []string{
 			`4:1: limits.depth must be a whole number, not a number with a fraction`}},
-		{"a server's name with an underscore is reported", "[server.a__b]\ncommand = \"x\"", []string{
-			`1:1: "a__b" cannot be a server's name: it must begin with a-z and hold only a-z, 0-9 and "-", since it becomes part of names and URIs`}},
+		{"a server's name with an underscore is reported", "[server.a__b]\ncommand = \"x\"",
+			[]string{
+				`1:1: "a__b" cannot be a server's name: it must begin with a-z and hold only a-z, 0-9 and "-", since it becomes part of names and URIs`}},
 		{"a server with a command and a url is reported", server + "url = \"http://x/\"", []string{
 			`3:1: [server.a] has both a command and a url: it can be reached in one way only`}},
 		{"a server with neither is reported", "[server.a]\nera = \"auto\"", []string{
@@ -111,200 +118,284 @@ func TestEachMistakeIsReportedAtItsPlace(t *testing.T) {
 			`1:1: no server: write [server.NAME] with a command or a url`}},
 		{"an empty command is reported", "[server.a]\ncommand = \"\"", []string{
 			`2:1: server.a.command is empty`}},
-		{"keys of a child process are refused beside a url", "[server.a]\nurl = \"http://x/\"\nargs = []\nrestart = false", []string{
-			`3:1: server.a.args is for a server with a command, and this one has a url`,
-			`4:1: server.a.restart is for a server with a command, and this one has a url`}},
+		{"keys of a child process are refused beside a url",
+			"[server.a]\nurl = \"http://x/\"\nargs = []\nrestart = false", []string{
+				`3:1: server.a.args is for a server with a command, and this one has a url`,
+				`4:1: server.a.restart is for a server with a command, and this one has a url`}},
 		{"headers are refused beside a command", server + "headers = {}", []string{
 			`3:1: server.a.headers is for a server with a url, and this one has a command`}},
 		{"a url that is none is reported", "[server.a]\nurl = \"example.com/mcp\"", []string{
 			`2:1: server.a.url must be a URL such as "https://example.com/mcp", not "example.com/mcp"`}},
-		{"a url with a password is refused without showing it", "[server.a]\nurl = \"https://u:hunter2@example.com/mcp\"", []string{
-			`2:1: server.a.url holds credentials, which end in logs; send them with headers = { Authorization = … }`}},
-		{"a header of the protocol is refused", "[server.a]\nurl = \"http://x/\"\nheaders = { Mcp-Session-Id = \"1\" }", []string{
-			`3:13: server.a.headers.Mcp-Session-Id is set by the protocol and cannot be configured`}},
-		{"a header with a line break is refused without showing it", "[server.a]\nurl = \"http://x/\"\nheaders = { X = \"a\\nb\" }", []string{
-			`3:13: server.a.headers.X holds a line break or another control character`}},
+		{"a url with a password is refused without showing it",
+			"[server.a]\nurl = \"https://u:hunter2@example.com/mcp\"", []string{
+				`2:1: server.a.url holds credentials, which end in logs; send them with headers = { Authorization = … }`}},
+		{"a header of the protocol is refused",
+			"[server.a]\nurl = \"http://x/\"\nheaders = { Mcp-Session-Id = \"1\" }", []string{
+				`3:13: server.a.headers.Mcp-Session-Id is set by the protocol and cannot be configured`}},
+		{"a header with a line break is refused without showing it",
+			"[server.a]\nurl = \"http://x/\"\nheaders = { X = \"a\\nb\" }", []string{
+				`3:13: server.a.headers.X holds a line break or another control character`}},
 		{"a sink without a name or a kind is reported", server + "[[audit.sink]]\n", []string{
 			`3:1: audit.sink[0] has no name`,
 			`3:1: audit.sink[0] has no kind: write "file", "stderr", "syslog", "otlp" or "webhook"`}},
 		{"a kind of sink that there is none of is reported", sinkOf("syslogd"), []string{
 			`5:1: audit.sink[0].kind must be one of "file", "stderr", "syslog", "otlp", "webhook", not "syslogd"`}},
-		{"two sinks of one name are reported", sinkOf("stderr") + strings.TrimPrefix(sinkOf("stderr"), server), []string{
-			`7:1: there are two sinks named "s"`}},
-		{"a sink's name that cannot be a file's is reported", server + "[[audit.sink]]\nname = \"../x\"\nkind = \"stderr\"", []string{
-			`4:1: audit.sink[0].name must begin with a-z and hold only a-z, 0-9 and "-", not "../x"`}},
-		{"keys of another kind of sink are reported", sinkOf("stderr", `url = "x"`, `path = "x"`), []string{
-			`6:1: audit.sink[0].url is not for a sink of the kind "stderr"`, `7:1: audit.sink[0].path is not for a sink of the kind "stderr"`}},
-		{"a format that a kind of sink cannot have is reported", sinkOf("webhook", `url = "https://x/"`, `format = "csv"`), []string{
-			`7:1: audit.sink[0].format must be one of "jsonl", "ocsf", not "csv"`}},
-		{"a sink that sends what there is not is reported", sinkOf("stderr", `send = ["records", "bodies"]`), []string{
-			`6:20: audit.sink[0].send[1] must be "records" or "checkpoints", not "bodies"`}},
-		{"a sink that sends nothing is reported", sinkOf("stderr", `send = []`), []string{`6:1: audit.sink[0].send is empty: there is nothing to send`}},
-		{"checkpoints to a file of records are reported", sinkOf("file", `path = "x"`, `send = ["checkpoints"]`), []string{
+		{"two sinks of one name are reported",
+			sinkOf("stderr") + strings.TrimPrefix(sinkOf("stderr"), server), []string{
+				`7:1: there are two sinks named "s"`}},
+		{"a sink's name that cannot be a file's is reported",
+			server + "[[audit.sink]]\nname = \"../x\"\nkind = \"stderr\"", []string{
+				`4:1: audit.sink[0].name must begin with a-z and hold only a-z, 0-9 and "-", not "../x"`}},
+		{"keys of another kind of sink are reported", sinkOf("stderr", `url = "x"`, `path = "x"`),
+			[]string{
+				`6:1: audit.sink[0].url is not for a sink of the kind "stderr"`,
+				`7:1: audit.sink[0].path is not for a sink of the kind "stderr"`}},
+		{"a format that a kind of sink cannot have is reported",
+			sinkOf("webhook", `url = "https://x/"`, `format = "csv"`), []string{
+				`7:1: audit.sink[0].format must be one of "jsonl", "ocsf", not "csv"`}},
+		{"a sink that sends what there is not is reported",
+			sinkOf("stderr", `send = ["records", "bodies"]`), []string{
+				`6:20: audit.sink[0].send[1] must be "records" or "checkpoints", not "bodies"`}},
+		{"a sink that sends nothing is reported", sinkOf("stderr", `send = []`),
+			[]string{`6:1: audit.sink[0].send is empty: there is nothing to send`}},
+		{"checkpoints to a file of records are reported", sinkOf("file", `path = "x"`,
+			`send = ["checkpoints"]`), []string{
 			`7:9: audit.sink[0].send: a sink of the kind "file" takes records alone; for a file of checkpoints there is audit.anchor`}},
-		{"a sink into the log is reported", sinkOf("file", `path = "audit/../audit/gatekit.jsonl"`), []string{
-			`6:1: audit.sink[0].path = "audit/../audit/gatekit.jsonl" is the file of the audit log`}},
-		{"a sink into what is beside the log is reported", sinkOf("file", `path = "audit/gatekit.jsonl.tree/checkpoint"`), []string{
-			`6:1: audit.sink[0].path = "audit/gatekit.jsonl.tree/checkpoint" is the file of the audit log's tree`}},
-		{"a sink into the log's public key is reported", sinkOf("file", `path = "audit/gatekit.jsonl.pub"`), []string{
-			`6:1: audit.sink[0].path = "audit/gatekit.jsonl.pub" is the file of the audit log's public key`}},
-		{"a sink into the log's key is reported", sinkOf("file", `path = "audit/gatekit.jsonl.key"`), []string{
-			`6:1: audit.sink[0].path = "audit/gatekit.jsonl.key" is the file of the audit log's key`}},
-		{"a sink into the log's lock is reported", sinkOf("file", `path = "audit/gatekit.jsonl.lock"`), []string{
-			`6:1: audit.sink[0].path = "audit/gatekit.jsonl.lock" is the file of the audit log's lock`}},
-		{"a sink into what the sinks were sent is reported", sinkOf("file", `path = "audit/gatekit.jsonl.sinks/s.json"`), []string{
-			`6:1: audit.sink[0].path = "audit/gatekit.jsonl.sinks/s.json" is the file of what the sinks were sent`}},
-		{"a sink into a segment of the log is reported", sinkOf("file", `path = "audit/gatekit-00000000000000000001.jsonl"`), []string{
-			`6:1: audit.sink[0].path = "audit/gatekit-00000000000000000001.jsonl" is the file of a segment of the audit log`}},
-		{"an anchor that is the log is reported", server + "[audit]\nanchor = \"audit/gatekit.jsonl\"", []string{
-			`4:1: audit.anchor = "audit/gatekit.jsonl" is the file of the audit log`}},
-		{"an anchor that is the key is reported", server + "[audit]\nkey = \"k\"\nanchor = \"./k\"", []string{
-			`5:1: audit.anchor = "./k" is the file of audit.key`}},
-		{"a key that is the log's public one is reported", server + "[audit]\nkey = \"audit/gatekit.jsonl.pub\"", []string{
-			`4:1: audit.key = "audit/gatekit.jsonl.pub" is the file of the audit log's public key`}},
-		{"a sink into the anchor is reported", server + "[audit]\nanchor = \"a\"\n[[audit.sink]]\nname = \"s\"\nkind = \"file\"\npath = \"a\"", []string{
-			`8:1: audit.sink[0].path = "a" is the file of audit.anchor`}},
-		{"a file sink without a path is reported", sinkOf("file"), []string{`3:1: audit.sink[0] has no path`}},
-		{"a sink without a url is reported", sinkOf("syslog"), []string{`3:1: audit.sink[0] has no url, such as "tls://siem.example:6514"`}},
-		{"a sink's url that is none is reported", sinkOf("syslog", `url = "siem.example:514"`), []string{
-			`6:1: audit.sink[0].url must be a URL such as "tls://siem.example:6514" (tls, tcp, udp, unix), not "siem.example:514"`}},
-		{"a sink's url without a port is reported", sinkOf("syslog", `url = "tls://siem.example"`), []string{
-			`6:1: audit.sink[0].url has no port; usual are 6514 for tls, 601 for tcp and 514 for udp`}},
-		{"a sink's url with a password is refused without showing it", sinkOf("webhook", `url = "https://u:hunter2@x/"`), []string{
-			`6:1: audit.sink[0].url holds credentials, which end in logs; send them with headers = { Authorization = … }`}},
-		{"records in clear to another machine are refused", sinkOf("otlp", `url = "http://collector.example:4317"`), []string{
-			`6:1: audit.sink[0].url: others on the way can read and change what goes to another machine by http; use https, or set insecure = true if the way is safe`}},
-		{"records in clear to this machine are not", sinkOf("otlp", `url = "http://127.0.0.1:4317"`), nil},
-		{"nor where that is wanted", sinkOf("syslog", `url = "udp://siem.example:514"`, `insecure = true`), nil},
-		{"a short key of a webhook is reported without showing it", sinkOf("webhook", `url = "https://x/"`, `signing_key = "hunter2"`), []string{
-			`7:1: audit.sink[0].signing_key must be at least 24 bytes of randomness`}},
-		{"a certificate without its key is reported", sinkOf("syslog", `url = "tls://x:1"`, `cert = "gatekit.toml"`), []string{
+		{"a sink into the log is reported", sinkOf("file", `path = "audit/../audit/gatekit.jsonl"`),
+			[]string{
+				`6:1: audit.sink[0].path = "audit/../audit/gatekit.jsonl" is the file of the audit log`}},
+		{"a sink into what is beside the log is reported",
+			sinkOf("file", `path = "audit/gatekit.jsonl.tree/checkpoint"`), []string{
+				`6:1: audit.sink[0].path = "audit/gatekit.jsonl.tree/checkpoint" is the file of the audit log's tree`}},
+		{"a sink into the log's public key is reported",
+			sinkOf("file", `path = "audit/gatekit.jsonl.pub"`), []string{
+				`6:1: audit.sink[0].path = "audit/gatekit.jsonl.pub" is the file of the audit log's public key`}},
+		{"a sink into the log's key is reported",
+			sinkOf("file", `path = "audit/gatekit.jsonl.key"`), []string{
+				`6:1: audit.sink[0].path = "audit/gatekit.jsonl.key" is the file of the audit log's key`}},
+		{"a sink into the log's lock is reported",
+			sinkOf("file", `path = "audit/gatekit.jsonl.lock"`), []string{
+				`6:1: audit.sink[0].path = "audit/gatekit.jsonl.lock" is the file of the audit log's lock`}},
+		{"a sink into what the sinks were sent is reported",
+			sinkOf("file", `path = "audit/gatekit.jsonl.sinks/s.json"`), []string{
+				`6:1: audit.sink[0].path = "audit/gatekit.jsonl.sinks/s.json" is the file of what the sinks were sent`}},
+		{"a sink into a segment of the log is reported",
+			sinkOf("file", `path = "audit/gatekit-00000000000000000001.jsonl"`), []string{
+				`6:1: audit.sink[0].path = "audit/gatekit-00000000000000000001.jsonl" is the file of a segment of the audit log`}},
+		{"an anchor that is the log is reported",
+			server + "[audit]\nanchor = \"audit/gatekit.jsonl\"", []string{
+				`4:1: audit.anchor = "audit/gatekit.jsonl" is the file of the audit log`}},
+		{"an anchor that is the key is reported", server + "[audit]\nkey = \"k\"\nanchor = \"./k\"",
+			[]string{
+				`5:1: audit.anchor = "./k" is the file of audit.key`}},
+		{"a key that is the log's public one is reported",
+			server + "[audit]\nkey = \"audit/gatekit.jsonl.pub\"", []string{
+				`4:1: audit.key = "audit/gatekit.jsonl.pub" is the file of the audit log's public key`}},
+		{"a sink into the anchor is reported",
+			server + "[audit]\nanchor = \"a\"\n[[audit.sink]]\nname = \"s\"\nkind = " +
+				"\"file\"\npath = \"a\"", []string{
+				`8:1: audit.sink[0].path = "a" is the file of audit.anchor`}},
+		{"a file sink without a path is reported", sinkOf("file"),
+			[]string{`3:1: audit.sink[0] has no path`}},
+		{"a sink without a url is reported", sinkOf("syslog"),
+			[]string{`3:1: audit.sink[0] has no url, such as "tls://siem.example:6514"`}},
+		{"a sink's url that is none is reported", sinkOf("syslog", `url = "siem.example:514"`),
+			[]string{
+				`6:1: audit.sink[0].url must be a URL such as "tls://siem.example:6514" (tls, tcp, udp, unix), not "siem.example:514"`}},
+		{"a sink's url without a port is reported", sinkOf("syslog", `url = "tls://siem.example"`),
+			[]string{
+				`6:1: audit.sink[0].url has no port; usual are 6514 for tls, 601 for tcp and 514 for udp`}},
+		{"a sink's url with a password is refused without showing it",
+			sinkOf("webhook", `url = "https://u:hunter2@x/"`), []string{
+				`6:1: audit.sink[0].url holds credentials, which end in logs; send them with headers = { Authorization = … }`}},
+		{"records in clear to another machine are refused",
+			sinkOf("otlp", `url = "http://collector.example:4317"`), []string{
+				`6:1: audit.sink[0].url: others on the way can read and change what goes to another machine by http; use https, or set insecure = true if the way is safe`}},
+		{"records in clear to this machine are not",
+			sinkOf("otlp", `url = "http://127.0.0.1:4317"`), nil},
+		{"nor where that is wanted", sinkOf("syslog", `url = "udp://siem.example:514"`,
+			`insecure = true`), nil},
+		{"a short key of a webhook is reported without showing it",
+			sinkOf("webhook", `url = "https://x/"`, `signing_key = "hunter2"`), []string{
+				`7:1: audit.sink[0].signing_key must be at least 24 bytes of randomness`}},
+		{"a certificate without its key is reported", sinkOf("syslog", `url = "tls://x:1"`,
+			`cert = "gatekit.toml"`), []string{
 			`3:1: audit.sink[0] has one of cert and cert_key: a certificate needs both`}},
-		{"a file of authorities that is not there is reported", sinkOf("syslog", `url = "tls://x:1"`, `ca = "nowhere.pem"`), []string{
-			`7:1: audit.sink[0].ca: there is no file "nowhere.pem"`}},
+		{"a file of authorities that is not there is reported",
+			sinkOf("syslog", `url = "tls://x:1"`, `ca = "nowhere.pem"`), []string{
+				`7:1: audit.sink[0].ca: there is no file "nowhere.pem"`}},
 		{"a folder that is not there is reported", server + "cwd = \"nowhere\"", []string{
 			`3:1: server.a.cwd = "nowhere" is no folder`}},
 		{"an era that is none is reported", server + "era = \"new\"", []string{
 			`3:1: server.a.era must be one of "auto", "legacy", "modern", not "new"`}},
-		{"a vendor method with a star in the middle is reported", server + "methods = [\"a*b\"]", []string{
-			`3:12: server.a.methods[0] must be a method or a prefix such as "acme/*", not "a*b"`}},
-		{"prefix never with two servers is reported", server + "[server.b]\ncommand = \"b\"\n[names]\nprefix = \"never\"", []string{
-			`6:1: names.prefix = "never" is for one server, and there are 2: their tools could not be told apart`}},
-		{"a plugin for a server that is not there is reported", server + "[[plugin]]\nname = \"p\"\nuse = \"p\"\nservers = [\"b\"]", []string{
-			`6:12: plugin[0].servers[0]: there is no server "b"; known are a`}},
-		{"two plugins of one name are reported", server + "[[plugin]]\nname = \"p\"\nuse = \"p\"\n[[plugin]]\nname = \"p\"\nuse = \"p\"", []string{
-			`7:1: there are two plugins named "p"`}},
-		{"a plugin without a program is reported", server + "[[plugin]]\nname = \"p\"\non_error = \"ignore\"", []string{
-			`3:1: plugin[0] has neither use (a built-in) nor command (a program of yours)`,
-			`5:1: plugin[0].on_error must be one of "deny", "skip", not "ignore"`}},
-		{"a checksum that is none is reported", server + "[[plugin]]\nname = \"p\"\ncommand = [\"./p\"]\nsha256 = \"abc\"", []string{
-			`6:1: plugin[0].sha256 must be 64 hexadecimal digits`}},
-		{"a policy file that is not there is reported", server + "[policy]\nfiles = [\"p.rego\"]", []string{
-			`4:10: policy.files[0]: there is no file "p.rego"`}},
-		{"settings of a rule that is not used are reported", server + "[policy]\nrules = [\"roots/traversal\"]\n[policy.config.\"roots/traversel\"]\nx = 1", []string{
-			`5:1: policy.config: "roots/traversel" is not among policy.rules, did you mean "roots/traversal"?`}},
-		{"an environment variable that is not set is reported", server + "env = { T = \"${env:GATEKIT_TEST_NOT_SET}\" }", []string{
-			`3:9: server.a.env.T: ${env:GATEKIT_TEST_NOT_SET} is not set in the environment`}},
-		{"a file that is not there is reported", server + "env = { T = \"${file:nowhere}\" }", []string{
-			`3:9: server.a.env.T: ${file:nowhere} cannot be read: no such file or directory`}},
+		{"a vendor method with a star in the middle is reported", server + "methods = [\"a*b\"]",
+			[]string{
+				`3:12: server.a.methods[0] must be a method or a prefix such as "acme/*", not "a*b"`}},
+		{"prefix never with two servers is reported",
+			server + "[server.b]\ncommand = \"b\"\n[names]\nprefix = \"never\"", []string{
+				`6:1: names.prefix = "never" is for one server, and there are 2: their tools could not be told apart`}},
+		{"a plugin for a server that is not there is reported",
+			server + "[[plugin]]\nname = \"p\"\nuse = \"p\"\nservers = [\"b\"]", []string{
+				`6:12: plugin[0].servers[0]: there is no server "b"; known are a`}},
+		{"two plugins of one name are reported",
+			server + "[[plugin]]\nname = \"p\"\nuse = \"p\"\n[[plugin]]\nname = \"p\"\nuse = \"p\"",
+			[]string{
+				`7:1: there are two plugins named "p"`}},
+		{"a plugin without a program is reported",
+			server + "[[plugin]]\nname = \"p\"\non_error = \"ignore\"", []string{
+				`3:1: plugin[0] has neither use (a built-in) nor command (a program of yours)`,
+				`5:1: plugin[0].on_error must be one of "deny", "skip", not "ignore"`}},
+		{"a checksum that is none is reported",
+			server + "[[plugin]]\nname = \"p\"\ncommand = [\"./p\"]\nsha256 = \"abc\"", []string{
+				`6:1: plugin[0].sha256 must be 64 hexadecimal digits`}},
+		{"a policy file that is not there is reported", server + "[policy]\nfiles = [\"p.rego\"]",
+			[]string{
+				`4:10: policy.files[0]: there is no file "p.rego"`}},
+		{"settings of a rule that is not used are reported",
+			server + "[policy]\nrules = " +
+				"[\"roots/traversal\"]\n[policy.config.\"roots/traversel\"]\nx = 1", []string{
+				`5:1: policy.config: "roots/traversel" is not among policy.rules, did you mean "roots/traversal"?`}},
+		{"an environment variable that is not set is reported",
+			server + "env = { T = \"${env:GATEKIT_TEST_NOT_SET}\" }", []string{
+				`3:9: server.a.env.T: ${env:GATEKIT_TEST_NOT_SET} is not set in the environment`}},
+		{"a file that is not there is reported", server + "env = { T = \"${file:nowhere}\" }",
+			[]string{
+				`3:9: server.a.env.T: ${file:nowhere} cannot be read: no such file or directory`}},
 		{"a substitution that is none is reported", server + "args = [\"${HOME}\"]", []string{
 			`3:9: server.a.args[0]: ${HOME} is no substitution: there are ${env:NAME} and ${file:PATH}; write $${ for the text itself`}},
 		{"a substitution without an end is reported", server + "args = [\"${env:A\"]", []string{
 			`3:9: server.a.args[0]: "${" without "}"; write $${ for the text itself`}},
-		{"a value from the environment is quoted as it was written", server + "era = \"${env:GATEKIT_TEST_BAD}\"\ntimeout = \"${env:GATEKIT_TEST_BAD}\"", []string{
-			`3:1: server.a.era must be one of "auto", "legacy", "modern", not "${env:GATEKIT_TEST_BAD}"`,
-			`4:1: server.a.timeout must be a duration such as "60s" or "1m30s", not "${env:GATEKIT_TEST_BAD}"`}},
+		{"a value from the environment is quoted as it was written",
+			server + "era = \"${env:GATEKIT_TEST_BAD}\"\ntimeout = \"${env:GATEKIT_TEST_BAD}\"",
+			[]string{
+				`3:1: server.a.era must be one of "auto", "legacy", "modern", not "${env:GATEKIT_TEST_BAD}"`,
+				`4:1: server.a.timeout must be a duration such as "60s" or "1m30s", not "${env:GATEKIT_TEST_BAD}"`}},
 		{"listening on all addresses is refused", server + "[listen]\nhttp = \":7777\"", []string{
 			`4:1: listen.http = ":7777" is reachable from other machines and asks nobody who they are; listen on 127.0.0.1, or set listen.insecure = true if something before Gatekit authenticates`}},
-		{"an address without a port is reported", server + "[listen]\nhttp = \"127.0.0.1\"", []string{
-			`4:1: listen.http must be an address and port such as "127.0.0.1:7777", not "127.0.0.1"`}},
-		{"operators of other machines are refused", server + "[admin]\nhttp = \"0.0.0.0:7778\"", []string{
-			`4:1: admin.http = "0.0.0.0:7778" is reachable from other machines, and asks nobody who they are; listen on 127.0.0.1, and let something that authenticates pass on what others need`}},
-		{"an address for operators without a port is reported", server + "[admin]\nhttp = \"localhost\"", []string{
-			`4:1: admin.http must be an address and port such as "127.0.0.1:7778", not "localhost"`}},
+		{"an address without a port is reported", server + "[listen]\nhttp = \"127.0.0.1\"",
+			[]string{
+				`4:1: listen.http must be an address and port such as "127.0.0.1:7777", not "127.0.0.1"`}},
+		{"operators of other machines are refused", server + "[admin]\nhttp = \"0.0.0.0:7778\"",
+			[]string{
+				`4:1: admin.http = "0.0.0.0:7778" is reachable from other machines, and asks nobody who they are; listen on 127.0.0.1, and let something that authenticates pass on what others need`}},
+		{"an address for operators without a port is reported",
+			server + "[admin]\nhttp = \"localhost\"", []string{
+				`4:1: admin.http must be an address and port such as "127.0.0.1:7778", not "localhost"`}},
 		{"settings of no collector are reported", server + "[telemetry]\ntraces = true", []string{
 			`4:1: telemetry.traces is for a collector, and there is no telemetry.url`}},
-		{"a collector of another machine without TLS is refused", server + "[telemetry]\nurl = \"http://collector.example:4317\"", []string{
-			`4:1: telemetry.url is on another machine, and not encrypted; use https, or set telemetry.insecure = true if the network between is trusted`}},
-		{"a share above one is reported", server + "[telemetry]\nurl = \"http://127.0.0.1:4317\"\ntraces = true\nsample = 20", []string{
-			`6:1: telemetry.sample is a share, from 0 to 1`}},
-		{"a path has no place in gRPC", server + "[telemetry]\nurl = \"https://127.0.0.1:4317/otlp\"\nmetrics = false", []string{
-			`4:1: telemetry.url has a path, which gRPC has no place for; set telemetry.protocol = "http" if the collector takes OTLP over HTTP`,
-			`4:1: telemetry.url is told nothing: neither telemetry.metrics nor telemetry.traces is true`}},
-		{"a format of the log that there is none of is reported", server + "[log]\nformat = \"logfmt\"", []string{
-			`4:1: log.format must be one of "text", "json", not "logfmt"`}},
+		{"a collector of another machine without TLS is refused",
+			server + "[telemetry]\nurl = \"http://collector.example:4317\"", []string{
+				`4:1: telemetry.url is on another machine, and not encrypted; use https, or set telemetry.insecure = true if the network between is trusted`}},
+		{"a share above one is reported",
+			server + "[telemetry]\nurl = \"http://127.0.0.1:4317\"\ntraces = true\nsample = 20",
+			[]string{
+				`6:1: telemetry.sample is a share, from 0 to 1`}},
+		{"a path has no place in gRPC",
+			server + "[telemetry]\nurl = \"https://127.0.0.1:4317/otlp\"\nmetrics = false",
+			[]string{
+				`4:1: telemetry.url has a path, which gRPC has no place for; set telemetry.protocol = "http" if the collector takes OTLP over HTTP`,
+				`4:1: telemetry.url is told nothing: neither telemetry.metrics nor telemetry.traces is true`}},
+		{"a format of the log that there is none of is reported",
+			server + "[log]\nformat = \"logfmt\"", []string{
+				`4:1: log.format must be one of "text", "json", not "logfmt"`}},
 		{"nothing to listen on is reported", server + "[listen]\nstdio = false", []string{
 			`4:1: nothing to listen on: listen.stdio is false and there is no listen.http`}},
 		{"sse without http is reported", server + "[listen]\nsse = true", []string{
 			`4:1: listen.sse is served beside listen.http, and there is none`}},
 		{"a path that is none is reported", server + "[listen]\npath = \"mcp\"", []string{
 			`4:1: listen.path must be a plain path such as "/mcp", not "mcp"`}},
-		{"an origin that is a page is reported", server + "[listen]\nallowed_origins = [\"https://a.example/page\"]", []string{
-			`4:20: listen.allowed_origins[0] must be an origin such as "https://app.example", not "https://a.example/page"`}},
-		{"a host with a scheme is reported", server + "[listen]\nallowed_hosts = [\"http://a\"]", []string{
-			`4:18: listen.allowed_hosts[0] must be a host such as "gatekit.example" or "gatekit.example:7777", not "http://a"`}},
-		{"a short key is refused without showing it", server + "[listen]\nstate_key = \"hunter2\"", []string{
-			`4:1: listen.state_key must be at least 32 bytes of randomness`}},
+		{"an origin that is a page is reported",
+			server + "[listen]\nallowed_origins = [\"https://a.example/page\"]", []string{
+				`4:20: listen.allowed_origins[0] must be an origin such as "https://app.example", not "https://a.example/page"`}},
+		{"a host with a scheme is reported", server + "[listen]\nallowed_hosts = [\"http://a\"]",
+			[]string{
+				`4:18: listen.allowed_hosts[0] must be a host such as "gatekit.example" or "gatekit.example:7777", not "http://a"`}},
+		{"a short key is refused without showing it", server + "[listen]\nstate_key = \"hunter2\"",
+			[]string{
+				`4:1: listen.state_key must be at least 32 bytes of randomness`}},
 		{"an audit without a file is reported", server + "[audit]\nfile = \"\"", []string{
 			`4:1: audit.file must name a file: nothing moves unrecorded`}},
 		{"a url with a fragment is reported", "[server.a]\nurl = \"http://x/#y\"", []string{
 			`2:1: server.a.url has a fragment, which is never sent`}},
-		{"a header's name that is none is reported", "[server.a]\nurl = \"http://x/\"\nheaders = { \"a b\" = \"1\" }", []string{
-			`3:13: server.a.headers: "a b" cannot be a header's name`}},
-		{"a variable's name that is none is reported", server + "env = { \"a=b\" = \"1\" }", []string{
-			`3:9: server.a.env.a=b cannot be an environment variable`}},
-		{"a path that another endpoint has is reported", server + "[listen]\nhttp = \"127.0.0.1:1\"\nsse = true\npath = \"/sse\"", []string{
-			`6:1: listen.path = "/sse" is taken by listen.sse`}},
+		{"a header's name that is none is reported",
+			"[server.a]\nurl = \"http://x/\"\nheaders = { \"a b\" = \"1\" }", []string{
+				`3:13: server.a.headers: "a b" cannot be a header's name`}},
+		{"a variable's name that is none is reported", server + "env = { \"a=b\" = \"1\" }",
+			[]string{
+				`3:9: server.a.env.a=b cannot be an environment variable`}},
+		{"a path that another endpoint has is reported",
+			server + "[listen]\nhttp = \"127.0.0.1:1\"\nsse = true\npath = \"/sse\"", []string{
+				`6:1: listen.path = "/sse" is taken by listen.sse`}},
 		{"a plugin without a name is reported", server + "[[plugin]]\nuse = \"p\"", []string{
 			`3:1: plugin[0] has no name`}},
-		{"a plugin's name that is none is reported", server + "[[plugin]]\nname = \"P\"\nuse = \"p\"", []string{
-			`4:1: plugin[0].name must begin with a-z and hold only a-z, 0-9 and "-", not "P"`}},
-		{"a plugin that is two is reported", server + "[[plugin]]\nname = \"p\"\nuse = \"p\"\ncommand = [\"./p\"]", []string{
-			`6:1: plugin[0] has both use and command: it is a built-in or a program of yours`}},
-		{"a plugin with an empty command is reported", server + "[[plugin]]\nname = \"p\"\ncommand = []", []string{
-			`5:1: plugin[0].command is empty`}},
-		{"a checksum of a built-in is reported", server + "[[plugin]]\nname = \"p\"\nuse = \"p\"\nsha256 = \"" + strings.Repeat("0", 64) + "\"", []string{
-			`6:1: plugin[0].sha256 is for a command; a built-in is part of Gatekit`}},
-		{"a key of bundles that is none is reported", server + "[policy.key.a]\nalgorithm = \"none\"\n[policy.key.b]\nkey = \"b.pub\"\n[policy.key.c]\nkey = '''-----BEGIN PRIVATE KEY-----\n-----END PRIVATE KEY-----'''", []string{
-			`3:1: policy.key.a.key is missing or empty; key = "${file:bundle.pub}" is what the file holds`,
-			`4:1: policy.key.a.algorithm must be one of "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "HS256", "HS384", "HS512", not "none"`,
-			`6:1: policy.key.b.key must be the PEM of a public key or a certificate; key = "${file:bundle.pub}" is what the file holds`,
-			`8:1: policy.key.c.key is a private key; bundles are verified with the public one, and who can read this file could sign them`}},
-		{"bundles that cannot come are reported", server + "[policy.service.s]\nurl = \"http://far.example\"\nca = \"ca.pem\"\n[policy.service.t]\nheaders = {\"a b\" = \"\"}\n" +
-			"[policy.bundle.One]\nservice = \"u\"\n[policy.bundle.two]\n[policy.bundle.three]\nservice = \"s\"\nkey = \"k\"\nmin_delay = \"1.5s\"\nmax_delay = \"1s\"\n" +
-			"[policy.status]\n[policy.decision_logs]\nservice = \"x\"\nmin_delay = \"30s\"\nmax_delay = \"20s\"", []string{
-			`5:1: policy.service.s.ca must be the PEM of certificates; ca = "${file:ca.pem}" is what the file holds`,
-			`6:1: policy.service.t has no url`,
-			`7:12: policy.service.t.headers: "a b" cannot be a header's name`,
-			`8:1: "One" cannot be a bundle's name: it must begin with a-z and hold only a-z, 0-9 and "-"`,
-			`9:1: policy.bundle.One.service: there is no service "u"; known are s, t`,
-			`10:1: policy.bundle.two.service must say which [policy.service.NAME] it uses`,
-			`11:1: policy.bundle.three comes over http and is not signed: whoever is between could change the policies; use https, or say in [policy.key.NAME] who signs it`,
-			`13:1: policy.bundle.three.key: there is no key "k"`,
-			`14:1: policy.bundle.three.min_delay must be whole seconds, not "1.5s"`,
-			`15:1: policy.bundle.three.max_delay cannot be shorter than its min_delay, 1.5s`,
-			`16:1: policy.status.service must say which [policy.service.NAME] it uses`,
-			`18:1: policy.decision_logs.service: there is no service "x"; known are s, t`,
-			`20:1: policy.decision_logs.max_delay cannot be shorter than its min_delay, 30s`}},
+		{"a plugin's name that is none is reported",
+			server + "[[plugin]]\nname = \"P\"\nuse = \"p\"", []string{
+				`4:1: plugin[0].name must begin with a-z and hold only a-z, 0-9 and "-", not "P"`}},
+		{"a plugin that is two is reported",
+			server + "[[plugin]]\nname = \"p\"\nuse = \"p\"\ncommand = [\"./p\"]", []string{
+				`6:1: plugin[0] has both use and command: it is a built-in or a program of yours`}},
+		{"a plugin with an empty command is reported",
+			server + "[[plugin]]\nname = \"p\"\ncommand = []", []string{
+				`5:1: plugin[0].command is empty`}},
+		{"a checksum of a built-in is reported",
+			server + "[[plugin]]\nname = \"p\"\nuse = \"p\"\nsha256 = \"" + strings.Repeat("0",
+				64) + "\"", []string{
+				`6:1: plugin[0].sha256 is for a command; a built-in is part of Gatekit`}},
+		{"a key of bundles that is none is reported",
+			server + "[policy.key.a]\nalgorithm = \"none\"\n[policy.key.b]\nkey = " +
+				"\"b.pub\"\n[policy.key.c]\nkey = '''-----BEGIN PRIVATE KEY-----\n-----END " +
+				"PRIVATE KEY-----'''", []string{
+				`3:1: policy.key.a.key is missing or empty; key = "${file:bundle.pub}" is what the file holds`,
+				`4:1: policy.key.a.algorithm must be one of "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "HS256", "HS384", "HS512", not "none"`,
+				`6:1: policy.key.b.key must be the PEM of a public key or a certificate; key = "${file:bundle.pub}" is what the file holds`,
+				`8:1: policy.key.c.key is a private key; bundles are verified with the public one, and who can read this file could sign them`}},
+		{"bundles that cannot come are reported",
+			server + "[policy.service.s]\nurl = \"http://far.example\"\nca = " +
+				"\"ca.pem\"\n[policy.service.t]\nheaders = {\"a b\" = \"\"}\n" +
+				"[policy.bundle.One]\nservice = " +
+				"\"u\"\n[policy.bundle.two]\n[policy.bundle.three]\nservice = \"s\"\nkey = " +
+				"\"k\"\nmin_delay = \"1.5s\"\nmax_delay = \"1s\"\n" +
+				"[policy.status]\n[policy.decision_logs]\nservice = \"x\"\nmin_delay = " +
+				"\"30s\"\nmax_delay = \"20s\"", []string{
+				`5:1: policy.service.s.ca must be the PEM of certificates; ca = "${file:ca.pem}" is what the file holds`,
+				`6:1: policy.service.t has no url`,
+				`7:12: policy.service.t.headers: "a b" cannot be a header's name`,
+				`8:1: "One" cannot be a bundle's name: it must begin with a-z and hold only a-z, 0-9 and "-"`,
+				`9:1: policy.bundle.One.service: there is no service "u"; known are s, t`,
+				`10:1: policy.bundle.two.service must say which [policy.service.NAME] it uses`,
+				`11:1: policy.bundle.three comes over http and is not signed: whoever is between could change the policies; use https, or say in [policy.key.NAME] who signs it`,
+				`13:1: policy.bundle.three.key: there is no key "k"`,
+				`14:1: policy.bundle.three.min_delay must be whole seconds, not "1.5s"`,
+				`15:1: policy.bundle.three.max_delay cannot be shorter than its min_delay, 1.5s`,
+				`16:1: policy.status.service must say which [policy.service.NAME] it uses`,
+				`18:1: policy.decision_logs.service: there is no service "x"; known are s, t`,
+				`20:1: policy.decision_logs.max_delay cannot be shorter than its min_delay, 30s`}},
 		{"a policy that is no table is reported", "policy = \"x\"\n" + server, []string{
 			`1:1: policy must be a table, not a string`}},
 		{"a date is no duration", server + "timeout = 1979-05-27", []string{
 			`3:1: server.a.timeout must be a duration such as "60s", not a date`}},
-		{"a file that is larger than any secret is refused", server + "env = { T = \"${file:/dev/zero}\" }", []string{
-			`3:9: server.a.env.T: ${file:/dev/zero} cannot be read: larger than 1048576 bytes`}},
+		{"a file that is larger than any secret is refused",
+			server + "env = { T = \"${file:/dev/zero}\" }", []string{
+				`3:9: server.a.env.T: ${file:/dev/zero} cannot be read: larger than 1048576 bytes`}},
 		{"a folder is no secret", server + "env = { T = \"${file:.}\" }", []string{
 			`3:9: server.a.env.T: ${file:.} cannot be read: is a folder`}},
 		{"columns are counted in characters", server + "args = [\"žluťoučký\", 7]", []string{
 			`3:22: server.a.args[1] must be a string, not an integer`}},
 
-		{"a line that is no TOML does not hide the mistakes after it", server + "args = [\n[deny]\nreasons = 1\n[names]\nprefix = \"x\"", []string{
-			`4:2: `, `5:1: deny.reasons must be true or false, not an integer`, `7:1: names.prefix must be one of "always", "never", not "x"`}},
-		{"a missing quote does not hide the mistakes after it", "[server.a]\ncommand = \"a\nargs = 1\ncolour = 2", []string{
-			`2:13: `, `3:1: server.a.args must be a list, not an integer`, `4:1: unknown key "colour" in [server.a]; known are args, command, cwd, env, era, headers, max_timeout, methods, restart, timeout, url`}},
-		{"a key given twice is reported at the second", server + "era = \"auto\"\nera = \"new\"\n[deny]\nreasons = 1", []string{
-			`4:1: `, `6:1: deny.reasons must be true or false, not an integer`}},
-		{"a table given twice is reported with what follows read on", server + "[server.a]\ncommand = \"b\"\n[deny]\nreasons = 1", []string{
-			`3:2: `, `6:1: deny.reasons must be true or false, not an integer`}},
+		{"a line that is no TOML does not hide the mistakes after it",
+			server + "args = [\n[deny]\nreasons = 1\n[names]\nprefix = \"x\"", []string{
+				`4:2: `, `5:1: deny.reasons must be true or false, not an integer`,
+				`7:1: names.prefix must be one of "always", "never", not "x"`}},
+		{"a missing quote does not hide the mistakes after it",
+			"[server.a]\ncommand = \"a\nargs = 1\ncolour = 2", []string{
+				`2:13: `, `3:1: server.a.args must be a list, not an integer`,
+				`4:1: unknown key "colour" in [server.a]; known are args, command, cwd, env, era, headers, max_timeout, methods, restart, timeout, url`}},
+		{"a key given twice is reported at the second",
+			server + "era = \"auto\"\nera = \"new\"\n[deny]\nreasons = 1", []string{
+				`4:1: `, `6:1: deny.reasons must be true or false, not an integer`}},
+		{"a table given twice is reported with what follows read on",
+			server + "[server.a]\ncommand = \"b\"\n[deny]\nreasons = 1", []string{
+				`3:2: `, `6:1: deny.reasons must be true or false, not an integer`}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -315,7 +406,8 @@ func TestEachMistakeIsReportedAtItsPlace(t *testing.T) {
 				return g == w || strings.HasSuffix(w, ": ") && strings.HasPrefix(g, w)
 			})
 			if !same {
-				t.Errorf("got\n\t%s\nwant\n\t%s", strings.Join(got, "\n\t"), strings.Join(tt.want, "\n\t"))
+				t.Errorf("got\n\t%s\nwant\n\t%s", strings.Join(got, "\n\t"), strings.Join(tt.want,
+					"\n\t"))
 			}
 			if err != nil && strings.Contains(err.Error(), "s3cret") {
 				t.Errorf("the error shows a value from the environment: %v", err)
@@ -326,7 +418,8 @@ func TestEachMistakeIsReportedAtItsPlace(t *testing.T) {
 
 func TestWhatTheParserSaysIsWrittenAsAllElse(t *testing.T) {
 	_, err := load(t, server+server)
-	if got, want := mistakes(t, err), []string{"3:2: key 'server.a' has already been defined"}; !slices.Equal(got, want) {
+	if got, want := mistakes(t,
+		err), []string{"3:2: key 'server.a' has already been defined"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
@@ -337,7 +430,8 @@ func TestWhatACheckFindsComesWithTheOtherMistakes(t *testing.T) {
 	_, err := config.Load(path, func(c *config.Config) config.Errors {
 		return config.Errors{{At: c.Plugins[0].At, Message: "no plugins"}}
 	})
-	if got, want := mistakes(t, err), []string{"1:1: no plugins", "7:1: deny.reasons must be true or false, not an integer"}; !slices.Equal(got, want) {
+	if got, want := mistakes(t, err), []string{"1:1: no plugins",
+		"7:1: deny.reasons must be true or false, not an integer"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
@@ -390,7 +484,8 @@ func TestAbsentKeysHaveTheDocumentedDefaults(t *testing.T) {
 		{"server.timeout", a.Timeout, time.Minute},
 		{"server.max_timeout", a.MaxTimeout, 10 * time.Minute},
 		{"names", c.Names, config.Names{Prefix: "always", Resources: "scheme"}},
-		{"audit", c.Audit, config.Audit{File: filepath.Join(dir, "audit/gatekit.jsonl"), Bodies: "digest", Durability: "write", SegmentBytes: 64 << 20}},
+		{"audit", c.Audit, config.Audit{File: filepath.Join(dir, "audit/gatekit.jsonl"),
+			Bodies: "digest", Durability: "write", SegmentBytes: 64 << 20}},
 		{"deny", c.Deny, config.Deny{ToolCalls: "error"}},
 		{"limits.message_bytes", c.Limits.MessageBytes, 16 << 20},
 		{"policy", c.Policy, (*config.Policy)(nil)},
@@ -399,13 +494,16 @@ func TestAbsentKeysHaveTheDocumentedDefaults(t *testing.T) {
 			t.Errorf("%s: got %v, want %v", tt.key, tt.got, tt.want)
 		}
 	}
-	if c, err := load(t, server+"[listen]\nhttp = \"localhost:0\"\n"); err != nil || c.Listen.Stdio {
-		t.Errorf("with http alone: got stdio %v, error %v, want false and none", c.Listen.Stdio, err)
+	if c, err := load(t, server+"[listen]\nhttp = \"localhost:0\"\n"); err != nil ||
+		c.Listen.Stdio {
+		t.Errorf("with http alone: got stdio %v, error %v, want false and none", c.Listen.Stdio,
+			err)
 	}
 }
 
 func TestServersKeepTheOrderOfTheFile(t *testing.T) {
-	c, err := load(t, "[server.z]\ncommand = \"z\"\n[server.a]\ncommand = \"a\"\n[server.m]\ncommand = \"m\"\n")
+	c, err := load(t, "[server.z]\ncommand = \"z\"\n[server.a]\ncommand = "+
+		"\"a\"\n[server.m]\ncommand = \"m\"\n")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -427,8 +525,10 @@ keep_for = "24h"
 		t.Fatal(err)
 	}
 	dir := filepath.Dir(c.File)
-	want := config.Audit{File: filepath.Join(dir, "audit/gatekit.jsonl"), Bodies: "digest", Durability: "write", SegmentBytes: 64 << 20,
-		KeepFiles: 3, KeepFor: 24 * time.Hour, Key: filepath.Join(dir, "keys/log"), Anchor: "/mnt/anchors"}
+	want := config.Audit{File: filepath.Join(dir, "audit/gatekit.jsonl"), Bodies: "digest",
+		Durability: "write", SegmentBytes: 64 << 20,
+		KeepFiles: 3, KeepFor: 24 * time.Hour, Key: filepath.Join(dir, "keys/log"),
+		Anchor: "/mnt/anchors"}
 	if !reflect.DeepEqual(c.Audit, want) {
 		t.Errorf("got %+v, want %+v", c.Audit, want)
 	}
@@ -481,9 +581,12 @@ headers = { Authorization = "Bearer ${env:GATEKIT_TEST_TOKEN}" }
 	}
 	var out strings.Builder
 	log := slog.New(slog.NewTextHandler(&out, nil))
-	log.Info("x", "config", c, "value", *c, "server", c.Servers[0], "env", c.Servers[0].Env, "headers", c.Servers[1].Headers, "listen", c.Listen)
-	slog.New(slog.NewJSONHandler(&out, nil)).Info("x", "config", c, "env", c.Servers[0].Env, "listen", c.Listen, "key", c.Listen.StateKey)
-	for _, v := range []any{c, *c, c.Servers, c.Servers[0], &c.Servers[1], c.Listen, c.Servers[0].Env} {
+	log.Info("x", "config", c, "value", *c, "server", c.Servers[0], "env", c.Servers[0].Env,
+		"headers", c.Servers[1].Headers, "listen", c.Listen)
+	slog.New(slog.NewJSONHandler(&out, nil)).Info("x", "config", c, "env", c.Servers[0].Env,
+		"listen", c.Listen, "key", c.Listen.StateKey)
+	for _, v := range []any{c, *c, c.Servers, c.Servers[0], &c.Servers[1], c.Listen,
+		c.Servers[0].Env} {
 		fmt.Fprintf(&out, "%v %+v %#v %s\n", v, v, v, v)
 	}
 	if strings.Contains(out.String(), "hunter2") {
@@ -508,7 +611,8 @@ func unwrap(err error) error {
 	}
 }
 
-// The example is what users copy and what documents the keys: it must load, and hold every key that there is.
+// The example is what users copy and what documents the keys: it must load, and hold every key that
+// there is.
 func TestTheExampleDocumentsEveryKey(t *testing.T) {
 	t.Setenv("FILES_TOKEN", "x")
 	t.Setenv("GITHUB_TOKEN", "x")
@@ -526,7 +630,9 @@ func TestTheExampleDocumentsEveryKey(t *testing.T) {
 	// What is commented out is valid too.
 	var lines []string
 	for line := range strings.Lines(string(text)) {
-		if bare, ok := strings.CutPrefix(line, "# "); ok && (strings.HasPrefix(bare, "[") || strings.Contains(strings.SplitN(bare, "#", 2)[0], " = ")) && !strings.HasPrefix(bare, "sha256") {
+		if bare, ok := strings.CutPrefix(line, "# "); ok && (strings.HasPrefix(bare, "[") ||
+			strings.Contains(strings.SplitN(bare, "#", 2)[0], " = ")) && !strings.HasPrefix(bare,
+			"sha256") {
 			line = bare
 		}
 		if strings.HasPrefix(line, "use =") { // its alternative, command, is in force now
@@ -534,13 +640,18 @@ func TestTheExampleDocumentsEveryKey(t *testing.T) {
 		}
 		lines = append(lines, line)
 	}
-	if _, err := load(t, strings.Join(lines, ""), "policies/x.rego", "", "bundle.pub", pub, "collector.pem", "", "ca.pem", certificate(t), "state.key", key, "siem.pem", "", "us.pem", "", "us.key", "", "webhook.key", key); err != nil {
+	if _, err := load(t, strings.Join(lines, ""), "policies/x.rego", "", "bundle.pub", pub,
+		"collector.pem", "", "ca.pem", certificate(t), "state.key", key, "siem.pem", "", "us.pem",
+		"", "us.key", "", "webhook.key", key); err != nil {
 		t.Errorf("with what is commented out: %v", err)
 	}
 	for _, k := range keys(reflect.TypeFor[config.Config]()) {
 		if !slices.ContainsFunc(strings.Split(string(text), "\n"), func(line string) bool {
 			line = strings.TrimPrefix(line, "# ")
-			return strings.HasPrefix(line, k+" = ") || strings.HasPrefix(line, "["+k) || strings.HasPrefix(line, "[["+k) || strings.HasPrefix(line, "[policy."+k+".") || strings.HasPrefix(line, "[policy."+k+"]") || strings.HasPrefix(line, "[[") && strings.HasSuffix(line, "."+k+"]]")
+			return strings.HasPrefix(line, k+" = ") || strings.HasPrefix(line, "["+k) ||
+				strings.HasPrefix(line, "[["+k) || strings.HasPrefix(line, "[policy."+k+".") ||
+				strings.HasPrefix(line, "[policy."+k+"]") || strings.HasPrefix(line, "[[") &&
+				strings.HasSuffix(line, "."+k+"]]")
 		}) {
 			t.Errorf("gatekit.toml.example does not show the key %q", k)
 		}
@@ -571,7 +682,8 @@ func TestTheExampleShowsTheDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	bare, err := load(t, "[server.files]\ncommand = \"npx\"\n[listen]\nhttp = \"127.0.0.1:7777\"\n[[plugin]]\nname=\"secrets\"\nuse=\"secrets\"\n[policy]\n")
+	bare, err := load(t, "[server.files]\ncommand = \"npx\"\n[listen]\nhttp = "+
+		"\"127.0.0.1:7777\"\n[[plugin]]\nname=\"secrets\"\nuse=\"secrets\"\n[policy]\n")
 	if err != nil {
 		t.Fatal(err)
 	}

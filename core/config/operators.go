@@ -19,7 +19,8 @@ func (l *loader) checkAdmin(c *Admin, n *node) {
 	host, ok := address(c.HTTP)
 	switch {
 	case !ok:
-		l.errorf(at, `admin.http must be an address and port such as "127.0.0.1:7778", not %q`, at.text)
+		l.errorf(at, `admin.http must be an address and port such as "127.0.0.1:7778", not %q`,
+			at.text)
 	case !loopback(host):
 		l.errorf(at, `admin.http = %q is reachable from other machines, and asks nobody who they are; listen on 127.0.0.1, and let something that authenticates pass on what others need`, at.text)
 	}
@@ -35,7 +36,8 @@ func address(s string) (host string, ok bool) {
 func (l *loader) checkTelemetry(c *Telemetry, n *node) {
 	l.oneOf(&c.Protocol, n, "telemetry", "protocol", "grpc", "http")
 	if !n.has("url") {
-		for _, key := range []string{"protocol", "headers", "ca", "insecure", "metrics", "interval", "traces", "sample"} {
+		for _, key := range []string{"protocol", "headers", "ca", "insecure", "metrics", "interval",
+			"traces", "sample"} {
 			if n.has(key) {
 				l.errorf(n.at(key), "telemetry.%s is for a collector, and there is no telemetry.url", key)
 			}
@@ -55,11 +57,13 @@ func (l *loader) checkTelemetry(c *Telemetry, n *node) {
 		l.errorf(at, "telemetry.sample is a share, from 0 to 1")
 	}
 	if !c.Metrics && !c.Traces {
-		l.errorf(n.at("url"), "telemetry.url is told nothing: neither telemetry.metrics nor telemetry.traces is true")
+		l.errorf(n.at("url"), "telemetry.url is told nothing: neither telemetry.metrics nor "+
+			"telemetry.traces is true")
 	}
 }
 
-// checkCollector sees that credentials, and what clients do, do not travel through a network in the open.
+// checkCollector sees that credentials, and what clients do, do not travel through a network in the
+// open.
 func (l *loader) checkCollector(c *Telemetry, n *node) {
 	at := n.at("url")
 	if l.saidAt(at) {
@@ -67,14 +71,18 @@ func (l *loader) checkCollector(c *Telemetry, n *node) {
 	}
 	u, err := url.Parse(c.URL)
 	switch {
-	case err != nil || !slices.Contains([]string{"http", "https"}, u.Scheme) || u.Hostname() == "" || u.RawQuery != "" || u.Fragment != "":
-		l.errorf(at, `telemetry.url must be a URL such as "https://collector.example:4317", not %q`, at.text)
+	case err != nil || !slices.Contains([]string{"http", "https"}, u.Scheme) ||
+		u.Hostname() == "" || u.RawQuery != "" || u.Fragment != "":
+		l.errorf(at, `telemetry.url must be a URL such as "https://collector.example:4317", not %q`,
+			at.text)
 	case u.User != nil:
-		l.errorf(at, "telemetry.url holds credentials, which end in logs; send them with headers = { Authorization = … }")
+		l.errorf(at, "telemetry.url holds credentials, which end in logs; send them with "+
+			"headers = { Authorization = … }")
 	case c.Protocol == "grpc" && u.Path != "" && u.Path != "/":
 		l.errorf(at, `telemetry.url has a path, which gRPC has no place for; set telemetry.protocol = "http" if the collector takes OTLP over HTTP`)
 	case u.Scheme == "http" && !loopback(u.Hostname()) && !c.Insecure:
-		l.errorf(at, "telemetry.url is on another machine, and not encrypted; use https, or set telemetry.insecure = true if the network between is trusted")
+		l.errorf(at, "telemetry.url is on another machine, and not encrypted; use https, or set "+
+			"telemetry.insecure = true if the network between is trusted")
 	}
 }
 

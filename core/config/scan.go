@@ -10,14 +10,16 @@ import (
 
 // node is where a key, or an element of an array, stands in the document.
 type node struct {
-	off   int              // byte offset of its first mention
-	text  string           // the value as written, for a string (before substitution); set when it is decoded
+	off int // byte offset of its first mention
+	// the value as written, for a string (before substitution); set when it is decoded
+	text  string
 	keys  []string         // of a table, in the order of the document
 	table map[string]*node // of a table
 	items []*node          // of an array
 }
 
-// at finds a descendant. One that is absent is an empty node at the nearest table that exists: where its absence is complained of.
+// at finds a descendant. One that is absent is an empty node at the nearest table that exists:
+// where its absence is complained of.
 func (n *node) at(path ...string) *node {
 	for _, k := range path {
 		next := n.table[k]
@@ -62,8 +64,8 @@ func (n *node) last() *node {
 	return n
 }
 
-// scanner notes where things stand in a document that the TOML parser has accepted. It checks nothing; on a document
-// that is not valid its answer is meaningless, but it ends.
+// scanner notes where things stand in a document that the TOML parser has accepted. It checks
+// nothing; on a document that is not valid its answer is meaningless, but it ends.
 type scanner struct {
 	s string
 	i int
@@ -102,7 +104,8 @@ func (s *scanner) pair(table *node) {
 	s.value(n)
 }
 
-// path reads a dotted key and answers its node. off is where all new nodes are said to be; -1 is where each key part is.
+// path reads a dotted key and answers its node. off is where all new nodes are said to be; -1 is
+// where each key part is.
 func (s *scanner) path(n *node, off int) *node {
 	for {
 		s.blank()

@@ -8,10 +8,12 @@ import (
 	"github.com/BurntSushi/toml"
 )
 
-// FuzzEveryKeyOfTheParserHasAPlace holds the scanner against the parser: what one calls a key, the other must know the place of.
+// FuzzEveryKeyOfTheParserHasAPlace holds the scanner against the parser: what one calls a key, the
+// other must know the place of.
 func FuzzEveryKeyOfTheParserHasAPlace(f *testing.F) {
 	for _, doc := range []string{
-		"a = 1\nb.c = 2\n[d]\n\"e f\" = '''x\n'''''\n[[g.h]]\ni = [1, {j = 2, k.l = \"]\"}, [3]]\n[[g.h]]\n[g.h.m]\nn = 1979-05-27 07:32:00Z # x\n",
+		"a = 1\nb.c = 2\n[d]\n\"e f\" = '''x\n'''''\n[[g.h]]\ni = [1, {j = 2, k.l = \"]\"}, " +
+			"[3]]\n[[g.h]]\n[g.h.m]\nn = 1979-05-27 07:32:00Z # x\n",
 		"a = \"\"\"x\\\"\"\"\"\"\nb = \"\\\\\"\nc = ''\nd = \"\"\ne = '\\'\n",
 		"a = { b = 1, # x\n c = [\n 1,\n], }\n'quo.ted'.\"\\u0041\" = 1\n",
 		"[ a . b ]\n[\"a\".c]\nx=1\r\n[[ d ]]\r\n",
@@ -40,16 +42,20 @@ func FuzzEveryKeyOfTheParserHasAPlace(f *testing.F) {
 	})
 }
 
-// FuzzEveryMistakeHasItsPlace wants of any file a configuration, or mistakes that all lie within it.
+// FuzzEveryMistakeHasItsPlace wants of any file a configuration, or mistakes that all lie within
+// it.
 func FuzzEveryMistakeHasItsPlace(f *testing.F) {
 	example, err := os.ReadFile("../../gatekit.toml.example")
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Add(string(example))
-	f.Add("[server.a]\ncommand = \"a\nargs = [\n[names]\nprefix = \"never\"\n[server]\nb = 1\n[[server.c]]\n")
-	f.Add("server = { a = { command = \"x\", env = { T = \"${env:NO}${file:/no}\" } } }\n[[plugin]]\nconfig = [1]\nname = 1\nservers = [\"b\", 2]\n")
-	f.Add("listen.http = \":1\"\nlisten.allowed_hosts = [[]]\npolicy = 1\nlimits.depth = -1\naudit.file = \"\"\n")
+	f.Add("[server.a]\ncommand = \"a\nargs = [\n[names]\nprefix = \"never\"\n[server]\nb = " +
+		"1\n[[server.c]]\n")
+	f.Add("server = { a = { command = \"x\", env = { T = \"${env:NO}${file:/no}\" } } " +
+		"}\n[[plugin]]\nconfig = [1]\nname = 1\nservers = [\"b\", 2]\n")
+	f.Add("listen.http = \":1\"\nlisten.allowed_hosts = [[]]\npolicy = 1\nlimits.depth = " +
+		"-1\naudit.file = \"\"\n")
 	f.Fuzz(func(t *testing.T, doc string) {
 		if strings.Contains(doc, "${file:") && !strings.Contains(doc, "${file:/no}") {
 			return // reads what it names
@@ -80,7 +86,8 @@ func find(n *node, key toml.Key) (*node, bool) {
 	return nil, false
 }
 
-// agree holds the shape of the tree against the values: the same keys, the same numbers of elements.
+// agree holds the shape of the tree against the values: the same keys, the same numbers of
+// elements.
 func agree(t *testing.T, doc, at string, value any, n *node) {
 	if table, ok := value.(map[string]any); ok {
 		if len(table) != len(n.keys) {
@@ -88,7 +95,8 @@ func agree(t *testing.T, doc, at string, value any, n *node) {
 		}
 		for k, v := range table {
 			if k == "" {
-				continue // the parser loses elements of a list under an empty name; no key of ours is empty
+				// the parser loses elements of a list under an empty name; no key of ours is empty
+				continue
 			}
 			if n.table[k] == nil {
 				t.Errorf("no place for the key %q of %q in\n%s", k, at, doc)
@@ -99,7 +107,8 @@ func agree(t *testing.T, doc, at string, value any, n *node) {
 	}
 	if items, ok := listOf(value); ok {
 		if len(items) != len(n.items) {
-			t.Errorf("%q has %d elements, the scanner found %d in\n%s", at, len(items), len(n.items), doc)
+			t.Errorf("%q has %d elements, the scanner found %d in\n%s", at, len(items),
+				len(n.items), doc)
 			return
 		}
 		for i, v := range items {

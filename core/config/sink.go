@@ -48,20 +48,26 @@ type sinkKind struct {
 }
 
 var sinkKinds = map[string]sinkKind{
-	"file":   {formats: []string{"jsonl", "ocsf", "csv", "text"}, keys: []string{"path", "segment_bytes", "keep_files"}},
+	"file": {formats: []string{"jsonl", "ocsf", "csv", "text"}, keys: []string{"path",
+		"segment_bytes", "keep_files"}},
 	"stderr": {formats: []string{"text", "jsonl", "ocsf", "csv"}},
-	"syslog": {formats: []string{"jsonl", "ocsf", "text"}, keys: []string{"url", "facility", "ca", "cert", "cert_key", "insecure"},
+	"syslog": {formats: []string{"jsonl", "ocsf", "text"}, keys: []string{"url", "facility", "ca",
+		"cert", "cert_key", "insecure"},
 		schemes: []string{"tls", "tcp", "udp", "unix"}, example: "tls://siem.example:6514"},
-	"otlp": {formats: []string{"jsonl", "ocsf", "text"}, keys: []string{"url", "protocol", "headers", "ca", "cert", "cert_key", "insecure"},
+	"otlp": {formats: []string{"jsonl", "ocsf", "text"}, keys: []string{"url",
+		"protocol", "headers", "ca", "cert", "cert_key", "insecure"},
 		schemes: []string{"https", "http"}, example: "https://collector.example:4317"},
-	"webhook": {formats: []string{"jsonl", "ocsf"}, keys: []string{"url", "headers", "signing_key", "ca", "cert", "cert_key", "insecure"},
+	"webhook": {formats: []string{"jsonl", "ocsf"}, keys: []string{"url", "headers", "signing_key",
+		"ca", "cert", "cert_key", "insecure"},
 		schemes: []string{"https", "http"}, example: "https://siem.example/hook"},
 }
 
 // sinkKeys are those that not every kind has.
-var sinkKeys = []string{"path", "segment_bytes", "keep_files", "url", "facility", "protocol", "headers", "signing_key", "ca", "cert", "cert_key", "insecure"}
+var sinkKeys = []string{"path", "segment_bytes", "keep_files", "url", "facility", "protocol",
+	"headers", "signing_key", "ca", "cert", "cert_key", "insecure"}
 
-var facilities = []string{"audit", "auth", "authpriv", "daemon", "user", "local0", "local1", "local2", "local3", "local4", "local5", "local6", "local7"}
+var facilities = []string{"audit", "auth", "authpriv", "daemon", "user", "local0", "local1",
+	"local2", "local3", "local4", "local5", "local6", "local7"}
 
 func (l *loader) checkSinks(a *Audit, n *node, files *auditFiles) {
 	names := map[string]bool{}
@@ -80,7 +86,8 @@ func (l *loader) checkSinks(a *Audit, n *node, files *auditFiles) {
 		kind, ok := sinkKinds[s.Kind]
 		if !ok {
 			if !n.has("kind") {
-				l.errorf(n, `%s has no kind: write "file", "stderr", "syslog", "otlp" or "webhook"`, name)
+				l.errorf(n, `%s has no kind: write "file", "stderr", "syslog", "otlp" or "webhook"`,
+					name)
 			}
 			l.oneOf(&s.Kind, n, name, "kind", "file", "stderr", "syslog", "otlp", "webhook")
 			continue
@@ -106,7 +113,8 @@ func (l *loader) checkSinks(a *Audit, n *node, files *auditFiles) {
 		for key, value := range s.Headers {
 			l.checkHeader(key, string(value), n.at("headers", key), name)
 		}
-		if at := n.at("signing_key"); n.has("signing_key") && len(s.SigningKey) < 24 && !l.saidAt(at) {
+		if at := n.at("signing_key"); n.has("signing_key") && len(s.SigningKey) < 24 &&
+			!l.saidAt(at) {
 			l.errorf(at, "%s.signing_key must be at least 24 bytes of randomness", name)
 		}
 		l.checkCertificates(s, n, name)
@@ -120,10 +128,12 @@ func (l *loader) checkSend(s *Sink, n *node, name string, kind sinkKind) {
 		switch {
 		case what != "records" && what != "checkpoints":
 			if !l.saidAt(item) {
-				l.errorf(item, `%s.send[%d] must be "records" or "checkpoints", not %q`, name, i, item.text)
+				l.errorf(item, `%s.send[%d] must be "records" or "checkpoints", not %q`, name, i,
+					item.text)
 			}
 		case what == "checkpoints" && kind.schemes == nil:
-			l.errorf(item, "%s.send: a sink of the kind %q takes records alone; for a file of checkpoints there is audit.anchor", name, s.Kind)
+			l.errorf(item, "%s.send: a sink of the kind %q takes records alone; for a file of "+
+				"checkpoints there is audit.anchor", name, s.Kind)
 		}
 	}
 	if len(s.Send) == 0 && !l.saidAt(at) {
@@ -157,21 +167,30 @@ func (l *loader) checkSinkURL(s *Sink, n *node, name string, kind sinkKind) {
 	}
 	u, err := url.Parse(s.URL)
 	switch {
-	case err != nil || !slices.Contains(kind.schemes, u.Scheme) || u.Scheme == "unix" && (u.Host != "" || u.Path == "") || u.Scheme != "unix" && u.Hostname() == "":
-		l.errorf(at, "%s.url must be a URL such as %q (%s), not %q", name, kind.example, strings.Join(kind.schemes, ", "), at.text)
+	case err != nil || !slices.Contains(kind.schemes, u.Scheme) || u.Scheme == "unix" &&
+		(u.Host != "" || u.Path == "") || u.Scheme != "unix" && u.Hostname() == "":
+		l.errorf(at, "%s.url must be a URL such as %q (%s), not %q", name, kind.example,
+			strings.Join(kind.schemes, ", "), at.text)
 	case u.User != nil:
-		l.errorf(at, "%s.url holds credentials, which end in logs; send them with headers = { Authorization = … }", name)
-	case u.Fragment != "" || slices.Contains([]string{"tls", "tcp", "udp"}, u.Scheme) && (u.Path != "" || u.RawQuery != ""):
+		l.errorf(at, "%s.url holds credentials, which end in logs; send them with headers = { "+
+			"Authorization = … }", name)
+	case u.Fragment != "" || slices.Contains([]string{"tls", "tcp", "udp"}, u.Scheme) &&
+		(u.Path != "" || u.RawQuery != ""):
 		l.errorf(at, "%s.url has more than a host and a port", name)
 	case slices.Contains([]string{"tls", "tcp", "udp"}, u.Scheme) && u.Port() == "":
-		l.errorf(at, "%s.url has no port; usual are 6514 for tls, 601 for tcp and 514 for udp", name)
-	case slices.Contains([]string{"http", "tcp", "udp"}, u.Scheme) && !loopback(u.Hostname()) && !s.Insecure:
-		l.errorf(at, "%s.url: others on the way can read and change what goes to another machine by %s; use %s, or set insecure = true if the way is safe", name, u.Scheme, kind.schemes[0])
+		l.errorf(at, "%s.url has no port; usual are 6514 for tls, 601 for tcp and 514 for udp",
+			name)
+	case slices.Contains([]string{"http", "tcp", "udp"}, u.Scheme) && !loopback(u.Hostname()) &&
+		!s.Insecure:
+		l.errorf(at, "%s.url: others on the way can read and change what goes to another "+
+			"machine by %s; use %s, or set insecure = true if the way is safe", name, u.Scheme,
+			kind.schemes[0])
 	}
 }
 
 func (l *loader) checkCertificates(s *Sink, n *node, name string) {
-	for key, path := range map[string]*string{"ca": &s.CA, "cert": &s.Cert, "cert_key": &s.CertKey} {
+	for key, path := range map[string]*string{"ca": &s.CA, "cert": &s.Cert,
+		"cert_key": &s.CertKey} {
 		if *path == "" {
 			continue
 		}

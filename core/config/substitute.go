@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// text is s with its substitutions made: ${env:NAME}, ${file:PATH}, and $${ for the text ${. It is "" when one of them cannot be, and
-// that has been noted. s itself is kept at the node: errors quote that, never the answer.
+// text is s with its substitutions made: ${env:NAME}, ${file:PATH}, and $${ for the text ${. It is
+// "" when one of them cannot be, and that has been noted. s itself is kept at the node: errors
+// quote that, never the answer.
 func (l *loader) text(s string, n *node, name string) string {
 	n.text = s
 	var out strings.Builder
@@ -65,5 +66,6 @@ func (l *loader) substitute(word string) (value, problem string) {
 		// Editors and echo end a file with a line break that is no part of the secret.
 		return strings.TrimSuffix(strings.TrimSuffix(string(b), "\n"), "\r"), ""
 	}
-	return "", "is no substitution: there are ${env:NAME} and ${file:PATH}; write $${ for the text itself"
+	return "", "is no substitution: there are ${env:NAME} and ${file:PATH}; write $${ for the " +
+		"text itself"
 }

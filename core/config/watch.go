@@ -13,18 +13,23 @@ import (
 	"time"
 )
 
-// interval is how often the files are looked at, and how long they must rest before they are read: editors write in several steps.
+// interval is how often the files are looked at, and how long they must rest before they are read:
+// editors write in several steps.
 const interval = 250 * time.Millisecond
 
-// Watch calls changed, one call at a time, whenever the file that c was read from, or one that it names, has other contents: one in a ${file:}, a policy, a folder of policies (its *.rego
-// without the tests), the policies' data. It is given the new Config, or the error for which it is none; the checks are those that Load made. c itself, and what changed got before, stay
-// as they are. It returns when ctx ends.
+// Watch calls changed, one call at a time, whenever the file that c was read from, or one that it
+// names, has other contents: one in a ${file:}, a policy, a folder of policies (its *.rego without
+// the tests), the policies' data. It is given the new Config, or the error for which it is none;
+// the checks are those that Load made. c itself, and what changed got before, stay as they are. It
+// returns when ctx ends.
 //
 // # Why by looking, and not by inotify
 //
-// Editors and orchestrators put a new file in the old one's place, so it is folders that one would have to be told of. In the folder the audit log may lie as well:
-// each record would wake the watcher, which was measured to add 50 µs to every call. A look at two files costs two system calls, four times a second; a folder of policies one for each
-// file and folder in it, and a few more.
+// Editors and orchestrators put a new file in the old one's place, so it is folders that one would
+// have to be told of. In the folder the audit log may lie as well: each record would wake the
+// watcher, which was measured to add 50 µs to every call. A look at two files costs two system
+// calls, four times a second; a folder of policies one for each file and folder in it, and a few
+// more.
 func Watch(ctx context.Context, c *Config, changed func(*Config, error)) {
 	last := c.read
 	seen := look(last.watched())
@@ -87,7 +92,8 @@ func (r *reading) watched() []string {
 	return append(slices.Clone(r.files), policyFiles(r.policies)...)
 }
 
-// policyFiles are the files that the policies are in, of the paths that they are named by: in a folder those that the policies' engine would read.
+// policyFiles are the files that the policies are in, of the paths that they are named by: in a
+// folder those that the policies' engine would read.
 func policyFiles(paths []string) (files []string) {
 	for _, path := range paths {
 		info, err := os.Stat(path)
@@ -102,7 +108,8 @@ func policyFiles(paths []string) (files []string) {
 				return nil
 			case d.IsDir() && strings.HasPrefix(d.Name(), ".") && path != root:
 				return fs.SkipDir
-			case !d.IsDir() && filepath.Ext(path) == ".rego" && !strings.HasSuffix(path, "_test.rego"):
+			case !d.IsDir() && filepath.Ext(path) == ".rego" && !strings.HasSuffix(path,
+				"_test.rego"):
 				files = append(files, path)
 			}
 			return nil
@@ -125,7 +132,9 @@ func sumOf(sum [sha256.Size]byte, files []string) [sha256.Size]byte {
 			fmt.Fprintln(h, "missing")
 			continue
 		}
-		n, err := io.Copy(h, f) // what cannot be read to its end has what was read, and is not there for the policies either
+		// what cannot be read to its end has what was read, and is not there for the policies
+		// either
+		n, err := io.Copy(h, f)
 		fmt.Fprintln(h, n, err == nil)
 		f.Close()
 	}

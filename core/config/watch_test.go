@@ -39,7 +39,8 @@ func watch(t *testing.T, path string, checks ...config.Check) <-chan event {
 	return events
 }
 
-// next waits for a change. Files are the system's business, and time is faked: it stands still while one is looked at.
+// next waits for a change. Files are the system's business, and time is faked: it stands still
+// while one is looked at.
 func next(t *testing.T, events <-chan event) event {
 	t.Helper()
 	select {
@@ -60,7 +61,8 @@ func TestWatchTellsOfChangesAndOnlyOfThem(t *testing.T) {
 		write(t, path, doc)
 		events := watch(t, path)
 
-		// Each step is noticed as one change; what is between them must not be noticed, or it would come in the next one's place.
+		// Each step is noticed as one change; what is between them must not be noticed, or it would
+		// come in the next one's place.
 		write(t, path, doc) // written, not changed
 		write(t, filepath.Join(dir, "other"), "x")
 
@@ -113,7 +115,8 @@ func TestWatchFollowsASymbolicLink(t *testing.T) {
 		write(t, filepath.Join(dir, "v1", "gatekit.toml"), "[server.a]\ncommand = \"a\"\n")
 		write(t, filepath.Join(dir, "v2", "gatekit.toml"), "[server.b]\ncommand = \"b\"\n")
 		// As Kubernetes mounts a ConfigMap: the file is a link through ..data, which is swapped.
-		for link, to := range map[string]string{filepath.Join(dir, "..data"): "v1", path: "..data/gatekit.toml"} {
+		for link, to := range map[string]string{filepath.Join(dir, "..data"): "v1",
+			path: "..data/gatekit.toml"} {
 			if err := os.Symlink(to, link); err != nil {
 				t.Fatal(err)
 			}
@@ -134,20 +137,24 @@ func TestWatchFollowsASymbolicLink(t *testing.T) {
 func TestWatchTellsOfChangedPolicies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
-		path, one, data := filepath.Join(dir, "gatekit.toml"), filepath.Join(dir, "one.rego"), filepath.Join(dir, "data.json")
+		path, one, data := filepath.Join(dir, "gatekit.toml"), filepath.Join(dir, "one.rego"),
+			filepath.Join(dir, "data.json")
 		sub := filepath.Join(dir, "policies", "sub", "deep.rego")
 		write(t, one, "1")
 		write(t, data, "1")
 		write(t, sub, "1")
-		const doc = "[server.a]\ncommand = \"a\"\n[policy]\nfiles = [\"one.rego\", \"policies\"]\ndata = [\"data.json\"]\n"
+		const doc = "[server.a]\ncommand = \"a\"\n[policy]\nfiles = [\"one.rego\", " +
+			"\"policies\"]\ndata = [\"data.json\"]\n"
 		write(t, path, doc)
 		events := watch(t, path)
 
-		for _, file := range []string{"x.txt", "deep_test.rego", "sub/.hidden/deep.rego"} { // none of them is a policy
+		// none of them is a policy
+		for _, file := range []string{"x.txt", "deep_test.rego", "sub/.hidden/deep.rego"} {
 			write(t, filepath.Join(dir, "policies", file), "x")
 		}
 		write(t, one, "1") // written, not changed
-		for step, file := range map[string]string{"a file": one, "the data": data, "in a folder": sub, "a new one": filepath.Join(dir, "policies", "new.rego")} {
+		for step, file := range map[string]string{"a file": one, "the data": data,
+			"in a folder": sub, "a new one": filepath.Join(dir, "policies", "new.rego")} {
 			write(t, file, "22")
 			if e := next(t, events); e.err != nil || e.c.Policy == nil {
 				t.Fatalf("%s: got %v, %v, want a change", step, e.c, e.err)
@@ -208,7 +215,8 @@ func TestWatchTellsOfAPolicyThatIsMended(t *testing.T) {
 	})
 }
 
-// A look may come late, on a busy machine or after a change that took long to apply. What is being written then is not read before it has rested.
+// A look may come late, on a busy machine or after a change that took long to apply. What is being
+// written then is not read before it has rested.
 func TestWatchReadsNothingHalfWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const one, two = "[server.a]\ncommand = \"a\"\n", "[server.b]\ncommand = \"b\"\n"
@@ -237,7 +245,8 @@ func TestWatchReadsNothingHalfWritten(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
 		if !slices.Equal(told, []int{2, 3}) {
-			t.Errorf("configurations with %v servers were told, want one with 2 and one with 3", told)
+			t.Errorf("configurations with %v servers were told, want one with 2 and one with 3",
+				told)
 		}
 	})
 }

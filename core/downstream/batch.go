@@ -9,7 +9,8 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// Batches are of 2025-03-26; 2024-11-05 says nothing against them. Their members are taken one by one, as if they had come alone.
+// Batches are of 2025-03-26; 2024-11-05 says nothing against them. Their members are taken one by
+// one, as if they had come alone.
 
 // batches says whether the client's revision has them.
 func (s *legacy) batches() bool {
@@ -17,13 +18,15 @@ func (s *legacy) batches() bool {
 	return revision != "" && revision <= mcp.Rev20250326
 }
 
-var errNoBatch = &mcp.ParseError{Code: mcp.CodeInvalidRequest, Reason: "batches are of MCP 2025-03-26, and need a session of that revision"}
+var errNoBatch = &mcp.ParseError{Code: mcp.CodeInvalidRequest,
+	Reason: "batches are of MCP 2025-03-26, and need a session of that revision"}
 
 // call is a function that answers a request.
 type call = func(context.Context) pipeline.Passed
 
 // split takes a batch apart. hear takes what is no request; admit enters a request.
-func (s *legacy) split(b []byte, hear func(*mcp.Message) error, admit func(*mcp.Message) call) ([]call, error) {
+func (s *legacy) split(b []byte, hear func(*mcp.Message) error,
+	admit func(*mcp.Message) call) ([]call, error) {
 	if !s.batches() {
 		return nil, errNoBatch
 	}
@@ -35,14 +38,17 @@ func (s *legacy) split(b []byte, hear func(*mcp.Message) error, admit func(*mcp.
 	for i, m := range ms {
 		switch {
 		case errs[i] != nil:
-			calls = append(calls, func(ctx context.Context) pipeline.Passed { return s.front.unread(ctx, s.peer, errs[i]) })
+			calls = append(calls, func(ctx context.Context) pipeline.Passed {
+				return s.front.unread(ctx, s.peer, errs[i])
+			})
 		case m.Kind != mcp.Request:
 			if err := hear(m); err != nil {
 				gather(ended(), calls) // those that were entered are taken out again
 				return nil, err
 			}
 		case m.Method == "initialize" || eraOf(m, "") == mcp.Modern:
-			calls = append(calls, s.refusing(refuse(mcp.CodeInvalidRequest, "%s has no place in a batch", m.Method), s.stamp(m)))
+			calls = append(calls, s.refusing(refuse(mcp.CodeInvalidRequest,
+				"%s has no place in a batch", m.Method), s.stamp(m)))
 		default:
 			calls = append(calls, admit(m))
 		}
@@ -50,7 +56,8 @@ func (s *legacy) split(b []byte, hear func(*mcp.Message) error, admit func(*mcp.
 	return calls, nil
 }
 
-// gather runs calls at once and answers their answers, in order; those of cancelled ones hold nothing.
+// gather runs calls at once and answers their answers, in order; those of cancelled ones hold
+// nothing.
 func gather(ctx context.Context, calls []call) []pipeline.Passed {
 	if len(calls) == 1 {
 		return []pipeline.Passed{calls[0](ctx)}
@@ -87,7 +94,9 @@ func (c *pipe) batch(ctx context.Context, b []byte) error {
 			c.leave(m)
 		}
 	}
-	calls, err := c.legacy.split(b, func(m *mcp.Message) error { return c.hear(ctx, m) }, func(m *mcp.Message) call {
+	calls, err := c.legacy.split(b, func(m *mcp.Message) error {
+		return c.hear(ctx, m)
+	}, func(m *mcp.Message) call {
 		run := c.admit(m)
 		if run == nil {
 			return c.legacy.refusing(tooMany, m)

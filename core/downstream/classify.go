@@ -4,7 +4,8 @@ import (
 	"gatekit/core/mcp"
 )
 
-// eraOf is the era of one message (protocol.md 4.1). version is the MCP-Protocol-Version that came with it, "" on a pipe.
+// eraOf is the era of one message (protocol.md 4.1). version is the MCP-Protocol-Version that came
+// with it, "" on a pipe.
 func eraOf(m *mcp.Message, version string) mcp.Era {
 	switch {
 	case isDate(version) && version >= mcp.Rev20260728,
@@ -35,24 +36,29 @@ func isDate(s string) bool {
 // isLegacy says whether it is a revision that begins with initialize.
 func isLegacy(revision string) bool { return mcp.EraOf(revision) == mcp.Legacy }
 
-// latestLegacy is what a client is offered that asks for a revision nobody knows in a handshake that newer ones do not have.
+// latestLegacy is what a client is offered that asks for a revision nobody knows in a handshake
+// that newer ones do not have.
 const latestLegacy = mcp.Rev20251125
 
-// checkMeta holds a modern request's own fields against the specification: the first of the checks after its era.
+// checkMeta holds a modern request's own fields against the specification: the first of the checks
+// after its era.
 func checkMeta(m *mcp.Message) *refusal {
 	if raw, _ := m.Get(mcp.PointerVersion); len(raw) == 0 || raw[0] != '"' {
 		return refuse(mcp.CodeInvalidParams, "params._meta must hold %q, a string", mcp.MetaVersion)
 	}
 	if !isObject(m, mcp.PointerCapabilities) {
-		return refuse(mcp.CodeInvalidParams, "params._meta must hold %q, an object", mcp.MetaCapabilities)
+		return refuse(mcp.CodeInvalidParams, "params._meta must hold %q, an object",
+			mcp.MetaCapabilities)
 	}
 	if _, ok := m.Get(mcp.PointerClientInfo); ok && !isObject(m, mcp.PointerClientInfo) {
-		return refuse(mcp.CodeInvalidParams, "%q in params._meta must be an object", mcp.MetaClientInfo)
+		return refuse(mcp.CodeInvalidParams, "%q in params._meta must be an object",
+			mcp.MetaClientInfo)
 	}
 	if _, ok := m.Get(mcp.PointerLogLevel); ok {
 		level, _ := m.Text(mcp.PointerLogLevel)
 		if mcp.LogLevelRank(level) < 0 {
-			return refuse(mcp.CodeInvalidParams, "%q in params._meta must be a level, from debug to emergency", mcp.MetaLogLevel)
+			return refuse(mcp.CodeInvalidParams,
+				"%q in params._meta must be a level, from debug to emergency", mcp.MetaLogLevel)
 		}
 	}
 	return nil
@@ -63,11 +69,13 @@ func isObject(m *mcp.Message, pointer string) bool {
 	return ok && len(raw) > 0 && raw[0] == '{'
 }
 
-// checkMethod refuses what the specification knows and the revision has not, or the other side sends. What it does not know is for the proxy to decide.
+// checkMethod refuses what the specification knows and the revision has not, or the other side
+// sends. What it does not know is for the proxy to decide.
 func checkMethod(m *mcp.Message, revision string) *refusal {
 	known, ok := mcp.Lookup(m.Method)
 	if ok && (known.Kind != mcp.Request || known.From == mcp.ToClient || !known.In(revision)) {
-		return refuse(mcp.CodeMethodNotFound, "method not found: %s is not a request that clients of %s send", m.Method, revision)
+		return refuse(mcp.CodeMethodNotFound,
+			"method not found: %s is not a request that clients of %s send", m.Method, revision)
 	}
 	return nil
 }

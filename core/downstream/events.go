@@ -15,11 +15,12 @@ import (
 
 var errOver = errors.New("the stream has ended")
 
-// events is what one stream of a legacy HTTP session carries: the messages of one POST, or those outside of any call. It is written to whether or not a
-// connection is there to read it, and keeps what was sent, so that a client that lost its connection can go on where it was.
+// events is what one stream of a legacy HTTP session carries: the messages of one POST, or those
+// outside of any call. It is written to whether or not a connection is there to read it, and keeps
+// what was sent, so that a client that lost its connection can go on where it was.
 //
-// It is bounded. While a connection reads too slowly, writers wait for it. While none does, the oldest goes: what was sent before what
-// was not, and notifications before what somebody waits for.
+// It is bounded. While a connection reads too slowly, writers wait for it. While none does, the
+// oldest goes: what was sent before what was not, and notifications before what somebody waits for.
 type events struct {
 	name      string // unique in the session
 	maxEvents int
@@ -50,7 +51,8 @@ func (l Limits) newEvents(name string) *events {
 	return &events{name: name, maxEvents: l.ResumeEvents, maxBytes: l.ResumeBytes}
 }
 
-// id is the id of an event as clients have it. It tells streams of a session apart, so that no other stream is ever replayed.
+// id is the id of an event as clients have it. It tells streams of a session apart, so that no
+// other stream is ever replayed.
 func (e *events) id(n int) string { return e.name + "-" + strconv.Itoa(n) }
 
 // parseEventID takes an id apart.
@@ -60,7 +62,8 @@ func parseEventID(id string) (stream string, n int, ok bool) {
 	return stream, n, ok && err == nil && n >= 0
 }
 
-// send adds a message. It waits while the connection that reads has more to read than the bounds allow.
+// send adds a message. It waits while the connection that reads has more to read than the bounds
+// allow.
 func (e *events) send(ctx context.Context, p pipeline.Passed) error {
 	if p.Message() == nil {
 		return nil
@@ -122,8 +125,9 @@ func (e *events) add(p pipeline.Passed) {
 	}
 }
 
-// spare is the index of what is to go first, the newest excepted; -1 when nothing may. An answer that was not sent never goes, and nothing
-// that was not while a connection reads: senders wait for it, only the answer does not.
+// spare is the index of what is to go first, the newest excepted; -1 when nothing may. An answer
+// that was not sent never goes, and nothing that was not while a connection reads: senders wait for
+// it, only the answer does not.
 func (e *events) spare() int {
 	old := e.kept[:len(e.kept)-1]
 	if len(old) > 0 && old[0].n <= e.sent {
@@ -133,7 +137,9 @@ func (e *events) spare() int {
 		return -1
 	}
 	for _, kind := range []mcp.Kind{mcp.Notification, mcp.Request} {
-		if i := slices.IndexFunc(old, func(ev event) bool { return ev.p.Message().Kind == kind }); i >= 0 {
+		if i := slices.IndexFunc(old, func(ev event) bool {
+			return ev.p.Message().Kind == kind
+		}); i >= 0 {
 			return i
 		}
 	}
@@ -164,8 +170,8 @@ func (e *events) wait(ctx context.Context) error {
 	}
 }
 
-// begin waits until there is something to write. lone is set when that is the answer alone: it needs no stream. The error is
-// ctx's, when that ends first.
+// begin waits until there is something to write. lone is set when that is the answer alone: it
+// needs no stream. The error is ctx's, when that ends first.
 func (e *events) begin(ctx context.Context) (answers []pipeline.Passed, lone bool, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -182,7 +188,8 @@ func (e *events) begin(ctx context.Context) (answers []pipeline.Passed, lone boo
 	return answers, lone, nil
 }
 
-// attach makes a reader of what comes after event n, in the place of any other. n below zero is after what was sent, and only when nobody reads.
+// attach makes a reader of what comes after event n, in the place of any other. n below zero is
+// after what was sent, and only when nobody reads.
 func (e *events) attach(n int) (r *reader, ok bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -207,7 +214,8 @@ func (e *events) detach(r *reader) {
 	}
 }
 
-// next waits for the next event. ok is false when there is none any more, ctx has ended, or another reader has taken the place.
+// next waits for the next event. ok is false when there is none any more, ctx has ended, or another
+// reader has taken the place.
 func (e *events) next(ctx context.Context, r *reader) (ev event, ok bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -230,8 +238,9 @@ func (e *events) took(r *reader, ev event) {
 	e.wake()
 }
 
-// pump writes the stream to a connection from r's place on, until one of the two ends. When prime is set it begins with an event that holds only an id, from
-// which the client can resume before it has seen a message.
+// pump writes the stream to a connection from r's place on, until one of the two ends. When prime
+// is set it begins with an event that holds only an id, from which the client can resume before it
+// has seen a message.
 func (e *events) pump(ctx context.Context, r *reader, to Stream, prime bool) {
 	defer e.detach(r)
 	if prime && to.Send(Event{ID: e.id(r.at), Retry: retryMillis}) != nil {

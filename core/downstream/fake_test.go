@@ -29,7 +29,8 @@ func (j *journal) Record(_ context.Context, o pipeline.Outcome) (uint64, error) 
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	m := o.Before
-	j.rows = append(j.rows, strings.TrimSpace(fmt.Sprintf("%s %s %s %s %s", o.Action, m.To, m.Kind, m.Method, o.Reason)))
+	j.rows = append(j.rows, strings.TrimSpace(fmt.Sprintf("%s %s %s %s %s", o.Action, m.To, m.Kind,
+		m.Method, o.Reason)))
 	return uint64(len(j.rows)), nil
 }
 
@@ -42,8 +43,9 @@ func (j *journal) has(t *testing.T, row string) {
 	}
 }
 
-// server plays the upstream server of all sessions. answer answers each request by its raw result, or an error as "!CODE text"; "" waits for the call to be
-// cancelled. The default is to answer with the params, and initialize as servers do.
+// server plays the upstream server of all sessions. answer answers each request by its raw result,
+// or an error as "!CODE text"; "" waits for the call to be cancelled. The default is to answer with
+// the params, and initialize as servers do.
 type server struct {
 	answer func(ctx context.Context, m *mcp.Message, c proxy.Handler) string
 	cold   atomic.Bool   // it refuses initialize
@@ -56,7 +58,8 @@ type server struct {
 	closed   int
 }
 
-func (s *server) Open(_ context.Context, o proxy.OpenOptions, feed proxy.Handler) (proxy.Server, error) {
+func (s *server) Open(_ context.Context, o proxy.OpenOptions,
+	feed proxy.Handler) (proxy.Server, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.feeds, s.openings = append(s.feeds, feed), append(s.openings, o)
@@ -81,7 +84,8 @@ func (s *server) seen() []string {
 	return slices.Clone(s.got)
 }
 
-func (s *server) Call(ctx context.Context, p pipeline.Passed, c proxy.Handler) (*mcp.Message, error) {
+func (s *server) Call(ctx context.Context, p pipeline.Passed,
+	c proxy.Handler) (*mcp.Message, error) {
 	m := p.Message()
 	s.note(m.Method + " " + string(m.Body()))
 	answer := string(m.Body())
@@ -90,7 +94,8 @@ func (s *server) Call(ctx context.Context, p pipeline.Passed, c proxy.Handler) (
 		answer = "!-32603 not now"
 	case m.Method == "initialize":
 		version, _ := m.Text("/protocolVersion")
-		answer = fmt.Sprintf(`{"protocolVersion":%q,"capabilities":{"tools":{}},"serverInfo":{"name":"s","version":"1"}}`, version)
+		answer = fmt.Sprintf(
+			`{"protocolVersion":%q,"capabilities":{"tools":{}},"serverInfo":{"name":"s","version":"1"}}`, version)
 	case s.answer != nil:
 		answer = s.answer(ctx, m, c)
 	case answer == "":
@@ -202,7 +207,8 @@ func (l *line) Write(ctx context.Context, parts ...[]byte) error {
 
 // pipe connects a client by a pipe.
 func (w *world) pipe(t *testing.T) *line {
-	l := &line{in: make(chan []byte, 1000), out: make(chan string, 100_000), gone: make(chan error, 1)}
+	l := &line{in: make(chan []byte, 1000), out: make(chan string, 100_000), gone: make(chan error,
+		1)}
 	w.serve(t, l)
 	return l
 }
@@ -243,7 +249,8 @@ const (
 )
 
 func initialize(revision string) string {
-	return fmt.Sprintf(`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":%q,"capabilities":{"roots":{},"sampling":{},"elicitation":{}},"clientInfo":{"name":"c","version":"1"}}}`, revision)
+	return fmt.Sprintf(
+		`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":%q,"capabilities":{"roots":{},"sampling":{},"elicitation":{}},"clientInfo":{"name":"c","version":"1"}}}`, revision)
 }
 
 func request(id any, method, params string) string {
@@ -258,7 +265,8 @@ func modern(id any, method, members string) string {
 }
 
 func cancelled(id any) string {
-	return fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%v}}`, id)
+	return fmt.Sprintf(
+		`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%v}}`, id)
 }
 
 // exchange is one HTTP request in memory, and what became of it.
@@ -315,7 +323,8 @@ func (x *exchange) Close() error {
 	return nil
 }
 
-// text is what was written: "STATUS BODY", or "ID: DATA" of each event, with "EOF" when the stream was closed.
+// text is what was written: "STATUS BODY", or "ID: DATA" of each event, with "EOF" when the stream
+// was closed.
 func (x *exchange) text() string {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -343,7 +352,8 @@ func (w *world) client(principal string) *client {
 	return &client{w, principal, http.Header{}}
 }
 
-func (c *client) begin(t *testing.T, serve func(context.Context, downstream.Post, downstream.Reply), body string, headers ...string) *exchange {
+func (c *client) begin(t *testing.T, serve func(context.Context, downstream.Post, downstream.Reply),
+	body string, headers ...string) *exchange {
 	ctx, cancel := context.WithCancel(t.Context())
 	x := &exchange{done: make(chan struct{}), drop: cancel}
 	h := c.header.Clone()

@@ -24,17 +24,20 @@ type Options struct {
 
 // Limits of what clients can make us hold; the zero value of each is its default (protocol.md 6.8).
 type Limits struct {
-	Message        mcp.Limits    // of each message
-	InFlight       int           // requests of one pipe that are not answered yet; default 256
-	Sessions       int           // HTTP sessions, and principals; default 1000
-	SessionIdle    time.Duration // after which an HTTP session ends; default 30 min
-	ReverseTimeout time.Duration // how long a client may take to answer a reverse request; default 5 min
-	ResumeEvents   int           // events kept for one stream, for a client that comes back or is not there yet; default 256
-	ResumeBytes    int           // their bytes; default 1 MiB
-	Parked         int           // calls of modern clients that wait for their client's answers; default 1024
-	ParkedOfOne    int           // ... of one principal; default 64
-	ParkedFor      time.Duration // how long they wait; default 10 min
-	Rounds         int           // in which one such call may ask; default 32
+	Message     mcp.Limits    // of each message
+	InFlight    int           // requests of one pipe that are not answered yet; default 256
+	Sessions    int           // HTTP sessions, and principals; default 1000
+	SessionIdle time.Duration // after which an HTTP session ends; default 30 min
+	// how long a client may take to answer a reverse request; default 5 min
+	ReverseTimeout time.Duration
+	// events kept for one stream, for a client that comes back or is not there yet; default 256
+	ResumeEvents int
+	ResumeBytes  int // their bytes; default 1 MiB
+	// calls of modern clients that wait for their client's answers; default 1024
+	Parked      int
+	ParkedOfOne int           // ... of one principal; default 64
+	ParkedFor   time.Duration // how long they wait; default 10 min
+	Rounds      int           // in which one such call may ask; default 32
 }
 
 func (l Limits) withDefaults() Limits {
@@ -86,7 +89,8 @@ func New(o Options) *Front {
 	return f
 }
 
-// Close ends all HTTP sessions, cancels what is in flight in them, and waits until all has ended, or for ctx. Pipes end with the context of their ServePipe.
+// Close ends all HTTP sessions, cancels what is in flight in them, and waits until all has ended,
+// or for ctx. Pipes end with the context of their ServePipe.
 func (f *Front) Close(ctx context.Context) error {
 	over := make(chan struct{})
 	go func() {
@@ -121,13 +125,15 @@ type peer struct {
 // newName is a session's name for the audit log. It opens nothing.
 func newName(kind string) string { return kind + "-" + strings.ToLower(rand.Text()[:12]) }
 
-// stamp notes on a message of the client's who it comes from. It is for messages that nobody else has yet.
+// stamp notes on a message of the client's who it comes from. It is for messages that nobody else
+// has yet.
 func (p peer) stamp(m *mcp.Message) *mcp.Message {
 	m.To, m.Session, m.Principal = mcp.ToServer, p.session, p.principal
 	return m
 }
 
-// own records a message of Gatekit's own and lets it move to the client. request is the one that it answers, or nil.
+// own records a message of Gatekit's own and lets it move to the client. request is the one that it
+// answers, or nil.
 func (f *Front) own(ctx context.Context, p peer, m, request *mcp.Message) pipeline.Passed {
 	m.To, m.Session, m.Principal = mcp.ToClient, p.session, p.principal
 	if request != nil {

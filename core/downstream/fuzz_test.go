@@ -10,12 +10,17 @@ import (
 	"gatekit/core/mcp"
 )
 
-// FuzzPost: whatever is posted gets one reply, which is nothing, a stream, or JSON-RPC; and the session is alive after it.
+// FuzzPost: whatever is posted gets one reply, which is nothing, a stream, or JSON-RPC; and the
+// session is alive after it.
 func FuzzPost(f *testing.F) {
 	for _, body := range []string{
-		initialize(mcp.Rev20250326), initialized, request(1, "tools/call", `{"name":"x"}`), modern(1, "tools/call", `"name":"x"`), modern(1, "server/discover", ""),
-		`[` + request(1, "ping", "{}") + `,` + cancelled(1) + `]`, `[]`, `{`, ``, `{"jsonrpc":"2.0","id":1,"result":{}}`, `{"jsonrpc":"2.0","id":null,"error":{"code":1,"message":""}}`,
-		request(1, "notifications/initialized", "{}"), request(`"\ud800"`, "tools/list", `[]`), `{"jsonrpc":"2.0","method":"tools/call"}`,
+		initialize(mcp.Rev20250326), initialized, request(1, "tools/call", `{"name":"x"}`),
+		modern(1, "tools/call", `"name":"x"`), modern(1, "server/discover", ""),
+		`[` + request(1, "ping", "{}") + `,` + cancelled(1) + `]`, `[]`, `{`,
+		``, `{"jsonrpc":"2.0","id":1,"result":{}}`,
+		`{"jsonrpc":"2.0","id":null,"error":{"code":1,"message":""}}`,
+		request(1, "notifications/initialized", "{}"), request(`"\ud800"`, "tools/list", `[]`),
+		`{"jsonrpc":"2.0","method":"tools/call"}`,
 	} {
 		f.Add(body, "2026-07-28", "tools/call", "x", false)
 		f.Add(body, "", "", "", true)
@@ -30,7 +35,8 @@ func FuzzPost(f *testing.F) {
 			c.initialize(t, mcp.Rev20250326)
 			session = c.header.Clone()
 		}
-		for header, value := range map[string]string{"Mcp-Protocol-Version": version, "Mcp-Method": method, "Mcp-Name": name} {
+		for header, value := range map[string]string{"Mcp-Protocol-Version": version,
+			"Mcp-Method": method, "Mcp-Name": name} {
 			if value != "" {
 				c.header.Set(header, value)
 			}
@@ -53,7 +59,8 @@ func FuzzPost(f *testing.F) {
 		}
 		if inSession {
 			c.header = session
-			equal(t, "a ping after it", c.post(t, request(`"after"`, "ping", "{}")), `200 {"jsonrpc":"2.0","id":"after","result":{}}`)
+			equal(t, "a ping after it", c.post(t, request(`"after"`, "ping", "{}")),
+				`200 {"jsonrpc":"2.0","id":"after","result":{}}`)
 		}
 	})
 }

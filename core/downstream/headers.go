@@ -12,8 +12,9 @@ import (
 	"gatekit/core/mcp"
 )
 
-// The headers of a modern POST repeat what its body says, for intermediaries that read no bodies. We decide on the body alone, and refuse what differs: the two
-// must not be able to tell two stories (protocol.md 3.12).
+// The headers of a modern POST repeat what its body says, for intermediaries that read no bodies.
+// We decide on the body alone, and refuse what differs: the two must not be able to tell two
+// stories (protocol.md 3.12).
 
 func mismatch(format string, args ...any) *refusal {
 	return refuse(mcp.CodeHeaderMismatch, "Header mismatch: "+format, args...)
@@ -35,7 +36,8 @@ func single(h http.Header, name string) (value string, present bool, r *refusal)
 
 // checkHeaders holds the standard headers of a modern request against its body.
 func checkHeaders(m *mcp.Message, h http.Header) *refusal {
-	if value, present, r := single(h, mcp.HeaderVersion); r != nil || !present || !m.TextEquals(mcp.PointerVersion, value) {
+	if value, present, r := single(h, mcp.HeaderVersion); r != nil || !present ||
+		!m.TextEquals(mcp.PointerVersion, value) {
 		version, _ := m.Text(mcp.PointerVersion)
 		return differs(mcp.HeaderVersion, value, present, r, version)
 	}
@@ -56,7 +58,8 @@ func checkHeaders(m *mcp.Message, h http.Header) *refusal {
 		}
 		return mismatch("%s is missing, the body says %q", mcp.HeaderName, name)
 	}
-	// Some peers send names that are not ASCII as they are. A value that equals the body byte for byte tells no second story.
+	// Some peers send names that are not ASCII as they are. A value that equals the body byte for
+	// byte tells no second story.
 	if decoded, ok := decodeHeader(value); value != name && (!ok || decoded != name) {
 		return mismatch("%s is %q, the body says %q", mcp.HeaderName, value, name)
 	}
@@ -74,7 +77,8 @@ func differs(header, value string, present bool, r *refusal, body string) *refus
 	return mismatch("%s is %q, the body says %q", header, value, body)
 }
 
-// nameOf is what Mcp-Name repeats, where the method has it and the body holds a string there. What is missing in the body is for the proxy to refuse.
+// nameOf is what Mcp-Name repeats, where the method has it and the body holds a string there. What
+// is missing in the body is for the proxy to refuse.
 func nameOf(m *mcp.Message) (name string, ok bool) {
 	at, ok := mcp.HeaderNamePointer(m.Method)
 	if !ok {
@@ -83,7 +87,8 @@ func nameOf(m *mcp.Message) (name string, ok bool) {
 	return m.Text(at)
 }
 
-// decodeHeader is the text that a header stands for: the value itself, or what its sentinel form holds.
+// decodeHeader is the text that a header stands for: the value itself, or what its sentinel form
+// holds.
 func decodeHeader(value string) (text string, ok bool) {
 	inner, ok := strings.CutPrefix(value, "=?base64?")
 	if !ok {
@@ -96,7 +101,8 @@ func decodeHeader(value string) (text string, ok bool) {
 	return string(decoded), err == nil && utf8.Valid(decoded)
 }
 
-// params are the headers that tools want their arguments repeated in (x-mcp-header), as the lists that clients got say. What no list said is not checked.
+// params are the headers that tools want their arguments repeated in (x-mcp-header), as the lists
+// that clients got say. What no list said is not checked.
 type params struct {
 	mu     sync.RWMutex
 	byTool map[string][]param
@@ -109,7 +115,8 @@ type param struct {
 
 const maxParamTools = 10_000
 
-// learn takes what an answer to tools/list says. A list may be long: it is read before calls have to wait.
+// learn takes what an answer to tools/list says. A list may be long: it is read before calls have
+// to wait.
 func (ps *params) learn(list *mcp.Message) {
 	ps.mu.RLock()
 	idle := len(ps.byTool) == 0
@@ -128,7 +135,10 @@ func (ps *params) learn(list *mcp.Message) {
 			return true
 		}
 		t := tool{name: name}
-		mcp.VisitHeaderAnnotations(raw, func(header, at string) { t.params = append(t.params, param{mcp.HeaderParam + header, at}) })
+		mcp.VisitHeaderAnnotations(raw, func(header, at string) {
+			t.params = append(t.params,
+				param{mcp.HeaderParam + header, at})
+		})
 		tools = append(tools, t)
 		return true
 	})

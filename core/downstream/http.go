@@ -52,9 +52,12 @@ func (f *Front) postModern(ctx context.Context, r Post, w Reply, m *mcp.Message)
 			return
 		}
 	}
-	row, _, err := f.principals.use(r.Principal, func() *principal { return f.newPrincipal(r.Principal) })
+	row, _, err := f.principals.use(r.Principal, func() *principal {
+		return f.newPrincipal(r.Principal)
+	})
 	if err != nil {
-		f.reply(w, http.StatusServiceUnavailable, f.answer(ctx, from, refuse(mcp.CodeInternal, "%s", err), m))
+		f.reply(w, http.StatusServiceUnavailable, f.answer(ctx, from, refuse(mcp.CodeInternal, "%s",
+			err), m))
 		return
 	}
 	defer f.principals.release(row)
@@ -80,7 +83,8 @@ func (f *Front) postModern(ctx context.Context, r Post, w Reply, m *mcp.Message)
 		refused = p.params.check(m, r.Header)
 	}
 	if refused == nil && m.Method == "subscriptions/listen" && !accept.streams {
-		refused = refuse(mcp.CodeInvalidRequest, "a subscription is an event stream: Accept must name text/event-stream")
+		refused = refuse(mcp.CodeInvalidRequest,
+			"a subscription is an event stream: Accept must name text/event-stream")
 	}
 	if refused != nil {
 		f.reply(w, refused.status(), f.answer(ctx, p.peer, refused, m))
@@ -103,13 +107,15 @@ type acceptance struct {
 	prefers bool // ... and rather than JSON
 }
 
-// accepts reads Accept. Clients that do not say what they take, take all. What is named first is preferred, whatever its weight: clients must
-// name both, and that is the one way they have to say more.
+// accepts reads Accept. Clients that do not say what they take, take all. What is named first is
+// preferred, whatever its weight: clients must name both, and that is the one way they have to say
+// more.
 func accepts(h http.Header) acceptance {
 	all := strings.ToLower(strings.Join(h.Values("Accept"), ","))
 	json, stream := strings.Index(all, "application/json"), strings.Index(all, "text/event-stream")
 	return acceptance{
-		streams: all == "" || stream >= 0 || strings.Contains(all, "*/*") || strings.Contains(all, "text/*"),
+		streams: all == "" || stream >= 0 || strings.Contains(all, "*/*") || strings.Contains(all,
+			"text/*"),
 		prefers: stream >= 0 && stream < json,
 	}
 }
@@ -142,8 +148,9 @@ func (f *Front) postLegacy(ctx context.Context, r Post, w Reply, m *mcp.Message)
 	a.serve(ctx, row, s.admit(m, a.out))
 }
 
-// resumableAfter is how long a call of a tool is silent before its client gets a stream, and with it an event id from which it can go on when its
-// connection breaks. Most calls are answered sooner, by one write and not by four.
+// resumableAfter is how long a call of a tool is silent before its client gets a stream, and with
+// it an event id from which it can go on when its connection breaks. Most calls are answered
+// sooner, by one write and not by four.
 const resumableAfter = 50 * time.Millisecond
 
 // postBatch serves a POST of several messages.
@@ -167,12 +174,14 @@ func (f *Front) postBatch(ctx context.Context, r Post, w Reply) {
 	}
 }
 
-// open begins a session. The client learns its id with the first bytes of the answer; one whose initialize failed, or whose client did not wait, is none.
+// open begins a session. The client learns its id with the first bytes of the answer; one whose
+// initialize failed, or whose client did not wait, is none.
 func (f *Front) open(ctx context.Context, r Post, w Reply, m *mcp.Message) {
 	id := rand.Text() // 130 bits
 	row, _, err := f.sessions.use(id, func() *httpSession { return f.newHTTPSession(r.Principal) })
 	if err != nil {
-		f.reply(w, http.StatusServiceUnavailable, f.answer(ctx, peer{principal: r.Principal}, refuse(mcp.CodeInternal, "%s", err), m))
+		f.reply(w, http.StatusServiceUnavailable, f.answer(ctx, peer{principal: r.Principal},
+			refuse(mcp.CodeInternal, "%s", err), m))
 		return
 	}
 	defer f.sessions.release(row)
@@ -184,9 +193,10 @@ func (f *Front) open(ctx context.Context, r Post, w Reply, m *mcp.Message) {
 	}
 }
 
-// find answers the session that a request names, to be released, or writes why there is none, under the request's id. Foreign and unknown ones are
-// the same to the client.
-func (f *Front) find(ctx context.Context, r Post, w Reply, request mcp.ID) (*row[*httpSession], bool) {
+// find answers the session that a request names, to be released, or writes why there is none, under
+// the request's id. Foreign and unknown ones are the same to the client.
+func (f *Front) find(ctx context.Context, r Post, w Reply,
+	request mcp.ID) (*row[*httpSession], bool) {
 	refused := func(status int, format string, args ...any) (*row[*httpSession], bool) {
 		no := mcp.NewError(request, mcp.CodeInvalidRequest, fmt.Sprintf(format, args...), nil)
 		f.reply(w, status, f.own(ctx, peer{principal: r.Principal}, no, nil))
@@ -194,7 +204,8 @@ func (f *Front) find(ctx context.Context, r Post, w Reply, request mcp.ID) (*row
 	}
 	id, _, twice := single(r.Header, mcp.HeaderSession)
 	if id == "" || twice != nil {
-		return refused(http.StatusBadRequest, "the request has no %s: send initialize first, without it", mcp.HeaderSession)
+		return refused(http.StatusBadRequest,
+			"the request has no %s: send initialize first, without it", mcp.HeaderSession)
 	}
 	row, ok, _ := f.sessions.use(id, nil)
 	if !ok {
@@ -204,9 +215,11 @@ func (f *Front) find(ctx context.Context, r Post, w Reply, request mcp.ID) (*row
 		f.sessions.release(row)
 		return refused(http.StatusNotFound, "no such session: send initialize")
 	}
-	if version, given, twice := single(r.Header, mcp.HeaderVersion); twice != nil || given && !isLegacy(version) {
+	if version, given, twice := single(r.Header, mcp.HeaderVersion); twice != nil ||
+		given && !isLegacy(version) {
 		f.sessions.release(row)
-		return refused(http.StatusBadRequest, "%s %q is no revision of a session", mcp.HeaderVersion, version)
+		return refused(http.StatusBadRequest, "%s %q is no revision of a session",
+			mcp.HeaderVersion, version)
 	}
 	return row, true
 }
@@ -218,7 +231,8 @@ func (f *Front) notAllowed(w Reply) {
 	}
 }
 
-// Get serves a legacy session's stream, new or resumed; 405 for others. The Body of r is not looked at.
+// Get serves a legacy session's stream, new or resumed; 405 for others. The Body of r is not looked
+// at.
 func (f *Front) Get(ctx context.Context, r Post, w Reply) {
 	if r.Header.Get(mcp.HeaderSession) == "" {
 		f.notAllowed(w)

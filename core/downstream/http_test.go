@@ -23,12 +23,19 @@ func TestASessionOverHTTP(t *testing.T) {
 		id := c.header.Get("Mcp-Session-Id")
 		params := `{"name":"x","arguments":{"n":1.0,"big":12345678901234567890}}`
 		for _, step := range []struct{ name, got, want string }{
-			{"a call", c.post(t, request(`"1"`, "tools/call", params)), `200 {"jsonrpc":"2.0","id":"1","result":` + params + `}`},
-			{"a ping", c.post(t, request(2, "ping", `{}`)), `200 {"jsonrpc":"2.0","id":2,"result":{}}`},
-			{"its revision in the header", c.post(t, request(2, "ping", `{}`), "Mcp-Protocol-Version: 2025-06-18"), `200 {"jsonrpc":"2.0","id":2,"result":{}}`},
-			{"a revision that is none", c.post(t, request(2, "ping", `{}`), "Mcp-Protocol-Version: 1999-01-01"), `400 {"jsonrpc":"2.0","id":2,"error":{"code":-32600,"message":"Mcp-Protocol-Version \"1999-01-01\" is no revision of a session"}}`},
-			{"an answer that nobody waits for", c.post(t, `{"jsonrpc":"2.0","id":1,"result":{}}`), `202`},
-			{"initialize again", c.post(t, initialize(mcp.Rev20250618)), `200 {"jsonrpc":"2.0","id":0,"error":{"code":-32600,"message":"the session is initialized already, or has ended"}}`},
+			{"a call", c.post(t, request(`"1"`, "tools/call", params)),
+				`200 {"jsonrpc":"2.0","id":"1","result":` + params + `}`},
+			{"a ping", c.post(t, request(2, "ping", `{}`)),
+				`200 {"jsonrpc":"2.0","id":2,"result":{}}`},
+			{"its revision in the header", c.post(t, request(2, "ping", `{}`),
+				"Mcp-Protocol-Version: 2025-06-18"), `200 {"jsonrpc":"2.0","id":2,"result":{}}`},
+			{"a revision that is none", c.post(t, request(2, "ping", `{}`),
+				"Mcp-Protocol-Version: 1999-01-01"),
+				`400 {"jsonrpc":"2.0","id":2,"error":{"code":-32600,"message":"Mcp-Protocol-Version \"1999-01-01\" is no revision of a session"}}`},
+			{"an answer that nobody waits for", c.post(t, `{"jsonrpc":"2.0","id":1,"result":{}}`),
+				`202`},
+			{"initialize again", c.post(t, initialize(mcp.Rev20250618)),
+				`200 {"jsonrpc":"2.0","id":0,"error":{"code":-32600,"message":"the session is initialized already, or has ended"}}`},
 			{"no JSON", c.post(t, `{`), ``},
 			{"a batch", c.post(t, `[{"jsonrpc":"2.0","id":1,"method":"ping"}]`), ``},
 		} {
@@ -44,7 +51,8 @@ func TestASessionOverHTTP(t *testing.T) {
 		bob.header.Set("Mcp-Session-Id", "guess")
 		equal(t, "an unknown session", bob.post(t, request(3, "ping", `{}`)), unknown)
 		bob.header.Del("Mcp-Session-Id")
-		contains(t, "no session", bob.post(t, request(3, "ping", `{}`)), `400 {"jsonrpc":"2.0","id":3,"error":{"code":-32600,`)
+		contains(t, "no session", bob.post(t, request(3, "ping", `{}`)),
+			`400 {"jsonrpc":"2.0","id":3,"error":{"code":-32600,`)
 
 		feed := c.begin(t, c.front.Get, "")
 		synctest.Wait()
@@ -65,7 +73,8 @@ func TestASessionOverHTTP(t *testing.T) {
 func TestGetAndDeleteWithoutASessionAreNotAllowed(t *testing.T) {
 	inBubble(t, &server{}, downstream.Limits{}, func(t *testing.T, w *world) {
 		c := w.client("")
-		for _, serve := range []func(context.Context, downstream.Post, downstream.Reply){c.front.Get, c.front.Delete} {
+		for _, serve := range []func(context.Context, downstream.Post,
+			downstream.Reply){c.front.Get, c.front.Delete} {
 			x := c.begin(t, serve, "")
 			<-x.done
 			equal(t, "answer", x.text(), "405")
@@ -76,31 +85,39 @@ func TestGetAndDeleteWithoutASessionAreNotAllowed(t *testing.T) {
 func TestAnAnswerIsAStreamWhenSomethingComesBeforeIt(t *testing.T) {
 	s := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 		for i := range 3 {
-			c.Notify(ctx, mcp.NewNotification("notifications/message", fmt.Appendf(nil, `{"level":"info","data":%d}`, i)))
+			c.Notify(ctx, mcp.NewNotification("notifications/message",
+				fmt.Appendf(nil, `{"level":"info","data":%d}`, i)))
 		}
 		return `{}`
 	}}
 	log := func(i int) string {
-		return fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":%d}}`, i)
+		return fmt.Sprintf(
+			`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":%d}}`, i)
 	}
 	for _, c := range []struct{ revision, want string }{
-		{mcp.Rev20250618, "2-1: " + log(0) + "\n2-2: " + log(1) + "\n2-3: " + log(2) + "\n2-4: {\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\nEOF"},
-		{mcp.Rev20251125, "2-0:\n2-1: " + log(0) + "\n2-2: " + log(1) + "\n2-3: " + log(2) + "\n2-4: {\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\nEOF"},
+		{mcp.Rev20250618, "2-1: " + log(0) + "\n2-2: " + log(1) + "\n2-3: " + log(2) +
+			"\n2-4: {\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\nEOF"},
+		{mcp.Rev20251125, "2-0:\n2-1: " + log(0) + "\n2-2: " + log(1) + "\n2-3: " + log(2) +
+			"\n2-4: {\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\nEOF"},
 	} {
 		t.Run(c.revision, func(t *testing.T) {
 			inBubble(t, s, downstream.Limits{}, func(t *testing.T, w *world) {
 				h := w.client("")
 				h.initialize(t, c.revision)
 				equal(t, "answer", h.post(t, request(1, "prompts/get", `{"name":"x"}`)), c.want)
-				equal(t, "to a client that takes no streams", h.post(t, request(1, "prompts/get", `{"name":"x"}`), "Accept: application/json"), `200 {"jsonrpc":"2.0","id":1,"result":{}}`)
+				equal(t, "to a client that takes no streams",
+					h.post(t, request(1, "prompts/get", `{"name":"x"}`),
+						"Accept: application/json"), `200 {"jsonrpc":"2.0","id":1,"result":{}}`)
 			})
 		})
 	}
 	t.Run("over HTTP without a session", func(t *testing.T) {
 		inBubble(t, s, downstream.Limits{}, func(t *testing.T, w *world) {
-			x := w.client("").modernPost(t, "prompts/get", "x", modern(`"a"`, "prompts/get", `"name":"x"`))
+			x := w.client("").modernPost(t, "prompts/get", "x", modern(`"a"`,
+				"prompts/get", `"name":"x"`))
 			<-x.done
-			equal(t, "answer", x.text(), ": "+log(0)+"\n: "+log(1)+"\n: "+log(2)+"\n: {\"jsonrpc\":\"2.0\",\"id\":\"a\",\"result\":{}}\nEOF")
+			equal(t, "answer", x.text(), ": "+log(0)+"\n: "+log(1)+"\n: "+log(2)+
+				"\n: {\"jsonrpc\":\"2.0\",\"id\":\"a\",\"result\":{}}\nEOF")
 		})
 	})
 }
@@ -110,8 +127,10 @@ func TestAClientThatNamesStreamsFirstGetsThem(t *testing.T) {
 	inBubble(t, &server{}, downstream.Limits{}, func(t *testing.T, w *world) {
 		c := w.client("")
 		c.initialize(t, mcp.Rev20251125)
-		equal(t, "with a session", c.post(t, request(1, "ping", `{}`), first), "2-0:\n2-1: {\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\nEOF")
-		x := w.client("").modernPost(t, "prompts/get", "x", modern(1, "prompts/get", `"name":"x"`), first)
+		equal(t, "with a session", c.post(t, request(1, "ping", `{}`), first),
+			"2-0:\n2-1: {\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\nEOF")
+		x := w.client("").modernPost(t, "prompts/get", "x", modern(1, "prompts/get", `"name":"x"`),
+			first)
 		<-x.done
 		contains(t, "without", x.text(), ": {\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{")
 		x = w.client("").modernPost(t, "ping", "", modern(1, "ping", ""), first)
@@ -121,11 +140,16 @@ func TestAClientThatNamesStreamsFirstGetsThem(t *testing.T) {
 }
 
 func TestACallThatIsSilentForLongBecomesAStream(t *testing.T) {
-	s := &server{answer: func(context.Context, *mcp.Message, proxy.Handler) string { time.Sleep(time.Minute); return `{}` }}
+	s := &server{answer: func(context.Context, *mcp.Message,
+		proxy.Handler) string {
+		time.Sleep(time.Minute)
+		return `{}`
+	}}
 	inBubble(t, s, downstream.Limits{}, func(t *testing.T, w *world) {
 		c := w.client("")
 		c.initialize(t, mcp.Rev20250618)
-		equal(t, "with a session", c.post(t, request(1, "prompts/get", `{"name":"x"}`)), "2-1: {\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\nEOF")
+		equal(t, "with a session", c.post(t, request(1, "prompts/get", `{"name":"x"}`)),
+			"2-1: {\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\nEOF")
 		x := w.client("").modernPost(t, "prompts/get", "x", modern(1, "prompts/get", `"name":"x"`))
 		<-x.done
 		equal(t, "without", x.text(), ": {\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\nEOF")
@@ -140,7 +164,8 @@ func TestALostStreamIsResumedWhereItWasAndNoOtherIs(t *testing.T) {
 			if data == "done" {
 				return `{"done":"` + name + `"}`
 			}
-			c.Notify(ctx, mcp.NewNotification("notifications/message", []byte(`{"level":"info","data":"`+name+data+`"}`)))
+			c.Notify(ctx, mcp.NewNotification("notifications/message",
+				[]byte(`{"level":"info","data":"`+name+data+`"}`)))
 		}
 		return "!-1 never"
 	}}
@@ -158,7 +183,8 @@ func TestALostStreamIsResumedWhereItWasAndNoOtherIs(t *testing.T) {
 		next["a"] <- "1"
 		next["b"] <- "1"
 		synctest.Wait()
-		contains(t, "the first stream", a.text(), `2-1: {"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"a1"}}`)
+		contains(t, "the first stream", a.text(),
+			`2-1: {"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"a1"}}`)
 
 		a.drop()
 		<-a.done
@@ -170,7 +196,8 @@ func TestALostStreamIsResumedWhereItWasAndNoOtherIs(t *testing.T) {
 		synctest.Wait()
 		want := "2-0:"
 		for i := 1; i <= 3; i++ {
-			want += fmt.Sprintf("\n2-%d: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{\"level\":\"info\",\"data\":\"a%d\"}}", i, i)
+			want += fmt.Sprintf(
+				"\n2-%d: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{\"level\":\"info\",\"data\":\"a%d\"}}", i, i)
 		}
 		equal(t, "resumed from its start", resumed.text(), want)
 		again := c.begin(t, c.front.Get, "", "Last-Event-Id: 2-2")
@@ -185,7 +212,8 @@ func TestALostStreamIsResumedWhereItWasAndNoOtherIs(t *testing.T) {
 		equal(t, "when it has ended", finished.text(), "2-3:\n"+last[strings.Index(last, "\n")+1:])
 		next["b"] <- "done"
 		<-b.done
-		contains(t, "the other stream", b.text(), "3-3: {\"jsonrpc\":\"2.0\",\"id\":2,\"result\":{\"done\":\"b\"}}\nEOF")
+		contains(t, "the other stream", b.text(),
+			"3-3: {\"jsonrpc\":\"2.0\",\"id\":2,\"result\":{\"done\":\"b\"}}\nEOF")
 
 		for _, id := range []string{"9-1", "2", "x-1", "2-x", "2--1", "1-0"} {
 			x := c.begin(t, c.front.Get, "", "Last-Event-Id: "+id)
@@ -232,20 +260,27 @@ func TestWhatBelongsToNoCallWaitsForTheStream(t *testing.T) {
 		feed := w.server.feed()
 		answered := make(chan string, 1)
 		go func() {
-			a := feed.Ask(t.Context(), []*mcp.Message{mcp.NewRequest("1", "roots/list", nil)})[0].Message()
+			a := feed.Ask(t.Context(),
+				[]*mcp.Message{mcp.NewRequest("1", "roots/list", nil)})[0].Message()
 			answered <- string(a.Body())
 		}()
 		synctest.Wait()
-		for i := range 6 { // more than are kept: the oldest notifications go, not what somebody waits for
-			feed.Notify(t.Context(), mcp.NewNotification("notifications/message", fmt.Appendf(nil, `{"level":"info","data":%d}`, i)))
+		// more than are kept: the oldest notifications go, not what somebody waits for
+		for i := range 6 {
+			feed.Notify(t.Context(), mcp.NewNotification("notifications/message",
+				fmt.Appendf(nil, `{"level":"info","data":%d}`, i)))
 		}
 		x := c.begin(t, c.front.Get, "")
 		synctest.Wait()
 		log := func(n, i int) string {
-			return fmt.Sprintf("\n0-%d: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{\"level\":\"info\",\"data\":%d}}", n, i)
+			return fmt.Sprintf(
+				"\n0-%d: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{\"level\":\"info\",\"data\":%d}}", n, i)
 		}
-		equal(t, "the stream", x.text(), "0-0:\n0-1: {\"jsonrpc\":\"2.0\",\"id\":\"gatekit-1\",\"method\":\"roots/list\"}"+log(5, 3)+log(6, 4)+log(7, 5))
-		equal(t, "the answer", c.post(t, `{"jsonrpc":"2.0","id":"gatekit-1","result":{"roots":[]}}`), "202")
+		equal(t, "the stream", x.text(),
+			"0-0:\n0-1: {\"jsonrpc\":\"2.0\",\"id\":\"gatekit-1\",\"method\":\"roots/list\"}"+log(5,
+				3)+log(6, 4)+log(7, 5))
+		equal(t, "the answer", c.post(t,
+			`{"jsonrpc":"2.0","id":"gatekit-1","result":{"roots":[]}}`), "202")
 		equal(t, "the server gets", <-answered, `{"roots":[]}`)
 
 		second := c.begin(t, c.front.Get, "")
@@ -253,7 +288,8 @@ func TestWhatBelongsToNoCallWaitsForTheStream(t *testing.T) {
 		equal(t, "a second stream", second.text(), "409")
 		x.drop()
 		<-x.done
-		feed.Notify(t.Context(), mcp.NewNotification("notifications/message", []byte(`{"level":"info","data":6}`)))
+		feed.Notify(t.Context(), mcp.NewNotification("notifications/message",
+			[]byte(`{"level":"info","data":6}`)))
 		third := c.begin(t, c.front.Get, "")
 		synctest.Wait()
 		equal(t, "a stream after the first was lost", third.text(), "0-7:"+log(8, 6))
@@ -264,7 +300,8 @@ func TestWhatBelongsToNoCallWaitsForTheStream(t *testing.T) {
 
 func TestReverseRequestsGoOnTheStreamOfTheirCall(t *testing.T) {
 	s := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
-		return string(c.Ask(ctx, []*mcp.Message{mcp.NewRequest("1", "roots/list", nil)})[0].Message().Body())
+		return string(c.Ask(ctx, []*mcp.Message{mcp.NewRequest(
+			"1", "roots/list", nil)})[0].Message().Body())
 	}}
 	inBubble(t, s, downstream.Limits{}, func(t *testing.T, w *world) {
 		c := w.client("")
@@ -274,11 +311,15 @@ func TestReverseRequestsGoOnTheStreamOfTheirCall(t *testing.T) {
 		equal(t, "asked", x.text(), `2-1: {"jsonrpc":"2.0","id":"gatekit-1","method":"roots/list"}`)
 		stranger := w.client("")
 		stranger.initialize(t, mcp.Rev20250326)
-		equal(t, "a stranger's answer", stranger.post(t, `{"jsonrpc":"2.0","id":"gatekit-1","result":{"roots":[{"uri":"file:///"}]}}`), "202")
-		equal(t, "the answer", c.post(t, `{"jsonrpc":"2.0","id":"gatekit-1","result":{"roots":[]}}`), "202")
+		equal(t, "a stranger's answer",
+			stranger.post(t, `{"jsonrpc":"2.0","id":"gatekit-1","result":{"roots":[{"uri":"file:///"}]}}`), "202")
+		equal(t, "the answer", c.post(t,
+			`{"jsonrpc":"2.0","id":"gatekit-1","result":{"roots":[]}}`), "202")
 		<-x.done
 		contains(t, "answer", x.text(), `{"jsonrpc":"2.0","id":1,"result":{"roots":[]}}`+"\nEOF")
-		contains(t, "a client that takes no streams", c.post(t, request(1, "resources/read", `{"uri":"x"}`), "Accept: application/json"), "cannot be asked")
+		contains(t, "a client that takes no streams",
+			c.post(t, request(1, "resources/read", `{"uri":"x"}`), "Accept: application/json"),
+			"cannot be asked")
 	})
 }
 
@@ -291,16 +332,20 @@ func TestAReverseRequestWhoseCallHasBeenAnsweredGoesOnTheStreamWithoutACall(t *t
 	inBubble(t, s, downstream.Limits{}, func(t *testing.T, w *world) {
 		c := w.client("")
 		c.initialize(t, mcp.Rev20251125)
-		equal(t, "the call", c.post(t, request(1, "resources/read", `{"uri":"x"}`)), `200 {"jsonrpc":"2.0","id":1,"result":{}}`)
+		equal(t, "the call", c.post(t, request(1, "resources/read", `{"uri":"x"}`)),
+			`200 {"jsonrpc":"2.0","id":1,"result":{}}`)
 		answered := make(chan string, 1)
 		go func() {
-			a := (<-late).Ask(t.Context(), []*mcp.Message{mcp.NewRequest("1", "roots/list", nil)})[0].Message()
+			a := (<-late).Ask(t.Context(),
+				[]*mcp.Message{mcp.NewRequest("1", "roots/list", nil)})[0].Message()
 			answered <- string(a.Body())
 		}()
 		x := c.begin(t, c.front.Get, "")
 		synctest.Wait()
-		equal(t, "the stream", x.text(), "0-0:\n0-1: {\"jsonrpc\":\"2.0\",\"id\":\"gatekit-1\",\"method\":\"roots/list\"}")
-		equal(t, "the answer", c.post(t, `{"jsonrpc":"2.0","id":"gatekit-1","result":{"roots":[]}}`), "202")
+		equal(t, "the stream", x.text(),
+			"0-0:\n0-1: {\"jsonrpc\":\"2.0\",\"id\":\"gatekit-1\",\"method\":\"roots/list\"}")
+		equal(t, "the answer", c.post(t,
+			`{"jsonrpc":"2.0","id":"gatekit-1","result":{"roots":[]}}`), "202")
 		equal(t, "the server gets", <-answered, `{"roots":[]}`)
 		x.drop()
 		<-x.done
@@ -328,7 +373,8 @@ func TestAReverseRequestThatIsWithdrawnAfterItsCallIsWithdrawnWhereItWasPut(t *t
 		cancel() // the server has cancelled its request
 		<-done
 		synctest.Wait()
-		contains(t, "the stream", x.text(), `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"gatekit-1"}}`)
+		contains(t, "the stream", x.text(),
+			`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"gatekit-1"}}`)
 		x.drop()
 		<-x.done
 	})
@@ -338,33 +384,39 @@ func TestABatchOverHTTP(t *testing.T) {
 	inBubble(t, &server{}, downstream.Limits{}, func(t *testing.T, w *world) {
 		c := w.client("")
 		c.initialize(t, mcp.Rev20250326)
-		equal(t, "requests", c.post(t, `[`+request(1, "tools/call", `{"name":"a"}`)+`,`+initialized+`,{"jsonrpc":"2.0","id":2,"method":"ping"}]`),
+		equal(t, "requests", c.post(t, `[`+request(1, "tools/call", `{"name":"a"}`)+`,`+initialized+
+			`,{"jsonrpc":"2.0","id":2,"method":"ping"}]`),
 			`200 [{"jsonrpc":"2.0","id":1,"result":{"name":"a"}},{"jsonrpc":"2.0","id":2,"result":{}}]`)
 		equal(t, "notifications", c.post(t, `[`+cancelled(7)+`]`), `202`)
-		contains(t, "without a session", w.client("").post(t, `[{"jsonrpc":"2.0","id":2,"method":"ping"}]`), `400 {"jsonrpc":"2.0","id":null,"error":{"code":-32600,`)
+		contains(t, "without a session", w.client("").post(t,
+			`[{"jsonrpc":"2.0","id":2,"method":"ping"}]`),
+			`400 {"jsonrpc":"2.0","id":null,"error":{"code":-32600,`)
 	})
 }
 
 func TestSessionsEnd(t *testing.T) {
 	t.Run("when nobody has used them for long enough", func(t *testing.T) {
-		inBubble(t, &server{answer: waits}, downstream.Limits{SessionIdle: 10 * time.Minute}, func(t *testing.T, w *world) {
-			c := w.client("")
-			c.initialize(t, mcp.Rev20251125)
-			time.Sleep(9 * time.Minute)
-			contains(t, "after 9 minutes", c.post(t, request(1, "ping", `{}`)), "200")
-			time.Sleep(9 * time.Minute)
-			contains(t, "after 9 more", c.post(t, request(1, "ping", `{}`)), "200")
-			x := c.begin(t, c.front.Get, "")
-			time.Sleep(time.Hour)
-			contains(t, "after an hour with an open stream", c.post(t, request(1, "ping", `{}`)), "200")
-			x.drop()
-			<-x.done
-			time.Sleep(11 * time.Minute)
-			contains(t, "after 11", c.post(t, request(1, "ping", `{}`)), "404")
-		})
+		inBubble(t, &server{answer: waits}, downstream.Limits{SessionIdle: 10 * time.Minute},
+			func(t *testing.T, w *world) {
+				c := w.client("")
+				c.initialize(t, mcp.Rev20251125)
+				time.Sleep(9 * time.Minute)
+				contains(t, "after 9 minutes", c.post(t, request(1, "ping", `{}`)), "200")
+				time.Sleep(9 * time.Minute)
+				contains(t, "after 9 more", c.post(t, request(1, "ping", `{}`)), "200")
+				x := c.begin(t, c.front.Get, "")
+				time.Sleep(time.Hour)
+				contains(t, "after an hour with an open stream",
+					c.post(t, request(1, "ping", `{}`)), "200")
+				x.drop()
+				<-x.done
+				time.Sleep(11 * time.Minute)
+				contains(t, "after 11", c.post(t, request(1, "ping", `{}`)), "404")
+			})
 	})
 	t.Run("the one that was idle for longest, when there are too many", func(t *testing.T) {
-		inBubble(t, &server{answer: waits}, downstream.Limits{Sessions: 2}, func(t *testing.T, w *world) {
+		inBubble(t, &server{answer: waits}, downstream.Limits{Sessions: 2}, func(t *testing.T,
+			w *world) {
 			busy, idle, third := w.client("a"), w.client("b"), w.client("c")
 			busy.initialize(t, mcp.Rev20251125)
 			call := busy.begin(t, busy.front.Post, request(1, "tools/call", `{"name":"x"}`))
@@ -376,9 +428,12 @@ func TestSessionsEnd(t *testing.T) {
 			contains(t, "the busy one", busy.post(t, request(2, "ping", `{}`)), "200")
 			stream := third.begin(t, third.front.Get, "")
 			synctest.Wait()
-			contains(t, "one more when none is idle", idle.post(t, initialize(mcp.Rev20251125)), "404") // its header names a session that is gone
+			// its header names a session that is gone
+			contains(t, "one more when none is idle", idle.post(t, initialize(mcp.Rev20251125)),
+				"404")
 			idle.header.Del("Mcp-Session-Id")
-			contains(t, "one more when none is idle", idle.post(t, initialize(mcp.Rev20251125)), "503")
+			contains(t, "one more when none is idle", idle.post(t, initialize(mcp.Rev20251125)),
+				"503")
 			equal(t, "cancelled", busy.post(t, cancelled(1)), "202")
 			<-call.done
 			stream.drop()
@@ -453,37 +508,61 @@ func TestModernRequestsOverHTTP(t *testing.T) {
 		headers []string
 		want    string
 	}{
-		{"all is well", list, []string{v, "Mcp-Method: tools/list"}, `200 {"jsonrpc":"2.0","id":1,"result":{` + modernMeta + `}}`},
-		{"a session id is not looked at", list, []string{v, "Mcp-Method: tools/list", "Mcp-Session-Id: x"}, `200 {`},
+		{"all is well", list, []string{v, "Mcp-Method: tools/list"},
+			`200 {"jsonrpc":"2.0","id":1,"result":{` + modernMeta + `}}`},
+		{"a session id is not looked at", list, []string{v, "Mcp-Method: tools/list",
+			"Mcp-Session-Id: x"}, `200 {`},
 		{"blanks around a value", list, []string{v, "Mcp-Method:   tools/list \t"}, `200 {`},
 		{"a header twice, the same", list, []string{v, v, "Mcp-Method: tools/list"}, `200 {`},
-		{"a header twice, not the same", list, []string{v, "Mcp-Method: tools/list", "Mcp-Method: tools/call"}, fault(400, -32020)},
+		{"a header twice, not the same", list, []string{v, "Mcp-Method: tools/list",
+			"Mcp-Method: tools/call"}, fault(400, -32020)},
 		{"no method header", list, []string{v}, fault(400, -32020)},
-		{"another method in the header", list, []string{v, "Mcp-Method: prompts/list"}, fault(400, -32020)},
+		{"another method in the header", list, []string{v, "Mcp-Method: prompts/list"},
+			fault(400, -32020)},
 		{"another case", list, []string{v, "Mcp-Method: TOOLS/LIST"}, fault(400, -32020)},
 		{"no version header", list, []string{"Mcp-Method: tools/list"}, fault(400, -32020)},
-		{"a legacy version in the header", list, []string{"Mcp-Protocol-Version: 2025-11-25", "Mcp-Method: tools/list"}, fault(400, -32020)},
-		{"a version that nobody knows", strings.ReplaceAll(list, "2026-07-28", "v999.0.0"), []string{"Mcp-Protocol-Version: v999.0.0", "Mcp-Method: tools/list"},
+		{"a legacy version in the header", list, []string{"Mcp-Protocol-Version: 2025-11-25",
+			"Mcp-Method: tools/list"}, fault(400, -32020)},
+		{"a version that nobody knows", strings.ReplaceAll(list, "2026-07-28", "v999.0.0"),
+			[]string{"Mcp-Protocol-Version: v999.0.0", "Mcp-Method: tools/list"},
 			fault(400, -32022) + `"message":"Unsupported protocol version","data":{"supported":["2026-07-28","2025-11-25","2025-06-18","2025-03-26","2024-11-05"],"requested":"v999.0.0"}}}`},
-		{"one that differs from the header", strings.ReplaceAll(list, "2026-07-28", "v999.0.0"), []string{v, "Mcp-Method: tools/list"}, fault(400, -32020)},
-		{"no _meta", request(1, "tools/list", `{}`), []string{v, "Mcp-Method: tools/list"}, fault(400, -32602)},
-		{"no params", `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, []string{v, "Mcp-Method: tools/list"}, fault(400, -32602)},
-		{"no _meta before a wrong header", request(1, "tools/list", `{}`), []string{v, "Mcp-Method: x"}, fault(400, -32602)},
-		{"a removed method", modern(1, "initialize", ""), []string{v, "Mcp-Method: initialize"}, fault(404, -32601)},
-		{"an unknown method", modern(1, "x/y", ""), []string{v, "Mcp-Method: x/y"}, fault(404, -32601)},
-		{"a wrong header before an unknown method", modern(1, "x/y", ""), []string{v, "Mcp-Method: x/z"}, fault(400, -32020)},
+		{"one that differs from the header", strings.ReplaceAll(list, "2026-07-28", "v999.0.0"),
+			[]string{v, "Mcp-Method: tools/list"}, fault(400, -32020)},
+		{"no _meta", request(1, "tools/list", `{}`), []string{v, "Mcp-Method: tools/list"},
+			fault(400, -32602)},
+		{"no params", `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`,
+			[]string{v, "Mcp-Method: tools/list"}, fault(400, -32602)},
+		{"no _meta before a wrong header", request(1, "tools/list", `{}`),
+			[]string{v, "Mcp-Method: x"}, fault(400, -32602)},
+		{"a removed method", modern(1, "initialize", ""), []string{v, "Mcp-Method: initialize"},
+			fault(404, -32601)},
+		{"an unknown method", modern(1, "x/y", ""), []string{v, "Mcp-Method: x/y"},
+			fault(404, -32601)},
+		{"a wrong header before an unknown method", modern(1, "x/y", ""),
+			[]string{v, "Mcp-Method: x/z"}, fault(400, -32020)},
 		{"a name as it is", call, []string{v, "Mcp-Method: tools/call", "Mcp-Name: grün"}, `200 {`},
-		{"a name encoded", call, []string{v, "Mcp-Method: tools/call", "Mcp-Name: =?base64?Z3LDvG4=?="}, `200 {`},
-		{"a name with other capitals in the marker", call, []string{v, "Mcp-Method: tools/call", "Mcp-Name: =?BASE64?Z3LDvG4=?="}, fault(400, -32020)},
-		{"a name badly padded", call, []string{v, "Mcp-Method: tools/call", "Mcp-Name: =?base64?Z3LDvG4?="}, fault(400, -32020)},
-		{"another name", call, []string{v, "Mcp-Method: tools/call", "Mcp-Name: x"}, fault(400, -32020)},
+		{"a name encoded", call, []string{v, "Mcp-Method: tools/call",
+			"Mcp-Name: =?base64?Z3LDvG4=?="}, `200 {`},
+		{"a name with other capitals in the marker", call, []string{v, "Mcp-Method: tools/call",
+			"Mcp-Name: =?BASE64?Z3LDvG4=?="}, fault(400, -32020)},
+		{"a name badly padded", call, []string{v, "Mcp-Method: tools/call",
+			"Mcp-Name: =?base64?Z3LDvG4?="}, fault(400, -32020)},
+		{"another name", call, []string{v, "Mcp-Method: tools/call", "Mcp-Name: x"},
+			fault(400, -32020)},
 		{"no name", call, []string{v, "Mcp-Method: tools/call"}, fault(400, -32020)},
-		{"no name in the body either", modern(1, "tools/call", ""), []string{v, "Mcp-Method: tools/call"}, `200 {`},
-		{"a server's error", modern(1, "tools/call", `"name":"-32602"`), []string{v, "Mcp-Method: tools/call", "Mcp-Name: -32602"}, fault(200, -32602)},
-		{"a server that has no such method", modern(1, "tools/call", `"name":"-32601"`), []string{v, "Mcp-Method: tools/call", "Mcp-Name: -32601"}, fault(404, -32601)},
-		{"a server that wants a capability", modern(1, "tools/call", `"name":"-32021"`), []string{v, "Mcp-Method: tools/call", "Mcp-Name: -32021"}, fault(400, -32021)},
-		{"a subscription without streams", modern(1, "subscriptions/listen", `"notifications":{}`), []string{v, "Mcp-Method: subscriptions/listen", "Accept: application/json"}, fault(400, -32600)},
-		{"a cancellation, which closing the connection is", cancelled(1), []string{v, "Mcp-Method: notifications/cancelled"}, `202`},
+		{"no name in the body either", modern(1, "tools/call", ""),
+			[]string{v, "Mcp-Method: tools/call"}, `200 {`},
+		{"a server's error", modern(1, "tools/call", `"name":"-32602"`),
+			[]string{v, "Mcp-Method: tools/call", "Mcp-Name: -32602"}, fault(200, -32602)},
+		{"a server that has no such method", modern(1, "tools/call", `"name":"-32601"`),
+			[]string{v, "Mcp-Method: tools/call", "Mcp-Name: -32601"}, fault(404, -32601)},
+		{"a server that wants a capability", modern(1, "tools/call", `"name":"-32021"`),
+			[]string{v, "Mcp-Method: tools/call", "Mcp-Name: -32021"}, fault(400, -32021)},
+		{"a subscription without streams", modern(1, "subscriptions/listen", `"notifications":{}`),
+			[]string{v, "Mcp-Method: subscriptions/listen", "Accept: application/json"},
+			fault(400, -32600)},
+		{"a cancellation, which closing the connection is", cancelled(1),
+			[]string{v, "Mcp-Method: notifications/cancelled"}, `202`},
 		{"a response", `{"jsonrpc":"2.0","id":1,"result":{}}`, []string{v}, `202`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -514,21 +593,28 @@ func TestArgumentsAreHeldAgainstTheirHeaders(t *testing.T) {
 		headers    []string
 		ok         bool
 	}{
-		{"as they are", `{"region":"eu","n":3,"b":true,"in/ner":{"deep":"d"}}`, []string{"Mcp-Param-Region: eu", "Mcp-Param-N: 3", "Mcp-Param-B: true", "Mcp-Param-Deep: d"}, true},
+		{"as they are", `{"region":"eu","n":3,"b":true,"in/ner":{"deep":"d"}}`,
+			[]string{"Mcp-Param-Region: eu", "Mcp-Param-N: 3", "Mcp-Param-B: true",
+				"Mcp-Param-Deep: d"}, true},
 		{"none", `{}`, nil, true},
 		{"null is none", `{"region":null}`, nil, true},
 		{"encoded", `{"region":"Hello"}`, []string{"Mcp-Param-Region: =?base64?SGVsbG8=?="}, true},
-		{"without the marker's end it is literal", `{"region":"=?base64?SGVsbG8="}`, []string{"Mcp-Param-Region: =?base64?SGVsbG8="}, true},
-		{"badly padded", `{"region":"Hello"}`, []string{"Mcp-Param-Region: =?base64?SGVsbG8?="}, false},
-		{"not base64", `{"region":"Hello"}`, []string{"Mcp-Param-Region: =?base64?SGVs!!!bG8=?="}, false},
+		{"without the marker's end it is literal", `{"region":"=?base64?SGVsbG8="}`,
+			[]string{"Mcp-Param-Region: =?base64?SGVsbG8="}, true},
+		{"badly padded", `{"region":"Hello"}`, []string{"Mcp-Param-Region: =?base64?SGVsbG8?="},
+			false},
+		{"not base64", `{"region":"Hello"}`, []string{"Mcp-Param-Region: =?base64?SGVs!!!bG8=?="},
+			false},
 		{"numbers are compared as such", `{"n":3.0}`, []string{"Mcp-Param-N: 3"}, true},
 		{"another number", `{"n":3}`, []string{"Mcp-Param-N: 4"}, false},
-		{"big numbers that floats would take for one", `{"n":9007199254740993}`, []string{"Mcp-Param-N: 9007199254740992"}, false},
+		{"big numbers that floats would take for one", `{"n":9007199254740993}`,
+			[]string{"Mcp-Param-N: 9007199254740992"}, false},
 		{"another value", `{"region":"eu"}`, []string{"Mcp-Param-Region: us"}, false},
 		{"missing", `{"region":"eu"}`, nil, false},
 		{"missing, deep down", `{"in/ner":{"deep":"d"}}`, nil, false},
 		{"there, and not in the body", `{}`, []string{"Mcp-Param-Region: eu"}, false},
-		{"twice, not the same", `{"region":"eu"}`, []string{"Mcp-Param-Region: eu", "Mcp-Param-Region: us"}, false},
+		{"twice, not the same", `{"region":"eu"}`, []string{"Mcp-Param-Region: eu",
+			"Mcp-Param-Region: us"}, false},
 		{"one that the tool does not know", `{}`, []string{"Mcp-Param-Other: x"}, true},
 		{"one that items lead to", `{}`, []string{"Mcp-Param-No: x"}, true},
 	} {
@@ -565,9 +651,11 @@ func TestModernClientsThatAllCountFromOne(t *testing.T) {
 		for n := range 20 {
 			all.Go(func() {
 				name := fmt.Sprint("c", n)
-				x := w.client("").modernPost(t, "tools/call", name, modern(1, "tools/call", `"name":"`+name+`"`))
+				x := w.client("").modernPost(t, "tools/call", name,
+					modern(1, "tools/call", `"name":"`+name+`"`))
 				<-x.done
-				contains(t, "answer", x.text(), `200 {"jsonrpc":"2.0","id":1,"result":{"name":"`+name+`"`)
+				contains(t, "answer", x.text(), `200 {"jsonrpc":"2.0","id":1,"result":{"name":"`+
+					name+`"`)
 			})
 		}
 		all.Wait()
@@ -592,17 +680,21 @@ func TestADroppedModernRequestIsCancelled(t *testing.T) {
 func TestASubscriptionHasTheClientsId(t *testing.T) {
 	s := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 		const with = `"_meta":{"io.modelcontextprotocol/subscriptionId":`
-		c.Notify(ctx, mcp.NewNotification("notifications/subscriptions/acknowledged", []byte(`{"notifications":{},`+with+string(m.ID())+`}}`)))
+		c.Notify(ctx, mcp.NewNotification("notifications/subscriptions/acknowledged",
+			[]byte(`{"notifications":{},`+with+string(m.ID())+`}}`)))
 		return `{"resultType":"complete",` + with + string(m.ID()) + `}}`
 	}}
 	inBubble(t, s, downstream.Limits{}, func(t *testing.T, w *world) {
-		x := w.client("").modernPost(t, "subscriptions/listen", "", modern(`"mine"`, "subscriptions/listen", `"notifications":{}`))
+		x := w.client("").modernPost(t, "subscriptions/listen", "", modern(`"mine"`,
+			"subscriptions/listen", `"notifications":{}`))
 		<-x.done
 		text := x.text()
-		if n := strings.Count(text, `"io.modelcontextprotocol/subscriptionId":"mine"`); n < 1 || strings.Count(text, "subscriptionId") != n {
+		if n := strings.Count(text, `"io.modelcontextprotocol/subscriptionId":"mine"`); n < 1 ||
+			strings.Count(text, "subscriptionId") != n {
 			t.Errorf("the subscription has another id: %s", text)
 		}
-		contains(t, "the first event", text, `: {"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged"`)
+		contains(t, "the first event", text,
+			`: {"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged"`)
 	})
 }
 
@@ -613,7 +705,8 @@ func TestPrincipalsShareNothing(t *testing.T) {
 			x := w.client(who).modernPost(t, "tools/list", "", modern(1, "tools/list", ""))
 			<-x.done
 		}
-		if len(s.openings) != 2 || s.openings[0].Principal != "ann" || s.openings[1].Principal != "bob" {
+		if len(s.openings) != 2 || s.openings[0].Principal != "ann" ||
+			s.openings[1].Principal != "bob" {
 			t.Errorf("opened for %v", s.openings)
 		}
 		time.Sleep(2 * time.Minute)
@@ -633,7 +726,8 @@ func TestClosingTheFrontEndsWhatIsOpen(t *testing.T) {
 			c.begin(t, c.front.Get, ""),
 			c.begin(t, c.front.Post, request(1, "tools/call", `{"name":"x"}`)),
 			c.modernPost(t, "tools/call", "x", modern(1, "tools/call", `"name":"x"`)),
-			c.modernPost(t, "subscriptions/listen", "", modern(2, "subscriptions/listen", `"notifications":{}`)),
+			c.modernPost(t, "subscriptions/listen", "", modern(2, "subscriptions/listen",
+				`"notifications":{}`)),
 		}
 		synctest.Wait()
 		if err := c.front.Close(t.Context()); err != nil {
@@ -652,7 +746,8 @@ func TestAReaderThatIsSlowLosesNothing(t *testing.T) {
 	const n = 2000
 	s := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 		for i := range n {
-			c.Notify(ctx, mcp.NewNotification("notifications/progress", fmt.Appendf(nil, `{"progressToken":1,"progress":%d}`, i)))
+			c.Notify(ctx, mcp.NewNotification("notifications/progress",
+				fmt.Appendf(nil, `{"progressToken":1,"progress":%d}`, i)))
 		}
 		return `{}`
 	}}
@@ -663,6 +758,7 @@ func TestAReaderThatIsSlowLosesNothing(t *testing.T) {
 		if got := strings.Count(text, "notifications/progress"); got != n {
 			t.Errorf("%d of %d notifications arrived", got, n)
 		}
-		contains(t, "the end", text, fmt.Sprintf("2-%d: {\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\nEOF", n+1))
+		contains(t, "the end", text,
+			fmt.Sprintf("2-%d: {\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\nEOF", n+1))
 	})
 }

@@ -36,10 +36,13 @@ type greeting struct {
 	revision string // that both sides agreed on; valid when done is closed and ok true
 	ok       bool
 	done     chan struct{} // closed when initialize is answered
-	ready    chan struct{} // closed when notifications/initialized has been passed on; nil before the client sent it; guarded by legacy.mu
+	// closed when notifications/initialized has been passed on; nil before the client sent it;
+	// guarded by legacy.mu
+	ready chan struct{}
 }
 
-// admit takes a request in the order in which the client sent it, and answers the function that answers it. out is where that puts what comes before the answer.
+// admit takes a request in the order in which the client sent it, and answers the function that
+// answers it. out is where that puts what comes before the answer.
 func (s *legacy) admit(m *mcp.Message, out outlet) func(ctx context.Context) pipeline.Passed {
 	s.stamp(m)
 	switch m.Method {
@@ -57,9 +60,11 @@ func (s *legacy) admit(m *mcp.Message, out outlet) func(ctx context.Context) pip
 	}
 	s.mu.Unlock()
 	if g == nil {
-		return s.refusing(refuse(mcp.CodeInvalidRequest, "the session is not initialized: send initialize first"), m)
+		return s.refusing(refuse(mcp.CodeInvalidRequest,
+			"the session is not initialized: send initialize first"), m)
 	}
-	call := g.session.Begin(m, &legacyClient{s, out}) // now, so that a notifications/cancelled that comes next finds it
+	// now, so that a notifications/cancelled that comes next finds it
+	call := g.session.Begin(m, &legacyClient{s, out})
 	return func(ctx context.Context) pipeline.Passed {
 		g.await(ctx, g.done, ready)
 		if r := g.check(m); r != nil {
@@ -107,19 +112,22 @@ func (s *legacy) refusing(r *refusal, m *mcp.Message) func(context.Context) pipe
 func (s *legacy) initialize(m *mcp.Message, out outlet) func(context.Context) pipeline.Passed {
 	want, ok := m.Text("/protocolVersion")
 	if !ok {
-		return s.refusing(refuse(mcp.CodeInvalidParams, "initialize needs protocolVersion, a string"), m)
+		return s.refusing(refuse(mcp.CodeInvalidParams,
+			"initialize needs protocolVersion, a string"), m)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.greeting != nil || s.closed {
-		return s.refusing(refuse(mcp.CodeInvalidRequest, "the session is initialized already, or has ended"), m)
+		return s.refusing(refuse(mcp.CodeInvalidRequest,
+			"the session is initialized already, or has ended"), m)
 	}
 	offer := want
 	if !isLegacy(want) {
 		offer = latestLegacy
 	}
 	g := &greeting{done: make(chan struct{})}
-	g.session = s.front.proxy.Open(proxy.OpenOptions{Session: s.session, Principal: s.principal, Revision: offer}, &legacyClient{s, s.feed})
+	g.session = s.front.proxy.Open(proxy.OpenOptions{Session: s.session, Principal: s.principal,
+		Revision: offer}, &legacyClient{s, s.feed})
 	s.greeting = g
 	return func(ctx context.Context) pipeline.Passed {
 		answer := s.greet(ctx, g, m, offer, out)
@@ -137,11 +145,13 @@ func (s *legacy) initialize(m *mcp.Message, out outlet) func(context.Context) pi
 }
 
 // greet asks the servers; the revision that the client gets is theirs.
-func (s *legacy) greet(ctx context.Context, g *greeting, m *mcp.Message, offer string, out outlet) pipeline.Passed {
+func (s *legacy) greet(ctx context.Context, g *greeting, m *mcp.Message, offer string,
+	out outlet) pipeline.Passed {
 	if want, _ := m.Text("/protocolVersion"); want != offer {
 		edited, err := m.Edit(mcp.Set("/protocolVersion", mcp.Quote(offer)))
 		if err != nil {
-			return s.front.answer(ctx, s.peer, refuse(mcp.CodeInvalidParams, "initialize: %s", err), m)
+			return s.front.answer(ctx, s.peer, refuse(mcp.CodeInvalidParams, "initialize: %s", err),
+				m)
 		}
 		m = edited
 	}
@@ -162,7 +172,10 @@ func (s *legacy) admitNotice(m *mcp.Message) func(ctx context.Context) {
 	defer s.mu.Unlock()
 	g := s.greeting
 	if g == nil {
-		return func(ctx context.Context) { s.front.drop(ctx, s.peer, m, "the session is not initialized") }
+		return func(ctx context.Context) {
+			s.front.drop(ctx, s.peer, m,
+				"the session is not initialized")
+		}
 	}
 	passedOn := func() {}
 	if m.Method == "notifications/initialized" && g.ready == nil {
@@ -255,7 +268,8 @@ func (c *legacyClient) Notify(ctx context.Context, p pipeline.Passed) error {
 // Ask puts reverse requests to the client, all at once.
 func (c *legacyClient) Ask(ctx context.Context, ps []pipeline.Passed) ([]*mcp.Message, error) {
 	limit := c.front.limits.ReverseTimeout
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the client did not answer within %v", limit))
+	ctx, cancel := context.WithTimeoutCause(ctx, limit,
+		fmt.Errorf("the client did not answer within %v", limit))
 	defer cancel()
 	asked := make([]*question, 0, len(ps))
 	defer func() {
@@ -287,7 +301,8 @@ func (c *legacyClient) Ask(ctx context.Context, ps []pipeline.Passed) ([]*mcp.Me
 	return answers, nil
 }
 
-// put sends what is about a reverse request: on the stream of the call, or, where that has been answered meanwhile, on the one that belongs to none.
+// put sends what is about a reverse request: on the stream of the call, or, where that has been
+// answered meanwhile, on the one that belongs to none.
 func (c *legacyClient) put(ctx context.Context, p pipeline.Passed) error {
 	err := c.out.send(ctx, p)
 	if errors.Is(err, errOver) {
@@ -298,7 +313,8 @@ func (c *legacyClient) put(ctx context.Context, p pipeline.Passed) error {
 
 // withdraw tells the client that nobody waits for its answer any more.
 func (c *legacyClient) withdraw(q *question) {
-	n := mcp.NewNotification("notifications/cancelled", append(append([]byte(`{"requestId":`), q.id...), '}'))
+	n := mcp.NewNotification("notifications/cancelled", append(append([]byte(`{"requestId":`),
+		q.id...), '}'))
 	n.Server, n.Exchange = q.m.Server, q.m.Exchange
 	ctx, cancel := context.WithTimeout(context.Background(), withdrawWait)
 	defer cancel()

@@ -24,7 +24,8 @@ type modern struct {
 
 func (f *Front) newModern(p peer, shared bool) *modern {
 	m := &modern{peer: p, front: f, hold: func() func() { return func() {} }}
-	m.session = f.proxy.Open(proxy.OpenOptions{Session: p.session, Principal: p.principal, Revision: mcp.Rev20260728, Shared: shared}, nowhere{})
+	m.session = f.proxy.Open(proxy.OpenOptions{Session: p.session, Principal: p.principal,
+		Revision: mcp.Rev20260728, Shared: shared}, nowhere{})
 	return m
 }
 
@@ -35,8 +36,9 @@ func (s *modern) close() {
 	}
 }
 
-// admitNotice takes a notification of a client that has no session. Cancellations are the only ones that its revision has, and only on a pipe: over HTTP
-// a request is cancelled by closing its connection, whatever else a client may send.
+// admitNotice takes a notification of a client that has no session. Cancellations are the only ones
+// that its revision has, and only on a pipe: over HTTP a request is cancelled by closing its
+// connection, whatever else a client may send.
 func (s *modern) admitNotice(m *mcp.Message) func(context.Context) {
 	s.stamp(m)
 	return func(ctx context.Context) {
@@ -48,7 +50,8 @@ func (s *modern) admitNotice(m *mcp.Message) func(context.Context) {
 	}
 }
 
-// checkModern holds a request against the rules of its era, in the order of protocol.md 3.12; header is nil on a pipe. What passes is marked for the proxy.
+// checkModern holds a request against the rules of its era, in the order of protocol.md 3.12;
+// header is nil on a pipe. What passes is marked for the proxy.
 func checkModern(m *mcp.Message, header http.Header) *refusal {
 	if r := checkMeta(m); r != nil {
 		return r
@@ -82,7 +85,8 @@ func (rounds) Ask(context.Context, []pipeline.Passed) ([]*mcp.Message, error) {
 	return nil, proxy.ErrNoCall
 }
 
-// nowhere is the feed of modern requests: what belongs to no request has no place in their protocol. Subscriptions are requests.
+// nowhere is the feed of modern requests: what belongs to no request has no place in their
+// protocol. Subscriptions are requests.
 type nowhere struct{ rounds }
 
 func (nowhere) Notify(context.Context, pipeline.Passed) error { return nil }
@@ -93,7 +97,9 @@ type modernPipe struct {
 	out outlet
 }
 
-func (c modernPipe) Notify(ctx context.Context, p pipeline.Passed) error { return c.out.send(ctx, p) }
+func (c modernPipe) Notify(ctx context.Context, p pipeline.Passed) error {
+	return c.out.send(ctx, p)
+}
 
 // principal is all that one principal asks over HTTP without a session.
 type principal struct {
@@ -116,7 +122,8 @@ func (f *Front) newPrincipal(name string) *principal {
 
 // call answers one request over HTTP, and writes the answer.
 func (p *principal) call(ctx context.Context, m *mcp.Message, w Reply, accept acceptance) {
-	reply := &modernReply{w: w, id: m.ID(), accept: accept, listen: m.Method == "subscriptions/listen"}
+	reply := &modernReply{w: w, id: m.ID(), accept: accept,
+		listen: m.Method == "subscriptions/listen"}
 	quiet := time.AfterFunc(openAfter, reply.open)
 	defer quiet.Stop()
 	call, _ := p.begin(m.WithID(mcp.ID(strconv.FormatUint(p.last.Add(1), 10))), reply)
@@ -129,13 +136,14 @@ func (p *principal) call(ctx context.Context, m *mcp.Message, w Reply, accept ac
 	}
 }
 
-// openAfter is how long a request over HTTP is silent before its answer becomes a stream, which transport then keeps alive. An error that comes
-// later than that cannot have its own HTTP status.
+// openAfter is how long a request over HTTP is silent before its answer becomes a stream, which
+// transport then keeps alive. An error that comes later than that cannot have its own HTTP status.
 const openAfter = 2 * time.Second
 
 var errAnswered = errors.New("the request has been answered")
 
-// modernReply is the client of a request over HTTP: its answer, and before that, on a stream that is opened when it is needed, its notifications.
+// modernReply is the client of a request over HTTP: its answer, and before that, on a stream that
+// is opened when it is needed, its notifications.
 type modernReply struct {
 	rounds
 	w      Reply

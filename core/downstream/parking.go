@@ -14,8 +14,9 @@ import (
 	"gatekit/core/proxy"
 )
 
-// A modern client cannot be asked anything while its call runs: it is asked in a result, and makes the call again with its answers (protocol.md 3.2). A server that
-// asks live is in the midst of the call, which goes on: it is parked from that result until the client comes back.
+// A modern client cannot be asked anything while its call runs: it is asked in a result, and makes
+// the call again with its answers (protocol.md 3.2). A server that asks live is in the midst of the
+// call, which goes on: it is parked from that result until the client comes back.
 
 // siblings is how long a first question waits for others, which then go in the same result.
 const siblings = 15 * time.Millisecond
@@ -42,7 +43,8 @@ type waiting struct {
 	release func() // of the session
 }
 
-// parked is one call that the client may be asked about. To the proxy it is the client: whichever of the client's requests carries the call just then.
+// parked is one call that the client may be asked about. To the proxy it is the client: whichever
+// of the client's requests carries the call just then.
 type parked struct {
 	parking *parking
 	peer    peer
@@ -81,9 +83,11 @@ type ticket struct {
 	Round int    `json:"n"`
 }
 
-// begin enters a request at the proxy's session, or finds the call that it takes up again, and answers the function that answers it and the id by which the proxy
-// knows the call. m is under the id that it is to have if it is a new one.
-func (s *modern) begin(m *mcp.Message, client proxy.Client) (call func(context.Context) pipeline.Passed, id mcp.ID) {
+// begin enters a request at the proxy's session, or finds the call that it takes up again, and
+// answers the function that answers it and the id by which the proxy knows the call. m is under the
+// id that it is to have if it is a new one.
+func (s *modern) begin(m *mcp.Message,
+	client proxy.Client) (call func(context.Context) pipeline.Passed, id mcp.ID) {
 	if !mcp.CanRequestInput(m) {
 		return s.session.Begin(m, client), m.ID()
 	}
@@ -93,7 +97,8 @@ func (s *modern) begin(m *mcp.Message, client proxy.Client) (call func(context.C
 			return s.resume(m, t, client)
 		}
 	}
-	c := &parked{parking: &s.front.parking, peer: s.peer, hold: s.hold, m: m, name: rand.Text(), ended: make(chan struct{}), over: make(chan struct{}),
+	c := &parked{parking: &s.front.parking, peer: s.peer, hold: s.hold, m: m, name: rand.Text(),
+		ended: make(chan struct{}), over: make(chan struct{}),
 		news: make(chan struct{}, 1), carrier: client}
 	c.token, _ = m.Get(atToken)
 	c.end = sync.OnceFunc(func() { close(c.over) })
@@ -114,11 +119,13 @@ func (s *modern) begin(m *mcp.Message, client proxy.Client) (call func(context.C
 }
 
 // resume takes up a call that was parked, with the answers in m. A ticket is good once.
-func (s *modern) resume(m *mcp.Message, t ticket, client proxy.Client) (func(context.Context) pipeline.Passed, mcp.ID) {
+func (s *modern) resume(m *mcp.Message, t ticket,
+	client proxy.Client) (func(context.Context) pipeline.Passed, mcp.ID) {
 	c := s.front.parking.take(t, s.peer.session)
 	if c == nil {
 		return func(ctx context.Context) pipeline.Passed {
-			return s.front.answer(ctx, s.peer, refuse(mcp.CodeInvalidParams, "invalid or expired requestState"), m)
+			return s.front.answer(ctx, s.peer, refuse(mcp.CodeInvalidParams,
+				"invalid or expired requestState"), m)
 		}, m.ID()
 	}
 	c.mu.Lock()
@@ -127,10 +134,12 @@ func (s *modern) resume(m *mcp.Message, t ticket, client proxy.Client) (func(con
 	m.Server, m.Exchange = c.server, c.exchange
 	c.mu.Unlock()
 	return func(ctx context.Context) pipeline.Passed {
-		if err := s.front.proxy.Pipeline().RecordEvent(ctx, m, "resume", "it brings answers to a call that waits for them", nil); err != nil {
+		if err := s.front.proxy.Pipeline().RecordEvent(ctx, m,
+			"resume", "it brings answers to a call that waits for them", nil); err != nil {
 			c.end()
 			c.cancel()
-			return s.front.answer(ctx, s.peer, refuse(mcp.CodeInternal, "the request could not be recorded"), m)
+			return s.front.answer(ctx, s.peer, refuse(mcp.CodeInternal,
+				"the request could not be recorded"), m)
 		}
 		c.take(m)
 		return c.wait(ctx)
@@ -142,7 +151,8 @@ func (c *parked) wait(ctx context.Context) pipeline.Passed {
 	for {
 		select {
 		case <-c.ended:
-			// A question that is still open is not the call's own, and has no better place: servers ask for the roots when they like.
+			// A question that is still open is not the call's own, and has no better place: servers
+			// ask for the roots when they like.
 			if c.answer.Message() != nil && ctx.Err() == nil {
 				if answer, asks := c.park(ctx); asks {
 					return answer
@@ -195,7 +205,8 @@ func (c *parked) Notify(ctx context.Context, p pipeline.Passed) error {
 // atToken is where a request asks for progress.
 const atToken = "/_meta/progressToken"
 
-// TakesInputRequests implements proxy.Rounds: what a server asks for in a result goes to the client as it is.
+// TakesInputRequests implements proxy.Rounds: what a server asks for in a result goes to the client
+// as it is.
 func (c *parked) TakesInputRequests() bool { return true }
 
 // IsWaiting implements proxy.Waiting.
@@ -210,7 +221,8 @@ func (c *parked) Ask(ctx context.Context, ps []pipeline.Passed) ([]*mcp.Message,
 	qs := make([]*asked, len(ps))
 	c.mu.Lock()
 	for i, p := range ps {
-		qs[i] = &asked{key: "g" + strconv.Itoa(c.count), p: p, shown: make(chan struct{}), answer: make(chan *mcp.Message, 1)}
+		qs[i] = &asked{key: "g" + strconv.Itoa(c.count), p: p, shown: make(chan struct{}),
+			answer: make(chan *mcp.Message, 1)}
 		c.count++
 	}
 	c.asked = append(c.asked, qs...)
@@ -227,7 +239,8 @@ func (c *parked) Ask(ctx context.Context, ps []pipeline.Passed) ([]*mcp.Message,
 	return answers, nil
 }
 
-// await waits for the answer to a question. One that the client has been asked may be answered although the call has ended: it is not always the call's own.
+// await waits for the answer to a question. One that the client has been asked may be answered
+// although the call has ended: it is not always the call's own.
 func (c *parked) await(ctx context.Context, q *asked) (*mcp.Message, error) {
 	select {
 	case <-q.shown:
@@ -287,7 +300,8 @@ func abandoned(m *mcp.Message) *mcp.Message {
 	return mcp.NewError(m.ID(), mcp.CodeInternal, "the client did not answer in time", nil)
 }
 
-// park makes the result that asks the client, and keeps the call until it comes back. asks is false when there is nothing to ask any more.
+// park makes the result that asks the client, and keeps the call until it comes back. asks is false
+// when there is nothing to ask any more.
 func (c *parked) park(ctx context.Context) (answer pipeline.Passed, asks bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -303,7 +317,8 @@ func (c *parked) park(ctx context.Context) (answer pipeline.Passed, asks bool) {
 		}
 		c.cancel()
 		c.end()
-		return f.answer(ctx, c.peer, refuse(mcp.CodeInternal, "the server asks for input, and %s", why), c.m), true
+		return f.answer(ctx, c.peer, refuse(mcp.CodeInternal, "the server asks for input, and %s",
+			why), c.m), true
 	}
 	if c.round++; c.round > f.limits.Rounds {
 		return fail("has done so too many times")
@@ -330,7 +345,8 @@ func (c *parked) park(ctx context.Context) (answer pipeline.Passed, asks bool) {
 		default:
 			close(q.shown)
 		}
-		m, params := q.p.Message(), []byte("{}") // always there: go-sdk's client does not read a question without
+		// always there: go-sdk's client does not read a question without
+		m, params := q.p.Message(), []byte("{}")
 		if body := m.Body(); body != nil {
 			params = body
 		}
@@ -348,7 +364,8 @@ func (c *parked) park(ctx context.Context) (answer pipeline.Passed, asks bool) {
 	return f.own(ctx, c.peer, result, c.m), true
 }
 
-// take hands the answers in m to the questions. What is missing, or is no answer, is asked for again.
+// take hands the answers in m to the questions. What is missing, or is no answer, is asked for
+// again.
 func (c *parked) take(m *mcp.Message) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -391,7 +408,8 @@ func (p *parking) keep(c *parked, t ticket, bytes int) bool {
 		p.open, p.by = map[string]waiting{}, map[string]held{}
 	}
 	its := p.by[c.peer.principal]
-	if p.all.calls >= p.front.limits.Parked || its.calls >= p.front.limits.ParkedOfOne || p.all.bytes+bytes > maxParkedBytes || its.calls > 0 && its.bytes+bytes > maxBytesOfOne {
+	if p.all.calls >= p.front.limits.Parked || its.calls >= p.front.limits.ParkedOfOne ||
+		p.all.bytes+bytes > maxParkedBytes || its.calls > 0 && its.bytes+bytes > maxBytesOfOne {
 		return false
 	}
 	p.open[t.Name] = waiting{c, t.Round, bytes, c.hold()}
@@ -399,7 +417,8 @@ func (p *parking) keep(c *parked, t ticket, bytes int) bool {
 	return true
 }
 
-// take takes a call of a session out, for whoever goes on with it; nil when it is not there, or has asked again since.
+// take takes a call of a session out, for whoever goes on with it; nil when it is not there, or has
+// asked again since.
 func (p *parking) take(t ticket, session string) *parked {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -18,7 +18,8 @@ import (
 
 const askableMeta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{"elicitation":{},"roots":{},"sampling":{}}}`
 
-// asking is a server that asks while it works: by elicitation of each of the words, all at once, and answers with what it was told.
+// asking is a server that asks while it works: by elicitation of each of the words, all at once,
+// and answers with what it was told.
 func asking(ran *atomic.Int32, words ...string) *server {
 	return &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 		if m.Method != "tools/call" {
@@ -30,7 +31,8 @@ func asking(ran *atomic.Int32, words ...string) *server {
 		for i, word := range words {
 			go func() {
 				defer func() { done <- struct{}{} }()
-				q := mcp.NewRequest(mcp.ID(fmt.Sprintf("%d", i)), "elicitation/create", []byte(`{"message":"`+word+`"}`))
+				q := mcp.NewRequest(mcp.ID(fmt.Sprintf("%d", i)), "elicitation/create",
+					[]byte(`{"message":"`+word+`"}`))
 				told[i] = string(c.Ask(ctx, []*mcp.Message{q})[0].Message().Body())
 			}()
 		}
@@ -57,11 +59,13 @@ type asks struct {
 	Error *struct{ Code int }
 }
 
-// tool is a call of a tool by a client that can be asked, with answers, key by key, and a state where there are any.
+// tool is a call of a tool by a client that can be asked, with answers, key by key, and a state
+// where there are any.
 func tool(id any, arguments, state string, answers ...string) string {
 	more := ""
 	if state != "" {
-		more = `"requestState":` + string(mcp.Quote(state)) + `,"inputResponses":{` + strings.Join(answers, ",") + `},`
+		more = `"requestState":` + string(mcp.Quote(state)) + `,"inputResponses":{` +
+			strings.Join(answers, ",") + `},`
 	}
 	return request(id, "tools/call", `{"name":"x","arguments":`+arguments+`,`+more+askableMeta+`}`)
 }
@@ -73,7 +77,8 @@ func accepts(key string, n int) string {
 // calls sends a call over HTTP and answers what came back.
 func (c *client) calls(t *testing.T, message string) (status string, a asks, text string) {
 	t.Helper()
-	x := c.begin(t, c.front.Post, message, "Mcp-Protocol-Version: 2026-07-28", "Mcp-Method: tools/call", "Mcp-Name: x")
+	x := c.begin(t, c.front.Post, message, "Mcp-Protocol-Version: 2026-07-28",
+		"Mcp-Method: tools/call", "Mcp-Name: x")
 	<-x.done
 	return read(t, x.text())
 }
@@ -92,7 +97,8 @@ func TestACallIsParkedWhileItsClientIsAsked(t *testing.T) {
 	for _, over := range []string{"http", "a pipe"} {
 		t.Run(over, func(t *testing.T) {
 			ran.Store(0)
-			inBubble(t, asking(&ran, "who", "why"), downstream.Limits{}, func(t *testing.T, w *world) {
+			inBubble(t, asking(&ran, "who", "why"), downstream.Limits{}, func(t *testing.T,
+				w *world) {
 				var calls func(message string) (asks, string)
 				if over == "http" {
 					c := w.client("ann")
@@ -109,27 +115,37 @@ func TestACallIsParkedWhileItsClientIsAsked(t *testing.T) {
 					}
 				}
 				a, text := calls(tool(1, `{"n":1.0,"a":{}}`, ""))
-				if len(a.Result.InputRequests) != 2 || a.Result.ResultType != "input_required" || !strings.HasPrefix(text, `{"jsonrpc":"2.0","id":1,"result":{"resultType":"input_required"`) {
+				if len(a.Result.InputRequests) != 2 || a.Result.ResultType != "input_required" ||
+					!strings.HasPrefix(
+						text, `{"jsonrpc":"2.0","id":1,"result":{"resultType":"input_required"`) {
 					t.Fatalf("answered %s", text)
 				}
-				words := []string{a.Result.InputRequests["g0"].Params.Message, a.Result.InputRequests["g1"].Params.Message}
+				words := []string{a.Result.InputRequests["g0"].Params.Message,
+					a.Result.InputRequests["g1"].Params.Message}
 				who := fmt.Sprintf("g%d", slices.Index(words, "who"))
 				why := fmt.Sprintf("g%d", slices.Index(words, "why"))
 
-				// Only one is answered, the other in a wrong shape; arguments are written in another way.
-				b, text := calls(tool(2, `{ "a":{}, "n":1.0 }`, a.Result.RequestState, accepts(who, 1), `"`+why+`":{"roots":[]}`, accepts("g7", 7)))
-				if len(b.Result.InputRequests) != 1 || b.Result.InputRequests[why].Params.Message != "why" || b.Result.RequestState == a.Result.RequestState {
+				// Only one is answered, the other in a wrong shape; arguments are written in
+				// another way.
+				b, text := calls(tool(2, `{ "a":{}, "n":1.0 }`, a.Result.RequestState,
+					accepts(who, 1), `"`+why+`":{"roots":[]}`, accepts("g7", 7)))
+				if len(b.Result.InputRequests) != 1 ||
+					b.Result.InputRequests[why].Params.Message != "why" ||
+					b.Result.RequestState == a.Result.RequestState {
 					t.Fatalf("answered %s", text)
 				}
 				_, text = calls(tool(3, `{"n":1.0,"a":{}}`, b.Result.RequestState, accepts(why, 2)))
-				equal(t, "the answer", text, `{"jsonrpc":"2.0","id":3,"result":{"resultType":"complete","told":[{"action":"accept","content":{"n":1}},{"action":"accept","content":{"n":2}}]}}`)
+				equal(t, "the answer", text,
+					`{"jsonrpc":"2.0","id":3,"result":{"resultType":"complete","told":[{"action":"accept","content":{"n":1}},{"action":"accept","content":{"n":2}}]}}`)
 				if n := ran.Load(); n != 1 {
 					t.Errorf("the call was run %d times", n)
 				}
 				w.record.has(t, "pass to_client request elicitation/create")
 				w.record.has(t, "pass to_server response elicitation/create")
-				w.record.has(t, "park to_client response tools/call it waits for what the client answers")
-				w.record.has(t, "resume to_server request tools/call it brings answers to a call that waits for them")
+				w.record.has(t, "park to_client response tools/call it waits for what the "+
+					"client answers")
+				w.record.has(t, "resume to_server request tools/call it brings answers to a "+
+					"call that waits for them")
 			})
 		})
 	}
@@ -147,13 +163,27 @@ func TestARequestStateIsGoodForOneCallOfOneClientOnce(t *testing.T) {
 		as    string // principal
 		call  func(state string) string
 	}{
-		{"of another principal", 0, "bob", func(state string) string { return tool(2, `{"n":1}`, state, accepts("g0", 1)) }},
-		{"of other arguments", 0, "ann", func(state string) string { return tool(2, `{"n":2}`, state, accepts("g0", 1)) }},
-		{"of arguments that are another number", 0, "ann", func(state string) string { return tool(2, `{"n":1.0}`, state, accepts("g0", 1)) }},
-		{"with a flipped bit", 0, "ann", func(state string) string { return tool(2, `{"n":1}`, flip(state), accepts("g0", 1)) }},
-		{"cut short", 0, "ann", func(state string) string { return tool(2, `{"n":1}`, state[:len(state)-4], accepts("g0", 1)) }},
-		{"of nobody", 0, "ann", func(string) string { return tool(2, `{"n":1}`, "gk1.AAAA", accepts("g0", 1)) }},
-		{"expired", 11 * time.Minute, "ann", func(state string) string { return tool(2, `{"n":1}`, state, accepts("g0", 1)) }},
+		{"of another principal", 0, "bob", func(state string) string {
+			return tool(2, `{"n":1}`, state, accepts("g0", 1))
+		}},
+		{"of other arguments", 0, "ann", func(state string) string {
+			return tool(2, `{"n":2}`, state, accepts("g0", 1))
+		}},
+		{"of arguments that are another number", 0, "ann", func(state string) string {
+			return tool(2, `{"n":1.0}`, state, accepts("g0", 1))
+		}},
+		{"with a flipped bit", 0, "ann", func(state string) string {
+			return tool(2, `{"n":1}`, flip(state), accepts("g0", 1))
+		}},
+		{"cut short", 0, "ann", func(state string) string {
+			return tool(2, `{"n":1}`, state[:len(state)-4], accepts("g0", 1))
+		}},
+		{"of nobody", 0, "ann", func(string) string {
+			return tool(2, `{"n":1}`, "gk1.AAAA", accepts("g0", 1))
+		}},
+		{"expired", 11 * time.Minute, "ann", func(state string) string {
+			return tool(2, `{"n":1}`, state, accepts("g0", 1))
+		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var ran atomic.Int32
@@ -168,9 +198,12 @@ func TestARequestStateIsGoodForOneCallOfOneClientOnce(t *testing.T) {
 					return
 				}
 				// The one whose it is still can.
-				_, _, text = w.client("ann").calls(t, tool(3, `{"n":1}`, a.Result.RequestState, accepts("g0", 5)))
-				equal(t, "the answer", text, `{"jsonrpc":"2.0","id":3,"result":{"resultType":"complete","told":[{"action":"accept","content":{"n":5}}]}}`)
-				_, b, text = w.client("ann").calls(t, tool(4, `{"n":1}`, a.Result.RequestState, accepts("g0", 6)))
+				_, _, text = w.client("ann").calls(t, tool(3, `{"n":1}`, a.Result.RequestState,
+					accepts("g0", 5)))
+				equal(t, "the answer", text,
+					`{"jsonrpc":"2.0","id":3,"result":{"resultType":"complete","told":[{"action":"accept","content":{"n":5}}]}}`)
+				_, b, text = w.client("ann").calls(t, tool(4, `{"n":1}`, a.Result.RequestState,
+					accepts("g0", 6)))
 				if b.Error == nil || b.Error.Code != mcp.CodeInvalidParams || ran.Load() != 1 {
 					t.Errorf("a replay was answered %s, run %d times", text, ran.Load())
 				}
@@ -180,9 +213,11 @@ func TestARequestStateIsGoodForOneCallOfOneClientOnce(t *testing.T) {
 	t.Run("of another instance", func(t *testing.T) {
 		var ran atomic.Int32
 		synctest.Test(t, func(t *testing.T) {
-			here, there := newWorld(t, asking(&ran, "who"), downstream.Limits{}), newWorld(t, asking(&ran, "who"), downstream.Limits{})
+			here, there := newWorld(t, asking(&ran, "who"), downstream.Limits{}),
+				newWorld(t, asking(&ran, "who"), downstream.Limits{})
 			_, a, _ := here.client("ann").calls(t, tool(1, `{}`, ""))
-			_, b, text := there.client("ann").calls(t, tool(2, `{}`, a.Result.RequestState, accepts("g0", 1)))
+			_, b, text := there.client("ann").calls(t, tool(2, `{}`, a.Result.RequestState,
+				accepts("g0", 1)))
 			if b.Error == nil || b.Error.Code != mcp.CodeInvalidParams || ran.Load() != 1 {
 				t.Errorf("answered %s, run %d times", text, ran.Load())
 			}
@@ -205,7 +240,8 @@ func TestAParkedCallWhoseClientDoesNotComeBack(t *testing.T) {
 		synctest.Wait()
 		equal(t, "the server was told", <-told, `{"action":"cancel"}`)
 		w.record.has(t, "pass to_server response elicitation/create")
-		if seen := strings.Join(s.seen(), "\n"); !strings.Contains(seen, "ended tools/call: cancelled") {
+		if seen := strings.Join(s.seen(), "\n"); !strings.Contains(seen,
+			"ended tools/call: cancelled") {
 			t.Errorf("the server saw\n%s", seen)
 		}
 	})
@@ -213,50 +249,57 @@ func TestAParkedCallWhoseClientDoesNotComeBack(t *testing.T) {
 
 func TestAPrincipalWithParkedCallsIsNotIdle(t *testing.T) {
 	var ran atomic.Int32
-	inBubble(t, asking(&ran, "who"), downstream.Limits{SessionIdle: time.Minute, Sessions: 1}, func(t *testing.T, w *world) {
-		_, a, _ := w.client("ann").calls(t, tool(1, `{}`, ""))
-		time.Sleep(5 * time.Minute)
-		if status, _, text := w.client("bob").calls(t, tool(1, `{}`, "")); status != "503" {
-			t.Errorf("another, for whom there is no room, was answered %s %s", status, text)
-		}
-		_, _, text := w.client("ann").calls(t, tool(2, `{}`, a.Result.RequestState, accepts("g0", 1)))
-		equal(t, "the answer", text, `{"jsonrpc":"2.0","id":2,"result":{"resultType":"complete","told":[{"action":"accept","content":{"n":1}}]}}`)
-		if status, _, text := w.client("bob").calls(t, tool(1, `{}`, "")); status != "200" {
-			t.Errorf("another, when there is room, was answered %s %s", status, text)
-		}
-	})
+	inBubble(t, asking(&ran, "who"), downstream.Limits{SessionIdle: time.Minute, Sessions: 1},
+		func(t *testing.T, w *world) {
+			_, a, _ := w.client("ann").calls(t, tool(1, `{}`, ""))
+			time.Sleep(5 * time.Minute)
+			if status, _, text := w.client("bob").calls(t, tool(1, `{}`, "")); status != "503" {
+				t.Errorf("another, for whom there is no room, was answered %s %s", status, text)
+			}
+			_, _, text := w.client("ann").calls(t, tool(2, `{}`, a.Result.RequestState,
+				accepts("g0", 1)))
+			equal(t, "the answer", text,
+				`{"jsonrpc":"2.0","id":2,"result":{"resultType":"complete","told":[{"action":"accept","content":{"n":1}}]}}`)
+			if status, _, text := w.client("bob").calls(t, tool(1, `{}`, "")); status != "200" {
+				t.Errorf("another, when there is room, was answered %s %s", status, text)
+			}
+		})
 }
 
 func TestParkedCallsAreBounded(t *testing.T) {
 	var ran atomic.Int32
-	inBubble(t, asking(&ran, "who"), downstream.Limits{ParkedOfOne: 3, Parked: 4}, func(t *testing.T, w *world) {
-		for n, c := range []struct {
-			principal string
-			full      bool
-		}{{"ann", false}, {"ann", false}, {"ann", false}, {"ann", true}, {"bob", false}, {"bob", true}} {
-			_, a, text := w.client(c.principal).calls(t, tool(n, `{}`, ""))
-			if full := a.Error != nil && a.Error.Code == mcp.CodeInternal; full != c.full {
-				t.Errorf("call %d of %s was answered %s", n, c.principal, text)
+	inBubble(t, asking(&ran, "who"), downstream.Limits{ParkedOfOne: 3, Parked: 4},
+		func(t *testing.T, w *world) {
+			for n, c := range []struct {
+				principal string
+				full      bool
+			}{{"ann", false}, {"ann", false}, {"ann", false}, {"ann", true}, {"bob", false},
+				{"bob", true}} {
+				_, a, text := w.client(c.principal).calls(t, tool(n, `{}`, ""))
+				if full := a.Error != nil && a.Error.Code == mcp.CodeInternal; full != c.full {
+					t.Errorf("call %d of %s was answered %s", n, c.principal, text)
+				}
 			}
-		}
-	})
+		})
 }
 
 func TestTheBytesOfParkedCallsAreBounded(t *testing.T) {
 	var ran atomic.Int32
-	inBubble(t, asking(&ran, strings.Repeat("w", 3<<20)), downstream.Limits{ParkedOfOne: 100}, func(t *testing.T, w *world) {
-		kept := map[string]int{}
-		for n := range 8 {
-			for _, principal := range []string{"ann", "bob", "cid", "dan", "eve"} {
-				if _, a, _ := w.client(principal).calls(t, tool(n, `{}`, "")); a.Error == nil {
-					kept[principal]++
+	inBubble(t, asking(&ran, strings.Repeat("w", 3<<20)), downstream.Limits{ParkedOfOne: 100},
+		func(t *testing.T, w *world) {
+			kept := map[string]int{}
+			for n := range 8 {
+				for _, principal := range []string{"ann", "bob", "cid", "dan", "eve"} {
+					if _, a, _ := w.client(principal).calls(t, tool(n, `{}`, "")); a.Error == nil {
+						kept[principal]++
+					}
 				}
 			}
-		}
-		if kept["ann"] != 5 || kept["ann"]+kept["bob"]+kept["cid"]+kept["dan"]+kept["eve"] != 21 {
-			t.Errorf("calls of 3 MiB are kept: %v, want 5 of one and 21 in all", kept)
-		}
-	})
+			if kept["ann"] != 5 || kept["ann"]+kept["bob"]+kept["cid"]+kept["dan"]+
+				kept["eve"] != 21 {
+				t.Errorf("calls of 3 MiB are kept: %v, want 5 of one and 21 in all", kept)
+			}
+		})
 }
 
 func TestARoundTooMany(t *testing.T) {
@@ -273,7 +316,8 @@ func TestARoundTooMany(t *testing.T) {
 			if a.Result.ResultType != "input_required" {
 				t.Fatalf("round %d: %+v", n, a)
 			}
-			_, a, _ = c.calls(t, tool(n+1, `{}`, a.Result.RequestState, fmt.Sprintf(`"g%d":{"roots":[]}`, n)))
+			_, a, _ = c.calls(t, tool(n+1, `{}`, a.Result.RequestState,
+				fmt.Sprintf(`"g%d":{"roots":[]}`, n)))
 		}
 		if a.Error == nil || a.Error.Code != mcp.CodeInternal {
 			t.Errorf("after the last round: %+v", a)
@@ -287,7 +331,8 @@ func TestACarrierIsCancelled(t *testing.T) {
 		parked bool
 	}{{"the first request", false}, {"the one with the answers", true}} {
 		t.Run(c.name, func(t *testing.T) {
-			s := &server{answer: func(ctx context.Context, m *mcp.Message, caller proxy.Handler) string {
+			s := &server{answer: func(ctx context.Context, m *mcp.Message,
+				caller proxy.Handler) string {
 				if c.parked {
 					caller.Ask(ctx, []*mcp.Message{mcp.NewRequest("1", "roots/list", nil)})
 				}
@@ -304,7 +349,8 @@ func TestACarrierIsCancelled(t *testing.T) {
 				synctest.Wait()
 				l.send(cancelled(`"again"`))
 				synctest.Wait()
-				if seen := strings.Join(s.seen(), "\n"); !strings.Contains(seen, "ended tools/call: cancelled") {
+				if seen := strings.Join(s.seen(), "\n"); !strings.Contains(seen,
+					"ended tools/call: cancelled") {
 					t.Errorf("the server saw\n%s", seen)
 				}
 				select {
@@ -324,7 +370,8 @@ func TestWhatHappensWhileACallIsParked(t *testing.T) {
 		name   string
 		answer func(ctx context.Context, m *mcp.Message, c proxy.Handler) string
 	}{
-		{"the server withdraws its question", func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
+		{"the server withdraws its question", func(ctx context.Context, m *mcp.Message,
+			c proxy.Handler) string {
 			ask, cancel := context.WithCancel(ctx)
 			go func() {
 				<-withdraw
@@ -346,7 +393,8 @@ func TestWhatHappensWhileACallIsParked(t *testing.T) {
 				_, a, _ := w.client("ann").calls(t, tool(1, `{}`, ""))
 				close(withdraw)
 				synctest.Wait()
-				_, _, text := w.client("ann").calls(t, tool(2, `{}`, a.Result.RequestState, `"g0":{"roots":[]}`))
+				_, _, text := w.client("ann").calls(t, tool(2, `{}`, a.Result.RequestState,
+					`"g0":{"roots":[]}`))
 				equal(t, "the answer", text, `{"jsonrpc":"2.0","id":2,"result":{"n":1}}`)
 				w.close(t)
 			})
@@ -357,7 +405,8 @@ func TestWhatHappensWhileACallIsParked(t *testing.T) {
 func TestProgressGoesToTheRequestThatWaits(t *testing.T) {
 	s := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 		report := func(n int) {
-			c.Notify(ctx, mcp.NewNotification("notifications/progress", fmt.Appendf(nil, `{"progressToken":"first","progress":%d}`, n)))
+			c.Notify(ctx, mcp.NewNotification("notifications/progress",
+				fmt.Appendf(nil, `{"progressToken":"first","progress":%d}`, n)))
 		}
 		report(1)
 		c.Ask(ctx, []*mcp.Message{mcp.NewRequest("1", "roots/list", nil)})
@@ -369,9 +418,11 @@ func TestProgressGoesToTheRequestThatWaits(t *testing.T) {
 		with := func(call, token string) string {
 			return strings.Replace(call, `"_meta":{`, `"_meta":{"progressToken":"`+token+`",`, 1)
 		}
-		contains(t, "before", l.ask(with(tool(1, `{}`, ""), "first")), `{"progressToken":"first","progress":1}`)
+		contains(t, "before", l.ask(with(tool(1, `{}`, ""), "first")),
+			`{"progressToken":"first","progress":1}`)
 		_, a, _ := read(t, "200 "+<-l.out)
-		contains(t, "after", l.ask(with(tool(2, `{}`, a.Result.RequestState, `"g0":{"roots":[]}`), "second")), `{"progressToken":"second","progress":2}`)
+		contains(t, "after", l.ask(with(tool(2, `{}`, a.Result.RequestState, `"g0":{"roots":[]}`),
+			"second")), `{"progressToken":"second","progress":2}`)
 		contains(t, "the answer", <-l.out, `"id":2,"result":{"n":1}`)
 		l.leave(t)
 	})
@@ -382,11 +433,13 @@ func TestARequestStateIsOfNoUseOnAnotherConnection(t *testing.T) {
 	inBubble(t, asking(&ran, "who"), downstream.Limits{}, func(t *testing.T, w *world) {
 		mine, other := w.pipe(t), w.pipe(t)
 		_, a, _ := read(t, "200 "+mine.ask(tool(1, `{}`, "")))
-		_, b, text := read(t, "200 "+other.ask(tool(2, `{}`, a.Result.RequestState, accepts("g0", 1))))
+		_, b, text := read(t, "200 "+other.ask(tool(2, `{}`, a.Result.RequestState,
+			accepts("g0", 1))))
 		if b.Error == nil || b.Error.Code != mcp.CodeInvalidParams {
 			t.Errorf("answered %s", text)
 		}
-		_, _, text = read(t, "200 "+mine.ask(tool(3, `{}`, a.Result.RequestState, accepts("g0", 1))))
+		_, _, text = read(t, "200 "+mine.ask(tool(3, `{}`, a.Result.RequestState,
+			accepts("g0", 1))))
 		contains(t, "mine", text, `"id":3,"result":{"resultType":"complete"`)
 		mine.leave(t)
 		other.leave(t)
@@ -399,7 +452,8 @@ func TestACallUnderAnIDInFlightIsRefused(t *testing.T) {
 		l := w.pipe(t)
 		l.send(tool(1, `{}`, ""))
 		synctest.Wait()
-		contains(t, "the second", l.ask(tool(1, `{}`, "")), `"id":1,"error":{"code":-32600,"message":"a request with this id is in flight"}`)
+		contains(t, "the second", l.ask(tool(1, `{}`, "")),
+			`"id":1,"error":{"code":-32600,"message":"a request with this id is in flight"}`)
 		l.send(cancelled(1))
 		synctest.Wait()
 		if n := strings.Count(strings.Join(s.seen(), "\n"), "ended tools/call"); n != 1 {

@@ -12,7 +12,8 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// pipe is one connection that carries messages both ways. Both eras may be on it, told apart message by message.
+// pipe is one connection that carries messages both ways. Both eras may be on it, told apart
+// message by message.
 type pipe struct {
 	peer
 	front  *Front
@@ -24,12 +25,15 @@ type pipe struct {
 	calls   sync.WaitGroup // requests, subscriptions apart
 	listens sync.WaitGroup
 
-	mu       sync.Mutex        // guards what follows
-	modern   *modern           // nil until the first modern request
-	inModern map[mcp.ID]int    // modern requests in flight by id; of more than one all but the first are being refused
-	inFlight int               // requests whose answer has not been written
-	minted   uint64            // ids by which the proxy knows calls that may be parked, and so outlive the requests that carry them
-	carries  map[mcp.ID]mcp.ID // the id of such a request -> that of its call
+	mu     sync.Mutex // guards what follows
+	modern *modern    // nil until the first modern request
+	// modern requests in flight by id; of more than one all but the first are being refused
+	inModern map[mcp.ID]int
+	inFlight int // requests whose answer has not been written
+	// ids by which the proxy knows calls that may be parked, and so outlive the requests that carry
+	// them
+	minted  uint64
+	carries map[mcp.ID]mcp.ID // the id of such a request -> that of its call
 }
 
 // pipeOut writes to the pipe.
@@ -43,16 +47,19 @@ func (o pipeOut) send(ctx context.Context, p pipeline.Passed) error {
 	return o.Write(ctx, m.Parts()...)
 }
 
-// lastWords is how long calls in flight may still take when the client has said all it had to say: scripts write their requests, close, and read, and
-// the servers may have to start first. Clients that want it to be over sooner end the process, and with it ctx.
+// lastWords is how long calls in flight may still take when the client has said all it had to say:
+// scripts write their requests, close, and read, and the servers may have to start first. Clients
+// that want it to be over sooner end the process, and with it ctx.
 const lastWords = 5 * time.Second
 
-// ServePipe serves one connection until the client is gone or ctx ends, and returns when all that was started for it has ended.
-// The error is nil when the client left in the ordinary way.
+// ServePipe serves one connection until the client is gone or ctx ends, and returns when all that
+// was started for it has ended. The error is nil when the client left in the ordinary way.
 func (f *Front) ServePipe(ctx context.Context, p Pipe, principal string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	c := &pipe{peer: peer{newName("pipe"), principal}, front: f, out: pipeOut{p}, notices: newLane(), urgent: newLane(), inModern: map[mcp.ID]int{}, carries: map[mcp.ID]mcp.ID{}}
+	c := &pipe{peer: peer{newName("pipe"), principal}, front: f, out: pipeOut{p},
+		notices: newLane(), urgent: newLane(), inModern: map[mcp.ID]int{},
+		carries: map[mcp.ID]mcp.ID{}}
 	c.legacy = &legacy{peer: c.peer, front: f, feed: c.out}
 	var lanes sync.WaitGroup
 	lanes.Go(func() { c.notices.run(ctx) })
@@ -131,20 +138,24 @@ func (c *pipe) take(ctx context.Context, b []byte) error {
 		defer c.leave(m)
 		answer := call(ctx)
 		if err := c.out.send(ctx, answer); err != nil {
-			c.front.log.Debug("answer a request", "session", c.session, "method", m.Method, "error", err)
+			c.front.log.Debug("answer a request", "session", c.session, "method", m.Method,
+				"error", err)
 			return
 		}
-		if a := answer.Message(); m.Method == "subscriptions/listen" && a != nil && a.Kind == mcp.Response {
+		if a := answer.Message(); m.Method == "subscriptions/listen" && a != nil &&
+			a.Kind == mcp.Response {
 			c.endListen(ctx, m)
 		}
 	})
 	return nil
 }
 
-var tooMany = refuse(mcp.CodeInternal, "too many requests in flight: wait for an answer, then try again")
+var tooMany = refuse(mcp.CodeInternal,
+	"too many requests in flight: wait for an answer, then try again")
 
-// admit enters a request and answers the function that answers it; nil when there are too many. leave must be called when its answer has been written: a
-// client that does not read cannot ask for ever.
+// admit enters a request and answers the function that answers it; nil when there are too many.
+// leave must be called when its answer has been written: a client that does not read cannot ask for
+// ever.
 func (c *pipe) admit(m *mcp.Message) func(context.Context) pipeline.Passed {
 	isModern := eraOf(m, "") == mcp.Modern
 	c.mu.Lock()
@@ -181,7 +192,9 @@ func (c *pipe) admitModern(m *mcp.Message) func(context.Context) pipeline.Passed
 		r = checkServed(m)
 	}
 	if r != nil {
-		return func(ctx context.Context) pipeline.Passed { return c.front.answer(ctx, c.peer, r, m) }
+		return func(ctx context.Context) pipeline.Passed {
+			return c.front.answer(ctx, c.peer, r, m)
+		}
 	}
 	c.mu.Lock()
 	if c.modern == nil {
@@ -191,7 +204,8 @@ func (c *pipe) admitModern(m *mcp.Message) func(context.Context) pipeline.Passed
 	if mcp.CanRequestInput(m) && c.inModern[m.ID()] > 1 {
 		c.mu.Unlock()
 		return func(ctx context.Context) pipeline.Passed {
-			return c.front.answer(ctx, c.peer, refuse(mcp.CodeInvalidRequest, "a request with this id is in flight"), m)
+			return c.front.answer(ctx, c.peer, refuse(mcp.CodeInvalidRequest,
+				"a request with this id is in flight"), m)
 		}
 	}
 	if mcp.CanRequestInput(m) {
@@ -199,7 +213,8 @@ func (c *pipe) admitModern(m *mcp.Message) func(context.Context) pipeline.Passed
 		own = m.WithID(mcp.ID(`"gatekit-` + strconv.FormatUint(c.minted, 10) + `"`))
 	}
 	c.mu.Unlock()
-	call, id := c.modern.begin(own, modernPipe{out: c.out}) // now, so that a notifications/cancelled that comes next finds it
+	// now, so that a notifications/cancelled that comes next finds it
+	call, id := c.modern.begin(own, modernPipe{out: c.out})
 	if own == m {
 		return call
 	}
@@ -216,7 +231,8 @@ func (c *pipe) admitModern(m *mcp.Message) func(context.Context) pipeline.Passed
 	}
 }
 
-// called is a notifications/cancelled in which the id of a request has become that of the call that it carries, where that is another.
+// called is a notifications/cancelled in which the id of a request has become that of the call that
+// it carries, where that is another.
 func (c *pipe) called(m *mcp.Message) *mcp.Message {
 	id, _ := m.Get("/requestId")
 	c.mu.Lock()
@@ -238,9 +254,11 @@ func (c *pipe) opened() *modern {
 	return c.modern
 }
 
-// endListen tells the client once more that a subscription is over: its specification asks for this notification in one place, for the result in another.
+// endListen tells the client once more that a subscription is over: its specification asks for this
+// notification in one place, for the result in another.
 func (c *pipe) endListen(ctx context.Context, m *mcp.Message) {
-	n := mcp.NewNotification("notifications/cancelled", append(append([]byte(`{"requestId":`), m.ID()...), '}'))
+	n := mcp.NewNotification("notifications/cancelled", append(append([]byte(`{"requestId":`),
+		m.ID()...), '}'))
 	if err := c.out.send(ctx, c.front.own(ctx, c.peer, n, nil)); err != nil {
 		c.front.log.Debug("end a subscription", "session", c.session, "error", err)
 	}
@@ -263,7 +281,8 @@ func (c *pipe) hear(ctx context.Context, m *mcp.Message) error {
 	return c.notices.put(ctx, take(m))
 }
 
-// isModern says whether a notification belongs to the modern requests. Those have few, and nothing in them has to say so.
+// isModern says whether a notification belongs to the modern requests. Those have few, and nothing
+// in them has to say so.
 func (c *pipe) isModern(m *mcp.Message) bool {
 	if m.Method == "notifications/cancelled" {
 		id, _ := m.Get("/requestId")

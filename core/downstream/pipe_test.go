@@ -17,7 +17,8 @@ import (
 )
 
 // inBubble runs a test on a world; when it returns, no goroutine may be left.
-func inBubble(t *testing.T, s *server, limits downstream.Limits, test func(t *testing.T, w *world)) {
+func inBubble(t *testing.T, s *server, limits downstream.Limits, test func(t *testing.T,
+	w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, s, limits)
@@ -34,26 +35,46 @@ func TestWhatIsAnsweredWithoutAServer(t *testing.T) {
 		send    string
 		want    string
 	}{
-		{"a ping before initialize", before, `{"jsonrpc":"2.0","id":"p","method":"ping"}`, `{"jsonrpc":"2.0","id":"p","result":{}}`},
-		{"a ping after it", after, `{"jsonrpc":"2.0","id":1,"method":"ping"}`, `{"jsonrpc":"2.0","id":1,"result":{}}`},
-		{"a request before initialize", before, request(1, "tools/list", "{}"), `"id":1,"error":{"code":-32600,"message":"the session is not initialized: send initialize first"}`},
-		{"initialize twice", after, request(1, "initialize", `{"protocolVersion":"2025-11-25"}`), `"id":1,"error":{"code":-32600,`},
-		{"initialize without a version", before, request(1, "initialize", `{}`), `"id":1,"error":{"code":-32602,`},
-		{"initialize with a version that is no string", before, request(1, "initialize", `{"protocolVersion":20251125}`), `"id":1,"error":{"code":-32602,`},
-		{"initialize with the fields of an era without it", before, modern(1, "initialize", `"protocolVersion":"2025-11-25"`), `"id":1,"error":{"code":-32601,`},
-		{"a method of an era that the session is not of", after, request(1, "tasks/update", "{}"), `"id":1,"error":{"code":-32601,`},
-		{"a method that servers send", after, request(1, "roots/list", "{}"), `"id":1,"error":{"code":-32601,`},
+		{"a ping before initialize", before, `{"jsonrpc":"2.0","id":"p","method":"ping"}`,
+			`{"jsonrpc":"2.0","id":"p","result":{}}`},
+		{"a ping after it", after, `{"jsonrpc":"2.0","id":1,"method":"ping"}`,
+			`{"jsonrpc":"2.0","id":1,"result":{}}`},
+		{"a request before initialize", before, request(1, "tools/list", "{}"),
+			`"id":1,"error":{"code":-32600,"message":"the session is not initialized: send initialize first"}`},
+		{"initialize twice", after, request(1, "initialize", `{"protocolVersion":"2025-11-25"}`),
+			`"id":1,"error":{"code":-32600,`},
+		{"initialize without a version", before, request(1, "initialize", `{}`),
+			`"id":1,"error":{"code":-32602,`},
+		{"initialize with a version that is no string", before,
+			request(1, "initialize", `{"protocolVersion":20251125}`),
+			`"id":1,"error":{"code":-32602,`},
+		{"initialize with the fields of an era without it", before,
+			modern(1, "initialize", `"protocolVersion":"2025-11-25"`),
+			`"id":1,"error":{"code":-32601,`},
+		{"a method of an era that the session is not of", after, request(1, "tasks/update", "{}"),
+			`"id":1,"error":{"code":-32601,`},
+		{"a method that servers send", after, request(1, "roots/list", "{}"),
+			`"id":1,"error":{"code":-32601,`},
 		{"no JSON", before, `{"jsonrpc":`, `"id":null,"error":{"code":-32700,`},
 		{"no request", before, `{"jsonrpc":"2.0","id":7,"method":7}`, `"error":{"code":-32600,`},
-		{"an id that is no id", after, `{"jsonrpc":"2.0","id":true,"method":"ping"}`, `"id":null,"error":{"code":-32600,`},
-		{"a duplicate name", after, `{"jsonrpc":"2.0","id":1,"method":"ping","method":"tools/list"}`, `"error":{"code":-32600,`},
-		{"a batch before initialize", before, `[{"jsonrpc":"2.0","id":1,"method":"ping"}]`, `"id":null,"error":{"code":-32600,`},
-		{"a batch in a revision without", after, `[{"jsonrpc":"2.0","id":1,"method":"ping"}]`, `"id":null,"error":{"code":-32600,`},
-		{"server/discover without its fields", before, request(1, "server/discover", "{}"), `"id":1,"error":{"code":-32602,`},
-		{"a modern request without capabilities", before, request(1, "tools/list", `{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}`), `"id":1,"error":{"code":-32602,`},
-		{"a modern request of a legacy revision", before, request(1, "tools/list", `{"_meta":{"io.modelcontextprotocol/protocolVersion":"2025-11-25","io.modelcontextprotocol/clientCapabilities":{}}}`),
+		{"an id that is no id", after, `{"jsonrpc":"2.0","id":true,"method":"ping"}`,
+			`"id":null,"error":{"code":-32600,`},
+		{"a duplicate name", after,
+			`{"jsonrpc":"2.0","id":1,"method":"ping","method":"tools/list"}`,
+			`"error":{"code":-32600,`},
+		{"a batch before initialize", before, `[{"jsonrpc":"2.0","id":1,"method":"ping"}]`,
+			`"id":null,"error":{"code":-32600,`},
+		{"a batch in a revision without", after, `[{"jsonrpc":"2.0","id":1,"method":"ping"}]`,
+			`"id":null,"error":{"code":-32600,`},
+		{"server/discover without its fields", before, request(1, "server/discover", "{}"),
+			`"id":1,"error":{"code":-32602,`},
+		{"a modern request without capabilities", before,
+			request(1, "tools/list", `{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}`), `"id":1,"error":{"code":-32602,`},
+		{"a modern request of a legacy revision", before,
+			request(1, "tools/list", `{"_meta":{"io.modelcontextprotocol/protocolVersion":"2025-11-25","io.modelcontextprotocol/clientCapabilities":{}}}`),
 			`"id":1,"error":{"code":-32022,"message":"Unsupported protocol version","data":{"supported":["2026-07-28","2025-11-25","2025-06-18","2025-03-26","2024-11-05"],"requested":"2025-11-25"}}`},
-		{"a modern request with a log level that is none", before, request(1, "tools/list", `{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{},"io.modelcontextprotocol/logLevel":"loud"}}`), `"id":1,"error":{"code":-32602,`},
+		{"a modern request with a log level that is none", before,
+			request(1, "tools/list", `{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{},"io.modelcontextprotocol/logLevel":"loud"}}`), `"id":1,"error":{"code":-32602,`},
 		{"a modern ping", before, modern(1, "ping", ""), `"id":1,"error":{"code":-32601,`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -63,7 +84,8 @@ func TestWhatIsAnsweredWithoutAServer(t *testing.T) {
 					l.initialize(mcp.Rev20251125)
 				}
 				contains(t, "answer", l.ask(c.send), c.want)
-				contains(t, "the next one", l.ask(`{"jsonrpc":"2.0","id":2,"method":"ping"}`), `"id":2,"result":{}`)
+				contains(t, "the next one", l.ask(`{"jsonrpc":"2.0","id":2,"method":"ping"}`),
+					`"id":2,"result":{}`)
 				l.leave(t)
 			})
 		})
@@ -74,8 +96,10 @@ func TestALineThatIsTooLongIsAnsweredAndTheNextOneIsServed(t *testing.T) {
 	inBubble(t, &server{}, downstream.Limits{}, func(t *testing.T, w *world) {
 		l := w.pipe(t)
 		l.in <- nil
-		contains(t, "answer", <-l.out, `"id":null,"error":{"code":-32700,"message":"the message is too long: 99 bytes"`)
-		contains(t, "the next one", l.ask(`{"jsonrpc":"2.0","id":2,"method":"ping"}`), `"id":2,"result":{}`)
+		contains(t, "answer", <-l.out,
+			`"id":null,"error":{"code":-32700,"message":"the message is too long: 99 bytes"`)
+		contains(t, "the next one", l.ask(`{"jsonrpc":"2.0","id":2,"method":"ping"}`),
+			`"id":2,"result":{}`)
 		l.leave(t)
 	})
 }
@@ -87,7 +111,8 @@ func TestTheRevisionIsTheServersAnswerToWhatTheClientAskedFor(t *testing.T) {
 		{"2024-11-05", "2024-11-05", "2024-11-05", `"protocolVersion":"2024-11-05"`},
 		{"2025-03-26", "2025-03-26", "2025-03-26", `"protocolVersion":"2025-03-26"`},
 		{"2025-11-25", "2025-11-25", "2025-11-25", `"protocolVersion":"2025-11-25"`},
-		{"an old one that nobody knows", "2023-01-01", "2025-11-25", `"protocolVersion":"2025-11-25"`},
+		{"an old one that nobody knows", "2023-01-01", "2025-11-25",
+			`"protocolVersion":"2025-11-25"`},
 		{"a modern one", "2026-07-28", "2025-11-25", `"protocolVersion":"2025-11-25"`},
 		{"no date", "draft", "2025-11-25", `"protocolVersion":"2025-11-25"`},
 	} {
@@ -129,7 +154,9 @@ func TestRequestsThatDoNotWaitForAnInitializeThatFailsAreRefused(t *testing.T) {
 		answers := []string{<-l.out, <-l.out}
 		slices.Sort(answers)
 		contains(t, "initialize", answers[0], `"id":0,"error":{"code":-32603,`)
-		contains(t, "the request", answers[1], `"id":1,"error":{"code":-32600,"message":"the session is not initialized: `) // initialize failed, or had failed
+		// initialize failed, or had failed
+		contains(t, "the request", answers[1],
+			`"id":1,"error":{"code":-32600,"message":"the session is not initialized: `)
 		if took := time.Since(start); took > 0 {
 			t.Errorf("it took %v", took)
 		}
@@ -140,11 +167,13 @@ func TestRequestsThatDoNotWaitForAnInitializeThatFailsAreRefused(t *testing.T) {
 func TestRequestsWaitForInitializeAndForInitialized(t *testing.T) {
 	inBubble(t, &server{}, downstream.Limits{}, func(t *testing.T, w *world) {
 		l := w.pipe(t)
-		l.send(initialize(mcp.Rev20251125), initialized, request(1, "tools/list", `{"a":1}`), request(2, "tools/list", `{"a":2}`))
+		l.send(initialize(mcp.Rev20251125), initialized, request(1, "tools/list", `{"a":1}`),
+			request(2, "tools/list", `{"a":2}`))
 		synctest.Wait()
 		seen := w.server.seen()
 		slices.Sort(seen[2:])
-		equal(t, "the server got", strings.Join(seen[1:], "\n"), "notifications/initialized \ntools/list {\"a\":1}\ntools/list {\"a\":2}")
+		equal(t, "the server got", strings.Join(seen[1:], "\n"),
+			"notifications/initialized \ntools/list {\"a\":1}\ntools/list {\"a\":2}")
 		l.leave(t)
 	})
 }
@@ -153,10 +182,13 @@ func TestBothErasShareAPipe(t *testing.T) {
 	inBubble(t, &server{}, downstream.Limits{}, func(t *testing.T, w *world) {
 		l := w.pipe(t)
 		params := `{"name":"x","arguments":{"n":1.0,"big":12345678901234567890},` + modernMeta + `}`
-		equal(t, "modern first", l.ask(request(`"a"`, "tools/call", params)), `{"jsonrpc":"2.0","id":"a","result":`+params+`}`)
+		equal(t, "modern first", l.ask(request(`"a"`, "tools/call", params)),
+			`{"jsonrpc":"2.0","id":"a","result":`+params+`}`)
 		l.initialize(mcp.Rev20250618)
-		equal(t, "then legacy", l.ask(request(1, "tools/call", `{"name":"x"}`)), `{"jsonrpc":"2.0","id":1,"result":{"name":"x"}}`)
-		equal(t, "and modern again", l.ask(request(2, "tools/call", params)), `{"jsonrpc":"2.0","id":2,"result":`+params+`}`)
+		equal(t, "then legacy", l.ask(request(1, "tools/call", `{"name":"x"}`)),
+			`{"jsonrpc":"2.0","id":1,"result":{"name":"x"}}`)
+		equal(t, "and modern again", l.ask(request(2, "tools/call", params)),
+			`{"jsonrpc":"2.0","id":2,"result":`+params+`}`)
 		l.leave(t)
 		if n := len(w.server.openings); n != 2 {
 			t.Errorf("opened %d servers, want one for each era", n)
@@ -171,7 +203,9 @@ func TestACancellationFindsTheRequestBeforeIt(t *testing.T) {
 		{"a subscription", modern(5, "subscriptions/listen", `"notifications":{}`)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := &server{answer: func(context.Context, *mcp.Message, proxy.Handler) string { return "" }}
+			s := &server{answer: func(context.Context, *mcp.Message, proxy.Handler) string {
+				return ""
+			}}
 			inBubble(t, s, downstream.Limits{}, func(t *testing.T, w *world) {
 				l := w.pipe(t)
 				l.initialize(mcp.Rev20251125)
@@ -180,7 +214,8 @@ func TestACancellationFindsTheRequestBeforeIt(t *testing.T) {
 					l.send(c.request, cancelled(5))
 					synctest.Wait()
 				}
-				equal(t, "the next answer is", l.ask(`{"jsonrpc":"2.0","id":6,"method":"ping"}`), `{"jsonrpc":"2.0","id":6,"result":{}}`)
+				equal(t, "the next answer is", l.ask(`{"jsonrpc":"2.0","id":6,"method":"ping"}`),
+					`{"jsonrpc":"2.0","id":6,"result":{}}`)
 				w.record.has(t, "pass to_server notification notifications/cancelled")
 				l.leave(t)
 				if len(l.out) > 0 {
@@ -194,13 +229,16 @@ func TestACancellationFindsTheRequestBeforeIt(t *testing.T) {
 func TestReverseRequestsGetIdsAndTokensOfOurs(t *testing.T) {
 	s := &server{}
 	s.answer = func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
-		ask, err := mcp.Parse([]byte(`{"jsonrpc":"2.0","id":1,"method":"sampling/createMessage","params":{"messages":[],"maxTokens":1,"_meta":{"progressToken":1}}}`))
+		ask, err := mcp.Parse([]byte(
+			`{"jsonrpc":"2.0","id":1,"method":"sampling/createMessage","params":{"messages":[],"maxTokens":1,"_meta":{"progressToken":1}}}`))
 		if err != nil {
 			t.Error(err)
 		}
-		c.Notify(ctx, mcp.NewNotification("notifications/message", []byte(`{"level":"info","data":"one"}`)))
+		c.Notify(ctx, mcp.NewNotification("notifications/message",
+			[]byte(`{"level":"info","data":"one"}`)))
 		a := c.Ask(ctx, []*mcp.Message{ask})[0].Message()
-		c.Notify(ctx, mcp.NewNotification("notifications/message", []byte(`{"level":"info","data":"two"}`)))
+		c.Notify(ctx, mcp.NewNotification("notifications/message",
+			[]byte(`{"level":"info","data":"two"}`)))
 		return fmt.Sprintf(`{"answered":%s,"with":%s}`, a.ID(), a.Body())
 	}
 	inBubble(t, s, downstream.Limits{}, func(t *testing.T, w *world) {
@@ -208,13 +246,17 @@ func TestReverseRequestsGetIdsAndTokensOfOurs(t *testing.T) {
 		l.initialize(mcp.Rev20251125)
 		for n := 1; n <= 2; n++ {
 			contains(t, "first", l.ask(request(1, "tools/call", `{"name":"x"}`)), `"data":"one"`)
-			equal(t, "then", <-l.out, fmt.Sprintf(`{"jsonrpc":"2.0","id":"gatekit-%d","method":"sampling/createMessage","params":{"messages":[],"maxTokens":1,"_meta":{"progressToken":"gatekit-%d"}}}`, n, n))
-			l.send(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"progress":1}}`, // no token of ours
+			equal(t, "then", <-l.out,
+				fmt.Sprintf(`{"jsonrpc":"2.0","id":"gatekit-%d","method":"sampling/createMessage","params":{"messages":[],"maxTokens":1,"_meta":{"progressToken":"gatekit-%d"}}}`, n, n))
+			// no token of ours
+			l.send(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"progress":1}}`,
 				fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"gatekit-%d","progress":%d.0}}`, n, n))
 			synctest.Wait()
-			l.send(`{"jsonrpc":"2.0","id":1,"result":{"forged":true}}`, fmt.Sprintf(`{"jsonrpc":"2.0","id":"gatekit-%d","result":{"role":"user"}}`, n))
+			l.send(`{"jsonrpc":"2.0","id":1,"result":{"forged":true}}`,
+				fmt.Sprintf(`{"jsonrpc":"2.0","id":"gatekit-%d","result":{"role":"user"}}`, n))
 			contains(t, "then", <-l.out, `"data":"two"`)
-			equal(t, "last", <-l.out, `{"jsonrpc":"2.0","id":1,"result":{"answered":1,"with":{"role":"user"}}}`)
+			equal(t, "last", <-l.out,
+				`{"jsonrpc":"2.0","id":1,"result":{"answered":1,"with":{"role":"user"}}}`)
 		}
 		l.leave(t)
 		var progress []string
@@ -224,7 +266,8 @@ func TestReverseRequestsGetIdsAndTokensOfOurs(t *testing.T) {
 			}
 		}
 		equal(t, "progress that the server saw", strings.Join(progress, "\n"),
-			`notifications/progress {"progressToken":1,"progress":1.0}`+"\n"+`notifications/progress {"progressToken":1,"progress":2.0}`)
+			`notifications/progress {"progressToken":1,"progress":1.0}`+"\n"+
+				`notifications/progress {"progressToken":1,"progress":2.0}`)
 		w.record.has(t, "drop to_server response  no reverse request in flight has this id")
 	})
 }
@@ -238,26 +281,32 @@ func TestAReverseRequestThatNobodyWaitsForIsWithdrawn(t *testing.T) {
 		inBubble(t, &server{answer: asks}, downstream.Limits{}, func(t *testing.T, w *world) {
 			l := w.pipe(t)
 			l.initialize(mcp.Rev20251125)
-			contains(t, "asked", l.ask(request(1, "tools/call", `{"name":"x"}`)), `"id":"gatekit-1","method":"roots/list"`)
-			contains(t, "withdrawn", l.ask(cancelled(1)), `"method":"notifications/cancelled","params":{"requestId":"gatekit-1"}`)
+			contains(t, "asked", l.ask(request(1, "tools/call", `{"name":"x"}`)),
+				`"id":"gatekit-1","method":"roots/list"`)
+			contains(t, "withdrawn", l.ask(cancelled(1)),
+				`"method":"notifications/cancelled","params":{"requestId":"gatekit-1"}`)
 			l.leave(t)
 		})
 	})
 	t.Run("the client took too long", func(t *testing.T) {
-		inBubble(t, &server{answer: asks}, downstream.Limits{ReverseTimeout: 7 * time.Second}, func(t *testing.T, w *world) {
-			l := w.pipe(t)
-			l.initialize(mcp.Rev20251125)
-			start := time.Now()
-			contains(t, "asked", l.ask(request(1, "tools/call", `{"name":"x"}`)), `"id":"gatekit-1","method":"roots/list"`)
-			contains(t, "withdrawn", <-l.out, `"method":"notifications/cancelled","params":{"requestId":"gatekit-1"}`)
-			contains(t, "the call", <-l.out, `the client did not answer within 7s`)
-			if took := time.Since(start); took != 7*time.Second {
-				t.Errorf("it took %v", took)
-			}
-			l.send(`{"jsonrpc":"2.0","id":"gatekit-1","result":{"roots":[]}}`) // too late: no harm
-			contains(t, "a ping", l.ask(`{"jsonrpc":"2.0","id":6,"method":"ping"}`), `"result"`)
-			l.leave(t)
-		})
+		inBubble(t, &server{answer: asks}, downstream.Limits{ReverseTimeout: 7 * time.Second},
+			func(t *testing.T, w *world) {
+				l := w.pipe(t)
+				l.initialize(mcp.Rev20251125)
+				start := time.Now()
+				contains(t, "asked", l.ask(request(1, "tools/call", `{"name":"x"}`)),
+					`"id":"gatekit-1","method":"roots/list"`)
+				contains(t, "withdrawn", <-l.out,
+					`"method":"notifications/cancelled","params":{"requestId":"gatekit-1"}`)
+				contains(t, "the call", <-l.out, `the client did not answer within 7s`)
+				if took := time.Since(start); took != 7*time.Second {
+					t.Errorf("it took %v", took)
+				}
+				// too late: no harm
+				l.send(`{"jsonrpc":"2.0","id":"gatekit-1","result":{"roots":[]}}`)
+				contains(t, "a ping", l.ask(`{"jsonrpc":"2.0","id":6,"method":"ping"}`), `"result"`)
+				l.leave(t)
+			})
 	})
 }
 
@@ -276,13 +325,19 @@ func TestModernClientsAreNotAskedLive(t *testing.T) {
 func TestBatches(t *testing.T) {
 	for _, revision := range []string{mcp.Rev20241105, mcp.Rev20250326} {
 		for _, c := range []struct{ name, send, want string }{
-			{"answers are one array in order", `[` + request(1, "tools/call", `{"name":"a"}`) + `,` + `{"jsonrpc":"2.0","id":"1","method":"ping"}` + `]`,
+			{"answers are one array in order", `[` + request(1, "tools/call", `{"name":"a"}`) +
+				`,` + `{"jsonrpc":"2.0","id":"1","method":"ping"}` + `]`,
 				`[{"jsonrpc":"2.0","id":1,"result":{"name":"a"}},{"jsonrpc":"2.0","id":"1","result":{}}]`},
-			{"what is no message is answered for itself", `[{"jsonrpc":"2.0","id":1,"method":"ping"},7]`, `[{"jsonrpc":"2.0","id":1,"result":{}},{"jsonrpc":"2.0","id":null,"error":{"code":-32600,`},
-			{"initialize is refused", `[` + initialize(mcp.Rev20250326) + `]`, `[{"jsonrpc":"2.0","id":0,"error":{"code":-32600,"message":"initialize has no place in a batch"}}]`},
-			{"modern requests are refused", `[` + modern(1, "tools/list", "") + `]`, `[{"jsonrpc":"2.0","id":1,"error":{"code":-32600,"message":"tools/list has no place in a batch"}}]`},
+			{"what is no message is answered for itself",
+				`[{"jsonrpc":"2.0","id":1,"method":"ping"},7]`,
+				`[{"jsonrpc":"2.0","id":1,"result":{}},{"jsonrpc":"2.0","id":null,"error":{"code":-32600,`},
+			{"initialize is refused", `[` + initialize(mcp.Rev20250326) + `]`,
+				`[{"jsonrpc":"2.0","id":0,"error":{"code":-32600,"message":"initialize has no place in a batch"}}]`},
+			{"modern requests are refused", `[` + modern(1, "tools/list", "") + `]`,
+				`[{"jsonrpc":"2.0","id":1,"error":{"code":-32600,"message":"tools/list has no place in a batch"}}]`},
 			{"an empty one is refused", `[]`, `{"jsonrpc":"2.0","id":null,"error":{"code":-32600,`},
-			{"an id twice is refused", `[{"jsonrpc":"2.0","id":1,"method":"ping"},{"jsonrpc":"2.0","id":1,"method":"ping"}]`, `{"jsonrpc":"2.0","id":null,"error":{"code":-32600,`},
+			{"an id twice is refused",
+				`[{"jsonrpc":"2.0","id":1,"method":"ping"},{"jsonrpc":"2.0","id":1,"method":"ping"}]`, `{"jsonrpc":"2.0","id":null,"error":{"code":-32600,`},
 			{"notifications alone are not answered", `[` + cancelled(99) + `]`, ``},
 		} {
 			t.Run(revision+": "+c.name, func(t *testing.T) {
@@ -294,7 +349,8 @@ func TestBatches(t *testing.T) {
 					} else {
 						contains(t, "answer", l.ask(c.send), c.want)
 					}
-					contains(t, "a ping", l.ask(`{"jsonrpc":"2.0","id":6,"method":"ping"}`), `{"jsonrpc":"2.0","id":6,"result":{}}`)
+					contains(t, "a ping", l.ask(`{"jsonrpc":"2.0","id":6,"method":"ping"}`),
+						`{"jsonrpc":"2.0","id":6,"result":{}}`)
 					l.leave(t)
 				})
 			})
@@ -317,7 +373,9 @@ func TestWhatIsInFlightWhenTheClientLeaves(t *testing.T) {
 		})
 	})
 	t.Run("is cancelled when it does", func(t *testing.T) {
-		s := &server{answer: func(context.Context, *mcp.Message, proxy.Handler) string { return "" }}
+		s := &server{answer: func(context.Context, *mcp.Message, proxy.Handler) string {
+			return ""
+		}}
 		inBubble(t, s, downstream.Limits{}, func(t *testing.T, w *world) {
 			l := w.pipe(t)
 			l.initialize(mcp.Rev20251125)
@@ -334,7 +392,9 @@ func TestWhatIsInFlightWhenTheClientLeaves(t *testing.T) {
 		})
 	})
 	t.Run("a subscription does not hold it up", func(t *testing.T) {
-		s := &server{answer: func(context.Context, *mcp.Message, proxy.Handler) string { return "" }}
+		s := &server{answer: func(context.Context, *mcp.Message, proxy.Handler) string {
+			return ""
+		}}
 		inBubble(t, s, downstream.Limits{}, func(t *testing.T, w *world) {
 			l := w.pipe(t)
 			l.send(modern(2, "subscriptions/listen", `"notifications":{}`))
@@ -351,7 +411,8 @@ func TestWhatIsInFlightWhenTheClientLeaves(t *testing.T) {
 func TestAClientThatDoesNotReadIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, &server{}, downstream.Limits{InFlight: 4})
-		l := &line{in: make(chan []byte, 100), out: make(chan string, 100_000), stuck: make(chan struct{}), gone: make(chan error, 1)}
+		l := &line{in: make(chan []byte, 100), out: make(chan string, 100_000),
+			stuck: make(chan struct{}), gone: make(chan error, 1)}
 		w.serve(t, l)
 		other := w.pipe(t)
 		l.send(initialize(mcp.Rev20251125))
@@ -363,7 +424,8 @@ func TestAClientThatDoesNotReadIsBounded(t *testing.T) {
 			t.Errorf("%d of 50 messages were taken from a client that reads none", 50-left)
 		}
 		other.initialize(mcp.Rev20251125)
-		contains(t, "another client", other.ask(request(1, "tools/call", `{"name":"x"}`)), `"result"`)
+		contains(t, "another client", other.ask(request(1, "tools/call", `{"name":"x"}`)),
+			`"result"`)
 		close(l.stuck)
 		for range 51 {
 			<-l.out
@@ -378,11 +440,14 @@ func TestRefuseTellsTheReasonToWhoeverAsks(t *testing.T) {
 	l := &line{in: make(chan []byte, 10), out: make(chan string, 10)}
 	l.send(initialize(mcp.Rev20251125), initialized, `{`, request(`"a"`, "server/discover", "{}"))
 	close(l.in)
-	if err := downstream.Refuse(t.Context(), l, errors.New("read gatekit.toml: no such file\nhint: write one")); err != nil {
+	if err := downstream.Refuse(t.Context(), l,
+		errors.New("read gatekit.toml: no such file\nhint: write one")); err != nil {
 		t.Fatal(err)
 	}
 	for _, id := range []string{`0`, `"a"`} {
-		equal(t, "answer", <-l.out, `{"jsonrpc":"2.0","id":`+id+`,"error":{"code":-32603,"message":"gatekit could not start: read gatekit.toml: no such file\nhint: write one"}}`)
+		equal(t, "answer", <-l.out,
+			`{"jsonrpc":"2.0","id":`+id+
+				`,"error":{"code":-32603,"message":"gatekit could not start: read gatekit.toml: no such file\nhint: write one"}}`)
 	}
 	if len(l.out) > 0 {
 		t.Errorf("and also %s", <-l.out)
@@ -404,7 +469,8 @@ func TestAnIDThatIsTakenDoesNotKeepTheFirstCallFromBeingCancelled(t *testing.T) 
 }
 
 func TestBatchesOfAClientThatDoesNotReadAreBounded(t *testing.T) {
-	for _, batch := range []string{"[1,1,1]", `[{"jsonrpc":"2.0","id":1,"method":"initialize"}]`, `[{"jsonrpc":"2.0","id":$ID,"method":"tools/call","params":{"name":"x"}},1]`} {
+	for _, batch := range []string{"[1,1,1]", `[{"jsonrpc":"2.0","id":1,"method":"initialize"}]`,
+		`[{"jsonrpc":"2.0","id":$ID,"method":"tools/call","params":{"name":"x"}},1]`} {
 		inBubble(t, &server{}, downstream.Limits{InFlight: 4}, func(t *testing.T, w *world) {
 			l := w.pipe(t)
 			l.initialize(mcp.Rev20250326)
@@ -415,7 +481,8 @@ func TestBatchesOfAClientThatDoesNotReadAreBounded(t *testing.T) {
 			}
 			synctest.Wait()
 			if taken := 500 - len(l.in); taken > 10 {
-				t.Errorf("%d batches like %s were taken in from a client that reads no answer", taken, batch)
+				t.Errorf("%d batches like %s were taken in from a client that reads no answer",
+					taken, batch)
 			}
 			close(l.stuck)
 			synctest.Wait()

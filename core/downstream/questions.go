@@ -9,8 +9,9 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// questions are the reverse requests that one legacy client has not answered yet, and the progress tokens in them. The ids and tokens that the client sees are of our
-// minting: servers know nothing of each other and use the same ones, and no id may come twice in a session.
+// questions are the reverse requests that one legacy client has not answered yet, and the progress
+// tokens in them. The ids and tokens that the client sees are of our minting: servers know nothing
+// of each other and use the same ones, and no id may come twice in a session.
 type questions struct {
 	mu     sync.Mutex
 	last   int
@@ -87,7 +88,8 @@ func (qs *questions) drop(q *question) {
 	delete(qs.tokens, q.token)
 }
 
-// progress is a client's notifications/progress as the server that asked knows it. ok is false when it speaks of no open question.
+// progress is a client's notifications/progress as the server that asked knows it. ok is false when
+// it speaks of no open question.
 func (qs *questions) progress(m *mcp.Message) (ours *mcp.Message, ok bool) {
 	token, _ := m.Get("/progressToken")
 	qs.mu.Lock()

@@ -22,7 +22,8 @@ func refuse(code int, format string, args ...any) *refusal {
 	return &refusal{code: code, message: fmt.Sprintf(format, args...)}
 }
 
-// refuseVersion says which revisions would do. The data are those of the modern error; legacy servers use the same.
+// refuseVersion says which revisions would do. The data are those of the modern error; legacy
+// servers use the same.
 func refuseVersion(code int, supported []string, requested string) *refusal {
 	data := []byte(`{"supported":[`)
 	for i, s := range supported {
@@ -55,14 +56,15 @@ func status(answer *mcp.Message) int {
 	switch answer.ErrorCode() {
 	case mcp.CodeMethodNotFound:
 		return http.StatusNotFound
-	case mcp.CodeParseError, mcp.CodeInvalidRequest, mcp.CodeHeaderMismatch, mcp.CodeMissingCapability, mcp.CodeUnsupportedVersion:
+	case mcp.CodeParseError, mcp.CodeInvalidRequest, mcp.CodeHeaderMismatch,
+		mcp.CodeMissingCapability, mcp.CodeUnsupportedVersion:
 		return http.StatusBadRequest
 	}
 	return http.StatusOK
 }
 
-// Refuse answers each request on p with the reason why Gatekit could not start, until the client is gone: so its user sees why. There is no pipeline
-// and no record then, and nothing is passed on.
+// Refuse answers each request on p with the reason why Gatekit could not start, until the client is
+// gone: so its user sees why. There is no pipeline and no record then, and nothing is passed on.
 func Refuse(ctx context.Context, p Pipe, reason error) error {
 	for {
 		b, err := p.Read(ctx)
@@ -78,7 +80,8 @@ func Refuse(ctx context.Context, p Pipe, reason error) error {
 		if err != nil || m.Kind != mcp.Request {
 			continue
 		}
-		no := mcp.NewError(m.ID(), mcp.CodeInternal, "gatekit could not start: "+reason.Error(), nil)
+		no := mcp.NewError(m.ID(), mcp.CodeInternal, "gatekit could not start: "+reason.Error(),
+			nil)
 		if err := p.Write(ctx, no.Append(nil)); err != nil {
 			return err
 		}

@@ -14,7 +14,8 @@ import (
 	"gatekit/core/proxy"
 )
 
-// httpSession is a legacy session over HTTP. It outlives the connections of its client: calls go on without them, and their streams are kept.
+// httpSession is a legacy session over HTTP. It outlives the connections of its client: calls go on
+// without them, and their streams are kept.
 type httpSession struct {
 	legacy
 	streams streams
@@ -29,7 +30,8 @@ type httpSession struct {
 func (f *Front) newHTTPSession(principal string) *httpSession {
 	s := &httpSession{legacy: legacy{peer: peer{newName("session"), principal}, front: f}}
 	s.life, s.end = context.WithCancel(context.Background())
-	s.streams = streams{limits: f.limits, feed: f.limits.newEvents(feedStream), kept: map[string]*events{}}
+	s.streams = streams{limits: f.limits, feed: f.limits.newEvents(feedStream),
+		kept: map[string]*events{}}
 	s.feed = s.streams.feed
 	return s
 }
@@ -59,7 +61,8 @@ func (s *httpSession) run(f func()) bool {
 	return !s.ending
 }
 
-// hear takes what is no request. It returns when that has been handed over, whether or not the client still waits: what it does next may depend on it.
+// hear takes what is no request. It returns when that has been handed over, whether or not the
+// client still waits: what it does next may depend on it.
 func (s *httpSession) hear(m *mcp.Message) error {
 	s.stamp(m)
 	if m.Kind == mcp.Notification {
@@ -72,7 +75,8 @@ func (s *httpSession) hear(m *mcp.Message) error {
 
 // write copies a stream to a connection until one of them ends.
 func (s *httpSession) write(ctx context.Context, e *events, rd *reader, to Stream) {
-	e.pump(ctx, rd, to, s.revision() >= mcp.Rev20251125) // parsers of older clients choke on an event without data
+	// parsers of older clients choke on an event without data
+	e.pump(ctx, rd, to, s.revision() >= mcp.Rev20251125)
 	if err := to.Close(); err != nil {
 		s.front.log.Debug("close a stream", "session", s.session, "error", err)
 	}
@@ -92,7 +96,8 @@ type answering struct {
 }
 
 func (s *httpSession) answering(r Post, w Reply) *answering {
-	a := &answering{s: s, w: w, events: s.streams.make(), accept: accepts(r.Header), quiet: openAfter}
+	a := &answering{s: s, w: w, events: s.streams.make(), accept: accepts(r.Header),
+		quiet: openAfter}
 	a.reader, _ = a.events.attach(0)
 	a.out = a.events
 	if !a.accept.streams {
@@ -101,8 +106,8 @@ func (s *httpSession) answering(r Post, w Reply) *answering {
 	return a
 }
 
-// serve runs calls and writes to the client what comes of them, for as long as it is there: the calls go on without it. told is
-// false when the client was gone before it was told anything.
+// serve runs calls and writes to the client what comes of them, for as long as it is there: the
+// calls go on without it. told is false when the client was gone before it was told anything.
 func (a *answering) serve(ctx context.Context, row *row[*httpSession], calls ...call) (told bool) {
 	sessions := a.s.front.sessions
 	sessions.hold(row)
@@ -233,7 +238,8 @@ func (s *streams) sweep() {
 	}
 }
 
-// trim drops ended streams: those that were delivered a while ago, and the oldest beyond the bounds.
+// trim drops ended streams: those that were delivered a while ago, and the oldest beyond the
+// bounds.
 func (s *streams) trim() {
 	ended, bytes := 0, 0
 	for i := len(s.order) - 1; i >= 0; i-- {
@@ -243,7 +249,8 @@ func (s *streams) trim() {
 			continue
 		}
 		ended, bytes = ended+1, bytes+size
-		if ended > keepStreams || ended > 1 && bytes > 4*s.limits.ResumeBytes || delivered && time.Since(since) >= keepDelivered {
+		if ended > keepStreams || ended > 1 && bytes > 4*s.limits.ResumeBytes ||
+			delivered && time.Since(since) >= keepDelivered {
 			delete(s.kept, e.name)
 			s.order[i] = nil
 		}
@@ -251,8 +258,8 @@ func (s *streams) trim() {
 	s.order = slices.DeleteFunc(s.order, func(e *events) bool { return e == nil })
 }
 
-// attach finds the stream that a GET is for, and a reader of it: of the feed, or of what comes after the event that the client saw last. The status is
-// that of the refusal, or 200.
+// attach finds the stream that a GET is for, and a reader of it: of the feed, or of what comes
+// after the event that the client saw last. The status is that of the refusal, or 200.
 func (s *streams) attach(lastEvent string) (e *events, r *reader, status int) {
 	if lastEvent == "" {
 		if r, ok := s.feed.attach(-1); ok {

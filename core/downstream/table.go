@@ -7,11 +7,13 @@ import (
 )
 
 var (
-	errFull   = errors.New("too many sessions: end some, or wait until they have been idle for long enough")
+	errFull = errors.New("too many sessions: end some, or wait until they have been idle for " +
+		"long enough")
 	errClosed = errors.New("gatekit is closing")
 )
 
-// table holds what lives from one HTTP request to the next, by key: bounded, and closed when nobody has used it for a while.
+// table holds what lives from one HTTP request to the next, by key: bounded, and closed when nobody
+// has used it for a while.
 type table[T interface{ close() }] struct {
 	max  int
 	idle time.Duration
@@ -35,8 +37,9 @@ func newTable[T interface{ close() }](most int, idle time.Duration) *table[T] {
 	return &table[T]{max: most, idle: idle, rows: map[string]*row[T]{}}
 }
 
-// use answers the row of key, to be released. When there is none it is made, or, with no make, refused with ok false.
-// When the table is full, the row that was idle for longest goes; when as many are being closed as it can hold, none is made.
+// use answers the row of key, to be released. When there is none it is made, or, with no make,
+// refused with ok false. When the table is full, the row that was idle for longest goes; when as
+// many are being closed as it can hold, none is made.
 func (t *table[T]) use(key string, make func() T) (r *row[T], ok bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

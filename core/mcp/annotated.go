@@ -2,18 +2,21 @@ package mcp
 
 import "bytes"
 
-// HeaderAnnotation is the member of a property's schema that names the header in which calls repeat the argument (protocol.md 3.12).
+// HeaderAnnotation is the member of a property's schema that names the header in which calls repeat
+// the argument (protocol.md 3.12).
 const HeaderAnnotation = "x-mcp-header"
 
-// A hostile schema may nest without end, hang a million short names under a long one, or want more headers than a request can have. What is beyond these bounds is left out.
+// A hostile schema may nest without end, hang a million short names under a long one, or want more
+// headers than a request can have. What is beyond these bounds is left out.
 const (
 	maxAnnotated      = 1000
 	maxAnnotatedDepth = 16
 	maxAnnotatedAt    = 512
 )
 
-// VisitHeaderAnnotations calls yield for each argument of a tool (raw, as Items has it in a list) that its inputSchema wants repeated in a header, with the name that it
-// gives the header, whatever that is, and the argument's pointer in the params of a call. Only what properties lead to counts.
+// VisitHeaderAnnotations calls yield for each argument of a tool (raw, as Items has it in a list)
+// that its inputSchema wants repeated in a header, with the name that it gives the header, whatever
+// that is, and the argument's pointer in the params of a call. Only what properties lead to counts.
 func VisitHeaderAnnotations(tool []byte, yield func(header, at string)) {
 	if !bytes.Contains(tool, []byte(HeaderAnnotation)) {
 		return
@@ -25,7 +28,8 @@ func VisitHeaderAnnotations(tool []byte, yield func(header, at string)) {
 	}
 }
 
-// annotations is the walk of Annotated. It goes down by places, not by pointers from the top: those would make it quadratic.
+// annotations is the walk of Annotated. It goes down by places, not by pointers from the top: those
+// would make it quadratic.
 type annotations struct {
 	tool  []byte
 	yield func(header, at string)

@@ -19,33 +19,42 @@ func ExampleVisitHeaderAnnotations() {
 
 func annotatedOf(schema string) []string {
 	found := []string{}
-	mcp.VisitHeaderAnnotations([]byte(`{"name":"t","inputSchema":`+schema+`}`), func(header, at string) { found = append(found, header+" "+at) })
+	mcp.VisitHeaderAnnotations([]byte(`{"name":"t","inputSchema":`+schema+`}`),
+		func(header, at string) { found = append(found, header+" "+at) })
 	return found
 }
 
 func TestAnnotatedArguments(t *testing.T) {
 	// nested is a property at a depth: a/a/…/a.
 	nested := func(depth int) string {
-		return strings.Repeat(`{"properties":{"a":`, depth) + `{"x-mcp-header":"A"}` + strings.Repeat("}}", depth)
+		return strings.Repeat(`{"properties":{"a":`, depth) + `{"x-mcp-header":"A"}` +
+			strings.Repeat("}}", depth)
 	}
 	long := func(n int) string {
-		return `{"properties":{"` + strings.Repeat("x", n) + `":{"properties":{"b":{"x-mcp-header":"B"}}},"c":{"x-mcp-header":"C"}}}`
+		return `{"properties":{"` + strings.Repeat("x",
+			n) + `":{"properties":{"b":{"x-mcp-header":"B"}}},"c":{"x-mcp-header":"C"}}}`
 	}
 	for _, c := range []struct {
 		name, schema string
 		want         []string
 	}{
-		{"in order, an object's own before those in it", `{"properties":{"a":{"x-mcp-header":"A","properties":{"b":{"x-mcp-header":"B"}}},"c":{"x-mcp-header":"C"}}}`,
+		{"in order, an object's own before those in it",
+			`{"properties":{"a":{"x-mcp-header":"A","properties":{"b":{"x-mcp-header":"B"}}},"c":{"x-mcp-header":"C"}}}`,
 			[]string{"A /arguments/a", "B /arguments/a/b", "C /arguments/c"}},
-		{"names that need an escape", `{"properties":{"a/b":{"properties":{"\u0063~":{"x-mcp-header":"no good"}}}}}`, []string{"no good /arguments/a~1b/c~0"}},
-		{"not what items lead to", `{"properties":{"a":{"items":{"properties":{"b":{"x-mcp-header":"B"}}}}}}`, nil},
-		{"not the schema's own, nor a property of that name", `{"x-mcp-header":"A","properties":{"x-mcp-header":{"type":"string"}}}`, nil},
+		{"names that need an escape",
+			`{"properties":{"a/b":{"properties":{"\u0063~":{"x-mcp-header":"no good"}}}}}`,
+			[]string{"no good /arguments/a~1b/c~0"}},
+		{"not what items lead to",
+			`{"properties":{"a":{"items":{"properties":{"b":{"x-mcp-header":"B"}}}}}}`, nil},
+		{"not the schema's own, nor a property of that name",
+			`{"x-mcp-header":"A","properties":{"x-mcp-header":{"type":"string"}}}`, nil},
 		{"no text", `{"properties":{"a":{"x-mcp-header":7},"b":["x-mcp-header"],"c":"x-mcp-header"}}`, nil},
 		{"properties that are none", `{"properties":[{"x-mcp-header":"A"}]}`, nil},
 		{"a schema that is none", `["x-mcp-header"]`, nil},
 		{"as deep as can be", nested(16), []string{"A /arguments" + strings.Repeat("/a", 16)}},
 		{"too deep", nested(17), nil},
-		{"a name as long as can be", long(499), []string{"B /arguments/" + strings.Repeat("x", 499) + "/b", "C /arguments/c"}},
+		{"a name as long as can be", long(499), []string{"B /arguments/" + strings.Repeat("x",
+			499) + "/b", "C /arguments/c"}},
 		{"a long name", long(500), []string{"C /arguments/c"}},
 		{"a hundred thousand deep", nested(100_000), nil},
 	} {

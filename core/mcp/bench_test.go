@@ -13,7 +13,8 @@ import (
 // call is a tools/call with n bytes of text, a line break in every 80.
 func call(n int) []byte {
 	text := strings.Repeat(strings.Repeat("lorem ipsum ", 6)+`sit, ok\n`, n/80+1)[:n]
-	return []byte(`{"method":"tools/call","params":{"name":"echo","arguments":{"text":"` + strings.TrimSuffix(text, `\`) + `"},"_meta":{"progressToken":7}},"jsonrpc":"2.0","id":41}`)
+	return []byte(`{"method":"tools/call","params":{"name":"echo","arguments":{"text":"` +
+		strings.TrimSuffix(text, `\`) + `"},"_meta":{"progressToken":7}},"jsonrpc":"2.0","id":41}`)
 }
 
 // list is an answer to tools/list with n tools of about size bytes.
@@ -136,7 +137,9 @@ func BenchmarkRewrite(b *testing.B) {
 		b.Run(s.name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				_, err := mcp.Rewrite(m, func(p mcp.NamePlace, name string) (string, error) { return "server__" + name, nil })
+				_, err := mcp.Rewrite(m, func(p mcp.NamePlace, name string) (string, error) {
+					return "server__" + name, nil
+				})
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -8,18 +8,23 @@ import (
 
 // Edit is one change of the body.
 type Edit struct {
-	Pointer string // where; "" is the whole body; "-" as its last index adds an element at the end of an array (RFC 6901 4)
-	Value   []byte // valid JSON: replaces the value, or adds the member (its parent objects too where absent); nil removes
+	// where; "" is the whole body; "-" as its last index adds an element at the end of an array
+	// (RFC 6901 4)
+	Pointer string
+	// valid JSON: replaces the value, or adds the member (its parent objects too where absent); nil
+	// removes
+	Value []byte
 }
 
 // Set replaces or adds; Remove takes away. Removing what is absent is no error.
 func Set(pointer string, value []byte) Edit { return Edit{pointer, value} }
 func Remove(pointer string) Edit            { return Edit{Pointer: pointer} }
 
-// Edit answers a message in which only the given places differ: every other byte is kept. All pointers refer to the
-// message as it is before the first edit; array indices do not shift. Overlapping edits, values that are not JSON and
-// places that cannot exist (a member of a string, an index beyond the end) are errors, and m is unchanged.
-// A removed element or member takes its comma with it. Where a parent is to be added and null stands in its place, it goes there.
+// Edit answers a message in which only the given places differ: every other byte is kept. All
+// pointers refer to the message as it is before the first edit; array indices do not shift.
+// Overlapping edits, values that are not JSON and places that cannot exist (a member of a string,
+// an index beyond the end) are errors, and m is unchanged. A removed element or member takes its
+// comma with it. Where a parent is to be added and null stands in its place, it goes there.
 func (m *Message) Edit(edits ...Edit) (*Message, error) {
 	root := &change{}
 	for _, e := range edits {
@@ -219,7 +224,8 @@ func (p *patcher) value(in span, c *change) error {
 // added notes that c's place has members that it did not have.
 func (p *patcher) added(c *change) { p.stale = p.stale || c == p.root || c == p.meta }
 
-// object applies c to an object, whose inside begins at from. Members that it does not have come last, in the order of the edits.
+// object applies c to an object, whose inside begins at from. Members that it does not have come
+// last, in the order of the edits.
 func (p *patcher) object(from int, each func(func(member) bool), c *change) (err error) {
 	r := row{p: p, end: from}
 	each(func(m member) bool {
@@ -312,8 +318,8 @@ type row struct {
 	end     int  // of the one before; at first, where the row begins
 }
 
-// next takes the one that begins at from and has the value. One that is removed takes the comma before it along; where none is kept before
-// it, the one after it.
+// next takes the one that begins at from and has the value. One that is removed takes the comma
+// before it along; where none is kept before it, the one after it.
 func (r *row) next(from int, value span, c *change) error {
 	if r.removed && r.kept == 0 {
 		r.p.splices[len(r.p.splices)-1].to = int32(from)

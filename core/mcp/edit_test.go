@@ -17,43 +17,74 @@ func TestEditChangesNothingElse(t *testing.T) {
 		want  string
 	}{
 		{"nothing", `{ "a" : 1.0 }`, nil, `{ "a" : 1.0 }`},
-		{"a value replaced", `{ "name" : "x" , "n":1e400 }`, []mcp.Edit{set("/name", `"y"`)}, `{ "name" : "y" , "n":1e400 }`},
-		{"a value under an escaped name replaced", `{"n\u0061me":"x"}`, []mcp.Edit{set("/name", `"y"`)}, `{"n\u0061me":"y"}`},
-		{"a value of another type", `{"a":[1,2]}`, []mcp.Edit{set("/a", `{"b":null}`)}, `{"a":{"b":null}}`},
+		{"a value replaced", `{ "name" : "x" , "n":1e400 }`, []mcp.Edit{set("/name", `"y"`)},
+			`{ "name" : "y" , "n":1e400 }`},
+		{"a value under an escaped name replaced", `{"n\u0061me":"x"}`,
+			[]mcp.Edit{set("/name", `"y"`)}, `{"n\u0061me":"y"}`},
+		{"a value of another type", `{"a":[1,2]}`, []mcp.Edit{set("/a", `{"b":null}`)},
+			`{"a":{"b":null}}`},
 		{"blanks round a new value go", `{"a":1}`, []mcp.Edit{set("/a", " 2\n")}, `{"a":2}`},
 		{"a member added", `{"a":1 }`, []mcp.Edit{set("/b", `2`)}, `{"a":1,"b":2 }`},
 		{"a member added to an empty object", `{ }`, []mcp.Edit{set("/b", `2`)}, `{"b":2 }`},
-		{"members added, in order", `{"a":1}`, []mcp.Edit{set("/c", `2`), set("/b", `3`)}, `{"a":1,"c":2,"b":3}`},
-		{"a member added with its parents", `{}`, []mcp.Edit{set("/_meta/x/progressToken", `2`)}, `{"_meta":{"x":{"progressToken":2}}}`},
-		{"two members with one new parent", `{"a":1}`, []mcp.Edit{set("/_meta/x", `1`), set("/_meta/y", `2`)}, `{"a":1,"_meta":{"x":1,"y":2}}`},
-		{"a name that needs escapes added", `{}`, []mcp.Edit{set("/a~1b~0\"\\", `1`)}, `{"a/b~\"\\":1}`},
-		{"a parent where null stands", `{"_meta":null}`, []mcp.Edit{set("/_meta/x", `1`)}, `{"_meta":{"x":1}}`},
-		{"an element replaced", `{"a":[1, 2 ,3]}`, []mcp.Edit{set("/a/1", `"x"`)}, `{"a":[1, "x" ,3]}`},
-		{"a member of an element", `{"a":[{"b":1},{"b":2}]}`, []mcp.Edit{set("/a/1/b", `3`), set("/a/0/c", `4`)}, `{"a":[{"b":1,"c":4},{"b":3}]}`},
-		{"the first member removed", `{ "a" : 1 , "b" : 2 }`, []mcp.Edit{mcp.Remove("/a")}, `{ "b" : 2 }`},
-		{"the last member removed", `{ "a" : 1 , "b" : 2 }`, []mcp.Edit{mcp.Remove("/b")}, `{ "a" : 1 }`},
+		{"members added, in order", `{"a":1}`, []mcp.Edit{set("/c", `2`), set("/b", `3`)},
+			`{"a":1,"c":2,"b":3}`},
+		{"a member added with its parents", `{}`, []mcp.Edit{set("/_meta/x/progressToken", `2`)},
+			`{"_meta":{"x":{"progressToken":2}}}`},
+		{"two members with one new parent", `{"a":1}`, []mcp.Edit{set("/_meta/x", `1`),
+			set("/_meta/y", `2`)}, `{"a":1,"_meta":{"x":1,"y":2}}`},
+		{"a name that needs escapes added", `{}`, []mcp.Edit{set("/a~1b~0\"\\", `1`)},
+			`{"a/b~\"\\":1}`},
+		{"a parent where null stands", `{"_meta":null}`, []mcp.Edit{set("/_meta/x", `1`)},
+			`{"_meta":{"x":1}}`},
+		{"an element replaced", `{"a":[1, 2 ,3]}`, []mcp.Edit{set("/a/1", `"x"`)},
+			`{"a":[1, "x" ,3]}`},
+		{"a member of an element", `{"a":[{"b":1},{"b":2}]}`, []mcp.Edit{set("/a/1/b", `3`),
+			set("/a/0/c", `4`)}, `{"a":[{"b":1,"c":4},{"b":3}]}`},
+		{"the first member removed", `{ "a" : 1 , "b" : 2 }`, []mcp.Edit{mcp.Remove("/a")},
+			`{ "b" : 2 }`},
+		{"the last member removed", `{ "a" : 1 , "b" : 2 }`, []mcp.Edit{mcp.Remove("/b")},
+			`{ "a" : 1 }`},
 		{"the only member removed", `{ "a" : 1 }`, []mcp.Edit{mcp.Remove("/a")}, `{  }`},
-		{"all members removed", `{"a":1 , "b":2,"c":3}`, []mcp.Edit{mcp.Remove("/c"), mcp.Remove("/a"), mcp.Remove("/b")}, `{}`},
-		{"all members removed and one added", `{"a":1,"b":2}`, []mcp.Edit{mcp.Remove("/a"), mcp.Remove("/b"), set("/c", `3`)}, `{"c":3}`},
-		{"neighbours removed from the middle", `{"a":[0, 1, 2, 3]}`, []mcp.Edit{mcp.Remove("/a/1"), mcp.Remove("/a/2")}, `{"a":[0, 3]}`},
-		{"neighbours removed from the start", `{"a":[0, 1, 2, 3]}`, []mcp.Edit{mcp.Remove("/a/0"), mcp.Remove("/a/1")}, `{"a":[2, 3]}`},
-		{"neighbours removed from the end", `{"a":[0, 1, 2, 3]}`, []mcp.Edit{mcp.Remove("/a/3"), mcp.Remove("/a/2")}, `{"a":[0, 1]}`},
-		{"every other one removed", `{"a":[0, 1, 2, 3]}`, []mcp.Edit{mcp.Remove("/a/0"), mcp.Remove("/a/2")}, `{"a":[1, 3]}`},
-		{"first and last removed, the rest changed", `{"a":[0,1,2,3]}`, []mcp.Edit{mcp.Remove("/a/0"), set("/a/1", `"x"`), set("/a/2", `"y"`), mcp.Remove("/a/3")}, `{"a":["x","y"]}`},
-		{"all elements removed", `{"a":[ 0, 1 ]}`, []mcp.Edit{mcp.Remove("/a/0"), mcp.Remove("/a/1")}, `{"a":[  ]}`},
-		{"indices do not shift", `{"a":["0","1","2"]}`, []mcp.Edit{mcp.Remove("/a/0"), set("/a/2", `"x"`)}, `{"a":["1","x"]}`},
+		{"all members removed", `{"a":1 , "b":2,"c":3}`, []mcp.Edit{mcp.Remove("/c"),
+			mcp.Remove("/a"), mcp.Remove("/b")}, `{}`},
+		{"all members removed and one added", `{"a":1,"b":2}`, []mcp.Edit{mcp.Remove("/a"),
+			mcp.Remove("/b"), set("/c", `3`)}, `{"c":3}`},
+		{"neighbours removed from the middle", `{"a":[0, 1, 2, 3]}`, []mcp.Edit{mcp.Remove("/a/1"),
+			mcp.Remove("/a/2")}, `{"a":[0, 3]}`},
+		{"neighbours removed from the start", `{"a":[0, 1, 2, 3]}`, []mcp.Edit{mcp.Remove("/a/0"),
+			mcp.Remove("/a/1")}, `{"a":[2, 3]}`},
+		{"neighbours removed from the end", `{"a":[0, 1, 2, 3]}`, []mcp.Edit{mcp.Remove("/a/3"),
+			mcp.Remove("/a/2")}, `{"a":[0, 1]}`},
+		{"every other one removed", `{"a":[0, 1, 2, 3]}`, []mcp.Edit{mcp.Remove("/a/0"),
+			mcp.Remove("/a/2")}, `{"a":[1, 3]}`},
+		{"first and last removed, the rest changed", `{"a":[0,1,2,3]}`,
+			[]mcp.Edit{mcp.Remove("/a/0"), set("/a/1", `"x"`), set("/a/2", `"y"`),
+				mcp.Remove("/a/3")}, `{"a":["x","y"]}`},
+		{"all elements removed", `{"a":[ 0, 1 ]}`, []mcp.Edit{mcp.Remove("/a/0"),
+			mcp.Remove("/a/1")}, `{"a":[  ]}`},
+		{"indices do not shift", `{"a":["0","1","2"]}`, []mcp.Edit{mcp.Remove("/a/0"),
+			set("/a/2", `"x"`)}, `{"a":["1","x"]}`},
 		{"an element added", `{"a":[1, 2 ]}`, []mcp.Edit{set("/a/-", `3`)}, `{"a":[1, 2,3 ]}`},
-		{"an element added to an empty array", `{"a":[ ]}`, []mcp.Edit{set("/a/-", `3`)}, `{"a":[3 ]}`},
-		{"an element added where the last one changes", `{"a":[1,[2]]}`, []mcp.Edit{set("/a/-", `3`), set("/a/1/-", `4`)}, `{"a":[1,[2,4],3]}`},
-		{"an element added where the last one goes", `{"a":[1, 2]}`, []mcp.Edit{set("/a/-", `3`), mcp.Remove("/a/1")}, `{"a":[1,3]}`},
-		{"an element added where all others go", `{"a":[1,2]}`, []mcp.Edit{mcp.Remove("/a/0"), set("/a/-", `3`), mcp.Remove("/a/1")}, `{"a":[3]}`},
-		{"the element after the last removed", `{"a":[1]}`, []mcp.Edit{mcp.Remove("/a/-")}, `{"a":[1]}`},
+		{"an element added to an empty array", `{"a":[ ]}`, []mcp.Edit{set("/a/-", `3`)},
+			`{"a":[3 ]}`},
+		{"an element added where the last one changes", `{"a":[1,[2]]}`,
+			[]mcp.Edit{set("/a/-", `3`), set("/a/1/-", `4`)}, `{"a":[1,[2,4],3]}`},
+		{"an element added where the last one goes", `{"a":[1, 2]}`, []mcp.Edit{set("/a/-", `3`),
+			mcp.Remove("/a/1")}, `{"a":[1,3]}`},
+		{"an element added where all others go", `{"a":[1,2]}`, []mcp.Edit{mcp.Remove("/a/0"),
+			set("/a/-", `3`), mcp.Remove("/a/1")}, `{"a":[3]}`},
+		{"the element after the last removed", `{"a":[1]}`, []mcp.Edit{mcp.Remove("/a/-")},
+			`{"a":[1]}`},
 		{"a member called -", `{"a":{"-":1}}`, []mcp.Edit{set("/a/-", `2`)}, `{"a":{"-":2}}`},
-		{"what is absent removed", `{"a":[1],"s":"x","n":null}`, []mcp.Edit{mcp.Remove("/b"), mcp.Remove("/x/c"), mcp.Remove("/a/7"), mcp.Remove("/a/x"), mcp.Remove("/s/t"), mcp.Remove("/n/o")}, `{"a":[1],"s":"x","n":null}`},
-		{"a removal and an addition below a new parent", `{}`, []mcp.Edit{mcp.Remove("/m/a"), set("/m/b", `1`)}, `{"m":{"b":1}}`},
+		{"what is absent removed", `{"a":[1],"s":"x","n":null}`, []mcp.Edit{mcp.Remove("/b"),
+			mcp.Remove("/x/c"), mcp.Remove("/a/7"), mcp.Remove("/a/x"), mcp.Remove("/s/t"),
+			mcp.Remove("/n/o")}, `{"a":[1],"s":"x","n":null}`},
+		{"a removal and an addition below a new parent", `{}`, []mcp.Edit{mcp.Remove("/m/a"),
+			set("/m/b", `1`)}, `{"m":{"b":1}}`},
 		{"a member with an empty name", `{"":1}`, []mcp.Edit{set("/", `2`)}, `{"":2}`},
 		{"the whole body", `{"a":1}`, []mcp.Edit{set("", ` {"b":2} `)}, `{"b":2}`},
-		{"a text that looks like JSON", `{"t":"}],\"name\":1,{[","name":"x"}`, []mcp.Edit{set("/name", `"y"`)}, `{"t":"}],\"name\":1,{[","name":"y"}`},
+		{"a text that looks like JSON", `{"t":"}],\"name\":1,{[","name":"x"}`,
+			[]mcp.Edit{set("/name", `"y"`)}, `{"t":"}],\"name\":1,{[","name":"y"}`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -80,7 +111,8 @@ func TestEditChangesNothingElse(t *testing.T) {
 				parse(t, e.WithID("22").Append(nil))
 				agrees(t, e)
 				for _, x := range tt.edits {
-					if _, ok := e.Get(x.Pointer); ok && x.Value == nil && !strings.HasPrefix(x.Pointer, "/a/") {
+					if _, ok := e.Get(x.Pointer); ok && x.Value == nil &&
+						!strings.HasPrefix(x.Pointer, "/a/") {
 						t.Errorf("%q is still there", x.Pointer)
 					}
 				}
@@ -97,17 +129,30 @@ func TestEditMakesAndRemovesParams(t *testing.T) {
 		edit mcp.Edit
 		want string
 	}{
-		{"absent params made for a member", `{"jsonrpc":"2.0","id":1,"method":"a"}`, set("/_meta/progressToken", `1`), `{"jsonrpc":"2.0","id":1,"method":"a","params":{"_meta":{"progressToken":1}}}`},
-		{"absent params made whole", `{"jsonrpc":"2.0","method":"a" }`, set("", `{}`), `{"jsonrpc":"2.0","method":"a","params":{} }`},
-		{"null params made for a member", `{"params":null,"jsonrpc":"2.0","id":1,"method":"a"}`, set("/b", `1`), `{"params":{"b":1},"jsonrpc":"2.0","id":1,"method":"a"}`},
-		{"params removed from the front", `{"params":{"a":1},"jsonrpc":"2.0","id":1,"method":"a"}`, mcp.Remove(""), `{"jsonrpc":"2.0","id":1,"method":"a"}`},
-		{"params removed from the end", `{"jsonrpc":"2.0","id":1,"method":"a","params":{}}`, mcp.Remove(""), `{"jsonrpc":"2.0","id":1,"method":"a"}`},
-		{"params removed under an escaped name", `{"jsonrpc":"2.0","id":1,"p\u0061rams":{},"method":"a"}`, mcp.Remove(""), `{"jsonrpc":"2.0","id":1,"method":"a"}`},
-		{"absent params removed", `{"jsonrpc":"2.0","id":1,"method":"a"}`, mcp.Remove(""), `{"jsonrpc":"2.0","id":1,"method":"a"}`},
-		{"a member of absent params removed", `{"jsonrpc":"2.0","id":1,"method":"a"}`, mcp.Remove("/x"), `{"jsonrpc":"2.0","id":1,"method":"a"}`},
-		{"a result that is no object replaced", `{"jsonrpc":"2.0","id":1,"result":[1,2]}`, set("/1", `3`), `{"jsonrpc":"2.0","id":1,"result":[1,3]}`},
-		{"a result that is null given a member", `{"jsonrpc":"2.0","id":1,"result":null}`, set("/a", `3`), `{"jsonrpc":"2.0","id":1,"result":{"a":3}}`},
-		{"an error's message", `{"jsonrpc":"2.0","error":{"code":-1,"message":"a"},"id":1}`, set("/message", `"b"`), `{"jsonrpc":"2.0","error":{"code":-1,"message":"b"},"id":1}`},
+		{"absent params made for a member", `{"jsonrpc":"2.0","id":1,"method":"a"}`,
+			set("/_meta/progressToken", `1`),
+			`{"jsonrpc":"2.0","id":1,"method":"a","params":{"_meta":{"progressToken":1}}}`},
+		{"absent params made whole", `{"jsonrpc":"2.0","method":"a" }`, set("", `{}`),
+			`{"jsonrpc":"2.0","method":"a","params":{} }`},
+		{"null params made for a member", `{"params":null,"jsonrpc":"2.0","id":1,"method":"a"}`,
+			set("/b", `1`), `{"params":{"b":1},"jsonrpc":"2.0","id":1,"method":"a"}`},
+		{"params removed from the front", `{"params":{"a":1},"jsonrpc":"2.0","id":1,"method":"a"}`,
+			mcp.Remove(""), `{"jsonrpc":"2.0","id":1,"method":"a"}`},
+		{"params removed from the end", `{"jsonrpc":"2.0","id":1,"method":"a","params":{}}`,
+			mcp.Remove(""), `{"jsonrpc":"2.0","id":1,"method":"a"}`},
+		{"params removed under an escaped name",
+			`{"jsonrpc":"2.0","id":1,"p\u0061rams":{},"method":"a"}`, mcp.Remove(""),
+			`{"jsonrpc":"2.0","id":1,"method":"a"}`},
+		{"absent params removed", `{"jsonrpc":"2.0","id":1,"method":"a"}`, mcp.Remove(""),
+			`{"jsonrpc":"2.0","id":1,"method":"a"}`},
+		{"a member of absent params removed", `{"jsonrpc":"2.0","id":1,"method":"a"}`,
+			mcp.Remove("/x"), `{"jsonrpc":"2.0","id":1,"method":"a"}`},
+		{"a result that is no object replaced", `{"jsonrpc":"2.0","id":1,"result":[1,2]}`,
+			set("/1", `3`), `{"jsonrpc":"2.0","id":1,"result":[1,3]}`},
+		{"a result that is null given a member", `{"jsonrpc":"2.0","id":1,"result":null}`,
+			set("/a", `3`), `{"jsonrpc":"2.0","id":1,"result":{"a":3}}`},
+		{"an error's message", `{"jsonrpc":"2.0","error":{"code":-1,"message":"a"},"id":1}`,
+			set("/message", `"b"`), `{"jsonrpc":"2.0","error":{"code":-1,"message":"b"},"id":1}`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -140,23 +185,34 @@ func TestEditRefuses(t *testing.T) {
 		{"two values", request, []mcp.Edit{set("/s", `1,"name":2`)}, "more after"},
 		{"a value with a name twice", request, []mcp.Edit{set("/s", `{"a":1,"a":2}`)}, "duplicate"},
 		{"a value with bad UTF-8", request, []mcp.Edit{set("/s", "\"\xff\"")}, "UTF-8"},
-		{"a value too deep", request, []mcp.Edit{set("/o/p", strings.Repeat("[", 198)+strings.Repeat("]", 198))}, "too deep"},
-		{"a pointer too deep", request, []mcp.Edit{set(strings.Repeat("/x", 200), `1`)}, "too deep"},
-		{"a member of a string", request, []mcp.Edit{set("/s/a", `1`)}, "neither an object nor an array"},
+		{"a value too deep", request,
+			[]mcp.Edit{set("/o/p", strings.Repeat("[", 198)+strings.Repeat("]", 198))}, "too deep"},
+		{"a pointer too deep", request, []mcp.Edit{set(strings.Repeat("/x", 200), `1`)},
+			"too deep"},
+		{"a member of a string", request, []mcp.Edit{set("/s/a", `1`)},
+			"neither an object nor an array"},
 		{"an index at the end", request, []mcp.Edit{set("/l/2", `1`)}, "2 elements"},
 		{"an index with a zero before it", request, []mcp.Edit{set("/l/01", `1`)}, "2 elements"},
 		{"an index that is a name", request, []mcp.Edit{set("/l/x", `1`)}, "2 elements"},
-		{"a member of an element to be added", request, []mcp.Edit{set("/l/-/a", `1`)}, "2 elements"},
-		{"two elements to be added in one place", request, []mcp.Edit{set("/l/-", `1`), set("/l/-", `2`)}, "overlaps"},
+		{"a member of an element to be added", request, []mcp.Edit{set("/l/-/a", `1`)},
+			"2 elements"},
+		{"two elements to be added in one place", request, []mcp.Edit{set("/l/-", `1`),
+			set("/l/-", `2`)}, "overlaps"},
 		{"one place twice", request, []mcp.Edit{set("/s", `1`), set("/s", `2`)}, "overlaps"},
-		{"one place set and removed", request, []mcp.Edit{set("/s", `1`), mcp.Remove("/s")}, "overlaps"},
-		{"a place within another", request, []mcp.Edit{set("/o", `{}`), set("/o/p", `2`)}, "within"},
-		{"a place around another", request, []mcp.Edit{set("/o/p", `2`), mcp.Remove("/o")}, "overlaps"},
+		{"one place set and removed", request, []mcp.Edit{set("/s", `1`), mcp.Remove("/s")},
+			"overlaps"},
+		{"a place within another", request, []mcp.Edit{set("/o", `{}`), set("/o/p", `2`)},
+			"within"},
+		{"a place around another", request, []mcp.Edit{set("/o/p", `2`), mcp.Remove("/o")},
+			"overlaps"},
 		{"a pointer without a slash", request, []mcp.Edit{set("s", `1`)}, "not a JSON pointer"},
-		{"a pointer with a bad escape", request, []mcp.Edit{set("/s~2", `1`)}, "not a JSON pointer"},
+		{"a pointer with a bad escape", request, []mcp.Edit{set("/s~2", `1`)},
+			"not a JSON pointer"},
 		{"a pointer that is not UTF-8", request, []mcp.Edit{set("/\xff", `1`)}, "not UTF-8"},
-		{"a name that can be taken for another", request, []mcp.Edit{set("/Name", `1`)}, "taken for name"},
-		{"a body with a name that can be taken for another", request, []mcp.Edit{set("", `{"Name":1}`)}, "taken for name"},
+		{"a name that can be taken for another", request, []mcp.Edit{set("/Name", `1`)},
+			"taken for name"},
+		{"a body with a name that can be taken for another", request,
+			[]mcp.Edit{set("", `{"Name":1}`)}, "taken for name"},
 		{"params that are an array", request, []mcp.Edit{set("", `[]`)}, "an object expected"},
 		{"an error that is a string", failure, []mcp.Edit{set("", `"x"`)}, "an object expected"},
 		{"no result", response, []mcp.Edit{mcp.Remove("")}, "cannot be without"},
@@ -177,10 +233,13 @@ func TestEditRefuses(t *testing.T) {
 }
 
 func TestEditOfMoreMembersThanTheIndexHolds(t *testing.T) {
-	m := parse(t, []byte(`{"jsonrpc":"2.0","id":1,"method":"a","params":{`+many(100)+`,"_meta":{`+many(100)+`}}}`))
+	m := parse(t, []byte(`{"jsonrpc":"2.0","id":1,"method":"a","params":{`+many(100)+`,"_meta":{`+
+		many(100)+`}}}`))
 	agrees(t, m)
-	for _, pointer := range []string{"/n0", "/n31", "/n32", "/n99", "/_meta/n0", "/_meta/n31", "/_meta/n99", "/new", "/_meta/new", "/_meta"} {
-		for _, edit := range []mcp.Edit{mcp.Set(pointer, []byte(`{"x":"y"}`)), mcp.Remove(pointer)} {
+	for _, pointer := range []string{"/n0", "/n31", "/n32", "/n99", "/_meta/n0", "/_meta/n31",
+		"/_meta/n99", "/new", "/_meta/new", "/_meta"} {
+		for _, edit := range []mcp.Edit{mcp.Set(pointer, []byte(`{"x":"y"}`)),
+			mcp.Remove(pointer)} {
 			e, err := m.Edit(edit)
 			if err != nil {
 				t.Fatal(err)
@@ -199,9 +258,11 @@ func TestManyEdits(t *testing.T) {
 	var edits []mcp.Edit
 	for i := range n {
 		elements = append(elements, fmt.Sprintf(`{"n%d":%d}`, i, i))
-		edits = append(edits, mcp.Set(fmt.Sprintf("/l/%d/n%d", n-1-i, n-1-i), []byte(`"x"`)), mcp.Remove(fmt.Sprintf("/n%d", i)), mcp.Set(fmt.Sprintf("/m%d", i), []byte(`1`)))
+		edits = append(edits, mcp.Set(fmt.Sprintf("/l/%d/n%d", n-1-i, n-1-i), []byte(`"x"`)),
+			mcp.Remove(fmt.Sprintf("/n%d", i)), mcp.Set(fmt.Sprintf("/m%d", i), []byte(`1`)))
 	}
-	m := parse(t, fmt.Appendf(nil, `{"jsonrpc":"2.0","id":1,"method":"a","params":{"l":[%s],%s}}`, strings.Join(elements, ","), many(n)))
+	m := parse(t, fmt.Appendf(nil, `{"jsonrpc":"2.0","id":1,"method":"a","params":{"l":[%s],%s}}`,
+		strings.Join(elements, ","), many(n)))
 	e, err := m.Edit(edits...)
 	if err != nil {
 		t.Fatal(err)
@@ -218,7 +279,8 @@ func TestManyEdits(t *testing.T) {
 		return string(raw) == fmt.Sprintf(`{"n%d":"x"}`, i)
 	})
 	if members != n+1 || changed != n {
-		t.Errorf("%d members and %d elements are as they should be, want %d and %d", members, changed, n+1, n)
+		t.Errorf("%d members and %d elements are as they should be, want %d and %d", members,
+			changed, n+1, n)
 	}
 	if _, err := m.Edit(append(edits, mcp.Remove("/n77"))...); err == nil {
 		t.Error("one place removed twice")

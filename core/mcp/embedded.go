@@ -6,8 +6,9 @@ import (
 	"slices"
 )
 
-// EmbeddedRequest is the request that stands as an object, with a method and params, inside another message (a member of inputRequests): under an id, and
-// read as strictly as if it had come alone. The message around it has been held to the limits.
+// EmbeddedRequest is the request that stands as an object, with a method and params, inside another
+// message (a member of inputRequests): under an id, and read as strictly as if it had come alone.
+// The message around it has been held to the limits.
 func EmbeddedRequest(id ID, raw []byte) (*Message, error) {
 	if len(raw) == 0 || raw[0] != '{' {
 		return nil, errors.New("it is no object")
@@ -35,9 +36,11 @@ func EmbeddedError(id ID, raw []byte) (*Message, error) {
 	return embedded(id, []byte(`"error":`), raw, []byte("}"))
 }
 
-// IsAnswerTo says whether m has the shape of an answer to a server's question: sampling, elicitation or roots.
+// IsAnswerTo says whether m has the shape of an answer to a server's question: sampling,
+// elicitation or roots.
 func IsAnswerTo(m *Message, method string) bool {
-	at, known := map[string]string{"elicitation/create": "/action", "sampling/createMessage": "/role", "roots/list": "/roots"}[method]
+	at, known := map[string]string{"elicitation/create": "/action",
+		"sampling/createMessage": "/role", "roots/list": "/roots"}[method]
 	if !known {
 		return false
 	}
@@ -46,6 +49,7 @@ func IsAnswerTo(m *Message, method string) bool {
 }
 
 func embedded(id ID, rest ...[]byte) (*Message, error) {
-	b := slices.Concat([]byte(`{"jsonrpc":"2.0","id":`), []byte(id), []byte(","), slices.Concat(rest...))
+	b := slices.Concat([]byte(`{"jsonrpc":"2.0","id":`), []byte(id), []byte(","),
+		slices.Concat(rest...))
 	return Limits{Bytes: math.MaxInt32, Depth: math.MaxInt32, Tokens: math.MaxInt32}.Parse(b)
 }

@@ -9,9 +9,11 @@ import (
 
 // ParseError says why bytes are not a message.
 type ParseError struct {
-	Code    int    // CodeParseError or CodeInvalidRequest
-	ID      ID     // the request's id where it could be read, so that the error can be addressed
-	Answers ID     // the id of what had shown itself to be an answer: it must not be answered, but the call can be failed
+	Code int // CodeParseError or CodeInvalidRequest
+	ID   ID  // the request's id where it could be read, so that the error can be addressed
+	// the id of what had shown itself to be an answer: it must not be answered, but the call can be
+	// failed
+	Answers ID
 	Offset  int64  // byte offset of the fault
 	Pointer string // JSON pointer from the top of the message, "" at the top
 	Reason  string // lower case, no full stop
@@ -41,7 +43,8 @@ func shown(text []byte) string {
 	return strconv.Quote(string(text))
 }
 
-// locate answers the JSON pointer of the value or name that offset at lies in. The bytes before it are JSON as far as they go.
+// locate answers the JSON pointer of the value or name that offset at lies in. The bytes before it
+// are JSON as far as they go.
 func locate(b []byte, at int) string {
 	type frame struct {
 		array bool

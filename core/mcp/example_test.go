@@ -8,7 +8,8 @@ import (
 )
 
 func ExampleParse() {
-	m, err := mcp.Parse([]byte(`{"jsonrpc":"2.0","id":9007199254740993,"method":"tools/call","params":{"name":"files__read","arguments":{"n":1.0}}}`))
+	m, err := mcp.Parse([]byte(
+		`{"jsonrpc":"2.0","id":9007199254740993,"method":"tools/call","params":{"name":"files__read","arguments":{"n":1.0}}}`))
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -17,7 +18,8 @@ func ExampleParse() {
 	n, _ := m.Get("/arguments/n")
 	fmt.Println(m.Kind, m.ID(), m.Method, name, string(n))
 
-	_, err = mcp.Parse([]byte(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"safe","n\u0061me":"evil"}}`))
+	_, err = mcp.Parse([]byte(
+		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"safe","n\u0061me":"evil"}}`))
 	fmt.Println(err)
 	// Output:
 	// request 9007199254740993 tools/call files__read 1.0
@@ -25,7 +27,8 @@ func ExampleParse() {
 }
 
 func ExampleMessage_Edit() {
-	m, _ := mcp.Parse([]byte(`{"jsonrpc":"2.0", "id":1, "method":"tools/call", "params":{"name":"read", "arguments":{"key":"secret", "n":1.0}}}`))
+	m, _ := mcp.Parse([]byte(
+		`{"jsonrpc":"2.0", "id":1, "method":"tools/call", "params":{"name":"read", "arguments":{"key":"secret", "n":1.0}}}`))
 	m, err := m.Edit(
 		mcp.Remove("/arguments/key"),
 		mcp.Set("/_meta/progressToken", []byte(`7`)),
@@ -35,23 +38,28 @@ func ExampleMessage_Edit() {
 		return
 	}
 	fmt.Printf("%s\n", m.WithID(`"u1"`).Append(nil))
-	// Output:
-	// {"jsonrpc":"2.0", "id":"u1", "method":"tools/call", "params":{"name":"read", "arguments":{"n":1.0},"_meta":{"progressToken":7}}}
+	// Output: {"jsonrpc":"2.0", "id":"u1", "method":"tools/call", "params":{"name":"read",
+	// "arguments":{"n":1.0},"_meta":{"progressToken":7}}}
 }
 
 func ExampleRewrite() {
 	m := mcp.NewResponse("1", []byte(`{"tools":[{"name":"read", "description":"name a file"}]}`))
 	m.Method, m.To = "tools/list", mcp.ToClient
-	m, err := mcp.Rewrite(m, func(p mcp.NamePlace, name string) (string, error) { return "files__" + name, nil })
+	m, err := mcp.Rewrite(m, func(p mcp.NamePlace, name string) (string, error) {
+		return "files__" + name, nil
+	})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	fmt.Printf("%s\n", m.Body())
 
-	m, _ = mcp.Parse([]byte(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"files__read"}}`))
+	m, _ = mcp.Parse([]byte(
+		`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"files__read"}}`))
 	m.To = mcp.ToServer
-	m, _ = mcp.Rewrite(m, func(p mcp.NamePlace, name string) (string, error) { return strings.TrimPrefix(name, "files__"), nil })
+	m, _ = mcp.Rewrite(m, func(p mcp.NamePlace, name string) (string, error) {
+		return strings.TrimPrefix(name, "files__"), nil
+	})
 	fmt.Printf("%s\n", m.Body())
 	// Output:
 	// {"tools":[{"name":"files__read", "description":"name a file"}]}

@@ -29,20 +29,25 @@ func named(list ...string) nameSet {
 	return n
 }
 
-// What requests are routed and judged by, and what of an answer is judged or reaches a model. Not all of the specification: a name that matters
-// to nobody may be spelt as its peer likes.
+// What requests are routed and judged by, and what of an answer is judged or reaches a model. Not
+// all of the specification: a name that matters to nobody may be spelt as its peer likes.
 var (
 	topNames    = named(envelopeNames[:]...)
-	paramsNames = named("name", "uri", "arguments", "_meta", "cursor", "ref", "requestState", "inputResponses", "inputRequests", "taskId", "task",
-		"argument", "context", "notifications", "level", "protocolVersion", "capabilities", "clientInfo", "requestId", "progressToken",
-		"messages", "systemPrompt", "tools", "message", "mode", "url", "requestedSchema", "elicitationId")
-	answerNames = named("_meta", "tools", "resources", "resourceTemplates", "prompts", "content", "structuredContent", "contents", "messages",
-		"completion", "nextCursor", "resultType", "inputRequests", "requestState", "task", "tasks", "taskId", "capabilities", "serverInfo", "protocolVersion",
+	paramsNames = named("name", "uri", "arguments", "_meta", "cursor", "ref", "requestState",
+		"inputResponses", "inputRequests", "taskId", "task",
+		"argument", "context", "notifications", "level", "protocolVersion", "capabilities",
+		"clientInfo", "requestId", "progressToken",
+		"messages", "systemPrompt", "tools", "message", "mode", "url", "requestedSchema",
+		"elicitationId")
+	answerNames = named("_meta", "tools", "resources", "resourceTemplates", "prompts", "content",
+		"structuredContent", "contents", "messages",
+		"completion", "nextCursor", "resultType", "inputRequests", "requestState", "task", "tasks",
+		"taskId", "capabilities", "serverInfo", "protocolVersion",
 		"supportedVersions", "instructions", "action", "roots")
 )
 
-// alike answers the name of n that a careless reader could take text for, though it is not that name: one that ignores case as Unicode does,
-// trims, or ends strings at NUL.
+// alike answers the name of n that a careless reader could take text for, though it is not that
+// name: one that ignores case as Unicode does, trims, or ends strings at NUL.
 func alike(text []byte, n nameSet) (string, bool) {
 	var buf [longest]byte
 	name, ok := n[string(fold(buf[:0], text))]
@@ -51,7 +56,8 @@ func alike(text []byte, n nameSet) (string, bool) {
 
 const longest = 32 // no name is as long
 
-// fold appends to dst text as the most careless reader would have it, or enough of it to be none of the names.
+// fold appends to dst text as the most careless reader would have it, or enough of it to be none of
+// the names.
 func fold(dst, text []byte) []byte {
 	for i, c := range text {
 		if c <= ' ' || c >= 0x7f {

@@ -38,7 +38,8 @@ func FuzzParseKeepsBytes(f *testing.F) {
 		m, err := mcp.Parse(slices.Clone(raw))
 		if err != nil {
 			var e *mcp.ParseError
-			if !errors.As(err, &e) || m != nil || e.Offset < 0 || e.Offset > int64(len(raw)) || e.Reason == "" {
+			if !errors.As(err, &e) || m != nil || e.Offset < 0 || e.Offset > int64(len(raw)) ||
+				e.Reason == "" {
 				t.Fatalf("got %v, %#v", m, err)
 			}
 			return
@@ -59,8 +60,8 @@ func FuzzParseKeepsBytes(f *testing.F) {
 	})
 }
 
-// The scanner and jsontext agree on what is strict JSON: duplicate names and bad UTF-8 refused. jsontext refuses lone surrogates everywhere, the
-// scanner in names only, and has other limits.
+// The scanner and jsontext agree on what is strict JSON: duplicate names and bad UTF-8 refused.
+// jsontext refuses lone surrogates everywhere, the scanner in names only, and has other limits.
 func FuzzParseAgreesWithJSONText(f *testing.F) {
 	files, err := filepath.Glob("testdata/json-test-suite/*.json")
 	if err != nil {
@@ -77,7 +78,8 @@ func FuzzParseAgreesWithJSONText(f *testing.F) {
 	}
 	f.Add([]byte(`{` + many(20) + `,"n3":1}`))
 	f.Fuzz(func(t *testing.T, value []byte) {
-		_, err := mcp.Parse(slices.Concat([]byte(`{"jsonrpc":"2.0","id":1,"method":"a","params":{"v":`), value, []byte(`}}`)))
+		_, err := mcp.Parse(slices.Concat([]byte(
+			`{"jsonrpc":"2.0","id":1,"method":"a","params":{"v":`), value, []byte(`}}`)))
 		want := jsontext.Value(value).IsValid()
 		if e, ok := err.(*mcp.ParseError); ok && strings.Contains(e.Reason, "nested too deep") {
 			return
@@ -85,12 +87,14 @@ func FuzzParseAgreesWithJSONText(f *testing.F) {
 		if want == (err == nil) {
 			return
 		}
-		if lone := jsontext.Value(value).IsValid(jsontext.AllowInvalidUTF8(true)); err == nil && lone && bytes.Contains(value, []byte(`\u`)) {
+		if lone := jsontext.Value(value).IsValid(jsontext.AllowInvalidUTF8(true)); err == nil &&
+			lone && bytes.Contains(value, []byte(`\u`)) {
 			return
 		}
 		if !want && err == nil {
 			// The value may end the object it is put in: that is no fault of the reader.
-			if whole := slices.Concat([]byte(`{"v":`), value, []byte(`}`)); jsontext.Value(whole).IsValid(jsontext.AllowInvalidUTF8(true)) {
+			if whole := slices.Concat([]byte(`{"v":`), value,
+				[]byte(`}`)); jsontext.Value(whole).IsValid(jsontext.AllowInvalidUTF8(true)) {
 				return
 			}
 		}
@@ -98,11 +102,14 @@ func FuzzParseAgreesWithJSONText(f *testing.F) {
 	})
 }
 
-// An edit changes its place and nothing else, and what comes of it is as good a message as one that was parsed.
+// An edit changes its place and nothing else, and what comes of it is as good a message as one that
+// was parsed.
 func FuzzEditKeepsTheRest(f *testing.F) {
 	for _, s := range messages {
-		f.Add([]byte(s), "/name", []byte(`"y"`), "/_meta/progressToken", []byte(`1`), "/arguments/x/1")
-		f.Add([]byte(s), "/arguments/x/0", []byte(` {"a":[]} `), "/a~1b~0", []byte(`null`), "/tools/0")
+		f.Add([]byte(s), "/name", []byte(`"y"`), "/_meta/progressToken", []byte(`1`),
+			"/arguments/x/1")
+		f.Add([]byte(s), "/arguments/x/0", []byte(` {"a":[]} `), "/a~1b~0", []byte(`null`),
+			"/tools/0")
 		f.Add([]byte(s), "/x/y/z", []byte(`1`), "/x/y/w", []byte(`2`), "/arguments/x/0")
 		f.Add([]byte(s), "/tools/-", []byte(`1`), "/arguments/x/-", []byte(`2`), "/tools/0")
 	}
@@ -130,11 +137,13 @@ func FuzzEditKeepsTheRest(f *testing.F) {
 				t.Fatalf("%q with %q is %q: %v", raw, edits, after, err)
 			}
 			agrees(t, e)
-			if mangled(string(raw)+p1+p2+p3) || bytes.Contains(raw, []byte(`\u`)) || bytes.Contains(v1, []byte(`\u`)) || bytes.Contains(v2, []byte(`\u`)) {
+			if mangled(string(raw)+p1+p2+p3) || bytes.Contains(raw, []byte(`\u`)) ||
+				bytes.Contains(v1, []byte(`\u`)) || bytes.Contains(v2, []byte(`\u`)) {
 				continue // encoding/json may have changed a name
 			}
 			whole, was := decode(t, after).(map[string]any), decode(t, raw).(map[string]any)
-			name := map[mcp.Kind]string{mcp.Request: "params", mcp.Notification: "params", mcp.Response: "result", mcp.Error: "error"}[m.Kind]
+			name := map[mcp.Kind]string{mcp.Request: "params", mcp.Notification: "params",
+				mcp.Response: "result", mcp.Error: "error"}[m.Kind]
 			body, ok := was[name]
 			if !ok {
 				body = gone
@@ -157,8 +166,10 @@ func FuzzEditKeepsTheRest(f *testing.F) {
 			}
 			if old, ok := m.Get(p1); ok && len(edits) == 1 && edits[0].Value != nil {
 				start := len(raw) - len(old)
-				for i := 0; i <= start; i++ { // the place is one of those where the old value stands
-					if bytes.Equal(slices.Concat(raw[:i], bytes.Trim(v1, " \t\r\n"), raw[i+len(old):]), after) {
+				// the place is one of those where the old value stands
+				for i := 0; i <= start; i++ {
+					if bytes.Equal(slices.Concat(raw[:i], bytes.Trim(v1, " \t\r\n"),
+						raw[i+len(old):]), after) {
 						return
 					}
 				}
@@ -168,9 +179,11 @@ func FuzzEditKeepsTheRest(f *testing.F) {
 	})
 }
 
-// Bodies of messages of our own are trusted to be JSON. Reading one that is not must not take the process down.
+// Bodies of messages of our own are trusted to be JSON. Reading one that is not must not take the
+// process down.
 func FuzzOwnMessagesAreReadWithinTheirBytes(f *testing.F) {
-	for _, s := range append(messages, `{"_meta"`, `{"content":[{"type":"resource","resource"`, `{"tools":[,{"name":`, `{"content":["`, `{"tools":["\\`) {
+	for _, s := range append(messages, `{"_meta"`, `{"content":[{"type":"resource","resource"`,
+		`{"tools":[,{"name":`, `{"content":["`, `{"tools":["\\`) {
 		f.Add([]byte(s), "/tools/0/name")
 	}
 	f.Fuzz(func(t *testing.T, result []byte, pointer string) {
@@ -187,7 +200,8 @@ func FuzzOwnMessagesAreReadWithinTheirBytes(f *testing.F) {
 // Names put on and taken off again leave the message as it was, but for the spelling of the names.
 func FuzzRewriteThereAndBack(f *testing.F) {
 	for _, s := range messages {
-		for _, method := range []string{"tools/list", "tools/call", "prompts/get", "resources/read", "completion/complete", "sampling/createMessage", "x"} {
+		for _, method := range []string{"tools/list", "tools/call", "prompts/get", "resources/read",
+			"completion/complete", "sampling/createMessage", "x"} {
 			f.Add([]byte(s), method, true)
 			f.Add([]byte(s), method, false)
 		}

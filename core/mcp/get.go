@@ -18,7 +18,8 @@ func (m *Message) Get(pointer string) (raw []byte, ok bool) {
 	return at.of(m.raw), true
 }
 
-// Text is the decoded string at pointer; ok is false when it is absent, no string, or holds a lone surrogate (then Get still has it).
+// Text is the decoded string at pointer; ok is false when it is absent, no string, or holds a lone
+// surrogate (then Get still has it).
 func (m *Message) Text(pointer string) (s string, ok bool) {
 	raw, ok := m.Get(pointer)
 	if !ok {
@@ -47,7 +48,8 @@ func (m *Message) Len(pointer string) int {
 	return n
 }
 
-// Items calls yield for each element of the array at pointer, in order, with its index and raw bytes, until yield answers false.
+// Items calls yield for each element of the array at pointer, in order, with its index and raw
+// bytes, until yield answers false.
 func (m *Message) Items(pointer string, yield func(i int, raw []byte) bool) {
 	at, ok := m.find(pointer)
 	if !ok || at.first(m.raw) != '[' {
@@ -60,7 +62,8 @@ func (m *Message) Items(pointer string, yield func(i int, raw []byte) bool) {
 	})
 }
 
-// Members calls yield for each member of the object at pointer, in order, with its decoded name and raw value.
+// Members calls yield for each member of the object at pointer, in order, with its decoded name and
+// raw value.
 func (m *Message) Members(pointer string, yield func(name string, raw []byte) bool) {
 	at, ok := m.find(pointer)
 	if !ok || at.first(m.raw) != '{' {
@@ -163,17 +166,20 @@ func cutToken(pointer string) (token, rest string, ok bool) {
 		return name, rest, true
 	}
 	for i := range len(pointer) {
-		if pointer[i] == '~' && (i+1 == len(pointer) || pointer[i+1] != '0' && pointer[i+1] != '1') {
+		if pointer[i] == '~' && (i+1 == len(pointer) || pointer[i+1] != '0' &&
+			pointer[i+1] != '1') {
 			return "", "", false
 		}
 	}
 	return strings.ReplaceAll(strings.ReplaceAll(pointer, "~1", "/"), "~0", "~"), rest, true
 }
 
-// reserved are the names that most messages are asked for, by their tokens: so that these need not be made each time.
+// reserved are the names that most messages are asked for, by their tokens: so that these need not
+// be made each time.
 var reserved = func() map[string]string {
 	names := make(map[string]string)
-	for _, name := range []string{MetaVersion, MetaClientInfo, MetaCapabilities, MetaLogLevel, MetaServerInfo, MetaSubscription, MetaRelatedTask} {
+	for _, name := range []string{MetaVersion, MetaClientInfo, MetaCapabilities, MetaLogLevel,
+		MetaServerInfo, MetaSubscription, MetaRelatedTask} {
 		names[EscapePointer(name)] = name
 	}
 	return names
@@ -196,7 +202,8 @@ func Quote(s string) []byte {
 	return b
 }
 
-// text is the string that the raw value is. ok is false for another value, and for a lone surrogate.
+// text is the string that the raw value is. ok is false for another value, and for a lone
+// surrogate.
 func text(raw []byte) (s string, ok bool) {
 	if len(raw) < 2 || raw[0] != '"' {
 		return "", false

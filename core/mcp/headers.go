@@ -10,7 +10,8 @@ const (
 	HeaderParam   = "Mcp-Param-" // and what a tool says (x-mcp-header)
 )
 
-// HeaderNamePointer is where a modern request has what HeaderName repeats; ok is false for the methods that have no such header.
+// HeaderNamePointer is where a modern request has what HeaderName repeats; ok is false for the
+// methods that have no such header.
 func HeaderNamePointer(method string) (pointer string, ok bool) {
 	switch method {
 	case "tools/call", "prompts/get":

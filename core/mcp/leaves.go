@@ -51,7 +51,8 @@ func (l Leaf) Pointer() string {
 	return b.String()
 }
 
-// Text is a string or a name decoded, with U+FFFD for each lone surrogate, or a number as it is written.
+// Text is a string or a name decoded, with U+FFFD for each lone surrogate, or a number as it is
+// written.
 func (l Leaf) Text() string {
 	if l.Kind == Number {
 		return string(l.Raw)
@@ -69,7 +70,8 @@ func (l Leaf) Member() string {
 	return ""
 }
 
-// Leaves calls yield for each leaf of the body, in the order in which they stand there, until it answers false. What a Leaf points to is the message's: it must not be changed.
+// Leaves calls yield for each leaf of the body, in the order in which they stand there, until it
+// answers false. What a Leaf points to is the message's: it must not be changed.
 func (m *Message) Leaves(yield func(Leaf) bool) {
 	if !m.body.empty() {
 		leaves(m.raw, m.body, nil, yield)
@@ -106,6 +108,7 @@ func lenient(quoted []byte) string {
 	if bytes.IndexByte(quoted, '\\') < 0 {
 		return string(quoted[1 : len(quoted)-1])
 	}
-	plain, _ := jsontext.AppendUnquote(nil, quoted) // the error says that there is a U+FFFD in it now
+	// the error says that there is a U+FFFD in it now
+	plain, _ := jsontext.AppendUnquote(nil, quoted)
 	return string(plain)
 }

@@ -8,21 +8,26 @@ import (
 )
 
 func TestLeaves(t *testing.T) {
-	m, err := mcp.Parse([]byte(`{"jsonrpc":"2.0","method":"x","params":{"a":"x\ny","b/c~":[1.50,true,{"d":"\ud800z"},[],{}],"e":null,"f":{"":"v"}}}`))
+	m, err := mcp.Parse([]byte(
+		`{"jsonrpc":"2.0","method":"x","params":{"a":"x\ny","b/c~":[1.50,true,{"d":"\ud800z"},[],{}],"e":null,"f":{"":"v"}}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
 	var got []string
 	m.Leaves(func(l mcp.Leaf) bool {
-		kind := map[mcp.LeafKind]string{mcp.String: "string", mcp.Number: "number", mcp.Name: "name"}[l.Kind]
+		kind := map[mcp.LeafKind]string{mcp.String: "string", mcp.Number: "number",
+			mcp.Name: "name"}[l.Kind]
 		got = append(got, kind+" "+l.Pointer()+" "+l.Text()+" in "+l.Member())
-		if raw, ok := m.Get(l.Pointer()); !ok || l.Kind != mcp.Name && string(raw) != string(l.Raw) {
+		if raw, ok := m.Get(l.Pointer()); !ok || l.Kind != mcp.Name &&
+			string(raw) != string(l.Raw) {
 			t.Errorf("%s is %s, its pointer leads to %s", l.Pointer(), l.Raw, raw)
 		}
 		return true
 	})
-	want := []string{"name /a a in a", "string /a x\ny in a", "name /b~1c~0 b/c~ in b/c~", "number /b~1c~0/0 1.50 in b/c~", "name /b~1c~0/2/d d in d",
-		"string /b~1c~0/2/d \uFFFDz in d", "name /e e in e", "name /f f in f", "name /f/  in ", "string /f/ v in "}
+	want := []string{"name /a a in a", "string /a x\ny in a", "name /b~1c~0 b/c~ in b/c~",
+		"number /b~1c~0/0 1.50 in b/c~", "name /b~1c~0/2/d d in d",
+		"string /b~1c~0/2/d \uFFFDz in d", "name /e e in e", "name /f f in f", "name /f/  in ",
+		"string /f/ v in "}
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%q\nwant\n%q", got, want)
 	}
@@ -34,5 +39,9 @@ func TestLeaves(t *testing.T) {
 	if n != 3 {
 		t.Errorf("%d leaves after it was told to stop, want 3", n)
 	}
-	mcp.NewNotification("x", nil).Leaves(func(mcp.Leaf) bool { t.Error("a leaf of nothing"); return true })
+	mcp.NewNotification("x", nil).Leaves(func(mcp.Leaf) bool {
+		t.Error(
+			"a leaf of nothing")
+		return true
+	})
 }

@@ -7,15 +7,18 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// CanonicalDigest is a digest of a JSON value that survives re-encoding: members sorted, no blanks, strings by what they spell. Numbers count as they are spelt, so that two
-// integers beyond 2^53 never look alike. No value is the empty object.
+// CanonicalDigest is a digest of a JSON value that survives re-encoding: members sorted, no blanks,
+// strings by what they spell. Numbers count as they are spelt, so that two integers beyond 2^53
+// never look alike. No value is the empty object.
 func CanonicalDigest(raw []byte) ([]byte, error) {
 	v := jsontext.Value(bytes.Clone(raw))
 	if len(v) == 0 {
 		v = jsontext.Value("{}")
 	}
-	err := v.Format(jsontext.ReorderRawObjects(true), jsontext.CanonicalizeRawInts(false), jsontext.CanonicalizeRawFloats(false),
-		jsontext.AllowInvalidUTF8(true), jsontext.Multiline(false), jsontext.SpaceAfterColon(false), jsontext.SpaceAfterComma(false))
+	err := v.Format(jsontext.ReorderRawObjects(true), jsontext.CanonicalizeRawInts(false),
+		jsontext.CanonicalizeRawFloats(false),
+		jsontext.AllowInvalidUTF8(true), jsontext.Multiline(false), jsontext.SpaceAfterColon(false),
+		jsontext.SpaceAfterComma(false))
 	if err != nil {
 		return nil, err
 	}

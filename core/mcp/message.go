@@ -15,7 +15,8 @@ const (
 	Error                        // has an error, and an id unless the peer could not read one
 )
 
-// String is the word that the audit log, policies and plugins use: request, notification, response, error.
+// String is the word that the audit log, policies and plugins use: request, notification, response,
+// error.
 func (k Kind) String() string {
 	switch k {
 	case Request:
@@ -49,34 +50,40 @@ func (d Direction) String() string {
 	return "none"
 }
 
-// ID is the raw JSON text of a JSON-RPC id (or of a progress token): `1`, `"1"`, `9007199254740993`. It is
-// compared and echoed as text, never as a number. The empty ID is an absent one.
+// ID is the raw JSON text of a JSON-RPC id (or of a progress token): `1`, `"1"`,
+// `9007199254740993`. It is compared and echoed as text, never as a number. The empty ID is an
+// absent one.
 type ID string
 
-// Message is one JSON-RPC message: the bytes that came in, an index over them, and what Gatekit knows of it.
+// Message is one JSON-RPC message: the bytes that came in, an index over them, and what Gatekit
+// knows of it.
 //
-// The bytes never change. Edit and WithID answer a new Message that shares what it can. The exported fields are set by
-// the boundary (downstream, upstream, proxy) before the message is judged and are read-only afterwards; a
-// Message may then be read by many goroutines.
+// The bytes never change. Edit and WithID answer a new Message that shares what it can. The
+// exported fields are set by the boundary (downstream, upstream, proxy) before the message is
+// judged and are read-only afterwards; a Message may then be read by many goroutines.
 //
-// The body of a message is its params (request, notification), result (response) or error object (error). Every JSON
-// pointer (RFC 6901) in this project is relative to the body: "/name" of a tools/call, "/tools/0/name" of its list.
+// The body of a message is its params (request, notification), result (response) or error object
+// (error). Every JSON pointer (RFC 6901) in this project is relative to the body: "/name" of a
+// tools/call, "/tools/0/name" of its list.
 type Message struct {
 	Kind      Kind
 	To        Direction
-	Session   string   // the client's session (legacy) or connection (modern); never a credential
-	Principal string   // on whose behalf; "" is the one anonymous local user
-	Exchange  string   // the same for a request and for all that is sent because of it
-	Method    string   // on an answer: the method of the request that it answers
-	Server    string   // configured name of the server it comes from or goes to; "" until routed
-	Name      string   // clean name of the tool or prompt, URI of the resource, ref of the completion, id of the task
-	Request   *Message // on an answer: the request that it answers, as it was judged; else nil
+	Session   string // the client's session (legacy) or connection (modern); never a credential
+	Principal string // on whose behalf; "" is the one anonymous local user
+	Exchange  string // the same for a request and for all that is sent because of it
+	Method    string // on an answer: the method of the request that it answers
+	Server    string // configured name of the server it comes from or goes to; "" until routed
+	// clean name of the tool or prompt, URI of the resource, ref of the completion, id of the task
+	Name    string
+	Request *Message // on an answer: the request that it answers, as it was judged; else nil
 
-	// CarriesInput marks a message of a server or client that carries its reverse requests (or the answers to them)
-	// inside: a result with inputRequests, a request with inputResponses or requestState. Its peer adapter sets it.
+	// CarriesInput marks a message of a server or client that carries its reverse requests (or the
+	// answers to them) inside: a result with inputRequests, a request with inputResponses or
+	// requestState. Its peer adapter sets it.
 	CarriesInput bool
 
-	// NameWithheld marks a request whose name or method is not for the record, though it passes: a stage found something there. Its answers' records leave both out. The pipeline sets it.
+	// NameWithheld marks a request whose name or method is not for the record, though it passes: a
+	// stage found something there. Its answers' records leave both out. The pipeline sets it.
 	NameWithheld bool
 
 	raw  []byte
@@ -88,7 +95,8 @@ type Message struct {
 	index
 }
 
-// index is where the members of the body and of its _meta are in raw: the first maxKept of each, since a hostile message may have a million.
+// index is where the members of the body and of its _meta are in raw: the first maxKept of each,
+// since a hostile message may have a million.
 type index struct {
 	top, meta kept
 }
@@ -109,7 +117,8 @@ func (s span) first(b []byte) byte {
 	return b[s.from]
 }
 
-// member is a name and its value. The name is without its quotes; escaped says that it holds a backslash.
+// member is a name and its value. The name is without its quotes; escaped says that it holds a
+// backslash.
 type member struct {
 	name, value span
 	escaped     bool
@@ -118,7 +127,8 @@ type member struct {
 // ID is the id that the message goes by on this hop.
 func (m *Message) ID() ID { return m.id }
 
-// WithID is the message under another id; nothing is copied until it is appended. A notification has none and stays as it is.
+// WithID is the message under another id; nothing is copied until it is appended. A notification
+// has none and stays as it is.
 func (m *Message) WithID(id ID) *Message {
 	if m.Kind == Notification {
 		return m
@@ -136,7 +146,8 @@ func (m *Message) Append(dst []byte) []byte {
 	return append(dst, m.raw[after:]...)
 }
 
-// Parts is what Append appends without its being copied: to write it is all that they may be used for.
+// Parts is what Append appends without its being copied: to write it is all that they may be used
+// for.
 func (m *Message) Parts() [][]byte {
 	before, id, after := m.parts()
 	if before == len(m.raw) {
@@ -166,7 +177,8 @@ func (m *Message) parts() (before int, id ID, after int) {
 	return before, m.id, after
 }
 
-// Body is the raw params, result or error object; nil when absent, and for params that are null. The caller must not change it.
+// Body is the raw params, result or error object; nil when absent, and for params that are null.
+// The caller must not change it.
 func (m *Message) Body() []byte {
 	if first := m.body.first(m.raw); first == 0 || first == 'n' && m.Kind != Response {
 		return nil
@@ -182,7 +194,8 @@ func (m *Message) Digest() [sha256.Size]byte {
 	return sha256.Sum256(m.Body())
 }
 
-// WithDigest is m with its digest at hand, also under other ids: for one that is sent again and again.
+// WithDigest is m with its digest at hand, also under other ids: for one that is sent again and
+// again.
 func (m *Message) WithDigest() *Message {
 	c := *m
 	sum := m.Digest()

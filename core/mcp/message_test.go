@@ -14,20 +14,29 @@ func TestWithID(t *testing.T) {
 		id   mcp.ID
 		want string
 	}{
-		{"another id", `{"id" : 1 ,"jsonrpc":"2.0","method":"a"}`, `"x"`, `{"id" : "x" ,"jsonrpc":"2.0","method":"a"}`},
-		{"the same id", `{"id" : 1 ,"jsonrpc":"2.0","method":"a"}`, `1`, `{"id" : 1 ,"jsonrpc":"2.0","method":"a"}`},
-		{"an id after the body", `{"jsonrpc":"2.0","result":{"id":3},"id":1}`, `22`, `{"jsonrpc":"2.0","result":{"id":3},"id":22}`},
-		{"an error's id that is null", `{"jsonrpc":"2.0","id":null,"error":{}}`, `5`, `{"jsonrpc":"2.0","id":5,"error":{}}`},
-		{"an error's id that is absent", ` {"jsonrpc":"2.0","error":{}}`, `5`, ` {"id":5,"jsonrpc":"2.0","error":{}}`},
-		{"an error's id taken away", `{"jsonrpc":"2.0","id":5,"error":{}}`, ``, `{"jsonrpc":"2.0","id":null,"error":{}}`},
-		{"an absent id left so", `{"jsonrpc":"2.0","error":{}}`, ``, `{"jsonrpc":"2.0","error":{}}`},
-		{"a notification's", `{"jsonrpc":"2.0","method":"a"}`, `5`, `{"jsonrpc":"2.0","method":"a"}`},
+		{"another id", `{"id" : 1 ,"jsonrpc":"2.0","method":"a"}`,
+			`"x"`, `{"id" : "x" ,"jsonrpc":"2.0","method":"a"}`},
+		{"the same id", `{"id" : 1 ,"jsonrpc":"2.0","method":"a"}`,
+			`1`, `{"id" : 1 ,"jsonrpc":"2.0","method":"a"}`},
+		{"an id after the body", `{"jsonrpc":"2.0","result":{"id":3},"id":1}`,
+			`22`, `{"jsonrpc":"2.0","result":{"id":3},"id":22}`},
+		{"an error's id that is null", `{"jsonrpc":"2.0","id":null,"error":{}}`,
+			`5`, `{"jsonrpc":"2.0","id":5,"error":{}}`},
+		{"an error's id that is absent", ` {"jsonrpc":"2.0","error":{}}`,
+			`5`, ` {"id":5,"jsonrpc":"2.0","error":{}}`},
+		{"an error's id taken away", `{"jsonrpc":"2.0","id":5,"error":{}}`,
+			``, `{"jsonrpc":"2.0","id":null,"error":{}}`},
+		{"an absent id left so", `{"jsonrpc":"2.0","error":{}}`,
+			``, `{"jsonrpc":"2.0","error":{}}`},
+		{"a notification's", `{"jsonrpc":"2.0","method":"a"}`,
+			`5`, `{"jsonrpc":"2.0","method":"a"}`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			m := parse(t, []byte(tt.raw))
 			n := m.WithID(tt.id)
-			if got := string(n.Append([]byte("> "))); got != "> "+tt.want || n.Size() != len(tt.want) {
+			if got := string(n.Append([]byte("> "))); got != "> "+tt.want ||
+				n.Size() != len(tt.want) {
 				t.Errorf("got %s (%d), want %s", got, n.Size(), tt.want)
 			}
 			if m.Kind != mcp.Notification && n.ID() != tt.id {
@@ -45,7 +54,8 @@ func TestEditUnderAnotherID(t *testing.T) {
 		`{"jsonrpc":"2.0","id":1,"method":"a","params":{"x":1}}`,
 		`{"jsonrpc":"2.0","method":"a","params":{"x":1},"id":1}`,
 	} {
-		m, err := parse(t, []byte(raw)).WithID(`"client"`).Edit(mcp.Set("/x", []byte(`12345`)), mcp.Set("/y", []byte(`{}`)))
+		m, err := parse(t, []byte(raw)).WithID(`"client"`).Edit(mcp.Set("/x", []byte(`12345`)),
+			mcp.Set("/y", []byte(`{}`)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -61,8 +71,10 @@ func TestEditUnderAnotherID(t *testing.T) {
 }
 
 func TestReadersOfWhatIsAbsentOrOfAnotherType(t *testing.T) {
-	m := parse(t, []byte(`{"jsonrpc":"2.0","id":1,"method":"a","params":{"s":"x","lone":"\ud800","n":1,"a":[1],"o":{"":{"":2}}}}`))
-	for _, pointer := range []string{"/x", "/s/x", "/a/1", "/a/-", "/a/00", "/a/-1", "/a/+0", "/o/x", "s", "/s~2", "/s~", "//", "/n/0"} {
+	m := parse(t, []byte(
+		`{"jsonrpc":"2.0","id":1,"method":"a","params":{"s":"x","lone":"\ud800","n":1,"a":[1],"o":{"":{"":2}}}}`))
+	for _, pointer := range []string{"/x", "/s/x", "/a/1", "/a/-", "/a/00", "/a/-1", "/a/+0",
+		"/o/x", "s", "/s~2", "/s~", "//", "/n/0"} {
 		if raw, ok := m.Get(pointer); ok {
 			t.Errorf("%s at %q", raw, pointer)
 		}
@@ -117,15 +129,22 @@ func TestMessagesOfOurOwn(t *testing.T) {
 		kind mcp.Kind
 		want string
 	}{
-		{mcp.NewRequest("1", "tools/list", nil), mcp.Request, `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`},
-		{mcp.NewRequest(`"a"`, "x\n", []byte(`{"name":"y"}`)), mcp.Request, `{"jsonrpc":"2.0","id":"a","method":"x\n","params":{"name":"y"}}`},
+		{mcp.NewRequest("1", "tools/list", nil), mcp.Request,
+			`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`},
+		{mcp.NewRequest(`"a"`, "x\n", []byte(`{"name":"y"}`)), mcp.Request,
+			`{"jsonrpc":"2.0","id":"a","method":"x\n","params":{"name":"y"}}`},
 		{mcp.NewNotification("n", nil), mcp.Notification, `{"jsonrpc":"2.0","method":"n"}`},
-		{mcp.NewNotification("n", []byte(`{"_meta":{"a":1}}`)), mcp.Notification, `{"jsonrpc":"2.0","method":"n","params":{"_meta":{"a":1}}}`},
-		{mcp.NewNotification("n", []byte(`{"_meta":["a",1]}`)), mcp.Notification, `{"jsonrpc":"2.0","method":"n","params":{"_meta":["a",1]}}`},
+		{mcp.NewNotification("n", []byte(`{"_meta":{"a":1}}`)), mcp.Notification,
+			`{"jsonrpc":"2.0","method":"n","params":{"_meta":{"a":1}}}`},
+		{mcp.NewNotification("n", []byte(`{"_meta":["a",1]}`)), mcp.Notification,
+			`{"jsonrpc":"2.0","method":"n","params":{"_meta":["a",1]}}`},
 		{mcp.NewResponse("1", nil), mcp.Response, `{"jsonrpc":"2.0","id":1,"result":{}}`},
-		{mcp.NewResponse("1", []byte(`{"a":[]}`)), mcp.Response, `{"jsonrpc":"2.0","id":1,"result":{"a":[]}}`},
-		{mcp.NewError("1", -31000, `refused "by" policy`, nil), mcp.Error, `{"jsonrpc":"2.0","id":1,"error":{"code":-31000,"message":"refused \"by\" policy"}}`},
-		{mcp.NewError("", -32700, "m", []byte(`{"a":1}`)), mcp.Error, `{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"m","data":{"a":1}}}`},
+		{mcp.NewResponse("1", []byte(`{"a":[]}`)), mcp.Response,
+			`{"jsonrpc":"2.0","id":1,"result":{"a":[]}}`},
+		{mcp.NewError("1", -31000, `refused "by" policy`, nil), mcp.Error,
+			`{"jsonrpc":"2.0","id":1,"error":{"code":-31000,"message":"refused \"by\" policy"}}`},
+		{mcp.NewError("", -32700, "m", []byte(`{"a":1}`)), mcp.Error,
+			`{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"m","data":{"a":1}}}`},
 	}
 	for _, tt := range tests {
 		got := string(tt.m.Append(nil))
@@ -133,8 +152,10 @@ func TestMessagesOfOurOwn(t *testing.T) {
 			t.Errorf("got %v %s, want %v %s", tt.m.Kind, got, tt.kind, tt.want)
 		}
 		again := parse(t, []byte(tt.want))
-		if again.ID() != tt.m.ID() || again.Method != tt.m.Method || string(again.Body()) != string(tt.m.Body()) {
-			t.Errorf("read as %q %q %s, made as %q %q %s", again.ID(), again.Method, again.Body(), tt.m.ID(), tt.m.Method, tt.m.Body())
+		if again.ID() != tt.m.ID() || again.Method != tt.m.Method ||
+			string(again.Body()) != string(tt.m.Body()) {
+			t.Errorf("read as %q %q %s, made as %q %q %s", again.ID(), again.Method, again.Body(),
+				tt.m.ID(), tt.m.Method, tt.m.Body())
 		}
 		agrees(t, tt.m)
 		agrees(t, tt.m.WithID("12345"))
@@ -142,7 +163,8 @@ func TestMessagesOfOurOwn(t *testing.T) {
 }
 
 func TestQuoteWritesWhatDecodersRead(t *testing.T) {
-	for s, want := range map[string]string{"": "", "a\"\\\n\x00\u2028é😀</script>": "a\"\\\n\x00\u2028é😀</script>", "bad \xff": "bad \uFFFD"} {
+	for s, want := range map[string]string{"": "",
+		"a\"\\\n\x00\u2028é😀</script>": "a\"\\\n\x00\u2028é😀</script>", "bad \xff": "bad \uFFFD"} {
 		var got string
 		if err := json.Unmarshal(mcp.Quote(s), &got); err != nil || got != want {
 			t.Errorf("%q is quoted as %s, which is %q: %v", s, mcp.Quote(s), got, err)
@@ -152,7 +174,8 @@ func TestQuoteWritesWhatDecodersRead(t *testing.T) {
 
 func TestWordsForKindsAndDirections(t *testing.T) {
 	for got, want := range map[string]string{
-		mcp.Request.String(): "request", mcp.Notification.String(): "notification", mcp.Response.String(): "response", mcp.Error.String(): "error",
+		mcp.Request.String(): "request", mcp.Notification.String(): "notification",
+		mcp.Response.String(): "response", mcp.Error.String(): "error",
 		mcp.ToServer.String(): "to_server", mcp.ToClient.String(): "to_client",
 		mcp.Kind(9).String(): "none", mcp.Direction(9).String(): "none",
 	} {

@@ -1,6 +1,7 @@
 package mcp
 
-// Revisions of the protocol that Gatekit speaks, oldest first. They are dates and compare as strings.
+// Revisions of the protocol that Gatekit speaks, oldest first. They are dates and compare as
+// strings.
 const (
 	Rev20241105 = "2024-11-05"
 	Rev20250326 = "2025-03-26"
@@ -9,7 +10,8 @@ const (
 	Rev20260728 = "2026-07-28"
 )
 
-// Era is which of the two designs a revision belongs to. Only core/downstream and core/upstream may branch on one.
+// Era is which of the two designs a revision belongs to. Only core/downstream and core/upstream may
+// branch on one.
 type Era uint8
 
 const (
@@ -44,13 +46,14 @@ func EraOf(revision string) Era {
 
 // Error codes of JSON-RPC, of the specification (protocol.md 5), and Gatekit's own.
 const (
-	CodeParseError         = -32700
-	CodeInvalidRequest     = -32600
-	CodeMethodNotFound     = -32601
-	CodeInvalidParams      = -32602
-	CodeInternal           = -32603
-	CodeNotFound           = -32002 // no such resource; CodeInvalidParams since 2026-07-28
-	CodeURLElicitation     = -32042 // 2025-11-25: pages have to be opened first; a question since 2026-07-28
+	CodeParseError     = -32700
+	CodeInvalidRequest = -32600
+	CodeMethodNotFound = -32601
+	CodeInvalidParams  = -32602
+	CodeInternal       = -32603
+	CodeNotFound       = -32002 // no such resource; CodeInvalidParams since 2026-07-28
+	// 2025-11-25: pages have to be opened first; a question since 2026-07-28
+	CodeURLElicitation     = -32042
 	CodeHeaderMismatch     = -32020 // 2026-07-28
 	CodeMissingCapability  = -32021 // 2026-07-28
 	CodeUnsupportedVersion = -32022 // 2026-07-28
@@ -82,8 +85,9 @@ const (
 	atReserved = "/_meta/io.modelcontextprotocol~1"
 )
 
-// CanRequestInput says whether a modern request may be answered with questions: its method is one of those that can be (26/basic/patterns/mrtr), and its client has declared
-// that it can be asked something.
+// CanRequestInput says whether a modern request may be answered with questions: its method is one
+// of those that can be (26/basic/patterns/mrtr), and its client has declared that it can be asked
+// something.
 func CanRequestInput(m *Message) bool {
 	switch m.Method {
 	case "tools/call", "prompts/get", "resources/read":
@@ -102,14 +106,16 @@ func CanRequestInput(m *Message) bool {
 type Route uint8
 
 const (
-	Local      Route = iota + 1 // answered or consumed by the hop that got it: ping
-	Broadcast                   // to all servers; answers merged: lists, initialize, server/discover, logging/setLevel
-	ByName                      // params name: tools/call, prompts/get
-	ByURI                       // params uri
-	ByRef                       // params ref: completion/complete
-	ByTask                      // params taskId
-	Listen                      // subscriptions/listen: broadcast, filter split by owner
-	ByExchange                  // cancelled, progress: goes where the request went that it speaks of
+	Local Route = iota + 1 // answered or consumed by the hop that got it: ping
+	// to all servers; answers merged: lists, initialize, server/discover, logging/setLevel
+	Broadcast
+	ByName // params name: tools/call, prompts/get
+	ByURI  // params uri
+	ByRef  // params ref: completion/complete
+	ByTask // params taskId
+	Listen // subscriptions/listen: broadcast, filter split by owner
+	// cancelled, progress: goes where the request went that it speaks of
+	ByExchange
 )
 
 // Method is one row of the specification's table of methods (protocol.md 1.1-1.3).
@@ -118,11 +124,12 @@ type Method struct {
 	Kind        Kind
 	From        Direction // ToServer: clients send it; ToClient: servers do; 0: both
 	First, Last string    // revisions that have it, inclusive; Last "" is still there
-	Capability  string    // top-level server (client, for reverse requests) capability that gates it; "" none
-	Route       Route     // for what clients send
-	NameAt      string    // pointer of the name, URI or task id in its params; "" none
-	ItemsAt     string    // pointer of the list in its result: "/tools"; "" when it is no list
-	ItemName    string    // within an item of that list: "/name", "/uri", "/uriTemplate", "/taskId"
+	// top-level server (client, for reverse requests) capability that gates it; "" none
+	Capability string
+	Route      Route  // for what clients send
+	NameAt     string // pointer of the name, URI or task id in its params; "" none
+	ItemsAt    string // pointer of the list in its result: "/tools"; "" when it is no list
+	ItemName   string // within an item of that list: "/name", "/uri", "/uriTemplate", "/taskId"
 }
 
 // Lookup finds a method of any revision.
@@ -146,8 +153,9 @@ func known(raw []byte) (string, bool) {
 	return text(raw)
 }
 
-// methods is the table by name. What 2026-07-28 has as a member of inputRequests only (sampling, elicitation, roots) is in it for that revision too;
-// 2024-11-05 has completion/complete without a capability for it.
+// methods is the table by name. What 2026-07-28 has as a member of inputRequests only (sampling,
+// elicitation, roots) is in it for that revision too; 2024-11-05 has completion/complete without a
+// capability for it.
 var methods = func() map[string]Method {
 	const (
 		none   = ""
@@ -158,22 +166,31 @@ var methods = func() map[string]Method {
 		{"initialize", Request, ToServer, Rev20241105, legacy, none, Broadcast, "", "", ""},
 		{"server/discover", Request, ToServer, Rev20260728, "", none, Broadcast, "", "", ""},
 		{"ping", Request, 0, Rev20241105, legacy, none, Local, "", "", ""},
-		{"tools/list", Request, ToServer, Rev20241105, "", "tools", Broadcast, "", "/tools", "/name"},
+		{"tools/list", Request, ToServer, Rev20241105, "", "tools", Broadcast,
+			"", "/tools", "/name"},
 		{"tools/call", Request, ToServer, Rev20241105, "", "tools", ByName, "/name", "", ""},
-		{"resources/list", Request, ToServer, Rev20241105, "", "resources", Broadcast, "", "/resources", "/uri"},
-		{"resources/templates/list", Request, ToServer, Rev20241105, "", "resources", Broadcast, "", "/resourceTemplates", "/uriTemplate"},
+		{"resources/list", Request, ToServer, Rev20241105, "", "resources", Broadcast,
+			"", "/resources", "/uri"},
+		{"resources/templates/list", Request, ToServer, Rev20241105, "", "resources", Broadcast,
+			"", "/resourceTemplates", "/uriTemplate"},
 		{"resources/read", Request, ToServer, Rev20241105, "", "resources", ByURI, "/uri", "", ""},
-		{"resources/subscribe", Request, ToServer, Rev20241105, legacy, "resources", ByURI, "/uri", "", ""},
-		{"resources/unsubscribe", Request, ToServer, Rev20241105, legacy, "resources", ByURI, "/uri", "", ""},
-		{"prompts/list", Request, ToServer, Rev20241105, "", "prompts", Broadcast, "", "/prompts", "/name"},
+		{"resources/subscribe", Request, ToServer, Rev20241105, legacy, "resources", ByURI,
+			"/uri", "", ""},
+		{"resources/unsubscribe", Request, ToServer, Rev20241105, legacy, "resources", ByURI,
+			"/uri", "", ""},
+		{"prompts/list", Request, ToServer, Rev20241105, "", "prompts", Broadcast,
+			"", "/prompts", "/name"},
 		{"prompts/get", Request, ToServer, Rev20241105, "", "prompts", ByName, "/name", "", ""},
-		{"completion/complete", Request, ToServer, Rev20241105, "", "completions", ByRef, "", "", ""},
-		{"logging/setLevel", Request, ToServer, Rev20241105, legacy, "logging", Broadcast, "", "", ""},
+		{"completion/complete", Request, ToServer, Rev20241105, "", "completions", ByRef,
+			"", "", ""},
+		{"logging/setLevel", Request, ToServer, Rev20241105, legacy, "logging", Broadcast,
+			"", "", ""},
 		{"subscriptions/listen", Request, ToServer, Rev20260728, "", none, Listen, "", "", ""},
 		// tasks/get to tasks/cancel are servers' requests too in 2025-11-25
 		{"tasks/get", Request, 0, Rev20251125, "", "tasks", ByTask, "/taskId", "", ""},
 		{"tasks/result", Request, 0, Rev20251125, legacy, "tasks", ByTask, "/taskId", "", ""},
-		{"tasks/list", Request, 0, Rev20251125, legacy, "tasks", Broadcast, "", "/tasks", "/taskId"},
+		{"tasks/list", Request, 0, Rev20251125, legacy, "tasks", Broadcast,
+			"", "/tasks", "/taskId"},
 		{"tasks/cancel", Request, 0, Rev20251125, "", "tasks", ByTask, "/taskId", "", ""},
 		{"tasks/update", Request, ToServer, Rev20260728, "", "tasks", ByTask, "/taskId", "", ""},
 
@@ -183,19 +200,30 @@ var methods = func() map[string]Method {
 		{"elicitation/create", Request, ToClient, Rev20250618, "", "elicitation", 0, "", "", ""},
 
 		// 1.3 notifications
-		{"notifications/initialized", Notification, ToServer, Rev20241105, legacy, none, Broadcast, "", "", ""},
+		{"notifications/initialized", Notification, ToServer, Rev20241105, legacy, none, Broadcast,
+			"", "", ""},
 		{"notifications/cancelled", Notification, 0, Rev20241105, "", none, ByExchange, "", "", ""},
 		{"notifications/progress", Notification, 0, Rev20241105, "", none, ByExchange, "", "", ""},
-		{"notifications/message", Notification, ToClient, Rev20241105, "", "logging", 0, "", "", ""},
-		{"notifications/tools/list_changed", Notification, ToClient, Rev20241105, "", "tools", 0, "", "", ""},
-		{"notifications/prompts/list_changed", Notification, ToClient, Rev20241105, "", "prompts", 0, "", "", ""},
-		{"notifications/resources/list_changed", Notification, ToClient, Rev20241105, "", "resources", 0, "", "", ""},
-		{"notifications/resources/updated", Notification, ToClient, Rev20241105, "", "resources", 0, "/uri", "", ""},
-		{"notifications/roots/list_changed", Notification, ToServer, Rev20241105, legacy, "roots", Broadcast, "", "", ""},
-		{"notifications/elicitation/complete", Notification, ToClient, Rev20251125, legacy, "elicitation", 0, "", "", ""},
-		{"notifications/tasks/status", Notification, 0, Rev20251125, legacy, "tasks", ByTask, "/taskId", "", ""},
-		{"notifications/tasks", Notification, ToClient, Rev20260728, "", "tasks", 0, "/taskId", "", ""},
-		{"notifications/subscriptions/acknowledged", Notification, ToClient, Rev20260728, "", none, 0, "", "", ""},
+		{"notifications/message", Notification, ToClient, Rev20241105, "", "logging", 0,
+			"", "", ""},
+		{"notifications/tools/list_changed", Notification, ToClient, Rev20241105, "", "tools", 0,
+			"", "", ""},
+		{"notifications/prompts/list_changed", Notification, ToClient, Rev20241105,
+			"", "prompts", 0, "", "", ""},
+		{"notifications/resources/list_changed", Notification, ToClient, Rev20241105,
+			"", "resources", 0, "", "", ""},
+		{"notifications/resources/updated", Notification, ToClient, Rev20241105, "", "resources", 0,
+			"/uri", "", ""},
+		{"notifications/roots/list_changed", Notification, ToServer, Rev20241105, legacy,
+			"roots", Broadcast, "", "", ""},
+		{"notifications/elicitation/complete", Notification, ToClient, Rev20251125, legacy,
+			"elicitation", 0, "", "", ""},
+		{"notifications/tasks/status", Notification, 0, Rev20251125, legacy, "tasks", ByTask,
+			"/taskId", "", ""},
+		{"notifications/tasks", Notification, ToClient, Rev20260728, "", "tasks", 0,
+			"/taskId", "", ""},
+		{"notifications/subscriptions/acknowledged", Notification, ToClient, Rev20260728, "", none,
+			0, "", "", ""},
 	}
 	table := make(map[string]Method, len(rows))
 	for _, m := range rows {
@@ -204,7 +232,8 @@ var methods = func() map[string]Method {
 	return table
 }()
 
-// CreatedTask is the id of the task that an answer says has begun. Answers about a task that there was before say nothing of its beginning.
+// CreatedTask is the id of the task that an answer says has begun. Answers about a task that there
+// was before say nothing of its beginning.
 func CreatedTask(m *Message) (id string, ok bool) {
 	if meth, _ := Lookup(m.Method); m.Kind != Response || meth.Route == ByTask {
 		return "", false

@@ -8,19 +8,28 @@ import (
 
 // protocol.md 1.1-1.3, one line a method: a mark for each revision, oldest first.
 func TestMethodsAreThoseOfEachRevision(t *testing.T) {
-	revisions := []string{mcp.Rev20241105, mcp.Rev20250326, mcp.Rev20250618, mcp.Rev20251125, mcp.Rev20260728}
+	revisions := []string{mcp.Rev20241105, mcp.Rev20250326, mcp.Rev20250618, mcp.Rev20251125,
+		mcp.Rev20260728}
 	table := map[string]string{
 		"initialize": "●●●●–", "server/discover": "––––●", "ping": "●●●●–",
 		"tools/list": "●●●●●", "tools/call": "●●●●●",
-		"resources/list": "●●●●●", "resources/templates/list": "●●●●●", "resources/read": "●●●●●", "resources/subscribe": "●●●●–", "resources/unsubscribe": "●●●●–",
+		"resources/list": "●●●●●", "resources/templates/list": "●●●●●", "resources/read": "●●●●●",
+		"resources/subscribe": "●●●●–", "resources/unsubscribe": "●●●●–",
 		"prompts/list": "●●●●●", "prompts/get": "●●●●●",
-		"completion/complete": "●●●●●", "logging/setLevel": "●●●●–", "subscriptions/listen": "––––●",
-		"tasks/get": "–––●●", "tasks/result": "–––●–", "tasks/list": "–––●–", "tasks/cancel": "–––●●", "tasks/update": "––––●",
+		"completion/complete": "●●●●●", "logging/setLevel": "●●●●–",
+		"subscriptions/listen": "––––●",
+		"tasks/get":            "–––●●", "tasks/result": "–––●–", "tasks/list": "–––●–",
+		"tasks/cancel": "–––●●", "tasks/update": "––––●",
 		"sampling/createMessage": "●●●●●", "roots/list": "●●●●●", "elicitation/create": "––●●●",
-		"notifications/initialized": "●●●●–", "notifications/cancelled": "●●●●●", "notifications/progress": "●●●●●", "notifications/message": "●●●●●",
-		"notifications/tools/list_changed": "●●●●●", "notifications/prompts/list_changed": "●●●●●", "notifications/resources/list_changed": "●●●●●",
-		"notifications/resources/updated": "●●●●●", "notifications/roots/list_changed": "●●●●–", "notifications/elicitation/complete": "–––●–",
-		"notifications/tasks/status": "–––●–", "notifications/tasks": "––––●", "notifications/subscriptions/acknowledged": "––––●",
+		"notifications/initialized": "●●●●–", "notifications/cancelled": "●●●●●",
+		"notifications/progress": "●●●●●", "notifications/message": "●●●●●",
+		"notifications/tools/list_changed": "●●●●●", "notifications/prompts/list_changed": "●●●●●",
+		"notifications/resources/list_changed": "●●●●●",
+		"notifications/resources/updated":      "●●●●●",
+		"notifications/roots/list_changed":     "●●●●–",
+		"notifications/elicitation/complete":   "–––●–",
+		"notifications/tasks/status":           "–––●–", "notifications/tasks": "––––●",
+		"notifications/subscriptions/acknowledged": "––––●",
 	}
 	for name, marks := range table {
 		m, ok := mcp.Lookup(name)
@@ -54,8 +63,10 @@ func TestMethodsAreThoseOfEachRevision(t *testing.T) {
 // What a method's row says of names is what the catalogue says.
 func TestMethodsAndCatalogueAgree(t *testing.T) {
 	for _, name := range []string{
-		"tools/list", "tools/call", "resources/list", "resources/templates/list", "resources/read", "resources/subscribe", "resources/unsubscribe", "prompts/list", "prompts/get",
-		"tasks/get", "tasks/result", "tasks/cancel", "tasks/update", "tasks/list", "notifications/resources/updated", "notifications/tasks/status", "notifications/tasks",
+		"tools/list", "tools/call", "resources/list", "resources/templates/list", "resources/read",
+		"resources/subscribe", "resources/unsubscribe", "prompts/list", "prompts/get",
+		"tasks/get", "tasks/result", "tasks/cancel", "tasks/update", "tasks/list",
+		"notifications/resources/updated", "notifications/tasks/status", "notifications/tasks",
 	} {
 		m, _ := mcp.Lookup(name)
 		to := m.From
@@ -95,7 +106,8 @@ func TestTheTaskThatAnAnswerBegins(t *testing.T) {
 			t.Errorf("%s: %q %v", name, id, ok)
 		}
 	}
-	if id, ok := mcp.CreatedTask(mcp.NewRequest("1", "tools/call", []byte(`{"task":{"taskId":"t"}}`))); ok {
+	if id, ok := mcp.CreatedTask(mcp.NewRequest("1",
+		"tools/call", []byte(`{"task":{"taskId":"t"}}`))); ok {
 		t.Errorf("a request begins %q", id)
 	}
 }

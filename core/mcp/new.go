@@ -2,9 +2,11 @@ package mcp
 
 import "strconv"
 
-// NewRequest, NewNotification, NewResponse and NewError make messages of Gatekit's own. params, result and data are valid
-// JSON or nil (absent; a nil result is {}). They are trusted to be that, and not parsed again: they are bytes of a Message, or of an encoder.
-// params must be an object. The empty id of an error is written as null, as JSON-RPC wants for a request whose id could not be read.
+// NewRequest, NewNotification, NewResponse and NewError make messages of Gatekit's own. params,
+// result and data are valid JSON or nil (absent; a nil result is {}). They are trusted to be that,
+// and not parsed again: they are bytes of a Message, or of an encoder. params must be an object.
+// The empty id of an error is written as null, as JSON-RPC wants for a request whose id could not
+// be read.
 func NewRequest(id ID, method string, params []byte) *Message {
 	return build(Request, id, method, "params", params)
 }

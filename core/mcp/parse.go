@@ -30,8 +30,8 @@ func (l Limits) orDefault() Limits {
 	return l
 }
 
-// Parse reads exactly one JSON-RPC 2.0 message, strictly, with the default limits. It keeps b: the caller must not
-// change it afterwards. The error is a *ParseError.
+// Parse reads exactly one JSON-RPC 2.0 message, strictly, with the default limits. It keeps b: the
+// caller must not change it afterwards. The error is a *ParseError.
 func Parse(b []byte) (*Message, error) { return Limits{}.Parse(b) }
 
 // Parse is the only parser of protocol bytes in the project.
@@ -55,7 +55,8 @@ func (l Limits) Parse(b []byte) (*Message, error) {
 // scanners are those not in use, for their buffers.
 var scanners = sync.Pool{New: func() any { return new(scanner) }}
 
-// free puts s back without anything that it has read. Buffers that one large message needed are not kept.
+// free puts s back without anything that it has read. Buffers that one large message needed are not
+// kept.
 func (s *scanner) free() {
 	const keep = 64
 	if cap(s.names) > keep {
@@ -69,7 +70,8 @@ func (s *scanner) free() {
 // whole reads all of b: one object and blanks.
 func (s *scanner) whole() *fault {
 	if len(s.b) > s.limits.Bytes {
-		return &fault{CodeParseError, s.limits.Bytes, "longer than " + strconv.Itoa(s.limits.Bytes) + " bytes"}
+		return &fault{CodeParseError, s.limits.Bytes,
+			"longer than " + strconv.Itoa(s.limits.Bytes) + " bytes"}
 	}
 	if bytes.HasPrefix(s.b, []byte("\uFEFF")) {
 		return s.syntax(0, "a byte order mark")
@@ -146,7 +148,8 @@ func isID(raw []byte) bool {
 	if len(raw) == 0 {
 		return false
 	}
-	return raw[0] == '"' || (raw[0] == '-' || '0' <= raw[0] && raw[0] <= '9') && !bytes.ContainsAny(raw, ".eE")
+	return raw[0] == '"' || (raw[0] == '-' || '0' <= raw[0] && raw[0] <= '9') &&
+		!bytes.ContainsAny(raw, ".eE")
 }
 
 // message is what invalid found no fault in.
@@ -180,9 +183,11 @@ func (s *scanner) message() *Message {
 	return m
 }
 
-// refuse makes the error of a fault. It says whose id was read only when the rest shows which kind of id it is.
+// refuse makes the error of a fault. It says whose id was read only when the rest shows which kind
+// of id it is.
 func (s *scanner) refuse(f *fault) *ParseError {
-	e := &ParseError{Code: f.code, Offset: int64(f.at), Pointer: locate(s.b, f.at), Reason: f.reason}
+	e := &ParseError{Code: f.code, Offset: int64(f.at), Pointer: locate(s.b, f.at),
+		Reason: f.reason}
 	id, ok := s.has(atID)
 	if !ok || !isID(id) || s.ids > 1 {
 		return e
@@ -204,9 +209,9 @@ func IsBatch(b []byte) bool {
 	return i < len(b) && b[i] == '['
 }
 
-// ParseBatch reads a JSON array of messages (2025-03-26 only). Each element that is no message is a *ParseError in
-// errs at its index (msgs[i] is then nil); err is for the array itself: not an array, empty, too long, not JSON,
-// an id used twice.
+// ParseBatch reads a JSON array of messages (2025-03-26 only). Each element that is no message is a
+// *ParseError in errs at its index (msgs[i] is then nil); err is for the array itself: not an
+// array, empty, too long, not JSON, an id used twice.
 func (l Limits) ParseBatch(b []byte) (msgs []*Message, errs []error, err error) {
 	s := scanner{b: b, limits: l.orDefault()}
 	spans, f := s.batch()
@@ -222,7 +227,8 @@ func (l Limits) ParseBatch(b []byte) (msgs []*Message, errs []error, err error) 
 		}
 		if m != nil && m.Kind == Request {
 			if ids[m.id] {
-				return nil, nil, s.refuse(&fault{CodeInvalidRequest, int(at.from), "id used twice in a batch"})
+				return nil, nil, s.refuse(&fault{CodeInvalidRequest, int(at.from),
+					"id used twice in a batch"})
 			}
 			ids[m.id] = true
 		}
@@ -234,7 +240,8 @@ func (l Limits) ParseBatch(b []byte) (msgs []*Message, errs []error, err error) 
 // batch reads an array and answers where its elements are.
 func (s *scanner) batch() (elements []span, f *fault) {
 	if len(s.b) > s.limits.Bytes {
-		return nil, &fault{CodeParseError, s.limits.Bytes, "longer than " + strconv.Itoa(s.limits.Bytes) + " bytes"}
+		return nil, &fault{CodeParseError, s.limits.Bytes,
+			"longer than " + strconv.Itoa(s.limits.Bytes) + " bytes"}
 	}
 	s.blank()
 	if !s.at('[') {
@@ -252,7 +259,8 @@ func (s *scanner) batch() (elements []span, f *fault) {
 		}
 		elements = append(elements, span{int32(start), int32(s.i)})
 		if len(elements) > s.limits.Batch {
-			return nil, &fault{CodeInvalidRequest, start, "more than " + strconv.Itoa(s.limits.Batch) + " messages in a batch"}
+			return nil, &fault{CodeInvalidRequest, start,
+				"more than " + strconv.Itoa(s.limits.Batch) + " messages in a batch"}
 		}
 		s.blank()
 		if !s.at(',') {

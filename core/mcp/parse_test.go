@@ -26,22 +26,42 @@ func TestParseReadsWhatIsAMessage(t *testing.T) {
 		method string
 		body   string
 	}{
-		{"a request", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x"}}`, mcp.Request, "1", "tools/call", `{"name":"x"}`},
-		{"a request of another order, with blanks around", " {\"params\" : {} , \"method\":\"a\",\n\"id\":\"x\",\"jsonrpc\":\"2.0\"}\r\n", mcp.Request, `"x"`, "a", `{}`},
-		{"names and values spelt with escapes", `{"jsonrpc":"\u0032.0","i\u0064":1,"m\u0065thod":"p\u0069ng","p\u0061rams":{"a":1}}`, mcp.Request, "1", "ping", `{"a":1}`},
-		{"params that are null", `{"jsonrpc":"2.0","id":1,"method":"a","params":null}`, mcp.Request, "1", "a", ""},
-		{"an id past 2^53", `{"jsonrpc":"2.0","id":9007199254740993,"method":"a"}`, mcp.Request, "9007199254740993", "a", ""},
-		{"an id past 2^64", `{"jsonrpc":"2.0","id":-99999999999999999999999,"method":"a"}`, mcp.Request, "-99999999999999999999999", "a", ""},
-		{"an empty string as id", `{"jsonrpc":"2.0","id":"","method":"a"}`, mcp.Request, `""`, "a", ""},
-		{"a notification", `{"jsonrpc":"2.0","method":"notifications/initialized"}`, mcp.Notification, "", "notifications/initialized", ""},
-		{"a response", `{"jsonrpc":"2.0","id":1,"result":{"a":[]}}`, mcp.Response, "1", "", `{"a":[]}`},
-		{"a result that is null", `{"jsonrpc":"2.0","id":1,"result":null}`, mcp.Response, "1", "", `null`},
-		{"an error", `{"jsonrpc":"2.0","id":1,"error":{"code":-1,"message":"m"}}`, mcp.Error, "1", "", `{"code":-1,"message":"m"}`},
-		{"an error without id", `{"jsonrpc":"2.0","error":{"code":-1,"message":"m"}}`, mcp.Error, "", "", `{"code":-1,"message":"m"}`},
-		{"an error whose id is null", `{"jsonrpc":"2.0","id":null,"error":{}}`, mcp.Error, "", "", `{}`},
-		{"unknown members of the envelope", `{"jsonrpc":"2.0","id":1,"method":"a","trace":{"Method":1},"x":[]}`, mcp.Request, "1", "a", ""},
-		{"arguments called like the envelope, in any case", `{"jsonrpc":"2.0","id":1,"method":"a","params":{"arguments":{"Name":1,"ID":2,"name\u0000":3}}}`, mcp.Request, "1", "a", `{"arguments":{"Name":1,"ID":2,"name\u0000":3}}`},
-		{"a lone surrogate in a text", `{"jsonrpc":"2.0","id":1,"method":"a","params":{"t":"\ud83d"}}`, mcp.Request, "1", "a", `{"t":"\ud83d"}`},
+		{"a request", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x"}}`,
+			mcp.Request, "1", "tools/call", `{"name":"x"}`},
+		{"a request of another order, with blanks around",
+			" {\"params\" : {} , \"method\":\"a\",\n\"id\":\"x\",\"jsonrpc\":\"2.0\"}\r\n",
+			mcp.Request, `"x"`, "a", `{}`},
+		{"names and values spelt with escapes",
+			`{"jsonrpc":"\u0032.0","i\u0064":1,"m\u0065thod":"p\u0069ng","p\u0061rams":{"a":1}}`,
+			mcp.Request, "1", "ping", `{"a":1}`},
+		{"params that are null", `{"jsonrpc":"2.0","id":1,"method":"a","params":null}`, mcp.Request,
+			"1", "a", ""},
+		{"an id past 2^53", `{"jsonrpc":"2.0","id":9007199254740993,"method":"a"}`, mcp.Request,
+			"9007199254740993", "a", ""},
+		{"an id past 2^64", `{"jsonrpc":"2.0","id":-99999999999999999999999,"method":"a"}`,
+			mcp.Request, "-99999999999999999999999", "a", ""},
+		{"an empty string as id", `{"jsonrpc":"2.0","id":"","method":"a"}`, mcp.Request,
+			`""`, "a", ""},
+		{"a notification", `{"jsonrpc":"2.0","method":"notifications/initialized"}`,
+			mcp.Notification, "", "notifications/initialized", ""},
+		{"a response", `{"jsonrpc":"2.0","id":1,"result":{"a":[]}}`, mcp.Response,
+			"1", "", `{"a":[]}`},
+		{"a result that is null", `{"jsonrpc":"2.0","id":1,"result":null}`, mcp.Response,
+			"1", "", `null`},
+		{"an error", `{"jsonrpc":"2.0","id":1,"error":{"code":-1,"message":"m"}}`, mcp.Error,
+			"1", "", `{"code":-1,"message":"m"}`},
+		{"an error without id", `{"jsonrpc":"2.0","error":{"code":-1,"message":"m"}}`, mcp.Error,
+			"", "", `{"code":-1,"message":"m"}`},
+		{"an error whose id is null", `{"jsonrpc":"2.0","id":null,"error":{}}`, mcp.Error,
+			"", "", `{}`},
+		{"unknown members of the envelope",
+			`{"jsonrpc":"2.0","id":1,"method":"a","trace":{"Method":1},"x":[]}`, mcp.Request,
+			"1", "a", ""},
+		{"arguments called like the envelope, in any case",
+			`{"jsonrpc":"2.0","id":1,"method":"a","params":{"arguments":{"Name":1,"ID":2,"name\u0000":3}}}`, mcp.Request, "1", "a", `{"arguments":{"Name":1,"ID":2,"name\u0000":3}}`},
+		{"a lone surrogate in a text",
+			`{"jsonrpc":"2.0","id":1,"method":"a","params":{"t":"\ud83d"}}`, mcp.Request,
+			"1", "a", `{"t":"\ud83d"}`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -49,8 +69,10 @@ func TestParseReadsWhatIsAMessage(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if m.Kind != tt.kind || m.ID() != tt.id || m.Method != tt.method || string(m.Body()) != tt.body {
-				t.Errorf("got %v %q %q %q, want %v %q %q %q", m.Kind, m.ID(), m.Method, m.Body(), tt.kind, tt.id, tt.method, tt.body)
+			if m.Kind != tt.kind || m.ID() != tt.id || m.Method != tt.method ||
+				string(m.Body()) != tt.body {
+				t.Errorf("got %v %q %q %q, want %v %q %q %q", m.Kind, m.ID(), m.Method, m.Body(),
+					tt.kind, tt.id, tt.method, tt.body)
 			}
 			if got := string(m.Append(nil)); got != tt.raw {
 				t.Errorf("appended %q, want %q", got, tt.raw)
@@ -60,7 +82,9 @@ func TestParseReadsWhatIsAMessage(t *testing.T) {
 }
 
 func TestParseRefuses(t *testing.T) {
-	request := func(rest string) string { return `{"jsonrpc":"2.0","id":7,"method":"tools/call",` + rest + `}` }
+	request := func(rest string) string {
+		return `{"jsonrpc":"2.0","id":7,"method":"tools/call",` + rest + `}`
+	}
 	tests := []struct {
 		name    string
 		raw     string
@@ -73,79 +97,149 @@ func TestParseRefuses(t *testing.T) {
 		{"nothing", "", mcp.CodeParseError, "", "", "", "unexpected end"},
 		{"an array", `[{"jsonrpc":"2.0"}]`, mcp.CodeInvalidRequest, "", "", "", "not an object"},
 		{"a string", `"x"`, mcp.CodeInvalidRequest, "", "", "", "not an object"},
-		{"a byte order mark", "\uFEFF" + request(`"a":1`), mcp.CodeParseError, "", "", "", "byte order mark"},
-		{"two messages", request(`"a":1`) + request(`"a":1`), mcp.CodeParseError, "7", "", "", "more after"},
-		{"a truncated request", request(`"params":{"a":[1,{"b":"c`)[:70], mcp.CodeParseError, "7", "", "/params/a/1/b", "unexpected end"},
-		{"a truncated answer", `{"jsonrpc":"2.0","id":7,"result":{"a":`, mcp.CodeParseError, "", "7", "/result/a", "unexpected end"},
-		{"a fault before it shows whose id it is", `{"jsonrpc":"2.0","id":7,x`, mcp.CodeParseError, "", "", "", "name in quotes"},
-		{"bad UTF-8 in a text", request("\"params\":{\"a\":\"ok \xff\"}"), mcp.CodeParseError, "7", "", "/params/a", "UTF-8"},
-		{"bad UTF-8 in a name", request("\"params\":{\"\xc3\":1}"), mcp.CodeParseError, "7", "", "/params/\uFFFD", "UTF-8"},
-		{"an encoded surrogate", request("\"params\":{\"a\":\"\xed\xa0\x80\"}"), mcp.CodeParseError, "7", "", "/params/a", "UTF-8"},
-		{"a lone surrogate in a name", request(`"params":{"a":{"\ud83d":1}}`), mcp.CodeInvalidRequest, "7", "", `/params/a/\ud83d`, "surrogate"},
-		{"a raw line break in a text", request("\"params\":{\"a\":\"b\nc\"}"), mcp.CodeParseError, "7", "", "/params/a", "control character"},
+		{"a byte order mark", "\uFEFF" + request(`"a":1`), mcp.CodeParseError,
+			"", "", "", "byte order mark"},
+		{"two messages", request(`"a":1`) + request(`"a":1`), mcp.CodeParseError,
+			"7", "", "", "more after"},
+		{"a truncated request", request(`"params":{"a":[1,{"b":"c`)[:70], mcp.CodeParseError,
+			"7", "", "/params/a/1/b", "unexpected end"},
+		{"a truncated answer", `{"jsonrpc":"2.0","id":7,"result":{"a":`, mcp.CodeParseError,
+			"", "7", "/result/a", "unexpected end"},
+		{"a fault before it shows whose id it is", `{"jsonrpc":"2.0","id":7,x`, mcp.CodeParseError,
+			"", "", "", "name in quotes"},
+		{"bad UTF-8 in a text", request("\"params\":{\"a\":\"ok \xff\"}"), mcp.CodeParseError,
+			"7", "", "/params/a", "UTF-8"},
+		{"bad UTF-8 in a name", request("\"params\":{\"\xc3\":1}"), mcp.CodeParseError,
+			"7", "", "/params/\uFFFD", "UTF-8"},
+		{"an encoded surrogate", request("\"params\":{\"a\":\"\xed\xa0\x80\"}"), mcp.CodeParseError,
+			"7", "", "/params/a", "UTF-8"},
+		{"a lone surrogate in a name", request(`"params":{"a":{"\ud83d":1}}`),
+			mcp.CodeInvalidRequest, "7", "", `/params/a/\ud83d`, "surrogate"},
+		{"a raw line break in a text", request("\"params\":{\"a\":\"b\nc\"}"), mcp.CodeParseError,
+			"7", "", "/params/a", "control character"},
 
-		{"no comma after an object", request(`"params":{"a":{} "b":1}`), mcp.CodeParseError, "7", "", "/params/a", "comma"},
-		{"no comma after a number", request(`"params":{"a":1 "b":1}`), mcp.CodeParseError, "7", "", "/params/a", "comma"},
+		{"no comma after an object", request(`"params":{"a":{} "b":1}`), mcp.CodeParseError,
+			"7", "", "/params/a", "comma"},
+		{"no comma after a number", request(`"params":{"a":1 "b":1}`), mcp.CodeParseError,
+			"7", "", "/params/a", "comma"},
 
-		{"jsonrpc of another version", `{"jsonrpc":"1.0","id":7,"method":"a"}`, mcp.CodeInvalidRequest, "7", "", "/jsonrpc", "2.0"},
-		{"jsonrpc as a number", `{"jsonrpc":2.0,"id":7,"method":"a"}`, mcp.CodeInvalidRequest, "7", "", "/jsonrpc", "2.0"},
+		{"jsonrpc of another version", `{"jsonrpc":"1.0","id":7,"method":"a"}`,
+			mcp.CodeInvalidRequest, "7", "", "/jsonrpc", "2.0"},
+		{"jsonrpc as a number", `{"jsonrpc":2.0,"id":7,"method":"a"}`, mcp.CodeInvalidRequest,
+			"7", "", "/jsonrpc", "2.0"},
 		{"no jsonrpc", `{"id":7,"method":"a"}`, mcp.CodeInvalidRequest, "7", "", "", "2.0"},
-		{"an id that is null", `{"jsonrpc":"2.0","id":null,"method":"a"}`, mcp.CodeInvalidRequest, "", "", "/id", "id"},
-		{"an id with a fraction", `{"jsonrpc":"2.0","id":1.0,"method":"a"}`, mcp.CodeInvalidRequest, "", "", "/id", "id"},
-		{"an id with an exponent", `{"jsonrpc":"2.0","id":1e0,"method":"a"}`, mcp.CodeInvalidRequest, "", "", "/id", "id"},
-		{"an id that is true", `{"jsonrpc":"2.0","id":true,"method":"a"}`, mcp.CodeInvalidRequest, "", "", "/id", "id"},
-		{"an id that is an object", `{"jsonrpc":"2.0","id":{},"method":"a"}`, mcp.CodeInvalidRequest, "", "", "/id", "id"},
-		{"a response without id", `{"jsonrpc":"2.0","result":{}}`, mcp.CodeInvalidRequest, "", "", "", "id"},
-		{"a response whose id is null", `{"jsonrpc":"2.0","id":null,"result":{}}`, mcp.CodeInvalidRequest, "", "", "/id", "id"},
-		{"an error whose id is false", `{"jsonrpc":"2.0","id":false,"error":{}}`, mcp.CodeInvalidRequest, "", "", "/id", "id"},
-		{"a method that is no string", `{"jsonrpc":"2.0","id":7,"method":1}`, mcp.CodeInvalidRequest, "7", "", "/method", "method"},
-		{"a method that is null", `{"jsonrpc":"2.0","id":7,"method":null}`, mcp.CodeInvalidRequest, "7", "", "/method", "method"},
-		{"an empty method", `{"jsonrpc":"2.0","id":7,"method":""}`, mcp.CodeInvalidRequest, "7", "", "/method", "method"},
-		{"a method that is no text", `{"jsonrpc":"2.0","id":7,"method":"\ud800"}`, mcp.CodeInvalidRequest, "7", "", "/method", "method"},
-		{"params that are an array", `{"jsonrpc":"2.0","id":7,"method":"a","params":[]}`, mcp.CodeInvalidRequest, "7", "", "/params", "params"},
-		{"params that are a string", `{"jsonrpc":"2.0","id":7,"method":"a","params":"x"}`, mcp.CodeInvalidRequest, "7", "", "/params", "params"},
-		{"a method and a result", `{"jsonrpc":"2.0","id":7,"method":"a","result":{}}`, mcp.CodeInvalidRequest, "", "", "/method", "both"},
-		{"a method and an error", `{"jsonrpc":"2.0","id":7,"error":{},"method":"a"}`, mcp.CodeInvalidRequest, "", "", "/method", "both"},
-		{"a result and an error", `{"jsonrpc":"2.0","id":7,"result":{},"error":null}`, mcp.CodeInvalidRequest, "", "7", "/error", "both"},
-		{"params and a result", `{"jsonrpc":"2.0","id":7,"result":{},"params":{}}`, mcp.CodeInvalidRequest, "", "7", "/params", "params"},
-		{"none of them", `{"jsonrpc":"2.0","id":7}`, mcp.CodeInvalidRequest, "7", "", "", "neither"},
-		{"an error that is no object", `{"jsonrpc":"2.0","id":7,"error":"x"}`, mcp.CodeInvalidRequest, "", "7", "/error", "error"},
+		{"an id that is null", `{"jsonrpc":"2.0","id":null,"method":"a"}`, mcp.CodeInvalidRequest,
+			"", "", "/id", "id"},
+		{"an id with a fraction", `{"jsonrpc":"2.0","id":1.0,"method":"a"}`, mcp.CodeInvalidRequest,
+			"", "", "/id", "id"},
+		{"an id with an exponent", `{"jsonrpc":"2.0","id":1e0,"method":"a"}`,
+			mcp.CodeInvalidRequest, "", "", "/id", "id"},
+		{"an id that is true", `{"jsonrpc":"2.0","id":true,"method":"a"}`, mcp.CodeInvalidRequest,
+			"", "", "/id", "id"},
+		{"an id that is an object", `{"jsonrpc":"2.0","id":{},"method":"a"}`,
+			mcp.CodeInvalidRequest, "", "", "/id", "id"},
+		{"a response without id", `{"jsonrpc":"2.0","result":{}}`, mcp.CodeInvalidRequest,
+			"", "", "", "id"},
+		{"a response whose id is null", `{"jsonrpc":"2.0","id":null,"result":{}}`,
+			mcp.CodeInvalidRequest, "", "", "/id", "id"},
+		{"an error whose id is false", `{"jsonrpc":"2.0","id":false,"error":{}}`,
+			mcp.CodeInvalidRequest, "", "", "/id", "id"},
+		{"a method that is no string", `{"jsonrpc":"2.0","id":7,"method":1}`,
+			mcp.CodeInvalidRequest, "7", "", "/method", "method"},
+		{"a method that is null", `{"jsonrpc":"2.0","id":7,"method":null}`, mcp.CodeInvalidRequest,
+			"7", "", "/method", "method"},
+		{"an empty method", `{"jsonrpc":"2.0","id":7,"method":""}`, mcp.CodeInvalidRequest,
+			"7", "", "/method", "method"},
+		{"a method that is no text", `{"jsonrpc":"2.0","id":7,"method":"\ud800"}`,
+			mcp.CodeInvalidRequest, "7", "", "/method", "method"},
+		{"params that are an array", `{"jsonrpc":"2.0","id":7,"method":"a","params":[]}`,
+			mcp.CodeInvalidRequest, "7", "", "/params", "params"},
+		{"params that are a string", `{"jsonrpc":"2.0","id":7,"method":"a","params":"x"}`,
+			mcp.CodeInvalidRequest, "7", "", "/params", "params"},
+		{"a method and a result", `{"jsonrpc":"2.0","id":7,"method":"a","result":{}}`,
+			mcp.CodeInvalidRequest, "", "", "/method", "both"},
+		{"a method and an error", `{"jsonrpc":"2.0","id":7,"error":{},"method":"a"}`,
+			mcp.CodeInvalidRequest, "", "", "/method", "both"},
+		{"a result and an error", `{"jsonrpc":"2.0","id":7,"result":{},"error":null}`,
+			mcp.CodeInvalidRequest, "", "7", "/error", "both"},
+		{"params and a result", `{"jsonrpc":"2.0","id":7,"result":{},"params":{}}`,
+			mcp.CodeInvalidRequest, "", "7", "/params", "params"},
+		{"none of them", `{"jsonrpc":"2.0","id":7}`, mcp.CodeInvalidRequest,
+			"7", "", "", "neither"},
+		{"an error that is no object", `{"jsonrpc":"2.0","id":7,"error":"x"}`,
+			mcp.CodeInvalidRequest, "", "7", "/error", "error"},
 
-		{"a name twice", request(`"params":{"name":"safe","name":"evil"}`), mcp.CodeInvalidRequest, "7", "", "/params/name", "duplicate"},
-		{"a name twice, once escaped", request(`"params":{"name":"safe","n\u0061me":"evil"}`), mcp.CodeInvalidRequest, "7", "", "/params/name", "duplicate"},
-		{"a name twice, deep", request(`"params":{"arguments":{"a":[{"b":{"c":1,"d":2,"c":3}}]}}`), mcp.CodeInvalidRequest, "7", "", "/params/arguments/a/0/b/c", "duplicate"},
-		{"a name twice, and the id after it", `{"jsonrpc":"2.0","method":"a","params":{"x":1,"x":2},"id":7}`, mcp.CodeInvalidRequest, "7", "", "/params/x", "duplicate"},
-		{"an empty name twice", request(`"params":{"":1,"":2}`), mcp.CodeInvalidRequest, "7", "", "/params/", "duplicate"},
-		{"a name that needs escaping twice", request(`"params":{"a/b~c":1,"a\/b~c":2}`), mcp.CodeInvalidRequest, "7", "", "/params/a~1b~0c", "duplicate"},
-		{"two ids", `{"jsonrpc":"2.0","id":1,"id":2,"method":"a"}`, mcp.CodeInvalidRequest, "", "", "/id", "duplicate"},
-		{"two ids, the first null", `{"jsonrpc":"2.0","id":null,"id":2,"method":"a"}`, mcp.CodeInvalidRequest, "", "", "/id", "duplicate"},
-		{"two methods", `{"jsonrpc":"2.0","id":7,"method":"a","method":"b"}`, mcp.CodeInvalidRequest, "7", "", "/method", "duplicate"},
-		{"a name twice among many", request(`"params":{"arguments":{` + many(40) + `,"n17":1}}`), mcp.CodeInvalidRequest, "7", "", "/params/arguments/n17", "duplicate"},
+		{"a name twice", request(`"params":{"name":"safe","name":"evil"}`), mcp.CodeInvalidRequest,
+			"7", "", "/params/name", "duplicate"},
+		{"a name twice, once escaped", request(`"params":{"name":"safe","n\u0061me":"evil"}`),
+			mcp.CodeInvalidRequest, "7", "", "/params/name", "duplicate"},
+		{"a name twice, deep", request(`"params":{"arguments":{"a":[{"b":{"c":1,"d":2,"c":3}}]}}`),
+			mcp.CodeInvalidRequest, "7", "", "/params/arguments/a/0/b/c", "duplicate"},
+		{"a name twice, and the id after it",
+			`{"jsonrpc":"2.0","method":"a","params":{"x":1,"x":2},"id":7}`, mcp.CodeInvalidRequest,
+			"7", "", "/params/x", "duplicate"},
+		{"an empty name twice", request(`"params":{"":1,"":2}`), mcp.CodeInvalidRequest,
+			"7", "", "/params/", "duplicate"},
+		{"a name that needs escaping twice", request(`"params":{"a/b~c":1,"a\/b~c":2}`),
+			mcp.CodeInvalidRequest, "7", "", "/params/a~1b~0c", "duplicate"},
+		{"two ids", `{"jsonrpc":"2.0","id":1,"id":2,"method":"a"}`, mcp.CodeInvalidRequest,
+			"", "", "/id", "duplicate"},
+		{"two ids, the first null", `{"jsonrpc":"2.0","id":null,"id":2,"method":"a"}`,
+			mcp.CodeInvalidRequest, "", "", "/id", "duplicate"},
+		{"two methods", `{"jsonrpc":"2.0","id":7,"method":"a","method":"b"}`,
+			mcp.CodeInvalidRequest, "7", "", "/method", "duplicate"},
+		{"a name twice among many", request(`"params":{"arguments":{` + many(40) + `,"n17":1}}`),
+			mcp.CodeInvalidRequest, "7", "", "/params/arguments/n17", "duplicate"},
 
-		{"a long name twice", request(`"params":{"` + strings.Repeat("x", 100) + `":1,"` + strings.Repeat("x", 100) + `":1}`), mcp.CodeInvalidRequest, "7", "", "/params/" + strings.Repeat("x", 64) + "…", `"` + strings.Repeat("x", 64) + `…"`},
+		{"a long name twice", request(`"params":{"` + strings.Repeat("x",
+			100) + `":1,"` + strings.Repeat("x", 100) + `":1}`), mcp.CodeInvalidRequest,
+			"7", "", "/params/" + strings.Repeat("x", 64) + "…", `"` + strings.Repeat("x",
+				64) + `…"`},
 
-		{"Method", `{"jsonrpc":"2.0","id":7,"method":"a","Method":"b"}`, mcp.CodeInvalidRequest, "7", "", "/Method", "method"},
-		{"METHOD alone", `{"jsonrpc":"2.0","id":7,"METHOD":"b"}`, mcp.CodeInvalidRequest, "7", "", "/METHOD", "method"},
-		{"ID", `{"jsonrpc":"2.0","id":7,"ID":8,"method":"a"}`, mcp.CodeInvalidRequest, "7", "", "/ID", "id"},
-		{"a Turkish id", `{"jsonrpc":"2.0","id":7,"ıd":8,"method":"a"}`, mcp.CodeInvalidRequest, "7", "", "/ıd", "id"},
-		{"a Turkish İD", `{"jsonrpc":"2.0","id":7,"İD":8,"method":"a"}`, mcp.CodeInvalidRequest, "7", "", "/İD", "id"},
-		{"params with a long s", `{"jsonrpc":"2.0","id":7,"method":"a","paramſ":{}}`, mcp.CodeInvalidRequest, "7", "", "/paramſ", "params"},
-		{"id with a NUL", `{"jsonrpc":"2.0","id":7,"id\u0000":8,"method":"a"}`, mcp.CodeInvalidRequest, "7", "", "/id\x00", "id"},
-		{"id that ends at a NUL", `{"jsonrpc":"2.0","id":7,"id\u0000x":8,"method":"a"}`, mcp.CodeInvalidRequest, "7", "", "/id\x00x", "id"},
-		{"id with a blank", `{"jsonrpc":"2.0","id":7," id":8,"method":"a"}`, mcp.CodeInvalidRequest, "7", "", "/ id", "id"},
-		{"id with a byte order mark", `{"jsonrpc":"2.0","id":7,"\ufeffid":8,"method":"a"}`, mcp.CodeInvalidRequest, "7", "", "/\uFEFFid", "id"},
-		{"Result", `{"jsonrpc":"2.0","id":7,"result":{},"Result":{}}`, mcp.CodeInvalidRequest, "", "7", "/Result", "result"},
-		{"Tools beside tools", `{"jsonrpc":"2.0","id":7,"result":{"tools":[],"Tools":[]}}`, mcp.CodeInvalidRequest, "", "7", "/result/Tools", "tools"},
-		{"CONTENT in a result", `{"jsonrpc":"2.0","id":7,"result":{"CONTENT":[]}}`, mcp.CodeInvalidRequest, "", "7", "/result/CONTENT", "content"},
-		{"Name in params", request(`"params":{"name":"safe","Name":"evil"}`), mcp.CodeInvalidRequest, "7", "", "/params/Name", "name"},
-		{"Name in params, no name", request(`"params":{"Name":"evil"}`), mcp.CodeInvalidRequest, "7", "", "/params/Name", "name"},
-		{"name with a tab in params", request(`"params":{"name\t":"evil"}`), mcp.CodeInvalidRequest, "7", "", "/params/name\t", "name"},
-		{"URI in params", request(`"params":{"URI":"evil"}`), mcp.CodeInvalidRequest, "7", "", "/params/URI", "uri"},
-		{"ARGUMENTS in params", request(`"params":{"arguments":{},"ARGUMENTS":{}}`), mcp.CodeInvalidRequest, "7", "", "/params/ARGUMENTS", "arguments"},
-		{"_Meta in params", request(`"params":{"_Meta":{}}`), mcp.CodeInvalidRequest, "7", "", "/params/_Meta", "_meta"},
-		{"taskid in params", request(`"params":{"taskid":"x"}`), mcp.CodeInvalidRequest, "7", "", "/params/taskid", "taskId"},
-		{"task with a Kelvin sign", request(`"params":{"tas` + "\u212A" + `":{}}`), mcp.CodeInvalidRequest, "7", "", "/params/tas\u212A", "task"},
-		{"requestState with a ligature", request(`"params":{"reque` + "\uFB06" + `State":""}`), mcp.CodeInvalidRequest, "7", "", "/params/reque\uFB06State", "requestState"},
+		{"Method", `{"jsonrpc":"2.0","id":7,"method":"a","Method":"b"}`, mcp.CodeInvalidRequest,
+			"7", "", "/Method", "method"},
+		{"METHOD alone", `{"jsonrpc":"2.0","id":7,"METHOD":"b"}`, mcp.CodeInvalidRequest,
+			"7", "", "/METHOD", "method"},
+		{"ID", `{"jsonrpc":"2.0","id":7,"ID":8,"method":"a"}`, mcp.CodeInvalidRequest,
+			"7", "", "/ID", "id"},
+		{"a Turkish id", `{"jsonrpc":"2.0","id":7,"ıd":8,"method":"a"}`, mcp.CodeInvalidRequest,
+			"7", "", "/ıd", "id"},
+		{"a Turkish İD", `{"jsonrpc":"2.0","id":7,"İD":8,"method":"a"}`, mcp.CodeInvalidRequest,
+			"7", "", "/İD", "id"},
+		{"params with a long s", `{"jsonrpc":"2.0","id":7,"method":"a","paramſ":{}}`,
+			mcp.CodeInvalidRequest, "7", "", "/paramſ", "params"},
+		{"id with a NUL", `{"jsonrpc":"2.0","id":7,"id\u0000":8,"method":"a"}`,
+			mcp.CodeInvalidRequest, "7", "", "/id\x00", "id"},
+		{"id that ends at a NUL", `{"jsonrpc":"2.0","id":7,"id\u0000x":8,"method":"a"}`,
+			mcp.CodeInvalidRequest, "7", "", "/id\x00x", "id"},
+		{"id with a blank", `{"jsonrpc":"2.0","id":7," id":8,"method":"a"}`, mcp.CodeInvalidRequest,
+			"7", "", "/ id", "id"},
+		{"id with a byte order mark", `{"jsonrpc":"2.0","id":7,"\ufeffid":8,"method":"a"}`,
+			mcp.CodeInvalidRequest, "7", "", "/\uFEFFid", "id"},
+		{"Result", `{"jsonrpc":"2.0","id":7,"result":{},"Result":{}}`, mcp.CodeInvalidRequest,
+			"", "7", "/Result", "result"},
+		{"Tools beside tools", `{"jsonrpc":"2.0","id":7,"result":{"tools":[],"Tools":[]}}`,
+			mcp.CodeInvalidRequest, "", "7", "/result/Tools", "tools"},
+		{"CONTENT in a result", `{"jsonrpc":"2.0","id":7,"result":{"CONTENT":[]}}`,
+			mcp.CodeInvalidRequest, "", "7", "/result/CONTENT", "content"},
+		{"Name in params", request(`"params":{"name":"safe","Name":"evil"}`),
+			mcp.CodeInvalidRequest, "7", "", "/params/Name", "name"},
+		{"Name in params, no name", request(`"params":{"Name":"evil"}`), mcp.CodeInvalidRequest,
+			"7", "", "/params/Name", "name"},
+		{"name with a tab in params", request(`"params":{"name\t":"evil"}`), mcp.CodeInvalidRequest,
+			"7", "", "/params/name\t", "name"},
+		{"URI in params", request(`"params":{"URI":"evil"}`), mcp.CodeInvalidRequest,
+			"7", "", "/params/URI", "uri"},
+		{"ARGUMENTS in params", request(`"params":{"arguments":{},"ARGUMENTS":{}}`),
+			mcp.CodeInvalidRequest, "7", "", "/params/ARGUMENTS", "arguments"},
+		{"_Meta in params", request(`"params":{"_Meta":{}}`), mcp.CodeInvalidRequest,
+			"7", "", "/params/_Meta", "_meta"},
+		{"taskid in params", request(`"params":{"taskid":"x"}`), mcp.CodeInvalidRequest,
+			"7", "", "/params/taskid", "taskId"},
+		{"task with a Kelvin sign", request(`"params":{"tas` + "\u212A" + `":{}}`),
+			mcp.CodeInvalidRequest, "7", "", "/params/tas\u212A", "task"},
+		{"requestState with a ligature", request(`"params":{"reque` + "\uFB06" + `State":""}`),
+			mcp.CodeInvalidRequest, "7", "", "/params/reque\uFB06State", "requestState"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -154,9 +248,11 @@ func TestParseRefuses(t *testing.T) {
 			if !errors.As(err, &e) || m != nil {
 				t.Fatalf("got %v, %v; want a *ParseError", m, err)
 			}
-			if e.Code != tt.code || e.ID != tt.id || e.Answers != tt.answers || e.Pointer != tt.pointer || !strings.Contains(e.Reason, tt.reason) {
+			if e.Code != tt.code || e.ID != tt.id || e.Answers != tt.answers ||
+				e.Pointer != tt.pointer || !strings.Contains(e.Reason, tt.reason) {
 				t.Errorf("got %d id %q answers %q at %q: %s\nwant %d id %q answers %q at %q: %s",
-					e.Code, e.ID, e.Answers, e.Pointer, e.Reason, tt.code, tt.id, tt.answers, tt.pointer, tt.reason)
+					e.Code, e.ID, e.Answers, e.Pointer, e.Reason, tt.code, tt.id, tt.answers,
+					tt.pointer, tt.reason)
 			}
 			if e.Offset < 0 || e.Offset > int64(len(tt.raw)) {
 				t.Errorf("offset %d of %d bytes", e.Offset, len(tt.raw))
@@ -177,12 +273,15 @@ func many(n int) string {
 // Names are compared in two ways, by their number.
 func TestParseFindsEachDuplicateAmongAnyNumber(t *testing.T) {
 	for n := 1; n < 40; n++ {
-		if _, err := mcp.Parse(fmt.Appendf(nil, `{"jsonrpc":"2.0","id":1,"method":"a","params":{%s}}`, many(n))); err != nil {
+		if _, err := mcp.Parse(fmt.Appendf(nil,
+			`{"jsonrpc":"2.0","id":1,"method":"a","params":{%s}}`, many(n))); err != nil {
 			t.Fatalf("%d names: %v", n, err)
 		}
 		for twice := range n {
-			_, err := mcp.Parse(fmt.Appendf(nil, `{"jsonrpc":"2.0","id":1,"method":"a","params":{%s,"\u006e%d":0}}`, many(n), twice))
-			if e, ok := err.(*mcp.ParseError); !ok || e.Pointer != fmt.Sprintf("/params/n%d", twice) {
+			_, err := mcp.Parse(fmt.Appendf(nil,
+				`{"jsonrpc":"2.0","id":1,"method":"a","params":{%s,"\u006e%d":0}}`, many(n), twice))
+			if e, ok := err.(*mcp.ParseError); !ok || e.Pointer != fmt.Sprintf("/params/n%d",
+				twice) {
 				t.Fatalf("n%d twice beside %d names: %v", twice, n, err)
 			}
 		}
@@ -191,10 +290,12 @@ func TestParseFindsEachDuplicateAmongAnyNumber(t *testing.T) {
 
 func TestParseKeepsLimits(t *testing.T) {
 	nested := func(n int) string {
-		return `{"jsonrpc":"2.0","id":1,"method":"a","params":` + strings.Repeat(`{"a":`, n-2) + `{}` + strings.Repeat(`}`, n-1)
+		return `{"jsonrpc":"2.0","id":1,"method":"a","params":` + strings.Repeat(`{"a":`,
+			n-2) + `{}` + strings.Repeat(`}`, n-1)
 	}
 	flat := func(n int) string { // n values and names
-		return `{"jsonrpc":"2.0","id":1,"method":"a","params":{"x":[` + strings.Repeat(`0,`, n-12) + `0]}}`
+		return `{"jsonrpc":"2.0","id":1,"method":"a","params":{"x":[` + strings.Repeat(`0,`,
+			n-12) + `0]}}`
 	}
 	padded := func(n int) string {
 		raw := `{"jsonrpc":"2.0","id":1,"method":"a"}`
@@ -213,12 +314,14 @@ func TestParseKeepsLimits(t *testing.T) {
 		{"a million tokens by default", mcp.Limits{}, flat(1_000_000), ""},
 		{"a million and one tokens by default", mcp.Limits{}, flat(1_000_001), "too many values"},
 		{"16 MiB by default", mcp.Limits{}, padded(16 << 20), ""},
-		{"a byte more than 16 MiB by default", mcp.Limits{}, padded(16<<20 + 1), "longer than 16777216 bytes"},
+		{"a byte more than 16 MiB by default", mcp.Limits{}, padded(16<<20 + 1),
+			"longer than 16777216 bytes"},
 		{"as deep as set", small, nested(5), ""},
 		{"deeper than set", small, nested(6), "nested too deep"},
 		{"as many tokens as set", small, flat(20), ""},
 		{"more tokens than set", small, flat(21), "too many values"},
-		{"more names than set", mcp.Limits{Tokens: 19}, `{"jsonrpc":"2.0","id":1,"method":"a","params":{` + many(6) + `}}`, "too many values"},
+		{"more names than set", mcp.Limits{Tokens: 19},
+			`{"jsonrpc":"2.0","id":1,"method":"a","params":{` + many(6) + `}}`, "too many values"},
 		{"as long as set", small, padded(100), ""},
 		{"longer than set", small, padded(101), "longer than 100 bytes"},
 	}
@@ -236,7 +339,8 @@ func TestParseKeepsLimits(t *testing.T) {
 	}
 }
 
-// The JSON test suite: y_ must be read, n_ must not, i_ is up to the reader: here everything that is UTF-8, not too deep, without lone surrogates in names.
+// The JSON test suite: y_ must be read, n_ must not, i_ is up to the reader: here everything that
+// is UTF-8, not too deep, without lone surrogates in names.
 func TestParseJudgesTheJSONTestSuite(t *testing.T) {
 	files, err := filepath.Glob("testdata/json-test-suite/*.json")
 	if err != nil || len(files) != 318 {
@@ -259,7 +363,8 @@ func TestParseJudgesTheJSONTestSuite(t *testing.T) {
 		if refused[base] != "" {
 			good = false
 		}
-		raw := slices.Concat([]byte(`{"jsonrpc":"2.0","id":1,"method":"a","params":{"value":`), value, []byte(`}}`))
+		raw := slices.Concat([]byte(`{"jsonrpc":"2.0","id":1,"method":"a","params":{"value":`),
+			value, []byte(`}}`))
 		m, err := mcp.Parse(raw)
 		if good != (err == nil) {
 			t.Errorf("%s as a value: %v", base, err)
@@ -282,14 +387,17 @@ func TestParseJudgesTheJSONTestSuite(t *testing.T) {
 
 // Strings are read eight bytes at a time: each byte at each place of one, and of an escape.
 func TestParseAgreesWithJSONTextOnEachByte(t *testing.T) {
-	for _, frame := range []string{`"0123456789abcdefghi"`, `"01234567\u00e9abcd"`, `"\ud83d\ude00\n"`, `-12.50e+17`} {
+	for _, frame := range []string{`"0123456789abcdefghi"`, `"01234567\u00e9abcd"`,
+		`"\ud83d\ude00\n"`, `-12.50e+17`} {
 		for at := range len(frame) {
 			for c := range 256 {
 				value := []byte(frame)
 				value[at] = byte(c)
-				_, err := mcp.Parse(slices.Concat([]byte(`{"jsonrpc":"2.0","id":1,"method":"a","params":{"v":[`), value, []byte(`]}}`)))
+				_, err := mcp.Parse(slices.Concat([]byte(
+					`{"jsonrpc":"2.0","id":1,"method":"a","params":{"v":[`), value, []byte(`]}}`)))
 				lax := jsontext.AllowInvalidUTF8(true) // lone surrogates pass
-				if want := jsontext.Value(slices.Concat([]byte{'['}, value, []byte{']'})).IsValid(lax) && utf8.Valid(value); want != (err == nil) {
+				if want := jsontext.Value(slices.Concat([]byte{'['}, value,
+					[]byte{']'})).IsValid(lax) && utf8.Valid(value); want != (err == nil) {
 					t.Errorf("%q: %v, jsontext says %v", value, err, want)
 				}
 			}
@@ -308,7 +416,9 @@ func TestNaughtyStringsPass(t *testing.T) {
 	}
 	for _, s := range all {
 		quoted := mcp.Quote(s)
-		raw := slices.Concat([]byte(`{"jsonrpc":"2.0","id":`), quoted, []byte(`,"method":"a","params":{"arguments":{"text":`), quoted, []byte(`,`), mcp.Quote("n"+s), []byte(`:1}}}`))
+		raw := slices.Concat([]byte(`{"jsonrpc":"2.0","id":`), quoted,
+			[]byte(`,"method":"a","params":{"arguments":{"text":`), quoted, []byte(`,`),
+			mcp.Quote("n"+s), []byte(`:1}}}`))
 		m := parse(t, raw)
 		if got, ok := m.Text("/arguments/text"); !ok || got != s {
 			t.Errorf("%q came out as %q", s, got)
@@ -337,9 +447,13 @@ func TestParseBatch(t *testing.T) {
 		ids    []mcp.ID // of the messages; "!" for one that is an error
 		reason string
 	}{
-		{"two requests and a notification", ` [{"jsonrpc":"2.0","id":1,"method":"a"} , {"jsonrpc":"2.0","id":"1","method":"a"},{"jsonrpc":"2.0","method":"n"}]`, []mcp.ID{"1", `"1"`, ""}, ""},
-		{"elements that are no messages", `[1,{"jsonrpc":"2.0","id":2,"method":"a"},{"jsonrpc":"2.0","id":3,"method":"a","params":{"x":1,"x":2}},[]]`, []mcp.ID{"!", "2", "!", "!"}, ""},
-		{"an answer under the id of a request", `[{"jsonrpc":"2.0","id":1,"method":"a"},{"jsonrpc":"2.0","id":1,"result":{}}]`, []mcp.ID{"1", "1"}, ""},
+		{"two requests and a notification",
+			` [{"jsonrpc":"2.0","id":1,"method":"a"} , {"jsonrpc":"2.0","id":"1","method":"a"},{"jsonrpc":"2.0","method":"n"}]`, []mcp.ID{"1", `"1"`, ""}, ""},
+		{"elements that are no messages",
+			`[1,{"jsonrpc":"2.0","id":2,"method":"a"},{"jsonrpc":"2.0","id":3,"method":"a","params":{"x":1,"x":2}},[]]`, []mcp.ID{"!", "2", "!", "!"}, ""},
+		{"an answer under the id of a request",
+			`[{"jsonrpc":"2.0","id":1,"method":"a"},{"jsonrpc":"2.0","id":1,"result":{}}]`,
+			[]mcp.ID{"1", "1"}, ""},
 		{"an id twice", `[{"jsonrpc":"2.0","id":1,"method":"a"},{"jsonrpc":"2.0","id":1,"method":"b"}]`, nil, "id used twice"},
 		{"nothing in it", ` [ ] `, nil, "empty"},
 		{"no array", `{"jsonrpc":"2.0","id":1,"method":"a"}`, nil, "not an array"},
@@ -347,12 +461,14 @@ func TestParseBatch(t *testing.T) {
 		{"not closed", `[{"jsonrpc":"2.0","id":1,"method":"a"}}`, nil, "comma"},
 		{"longer than 16 MiB", "[" + strings.Repeat(" ", 16<<20) + "]", nil, "longer than"},
 		{"more after it", `[{"jsonrpc":"2.0","id":1,"method":"a"}][]`, nil, "more after"},
-		{"101 messages", `[` + strings.Repeat(`{"jsonrpc":"2.0","method":"n"},`, 100) + `{"jsonrpc":"2.0","method":"n"}]`, nil, "more than 100"},
+		{"101 messages", `[` + strings.Repeat(`{"jsonrpc":"2.0","method":"n"},`,
+			100) + `{"jsonrpc":"2.0","method":"n"}]`, nil, "more than 100"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			msgs, errs, err := mcp.Limits{}.ParseBatch([]byte(tt.raw))
-			if (err != nil) != (tt.reason != "") || err != nil && !strings.Contains(err.Error(), tt.reason) {
+			if (err != nil) != (tt.reason != "") || err != nil && !strings.Contains(err.Error(),
+				tt.reason) {
 				t.Fatalf("got %v, want %q", err, tt.reason)
 			}
 			if len(msgs) != len(tt.ids) || len(errs) != len(tt.ids) {
@@ -361,7 +477,8 @@ func TestParseBatch(t *testing.T) {
 			for i, id := range tt.ids {
 				if id == "!" {
 					e, ok := errs[i].(*mcp.ParseError)
-					if !ok || msgs[i] != nil || !strings.HasPrefix(e.Pointer, fmt.Sprintf("/%d", i)) {
+					if !ok || msgs[i] != nil || !strings.HasPrefix(e.Pointer, fmt.Sprintf("/%d",
+						i)) {
 						t.Errorf("element %d: %v, %v", i, msgs[i], errs[i])
 					}
 				} else if errs[i] != nil || msgs[i].ID() != id {
@@ -373,7 +490,8 @@ func TestParseBatch(t *testing.T) {
 }
 
 func TestIsBatch(t *testing.T) {
-	for raw, want := range map[string]bool{"[": true, " \t\r\n[1]": true, "": false, " ": false, "{": false, "x[": false} {
+	for raw, want := range map[string]bool{"[": true, " \t\r\n[1]": true, "": false, " ": false,
+		"{": false, "x[": false} {
 		if got := mcp.IsBatch([]byte(raw)); got != want {
 			t.Errorf("IsBatch(%q) = %v", raw, got)
 		}

@@ -44,7 +44,8 @@ func places(pointer string, v any, visit func(pointer string, v any)) {
 func agrees(t testing.TB, m *mcp.Message) {
 	t.Helper()
 	whole := decode(t, m.Append(nil)).(map[string]any)
-	body, ok := whole[map[mcp.Kind]string{mcp.Request: "params", mcp.Notification: "params", mcp.Response: "result", mcp.Error: "error"}[m.Kind]]
+	body, ok := whole[map[mcp.Kind]string{mcp.Request: "params", mcp.Notification: "params",
+		mcp.Response: "result", mcp.Error: "error"}[m.Kind]]
 	if !ok || body == nil && m.Kind != mcp.Response {
 		if m.Body() != nil {
 			t.Fatalf("a body %q, want none", m.Body())
@@ -105,7 +106,8 @@ func agrees(t testing.TB, m *mcp.Message) {
 // mangled says whether encoding/json may have put U+FFFD for a lone surrogate.
 func mangled(s string) bool { return strings.ContainsRune(s, '\uFFFD') }
 
-// edited is the reference for Edit on a decoded body: what is set, then what is removed, then what is added to arrays.
+// edited is the reference for Edit on a decoded body: what is set, then what is removed, then what
+// is added to arrays.
 func edited(body any, edits []mcp.Edit) (result any, err error) {
 	for _, adds := range []bool{false, true} {
 		for _, e := range edits {

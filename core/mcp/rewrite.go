@@ -2,9 +2,10 @@ package mcp
 
 import "fmt"
 
-// Rewrite applies f to every name that the catalogue lists in m, front to back, and answers m with those that f changed spliced in.
-// The Message itself comes back when nothing changed. Item and content types unknown to the catalogue are left alone, and so is
-// what is no string, or no text (a lone surrogate). An error from f ends it.
+// Rewrite applies f to every name that the catalogue lists in m, front to back, and answers m with
+// those that f changed spliced in. The Message itself comes back when nothing changed. Item and
+// content types unknown to the catalogue are left alone, and so is what is no string, or no text (a
+// lone surrogate). An error from f ends it.
 func Rewrite(m *Message, f func(p NamePlace, value string) (string, error)) (*Message, error) {
 	tree, ok := trees[treeKey{m.Method, m.Kind, m.To}]
 	if !ok {
@@ -20,7 +21,8 @@ func Rewrite(m *Message, f func(p NamePlace, value string) (string, error)) (*Me
 	return m.spliced(r.splices), nil
 }
 
-// spot is a step of the way to places: the places of one kind of message as a tree, so that one walk finds them all.
+// spot is a step of the way to places: the places of one kind of message as a tree, so that one
+// walk finds them all.
 type spot struct {
 	token string
 	place *NamePlace // set at the end of the way

@@ -8,8 +8,9 @@ import (
 	"unicode/utf8"
 )
 
-// scanner reads JSON strictly, once, front to back: RFC 8259 and valid UTF-8, no name twice in an object, no lone surrogate in a name, within
-// limits. On the way it keeps where the members of a message's first levels are.
+// scanner reads JSON strictly, once, front to back: RFC 8259 and valid UTF-8, no name twice in an
+// object, no lone surrogate in a name, within limits. On the way it keeps where the members of a
+// message's first levels are.
 type scanner struct {
 	b      []byte
 	i      int
@@ -17,7 +18,8 @@ type scanner struct {
 	depth  int
 	tokens int
 	names  []name // of the objects that are open, innermost last
-	first  *fault // the first fault that does not stop the reading, so that the id can still be found
+	// the first fault that does not stop the reading, so that the id can still be found
+	first *fault
 
 	envelope [len(envelopeNames)]member
 	ids      int // members of the envelope that are called id
@@ -40,7 +42,8 @@ const (
 	meta         // the body's _meta
 )
 
-// few is the number of names in an object up to which each is compared with all before it; the names of larger objects are sorted.
+// few is the number of names in an object up to which each is compared with all before it; the
+// names of larger objects are sorted.
 const few = 16
 
 func (s *scanner) syntax(at int, reason string) *fault {
@@ -266,7 +269,8 @@ func (s *scanner) member(l level, base int) *fault {
 	return nil
 }
 
-// below is the level of the value under a name. It refuses a name that other readers may take for one that matters here.
+// below is the level of the value under a name. It refuses a name that other readers may take for
+// one that matters here.
 func (s *scanner) below(l level, text []byte, at int) level {
 	var known nameSet
 	next := deep
@@ -297,7 +301,8 @@ func (s *scanner) below(l level, text []byte, at int) level {
 	return next
 }
 
-// mark keeps a member of the envelope. It is called before the value is read too: when that is bad, it matters what it was to be.
+// mark keeps a member of the envelope. It is called before the value is read too: when that is bad,
+// it matters what it was to be.
 func (s *scanner) mark(text []byte, m member) {
 	if i := slices.Index(envelopeNames[:], string(text)); i >= 0 {
 		s.envelope[i] = m
@@ -322,7 +327,8 @@ func (s *scanner) keep(l level, text []byte, m member) {
 	}
 }
 
-// duplicates looks for equal names among many. Sorting keeps its promise whatever the names are; a hash table may not.
+// duplicates looks for equal names among many. Sorting keeps its promise whatever the names are; a
+// hash table may not.
 func (s *scanner) duplicates(names []name) {
 	slices.SortFunc(names, func(a, b name) int {
 		if c := bytes.Compare(a.text, b.text); c != 0 {
@@ -344,7 +350,8 @@ const (
 	slants = ones * '\\'
 )
 
-// str reads a string, eight bytes at a time and long runs faster. escaped says that it holds a backslash.
+// str reads a string, eight bytes at a time and long runs faster. escaped says that it holds a
+// backslash.
 func (s *scanner) str() (escaped bool, f *fault) {
 	b, start := s.b, s.i
 	i := start + 1
@@ -358,8 +365,8 @@ func (s *scanner) str() (escaped bool, f *fault) {
 				seen |= or
 				break
 			}
-			// A byte of stop has its high bit set where x has a quote, a backslash or a control character. Borrows make
-			// only bytes after the first such one wrong.
+			// A byte of stop has its high bit set where x has a quote, a backslash or a control
+			// character. Borrows make only bytes after the first such one wrong.
 			x := binary.LittleEndian.Uint64(b[i:])
 			q, e := x^quotes, x^slants
 			stop := ((q-ones)&^q | (e-ones)&^e | (x-ones*' ')&^x) & highs
@@ -399,8 +406,10 @@ func (s *scanner) str() (escaped bool, f *fault) {
 // longRun is after how many bytes without anything special more of them are expected.
 const longRun = 64
 
-// plain goes on from i to what ends a run of plain characters: a quote, a backslash, or the end of b; or to a place not far before a control character. quote is where one
-// was found before, if it is not behind i: whoever looked for it each time would read a string of n escapes n times. or is all bytes of the run or-ed.
+// plain goes on from i to what ends a run of plain characters: a quote, a backslash, or the end of
+// b; or to a place not far before a control character. quote is where one was found before, if it
+// is not behind i: whoever looked for it each time would read a string of n escapes n times. or is
+// all bytes of the run or-ed.
 func plain(b []byte, i, quote int) (stop, next int, or uint64) {
 	if quote < i {
 		quote = len(b)

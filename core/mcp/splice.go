@@ -8,8 +8,9 @@ type splice struct {
 	text []byte
 }
 
-// spliced is m with splices of its body, which are in order and do not overlap. Every other byte is kept, and what the index holds is moved along;
-// what it holds of a removed place is dropped. Where members are added to the body or its _meta, it is no longer right.
+// spliced is m with splices of its body, which are in order and do not overlap. Every other byte is
+// kept, and what the index holds is moved along; what it holds of a removed place is dropped. Where
+// members are added to the body or its _meta, it is no longer right.
 func (m *Message) spliced(splices []splice) *Message {
 	if len(splices) == 0 {
 		return m
@@ -46,7 +47,9 @@ type mover struct {
 
 // before is the number of splices that end at p or before it.
 func (v mover) before(p int32) int {
-	n, _ := slices.BinarySearchFunc(v.splices, p+1, func(s splice, p int32) int { return int(s.to - p) })
+	n, _ := slices.BinarySearchFunc(v.splices, p+1, func(s splice, p int32) int {
+		return int(s.to - p)
+	})
 	return n
 }
 

@@ -6,7 +6,8 @@ import (
 	"math/bits"
 )
 
-// The functions here go over JSON that was validated before. They stay within their bytes whatever those are, but promise sense for valid JSON only.
+// The functions here go over JSON that was validated before. They stay within their bytes whatever
+// those are, but promise sense for valid JSON only.
 
 func blank(b []byte, i int) int {
 	for i < len(b) && (b[i] == ' ' || b[i] == '\n' || b[i] == '\t' || b[i] == '\r') {
@@ -32,7 +33,8 @@ func skipString(b []byte, i int) int {
 	}
 }
 
-// nextQuote is where the next quote is, at i or after it. Most strings are short: IndexByte is for the others.
+// nextQuote is where the next quote is, at i or after it. Most strings are short: IndexByte is for
+// the others.
 func nextQuote(b []byte, i int) int {
 	for range 4 {
 		if i+8 > len(b) {
@@ -132,7 +134,8 @@ func items(b []byte, i int, yield func(span) bool) {
 	}
 }
 
-// indexed is the index of the body of raw. A large body has none: reading all of it once more costs more than the index saves.
+// indexed is the index of the body of raw. A large body has none: reading all of it once more costs
+// more than the index saves.
 func indexed(raw []byte, body span) (x index) {
 	if body.first(raw) != '{' || body.to-body.from > 64<<10 {
 		return x

@@ -4,7 +4,8 @@ import "context"
 
 type approvedKey struct{}
 
-// WithApproval is ctx for a request that a human has approved: what a stage asked for in it is given.
+// WithApproval is ctx for a request that a human has approved: what a stage asked for in it is
+// given.
 func WithApproval(ctx context.Context) context.Context {
 	return context.WithValue(ctx, approvedKey{}, true)
 }

@@ -10,7 +10,8 @@ import (
 // maxChanged is how many places of one step are kept for the record.
 const maxChanged = 32
 
-// pointers are the places of edits, for the record; of too many, what holds them. A member that is taken out is named by what holds it: its name may be what had to go.
+// pointers are the places of edits, for the record; of too many, what holds them. A member that is
+// taken out is named by what holds it: its name may be what had to go.
 func pointers(edits []mcp.Edit) []string {
 	var all []string
 	for _, e := range edits {
@@ -36,7 +37,8 @@ func once(all []string) []string {
 	return slices.Compact(all)
 }
 
-// trimChanged cuts a place that a later step replaced as part of something larger to that: names in it may be gone from the message.
+// trimChanged cuts a place that a later step replaced as part of something larger to that: names in
+// it may be gone from the message.
 func trimChanged(steps []Step) {
 	for i := range steps {
 		for j, at := range steps[i].Changed {

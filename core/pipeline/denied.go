@@ -7,18 +7,23 @@ import (
 	"gatekit/core/mcp"
 )
 
-// refusedByPolicy is all that the other side is told in words. What a rule looks at is for the record, not for a model that would work round it.
+// refusedByPolicy is all that the other side is told in words. What a rule looks at is for the
+// record, not for a model that would work round it.
 const refusedByPolicy = "refused by policy"
 
 // Denied says that a message may not pass.
 type Denied struct {
-	Message      *mcp.Message // the one that was refused
-	Stage        string       // that refused it; "audit" when it could not be recorded, "pipeline" when it could not be judged
-	Action       string       // deny; answer when a stage answered in the server's place; ask when it may pass once a human has approved
-	ApprovalHint string       // with ask: how a human can, for the client; "" says nothing
-	Reason       string       // the stage's words; "" when it was a fault
-	Record       uint64       // seq of its record; 0 when it could not be recorded
-	Err          error        // a fault behind it, if any: time-out, panic, recorder
+	Message *mcp.Message // the one that was refused
+	// that refused it; "audit" when it could not be recorded, "pipeline" when it could not be
+	// judged
+	Stage string
+	// deny; answer when a stage answered in the server's place; ask when it may pass once a human
+	// has approved
+	Action       string
+	ApprovalHint string // with ask: how a human can, for the client; "" says nothing
+	Reason       string // the stage's words; "" when it was a fault
+	Record       uint64 // seq of its record; 0 when it could not be recorded
+	Err          error  // a fault behind it, if any: time-out, panic, recorder
 
 	answer  Passed // with the action "answer"
 	options Options
@@ -39,8 +44,9 @@ func (d *Denied) Error() string {
 
 func (d *Denied) Unwrap() error { return d.Err }
 
-// Response is what the sender of a refused request, or the one that waits for a refused answer, gets in its place under
-// that id: error -31000, an isError result, or the stage's own answer (design.md 5). A notification has none: the zero Passed.
+// Response is what the sender of a refused request, or the one that waits for a refused answer,
+// gets in its place under that id: error -31000, an isError result, or the stage's own answer
+// (design.md 5). A notification has none: the zero Passed.
 func (d *Denied) Response(id mcp.ID) Passed {
 	if d.Action == "answer" {
 		return d.answer.WithID(id)
@@ -48,8 +54,10 @@ func (d *Denied) Response(id mcp.ID) Passed {
 	if d.Message == nil || d.Message.Kind == mcp.Notification {
 		return Passed{}
 	}
-	if request := d.request(); d.options.ToolCallsResult && request != nil && request.Method == "tools/call" {
-		// A call that asked to be run as a task (2025-11-25) waits for a task, not for a tool's result.
+	if request := d.request(); d.options.ToolCallsResult && request != nil &&
+		request.Method == "tools/call" {
+		// A call that asked to be run as a task (2025-11-25) waits for a task, not for a tool's
+		// result.
 		if _, task := request.Get("/task"); !task {
 			return d.inPlace(mcp.NewResponse(id, d.toolResult(request)))
 		}
@@ -65,9 +73,10 @@ func (d *Denied) words() string {
 	return refusedByPolicy
 }
 
-// Decline is what a server gets when its reverse request, or the client's answer to it, was refused, under the reverse request's
-// id: error -1 for sampling, {"action":"decline"} for elicitation, no roots for roots, error -31000 for others; or the stage's own answer. A refusal tells a server
-// no more than a client that declines.
+// Decline is what a server gets when its reverse request, or the client's answer to it, was
+// refused, under the reverse request's id: error -1 for sampling, {"action":"decline"} for
+// elicitation, no roots for roots, error -31000 for others; or the stage's own answer. A refusal
+// tells a server no more than a client that declines.
 func (d *Denied) Decline(id mcp.ID) Passed {
 	if d.Action == "answer" {
 		return d.answer.WithID(id)
@@ -94,7 +103,9 @@ func (d *Denied) request() *mcp.Message {
 	return d.Message.Request
 }
 
-func (d *Denied) inPlace(answer *mcp.Message) Passed { return Passed{inPlaceOf(d.Message, answer), d} }
+func (d *Denied) inPlace(answer *mcp.Message) Passed {
+	return Passed{inPlaceOf(d.Message, answer), d}
+}
 
 // data is {"gatekit":{…}}: what a client may know of a refusal, enough to find its record.
 func (d *Denied) data() []byte {

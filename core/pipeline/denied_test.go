@@ -27,32 +27,46 @@ func TestResponse(t *testing.T) {
 			`{"jsonrpc":"2.0","id":"x","error":{"code":-31000,"message":"refused by policy","data":{"gatekit":{"action":"deny","stage":"guard","record":1,"reason":"no \"paths\""}}}}`},
 		{"a tool's call as a result", asResult, refuse, call,
 			`{"jsonrpc":"2.0","id":"x","result":{"content":[{"type":"text","text":"refused by policy"}],"isError":true,"_meta":{"gatekit/denied":{"action":"deny","stage":"guard","record":1}}}}`},
-		{"a tool's call as a result, with the reason", pipeline.Options{ToolCallsResult: true, Reasons: true}, refuse, call,
+		{"a tool's call as a result, with the reason", pipeline.Options{ToolCallsResult: true,
+			Reasons: true}, refuse, call,
 			`{"jsonrpc":"2.0","id":"x","result":{"content":[{"type":"text","text":"refused by policy: no \"paths\""}],"isError":true,"_meta":{"gatekit/denied":{"action":"deny","stage":"guard","record":1,"reason":"no \"paths\""}}}}`},
-		{"a modern tool's call as a result that says what it is", asResult, refuse, func(t *testing.T) *mcp.Message { return parse(t, mcp.ToServer, modernCall) },
+		{"a modern tool's call as a result that says what it is", asResult, refuse,
+			func(t *testing.T) *mcp.Message { return parse(t, mcp.ToServer, modernCall) },
 			`{"jsonrpc":"2.0","id":"x","result":{"resultType":"complete","content":[{"type":"text","text":"refused by policy"}],"isError":true,"_meta":{"gatekit/denied":{"action":"deny","stage":"guard","record":1}}}}`},
-		{"a call that wanted a task gets an error", asResult, refuse, func(t *testing.T) *mcp.Message {
-			return parse(t, mcp.ToServer, `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"read","task":{}}}`)
-		}, `{"jsonrpc":"2.0","id":"x","error":{"code":-31000,"message":"refused by policy","data":{"gatekit":{"action":"deny","stage":"guard","record":1}}}}`},
-		{"another request gets an error whatever tool calls get", asResult, refuse, func(t *testing.T) *mcp.Message {
-			return parse(t, mcp.ToServer, `{"jsonrpc":"2.0","id":7,"method":"prompts/get","params":{"name":"read"}}`)
-		}, `{"jsonrpc":"2.0","id":"x","error":{"code":-31000,"message":"refused by policy","data":{"gatekit":{"action":"deny","stage":"guard","record":1}}}}`},
-		{"a refused result answers the request that waits for it", asResult, refuse, func(t *testing.T) *mcp.Message {
-			return answerTo(t, parse(t, mcp.ToServer, modernCall), `{"jsonrpc":"2.0","id":7,"result":{"content":[]}}`)
-		}, `{"jsonrpc":"2.0","id":"x","result":{"resultType":"complete","content":[{"type":"text","text":"refused by policy"}],"isError":true,"_meta":{"gatekit/denied":{"action":"deny","stage":"guard","record":1}}}}`},
-		{"a refused error loses its text", pipeline.Options{}, refuse, func(t *testing.T) *mcp.Message {
-			return answerTo(t, call(t), `{"jsonrpc":"2.0","id":7,"error":{"code":-32603,"message":"secret"}}`)
-		}, `{"jsonrpc":"2.0","id":"x","error":{"code":-31000,"message":"refused by policy","data":{"gatekit":{"action":"deny","stage":"guard","record":1}}}}`},
-		{"a fault is not told", pipeline.Options{Reasons: true}, modify(mcp.Set("/name", []byte(`"secret"`))), call,
+		{"a call that wanted a task gets an error", asResult, refuse,
+			func(t *testing.T) *mcp.Message {
+				return parse(t, mcp.ToServer,
+					`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"read","task":{}}}`)
+			}, `{"jsonrpc":"2.0","id":"x","error":{"code":-31000,"message":"refused by policy","data":{"gatekit":{"action":"deny","stage":"guard","record":1}}}}`},
+		{"another request gets an error whatever tool calls get", asResult, refuse,
+			func(t *testing.T) *mcp.Message {
+				return parse(t, mcp.ToServer,
+					`{"jsonrpc":"2.0","id":7,"method":"prompts/get","params":{"name":"read"}}`)
+			}, `{"jsonrpc":"2.0","id":"x","error":{"code":-31000,"message":"refused by policy","data":{"gatekit":{"action":"deny","stage":"guard","record":1}}}}`},
+		{"a refused result answers the request that waits for it", asResult, refuse,
+			func(t *testing.T) *mcp.Message {
+				return answerTo(t, parse(t, mcp.ToServer, modernCall),
+					`{"jsonrpc":"2.0","id":7,"result":{"content":[]}}`)
+			}, `{"jsonrpc":"2.0","id":"x","result":{"resultType":"complete","content":[{"type":"text","text":"refused by policy"}],"isError":true,"_meta":{"gatekit/denied":{"action":"deny","stage":"guard","record":1}}}}`},
+		{"a refused error loses its text", pipeline.Options{}, refuse,
+			func(t *testing.T) *mcp.Message {
+				return answerTo(t, call(t),
+					`{"jsonrpc":"2.0","id":7,"error":{"code":-32603,"message":"secret"}}`)
+			}, `{"jsonrpc":"2.0","id":"x","error":{"code":-31000,"message":"refused by policy","data":{"gatekit":{"action":"deny","stage":"guard","record":1}}}}`},
+		{"a fault is not told", pipeline.Options{Reasons: true},
+			modify(mcp.Set("/name", []byte(`"secret"`))), call,
 			`{"jsonrpc":"2.0","id":"x","error":{"code":-31000,"message":"refused by policy","data":{"gatekit":{"action":"deny","stage":"guard","record":1}}}}`},
-		{"a notification gets nothing", pipeline.Options{}, refuse, func(t *testing.T) *mcp.Message {
-			return parse(t, mcp.ToServer, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
-		}, "nothing"},
+		{"a notification gets nothing", pipeline.Options{}, refuse,
+			func(t *testing.T) *mcp.Message {
+				return parse(t, mcp.ToServer,
+					`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+			}, "nothing"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			m := tt.in(t)
-			passed, err := pipeline.New(&record{}, tt.options, pipeline.StageConfig{Name: "guard", Stage: tt.stage}).Pass(t.Context(), m)
+			passed, err := pipeline.New(&record{}, tt.options, pipeline.StageConfig{Name: "guard",
+				Stage: tt.stage}).Pass(t.Context(), m)
 			d := denied(t, passed, err)
 			response := d.Response(`"x"`).Message()
 			if got := text(response); got != tt.want {
@@ -61,7 +75,8 @@ func TestResponse(t *testing.T) {
 			if response == nil {
 				return
 			}
-			if response.To != mcp.ToClient || response.Method != m.Method || response.Session != "s1" || response.Exchange != "e1" || response.Request == nil {
+			if response.To != mcp.ToClient || response.Method != m.Method ||
+				response.Session != "s1" || response.Exchange != "e1" || response.Request == nil {
 				t.Errorf("its fields are not those of an answer to the request: %+v", response)
 			}
 		})
@@ -76,7 +91,8 @@ func TestDecline(t *testing.T) {
 	}{
 		{"sampling is rejected", `{"jsonrpc":"2.0","id":3,"method":"sampling/createMessage","params":{"messages":[]}}`,
 			`{"jsonrpc":"2.0","id":3,"error":{"code":-1,"message":"rejected"}}`},
-		{"elicitation is declined", `{"jsonrpc":"2.0","id":3,"method":"elicitation/create","params":{"message":"?"}}`,
+		{"elicitation is declined",
+			`{"jsonrpc":"2.0","id":3,"method":"elicitation/create","params":{"message":"?"}}`,
 			`{"jsonrpc":"2.0","id":3,"result":{"action":"decline"}}`},
 		{"there are no roots", `{"jsonrpc":"2.0","id":3,"method":"roots/list"}`,
 			`{"jsonrpc":"2.0","id":3,"result":{"roots":[]}}`},
@@ -85,13 +101,15 @@ func TestDecline(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			p := pipeline.New(&record{}, pipeline.Options{Reasons: true}, pipeline.StageConfig{Name: "guard", Stage: says(pipeline.Verdict{Reason: "no"})})
+			p := pipeline.New(&record{}, pipeline.Options{Reasons: true},
+				pipeline.StageConfig{Name: "guard", Stage: says(pipeline.Verdict{Reason: "no"})})
 			asked := parse(t, mcp.ToClient, tt.in)
 			passed, err := p.Pass(t.Context(), asked)
 			if got := text(denied(t, passed, err).Decline("3").Message()); got != tt.want {
 				t.Errorf("asking: got %s, want %s", got, tt.want)
 			}
-			answer := parse(t, mcp.ToServer, `{"jsonrpc":"2.0","id":9,"result":{"content":{"type":"text","text":"secret"}}}`)
+			answer := parse(t, mcp.ToServer,
+				`{"jsonrpc":"2.0","id":9,"result":{"content":{"type":"text","text":"secret"}}}`)
 			answer.Method, answer.Request = asked.Method, asked
 			passed, err = p.Pass(t.Context(), answer)
 			declined := denied(t, passed, err).Decline("3").Message()
@@ -99,13 +117,16 @@ func TestDecline(t *testing.T) {
 				t.Errorf("answering: got %s, want %s", got, tt.want)
 			}
 			if declined.To != mcp.ToServer || declined.Request != asked {
-				t.Errorf("it goes %v as the answer to %v, want to the server that asked", declined.To, declined.Request)
+				t.Errorf("it goes %v as the answer to %v, want to the server that asked",
+					declined.To, declined.Request)
 			}
 		})
 	}
 	t.Run("a notification is answered by nothing", func(t *testing.T) {
-		p := pipeline.New(&record{}, pipeline.Options{}, pipeline.StageConfig{Name: "guard", Stage: says(pipeline.Verdict{})})
-		passed, err := p.Pass(t.Context(), parse(t, mcp.ToClient, `{"jsonrpc":"2.0","method":"notifications/message","params":{}}`))
+		p := pipeline.New(&record{}, pipeline.Options{}, pipeline.StageConfig{Name: "guard",
+			Stage: says(pipeline.Verdict{})})
+		passed, err := p.Pass(t.Context(), parse(t, mcp.ToClient,
+			`{"jsonrpc":"2.0","method":"notifications/message","params":{}}`))
 		if got := denied(t, passed, err).Decline("3").Message(); got != nil {
 			t.Errorf("got %s", text(got))
 		}
@@ -115,41 +136,57 @@ func TestDecline(t *testing.T) {
 func TestAStagesAnswerIsJudgedAsTheResponseItIs(t *testing.T) {
 	requests := pipeline.Wants{Kinds: []mcp.Kind{mcp.Request}}
 	responses := pipeline.Wants{Kinds: []mcp.Kind{mcp.Response}}
-	answer := pipeline.StageConfig{Name: "cache", Wants: requests, Stage: says(pipeline.Verdict{Action: pipeline.Answer, Answer: []byte(`{"content":[{"type":"text","text":"secret"}]}`)})}
+	answer := pipeline.StageConfig{Name: "cache", Wants: requests,
+		Stage: says(pipeline.Verdict{Action: pipeline.Answer,
+			Answer: []byte(`{"content":[{"type":"text","text":"secret"}]}`)})}
 
 	t.Run("it passes", func(t *testing.T) {
 		rec := &record{}
 		passed, err := pipeline.New(rec, pipeline.Options{}, answer).Pass(t.Context(), call(t))
 		d := denied(t, passed, err)
 		if d.Action != "answer" || d.Stage != "cache" || d.Record != 1 {
-			t.Errorf("denied %s by %s in record %d, want answer by cache in 1", d.Action, d.Stage, d.Record)
+			t.Errorf("denied %s by %s in record %d, want answer by cache in 1", d.Action, d.Stage,
+				d.Record)
 		}
-		if got, want := text(d.Response("9").Message()), `{"jsonrpc":"2.0","id":9,"result":{"content":[{"type":"text","text":"secret"}]}}`; got != want {
+		if got, want := text(d.Response(
+			"9").Message()), `{"jsonrpc":"2.0","id":9,"result":{"content":[{"type":"text","text":"secret"}]}}`; got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
-		if len(rec.outcomes) != 2 || rec.outcomes[0].Action != "answer" || rec.outcomes[1].Action != "pass" || rec.outcomes[1].Before.Kind != mcp.Response {
+		if len(rec.outcomes) != 2 || rec.outcomes[0].Action != "answer" ||
+			rec.outcomes[1].Action != "pass" || rec.outcomes[1].Before.Kind != mcp.Response {
 			t.Errorf("recorded %+v, want the answering and the response", rec.outcomes)
 		}
 	})
 	t.Run("it passes to a server that asked", func(t *testing.T) {
-		roots := pipeline.StageConfig{Name: "roots", Wants: requests, Stage: says(pipeline.Verdict{Action: pipeline.Answer, Answer: []byte(`{"roots":[{"uri":"file:///srv"}]}`)})}
-		passed, err := pipeline.New(&record{}, pipeline.Options{}, roots).Pass(t.Context(), parse(t, mcp.ToClient, `{"jsonrpc":"2.0","id":3,"method":"roots/list"}`))
+		roots := pipeline.StageConfig{Name: "roots", Wants: requests,
+			Stage: says(pipeline.Verdict{Action: pipeline.Answer,
+				Answer: []byte(`{"roots":[{"uri":"file:///srv"}]}`)})}
+		passed, err := pipeline.New(&record{}, pipeline.Options{}, roots).Pass(t.Context(),
+			parse(t, mcp.ToClient, `{"jsonrpc":"2.0","id":3,"method":"roots/list"}`))
 		answer := denied(t, passed, err).Decline("3").Message()
-		if got, want := text(answer), `{"jsonrpc":"2.0","id":3,"result":{"roots":[{"uri":"file:///srv"}]}}`; got != want || answer.To != mcp.ToServer {
+		if got, want := text(
+			answer), `{"jsonrpc":"2.0","id":3,"result":{"roots":[{"uri":"file:///srv"}]}}`; got != want || answer.To != mcp.ToServer {
 			t.Errorf("got %s %s, want %s to the server", answer.To, got, want)
 		}
 	})
 	t.Run("it is redacted", func(t *testing.T) {
-		redact := pipeline.StageConfig{Name: "redact", Wants: responses, Stage: modify(mcp.Set("/content/0/text", []byte(`"…"`)))}
-		passed, err := pipeline.New(&record{}, pipeline.Options{}, answer, redact).Pass(t.Context(), call(t))
-		if got, want := text(denied(t, passed, err).Response("9").Message()), `{"jsonrpc":"2.0","id":9,"result":{"content":[{"type":"text","text":"…"}]}}`; got != want {
+		redact := pipeline.StageConfig{Name: "redact", Wants: responses,
+			Stage: modify(mcp.Set("/content/0/text", []byte(`"…"`)))}
+		passed, err := pipeline.New(&record{}, pipeline.Options{}, answer, redact).Pass(t.Context(),
+			call(t))
+		if got, want := text(denied(t, passed,
+			err).Response("9").Message()),
+			`{"jsonrpc":"2.0","id":9,"result":{"content":[{"type":"text","text":"…"}]}}`; got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
 	})
 	t.Run("it is refused", func(t *testing.T) {
-		guard := pipeline.StageConfig{Name: "guard", Wants: responses, Stage: says(pipeline.Verdict{})}
-		passed, err := pipeline.New(&record{}, pipeline.Options{}, answer, guard).Pass(t.Context(), call(t))
-		if got := text(denied(t, passed, err).Response("9").Message()); !strings.Contains(got, `"code":-31000`) {
+		guard := pipeline.StageConfig{Name: "guard", Wants: responses,
+			Stage: says(pipeline.Verdict{})}
+		passed, err := pipeline.New(&record{}, pipeline.Options{}, answer, guard).Pass(t.Context(),
+			call(t))
+		if got := text(denied(t, passed, err).Response("9").Message()); !strings.Contains(got,
+			`"code":-31000`) {
 			t.Errorf("got %s, want the refusal", got)
 		}
 	})
@@ -162,13 +199,17 @@ func TestAStagesAnswerIsJudgedAsTheResponseItIs(t *testing.T) {
 			return nil
 		}}
 		passed, err := pipeline.New(rec, pipeline.Options{}, answer).Pass(t.Context(), call(t))
-		if got, want := text(denied(t, passed, err).Response("9").Message()), `{"jsonrpc":"2.0","id":9,"error":{"code":-31000,"message":"refused by policy","data":{"gatekit":{"action":"deny","stage":"audit"}}}}`; got != want {
+		if got, want := text(denied(t, passed,
+			err).Response("9").Message()),
+			`{"jsonrpc":"2.0","id":9,"error":{"code":-31000,"message":"refused by policy","data":{"gatekit":{"action":"deny","stage":"audit"}}}}`; got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
 	})
 	t.Run("it says what it is where the revision wants that", func(t *testing.T) {
-		passed, err := pipeline.New(&record{}, pipeline.Options{}, answer).Pass(t.Context(), parse(t, mcp.ToServer, modernCall))
-		if got, _ := denied(t, passed, err).Response("9").Message().Text("/resultType"); got != "complete" {
+		passed, err := pipeline.New(&record{}, pipeline.Options{}, answer).Pass(t.Context(),
+			parse(t, mcp.ToServer, modernCall))
+		if got, _ := denied(t, passed,
+			err).Response("9").Message().Text("/resultType"); got != "complete" {
 			t.Errorf("resultType %q, want complete", got)
 		}
 	})
@@ -180,9 +221,12 @@ func TestAnswer(t *testing.T) {
 		m    *mcp.Message
 		want string // when the record fails
 	}{
-		{"a response", mcp.NewResponse("7", []byte(`{"tools":[]}`)), `{"jsonrpc":"2.0","id":7,"error":{"code":-31000,"message":"refused by policy"}}`},
-		{"an error", mcp.NewError("7", -32601, "no", nil), `{"jsonrpc":"2.0","id":7,"error":{"code":-31000,"message":"refused by policy"}}`},
-		{"a notification", mcp.NewNotification("notifications/cancelled", []byte(`{"requestId":1}`)), "nothing"},
+		{"a response", mcp.NewResponse("7", []byte(`{"tools":[]}`)),
+			`{"jsonrpc":"2.0","id":7,"error":{"code":-31000,"message":"refused by policy"}}`},
+		{"an error", mcp.NewError("7", -32601, "no", nil),
+			`{"jsonrpc":"2.0","id":7,"error":{"code":-31000,"message":"refused by policy"}}`},
+		{"a notification", mcp.NewNotification("notifications/cancelled",
+			[]byte(`{"requestId":1}`)), "nothing"},
 		{"a request", mcp.NewRequest("7", "roots/list", nil), "nothing"},
 	}
 	for _, tt := range tests {
@@ -190,10 +234,12 @@ func TestAnswer(t *testing.T) {
 			tt.m.To, tt.m.Session = mcp.ToClient, "s1"
 			rec := &record{}
 			never := pipeline.StageConfig{Name: "guard", Stage: says(pipeline.Verdict{})}
-			if got := pipeline.New(rec, pipeline.Options{}, never).PassOwn(t.Context(), tt.m).Message(); got != tt.m {
+			if got := pipeline.New(rec, pipeline.Options{}, never).PassOwn(t.Context(),
+				tt.m).Message(); got != tt.m {
 				t.Errorf("got %s, want it as it is", text(got))
 			}
-			if o := rec.last(t); o.Action != "answer" || o.Before != tt.m || o.After != tt.m || o.Time.IsZero() {
+			if o := rec.last(t); o.Action != "answer" || o.Before != tt.m || o.After != tt.m ||
+				o.Time.IsZero() {
 				t.Errorf("recorded %+v", o)
 			}
 			rec.fail = func() error { return errors.New("disk full") }
@@ -212,13 +258,16 @@ func TestEvent(t *testing.T) {
 	rec := &record{}
 	p := pipeline.New(rec, pipeline.Options{})
 	lost := errors.New("exit status 1")
-	if err := p.RecordEvent(t.Context(), &mcp.Message{Server: "files"}, "server lost", "it ended", lost); err != nil {
+	if err := p.RecordEvent(t.Context(), &mcp.Message{Server: "files"}, "server lost", "it ended",
+		lost); err != nil {
 		t.Fatal(err)
 	}
-	if o := rec.last(t); o.Action != "server lost" || o.Reason != "it ended" || !errors.Is(o.Err, lost) || o.Before.Server != "files" || o.After != nil {
+	if o := rec.last(t); o.Action != "server lost" || o.Reason != "it ended" ||
+		!errors.Is(o.Err, lost) || o.Before.Server != "files" || o.After != nil {
 		t.Errorf("recorded %+v", o)
 	}
-	if err := p.RecordEvent(t.Context(), nil, "start", "", nil); err != nil || rec.last(t).Before == nil {
+	if err := p.RecordEvent(t.Context(), nil, "start", "", nil); err != nil ||
+		rec.last(t).Before == nil {
 		t.Errorf("an event without a message: error %v, recorded %+v", err, rec.last(t))
 	}
 	rec.fail = func() error { return lost }
@@ -237,10 +286,13 @@ func TestPassedAtTheBoundary(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := text(edited.Message()), `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"files__read","arguments":{"path":"/etc/passwd","n":1.0}}}`; got != want {
+	if got, want := text(
+		edited.Message()), `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"files__read","arguments":{"path":"/etc/passwd","n":1.0}}}`; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
-	renamed, err := passed.Rewrite(func(_ mcp.NamePlace, s string) (string, error) { return "x" + s, nil })
+	renamed, err := passed.Rewrite(func(_ mcp.NamePlace, s string) (string, error) {
+		return "x" + s, nil
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -251,8 +303,11 @@ func TestPassedAtTheBoundary(t *testing.T) {
 		t.Errorf("a bad edit: %v and %s, want an error and nothing", err, text(bad.Message()))
 	}
 	no := errors.New("no")
-	if bad, err := passed.Rewrite(func(mcp.NamePlace, string) (string, error) { return "", no }); !errors.Is(err, no) || bad.Message() != nil {
-		t.Errorf("a rewrite that fails: %v and %s, want the error and nothing", err, text(bad.Message()))
+	if bad, err := passed.Rewrite(func(mcp.NamePlace, string) (string, error) {
+		return "", no
+	}); !errors.Is(err, no) || bad.Message() != nil {
+		t.Errorf("a rewrite that fails: %v and %s, want the error and nothing", err,
+			text(bad.Message()))
 	}
 
 	var zero pipeline.Passed

@@ -24,9 +24,11 @@ func (printed) Record(_ context.Context, o pipeline.Outcome) (uint64, error) {
 }
 
 func ExamplePipeline_Pass() {
-	p := pipeline.New(printed{}, pipeline.Options{}, pipeline.StageConfig{Name: "no-deletes", Stage: noDeletes{}})
+	p := pipeline.New(printed{}, pipeline.Options{}, pipeline.StageConfig{Name: "no-deletes",
+		Stage: noDeletes{}})
 	for _, tool := range []string{"read", "delete"} {
-		m, err := mcp.Parse([]byte(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"` + tool + `"}}`))
+		m, err := mcp.Parse([]byte(
+			`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"` + tool + `"}}`))
 		if err != nil {
 			panic(err)
 		}
@@ -38,9 +40,9 @@ func ExamplePipeline_Pass() {
 		}
 		fmt.Printf("to the server: %s\n", passed.Message().Append(nil))
 	}
-	// Output:
-	// recorded: pass tools/call read
-	// to the server: {"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"read"}}
-	// recorded: deny tools/call delete
-	// to the client: {"jsonrpc":"2.0","id":1,"error":{"code":-31000,"message":"refused by policy","data":{"gatekit":{"action":"deny","stage":"no-deletes","record":1}}}}
+	// Output: recorded: pass tools/call read to the server:
+	// {"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"read"}} recorded: deny
+	// tools/call delete to the client:
+	// {"jsonrpc":"2.0","id":1,"error":{"code":-31000,"message":"refused by
+	// policy","data":{"gatekit":{"action":"deny","stage":"no-deletes","record":1}}}}
 }

@@ -2,7 +2,8 @@ package pipeline
 
 import "context"
 
-// PriorFindings is what the stages before one said of a message: policies decide on what plugins found.
+// PriorFindings is what the stages before one said of a message: policies decide on what plugins
+// found.
 type PriorFindings struct {
 	Findings []Finding
 	Labels   []string

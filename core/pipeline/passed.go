@@ -2,7 +2,8 @@ package pipeline
 
 import "gatekit/core/mcp"
 
-// Passed is a message that may be written to its other side. Only this package makes one. The zero Passed holds nothing, and stays so whatever is asked of it.
+// Passed is a message that may be written to its other side. Only this package makes one. The zero
+// Passed holds nothing, and stays so whatever is asked of it.
 type Passed struct {
 	m       *mcp.Message
 	refusal *Denied
@@ -22,8 +23,8 @@ func (p Passed) WithID(id mcp.ID) Passed {
 	return Passed{p.m.WithID(id), p.refusal}
 }
 
-// Edit is p with places of the rewrite catalogue (names, tokens, ids, attribution) changed for the hop it is written to. It is for the boundary alone:
-// what a stage decided on is not touched.
+// Edit is p with places of the rewrite catalogue (names, tokens, ids, attribution) changed for the
+// hop it is written to. It is for the boundary alone: what a stage decided on is not touched.
 func (p Passed) Edit(edits ...mcp.Edit) (Passed, error) {
 	if p.m == nil {
 		return p, nil

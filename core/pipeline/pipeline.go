@@ -11,8 +11,9 @@ import (
 	"gatekit/core/workers"
 )
 
-// Stage judges messages. Inspect may be called from many goroutines at once and must keep neither m nor its bytes. An error denies.
-// When ctx ends, Inspect must return: its verdict is no longer waited for.
+// Stage judges messages. Inspect may be called from many goroutines at once and must keep neither m
+// nor its bytes. An error denies. When ctx ends, Inspect must return: its verdict is no longer
+// waited for.
 type Stage interface {
 	Inspect(ctx context.Context, m *mcp.Message) (Verdict, error)
 }
@@ -23,13 +24,18 @@ type StageConfig struct {
 	Stage   Stage
 	Wants   Wants
 	Timeout time.Duration // of one Inspect; 0 is 2 s
-	Group   Group         // what asks it together with its neighbours of the same Group; nil asks it alone
-	Skip    bool          // on_error = "skip": an error, panic or time-out skips the stage instead of denying; recorded
-	Renames Renames       // the names that it may give, at the servers that it wants; they must hold Check
+	// what asks it together with its neighbours of the same Group; nil asks it alone
+	Group Group
+	// on_error = "skip": an error, panic or time-out skips the stage instead of denying; recorded
+	Skip bool
+	// the names that it may give, at the servers that it wants; they must hold Check
+	Renames Renames
 }
 
-// Group asks several stages about one message at once, where that is cheaper than one after another: in one question to the process that they all run in. It asks them as
-// [InspectInOrder] does. InspectAll is Inspect for all of them: with one verdict, or one error, for each that was asked; those after a denial are not. An error of its own is that of all.
+// Group asks several stages about one message at once, where that is cheaper than one after
+// another: in one question to the process that they all run in. It asks them as [InspectInOrder]
+// does. InspectAll is Inspect for all of them: with one verdict, or one error, for each that was
+// asked; those after a denial are not. An error of its own is that of all.
 type Group interface {
 	InspectAll(ctx context.Context, m *mcp.Message, stages []Stage) ([]Verdict, []error, error)
 }
@@ -41,29 +47,38 @@ type Step struct {
 	Reason   string // of a skip: what went wrong
 	Duration time.Duration
 	Findings []Finding
-	Changed  []string // with modify: where it changed the body, as far as that is still there in what went on
+	// with modify: where it changed the body, as far as that is still there in what went on
+	Changed []string
 }
 
 // Outcome is one decision, for the record.
 type Outcome struct {
-	Time     time.Time
-	Before   *mcp.Message // as it came; its fields say session, exchange, direction, kind, method, server, name
-	After    *mcp.Message // as it goes; nil when it does not (a stage's answer is an outcome of its own); Before itself when nothing changed
-	Action   string       // pass, deny, modify, answer, hide, ask, skip, park (design.md 11), or an event's
+	Time time.Time
+	// as it came; its fields say session, exchange, direction, kind, method, server, name
+	Before *mcp.Message
+	// as it goes; nil when it does not (a stage's answer is an outcome of its own); Before itself
+	// when nothing changed
+	After *mcp.Message
+	// pass, deny, modify, answer, hide, ask, skip, park (design.md 11), or an event's
+	Action   string
 	Reason   string
 	Steps    []Step
 	Duration time.Duration
 	Err      error
-	// Withheld are words of a peer that are left out of Before's Name and Method, and of Reason: no stage has judged them, or one found something there. A recorder may keep keyed
-	// hashes of them, no text and no body.
+	// Withheld are words of a peer that are left out of Before's Name and Method, and of Reason: no
+	// stage has judged them, or one found something there. A recorder may keep keyed hashes of
+	// them, no text and no body.
 	Withheld []string
 
-	judged bool // all stages that want Before were asked, as far as a denial did not make the last of them needless, and none failed
+	// all stages that want Before were asked, as far as a denial did not make the last of them
+	// needless, and none failed
+	judged bool
 }
 
-// Recorder keeps outcomes. When it returns nil the record is as durable as configured, and the message may move; seq is the
-// number of the record, from 1. When it returns an error the message does not move. It records although ctx has ended: that a message was
-// denied because its sender left is a decision too. It may be called from many goroutines at once and keeps nothing of o.
+// Recorder keeps outcomes. When it returns nil the record is as durable as configured, and the
+// message may move; seq is the number of the record, from 1. When it returns an error the message
+// does not move. It records although ctx has ended: that a message was denied because its sender
+// left is a decision too. It may be called from many goroutines at once and keeps nothing of o.
 type Recorder interface {
 	Record(ctx context.Context, o Outcome) (seq uint64, err error)
 }
@@ -76,11 +91,13 @@ type Options struct {
 	Workers         *workers.Pool    // where stages are asked; nil is a new goroutine each time
 }
 
-// Pipeline is immutable and safe for many goroutines, but for its [RecordableNames]. A reload makes a new one.
+// Pipeline is immutable and safe for many goroutines, but for its [RecordableNames]. A reload makes
+// a new one.
 type Pipeline struct {
 	rec     Recorder
 	options Options
-	// asked holds, in their order, the stages that want anything of a kind and direction, so that a message that nobody wants costs an index.
+	// asked holds, in their order, the stages that want anything of a kind and direction, so that a
+	// message that nobody wants costs an index.
 	asked  [mcp.Error + 1][mcp.ToClient + 1][]*stage
 	layers []*layer // of the stages that rename, in their order
 	judges bool     // there are stages
@@ -132,11 +149,14 @@ func (p *Pipeline) Pass(ctx context.Context, m *mcp.Message) (Passed, error) {
 	return p.settle(ctx, o, answer, d)
 }
 
-// settle records o, and only then lets o.After move, or tells of the denial. answer is that of a stage.
-func (p *Pipeline) settle(ctx context.Context, o Outcome, answer *mcp.Message, d *Denied) (Passed, error) {
+// settle records o, and only then lets o.After move, or tells of the denial. answer is that of a
+// stage.
+func (p *Pipeline) settle(ctx context.Context, o Outcome, answer *mcp.Message,
+	d *Denied) (Passed, error) {
 	seq, err := p.record(ctx, p.veil(o))
 	if err != nil {
-		return Passed{}, &Denied{Message: o.Before, Stage: "audit", Action: "deny", Err: fmt.Errorf("record the outcome: %w", err), options: p.options}
+		return Passed{}, &Denied{Message: o.Before, Stage: "audit", Action: "deny",
+			Err: fmt.Errorf("record the outcome: %w", err), options: p.options}
 	}
 	if d == nil {
 		return Passed{m: o.After}, nil
@@ -176,9 +196,10 @@ func judgeable(m *mcp.Message) error {
 	return nil
 }
 
-// judge asks the stages about o.Before, in the server's own names, and fills in the rest of o. Without a denial o.After may move. The answer, if any, is a stage's; it was
-// not judged yet.
-func (p *Pipeline) judge(ctx context.Context, o *Outcome, asked []*stage, layers []*layer) (answer *mcp.Message, d *Denied) {
+// judge asks the stages about o.Before, in the server's own names, and fills in the rest of o.
+// Without a denial o.After may move. The answer, if any, is a stage's; it was not judged yet.
+func (p *Pipeline) judge(ctx context.Context, o *Outcome, asked []*stage,
+	layers []*layer) (answer *mcp.Message, d *Denied) {
 	if o.Before.Kind == mcp.Request {
 		if d = toOwn(o, layers); d != nil {
 			o.judged = false
@@ -196,7 +217,8 @@ func (p *Pipeline) judge(ctx context.Context, o *Outcome, asked []*stage, layers
 		opinions := p.ask(found.in(ctx), o.After, now)
 		for i, s := range now {
 			next, step, denied := s.weigh(ctx, o.After, opinions[i])
-			step.Duration, began = time.Since(began), time.Now() // of stages that were asked together, the first has it all
+			// of stages that were asked together, the first has it all
+			step.Duration, began = time.Since(began), time.Now()
 			o.Steps = append(o.Steps, step)
 			o.judged = o.judged && step.Action != "skip"
 			found.add(opinions[i])
@@ -205,12 +227,16 @@ func (p *Pipeline) judge(ctx context.Context, o *Outcome, asked []*stage, layers
 				for i := range o.Steps {
 					o.Steps[i].Changed = nil // nothing went on
 				}
-				o.judged = o.judged && denied.Err == nil && i == len(now)-1 && !slices.ContainsFunc(asked, func(s *stage) bool { return s.wants.match(o.Before) })
+				o.judged = o.judged && denied.Err == nil && i == len(now)-1 &&
+					!slices.ContainsFunc(asked, func(s *stage) bool {
+						return s.wants.match(o.Before)
+					})
 				o.After, o.Action, o.Reason, o.Err = nil, denied.Action, denied.Reason, denied.Err
 				return nil, denied
 			case step.Action != "answer":
 				if hidden := opinions[i].verdict.Hide; len(hidden) > 0 && opinions[i].err == nil {
-					p.options.Names.list(o.After, o.Steps, hidden...) // who asks for what was hidden is of interest
+					// who asks for what was hidden is of interest
+					p.options.Names.list(o.After, o.Steps, hidden...)
 				}
 				o.After = next
 			case answer == nil: // the others are still asked: a denial beats an answer
@@ -243,7 +269,8 @@ func (p *Pipeline) judge(ctx context.Context, o *Outcome, asked []*stage, layers
 	return answer, &Denied{Stage: by, Action: "answer", Reason: o.Reason}
 }
 
-// summary is the weightiest action of the steps that let a message go, and the reason of the first stage that took it.
+// summary is the weightiest action of the steps that let a message go, and the reason of the first
+// stage that took it.
 func summary(steps []Step) (action, reason string) {
 	for _, word := range []string{"answer", "modify", "hide", "skip"} {
 		for _, s := range steps {
@@ -255,8 +282,10 @@ func summary(steps []Step) (action, reason string) {
 	return "pass", ""
 }
 
-// PassOwn records m, a message of Gatekit's own (a ping's answer, a merged list, an error, a cancellation, a result that asks the client while its call waits), and lets it move. No stage
-// is asked: it holds nothing that was not judged already. When it cannot be recorded, what moves is a bare error (requests' answers) or nothing (the zero Passed).
+// PassOwn records m, a message of Gatekit's own (a ping's answer, a merged list, an error, a
+// cancellation, a result that asks the client while its call waits), and lets it move. No stage is
+// asked: it holds nothing that was not judged already. When it cannot be recorded, what moves is a
+// bare error (requests' answers) or nothing (the zero Passed).
 func (p *Pipeline) PassOwn(ctx context.Context, m *mcp.Message) Passed {
 	o := Outcome{Time: time.Now(), Before: p.ownName(m), After: m, Action: "answer"}
 	o = p.veil(o)
@@ -283,16 +312,20 @@ func (p *Pipeline) PassOwn(ctx context.Context, m *mcp.Message) Passed {
 
 // RecordDecision records what a human said to the request that d refused.
 func (p *Pipeline) RecordDecision(ctx context.Context, d *Denied, action, by string) error {
-	_, err := p.record(ctx, p.veil(Outcome{Time: time.Now(), Before: d.Message, Action: action, Reason: by, judged: d.judged}))
+	_, err := p.record(ctx, p.veil(Outcome{Time: time.Now(), Before: d.Message, Action: action,
+		Reason: by, judged: d.judged}))
 	return err
 }
 
-// RecordEvent records something that is no message: start, stop, reload, a parse failure, a server lost. m carries the fields that apply, may have no
-// body, and may be nil. The error is the recorder's.
-func (p *Pipeline) RecordEvent(ctx context.Context, m *mcp.Message, action, reason string, err error) error {
+// RecordEvent records something that is no message: start, stop, reload, a parse failure, a server
+// lost. m carries the fields that apply, may have no body, and may be nil. The error is the
+// recorder's.
+func (p *Pipeline) RecordEvent(ctx context.Context, m *mcp.Message, action, reason string,
+	err error) error {
 	if m == nil {
 		m = &mcp.Message{}
 	}
-	_, err = p.record(ctx, p.veil(Outcome{Time: time.Now(), Before: m, Action: action, Reason: reason, Err: err}))
+	_, err = p.record(ctx, p.veil(Outcome{Time: time.Now(), Before: m, Action: action,
+		Reason: reason, Err: err}))
 	return err
 }

@@ -79,7 +79,8 @@ func parse(t *testing.T, to mcp.Direction, text string) *mcp.Message {
 }
 
 func call(t *testing.T) *mcp.Message {
-	m := parse(t, mcp.ToServer, `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"read","arguments":{"path":"/etc/passwd","n":1.0}}}`)
+	m := parse(t, mcp.ToServer,
+		`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"read","arguments":{"path":"/etc/passwd","n":1.0}}}`)
 	m.Name = "read"
 	return m
 }
@@ -118,75 +119,148 @@ func TestWhateverGoesWrongDenies(t *testing.T) {
 		in    func(t *testing.T) *mcp.Message
 		fault string // in Denied.Err; "" when it is a decision
 	}{
-		{name: "the zero verdict denies", stage: pipeline.StageConfig{Stage: says(pipeline.Verdict{})}},
-		{name: "an unknown action denies", stage: pipeline.StageConfig{Stage: says(pipeline.Verdict{Action: pipeline.Ask + 1})}, fault: "unknown action 5"},
-		{name: "an unknown action denies also where faults are skipped", stage: pipeline.StageConfig{Skip: true, Stage: says(pipeline.Verdict{Action: 255})}, fault: "unknown action 255"},
-		{name: "an error denies, whatever the verdict", stage: pipeline.StageConfig{Stage: stage(func(context.Context, *mcp.Message) (pipeline.Verdict, error) {
-			return pipeline.Verdict{Action: pipeline.Allow}, broken
-		})}, fault: "disk full"},
-		{name: "a panic denies", stage: pipeline.StageConfig{Stage: stage(func(context.Context, *mcp.Message) (pipeline.Verdict, error) { panic("oh") })}, fault: "panicked: oh"},
-		{name: "a stage that ends its goroutine denies", stage: pipeline.StageConfig{Stage: stage(func(context.Context, *mcp.Message) (pipeline.Verdict, error) {
-			runtime.Goexit()
-			return pipeline.Verdict{Action: pipeline.Allow}, nil
-		})}, fault: "ended its goroutine"},
-		{name: "a stage that gives up when its time is over denies", stage: pipeline.StageConfig{Stage: stage(func(ctx context.Context, _ *mcp.Message) (pipeline.Verdict, error) {
-			<-ctx.Done()
-			return pipeline.Verdict{Action: pipeline.Allow}, ctx.Err()
-		})}, fault: "no verdict within 2s"},
-		{name: "a stage that ignores its context denies", stage: pipeline.StageConfig{Timeout: time.Second, Stage: stage(func(context.Context, *mcp.Message) (pipeline.Verdict, error) {
-			time.Sleep(time.Hour)
-			return pipeline.Verdict{Action: pipeline.Allow}, nil
-		})}, fault: "no verdict within 1s"},
-		{name: "a recorder that fails denies", stage: pipeline.StageConfig{Stage: allow}, fails: func() error { return broken }, fault: "disk full"},
-		{name: "a recorder that panics denies", stage: pipeline.StageConfig{Stage: allow}, fails: func() error { panic("torn") }, fault: "torn"},
-		{name: "an edit that is not JSON denies", stage: pipeline.StageConfig{Stage: modify(mcp.Set("/arguments/path", []byte(`/tmp`)))}, fault: "edit"},
-		{name: "an edit that smuggles a second value denies", stage: pipeline.StageConfig{Stage: modify(mcp.Set("/arguments/path", []byte(`"/tmp","name":"write"`)))}, fault: "edit"},
-		{name: "an edit of a place that cannot exist denies", stage: pipeline.StageConfig{Stage: modify(mcp.Set("/name/x", []byte(`1`)))}, fault: "edit"},
-		{name: "an edit that cannot be made denies also where faults are skipped", stage: pipeline.StageConfig{Skip: true, Stage: modify(mcp.Set("/name/x", []byte(`1`)))}, fault: "edit"},
-		{name: "an edit of the tool's name denies", stage: pipeline.StageConfig{Stage: modify(mcp.Set("/name", []byte(`"write"`)))}, fault: "/name must stay"},
-		{name: "an edit that takes the tool's name away denies", stage: pipeline.StageConfig{Stage: modify(mcp.Remove("/name"))}, fault: "/name must stay"},
-		{name: "an edit of the whole body that changes the name denies", stage: pipeline.StageConfig{Stage: modify(mcp.Set("", []byte(`{"name":"write"}`)))}, fault: "/name must stay"},
-		{name: "an edit of a resource's URI denies", stage: pipeline.StageConfig{Stage: modify(mcp.Set("/uri", []byte(`"file:///b"`)))}, fault: "/uri must stay",
+		{name: "the zero verdict denies",
+			stage: pipeline.StageConfig{Stage: says(pipeline.Verdict{})}},
+		{name: "an unknown action denies",
+			stage: pipeline.StageConfig{Stage: says(pipeline.Verdict{Action: pipeline.Ask + 1})},
+			fault: "unknown action 5"},
+		{name: "an unknown action denies also where faults are skipped",
+			stage: pipeline.StageConfig{Skip: true, Stage: says(pipeline.Verdict{Action: 255})},
+			fault: "unknown action 255"},
+		{name: "an error denies, whatever the verdict",
+			stage: pipeline.StageConfig{Stage: stage(func(context.Context,
+				*mcp.Message) (pipeline.Verdict, error) {
+				return pipeline.Verdict{Action: pipeline.Allow}, broken
+			})}, fault: "disk full"},
+		{name: "a panic denies", stage: pipeline.StageConfig{Stage: stage(func(context.Context,
+			*mcp.Message) (pipeline.Verdict, error) {
+			panic("oh")
+		})}, fault: "panicked: oh"},
+		{name: "a stage that ends its goroutine denies",
+			stage: pipeline.StageConfig{Stage: stage(func(context.Context,
+				*mcp.Message) (pipeline.Verdict, error) {
+				runtime.Goexit()
+				return pipeline.Verdict{Action: pipeline.Allow}, nil
+			})}, fault: "ended its goroutine"},
+		{name: "a stage that gives up when its time is over denies",
+			stage: pipeline.StageConfig{Stage: stage(func(ctx context.Context,
+				_ *mcp.Message) (pipeline.Verdict, error) {
+				<-ctx.Done()
+				return pipeline.Verdict{Action: pipeline.Allow}, ctx.Err()
+			})}, fault: "no verdict within 2s"},
+		{name: "a stage that ignores its context denies",
+			stage: pipeline.StageConfig{Timeout: time.Second,
+				Stage: stage(func(context.Context, *mcp.Message) (pipeline.Verdict, error) {
+					time.Sleep(time.Hour)
+					return pipeline.Verdict{Action: pipeline.Allow}, nil
+				})}, fault: "no verdict within 1s"},
+		{name: "a recorder that fails denies", stage: pipeline.StageConfig{Stage: allow},
+			fails: func() error { return broken }, fault: "disk full"},
+		{name: "a recorder that panics denies", stage: pipeline.StageConfig{Stage: allow},
+			fails: func() error { panic("torn") }, fault: "torn"},
+		{name: "an edit that is not JSON denies",
+			stage: pipeline.StageConfig{Stage: modify(mcp.Set("/arguments/path", []byte(`/tmp`)))},
+			fault: "edit"},
+		{name: "an edit that smuggles a second value denies",
+			stage: pipeline.StageConfig{Stage: modify(mcp.Set("/arguments/path",
+				[]byte(`"/tmp","name":"write"`)))}, fault: "edit"},
+		{name: "an edit of a place that cannot exist denies",
+			stage: pipeline.StageConfig{Stage: modify(mcp.Set("/name/x", []byte(`1`)))},
+			fault: "edit"},
+		{name: "an edit that cannot be made denies also where faults are skipped",
+			stage: pipeline.StageConfig{Skip: true, Stage: modify(mcp.Set("/name/x", []byte(`1`)))},
+			fault: "edit"},
+		{name: "an edit of the tool's name denies",
+			stage: pipeline.StageConfig{Stage: modify(mcp.Set("/name", []byte(`"write"`)))},
+			fault: "/name must stay"},
+		{name: "an edit that takes the tool's name away denies",
+			stage: pipeline.StageConfig{Stage: modify(mcp.Remove("/name"))},
+			fault: "/name must stay"},
+		{name: "an edit of the whole body that changes the name denies",
+			stage: pipeline.StageConfig{Stage: modify(mcp.Set("", []byte(`{"name":"write"}`)))},
+			fault: "/name must stay"},
+		{name: "an edit of a resource's URI denies",
+			stage: pipeline.StageConfig{Stage: modify(mcp.Set("/uri", []byte(`"file:///b"`)))},
+			fault: "/uri must stay",
 			in: func(t *testing.T) *mcp.Message {
-				return parse(t, mcp.ToServer, `{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"file:///a"}}`)
+				return parse(t, mcp.ToServer,
+					`{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"file:///a"}}`)
 			}},
-		{name: "an edit of an updated resource's URI denies", stage: pipeline.StageConfig{Stage: modify(mcp.Set("/uri", []byte(`"file:///b"`)))}, fault: "/uri must stay",
+		{name: "an edit of an updated resource's URI denies",
+			stage: pipeline.StageConfig{Stage: modify(mcp.Set("/uri", []byte(`"file:///b"`)))},
+			fault: "/uri must stay",
 			in: func(t *testing.T) *mcp.Message {
-				return parse(t, mcp.ToClient, `{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"file:///a"}}`)
+				return parse(t, mcp.ToClient,
+					`{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"file:///a"}}`)
 			}},
-		{name: "an edit of a completion's ref denies", stage: pipeline.StageConfig{Stage: modify(mcp.Set("/ref/name", []byte(`"other"`)))}, fault: "/ref/name must stay",
+		{name: "an edit of a completion's ref denies",
+			stage: pipeline.StageConfig{Stage: modify(mcp.Set("/ref/name", []byte(`"other"`)))},
+			fault: "/ref/name must stay",
 			in: func(t *testing.T) *mcp.Message {
-				return parse(t, mcp.ToServer, `{"jsonrpc":"2.0","id":1,"method":"completion/complete","params":{"ref":{"type":"ref/prompt","name":"ask"},"argument":{"name":"a","value":"b"}}}`)
+				return parse(t, mcp.ToServer,
+					`{"jsonrpc":"2.0","id":1,"method":"completion/complete","params":{"ref":{"type":"ref/prompt","name":"ask"},"argument":{"name":"a","value":"b"}}}`)
 			}},
-		{name: "an edit of a completion's kind of ref denies", stage: pipeline.StageConfig{Stage: modify(mcp.Set("/ref", []byte(`{"type":"ref/resource","name":"ask","uri":"file:///a"}`)))}, fault: "must stay",
+		{name: "an edit of a completion's kind of ref denies",
+			stage: pipeline.StageConfig{Stage: modify(mcp.Set("/ref",
+				[]byte(`{"type":"ref/resource","name":"ask","uri":"file:///a"}`)))},
+			fault: "must stay",
 			in: func(t *testing.T) *mcp.Message {
-				return parse(t, mcp.ToServer, `{"jsonrpc":"2.0","id":1,"method":"completion/complete","params":{"ref":{"type":"ref/prompt","name":"ask"},"argument":{"name":"a","value":"b"}}}`)
+				return parse(t, mcp.ToServer,
+					`{"jsonrpc":"2.0","id":1,"method":"completion/complete","params":{"ref":{"type":"ref/prompt","name":"ask"},"argument":{"name":"a","value":"b"}}}`)
 			}},
-		{name: "an edit of the call that is cancelled denies", stage: pipeline.StageConfig{Stage: modify(mcp.Set("/requestId", []byte(`2`)))}, fault: "/requestId must stay",
+		{name: "an edit of the call that is cancelled denies",
+			stage: pipeline.StageConfig{Stage: modify(mcp.Set("/requestId", []byte(`2`)))},
+			fault: "/requestId must stay",
 			in: func(t *testing.T) *mcp.Message {
-				return parse(t, mcp.ToServer, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`)
+				return parse(t, mcp.ToServer,
+					`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`)
 			}},
-		{name: "edits with the action allow deny", stage: pipeline.StageConfig{Stage: says(pipeline.Verdict{Action: pipeline.Allow, Edits: []mcp.Edit{mcp.Remove("/arguments")}})}, fault: "without the action modify"},
-		{name: "the action modify without an edit denies", stage: pipeline.StageConfig{Stage: says(pipeline.Verdict{Action: pipeline.Modify})}, fault: "without an edit"},
-		{name: "an answer with the action allow denies", stage: pipeline.StageConfig{Stage: says(pipeline.Verdict{Action: pipeline.Allow, Answer: []byte(`{}`)})}, fault: "without the action answer"},
-		{name: "an answer that is missing denies", stage: pipeline.StageConfig{Stage: says(pipeline.Verdict{Action: pipeline.Answer})}, fault: "answer"},
-		{name: "an answer that is no JSON denies", stage: pipeline.StageConfig{Stage: says(pipeline.Verdict{Action: pipeline.Answer, Answer: []byte(`{`)})}, fault: "answer"},
-		{name: "an answer that is no object denies", stage: pipeline.StageConfig{Stage: says(pipeline.Verdict{Action: pipeline.Answer, Answer: []byte(`[]`)})}, fault: "no JSON object"},
-		{name: "an answer that smuggles another member denies", stage: pipeline.StageConfig{Stage: says(pipeline.Verdict{Action: pipeline.Answer, Answer: []byte(`{},"id":8`)})}, fault: "answer"},
-		{name: "an answer to a notification denies", stage: pipeline.StageConfig{Stage: says(pipeline.Verdict{Action: pipeline.Answer, Answer: []byte(`{}`)})}, fault: "answer to a notification",
+		{name: "edits with the action allow deny",
+			stage: pipeline.StageConfig{Stage: says(pipeline.Verdict{Action: pipeline.Allow,
+				Edits: []mcp.Edit{mcp.Remove("/arguments")}})}, fault: "without the action modify"},
+		{name: "the action modify without an edit denies",
+			stage: pipeline.StageConfig{Stage: says(pipeline.Verdict{Action: pipeline.Modify})},
+			fault: "without an edit"},
+		{name: "an answer with the action allow denies",
+			stage: pipeline.StageConfig{Stage: says(pipeline.Verdict{Action: pipeline.Allow,
+				Answer: []byte(`{}`)})}, fault: "without the action answer"},
+		{name: "an answer that is missing denies",
+			stage: pipeline.StageConfig{Stage: says(pipeline.Verdict{Action: pipeline.Answer})},
+			fault: "answer"},
+		{name: "an answer that is no JSON denies",
+			stage: pipeline.StageConfig{Stage: says(pipeline.Verdict{Action: pipeline.Answer,
+				Answer: []byte(`{`)})}, fault: "answer"},
+		{name: "an answer that is no object denies",
+			stage: pipeline.StageConfig{Stage: says(pipeline.Verdict{Action: pipeline.Answer,
+				Answer: []byte(`[]`)})}, fault: "no JSON object"},
+		{name: "an answer that smuggles another member denies",
+			stage: pipeline.StageConfig{Stage: says(pipeline.Verdict{Action: pipeline.Answer,
+				Answer: []byte(`{},"id":8`)})}, fault: "answer"},
+		{name: "an answer to a notification denies",
+			stage: pipeline.StageConfig{Stage: says(pipeline.Verdict{Action: pipeline.Answer,
+				Answer: []byte(`{}`)})}, fault: "answer to a notification",
 			in: func(t *testing.T) *mcp.Message {
-				return parse(t, mcp.ToServer, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+				return parse(t, mcp.ToServer,
+					`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
 			}},
-		{name: "an answer to a response denies", stage: pipeline.StageConfig{Stage: says(pipeline.Verdict{Action: pipeline.Answer, Answer: []byte(`{}`)})}, fault: "answer to a response",
+		{name: "an answer to a response denies",
+			stage: pipeline.StageConfig{Stage: says(pipeline.Verdict{Action: pipeline.Answer,
+				Answer: []byte(`{}`)})}, fault: "answer to a response",
 			in: func(t *testing.T) *mcp.Message {
 				return answerTo(t, call(t), `{"jsonrpc":"2.0","id":7,"result":{}}`)
 			}},
-		{name: "a message without a direction is denied, wanted or not", stage: pipeline.StageConfig{Stage: allow, Wants: pipeline.Wants{Methods: []string{"ping"}}}, fault: "direction",
-			in: func(t *testing.T) *mcp.Message { return parse(t, 0, `{"jsonrpc":"2.0","id":1,"method":"ping"}`) }},
-		{name: "no message is denied", stage: pipeline.StageConfig{Stage: allow}, fault: "no message",
-			in: func(*testing.T) *mcp.Message { return nil }},
-		{name: "a message of no kind is denied", stage: pipeline.StageConfig{Stage: allow}, fault: "kind",
-			in: func(*testing.T) *mcp.Message { return &mcp.Message{To: mcp.ToServer} }},
+		{name: "a message without a direction is denied, wanted or not",
+			stage: pipeline.StageConfig{Stage: allow,
+				Wants: pipeline.Wants{Methods: []string{"ping"}}}, fault: "direction",
+			in: func(t *testing.T) *mcp.Message {
+				return parse(t, 0, `{"jsonrpc":"2.0","id":1,"method":"ping"}`)
+			}},
+		{name: "no message is denied", stage: pipeline.StageConfig{Stage: allow},
+			fault: "no message",
+			in:    func(*testing.T) *mcp.Message { return nil }},
+		{name: "a message of no kind is denied", stage: pipeline.StageConfig{Stage: allow},
+			fault: "kind",
+			in:    func(*testing.T) *mcp.Message { return &mcp.Message{To: mcp.ToServer} }},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -204,7 +278,8 @@ func TestWhateverGoesWrongDenies(t *testing.T) {
 				})
 				kept := workers.New()
 				defer kept.Close()
-				p := pipeline.New(rec, pipeline.Options{Workers: kept}, tt.stage, pipeline.StageConfig{Name: "later", Stage: after})
+				p := pipeline.New(rec, pipeline.Options{Workers: kept}, tt.stage,
+					pipeline.StageConfig{Name: "later", Stage: after})
 				passed, err := p.Pass(t.Context(), in(t))
 				d := denied(t, passed, err)
 				switch {
@@ -220,7 +295,8 @@ func TestWhateverGoesWrongDenies(t *testing.T) {
 				} else {
 					o := rec.last(t)
 					if o.Action != "deny" || o.After != nil {
-						t.Errorf("recorded %s of %v, want a denial of which nothing moves", o.Action, o.After)
+						t.Errorf("recorded %s of %v, want a denial of which nothing moves",
+							o.Action, o.After)
 					}
 					if d.Record != 1 {
 						t.Errorf("record %d, want 1", d.Record)
@@ -242,10 +318,12 @@ func TestARequestIsDeniedWhenItsSenderLeaves(t *testing.T) {
 	for _, skip := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			rec := &record{}
-			p := pipeline.New(rec, pipeline.Options{}, pipeline.StageConfig{Name: "slow", Skip: skip, Timeout: time.Hour, Stage: stage(func(ctx context.Context, _ *mcp.Message) (pipeline.Verdict, error) {
-				<-ctx.Done()
-				return pipeline.Verdict{}, ctx.Err()
-			})})
+			p := pipeline.New(rec, pipeline.Options{}, pipeline.StageConfig{Name: "slow",
+				Skip: skip, Timeout: time.Hour, Stage: stage(func(ctx context.Context,
+					_ *mcp.Message) (pipeline.Verdict, error) {
+					<-ctx.Done()
+					return pipeline.Verdict{}, ctx.Err()
+				})})
 			gone := errors.New("client gone")
 			ctx, cancel := context.WithCancelCause(t.Context())
 			time.AfterFunc(time.Second, func() { cancel(gone) })
@@ -279,7 +357,8 @@ func TestStragglersAreBounded(t *testing.T) {
 			mu.Unlock()
 			return pipeline.Verdict{Action: pipeline.Allow}, nil
 		})
-		p := pipeline.New(&record{}, pipeline.Options{}, pipeline.StageConfig{Name: "stuck", Stage: stuck, Timeout: time.Second})
+		p := pipeline.New(&record{}, pipeline.Options{}, pipeline.StageConfig{Name: "stuck",
+			Stage: stuck, Timeout: time.Second})
 		began := time.Now()
 		for range 100 {
 			passed, err := p.Pass(t.Context(), call(t))
@@ -294,7 +373,8 @@ func TestStragglersAreBounded(t *testing.T) {
 			t.Errorf("100 denials took %v, want 64s: those over the bound are denied at once", took)
 		}
 		passed, err := p.Pass(t.Context(), call(t))
-		if d := denied(t, passed, err); !strings.Contains(d.Err.Error(), "64 of its calls still run") {
+		if d := denied(t, passed, err); !strings.Contains(d.Err.Error(),
+			"64 of its calls still run") {
 			t.Errorf("denied by %v, want the bound named", d.Err)
 		}
 		time.Sleep(25 * time.Hour) // all have returned
@@ -314,8 +394,15 @@ func TestSkipKeepsTheMessageAndWhatOthersMadeOfIt(t *testing.T) {
 		"error": func(context.Context, *mcp.Message) (pipeline.Verdict, error) {
 			return pipeline.Verdict{}, errors.New("broken")
 		},
-		"panic":    func(context.Context, *mcp.Message) (pipeline.Verdict, error) { panic("broken") },
-		"time-out": func(context.Context, *mcp.Message) (pipeline.Verdict, error) { time.Sleep(time.Minute); panic("late") },
+		"panic": func(context.Context, *mcp.Message) (pipeline.Verdict,
+			error) {
+			panic("broken")
+		},
+		"time-out": func(context.Context, *mcp.Message) (pipeline.Verdict,
+			error) {
+			time.Sleep(time.Minute)
+			panic("late")
+		},
 	}
 	for name, fault := range faults {
 		t.Run(name, func(t *testing.T) {
@@ -324,9 +411,11 @@ func TestSkipKeepsTheMessageAndWhatOthersMadeOfIt(t *testing.T) {
 				p := pipeline.New(rec, pipeline.Options{},
 					pipeline.StageConfig{Name: "redact", Stage: modify(redact)},
 					pipeline.StageConfig{Name: "fragile", Stage: fault, Skip: true},
-					pipeline.StageConfig{Name: "last", Stage: stage(func(_ context.Context, m *mcp.Message) (pipeline.Verdict, error) {
+					pipeline.StageConfig{Name: "last", Stage: stage(func(_ context.Context,
+						m *mcp.Message) (pipeline.Verdict, error) {
 						if got, _ := m.Text("/arguments/path"); got != "[redacted]" {
-							t.Errorf("the stage after the skipped one saw %q, want the redaction", got)
+							t.Errorf("the stage after the skipped one saw %q, want the redaction",
+								got)
 						}
 						return pipeline.Verdict{Action: pipeline.Allow}, nil
 					})})
@@ -339,8 +428,10 @@ func TestSkipKeepsTheMessageAndWhatOthersMadeOfIt(t *testing.T) {
 					t.Errorf("passed %s\nwant %s", got, want)
 				}
 				o := rec.last(t)
-				if o.Action != "modify" || len(o.Steps) != 3 || o.Steps[1].Action != "skip" || o.Steps[1].Reason == "" {
-					t.Errorf("recorded %s with steps %+v, want modify with the second skipped and why", o.Action, o.Steps)
+				if o.Action != "modify" || len(o.Steps) != 3 || o.Steps[1].Action != "skip" ||
+					o.Steps[1].Reason == "" {
+					t.Errorf("recorded %s with steps %+v, want modify with the second skipped "+
+						"and why", o.Action, o.Steps)
 				}
 				time.Sleep(time.Hour)
 			})
@@ -355,11 +446,13 @@ func TestStagesAreAskedInOrder(t *testing.T) {
 			if got, _ := m.Text("/arguments/path"); got != want {
 				return pipeline.Verdict{Reason: "saw " + got}, nil
 			}
-			return pipeline.Verdict{Action: pipeline.Allow, Findings: []pipeline.Finding{{Type: "path", Pointer: "/arguments/path"}}}, nil
+			return pipeline.Verdict{Action: pipeline.Allow,
+				Findings: []pipeline.Finding{{Type: "path", Pointer: "/arguments/path"}}}, nil
 		}
 	}
 	refuse := says(pipeline.Verdict{Reason: "no"})
-	answer := says(pipeline.Verdict{Action: pipeline.Answer, Answer: []byte(`{"content":[]}`), Reason: "known"})
+	answer := says(pipeline.Verdict{Action: pipeline.Answer, Answer: []byte(`{"content":[]}`),
+		Reason: "known"})
 	tests := []struct {
 		name   string
 		stages []stage
@@ -368,18 +461,25 @@ func TestStagesAreAskedInOrder(t *testing.T) {
 		steps  []string // their actions
 	}{
 		{"no stage passes", nil, "pass", "", nil},
-		{"each sees what the former made of the message", []stage{seen("/etc/passwd"), redact, seen("x")}, "modify", "", []string{"pass", "modify", "pass"}},
-		{"the first denial ends it", []stage{allow, refuse, redact}, "deny", "no", []string{"pass", "deny"}},
-		{"a denial beats a change made before it", []stage{redact, refuse}, "deny", "no", []string{"modify", "deny"}},
-		{"a denial beats an answer made before it", []stage{answer, refuse}, "deny", "no", []string{"answer", "deny"}},
-		{"the first answer is the answer", []stage{answer, redact, says(pipeline.Verdict{Action: pipeline.Answer, Answer: []byte(`{}`)})}, "answer", "known", []string{"answer", "modify", "answer"}},
+		{"each sees what the former made of the message", []stage{seen("/etc/passwd"), redact,
+			seen("x")}, "modify", "", []string{"pass", "modify", "pass"}},
+		{"the first denial ends it", []stage{allow, refuse, redact}, "deny", "no", []string{"pass",
+			"deny"}},
+		{"a denial beats a change made before it", []stage{redact, refuse},
+			"deny", "no", []string{"modify", "deny"}},
+		{"a denial beats an answer made before it", []stage{answer, refuse},
+			"deny", "no", []string{"answer", "deny"}},
+		{"the first answer is the answer", []stage{answer, redact,
+			says(pipeline.Verdict{Action: pipeline.Answer, Answer: []byte(`{}`)})},
+			"answer", "known", []string{"answer", "modify", "answer"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			rec := &record{}
 			var stages []pipeline.StageConfig
 			for _, s := range tt.stages {
-				stages = append(stages, pipeline.StageConfig{Name: "s", Stage: s, Wants: pipeline.Wants{Kinds: []mcp.Kind{mcp.Request}}})
+				stages = append(stages, pipeline.StageConfig{Name: "s", Stage: s,
+					Wants: pipeline.Wants{Kinds: []mcp.Kind{mcp.Request}}})
 			}
 			m := call(t)
 			passed, err := pipeline.New(rec, pipeline.Options{}, stages...).Pass(t.Context(), m)
@@ -389,7 +489,8 @@ func TestStagesAreAskedInOrder(t *testing.T) {
 				steps = append(steps, s.Action)
 			}
 			if o.Action != tt.action || o.Reason != tt.reason || !slices.Equal(steps, tt.steps) {
-				t.Errorf("recorded %s %q %v, want %s %q %v", o.Action, o.Reason, steps, tt.action, tt.reason, tt.steps)
+				t.Errorf("recorded %s %q %v, want %s %q %v", o.Action, o.Reason, steps, tt.action,
+					tt.reason, tt.steps)
 			}
 			if string(o.Before.Body()) != string(m.Body()) || o.Before.Exchange != m.Exchange {
 				t.Error("the record does not hold the message as it came")
@@ -398,7 +499,8 @@ func TestStagesAreAskedInOrder(t *testing.T) {
 				t.Errorf("error %v with action %s", err, tt.action)
 			}
 			if tt.action == "answer" {
-				if got := string(denied(t, passed, err).Response("1").Message().Body()); got != `{"content":[]}` {
+				if got := string(denied(t, passed,
+					err).Response("1").Message().Body()); got != `{"content":[]}` {
 					t.Errorf("answered %s, want what the first stage said", got)
 				}
 			}
@@ -424,14 +526,24 @@ func TestWhereAMessageWasChangedIsRecordedWithoutWhatWasThere(t *testing.T) {
 		stages []stage
 		want   [][]string
 	}{
-		{"a value that was replaced", []stage{modify(mcp.Set("/arguments/path", x))}, [][]string{{"/arguments/path"}}},
-		{"a member that was taken out is named by what held it", []stage{modify(mcp.Remove("/arguments/path"))}, [][]string{{"/arguments"}}},
-		{"two of one object", []stage{modify(mcp.Remove("/arguments/path"), mcp.Remove("/arguments/n"))}, [][]string{{"/arguments"}}},
-		{"a place that a later stage replaced as part of a larger one", []stage{modify(mcp.Set("/arguments/path", x)), modify(mcp.Set("/arguments", []byte(`{}`)))}, [][]string{{"/arguments"}, {"/arguments"}}},
-		{"a place whose name a later stage took out", []stage{modify(mcp.Set("/arguments/path", x)), modify(mcp.Remove("/arguments/path"))}, [][]string{{"/arguments"}, {"/arguments"}}},
-		{"a place that a later stage left alone", []stage{modify(mcp.Set("/arguments/path", x)), modify(mcp.Set("/arguments/pa", x))}, [][]string{{"/arguments/path"}, {"/arguments/pa"}}},
+		{"a value that was replaced", []stage{modify(mcp.Set("/arguments/path", x))},
+			[][]string{{"/arguments/path"}}},
+		{"a member that was taken out is named by what held it",
+			[]stage{modify(mcp.Remove("/arguments/path"))}, [][]string{{"/arguments"}}},
+		{"two of one object", []stage{modify(mcp.Remove("/arguments/path"),
+			mcp.Remove("/arguments/n"))}, [][]string{{"/arguments"}}},
+		{"a place that a later stage replaced as part of a larger one",
+			[]stage{modify(mcp.Set("/arguments/path", x)),
+				modify(mcp.Set("/arguments", []byte(`{}`)))}, [][]string{{"/arguments"},
+				{"/arguments"}}},
+		{"a place whose name a later stage took out", []stage{modify(mcp.Set("/arguments/path", x)),
+			modify(mcp.Remove("/arguments/path"))}, [][]string{{"/arguments"}, {"/arguments"}}},
+		{"a place that a later stage left alone", []stage{modify(mcp.Set("/arguments/path", x)),
+			modify(mcp.Set("/arguments/pa", x))}, [][]string{{"/arguments/path"},
+			{"/arguments/pa"}}},
 		{"too many", []stage{modify(many...)}, [][]string{{"/arguments"}}},
-		{"none of what was refused then", []stage{modify(mcp.Set("/arguments/path", x)), refuse}, [][]string{nil, nil}},
+		{"none of what was refused then", []stage{modify(mcp.Set("/arguments/path", x)), refuse},
+			[][]string{nil, nil}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			rec := &record{}
@@ -461,7 +573,8 @@ func TestGatekitsOwnWordsAreRecorded(t *testing.T) {
 		action, reason string
 	}{
 		{mcp.NewError("1", -32603, "no such server", nil), "answer", "no such server"},
-		{mcp.NewNotification("notifications/cancelled", []byte(`{"requestId":1,"reason":"timed out"}`)), "answer", "timed out"},
+		{mcp.NewNotification("notifications/cancelled",
+			[]byte(`{"requestId":1,"reason":"timed out"}`)), "answer", "timed out"},
 		{parked, "park", "it waits for what the client answers"},
 		{mcp.NewResponse("1", []byte(`{}`)), "answer", ""},
 	} {
@@ -488,29 +601,40 @@ func TestWants(t *testing.T) {
 		{"another prefix", pipeline.Wants{Methods: []string{"resources/*"}}, nil, false},
 		{"its kind", pipeline.Wants{Kinds: []mcp.Kind{mcp.Response, mcp.Request}}, nil, true},
 		{"another kind", pipeline.Wants{Kinds: []mcp.Kind{mcp.Response}}, nil, false},
-		{"its method's only kind", pipeline.Wants{Only: map[string]mcp.Kind{"tools/call": mcp.Request}}, nil, true},
-		{"another only kind of its method", pipeline.Wants{Methods: []string{"tools/call"}, Only: map[string]mcp.Kind{"tools/call": mcp.Response}}, nil, false},
-		{"an only kind of another method", pipeline.Wants{Only: map[string]mcp.Kind{"tools/list": mcp.Response}}, nil, true},
-		{"an only kind of a method that is not listed", pipeline.Wants{Methods: []string{"tools/list"}, Only: map[string]mcp.Kind{"tools/call": mcp.Request}}, nil, false},
+		{"its method's only kind",
+			pipeline.Wants{Only: map[string]mcp.Kind{"tools/call": mcp.Request}}, nil, true},
+		{"another only kind of its method", pipeline.Wants{Methods: []string{"tools/call"},
+			Only: map[string]mcp.Kind{"tools/call": mcp.Response}}, nil, false},
+		{"an only kind of another method",
+			pipeline.Wants{Only: map[string]mcp.Kind{"tools/list": mcp.Response}}, nil, true},
+		{"an only kind of a method that is not listed",
+			pipeline.Wants{Methods: []string{"tools/list"},
+				Only: map[string]mcp.Kind{"tools/call": mcp.Request}}, nil, false},
 		{"its direction", pipeline.Wants{Directions: []mcp.Direction{mcp.ToServer}}, nil, true},
-		{"the other direction", pipeline.Wants{Directions: []mcp.Direction{mcp.ToClient}}, nil, false},
+		{"the other direction", pipeline.Wants{Directions: []mcp.Direction{mcp.ToClient}}, nil,
+			false},
 		{"its server", pipeline.Wants{Servers: []string{"files"}}, nil, true},
 		{"all servers", pipeline.Wants{Servers: []string{"*"}}, nil, true},
 		{"another server", pipeline.Wants{Servers: []string{"github"}}, nil, false},
-		{"a server, and the message has none yet", pipeline.Wants{Servers: []string{"github"}}, func() *mcp.Message {
-			return &mcp.Message{Kind: mcp.Notification, To: mcp.ToServer, Method: "notifications/initialized"}
-		}, true},
-		{"a method, and that of the answer is not known", pipeline.Wants{Methods: []string{"tools/call"}}, func() *mcp.Message {
-			return &mcp.Message{Kind: mcp.Error, To: mcp.ToClient, Server: "files"}
-		}, true},
+		{"a server, and the message has none yet", pipeline.Wants{Servers: []string{"github"}},
+			func() *mcp.Message {
+				return &mcp.Message{Kind: mcp.Notification, To: mcp.ToServer,
+					Method: "notifications/initialized"}
+			}, true},
+		{"a method, and that of the answer is not known",
+			pipeline.Wants{Methods: []string{"tools/call"}}, func() *mcp.Message {
+				return &mcp.Message{Kind: mcp.Error, To: mcp.ToClient, Server: "files"}
+			}, true},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			asked := false
-			p := pipeline.New(&record{}, pipeline.Options{}, pipeline.StageConfig{Name: "s", Wants: tt.wants, Stage: stage(func(context.Context, *mcp.Message) (pipeline.Verdict, error) {
-				asked = true
-				return pipeline.Verdict{Action: pipeline.Allow}, nil
-			})})
+			p := pipeline.New(&record{}, pipeline.Options{}, pipeline.StageConfig{Name: "s",
+				Wants: tt.wants, Stage: stage(func(context.Context, *mcp.Message) (pipeline.Verdict,
+					error) {
+					asked = true
+					return pipeline.Verdict{Action: pipeline.Allow}, nil
+				})})
 			m := request
 			if tt.m != nil {
 				m = tt.m()
@@ -539,56 +663,80 @@ func TestHide(t *testing.T) {
 		action string
 	}{
 		{"a tool is taken out of the list", []string{"b"}, func(t *testing.T) *mcp.Message {
-			return list(t, "tools/list", `{"tools":[{"name":"a"}, {"name":"b"}, {"name":"c","x":1.50}],"nextCursor":"b"}`)
+			return list(t, "tools/list",
+				`{"tools":[{"name":"a"}, {"name":"b"}, {"name":"c","x":1.50}],"nextCursor":"b"}`)
 		}, `{"tools":[{"name":"a"}, {"name":"c","x":1.50}],"nextCursor":"b"}`, "hide"},
-		{"first and last go, whatever their spelling", []string{"a", "c"}, func(t *testing.T) *mcp.Message {
-			return list(t, "tools/list", `{"tools":[{"name":"\u0061"},{"name":"b"},{"name":"c"}]}`)
-		}, `{"tools":[{"name":"b"}]}`, "hide"},
+		{"first and last go, whatever their spelling", []string{"a", "c"},
+			func(t *testing.T) *mcp.Message {
+				return list(t, "tools/list",
+					`{"tools":[{"name":"\u0061"},{"name":"b"},{"name":"c"}]}`)
+			}, `{"tools":[{"name":"b"}]}`, "hide"},
 		{"all go", []string{"a", "b"}, func(t *testing.T) *mcp.Message {
 			return list(t, "prompts/list", `{"prompts":[{"name":"a"},{"name":"b"}]}`)
 		}, `{"prompts":[]}`, "hide"},
-		{"items without a name stay where they are", []string{"b"}, func(t *testing.T) *mcp.Message {
-			return list(t, "tools/list", `{"tools":[{"title":"b"},7,{"name":"b"},{"name":null}]}`)
-		}, `{"tools":[{"title":"b"},7,{"name":null}]}`, "hide"},
+		{"items without a name stay where they are", []string{"b"},
+			func(t *testing.T) *mcp.Message {
+				return list(t, "tools/list",
+					`{"tools":[{"title":"b"},7,{"name":"b"},{"name":null}]}`)
+			}, `{"tools":[{"title":"b"},7,{"name":null}]}`, "hide"},
 		{"a resource goes by its URI", []string{"file:///b"}, func(t *testing.T) *mcp.Message {
-			return list(t, "resources/list", `{"resources":[{"uri":"file:///a","name":"file:///b"},{"uri":"file:///b","name":"a"}]}`)
+			return list(t, "resources/list",
+				`{"resources":[{"uri":"file:///a","name":"file:///b"},{"uri":"file:///b","name":"a"}]}`)
 		}, `{"resources":[{"uri":"file:///a","name":"file:///b"}]}`, "hide"},
-		{"a template goes by its template", []string{"file:///{p}"}, func(t *testing.T) *mcp.Message {
-			return list(t, "resources/templates/list", `{"resourceTemplates":[{"uriTemplate":"file:///{p}","name":"a"}]}`)
-		}, `{"resourceTemplates":[]}`, "hide"},
-		{"an item without a name is not the one hidden as nothing", []string{"z", ""}, func(t *testing.T) *mcp.Message {
-			return list(t, "tools/list", `{"tools":[{"name":"a"},{"name":""}]}`)
-		}, `{"tools":[{"name":"a"},{"name":""}]}`, "pass"},
-		{"a list without hidden items passes as it is", []string{"z"}, func(t *testing.T) *mcp.Message {
-			return list(t, "tools/list", `{"tools":[{"name":"a"}]}`)
-		}, `{"tools":[{"name":"a"}]}`, "pass"},
-		{"a message without a name is not the one hidden as nothing", []string{""}, func(t *testing.T) *mcp.Message {
-			return parse(t, mcp.ToServer, `{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{}}`)
-		}, `{}`, "pass"},
+		{"a template goes by its template", []string{"file:///{p}"},
+			func(t *testing.T) *mcp.Message {
+				return list(t, "resources/templates/list",
+					`{"resourceTemplates":[{"uriTemplate":"file:///{p}","name":"a"}]}`)
+			}, `{"resourceTemplates":[]}`, "hide"},
+		{"an item without a name is not the one hidden as nothing", []string{"z", ""},
+			func(t *testing.T) *mcp.Message {
+				return list(t, "tools/list", `{"tools":[{"name":"a"},{"name":""}]}`)
+			}, `{"tools":[{"name":"a"},{"name":""}]}`, "pass"},
+		{"a list without hidden items passes as it is", []string{"z"},
+			func(t *testing.T) *mcp.Message {
+				return list(t, "tools/list", `{"tools":[{"name":"a"}]}`)
+			}, `{"tools":[{"name":"a"}]}`, "pass"},
+		{"a message without a name is not the one hidden as nothing", []string{""},
+			func(t *testing.T) *mcp.Message {
+				return parse(t, mcp.ToServer,
+					`{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{}}`)
+			}, `{}`, "pass"},
 		{"a call of a hidden tool is denied", []string{"read"}, call, "", "deny"},
-		{"the answer about a hidden tool is denied", []string{"read"}, func(t *testing.T) *mcp.Message {
-			return answerTo(t, call(t), `{"jsonrpc":"2.0","id":7,"result":{}}`)
-		}, "", "deny"},
-		{"a call is denied by what its body says, too", []string{"read"}, func(t *testing.T) *mcp.Message {
-			return named(call(t), "")
-		}, "", "deny"},
-		{"an update of a hidden resource is denied", []string{"file:///a"}, func(t *testing.T) *mcp.Message {
-			return named(parse(t, mcp.ToClient, `{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"file:///a"}}`), "file:///a")
-		}, "", "deny"},
-		{"completion for a hidden prompt is denied", []string{"ask"}, func(t *testing.T) *mcp.Message {
-			return parse(t, mcp.ToServer, `{"jsonrpc":"2.0","id":1,"method":"completion/complete","params":{"ref":{"type":"ref/prompt","name":"ask"}}}`)
-		}, "", "deny"},
-		{"completion for a hidden template is denied", []string{"file:///{p}"}, func(t *testing.T) *mcp.Message {
-			return parse(t, mcp.ToServer, `{"jsonrpc":"2.0","id":1,"method":"completion/complete","params":{"ref":{"type":"ref/resource","uri":"file:///{p}"}}}`)
-		}, "", "deny"},
-		{"a subscription to a hidden resource is taken out of the filter", []string{"file:///a"}, func(t *testing.T) *mcp.Message {
-			return parse(t, mcp.ToServer, `{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":{"notifications":{"resourceSubscriptions":["file:///a","file:///b"]}}}`)
-		}, `{"notifications":{"resourceSubscriptions":["file:///b"]}}`, "hide"},
+		{"the answer about a hidden tool is denied", []string{"read"},
+			func(t *testing.T) *mcp.Message {
+				return answerTo(t, call(t), `{"jsonrpc":"2.0","id":7,"result":{}}`)
+			}, "", "deny"},
+		{"a call is denied by what its body says, too", []string{"read"},
+			func(t *testing.T) *mcp.Message {
+				return named(call(t), "")
+			}, "", "deny"},
+		{"an update of a hidden resource is denied", []string{"file:///a"},
+			func(t *testing.T) *mcp.Message {
+				return named(parse(t, mcp.ToClient,
+					`{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"file:///a"}}`), "file:///a")
+			}, "", "deny"},
+		{"completion for a hidden prompt is denied", []string{"ask"},
+			func(t *testing.T) *mcp.Message {
+				return parse(t, mcp.ToServer,
+					`{"jsonrpc":"2.0","id":1,"method":"completion/complete","params":{"ref":{"type":"ref/prompt","name":"ask"}}}`)
+			}, "", "deny"},
+		{"completion for a hidden template is denied", []string{"file:///{p}"},
+			func(t *testing.T) *mcp.Message {
+				return parse(t, mcp.ToServer,
+					`{"jsonrpc":"2.0","id":1,"method":"completion/complete","params":{"ref":{"type":"ref/resource","uri":"file:///{p}"}}}`)
+			}, "", "deny"},
+		{"a subscription to a hidden resource is taken out of the filter", []string{"file:///a"},
+			func(t *testing.T) *mcp.Message {
+				return parse(t, mcp.ToServer,
+					`{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":{"notifications":{"resourceSubscriptions":["file:///a","file:///b"]}}}`)
+			}, `{"notifications":{"resourceSubscriptions":["file:///b"]}}`, "hide"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			rec := &record{}
-			passed, err := pipeline.New(rec, pipeline.Options{}, pipeline.StageConfig{Name: "policy", Stage: hide(tt.hidden...)}).Pass(t.Context(), tt.in(t))
+			passed, err := pipeline.New(rec, pipeline.Options{},
+				pipeline.StageConfig{Name: "policy", Stage: hide(tt.hidden...)}).Pass(t.Context(),
+				tt.in(t))
 			if o := rec.last(t); o.Action != tt.action {
 				t.Errorf("recorded %s, want %s", o.Action, tt.action)
 			}
@@ -610,14 +758,18 @@ func TestHide(t *testing.T) {
 
 func TestEditsAndHidingGoTogether(t *testing.T) {
 	request := parse(t, mcp.ToServer, `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`)
-	m := answerTo(t, request, `{"jsonrpc":"2.0","id":1,"result":{"tools":[{"name":"a","description":"x"},{"name":"b"}]}}`)
+	m := answerTo(t, request,
+		`{"jsonrpc":"2.0","id":1,"result":{"tools":[{"name":"a","description":"x"},{"name":"b"}]}}`)
 	rec := &record{}
-	v := pipeline.Verdict{Action: pipeline.Modify, Edits: []mcp.Edit{mcp.Set("/tools/0/description", []byte(`"y"`))}, Hide: []string{"b"}}
-	passed, err := pipeline.New(rec, pipeline.Options{}, pipeline.StageConfig{Name: "s", Stage: says(v)}).Pass(t.Context(), m)
+	v := pipeline.Verdict{Action: pipeline.Modify, Edits: []mcp.Edit{mcp.Set("/tools/0/description",
+		[]byte(`"y"`))}, Hide: []string{"b"}}
+	passed, err := pipeline.New(rec, pipeline.Options{}, pipeline.StageConfig{Name: "s",
+		Stage: says(v)}).Pass(t.Context(), m)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := string(passed.Message().Body()), `{"tools":[{"name":"a","description":"y"}]}`; got != want {
+	if got, want := string(
+		passed.Message().Body()), `{"tools":[{"name":"a","description":"y"}]}`; got != want {
 		t.Errorf("passed %s, want %s", got, want)
 	}
 	if a := rec.last(t).Action; a != "modify" {
@@ -628,7 +780,8 @@ func TestEditsAndHidingGoTogether(t *testing.T) {
 // TestNobodyAskedCostsNothing holds that a message that no stage wants is only recorded.
 func TestNobodyAskedCostsNothing(t *testing.T) {
 	m := call(t)
-	p := pipeline.New(nothing{}, pipeline.Options{}, pipeline.StageConfig{Name: "s", Stage: allow, Wants: pipeline.Wants{Methods: []string{"tools/list"}}})
+	p := pipeline.New(nothing{}, pipeline.Options{}, pipeline.StageConfig{Name: "s", Stage: allow,
+		Wants: pipeline.Wants{Methods: []string{"tools/list"}}})
 	if n := testing.AllocsPerRun(100, func() {
 		if _, err := p.Pass(t.Context(), m); err != nil {
 			t.Fatal(err)
@@ -643,7 +796,8 @@ type nothing struct{}
 func (nothing) Record(context.Context, pipeline.Outcome) (uint64, error) { return 1, nil }
 
 func BenchmarkPass(b *testing.B) {
-	m, err := mcp.Parse([]byte(`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"read"}}`))
+	m, err := mcp.Parse([]byte(
+		`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"read"}}`))
 	if err != nil {
 		b.Fatal(err)
 	}

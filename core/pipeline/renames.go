@@ -10,13 +10,15 @@ import (
 	"gatekit/core/mcp"
 )
 
-// Renames are the names by which clients know a server's tools and prompts, by the server's own. See doc.go for why they are no edits.
+// Renames are the names by which clients know a server's tools and prompts, by the server's own.
+// See doc.go for why they are no edits.
 type Renames struct {
 	Tools   map[string]string
 	Prompts map[string]string
 }
 
-// Check says why the names could not be told apart: two items of one name, or a name that another item had before.
+// Check says why the names could not be told apart: two items of one name, or a name that another
+// item had before.
 func (r Renames) Check() error {
 	return errors.Join(distinct("tool", r.Tools), distinct("prompt", r.Prompts))
 }
@@ -29,21 +31,24 @@ func distinct(what string, names map[string]string) error {
 		_, renamed := names[known]
 		switch {
 		case own == "" || known == "":
-			faults = append(faults, fmt.Errorf("rename %s %q to %q: a name is not empty", what, own, known))
+			faults = append(faults, fmt.Errorf("rename %s %q to %q: a name is not empty", what, own,
+				known))
 		case own == known:
 			faults = append(faults, fmt.Errorf("rename %s %q: it has that name already", what, own))
 		case renamed:
-			faults = append(faults, fmt.Errorf("rename %s %q to %q: that is the server's name of another one: take a name that no %s has", what, own, known, what))
+			faults = append(faults, fmt.Errorf("rename %s %q to %q: that is the server's name "+
+				"of another one: take a name that no %s has", what, own, known, what))
 		case taken[known] != "":
-			faults = append(faults, fmt.Errorf("rename %s %q to %q: %q has that name: give each its own", what, own, known, taken[known]))
+			faults = append(faults, fmt.Errorf("rename %s %q to %q: %q has that name: give each "+
+				"its own", what, own, known, taken[known]))
 		}
 		taken[known] = own
 	}
 	return errors.Join(faults...)
 }
 
-// layer is one stage's Renames in use. Layers lie upon each other: what is a client's name for one is the server's own for the next, so that none can
-// undo what another did.
+// layer is one stage's Renames in use. Layers lie upon each other: what is a client's name for one
+// is the server's own for the next, so that none can undo what another did.
 type layer struct {
 	stage          string
 	servers        []string
@@ -61,7 +66,8 @@ func newLayer(n StageConfig) *layer {
 		panic(fmt.Sprintf("pipeline: stage %q: %v", n.Name, err))
 	}
 	l := &layer{stage: n.Name, servers: n.Wants.Servers}
-	for to, from := range map[*names]map[string]string{&l.tools: n.Renames.Tools, &l.prompts: n.Renames.Prompts} {
+	for to, from := range map[*names]map[string]string{&l.tools: n.Renames.Tools,
+		&l.prompts: n.Renames.Prompts} {
 		to.known, to.own = maps.Clone(from), make(map[string]string, len(from))
 		for own, known := range from {
 			to.own[known] = own
@@ -107,7 +113,8 @@ func named(m *mcp.Message, name string) *mcp.Message {
 	return &c
 }
 
-// toOwn puts the server's own name into a request that o is about, before any stage sees it. What is asked for by a name that clients do not know it by is refused.
+// toOwn puts the server's own name into a request that o is about, before any stage sees it. What
+// is asked for by a name that clients do not know it by is refused.
 func toOwn(o *Outcome, layers []*layer) *Denied {
 	for _, l := range slices.Backward(layers) {
 		names := l.of(o.After.Method)
@@ -126,7 +133,8 @@ func toOwn(o *Outcome, layers []*layer) *Denied {
 			}
 			return v, nil
 		})
-		step := Step{Stage: l.stage, Action: "modify", Reason: "asked for by the name that clients know"}
+		step := Step{Stage: l.stage, Action: "modify",
+			Reason: "asked for by the name that clients know"}
 		if stale || err != nil {
 			step.Action, step.Reason = "deny", "asked for by a name that clients do not know"
 			o.Steps = append(o.Steps, step)
@@ -141,8 +149,9 @@ func toOwn(o *Outcome, layers []*layer) *Denied {
 	return nil
 }
 
-// toKnown puts the names that clients know into a list that o is about, after all stages have seen it. An item that the server has under a name by which clients know
-// another is taken out: nobody could ask for it.
+// toKnown puts the names that clients know into a list that o is about, after all stages have seen
+// it. An item that the server has under a name by which clients know another is taken out: nobody
+// could ask for it.
 func toKnown(o *Outcome, layers []*layer) *Denied {
 	method, _ := mcp.Lookup(o.After.Method)
 	for _, l := range layers {
@@ -169,7 +178,8 @@ func toKnown(o *Outcome, layers []*layer) *Denied {
 		next, err := o.After.Edit(edits...)
 		if err != nil {
 			o.After, o.Action, o.Err = nil, "deny", err
-			return &Denied{Stage: l.stage, Action: "deny", Err: fmt.Errorf("rename the items of a list: %w", err)}
+			return &Denied{Stage: l.stage, Action: "deny",
+				Err: fmt.Errorf("rename the items of a list: %w", err)}
 		}
 		if len(edits) > 0 {
 			o.After, o.Steps = next, append(o.Steps, steps...)

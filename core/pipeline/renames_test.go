@@ -10,12 +10,15 @@ import (
 )
 
 // renamer is a stage that renames, and sees what passes.
-func renamer(name string, tools, prompts map[string]string, servers ...string) pipeline.StageConfig {
-	return pipeline.StageConfig{Name: name, Stage: allow, Wants: pipeline.Wants{Servers: servers}, Renames: pipeline.Renames{Tools: tools, Prompts: prompts}}
+func renamer(name string, tools, prompts map[string]string,
+	servers ...string) pipeline.StageConfig {
+	return pipeline.StageConfig{Name: name, Stage: allow, Wants: pipeline.Wants{Servers: servers},
+		Renames: pipeline.Renames{Tools: tools, Prompts: prompts}}
 }
 
 func request(t *testing.T, method, params, name string) *mcp.Message {
-	m := parse(t, mcp.ToServer, `{"jsonrpc":"2.0","id":7,"method":"`+method+`","params":`+params+`}`)
+	m := parse(t, mcp.ToServer, `{"jsonrpc":"2.0","id":7,"method":"`+method+`","params":`+params+
+		`}`)
 	m.Name = name
 	return m
 }
@@ -25,7 +28,8 @@ func list(t *testing.T, method, result string) *mcp.Message {
 }
 
 func TestARequestReachesTheServerByItsOwnName(t *testing.T) {
-	rename := renamer("names", map[string]string{"create_issue": "open_issue", "1.read": "look"}, map[string]string{"ask": "question"})
+	rename := renamer("names", map[string]string{"create_issue": "open_issue", "1.read": "look"},
+		map[string]string{"ask": "question"})
 	tests := []struct {
 		name   string
 		method string
@@ -36,34 +40,55 @@ func TestARequestReachesTheServerByItsOwnName(t *testing.T) {
 		own    string // the name that stages see and that is recorded
 		action string
 	}{
-		{name: "by the new name", method: "tools/call", params: `{"name":"open_issue", "arguments":{"name":"open_issue"}}`, as: "open_issue",
-			want: `{"name":"create_issue", "arguments":{"name":"open_issue"}}`, own: "create_issue", action: "modify"},
-		{name: "by the new name, spelt otherwise", method: "tools/call", params: `{"name":"op\u0065n_issue"}`, as: "open_issue",
+		{name: "by the new name", method: "tools/call",
+			params: `{"name":"open_issue", "arguments":{"name":"open_issue"}}`, as: "open_issue",
+			want: `{"name":"create_issue", "arguments":{"name":"open_issue"}}`, own: "create_issue",
+			action: "modify"},
+		{name: "by the new name, spelt otherwise", method: "tools/call",
+			params: `{"name":"op\u0065n_issue"}`, as: "open_issue",
 			want: `{"name":"create_issue"}`, own: "create_issue", action: "modify"},
-		{name: "by the old name", method: "tools/call", params: `{"name":"create_issue"}`, as: "create_issue", own: "create_issue", action: "deny"},
-		{name: "by the old name, spelt otherwise", method: "tools/call", params: `{"name":"cr\u0065ate_issue"}`, as: "create_issue", own: "create_issue", action: "deny"},
-		{name: "another tool", method: "tools/call", params: `{"name":"read"}`, as: "read", want: `{"name":"read"}`, own: "read", action: "pass"},
-		{name: "a tool with a prompt's name", method: "tools/call", params: `{"name":"question"}`, as: "question", want: `{"name":"question"}`, own: "question", action: "pass"},
-		{name: "a prompt", method: "prompts/get", params: `{"name":"question"}`, as: "question", want: `{"name":"ask"}`, own: "ask", action: "modify"},
-		{name: "a prompt by its old name", method: "prompts/get", params: `{"name":"ask"}`, as: "ask", own: "ask", action: "deny"},
-		{name: "a completion", method: "completion/complete", params: `{"ref":{"type":"ref/prompt","name":"question"},"argument":{"name":"question"}}`, as: "question",
-			want: `{"ref":{"type":"ref/prompt","name":"ask"},"argument":{"name":"question"}}`, own: "ask", action: "modify"},
-		{name: "a completion by the old name", method: "completion/complete", params: `{"ref":{"type":"ref/prompt","name":"ask"}}`, as: "ask", own: "ask", action: "deny"},
-		{name: "a resource of that name", method: "resources/read", params: `{"uri":"open_issue"}`, as: "open_issue", want: `{"uri":"open_issue"}`, own: "open_issue", action: "pass"},
-		{name: "at another server", method: "tools/call", params: `{"name":"create_issue"}`, as: "create_issue", stages: []pipeline.StageConfig{renamer("names", map[string]string{"create_issue": "open_issue"}, nil, "git*")},
+		{name: "by the old name", method: "tools/call", params: `{"name":"create_issue"}`,
+			as: "create_issue", own: "create_issue", action: "deny"},
+		{name: "by the old name, spelt otherwise", method: "tools/call",
+			params: `{"name":"cr\u0065ate_issue"}`, as: "create_issue", own: "create_issue",
+			action: "deny"},
+		{name: "another tool", method: "tools/call", params: `{"name":"read"}`, as: "read",
+			want: `{"name":"read"}`, own: "read", action: "pass"},
+		{name: "a tool with a prompt's name", method: "tools/call", params: `{"name":"question"}`,
+			as: "question", want: `{"name":"question"}`, own: "question", action: "pass"},
+		{name: "a prompt", method: "prompts/get", params: `{"name":"question"}`, as: "question",
+			want: `{"name":"ask"}`, own: "ask", action: "modify"},
+		{name: "a prompt by its old name", method: "prompts/get", params: `{"name":"ask"}`,
+			as: "ask", own: "ask", action: "deny"},
+		{name: "a completion", method: "completion/complete",
+			params: `{"ref":{"type":"ref/prompt","name":"question"},"argument":{"name":"question"}}`, as: "question",
+			want: `{"ref":{"type":"ref/prompt","name":"ask"},"argument":{"name":"question"}}`,
+			own:  "ask", action: "modify"},
+		{name: "a completion by the old name", method: "completion/complete",
+			params: `{"ref":{"type":"ref/prompt","name":"ask"}}`, as: "ask", own: "ask",
+			action: "deny"},
+		{name: "a resource of that name", method: "resources/read", params: `{"uri":"open_issue"}`,
+			as: "open_issue", want: `{"uri":"open_issue"}`, own: "open_issue", action: "pass"},
+		{name: "at another server", method: "tools/call", params: `{"name":"create_issue"}`,
+			as: "create_issue", stages: []pipeline.StageConfig{renamer("names",
+				map[string]string{"create_issue": "open_issue"}, nil, "git*")},
 			want: `{"name":"create_issue"}`, own: "create_issue", action: "pass"},
 		{name: "through two stages", method: "tools/call", params: `{"name":"c"}`, as: "c",
-			stages: []pipeline.StageConfig{renamer("first", map[string]string{"a": "b"}, nil), renamer("second", map[string]string{"b": "c"}, nil)},
-			want:   `{"name":"a"}`, own: "a", action: "modify"},
-		{name: "through two stages by the name between them", method: "tools/call", params: `{"name":"b"}`, as: "b",
-			stages: []pipeline.StageConfig{renamer("first", map[string]string{"a": "b"}, nil), renamer("second", map[string]string{"b": "c"}, nil)}, own: "b", action: "deny"},
+			stages: []pipeline.StageConfig{renamer("first", map[string]string{"a": "b"}, nil),
+				renamer("second", map[string]string{"b": "c"}, nil)},
+			want: `{"name":"a"}`, own: "a", action: "modify"},
+		{name: "through two stages by the name between them", method: "tools/call",
+			params: `{"name":"b"}`, as: "b",
+			stages: []pipeline.StageConfig{renamer("first", map[string]string{"a": "b"}, nil),
+				renamer("second", map[string]string{"b": "c"}, nil)}, own: "b", action: "deny"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			seen := []string{}
 			see := stage(func(_ context.Context, m *mcp.Message) (pipeline.Verdict, error) {
 				name, _ := m.Text("/name")
-				if m.Name != name && m.Method != "completion/complete" && m.Method != "resources/read" {
+				if m.Name != name && m.Method != "completion/complete" &&
+					m.Method != "resources/read" {
 					t.Errorf("a stage sees the name %q and the body %s", m.Name, m.Body())
 				}
 				seen = append(seen, m.Name)
@@ -74,27 +99,34 @@ func TestARequestReachesTheServerByItsOwnName(t *testing.T) {
 			}
 			stages := append([]pipeline.StageConfig{{Name: "before", Stage: see}}, tt.stages...)
 			rec := &record{}
-			p := pipeline.New(rec, pipeline.Options{}, append(stages, pipeline.StageConfig{Name: "after", Stage: see})...)
+			p := pipeline.New(rec, pipeline.Options{},
+				append(stages, pipeline.StageConfig{Name: "after", Stage: see})...)
 			m := request(t, tt.method, tt.params, tt.as)
 			passed, err := p.Pass(t.Context(), m)
 			o := rec.last(t)
-			if o.Action != tt.action || o.Before.Name != tt.own || string(o.Before.Body()) != tt.params {
-				t.Errorf("recorded %s of %q %s, want %s of %q as it came", o.Action, o.Before.Name, o.Before.Body(), tt.action, tt.own)
+			if o.Action != tt.action || o.Before.Name != tt.own ||
+				string(o.Before.Body()) != tt.params {
+				t.Errorf("recorded %s of %q %s, want %s of %q as it came", o.Action, o.Before.Name,
+					o.Before.Body(), tt.action, tt.own)
 			}
 			if m.Name != tt.as {
 				t.Errorf("the message itself is now called %q", m.Name)
 			}
 			if tt.want == "" {
-				if d := denied(t, passed, err); d.Err != nil || d.Reason == "" || d.Stage == "before" || len(seen) > 0 {
-					t.Errorf("denied by stage %q for %q (%v) after %q saw it, want a decision before anybody did", d.Stage, d.Reason, d.Err, seen)
+				if d := denied(t, passed, err); d.Err != nil || d.Reason == "" ||
+					d.Stage == "before" || len(seen) > 0 {
+					t.Errorf("denied by stage %q for %q (%v) after %q saw it, want a decision "+
+						"before anybody did", d.Stage, d.Reason, d.Err, seen)
 				}
 				return
 			}
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := passed.Message(); string(got.Body()) != tt.want || got.Name != tt.own || o.After != got {
-				t.Errorf("%q %s goes on, want %q %s, as recorded", got.Name, got.Body(), tt.own, tt.want)
+			if got := passed.Message(); string(got.Body()) != tt.want || got.Name != tt.own ||
+				o.After != got {
+				t.Errorf("%q %s goes on, want %q %s, as recorded", got.Name, got.Body(), tt.own,
+					tt.want)
 			}
 			for _, name := range seen {
 				if name != tt.own {
@@ -114,30 +146,49 @@ func TestAListSaysTheNamesThatClientsKnow(t *testing.T) {
 		want   string
 		action string
 	}{
-		{name: "a tool", method: "tools/list", result: `{"tools":[{"name":"read"}, {"title":"T","name":"create_issue" }]}`,
-			stages: []pipeline.StageConfig{renamer("names", map[string]string{"create_issue": "open_issue"}, nil)},
-			want:   `{"tools":[{"name":"read"}, {"title":"T","name":"open_issue" }]}`, action: "modify"},
-		{name: "a prompt, and no tool of its name", method: "prompts/list", result: `{"prompts":[{"name":"ask"},{"name":"create_issue"}]}`,
-			stages: []pipeline.StageConfig{renamer("names", map[string]string{"create_issue": "open_issue"}, map[string]string{"ask": "question"})},
-			want:   `{"prompts":[{"name":"question"},{"name":"create_issue"}]}`, action: "modify"},
-		{name: "a server that has the new name, too, shadows nothing", method: "tools/list", result: `{"tools":[{"name":"open_issue"},{"name":"create_issue"},{"name":"op\u0065n_issue"}]}`,
-			stages: []pipeline.StageConfig{renamer("names", map[string]string{"create_issue": "open_issue"}, nil)},
-			want:   `{"tools":[{"name":"open_issue"}]}`, action: "modify"},
-		{name: "a server that has the new name only offers nothing under it", method: "tools/list", result: `{"tools":[{"name":"open_issue","description":"mine"}]}`,
-			stages: []pipeline.StageConfig{renamer("names", map[string]string{"create_issue": "open_issue"}, nil)},
-			want:   `{"tools":[]}`, action: "hide"},
-		{name: "nothing that is renamed", method: "tools/list", result: `{"tools":[{"name":"x"},{},{"name":1},null]}`,
-			stages: []pipeline.StageConfig{renamer("names", map[string]string{"create_issue": "open_issue"}, nil)},
-			want:   `{"tools":[{"name":"x"},{},{"name":1},null]}`, action: "pass"},
-		{name: "a stage that hides knows the server's own names, before and after", method: "tools/list", result: `{"tools":[{"name":"a"},{"name":"b"},{"name":"c"}]}`,
-			stages: []pipeline.StageConfig{{Name: "h", Stage: hide("a")}, renamer("names", map[string]string{"a": "x", "b": "y", "c": "z"}, nil), {Name: "i", Stage: hide("b", "z")}},
-			want:   `{"tools":[{"name":"z"}]}`, action: "modify"},
-		{name: "two stages lie upon each other", method: "tools/list", result: `{"tools":[{"name":"a"},{"name":"b"},{"name":"c"}]}`,
-			stages: []pipeline.StageConfig{renamer("first", map[string]string{"a": "b"}, nil), renamer("second", map[string]string{"b": "c"}, nil)},
-			want:   `{"tools":[{"name":"c"}]}`, action: "modify"},
-		{name: "two stages that give one name show the later's", method: "tools/list", result: `{"tools":[{"name":"a"},{"name":"b"}]}`,
-			stages: []pipeline.StageConfig{renamer("first", map[string]string{"a": "x"}, nil), renamer("second", map[string]string{"b": "x"}, nil)},
-			want:   `{"tools":[{"name":"x"}]}`, action: "modify"},
+		{name: "a tool", method: "tools/list",
+			result: `{"tools":[{"name":"read"}, {"title":"T","name":"create_issue" }]}`,
+			stages: []pipeline.StageConfig{renamer("names",
+				map[string]string{"create_issue": "open_issue"}, nil)},
+			want:   `{"tools":[{"name":"read"}, {"title":"T","name":"open_issue" }]}`,
+			action: "modify"},
+		{name: "a prompt, and no tool of its name", method: "prompts/list",
+			result: `{"prompts":[{"name":"ask"},{"name":"create_issue"}]}`,
+			stages: []pipeline.StageConfig{renamer("names",
+				map[string]string{"create_issue": "open_issue"},
+				map[string]string{"ask": "question"})},
+			want: `{"prompts":[{"name":"question"},{"name":"create_issue"}]}`, action: "modify"},
+		{name: "a server that has the new name, too, shadows nothing", method: "tools/list",
+			result: `{"tools":[{"name":"open_issue"},{"name":"create_issue"},{"name":"op\u0065n_issue"}]}`,
+			stages: []pipeline.StageConfig{renamer("names",
+				map[string]string{"create_issue": "open_issue"}, nil)},
+			want: `{"tools":[{"name":"open_issue"}]}`, action: "modify"},
+		{name: "a server that has the new name only offers nothing under it", method: "tools/list",
+			result: `{"tools":[{"name":"open_issue","description":"mine"}]}`,
+			stages: []pipeline.StageConfig{renamer("names",
+				map[string]string{"create_issue": "open_issue"}, nil)},
+			want: `{"tools":[]}`, action: "hide"},
+		{name: "nothing that is renamed", method: "tools/list",
+			result: `{"tools":[{"name":"x"},{},{"name":1},null]}`,
+			stages: []pipeline.StageConfig{renamer("names",
+				map[string]string{"create_issue": "open_issue"}, nil)},
+			want: `{"tools":[{"name":"x"},{},{"name":1},null]}`, action: "pass"},
+		{name: "a stage that hides knows the server's own names, before and after",
+			method: "tools/list", result: `{"tools":[{"name":"a"},{"name":"b"},{"name":"c"}]}`,
+			stages: []pipeline.StageConfig{{Name: "h", Stage: hide("a")},
+				renamer("names", map[string]string{"a": "x", "b": "y", "c": "z"}, nil),
+				{Name: "i", Stage: hide("b", "z")}},
+			want: `{"tools":[{"name":"z"}]}`, action: "modify"},
+		{name: "two stages lie upon each other", method: "tools/list",
+			result: `{"tools":[{"name":"a"},{"name":"b"},{"name":"c"}]}`,
+			stages: []pipeline.StageConfig{renamer("first", map[string]string{"a": "b"}, nil),
+				renamer("second", map[string]string{"b": "c"}, nil)},
+			want: `{"tools":[{"name":"c"}]}`, action: "modify"},
+		{name: "two stages that give one name show the later's", method: "tools/list",
+			result: `{"tools":[{"name":"a"},{"name":"b"}]}`,
+			stages: []pipeline.StageConfig{renamer("first", map[string]string{"a": "x"}, nil),
+				renamer("second", map[string]string{"b": "x"}, nil)},
+			want: `{"tools":[{"name":"x"}]}`, action: "modify"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -151,14 +202,16 @@ func TestAListSaysTheNamesThatClientsKnow(t *testing.T) {
 				t.Errorf("got  %s\nwant %s", got, tt.want)
 			}
 			if o := rec.last(t); o.Action != tt.action || string(o.Before.Body()) != tt.result {
-				t.Errorf("recorded %s of %s, want %s of the list as it came", o.Action, o.Before.Body(), tt.action)
+				t.Errorf("recorded %s of %s, want %s of the list as it came", o.Action,
+					o.Before.Body(), tt.action)
 			}
 		})
 	}
 }
 
-// TestListAndCallAgreeOnNames holds it for every way in which two stages can rename three tools: what the list says reaches the tool that it stands for, nothing else
-// reaches any, and no two items have one name.
+// TestListAndCallAgreeOnNames holds it for every way in which two stages can rename three tools:
+// what the list says reaches the tool that it stands for, nothing else reaches any, and no two
+// items have one name.
 func TestListAndCallAgreeOnNames(t *testing.T) {
 	all := []string{"a", "b", "c"}
 	tables := []map[string]string{nil}
@@ -177,12 +230,15 @@ func TestListAndCallAgreeOnNames(t *testing.T) {
 	tried := 0
 	for _, first := range tables {
 		for _, second := range tables {
-			if (pipeline.Renames{Tools: first}).Check() != nil || (pipeline.Renames{Tools: second}).Check() != nil {
+			if (pipeline.Renames{Tools: first}).Check() != nil ||
+				(pipeline.Renames{Tools: second}).Check() != nil {
 				continue
 			}
 			tried++
-			p := pipeline.New(&record{}, pipeline.Options{}, renamer("first", first, nil), renamer("second", second, nil))
-			passed, err := p.Pass(t.Context(), list(t, "tools/list", `{"tools":[{"name":"a","title":"a"},{"name":"b","title":"b"},{"name":"c","title":"c"}]}`))
+			p := pipeline.New(&record{}, pipeline.Options{}, renamer("first", first, nil),
+				renamer("second", second, nil))
+			passed, err := p.Pass(t.Context(),
+				list(t, "tools/list", `{"tools":[{"name":"a","title":"a"},{"name":"b","title":"b"},{"name":"c","title":"c"}]}`))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -197,13 +253,16 @@ func TestListAndCallAgreeOnNames(t *testing.T) {
 				return true
 			})
 			for _, name := range append(all, "x") {
-				passed, err := p.Pass(t.Context(), request(t, "tools/call", `{"name":"`+name+`"}`, name))
+				passed, err := p.Pass(t.Context(), request(t, "tools/call", `{"name":"`+name+`"}`,
+					name))
 				got := ""
 				if err == nil {
 					got = passed.Message().Name
 				}
-				if want := listed[name]; got != want && !(want == "" && got == "x") { // the server has no x
-					t.Errorf("%v, %v: %s reaches %q, and the list says %q", first, second, name, got, want)
+				// the server has no x
+				if want := listed[name]; got != want && !(want == "" && got == "x") {
+					t.Errorf("%v, %v: %s reaches %q, and the list says %q", first, second, name,
+						got, want)
 				}
 			}
 		}
@@ -214,12 +273,16 @@ func TestListAndCallAgreeOnNames(t *testing.T) {
 }
 
 func TestAStagesAnswerIsRenamedLikeTheServers(t *testing.T) {
-	cached := pipeline.StageConfig{Name: "cache", Stage: says(pipeline.Verdict{Action: pipeline.Answer, Answer: []byte(`{"tools":[{"name":"a"}]}`)}),
+	cached := pipeline.StageConfig{Name: "cache",
+		Stage: says(pipeline.Verdict{Action: pipeline.Answer,
+			Answer: []byte(`{"tools":[{"name":"a"}]}`)}),
 		Wants: pipeline.Wants{Kinds: []mcp.Kind{mcp.Request}}}
-	p := pipeline.New(&record{}, pipeline.Options{}, cached, renamer("names", map[string]string{"a": "b"}, nil))
+	p := pipeline.New(&record{}, pipeline.Options{}, cached,
+		renamer("names", map[string]string{"a": "b"}, nil))
 	passed, err := p.Pass(t.Context(), request(t, "tools/list", `{}`, ""))
 	d := denied(t, passed, err)
-	if got, want := string(d.Response("7").Message().Body()), `{"tools":[{"name":"b"}]}`; got != want {
+	if got, want := string(d.Response(
+		"7").Message().Body()), `{"tools":[{"name":"b"}]}`; got != want {
 		t.Errorf("the client gets %s, want %s", got, want)
 	}
 }
@@ -227,7 +290,8 @@ func TestAStagesAnswerIsRenamedLikeTheServers(t *testing.T) {
 func TestOwnAnswersAreRecordedUnderTheServersName(t *testing.T) {
 	rec := &record{}
 	p := pipeline.New(rec, pipeline.Options{}, renamer("names", map[string]string{"a": "b"}, nil))
-	m := answerTo(t, request(t, "tools/call", `{"name":"b"}`, "b"), `{"jsonrpc":"2.0","id":7,"error":{"code":-32603,"message":"timed out"}}`)
+	m := answerTo(t, request(t, "tools/call", `{"name":"b"}`, "b"),
+		`{"jsonrpc":"2.0","id":7,"error":{"code":-32603,"message":"timed out"}}`)
 	if passed := p.PassOwn(t.Context(), m); passed.Message() != m {
 		t.Errorf("%s goes out, want the message itself", text(passed.Message()))
 	}
@@ -244,10 +308,13 @@ func TestNamesThatCannotBeToldApart(t *testing.T) {
 	}{
 		{"none", nil, ""},
 		{"each its own", map[string]string{"a": "x", "b": "y"}, ""},
-		{"two of one name", map[string]string{"a": "x", "b": "x"}, `rename tool "b" to "x": "a" has that name`},
+		{"two of one name", map[string]string{"a": "x", "b": "x"},
+			`rename tool "b" to "x": "a" has that name`},
 		{"the name that it has", map[string]string{"a": "a"}, `it has that name already`},
-		{"the name of another one", map[string]string{"a": "b", "b": "c"}, `rename tool "a" to "b": that is the server's name of another one`},
-		{"an exchange of names", map[string]string{"a": "b", "b": "a"}, `that is the server's name of another one`},
+		{"the name of another one", map[string]string{"a": "b", "b": "c"},
+			`rename tool "a" to "b": that is the server's name of another one`},
+		{"an exchange of names", map[string]string{"a": "b", "b": "a"},
+			`that is the server's name of another one`},
 		{"no name", map[string]string{"a": ""}, `a name is not empty`},
 		{"the name of nothing", map[string]string{"": "a"}, `a name is not empty`},
 	}
@@ -269,7 +336,8 @@ func TestNamesThatCannotBeToldApart(t *testing.T) {
 					t.Error("a pipeline was made of them")
 				}
 			}()
-			pipeline.New(&record{}, pipeline.Options{}, pipeline.StageConfig{Name: "names", Stage: allow, Renames: r})
+			pipeline.New(&record{}, pipeline.Options{}, pipeline.StageConfig{Name: "names",
+				Stage: allow, Renames: r})
 		})
 	}
 }

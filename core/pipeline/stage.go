@@ -13,7 +13,8 @@ import (
 // maxLeft is how many calls of one stage may run on beyond their time before it is no longer asked.
 const maxLeft = 64
 
-// errLate is the cause of a context that ended because the stage's time was over, and not because the message's sender left.
+// errLate is the cause of a context that ended because the stage's time was over, and not because
+// the message's sender left.
 var errLate = errors.New("time is over")
 
 // stage is a Named in use.
@@ -34,7 +35,8 @@ func newStage(n StageConfig) *stage {
 	if n.Timeout <= 0 {
 		n.Timeout = 2 * time.Second
 	}
-	return &stage{name: n.Name, stage: n.Stage, wants: n.Wants, timeout: n.Timeout, skip: n.Skip, group: n.Group}
+	return &stage{name: n.Name, stage: n.Stage, wants: n.Wants, timeout: n.Timeout, skip: n.Skip,
+		group: n.Group}
 }
 
 // opinion is what asking a stage came to.
@@ -43,9 +45,11 @@ type opinion struct {
 	err     error
 }
 
-// weigh is what a stage's opinion makes of m: the message that goes on, or why nothing does. The step says the same for the record. When its action
-// is "answer", next is the answer, and m goes on as it is.
-func (s *stage) weigh(ctx context.Context, m *mcp.Message, o opinion) (next *mcp.Message, step Step, denied *Denied) {
+// weigh is what a stage's opinion makes of m: the message that goes on, or why nothing does. The
+// step says the same for the record. When its action is "answer", next is the answer, and m goes on
+// as it is.
+func (s *stage) weigh(ctx context.Context, m *mcp.Message,
+	o opinion) (next *mcp.Message, step Step, denied *Denied) {
 	v, err := o.verdict, o.err
 	step = Step{Stage: s.name, Reason: v.Reason, Findings: v.Findings}
 	switch {
@@ -72,7 +76,8 @@ func (s *stage) weigh(ctx context.Context, m *mcp.Message, o opinion) (next *mcp
 	return next, step, denied
 }
 
-// neighbours are the first of the stages that want m and are asked together; rest are those after them.
+// neighbours are the first of the stages that want m and are asked together; rest are those after
+// them.
 func neighbours(asked []*stage, m *mcp.Message) (now, rest []*stage) {
 	first := asked[0]
 	n := 1
@@ -96,12 +101,14 @@ func neighbours(asked []*stage, m *mcp.Message) (now, rest []*stage) {
 // call is one question to stages.
 type call struct {
 	opinions []opinion
-	settled  atomic.Bool   // by whoever comes first: the call that ends, or the one who no longer waits for it
-	ended    chan struct{} // closed when opinions are there
+	// by whoever comes first: the call that ends, or the one who no longer waits for it
+	settled atomic.Bool
+	ended   chan struct{} // closed when opinions are there
 }
 
-// ask answers the opinions of stages that are neighbours: an error where one failed, panicked, or ctx or its time ended first. It never waits longer than that,
-// and therefore asks in a goroutine of its own.
+// ask answers the opinions of stages that are neighbours: an error where one failed, panicked, or
+// ctx or its time ended first. It never waits longer than that, and therefore asks in a goroutine
+// of its own.
 func (p *Pipeline) ask(ctx context.Context, m *mcp.Message, stages []*stage) []opinion {
 	first, timeout := stages[0], stages[0].timeout
 	for _, s := range stages[1:] {
@@ -118,7 +125,8 @@ func (p *Pipeline) ask(ctx context.Context, m *mcp.Message, stages []*stage) []o
 		return all(fmt.Errorf("not asked: %w", context.Cause(ctx)))
 	}
 	if n := first.left.Load(); n >= maxLeft {
-		return all(fmt.Errorf("not asked: %d of its calls still run although their time is over", n))
+		return all(fmt.Errorf("not asked: %d of its calls still run although their time is over",
+			n))
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, errLate)
 	defer cancel()
@@ -136,7 +144,8 @@ func (p *Pipeline) ask(ctx context.Context, m *mcp.Message, stages []*stage) []o
 	}
 	for i := range c.opinions {
 		if c.opinions[i].err != nil && ctx.Err() != nil {
-			c.opinions[i].err = ended(ctx, timeout) // what a stage says when its context ended is no news
+			// what a stage says when its context ended is no news
+			c.opinions[i].err = ended(ctx, timeout)
 		}
 	}
 	return c.opinions
@@ -194,9 +203,11 @@ func together(ctx context.Context, m *mcp.Message, stages []*stage, opinions []o
 	return nil
 }
 
-// InspectInOrder asks n stages about m, one after another, each about what those before it made of it: inspect asks the stage at an index. It answers a verdict or an error for each
-// that was asked: those after a denial, or after a verdict that is not understood, are not.
-func InspectInOrder(m *mcp.Message, n int, inspect func(i int, m *mcp.Message) (Verdict, error)) (verdicts []Verdict, errs []error) {
+// InspectInOrder asks n stages about m, one after another, each about what those before it made of
+// it: inspect asks the stage at an index. It answers a verdict or an error for each that was asked:
+// those after a denial, or after a verdict that is not understood, are not.
+func InspectInOrder(m *mcp.Message, n int, inspect func(i int, m *mcp.Message) (Verdict,
+	error)) (verdicts []Verdict, errs []error) {
 	for i := range n {
 		v, err := inspect(i, m)
 		verdicts, errs = append(verdicts, v), append(errs, err)

@@ -10,13 +10,16 @@ import (
 )
 
 const (
-	maxListed = 10_000  // names that are remembered because servers listed them
-	maxCalled = 5_000   // ... and of those because they were let pass: a client can make up as many as it likes
+	maxListed = 10_000 // names that are remembered because servers listed them
+	// ... and of those because they were let pass: a client can make up as many as it likes
+	maxCalled = 5_000
 	maxTold   = 1 << 10 // bytes of one
 )
 
-// RecordableNames are those that may be told in a record whoever says them: servers have listed them, in a list that went on to a client or from which they were hidden by name, or all stages let them
-// pass. Pipelines that follow one another share them. The zero Names is empty and ready, and safe for many goroutines.
+// RecordableNames are those that may be told in a record whoever says them: servers have listed
+// them, in a list that went on to a client or from which they were hidden by name, or all stages
+// let them pass. Pipelines that follow one another share them. The zero Names is empty and ready,
+// and safe for many goroutines.
 type RecordableNames struct {
 	mu    sync.RWMutex
 	known map[string]map[string]bool // by server
@@ -49,7 +52,8 @@ func (n *RecordableNames) learn(server, name string, limit int) {
 	n.count++
 }
 
-// list takes in the names of a list that stages have judged, in which they found what the steps say; with only, those of these.
+// list takes in the names of a list that stages have judged, in which they found what the steps
+// say; with only, those of these.
 func (n *RecordableNames) list(m *mcp.Message, steps []Step, only ...string) {
 	method, _ := mcp.Lookup(m.Method)
 	if m.Kind != mcp.Response || method.ItemsAt == "" || method.ItemName == "" {
@@ -57,18 +61,21 @@ func (n *RecordableNames) list(m *mcp.Message, steps []Step, only ...string) {
 	}
 	m.Items(method.ItemsAt, func(i int, raw []byte) bool {
 		name, ok := mcp.NewNotification("", raw).Text(method.ItemName)
-		if ok && (len(only) == 0 || slices.Contains(only, name)) && !found(steps, method.ItemsAt+"/"+strconv.Itoa(i)+method.ItemName) {
+		if ok && (len(only) == 0 || slices.Contains(only, name)) && !found(steps,
+			method.ItemsAt+"/"+strconv.Itoa(i)+method.ItemName) {
 			n.learn(m.Server, name, maxListed)
 		}
 		return true
 	})
 }
 
-// found says whether a step found something at the pointer, or in what holds it or is in it. What was found at no place in particular is not counted.
+// found says whether a step found something at the pointer, or in what holds it or is in it. What
+// was found at no place in particular is not counted.
 func found(steps []Step, at string) bool {
 	for _, s := range steps {
 		for _, f := range s.Findings {
-			if f.Pointer == at || f.Pointer != "" && strings.HasPrefix(at, f.Pointer+"/") || strings.HasPrefix(f.Pointer, at+"/") {
+			if f.Pointer == at || f.Pointer != "" && strings.HasPrefix(at, f.Pointer+"/") ||
+				strings.HasPrefix(f.Pointer, at+"/") {
 				return true
 			}
 		}
@@ -89,7 +96,8 @@ func foundInName(m *mcp.Message, steps []Step) bool {
 	return at != "" && found(steps, at)
 }
 
-// foundInMethod says whether a step found something at no place of the body where the method is none that is known: so it says that it is in that.
+// foundInMethod says whether a step found something at no place of the body where the method is
+// none that is known: so it says that it is in that.
 func foundInMethod(m *mcp.Message, steps []Step) bool {
 	return madeUp(m.Method) && slices.ContainsFunc(steps, func(s Step) bool {
 		return slices.ContainsFunc(s.Findings, func(f Finding) bool { return f.Pointer == "" })
@@ -108,7 +116,8 @@ func unnamed(m *mcp.Message) *mcp.Message {
 	return &c
 }
 
-// names says whether m's Name is one that a server has listed, or the configuration has given or taken.
+// names says whether m's Name is one that a server has listed, or the configuration has given or
+// taken.
 func (p *Pipeline) names(m *mcp.Message) bool {
 	if p.options.Names.has(m.Server, m.Name) {
 		return true
@@ -121,7 +130,8 @@ func (p *Pipeline) names(m *mcp.Message) bool {
 	})
 }
 
-// veils says which of the names in o are not for the record: nobody judged them, or something was found there.
+// veils says which of the names in o are not for the record: nobody judged them, or something was
+// found there.
 func (p *Pipeline) veils(o *Outcome) (name, method bool) {
 	m := o.Before
 	if !p.judges { // nobody looks for anything in the rest of the message either
@@ -154,8 +164,9 @@ func (p *Pipeline) veil(o Outcome) Outcome {
 	return o
 }
 
-// quote leaves out of the Reason, which is an error's message of Gatekit's own, what it quotes, and has the rest of the error kept in no body: who asks for something is told what there is not,
-// but nobody has judged it.
+// quote leaves out of the Reason, which is an error's message of Gatekit's own, what it quotes, and
+// has the rest of the error kept in no body: who asks for something is told what there is not, but
+// nobody has judged it.
 func (o *Outcome) quote(m *mcp.Message) {
 	var b strings.Builder
 	text := o.Reason
@@ -174,7 +185,8 @@ func (o *Outcome) quote(m *mcp.Message) {
 		}
 		text = text[len(quoted):]
 		switch what, _ := strconv.Unquote(quoted); what {
-		case "", m.Server, mcp.MetaVersion, mcp.MetaCapabilities, mcp.MetaClientInfo, mcp.MetaLogLevel:
+		case "", m.Server, mcp.MetaVersion, mcp.MetaCapabilities, mcp.MetaClientInfo,
+			mcp.MetaLogLevel:
 			b.WriteString(quoted)
 		default:
 			b.WriteString("…")

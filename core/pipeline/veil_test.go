@@ -12,7 +12,8 @@ import (
 
 func TestWhatNobodyJudgedIsNotInTheRecord(t *testing.T) {
 	finds := func(a pipeline.Action, at string) stage {
-		return says(pipeline.Verdict{Action: a, Reason: "found one", Findings: []pipeline.Finding{{Type: "key", Pointer: at}}})
+		return says(pipeline.Verdict{Action: a, Reason: "found one",
+			Findings: []pipeline.Finding{{Type: "key", Pointer: at}}})
 	}
 	fails := stage(func(context.Context, *mcp.Message) (pipeline.Verdict, error) {
 		return pipeline.Verdict{}, errors.New("down")
@@ -29,28 +30,39 @@ func TestWhatNobodyJudgedIsNotInTheRecord(t *testing.T) {
 	}{
 		{"a name that all stages let pass is told", tool, []stage{allow, allow}, false, "", true},
 		{"a name that the last stage denies is told", tool, []stage{allow, deny}, false, "", true},
-		{"a name that not all stages have judged is not", tool, []stage{deny, allow}, false, "", false},
-		{"a name that not all stages have judged is told when a server listed it", tool, []stage{deny, allow}, false, "s3cret", true},
-		{"a name in which something was found is not", tool, []stage{finds(pipeline.Deny, "/name")}, false, "", false},
-		{"a name in which something was found is not, though a server listed it", tool, []stage{finds(pipeline.Deny, "/name")}, false, "s3cret", false},
-		{"a name in which something was found is not, though it passes", tool, []stage{finds(pipeline.Allow, "/name"), allow}, false, "", false},
-		{"a name is told when something was found elsewhere", tool, []stage{finds(pipeline.Deny, "/arguments/a")}, false, "", true},
+		{"a name that not all stages have judged is not", tool, []stage{deny, allow}, false,
+			"", false},
+		{"a name that not all stages have judged is told when a server listed it", tool,
+			[]stage{deny, allow}, false, "s3cret", true},
+		{"a name in which something was found is not", tool, []stage{finds(pipeline.Deny, "/name")},
+			false, "", false},
+		{"a name in which something was found is not, though a server listed it", tool,
+			[]stage{finds(pipeline.Deny, "/name")}, false, "s3cret", false},
+		{"a name in which something was found is not, though it passes", tool,
+			[]stage{finds(pipeline.Allow, "/name"), allow}, false, "", false},
+		{"a name is told when something was found elsewhere", tool,
+			[]stage{finds(pipeline.Deny, "/arguments/a")}, false, "", true},
 		{"a name that a stage failed to judge is not", tool, []stage{fails}, false, "", false},
 		{"a name that a stage skipped is not", tool, []stage{fails}, true, "", false},
 		{"a method that all stages let pass is told", vendor, []stage{allow}, false, "", true},
-		{"a method in which something was found is not", vendor, []stage{finds(pipeline.Deny, "")}, false, "", false},
-		{"a method in which something was found is not, though it passes", vendor, []stage{finds(pipeline.Allow, "")}, false, "", false},
-		{"a method that not all stages have judged is not", vendor, []stage{deny, allow}, false, "", false},
+		{"a method in which something was found is not", vendor, []stage{finds(pipeline.Deny, "")},
+			false, "", false},
+		{"a method in which something was found is not, though it passes", vendor,
+			[]stage{finds(pipeline.Allow, "")}, false, "", false},
+		{"a method that not all stages have judged is not", vendor, []stage{deny, allow}, false,
+			"", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			rec := &record{}
 			var stages []pipeline.StageConfig
 			for _, s := range tt.stages {
-				stages = append(stages, pipeline.StageConfig{Name: "s", Stage: s, Skip: tt.skip, Wants: pipeline.Wants{Directions: []mcp.Direction{mcp.ToServer}}})
+				stages = append(stages, pipeline.StageConfig{Name: "s", Stage: s, Skip: tt.skip,
+					Wants: pipeline.Wants{Directions: []mcp.Direction{mcp.ToServer}}})
 			}
 			p := pipeline.New(rec, pipeline.Options{}, stages...)
 			if tt.list != "" {
-				list := parse(t, mcp.ToClient, `{"jsonrpc":"2.0","id":1,"result":{"tools":[{"name":"`+tt.list+`"}]}}`)
+				list := parse(t, mcp.ToClient,
+					`{"jsonrpc":"2.0","id":1,"result":{"tools":[{"name":"`+tt.list+`"}]}}`)
 				list.Method = "tools/list"
 				if _, err := p.Pass(t.Context(), list); err != nil {
 					t.Fatal(err)
@@ -65,9 +77,11 @@ func TestWhatNobodyJudgedIsNotInTheRecord(t *testing.T) {
 				t.Helper()
 				o := rec.last(t)
 				told := o.Before.Method == method && o.Before.Name == name && o.Withheld == nil
-				veiled := !slices.Contains([]string{o.Before.Method, o.Before.Name}, "s3cret") && o.Before.Method != vendor && len(o.Withheld) == 1
+				veiled := !slices.Contains([]string{o.Before.Method, o.Before.Name}, "s3cret") &&
+					o.Before.Method != vendor && len(o.Withheld) == 1
 				if told != tt.told || veiled == tt.told {
-					t.Errorf("the record of the %s says %q %q, veiled %q", what, o.Before.Method, o.Before.Name, o.Withheld)
+					t.Errorf("the record of the %s says %q %q, veiled %q", what, o.Before.Method,
+						o.Before.Name, o.Withheld)
 				}
 			}
 			passed, err := p.Pass(t.Context(), m)
@@ -95,10 +109,16 @@ func TestWordsOfOurOwnDoNotQuoteInTheRecord(t *testing.T) {
 		stages          []pipeline.StageConfig
 		veiled          []string
 	}{
-		{"what a client asked for", `Unknown tool: "a \"s3cret\" one", or not`, `Unknown tool: …, or not`, []pipeline.StageConfig{{Name: "s", Stage: allow}}, []string{`a "s3cret" one`}},
-		{"what is cut in a quote", `Unknown tool: "s3cret`, `Unknown tool: …`, []pipeline.StageConfig{{Name: "s", Stage: allow}}, []string{`Unknown tool: "s3cret`}},
-		{"the name of a server is no client's", `server "files" is not available`, `server "files" is not available`, []pipeline.StageConfig{{Name: "s", Stage: allow}}, nil},
-		{"where there is no stage nobody looks for anything", `Unknown tool: "s3cret"`, `Unknown tool: "s3cret"`, nil, nil},
+		{"what a client asked for", `Unknown tool: "a \"s3cret\" one", or not`,
+			`Unknown tool: …, or not`, []pipeline.StageConfig{{Name: "s", Stage: allow}},
+			[]string{`a "s3cret" one`}},
+		{"what is cut in a quote", `Unknown tool: "s3cret`, `Unknown tool: …`,
+			[]pipeline.StageConfig{{Name: "s", Stage: allow}}, []string{`Unknown tool: "s3cret`}},
+		{"the name of a server is no client's", `server "files" is not available`,
+			`server "files" is not available`, []pipeline.StageConfig{{Name: "s", Stage: allow}},
+			nil},
+		{"where there is no stage nobody looks for anything", `Unknown tool: "s3cret"`,
+			`Unknown tool: "s3cret"`, nil, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			rec := &record{}
@@ -109,7 +129,8 @@ func TestWordsOfOurOwnDoNotQuoteInTheRecord(t *testing.T) {
 				t.Errorf("the client is told %q", told)
 			}
 			if o := rec.last(t); o.Reason != tt.reason || !slices.Equal(o.Withheld, tt.veiled) {
-				t.Errorf("recorded %q, veiled %q; want %q, %q", o.Reason, o.Withheld, tt.reason, tt.veiled)
+				t.Errorf("recorded %q, veiled %q; want %q, %q", o.Reason, o.Withheld, tt.reason,
+					tt.veiled)
 			}
 		})
 	}

@@ -16,17 +16,23 @@ const (
 	Deny   Action = iota // refuse the message
 	Allow                // let it pass as it is
 	Modify               // let it pass with Verdict.Edits applied
-	Answer               // (requests only) answer with Verdict.Answer, a JSON object, instead of asking the other side
-	Ask                  // (requests to servers only) as Modify or Allow when a human approves, else Deny
+	// (requests only) answer with Verdict.Answer, a JSON object, instead of asking the other side
+	Answer
+	// (requests to servers only) as Modify or Allow when a human approves, else Deny
+	Ask
 )
 
-// Verdict is a stage's decision. The zero Verdict denies, and so does one that contradicts itself: Allow with edits, Modify without a change.
+// Verdict is a stage's decision. The zero Verdict denies, and so does one that contradicts itself:
+// Allow with edits, Modify without a change.
 type Verdict struct {
-	Action   Action
-	Reason   string     // for the audit; to the client only when [deny] reasons = true
-	Edits    []mcp.Edit // with Modify
-	Answer   []byte     // with Answer: a result; it passes the stages and the record as the response that it is
-	Hide     []string   // clean names (or URIs) this client may not know: taken out of lists, and a denial of any message whose Name is one
+	Action Action
+	Reason string     // for the audit; to the client only when [deny] reasons = true
+	Edits  []mcp.Edit // with Modify
+	// with Answer: a result; it passes the stages and the record as the response that it is
+	Answer []byte
+	// clean names (or URIs) this client may not know: taken out of lists, and a denial of any
+	// message whose Name is one
+	Hide     []string
 	Findings []Finding
 	Labels   []string
 }
@@ -45,8 +51,10 @@ type refusal struct {
 
 func (r *refusal) Error() string { return "refused: " + r.reason }
 
-// apply is what v makes of m: the message that goes on (or is the answer, when the action is "answer") and what was done. The error is a *refusal or a fault.
-func (v Verdict) apply(m *mcp.Message, approved bool) (next *mcp.Message, action string, err error) {
+// apply is what v makes of m: the message that goes on (or is the answer, when the action is
+// "answer") and what was done. The error is a *refusal or a fault.
+func (v Verdict) apply(m *mcp.Message,
+	approved bool) (next *mcp.Message, action string, err error) {
 	switch v.Action {
 	case Deny:
 		return nil, "", &refusal{reason: v.Reason}
@@ -113,7 +121,8 @@ func edit(m *mcp.Message, edits []mcp.Edit) (*mcp.Message, error) {
 	}
 	for _, at := range targets {
 		if at != "" && !same(m, next, at) {
-			return nil, fmt.Errorf("edit: %s must stay as it is: it says where a %s goes", at, m.Method)
+			return nil, fmt.Errorf("edit: %s must stay as it is: it says where a %s goes", at,
+				m.Method)
 		}
 	}
 	return next, nil
@@ -130,7 +139,8 @@ func same(a, b *mcp.Message, pointer string) bool {
 	return ok == still && string(raw) == string(edited)
 }
 
-// hide takes the hidden names out of lists and filters. It refuses a message that is about one of them.
+// hide takes the hidden names out of lists and filters. It refuses a message that is about one of
+// them.
 func (v Verdict) hide(m *mcp.Message) (*mcp.Message, error) {
 	hidden := make(map[string]bool, len(v.Hide))
 	for _, name := range v.Hide {
@@ -158,7 +168,8 @@ func (v Verdict) hide(m *mcp.Message) (*mcp.Message, error) {
 	var edits []mcp.Edit
 	take := func(list, name string) {
 		m.Items(list, func(i int, raw []byte) bool {
-			// A message is all that decodes protocol bytes, and one that holds only the item does not walk the list a thousand times over.
+			// A message is all that decodes protocol bytes, and one that holds only the item does
+			// not walk the list a thousand times over.
 			if text, ok := mcp.NewNotification("", raw).Text(name); ok && hidden[text] {
 				edits = append(edits, mcp.Remove(list+"/"+strconv.Itoa(i)))
 			}
@@ -169,7 +180,8 @@ func (v Verdict) hide(m *mcp.Message) (*mcp.Message, error) {
 		take(method.ItemsAt, method.ItemName)
 	}
 	for _, place := range mcp.NamePlaces(m.Method, m.Kind, m.To) {
-		if list, ok := strings.CutSuffix(place.Pattern, "/*"); ok { // a filter: an array of URIs or task ids
+		// a filter: an array of URIs or task ids
+		if list, ok := strings.CutSuffix(place.Pattern, "/*"); ok {
 			take(list, "")
 		}
 	}

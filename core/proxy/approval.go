@@ -13,13 +13,16 @@ import (
 type Approvals interface {
 	// Take says whether the request was approved. An approval is good once.
 	Take(m *mcp.Message) bool
-	// Wait enters the request among those that wait for a human, with the reason, and answers how one approves it.
+	// Wait enters the request among those that wait for a human, with the reason, and answers how
+	// one approves it.
 	Wait(m *mcp.Message, reason string) (how string, err error)
 }
 
-// pass judges a request. When a stage wants a human to approve it, the client is asked to ask one, in either era; where that cannot be, or nobody did, it is refused, with a word on how
-// to approve it outside.
-func (x *exchange) pass(ctx context.Context, l *link, m *mcp.Message, w *watch) (pipeline.Passed, error) {
+// pass judges a request. When a stage wants a human to approve it, the client is asked to ask one,
+// in either era; where that cannot be, or nobody did, it is refused, with a word on how to approve
+// it outside.
+func (x *exchange) pass(ctx context.Context, l *link, m *mcp.Message,
+	w *watch) (pipeline.Passed, error) {
 	passed, err := x.c.Pipeline.Pass(ctx, m)
 	var d *pipeline.Denied
 	if !errors.As(err, &d) || d.Action != "ask" {
@@ -41,30 +44,37 @@ func (x *exchange) pass(ctx context.Context, l *link, m *mcp.Message, w *watch) 
 	if approvals != nil {
 		how, err := approvals.Wait(m, d.Reason)
 		if err != nil {
-			x.c.Log.Error("keep a request that waits for approval", "server", m.Server, "method", m.Method, "error", err)
+			x.c.Log.Error("keep a request that waits for approval", "server", m.Server,
+				"method", m.Method, "error", err)
 		}
 		d.ApprovalHint = how
 	}
 	return passed, d
 }
 
-// noteApproval records what a human said. What cannot be recorded is found out when the request itself is recorded next.
+// noteApproval records what a human said. What cannot be recorded is found out when the request
+// itself is recorded next.
 func (x *exchange) noteApproval(ctx context.Context, d *pipeline.Denied, action, by string) {
 	if err := x.c.Pipeline.RecordDecision(ctx, d, action, by); err != nil {
 		x.c.Log.Error("record an approval", "error", err)
 	}
 }
 
-// askHuman has the client ask its user. asked is false when it cannot: it did not declare elicitation, or nobody answers.
-func (x *exchange) askHuman(ctx context.Context, l *link, m *mcp.Message, reason string, w *watch) (asked, approved bool) {
+// askHuman has the client ask its user. asked is false when it cannot: it did not declare
+// elicitation, or nobody answers.
+func (x *exchange) askHuman(ctx context.Context, l *link, m *mcp.Message, reason string,
+	w *watch) (asked, approved bool) {
 	declares, known := (&caller{s: x.s, l: l, client: x.client, request: x.m}).declared()
-	if !known || !declares("elicitation") || declares("elicitation/url") && !declares("elicitation/form") {
+	if !known || !declares("elicitation") || declares("elicitation/url") &&
+		!declares("elicitation/form") {
 		return false, false
 	}
-	question := "Gatekit: may " + m.Method + " of " + shown(m.Name) + " go to the server " + shown(m.Server) + "? " + strings.TrimPrefix(reason, "a human has to approve: ")
+	question := "Gatekit: may " + m.Method + " of " + shown(m.Name) + " go to the server " +
+		shown(m.Server) + "? " + strings.TrimPrefix(reason, "a human has to approve: ")
 	params := object(textField("message", question), field("requestedSchema",
 		[]byte(`{"type":"object","properties":{"approve":{"type":"boolean","title":"Approve","default":false}},"required":["approve"]}`)))
-	q := x.s.stamp(mcp.NewRequest(`"gatekit-approval"`, "elicitation/create", params), mcp.ToClient, m.Exchange)
+	q := x.s.stamp(mcp.NewRequest(`"gatekit-approval"`, "elicitation/create", params), mcp.ToClient,
+		m.Exchange)
 	q.Server = m.Server
 	p := x.c.Pipeline.PassOwn(ctx, q)
 	if p.Message() == nil {

@@ -29,12 +29,14 @@ func (w *waiting) Wait(m *mcp.Message, reason string) (string, error) {
 }
 
 func TestAHumanApproves(t *testing.T) {
-	asks := pipeline.StageConfig{Name: "policy", Stage: stage(func(m *mcp.Message) pipeline.Verdict {
-		if m.Method == "tools/call" && m.Kind == mcp.Request {
-			return pipeline.Verdict{Action: pipeline.Ask, Reason: "it is large", Edits: []mcp.Edit{mcp.Set("/arguments/checked", []byte("true"))}}
-		}
-		return pipeline.Verdict{Action: pipeline.Allow}
-	})}
+	asks := pipeline.StageConfig{Name: "policy",
+		Stage: stage(func(m *mcp.Message) pipeline.Verdict {
+			if m.Method == "tools/call" && m.Kind == mcp.Request {
+				return pipeline.Verdict{Action: pipeline.Ask, Reason: "it is large",
+					Edits: []mcp.Edit{mcp.Set("/arguments/checked", []byte("true"))}}
+			}
+			return pipeline.Verdict{Action: pipeline.Allow}
+		})}
 	const able, unable = `{"protocolVersion":"2025-11-25","capabilities":{"elicitation":{}},"clientInfo":{"name":"c","version":"1"}}`, `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"1"}}`
 	const ran = `{"structuredContent":{"name":"x","arguments":{"n":1,"checked":true}}}`
 	for _, c := range []struct {
@@ -44,11 +46,18 @@ func TestAHumanApproves(t *testing.T) {
 		recorded            []string
 		asked               int // of Approvals
 	}{
-		{"its user does", able, `{"action":"accept","content":{"approve":true}}`, false, ran, []string{"ask to_server request tools/call a x", "answer to_client request elicitation/create a", "approve to_server request tools/call a x"}, 0},
-		{"its user does not", able, `{"action":"accept","content":{"approve":false}}`, false, `!-31000 refused by policy`, []string{"reject to_server request tools/call a x"}, 0},
-		{"its user declines", able, `{"action":"decline"}`, false, `!-31000 refused by policy`, nil, 0},
-		{"it cannot ask its user", unable, ``, false, `!-31000 refused by policy: ask the boss`, []string{"ask to_server request tools/call a x"}, 1},
-		{"somebody did outside", unable, ``, true, ran, []string{"approve to_server request tools/call a x"}, 0},
+		{"its user does", able, `{"action":"accept","content":{"approve":true}}`, false, ran,
+			[]string{"ask to_server request tools/call a x",
+				"answer to_client request elicitation/create a",
+				"approve to_server request tools/call a x"}, 0},
+		{"its user does not", able, `{"action":"accept","content":{"approve":false}}`, false,
+			`!-31000 refused by policy`, []string{"reject to_server request tools/call a x"}, 0},
+		{"its user declines", able, `{"action":"decline"}`, false, `!-31000 refused by policy`, nil,
+			0},
+		{"it cannot ask its user", unable, ``, false, `!-31000 refused by policy: ask the boss`,
+			[]string{"ask to_server request tools/call a x"}, 1},
+		{"somebody did outside", unable, ``, true, ran,
+			[]string{"approve to_server request tools/call a x"}, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			outside := &waiting{approved: c.approved}
@@ -58,18 +67,24 @@ func TestAHumanApproves(t *testing.T) {
 				}
 				return `{"structuredContent":` + string(m.Body()) + `}`
 			}
-			w := open(t, map[string]*server{"a": {answer: answer}}, func(o *proxy.Options) { o.Approvals = outside }, asks)
+			w := open(t, map[string]*server{"a": {answer: answer}},
+				func(o *proxy.Options) { o.Approvals = outside }, asks)
 			w.call(t, "initialize", c.hello)
-			w.client.answer = func(m *mcp.Message) *mcp.Message { return mcp.NewResponse(m.ID(), []byte(c.answer)) }
-			if got := w.call(t, "tools/call", `{"name":"a__x","arguments":{"n":1}}`); !strings.HasPrefix(got, c.want) {
+			w.client.answer = func(m *mcp.Message) *mcp.Message {
+				return mcp.NewResponse(m.ID(), []byte(c.answer))
+			}
+			if got := w.call(t, "tools/call",
+				`{"name":"a__x","arguments":{"n":1}}`); !strings.HasPrefix(got, c.want) {
 				t.Errorf("got  %s\nwant %s", got, c.want)
 			}
 			w.record.has(t, c.recorded...)
 			if len(outside.asked) != c.asked {
-				t.Errorf("%d requests wait outside, want %d: %q", len(outside.asked), c.asked, outside.asked)
+				t.Errorf("%d requests wait outside, want %d: %q", len(outside.asked), c.asked,
+					outside.asked)
 			}
 			if c.approved { // it was good once
-				if got := w.call(t, "tools/call", `{"name":"a__x","arguments":{"n":1}}`); !strings.HasPrefix(got, "!-31000") {
+				if got := w.call(t, "tools/call",
+					`{"name":"a__x","arguments":{"n":1}}`); !strings.HasPrefix(got, "!-31000") {
 					t.Errorf("the second time: %s", got)
 				}
 			}
@@ -77,24 +92,32 @@ func TestAHumanApproves(t *testing.T) {
 	}
 }
 
-// What a client calls itself is content: it is recorded as it passed, and not at all when it did not.
+// What a client calls itself is content: it is recorded as it passed, and not at all when it did
+// not.
 func TestAClientIsIntroducedAsItPassed(t *testing.T) {
 	const hello = `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c s3cret","version":"1"}}`
 	for what, v := range map[string]pipeline.Verdict{
-		"cleared": {Action: pipeline.Modify, Edits: []mcp.Edit{mcp.Set("/clientInfo/name", []byte(`"c cleared"`))}},
+		"cleared": {Action: pipeline.Modify, Edits: []mcp.Edit{mcp.Set("/clientInfo/name",
+			[]byte(`"c cleared"`))}},
 		"refused": {Action: pipeline.Deny, Reason: "no"},
 	} {
 		t.Run(what, func(t *testing.T) {
-			w := open(t, map[string]*server{"a": {answer: func(context.Context, *mcp.Message, proxy.Handler) string { return `{"capabilities":{}}` }}}, nil, pipeline.StageConfig{Name: "s", Stage: stage(func(m *mcp.Message) pipeline.Verdict {
-				if m.Method == "initialize" && m.Kind == mcp.Request {
-					return v
-				}
-				return pipeline.Verdict{Action: pipeline.Allow}
-			})})
+			w := open(t, map[string]*server{"a": {answer: func(context.Context, *mcp.Message,
+				proxy.Handler) string {
+				return `{"capabilities":{}}`
+			}}}, nil, pipeline.StageConfig{Name: "s",
+				Stage: stage(func(m *mcp.Message) pipeline.Verdict {
+					if m.Method == "initialize" && m.Kind == mcp.Request {
+						return v
+					}
+					return pipeline.Verdict{Action: pipeline.Allow}
+				})})
 			w.call(t, "initialize", hello)
 			w.record.mu.Lock()
 			defer w.record.mu.Unlock()
-			who := slices.DeleteFunc(slices.Clone(w.record.reasons), func(r string) bool { return !strings.HasPrefix(r, "connect ") })
+			who := slices.DeleteFunc(slices.Clone(w.record.reasons), func(r string) bool {
+				return !strings.HasPrefix(r, "connect ")
+			})
 			if want := map[string][]string{"cleared": {"connect c cleared 1, "}}[what]; !slices.Equal(who, want) {
 				t.Errorf("introduced as %q, want %q", who, want)
 			}
@@ -112,7 +135,10 @@ func TestAClientIsIntroducedByWhatItSaysOfItself(t *testing.T) {
 		`{"name":7,"version":[]}`:    "connect a client without a name, ",
 	} {
 		t.Run(info, func(t *testing.T) {
-			w := open(t, map[string]*server{"a": {answer: func(context.Context, *mcp.Message, proxy.Handler) string { return `{"capabilities":{}}` }}}, nil)
+			w := open(t, map[string]*server{"a": {answer: func(context.Context, *mcp.Message,
+				proxy.Handler) string {
+				return `{"capabilities":{}}`
+			}}}, nil)
 			w.call(t, "initialize", `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":`+info+`}`)
 			w.record.mu.Lock()
 			defer w.record.mu.Unlock()

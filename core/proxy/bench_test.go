@@ -29,13 +29,15 @@ func (c *canned) Notify(context.Context, pipeline.Passed) error { return nil }
 func (c *canned) Close() error                                  { return nil }
 
 func benchmarkCalls(b *testing.B, prefix string, servers int, method, params, result string) {
-	o := proxy.Options{Pipeline: pipeline.New(deaf{}, pipeline.Options{}), Names: proxy.Names{Prefix: prefix}}
+	o := proxy.Options{Pipeline: pipeline.New(deaf{}, pipeline.Options{}),
+		Names: proxy.Names{Prefix: prefix}}
 	for i := range servers {
 		answer, err := mcp.Parse([]byte(`{"jsonrpc":"2.0","id":1,"result":` + result + `}`))
 		if err != nil {
 			b.Fatal(err)
 		}
-		o.Servers = append(o.Servers, proxy.ServerConfig{Name: fmt.Sprintf("s%d", i), Upstream: &canned{answer}})
+		o.Servers = append(o.Servers, proxy.ServerConfig{Name: fmt.Sprintf("s%d", i),
+			Upstream: &canned{answer}})
 	}
 	p, err := proxy.New(o)
 	if err != nil {
@@ -44,7 +46,8 @@ func benchmarkCalls(b *testing.B, prefix string, servers int, method, params, re
 	defer p.Close()
 	c := &client{}
 	s := p.Open(proxy.OpenOptions{Session: "s"}, c)
-	m, err := mcp.Parse([]byte(`{"jsonrpc":"2.0","id":7,"method":"` + method + `","params":` + params + `}`))
+	m, err := mcp.Parse([]byte(`{"jsonrpc":"2.0","id":7,"method":"` + method + `","params":` +
+		params + `}`))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -67,7 +70,8 @@ func BenchmarkCall(b *testing.B) {
 			tool         string
 		}{{"bare", "never", 1, "echo"}, {"prefixed, ten servers", "always", 10, "s7__echo"}} {
 			b.Run(fmt.Sprintf("%s, %d KiB", c.name, size>>10), func(b *testing.B) {
-				benchmarkCalls(b, c.prefix, c.servers, "tools/call", `{"name":"`+c.tool+`","arguments":{"text":"`+text+`"}}`, result)
+				benchmarkCalls(b, c.prefix, c.servers,
+					"tools/call", `{"name":"`+c.tool+`","arguments":{"text":"`+text+`"}}`, result)
 			})
 		}
 	}
@@ -76,7 +80,8 @@ func BenchmarkCall(b *testing.B) {
 func BenchmarkList(b *testing.B) {
 	var tools []string
 	for i := range 100 {
-		tools = append(tools, fmt.Sprintf(`{"name":"tool-%d","description":%q,"inputSchema":{"type":"object","properties":{"a":{"type":"string"},"b":{"type":"number"}},"required":["a"]}}`, i, strings.Repeat("words ", 105)))
+		tools = append(tools, fmt.Sprintf(
+			`{"name":"tool-%d","description":%q,"inputSchema":{"type":"object","properties":{"a":{"type":"string"},"b":{"type":"number"}},"required":["a"]}}`, i, strings.Repeat("words ", 105)))
 	}
 	benchmarkCalls(b, "always", 10, "tools/list", `{}`, `{"tools":[`+strings.Join(tools, ",")+`]}`)
 }

@@ -8,7 +8,8 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// caller is where the messages of one server go: to the client of one call, or to the session's feed.
+// caller is where the messages of one server go: to the client of one call, or to the session's
+// feed.
 type caller struct {
 	s        *Session
 	l        *link
@@ -19,7 +20,8 @@ type caller struct {
 	take     take
 }
 
-// take, when it is there, sees each judged notification first and answers whether the client is not to get it.
+// take, when it is there, sees each judged notification first and answers whether the client is not
+// to get it.
 type take func(ctx context.Context, p pipeline.Passed) bool
 
 // rounds says whether the client takes questions inside a result.
@@ -47,7 +49,8 @@ func (c *caller) Notify(ctx context.Context, m *mcp.Message) {
 	case known && (meth.Kind != mcp.Notification || meth.From == mcp.ToServer):
 		c.s.drop(ctx, set, m, "servers do not send this")
 		return
-	case m.Method == "notifications/cancelled": // what it speaks of is not what the client knows by that id
+	case m.Method == "notifications/cancelled":
+		// what it speaks of is not what the client knows by that id
 		c.s.drop(ctx, set, m, "no reverse request in flight")
 		return
 	case meth.NameAt == "/taskId" && c.s.proxy.tasks.BelongsToOther(m.Server, m.Name, m.Principal):
@@ -63,7 +66,8 @@ func (c *caller) Notify(ctx context.Context, m *mcp.Message) {
 			m, err = m.Edit(judged.edits...)
 		}
 		if err != nil || judged.denied != nil {
-			c.s.drop(ctx, set, m, "what it asks for was refused: the task waits for an answer that does not come")
+			c.s.drop(ctx, set, m, "what it asks for was refused: the task waits for an answer "+
+				"that does not come")
 			return
 		}
 	}
@@ -72,7 +76,8 @@ func (c *caller) Notify(ctx context.Context, m *mcp.Message) {
 		return // refused and recorded
 	}
 	if passed, err = c.s.expose(set, passed); err != nil {
-		set.Log.Warn("name what a server sent", "server", m.Server, "method", m.Method, "error", err)
+		set.Log.Warn("name what a server sent", "server", m.Server, "method", m.Method,
+			"error", err)
 		return
 	}
 	if c.take != nil && c.take(ctx, passed) {
@@ -83,7 +88,8 @@ func (c *caller) Notify(ctx context.Context, m *mcp.Message) {
 	}
 }
 
-// Ask judges reverse requests of the server, puts those that pass to the client, and judges its answers.
+// Ask judges reverse requests of the server, puts those that pass to the client, and judges its
+// answers.
 func (c *caller) Ask(ctx context.Context, ms []*mcp.Message) []pipeline.Passed {
 	c.watch.hold()
 	defer c.watch.release()
@@ -114,12 +120,15 @@ func (c *caller) Ask(ctx context.Context, ms []*mcp.Message) []pipeline.Passed {
 	got, err := c.client.Ask(ctx, ask)
 	for j, i := range where {
 		switch {
-		case errors.Is(err, ErrNoCall) && judged[j].Method != "roots/list": // of which the server may well ask again
+		case errors.Is(err, ErrNoCall) && judged[j].Method != "roots/list":
+			// of which the server may well ask again
 			answers[i] = c.decline(ctx, set, judged[j], failure(mcp.CodeMethodNotFound, "%s", err))
 		case err != nil:
-			answers[i] = c.decline(ctx, set, judged[j], failure(mcp.CodeInternal, "the client could not be asked: %s", err))
+			answers[i] = c.decline(ctx, set, judged[j], failure(mcp.CodeInternal,
+				"the client could not be asked: %s", err))
 		case j >= len(got) || got[j] == nil:
-			answers[i] = c.decline(ctx, set, judged[j], failure(mcp.CodeInternal, "the client did not answer"))
+			answers[i] = c.decline(ctx, set, judged[j], failure(mcp.CodeInternal,
+				"the client did not answer"))
 		default:
 			answers[i] = c.answer(ctx, set, judged[j], got[j])
 		}
@@ -137,11 +146,15 @@ func (c *caller) stamp(m *mcp.Message) *mcp.Message {
 	return m
 }
 
-// admit says whether a reverse request may be put to the client: known, declared by the client, judged, recorded.
-func (c *caller) admit(ctx context.Context, set *settings, m *mcp.Message) (pipeline.Passed, error) {
+// admit says whether a reverse request may be put to the client: known, declared by the client,
+// judged, recorded.
+func (c *caller) admit(ctx context.Context, set *settings,
+	m *mcp.Message) (pipeline.Passed, error) {
 	meth, known := mcp.Lookup(m.Method)
-	if !known && !set.passes(c.l.name, m.Method) || known && (meth.Kind != mcp.Request || meth.From == mcp.ToServer) {
-		return pipeline.Passed{}, failure(mcp.CodeMethodNotFound, "method not found: %s", shown(m.Method))
+	if !known && !set.passes(c.l.name, m.Method) || known && (meth.Kind != mcp.Request ||
+		meth.From == mcp.ToServer) {
+		return pipeline.Passed{}, failure(mcp.CodeMethodNotFound, "method not found: %s",
+			shown(m.Method))
 	}
 	if lack := c.lacks(meth, m); lack != "" {
 		return pipeline.Passed{}, &undeclared{lack}
@@ -152,14 +165,16 @@ func (c *caller) admit(ctx context.Context, set *settings, m *mcp.Message) (pipe
 	return set.Pipeline.Pass(ctx, m)
 }
 
-// lacks is the capability that the client would need for a reverse request and did not declare, "" when there is none.
+// lacks is the capability that the client would need for a reverse request and did not declare, ""
+// when there is none.
 func (c *caller) lacks(meth mcp.Method, m *mcp.Message) string {
 	if meth.Capability == "" {
 		return ""
 	}
 	declares, known := c.declared()
 	if !known {
-		return "" // nothing was seen of its capabilities: the client itself says what it does not do
+		// nothing was seen of its capabilities: the client itself says what it does not do
+		return ""
 	}
 	if !declares(meth.Capability) {
 		return meth.Capability
@@ -183,7 +198,8 @@ func (c *caller) lacks(meth mcp.Method, m *mcp.Message) string {
 	return ""
 }
 
-// declared says what the client declared, for this request or for the session. known is false where nothing was seen of its capabilities.
+// declared says what the client declared, for this request or for the session. known is false where
+// nothing was seen of its capabilities.
 func (c *caller) declared() (declares func(capability string) bool, known bool) {
 	m, at := c.s.greeting(), "/capabilities/"
 	if c.request != nil {
@@ -197,7 +213,8 @@ func (c *caller) declared() (declares func(capability string) bool, known bool) 
 	}, m != nil
 }
 
-// show is a judged reverse request as the client gets it: our names on its links, and, with several servers, a word on who asks.
+// show is a judged reverse request as the client gets it: our names on its links, and, with several
+// servers, a word on who asks.
 func (c *caller) show(set *settings, p pipeline.Passed) (pipeline.Passed, error) {
 	p, err := c.s.expose(set, p)
 	if err != nil || !set.several() {
@@ -226,7 +243,8 @@ func (c *caller) answer(ctx context.Context, set *settings, asked, m *mcp.Messag
 		m, err = c.s.ownTasks(set, m)
 	}
 	if err != nil {
-		return c.decline(ctx, set, asked, failure(mcp.CodeInternal, "the client's answer cannot be read"))
+		return c.decline(ctx, set, asked, failure(mcp.CodeInternal,
+			"the client's answer cannot be read"))
 	}
 	passed, err := set.Pipeline.Pass(ctx, m)
 	if err != nil {
@@ -237,7 +255,8 @@ func (c *caller) answer(ctx context.Context, set *settings, asked, m *mcp.Messag
 }
 
 // decline is what the server gets in place of an answer.
-func (c *caller) decline(ctx context.Context, set *settings, asked *mcp.Message, err error) pipeline.Passed {
+func (c *caller) decline(ctx context.Context, set *settings, asked *mcp.Message,
+	err error) pipeline.Passed {
 	var denied *pipeline.Denied
 	if errors.As(err, &denied) {
 		return denied.Decline(asked.ID())
@@ -248,7 +267,8 @@ func (c *caller) decline(ctx context.Context, set *settings, asked *mcp.Message,
 	} else {
 		errors.As(err, &own)
 	}
-	m := c.s.stamp(mcp.NewError(asked.ID(), own.code, own.message, own.data), mcp.ToServer, c.exchange)
+	m := c.s.stamp(mcp.NewError(asked.ID(), own.code, own.message, own.data), mcp.ToServer,
+		c.exchange)
 	m.Server, m.Method, m.Name, m.Request = asked.Server, asked.Method, asked.Name, asked
 	return set.Pipeline.PassOwn(context.WithoutCancel(ctx), m)
 }

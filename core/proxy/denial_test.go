@@ -11,11 +11,13 @@ import (
 	"gatekit/core/proxy"
 )
 
-// TestWhatADenialLooksLike is the table of design.md 5, row by row, for what is asked live and for what is asked inside a result.
+// TestWhatADenialLooksLike is the table of design.md 5, row by row, for what is asked live and for
+// what is asked inside a result.
 func TestWhatADenialLooksLike(t *testing.T) {
 	question := func(method, params string) answers {
 		return func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
-			a := c.Ask(ctx, []*mcp.Message{mcp.NewRequest("1", method, []byte(params))})[0].Message()
+			a := c.Ask(ctx, []*mcp.Message{mcp.NewRequest("1", method,
+				[]byte(params))})[0].Message()
 			return `{"structuredContent":` + string(a.Body()) + `}`
 		}
 	}
@@ -36,40 +38,67 @@ func TestWhatADenialLooksLike(t *testing.T) {
 	}{
 		{"a request", mcp.Request, "tools/call", echo, call, denied, 0, ""},
 		{"a result", mcp.Response, "tools/call", echo, call, denied, 0, `tools/call {"name":"x"}`},
-		{"an error message", mcp.Error, "tools/call", func(context.Context, *mcp.Message, proxy.Handler) string { return "!-32000 secret" }, call, denied, 0, `tools/call {"name":"x"}`},
-		{"a notification", mcp.Notification, "notifications/message", func(ctx context.Context, _ *mcp.Message, c proxy.Handler) string {
+		{"an error message", mcp.Error, "tools/call", func(context.Context, *mcp.Message,
+			proxy.Handler) string {
+			return "!-32000 secret"
+		}, call, denied, 0, `tools/call {"name":"x"}`},
+		{"a notification", mcp.Notification, "notifications/message", func(ctx context.Context,
+			_ *mcp.Message, c proxy.Handler) string {
 			c.Notify(ctx, mcp.NewNotification("notifications/message", []byte(`{"data":"secret"}`)))
 			return `{}`
 		}, call, `{}`, 0, `tools/call {"name":"x"}`},
-		{"sampling asked for, live", mcp.Request, "sampling/createMessage", question("sampling/createMessage", `{}`), call, `{"structuredContent":{"code":-1,"message":"rejected"}}`, 0, `tools/call {"name":"x"}`},
-		{"sampling asked for, in a result", mcp.Request, "sampling/createMessage", folded("sampling/createMessage", `{}`), call, denied, 0, `tools/call {"name":"x"}`},
-		{"elicitation asked for, live", mcp.Request, "elicitation/create", question("elicitation/create", `{"message":"m"}`), call, `{"structuredContent":{"action":"decline"}}`, 0, `tools/call {"name":"x"}`},
-		{"elicitation asked for, in a result", mcp.Request, "elicitation/create", folded("elicitation/create", `{"message":"m"}`), call,
-			`{"name":"x","inputResponses":{"k":{"action":"decline"}},"requestState":"mine\u0021"}`, 0, `tools/call {"name":"x","inputResponses":{"k":{"action":"decline"}},"requestState":"mine\u0021"}`},
-		{"roots asked for, live", mcp.Request, "roots/list", question("roots/list", `{}`), call, `{"structuredContent":{"roots":[]}}`, 0, `tools/call {"name":"x"}`},
-		{"roots asked for, in a result", mcp.Request, "roots/list", folded("roots/list", `{}`), call,
-			`{"name":"x","inputResponses":{"k":{"roots":[]}},"requestState":"mine\u0021"}`, 0, `tools/call {"name":"x","inputResponses":{"k":{"roots":[]}},"requestState":"mine\u0021"}`},
-		{"a client's answer to elicitation, live", mcp.Response, "elicitation/create", question("elicitation/create", `{"message":"m"}`), call, `{"structuredContent":{"action":"decline"}}`, 1, `tools/call {"name":"x"}`},
-		{"a client's answer to roots, live", mcp.Response, "roots/list", question("roots/list", `{}`), call, `{"structuredContent":{"roots":[]}}`, 1, `tools/call {"name":"x"}`},
-		{"a client's answer to sampling, live", mcp.Response, "sampling/createMessage", question("sampling/createMessage", `{}`), call, `{"structuredContent":{"code":-1,"message":"rejected"}}`, 1, `tools/call {"name":"x"}`},
-		{"a client's answer, in a request", mcp.Response, "elicitation/create", echo, [2]string{"tools/call", `{"name":"a__x","inputResponses":{"k":{"action":"accept","content":{"secret":1}}}}`},
-			`{"name":"x","inputResponses":{"k":{"action":"decline"}}}`, 0, `tools/call {"name":"x","inputResponses":{"k":{"action":"decline"}}}`},
-		{"a client's answer to sampling, in a request", mcp.Response, "sampling/createMessage", echo, [2]string{"tools/call", `{"name":"a__x","inputResponses":{"k":{"role":"user","content":"secret"}}}`}, denied, 0, ""},
+		{"sampling asked for, live", mcp.Request, "sampling/createMessage",
+			question("sampling/createMessage", `{}`), call,
+			`{"structuredContent":{"code":-1,"message":"rejected"}}`, 0, `tools/call {"name":"x"}`},
+		{"sampling asked for, in a result", mcp.Request, "sampling/createMessage",
+			folded("sampling/createMessage", `{}`), call, denied, 0, `tools/call {"name":"x"}`},
+		{"elicitation asked for, live", mcp.Request, "elicitation/create",
+			question("elicitation/create", `{"message":"m"}`), call,
+			`{"structuredContent":{"action":"decline"}}`, 0, `tools/call {"name":"x"}`},
+		{"elicitation asked for, in a result", mcp.Request, "elicitation/create",
+			folded("elicitation/create", `{"message":"m"}`), call,
+			`{"name":"x","inputResponses":{"k":{"action":"decline"}},"requestState":"mine\u0021"}`,
+			0, `tools/call {"name":"x","inputResponses":{"k":{"action":"decline"}},"requestState":"mine\u0021"}`},
+		{"roots asked for, live", mcp.Request, "roots/list", question("roots/list", `{}`), call,
+			`{"structuredContent":{"roots":[]}}`, 0, `tools/call {"name":"x"}`},
+		{"roots asked for, in a result", mcp.Request, "roots/list", folded("roots/list", `{}`),
+			call,
+			`{"name":"x","inputResponses":{"k":{"roots":[]}},"requestState":"mine\u0021"}`, 0,
+			`tools/call {"name":"x","inputResponses":{"k":{"roots":[]}},"requestState":"mine\u0021"}`},
+		{"a client's answer to elicitation, live", mcp.Response, "elicitation/create",
+			question("elicitation/create", `{"message":"m"}`), call,
+			`{"structuredContent":{"action":"decline"}}`, 1, `tools/call {"name":"x"}`},
+		{"a client's answer to roots, live", mcp.Response, "roots/list", question("roots/list",
+			`{}`), call, `{"structuredContent":{"roots":[]}}`, 1, `tools/call {"name":"x"}`},
+		{"a client's answer to sampling, live", mcp.Response, "sampling/createMessage",
+			question("sampling/createMessage", `{}`), call,
+			`{"structuredContent":{"code":-1,"message":"rejected"}}`, 1, `tools/call {"name":"x"}`},
+		{"a client's answer, in a request", mcp.Response, "elicitation/create", echo,
+			[2]string{"tools/call", `{"name":"a__x","inputResponses":{"k":{"action":"accept","content":{"secret":1}}}}`},
+			`{"name":"x","inputResponses":{"k":{"action":"decline"}}}`, 0,
+			`tools/call {"name":"x","inputResponses":{"k":{"action":"decline"}}}`},
+		{"a client's answer to sampling, in a request", mcp.Response, "sampling/createMessage",
+			echo, [2]string{"tools/call",
+				`{"name":"a__x","inputResponses":{"k":{"role":"user","content":"secret"}}}`},
+			denied, 0, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			no := pipeline.StageConfig{Name: "no", Stage: stage(func(m *mcp.Message) pipeline.Verdict {
-				if m.Kind == c.kind && m.Method == c.method {
-					return pipeline.Verdict{Reason: "a secret"}
-				}
-				return pipeline.Verdict{Action: pipeline.Allow}
-			})}
+			no := pipeline.StageConfig{Name: "no",
+				Stage: stage(func(m *mcp.Message) pipeline.Verdict {
+					if m.Kind == c.kind && m.Method == c.method {
+						return pipeline.Verdict{Reason: "a secret"}
+					}
+					return pipeline.Verdict{Action: pipeline.Allow}
+				})}
 			a := &server{answer: c.answer}
 			w := open(t, twoServers(a), nil, no)
 			w.client.rounds = true
 			w.client.answer = func(m *mcp.Message) *mcp.Message {
-				return mcp.NewResponse(m.ID(), []byte(`{"action":"accept","roots":[{"uri":"file:///secret"}]}`))
+				return mcp.NewResponse(m.ID(),
+					[]byte(`{"action":"accept","roots":[{"uri":"file:///secret"}]}`))
 			}
-			m := w.session.Call(t.Context(), request(t, "7", c.request[0], c.request[1]), w.client).Message()
+			m := w.session.Call(t.Context(), request(t, "7", c.request[0], c.request[1]),
+				w.client).Message()
 			want := c.want
 			if strings.Contains(want, "%d") {
 				want = fmt.Sprintf(want, w.record.denial())
@@ -101,7 +130,8 @@ func (j *journal) denial() int {
 func TestAHiddenThingIsNeitherListedNorUsed(t *testing.T) {
 	hide := pipeline.StageConfig{Name: "hide", Stage: stage(func(m *mcp.Message) pipeline.Verdict {
 		if m.Server == "a" {
-			return pipeline.Verdict{Action: pipeline.Allow, Hide: []string{"x", "f:///x", "t://{x}"}}
+			return pipeline.Verdict{Action: pipeline.Allow, Hide: []string{"x",
+				"f:///x", "t://{x}"}}
 		}
 		return pipeline.Verdict{Action: pipeline.Allow}
 	})}
@@ -113,17 +143,22 @@ func TestAHiddenThingIsNeitherListedNorUsed(t *testing.T) {
 	})
 	a := &server{answer: lists}
 	for _, mode := range []string{"scheme", "prefix", "transparent"} {
-		w := open(t, map[string]*server{"a": a}, func(o *proxy.Options) { o.Names.Resources = mode }, hide)
-		for method, at := range map[string]string{"tools/list": "tools", "prompts/list": "prompts", "resources/list": "resources", "resources/templates/list": "resourceTemplates"} {
-			if got := w.call(t, method, `{}`); strings.Contains(got, "x\"") || strings.Contains(got, "{x}") || !strings.Contains(got, at) {
+		w := open(t, map[string]*server{"a": a},
+			func(o *proxy.Options) { o.Names.Resources = mode }, hide)
+		for method, at := range map[string]string{"tools/list": "tools", "prompts/list": "prompts",
+			"resources/list": "resources", "resources/templates/list": "resourceTemplates"} {
+			if got := w.call(t, method, `{}`); strings.Contains(got, "x\"") || strings.Contains(got,
+				"{x}") || !strings.Contains(got, at) {
 				t.Errorf("%s: %s shows %s", mode, method, got)
 			}
 		}
 		a.got = nil
 		for _, c := range [][2]string{
 			{"tools/call", `{"name":"a__x"}`}, {"prompts/get", `{"name":"a__x"}`},
-			{"resources/read", `{"uri":"a+f:///x"}`}, {"resources/read", `{"uri":"a__f:///x"}`}, {"resources/read", `{"uri":"A+f:///x"}`}, {"resources/subscribe", `{"uri":"a+f:///x"}`},
-			{"completion/complete", `{"ref":{"type":"ref/prompt","name":"a__x"}}`}, {"completion/complete", `{"ref":{"type":"ref/resource","uri":"a+t://{x}"}}`},
+			{"resources/read", `{"uri":"a+f:///x"}`}, {"resources/read", `{"uri":"a__f:///x"}`},
+			{"resources/read", `{"uri":"A+f:///x"}`}, {"resources/subscribe", `{"uri":"a+f:///x"}`},
+			{"completion/complete", `{"ref":{"type":"ref/prompt","name":"a__x"}}`},
+			{"completion/complete", `{"ref":{"type":"ref/resource","uri":"a+t://{x}"}}`},
 		} {
 			equal(t, mode+": "+c[0]+" "+c[1], w.call(t, c[0], c[1]), "!-31000 refused by policy")
 		}
@@ -134,27 +169,34 @@ func TestAHiddenThingIsNeitherListedNorUsed(t *testing.T) {
 	}
 }
 
-// A stage that answers in a server's place speaks as the server would: in its names, and as one of several.
+// A stage that answers in a server's place speaks as the server would: in its names, and as one of
+// several.
 func TestWhatAStageAnswersIsNamedAndMergedAsIfTheServerHad(t *testing.T) {
 	link := `{"content":[{"type":"resource_link","uri":"file:///x","name":"x"}]}`
 	answering := func(method, result string) pipeline.StageConfig {
-		return pipeline.StageConfig{Name: "stage", Wants: pipeline.Wants{Kinds: []mcp.Kind{mcp.Request}}, Stage: stage(func(m *mcp.Message) pipeline.Verdict {
-			if m.Method == method && m.Server == "a" {
-				return pipeline.Verdict{Action: pipeline.Answer, Answer: []byte(result)}
-			}
-			return pipeline.Verdict{Action: pipeline.Allow}
-		})}
+		return pipeline.StageConfig{Name: "stage",
+			Wants: pipeline.Wants{Kinds: []mcp.Kind{mcp.Request}},
+			Stage: stage(func(m *mcp.Message) pipeline.Verdict {
+				if m.Method == method && m.Server == "a" {
+					return pipeline.Verdict{Action: pipeline.Answer, Answer: []byte(result)}
+				}
+				return pipeline.Verdict{Action: pipeline.Allow}
+			})}
 	}
 	for _, c := range []struct {
 		name, method, params, answer, want, record string
 	}{
-		{"a list", "tools/list", `{}`, `{"tools":[{"name":"x"}]}`, `{"tools":[{"name":"a__x"},{"name":"b__y"}]}`, "tools/list a"},
-		{"a call", "tools/call", `{"name":"a__x"}`, link, strings.Replace(link, "file:", "a+file:", 1), "tools/call a x"},
+		{"a list", "tools/list", `{}`, `{"tools":[{"name":"x"}]}`,
+			`{"tools":[{"name":"a__x"},{"name":"b__y"}]}`, "tools/list a"},
+		{"a call", "tools/call", `{"name":"a__x"}`, link, strings.Replace(link, "file:", "a+file:",
+			1), "tools/call a x"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			w := open(t, map[string]*server{"a": saying("dead"), "b": saying(`{"tools":[{"name":"y"}]}`)}, nil, answering(c.method, c.answer))
+			w := open(t, map[string]*server{"a": saying("dead"),
+				"b": saying(`{"tools":[{"name":"y"}]}`)}, nil, answering(c.method, c.answer))
 			equal(t, "answer", w.call(t, c.method, c.params), c.want)
-			w.record.has(t, "answer to_server request "+c.record, "pass to_client response "+c.record)
+			w.record.has(t, "answer to_server request "+c.record,
+				"pass to_client response "+c.record)
 		})
 	}
 }

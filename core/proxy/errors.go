@@ -38,7 +38,8 @@ func (e *expired) Error() string {
 }
 func (e *expired) Unwrap() error { return e.Cancelled }
 
-// undeclared says that a server asked for what the client did not declare, by the pointer of the capability: "elicitation/url".
+// undeclared says that a server asked for what the client did not declare, by the pointer of the
+// capability: "elicitation/url".
 type undeclared struct{ capability string }
 
 func (u *undeclared) Error() string {
@@ -48,7 +49,8 @@ func (u *undeclared) Error() string {
 // toServer is how a server hears of it that asked with a request of its own.
 func (u *undeclared) toServer() *fault {
 	if strings.Contains(u.capability, "/") {
-		return failure(mcp.CodeInvalidParams, "%s", u.Error()) // the method is there, the mode is not
+		// the method is there, the mode is not
+		return failure(mcp.CodeInvalidParams, "%s", u.Error())
 	}
 	return failure(mcp.CodeMethodNotFound, "%s", u.Error())
 }
@@ -83,7 +85,8 @@ func (x *exchange) refuse(ctx context.Context, err error) pipeline.Passed {
 		if denied.Action != "answer" {
 			return answer
 		}
-		named, err := x.s.expose(x.c, answer) // a stage speaks in the server's place, so in its names
+		// a stage speaks in the server's place, so in its names
+		named, err := x.s.expose(x.c, answer)
 		if err == nil {
 			return named
 		}
@@ -92,12 +95,14 @@ func (x *exchange) refuse(ctx context.Context, err error) pipeline.Passed {
 	case errors.As(err, &lack):
 		own = lack.toClient()
 	case errors.As(err, &unavailable):
-		x.c.Log.Warn("a server gave no answer", "server", unavailable.Server, "method", x.m.Method, "reason", unavailable.Reason, "error", unavailable.Err)
+		x.c.Log.Warn("a server gave no answer", "server", unavailable.Server, "method", x.m.Method,
+			"reason", unavailable.Reason, "error", unavailable.Err)
 		own = failure(mcp.CodeInternal, "%s", unavailable.Error())
 	default:
 		own = failure(mcp.CodeInternal, "%s", err.Error())
 	}
-	return x.c.Pipeline.PassOwn(context.WithoutCancel(ctx), x.answers(mcp.NewError(x.m.ID(), own.code, own.message, own.data)))
+	return x.c.Pipeline.PassOwn(context.WithoutCancel(ctx),
+		x.answers(mcp.NewError(x.m.ID(), own.code, own.message, own.data)))
 }
 
 // errorText is what an error message says, for a line of text.

@@ -17,7 +17,8 @@ type exchange struct {
 	m      *mcp.Message // the request as the client sent it
 	client Client
 	cancel context.CancelCauseFunc
-	to     *mcp.Message // as the one server that it is for gets it; nil while none is known, and for several
+	// as the one server that it is for gets it; nil while none is known, and for several
+	to *mcp.Message
 
 	mu    sync.Mutex
 	asked string // a server that has been asked; "" while none was
@@ -31,7 +32,8 @@ func (x *exchange) run(ctx context.Context) (pipeline.Passed, error) {
 	case !known:
 		return x.vendor(ctx)
 	case meth.Kind != mcp.Request || meth.From == mcp.ToClient:
-		return pipeline.Passed{}, failure(mcp.CodeMethodNotFound, "clients do not send %s", x.m.Method)
+		return pipeline.Passed{}, failure(mcp.CodeMethodNotFound, "clients do not send %s",
+			x.m.Method)
 	case meth.Route == mcp.Local:
 		return x.own(ctx, nil), nil
 	case x.m.Method == "initialize":
@@ -46,7 +48,8 @@ func (x *exchange) run(ctx context.Context) (pipeline.Passed, error) {
 		return pipeline.Passed{}, err
 	}
 	if !x.c.names.bare && l.lacks(meth.Capability) {
-		return pipeline.Passed{}, failure(mcp.CodeMethodNotFound, "server %q has no %s", l.name, meth.Capability)
+		return pipeline.Passed{}, failure(mcp.CodeMethodNotFound, "server %q has no %s", l.name,
+			meth.Capability)
 	}
 	return x.forward(ctx, l, name, nil)
 }
@@ -58,11 +61,14 @@ func (x *exchange) vendor(ctx context.Context) (pipeline.Passed, error) {
 			return x.forward(ctx, l, "", nil)
 		}
 	}
-	return pipeline.Passed{}, failure(mcp.CodeMethodNotFound, "method not found: %s", shown(x.m.Method))
+	return pipeline.Passed{}, failure(mcp.CodeMethodNotFound, "method not found: %s",
+		shown(x.m.Method))
 }
 
-// forward puts the request to one server and answers what the client gets, names and ids put back. take is that of a caller.
-func (x *exchange) forward(ctx context.Context, l *link, name string, take take) (pipeline.Passed, error) {
+// forward puts the request to one server and answers what the client gets, names and ids put back.
+// take is that of a caller.
+func (x *exchange) forward(ctx context.Context, l *link, name string,
+	take take) (pipeline.Passed, error) {
 	m := *x.m
 	m.Server, m.Name = l.name, name
 	next, err := x.s.strip(x.c, &m)
@@ -101,8 +107,10 @@ func (x *exchange) forward(ctx context.Context, l *link, name string, take take)
 	}
 }
 
-// once puts m to one server for as long as that may take, and answers what came back, which is not judged yet.
-func (x *exchange) once(ctx context.Context, l *link, m *mcp.Message, take take) (*mcp.Message, error) {
+// once puts m to one server for as long as that may take, and answers what came back, which is not
+// judged yet.
+func (x *exchange) once(ctx context.Context, l *link, m *mcp.Message,
+	take take) (*mcp.Message, error) {
 	var w *watch
 	if m.Method != "subscriptions/listen" { // which stays open for as long as the client likes
 		idle, most := x.times(l)
@@ -115,8 +123,10 @@ func (x *exchange) once(ctx context.Context, l *link, m *mcp.Message, take take)
 	return x.send(ctx, l, m, w, take)
 }
 
-// ask puts m to one of several servers and answers what came back: judged, recorded, with the server's own names.
-func (x *exchange) ask(ctx context.Context, l *link, m *mcp.Message, w *watch) (pipeline.Passed, error) {
+// ask puts m to one of several servers and answers what came back: judged, recorded, with the
+// server's own names.
+func (x *exchange) ask(ctx context.Context, l *link, m *mcp.Message,
+	w *watch) (pipeline.Passed, error) {
 	raw, err := x.send(ctx, l, m, w, nil)
 	if denied := (*pipeline.Denied)(nil); errors.As(err, &denied) && denied.Action == "answer" {
 		return denied.Response(m.ID()), nil // by a stage in the server's place, and judged already
@@ -125,13 +135,17 @@ func (x *exchange) ask(ctx context.Context, l *link, m *mcp.Message, w *watch) (
 		return pipeline.Passed{}, err
 	}
 	if asks(raw) {
-		return pipeline.Passed{}, l.unavailable("it asked for input where the protocol has no place for it (" + m.Method + ")")
+		return pipeline.Passed{},
+			l.unavailable("it asked for input where the protocol has no place for it (" + m.Method +
+				")")
 	}
 	return x.c.Pipeline.Pass(ctx, raw)
 }
 
-// send judges m, records it, writes it to the server and waits for the answer, which is not judged yet.
-func (x *exchange) send(ctx context.Context, l *link, m *mcp.Message, w *watch, take take) (*mcp.Message, error) {
+// send judges m, records it, writes it to the server and waits for the answer, which is not judged
+// yet.
+func (x *exchange) send(ctx context.Context, l *link, m *mcp.Message, w *watch,
+	take take) (*mcp.Message, error) {
 	passed, err := x.pass(ctx, l, m, w)
 	if err != nil {
 		return nil, err
@@ -146,14 +160,17 @@ func (x *exchange) send(ctx context.Context, l *link, m *mcp.Message, w *watch, 
 		return nil, err
 	}
 	x.note(l)
-	c := &caller{s: x.s, l: l, client: x.client, exchange: m.Exchange, request: x.m, watch: w, take: take}
+	c := &caller{s: x.s, l: l, client: x.client, exchange: m.Exchange, request: x.m, watch: w,
+		take: take}
 	raw, err := server.Call(ctx, passed, c)
 	if err != nil {
 		return nil, err
 	}
 	req, answer := passed.Message(), *raw
-	answer.To, answer.Session, answer.Principal, answer.Exchange = mcp.ToClient, req.Session, req.Principal, req.Exchange
-	answer.Server, answer.Method, answer.Name, answer.Request = req.Server, req.Method, req.Name, req
+	answer.To, answer.Session, answer.Principal, answer.Exchange = mcp.ToClient, req.Session,
+		req.Principal, req.Exchange
+	answer.Server, answer.Method, answer.Name, answer.Request = req.Server, req.Method, req.Name,
+		req
 	if !asks(&answer) && c.rounds() {
 		// Questions that nobody would judge: there are clients that look for them alone.
 		if _, hidden := answer.Get("/inputRequests"); hidden {
@@ -192,7 +209,8 @@ func (x *exchange) watch(l *link, idle, most time.Duration, cancel context.Cance
 	})
 }
 
-// follow ends the call with the client's context. The function that it answers ends the following, and waits for what it began.
+// follow ends the call with the client's context. The function that it answers ends the following,
+// and waits for what it began.
 func (x *exchange) follow(gone context.Context) (stop func()) {
 	if gone.Done() == nil {
 		return func() {}
@@ -220,7 +238,8 @@ func (x *exchange) notice(reason string) pipeline.Passed {
 	if !asked {
 		return pipeline.Passed{}
 	}
-	n := mcp.NewNotification("notifications/cancelled", object(field("requestId", []byte(x.m.ID())), textField("reason", reason)))
+	n := mcp.NewNotification("notifications/cancelled", object(field("requestId", []byte(x.m.ID())),
+		textField("reason", reason)))
 	n = x.s.stamp(n, mcp.ToServer, x.m.Exchange)
 	n.Server = x.server()
 	return x.c.Pipeline.PassOwn(context.Background(), n)

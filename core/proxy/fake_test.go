@@ -26,7 +26,8 @@ func (j *journal) Record(_ context.Context, o pipeline.Outcome) (uint64, error) 
 	defer j.mu.Unlock()
 	m := o.Before
 	j.reasons = append(j.reasons, o.Action+" "+o.Reason)
-	j.rows = append(j.rows, strings.TrimSpace(fmt.Sprintf("%s %s %s %s %s %s", o.Action, m.To, m.Kind, m.Method, m.Server, m.Name)))
+	j.rows = append(j.rows, strings.TrimSpace(fmt.Sprintf("%s %s %s %s %s %s", o.Action, m.To,
+		m.Kind, m.Method, m.Server, m.Name)))
 	return uint64(len(j.rows)), nil
 }
 
@@ -44,12 +45,15 @@ func (j *journal) has(t *testing.T, rows ...string) {
 // stage judges with a function.
 type stage func(m *mcp.Message) pipeline.Verdict
 
-func (s stage) Inspect(_ context.Context, m *mcp.Message) (pipeline.Verdict, error) { return s(m), nil }
+func (s stage) Inspect(_ context.Context, m *mcp.Message) (pipeline.Verdict, error) {
+	return s(m), nil
+}
 
 // answers plays a server: see there.
 type answers = func(context.Context, *mcp.Message, proxy.Handler) string
 
-// server plays one upstream server: answer answers each request, by its raw result, or an error message as "!CODE text" or "!!CODE data". "" waits for the end of the call.
+// server plays one upstream server: answer answers each request, by its raw result, or an error
+// message as "!CODE text" or "!!CODE data". "" waits for the end of the call.
 type server struct {
 	openErr error
 	answer  func(ctx context.Context, m *mcp.Message, c proxy.Handler) string
@@ -61,7 +65,8 @@ type server struct {
 	closed int
 }
 
-func (s *server) Open(_ context.Context, o proxy.OpenOptions, feed proxy.Handler) (proxy.Server, error) {
+func (s *server) Open(_ context.Context, o proxy.OpenOptions,
+	feed proxy.Handler) (proxy.Server, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.openErr != nil {
@@ -83,7 +88,8 @@ func (s *server) seen() []string {
 	return slices.Clone(s.got)
 }
 
-func (s *server) Call(ctx context.Context, p pipeline.Passed, c proxy.Handler) (*mcp.Message, error) {
+func (s *server) Call(ctx context.Context, p pipeline.Passed,
+	c proxy.Handler) (*mcp.Message, error) {
 	m := p.Message()
 	s.note(m)
 	answer := s.answer(ctx, m, c)
@@ -200,14 +206,18 @@ type world struct {
 }
 
 // open makes a proxy of the servers, in the order of their names, and one session.
-func open(t *testing.T, servers map[string]*server, change func(*proxy.Options), stages ...pipeline.StageConfig) *world {
+func open(t *testing.T, servers map[string]*server, change func(*proxy.Options),
+	stages ...pipeline.StageConfig) *world {
 	t.Helper()
 	w := &world{client: &client{}, feed: &client{}, record: &journal{}}
-	o := proxy.Options{Pipeline: pipeline.New(w.record, pipeline.Options{}, stages...), Version: "1.0", StateKey: []byte("0123456789abcdef0123456789abcdef")}
+	o := proxy.Options{Pipeline: pipeline.New(w.record, pipeline.Options{}, stages...),
+		Version: "1.0", StateKey: []byte("0123456789abcdef0123456789abcdef")}
 	for name, s := range servers {
 		o.Servers = append(o.Servers, proxy.ServerConfig{Name: name, Upstream: s})
 	}
-	slices.SortFunc(o.Servers, func(a, b proxy.ServerConfig) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(o.Servers, func(a, b proxy.ServerConfig) int {
+		return strings.Compare(a.Name, b.Name)
+	})
 	if change != nil {
 		change(&o)
 	}
@@ -231,7 +241,8 @@ func (w *world) call(t *testing.T, method, params string) string {
 	return w.callAs(t, w.session, w.client, `7`, method, params)
 }
 
-func (w *world) callAs(t *testing.T, s *proxy.Session, c *client, id, method, params string) string {
+func (w *world) callAs(t *testing.T, s *proxy.Session, c *client, id, method,
+	params string) string {
 	t.Helper()
 	return show(t, id, s.Call(t.Context(), request(t, id, method, params), c))
 }
@@ -254,17 +265,20 @@ func show(t *testing.T, id string, p pipeline.Passed) string {
 
 func request(t *testing.T, id, method, params string) *mcp.Message {
 	t.Helper()
-	m, err := mcp.Parse([]byte(`{"jsonrpc":"2.0","id":` + id + `,"method":"` + method + `","params":` + params + `}`))
+	m, err := mcp.Parse([]byte(`{"jsonrpc":"2.0","id":` + id + `,"method":"` + method +
+		`","params":` + params + `}`))
 	if err != nil {
 		t.Fatalf("%s: %v", params, err)
 	}
-	m.CarriesInput = strings.Contains(params, `"inputResponses"`) || strings.Contains(params, `"requestState"`)
+	m.CarriesInput = strings.Contains(params, `"inputResponses"`) || strings.Contains(params,
+		`"requestState"`)
 	return m
 }
 
 func notification(t *testing.T, method, params string) *mcp.Message {
 	t.Helper()
-	m, err := mcp.Parse([]byte(`{"jsonrpc":"2.0","method":"` + method + `","params":` + params + `}`))
+	m, err := mcp.Parse([]byte(`{"jsonrpc":"2.0","method":"` + method + `","params":` + params +
+		`}`))
 	if err != nil {
 		t.Fatalf("%s: %v", params, err)
 	}

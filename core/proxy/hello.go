@@ -8,25 +8,28 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// greetWait is how long one server may keep a client's initialize waiting when others have answered, and its first calls.
+// greetWait is how long one server may keep a client's initialize waiting when others have
+// answered, and its first calls.
 const greetWait = 15 * time.Second
 
 // maxInstructions bounds what all servers together may say to the model before anything was asked.
 const maxInstructions = 32 << 10
 
-// initialize puts the client's initialize to every server and answers for all of them. Servers that fail or are slow are greeted later; the client then
-// hears that lists changed.
+// initialize puts the client's initialize to every server and answers for all of them. Servers that
+// fail or are slow are greeted later; the client then hears that lists changed.
 func (x *exchange) initialize(ctx context.Context) (pipeline.Passed, error) {
 	s := x.s
 	s.mu.Lock()
 	again := s.hello != nil
 	if !again {
 		s.hello = x.m
-		x.c = s.proxy.settings.Load() // servers of a later configuration are greeted because there is a hello
+		// servers of a later configuration are greeted because there is a hello
+		x.c = s.proxy.settings.Load()
 	}
 	s.mu.Unlock()
 	if again {
-		return pipeline.Passed{}, failure(mcp.CodeInvalidRequest, "the session is initialized already")
+		return pipeline.Passed{}, failure(mcp.CodeInvalidRequest,
+			"the session is initialized already")
 	}
 	over := make(chan struct{}) // closed when it is settled what the client is answered
 	defer close(over)

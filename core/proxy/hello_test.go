@@ -16,27 +16,37 @@ import (
 const hello = `{"protocolVersion":"2025-11-25","capabilities":{"roots":{}},"clientInfo":{"name":"c","version":"1"}}`
 
 func TestInitializeAnswersForAllServers(t *testing.T) {
-	a := &server{answer: fixed(map[string]string{"initialize": `{"protocolVersion":"2025-11-25","capabilities":{"tools":{},"experimental":{"x":1,"y":2}},"serverInfo":{"name":"A","version":"1"},"instructions":"Be A."}`})}
-	b := &server{answer: fixed(map[string]string{"initialize": `{"protocolVersion":"2025-06-18","capabilities":{"resources":{"subscribe":true},"logging":{},"completions":{},"experimental":{"y":3,"z":4}},"serverInfo":{"name":"B","version":"1"},"instructions":"Be B."}`})}
+	a := &server{answer: fixed(
+		map[string]string{"initialize": `{"protocolVersion":"2025-11-25","capabilities":{"tools":{},"experimental":{"x":1,"y":2}},"serverInfo":{"name":"A","version":"1"},"instructions":"Be A."}`})}
+	b := &server{answer: fixed(
+		map[string]string{"initialize": `{"protocolVersion":"2025-06-18","capabilities":{"resources":{"subscribe":true},"logging":{},"completions":{},"experimental":{"y":3,"z":4}},"serverInfo":{"name":"B","version":"1"},"instructions":"Be B."}`})}
 	w := open(t, map[string]*server{"a": a, "b": b}, nil)
-	equal(t, "answer (D16)", w.call(t, "initialize", hello), `{"protocolVersion":"2025-11-25","capabilities":{"tools":{"listChanged":true},"experimental":{"x":1,"z":4},`+
-		`"resources":{"subscribe":true,"listChanged":true},"logging":{},"completions":{}},"serverInfo":{"name":"gatekit","version":"1.0"},`+
-		`"instructions":"# a\n\nBe A.\n\n# b\n\nBe B."}`)
+	equal(t, "answer (D16)", w.call(t, "initialize", hello),
+		`{"protocolVersion":"2025-11-25","capabilities":{"tools":{"listChanged":true},"experimental":{"x":1,"z":4},`+
+			`"resources":{"subscribe":true,"listChanged":true},"logging":{},"completions":{}},"serverInfo":{"name":"gatekit","version":"1.0"},`+
+			`"instructions":"# a\n\nBe A.\n\n# b\n\nBe B."}`)
 	w.session.Notify(t.Context(), notification(t, "notifications/initialized", `{}`))
 	equal(t, "a saw", a.seen(), []string{"initialize " + hello, "notifications/initialized {}"})
-	w.record.has(t, "pass to_server request initialize a", "pass to_server request initialize b", "pass to_client response initialize a", "answer to_client response initialize")
-	equal(t, "again", w.callAs(t, w.session, w.client, "8", "initialize", hello), "!-32600 the session is initialized already")
-	equal(t, "what no server declared", w.call(t, "prompts/list", `{}`), "!-32601 no server supports prompts/list")
-	equal(t, "what this server did not declare", w.call(t, "prompts/get", `{"name":"a__x"}`), `!-32601 server "a" has no prompts`)
+	w.record.has(t, "pass to_server request initialize a", "pass to_server request initialize b",
+		"pass to_client response initialize a", "answer to_client response initialize")
+	equal(t, "again", w.callAs(t, w.session, w.client, "8", "initialize", hello),
+		"!-32600 the session is initialized already")
+	equal(t, "what no server declared", w.call(t, "prompts/list", `{}`),
+		"!-32601 no server supports prompts/list")
+	equal(t, "what this server did not declare", w.call(t, "prompts/get", `{"name":"a__x"}`),
+		`!-32601 server "a" has no prompts`)
 	equal(t, "a was not bothered", len(a.seen()), 2)
 }
 
 func TestDiscoverAnswersForAllServers(t *testing.T) {
-	a := &server{answer: fixed(map[string]string{"server/discover": `{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},"ttlMs":300,"cacheScope":"public"}`})}
-	b := &server{answer: fixed(map[string]string{"server/discover": `{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"prompts":{}},"ttlMs":200,"cacheScope":"private"}`})}
+	a := &server{answer: fixed(
+		map[string]string{"server/discover": `{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},"ttlMs":300,"cacheScope":"public"}`})}
+	b := &server{answer: fixed(
+		map[string]string{"server/discover": `{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"prompts":{}},"ttlMs":200,"cacheScope":"private"}`})}
 	w := open(t, map[string]*server{"a": a, "b": b}, nil)
-	equal(t, "answer", w.call(t, "server/discover", `{}`), `{"supportedVersions":["2026-07-28","2025-11-25","2025-06-18","2025-03-26","2024-11-05"],"capabilities":{"tools":{"listChanged":true},"prompts":{"listChanged":true}},`+
-		`"resultType":"complete","ttlMs":200,"cacheScope":"private","_meta":{"io.modelcontextprotocol/serverInfo":{"name":"gatekit","version":"1.0"}}}`)
+	equal(t, "answer", w.call(t, "server/discover", `{}`),
+		`{"supportedVersions":["2026-07-28","2025-11-25","2025-06-18","2025-03-26","2024-11-05"],"capabilities":{"tools":{"listChanged":true},"prompts":{"listChanged":true}},`+
+			`"resultType":"complete","ttlMs":200,"cacheScope":"private","_meta":{"io.modelcontextprotocol/serverInfo":{"name":"gatekit","version":"1.0"}}}`)
 }
 
 func TestAServerThatIsLateIsGreetedLater(t *testing.T) {
@@ -60,28 +70,34 @@ func TestAServerThatIsLateIsGreetedLater(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				began := time.Now()
-				bad := &server{answer: func(_ context.Context, m *mcp.Message, _ proxy.Handler) string {
+				bad := &server{answer: func(_ context.Context, m *mcp.Message,
+					_ proxy.Handler) string {
 					if m.Method == "initialize" {
 						return c.bad(began)
 					}
 					return `{"tools":[{"name":"late"}]}`
 				}}
-				good := &server{answer: fixed(map[string]string{"initialize": answered, "tools/list": `{"tools":[{"name":"x"}]}`})}
+				good := &server{answer: fixed(map[string]string{"initialize": answered,
+					"tools/list": `{"tools":[{"name":"x"}]}`})}
 				w := open(t, map[string]*server{"good": good, "bad": bad}, nil)
-				if got := w.call(t, "initialize", hello); !strings.Contains(got, `"gatekit/partial":[{"server":"bad"`) {
+				if got := w.call(t, "initialize", hello); !strings.Contains(got,
+					`"gatekit/partial":[{"server":"bad"`) {
 					t.Errorf("initialize: %s", got)
 				}
 				equal(t, "answered after", time.Since(began), c.after)
 				w.session.Notify(t.Context(), notification(t, "notifications/initialized", `{}`))
-				if got := w.call(t, "tools/list", `{}`); !strings.Contains(got, `"gatekit/partial":[{"server":"bad"`) {
+				if got := w.call(t, "tools/list", `{}`); !strings.Contains(got,
+					`"gatekit/partial":[{"server":"bad"`) {
 					t.Errorf("list meanwhile: %s", got)
 				}
 				time.Sleep(time.Minute)
 				synctest.Wait()
-				if told := strings.Join(w.feed.heard(), "\n"); !strings.Contains(told, "notifications/tools/list_changed") {
+				if told := strings.Join(w.feed.heard(), "\n"); !strings.Contains(told,
+					"notifications/tools/list_changed") {
 					t.Errorf("the client heard %q", told)
 				}
-				equal(t, "list afterwards", w.call(t, "tools/list", `{}`), `{"tools":[{"name":"bad__late"},{"name":"good__x"}]}`)
+				equal(t, "list afterwards", w.call(t, "tools/list", `{}`),
+					`{"tools":[{"name":"bad__late"},{"name":"good__x"}]}`)
 				if seen := bad.seen(); seen[len(seen)-2] != "notifications/initialized {}" {
 					t.Errorf("the late server saw %q", seen)
 				}
@@ -91,17 +107,23 @@ func TestAServerThatIsLateIsGreetedLater(t *testing.T) {
 }
 
 func TestWhenNoServerAnswersInitializeTheClientHearsWhy(t *testing.T) {
-	dead := &server{answer: func(context.Context, *mcp.Message, proxy.Handler) string { return "dead" }}
+	dead := &server{answer: func(context.Context, *mcp.Message, proxy.Handler) string {
+		return "dead"
+	}}
 	w := open(t, map[string]*server{"a": dead, "b": dead}, nil)
-	equal(t, "answer", w.call(t, "initialize", hello), `!-32603 no server answered initialize: server "a" is not available: it ended; server "b" is not available: it ended`)
+	equal(t, "answer", w.call(t, "initialize", hello),
+		`!-32603 no server answered initialize: server "a" is not available: it ended; server "b" is not available: it ended`)
 	one := open(t, map[string]*server{"a": dead}, never)
-	equal(t, "answer", one.call(t, "initialize", hello), `!-32603 server "a" is not available: it ended`)
+	equal(t, "answer", one.call(t, "initialize", hello),
+		`!-32603 server "a" is not available: it ended`)
 }
 
 func TestAReloadKeepsTheSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		list := func(name string) *server {
-			return &server{answer: fixed(map[string]string{"initialize": `{"capabilities":{"tools":{}}}`, "tools/list": `{"tools":[{"name":"` + name + `"}]}`})}
+			return &server{answer: fixed(
+				map[string]string{"initialize": `{"capabilities":{"tools":{}}}`,
+					"tools/list": `{"tools":[{"name":"` + name + `"}]}`})}
 		}
 		a, b, c := list("x"), list("y"), list("z")
 		w := open(t, map[string]*server{"a": a, "b": b}, nil)
@@ -114,11 +136,14 @@ func TestAReloadKeepsTheSession(t *testing.T) {
 		}
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		equal(t, "list", w.call(t, "tools/list", `{}`), `{"tools":[{"name":"a__x"},{"name":"c__z"}]}`)
+		equal(t, "list", w.call(t, "tools/list", `{}`),
+			`{"tools":[{"name":"a__x"},{"name":"c__z"}]}`)
 		equal(t, "b closed", b.closed, 1)
 		equal(t, "a greeted", len(a.seen()), 3)
-		equal(t, "c saw", c.seen()[:2], []string{"initialize " + hello, "notifications/initialized {}"})
-		if told := strings.Join(w.feed.heard(), "\n"); !strings.Contains(told, "notifications/tools/list_changed") {
+		equal(t, "c saw", c.seen()[:2], []string{"initialize " + hello,
+			"notifications/initialized {}"})
+		if told := strings.Join(w.feed.heard(), "\n"); !strings.Contains(told,
+			"notifications/tools/list_changed") {
 			t.Errorf("the client heard %q", told)
 		}
 		bad := o
@@ -126,19 +151,25 @@ func TestAReloadKeepsTheSession(t *testing.T) {
 		if err := w.proxy.Apply(bad); err == nil {
 			t.Error("options without servers were taken")
 		}
-		equal(t, "list after a wrong reload", w.call(t, "tools/list", `{}`), `{"tools":[{"name":"a__x"},{"name":"c__z"}]}`)
+		equal(t, "list after a wrong reload", w.call(t, "tools/list", `{}`),
+			`{"tools":[{"name":"a__x"},{"name":"c__z"}]}`)
 	})
 }
 
 func TestCapabilitiesAreUnited(t *testing.T) {
 	for _, c := range []struct{ name, a, b, want string }{
-		{"tasks, in all their depth", `{"tasks":{"list":{},"requests":{"tools":{"call":{}}}}}`, `{"tasks":{"cancel":{},"requests":{"tools":{"call":{"x":1}},"y":{}}}}`,
+		{"tasks, in all their depth", `{"tasks":{"list":{},"requests":{"tools":{"call":{}}}}}`,
+			`{"tasks":{"cancel":{},"requests":{"tools":{"call":{"x":1}},"y":{}}}}`,
 			`{"tasks":{"list":{},"requests":{"tools":{"call":{}},"y":{}},"cancel":{}}}`},
-		{"extensions on which they agree", `{"extensions":{"ui":{"v":1},"x":{"v":1}}}`, `{"extensions":{"ui":{"v":1},"x":{"v":2},"y":{}}}`, `{"extensions":{"ui":{"v":1},"y":{}}}`},
+		{"extensions on which they agree", `{"extensions":{"ui":{"v":1},"x":{"v":1}}}`,
+			`{"extensions":{"ui":{"v":1},"x":{"v":2},"y":{}}}`,
+			`{"extensions":{"ui":{"v":1},"y":{}}}`},
 		{"none", `{}`, `7`, `{}`},
-		{"resources that nobody can subscribe to", `{"resources":{"subscribe":false}}`, `{"resources":{}}`, `{"resources":{"listChanged":true}}`},
+		{"resources that nobody can subscribe to", `{"resources":{"subscribe":false}}`,
+			`{"resources":{}}`, `{"resources":{"listChanged":true}}`},
 	} {
-		w := open(t, map[string]*server{"a": saying(`{"capabilities":` + c.a + `}`), "b": saying(`{"capabilities":` + c.b + `}`)}, nil)
+		w := open(t, map[string]*server{"a": saying(`{"capabilities":` + c.a + `}`),
+			"b": saying(`{"capabilities":` + c.b + `}`)}, nil)
 		got, _ := mcp.NewResponse("", []byte(w.call(t, "initialize", hello))).Get("/capabilities")
 		equal(t, c.name, string(got), c.want)
 	}
@@ -148,20 +179,26 @@ func TestInstructionsAreBounded(t *testing.T) {
 	long := saying(`{"capabilities":{},"instructions":"` + strings.Repeat("é", 40_000) + `"}`)
 	w := open(t, map[string]*server{"a": long, "b": long}, nil)
 	text, _ := mcp.NewResponse("", []byte(w.call(t, "initialize", hello))).Text("/instructions")
-	if len(text) < 30<<10 || len(text) > 33<<10 || !utf8.ValidString(text) || strings.Contains(text, "\uFFFD") {
+	if len(text) < 30<<10 || len(text) > 33<<10 || !utf8.ValidString(text) || strings.Contains(text,
+		"\uFFFD") {
 		t.Errorf("%d bytes, valid %v", len(text), utf8.ValidString(text))
 	}
 }
 
 func TestWhatAServerDoesNotHaveItIsNotAskedFor(t *testing.T) {
-	old := &server{answer: fixedOrEcho(map[string]string{"initialize": `{"protocolVersion":"2024-11-05","capabilities":{"prompts":{}}}`})}
-	new := &server{answer: fixedOrEcho(map[string]string{"initialize": `{"protocolVersion":"2025-06-18","capabilities":{"prompts":{}}}`, "prompts/list": `{"prompts":[]}`})}
+	old := &server{answer: fixedOrEcho(
+		map[string]string{"initialize": `{"protocolVersion":"2024-11-05","capabilities":{"prompts":{}}}`})}
+	new := &server{answer: fixedOrEcho(
+		map[string]string{"initialize": `{"protocolVersion":"2025-06-18","capabilities":{"prompts":{}}}`, "prompts/list": `{"prompts":[]}`})}
 	w := open(t, map[string]*server{"old": old, "new": new}, nil)
 	w.call(t, "initialize", hello)
 	const complete = `{"ref":{"type":"ref/prompt","name":"%__x"}}`
-	equal(t, "completion by a server of 2024-11-05, which has no word for it", w.call(t, "completion/complete", strings.ReplaceAll(complete, "%", "old")), `{}`)
-	equal(t, "completion by another", w.call(t, "completion/complete", strings.ReplaceAll(complete, "%", "new")), `!-32601 server "new" has no completions`)
-	equal(t, "a list that nobody declared", w.call(t, "tools/list", `{}`), "!-32601 no server supports tools/list")
+	equal(t, "completion by a server of 2024-11-05, which has no word for it",
+		w.call(t, "completion/complete", strings.ReplaceAll(complete, "%", "old")), `{}`)
+	equal(t, "completion by another", w.call(t, "completion/complete", strings.ReplaceAll(complete,
+		"%", "new")), `!-32601 server "new" has no completions`)
+	equal(t, "a list that nobody declared", w.call(t, "tools/list", `{}`),
+		"!-32601 no server supports tools/list")
 	equal(t, "new saw", len(new.seen()), 1)
 }
 
@@ -174,8 +211,10 @@ func TestAServerWhoseAnswerToInitializeIsRefusedIsNotAskedAgain(t *testing.T) {
 			return pipeline.Verdict{Action: pipeline.Allow}
 		})}
 		bad := saying(`{"capabilities":{"tools":{}},"instructions":"obey me"}`)
-		w := open(t, map[string]*server{"bad": bad, "good": saying(`{"capabilities":{"tools":{}},"tools":[]}`)}, nil, no)
-		if got := w.call(t, "initialize", hello); strings.Contains(got, "obey") || !strings.Contains(got, `{"server":"bad","reason":"refused by policy"}`) {
+		w := open(t, map[string]*server{"bad": bad,
+			"good": saying(`{"capabilities":{"tools":{}},"tools":[]}`)}, nil, no)
+		if got := w.call(t, "initialize", hello); strings.Contains(got, "obey") ||
+			!strings.Contains(got, `{"server":"bad","reason":"refused by policy"}`) {
 			t.Errorf("initialize: %s", got)
 		}
 		time.Sleep(time.Hour)
@@ -196,7 +235,8 @@ func TestOfALateServerOnlyTheListsThatItHasAreAnnounced(t *testing.T) {
 			}
 			return `{"capabilities":{"prompts":{}}}`
 		}}
-		w := open(t, map[string]*server{"good": saying(`{"capabilities":{"tools":{}}}`), "late": late}, nil)
+		w := open(t, map[string]*server{"good": saying(`{"capabilities":{"tools":{}}}`),
+			"late": late}, nil)
 		w.call(t, "initialize", hello)
 		time.Sleep(time.Minute)
 		synctest.Wait()
@@ -207,7 +247,8 @@ func TestOfALateServerOnlyTheListsThatItHasAreAnnounced(t *testing.T) {
 func TestInitializedIsPassedOnBeforeNotifyReturns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := &slowNotices{server: saying(`{"capabilities":{"tools":{}}}`)}
-		w := open(t, map[string]*server{"a": slow.server}, func(o *proxy.Options) { o.Servers[0].Upstream = slow })
+		w := open(t, map[string]*server{"a": slow.server},
+			func(o *proxy.Options) { o.Servers[0].Upstream = slow })
 		w.call(t, "initialize", hello)
 		many(3, func(int) {
 			w.session.Notify(t.Context(), notification(t, "notifications/initialized", `{}`))
@@ -224,7 +265,8 @@ func TestInitializedThatIsSentAgainIsRecordedAndGoesNowhere(t *testing.T) {
 		w.session.Notify(t.Context(), notification(t, "notifications/initialized", `{}`))
 	}
 	equal(t, "the server saw", len(a.seen()), 2)
-	w.record.has(t, "pass to_server notification notifications/initialized a", "drop to_server notification notifications/initialized")
+	w.record.has(t, "pass to_server notification notifications/initialized a",
+		"drop to_server notification notifications/initialized")
 }
 
 func TestAServerThatComesBetweenTheBeginningAndTheRunOfInitialize(t *testing.T) {
@@ -238,15 +280,18 @@ func TestAServerThatComesBetweenTheBeginningAndTheRunOfInitialize(t *testing.T) 
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		equal(t, "answer", show(t, "7", run(t.Context())), `{"protocolVersion":"2025-11-25","capabilities":{"tools":{"listChanged":true}},"serverInfo":{"name":"gatekit","version":"1.0"}}`)
-		equal(t, "a call", w.call(t, "tools/call", `{"name":"b__t"}`), `{"capabilities":{"tools":{}}}`)
+		equal(t, "answer", show(t, "7", run(t.Context())),
+			`{"protocolVersion":"2025-11-25","capabilities":{"tools":{"listChanged":true}},"serverInfo":{"name":"gatekit","version":"1.0"}}`)
+		equal(t, "a call", w.call(t, "tools/call", `{"name":"b__t"}`),
+			`{"capabilities":{"tools":{}}}`)
 	})
 }
 
 // slowNotices takes a while for each notification.
 type slowNotices struct{ *server }
 
-func (s *slowNotices) Open(ctx context.Context, o proxy.OpenOptions, feed proxy.Handler) (proxy.Server, error) {
+func (s *slowNotices) Open(ctx context.Context, o proxy.OpenOptions,
+	feed proxy.Handler) (proxy.Server, error) {
 	_, err := s.server.Open(ctx, o, feed)
 	return s, err
 }
@@ -256,7 +301,8 @@ func (s *slowNotices) Notify(ctx context.Context, p pipeline.Passed) error {
 	return s.server.Notify(ctx, p)
 }
 
-// A server that comes with a new configuration is greeted at once; the first calls wait for it, for as long as those of a session's beginning do.
+// A server that comes with a new configuration is greeted at once; the first calls wait for it, for
+// as long as those of a session's beginning do.
 func TestAServerThatIsAddedToALivingSession(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -264,14 +310,16 @@ func TestAServerThatIsAddedToALivingSession(t *testing.T) {
 		want   string
 	}{
 		{"starts soon", 14 * time.Second, `{"x":1}`},
-		{"takes too long", 16 * time.Second, `!-32603 server "b" is not available: it is still starting`},
+		{"takes too long", 16 * time.Second,
+			`!-32603 server "b" is not available: it is still starting`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := open(t, map[string]*server{"a": {answer: echo}}, nil)
 				w.call(t, "initialize", hello)
 				w.session.Notify(t.Context(), notification(t, "notifications/initialized", `{}`))
-				b := &server{answer: func(_ context.Context, m *mcp.Message, _ proxy.Handler) string {
+				b := &server{answer: func(_ context.Context, m *mcp.Message,
+					_ proxy.Handler) string {
 					if m.Method == "initialize" {
 						time.Sleep(c.starts)
 						return `{"capabilities":{"tools":{}}}`
@@ -290,7 +338,8 @@ func TestAServerThatIsAddedToALivingSession(t *testing.T) {
 				for _, m := range b.seen()[:3] {
 					methods = append(methods, strings.Fields(m)[0])
 				}
-				equal(t, "the server saw", methods, "[initialize notifications/initialized tools/call]")
+				equal(t, "the server saw", methods,
+					"[initialize notifications/initialized tools/call]")
 			})
 		})
 	}

@@ -9,7 +9,8 @@ import (
 	"gatekit/core/mcp"
 )
 
-// maxClients is how many clients of one session are told apart in the record: those of one principal may share a session.
+// maxClients is how many clients of one session are told apart in the record: those of one
+// principal may share a session.
 const maxClients = 32
 
 // maxClientInfo bounds what is remembered of the last one.
@@ -21,8 +22,9 @@ type introduced struct {
 	names map[string]bool
 }
 
-// introduce records which client a session is of, once for each that says its name: in its initialize, or with every request. m is one that passed: what a client calls itself is content like
-// other, and may be cleared or refused.
+// introduce records which client a session is of, once for each that says its name: in its
+// initialize, or with every request. m is one that passed: what a client calls itself is content
+// like other, and may be cleared or refused.
 func (s *Session) introduce(ctx context.Context, c *settings, m *mcp.Message) {
 	at := mcp.PointerClientInfo
 	if m.Method == "initialize" {
@@ -40,7 +42,8 @@ func (s *Session) introduce(ctx context.Context, c *settings, m *mcp.Message) {
 	}
 	name, _ := m.Text(at + "/name")
 	version, _ := m.Text(at + "/version")
-	who := strings.TrimSpace(cmp.Or(clip(name, 100), "a client without a name") + " " + clip(version, 100))
+	who := strings.TrimSpace(cmp.Or(clip(name, 100), "a client without a name") + " " +
+		clip(version, 100))
 	s.mu.Lock()
 	if len(info) <= maxClientInfo {
 		s.clients.last = bytes.Clone(info)
@@ -57,7 +60,9 @@ func (s *Session) introduce(ctx context.Context, c *settings, m *mcp.Message) {
 		return
 	}
 	event := s.stamp(&mcp.Message{}, mcp.ToServer, "")
-	if err := c.Pipeline.RecordEvent(ctx, event, "connect", who+", "+s.opening.Revision, nil); err != nil { // its request will not move either
+	// its request will not move either
+	if err := c.Pipeline.RecordEvent(ctx, event, "connect", who+", "+s.opening.Revision,
+		nil); err != nil {
 		c.Log.Error("record who connects", "error", err)
 	}
 }

@@ -17,7 +17,8 @@ import (
 
 func TestACallIsCancelledBeforeDuringAndAfter(t *testing.T) {
 	cancel := func(w *world, id string) {
-		w.session.Notify(context.Background(), notification(t, "notifications/cancelled", `{"requestId":`+id+`}`))
+		w.session.Notify(context.Background(), notification(t, "notifications/cancelled",
+			`{"requestId":`+id+`}`))
 	}
 	t.Run("before it runs", func(t *testing.T) {
 		s := &server{answer: echo}
@@ -41,7 +42,10 @@ func TestACallIsCancelledBeforeDuringAndAfter(t *testing.T) {
 			w := open(t, map[string]*server{"a": s}, nil)
 			ctx, leave := context.WithCancel(t.Context())
 			done := make(chan pipeline.Passed, 1)
-			go func() { done <- w.session.Call(ctx, request(t, "7", "tools/call", `{"name":"a__x"}`), w.client) }()
+			go func() {
+				done <- w.session.Call(ctx,
+					request(t, "7", "tools/call", `{"name":"a__x"}`), w.client)
+			}()
 			synctest.Wait()
 			for range 2 {
 				cancel(w, "7")
@@ -60,7 +64,8 @@ func TestACallIsCancelledBeforeDuringAndAfter(t *testing.T) {
 			}}
 			w := open(t, map[string]*server{"a": s}, nil)
 			go cancel(w, "7")
-			if got := w.call(t, "initialize", hello); strings.HasPrefix(got, "!") || got == "nothing" {
+			if got := w.call(t, "initialize", hello); strings.HasPrefix(got, "!") ||
+				got == "nothing" {
 				t.Errorf("answer %s", got)
 			}
 		})
@@ -70,31 +75,42 @@ func TestACallIsCancelledBeforeDuringAndAfter(t *testing.T) {
 			a, b := saying(""), saying("")
 			w := open(t, map[string]*server{"a": a, "b": b}, nil)
 			done := make(chan pipeline.Passed, 1)
-			go func() { done <- w.session.Call(t.Context(), request(t, "7", "tools/list", `{}`), w.client) }()
+			go func() {
+				done <- w.session.Call(t.Context(), request(t, "7", "tools/list", `{}`),
+					w.client)
+			}()
 			synctest.Wait()
 			cancel(w, "7")
 			equal(t, "answer", show(t, "7", <-done), "nothing")
 			equal(t, "times that the servers heard", len(a.ended)+len(b.ended), 2)
-			w.record.has(t, "pass to_server notification notifications/cancelled") // of neither alone
+			// of neither alone
+			w.record.has(t, "pass to_server notification notifications/cancelled")
 		})
 	})
 }
 
 func TestAConfigurationThatChangesBetweenACallsBeginAndItsRun(t *testing.T) {
-	for _, method := range []string{"tools/call", "tools/list", "subscriptions/listen", "server/discover", "acme/x"} {
+	for _, method := range []string{"tools/call", "tools/list", "subscriptions/listen",
+		"server/discover", "acme/x"} {
 		for _, prefix := range []string{"always", "never"} {
 			t.Run(method+", "+prefix, func(t *testing.T) {
-				w := open(t, map[string]*server{"a": {answer: echo}}, func(o *proxy.Options) { o.Names.Prefix, o.Servers[0].Methods = prefix, []string{"acme/*"} })
-				run := w.session.Begin(request(t, "7", method, `{"name":"a__x","notifications":{}}`), w.client)
+				w := open(t, map[string]*server{"a": {answer: echo}},
+					func(o *proxy.Options) {
+						o.Names.Prefix, o.Servers[0].Methods = prefix, []string{"acme/*"}
+					})
+				run := w.session.Begin(request(t, "7", method,
+					`{"name":"a__x","notifications":{}}`), w.client)
 				o := w.options
 				o.Servers = []proxy.ServerConfig{{Name: "b", Upstream: &server{answer: echo}}}
 				if err := w.proxy.Apply(o); err != nil {
 					t.Fatal(err)
 				}
 				ctx, leave := context.WithCancel(t.Context())
-				leave2 := time.AfterFunc(50*time.Millisecond, leave) // a subscription without servers stays open
+				// a subscription without servers stays open
+				leave2 := time.AfterFunc(50*time.Millisecond, leave)
 				defer leave2.Stop()
-				if got := show(t, "7", run(ctx)); method != "subscriptions/listen" && !strings.HasPrefix(got, "!") || strings.HasPrefix(got, "{") {
+				if got := show(t, "7", run(ctx)); method != "subscriptions/listen" &&
+					!strings.HasPrefix(got, "!") || strings.HasPrefix(got, "{") {
 					t.Errorf("answer %s", got)
 				}
 			})
@@ -114,20 +130,24 @@ func many(n int, f func(i int)) {
 func TestConfigurationsThatChangeUnderCalls(t *testing.T) {
 	busy := func() *server {
 		return &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
-			c.Notify(ctx, mcp.NewNotification("notifications/message", []byte(`{"level":"info","logger":"l","data":1}`)))
+			c.Notify(ctx, mcp.NewNotification("notifications/message",
+				[]byte(`{"level":"info","logger":"l","data":1}`)))
 			switch m.Method {
 			case "initialize":
 				return `{"capabilities":{"tools":{}}}`
 			case "tools/list":
 				return `{"tools":[{"name":"x"}]}`
 			case "tools/call":
-				c.Ask(ctx, []*mcp.Message{mcp.NewRequest("1", "elicitation/create", []byte(`{"message":"m"}`))})
+				c.Ask(ctx, []*mcp.Message{mcp.NewRequest("1", "elicitation/create",
+					[]byte(`{"message":"m"}`))})
 			}
 			return `{}`
 		}}
 	}
 	w := open(t, map[string]*server{"a": busy(), "b": busy()}, nil)
-	w.client.answer = func(m *mcp.Message) *mcp.Message { return mcp.NewResponse(m.ID(), []byte(`{"action":"accept"}`)) }
+	w.client.answer = func(m *mcp.Message) *mcp.Message {
+		return mcp.NewResponse(m.ID(), []byte(`{"action":"accept"}`))
+	}
 	w.call(t, "initialize", hello)
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
@@ -140,22 +160,26 @@ func TestConfigurationsThatChangeUnderCalls(t *testing.T) {
 				default:
 				}
 				id := fmt.Sprintf("%d%04d", i+1, n)
-				for _, c := range [][2]string{{"tools/list", `{}`}, {"tools/call", `{"name":"b__x"}`}, {"tools/call", `{"name":"a__x"}`}} {
+				for _, c := range [][2]string{{"tools/list", `{}`},
+					{"tools/call", `{"name":"b__x"}`}, {"tools/call", `{"name":"a__x"}`}} {
 					got := w.callAs(t, w.session, w.client, id, c[0], c[1])
 					if strings.HasPrefix(got, "!-310") || got == "nothing" {
 						t.Errorf("%s: %s", c, got)
 					}
 				}
-				w.session.Notify(t.Context(), notification(t, "notifications/roots/list_changed", `{}`))
+				w.session.Notify(t.Context(), notification(t, "notifications/roots/list_changed",
+					`{}`))
 			}
 		})
 	}
 	many(2, func(i int) {
 		for n := range 20 {
 			o := w.options
-			o.Servers = []proxy.ServerConfig{{Name: "a", Upstream: w.options.Servers[0].Upstream, Timeout: time.Duration(n+1) * time.Second}}
+			o.Servers = []proxy.ServerConfig{{Name: "a", Upstream: w.options.Servers[0].Upstream,
+				Timeout: time.Duration(n+1) * time.Second}}
 			if n%2 == i {
-				o.Servers = append(o.Servers, proxy.ServerConfig{Name: "b", Upstream: busy()}, proxy.ServerConfig{Name: "c", Upstream: busy()})
+				o.Servers = append(o.Servers, proxy.ServerConfig{Name: "b", Upstream: busy()},
+					proxy.ServerConfig{Name: "c", Upstream: busy()})
 			}
 			if err := w.proxy.Apply(o); err != nil {
 				t.Error(err)
@@ -187,7 +211,8 @@ func TestASessionThatIsOpenedWhileTheConfigurationChangesHasTheNewOne(t *testing
 		}
 	})
 	for i, s := range sessions {
-		equal(t, fmt.Sprint("session ", i), w.callAs(t, s, w.client, "1", "tools/call", `{"name":"b__x"}`), `{"name":"x"}`)
+		equal(t, fmt.Sprint("session ", i), w.callAs(t, s, w.client, "1", "tools/call",
+			`{"name":"b__x"}`), `{"name":"x"}`)
 	}
 }
 
@@ -198,7 +223,8 @@ func TestASessionOfAClosedProxyStartsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	late := w.proxy.Open(proxy.OpenOptions{}, w.feed)
-	equal(t, "call", w.callAs(t, late, w.client, "1", "tools/call", `{"name":"a__x"}`), "!-32603 the session is closed")
+	equal(t, "call", w.callAs(t, late, w.client, "1", "tools/call", `{"name":"a__x"}`),
+		"!-32603 the session is closed")
 	late.Notify(t.Context(), notification(t, "notifications/roots/list_changed", `{}`))
 	if err := late.Close(); err != nil || s.feed != nil {
 		t.Errorf("close: %v; the server was opened: %v", err, s.feed != nil)
@@ -212,14 +238,30 @@ func TestCloseWaitsForWhatTheSessionStarted(t *testing.T) {
 		method, params string
 		want           string
 	}{
-		{"a call", func(context.Context, *mcp.Message, proxy.Handler) string { return "" }, "tools/call", `{"name":"a__x"}`, "nothing"},
-		{"a list", func(context.Context, *mcp.Message, proxy.Handler) string { return "" }, "tools/list", `{}`, "nothing"},
-		{"initialize", func(context.Context, *mcp.Message, proxy.Handler) string { return "" }, "initialize", hello, "nothing"},
-		{"initialize of a server that fails", func(context.Context, *mcp.Message, proxy.Handler) string { return "dead" }, "initialize", hello, `!-32603 server "a" is not available: it ended`},
-		{"a subscription", listening(), "subscriptions/listen", `{"notifications":{"toolsListChanged":true}}`, `{"resultType":"complete","_meta":{"io.modelcontextprotocol/subscriptionId":7}}`},
-		{"a subscription that is not acknowledged", func(context.Context, *mcp.Message, proxy.Handler) string { return "" }, "subscriptions/listen", `{"notifications":{"toolsListChanged":true}}`, `{"resultType":"complete","_meta":{"io.modelcontextprotocol/subscriptionId":7}}`},
+		{"a call", func(context.Context, *mcp.Message, proxy.Handler) string {
+			return ""
+		}, "tools/call", `{"name":"a__x"}`, "nothing"},
+		{"a list", func(context.Context, *mcp.Message, proxy.Handler) string {
+			return ""
+		}, "tools/list", `{}`, "nothing"},
+		{"initialize", func(context.Context, *mcp.Message, proxy.Handler) string {
+			return ""
+		}, "initialize", hello, "nothing"},
+		{"initialize of a server that fails", func(context.Context, *mcp.Message,
+			proxy.Handler) string {
+			return "dead"
+		}, "initialize", hello, `!-32603 server "a" is not available: it ended`},
+		{"a subscription", listening(), "subscriptions/listen",
+			`{"notifications":{"toolsListChanged":true}}`,
+			`{"resultType":"complete","_meta":{"io.modelcontextprotocol/subscriptionId":7}}`},
+		{"a subscription that is not acknowledged", func(context.Context, *mcp.Message,
+			proxy.Handler) string {
+			return ""
+		}, "subscriptions/listen", `{"notifications":{"toolsListChanged":true}}`,
+			`{"resultType":"complete","_meta":{"io.modelcontextprotocol/subscriptionId":7}}`},
 		{"a question", func(ctx context.Context, _ *mcp.Message, c proxy.Handler) string {
-			return string(c.Ask(ctx, []*mcp.Message{mcp.NewRequest("1", "roots/list", nil)})[0].Message().Body())
+			return string(c.Ask(ctx, []*mcp.Message{mcp.NewRequest(
+				"1", "roots/list", nil)})[0].Message().Body())
 		}, "tools/call", `{"name":"a__x"}`, "nothing"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -228,7 +270,10 @@ func TestCloseWaitsForWhatTheSessionStarted(t *testing.T) {
 				w := open(t, map[string]*server{"a": s}, nil)
 				feed := &deafClient{}
 				done := make(chan pipeline.Passed, 1)
-				go func() { done <- w.session.Call(t.Context(), request(t, "7", c.method, c.params), feed) }()
+				go func() {
+					done <- w.session.Call(t.Context(), request(t, "7", c.method, c.params),
+						feed)
+				}()
 				synctest.Wait()
 				many(3, func(int) {
 					if err := w.session.Close(); err != nil {
@@ -260,11 +305,13 @@ func TestAClientThatNeverReadsHoldsUpNobodyElse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 			if m.Name == "loud" {
-				c.Notify(ctx, mcp.NewNotification("notifications/message", []byte(`{"level":"info","data":1}`)))
+				c.Notify(ctx, mcp.NewNotification("notifications/message",
+					[]byte(`{"level":"info","data":1}`)))
 				return ""
 			}
 			if m.Name == "curious" {
-				return string(c.Ask(ctx, []*mcp.Message{mcp.NewRequest("1", "roots/list", nil)})[0].Message().Body())
+				return string(c.Ask(ctx, []*mcp.Message{mcp.NewRequest(
+					"1", "roots/list", nil)})[0].Message().Body())
 			}
 			return `{}`
 		}}
@@ -272,7 +319,8 @@ func TestAClientThatNeverReadsHoldsUpNobodyElse(t *testing.T) {
 		deaf := w.proxy.Open(proxy.OpenOptions{Session: "deaf"}, &deafClient{})
 		began := time.Now()
 		for i, name := range []string{"loud", "curious"} {
-			go deaf.Call(t.Context(), request(t, fmt.Sprint(i), "tools/call", `{"name":"a__`+name+`"}`), &deafClient{})
+			go deaf.Call(t.Context(), request(t, fmt.Sprint(i),
+				"tools/call", `{"name":"a__`+name+`"}`), &deafClient{})
 		}
 		synctest.Wait()
 		o := w.options
@@ -280,7 +328,8 @@ func TestAClientThatNeverReadsHoldsUpNobodyElse(t *testing.T) {
 			t.Fatal(err)
 		}
 		equal(t, "another session", w.call(t, "tools/call", `{"name":"a__x"}`), `{}`)
-		equal(t, "the deaf one's next call", w.callAs(t, deaf, w.client, "9", "tools/call", `{"name":"a__x"}`), `{}`)
+		equal(t, "the deaf one's next call", w.callAs(t, deaf, w.client, "9", "tools/call",
+			`{"name":"a__x"}`), `{}`)
 		equal(t, "waited", time.Since(began), time.Duration(0))
 		time.Sleep(11 * time.Minute)
 		synctest.Wait()
@@ -306,7 +355,8 @@ func TestWhileTheClientIsAskedTheServersSilenceDoesNotCount(t *testing.T) {
 		}
 		equal(t, "answer", w.call(t, "tools/call", `{"name":"a__x"}`), `{}`)
 		began := time.Now()
-		equal(t, "silent afterwards", w.call(t, "tools/call", `{"name":"a__late"}`), `!-32603 server "a" did not answer within 1m0s without progress`)
+		equal(t, "silent afterwards", w.call(t, "tools/call", `{"name":"a__late"}`),
+			`!-32603 server "a" did not answer within 1m0s without progress`)
 		equal(t, "waited", time.Since(began), 5*time.Minute)
 	})
 }
@@ -318,29 +368,38 @@ func TestWhenARecordCannotBeMadeNothingMoves(t *testing.T) {
 		answer               answers
 	}{
 		{"a request", "tools/call", `{"name":"a__x"}`, echo},
-		{"a list", "tools/list", `{}`, fixed(map[string]string{"tools/list": `{"tools":[{"name":"secret"}]}`})},
-		{"initialize", "initialize", hello, fixed(map[string]string{"initialize": `{"instructions":"secret"}`})},
-		{"a notification and a question", "tools/call", `{"name":"a__x"}`, func(ctx context.Context, _ *mcp.Message, c proxy.Handler) string {
+		{"a list", "tools/list", `{}`,
+			fixed(map[string]string{"tools/list": `{"tools":[{"name":"secret"}]}`})},
+		{"initialize", "initialize", hello,
+			fixed(map[string]string{"initialize": `{"instructions":"secret"}`})},
+		{"a notification and a question", "tools/call", `{"name":"a__x"}`, func(ctx context.Context,
+			_ *mcp.Message, c proxy.Handler) string {
 			c.Notify(ctx, mcp.NewNotification("notifications/message", []byte(`{"data":"secret"}`)))
-			return string(c.Ask(ctx, []*mcp.Message{mcp.NewRequest("1", "elicitation/create", []byte(`{"message":"secret"}`))})[0].Message().Body())
+			return string(c.Ask(ctx, []*mcp.Message{mcp.NewRequest("1", "elicitation/create",
+				[]byte(`{"message":"secret"}`))})[0].Message().Body())
 		}},
-		{"a round", "tools/call", `{"name":"a__x"}`, inRounds(`{"k":{"method":"elicitation/create","params":{"message":"secret"}}}`)},
-		{"a subscription", "subscriptions/listen", `{"notifications":{"toolsListChanged":true}}`, listening("notifications/tools/list_changed")},
+		{"a round", "tools/call", `{"name":"a__x"}`,
+			inRounds(`{"k":{"method":"elicitation/create","params":{"message":"secret"}}}`)},
+		{"a subscription", "subscriptions/listen", `{"notifications":{"toolsListChanged":true}}`,
+			listening("notifications/tools/list_changed")},
 	} {
 		for good := range 4 { // records that succeed before the disk is full
 			synctest.Test(t, func(t *testing.T) {
 				rec := &failing{good: good, err: broken}
 				s := &server{answer: c.answer}
-				w := open(t, map[string]*server{"a": s, "b": {answer: echo}}, func(o *proxy.Options) { o.Pipeline = pipeline.New(rec, pipeline.Options{}) })
+				w := open(t, map[string]*server{"a": s, "b": {answer: echo}},
+					func(o *proxy.Options) { o.Pipeline = pipeline.New(rec, pipeline.Options{}) })
 				w.client.rounds = true
 				ctx, leave := context.WithTimeout(t.Context(), 20*time.Second)
 				defer leave()
 				answer := w.session.Call(ctx, request(t, "7", c.method, c.params), w.client)
-				moved := len(s.seen()) + len(w.options.Servers[1].Upstream.(*server).seen()) + len(w.client.heard()) + len(w.client.asked) + len(w.feed.heard())
+				moved := len(s.seen()) + len(w.options.Servers[1].Upstream.(*server).seen()) +
+					len(w.client.heard()) + len(w.client.asked) + len(w.feed.heard())
 				if moved > good {
 					t.Errorf("%s: %d messages moved on %d records", c.name, moved, good)
 				}
-				if m := answer.Message(); m != nil && strings.Contains(string(m.Body()), "secret") && good < 2 {
+				if m := answer.Message(); m != nil && strings.Contains(string(m.Body()),
+					"secret") && good < 2 {
 					t.Errorf("%s: answered %s on %d records", c.name, m.Body(), good)
 				}
 			})

@@ -10,28 +10,33 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// link is one server as one session has it: opened when it is first needed, and greeted with the client's initialize where the client sent one.
+// link is one server as one session has it: opened when it is first needed, and greeted with the
+// client's initialize where the client sent one.
 type link struct {
 	s        *Session
 	name     string
 	upstream Upstream
 	gate     chan struct{} // holds one token; taken while the server is being opened
-	started  chan struct{} // closed when the server's first greeting came to an end, well or not, took longer than greetWait, or will not be
-	start    func()        // closes it
+	// closed when the server's first greeting came to an end, well or not, took longer than
+	// greetWait, or will not be
+	started chan struct{}
+	start   func() // closes it
 
-	mu       sync.Mutex
-	server   Server
-	closed   bool
-	begun    bool          // it has been sent initialize
-	greeted  bool          // it has answered initialize
-	shown    bool          // ... in time to be part of what the client was answered
-	readied  chan struct{} // closed when it has been told that the client is initialized; nil before that begins
-	fault    error         // why it could not be greeted
-	declared *mcp.Message  // its answer to initialize or server/discover; nil while none was seen
+	mu      sync.Mutex
+	server  Server
+	closed  bool
+	begun   bool // it has been sent initialize
+	greeted bool // it has answered initialize
+	shown   bool // ... in time to be part of what the client was answered
+	// closed when it has been told that the client is initialized; nil before that begins
+	readied  chan struct{}
+	fault    error        // why it could not be greeted
+	declared *mcp.Message // its answer to initialize or server/discover; nil while none was seen
 }
 
 func newLink(s *Session, conf *ServerConfig) *link {
-	l := &link{s: s, name: conf.Name, upstream: conf.Upstream, gate: make(chan struct{}, 1), started: make(chan struct{})}
+	l := &link{s: s, name: conf.Name, upstream: conf.Upstream, gate: make(chan struct{}, 1),
+		started: make(chan struct{})}
 	l.start = sync.OnceFunc(func() { close(l.started) })
 	return l
 }
@@ -79,8 +84,8 @@ func (l *link) open(ctx context.Context) (Server, error) {
 	return server, nil
 }
 
-// use answers the server when it is ready for the client's requests: it waits while the server is being greeted for the first time, and told that the
-// client is initialized.
+// use answers the server when it is ready for the client's requests: it waits while the server is
+// being greeted for the first time, and told that the client is initialized.
 func (l *link) use(ctx context.Context) (Server, error) {
 	if l.s.greeting() != nil {
 		select {
@@ -155,7 +160,8 @@ func (l *link) lacks(capability string) bool {
 	return true
 }
 
-// owed is the client's initialize while the server is still to be greeted with it; nil when nothing is to be done, or nothing can be.
+// owed is the client's initialize while the server is still to be greeted with it; nil when nothing
+// is to be done, or nothing can be.
 func (l *link) owed() *mcp.Message {
 	hello := l.s.greeting()
 	l.mu.Lock()
@@ -166,8 +172,8 @@ func (l *link) owed() *mcp.Message {
 	return hello
 }
 
-// catchUp sees to it that a server that failed or was slow when the client's initialize came, or that came after it, is greeted, and then tells the
-// client that lists changed.
+// catchUp sees to it that a server that failed or was slow when the client's initialize came, or
+// that came after it, is greeted, and then tells the client that lists changed.
 func (l *link) catchUp(ctx context.Context) {
 	l.mu.Lock()
 	late, wait := false, time.Second
@@ -203,8 +209,8 @@ func (l *link) catchUp(ctx context.Context) {
 	}
 }
 
-// getReady passes the client's notifications/initialized on, once, when both it and the server's answer to initialize are there. It returns when that is
-// done, also by another.
+// getReady passes the client's notifications/initialized on, once, when both it and the server's
+// answer to initialize are there. It returns when that is done, also by another.
 func (l *link) getReady(ctx context.Context) {
 	l.s.mu.Lock()
 	ready := l.s.ready

@@ -13,10 +13,11 @@ import (
 )
 
 const (
-	ackWait   = 5 * time.Second // for the servers' acknowledgements, before the client gets its own
-	goodFor   = time.Minute     // a subscription that held so long is opened again without delay
-	maxHeld   = 256             // notifications of one subscription that came before it was acknowledged
-	maxWanted = 1000            // resources and tasks in one subscription
+	ackWait = 5 * time.Second // for the servers' acknowledgements, before the client gets its own
+	goodFor = time.Minute     // a subscription that held so long is opened again without delay
+	// notifications of one subscription that came before it was acknowledged
+	maxHeld   = 256
+	maxWanted = 1000 // resources and tasks in one subscription
 	ackName   = "notifications/subscriptions/acknowledged"
 	changeAt  = "ListChanged" // toolsListChanged, promptsListChanged, resourcesListChanged
 )
@@ -134,7 +135,8 @@ func (x *exchange) newListen() (*listen, error) {
 	l.uris = x.wanted("/notifications/resourceSubscriptions", mcp.URI)
 	l.tasks = x.wanted("/notifications/taskIds", mcp.TaskID)
 	if len(l.uris)+len(l.tasks) > maxWanted {
-		return nil, failure(mcp.CodeInvalidParams, "a subscription to more than %d resources and tasks: open several", maxWanted)
+		return nil, failure(mcp.CodeInvalidParams,
+			"a subscription to more than %d resources and tasks: open several", maxWanted)
 	}
 	return l, nil
 }
@@ -248,10 +250,12 @@ func (l *listen) followServer(ctx context.Context, to *link) {
 	}
 }
 
-// followOnce opens the subscription at one server and waits for its end. late says that it was open, or tried, before, so that what the client
-// missed must be told. It answers whether another try makes sense.
+// followOnce opens the subscription at one server and waits for its end. late says that it was
+// open, or tried, before, so that what the client missed must be told. It answers whether another
+// try makes sense.
 func (l *listen) followOnce(ctx context.Context, to *link, late bool) bool {
-	x, set := l.x, l.x.s.proxy.settings.Load() // a subscription may outlive a configuration, and with it its policies
+	// a subscription may outlive a configuration, and with it its policies
+	x, set := l.x, l.x.s.proxy.settings.Load()
 	m, err := l.request(set, to)
 	if err != nil {
 		return false
@@ -266,7 +270,8 @@ func (l *listen) followOnce(ctx context.Context, to *link, late bool) bool {
 	}
 	x.note(to)
 	honoured := false
-	raw, err := server.Call(ctx, passed, &caller{s: x.s, l: to, client: x.client, exchange: m.Exchange, request: x.m,
+	raw, err := server.Call(ctx, passed, &caller{s: x.s, l: to, client: x.client,
+		exchange: m.Exchange, request: x.m,
 		take: func(ctx context.Context, p pipeline.Passed) bool {
 			if p.Message().Method != ackName {
 				return !l.wants(p.Message()) || l.hold(p)
@@ -315,7 +320,8 @@ func (l *listen) filter(uris, tasks [][]byte) []byte {
 	return object(filter...)
 }
 
-// wants says whether the client asked for a notification that a server sent on the subscription. Servers may send no others, and some do.
+// wants says whether the client asked for a notification that a server sent on the subscription.
+// Servers may send no others, and some do.
 func (l *listen) wants(m *mcp.Message) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -339,7 +345,8 @@ func changed(method string) (feature string, ok bool) {
 	return strings.TrimPrefix(feature, "notifications/"), ok
 }
 
-// ack notes what a server acknowledged of what it was asked for, and answers whether that is anything.
+// ack notes what a server acknowledged of what it was asked for, and answers whether that is
+// anything.
 func (l *listen) ack(set *settings, m *mcp.Message) bool {
 	honoured := false
 	m.Members("/notifications", func(_ string, raw []byte) bool {
@@ -352,7 +359,8 @@ func (l *listen) ack(set *settings, m *mcp.Message) bool {
 			pointer string
 			token   mcp.NameKind
 			all     []wanted
-		}{{"/notifications/resourceSubscriptions", mcp.URI, l.uris}, {"/notifications/taskIds", mcp.TaskID, l.tasks}} {
+		}{{"/notifications/resourceSubscriptions", mcp.URI, l.uris}, {"/notifications/taskIds",
+			mcp.TaskID, l.tasks}} {
 			acked := map[string]bool{}
 			m.Items(of.pointer, func(_ int, raw []byte) bool {
 				name, _ := mcp.NewResponse("", raw).Text("")
@@ -372,7 +380,8 @@ func (l *listen) ack(set *settings, m *mcp.Message) bool {
 	return honoured
 }
 
-// hold keeps what came before the client's acknowledgement, which must be first, and answers whether it did.
+// hold keeps what came before the client's acknowledgement, which must be first, and answers
+// whether it did.
 func (l *listen) hold(p pipeline.Passed) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -385,7 +394,8 @@ func (l *listen) hold(p pipeline.Passed) bool {
 	return true
 }
 
-// acknowledgement tells the client what is honoured. List changes always are: Gatekit itself can make them.
+// acknowledgement tells the client what is honoured. List changes always are: Gatekit itself can
+// make them.
 func (l *listen) acknowledgement(ctx context.Context) pipeline.Passed {
 	honoured := func(all []wanted) (raw [][]byte) {
 		for _, w := range all {
@@ -398,7 +408,8 @@ func (l *listen) acknowledgement(ctx context.Context) pipeline.Passed {
 	l.mu.Lock()
 	filter := l.filter(honoured(l.uris), honoured(l.tasks))
 	l.mu.Unlock()
-	n := mcp.NewNotification(ackName, object(field("_meta", l.meta()), field("notifications", filter)))
+	n := mcp.NewNotification(ackName, object(field("_meta", l.meta()), field("notifications",
+		filter)))
 	return l.x.c.Pipeline.PassOwn(ctx, l.x.s.stamp(n, mcp.ToClient, l.x.m.Exchange))
 }
 
@@ -437,10 +448,14 @@ func (l *listen) announce(ctx context.Context, n pipeline.Passed) {
 func (l *listen) missed(ctx context.Context, at *link) {
 	l.x.s.changed(ctx, at, l.announce)
 	l.mu.Lock()
-	uris := of(at.name, slices.DeleteFunc(slices.Clone(l.uris), func(w wanted) bool { return !w.ok })) // what was not acknowledged may have been refused
+	// what was not acknowledged may have been refused
+	uris := of(at.name, slices.DeleteFunc(slices.Clone(l.uris), func(w wanted) bool {
+		return !w.ok
+	}))
 	l.mu.Unlock()
 	for _, uri := range uris {
-		n := l.x.s.stamp(mcp.NewNotification("notifications/resources/updated", object(field("uri", uri))), mcp.ToClient, l.x.m.Exchange)
+		n := l.x.s.stamp(mcp.NewNotification("notifications/resources/updated",
+			object(field("uri", uri))), mcp.ToClient, l.x.m.Exchange)
 		n.Server = at.name
 		if p := l.x.s.proxy.Pipeline().PassOwn(ctx, n); p.Message() != nil {
 			l.announce(ctx, p)

@@ -17,7 +17,8 @@ func listening(news ...string) func(context.Context, *mcp.Message, proxy.Handler
 	return func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 		filter, _ := m.Get("/notifications")
 		tag := `{"_meta":{"io.modelcontextprotocol/subscriptionId":` + string(m.ID()) + `}`
-		c.Notify(ctx, mcp.NewNotification("notifications/subscriptions/acknowledged", []byte(tag+`,"notifications":`+string(filter)+`}`)))
+		c.Notify(ctx, mcp.NewNotification("notifications/subscriptions/acknowledged",
+			[]byte(tag+`,"notifications":`+string(filter)+`}`)))
 		for _, n := range news {
 			c.Notify(ctx, mcp.NewNotification(n, []byte(tag+`,"uri":"f:///x"}`)))
 		}
@@ -32,7 +33,9 @@ func TestASubscriptionIsFedByEveryServerThatItConcerns(t *testing.T) {
 			time.Sleep(3 * time.Second)
 			return listening()(ctx, m, c)
 		}}
-		none := &server{answer: func(context.Context, *mcp.Message, proxy.Handler) string { return "!-32601 no" }}
+		none := &server{answer: func(context.Context, *mcp.Message, proxy.Handler) string {
+			return "!-32601 no"
+		}}
 		w := open(t, map[string]*server{"a": a, "b": slow, "c": none}, nil)
 		done := make(chan pipeline.Passed)
 		go func() {
@@ -43,12 +46,15 @@ func TestASubscriptionIsFedByEveryServerThatItConcerns(t *testing.T) {
 		equal(t, "before the acknowledgement", len(w.client.heard()), 0)
 		time.Sleep(4 * time.Second)
 		synctest.Wait()
-		equal(t, "told", strings.Join(w.client.heard(), "\n"), `notifications/subscriptions/acknowledged {"_meta":{"io.modelcontextprotocol/subscriptionId":"L"},`+
-			`"notifications":{"toolsListChanged":true,"resourceSubscriptions":["a+f:///x","b+f:///y"]}}`+"\n"+
-			`notifications/resources/updated {"_meta":{"io.modelcontextprotocol/subscriptionId":"L"},"uri":"a+f:///x"}`)
-		equal(t, "a was asked", a.seen(), []string{`subscriptions/listen {"notifications":{"toolsListChanged":true,"resourceSubscriptions":["f:///x"]}}`})
+		equal(t, "told", strings.Join(w.client.heard(), "\n"),
+			`notifications/subscriptions/acknowledged {"_meta":{"io.modelcontextprotocol/subscriptionId":"L"},`+
+				`"notifications":{"toolsListChanged":true,"resourceSubscriptions":["a+f:///x","b+f:///y"]}}`+"\n"+
+				`notifications/resources/updated {"_meta":{"io.modelcontextprotocol/subscriptionId":"L"},"uri":"a+f:///x"}`)
+		equal(t, "a was asked", a.seen(),
+			[]string{`subscriptions/listen {"notifications":{"toolsListChanged":true,"resourceSubscriptions":["f:///x"]}}`})
 		go w.session.Close()
-		equal(t, "the end", show(t, `"L"`, <-done), `{"resultType":"complete","_meta":{"io.modelcontextprotocol/subscriptionId":"L"}}`)
+		equal(t, "the end", show(t, `"L"`, <-done),
+			`{"resultType":"complete","_meta":{"io.modelcontextprotocol/subscriptionId":"L"}}`)
 	})
 }
 
@@ -68,7 +74,8 @@ func TestASubscriptionOutlivesAServer(t *testing.T) {
 		ctx, leave := context.WithCancel(t.Context())
 		done := make(chan pipeline.Passed)
 		go func() {
-			done <- w.session.Call(ctx, request(t, "1", "subscriptions/listen", `{"notifications":{"toolsListChanged":true}}`), w.client)
+			done <- w.session.Call(ctx, request(t, "1", "subscriptions/listen",
+				`{"notifications":{"toolsListChanged":true}}`), w.client)
 		}()
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
@@ -82,20 +89,25 @@ func TestASubscriptionOutlivesAServer(t *testing.T) {
 
 func TestSubscriptionsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := open(t, map[string]*server{"a": {answer: listening()}}, func(o *proxy.Options) { o.Limits.Listens = 1 })
-		go w.session.Call(t.Context(), request(t, "1", "subscriptions/listen", `{"notifications":{"toolsListChanged":true}}`), w.client)
+		w := open(t, map[string]*server{"a": {answer: listening()}},
+			func(o *proxy.Options) { o.Limits.Listens = 1 })
+		go w.session.Call(t.Context(), request(t, "1", "subscriptions/listen",
+			`{"notifications":{"toolsListChanged":true}}`), w.client)
 		synctest.Wait()
-		equal(t, "one more", w.call(t, "subscriptions/listen", `{"notifications":{}}`), "!-32603 too many subscriptions are open: end one, then try again")
+		equal(t, "one more", w.call(t, "subscriptions/listen", `{"notifications":{}}`),
+			"!-32603 too many subscriptions are open: end one, then try again")
 		w.session.Close()
 	})
 }
 
-// subscribe opens a subscription and answers when the client has its acknowledgement, or when servers had the time for theirs.
+// subscribe opens a subscription and answers when the client has its acknowledgement, or when
+// servers had the time for theirs.
 func subscribe(t *testing.T, w *world, filter string) (answer <-chan pipeline.Passed) {
 	t.Helper()
 	done := make(chan pipeline.Passed, 1)
 	go func() {
-		done <- w.session.Call(context.Background(), request(t, `"L"`, "subscriptions/listen", `{"notifications":`+filter+`}`), w.client)
+		done <- w.session.Call(context.Background(), request(t, `"L"`, "subscriptions/listen",
+			`{"notifications":`+filter+`}`), w.client)
 	}()
 	time.Sleep(6 * time.Second)
 	synctest.Wait()
@@ -105,10 +117,13 @@ func subscribe(t *testing.T, w *world, filter string) (answer <-chan pipeline.Pa
 func TestASubscriptionTellsOnlyWhatWasAskedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
-			c.Notify(ctx, mcp.NewNotification("notifications/subscriptions/acknowledged", []byte(`{"notifications":{"toolsListChanged":true,"promptsListChanged":true,`+
-				`"resourceSubscriptions":["f:///x","f:///never-asked"],"taskIds":["never-asked"]}}`)))
-			for _, n := range []string{"tools/list_changed", "prompts/list_changed", "resources/list_changed", "resources/updated", "tasks", "progress"} {
-				c.Notify(ctx, mcp.NewNotification("notifications/"+n, []byte(`{"uri":"f:///x/below","taskId":"t"}`)))
+			c.Notify(ctx, mcp.NewNotification("notifications/subscriptions/acknowledged",
+				[]byte(`{"notifications":{"toolsListChanged":true,"promptsListChanged":true,`+
+					`"resourceSubscriptions":["f:///x","f:///never-asked"],"taskIds":["never-asked"]}}`)))
+			for _, n := range []string{"tools/list_changed", "prompts/list_changed",
+				"resources/list_changed", "resources/updated", "tasks", "progress"} {
+				c.Notify(ctx, mcp.NewNotification("notifications/"+n,
+					[]byte(`{"uri":"f:///x/below","taskId":"t"}`)))
 			}
 			return ""
 		}}
@@ -129,7 +144,8 @@ func TestASubscriptionToNothingIsAcknowledgedAndStaysOpen(t *testing.T) {
 		a := &server{answer: listening()}
 		w := open(t, map[string]*server{"a": a}, nil)
 		done := subscribe(t, w, `{"resourceSubscriptions":["nobody:///x",7],"taskIds":"x"}`)
-		equal(t, "told", w.client.heard(), []string{`notifications/subscriptions/acknowledged {"_meta":{"io.modelcontextprotocol/subscriptionId":"L"},"notifications":{}}`})
+		equal(t, "told", w.client.heard(),
+			[]string{`notifications/subscriptions/acknowledged {"_meta":{"io.modelcontextprotocol/subscriptionId":"L"},"notifications":{}}`})
 		equal(t, "asked", a.seen(), []string{})
 		equal(t, "answered", len(done), 0)
 		w.session.Close()
@@ -139,12 +155,15 @@ func TestASubscriptionToNothingIsAcknowledgedAndStaysOpen(t *testing.T) {
 func TestASubscriptionToTooMuchIsRefused(t *testing.T) {
 	w := open(t, map[string]*server{"a": {answer: listening()}}, nil)
 	uris := strings.Repeat(`"a+f:///x",`, 1000) + `"a+f:///y"`
-	equal(t, "answer", w.call(t, "subscriptions/listen", `{"notifications":{"resourceSubscriptions":[`+uris+`]}}`), "!-32602 a subscription to more than 1000 resources and tasks: open several")
+	equal(t, "answer", w.call(t, "subscriptions/listen",
+		`{"notifications":{"resourceSubscriptions":[`+uris+`]}}`),
+		"!-32602 a subscription to more than 1000 resources and tasks: open several")
 }
 
 func TestASubscriptionAndAConfigurationThatChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, b, c := &server{answer: listening()}, &server{answer: listening()}, &server{answer: listening()}
+		a, b, c := &server{answer: listening()}, &server{answer: listening()},
+			&server{answer: listening()}
 		w := open(t, map[string]*server{"a": a, "b": b}, nil)
 		subscribe(t, w, `{"toolsListChanged":true}`)
 		told := len(w.client.heard())
@@ -157,8 +176,10 @@ func TestASubscriptionAndAConfigurationThatChanges(t *testing.T) {
 		synctest.Wait()
 		equal(t, "a was asked", len(a.seen()), 1)
 		equal(t, "b, which is gone, was asked", len(b.seen()), 1)
-		equal(t, "c, which is new, was asked", c.seen(), []string{`subscriptions/listen {"notifications":{"toolsListChanged":true}}`})
-		equal(t, "told", w.client.heard()[told:], []string{`notifications/tools/list_changed {"_meta":{"io.modelcontextprotocol/subscriptionId":"L"}}`})
+		equal(t, "c, which is new, was asked", c.seen(),
+			[]string{`subscriptions/listen {"notifications":{"toolsListChanged":true}}`})
+		equal(t, "told", w.client.heard()[told:],
+			[]string{`notifications/tools/list_changed {"_meta":{"io.modelcontextprotocol/subscriptionId":"L"}}`})
 		w.session.Close()
 	})
 }
@@ -217,7 +238,8 @@ func TestWhatASubscriptionMissedIsTold(t *testing.T) {
 func TestWithoutPrefixASubscriptionIsTheServersButForOurOwnChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
-			c.Notify(ctx, mcp.NewNotification("notifications/subscriptions/acknowledged", []byte(`{ "notifications":{"toolsListChanged":true,"new":1.0}}`)))
+			c.Notify(ctx, mcp.NewNotification("notifications/subscriptions/acknowledged",
+				[]byte(`{ "notifications":{"toolsListChanged":true,"new":1.0}}`)))
 			c.Notify(ctx, mcp.NewNotification("notifications/tools/list_changed", []byte(`{ }`)))
 			return ""
 		}}
@@ -227,7 +249,8 @@ func TestWithoutPrefixASubscriptionIsTheServersButForOurOwnChanges(t *testing.T)
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		equal(t, "the server got", a.seen(), []string{`subscriptions/listen {"notifications":{"toolsListChanged":true, "promptsListChanged":true}}`})
+		equal(t, "the server got", a.seen(),
+			[]string{`subscriptions/listen {"notifications":{"toolsListChanged":true, "promptsListChanged":true}}`})
 		equal(t, "told", strings.Join(w.client.heard(), "\n"), strings.Join([]string{
 			`notifications/subscriptions/acknowledged { "notifications":{"toolsListChanged":true,"new":1.0}}`,
 			`notifications/tools/list_changed { }`,

@@ -24,7 +24,8 @@ func (x *exchange) broadcast(ctx context.Context, meth mcp.Method) (pipeline.Pas
 	if raw, paged := x.m.Get("/cursor"); paged {
 		token, _ := x.m.Text("/cursor")
 		if x.s.proxy.seal.open(token, &at, "cursor", x.m.Principal, meth.Name) != nil {
-			return pipeline.Passed{}, failure(mcp.CodeInvalidParams, "invalid cursor %.100s: ask again without one", raw)
+			return pipeline.Passed{}, failure(mcp.CodeInvalidParams,
+				"invalid cursor %.100s: ask again without one", raw)
 		}
 	}
 	parts := x.gather(ctx, meth)
@@ -56,7 +57,8 @@ func (x *exchange) broadcast(ctx context.Context, meth mcp.Method) (pipeline.Pas
 }
 
 // list makes one list of the servers' parts.
-func (x *exchange) list(ctx context.Context, meth mcp.Method, parts []part, at cursor) (pipeline.Passed, error) {
+func (x *exchange) list(ctx context.Context, meth mcp.Method, parts []part,
+	at cursor) (pipeline.Passed, error) {
 	var views []*view
 	for _, p := range parts {
 		views = append(views, p.views...)
@@ -67,9 +69,12 @@ func (x *exchange) list(ctx context.Context, meth mcp.Method, parts []part, at c
 			return x.c.Pipeline.PassOwn(ctx, x.answers(m.WithID(x.m.ID()))), nil
 		}
 	}
-	answer, err := x.merged(ctx, parts, func(good []*part) ([]member, error) { return x.mergeList(meth, good, at) })
+	answer, err := x.merged(ctx, parts, func(good []*part) ([]member, error) {
+		return x.mergeList(meth, good, at)
+	})
 	if m := answer.Message(); same && err == nil && m != nil && m.Kind == mcp.Response {
-		if _, more := m.Get("/nextCursor"); !more && len(bad(parts)) == 0 { // a cursor is made for one principal
+		// a cursor is made for one principal
+		if _, more := m.Get("/nextCursor"); !more && len(bad(parts)) == 0 {
 			x.c.views.keep(meth.Name, views, m)
 		}
 	}
@@ -125,9 +130,11 @@ func (x *exchange) drain(ctx context.Context, l *link, meth mcp.Method, p *part)
 			return err
 		}
 		p.views = append(p.views, v)
-		if items, size = items+len(v.items), size+m.Size(); items > x.c.Limits.ListItems || size > maxListBytes {
+		if items, size = items+len(v.items), size+m.Size(); items > x.c.Limits.ListItems ||
+			size > maxListBytes {
 			p.answers, p.views = p.answers[:n-1], p.views[:n-1]
-			return l.unavailable(fmt.Sprintf("its list has more than %d items, or %d bytes ([limits] list_items)", x.c.Limits.ListItems, maxListBytes))
+			return l.unavailable(fmt.Sprintf("its list has more than %d items, or %d bytes "+
+				"([limits] list_items)", x.c.Limits.ListItems, maxListBytes))
 		}
 		next, more := m.Get("/nextCursor")
 		switch cursor, ok := m.Text("/nextCursor"); {
@@ -138,7 +145,8 @@ func (x *exchange) drain(ctx context.Context, l *link, meth mcp.Method, p *part)
 		case n > 1 && cursor == at:
 			return l.unavailable("its nextCursor is the one that it was asked with")
 		case n >= x.c.Limits.ListPages:
-			return l.unavailable(fmt.Sprintf("its list has more than %d pages ([limits] list_pages)", n))
+			return l.unavailable(fmt.Sprintf(
+				"its list has more than %d pages ([limits] list_pages)", n))
 		default:
 			at = cursor
 		}
@@ -148,27 +156,32 @@ func (x *exchange) drain(ctx context.Context, l *link, meth mcp.Method, p *part)
 	}
 }
 
-// cursor is where a page of a merged list begins. It holds for the list that it was made of: once the list has changed, the client must begin again.
+// cursor is where a page of a merged list begins. It holds for the list that it was made of: once
+// the list has changed, the client must begin again.
 type cursor struct {
 	From   int    `json:"f"`
 	Digest string `json:"d"`
 }
 
-// mergeList makes one list of the servers' pages, in the order of the configuration, and answers the page at at.
+// mergeList makes one list of the servers' pages, in the order of the configuration, and answers
+// the page at at.
 func (x *exchange) mergeList(meth mcp.Method, good []*part, at cursor) ([]member, error) {
 	var results []*mcp.Message
 	var items [][]byte
 	size := 0
 	for _, p := range good {
 		for i, v := range p.views {
-			if !x.c.shows() { // what several servers list is told apart only now that all have been heard
+			// what several servers list is told apart only now that all have been heard
+			if !x.c.shows() {
 				var err error
 				if v, err = x.c.views.of(x, meth, p.answers[i], i+1); err != nil {
 					return nil, err
 				}
 			}
-			if size += v.m.Size(); len(items)+len(v.items) > x.c.Limits.ListItems || size > maxListBytes {
-				p.err = &Unavailable{Server: p.server, Reason: "its items are too many, with those of the others ([limits] list_items)"}
+			if size += v.m.Size(); len(items)+len(v.items) > x.c.Limits.ListItems ||
+				size > maxListBytes {
+				p.err = &Unavailable{Server: p.server,
+					Reason: "its items are too many, with those of the others ([limits] list_items)"}
 				break
 			}
 			results, items = append(results, v.m), append(items, v.items...)
@@ -188,7 +201,8 @@ func (x *exchange) mergeList(meth mcp.Method, good []*part, at cursor) ([]member
 }
 
 // page is the part of items that begins at at, and the cursor of the next; "" when there is none.
-func (x *exchange) page(meth mcp.Method, items [][]byte, at cursor) (page [][]byte, next string, err error) {
+func (x *exchange) page(meth mcp.Method, items [][]byte,
+	at cursor) (page [][]byte, next string, err error) {
 	if at.From == 0 && len(items) <= x.c.Limits.PageItems {
 		return items, "", nil
 	}
@@ -198,13 +212,15 @@ func (x *exchange) page(meth mcp.Method, items [][]byte, at cursor) (page [][]by
 	}
 	digest := hex.EncodeToString(hash.Sum(nil))
 	if at.From > 0 && (at.Digest != digest || at.From >= len(items)) {
-		return nil, "", failure(mcp.CodeInvalidParams, "invalid cursor: the list has changed, ask again without one")
+		return nil, "", failure(mcp.CodeInvalidParams,
+			"invalid cursor: the list has changed, ask again without one")
 	}
 	end := min(at.From+x.c.Limits.PageItems, len(items))
 	if end == len(items) {
 		return items[at.From:], "", nil
 	}
-	if next, err = x.s.proxy.seal.seal(cursor{end, digest}, "cursor", x.m.Principal, meth.Name); err != nil {
+	if next, err = x.s.proxy.seal.seal(cursor{end, digest}, "cursor", x.m.Principal,
+		meth.Name); err != nil {
 		return nil, "", fmt.Errorf("make a cursor: %w", err)
 	}
 	return items[at.From:end], next, nil

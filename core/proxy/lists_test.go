@@ -13,7 +13,8 @@ import (
 	"gatekit/core/proxy"
 )
 
-// pages plays a server whose tools come page by page: page makes one of the cursor that was asked for.
+// pages plays a server whose tools come page by page: page makes one of the cursor that was asked
+// for.
 func pages(page func(cursor string, paged bool) string) *server {
 	return &server{answer: func(_ context.Context, m *mcp.Message, _ proxy.Handler) string {
 		cursor, paged := m.Text("/cursor")
@@ -35,29 +36,40 @@ func TestListsOfServersThatAreStrange(t *testing.T) {
 		{"an empty list", saying(`{"tools":[]}`), "", "", 1},
 		{"null, which some take for an empty list", saying(`{"tools":null}`), "", "", 1},
 		{"no list", saying(`{}`), "", "its result has no list of tools", 1},
-		{"a list that is none", saying(`{"tools":{"name":"y"}}`), "", "its result has no list of tools", 1},
+		{"a list that is none", saying(`{"tools":{"name":"y"}}`),
+			"", "its result has no list of tools", 1},
 		{"a result that is no object", saying(`[{"name":"y"}]`), "", "its result is no object", 1},
 		{"a result that is null", saying(`null`), "", "its result is no object", 1},
 		{"a method that it does not have", saying("!-32601 no"), "", "", 1},
-		{"items without names, which are for the client to judge", saying(`{"tools":[7,{},{"name":7}]}`), `7,{},{"name":7},`, "", 1},
-		{"nextCursor null", saying(`{"tools":[{"name":"y"}],"nextCursor":null}`), `{"name":"odd__y"},`, "", 1},
-		{"nextCursor that is no string", saying(`{"tools":[{"name":"y"}],"nextCursor":7}`), `{"name":"odd__y"},`, "its nextCursor is no string", 1},
+		{"items without names, which are for the client to judge",
+			saying(`{"tools":[7,{},{"name":7}]}`), `7,{},{"name":7},`, "", 1},
+		{"nextCursor null", saying(`{"tools":[{"name":"y"}],"nextCursor":null}`),
+			`{"name":"odd__y"},`, "", 1},
+		{"nextCursor that is no string", saying(`{"tools":[{"name":"y"}],"nextCursor":7}`),
+			`{"name":"odd__y"},`, "its nextCursor is no string", 1},
 		{"an empty cursor, which is one", pages(func(_ string, paged bool) string {
 			if !paged {
 				return `{"tools":[{"name":"1"}],"nextCursor":""}`
 			}
 			return `{"tools":[{"name":"2"}]}`
 		}), `{"name":"odd__1"},{"name":"odd__2"},`, "", 2},
-		{"the same cursor for ever", saying(`{"tools":[{"name":"y"}],"nextCursor":"c"}`), `{"name":"odd__y"},{"name":"odd__y"},`, "its nextCursor is the one that it was asked with", 2},
-		{"a new cursor for ever", pages(func(cursor string, _ bool) string { return `{"tools":[],"nextCursor":"` + cursor + `x"}` }), "", "its list has more than 100 pages ([limits] list_pages)", 100},
+		{"the same cursor for ever", saying(`{"tools":[{"name":"y"}],"nextCursor":"c"}`),
+			`{"name":"odd__y"},{"name":"odd__y"},`,
+			"its nextCursor is the one that it was asked with", 2},
+		{"a new cursor for ever", pages(func(cursor string, _ bool) string {
+			return `{"tools":[],"nextCursor":"` + cursor + `x"}`
+		}), "", "its list has more than 100 pages ([limits] list_pages)", 100},
 		{"a failure on the second page", pages(func(_ string, paged bool) string {
 			if paged {
 				return "!-32603 oops"
 			}
 			return `{"tools":[{"name":"y"}],"nextCursor":"2"}`
 		}), `{"name":"odd__y"},`, `it answered error -32603, \"oops\"`, 2},
-		{"more items than all together may have", saying(huge), "", "its list has more than 10000 items, or 67108864 bytes ([limits] list_items)", 1},
-		{"a long error, with what terminals obey", saying("!-32603 \x1b[2J" + strings.Repeat("x", 10_000)), "", `it answered error -32603, \"\\x1b[2J` + strings.Repeat("x", 196) + `…\"`, 1},
+		{"more items than all together may have", saying(huge),
+			"", "its list has more than 10000 items, or 67108864 bytes ([limits] list_items)", 1},
+		{"a long error, with what terminals obey", saying("!-32603 \x1b[2J" + strings.Repeat("x",
+			10_000)), "", `it answered error -32603, \"\\x1b[2J` + strings.Repeat("x", 196) + `…\"`,
+			1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := open(t, map[string]*server{"odd": c.odd, "zgood": good}, nil)
@@ -73,9 +85,11 @@ func TestListsOfServersThatAreStrange(t *testing.T) {
 
 func TestAListThatOnlyFitsWithoutTheLastServerIsStillAnswered(t *testing.T) {
 	three := saying(`{"tools":[{"name":"1"},{"name":"2"},{"name":"3"}]}`)
-	w := open(t, map[string]*server{"a": three, "b": three, "c": saying(`{"tools":[]}`)}, func(o *proxy.Options) { o.Limits.ListItems = 5 })
-	equal(t, "list", w.call(t, "tools/list", `{}`), `{"tools":[{"name":"a__1"},{"name":"a__2"},{"name":"a__3"}],"_meta":{"gatekit/partial":[`+
-		`{"server":"b","reason":"server \"b\" is not available: its items are too many, with those of the others ([limits] list_items)"}]}}`)
+	w := open(t, map[string]*server{"a": three, "b": three, "c": saying(`{"tools":[]}`)},
+		func(o *proxy.Options) { o.Limits.ListItems = 5 })
+	equal(t, "list", w.call(t, "tools/list", `{}`),
+		`{"tools":[{"name":"a__1"},{"name":"a__2"},{"name":"a__3"}],"_meta":{"gatekit/partial":[`+
+			`{"server":"b","reason":"server \"b\" is not available: its items are too many, with those of the others ([limits] list_items)"}]}}`)
 }
 
 func TestAServerThatDripsDoesNotHoldUpAList(t *testing.T) {
@@ -84,11 +98,13 @@ func TestAServerThatDripsDoesNotHoldUpAList(t *testing.T) {
 			time.Sleep(9 * time.Second)
 			return `{"tools":[{"name":"` + cursor + `"}],"nextCursor":"` + cursor + `x"}`
 		})
-		w := open(t, map[string]*server{"drip": drip, "good": saying(`{"tools":[{"name":"x"}]}`)}, nil)
+		w := open(t, map[string]*server{"drip": drip, "good": saying(`{"tools":[{"name":"x"}]}`)},
+			nil)
 		began := time.Now()
 		got := w.call(t, "tools/list", `{}`)
 		equal(t, "list", got, `{"tools":[{"name":"drip__"},{"name":"drip__x"},{"name":"good__x"}],"_meta":{"gatekit/partial":[{"server":"drip","reason":"server \"drip\" did not answer within 20s"}]}}`)
-		if waited := time.Since(began); waited > 27*time.Second { // the fake does not look up while it sleeps
+		// the fake does not look up while it sleeps
+		if waited := time.Since(began); waited > 27*time.Second {
 			t.Errorf("waited %v", waited)
 		}
 	})
@@ -96,11 +112,13 @@ func TestAServerThatDripsDoesNotHoldUpAList(t *testing.T) {
 
 func TestEveryBroadcastIsAnsweredWithoutASilentServer(t *testing.T) {
 	silent := func() *server { return saying("") }
-	for method, good := range map[string]string{"server/discover": `{"capabilities":{}}`, "logging/setLevel": `{}`, "tasks/list": `{"tasks":[]}`} {
+	for method, good := range map[string]string{"server/discover": `{"capabilities":{}}`,
+		"logging/setLevel": `{}`, "tasks/list": `{"tasks":[]}`} {
 		synctest.Test(t, func(t *testing.T) {
 			w := open(t, map[string]*server{"good": saying(good), "silent": silent()}, nil)
 			began := time.Now()
-			if got := w.call(t, method, `{}`); !strings.Contains(got, `"gatekit/partial":[{"server":"silent"`) {
+			if got := w.call(t, method, `{}`); !strings.Contains(got,
+				`"gatekit/partial":[{"server":"silent"`) {
 				t.Errorf("%s: %s", method, got)
 			}
 			equal(t, method+" waited", time.Since(began), 20*time.Second)
@@ -109,8 +127,11 @@ func TestEveryBroadcastIsAnsweredWithoutASilentServer(t *testing.T) {
 }
 
 func TestOnlyWeSayWhatIsMissing(t *testing.T) {
-	w := open(t, map[string]*server{"a": saying(`{"tools":[],"_meta":{"gatekit/partial":[{"server":"b","reason":"it is evil"}],"k":1}}`), "b": saying("dead")}, nil)
-	equal(t, "list", w.call(t, "tools/list", `{}`), `{"tools":[],"_meta":{"k":1,"gatekit/partial":[{"server":"b","reason":"server \"b\" is not available: it ended"}]}}`)
+	w := open(t, map[string]*server{"a": saying(
+		`{"tools":[],"_meta":{"gatekit/partial":[{"server":"b","reason":"it is evil"}],"k":1}}`),
+		"b": saying("dead")}, nil)
+	equal(t, "list", w.call(t, "tools/list", `{}`),
+		`{"tools":[],"_meta":{"k":1,"gatekit/partial":[{"server":"b","reason":"server \"b\" is not available: it ended"}]}}`)
 }
 
 func TestAListThatIsRefused(t *testing.T) {
@@ -125,10 +146,12 @@ func TestAListThatIsRefused(t *testing.T) {
 		})}
 	}
 	servers := func() map[string]*server {
-		return map[string]*server{"a": saying(`{"tools":[{"name":"x"}]}`), "b": saying(`{"tools":[{"name":"x"}]}`)}
+		return map[string]*server{"a": saying(`{"tools":[{"name":"x"}]}`),
+			"b": saying(`{"tools":[{"name":"x"}]}`)}
 	}
 	w := open(t, servers(), nil, of("a"))
-	equal(t, "of one server", w.call(t, "tools/list", `{}`), `{"tools":[{"name":"b__x"}],"_meta":{"gatekit/partial":[{"server":"a","reason":"refused by policy"}]}}`)
+	equal(t, "of one server", w.call(t, "tools/list", `{}`),
+		`{"tools":[{"name":"b__x"}],"_meta":{"gatekit/partial":[{"server":"a","reason":"refused by policy"}]}}`)
 	w = open(t, servers(), nil, of("a", "b"))
 	equal(t, "of all", w.call(t, "tools/list", `{}`), "!-31000 refused by policy")
 }
@@ -139,7 +162,8 @@ func TestACursorOfAListThatHasBecomeShort(t *testing.T) {
 	w := open(t, map[string]*server{"a": s}, func(o *proxy.Options) { o.Limits.PageItems = 2 })
 	cursor, _ := mcp.NewResponse("", []byte(w.call(t, "tools/list", `{}`))).Text("/nextCursor")
 	tools = `{"tools":[{"name":"1"}]}`
-	equal(t, "next page", w.call(t, "tools/list", `{"cursor":"`+cursor+`"}`), "!-32602 invalid cursor: the list has changed, ask again without one")
+	equal(t, "next page", w.call(t, "tools/list", `{"cursor":"`+cursor+`"}`),
+		"!-32602 invalid cursor: the list has changed, ask again without one")
 }
 
 // A result of very many members must not be merged in quadratic time.
@@ -148,12 +172,14 @@ func TestAResultOfVeryManyMembersIsMergedSoon(t *testing.T) {
 	for i := range 100_000 {
 		fmt.Fprintf(&many, `,"m%d":1`, i)
 	}
-	w := open(t, map[string]*server{"a": saying(`{"tools":[],"_meta":{"k":1` + many.String() + `}` + many.String() + `}`), "b": saying(`{"tools":[]` + many.String() + `}`)}, nil)
+	w := open(t, map[string]*server{"a": saying(`{"tools":[],"_meta":{"k":1` + many.String() + `}` +
+		many.String() + `}`), "b": saying(`{"tools":[]` + many.String() + `}`)}, nil)
 	began := time.Now()
 	if got := w.call(t, "tools/list", `{}`); strings.HasPrefix(got, "!") {
 		t.Errorf("list: %.200s", got)
 	}
-	if took := time.Since(began); took > 20*time.Second { // minutes, when each looks at all before it
+	// minutes, when each looks at all before it
+	if took := time.Since(began); took > 20*time.Second {
 		t.Errorf("it took %v", took)
 	}
 }
@@ -170,9 +196,11 @@ func TestSetLevelReachesAllServersAndItsErrorTheClient(t *testing.T) {
 	a, b, c := level("info"), level(""), saying("!-32601 no")
 	w := open(t, map[string]*server{"a": a, "b": b, "c": c}, nil)
 	equal(t, "a good level", w.call(t, "logging/setLevel", `{"level":"info"}`), `{}`)
-	equal(t, "a bad level", w.call(t, "logging/setLevel", `{"level":"loud"}`), "!-32602 invalid level")
+	equal(t, "a bad level", w.call(t, "logging/setLevel", `{"level":"loud"}`),
+		"!-32602 invalid level")
 	for name, s := range map[string]*server{"a": a, "b": b, "c": c} {
-		equal(t, name+" saw", s.seen(), []string{`logging/setLevel {"level":"info"}`, `logging/setLevel {"level":"loud"}`})
+		equal(t, name+" saw", s.seen(), []string{`logging/setLevel {"level":"info"}`,
+			`logging/setLevel {"level":"loud"}`})
 	}
 	w = open(t, map[string]*server{"a": saying("!-32603 broken"), "b": saying("dead")}, nil)
 	equal(t, "when none could", w.call(t, "logging/setLevel", `{"level":"info"}`), "!-32603 broken")
@@ -180,8 +208,12 @@ func TestSetLevelReachesAllServersAndItsErrorTheClient(t *testing.T) {
 
 func TestAMergedListIsOurs(t *testing.T) {
 	const info = `"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"NAME","version":"1"},"k":1}`
-	w := open(t, map[string]*server{"a": saying(`{"tools":[],` + strings.ReplaceAll(info, "NAME", "a") + `}`), "b": saying(`{"tools":[],` + strings.ReplaceAll(info, "NAME", "b") + `}`)}, nil)
-	if got := w.call(t, "tools/list", `{}`); !strings.Contains(got, `"io.modelcontextprotocol/serverInfo":{"name":"gatekit",`) || strings.Contains(got, `"name":"a"`) {
+	w := open(t, map[string]*server{"a": saying(`{"tools":[],` + strings.ReplaceAll(info,
+		"NAME", "a") + `}`), "b": saying(`{"tools":[],` + strings.ReplaceAll(info,
+		"NAME", "b") + `}`)}, nil)
+	if got := w.call(t, "tools/list", `{}`); !strings.Contains(got,
+		`"io.modelcontextprotocol/serverInfo":{"name":"gatekit",`) || strings.Contains(got,
+		`"name":"a"`) {
 		t.Errorf("the list says that its server is %s", got)
 	}
 }

@@ -13,7 +13,8 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// errNone says that a server has nothing of the kind that was asked for: no failure, and nothing to tell of.
+// errNone says that a server has nothing of the kind that was asked for: no failure, and nothing to
+// tell of.
 var errNone = errors.New("the server does not have it")
 
 // part is what one server answered to a request that all were asked.
@@ -25,7 +26,8 @@ type part struct {
 	err     error             // why there is nothing, or no more
 }
 
-// add takes an answer of the server, which may be an error message. The error says what is wrong with it.
+// add takes an answer of the server, which may be an error message. The error says what is wrong
+// with it.
 func (p *part) add(answer pipeline.Passed) error {
 	m := answer.Message()
 	meth, _ := mcp.Lookup(m.Method)
@@ -40,24 +42,30 @@ func (p *part) add(answer pipeline.Passed) error {
 		return &Unavailable{Server: p.server, Reason: "its result is no object"}
 	case meth.Name == "initialize" || meth.Name == "server/discover":
 		if raw, _ := m.Get("/capabilities"); declared(raw, maxDeclaredDepth) > maxDeclared {
-			return &Unavailable{Server: p.server, Reason: fmt.Sprintf("its capabilities have more than %d members", maxDeclared)}
+			return &Unavailable{Server: p.server,
+				Reason: fmt.Sprintf("its capabilities have more than %d members", maxDeclared)}
 		}
 	case meth.ItemsAt != "":
-		if raw, _ := m.Get(meth.ItemsAt); !bytes.HasPrefix(raw, []byte("[")) && string(raw) != "null" { // which some take for an empty list
-			return &Unavailable{Server: p.server, Reason: "its result has no list of " + meth.ItemsAt[1:]}
+		// which some take for an empty list
+		if raw, _ := m.Get(meth.ItemsAt); !bytes.HasPrefix(raw, []byte("[")) &&
+			string(raw) != "null" {
+			return &Unavailable{Server: p.server, Reason: "its result has no list of " +
+				meth.ItemsAt[1:]}
 		}
 	}
 	p.answers = append(p.answers, answer)
 	return nil
 }
 
-// maxDeclared bounds what one server's capabilities can make of the answer to all. Servers have a dozen.
+// maxDeclared bounds what one server's capabilities can make of the answer to all. Servers have a
+// dozen.
 const (
 	maxDeclared      = 1000
 	maxDeclaredDepth = 4 // tasks, requests, tools, call: as deep as they are united
 )
 
-// declared counts the members of an object and of those in it, to a depth, and not far beyond maxDeclared.
+// declared counts the members of an object and of those in it, to a depth, and not far beyond
+// maxDeclared.
 func declared(raw []byte, depth int) int {
 	if depth == 0 || !bytes.HasPrefix(raw, []byte("{")) {
 		return 0
@@ -70,8 +78,10 @@ func declared(raw []byte, depth int) int {
 	return n
 }
 
-// merged answers for all servers what merge makes of the good parts, with a word in _meta on those that failed. When all failed it is an error.
-func (x *exchange) merged(ctx context.Context, parts []part, merge func(good []*part) ([]member, error)) (pipeline.Passed, error) {
+// merged answers for all servers what merge makes of the good parts, with a word in _meta on those
+// that failed. When all failed it is an error.
+func (x *exchange) merged(ctx context.Context, parts []part, merge func(good []*part) ([]member,
+	error)) (pipeline.Passed, error) {
 	var good []*part
 	for i := range parts {
 		if len(parts[i].answers) > 0 {
@@ -90,14 +100,17 @@ func (x *exchange) merged(ctx context.Context, parts []part, merge func(good []*
 
 // bad are the parts that are missing, or of which something is.
 func bad(parts []part) []part {
-	return slices.DeleteFunc(slices.Clone(parts), func(p part) bool { return p.err == nil || errors.Is(p.err, errNone) })
+	return slices.DeleteFunc(slices.Clone(parts), func(p part) bool {
+		return p.err == nil || errors.Is(p.err, errNone)
+	})
 }
 
 // noneGood is what the client gets when no server had an answer.
 func (x *exchange) noneGood(parts []part) (pipeline.Passed, error) {
 	bad := bad(parts)
 	if len(bad) == 0 {
-		return pipeline.Passed{}, failure(mcp.CodeMethodNotFound, "no server supports %s", x.m.Method)
+		return pipeline.Passed{}, failure(mcp.CodeMethodNotFound, "no server supports %s",
+			x.m.Method)
 	}
 	denied := true
 	reasons := make([]string, len(bad))
@@ -111,7 +124,8 @@ func (x *exchange) noneGood(parts []part) (pipeline.Passed, error) {
 	if denied || len(bad) == 1 {
 		return pipeline.Passed{}, bad[0].err
 	}
-	return pipeline.Passed{}, failure(mcp.CodeInternal, "no server answered %s: %s", x.m.Method, strings.Join(reasons, "; "))
+	return pipeline.Passed{}, failure(mcp.CodeInternal, "no server answered %s: %s", x.m.Method,
+		strings.Join(reasons, "; "))
 }
 
 // reason is why the part is missing, as the client may know it.
@@ -129,7 +143,8 @@ const partial = "gatekit/partial"
 func withPartial(members []member, parts []part) []member {
 	var items [][]byte
 	for _, p := range bad(parts) {
-		items = append(items, object(textField("server", p.server), textField("reason", p.reason())))
+		items = append(items, object(textField("server", p.server), textField("reason",
+			p.reason())))
 	}
 	if items == nil {
 		return members
@@ -144,8 +159,9 @@ func withPartial(members []member, parts []part) []member {
 	return append(members, field("_meta", note))
 }
 
-// mergeRest unites the members of several results that are not the list itself: what 2026-07-28 says of completeness and caching conservatively, the
-// members of _meta and all others as the first server has them. skip are those that the caller makes.
+// mergeRest unites the members of several results that are not the list itself: what 2026-07-28
+// says of completeness and caching conservatively, the members of _meta and all others as the first
+// server has them. skip are those that the caller makes.
 func (x *exchange) mergeRest(results []*mcp.Message, skip ...string) []member {
 	var rest, meta union
 	var ttl, scope []byte
@@ -226,7 +242,8 @@ func less(a, b []byte) bool {
 	return errY == nil && (errX != nil || x < y)
 }
 
-// mergeHello makes one answer to initialize, or to server/discover, of all servers' (protocol.md 2.2).
+// mergeHello makes one answer to initialize, or to server/discover, of all servers' (protocol.md
+// 2.2).
 func (x *exchange) mergeHello(good []*part) ([]member, error) {
 	results := make([]*mcp.Message, len(good))
 	for i, p := range good {
@@ -235,7 +252,8 @@ func (x *exchange) mergeHello(good []*part) ([]member, error) {
 			l.show(results[i])
 		}
 	}
-	version, legacy := x.m.Get("/protocolVersion") // of initialize: downstream has seen to it that it is one we know
+	// of initialize: downstream has seen to it that it is one we know
+	version, legacy := x.m.Get("/protocolVersion")
 	info := x.identity()
 	var members []member
 	if legacy {
@@ -248,7 +266,8 @@ func (x *exchange) mergeHello(good []*part) ([]member, error) {
 	if text := mergeInstructions(results); text != "" {
 		members = append(members, textField("instructions", text))
 	}
-	members = append(members, x.mergeRest(results, "protocolVersion", "capabilities", "serverInfo", "instructions", "supportedVersions", "_meta")...)
+	members = append(members, x.mergeRest(results, "protocolVersion", "capabilities", "serverInfo",
+		"instructions", "supportedVersions", "_meta")...)
 	if !legacy {
 		members = append(members, field("_meta", object(field(mcp.MetaServerInfo, info))))
 	}
@@ -260,7 +279,8 @@ func (x *exchange) identity() []byte {
 	return object(textField("name", "gatekit"), textField("version", x.c.Version))
 }
 
-// mergeCapabilities unites what the servers declare. Lists may always change: the proxy itself can change them.
+// mergeCapabilities unites what the servers declare. Lists may always change: the proxy itself can
+// change them.
 func mergeCapabilities(results []*mcp.Message) []byte {
 	var capabilities [][]byte
 	subscribe := false
@@ -298,8 +318,9 @@ type named struct {
 	values [][]byte // at least one
 }
 
-// shared are the members of several values by name, as they first come; those that are no objects have none. Who goes deeper does so by these values: a
-// pointer would walk the whole message again for each.
+// shared are the members of several values by name, as they first come; those that are no objects
+// have none. Who goes deeper does so by these values: a pointer would walk the whole message again
+// for each.
 func shared(objects [][]byte) []named {
 	var members []named
 	at := map[string]int{}
@@ -318,7 +339,8 @@ func shared(objects [][]byte) []named {
 	return members
 }
 
-// unite is an object with the members that any of the objects has, as the first has them; where that is an object they are united in turn, to a depth.
+// unite is an object with the members that any of the objects has, as the first has them; where
+// that is an object they are united in turn, to a depth.
 func unite(objects [][]byte, depth int) []byte {
 	var members []member
 	for _, n := range shared(objects) {
@@ -335,14 +357,17 @@ func unite(objects [][]byte, depth int) []byte {
 func agreed(objects [][]byte) []byte {
 	var members []member
 	for _, n := range shared(objects) {
-		if !slices.ContainsFunc(n.values, func(v []byte) bool { return !bytes.Equal(v, n.values[0]) }) {
+		if !slices.ContainsFunc(n.values, func(v []byte) bool {
+			return !bytes.Equal(v, n.values[0])
+		}) {
 			members = append(members, field(n.name, n.values[0]))
 		}
 	}
 	return object(members...)
 }
 
-// mergeInstructions puts the servers' instructions one after another, each under its server's name, within bounds.
+// mergeInstructions puts the servers' instructions one after another, each under its server's name,
+// within bounds.
 func mergeInstructions(results []*mcp.Message) string {
 	var b strings.Builder
 	for _, m := range results {

@@ -25,13 +25,18 @@ func TestCapabilitiesAreBounded(t *testing.T) {
 	}{
 		{"as many as can be", `{` + objects(1000) + `}`, false},
 		{"too many", `{` + objects(1001) + `}`, true},
-		{"too many in all", `{"experimental":{` + objects(500) + `},"tasks":{"requests":{` + objects(498) + `}}}`, true},
-		{"as many as can be in all", `{"experimental":{` + objects(500) + `},"tasks":{"requests":{` + objects(497) + `}}}`, false},
-		{"many, deeper than is looked", `{"tasks":{"a":{"b":{"c":{` + objects(5000) + `}}}}}`, false},
+		{"too many in all", `{"experimental":{` + objects(500) + `},"tasks":{"requests":{` +
+			objects(498) + `}}}`, true},
+		{"as many as can be in all", `{"experimental":{` + objects(500) +
+			`},"tasks":{"requests":{` + objects(497) + `}}}`, false},
+		{"many, deeper than is looked", `{"tasks":{"a":{"b":{"c":{` + objects(5000) + `}}}}}`,
+			false},
 		{"a hundred thousand", `{"extensions":{` + objects(100_000) + `}}`, true},
 	} {
-		for method, result := range map[string]string{"initialize": hello, "server/discover": `{}`} {
-			w := open(t, map[string]*server{"bad": saying(`{"capabilities":` + c.capabilities + `}`), "good": saying(`{"capabilities":{"tools":{},"logging":{}}}`)}, nil)
+		for method, result := range map[string]string{"initialize": hello,
+			"server/discover": `{}`} {
+			w := open(t, map[string]*server{"bad": saying(`{"capabilities":` + c.capabilities +
+				`}`), "good": saying(`{"capabilities":{"tools":{},"logging":{}}}`)}, nil)
 			got := w.call(t, method, result)
 			if strings.Contains(got, refused) != c.refused {
 				t.Errorf("%s, %s: got %.500s, want refused: %v", c.name, method, got, c.refused)
@@ -43,12 +48,13 @@ func TestCapabilitiesAreBounded(t *testing.T) {
 	}
 }
 
-// Each object was looked for from the start of the message once: behind much that has to be read, that took minutes although members are bounded. The
-// yardstick is one object behind the same.
+// Each object was looked for from the start of the message once: behind much that has to be read,
+// that took minutes although members are bounded. The yardstick is one object behind the same.
 func TestCapabilitiesAreWalkedOnce(t *testing.T) {
 	padding := `"pad":[` + strings.Repeat(`[],`, 2<<20) + `0],`
 	greet := func(ctx context.Context, n int) {
-		w := open(t, map[string]*server{"a": saying(`{"capabilities":{"tasks":{` + padding + objects(n) + `}}}`), "b": saying(`{"capabilities":{"tasks":{"list":{}}}}`)}, nil)
+		w := open(t, map[string]*server{"a": saying(`{"capabilities":{"tasks":{` + padding +
+			objects(n) + `}}}`), "b": saying(`{"capabilities":{"tasks":{"list":{}}}}`)}, nil)
 		m := w.session.Call(ctx, request(t, "7", "initialize", hello), w.client).Message()
 		tasks, _ := m.Get("/capabilities/tasks")
 		if want := `{` + padding + objects(n) + `,"list":{}}`; string(tasks) != want {

@@ -9,7 +9,8 @@ import (
 	"gatekit/core/mcp"
 )
 
-// separator stands between a server's name and what it names. Server names cannot hold it, so the first one splits.
+// separator stands between a server's name and what it names. Server names cannot hold it, so the
+// first one splits.
 const separator = "__"
 
 // namer puts server names on what clients see and takes them off what clients say (design.md 6).
@@ -19,7 +20,8 @@ type namer struct {
 	servers   map[string]bool
 }
 
-// expose is how a client sees a server's own name. shared says that more than one server is known to own it.
+// expose is how a client sees a server's own name. shared says that more than one server is known
+// to own it.
 func (n *namer) expose(t mcp.NameKind, server, v string, shared bool) string {
 	if n.bare {
 		return v
@@ -49,7 +51,8 @@ func (n *namer) expose(t mcp.NameKind, server, v string, shared bool) string {
 	return v
 }
 
-// split takes the server off a name that a client said. ok is false when it names none: a URI may then still have an owner.
+// split takes the server off a name that a client said. ok is false when it names none: a URI may
+// then still have an owner.
 func (n *namer) split(t mcp.NameKind, v string) (server, clean string, ok bool) {
 	switch t {
 	case mcp.ToolName, mcp.PromptName:
@@ -62,7 +65,8 @@ func (n *namer) split(t mcp.NameKind, v string) (server, clean string, ok bool) 
 				return server, scheme + clean, true
 			}
 		}
-		// A scheme is not case-sensitive (RFC 3986 3.1), and some clients put it in lower case or upper case.
+		// A scheme is not case-sensitive (RFC 3986 3.1), and some clients put it in lower case or
+		// upper case.
 		if server, clean, ok = n.cut(v, "+", true); ok {
 			return server, clean, true
 		}
@@ -101,7 +105,8 @@ type longNames struct {
 	seen map[string]struct{}
 }
 
-// check warns, once, of a name that many model APIs refuse. It is passed on as it is: another client may take it.
+// check warns, once, of a name that many model APIs refuse. It is passed on as it is: another
+// client may take it.
 func (l *longNames) check(log *slog.Logger, server, name string) {
 	if len(name) <= modelName || utf8.RuneCountInString(name) <= modelName {
 		return
@@ -119,6 +124,7 @@ func (l *longNames) check(log *slog.Logger, server, name string) {
 	}
 	l.mu.Unlock()
 	if !warned {
-		log.Warn("a name is too long for many models: give the server a shorter name, or hide it", "server", server, "name", name, "most", modelName)
+		log.Warn("a name is too long for many models: give the server a shorter name, or hide it",
+			"server", server, "name", name, "most", modelName)
 	}
 }

@@ -12,9 +12,12 @@ import (
 	"gatekit/core/proxy"
 )
 
-// FuzzNamesThereAndBack holds what the whole naming stands on: what a client was shown brings it back to the server that showed it, under that server's own name.
+// FuzzNamesThereAndBack holds what the whole naming stands on: what a client was shown brings it
+// back to the server that showed it, under that server's own name.
 func FuzzNamesThereAndBack(f *testing.F) {
-	for _, seed := range []string{"x", "", "__", "_x", "a__x", "a-b__x", "file:///x", "A+file:///x", "ui://w", "UI://a+w", "ui://", "ui+x", "a+b+c", "+", "://x", "{scheme}://x", "naïve 名", "a\u0000b", "\u212A+x", "ui" + strings.Repeat("5", 2500)} {
+	for _, seed := range []string{"x", "", "__", "_x", "a__x", "a-b__x", "file:///x", "A+file:///x",
+		"ui://w", "UI://a+w", "ui://", "ui+x", "a+b+c", "+", "://x", "{scheme}://x", "naïve 名",
+		"a\u0000b", "\u212A+x", "ui" + strings.Repeat("5", 2500)} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, v string) {
@@ -30,13 +33,15 @@ func FuzzNamesThereAndBack(f *testing.F) {
 			"tasks/list":               `{"tasks":[{"taskId":` + quoted + `}]}`,
 		})
 		for _, mode := range []string{"scheme", "prefix", "transparent"} {
-			servers := map[string]*server{"a": {answer: lists}, "a-b": {answer: lists}, "ui": {answer: lists}}
+			servers := map[string]*server{"a": {answer: lists}, "a-b": {answer: lists},
+				"ui": {answer: lists}}
 			w := open(t, servers, func(o *proxy.Options) { o.Names.Resources = mode })
 			for _, c := range []struct{ list, at, member, use, before, after string }{
 				{"tools/list", "/tools", "/name", "tools/call", `{"name":`, `}`},
 				{"prompts/list", "/prompts", "/name", "prompts/get", `{"name":`, `}`},
 				{"resources/list", "/resources", "/uri", "resources/subscribe", `{"uri":`, `}`},
-				{"resources/templates/list", "/resourceTemplates", "/uriTemplate", "completion/complete", `{"ref":{"type":"ref/resource","uri":`, `}}`},
+				{"resources/templates/list", "/resourceTemplates", "/uriTemplate",
+					"completion/complete", `{"ref":{"type":"ref/resource","uri":`, `}}`},
 				{"tasks/list", "/tasks", "/taskId", "tasks/result", `{"taskId":`, `}`},
 			} {
 				listed := mcp.NewResponse("", []byte(w.call(t, c.list, `{}`)))
@@ -48,7 +53,8 @@ func FuzzNamesThereAndBack(f *testing.F) {
 					w.call(t, c.use, c.before+string(shown)+c.after)
 					seen := servers[name].seen()
 					if got := seen[len(seen)-1]; got != c.use+" "+c.before+quoted+c.after {
-						t.Errorf("%s, %s, %q of %s is shown as %s: the server got %q", mode, c.use, v, name, shown, got)
+						t.Errorf("%s, %s, %q of %s is shown as %s: the server got %q", mode, c.use,
+							v, name, shown, got)
 					}
 				}
 			}
@@ -85,7 +91,8 @@ func TestABareResourceGoesToItsOneOwner(t *testing.T) {
 			return string(m.Body())
 		}}
 	}
-	a := lists(`{"uri":"f:///a"},{"uri":"f:///both"},{"uri":"long:///`+strings.Repeat("x", 3000)+`"}`, `{"uriTemplate":"t://{x}"},{"uriTemplate":"{any}"},{"uriTemplate":"g{any}"}`)
+	a := lists(`{"uri":"f:///a"},{"uri":"f:///both"},{"uri":"long:///`+strings.Repeat("x",
+		3000)+`"}`, `{"uriTemplate":"t://{x}"},{"uriTemplate":"{any}"},{"uriTemplate":"g{any}"}`)
 	b := lists(`{"uri":"f:///both"}`, `{"uriTemplate":"u://{x}"},{"uriTemplate":"both://{x}"}`)
 	w := open(t, map[string]*server{"a": a, "b": b}, nil)
 	for _, m := range []string{"resources/list", "resources/templates/list"} {
@@ -106,8 +113,10 @@ func TestABareResourceGoesToItsOneOwner(t *testing.T) {
 		before := len(a.seen()) + len(b.seen())
 		got := w.call(t, "resources/read", `{"uri":"`+c.uri+`"}`)
 		if c.want == "" {
-			if !strings.HasPrefix(got, "!-32602 Unknown resource") || len(got) > 200 || len(a.seen())+len(b.seen()) != before {
-				t.Errorf("%s: %s, and the servers saw %d messages", c.name, got, len(a.seen())+len(b.seen())-before)
+			if !strings.HasPrefix(got, "!-32602 Unknown resource") || len(got) > 200 ||
+				len(a.seen())+len(b.seen()) != before {
+				t.Errorf("%s: %s, and the servers saw %d messages", c.name, got,
+					len(a.seen())+len(b.seen())-before)
 			}
 			continue
 		}
@@ -115,16 +124,20 @@ func TestABareResourceGoesToItsOneOwner(t *testing.T) {
 		w.record.has(t, "pass to_server request resources/read "+c.want+" "+c.uri)
 	}
 	w.call(t, "resources/read", `{"uri":"a+missing:///x"}`)
-	if got := w.call(t, "resources/read", `{"uri":"missing:///x"}`); !strings.HasPrefix(got, "!-32602") {
+	if got := w.call(t, "resources/read", `{"uri":"missing:///x"}`); !strings.HasPrefix(got,
+		"!-32602") {
 		t.Errorf("a URI that its server said it does not have: %s", got)
 	}
 }
 
 func TestAURIThatLooksLikeAnothersIsNotTakenForTheirs(t *testing.T) {
-	a := &server{answer: fixedOrEcho(map[string]string{"resources/list": `{"resources":[{"uri":"b+f:///x"},{"uri":"ui://b+w"},{"uri":"b__f"}]}`})}
+	a := &server{answer: fixedOrEcho(
+		map[string]string{"resources/list": `{"resources":[{"uri":"b+f:///x"},{"uri":"ui://b+w"},{"uri":"b__f"}]}`})}
 	b := &server{answer: fixedOrEcho(nil)}
-	w := open(t, map[string]*server{"a": a, "b": b}, func(o *proxy.Options) { o.Names.Resources = "transparent" })
-	if got := w.call(t, "resources/list", `{}`); !strings.HasPrefix(got, `{"resources":[{"uri":"a+b+f:///x"},{"uri":"ui://a+b+w"},{"uri":"a+b__f"}]`) {
+	w := open(t, map[string]*server{"a": a, "b": b},
+		func(o *proxy.Options) { o.Names.Resources = "transparent" })
+	if got := w.call(t, "resources/list", `{}`); !strings.HasPrefix(got,
+		`{"resources":[{"uri":"a+b+f:///x"},{"uri":"ui://a+b+w"},{"uri":"a+b__f"}]`) {
 		t.Errorf("listed as %s", got)
 	}
 }
@@ -136,14 +149,17 @@ func TestLongNamesArePassedOnAndLoggedOnce(t *testing.T) {
 		"prompts/list": `{"prompts":[{"name":"` + strings.Repeat("p", 10_000) + `"}]}`,
 	})}
 	var log bytes.Buffer
-	w := open(t, map[string]*server{"a": s}, func(o *proxy.Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	w := open(t, map[string]*server{"a": s},
+		func(o *proxy.Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
 	for range 3 {
-		equal(t, "list", w.call(t, "tools/list", `{}`), `{"tools":[{"name":"a__`+long+`"},{"name":"a__`+short+`"}]}`)
+		equal(t, "list", w.call(t, "tools/list", `{}`),
+			`{"tools":[{"name":"a__`+long+`"},{"name":"a__`+short+`"}]}`)
 		w.call(t, "prompts/list", `{}`)
 		other := w.proxy.Open(proxy.OpenOptions{Session: "other"}, w.client)
 		w.callAs(t, other, w.client, "1", "tools/list", `{}`)
 	}
-	if n := strings.Count(log.String(), "too long for many models"); n != 2 || !strings.Contains(log.String(), "name=a__"+long+" ") || log.Len() > 2000 {
+	if n := strings.Count(log.String(), "too long for many models"); n != 2 ||
+		!strings.Contains(log.String(), "name=a__"+long+" ") || log.Len() > 2000 {
 		t.Errorf("%d lines in %d bytes:\n%.500s", n, log.Len(), log.String())
 	}
 }
@@ -152,10 +168,13 @@ func TestNamesInOurErrorsAreQuotedAndBounded(t *testing.T) {
 	w := open(t, map[string]*server{"a": {answer: echo}, "b": {answer: echo}}, nil)
 	name := `x\u0000\u001b[2J` + strings.Repeat("y", 100_000)
 	for method, params := range map[string]string{
-		"tools/call": `{"name":"` + name + `"}`, "prompts/get": `{"name":"` + name + `"}`, "resources/read": `{"uri":"` + name + `"}`, "tasks/cancel": `{"taskId":"` + name + `"}`,
-		"completion/complete": `{"ref":{"type":"ref/resource","uri":"` + name + `"}}`, "tools/list": `{"cursor":"` + name + `"}`, strings.Repeat("z", 5000): `{}`,
+		"tools/call": `{"name":"` + name + `"}`, "prompts/get": `{"name":"` + name + `"}`,
+		"resources/read": `{"uri":"` + name + `"}`, "tasks/cancel": `{"taskId":"` + name + `"}`,
+		"completion/complete": `{"ref":{"type":"ref/resource","uri":"` + name + `"}}`,
+		"tools/list":          `{"cursor":"` + name + `"}`, strings.Repeat("z", 5000): `{}`,
 	} {
-		if got := w.call(t, method, params); !strings.HasPrefix(got, "!-3260") || len(got) > 250 || strings.ContainsAny(got, "\x00\x1b") {
+		if got := w.call(t, method, params); !strings.HasPrefix(got, "!-3260") || len(got) > 250 ||
+			strings.ContainsAny(got, "\x00\x1b") {
 			t.Errorf("%.30s: %d bytes: %.300q", method, len(got), got)
 		}
 	}

@@ -9,7 +9,8 @@ type member struct {
 	items [][]byte // the value when raw is nil
 }
 
-// object is a JSON object of members in turn. A list may be large: it is written once, into a buffer of its size.
+// object is a JSON object of members in turn. A list may be large: it is written once, into a
+// buffer of its size.
 func object(members ...member) []byte {
 	size := 2
 	for _, m := range members {
@@ -41,6 +42,8 @@ func object(members ...member) []byte {
 	return append(b, '}')
 }
 
-func field(name string, raw []byte) member         { return member{name: name, raw: raw} }
-func textField(name, text string) member           { return member{name: name, raw: mcp.Quote(text)} }
+func field(name string, raw []byte) member { return member{name: name, raw: raw} }
+func textField(name, text string) member {
+	return member{name: name, raw: mcp.Quote(text)}
+}
 func listField(name string, items [][]byte) member { return member{name: name, items: items} }

@@ -5,13 +5,15 @@ import (
 	"sync"
 )
 
-// What a session remembers of its servers' URIs. What is more, or longer, is reached by its prefixed form only.
+// What a session remembers of its servers' URIs. What is more, or longer, is reached by its
+// prefixed form only.
 const (
 	maxOwned    = 10_000
 	maxOwnedURI = 2 << 10
 )
 
-// owners remembers which servers listed, or linked to, which URIs, for clients that name them bare. The zero owners is empty and ready.
+// owners remembers which servers listed, or linked to, which URIs, for clients that name them bare.
+// The zero owners is empty and ready.
 type owners struct {
 	mu        sync.Mutex
 	uris      map[string]string          // clean URI -> server; "" when several own it
@@ -49,7 +51,8 @@ func (o *owners) learn(server string, what owned) {
 
 func (o *owners) learnTemplate(server, template string) {
 	literal, _, _ := strings.Cut(template, "{")
-	if !strings.Contains(literal, ":") || o.templates[literal] == nil && len(o.templates) >= maxOwned {
+	if !strings.Contains(literal, ":") || o.templates[literal] == nil &&
+		len(o.templates) >= maxOwned {
 		return // without a scheme of its own it would claim what is anybody's
 	}
 	if o.templates == nil {

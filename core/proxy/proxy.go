@@ -23,7 +23,9 @@ type Options struct {
 	Names    Names
 	Limits   Limits
 	Version  string // of Gatekit, for what it says of itself to clients
-	StateKey []byte // seals cursors and requestState; random when empty, and then no other instance can serve the next page or round
+	// seals cursors and requestState; random when empty, and then no other instance can serve the
+	// next page or round
+	StateKey []byte
 	Log      *slog.Logger
 
 	Approvals Approvals // nil where a client that cannot ask its user has no other way
@@ -36,7 +38,9 @@ type ServerConfig struct {
 	Upstream   Upstream      // its owner closes it, after the Proxy
 	Timeout    time.Duration // of a call without progress; default 60 s
 	MaxTimeout time.Duration // of a whole call; default 10 min
-	Methods    []string      // vendor methods (requests and notifications) that are passed to and from this server; "acme/*" is a prefix
+	// vendor methods (requests and notifications) that are passed to and from this server; "acme/*"
+	// is a prefix
+	Methods []string
 }
 
 const (
@@ -64,7 +68,8 @@ func (l Limits) withDefaults() Limits {
 	for _, f := range []struct {
 		v   *int
 		def int
-	}{{&l.InFlight, 256}, {&l.ListPages, 100}, {&l.ListItems, 10_000}, {&l.PageItems, 1000}, {&l.Listens, 32}, {&l.Rounds, 16}} {
+	}{{&l.InFlight, 256}, {&l.ListPages, 100}, {&l.ListItems, 10_000}, {&l.PageItems, 1000},
+		{&l.Listens, 32}, {&l.Rounds, 16}} {
 		if *f.v <= 0 {
 			*f.v = f.def
 		}
@@ -72,8 +77,8 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// settings is one configuration, as it is in force from one Apply to the next. It never changes, but for what
-// it remembers for speed.
+// settings is one configuration, as it is in force from one Apply to the next. It never changes,
+// but for what it remembers for speed.
 type settings struct {
 	Options
 	names  *namer
@@ -84,12 +89,14 @@ type settings struct {
 var serverName = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
 
 func newSettings(o Options) (*settings, error) {
-	c := &settings{Options: o, byName: map[string]*ServerConfig{}, views: &views{kept: map[viewKey]*view{}, lists: map[string]*list{}}}
+	c := &settings{Options: o, byName: map[string]*ServerConfig{},
+		views: &views{kept: map[viewKey]*view{}, lists: map[string]*list{}}}
 	c.Limits = o.Limits.withDefaults()
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	c.names = &namer{bare: o.Names.Prefix == "never", resources: o.Names.Resources, servers: map[string]bool{}}
+	c.names = &namer{bare: o.Names.Prefix == "never", resources: o.Names.Resources,
+		servers: map[string]bool{}}
 	if o.Pipeline == nil {
 		return nil, errors.New("configure the proxy: no pipeline")
 	}
@@ -97,13 +104,15 @@ func newSettings(o Options) (*settings, error) {
 		return nil, errors.New("configure the proxy: no server")
 	}
 	if c.names.bare && len(o.Servers) > 1 {
-		return nil, fmt.Errorf("configure the proxy: names without prefix need exactly one server, not %d", len(o.Servers))
+		return nil, fmt.Errorf("configure the proxy: names without prefix need exactly one "+
+			"server, not %d", len(o.Servers))
 	}
 	c.Servers = slices.Clone(o.Servers)
 	for i := range c.Servers {
 		s := &c.Servers[i]
 		if !serverName.MatchString(s.Name) {
-			return nil, fmt.Errorf("configure server %q: a name is lower-case letters, digits and hyphens, and begins with a letter", s.Name)
+			return nil, fmt.Errorf("configure server %q: a name is lower-case letters, digits "+
+				"and hyphens, and begins with a letter", s.Name)
 		}
 		if c.names.servers[s.Name] {
 			return nil, fmt.Errorf("configure server %q: the name is taken", s.Name)
@@ -161,9 +170,11 @@ func New(o Options) (*Proxy, error) {
 	return p, nil
 }
 
-// Apply puts new options in force without dropping sessions: servers that are no longer named, or have another Upstream, are closed, with
-// the calls that they have not answered; new ones are opened for the sessions that live, the others go on, and clients are told that lists changed. Calls in flight
-// there end as they began. The StateKey stays what it was. When the options are wrong the old ones stay in force.
+// Apply puts new options in force without dropping sessions: servers that are no longer named, or
+// have another Upstream, are closed, with the calls that they have not answered; new ones are
+// opened for the sessions that live, the others go on, and clients are told that lists changed.
+// Calls in flight there end as they began. The StateKey stays what it was. When the options are
+// wrong the old ones stay in force.
 func (p *Proxy) Apply(o Options) error {
 	c, err := newSettings(o)
 	if err != nil {
@@ -181,10 +192,12 @@ func (p *Proxy) Apply(o Options) error {
 // Pipeline is the one in force: for the messages that downstream makes itself.
 func (p *Proxy) Pipeline() *pipeline.Pipeline { return p.settings.Load().Pipeline }
 
-// Open opens a session: a legacy client's, or all requests of one modern principal (HTTP) or connection (stdio). feed gets what servers send
-// outside of any call. A session of a closed Proxy refuses everything.
+// Open opens a session: a legacy client's, or all requests of one modern principal (HTTP) or
+// connection (stdio). feed gets what servers send outside of any call. A session of a closed Proxy
+// refuses everything.
 func (p *Proxy) Open(o OpenOptions, feed Client) *Session {
-	s := &Session{proxy: p, opening: o, feed: feed, calls: map[string]*exchange{}, links: map[string]*link{}, listens: map[*listen]struct{}{}}
+	s := &Session{proxy: p, opening: o, feed: feed, calls: map[string]*exchange{},
+		links: map[string]*link{}, listens: map[*listen]struct{}{}}
 	s.life, s.end = context.WithCancelCause(context.Background())
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -19,32 +19,48 @@ func never(o *proxy.Options) { o.Names.Prefix = "never" }
 
 func TestCallsGoToTheServerThatTheNameSays(t *testing.T) {
 	for _, c := range []struct{ name, method, params, want, seen string }{
-		{"a tool of the first server", "tools/call", `{"name":"a__x","arguments":{"n":1.0}}`, `{"name":"x","arguments":{"n":1.0}}`, "a x"},
+		{"a tool of the first server", "tools/call", `{"name":"a__x","arguments":{"n":1.0}}`,
+			`{"name":"x","arguments":{"n":1.0}}`, "a x"},
 		{"a tool of the second server", "tools/call", `{"name":"b__x"}`, `{"name":"x"}`, "b x"},
-		{"a tool whose own name has the separator", "tools/call", `{"name":"a__b__x"}`, `{"name":"b__x"}`, "a b__x"},
+		{"a tool whose own name has the separator", "tools/call", `{"name":"a__b__x"}`,
+			`{"name":"b__x"}`, "a b__x"},
 		{"a prompt", "prompts/get", `{"name":"b__p"}`, `{"name":"p"}`, "b p"},
-		{"a resource in the scheme form", "resources/read", `{"uri":"a+file:///x"}`, `{"uri":"file:///x"}`, "a file:///x"},
-		{"a resource whose scheme a client wrote in capitals", "resources/read", `{"uri":"A+file:///x"}`, `{"uri":"file:///x"}`, "a file:///x"},
-		{"a resource in the prefix form", "resources/read", `{"uri":"a__file:///x"}`, `{"uri":"file:///x"}`, "a file:///x"},
-		{"a resource of an MCP App", "resources/read", `{"uri":"ui://b+w/1"}`, `{"uri":"ui://w/1"}`, "b ui://w/1"},
-		{"a completion for a prompt", "completion/complete", `{"ref":{"type":"ref/prompt","name":"a__p"},"argument":{"name":"x__y","value":"a__v"}}`,
-			`{"ref":{"type":"ref/prompt","name":"p"},"argument":{"name":"x__y","value":"a__v"}}`, "a p"},
-		{"a completion for a template", "completion/complete", `{"ref":{"type":"ref/resource","uri":"b+r://{x}"}}`, `{"ref":{"type":"ref/resource","uri":"r://{x}"}}`, "b r://{x}"},
+		{"a resource in the scheme form", "resources/read", `{"uri":"a+file:///x"}`,
+			`{"uri":"file:///x"}`, "a file:///x"},
+		{"a resource whose scheme a client wrote in capitals", "resources/read",
+			`{"uri":"A+file:///x"}`, `{"uri":"file:///x"}`, "a file:///x"},
+		{"a resource in the prefix form", "resources/read", `{"uri":"a__file:///x"}`,
+			`{"uri":"file:///x"}`, "a file:///x"},
+		{"a resource of an MCP App", "resources/read", `{"uri":"ui://b+w/1"}`, `{"uri":"ui://w/1"}`,
+			"b ui://w/1"},
+		{"a completion for a prompt", "completion/complete",
+			`{"ref":{"type":"ref/prompt","name":"a__p"},"argument":{"name":"x__y","value":"a__v"}}`,
+			`{"ref":{"type":"ref/prompt","name":"p"},"argument":{"name":"x__y","value":"a__v"}}`,
+			"a p"},
+		{"a completion for a template", "completion/complete",
+			`{"ref":{"type":"ref/resource","uri":"b+r://{x}"}}`,
+			`{"ref":{"type":"ref/resource","uri":"r://{x}"}}`, "b r://{x}"},
 		{"a task", "tasks/cancel", `{"taskId":"b+t1"}`, `{"taskId":"b+t1"}`, "b t1"},
 		{"an unknown server", "tools/call", `{"name":"c__x"}`, `!-32602 Unknown tool: "c__x"`, ""},
 		{"a name without a server", "tools/call", `{"name":"x"}`, `!-32602 Unknown tool: "x"`, ""},
-		{"an empty server (D29)", "tools/call", `{"name":"__x"}`, `!-32602 Unknown tool: "__x"`, ""},
-		{"a name that is no string (D21)", "tools/call", `{"name":7}`, "!-32602 tools/call needs a string at /name", ""},
-		{"no name at all (D21)", "tools/call", `{}`, "!-32602 tools/call needs a string at /name", ""},
-		{"a bare resource that nobody listed", "resources/read", `{"uri":"file:///x"}`, `!-32602 Unknown resource: "file:///x"`, ""},
+		{"an empty server (D29)", "tools/call", `{"name":"__x"}`, `!-32602 Unknown tool: "__x"`,
+			""},
+		{"a name that is no string (D21)", "tools/call", `{"name":7}`,
+			"!-32602 tools/call needs a string at /name", ""},
+		{"no name at all (D21)", "tools/call", `{}`, "!-32602 tools/call needs a string at /name",
+			""},
+		{"a bare resource that nobody listed", "resources/read", `{"uri":"file:///x"}`,
+			`!-32602 Unknown resource: "file:///x"`, ""},
 		{"a method of nobody", "x/y", `{}`, `!-32601 method not found: "x/y"`, ""},
-		{"a method that servers send", "sampling/createMessage", `{}`, "!-32601 clients do not send sampling/createMessage", ""},
+		{"a method that servers send", "sampling/createMessage", `{}`,
+			"!-32601 clients do not send sampling/createMessage", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := open(t, map[string]*server{"a": {answer: echo}, "b": {answer: echo}}, nil)
 			equal(t, "answer", w.call(t, c.method, c.params), c.want)
 			if c.seen != "" {
-				w.record.has(t, "pass to_server request "+c.method+" "+c.seen, "pass to_client response "+c.method+" "+c.seen)
+				w.record.has(t, "pass to_server request "+c.method+" "+c.seen,
+					"pass to_client response "+c.method+" "+c.seen)
 			}
 		})
 	}
@@ -65,10 +81,13 @@ func TestWithoutPrefixANameThatIsNoTextIsRefused(t *testing.T) {
 	for _, c := range []struct{ method, params, want string }{
 		{"tools/call", `{"name":["x"]}`, "!-32602 tools/call needs a string at /name"},
 		{"prompts/get", `{"name":{"toString":"x"}}`, "!-32602 prompts/get needs a string at /name"},
-		{"resources/read", `{"uri":["file:///x"]}`, "!-32602 resources/read needs a string at /uri"},
+		{"resources/read", `{"uri":["file:///x"]}`,
+			"!-32602 resources/read needs a string at /uri"},
 		{"tasks/get", `{"taskId":["t"]}`, "!-32602 tasks/get needs a string at /taskId"},
-		{"completion/complete", `{"ref":{"type":"ref/prompt","name":["x"]}}`, "!-32602 completion/complete needs a string at /ref/name"},
-		{"completion/complete", `{"ref":{"type":["ref/prompt"],"name":"x"}}`, "!-32602 unknown reference: the type is ref/prompt or ref/resource"},
+		{"completion/complete", `{"ref":{"type":"ref/prompt","name":["x"]}}`,
+			"!-32602 completion/complete needs a string at /ref/name"},
+		{"completion/complete", `{"ref":{"type":["ref/prompt"],"name":"x"}}`,
+			"!-32602 unknown reference: the type is ref/prompt or ref/resource"},
 	} {
 		equal(t, c.params, w.call(t, c.method, c.params), c.want)
 	}
@@ -77,7 +96,8 @@ func TestWithoutPrefixANameThatIsNoTextIsRefused(t *testing.T) {
 }
 
 func TestVendorMethodsPassOnlyWhenConfigured(t *testing.T) {
-	w := open(t, map[string]*server{"a": {answer: echo}, "b": {answer: echo}}, func(o *proxy.Options) { o.Servers[1].Methods = []string{"acme/*"} })
+	w := open(t, map[string]*server{"a": {answer: echo}, "b": {answer: echo}},
+		func(o *proxy.Options) { o.Servers[1].Methods = []string{"acme/*"} })
 	equal(t, "configured", w.call(t, "acme/do", `{"x":1}`), `{"x":1}`)
 	equal(t, "not configured", w.call(t, "other/do", `{}`), `!-32601 method not found: "other/do"`)
 	w.record.has(t, "pass to_server request acme/do b")
@@ -93,23 +113,33 @@ func TestListsAreMergedInTheOrderOfTheConfiguration(t *testing.T) {
 		}
 		return `{"tools":[{"name":"x","_meta":{"ui":{"resourceUri":"ui://w"}}}],"nextCursor":"2"}`
 	}}
-	b := &server{answer: fixed(map[string]string{"tools/list": `{"tools":[{ "name":"x" }],"_meta":{"k":1}}`})}
+	b := &server{answer: fixed(
+		map[string]string{"tools/list": `{"tools":[{ "name":"x" }],"_meta":{"k":1}}`})}
 	w := open(t, map[string]*server{"b": b, "a": a}, nil)
 	equal(t, "list", w.call(t, "tools/list", `{}`),
 		`{"tools":[{"name":"a__x","_meta":{"ui":{"resourceUri":"ui://a+w"}}},{"name":"a__y","x":1.0},{ "name":"b__x" }],"_meta":{"k":1}}`)
-	equal(t, "pages asked of a (D17)", a.seen(), []string{"tools/list {}", `tools/list {"cursor":"2"}`})
-	equal(t, "a list that no server has", w.call(t, "prompts/list", `{}`), "!-32601 no server supports prompts/list")
+	equal(t, "pages asked of a (D17)", a.seen(), []string{"tools/list {}",
+		`tools/list {"cursor":"2"}`})
+	equal(t, "a list that no server has", w.call(t, "prompts/list", `{}`),
+		"!-32601 no server supports prompts/list")
 }
 
 func TestAServerThatFailsLeavesTheOthersItems(t *testing.T) {
-	good := &server{answer: fixed(map[string]string{"tools/list": `{"tools":[{"name":"x"}],"_meta":{"k":1}}`})}
+	good := &server{answer: fixed(
+		map[string]string{"tools/list": `{"tools":[{"name":"x"}],"_meta":{"k":1}}`})}
 	for _, c := range []struct {
 		name   string
 		bad    *server
 		reason string
 	}{
-		{"one that is down", &server{answer: func(context.Context, *mcp.Message, proxy.Handler) string { return "dead" }}, `server \"bad\" is not available: it ended`},
-		{"one that answers an error", &server{answer: func(context.Context, *mcp.Message, proxy.Handler) string { return "!-32603 oops" }}, `server \"bad\" is not available: it answered error -32603, \"oops\"`},
+		{"one that is down", &server{answer: func(context.Context, *mcp.Message,
+			proxy.Handler) string {
+			return "dead"
+		}}, `server \"bad\" is not available: it ended`},
+		{"one that answers an error", &server{answer: func(context.Context, *mcp.Message,
+			proxy.Handler) string {
+			return "!-32603 oops"
+		}}, `server \"bad\" is not available: it answered error -32603, \"oops\"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := open(t, map[string]*server{"good": good, "bad": c.bad}, nil)
@@ -121,12 +151,15 @@ func TestAServerThatFailsLeavesTheOthersItems(t *testing.T) {
 
 func TestASilentServerDoesNotHoldUpAList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		silent := &server{answer: func(context.Context, *mcp.Message, proxy.Handler) string { return "" }}
+		silent := &server{answer: func(context.Context, *mcp.Message, proxy.Handler) string {
+			return ""
+		}}
 		good := &server{answer: fixed(map[string]string{"tools/list": `{"tools":[{"name":"x"}]}`})}
 		w := open(t, map[string]*server{"good": good, "silent": silent}, nil)
 		began := time.Now()
 		got := w.call(t, "tools/list", `{}`)
-		if !strings.HasPrefix(got, `{"tools":[{"name":"good__x"}],"_meta":{"gatekit/partial":[{"server":"silent"`) {
+		if !strings.HasPrefix(got,
+			`{"tools":[{"name":"good__x"}],"_meta":{"gatekit/partial":[{"server":"silent"`) {
 			t.Errorf("list: %s", got)
 		}
 		equal(t, "waited", time.Since(began), 20*time.Second)
@@ -142,21 +175,28 @@ func TestLongListsArePagedWithOurOwnCursors(t *testing.T) {
 	if !ok || page.Len("/tools") != 2 {
 		t.Fatalf("first page: %s", page.Body())
 	}
-	equal(t, "second page", w.call(t, "tools/list", `{"cursor":"`+cursor+`"}`), `{"tools":[{"name":"a__3"}]}`)
-	for name, params := range map[string]string{"not ours": `{"cursor":"x"}`, "no string": `{"cursor":1}`, "empty": `{"cursor":""}`, "changed": `{"cursor":"` + cursor[:len(cursor)-2] + `"}`} {
-		if got := w.call(t, "tools/list", params); !strings.HasPrefix(got, "!-32602 invalid cursor") {
+	equal(t, "second page", w.call(t, "tools/list", `{"cursor":"`+cursor+`"}`),
+		`{"tools":[{"name":"a__3"}]}`)
+	for name, params := range map[string]string{"not ours": `{"cursor":"x"}`,
+		"no string": `{"cursor":1}`, "empty": `{"cursor":""}`,
+		"changed": `{"cursor":"` + cursor[:len(cursor)-2] + `"}`} {
+		if got := w.call(t, "tools/list", params); !strings.HasPrefix(got,
+			"!-32602 invalid cursor") {
 			t.Errorf("a cursor that is %s: %s", name, got)
 		}
 	}
-	if got := w.call(t, "prompts/list", `{"cursor":"`+cursor+`"}`); !strings.HasPrefix(got, "!-32602 invalid cursor") {
+	if got := w.call(t, "prompts/list", `{"cursor":"`+cursor+`"}`); !strings.HasPrefix(got,
+		"!-32602 invalid cursor") {
 		t.Errorf("a cursor of another list: %s", got)
 	}
 	other := w.proxy.Open(proxy.OpenOptions{Session: "o", Principal: "other"}, w.client)
-	if got := w.callAs(t, other, w.client, "1", "tools/list", `{"cursor":"`+cursor+`"}`); !strings.HasPrefix(got, "!-32602 invalid cursor") {
+	if got := w.callAs(t, other, w.client, "1", "tools/list", `{"cursor":"`+cursor+
+		`"}`); !strings.HasPrefix(got, "!-32602 invalid cursor") {
 		t.Errorf("another principal's cursor: %s", got)
 	}
 	tools = `{"tools":[{"name":"1"},{"name":"2"},{"name":"4"}]}`
-	if got := w.call(t, "tools/list", `{"cursor":"`+cursor+`"}`); !strings.HasPrefix(got, "!-32602 invalid cursor: the list has changed") {
+	if got := w.call(t, "tools/list", `{"cursor":"`+cursor+`"}`); !strings.HasPrefix(got,
+		"!-32602 invalid cursor: the list has changed") {
 		t.Errorf("after a change: %s", got)
 	}
 }
@@ -168,24 +208,33 @@ func TestCancellationReachesTheServerAndIsNotAnswered(t *testing.T) {
 		notice string
 	}{
 		{"by a notification", func(w *world, _ func()) {
-			w.session.Notify(context.Background(), notification(t, "notifications/cancelled", `{"requestId":7,"reason":"enough"}`))
+			w.session.Notify(context.Background(), notification(t, "notifications/cancelled",
+				`{"requestId":7,"reason":"enough"}`))
 		}, `{"requestId":7,"reason":"enough"}`},
-		{"by the end of the connection", func(_ *world, leave func()) { leave() }, `{"requestId":7,"reason":"the client is gone"}`},
-		{"by the end of the session", func(w *world, _ func()) { w.session.Close() }, `{"requestId":7,"reason":"the client is gone"}`},
+		{"by the end of the connection", func(_ *world, leave func()) { leave() },
+			`{"requestId":7,"reason":"the client is gone"}`},
+		{"by the end of the session", func(w *world, _ func()) { w.session.Close() },
+			`{"requestId":7,"reason":"the client is gone"}`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := &server{answer: func(context.Context, *mcp.Message, proxy.Handler) string { return "" }}
+				s := &server{answer: func(context.Context, *mcp.Message, proxy.Handler) string {
+					return ""
+				}}
 				w := open(t, map[string]*server{"a": s}, nil)
 				ctx, leave := context.WithCancel(t.Context())
 				done := make(chan pipeline.Passed)
-				go func() { done <- w.session.Call(ctx, request(t, "7", "tools/call", `{"name":"a__x"}`), w.client) }()
+				go func() {
+					done <- w.session.Call(ctx,
+						request(t, "7", "tools/call", `{"name":"a__x"}`), w.client)
+				}()
 				synctest.Wait()
 				go c.end(w, leave)
 				equal(t, "answer", show(t, "7", <-done), "nothing")
 				synctest.Wait()
 				var cancelled *proxy.Cancelled
-				if len(s.ended) != 1 || !errors.As(s.ended[0], &cancelled) || cancelled.Notice.Message() == nil {
+				if len(s.ended) != 1 || !errors.As(s.ended[0], &cancelled) ||
+					cancelled.Notice.Message() == nil {
 					t.Fatalf("the server was told %v", s.ended)
 				}
 				equal(t, "notice", string(cancelled.Notice.Message().Body()), c.notice)
@@ -210,7 +259,8 @@ func TestAServerThatTakesTooLong(t *testing.T) {
 				for range 20 {
 					select {
 					case <-progress.C:
-						c.Notify(ctx, mcp.NewNotification("notifications/progress", []byte(`{"progressToken":1,"progress":1}`)))
+						c.Notify(ctx, mcp.NewNotification("notifications/progress",
+							[]byte(`{"progressToken":1,"progress":1}`)))
 					case <-ctx.Done():
 						return ""
 					}
@@ -220,23 +270,29 @@ func TestAServerThatTakesTooLong(t *testing.T) {
 		}}
 		w := open(t, map[string]*server{"a": s}, nil)
 		began := time.Now()
-		equal(t, "silent", w.call(t, "tools/call", `{"name":"a__x"}`), `!-32603 server "a" did not answer within 1m0s without progress`)
+		equal(t, "silent", w.call(t, "tools/call", `{"name":"a__x"}`),
+			`!-32603 server "a" did not answer within 1m0s without progress`)
 		equal(t, "silent for", time.Since(began), time.Minute)
 		began = time.Now()
 		w.call(t, "tools/call", `{"name":"a__busy"}`)
 		equal(t, "busy for", time.Since(began), 10*time.Minute)
-		w.record.has(t, "answer to_server notification notifications/cancelled a", "answer to_client error tools/call a x")
+		w.record.has(t, "answer to_server notification notifications/cancelled a",
+			"answer to_client error tools/call a x")
 	})
 }
 
 func TestCallsOfOneSessionAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &server{answer: func(context.Context, *mcp.Message, proxy.Handler) string { return "" }}
+		s := &server{answer: func(context.Context, *mcp.Message, proxy.Handler) string {
+			return ""
+		}}
 		w := open(t, map[string]*server{"a": s}, func(o *proxy.Options) { o.Limits.InFlight = 1 })
 		go w.session.Call(t.Context(), request(t, "7", "tools/call", `{"name":"a__x"}`), w.client)
 		synctest.Wait()
-		equal(t, "the same id", w.call(t, "tools/call", `{"name":"a__x"}`), "!-32600 a request with this id is in flight")
-		equal(t, "one more", w.callAs(t, w.session, w.client, `"7"`, "tools/call", `{"name":"a__x"}`),
+		equal(t, "the same id", w.call(t, "tools/call", `{"name":"a__x"}`),
+			"!-32600 a request with this id is in flight")
+		equal(t, "one more", w.callAs(t, w.session, w.client, `"7"`, "tools/call",
+			`{"name":"a__x"}`),
 			"!-32603 too many requests in flight: wait for an answer, then try again")
 		w.session.Close()
 		equal(t, "after the end", w.call(t, "tools/list", `{}`), "!-32603 the session is closed")
@@ -260,17 +316,21 @@ func TestARefusedMessageMovesNothing(t *testing.T) {
 		equal(t, "what the server saw", len(s.seen()), 0)
 	})
 	t.Run("an answer", func(t *testing.T) {
-		w := open(t, map[string]*server{"a": {answer: echo}}, nil, refuse(mcp.ToClient, "tools/call"))
+		w := open(t, map[string]*server{"a": {answer: echo}}, nil, refuse(mcp.ToClient,
+			"tools/call"))
 		equal(t, "answer", w.call(t, "tools/call", `{"name":"a__x"}`), "!-31000 refused by policy")
 	})
 	t.Run("a notification", func(t *testing.T) {
 		s := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
-			c.Notify(ctx, mcp.NewNotification("notifications/message", []byte(`{"level":"info","logger":"l","data":1}`)))
-			c.Notify(ctx, mcp.NewNotification("notifications/progress", []byte(`{"progressToken":1,"progress":1}`)))
+			c.Notify(ctx, mcp.NewNotification("notifications/message",
+				[]byte(`{"level":"info","logger":"l","data":1}`)))
+			c.Notify(ctx, mcp.NewNotification("notifications/progress",
+				[]byte(`{"progressToken":1,"progress":1}`)))
 			return "{}"
 		}}
 		w := open(t, map[string]*server{"a": s}, nil, refuse(mcp.ToClient, "notifications/message"))
 		w.call(t, "tools/call", `{"name":"a__x"}`)
-		equal(t, "told", w.client.heard(), []string{`notifications/progress {"progressToken":1,"progress":1}`})
+		equal(t, "told", w.client.heard(),
+			[]string{`notifications/progress {"progressToken":1,"progress":1}`})
 	})
 }

@@ -10,7 +10,8 @@ import (
 	"gatekit/core/proxy"
 )
 
-// TestARenamedToolIsOneToolAllTheWay: the client knows one name, the server another, and stages and record the server's.
+// TestARenamedToolIsOneToolAllTheWay: the client knows one name, the server another, and stages and
+// record the server's.
 func TestARenamedToolIsOneToolAllTheWay(t *testing.T) {
 	a := &server{answer: func(_ context.Context, m *mcp.Message, _ proxy.Handler) string {
 		switch m.Method {
@@ -28,20 +29,30 @@ func TestARenamedToolIsOneToolAllTheWay(t *testing.T) {
 		return `{"resultType":"complete","content":[]}`
 	}}
 	w := open(t, map[string]*server{"a": a}, nil, pipeline.StageConfig{
-		Name: "names", Stage: stage(func(m *mcp.Message) pipeline.Verdict { return pipeline.Verdict{Action: pipeline.Allow} }),
-		Renames: pipeline.Renames{Tools: map[string]string{"create_issue": "open_issue"}, Prompts: map[string]string{"ask": "question"}},
+		Name: "names", Stage: stage(func(m *mcp.Message) pipeline.Verdict {
+			return pipeline.Verdict{Action: pipeline.Allow}
+		}),
+		Renames: pipeline.Renames{Tools: map[string]string{"create_issue": "open_issue"},
+			Prompts: map[string]string{"ask": "question"}},
 	})
 	w.client.rounds = true
-	equal(t, "the list", w.call(t, "tools/list", `{}`), `{"tools":[{"name":"a__open_issue"},{"name":"a__read"}]}`)
-	equal(t, "by the old name", w.call(t, "tools/call", `{"name":"a__create_issue"}`), `!-31000 refused by policy`)
-	equal(t, "a completion", w.call(t, "completion/complete", `{"ref":{"type":"ref/prompt","name":"a__question"},"argument":{"name":"x","value":""}}`), `{"completion":{"values":[]}}`)
+	equal(t, "the list", w.call(t, "tools/list", `{}`),
+		`{"tools":[{"name":"a__open_issue"},{"name":"a__read"}]}`)
+	equal(t, "by the old name", w.call(t, "tools/call", `{"name":"a__create_issue"}`),
+		`!-31000 refused by policy`)
+	equal(t, "a completion", w.call(
+		t, "completion/complete",
+		`{"ref":{"type":"ref/prompt","name":"a__question"},"argument":{"name":"x","value":""}}`),
+		`{"completion":{"values":[]}}`)
 
 	first := w.call(t, "tools/call", `{"name":"a__open_issue"}`)
 	state, _ := mcp.NewResponse("", []byte(first)).Text("/requestState")
 	if state == "" {
 		t.Fatalf("the call was answered by %s, want a question", first)
 	}
-	second := w.call(t, "tools/call", `{"name":"a__open_issue","inputResponses":{"k":{"action":"accept"}},"requestState":"`+state+`"}`)
+	second := w.call(t, "tools/call",
+		`{"name":"a__open_issue","inputResponses":{"k":{"action":"accept"}},"requestState":"`+state+
+			`"}`)
 	equal(t, "the call with its answer", second, `{"resultType":"complete","content":[]}`)
 	equal(t, "the server saw", strings.Join(a.seen(), "\n"), strings.Join([]string{
 		`tools/list {}`,

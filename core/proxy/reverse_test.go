@@ -12,13 +12,15 @@ import (
 	"gatekit/core/proxy"
 )
 
-// asking answers a call with what the client (or the policy) answered to reverse requests: {"method": answer or error text}.
+// asking answers a call with what the client (or the policy) answered to reverse requests:
+// {"method": answer or error text}.
 func asking(method, params string) func(context.Context, *mcp.Message, proxy.Handler) string {
 	return func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 		if m.Method == "initialize" {
 			return `{"capabilities":{"tools":{}}}`
 		}
-		answer := c.Ask(ctx, []*mcp.Message{mcp.NewRequest(`"s-1"`, method, []byte(params))})[0].Message()
+		answer := c.Ask(ctx, []*mcp.Message{mcp.NewRequest(`"s-1"`, method,
+			[]byte(params))})[0].Message()
 		if answer == nil {
 			return `{"none":true}`
 		}
@@ -31,29 +33,41 @@ func asking(method, params string) func(context.Context, *mcp.Message, proxy.Han
 
 func TestReverseRequestsReachTheClientJudgedAndAttributed(t *testing.T) {
 	for _, c := range []struct{ name, method, params, answer, asked, want string }{
-		{"elicitation names its server", "elicitation/create", `{"message":"Name?","requestedSchema":{}}`, `{"action":"accept","content":{"n":1.0}}`,
-			`{"message":"[a] Name?","requestedSchema":{}}`, `{"action":"accept","content":{"n":1.0}}`},
+		{"elicitation names its server", "elicitation/create",
+			`{"message":"Name?","requestedSchema":{}}`, `{"action":"accept","content":{"n":1.0}}`,
+			`{"message":"[a] Name?","requestedSchema":{}}`,
+			`{"action":"accept","content":{"n":1.0}}`},
 		{"sampling carries it in _meta, and its links are named", "sampling/createMessage",
 			`{"messages":[{"role":"user","content":{"type":"resource_link","uri":"f:///x","name":"x"}}],"tools":[{"name":"t"}]}`,
 			`{"role":"assistant","content":{"type":"resource_link","uri":"a+f:///x"}}`,
 			`{"messages":[{"role":"user","content":{"type":"resource_link","uri":"a+f:///x","name":"x"}}],"tools":[{"name":"t"}],"_meta":{"gatekit/server":"a"}}`,
 			`{"role":"assistant","content":{"type":"resource_link","uri":"f:///x"}}`},
-		{"roots pass as they are", "roots/list", `{}`, `{"roots":[{"uri":"file:///r"}]}`, `{}`, `{"roots":[{"uri":"file:///r"}]}`},
+		{"roots pass as they are", "roots/list", `{}`, `{"roots":[{"uri":"file:///r"}]}`, `{}`,
+			`{"roots":[{"uri":"file:///r"}]}`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			w := open(t, map[string]*server{"a": {answer: asking(c.method, c.params)}, "b": {answer: echo}}, nil)
-			w.client.answer = func(m *mcp.Message) *mcp.Message { return mcp.NewResponse(m.ID(), []byte(c.answer)) }
-			equal(t, "the server got", w.call(t, "tools/call", `{"name":"a__x"}`), `{"structuredContent":`+c.want+`}`)
+			w := open(t, map[string]*server{"a": {answer: asking(c.method, c.params)},
+				"b": {answer: echo}}, nil)
+			w.client.answer = func(m *mcp.Message) *mcp.Message {
+				return mcp.NewResponse(m.ID(), []byte(c.answer))
+			}
+			equal(t, "the server got", w.call(t, "tools/call", `{"name":"a__x"}`),
+				`{"structuredContent":`+c.want+`}`)
 			equal(t, "asked", w.client.asked, []string{c.method + " " + c.asked})
-			w.record.has(t, "pass to_client request "+c.method+" a", "pass to_server response "+c.method+" a")
+			w.record.has(t, "pass to_client request "+c.method+" a",
+				"pass to_server response "+c.method+" a")
 		})
 	}
 }
 
 func TestWithOneServerReverseRequestsPassAsTheyAre(t *testing.T) {
-	w := open(t, map[string]*server{"a": {answer: asking("elicitation/create", `{"message":"Name?"}`)}}, nil)
-	w.client.answer = func(m *mcp.Message) *mcp.Message { return mcp.NewResponse(m.ID(), []byte(`{"action":"cancel"}`)) }
-	equal(t, "the server got", w.call(t, "tools/call", `{"name":"a__x"}`), `{"structuredContent":{"action":"cancel"}}`)
+	w := open(t, map[string]*server{"a": {answer: asking("elicitation/create",
+		`{"message":"Name?"}`)}}, nil)
+	w.client.answer = func(m *mcp.Message) *mcp.Message {
+		return mcp.NewResponse(m.ID(), []byte(`{"action":"cancel"}`))
+	}
+	equal(t, "the server got", w.call(t, "tools/call", `{"name":"a__x"}`),
+		`{"structuredContent":{"action":"cancel"}}`)
 	equal(t, "asked", w.client.asked, []string{`elicitation/create {"message":"Name?"}`})
 }
 
@@ -65,15 +79,19 @@ func TestARefusedReverseRequestIsDeclined(t *testing.T) {
 	} {
 		for _, kind := range []mcp.Kind{mcp.Request, mcp.Response} {
 			t.Run(method+", its "+kind.String(), func(t *testing.T) {
-				refuse := pipeline.StageConfig{Name: "no", Stage: stage(func(m *mcp.Message) pipeline.Verdict {
-					if m.Method == method && m.Kind == kind {
-						return pipeline.Verdict{}
-					}
-					return pipeline.Verdict{Action: pipeline.Allow}
-				})}
+				refuse := pipeline.StageConfig{Name: "no",
+					Stage: stage(func(m *mcp.Message) pipeline.Verdict {
+						if m.Method == method && m.Kind == kind {
+							return pipeline.Verdict{}
+						}
+						return pipeline.Verdict{Action: pipeline.Allow}
+					})}
 				w := open(t, map[string]*server{"a": {answer: asking(method, `{}`)}}, nil, refuse)
-				w.client.answer = func(m *mcp.Message) *mcp.Message { return mcp.NewResponse(m.ID(), []byte(`{}`)) }
-				equal(t, "the server got", w.call(t, "tools/call", `{"name":"a__x"}`), `{"structuredContent":`+want+`}`)
+				w.client.answer = func(m *mcp.Message) *mcp.Message {
+					return mcp.NewResponse(m.ID(), []byte(`{}`))
+				}
+				equal(t, "the server got", w.call(t, "tools/call", `{"name":"a__x"}`),
+					`{"structuredContent":`+want+`}`)
 			})
 		}
 	}
@@ -81,16 +99,22 @@ func TestARefusedReverseRequestIsDeclined(t *testing.T) {
 
 func TestAServerCannotAskForWhatTheClientDidNotDeclare(t *testing.T) {
 	for _, c := range []struct{ name, method, params, want string }{
-		{"a capability", "sampling/createMessage", `{}`, `{"code":-32601,"message":"the client did not declare the capability sampling"}`},
-		{"a mode", "elicitation/create", `{"mode":"url","message":"m"}`, `{"code":-32602,"message":"the client did not declare the capability elicitation/url"}`},
+		{"a capability", "sampling/createMessage", `{}`,
+			`{"code":-32601,"message":"the client did not declare the capability sampling"}`},
+		{"a mode", "elicitation/create", `{"mode":"url","message":"m"}`,
+			`{"code":-32602,"message":"the client did not declare the capability elicitation/url"}`},
 		{"an unknown method", "x/y", `{}`, `{"code":-32601,"message":"method not found: \"x/y\""}`},
-		{"a method of clients", "tools/list", `{}`, `{"code":-32601,"message":"method not found: \"tools/list\""}`},
-		{"what was declared", "elicitation/create", `{"message":"m"}`, `{"code":-32603,"message":"the client could not be asked: nobody is there"}`},
+		{"a method of clients", "tools/list", `{}`,
+			`{"code":-32601,"message":"method not found: \"tools/list\""}`},
+		{"what was declared", "elicitation/create", `{"message":"m"}`,
+			`{"code":-32603,"message":"the client could not be asked: nobody is there"}`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := open(t, map[string]*server{"a": {answer: asking(c.method, c.params)}}, nil)
-			w.callAs(t, w.session, w.client, "1", "initialize", `{"protocolVersion":"2025-11-25","capabilities":{"elicitation":{}}}`)
-			equal(t, "the server got", w.call(t, "tools/call", `{"name":"a__x"}`), `{"structuredContent":`+c.want+`}`)
+			w.callAs(t, w.session, w.client, "1", "initialize",
+				`{"protocolVersion":"2025-11-25","capabilities":{"elicitation":{}}}`)
+			equal(t, "the server got", w.call(t, "tools/call", `{"name":"a__x"}`),
+				`{"structuredContent":`+c.want+`}`)
 		})
 	}
 }
@@ -98,17 +122,21 @@ func TestAServerCannotAskForWhatTheClientDidNotDeclare(t *testing.T) {
 func TestATaskThatTheClientMadeBelongsToTheServerItWasMadeFor(t *testing.T) {
 	get := func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 		if m.Name == "make" {
-			return string(c.Ask(ctx, []*mcp.Message{mcp.NewRequest("1", "sampling/createMessage", []byte(`{"task":{}}`))})[0].Message().Body())
+			return string(c.Ask(ctx, []*mcp.Message{mcp.NewRequest("1", "sampling/createMessage",
+				[]byte(`{"task":{}}`))})[0].Message().Body())
 		}
-		return string(c.Ask(ctx, []*mcp.Message{mcp.NewRequest("2", "tasks/get", []byte(`{"taskId":"T"}`))})[0].Message().Body())
+		return string(c.Ask(ctx, []*mcp.Message{mcp.NewRequest("2", "tasks/get", []byte(
+			`{"taskId":"T"}`))})[0].Message().Body())
 	}
 	w := open(t, map[string]*server{"a": {answer: get}, "b": {answer: get}}, nil)
 	w.client.answer = func(m *mcp.Message) *mcp.Message {
 		return mcp.NewResponse(m.ID(), []byte(`{"task":{"taskId":"T"}}`))
 	}
 	w.call(t, "tools/call", `{"name":"a__make"}`)
-	equal(t, "its own server", w.call(t, "tools/call", `{"name":"a__get"}`), `{"task":{"taskId":"a+T"}}`)
-	equal(t, "another server", w.call(t, "tools/call", `{"name":"b__get"}`), `{"code":-32602,"message":"Unknown task"}`)
+	equal(t, "its own server", w.call(t, "tools/call", `{"name":"a__get"}`),
+		`{"task":{"taskId":"a+T"}}`)
+	equal(t, "another server", w.call(t, "tools/call", `{"name":"b__get"}`),
+		`{"code":-32602,"message":"Unknown task"}`)
 }
 
 func TestNotificationsOfServersAreNamedAndKeptInOrder(t *testing.T) {
@@ -125,7 +153,8 @@ func TestNotificationsOfServersAreNamedAndKeptInOrder(t *testing.T) {
 		}
 		return "{}"
 	}}
-	w := open(t, map[string]*server{"a": s}, func(o *proxy.Options) { o.Servers[0].Methods = []string{"acme/news"} })
+	w := open(t, map[string]*server{"a": s},
+		func(o *proxy.Options) { o.Servers[0].Methods = []string{"acme/news"} })
 	w.call(t, "tools/call", `{"name":"a__x"}`)
 	equal(t, "told", w.client.heard(), []string{
 		`notifications/message {"level":"info","logger":"a/l","data":"1"}`,
@@ -133,27 +162,33 @@ func TestNotificationsOfServersAreNamedAndKeptInOrder(t *testing.T) {
 		`acme/news {"k":1}`,
 		`notifications/message {"level":"info","data":"2"}`,
 	})
-	w.record.has(t, "drop to_client notification notifications/unknown a", "drop to_client notification notifications/initialized a")
+	w.record.has(t, "drop to_client notification notifications/unknown a",
+		"drop to_client notification notifications/initialized a")
 }
 
 func TestNotificationsOfTheClientGoToTheServersThatTakeThem(t *testing.T) {
 	a, b := &server{answer: echo}, &server{answer: echo}
-	w := open(t, map[string]*server{"a": a, "b": b}, func(o *proxy.Options) { o.Servers[1].Methods = []string{"acme/n"} })
-	for _, n := range []string{"notifications/roots/list_changed", "acme/n", "acme/other", "notifications/message"} {
+	w := open(t, map[string]*server{"a": a, "b": b},
+		func(o *proxy.Options) { o.Servers[1].Methods = []string{"acme/n"} })
+	for _, n := range []string{"notifications/roots/list_changed", "acme/n", "acme/other",
+		"notifications/message"} {
 		w.session.Notify(t.Context(), notification(t, n, `{}`))
 	}
 	progress := notification(t, "notifications/progress", `{"progressToken":1,"progress":1}`)
 	progress.Server = "a"
 	w.session.Notify(t.Context(), progress)
-	equal(t, "a", a.seen(), []string{"notifications/roots/list_changed {}", `notifications/progress {"progressToken":1,"progress":1}`})
+	equal(t, "a", a.seen(), []string{"notifications/roots/list_changed {}",
+		`notifications/progress {"progressToken":1,"progress":1}`})
 	equal(t, "b", b.seen(), []string{"notifications/roots/list_changed {}", "acme/n {}"})
-	w.record.has(t, "drop to_server notification acme/other", "drop to_server notification notifications/message")
+	w.record.has(t, "drop to_server notification acme/other",
+		"drop to_server notification notifications/message")
 }
 
 func TestAClientsTasksAreShownOnlyToTheServerTheyWereMadeFor(t *testing.T) {
 	ask := func(method, params string) answers {
 		return func(ctx context.Context, _ *mcp.Message, c proxy.Handler) string {
-			a := c.Ask(ctx, []*mcp.Message{mcp.NewRequest("1", method, []byte(params))})[0].Message()
+			a := c.Ask(ctx, []*mcp.Message{mcp.NewRequest("1", method,
+				[]byte(params))})[0].Message()
 			return `{"structuredContent":` + string(a.Body()) + `}`
 		}
 	}
@@ -162,7 +197,8 @@ func TestAClientsTasksAreShownOnlyToTheServerTheyWereMadeFor(t *testing.T) {
 	made := 0
 	w.client.answer = func(m *mcp.Message) *mcp.Message {
 		if m.Method == "tasks/list" {
-			return mcp.NewResponse(m.ID(), []byte(`{"tasks":[{"taskId":"T1","k":1.0},{"taskId":"T2"},{"taskId":"other"},7]}`))
+			return mcp.NewResponse(m.ID(),
+				[]byte(`{"tasks":[{"taskId":"T1","k":1.0},{"taskId":"T2"},{"taskId":"other"},7]}`))
 		}
 		made++
 		return mcp.NewResponse(m.ID(), fmt.Appendf(nil, `{"task":{"taskId":"T%d"}}`, made))
@@ -175,17 +211,23 @@ func TestAClientsTasksAreShownOnlyToTheServerTheyWereMadeFor(t *testing.T) {
 		w.call(t, "tools/call", `{"name":"`+s.name+`__x"}`)
 		s.server.answer = ask("tasks/list", `{}`)
 	}
-	equal(t, "the list of a", w.call(t, "tools/call", `{"name":"a__x"}`), `{"structuredContent":{"tasks":[{"taskId":"T1","k":1.0}]}}`)
-	equal(t, "the list of b", w.call(t, "tools/call", `{"name":"b__x"}`), `{"structuredContent":{"tasks":[{"taskId":"T2"}]}}`)
+	equal(t, "the list of a", w.call(t, "tools/call", `{"name":"a__x"}`),
+		`{"structuredContent":{"tasks":[{"taskId":"T1","k":1.0}]}}`)
+	equal(t, "the list of b", w.call(t, "tools/call", `{"name":"b__x"}`),
+		`{"structuredContent":{"tasks":[{"taskId":"T2"}]}}`)
 
 	a.got, b.got = nil, nil
 	for _, id := range []string{"T1", "T2", "T3", ""} {
-		w.session.Notify(t.Context(), notification(t, "notifications/tasks/status", `{"taskId":"`+id+`"}`))
+		w.session.Notify(t.Context(), notification(t, "notifications/tasks/status",
+			`{"taskId":"`+id+`"}`))
 	}
-	w.session.Notify(t.Context(), notification(t, "notifications/progress", `{"progressToken":1,"progress":1}`))
+	w.session.Notify(t.Context(), notification(t, "notifications/progress",
+		`{"progressToken":1,"progress":1}`))
 	equal(t, "a hears of", a.seen(), []string{`notifications/tasks/status {"taskId":"T1"}`})
 	equal(t, "b hears of", b.seen(), []string{`notifications/tasks/status {"taskId":"T2"}`})
-	w.record.has(t, "pass to_server notification notifications/tasks/status a T1", "drop to_server notification notifications/tasks/status  T3", "drop to_server notification notifications/progress")
+	w.record.has(t, "pass to_server notification notifications/tasks/status a T1",
+		"drop to_server notification notifications/tasks/status  T3",
+		"drop to_server notification notifications/progress")
 }
 
 func TestOldTasksOfTheClientAreForgottenFirst(t *testing.T) {
@@ -195,7 +237,8 @@ func TestOldTasksOfTheClientAreForgottenFirst(t *testing.T) {
 		if m.Name == "get" {
 			ask = mcp.NewRequest("1", "tasks/get", []byte(`{"taskId":"`+id+`"}`))
 		}
-		return `{"structuredContent":` + string(c.Ask(ctx, []*mcp.Message{ask})[0].Message().Body()) + `}`
+		return `{"structuredContent":` + string(c.Ask(ctx,
+			[]*mcp.Message{ask})[0].Message().Body()) + `}`
 	}}
 	w := open(t, map[string]*server{"a": s, "b": {answer: echo}}, nil)
 	w.client.answer = func(m *mcp.Message) *mcp.Message {
@@ -205,7 +248,8 @@ func TestOldTasksOfTheClientAreForgottenFirst(t *testing.T) {
 		id = fmt.Sprint(i)
 		w.call(t, "tools/call", `{"name":"a__x"}`)
 	}
-	if got := w.call(t, "tools/call", `{"name":"a__get"}`); !strings.Contains(got, `"taskId":"299"`) {
+	if got := w.call(t, "tools/call", `{"name":"a__get"}`); !strings.Contains(got,
+		`"taskId":"299"`) {
 		t.Errorf("the last: %s", got)
 	}
 	id = "0"
@@ -216,33 +260,50 @@ func TestOldTasksOfTheClientAreForgottenFirst(t *testing.T) {
 
 func TestModesOfAskingAreDeclaredToo(t *testing.T) {
 	for _, c := range []struct{ name, capabilities, method, params, lacks string }{
-		{"a form, with an empty object", `{"elicitation":{}}`, "elicitation/create", `{"message":"m"}`, ""},
-		{"a form, with a client of forms", `{"elicitation":{"form":{}}}`, "elicitation/create", `{"message":"m","mode":"form"}`, ""},
-		{"a form, with a client of URLs only", `{"elicitation":{"url":{}}}`, "elicitation/create", `{"message":"m"}`, "elicitation/form"},
-		{"a URL, with a client of both", `{"elicitation":{"form":{},"url":{}}}`, "elicitation/create", `{"message":"m","mode":"url"}`, ""},
-		{"a URL, with a client of forms", `{"elicitation":{"form":{}}}`, "elicitation/create", `{"message":"m","mode":"url"}`, "elicitation/url"},
-		{"sampling with tools", `{"sampling":{"tools":{}}}`, "sampling/createMessage", `{"tools":[]}`, ""},
-		{"sampling with tools, undeclared", `{"sampling":{}}`, "sampling/createMessage", `{"tools":[]}`, "sampling/tools"},
-		{"sampling with a choice of tools, undeclared", `{"sampling":{}}`, "sampling/createMessage", `{"toolChoice":{}}`, "sampling/tools"},
+		{"a form, with an empty object", `{"elicitation":{}}`, "elicitation/create",
+			`{"message":"m"}`, ""},
+		{"a form, with a client of forms", `{"elicitation":{"form":{}}}`, "elicitation/create",
+			`{"message":"m","mode":"form"}`, ""},
+		{"a form, with a client of URLs only", `{"elicitation":{"url":{}}}`, "elicitation/create",
+			`{"message":"m"}`, "elicitation/form"},
+		{"a URL, with a client of both", `{"elicitation":{"form":{},"url":{}}}`,
+			"elicitation/create", `{"message":"m","mode":"url"}`, ""},
+		{"a URL, with a client of forms", `{"elicitation":{"form":{}}}`, "elicitation/create",
+			`{"message":"m","mode":"url"}`, "elicitation/url"},
+		{"sampling with tools", `{"sampling":{"tools":{}}}`, "sampling/createMessage",
+			`{"tools":[]}`, ""},
+		{"sampling with tools, undeclared", `{"sampling":{}}`, "sampling/createMessage",
+			`{"tools":[]}`, "sampling/tools"},
+		{"sampling with a choice of tools, undeclared", `{"sampling":{}}`, "sampling/createMessage",
+			`{"toolChoice":{}}`, "sampling/tools"},
 		{"sampling, undeclared", `{}`, "sampling/createMessage", `{"tools":[]}`, "sampling"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			live := open(t, map[string]*server{"a": {answer: asking(c.method, c.params)}}, nil)
-			live.client.answer = func(m *mcp.Message) *mcp.Message { return mcp.NewResponse(m.ID(), []byte(`{"action":"accept"}`)) }
-			live.callAs(t, live.session, live.client, "1", "initialize", `{"protocolVersion":"2025-11-25","capabilities":`+c.capabilities+`}`)
+			live.client.answer = func(m *mcp.Message) *mcp.Message {
+				return mcp.NewResponse(m.ID(), []byte(`{"action":"accept"}`))
+			}
+			live.callAs(t, live.session, live.client, "1", "initialize",
+				`{"protocolVersion":"2025-11-25","capabilities":`+c.capabilities+`}`)
 			want := `{"action":"accept"}`
 			if c.lacks != "" {
 				code := "-32602"
 				if !strings.Contains(c.lacks, "/") {
 					code = "-32601"
 				}
-				want = `{"code":` + code + `,"message":"the client did not declare the capability ` + c.lacks + `"}`
+				want = `{"code":` + code +
+					`,"message":"the client did not declare the capability ` + c.lacks + `"}`
 			}
-			equal(t, "live", live.call(t, "tools/call", `{"name":"a__x"}`), `{"structuredContent":`+want+`}`)
+			equal(t, "live", live.call(t, "tools/call", `{"name":"a__x"}`),
+				`{"structuredContent":`+want+`}`)
 
-			folded := open(t, map[string]*server{"a": {answer: inRounds(`{"k":{"method":"` + c.method + `","params":` + c.params + `}}`)}}, nil)
+			folded := open(t, map[string]*server{"a": {answer: inRounds(`{"k":{"method":"` +
+				c.method + `","params":` + c.params + `}}`)}}, nil)
 			folded.client.rounds = true
-			m := folded.session.Call(t.Context(), request(t, "7", "tools/call", `{"name":"a__x","_meta":{"io.modelcontextprotocol/clientCapabilities":`+c.capabilities+`}}`), folded.client).Message()
+			m := folded.session.Call(t.Context(),
+				request(t, "7", "tools/call",
+					`{"name":"a__x","_meta":{"io.modelcontextprotocol/clientCapabilities":`+
+						c.capabilities+`}}`), folded.client).Message()
 			if c.lacks == "" {
 				equal(t, "in a result", m.Kind, mcp.Response)
 				return
@@ -251,7 +312,9 @@ func TestModesOfAskingAreDeclaredToo(t *testing.T) {
 			for _, part := range slices.Backward(strings.Split(c.lacks, "/")) {
 				required = `{"` + part + `":` + required + `}`
 			}
-			equal(t, "in a result", string(m.Body()), `{"code":-32021,"message":"the client did not declare the capability `+c.lacks+`","data":{"requiredCapabilities":`+required+`}}`)
+			equal(t, "in a result", string(m.Body()),
+				`{"code":-32021,"message":"the client did not declare the capability `+c.lacks+
+					`","data":{"requiredCapabilities":`+required+`}}`)
 		})
 	}
 }
@@ -269,7 +332,8 @@ func TestACancelledOfAServerIsNotTheClientsToHear(t *testing.T) {
 
 func TestAnAnswerThatIsMissingIsStillAnAnswer(t *testing.T) {
 	s := &server{answer: func(ctx context.Context, _ *mcp.Message, c proxy.Handler) string {
-		got := c.Ask(ctx, []*mcp.Message{mcp.NewRequest("1", "roots/list", nil), mcp.NewRequest("2", "x/y", nil), mcp.NewRequest("3", "roots/list", nil)})
+		got := c.Ask(ctx, []*mcp.Message{mcp.NewRequest("1", "roots/list", nil), mcp.NewRequest("2",
+			"x/y", nil), mcp.NewRequest("3", "roots/list", nil)})
 		var ids []string
 		for _, p := range got {
 			ids = append(ids, string(p.Message().ID())+" "+p.Message().Kind.String())
@@ -283,16 +347,20 @@ func TestAnAnswerThatIsMissingIsStillAnAnswer(t *testing.T) {
 		}
 		return mcp.NewResponse(m.ID(), []byte(`{"roots":[]}`))
 	}
-	equal(t, "the server got", w.call(t, "tools/call", `{"name":"a__x"}`), `{"structuredContent":"1 response,2 error,3 error"}`)
+	equal(t, "the server got", w.call(t, "tools/call", `{"name":"a__x"}`),
+		`{"structuredContent":"1 response,2 error,3 error"}`)
 }
 
 func TestAClientThatCannotBeAskedOutsideOfACall(t *testing.T) {
-	for method, code := range map[string]string{"elicitation/create": "-32601", "sampling/createMessage": "-32601", "roots/list": "-32603"} {
+	for method, code := range map[string]string{"elicitation/create": "-32601",
+		"sampling/createMessage": "-32601", "roots/list": "-32603"} {
 		w := open(t, map[string]*server{"a": {answer: asking(method, `{}`)}}, nil)
 		w.client.fails = proxy.ErrNoCall
-		if got := w.call(t, "tools/call", `{"name":"a__x"}`); !strings.Contains(got, `"code":`+code) {
+		if got := w.call(t, "tools/call", `{"name":"a__x"}`); !strings.Contains(got,
+			`"code":`+code) {
 			t.Errorf("%s: the server got %s, want code %s", method, got, code)
 		}
-		w.record.has(t, "pass to_client request "+method+" a", "answer to_server error "+method+" a")
+		w.record.has(t, "pass to_client request "+method+" a",
+			"answer to_server error "+method+" a")
 	}
 }

@@ -15,17 +15,21 @@ import (
 const (
 	roundLife    = 10 * time.Minute // how long a client may take to answer a server's questions
 	maxQuestions = 64               // in one result, and answers in one request
-	maxState     = 1 << 20          // bytes of a server's requestState: the client has to send it back, sealed
+	// bytes of a server's requestState: the client has to send it back, sealed
+	maxState = 1 << 20
 )
 
-// round is what a call must know when the client comes back with its answers. It travels sealed in the requestState, so that nothing is
-// stored here and any instance with the same key can take the next round.
+// round is what a call must know when the client comes back with its answers. It travels sealed in
+// the requestState, so that nothing is stored here and any instance with the same key can take the
+// next round.
 type round struct {
 	Kinds map[string]string `json:"k"` // question -> method
-	Given map[string]string `json:"g"` // questions that were refused -> the answer that the server gets, as JSON text
-	State string            `json:"s"` // the server's own requestState as JSON text, so as it spelt it; "" when it sent none
-	Count int               `json:"n"`
-	Until int64             `json:"u"` // Unix seconds
+	// questions that were refused -> the answer that the server gets, as JSON text
+	Given map[string]string `json:"g"`
+	// the server's own requestState as JSON text, so as it spelt it; "" when it sent none
+	State string `json:"s"`
+	Count int    `json:"n"`
+	Until int64  `json:"u"` // Unix seconds
 }
 
 // restore puts the server's own requestState, or none, into a request.
@@ -36,7 +40,8 @@ func (r *round) restore() mcp.Edit {
 	return mcp.Set("/requestState", []byte(r.State))
 }
 
-// asks says whether a message of a server carries reverse requests: a folded result, or what is said of a task.
+// asks says whether a message of a server carries reverse requests: a folded result, or what is
+// said of a task.
 func asks(m *mcp.Message) bool {
 	if m.CarriesInput {
 		return true
@@ -55,8 +60,10 @@ func (x *exchange) takeAnswers(ctx context.Context, m *mcp.Message) (*mcp.Messag
 	if sealed {
 		token, _ := m.Text("/requestState")
 		purpose, err := x.purpose(m)
-		if err != nil || x.s.proxy.seal.open(token, &st, purpose...) != nil || time.Now().Unix() > st.Until {
-			return nil, st, failure(mcp.CodeInvalidParams, "invalid or expired requestState: make the call again without one")
+		if err != nil || x.s.proxy.seal.open(token, &st, purpose...) != nil ||
+			time.Now().Unix() > st.Until {
+			return nil, st, failure(mcp.CodeInvalidParams,
+				"invalid or expired requestState: make the call again without one")
 		}
 	}
 	if raw, ok := m.Get("/inputResponses"); ok && raw[0] != '{' {
@@ -67,7 +74,8 @@ func (x *exchange) takeAnswers(ctx context.Context, m *mcp.Message) (*mcp.Messag
 	n := 0
 	m.Members("/inputResponses", func(key string, raw []byte) bool {
 		if n++; n > maxQuestions {
-			err = failure(mcp.CodeInvalidParams, "inputResponses has more than %d members", maxQuestions)
+			err = failure(mcp.CodeInvalidParams, "inputResponses has more than %d members",
+				maxQuestions)
 			return false
 		}
 		if _, ours := st.Given[key]; ours {
@@ -75,7 +83,8 @@ func (x *exchange) takeAnswers(ctx context.Context, m *mcp.Message) (*mcp.Messag
 		}
 		kind := st.Kinds[key]
 		if kind == "" && sealed {
-			edits = append(edits, mcp.Remove("/inputResponses/"+mcp.EscapePointer(key))) // an answer to no question: servers ignore it, so they need not see it
+			// an answer to no question: servers ignore it, so they need not see it
+			edits = append(edits, mcp.Remove("/inputResponses/"+mcp.EscapePointer(key)))
 			return true
 		}
 		var given []byte
@@ -91,7 +100,8 @@ func (x *exchange) takeAnswers(ctx context.Context, m *mcp.Message) (*mcp.Messag
 		return nil, st, err
 	}
 	for _, key := range slices.Sorted(maps.Keys(st.Given)) {
-		edits = append(edits, mcp.Set("/inputResponses/"+mcp.EscapePointer(key), []byte(st.Given[key])))
+		edits = append(edits, mcp.Set("/inputResponses/"+mcp.EscapePointer(key),
+			[]byte(st.Given[key])))
 	}
 	if sealed {
 		edits = append(edits, st.restore())
@@ -100,15 +110,18 @@ func (x *exchange) takeAnswers(ctx context.Context, m *mcp.Message) (*mcp.Messag
 	return m, st, err
 }
 
-// takeAnswer judges one answer, to a question of kind or, where that is not known, of the kind that its shape says, and answers what is to stand in its place.
-func (x *exchange) takeAnswer(ctx context.Context, m *mcp.Message, key, kind string, raw []byte) ([]byte, error) {
+// takeAnswer judges one answer, to a question of kind or, where that is not known, of the kind that
+// its shape says, and answers what is to stand in its place.
+func (x *exchange) takeAnswer(ctx context.Context, m *mcp.Message, key, kind string,
+	raw []byte) ([]byte, error) {
 	answer, err := mcp.EmbeddedResponse(mcp.ID(mcp.Quote(key)), raw)
 	if err != nil {
 		return nil, failure(mcp.CodeInvalidParams, "inputResponses: %s is no answer", shown(key))
 	}
 	if kind == "" {
 		if kind = kindOf(answer); kind == "" {
-			return nil, failure(mcp.CodeInvalidParams, "inputResponses: %s is no answer to sampling, elicitation or roots", shown(key))
+			return nil, failure(mcp.CodeInvalidParams,
+				"inputResponses: %s is no answer to sampling, elicitation or roots", shown(key))
 		}
 	}
 	answer = x.s.stamp(answer, mcp.ToServer, x.m.Exchange)
@@ -119,7 +132,8 @@ func (x *exchange) takeAnswer(ctx context.Context, m *mcp.Message, key, kind str
 	passed, err := x.c.Pipeline.Pass(ctx, answer)
 	var denied *pipeline.Denied
 	if errors.As(err, &denied) {
-		if declined := denied.Decline(answer.ID()).Message(); declined != nil && declined.Kind == mcp.Response {
+		if declined := denied.Decline(answer.ID()).Message(); declined != nil &&
+			declined.Kind == mcp.Response {
 			return declined.Body(), nil
 		}
 		// There is no way to say no to the server: the call ends.
@@ -130,9 +144,11 @@ func (x *exchange) takeAnswer(ctx context.Context, m *mcp.Message, key, kind str
 	return passed.Message().Body(), nil
 }
 
-// takeQuestions judges the questions inside raw, the server's answer to m. Those that were refused are answered in the client's place: when none is left, again is
-// what the server is to be told at once; else result is what the client may see, and st what its retry must bring back.
-func (x *exchange) takeQuestions(ctx context.Context, l *link, m, raw *mcp.Message, st *round) (result, again *mcp.Message, err error) {
+// takeQuestions judges the questions inside raw, the server's answer to m. Those that were refused
+// are answered in the client's place: when none is left, again is what the server is to be told at
+// once; else result is what the client may see, and st what its retry must bring back.
+func (x *exchange) takeQuestions(ctx context.Context, l *link, m, raw *mcp.Message,
+	st *round) (result, again *mcp.Message, err error) {
 	if st.Count++; st.Count > x.c.Limits.Rounds {
 		return nil, nil, l.unavailable("it asked for input too many times")
 	}
@@ -161,9 +177,10 @@ func (x *exchange) takeQuestions(ctx context.Context, l *link, m, raw *mcp.Messa
 	return nil, again, err
 }
 
-// sealRound puts the round, sealed, in the place of the server's requestState. A server that sent none, and whose questions all go to the
-// client, needs nothing back.
-func (x *exchange) sealRound(answer pipeline.Passed, m *mcp.Message, st round) (pipeline.Passed, error) {
+// sealRound puts the round, sealed, in the place of the server's requestState. A server that sent
+// none, and whose questions all go to the client, needs nothing back.
+func (x *exchange) sealRound(answer pipeline.Passed, m *mcp.Message,
+	st round) (pipeline.Passed, error) {
 	if !answer.Message().CarriesInput || len(st.State) == 0 && len(st.Given) == 0 {
 		return answer, nil
 	}
@@ -187,9 +204,10 @@ type questions struct {
 	denied error             // why the last one was refused
 }
 
-// judgeQuestions judges the reverse requests inside m one by one, as those that they are. Its edits put them into m as the client is to see them, so that
-// what is decided on m afterwards stands.
-func (c *caller) judgeQuestions(ctx context.Context, set *settings, m *mcp.Message) (questions, error) {
+// judgeQuestions judges the reverse requests inside m one by one, as those that they are. Its edits
+// put them into m as the client is to see them, so that what is decided on m afterwards stands.
+func (c *caller) judgeQuestions(ctx context.Context, set *settings,
+	m *mcp.Message) (questions, error) {
 	q := questions{kinds: map[string]string{}, given: map[string]string{}}
 	if raw, ok := m.Get("/inputRequests"); ok && raw[0] != '{' {
 		return q, c.l.unavailable("its inputRequests are no object")
@@ -207,13 +225,15 @@ func (c *caller) judgeQuestions(ctx context.Context, set *settings, m *mcp.Messa
 	return q, err
 }
 
-func (c *caller) judgeQuestion(ctx context.Context, set *settings, q *questions, key string, raw []byte) error {
+func (c *caller) judgeQuestion(ctx context.Context, set *settings, q *questions, key string,
+	raw []byte) error {
 	ask, err := mcp.EmbeddedRequest(mcp.ID(mcp.Quote(key)), raw)
 	if err != nil {
 		return c.l.unavailable("its inputRequests hold what is no request")
 	}
 	if meth, known := mcp.Lookup(ask.Method); known && meth.From != mcp.ToClient {
-		return c.l.unavailable("its inputRequests hold what servers may not ask for: " + shown(ask.Method))
+		return c.l.unavailable("its inputRequests hold what servers may not ask for: " +
+			shown(ask.Method))
 	}
 	ask = c.stamp(ask)
 	at := "/inputRequests/" + mcp.EscapePointer(key)
@@ -246,7 +266,8 @@ func (c *caller) judgeQuestion(ctx context.Context, set *settings, q *questions,
 	return nil
 }
 
-// kindOf tells by its shape what an answer answers, where no state says so; "" when it cannot be told.
+// kindOf tells by its shape what an answer answers, where no state says so; "" when it cannot be
+// told.
 func kindOf(answer *mcp.Message) string {
 	kind := ""
 	for _, method := range []string{"elicitation/create", "roots/list", "sampling/createMessage"} {
@@ -260,12 +281,14 @@ func kindOf(answer *mcp.Message) string {
 	return kind
 }
 
-// purpose binds a requestState to the principal and to the request: method, server, name and what the arguments mean.
+// purpose binds a requestState to the principal and to the request: method, server, name and what
+// the arguments mean.
 func (x *exchange) purpose(m *mcp.Message) ([]string, error) {
 	arguments, _ := m.Get("/arguments")
 	digest, err := mcp.CanonicalDigest(arguments)
 	if err != nil {
 		return nil, err
 	}
-	return []string{"round", m.Principal, m.Method, m.Server, m.Name, hex.EncodeToString(digest)}, nil
+	return []string{"round", m.Principal, m.Method, m.Server, m.Name, hex.EncodeToString(digest)},
+		nil
 }

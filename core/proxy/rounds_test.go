@@ -18,7 +18,8 @@ func inRounds(questions string) func(context.Context, *mcp.Message, proxy.Handle
 		if _, ok := m.Get("/inputResponses"); ok {
 			return string(m.Body())
 		}
-		return `{"resultType":"input_required","inputRequests":` + questions + `,"requestState":"mine\u0021"}`
+		return `{"resultType":"input_required","inputRequests":` + questions +
+			`,"requestState":"mine\u0021"}`
 	}
 }
 
@@ -26,16 +27,19 @@ func twoServers(a *server) map[string]*server {
 	return map[string]*server{"a": a, "b": {answer: echo}}
 }
 
-// first makes the first round of a call and answers what the client got, and the state that it is to bring back.
+// first makes the first round of a call and answers what the client got, and the state that it is
+// to bring back.
 func first(t *testing.T, w *world) (result *mcp.Message, state string) {
 	t.Helper()
-	result = mcp.NewResponse("7", []byte(w.call(t, "tools/call", `{"name":"a__x","arguments":{"b":1,"a":[1.0,{}]}}`)))
+	result = mcp.NewResponse("7",
+		[]byte(w.call(t, "tools/call", `{"name":"a__x","arguments":{"b":1,"a":[1.0,{}]}}`)))
 	state, _ = result.Text("/requestState")
 	return result, state
 }
 
 func retry(state, name, arguments, responses string) string {
-	return `{"name":"` + name + `","arguments":` + arguments + `,"inputResponses":` + responses + `,"requestState":"` + state + `"}`
+	return `{"name":"` + name + `","arguments":` + arguments + `,"inputResponses":` + responses +
+		`,"requestState":"` + state + `"}`
 }
 
 const elicit = `{"k":{"method":"elicitation/create","params":{"message":"Name?","requestedSchema":{}}}}`
@@ -45,17 +49,21 @@ func TestARoundPassesThroughAndIsSealed(t *testing.T) {
 	w := open(t, twoServers(a), nil)
 	w.client.rounds = true
 	result, state := first(t, w)
-	if raw, _ := result.Get("/inputRequests"); string(raw) != `{"k":{"method":"elicitation/create","params":{"message":"[a] Name?","requestedSchema":{}}}}` {
+	if raw, _ := result.Get("/inputRequests"); string(
+		raw) != `{"k":{"method":"elicitation/create","params":{"message":"[a] Name?","requestedSchema":{}}}}` {
 		t.Errorf("the client was asked %s", raw)
 	}
 	if !strings.HasPrefix(state, "gk1.") || strings.Contains(state, "mine") {
 		t.Fatalf("the state is not sealed: %q", state)
 	}
-	w.record.has(t, "pass to_client request elicitation/create a", "pass to_client response tools/call a x")
+	w.record.has(t, "pass to_client request elicitation/create a",
+		"pass to_client response tools/call a x")
 
 	// The client re-encodes its arguments: other order, other blanks, the same meaning.
-	got := w.call(t, "tools/call", retry(state, "a__x", `{"a": [1.0, { }], "b":1}`, `{"k":{"action":"accept"},"extra":{"action":"accept"}}`))
-	equal(t, "the server got", got, `{"name":"x","arguments":{"a": [1.0, { }], "b":1},"inputResponses":{"k":{"action":"accept"}},"requestState":"mine\u0021"}`)
+	got := w.call(t, "tools/call", retry(state, "a__x", `{"a": [1.0, { }], "b":1}`,
+		`{"k":{"action":"accept"},"extra":{"action":"accept"}}`))
+	equal(t, "the server got", got,
+		`{"name":"x","arguments":{"a": [1.0, { }], "b":1},"inputResponses":{"k":{"action":"accept"}},"requestState":"mine\u0021"}`)
 	w.record.has(t, "pass to_server response elicitation/create a")
 }
 
@@ -75,15 +83,20 @@ func TestAStateIsGoodForOneRequestOfOnePrincipalOnly(t *testing.T) {
 			"the server's own":      retry("mine!", "a__x", arguments, yes),
 			"a state that is empty": retry("", "a__x", arguments, yes),
 		} {
-			equal(t, name, w.call(t, "tools/call", params), "!-32602 invalid or expired requestState: make the call again without one")
+			equal(t, name, w.call(t, "tools/call", params),
+				"!-32602 invalid or expired requestState: make the call again without one")
 		}
 		other := w.proxy.Open(proxy.OpenOptions{Principal: "other"}, w.client)
-		equal(t, "another principal", w.callAs(t, other, w.client, "1", "tools/call", retry(state, "a__x", arguments, yes)), "!-32602 invalid or expired requestState: make the call again without one")
-		if got := w.call(t, "tools/call", retry(state, "a__x", arguments, yes)); strings.HasPrefix(got, "!") {
+		equal(t, "another principal", w.callAs(t, other, w.client, "1", "tools/call", retry(state,
+			"a__x", arguments, yes)),
+			"!-32602 invalid or expired requestState: make the call again without one")
+		if got := w.call(t, "tools/call", retry(state, "a__x", arguments,
+			yes)); strings.HasPrefix(got, "!") {
 			t.Errorf("the right one: %s", got)
 		}
 		time.Sleep(11 * time.Minute)
-		equal(t, "too late", w.call(t, "tools/call", retry(state, "a__x", arguments, yes)), "!-32602 invalid or expired requestState: make the call again without one")
+		equal(t, "too late", w.call(t, "tools/call", retry(state, "a__x", arguments, yes)),
+			"!-32602 invalid or expired requestState: make the call again without one")
 	})
 }
 
@@ -92,7 +105,8 @@ func TestAnotherInstanceWithTheSameKeyTakesTheNextRound(t *testing.T) {
 	one, two := open(t, twoServers(a), nil), open(t, twoServers(a), nil)
 	one.client.rounds, two.client.rounds = true, true
 	_, state := first(t, one)
-	got := two.call(t, "tools/call", retry(state, "a__x", `{"b":1,"a":[1.0,{}]}`, `{"k":{"action":"accept"}}`))
+	got := two.call(t, "tools/call", retry(state, "a__x", `{"b":1,"a":[1.0,{}]}`,
+		`{"k":{"action":"accept"}}`))
 	if strings.HasPrefix(got, "!") {
 		t.Errorf("next round: %s", got)
 	}
@@ -112,7 +126,8 @@ func refusing(methods ...string) pipeline.StageConfig {
 func TestARefusedQuestionIsDeclinedInTheClientsPlace(t *testing.T) {
 	w := open(t, twoServers(&server{answer: inRounds(elicit)}), nil, refusing("elicitation/create"))
 	w.client.rounds = true
-	equal(t, "answer", w.call(t, "tools/call", `{"name":"a__x"}`), `{"name":"x","inputResponses":{"k":{"action":"decline"}},"requestState":"mine\u0021"}`)
+	equal(t, "answer", w.call(t, "tools/call", `{"name":"a__x"}`),
+		`{"name":"x","inputResponses":{"k":{"action":"decline"}},"requestState":"mine\u0021"}`)
 }
 
 func TestOfSeveralQuestionsOnlyTheRefusedOnesAreDeclined(t *testing.T) {
@@ -120,10 +135,13 @@ func TestOfSeveralQuestionsOnlyTheRefusedOnesAreDeclined(t *testing.T) {
 	w := open(t, twoServers(&server{answer: inRounds(questions)}), nil, refusing("roots/list"))
 	w.client.rounds = true
 	result, state := first(t, w)
-	if raw, _ := result.Get("/inputRequests"); string(raw) != `{"k":{"method":"elicitation/create","params":{"message":"[a] m"}}}` {
+	if raw, _ := result.Get("/inputRequests"); string(
+		raw) != `{"k":{"method":"elicitation/create","params":{"message":"[a] m"}}}` {
 		t.Errorf("the client was asked %s", raw)
 	}
-	got := mcp.NewResponse("1", []byte(w.call(t, "tools/call", retry(state, "a__x", `{"b":1,"a":[1.0,{}]}`, `{"k":{"action":"accept"},"r":{"roots":[{"uri":"file:///forged"}]}}`))))
+	got := mcp.NewResponse("1",
+		[]byte(w.call(t, "tools/call", retry(state, "a__x", `{"b":1,"a":[1.0,{}]}`,
+			`{"k":{"action":"accept"},"r":{"roots":[{"uri":"file:///forged"}]}}`))))
 	if raw, _ := got.Get("/inputResponses/r"); string(raw) != `{"roots":[]}` {
 		t.Errorf("roots: %s", got.Body())
 	}
@@ -133,7 +151,9 @@ func TestOfSeveralQuestionsOnlyTheRefusedOnesAreDeclined(t *testing.T) {
 }
 
 func TestRefusedSamplingEndsTheCall(t *testing.T) {
-	w := open(t, twoServers(&server{answer: inRounds(`{"s":{"method":"sampling/createMessage","params":{}}}`)}), nil, refusing("sampling/createMessage"))
+	w := open(t, twoServers(&server{answer: inRounds(
+		`{"s":{"method":"sampling/createMessage","params":{}}}`)}), nil,
+		refusing("sampling/createMessage"))
 	w.client.rounds = true
 	equal(t, "answer", w.call(t, "tools/call", `{"name":"a__x"}`), "!-31000 refused by policy")
 }
@@ -141,7 +161,8 @@ func TestRefusedSamplingEndsTheCall(t *testing.T) {
 func TestAQuestionThatTheClientDidNotDeclareIsAnError(t *testing.T) {
 	w := open(t, twoServers(&server{answer: inRounds(elicit)}), nil)
 	w.client.rounds = true
-	got := w.call(t, "tools/call", `{"name":"a__x","_meta":{"io.modelcontextprotocol/clientCapabilities":{"sampling":{}}}}`)
+	got := w.call(t, "tools/call",
+		`{"name":"a__x","_meta":{"io.modelcontextprotocol/clientCapabilities":{"sampling":{}}}}`)
 	equal(t, "answer", got, "!-32021 the client did not declare the capability elicitation")
 }
 
@@ -151,26 +172,33 @@ func TestAServerThatNeverStopsAskingIsStopped(t *testing.T) {
 	}}
 	w := open(t, twoServers(endless), nil, refusing("elicitation/create"))
 	w.client.rounds = true
-	equal(t, "answer", w.call(t, "tools/call", `{"name":"a__x"}`), `!-32603 server "a" is not available: it asked for input too many times`)
+	equal(t, "answer", w.call(t, "tools/call", `{"name":"a__x"}`),
+		`!-32603 server "a" is not available: it asked for input too many times`)
 	equal(t, "times it was called", len(endless.seen()), 17)
 }
 
 func TestAnswersWithoutAStateAreJudgedByTheirShape(t *testing.T) {
 	w := open(t, twoServers(&server{answer: echo}), nil)
 	w.call(t, "tools/call", `{"name":"a__x","inputResponses":{"e":{"action":"accept"},"r":{"roots":[]},"s":{"role":"assistant"}}}`)
-	w.record.has(t, "pass to_server response elicitation/create a", "pass to_server response roots/list a", "pass to_server response sampling/createMessage a")
-	got := w.call(t, "tools/call", `{"name":"a__x","inputResponses":{"e":{"action":"accept","roots":[]}}}`)
-	equal(t, "a shape of two kinds", got, `!-32602 inputResponses: "e" is no answer to sampling, elicitation or roots`)
+	w.record.has(t, "pass to_server response elicitation/create a",
+		"pass to_server response roots/list a", "pass to_server response sampling/createMessage a")
+	got := w.call(t, "tools/call",
+		`{"name":"a__x","inputResponses":{"e":{"action":"accept","roots":[]}}}`)
+	equal(t, "a shape of two kinds", got,
+		`!-32602 inputResponses: "e" is no answer to sampling, elicitation or roots`)
 }
 
 // saying answers every call with one result.
 func saying(result string) *server {
-	return &server{answer: func(context.Context, *mcp.Message, proxy.Handler) string { return result }}
+	return &server{answer: func(context.Context, *mcp.Message, proxy.Handler) string {
+		return result
+	}}
 }
 
 func TestQuestionsThatCannotBeJudgedReachNobody(t *testing.T) {
 	entry := func(e string) string {
-		return `{"resultType":"input_required","inputRequests":{"ok":{"method":"roots/list"},"k":` + e + `}}`
+		return `{"resultType":"input_required","inputRequests":{"ok":{"method":"roots/list"},"k":` +
+			e + `}}`
 	}
 	many := strings.Repeat(`"k`, 1)
 	for i := range 65 {
@@ -178,32 +206,52 @@ func TestQuestionsThatCannotBeJudgedReachNobody(t *testing.T) {
 	}
 	for _, c := range []struct{ name, result, want string }{
 		{"a list", `{"resultType":"input_required","inputRequests":[{"method":"elicitation/create"}]}`, "its inputRequests are no object"},
-		{"a string", `{"resultType":"input_required","inputRequests":"x"}`, "its inputRequests are no object"},
-		{"null", `{"resultType":"input_required","inputRequests":null}`, "its inputRequests are no object"},
+		{"a string", `{"resultType":"input_required","inputRequests":"x"}`,
+			"its inputRequests are no object"},
+		{"null", `{"resultType":"input_required","inputRequests":null}`,
+			"its inputRequests are no object"},
 		{"one that is no object", entry(`7`), "its inputRequests hold what is no request"},
 		{"one that is empty", entry(`{}`), "its inputRequests hold what is no request"},
-		{"one without a method", entry(`{"params":{}}`), "its inputRequests hold what is no request"},
-		{"one whose method is no string", entry(`{"method":1}`), "its inputRequests hold what is no request"},
-		{"one whose params are no object", entry(`{"method":"roots/list","params":[1]}`), "its inputRequests hold what is no request"},
-		{"one that a careless reader takes for another", entry(`{"method":"roots/list","Method":"sampling/createMessage"}`), "its inputRequests hold what is no request"},
-		{"one whose params a careless reader takes for others", entry(`{"method":"elicitation/create","params":{"message":"a","Message":"b"}}`), "its inputRequests hold what is no request"},
-		{"one that is an answer", entry(`{"result":{}}`), "its inputRequests hold what is no request"},
-		{"one of a method that nobody knows", entry(`{"method":"x/y"}`), `its inputRequests hold what it may not ask for: method not found: "x/y"`},
-		{"one of a method of clients", entry(`{"method":"tools/call","params":{"name":"x"}}`), `its inputRequests hold what servers may not ask for: "tools/call"`},
-		{"one of a method that has no place there", entry(`{"method":"tasks/list"}`), `its inputRequests hold what servers may not ask for: "tasks/list"`},
-		{"too many", `{"resultType":"input_required","inputRequests":{` + many + `":{"method":"roots/list"}}}`, "it asked for too much input at once"},
-		{"a state too long to come back", `{"resultType":"input_required","requestState":"` + strings.Repeat("x", 2<<20) + `"}`, "its requestState is too long to be kept by a client"},
-		{"in a result that says it is complete", `{"resultType":"complete","inputRequests":` + elicit + `}`, "it asked for input in a result that does not say so"},
-		{"in a result that says nothing", `{"inputRequests":` + elicit + `}`, "it asked for input in a result that does not say so"},
+		{"one without a method", entry(`{"params":{}}`),
+			"its inputRequests hold what is no request"},
+		{"one whose method is no string", entry(`{"method":1}`),
+			"its inputRequests hold what is no request"},
+		{"one whose params are no object", entry(`{"method":"roots/list","params":[1]}`),
+			"its inputRequests hold what is no request"},
+		{"one that a careless reader takes for another",
+			entry(`{"method":"roots/list","Method":"sampling/createMessage"}`),
+			"its inputRequests hold what is no request"},
+		{"one whose params a careless reader takes for others",
+			entry(`{"method":"elicitation/create","params":{"message":"a","Message":"b"}}`),
+			"its inputRequests hold what is no request"},
+		{"one that is an answer", entry(`{"result":{}}`),
+			"its inputRequests hold what is no request"},
+		{"one of a method that nobody knows", entry(`{"method":"x/y"}`),
+			`its inputRequests hold what it may not ask for: method not found: "x/y"`},
+		{"one of a method of clients", entry(`{"method":"tools/call","params":{"name":"x"}}`),
+			`its inputRequests hold what servers may not ask for: "tools/call"`},
+		{"one of a method that has no place there", entry(`{"method":"tasks/list"}`),
+			`its inputRequests hold what servers may not ask for: "tasks/list"`},
+		{"too many", `{"resultType":"input_required","inputRequests":{` + many +
+			`":{"method":"roots/list"}}}`, "it asked for too much input at once"},
+		{"a state too long to come back", `{"resultType":"input_required","requestState":"` +
+			strings.Repeat("x", 2<<20) + `"}`,
+			"its requestState is too long to be kept by a client"},
+		{"in a result that says it is complete", `{"resultType":"complete","inputRequests":` +
+			elicit + `}`, "it asked for input in a result that does not say so"},
+		{"in a result that says nothing", `{"inputRequests":` + elicit + `}`,
+			"it asked for input in a result that does not say so"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := open(t, twoServers(saying(c.result)), nil)
 			w.client.rounds = true
-			equal(t, "answer", w.call(t, "tools/call", `{"name":"a__x"}`), `!-32603 server "a" is not available: `+c.want)
+			equal(t, "answer", w.call(t, "tools/call", `{"name":"a__x"}`),
+				`!-32603 server "a" is not available: `+c.want)
 		})
 	}
 	t.Run("in a list", func(t *testing.T) {
-		w := open(t, twoServers(saying(`{"resultType":"input_required","tools":[],"inputRequests":`+elicit+`}`)), nil)
+		w := open(t, twoServers(saying(`{"resultType":"input_required","tools":[],"inputRequests":`+
+			elicit+`}`)), nil)
 		w.client.rounds = true
 		if got := w.call(t, "tools/list", `{}`); strings.Contains(got, "Name?") {
 			t.Errorf("answer %s", got)
@@ -222,7 +270,8 @@ func TestAnswersThatCannotBeJudgedReachNobody(t *testing.T) {
 		{"null", `null`, "inputResponses is no object"},
 		{"one that is no object", `{"k":"accept"}`, `inputResponses: "k" is no answer`},
 		{"one that is null", `{"k":null}`, `inputResponses: "k" is no answer`},
-		{"one that a careless reader takes for another", `{"k":{"action":"decline","Action":"accept"}}`, `inputResponses: "k" is no answer`},
+		{"one that a careless reader takes for another",
+			`{"k":{"action":"decline","Action":"accept"}}`, `inputResponses: "k" is no answer`},
 		{"too many", `{` + many + `}`, "inputResponses has more than 64 members"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -230,11 +279,14 @@ func TestAnswersThatCannotBeJudgedReachNobody(t *testing.T) {
 			w := open(t, twoServers(a), nil)
 			w.client.rounds = true
 			_, state := first(t, w)
-			equal(t, "with a state", w.call(t, "tools/call", retry(state, "a__x", `{"b":1,"a":[1.0,{}]}`, c.responses)), "!-32602 "+c.want)
-			if got := w.call(t, "tools/call", `{"name":"a__x","inputResponses":`+c.responses+`}`); !strings.HasPrefix(got, "!-32602 "+c.want) {
+			equal(t, "with a state", w.call(t, "tools/call", retry(state,
+				"a__x", `{"b":1,"a":[1.0,{}]}`, c.responses)), "!-32602 "+c.want)
+			if got := w.call(t, "tools/call", `{"name":"a__x","inputResponses":`+c.responses+
+				`}`); !strings.HasPrefix(got, "!-32602 "+c.want) {
 				t.Errorf("without one: %s", got)
 			}
-			equal(t, "tasks/update", w.call(t, "tasks/update", `{"taskId":"a+t","inputResponses":`+c.responses+`}`), "!-32602 "+c.want)
+			equal(t, "tasks/update", w.call(t, "tasks/update", `{"taskId":"a+t","inputResponses":`+
+				c.responses+`}`), "!-32602 "+c.want)
 			equal(t, "calls that the server saw", len(a.seen()), 1)
 		})
 	}
@@ -242,15 +294,20 @@ func TestAnswersThatCannotBeJudgedReachNobody(t *testing.T) {
 
 func TestKeysOfQuestionsMayHoldAnything(t *testing.T) {
 	for _, key := range []string{"a/b", "~", "~1", "", "0", `\"`, `\u0000`, "é", `\ud83d\ude00`} {
-		questions := `{"` + key + `":{"method":"elicitation/create","params":{"message":"m"}},"r/~":{"method":"roots/list"}}`
+		questions := `{"` + key +
+			`":{"method":"elicitation/create","params":{"message":"m"}},"r/~":{"method":"roots/list"}}`
 		w := open(t, twoServers(&server{answer: inRounds(questions)}), nil, refusing("roots/list"))
 		w.client.rounds = true
 		result, state := first(t, w)
-		if raw, _ := result.Get("/inputRequests"); string(raw) != `{"`+key+`":{"method":"elicitation/create","params":{"message":"[a] m"}}}` {
+		if raw, _ := result.Get("/inputRequests"); string(raw) != `{"`+key+
+			`":{"method":"elicitation/create","params":{"message":"[a] m"}}}` {
 			t.Errorf("%q: the client was asked %s", key, raw)
 		}
-		got := mcp.NewResponse("1", []byte(w.call(t, "tools/call", retry(state, "a__x", `{"b":1,"a":[1.0,{}]}`, `{"`+key+`":{"action":"accept"}}`))))
-		if raw, _ := got.Get("/inputResponses"); string(raw) != `{"`+key+`":{"action":"accept"},"r/~":{"roots":[]}}` {
+		got := mcp.NewResponse("1",
+			[]byte(w.call(t, "tools/call", retry(state, "a__x", `{"b":1,"a":[1.0,{}]}`,
+				`{"`+key+`":{"action":"accept"}}`))))
+		if raw, _ := got.Get("/inputResponses"); string(raw) != `{"`+key+
+			`":{"action":"accept"},"r/~":{"roots":[]}}` {
 			t.Errorf("%q: the server got %s", key, got.Body())
 		}
 	}
@@ -264,23 +321,29 @@ func TestLinksInQuestionsAndAnswersAreNamed(t *testing.T) {
 	if uri, _ := result.Text("/inputRequests/s/params/messages/0/content/uri"); uri != "a+f:///x" {
 		t.Errorf("the client was asked %s", result.Body())
 	}
-	got := mcp.NewResponse("1", []byte(w.call(t, "tools/call", retry(state, "a__x", `{"b":1,"a":[1.0,{}]}`, `{"s":{"role":"assistant","content":{"type":"resource_link","uri":"a+f:///y"}}}`))))
+	got := mcp.NewResponse("1",
+		[]byte(w.call(t, "tools/call", retry(state, "a__x", `{"b":1,"a":[1.0,{}]}`,
+			`{"s":{"role":"assistant","content":{"type":"resource_link","uri":"a+f:///y"}}}`))))
 	if uri, _ := got.Text("/inputResponses/s/content/uri"); uri != "f:///y" {
 		t.Errorf("the server got %s", got.Body())
 	}
 }
 
-// The result is judged after its questions and as the client will see it, so that what is taken out of it stays out.
+// The result is judged after its questions and as the client will see it, so that what is taken out
+// of it stays out.
 func TestWhatAStageTakesOutOfARoundStaysOut(t *testing.T) {
-	redact := pipeline.StageConfig{Name: "redact", Stage: stage(func(m *mcp.Message) pipeline.Verdict {
-		if m.Kind == mcp.Response && m.CarriesInput {
-			return pipeline.Verdict{Action: pipeline.Modify, Edits: []mcp.Edit{mcp.Set("/inputRequests/k/params/message", []byte(`"***"`))}}
-		}
-		return pipeline.Verdict{Action: pipeline.Allow}
-	})}
+	redact := pipeline.StageConfig{Name: "redact",
+		Stage: stage(func(m *mcp.Message) pipeline.Verdict {
+			if m.Kind == mcp.Response && m.CarriesInput {
+				return pipeline.Verdict{Action: pipeline.Modify,
+					Edits: []mcp.Edit{mcp.Set("/inputRequests/k/params/message", []byte(`"***"`))}}
+			}
+			return pipeline.Verdict{Action: pipeline.Allow}
+		})}
 	w := open(t, twoServers(&server{answer: inRounds(elicit)}), nil, redact)
 	w.client.rounds = true
-	if result, _ := first(t, w); !strings.Contains(string(result.Body()), `"message":"***"`) || strings.Contains(string(result.Body()), "Name?") {
+	if result, _ := first(t, w); !strings.Contains(string(result.Body()), `"message":"***"`) ||
+		strings.Contains(string(result.Body()), "Name?") {
 		t.Errorf("the client was asked %s", result.Body())
 	}
 }
@@ -304,9 +367,12 @@ func TestWhatATaskAsksForIsJudged(t *testing.T) {
 	equal(t, "tasks/get", w.call(t, "tasks/get", `{"taskId":"a+t"}`), shown)
 	w.call(t, "tools/call", `{"name":"a__x"}`)
 	equal(t, "told", w.client.heard(), []string{"notifications/tasks " + shown})
-	w.record.has(t, "pass to_client request elicitation/create a", "pass to_client response tasks/get a t", "pass to_client notification notifications/tasks a t")
+	w.record.has(t, "pass to_client request elicitation/create a",
+		"pass to_client response tasks/get a t",
+		"pass to_client notification notifications/tasks a t")
 
-	for name, questions := range map[string]string{"refused": elicit, "no object": `[{"method":"elicitation/create"}]`, "no request": `{"k":7}`} {
+	for name, questions := range map[string]string{"refused": elicit,
+		"no object": `[{"method":"elicitation/create"}]`, "no request": `{"k":7}`} {
 		w = open(t, twoServers(tell(questions)), nil, refusing("elicitation/create"))
 		if got := w.call(t, "tasks/get", `{"taskId":"a+t"}`); !strings.HasPrefix(got, "!") {
 			t.Errorf("%s: tasks/get: %s", name, got)
@@ -317,6 +383,8 @@ func TestWhatATaskAsksForIsJudged(t *testing.T) {
 
 	a := &server{answer: echo}
 	w = open(t, twoServers(a), nil, refusing("elicitation/create"))
-	equal(t, "tasks/update", w.call(t, "tasks/update", `{"taskId":"a+t","inputResponses":{"k":{"action":"accept","content":{}},"r":{"roots":[]}}}`), `{"taskId":"t","inputResponses":{"k":{"action":"decline"},"r":{"roots":[]}}}`)
-	w.record.has(t, "deny to_server response elicitation/create a", "pass to_server response roots/list a", "pass to_server request tasks/update a t")
+	equal(t, "tasks/update", w.call(t,
+		"tasks/update", `{"taskId":"a+t","inputResponses":{"k":{"action":"accept","content":{}},"r":{"roots":[]}}}`), `{"taskId":"t","inputResponses":{"k":{"action":"decline"},"r":{"roots":[]}}}`)
+	w.record.has(t, "deny to_server response elicitation/create a",
+		"pass to_server response roots/list a", "pass to_server request tasks/update a t")
 }

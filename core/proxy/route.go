@@ -23,12 +23,15 @@ func (x *exchange) route(meth mcp.Method) (*link, string, error) {
 		case "ref/resource":
 			pointer, token = "/ref/uri", mcp.URITemplate
 		default:
-			return nil, "", failure(mcp.CodeInvalidParams, "unknown reference: the type is ref/prompt or ref/resource")
+			return nil, "", failure(mcp.CodeInvalidParams,
+				"unknown reference: the type is ref/prompt or ref/resource")
 		}
 	}
 	name, ok := x.m.Text(pointer)
-	if _, there := x.m.Get(pointer); !ok && (there && pointer != "" || !x.c.names.bare) { // to a lenient server, ["x"] is x: what is no text is not judged as it is used
-		return nil, "", failure(mcp.CodeInvalidParams, "%s needs a string at %s", x.m.Method, pointer)
+	// to a lenient server, ["x"] is x: what is no text is not judged as it is used
+	if _, there := x.m.Get(pointer); !ok && (there && pointer != "" || !x.c.names.bare) {
+		return nil, "", failure(mcp.CodeInvalidParams, "%s needs a string at %s", x.m.Method,
+			pointer)
 	}
 	if x.c.names.bare {
 		l, err := x.only()
@@ -62,7 +65,8 @@ func (x *exchange) only() (*link, error) {
 	return nil, &Unavailable{Server: name, Reason: "it is configured no more"}
 }
 
-// strip takes our names off what goes to m.Server. A URI that bears another server's name is left as it is: it is none of ours there.
+// strip takes our names off what goes to m.Server. A URI that bears another server's name is left
+// as it is: it is none of ours there.
 func (s *Session) strip(c *settings, m *mcp.Message) (*mcp.Message, error) {
 	if c.names.bare {
 		return m, nil
@@ -75,13 +79,15 @@ func (s *Session) strip(c *settings, m *mcp.Message) (*mcp.Message, error) {
 	})
 }
 
-// expose puts our names on what comes from a server, and remembers the URIs that it says are its own.
+// expose puts our names on what comes from a server, and remembers the URIs that it says are its
+// own.
 func (s *Session) expose(c *settings, p pipeline.Passed) (pipeline.Passed, error) {
 	return s.name(c, p, func(owned) {})
 }
 
 // name is expose; learned is told of what is remembered.
-func (s *Session) name(c *settings, p pipeline.Passed, learned func(owned)) (pipeline.Passed, error) {
+func (s *Session) name(c *settings, p pipeline.Passed,
+	learned func(owned)) (pipeline.Passed, error) {
 	if c.names.bare {
 		return p, nil
 	}
@@ -91,7 +97,8 @@ func (s *Session) name(c *settings, p pipeline.Passed, learned func(owned)) (pip
 			s.owners.learn(m.Server, o)
 			learned(o)
 		}
-		shared := c.names.resources == "transparent" && (len(v) > maxOwnedURI || s.owners.shared(v)) // what is not remembered could not be found again
+		// what is not remembered could not be found again
+		shared := c.names.resources == "transparent" && (len(v) > maxOwnedURI || s.owners.shared(v))
 		name := c.names.expose(at.NameKind, m.Server, v, shared)
 		if at.NameKind == mcp.ToolName || at.NameKind == mcp.PromptName {
 			s.proxy.long.check(c.Log, m.Server, name)
@@ -100,7 +107,9 @@ func (s *Session) name(c *settings, p pipeline.Passed, learned func(owned)) (pip
 	})
 }
 
-// owns is what a place in a server's message says that the server owns. Errors speak of what is not there.
+// owns is what a place in a server's message says that the server owns. Errors speak of what is not
+// there.
 func owns(m *mcp.Message, at mcp.NamePlace, v string) (owned, bool) {
-	return owned{v, at.NameKind == mcp.URITemplate}, m.Kind != mcp.Error && (at.NameKind == mcp.URI || at.NameKind == mcp.URITemplate)
+	return owned{v, at.NameKind == mcp.URITemplate}, m.Kind != mcp.Error &&
+		(at.NameKind == mcp.URI || at.NameKind == mcp.URITemplate)
 }

@@ -21,8 +21,8 @@ const tokenPrefix = "gk1."
 // errToken is all that a client is told about a token that is not ours, not its, or not for this.
 var errToken = errors.New("invalid or expired token")
 
-// sealer makes the tokens that clients keep for us. They can neither read nor change them, and a token that
-// was made for one purpose (principal, method, target) does not open for another.
+// sealer makes the tokens that clients keep for us. They can neither read nor change them, and a
+// token that was made for one purpose (principal, method, target) does not open for another.
 type sealer struct{ aead cipher.AEAD }
 
 // newSealer uses key, or a random one when it is empty.
@@ -43,13 +43,15 @@ func newSealer(key []byte) (*sealer, error) {
 	return &sealer{aead}, nil
 }
 
-// seal encrypts v for one purpose. The words of the purpose are bound as they are, whatever they contain.
+// seal encrypts v for one purpose. The words of the purpose are bound as they are, whatever they
+// contain.
 func (s *sealer) seal(v any, purpose ...string) (string, error) {
 	plain, err := json.Marshal(v)
 	if err != nil {
 		return "", err
 	}
-	return tokenPrefix + base64.RawURLEncoding.EncodeToString(s.aead.Seal(nil, nil, plain, bind(purpose))), nil
+	return tokenPrefix + base64.RawURLEncoding.EncodeToString(s.aead.Seal(nil, nil, plain,
+		bind(purpose))), nil
 }
 
 // open is the reverse of seal. The error is always errToken.
@@ -66,8 +68,8 @@ func (s *sealer) open(token string, v any, purpose ...string) error {
 	return nil
 }
 
-// SealCall makes a token of v for the client that made the call m. It opens for that principal, and for the same call alone: its method, its name or URI, what its
-// arguments mean.
+// SealCall makes a token of v for the client that made the call m. It opens for that principal, and
+// for the same call alone: its method, its name or URI, what its arguments mean.
 func (p *Proxy) SealCall(m *mcp.Message, v any) (string, error) {
 	purpose, err := parkedFor(m)
 	if err != nil {
@@ -76,8 +78,8 @@ func (p *Proxy) SealCall(m *mcp.Message, v any) (string, error) {
 	return p.seal.seal(v, purpose...)
 }
 
-// OpenCall is the reverse of SealCall, for the same call made again. It answers false for tokens that SealCall did not make for it, here or in another process with
-// the same key.
+// OpenCall is the reverse of SealCall, for the same call made again. It answers false for tokens
+// that SealCall did not make for it, here or in another process with the same key.
 func (p *Proxy) OpenCall(m *mcp.Message, token string, v any) bool {
 	purpose, err := parkedFor(m)
 	return err == nil && p.seal.open(token, v, purpose...) == nil

@@ -31,25 +31,31 @@ type Session struct {
 	calls   map[string]*exchange // in flight, by raw id
 	links   map[string]*link     // by server
 	listens map[*listen]struct{}
-	hello   *mcp.Message // the client's initialize, for servers that come later; nil for clients that send none
+	// the client's initialize, for servers that come later; nil for clients that send none
+	hello   *mcp.Message
 	ready   *mcp.Message // its notifications/initialized
 	minted  minted       // tasks that the client made for servers' requests
 	clients introduced
 }
 
-// Call takes a request as the client sent it and answers what is to be written back, under the same id: a result, an error, a denial.
-// `initialize` and `server/discover` are calls like others; so is subscriptions/listen, which answers when the subscription ends. It is the zero
-// Passed when the call was cancelled, by ctx or by a notification, and must not be answered. Several calls run at once; two with one id are refused.
+// Call takes a request as the client sent it and answers what is to be written back, under the same
+// id: a result, an error, a denial. `initialize` and `server/discover` are calls like others; so is
+// subscriptions/listen, which answers when the subscription ends. It is the zero Passed when the
+// call was cancelled, by ctx or by a notification, and must not be answered. Several calls run at
+// once; two with one id are refused.
 func (s *Session) Call(ctx context.Context, m *mcp.Message, client Client) pipeline.Passed {
 	return s.Begin(m, client)(ctx)
 }
 
-// Begin is the first part of Call, for a client whose messages come in one order: it enters the request among those in flight and returns, so that a
-// notifications/cancelled that comes next finds it. The function that it answers is the rest of Call, and must be called once; when
-// its ctx has ended already, or the call was cancelled, it takes the request out again and no server hears of it.
+// Begin is the first part of Call, for a client whose messages come in one order: it enters the
+// request among those in flight and returns, so that a notifications/cancelled that comes next
+// finds it. The function that it answers is the rest of Call, and must be called once; when its ctx
+// has ended already, or the call was cancelled, it takes the request out again and no server hears
+// of it.
 func (s *Session) Begin(m *mcp.Message, client Client) func(ctx context.Context) pipeline.Passed {
 	x := &exchange{s: s, c: s.proxy.settings.Load(), client: client}
-	// The call outlives the client's context, whose end is carried over by abandon, with a notice for the server.
+	// The call outlives the client's context, whose end is carried over by abandon, with a notice
+	// for the server.
 	ctx, cancel := context.WithCancelCause(context.Background())
 	x.cancel = cancel
 	err := s.begin(x, m)
@@ -58,7 +64,8 @@ func (s *Session) Begin(m *mcp.Message, client Client) func(ctx context.Context)
 		ctx := ctx
 		if x.c.Observer != nil {
 			var ended func(pipeline.Passed)
-			if ctx, ended = x.c.Observer.Begin(WithValues(ctx, gone), x.m, s.opening); ended != nil {
+			if ctx, ended = x.c.Observer.Begin(WithValues(ctx, gone), x.m,
+				s.opening); ended != nil {
 				defer func() { ended(answer) }()
 			}
 		}
@@ -93,7 +100,8 @@ func (s *Session) begin(x *exchange, m *mcp.Message) error {
 	case s.calls[id] != nil:
 		return failure(mcp.CodeInvalidRequest, "a request with this id is in flight")
 	case len(s.calls) >= x.c.Limits.InFlight:
-		return failure(mcp.CodeInternal, "too many requests in flight: wait for an answer, then try again")
+		return failure(mcp.CodeInternal,
+			"too many requests in flight: wait for an answer, then try again")
 	default:
 		s.calls[id] = x
 		s.wg.Add(1)
@@ -115,8 +123,9 @@ func (s *Session) stamp(m *mcp.Message, to mcp.Direction, exchange string) *mcp.
 	return &c
 }
 
-// Notify takes a notification as the client sent it: judges, records and hands it to the server or servers it is for. notifications/cancelled
-// finds the call by its requestId and ends it. m.Server may be set by downstream where only it can tell (progress of a reverse request).
+// Notify takes a notification as the client sent it: judges, records and hands it to the server or
+// servers it is for. notifications/cancelled finds the call by its requestId and ends it. m.Server
+// may be set by downstream where only it can tell (progress of a reverse request).
 func (s *Session) Notify(ctx context.Context, m *mcp.Message) {
 	c := s.proxy.settings.Load()
 	m = s.stamp(m, mcp.ToServer, m.Exchange)
@@ -144,7 +153,8 @@ func (s *Session) Notify(ctx context.Context, m *mcp.Message) {
 		}
 		each(to, func(l *link) { l.getReady(ctx) })
 		return
-	case m.Server == "" && !c.names.bare && (meth.Route == mcp.ByTask || meth.Route == mcp.ByExchange):
+	case m.Server == "" && !c.names.bare && (meth.Route == mcp.ByTask ||
+		meth.Route == mcp.ByExchange):
 		if m.Server = s.minter(m.Name); m.Server == "" {
 			s.drop(ctx, c, m, "it belongs to nothing that a server asked for")
 			return
@@ -159,7 +169,8 @@ func (s *Session) Notify(ctx context.Context, m *mcp.Message) {
 	each(to, func(l *link) { l.notify(ctx, m) })
 }
 
-// each does f for all links at once, so that none waits for another, and returns when all is done, so that the next notification comes after.
+// each does f for all links at once, so that none waits for another, and returns when all is done,
+// so that the next notification comes after.
 func each(links []*link, f func(*link)) {
 	if len(links) == 1 {
 		f(links[0])
@@ -179,7 +190,8 @@ func (s *Session) cancel(ctx context.Context, c *settings, m *mcp.Message) {
 	x := s.calls[string(id)]
 	s.mu.Unlock()
 	if x == nil || x.m.Method == "initialize" {
-		s.drop(ctx, c, m, "no such call in flight") // not an error: the answer may have overtaken it
+		// not an error: the answer may have overtaken it
+		s.drop(ctx, c, m, "no such call in flight")
 		return
 	}
 	m.Exchange, m.Server = x.m.Exchange, x.server()
@@ -226,7 +238,8 @@ func (s *Session) greeting() *mcp.Message {
 	return s.hello
 }
 
-// relink makes links for the servers of c and answers those that are new and those that c has no place for.
+// relink makes links for the servers of c and answers those that are new and those that c has no
+// place for.
 func (s *Session) relink(c *settings) (fresh, stale []*link) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -255,7 +268,8 @@ func (s *Session) apply(c *settings) {
 		s.owners.forget(l.name)
 		s.background(func(context.Context) {
 			if err := l.close(); err != nil {
-				c.Log.Warn("close a server that is configured no more", "server", l.name, "error", err)
+				c.Log.Warn("close a server that is configured no more", "server", l.name,
+					"error", err)
 			}
 		})
 	}
@@ -278,10 +292,13 @@ func (s *Session) subscriptions() []*listen {
 // announce tells the client that lists may have changed: those of one server, or, with nil, of all.
 func (s *Session) announce(ctx context.Context, of *link) { s.changed(ctx, of, s.tell) }
 
-// changed makes the notifications that lists may have changed: those of one server, by what it declared, or, with nil, of all.
-func (s *Session) changed(ctx context.Context, of *link, tell func(context.Context, pipeline.Passed)) {
+// changed makes the notifications that lists may have changed: those of one server, by what it
+// declared, or, with nil, of all.
+func (s *Session) changed(ctx context.Context, of *link, tell func(context.Context,
+	pipeline.Passed)) {
 	for _, feature := range []string{"tools", "prompts", "resources"} {
-		n := s.stamp(mcp.NewNotification("notifications/"+feature+"/list_changed", nil), mcp.ToClient, "")
+		n := s.stamp(mcp.NewNotification("notifications/"+feature+"/list_changed", nil),
+			mcp.ToClient, "")
 		if of != nil {
 			if of.lacks(feature) {
 				continue
@@ -294,10 +311,12 @@ func (s *Session) changed(ctx context.Context, of *link, tell func(context.Conte
 	}
 }
 
-// tell hands the client a notification outside of any call: on its feed, and on the subscriptions that asked for it.
+// tell hands the client a notification outside of any call: on its feed, and on the subscriptions
+// that asked for it.
 func (s *Session) tell(ctx context.Context, n pipeline.Passed) {
 	if err := s.feed.Notify(ctx, n); err != nil {
-		s.proxy.settings.Load().Log.Debug("notify the client", "method", n.Message().Method, "error", err)
+		s.proxy.settings.Load().Log.Debug("notify the client", "method", n.Message().Method,
+			"error", err)
 	}
 	for _, l := range s.subscriptions() {
 		l.announce(ctx, n)
@@ -325,7 +344,8 @@ func (s *Session) ending() bool {
 	return s.closed
 }
 
-// Close cancels what is in flight, closes the session's servers and waits for them. It is safe to call twice.
+// Close cancels what is in flight, closes the session's servers and waits for them. It is safe to
+// call twice.
 func (s *Session) Close() error {
 	s.mu.Lock()
 	if s.closed {

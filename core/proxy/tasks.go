@@ -7,14 +7,16 @@ import (
 	"gatekit/core/mcp"
 )
 
-// foreign says that the request is about a task of another principal, and records it: the client is told that there is no such task, the record knows better.
+// foreign says that the request is about a task of another principal, and records it: the client is
+// told that there is no such task, the record knows better.
 func (x *exchange) foreign(server, id string) bool {
 	if !x.s.proxy.tasks.BelongsToOther(server, id, x.m.Principal) {
 		return false
 	}
 	m := *x.m
 	m.Server, m.Name = server, id
-	if err := x.c.Pipeline.RecordEvent(context.Background(), &m, "deny", "the task is another principal's", nil); err != nil {
+	if err := x.c.Pipeline.RecordEvent(context.Background(), &m,
+		"deny", "the task is another principal's", nil); err != nil {
 		x.c.Log.Error("record a refused request", "method", m.Method, "error", err)
 	}
 	return true
@@ -24,7 +26,8 @@ func (x *exchange) foreign(server, id string) bool {
 func (p *Proxy) ownTasks(m *mcp.Message) (*mcp.Message, error) {
 	var edits []mcp.Edit
 	m.Items("/tasks", func(i int, raw []byte) bool {
-		if id, _ := mcp.NewResponse("", raw).Text("/taskId"); p.tasks.BelongsToOther(m.Server, id, m.Principal) {
+		if id, _ := mcp.NewResponse("", raw).Text("/taskId"); p.tasks.BelongsToOther(m.Server, id,
+			m.Principal) {
 			edits = append(edits, mcp.Remove("/tasks/"+strconv.Itoa(i)))
 		}
 		return true
@@ -35,14 +38,16 @@ func (p *Proxy) ownTasks(m *mcp.Message) (*mcp.Message, error) {
 	return m.Edit(edits...)
 }
 
-// maxMinted bounds the tasks of one session that the client made for servers. The oldest are forgotten first: nobody can reach them any more.
+// maxMinted bounds the tasks of one session that the client made for servers. The oldest are
+// forgotten first: nobody can reach them any more.
 const (
 	maxMinted   = 256
 	maxMintedID = 1_000 // bytes: a task with a longer id cannot be reached
 )
 
-// minted are the tasks that the client made when it answered servers' requests (2025-11-25: a client may run sampling and elicitation as tasks), so
-// that another server cannot reach them. The zero minted is empty and ready.
+// minted are the tasks that the client made when it answered servers' requests (2025-11-25: a
+// client may run sampling and elicitation as tasks), so that another server cannot reach them. The
+// zero minted is empty and ready.
 type minted struct {
 	server map[string]string // by task id
 	oldest []string
@@ -77,13 +82,15 @@ func (s *Session) minter(id string) string {
 	return s.minted.server[id]
 }
 
-// owns says whether a reverse request that names a task of the client comes from the server that the task was made for.
+// owns says whether a reverse request that names a task of the client comes from the server that
+// the task was made for.
 func (s *Session) owns(set *settings, m *mcp.Message) bool {
 	meth, _ := mcp.Lookup(m.Method)
 	return set.names.bare || meth.Route != mcp.ByTask || s.minter(m.Name) == m.Server
 }
 
-// ownTasks is the client's answer to a server's tasks/list without the tasks that were made for others.
+// ownTasks is the client's answer to a server's tasks/list without the tasks that were made for
+// others.
 func (s *Session) ownTasks(set *settings, m *mcp.Message) (*mcp.Message, error) {
 	if set.names.bare || m.Method != "tasks/list" {
 		return m, nil

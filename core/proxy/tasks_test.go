@@ -12,9 +12,11 @@ import (
 	"gatekit/core/proxy"
 )
 
-// A task belongs to the principal that began it: for another it is not there, whoever tells it the id, in any way to ask, with and without prefixes.
+// A task belongs to the principal that began it: for another it is not there, whoever tells it the
+// id, in any way to ask, with and without prefixes.
 func TestATaskBelongsToThePrincipalThatBeganIt(t *testing.T) {
-	for name, c := range map[string]struct{ prefix, id string }{"with a prefix": {"always", "a+t1"}, "without a prefix": {"never", "t1"}} {
+	for name, c := range map[string]struct{ prefix, id string }{"with a prefix": {"always", "a+t1"},
+		"without a prefix": {"never", "t1"}} {
 		t.Run(name, func(t *testing.T) {
 			a := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 				switch m.Method {
@@ -25,31 +27,37 @@ func TestATaskBelongsToThePrincipalThatBeganIt(t *testing.T) {
 				}
 				return `{"taskId":"t1","status":"working"}`
 			}}
-			w := open(t, map[string]*server{"a": a}, func(o *proxy.Options) { o.Names.Prefix = c.prefix })
+			w := open(t, map[string]*server{"a": a},
+				func(o *proxy.Options) { o.Names.Prefix = c.prefix })
 			tool := `{"name":"a__x","arguments":{}}`
 			if got := w.call(t, "tools/call", tool); !strings.Contains(got, `"`+c.id+`"`) {
 				t.Fatalf("the task is %s", got)
 			}
 			bob := w.proxy.Open(proxy.OpenOptions{Session: "b", Principal: "bob"}, &client{})
 			again := w.proxy.Open(proxy.OpenOptions{Session: "again", Principal: "p"}, &client{})
-			for _, method := range []string{"tasks/get", "tasks/result", "tasks/cancel", "tasks/update"} {
+			for _, method := range []string{"tasks/get", "tasks/result", "tasks/cancel",
+				"tasks/update"} {
 				params := `{"taskId":"` + c.id + `"}`
 				asked := len(a.seen())
-				if got := w.callAs(t, bob, &client{}, `1`, method, params); got != `!-32602 Unknown task: "`+c.id+`"` {
+				if got := w.callAs(t, bob, &client{}, `1`, method,
+					params); got != `!-32602 Unknown task: "`+c.id+`"` {
 					t.Errorf("%s of another's task: %s", method, got)
 				}
 				if len(a.seen()) != asked {
 					t.Errorf("%s of another's task reached the server", method)
 				}
-				if got := w.callAs(t, again, &client{}, `1`, method, params); !strings.Contains(got, "working") {
+				if got := w.callAs(t, again, &client{}, `1`, method, params); !strings.Contains(got,
+					"working") {
 					t.Errorf("%s of the own task, in another session: %s", method, got)
 				}
 			}
 			older := strings.Replace(c.id, "t1", "older", 1)
-			if got := w.callAs(t, bob, &client{}, `1`, "tasks/get", `{"taskId":"`+older+`"}`); !strings.Contains(got, "working") {
+			if got := w.callAs(t, bob, &client{}, `1`, "tasks/get", `{"taskId":"`+older+
+				`"}`); !strings.Contains(got, "working") {
 				t.Errorf("a task of which nobody knows whose it is: %s", got)
 			}
-			if got := w.callAs(t, bob, &client{}, `1`, "tasks/list", `{}`); strings.Contains(got, "t1") || !strings.Contains(got, "older") {
+			if got := w.callAs(t, bob, &client{}, `1`, "tasks/list", `{}`); strings.Contains(got,
+				"t1") || !strings.Contains(got, "older") {
 				t.Errorf("another's list: %s", got)
 			}
 			if got := w.call(t, "tasks/list", `{}`); !strings.Contains(got, "t1") {
@@ -62,19 +70,24 @@ func TestATaskBelongsToThePrincipalThatBeganIt(t *testing.T) {
 
 // Who subscribes to the task of another is told nothing of it, whether the server minds or not.
 func TestATaskOfAnotherCannotBeSubscribedTo(t *testing.T) {
-	for name, c := range map[string]struct{ prefix, id string }{"with a prefix": {"always", "a+t1"}, "without a prefix": {"never", "t1"}} {
+	for name, c := range map[string]struct{ prefix, id string }{"with a prefix": {"always", "a+t1"},
+		"without a prefix": {"never", "t1"}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				a := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
+				a := &server{answer: func(ctx context.Context, m *mcp.Message,
+					c proxy.Handler) string {
 					if m.Method == "tools/call" {
 						return `{"resultType":"task","taskId":"t1"}`
 					}
-					c.Notify(ctx, mcp.NewNotification("notifications/subscriptions/acknowledged", []byte(`{"notifications":{"toolsListChanged":true}}`)))
-					c.Notify(ctx, mcp.NewNotification("notifications/tasks", []byte(`{"taskId":"t1","status":"working"}`)))
+					c.Notify(ctx, mcp.NewNotification("notifications/subscriptions/acknowledged",
+						[]byte(`{"notifications":{"toolsListChanged":true}}`)))
+					c.Notify(ctx, mcp.NewNotification("notifications/tasks",
+						[]byte(`{"taskId":"t1","status":"working"}`)))
 					c.Notify(ctx, mcp.NewNotification("notifications/tools/list_changed", nil))
 					return ""
 				}}
-				w := open(t, map[string]*server{"a": a}, func(o *proxy.Options) { o.Names.Prefix = c.prefix })
+				w := open(t, map[string]*server{"a": a},
+					func(o *proxy.Options) { o.Names.Prefix = c.prefix })
 				w.call(t, "tools/call", `{"name":"a__x","arguments":{}}`)
 				theirs := &client{}
 				bob := w.proxy.Open(proxy.OpenOptions{Session: "b", Principal: "bob"}, theirs)
@@ -82,10 +95,13 @@ func TestATaskOfAnotherCannotBeSubscribedTo(t *testing.T) {
 				done := make(chan struct{})
 				go func() {
 					defer close(done)
-					bob.Call(ctx, request(t, `9`, "subscriptions/listen", `{"notifications":{"taskIds":["`+c.id+`"],"toolsListChanged":true}}`), theirs)
+					bob.Call(ctx, request(t, `9`, "subscriptions/listen",
+						`{"notifications":{"taskIds":["`+c.id+`"],"toolsListChanged":true}}`),
+						theirs)
 				}()
 				synctest.Wait()
-				if heard := strings.Join(theirs.heard(), "\n"); strings.Contains(heard, "t1") || !strings.Contains(heard, "notifications/tools/list_changed") {
+				if heard := strings.Join(theirs.heard(), "\n"); strings.Contains(heard, "t1") ||
+					!strings.Contains(heard, "notifications/tools/list_changed") {
 					t.Errorf("another was told: %s", heard)
 				}
 				leave()
@@ -103,13 +119,16 @@ func TestATaskThatTheClientWasNotToldOfIsNobodyElses(t *testing.T) {
 		}
 		return pipeline.Verdict{Action: pipeline.Allow}
 	})
-	a := &server{answer: fixed(map[string]string{"tools/call": `{"task":{"taskId":"t1"}}`, "tasks/get": `{"taskId":"t1","status":"working"}`})}
-	w := open(t, map[string]*server{"a": a}, nil, pipeline.StageConfig{Name: "policy", Stage: noTasks})
+	a := &server{answer: fixed(map[string]string{"tools/call": `{"task":{"taskId":"t1"}}`,
+		"tasks/get": `{"taskId":"t1","status":"working"}`})}
+	w := open(t, map[string]*server{"a": a}, nil, pipeline.StageConfig{Name: "policy",
+		Stage: noTasks})
 	bob := w.proxy.Open(proxy.OpenOptions{Session: "b", Principal: "bob"}, &client{})
 	if got := w.call(t, "tools/call", `{"name":"a__x"}`); strings.Contains(got, "t1") {
 		t.Fatalf("it answered %s", got)
 	}
-	if got := w.callAs(t, bob, &client{}, `2`, "tasks/get", `{"taskId":"a+t1"}`); got != `!-32602 Unknown task: "a+t1"` {
+	if got := w.callAs(t, bob, &client{}, `2`, "tasks/get",
+		`{"taskId":"a+t1"}`); got != `!-32602 Unknown task: "a+t1"` {
 		t.Errorf("for another: %s", got)
 	}
 	if got := w.call(t, "tasks/get", `{"taskId":"a+t1"}`); !strings.Contains(got, "working") {
@@ -119,13 +138,16 @@ func TestATaskThatTheClientWasNotToldOfIsNobodyElses(t *testing.T) {
 
 // A server that has a process for each principal may give one id to several: each has its own.
 func TestOneTaskIDOfSeveralPrincipals(t *testing.T) {
-	w := open(t, map[string]*server{"a": {answer: fixed(map[string]string{"tools/call": `{"resultType":"task","taskId":"1"}`, "tasks/get": `{"taskId":"1","status":"working"}`})}}, nil)
+	w := open(t, map[string]*server{"a": {answer: fixed(
+		map[string]string{"tools/call": `{"resultType":"task","taskId":"1"}`,
+			"tasks/get": `{"taskId":"1","status":"working"}`})}}, nil)
 	bob := w.proxy.Open(proxy.OpenOptions{Session: "b", Principal: "bob"}, &client{})
 	for _, s := range []*proxy.Session{w.session, bob} {
 		w.callAs(t, s, &client{}, `1`, "tools/call", `{"name":"a__x"}`)
 	}
 	for _, s := range []*proxy.Session{w.session, bob} {
-		if got := w.callAs(t, s, &client{}, `2`, "tasks/get", `{"taskId":"a+1"}`); !strings.Contains(got, "working") {
+		if got := w.callAs(t, s, &client{}, `2`, "tasks/get",
+			`{"taskId":"a+1"}`); !strings.Contains(got, "working") {
 			t.Errorf("the own task: %s", got)
 		}
 	}
@@ -147,7 +169,8 @@ func TestManyTasksOfOneDoNotFreeThoseOfAnother(t *testing.T) {
 	for range 10_001 {
 		w.callAs(t, mallory, &client{}, `1`, "tools/call", `{"name":"a__x"}`)
 	}
-	if got := w.callAs(t, mallory, &client{}, `2`, "tasks/get", `{"taskId":"a+t1"}`); got != `!-32602 Unknown task: "a+t1"` {
+	if got := w.callAs(t, mallory, &client{}, `2`, "tasks/get",
+		`{"taskId":"a+t1"}`); got != `!-32602 Unknown task: "a+t1"` {
 		t.Errorf("another's task: %s", got)
 	}
 }

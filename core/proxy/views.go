@@ -13,10 +13,12 @@ import (
 // maxViews bounds the bytes of the pages that are kept, and those of a list.
 const maxViews = 8 << 20
 
-// views keeps how clients see the lists of the servers, so that what a server answers as before need not be named and merged anew.
+// views keeps how clients see the lists of the servers, so that what a server answers as before
+// need not be named and merged anew.
 //
-// It is for speed alone (ADR-015): the servers are asked each time, and their answers are read, judged and recorded. Only for the same bytes is the
-// same outcome taken, whoever asks. It belongs to one configuration and ends with it.
+// It is for speed alone (ADR-015): the servers are asked each time, and their answers are read,
+// judged and recorded. Only for the same bytes is the same outcome taken, whoever asks. It belongs
+// to one configuration and ends with it.
 type views struct {
 	mu    sync.Mutex
 	kept  map[viewKey]*view
@@ -82,7 +84,8 @@ func (s *views) of(x *exchange, meth mcp.Method, judged pipeline.Passed, page in
 	return v, nil
 }
 
-// shows says whether a page looks the same to every session. In "transparent" it does not: how a URI is shown depends on what else the session has seen.
+// shows says whether a page looks the same to every session. In "transparent" it does not: how a
+// URI is shown depends on what else the session has seen.
 func (c *settings) shows() bool { return c.names.resources != "transparent" }
 
 // list is the answer that was last made of exactly these views; nil when there is none.

@@ -11,54 +11,71 @@ import (
 	"gatekit/core/proxy"
 )
 
-// What is kept of a list for speed must never show: not the server's last answer but this one, for this session.
+// What is kept of a list for speed must never show: not the server's last answer but this one, for
+// this session.
 func TestAListIsWhatTheServersAnswerNow(t *testing.T) {
 	now := map[string]string{"a": `{"tools":[{"name":"x"}]}`, "b": `{"tools":[{"name":"y"}]}`}
 	plays := func(name string) *server {
-		return &server{answer: func(_ context.Context, m *mcp.Message, _ proxy.Handler) string { return now[name] }}
+		return &server{answer: func(_ context.Context, m *mcp.Message, _ proxy.Handler) string {
+			return now[name]
+		}}
 	}
 	hidden := ""
-	hides := pipeline.StageConfig{Name: "hides", Stage: stage(func(m *mcp.Message) pipeline.Verdict {
-		if hidden != "" {
-			return pipeline.Verdict{Action: pipeline.Allow, Hide: []string{hidden}}
-		}
-		return pipeline.Verdict{Action: pipeline.Allow}
-	})}
+	hides := pipeline.StageConfig{Name: "hides",
+		Stage: stage(func(m *mcp.Message) pipeline.Verdict {
+			if hidden != "" {
+				return pipeline.Verdict{Action: pipeline.Allow, Hide: []string{hidden}}
+			}
+			return pipeline.Verdict{Action: pipeline.Allow}
+		})}
 	w := open(t, map[string]*server{"a": plays("a"), "b": plays("b")}, nil, hides)
 	const both = `{"tools":[{"name":"a__x"},{"name":"b__y"}]}`
 	for _, step := range []struct{ name, a, b, hide, want string }{
 		{"at first", `{"tools":[{"name":"x"}]}`, `{"tools":[{"name":"y"}]}`, "", both},
 		{"the same again", `{"tools":[{"name":"x"}]}`, `{"tools":[{"name":"y"}]}`, "", both},
-		{"one has changed", `{"tools":[{"name":"z"}]}`, `{"tools":[{"name":"y"}]}`, "", `{"tools":[{"name":"a__z"},{"name":"b__y"}]}`},
-		{"one fails", `!-32603 no`, `{"tools":[{"name":"y"}]}`, "", `{"tools":[{"name":"b__y"}],"_meta":{"gatekit/partial":[{"server":"a","reason":"server \"a\" is not available: it answered error -32603, \"no\""}]}}`},
-		{"one has none", `!-32601 no`, `{"tools":[{"name":"y"}]}`, "", `{"tools":[{"name":"b__y"}]}`},
+		{"one has changed", `{"tools":[{"name":"z"}]}`, `{"tools":[{"name":"y"}]}`,
+			"", `{"tools":[{"name":"a__z"},{"name":"b__y"}]}`},
+		{"one fails", `!-32603 no`, `{"tools":[{"name":"y"}]}`,
+			"", `{"tools":[{"name":"b__y"}],"_meta":{"gatekit/partial":[{"server":"a","reason":"server \"a\" is not available: it answered error -32603, \"no\""}]}}`},
+		{"one has none", `!-32601 no`, `{"tools":[{"name":"y"}]}`,
+			"", `{"tools":[{"name":"b__y"}]}`},
 		{"both as at first", `{"tools":[{"name":"x"}]}`, `{"tools":[{"name":"y"}]}`, "", both},
-		{"a stage hides a tool", `{"tools":[{"name":"x"}]}`, `{"tools":[{"name":"y"}]}`, "x", `{"tools":[{"name":"b__y"}]}`},
+		{"a stage hides a tool", `{"tools":[{"name":"x"}]}`, `{"tools":[{"name":"y"}]}`,
+			"x", `{"tools":[{"name":"b__y"}]}`},
 		{"and shows it again", `{"tools":[{"name":"x"}]}`, `{"tools":[{"name":"y"}]}`, "", both},
 	} {
 		now["a"], now["b"], hidden = step.a, step.b, step.hide
 		before := len(w.record.rows)
 		equal(t, step.name, w.call(t, "tools/list", `{}`), step.want)
-		if rows := w.record.rows[before:]; len(rows) != 5 || !slices.Contains(rows, "answer to_client response tools/list") {
-			t.Errorf("%s: recorded were %q, want two requests, two answers and the list", step.name, rows)
+		if rows := w.record.rows[before:]; len(rows) != 5 || !slices.Contains(rows,
+			"answer to_client response tools/list") {
+			t.Errorf("%s: recorded were %q, want two requests, two answers and the list", step.name,
+				rows)
 		}
 	}
 }
 
 func TestASessionLearnsFromAListThatAnotherHasSeen(t *testing.T) {
-	a := &server{answer: fixed(map[string]string{"resources/list": `{"resources":[{"uri":"file:///x","name":"x"}]}`, "resources/read": `{"contents":[]}`})}
+	a := &server{answer: fixed(
+		map[string]string{"resources/list": `{"resources":[{"uri":"file:///x","name":"x"}]}`,
+			"resources/read": `{"contents":[]}`})}
 	w := open(t, map[string]*server{"a": a}, nil)
 	for _, name := range []string{"s1", "s2"} {
-		s, c := w.proxy.Open(proxy.OpenOptions{Session: name, Principal: name}, &client{}), &client{}
-		read := func() string { return w.callAs(t, s, c, `1`, "resources/read", `{"uri":"file:///x"}`) }
+		s, c := w.proxy.Open(proxy.OpenOptions{Session: name, Principal: name}, &client{}),
+			&client{}
+		read := func() string {
+			return w.callAs(t, s, c, `1`, "resources/read", `{"uri":"file:///x"}`)
+		}
 		equal(t, name+" before its list", read(), `!-32602 Unknown resource: "file:///x"`)
-		equal(t, name+" lists", w.callAs(t, s, c, `2`, "resources/list", `{}`), `{"resources":[{"uri":"a+file:///x","name":"x"}]}`)
+		equal(t, name+" lists", w.callAs(t, s, c, `2`, "resources/list", `{}`),
+			`{"resources":[{"uri":"a+file:///x","name":"x"}]}`)
 		equal(t, name+" after its list", read(), `{"contents":[]}`)
 	}
 }
 
 func TestThePagesOfALongListAreMadeForOnePrincipal(t *testing.T) {
-	a := &server{answer: fixed(map[string]string{"tools/list": `{"tools":[{"name":"x"},{"name":"y"}]}`})}
+	a := &server{answer: fixed(
+		map[string]string{"tools/list": `{"tools":[{"name":"x"},{"name":"y"}]}`})}
 	w := open(t, map[string]*server{"a": a}, func(o *proxy.Options) { o.Limits.PageItems = 1 })
 	cursors := map[string]string{}
 	for _, name := range []string{"p1", "p2"} {
@@ -69,7 +86,8 @@ func TestThePagesOfALongListAreMadeForOnePrincipal(t *testing.T) {
 		equal(t, name+" goes on", got, `{"tools":[{"name":"a__y"}]}`)
 	}
 	s := w.proxy.Open(proxy.OpenOptions{Session: "p3", Principal: "p3"}, &client{})
-	if got := w.callAs(t, s, &client{}, `2`, "tools/list", `{"cursor":"`+cursors["p1"]+`"}`); !strings.HasPrefix(got, "!-32602 invalid cursor") {
+	if got := w.callAs(t, s, &client{}, `2`, "tools/list", `{"cursor":"`+cursors["p1"]+
+		`"}`); !strings.HasPrefix(got, "!-32602 invalid cursor") {
 		t.Errorf("another's cursor: %s", got)
 	}
 }

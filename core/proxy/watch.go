@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// watch fires when a server has been silent for too long, or the whole call took too long. The time in which the client is being asked something does
-// not count: it has a bound of its own. A nil watch never fires.
+// watch fires when a server has been silent for too long, or the whole call took too long. The time
+// in which the client is being asked something does not count: it has a bound of its own. A nil
+// watch never fires.
 type watch struct {
 	idle, most time.Duration
 	fire       func(after string)

@@ -1,4 +1,5 @@
-// Package tasks remembers who began which of the servers' tasks, and with what, so that the id of a task, guessed or overheard, is of no use to another principal.
+// Package tasks remembers who began which of the servers' tasks, and with what, so that the id of a
+// task, guessed or overheard, is of no use to another principal.
 package tasks
 
 import (
@@ -15,13 +16,16 @@ const (
 	overhead = 300 // about what the maps and lists take for one task
 )
 
-// Registry is the tasks that are known. Its memory is bounded, whatever the length of ids, and shared fairly: beyond the bound, the principal that takes the most loses its oldest, so that
-// nobody can have the tasks of others forgotten by beginning many. A server with a process for each principal may give one id to several.
-// The zero Begun is empty and ready, and safe for many goroutines.
+// Registry is the tasks that are known. Its memory is bounded, whatever the length of ids, and
+// shared fairly: beyond the bound, the principal that takes the most loses its oldest, so that
+// nobody can have the tasks of others forgotten by beginning many. A server with a process for each
+// principal may give one id to several. The zero Begun is empty and ready, and safe for many
+// goroutines.
 type Registry struct {
-	mu    sync.Mutex
-	by    map[key]map[string]*list.Element // by task, and then by principal: in the list of the principal
-	of    map[string]*owner                // by principal
+	mu sync.Mutex
+	// by task, and then by principal: in the list of the principal
+	by    map[key]map[string]*list.Element
+	of    map[string]*owner // by principal
 	most  greed
 	bytes int
 }
@@ -29,7 +33,8 @@ type Registry struct {
 // key is the digest of a server's name and the id of a task of it.
 type key [sha256.Size]byte
 
-func keyOf(server, id string) key { return sha256.Sum256([]byte(server + "\x00" + id)) } // no server's name holds a zero
+// no server's name holds a zero
+func keyOf(server, id string) key { return sha256.Sum256([]byte(server + "\x00" + id)) }
 
 type owner struct {
 	tasks list.List // of *task, the oldest first
@@ -62,7 +67,8 @@ func (t *task) bytes() int { return overhead + len(t.principal) + len(t.name) }
 func (b *Registry) Add(server, id, principal, name string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	t := &task{keyOf(server, id), principal, strings.Clone(name)} // which can be a part of the message
+	// which can be a part of the message
+	t := &task{keyOf(server, id), principal, strings.Clone(name)}
 	if e := b.by[t.key][principal]; e != nil {
 		b.forget(e)
 	}
@@ -102,7 +108,8 @@ func (b *Registry) forget(e *list.Element) {
 	}
 }
 
-// Name is what the principal began its task with; ok is false when it is not known to have begun it.
+// Name is what the principal began its task with; ok is false when it is not known to have begun
+// it.
 func (b *Registry) Name(server, id, principal string) (name string, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -113,7 +120,8 @@ func (b *Registry) Name(server, id, principal string) (name string, ok bool) {
 	return e.Value.(*task).name, true
 }
 
-// BelongsToOther says that a task is known to be others', and not the principal's. Whose the rest is, those from before a restart and those that were forgotten, the server alone knows.
+// BelongsToOther says that a task is known to be others', and not the principal's. Whose the rest
+// is, those from before a restart and those that were forgotten, the server alone knows.
 func (b *Registry) BelongsToOther(server, id, principal string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

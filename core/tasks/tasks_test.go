@@ -84,7 +84,8 @@ func TestOneIDOfSeveral(t *testing.T) {
 		server, principal, name string
 		foreign                 bool
 	}{{"a", "p", "z", false}, {"a", "q", "y", false}, {"a", "r", "", true}, {"b", "p", "", false}} {
-		if name, _ := b.Name(c.server, "1", c.principal); name != c.name || b.BelongsToOther(c.server, "1", c.principal) != c.foreign {
+		if name, _ := b.Name(c.server, "1", c.principal); name != c.name ||
+			b.BelongsToOther(c.server, "1", c.principal) != c.foreign {
 			t.Errorf("at %s of %s it is %q, foreign %v", c.server, c.principal, name, !c.foreign)
 		}
 	}

@@ -32,16 +32,18 @@ func (p *echoPipe) Write(_ context.Context, parts ...[]byte) error {
 	}
 	id := b[bytes.Index(b, []byte(`"id":`))+5:]
 	id = id[:bytes.IndexByte(id, ',')]
-	p.down <- append(append([]byte(`{"jsonrpc":"2.0","id":`), id...), `,"result":{"protocolVersion":"2025-11-25","content":[{"type":"text","text":"hello"}]}}`...)
+	p.down <- append(append([]byte(`{"jsonrpc":"2.0","id":`), id...),
+		`,"result":{"protocolVersion":"2025-11-25","content":[{"type":"text","text":"hello"}]}}`...)
 	return nil
 }
 
 func (p *echoPipe) Close() error { close(p.gone); return nil }
 
 func BenchmarkCallOverAPipe(b *testing.B) {
-	u := upstream.New(upstream.Options{Name: "x", Era: "legacy", Dial: upstream.Dial{Pipe: func(context.Context) (upstream.Pipe, error) {
-		return &echoPipe{make(chan []byte, 100), make(chan struct{})}, nil
-	}}})
+	u := upstream.New(upstream.Options{Name: "x", Era: "legacy",
+		Dial: upstream.Dial{Pipe: func(context.Context) (upstream.Pipe, error) {
+			return &echoPipe{make(chan []byte, 100), make(chan struct{})}, nil
+		}}})
 	defer u.Close()
 	c := &client{}
 	s, err := u.Open(b.Context(), proxy.OpenOptions{Revision: mcp.Rev20251125}, c)

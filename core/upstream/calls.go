@@ -16,19 +16,23 @@ import (
 
 // Bounds of one connection.
 const (
-	maxCalls   = 1024 // in flight
-	maxAsks    = 64   // of the server's own requests that wait for the client
-	maxLinger  = 256  // progress tokens of tasks that outlive their calls
-	maxInvalid = 100  // messages that cannot be read before the connection, or the stream, is given up
-	maxReplies = 256  // of upstream's own (to pings, say) that wait to be written; those beyond are dropped
+	maxCalls  = 1024 // in flight
+	maxAsks   = 64   // of the server's own requests that wait for the client
+	maxLinger = 256  // progress tokens of tasks that outlive their calls
+	// messages that cannot be read before the connection, or the stream, is given up
+	maxInvalid = 100
+	// of upstream's own (to pings, say) that wait to be written; those beyond are dropped
+	maxReplies = 256
 )
 
 // call is a request that waits for its answer.
 type call struct {
-	id     mcp.ID        // on this hop: the request's id and, of a listen, the subscription's id
-	m      *mcp.Message  // the request, with the ids and the token that the client gave it
-	token  mcp.ID        // the client's progress token; "" when it gave none
-	sent   mcp.ID        // the progress token on this hop: the client's, unless another call of the connection has it or a server might spell it anew
+	id    mcp.ID       // on this hop: the request's id and, of a listen, the subscription's id
+	m     *mcp.Message // the request, with the ids and the token that the client gave it
+	token mcp.ID       // the client's progress token; "" when it gave none
+	// the progress token on this hop: the client's, unless another call of the connection has it or
+	// a server might spell it anew
+	sent   mcp.ID
 	caller proxy.Handler // nil for requests that no client waits for
 	lane   *lane         // nil when what the server sends for the call is handed over as it is read
 	ctx    context.Context
@@ -88,9 +92,9 @@ func (c *call) notify(m *mcp.Message) {
 	}
 }
 
-// calls are the requests in flight on one connection. Ids are minted here: whatever a client or a server calls them, they
-// cannot be mistaken. A progress token is the client's own, which a tool may show, unless two calls of one connection have the same, or a
-// server might spell it anew.
+// calls are the requests in flight on one connection. Ids are minted here: whatever a client or a
+// server calls them, they cannot be mistaken. A progress token is the client's own, which a tool
+// may show, unless two calls of one connection have the same, or a server might spell it anew.
 type calls struct {
 	mu     sync.Mutex
 	last   uint64
@@ -101,8 +105,10 @@ type calls struct {
 	oldest []mcp.ID             // of linger
 }
 
-// begin enters a request. ctx is that of what is done for it; end, if it is not nil, ends it, and is called when the call is finished from elsewhere.
-func (t *calls) begin(ctx context.Context, end context.CancelFunc, m *mcp.Message, caller proxy.Handler, l *lane) (*call, error) {
+// begin enters a request. ctx is that of what is done for it; end, if it is not nil, ends it, and
+// is called when the call is finished from elsewhere.
+func (t *calls) begin(ctx context.Context, end context.CancelFunc, m *mcp.Message,
+	caller proxy.Handler, l *lane) (*call, error) {
 	c := &call{m: m, caller: caller, lane: l, ctx: ctx, end: end, done: make(chan reply, 1)}
 	if raw, ok := m.Get("/_meta/progressToken"); ok && isToken(raw) {
 		c.token = mcp.ID(raw)
@@ -113,7 +119,8 @@ func (t *calls) begin(ctx context.Context, end context.CancelFunc, m *mcp.Messag
 		return nil, t.over
 	}
 	if len(t.open) >= maxCalls {
-		return nil, errors.New("too many requests are in flight; try again when some have been answered")
+		return nil, errors.New("too many requests are in flight; try again when some have been " +
+			"answered")
 	}
 	t.last++
 	c.id = mcp.ID(strconv.FormatUint(t.last, 10))
@@ -170,7 +177,8 @@ func (t *calls) only() *call {
 	return one
 }
 
-// unnamed is the call that an error without an id answers: the one that a client waits for or, where no client does, the only one. nil when that cannot be told.
+// unnamed is the call that an error without an id answers: the one that a client waits for or,
+// where no client does, the only one. nil when that cannot be told.
 func (t *calls) unnamed() *call {
 	if c := t.only(); c != nil {
 		return c
@@ -185,7 +193,8 @@ func (t *calls) unnamed() *call {
 	return nil
 }
 
-// oldestWhere is the call that has been in flight the longest among those that f picks, nil when they are of more than one lane or there is none.
+// oldestWhere is the call that has been in flight the longest among those that f picks, nil when
+// they are of more than one lane or there is none.
 func (t *calls) oldestWhere(f func(c *call) bool) *call {
 	var first *call
 	t.mu.Lock()
@@ -226,7 +235,8 @@ func (t *calls) fail(err error) {
 	}
 }
 
-// keep remembers the progress token of a call that was answered with a task (2025-11-25): progress may follow for as long as the task lives.
+// keep remembers the progress token of a call that was answered with a task (2025-11-25): progress
+// may follow for as long as the task lives.
 func (t *calls) keep(c *call, answer *mcp.Message) {
 	if c.token == "" || answer.Kind != mcp.Response {
 		return
@@ -248,8 +258,8 @@ func (t *calls) keep(c *call, answer *mcp.Message) {
 	t.oldest = append(t.oldest, c.sent)
 }
 
-// progress is a notifications/progress under the client's token, and the call that it belongs to: nil when that has been answered with a task.
-// ok is false when nobody asked for it.
+// progress is a notifications/progress under the client's token, and the call that it belongs to:
+// nil when that has been answered with a task. ok is false when nobody asked for it.
 func (t *calls) progress(m *mcp.Message) (restored *mcp.Message, c *call, ok bool) {
 	raw, _ := m.Get("/progressToken")
 	id := mcp.ID(raw)
@@ -261,7 +271,8 @@ func (t *calls) progress(m *mcp.Message) (restored *mcp.Message, c *call, ok boo
 		token = c.token
 	} else if token != "" {
 		for _, o := range t.open { // whoever waits for the task's result
-			if raw, _ := o.m.Get("/taskId"); o.m.Method == "tasks/result" && o.token == token && string(raw) == kept.task {
+			if raw, _ := o.m.Get("/taskId"); o.m.Method == "tasks/result" && o.token == token &&
+				string(raw) == kept.task {
 				c = o
 			}
 		}
@@ -341,7 +352,8 @@ const mintedToken = `"gatekit-`
 // replies are what is written without anybody waiting for it.
 type replies struct{ waiting atomic.Int32 }
 
-// run runs write in the life, unless a server that asks and does not read has too much waiting already.
+// run runs write in the life, unless a server that asks and does not read has too much waiting
+// already.
 func (r *replies) run(l *life, within time.Duration, write func(ctx context.Context)) {
 	if r.waiting.Add(1) > maxReplies {
 		r.waiting.Add(-1)
@@ -363,7 +375,8 @@ func isToken(raw []byte) bool {
 	return len(raw) > 0 && (raw[0] == '"' || raw[0] == '-' || raw[0] >= '0' && raw[0] <= '9')
 }
 
-// isPlain says that a token has one spelling only, so that it comes back as it went: short integers, and strings that nobody escapes.
+// isPlain says that a token has one spelling only, so that it comes back as it went: short
+// integers, and strings that nobody escapes.
 func isPlain(token mcp.ID) bool {
 	if token[0] != '"' {
 		for _, c := range []byte(token) {
@@ -392,7 +405,8 @@ func unavailable(server, reason string, err error) error {
 // illegible is the error of a call whose answer came and was none.
 func illegible(server string, err error) error {
 	if large := (*TooLarge)(nil); errors.As(err, &large) {
-		return unavailable(server, fmt.Sprintf("its answer of %d bytes is too large", large.Size), err)
+		return unavailable(server, fmt.Sprintf("its answer of %d bytes is too large", large.Size),
+			err)
 	}
 	return unavailable(server, "its answer cannot be read", err)
 }

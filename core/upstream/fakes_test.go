@@ -29,7 +29,8 @@ type pipe struct {
 }
 
 func newPipe() *pipe {
-	return &pipe{up: make(chan []byte, 100), down: make(chan []byte, 5000), gone: make(chan struct{})}
+	return &pipe{up: make(chan []byte, 100), down: make(chan []byte, 5000),
+		gone: make(chan struct{})}
 }
 
 func (p *pipe) Read(ctx context.Context) ([]byte, error) {
@@ -232,7 +233,8 @@ func (c *client) heard() []string {
 func (c *client) wants(t *testing.T, want ...string) {
 	t.Helper()
 	if got := c.heard(); !slices.Equal(got, want) {
-		t.Errorf("the client was told\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+		t.Errorf("the client was told\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want,
+			"\n"))
 	}
 }
 
@@ -352,7 +354,8 @@ type request struct {
 	said
 }
 
-func (w *web) do(ctx context.Context, method string, h http.Header, body []byte) (*upstream.Answer, error) {
+func (w *web) do(ctx context.Context, method string, h http.Header,
+	body []byte) (*upstream.Answer, error) {
 	r := request{ctx: ctx, method: method, header: h.Clone(), body: string(body)}
 	if len(body) > 0 {
 		if err := json.Unmarshal(body, &r.said); err != nil {

@@ -10,12 +10,14 @@ import (
 	"gatekit/core/mcp"
 )
 
-// What a modern server says, in the words of a legacy client (protocol.md 3). Nothing here keeps anything.
+// What a modern server says, in the words of a legacy client (protocol.md 3). Nothing here keeps
+// anything.
 
 // reserved is how the specification's own keys in _meta begin.
 const reserved = "io.modelcontextprotocol/"
 
-// unreserved removes the specification's own keys, and those in more, from the _meta of what is no client's request. A _meta that holds nothing else goes with them.
+// unreserved removes the specification's own keys, and those in more, from the _meta of what is no
+// client's request. A _meta that holds nothing else goes with them.
 func unreserved(m *mcp.Message, more ...string) (removes []mcp.Edit) {
 	all := true
 	m.Members("/_meta", func(name string, _ []byte) bool {
@@ -32,7 +34,8 @@ func unreserved(m *mcp.Message, more ...string) (removes []mcp.Edit) {
 	return removes
 }
 
-// resultForLegacy is a modern server's result as a legacy client of a revision is to get it. request is the client's.
+// resultForLegacy is a modern server's result as a legacy client of a revision is to get it.
+// request is the client's.
 func resultForLegacy(request, m *mcp.Message, revision string) (*mcp.Message, error) {
 	edits := []mcp.Edit{mcp.Remove("/resultType"), mcp.Remove("/ttlMs"), mcp.Remove("/cacheScope")}
 	edits = append(edits, unreserved(m)...)
@@ -42,13 +45,15 @@ func resultForLegacy(request, m *mcp.Message, revision string) (*mcp.Message, er
 		edits = append(edits, olderBlocks(m, "/content", revision)...)
 	case "prompts/get":
 		m.Items("/messages", func(i int, _ []byte) bool {
-			edits = append(edits, olderBlocks(m, "/messages/"+strconv.Itoa(i)+"/content", revision)...)
+			edits = append(edits, olderBlocks(m, "/messages/"+strconv.Itoa(i)+"/content",
+				revision)...)
 			return true
 		})
 	case "tools/list":
 		m.Items("/tools", func(i int, raw []byte) bool {
 			tool := mcp.NewResponse("", raw)
-			if _, ok := tool.Get("/outputSchema"); ok && !tool.TextEquals("/outputSchema/type", "object") {
+			if _, ok := tool.Get("/outputSchema"); ok && !tool.TextEquals("/outputSchema/type",
+				"object") {
 				edits = append(edits, mcp.Remove("/tools/"+strconv.Itoa(i)+"/outputSchema"))
 			}
 			return true
@@ -57,7 +62,8 @@ func resultForLegacy(request, m *mcp.Message, revision string) (*mcp.Message, er
 	return m.Edit(edits...)
 }
 
-// legacyStructured removes structured content that is no object, which legacy revisions do not know, and leaves a text in its place where there is none.
+// legacyStructured removes structured content that is no object, which legacy revisions do not
+// know, and leaves a text in its place where there is none.
 func legacyStructured(m *mcp.Message) []mcp.Edit {
 	raw, ok := m.Get("/structuredContent")
 	if !ok || raw[0] == '{' {
@@ -70,9 +76,12 @@ func legacyStructured(m *mcp.Message) []mcp.Edit {
 	return edits
 }
 
-func textBlock(text string) string { return `{"type":"text","text":` + string(mcp.Quote(text)) + `}` }
+func textBlock(text string) string {
+	return `{"type":"text","text":` + string(mcp.Quote(text)) + `}`
+}
 
-// olderBlocks replaces the content blocks at pointer, one or an array, that the revision does not know, by texts that say what stood there.
+// olderBlocks replaces the content blocks at pointer, one or an array, that the revision does not
+// know, by texts that say what stood there.
 func olderBlocks(m *mcp.Message, pointer, revision string) []mcp.Edit {
 	if revision >= mcp.Rev20250618 {
 		return nil // all types are known
@@ -118,14 +127,18 @@ func errorForLegacy(request, m *mcp.Message) (*mcp.Message, error) {
 	return m, nil
 }
 
-// helloForLegacy is what a modern server answered to server/discover as the result of a legacy client's initialize.
+// helloForLegacy is what a modern server answered to server/discover as the result of a legacy
+// client's initialize.
 func helloForLegacy(id mcp.ID, m *mcp.Message, revision string) (*mcp.Message, error) {
-	edits := []mcp.Edit{mcp.Set("/protocolVersion", mcp.Quote(revision)), mcp.Remove("/supportedVersions"), mcp.Remove("/resultType"), mcp.Remove("/ttlMs"), mcp.Remove("/cacheScope")}
+	edits := []mcp.Edit{mcp.Set("/protocolVersion", mcp.Quote(revision)),
+		mcp.Remove("/supportedVersions"), mcp.Remove("/resultType"), mcp.Remove("/ttlMs"),
+		mcp.Remove("/cacheScope")}
 	edits = append(edits, unreserved(m)...)
 	if info, ok := m.Get(mcp.PointerServerInfo); ok {
 		edits = append(edits, mcp.Set("/serverInfo", info))
 	} else {
-		edits = append(edits, mcp.Set("/serverInfo", []byte(`{"name":"unknown","version":"unknown"}`)))
+		edits = append(edits, mcp.Set("/serverInfo",
+			[]byte(`{"name":"unknown","version":"unknown"}`)))
 	}
 	if _, ok := m.Get("/capabilities"); ok {
 		edits = append(edits, mcp.Remove("/capabilities/extensions/io.modelcontextprotocol~1tasks"))
@@ -139,7 +152,8 @@ func helloForLegacy(id mcp.ID, m *mcp.Message, revision string) (*mcp.Message, e
 	return hello.WithID(id), nil
 }
 
-// questionForLegacy is a question of a modern server as a legacy client of a revision is to get it, or why it cannot be asked.
+// questionForLegacy is a question of a modern server as a legacy client of a revision is to get it,
+// or why it cannot be asked.
 func questionForLegacy(q *mcp.Message, revision string) (older *mcp.Message, why string) {
 	var edits []mcp.Edit
 	switch url := q.TextEquals("/mode", "url"); {
@@ -162,7 +176,8 @@ func questionForLegacy(q *mcp.Message, revision string) (older *mcp.Message, why
 	return older, ""
 }
 
-// olderForm puts the fields of a form that 2025-06-18 does not know into its words: a choice among titled constants is an enum with names.
+// olderForm puts the fields of a form that 2025-06-18 does not know into its words: a choice among
+// titled constants is an enum with names.
 func olderForm(q *mcp.Message) (edits []mcp.Edit, why string) {
 	const fields = "/requestedSchema/properties"
 	q.Members(fields, func(name string, raw []byte) bool {
@@ -188,14 +203,17 @@ func olderForm(q *mcp.Message) (edits []mcp.Edit, why string) {
 			return true
 		})
 		if len(values) > 0 {
-			edits = append(edits, mcp.Remove(at+"/oneOf"), mcp.Set(at+"/enum", []byte("["+strings.Join(values, ",")+"]")), mcp.Set(at+"/enumNames", []byte("["+strings.Join(titles, ",")+"]")))
+			edits = append(edits, mcp.Remove(at+"/oneOf"), mcp.Set(at+"/enum",
+				[]byte("["+strings.Join(values, ",")+"]")), mcp.Set(at+"/enumNames",
+				[]byte("["+strings.Join(titles, ",")+"]")))
 		}
 		return true
 	})
 	return edits, why
 }
 
-// olderMessages makes a message of each content block, where a message has several: revisions before 2025-11-25 have one in each.
+// olderMessages makes a message of each content block, where a message has several: revisions
+// before 2025-11-25 have one in each.
 func olderMessages(q *mcp.Message, revision string) (edits []mcp.Edit, why string) {
 	if q.Len("/tools") > 0 {
 		return nil, "a model that uses tools"
@@ -233,12 +251,14 @@ func olderMessages(q *mcp.Message, revision string) (edits []mcp.Edit, why strin
 		return true
 	})
 	if split && why == "" {
-		edits = append(edits, mcp.Set("/messages", slices.Concat([]byte("["), bytes.Join(messages, []byte(",")), []byte("]"))))
+		edits = append(edits, mcp.Set("/messages", slices.Concat([]byte("["), bytes.Join(messages,
+			[]byte(",")), []byte("]"))))
 	}
 	return edits, why
 }
 
-// olderBlock says why a content block cannot be put to a model by a client of a revision before 2025-11-25; "" when it can.
+// olderBlock says why a content block cannot be put to a model by a client of a revision before
+// 2025-11-25; "" when it can.
 func olderBlock(raw []byte, revision string) string {
 	if !bytes.HasPrefix(raw, []byte("{")) {
 		return "content that is no block"

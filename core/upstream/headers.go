@@ -12,8 +12,8 @@ import (
 	"gatekit/core/mcp"
 )
 
-// modernHeader is the header of a modern request: what its body says, said again for those on the way who do not read bodies (protocol.md 3.12). With raw a name
-// is put as it is.
+// modernHeader is the header of a modern request: what its body says, said again for those on the
+// way who do not read bodies (protocol.md 3.12). With raw a name is put as it is.
 func modernHeader(m *mcp.Message, raw bool) http.Header {
 	h := make(http.Header, 8) // room for those of transport
 	if v, ok := m.Text(mcp.PointerVersion); ok {
@@ -43,7 +43,9 @@ func named(m *mcp.Message) (name string, ok bool) {
 // printable says that a name can be sent as it is, whatever it is made of.
 func printable(m *mcp.Message) bool {
 	name, ok := named(m)
-	return ok && strings.IndexFunc(name, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) < 0
+	return ok && strings.IndexFunc(name, func(r rune) bool {
+		return r < ' ' && r != '\t' || r == 0x7f
+	}) < 0
 }
 
 const (
@@ -55,7 +57,8 @@ func encoded(v string) bool {
 	return strings.HasPrefix(v, sentinel) && strings.HasSuffix(v, sentinelEnd)
 }
 
-// encode is v as a header can hold it: as it is, or wrapped where it is not plain text, would lose blanks, or looks wrapped.
+// encode is v as a header can hold it: as it is, or wrapped where it is not plain text, would lose
+// blanks, or looks wrapped.
 func encode(v string) string {
 	plain := !encoded(v) && strings.Trim(v, " \t") == v
 	for i := 0; plain && i < len(v); i++ {
@@ -67,13 +70,15 @@ func encode(v string) string {
 	return sentinel + base64.StdEncoding.EncodeToString([]byte(v)) + sentinelEnd
 }
 
-// tools are what a server says of its tools that concerns the header of a call: which arguments are mirrored there.
+// tools are what a server says of its tools that concerns the header of a call: which arguments are
+// mirrored there.
 type tools struct {
 	asking chan struct{} // holds one token; taken while the list is asked for
 
 	mu       sync.Mutex
 	mirrored map[string][]mirrored // by the tool's name; tools that mirror nothing are not in it
-	complete bool                  // the whole list has been seen: a tool that is not in mirrored mirrors nothing
+	// the whole list has been seen: a tool that is not in mirrored mirrors nothing
+	complete bool
 }
 
 // mirrored is one argument that is said again in a header.
@@ -82,7 +87,8 @@ type mirrored struct {
 	at     string // its pointer in the params of a call
 }
 
-// maxMirrored tools of one server are known to mirror arguments, so that no list can fill the memory.
+// maxMirrored tools of one server are known to mirror arguments, so that no list can fill the
+// memory.
 const maxMirrored = 10_000
 
 // forget makes the next mirror ask again.
@@ -127,7 +133,8 @@ func (t *tools) learn(request, answer *mcp.Message) {
 	t.complete = t.complete || !more
 }
 
-// annotated are the arguments that a tool wants mirrored. An annotation that no header can carry is left out.
+// annotated are the arguments that a tool wants mirrored. An annotation that no header can carry is
+// left out.
 func annotated(tool []byte) []mirrored {
 	var found []mirrored
 	mcp.VisitHeaderAnnotations(tool, func(header, at string) {
@@ -141,15 +148,18 @@ func annotated(tool []byte) []mirrored {
 func isHeaderToken(s string) bool {
 	for i := 0; i < len(s); i++ {
 		c := s[i]
-		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0) {
+		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' ||
+			strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0) {
 			return false
 		}
 	}
 	return s != ""
 }
 
-// mirror sets the headers for a call's arguments. When the tool is not known and the list was never seen whole, it is asked for by list, once.
-func (t *tools) mirror(ctx context.Context, h http.Header, call *mcp.Message, list func() []*mcp.Message) error {
+// mirror sets the headers for a call's arguments. When the tool is not known and the list was never
+// seen whole, it is asked for by list, once.
+func (t *tools) mirror(ctx context.Context, h http.Header, call *mcp.Message,
+	list func() []*mcp.Message) error {
 	if t.none() {
 		return nil
 	}
@@ -202,7 +212,8 @@ func (t *tools) ask(list func() []*mcp.Message) {
 	t.complete = true // or not to be had, and asking again with each call would not change that
 }
 
-// headerValue is an argument as a header says it; ok is false for those that are absent, null, or no single value.
+// headerValue is an argument as a header says it; ok is false for those that are absent, null, or
+// no single value.
 func headerValue(m *mcp.Message, at string) (v string, ok bool) {
 	raw, ok := m.Get(at)
 	if !ok || len(raw) == 0 {
@@ -218,7 +229,8 @@ func headerValue(m *mcp.Message, at string) (v string, ok bool) {
 		return "", false
 	}
 	// 42.0 and 4.2e1 are the integer 42.
-	if f, err := strconv.ParseFloat(string(raw), 64); err == nil && f == float64(int64(f)) && f >= -1<<53 && f <= 1<<53 {
+	if f, err := strconv.ParseFloat(string(raw), 64); err == nil && f == float64(int64(f)) &&
+		f >= -1<<53 && f <= 1<<53 {
 		return strconv.FormatInt(int64(f), 10), true
 	}
 	return string(raw), true

@@ -11,13 +11,15 @@ import (
 	"gatekit/core/upstream"
 )
 
-// Each property of a server's schema was looked for from the start of the schema once, before anything else had seen the answer.
+// Each property of a server's schema was looked for from the start of the schema once, before
+// anything else had seen the answer.
 func TestASchemaWithAnnotationsIsWalkedOnce(t *testing.T) {
 	var properties strings.Builder
 	for i := range 60_000 {
 		fmt.Fprintf(&properties, `"p%d":{"x-mcp-header":7},`, i)
 	}
-	list := `{"tools":[{"name":"x","inputSchema":{"properties":{` + properties.String() + `"a":{"x-mcp-header":"A"}}}}]}`
+	list := `{"tools":[{"name":"x","inputSchema":{"properties":{` + properties.String() +
+		`"a":{"x-mcp-header":"A"}}}}]}`
 	var header http.Header // of the call
 	s, _, end := openSite(t, func(r request) *upstream.Answer {
 		if r.Method == "tools/list" {
@@ -29,7 +31,8 @@ func TestASchemaWithAnnotationsIsWalkedOnce(t *testing.T) {
 	defer end()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	if _, err := s.Call(ctx, pass(t, modernRequest(`1`, "tools/call", ``, `,"name":"x","arguments":{"a":"b"}`)), &client{}); err != nil {
+	if _, err := s.Call(ctx, pass(t, modernRequest(
+		`1`, "tools/call", ``, `,"name":"x","arguments":{"a":"b"}`)), &client{}); err != nil {
 		t.Fatal(err)
 	}
 	if ctx.Err() != nil {

@@ -9,7 +9,8 @@ import (
 	"gatekit/core/proxy"
 )
 
-// hearer is one subscription of a modern client, fed by what a legacy session hears anyway (protocol.md 3.6).
+// hearer is one subscription of a modern client, fed by what a legacy session hears anyway
+// (protocol.md 3.6).
 type hearer struct {
 	id    []byte              // of the subscription
 	flags map[string]bool     // features whose list changes it is to hear of
@@ -18,7 +19,8 @@ type hearer struct {
 	size  atomic.Int64 // bytes of what waits in to
 }
 
-// What may wait for one client; notifications beyond are left out: that a list has changed is known by asking once.
+// What may wait for one client; notifications beyond are left out: that a list has changed is known
+// by asking once.
 const (
 	maxHeard      = 256
 	maxHeardBytes = 1 << 20
@@ -26,7 +28,8 @@ const (
 
 // listen is a subscriptions/listen: it answers when ctx ends.
 func (v *visit) listen(ctx context.Context, m *mcp.Message, c proxy.Handler) (*mcp.Message, error) {
-	h := &hearer{id: []byte(m.ID()), flags: map[string]bool{}, uris: map[string]struct{}{}, to: make(chan *mcp.Message, maxHeard)}
+	h := &hearer{id: []byte(m.ID()), flags: map[string]bool{}, uris: map[string]struct{}{},
+		to: make(chan *mcp.Message, maxHeard)}
 	var filter []string
 	for _, feature := range []string{"tools", "prompts", "resources"} {
 		wanted, _ := m.Get("/notifications/" + feature + "ListChanged")
@@ -44,7 +47,9 @@ func (v *visit) listen(ctx context.Context, m *mcp.Message, c proxy.Handler) (*m
 	if len(uris) > 0 {
 		filter = append(filter, `"resourceSubscriptions":[`+strings.Join(uris, ",")+`]`)
 	}
-	ack := mcp.NewNotification("notifications/subscriptions/acknowledged", []byte(`{"_meta":{"`+mcp.MetaSubscription+`":`+string(m.ID())+`},"notifications":{`+strings.Join(filter, ",")+`}}`))
+	ack := mcp.NewNotification("notifications/subscriptions/acknowledged",
+		[]byte(`{"_meta":{"`+mcp.MetaSubscription+`":`+string(m.ID())+`},"notifications":{`+
+			strings.Join(filter, ",")+`}}`))
 	c.Notify(ctx, toClient(ack))
 	for {
 		select {
@@ -59,7 +64,8 @@ func (v *visit) listen(ctx context.Context, m *mcp.Message, c proxy.Handler) (*m
 	}
 }
 
-// subscribe subscribes to the resources of a listen that nobody is subscribed to yet, and answers those that the server has taken in time, as JSON.
+// subscribe subscribes to the resources of a listen that nobody is subscribed to yet, and answers
+// those that the server has taken in time, as JSON.
 func (v *visit) subscribe(ctx context.Context, m *mcp.Message, h *hearer) (taken []string) {
 	ctx, cancel := context.WithTimeout(ctx, ackWithin)
 	defer cancel()
@@ -70,7 +76,8 @@ func (v *visit) subscribe(ctx context.Context, m *mcp.Message, h *hearer) (taken
 	defer release()
 	m.Items("/notifications/resourceSubscriptions", func(_ int, raw []byte) bool {
 		uri, ok := mcp.NewResponse("", raw).Text("")
-		if _, twice := h.uris[uri]; !ok || twice || len(h.uris) >= maxSubscriptions { // only written to here
+		// only written to here
+		if _, twice := h.uris[uri]; !ok || twice || len(h.uris) >= maxSubscriptions {
 			return true
 		}
 		if v.uris[uri] == 0 {
@@ -111,7 +118,8 @@ func (v *visit) unsubscribe(h *hearer) {
 				continue
 			}
 			delete(v.uris, uri)
-			if _, err := v.server.request(ctx, subscription("resources/unsubscribe", mcp.Quote(uri)), nil); err != nil {
+			if _, err := v.server.request(ctx, subscription("resources/unsubscribe",
+				mcp.Quote(uri)), nil); err != nil {
 				v.of.up.log.Debug("end a subscription", "server", v.of.up.o.Name, "error", err)
 			}
 		}
@@ -120,8 +128,10 @@ func (v *visit) unsubscribe(h *hearer) {
 
 // tell hands a notification over, if the client wants it. The mu of its visit is held.
 func (h *hearer) tell(m *mcp.Message) {
-	feature, changed := strings.CutSuffix(strings.TrimPrefix(m.Method, "notifications/"), "/list_changed")
-	if changed && !h.flags[feature] || !changed && (m.Method != "notifications/resources/updated" || len(h.uris) == 0) {
+	feature, changed := strings.CutSuffix(strings.TrimPrefix(m.Method, "notifications/"),
+		"/list_changed")
+	if changed && !h.flags[feature] || !changed && (m.Method != "notifications/resources/updated" ||
+		len(h.uris) == 0) {
 		return
 	}
 	if h.size.Add(int64(m.Size())) > maxHeardBytes {

@@ -23,20 +23,25 @@ func unsent(server string, err error) error {
 	return unavailable(server, "no answer from its URL", err)
 }
 
-// statusError is the error for an answer that holds no message. What else the body says is not repeated: it is a stranger's text, and of no use to a client.
+// statusError is the error for an answer that holds no message. What else the body says is not
+// repeated: it is a stranger's text, and of no use to a client.
 func statusError(server string, a *Answer) error {
 	switch {
 	case a.Status == http.StatusUnauthorized || a.Status == http.StatusForbidden:
-		return unavailable(server, fmt.Sprintf("it refused Gatekit's credentials (HTTP %d)", a.Status), nil)
+		return unavailable(server, fmt.Sprintf("it refused Gatekit's credentials (HTTP %d)",
+			a.Status), nil)
 	case a.Status >= 300 && a.Status < 400:
-		return unavailable(server, fmt.Sprintf("its URL redirects elsewhere (HTTP %d), which is not followed; configure the URL that it leads to", a.Status), nil)
+		return unavailable(server,
+			fmt.Sprintf("its URL redirects elsewhere (HTTP %d), which is not followed; "+
+				"configure the URL that it leads to", a.Status), nil)
 	case ok(a.Status):
 		return unavailable(server, fmt.Sprintf("it sent no answer (HTTP %d)", a.Status), nil)
 	}
 	return unavailable(server, fmt.Sprintf("it answered HTTP %d", a.Status), nil)
 }
 
-// bodyError answers the JSON-RPC error that an answer with an error status holds for a request: under its id, or under none.
+// bodyError answers the JSON-RPC error that an answer with an error status holds for a request:
+// under its id, or under none.
 func bodyError(limits mcp.Limits, a *Answer, id mcp.ID) (m *mcp.Message, addressed bool) {
 	if len(a.Body) == 0 || mcp.IsBatch(a.Body) {
 		return nil, false
@@ -94,8 +99,10 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// each reads events until the stream ends or f answers false, and closes the stream. f gets each message, or the error that says why it is none.
-func each(ctx context.Context, ev Events, limits mcp.Limits, at *position, f func(m *mcp.Message, err error) bool) error {
+// each reads events until the stream ends or f answers false, and closes the stream. f gets each
+// message, or the error that says why it is none.
+func each(ctx context.Context, ev Events, limits mcp.Limits, at *position, f func(m *mcp.Message,
+	err error) bool) error {
 	defer context.AfterFunc(ctx, func() { ev.Close() })()
 	defer ev.Close()
 	invalid := 0
@@ -129,7 +136,8 @@ func each(ctx context.Context, ev Events, limits mcp.Limits, at *position, f fun
 	}
 }
 
-// spoiled says that what came on a call's own stream instead of a message is its answer, or may be: then there is no point in reading on.
+// spoiled says that what came on a call's own stream instead of a message is its answer, or may be:
+// then there is no point in reading on.
 func spoiled(c *call, err error) bool {
 	return errors.As(err, new(*TooLarge)) || meantFor(err) == c.id
 }

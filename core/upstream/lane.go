@@ -17,12 +17,15 @@ const (
 
 var errLaneFull = errors.New("the client does not take what the server sends")
 
-// lane hands what a server sent over a pipe to one session, in the order in which it was read, and without the reader waiting for it.
+// lane hands what a server sent over a pipe to one session, in the order in which it was read, and
+// without the reader waiting for it.
 //
 // # Why one lane for all of a session
 //
-// A log line on stdio carries no link to the call that it is about, and yet has to reach the client before that call's answer, as it does without Gatekit.
-// So everything goes in order, and an answer waits for what was read before it. An answer that nothing is waiting before does not enter the lane at all.
+// A log line on stdio carries no link to the call that it is about, and yet has to reach the client
+// before that call's answer, as it does without Gatekit. So everything goes in order, and an answer
+// waits for what was read before it. An answer that nothing is waiting before does not enter the
+// lane at all.
 type lane struct {
 	mu    sync.Mutex
 	queue []delivery
@@ -41,7 +44,8 @@ type delivery struct {
 
 func newLane() *lane { return &lane{wake: make(chan struct{}, 1)} }
 
-// add puts a delivery at the end. When the lane is full, the oldest that may be left out makes room.
+// add puts a delivery at the end. When the lane is full, the oldest that may be left out makes
+// room.
 func (l *lane) add(d delivery) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -71,8 +75,9 @@ func (l *lane) add(d delivery) error {
 	return nil
 }
 
-// after runs f once all that was added before has been delivered: at once when nothing waits. It may be called beyond the lane's bounds, which answers (as
-// many as there are calls) cannot break by much.
+// after runs f once all that was added before has been delivered: at once when nothing waits. It
+// may be called beyond the lane's bounds, which answers (as many as there are calls) cannot break
+// by much.
 func (l *lane) after(f func()) {
 	l.mu.Lock()
 	if !l.busy && len(l.queue) == 0 {
@@ -122,11 +127,13 @@ func (l *lane) report(log *slog.Logger, server string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.lost > 0 {
-		log.Warn("dropped progress and logs that a client did not take in time", "server", server, "messages", l.lost)
+		log.Warn("dropped progress and logs that a client did not take in time", "server", server,
+			"messages", l.lost)
 	}
 }
 
-// droppable says that a notification may be left out when there are too many: it tells of something in passing.
+// droppable says that a notification may be left out when there are too many: it tells of something
+// in passing.
 func droppable(m *mcp.Message) bool {
 	return m.Method == "notifications/progress" || m.Method == "notifications/message"
 }

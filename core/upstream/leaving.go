@@ -5,11 +5,14 @@ import (
 	"sync"
 )
 
-// maxLeaving is how many connections to a server may be ending without having served, before others wait to be opened.
+// maxLeaving is how many connections to a server may be ending without having served, before others
+// wait to be opened.
 const maxLeaving = 16
 
-// leaving counts the connections to a server that are being closed without having served. A process that ignores TERM takes seconds to end, a client that was refused
-// tries again at once, and pace does not see it: without a bound such processes would pile up. Sessions that went well do not count, however many there are.
+// leaving counts the connections to a server that are being closed without having served. A process
+// that ignores TERM takes seconds to end, a client that was refused tries again at once, and pace
+// does not see it: without a bound such processes would pile up. Sessions that went well do not
+// count, however many there are.
 type leaving struct {
 	mu   sync.Mutex
 	n    int
@@ -54,8 +57,8 @@ func (l *leaving) close(c closer) error {
 	return c.Close()
 }
 
-// giveUp closes a link that the server was not greeted on, and waits for that as long as the request may wait: a client that tries again then finds one process gone
-// before it gets another.
+// giveUp closes a link that the server was not greeted on, and waits for that as long as the
+// request may wait: a client that tries again then finds one process gone before it gets another.
 func (s *legacy) giveUp(ctx context.Context, l link) {
 	p := s.up.leaving.later(l)
 	s.up.dropLater(p)

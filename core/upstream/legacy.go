@@ -12,39 +12,44 @@ import (
 	"gatekit/core/proxy"
 )
 
-// readyWait is how long requests wait for the client's notifications/initialized to be sent before them. A client that never sends it gets what the server
-// makes of that.
+// readyWait is how long requests wait for the client's notifications/initialized to be sent before
+// them. A client that never sends it gets what the server makes of that.
 const readyWait = 2 * time.Second
 
 // maxSubscriptions of one session are restored after a restart.
 const maxSubscriptions = 1000
 
-// errExpired is the cause of a connection's end when the server does not know its session any more: what it was asked was not run.
+// errExpired is the cause of a connection's end when the server does not know its session any more:
+// what it was asked was not run.
 var errExpired = errors.New("the server has ended the session")
 
-// link is one connection of a legacy session: a process, an SSE stream, or a session over Streamable HTTP.
+// link is one connection of a legacy session: a process, an SSE stream, or a session over
+// Streamable HTTP.
 type link interface {
 	call(ctx context.Context, o outgoing, c proxy.Handler) (*mcp.Message, error)
 	notify(ctx context.Context, o outgoing) error
-	lost() (gone <-chan struct{}, why func() error) // gone is closed when the link is of no use any more
+	// gone is closed when the link is of no use any more
+	lost() (gone <-chan struct{}, why func() error)
 	Close() error
 }
 
-// legacy is a server with which one session has a connection of its own, opened by the client's initialize and opened again, with all that the client told it,
-// when it is lost.
+// legacy is a server with which one session has a connection of its own, opened by the client's
+// initialize and opened again, with all that the client told it, when it is lost.
 type legacy struct {
-	up      *Upstream
-	feed    proxy.Handler
-	life    *life
-	lane    *lane         // of links over a pipe
-	greet   chan struct{} // holds one token; taken by hold while initialize or initialized are on their way
+	up   *Upstream
+	feed proxy.Handler
+	life *life
+	lane *lane // of links over a pipe
+	// holds one token; taken by hold while initialize or initialized are on their way
+	greet   chan struct{}
 	onClose func()
 	ended   func() error // runs end, once
 
 	mu      sync.Mutex
 	link    link // nil while there is none
 	greeted time.Time
-	hello   outgoing            // the initialize that was answered; zero before, and never changed after
+	// the initialize that was answered; zero before, and never changed after
+	hello   outgoing
 	ready   outgoing            // notifications/initialized; set by who holds greet
 	told    bool                // it was sent on this link
 	level   outgoing            // the last logging/setLevel
@@ -55,7 +60,8 @@ type legacy struct {
 }
 
 func newLegacy(u *Upstream, feed proxy.Handler) *legacy {
-	s := &legacy{up: u, feed: feed, life: newLife(), lane: newLane(), greet: make(chan struct{}, 1), changed: make(chan struct{})}
+	s := &legacy{up: u, feed: feed, life: newLife(), lane: newLane(), greet: make(chan struct{}, 1),
+		changed: make(chan struct{})}
 	s.ended = sync.OnceValue(s.end)
 	s.life.run(s.lane.run)
 	return s
@@ -70,8 +76,10 @@ func (s *legacy) change(f func()) {
 	s.changed = make(chan struct{})
 }
 
-// Call implements proxy.Server. The first initialize opens the connection; other requests wait for it.
-func (s *legacy) Call(ctx context.Context, p pipeline.Passed, c proxy.Handler) (*mcp.Message, error) {
+// Call implements proxy.Server. The first initialize opens the connection; other requests wait for
+// it.
+func (s *legacy) Call(ctx context.Context, p pipeline.Passed,
+	c proxy.Handler) (*mcp.Message, error) {
 	return s.request(ctx, passed(p), c)
 }
 
@@ -135,7 +143,8 @@ func (s *legacy) notify(ctx context.Context, o outgoing) error {
 	return err
 }
 
-// Close implements proxy.Server. It may be called more than once: the session and the Upstream both do.
+// Close implements proxy.Server. It may be called more than once: the session and the Upstream both
+// do.
 func (s *legacy) Close() error { return s.ended() }
 
 func (s *legacy) end() error {
@@ -151,7 +160,8 @@ func (s *legacy) end() error {
 	case told:
 		err = l.Close()
 	default:
-		err = s.up.leaving.close(l) // its client may never have got the answer to initialize, and be trying again
+		// its client may never have got the answer to initialize, and be trying again
+		err = s.up.leaving.close(l)
 	}
 	s.life.end()
 	s.lane.report(s.up.log, s.up.o.Name)
@@ -159,8 +169,10 @@ func (s *legacy) end() error {
 	return err
 }
 
-// initialize opens the connection and greets the server. done is false when it has been greeted before: then the request is one like others.
-func (s *legacy) initialize(ctx context.Context, o outgoing, c proxy.Handler) (answer *mcp.Message, done bool, err error) {
+// initialize opens the connection and greets the server. done is false when it has been greeted
+// before: then the request is one like others.
+func (s *legacy) initialize(ctx context.Context, o outgoing,
+	c proxy.Handler) (answer *mcp.Message, done bool, err error) {
 	ctx, end := s.life.bind(ctx)
 	defer end()
 	release, err := s.hold(ctx)
@@ -196,7 +208,9 @@ func (s *legacy) initialize(ctx context.Context, o outgoing, c proxy.Handler) (a
 }
 
 // closing is the error of everything that comes when the session is being closed.
-func (s *legacy) closing() error { return unavailable(s.up.o.Name, "it is being closed", errClosed) }
+func (s *legacy) closing() error {
+	return unavailable(s.up.o.Name, "it is being closed", errClosed)
+}
 
 // hold takes the right to tell the server who its client is; release gives it back.
 func (s *legacy) hold(ctx context.Context) (release func(), err error) {
@@ -208,7 +222,8 @@ func (s *legacy) hold(ctx context.Context) (release func(), err error) {
 	}
 }
 
-// revision refuses a server that chose a revision that nobody here knows: its answers could not be judged.
+// revision refuses a server that chose a revision that nobody here knows: its answers could not be
+// judged.
 func (s *legacy) revision(answer *mcp.Message) error {
 	v, _ := answer.Text("/protocolVersion")
 	for _, known := range mcp.Legacy.Revisions() {
@@ -216,10 +231,13 @@ func (s *legacy) revision(answer *mcp.Message) error {
 			return nil
 		}
 	}
-	return unavailable(s.up.o.Name, fmt.Sprintf("it answered initialize with protocol version %q, which Gatekit does not know", v), nil)
+	return unavailable(s.up.o.Name,
+		fmt.Sprintf("it answered initialize with protocol version %q, which Gatekit does not know",
+			v), nil)
 }
 
-// use answers the link when it is ready for requests: initialize answered, initialized sent. With not it waits for another one.
+// use answers the link when it is ready for requests: initialize answered, initialized sent. With
+// not it waits for another one.
 func (s *legacy) use(ctx context.Context, not link) (link, error) {
 	var since error // why there was no link when the wait began
 	for {
@@ -237,7 +255,8 @@ func (s *legacy) use(ctx context.Context, not link) (link, error) {
 		switch {
 		case l != nil && hold <= 0:
 			return l, nil
-		case l == nil && down != nil && (next.IsZero() || time.Until(next) > patience || since != nil && down != since):
+		case l == nil && down != nil && (next.IsZero() || time.Until(next) > patience ||
+			since != nil && down != since):
 			return nil, down // and not soon, or an attempt has failed while this waited
 		case l == nil && !known:
 			hold = readyWait // for a client that does not wait for the answer to its initialize
@@ -298,7 +317,8 @@ func (s *legacy) note(o outgoing, answer *mcp.Message) {
 // repeatable says that a request may be put twice: it changes nothing.
 func repeatable(method string) bool {
 	switch method {
-	case "tools/list", "resources/list", "resources/templates/list", "resources/read", "resources/subscribe", "resources/unsubscribe",
+	case "tools/list", "resources/list", "resources/templates/list", "resources/read",
+		"resources/subscribe", "resources/unsubscribe",
 		"prompts/list", "prompts/get", "completion/complete", "logging/setLevel", "ping":
 		return true
 	}
@@ -376,7 +396,8 @@ func (s *legacy) recover(ctx context.Context, lost link, cause error, p *pace) b
 		p.failed(0)
 		next = p.due(time.Now())
 		s.change(func() { s.down, s.next = err, next })
-		s.up.log.Warn("start a server again", "server", s.up.o.Name, "error", err, "next", time.Until(next).Round(time.Millisecond))
+		s.up.log.Warn("start a server again", "server", s.up.o.Name, "error", err,
+			"next", time.Until(next).Round(time.Millisecond))
 	}
 }
 
@@ -391,9 +412,11 @@ func (s *legacy) replace(l link) bool {
 	return ok
 }
 
-// reconnect opens a link, tells the server again what the client told the last one, and puts the link in force.
+// reconnect opens a link, tells the server again what the client told the last one, and puts the
+// link in force.
 func (s *legacy) reconnect(ctx context.Context) (answer *mcp.Message, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, s.up.o.StartTimeout, unavailable(s.up.o.Name, "it took too long to start", nil))
+	ctx, cancel := context.WithTimeoutCause(ctx, s.up.o.StartTimeout, unavailable(s.up.o.Name,
+		"it took too long to start", nil))
 	defer cancel()
 	release, err := s.hold(ctx)
 	if err != nil {
@@ -448,7 +471,8 @@ func (s *legacy) retell(ctx context.Context, l link) error {
 			return err
 		}
 		if answer.Kind == mcp.Error {
-			s.up.log.Warn("a restarted server refused what it had accepted", "server", s.up.o.Name, "method", o.m.Method)
+			s.up.log.Warn("a restarted server refused what it had accepted", "server", s.up.o.Name,
+				"method", o.m.Method)
 		}
 	}
 	return nil
@@ -462,7 +486,11 @@ func (s *legacy) announce(hello *mcp.Message) {
 		}
 		m := mcp.NewNotification("notifications/"+what+"/list_changed", nil)
 		m.To = mcp.ToClient
-		// A full lane has enough to tell; that the lists changed is then known soon enough by asking.
-		_ = s.lane.add(delivery{size: m.Size(), run: func(ctx context.Context) { s.feed.Notify(ctx, m) }})
+		// A full lane has enough to tell; that the lists changed is then known soon enough by
+		// asking.
+		_ = s.lane.add(delivery{size: m.Size(), run: func(ctx context.Context) {
+			s.feed.Notify(ctx,
+				m)
+		}})
 	}
 }

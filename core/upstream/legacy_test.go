@@ -105,9 +105,12 @@ func TestCallIdsAndTokens(t *testing.T) {
 				l := startLegacy(t, upstream.Options{})
 				defer l.end(t)
 				caller := &client{}
-				p := call(t, l, caller, `{"jsonrpc":"2.0","id":`+c.id+`,"method":"tools/call","params":{"_meta":{"x":1,"progressToken":`+c.token+`},"name":"a"}}`)
+				p := call(t, l, caller, `{"jsonrpc":"2.0","id":`+c.id+
+					`,"method":"tools/call","params":{"_meta":{"x":1,"progressToken":`+c.token+
+					`},"name":"a"}}`)
 				m := l.srv.expect(t, "tools/call")
-				want := fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":"tools/call","params":{"_meta":{"x":1,"progressToken":%s},"name":"a"}}`, m.ID, c.sent)
+				want := fmt.Sprintf(
+					`{"jsonrpc":"2.0","id":%s,"method":"tools/call","params":{"_meta":{"x":1,"progressToken":%s},"name":"a"}}`, m.ID, c.sent)
 				if m.Raw != want {
 					t.Errorf("the server got %s\nwant           %s", m.Raw, want)
 				}
@@ -127,9 +130,11 @@ func TestAnswersFindTheirCallsInAnyOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startLegacy(t, upstream.Options{})
 		defer l.end(t)
-		a := call(t, l, &client{}, `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"a"}}`)
+		a := call(t, l, &client{},
+			`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"a"}}`)
 		am := l.srv.expect(t, "tools/call")
-		b := call(t, l, &client{}, `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"b"}}`)
+		b := call(t, l, &client{},
+			`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"b"}}`)
 		bm := l.srv.expect(t, "tools/call")
 		l.srv.send(`[{"jsonrpc":"2.0","id":%s,"error":{"code":-5,"message":"b"}},{"jsonrpc":"2.0","id":%s,"result":{"a":1}}]`, bm.ID, am.ID)
 		b.is(`{"jsonrpc":"2.0","id":7,"error":{"code":-5,"message":"b"}}`)
@@ -142,7 +147,8 @@ func TestAnAnswerWaitsForWhatTheServerSentBeforeIt(t *testing.T) {
 		l := startLegacy(t, upstream.Options{})
 		defer l.end(t)
 		l.feed.slow = make(chan struct{})
-		p := call(t, l, &client{}, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a"}}`)
+		p := call(t, l, &client{},
+			`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a"}}`)
 		m := l.srv.expect(t, "tools/call")
 		l.srv.send(`{"jsonrpc":"2.0","method":"notifications/message","params":{"data":1}}`)
 		l.srv.send(`{"jsonrpc":"2.0","method":"notifications/message","params":{"data":2}}`)
@@ -152,7 +158,8 @@ func TestAnAnswerWaitsForWhatTheServerSentBeforeIt(t *testing.T) {
 		p.waits()
 		l.feed.slow <- struct{}{}
 		p.is(`{"jsonrpc":"2.0","id":1,"result":{}}`)
-		l.feed.wants(t, `{"jsonrpc":"2.0","method":"notifications/message","params":{"data":1}}`, `{"jsonrpc":"2.0","method":"notifications/message","params":{"data":2}}`)
+		l.feed.wants(t, `{"jsonrpc":"2.0","method":"notifications/message","params":{"data":1}}`,
+			`{"jsonrpc":"2.0","method":"notifications/message","params":{"data":2}}`)
 	})
 }
 
@@ -161,7 +168,8 @@ func TestAClientThatDoesNotReadStopsNobodyElse(t *testing.T) {
 		l := startLegacy(t, upstream.Options{})
 		defer l.end(t)
 		l.feed.slow = make(chan struct{})
-		p := call(t, l, &client{}, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a"}}`)
+		p := call(t, l, &client{},
+			`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a"}}`)
 		l.srv.expect(t, "tools/call")
 		for i := range 3000 {
 			l.srv.send(`{"jsonrpc":"2.0","method":"notifications/message","params":{"data":%d}}`, i)
@@ -190,7 +198,8 @@ func TestTooMuchThatMayNotBeLostEndsTheConnection(t *testing.T) {
 		l := startLegacy(t, upstream.Options{})
 		defer l.end(t)
 		l.feed.slow = make(chan struct{})
-		p := call(t, l, &client{}, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a"}}`)
+		p := call(t, l, &client{},
+			`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a"}}`)
 		l.srv.expect(t, "tools/call")
 		for range 2000 {
 			l.srv.send(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
@@ -206,18 +215,26 @@ func TestCancelledCall(t *testing.T) {
 		cause func(t *testing.T) error
 		want  string
 	}{
-		{"in the client's words", func(t *testing.T) error { return &proxy.Cancelled{Notice: pass(t, notice)} }, `{"requestId":%s,"reason":"changed \u006dy mind","_meta":{}}`},
+		{"in the client's words", func(t *testing.T) error {
+			return &proxy.Cancelled{Notice: pass(t, notice)}
+		}, `{"requestId":%s,"reason":"changed \u006dy mind","_meta":{}}`},
 		{"in a modern client's words", func(t *testing.T) error {
-			return &proxy.Cancelled{Notice: pass(t, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"c","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","x":1}}}`)}
+			return &proxy.Cancelled{Notice: pass(t,
+				`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"c","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","x":1}}}`)}
 		}, `{"requestId":%s,"_meta":{"x":1}}`},
-		{"without a word", func(t *testing.T) error { return &proxy.Cancelled{} }, `{"requestId":%s}`},
-		{"by time", func(t *testing.T) error { return context.DeadlineExceeded }, `{"requestId":%s,"reason":"timed out"}`},
+		{"without a word", func(t *testing.T) error {
+			return &proxy.Cancelled{}
+		}, `{"requestId":%s}`},
+		{"by time", func(t *testing.T) error {
+			return context.DeadlineExceeded
+		}, `{"requestId":%s,"reason":"timed out"}`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := startLegacy(t, upstream.Options{})
 				defer l.end(t)
-				p := call(t, l, &client{}, `{"jsonrpc":"2.0","id":"c","method":"tools/call","params":{"name":"a"}}`)
+				p := call(t, l, &client{},
+					`{"jsonrpc":"2.0","id":"c","method":"tools/call","params":{"name":"a"}}`)
 				m := l.srv.expect(t, "tools/call")
 				cause := c.cause(t)
 				p.cancel(cause)
@@ -231,7 +248,8 @@ func TestCancelledCall(t *testing.T) {
 					t.Errorf("the server was told %s, want %s", n.Params, want)
 				}
 				l.srv.result(m.ID, `{}`) // too late
-				q := call(t, l, &client{}, `{"jsonrpc":"2.0","id":"c","method":"tools/call","params":{"name":"b"}}`)
+				q := call(t, l, &client{},
+					`{"jsonrpc":"2.0","id":"c","method":"tools/call","params":{"name":"b"}}`)
 				m = l.srv.expect(t, "tools/call")
 				l.srv.result(m.ID, `{"b":1}`)
 				q.is(`{"jsonrpc":"2.0","id":"c","result":{"b":1}}`)
@@ -300,7 +318,8 @@ func TestWhatAServerAsks(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			l, _, _ := setup(t)
 			defer l.end(t)
-			call(t, l, &client{answer: answers(`{"of":"task"}`)}, `{"jsonrpc":"2.0","id":2,"method":"tasks/result","params":{"taskId":"t"}}`)
+			call(t, l, &client{answer: answers(`{"of":"task"}`)},
+				`{"jsonrpc":"2.0","id":2,"method":"tasks/result","params":{"taskId":"t"}}`)
 			l.srv.expect(t, "tasks/result")
 			l.srv.send(`{"jsonrpc":"2.0","id":4,"method":"elicitation/create","params":{"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"t"}}}}`)
 			want(t, l, `{"jsonrpc":"2.0","id":4,"result":{"of":"task"}}`)
@@ -350,7 +369,8 @@ func TestWhatAServerAsks(t *testing.T) {
 			for i := range 65 {
 				l.srv.send(`{"jsonrpc":"2.0","id":%d,"method":"roots/list"}`, i)
 			}
-			if m := l.srv.next(t); string(m.ID) != "64" || m.Error == nil || m.Error.Code != mcp.CodeInternal {
+			if m := l.srv.next(t); string(m.ID) != "64" || m.Error == nil ||
+				m.Error.Code != mcp.CodeInternal {
 				t.Errorf("the server got %s", m.Raw)
 			}
 		})
@@ -358,7 +378,8 @@ func TestWhatAServerAsks(t *testing.T) {
 	t.Run("waits until a session listens", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			st := &starter{}
-			u := upstream.New(upstream.Options{Name: "files", Dial: upstream.Dial{Pipe: st.start}, ProbeTimeout: time.Second})
+			u := upstream.New(upstream.Options{Name: "files", Dial: upstream.Dial{Pipe: st.start},
+				ProbeTimeout: time.Second})
 			defer u.Close()
 			if _, err := u.Revisions(t.Context()); err != nil { // a silent server
 				t.Fatal(err)
@@ -464,7 +485,8 @@ func TestNotificationsOfTheClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := openLegacy(t, upstream.Options{})
 		for _, raw := range []string{changed, initialized} {
-			if err := l.Notify(t.Context(), pass(t, raw)); !errors.As(err, new(*proxy.Unavailable)) {
+			if err := l.Notify(t.Context(), pass(t, raw)); !errors.As(err,
+				new(*proxy.Unavailable)) {
 				t.Errorf("before initialize: %v", err)
 			}
 		}
@@ -534,7 +556,8 @@ func TestProgressOfATaskOutlivesItsCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startLegacy(t, upstream.Options{})
 		defer l.end(t)
-		p := call(t, l, &client{}, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a","task":{},"_meta":{"progressToken":"mine"}}}`)
+		p := call(t, l, &client{},
+			`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a","task":{},"_meta":{"progressToken":"mine"}}}`)
 		m := l.srv.expect(t, "tools/call")
 		l.srv.result(m.ID, `{"task":{"taskId":"t","status":"working"}}`)
 		p.is(`{"jsonrpc":"2.0","id":1,"result":{"task":{"taskId":"t","status":"working"}}}`)
@@ -559,7 +582,10 @@ func (l *legacy) again(t *testing.T) {
 func TestRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var events []string
-		l := startLegacy(t, upstream.Options{Restart: true, Event: func(action, _ string, _ error) { events = append(events, action) }})
+		l := startLegacy(t, upstream.Options{Restart: true, Event: func(action, _ string,
+			_ error) {
+			events = append(events, action)
+		}})
 		defer l.end(t)
 		for _, raw := range []string{
 			`{"jsonrpc":"2.0","id":2,"method":"logging/setLevel","params":{"level":"info"}}`,
@@ -572,7 +598,8 @@ func TestRestart(t *testing.T) {
 			l.srv.result(l.srv.next(t).ID, `{}`)
 			synctest.Wait()
 		}
-		p := call(t, l, &client{}, `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"a"}}`)
+		p := call(t, l, &client{},
+			`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"a"}}`)
 		l.srv.expect(t, "tools/call")
 		l.srv.Close()
 		p.fails("the connection to it ended")
@@ -633,7 +660,8 @@ func TestARestartedServerThatRefuses(t *testing.T) {
 		l.srv.Close()
 		time.Sleep(200 * time.Millisecond)
 		srv := l.last(t)
-		srv.send(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32603,"message":"not now"}}`, srv.expect(t, "initialize").ID)
+		srv.send(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32603,"message":"not now"}}`,
+			srv.expect(t, "initialize").ID)
 		synctest.Wait()
 		if !srv.ended() {
 			t.Error("a process that refused is still there")
@@ -641,7 +669,8 @@ func TestARestartedServerThatRefuses(t *testing.T) {
 		p := call(t, l, l.feed, toolsList)
 		time.Sleep(400 * time.Millisecond)
 		l.again(t)
-		l.srv.send(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32603,"message":"no more levels"}}`, l.srv.expect(t, "logging/setLevel").ID)
+		l.srv.send(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32603,"message":"no more levels"}}`,
+			l.srv.expect(t, "logging/setLevel").ID)
 		l.srv.result(l.srv.expect(t, "tools/list").ID, `{}`) // it does without
 		p.is(`{"jsonrpc":"2.0","id":"l","result":{}}`)
 	})
@@ -703,15 +732,19 @@ func TestInitializeOfAServerThatIsNotThere(t *testing.T) {
 	})
 }
 
-// A client may try initialize again as soon as it was refused. What refused it may take seconds to end, and such processes must not pile up.
+// A client may try initialize again as soon as it was refused. What refused it may take seconds to
+// end, and such processes must not pile up.
 func TestRefusedProcessesDoNotPileUp(t *testing.T) {
 	const grace = 4 * time.Second
 	const no = `{"jsonrpc":"2.0","id":%s,"error":{"code":-32603,"message":"no"}}`
 	t.Run("the answer waits for the end", func(t *testing.T) {
 		for _, c := range []struct{ name, answer, fails string }{
 			{"an error", no, ``},
-			{"a revision that nobody knows", `{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2031-01-01"}}`, `"2031-01-01"`},
-			{"what cannot be read", `{"jsonrpc":"2.0","id":%s,"result":{"a":1,"a":2}}`, `cannot be read`},
+			{"a revision that nobody knows",
+				`{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2031-01-01"}}`,
+				`"2031-01-01"`},
+			{"what cannot be read", `{"jsonrpc":"2.0","id":%s,"result":{"a":1,"a":2}}`,
+				`cannot be read`},
 		} {
 			t.Run(c.name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
@@ -750,7 +783,8 @@ func TestRefusedProcessesDoNotPileUp(t *testing.T) {
 			p.is(`{"jsonrpc":"2.0","id":"hi","error":{"code":-32603,"message":"no"}}`)
 		})
 	})
-	// What is given up in the middle of initialize, and what has answered but not to the client's or the policy's liking, ends without anybody waiting for it.
+	// What is given up in the middle of initialize, and what has answered but not to the client's
+	// or the policy's liking, ends without anybody waiting for it.
 	for _, c := range []struct {
 		name  string
 		leave func(t *testing.T, s proxy.Server, srv *pipe, p *pending)
@@ -759,7 +793,8 @@ func TestRefusedProcessesDoNotPileUp(t *testing.T) {
 			p.cancel(context.Canceled)
 			p.fails("canceled")
 		}},
-		{"closed by many clients before they were initialized", func(t *testing.T, s proxy.Server, srv *pipe, p *pending) {
+		{"closed by many clients before they were initialized", func(t *testing.T, s proxy.Server,
+			srv *pipe, p *pending) {
 			srv.result(srv.expect(t, "initialize").ID, welcome)
 			p.is(`{"jsonrpc":"2.0","id":"hi","result":` + welcome + `}`)
 			go s.Close()
@@ -768,7 +803,8 @@ func TestRefusedProcessesDoNotPileUp(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				st := &starter{deaf: grace}
-				u := upstream.New(upstream.Options{Name: "files", Era: "legacy", Dial: upstream.Dial{Pipe: st.start}})
+				u := upstream.New(upstream.Options{Name: "files", Era: "legacy",
+					Dial: upstream.Dial{Pipe: st.start}})
 				defer u.Close()
 				for range 16 {
 					s := open(t, u, mcp.Rev20251125, &client{})
@@ -799,9 +835,12 @@ func TestRefusedProcessesDoNotPileUp(t *testing.T) {
 	t.Run("many sessions that go well wait for nothing", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			st := &starter{deaf: grace}
-			u := upstream.New(upstream.Options{Name: "files", Era: "legacy", Dial: upstream.Dial{Pipe: st.start}})
+			u := upstream.New(upstream.Options{Name: "files", Era: "legacy",
+				Dial: upstream.Dial{Pipe: st.start}})
 			defer u.Close()
-			begin := func() *pending { return call(t, open(t, u, mcp.Rev20251125, &client{}), &client{}, hello) }
+			begin := func() *pending {
+				return call(t, open(t, u, mcp.Rev20251125, &client{}), &client{}, hello)
+			}
 			for range 100 {
 				begin()
 			}
@@ -823,7 +862,8 @@ func TestRefusedProcessesDoNotPileUp(t *testing.T) {
 			if n := st.count(); n != 201 {
 				t.Errorf("%d of 201 processes were started", n)
 			}
-			time.Sleep(grace) // the second Close would wait on a lock, and the bubble's clock with it
+			// the second Close would wait on a lock, and the bubble's clock with it
+			time.Sleep(grace)
 		})
 	})
 }
@@ -834,7 +874,8 @@ func TestAnUnknownRevisionIsNotSpoken(t *testing.T) {
 		defer l.end(t)
 		p := call(t, l, l.feed, hello)
 		srv := l.last(t)
-		srv.result(srv.expect(t, "initialize").ID, `{"protocolVersion":"2031-01-01","capabilities":{},"serverInfo":{"name":"s","version":"1"}}`)
+		srv.result(srv.expect(t, "initialize").ID,
+			`{"protocolVersion":"2031-01-01","capabilities":{},"serverInfo":{"name":"s","version":"1"}}`)
 		p.fails(`"2031-01-01"`)
 	})
 }
@@ -851,7 +892,8 @@ func TestClosingFailsWhatIsInFlight(t *testing.T) {
 		if n := l.count(); n != 1 {
 			t.Errorf("%d processes", n)
 		}
-		if _, err := l.up.Open(t.Context(), proxy.OpenOptions{Revision: mcp.Rev20251125}, l.feed); err == nil {
+		if _, err := l.up.Open(t.Context(), proxy.OpenOptions{Revision: mcp.Rev20251125},
+			l.feed); err == nil {
 			t.Error("a closed server was opened")
 		}
 	})

@@ -7,8 +7,10 @@ import (
 	"gatekit/core/proxy"
 )
 
-// dial opens a link and sends initialize on it. An answer of any kind keeps the link open; with an error there is none.
-func (s *legacy) dial(ctx context.Context, hello outgoing, c proxy.Handler) (link, *mcp.Message, error) {
+// dial opens a link and sends initialize on it. An answer of any kind keeps the link open; with an
+// error there is none.
+func (s *legacy) dial(ctx context.Context, hello outgoing,
+	c proxy.Handler) (link, *mcp.Message, error) {
 	if err := s.up.leaving.wait(ctx); err != nil {
 		return nil, nil, err
 	}
@@ -41,14 +43,17 @@ func (s *legacy) dial(ctx context.Context, hello outgoing, c proxy.Handler) (lin
 	return s.greetPipe(ctx, w, hello, c)
 }
 
-func (s *legacy) greetPipe(ctx context.Context, w *wire, hello outgoing, c proxy.Handler) (link, *mcp.Message, error) {
+func (s *legacy) greetPipe(ctx context.Context, w *wire, hello outgoing,
+	c proxy.Handler) (link, *mcp.Message, error) {
 	l := newLegacyPipe(w, s.lane, s.feed)
 	answer, err := l.call(ctx, hello, c)
 	return s.opened(ctx, l, answer, err)
 }
 
-// opened closes a link on which initialize was not answered: it cannot be cancelled, so nothing else can end it.
-func (s *legacy) opened(ctx context.Context, l link, answer *mcp.Message, err error) (link, *mcp.Message, error) {
+// opened closes a link on which initialize was not answered: it cannot be cancelled, so nothing
+// else can end it.
+func (s *legacy) opened(ctx context.Context, l link, answer *mcp.Message,
+	err error) (link, *mcp.Message, error) {
 	if err != nil {
 		s.giveUp(ctx, l)
 		return nil, nil, err

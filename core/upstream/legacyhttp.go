@@ -15,11 +15,13 @@ import (
 const (
 	goodbyeWithin = 5 * time.Second  // the DELETE at the end
 	answerWithin  = 30 * time.Second // the POST of an answer to a server's request
-	maxResumes    = 4                // attempts in a row to get a broken stream back, or anything on it
+	// attempts in a row to get a broken stream back, or anything on it
+	maxResumes = 4
 )
 
-// legacyHTTP is one legacy session over Streamable HTTP: a POST for each message, its answer as JSON or on a stream of its own, and one stream for what belongs to no
-// call. When the server has ended the session the link is lost; that a request failed does not lose it.
+// legacyHTTP is one legacy session over Streamable HTTP: a POST for each message, its answer as
+// JSON or on a stream of its own, and one stream for what belongs to no call. When the server has
+// ended the session the link is lost; that a request failed does not lose it.
 type legacyHTTP struct {
 	name   string
 	http   HTTP
@@ -37,18 +39,21 @@ type legacyHTTP struct {
 	gone  chan struct{}
 	fault error // why; read it after gone
 
-	mu        sync.Mutex
-	session   string // "" when the server gives none
-	version   string // negotiated; "" before
-	listening bool   // the stream without a call has been asked for, and the server may send an answer there
-	notHere   bool   // initialize was answered as by something that does not speak this transport
+	mu      sync.Mutex
+	session string // "" when the server gives none
+	version string // negotiated; "" before
+	// the stream without a call has been asked for, and the server may send an answer there
+	listening bool
+	notHere   bool // initialize was answered as by something that does not speak this transport
 }
 
 func newLegacyHTTP(u *Upstream, l *lane, feed proxy.Handler) *legacyHTTP {
-	return &legacyHTTP{name: u.o.Name, http: u.o.Dial.HTTP, limits: u.o.Limits, log: u.log, lane: l, feed: feed, watch: u.o.Observer, life: newLife(), gone: make(chan struct{})}
+	return &legacyHTTP{name: u.o.Name, http: u.o.Dial.HTTP, limits: u.o.Limits, log: u.log, lane: l,
+		feed: feed, watch: u.o.Observer, life: newLife(), gone: make(chan struct{})}
 }
 
-// header is the header of a request, with the session's id and the revision where they are known and the revision has such headers.
+// header is the header of a request, with the session's id and the revision where they are known
+// and the revision has such headers.
 func (l *legacyHTTP) header() http.Header {
 	h := make(http.Header, 8) // room for those of transport
 	l.mu.Lock()
@@ -120,7 +125,8 @@ func (l *legacyHTTP) Close() error {
 	return nil
 }
 
-func (l *legacyHTTP) call(ctx context.Context, o outgoing, caller proxy.Handler) (answer *mcp.Message, err error) {
+func (l *legacyHTTP) call(ctx context.Context, o outgoing,
+	caller proxy.Handler) (answer *mcp.Message, err error) {
 	o, ended := o.watched(ctx, l.watch)
 	defer func() { ended(answer, err) }()
 	posting, end := context.WithCancel(ctx)
@@ -220,7 +226,8 @@ func (l *legacyHTTP) failed(c *call, a *Answer) (*mcp.Message, error) {
 	m, addressed := bodyError(l.limits, a, c.id)
 	if c.m.Method == "initialize" {
 		l.mu.Lock()
-		l.notHere = (a.Status == http.StatusBadRequest || a.Status == http.StatusNotFound || a.Status == http.StatusMethodNotAllowed) && !modernError(m)
+		l.notHere = (a.Status == http.StatusBadRequest || a.Status == http.StatusNotFound ||
+			a.Status == http.StatusMethodNotAllowed) && !modernError(m)
 		l.mu.Unlock()
 	}
 	if !addressed && l.expired(a, m) {
@@ -232,13 +239,15 @@ func (l *legacyHTTP) failed(c *call, a *Answer) (*mcp.Message, error) {
 	return l.settle(c, m), nil
 }
 
-// expired says that an answer is that of a server that does not know the session. The specification has 404 for it; servers built on the TypeScript SDK's
-// examples say 400, with an error of code -32000 to nobody.
+// expired says that an answer is that of a server that does not know the session. The specification
+// has 404 for it; servers built on the TypeScript SDK's examples say 400, with an error of code
+// -32000 to nobody.
 func (l *legacyHTTP) expired(a *Answer, m *mcp.Message) bool {
 	if l.sessionID() == "" {
 		return false
 	}
-	return a.Status == http.StatusNotFound || a.Status == http.StatusBadRequest && m != nil && m.ErrorCode() == -32000
+	return a.Status == http.StatusNotFound || a.Status == http.StatusBadRequest && m != nil &&
+		m.ErrorCode() == -32000
 }
 
 // modernError says that an error is one that only a modern server makes.
@@ -263,7 +272,8 @@ func (l *legacyHTTP) settle(c *call, m *mcp.Message) *mcp.Message {
 	return c.answered(m)
 }
 
-// follow reads a call's stream until its answer, also over breaks where the server gave the means to go on.
+// follow reads a call's stream until its answer, also over breaks where the server gave the means
+// to go on.
 func (l *legacyHTTP) follow(c *call, ev Events) (*mcp.Message, error) {
 	var at position
 	for {
@@ -293,7 +303,8 @@ func (l *legacyHTTP) follow(c *call, ev Events) (*mcp.Message, error) {
 		case c.ctx.Err() != nil:
 			return nil, context.Cause(c.ctx)
 		case at.last == "":
-			return nil, unavailable(l.name, "the stream with its answer broke, and the server has no way to go on", err)
+			return nil, unavailable(l.name,
+				"the stream with its answer broke, and the server has no way to go on", err)
 		}
 		if time.Since(began) >= goodFor {
 			at.fails = 0 // it was cut for its silence, by the server or something on the way
@@ -304,8 +315,8 @@ func (l *legacyHTTP) follow(c *call, ev Events) (*mcp.Message, error) {
 	}
 }
 
-// resume asks for the rest of a call's stream. A stream that it gets counts as a failure until an event comes on it: else a server could have it asked for again and again
-// by ending it at once.
+// resume asks for the rest of a call's stream. A stream that it gets counts as a failure until an
+// event comes on it: else a server could have it asked for again and again by ending it at once.
 func (l *legacyHTTP) resume(c *call, at *position) (Events, error) {
 	var last error
 	for at.fails < maxResumes {
@@ -326,13 +337,17 @@ func (l *legacyHTTP) resume(c *call, at *position) (Events, error) {
 		case a.Status >= 500:
 			last = statusError(l.name, a)
 		default:
-			return nil, unavailable(l.name, "the stream with its answer broke, and the server does not go on with it", statusError(l.name, a))
+			return nil, unavailable(l.name,
+				"the stream with its answer broke, and the server does not go on with it",
+				statusError(l.name, a))
 		}
 	}
-	return nil, unavailable(l.name, "the stream with its answer broke, and cannot be had again", last)
+	return nil, unavailable(l.name, "the stream with its answer broke, and cannot be had again",
+		last)
 }
 
-// listen keeps the stream for what belongs to no call open, until ctx ends or the server says that it has none.
+// listen keeps the stream for what belongs to no call open, until ctx ends or the server says that
+// it has none.
 func (l *legacyHTTP) listen(ctx context.Context) {
 	defer func() {
 		l.mu.Lock()
@@ -383,7 +398,8 @@ func (l *legacyHTTP) listen(ctx context.Context) {
 	}
 }
 
-// incoming routes what the server sent beside a stream's own answer: c is the call whose stream it came on, nil for the one without.
+// incoming routes what the server sent beside a stream's own answer: c is the call whose stream it
+// came on, nil for the one without.
 func (l *legacyHTTP) incoming(c *call, m *mcp.Message) {
 	switch {
 	case m.Kind == mcp.Response || m.Kind == mcp.Error:
@@ -411,7 +427,8 @@ func (l *legacyHTTP) incoming(c *call, m *mcp.Message) {
 	}
 }
 
-// deliver hands a notification to the call that it is about, or to the session when it is about none: at once on a call's own stream, else in the session's lane.
+// deliver hands a notification to the call that it is about, or to the session when it is about
+// none: at once on a call's own stream, else in the session's lane.
 func (l *legacyHTTP) deliver(on, about *call, m *mcp.Message) {
 	run := func(ctx context.Context) { l.feed.Notify(ctx, m) }
 	if about != nil && about.caller != nil {
@@ -447,7 +464,8 @@ func (l *legacyHTTP) asked(c *call, m *mcp.Message) {
 	})
 }
 
-// notify posts a notification. With initialized, which the server has when this returns, the stream without a call is opened.
+// notify posts a notification. With initialized, which the server has when this returns, the stream
+// without a call is opened.
 func (l *legacyHTTP) notify(ctx context.Context, o outgoing) error {
 	if err := l.post(ctx, o); err != nil {
 		return err

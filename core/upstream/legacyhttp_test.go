@@ -91,7 +91,8 @@ func TestHeadersOfALegacySession(t *testing.T) {
 	for _, c := range []struct {
 		version, header string
 		bare            bool
-	}{{"2024-11-05", "", false}, {"2025-03-26", "", false}, {"2025-06-18", "2025-06-18", false}, {"2025-11-25", "2025-11-25", true}} {
+	}{{"2024-11-05", "", false}, {"2025-03-26", "", false}, {"2025-06-18", "2025-06-18", false},
+		{"2025-11-25", "2025-11-25", true}} {
 		t.Run(c.version, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newSite(t, upstream.Options{})
@@ -105,7 +106,8 @@ func TestHeadersOfALegacySession(t *testing.T) {
 				call(t, s, s.feed, toolsList).is(`{"jsonrpc":"2.0","id":"l","result":{}}`)
 				call(t, s, s.feed, toolsList).is(`{"jsonrpc":"2.0","id":"l","result":{}}`)
 				s.end(t)
-				want := []string{"POST initialize", "POST notifications/initialized", "GET", "POST tools/list", "POST tools/list"}
+				want := []string{"POST initialize", "POST notifications/initialized",
+					"GET", "POST tools/list", "POST tools/list"}
 				session := ""
 				if !c.bare {
 					want, session = append(want, "DELETE"), "session-1"
@@ -118,8 +120,10 @@ func TestHeadersOfALegacySession(t *testing.T) {
 					if i == 0 {
 						wantSession, wantVersion = "", ""
 					}
-					if r.header.Get("Mcp-Session-Id") != wantSession || r.header.Get("MCP-Protocol-Version") != wantVersion {
-						t.Errorf("%s %s came with session %q and version %q", r.method, r.Method, r.header.Get("Mcp-Session-Id"), r.header.Get("MCP-Protocol-Version"))
+					if r.header.Get("Mcp-Session-Id") != wantSession ||
+						r.header.Get("MCP-Protocol-Version") != wantVersion {
+						t.Errorf("%s %s came with session %q and version %q", r.method, r.Method,
+							r.header.Get("Mcp-Session-Id"), r.header.Get("MCP-Protocol-Version"))
 					}
 				}
 			})
@@ -129,7 +133,8 @@ func TestHeadersOfALegacySession(t *testing.T) {
 
 func TestAnswersOfALegacyURL(t *testing.T) {
 	const done = `{"jsonrpc":"2.0","id":"c","result":{"done":1}}`
-	told := []string{`{"jsonrpc":"2.0","method":"notifications/message","params":{"data":1}}`, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":1}}`}
+	told := []string{`{"jsonrpc":"2.0","method":"notifications/message","params":{"data":1}}`,
+		`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":1}}`}
 	for _, c := range []struct {
 		name  string
 		then  func(r request) *upstream.Answer
@@ -137,12 +142,16 @@ func TestAnswersOfALegacyURL(t *testing.T) {
 		fails string
 		told  []string
 	}{
-		{"JSON", func(r request) *upstream.Answer { return reply(r.ID, `{"done":1}`) }, done, ``, nil},
+		{"JSON", func(r request) *upstream.Answer {
+			return reply(r.ID, `{"done":1}`)
+		}, done, ``, nil},
 		{"a batch", func(r request) *upstream.Answer {
-			return status(200, fmt.Sprintf(`[%s,{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":1}},{"jsonrpc":"2.0","id":%s,"result":{"done":1}}]`, told[0], r.ID))
+			return status(200, fmt.Sprintf(
+				`[%s,{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":1}},{"jsonrpc":"2.0","id":%s,"result":{"done":1}}]`, told[0], r.ID))
 		}, done, ``, told},
 		{"a stream", func(r request) *upstream.Answer {
-			e := newEvents(upstream.Event{ID: "0"}, upstream.Event{Name: "other", Data: []byte("?")}, upstream.Event{Data: []byte("noise")})
+			e := newEvents(upstream.Event{ID: "0"}, upstream.Event{Name: "other",
+				Data: []byte("?")}, upstream.Event{Data: []byte("noise")})
 			e.send("1", `%s`, told[0])
 			e.send("2", `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":1}}`)
 			e.send("3", `{"jsonrpc":"2.0","id":%s,"result":{"done":1}}`, r.ID)
@@ -151,10 +160,18 @@ func TestAnswersOfALegacyURL(t *testing.T) {
 		{"an error with its status", func(r request) *upstream.Answer {
 			return status(400, `{"jsonrpc":"2.0","id":null,"error":{"code":-32602,"message":"no"}}`)
 		}, `{"jsonrpc":"2.0","id":"c","error":{"code":-32602,"message":"no"}}`, ``, nil},
-		{"nothing", func(r request) *upstream.Answer { return status(202, ``) }, ``, `it sent no answer (HTTP 202)`, nil},
-		{"no credentials", func(r request) *upstream.Answer { return status(401, `<html>secret`) }, ``, `(HTTP 401)`, nil},
-		{"a fault", func(r request) *upstream.Answer { return status(500, `oops`) }, ``, `HTTP 500`, nil},
-		{"no network", func(r request) *upstream.Answer { return nil }, ``, `no answer from its URL`, nil},
+		{"nothing", func(r request) *upstream.Answer {
+			return status(202, ``)
+		}, ``, `it sent no answer (HTTP 202)`, nil},
+		{"no credentials", func(r request) *upstream.Answer {
+			return status(401, `<html>secret`)
+		}, ``, `(HTTP 401)`, nil},
+		{"a fault", func(r request) *upstream.Answer {
+			return status(500, `oops`)
+		}, ``, `HTTP 500`, nil},
+		{"no network", func(r request) *upstream.Answer {
+			return nil
+		}, ``, `no answer from its URL`, nil},
 		{"a stream that breaks and has no ids", func(r request) *upstream.Answer {
 			e := newEvents()
 			e.send("", `%s`, told[0])
@@ -278,7 +295,8 @@ func TestAStreamThatCannotBeTakenUpAgain(t *testing.T) {
 	}
 }
 
-// A server ends each stream of a call as soon as it was asked for, and wants it to be asked for again at once.
+// A server ends each stream of a call as soon as it was asked for, and wants it to be asked for
+// again at once.
 func TestAServerDoesNotChooseHowOftenItIsAsked(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -288,7 +306,8 @@ func TestAServerDoesNotChooseHowOftenItIsAsked(t *testing.T) {
 		fails string         // "" when the call goes on
 	}{
 		{"nothing comes", upstream.Event{}, 0, 4, "cannot be had again"},
-		{"nothing comes, for as long as a proxy bears it", upstream.Event{}, 12 * time.Second, 5, ""},
+		{"nothing comes, for as long as a proxy bears it", upstream.Event{}, 12 * time.Second, 5,
+			""},
 		{"there is always something", upstream.Event{ID: "8", Retry: 1}, 0, 599, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -371,10 +390,12 @@ func TestCancelOverLegacyHTTP(t *testing.T) {
 		defer s.end(t)
 		p := call(t, s, s.feed, toolsCall)
 		synctest.Wait()
-		p.cancel(&proxy.Cancelled{Notice: pass(t, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"c","reason":"r"}}`)})
+		p.cancel(&proxy.Cancelled{Notice: pass(t,
+			`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"c","reason":"r"}}`)})
 		p.fails("cancelled")
 		id := string(s.requests("POST tools/call")[0].ID)
-		if n := s.requests("POST notifications/cancelled"); len(n) != 1 || string(n[0].Params) != `{"requestId":`+id+`,"reason":"r"}` {
+		if n := s.requests("POST notifications/cancelled"); len(n) != 1 ||
+			string(n[0].Params) != `{"requestId":`+id+`,"reason":"r"}` {
 			t.Errorf("the server was told %v", n)
 		}
 		if !e.closed() {
@@ -405,7 +426,8 @@ func TestTheStreamWithoutACall(t *testing.T) {
 		s.feed.wants(t, `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
 		replies := []string{s.seen[len(s.seen)-1].body, s.seen[len(s.seen)-2].body}
 		slices.Sort(replies)
-		if want := []string{`{"jsonrpc":"2.0","id":"p","result":{}}`, `{"jsonrpc":"2.0","id":"q","result":{"roots":[]}}`}; !slices.Equal(replies, want) {
+		if want := []string{`{"jsonrpc":"2.0","id":"p","result":{}}`,
+			`{"jsonrpc":"2.0","id":"q","result":{"roots":[]}}`}; !slices.Equal(replies, want) {
 			t.Errorf("the server got %q, want %q", replies, want)
 		}
 		streams[0].end()
@@ -421,7 +443,8 @@ func TestTheStreamWithoutACall(t *testing.T) {
 		// Some servers send all answers there.
 		p := call(t, s, s.feed, toolsList)
 		p.waits()
-		streams[2].send("", `{"jsonrpc":"2.0","id":%s,"result":{"x":1}}`, s.requests("POST tools/list")[0].ID)
+		streams[2].send("", `{"jsonrpc":"2.0","id":%s,"result":{"x":1}}`,
+			s.requests("POST tools/list")[0].ID)
 		p.is(`{"jsonrpc":"2.0","id":"l","result":{"x":1}}`)
 	})
 }
@@ -441,11 +464,13 @@ func TestWhatAServerAsksOnACallsStream(t *testing.T) {
 		c := &client{answer: answers(`{"action":"accept"}`)}
 		p := call(t, s, c, toolsCall)
 		p.waits()
-		call(t, s, s.feed, replace(toolsCall, `"c"`, `"d"`)) // the stream says whose it is, however many there are
+		// the stream says whose it is, however many there are
+		call(t, s, s.feed, replace(toolsCall, `"c"`, `"d"`))
 		synctest.Wait()
 		e.send("", `{"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":{}}`)
 		synctest.Wait()
-		if got := s.seen[len(s.seen)-1].body; got != `{"jsonrpc":"2.0","id":"q","result":{"action":"accept"}}` {
+		if got := s.seen[len(
+			s.seen)-1].body; got != `{"jsonrpc":"2.0","id":"q","result":{"action":"accept"}}` {
 			t.Errorf("the server got %s", got)
 		}
 		p.waits()
@@ -458,7 +483,8 @@ func TestAnExpiredSession(t *testing.T) {
 		lost *upstream.Answer
 	}{
 		{"404", status(404, "")},
-		{"what the TypeScript SDK's examples say", status(400, `{"jsonrpc":"2.0","error":{"code":-32000,"message":"Bad Request: No valid session ID provided"},"id":null}`)},
+		{"what the TypeScript SDK's examples say",
+			status(400, `{"jsonrpc":"2.0","error":{"code":-32000,"message":"Bad Request: No valid session ID provided"},"id":null}`)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -479,9 +505,12 @@ func TestAnExpiredSession(t *testing.T) {
 				}
 				p := call(t, s, s.feed, toolsList)
 				p.is(`{"jsonrpc":"2.0","id":"l","result":{}}`)
-				want := []string{"POST initialize", "POST notifications/initialized", "GET", "POST logging/setLevel", "POST tools/list",
-					"POST initialize", "POST notifications/initialized", "POST logging/setLevel", "POST tools/list"}
-				got := slices.DeleteFunc(s.log()[3:], func(s string) bool { return s == "GET" }) // which runs beside
+				want := []string{"POST initialize", "POST notifications/initialized",
+					"GET", "POST logging/setLevel", "POST tools/list",
+					"POST initialize", "POST notifications/initialized", "POST logging/setLevel",
+					"POST tools/list"}
+				// which runs beside
+				got := slices.DeleteFunc(s.log()[3:], func(s string) bool { return s == "GET" })
 				if !slices.Equal(got, want[3:]) {
 					t.Errorf("the server saw\n%q, want\n%q", got, want[3:])
 				}
@@ -532,14 +561,17 @@ func TestFallbackToSSE(t *testing.T) {
 		{"405", status(405, ""), true, ``},
 		{"404", status(404, "<html>"), true, ``},
 		{"400", status(400, "what?"), true, ``},
-		{"an error of the modern era is no reason", status(400, `{"jsonrpc":"2.0","id":null,"error":{"code":-32022,"message":"?"}}`), false, ``},
+		{"an error of the modern era is no reason",
+			status(400, `{"jsonrpc":"2.0","id":null,"error":{"code":-32022,"message":"?"}}`), false,
+			``},
 		{"a fault is no reason", status(500, ""), false, ``},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				st := &starter{}
 				w := &web{serve: func(request) *upstream.Answer { return c.answer }}
-				u := upstream.New(upstream.Options{Name: "web", Era: "legacy", Dial: upstream.Dial{HTTP: w, SSE: st.start}})
+				u := upstream.New(upstream.Options{Name: "web", Era: "legacy",
+					Dial: upstream.Dial{HTTP: w, SSE: st.start}})
 				defer u.Close()
 				for i := range 2 {
 					s := open(t, u, mcp.Rev20241105, &client{})
@@ -563,7 +595,8 @@ func TestFallbackToSSE(t *testing.T) {
 	t.Run("what POST said stands when there is no SSE", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			w := &web{serve: func(request) *upstream.Answer { return status(404, "") }}
-			u := upstream.New(upstream.Options{Name: "web", Era: "legacy", Dial: upstream.Dial{HTTP: w, SSE: (&starter{fail: errors.New("no")}).start}})
+			u := upstream.New(upstream.Options{Name: "web", Era: "legacy",
+				Dial: upstream.Dial{HTTP: w, SSE: (&starter{fail: errors.New("no")}).start}})
 			defer u.Close()
 			call(t, open(t, u, mcp.Rev20241105, &client{}), &client{}, hello).fails("HTTP 404")
 		})

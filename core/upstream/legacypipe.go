@@ -8,7 +8,8 @@ import (
 	"gatekit/core/proxy"
 )
 
-// legacyPipe is a legacy session's connection over a Pipe: all that the server sends is that one session's.
+// legacyPipe is a legacy session's connection over a Pipe: all that the server sends is that one
+// session's.
 type legacyPipe struct {
 	*wire
 	lane *lane
@@ -59,7 +60,8 @@ func (p *legacyPipe) deliver(m *mcp.Message, run func(ctx context.Context)) {
 	}
 }
 
-// asked puts a request of the server to the client: on behalf of the call that it belongs to where that can be told.
+// asked puts a request of the server to the client: on behalf of the call that it belongs to where
+// that can be told.
 func (p *legacyPipe) asked(m *mcp.Message) {
 	caller := p.feed
 	if c := p.calls.task(m); c != nil {

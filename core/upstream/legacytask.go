@@ -9,8 +9,9 @@ import (
 	"gatekit/core/mcp"
 )
 
-// Some tools of legacy servers (2025-11-25) run as tasks only, of a design that modern clients do not know: such a call is made as a task here, and answered with what comes of it
-// (protocol.md 3.9).
+// Some tools of legacy servers (2025-11-25) run as tasks only, of a design that modern clients do
+// not know: such a call is made as a task here, and answered with what comes of it (protocol.md
+// 3.9).
 
 // How often a task is asked after where the server does not say.
 const (
@@ -19,7 +20,8 @@ const (
 	longestPoll  = time.Minute
 )
 
-// taskTools are the tools of a legacy server that run as tasks only, as far as it has been heard. The zero taskTools is ready.
+// taskTools are the tools of a legacy server that run as tasks only, as far as it has been heard.
+// The zero taskTools is ready.
 type taskTools struct {
 	mu     sync.Mutex
 	only   map[string]bool
@@ -62,17 +64,21 @@ func (t *taskTools) has(name string) (only, listed bool) {
 	return t.only[name], t.listed
 }
 
-// taskOnly says that m calls a tool that runs as a task only, as far as is known before it was called.
+// taskOnly says that m calls a tool that runs as a task only, as far as is known before it was
+// called.
 func (v *visit) taskOnly(m *mcp.Message) bool {
 	name, _ := m.Text("/name")
 	only, _ := v.tasks.has(name)
 	return only && m.Method == "tools/call"
 }
 
-// wantsTask says that the tool that m called runs as a task only, as its answer may mean: the specification wants an error for that, and the TypeScript SDK (v1) answers with
-// a result that is one. When the client has not asked for the tools, they are asked for.
+// wantsTask says that the tool that m called runs as a task only, as its answer may mean: the
+// specification wants an error for that, and the TypeScript SDK (v1) answers with a result that is
+// one. When the client has not asked for the tools, they are asked for.
 func (v *visit) wantsTask(ctx context.Context, m, answer *mcp.Message) bool {
-	if _, tasks := v.hello.Get("/capabilities/tasks/requests/tools/call"); !tasks || m.Method != "tools/call" || answer.ErrorCode() != mcp.CodeMethodNotFound && !failure(answer) {
+	if _, tasks := v.hello.Get("/capabilities/tasks/requests/tools/call"); !tasks ||
+		m.Method != "tools/call" || answer.ErrorCode() != mcp.CodeMethodNotFound &&
+		!failure(answer) {
 		return false
 	}
 	name, _ := m.Text("/name")
@@ -138,7 +144,8 @@ func (t *turn) asTask(ctx context.Context, o outgoing) (*mcp.Message, error) {
 		t.visit.of.life.run(func(ctx context.Context) {
 			ctx, cancel := context.WithTimeout(ctx, goodbyeWithin)
 			defer cancel()
-			if _, err := server.request(ctx, taskRequest("tasks/cancel", id, nil), nil); err != nil {
+			if _, err := server.request(ctx, taskRequest("tasks/cancel", id, nil),
+				nil); err != nil {
 				t.visit.of.up.log.Debug("cancel a task", "server", name, "error", err)
 			}
 		})
@@ -150,14 +157,16 @@ func (t *turn) asTask(ctx context.Context, o outgoing) (*mcp.Message, error) {
 	return answer.WithID(t.m.ID()), nil
 }
 
-// poll asks after a task until ctx ends: as long as the server says that it is at work, it is not taken to be silent.
+// poll asks after a task until ctx ends: as long as the server says that it is at work, it is not
+// taken to be silent.
 func (t *turn) poll(ctx context.Context, id []byte, every time.Duration) {
 	for sleep(ctx, every) {
 		answer, err := t.visit.server.request(ctx, taskRequest("tasks/get", id, nil), nil)
 		if err != nil || answer.Kind == mcp.Error {
 			continue
 		}
-		if answer.TextEquals("/status", "working") || answer.TextEquals("/status", "input_required") {
+		if answer.TextEquals("/status", "working") || answer.TextEquals("/status",
+			"input_required") {
 			t.c.ReportActivity()
 		}
 		every = pollInterval(answer, "/pollInterval")
@@ -171,5 +180,6 @@ func pollInterval(m *mcp.Message, pointer string) time.Duration {
 	if err != nil {
 		return defaultPoll
 	}
-	return time.Duration(min(max(ms, float64(shortestPoll.Milliseconds())), float64(longestPoll.Milliseconds()))) * time.Millisecond
+	return time.Duration(min(max(ms, float64(shortestPoll.Milliseconds())),
+		float64(longestPoll.Milliseconds()))) * time.Millisecond
 }

@@ -13,14 +13,17 @@ func TestAToolThatRunsAsATaskOnly(t *testing.T) {
 	const call1 = `,"name":"x","arguments":{"n":1.0}`
 	const progress = `"progressToken":"p"`
 	for name, c := range map[string]func(t *testing.T, p *pending, srv *pipe, to *client){
-		"it is answered with what comes of the task": func(t *testing.T, p *pending, srv *pipe, to *client) {
+		"it is answered with what comes of the task": func(t *testing.T, p *pending, srv *pipe,
+			to *client) {
 			q := srv.expect(t, "tasks/result") // "p" stays the task's
-			if want := `{"taskId":"T","_meta":{"progressToken":"gatekit-6"}}`; string(q.Params) != want {
+			if want := `{"taskId":"T","_meta":{"progressToken":"gatekit-6"}}`; string(
+				q.Params) != want {
 				t.Errorf("asked for the result with %s, want %s", q.Params, want)
 			}
 			srv.send(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":1}}`)
 			srv.send(`{"jsonrpc":"2.0","id":"s1","method":"elicitation/create","params":{"message":"who?","_meta":{"io.modelcontextprotocol/related-task":{"taskId":"T"}}}}`)
-			if a := srv.next(t); a.Raw != `{"jsonrpc":"2.0","id":"s1","result":{"action":"accept"}}` {
+			if a := srv.next(
+				t); a.Raw != `{"jsonrpc":"2.0","id":"s1","result":{"action":"accept"}}` {
 				t.Errorf("the server was told %s", a.Raw)
 			}
 			time.Sleep(1500 * time.Millisecond) // as often as the server wants
@@ -60,7 +63,8 @@ func TestAToolThatRunsAsATaskOnly(t *testing.T) {
 				s, st, end := legacyFor(t, &client{})
 				defer end()
 				to := &client{answer: answers(`{"action":"accept"}`)}
-				p := call(t, s, to, replace(able(`1`, "tools/call", `{"elicitation":{}}`, call1), `"_meta":{`, `"_meta":{`+progress+`,`))
+				p := call(t, s, to, replace(able(`1`, "tools/call", `{"elicitation":{}}`, call1),
+					`"_meta":{`, `"_meta":{`+progress+`,`))
 				srv := st.last(t)
 				srv.initialized(t, `{"elicitation":{}}`)
 				q := srv.expect(t, "tools/call")
@@ -89,7 +93,8 @@ func TestToolsThatRunAsTasksAreKnownFromTheList(t *testing.T) {
 		p := call(t, s, &client{}, modernRequest(`1`, "tools/list", ``, ``))
 		srv := st.last(t)
 		srv.initialized(t, `{}`)
-		srv.result(srv.expect(t, "tools/list").ID, `{"tools":[{"name":"x","execution":{"taskSupport":"required"}},{"name":"y","execution":{"taskSupport":"optional"}}]}`)
+		srv.result(srv.expect(t, "tools/list").ID,
+			`{"tools":[{"name":"x","execution":{"taskSupport":"required"}},{"name":"y","execution":{"taskSupport":"optional"}}]}`)
 		synctest.Wait()
 		if p.err != nil {
 			t.Fatal(p.err)
@@ -123,7 +128,8 @@ func TestAToolThatFailsIsNotCalledTwice(t *testing.T) {
 		srv.result(srv.expect(t, "tools/list").ID, `{"tools":[{"name":"x"}]}`)
 		p.is(`{"jsonrpc":"2.0","id":1,"result":{"content":[],"isError":true,"resultType":"complete",` + serverInfo + `}}`)
 		p = call(t, s, &client{}, modernRequest(`2`, "tools/call", ``, `,"name":"x"`))
-		srv.result(srv.expect(t, "tools/call").ID, `{"content":[],"isError":true}`) // and this time nothing is asked
+		// and this time nothing is asked
+		srv.result(srv.expect(t, "tools/call").ID, `{"content":[],"isError":true}`)
 		p.is(`{"jsonrpc":"2.0","id":2,"result":{"content":[],"isError":true,"resultType":"complete",` + serverInfo + `}}`)
 	})
 }
@@ -136,12 +142,14 @@ func TestProgressOfATaskGoesToWhoeverWaitsForIt(t *testing.T) {
 		call(t, s, &client{}, modernRequest(`0`, "tools/list", ``, ``))
 		srv := st.last(t)
 		srv.initialized(t, `{}`)
-		srv.result(srv.expect(t, "tools/list").ID, `{"tools":[{"name":"x","execution":{"taskSupport":"required"}}]}`)
+		srv.result(srv.expect(t, "tools/list").ID,
+			`{"tools":[{"name":"x","execution":{"taskSupport":"required"}}]}`)
 		clients := []*client{{}, {}}
 		var tokens []string
 		for i, id := range []string{"A", "B"} {
 			synctest.Wait()
-			call(t, s, clients[i], modernRequest(`1`, "tools/call", `"progressToken":7,`, `,"name":"x"`))
+			call(t, s, clients[i], modernRequest(`1`, "tools/call", `"progressToken":7,`,
+				`,"name":"x"`))
 			q := srv.expect(t, "tools/call")
 			_, token, _ := strings.Cut(string(q.Params), `"progressToken":`)
 			tokens = append(tokens, token[:strings.IndexAny(token, ",}")])

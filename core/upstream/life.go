@@ -9,9 +9,11 @@ import (
 // errClosed is the cause of everything that ends because its owner was closed.
 var errClosed = errors.New("closed")
 
-// life is how long an object's goroutines run: each is started by run and has ended when end returns.
+// life is how long an object's goroutines run: each is started by run and has ended when end
+// returns.
 type life struct {
-	// ctx ends with the object. It is kept here, and only here, because a life has no call of its own whose context it could take.
+	// ctx ends with the object. It is kept here, and only here, because a life has no call of its
+	// own whose context it could take.
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 

@@ -27,7 +27,8 @@ func modernUp(o upstream.Options) (*upstream.Upstream, *starter) {
 
 func openFor(t *testing.T, u *upstream.Upstream, session, principal string) proxy.Server {
 	t.Helper()
-	s, err := u.Open(t.Context(), proxy.OpenOptions{Session: session, Principal: principal, Revision: mcp.Rev20260728}, &client{})
+	s, err := u.Open(t.Context(), proxy.OpenOptions{Session: session, Principal: principal,
+		Revision: mcp.Rev20260728}, &client{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +140,8 @@ func TestListenOverAPipe(t *testing.T) {
 			defer end()
 			p.cancel(&proxy.Cancelled{})
 			p.fails("cancelled")
-			if n := srv.expect(t, "notifications/cancelled"); string(n.Params) != `{"requestId":`+string(m.ID)+`}` {
+			if n := srv.expect(t, "notifications/cancelled"); string(n.Params) != `{"requestId":`+
+				string(m.ID)+`}` {
 				t.Errorf("the server was told %s", n.Params)
 			}
 		})
@@ -215,7 +217,8 @@ func TestAModernServerMayNotAsk(t *testing.T) {
 		srv := st.last(t)
 		srv.expect(t, "tools/call")
 		srv.send(`{"jsonrpc":"2.0","id":5,"method":"roots/list"}`)
-		if m := srv.next(t); string(m.ID) != "5" || m.Error == nil || m.Error.Code != mcp.CodeMethodNotFound {
+		if m := srv.next(t); string(m.ID) != "5" || m.Error == nil ||
+			m.Error.Code != mcp.CodeMethodNotFound {
 			t.Errorf("it was answered with %s", m.Raw)
 		}
 	})
@@ -232,11 +235,15 @@ func TestResultTypes(t *testing.T) {
 		{"complete", plain, `{"resultType":"complete"}`, false, ``},
 		{"absent is complete", plain, `{}`, false, ``},
 		{"a task", plain, `{"resultType":"task","taskId":"t"}`, false, ``},
-		{"input for a client that takes it in rounds", plain, `{"resultType":"input_required","inputRequests":{}}`, true, ``},
-		{"an escaped word is the same word", plain, `{"resultType":"input_req\u0075ired","inputRequests":{}}`, true, ``},
-		{"input for a list", modernRequest(`1`, "tools/list", ``, ``), `{"resultType":"input_required"}`, false, `no place for it`},
+		{"input for a client that takes it in rounds", plain,
+			`{"resultType":"input_required","inputRequests":{}}`, true, ``},
+		{"an escaped word is the same word", plain,
+			`{"resultType":"input_req\u0075ired","inputRequests":{}}`, true, ``},
+		{"input for a list", modernRequest(`1`, "tools/list", ``, ``),
+			`{"resultType":"input_required"}`, false, `no place for it`},
 		{"an unknown type", plain, `{"resultType":"acme"}`, false, `of type "acme"`},
-		{"an unknown type for a client with extensions", extended, `{"resultType":"acme"}`, false, ``},
+		{"an unknown type for a client with extensions", extended, `{"resultType":"acme"}`, false,
+			``},
 		{"no word", plain, `{"resultType":7}`, false, `which is no name`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -294,13 +301,15 @@ func TestAProcessThatIsNotToBeRestarted(t *testing.T) {
 		defer u.Close()
 		s := openFor(t, u, "a", "")
 		st.fail = errors.New("no such program")
-		call(t, s, &client{}, modernRequest(`1`, "tools/call", ``, `,"name":"x"`)).fails("could not be started")
+		call(t, s, &client{}, modernRequest(`1`, "tools/call", ``,
+			`,"name":"x"`)).fails("could not be started")
 		st.fail = nil // one that never ran may be started still
 		call(t, s, &client{}, modernRequest(`1`, "tools/call", ``, `,"name":"x"`))
 		time.Sleep(time.Second)
 		st.last(t).Close()
 		synctest.Wait()
-		call(t, s, &client{}, modernRequest(`1`, "tools/call", ``, `,"name":"x"`)).fails("not to be started again")
+		call(t, s, &client{}, modernRequest(`1`, "tools/call", ``,
+			`,"name":"x"`)).fails("not to be started again")
 	})
 }
 
@@ -309,13 +318,15 @@ func TestANotificationThatTheRevisionDoesNotHaveIsSwallowed(t *testing.T) {
 		u, st := modernUp(upstream.Options{})
 		defer u.Close()
 		s := openFor(t, u, "a", "")
-		if err := s.Notify(context.Background(), pass(t, `{"jsonrpc":"2.0","method":"notifications/roots/list_changed"}`)); err != nil {
+		if err := s.Notify(context.Background(),
+			pass(t, `{"jsonrpc":"2.0","method":"notifications/roots/list_changed"}`)); err != nil {
 			t.Error(err)
 		}
 		if st.count() != 0 {
 			t.Error("it started a process")
 		}
-		if err := s.Notify(context.Background(), pass(t, `{"jsonrpc":"2.0","method":"acme/told"}`)); err != nil {
+		if err := s.Notify(context.Background(),
+			pass(t, `{"jsonrpc":"2.0","method":"acme/told"}`)); err != nil {
 			t.Error(err)
 		}
 		st.last(t).expect(t, "acme/told")

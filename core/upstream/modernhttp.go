@@ -9,7 +9,8 @@ import (
 	"gatekit/core/proxy"
 )
 
-// modernHTTP is a modern server over Streamable HTTP: every request stands for itself, its stream is its own, and closing it cancels it.
+// modernHTTP is a modern server over Streamable HTTP: every request stands for itself, its stream
+// is its own, and closing it cancels it.
 type modernHTTP struct {
 	up    *Upstream
 	calls calls
@@ -23,9 +24,11 @@ func newModernHTTP(u *Upstream) *modernHTTP {
 	return &modernHTTP{up: u, tools: tools{asking: make(chan struct{}, 1)}}
 }
 
-// call puts a request to the server. A header mismatch says that nothing was run: it is put once more with the name as it is where it was encoded (go-sdk v1.8.0 does
-// not decode it), and once more with fresh knowledge of the tools.
-func (h *modernHTTP) call(ctx context.Context, o outgoing, caller proxy.Handler) (*mcp.Message, error) {
+// call puts a request to the server. A header mismatch says that nothing was run: it is put once
+// more with the name as it is where it was encoded (go-sdk v1.8.0 does not decode it), and once
+// more with fresh knowledge of the tools.
+func (h *modernHTTP) call(ctx context.Context, o outgoing,
+	caller proxy.Handler) (*mcp.Message, error) {
 	m := o.m
 	h.mu.Lock()
 	raw := h.rawNames
@@ -34,7 +37,9 @@ func (h *modernHTTP) call(ctx context.Context, o outgoing, caller proxy.Handler)
 	for {
 		header := modernHeader(m, raw)
 		if m.Method == "tools/call" {
-			if err := h.tools.mirror(ctx, header, m, func() []*mcp.Message { return h.list(ctx, m) }); err != nil {
+			if err := h.tools.mirror(ctx, header, m, func() []*mcp.Message {
+				return h.list(ctx, m)
+			}); err != nil {
 				return nil, err
 			}
 		}
@@ -61,14 +66,16 @@ func (h *modernHTTP) call(ctx context.Context, o outgoing, caller proxy.Handler)
 			h.tools.forget()
 		default:
 			text, _ := answer.Text("/message")
-			h.up.log.Warn("a server refuses the headers of a request", "server", h.up.o.Name, "method", m.Method, "message", text)
+			h.up.log.Warn("a server refuses the headers of a request", "server", h.up.o.Name,
+				"method", m.Method, "message", text)
 			return nil, unavailable(h.up.o.Name, "it refused the headers of the request", nil)
 		}
 	}
 }
 
 // attempt posts the request once.
-func (h *modernHTTP) attempt(ctx context.Context, o outgoing, caller proxy.Handler, header http.Header) (answer *mcp.Message, err error) {
+func (h *modernHTTP) attempt(ctx context.Context, o outgoing, caller proxy.Handler,
+	header http.Header) (answer *mcp.Message, err error) {
 	o, ended := o.watched(ctx, h.up.o.Observer)
 	defer func() { ended(answer, err) }()
 	c, err := h.calls.begin(ctx, nil, o.m, caller, nil)
@@ -120,8 +127,10 @@ func (h *modernHTTP) exchange(c *call, o outgoing, header http.Header) (*mcp.Mes
 			a.Events.Close()
 		}
 		m, _ := bodyError(limits, a, c.id)
-		if a.Status == http.StatusBadRequest || a.Status == http.StatusNotFound || a.Status == http.StatusMethodNotAllowed {
-			if m == nil || !modernError(m) && m.ErrorCode() != mcp.CodeMethodNotFound && m.ErrorCode() != mcp.CodeInvalidParams {
+		if a.Status == http.StatusBadRequest || a.Status == http.StatusNotFound ||
+			a.Status == http.StatusMethodNotAllowed {
+			if m == nil || !modernError(m) && m.ErrorCode() != mcp.CodeMethodNotFound &&
+				m.ErrorCode() != mcp.CodeInvalidParams {
 				h.up.doubt() // it looks like another era's
 			}
 		}
@@ -136,13 +145,16 @@ func (h *modernHTTP) exchange(c *call, o outgoing, header http.Header) (*mcp.Mes
 	return answer, err
 }
 
-// incoming hands over what a call's stream carries beside the answer. It answers one itself when the server ended a subscription by cancelling it.
+// incoming hands over what a call's stream carries beside the answer. It answers one itself when
+// the server ended a subscription by cancelling it.
 func (h *modernHTTP) incoming(c *call, m *mcp.Message) *mcp.Message {
 	switch {
 	case m.Kind != mcp.Notification:
-		h.up.log.Debug("a server sent what has no place on a stream", "server", h.up.o.Name, "kind", m.Kind, "method", m.Method)
+		h.up.log.Debug("a server sent what has no place on a stream", "server", h.up.o.Name,
+			"kind", m.Kind, "method", m.Method)
 	case m.Method == "notifications/cancelled":
-		if raw, _ := m.Get("/requestId"); mcp.ID(raw) == c.id && c.m.Method == "subscriptions/listen" {
+		if raw, _ := m.Get("/requestId"); mcp.ID(raw) == c.id &&
+			c.m.Method == "subscriptions/listen" {
 			return ended(c)
 		}
 	case m.Method == "notifications/progress":
@@ -174,12 +186,15 @@ func (h *modernHTTP) notify(ctx context.Context, o outgoing) error {
 	return nil
 }
 
-// list asks for all tools, for the sake of a call whose tool is not known. What cannot be had is left out: the server will say so if it matters.
+// list asks for all tools, for the sake of a call whose tool is not known. What cannot be had is
+// left out: the server will say so if it matters.
 func (h *modernHTTP) list(ctx context.Context, call *mcp.Message) []*mcp.Message {
 	var pages []*mcp.Message
 	var cursor []byte
 	for range maxPages {
-		page, err := h.own(ctx, func(id mcp.ID) (outgoing, error) { return listTools(id, call, cursor) })
+		page, err := h.own(ctx, func(id mcp.ID) (outgoing, error) {
+			return listTools(id, call, cursor)
+		})
 		if err != nil || page.Kind != mcp.Response {
 			h.up.log.Debug("list a server's tools", "server", h.up.o.Name, "error", err)
 			return pages
@@ -194,7 +209,8 @@ func (h *modernHTTP) list(ctx context.Context, call *mcp.Message) []*mcp.Message
 }
 
 // own posts a request of upstream's own.
-func (h *modernHTTP) own(ctx context.Context, make func(id mcp.ID) (outgoing, error)) (*mcp.Message, error) {
+func (h *modernHTTP) own(ctx context.Context, make func(id mcp.ID) (outgoing,
+	error)) (*mcp.Message, error) {
 	c, err := h.calls.begin(ctx, nil, mcp.NewRequest("0", "", nil), nil, nil)
 	if err != nil {
 		return nil, refused(h.up.o.Name, err)
@@ -209,7 +225,8 @@ func (h *modernHTTP) own(ctx context.Context, make func(id mcp.ID) (outgoing, er
 
 // probeHTTP asks a URL what it is (protocol.md 4.3).
 func (u *Upstream) probeHTTP(ctx context.Context) finding {
-	ctx, cancel := context.WithTimeoutCause(ctx, httpProbeTimes*u.o.ProbeTimeout, unavailable(u.o.Name, "its URL did not answer in time", nil))
+	ctx, cancel := context.WithTimeoutCause(ctx, httpProbeTimes*u.o.ProbeTimeout,
+		unavailable(u.o.Name, "its URL did not answer in time", nil))
 	defer cancel()
 	h := newModernHTTP(u)
 	c, err := h.calls.begin(ctx, nil, discover("0", u.o.Version).m, nil, nil)
@@ -226,7 +243,8 @@ func (u *Upstream) probeHTTP(ctx context.Context) finding {
 	}
 	var answer *mcp.Message
 	find := func(m *mcp.Message, bad error) bool {
-		if bad == nil && (m.Kind == mcp.Response || m.Kind == mcp.Error) && (m.ID() == c.id || nameless(m)) {
+		if bad == nil && (m.Kind == mcp.Response || m.Kind == mcp.Error) && (m.ID() == c.id ||
+			nameless(m)) {
 			answer = m
 		}
 		return answer == nil
@@ -248,7 +266,8 @@ func (u *Upstream) probeHTTP(ctx context.Context) finding {
 			a.Events.Close()
 		}
 		switch a.Status {
-		case http.StatusBadRequest, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusNotAcceptable,
+		case http.StatusBadRequest, http.StatusNotFound, http.StatusMethodNotAllowed,
+			http.StatusNotAcceptable,
 			http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity:
 			answer, _ = bodyError(u.o.Limits, a, c.id)
 		default:
@@ -261,7 +280,8 @@ func (u *Upstream) probeHTTP(ctx context.Context) finding {
 	return u.classify(answer)
 }
 
-// httpProbeTimes is how many times the time of a probe a URL has to answer one: unlike a process's, its silence is no evidence.
+// httpProbeTimes is how many times the time of a probe a URL has to answer one: unlike a process's,
+// its silence is no evidence.
 const httpProbeTimes = 3
 
 // maxPages of a list of tools are read for a call.

@@ -32,21 +32,30 @@ func TestHeadersOfAModernRequest(t *testing.T) {
 	for _, c := range []struct{ name, request, mcpMethod, mcpName string }{
 		{"a list has no name", modernRequest(`1`, "tools/list", ``, ``), "tools/list", ""},
 		{"a prompt", modernRequest(`1`, "prompts/get", ``, `,"name":"p"`), "prompts/get", "p"},
-		{"a resource", modernRequest(`1`, "resources/read", ``, `,"uri":"file:///a b"`), "resources/read", "file:///a b"},
+		{"a resource", modernRequest(`1`, "resources/read", ``, `,"uri":"file:///a b"`),
+			"resources/read", "file:///a b"},
 		{"a task", modernRequest(`1`, "tasks/update", ``, `,"taskId":"t"`), "tasks/update", "t"},
-		{"a name that is no ASCII", modernRequest(`1`, "prompts/get", ``, `,"name":"\u00fc"`), "prompts/get", "=?base64?w7w=?="},
-		{"one with a line break", modernRequest(`1`, "prompts/get", ``, `,"name":"a\nb"`), "prompts/get", "=?base64?YQpi?="},
-		{"one that would lose a blank", modernRequest(`1`, "prompts/get", ``, `,"name":"a "`), "prompts/get", "=?base64?YSA=?="},
-		{"one that looks wrapped", modernRequest(`1`, "prompts/get", ``, `,"name":"=?base64?YQ==?="`), "prompts/get", "=?base64?PT9iYXNlNjQ/WVE9PT89?="},
-		{"one that looks nearly wrapped", modernRequest(`1`, "prompts/get", ``, `,"name":"=?BASE64?YQ==?="`), "prompts/get", "=?BASE64?YQ==?="},
+		{"a name that is no ASCII", modernRequest(`1`, "prompts/get", ``, `,"name":"\u00fc"`),
+			"prompts/get", "=?base64?w7w=?="},
+		{"one with a line break", modernRequest(`1`, "prompts/get", ``, `,"name":"a\nb"`),
+			"prompts/get", "=?base64?YQpi?="},
+		{"one that would lose a blank", modernRequest(`1`, "prompts/get", ``, `,"name":"a "`),
+			"prompts/get", "=?base64?YSA=?="},
+		{"one that looks wrapped", modernRequest(`1`, "prompts/get", ``,
+			`,"name":"=?base64?YQ==?="`), "prompts/get", "=?base64?PT9iYXNlNjQ/WVE9PT89?="},
+		{"one that looks nearly wrapped", modernRequest(`1`, "prompts/get", ``,
+			`,"name":"=?BASE64?YQ==?="`), "prompts/get", "=?BASE64?YQ==?="},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, w, end := openSite(t, func(r request) *upstream.Answer { return reply(r.ID, `{}`) })
+				s, w, end := openSite(t, func(r request) *upstream.Answer {
+					return reply(r.ID, `{}`)
+				})
 				defer end()
 				call(t, s, &client{}, c.request).is(`{"jsonrpc":"2.0","id":1,"result":{}}`)
 				h := w.seen[0].header
-				want := map[string]string{"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": c.mcpMethod, "Mcp-Name": c.mcpName, "Mcp-Session-Id": ""}
+				want := map[string]string{"MCP-Protocol-Version": "2026-07-28",
+					"Mcp-Method": c.mcpMethod, "Mcp-Name": c.mcpName, "Mcp-Session-Id": ""}
 				for name, v := range want {
 					if h.Get(name) != v {
 						t.Errorf("%s is %q, want %q", name, h.Get(name), v)
@@ -66,9 +75,11 @@ func TestAServerThatRefusesTheRevisionThatItSpeaksIsAskedOnceMore(t *testing.T) 
 			n := 0
 			s, _, end := openSite(t, func(r request) *upstream.Answer {
 				if n++; n <= answers {
-					return status(400, replace(`{"jsonrpc":"2.0","id":ID,"error":{"code":-32022,"message":"m","data":{"supported":["2025-11-25","2026-07-28"]}}}`, "ID", string(r.ID)))
+					return status(400, replace(
+						`{"jsonrpc":"2.0","id":ID,"error":{"code":-32022,"message":"m","data":{"supported":["2025-11-25","2026-07-28"]}}}`, "ID", string(r.ID)))
 				}
-				return status(200, replace(`{"jsonrpc":"2.0","id":ID,"result":{}}`, "ID", string(r.ID)))
+				return status(200, replace(`{"jsonrpc":"2.0","id":ID,"result":{}}`,
+					"ID", string(r.ID)))
 			})
 			defer end()
 			p := call(t, s, &client{}, modernRequest(`"c"`, "prompts/get", ``, `,"name":"x"`))
@@ -88,19 +99,30 @@ func TestAnswersOfAModernURL(t *testing.T) {
 		status       int
 		want, fails  string
 	}{
-		{"a result", `{"jsonrpc":"2.0","id":ID,"result":{}}`, 200, `{"jsonrpc":"2.0","id":"c","result":{}}`, ``},
-		{"an error", `{"jsonrpc":"2.0","id":ID,"error":{"code":-32603,"message":"m"}}`, 200, `{"jsonrpc":"2.0","id":"c","error":{"code":-32603,"message":"m"}}`, ``},
-		{"an error with a status of its own", `{"jsonrpc":"2.0","id":ID,"error":{"code":-32602,"message":"m"}}`, 400, `{"jsonrpc":"2.0","id":"c","error":{"code":-32602,"message":"m"}}`, ``},
-		{"one to nobody", `{"jsonrpc":"2.0","id":null,"error":{"code":-32601,"message":"m"}}`, 404, `{"jsonrpc":"2.0","id":"c","error":{"code":-32601,"message":"m"}}`, ``},
-		{"a missing capability", `{"jsonrpc":"2.0","id":ID,"error":{"code":-32021,"message":"m"}}`, 400, `{"jsonrpc":"2.0","id":"c","error":{"code":-32021,"message":"m"}}`, ``},
-		{"a version that it does not speak after all", `{"jsonrpc":"2.0","id":ID,"error":{"code":-32022,"message":"m"}}`, 400, ``, `does not speak the revision`},
-		{"another request's", `{"jsonrpc":"2.0","id":99,"result":{}}`, 200, ``, `it sent no answer`},
+		{"a result", `{"jsonrpc":"2.0","id":ID,"result":{}}`, 200,
+			`{"jsonrpc":"2.0","id":"c","result":{}}`, ``},
+		{"an error", `{"jsonrpc":"2.0","id":ID,"error":{"code":-32603,"message":"m"}}`, 200,
+			`{"jsonrpc":"2.0","id":"c","error":{"code":-32603,"message":"m"}}`, ``},
+		{"an error with a status of its own",
+			`{"jsonrpc":"2.0","id":ID,"error":{"code":-32602,"message":"m"}}`, 400,
+			`{"jsonrpc":"2.0","id":"c","error":{"code":-32602,"message":"m"}}`, ``},
+		{"one to nobody", `{"jsonrpc":"2.0","id":null,"error":{"code":-32601,"message":"m"}}`, 404,
+			`{"jsonrpc":"2.0","id":"c","error":{"code":-32601,"message":"m"}}`, ``},
+		{"a missing capability", `{"jsonrpc":"2.0","id":ID,"error":{"code":-32021,"message":"m"}}`,
+			400, `{"jsonrpc":"2.0","id":"c","error":{"code":-32021,"message":"m"}}`, ``},
+		{"a version that it does not speak after all",
+			`{"jsonrpc":"2.0","id":ID,"error":{"code":-32022,"message":"m"}}`, 400,
+			``, `does not speak the revision`},
+		{"another request's", `{"jsonrpc":"2.0","id":99,"result":{}}`, 200,
+			``, `it sent no answer`},
 		{"text", `oops`, 500, ``, `HTTP 500`},
 		{"nothing", ``, 202, ``, `HTTP 202`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, _, end := openSite(t, func(r request) *upstream.Answer { return status(c.status, replace(c.answer, "ID", string(r.ID))) })
+				s, _, end := openSite(t, func(r request) *upstream.Answer {
+					return status(c.status, replace(c.answer, "ID", string(r.ID)))
+				})
 				defer end()
 				p := call(t, s, &client{}, modernRequest(`"c"`, "prompts/get", ``, `,"name":"x"`))
 				if c.fails != "" {
@@ -123,7 +145,8 @@ func TestAnswersOfAModernURL(t *testing.T) {
 			})
 			defer end()
 			c := &client{}
-			call(t, s, c, modernRequest(`"c"`, "prompts/get", `"progressToken":"p",`, `,"name":"x"`)).is(`{"jsonrpc":"2.0","id":"c","result":{}}`)
+			call(t, s, c, modernRequest(`"c"`, "prompts/get", `"progressToken":"p",`,
+				`,"name":"x"`)).is(`{"jsonrpc":"2.0","id":"c","result":{}}`)
 			c.wants(t, told)
 		})
 	})
@@ -135,7 +158,8 @@ func TestAnswersOfAModernURL(t *testing.T) {
 				return stream(e)
 			})
 			defer end()
-			call(t, s, &client{}, modernRequest(`"c"`, "prompts/get", ``, `,"name":"x"`)).fails("broke")
+			call(t, s, &client{}, modernRequest(`"c"`, "prompts/get", ``,
+				`,"name":"x"`)).fails("broke")
 			if got := w.log(); len(got) != 1 {
 				t.Errorf("the server saw %q", got)
 			}
@@ -167,7 +191,8 @@ func TestListenOverHTTP(t *testing.T) {
 		s, w, end := openSite(t, func(r request) *upstream.Answer { return stream(e) })
 		defer end()
 		c := &client{}
-		p := call(t, s, c, modernRequest(`7`, "subscriptions/listen", ``, `,"notifications":{"toolsListChanged":true}`))
+		p := call(t, s, c, modernRequest(`7`, "subscriptions/listen", ``,
+			`,"notifications":{"toolsListChanged":true}`))
 		p.waits()
 		id := w.seen[0].ID
 		e.send("", `{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%s}}}`, id)
@@ -188,7 +213,8 @@ const annotated = `{"resultType":"complete","tools":[
 
 func TestArgumentsInHeaders(t *testing.T) {
 	const arguments = `,"name":"x","arguments":{"region":"\u00e9","n":42.0,"on":false,"bad":"b","a/b":{"deep":"d"}}`
-	want := http.Header{"Mcp-Param-Region": {"=?base64?w6k=?="}, "Mcp-Param-N": {"42"}, "Mcp-Param-On": {"false"}, "Mcp-Param-Deep": {"d"}}
+	want := http.Header{"Mcp-Param-Region": {"=?base64?w6k=?="}, "Mcp-Param-N": {"42"},
+		"Mcp-Param-On": {"false"}, "Mcp-Param-Deep": {"d"}}
 	params := func(h http.Header) http.Header {
 		found := http.Header{}
 		for name, v := range h {
@@ -220,7 +246,8 @@ func TestArgumentsInHeaders(t *testing.T) {
 			defer end()
 			call(t, s, &client{}, modernRequest(`1`, "tools/list", ``, ``))
 			synctest.Wait()
-			call(t, s, &client{}, modernRequest(`2`, "tools/call", ``, arguments)).is(`{"jsonrpc":"2.0","id":2,"result":{}}`)
+			call(t, s, &client{}, modernRequest(`2`, "tools/call", ``,
+				arguments)).is(`{"jsonrpc":"2.0","id":2,"result":{}}`)
 			check(t, w, "POST tools/list", "POST tools/call")
 		})
 	})
@@ -237,10 +264,12 @@ func TestArgumentsInHeaders(t *testing.T) {
 			})
 			defer end()
 			for range 2 {
-				call(t, s, &client{}, modernRequest(`2`, "tools/call", `"progressToken":1,"io.modelcontextprotocol/logLevel":"info","x":1,`, arguments)).is(`{"jsonrpc":"2.0","id":2,"result":{}}`)
+				call(t, s, &client{}, modernRequest(`2`,
+					"tools/call", `"progressToken":1,"io.modelcontextprotocol/logLevel":"info","x":1,`, arguments)).is(`{"jsonrpc":"2.0","id":2,"result":{}}`)
 			}
 			check(t, w, "POST tools/list", "POST tools/list", "POST tools/call", "POST tools/call")
-			if got := string(w.seen[0].Params); got != `{"_meta":{"x":1,"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"c","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}}` {
+			if got := string(
+				w.seen[0].Params); got != `{"_meta":{"x":1,"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"c","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}}` {
 				t.Errorf("asked with %s", got)
 			}
 		})
@@ -254,12 +283,14 @@ func TestArgumentsInHeaders(t *testing.T) {
 					return reply(r.ID, `{"tools":[{"name":"x","inputSchema":{}}]}`)
 				case r.Method == "tools/call" && r.header.Get("Mcp-Param-N") == "":
 					changed = true
-					return status(400, fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32020,"message":"m"}}`, r.ID))
+					return status(400, fmt.Sprintf(
+						`{"jsonrpc":"2.0","id":%s,"error":{"code":-32020,"message":"m"}}`, r.ID))
 				}
 				return serve(r)
 			})
 			defer end()
-			call(t, s, &client{}, modernRequest(`2`, "tools/call", ``, arguments)).is(`{"jsonrpc":"2.0","id":2,"result":{}}`)
+			call(t, s, &client{}, modernRequest(`2`, "tools/call", ``,
+				arguments)).is(`{"jsonrpc":"2.0","id":2,"result":{}}`)
 			check(t, w, "POST tools/list", "POST tools/call", "POST tools/list", "POST tools/call")
 		})
 	})
@@ -267,7 +298,9 @@ func TestArgumentsInHeaders(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s, w, end := openSite(t, serve)
 			defer end()
-			call(t, s, &client{}, modernRequest(`2`, "tools/call", ``, `,"name":"x","arguments":{"region":null,"n":{}}`)).is(`{"jsonrpc":"2.0","id":2,"result":{}}`)
+			call(t, s, &client{}, modernRequest(`2`, "tools/call", ``,
+				`,"name":"x","arguments":{"region":null,"n":{}}`)).is(
+				`{"jsonrpc":"2.0","id":2,"result":{}}`)
 			if got := params(w.requests("POST tools/call")[0].header); len(got) > 0 {
 				t.Errorf("got %v", got)
 			}
@@ -277,7 +310,9 @@ func TestArgumentsInHeaders(t *testing.T) {
 
 func TestHeaderMismatch(t *testing.T) {
 	refuse := func(r request) *upstream.Answer {
-		return status(400, fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":"m"}}`, r.ID, mcp.CodeHeaderMismatch))
+		return status(400, fmt.Sprintf(
+			`{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":"m"}}`, r.ID,
+			mcp.CodeHeaderMismatch))
 	}
 	t.Run("a name is put as it is to a server that does not decode", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
@@ -289,7 +324,8 @@ func TestHeaderMismatch(t *testing.T) {
 			})
 			defer end()
 			for range 2 {
-				call(t, s, &client{}, modernRequest(`2`, "prompts/get", ``, `,"name":"ü"`)).is(`{"jsonrpc":"2.0","id":2,"result":{}}`)
+				call(t, s, &client{}, modernRequest(`2`, "prompts/get", ``,
+					`,"name":"ü"`)).is(`{"jsonrpc":"2.0","id":2,"result":{}}`)
 			}
 			if n := len(w.log()); n != 3 {
 				t.Errorf("%d requests for two calls: what the server is like was not remembered", n)
@@ -300,7 +336,8 @@ func TestHeaderMismatch(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s, w, end := openSite(t, refuse)
 			defer end()
-			call(t, s, &client{}, modernRequest(`2`, "prompts/get", ``, `,"name":"a\r\nX: y"`)).fails("refused the headers")
+			call(t, s, &client{}, modernRequest(`2`, "prompts/get", ``,
+				`,"name":"a\r\nX: y"`)).fails("refused the headers")
 			if n := len(w.log()); n != 1 {
 				t.Errorf("%d requests", n)
 			}
@@ -310,7 +347,8 @@ func TestHeaderMismatch(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s, w, end := openSite(t, refuse)
 			defer end()
-			call(t, s, &client{}, modernRequest(`2`, "tools/call", ``, `,"name":"ü"`)).fails("refused the headers")
+			call(t, s, &client{}, modernRequest(`2`, "tools/call", ``,
+				`,"name":"ü"`)).fails("refused the headers")
 			if n := len(w.requests("POST tools/call")); n != 3 {
 				t.Errorf("%d calls", n)
 			}
@@ -327,7 +365,8 @@ func TestVendorNotificationsOverHTTP(t *testing.T) {
 		if err := s.Notify(t.Context(), n); err != nil {
 			t.Error(err)
 		}
-		if h := w.seen[0].header; h.Get("Mcp-Method") != "acme/told" || h.Get("MCP-Protocol-Version") != "2026-07-28" {
+		if h := w.seen[0].header; h.Get("Mcp-Method") != "acme/told" ||
+			h.Get("MCP-Protocol-Version") != "2026-07-28" {
 			t.Errorf("it came with %v", h)
 		}
 		code = 500
@@ -337,9 +376,11 @@ func TestVendorNotificationsOverHTTP(t *testing.T) {
 	})
 }
 
-// FuzzNameHeader holds that whatever a name is made of, what is in Mcp-Name can be a header's value and means that name.
+// FuzzNameHeader holds that whatever a name is made of, what is in Mcp-Name can be a header's value
+// and means that name.
 func FuzzNameHeader(f *testing.F) {
-	for _, s := range []string{"", "a", " a", "a\t", "é", "a\nb", "=?base64?YQ==?=", "=?base64?", "?=", "\x00", "\x7f", "日本"} {
+	for _, s := range []string{"", "a", " a", "a\t", "é", "a\nb", "=?base64?YQ==?=", "=?base64?",
+		"?=", "\x00", "\x7f", "日本"} {
 		f.Add(s)
 	}
 	var got http.Header
@@ -355,7 +396,9 @@ func FuzzNameHeader(f *testing.F) {
 		}
 		s := openFor(t, u, "a", "")
 		defer s.Close()
-		if _, err := s.Call(t.Context(), pass(t, modernRequest(`1`, "prompts/get", ``, `,"name":`+string(mcp.Quote(name)))), &client{}); err != nil {
+		if _, err := s.Call(t.Context(),
+			pass(t, modernRequest(`1`, "prompts/get", ``, `,"name":`+string(mcp.Quote(name)))),
+			&client{}); err != nil {
 			t.Fatal(err)
 		}
 		v := got.Get("Mcp-Name")

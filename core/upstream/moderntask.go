@@ -8,29 +8,35 @@ import (
 	"gatekit/core/proxy"
 )
 
-// Some tools of modern servers run as tasks only, of an extension that legacy clients do not know: the extension is declared for such a call here, and the call answered with what
-// comes of the task (protocol.md 3.9).
+// Some tools of modern servers run as tasks only, of an extension that legacy clients do not know:
+// the extension is declared for such a call here, and the call answered with what comes of the task
+// (protocol.md 3.9).
 
 // tasksExtension is the extension's name in clients' capabilities.
 const tasksExtension = "io.modelcontextprotocol/tasks"
 
-// wantsTasks says that a server's answer to a call was that the client must know tasks: nothing was run.
+// wantsTasks says that a server's answer to a call was that the client must know tasks: nothing was
+// run.
 func wantsTasks(request, answer *mcp.Message) bool {
 	if answer.ErrorCode() != mcp.CodeMissingCapability || request.Method != "tools/call" {
 		return false
 	}
-	_, wants := answer.Get("/data/requiredCapabilities/extensions/" + mcp.EscapePointer(tasksExtension))
+	_, wants := answer.Get("/data/requiredCapabilities/extensions/" +
+		mcp.EscapePointer(tasksExtension))
 	return wants && !knowsTasks(request)
 }
 
 // knowsTasks says that a call declares the extension.
 func knowsTasks(request *mcp.Message) bool {
-	_, declared := request.Get(mcp.PointerCapabilities + "/extensions/" + mcp.EscapePointer(tasksExtension))
+	_, declared := request.Get(mcp.PointerCapabilities + "/extensions/" +
+		mcp.EscapePointer(tasksExtension))
 	return declared
 }
 
-// task follows the task that a call was answered with to its end, and answers what the call is answered with: a complete result, or an error.
-func (s *toModern) task(ctx context.Context, call, created *mcp.Message, c proxy.Handler) (answer *mcp.Message, err error) {
+// task follows the task that a call was answered with to its end, and answers what the call is
+// answered with: a complete result, or an error.
+func (s *toModern) task(ctx context.Context, call, created *mcp.Message,
+	c proxy.Handler) (answer *mcp.Message, err error) {
 	id, ok := created.Get("/taskId")
 	if !ok {
 		return nil, unavailable(s.up.o.Name, "it made a task without an id", nil)
@@ -71,7 +77,8 @@ func (s *toModern) task(ctx context.Context, call, created *mcp.Message, c proxy
 			}
 		}
 		if ended || status == "" {
-			return nil, unavailable(s.up.o.Name, "its task is in no state that is known, or ended without a result", nil)
+			return nil, unavailable(s.up.o.Name,
+				"its task is in no state that is known, or ended without a result", nil)
 		}
 		if !sleep(ctx, pollInterval(got, "/pollIntervalMs")) {
 			return nil, context.Cause(ctx)
@@ -88,8 +95,10 @@ func (s *toModern) task(ctx context.Context, call, created *mcp.Message, c proxy
 	}
 }
 
-// askForTask puts the questions of a task that were not answered yet to the client, and its answers to the task.
-func (s *toModern) askForTask(ctx context.Context, call, got *mcp.Message, answered map[string]bool, c proxy.Handler) (refusal *mcp.Message, err error) {
+// askForTask puts the questions of a task that were not answered yet to the client, and its answers
+// to the task.
+func (s *toModern) askForTask(ctx context.Context, call, got *mcp.Message, answered map[string]bool,
+	c proxy.Handler) (refusal *mcp.Message, err error) {
 	var old []mcp.Edit
 	var keys []string
 	got.Members("/inputRequests", func(key string, _ []byte) bool {
@@ -120,7 +129,8 @@ func (s *toModern) askForTask(ctx context.Context, call, got *mcp.Message, answe
 	id, _ := got.Get("/taskId")
 	o, err := taskRequestAs("tasks/update", id, call, mcp.Set("/inputResponses", answers))
 	if err != nil {
-		return nil, unavailable(s.up.o.Name, "the answers that its task asked for could not be put to it", err)
+		return nil, unavailable(s.up.o.Name,
+			"the answers that its task asked for could not be put to it", err)
 	}
 	ack, _, err := s.server.request(ctx, o, c)
 	if err != nil || ack.Kind == mcp.Error {
@@ -144,7 +154,8 @@ func (s *toModern) cancelTask(call *mcp.Message, id []byte) {
 	})
 }
 
-// teller tells a client that asked for progress what a task says of its state, each time that it says something else.
+// teller tells a client that asked for progress what a task says of its state, each time that it
+// says something else.
 type teller struct {
 	c    proxy.Handler
 	call *mcp.Message
@@ -161,5 +172,6 @@ func (t *teller) tell(ctx context.Context, got *mcp.Message) {
 	t.last = message
 	t.n++
 	t.c.Notify(ctx, toClient(mcp.NewNotification("notifications/progress",
-		[]byte(`{"progressToken":`+string(token)+`,"progress":`+strconv.Itoa(t.n)+`,"message":`+string(mcp.Quote(message))+`}`))))
+		[]byte(`{"progressToken":`+string(token)+`,"progress":`+strconv.Itoa(t.n)+`,"message":`+
+			string(mcp.Quote(message))+`}`))))
 }

@@ -21,12 +21,14 @@ func TestAModernToolThatRunsAsATaskOnly(t *testing.T) {
 		srv.result(q.ID, result)
 	}
 	for name, c := range map[string]func(t *testing.T, p *pending, srv *pipe, to *client){
-		"it is answered with what comes of the task": func(t *testing.T, p *pending, srv *pipe, to *client) {
+		"it is answered with what comes of the task": func(t *testing.T, p *pending, srv *pipe,
+			to *client) {
 			get(t, srv, `{"resultType":"complete","taskId":"T","status":"working","statusMessage":"half","pollIntervalMs":1000}`)
 			const asks = `{"resultType":"complete","taskId":"T","status":"input_required","inputRequests":{"a/b":{"method":"elicitation/create","params":{"message":"who?"}}},"pollIntervalMs":1000}`
 			get(t, srv, asks)
 			q := srv.expect(t, "tasks/update")
-			if want := `{"taskId":"T",` + meta + `,"inputResponses":{"a/b":{"action":"accept"}}}`; string(q.Params) != want {
+			if want := `{"taskId":"T",` + meta +
+				`,"inputResponses":{"a/b":{"action":"accept"}}}`; string(q.Params) != want {
 				t.Errorf("updated with %s\nwant %s", q.Params, want)
 			}
 			srv.result(q.ID, `{"resultType":"complete"}`)
@@ -68,7 +70,8 @@ func TestAModernToolThatRunsAsATaskOnly(t *testing.T) {
 				q := srv.expect(t, "tools/call")
 				srv.send(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32021,"message":"tasks","data":{"requiredCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}}}}`, q.ID)
 				q = srv.expect(t, "tools/call")
-				if !strings.Contains(string(q.Params), `"extensions":{"io.modelcontextprotocol/tasks":{}}`) {
+				if !strings.Contains(string(q.Params),
+					`"extensions":{"io.modelcontextprotocol/tasks":{}}`) {
 					t.Errorf("called again with %s", q.Params)
 				}
 				srv.result(q.ID, `{"resultType":"task","taskId":"T","status":"working","pollIntervalMs":1000}`)

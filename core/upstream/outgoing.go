@@ -12,13 +12,15 @@ import (
 	"gatekit/core/proxy"
 )
 
-// outgoing is what may be written to a server, and the only thing that the code that writes takes: a message that passed the pipeline, or one of the few
-// of upstream's own, which hold nothing of a client that did not pass before. This file is the only one that makes them.
+// outgoing is what may be written to a server, and the only thing that the code that writes takes:
+// a message that passed the pipeline, or one of the few of upstream's own, which hold nothing of a
+// client that did not pass before. This file is the only one that makes them.
 type outgoing struct{ m *mcp.Message }
 
 func passed(p pipeline.Passed) outgoing { return outgoing{p.Message()} }
 
-// addressed is o under the id and, where that is not the client's own, the progress token of a call.
+// addressed is o under the id and, where that is not the client's own, the progress token of a
+// call.
 func (o outgoing) addressed(c *call) (outgoing, error) {
 	m := o.m.WithID(c.id)
 	if c.sent == c.token {
@@ -31,7 +33,8 @@ func (o outgoing) addressed(c *call) (outgoing, error) {
 	return outgoing{m}, nil
 }
 
-// marked is o with what an observer sets under /_meta. Where its _meta can take nothing it stays as it is.
+// marked is o with what an observer sets under /_meta. Where its _meta can take nothing it stays as
+// it is.
 func (o outgoing) marked(edits []mcp.Edit) outgoing {
 	if len(edits) == 0 {
 		return o
@@ -49,13 +52,14 @@ func (o outgoing) marked(edits []mcp.Edit) outgoing {
 
 // discover asks a server what it is.
 func discover(id mcp.ID, version string) outgoing {
-	return outgoing{mcp.NewRequest(id, "server/discover", []byte(`{"_meta":{"`+mcp.MetaVersion+`":"`+mcp.Rev20260728+
-		`","`+mcp.MetaClientInfo+`":{"name":"gatekit","version":`+string(mcp.Quote(version))+
-		`},"`+mcp.MetaCapabilities+`":{}}}`))}
+	return outgoing{mcp.NewRequest(id, "server/discover",
+		[]byte(`{"_meta":{"`+mcp.MetaVersion+`":"`+mcp.Rev20260728+
+			`","`+mcp.MetaClientInfo+`":{"name":"gatekit","version":`+string(mcp.Quote(version))+
+			`},"`+mcp.MetaCapabilities+`":{}}}`))}
 }
 
-// listTools asks for the tools whose arguments are mirrored in headers, in the name of the call that needs to know: under its _meta,
-// without what is meant for its own answer.
+// listTools asks for the tools whose arguments are mirrored in headers, in the name of the call
+// that needs to know: under its _meta, without what is meant for its own answer.
 func listTools(id mcp.ID, call *mcp.Message, cursor []byte) (outgoing, error) {
 	params := []byte(`{}`)
 	if meta, ok := call.Get("/_meta"); ok {
@@ -73,29 +77,36 @@ func listTools(id mcp.ID, call *mcp.Message, cursor []byte) (outgoing, error) {
 type identity struct{ clientInfo, capabilities, logLevel []byte }
 
 func (a identity) edits() []mcp.Edit {
-	edits := []mcp.Edit{mcp.Set(mcp.PointerVersion, []byte(`"`+mcp.Rev20260728+`"`)), mcp.Set(mcp.PointerClientInfo, a.clientInfo), mcp.Set(mcp.PointerCapabilities, a.capabilities)}
+	edits := []mcp.Edit{mcp.Set(mcp.PointerVersion, []byte(`"`+mcp.Rev20260728+`"`)),
+		mcp.Set(mcp.PointerClientInfo, a.clientInfo), mcp.Set(mcp.PointerCapabilities,
+			a.capabilities)}
 	if a.logLevel != nil {
 		edits = append(edits, mcp.Set(mcp.PointerLogLevel, a.logLevel))
 	}
 	return edits
 }
 
-// from is a request of a legacy client as a modern server is to get it: what the client said when it opened its session is said with it. What it put
-// itself in places that the specification keeps is no word of its protocol, and goes.
+// from is a request of a legacy client as a modern server is to get it: what the client said when
+// it opened its session is said with it. What it put itself in places that the specification keeps
+// is no word of its protocol, and goes.
 func (o outgoing) from(a identity) (outgoing, error) {
 	edits := a.edits()
 	o.m.Members("/_meta", func(name string, _ []byte) bool {
 		at := "/_meta/" + mcp.EscapePointer(name)
-		if strings.HasPrefix(name, reserved) && !slices.ContainsFunc(edits, func(e mcp.Edit) bool { return e.Pointer == at }) {
+		if strings.HasPrefix(name, reserved) && !slices.ContainsFunc(edits, func(e mcp.Edit) bool {
+			return e.Pointer == at
+		}) {
 			edits = append(edits, mcp.Remove(at))
 		}
 		return true
 	})
-	m, err := o.m.Edit(append(edits, mcp.Remove("/task"), mcp.Remove("/inputResponses"), mcp.Remove("/requestState"))...)
+	m, err := o.m.Edit(append(edits, mcp.Remove("/task"), mcp.Remove("/inputResponses"),
+		mcp.Remove("/requestState"))...)
 	return outgoing{m}, err
 }
 
-// again is o with the answers to what the server asked for in its result, and with the state that it gave for that, if any.
+// again is o with the answers to what the server asked for in its result, and with the state that
+// it gave for that, if any.
 func (o outgoing) again(answers, state []byte) (outgoing, error) {
 	var edits []mcp.Edit
 	if answers != nil {
@@ -108,7 +119,8 @@ func (o outgoing) again(answers, state []byte) (outgoing, error) {
 	return outgoing{m}, err
 }
 
-// discoverAs asks a server what it is in the name of a legacy client, whose initialize came as hello.
+// discoverAs asks a server what it is in the name of a legacy client, whose initialize came as
+// hello.
 func discoverAs(hello *mcp.Message, a identity) (outgoing, error) {
 	m, err := mcp.NewRequest(hello.ID(), "server/discover", nil).Edit(a.edits()...)
 	return outgoing{m}, err
@@ -116,13 +128,16 @@ func discoverAs(hello *mcp.Message, a identity) (outgoing, error) {
 
 // listenAs asks a server for notifications in the name of a legacy client.
 func listenAs(a identity, filter []byte) (outgoing, error) {
-	m, err := mcp.NewRequest("0", "subscriptions/listen", nil).Edit(append(a.edits(), mcp.Set("/notifications", filter))...)
+	m, err := mcp.NewRequest("0", "subscriptions/listen", nil).Edit(append(a.edits(),
+		mcp.Set("/notifications", filter))...)
 	return outgoing{m}, err
 }
 
-// plain is a request of a modern client as a legacy server is to get it: without what it says of the client, which the server was told when its session began.
+// plain is a request of a modern client as a legacy server is to get it: without what it says of
+// the client, which the server was told when its session began.
 func (o outgoing) plain() (outgoing, error) {
-	m, err := o.m.Edit(append(unreserved(o.m), mcp.Remove("/inputResponses"), mcp.Remove("/requestState"), mcp.Remove("/task"))...)
+	m, err := o.m.Edit(append(unreserved(o.m), mcp.Remove("/inputResponses"),
+		mcp.Remove("/requestState"), mcp.Remove("/task"))...)
 	return outgoing{m}, err
 }
 
@@ -131,7 +146,8 @@ func listed(cursor []byte) outgoing {
 	if cursor == nil {
 		return outgoing{mcp.NewRequest("0", "tools/list", nil)}
 	}
-	return outgoing{mcp.NewRequest("0", "tools/list", slices.Concat([]byte(`{"cursor":`), cursor, []byte("}")))}
+	return outgoing{mcp.NewRequest("0", "tools/list", slices.Concat([]byte(`{"cursor":`), cursor,
+		[]byte("}")))}
 }
 
 // asTask is a call of a tool as a task of a legacy server.
@@ -140,7 +156,8 @@ func (o outgoing) asTask() (outgoing, error) {
 	return outgoing{m}, err
 }
 
-// taskRequest is a request about a task of a legacy server; it wants the progress that call, if there is one, wanted.
+// taskRequest is a request about a task of a legacy server; it wants the progress that call, if
+// there is one, wanted.
 func taskRequest(method string, id []byte, call *mcp.Message) outgoing {
 	params := slices.Concat([]byte(`{"taskId":`), id)
 	if call != nil {
@@ -162,21 +179,27 @@ func (o outgoing) withTasks() (outgoing, error) {
 	return outgoing{m}, err
 }
 
-// taskRequestAs is a request about the task that a modern server made of call, in the name of the same client.
-func taskRequestAs(method string, id []byte, call *mcp.Message, more ...mcp.Edit) (outgoing, error) {
+// taskRequestAs is a request about the task that a modern server made of call, in the name of the
+// same client.
+func taskRequestAs(method string, id []byte, call *mcp.Message,
+	more ...mcp.Edit) (outgoing, error) {
 	meta, _ := call.Get("/_meta")
-	m := mcp.NewRequest(call.ID(), method, slices.Concat([]byte(`{"taskId":`), id, []byte(`,"_meta":`), meta, []byte("}")))
-	m, err := m.Edit(append(more, mcp.Remove("/_meta/progressToken"), mcp.Remove(mcp.PointerLogLevel))...)
+	m := mcp.NewRequest(call.ID(), method, slices.Concat([]byte(`{"taskId":`), id,
+		[]byte(`,"_meta":`), meta, []byte("}")))
+	m, err := m.Edit(append(more, mcp.Remove("/_meta/progressToken"),
+		mcp.Remove(mcp.PointerLogLevel))...)
 	return outgoing{m}, err
 }
 
-// greeting is the initialize of a legacy session for a modern client that declares capabilities, which m, a request of its own, names it if it does.
+// greeting is the initialize of a legacy session for a modern client that declares capabilities,
+// which m, a request of its own, names it if it does.
 func greeting(m *mcp.Message, capabilities []byte, version string) (outgoing, error) {
 	info, ok := m.Get(mcp.PointerClientInfo)
 	if !ok {
 		info = []byte(`{"name":"gatekit","version":` + string(mcp.Quote(version)) + `}`)
 	}
-	hello, err := mcp.NewRequest("0", "initialize", nil).Edit(mcp.Set("/protocolVersion", mcp.Quote(mcp.Rev20251125)),
+	hello, err := mcp.NewRequest("0", "initialize", nil).Edit(mcp.Set("/protocolVersion",
+		mcp.Quote(mcp.Rev20251125)),
 		mcp.Set("/capabilities", capabilities), mcp.Set("/clientInfo", info))
 	return outgoing{hello}, err
 }
@@ -191,7 +214,8 @@ func subscription(method string, uri []byte) outgoing {
 
 // levelled sets the logging level of a legacy session.
 func levelled(level string) outgoing {
-	return outgoing{mcp.NewRequest("0", "logging/setLevel", append(append([]byte(`{"level":`), mcp.Quote(level)...), '}'))}
+	return outgoing{mcp.NewRequest("0", "logging/setLevel", append(append([]byte(`{"level":`),
+		mcp.Quote(level)...), '}'))}
 }
 
 // pong answers a server's ping: it measures this hop alone.
@@ -202,8 +226,9 @@ func refusal(id mcp.ID, code int, reason string) outgoing {
 	return outgoing{mcp.NewError(id, code, reason, nil)}
 }
 
-// cancellation tells a server that the call c was given up: in the words of the client where the cause holds any, less what a modern client says of itself in them where
-// the call itself was put to a legacy server.
+// cancellation tells a server that the call c was given up: in the words of the client where the
+// cause holds any, less what a modern client says of itself in them where the call itself was put
+// to a legacy server.
 func cancellation(cause error, c *call) outgoing {
 	id := c.id
 	var cancelled *proxy.Cancelled
@@ -227,5 +252,6 @@ func cancellation(cause error, c *call) outgoing {
 // parts is the message as it is written.
 func (o outgoing) parts() [][]byte { return o.m.Parts() }
 
-// bytes is parts as one, for HTTP: net/http sends what it knows to be in memory along with the header, in one write.
+// bytes is parts as one, for HTTP: net/http sends what it knows to be in memory along with the
+// header, in one write.
 func (o outgoing) bytes() []byte { return o.m.Append(make([]byte, 0, o.m.Size())) }

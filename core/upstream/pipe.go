@@ -13,13 +13,15 @@ import (
 	"gatekit/core/proxy"
 )
 
-// cancelWithin bounds how long telling a server that a call was given up may take, and answering its ping.
+// cancelWithin bounds how long telling a server that a call was given up may take, and answering
+// its ping.
 const cancelWithin = 5 * time.Second
 
 // heldMessages is what a server may send before a session has taken its connection.
 const heldMessages = 256
 
-// wire is a connection over a Pipe, whatever the era: one reader, answers found by their minted ids, everything else handed to route.
+// wire is a connection over a Pipe, whatever the era: one reader, answers found by their minted
+// ids, everything else handed to route.
 type wire struct {
 	name   string
 	pipe   Pipe
@@ -32,7 +34,8 @@ type wire struct {
 	own    replies
 	union  *union // of a modern server's subscriptions
 
-	routing sync.Mutex // guards route and held; held while route runs, so that messages stay in order
+	// guards route and held; held while route runs, so that messages stay in order
+	routing sync.Mutex
 	route   func(m *mcp.Message)
 	held    []*mcp.Message
 
@@ -43,9 +46,11 @@ type wire struct {
 	left  func()        // tells the Upstream, once
 }
 
-// openWire takes over p, a connection to the server, and reads it. Until attach is called, what the server sends on its own waits.
+// openWire takes over p, a connection to the server, and reads it. Until attach is called, what the
+// server sends on its own waits.
 func (u *Upstream) openWire(p Pipe) *wire {
-	w := &wire{name: u.o.Name, pipe: p, limits: u.o.Limits, log: u.log, watch: u.o.Observer, life: newLife(), gone: make(chan struct{})}
+	w := &wire{name: u.o.Name, pipe: p, limits: u.o.Limits, log: u.log, watch: u.o.Observer,
+		life: newLife(), gone: make(chan struct{})}
 	u.enter(w)
 	w.ended = sync.OnceValue(w.end)
 	w.union = newUnion(w)
@@ -53,7 +58,8 @@ func (u *Upstream) openWire(p Pipe) *wire {
 	return w
 }
 
-// attach hands route all requests (but ping) and notifications of the server, first those that have been waiting. route must not block.
+// attach hands route all requests (but ping) and notifications of the server, first those that have
+// been waiting. route must not block.
 func (w *wire) attach(route func(m *mcp.Message)) {
 	w.routing.Lock()
 	defer w.routing.Unlock()
@@ -87,10 +93,12 @@ func (w *wire) read(ctx context.Context) {
 			w.incoming(m)
 		}
 	}
-	w.fail(unavailable(w.name, fmt.Sprintf("it sent more than %d messages in a row that cannot be read", maxInvalid), nil))
+	w.fail(unavailable(w.name,
+		fmt.Sprintf("it sent more than %d messages in a row that cannot be read", maxInvalid), nil))
 }
 
-// messages yields the messages in b: one, or those of a batch, each with the error that says why it is none.
+// messages yields the messages in b: one, or those of a batch, each with the error that says why it
+// is none.
 func messages(limits mcp.Limits, b []byte) func(yield func(*mcp.Message, error) bool) {
 	return func(yield func(*mcp.Message, error) bool) {
 		if !mcp.IsBatch(b) {
@@ -132,7 +140,8 @@ func (w *wire) unreadable(err error) {
 	}
 }
 
-// meantFor is the id of the call that an unreadable message would have answered, "" when there is none.
+// meantFor is the id of the call that an unreadable message would have answered, "" when there is
+// none.
 func meantFor(err error) mcp.ID {
 	if parse := (*mcp.ParseError)(nil); errors.As(err, &parse) {
 		return parse.Answers
@@ -155,7 +164,8 @@ func (w *wire) incoming(m *mcp.Message) {
 		case len(w.held) < heldMessages:
 			w.held = append(w.held, m)
 		default:
-			w.log.Debug("dropped what a server sent before anybody listens", "server", w.name, "method", m.Method)
+			w.log.Debug("dropped what a server sent before anybody listens", "server", w.name,
+				"method", m.Method)
 		}
 	}
 }
@@ -182,7 +192,8 @@ func (w *wire) answer(m *mcp.Message) {
 	c.lane.after(finish)
 }
 
-// fail ends the connection: the use of it, and then its calls, so that what follows a call that failed goes to another. Its owner has still to close it.
+// fail ends the connection: the use of it, and then its calls, so that what follows a call that
+// failed goes to another. Its owner has still to close it.
 func (w *wire) fail(err error) {
 	w.once.Do(func() {
 		w.fault = err
@@ -192,9 +203,11 @@ func (w *wire) fail(err error) {
 	})
 }
 
-// ask writes a request and waits for its answer. When ctx ends, the server is told and ctx's cause is the error.
+// ask writes a request and waits for its answer. When ctx ends, the server is told and ctx's cause
+// is the error.
 func (w *wire) ask(ctx context.Context, c *call, o outgoing) (*mcp.Message, error) {
-	// When ctx ends first, the request leaves nevertheless (or has left in part), and is cancelled like one that was written.
+	// When ctx ends first, the request leaves nevertheless (or has left in part), and is cancelled
+	// like one that was written.
 	if err := w.pipe.Write(ctx, o.parts()...); err != nil && ctx.Err() == nil {
 		w.calls.take(c.id)
 		return nil, unavailable(w.name, "the request could not be written to it", err)
@@ -214,7 +227,8 @@ func (w *wire) ask(ctx context.Context, c *call, o outgoing) (*mcp.Message, erro
 }
 
 // call passes a client's request on; caller gets what the server sends for it.
-func (w *wire) call(ctx context.Context, o outgoing, caller proxy.Handler, l *lane) (answer *mcp.Message, err error) {
+func (w *wire) call(ctx context.Context, o outgoing, caller proxy.Handler,
+	l *lane) (answer *mcp.Message, err error) {
 	o, ended := o.watched(ctx, w.watch)
 	defer func() { ended(answer, err) }()
 	c, err := w.calls.begin(ctx, nil, o.m, caller, l)

@@ -81,7 +81,8 @@ func (p *pool) close() error {
 	return errors.Join(errs...)
 }
 
-// shared is a modern server's connection for one principal: a process that is started when it is first needed, or HTTP.
+// shared is a modern server's connection for one principal: a process that is started when it is
+// first needed, or HTTP.
 type shared struct {
 	up   *Upstream
 	life *life
@@ -105,7 +106,8 @@ type start struct {
 	err  error
 }
 
-func (s *shared) call(ctx context.Context, o outgoing, c proxy.Handler, l *lane) (*mcp.Message, error) {
+func (s *shared) call(ctx context.Context, o outgoing, c proxy.Handler,
+	l *lane) (*mcp.Message, error) {
 	if s.http != nil {
 		return s.http.call(ctx, o, c)
 	}
@@ -171,11 +173,13 @@ func (s *shared) starting() (*start, error) {
 	}
 	again := !s.started.IsZero()
 	if again && !s.up.o.Restart {
-		return nil, unavailable(s.up.o.Name, "it has ended, and is configured not to be started again", nil)
+		return nil, unavailable(s.up.o.Name,
+			"it has ended, and is configured not to be started again", nil)
 	}
 	due := s.pace.due(time.Now())
 	if wait := time.Until(due); wait > patience {
-		return nil, unavailable(s.up.o.Name, "it has ended too often; it will be started again in "+wait.Round(time.Second).String(), nil)
+		return nil, unavailable(s.up.o.Name, "it has ended too often; it will be started again in "+
+			wait.Round(time.Second).String(), nil)
 	}
 	st := &start{done: make(chan struct{})}
 	if !s.life.run(func(ctx context.Context) { s.run(ctx, st, due, again) }) {
@@ -188,7 +192,8 @@ func (s *shared) starting() (*start, error) {
 func (s *shared) run(ctx context.Context, st *start, due time.Time, again bool) {
 	select {
 	case <-time.After(time.Until(due)):
-		within, cancel := context.WithTimeoutCause(ctx, s.up.o.StartTimeout, unavailable(s.up.o.Name, "it took too long to start", nil))
+		within, cancel := context.WithTimeoutCause(ctx, s.up.o.StartTimeout,
+			unavailable(s.up.o.Name, "it took too long to start", nil))
 		st.wire, st.err = s.up.process(within, mcp.Modern)
 		cancel()
 	case <-ctx.Done():

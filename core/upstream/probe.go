@@ -12,10 +12,12 @@ import (
 // spareFor is how long the process that was probed is kept for a session to take it.
 const spareFor = 30 * time.Second
 
-// probeWait is how long a client's first message waits for a server that was never seen before: it is being started.
+// probeWait is how long a client's first message waits for a server that was never seen before: it
+// is being started.
 const probeWait = 30 * time.Second
 
-// doubtAfter is how old a finding has to be before it can prove wrong: what was found a moment ago would be found again.
+// doubtAfter is how old a finding has to be before it can prove wrong: what was found a moment ago
+// would be found again.
 const doubtAfter = 10 * time.Second
 
 // probe is one attempt to find out which revisions a server speaks (protocol.md 4.2, 4.3).
@@ -28,8 +30,10 @@ type probe struct {
 	retry     time.Time // with err: when the next one may be made
 }
 
-// Revisions are those that the server was found to speak, newest first. The first call probes the server; what was found is kept until it proves wrong. A probe
-// that failed (which is not the same as one that was refused) is repeated by a later call, with back-off. One that takes long is an error for those who wait.
+// Revisions are those that the server was found to speak, newest first. The first call probes the
+// server; what was found is kept until it proves wrong. A probe that failed (which is not the same
+// as one that was refused) is repeated by a later call, with back-off. One that takes long is an
+// error for those who wait.
 func (u *Upstream) Revisions(ctx context.Context) ([]string, error) {
 	switch u.o.Era {
 	case "modern":
@@ -124,7 +128,8 @@ func (u *Upstream) unclaimed(ctx context.Context, w *wire) bool {
 	return true
 }
 
-// hear waits for the answer to a probe that was given up. A server that takes long to start (npx) and then says that it is modern is believed.
+// hear waits for the answer to a probe that was given up. A server that takes long to start (npx)
+// and then says that it is modern is believed.
 func (u *Upstream) hear(ctx context.Context, c *call, w *wire) {
 	var r reply
 	select {
@@ -197,7 +202,8 @@ type finding struct {
 
 // probePipe asks a new process, and answers it too if a session can use it.
 func (u *Upstream) probePipe(ctx context.Context) (finding, *wire) {
-	start, cancel := context.WithTimeoutCause(ctx, u.o.StartTimeout, unavailable(u.o.Name, "it took too long to start", nil))
+	start, cancel := context.WithTimeoutCause(ctx, u.o.StartTimeout, unavailable(u.o.Name,
+		"it took too long to start", nil))
 	w, err := u.start(start)
 	cancel()
 	if err != nil {
@@ -231,8 +237,10 @@ func (u *Upstream) probePipe(ctx context.Context) (finding, *wire) {
 	if ctx.Err() != nil {
 		return finding{err: err}, nil
 	}
-	// It ended. Some servers do when they do not know a method; if this one ends in any case, its session will tell.
-	u.log.Info("a server ended when it was probed; taken for a legacy one", "server", u.o.Name, "error", err)
+	// It ended. Some servers do when they do not know a method; if this one ends in any case, its
+	// session will tell.
+	u.log.Info("a server ended when it was probed; taken for a legacy one", "server", u.o.Name,
+		"error", err)
 	return finding{revisions: mcp.Legacy.Revisions(), weak: true}, nil
 }
 
@@ -245,14 +253,16 @@ func (u *Upstream) classify(m *mcp.Message) finding {
 		case mcp.CodeUnsupportedVersion:
 			at = "/data/supported"
 		case mcp.CodeHeaderMismatch, mcp.CodeMissingCapability:
-			u.log.Warn("a server found a fault in the probe", "server", u.o.Name, "code", m.ErrorCode())
+			u.log.Warn("a server found a fault in the probe", "server", u.o.Name,
+				"code", m.ErrorCode())
 			return finding{revisions: mcp.Modern.Revisions(), met: true}
 		default:
 			return finding{revisions: mcp.Legacy.Revisions()}
 		}
 	}
 	if m.Len(at) < 0 {
-		return finding{revisions: mcp.Legacy.Revisions()} // no DiscoverResult: it answers anything with something
+		// no DiscoverResult: it answers anything with something
+		return finding{revisions: mcp.Legacy.Revisions()}
 	}
 	var listed, known []string
 	for i := range min(m.Len(at), 100) {

@@ -25,14 +25,24 @@ func TestProbeOfAProcess(t *testing.T) {
 		spared bool   // the process that was probed serves the session
 		fails  string // instead of want
 	}{
-		{"a modern server", `"result":{"supportedVersions":["2026-07-28"],"capabilities":{}}`, []string{mcp.Rev20260728}, true, ``},
+		{"a modern server", `"result":{"supportedVersions":["2026-07-28"],"capabilities":{}}`,
+			[]string{mcp.Rev20260728}, true, ``},
 		{"one of both eras", `"result":{"supportedVersions":["2024-11-05","2026-07-28","2025-11-25"]}`, []string{mcp.Rev20260728, mcp.Rev20251125, mcp.Rev20241105}, true, ``},
-		{"one that lists legacy revisions only", `"result":{"supportedVersions":["2025-06-18"]}`, []string{mcp.Rev20250618}, false, ``},
-		{"one of the future that has not forgotten", `"result":{"supportedVersions":["2031-01-01","2025-11-25"]}`, []string{mcp.Rev20251125}, false, ``},
-		{"one of the future", `"result":{"supportedVersions":["2031-01-01"]}`, nil, false, `"2031-01-01"`},
-		{"unsupported version, but this one is", `"error":{"code":-32022,"message":"?","data":{"supported":["2026-07-28"]}}`, []string{mcp.Rev20260728}, true, ``},
-		{"unsupported version, and only legacy ones are", `"error":{"code":-32022,"message":"?","data":{"supported":["2025-11-25"]}}`, []string{mcp.Rev20251125}, true, ``},
-		{"a modern error", `"error":{"code":-32021,"message":"?"}`, []string{mcp.Rev20260728}, true, ``},
+		{"one that lists legacy revisions only", `"result":{"supportedVersions":["2025-06-18"]}`,
+			[]string{mcp.Rev20250618}, false, ``},
+		{"one of the future that has not forgotten",
+			`"result":{"supportedVersions":["2031-01-01","2025-11-25"]}`, []string{mcp.Rev20251125},
+			false, ``},
+		{"one of the future", `"result":{"supportedVersions":["2031-01-01"]}`, nil, false,
+			`"2031-01-01"`},
+		{"unsupported version, but this one is",
+			`"error":{"code":-32022,"message":"?","data":{"supported":["2026-07-28"]}}`,
+			[]string{mcp.Rev20260728}, true, ``},
+		{"unsupported version, and only legacy ones are",
+			`"error":{"code":-32022,"message":"?","data":{"supported":["2025-11-25"]}}`,
+			[]string{mcp.Rev20251125}, true, ``},
+		{"a modern error", `"error":{"code":-32021,"message":"?"}`, []string{mcp.Rev20260728}, true,
+			``},
 		{"method not found", `"error":{"code":-32601,"message":"?"}`, legacyOnes, true, ``},
 		{"an error of no code", `"error":{"code":0,"message":"?"}`, legacyOnes, true, ``},
 		{"an error of a draft", `"error":{"code":-32004,"message":"?"}`, legacyOnes, true, ``},
@@ -44,7 +54,8 @@ func TestProbeOfAProcess(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				st := &starter{}
-				u := upstream.New(upstream.Options{Name: "files", Version: `1."0`, Dial: upstream.Dial{Pipe: st.start}})
+				u := upstream.New(upstream.Options{Name: "files", Version: `1."0`,
+					Dial: upstream.Dial{Pipe: st.start}})
 				defer u.Close()
 				type found struct {
 					revisions []string
@@ -89,7 +100,8 @@ func TestProbeOfAProcess(t *testing.T) {
 				}
 				srv.quiet(t)
 				if c.answer == "" { // an answer that comes now and says nothing new is nobody's
-					srv.send(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"?"}}`, m.ID)
+					srv.send(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"?"}}`,
+						m.ID)
 				}
 				s := open(t, u, c.want[0], &client{})
 				request := hello
@@ -118,7 +130,8 @@ func TestTheProcessThatWasProbedIsNotKeptForever(t *testing.T) {
 		defer u.Close()
 		go u.Revisions(t.Context())
 		srv := st.last(t)
-		srv.result(srv.expect(t, "server/discover").ID, `{"supportedVersions":["2026-07-28","2025-11-25"]}`)
+		srv.result(srv.expect(t, "server/discover").ID,
+			`{"supportedVersions":["2026-07-28","2025-11-25"]}`)
 		// A legacy client cannot use it: it would refuse initialize.
 		s := open(t, u, mcp.Rev20251125, &client{})
 		p := call(t, s, &client{}, hello)
@@ -130,7 +143,8 @@ func TestTheProcessThatWasProbedIsNotKeptForever(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		if !srv.ended() || second.ended() {
-			t.Errorf("after a minute: the probed one ended %v, the used one %v", srv.ended(), second.ended())
+			t.Errorf("after a minute: the probed one ended %v, the used one %v", srv.ended(),
+				second.ended())
 		}
 	})
 }
@@ -140,7 +154,8 @@ func TestAProbeThatIsNoEvidenceIsRepeated(t *testing.T) {
 		st := &starter{fail: errors.New("no such program")}
 		u := upstream.New(upstream.Options{Name: "files", Dial: upstream.Dial{Pipe: st.start}})
 		defer u.Close()
-		if _, err := u.Revisions(t.Context()); err == nil || !contains(err.Error(), "could not be started") {
+		if _, err := u.Revisions(t.Context()); err == nil || !contains(err.Error(),
+			"could not be started") {
 			t.Errorf("got %v", err)
 		}
 		st.fail = nil
@@ -181,26 +196,40 @@ func TestProbeOfAURL(t *testing.T) {
 		want  []string
 		fails string
 	}{
-		{"a modern server", one(200, `{"jsonrpc":"2.0","id":ID,"result":{"supportedVersions":["2026-07-28"]}}`), []string{mcp.Rev20260728}, ``},
+		{"a modern server", one(200,
+			`{"jsonrpc":"2.0","id":ID,"result":{"supportedVersions":["2026-07-28"]}}`),
+			[]string{mcp.Rev20260728}, ``},
 		{"a stream", func(r request) *upstream.Answer {
-			s := newEvents(upstream.Event{ID: "1"}, upstream.Event{Name: "endpoint", Data: []byte("/x")})
+			s := newEvents(upstream.Event{ID: "1"}, upstream.Event{Name: "endpoint",
+				Data: []byte("/x")})
 			s.send("", `{"jsonrpc":"2.0","id":%s,"result":{"supportedVersions":["2026-07-28","2025-11-25"]}}`, r.ID)
 			return stream(s)
 		}, []string{mcp.Rev20260728, mcp.Rev20251125}, ``},
-		{"legacy ones listed", one(200, `{"jsonrpc":"2.0","id":ID,"result":{"supportedVersions":["2025-11-25"]}}`), []string{mcp.Rev20251125}, ``},
-		{"no method", one(404, `{"jsonrpc":"2.0","id":ID,"error":{"code":-32601,"message":"?"}}`), legacyOnes, ``},
+		{"legacy ones listed", one(200,
+			`{"jsonrpc":"2.0","id":ID,"result":{"supportedVersions":["2025-11-25"]}}`),
+			[]string{mcp.Rev20251125}, ``},
+		{"no method", one(404, `{"jsonrpc":"2.0","id":ID,"error":{"code":-32601,"message":"?"}}`),
+			legacyOnes, ``},
 		{"no session", one(400, `Missing session ID`), legacyOnes, ``},
-		{"no session, to nobody", one(400, `{"jsonrpc":"2.0","id":null,"error":{"code":-32000,"message":"?"}}`), legacyOnes, ``},
-		{"a modern error", one(400, `{"jsonrpc":"2.0","id":ID,"error":{"code":-32020,"message":"?"}}`), []string{mcp.Rev20260728}, ``},
-		{"other versions", one(400, `{"jsonrpc":"2.0","id":ID,"error":{"code":-32022,"message":"?","data":{"supported":["2025-06-18"]}}}`), []string{mcp.Rev20250618}, ``},
+		{"no session, to nobody",
+			one(400, `{"jsonrpc":"2.0","id":null,"error":{"code":-32000,"message":"?"}}`),
+			legacyOnes, ``},
+		{"a modern error", one(400,
+			`{"jsonrpc":"2.0","id":ID,"error":{"code":-32020,"message":"?"}}`),
+			[]string{mcp.Rev20260728}, ``},
+		{"other versions", one(400,
+			`{"jsonrpc":"2.0","id":ID,"error":{"code":-32022,"message":"?","data":{"supported":["2025-06-18"]}}}`), []string{mcp.Rev20250618}, ``},
 		{"no POST", one(405, ``), legacyOnes, ``},
 		{"something else", one(200, `hello`), legacyOnes, ``},
 		{"no credentials", one(401, ``), nil, `credentials (HTTP 401)`},
-		{"wrong ones", one(403, `{"jsonrpc":"2.0","id":ID,"error":{"code":-32601,"message":"?"}}`), nil, `credentials (HTTP 403)`},
+		{"wrong ones", one(403, `{"jsonrpc":"2.0","id":ID,"error":{"code":-32601,"message":"?"}}`),
+			nil, `credentials (HTTP 403)`},
 		{"a redirect", one(307, ``), nil, `redirects`},
 		{"a fault", one(502, `bad gateway`), nil, `HTTP 502`},
 		{"too many", one(429, ``), nil, `HTTP 429`},
-		{"no network", func(request) *upstream.Answer { return nil }, nil, `no answer from its URL`},
+		{"no network", func(request) *upstream.Answer {
+			return nil
+		}, nil, `no answer from its URL`},
 		{"no end", func(r request) *upstream.Answer {
 			<-r.ctx.Done()
 			return nil
@@ -220,7 +249,8 @@ func TestProbeOfAURL(t *testing.T) {
 					t.Errorf("got %v, %v, want %v", got, err, c.want)
 				}
 				h := w.requests("POST server/discover")[0].header
-				for name, want := range map[string]string{"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "server/discover", "Mcp-Name": ""} {
+				for name, want := range map[string]string{"MCP-Protocol-Version": "2026-07-28",
+					"Mcp-Method": "server/discover", "Mcp-Name": ""} {
 					if h.Get(name) != want {
 						t.Errorf("%s: %q, want %q", name, h.Get(name), want)
 					}
@@ -241,7 +271,8 @@ func TestAModernServerThatTakesLongToStart(t *testing.T) {
 		srv := st.last(t)
 		srv.result(srv.expect(t, "server/discover").ID, `{"supportedVersions":["2026-07-28"]}`)
 		synctest.Wait()
-		if got, err := u.Revisions(t.Context()); err != nil || !slices.Equal(got, []string{mcp.Rev20260728}) {
+		if got, err := u.Revisions(t.Context()); err != nil || !slices.Equal(got,
+			[]string{mcp.Rev20260728}) {
 			t.Errorf("when it has answered: %v, %v", got, err)
 		}
 		p := call(t, openFor(t, u, "a", ""), &client{}, modernRequest(`1`, "tools/list", ``, ``))
@@ -288,17 +319,20 @@ func TestASessionOfAServerThatChangedItsEra(t *testing.T) {
 		defer u.Close()
 		go u.Revisions(t.Context())
 		srv := st.last(t)
-		srv.send(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"?"}}`, srv.expect(t, "server/discover").ID)
+		srv.send(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"?"}}`,
+			srv.expect(t, "server/discover").ID)
 		s := open(t, u, mcp.Rev20251125, &client{})
 		time.Sleep(time.Minute)
 		p := call(t, s, &client{}, hello)
 		srv = st.last(t)
-		srv.send(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32022,"message":"?"}}`, srv.expect(t, "initialize").ID)
+		srv.send(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32022,"message":"?"}}`,
+			srv.expect(t, "initialize").ID)
 		p.is(`{"jsonrpc":"2.0","id":"hi","error":{"code":-32022,"message":"?"}}`)
 		go u.Revisions(t.Context())
 		srv = st.last(t)
 		srv.result(srv.expect(t, "server/discover").ID, `{"supportedVersions":["2026-07-28"]}`)
-		if got, err := u.Revisions(t.Context()); err != nil || !slices.Equal(got, []string{mcp.Rev20260728}) {
+		if got, err := u.Revisions(t.Context()); err != nil || !slices.Equal(got,
+			[]string{mcp.Rev20260728}) {
 			t.Errorf("got %v, %v", got, err)
 		}
 	})

@@ -32,8 +32,9 @@ func (u *Upstream) enter(w *wire) {
 	u.fault = nil
 }
 
-// State says, without asking anybody, what is known of the server: "idle" when nothing is connected, "up" when something is, "down" when
-// the last connection was lost, or could not be made, and a session waits for another. A URL that is asked with each request is idle.
+// State says, without asking anybody, what is known of the server: "idle" when nothing is
+// connected, "up" when something is, "down" when the last connection was lost, or could not be
+// made, and a session waits for another. A URL that is asked with each request is idle.
 func (u *Upstream) State() string {
 	state, _, _ := u.known()
 	return state
@@ -57,9 +58,10 @@ func (u *Upstream) known() (state string, wires []*wire, err error) {
 	return "idle", nil, nil
 }
 
-// Ready really asks the server: its processes with a ping, a URL with server/discover, and nobody with more than that. It starts no process: one that no client has asked for
-// is "idle", which is no fault. At a URL any answer will do that an older server could give to server/discover, HTTP 404 too. state is that of State; the error says why a
-// client would not be served now.
+// Ready really asks the server: its processes with a ping, a URL with server/discover, and nobody
+// with more than that. It starts no process: one that no client has asked for is "idle", which is
+// no fault. At a URL any answer will do that an older server could give to server/discover, HTTP
+// 404 too. state is that of State; the error says why a client would not be served now.
 func (u *Upstream) Ready(ctx context.Context) (state string, err error) {
 	if u.o.Dial.HTTP != nil {
 		if f := u.probeHTTP(ctx); f.err != nil {

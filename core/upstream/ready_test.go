@@ -48,7 +48,8 @@ func TestReadyAsksTheProcess(t *testing.T) {
 		srv.result(srv.expect(t, "server/discover").ID, `{}`)
 		is("up <nil>")
 		is = asked(t, u)
-		srv.send(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"no"}}`, srv.expect(t, "server/discover").ID)
+		srv.send(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"no"}}`,
+			srv.expect(t, "server/discover").ID)
 		is("up <nil>") // an error is an answer
 		asked(t, u)(`down server "files" is not available: it did not answer server/discover in time`)
 		if u.State() != "up" {
@@ -84,21 +85,26 @@ func TestAnObserverMayAddToMeta(t *testing.T) {
 		w := &watching{}
 		l := startLegacy(t, upstream.Options{Observer: w})
 		defer l.end(t)
-		p := call(t, l, &client{}, `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"x","arguments":{"a":1.0},"_meta":{"k": 2}}}`)
+		p := call(t, l, &client{},
+			`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"x","arguments":{"a":1.0},"_meta":{"k": 2}}}`)
 		got := l.srv.expect(t, "tools/call")
-		if !strings.Contains(string(got.Raw), `"params":{"name":"x","arguments":{"a":1.0},"_meta":{"k": 2,"mark":1}}`) {
+		if !strings.Contains(string(got.Raw),
+			`"params":{"name":"x","arguments":{"a":1.0},"_meta":{"k": 2,"mark":1}}`) {
 			t.Errorf("the server got %s", got.Raw)
 		}
 		l.srv.result(got.ID, `{"content":[]}`)
 		p.is(`{"jsonrpc":"2.0","id":7,"result":{"content":[]}}`)
-		p = call(t, l, &client{}, `{"jsonrpc":"2.0","id":8,"method":"tools/list","params":{"_meta":5}}`)
-		if got := l.srv.expect(t, "tools/list"); !strings.Contains(string(got.Raw), `"params":{"_meta":5}`) {
+		p = call(t, l, &client{},
+			`{"jsonrpc":"2.0","id":8,"method":"tools/list","params":{"_meta":5}}`)
+		if got := l.srv.expect(t, "tools/list"); !strings.Contains(string(got.Raw),
+			`"params":{"_meta":5}`) {
 			t.Errorf("what has no place for it became %s", got.Raw)
 		} else {
 			l.srv.result(got.ID, `{}`)
 		}
 		p.is(`{"jsonrpc":"2.0","id":8,"result":{}}`)
-		if ended := fmt.Sprint(w.ended); !strings.HasSuffix(ended, "tools/call true <nil> tools/list true <nil>]") {
+		if ended := fmt.Sprint(w.ended); !strings.HasSuffix(ended,
+			"tools/call true <nil> tools/list true <nil>]") {
 			t.Errorf("it was told of %s", ended)
 		}
 	})

@@ -12,8 +12,9 @@ const (
 	patience    = 2 * time.Second  // how long a call waits for the next start to be due
 )
 
-// pace says when a server that was lost may be started again: after a wait that doubles with each failure, and a process not more than maxStarts times in startsIn.
-// Its zero value is one that never failed.
+// pace says when a server that was lost may be started again: after a wait that doubles with each
+// failure, and a process not more than maxStarts times in startsIn. Its zero value is one that
+// never failed.
 type pace struct {
 	fails  int
 	starts []time.Time // of the last startsIn; not kept for what is no process

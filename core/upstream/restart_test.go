@@ -13,7 +13,8 @@ import (
 	"gatekit/core/upstream"
 )
 
-// A client that hears that its call was lost may call again at once. It is not told once more what it knows, however long those take that see to the restart.
+// A client that hears that its call was lost may call again at once. It is not told once more what
+// it knows, however long those take that see to the restart.
 func TestACallThatFollowsALostOneWaitsForTheNextProcess(t *testing.T) {
 	const calls = 50
 	again := func(t *testing.T, s proxy.Server, st *starter, request func(id int) string) {
@@ -64,20 +65,27 @@ func TestACallThatFollowsALostOneWaitsForTheNextProcess(t *testing.T) {
 			l := startLegacy(t, upstream.Options{Restart: true})
 			defer l.end(t)
 			again(t, l, l.starter, func(id int) string {
-				return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"x"}}`, id)
+				return fmt.Sprintf(
+					`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"x"}}`, id)
 			})
 		})
 	})
 	t.Run("modern", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var events []string
-			u, st := modernUp(upstream.Options{Restart: true, Event: func(action, _ string, _ error) { events = append(events, action) }})
+			u, st := modernUp(upstream.Options{Restart: true, Event: func(action, _ string,
+				_ error) {
+				events = append(events, action)
+			}})
 			defer u.Close()
 			s := openFor(t, u, "a", "")
-			first := call(t, s, &client{}, modernRequest(`"first"`, "tools/call", ``, `,"name":"x"`))
+			first := call(t, s, &client{}, modernRequest(`"first"`, "tools/call", ``,
+				`,"name":"x"`))
 			st.last(t).result(st.last(t).next(t).ID, `{}`)
 			first.is(`{"jsonrpc":"2.0","id":"first","result":{}}`)
-			again(t, s, st, func(id int) string { return modernRequest(fmt.Sprint(id), "tools/call", ``, `,"name":"x"`) })
+			again(t, s, st, func(id int) string {
+				return modernRequest(fmt.Sprint(id), "tools/call", ``, `,"name":"x"`)
+			})
 			if want := []string{"lost", "restarted"}; !slices.Equal(events, want) {
 				t.Errorf("events %v, want %v", events, want)
 			}

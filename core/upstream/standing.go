@@ -12,8 +12,9 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// standing is the subscription at a modern server in which a legacy client's session hears what it would hear of a legacy one (protocol.md 3.6): changes of lists, and
-// of the resources that it subscribed to. A subscription cannot be changed: each new resource takes a new one.
+// standing is the subscription at a modern server in which a legacy client's session hears what it
+// would hear of a legacy one (protocol.md 3.6): changes of lists, and of the resources that it
+// subscribed to. A subscription cannot be changed: each new resource takes a new one.
 type standing struct {
 	s     *toModern
 	begin func()        // starts run, once
@@ -33,7 +34,8 @@ const ackWithin = 5 * time.Second
 
 // newStanding reads from the answer to server/discover what there is to hear.
 func newStanding(s *toModern, hello *mcp.Message) *standing {
-	l := &standing{s: s, asked: make(chan struct{}), uris: map[string]bool{}, changed: make(chan struct{})}
+	l := &standing{s: s, asked: make(chan struct{}), uris: map[string]bool{},
+		changed: make(chan struct{})}
 	l.begin = sync.OnceFunc(func() {
 		first := sync.OnceFunc(func() { close(l.asked) })
 		if !s.life.run(func(ctx context.Context) { defer first(); l.run(ctx, first) }) {
@@ -55,8 +57,8 @@ func (l *standing) start() {
 	}
 }
 
-// hear begins to listen, and answers when the server has said that it tells, or has not: what changes because of what comes next is to be heard. The error is
-// the cause of ctx.
+// hear begins to listen, and answers when the server has said that it tells, or has not: what
+// changes because of what comes next is to be heard. The error is the cause of ctx.
 func (l *standing) hear(ctx context.Context) error {
 	if len(l.flags) == 0 {
 		return nil
@@ -79,11 +81,13 @@ func (l *standing) change(f func()) {
 	l.changed = make(chan struct{})
 }
 
-// subscribe answers a resources/subscribe when the server has acknowledged the resource, or has not.
+// subscribe answers a resources/subscribe when the server has acknowledged the resource, or has
+// not.
 func (l *standing) subscribe(ctx context.Context, m *mcp.Message) (*mcp.Message, error) {
 	uri, ok := m.Text("/uri")
 	if !ok {
-		return toClient(mcp.NewError(m.ID(), mcp.CodeInvalidParams, "resources/subscribe needs a uri", nil)), nil
+		return toClient(mcp.NewError(m.ID(), mcp.CodeInvalidParams,
+			"resources/subscribe needs a uri", nil)), nil
 	}
 	var mine int
 	full := false
@@ -110,7 +114,9 @@ func (l *standing) subscribe(ctx context.Context, m *mcp.Message) (*mcp.Message,
 			return toClient(mcp.NewResponse(m.ID(), nil)), nil
 		case refused != nil || settled:
 			l.change(func() { delete(l.uris, uri) })
-			return toClient(mcp.NewError(m.ID(), mcp.CodeInvalidParams, "the server does not take this subscription", []byte(`{"uri":`+string(mcp.Quote(uri))+`}`))), nil
+			return toClient(mcp.NewError(m.ID(), mcp.CodeInvalidParams,
+				"the server does not take this subscription",
+				[]byte(`{"uri":`+string(mcp.Quote(uri))+`}`))), nil
 		}
 		select {
 		case <-changed:
@@ -132,7 +138,8 @@ func (l *standing) unsubscribe(m *mcp.Message) *mcp.Message {
 	return toClient(mcp.NewResponse(m.ID(), nil))
 }
 
-// want is the filter of the subscription as it should be, nil for none, and which change of it that is.
+// want is the filter of the subscription as it should be, nil for none, and which change of it that
+// is.
 func (l *standing) want() (filter []byte, n int, changed <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -154,7 +161,8 @@ func (l *standing) want() (filter []byte, n int, changed <-chan struct{}) {
 	return b, l.wanted, l.changed
 }
 
-// run keeps the subscription open, as it should be, until ctx ends. asked is called when it was tried.
+// run keeps the subscription open, as it should be, until ctx ends. asked is called when it was
+// tried.
 func (l *standing) run(ctx context.Context, asked func()) {
 	var open *listening // nil while there is none
 	fails, missed := 0, false
@@ -253,7 +261,10 @@ func (l *standing) open(ctx context.Context, filter []byte, n int) *listening {
 		switch {
 		case ctx.Err() != nil:
 		case err == nil && answer.Kind == mcp.Error && answer.ErrorCode() == mcp.CodeMethodNotFound:
-			l.change(func() { l.refused = unavailable(l.s.up.o.Name, "it takes no subscriptions", nil) })
+			l.change(func() {
+				l.refused = unavailable(l.s.up.o.Name, "it takes no subscriptions",
+					nil)
+			})
 		default:
 			l.s.up.log.Debug("a subscription ended", "server", l.s.up.o.Name, "error", err)
 		}
@@ -291,10 +302,12 @@ func (l *standing) honoured() (uris []string) {
 // tell tells the client what it may have missed while there was no subscription.
 func (l *standing) tell(ctx context.Context, uris []string) {
 	for _, flag := range l.flags {
-		l.s.feed.Notify(ctx, toClient(mcp.NewNotification("notifications/"+strings.TrimSuffix(flag, "ListChanged")+"/list_changed", nil)))
+		l.s.feed.Notify(ctx, toClient(mcp.NewNotification("notifications/"+strings.TrimSuffix(flag,
+			"ListChanged")+"/list_changed", nil)))
 	}
 	for _, uri := range uris {
-		l.s.feed.Notify(ctx, toClient(mcp.NewNotification("notifications/resources/updated", []byte(`{"uri":`+string(mcp.Quote(uri))+`}`))))
+		l.s.feed.Notify(ctx, toClient(mcp.NewNotification("notifications/resources/updated",
+			[]byte(`{"uri":`+string(mcp.Quote(uri))+`}`))))
 	}
 }
 
@@ -319,7 +332,8 @@ func (h *hearing) Notify(ctx context.Context, m *mcp.Message) {
 			})
 		})
 		h.ack()
-	case "notifications/tools/list_changed", "notifications/prompts/list_changed", "notifications/resources/list_changed", "notifications/resources/updated":
+	case "notifications/tools/list_changed", "notifications/prompts/list_changed",
+		"notifications/resources/list_changed", "notifications/resources/updated":
 		if edited, err := m.Edit(unreserved(m)...); err == nil {
 			h.l.s.feed.Notify(ctx, edited)
 		}

@@ -11,8 +11,9 @@ import (
 	"gatekit/core/proxy"
 )
 
-// toLegacy is a legacy server as the session of a modern client sees it (protocol.md 3): each of the client's requests stands for itself, and what the server has to
-// know of the client is told to it in sessions that are opened and kept here.
+// toLegacy is a legacy server as the session of a modern client sees it (protocol.md 3): each of
+// the client's requests stands for itself, and what the server has to know of the client is told to
+// it in sessions that are opened and kept here.
 type toLegacy struct {
 	up        *Upstream
 	principal string
@@ -27,21 +28,26 @@ type toLegacy struct {
 }
 
 func newToLegacy(u *Upstream, o proxy.OpenOptions, feed proxy.Handler) *toLegacy {
-	return &toLegacy{up: u, principal: o.Principal, visits: newVisits(u, feed, o.Shared), life: newLife()}
+	return &toLegacy{up: u, principal: o.Principal, visits: newVisits(u, feed, o.Shared),
+		life: newLife()}
 }
 
 // Call implements proxy.Server.
-func (s *toLegacy) Call(ctx context.Context, p pipeline.Passed, c proxy.Handler) (*mcp.Message, error) {
+func (s *toLegacy) Call(ctx context.Context, p pipeline.Passed,
+	c proxy.Handler) (*mcp.Message, error) {
 	ctx, end := s.life.bind(ctx)
 	defer end()
 	m := p.Message()
 	switch meth, known := mcp.Lookup(m.Method); {
 	case m.Method == "server/discover", m.Method == "subscriptions/listen":
 	case !known, !meth.In(mcp.Rev20251125), meth.Capability == "tasks":
-		return toClient(mcp.NewError(m.ID(), mcp.CodeMethodNotFound, "method not found: the server speaks a revision of the protocol that has no "+m.Method, nil)), nil
+		return toClient(mcp.NewError(m.ID(), mcp.CodeMethodNotFound,
+			"method not found: the server speaks a revision of the protocol that has no "+m.Method,
+			nil)), nil
 	}
 	if _, answers := m.Get("/inputResponses"); answers {
-		return toClient(mcp.NewError(m.ID(), mcp.CodeInvalidParams, "inputResponses to nothing that was asked: make the call again without them", nil)), nil
+		return toClient(mcp.NewError(m.ID(), mcp.CodeInvalidParams,
+			"inputResponses to nothing that was asked: make the call again without them", nil)), nil
 	}
 	v, err := s.visits.take(ctx, m)
 	if err != nil {
@@ -63,7 +69,8 @@ func (s *toLegacy) Call(ctx context.Context, p pipeline.Passed, c proxy.Handler)
 	}
 	o, err := passed(p).plain()
 	if err != nil {
-		return nil, unavailable(s.up.o.Name, "the request could not be put into its revision's words", err)
+		return nil, unavailable(s.up.o.Name,
+			"the request could not be put into its revision's words", err)
 	}
 	if err := v.setLevel(ctx, m); err != nil {
 		return nil, err
@@ -111,8 +118,8 @@ func (t *turn) put(ctx context.Context, o outgoing) (*mcp.Message, error) {
 	return answer, nil
 }
 
-// turned answers the server as the modern one that it has turned out to be: some take longer to start than they are waited for, and are taken for legacy meanwhile.
-// now says that it has.
+// turned answers the server as the modern one that it has turned out to be: some take longer to
+// start than they are waited for, and are taken for legacy meanwhile. now says that it has.
 func (s *toLegacy) turned(now bool) *modern {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,7 +130,8 @@ func (s *toLegacy) turned(now bool) *modern {
 	return s.native
 }
 
-// Notify implements proxy.Server. A modern client has nothing to say that a legacy server waits for: a call is cancelled by the end of its context.
+// Notify implements proxy.Server. A modern client has nothing to say that a legacy server waits
+// for: a call is cancelled by the end of its context.
 func (s *toLegacy) Notify(context.Context, pipeline.Passed) error { return nil }
 
 // Close implements proxy.Server. It is safe to call twice.
@@ -153,7 +161,8 @@ type turn struct {
 	visit  *visit
 }
 
-// Notify implements proxy.Caller. Log lines reach a modern client only when it asked for them, and of the level that it asked for.
+// Notify implements proxy.Caller. Log lines reach a modern client only when it asked for them, and
+// of the level that it asked for.
 func (t *turn) Notify(ctx context.Context, m *mcp.Message) {
 	switch m.Method {
 	case "notifications/message":
@@ -184,7 +193,8 @@ func (t *turn) ask(ctx context.Context, ms []*mcp.Message) []pipeline.Passed {
 	for i, m := range ms {
 		switch m.Method {
 		case "sampling/createMessage", "elicitation/create", "roots/list":
-		default: // there is no way to ask it; what a server asks is judged and recorded all the same
+		default:
+			// there is no way to ask it; what a server asks is judged and recorded all the same
 			return t.visit.of.feed.Ask(ctx, ms)
 		}
 		q, err := questionForModern(m)
@@ -202,30 +212,40 @@ func (t *turn) IsWaiting() bool { return t.c.IsWaiting() }
 // ReportActivity implements proxy.Caller.
 func (t *turn) ReportActivity() { t.c.ReportActivity() }
 
-// maxPagesAsked is how many times a server may answer one call by saying that pages have to be opened first.
+// maxPagesAsked is how many times a server may answer one call by saying that pages have to be
+// opened first.
 const maxPagesAsked = 3
 
-// openPages asks the client to open the pages that a server's error names (protocol.md 3.5): nothing was run, and the call is made again when the client has agreed to all of
-// them. Else it ends with refusal.
+// openPages asks the client to open the pages that a server's error names (protocol.md 3.5):
+// nothing was run, and the call is made again when the client has agreed to all of them. Else it
+// ends with refusal.
 func (t *turn) openPages(ctx context.Context, m *mcp.Message) (refusal *mcp.Message, err error) {
-	if _, declared := t.m.Get(mcp.PointerCapabilities + "/elicitation/url"); !declared || !t.mayAsk {
-		return toClient(mcp.NewError(t.m.ID(), mcp.CodeMissingCapability, "the server wants pages to be opened first, and the client did not declare elicitation/url",
+	if _, declared := t.m.Get(mcp.PointerCapabilities + "/elicitation/url"); !declared ||
+		!t.mayAsk {
+		return toClient(mcp.NewError(t.m.ID(), mcp.CodeMissingCapability,
+			"the server wants pages to be opened first, and the client did not declare "+
+				"elicitation/url",
 			[]byte(`{"requiredCapabilities":{"elicitation":{"url":{}}}}`))), nil
 	}
 	var questions []*mcp.Message
 	m.Items("/data/elicitations", func(i int, raw []byte) bool {
 		var q *mcp.Message
-		if q, err = mcp.NewRequest(mcp.ID(strconv.Itoa(i)), "elicitation/create", raw).Edit(mcp.Set("/mode", []byte(`"url"`)), mcp.Remove("/elicitationId")); err == nil {
+		if q, err = mcp.NewRequest(mcp.ID(strconv.Itoa(i)), "elicitation/create",
+			raw).Edit(mcp.Set("/mode", []byte(`"url"`)), mcp.Remove("/elicitationId")); err == nil {
 			questions = append(questions, toClient(q))
 		}
 		return err == nil && len(questions) < maxInputs
 	})
 	if err != nil || len(questions) == 0 {
-		return nil, unavailable(t.visit.of.up.o.Name, "it wants pages to be opened first, and does not say which", err)
+		return nil, unavailable(t.visit.of.up.o.Name,
+			"it wants pages to be opened first, and does not say which", err)
 	}
 	for _, p := range t.c.Ask(ctx, questions) {
 		if a := p.Message(); a == nil || !a.TextEquals("/action", "accept") {
-			return toClient(mcp.NewError(t.m.ID(), mcp.CodeInternal, "the server wants pages to be opened first, and the client did not agree", nil)), nil
+			return toClient(mcp.NewError(t.m.ID(), mcp.CodeInternal,
+					"the server wants pages to be opened first, and the client did not agree",
+					nil)),
+				nil
 		}
 	}
 	return nil, nil

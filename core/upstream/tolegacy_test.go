@@ -21,11 +21,14 @@ func legacyFor(t *testing.T, feed *client) (s proxy.Server, st *starter, end fun
 	return legacyShared(t, feed, false)
 }
 
-func legacyShared(t *testing.T, feed *client, shared bool) (s proxy.Server, st *starter, end func()) {
+func legacyShared(t *testing.T, feed *client,
+	shared bool) (s proxy.Server, st *starter, end func()) {
 	t.Helper()
 	st = &starter{}
-	u := upstream.New(upstream.Options{Name: "files", Era: "legacy", Restart: true, Dial: upstream.Dial{Pipe: st.start}})
-	s, err := u.Open(t.Context(), proxy.OpenOptions{Session: "s", Principal: "ann", Revision: mcp.Rev20260728, Shared: shared}, feed)
+	u := upstream.New(upstream.Options{Name: "files", Era: "legacy", Restart: true,
+		Dial: upstream.Dial{Pipe: st.start}})
+	s, err := u.Open(t.Context(), proxy.OpenOptions{Session: "s", Principal: "ann",
+		Revision: mcp.Rev20260728, Shared: shared}, feed)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +42,8 @@ func legacyShared(t *testing.T, feed *client, shared bool) (s proxy.Server, st *
 func (p *pipe) initialized(t *testing.T, capabilities string) {
 	t.Helper()
 	q := p.expect(t, "initialize")
-	want := `{"protocolVersion":"2025-11-25","capabilities":` + capabilities + `,"clientInfo":{"name":"c","version":"1"}}`
+	want := `{"protocolVersion":"2025-11-25","capabilities":` + capabilities +
+		`,"clientInfo":{"name":"c","version":"1"}}`
 	if string(q.Params) != want {
 		t.Errorf("initialized with %s\nwant %s", q.Params, want)
 	}
@@ -49,7 +53,8 @@ func (p *pipe) initialized(t *testing.T, capabilities string) {
 
 // able is a modern request of a client that declares capabilities.
 func able(id, method, capabilities, params string) string {
-	return replace(modernRequest(id, method, ``, params), `clientCapabilities":{}`, `clientCapabilities":`+capabilities)
+	return replace(modernRequest(id, method, ``, params), `clientCapabilities":{}`,
+		`clientCapabilities":`+capabilities)
 }
 
 const serverInfo = `"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"old","version":"1"}}`
@@ -60,20 +65,28 @@ func TestLegacyServerForModernClient(t *testing.T) {
 		sent                 string // params that the server gets; "" none
 		answer, want         string
 	}{
-		{"a call", "tools/call", `,"name":"x","arguments":{"n":1.0}`, `{"name":"x","arguments":{"n":1.0}}`,
-			`"result":{"content":[ ]}`, `"result":{"content":[ ],"resultType":"complete",` + serverInfo + `}`},
+		{"a call", "tools/call", `,"name":"x","arguments":{"n":1.0}`,
+			`{"name":"x","arguments":{"n":1.0}}`,
+			`"result":{"content":[ ]}`, `"result":{"content":[ ],"resultType":"complete",` +
+				serverInfo + `}`},
 		{"a list", "tools/list", ``, `{}`,
 			`"result":{"tools":[{"name":"a","execution":{"taskSupport":"optional"}},{"name":"b"}],"nextCursor":"c"}`,
 			`"result":{"tools":[{"name":"a"},{"name":"b"}],"nextCursor":"c","resultType":"complete","ttlMs":0,"cacheScope":"private",` + serverInfo + `}`},
 		{"a result that says what it is", "prompts/get", `,"name":"x"`, `{"name":"x"}`,
-			`"result":{"resultType":"input_required","messages":[],"_meta":{"a":1}}`, `"result":{"resultType":"complete","messages":[],"_meta":{"a":1,"io.modelcontextprotocol/serverInfo":{"name":"old","version":"1"}}}`},
+			`"result":{"resultType":"input_required","messages":[],"_meta":{"a":1}}`,
+			`"result":{"resultType":"complete","messages":[],"_meta":{"a":1,"io.modelcontextprotocol/serverInfo":{"name":"old","version":"1"}}}`},
 		{"no such resource", "resources/read", `,"uri":"f:///x"`, `{"uri":"f:///x"}`,
-			`"error":{"code":-32002,"message":"no","data":{"uri":"f:///x"}}`, `"error":{"code":-32602,"message":"no","data":{"uri":"f:///x"}}`},
-		{"a code that means something else to the client", "tools/call", `,"name":"x"`, `{"name":"x"}`,
-			`"error":{"code":-32021,"message":"no"}`, `"error":{"code":-32603,"message":"no","data":{"upstreamError":{"code":-32021,"message":"no"}}}`},
+			`"error":{"code":-32002,"message":"no","data":{"uri":"f:///x"}}`,
+			`"error":{"code":-32602,"message":"no","data":{"uri":"f:///x"}}`},
+		{"a code that means something else to the client", "tools/call", `,"name":"x"`,
+			`{"name":"x"}`,
+			`"error":{"code":-32021,"message":"no"}`,
+			`"error":{"code":-32603,"message":"no","data":{"upstreamError":{"code":-32021,"message":"no"}}}`},
 		{"a capability that the client lacks indeed", "tools/call", `,"name":"x"`, `{"name":"x"}`,
-			`"error":{"code":-32021,"message":"no","data":{"requiredCapabilities":{"roots":{}}}}`, `"error":{"code":-32021,"message":"no","data":{"requiredCapabilities":{"roots":{}}}}`},
-		{"a code of its own", "tools/call", `,"name":"x"`, `{"name":"x"}`, `"error":{"code":-32000,"message":"no"}`, `"error":{"code":-32000,"message":"no"}`},
+			`"error":{"code":-32021,"message":"no","data":{"requiredCapabilities":{"roots":{}}}}`,
+			`"error":{"code":-32021,"message":"no","data":{"requiredCapabilities":{"roots":{}}}}`},
+		{"a code of its own", "tools/call", `,"name":"x"`, `{"name":"x"}`,
+			`"error":{"code":-32000,"message":"no"}`, `"error":{"code":-32000,"message":"no"}`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -112,7 +125,8 @@ func TestAnswersToNothingAreNoCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, st, end := legacyFor(t, &client{})
 		defer end()
-		call(t, s, &client{}, modernRequest(`1`, "tools/call", ``, `,"name":"x","inputResponses":{"g0":{"action":"accept"}}`)).
+		call(t, s, &client{}, modernRequest(`1`, "tools/call", ``,
+			`,"name":"x","inputResponses":{"g0":{"action":"accept"}}`)).
 			is(`{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"inputResponses to nothing that was asked: make the call again without them"}}`)
 		if n := st.count(); n != 0 {
 			t.Errorf("%d processes were started for it", n)
@@ -167,7 +181,8 @@ func TestTooManySetsOfCapabilities(t *testing.T) {
 		s, st, end := legacyFor(t, &client{})
 		defer end()
 		open := func(n int) *pending {
-			return call(t, s, &client{}, able(`1`, "tools/list", `{"experimental":{"n":`+string(rune('0'+n))+`}}`, ``))
+			return call(t, s, &client{},
+				able(`1`, "tools/list", `{"experimental":{"n":`+string(rune('0'+n))+`}}`, ``))
 		}
 		var first *pending
 		for n := range 9 {
@@ -198,15 +213,18 @@ func TestALegacyServerThatCannotBeInitialized(t *testing.T) {
 		defer end()
 		p := call(t, s, &client{}, modernRequest(`1`, "tools/list", ``, ``))
 		srv := st.last(t)
-		srv.send(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32000,"message":"no licence"}}`, srv.expect(t, "initialize").ID)
+		srv.send(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32000,"message":"no licence"}}`,
+			srv.expect(t, "initialize").ID)
 		p.fails(`error -32000, "no licence"`)
-		call(t, s, &client{}, modernRequest(`1`, "tools/list", ``, ``)).fails("no licence") // and is not started again at once
+		// and is not started again at once
+		call(t, s, &client{}, modernRequest(`1`, "tools/list", ``, ``)).fails("no licence")
 		if n := st.count(); n != 1 {
 			t.Errorf("%d processes", n)
 		}
 		time.Sleep(time.Minute)
 		st.fail = errors.New("no such program")
-		call(t, s, &client{}, modernRequest(`1`, "tools/list", ``, ``)).fails("could not be started")
+		call(t, s, &client{}, modernRequest(`1`, "tools/list", ``,
+			``)).fails("could not be started")
 		st.fail = nil
 		time.Sleep(time.Minute)
 		p = call(t, s, &client{}, modernRequest(`1`, "tools/list", ``, ``))
@@ -256,7 +274,8 @@ func TestALegacyServerAsksAModernClient(t *testing.T) {
 		if slices.Sort(seen); !slices.Equal(seen, []string{"", "tools/call"}) || <-asked != "" {
 			t.Errorf("the server got %q", seen)
 		}
-		call(t, s, &client{away: true}, able(`3`, "tools/call", can, `,"name":"y"`)) // its client is being asked something else
+		// its client is being asked something else
+		call(t, s, &client{away: true}, able(`3`, "tools/call", can, `,"name":"y"`))
 		srv.expect(t, "tools/call")
 		srv.send(`{"jsonrpc":"2.0","id":"s3","method":"elicitation/create","params":{"message":"?","mode":"url","elicitationId":"e","task":{},"_meta":{"progressToken":1}}}`)
 		if a := srv.next(t); string(a.ID) != `"s3"` || string(a.Result) != `{"action":"decline"}` {
@@ -294,7 +313,8 @@ func TestALegacyServersLogsForAModernClient(t *testing.T) {
 		}
 		quiet.wants(t)
 
-		call(t, s, c, modernRequest(`2`, "tools/call", `"io.modelcontextprotocol/logLevel":"warning",`, `,"name":"x"`))
+		call(t, s, c, modernRequest(`2`,
+			"tools/call", `"io.modelcontextprotocol/logLevel":"warning",`, `,"name":"x"`))
 		q = srv.expect(t, "logging/setLevel")
 		if string(q.Params) != `{"level":"warning"}` {
 			t.Errorf("the level is %s", q.Params)
@@ -306,7 +326,9 @@ func TestALegacyServersLogsForAModernClient(t *testing.T) {
 		c.wants(t, replace(line, "%s", "critical"))
 		srv.result(q.ID, `{}`)
 
-		call(t, s, c, modernRequest(`3`, "tools/call", `"io.modelcontextprotocol/logLevel":"error",`, `,"name":"x"`)) // it tells enough already
+		// it tells enough already
+		call(t, s, c, modernRequest(`3`,
+			"tools/call", `"io.modelcontextprotocol/logLevel":"error",`, `,"name":"x"`))
 		srv.expect(t, "tools/call")
 	})
 }
@@ -316,18 +338,21 @@ func TestAModernSubscriptionAtALegacyServer(t *testing.T) {
 		s, st, end := legacyFor(t, &client{})
 		defer end()
 		c := &client{}
-		p := call(t, s, c, modernRequest(`"l"`, "subscriptions/listen", ``, `,"notifications":{"toolsListChanged":true,"promptsListChanged":true,"resourceSubscriptions":["f:///a","f:///b"]}`))
+		p := call(t, s, c, modernRequest(`"l"`, "subscriptions/listen", ``,
+			`,"notifications":{"toolsListChanged":true,"promptsListChanged":true,"resourceSubscriptions":["f:///a","f:///b"]}`))
 		srv := st.last(t)
 		srv.initialized(t, `{}`)
 		srv.result(srv.expect(t, "resources/subscribe").ID, `{}`)
-		srv.send(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32602,"message":"no"}}`, srv.expect(t, "resources/subscribe").ID)
+		srv.send(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32602,"message":"no"}}`,
+			srv.expect(t, "resources/subscribe").ID)
 		srv.send(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
 		srv.send(`{"jsonrpc":"2.0","method":"notifications/prompts/list_changed"}`)
 		srv.send(`{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"f:///a"}}`)
 		const id = `"_meta":{"io.modelcontextprotocol/subscriptionId":"l"}`
 		c.wants(t, `{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{`+id+`,"notifications":{"toolsListChanged":true,"resourceSubscriptions":["f:///a"]}}}`,
 			`{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{`+id+`}}`,
-			`{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"f:///a",`+id+`}}`)
+			`{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"f:///a",`+
+				id+`}}`)
 
 		c.told = nil
 		srv.Close() // a session is made anew, and what was missed is told
@@ -339,7 +364,8 @@ func TestAModernSubscriptionAtALegacyServer(t *testing.T) {
 		} else {
 			srv.result(q.ID, `{}`)
 		}
-		c.wants(t, `{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{`+id+`}}`)
+		c.wants(t, `{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{`+id+
+			`}}`)
 
 		p.cancel(nil)
 		if q := srv.expect(t, "resources/unsubscribe"); string(q.Params) != `{"uri":"f:///a"}` {
@@ -359,7 +385,8 @@ func TestALegacyServerThatWantsPagesToBeOpenedFirst(t *testing.T) {
 		want                             string
 	}{
 		{"the client agrees", can, can, `{"action":"accept"}`, true, ``},
-		{"the client does not", can, can, `{"action":"decline"}`, false, `"error":{"code":-32603,"message":"the server wants pages to be opened first, and the client did not agree"}`},
+		{"the client does not", can, can, `{"action":"decline"}`, false,
+			`"error":{"code":-32603,"message":"the server wants pages to be opened first, and the client did not agree"}`},
 		{"the client opens none", `{"elicitation":{}}`, `{"elicitation":{}}`, ``, false,
 			`"error":{"code":-32021,"message":"the server wants pages to be opened first, and the client did not declare elicitation/url","data":{"requiredCapabilities":{"elicitation":{"url":{}}}}}`},
 	} {
@@ -386,7 +413,8 @@ func TestALegacyServerThatWantsPagesToBeOpenedFirst(t *testing.T) {
 					t.Errorf("the client was asked %s, want %s", got, want)
 				}
 				srv.result(q.ID, `{"content":[]}`)
-				p.is(`{"jsonrpc":"2.0","id":1,"result":{"content":[],"resultType":"complete",` + serverInfo + `}}`)
+				p.is(`{"jsonrpc":"2.0","id":1,"result":{"content":[],"resultType":"complete",` +
+					serverInfo + `}}`)
 			})
 		})
 	}
@@ -398,7 +426,8 @@ func TestAQuestionThatMayBeAnotherClientsIsPutToNone(t *testing.T) {
 		feed := &client{answer: answers(`{"from":"the feed"}`)}
 		s, st, end := legacyShared(t, feed, true)
 		defer end()
-		mine, other := &client{answer: answers(`{"action":"accept"}`)}, &client{answer: answers(`{"action":"accept"}`)}
+		mine, other := &client{answer: answers(`{"action":"accept"}`)},
+			&client{answer: answers(`{"action":"accept"}`)}
 		call(t, s, mine, able(`1`, "tools/call", can, `,"name":"x"`))
 		srv := st.last(t)
 		srv.initialized(t, can)
@@ -428,7 +457,8 @@ func TestAServerThatTurnsOutToBeModernAfterAll(t *testing.T) {
 		slow := st.last(t)
 		probe := slow.expect(t, "server/discover")
 		time.Sleep(6 * time.Second) // it is taken for legacy
-		s, err := u.Open(t.Context(), proxy.OpenOptions{Session: "s", Revision: mcp.Rev20260728}, &client{})
+		s, err := u.Open(t.Context(), proxy.OpenOptions{Session: "s", Revision: mcp.Rev20260728},
+			&client{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -450,7 +480,8 @@ func TestASubscriptionThatALegacyServerDoesNotAnswer(t *testing.T) {
 		s, st, end := legacyFor(t, &client{})
 		defer end()
 		c := &client{}
-		call(t, s, c, modernRequest(`"l"`, "subscriptions/listen", ``, `,"notifications":{"toolsListChanged":true,"resourceSubscriptions":["f:///a"]}`))
+		call(t, s, c, modernRequest(`"l"`, "subscriptions/listen", ``,
+			`,"notifications":{"toolsListChanged":true,"resourceSubscriptions":["f:///a"]}`))
 		srv := st.last(t)
 		srv.initialized(t, `{}`)
 		srv.expect(t, "resources/subscribe")
@@ -465,7 +496,8 @@ func TestVisitsThatDoNotEndAreBounded(t *testing.T) {
 		defer end()
 		st.deaf = time.Hour // no process ends when it is told to
 		for n := range 100 {
-			call(t, s, &client{}, able(`1`, "tools/list", fmt.Sprintf(`{"experimental":{"n":%d}}`, n), ``))
+			call(t, s, &client{}, able(`1`, "tools/list", fmt.Sprintf(`{"experimental":{"n":%d}}`,
+				n), ``))
 			synctest.Wait()
 			for _, srv := range st.alive() {
 				select {

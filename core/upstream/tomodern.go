@@ -13,8 +13,9 @@ import (
 	"gatekit/core/proxy"
 )
 
-// toModern is a modern server as the session of a legacy client sees it (protocol.md 3): what that client says once is said with each request, and what the
-// server asks for in a result is asked of the client live.
+// toModern is a modern server as the session of a legacy client sees it (protocol.md 3): what that
+// client says once is said with each request, and what the server asks for in a result is asked of
+// the client live.
 type toModern struct {
 	up       *Upstream
 	server   *modern
@@ -31,20 +32,23 @@ type toModern struct {
 
 // Bounds of one call.
 const (
-	maxInputs   = 64                     // that it may ask for in one of them
-	maxSheds    = 8                      // times that a server may ask to be asked again without asking for anything
+	maxInputs = 64 // that it may ask for in one of them
+	// times that a server may ask to be asked again without asking for anything
+	maxSheds    = 8
 	firstShed   = 200 * time.Millisecond // before the first of these
 	longestShed = 5 * time.Second
 )
 
 func newToModern(u *Upstream, o proxy.OpenOptions, feed proxy.Handler) *toModern {
-	s := &toModern{up: u, server: newModern(u, o.Principal), feed: feed, revision: o.Revision, life: newLife()}
+	s := &toModern{up: u, server: newModern(u, o.Principal), feed: feed, revision: o.Revision,
+		life: newLife()}
 	s.server.onClose = func() {}
 	return s
 }
 
 // Call implements proxy.Server.
-func (s *toModern) Call(ctx context.Context, p pipeline.Passed, c proxy.Handler) (*mcp.Message, error) {
+func (s *toModern) Call(ctx context.Context, p pipeline.Passed,
+	c proxy.Handler) (*mcp.Message, error) {
 	m := p.Message()
 	s.mu.Lock()
 	listen, client := s.listen, s.client
@@ -61,15 +65,19 @@ func (s *toModern) Call(ctx context.Context, p pipeline.Passed, c proxy.Handler)
 	case m.Method == "resources/unsubscribe":
 		return listen.unsubscribe(m), nil
 	}
-	if meth, known := mcp.Lookup(m.Method); !known || !meth.In(mcp.Rev20260728) || meth.Capability == "tasks" {
-		return toClient(mcp.NewError(m.ID(), mcp.CodeMethodNotFound, "method not found: the server speaks a revision of the protocol that has no "+m.Method, nil)), nil
+	if meth, known := mcp.Lookup(m.Method); !known || !meth.In(mcp.Rev20260728) ||
+		meth.Capability == "tasks" {
+		return toClient(mcp.NewError(m.ID(), mcp.CodeMethodNotFound,
+			"method not found: the server speaks a revision of the protocol that has no "+m.Method,
+			nil)), nil
 	}
 	if err := listen.hear(ctx); err != nil {
 		return nil, err
 	}
 	o, err := passed(p).from(client)
 	if err != nil {
-		return nil, unavailable(s.up.o.Name, "the request could not be put into its revision's words", err)
+		return nil, unavailable(s.up.o.Name,
+			"the request could not be put into its revision's words", err)
 	}
 	return s.play(ctx, o, c)
 }
@@ -80,13 +88,16 @@ func toClient(m *mcp.Message) *mcp.Message {
 }
 
 // initialize is answered with what the server says of itself.
-func (s *toModern) initialize(ctx context.Context, m *mcp.Message, c proxy.Handler) (*mcp.Message, error) {
+func (s *toModern) initialize(ctx context.Context, m *mcp.Message,
+	c proxy.Handler) (*mcp.Message, error) {
 	raw, _ := m.Get("/capabilities")
 	capabilities, err := capabilitiesForModern(raw)
 	if err != nil {
-		return nil, unavailable(s.up.o.Name, "the client's capabilities could not be put into its revision's words", err)
+		return nil, unavailable(s.up.o.Name,
+			"the client's capabilities could not be put into its revision's words", err)
 	}
-	client := identity{capabilities: capabilities, clientInfo: []byte(`{"name":"unknown","version":"unknown"}`)}
+	client := identity{capabilities: capabilities,
+		clientInfo: []byte(`{"name":"unknown","version":"unknown"}`)}
 	if raw, _ := m.Get("/clientInfo"); bytes.HasPrefix(raw, []byte("{")) {
 		client.clientInfo = raw
 	}
@@ -120,11 +131,13 @@ func (s *toModern) setLevel(m *mcp.Message) *mcp.Message {
 		s.mu.Unlock()
 		return toClient(mcp.NewResponse(m.ID(), nil))
 	}
-	return toClient(mcp.NewError(m.ID(), mcp.CodeInvalidParams, "logging/setLevel needs a level, from debug to emergency", nil))
+	return toClient(mcp.NewError(m.ID(), mcp.CodeInvalidParams,
+		"logging/setLevel needs a level, from debug to emergency", nil))
 }
 
 // play puts a request to the server for as many rounds as it asks for input.
-func (s *toModern) play(ctx context.Context, first outgoing, c proxy.Handler) (*mcp.Message, error) {
+func (s *toModern) play(ctx context.Context, first outgoing,
+	c proxy.Handler) (*mcp.Message, error) {
 	if _, ok := first.m.Get("/_meta/progressToken"); ok {
 		c = &rising{Handler: c}
 	}
@@ -153,7 +166,9 @@ func (s *toModern) play(ctx context.Context, first outgoing, c proxy.Handler) (*
 		case kind == "complete":
 			return resultForLegacy(first.m, answer, s.revision)
 		case kind != inputRequired:
-			return nil, unavailable(s.up.o.Name, fmt.Sprintf("its result is of type %.40q, which the client does not know", kind), nil)
+			return nil, unavailable(s.up.o.Name,
+				fmt.Sprintf("its result is of type %.40q, which the client does not know", kind),
+				nil)
 		}
 		state, _ := answer.Get("/requestState")
 		answers, refusal, err := s.ask(ctx, first.m, answer, c)
@@ -177,14 +192,17 @@ func (s *toModern) play(ctx context.Context, first outgoing, c proxy.Handler) (*
 			}
 		}
 		if o, err = first.again(answers, state); err != nil {
-			return nil, unavailable(s.up.o.Name, "the answers that it asked for could not be put to it", err)
+			return nil, unavailable(s.up.o.Name,
+				"the answers that it asked for could not be put to it", err)
 		}
 	}
 }
 
-// ask puts the questions in a server's result to the client, one after another, and answers the object of its answers; nil when there was no question. A
-// question that the client cannot or would not answer ends the call with a refusal, where the server's revision has no words for that.
-func (s *toModern) ask(ctx context.Context, request, m *mcp.Message, c proxy.Handler) (answers []byte, refusal *mcp.Message, err error) {
+// ask puts the questions in a server's result to the client, one after another, and answers the
+// object of its answers; nil when there was no question. A question that the client cannot or would
+// not answer ends the call with a refusal, where the server's revision has no words for that.
+func (s *toModern) ask(ctx context.Context, request, m *mcp.Message,
+	c proxy.Handler) (answers []byte, refusal *mcp.Message, err error) {
 	raw, ok := m.Get("/inputRequests")
 	if !ok {
 		return nil, nil, nil
@@ -200,7 +218,8 @@ func (s *toModern) ask(ctx context.Context, request, m *mcp.Message, c proxy.Han
 			return false
 		}
 		var answer []byte
-		if answer, refusal, err = s.askOne(ctx, request, key, raw, c); err == nil && refusal == nil {
+		if answer, refusal, err = s.askOne(ctx, request, key, raw, c); err == nil &&
+			refusal == nil {
 			if n > 1 {
 				given = append(given, ',')
 			}
@@ -215,7 +234,8 @@ func (s *toModern) ask(ctx context.Context, request, m *mcp.Message, c proxy.Han
 }
 
 // askOne puts one question to the client and answers what the server is to get.
-func (s *toModern) askOne(ctx context.Context, request *mcp.Message, key string, raw []byte, c proxy.Handler) (answer []byte, refusal *mcp.Message, err error) {
+func (s *toModern) askOne(ctx context.Context, request *mcp.Message, key string, raw []byte,
+	c proxy.Handler) (answer []byte, refusal *mcp.Message, err error) {
 	q, err := mcp.EmbeddedRequest(mcp.ID(mcp.Quote(key)), raw)
 	if err != nil {
 		return nil, nil, unavailable(s.up.o.Name, "its inputRequests hold what is no request", err)
@@ -223,10 +243,13 @@ func (s *toModern) askOne(ctx context.Context, request *mcp.Message, key string,
 	switch q.Method {
 	case "sampling/createMessage", "elicitation/create", "roots/list":
 	default:
-		return nil, nil, unavailable(s.up.o.Name, "its inputRequests hold what servers may not ask for", nil)
+		return nil, nil, unavailable(s.up.o.Name,
+			"its inputRequests hold what servers may not ask for", nil)
 	}
 	unsupported := func(why string) *mcp.Message {
-		return mcp.NewError(request.ID(), mcp.CodeInternal, "the server asks for input that this client cannot give: "+why, []byte(`{"unsupportedInput":`+string(mcp.Quote(key))+`}`))
+		return mcp.NewError(request.ID(), mcp.CodeInternal,
+			"the server asks for input that this client cannot give: "+why,
+			[]byte(`{"unsupportedInput":`+string(mcp.Quote(key))+`}`))
 	}
 	older, why := questionForLegacy(q, s.revision)
 	if why != "" {
@@ -254,12 +277,14 @@ func (s *toModern) askOne(ctx context.Context, request *mcp.Message, key string,
 		if a.ErrorCode() == mcp.CodeRejected {
 			code = mcp.CodeRejected
 		}
-		return nil, mcp.NewError(request.ID(), code, "the client refused what the server asked it for ("+q.Method+")",
+		return nil, mcp.NewError(request.ID(), code,
+			"the client refused what the server asked it for ("+q.Method+")",
 			[]byte(`{"input":`+string(mcp.Quote(key))+`,"error":`+string(a.Body())+`}`)), nil
 	}
 }
 
-// Notify implements proxy.Server. There is nothing that a modern server would have to be told: it hears of a call's end by the end of its context.
+// Notify implements proxy.Server. There is nothing that a modern server would have to be told: it
+// hears of a call's end by the end of its context.
 func (s *toModern) Notify(_ context.Context, p pipeline.Passed) error {
 	if p.Message().Method == "notifications/initialized" {
 		s.mu.Lock()

@@ -19,7 +19,8 @@ const (
 )
 
 // bridged is a session of a legacy client, its initialize answered, with a modern server.
-func bridged(t *testing.T, revision, capabilities string, feed *client) (s proxy.Server, srv *pipe, end func()) {
+func bridged(t *testing.T, revision, capabilities string,
+	feed *client) (s proxy.Server, srv *pipe, end func()) {
 	t.Helper()
 	u, st := modernUp(upstream.Options{})
 	s, err := u.Open(t.Context(), proxy.OpenOptions{Session: "s", Revision: revision}, feed)
@@ -32,8 +33,11 @@ func bridged(t *testing.T, revision, capabilities string, feed *client) (s proxy
 	if want := `{` + legacyMeta + `}`; string(q.Params) != want {
 		t.Errorf("discovered with %s\nwant %s", q.Params, want)
 	}
-	srv.result(q.ID, `{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":`+capabilities+`,"instructions":"be kind","ttlMs":5,"cacheScope":"public","_meta":{"io.modelcontextprotocol/serverInfo":{"name":"new","version":"2"}}}`)
-	hello.is(`{"jsonrpc":"2.0","id":0,"result":{"capabilities":` + capabilities + `,"instructions":"be kind","protocolVersion":"` + revision + `","serverInfo":{"name":"new","version":"2"}}}`)
+	srv.result(q.ID, `{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":`+
+		capabilities+`,"instructions":"be kind","ttlMs":5,"cacheScope":"public","_meta":{"io.modelcontextprotocol/serverInfo":{"name":"new","version":"2"}}}`)
+	hello.is(`{"jsonrpc":"2.0","id":0,"result":{"capabilities":` + capabilities +
+		`,"instructions":"be kind","protocolVersion":"` + revision +
+		`","serverInfo":{"name":"new","version":"2"}}}`)
 	return s, srv, func() {
 		s.Close()
 		u.Close()
@@ -46,27 +50,38 @@ func TestModernServerForLegacyClient(t *testing.T) {
 		sent                           string // params that the server gets, after _meta
 		answer, want                   string
 	}{
-		{"a call", mcp.Rev20251125, "tools/call", `{"name":"x","arguments":{"n":1.0}}`, `{"name":"x","arguments":{"n":1.0},` + legacyMeta + `}`,
+		{"a call", mcp.Rev20251125, "tools/call", `{"name":"x","arguments":{"n":1.0}}`,
+			`{"name":"x","arguments":{"n":1.0},` + legacyMeta + `}`,
 			`"result":{"resultType":"complete","content":[ ],"ttlMs":1,"cacheScope":"private","_meta":{"io.modelcontextprotocol/serverInfo":{}}}`, `"result":{"content":[ ]}`},
 		{"no params", mcp.Rev20251125, "tools/list", ``, `{` + legacyMeta + `}`,
 			`"result":{"resultType":"complete","tools":[{"name":"a","outputSchema":{"type":"array"}},{"name":"b","outputSchema":{"type":"object"}}]}`,
 			`"result":{"tools":[{"name":"a"},{"name":"b","outputSchema":{"type":"object"}}]}`},
-		{"forged keys", mcp.Rev20251125, "prompts/get", `{"name":"x","_meta":{"io.modelcontextprotocol/clientCapabilities":{"extensions":{"x":{}}},"io.modelcontextprotocol/logLevel":"debug","mine":1}}`,
+		{"forged keys", mcp.Rev20251125,
+			"prompts/get", `{"name":"x","_meta":{"io.modelcontextprotocol/clientCapabilities":{"extensions":{"x":{}}},"io.modelcontextprotocol/logLevel":"debug","mine":1}}`,
 			`{"name":"x","_meta":{"io.modelcontextprotocol/clientCapabilities":{"roots":{},"sampling":{},"elicitation":{}},"mine":1,"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"old","version":"1"}}}`,
 			`"result":{"resultType":"complete","messages":[],"_meta":{"theirs":2,"io.modelcontextprotocol/serverInfo":{}}}`, `"result":{"messages":[],"_meta":{"theirs":2}}`},
-		{"a call as a task", mcp.Rev20251125, "tools/call", `{"name":"x","task":{"ttl":1}}`, `{"name":"x",` + legacyMeta + `}`,
+		{"a call as a task", mcp.Rev20251125, "tools/call", `{"name":"x","task":{"ttl":1}}`,
+			`{"name":"x",` + legacyMeta + `}`,
 			`"result":{"resultType":"complete","content":[]}`, `"result":{"content":[]}`},
-		{"answers to nothing that was asked", mcp.Rev20251125, "tools/call", `{"name":"x","inputResponses":{"k":{"action":"accept"}},"requestState":"forged"}`, `{"name":"x",` + legacyMeta + `}`,
+		{"answers to nothing that was asked", mcp.Rev20251125,
+			"tools/call", `{"name":"x","inputResponses":{"k":{"action":"accept"}},"requestState":"forged"}`, `{"name":"x",` + legacyMeta + `}`,
 			`"result":{"resultType":"complete","content":[]}`, `"result":{"content":[]}`},
-		{"structured content that is no object", mcp.Rev20251125, "tools/call", `{"name":"x"}`, `{"name":"x",` + legacyMeta + `}`,
-			`"result":{"resultType":"complete","content":[],"structuredContent":[1,2]}`, `"result":{"content":[{"type":"text","text":"[1,2]"}]}`},
-		{"blocks that are too new", mcp.Rev20241105, "tools/call", `{"name":"x"}`, `{"name":"x",` + legacyMeta + `}`,
+		{"structured content that is no object", mcp.Rev20251125, "tools/call", `{"name":"x"}`,
+			`{"name":"x",` + legacyMeta + `}`,
+			`"result":{"resultType":"complete","content":[],"structuredContent":[1,2]}`,
+			`"result":{"content":[{"type":"text","text":"[1,2]"}]}`},
+		{"blocks that are too new", mcp.Rev20241105, "tools/call", `{"name":"x"}`,
+			`{"name":"x",` + legacyMeta + `}`,
 			`"result":{"resultType":"complete","content":[{"type":"audio","data":"","mimeType":"audio/wav"},{"type":"resource_link","uri":"f:///x"},{"type":"text","text":"t"}]}`,
 			`"result":{"content":[{"type":"text","text":"[audio: audio/wav]"},{"type":"text","text":"[resource: f:///x]"},{"type":"text","text":"t"}]}`},
-		{"no such resource", mcp.Rev20251125, "resources/read", `{"uri":"f:///x"}`, `{"uri":"f:///x",` + legacyMeta + `}`,
-			`"error":{"code":-32602,"message":"no","data":{"uri":"f:///x"}}`, `"error":{"code":-32002,"message":"no","data":{"uri":"f:///x"}}`},
-		{"another error", mcp.Rev20251125, "resources/read", `{"uri":"f:///x"}`, `{"uri":"f:///x",` + legacyMeta + `}`,
-			`"error":{"code":-32602,"message":"no","data":{}}`, `"error":{"code":-32602,"message":"no","data":{}}`},
+		{"no such resource", mcp.Rev20251125, "resources/read", `{"uri":"f:///x"}`,
+			`{"uri":"f:///x",` + legacyMeta + `}`,
+			`"error":{"code":-32602,"message":"no","data":{"uri":"f:///x"}}`,
+			`"error":{"code":-32002,"message":"no","data":{"uri":"f:///x"}}`},
+		{"another error", mcp.Rev20251125, "resources/read", `{"uri":"f:///x"}`,
+			`{"uri":"f:///x",` + legacyMeta + `}`,
+			`"error":{"code":-32602,"message":"no","data":{}}`,
+			`"error":{"code":-32602,"message":"no","data":{}}`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -108,7 +123,9 @@ func TestModernServerAsksLegacyClient(t *testing.T) {
 			}
 			return refuses(ctx, m, -32603)
 		}, `{"Roots":{"action":"cancel"},"a":{"roots":[]}}`, ``},
-		{"it cannot elicit", func(ctx context.Context, m *mcp.Message) pipeline.Passed { return refuses(ctx, m, -32601) }, ``,
+		{"it cannot elicit", func(ctx context.Context, m *mcp.Message) pipeline.Passed {
+			return refuses(ctx, m, -32601)
+		}, ``,
 			`{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"the server asks for input that this client cannot give: elicitation/create","data":{"unsupportedInput":"Roots"}}}`},
 		{"it refuses roots", func(ctx context.Context, m *mcp.Message) pipeline.Passed {
 			if m.Method == "roots/list" {
@@ -121,7 +138,8 @@ func TestModernServerAsksLegacyClient(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s, srv, end := bridged(t, mcp.Rev20251125, `{}`, &client{})
 				defer end()
-				p := call(t, s, &client{answer: c.answer}, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x","_meta":{"progressToken":7}}}`)
+				p := call(t, s, &client{answer: c.answer},
+					`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x","_meta":{"progressToken":7}}}`)
 				first := srv.expect(t, "tools/call")
 				srv.result(first.ID, asks)
 				if c.again == "" {
@@ -133,7 +151,8 @@ func TestModernServerAsksLegacyClient(t *testing.T) {
 				if string(q.ID) == string(first.ID) {
 					t.Error("the retry has the id of the first request")
 				}
-				if want := replace(string(first.Params), `}}}`, `}}`) + `,"inputResponses":` + c.again + `,"requestState":"S\u0041"}`; string(q.Params) != want {
+				if want := replace(string(first.Params), `}}}`, `}}`) + `,"inputResponses":` +
+					c.again + `,"requestState":"S\u0041"}`; string(q.Params) != want {
 					t.Errorf("the server got %s\nwant           %s", q.Params, want)
 				}
 				srv.result(q.ID, `{"resultType":"complete","content":[]}`)
@@ -181,7 +200,8 @@ func TestModernServerIsToldALegacyClientsLogLevel(t *testing.T) {
 		call(t, s, &client{}, `{"jsonrpc":"2.0","id":1,"method":"logging/setLevel","params":{"level":"info"}}`).is(`{"jsonrpc":"2.0","id":1,"result":{}}`)
 		srv.quiet(t)
 		call(t, s, &client{}, `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"x"}}`)
-		if q := srv.expect(t, "tools/call"); !contains(string(q.Params), `"io.modelcontextprotocol/logLevel":"info"`) {
+		if q := srv.expect(t, "tools/call"); !contains(string(q.Params),
+			`"io.modelcontextprotocol/logLevel":"info"`) {
 			t.Errorf("the server got %s", q.Params)
 		}
 	})
@@ -190,9 +210,11 @@ func TestModernServerIsToldALegacyClientsLogLevel(t *testing.T) {
 func TestLegacySubscriptionsAtAModernServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		feed := &client{}
-		s, srv, end := bridged(t, mcp.Rev20251125, `{"tools":{"listChanged":true},"resources":{"subscribe":true}}`, feed)
+		s, srv, end := bridged(t, mcp.Rev20251125,
+			`{"tools":{"listChanged":true},"resources":{"subscribe":true}}`, feed)
 		defer end()
-		if err := s.Notify(t.Context(), pass(t, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)); err != nil {
+		if err := s.Notify(t.Context(),
+			pass(t, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)); err != nil {
 			t.Fatal(err)
 		}
 		ack := func(q said, filter string) {
@@ -203,14 +225,16 @@ func TestLegacySubscriptionsAtAModernServer(t *testing.T) {
 			srv.expect(t, "notifications/cancelled")
 			srv.result(listen.ID, `{"resultType":"complete"}`)
 		}
-		if want := `{` + legacyMeta + `,"notifications":{"toolsListChanged":true}}`; string(listen.Params) != want {
+		if want := `{` + legacyMeta +
+			`,"notifications":{"toolsListChanged":true}}`; string(listen.Params) != want {
 			t.Errorf("listens with %s\nwant %s", listen.Params, want)
 		}
 		ack(listen, `{"toolsListChanged":true}`)
 		srv.send(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%s}}}`, listen.ID)
 		feed.wants(t, `{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{}}`)
 
-		p := call(t, s, &client{}, `{"jsonrpc":"2.0","id":1,"method":"resources/subscribe","params":{"uri":"f:///a"}}`)
+		p := call(t, s, &client{},
+			`{"jsonrpc":"2.0","id":1,"method":"resources/subscribe","params":{"uri":"f:///a"}}`)
 		widened()
 		listen = srv.expect(t, "subscriptions/listen")
 		if want := `"notifications":{"toolsListChanged":true,"resourceSubscriptions":["f:///a"]}}`; !contains(string(listen.Params), want) {
@@ -220,7 +244,8 @@ func TestLegacySubscriptionsAtAModernServer(t *testing.T) {
 		ack(listen, `{"toolsListChanged":true,"resourceSubscriptions":["f:///a"]}`)
 		p.is(`{"jsonrpc":"2.0","id":1,"result":{}}`)
 
-		p = call(t, s, &client{}, `{"jsonrpc":"2.0","id":2,"method":"resources/subscribe","params":{"uri":"f:///b"}}`)
+		p = call(t, s, &client{},
+			`{"jsonrpc":"2.0","id":2,"method":"resources/subscribe","params":{"uri":"f:///b"}}`)
 		widened()
 		listen = srv.expect(t, "subscriptions/listen")
 		ack(listen, `{"toolsListChanged":true,"resourceSubscriptions":["f:///a"]}`)
@@ -231,7 +256,8 @@ func TestLegacySubscriptionsAtAModernServer(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		listen = srv.expect(t, "subscriptions/listen")
 		ack(listen, `{"toolsListChanged":true,"resourceSubscriptions":["f:///a"]}`)
-		feed.wants(t, `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`, `{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"f:///a"}}`)
+		feed.wants(t, `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`,
+			`{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"f:///a"}}`)
 
 		// What nobody wants any more is not told, and the server is left alone for it.
 		call(t, s, &client{}, `{"jsonrpc":"2.0","id":3,"method":"resources/unsubscribe","params":{"uri":"f:///a"}}`).is(`{"jsonrpc":"2.0","id":3,"result":{}}`)
@@ -243,7 +269,8 @@ func TestLegacySubscriptionsAtAModernServer(t *testing.T) {
 	})
 }
 
-// What changes because of a legacy client's first call is told it, though the server has yet to be asked to tell: the call waits for that.
+// What changes because of a legacy client's first call is told it, though the server has yet to be
+// asked to tell: the call waits for that.
 func TestALegacyClientsFirstCallWaitsUntilItsServerIsHeard(t *testing.T) {
 	const changed = `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"`
 	for _, acknowledged := range []bool{true, false} {
@@ -251,7 +278,8 @@ func TestALegacyClientsFirstCallWaitsUntilItsServerIsHeard(t *testing.T) {
 			feed := &client{}
 			s, srv, end := bridged(t, mcp.Rev20251125, `{"tools":{"listChanged":true}}`, feed)
 			defer end()
-			p := call(t, s, &client{}, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x"}}`)
+			p := call(t, s, &client{},
+				`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x"}}`)
 			listen := srv.expect(t, "subscriptions/listen")
 			srv.quiet(t)
 			if acknowledged {
@@ -260,7 +288,8 @@ func TestALegacyClientsFirstCallWaitsUntilItsServerIsHeard(t *testing.T) {
 				time.Sleep(6 * time.Second) // it has had its time
 			}
 			q := srv.next(t)
-			if q.Method == "notifications/cancelled" { // of the subscription: before the call, or after it
+			// of the subscription: before the call, or after it
+			if q.Method == "notifications/cancelled" {
 				q = srv.next(t)
 			}
 			if q.Method != "tools/call" {
@@ -285,29 +314,47 @@ func TestALegacyClientsFirstCallWaitsUntilItsServerIsHeard(t *testing.T) {
 
 func TestQuestionsInTheWordsOfAnOlderClient(t *testing.T) {
 	for _, c := range []struct{ name, revision, method, params, want, refused string }{
-		{"a titled choice", mcp.Rev20250618, "elicitation/create", `{"message":"?","requestedSchema":{"properties":{"a/b":{"type":"string","oneOf":[{"const":"x","title":"X"},{"const":"y"}]},"n":{"type":"number"}}}}`,
+		{"a titled choice", mcp.Rev20250618, "elicitation/create",
+			`{"message":"?","requestedSchema":{"properties":{"a/b":{"type":"string","oneOf":[{"const":"x","title":"X"},{"const":"y"}]},"n":{"type":"number"}}}}`,
 			`{"message":"?","requestedSchema":{"properties":{"a/b":{"type":"string","enum":["x","y"],"enumNames":["X","y"]},"n":{"type":"number"}}}}`, ``},
-		{"the same for one that knows it", mcp.Rev20251125, "elicitation/create", `{"requestedSchema":{"properties":{"a":{"oneOf":[{"const":"x","title":"X"}]}}}}`, `{"requestedSchema":{"properties":{"a":{"oneOf":[{"const":"x","title":"X"}]}}}}`, ``},
-		{"several values", mcp.Rev20250618, "elicitation/create", `{"requestedSchema":{"properties":{"a":{"type":"array"}}}}`, ``, `a choice of several values`},
-		{"a page", mcp.Rev20250618, "elicitation/create", `{"mode":"url","url":"https://x/"}`, ``, `a page to be opened`},
-		{"several blocks", mcp.Rev20250618, "sampling/createMessage", `{"messages":[{"role":"user","content":[{"type":"text","text":"a"},{"type":"image","data":""}]},{"role":"assistant","content":{"type":"text","text":"b"}}],"maxTokens":1}`,
+		{"the same for one that knows it", mcp.Rev20251125, "elicitation/create",
+			`{"requestedSchema":{"properties":{"a":{"oneOf":[{"const":"x","title":"X"}]}}}}`,
+			`{"requestedSchema":{"properties":{"a":{"oneOf":[{"const":"x","title":"X"}]}}}}`, ``},
+		{"several values", mcp.Rev20250618, "elicitation/create",
+			`{"requestedSchema":{"properties":{"a":{"type":"array"}}}}`,
+			``, `a choice of several values`},
+		{"a page", mcp.Rev20250618, "elicitation/create", `{"mode":"url","url":"https://x/"}`,
+			``, `a page to be opened`},
+		{"several blocks", mcp.Rev20250618, "sampling/createMessage",
+			`{"messages":[{"role":"user","content":[{"type":"text","text":"a"},{"type":"image","data":""}]},{"role":"assistant","content":{"type":"text","text":"b"}}],"maxTokens":1}`,
 			`{"messages":[{"role":"user","content":{"type":"text","text":"a"}},{"role":"user","content":{"type":"image","data":""}},{"role":"assistant","content":{"type":"text","text":"b"}}],"maxTokens":1}`, ``},
-		{"one block", mcp.Rev20241105, "sampling/createMessage", `{"messages":[ {"role":"user","content":{"type":"text","text":"a"}} ]}`, `{"messages":[ {"role":"user","content":{"type":"text","text":"a"}} ]}`, ``},
-		{"audio", mcp.Rev20241105, "sampling/createMessage", `{"messages":[{"role":"user","content":{"type":"audio","data":""}}]}`, ``, `content of type \"audio\"`},
-		{"audio for one that knows it", mcp.Rev20250326, "sampling/createMessage", `{"messages":[{"role":"user","content":{"type":"audio","data":""}}]}`, `{"messages":[{"role":"user","content":{"type":"audio","data":""}}]}`, ``},
-		{"tools", mcp.Rev20250618, "sampling/createMessage", `{"messages":[],"tools":[{}]}`, ``, `a model that uses tools`},
-		{"no block", mcp.Rev20250618, "sampling/createMessage", `{"messages":[{"role":"user","content":7}]}`, ``, `content that is no block`},
+		{"one block", mcp.Rev20241105, "sampling/createMessage",
+			`{"messages":[ {"role":"user","content":{"type":"text","text":"a"}} ]}`,
+			`{"messages":[ {"role":"user","content":{"type":"text","text":"a"}} ]}`, ``},
+		{"audio", mcp.Rev20241105, "sampling/createMessage",
+			`{"messages":[{"role":"user","content":{"type":"audio","data":""}}]}`,
+			``, `content of type \"audio\"`},
+		{"audio for one that knows it", mcp.Rev20250326, "sampling/createMessage",
+			`{"messages":[{"role":"user","content":{"type":"audio","data":""}}]}`,
+			`{"messages":[{"role":"user","content":{"type":"audio","data":""}}]}`, ``},
+		{"tools", mcp.Rev20250618, "sampling/createMessage", `{"messages":[],"tools":[{}]}`,
+			``, `a model that uses tools`},
+		{"no block", mcp.Rev20250618, "sampling/createMessage",
+			`{"messages":[{"role":"user","content":7}]}`, ``, `content that is no block`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s, srv, end := bridged(t, c.revision, `{}`, &client{})
 				defer end()
 				asked := ""
-				p := call(t, s, &client{answer: func(ctx context.Context, m *mcp.Message) pipeline.Passed {
+				p := call(t, s, &client{answer: func(ctx context.Context,
+					m *mcp.Message) pipeline.Passed {
 					asked = string(m.Body())
 					return answers(`{"ok":1}`)(ctx, m)
 				}}, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x"}}`)
-				srv.result(srv.expect(t, "tools/call").ID, `{"resultType":"input_required","inputRequests":{"k":{"method":"`+c.method+`","params":`+c.params+`}}}`)
+				srv.result(srv.expect(t, "tools/call").ID,
+					`{"resultType":"input_required","inputRequests":{"k":{"method":"`+c.method+
+						`","params":`+c.params+`}}}`)
 				if c.refused != "" {
 					p.is(`{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"the server asks for input that this client cannot give: ` + c.refused + `","data":{"unsupportedInput":"k"}}}`)
 					return
@@ -325,14 +372,16 @@ func TestAModernServerThatDeclaresNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u, st := modernUp(upstream.Options{})
 		defer u.Close()
-		s, err := u.Open(t.Context(), proxy.OpenOptions{Session: "s", Revision: mcp.Rev20251125}, &client{})
+		s, err := u.Open(t.Context(), proxy.OpenOptions{Session: "s", Revision: mcp.Rev20251125},
+			&client{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer s.Close()
 		p := call(t, s, &client{}, legacyHello)
 		srv := st.last(t)
-		srv.result(srv.expect(t, "server/discover").ID, `{"resultType":"complete","supportedVersions":["2026-07-28"]}`)
+		srv.result(srv.expect(t, "server/discover").ID,
+			`{"resultType":"complete","supportedVersions":["2026-07-28"]}`)
 		p.is(`{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"2025-11-25","serverInfo":{"name":"unknown","version":"unknown"},"capabilities":{}}}`)
 	})
 }
@@ -341,9 +390,11 @@ func TestAModernServerThatAsksALegacyClientAgainAndAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, srv, end := bridged(t, mcp.Rev20251125, `{}`, &client{})
 		defer end()
-		p := call(t, s, &client{answer: answers(`{"roots":[]}`)}, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x"}}`)
+		p := call(t, s, &client{answer: answers(`{"roots":[]}`)},
+			`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x"}}`)
 		for range 17 {
-			srv.result(srv.expect(t, "tools/call").ID, `{"resultType":"input_required","inputRequests":{"k":{"method":"roots/list"}}}`)
+			srv.result(srv.expect(t, "tools/call").ID,
+				`{"resultType":"input_required","inputRequests":{"k":{"method":"roots/list"}}}`)
 		}
 		p.fails("it asked for input too many times")
 		srv.quiet(t)

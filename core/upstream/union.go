@@ -15,13 +15,15 @@ import (
 	"gatekit/core/proxy"
 )
 
-// union is the one subscription that a modern server behind a pipe is given: all that the sessions that share the pipe want to hear is asked for in it, and each
-// is told its part (protocol.md 3.6).
+// union is the one subscription that a modern server behind a pipe is given: all that the sessions
+// that share the pipe want to hear is asked for in it, and each is told its part (protocol.md 3.6).
 //
 // # Why one
 //
-// The go-sdk's stdio server (v1.8.0) has one subscription for a connection: a second takes the place of the first, and the end of any ends them all. So before another is
-// asked for, the last is cancelled and has ended; what may have happened in between is told as if it had. A subscription that is wider than needed stays as it is.
+// The go-sdk's stdio server (v1.8.0) has one subscription for a connection: a second takes the
+// place of the first, and the end of any ends them all. So before another is asked for, the last is
+// cancelled and has ended; what may have happened in between is told as if it had. A subscription
+// that is wider than needed stays as it is.
 type union struct {
 	w     *wire
 	begin func()        // starts run, once
@@ -53,7 +55,8 @@ type united struct {
 	end    reply         // how; read it after over
 }
 
-// endWithin is how long a server that was told that a subscription is cancelled is waited for. Not all answer what was cancelled.
+// endWithin is how long a server that was told that a subscription is cancelled is waited for. Not
+// all answer what was cancelled.
 const endWithin = 500 * time.Millisecond
 
 func newUnion(w *wire) *union {
@@ -63,7 +66,8 @@ func newUnion(w *wire) *union {
 }
 
 // call is a subscriptions/listen: it answers when the server ends it, or with the cause of ctx.
-func (u *union) call(ctx context.Context, o outgoing, c proxy.Handler, l *lane) (*mcp.Message, error) {
+func (u *union) call(ctx context.Context, o outgoing, c proxy.Handler,
+	l *lane) (*mcp.Message, error) {
 	n := &member{m: o.m, filter: filterOf(o.m), caller: c, lane: l, done: make(chan reply, 1)}
 	u.begin()
 	u.mu.Lock()
@@ -127,7 +131,8 @@ func (u *union) run(ctx context.Context) {
 	}
 }
 
-// settle passes the end of a subscription on: to all or, when it never began, to the one whose words the server did not take.
+// settle passes the end of a subscription on: to all or, when it never began, to the one whose
+// words the server did not take.
 func (u *union) settle(open *united) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -149,7 +154,8 @@ func (n *member) finish(r reply) {
 	}
 }
 
-// adjust ends the subscription that nobody wants, or that is too narrow, and opens the one that is wanted. It answers what is closed when the open one has ended.
+// adjust ends the subscription that nobody wants, or that is too narrow, and opens the one that is
+// wanted. It answers what is closed when the open one has ended.
 func (u *union) adjust(ctx context.Context) (over <-chan struct{}) {
 	u.mu.Lock()
 	open, wanted := u.open, filter{}
@@ -304,7 +310,8 @@ func (u *union) tell(n *member, ack *mcp.Message) {
 	}
 	mine, err := ack.Edit(edits...)
 	if err != nil {
-		u.w.log.Warn("a server acknowledged a subscription in words that cannot be edited", "server", u.w.name, "error", err)
+		u.w.log.Warn("a server acknowledged a subscription in words that cannot be edited",
+			"server", u.w.name, "error", err)
 		return
 	}
 	u.deliver(n, tagged(mine, n.m.ID()))
@@ -318,20 +325,24 @@ func (u *union) missed(n *member) {
 			told = append(told, mcp.NewNotification("notifications/"+feature+"/list_changed", nil))
 		} else if name == "resourceSubscriptions" {
 			for _, uri := range n.filter[name].values {
-				told = append(told, mcp.NewNotification("notifications/resources/updated", slices.Concat([]byte(`{"uri":`), []byte(uri), []byte(`}`))))
+				told = append(told, mcp.NewNotification("notifications/resources/updated",
+					slices.Concat([]byte(`{"uri":`), []byte(uri), []byte(`}`))))
 			}
 		}
 		for _, m := range told {
-			if m, err := toClient(m).Edit(mcp.Set(mcp.PointerSubscription, []byte(n.m.ID()))); err == nil {
+			if m, err := toClient(m).Edit(mcp.Set(mcp.PointerSubscription,
+				[]byte(n.m.ID()))); err == nil {
 				u.deliver(n, m)
 			}
 		}
 	}
 }
 
-// deliver hands a notification over, in the order of all that is for the member's session. The mu is held.
+// deliver hands a notification over, in the order of all that is for the member's session. The mu
+// is held.
 func (u *union) deliver(n *member, m *mcp.Message) {
-	if err := n.lane.add(delivery{size: m.Size(), run: func(ctx context.Context) { n.caller.Notify(ctx, m) }}); err != nil {
+	if err := n.lane.add(delivery{size: m.Size(),
+		run: func(ctx context.Context) { n.caller.Notify(ctx, m) }}); err != nil {
 		n.finish(reply{err: unavailable(u.w.name, "too much of what it sent is waiting", err)})
 	}
 }
@@ -423,7 +434,8 @@ func subject(m *mcp.Message) (name, value string) {
 		raw, _ := m.Get("/taskId")
 		return "taskIds", string(raw)
 	}
-	feature, ok := strings.CutSuffix(strings.TrimPrefix(m.Method, "notifications/"), "/list_changed")
+	feature, ok := strings.CutSuffix(strings.TrimPrefix(m.Method, "notifications/"),
+		"/list_changed")
 	if !ok {
 		return "", ""
 	}
@@ -436,7 +448,8 @@ func (f filter) names(m *mcp.Message) bool {
 	return slices.Contains(f[name].values, value)
 }
 
-// wants says whether a notification is for the filter's member. exact says that what it is about is what some filter named: else it may be about something below that.
+// wants says whether a notification is for the filter's member. exact says that what it is about is
+// what some filter named: else it may be about something below that.
 func (f filter) wants(m *mcp.Message, exact bool) bool {
 	name, _ := subject(m)
 	return name == "" || f.names(m) || !exact && len(f[name].values) > 0

@@ -21,7 +21,8 @@ type chorus struct {
 // joins opens another session, which subscribes.
 func (c *chorus) joins(id, filter string) (*pending, *client) {
 	to := &client{}
-	p := call(c.t, openFor(c.t, c.u, id, ""), to, modernRequest(id, "subscriptions/listen", ``, `,"notifications":`+filter))
+	p := call(c.t, openFor(c.t, c.u, id, ""), to, modernRequest(id, "subscriptions/listen", ``,
+		`,"notifications":`+filter))
 	synctest.Wait()
 	return p, to
 }
@@ -38,7 +39,8 @@ func (c *chorus) asked(filter string) {
 // ends wants the server's subscription to be cancelled, which the server answers.
 func (c *chorus) ends() {
 	c.t.Helper()
-	if n := c.st.last(c.t).expect(c.t, "notifications/cancelled"); string(n.Params) != `{"requestId":`+string(c.now.ID)+`}` {
+	if n := c.st.last(c.t).expect(c.t,
+		"notifications/cancelled"); string(n.Params) != `{"requestId":`+string(c.now.ID)+`}` {
 		c.t.Errorf("cancelled %s, want %s", n.Params, c.now.ID)
 	}
 	c.st.last(c.t).result(c.now.ID, `{"resultType":"complete"}`)
@@ -46,7 +48,8 @@ func (c *chorus) ends() {
 
 // says has the server send a notification on its subscription.
 func (c *chorus) says(method, params string) {
-	c.st.last(c.t).send(`{"jsonrpc":"2.0","method":"notifications/%s","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%s}%s}}`, method, c.now.ID, params)
+	c.st.last(c.t).send(
+		`{"jsonrpc":"2.0","method":"notifications/%s","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%s}%s}}`, method, c.now.ID, params)
 	synctest.Wait()
 }
 
@@ -56,7 +59,8 @@ func (c *chorus) acks(filter string) {
 
 // told is a notification as a client gets it.
 func told(id, method, params string) string {
-	return `{"jsonrpc":"2.0","method":"notifications/` + method + `","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":` + id + `}` + params + `}}`
+	return `{"jsonrpc":"2.0","method":"notifications/` + method +
+		`","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":` + id + `}` + params + `}}`
 }
 
 func acked(id, filter string) string {
@@ -65,11 +69,13 @@ func acked(id, filter string) string {
 
 // made is a notification of upstream's own.
 func made(id, method, params string) string {
-	return `{"jsonrpc":"2.0","method":"notifications/` + method + `","params":{` + params + `"_meta":{"io.modelcontextprotocol/subscriptionId":` + id + `}}}`
+	return `{"jsonrpc":"2.0","method":"notifications/` + method + `","params":{` + params +
+		`"_meta":{"io.modelcontextprotocol/subscriptionId":` + id + `}}}`
 }
 
 func TestOneSubscriptionAtAServerBehindAPipe(t *testing.T) {
-	const tools, both = `{"toolsListChanged":true}`, `{"promptsListChanged":true,"toolsListChanged":true}`
+	const tools, both = `{"toolsListChanged":true}`,
+		`{"promptsListChanged":true,"toolsListChanged":true}`
 	for name, play := range map[string]func(t *testing.T, c *chorus){
 		"what it covers already is answered from it": func(t *testing.T, c *chorus) {
 			_, a := c.joins("1", `{"promptsListChanged":true,"toolsListChanged":true}`)
@@ -79,10 +85,12 @@ func TestOneSubscriptionAtAServerBehindAPipe(t *testing.T) {
 			c.st.last(t).quiet(t)
 			c.says("prompts/list_changed", "")
 			c.says("tools/list_changed", "")
-			a.wants(t, acked("1", both), told("1", "prompts/list_changed", ""), told("1", "tools/list_changed", ""))
+			a.wants(t, acked("1", both), told("1", "prompts/list_changed", ""),
+				told("1", "tools/list_changed", ""))
 			b.wants(t, acked("2", tools), told("2", "tools/list_changed", ""))
 		},
-		"what it does not cover replaces it, and nobody misses anything": func(t *testing.T, c *chorus) {
+		"what it does not cover replaces it, and nobody misses anything": func(t *testing.T,
+			c *chorus) {
 			_, a := c.joins("1", `{"toolsListChanged":true,"resourceSubscriptions":["f:///a"]}`)
 			c.asked(`{"toolsListChanged":true,"resourceSubscriptions":["f:///a"]}`)
 			c.acks(`{"toolsListChanged":true,"resourceSubscriptions":["f:///a"]}`)
@@ -93,9 +101,13 @@ func TestOneSubscriptionAtAServerBehindAPipe(t *testing.T) {
 			c.acks(`{"resourceSubscriptions":["f:///a","f:///b"],"toolsListChanged":true}`)
 			c.says("resources/updated", `,"uri":"f:///b"`)
 			c.says("resources/updated", `,"uri":"f:///below"`)
-			a.wants(t, acked("1", `{"toolsListChanged":true,"resourceSubscriptions":["f:///a"]}`), made("1", "resources/updated", `"uri":"f:///a",`), made("1", "tools/list_changed", ""),
+			a.wants(t, acked("1", `{"toolsListChanged":true,"resourceSubscriptions":["f:///a"]}`),
+				made("1", "resources/updated", `"uri":"f:///a",`),
+				made("1", "tools/list_changed", ""),
 				told("1", "resources/updated", `,"uri":"f:///below"`))
-			b.wants(t, acked("2", `{"resourceSubscriptions":["f:///b"]}`), told("2", "resources/updated", `,"uri":"f:///b"`), told("2", "resources/updated", `,"uri":"f:///below"`))
+			b.wants(t, acked("2", `{"resourceSubscriptions":["f:///b"]}`),
+				told("2", "resources/updated", `,"uri":"f:///b"`),
+				told("2", "resources/updated", `,"uri":"f:///below"`))
 			p.cancel(&proxy.Cancelled{})
 			c.st.last(t).quiet(t) // it is wider than needed now, and stays
 			told := len(a.heard())
@@ -122,12 +134,14 @@ func TestOneSubscriptionAtAServerBehindAPipe(t *testing.T) {
 			q, _ := c.joins("2", `{"taskIds":["x"]}`)
 			c.ends()
 			c.asked(`{"taskIds":["x"],"toolsListChanged":true}`)
-			c.st.last(t).send(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32021,"message":"no tasks"}}`, c.now.ID)
+			c.st.last(t).send(
+				`{"jsonrpc":"2.0","id":%s,"error":{"code":-32021,"message":"no tasks"}}`, c.now.ID)
 			q.is(`{"jsonrpc":"2.0","id":2,"error":{"code":-32021,"message":"no tasks"}}`)
 			c.asked(tools)
 			p.waits()
 		},
-		"a server that does not answer what was cancelled is not waited for": func(t *testing.T, c *chorus) {
+		"a server that does not answer what was cancelled is not waited for": func(t *testing.T,
+			c *chorus) {
 			c.joins("1", tools)
 			c.asked(tools)
 			c.acks(tools)
@@ -143,7 +157,9 @@ func TestOneSubscriptionAtAServerBehindAPipe(t *testing.T) {
 			c.acks(tools)
 			q, _ := c.joins("2", tools)
 			synctest.Wait()
-			c.st.last(t).result(c.now.ID, `{"resultType":"complete","_meta":{"io.modelcontextprotocol/subscriptionId":`+string(c.now.ID)+`}}`)
+			c.st.last(t).result(c.now.ID,
+				`{"resultType":"complete","_meta":{"io.modelcontextprotocol/subscriptionId":`+
+					string(c.now.ID)+`}}`)
 			p.is(`{"jsonrpc":"2.0","id":1,"result":{"resultType":"complete","_meta":{"io.modelcontextprotocol/subscriptionId":1}}}`)
 			q.is(`{"jsonrpc":"2.0","id":2,"result":{"resultType":"complete","_meta":{"io.modelcontextprotocol/subscriptionId":2}}}`)
 		},

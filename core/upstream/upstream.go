@@ -16,9 +16,11 @@ import (
 
 // Dial says how the server is reached: by Pipe, or by HTTP with or without SSE as its fallback.
 type Dial struct {
-	Pipe func(ctx context.Context) (Pipe, error) // starts a process; ctx bounds the start, not the process
-	HTTP HTTP                                    // Streamable HTTP
-	SSE  func(ctx context.Context) (Pipe, error) // the 2024-11-05 transport of the same URL; nil when there is none
+	// starts a process; ctx bounds the start, not the process
+	Pipe func(ctx context.Context) (Pipe, error)
+	HTTP HTTP // Streamable HTTP
+	// the 2024-11-05 transport of the same URL; nil when there is none
+	SSE func(ctx context.Context) (Pipe, error)
 }
 
 // Options are one configured server.
@@ -29,10 +31,12 @@ type Options struct {
 	Era     string // "auto" (default), "legacy" or "modern"; the latter two skip the probe
 	Restart bool   // start a process again that ended, with back-off, at most 5 times in 5 minutes
 
-	ProbeTimeout time.Duration // how long a process may stay silent before it is taken for legacy; default 5 s
+	// how long a process may stay silent before it is taken for legacy; default 5 s
+	ProbeTimeout time.Duration
 	StartTimeout time.Duration // of starting and initializing again after a loss; default 60 s
 	Limits       mcp.Limits    // of the messages that the server sends
-	Rounds       int           // in which a modern server may ask a legacy client for input in one call; default 16
+	// in which a modern server may ask a legacy client for input in one call; default 16
+	Rounds int
 
 	Log *slog.Logger // nil: nothing is logged
 	// Event, if not nil, is told what is no message: "lost", "restarted". It must not block.
@@ -59,7 +63,9 @@ type Upstream struct {
 	sseOK  bool                // the URL speaks the 2024-11-05 transport and not Streamable HTTP
 	open   map[closer]struct{} // what Open answered and is not closed yet
 	wires  map[*wire]struct{}  // connections over pipes
-	fault  error               // why the last of them ended, or could not be made; nil since one was, and where it was closed here
+	// why the last of them ended, or could not be made; nil since one was, and where it was closed
+	// here
+	fault error
 }
 
 type closer interface{ Close() error }
@@ -92,8 +98,10 @@ func New(o Options) *Upstream {
 	return u
 }
 
-// Open answers the server as one session sees it. Its Call stamps nothing on an answer but Kind and To: the rest is the proxy's.
-func (u *Upstream) Open(ctx context.Context, o proxy.OpenOptions, feed proxy.Handler) (proxy.Server, error) {
+// Open answers the server as one session sees it. Its Call stamps nothing on an answer but Kind and
+// To: the rest is the proxy's.
+func (u *Upstream) Open(ctx context.Context, o proxy.OpenOptions,
+	feed proxy.Handler) (proxy.Server, error) {
 	have, err := u.Revisions(ctx)
 	if err != nil {
 		return nil, err
@@ -171,7 +179,8 @@ func (u *Upstream) event(action string, err error) {
 	}
 }
 
-// process answers a connection to a process for one session or principal: the one that was probed, if it can be used, or a new one.
+// process answers a connection to a process for one session or principal: the one that was probed,
+// if it can be used, or a new one.
 func (u *Upstream) process(ctx context.Context, era mcp.Era) (*wire, error) {
 	u.mu.Lock()
 	w := u.spare
@@ -192,7 +201,8 @@ func (u *Upstream) process(ctx context.Context, era mcp.Era) (*wire, error) {
 	return u.start(ctx)
 }
 
-// drop closes a connection that is not to be used. What goes wrong then is nobody's concern but the log's.
+// drop closes a connection that is not to be used. What goes wrong then is nobody's concern but the
+// log's.
 func (u *Upstream) drop(c closer) {
 	if err := c.Close(); err != nil {
 		u.log.Debug("close a connection", "server", u.o.Name, "error", err)
@@ -239,5 +249,6 @@ func (u *Upstream) useSSE() bool {
 
 // declaredUnknown is the error for a server that speaks only what nobody here does.
 func declaredUnknown(name string, versions []string) error {
-	return unavailable(name, fmt.Sprintf("it speaks only MCP %q, which Gatekit does not know", versions), nil)
+	return unavailable(name, fmt.Sprintf("it speaks only MCP %q, which Gatekit does not know",
+		versions), nil)
 }

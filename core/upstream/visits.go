@@ -13,15 +13,19 @@ import (
 	"gatekit/core/proxy"
 )
 
-// A legacy server is told once, when a session begins, who its client is and what it can be asked; a modern client says so with each request. So for each set of
-// capabilities that the client declares there is a session with the server: a visit.
+// A legacy server is told once, when a session begins, who its client is and what it can be asked;
+// a modern client says so with each request. So for each set of capabilities that the client
+// declares there is a session with the server: a visit.
 //
 // # Why calls share a visit
 //
-// What a server asks live often does not say which call it is about: never on stdio, and over HTTP as the server likes. Calls in visits of their own could not be
-// mistaken for each other, but would not see what each other did: a session is a process with its own memory. So they share one, and a question that says nothing
-// is put to the client in the youngest call that it waits for. Its answer finds the server's question whichever call brought it. Where several clients may be behind the session
-// (those of one principal over HTTP) and several of such calls are in flight, it is put to none: it could be shown to another than the one whose call it is about.
+// What a server asks live often does not say which call it is about: never on stdio, and over HTTP
+// as the server likes. Calls in visits of their own could not be mistaken for each other, but would
+// not see what each other did: a session is a process with its own memory. So they share one, and a
+// question that says nothing is put to the client in the youngest call that it waits for. Its
+// answer finds the server's question whichever call brought it. Where several clients may be behind
+// the session (those of one principal over HTTP) and several of such calls are in flight, it is put
+// to none: it could be shown to another than the one whose call it is about.
 
 // Bounds of the visits of one session of a modern client.
 const (
@@ -85,7 +89,8 @@ func (vs *visits) take(ctx context.Context, m *mcp.Message) (*visit, error) {
 	raw, _ := m.Get(mcp.PointerCapabilities)
 	capabilities, err := capabilitiesForLegacy(raw)
 	if err != nil {
-		return nil, unavailable(vs.up.o.Name, "the client's capabilities could not be put into its revision's words", err)
+		return nil, unavailable(vs.up.o.Name,
+			"the client's capabilities could not be put into its revision's words", err)
 	}
 	meaning, err := mcp.CanonicalDigest(capabilities)
 	if err != nil {
@@ -121,8 +126,10 @@ func (vs *visits) take(ctx context.Context, m *mcp.Message) (*visit, error) {
 	}
 }
 
-// find answers the visit for what a client declares, or begins it; nil when there is room for none, until changed is closed. stale was taken out to make room.
-func (vs *visits) find(key string, m *mcp.Message, capabilities []byte) (v, stale *visit, changed <-chan struct{}, err error) {
+// find answers the visit for what a client declares, or begins it; nil when there is room for none,
+// until changed is closed. stale was taken out to make room.
+func (vs *visits) find(key string, m *mcp.Message,
+	capabilities []byte) (v, stale *visit, changed <-chan struct{}, err error) {
 	vs.mu.Lock()
 	defer vs.mu.Unlock()
 	if vs.closed {
@@ -160,7 +167,8 @@ func (vs *visits) begin(key string, m *mcp.Message, capabilities []byte) (*visit
 	if err != nil {
 		return nil, unavailable(vs.up.o.Name, "it could not be told who its client is", err)
 	}
-	v := &visit{of: vs, key: key, ready: make(chan struct{}), telling: make(chan struct{}, 1), entered: make(chan struct{}), uris: map[string]int{}, hear: map[*hearer]struct{}{}}
+	v := &visit{of: vs, key: key, ready: make(chan struct{}), telling: make(chan struct{}, 1),
+		entered: make(chan struct{}), uris: map[string]int{}, hear: map[*hearer]struct{}{}}
 	v.server = newLegacy(vs.up, v)
 	v.server.onClose = func() {}
 	vs.all = append(vs.all, v)
@@ -177,7 +185,8 @@ func (vs *visits) begin(key string, m *mcp.Message, capabilities []byte) (*visit
 
 func (v *visit) greet(ctx context.Context, hello outgoing) (*mcp.Message, error) {
 	u := v.of.up
-	ctx, cancel := context.WithTimeoutCause(ctx, u.o.StartTimeout, unavailable(u.o.Name, "it took too long to start", nil))
+	ctx, cancel := context.WithTimeoutCause(ctx, u.o.StartTimeout, unavailable(u.o.Name,
+		"it took too long to start", nil))
 	defer cancel()
 	answer, err := v.server.request(ctx, hello, nil)
 	switch {
@@ -185,7 +194,8 @@ func (v *visit) greet(ctx context.Context, hello outgoing) (*mcp.Message, error)
 		return nil, err
 	case answer.Kind == mcp.Error:
 		text, _ := answer.Text("/message")
-		return nil, unavailable(u.o.Name, fmt.Sprintf("it refused initialize: error %d, %.200q", answer.ErrorCode(), text), nil)
+		return nil, unavailable(u.o.Name, fmt.Sprintf("it refused initialize: error %d, %.200q",
+			answer.ErrorCode(), text), nil)
 	}
 	return answer, v.server.notify(ctx, greeted())
 }
@@ -231,7 +241,8 @@ func (vs *visits) expire(v *visit) {
 	vs.dismiss(v)
 }
 
-// dismiss closes a visit that was taken out, without waiting for it. It counts among those that are leaving: a client could have one opened after the other.
+// dismiss closes a visit that was taken out, without waiting for it. It counts among those that are
+// leaving: a client could have one opened after the other.
 func (vs *visits) dismiss(v *visit) {
 	vs.up.dropLater(vs.up.leaving.later(v.server))
 }
@@ -259,7 +270,8 @@ func (vs *visits) close() error {
 	return errors.Join(errs...)
 }
 
-// Notify implements proxy.Caller for what the server sends outside of calls, as far as that can be told.
+// Notify implements proxy.Caller for what the server sends outside of calls, as far as that can be
+// told.
 func (v *visit) Notify(ctx context.Context, m *mcp.Message) {
 	switch m.Method {
 	case "notifications/message": // with several calls there is no telling for which it is
@@ -270,7 +282,8 @@ func (v *visit) Notify(ctx context.Context, m *mcp.Message) {
 			turns[0].Notify(ctx, m)
 		}
 		return
-	case "notifications/elicitation/complete", "notifications/tasks/status", "notifications/progress":
+	case "notifications/elicitation/complete", "notifications/tasks/status",
+		"notifications/progress":
 		return // the client's revision has no such thing, or it is for no call
 	}
 	if m.Method == "notifications/tools/list_changed" {
@@ -283,7 +296,8 @@ func (v *visit) Notify(ctx context.Context, m *mcp.Message) {
 	}
 }
 
-// Ask implements proxy.Caller: it asks in the youngest call in flight that the client can be asked in, before all in one that the client waits for: it may never come back for others.
+// Ask implements proxy.Caller: it asks in the youngest call in flight that the client can be asked
+// in, before all in one that the client waits for: it may never come back for others.
 func (v *visit) Ask(ctx context.Context, ms []*mcp.Message) []pipeline.Passed {
 	for {
 		t := v.askable(ctx, ms)
@@ -298,10 +312,12 @@ func (v *visit) Ask(ctx context.Context, ms []*mcp.Message) []pipeline.Passed {
 	}
 }
 
-// rootsWait is how long a server that asks for the roots outside of any call waits for one. Many ask as soon as a session has begun, and that begins with a call.
+// rootsWait is how long a server that asks for the roots outside of any call waits for one. Many
+// ask as soon as a session has begun, and that begins with a call.
 const rootsWait = 10 * time.Second
 
-// askable is the call that a question goes into; nil when there is none, and none comes that is worth waiting for.
+// askable is the call that a question goes into; nil when there is none, and none comes that is
+// worth waiting for.
 func (v *visit) askable(ctx context.Context, ms []*mcp.Message) *turn {
 	var late <-chan time.Time
 	for {
@@ -367,7 +383,9 @@ func (v *visit) enter(t *turn) (leave func()) {
 	return func() {
 		v.mu.Lock()
 		defer v.mu.Unlock()
-		v.turns = slices.DeleteFunc(slices.Clone(v.turns), func(other *turn) bool { return other == t })
+		v.turns = slices.DeleteFunc(slices.Clone(v.turns), func(other *turn) bool {
+			return other == t
+		})
 	}
 }
 

@@ -1,5 +1,5 @@
-// Codenames is a plugin for Gatekit that keeps the names of unannounced projects inside: a tool call that mentions one is refused, and where a tool's answer does, a placeholder takes
-// its place.
+// Codenames is a plugin for Gatekit that keeps the names of unannounced projects inside: a tool
+// call that mentions one is refused, and where a tool's answer does, a placeholder takes its place.
 package main
 
 import (
@@ -23,8 +23,9 @@ func plugin() sdk.Plugin {
 		Name:    "codenames",
 		Version: "1.0.0",
 		Doc:     "keeps code names inside",
-		Wants:   pipeline.Wants{Methods: []string{"tools/call"}, Kinds: []mcp.Kind{mcp.Request, mcp.Response, mcp.Error}},
-		Needs:   sdk.Needs{Body: true},
+		Wants: pipeline.Wants{Methods: []string{"tools/call"}, Kinds: []mcp.Kind{mcp.Request,
+			mcp.Response, mcp.Error}},
+		Needs: sdk.Needs{Body: true},
 		Schema: []byte(`{
 			"type": "object",
 			"additionalProperties": false,
@@ -45,9 +46,11 @@ func plugin() sdk.Plugin {
 			if err != nil {
 				return nil
 			}
-			m := mcp.NewRequest("1", "tools/call", []byte(`{"name":"canary","arguments":{"text":`+string(mcp.Quote(words[0]))+`}}`))
+			m := mcp.NewRequest("1", "tools/call", []byte(`{"name":"canary","arguments":{"text":`+
+				string(mcp.Quote(words[0]))+`}}`))
 			m.To, m.Server, m.Name = mcp.ToServer, "canary", "canary"
-			return &sdk.Canary{What: "a code name in a tool's arguments", Message: m, Action: pipeline.Deny}
+			return &sdk.Canary{What: "a code name in a tool's arguments", Message: m,
+				Action: pipeline.Deny}
 		},
 	}
 }
@@ -61,7 +64,8 @@ func read(config []byte) ([]string, error) {
 	return c.Words, err
 }
 
-// matcher finds all words. The longest come first, so that of "Blue Heron" and "Blue" nothing is left.
+// matcher finds all words. The longest come first, so that of "Blue Heron" and "Blue" nothing is
+// left.
 func matcher(words []string) *regexp.Regexp {
 	var all []string
 	for _, w := range words {
@@ -74,7 +78,8 @@ func matcher(words []string) *regexp.Regexp {
 // stage judges by one configuration. It is asked from many goroutines at once.
 type stage struct{ words *regexp.Regexp }
 
-// Inspect implements sdk.Stage. Neither reasons nor findings say which word it was: they are recorded.
+// Inspect implements sdk.Stage. Neither reasons nor findings say which word it was: they are
+// recorded.
 func (s stage) Inspect(ctx context.Context, m *mcp.Message) (sdk.Verdict, error) {
 	var cuts []scan.Cut
 	var findings []pipeline.Finding
@@ -84,7 +89,8 @@ func (s stage) Inspect(ctx context.Context, m *mcp.Message) (sdk.Verdict, error)
 		switch spans := s.words.FindAllStringIndex(t.S, -1); {
 		case len(spans) == 0 || t.Kind == mcp.Number:
 		case t.Kind == mcp.Name: // which others go by: it is not ours to change
-			refused, at = "the name of a member holds a code name", at[:strings.LastIndexByte(at, '/')]
+			refused, at = "the name of a member holds a code name",
+				at[:strings.LastIndexByte(at, '/')]
 			findings = append(findings, pipeline.Finding{Type: "codename", Pointer: at})
 		case m.Kind == mcp.Request:
 			refused = "the arguments hold a code name"
@@ -92,7 +98,8 @@ func (s stage) Inspect(ctx context.Context, m *mcp.Message) (sdk.Verdict, error)
 		default:
 			findings = append(findings, pipeline.Finding{Type: "codename", Pointer: at})
 			for _, span := range spans {
-				cuts = append(cuts, scan.Cut{Text: t, Span: scan.Span{From: span[0], To: span[1]}, With: "[codename]"})
+				cuts = append(cuts, scan.Cut{Text: t, Span: scan.Span{From: span[0], To: span[1]},
+					With: "[codename]"})
 			}
 		}
 		return refused == "" && ctx.Err() == nil

@@ -24,7 +24,8 @@ func result(body string) *mcp.Message {
 
 // What every stage must do.
 func TestPlugin(t *testing.T) {
-	sdktest.Run(t, plugin(), config, result(`{"content":[{"type":"text","text":"BLUE HERON ships in May."}]}`))
+	sdktest.Run(t, plugin(), config,
+		result(`{"content":[{"type":"text","text":"BLUE HERON ships in May."}]}`))
 }
 
 // What this one does.
@@ -39,10 +40,14 @@ func TestStage(t *testing.T) {
 		action pipeline.Action
 		want   string // the body afterwards
 	}{
-		{"a call of something else", call(`{"arguments":{"path":"red.txt"}}`), pipeline.Allow, `{"arguments":{"path":"red.txt"}}`},
-		{"a call that mentions one", call(`{"arguments":{"path":"blue heron.txt"}}`), pipeline.Deny, ""},
-		{"one in the name of an argument", call(`{"arguments":{"Blue Heron":1}}`), pipeline.Deny, ""},
-		{"a result that mentions two", result(`{"text":"Blue Heron, then Blue.","n":1.0}`), pipeline.Modify, `{"text":"[codename], then [codename].","n":1.0}`},
+		{"a call of something else", call(`{"arguments":{"path":"red.txt"}}`), pipeline.Allow,
+			`{"arguments":{"path":"red.txt"}}`},
+		{"a call that mentions one", call(`{"arguments":{"path":"blue heron.txt"}}`), pipeline.Deny,
+			""},
+		{"one in the name of an argument", call(`{"arguments":{"Blue Heron":1}}`), pipeline.Deny,
+			""},
+		{"a result that mentions two", result(`{"text":"Blue Heron, then Blue.","n":1.0}`),
+			pipeline.Modify, `{"text":"[codename], then [codename].","n":1.0}`},
 		{"one in the name of a member of a result", result(`{"blue":1}`), pipeline.Deny, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

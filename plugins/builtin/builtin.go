@@ -1,4 +1,5 @@
-// Package builtin is the list of the plugins that come with Gatekit. Each is a folder of its own, and runs as a process of its own like anybody's.
+// Package builtin is the list of the plugins that come with Gatekit. Each is a folder of its own,
+// and runs as a process of its own like anybody's.
 package builtin
 
 import (

@@ -31,7 +31,8 @@ func TestTheREADMEHasEach(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, p := range builtin.All() {
-		if row := "| [`" + p.Name + "`](plugins/builtin/" + p.Name + ") | " + p.Doc + " |\n"; !strings.Contains(string(readme), row) {
+		if row := "| [`" + p.Name + "`](plugins/builtin/" + p.Name + ") | " + p.Doc +
+			" |\n"; !strings.Contains(string(readme), row) {
 			t.Errorf("the README lacks the row\n%s", row)
 		}
 	}

@@ -12,7 +12,8 @@ import (
 	"gatekit/plugins/builtin"
 )
 
-// What published servers say of their tools is ordinary text: at most 1 % of the tools may be changed, hidden or refused, by each of the plugins that look at text, as it is by default.
+// What published servers say of their tools is ordinary text: at most 1 % of the tools may be
+// changed, hidden or refused, by each of the plugins that look at text, as it is by default.
 func TestTheToolsOfPublishedServersPass(t *testing.T) {
 	f, err := os.Open("injection/testdata/servers.jsonl")
 	if err != nil {

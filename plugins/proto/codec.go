@@ -10,8 +10,9 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// NewCodec answers gRPC's codec of protobuf with other buffers. gRPC's own are of five sizes, and each is cleared whole when it is used again: what is larger than 32 KiB gets a MiB,
-// and to clear that, on both sides, took as long as all else that is done with a message of 64 KiB.
+// NewCodec answers gRPC's codec of protobuf with other buffers. gRPC's own are of five sizes, and
+// each is cleared whole when it is used again: what is larger than 32 KiB gets a MiB, and to clear
+// that, on both sides, took as long as all else that is done with a message of 64 KiB.
 func NewCodec() encoding.CodecV2 { return &codec{} }
 
 type codec struct{ buffers buffers }
@@ -27,7 +28,8 @@ func (c *codec) Marshal(v any) (mem.BufferSlice, error) {
 	}
 	buf := c.buffers.Get(proto.Size(m))
 	var err error
-	if *buf, err = (proto.MarshalOptions{UseCachedSize: true}).MarshalAppend((*buf)[:0], m); err != nil {
+	if *buf, err = (proto.MarshalOptions{UseCachedSize: true}).MarshalAppend((*buf)[:0],
+		m); err != nil {
 		return nil, err
 	}
 	return mem.BufferSlice{mem.NewBuffer(buf, &c.buffers)}, nil
@@ -44,7 +46,8 @@ func (c *codec) Unmarshal(data mem.BufferSlice, v any) error {
 	return proto.Unmarshal(whole.ReadOnlyData(), m)
 }
 
-// buffers are used again as they are, and written before they are read: nothing of one message comes into another. Those of each power of two are by themselves.
+// buffers are used again as they are, and written before they are read: nothing of one message
+// comes into another. Those of each power of two are by themselves.
 type buffers [bits.UintSize]sync.Pool
 
 // Get implements mem.BufferPool.

@@ -17,7 +17,8 @@ type See struct{ Body, Request, Principal bool }
 
 // FromMessage is m as the protocol has it.
 func FromMessage(m *mcp.Message, see See) *pb.Message {
-	p := &pb.Message{Kind: kinds[m.Kind], Direction: directions[m.To], Session: m.Session, Exchange: m.Exchange, Method: m.Method, Server: m.Server, Name: m.Name}
+	p := &pb.Message{Kind: kinds[m.Kind], Direction: directions[m.To], Session: m.Session,
+		Exchange: m.Exchange, Method: m.Method, Server: m.Server, Name: m.Name}
 	if see.Principal {
 		p.Principal = m.Principal
 	}
@@ -30,7 +31,8 @@ func FromMessage(m *mcp.Message, see See) *pb.Message {
 	return p
 }
 
-// ToMessage is the reverse of FromMessage. That bodies are JSON is trusted when they are the host's; see [Valid] for those of a plugin.
+// ToMessage is the reverse of FromMessage. That bodies are JSON is trusted when they are the
+// host's; see [Valid] for those of a plugin.
 func ToMessage(p *pb.Message) (*mcp.Message, error) {
 	if p == nil {
 		return nil, errors.New("there is no message")
@@ -61,10 +63,12 @@ func ToMessage(p *pb.Message) (*mcp.Message, error) {
 	default:
 		return nil, fmt.Errorf("a message that goes in the unknown direction %d", p.Direction)
 	}
-	m.Session, m.Principal, m.Exchange, m.Method, m.Server, m.Name = p.Session, p.Principal, p.Exchange, p.Method, p.Server, p.Name
+	m.Session, m.Principal, m.Exchange, m.Method, m.Server, m.Name = p.Session, p.Principal,
+		p.Exchange, p.Method, p.Server, p.Name
 	if len(p.Request) > 0 {
 		r := mcp.NewRequest("0", p.Method, p.Request)
-		r.To, r.Session, r.Principal, r.Exchange, r.Server, r.Name = mcp.ToServer+mcp.ToClient-m.To, p.Session, p.Principal, p.Exchange, p.Server, p.Name
+		r.To, r.Session, r.Principal, r.Exchange, r.Server, r.Name = mcp.ToServer+mcp.ToClient-m.To,
+			p.Session, p.Principal, p.Exchange, p.Server, p.Name
 		m.Request = r
 	}
 	return m, nil
@@ -72,17 +76,21 @@ func ToMessage(p *pb.Message) (*mcp.Message, error) {
 
 // Valid says whether the bodies of a message are JSON, or absent.
 func Valid(p *pb.Message) bool {
-	return (len(p.GetBody()) == 0 || jsontext.Value(p.Body).IsValid()) && (len(p.GetRequest()) == 0 || jsontext.Value(p.Request).IsValid())
+	return (len(p.GetBody()) == 0 || jsontext.Value(p.Body).IsValid()) &&
+		(len(p.GetRequest()) == 0 || jsontext.Value(p.Request).IsValid())
 }
 
 var kinds = map[mcp.Kind]pb.Kind{
-	mcp.Request: pb.Kind_KIND_REQUEST, mcp.Notification: pb.Kind_KIND_NOTIFICATION, mcp.Response: pb.Kind_KIND_RESPONSE, mcp.Error: pb.Kind_KIND_ERROR,
+	mcp.Request: pb.Kind_KIND_REQUEST, mcp.Notification: pb.Kind_KIND_NOTIFICATION,
+	mcp.Response: pb.Kind_KIND_RESPONSE, mcp.Error: pb.Kind_KIND_ERROR,
 }
 
-var directions = map[mcp.Direction]pb.Direction{mcp.ToServer: pb.Direction_DIRECTION_TO_SERVER, mcp.ToClient: pb.Direction_DIRECTION_TO_CLIENT}
+var directions = map[mcp.Direction]pb.Direction{mcp.ToServer: pb.Direction_DIRECTION_TO_SERVER,
+	mcp.ToClient: pb.Direction_DIRECTION_TO_CLIENT}
 
 var actions = map[pipeline.Action]pb.Action{
-	pipeline.Deny: pb.Action_ACTION_DENY, pipeline.Allow: pb.Action_ACTION_ALLOW, pipeline.Modify: pb.Action_ACTION_MODIFY, pipeline.Answer: pb.Action_ACTION_ANSWER,
+	pipeline.Deny: pb.Action_ACTION_DENY, pipeline.Allow: pb.Action_ACTION_ALLOW,
+	pipeline.Modify: pb.Action_ACTION_MODIFY, pipeline.Answer: pb.Action_ACTION_ANSWER,
 }
 
 // FromAction is an action as the protocol has it.
@@ -103,7 +111,8 @@ func FromVerdict(v pipeline.Verdict, err error) *pb.Verdict {
 	if err != nil {
 		return &pb.Verdict{Error: text(err.Error())}
 	}
-	p := &pb.Verdict{Action: actions[v.Action], Reason: text(v.Reason), Answer: v.Answer, Hide: texts(v.Hide), Labels: texts(v.Labels)}
+	p := &pb.Verdict{Action: actions[v.Action], Reason: text(v.Reason), Answer: v.Answer,
+		Hide: texts(v.Hide), Labels: texts(v.Labels)}
 	for _, e := range v.Edits {
 		p.Edits = append(p.Edits, &pb.Edit{Pointer: text(e.Pointer), Value: e.Value})
 	}
@@ -123,7 +132,8 @@ func texts(all []string) (valid []string) {
 	return valid
 }
 
-// ToVerdict is the reverse of FromVerdict. An action that is not known becomes none that the pipeline knows, which denies: it is no error, since those can be skipped.
+// ToVerdict is the reverse of FromVerdict. An action that is not known becomes none that the
+// pipeline knows, which denies: it is no error, since those can be skipped.
 func ToVerdict(p *pb.Verdict) (pipeline.Verdict, error) {
 	if p == nil {
 		return pipeline.Verdict{}, nil // which denies
@@ -135,12 +145,14 @@ func ToVerdict(p *pb.Verdict) (pipeline.Verdict, error) {
 	if err != nil {
 		action = 255
 	}
-	v := pipeline.Verdict{Action: action, Reason: p.Reason, Answer: p.Answer, Hide: p.Hide, Labels: p.Labels}
+	v := pipeline.Verdict{Action: action, Reason: p.Reason, Answer: p.Answer, Hide: p.Hide,
+		Labels: p.Labels}
 	for _, e := range p.Edits {
 		v.Edits = append(v.Edits, mcp.Edit{Pointer: e.GetPointer(), Value: e.GetValue()})
 	}
 	for _, f := range p.Findings {
-		v.Findings = append(v.Findings, pipeline.Finding{Type: f.GetType(), Pointer: f.GetPointer()})
+		v.Findings = append(v.Findings, pipeline.Finding{Type: f.GetType(),
+			Pointer: f.GetPointer()})
 	}
 	return v, nil
 }
@@ -163,7 +175,8 @@ func FromWants(w pipeline.Wants) *pb.Wants {
 	return p
 }
 
-// ToWants is the reverse of FromWants. A kind or direction that is not known is an error: a stage that is not asked what it wants to be asked would be no stage.
+// ToWants is the reverse of FromWants. A kind or direction that is not known is an error: a stage
+// that is not asked what it wants to be asked would be no stage.
 func ToWants(p *pb.Wants) (pipeline.Wants, error) {
 	w := pipeline.Wants{Methods: p.GetMethods(), Servers: p.GetServers()}
 	for _, want := range p.GetKinds() {
@@ -190,7 +203,8 @@ func ToWants(p *pb.Wants) (pipeline.Wants, error) {
 			}
 		}
 	}
-	if len(w.Only) < len(p.GetOnly()) || len(w.Kinds) < len(p.GetKinds()) || len(w.Directions) < len(p.GetDirections()) {
+	if len(w.Only) < len(p.GetOnly()) || len(w.Kinds) < len(p.GetKinds()) ||
+		len(w.Directions) < len(p.GetDirections()) {
 		return w, errors.New("it wants messages of a kind or direction that is not known")
 	}
 	return w, nil

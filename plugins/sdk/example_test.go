@@ -10,7 +10,8 @@ import (
 	"gatekit/plugins/sdk"
 )
 
-// A plugin that refuses calls about private files is all of a program: sdk.Serve(discreet) in main, and two lines in gatekit.toml.
+// A plugin that refuses calls about private files is all of a program: sdk.Serve(discreet) in main,
+// and two lines in gatekit.toml.
 func Example() {
 	discreet := sdk.Plugin{
 		Name:    "discreet",
@@ -34,7 +35,8 @@ func Example() {
 		return
 	}
 	for _, path := range []string{"welcome.txt", "private/key.txt"} {
-		m := mcp.NewRequest("1", "tools/call", []byte(`{"name":"read_file","arguments":{"path":"`+path+`"}}`))
+		m := mcp.NewRequest("1", "tools/call", []byte(`{"name":"read_file","arguments":{"path":"`+
+			path+`"}}`))
 		m.To = mcp.ToServer
 		v, err := stage.Inspect(context.Background(), m)
 		fmt.Println(path, v.Action == pipeline.Allow, v.Reason, err)
@@ -45,7 +47,9 @@ func Example() {
 }
 
 func ExampleServe() {
-	shut := func(context.Context, *mcp.Message) (sdk.Verdict, error) { return sdk.Deny("closed for today"), nil }
+	shut := func(context.Context, *mcp.Message) (sdk.Verdict, error) {
+		return sdk.Deny("closed for today"), nil
+	}
 
 	sdk.Serve(sdk.Plugin{
 		Name:    "shut",
@@ -70,10 +74,12 @@ func ExamplePlugin_Check() {
 }
 
 func ExampleModify() {
-	m := mcp.NewResponse("1", []byte(`{"content":[{"type":"text","text":"Osprey ships in May."}],"ratio":1.0}`))
+	m := mcp.NewResponse("1",
+		[]byte(`{"content":[{"type":"text","text":"Osprey ships in May."}],"ratio":1.0}`))
 	text, _ := m.Text("/content/0/text")
 	edit := mcp.Set("/content/0/text", mcp.Quote(strings.ReplaceAll(text, "Osprey", "[codename]")))
-	v := sdk.Modify("code names were cut out", []mcp.Edit{edit}, pipeline.Finding{Type: "codename", Pointer: edit.Pointer})
+	v := sdk.Modify("code names were cut out", []mcp.Edit{edit}, pipeline.Finding{Type: "codename",
+		Pointer: edit.Pointer})
 
 	m, err := m.Edit(v.Edits...) // as the pipeline does
 	fmt.Println(v.Findings[0].Pointer, err)

@@ -17,17 +17,20 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
 )
 
-// Check holds a configuration against the plugin's schema, as the host does before New gets it. The error is all that is wrong, a line each, and begins with
-// the option: `calls[0].rte: unknown option, did you mean "rate"?`. It holds no values of the configuration, which may be secret.
+// Check holds a configuration against the plugin's schema, as the host does before New gets it. The
+// error is all that is wrong, a line each, and begins with the option: `calls[0].rte: unknown
+// option, did you mean "rate"?`. It holds no values of the configuration, which may be secret.
 func (p Plugin) Check(config []byte) error { return p.CheckFormats(config) }
 
-// Format is a format that a schema can want of a string, beside those of JSON Schema. Check says what is wrong with one, and must not repeat it: the value may be secret.
+// Format is a format that a schema can want of a string, beside those of JSON Schema. Check says
+// what is wrong with one, and must not repeat it: the value may be secret.
 type Format struct {
 	Name  string
 	Check func(string) error
 }
 
-// CheckFormats is Check, and holds strings against the formats that the schema wants of them, too: what is not among formats is JSON Schema's, or not checked.
+// CheckFormats is Check, and holds strings against the formats that the schema wants of them, too:
+// what is not among formats is JSON Schema's, or not checked.
 func (p Plugin) CheckFormats(config []byte, formats ...Format) error {
 	raw := p.Schema
 	if raw == nil {
@@ -77,7 +80,8 @@ func (p Plugin) CheckFormats(config []byte, formats ...Format) error {
 
 const schemaURL = "gatekit:config"
 
-// nowhere is where schemas are loaded from that a schema refers to: a configuration is no reason to read files or call servers.
+// nowhere is where schemas are loaded from that a schema refers to: a configuration is no reason to
+// read files or call servers.
 type nowhere struct{}
 
 func (nowhere) Load(url string) (any, error) {
@@ -90,8 +94,10 @@ func faults(e *jsonschema.ValidationError, doc any) error {
 	var walk func(*jsonschema.ValidationError)
 	walk = func(e *jsonschema.ValidationError) {
 		switch e.ErrorKind.(type) {
-		case *kind.OneOf, *kind.AnyOf, *kind.Not: // what each of the forms misses says less than that none fits
-			lines = append(lines, line(e.InstanceLocation, "has none of the forms that it may have"))
+		case *kind.OneOf, *kind.AnyOf, *kind.Not:
+			// what each of the forms misses says less than that none fits
+			lines = append(lines, line(e.InstanceLocation,
+				"has none of the forms that it may have"))
 			return
 		}
 		if len(e.Causes) > 0 {
@@ -114,12 +120,15 @@ func faults(e *jsonschema.ValidationError, doc any) error {
 
 func describe(e *jsonschema.ValidationError, doc any) (lines []string) {
 	at := e.InstanceLocation
-	say := func(format string, a ...any) []string { return []string{line(at, fmt.Sprintf(format, a...))} }
+	say := func(format string, a ...any) []string {
+		return []string{line(at, fmt.Sprintf(format, a...))}
+	}
 	switch k := e.ErrorKind.(type) {
 	case *kind.AdditionalProperties:
 		known := optionsAt(doc, e.SchemaURL)
 		for _, name := range k.Properties {
-			lines = append(lines, line(append(slices.Clone(at), name), "unknown option"+suggest(name, known)))
+			lines = append(lines, line(append(slices.Clone(at), name),
+				"unknown option"+suggest(name, known)))
 		}
 		return lines
 	case *kind.Required:
@@ -128,7 +137,8 @@ func describe(e *jsonschema.ValidationError, doc any) (lines []string) {
 		}
 		return lines
 	case *kind.Type:
-		return say("must be %s, not %s", strings.Join(articles(k.Want), " or "), articles([]string{k.Got})[0])
+		return say("must be %s, not %s", strings.Join(articles(k.Want), " or "),
+			articles([]string{k.Got})[0])
 	case *kind.Enum:
 		return say("must be one of %s", strings.Join(quoted(k.Want), ", "))
 	case *kind.Const:
@@ -150,7 +160,8 @@ func describe(e *jsonschema.ValidationError, doc any) (lines []string) {
 	case *kind.MaxItems:
 		return say("must have at most %d items", k.Want)
 	case *kind.UniqueItems:
-		return say("must not have the same item twice: %d and %d are", k.Duplicates[0], k.Duplicates[1])
+		return say("must not have the same item twice: %d and %d are", k.Duplicates[0],
+			k.Duplicates[1])
 	case *kind.Pattern:
 		return say("must match %s", k.Want)
 	case *kind.Format:

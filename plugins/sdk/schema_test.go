@@ -28,19 +28,26 @@ func TestAConfigurationIsHeldAgainstTheSchema(t *testing.T) {
 	for _, c := range []struct{ name, config, want string }{
 		{"all is well", `{"rate":1,"action":"deny","within":"3s","calls":[{"rate":3}],"share":0.1,"form":"x"}`, ""},
 		{"an option that is missing", `{}`, `rate: is missing`},
-		{"a slip of the pen", `{"rate":1,"acton":"deny"}`, `acton: unknown option, did you mean "action"?`},
-		{"an option that nobody knows", `{"rate":1,"colour":1}`, `colour: unknown option; known are action, calls, form, rate, share, within`},
-		{"a slip of the pen, further down", `{"rate":1,"calls":[{},{"bursts":1}]}`, `calls[1].bursts: unknown option, did you mean "burst"?`},
+		{"a slip of the pen", `{"rate":1,"acton":"deny"}`,
+			`acton: unknown option, did you mean "action"?`},
+		{"an option that nobody knows", `{"rate":1,"colour":1}`,
+			`colour: unknown option; known are action, calls, form, rate, share, within`},
+		{"a slip of the pen, further down", `{"rate":1,"calls":[{},{"bursts":1}]}`,
+			`calls[1].bursts: unknown option, did you mean "burst"?`},
 		{"the wrong type", `{"rate":"1"}`, `rate: must be an integer, not a string`},
 		{"below", `{"rate":0}`, `rate: must be at least 1`},
 		{"above", `{"rate":11}`, `rate: must be at most 10`},
 		{"a fraction", `{"rate":1,"share":0.75}`, `share: must be at most 0.5`},
 		{"not above", `{"rate":1,"share":0}`, `share: must be above 0`},
-		{"a word that is none of those", `{"rate":1,"action":"s3cret"}`, `action: must be one of "deny", "redact"`},
+		{"a word that is none of those", `{"rate":1,"action":"s3cret"}`,
+			`action: must be one of "deny", "redact"`},
 		{"a text of another form", `{"rate":1,"within":"s3cret"}`, `within: must match ^[0-9]+s$`},
 		{"too many", `{"rate":1,"calls":[{},{},{}]}`, `calls: must have at most 2 items`},
-		{"none of the forms", `{"rate":1,"form":[]}`, `form: has none of the forms that it may have`},
-		{"all at once, in order", `{"rate":0,"action":1,"x":1}`, "action: must be one of \"deny\", \"redact\"\nrate: must be at least 1\nx: unknown option"},
+		{"none of the forms", `{"rate":1,"form":[]}`,
+			`form: has none of the forms that it may have`},
+		{"all at once, in order", `{"rate":0,"action":1,"x":1}`,
+			"action: must be one of \"deny\", \"redact\"\nrate: must be at least 1\nx: unknown " +
+				"option"},
 		{"no object", `[]`, `no JSON object`},
 		{"null", `null`, `no JSON object: it is null`},
 		{"nothing", ``, `no JSON object`},
@@ -65,12 +72,14 @@ func TestAPluginWithoutASchemaHasNoOptions(t *testing.T) {
 	if err := p.Check([]byte(`{}`)); err != nil {
 		t.Errorf("got the error %q, want none", err)
 	}
-	if err := p.Check([]byte(`{"x":1}`)); err == nil || err.Error() != "x: unknown option; there are none" {
+	if err := p.Check([]byte(`{"x":1}`)); err == nil ||
+		err.Error() != "x: unknown option; there are none" {
 		t.Errorf("got the error %v, want that x is unknown", err)
 	}
 }
 
-// A schema comes from a plugin, and the host must survive all of them: {"$ref":"#"} overflows the stack of other validators.
+// A schema comes from a plugin, and the host must survive all of them: {"$ref":"#"} overflows the
+// stack of other validators.
 func TestABadSchemaIsAnError(t *testing.T) {
 	for _, c := range []struct{ name, schema, want string }{
 		{"no JSON", `{`, "schema of plugin"},

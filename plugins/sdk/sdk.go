@@ -7,44 +7,55 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// Plugin is what an author offers: a stage, and what has to be known to run it. Its name is how a configuration calls it.
+// Plugin is what an author offers: a stage, and what has to be known to run it. Its name is how a
+// configuration calls it.
 type Plugin struct {
 	Name    string // a-z, 0-9 and "-", first a letter
 	Version string
 	Doc     string // one line: what it does
 
-	// Wants says which messages its stages are asked about; the others cost nothing. A stage that is a [Wanting] says it itself.
+	// Wants says which messages its stages are asked about; the others cost nothing. A stage that
+	// is a [Wanting] says it itself.
 	Wants pipeline.Wants
 	// Needs says what of a message its stages read. What is not needed is not sent.
 	Needs Needs
-	// Schema is the JSON Schema (2020-12) of its configuration, an object; nil when it has none. A configuration was held against it before New gets it.
+	// Schema is the JSON Schema (2020-12) of its configuration, an object; nil when it has none. A
+	// configuration was held against it before New gets it.
 	Schema []byte
-	// New makes a stage of a configuration: a JSON object, "{}" when there is none. An error says what is wrong with it, and where. A stage that is an io.Closer is closed when it is
-	// no longer used.
+	// New makes a stage of a configuration: a JSON object, "{}" when there is none. An error says
+	// what is wrong with it, and where. A stage that is an io.Closer is closed when it is no longer
+	// used.
 	New func(config []byte) (Stage, error)
-	// Stateful says that its stages remember messages, so that they may judge the same one otherwise the next time. All others are pure.
+	// Stateful says that its stages remember messages, so that they may judge the same one
+	// otherwise the next time. All others are pure.
 	Stateful bool
-	// Canary is a message that a stage of this configuration does something about, so that `gatekit check` can show that it does; nil when there is none.
+	// Canary is a message that a stage of this configuration does something about, so that `gatekit
+	// check` can show that it does; nil when there is none.
 	Canary func(config []byte) *Canary
 }
 
-// Stage judges messages, as the pipeline's stages do: see [pipeline.Stage]. It may be asked from many goroutines at once.
+// Stage judges messages, as the pipeline's stages do: see [pipeline.Stage]. It may be asked from
+// many goroutines at once.
 type Stage = pipeline.Stage
 
 // Verdict is what a stage decides. The zero Verdict denies.
 type Verdict = pipeline.Verdict
 
-// Wanting is a stage that wants to see other messages than its plugin says: because of its configuration.
+// Wanting is a stage that wants to see other messages than its plugin says: because of its
+// configuration.
 type Wanting interface{ Wants() pipeline.Wants }
 
-// Needing is a stage that reads other parts of messages than its plugin says: because of its configuration.
+// Needing is a stage that reads other parts of messages than its plugin says: because of its
+// configuration.
 type Needing interface{ Needs() Needs }
 
-// Renaming is a stage that gives tools and prompts other names, because of its configuration: see [pipeline.Renames]. They hold for the servers that its plugin is configured for, and for
-// as long as the stage does. All stages, it too, see the servers' own names.
+// Renaming is a stage that gives tools and prompts other names, because of its configuration: see
+// [pipeline.Renames]. They hold for the servers that its plugin is configured for, and for as long
+// as the stage does. All stages, it too, see the servers' own names.
 type Renaming interface{ Renames() pipeline.Renames }
 
-// Needs are the parts of a message that cost something to send. Kind, direction, method, server, name, principal, session and exchange always come.
+// Needs are the parts of a message that cost something to send. Kind, direction, method, server,
+// name, principal, session and exchange always come.
 type Needs struct {
 	Body    bool // the message's params, result or error
 	Request bool // of an answer: the params of the request that it answers

@@ -22,8 +22,9 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Serve offers plugins to the Gatekit that started this process, until that ends it. It is called from main, and does not return. Run by hand, the program says what it is.
-// What the process writes to stderr goes into Gatekit's log; stdout is Gatekit's.
+// Serve offers plugins to the Gatekit that started this process, until that ends it. It is called
+// from main, and does not return. Run by hand, the program says what it is. What the process writes
+// to stderr goes into Gatekit's log; stdout is Gatekit's.
 func Serve(plugins ...Plugin) {
 	if _, ok := os.LookupEnv("GOGC"); !ok {
 		defer runtime.KeepAlive(make([]byte, ballastBytes))
@@ -33,14 +34,18 @@ func Serve(plugins ...Plugin) {
 		Plugins:         plugin.PluginSet{proto.Service: service{plugins: plugins}},
 		Logger:          hclog.New(&hclog.LoggerOptions{Level: hclog.Error, Output: os.Stderr}),
 		GRPCServer: func(o []grpc.ServerOption) *grpc.Server {
-			return grpc.NewServer(append(o, grpc.MaxRecvMsgSize(proto.MaxBytes), grpc.MaxSendMsgSize(proto.MaxBytes), grpc.ForceServerCodecV2(proto.NewCodec()),
-				grpc.StaticStreamWindowSize(proto.StreamWindow), grpc.StaticConnWindowSize(proto.ConnWindow))...)
+			return grpc.NewServer(append(o, grpc.MaxRecvMsgSize(proto.MaxBytes),
+				grpc.MaxSendMsgSize(proto.MaxBytes), grpc.ForceServerCodecV2(proto.NewCodec()),
+				grpc.StaticStreamWindowSize(proto.StreamWindow),
+				grpc.StaticConnWindowSize(proto.ConnWindow))...)
 		},
 	})
 }
 
-// ballastBytes is how much garbage is made before it is collected, at the least: memory that is never touched, and so never resident, but counts in what the collector lets the heap grow
-// by. A plugin's own heap is a few MiB, and messages are garbage at once: without it, a third of its time went into collecting.
+// ballastBytes is how much garbage is made before it is collected, at the least: memory that is
+// never touched, and so never resident, but counts in what the collector lets the heap grow by. A
+// plugin's own heap is a few MiB, and messages are garbage at once: without it, a third of its time
+// went into collecting.
 const ballastBytes = 16 << 20
 
 // service is the plugins as go-plugin wants them.
@@ -78,18 +83,21 @@ type configured struct {
 	stage Stage
 }
 
-// maxStages of one process are in use at a time: each reload makes new ones before it closes the old.
+// maxStages of one process are in use at a time: each reload makes new ones before it closes the
+// old.
 const maxStages = 1024
 
 func (s *server) Describe(context.Context, *pb.DescribeRequest) (*pb.DescribeResponse, error) {
 	var r pb.DescribeResponse
 	for _, p := range s.plugins {
-		r.Plugins = append(r.Plugins, &pb.Description{Name: p.Name, Version: p.Version, Doc: p.Doc, Schema: p.Schema})
+		r.Plugins = append(r.Plugins, &pb.Description{Name: p.Name, Version: p.Version, Doc: p.Doc,
+			Schema: p.Schema})
 	}
 	return &r, nil
 }
 
-func (s *server) Configure(_ context.Context, r *pb.ConfigureRequest) (answer *pb.ConfigureResponse, err error) {
+func (s *server) Configure(_ context.Context,
+	r *pb.ConfigureRequest) (answer *pb.ConfigureResponse, err error) {
 	i := slices.IndexFunc(s.plugins, func(p Plugin) bool { return p.Name == r.Plugin })
 	if i < 0 && r.Plugin == "" && len(s.plugins) == 1 {
 		i = 0
@@ -115,20 +123,24 @@ func (s *server) Configure(_ context.Context, r *pb.ConfigureRequest) (answer *p
 	if n, ok := stage.(Needing); ok {
 		needs = n.Needs()
 	}
-	answer = &pb.ConfigureResponse{Wants: proto.FromWants(wants), Needs: &pb.Needs{Body: needs.Body, Request: needs.Request}}
+	answer = &pb.ConfigureResponse{Wants: proto.FromWants(wants), Needs: &pb.Needs{Body: needs.Body,
+		Request: needs.Request}}
 	if r, ok := stage.(Renaming); ok {
 		names := r.Renames()
 		answer.Renames = &pb.Renames{Tools: names.Tools, Prompts: names.Prompts}
 	}
 	if p.Canary != nil {
 		if c := p.Canary(r.Config); c != nil {
-			answer.Canary = &pb.Canary{What: c.What, Message: proto.FromMessage(c.Message, proto.See{Body: true, Request: true, Principal: true}), Action: proto.FromAction(c.Action)}
+			answer.Canary = &pb.Canary{What: c.What, Message: proto.FromMessage(c.Message,
+				proto.See{Body: true, Request: true, Principal: true}),
+				Action: proto.FromAction(c.Action)}
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.stages) >= maxStages {
-		return nil, status.Errorf(codes.ResourceExhausted, "more than %d stages are in use", maxStages)
+		return nil, status.Errorf(codes.ResourceExhausted, "more than %d stages are in use",
+			maxStages)
 	}
 	s.last++
 	s.stages[s.last] = configured{p.Name, stage}
@@ -136,7 +148,8 @@ func (s *server) Configure(_ context.Context, r *pb.ConfigureRequest) (answer *p
 	return answer, nil
 }
 
-func (s *server) Inspect(stream grpc.BidiStreamingServer[pb.InspectRequest, pb.InspectResponse]) error {
+func (s *server) Inspect(stream grpc.BidiStreamingServer[pb.InspectRequest,
+	pb.InspectResponse]) error {
 	for {
 		q, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
@@ -151,7 +164,8 @@ func (s *server) Inspect(stream grpc.BidiStreamingServer[pb.InspectRequest, pb.I
 	}
 }
 
-// inspect asks the stages. What cannot be asked is an error of the stage, which denies where the configuration does not say otherwise.
+// inspect asks the stages. What cannot be asked is an error of the stage, which denies where the
+// configuration does not say otherwise.
 func (s *server) inspect(ctx context.Context, q *pb.InspectRequest) *pb.InspectResponse {
 	r := &pb.InspectResponse{Seq: q.Seq}
 	m, err := proto.ToMessage(q.Message)
@@ -159,15 +173,16 @@ func (s *server) inspect(ctx context.Context, q *pb.InspectRequest) *pb.InspectR
 		r.Verdicts = []*pb.Verdict{proto.FromVerdict(Verdict{}, err)}
 		return r
 	}
-	verdicts, errs := pipeline.InspectInOrder(m, len(q.Stages), func(i int, m *mcp.Message) (Verdict, error) {
-		s.mu.Lock()
-		c, ok := s.stages[q.Stages[i]]
-		s.mu.Unlock()
-		if !ok {
-			return Verdict{}, fmt.Errorf("there is no stage %d", q.Stages[i])
-		}
-		return ask(ctx, c.stage, m)
-	})
+	verdicts, errs := pipeline.InspectInOrder(m, len(q.Stages),
+		func(i int, m *mcp.Message) (Verdict, error) {
+			s.mu.Lock()
+			c, ok := s.stages[q.Stages[i]]
+			s.mu.Unlock()
+			if !ok {
+				return Verdict{}, fmt.Errorf("there is no stage %d", q.Stages[i])
+			}
+			return ask(ctx, c.stage, m)
+		})
 	for i, v := range verdicts {
 		r.Verdicts = append(r.Verdicts, proto.FromVerdict(v, errs[i]))
 	}

@@ -1,5 +1,6 @@
-// Package library is the rules that come with Gatekit: each a folder with the rule in Rego, its tests, and the schema of its settings. They are used by name, `[policy] rules`, and
-// set by `[policy.config."category/name"]`.
+// Package library is the rules that come with Gatekit: each a folder with the rule in Rego, its
+// tests, and the schema of its settings. They are used by name, `[policy] rules`, and set by
+// `[policy.config."category/name"]`.
 package library
 
 import (
@@ -44,8 +45,9 @@ func Title(rule string) string {
 	return title
 }
 
-// Check holds settings against a rule's schema, as a plugin's are: an option that is not known, of another type, or no pattern where it has to be one, is named. The error joins all
-// faults, each of which begins with the option: `rules[0].pattern: is no RE2 pattern: missing closing )`.
+// Check holds settings against a rule's schema, as a plugin's are: an option that is not known, of
+// another type, or no pattern where it has to be one, is named. The error joins all faults, each of
+// which begins with the option: `rules[0].pattern: is no RE2 pattern: missing closing )`.
 func Check(rule string, settings map[string]any) error {
 	schema, err := fs.ReadFile(FS, path.Join(rule, "schema.json"))
 	if err != nil {
@@ -58,7 +60,9 @@ func Check(rule string, settings map[string]any) error {
 	if err != nil {
 		return err
 	}
-	return sdk.Plugin{Name: rule, Schema: schema}.CheckFormats(b, sdk.Format{Name: "RE2 pattern", Check: checkRE2}, sdk.Format{Name: "pattern", Check: checkGlob}, sdk.Format{Name: "argument", Check: checkArgument})
+	return sdk.Plugin{Name: rule, Schema: schema}.CheckFormats(b, sdk.Format{Name: "RE2 pattern",
+		Check: checkRE2}, sdk.Format{Name: "pattern", Check: checkGlob},
+		sdk.Format{Name: "argument", Check: checkArgument})
 }
 
 // checkArgument wants a name, or a pointer, in which * stands for any characters.
@@ -69,7 +73,8 @@ func checkArgument(argument string) error {
 	return nil
 }
 
-// checkRE2 wants a pattern that compiles, alone and within the group that the rules put it in: `\Qa` would swallow its end.
+// checkRE2 wants a pattern that compiles, alone and within the group that the rules put it in:
+// `\Qa` would swallow its end.
 func checkRE2(pattern string) error {
 	for _, p := range []string{pattern, `\A(?:` + pattern + `)\z`} {
 		if _, err := syntax.Parse(p, syntax.Perl); err != nil {

@@ -31,19 +31,25 @@ func TestRules(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if modules[file], err = ast.ParseModuleWithOpts(file, string(b), ast.ParserOptions{RegoVersion: ast.RegoV1}); err != nil {
+				if modules[file], err = ast.ParseModuleWithOpts(file, string(b),
+					ast.ParserOptions{RegoVersion: ast.RegoV1}); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if want := "data.gatekit." + strings.ReplaceAll(rule, "/", "."); modules["rule.rego"].Package.Path.String() != want {
+			if want := "data.gatekit." + strings.ReplaceAll(rule,
+				"/", "."); modules["rule.rego"].Package.Path.String() != want {
 				t.Errorf("its package is %s, want %s", modules["rule.rego"].Package.Path, want)
 			}
-			store := inmem.NewFromObject(map[string]any{"config": map[string]any{rule: map[string]any{}}}) // as Load has it
+			// as Load has it
+			store := inmem.NewFromObject(
+				map[string]any{"config": map[string]any{rule: map[string]any{}}})
 			var functions []*tester.Builtin
 			for _, f := range policies.Functions() {
 				functions = append(functions, (*tester.Builtin)(&f))
 			}
-			results, err := tester.NewRunner().AddCustomBuiltins(functions).SetStore(store).SetCompiler(ast.NewCompiler().WithCapabilities(policies.Capabilities())).SetModules(modules).RunTests(t.Context(), nil)
+			results, err := tester.NewRunner().AddCustomBuiltins(functions).SetStore(
+				store).SetCompiler(ast.NewCompiler().WithCapabilities(
+				policies.Capabilities())).SetModules(modules).RunTests(t.Context(), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -69,7 +75,8 @@ func TestTheREADMEHasEach(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, rule := range library.Names() {
-		if row := "| [`" + rule + "`](policies/library/" + rule + ") | " + library.Title(rule) + " |\n"; !strings.Contains(string(readme), row) {
+		if row := "| [`" + rule + "`](policies/library/" + rule + ") | " + library.Title(rule) +
+			" |\n"; !strings.Contains(string(readme), row) {
 			t.Errorf("the README lacks the row\n%s", row)
 		}
 	}

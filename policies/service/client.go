@@ -26,7 +26,8 @@ type Bundle struct {
 	Remote   Remote
 	Resource string                  // its path below the URL
 	Keys     map[string]policies.Key // as policies.ReadBundle wants them
-	Persist  string                  // the file that the latest that was in force is kept in; "" is none
+	// the file that the latest that was in force is kept in; "" is none
+	Persist string
 
 	MinDelay, MaxDelay time.Duration // between requests; whole seconds
 }
@@ -39,7 +40,9 @@ type Options struct {
 
 	Version string // of Gatekit
 	Log     *slog.Logger
-	Refused func(name string, err error) // is told of a bundle that came and could not be used, once; not of a service that has none. nil: only the log is
+	// is told of a bundle that came and could not be used, once; not of a service that has none.
+	// nil: only the log is
+	Refused func(name string, err error)
 }
 
 // Client fetches bundles. Its methods may be called at once.
@@ -57,9 +60,11 @@ type Client struct {
 	held     map[string]*policies.Bundle // from Open on one for each name
 }
 
-// Open begins to ask for the bundles. It answers when each of them is here: those that were kept in a file are at once. The error says which is not, and why.
+// Open begins to ask for the bundles. It answers when each of them is here: those that were kept in
+// a file are at once. The error says which is not, and why.
 func Open(ctx context.Context, o Options) (*Client, error) {
-	c := &Client{log: o.Log, refused: o.Refused, started: make(chan struct{}), closed: make(chan struct{}), held: map[string]*policies.Bundle{}}
+	c := &Client{log: o.Log, refused: o.Refused, started: make(chan struct{}),
+		closed: make(chan struct{}), held: map[string]*policies.Bundle{}}
 	c.close = sync.OnceFunc(func() {
 		close(c.closed)
 		for _, p := range c.polls {
@@ -98,7 +103,9 @@ func Open(ctx context.Context, o Options) (*Client, error) {
 		case <-p.first:
 		case <-ctx.Done():
 			c.Close()
-			return nil, fmt.Errorf("bundle %q: none came from service %s, and none is kept: %w\nhint: persist = \"FILE\" in [policy.bundle.%[1]s] keeps the latest for a start without the service",
+			return nil, fmt.Errorf("bundle %q: none came from service %s, and none is kept: "+
+				"%w\nhint: persist = \"FILE\" in [policy.bundle.%[1]s] keeps the latest for a "+
+				"start without the service",
 				p.of.Name, p.transport.origin.Host, cmp.Or(p.why(), errors.New("no answer")))
 		}
 	}
@@ -120,7 +127,8 @@ func ordered(held map[string]*policies.Bundle) []*policies.Bundle {
 	return all
 }
 
-// Start says that Bundles are in force, and how others are to be put there: all of them at once, whenever one has changed. When activate fails, those before are kept. It is called by one
+// Start says that Bundles are in force, and how others are to be put there: all of them at once,
+// whenever one has changed. When activate fails, those before are kept. It is called by one
 // goroutine at a time, and not after Close has returned.
 func (c *Client) Start(activate func([]*policies.Bundle) error) {
 	c.mu.Lock()
@@ -191,11 +199,13 @@ func (p *poll) kept() *policies.Bundle {
 		}
 		return nil
 	}
-	p.log.Info("the bundle that was kept is used until a newer comes", "file", p.of.Persist, "revision", b.Revision)
+	p.log.Info("the bundle that was kept is used until a newer comes", "file", p.of.Persist,
+		"revision", b.Revision)
 	return b
 }
 
-// keep writes a bundle that is in force where kept finds it. What fails is only said: the bundle is in force.
+// keep writes a bundle that is in force where kept finds it. What fails is only said: the bundle is
+// in force.
 func (p *poll) keep(raw []byte) {
 	if p.of.Persist == "" {
 		return
@@ -216,6 +226,7 @@ func (p *poll) keep(raw []byte) {
 		return os.Rename(f.Name(), p.of.Persist)
 	}()
 	if err != nil {
-		p.log.Error("keep the bundle: a start without its service has none, or an older one", "file", p.of.Persist, "error", err)
+		p.log.Error("keep the bundle: a start without its service has none, or an older one",
+			"file", p.of.Persist, "error", err)
 	}
 }

@@ -7,7 +7,8 @@ import (
 	"github.com/open-policy-agent/opa/v1/logging"
 )
 
-// logger is our log, for OPA's parts. What they tell for debugging is left out: headers are in there. What else they tell is for debugging here: what matters is told by Client.
+// logger is our log, for OPA's parts. What they tell for debugging is left out: headers are in
+// there. What else they tell is for debugging here: what matters is told by Client.
 type logger struct{ log *slog.Logger }
 
 func (l logger) Debug(string, ...any)          {}

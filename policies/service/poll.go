@@ -35,15 +35,19 @@ type poll struct {
 func newPoll(c *Client, b Bundle, version string) (*poll, error) {
 	p := &poll{of: b, client: c, log: c.log.With("bundle", b.Name), first: make(chan struct{})}
 	var err error
-	p.transport, err = newTransport(b.Remote, version, func(raw []byte) (*policies.Bundle, error) { return policies.ReadBundle(b.Name, raw, b.Keys) })
+	p.transport, err = newTransport(b.Remote, version, func(raw []byte) (*policies.Bundle, error) {
+		return policies.ReadBundle(b.Name, raw, b.Keys)
+	})
 	if err != nil {
 		return nil, err
 	}
-	settings, err := json.Marshal(map[string]any{"name": b.Name, "url": b.Remote.URL, "credentials": map[string]string{"plugin": "gatekit"}})
+	settings, err := json.Marshal(map[string]any{"name": b.Name, "url": b.Remote.URL,
+		"credentials": map[string]string{"plugin": "gatekit"}})
 	if err != nil {
 		return nil, err
 	}
-	asks, err := rest.New(settings, nil, rest.Logger(logger{p.log}), rest.AuthPluginLookup(func(string) rest.HTTPAuthPlugin { return p.transport }))
+	asks, err := rest.New(settings, nil, rest.Logger(logger{p.log}),
+		rest.AuthPluginLookup(func(string) rest.HTTPAuthPlugin { return p.transport }))
 	if err != nil {
 		return nil, err
 	}
@@ -53,8 +57,10 @@ func newPoll(c *Client, b Bundle, version string) (*poll, error) {
 	if err := config.ValidateAndInjectDefaults(); err != nil {
 		return nil, err
 	}
-	p.downloader = download.New(config, asks, b.Resource).WithBundleVerificationConfig(policies.Verification(b.Keys)).
-		WithBundleParserOpts(ast.ParserOptions{RegoVersion: ast.RegoV1, ProcessAnnotation: true}).WithCallback(p.came)
+	p.downloader = download.New(config, asks,
+		b.Resource).WithBundleVerificationConfig(policies.Verification(b.Keys)).
+		WithBundleParserOpts(ast.ParserOptions{RegoVersion: ast.RegoV1,
+			ProcessAnnotation: true}).WithCallback(p.came)
 	return p, nil
 }
 
@@ -65,7 +71,8 @@ func (p *poll) stop() {
 	p.transport.inner.CloseIdleConnections()
 }
 
-// came takes what became of a request. After an error the downloader asks again, at longer and longer intervals.
+// came takes what became of a request. After an error the downloader asks again, at longer and
+// longer intervals.
 func (p *poll) came(_ context.Context, u download.Update) error {
 	select {
 	case <-p.client.closed:
@@ -92,14 +99,16 @@ func (p *poll) came(_ context.Context, u download.Update) error {
 	return err
 }
 
-// settle says what became of a request, where it is not what became of the one before, and answers what is to be said of it.
+// settle says what became of a request, where it is not what became of the one before, and answers
+// what is to be said of it.
 func (p *poll) settle(err error) error {
 	wrong, isRefused := errors.AsType[refused](err)
 	switch status, ok := errors.AsType[download.HTTPError](err); {
 	case isRefused:
 		err = wrong.error
 	case ok:
-		err = fmt.Errorf("it answers with status %d %s", status.StatusCode, http.StatusText(status.StatusCode))
+		err = fmt.Errorf("it answers with status %d %s", status.StatusCode,
+			http.StatusText(status.StatusCode))
 	case err != nil:
 		_, unreached := errors.AsType[*url.Error](err)
 		err, isRefused = reason(err), !unreached

@@ -39,7 +39,8 @@ const (
 type DecisionLogs struct {
 	Remote   Remote
 	Resource string // its path below the URL
-	Buffer   int    // decisions that wait for the service; of more the oldest are dropped, and counted
+	// decisions that wait for the service; of more the oldest are dropped, and counted
+	Buffer int
 
 	MinDelay, MaxDelay time.Duration // between requests; whole seconds
 }
@@ -68,7 +69,8 @@ const (
 )
 
 func newReports(ctx context.Context, o Options) (*reports, error) {
-	r := &reports{log: o.Log, count: metrics.New(), queue: make(chan *server.Info, maxQueued), ended: make(chan struct{}), statuses: map[string]*bundle.Status{}}
+	r := &reports{log: o.Log, count: metrics.New(), queue: make(chan *server.Info, maxQueued),
+		ended: make(chan struct{}), statuses: map[string]*bundle.Status{}}
 	senders, services := map[string]*transport{}, map[string]any{}
 	for name, remote := range r.remotes(o) {
 		t, err := newTransport(remote, o.Version, nil)
@@ -77,14 +79,17 @@ func newReports(ctx context.Context, o Options) (*reports, error) {
 		}
 		senders[name] = t
 		r.sends = append(r.sends, t)
-		services[name] = map[string]any{"url": remote.URL, "credentials": map[string]string{"plugin": "to/" + name}}
+		services[name] = map[string]any{"url": remote.URL,
+			"credentials": map[string]string{"plugin": "to/" + name}}
 	}
-	settings, err := json.Marshal(map[string]any{"services": services, "labels": map[string]string{"app": "gatekit", "gatekit_version": o.Version}})
+	settings, err := json.Marshal(map[string]any{"services": services,
+		"labels": map[string]string{"app": "gatekit", "gatekit_version": o.Version}})
 	if err != nil {
 		return nil, err
 	}
 	quiet := logger{o.Log}
-	if r.manager, err = plugins.New(settings, rand.Text(), inmem.New(), plugins.Logger(quiet), plugins.ConsoleLogger(quiet)); err != nil {
+	if r.manager, err = plugins.New(settings, rand.Text(), inmem.New(), plugins.Logger(quiet),
+		plugins.ConsoleLogger(quiet)); err != nil {
 		return nil, err
 	}
 	for name, t := range senders {
@@ -112,13 +117,17 @@ func (r *reports) remotes(o Options) map[string]Remote {
 	return all
 }
 
-// plugins makes OPA's, and registers them. They are stopped in that order: decision logs tell how they fare to the status, and wait until it has heard.
+// plugins makes OPA's, and registers them. They are stopped in that order: decision logs tell how
+// they fare to the status, and wait until it has heard.
 func (r *reports) plugins(o Options) error {
 	if d := o.DecisionLogs; d != nil {
-		raw, err := json.Marshal(map[string]any{"service": logService, "resource": d.Resource, "reporting": map[string]any{
-			"buffer_type": "event", "buffer_size_limit_events": d.Buffer, "upload_size_limit_bytes": maxUpload,
-			"min_delay_seconds": int64(d.MinDelay / time.Second), "max_delay_seconds": int64(d.MaxDelay / time.Second),
-		}})
+		raw, err := json.Marshal(map[string]any{"service": logService, "resource": d.Resource,
+			"reporting": map[string]any{
+				"buffer_type": "event", "buffer_size_limit_events": d.Buffer,
+				"upload_size_limit_bytes": maxUpload,
+				"min_delay_seconds":       int64(d.MinDelay / time.Second),
+				"max_delay_seconds":       int64(d.MaxDelay / time.Second),
+			}})
 		if err != nil {
 			return err
 		}
@@ -193,14 +202,17 @@ func (r *reports) events() {
 	}
 }
 
-// sayLost says how many decisions were dropped, where these are more than were said, and answers how many.
+// sayLost says how many decisions were dropped, where these are more than were said, and answers
+// how many.
 func (r *reports) sayLost(said uint64) uint64 {
 	lost := r.lost.Load()
-	if n, ok := r.count.Counter("decision_logs_dropped_buffer_size_limit_exceeded").Value().(uint64); ok {
+	if n, ok := r.count.Counter(
+		"decision_logs_dropped_buffer_size_limit_exceeded").Value().(uint64); ok {
 		lost += n
 	}
 	if lost > said {
-		r.log.Warn("decisions were not sent: more were made than their service takes, or it is down; the audit log has them", "dropped", lost)
+		r.log.Warn("decisions were not sent: more were made than their service takes, or it is "+
+			"down; the audit log has them", "dropped", lost)
 	}
 	return lost
 }
@@ -221,7 +233,8 @@ func (r *reports) stop() {
 	}
 }
 
-// settled tells what became of a request for a bundle; active is what it put in force, nil for nothing.
+// settled tells what became of a request for a bundle; active is what it put in force, nil for
+// nothing.
 func (r *reports) settled(name string, active *policies.Bundle, err error) {
 	if r == nil || r.status == nil {
 		return
@@ -245,8 +258,9 @@ func (r *reports) settled(name string, active *policies.Bundle, err error) {
 	r.status.BulkUpdateBundleStatus(maps.Clone(r.statuses))
 }
 
-// Logged is a stage that judges as the policies do, and tells their decisions where Options.DecisionLogs say: what a message is about, and what was decided by which rule; no content and no
-// reason, which may quote some. No message waits for that.
+// Logged is a stage that judges as the policies do, and tells their decisions where
+// Options.DecisionLogs say: what a message is about, and what was decided by which rule; no content
+// and no reason, which may quote some. No message waits for that.
 func (c *Client) Logged(stage *policies.Stage) pipeline.Stage {
 	if c == nil || c.reports == nil || c.reports.logs == nil {
 		return stage
@@ -280,8 +294,10 @@ func (l logged) Inspect(ctx context.Context, m *mcp.Message) (pipeline.Verdict, 
 	var input, results any = about(m), result
 	select {
 	case l.reports.queue <- &server.Info{
-		DecisionID: rand.Text(), Path: "gatekit", Timestamp: at.UTC(), Bundles: l.revisions, Input: &input, Results: &results, Metrics: took,
-		Custom: map[string]any{"policies": l.stage.Digest(), "session": cut(m.Session), "exchange": cut(m.Exchange)},
+		DecisionID: rand.Text(), Path: "gatekit", Timestamp: at.UTC(), Bundles: l.revisions,
+		Input: &input, Results: &results, Metrics: took,
+		Custom: map[string]any{"policies": l.stage.Digest(), "session": cut(m.Session),
+			"exchange": cut(m.Exchange)},
 	}:
 	default:
 		l.reports.lost.Add(1)
@@ -311,13 +327,15 @@ func about(m *mcp.Message) map[string]any {
 		name = place(m.Name)
 	}
 	all := map[string]any{
-		"direction": m.To.String(), "kind": m.Kind.String(), "method": cut(m.Method), "server": cut(m.Server), "name": cut(name), "principal": cut(m.Principal),
+		"direction": m.To.String(), "kind": m.Kind.String(), "method": cut(m.Method),
+		"server": cut(m.Server), "name": cut(name), "principal": cut(m.Principal),
 	}
 	maps.DeleteFunc(all, func(_ string, v any) bool { return v == "" })
 	return all
 }
 
-// place is the scheme, the host and the path of a URI: what comes beside them can be secret, and what has neither host nor path can be all content.
+// place is the scheme, the host and the path of a URI: what comes beside them can be secret, and
+// what has neither host nor path can be all content.
 func place(uri string) string {
 	if at := strings.IndexAny(uri, "?#"); at >= 0 {
 		uri = uri[:at]
@@ -330,7 +348,8 @@ func place(uri string) string {
 		return scheme + ":"
 	}
 	if after, ok := strings.CutPrefix(rest, "//"); ok {
-		if at := strings.LastIndexByte(after, '@'); at >= 0 && !port.MatchString(after) { // a password can hold a slash
+		// a password can hold a slash
+		if at := strings.LastIndexByte(after, '@'); at >= 0 && !port.MatchString(after) {
 			after = after[at+1:]
 		}
 		rest = "//" + after
@@ -338,7 +357,8 @@ func place(uri string) string {
 	return scheme + ":" + rest
 }
 
-// port is how what follows the slashes of a URI begins where it has no user: what comes before a path is a host, and perhaps the number of a port.
+// port is how what follows the slashes of a URI begins where it has no user: what comes before a
+// path is a host, and perhaps the number of a port.
 var port = regexp.MustCompile(`^([^/\\@:]*|\[[^/\\@]*\])(:[0-9]*)?([/\\]|$)`)
 
 // rules are the names of packages: before the reason that they give, or alone.

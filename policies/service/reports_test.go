@@ -80,8 +80,10 @@ ask contains sprintf("may it say %v?", [input.params]) if input.name == "asked"
 `
 
 func call(name string) *mcp.Message {
-	m := mcp.NewRequest("1", "tools/call", []byte(`{"name":"`+name+`","arguments":{"key":"`+secret+`"}}`))
-	m.To, m.Server, m.Session, m.Exchange, m.Principal, m.Name = mcp.ToServer, "a", "s1", "e1", "ann", name
+	m := mcp.NewRequest("1", "tools/call", []byte(`{"name":"`+name+`","arguments":{"key":"`+secret+
+		`"}}`))
+	m.To, m.Server, m.Session, m.Exchange, m.Principal, m.Name = mcp.ToServer, "a", "s1", "e1",
+		"ann", name
 	return m
 }
 
@@ -89,11 +91,13 @@ func call(name string) *mcp.Message {
 func TestURIsAreToldWithoutWhatIsSecret(t *testing.T) {
 	key := bundles.NewKey(t)
 	s := newServer(t, plain)
-	s.has("/bundles/acme", `"1"`, bundles.Pack(t, "one", map[string]string{"acme.rego": judging}, &bundles.Signature{By: key, ID: "acme"}))
+	s.has("/bundles/acme", `"1"`, bundles.Pack(t, "one", map[string]string{"acme.rego": judging},
+		&bundles.Signature{By: key, ID: "acme"}))
 	var decisions told
 	s.serve("/logs/here", func(_ http.ResponseWriter, r *http.Request) { decisions.take(r) })
 	b := newBench(t, acme(s.remote(), key))
-	b.o.DecisionLogs = &service.DecisionLogs{Remote: s.remote(), Resource: "logs/here", Buffer: 100, MinDelay: time.Second, MaxDelay: time.Second}
+	b.o.DecisionLogs = &service.DecisionLogs{Remote: s.remote(), Resource: "logs/here", Buffer: 100,
+		MinDelay: time.Second, MaxDelay: time.Second}
 	c := b.open()
 	stage, err := policies.Load(policies.Options{Bundles: c.Bundles()})
 	if err != nil {
@@ -135,32 +139,37 @@ func TestURIsAreToldWithoutWhatIsSecret(t *testing.T) {
 func TestDecisionsAndStatusAreToldWithoutContent(t *testing.T) {
 	key := bundles.NewKey(t)
 	s := newServer(t, plain)
-	s.has("/bundles/acme", `"1"`, bundles.Pack(t, "one", map[string]string{"acme.rego": judging}, &bundles.Signature{By: key, ID: "acme"}))
+	s.has("/bundles/acme", `"1"`, bundles.Pack(t, "one", map[string]string{"acme.rego": judging},
+		&bundles.Signature{By: key, ID: "acme"}))
 	var decisions, statuses told
 	s.serve("/logs/here", func(_ http.ResponseWriter, r *http.Request) { decisions.take(r) })
 	s.serve("/status", func(_ http.ResponseWriter, r *http.Request) { statuses.take(r) })
 	b := newBench(t, acme(s.remote(), key))
 	remote := s.remote()
 	b.o.Status = &remote
-	b.o.DecisionLogs = &service.DecisionLogs{Remote: remote, Resource: "logs/here", Buffer: 100, MinDelay: time.Second, MaxDelay: time.Second}
+	b.o.DecisionLogs = &service.DecisionLogs{Remote: remote, Resource: "logs/here", Buffer: 100,
+		MinDelay: time.Second, MaxDelay: time.Second}
 	c := b.open()
 	stage, err := policies.Load(policies.Options{Bundles: c.Bundles()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	judge := c.Logged(stage)
-	want := map[string]string{"refused": "deny acme", "cleared": "modify acme", "asked": "ask acme", "passed": "pass <nil>", "mail?to=" + secret: "pass <nil>"}
+	want := map[string]string{"refused": "deny acme", "cleared": "modify acme", "asked": "ask acme",
+		"passed": "pass <nil>", "mail?to=" + secret: "pass <nil>"}
 	for name, saying := range want {
 		v, err := judge.Inspect(t.Context(), call(name))
 		plain, err2 := stage.Inspect(t.Context(), call(name))
 		if err != nil || err2 != nil || v.Action != plain.Action || v.Reason != plain.Reason {
-			t.Errorf("%s: %v, %v: %+v is not what the policies said: %+v", saying, err, err2, v, plain)
+			t.Errorf("%s: %v, %v: %+v is not what the policies said: %+v", saying, err, err2, v,
+				plain)
 		}
 	}
 	until(t, "the decisions", func() bool { return len(decisions.decisions(t)) == len(want) })
 	ids := map[any]bool{}
 	for _, e := range decisions.decisions(t) {
-		input, result, custom := e["input"].(map[string]any), e["result"].(map[string]any), e["custom"].(map[string]any)
+		input, result, custom := e["input"].(map[string]any), e["result"].(map[string]any),
+			e["custom"].(map[string]any)
 		name := fmt.Sprint(input["name"])
 		if name == "mail" {
 			name = "mail?to=" + secret
@@ -168,13 +177,17 @@ func TestDecisionsAndStatusAreToldWithoutContent(t *testing.T) {
 		if got := fmt.Sprintf("%v %v", result["action"], result["rule"]); got != want[name] {
 			t.Errorf("%s was told as %s, want %s", name, got, want[name])
 		}
-		if fmt.Sprint(e["bundles"]) != "map[acme:map[revision:one]]" || custom["policies"] != stage.Digest() || custom["session"] != "s1" || custom["exchange"] != "e1" {
+		if fmt.Sprint(e["bundles"]) != "map[acme:map[revision:one]]" ||
+			custom["policies"] != stage.Digest() || custom["session"] != "s1" ||
+			custom["exchange"] != "e1" {
 			t.Errorf("it is not said which policies decided what: %v", e)
 		}
-		if got := fmt.Sprint(input["direction"], input["kind"], input["method"], input["server"], input["principal"]); got != "to_serverrequesttools/callaann" || len(input) != 6 {
+		if got := fmt.Sprint(input["direction"], input["kind"], input["method"], input["server"],
+			input["principal"]); got != "to_serverrequesttools/callaann" || len(input) != 6 {
 			t.Errorf("the input is %v", input)
 		}
-		if took, ok := e["metrics"].(map[string]any)["timer_rego_query_eval_ns"].(float64); !ok || took <= 0 {
+		if took, ok := e["metrics"].(map[string]any)["timer_rego_query_eval_ns"].(float64); !ok ||
+			took <= 0 {
 			t.Errorf("it is not said how long it took: %v", e["metrics"])
 		}
 		ids[e["decision_id"]] = true
@@ -197,7 +210,9 @@ func TestDecisionsAndStatusAreToldWithoutContent(t *testing.T) {
 			if err := json.Unmarshal([]byte(all[len(all)-1]), &last); err != nil {
 				t.Fatal(err)
 			}
-			return last.Bundles["acme"].ActiveRevision == revision && strings.Contains(last.Bundles["acme"].Message, message) && (message == "") == (last.Bundles["acme"].Message == "")
+			return last.Bundles["acme"].ActiveRevision == revision &&
+				strings.Contains(last.Bundles["acme"].Message, message) &&
+				(message == "") == (last.Bundles["acme"].Message == "")
 		}
 	}
 	until(t, "the status of the first bundle", active("one", ""))
@@ -216,21 +231,35 @@ func TestDecisionsAndStatusAreToldWithoutContent(t *testing.T) {
 // A service that takes nothing holds up no decision and no end, and what it is not told is counted.
 func TestDecisionsThatAreNotTakenAreCounted(t *testing.T) {
 	for name, answer := range map[string]http.HandlerFunc{
-		"it fails":      func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) },
-		"it hangs":      func(_ http.ResponseWriter, r *http.Request) { io.Copy(io.Discard, r.Body); <-r.Context().Done() },
-		"it is endless": func(w http.ResponseWriter, r *http.Request) { io.Copy(io.Discard, r.Body); endless(w, r) },
+		"it fails": func(w http.ResponseWriter,
+			_ *http.Request) {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		},
+		"it hangs": func(_ http.ResponseWriter, r *http.Request) {
+			io.Copy(io.Discard,
+				r.Body)
+			<-r.Context().Done()
+		},
+		"it is endless": func(w http.ResponseWriter, r *http.Request) {
+			io.Copy(io.Discard,
+				r.Body)
+			endless(w, r)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			key := bundles.NewKey(t)
 			s := newServer(t, plain)
-			s.has("/bundles/acme", `"1"`, bundles.Pack(t, "one", map[string]string{"acme.rego": judging}, &bundles.Signature{By: key, ID: "acme"}))
+			s.has("/bundles/acme", `"1"`, bundles.Pack(t,
+				"one", map[string]string{"acme.rego": judging}, &bundles.Signature{By: key,
+					ID: "acme"}))
 			s.serve("/logs", answer)
 			s.serve("/status", answer)
 			b := newBench(t, acme(s.remote(), key))
 			remote := s.remote()
 			b.o.Status = &remote
-			b.o.DecisionLogs = &service.DecisionLogs{Remote: remote, Resource: "logs", Buffer: 10, MinDelay: time.Second, MaxDelay: time.Second}
+			b.o.DecisionLogs = &service.DecisionLogs{Remote: remote, Resource: "logs", Buffer: 10,
+				MinDelay: time.Second, MaxDelay: time.Second}
 			c := b.open()
 			stage, err := policies.Load(policies.Options{Bundles: c.Bundles()})
 			if err != nil {
@@ -239,7 +268,8 @@ func TestDecisionsThatAreNotTakenAreCounted(t *testing.T) {
 			judge, slowest := c.Logged(stage), time.Duration(0)
 			for range 3000 {
 				began := time.Now()
-				if v, err := judge.Inspect(t.Context(), call("passed")); err != nil || v.Action != pipeline.Allow {
+				if v, err := judge.Inspect(t.Context(), call("passed")); err != nil ||
+					v.Action != pipeline.Allow {
 					t.Fatalf("%+v, %v", v, err)
 				}
 				slowest = max(slowest, time.Since(began))

@@ -25,10 +25,12 @@ import (
 	"go.uber.org/goleak"
 )
 
-// OPA's plugins leave a goroutine each where a service took nothing to the end: that of the status plugin waits for nobody.
+// OPA's plugins leave a goroutine each where a service took nothing to the end: that of the status
+// plugin waits for nobody.
 func TestMain(m *testing.M) {
 	const opa = "github.com/open-policy-agent/opa/v1/plugins/"
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(opa+"status.(*Plugin).Stop.func1"), goleak.IgnoreAnyFunction(opa+"logs.(*Plugin).flushDecisions.func1"))
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(opa+"status.(*Plugin).Stop.func1"),
+		goleak.IgnoreAnyFunction(opa+"logs.(*Plugin).flushDecisions.func1"))
 }
 
 // token is a secret that is nowhere but in requests.
@@ -46,8 +48,10 @@ type server struct {
 
 func newServer(t *testing.T, start func(*httptest.Server)) *server {
 	s := &server{t: t, answers: map[string]http.HandlerFunc{}}
-	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Authorization") != "Bearer "+token || !strings.HasPrefix(r.Header.Get("User-Agent"), "gatekit/") {
+	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter,
+		r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer "+token ||
+			!strings.HasPrefix(r.Header.Get("User-Agent"), "gatekit/") {
 			t.Errorf("it was asked with %v", r.Header)
 		}
 		s.mu.Lock()
@@ -93,7 +97,8 @@ func (s *server) requests() []string {
 }
 
 func (s *server) remote() service.Remote {
-	return service.Remote{URL: s.URL, Headers: map[string]string{"Authorization": "Bearer " + token}}
+	return service.Remote{URL: s.URL, Headers: map[string]string{"Authorization": "Bearer " +
+		token}}
 }
 
 // bench is what a Client is tried with.
@@ -110,11 +115,13 @@ type bench struct {
 
 func newBench(t *testing.T, all ...service.Bundle) *bench {
 	b := &bench{t: t}
-	b.o = service.Options{Bundles: all, Version: "test", Log: slog.New(slog.NewTextHandler(writer{b}, &slog.HandlerOptions{Level: slog.LevelDebug})), Refused: func(name string, err error) {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		b.refused = append(b.refused, name+": "+err.Error())
-	}}
+	b.o = service.Options{Bundles: all, Version: "test",
+		Log: slog.New(slog.NewTextHandler(writer{b},
+			&slog.HandlerOptions{Level: slog.LevelDebug})), Refused: func(name string, err error) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.refused = append(b.refused, name+": "+err.Error())
+		}}
 	t.Cleanup(func() {
 		if strings.Contains(b.said(), token) {
 			t.Errorf("the token is in the log:\n%s", b.said())
@@ -195,14 +202,16 @@ const rule = "package gatekit.acme\n\ndeny contains \"no\" if input.name == \"x\
 
 func pack(t *testing.T, revision string, by *bundles.Key) []byte {
 	t.Helper()
-	return bundles.Pack(t, revision, map[string]string{"acme.rego": rule}, &bundles.Signature{By: by, ID: "acme"})
+	return bundles.Pack(t, revision, map[string]string{"acme.rego": rule},
+		&bundles.Signature{By: by, ID: "acme"})
 }
 
 // acme is a bundle that is polled each second.
 func acme(r service.Remote, k *bundles.Key) service.Bundle {
 	return service.Bundle{
-		Name: "acme", Remote: r, Resource: "bundles/acme", MinDelay: time.Second, MaxDelay: time.Second,
-		Keys: map[string]policies.Key{"acme": {Key: k.Public, Algorithm: bundles.Algorithm}},
+		Name: "acme", Remote: r, Resource: "bundles/acme", MinDelay: time.Second,
+		MaxDelay: time.Second,
+		Keys:     map[string]policies.Key{"acme": {Key: k.Public, Algorithm: bundles.Algorithm}},
 	}
 }
 
@@ -216,12 +225,16 @@ func TestABundleIsPolledAndPutInForceWhenItChanges(t *testing.T) {
 	other.Name, other.Resource = "other", "/other"
 	b.o.Bundles = append(b.o.Bundles, other)
 	c := b.open()
-	until(t, "a request with the ETag", func() bool { return slices.Contains(s.requests(), `/bundles/acme "1"`) })
+	until(t, "a request with the ETag", func() bool {
+		return slices.Contains(s.requests(), `/bundles/acme "1"`)
+	})
 	if got := b.inForce(); got != "acme one+other o" {
 		t.Errorf("in force are %s: what has not changed was put there again?", got)
 	}
 	s.has("/bundles/acme", `"2"`, pack(t, "two", key))
-	until(t, "the second", func() bool { return strings.HasSuffix(b.inForce(), ", acme two+other o") })
+	until(t, "the second", func() bool {
+		return strings.HasSuffix(b.inForce(), ", acme two+other o")
+	})
 	if got := c.Bundles(); len(got) != 2 || got[0].Revision != "two" {
 		t.Errorf("got %+v", got)
 	}
@@ -238,20 +251,37 @@ func TestWhatCannotBeUsedChangesNothingAndIsToldOnce(t *testing.T) {
 		refusal string // "" is none: it is no bundle that came
 		said    string
 	}{
-		"garbage":                {write([]byte("garbage")), "it is no bundle (.tar.gz)", "a bundle came that cannot be used"},
-		"nothing":                {write(nil), "it is no bundle (.tar.gz)", "a bundle came that cannot be used"},
-		"signed by another":      {write(pack(t, "two", other)), "failed to verify JWT signature", "a bundle came that cannot be used"},
-		"not signed":             {write(bundles.Pack(t, "two", map[string]string{"acme.rego": rule}, nil)), "it is not signed", "a bundle came that cannot be used"},
-		"tampered with":          {write(tampered(t, good)), "digest mismatch", "a bundle came that cannot be used"},
-		"no Rego":                {write(bundles.Pack(t, "two", map[string]string{"acme.rego": "package"}, &bundles.Signature{By: key, ID: "acme"})), "acme.rego:1", "a bundle came that cannot be used"},
-		"endless":                {endless, "it is larger than 16777216 bytes", "a bundle came that cannot be used"},
-		"an error without end":   {func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusBadGateway); endless(w, r) }, "", "it answers with status 502 Bad Gateway"},
+		"garbage": {write([]byte("garbage")), "it is no bundle (.tar.gz)",
+			"a bundle came that cannot be used"},
+		"nothing": {write(nil), "it is no bundle (.tar.gz)",
+			"a bundle came that cannot be used"},
+		"signed by another": {write(pack(t, "two", other)), "failed to verify JWT signature",
+			"a bundle came that cannot be used"},
+		"not signed": {write(bundles.Pack(t,
+			"two", map[string]string{"acme.rego": rule}, nil)), "it is not signed",
+			"a bundle came that cannot be used"},
+		"tampered with": {write(tampered(t, good)), "digest mismatch",
+			"a bundle came that cannot be used"},
+		"no Rego": {write(bundles.Pack(t,
+			"two", map[string]string{"acme.rego": "package"}, &bundles.Signature{By: key,
+				ID: "acme"})), "acme.rego:1", "a bundle came that cannot be used"},
+		"endless": {endless, "it is larger than 16777216 bytes",
+			"a bundle came that cannot be used"},
+		"an error without end": {func(w http.ResponseWriter,
+			r *http.Request) {
+			w.WriteHeader(http.StatusBadGateway)
+			endless(w, r)
+		}, "", "it answers with status 502 Bad Gateway"},
 		"an answer that is torn": {torn(good), "", "unexpected EOF"},
 		"a redirect elsewhere": {func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "http://127.0.0.1:1/bundles/acme", http.StatusFound)
 		}, "", "credentials and trust are for"},
-		"redirects without end": {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/bundles/acme", http.StatusFound) }, "", "it redirects more than 5 times"},
-		"a panic":               {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "", "EOF"},
+		"redirects without end": {func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r,
+				"/bundles/acme", http.StatusFound)
+		}, "", "it redirects more than 5 times"},
+		"a panic": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+			"", "EOF"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // each waits for seconds
@@ -263,15 +293,21 @@ func TestWhatCannotBeUsedChangesNothingAndIsToldOnce(t *testing.T) {
 			until(t, "a report", func() bool { return strings.Contains(b.said(), c.said) })
 			before := len(s.requests())
 			until(t, "more requests", func() bool { return len(s.requests()) > before+2 })
-			if got := b.refusals(); c.refusal == "" && got != "" || !strings.Contains(got, c.refusal) || strings.Count(got, "acme: acme: ") > 1 {
+			if got := b.refusals(); c.refusal == "" && got != "" || !strings.Contains(got,
+				c.refusal) || strings.Count(got, "acme: acme: ") > 1 {
 				t.Errorf("told as refused:\n%s", got)
 			}
-			if n := strings.Count(b.said(), "level=ERROR") + strings.Count(b.said(), "level=WARN"); n != 1 {
+			if n := strings.Count(b.said(), "level=ERROR") + strings.Count(b.said(),
+				"level=WARN"); n != 1 {
 				t.Errorf("said %d times:\n%s", n, b.said())
 			}
 			s.has("/bundles/acme", `"3"`, pack(t, "three", key))
-			until(t, "the next good one", func() bool { return b.inForce() == "acme one, acme three" })
-			until(t, "the good news", func() bool { return strings.Contains(b.said(), "answers as it should again") })
+			until(t, "the next good one", func() bool {
+				return b.inForce() == "acme one, acme three"
+			})
+			until(t, "the good news", func() bool {
+				return strings.Contains(b.said(), "answers as it should again")
+			})
 		})
 	}
 }
@@ -296,7 +332,9 @@ func torn(b []byte) http.HandlerFunc {
 }
 
 func tampered(t *testing.T, b []byte) []byte {
-	return bundles.Change(t, b, func(name, text string) (string, string) { return name, strings.Replace(text, `"x"`, `"y"`, 1) })
+	return bundles.Change(t, b, func(name, text string) (string, string) {
+		return name, strings.Replace(text, `"x"`, `"y"`, 1)
+	})
 }
 
 func TestWhatIsNotActivatedIsNotKeptAndIsTriedAgain(t *testing.T) {
@@ -332,7 +370,9 @@ func TestWhatIsNotActivatedIsNotKeptAndIsTriedAgain(t *testing.T) {
 	b.mu.Lock()
 	b.refuse = nil
 	b.mu.Unlock()
-	until(t, "the second", func() bool { return b.inForce() == "acme one, acme two" && kept() == "two" })
+	until(t, "the second", func() bool {
+		return b.inForce() == "acme one, acme two" && kept() == "two"
+	})
 	if i, err := os.Stat(one.Persist); err != nil || i.Mode().Perm() != 0o600 {
 		t.Errorf("kept as %v, %v", i.Mode(), err)
 	}
@@ -345,25 +385,34 @@ func TestAStartWithoutTheService(t *testing.T) {
 	key, other := bundles.NewKey(t), bundles.NewKey(t)
 	down := httptest.NewServer(nil)
 	down.Close()
-	hangs := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	hangs := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter,
+		r *http.Request) {
+		<-r.Context().Done()
+	}))
 	t.Cleanup(hangs.Close)
 	for name, c := range map[string]struct {
 		url  string
 		kept []byte
 		want string // of the error; "" is none
 	}{
-		"nothing kept":                      {down.URL, nil, "connection refused"},
-		"nothing kept, and it hangs":        {hangs.URL, nil, "no answer"},
-		"kept":                              {down.URL, pack(t, "kept", key), ""},
-		"kept, and it hangs":                {hangs.URL, pack(t, "kept", key), ""},
-		"what was kept was tampered with":   {down.URL, tampered(t, pack(t, "kept", key)), "connection refused"},
-		"what was kept is another's":        {down.URL, pack(t, "kept", other), "connection refused"},
-		"what was kept was cut short":       {down.URL, pack(t, "kept", key)[:100], "connection refused"},
-		"what was kept is signed by nobody": {down.URL, bundles.Pack(t, "kept", map[string]string{"acme.rego": rule}, nil), "connection refused"},
+		"nothing kept":               {down.URL, nil, "connection refused"},
+		"nothing kept, and it hangs": {hangs.URL, nil, "no answer"},
+		"kept":                       {down.URL, pack(t, "kept", key), ""},
+		"kept, and it hangs":         {hangs.URL, pack(t, "kept", key), ""},
+		"what was kept was tampered with": {down.URL, tampered(t, pack(t, "kept", key)),
+			"connection refused"},
+		"what was kept is another's": {down.URL, pack(t, "kept", other),
+			"connection refused"},
+		"what was kept was cut short": {down.URL, pack(t, "kept", key)[:100],
+			"connection refused"},
+		"what was kept is signed by nobody": {down.URL,
+			bundles.Pack(t, "kept", map[string]string{"acme.rego": rule}, nil),
+			"connection refused"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			one := acme(service.Remote{URL: c.url, Headers: map[string]string{"Authorization": "Bearer " + token}}, key)
+			one := acme(service.Remote{URL: c.url,
+				Headers: map[string]string{"Authorization": "Bearer " + token}}, key)
 			one.Resource += "?sig=" + token
 			one.Persist = filepath.Join(t.TempDir(), "acme.tar.gz")
 			if c.kept != nil {
@@ -384,7 +433,9 @@ func TestAStartWithoutTheService(t *testing.T) {
 				}
 				return
 			}
-			if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), `bundle "acme"`) || strings.Contains(err.Error(), token) {
+			if err == nil || !strings.Contains(err.Error(), c.want) ||
+				!strings.Contains(err.Error(), `bundle "acme"`) || strings.Contains(err.Error(),
+				token) {
 				t.Errorf("got %v, want %q", err, c.want)
 			}
 			if c.kept != nil && !strings.Contains(b.refusals(), one.Persist) {
@@ -408,11 +459,13 @@ func TestAServiceIsTrustedByItsCertificate(t *testing.T) {
 	b = newBench(t, acme(s.remote(), key)) // the system does not know it
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
-	if _, err := service.Open(ctx, b.o); err == nil || !strings.Contains(err.Error(), "certificate") {
+	if _, err := service.Open(ctx, b.o); err == nil || !strings.Contains(err.Error(),
+		"certificate") {
 		t.Errorf("got %v", err)
 	}
 	r.CA = []byte("no PEM")
-	if _, err := service.Open(t.Context(), newBench(t, acme(r, key)).o); err == nil || !strings.Contains(err.Error(), "there is no certificate") {
+	if _, err := service.Open(t.Context(), newBench(t, acme(r, key)).o); err == nil ||
+		!strings.Contains(err.Error(), "there is no certificate") {
 		t.Errorf("got %v", err)
 	}
 }

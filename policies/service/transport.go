@@ -29,10 +29,12 @@ const (
 type Remote struct {
 	URL     string
 	Headers map[string]string // sent with every request, credentials among them
-	CA      []byte            // PEM: whom to trust instead of those the system does; nil is the system's
+	// PEM: whom to trust instead of those the system does; nil is the system's
+	CA []byte
 }
 
-// transport is the way to a service. It implements rest.HTTPAuthPlugin, which is where OPA's client takes an http.Client from. With read it is for one bundle, and used by one goroutine.
+// transport is the way to a service. It implements rest.HTTPAuthPlugin, which is where OPA's client
+// takes an http.Client from. With read it is for one bundle, and used by one goroutine.
 type transport struct {
 	origin  *url.URL
 	headers map[string]string
@@ -47,12 +49,14 @@ type transport struct {
 	bundle *policies.Bundle
 }
 
-func newTransport(r Remote, version string, read func([]byte) (*policies.Bundle, error)) (*transport, error) {
+func newTransport(r Remote, version string, read func([]byte) (*policies.Bundle,
+	error)) (*transport, error) {
 	origin, err := url.Parse(r.URL)
 	if err != nil {
 		return nil, errors.New("its service's url cannot be read")
 	}
-	t := &transport{origin: origin, headers: r.Headers, agent: "gatekit/" + version, read: read, inner: http.DefaultTransport.(*http.Transport).Clone()}
+	t := &transport{origin: origin, headers: r.Headers, agent: "gatekit/" + version, read: read,
+		inner: http.DefaultTransport.(*http.Transport).Clone()}
 	t.life, t.end = context.WithCancel(context.Background())
 	t.inner.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
 	t.inner.ResponseHeaderTimeout, t.inner.MaxResponseHeaderBytes = headerTimeout, 64<<10
@@ -81,11 +85,14 @@ func (t *transport) Prepare(r *http.Request) error {
 	return nil
 }
 
-// redirected follows within the service alone: the headers go with it, and what it answers are policies.
+// redirected follows within the service alone: the headers go with it, and what it answers are
+// policies.
 func (t *transport) redirected(r *http.Request, via []*http.Request) error {
 	switch {
 	case r.URL.Scheme != t.origin.Scheme || r.URL.Host != t.origin.Host:
-		return fmt.Errorf("it redirects to %s://%s, and credentials and trust are for %s://%s alone", r.URL.Scheme, r.URL.Host, t.origin.Scheme, t.origin.Host)
+		return fmt.Errorf(
+			"it redirects to %s://%s, and credentials and trust are for %s://%s alone",
+			r.URL.Scheme, r.URL.Host, t.origin.Scheme, t.origin.Host)
 	case len(via) > maxRedirects:
 		return fmt.Errorf("it redirects more than %d times", maxRedirects)
 	}
@@ -97,7 +104,8 @@ type refused struct{ error }
 
 func (r refused) Unwrap() error { return r.error }
 
-// RoundTrip implements http.RoundTripper: where a bundle was asked for, it answers when the whole answer is here and is one, or says why not.
+// RoundTrip implements http.RoundTripper: where a bundle was asked for, it answers when the whole
+// answer is here and is one, or says why not.
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel() // nothing of the answer is read later

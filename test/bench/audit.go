@@ -22,10 +22,14 @@ var durabilities = []stages{
 	{way: "async", audit: "durability = \"async\"\n"},
 }
 
-// withLogs are the durabilities, and the first of them with a file and a webhook to send all records to.
+// withLogs are the durabilities, and the first of them with a file and a webhook to send all
+// records to.
 func withLogs(hook string) []stages {
-	return append(slices.Clone(durabilities), stages{way: withSinks, audit: "durability = \"write\"\n", tables: fmt.Sprintf(
-		"[[audit.sink]]\nname = \"file\"\nkind = \"file\"\npath = \"sink.jsonl\"\n[[audit.sink]]\nname = \"hook\"\nkind = \"webhook\"\nurl = %q\n", hook)})
+	return append(slices.Clone(durabilities), stages{way: withSinks,
+		audit: "durability = \"write\"\n", tables: fmt.Sprintf(
+			"[[audit.sink]]\nname = \"file\"\nkind = \"file\"\npath = "+
+				"\"sink.jsonl\"\n[[audit.sink]]\nname = \"hook\"\nkind = \"webhook\"\nurl = %q\n",
+			hook)})
 }
 
 const withSinks = "write, two sinks"
@@ -38,9 +42,11 @@ func unlogged(dir, root string) (overlay string, err error) {
 		return "", err
 	}
 	const record = "\treturn l.record(l.encode(o))\n"
-	changed := bytes.Replace(source, []byte(record), []byte("\tif o.Before != nil && o.Before.Kind != 0 {\n\t\treturn 1, nil\n\t}\n"+record), 1)
+	changed := bytes.Replace(source, []byte(record),
+		[]byte("\tif o.Before != nil && o.Before.Kind != 0 {\n\t\treturn 1, nil\n\t}\n"+record), 1)
 	if bytes.Equal(changed, source) {
-		return "", fmt.Errorf("%s no longer has what a gatekit without a log is made of: %s", path, record)
+		return "", fmt.Errorf("%s no longer has what a gatekit without a log is made of: %s", path,
+			record)
 	}
 	replaced := filepath.Join(dir, "log.go")
 	if err := os.WriteFile(replaced, changed, 0o600); err != nil {
@@ -54,12 +60,16 @@ func unlogged(dir, root string) (overlay string, err error) {
 	return overlay, os.WriteFile(overlay, b, 0o600)
 }
 
-// measureAudit compares Gatekit with each durability, and with sinks, with one that records no message. What takes the webhook's records is in this process, beside the client.
+// measureAudit compares Gatekit with each durability, and with sinks, with one that records no
+// message. What takes the webhook's records is in this process, beside the client.
 func (p *plan) measureAudit(l lane, out report) (err error) {
 	if l.unlogged, err = buildUnlogged(l.dir); err != nil {
 		return err
 	}
-	hook := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { io.Copy(io.Discard, r.Body) }))
+	hook := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter,
+		r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+	}))
 	defer hook.Close()
 	return p.measureStages(l, withLogs(hook.URL), out.auditHead, out.audit)
 }

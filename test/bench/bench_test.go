@@ -31,7 +31,8 @@ func (p *plan) build(t testing.TB) {
 	}
 }
 
-// TestEverythingRuns takes each case once, for a moment. It asserts no time: figures from a busy machine say nothing.
+// TestEverythingRuns takes each case once, for a moment. It asserts no time: figures from a busy
+// machine say nothing.
 func TestEverythingRuns(t *testing.T) {
 	p := newPlan()
 	p.build(t)
@@ -50,12 +51,15 @@ func TestEverythingRuns(t *testing.T) {
 	}
 	rows := 0
 	for line := range strings.Lines(out.String()) {
-		for _, first := range []string{"http", "stdio", "legacy", "modern", "without a stream", "GET streams"} {
+		for _, first := range []string{"http", "stdio", "legacy", "modern", "without a stream",
+			"GET streams"} {
 			if strings.HasPrefix(line, first) {
 				rows++
 			}
 		}
-		for _, s := range slices.Concat(plugged, withLogs("")[1:], withTelemetry("")[1:], ruling[1:]) { // all have a plain one
+		// all have a plain one
+		for _, s := range slices.Concat(plugged, withLogs("")[1:], withTelemetry("")[1:],
+			ruling[1:]) {
 			if strings.Contains(line, "  "+s.way+"  ") {
 				rows++
 			}
@@ -69,20 +73,23 @@ func TestEverythingRuns(t *testing.T) {
 	audit := len(withLogs("")) * len(p.at) * len(p.sizes)
 	told := len(withTelemetry("")) * len(p.at) * len(p.sizes)
 	policies := len(ruling) * len(p.at) * len(p.sizes)
-	if want := calls + bridge + list + memory + 2 + plugins + audit + told + policies; rows != want {
+	if want := calls + bridge + list + memory + 2 + plugins + audit + told +
+		policies; rows != want {
 		t.Errorf("%d rows were printed, want %d:\n%s", rows, want, &out)
 	}
 	t.Logf("\n%s", &out)
 }
 
-// TestEchoIsEqual holds the harness to what it claims: all ways carry the text both ways, unchanged.
+// TestEchoIsEqual holds the harness to what it claims: all ways carry the text both ways,
+// unchanged.
 func TestEchoIsEqual(t *testing.T) {
 	p := newPlan()
 	p.build(t)
 	for _, route := range p.routes {
 		for _, era := range p.eras {
 			t.Run(fmt.Sprintf("%s %s", route, era), func(t *testing.T) {
-				l := lane{route: route, era: era, workers: 2, servers: 1, tools: 1, gatekit: p.gatekit, bodies: p.bodies, dir: t.TempDir()}
+				l := lane{route: route, era: era, workers: 2, servers: 1, tools: 1,
+					gatekit: p.gatekit, bodies: p.bodies, dir: t.TempDir()}
 				targets, end, err := l.open(ways...)
 				defer func() {
 					if err := end(); err != nil {
@@ -98,10 +105,12 @@ func TestEchoIsEqual(t *testing.T) {
 					if err != nil {
 						t.Fatalf("%s: %v", ways[i], err)
 					}
-					want := member([]byte("{"+m.params[strings.Index(m.params, `"arguments"`):]+"}"), "arguments")
+					want := member([]byte("{"+m.params[strings.Index(m.params, `"arguments"`):]+
+						"}"), "arguments")
 					content := member(result, "content")
 					if got := member(content, "text"); !bytes.Equal(got, member(want, "text")) {
-						t.Errorf("%s: %d bytes of text came back, not the %d that were sent", ways[i], len(got), len(member(want, "text")))
+						t.Errorf("%s: %d bytes of text came back, not the %d that were sent",
+							ways[i], len(got), len(member(want, "text")))
 					}
 				}
 			})
@@ -109,7 +118,8 @@ func TestEchoIsEqual(t *testing.T) {
 	}
 }
 
-// TestPluginsChangeNothing holds the plugins that are compared to what the comparison claims: with all of them the text goes through as it is.
+// TestPluginsChangeNothing holds the plugins that are compared to what the comparison claims: with
+// all of them the text goes through as it is.
 func TestPluginsChangeNothing(t *testing.T) {
 	p := newPlan()
 	p.build(t)
@@ -119,7 +129,8 @@ func TestPluginsChangeNothing(t *testing.T) {
 	}
 	for _, s := range plugged {
 		t.Run(s.way, func(t *testing.T) {
-			l := lane{route: httpHTTP, era: legacy, workers: 1, servers: 1, tools: 1, gatekit: p.gatekit, bodies: p.bodies, dir: t.TempDir(), stages: plugged}
+			l := lane{route: httpHTTP, era: legacy, workers: 1, servers: 1, tools: 1,
+				gatekit: p.gatekit, bodies: p.bodies, dir: t.TempDir(), stages: plugged}
 			targets, end, err := l.open(s.way)
 			defer func() {
 				if err := end(); err != nil {
@@ -153,15 +164,18 @@ func BenchmarkCall(b *testing.B) {
 			for _, size := range p.sizes {
 				for _, at := range p.at {
 					for _, way := range ways {
-						b.Run(fmt.Sprintf("%s/%s/%s/%d/%s", route, era, strings.ReplaceAll(bytesOf(size), " ", ""), at, way), func(b *testing.B) {
-							l := lane{route: route, era: era, workers: at, servers: 1, tools: 1, gatekit: p.gatekit, bodies: p.bodies, dir: b.TempDir()}
-							targets, end, err := l.open(way)
-							defer end()
-							if err != nil {
-								b.Fatal(err)
-							}
-							benchmark(b, targets[0], at, size)
-						})
+						b.Run(fmt.Sprintf("%s/%s/%s/%d/%s", route, era,
+							strings.ReplaceAll(bytesOf(size), " ", ""), at, way),
+							func(b *testing.B) {
+								l := lane{route: route, era: era, workers: at, servers: 1, tools: 1,
+									gatekit: p.gatekit, bodies: p.bodies, dir: b.TempDir()}
+								targets, end, err := l.open(way)
+								defer end()
+								if err != nil {
+									b.Fatal(err)
+								}
+								benchmark(b, targets[0], at, size)
+							})
 					}
 				}
 			}
@@ -173,7 +187,9 @@ func benchmark(b *testing.B, t *target, workers, size int) {
 	m := callEcho(t.tool, size)
 	b.SetBytes(int64(size))
 	b.ResetTimer()
-	if _, err := drive(t.client, workers, m, func(n int64) bool { return n < int64(b.N) }); err != nil {
+	if _, err := drive(t.client, workers, m, func(n int64) bool {
+		return n < int64(b.N)
+	}); err != nil {
 		b.Fatal(err)
 	}
 }

@@ -29,7 +29,8 @@ const (
 const (
 	legacyVersion = "2025-11-25"
 	modernVersion = "2026-07-28"
-	modernMeta    = `"_meta":{"io.modelcontextprotocol/protocolVersion":"` + modernVersion + `","io.modelcontextprotocol/clientInfo":{"name":"bench","version":"1"},` +
+	modernMeta    = `"_meta":{"io.modelcontextprotocol/protocolVersion":"` + modernVersion +
+		`","io.modelcontextprotocol/clientInfo":{"name":"bench","version":"1"},` +
 		`"io.modelcontextprotocol/clientCapabilities":{}}`
 )
 
@@ -57,22 +58,26 @@ func (m message) append(dst []byte, e era, id int) []byte {
 }
 
 var (
-	initialize  = message{method: "initialize", params: `"protocolVersion":"` + legacyVersion + `","capabilities":{},"clientInfo":{"name":"bench","version":"1"}`}
+	initialize = message{method: "initialize", params: `"protocolVersion":"` + legacyVersion +
+		`","capabilities":{},"clientInfo":{"name":"bench","version":"1"}`}
 	initialized = message{method: "notifications/initialized", notify: true}
 	listTools   = message{method: "tools/list"}
 )
 
-// callEcho calls the echo tool with n bytes of text: lines of 80 characters, as results of tools mostly are.
+// callEcho calls the echo tool with n bytes of text: lines of 80 characters, as results of tools
+// mostly are.
 func callEcho(tool string, n int) message {
 	line := `The quick brown fox jumps over the lazy dog, while 12 boxing wizards watch it.\n`
 	text := strings.Repeat(line, n/len(line)+1)[:n]
 	text = strings.TrimSuffix(text, `\`)
-	return message{method: "tools/call", name: tool, params: `"name":"` + tool + `","arguments":{"text":"` + text + `"}`}
+	return message{method: "tools/call", name: tool,
+		params: `"name":"` + tool + `","arguments":{"text":"` + text + `"}`}
 }
 
 // client makes one call at a time for each of its workers, numbered from 0.
 type client interface {
-	// do sends a message and answers what came back, valid until the worker's next call; nil for a notification.
+	// do sends a message and answers what came back, valid until the worker's next call; nil for a
+	// notification.
 	do(worker int, m message) ([]byte, error)
 	close() error
 }
@@ -130,7 +135,8 @@ func dialHTTP(address string, e era, workers int) (*httpClient, error) {
 		if err != nil {
 			return nil, errors.Join(err, c.close())
 		}
-		c.workers = append(c.workers, &httpWorker{conn: conn, r: bufio.NewReaderSize(conn, 64<<10), id: i})
+		c.workers = append(c.workers, &httpWorker{conn: conn, r: bufio.NewReaderSize(conn, 64<<10),
+			id: i})
 	}
 	return c, nil
 }
@@ -141,9 +147,11 @@ func (c *httpClient) do(worker int, m message) ([]byte, error) {
 	w.msg = m.append(w.msg[:0], c.era, w.id)
 	w.out = append(w.out[:0], "POST "...)
 	w.out = append(append(w.out, c.url.Path...), " HTTP/1.1\r\nHost: "...)
-	w.out = append(append(w.out, c.url.Host...), "\r\nContent-Type: application/json\r\nAccept: application/json, text/event-stream\r\n"...)
+	w.out = append(append(w.out, c.url.Host...),
+		"\r\nContent-Type: application/json\r\nAccept: application/json, text/event-stream\r\n"...)
 	if c.era == modern {
-		w.out = append(append(w.out, "Mcp-Protocol-Version: "+modernVersion+"\r\nMcp-Method: "...), m.method...)
+		w.out = append(append(w.out, "Mcp-Protocol-Version: "+modernVersion+"\r\nMcp-Method: "...),
+			m.method...)
 		if m.name != "" {
 			w.out = append(append(w.out, "\r\nMcp-Name: "...), m.name...)
 		}
@@ -201,7 +209,8 @@ func (c *httpClient) openStream() (io.Closer, error) {
 	if err != nil {
 		return nil, err
 	}
-	fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\nAccept: text/event-stream\r\nMcp-Protocol-Version: %s\r\nMcp-Session-Id: %s\r\n\r\n",
+	fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\nAccept: "+
+		"text/event-stream\r\nMcp-Protocol-Version: %s\r\nMcp-Session-Id: %s\r\n\r\n",
 		c.url.Path, c.url.Host, legacyVersion, c.session)
 	res, err := http.ReadResponse(bufio.NewReaderSize(conn, 512), nil)
 	if err == nil && res.StatusCode != http.StatusOK {

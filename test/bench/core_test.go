@@ -23,14 +23,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// BenchmarkCore is one call through all of Gatekit but its transports, in one process: what it costs beside net/http and pipes. It is
-// steadier than what is measured between processes, and made for -cpuprofile and benchstat. cpu-ns/op holds also when others use the machine.
+// BenchmarkCore is one call through all of Gatekit but its transports, in one process: what it
+// costs beside net/http and pipes. It is steadier than what is measured between processes, and made
+// for -cpuprofile and benchstat. cpu-ns/op holds also when others use the machine.
 func BenchmarkCore(b *testing.B) {
 	for _, e := range []era{legacy, modern} {
 		for _, size := range []int{1 << 10, 64 << 10} {
 			name := fmt.Sprintf("%s/%s", e, strings.ReplaceAll(bytesOf(size), " ", ""))
 			b.Run("http/"+name, func(b *testing.B) {
-				f := core(b, upstream.Options{Era: string(e), Dial: upstream.Dial{HTTP: echoPost{}}})
+				f := core(b, upstream.Options{Era: string(e),
+					Dial: upstream.Dial{HTTP: echoPost{}}})
 				m := callEcho("s0__echo", size)
 				session := ""
 				if e == legacy {
@@ -47,7 +49,10 @@ func BenchmarkCore(b *testing.B) {
 				}
 			})
 			b.Run("stdio/"+name, func(b *testing.B) {
-				f := core(b, upstream.Options{Era: string(e), Dial: upstream.Dial{Pipe: func(context.Context) (upstream.Pipe, error) { return newEchoPipe(), nil }}})
+				f := core(b, upstream.Options{Era: string(e),
+					Dial: upstream.Dial{Pipe: func(context.Context) (upstream.Pipe, error) {
+						return newEchoPipe(), nil
+					}}})
 				p := &clientPipe{in: make(chan []byte), out: make(chan []byte)}
 				ctx, leave := context.WithCancel(b.Context())
 				served := make(chan error)
@@ -94,13 +99,15 @@ func core(b *testing.B, o upstream.Options) *downstream.Front {
 	}
 	o.Name = "s0"
 	up := upstream.New(o)
-	p, err := proxy.New(proxy.Options{Pipeline: pipeline.New(log, pipeline.Options{}), Servers: []proxy.ServerConfig{{Name: o.Name, Upstream: up}}})
+	p, err := proxy.New(proxy.Options{Pipeline: pipeline.New(log, pipeline.Options{}),
+		Servers: []proxy.ServerConfig{{Name: o.Name, Upstream: up}}})
 	if err != nil {
 		b.Fatal(err)
 	}
 	f := downstream.New(downstream.Options{Proxy: p})
 	b.Cleanup(func() {
-		if err := errors.Join(f.Close(context.Background()), p.Close(), up.Close(), log.Close()); err != nil {
+		if err := errors.Join(f.Close(context.Background()), p.Close(), up.Close(),
+			log.Close()); err != nil {
 			b.Error(err)
 		}
 	})
@@ -108,7 +115,8 @@ func core(b *testing.B, o upstream.Options) *downstream.Front {
 }
 
 func post(b *testing.B, f *downstream.Front, e era, session string, m message, id int) *written {
-	h := http.Header{"Accept": {"application/json, text/event-stream"}, "Content-Type": {"application/json"}}
+	h := http.Header{"Accept": {"application/json, text/event-stream"},
+		"Content-Type": {"application/json"}}
 	if e == modern {
 		h["Mcp-Protocol-Version"] = []string{modernVersion}
 		h["Mcp-Method"] = []string{m.method}
@@ -154,7 +162,8 @@ func (w *written) Close() error { return nil }
 type echoPost struct{}
 
 func (echoPost) Post(_ context.Context, _ http.Header, body []byte) (*upstream.Answer, error) {
-	a := &upstream.Answer{Status: http.StatusAccepted, Header: http.Header{"Content-Type": {"application/json"}}, Body: answer(nil, body, 1)}
+	a := &upstream.Answer{Status: http.StatusAccepted,
+		Header: http.Header{"Content-Type": {"application/json"}}, Body: answer(nil, body, 1)}
 	if a.Body != nil {
 		a.Status = http.StatusOK
 	}
@@ -219,7 +228,8 @@ func (p *clientPipe) Write(_ context.Context, parts ...[]byte) error {
 	return nil
 }
 
-// BenchmarkMessage is what is done to each message at least: read strictly, and written under another id.
+// BenchmarkMessage is what is done to each message at least: read strictly, and written under
+// another id.
 func BenchmarkMessage(b *testing.B) {
 	for _, size := range []int{1 << 10, 64 << 10, 1 << 20} {
 		raw := callEcho("echo", size).append(nil, legacy, 1)

@@ -14,7 +14,8 @@ import (
 	"strings"
 )
 
-// The backend is a server of both eras that does as little as one can: it cuts what it needs out of the request and answers.
+// The backend is a server of both eras that does as little as one can: it cuts what it needs out of
+// the request and answers.
 
 // echoStdio serves stdin and stdout until the end of stdin.
 func echoStdio() error {
@@ -34,8 +35,9 @@ func echoStdio() error {
 	}
 }
 
-// echoHTTP serves a port of its choice, which it prints, until stdin ends. The path /tools/N/… is a server with N tools; one that
-// ends in /streams grants a GET stream, as servers with notifications do.
+// echoHTTP serves a port of its choice, which it prints, until stdin ends. The path /tools/N/… is a
+// server with N tools; one that ends in /streams grants a GET stream, as servers with notifications
+// do.
 func echoHTTP() error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -76,7 +78,8 @@ func echoConn(c net.Conn) {
 		buf = buf[:0]
 		switch {
 		case req.Method == "GET" && strings.HasSuffix(req.URL.Path, "/streams"):
-			head = append(head, "200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"...)
+			head = append(head, "200 OK\r\nContent-Type: "+
+				"text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"...)
 			c.Write(head)
 			io.Copy(io.Discard, c)
 			return
@@ -126,7 +129,8 @@ func answer(dst, msg []byte, tools int) []byte {
 	}
 	dst = append(append(dst, `{"jsonrpc":"2.0","id":`...), id...)
 	dst = append(dst, `,"result":{`...)
-	if bytes.Contains(member(params, "_meta"), []byte(`"io.modelcontextprotocol/protocolVersion"`)) {
+	if bytes.Contains(member(params, "_meta"),
+		[]byte(`"io.modelcontextprotocol/protocolVersion"`)) {
 		dst = append(dst, `"resultType":"complete",`...)
 	}
 	switch string(method) {
@@ -145,7 +149,8 @@ func answer(dst, msg []byte, tools int) []byte {
 		}
 		dst = append(dst, ']')
 	case `"tools/call"`:
-		dst = append(append(dst, `"content":[{"type":"text","text":`...), member(member(params, "arguments"), "text")...)
+		dst = append(append(dst, `"content":[{"type":"text","text":`...),
+			member(member(params, "arguments"), "text")...)
 		dst = append(dst, "}]"...)
 	case `"ping"`:
 	default:

@@ -32,7 +32,8 @@ func main() {
 	}
 }
 
-// playRole is this binary as one of the other processes of a measurement; is says whether the arguments name one.
+// playRole is this binary as one of the other processes of a measurement; is says whether the
+// arguments name one.
 func playRole(args []string) (is bool, err error) {
 	if len(args) < 2 {
 		return false, nil
@@ -78,7 +79,8 @@ type plan struct {
 
 func newPlan() plan {
 	return plan{
-		parts: list[string]{"calls", "bridge", "list", "memory", "sessions", "plugins", "policies", "audit", "telemetry"}, ways: ways,
+		parts: list[string]{"calls", "bridge", "list", "memory", "sessions", "plugins", "policies",
+			"audit", "telemetry"}, ways: ways,
 		routes: list[route]{httpHTTP, httpStdio, stdioStdio}, eras: list[era]{legacy, modern},
 		sizes: list[int]{1 << 10, 64 << 10, 1 << 20}, at: list[int]{1, 32},
 		rounds: 9, length: 300 * time.Millisecond, calls: 10_000, sessions: 400,
@@ -97,15 +99,21 @@ func (p *plan) flags(f *flag.FlagSet) {
 	f.DurationVar(&p.length, "for", p.length, "length of one target's turn in a round")
 	f.IntVar(&p.calls, "calls", p.calls, "calls of each size before memory is read")
 	f.IntVar(&p.sessions, "sessions", p.sessions, "idle sessions that are opened")
-	f.StringVar(&p.gatekit, "gatekit", "", "`path` of a built gatekit; built from ./cmd/gatekit when empty")
-	f.StringVar(&p.bodies, "bodies", p.bodies, "what gatekit's audit log holds of them: digest, none or redacted")
-	f.StringVar(&p.profile, "profile", "", "`folder` for CPU and heap profiles of gatekit, one pair a process; gatekit is then built with a profiler added")
+	f.StringVar(&p.gatekit, "gatekit", "",
+		"`path` of a built gatekit; built from ./cmd/gatekit when empty")
+	f.StringVar(&p.bodies, "bodies", p.bodies,
+		"what gatekit's audit log holds of them: digest, none or redacted")
+	f.StringVar(&p.profile, "profile", "",
+		"`folder` for CPU and heap profiles of gatekit, one pair a process; gatekit is then "+
+			"built with a profiler added")
 }
 
 // smoke makes the plan so short that it only shows that everything runs.
 func (p *plan) smoke() {
-	p.rounds, p.length, p.calls, p.sessions, p.servers, p.toolsOfOne = 1, 20*time.Millisecond, 10, 5, 3, 10
-	p.sizes, p.at = p.sizes[:2], []int{1, 4} // a busy machine that builds and tests other things has these in time, too
+	p.rounds, p.length, p.calls, p.sessions, p.servers, p.toolsOfOne = 1, 20*time.Millisecond, 10,
+		5, 3, 10
+	// a busy machine that builds and tests other things has these in time, too
+	p.sizes, p.at = p.sizes[:2], []int{1, 4}
 }
 
 func (p *plan) run(out report) (err error) {
@@ -119,7 +127,8 @@ func (p *plan) run(out report) (err error) {
 			return err
 		}
 	}
-	l := lane{servers: 1, tools: 1, gatekit: p.gatekit, bodies: p.bodies, dir: dir, profiled: p.profile != ""}
+	l := lane{servers: 1, tools: 1, gatekit: p.gatekit, bodies: p.bodies, dir: dir,
+		profiled: p.profile != ""}
 	for _, part := range p.parts {
 		switch part {
 		case "calls":
@@ -141,7 +150,8 @@ func (p *plan) run(out report) (err error) {
 		case "telemetry":
 			err = p.measureTelemetry(l, out)
 		default:
-			err = fmt.Errorf("-parts %q: there are calls, bridge, list, memory, sessions, plugins, policies, audit and telemetry", part)
+			err = fmt.Errorf("-parts %q: there are calls, bridge, list, memory, sessions, "+
+				"plugins, policies, audit and telemetry", part)
 		}
 		if err != nil {
 			return err
@@ -166,7 +176,9 @@ func (p *plan) measureCalls(l lane, out report) error {
 						break
 					}
 					var c comparison
-					c, err = compare(targets, l.workers, func(t *target) message { return callEcho(t.tool, size) }, p.rounds, p.length)
+					c, err = compare(targets, l.workers, func(t *target) message {
+						return callEcho(t.tool, size)
+					}, p.rounds, p.length)
 					if err == nil {
 						out.calls(l, size, p.proxies(), c)
 					}
@@ -180,7 +192,8 @@ func (p *plan) measureCalls(l lane, out report) error {
 	return nil
 }
 
-// measureBridge compares gatekit before a server of the client's era with gatekit before one of the other.
+// measureBridge compares gatekit before a server of the client's era with gatekit before one of the
+// other.
 func (p *plan) measureBridge(l lane, out report) error {
 	if !slices.Contains(p.ways, "gatekit") {
 		return nil
@@ -196,7 +209,9 @@ func (p *plan) measureBridge(l lane, out report) error {
 					break
 				}
 				var c comparison
-				c, err = compare(targets, l.workers, func(t *target) message { return callEcho(t.tool, size) }, p.rounds, p.length)
+				c, err = compare(targets, l.workers, func(t *target) message {
+					return callEcho(t.tool, size)
+				}, p.rounds, p.length)
 				if err == nil {
 					out.bridge(l, size, ways, c)
 				}
@@ -209,8 +224,8 @@ func (p *plan) measureBridge(l lane, out report) error {
 	return nil
 }
 
-// measureList compares the merged list of several servers with the same list from one: what a client would see that had
-// all the tools in one place.
+// measureList compares the merged list of several servers with the same list from one: what a
+// client would see that had all the tools in one place.
 func (p *plan) measureList(l lane, out report) error {
 	l.route, l.servers, l.tools = httpHTTP, p.servers, p.toolsOfOne
 	out.listHead(l, p.proxies())
@@ -219,7 +234,9 @@ func (p *plan) measureList(l lane, out report) error {
 			targets, end, err := l.open(append([]string{"direct"}, p.proxies()...)...)
 			if err == nil {
 				var c comparison
-				c, err = compare(targets, l.workers, func(*target) message { return listTools }, p.rounds, p.length)
+				c, err = compare(targets, l.workers, func(*target) message {
+					return listTools
+				}, p.rounds, p.length)
 				if err == nil {
 					out.list(l, p.proxies(), c)
 				}
@@ -243,7 +260,9 @@ func buildGatekit(dir, profile string) (string, error) {
 
 // buildUnlogged builds one that records no message.
 func buildUnlogged(dir string) (string, error) {
-	return build(filepath.Join(dir, "gatekit-unlogged"), func(root string) (string, error) { return unlogged(dir, root) })
+	return build(filepath.Join(dir, "gatekit-unlogged"), func(root string) (string, error) {
+		return unlogged(dir, root)
+	})
 }
 
 // build builds gatekit under an overlay, or as it is where that is none.

@@ -22,9 +22,10 @@ type reading struct {
 // comparison holds the rounds of one case, in the order of ways; a way that was not taken has none.
 type comparison [][]reading
 
-// compare measures the targets in turn, round by round, so that what disturbs the machine disturbs all of them; the order
-// turns round with every round.
-func compare(targets []*target, workers int, m func(*target) message, rounds int, length time.Duration) (comparison, error) {
+// compare measures the targets in turn, round by round, so that what disturbs the machine disturbs
+// all of them; the order turns round with every round.
+func compare(targets []*target, workers int, m func(*target) message, rounds int,
+	length time.Duration) (comparison, error) {
 	c := make(comparison, len(targets))
 	for _, t := range targets {
 		if _, err := measure(t, workers, m(t), length/4); err != nil { // warm up
@@ -63,12 +64,13 @@ func measure(t *target, workers int, m message, length time.Duration) (reading, 
 	slices.Sort(took)
 	return reading{
 		p50: took[len(took)/2], p99: took[len(took)*99/100],
-		rate: float64(len(took)) / elapsed.Seconds(), calls: len(took), cpu: after - before, children: childrenAfter - childrenBefore,
+		rate: float64(len(took)) / elapsed.Seconds(), calls: len(took), cpu: after - before,
+		children: childrenAfter - childrenBefore,
 	}, nil
 }
 
-// drive lets each worker call, one call after another, as long as more(number of the call) says so, and at least once. It answers how long
-// each call took.
+// drive lets each worker call, one call after another, as long as more(number of the call) says so,
+// and at least once. It answers how long each call took.
 func drive(c client, workers int, m message, more func(n int64) bool) ([]time.Duration, error) {
 	var (
 		begun atomic.Int64

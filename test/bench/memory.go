@@ -8,7 +8,8 @@ import (
 	"io"
 )
 
-// measureMemory reads what the proxies hold after many calls of each size, one size after the other in one process.
+// measureMemory reads what the proxies hold after many calls of each size, one size after the other
+// in one process.
 func (p *plan) measureMemory(l lane, out report) error {
 	out.memoryHead(p.calls, p.sizes)
 	l.era = p.eras[0]
@@ -23,7 +24,9 @@ func (p *plan) measureMemory(l lane, out report) error {
 						break
 					}
 					t := targets[0]
-					_, err = drive(t.client, l.workers, callEcho(t.tool, size), func(n int64) bool { return n < int64(p.calls) })
+					_, err = drive(t.client, l.workers, callEcho(t.tool, size), func(n int64) bool {
+						return n < int64(p.calls)
+					})
 					now := 0
 					now, peak = t.proxy.resident()
 					resident = append(resident, now)
@@ -40,8 +43,8 @@ func (p *plan) measureMemory(l lane, out report) error {
 	return nil
 }
 
-// measureSessions reads what an idle legacy session costs: opened over HTTP, with an HTTP server behind, its client's connection closed; and once more
-// with a GET stream held open by the client.
+// measureSessions reads what an idle legacy session costs: opened over HTTP, with an HTTP server
+// behind, its client's connection closed; and once more with a GET stream held open by the client.
 func (p *plan) measureSessions(l lane, out report) error {
 	out.sessionsHead(p.sessions)
 	l.route, l.era, l.workers = httpHTTP, legacy, 1
@@ -61,8 +64,8 @@ func (p *plan) measureSessions(l lane, out report) error {
 	return nil
 }
 
-// idle opens sessions and answers by how much each let the proxy grow. A quarter more are opened before, so that what is
-// allocated once is not counted.
+// idle opens sessions and answers by how much each let the proxy grow. A quarter more are opened
+// before, so that what is allocated once is not counted.
 func idle(t *target, sessions int, streams bool) (each int, err error) {
 	var open []io.Closer
 	defer func() {

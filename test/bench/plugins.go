@@ -29,18 +29,21 @@ type stages struct {
 // plain is a Gatekit without any, which all others are held against.
 const plain = "none"
 
-// withPlugins are what is compared, plain first. Plugins of one's own run in a process each and those of Gatekit share one, so three that share one are three limits, which count
-// and let pass; counting takes a microsecond or two.
+// withPlugins are what is compared, plain first. Plugins of one's own run in a process each and
+// those of Gatekit share one, so three that share one are three limits, which count and let pass;
+// counting takes a microsecond or two.
 func withPlugins() ([]stages, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
 	own := func(name, config string) string {
-		return fmt.Sprintf("[[plugin]]\nname = %q\ntimeout = \"30s\"\ncommand = [%q, \"plugin\", \"allow\"]\nconfig = %s\n", name, self, config)
+		return fmt.Sprintf("[[plugin]]\nname = %q\ntimeout = \"30s\"\ncommand = [%q, "+
+			"\"plugin\", \"allow\"]\nconfig = %s\n", name, self, config)
 	}
 	use := func(name, builtin, config string) string {
-		return fmt.Sprintf("[[plugin]]\nname = %q\ntimeout = \"30s\"\nuse = %q\nconfig = %s\n", name, builtin, config)
+		return fmt.Sprintf("[[plugin]]\nname = %q\ntimeout = \"30s\"\nuse = %q\nconfig = %s\n",
+			name, builtin, config)
 	}
 	all := []stages{
 		{way: plain},
@@ -51,7 +54,8 @@ func withPlugins() ([]stages, error) {
 	}
 	together, scanning := "", ""
 	for _, name := range []string{"a", "b", "c"} {
-		together += use(name, "limits", `{ calls = [{ per = "tool", concurrent = 4096 }], loop = { action = "off" }, result = { bytes = 10000000 } }`)
+		together += use(name, "limits",
+			`{ calls = [{ per = "tool", concurrent = 4096 }], loop = { action = "off" }, result = { bytes = 10000000 } }`)
 	}
 	scanners := scanners()
 	for _, name := range scanners {
@@ -84,7 +88,8 @@ func (p *plan) measurePlugins(l lane, out report) error {
 }
 
 // measureStages compares Gatekits of several configurations with the first.
-func (p *plan) measureStages(l lane, all []stages, head func(lane), row func(lane, int, comparison)) error {
+func (p *plan) measureStages(l lane, all []stages, head func(lane), row func(lane, int,
+	comparison)) error {
 	l.route, l.era, l.stages = p.routes[0], p.eras[0], all
 	var ways []string
 	for _, s := range all {
@@ -98,7 +103,9 @@ func (p *plan) measureStages(l lane, all []stages, head func(lane), row func(lan
 				break
 			}
 			var c comparison
-			c, err = compare(targets, l.workers, func(t *target) message { return callEcho(t.tool, size) }, p.rounds, p.length)
+			c, err = compare(targets, l.workers, func(t *target) message {
+				return callEcho(t.tool, size)
+			}, p.rounds, p.length)
 			if err == nil {
 				row(l, size, c)
 			}

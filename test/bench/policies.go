@@ -18,21 +18,28 @@ func withPolicies(dir string) ([]stages, error) {
 	all := []stages{
 		{way: plain},
 		{way: defaultRules, tables: ruled(library.Default())},
-		{way: "no body read", tables: ruled(map[string]map[string]any{"limits/rate": {"per_minute": 100_000_000}, "tools/allowlist": {"tools": []any{"*"}}})},
+		{way: "no body read", tables: ruled(
+			map[string]map[string]any{"limits/rate": {"per_minute": 100_000_000},
+				"tools/allowlist": {"tools": []any{"*"}}})},
 	}
-	for _, set := range []struct{ way, name string }{{"fifty, of a tool each", `input.name == "delete_%[1]d"`}, {"fifty, of all tools", `input.name != "delete_%[1]d"`}} {
+	for _, set := range []struct{ way, name string }{{"fifty, of a tool each",
+		`input.name == "delete_%[1]d"`}, {"fifty, of all tools", `input.name != "delete_%[1]d"`}} {
 		files := filepath.Join(dir, strings.ReplaceAll(set.way, " ", ""))
 		if err := os.MkdirAll(files, 0o700); err != nil {
 			return nil, err
 		}
 		for i := range 50 {
-			rego := fmt.Sprintf("package gatekit.team%[1]d\n\ndeny contains \"it is of another team\" if {\n\tinput.kind == \"request\"\n\tinput.method == \"tools/call\"\n\t"+set.name+
+			rego := fmt.Sprintf("package gatekit.team%[1]d\n\ndeny contains \"it is of another "+
+				"team\" if {\n\tinput.kind == \"request\"\n\tinput.method == \"tools/call\"\n\t"+
+				set.name+
 				"\n\tstartswith(input.params.arguments.path, \"/srv/team%[1]d/\")\n}\n", i)
-			if err := os.WriteFile(filepath.Join(files, fmt.Sprintf("team%d.rego", i)), []byte(rego), 0o600); err != nil {
+			if err := os.WriteFile(filepath.Join(files, fmt.Sprintf("team%d.rego", i)),
+				[]byte(rego), 0o600); err != nil {
 				return nil, err
 			}
 		}
-		all = append(all, stages{way: set.way, tables: fmt.Sprintf("[policy]\nfiles = [%q]\n", files)})
+		all = append(all, stages{way: set.way, tables: fmt.Sprintf("[policy]\nfiles = [%q]\n",
+			files)})
 	}
 	return all, nil
 }

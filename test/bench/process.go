@@ -41,7 +41,8 @@ func start(command []string) (*process, error) {
 	os.Remove(stderr.Name())
 	p := &process{cmd: exec.Command(command[0], command[1:]...), stderr: stderr}
 	p.cmd.Stderr = stderr
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // none outlives a driver that is killed
+	// none outlives a driver that is killed
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if p.stdin, p.stdout, err = startPiped(p.cmd); err != nil {
 		return nil, fmt.Errorf("start %q: %w", command, err)
 	}
@@ -97,7 +98,8 @@ func (p *process) log() string {
 	return string(b[:n])
 }
 
-// cpu is the time that the process has computed, its children not counted. The kernel shows it in steps of 10 ms.
+// cpu is the time that the process has computed, its children not counted. The kernel shows it in
+// steps of 10 ms.
 func (p *process) cpu() time.Duration { return cpuOf(strconv.Itoa(p.cmd.Process.Pid)) }
 
 // childrenCPU is that of its children: plugins, and servers on stdio.

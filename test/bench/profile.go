@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// profiler is a file that is laid over cmd/gatekit at build time (go build -overlay), so that the product holds no profiler.
+// profiler is a file that is laid over cmd/gatekit at build time (go build -overlay), so that the
+// product holds no profiler.
 //
 //go:embed testdata/profiler.go.txt
 var profiler string
@@ -27,11 +28,13 @@ func profiled(dir, root, folder string) (overlay string, err error) {
 		return "", err
 	}
 	source := filepath.Join(dir, "profiler.go")
-	if err := os.WriteFile(source, []byte(strings.ReplaceAll(profiler, "FOLDER", folder)), 0o600); err != nil {
+	if err := os.WriteFile(source, []byte(strings.ReplaceAll(profiler, "FOLDER", folder)),
+		0o600); err != nil {
 		return "", err
 	}
 	overlay = filepath.Join(dir, "overlay.json")
-	b, err := json.Marshal(map[string]map[string]string{"Replace": {filepath.Join(root, "cmd/gatekit/profiler.go"): source}})
+	b, err := json.Marshal(map[string]map[string]string{"Replace": {filepath.Join(root,
+		"cmd/gatekit/profiler.go"): source}})
 	if err != nil {
 		return "", err
 	}

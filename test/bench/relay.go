@@ -16,13 +16,16 @@ import (
 	"sync/atomic"
 )
 
-// The relay is the reference: the least that a proxy of whole messages can do. It buffers a message, finds the members of its
-// envelope without validating anything, forwards it under an id of its own, and puts the client's id into the answer.
+// The relay is the reference: the least that a proxy of whole messages can do. It buffers a
+// message, finds the members of its envelope without validating anything, forwards it under an id
+// of its own, and puts the client's id into the answer.
 
-// buffers of one call. They are used again: a relay that leaves its bodies to the collector spends most of its time there.
+// buffers of one call. They are used again: a relay that leaves its bodies to the collector spends
+// most of its time there.
 type buffers struct{ msg, out, answer, back []byte }
 
-// forward sends b.msg and fills b.answer, which is empty when there is none; the session id is what the server said.
+// forward sends b.msg and fills b.answer, which is empty when there is none; the session id is what
+// the server said.
 type forward func(h http.Header, b *buffers) (session string, err error)
 
 // relayHTTP serves a port of its choice, which it prints, until stdin ends.
@@ -64,7 +67,8 @@ func relayHTTP(to forward) error {
 }
 
 // forwarded are the headers that a client's request and a server's have in common.
-var forwarded = []string{"Content-Type", "Accept", "Mcp-Protocol-Version", "Mcp-Session-Id", "Mcp-Method", "Mcp-Name"}
+var forwarded = []string{"Content-Type", "Accept", "Mcp-Protocol-Version", "Mcp-Session-Id",
+	"Mcp-Method", "Mcp-Name"}
 
 // toHTTP forwards to a URL.
 func toHTTP(url string) forward {

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// report prints what was measured as tables, row by row as it comes. What the columns mean is in doc.go.
+// report prints what was measured as tables, row by row as it comes. What the columns mean is in
+// doc.go.
 type report struct{ to io.Writer }
 
 func (r report) line(format string, args ...any) {
@@ -39,7 +40,8 @@ func (r report) heads(first string, proxies []string) {
 
 func (r report) calls(l lane, size int, proxies []string, c comparison) {
 	var row strings.Builder
-	fmt.Fprintf(&row, "%-11s %-7s %8s %7d | %s", l.route, l.era, bytesOf(size), l.workers, directCells(c))
+	fmt.Fprintf(&row, "%-11s %-7s %8s %7d | %s", l.route, l.era, bytesOf(size), l.workers,
+		directCells(c))
 	for i := range proxies {
 		row.WriteString(proxyCells(c, i+1))
 	}
@@ -51,16 +53,19 @@ func (r report) calls(l lane, size int, proxies []string, c comparison) {
 }
 
 func ratioCells(c comparison, latency, rate string) string {
-	return fmt.Sprintf(" | %4.2f %-8s %4.2f %-8s %4.2f", ratio(c.added(2, p50), c.added(1, p50)), latency, c.rate(2)/c.rate(1), rate, ratio(c.cpu(2), c.cpu(1)))
+	return fmt.Sprintf(" | %4.2f %-8s %4.2f %-8s %4.2f", ratio(c.added(2, p50), c.added(1, p50)),
+		latency, c.rate(2)/c.rate(1), rate, ratio(c.cpu(2), c.cpu(1)))
 }
 
 func (r report) bridgeHead(ways []string) {
-	r.line("\ncalls of echo through gatekit, before a server of the client's era, and (bridged) before one of the other; reach: +p50 ≤ 1.5")
+	r.line("\ncalls of echo through gatekit, before a server of the client's era, and (bridged) " +
+		"before one of the other; reach: +p50 ≤ 1.5")
 	r.heads(fmt.Sprintf("%-11s %-7s %8s %7s", "route", "era", "size", "at"), ways)
 }
 
 func (r report) bridge(l lane, size int, ways []string, c comparison) {
-	row := fmt.Sprintf("%-11s %-7s %8s %7d | %s", l.route, l.era, bytesOf(size), l.workers, directCells(c))
+	row := fmt.Sprintf("%-11s %-7s %8s %7d | %s", l.route, l.era, bytesOf(size), l.workers,
+		directCells(c))
 	for i := range ways {
 		row += proxyCells(c, i+1)
 	}
@@ -68,9 +73,11 @@ func (r report) bridge(l lane, size int, ways []string, c comparison) {
 }
 
 func (r report) pluginsHead(l lane) {
-	r.line("\ncalls of echo through gatekit with plugins (%s %s), added to those without any; cpu/call: of gatekit and of its plugins", l.route, l.era)
+	r.line("\ncalls of echo through gatekit with plugins (%s %s), added to those without any; "+
+		"cpu/call: of gatekit and of its plugins", l.route, l.era)
 	if names := scanners(); len(names) > 0 {
-		r.line("the plugins of this gatekit that read all texts: %s; each with its defaults", strings.Join(names, ", "))
+		r.line("the plugins of this gatekit that read all texts: %s; each with its defaults",
+			strings.Join(names, ", "))
 	} else {
 		r.line("this gatekit has no plugin that reads all texts")
 	}
@@ -78,31 +85,38 @@ func (r report) pluginsHead(l lane) {
 }
 
 func (r report) telemetryHead(l lane) {
-	r.line("\ncalls of echo through gatekit with telemetry (%s %s), added to those without", l.route, l.era)
+	r.line("\ncalls of echo through gatekit with telemetry (%s %s), added to those without",
+		l.route, l.era)
 	r.stagesHead("telemetry")
 }
 
 func (r report) stagesHead(what string) {
-	r.line("%8s %7s  %-24s | %7s %7s %7s %-10s | %7s %5s %-9s | %8s %8s", "size", "at", what, "p50", "+p50", "+p99", "", "rate", "share", "", "gatekit", "plugins")
+	r.line("%8s %7s  %-24s | %7s %7s %7s %-10s | %7s %5s %-9s | %8s %8s", "size", "at", what,
+		"p50", "+p50", "+p99", "", "rate", "share", "", "gatekit", "plugins")
 }
 
 func (r report) stages(l lane, size int, c comparison) {
 	for i, s := range l.stages {
 		latency, rate := s.reach(l.workers, size)
-		r.line("%8s %7d  %-24s | %7d %7d %7d %-10s | %7.0f %5.2f %-9s | %8d %8d", bytesOf(size), l.workers, s.way,
-			c.p50(i).Microseconds(), c.added(i, p50).Microseconds(), c.added(i, p99).Microseconds(), latency, c.rate(i), c.share(i), rate,
+		r.line("%8s %7d  %-24s | %7d %7d %7d %-10s | %7.0f %5.2f %-9s | %8d %8d", bytesOf(size),
+			l.workers, s.way,
+			c.p50(i).Microseconds(), c.added(i, p50).Microseconds(), c.added(i, p99).Microseconds(),
+			latency, c.rate(i), c.share(i), rate,
 			c.cpu(i).Microseconds(), c.perCall(i, children).Microseconds())
 	}
 }
 
 func (r report) policiesHead(l lane) {
-	r.line("\ncalls of echo through gatekit with policies (%s %s), added to those without any; the text of the call is an argument that no rule is about", l.route, l.era)
+	r.line("\ncalls of echo through gatekit with policies (%s %s), added to those without any; "+
+		"the text of the call is an argument that no rule is about", l.route, l.era)
 	r.stagesHead("policies")
 }
 
 func (r report) auditHead(l lane) {
-	r.line("\ncalls of echo through gatekit (%s %s) with each durability of the audit log, added to one that records no message", l.route, l.era)
-	r.line("%8s %7s  %-24s | %7s %7s %7s %-10s | %7s %5s %-9s | %8s", "size", "at", "durability", "p50", "+p50", "+p99", "", "rate", "share", "", "gatekit")
+	r.line("\ncalls of echo through gatekit (%s %s) with each durability of the audit log, "+
+		"added to one that records no message", l.route, l.era)
+	r.line("%8s %7s  %-24s | %7s %7s %7s %-10s | %7s %5s %-9s | %8s", "size", "at", "durability",
+		"p50", "+p50", "+p99", "", "rate", "share", "", "gatekit")
 }
 
 func (r report) audit(l lane, size int, c comparison) {
@@ -115,12 +129,15 @@ func (r report) audit(l lane, size int, c comparison) {
 				rate = "(≥ 0.95)"
 			}
 		}
-		r.line("%8s %7d  %-24s | %7d %7d %7d %-10s | %7.0f %5.2f %-9s | %8d", bytesOf(size), l.workers, s.way,
-			c.p50(i).Microseconds(), c.added(i, p50).Microseconds(), c.added(i, p99).Microseconds(), latency, c.rate(i), c.share(i), rate, c.cpu(i).Microseconds())
+		r.line("%8s %7d  %-24s | %7d %7d %7d %-10s | %7.0f %5.2f %-9s | %8d", bytesOf(size),
+			l.workers, s.way,
+			c.p50(i).Microseconds(), c.added(i, p50).Microseconds(), c.added(i, p99).Microseconds(),
+			latency, c.rate(i), c.share(i), rate, c.cpu(i).Microseconds())
 	}
 }
 
-// reach is what the issues ask of three plugins of Gatekit in one process, and of the default rules.
+// reach is what the issues ask of three plugins of Gatekit in one process, and of the default
+// rules.
 func (s stages) reach(workers, size int) (latency, rate string) {
 	if s.way == defaultRules && workers == 1 && size == 1<<10 {
 		return "(≤ 60)", ""
@@ -153,14 +170,16 @@ func directCells(c comparison) string {
 }
 
 func proxyCells(c comparison, way int) string {
-	return fmt.Sprintf(" | %7d %7d %7.0f %9d", c.added(way, p50).Microseconds(), c.added(way, p99).Microseconds(), c.rate(way),
+	return fmt.Sprintf(" | %7d %7d %7.0f %9d", c.added(way, p50).Microseconds(),
+		c.added(way, p99).Microseconds(), c.rate(way),
 		c.cpu(way).Microseconds())
 }
 
 func (r report) listHead(l lane, proxies []string) {
 	n := l.servers * l.tools
 	size := len(answer(nil, []byte(`{"id":1,"method":"tools/list"}`), n))
-	r.line("\ntools/list: %d tools, %s, from one server, and through gatekit from %d servers × %d; reach: < 2 ms added at 1", n, bytesOf(size), l.servers, l.tools)
+	r.line("\ntools/list: %d tools, %s, from one server, and through gatekit from %d servers × "+
+		"%d; reach: < 2 ms added at 1", n, bytesOf(size), l.servers, l.tools)
 	r.heads(fmt.Sprintf("%-28s %7s", "era", "at"), proxies)
 }
 
@@ -173,7 +192,8 @@ func (r report) list(l lane, proxies []string, c comparison) {
 }
 
 func (r report) memoryHead(calls int, sizes []int) {
-	r.line("\nresident MiB after %d calls of each size, one size after the other; reach at 1: < 60", calls)
+	r.line("\nresident MiB after %d calls of each size, one size after the other; reach at 1: < 60",
+		calls)
 	row := fmt.Sprintf("%-11s %7s %-8s", "route", "at", "")
 	for _, size := range sizes {
 		row += fmt.Sprintf(" %9s", bytesOf(size))
@@ -190,7 +210,8 @@ func (r report) memory(l lane, way string, resident []int, peak int) {
 }
 
 func (r report) sessionsHead(n int) {
-	r.line("\nresident KiB per idle legacy session over HTTP (%d opened, one call each); reach: < 64", n)
+	r.line("\nresident KiB per idle legacy session over HTTP (%d opened, one call each); reach: "+
+		"< 64", n)
 }
 
 func (r report) sessions(streams bool, each int) {

@@ -62,7 +62,8 @@ type lane struct {
 // ways are the targets of a comparison, in the order of the report.
 var ways = []string{"direct", "relay", "gatekit"}
 
-// open starts all of the named targets on one backend. They are closed by the answered function, also after an error.
+// open starts all of the named targets on one backend. They are closed by the answered function,
+// also after an error.
 func (l lane) open(names ...string) (targets []*target, end func() error, err error) {
 	var backend string
 	var ends []func() error
@@ -118,7 +119,8 @@ func (l lane) oneServer(backend string) string {
 	return fmt.Sprintf("%s/tools/%d", backend, l.tools*l.servers)
 }
 
-// direct is the driver on the backend itself. The backend of http-stdio is a stdio server, and so is its direct way.
+// direct is the driver on the backend itself. The backend of http-stdio is a stdio server, and so
+// is its direct way.
 func (l lane) direct(t *target, backend string) error {
 	if l.route.httpBack() {
 		return l.dialHTTP(t, l.oneServer(backend))
@@ -153,7 +155,8 @@ func (l lane) relay(t *target, backend string) error {
 	return l.dialHTTP(t, "http://"+address+"/mcp")
 }
 
-// behindGatekit is the real binary, its audit log on, and names prefixed: what a user gets. To the backend it speaks serverEra.
+// behindGatekit is the real binary, its audit log on, and names prefixed: what a user gets. To the
+// backend it speaks serverEra.
 func (l lane) behindGatekit(t *target, backend string, serverEra era, with stages) error {
 	dir, err := os.MkdirTemp(l.dir, "gatekit-")
 	if err != nil {
@@ -176,7 +179,8 @@ func (l lane) behindGatekit(t *target, backend string, serverEra era, with stage
 			if l.streams {
 				kind = "streams"
 			}
-			fmt.Fprintf(&config, "url = %q\n", fmt.Sprintf("%s/tools/%d/%s", backend, l.tools, kind))
+			fmt.Fprintf(&config, "url = %q\n", fmt.Sprintf("%s/tools/%d/%s", backend, l.tools,
+				kind))
 			continue
 		}
 		path, err := os.Executable()
@@ -185,7 +189,8 @@ func (l lane) behindGatekit(t *target, backend string, serverEra era, with stage
 		}
 		fmt.Fprintf(&config, "command = %q\nargs = [\"echo\", \"stdio\"]\n", path)
 	}
-	fmt.Fprintf(&config, "[audit]\nfile = %q\nbodies = %q\n", filepath.Join(dir, "audit", "gatekit.jsonl"), l.bodies)
+	fmt.Fprintf(&config, "[audit]\nfile = %q\nbodies = %q\n", filepath.Join(dir,
+		"audit", "gatekit.jsonl"), l.bodies)
 	config.WriteString(with.audit + with.tables)
 	file := filepath.Join(dir, "gatekit.toml")
 	if err := os.WriteFile(file, config.Bytes(), 0o600); err != nil {

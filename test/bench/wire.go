@@ -10,8 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// member answers the raw value of a member of the object obj, and nil when there is none. It validates nothing, so that
-// whoever uses it (client, relay, backend) costs as little as one can: what is well formed is found, what is not is not noticed.
+// member answers the raw value of a member of the object obj, and nil when there is none. It
+// validates nothing, so that whoever uses it (client, relay, backend) costs as little as one can:
+// what is well formed is found, what is not is not noticed.
 func member(obj []byte, name string) []byte {
 	start, end := span(obj, name)
 	return obj[start:end]
@@ -100,11 +101,12 @@ func withID(dst, raw []byte, id string) []byte {
 	return append(dst, raw[end:]...)
 }
 
-// pipeSize is what every pipe is set to: with the kernel's 64 KiB a larger message is passed on in slices, each a
-// switch of processes (performance.md 5.2).
+// pipeSize is what every pipe is set to: with the kernel's 64 KiB a larger message is passed on in
+// slices, each a switch of processes (performance.md 5.2).
 const pipeSize = 1 << 20
 
-// ownEnd makes an inherited end of a pipe large and non-blocking, so that waiting on it parks a goroutine and not a thread.
+// ownEnd makes an inherited end of a pipe large and non-blocking, so that waiting on it parks a
+// goroutine and not a thread.
 func ownEnd(f *os.File) *os.File {
 	fd := f.Fd()
 	enlarge(f)

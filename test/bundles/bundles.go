@@ -1,4 +1,5 @@
-// Package bundles makes bundles as `opa build` does, with OPA's own writer and signer, and what an attacker would make of them.
+// Package bundles makes bundles as `opa build` does, with OPA's own writer and signer, and what an
+// attacker would make of them.
 package bundles
 
 import (
@@ -69,7 +70,8 @@ func Pack(t testing.TB, revision string, files map[string]string, by *Signature)
 			}
 			continue
 		}
-		b.Modules = append(b.Modules, bundle.ModuleFile{URL: "/" + name, Path: "/" + name, RelativePath: "/" + name, Raw: []byte(text)})
+		b.Modules = append(b.Modules, bundle.ModuleFile{URL: "/" + name, Path: "/" + name,
+			RelativePath: "/" + name, Raw: []byte(text)})
 	}
 	if by != nil {
 		claims := filepath.Join(t.TempDir(), "claims.json")
@@ -80,7 +82,8 @@ func Pack(t testing.TB, revision string, files map[string]string, by *Signature)
 		if err := os.WriteFile(claims, text, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := b.GenerateSignature(bundle.NewSigningConfig(by.By.Private, Algorithm, claims), by.ID, true); err != nil {
+		if err := b.GenerateSignature(bundle.NewSigningConfig(by.By.Private, Algorithm, claims),
+			by.ID, true); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -91,7 +94,8 @@ func Pack(t testing.TB, revision string, files map[string]string, by *Signature)
 	return out.Bytes()
 }
 
-// Change is a bundle with its files as change makes them: each gets its name and contents, and answers new ones, or "" for none. At last it gets "", and may add one.
+// Change is a bundle with its files as change makes them: each gets its name and contents, and
+// answers new ones, or "" for none. At last it gets "", and may add one.
 func Change(t testing.TB, packed []byte, change func(name, text string) (string, string)) []byte {
 	t.Helper()
 	z, err := gzip.NewReader(bytes.NewReader(packed))
@@ -105,7 +109,8 @@ func Change(t testing.TB, packed []byte, change func(name, text string) (string,
 		if name == "" {
 			return
 		}
-		if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o600, Size: int64(len(text))}); err != nil {
+		if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o600,
+			Size: int64(len(text))}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := io.WriteString(w, text); err != nil {

@@ -63,11 +63,13 @@ func (p *process) end() error {
 	return nil
 }
 
-// everythingServer starts the go-sdk's conformance server over HTTP and answers its URL. Each run has its own, since some scenarios change it.
+// everythingServer starts the go-sdk's conformance server over HTTP and answers its URL. Each run
+// has its own, since some scenarios change it.
 func everythingServer(t *testing.T, flags []string) string {
 	t.Helper()
 	address := peers.FreeAddress(t)
-	p, err := serve(exec.Command(peers.Tool(t, "everything-server"), append([]string{"-http", address}, flags...)...), address)
+	p, err := serve(exec.Command(peers.Tool(t, "everything-server"),
+		append([]string{"-http", address}, flags...)...), address)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +80,8 @@ func everythingServer(t *testing.T, flags []string) string {
 // aliases are the servers' names in gatekit's configuration, in order.
 var aliases = []string{"everything", "other"}
 
-// gatekitCommand is gatekit in front of one server, whose names it leaves as they are, or of two; with its files in dir.
+// gatekitCommand is gatekit in front of one server, whose names it leaves as they are, or of two;
+// with its files in dir.
 func gatekitCommand(binary, dir, address string, tables ...string) (*exec.Cmd, error) {
 	cmd := exec.Command(binary, "run")
 	cmd.Dir = dir
@@ -92,7 +95,8 @@ func gatekitCommand(binary, dir, address string, tables ...string) (*exec.Cmd, e
 	return cmd, os.WriteFile(filepath.Join(dir, "gatekit.toml"), []byte(config), 0o644)
 }
 
-// startGatekit starts gatekit in front of the servers and answers its URL. When the test is over, it must end well and its audit log must hold.
+// startGatekit starts gatekit in front of the servers and answers its URL. When the test is over,
+// it must end well and its audit log must hold.
 func startGatekit(t *testing.T, tables ...string) string {
 	t.Helper()
 	dir, address := t.TempDir(), peers.FreeAddress(t)
@@ -139,10 +143,12 @@ const (
 	viaEra     = "GATEKIT_CONFORMANCE_ERA"     // that it is to speak to gatekit
 )
 
-// clientThroughGatekit is the client of one scenario: it starts a gatekit in front of the suite's server and has the go-sdk's client use it.
+// clientThroughGatekit is the client of one scenario: it starts a gatekit in front of the suite's
+// server and has the go-sdk's client use it.
 func clientThroughGatekit(server string) (err error) {
 	address := os.Getenv(viaAddress)
-	cmd, err := gatekitCommand(os.Getenv(viaGatekit), os.Getenv(viaDir), address, fmt.Sprintf("url = %q", server))
+	cmd, err := gatekitCommand(os.Getenv(viaGatekit), os.Getenv(viaDir), address,
+		fmt.Sprintf("url = %q", server))
 	if err != nil {
 		return err
 	}

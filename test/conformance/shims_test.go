@@ -30,9 +30,11 @@ func through(server string, change func(*httputil.ProxyRequest)) *httputil.Rever
 	}}
 }
 
-// onlyEra leaves a client but one era to reach a server in: what opens the other is refused, as by a server that does not know it.
+// onlyEra leaves a client but one era to reach a server in: what opens the other is refused, as by
+// a server that does not know it.
 func onlyEra(era, server string) http.Handler {
-	refused := []byte(map[string]string{"legacy": `"method":"server/discover"`, "modern": `"method":"initialize"`}[era])
+	refused := []byte(map[string]string{"legacy": `"method":"server/discover"`,
+		"modern": `"method":"initialize"`}[era])
 	pass := through(server, func(*httputil.ProxyRequest) {})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
@@ -45,23 +47,25 @@ func onlyEra(era, server string) http.Handler {
 	})
 }
 
-// withoutNamespace answers a URL at which the first of gatekit's two servers is found under its own names: the suite knows no others. They are put
-// into the server's namespace on the way in, and taken out on the way back. All else stays as it is, the names of the other server too.
+// withoutNamespace answers a URL at which the first of gatekit's two servers is found under its own
+// names: the suite knows no others. They are put into the server's namespace on the way in, and
+// taken out on the way back. All else stays as it is, the names of the other server too.
 func withoutNamespace(t *testing.T, gatekit string) string {
 	var others atomic.Int64
 	shim := through(gatekit, nameIn)
 	shim.ErrorLog = log.New(t.Output(), "", 0)
 	shim.ModifyResponse = func(r *http.Response) error {
 		r.Header.Del("Content-Length")
-		r.Body = &bare{ReadCloser: r.Body, lines: bufio.NewReader(r.Body), saw: func(server, uri string) {
-			switch server {
-			case aliases[0]:
-			case aliases[1]:
-				others.Add(1)
-			default:
-				t.Errorf("a client is shown %s, which is in no namespace", uri)
-			}
-		}}
+		r.Body = &bare{ReadCloser: r.Body, lines: bufio.NewReader(r.Body),
+			saw: func(server, uri string) {
+				switch server {
+				case aliases[0]:
+				case aliases[1]:
+					others.Add(1)
+				default:
+					t.Errorf("a client is shown %s, which is in no namespace", uri)
+				}
+			}}
 		return nil
 	}
 	server := httptest.NewServer(shim)
@@ -74,10 +78,12 @@ func withoutNamespace(t *testing.T, gatekit string) string {
 	return server.URL + "/mcp"
 }
 
-// nameIn puts what a request names into the namespace, in its body and in its header. A body that is no object stays as it is.
+// nameIn puts what a request names into the namespace, in its body and in its header. A body that
+// is no object stays as it is.
 func nameIn(r *httputil.ProxyRequest) {
 	if name := r.In.Header.Get("Mcp-Name"); name != "" {
-		mark := map[bool]string{true: "+", false: "__"}[r.In.Header.Get("Mcp-Method") == "resources/read"]
+		mark := map[bool]string{true: "+",
+			false: "__"}[r.In.Header.Get("Mcp-Method") == "resources/read"]
 		r.Out.Header.Set("Mcp-Name", aliases[0]+mark+name)
 	}
 	body, _ := io.ReadAll(r.In.Body)
@@ -116,10 +122,11 @@ func nameIn(r *httputil.ProxyRequest) {
 // bare is the body of a response, without the namespace that a string in it begins with.
 type bare struct {
 	io.ReadCloser
-	lines *bufio.Reader            // a message is on one line
-	rest  []byte                   // of the line that is being read
-	err   error                    // after it
-	saw   func(server, uri string) // is told of each URI: the server is what stands before the first +
+	lines *bufio.Reader // a message is on one line
+	rest  []byte        // of the line that is being read
+	err   error         // after it
+	// is told of each URI: the server is what stands before the first +
+	saw func(server, uri string)
 }
 
 var (

@@ -30,29 +30,36 @@ func suite(t *testing.T, env []string, args ...string) {
 	t.Helper()
 	preload := filepath.Join(peers.Top(), "test", "conformance", "preload.mjs")
 	index := peers.Node(t).Path("@modelcontextprotocol", "conformance", "dist", "index.js")
-	cmd := exec.CommandContext(bounded(t), "node", append([]string{"--import", preload, index}, args...)...)
+	cmd := exec.CommandContext(bounded(t), "node", append([]string{"--import", preload, index},
+		args...)...)
 	cmd.Env = append(os.Environ(), env...)
 	cmd.WaitDelay = 5 * time.Second
 	out, err := cmd.CombinedOutput()
-	if exit := (*exec.ExitError)(nil); err != nil && !(errors.As(err, &exit) && exit.ExitCode() == 1) { // 1: a scenario failed
+	// 1: a scenario failed
+	if exit := (*exec.ExitError)(nil); err != nil && !(errors.As(err, &exit) &&
+		exit.ExitCode() == 1) {
 		t.Errorf("%s: %v\n%s", cmd, err, out[max(0, len(out)-4000):])
 	}
 }
 
-// required are the scenarios that conformance to a revision requires; those for authorization, in which a proxy has no part, are left out.
+// required are the scenarios that conformance to a revision requires; those for authorization, in
+// which a proxy has no part, are left out.
 func required(t *testing.T, revision, leg string, want int) (names []string) {
 	t.Helper()
-	b, err := os.ReadFile(peers.Node(t).Path("@modelcontextprotocol", "conformance", "requirements", revision+".yaml"))
+	b, err := os.ReadFile(peers.Node(t).Path("@modelcontextprotocol", "conformance", "requirements",
+		revision+".yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	section := ""
-	for line := range strings.Lines(string(b)) { // lists of names under a key: no YAML library is needed
+	// lists of names under a key: no YAML library is needed
+	for line := range strings.Lines(string(b)) {
 		line = strings.TrimSuffix(line, "\n")
 		if key, ok := strings.CutSuffix(line, ":"); ok && !strings.HasPrefix(line, " ") {
 			section = key
 		}
-		if name, ok := strings.CutPrefix(line, "  - "); ok && section == leg && !strings.HasPrefix(name, "auth/") {
+		if name, ok := strings.CutPrefix(line, "  - "); ok && section == leg &&
+			!strings.HasPrefix(name, "auth/") {
 			names = append(names, name)
 		}
 	}
@@ -84,7 +91,8 @@ func read(t *testing.T, dir, prefix string) verdicts {
 		if err != nil {
 			t.Fatalf("%s: %v", file, err)
 		}
-		name := stamp.ReplaceAllString(strings.TrimPrefix(filepath.Base(filepath.Dir(file)), prefix), "")
+		name := stamp.ReplaceAllString(strings.TrimPrefix(filepath.Base(filepath.Dir(file)),
+			prefix), "")
 		all[name] = map[verdict]int{}
 		for _, c := range checks {
 			all[name][c]++
@@ -95,8 +103,9 @@ func read(t *testing.T, dir, prefix string) verdicts {
 
 var stamp = regexp.MustCompile(`-\d{4}-\d\d-\d\dT[\d-]+Z$`)
 
-// faults are what is worse through Gatekit than directly. The verdicts on what is required must be equal, and none a failure; what is not required
-// may fare better than with the server alone, which cannot resume a stream.
+// faults are what is worse through Gatekit than directly. The verdicts on what is required must be
+// equal, and none a failure; what is not required may fare better than with the server alone, which
+// cannot resume a stream.
 func faults(names []string, direct, via verdicts) (faults []string) {
 	for _, name := range names {
 		if len(direct[name]) == 0 {
@@ -104,7 +113,8 @@ func faults(names []string, direct, via verdicts) (faults []string) {
 		}
 		for v, n := range via[name] {
 			if v.Status == "FAILURE" {
-				faults = append(faults, fmt.Sprintf("%s is required: %s failed %d times", name, v.ID, n))
+				faults = append(faults, fmt.Sprintf("%s is required: %s failed %d times", name,
+					v.ID, n))
 			}
 		}
 	}
@@ -115,7 +125,8 @@ func faults(names []string, direct, via verdicts) (faults []string) {
 			want, got := checks[v], via[name][v]
 			worse := got < want && v.Status == "SUCCESS" || got > want && v.Status == "FAILURE"
 			if !v.idle() && (worse || got != want && slices.Contains(names, name)) {
-				faults = append(faults, fmt.Sprintf("%s: %s %s %d times directly, %d times through gatekit", name, v.ID, v.Status, want, got))
+				faults = append(faults, fmt.Sprintf("%s: %s %s %d times directly, %d times "+
+					"through gatekit", name, v.ID, v.Status, want, got))
 			}
 		}
 	}
@@ -123,7 +134,8 @@ func faults(names []string, direct, via verdicts) (faults []string) {
 	return faults
 }
 
-// idle says that a verdict says nothing: a line of the suite's log, or that no message was malformed, which is found even when no message came.
+// idle says that a verdict says nothing: a line of the suite's log, or that no message was
+// malformed, which is found even when no message came.
 func (v verdict) idle() bool {
 	return v.Status == "INFO" || v.Status == "SUCCESS" && strings.HasPrefix(v.ID, "wire-schema-")
 }
@@ -143,11 +155,13 @@ func hold(t *testing.T, names []string, direct, via verdicts) {
 			}
 		}
 	}
-	t.Logf("%d scenarios required, %d run; %d checks compared, %d faults", len(names), len(direct), checks, len(found))
+	t.Logf("%d scenarios required, %d run; %d checks compared, %d faults", len(names), len(direct),
+		checks, len(found))
 }
 
 func TestADifferenceInAVerdictIsFound(t *testing.T) {
-	ok, bad, schema := verdict{"check", "SUCCESS"}, verdict{"check", "FAILURE"}, verdict{"wire-schema-valid", "SUCCESS"}
+	ok, bad, schema := verdict{"check", "SUCCESS"}, verdict{"check", "FAILURE"},
+		verdict{"wire-schema-valid", "SUCCESS"}
 	direct := verdicts{"needed": {ok: 2, schema: 1}, "extra": {ok: 1}}
 	for _, c := range []struct {
 		name string
@@ -159,9 +173,11 @@ func TestADifferenceInAVerdictIsFound(t *testing.T) {
 		{"a check is made once less", verdicts{"needed": {ok: 1}, "extra": {ok: 1}}, 1},
 		{"a check fails", verdicts{"needed": {ok: 1, bad: 1}, "extra": {ok: 1}}, 3},
 		{"a required check more is made", verdicts{"needed": {ok: 3}, "extra": {ok: 1}}, 1},
-		{"what is not required succeeds more often", verdicts{"needed": {ok: 2}, "extra": {ok: 2}}, 0},
+		{"what is not required succeeds more often", verdicts{"needed": {ok: 2}, "extra": {ok: 2}},
+			0},
 		{"what is not required fails", verdicts{"needed": {ok: 2}, "extra": {bad: 1}}, 2},
-		{"a message is malformed", verdicts{"needed": {ok: 2, {"wire-schema-valid", "FAILURE"}: 1}, "extra": {ok: 1}}, 2},
+		{"a message is malformed", verdicts{"needed": {ok: 2, {"wire-schema-valid", "FAILURE"}: 1},
+			"extra": {ok: 1}}, 2},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if got := faults([]string{"needed"}, direct, c.via); len(got) != c.want {

@@ -22,22 +22,30 @@ var bridged = []struct{ name, client, server, back string }{
 func TestAClientOfOneEraUsesAServerOfTheOther(t *testing.T) {
 	for _, pair := range bridged {
 		t.Run(pair.name, func(t *testing.T) {
-			front(t, boxBehind(t, "box", pair.server, pair.back), pair.client, func(t *testing.T, g *gatekit, c *mcptest.Client) {
+			front(t, boxBehind(t, "box", pair.server, pair.back), pair.client, func(t *testing.T,
+				g *gatekit, c *mcptest.Client) {
 				hello := open(t, c)
-				for _, capability := range []string{"tools", "prompts", "resources", "completions", "logging"} {
+				for _, capability := range []string{"tools", "prompts", "resources", "completions",
+					"logging"} {
 					if mcptest.At(hello.Result, "capabilities", capability) == nil {
 						t.Errorf("the server has no %s: %s", capability, hello.Raw)
 					}
 				}
-				if text := mcptest.Text(hello.Result, "instructions"); !strings.Contains(text, "Use box gently.") {
+				if text := mcptest.Text(hello.Result, "instructions"); !strings.Contains(text,
+					"Use box gently.") {
 					t.Errorf("its instructions are %q", text)
 				}
 				listsAndUses(t, c)
 				asksAround(t, c)
 				g.chain()
-				g.recorded("to_server request tools/call box ask pass", "to_client request elicitation/create box - pass", "to_server response elicitation/create box - pass",
-					"to_client request sampling/createMessage box - pass", "to_server response sampling/createMessage box - pass",
-					"to_client request roots/list box - pass", "to_server response roots/list box - pass", "to_client response tools/call box ask pass")
+				g.recorded("to_server request tools/call box ask pass",
+					"to_client request elicitation/create box - pass",
+					"to_server response elicitation/create box - pass",
+					"to_client request sampling/createMessage box - pass",
+					"to_server response sampling/createMessage box - pass",
+					"to_client request roots/list box - pass",
+					"to_server response roots/list box - pass",
+					"to_client response tools/call box ask pass")
 			})
 		})
 	}
@@ -45,13 +53,15 @@ func TestAClientOfOneEraUsesAServerOfTheOther(t *testing.T) {
 
 // listsAndUses asks for everything that is answered at once.
 func listsAndUses(t *testing.T, c *mcptest.Client) {
-	for method, what := range map[string]string{"tools/list": "tools", "prompts/list": "prompts", "resources/list": "resources", "resources/templates/list": "resourceTemplates"} {
+	for method, what := range map[string]string{"tools/list": "tools", "prompts/list": "prompts",
+		"resources/list": "resources", "resources/templates/list": "resourceTemplates"} {
 		if n := len(items(t, c, method, what)); n < 2 {
 			t.Errorf("%s has %d items", method, n)
 		}
 	}
 	for _, step := range []struct{ method, params, want string }{
-		{"tools/call", `{"name":"box__echo","arguments":{"tag":12345678901234567890}}`, `"tag":12345678901234567890`},
+		{"tools/call", `{"name":"box__echo","arguments":{"tag":12345678901234567890}}`,
+			`"tag":12345678901234567890`},
 		{"prompts/get", `{"name":"box__greet","arguments":{"who":"x"}}`, `Hello x`},
 		{"resources/read", `{"uri":"box+test://box/a"}`, `of box`},
 		{"completion/complete", `{"ref":{"type":"ref/prompt","name":"box__greet"},"argument":{"name":"who","value":"x"}}`, `"hasMore":false`},
@@ -60,8 +70,10 @@ func listsAndUses(t *testing.T, c *mcptest.Client) {
 		if m.Error != nil || !strings.Contains(string(m.Raw), step.want) {
 			t.Errorf("%s answered %s, want %s in it", step.method, m.Raw, step.want)
 		}
-		if kind := mcptest.Text(m.Result, "resultType"); (kind == "complete") != (c.Revision == mcptest.Modern) {
-			t.Errorf("%s answered a result of type %q to a client of %s", step.method, kind, c.Revision)
+		if kind := mcptest.Text(m.Result,
+			"resultType"); (kind == "complete") != (c.Revision == mcptest.Modern) {
+			t.Errorf("%s answered a result of type %q to a client of %s", step.method, kind,
+				c.Revision)
 		}
 	}
 	m := ask(t, c, "tools/call", `{"name":"box__nothing"}`)
@@ -69,7 +81,8 @@ func listsAndUses(t *testing.T, c *mcptest.Client) {
 		t.Errorf("an unknown tool answered %s", m.Raw)
 	}
 	code := map[bool]string{true: "-32602", false: "-32002"}[c.Revision == mcptest.Modern]
-	if m = ask(t, c, "resources/read", `{"uri":"box+test://other/a"}`); string(mcptest.At(m.Error, "code")) != code && c.Revision == mcptest.Modern {
+	if m = ask(t, c, "resources/read", `{"uri":"box+test://other/a"}`); string(mcptest.At(m.Error,
+		"code")) != code && c.Revision == mcptest.Modern {
 		t.Errorf("an unknown resource answered %s, want code %s", m.Raw, code)
 	}
 }
@@ -78,7 +91,9 @@ func listsAndUses(t *testing.T, c *mcptest.Client) {
 func asksAround(t *testing.T, c *mcptest.Client) {
 	for _, q := range []struct{ method, params, want string }{
 		{"elicitation/create", `{"message":"who?","requestedSchema":{"type":"object","properties":{}}}`, `{"action":"accept","content":{"name":"a","n":1.0}}`},
-		{"sampling/createMessage", `{"messages":[{"role":"user","content":{"type":"text","text":"hi"}}],"maxTokens":9}`, `{"role":"assistant","content":{"type":"text","text":"sampled"},"model":"m"}`},
+		{"sampling/createMessage",
+			`{"messages":[{"role":"user","content":{"type":"text","text":"hi"}}],"maxTokens":9}`,
+			`{"role":"assistant","content":{"type":"text","text":"sampled"},"model":"m"}`},
 		{"roots/list", `{}`, `{"roots":[{"uri":"file:///work","name":"work"}]}`},
 	} {
 		m := call(t, c, "box__ask", fmt.Sprintf(`{"method":%q,"params":%s}`, q.method, q.params))
@@ -95,7 +110,9 @@ func TestServersOfBothErasBehindOneEndpoint(t *testing.T) {
 			front(t, config, revision, func(t *testing.T, g *gatekit, c *mcptest.Client) {
 				open(t, c)
 				m := ask(t, c, "tools/list", `{}`)
-				if partial := mcptest.At(m.Result, "_meta", "gatekit/partial"); partial != nil || strings.Count(string(m.Raw), `"name":"old__`) != 14 || strings.Count(string(m.Raw), `"name":"new__`) != 14 {
+				if partial := mcptest.At(m.Result, "_meta", "gatekit/partial"); partial != nil ||
+					strings.Count(string(m.Raw), `"name":"old__`) != 14 ||
+					strings.Count(string(m.Raw), `"name":"new__`) != 14 {
 					t.Errorf("the list is %s", clip(m.Raw))
 				}
 				for _, server := range []string{"old", "new"} {
@@ -104,7 +121,8 @@ func TestServersOfBothErasBehindOneEndpoint(t *testing.T) {
 					if !strings.Contains(string(m.Raw), "file:///work") {
 						t.Errorf("%s: the server was told %s", server, m.Raw)
 					}
-					g.recorded(fmt.Sprintf("to_client response tools/call %s echo pass", server), fmt.Sprintf("to_server response roots/list %s - pass", server))
+					g.recorded(fmt.Sprintf("to_client response tools/call %s echo pass", server),
+						fmt.Sprintf("to_server response roots/list %s - pass", server))
 				}
 			})
 		})
@@ -114,16 +132,21 @@ func TestServersOfBothErasBehindOneEndpoint(t *testing.T) {
 func TestSubscriptionsCrossTheEras(t *testing.T) {
 	for _, pair := range bridged {
 		t.Run(pair.name, func(t *testing.T) {
-			front(t, boxBehind(t, "box", pair.server, pair.back), pair.client, func(t *testing.T, g *gatekit, c *mcptest.Client) {
+			front(t, boxBehind(t, "box", pair.server, pair.back), pair.client, func(t *testing.T,
+				g *gatekit, c *mcptest.Client) {
 				open(t, c)
 				mark := c.Mark()
 				if pair.client == mcptest.Modern {
-					c.Send(c.Request(`"l"`, "subscriptions/listen", `{"notifications":{"toolsListChanged":true,"resourceSubscriptions":["box+test://box/a"]}}`))
-					ack, err := c.AwaitMethod(bounded(t), mark, "notifications/subscriptions/acknowledged")
-					if err != nil || string(mcptest.At(ack.Params, "notifications", "resourceSubscriptions")) != `["box+test://box/a"]` {
+					c.Send(c.Request(`"l"`, "subscriptions/listen",
+						`{"notifications":{"toolsListChanged":true,"resourceSubscriptions":["box+test://box/a"]}}`))
+					ack, err := c.AwaitMethod(bounded(t), mark,
+						"notifications/subscriptions/acknowledged")
+					if err != nil || string(mcptest.At(ack.Params, "notifications",
+						"resourceSubscriptions")) != `["box+test://box/a"]` {
 						t.Fatalf("acknowledged %s, %v", ack.Raw, err)
 					}
-				} else if m := ask(t, c, "resources/subscribe", `{"uri":"box+test://box/a"}`); m.Error != nil {
+				} else if m := ask(t, c, "resources/subscribe",
+					`{"uri":"box+test://box/a"}`); m.Error != nil {
 					t.Fatalf("subscribe: %s", m.Raw)
 				}
 				mark = c.Mark()
@@ -153,7 +176,8 @@ func TestSubscriptionsCrossTheEras(t *testing.T) {
 	}
 }
 
-// The go-sdk's server of the modern era, used by a client that knows only the legacy one as by a client of its own era.
+// The go-sdk's server of the modern era, used by a client that knows only the legacy one as by a
+// client of its own era.
 func TestALegacyTypeScriptClientUsesAModernServer(t *testing.T) {
 	config := stdioServer("go", []string{peers.Tool(t, "everything-server")}) + "era = \"modern\"\n"
 	for _, over := range []string{"stdio", "http"} {
@@ -165,20 +189,25 @@ func TestALegacyTypeScriptClientUsesAModernServer(t *testing.T) {
 			}
 			if over == "http" {
 				use(t, "v1", "", g.url).holdAgainst(t, want)
-				g.recorded("to_server request server/discover go - pass", "to_server request initialize go - pass", "to_client request sampling/createMessage go - pass")
+				g.recorded("to_server request server/discover go - pass",
+					"to_server request initialize go - pass",
+					"to_client request sampling/createMessage go - pass")
 				return
 			}
 			g = prepare(t, config)
 			got := use(t, "v1", g.dir, "--", g.cmd.Path, "run")
 			got.holdAgainst(t, want)
 			g.inspect()
-			g.recorded("to_server request initialize go - pass", "to_client request elicitation/create go - pass", "to_server response roots/list go - pass")
+			g.recorded("to_server request initialize go - pass",
+				"to_client request elicitation/create go - pass",
+				"to_server response roots/list go - pass")
 		})
 	}
 }
 
 func TestAServerThatDiesWhileACallIsParked(t *testing.T) {
-	front(t, boxBehind(t, "box", "2025-11-25", "stdio"), mcptest.Modern, func(t *testing.T, g *gatekit, c *mcptest.Client) {
+	front(t, boxBehind(t, "box", "2025-11-25", "stdio"), mcptest.Modern, func(t *testing.T,
+		g *gatekit, c *mcptest.Client) {
 		open(t, c)
 		const params = `{"name":"box__ask","arguments":{"method":"roots/list","params":{}}`
 		asked, err := c.Do(bounded(t), `"a"`, "tools/call", params+`}`)
@@ -188,15 +217,20 @@ func TestAServerThatDiesWhileACallIsParked(t *testing.T) {
 		if m := ask(t, c, "tools/call", `{"name":"box__die"}`); m.Error == nil {
 			t.Errorf("the call that kills it was answered %s", m.Raw)
 		}
-		back := fmt.Sprintf(`%s,"inputResponses":{"g0":{"roots":[]}},"requestState":%s}`, params, mcptest.At(asked.Result, "requestState"))
+		back := fmt.Sprintf(`%s,"inputResponses":{"g0":{"roots":[]}},"requestState":%s}`, params,
+			mcptest.At(asked.Result, "requestState"))
 		m, err := c.Do(bounded(t), `"b"`, "tools/call", back)
-		if err != nil || string(mcptest.At(m.Error, "code")) != "-32603" || !strings.Contains(mcptest.Text(m.Error, "message"), `server "box"`) {
+		if err != nil || string(mcptest.At(m.Error, "code")) != "-32603" ||
+			!strings.Contains(mcptest.Text(m.Error, "message"), `server "box"`) {
 			t.Errorf("the parked call was answered %s, %v", m.Raw, err)
 		}
-		if m, err = c.Do(bounded(t), `"c"`, "tools/call", back); err != nil || string(mcptest.At(m.Error, "code")) != "-32602" {
+		if m, err = c.Do(bounded(t), `"c"`, "tools/call", back); err != nil ||
+			string(mcptest.At(m.Error, "code")) != "-32602" {
 			t.Errorf("a replay was answered %s, %v", m.Raw, err)
 		}
 		call(t, c, "box__echo", ``) // it is back
-		g.recorded("- - - box - lost", "- - - box - restarted", "to_server request tools/call box - resume", "to_server request tools/call box echo pass")
+		g.recorded("- - - box - lost", "- - - box - restarted",
+			"to_server request tools/call box - resume",
+			"to_server request tools/call box echo pass")
 	})
 }

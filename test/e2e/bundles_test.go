@@ -24,8 +24,12 @@ import (
 // denying is the bundle of a policy that refuses a tool.
 func denying(t *testing.T, revision, tool string, by *bundles.Key) []byte {
 	t.Helper()
-	rego := "package gatekit.acme\n\ndeny contains \"no\" if { input.method == \"tools/call\"; input.name in data.acme.refused }\n\nhide contains item.name if { some item in input.items; item.name in data.acme.refused }\n"
-	return bundles.Pack(t, revision, map[string]string{"acme.rego": rego, "data.json": fmt.Sprintf(`{"acme":{"refused":[%q]}}`, tool)}, &bundles.Signature{By: by, ID: "acme"})
+	rego := "package gatekit.acme\n\ndeny contains \"no\" if { input.method == \"tools/call\"; " +
+		"input.name in data.acme.refused }\n\nhide contains item.name if { some item in " +
+		"input.items; item.name in data.acme.refused }\n"
+	return bundles.Pack(t, revision, map[string]string{"acme.rego": rego,
+		"data.json": fmt.Sprintf(`{"acme":{"refused":[%q]}}`, tool)}, &bundles.Signature{By: by,
+		ID: "acme"})
 }
 
 // replace puts a file in the place of another at once, as orchestrators do.
@@ -45,21 +49,25 @@ func passes(t *testing.T, c *mcptest.Client, tool string) bool {
 	return ask(t, c, "tools/call", fmt.Sprintf(`{"name":%q}`, tool)).Error == nil
 }
 
-// A signed bundle is in force, another revision takes its place, and what is not signed as it has to be does not. The record says which one was.
+// A signed bundle is in force, another revision takes its place, and what is not signed as it has
+// to be does not. The record says which one was.
 func TestASignedBundleInAFile(t *testing.T) {
 	key, other := bundles.NewKey(t), bundles.NewKey(t)
 	for _, revision := range []string{"2025-11-25", mcptest.Modern} {
 		t.Run(revision, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "acme.tar.gz")
 			replace(t, file, denying(t, "one", "log", key))
-			config := box("box") + fmt.Sprintf("[policy]\nfiles = [%q]\n[policy.key.acme]\nkey = '''%s'''\nalgorithm = %q\n", file, key.Public, bundles.Algorithm)
+			config := box("box") + fmt.Sprintf("[policy]\nfiles = [%q]\n[policy.key.acme]\nkey "+
+				"= '''%s'''\nalgorithm = %q\n", file, key.Public, bundles.Algorithm)
 			front(t, config, revision, func(t *testing.T, g *gatekit, c *mcptest.Client) {
-				t.Cleanup(func() { replace(t, file, denying(t, "one", "log", key)) }) // for the next front
+				// for the next front
+				t.Cleanup(func() { replace(t, file, denying(t, "one", "log", key)) })
 				open(t, c)
 				if passes(t, c, "box__log") || !passes(t, c, "box__echo") {
 					t.Error("the bundle is not in force")
 				}
-				if list := string(ask(t, c, "tools/list", `{}`).Raw); strings.Contains(list, "box__log") || !strings.Contains(list, "box__echo") {
+				if list := string(ask(t, c, "tools/list", `{}`).Raw); strings.Contains(list,
+					"box__log") || !strings.Contains(list, "box__echo") {
 					t.Errorf("the list is %s", list)
 				}
 				for _, bad := range []struct {
@@ -67,9 +75,10 @@ func TestASignedBundleInAFile(t *testing.T) {
 					bundle []byte
 				}{
 					{"failed to verify JWT signature", denying(t, "two", "echo", other)},
-					{"digest mismatch", bundles.Change(t, denying(t, "two", "log", key), func(name, text string) (string, string) {
-						return name, strings.Replace(text, `"no"`, `"on"`, 1)
-					})},
+					{"digest mismatch", bundles.Change(t, denying(t, "two", "log", key),
+						func(name, text string) (string, string) {
+							return name, strings.Replace(text, `"no"`, `"on"`, 1)
+						})},
 					{"it is no bundle", []byte("garbage")},
 				} {
 					replace(t, file, bad.bundle)
@@ -83,21 +92,27 @@ func TestASignedBundleInAFile(t *testing.T) {
 				if !passes(t, c, "box__log") || passes(t, c, "box__echo") {
 					t.Error("the second bundle is not in force")
 				}
-				g.recorded("to_server request tools/call box log deny", "to_client response tools/list box - hide", "to_server request tools/call box echo pass",
-					"to_server request tools/call box echo deny", "to_server request tools/call box log pass")
+				g.recorded("to_server request tools/call box log deny",
+					"to_client response tools/list box - hide",
+					"to_server request tools/call box echo pass",
+					"to_server request tools/call box echo deny",
+					"to_server request tools/call box log pass")
 				var story []string
 				for _, r := range g.records() {
 					if r.Action == "start" || r.Action == "reload" {
-						_, which, _ := strings.Cut(r.Reason, fmt.Sprintf(", bundle %q revision ", file))
+						_, which, _ := strings.Cut(r.Reason, fmt.Sprintf(", bundle %q revision ",
+							file))
 						if which == "" {
 							which = r.Reason
 						} else if !strings.Contains(r.Reason, ", policies ") {
-							t.Errorf("the record does not have the digest of the policies: %s", r.Reason)
+							t.Errorf("the record does not have the digest of the policies: %s",
+								r.Reason)
 						}
 						story = append(story, r.Action+" "+which)
 					}
 				}
-				if got, want := strings.Join(story, ", "), `start "one", reload refused, reload refused, reload refused, reload "two"`; got != want {
+				if got, want := strings.Join(story,
+					", "), `start "one", reload refused, reload refused, reload refused, reload "two"`; got != want {
 					t.Errorf("the record says %s, want %s", got, want)
 				}
 			})
@@ -139,7 +154,8 @@ func newControl(t *testing.T, bundle []byte) *control {
 			if _, err := io.Copy(&c.told, body); err != nil {
 				t.Error(err)
 			}
-		case r.Header.Get("Authorization") != "Bearer "+controlToken || r.URL.Path != "/v1/bundles/acme":
+		case r.Header.Get("Authorization") != "Bearer "+controlToken ||
+			r.URL.Path != "/v1/bundles/acme":
 			http.Error(w, "who are you?", http.StatusForbidden)
 		case r.Header.Get("If-None-Match") == etag:
 			w.WriteHeader(http.StatusNotModified)
@@ -160,8 +176,11 @@ func (c *control) has(bundle []byte) {
 
 // config polls the server each second.
 func (c *control) config(key *bundles.Key, persist string) string {
-	return fmt.Sprintf("[policy]\n[policy.key.acme]\nkey = \"\"\"%s\"\"\"\nalgorithm = %q\n[policy.service.control]\nurl = %q\nheaders = { Authorization = \"Bearer ${env:CONTROL_TOKEN}\" }\n"+
-		"[policy.bundle.acme]\npersist = %q\nmin_delay = \"1s\"\nmax_delay = \"1s\"\n", key.Public, bundles.Algorithm, c.URL+"/v1", persist)
+	return fmt.Sprintf("[policy]\n[policy.key.acme]\nkey = \"\"\"%s\"\"\"\nalgorithm = "+
+		"%q\n[policy.service.control]\nurl = %q\nheaders = { Authorization = \"Bearer "+
+		"${env:CONTROL_TOKEN}\" }\n"+
+		"[policy.bundle.acme]\npersist = %q\nmin_delay = \"1s\"\nmax_delay = \"1s\"\n", key.Public,
+		bundles.Algorithm, c.URL+"/v1", persist)
 }
 
 // secretFree wants the server's secret in nothing that gatekit wrote.
@@ -171,13 +190,15 @@ func secretFree(t *testing.T, g *gatekit) {
 	if err != nil {
 		t.Error(err)
 	}
-	if strings.Contains(string(b), controlToken) || strings.Contains(g.stderr.String(), controlToken) {
+	if strings.Contains(string(b), controlToken) || strings.Contains(g.stderr.String(),
+		controlToken) {
 		t.Error("the secret of the bundle server is in the record or the log")
 	}
 }
 
-// Bundles come from a server and change under load, to good ones and to some that cannot be used: no call is lost, none passes that the bundle in force refuses, and the record says which
-// that was.
+// Bundles come from a server and change under load, to good ones and to some that cannot be used:
+// no call is lost, none passes that the bundle in force refuses, and the record says which that
+// was.
 func TestBundlesOfAServerAreSwappedWithoutLosingACall(t *testing.T) {
 	t.Setenv("CONTROL_TOKEN", controlToken)
 	key, other := bundles.NewKey(t), bundles.NewKey(t)
@@ -188,7 +209,8 @@ func TestBundlesOfAServerAreSwappedWithoutLosingACall(t *testing.T) {
 	client := g.client("2025-11-25")
 	both := func(revision string) []byte { // the second refuses what the first does, and more
 		return bundles.Pack(t, revision, map[string]string{
-			"acme.rego": "package gatekit.acme\n\ndeny contains \"no\" if { input.method == \"tools/call\"; input.name in {\"log\", \"self\"} }\n",
+			"acme.rego": "package gatekit.acme\n\ndeny contains \"no\" if { input.method == " +
+				"\"tools/call\"; input.name in {\"log\", \"self\"} }\n",
 		}, &bundles.Signature{By: key, ID: "acme"})
 	}
 	for _, bad := range []struct {
@@ -197,7 +219,10 @@ func TestBundlesOfAServerAreSwappedWithoutLosingACall(t *testing.T) {
 	}{
 		{"failed to verify JWT signature", denying(t, "two", "echo", other)},
 		{"it is no bundle", []byte("<html>")},
-		{"undefined ref: input.nmae", bundles.Pack(t, "two", map[string]string{"acme.rego": "package gatekit.acme\n\ndeny contains \"no\" if input.nmae == \"log\"\n"}, &bundles.Signature{By: key, ID: "acme"})},
+		{"undefined ref: input.nmae",
+			bundles.Pack(t, "two", map[string]string{"acme.rego": "package gatekit.acme\n\ndeny " +
+				"contains \"no\" if input.nmae == \"log\"\n"}, &bundles.Signature{By: key,
+				ID: "acme"})},
 	} {
 		c.has(bad.bundle)
 		g.says(bad.why, 1)
@@ -225,14 +250,17 @@ func TestBundlesOfAServerAreSwappedWithoutLosingACall(t *testing.T) {
 		}
 	}
 	const refused = `reload refused: bundle "acme"`
-	if want := []string{`start "one"`, refused, refused, refused, `reload "three"`}; !slices.Equal(story, want) {
+	if want := []string{`start "one"`, refused, refused, refused,
+		`reload "three"`}; !slices.Equal(story, want) {
 		t.Errorf("the record says\n%q, want\n%q", story, want)
 	}
-	g.recorded("to_server request tools/call box self pass", "to_server request tools/call box self deny", "to_server request tools/call box log deny")
+	g.recorded("to_server request tools/call box self pass",
+		"to_server request tools/call box self deny", "to_server request tools/call box log deny")
 	secretFree(t, g)
 }
 
-// A start without the server takes what was kept, and fails where nothing was, or what cannot be trusted. Over stdio the client is told.
+// A start without the server takes what was kept, and fails where nothing was, or what cannot be
+// trusted. Over stdio the client is told.
 func TestAStartWithoutTheBundleServer(t *testing.T) {
 	t.Setenv("CONTROL_TOKEN", controlToken)
 	key := bundles.NewKey(t)
@@ -254,7 +282,8 @@ func TestAStartWithoutTheBundleServer(t *testing.T) {
 	}
 	g.stop()
 	c.Close()
-	if out := checked(); !strings.Contains(out, `FAIL  policy  bundle "acme": none came from service 127.0.0.1`) {
+	if out := checked(); !strings.Contains(out,
+		`FAIL  policy  bundle "acme": none came from service 127.0.0.1`) {
 		t.Errorf("without the server, gatekit check says\n%s", out)
 	}
 	front(t, config, mcptest.Modern, func(t *testing.T, g *gatekit, c *mcptest.Client) {
@@ -269,11 +298,14 @@ func TestAStartWithoutTheBundleServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	replace(t, kept, bundles.Change(t, b, func(name, text string) (string, string) { return name, strings.Replace(text, `"log"`, `"xxx"`, 1) }))
+	replace(t, kept, bundles.Change(t, b, func(name, text string) (string, string) {
+		return name, strings.Replace(text, `"log"`, `"xxx"`, 1)
+	}))
 	g, client := spawn(t, config, "2025-11-25")
 	g.killed = true // it ends with an error, as it should
 	m, err := client.Open(bounded(t))
-	if err != nil || !strings.Contains(mcptest.Text(m.Error, "message"), `bundle "acme": none came`) {
+	if err != nil || !strings.Contains(mcptest.Text(m.Error, "message"),
+		`bundle "acme": none came`) {
 		t.Errorf("it answered %s, %v", m.Raw, err)
 	}
 	client.Close()
@@ -284,7 +316,8 @@ func TestAStartWithoutTheBundleServer(t *testing.T) {
 	secretFree(t, g)
 }
 
-// A service is told which bundle is in force and what it decides, over both fronts, and nothing of what passes.
+// A service is told which bundle is in force and what it decides, over both fronts, and nothing of
+// what passes.
 func TestDecisionsAndStatusAreTold(t *testing.T) {
 	t.Setenv("CONTROL_TOKEN", controlToken)
 	key := bundles.NewKey(t)
@@ -292,7 +325,9 @@ func TestDecisionsAndStatusAreTold(t *testing.T) {
 	for _, revision := range []string{"2025-11-25", mcptest.Modern} {
 		t.Run(revision, func(t *testing.T) {
 			c := newControl(t, denying(t, "one", "log", key))
-			config := box("box") + c.config(key, "kept.tar.gz") + "[policy.status]\n[policy.decision_logs]\nmin_delay = \"1s\"\nmax_delay = \"1s\"\n"
+			config := box("box") + c.config(key,
+				"kept.tar.gz") + "[policy.status]\n[policy.decision_logs]\nmin_delay = " +
+				"\"1s\"\nmax_delay = \"1s\"\n"
 			front(t, config, revision, func(t *testing.T, g *gatekit, client *mcptest.Client) {
 				told := func() string {
 					c.mu.Lock()
@@ -303,13 +338,19 @@ func TestDecisionsAndStatusAreTold(t *testing.T) {
 				open(t, client)
 				call(t, client, "box__echo", `{"tag":"`+planted+`"}`)
 				ask(t, client, "tools/call", `{"name":"box__log","arguments":{"x":"`+planted+`"}}`)
-				for _, text := range []string{`"active_revision":"one"`, `"name":"echo"`, `"result":{"action":"pass"}`, `"name":"log"`, `"result":{"action":"deny","rule":"acme"}`, `"revision":"one"`, "/v1/status ", "/v1/logs "} {
-					settled(t, "texts like "+text+" are not told", 0, func() int { return 1 - min(1, strings.Count(told(), text)) })
+				for _, text := range []string{`"active_revision":"one"`, `"name":"echo"`,
+					`"result":{"action":"pass"}`,
+					`"name":"log"`, `"result":{"action":"deny","rule":"acme"}`, `"revision":"one"`,
+					"/v1/status ", "/v1/logs "} {
+					settled(t, "texts like "+text+" are not told", 0, func() int {
+						return 1 - min(1, strings.Count(told(), text))
+					})
 				}
 				if strings.Contains(told(), planted) || strings.Contains(told(), controlToken) {
 					t.Errorf("what passed was told: %s", told())
 				}
-				g.recorded("to_server request tools/call box echo pass", "to_server request tools/call box log deny")
+				g.recorded("to_server request tools/call box echo pass",
+					"to_server request tools/call box log deny")
 				secretFree(t, g)
 			})
 		})

@@ -36,7 +36,8 @@ func use(t *testing.T, sdk, dir string, target ...string) (s saw) {
 // node runs a script of clients/ and answers what it printed.
 func node(t *testing.T, script, sdk, dir string, target ...string) []byte {
 	t.Helper()
-	cmd := exec.CommandContext(bounded(t), "node", append([]string{peers.Top() + "/test/e2e/clients/" + script, sdk}, target...)...)
+	cmd := exec.CommandContext(bounded(t),
+		"node", append([]string{peers.Top() + "/test/e2e/clients/" + script, sdk}, target...)...)
 	cmd.Env = append(os.Environ(), "NODE_MODULES="+peers.Node(t).Path())
 	cmd.Dir = dir
 	cmd.WaitDelay = time.Second // what it started may hold on to its output
@@ -49,7 +50,8 @@ func node(t *testing.T, script, sdk, dir string, target ...string) []byte {
 	return b
 }
 
-// behind is what a client should see of these servers behind gatekit, given what it sees of each directly.
+// behind is what a client should see of these servers behind gatekit, given what it sees of each
+// directly.
 func behind(names []string, direct map[string]saw) (all saw) {
 	for _, n := range names {
 		d := direct[n]
@@ -66,8 +68,10 @@ func behind(names []string, direct map[string]saw) (all saw) {
 			return out
 		}
 		all.Tools, all.Used = append(all.Tools, name(d.Tools)...), append(all.Used, name(d.Used)...)
-		all.Prompts, all.Got = append(all.Prompts, name(d.Prompts)...), append(all.Got, name(d.Got)...)
-		all.Resources, all.Templates = append(all.Resources, uri(d.Resources)...), append(all.Templates, uri(d.Templates)...)
+		all.Prompts, all.Got = append(all.Prompts, name(d.Prompts)...),
+			append(all.Got, name(d.Got)...)
+		all.Resources, all.Templates = append(all.Resources, uri(d.Resources)...),
+			append(all.Templates, uri(d.Templates)...)
 		for _, s := range d.Completed {
 			if strings.Contains(s, "://") {
 				all.Completed = append(all.Completed, n+"+"+s)
@@ -85,12 +89,15 @@ func behind(names []string, direct map[string]saw) (all saw) {
 	return all
 }
 
-// holdAgainst compares what was seen; of progress and logs, which depend on the clock, it wants some.
+// holdAgainst compares what was seen; of progress and logs, which depend on the clock, it wants
+// some.
 func (got saw) holdAgainst(t *testing.T, want saw) {
 	t.Helper()
 	for what, pair := range map[string][2][]string{
-		"tools": {got.Tools, want.Tools}, "tools used": {got.Used, want.Used}, "prompts": {got.Prompts, want.Prompts}, "prompts used": {got.Got, want.Got},
-		"resources": {got.Resources, want.Resources}, "templates": {got.Templates, want.Templates}, "completions": {got.Completed, want.Completed},
+		"tools": {got.Tools, want.Tools}, "tools used": {got.Used, want.Used},
+		"prompts": {got.Prompts, want.Prompts}, "prompts used": {got.Got, want.Got},
+		"resources": {got.Resources, want.Resources}, "templates": {got.Templates, want.Templates},
+		"completions": {got.Completed, want.Completed},
 	} {
 		g, w := slices.Sorted(slices.Values(pair[0])), slices.Sorted(slices.Values(pair[1]))
 		if !slices.Equal(g, w) {
@@ -100,14 +107,18 @@ func (got saw) holdAgainst(t *testing.T, want saw) {
 	if len(got.Errors) != len(want.Errors) {
 		t.Errorf("errors\ngot  %q\nwant %q", got.Errors, want.Errors)
 	}
-	if got.Modern && got.Roots > want.Roots { // server-everything asks once more when its tool is called before its first question could be put
+	// server-everything asks once more when its tool is called before its first question could be
+	// put
+	if got.Modern && got.Roots > want.Roots {
 		got.Roots = want.Roots
 	}
-	g, w := [...]int{got.Read, got.Sampling, got.Elicitation, got.Roots, got.Updates}, [...]int{want.Read, want.Sampling, want.Elicitation, want.Roots, want.Updates}
+	g, w := [...]int{got.Read, got.Sampling, got.Elicitation, got.Roots, got.Updates},
+		[...]int{want.Read, want.Sampling, want.Elicitation, want.Roots, want.Updates}
 	if g != w || g[1] == 0 {
 		t.Errorf("contents, sampling, elicitation, roots, updates: got %v, want %v", g, w)
 	}
-	if got.Progress == 0 || got.Logs == 0 && !got.Modern { // a modern client gets those that come while its call runs
+	// a modern client gets those that come while its call runs
+	if got.Progress == 0 || got.Logs == 0 && !got.Modern {
 		t.Errorf("got %d reports of progress and %d logs", got.Progress, got.Logs)
 	}
 }
@@ -127,7 +138,8 @@ func TestTypeScriptClientsUseThreeRealServers(t *testing.T) {
 				got := use(t, sdk, g.dir, "--", g.cmd.Path, "run")
 				got.holdAgainst(t, want)
 				g.inspect()
-				g.recorded("to_server request tools/call everything echo pass", "to_client request sampling/createMessage everything - pass")
+				g.recorded("to_server request tools/call everything echo pass",
+					"to_client request sampling/createMessage everything - pass")
 			})
 			t.Run("http", func(t *testing.T) {
 				g := overHTTP(t, r.config())
@@ -136,19 +148,23 @@ func TestTypeScriptClientsUseThreeRealServers(t *testing.T) {
 				if got.Modern != (sdk == "v2") { // though all of the servers are legacy
 					t.Errorf("the client of %s is modern: %v", sdk, got.Modern)
 				}
-				g.recorded("to_server request tools/call everything echo pass", "to_client request sampling/createMessage everything - pass")
+				g.recorded("to_server request tools/call everything echo pass",
+					"to_client request sampling/createMessage everything - pass")
 			})
 		})
 	}
 }
 
-// server-everything over the two transports of HTTP, reached by the same client directly and through gatekit, which speaks that transport on both sides.
+// server-everything over the two transports of HTTP, reached by the same client directly and
+// through gatekit, which speaks that transport on both sides.
 func TestARealServerOverHTTPAndOverTheOldSSE(t *testing.T) {
-	for _, mode := range []struct{ name, path string }{{"streamableHttp", "/mcp"}, {"sse", "/sse"}} {
+	for _, mode := range []struct{ name, path string }{{"streamableHttp", "/mcp"},
+		{"sse", "/sse"}} {
 		t.Run(mode.name, func(t *testing.T) {
 			start := func() string {
 				address := peers.FreeAddress(t)
-				cmd := exec.Command("node", append(peers.Node(t).Server("everything")[1:], mode.name)...)
+				cmd := exec.Command("node", append(peers.Node(t).Server("everything")[1:],
+					mode.name)...)
 				_, port, _ := net.SplitHostPort(address)
 				cmd.Env = append(os.Environ(), "PORT="+port)
 				if err := cmd.Start(); err != nil {
@@ -167,7 +183,8 @@ func TestARealServerOverHTTPAndOverTheOldSSE(t *testing.T) {
 			g := overHTTP(t, "sse = true\n"+httpServer("everything", start()))
 			got := use(t, "v1", "", strings.TrimSuffix(g.url, "/mcp")+mode.path)
 			got.holdAgainst(t, behind([]string{"everything"}, map[string]saw{"everything": direct}))
-			g.recorded("to_server request tools/call everything echo pass", "to_client request elicitation/create everything - pass")
+			g.recorded("to_server request tools/call everything echo pass",
+				"to_client request elicitation/create everything - pass")
 		})
 	}
 }
@@ -191,13 +208,19 @@ func TestTheInspectorListsAndCallsOverBothTransports(t *testing.T) {
 		args []string
 		want []string
 	}{
-		{"tools/list", nil, []string{"everything__echo", "files__read_text_file", "memory__read_graph"}},
+		{"tools/list", nil, []string{"everything__echo", "files__read_text_file",
+			"memory__read_graph"}},
 		{"prompts/list", nil, []string{"everything__simple-prompt"}},
 		{"resources/list", nil, []string{"everything+demo://resource/static/document/features.md"}},
-		{"resources/templates/list", nil, []string{"everything+demo://resource/dynamic/text/{resourceId}"}},
-		{"tools/call", []string{"--tool-name", "everything__echo", "--tool-arg", "message=hello"}, []string{"Echo: hello"}},
-		{"prompts/get", []string{"--prompt-name", "everything__args-prompt", "--prompt-args", "city=Oslo"}, []string{"Oslo"}},
-		{"resources/read", []string{"--uri", "everything+demo://resource/static/document/features.md"}, []string{"everything+demo://resource/static/document/features.md"}},
+		{"resources/templates/list", nil,
+			[]string{"everything+demo://resource/dynamic/text/{resourceId}"}},
+		{"tools/call", []string{"--tool-name", "everything__echo", "--tool-arg", "message=hello"},
+			[]string{"Echo: hello"}},
+		{"prompts/get", []string{"--prompt-name", "everything__args-prompt", "--prompt-args",
+			"city=Oslo"}, []string{"Oslo"}},
+		{"resources/read", []string{"--uri",
+			"everything+demo://resource/static/document/features.md"},
+			[]string{"everything+demo://resource/static/document/features.md"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			check := func(t *testing.T, out string) {
@@ -210,20 +233,24 @@ func TestTheInspectorListsAndCallsOverBothTransports(t *testing.T) {
 			}
 			t.Run("stdio", func(t *testing.T) {
 				g := prepare(t, r.config())
-				check(t, inspect(t, g.dir, append([]string{g.cmd.Path, "run", "--method", c.name}, c.args...)...))
+				check(t, inspect(t, g.dir, append([]string{g.cmd.Path, "run", "--method", c.name},
+					c.args...)...))
 				g.inspect()
 			})
 			t.Run("http", func(t *testing.T) {
 				g := overHTTP(t, r.config())
-				check(t, inspect(t, g.dir, append([]string{g.url, "--transport", "http", "--method", c.name}, c.args...)...))
+				check(t, inspect(t, g.dir, append([]string{g.url, "--transport", "http", "--method",
+					c.name}, c.args...)...))
 			})
 		})
 	}
 }
 
-// The go-sdk's client, in both eras, before servers of both: scripted ones, since the real ones are legacy.
+// The go-sdk's client, in both eras, before servers of both: scripted ones, since the real ones are
+// legacy.
 func TestTheGoClientListsAndUsesEverything(t *testing.T) {
-	for _, era := range []struct{ name, revisions string }{{"legacy", "2025-11-25,2025-06-18"}, {"modern", "2026-07-28"}} {
+	for _, era := range []struct{ name, revisions string }{{"legacy", "2025-11-25,2025-06-18"},
+		{"modern", "2026-07-28"}} {
 		config := box("one", "-revisions", era.revisions) + box("two", "-revisions", era.revisions)
 		for _, over := range []string{"stdio", "http"} {
 			t.Run(era.name+" "+over, func(t *testing.T) {
@@ -238,9 +265,13 @@ func TestTheGoClientListsAndUsesEverything(t *testing.T) {
 					transport = &mcp.CommandTransport{Command: g.cmd}
 				}
 				ctx, updated := bounded(t), make(chan string, 16)
-				client := mcp.NewClient(&mcp.Implementation{Name: "go", Version: "1"}, &mcp.ClientOptions{
-					ResourceUpdatedHandler: func(_ context.Context, r *mcp.ResourceUpdatedNotificationRequest) { updated <- r.Params.URI },
-				})
+				client := mcp.NewClient(&mcp.Implementation{Name: "go", Version: "1"},
+					&mcp.ClientOptions{
+						ResourceUpdatedHandler: func(_ context.Context,
+							r *mcp.ResourceUpdatedNotificationRequest) {
+							updated <- r.Params.URI
+						},
+					})
 				s, err := client.Connect(ctx, transport, nil)
 				if err != nil {
 					t.Fatal(err)
@@ -286,20 +317,33 @@ func TestTheGoClientListsAndUsesEverything(t *testing.T) {
 						}
 					}
 				})
-				if r, err := s.GetPrompt(ctx, &mcp.GetPromptParams{Name: "two__greet", Arguments: map[string]string{"who": "you"}}); err != nil || len(r.Messages) != 1 {
+				if r, err := s.GetPrompt(ctx, &mcp.GetPromptParams{Name: "two__greet",
+					Arguments: map[string]string{"who": "you"}}); err != nil ||
+					len(r.Messages) != 1 {
 					t.Errorf("get a prompt: %+v, %v", r, err)
 				}
-				if r, err := s.ReadResource(ctx, &mcp.ReadResourceParams{URI: "one+test://one/a"}); err != nil || r.Contents[0].URI != "one+test://one/a" || r.Contents[0].Text != "test://one/a of one" {
+				if r, err := s.ReadResource(ctx,
+					&mcp.ReadResourceParams{URI: "one+test://one/a"}); err != nil ||
+					r.Contents[0].URI != "one+test://one/a" ||
+					r.Contents[0].Text != "test://one/a of one" {
 					t.Errorf("read a resource: %+v, %v", r, err)
 				}
-				if r, err := s.Complete(ctx, &mcp.CompleteParams{Ref: &mcp.CompleteReference{Type: "ref/prompt", Name: "two__greet"}, Argument: mcp.CompleteParamsArgument{Name: "who", Value: ""}}); err != nil || !slices.Equal(r.Completion.Values, []string{"two", "greet"}) {
+				if r, err := s.Complete(ctx,
+					&mcp.CompleteParams{Ref: &mcp.CompleteReference{Type: "ref/prompt",
+						Name: "two__greet"}, Argument: mcp.CompleteParamsArgument{Name: "who",
+						Value: ""}}); err != nil || !slices.Equal(r.Completion.Values,
+					[]string{"two", "greet"}) {
 					t.Errorf("complete: %+v, %v", r, err)
 				}
-				if err := s.Subscribe(ctx, &mcp.SubscribeParams{URI: "two+test://two/a"}); err != nil {
+				if err := s.Subscribe(ctx,
+					&mcp.SubscribeParams{URI: "two+test://two/a"}); err != nil {
 					t.Error(err)
 				}
-				for told := false; !told; { // again and again: in the modern era Subscribe does not wait until the server has acknowledged it
-					if _, err := s.CallTool(ctx, &mcp.CallToolParams{Name: "two__update", Arguments: map[string]any{"uri": "test://two/a"}}); err != nil {
+				// again and again: in the modern era Subscribe does not wait until the server has
+				// acknowledged it
+				for told := false; !told; {
+					if _, err := s.CallTool(ctx, &mcp.CallToolParams{Name: "two__update",
+						Arguments: map[string]any{"uri": "test://two/a"}}); err != nil {
 						t.Fatal(err)
 					}
 					select {
@@ -310,7 +354,9 @@ func TestTheGoClientListsAndUsesEverything(t *testing.T) {
 					case <-time.After(100 * time.Millisecond):
 					}
 				}
-				g.recorded("to_server request tools/call two update pass", "to_client notification notifications/resources/updated two test://two/a pass", "to_server request resources/read one test://one/a pass")
+				g.recorded("to_server request tools/call two update pass",
+					"to_client notification notifications/resources/updated two test://two/a pass",
+					"to_server request resources/read one test://one/a pass")
 			})
 		}
 	}

@@ -8,7 +8,8 @@ import (
 	"gatekit/test/mcptest"
 )
 
-// Four clients count their requests alike and call at the same time; every answer must be its own caller's. The binary has the race detector when the test has.
+// Four clients count their requests alike and call at the same time; every answer must be its own
+// caller's. The binary has the race detector when the test has.
 func TestFourClientsWithEqualIDsGetTheirOwnAnswers(t *testing.T) {
 	const clients, calls, atOnce = 4, 1000, 32
 	for _, wire := range wires {
@@ -17,7 +18,9 @@ func TestFourClientsWithEqualIDsGetTheirOwnAnswers(t *testing.T) {
 			var all sync.WaitGroup
 			for n := range clients {
 				c := g.connect(wire.revision)
-				c.Answer["roots/list"] = func(mcptest.Message) string { return fmt.Sprintf(`{"roots":[{"uri":"file:///%d"}]}`, n) }
+				c.Answer["roots/list"] = func(mcptest.Message) string {
+					return fmt.Sprintf(`{"roots":[{"uri":"file:///%d"}]}`, n)
+				}
 				open(t, c)
 				slots := make(chan struct{}, atOnce)
 				all.Go(func() {
@@ -27,8 +30,10 @@ func TestFourClientsWithEqualIDsGetTheirOwnAnswers(t *testing.T) {
 						mine.Go(func() {
 							defer func() { <-slots }()
 							tag, id := fmt.Sprintf("%d-%d", n, i), fmt.Sprint(i+1000)
-							params, want := fmt.Sprintf(`{"name":"box__echo","arguments":{"tag":%q}}`, tag), tag
-							if i%50 == 0 { // some ask back: the question must reach its own caller, too
+							params, want := fmt.Sprintf(
+								`{"name":"box__echo","arguments":{"tag":%q}}`, tag), tag
+							// some ask back: the question must reach its own caller, too
+							if i%50 == 0 {
 								params, want = `{"name":"box__ask","arguments":{"method":"roots/list","params":{}}}`, fmt.Sprintf("file:///%d", n)
 							}
 							var m mcptest.Message
@@ -38,9 +43,12 @@ func TestFourClientsWithEqualIDsGetTheirOwnAnswers(t *testing.T) {
 							} else {
 								m, err = c.Do(bounded(t), id, "tools/call", params)
 							}
-							got := mcptest.Text(m.Result, "structuredContent", "tag") + mcptest.Text(m.Result, "structuredContent", "result", "roots", 0, "uri")
+							got := mcptest.Text(m.Result, "structuredContent", "tag") +
+								mcptest.Text(m.Result, "structuredContent", "result", "roots", 0,
+									"uri")
 							if err != nil || got != want {
-								t.Errorf("client %d got %s, want %s: %s %v", n, got, want, clip(m.Raw), err)
+								t.Errorf("client %d got %s, want %s: %s %v", n, got, want,
+									clip(m.Raw), err)
 							}
 						})
 					}

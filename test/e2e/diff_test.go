@@ -12,11 +12,13 @@ import (
 	"gatekit/test/mcptest"
 )
 
-// token is one token of a JSON text: where it stands and how it is spelt. The names of members are tokens, too.
+// token is one token of a JSON text: where it stands and how it is spelt. The names of members are
+// tokens, too.
 type token struct{ at, raw string }
 
 func tokens(text []byte) (all []token, err error) {
-	d := jsontext.NewDecoder(bytes.NewReader(text), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	d := jsontext.NewDecoder(bytes.NewReader(text), jsontext.AllowDuplicateNames(true),
+		jsontext.AllowInvalidUTF8(true))
 	for {
 		var raw []byte
 		switch d.PeekKind() {
@@ -42,7 +44,8 @@ func tokens(text []byte) (all []token, err error) {
 // change is a token that came through differently.
 type change struct{ at, direct, via string }
 
-// compare answers the tokens in which two JSON texts differ; an error when they differ in more than the spelling of values.
+// compare answers the tokens in which two JSON texts differ; an error when they differ in more than
+// the spelling of values.
 func compare(direct, via []byte) (changes []change, err error) {
 	a, err := tokens(direct)
 	if err != nil {
@@ -66,8 +69,9 @@ func compare(direct, via []byte) (changes []change, err error) {
 	return changes, nil
 }
 
-// places is the rewrite catalogue as this test understands it: where in a message of a server a name may stand, and of which kind. It is
-// written out here once more on purpose: the proxy's own table is what is tested.
+// places is the rewrite catalogue as this test understands it: where in a message of a server a
+// name may stand, and of which kind. It is written out here once more on purpose: the proxy's own
+// table is what is tested.
 var places = []struct{ at, kind string }{
 	{"/result/tools/*/name", "name"},
 	{"/result/prompts/*/name", "name"},
@@ -90,7 +94,8 @@ var places = []struct{ at, kind string }{
 	{"/params/_meta/io.modelcontextprotocol~1related-task/taskId", "task"},
 	{"/params/elicitationId", "task"},
 	{"/params/logger", "logger"},
-	{"/params/message", "message"}, // of an elicitation: it names its server when there is more than one
+	// of an elicitation: it names its server when there is more than one
+	{"/params/message", "message"},
 	{"/error/data/uri", "uri"},
 	{"/error/data/elicitations/*/elicitationId", "task"},
 	{"/id", "id"}, // of a question
@@ -135,7 +140,8 @@ func exposed(kind, server, direct, via string) bool {
 	return false
 }
 
-// sameBut wants via to be what direct is but for the names in the catalogue's places, which name server.
+// sameBut wants via to be what direct is but for the names in the catalogue's places, which name
+// server.
 func sameBut(t *testing.T, what, server string, direct, via []byte) {
 	t.Helper()
 	changes, err := compare(direct, via)
@@ -145,7 +151,8 @@ func sameBut(t *testing.T, what, server string, direct, via []byte) {
 	}
 	for _, c := range changes {
 		if !exposed(kindAt(c.at), server, c.direct, c.via) {
-			t.Errorf("%s: at %s %s became %s", what, c.at, clip([]byte(c.direct)), clip([]byte(c.via)))
+			t.Errorf("%s: at %s %s became %s", what, c.at, clip([]byte(c.direct)),
+				clip([]byte(c.via)))
 		}
 	}
 }

@@ -16,28 +16,36 @@ import (
 	"gatekit/test/peers"
 )
 
-// A session of both eras in which a message is changed, a plugin and a policy refuse, a call is parked and another given up, a plugin is killed and the file changed: the log says who did
-// what through which server when, what was refused and by whom, and what changed in the message, but not what was there.
+// A session of both eras in which a message is changed, a plugin and a policy refuse, a call is
+// parked and another given up, a plugin is killed and the file changed: the log says who did what
+// through which server when, what was refused and by whom, and what changed in the message, but not
+// what was there.
 func TestTheLogOfAMixedSessionAnswers(t *testing.T) {
 	const rego = `deny contains "nobody logs" if { input.method == "tools/call"; input.kind == "request"; input.name == "log" }`
 	servers := box("old") + box("new", "-revisions", mcptest.Modern)
-	g := overHTTP(t, servers+plugin("tools", `tools = { hide = ["die"] }`)+plugin("secrets", `action = "redact"`)+policy(t, rego))
-	listen := fmt.Sprintf("[listen]\nhttp = %q\n", strings.TrimSuffix(strings.TrimPrefix(g.url, "http://"), "/mcp"))
+	g := overHTTP(t, servers+plugin("tools", `tools = { hide = ["die"] }`)+plugin("secrets",
+		`action = "redact"`)+policy(t, rego))
+	listen := fmt.Sprintf("[listen]\nhttp = %q\n", strings.TrimSuffix(strings.TrimPrefix(g.url,
+		"http://"), "/mcp"))
 
 	legacy, modern := g.client("2025-11-25"), g.client(mcptest.Modern)
 	ask(t, legacy, "tools/list", `{}`)
 	call(t, legacy, "new__echo", `{"tag":"key `+planted+` ."}`)
-	call(t, modern, "old__ask", `{"method":"elicitation/create","params":{"message":"who?","requestedSchema":{"type":"object","properties":{}}}}`)
+	call(t, modern, "old__ask",
+		`{"method":"elicitation/create","params":{"message":"who?","requestedSchema":{"type":"object","properties":{}}}}`)
 	ask(t, legacy, "tools/call", `{"name":"old__die"}`)
 	ask(t, modern, "tools/call", `{"name":"new__log"}`)
 	waiting(t, legacy, "old", `"w"`, "w")
-	legacy.Notify("notifications/cancelled", `{"requestId":"w","reason":"the user has changed their mind"}`)
+	legacy.Notify("notifications/cancelled",
+		`{"requestId":"w","reason":"the user has changed their mind"}`)
 	call(t, legacy, "old__cancelled", `{"tag":"w"}`)
 
 	pids := g.pluginPids()
 	syscall.Kill(pids[0], syscall.SIGKILL)
 	settled(t, "plugin processes that are not another", 0, func() int {
-		if others := slices.DeleteFunc(g.pluginPids(), func(pid int) bool { return pid == pids[0] }); len(others) > 0 {
+		if others := slices.DeleteFunc(g.pluginPids(), func(pid int) bool {
+			return pid == pids[0]
+		}); len(others) > 0 {
 			return 0
 		}
 		return 1
@@ -50,7 +58,8 @@ func TestTheLogOfAMixedSessionAnswers(t *testing.T) {
 
 	file := filepath.Join(g.dir, "audit.jsonl")
 	var all []*query.Call
-	for c, err := range query.Calls(t.Context(), &audit.Reading{File: file}, &query.Filter{}, query.Options{Records: true}) {
+	for c, err := range query.Calls(t.Context(), &audit.Reading{File: file}, &query.Filter{},
+		query.Options{Records: true}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -82,11 +91,15 @@ func TestTheLogOfAMixedSessionAnswers(t *testing.T) {
 	last := event("start", "version")
 	called := func(client, server, name, action string, end query.End) *query.Call {
 		t.Helper()
-		c := find(fmt.Sprintf("that the %s client called %s of %s: %s, %s", client, name, server, action, end), func(c *query.Call) bool {
-			return c.Session == who[client] && !c.FromServer && slices.Equal(c.Servers, []string{server}) && c.Method == "tools/call" && c.Name == name && c.Action == action && c.End == end
+		c := find(fmt.Sprintf("that the %s client called %s of %s: %s, %s", client, name, server,
+			action, end), func(c *query.Call) bool {
+			return c.Session == who[client] && !c.FromServer && slices.Equal(c.Servers,
+				[]string{server}) && c.Method == "tools/call" && c.Name == name &&
+				c.Action == action && c.End == end
 		})
 		if c.Began.Before(last.Began) || c.Exchange == "" {
-			t.Errorf("%s of %s in exchange %q was at %s, and what was before it at %s", name, server, c.Exchange, c.Began, last.Began)
+			t.Errorf("%s of %s in exchange %q was at %s, and what was before it at %s", name,
+				server, c.Exchange, c.Began, last.Began)
 		}
 		last = c
 		return c
@@ -94,7 +107,8 @@ func TestTheLogOfAMixedSessionAnswers(t *testing.T) {
 	decided := func(c *query.Call, stage, reason string) {
 		t.Helper()
 		if c.Stage() != stage || c.Reason != reason {
-			t.Errorf("%s of %q was decided by %q: %q, want %q: %q", c.Action, c.Name, c.Stage(), c.Reason, stage, reason)
+			t.Errorf("%s of %q was decided by %q: %q, want %q: %q", c.Action, c.Name, c.Stage(),
+				c.Reason, stage, reason)
 		}
 	}
 
@@ -103,7 +117,8 @@ func TestTheLogOfAMixedSessionAnswers(t *testing.T) {
 	if at := changed.Changed(); !slices.Equal(at, []string{"/arguments/tag"}) {
 		t.Errorf("what was changed is %q", at)
 	}
-	if d := changed.Decision; d == nil || d.Direction != "to_server" || d.Before == nil || d.After == nil || d.Before.Size == d.After.Size {
+	if d := changed.Decision; d == nil || d.Direction != "to_server" || d.Before == nil ||
+		d.After == nil || d.Before.Size == d.After.Size {
 		t.Errorf("the change is recorded as %+v", d)
 	}
 	parked := called("modern", "old", "ask", "pass", query.Answered)
@@ -114,17 +129,23 @@ func TestTheLogOfAMixedSessionAnswers(t *testing.T) {
 	if !parked.Parked || !slices.Equal(actions, []string{"pass", "park", "resume", "pass"}) {
 		t.Errorf("the parked call is %q", actions)
 	}
-	question := find("what the server asked", func(c *query.Call) bool { return c.FromServer && c.Method == "elicitation/create" })
-	if question.Session != who["modern"] || question.Exchange != parked.Exchange || !slices.Equal(question.Servers, []string{"old"}) || question.End != query.Answered {
+	question := find("what the server asked", func(c *query.Call) bool {
+		return c.FromServer && c.Method == "elicitation/create"
+	})
+	if question.Session != who["modern"] || question.Exchange != parked.Exchange ||
+		!slices.Equal(question.Servers, []string{"old"}) || question.End != query.Answered {
 		t.Errorf("the question is %+v", question)
 	}
-	decided(called("legacy", "old", "die", "deny", query.Refused), "tools", "it is about what clients may not know")
+	decided(called("legacy", "old", "die", "deny", query.Refused),
+		"tools", "it is about what clients may not know")
 	decided(called("modern", "new", "log", "deny", query.Refused), "policy", "mine: nobody logs")
 	called("legacy", "old", "wait", "pass", query.Cancelled)
 	called("legacy", "old", "cancelled", "pass", query.Answered)
-	lost, back := event("plugin_lost", `plugin "tools"`), event("plugin_restarted", `plugin "tools"`)
+	lost, back := event("plugin_lost", `plugin "tools"`), event("plugin_restarted",
+		`plugin "tools"`)
 	if lost.Error == "" || lost.First > back.First {
-		t.Errorf("the plugin was lost: %q, record %d, and back: record %d", lost.Error, lost.First, back.First)
+		t.Errorf("the plugin was lost: %q, record %d, and back: record %d", lost.Error, lost.First,
+			back.First)
 	}
 	called("modern", "new", "echo", "pass", query.Answered)
 	last = event("reload", "gatekit.toml")
@@ -144,11 +165,13 @@ func TestTheLogOfAMixedSessionAnswers(t *testing.T) {
 	}
 }
 
-// Who follows the log sees each call once it has ended, from before there is a log, and through the files that follow each other.
+// Who follows the log sees each call once it has ended, from before there is a log, and through the
+// files that follow each other.
 func TestTheLogIsShownAsItGrowsThroughItsFiles(t *testing.T) {
 	dir := t.TempDir()
 	out := &logged{}
-	show := exec.Command(peers.Gatekit(t), "audit", "show", "--follow", "--tool", "echo", filepath.Join(dir, "audit.jsonl"))
+	show := exec.Command(peers.Gatekit(t), "audit", "show", "--follow", "--tool", "echo",
+		filepath.Join(dir, "audit.jsonl"))
 	show.Stdout, show.Stderr = out, out
 	if err := show.Start(); err != nil {
 		t.Fatal(err)
@@ -164,13 +187,16 @@ func TestTheLogIsShownAsItGrowsThroughItsFiles(t *testing.T) {
 		call(t, c, "box__echo", `{"tag":"`+strings.Repeat("x", 1<<10)+`"}`)
 		ask(t, c, "tools/call", `{"name":"box__nothing"}`)
 	}
-	settled(t, "calls not shown", 0, func() int { return calls - strings.Count(out.String(), "tools/call echo") })
+	settled(t, "calls not shown", 0, func() int {
+		return calls - strings.Count(out.String(), "tools/call echo")
+	})
 	g.stop()
 	show.Process.Signal(os.Interrupt)
 	if err := <-done; err != nil {
 		t.Errorf("it ended with %v", err)
 	}
-	if n := strings.Count(out.String(), "\n"); n != calls || strings.Contains(out.String(), "nothing") {
+	if n := strings.Count(out.String(), "\n"); n != calls || strings.Contains(out.String(),
+		"nothing") {
 		t.Errorf("it shows %d lines, want %d: %s", n, calls, out)
 	}
 	if files, _ := filepath.Glob(filepath.Join(dir, "audit-*.jsonl")); len(files) == 0 {

@@ -20,9 +20,12 @@ import (
 func waiting(t *testing.T, c *mcptest.Client, server, id, tag string) {
 	t.Helper()
 	mark := c.Mark()
-	c.Send(c.Request(id, "tools/call", fmt.Sprintf(`{"name":"%s__wait","arguments":{"tag":%q},"_meta":{"progressToken":%s}}`, server, tag, id)))
+	c.Send(c.Request(id, "tools/call",
+		fmt.Sprintf(`{"name":"%s__wait","arguments":{"tag":%q},"_meta":{"progressToken":%s}}`,
+			server, tag, id)))
 	_, err := c.Await(bounded(t), mark, func(m mcptest.Message) bool {
-		return m.Method == "notifications/progress" && string(mcptest.At(m.Params, "progressToken")) == id
+		return m.Method == "notifications/progress" && string(mcptest.At(m.Params,
+			"progressToken")) == id
 	})
 	if err != nil {
 		t.Fatalf("the call %s of %s did not get there: %v", id, server, err)
@@ -32,44 +35,52 @@ func waiting(t *testing.T, c *mcptest.Client, server, id, tag string) {
 func TestAServerThatDiesInMidCallFailsOnlyItsCallsAndComesBack(t *testing.T) {
 	for _, revision := range []string{"2025-11-25", mcptest.Modern} {
 		t.Run(revision, func(t *testing.T) {
-			front(t, box("one", "-revisions", revision)+box("two", "-revisions", revision), revision, func(t *testing.T, g *gatekit, c *mcptest.Client) {
-				open(t, c)
-				waiting(t, c, "one", `"a"`, "a")
-				waiting(t, c, "one", `"b"`, "b")
-				waiting(t, c, "two", `"c"`, "c")
-				mark := c.Mark()
-				dead := ask(t, c, "tools/call", `{"name":"one__die"}`)
-				for _, id := range []string{`"a"`, `"b"`} {
-					m, err := c.Reply(bounded(t), mark, id)
-					if err != nil || string(mcptest.At(m.Error, "code")) != "-32603" || !strings.Contains(mcptest.Text(m.Error, "message"), "one") {
-						t.Errorf("a call that died with its server got %s, %v; want -32603 that names the server", m.Raw, err)
+			front(t, box("one", "-revisions", revision)+box("two", "-revisions", revision),
+				revision, func(t *testing.T, g *gatekit, c *mcptest.Client) {
+					open(t, c)
+					waiting(t, c, "one", `"a"`, "a")
+					waiting(t, c, "one", `"b"`, "b")
+					waiting(t, c, "two", `"c"`, "c")
+					mark := c.Mark()
+					dead := ask(t, c, "tools/call", `{"name":"one__die"}`)
+					for _, id := range []string{`"a"`, `"b"`} {
+						m, err := c.Reply(bounded(t), mark, id)
+						if err != nil || string(mcptest.At(m.Error, "code")) != "-32603" ||
+							!strings.Contains(mcptest.Text(m.Error, "message"), "one") {
+							t.Errorf("a call that died with its server got %s, %v; want -32603 "+
+								"that names the server", m.Raw, err)
+						}
 					}
-				}
-				if dead.Error == nil {
-					t.Errorf("the deadly call got %s, want an error", dead.Raw)
-				}
-				for _, f := range c.Frames()[mark:] {
-					if string(f.ID) == `"c"` {
-						t.Errorf("the other server's call was answered: %s", f.Raw)
+					if dead.Error == nil {
+						t.Errorf("the deadly call got %s, want an error", dead.Raw)
 					}
-				}
-				if m := call(t, c, "two__echo", `{"tag":1}`); mcptest.Text(m.Result, "structuredContent", "server") != "two" {
-					t.Errorf("the other server answered %s", m.Raw)
-				}
-				if revision != mcptest.Modern {
-					if _, err := c.AwaitMethod(bounded(t), mark, "notifications/tools/list_changed"); err != nil {
-						t.Errorf("nothing told the client that the server is back: %v", err)
+					for _, f := range c.Frames()[mark:] {
+						if string(f.ID) == `"c"` {
+							t.Errorf("the other server's call was answered: %s", f.Raw)
+						}
 					}
-				}
-				if m := call(t, c, "one__echo", `{"tag":2}`); mcptest.Text(m.Result, "structuredContent", "server") != "one" {
-					t.Errorf("the server did not come back: %s", m.Raw)
-				}
-				g.recorded("to_server request tools/call one wait pass", "- - - one - lost", "- - - one - restarted")
-				if wasHTTP := g.url != ""; !wasHTTP || revision != mcptest.Modern {
-					c.Notify("notifications/cancelled", `{"requestId":"c"}`) // else gatekit waits a while for it
-					call(t, c, "two__cancelled", `{"tag":"c"}`)
-				}
-			})
+					if m := call(t, c, "two__echo", `{"tag":1}`); mcptest.Text(m.Result,
+						"structuredContent", "server") != "two" {
+						t.Errorf("the other server answered %s", m.Raw)
+					}
+					if revision != mcptest.Modern {
+						if _, err := c.AwaitMethod(bounded(t), mark,
+							"notifications/tools/list_changed"); err != nil {
+							t.Errorf("nothing told the client that the server is back: %v", err)
+						}
+					}
+					if m := call(t, c, "one__echo", `{"tag":2}`); mcptest.Text(m.Result,
+						"structuredContent", "server") != "one" {
+						t.Errorf("the server did not come back: %s", m.Raw)
+					}
+					g.recorded("to_server request tools/call one wait pass", "- - - one - lost",
+						"- - - one - restarted")
+					if wasHTTP := g.url != ""; !wasHTTP || revision != mcptest.Modern {
+						// else gatekit waits a while for it
+						c.Notify("notifications/cancelled", `{"requestId":"c"}`)
+						call(t, c, "two__cancelled", `{"tag":"c"}`)
+					}
+				})
 		})
 	}
 }
@@ -113,7 +124,8 @@ func TestAnExpiredSessionIsMadeAnewAndNothingIsSentTwice(t *testing.T) {
 	if !strings.Contains(mcptest.Text(m.Error, "message"), "session") {
 		t.Errorf("the call that found the session gone got %s, want an error that says so", m.Raw)
 	}
-	if m := call(t, c, "box__echo", `{"tag":3}`); mcptest.Text(m.Result, "structuredContent", "server") != "box" {
+	if m := call(t, c, "box__echo", `{"tag":3}`); mcptest.Text(m.Result, "structuredContent",
+		"server") != "box" {
 		t.Errorf("it answered %s", m.Raw)
 	}
 	if n := calls.Load(); n != 2 {
@@ -124,7 +136,8 @@ func TestAnExpiredSessionIsMadeAnewAndNothingIsSentTwice(t *testing.T) {
 	}
 }
 
-// After the clients have gone there are no children, no sessions at HTTP servers, no descriptors and no goroutines more than one client left.
+// After the clients have gone there are no children, no sessions at HTTP servers, no descriptors
+// and no goroutines more than one client left.
 func TestNothingIsLeftAfterTheClientsHaveGone(t *testing.T) {
 	legacy, modern := mcptest.Toolbox("far", "2025-11-25"), mcptest.Toolbox("new", mcptest.Modern)
 	for _, revision := range []string{"2025-11-25", mcptest.Modern} {
@@ -194,7 +207,8 @@ func descriptors(t *testing.T, g *gatekit) int {
 	return len(files)
 }
 
-// goroutines ends gatekit by SIGQUIT, which makes it say what all its goroutines do, and counts them.
+// goroutines ends gatekit by SIGQUIT, which makes it say what all its goroutines do, and counts
+// them.
 func (g *gatekit) goroutines() (n int) {
 	g.killed = true
 	g.cmd.Process.Signal(syscall.SIGQUIT)
@@ -213,7 +227,8 @@ func TestServersGetAMinimalEnvironment(t *testing.T) {
 		open(t, c)
 		m := call(t, c, "box__self", ``)
 		env := string(mcptest.At(m.Result, "structuredContent", "env"))
-		if strings.Contains(env, "SECRET_OF_THE_USER") || !strings.Contains(env, "MCPTEST_SERVE=1") || !strings.Contains(env, "PATH=") {
+		if strings.Contains(env, "SECRET_OF_THE_USER") || !strings.Contains(env,
+			"MCPTEST_SERVE=1") || !strings.Contains(env, "PATH=") {
 			t.Errorf("the server's environment is %s", env)
 		}
 		dir, _ := filepath.EvalSymlinks(g.dir)
@@ -231,12 +246,15 @@ func TestAClientThatNeverReadsHoldsUpNobody(t *testing.T) {
 			deaf := mcptest.NewHTTP(g.url) // nobody reads from it after the handshake
 			c := mcptest.NewClient(deaf, revision)
 			open(t, c)
-			body := c.Request(`"flood"`, "tools/call", `{"name":"box__progress","arguments":{"n":20000},"_meta":{"progressToken":"`+strings.Repeat("x", 1000)+`"}}`)
-			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, g.url, strings.NewReader(body))
+			body := c.Request(`"flood"`,
+				"tools/call", `{"name":"box__progress","arguments":{"n":20000},"_meta":{"progressToken":"`+strings.Repeat("x", 1000)+`"}}`)
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, g.url,
+				strings.NewReader(body))
 			if err != nil {
 				t.Fatal(err)
 			}
-			for k, v := range map[string]string{"Content-Type": "application/json", "Accept": "application/json, text/event-stream", "Mcp-Session-Id": deaf.Session()} {
+			for k, v := range map[string]string{"Content-Type": "application/json",
+				"Accept": "application/json, text/event-stream", "Mcp-Session-Id": deaf.Session()} {
 				r.Header.Set(k, v)
 			}
 			r.Header.Set("Mcp-Protocol-Version", revision)
@@ -245,7 +263,8 @@ func TestAClientThatNeverReadsHoldsUpNobody(t *testing.T) {
 				r.Header.Set("Mcp-Method", "tools/call")
 				r.Header.Set("Mcp-Name", "box__progress")
 			}
-			resp, err := http.DefaultClient.Do(r) // 20 MB are on their way, and its body is not read
+			// 20 MB are on their way, and its body is not read
+			resp, err := http.DefaultClient.Do(r)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -255,7 +274,8 @@ func TestAClientThatNeverReadsHoldsUpNobody(t *testing.T) {
 				call(t, other, "box__echo", fmt.Sprintf(`{"tag":%d}`, i))
 			}
 			c.Close()
-			g.recorded("to_client notification notifications/progress box - pass", "to_client response tools/call box echo pass")
+			g.recorded("to_client notification notifications/progress box - pass",
+				"to_client response tools/call box echo pass")
 		})
 	}
 }

@@ -23,10 +23,12 @@ var odd = []struct{ name, value string }{
 	{"escapes", `"\u00e9\/\b\f\t\u003c\u2028\ud83d\ude00"`},
 	{"a lone surrogate", `"\ud800 and \udc00"`},
 	{"a nul", `"\u0000"`},
-	{"unescaped text that some encoders escape", "\"<script>&amp;\u2028\u2029\u00a0\u200b\U0001F600\x7f\""},
+	{"unescaped text that some encoders escape",
+		"\"<script>&amp;\u2028\u2029\u00a0\u200b\U0001F600\x7f\""},
 	{"an escaped name", `{"na\u006de":1,"\u0000":2}`},
 	{"deep nesting", strings.Repeat("[", 150) + strings.Repeat("]", 150)},
-	{"unknown fields and content types", `{"content":[{"type":"hologram","beam":1.0},{"type":"text","text":"","x":{}}],"isError":false,"acme/x":[null]}`},
+	{"unknown fields and content types",
+		`{"content":[{"type":"hologram","beam":1.0},{"type":"text","text":"","x":{}}],"isError":false,"acme/x":[null]}`},
 	{"1 MiB of text", `"` + strings.Repeat(`0123456789\u00e9\n<&>é`, 1<<20/20) + `"`},
 }
 
@@ -59,8 +61,12 @@ func TestOddMessagesAreEqualBeforeAndAfter(t *testing.T) {
 				for _, o := range odd {
 					t.Run(o.name, func(t *testing.T) { keeps(t, c, o.value) })
 				}
-				g.recorded("to_server request tools/call box echo pass", "to_client response tools/call box raw pass", "to_client error tools/call box raw pass",
-					"to_client notification notifications/progress box - pass", "to_client request elicitation/create box - pass", "to_server response elicitation/create box - pass")
+				g.recorded("to_server request tools/call box echo pass",
+					"to_client response tools/call box raw pass",
+					"to_client error tools/call box raw pass",
+					"to_client notification notifications/progress box - pass",
+					"to_client request elicitation/create box - pass",
+					"to_server response elicitation/create box - pass")
 			})
 		})
 	}
@@ -73,13 +79,16 @@ func keeps(t *testing.T, c *mcptest.Client, value string) {
 	if len(value) > 64<<10 {
 		small = `"once is enough"`
 	}
-	params := fmt.Sprintf(`{"acme":%s,"arguments":{"v":%s,"tag":%s},"name":"box__echo","_meta":{"acme/x":%s}}`, small, small, value, small)
+	params := fmt.Sprintf(
+		`{"acme":%s,"arguments":{"v":%s,"tag":%s},"name":"box__echo","_meta":{"acme/x":%s}}`, small,
+		small, value, small)
 	mark := c.Mark()
 	m := ask(t, c, "tools/call", params)
 	sent := c.Frames()[mark].Params // with what a modern client adds
 	want := strings.Replace(string(sent), `"box__echo"`, `"echo"`, 1)
 	if got := mcptest.Text(m.Result, "content", 0, "text"); replaced(got) != replaced(want) {
-		t.Errorf("the server saw the params as\n%s\nwant\n%s", clip([]byte(got)), clip([]byte(want)))
+		t.Errorf("the server saw the params as\n%s\nwant\n%s", clip([]byte(got)),
+			clip([]byte(want)))
 	}
 	if got := mcptest.At(m.Result, "structuredContent", "tag"); string(got) != value {
 		t.Errorf("the tag came back as %s, want %s", clip(got), clip([]byte(value)))
@@ -98,20 +107,25 @@ func keeps(t *testing.T, c *mcptest.Client, value string) {
 			t.Errorf("the server's answer came as\n%s\nwant\n%s", clip(got.Raw), clip([]byte(want)))
 		}
 	}
-	progress := `{"params":{"acme":` + value + `,"progressToken":$TOKEN,"progress":1.50},"jsonrpc":"2.0","method":"notifications/progress"}`
+	progress := `{"params":{"acme":` + value +
+		`,"progressToken":$TOKEN,"progress":1.50},"jsonrpc":"2.0","method":"notifications/progress"}`
 	mark = c.Mark()
 	raw(t, c, progress, `{"jsonrpc":"2.0","id":$ID,"result":{"content":[],"resultType":"complete"}}`)
 	got, err := c.AwaitMethod(bounded(t), mark, "notifications/progress")
-	if want := strings.Replace(progress, "$TOKEN", "9007199254740993", 1); err != nil || string(got.Raw) != want {
+	if want := strings.Replace(progress, "$TOKEN", "9007199254740993", 1); err != nil ||
+		string(got.Raw) != want {
 		t.Errorf("progress came as\n%s\nwant\n%s (%v)", clip(got.Raw), clip([]byte(want)), err)
 	}
 
 	// a question and its answer
-	question := fmt.Sprintf(`{"mode":"form","message":"?","requestedSchema":{"type":"object","properties":{}},"acme":%s}`, value)
+	question := fmt.Sprintf(
+		`{"mode":"form","message":"?","requestedSchema":{"type":"object","properties":{}},"acme":%s}`, value)
 	answer := fmt.Sprintf(`{"action":"accept","content":{"v":%s},"acme":%s}`, value, small)
 	var asked json.RawMessage
 	c.Answer["elicitation/create"] = func(m mcptest.Message) string { asked = m.Params; return answer }
-	m = ask(t, c, "tools/call", fmt.Sprintf(`{"name":"box__ask","arguments":{"method":"elicitation/create","params":%s}}`, question))
+	m = ask(t, c, "tools/call",
+		fmt.Sprintf(`{"name":"box__ask","arguments":{"method":"elicitation/create","params":%s}}`,
+			question))
 	if string(asked) != question {
 		t.Errorf("the question came as\n%s\nwant\n%s", clip(asked), clip([]byte(question)))
 	}
@@ -130,7 +144,8 @@ func raw(t *testing.T, c *mcptest.Client, lines ...string) mcptest.Message {
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	e.Encode(lines)
-	return ask(t, c, "tools/call", fmt.Sprintf(`{"name":"box__raw","arguments":{"lines":%s},"_meta":{"progressToken":9007199254740993}}`, bytes.TrimSpace(b.Bytes())))
+	return ask(t, c, "tools/call",
+		fmt.Sprintf(`{"name":"box__raw","arguments":{"lines":%s},"_meta":{"progressToken":9007199254740993}}`, bytes.TrimSpace(b.Bytes())))
 }
 
 // Bodies over HTTP may be pretty-printed; a line on stdio may not.
@@ -140,12 +155,15 @@ func TestWhitespaceBetweenTokensDoesNoHarm(t *testing.T) {
 			g := overHTTP(t, boxBehind(t, "box", "2025-11-25", back))
 			c := g.client("2025-11-25")
 			mark := c.Mark()
-			c.Send("{\r\n\t\"jsonrpc\": \"2.0\",\n \"id\": \"pretty\",\n \"method\": \"tools/call\",\n \"params\": {\n  \"name\": \"box__echo\",\n  \"arguments\": {\n   \"tag\": [ 1.0,\n 2 ]\n  }\n }\n}\n")
+			c.Send("{\r\n\t\"jsonrpc\": \"2.0\",\n \"id\": \"pretty\",\n \"method\": " +
+				"\"tools/call\",\n \"params\": {\n  \"name\": \"box__echo\",\n  \"arguments\": " +
+				"{\n   \"tag\": [ 1.0,\n 2 ]\n  }\n }\n}\n")
 			m, err := c.Reply(bounded(t), mark, `"pretty"`)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := strings.Join(strings.Fields(string(mcptest.At(m.Result, "structuredContent", "tag"))), ""); got != "[1.0,2]" {
+			if got := strings.Join(strings.Fields(string(mcptest.At(m.Result, "structuredContent",
+				"tag"))), ""); got != "[1.0,2]" {
 				t.Errorf("the tag came back as %s", got)
 			}
 			g.recorded("to_server request tools/call box echo pass")

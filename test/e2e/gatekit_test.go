@@ -24,7 +24,8 @@ import (
 	"gatekit/test/peers"
 )
 
-// gatekit is the binary, running in a folder of its own that holds its gatekit.toml and its audit log.
+// gatekit is the binary, running in a folder of its own that holds its gatekit.toml and its audit
+// log.
 type gatekit struct {
 	t      *testing.T
 	dir    string
@@ -68,7 +69,9 @@ const patience = 2 * time.Minute
 
 // box is the configuration of a scripted server behind stdio; flags are mcptest.Main's.
 func box(name string, flags ...string) string {
-	return stdioServer(name, append([]string{os.Args[0], "-name", name}, flags...), "MCPTEST_SERVE", "1", "GORACE", "atexit_sleep_ms=0") // nobody looks for races there, and it would sleep a second at its end
+	// nobody looks for races there, and it would sleep a second at its end
+	return stdioServer(name, append([]string{os.Args[0], "-name", name}, flags...), "MCPTEST_SERVE",
+		"1", "GORACE", "atexit_sleep_ms=0")
 }
 
 // stdioServer is the configuration of a server; env is names and values.
@@ -81,11 +84,14 @@ func stdioServer(name string, command []string, env ...string) string {
 	for i := 0; i < len(env); i += 2 {
 		vars = append(vars, fmt.Sprintf("%s = %s", env[i], mcptest.Quote(env[i+1])))
 	}
-	return fmt.Sprintf("[server.%s]\ncommand = %s\nargs = [%s]\nenv = { %s }\n", name, mcptest.Quote(command[0]), strings.Join(args, ", "), strings.Join(vars, ", "))
+	return fmt.Sprintf("[server.%s]\ncommand = %s\nargs = [%s]\nenv = { %s }\n", name,
+		mcptest.Quote(command[0]), strings.Join(args, ", "), strings.Join(vars, ", "))
 }
 
 // httpServer is the configuration of a server at a URL.
-func httpServer(name, url string) string { return fmt.Sprintf("[server.%s]\nurl = %q\n", name, url) }
+func httpServer(name, url string) string {
+	return fmt.Sprintf("[server.%s]\nurl = %q\n", name, url)
+}
 
 const auditTable = "[audit]\nfile = \"audit.jsonl\"\n"
 
@@ -102,7 +108,8 @@ func prepareIn(t *testing.T, dir, config string) *gatekit {
 	g.configure(config)
 	g.cmd = exec.Command(peers.Gatekit(t), "run")
 	g.cmd.Dir = g.dir
-	g.cmd.Env = append(os.Environ(), "GORACE=halt_on_error=0", "SECRET_OF_THE_USER=must not reach a server")
+	g.cmd.Env = append(os.Environ(), "GORACE=halt_on_error=0",
+		"SECRET_OF_THE_USER=must not reach a server")
 	g.cmd.Stderr = g.stderr
 	g.cmd.WaitDelay = 10 * time.Second
 	return g
@@ -124,7 +131,8 @@ func overHTTP(t *testing.T, config string) *gatekit {
 	return overHTTPIn(t, t.TempDir(), config)
 }
 
-// overHTTPIn is overHTTP in a folder that there is, with what another gatekit left in it; env is more of its environment.
+// overHTTPIn is overHTTP in a folder that there is, with what another gatekit left in it; env is
+// more of its environment.
 func overHTTPIn(t *testing.T, dir, config string, env ...string) *gatekit {
 	t.Helper()
 	address := peers.FreeAddress(t)
@@ -258,8 +266,10 @@ func spawn(t *testing.T, config, revision string) (*gatekit, *mcptest.Client) {
 	return g, c
 }
 
-// front runs f once for each way a client can come, over stdio and over HTTP; the client has not shaken hands.
-func front(t *testing.T, config, revision string, f func(t *testing.T, g *gatekit, c *mcptest.Client)) {
+// front runs f once for each way a client can come, over stdio and over HTTP; the client has not
+// shaken hands.
+func front(t *testing.T, config, revision string, f func(t *testing.T, g *gatekit,
+	c *mcptest.Client)) {
 	t.Run("stdio", func(t *testing.T) {
 		g, c := spawn(t, config, revision)
 		f(t, g, c)
@@ -327,7 +337,8 @@ type record struct {
 // String is the record in a line, for comparison: "to_server request tools/call box echo pass".
 func (r record) String() string {
 	word := func(s string) string { return cmp.Or(s, "-") }
-	return strings.Join([]string{word(r.Direction), word(r.Kind), word(r.Method), word(r.Server), word(r.Name), word(r.Action)}, " ")
+	return strings.Join([]string{word(r.Direction), word(r.Kind), word(r.Method), word(r.Server),
+		word(r.Name), word(r.Action)}, " ")
 }
 
 // records reads the audit log as it stands.
@@ -359,7 +370,8 @@ func (g *gatekit) recorded(want ...string) {
 	}
 	for _, w := range want {
 		if !slices.Contains(got, w) {
-			g.t.Errorf("not recorded: %s\nrecorded:\n\t%s", w, strings.Join(got[max(0, len(got)-60):], "\n\t"))
+			g.t.Errorf("not recorded: %s\nrecorded:\n\t%s", w,
+				strings.Join(got[max(0, len(got)-60):], "\n\t"))
 			return
 		}
 	}
@@ -402,7 +414,8 @@ func marked(mark string) (pids []int) {
 		}
 		var pid int
 		fmt.Sscanf(f, "/proc/%d/environ", &pid)
-		if exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)); err == nil && filepath.Base(exe) != "gatekit" {
+		if exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)); err == nil &&
+			filepath.Base(exe) != "gatekit" {
 			pids = append(pids, pid)
 		}
 	}

@@ -11,13 +11,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// While the audit log cannot be written nothing moves, and that is not health. When it can be again, nobody has to send a message for that to be seen.
+// While the audit log cannot be written nothing moves, and that is not health. When it can be
+// again, nobody has to send a message for that to be seen.
 func TestHealthIsThatTheAuditLogCanBeWritten(t *testing.T) {
 	admin, url := operators(t, "")
 	g, c := overStdio(t, admin+box("box"), "2025-11-25")
 	is := func(want int) string {
 		t.Helper()
-		for deadline := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) { // nobody looks at each question
+		// nobody looks at each question
+		for deadline := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
 			status, page := get(t, url+"/healthz")
 			if status == want {
 				return page
@@ -34,7 +36,8 @@ func TestHealthIsThatTheAuditLogCanBeWritten(t *testing.T) {
 	}
 	limit := func(bytes uint64) {
 		t.Helper()
-		if err := unix.Prlimit(g.cmd.Process.Pid, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: bytes, Max: unix.RLIM_INFINITY}, nil); err != nil {
+		if err := unix.Prlimit(g.cmd.Process.Pid, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: bytes,
+			Max: unix.RLIM_INFINITY}, nil); err != nil {
 			t.Skip(err)
 		}
 	}
@@ -42,7 +45,8 @@ func TestHealthIsThatTheAuditLogCanBeWritten(t *testing.T) {
 	if m := ask(t, c, "tools/call", `{"name":"box__echo"}`); m.Error == nil {
 		t.Errorf("a call went through unrecorded: %s", m.Raw)
 	}
-	if page := is(http.StatusServiceUnavailable); !strings.HasPrefix(page, "FAIL  audit: ") || !strings.Contains(page, "file too large") {
+	if page := is(http.StatusServiceUnavailable); !strings.HasPrefix(page, "FAIL  audit: ") ||
+		!strings.Contains(page, "file too large") {
 		t.Errorf("it says %s", page)
 	}
 	if n := values(scrape(t, url)["gatekit_audit_failures_total"])[""]; n == 0 {

@@ -1,5 +1,6 @@
-// Package e2e drives the real gatekit binary: scripted clients in front, scripted and real servers behind. Every case also holds the audit log against what happened:
-// a decision that was not recorded did not happen.
+// Package e2e drives the real gatekit binary: scripted clients in front, scripted and real servers
+// behind. Every case also holds the audit log against what happened: a decision that was not
+// recorded did not happen.
 package e2e
 
 import (
@@ -12,7 +13,8 @@ import (
 	"gatekit/test/peers"
 )
 
-// The test binary is the scripted servers, too: as the command mcptest in scripts, and with MCPTEST_SERVE=1 in its environment.
+// The test binary is the scripted servers, too: as the command mcptest in scripts, and with
+// MCPTEST_SERVE=1 in its environment.
 func TestMain(m *testing.M) {
 	if os.Getenv("MCPTEST_SERVE") == "1" {
 		mcptest.Main()

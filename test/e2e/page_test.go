@@ -14,7 +14,8 @@ import (
 	"gatekit/test/peers"
 )
 
-// Who does what examples/README.md says has a plugin that runs: its files are written and its commands given to a shell, one after another, and what it says that they print they print.
+// Who does what examples/README.md says has a plugin that runs: its files are written and its
+// commands given to a shell, one after another, and what it says that they print they print.
 func TestThePageTakesAnAuthorToAPluginThatRuns(t *testing.T) {
 	page, err := os.ReadFile("../../examples/README.md")
 	if err != nil {
@@ -28,7 +29,8 @@ func TestThePageTakesAnAuthorToAPluginThatRuns(t *testing.T) {
 		said.Reset()
 		cmd := exec.Command("bash", "-euc", script)
 		cmd.Dir, cmd.Stdout, cmd.Stderr = at, &said, &said
-		cmd.Env = append(os.Environ(), "HOME="+home, "PATH="+filepath.Dir(gatekit)+string(os.PathListSeparator)+os.Getenv("PATH"))
+		cmd.Env = append(os.Environ(), "HOME="+home,
+			"PATH="+filepath.Dir(gatekit)+string(os.PathListSeparator)+os.Getenv("PATH"))
 		for name, value := range peers.GoEnv(t) {
 			cmd.Env = append(cmd.Env, name+"="+value)
 		}
@@ -37,20 +39,24 @@ func TestThePageTakesAnAuthorToAPluginThatRuns(t *testing.T) {
 		}
 	}
 
-	step := regexp.MustCompile("(?s)(?:`([a-z_.]+)`[^`]*(?:`[^`]*`[^`]*)?\n\n)?```([a-z]+)\n(.*?)```")
+	step := regexp.MustCompile(
+		"(?s)(?:`([a-z_.]+)`[^`]*(?:`[^`]*`[^`]*)?\n\n)?```([a-z]+)\n(.*?)```")
 	at, steps := peers.Top(), 0
 	for _, m := range step.FindAllStringSubmatch(string(page), -1) {
 		file, language, block := m[1], m[2], m[3]
 		steps++
 		switch {
 		case language == "sh":
-			shell(at, strings.Replace(block, "go install ./cmd/gatekit", "gatekit version", 1)) // it is built
+			// it is built
+			shell(at, strings.Replace(block, "go install ./cmd/gatekit", "gatekit version", 1))
 			at = dir
 		case language == "text":
 			for line := range strings.Lines(block) {
-				shown := strings.Split(regexp.QuoteMeta(strings.TrimSpace(line)), "…") // which stands for any rest
+				// which stands for any rest
+				shown := strings.Split(regexp.QuoteMeta(strings.TrimSpace(line)), "…")
 				if !regexp.MustCompile(strings.Join(shown, ".*")).MatchString(said.String()) {
-					t.Errorf("the page says that this is printed: %s\nand this is printed: %s", line, &said)
+					t.Errorf("the page says that this is printed: %s\nand this is printed: %s",
+						line, &said)
 				}
 			}
 		case file != "":
@@ -68,7 +74,8 @@ func TestThePageTakesAnAuthorToAPluginThatRuns(t *testing.T) {
 				t.Fatal(err)
 			}
 			at := `command = ["./discreet"]` + "\n"
-			toml = []byte(strings.Replace(string(toml), at, at+strings.Replace(block, "…", hex.EncodeToString(sum[:]), 1), 1))
+			toml = []byte(strings.Replace(string(toml), at, at+strings.Replace(block,
+				"…", hex.EncodeToString(sum[:]), 1), 1))
 			if err := os.WriteFile(filepath.Join(dir, "gatekit.toml"), toml, 0o600); err != nil {
 				t.Fatal(err)
 			}

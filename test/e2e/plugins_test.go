@@ -22,22 +22,30 @@ const renaming = `tools = { hide = ["die"], change = [{ name = "echo", rename = 
 func TestToolsAreHiddenAndRenamed(t *testing.T) {
 	for _, revision := range []string{"2025-06-18", "2025-11-25", mcptest.Modern} {
 		t.Run(revision, func(t *testing.T) {
-			front(t, box("box")+plugin("tools", renaming), revision, func(t *testing.T, g *gatekit, c *mcptest.Client) {
+			front(t, box("box")+plugin("tools", renaming), revision, func(t *testing.T, g *gatekit,
+				c *mcptest.Client) {
 				open(t, c)
 				list := string(ask(t, c, "tools/list", `{}`).Raw)
-				if strings.Contains(list, "box__die") || strings.Contains(list, "box__echo") || !strings.Contains(list, `"name":"box__say"`) || !strings.Contains(list, `"Says it."`) {
+				if strings.Contains(list, "box__die") || strings.Contains(list, "box__echo") ||
+					!strings.Contains(list, `"name":"box__say"`) || !strings.Contains(list,
+					`"Says it."`) {
 					t.Errorf("the list is %s", list)
 				}
-				if m := call(t, c, "box__say", `{"tag":1}`); !strings.Contains(string(m.Raw), `\"name\":\"echo\"`) {
+				if m := call(t, c, "box__say", `{"tag":1}`); !strings.Contains(string(m.Raw),
+					`\"name\":\"echo\"`) {
 					t.Errorf("the server saw %s", m.Raw)
 				}
 				for _, hidden := range []string{"box__die", "box__echo"} {
 					m := ask(t, c, "tools/call", fmt.Sprintf(`{"name":%q}`, hidden))
-					if string(mcptest.At(m.Error, "code")) != "-31000" || mcptest.Text(m.Error, "message") != "refused by policy" {
+					if string(mcptest.At(m.Error, "code")) != "-31000" || mcptest.Text(m.Error,
+						"message") != "refused by policy" {
 						t.Errorf("%s answered %s", hidden, m.Raw)
 					}
 				}
-				g.recorded("to_server request tools/call box echo modify", "to_client response tools/call box echo pass", "to_server request tools/call box die deny", "to_client response tools/list box - modify")
+				g.recorded("to_server request tools/call box echo modify",
+					"to_client response tools/call box echo pass",
+					"to_server request tools/call box die deny",
+					"to_client response tools/list box - modify")
 			})
 		})
 	}
@@ -63,7 +71,8 @@ func (g *gatekit) pluginPids() (pids []int) {
 }
 
 func TestAPluginThatIsKilledOrStoppedComesBack(t *testing.T) {
-	for name, signal := range map[string]syscall.Signal{"killed": syscall.SIGKILL, "stopped": syscall.SIGSTOP} {
+	for name, signal := range map[string]syscall.Signal{"killed": syscall.SIGKILL,
+		"stopped": syscall.SIGSTOP} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			g := overHTTP(t, box("box")+plugin("tools", renaming)+"timeout = \"1s\"\n")
@@ -110,32 +119,40 @@ func TestAPluginThatIsKilledOrStoppedComesBack(t *testing.T) {
 }
 
 func TestAPluginIsReconfiguredWithoutLosingACall(t *testing.T) {
-	front(t, box("box")+plugin("tools", renaming), "2025-11-25", func(t *testing.T, g *gatekit, c *mcptest.Client) {
+	front(t, box("box")+plugin("tools", renaming), "2025-11-25", func(t *testing.T, g *gatekit,
+		c *mcptest.Client) {
 		open(t, c)
 		waiting(t, c, "box", `"w"`, "w")
 		old := g.pluginPids()
 		listen := ""
 		if g.url != "" {
-			listen = fmt.Sprintf("[listen]\nhttp = %q\n", strings.TrimSuffix(strings.TrimPrefix(g.url, "http://"), "/mcp"))
+			listen = fmt.Sprintf("[listen]\nhttp = %q\n",
+				strings.TrimSuffix(strings.TrimPrefix(g.url, "http://"), "/mcp"))
 		}
 		mark := c.Mark()
 		g.configure(listen + box("box") + plugin("tools", `tools = { hide = ["log"] }`))
-		if _, err := c.AwaitMethod(bounded(t), mark, "notifications/tools/list_changed"); err != nil {
+		if _, err := c.AwaitMethod(bounded(t), mark,
+			"notifications/tools/list_changed"); err != nil {
 			t.Fatalf("nothing told the client of the change: %v", err)
 		}
 		call(t, c, "box__echo", ``)
-		if m := ask(t, c, "tools/call", `{"name":"box__log"}`); string(mcptest.At(m.Error, "code")) != "-31000" {
+		if m := ask(t, c, "tools/call", `{"name":"box__log"}`); string(mcptest.At(m.Error,
+			"code")) != "-31000" {
 			t.Errorf("what is hidden now answered %s", m.Raw)
 		}
 		if now := g.pluginPids(); len(now) != 1 || now[0] != old[0] {
-			t.Errorf("the plugins' process was %v and is %v: it need not end for a change of configuration", old, now)
+			t.Errorf("the plugins' process was %v and is %v: it need not end for a change of "+
+				"configuration", old, now)
 		}
-		g.configure(listen + box("box") + plugin("tools", `tools = { hid = ["log"] }`)) // invalid: reported, and all stays
+		// invalid: reported, and all stays
+		g.configure(listen + box("box") + plugin("tools", `tools = { hid = ["log"] }`))
 		g.says(`did you mean \"hide\"`, 1)
-		if m := ask(t, c, "tools/call", `{"name":"box__log"}`); string(mcptest.At(m.Error, "code")) != "-31000" {
+		if m := ask(t, c, "tools/call", `{"name":"box__log"}`); string(mcptest.At(m.Error,
+			"code")) != "-31000" {
 			t.Errorf("what was hidden before answered %s", m.Raw)
 		}
-		c.Notify("notifications/cancelled", `{"requestId":"w"}`) // the call that was under way all the time
+		// the call that was under way all the time
+		c.Notify("notifications/cancelled", `{"requestId":"w"}`)
 		call(t, c, "box__cancelled", `{"tag":"w"}`)
 		g.recorded("- - - - - reload", "to_server request tools/call box log deny")
 	})

@@ -34,24 +34,33 @@ deny contains "no sampling" if input.method == "sampling/createMessage"
 		t.Run(revision, func(t *testing.T) {
 			front(t, config, revision, func(t *testing.T, g *gatekit, c *mcptest.Client) {
 				open(t, c)
-				if list := string(ask(t, c, "tools/list", `{}`).Raw); strings.Contains(list, "box__die") || !strings.Contains(list, "box__echo") {
+				if list := string(ask(t, c, "tools/list", `{}`).Raw); strings.Contains(list,
+					"box__die") || !strings.Contains(list, "box__echo") {
 					t.Errorf("the list is %s", list)
 				}
-				if m := ask(t, c, "tools/call", `{"name":"box__die"}`); string(mcptest.At(m.Error, "code")) != "-31000" {
+				if m := ask(t, c, "tools/call", `{"name":"box__die"}`); string(mcptest.At(m.Error,
+					"code")) != "-31000" {
 					t.Errorf("what is hidden answered %s", m.Raw)
 				}
-				if m := call(t, c, "box__echo", `{"tag":1}`); string(mcptest.At(m.Result, "structuredContent", "tag")) != `"set"` {
+				if m := call(t, c, "box__echo", `{"tag":1}`); string(mcptest.At(m.Result,
+					"structuredContent", "tag")) != `"set"` {
 					t.Errorf("the server saw %s", m.Raw)
 				}
-				if m := ask(t, c, "prompts/get", `{"name":"box__greet","arguments":{"who":"x"}}`); !strings.Contains(string(m.Raw), "[greeting] x") {
+				if m := ask(t, c, "prompts/get",
+					`{"name":"box__greet","arguments":{"who":"x"}}`); !strings.Contains(
+					string(m.Raw), "[greeting] x") {
 					t.Errorf("the prompt is %s", m.Raw)
 				}
-				m := ask(t, c, "tools/call", `{"name":"box__ask","arguments":{"method":"sampling/createMessage","params":{"messages":[],"maxTokens":1}}}`)
+				m := ask(t, c, "tools/call",
+					`{"name":"box__ask","arguments":{"method":"sampling/createMessage","params":{"messages":[],"maxTokens":1}}}`)
 				if strings.Contains(string(m.Raw), "sampled") {
 					t.Errorf("a sampling request that is refused answered %s", m.Raw)
 				}
-				g.recorded("to_client response tools/list box - hide", "to_server request tools/call box die deny", "to_server request tools/call box echo modify",
-					"to_client response prompts/get box greet modify", "to_client request sampling/createMessage box - deny")
+				g.recorded("to_client response tools/list box - hide",
+					"to_server request tools/call box die deny",
+					"to_server request tools/call box echo modify",
+					"to_client response prompts/get box greet modify",
+					"to_client request sampling/createMessage box - deny")
 			})
 		})
 	}
@@ -59,7 +68,8 @@ deny contains "no sampling" if input.method == "sampling/createMessage"
 
 func TestAHumanApprovesACall(t *testing.T) {
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
-	config := box("box") + policy(t, `ask contains "it says something" if { input.method == "tools/call"; input.kind == "request"; input.name == "echo" }`)
+	config := box("box") + policy(t,
+		`ask contains "it says something" if { input.method == "tools/call"; input.kind == "request"; input.name == "echo" }`)
 	for _, revision := range []string{"2025-11-25", mcptest.Modern} {
 		t.Run(revision, func(t *testing.T) {
 			front(t, config, revision, func(t *testing.T, g *gatekit, c *mcptest.Client) {
@@ -75,11 +85,15 @@ func TestAHumanApprovesACall(t *testing.T) {
 					t.Errorf("the user was asked %q", asked)
 				}
 				approve = "false"
-				if m := ask(t, c, "tools/call", `{"name":"box__echo"}`); string(mcptest.At(m.Error, "code")) != "-31000" {
+				if m := ask(t, c, "tools/call", `{"name":"box__echo"}`); string(mcptest.At(m.Error,
+					"code")) != "-31000" {
 					t.Errorf("what the user did not approve answered %s", m.Raw)
 				}
-				g.recorded("to_server request tools/call box echo ask", "to_client request elicitation/create box - answer", "to_server request tools/call box echo approve",
-					"to_server request tools/call box echo pass", "to_server request tools/call box echo reject")
+				g.recorded("to_server request tools/call box echo ask",
+					"to_client request elicitation/create box - answer",
+					"to_server request tools/call box echo approve",
+					"to_server request tools/call box echo pass",
+					"to_server request tools/call box echo reject")
 			})
 			t.Run("outside", func(t *testing.T) {
 				g, c := spawn(t, config, revision)
@@ -92,7 +106,9 @@ func TestAHumanApprovesACall(t *testing.T) {
 				if !ok {
 					t.Fatalf("it answered %s", m.Raw)
 				}
-				if out, err := exec.Command(peers.Gatekit(t), "approve", id).CombinedOutput(); err != nil || !strings.Contains(string(out), "approved, once") {
+				if out, err := exec.Command(peers.Gatekit(t),
+					"approve", id).CombinedOutput(); err != nil || !strings.Contains(string(out),
+					"approved, once") {
 					t.Fatalf("%v: %s", err, out)
 				}
 				if m := ask(t, c, "tools/call", message); m.Error != nil {
@@ -101,7 +117,9 @@ func TestAHumanApprovesACall(t *testing.T) {
 				if m := ask(t, c, "tools/call", message); m.Error == nil {
 					t.Errorf("the second time it answered %s", m.Raw)
 				}
-				g.recorded("to_server request tools/call box echo ask", "to_server request tools/call box echo approve", "to_server request tools/call box echo pass")
+				g.recorded("to_server request tools/call box echo ask",
+					"to_server request tools/call box echo approve",
+					"to_server request tools/call box echo pass")
 			})
 		})
 	}

@@ -17,25 +17,34 @@ import (
 	"gatekit/test/peers"
 )
 
-// published are servers of many makers as npm has them: the name that they get here, what node runs, and what they want before they start.
+// published are servers of many makers as npm has them: the name that they get here, what node
+// runs, and what they want before they start.
 var published = []struct {
 	name, main string
 	args, env  []string
 }{
 	{name: "chart", main: "@antv/mcp-server-chart/build/index.js"},
 	{name: "context7", main: "@upstash/context7-mcp/dist/index.js"},
-	{name: "github", main: "@modelcontextprotocol/server-github/dist/index.js", env: []string{"GITHUB_PERSONAL_ACCESS_TOKEN", "x"}},
-	{name: "gitlab", main: "@modelcontextprotocol/server-gitlab/dist/index.js", env: []string{"GITLAB_PERSONAL_ACCESS_TOKEN", "x"}},
-	{name: "maps", main: "@modelcontextprotocol/server-google-maps/dist/index.js", env: []string{"GOOGLE_MAPS_API_KEY", "x"}},
-	{name: "notion", main: "@notionhq/notion-mcp-server/bin/cli.mjs", env: []string{"NOTION_TOKEN", "x"}},
-	{name: "postgres", main: "@modelcontextprotocol/server-postgres/dist/index.js", args: []string{"postgresql://localhost/x"}},
-	{name: "searxng", main: "mcp-searxng/dist/cli.js", env: []string{"SEARXNG_URL", "http://localhost:1"}},
-	{name: "slack", main: "@modelcontextprotocol/server-slack/dist/index.js", env: []string{"SLACK_BOT_TOKEN", "x", "SLACK_TEAM_ID", "x"}},
+	{name: "github", main: "@modelcontextprotocol/server-github/dist/index.js",
+		env: []string{"GITHUB_PERSONAL_ACCESS_TOKEN", "x"}},
+	{name: "gitlab", main: "@modelcontextprotocol/server-gitlab/dist/index.js",
+		env: []string{"GITLAB_PERSONAL_ACCESS_TOKEN", "x"}},
+	{name: "maps", main: "@modelcontextprotocol/server-google-maps/dist/index.js",
+		env: []string{"GOOGLE_MAPS_API_KEY", "x"}},
+	{name: "notion", main: "@notionhq/notion-mcp-server/bin/cli.mjs", env: []string{"NOTION_TOKEN",
+		"x"}},
+	{name: "postgres", main: "@modelcontextprotocol/server-postgres/dist/index.js",
+		args: []string{"postgresql://localhost/x"}},
+	{name: "searxng", main: "mcp-searxng/dist/cli.js", env: []string{"SEARXNG_URL",
+		"http://localhost:1"}},
+	{name: "slack", main: "@modelcontextprotocol/server-slack/dist/index.js",
+		env: []string{"SLACK_BOT_TOKEN", "x", "SLACK_TEAM_ID", "x"}},
 	{name: "tavily", main: "tavily-mcp/build/index.js", env: []string{"TAVILY_API_KEY", "x"}},
 	{name: "thinking", main: "@modelcontextprotocol/server-sequential-thinking/dist/index.js"},
 }
 
-// fourteen are the published servers and the three of the specification's authors; they find no host.
+// fourteen are the published servers and the three of the specification's authors; they find no
+// host.
 func fourteen(t *testing.T) real {
 	r, modules := realServers(t), peers.Published(t)
 	for _, p := range published {
@@ -44,14 +53,17 @@ func fourteen(t *testing.T) real {
 		r.env[p.name] = p.env
 	}
 	for _, n := range r.names {
-		r.commands[n] = slices.Insert(r.commands[n], 1, "-r", filepath.Join(peers.Top(), "test", "servers", "offline.cjs"))
+		r.commands[n] = slices.Insert(r.commands[n], 1, "-r", filepath.Join(peers.Top(),
+			"test", "servers", "offline.cjs"))
 		r.env[n] = append(r.env[n], "HOME", r.dir)
 	}
 	return r
 }
 
-// Fourteen real servers, none of which knows the modern era, or each other, used by one modern client: every tool of theirs is called once, with the least arguments that its
-// schema allows. They find no host (test/servers/offline.cjs), so many calls fail; that is then the server's own word, and Gatekit's is never.
+// Fourteen real servers, none of which knows the modern era, or each other, used by one modern
+// client: every tool of theirs is called once, with the least arguments that its schema allows.
+// They find no host (test/servers/offline.cjs), so many calls fail; that is then the server's own
+// word, and Gatekit's is never.
 func TestAModernClientUsesFourteenPublishedServers(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts fourteen servers of Node")
@@ -68,20 +80,27 @@ func TestAModernClientUsesFourteenPublishedServers(t *testing.T) {
 		}
 		return len(r.names) - len(tools)
 	})
-	if got, want := slices.Sorted(maps.Keys(tools)), slices.Sorted(slices.Values(r.names)); !slices.Equal(got, want) {
+	if got, want := slices.Sorted(maps.Keys(tools)), slices.Sorted(slices.Values(
+		r.names)); !slices.Equal(got, want) {
 		t.Fatalf("tools are listed of %q, want %q", got, want)
 	}
 	for _, list := range []struct{ method, what, missing string }{
-		{"tools/list", "tools", ""}, {"prompts/list", "prompts", ""}, {"resources/list", "resources", "postgres"}, {"resources/templates/list", "resourceTemplates", ""},
+		{"tools/list", "tools", ""}, {"prompts/list", "prompts", ""}, {"resources/list",
+			"resources", "postgres"}, {"resources/templates/list", "resourceTemplates", ""},
 	} {
 		m := ask(t, c, list.method, `{}`)
-		if got := mcptest.Text(m.Result, "_meta", "gatekit/partial", 0, "server"); got != list.missing || mcptest.At(m.Result, "_meta", "gatekit/partial", 1) != nil {
-			t.Errorf("%s lacks the items of %s, want of %q alone, which has no database: %s", list.method, mcptest.At(m.Result, "_meta", "gatekit/partial"), list.missing, clip(m.Raw))
+		if got := mcptest.Text(m.Result, "_meta", "gatekit/partial", 0,
+			"server"); got != list.missing || mcptest.At(m.Result, "_meta", "gatekit/partial",
+			1) != nil {
+			t.Errorf("%s lacks the items of %s, want of %q alone, which has no database: %s",
+				list.method, mcptest.At(m.Result, "_meta", "gatekit/partial"), list.missing,
+				clip(m.Raw))
 		}
 		t.Logf("%d %s", len(items(t, c, list.method, list.what)), list.what)
 	}
 	var all sync.WaitGroup
-	for server, tools := range tools { // one call at a time of each, for each that runs beside another takes a process of its own
+	// one call at a time of each, for each that runs beside another takes a process of its own
+	for server, tools := range tools {
 		all.Go(func() {
 			ended := map[string]int{}
 			for _, tool := range tools {
@@ -101,9 +120,13 @@ func TestAModernClientUsesFourteenPublishedServers(t *testing.T) {
 	for server, tools := range tools {
 		for _, tool := range tools {
 			name := strings.TrimPrefix(mcptest.Text(tool, "name"), server+"__")
-			asked, answered := "to_server request tools/call %s %s pass", "to_client %s tools/call %s %s pass"
-			if !rows[fmt.Sprintf(asked, server, name)] || !rows[fmt.Sprintf(answered, "response", server, name)] && !rows[fmt.Sprintf(answered, "error", server, name)] {
-				t.Errorf("not recorded, or not with the server's own answer: a call of %s of %s", name, server)
+			asked, answered := "to_server request tools/call %s %s pass",
+				"to_client %s tools/call %s %s pass"
+			if !rows[fmt.Sprintf(asked, server, name)] ||
+				!rows[fmt.Sprintf(answered, "response", server, name)] &&
+					!rows[fmt.Sprintf(answered, "error", server, name)] {
+				t.Errorf("not recorded, or not with the server's own answer: a call of %s of %s",
+					name, server)
 			}
 		}
 	}
@@ -123,7 +146,8 @@ func calls(t *testing.T, c *mcptest.Client, tool json.RawMessage) string {
 		t.Errorf("%s %s: %v", name, arguments, err)
 	case m.Error != nil:
 		return "error " + string(mcptest.At(m.Error, "code"))
-	case json.Unmarshal(m.Result, result) != nil || result.Content == nil || mcptest.Text(m.Result, "resultType") != "complete":
+	case json.Unmarshal(m.Result, result) != nil || result.Content == nil || mcptest.Text(m.Result,
+		"resultType") != "complete":
 		t.Errorf("%s %s answered what is no result: %s", name, arguments, clip(m.Raw))
 	case result.IsError:
 		return "isError"
@@ -148,7 +172,8 @@ func least(schema json.RawMessage) string {
 		var required, members []string
 		json.Unmarshal(mcptest.At(schema, "required"), &required)
 		for _, name := range required {
-			members = append(members, mcptest.Quote(name)+":"+least(mcptest.At(schema, "properties", name)))
+			members = append(members, mcptest.Quote(name)+":"+least(mcptest.At(schema,
+				"properties", name)))
 		}
 		return "{" + strings.Join(members, ",") + "}"
 	case "number", "integer":

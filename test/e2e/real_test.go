@@ -26,7 +26,8 @@ type real struct {
 
 func realServers(t *testing.T) real {
 	m, dir := peers.Node(t), t.TempDir()
-	for name, text := range map[string]string{"a.txt": "alpha\n", "b c.txt": "beta \u2028 <&>\n", "deep/c.json": `{"n": 12345678901234567890}`} {
+	for name, text := range map[string]string{"a.txt": "alpha\n", "b c.txt": "beta \u2028 <&>\n",
+		"deep/c.json": `{"n": 12345678901234567890}`} {
 		p := filepath.Join(dir, name)
 		os.MkdirAll(filepath.Dir(p), 0o755)
 		if err := os.WriteFile(p, []byte(text), 0o644); err != nil {
@@ -40,7 +41,8 @@ func realServers(t *testing.T) real {
 			"files":      append(m.Server("filesystem"), dir),
 			"memory":     m.Server("memory"),
 		},
-		env: map[string][]string{"memory": {"MEMORY_FILE_PATH", filepath.Join(t.TempDir(), "memory.jsonl")}},
+		env: map[string][]string{"memory": {"MEMORY_FILE_PATH", filepath.Join(t.TempDir(),
+			"memory.jsonl")}},
 		dir: dir,
 	}
 }
@@ -121,8 +123,10 @@ func (s step) via() step {
 	return step{s.server, s.method, string(b)}
 }
 
-// take does a step and answers all messages that came in because of it, the answer last. What servers say on their own account is left out.
-func take(t *testing.T, c *mcptest.Client, method, params string) (questions, others []mcptest.Message, answer mcptest.Message) {
+// take does a step and answers all messages that came in because of it, the answer last. What
+// servers say on their own account is left out.
+func take(t *testing.T, c *mcptest.Client, method,
+	params string) (questions, others []mcptest.Message, answer mcptest.Message) {
 	t.Helper()
 	mark := c.Mark()
 	answer, err := c.Call(bounded(t), method, params)
@@ -131,7 +135,8 @@ func take(t *testing.T, c *mcptest.Client, method, params string) (questions, ot
 	}
 	for _, f := range c.Frames()[mark:] {
 		switch {
-		case f.Sent || f.Method == "" || strings.HasSuffix(f.Method, "list_changed") || f.Method == "notifications/message":
+		case f.Sent || f.Method == "" || strings.HasSuffix(f.Method, "list_changed") ||
+			f.Method == "notifications/message":
 		case f.IsRequest():
 			questions = append(questions, f.Message)
 		default:
@@ -148,29 +153,41 @@ func (r real) steps() []step {
 		{"everything", "tools/call", `{"name":"get-sum","arguments":{"a":1.5,"b":2}}`},
 		{"everything", "tools/call", `{"name":"get-sum","arguments":{"a":"x"}}`},
 		{"everything", "tools/call", `{"name":"get-tiny-image","arguments":{}}`},
-		{"everything", "tools/call", `{"name":"get-annotated-message","arguments":{"messageType":"error","includeImage":true}}`},
-		{"everything", "tools/call", `{"name":"get-structured-content","arguments":{"location":"New York"}}`},
+		{"everything", "tools/call",
+			`{"name":"get-annotated-message","arguments":{"messageType":"error","includeImage":true}}`},
+		{"everything", "tools/call",
+			`{"name":"get-structured-content","arguments":{"location":"New York"}}`},
 		{"everything", "tools/call", `{"name":"get-resource-links","arguments":{"count":3}}`},
-		{"everything", "tools/call", `{"name":"get-resource-reference","arguments":{"resourceType":"Text","resourceId":2}}`},
-		{"everything", "tools/call", `{"name":"trigger-long-running-operation","arguments":{"duration":0.3,"steps":3},"_meta":{"progressToken":"p-1"}}`},
-		{"everything", "tools/call", `{"name":"trigger-sampling-request","arguments":{"prompt":"say","maxTokens":7}}`},
+		{"everything", "tools/call",
+			`{"name":"get-resource-reference","arguments":{"resourceType":"Text","resourceId":2}}`},
+		{"everything", "tools/call",
+			`{"name":"trigger-long-running-operation","arguments":{"duration":0.3,"steps":3},"_meta":{"progressToken":"p-1"}}`},
+		{"everything", "tools/call",
+			`{"name":"trigger-sampling-request","arguments":{"prompt":"say","maxTokens":7}}`},
 		{"everything", "tools/call", `{"name":"trigger-elicitation-request","arguments":{}}`},
 		{"everything", "tools/call", `{"name":"get-roots-list","arguments":{}}`},
 		{"everything", "tools/call", `{"name":"toggle-subscriber-updates","arguments":{}}`},
 		{"everything", "tools/call", `{"name":"no-such-tool","arguments":{}}`},
 		{"everything", "prompts/get", `{"name":"simple-prompt"}`},
-		{"everything", "prompts/get", `{"name":"args-prompt","arguments":{"city":"Oslo","state":"N"}}`},
-		{"everything", "prompts/get", `{"name":"resource-prompt","arguments":{"resourceType":"Text","resourceId":"1"}}`},
+		{"everything", "prompts/get",
+			`{"name":"args-prompt","arguments":{"city":"Oslo","state":"N"}}`},
+		{"everything", "prompts/get",
+			`{"name":"resource-prompt","arguments":{"resourceType":"Text","resourceId":"1"}}`},
 		{"everything", "prompts/get", `{"name":"no-such-prompt"}`},
-		{"everything", "completion/complete", `{"ref":{"type":"ref/prompt","name":"completable-prompt"},"argument":{"name":"department","value":"E"}}`},
-		{"everything", "completion/complete", `{"ref":{"type":"ref/resource","uri":"demo://resource/dynamic/text/{resourceId}"},"argument":{"name":"resourceId","value":"1"}}`},
+		{"everything", "completion/complete",
+			`{"ref":{"type":"ref/prompt","name":"completable-prompt"},"argument":{"name":"department","value":"E"}}`},
+		{"everything", "completion/complete",
+			`{"ref":{"type":"ref/resource","uri":"demo://resource/dynamic/text/{resourceId}"},"argument":{"name":"resourceId","value":"1"}}`},
 		{"everything", "resources/read", `{"uri":"demo://resource/static/document/features.md"}`},
 		{"everything", "resources/read", `{"uri":"demo://resource/no/such"}`},
 		{"everything", "resources/subscribe", `{"uri":"demo://resource/dynamic/text/1"}`},
 		{"everything", "resources/unsubscribe", `{"uri":"demo://resource/dynamic/text/1"}`},
-		{"files", "tools/call", fmt.Sprintf(`{"name":"read_text_file","arguments":{"path":%q}}`, filepath.Join(r.dir, "b c.txt"))},
-		{"files", "tools/call", fmt.Sprintf(`{"name":"read_text_file","arguments":{"path":%q}}`, filepath.Join(r.dir, "deep/c.json"))},
-		{"files", "tools/call", fmt.Sprintf(`{"name":"directory_tree","arguments":{"path":%q}}`, r.dir)},
+		{"files", "tools/call", fmt.Sprintf(`{"name":"read_text_file","arguments":{"path":%q}}`,
+			filepath.Join(r.dir, "b c.txt"))},
+		{"files", "tools/call", fmt.Sprintf(`{"name":"read_text_file","arguments":{"path":%q}}`,
+			filepath.Join(r.dir, "deep/c.json"))},
+		{"files", "tools/call", fmt.Sprintf(`{"name":"directory_tree","arguments":{"path":%q}}`,
+			r.dir)},
 		{"files", "tools/call", `{"name":"read_text_file","arguments":{"path":"/etc/passwd"}}`},
 		{"files", "tools/call", `{"name":"list_allowed_directories","arguments":{}}`},
 		{"memory", "tools/call", `{"name":"create_entities","arguments":{"entities":[{"name":"x","entityType":"t","observations":["o"]}]}}`},
@@ -187,8 +204,10 @@ func TestThreeRealServersAnswerThroughGatekitAsTheyDoDirectly(t *testing.T) {
 		questions, others []mcptest.Message
 		answer            mcptest.Message
 	}
-	measure, hello, lists := map[step]said{}, map[string]mcptest.Message{}, map[string][]json.RawMessage{}
-	listed := map[string]string{"tools/list": "tools", "prompts/list": "prompts", "resources/list": "resources", "resources/templates/list": "resourceTemplates"}
+	measure, hello, lists := map[step]said{}, map[string]mcptest.Message{},
+		map[string][]json.RawMessage{}
+	listed := map[string]string{"tools/list": "tools", "prompts/list": "prompts",
+		"resources/list": "resources", "resources/templates/list": "resourceTemplates"}
 	for _, name := range r.names {
 		c, end := r.direct(t, name)
 		for _, f := range c.Frames() {
@@ -222,7 +241,9 @@ func TestThreeRealServersAnswerThroughGatekitAsTheyDoDirectly(t *testing.T) {
 			for _, name := range r.names {
 				for _, want := range lists[method+" "+name] {
 					if i < len(got) {
-						wrap := func(item []byte) []byte { return fmt.Appendf(nil, `{"result":{%q:[%s]}}`, what, item) }
+						wrap := func(item []byte) []byte {
+							return fmt.Appendf(nil, `{"result":{%q:[%s]}}`, what, item)
+						}
 						sameBut(t, method+" of "+name, name, wrap(want), wrap(got[i]))
 					}
 					i++
@@ -241,18 +262,24 @@ func TestThreeRealServersAnswerThroughGatekitAsTheyDoDirectly(t *testing.T) {
 				want, got []mcptest.Message
 			}{{"question", want.questions, q}, {"notification", want.others, o}} {
 				if len(pair.want) != len(pair.got) {
-					t.Errorf("%s: %d %ss directly, %d through gatekit", s, len(pair.want), pair.what, len(pair.got))
+					t.Errorf("%s: %d %ss directly, %d through gatekit", s, len(pair.want),
+						pair.what, len(pair.got))
 					continue
 				}
 				for i := range pair.want {
 					sampled(t, s, pair.want[i], pair.got[i])
 				}
 			}
-			g.recorded(fmt.Sprintf("to_server request %s %s %s pass", s.method, s.server, recordedName(s)))
+			g.recorded(fmt.Sprintf("to_server request %s %s %s pass", s.method, s.server,
+				recordedName(s)))
 		}
-		instructions, _ := c.Await(bounded(t), 0, func(m mcptest.Message) bool { return m.Result != nil })
+		instructions, _ := c.Await(bounded(t), 0, func(m mcptest.Message) bool {
+			return m.Result != nil
+		})
 		for name, h := range hello {
-			if want := mcptest.Text(h.Result, "instructions"); !strings.Contains(mcptest.Text(instructions.Result, "instructions"), want) {
+			if want := mcptest.Text(h.Result,
+				"instructions"); !strings.Contains(mcptest.Text(instructions.Result,
+				"instructions"), want) {
 				t.Errorf("the instructions of %s are lost", name)
 			}
 			var caps map[string]json.RawMessage
@@ -266,15 +293,18 @@ func TestThreeRealServersAnswerThroughGatekitAsTheyDoDirectly(t *testing.T) {
 	})
 }
 
-// renumber is a message without what is another each time: its id, since clients count, and the clock.
+// renumber is a message without what is another each time: its id, since clients count, and the
+// clock.
 func renumber(m mcptest.Message) []byte {
-	return clock.ReplaceAll([]byte(strings.Replace(string(m.Raw), `"id":`+string(m.ID), `"id":0`, 1)), []byte("now"))
+	return clock.ReplaceAll([]byte(strings.Replace(string(m.Raw), `"id":`+string(m.ID),
+		`"id":0`, 1)), []byte("now"))
 }
 
 // clock is what server-everything writes into the text of a resource.
 var clock = regexp.MustCompile(`[0-9]+:[0-9]+:[0-9]+ [AP]M`)
 
-// sampled compares a question or notification that came with a step. Sampling carries its server in _meta, which it has not got directly.
+// sampled compares a question or notification that came with a step. Sampling carries its server in
+// _meta, which it has not got directly.
 func sampled(t *testing.T, s step, want, got mcptest.Message) {
 	t.Helper()
 	if got.Method == "sampling/createMessage" && mcptest.At(want.Params, "_meta") == nil {
@@ -282,7 +312,8 @@ func sampled(t *testing.T, s step, want, got mcptest.Message) {
 		if !strings.Contains(meta, mcptest.Quote(s.server)) {
 			t.Errorf("%s: sampling does not say in _meta which server asks: %s", s, meta)
 		}
-		got.Raw = []byte(strings.Replace(strings.Replace(string(got.Raw), `,"_meta":`+meta, "", 1), `"_meta":`+meta+`,`, "", 1))
+		got.Raw = []byte(strings.Replace(strings.Replace(string(got.Raw), `,"_meta":`+meta, "", 1),
+			`"_meta":`+meta+`,`, "", 1))
 	}
 	sameBut(t, s.String()+": "+want.Method, s.server, want.Raw, got.Raw)
 }
@@ -298,14 +329,16 @@ func recordedName(s step) string {
 
 func capability(method string) string { return strings.Split(method, "/")[0] }
 
-// settle waits until server-everything has asked for the roots, which it does some time after the handshake: its tools depend on the answer.
+// settle waits until server-everything has asked for the roots, which it does some time after the
+// handshake: its tools depend on the answer.
 func settle(t *testing.T, server string, c *mcptest.Client) {
 	t.Helper()
 	if server == "everything" {
 		if _, err := c.AwaitMethod(bounded(t), 0, "roots/list"); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.AwaitMethod(bounded(t), 0, "notifications/message"); err != nil { // it says that it has them
+		// it says that it has them
+		if _, err := c.AwaitMethod(bounded(t), 0, "notifications/message"); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -25,7 +25,8 @@ func ruled(settings map[string]string) string {
 
 func denied(t *testing.T, c *mcptest.Client, method, params string) {
 	t.Helper()
-	if m := ask(t, c, method, params); string(mcptest.At(m.Error, "code")) != "-31000" || mcptest.Text(m.Error, "message") != "refused by policy" {
+	if m := ask(t, c, method, params); string(mcptest.At(m.Error, "code")) != "-31000" ||
+		mcptest.Text(m.Error, "message") != "refused by policy" {
 		t.Errorf("%s %s answered %s", method, params, m.Raw)
 	}
 }
@@ -42,30 +43,44 @@ func TestRulesHoldForListsAndCallsAlike(t *testing.T) {
 			front(t, config, revision, func(t *testing.T, g *gatekit, c *mcptest.Client) {
 				open(t, c)
 				list := string(ask(t, c, "tools/list", `{}`).Raw)
-				for name, shown := range map[string]bool{"echo": true, "tour": true, "raw": false, "die": false, "odd name/ü.": false} {
+				for name, shown := range map[string]bool{"echo": true, "tour": true, "raw": false,
+					"die": false, "odd name/ü.": false} {
 					if strings.Contains(list, `"name":"box__`+name+`"`) != shown {
 						t.Errorf("%s is listed: %v", name, !shown)
 					}
 				}
 				denied(t, c, "tools/call", `{"name":"box__raw","arguments":{}}`)
 				call(t, c, "box__echo", `{"path":"/data/x","ref":"a-b","text":"../../etc"}`)
-				for _, path := range []string{"/database/x", "/data/%2e%2e/etc", `/data/..\\..\\etc`, "file:///etc/passwd", "etc/passwd", `\\\\host\\share`} {
-					denied(t, c, "tools/call", `{"name":"box__echo","arguments":{"path":"`+path+`"}}`)
+				for _, path := range []string{"/database/x", "/data/%2e%2e/etc",
+					`/data/..\\..\\etc`, "file:///etc/passwd", "etc/passwd", `\\\\host\\share`} {
+					denied(t, c, "tools/call", `{"name":"box__echo","arguments":{"path":"`+path+
+						`"}}`)
 				}
-				denied(t, c, "tools/call", `{"name":"box__echo","arguments":{"ref":"--upload-pack=x"}}`)
+				denied(t, c, "tools/call",
+					`{"name":"box__echo","arguments":{"ref":"--upload-pack=x"}}`)
 
 				resources := string(ask(t, c, "resources/list", `{}`).Raw)
-				if strings.Contains(resources, "test://box/a") || !strings.Contains(resources, "file:///data/b%20c.txt") || !strings.Contains(resources, "ui://") {
+				if strings.Contains(resources, "test://box/a") || !strings.Contains(resources,
+					"file:///data/b%20c.txt") || !strings.Contains(resources, "ui://") {
 					t.Errorf("the resources are %s", resources)
 				}
 				denied(t, c, "resources/read", `{"uri":"box+test://box/a"}`)
 				denied(t, c, "resources/read", `{"uri":"box+file:///data/%2e%2e/etc/passwd"}`)
-				if m := ask(t, c, "resources/read", `{"uri":"box+file:///data/b%20c.txt"}`); m.Error != nil {
+				if m := ask(t, c, "resources/read",
+					`{"uri":"box+file:///data/b%20c.txt"}`); m.Error != nil {
 					t.Errorf("a file within the roots answered %s", m.Raw)
 				}
-				g.recorded("to_client response tools/list box - hide", "to_server request tools/call box raw deny", "to_server request tools/call box echo pass", "to_server request tools/call box echo deny",
-					"to_client response resources/list box - hide", "to_server request resources/read box test://box/a deny", "to_server request resources/read box file:///data/%2e%2e/etc/passwd deny", "to_server request resources/read box file:///data/b%20c.txt pass")
-				g.reasoned("roots.traversal: the argument path: it is not within the roots", "tools.allowlist: the tool is not allowed", "resources.uris: the URI: the scheme test is not allowed")
+				g.recorded("to_client response tools/list box - hide",
+					"to_server request tools/call box raw deny",
+					"to_server request tools/call box echo pass",
+					"to_server request tools/call box echo deny",
+					"to_client response resources/list box - hide",
+					"to_server request resources/read box test://box/a deny",
+					"to_server request resources/read box file:///data/%2e%2e/etc/passwd deny",
+					"to_server request resources/read box file:///data/b%20c.txt pass")
+				g.reasoned("roots.traversal: the argument path: it is not within the roots",
+					"tools.allowlist: the tool is not allowed",
+					"resources.uris: the URI: the scheme test is not allowed")
 			})
 		})
 	}
@@ -88,7 +103,9 @@ func (g *gatekit) reasoned(want ...string) {
 // failed wants a text within the error of the record of a refusal.
 func (g *gatekit) failed(want string) {
 	g.t.Helper()
-	if !slices.ContainsFunc(g.records(), func(r record) bool { return r.Action == "deny" && strings.Contains(r.Error, want) }) {
+	if !slices.ContainsFunc(g.records(), func(r record) bool {
+		return r.Action == "deny" && strings.Contains(r.Error, want)
+	}) {
 		g.t.Errorf("no record's error has %q", want)
 	}
 }
@@ -97,31 +114,42 @@ func TestServersAskOnlyWhatTheyMay(t *testing.T) {
 	question := func(method, params string) string {
 		return fmt.Sprintf(`{"method":%q,"params":%s}`, method, params)
 	}
-	sampling := question("sampling/createMessage", `{"messages":[{"role":"user","content":{"type":"text","text":"say it"}}],"maxTokens":9}`)
-	greedy := question("sampling/createMessage", `{"messages":[{"role":"user","content":{"type":"text","text":"say it"}}],"maxTokens":900}`)
+	sampling := question("sampling/createMessage",
+		`{"messages":[{"role":"user","content":{"type":"text","text":"say it"}}],"maxTokens":9}`)
+	greedy := question("sampling/createMessage",
+		`{"messages":[{"role":"user","content":{"type":"text","text":"say it"}}],"maxTokens":900}`)
 	form := func(field string) string {
-		return question("elicitation/create", `{"mode":"form","message":"who?","requestedSchema":{"type":"object","properties":{"`+field+`":{"type":"string"}}}}`)
+		return question("elicitation/create",
+			`{"mode":"form","message":"who?","requestedSchema":{"type":"object","properties":{"`+
+				field+`":{"type":"string"}}}}`)
 	}
 	page := func(url string) string {
-		return question("elicitation/create", `{"mode":"url","elicitationId":"e","message":"go there","url":"`+url+`"}`)
+		return question("elicitation/create",
+			`{"mode":"url","elicitationId":"e","message":"go there","url":"`+url+`"}`)
 	}
 	for name, c := range map[string]struct {
 		settings       map[string]string
 		pass, refusals []string
 	}{
-		"by default": {map[string]string{"sampling/gate": "", "elicitation/gate": ""}, []string{form("name"), page("https://example.com/x")},
-			[]string{sampling, form("apiKey"), page("http://example.com/"), page("https://bank.example@evil.example/"), page("https://169.254.169.254/")}},
+		"by default": {map[string]string{"sampling/gate": "", "elicitation/gate": ""},
+			[]string{form("name"), page("https://example.com/x")},
+			[]string{sampling, form("apiKey"), page("http://example.com/"),
+				page("https://bank.example@evil.example/"), page("https://169.254.169.254/")}},
 		"one server, few tokens": {map[string]string{"sampling/gate": "servers = [\"box\"]\nmax_tokens = 10", "elicitation/gate": "forms = false"}, []string{sampling, page("https://example.com/x")}, []string{greedy, form("name")}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, revision := range eras {
 				t.Run(revision, func(t *testing.T) {
-					front(t, box("box")+ruled(c.settings), revision, func(t *testing.T, g *gatekit, client *mcptest.Client) {
+					front(t, box("box")+ruled(c.settings), revision, func(t *testing.T, g *gatekit,
+						client *mcptest.Client) {
 						open(t, client)
 						client.Capabilities = `{"sampling":{},"elicitation":{"form":{},"url":{}},"roots":{}}`
 						asked := func() (n int) {
 							for _, f := range client.Frames() {
-								if !f.Sent && (strings.Contains(string(f.Raw), `"method":"sampling/createMessage"`) || strings.Contains(string(f.Raw), `"method":"elicitation/create"`)) {
+								if !f.Sent && (strings.Contains(string(f.Raw),
+									`"method":"sampling/createMessage"`) ||
+									strings.Contains(string(f.Raw),
+										`"method":"elicitation/create"`)) {
 									n++
 								}
 							}
@@ -142,7 +170,9 @@ func TestServersAskOnlyWhatTheyMay(t *testing.T) {
 								t.Fatalf("%s reached the client", q)
 							}
 						}
-						g.recorded("to_client request sampling/createMessage box - deny", "to_client request elicitation/create box - deny", "to_client request elicitation/create box - pass")
+						g.recorded("to_client request sampling/createMessage box - deny",
+							"to_client request elicitation/create box - deny",
+							"to_client request elicitation/create box - pass")
 					})
 				})
 			}
@@ -152,10 +182,11 @@ func TestServersAskOnlyWhatTheyMay(t *testing.T) {
 
 func TestPrivateDataDoesNotLeaveWithAStrangersWords(t *testing.T) {
 	config := box("box") + ruled(map[string]string{
-		"flow/exfiltration": "private = { tools = [\"self\"] }\nuntrusted = { tools = [\"log\"] }\negress = { tools = [\"echo\"] }",
-		"limits/rate":       `tools = [{ tools = ["progress"], per_minute = 2 }, { tools = ["result"], per_session = 0 }]`,
-		"tasks/gate":        "",
-		"vendor/methods":    "",
+		"flow/exfiltration": "private = { tools = [\"self\"] }\nuntrusted = { tools = [\"log\"] " +
+			"}\negress = { tools = [\"echo\"] }",
+		"limits/rate":    `tools = [{ tools = ["progress"], per_minute = 2 }, { tools = ["result"], per_session = 0 }]`,
+		"tasks/gate":     "",
+		"vendor/methods": "",
 	})
 	front(t, config, "2025-11-25", func(t *testing.T, g *gatekit, c *mcptest.Client) {
 		open(t, c)
@@ -170,14 +201,21 @@ func TestPrivateDataDoesNotLeaveWithAStrangersWords(t *testing.T) {
 		denied(t, c, "tools/call", `{"name":"box__progress"}`)
 		denied(t, c, "tools/call", `{"name":"box__result"}`)
 		denied(t, c, "tools/call", `{"name":"box__log","task":{"ttl":1}}`)
-		g.recorded("to_server request tools/call box echo pass", "to_server request tools/call box echo deny", "to_server request tools/call box progress deny", "to_server request tools/call box result deny")
-		g.reasoned("flow.exfiltration: the session has private data", "limits.rate: too many calls of the tool in a minute", "tasks.gate: it is to run as a task")
+		g.recorded("to_server request tools/call box echo pass",
+			"to_server request tools/call box echo deny",
+			"to_server request tools/call box progress deny",
+			"to_server request tools/call box result deny")
+		g.reasoned("flow.exfiltration: the session has private data",
+			"limits.rate: too many calls of the tool in a minute",
+			"tasks.gate: it is to run as a task")
 	})
 }
 
-// However a call is put, it is judged by what it is: in a batch, with escapes in its names. What can be read in two ways is not read.
+// However a call is put, it is judged by what it is: in a batch, with escapes in its names. What
+// can be read in two ways is not read.
 func TestRulesHoldHoweverACallIsPut(t *testing.T) {
-	config := box("box") + ruled(map[string]string{"tools/allowlist": `tools = ["echo"]`, "roots/traversal": `roots = ["/data"]`})
+	config := box("box") + ruled(map[string]string{"tools/allowlist": `tools = ["echo"]`,
+		"roots/traversal": `roots = ["/data"]`})
 	front(t, config, "2025-03-26", func(t *testing.T, g *gatekit, c *mcptest.Client) {
 		open(t, c)
 		for id, call := range map[string]string{
@@ -194,15 +232,19 @@ func TestRulesHoldHoweverACallIsPut(t *testing.T) {
 			"unknown-1": `"method":"TOOLS/CALL","params":{"name":"box__log"}`,
 			"passing-1": `"method":"tools/call","params":{"name":"box__\u0065cho","arguments":{"path":"\/data\/x"}}`,
 		} {
-			for _, form := range []string{`{"jsonrpc":"2.0","id":%q,%s}`, `[{"jsonrpc":"2.0","id":%q,%s},{"jsonrpc":"2.0","id":"ping","method":"ping"}]`} {
+			for _, form := range []string{`{"jsonrpc":"2.0","id":%q,%s}`,
+				`[{"jsonrpc":"2.0","id":%q,%s},{"jsonrpc":"2.0","id":"ping","method":"ping"}]`} {
 				mark := c.Mark()
 				c.Send(fmt.Sprintf(form, id, call))
 				seen := sees(t, c, mark, func(seen string) bool {
-					return slices.ContainsFunc([]string{`"id":"` + id + `"`, `"id":null`, "-32700", "-32600"}, func(s string) bool { return strings.Contains(seen, s) })
+					return slices.ContainsFunc([]string{`"id":"` + id + `"`, `"id":null`, "-32700",
+						"-32600"}, func(s string) bool { return strings.Contains(seen, s) })
 				})
 				kind, _, _ := strings.Cut(id, "-")
-				want := map[string]string{"refused": `"code":-31000`, "invalid": `"code":-32`, "unknown": `"code":-32601`, "passing": `"structuredContent"`}[kind]
-				if !strings.Contains(seen, want) || strings.Contains(seen, "structuredContent") != (kind == "passing") {
+				want := map[string]string{"refused": `"code":-31000`, "invalid": `"code":-32`,
+					"unknown": `"code":-32601`, "passing": `"structuredContent"`}[kind]
+				if !strings.Contains(seen, want) || strings.Contains(seen,
+					"structuredContent") != (kind == "passing") {
 					t.Errorf("%s %s answered %s", id, call, seen)
 				}
 			}
@@ -212,6 +254,8 @@ func TestRulesHoldHoweverACallIsPut(t *testing.T) {
 				t.Errorf("the record %s", r)
 			}
 		}
-		g.recorded("to_server request tools/call box log deny", "to_server request tools/call box echo deny", "to_server request tools/call box echo pass")
+		g.recorded("to_server request tools/call box log deny",
+			"to_server request tools/call box echo deny",
+			"to_server request tools/call box echo pass")
 	})
 }

@@ -29,14 +29,16 @@ var update = flag.Bool("update", false, "write what the scripts see into them")
 //	                        with !, gatekit must end with an error when the client leaves
 //	audit [sorted]          prints the audit log, a line for each record: direction kind method server name action
 //
-// A conversation holds lines to send ("> "), each answered before the next is sent, lines to send without waiting (">> "),
-// and notifications or questions to wait for ("~ METHOD"). All else in it is ignored: talk prints the conversation as
-// it went, for cmp to hold against FILE, and `go test -update` writes it there.
+// A conversation holds lines to send ("> "), each answered before the next is sent, lines to send
+// without waiting (">> "), and notifications or questions to wait for ("~ METHOD"). All else in it
+// is ignored: talk prints the conversation as it went, for cmp to hold against FILE, and `go test
+// -update` writes it there.
 func TestScripts(t *testing.T) {
 	runScripts(t, testscript.Params{Dir: "testdata"})
 }
 
-// Each example's script runs in a copy of its folder, examples/NAME, in a folder that has links to all of ours which an example may refer to.
+// Each example's script runs in a copy of its folder, examples/NAME, in a folder that has links to
+// all of ours which an example may refer to.
 func TestExamples(t *testing.T) {
 	files, err := filepath.Glob("../../examples/*/script.txtar")
 	if err != nil || len(files) == 0 {
@@ -57,17 +59,20 @@ func TestExamples(t *testing.T) {
 			default:
 				vars["NODE_PATH"] = peers.Node(t).Path()
 			}
-			runScripts(t, testscript.Params{Files: []string{f}, Setup: func(e *testscript.Env) error {
-				for name, value := range vars {
-					e.Setenv(name, value)
-				}
-				for _, ours := range []string{"core", "plugins", "go.mod", "go.sum"} {
-					if err := os.Symlink(filepath.Join(peers.Top(), ours), filepath.Join(e.WorkDir, ours)); err != nil {
-						return err
+			runScripts(t, testscript.Params{Files: []string{f},
+				Setup: func(e *testscript.Env) error {
+					for name, value := range vars {
+						e.Setenv(name, value)
 					}
-				}
-				return os.CopyFS(filepath.Join(e.WorkDir, "examples", name), os.DirFS(filepath.Dir(f)))
-			}})
+					for _, ours := range []string{"core", "plugins", "go.mod", "go.sum"} {
+						if err := os.Symlink(filepath.Join(peers.Top(), ours),
+							filepath.Join(e.WorkDir, ours)); err != nil {
+							return err
+						}
+					}
+					return os.CopyFS(filepath.Join(e.WorkDir, "examples", name),
+						os.DirFS(filepath.Dir(f)))
+				}})
 		})
 	}
 }
@@ -83,7 +88,8 @@ func runScripts(t *testing.T, p testscript.Params) {
 		}
 		return nil
 	}
-	p.Cmds = map[string]func(*testscript.TestScript, bool, []string){"talk": talk, "audit": printAudit}
+	p.Cmds = map[string]func(*testscript.TestScript, bool, []string){"talk": talk,
+		"audit": printAudit}
 	testscript.Run(t, p)
 }
 
@@ -140,7 +146,9 @@ func talk(ts *testscript.TestScript, neg bool, args []string) {
 		for _, f := range c.Frames()[printed:] {
 			printed++
 			if !f.Sent {
-				fmt.Fprintf(ts.Stdout(), "< %s\n", version.ReplaceAllString(strings.ReplaceAll(string(f.Raw), ts.Getenv("WORK"), "$WORK"), `$1"VERSION"`))
+				fmt.Fprintf(ts.Stdout(), "< %s\n",
+					version.ReplaceAllString(strings.ReplaceAll(string(f.Raw), ts.Getenv("WORK"),
+						"$WORK"), `$1"VERSION"`))
 			}
 		}
 	}
@@ -159,7 +167,8 @@ func talk(ts *testscript.TestScript, neg bool, args []string) {
 			ts.Check(c.Send(rest))
 			if m, perr := mcptest.Parse([]byte(rest)); perr != nil || m.ID != nil {
 				_, err = c.Await(ctx, mark, func(a mcptest.Message) bool {
-					return a.Method == "" && (perr != nil || string(a.ID) == string(m.ID) || string(a.ID) == "null" || a.ID == nil)
+					return a.Method == "" && (perr != nil || string(a.ID) == string(m.ID) ||
+						string(a.ID) == "null" || a.ID == nil)
 				})
 			}
 		case ">>":
@@ -176,7 +185,8 @@ func talk(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 func printAudit(ts *testscript.TestScript, neg bool, args []string) {
-	sorted := slices.Equal(args, []string{"sorted"}) // servers that are asked at once answer in any order
+	// servers that are asked at once answer in any order
+	sorted := slices.Equal(args, []string{"sorted"})
 	if neg || len(args) > 0 && !sorted {
 		ts.Fatalf("usage: audit [sorted]")
 	}

@@ -12,18 +12,21 @@ import (
 
 func TestEveryRevisionIsSpokenAsTheClientAsksForIt(t *testing.T) {
 	for _, c := range []struct{ asks, gets string }{
-		{"2024-11-05", "2024-11-05"}, {"2025-03-26", "2025-03-26"}, {"2025-06-18", "2025-06-18"}, {"2025-11-25", "2025-11-25"},
+		{"2024-11-05", "2024-11-05"}, {"2025-03-26", "2025-03-26"}, {"2025-06-18", "2025-06-18"},
+		{"2025-11-25", "2025-11-25"},
 		{"2099-01-01", "2025-11-25"}, {"1999-01-01", "2025-11-25"}, {mcptest.Modern, "2025-11-25"},
 	} {
 		t.Run(c.asks, func(t *testing.T) {
 			front(t, box("box"), "2025-11-25", func(t *testing.T, g *gatekit, cl *mcptest.Client) {
-				m := ask(t, cl, "initialize", fmt.Sprintf(`{"protocolVersion":%q,"capabilities":{},"clientInfo":{"name":"x","version":"1"}}`, c.asks))
+				m := ask(t, cl, "initialize",
+					fmt.Sprintf(`{"protocolVersion":%q,"capabilities":{},"clientInfo":{"name":"x","version":"1"}}`, c.asks))
 				if got := mcptest.Text(m.Result, "protocolVersion"); got != c.gets {
 					t.Errorf("it answered %s, want %s: %s", got, c.gets, m.Raw)
 				}
 				cl.Notify("notifications/initialized", `{}`)
 				call(t, cl, "box__echo", ``)
-				g.recorded("to_server request initialize box - pass", "to_server request tools/call box echo pass")
+				g.recorded("to_server request initialize box - pass",
+					"to_server request tools/call box echo pass")
 			})
 		})
 	}
@@ -47,12 +50,14 @@ func TestCallsToOneServerRunAtTheSameTime(t *testing.T) {
 	})
 }
 
-// D19: a server's question whose id equals that of the call it belongs to is a question, not an answer.
+// D19: a server's question whose id equals that of the call it belongs to is a question, not an
+// answer.
 func TestAQuestionWithTheIDOfACallIsAQuestion(t *testing.T) {
 	front(t, box("box"), "2025-11-25", func(t *testing.T, g *gatekit, c *mcptest.Client) {
 		open(t, c)
 		mark := c.Mark()
-		c.Send(c.Request(`"q"`, "tools/call", `{"name":"box__raw","arguments":{"lines":["{\"jsonrpc\":\"2.0\",\"id\":$ID,\"method\":\"roots/list\"}"]}}`))
+		c.Send(c.Request(`"q"`, "tools/call",
+			`{"name":"box__raw","arguments":{"lines":["{\"jsonrpc\":\"2.0\",\"id\":$ID,\"method\":\"roots/list\"}"]}}`))
 		if _, err := c.AwaitMethod(bounded(t), mark, "roots/list"); err != nil {
 			t.Errorf("the question did not come: %v", err)
 		}
@@ -61,7 +66,9 @@ func TestAQuestionWithTheIDOfACallIsAQuestion(t *testing.T) {
 		unanswered(t, c, `"q"`)
 		g.recorded("to_client request roots/list box - pass")
 		settled(t, "answers not recorded", 0, func() int { // which the client gives in its own time
-			if slices.ContainsFunc(g.records(), func(r record) bool { return r.String() == "to_server response roots/list box - pass" }) {
+			if slices.ContainsFunc(g.records(), func(r record) bool {
+				return r.String() == "to_server response roots/list box - pass"
+			}) {
 				return 0
 			}
 			return 1
@@ -69,7 +76,8 @@ func TestAQuestionWithTheIDOfACallIsAQuestion(t *testing.T) {
 	})
 }
 
-// sees waits until what the client gets from mark on is enough, and answers it, one message after another.
+// sees waits until what the client gets from mark on is enough, and answers it, one message after
+// another.
 func sees(t *testing.T, c *mcptest.Client, mark int, enough func(seen string) bool) string {
 	t.Helper()
 	seen := ""
@@ -89,7 +97,10 @@ func TestABatchOfTheOneRevisionThatHasThem(t *testing.T) {
 		open(t, c)
 		mark := c.Mark()
 		c.Send(`[{"jsonrpc":"2.0","id":"a","method":"tools/call","params":{"name":"box__echo","arguments":{"tag":"a"}}},{"jsonrpc":"2.0","method":"notifications/roots/list_changed"},{"jsonrpc":"2.0","id":"b","method":"ping"},{"id":"c"}]`)
-		seen := sees(t, c, mark, func(seen string) bool { return strings.Count(seen, `"id":"`) == 3 }) // one array, or one message each
+		// one array, or one message each
+		seen := sees(t, c, mark, func(seen string) bool {
+			return strings.Count(seen, `"id":"`) == 3
+		})
 		for _, want := range []string{`"tag":"a"`, `"id":"b"`, `"id":"c"`, `-32600`} {
 			if !strings.Contains(seen, want) {
 				t.Errorf("%s is missing in the answer to the batch: %s", want, seen)
@@ -104,7 +115,8 @@ func TestVendorMethodsPassByConfigurationOnly(t *testing.T) {
 	front(t, config, "2025-11-25", func(t *testing.T, g *gatekit, c *mcptest.Client) {
 		open(t, c)
 		m := ask(t, c, "acme/vendor", `{"x":1.0}`)
-		if got := string(mcptest.At(m.Result, "params")); got != `{"x":1.0}` || mcptest.Text(m.Result, "server") != "one" {
+		if got := string(mcptest.At(m.Result, "params")); got != `{"x":1.0}` ||
+			mcptest.Text(m.Result, "server") != "one" {
 			t.Errorf("it answered %s", m.Raw)
 		}
 		g.recorded("to_server request acme/vendor one - pass")
@@ -117,11 +129,13 @@ func TestAChangedFileIsAppliedAndTheSessionGoesOn(t *testing.T) {
 		waiting(t, c, "one", `"w"`, "w")
 		listen := ""
 		if g.url != "" {
-			listen = fmt.Sprintf("[listen]\nhttp = %q\n", strings.TrimSuffix(strings.TrimPrefix(g.url, "http://"), "/mcp"))
+			listen = fmt.Sprintf("[listen]\nhttp = %q\n",
+				strings.TrimSuffix(strings.TrimPrefix(g.url, "http://"), "/mcp"))
 		}
 		mark := c.Mark()
 		g.configure(listen + box("one") + box("two"))
-		if _, err := c.AwaitMethod(bounded(t), mark, "notifications/tools/list_changed"); err != nil {
+		if _, err := c.AwaitMethod(bounded(t), mark,
+			"notifications/tools/list_changed"); err != nil {
 			t.Fatalf("nothing told the client of the change: %v", err)
 		}
 		m := ask(t, c, "tools/list", `{}`)
@@ -131,18 +145,22 @@ func TestAChangedFileIsAppliedAndTheSessionGoesOn(t *testing.T) {
 		call(t, c, "two__echo", ``)
 
 		mark = c.Mark()
-		g.configure(listen + box("one") + "[server.two]\ncomand = \"x\"\n") // invalid: reported, and all stays
+		// invalid: reported, and all stays
+		g.configure(listen + box("one") + "[server.two]\ncomand = \"x\"\n")
 		g.says("comand", 1)
 		call(t, c, "two__echo", ``)
 
 		g.configure(listen + box("one"))
-		if _, err := c.AwaitMethod(bounded(t), mark, "notifications/tools/list_changed"); err != nil {
+		if _, err := c.AwaitMethod(bounded(t), mark,
+			"notifications/tools/list_changed"); err != nil {
 			t.Fatalf("nothing told the client of the server's end: %v", err)
 		}
-		if m := ask(t, c, "tools/call", `{"name":"two__echo"}`); string(mcptest.At(m.Error, "code")) != "-32602" {
+		if m := ask(t, c, "tools/call", `{"name":"two__echo"}`); string(mcptest.At(m.Error,
+			"code")) != "-32602" {
 			t.Errorf("the server that is gone answered %s", m.Raw)
 		}
-		c.Notify("notifications/cancelled", `{"requestId":"w"}`) // the call that was under way all the time
+		// the call that was under way all the time
+		c.Notify("notifications/cancelled", `{"requestId":"w"}`)
 		call(t, c, "one__cancelled", `{"tag":"w"}`)
 		g.recorded("- - - - - reload", "to_server request tools/call two echo pass")
 	})
@@ -160,20 +178,28 @@ func TestBadRequestsOverHTTP(t *testing.T) {
 		header             [][2]string
 		status             int
 	}{
-		{"a page of another site", "POST", ping, [][2]string{session, {"Origin", "https://evil.example"}}, 403},
+		{"a page of another site", "POST", ping, [][2]string{session,
+			{"Origin", "https://evil.example"}}, 403},
 		{"a rebound name", "POST", ping, [][2]string{session, {"Host", "evil.example"}}, 403},
 		{"a session of nobody", "POST", ping, [][2]string{{"Mcp-Session-Id", "made-up"}}, 404},
 		{"no session", "POST", ping, nil, 400},
-		{"another content type", "POST", ping, [][2]string{session, {"Content-Type", "text/plain"}}, 415},
-		{"a revision that does not exist", "POST", ping, [][2]string{session, {"Mcp-Protocol-Version", "1999-01-01"}}, 400},
-		{"a modern body under another name in the header", "POST", modern, [][2]string{{"Mcp-Protocol-Version", "2026-07-28"}, {"Mcp-Method", "tools/call"}, {"Mcp-Name", "box__die"}}, 400},
+		{"another content type", "POST", ping, [][2]string{session, {"Content-Type", "text/plain"}},
+			415},
+		{"a revision that does not exist", "POST", ping, [][2]string{session,
+			{"Mcp-Protocol-Version", "1999-01-01"}}, 400},
+		{"a modern body under another name in the header", "POST", modern,
+			[][2]string{{"Mcp-Protocol-Version", "2026-07-28"}, {"Mcp-Method", "tools/call"},
+				{"Mcp-Name", "box__die"}}, 400},
 		{"a modern body without its headers", "POST", modern, nil, 400},
 		{"a method that HTTP has and MCP has not", "PUT", ping, [][2]string{session}, 405},
-		{"a stream of nobody", "GET", "", [][2]string{{"Mcp-Session-Id", "made-up"}, {"Accept", "text/event-stream"}}, 404},
-		{"the end of nobody's session", "DELETE", "", [][2]string{{"Mcp-Session-Id", "made-up"}}, 404},
+		{"a stream of nobody", "GET", "", [][2]string{{"Mcp-Session-Id", "made-up"},
+			{"Accept", "text/event-stream"}}, 404},
+		{"the end of nobody's session", "DELETE", "", [][2]string{{"Mcp-Session-Id", "made-up"}},
+			404},
 	} {
 		t.Run(b.name, func(t *testing.T) {
-			r, err := http.NewRequestWithContext(bounded(t), b.method, g.url, strings.NewReader(b.body))
+			r, err := http.NewRequestWithContext(bounded(t), b.method, g.url,
+				strings.NewReader(b.body))
 			if err != nil {
 				t.Fatal(err)
 			}

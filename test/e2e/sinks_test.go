@@ -103,12 +103,14 @@ type logsServer struct {
 	outlet
 }
 
-func (s *logsServer) Export(_ context.Context, r *collector.ExportLogsServiceRequest) (*collector.ExportLogsServiceResponse, error) {
+func (s *logsServer) Export(_ context.Context,
+	r *collector.ExportLogsServiceRequest) (*collector.ExportLogsServiceResponse, error) {
 	for _, r := range r.ResourceLogs {
 		for _, l := range r.ScopeLogs {
 			for _, l := range l.LogRecords {
 				if l.EventName == "gatekit.checkpoint" {
-					note, _ := json.Marshal(map[string]string{"checkpoint": l.Body.GetStringValue()})
+					note, _ := json.Marshal(
+						map[string]string{"checkpoint": l.Body.GetStringValue()})
 					s.add(string(note))
 				} else {
 					s.add(l.Body.GetStringValue())
@@ -160,7 +162,8 @@ func hook(t *testing.T, answer func(n int) bool) (url string, got *outlet) {
 
 // sinkTable is the configuration of a sink.
 func sinkTable(name, kind string, lines ...string) string {
-	return fmt.Sprintf("[[audit.sink]]\nname = %q\nkind = %q\n%s\n", name, kind, strings.Join(lines, "\n"))
+	return fmt.Sprintf("[[audit.sink]]\nname = %q\nkind = %q\n%s\n", name, kind, strings.Join(lines,
+		"\n"))
 }
 
 // log are the lines of the audit log.
@@ -173,8 +176,9 @@ func (g *gatekit) log() (lines []string) {
 	return strings.Split(strings.TrimSuffix(string(b), "\n"), "\n")
 }
 
-// All sinks at once, and a server that plants a key everywhere: each sink gets every record to the last, the checkpoints that are sent away tell the log from an older copy of all its files, and the key
-// is in nothing that Gatekit writes or sends.
+// All sinks at once, and a server that plants a key everywhere: each sink gets every record to the
+// last, the checkpoints that are sent away tell the log from an older copy of all its files, and
+// the key is in nothing that Gatekit writes or sends.
 func TestEverySinkGetsEveryRecordAndNoSecret(t *testing.T) {
 	h, _ := planter("2025-11-25")
 	site := httptest.NewServer(h)
@@ -182,12 +186,18 @@ func TestEverySinkGetsEveryRecordAndNoSecret(t *testing.T) {
 	logs, syslogGot := syslogServer(t)
 	otel, otelGot := otlpServer(t)
 	web, webGot := hook(t, nil)
-	config := httpServer("box", site.URL) + plugin("secrets", `action = "redact"`) + auditTable + "bodies = \"redacted\"\n" +
-		sinkTable("table", "file", `path = "sent/records.csv"`, `format = "csv"`, `segment_bytes = 2000`) +
+	config := httpServer("box", site.URL) + plugin("secrets", `action = "redact"`) + auditTable +
+		"bodies = \"redacted\"\n" +
+		sinkTable("table", "file", `path = "sent/records.csv"`, `format = "csv"`,
+			`segment_bytes = 2000`) +
 		sinkTable("copy", "file", `path = "sent/copy.jsonl"`) +
-		sinkTable("siem", "syslog", fmt.Sprintf("url = %q", logs), `send = ["records", "checkpoints"]`) +
-		sinkTable("otel", "otlp", fmt.Sprintf("url = %q", otel), `send = ["records", "checkpoints"]`) +
-		sinkTable("hook", "webhook", fmt.Sprintf("url = %q", web), `send = ["records", "checkpoints"]`, `headers = { Authorization = "Bearer `+planted+`" }`, `signing_key = "whsec_`+strings.Repeat("c2VjcmV0", 4)+`"`) +
+		sinkTable("siem", "syslog", fmt.Sprintf("url = %q", logs),
+			`send = ["records", "checkpoints"]`) +
+		sinkTable("otel", "otlp", fmt.Sprintf("url = %q", otel),
+			`send = ["records", "checkpoints"]`) +
+		sinkTable("hook", "webhook", fmt.Sprintf("url = %q", web),
+			`send = ["records", "checkpoints"]`, `headers = { Authorization = "Bearer `+planted+
+				`" }`, `signing_key = "whsec_`+strings.Repeat("c2VjcmV0", 4)+`"`) +
 		sinkTable("ocsf", "webhook", fmt.Sprintf("url = %q", web+"/ocsf"), `format = "ocsf"`) +
 		sinkTable("people", "stderr")
 	g := overHTTP(t, config)
@@ -204,10 +214,12 @@ func TestEverySinkGetsEveryRecordAndNoSecret(t *testing.T) {
 	if err := os.CopyFS(older, os.DirFS(g.dir)); err != nil {
 		t.Fatal(err)
 	}
-	overHTTPIn(t, g.dir, config).stop() // goes on with everything, and begins the next file of the table
+	// goes on with everything, and begins the next file of the table
+	overHTTPIn(t, g.dir, config).stop()
 
 	log := g.log()
-	if !strings.Contains(log[0], `"action":"start"`) || !strings.Contains(log[len(log)-1], `"action":"stop"`) {
+	if !strings.Contains(log[0], `"action":"start"`) || !strings.Contains(log[len(log)-1],
+		`"action":"stop"`) {
 		t.Fatalf("the log goes from %s to %s", log[0], log[len(log)-1])
 	}
 	copied, err := os.ReadFile(filepath.Join(g.dir, "sent/copy.jsonl"))
@@ -215,7 +227,8 @@ func TestEverySinkGetsEveryRecordAndNoSecret(t *testing.T) {
 		t.Fatal(err)
 	}
 	for what, got := range map[string][]string{
-		"the copy": strings.Split(strings.TrimSuffix(string(copied), "\n"), "\n"), "syslog": syslogGot.records(), "OTLP": otelGot.records(), "the webhook": webGot.records(),
+		"the copy": strings.Split(strings.TrimSuffix(string(copied), "\n"), "\n"),
+		"syslog":   syslogGot.records(), "OTLP": otelGot.records(), "the webhook": webGot.records(),
 	} {
 		if !slices.Equal(got, log) {
 			t.Errorf("%s has %d records, the log %d: %.300q", what, len(got), len(log), got)
@@ -247,7 +260,8 @@ func TestEverySinkGetsEveryRecordAndNoSecret(t *testing.T) {
 	if ocsf != len(log) {
 		t.Errorf("%d OCSF events, want %d", ocsf, len(log))
 	}
-	if text := g.stderr.String(); strings.Count(text, "tools/call plant") < 5 || !strings.Contains(text, "stop") {
+	if text := g.stderr.String(); strings.Count(text, "tools/call plant") < 5 ||
+		!strings.Contains(text, "stop") {
 		t.Errorf("stderr has no text for people:\n%s", text)
 	}
 
@@ -275,13 +289,16 @@ func TestEverySinkGetsEveryRecordAndNoSecret(t *testing.T) {
 		t.Error("the key is in the log of the process")
 	}
 
-	for what, got := range map[string]*outlet{"syslog": syslogGot, "OTLP": otelGot, "the webhook": webGot} {
+	for what, got := range map[string]*outlet{"syslog": syslogGot, "OTLP": otelGot,
+		"the webhook": webGot} {
 		anchors := filepath.Join(t.TempDir(), "anchors")
 		if err := os.WriteFile(anchors, []byte(got.checkpoints()), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		verify := func(dir string, args ...string) (string, error) {
-			out, err := exec.Command(peers.Gatekit(t), append([]string{"audit", "verify", filepath.Join(dir, "audit.jsonl")}, args...)...).CombinedOutput()
+			out, err := exec.Command(peers.Gatekit(t),
+				append([]string{"audit", "verify", filepath.Join(dir, "audit.jsonl")},
+					args...)...).CombinedOutput()
 			return string(out), err
 		}
 		if said, err := verify(g.dir, "--since", anchors); err != nil || got.checkpoints() == "" {
@@ -291,12 +308,14 @@ func TestEverySinkGetsEveryRecordAndNoSecret(t *testing.T) {
 			t.Errorf("an older copy of all: %v: %s", err, said)
 		}
 		if said, err := verify(older, "--since", anchors); err == nil {
-			t.Errorf("an older copy of all, held against what %s has, is taken for the log: %s", what, said)
+			t.Errorf("an older copy of all, held against what %s has, is taken for the log: %s",
+				what, said)
 		}
 	}
 }
 
-// A Gatekit that is killed while a webhook has records and has not said so sends them again; nothing is lost.
+// A Gatekit that is killed while a webhook has records and has not said so sends them again;
+// nothing is lost.
 func TestAKilledGatekitSendsAgainWhatMayNotHaveArrived(t *testing.T) {
 	dir := t.TempDir()
 	running := make(chan *gatekit, 1) // the one that is to be killed
@@ -332,7 +351,8 @@ func TestAKilledGatekitSendsAgainWhatMayNotHaveArrived(t *testing.T) {
 	next.stop()
 	log := next.log()
 	if records := got.records(); !slices.Equal(records, log) {
-		t.Errorf("it has %d records, before the kill %d, and the log %d", len(records), before, len(log))
+		t.Errorf("it has %d records, before the kill %d, and the log %d", len(records), before,
+			len(log))
 	}
 	if before == 0 || before >= len(log) {
 		t.Errorf("%d of %d records came before the kill", before, len(log))
@@ -349,7 +369,8 @@ func (g *gatekit) gone() bool {
 	}
 }
 
-// A webhook that is down while one Gatekit runs gets all of it from the next. That it was lost is one record, and messages do not wait for it.
+// A webhook that is down while one Gatekit runs gets all of it from the next. That it was lost is
+// one record, and messages do not wait for it.
 func TestASinkThatIsDownHoldsUpNobodyAndGetsEverythingLater(t *testing.T) {
 	dir := t.TempDir()
 	var mu sync.Mutex
@@ -360,16 +381,20 @@ func TestASinkThatIsDownHoldsUpNobodyAndGetsEverythingLater(t *testing.T) {
 		return !down
 	})
 	admin, metrics := operators(t, "")
-	config := box("box") + auditTable + sinkTable("hook", "webhook", fmt.Sprintf("url = %q", url)) + admin
+	config := box("box") + auditTable + sinkTable("hook", "webhook", fmt.Sprintf("url = %q", url)) +
+		admin
 	g := overHTTPIn(t, dir, config)
 	c := g.client("2025-11-25")
 	for range 100 {
 		call(t, c, "box__echo", `{}`)
 	}
 	settled(t, "records that it is lost are missing", 0, func() int {
-		return 1 - len(slices.DeleteFunc(g.records(), func(r record) bool { return r.Action != "sink lost" }))
+		return 1 - len(slices.DeleteFunc(g.records(), func(r record) bool {
+			return r.Action != "sink lost"
+		}))
 	})
-	if n, log := values(scrape(t, metrics)["gatekit_audit_sink_behind"], "gatekit_sink")["hook"], len(g.log()); n < 200 || n > log {
+	if n, log := values(scrape(t, metrics)["gatekit_audit_sink_behind"],
+		"gatekit_sink")["hook"], len(g.log()); n < 200 || n > log {
 		t.Errorf("it is said to be %d records behind, and the log has %d", n, log)
 	}
 	began := time.Now()
@@ -380,7 +405,8 @@ func TestASinkThatIsDownHoldsUpNobodyAndGetsEverythingLater(t *testing.T) {
 	if len(got.all()) > 0 {
 		t.Errorf("it took %q", got.all())
 	}
-	if text := g.stderr.String(); !strings.Contains(text, "records were not sent; they will be after the next start") {
+	if text := g.stderr.String(); !strings.Contains(text,
+		"records were not sent; they will be after the next start") {
 		t.Errorf("stderr does not say that records are missing:\n%s", text)
 	}
 	mu.Lock()
@@ -392,8 +418,11 @@ func TestASinkThatIsDownHoldsUpNobodyAndGetsEverythingLater(t *testing.T) {
 	if got := got.all(); !slices.Equal(got, log) {
 		t.Errorf("it got %d lines, want the %d of the log, each once", len(got), len(log))
 	}
-	lost := slices.DeleteFunc(next.records(), func(r record) bool { return !strings.HasPrefix(r.Action, "sink ") })
-	if len(lost) != 1 || lost[0].Action != "sink lost" || lost[0].Reason != `sink "hook"` || !strings.Contains(lost[0].Error, "503") {
+	lost := slices.DeleteFunc(next.records(), func(r record) bool {
+		return !strings.HasPrefix(r.Action, "sink ")
+	})
+	if len(lost) != 1 || lost[0].Action != "sink lost" || lost[0].Reason != `sink "hook"` ||
+		!strings.Contains(lost[0].Error, "503") {
 		t.Errorf("the log has %+v", lost)
 	}
 }

@@ -56,7 +56,8 @@ func scrape(t *testing.T, url string) map[string]*dto.MetricFamily {
 	return families
 }
 
-// values are those of the series of a metric, by the labels that are named: of a histogram, how many were observed.
+// values are those of the series of a metric, by the labels that are named: of a histogram, how
+// many were observed.
 func values(f *dto.MetricFamily, labels ...string) map[string]int {
 	all := map[string]int{}
 	for _, m := range f.GetMetric() {
@@ -70,7 +71,8 @@ func values(f *dto.MetricFamily, labels ...string) map[string]int {
 			}
 			words = append(words, value)
 		}
-		n := m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+		n := m.GetCounter().GetValue() + m.GetGauge().GetValue() +
+			float64(m.GetHistogram().GetSampleCount())
 		all[strings.Join(words, " ")] += int(n)
 	}
 	return all
@@ -80,7 +82,8 @@ func TestTheMetricsAreTheAuditLogsNumbers(t *testing.T) {
 	for _, revision := range []string{"2025-11-25", mcptest.Modern} {
 		t.Run(revision, func(t *testing.T) {
 			admin, url := operators(t, "")
-			config := admin + box("box") + plugin("secrets", `action = "block"`) + policy(t, `deny contains "it ends the server" if input.name == "die"`)
+			config := admin + box("box") + plugin("secrets", `action = "block"`) + policy(t,
+				`deny contains "it ends the server" if input.name == "die"`)
 			front(t, config, revision, func(t *testing.T, g *gatekit, c *mcptest.Client) {
 				open(t, c)
 				ask(t, c, "tools/list", `{}`)
@@ -100,40 +103,52 @@ func TestTheMetricsAreTheAuditLogsNumbers(t *testing.T) {
 							*word = "-"
 						}
 					}
-					want[strings.Join([]string{r.Method, r.Server, r.Direction, r.Kind, r.Action}, " ")]++
+					want[strings.Join([]string{r.Method, r.Server, r.Direction, r.Kind, r.Action},
+						" ")]++
 					if r.Action == "deny" {
 						denied++
 					}
 				}
-				got := values(metrics["gatekit_decisions_total"], "mcp_method_name", "gatekit_server", "gatekit_direction", "gatekit_kind", "gatekit_action")
+				got := values(metrics["gatekit_decisions_total"], "mcp_method_name",
+					"gatekit_server", "gatekit_direction", "gatekit_kind", "gatekit_action")
 				if !maps.Equal(got, want) {
 					t.Errorf("the metrics count\n%v, the audit log has\n%v", got, want)
 				}
 				denials := values(metrics["gatekit_denials_total"], "gatekit_stage", "gatekit_rule")
-				if denials["policy mine"] != 1 || denials["secrets -"] != 1 || denials["policy mine"]+denials["secrets -"] != denied {
+				if denials["policy mine"] != 1 || denials["secrets -"] != 1 ||
+					denials["policy mine"]+denials["secrets -"] != denied {
 					t.Errorf("denials are %v, the audit log has %d", denials, denied)
 				}
-				asked := values(metrics["mcp_server_operation_duration_seconds"], "mcp_method_name", "error_type")
-				if asked["tools/call -"] != 5 || asked["tools/call -31000"] != 2 || asked["tools/list -"] != 1 || asked["prompts/get -"] != 1 {
+				asked := values(metrics["mcp_server_operation_duration_seconds"], "mcp_method_name",
+					"error_type")
+				if asked["tools/call -"] != 5 || asked["tools/call -31000"] != 2 ||
+					asked["tools/list -"] != 1 || asked["prompts/get -"] != 1 {
 					t.Errorf("clients' requests are %v", asked)
 				}
-				sent := values(metrics["mcp_client_operation_duration_seconds"], "mcp_method_name", "gatekit_server")
+				sent := values(metrics["mcp_client_operation_duration_seconds"], "mcp_method_name",
+					"gatekit_server")
 				if sent["tools/call box"] != 5 || sent["prompts/get box"] != 1 {
 					t.Errorf("requests to servers are %v", sent)
 				}
-				steps := values(metrics["gatekit_stage_duration_seconds"], "gatekit_stage", "gatekit_action")
-				if steps["policy deny"] != 1 || steps["secrets deny"] != 1 || steps["policy pass"] < 5 {
+				steps := values(metrics["gatekit_stage_duration_seconds"], "gatekit_stage",
+					"gatekit_action")
+				if steps["policy deny"] != 1 || steps["secrets deny"] != 1 ||
+					steps["policy pass"] < 5 {
 					t.Errorf("steps are %v", steps)
 				}
-				for name, want := range map[string]string{"gatekit_sessions": "map[:1]", "gatekit_requests_active": "map[:0]", "gatekit_calls_parked": "map[:0]", "gatekit_audit_waiting": "map[:0]"} {
+				for name, want := range map[string]string{"gatekit_sessions": "map[:1]",
+					"gatekit_requests_active": "map[:0]", "gatekit_calls_parked": "map[:0]",
+					"gatekit_audit_waiting": "map[:0]"} {
 					if got := fmt.Sprint(values(metrics[name])); got != want {
 						t.Errorf("%s is %s, want %s", name, got, want)
 					}
 				}
-				if state := values(metrics["gatekit_server_state"], "gatekit_server", "gatekit_state"); state["box up"] != 1 || state["box down"] != 0 {
+				if state := values(metrics["gatekit_server_state"], "gatekit_server",
+					"gatekit_state"); state["box up"] != 1 || state["box down"] != 0 {
 					t.Errorf("the server is %v", state)
 				}
-				if up := values(metrics["gatekit_plugin_up"], "gatekit_plugin"); up["built-in"] != 1 {
+				if up := values(metrics["gatekit_plugin_up"],
+					"gatekit_plugin"); up["built-in"] != 1 {
 					t.Errorf("plugins are %v", up)
 				}
 			})
@@ -152,9 +167,11 @@ func TestAHostilePeerDoesNotMakeMetrics(t *testing.T) {
 				ask(t, c, fmt.Sprintf("made/up/%d", n), `{}`)
 			}
 			metrics := scrape(t, url)
-			known := slices.Collect(maps.Keys(values(metrics["gatekit_decisions_total"], "gen_ai_tool_name")))
+			known := slices.Collect(maps.Keys(values(metrics["gatekit_decisions_total"],
+				"gen_ai_tool_name")))
 			switch {
-			case tools && (len(known) > 260 || !slices.Contains(known, "echo") || !slices.Contains(known, "_OTHER")):
+			case tools && (len(known) > 260 || !slices.Contains(known, "echo") ||
+				!slices.Contains(known, "_OTHER")):
 				t.Errorf("%d tools are told: %q", len(known), known)
 			case !tools && len(known) != 1:
 				t.Errorf("tools are told: %q", known)
@@ -164,7 +181,8 @@ func TestAHostilePeerDoesNotMakeMetrics(t *testing.T) {
 					t.Errorf("%q came through", k)
 				}
 			}
-			if methods := values(metrics["mcp_server_operation_duration_seconds"], "mcp_method_name"); len(methods) > 4 || methods["_OTHER"] != 400 {
+			if methods := values(metrics["mcp_server_operation_duration_seconds"],
+				"mcp_method_name"); len(methods) > 4 || methods["_OTHER"] != 400 {
 				t.Errorf("methods are %v", methods)
 			}
 			for name, f := range metrics {
@@ -182,17 +200,22 @@ func TestReadinessAsksTheServers(t *testing.T) {
 			admin, url := operators(t, "")
 			far := httptest.NewServer(mcptest.Toolbox("far", revision))
 			defer func() { far.CloseClientConnections(); far.Close() }()
-			config := admin + box("bad", "-revisions", revision) + "restart = false\n" + box("good", "-revisions", revision) + httpServer("far", far.URL)
+			config := admin + box("bad", "-revisions", revision) + "restart = false\n" + box("good",
+				"-revisions", revision) + httpServer("far", far.URL)
 			_, c := overStdio(t, config, revision)
 			ready := func(want int, lines ...string) {
 				t.Helper()
 				var status int
 				var page string
-				for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) { // it is not asked at every question
+				// it is not asked at every question
+				for deadline := time.Now().Add(patience); time.Now().Before(
+					deadline); time.Sleep(100 * time.Millisecond) {
 					status, page = get(t, url+"/readyz")
 					got := strings.Split(page, "\n")
 					if status == want && !slices.ContainsFunc(lines, func(l string) bool {
-						return !slices.ContainsFunc(got, func(g string) bool { return strings.HasPrefix(g, l) })
+						return !slices.ContainsFunc(got, func(g string) bool {
+							return strings.HasPrefix(g, l)
+						})
 					}) {
 						return
 					}
@@ -201,16 +224,21 @@ func TestReadinessAsksTheServers(t *testing.T) {
 			}
 			call(t, c, "bad__echo", ``)
 			call(t, c, "good__echo", ``)
-			ready(http.StatusOK, "ok    server bad: up", "ok    server far: up", "ok    server good: up", "ok    audit: written")
+			ready(http.StatusOK, "ok    server bad: up", "ok    server far: up",
+				"ok    server good: up", "ok    audit: written")
 			ask(t, c, "tools/call", `{"name":"bad__die"}`)
-			ready(http.StatusServiceUnavailable, "FAIL  server bad: ", "ok    server far: up", "ok    server good: up")
+			ready(http.StatusServiceUnavailable, "FAIL  server bad: ", "ok    server far: up",
+				"ok    server good: up")
 			far.Listener.Close()
 			far.CloseClientConnections()
-			ready(http.StatusServiceUnavailable, "FAIL  server bad: ", "FAIL  server far: ", "ok    server good: up")
-			if state := values(scrape(t, url)["gatekit_server_state"], "gatekit_server", "gatekit_state"); state["bad down"] != 1 || state["good up"] != 1 {
+			ready(http.StatusServiceUnavailable, "FAIL  server bad: ", "FAIL  server far: ",
+				"ok    server good: up")
+			if state := values(scrape(t, url)["gatekit_server_state"], "gatekit_server",
+				"gatekit_state"); state["bad down"] != 1 || state["good up"] != 1 {
 				t.Errorf("the servers are %v", state)
 			}
-			if status, page := get(t, url+"/healthz"); status != http.StatusOK || page != "ok    audit: written\n" {
+			if status, page := get(t, url+"/healthz"); status != http.StatusOK ||
+				page != "ok    audit: written\n" {
 				t.Errorf("/healthz: %d\n%s", status, page)
 			}
 		})
@@ -241,7 +269,8 @@ func TestOperatorsAreOfThisMachineAndOnlyAsk(t *testing.T) {
 				t.Fatal(err)
 			}
 			answer.Body.Close()
-			if answer.StatusCode != c.status || answer.Header.Get("Access-Control-Allow-Origin") != "" {
+			if answer.StatusCode != c.status ||
+				answer.Header.Get("Access-Control-Allow-Origin") != "" {
 				t.Errorf("got %s %v, want %d", answer.Status, answer.Header, c.status)
 			}
 		})
@@ -251,11 +280,13 @@ func TestOperatorsAreOfThisMachineAndOnlyAsk(t *testing.T) {
 func TestTheLogIsTextOrJSONAndObeyedByNoTerminal(t *testing.T) {
 	for _, c := range []struct{ name, log, has, lacks string }{
 		{"text by default", ``, `level=INFO msg=stderr server=box line="mcptest: \\x1b[2J`, "{"},
-		{"JSON", `format = "json"`, `"level":"INFO","msg":"stderr","server":"box","line":"mcptest: \\x1b[2J`, "level=INFO"},
+		{"JSON", `format = "json"`,
+			`"level":"INFO","msg":"stderr","server":"box","line":"mcptest: \\x1b[2J`, "level=INFO"},
 		{"no more than a level", `level = "warn"`, "", "INFO"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			g, client := overStdio(t, "[log]\n"+c.log+"\n"+box("box", "-name", "\x1b[2J\u202e\u0007"), "2025-11-25")
+			g, client := overStdio(t, "[log]\n"+c.log+"\n"+box("box",
+				"-name", "\x1b[2J\u202e\u0007"), "2025-11-25")
 			call(t, client, "box__echo", `{}`)
 			g.stop()
 			log := g.stderr.String()

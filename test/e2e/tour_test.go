@@ -20,12 +20,15 @@ import (
 // event is something that a client saw: clients/tour.mjs prints them, goTour collects the same.
 type event struct{ What, Text string }
 
-// TestEveryPairInTheMiddleOfACall is the table of all pairs of eras, all transports on both sides and the clients of two SDKs. In the middle of one call the server
-// logs, reports progress, changes its lists and asks for sampling, a form, the roots and a visit to a URL; the client answers the last of these only when it has seen
-// all that was said before. Then it cancels another call.
+// TestEveryPairInTheMiddleOfACall is the table of all pairs of eras, all transports on both sides
+// and the clients of two SDKs. In the middle of one call the server logs, reports progress, changes
+// its lists and asks for sampling, a form, the roots and a visit to a URL; the client answers the
+// last of these only when it has seen all that was said before. Then it cancels another call.
 //
-// All of it crosses in every pair. What differs is how: a modern client gets logs only for calls that ask for them and hears of lists only what it listens to, a
-// legacy one sets a level and hears of all. The Go client answers roots/list itself, so that only the server can say whether it was asked.
+// All of it crosses in every pair. What differs is how: a modern client gets logs only for calls
+// that ask for them and hears of lists only what it listens to, a legacy one sets a level and hears
+// of all. The Go client answers roots/list itself, so that only the server can say whether it was
+// asked.
 func TestEveryPairInTheMiddleOfACall(t *testing.T) {
 	transports := []string{"stdio", "http"}
 	for _, sdk := range []string{"go", "typescript"} {
@@ -33,7 +36,8 @@ func TestEveryPairInTheMiddleOfACall(t *testing.T) {
 			for _, front := range transports {
 				for _, server := range []string{"2025-11-25", mcptest.Modern} {
 					for _, back := range transports {
-						t.Run(fmt.Sprintf("%s %s over %s, server %s over %s", sdk, client, front, server, back), func(t *testing.T) {
+						t.Run(fmt.Sprintf("%s %s over %s, server %s over %s", sdk, client, front,
+							server, back), func(t *testing.T) {
 							t.Parallel()
 							config := boxBehind(t, "box", server, back)
 							var g *gatekit
@@ -90,7 +94,8 @@ func (d *diary) saw(what, text string) {
 	d.changed = make(chan struct{})
 }
 
-// until waits for n events of each kind, for as long as the context lasts, and answers all that there are.
+// until waits for n events of each kind, for as long as the context lasts, and answers all that
+// there are.
 func (d *diary) until(ctx context.Context, n int, whats ...string) []event {
 	for {
 		d.mu.Lock()
@@ -122,27 +127,45 @@ func goTour(t *testing.T, g *gatekit, revision string) []event {
 	cancelled, cancel := context.WithCancel(ctx)
 	defer cancel()
 	client := mcp.NewClient(&mcp.Implementation{Name: "go", Version: "1"}, &mcp.ClientOptions{
-		Capabilities: &mcp.ClientCapabilities{RootsV2: &mcp.RootCapabilities{}, Elicitation: &mcp.ElicitationCapabilities{Form: &mcp.FormElicitationCapabilities{}, URL: &mcp.URLElicitationCapabilities{}}},
-		CreateMessageHandler: func(_ context.Context, r *mcp.CreateMessageRequest) (*mcp.CreateMessageResult, error) {
+		Capabilities: &mcp.ClientCapabilities{RootsV2: &mcp.RootCapabilities{},
+			Elicitation: &mcp.ElicitationCapabilities{Form: &mcp.FormElicitationCapabilities{},
+				URL: &mcp.URLElicitationCapabilities{}}},
+		CreateMessageHandler: func(_ context.Context,
+			r *mcp.CreateMessageRequest) (*mcp.CreateMessageResult, error) {
 			d.saw("sampling", r.Params.Messages[0].Content.(*mcp.TextContent).Text)
-			return &mcp.CreateMessageResult{Model: "m", Role: "assistant", Content: &mcp.TextContent{Text: "sampled"}}, nil
+			return &mcp.CreateMessageResult{Model: "m", Role: "assistant",
+				Content: &mcp.TextContent{Text: "sampled"}}, nil
 		},
-		ElicitationHandler: func(_ context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+		ElicitationHandler: func(_ context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult,
+			error) {
 			if r.Params.Mode != "url" {
 				d.saw("form", r.Params.Message)
-				return &mcp.ElicitResult{Action: "accept", Content: map[string]any{"name": "a"}}, nil
+				return &mcp.ElicitResult{Action: "accept", Content: map[string]any{"name": "a"}},
+					nil
 			}
-			d.until(ctx, 1, "log", "progress", "changed tools", "changed prompts", "changed resources") // in mid-call: it goes on when this is answered
+			// in mid-call: it goes on when this is answered
+			d.until(ctx, 1, "log", "progress", "changed tools", "changed prompts",
+				"changed resources")
 			d.saw("url", r.Params.Message+": "+r.Params.URL)
 			return &mcp.ElicitResult{Action: "decline"}, nil
 		},
 		LoggingMessageHandler: func(_ context.Context, r *mcp.LoggingMessageRequest) {
 			d.saw("log", fmt.Sprintf("%s %s: %s", r.Params.Level, r.Params.Logger, r.Params.Data))
 		},
-		ToolListChangedHandler:     func(context.Context, *mcp.ToolListChangedRequest) { d.saw("changed tools", "") },
-		PromptListChangedHandler:   func(context.Context, *mcp.PromptListChangedRequest) { d.saw("changed prompts", "") },
-		ResourceListChangedHandler: func(context.Context, *mcp.ResourceListChangedRequest) { d.saw("changed resources", "") },
-		ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) {
+		ToolListChangedHandler: func(context.Context,
+			*mcp.ToolListChangedRequest) {
+			d.saw("changed tools", "")
+		},
+		PromptListChangedHandler: func(context.Context,
+			*mcp.PromptListChangedRequest) {
+			d.saw("changed prompts", "")
+		},
+		ResourceListChangedHandler: func(context.Context,
+			*mcp.ResourceListChangedRequest) {
+			d.saw("changed resources", "")
+		},
+		ProgressNotificationHandler: func(_ context.Context,
+			r *mcp.ProgressNotificationClientRequest) {
 			if r.Params.ProgressToken == "w" {
 				cancel()
 				return
@@ -169,7 +192,8 @@ func goTour(t *testing.T, g *gatekit, revision string) []event {
 	}
 	defer s.Close()
 	call := func(ctx context.Context, tool, token, arguments string) (*mcp.CallToolResult, error) {
-		params := &mcp.CallToolParams{Name: "box__" + tool, Arguments: json.RawMessage(arguments), Meta: mcp.Meta{"progressToken": token}}
+		params := &mcp.CallToolParams{Name: "box__" + tool, Arguments: json.RawMessage(arguments),
+			Meta: mcp.Meta{"progressToken": token}}
 		if revision == mcptest.Modern {
 			params.Meta[mcp.MetaKeyLogLevel] = "info"
 		}
@@ -220,9 +244,12 @@ func judge(t *testing.T, g *gatekit, all []event, client, server string) {
 		era = "modern"
 	}
 	for what, want := range map[string][]string{
-		"connected": {era}, "log": {"warning box/tour: on the way"}, "progress": {"1 of 2", "2 of 2"},
+		"connected": {era}, "log": {"warning box/tour: on the way"}, "progress": {"1 of 2",
+			"2 of 2"},
 		"changed tools": {""}, "changed prompts": {""}, "changed resources": {""},
-		"sampling": {"say it"}, "form": {"who?"}, "url": {"go there: https://example.com/sign?in=1"}, "wait": {"cancelled"}, "cancelled": {"at the server"},
+		"sampling": {"say it"}, "form": {"who?"},
+		"url": {"go there: https://example.com/sign?in=1"}, "wait": {"cancelled"},
+		"cancelled": {"at the server"},
 	} {
 		if got := texts(all, what); !slices.Equal(got, want) {
 			t.Errorf("%s: the client saw %q, want %q", what, got, want)
@@ -230,7 +257,9 @@ func judge(t *testing.T, g *gatekit, all []event, client, server string) {
 	}
 	var told map[string]any
 	json.Unmarshal([]byte(strings.Join(texts(all, "answered"), "")), &told)
-	if want := "map[form:map[action:accept content:map[name:a]] roots:map[roots:[map[uri:file:///work]]] sampling:map[content:map[text:sampled type:text] model:m role:assistant] url:map[action:decline]]"; fmt.Sprint(told) != want {
+	if want := "map[form:map[action:accept content:map[name:a]] " +
+		"roots:map[roots:[map[uri:file:///work]]] sampling:map[content:map[text:sampled " +
+		"type:text] model:m role:assistant] url:map[action:decline]]"; fmt.Sprint(told) != want {
 		t.Errorf("the server was told %v, want %s", told, want)
 	}
 	if got := strings.Join(texts(all, "tools"), ""); !strings.HasSuffix(got, " box__added-14") {
@@ -244,18 +273,21 @@ func judge(t *testing.T, g *gatekit, all []event, client, server string) {
 		}
 	}
 	rounds, parked, cancelled := 1, 0, "pass"
-	if client == mcptest.Modern && server == mcptest.Modern { // each question ends a request, and its answer comes with the next
+	// each question ends a request, and its answer comes with the next
+	if client == mcptest.Modern && server == mcptest.Modern {
 		rounds = 5
 	} else if client == mcptest.Modern {
 		parked = 4
 	}
-	if client == mcptest.Modern && g.url != "" { // the end of its stream says it; the words are Gatekit's
+	// the end of its stream says it; the words are Gatekit's
+	if client == mcptest.Modern && g.url != "" {
 		cancelled = "answer"
 	}
 	for row, want := range map[string]int{
-		"to_server request tools/call box tour pass":                             rounds,
-		"to_client notification notifications/message box - pass":                1,
-		"to_client notification notifications/progress box - pass":               3, // one is of the call that is cancelled
+		"to_server request tools/call box tour pass":              rounds,
+		"to_client notification notifications/message box - pass": 1,
+		// one is of the call that is cancelled
+		"to_client notification notifications/progress box - pass":               3,
 		"to_client notification notifications/tools/list_changed box - pass":     1,
 		"to_client notification notifications/prompts/list_changed box - pass":   1,
 		"to_client notification notifications/resources/list_changed box - pass": 1,

@@ -64,7 +64,8 @@ func (c *otelStub) config(protocol, more string) string {
 	if protocol == "http" {
 		url = c.http
 	}
-	return fmt.Sprintf("[telemetry]\nurl = %q\nprotocol = %q\nheaders = { Authorization = \"Bearer of-the-collector\" }\ntraces = true\n%s\n", url, protocol, more)
+	return fmt.Sprintf("[telemetry]\nurl = %q\nprotocol = %q\nheaders = { Authorization = "+
+		"\"Bearer of-the-collector\" }\ntraces = true\n%s\n", url, protocol, more)
 }
 
 func (c *otelStub) keep(authorization string, m proto.Message) {
@@ -97,7 +98,8 @@ func authorization(ctx context.Context) string {
 }
 
 // Export takes spans over gRPC.
-func (c *otelStub) Export(ctx context.Context, r *tracespb.ExportTraceServiceRequest) (*tracespb.ExportTraceServiceResponse, error) {
+func (c *otelStub) Export(ctx context.Context,
+	r *tracespb.ExportTraceServiceRequest) (*tracespb.ExportTraceServiceResponse, error) {
 	c.keep(authorization(ctx), r)
 	return &tracespb.ExportTraceServiceResponse{}, nil
 }
@@ -108,7 +110,8 @@ type numbers struct {
 	c *otelStub
 }
 
-func (n numbers) Export(ctx context.Context, r *metricspb.ExportMetricsServiceRequest) (*metricspb.ExportMetricsServiceResponse, error) {
+func (n numbers) Export(ctx context.Context,
+	r *metricspb.ExportMetricsServiceRequest) (*metricspb.ExportMetricsServiceResponse, error) {
 	n.c.keep(authorization(ctx), r)
 	return &metricspb.ExportMetricsServiceResponse{}, nil
 }
@@ -148,7 +151,9 @@ func (c *otelStub) named(name string) (some []*tracepb.Span) {
 			some = append(some, s)
 		}
 	}
-	slices.SortFunc(some, func(a, b *tracepb.Span) int { return int(int64(a.StartTimeUnixNano) - int64(b.StartTimeUnixNano)) })
+	slices.SortFunc(some, func(a, b *tracepb.Span) int {
+		return int(int64(a.StartTimeUnixNano) - int64(b.StartTimeUnixNano))
+	})
 	return some
 }
 
@@ -185,94 +190,130 @@ func TestATraceGoesThrough(t *testing.T) {
 	for _, back := range []string{"2025-11-25", mcptest.Modern} {
 		for _, revision := range []string{"2025-11-25", mcptest.Modern} {
 			for _, protocol := range []string{"grpc", "http"} {
-				t.Run(fmt.Sprintf("%s to %s, told over %s", revision, back, protocol), func(t *testing.T) {
-					to := newOTelStub(t)
-					config := to.config(protocol, "") + box("box", "-revisions", back) + plugin("secrets", `action = "redact"`) + policy(t, `deny contains "no" if input.name == "die"`)
-					front(t, config, revision, func(t *testing.T, g *gatekit, c *mcptest.Client) {
-						to.mu.Lock()
-						to.spans, to.metrics = nil, nil
-						to.mu.Unlock()
-						open(t, c)
-						m := ask(t, c, "tools/call", `{"name":"box__echo","arguments":{"k":"`+plantedSecret+`"},"_meta":{"traceparent":"`+clientsParent+`","tracestate":"rojo=1","baggage":"who=ann","x": 1.0}}`)
-						got := seen(t, m)
-						sent := mcptest.Text(got, "_meta", "traceparent")
-						if !strings.Contains(string(got), `"traceparent":"`+sent+`","tracestate":"rojo=1","baggage":"who=ann","x": 1.0`) {
-							t.Errorf("the server saw %s", m.Raw)
-						}
-						ask(t, c, "tools/call", `{"name":"box__die","_meta":{"traceparent":"`+clientsParent+`"}}`)
-						plain := ask(t, c, "tools/call", `{"name":"box__echo","arguments":{},"_meta":{"traceparent":"`+strings.TrimSuffix(clientsParent, "1")+`0","tracestate":"rojo=2"}}`)
-						if !strings.Contains(string(seen(t, plain)), `"traceparent":"`+strings.TrimSuffix(clientsParent, "1")+`0","tracestate":"rojo=2"`) {
-							t.Errorf("of a call that is not traced the server saw %s", plain.Raw)
-						}
-						fresh := mcptest.Text(seen(t, call(t, c, "box__echo", `{}`)), "_meta", "traceparent")
-						g.stop()
+				t.Run(fmt.Sprintf("%s to %s, told over %s", revision, back, protocol),
+					func(t *testing.T) {
+						to := newOTelStub(t)
+						config := to.config(protocol, "") + box("box", "-revisions", back) +
+							plugin("secrets", `action = "redact"`) + policy(t,
+							`deny contains "no" if input.name == "die"`)
+						front(t, config, revision, func(t *testing.T, g *gatekit,
+							c *mcptest.Client) {
+							to.mu.Lock()
+							to.spans, to.metrics = nil, nil
+							to.mu.Unlock()
+							open(t, c)
+							m := ask(t, c, "tools/call", `{"name":"box__echo","arguments":{"k":"`+
+								plantedSecret+`"},"_meta":{"traceparent":"`+clientsParent+
+								`","tracestate":"rojo=1","baggage":"who=ann","x": 1.0}}`)
+							got := seen(t, m)
+							sent := mcptest.Text(got, "_meta", "traceparent")
+							if !strings.Contains(string(got),
+								`"traceparent":"`+sent+`","tracestate":"rojo=1","baggage":"who=ann","x": 1.0`) {
+								t.Errorf("the server saw %s", m.Raw)
+							}
+							ask(t, c, "tools/call", `{"name":"box__die","_meta":{"traceparent":"`+
+								clientsParent+`"}}`)
+							plain := ask(t, c, "tools/call",
+								`{"name":"box__echo","arguments":{},"_meta":{"traceparent":"`+
+									strings.TrimSuffix(clientsParent,
+										"1")+`0","tracestate":"rojo=2"}}`)
+							if !strings.Contains(string(seen(t, plain)),
+								`"traceparent":"`+strings.TrimSuffix(clientsParent,
+									"1")+`0","tracestate":"rojo=2"`) {
+								t.Errorf("of a call that is not traced the server saw %s",
+									plain.Raw)
+							}
+							fresh := mcptest.Text(seen(t, call(t, c, "box__echo", `{}`)),
+								"_meta", "traceparent")
+							g.stop()
 
-						up := to.named("tools/call box__echo")
-						down := to.named("tools/call echo")
-						if len(up) != 2 || len(down) != 2 {
-							t.Fatalf("%d spans up and %d down, want 2 and 2: %v", len(up), len(down), to.spans)
-						}
-						if hex.EncodeToString(up[0].TraceId) != clientsTrace || hex.EncodeToString(up[0].ParentSpanId) != clientsSpan || up[0].Kind != tracepb.Span_SPAN_KIND_SERVER || up[0].TraceState != "rojo=1" {
-							t.Errorf("the client's span is not the parent of %v", up[0])
-						}
-						for i, s := range []string{sent, fresh} {
-							if !bytes.Equal(down[i].ParentSpanId, up[i].SpanId) || down[i].Kind != tracepb.Span_SPAN_KIND_CLIENT {
-								t.Errorf("span %d towards the server is no child of the other: %v, %v", i, down[i], up[i])
+							up := to.named("tools/call box__echo")
+							down := to.named("tools/call echo")
+							if len(up) != 2 || len(down) != 2 {
+								t.Fatalf("%d spans up and %d down, want 2 and 2: %v", len(up),
+									len(down), to.spans)
 							}
-							if want := fmt.Sprintf("00-%x-%x-01", up[i].TraceId, down[i].SpanId); s != want {
-								t.Errorf("the server was told %s, want %s", s, want)
+							if hex.EncodeToString(up[0].TraceId) != clientsTrace ||
+								hex.EncodeToString(up[0].ParentSpanId) != clientsSpan ||
+								up[0].Kind != tracepb.Span_SPAN_KIND_SERVER ||
+								up[0].TraceState != "rojo=1" {
+								t.Errorf("the client's span is not the parent of %v", up[0])
 							}
-						}
-						if len(up[1].ParentSpanId) != 0 {
-							t.Errorf("a call without a trace has a parent: %v", up[1])
-						}
-						about := told(up[0].Attributes)
-						if about["mcp.method.name"] != "tools/call" || about["gen_ai.tool.name"] != "box__echo" || about["gen_ai.operation.name"] != "execute_tool" || about["mcp.protocol.version"] != revision {
-							t.Errorf("attributes are %v", about)
-						}
-						records := 0
-						for _, r := range g.records() {
-							if r.Session == about["mcp.session.id"] && r.Exchange == about["gatekit.exchange"] && r.Method == "tools/call" {
-								records++
-								if !slices.ContainsFunc(up[0].Events, func(e *tracepb.Span_Event) bool {
-									a := told(e.Attributes)
-									return e.Name == "gatekit.record" && a["gatekit.record"] == fmt.Sprint(r.Seq) && a["gatekit.action"] == r.Action
-								}) {
-									t.Errorf("record %d is not in the span", r.Seq)
+							for i, s := range []string{sent, fresh} {
+								if !bytes.Equal(down[i].ParentSpanId, up[i].SpanId) ||
+									down[i].Kind != tracepb.Span_SPAN_KIND_CLIENT {
+									t.Errorf("span %d towards the server is no child of the "+
+										"other: %v, %v", i, down[i], up[i])
+								}
+								if want := fmt.Sprintf("00-%x-%x-01", up[i].TraceId,
+									down[i].SpanId); s != want {
+									t.Errorf("the server was told %s, want %s", s, want)
 								}
 							}
-						}
-						if records != 2 || len(up[0].Events) != records {
-							t.Errorf("the audit log has %d records of the call, its span %d", records, len(up[0].Events))
-						}
-						steps := 0
-						for _, s := range to.named("stage secrets") {
-							if bytes.Equal(s.ParentSpanId, up[0].SpanId) {
-								steps++
+							if len(up[1].ParentSpanId) != 0 {
+								t.Errorf("a call without a trace has a parent: %v", up[1])
 							}
-						}
-						if steps != 2 {
-							t.Errorf("%d spans of a stage in the call, want 2: of the request and of the result", steps)
-						}
-						refused := to.named("tools/call box__die")
-						if len(refused) != 1 || told(refused[0].Attributes)["error.type"] != "-31000" || refused[0].Status.Code != tracepb.Status_STATUS_CODE_ERROR || len(to.named("tools/call die")) != 0 {
-							t.Errorf("a refused call is %v", refused)
-						}
-						to.mu.Lock()
-						defer to.mu.Unlock()
-						if bytes.Contains(to.all.Bytes(), []byte(plantedSecret)) {
-							t.Error("the collector was told a secret")
-						}
-						if !slices.Contains(to.metrics, "mcp.server.operation.duration") || !slices.Contains(to.metrics, "gatekit.decisions") {
-							t.Errorf("the metrics are %q", to.metrics)
-						}
-						for _, h := range to.headers {
-							if h != "Bearer of-the-collector" {
-								t.Errorf("the collector got the credentials %q", h)
+							about := told(up[0].Attributes)
+							if about["mcp.method.name"] != "tools/call" ||
+								about["gen_ai.tool.name"] != "box__echo" ||
+								about["gen_ai.operation.name"] != "execute_tool" ||
+								about["mcp.protocol.version"] != revision {
+								t.Errorf("attributes are %v", about)
 							}
-						}
+							records := 0
+							for _, r := range g.records() {
+								if r.Session == about["mcp.session.id"] &&
+									r.Exchange == about["gatekit.exchange"] &&
+									r.Method == "tools/call" {
+									records++
+									if !slices.ContainsFunc(up[0].Events,
+										func(e *tracepb.Span_Event) bool {
+											a := told(e.Attributes)
+											return e.Name == "gatekit.record" &&
+												a["gatekit.record"] == fmt.Sprint(r.Seq) &&
+												a["gatekit.action"] == r.Action
+										}) {
+										t.Errorf("record %d is not in the span", r.Seq)
+									}
+								}
+							}
+							if records != 2 || len(up[0].Events) != records {
+								t.Errorf("the audit log has %d records of the call, its span %d",
+									records, len(up[0].Events))
+							}
+							steps := 0
+							for _, s := range to.named("stage secrets") {
+								if bytes.Equal(s.ParentSpanId, up[0].SpanId) {
+									steps++
+								}
+							}
+							if steps != 2 {
+								t.Errorf("%d spans of a stage in the call, want 2: of the "+
+									"request and of the result", steps)
+							}
+							refused := to.named("tools/call box__die")
+							if len(refused) != 1 || told(
+								refused[0].Attributes)["error.type"] != "-31000" ||
+								refused[0].Status.Code != tracepb.Status_STATUS_CODE_ERROR ||
+								len(to.named("tools/call die")) != 0 {
+								t.Errorf("a refused call is %v", refused)
+							}
+							to.mu.Lock()
+							defer to.mu.Unlock()
+							if bytes.Contains(to.all.Bytes(), []byte(plantedSecret)) {
+								t.Error("the collector was told a secret")
+							}
+							if !slices.Contains(to.metrics, "mcp.server.operation.duration") ||
+								!slices.Contains(to.metrics, "gatekit.decisions") {
+								t.Errorf("the metrics are %q", to.metrics)
+							}
+							for _, h := range to.headers {
+								if h != "Bearer of-the-collector" {
+									t.Errorf("the collector got the credentials %q", h)
+								}
+							}
+						})
 					})
-				})
 			}
 		}
 	}
@@ -289,17 +330,20 @@ func TestATraceOfTheConnectionIsTheCallsWithoutItsOwn(t *testing.T) {
 		t.Cleanup(func() { c.Close() })
 		open(t, c)
 		call(t, c, "box__echo", `{}`)
-		ask(t, c, "tools/call", `{"name":"box__self","arguments":{},"_meta":{"traceparent":"`+clientsParent+`"}}`)
+		ask(t, c, "tools/call", `{"name":"box__self","arguments":{},"_meta":{"traceparent":"`+
+			clientsParent+`"}}`)
 	}
 	g.stop()
 	for _, s := range to.named("tools/call box__echo") {
-		if hex.EncodeToString(s.TraceId) != strings.Repeat("a", 32) || hex.EncodeToString(s.ParentSpanId) != strings.Repeat("b", 16) {
+		if hex.EncodeToString(s.TraceId) != strings.Repeat("a", 32) ||
+			hex.EncodeToString(s.ParentSpanId) != strings.Repeat("b", 16) {
 			t.Errorf("a call without a trace of its own is %v", s)
 		}
 	}
 	both := to.named("tools/call box__self")
 	for _, s := range both {
-		if hex.EncodeToString(s.TraceId) != clientsTrace || len(s.Links) != 1 || hex.EncodeToString(s.Links[0].SpanId) != strings.Repeat("b", 16) {
+		if hex.EncodeToString(s.TraceId) != clientsTrace || len(s.Links) != 1 ||
+			hex.EncodeToString(s.Links[0].SpanId) != strings.Repeat("b", 16) {
 			t.Errorf("a call with a trace of its own is %v", s)
 		}
 	}
@@ -310,7 +354,8 @@ func TestATraceOfTheConnectionIsTheCallsWithoutItsOwn(t *testing.T) {
 
 func TestACallIsTracedWithinBounds(t *testing.T) {
 	to := newOTelStub(t)
-	g, c := overStdio(t, to.config("http", "metrics = false")+box("box")+plugin("secrets", `action = "redact"`), "2025-11-25")
+	g, c := overStdio(t, to.config("http", "metrics = false")+box("box")+plugin("secrets",
+		`action = "redact"`), "2025-11-25")
 	ask(t, c, "tools/call", `{"name":"box__progress","arguments":{"n":500},"_meta":{"progressToken":"p"}}`)
 	g.stop()
 	spans := to.named("tools/call box__progress")
@@ -336,7 +381,10 @@ func TestWhatTheEnvironmentSaysOfTelemetryIsNotHeard(t *testing.T) {
 		t.Run(protocol, func(t *testing.T) {
 			decoy, to := newOTelStub(t), newOTelStub(t)
 			for _, signal := range []string{"", "TRACES_", "METRICS_"} {
-				for name, value := range map[string]string{"ENDPOINT": decoy.http, "HEADERS": "authorization=of-the-environment", "PROTOCOL": "http/json", "COMPRESSION": "none", "CERTIFICATE": "/nowhere", "INSECURE": "false", "TIMEOUT": "1"} {
+				for name, value := range map[string]string{"ENDPOINT": decoy.http,
+					"HEADERS": "authorization=of-the-environment", "PROTOCOL": "http/json",
+					"COMPRESSION": "none", "CERTIFICATE": "/nowhere", "INSECURE": "false",
+					"TIMEOUT": "1"} {
 					t.Setenv("OTEL_EXPORTER_OTLP_"+signal+name, value)
 				}
 			}
@@ -375,7 +423,8 @@ func TestACollectorThatHangsIsNotWaitedFor(t *testing.T) {
 	defer l.Close()
 	for _, protocol := range []string{"grpc", "http"} {
 		t.Run(protocol, func(t *testing.T) {
-			to := &otelStub{http: "http://" + l.Addr().String(), grpc: "http://" + l.Addr().String()}
+			to := &otelStub{http: "http://" + l.Addr().String(),
+				grpc: "http://" + l.Addr().String()}
 			g, c := overStdio(t, to.config(protocol, `interval = "1s"`)+box("box"), mcptest.Modern)
 			began := time.Now()
 			for range 300 {
@@ -399,10 +448,14 @@ func TestACollectorThatHangsIsNotWaitedFor(t *testing.T) {
 
 func TestWithoutTracesWhatAClientSaysOfItsTraceIsLeftAlone(t *testing.T) {
 	to := newOTelStub(t)
-	for _, more := range []string{"", strings.Replace(to.config("http", ""), "traces = true", "", 1)} {
+	for _, more := range []string{"", strings.Replace(to.config("http", ""), "traces = true",
+		"", 1)} {
 		_, c := overStdio(t, more+box("box"), "2025-11-25")
-		m := ask(t, c, "tools/call", `{"name":"box__echo","arguments":{},"_meta":{"tracestate":"rojo=1","traceparent":"`+clientsParent+`"}}`)
-		if want := `{"name":"echo","arguments":{},"_meta":{"tracestate":"rojo=1","traceparent":"` + clientsParent + `"}}`; string(seen(t, m)) != want {
+		m := ask(t, c, "tools/call",
+			`{"name":"box__echo","arguments":{},"_meta":{"tracestate":"rojo=1","traceparent":"`+
+				clientsParent+`"}}`)
+		if want := `{"name":"echo","arguments":{},"_meta":{"tracestate":"rojo=1","traceparent":"` +
+			clientsParent + `"}}`; string(seen(t, m)) != want {
 			t.Errorf("the server saw %s, want %s", seen(t, m), want)
 		}
 	}

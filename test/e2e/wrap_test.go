@@ -13,11 +13,14 @@ import (
 	"gatekit/test/peers"
 )
 
-// wrapped is a client of `gatekit wrap FLAGS -- COMMAND`, which has not shaken hands; env is names and values.
-func wrapped(t *testing.T, revision string, flags, command []string, env ...string) (*gatekit, *mcptest.Client) {
+// wrapped is a client of `gatekit wrap FLAGS -- COMMAND`, which has not shaken hands; env is names
+// and values.
+func wrapped(t *testing.T, revision string, flags, command []string,
+	env ...string) (*gatekit, *mcptest.Client) {
 	t.Helper()
 	g := prepare(t, "")
-	args := append([]string{"wrap", "--audit", filepath.Join(g.dir, "audit.jsonl"), "--env", "GATEKIT_E2E=" + g.mark}, flags...)
+	args := append([]string{"wrap", "--audit", filepath.Join(g.dir, "audit.jsonl"),
+		"--env", "GATEKIT_E2E=" + g.mark}, flags...)
 	for i := 0; i < len(env); i += 2 {
 		args = append(args, "--env", env[i]+"="+env[i+1])
 	}
@@ -36,7 +39,8 @@ func wrapped(t *testing.T, revision string, flags, command []string, env ...stri
 // wrappedBox is a scripted server under wrap, after the handshake.
 func wrappedBox(t *testing.T, revision string, flags ...string) (*gatekit, *mcptest.Client) {
 	t.Helper()
-	g, c := wrapped(t, revision, flags, []string{os.Args[0]}, "MCPTEST_SERVE", "1", "GORACE", "atexit_sleep_ms=0")
+	g, c := wrapped(t, revision, flags, []string{os.Args[0]}, "MCPTEST_SERVE", "1", "GORACE",
+		"atexit_sleep_ms=0")
 	c.Capabilities = `{"sampling":{},"elicitation":{"form":{},"url":{}},"roots":{}}`
 	open(t, c)
 	return g, c
@@ -59,7 +63,8 @@ func (g *gatekit) undisturbed() {
 	}
 }
 
-// What wrap has by default refuses and changes nothing of what clients do with fourteen servers of many makers: every list, and a call of every tool.
+// What wrap has by default refuses and changes nothing of what clients do with fourteen servers of
+// many makers: every list, and a call of every tool.
 func TestTheDefaultsOfWrapDoNotAnnoy(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts fourteen servers of Node")
@@ -75,7 +80,8 @@ func TestTheDefaultsOfWrapDoNotAnnoy(t *testing.T) {
 			c.Capabilities = `{"sampling":{},"elicitation":{"form":{},"url":{}},"roots":{"listChanged":true}}`
 			r.open(t, c)
 			tools := items(t, c, "tools/list", "tools")
-			for _, method := range []string{"prompts/list", "resources/list", "resources/templates/list"} {
+			for _, method := range []string{"prompts/list", "resources/list",
+				"resources/templates/list"} {
 				ask(t, c, method, `{}`)
 			}
 			for _, tool := range tools {
@@ -83,7 +89,8 @@ func TestTheDefaultsOfWrapDoNotAnnoy(t *testing.T) {
 				if name == "trigger-long-running-operation" {
 					continue
 				}
-				ask(t, c, "tools/call", fmt.Sprintf(`{"name":%q,"arguments":%s}`, name, least(mcptest.At(tool, "inputSchema"))))
+				ask(t, c, "tools/call", fmt.Sprintf(`{"name":%q,"arguments":%s}`, name,
+					least(mcptest.At(tool, "inputSchema"))))
 				g.recorded("to_server request tools/call node " + name + " pass")
 			}
 			g.undisturbed()
@@ -91,7 +98,8 @@ func TestTheDefaultsOfWrapDoNotAnnoy(t *testing.T) {
 	}
 }
 
-// The three servers of the specification's authors answer under wrap what they answer directly: sampling, elicitation and roots among it.
+// The three servers of the specification's authors answer under wrap what they answer directly:
+// sampling, elicitation and roots among it.
 func TestRealServersAnswerUnderWrapAsTheyDoDirectly(t *testing.T) {
 	r := realServers(t)
 	for _, name := range r.names {
@@ -121,7 +129,8 @@ func TestRealServersAnswerUnderWrapAsTheyDoDirectly(t *testing.T) {
 				default:
 					_, _, a := take(t, c, s.method, s.params)
 					if got, want := string(renumber(a)), string(renumber(answers[s])); got != want {
-						t.Errorf("%s\ndirect  %s\nwrapped %s", s, clip([]byte(want)), clip([]byte(got)))
+						t.Errorf("%s\ndirect  %s\nwrapped %s", s, clip([]byte(want)),
+							clip([]byte(got)))
 					}
 				}
 			}
@@ -136,13 +145,16 @@ func TestTheDefaultsOfWrapRefuseAttacks(t *testing.T) {
 		return fmt.Sprintf(`{"name":"ask","arguments":{"method":%q,"params":%s}}`, method, params)
 	}
 	form := func(properties, message string) string {
-		return question("elicitation/create", fmt.Sprintf(`{"mode":"form","message":%q,"requestedSchema":{"type":"object","properties":{%s}}}`, message, properties))
+		return question("elicitation/create",
+			fmt.Sprintf(`{"mode":"form","message":%q,"requestedSchema":{"type":"object","properties":{%s}}}`, message, properties))
 	}
 	page := func(url string) string {
-		return question("elicitation/create", fmt.Sprintf(`{"mode":"url","elicitationId":"e","message":"go there","url":%q}`, url))
+		return question("elicitation/create",
+			fmt.Sprintf(`{"mode":"url","elicitationId":"e","message":"go there","url":%q}`, url))
 	}
 	sampling := func(context string) string {
-		return question("sampling/createMessage", fmt.Sprintf(`{"messages":[{"role":"user","content":{"type":"text","text":"say it"}}],"maxTokens":9,"includeContext":%q}`, context))
+		return question("sampling/createMessage",
+			fmt.Sprintf(`{"messages":[{"role":"user","content":{"type":"text","text":"say it"}}],"maxTokens":9,"includeContext":%q}`, context))
 	}
 	path := func(path string) string {
 		return `{"name":"echo","arguments":{"path":` + mcptest.Quote(path) + `}}`
@@ -153,27 +165,46 @@ func TestTheDefaultsOfWrapRefuseAttacks(t *testing.T) {
 		{"a path", "tools/call", path("/srv/data/x"), ""},
 		{"a path that climbs as it says", "tools/call", path("../x"), ""},
 		{"a name with dots in it", "tools/call", path("notes...v1..2/%41.md"), ""},
-		{"a text that is no path", "tools/call", `{"name":"echo","arguments":{"text":"what does ..%2f..%2f mean?"}}`, ""},
-		{"a path that climbs in disguise", "tools/call", path("/srv/data/..%2f..%2fetc/passwd"), "roots.traversal: the argument path: it climbs, and does not look like it"},
-		{"a path that climbs in two disguises", "tools/call", path("/srv/data/%252e%252e%252fetc/passwd"), "roots.traversal: the argument path: it climbs, and does not look like it"},
-		{"a path that climbs in other characters", "tools/call", path("/srv/data/．．／etc/passwd"), "roots.traversal: the argument path: it climbs, and does not look like it"},
-		{"a path that climbs backwards", "tools/call", path(`/srv/data/..\..\etc`), "roots.traversal: the argument path: it climbs"},
-		{"a path with an end within", "tools/call", path("/srv/data/x\x00.png"), "roots.traversal: the argument path: it has a control character"},
+		{"a text that is no path",
+			"tools/call", `{"name":"echo","arguments":{"text":"what does ..%2f..%2f mean?"}}`, ""},
+		{"a path that climbs in disguise", "tools/call", path("/srv/data/..%2f..%2fetc/passwd"),
+			"roots.traversal: the argument path: it climbs, and does not look like it"},
+		{"a path that climbs in two disguises",
+			"tools/call", path("/srv/data/%252e%252e%252fetc/passwd"),
+			"roots.traversal: the argument path: it climbs, and does not look like it"},
+		{"a path that climbs in other characters", "tools/call", path("/srv/data/．．／etc/passwd"),
+			"roots.traversal: the argument path: it climbs, and does not look like it"},
+		{"a path that climbs backwards", "tools/call", path(`/srv/data/..\..\etc`),
+			"roots.traversal: the argument path: it climbs"},
+		{"a path with an end within", "tools/call", path("/srv/data/x\x00.png"),
+			"roots.traversal: the argument path: it has a control character"},
 		{"a resource", "resources/read", `{"uri":"file:///data/b%20c.txt"}`, ""},
-		{"a resource that climbs in disguise", "resources/read", `{"uri":"file:///data/%2e%2e%2fetc/passwd"}`, "roots.traversal: the URI: it climbs, and does not look like it"},
+		{"a resource that climbs in disguise", "resources/read",
+			`{"uri":"file:///data/%2e%2e%2fetc/passwd"}`,
+			"roots.traversal: the URI: it climbs, and does not look like it"},
 		{"a form", "tools/call", form(`"name":{"type":"string"}`, "Who are you?"), ""},
-		{"a confirmation", "tools/call", form(`"sure":{"type":"boolean"}`, "Delete the API key?"), ""},
-		{"a form for a password", "tools/call", form(`"password":{"type":"string"}`, "Sign in"), "elicitation.gate: it asks for something secret"},
-		{"a form for a key by another name", "tools/call", form(`"answer":{"type":"string","description":"Your OpenAI API key"}`, "One more thing"), "elicitation.gate: it asks for something secret"},
-		{"a form with a link", "tools/call", form(`"name":{"type":"string"}`, "First see https://evil.example/"), "elicitation.gate: a form holds a link"},
+		{"a confirmation", "tools/call", form(`"sure":{"type":"boolean"}`, "Delete the API key?"),
+			""},
+		{"a form for a password", "tools/call", form(`"password":{"type":"string"}`, "Sign in"),
+			"elicitation.gate: it asks for something secret"},
+		{"a form for a key by another name",
+			"tools/call", form(`"answer":{"type":"string","description":"Your OpenAI API key"}`,
+				"One more thing"), "elicitation.gate: it asks for something secret"},
+		{"a form with a link", "tools/call", form(`"name":{"type":"string"}`,
+			"First see https://evil.example/"), "elicitation.gate: a form holds a link"},
 		{"a page", "tools/call", page("https://example.com/sign-in"), ""},
 		{"a page of this machine", "tools/call", page("http://localhost:8080/sign-in"), ""},
-		{"a page without https", "tools/call", page("http://example.com/"), "elicitation.gate: the page: it is not https"},
-		{"a page of the cloud's own", "tools/call", page("https://169.254.169.254/latest/"), "elicitation.gate: the page: its host is"},
-		{"a page with a user", "tools/call", page("https://bank.example@evil.example/"), "elicitation.gate: the page: it has a user in it"},
-		{"a page with other letters", "tools/call", page("https://раураl.com/"), "elicitation.gate: the page: its host has letters that are not ASCII"},
+		{"a page without https", "tools/call", page("http://example.com/"),
+			"elicitation.gate: the page: it is not https"},
+		{"a page of the cloud's own", "tools/call", page("https://169.254.169.254/latest/"),
+			"elicitation.gate: the page: its host is"},
+		{"a page with a user", "tools/call", page("https://bank.example@evil.example/"),
+			"elicitation.gate: the page: it has a user in it"},
+		{"a page with other letters", "tools/call", page("https://раураl.com/"),
+			"elicitation.gate: the page: its host has letters that are not ASCII"},
 		{"a question to the model", "tools/call", sampling("thisServer"), ""},
-		{"a question with other servers' context", "tools/call", sampling("allServers"), "sampling.gate: it asks for more context than is allowed"},
+		{"a question with other servers' context", "tools/call", sampling("allServers"),
+			"sampling.gate: it asks for more context than is allowed"},
 	}
 	for _, revision := range eras {
 		t.Run(revision, func(t *testing.T) {
@@ -202,7 +233,10 @@ func TestTheDefaultsOfWrapRefuseAttacks(t *testing.T) {
 func TestTheFlagsOfWrapChangeItsRules(t *testing.T) {
 	dir := t.TempDir()
 	own := filepath.Join(dir, "own.rego")
-	if err := os.WriteFile(own, []byte("package gatekit.own\n\ndeny contains \"no echo\" if { input.method == \"tools/call\"; input.kind == \"request\"; input.name == \"echo\" }\n"), 0o600); err != nil {
+	if err := os.WriteFile(own,
+		[]byte("package gatekit.own\n\ndeny contains \"no echo\" if { input.method == "+
+			"\"tools/call\"; input.kind == \"request\"; input.name == \"echo\" }\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	const disguised = `{"name":"echo","arguments":{"path":"/srv/%2e%2e/etc"}}`
@@ -210,13 +244,19 @@ func TestTheFlagsOfWrapChangeItsRules(t *testing.T) {
 		flags          []string
 		params, action string
 	}{
-		"a root keeps paths in":               {[]string{"--root", dir}, `{"name":"echo","arguments":{"path":"/etc/hosts"}}`, "deny"},
-		"a root lets in what is in it":        {[]string{"--root", dir}, `{"name":"echo","arguments":{"path":"` + own + `"}}`, "pass"},
-		"a rule is added":                     {[]string{"--rule", "tools/readonly"}, `{"name":"echo","arguments":{}}`, "deny"},
-		"a default rule is made strict":       {[]string{"--rule", "roots/traversal"}, `{"name":"echo","arguments":{"path":"/srv"}}`, "deny"},
-		"a policy is added":                   {[]string{"--policy", own}, `{"name":"echo","arguments":{}}`, "deny"},
-		"without rules nothing is refused":    {[]string{"--no-default-rules"}, disguised, "pass"},
-		"a policy alone":                      {[]string{"--no-default-rules", "--policy", own}, disguised, "deny"},
+		"a root keeps paths in": {[]string{"--root", dir},
+			`{"name":"echo","arguments":{"path":"/etc/hosts"}}`, "deny"},
+		"a root lets in what is in it": {[]string{"--root", dir},
+			`{"name":"echo","arguments":{"path":"` + own + `"}}`, "pass"},
+		"a rule is added": {[]string{"--rule", "tools/readonly"},
+			`{"name":"echo","arguments":{}}`, "deny"},
+		"a default rule is made strict": {[]string{"--rule", "roots/traversal"},
+			`{"name":"echo","arguments":{"path":"/srv"}}`, "deny"},
+		"a policy is added": {[]string{"--policy", own},
+			`{"name":"echo","arguments":{}}`, "deny"},
+		"without rules nothing is refused": {[]string{"--no-default-rules"}, disguised, "pass"},
+		"a policy alone": {[]string{"--no-default-rules", "--policy", own},
+			disguised, "deny"},
 		"a shadow refuses nothing":            {[]string{"--shadow"}, disguised, "pass"},
 		"a plugin is added to the rules":      {[]string{"--plugin", "secrets"}, disguised, "deny"},
 		"the defaults are those of the rules": {nil, disguised, "deny"},
@@ -225,7 +265,8 @@ func TestTheFlagsOfWrapChangeItsRules(t *testing.T) {
 			t.Parallel()
 			g, client := wrappedBox(t, "2025-11-25", c.flags...)
 			if name == "a plugin is added to the rules" {
-				if m := ask(t, client, "tools/call", `{"name":"echo","arguments":{"text":"`+planted+`"}}`); strings.Contains(string(m.Raw), planted) {
+				if m := ask(t, client, "tools/call", `{"name":"echo","arguments":{"text":"`+planted+
+					`"}}`); strings.Contains(string(m.Raw), planted) {
 					t.Errorf("the key was not taken out: %s", m.Raw)
 				}
 			}
@@ -241,7 +282,8 @@ func TestTheFlagsOfWrapChangeItsRules(t *testing.T) {
 	}
 }
 
-// --rule makes roots/traversal as strict as it is without settings, also before a server whose folders are known from its command; with --root, it has those roots and nothing else.
+// --rule makes roots/traversal as strict as it is without settings, also before a server whose
+// folders are known from its command; with --root, it has those roots and nothing else.
 func TestARuleThatIsNamedHasTheSettingsOfNobody(t *testing.T) {
 	dir := t.TempDir()
 	for name, c := range map[string]struct {
@@ -250,15 +292,20 @@ func TestARuleThatIsNamedHasTheSettingsOfNobody(t *testing.T) {
 	}{
 		"by default relative paths start in its folders": {nil, "x.txt", "pass"},
 		"by default paths stay in its folders":           {nil, "/etc/hosts", "deny"},
-		"the rule is named":                              {[]string{"--rule", "roots/traversal"}, "x.txt", "deny"},
-		"the rule is named, without defaults":            {[]string{"--no-default-rules", "--rule", "roots/traversal"}, filepath.Join(dir, "x.txt"), "deny"},
-		"the rule is named with a root":                  {[]string{"--rule", "roots/traversal", "--root", dir}, filepath.Join(dir, "x.txt"), "pass"},
-		"the rule is named with a root, relative paths":  {[]string{"--rule", "roots/traversal", "--root", dir}, "x.txt", "deny"},
+		"the rule is named": {[]string{"--rule", "roots/traversal"},
+			"x.txt", "deny"},
+		"the rule is named, without defaults": {[]string{"--no-default-rules",
+			"--rule", "roots/traversal"}, filepath.Join(dir, "x.txt"), "deny"},
+		"the rule is named with a root": {[]string{"--rule", "roots/traversal",
+			"--root", dir}, filepath.Join(dir, "x.txt"), "pass"},
+		"the rule is named with a root, relative paths": {[]string{"--rule", "roots/traversal",
+			"--root", dir}, "x.txt", "deny"},
 		"a root alone": {[]string{"--root", dir}, "x.txt", "pass"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			g, client := wrapped(t, "2025-11-25", c.flags, []string{os.Args[0], "mcp-server-filesystem", dir}, "MCPTEST_SERVE", "1", "GORACE", "atexit_sleep_ms=0")
+			g, client := wrapped(t, "2025-11-25", c.flags, []string{os.Args[0],
+				"mcp-server-filesystem", dir}, "MCPTEST_SERVE", "1", "GORACE", "atexit_sleep_ms=0")
 			open(t, client)
 			ask(t, client, "tools/call", `{"name":"echo","arguments":{"path":"`+c.path+`"}}`)
 			g.recorded("to_server request tools/call e2e-test echo " + c.action)

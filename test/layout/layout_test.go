@@ -1,5 +1,6 @@
-// Package layout holds the shape of the project: who may import whom, what lies at the top, and which words belong to one room
-// only. A change of the map is a decision; it goes into a commit of its own, with the reason.
+// Package layout holds the shape of the project: who may import whom, what lies at the top, and
+// which words belong to one room only. A change of the map is a decision; it goes into a commit of
+// its own, with the reason.
 package layout
 
 import (
@@ -19,24 +20,27 @@ import (
 
 const module = "gatekit"
 
-// allowed says which of our packages a package may import: core knows nobody, everybody knows core, and only cmd knows everybody.
-// A package that is not listed may import nothing of ours; "*" is everything.
+// allowed says which of our packages a package may import: core knows nobody, everybody knows core,
+// and only cmd knows everybody. A package that is not listed may import nothing of ours; "*" is
+// everything.
 var allowed = map[string][]string{
-	"core/mcp":            {},
-	"core/config":         {},
-	"core/workers":        {},
-	"core/pipeline":       {"core/mcp", "core/workers"},
-	"core/tasks":          {},
-	"core/proxy":          {"core/mcp", "core/pipeline", "core/tasks"},
-	"core/downstream":     {"core/mcp", "core/pipeline", "core/proxy", "core/workers"},
-	"core/upstream":       {"core/mcp", "core/pipeline", "core/proxy"},
-	"audit":               {"core/mcp", "core/pipeline"},
-	"audit/format":        {"audit", "core/mcp", "core/pipeline"},
-	"audit/sink":          {"audit", "audit/format", "core/pipeline"},
-	"audit/telemetry":     {"core/mcp", "core/pipeline", "core/proxy"},
-	"audit/query":         {"audit", "core/mcp", "core/pipeline"},
-	"transport":           {"core/mcp", "core/downstream", "core/upstream", "transport/process"}, // for the types that their seams are made of
-	"policies":            {"core/mcp", "core/pipeline", "core/tasks", "plugins/sdk/scan", "policies/library"},
+	"core/mcp":        {},
+	"core/config":     {},
+	"core/workers":    {},
+	"core/pipeline":   {"core/mcp", "core/workers"},
+	"core/tasks":      {},
+	"core/proxy":      {"core/mcp", "core/pipeline", "core/tasks"},
+	"core/downstream": {"core/mcp", "core/pipeline", "core/proxy", "core/workers"},
+	"core/upstream":   {"core/mcp", "core/pipeline", "core/proxy"},
+	"audit":           {"core/mcp", "core/pipeline"},
+	"audit/format":    {"audit", "core/mcp", "core/pipeline"},
+	"audit/sink":      {"audit", "audit/format", "core/pipeline"},
+	"audit/telemetry": {"core/mcp", "core/pipeline", "core/proxy"},
+	"audit/query":     {"audit", "core/mcp", "core/pipeline"},
+	// for the types that their seams are made of
+	"transport": {"core/mcp", "core/downstream", "core/upstream", "transport/process"},
+	"policies": {"core/mcp", "core/pipeline", "core/tasks", "plugins/sdk/scan",
+		"policies/library"},
 	"policies/library":    {"plugins/sdk"},
 	"policies/service":    {"core/mcp", "core/pipeline", "policies"},
 	"plugins/sdk":         {"core/mcp", "core/pipeline", "plugins/proto", "plugins/proto/*"},
@@ -44,32 +48,42 @@ var allowed = map[string][]string{
 	"plugins/sdk/sdktest": {"core/mcp", "core/pipeline", "plugins/sdk"},
 	"plugins/builtin":     {"core/mcp", "core/pipeline", "plugins/sdk", "plugins/builtin/*"},
 	"plugins/builtin/*":   {"core/mcp", "core/pipeline", "plugins/sdk", "plugins/sdk/scan"},
-	"plugins":             {"core/mcp", "core/pipeline", "plugins/proto", "plugins/proto/*", "plugins/sdk", "transport/process"},
-	"plugins/proto":       {"core/mcp", "core/pipeline", "plugins/proto/*"},
-	"plugins/proto/*":     {},
-	"transport/process":   {},
-	"cmd/*":               {"*"},
-	"examples/*":          {"*"},
-	"test/*":              {"*"},
+	"plugins": {"core/mcp", "core/pipeline", "plugins/proto", "plugins/proto/*",
+		"plugins/sdk", "transport/process"},
+	"plugins/proto":     {"core/mcp", "core/pipeline", "plugins/proto/*"},
+	"plugins/proto/*":   {},
+	"transport/process": {},
+	"cmd/*":             {"*"},
+	"examples/*":        {"*"},
+	"test/*":            {"*"},
 }
 
-// inTests is what test files may import beside: the fakes, the suite that every plugin passes, the bundles that policies come in, and what a test binary serves plugins with.
-var inTests = []string{"test/mcptest", "plugins/sdk", "plugins/sdk/sdktest", "policies", "test/bundles"}
+// inTests is what test files may import beside: the fakes, the suite that every plugin passes, the
+// bundles that policies come in, and what a test binary serves plugins with.
+var inTests = []string{"test/mcptest", "plugins/sdk", "plugins/sdk/sdktest", "policies",
+	"test/bundles"}
 
 // confined names imports and identifiers that belong to some packages only, test files apart.
 var confined = []struct {
 	what, why string
 	rooms     []string
 }{
-	{"github.com/modelcontextprotocol/go-sdk", "its codec loses what a transparent proxy must keep", []string{"cmd/*", "examples/*", "test/*"}},
-	{"encoding/json", "it folds case and takes the last of two equal names", []string{"core/config", "audit", "policies", "policies/library", "policies/service", "cmd/*", "examples/*", "test/*"}},
-	{"mcp.Era", "eras are known downstream and upstream only", []string{"core/mcp", "core/downstream", "core/upstream", "test/*"}},
-	{"mcp.Legacy", "eras are known downstream and upstream only", []string{"core/mcp", "core/downstream", "core/upstream", "test/*"}},
-	{"mcp.Modern", "eras are known downstream and upstream only", []string{"core/mcp", "core/downstream", "core/upstream", "test/*"}},
+	{"github.com/modelcontextprotocol/go-sdk", "its codec loses what a transparent proxy must keep",
+		[]string{"cmd/*", "examples/*", "test/*"}},
+	{"encoding/json", "it folds case and takes the last of two equal names", []string{"core/config",
+		"audit", "policies", "policies/library", "policies/service", "cmd/*", "examples/*",
+		"test/*"}},
+	{"mcp.Era", "eras are known downstream and upstream only", []string{"core/mcp",
+		"core/downstream", "core/upstream", "test/*"}},
+	{"mcp.Legacy", "eras are known downstream and upstream only", []string{"core/mcp",
+		"core/downstream", "core/upstream", "test/*"}},
+	{"mcp.Modern", "eras are known downstream and upstream only", []string{"core/mcp",
+		"core/downstream", "core/upstream", "test/*"}},
 }
 
 // emptyNames are package names that say nothing.
-var emptyNames = []string{"util", "utils", "common", "helper", "helpers", "types", "misc", "manager"}
+var emptyNames = []string{"util", "utils", "common", "helper", "helpers", "types", "misc",
+	"manager"}
 
 func in(pkg string, rooms []string) bool {
 	return slices.ContainsFunc(rooms, func(r string) bool {
@@ -88,10 +102,14 @@ func mapOf(pkg string) []string {
 	return nil
 }
 
-// check answers what file of package pkg (a folder, relative to the top) does that the map does not allow.
+// check answers what file of package pkg (a folder, relative to the top) does that the map does not
+// allow.
 func check(file, pkg string, f *ast.File) (faults []string) {
 	isTest := strings.HasSuffix(file, "_test.go")
-	fault := func(format string, a ...any) { faults = append(faults, file+": "+fmt.Sprintf(format, a...)) }
+	fault := func(format string, a ...any) {
+		faults = append(faults, file+": "+fmt.Sprintf(format,
+			a...))
+	}
 	if slices.Contains(emptyNames, f.Name.Name) {
 		fault("a package named %s is named for nothing", f.Name.Name)
 	}
@@ -99,7 +117,8 @@ func check(file, pkg string, f *ast.File) (faults []string) {
 		to, _ := strconv.Unquote(i.Path.Value)
 		if to == module || strings.HasPrefix(to, module+"/") {
 			to = strings.TrimPrefix(strings.TrimPrefix(to, module), "/")
-			if to != pkg && !in(to, mapOf(pkg)) && !in("*", mapOf(pkg)) && !(isTest && in(to, inTests)) {
+			if to != pkg && !in(to, mapOf(pkg)) && !in("*", mapOf(pkg)) && !(isTest && in(to,
+				inTests)) {
 				fault("%s may not import %s", pkg, to)
 			}
 			continue
@@ -135,7 +154,8 @@ func TestNobodyImportsWhatTheMapDoesNotAllow(t *testing.T) {
 			return err
 		}
 		if d.IsDir() {
-			if n := d.Name(); n != "." && (strings.HasPrefix(n, ".") || n == "testdata" || n == "node_modules") {
+			if n := d.Name(); n != "." && (strings.HasPrefix(n, ".") || n == "testdata" ||
+				n == "node_modules") {
 				return fs.SkipDir
 			}
 			return nil
@@ -144,7 +164,8 @@ func TestNobodyImportsWhatTheMapDoesNotAllow(t *testing.T) {
 			return nil
 		}
 		files++
-		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join("../..", p), nil, parser.SkipObjectResolution)
+		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join("../..", p), nil,
+			parser.SkipObjectResolution)
 		if err != nil {
 			return err
 		}
@@ -164,23 +185,39 @@ func TestNobodyImportsWhatTheMapDoesNotAllow(t *testing.T) {
 // The map test would be worth nothing if it could not fail.
 func TestAPlantedViolationIsFound(t *testing.T) {
 	for _, c := range []struct{ name, file, source, want string }{
-		{"core/mcp imports the pipeline", "core/mcp/x.go", `package mcp; import "gatekit/core/pipeline"`, "core/mcp may not import core/pipeline"},
-		{"the proxy imports its downstream", "core/proxy/x.go", `package proxy; import "gatekit/core/downstream"`, "core/proxy may not import core/downstream"},
-		{"upstream imports its sibling", "core/upstream/x.go", `package upstream; import "gatekit/core/downstream"`, "core/upstream may not import core/downstream"},
-		{"a test reaches across too", "core/mcp/x_test.go", `package mcp; import "gatekit/core/proxy"`, "core/mcp may not import core/proxy"},
-		{"somebody imports the program", "audit/x.go", `package audit; import "gatekit/cmd/gatekit"`, "audit may not import cmd/gatekit"},
-		{"a package that nobody planned", "core/bridge/x.go", `package bridge; import "gatekit/core/mcp"`, "core/bridge may not import core/mcp"},
-		{"the SDK on the path", "core/upstream/x.go", `package upstream; import "github.com/modelcontextprotocol/go-sdk/mcp"`, "may not import github.com/modelcontextprotocol/go-sdk/mcp"},
-		{"encoding/json on the path", "core/proxy/x.go", `package proxy; import "encoding/json"`, "may not import encoding/json"},
-		{"an era in the proxy", "core/proxy/x.go", `package proxy; import "gatekit/core/mcp"; var x = mcp.Modern`, "core/proxy may not use mcp.Modern"},
+		{"core/mcp imports the pipeline", "core/mcp/x.go",
+			`package mcp; import "gatekit/core/pipeline"`, "core/mcp may not import core/pipeline"},
+		{"the proxy imports its downstream", "core/proxy/x.go",
+			`package proxy; import "gatekit/core/downstream"`,
+			"core/proxy may not import core/downstream"},
+		{"upstream imports its sibling", "core/upstream/x.go",
+			`package upstream; import "gatekit/core/downstream"`,
+			"core/upstream may not import core/downstream"},
+		{"a test reaches across too", "core/mcp/x_test.go",
+			`package mcp; import "gatekit/core/proxy"`, "core/mcp may not import core/proxy"},
+		{"somebody imports the program",
+			"audit/x.go", `package audit; import "gatekit/cmd/gatekit"`,
+			"audit may not import cmd/gatekit"},
+		{"a package that nobody planned", "core/bridge/x.go",
+			`package bridge; import "gatekit/core/mcp"`, "core/bridge may not import core/mcp"},
+		{"the SDK on the path", "core/upstream/x.go",
+			`package upstream; import "github.com/modelcontextprotocol/go-sdk/mcp"`,
+			"may not import github.com/modelcontextprotocol/go-sdk/mcp"},
+		{"encoding/json on the path", "core/proxy/x.go", `package proxy; import "encoding/json"`,
+			"may not import encoding/json"},
+		{"an era in the proxy", "core/proxy/x.go",
+			`package proxy; import "gatekit/core/mcp"; var x = mcp.Modern`,
+			"core/proxy may not use mcp.Modern"},
 		{"a package named for nothing", "core/util/x.go", `package util`, "named for nothing"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			f, err := parser.ParseFile(token.NewFileSet(), c.file, c.source, parser.SkipObjectResolution)
+			f, err := parser.ParseFile(token.NewFileSet(), c.file, c.source,
+				parser.SkipObjectResolution)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := check(c.file, path.Dir(c.file), f); len(got) != 1 || !strings.Contains(got[0], c.want) {
+			if got := check(c.file, path.Dir(c.file), f); len(got) != 1 || !strings.Contains(got[0],
+				c.want) {
 				t.Errorf("found %q, want one fault with %q", got, c.want)
 			}
 		})
@@ -195,17 +232,20 @@ func TestAPlantedViolationIsFound(t *testing.T) {
 }
 
 func TestTheTopHoldsExactlyWhatTheDesignSays(t *testing.T) {
-	known := []string{"LICENSE", "README.md", "audit", "cmd", "core", "examples", "gatekit.toml.example", "go.mod", "go.sum", "plugins", "policies", "test", "transport"}
+	known := []string{"LICENSE", "README.md", "audit", "cmd", "core", "examples",
+		"gatekit.toml.example", "go.mod", "go.sum", "plugins", "policies", "test", "transport"}
 	entries, err := os.ReadDir("../..")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, e := range entries {
 		if !strings.HasPrefix(e.Name(), ".") && !slices.Contains(known, e.Name()) {
-			t.Errorf("%s lies at the top; the design knows %s and dot files", e.Name(), strings.Join(known, ", "))
+			t.Errorf("%s lies at the top; the design knows %s and dot files", e.Name(),
+				strings.Join(known, ", "))
 		}
 	}
-	if l, err := os.ReadFile("../../LICENSE"); err != nil || !strings.Contains(string(l), "Apache License") {
+	if l, err := os.ReadFile("../../LICENSE"); err != nil || !strings.Contains(string(l),
+		"Apache License") {
 		t.Errorf("LICENSE is not the Apache licence (%v)", err)
 	}
 }

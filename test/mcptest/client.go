@@ -19,10 +19,11 @@ type Frame struct {
 
 // Client is a client that writes what it is told and keeps what it sees.
 type Client struct {
-	Revision     string                                 // Modern, or a legacy one
-	Capabilities string                                 // a JSON object
-	Name         string                                 // what it calls itself
-	Answer       map[string]func(params Message) string // a question's method -> the result's JSON, or an error object's behind "error:"
+	Revision     string // Modern, or a legacy one
+	Capabilities string // a JSON object
+	Name         string // what it calls itself
+	// a question's method -> the result's JSON, or an error object's behind "error:"
+	Answer map[string]func(params Message) string
 
 	conn   Conn
 	cancel context.CancelFunc
@@ -38,15 +39,20 @@ type Client struct {
 // NewClient starts to read from conn. Close ends it.
 func NewClient(conn Conn, revision string) *Client {
 	ctx, cancel := context.WithCancel(context.Background())
-	c := &Client{Revision: revision, Name: "mcptest", Capabilities: `{"sampling":{},"elicitation":{"form":{},"url":{}},"roots":{"listChanged":true}}`, conn: conn, cancel: cancel,
+	c := &Client{Revision: revision, Name: "mcptest",
+		Capabilities: `{"sampling":{},"elicitation":{"form":{},"url":{}},"roots":{"listChanged":true}}`, conn: conn, cancel: cancel,
 		done: make(chan struct{}), changed: make(chan struct{})}
 	c.Answer = map[string]func(Message) string{
 		"ping": func(Message) string { return `{}` },
 		"sampling/createMessage": func(Message) string {
 			return `{"role":"assistant","content":{"type":"text","text":"sampled"},"model":"m"}`
 		},
-		"elicitation/create": func(Message) string { return `{"action":"accept","content":{"name":"a","n":1.0}}` },
-		"roots/list":         func(Message) string { return `{"roots":[{"uri":"file:///work","name":"work"}]}` },
+		"elicitation/create": func(Message) string {
+			return `{"action":"accept","content":{"name":"a","n":1.0}}`
+		},
+		"roots/list": func(Message) string {
+			return `{"roots":[{"uri":"file:///work","name":"work"}]}`
+		},
 	}
 	go c.read(ctx)
 	return c
@@ -77,7 +83,8 @@ func (c *Client) read(ctx context.Context) {
 func (c *Client) reply(m Message) string {
 	answer, ok := c.Answer[m.Method]
 	if !ok {
-		return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"no such method"}}`, m.ID)
+		return fmt.Sprintf(
+			`{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"no such method"}}`, m.ID)
 	}
 	text := answer(m)
 	if fault, ok := strings.CutPrefix(text, "error:"); ok {
@@ -162,7 +169,8 @@ func (c *Client) Request(id, method, params string) string {
 // withMeta puts what a modern request says of itself into its _meta.
 func (c *Client) withMeta(params string) string {
 	own := fmt.Sprintf(`%s:%s,%s:{"name":%s,"version":"1"},%s:%s`,
-		Quote(metaVersion), Quote(c.Revision), Quote(metaClientInfo), Quote(c.Name), Quote(metaCapabilities), c.Capabilities)
+		Quote(metaVersion), Quote(c.Revision), Quote(metaClientInfo), Quote(c.Name),
+		Quote(metaCapabilities), c.Capabilities)
 	if At(json.RawMessage(params), "_meta") == nil {
 		return member(params, "_meta", "{"+own+"}")
 	}
@@ -181,7 +189,8 @@ func (c *Client) ID() string {
 	return fmt.Sprint(c.next)
 }
 
-// Call sends a request and waits for its answer. A modern answer that asks (input_required) is answered by another request, until there is a final one.
+// Call sends a request and waits for its answer. A modern answer that asks (input_required) is
+// answered by another request, until there is a final one.
 func (c *Client) Call(ctx context.Context, method, params string) (Message, error) {
 	for again := params; ; {
 		m, err := c.Do(ctx, c.ID(), method, again)
@@ -196,7 +205,8 @@ func (c *Client) Call(ctx context.Context, method, params string) (Message, erro
 			if answer == nil {
 				return m, nil
 			}
-			answers = append(answers, Quote(key)+":"+answer(Message{Method: Text(q, "method"), Params: At(q, "params"), Raw: q}))
+			answers = append(answers, Quote(key)+":"+answer(Message{Method: Text(q, "method"),
+				Params: At(q, "params"), Raw: q}))
 		}
 		slices.Sort(answers)
 		again = member(params, "inputResponses", "{"+strings.Join(answers, ",")+"}")
@@ -217,7 +227,9 @@ func (c *Client) Do(ctx context.Context, id, method, params string) (Message, er
 
 // Reply waits for the answer to id.
 func (c *Client) Reply(ctx context.Context, mark int, id string) (Message, error) {
-	m, err := c.Await(ctx, mark, func(m Message) bool { return m.Method == "" && string(m.ID) == id })
+	m, err := c.Await(ctx, mark, func(m Message) bool {
+		return m.Method == "" && string(m.ID) == id
+	})
 	if err != nil {
 		err = fmt.Errorf("wait for the answer to %s: %w", id, err)
 	}
@@ -226,18 +238,21 @@ func (c *Client) Reply(ctx context.Context, mark int, id string) (Message, error
 
 // Tool calls a tool.
 func (c *Client) Tool(ctx context.Context, name, arguments string) (Message, error) {
-	return c.Call(ctx, "tools/call", fmt.Sprintf(`{"name":%s,"arguments":%s}`, Quote(name), cmp.Or(arguments, `{}`)))
+	return c.Call(ctx, "tools/call", fmt.Sprintf(`{"name":%s,"arguments":%s}`, Quote(name),
+		cmp.Or(arguments, `{}`)))
 }
 
 // Notify sends a notification.
 func (c *Client) Notify(method, params string) error { return c.Send(notification(method, params)) }
 
-// Open shakes hands: initialize and initialized, or server/discover. It answers what the server said of itself.
+// Open shakes hands: initialize and initialized, or server/discover. It answers what the server
+// said of itself.
 func (c *Client) Open(ctx context.Context) (Message, error) {
 	if c.modern() {
 		return c.Call(ctx, "server/discover", "")
 	}
-	m, err := c.Call(ctx, "initialize", fmt.Sprintf(`{"protocolVersion":%s,"capabilities":%s,"clientInfo":{"name":%s,"version":"1"}}`, Quote(c.Revision), c.Capabilities, Quote(c.Name)))
+	m, err := c.Call(ctx, "initialize",
+		fmt.Sprintf(`{"protocolVersion":%s,"capabilities":%s,"clientInfo":{"name":%s,"version":"1"}}`, Quote(c.Revision), c.Capabilities, Quote(c.Name)))
 	if err == nil && m.Error == nil {
 		err = c.Notify("notifications/initialized", `{}`)
 	}

@@ -19,7 +19,8 @@ type Conn interface {
 	Close() error
 }
 
-// Pipe is a connection in process: what is written at one end is read at the other. Closing either closes both.
+// Pipe is a connection in process: what is written at one end is read at the other. Closing either
+// closes both.
 func Pipe() (Conn, Conn) {
 	ab, ba := make(chan []byte, 16), make(chan []byte, 16)
 	done, once := make(chan struct{}), new(sync.Once)
@@ -65,7 +66,8 @@ func (e *end) Close() error {
 	return nil
 }
 
-// Lines is a connection of lines: stdio. Read does not heed its context; closing the reader ends it.
+// Lines is a connection of lines: stdio. Read does not heed its context; closing the reader ends
+// it.
 func Lines(r io.Reader, w io.Writer) Conn { return &lines{r: bufio.NewReaderSize(r, 64<<10), w: w} }
 
 type lines struct {

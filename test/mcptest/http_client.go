@@ -11,9 +11,10 @@ import (
 	"sync"
 )
 
-// HTTP is a connection to a Streamable HTTP server. A legacy one takes the session's id from the answer to initialize and opens the GET stream after
-// initialized; a modern request states in headers what is in its body. An answer that is no message becomes an error message
-// with code 0 and its HTTP status as text.
+// HTTP is a connection to a Streamable HTTP server. A legacy one takes the session's id from the
+// answer to initialize and opens the GET stream after initialized; a modern request states in
+// headers what is in its body. An answer that is no message becomes an error message with code 0
+// and its HTTP status as text.
 type HTTP struct {
 	URL    string
 	Header http.Header // sent with every request
@@ -33,8 +34,10 @@ type HTTP struct {
 // NewHTTP makes a connection; nothing is sent yet.
 func NewHTTP(url string) *HTTP {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &HTTP{URL: url, Header: http.Header{}, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}, ctx: ctx, cancel: cancel,
-		in: make(chan []byte), inFlight: map[string]context.CancelFunc{}}
+	return &HTTP{URL: url, Header: http.Header{},
+		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}, ctx: ctx,
+		cancel: cancel,
+		in:     make(chan []byte), inFlight: map[string]context.CancelFunc{}}
 }
 
 // Read answers what came in on any stream.
@@ -74,7 +77,8 @@ func (h *HTTP) Write(_ context.Context, b []byte) error {
 }
 
 func failure(m Message, text string) []byte {
-	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"error":{"code":0,"message":%s}}`, orNull(m.ID), Quote(text))
+	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"error":{"code":0,"message":%s}}`,
+		orNull(m.ID), Quote(text))
 }
 
 // Drop drops the connection of a request: how a modern client cancels over HTTP.
@@ -91,7 +95,8 @@ func (h *HTTP) Session() string {
 	return h.session
 }
 
-func (h *HTTP) request(ctx context.Context, method string, body []byte, m Message) (*http.Request, error) {
+func (h *HTTP) request(ctx context.Context, method string, body []byte,
+	m Message) (*http.Request, error) {
 	r, err := http.NewRequestWithContext(ctx, method, h.URL, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
@@ -218,7 +223,8 @@ func (h *HTTP) deliver(b []byte) {
 // Close ends the legacy session, if there is one, and drops all connections.
 func (h *HTTP) Close() error {
 	if h.Session() != "" {
-		if r, err := h.request(context.Background(), http.MethodDelete, nil, Message{}); err == nil {
+		if r, err := h.request(context.Background(), http.MethodDelete, nil,
+			Message{}); err == nil {
 			if resp, err := h.client.Do(r); err == nil {
 				resp.Body.Close()
 			}

@@ -20,7 +20,8 @@ type httpSession struct {
 	queue   chan []byte
 }
 
-// ServeHTTP is Streamable HTTP: legacy sessions with an id, a GET stream and a DELETE; modern requests without.
+// ServeHTTP is Streamable HTTP: legacy sessions with an id, a GET stream and a DELETE; modern
+// requests without.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	id := r.Header.Get("Mcp-Session-Id")
 	switch r.Method {
@@ -35,7 +36,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			http.Error(w, "unknown session", http.StatusNotFound)
 		} else if fault := headerFault(r.Header, m); fault != "" {
 			w.WriteHeader(http.StatusBadRequest)
-			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32020,"message":%s}}`, m.ID, Quote(fault))
+			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32020,"message":%s}}`, m.ID,
+				Quote(fault))
 		} else if m.IsRequest() {
 			ses.answer(w, r, m)
 		} else {
@@ -55,7 +57,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// headerFault says what the revision wants of a POST's headers and does not find; a proxy must get them right.
+// headerFault says what the revision wants of a POST's headers and does not find; a proxy must get
+// them right.
 func headerFault(h http.Header, m Message) string {
 	want := map[string]string{}
 	if v := Text(m.Params, "_meta", metaVersion); v != "" {
@@ -109,7 +112,8 @@ func (s *Server) find(id string, m Message) *httpSession {
 	return ses
 }
 
-// Forget ends legacy sessions as a server does that was started anew: their next requests get 404. Without an id it forgets all.
+// Forget ends legacy sessions as a server does that was started anew: their next requests get 404.
+// Without an id it forgets all.
 func (s *Server) Forget(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,7 +137,8 @@ func (s *Server) Open() (n int) {
 	return n
 }
 
-// answer runs a request: it answers with a plain body when the answer is all there is to send, else with an event stream.
+// answer runs a request: it answers with a plain body when the answer is all there is to send, else
+// with an event stream.
 func (h *httpSession) answer(w http.ResponseWriter, r *http.Request, m Message) {
 	if h.id != "" {
 		w.Header().Set("Mcp-Session-Id", h.id)
@@ -148,7 +153,8 @@ func (h *httpSession) answer(w http.ResponseWriter, r *http.Request, m Message) 
 	out := func(b []byte) {
 		mu.Lock()
 		defer mu.Unlock()
-		if a, err := Parse(b); !streaming && err == nil && a.Method == "" && bytes.Equal(a.ID, m.ID) {
+		if a, err := Parse(b); !streaming && err == nil && a.Method == "" && bytes.Equal(a.ID,
+			m.ID) {
 			w.Header().Set("Content-Type", "application/json")
 			w.Write(b)
 			return

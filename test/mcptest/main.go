@@ -11,7 +11,8 @@ import (
 	"strings"
 )
 
-// Main is a program that serves a Toolbox, over stdio or HTTP: a test binary runs it in place of its tests to be a child of Gatekit.
+// Main is a program that serves a Toolbox, over stdio or HTTP: a test binary runs it in place of
+// its tests to be a child of Gatekit.
 //
 //	-name NAME  -revisions 2025-11-25,2025-06-18  -http ADDRESS  -noise LINES (on stdout, at the start)  -exit CODE (at once)  -mute (never says anything)
 func Main() {

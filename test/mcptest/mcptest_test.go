@@ -35,7 +35,11 @@ var connections = map[string]func(t *testing.T, revision string) mcptest.Conn{
 	"in process": func(t *testing.T, revision string) mcptest.Conn {
 		a, b := mcptest.Pipe()
 		done := make(chan struct{})
-		go func() { defer close(done); mcptest.Toolbox("box", revision).Serve(t.Context(), b, nil) }()
+		go func() {
+			defer close(done)
+			mcptest.Toolbox("box", revision).Serve(t.Context(), b,
+				nil)
+		}()
 		t.Cleanup(func() { a.Close(); <-done })
 		return a
 	},
@@ -88,13 +92,15 @@ func TestClientAndToolboxUnderstandEachOther(t *testing.T) {
 					}
 				}
 				mark := c.Mark()
-				m, err := c.Call(ctx, "tools/call", `{"name":"progress","arguments":{"n":4},"_meta":{"progressToken":"p"}}`)
+				m, err := c.Call(ctx, "tools/call",
+					`{"name":"progress","arguments":{"n":4},"_meta":{"progressToken":"p"}}`)
 				if err != nil || m.Error != nil {
 					t.Fatalf("progress: %s, %v", m.Raw, err)
 				}
 				n := 0
 				for _, f := range c.Frames()[mark:] {
-					if f.Method == "notifications/progress" && mcptest.Text(f.Params, "progressToken") == "p" {
+					if f.Method == "notifications/progress" && mcptest.Text(f.Params,
+						"progressToken") == "p" {
 						n++
 					}
 				}
@@ -116,7 +122,8 @@ func TestAWaitingCallIsCancelled(t *testing.T) {
 				if _, err := c.Open(ctx); err != nil {
 					t.Fatal(err)
 				}
-				c.Send(c.Request(`"x"`, "tools/call", `{"name":"wait","arguments":{"tag":"t"},"_meta":{"progressToken":1}}`))
+				c.Send(c.Request(`"x"`, "tools/call",
+					`{"name":"wait","arguments":{"tag":"t"},"_meta":{"progressToken":1}}`))
 				if _, err := c.AwaitMethod(ctx, 0, "notifications/progress"); err != nil {
 					t.Fatal(err)
 				}
@@ -133,7 +140,8 @@ func TestAWaitingCallIsCancelled(t *testing.T) {
 	}
 }
 
-// The go-sdk is the oracle of both: its client must understand the Toolbox, and the client must understand its server.
+// The go-sdk is the oracle of both: its client must understand the Toolbox, and the client must
+// understand its server.
 func TestTheSDKsClientUnderstandsTheToolbox(t *testing.T) {
 	for _, revision := range []string{"2025-11-25", mcptest.Modern} {
 		for _, way := range []string{"child", "http"} {
@@ -149,11 +157,13 @@ func TestTheSDKsClientUnderstandsTheToolbox(t *testing.T) {
 					cmd.Env = []string{"MCPTEST_SERVE=1"}
 					transport = &mcp.CommandTransport{Command: cmd}
 				}
-				client := mcp.NewClient(&mcp.Implementation{Name: "sdk", Version: "1"}, &mcp.ClientOptions{
-					ElicitationHandler: func(context.Context, *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
-						return &mcp.ElicitResult{Action: "decline"}, nil
-					},
-				})
+				client := mcp.NewClient(&mcp.Implementation{Name: "sdk", Version: "1"},
+					&mcp.ClientOptions{
+						ElicitationHandler: func(context.Context,
+							*mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+							return &mcp.ElicitResult{Action: "decline"}, nil
+						},
+					})
 				s, err := client.Connect(ctx, transport, nil)
 				if err != nil {
 					t.Fatal(err)
@@ -168,10 +178,13 @@ func TestTheSDKsClientUnderstandsTheToolbox(t *testing.T) {
 				if tools != 14 {
 					t.Errorf("it listed %d tools, want 14", tools)
 				}
-				r, err := s.CallTool(ctx, &mcp.CallToolParams{Name: "ask", Arguments: map[string]any{
-					"method": "elicitation/create",
-					"params": map[string]any{"mode": "form", "message": "?", "requestedSchema": map[string]any{"type": "object", "properties": map[string]any{}}},
-				}})
+				r, err := s.CallTool(ctx, &mcp.CallToolParams{Name: "ask",
+					Arguments: map[string]any{
+						"method": "elicitation/create",
+						"params": map[string]any{"mode": "form", "message": "?",
+							"requestedSchema": map[string]any{"type": "object",
+								"properties": map[string]any{}}},
+					}})
 				if err != nil || !strings.Contains(fmt.Sprint(r.StructuredContent), "decline") {
 					t.Errorf("ask answered %+v, %v", r, err)
 				}
@@ -183,7 +196,8 @@ func TestTheSDKsClientUnderstandsTheToolbox(t *testing.T) {
 func TestTheClientUnderstandsTheSDKsServer(t *testing.T) {
 	for _, revision := range []string{"2025-11-25", mcptest.Modern} {
 		t.Run(revision, func(t *testing.T) {
-			p, err := mcptest.Command(exec.Command(peers.Tool(t, "everything-server"))) // which may have to be built
+			// which may have to be built
+			p, err := mcptest.Command(exec.Command(peers.Tool(t, "everything-server")))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -192,7 +206,9 @@ func TestTheClientUnderstandsTheSDKsServer(t *testing.T) {
 			if m, err := c.Open(ctx); err != nil || m.Error != nil {
 				t.Fatalf("open: %s, %v", m.Raw, err)
 			}
-			if m, err := c.Call(ctx, "tools/call", `{"name":"test_simple_text","arguments":{}}`); err != nil || m.Error != nil {
+			if m, err := c.Call(
+				ctx, "tools/call", `{"name":"test_simple_text","arguments":{}}`); err != nil ||
+				m.Error != nil {
 				t.Errorf("call: %s, %v", m.Raw, err)
 			}
 		})

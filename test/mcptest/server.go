@@ -21,7 +21,8 @@ const (
 	metaLogLevel     = "io.modelcontextprotocol/logLevel"
 )
 
-// Server is a server by script. Handle has a function for each request that it answers; each runs in a goroutine of its own.
+// Server is a server by script. Handle has a function for each request that it answers; each runs
+// in a goroutine of its own.
 type Server struct {
 	Name         string
 	Revisions    []string // that it admits to, newest first
@@ -40,8 +41,9 @@ type session struct {
 	server *Server
 	feed   func(b []byte) // where messages go that belong to no call
 
-	mu      sync.Mutex       // guards what follows
-	calls   map[string]*Call // by id; the last of those that have the same, which two clients of one HTTP server may
+	mu sync.Mutex // guards what follows
+	// by id; the last of those that have the same, which two clients of one HTTP server may
+	calls   map[string]*Call
 	asked   map[string]chan Message
 	listens map[*Call]bool // modern: open subscriptions/listen
 	asks    int
@@ -55,7 +57,8 @@ func (s *Server) session(feed func([]byte)) *session {
 func (s *Server) legacy() bool { return s.Revisions[len(s.Revisions)-1] < Modern }
 func (s *Server) modern() bool { return s.Revisions[0] >= Modern }
 
-// Serve serves one connection until the other side is gone. die is what Call.Die does; nil closes the connection.
+// Serve serves one connection until the other side is gone. die is what Call.Die does; nil closes
+// the connection.
 func (s *Server) Serve(ctx context.Context, c Conn, die func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var calls sync.WaitGroup
@@ -74,7 +77,9 @@ func (s *Server) Serve(ctx context.Context, c Conn, die func()) error {
 		m, err := Parse(b)
 		switch {
 		case err != nil:
-			write(fmt.Appendf(nil, `{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":%s}}`, Quote(err.Error())))
+			write(fmt.Appendf(
+				nil, `{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":%s}}`,
+				Quote(err.Error())))
 		case m.IsRequest():
 			call := ses.call(ctx, m, write, die)
 			calls.Go(call.run)
@@ -107,7 +112,8 @@ func (s *session) take(m Message) {
 // call registers a request, so that a cancellation that follows finds it; its run answers it.
 func (s *session) call(ctx context.Context, m Message, out func([]byte), die func()) *Call {
 	ctx, cancel := context.WithCancel(ctx)
-	c := &Call{Message: m, Context: ctx, cancel: cancel, version: Text(m.Params, "_meta", metaVersion), session: s, out: out, die: die}
+	c := &Call{Message: m, Context: ctx, cancel: cancel, version: Text(m.Params,
+		"_meta", metaVersion), session: s, out: out, die: die}
 	s.mu.Lock()
 	s.calls[string(m.ID)] = c
 	s.mu.Unlock()
@@ -140,9 +146,12 @@ func (s *session) dispatch(c *Call) {
 	handle, ok := s.server.Handle[c.Method]
 	switch version := c.version; {
 	case version != "" && !s.server.modern():
-		c.Error(-32022, "unsupported protocol version", fmt.Sprintf(`{"supported":%s,"requested":%s}`, list(s.server.Revisions), Quote(version)))
+		c.Error(-32022, "unsupported protocol version",
+			fmt.Sprintf(`{"supported":%s,"requested":%s}`, list(s.server.Revisions),
+				Quote(version)))
 	case version != "" && c.Method == "server/discover":
-		c.Result(fmt.Sprintf(`{"supportedVersions":%s,"capabilities":%s,"instructions":%s,"ttlMs":0,"cacheScope":"private"}`,
+		c.Result(fmt.Sprintf(
+			`{"supportedVersions":%s,"capabilities":%s,"instructions":%s,"ttlMs":0,"cacheScope":"private"}`,
 			list(s.server.Revisions), s.server.Capabilities, Quote(s.server.Instructions)))
 	case version != "" && c.Method == "subscriptions/listen":
 		c.listen()
@@ -153,7 +162,8 @@ func (s *session) dispatch(c *Call) {
 		if v >= Modern || !strings.Contains(list(s.server.Revisions), v) {
 			v = s.server.Revisions[len(s.server.Revisions)-1]
 		}
-		c.Result(fmt.Sprintf(`{"protocolVersion":%s,"capabilities":%s,"serverInfo":{"name":%s,"version":"1"},"instructions":%s}`,
+		c.Result(fmt.Sprintf(
+			`{"protocolVersion":%s,"capabilities":%s,"serverInfo":{"name":%s,"version":"1"},"instructions":%s}`,
 			Quote(v), s.server.Capabilities, Quote(s.server.Name), Quote(s.server.Instructions)))
 	case version == "" && c.Method == "ping":
 		c.Result(`{}`)
@@ -169,7 +179,8 @@ func list(s []string) string {
 	return string(b)
 }
 
-// Call is one request at the server. Its Context ends when it is cancelled or answered, or the connection is gone.
+// Call is one request at the server. Its Context ends when it is cancelled or answered, or the
+// connection is gone.
 type Call struct {
 	Message
 	context.Context
@@ -183,7 +194,8 @@ type Call struct {
 // Raw writes b on the call's stream as it is.
 func (c *Call) Raw(b string) { c.out([]byte(b)) }
 
-// Result answers with a result. A modern one gets what its revision wants in it, unless it says so itself.
+// Result answers with a result. A modern one gets what its revision wants in it, unless it says so
+// itself.
 func (c *Call) Result(result string) {
 	if c.version != "" && At(json.RawMessage(result), "resultType") == nil {
 		result = member(result, "resultType", `"complete"`)
@@ -206,7 +218,8 @@ func (c *Call) Error(code int, message, data string) {
 	if data != "" {
 		data = `,"data":` + data
 	}
-	c.Raw(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":%s%s}}`, c.ID, code, Quote(message), data))
+	c.Raw(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":%s%s}}`, c.ID, code,
+		Quote(message), data))
 }
 
 // Notify writes a notification on the call's stream.
@@ -219,7 +232,8 @@ func notification(method, params string) string {
 // Token is the call's progress token, raw; nil when it has none.
 func (c *Call) Token() json.RawMessage { return At(c.Params, "_meta", "progressToken") }
 
-// Feed writes a notification outside of any call: on the session's stream, or on the modern listens that asked for its kind.
+// Feed writes a notification outside of any call: on the session's stream, or on the modern listens
+// that asked for its kind.
 func (c *Call) Feed(method, params string) {
 	if c.version == "" {
 		c.session.feed([]byte(notification(method, params)))
@@ -228,15 +242,20 @@ func (c *Call) Feed(method, params string) {
 	c.session.mu.Lock()
 	defer c.session.mu.Unlock()
 	for l := range c.session.listens {
-		l.Notify(method, member(params, "_meta", fmt.Sprintf(`{%s:%s}`, Quote(metaSubscription), l.ID)))
+		l.Notify(method, member(params, "_meta", fmt.Sprintf(`{%s:%s}`, Quote(metaSubscription),
+			l.ID)))
 	}
 }
 
-// listen is a modern subscription: it acknowledges all that was asked and lasts until it is cancelled.
+// listen is a modern subscription: it acknowledges all that was asked and lasts until it is
+// cancelled.
 func (c *Call) listen() {
 	meta := fmt.Sprintf(`"_meta":{%s:%s}`, Quote(metaSubscription), c.ID)
-	c.session.mu.Lock() // Feed waits: nothing goes before the acknowledgement, and nothing that happens after it is lost
-	c.Notify("notifications/subscriptions/acknowledged", fmt.Sprintf(`{"notifications":%s,%s}`, At(c.Params, "notifications"), meta))
+	// Feed waits: nothing goes before the acknowledgement, and nothing that happens after it is
+	// lost
+	c.session.mu.Lock()
+	c.Notify("notifications/subscriptions/acknowledged", fmt.Sprintf(`{"notifications":%s,%s}`,
+		At(c.Params, "notifications"), meta))
 	c.session.listens[c] = true
 	c.session.mu.Unlock()
 	<-c.Done()
@@ -245,9 +264,10 @@ func (c *Call) listen() {
 	c.session.mu.Unlock()
 }
 
-// Ask puts a question to the client and waits for the answer, a result or an error object. Of a modern client it asks by an
-// input_required result, which ends the handler; the client's retry runs it from the start, and this time Ask answers. What was
-// answered in the rounds before is in the state.
+// Ask puts a question to the client and waits for the answer, a result or an error object. Of a
+// modern client it asks by an input_required result, which ends the handler; the client's retry
+// runs it from the start, and this time Ask answers. What was answered in the rounds before is in
+// the state.
 func (c *Call) Ask(key, method, params string) (result, fault json.RawMessage) {
 	s := c.session
 	if c.version != "" {
@@ -258,17 +278,20 @@ func (c *Call) Ask(key, method, params string) (result, fault json.RawMessage) {
 			return a, nil
 		}
 		state, _ := json.Marshal(answers)
-		c.Result(fmt.Sprintf(`{"resultType":"input_required","inputRequests":{%s:{"method":%s,"params":%s}},"requestState":%s}`,
+		c.Result(fmt.Sprintf(
+			`{"resultType":"input_required","inputRequests":{%s:{"method":%s,"params":%s}},"requestState":%s}`,
 			Quote(key), Quote(method), params, Quote(string(state))))
 		runtime.Goexit()
 	}
 	s.mu.Lock()
 	s.asks++
-	id := Quote(fmt.Sprintf("ask-%d", s.asks)) // every session counts from 1: a proxy must not mix them up
+	// every session counts from 1: a proxy must not mix them up
+	id := Quote(fmt.Sprintf("ask-%d", s.asks))
 	ch := make(chan Message, 1)
 	s.asked[id] = ch
 	s.mu.Unlock()
-	c.Raw(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":%s,"params":%s}`, id, Quote(method), params))
+	c.Raw(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":%s,"params":%s}`, id, Quote(method),
+		params))
 	select {
 	case m := <-ch:
 		return m.Result, m.Error

@@ -12,26 +12,36 @@ import (
 
 // Tools of a Toolbox, by name. Their arguments are all optional.
 const (
-	Echo      = "echo"        // answers with the params as it saw them, as text, and with tag and the server's name as structured content
-	Raw       = "raw"         // writes lines, verbatim but for $ID, $TOKEN and $PAD (n bytes), and no answer of its own
-	Result    = "result"      // answers with result, a string of JSON, verbatim
-	Ask       = "ask"         // puts the request method with params to the client and answers with what it said
-	Progress  = "progress"    // reports n times (default 3), then answers
-	Log       = "log"         // logs n messages (default 1), then answers
-	Wait      = "wait"        // reports progress once when it has a token, and answers when it is cancelled, which is too late
-	Cancelled = "cancelled"   // answers when a Wait with the same tag was cancelled
-	Change    = "change"      // adds a tool, says that the lists have changed, then answers
-	Tour      = "tour"        // logs when it is asked to, reports progress, does a Change, asks for all that there is, and answers with what it was told
-	Update    = "update"      // says that the resource uri was updated, then answers
-	Die       = "die"         // ends the server without an answer
-	Self      = "self"        // answers with the server's pid, working folder and environment
-	Odd       = "odd name/ü." // a name outside of what names SHOULD be; an Echo
+	// answers with the params as it saw them, as text, and with tag and the server's name as
+	// structured content
+	Echo = "echo"
+	// writes lines, verbatim but for $ID, $TOKEN and $PAD (n bytes), and no answer of its own
+	Raw    = "raw"
+	Result = "result" // answers with result, a string of JSON, verbatim
+	// puts the request method with params to the client and answers with what it said
+	Ask      = "ask"
+	Progress = "progress" // reports n times (default 3), then answers
+	Log      = "log"      // logs n messages (default 1), then answers
+	// reports progress once when it has a token, and answers when it is cancelled, which is too
+	// late
+	Wait      = "wait"
+	Cancelled = "cancelled" // answers when a Wait with the same tag was cancelled
+	Change    = "change"    // adds a tool, says that the lists have changed, then answers
+	// logs when it is asked to, reports progress, does a Change, asks for all that there is, and
+	// answers with what it was told
+	Tour   = "tour"
+	Update = "update"      // says that the resource uri was updated, then answers
+	Die    = "die"         // ends the server without an answer
+	Self   = "self"        // answers with the server's pid, working folder and environment
+	Odd    = "odd name/ü." // a name outside of what names SHOULD be; an Echo
 )
 
-// Toolbox is a server with a tool for every behaviour, paged lists, prompts, resources, templates and completion.
+// Toolbox is a server with a tool for every behaviour, paged lists, prompts, resources, templates
+// and completion.
 func Toolbox(name string, revisions ...string) *Server {
 	box := &toolbox{name: name, cancelled: map[string]chan struct{}{},
-		tools: []string{Echo, Raw, Result, Ask, Progress, Log, Wait, Cancelled, Change, Tour, Update, Die, Self, Odd}}
+		tools: []string{Echo, Raw, Result, Ask, Progress, Log, Wait, Cancelled, Change, Tour,
+			Update, Die, Self, Odd}}
 	s := &Server{
 		Name:         name,
 		Revisions:    revisions,
@@ -39,18 +49,23 @@ func Toolbox(name string, revisions ...string) *Server {
 		Instructions: "Use " + name + " gently.",
 	}
 	s.Handle = map[string]func(*Call){
-		"tools/list":               box.listTools,
-		"tools/call":               box.call,
-		"prompts/list":             page("prompts", func() []string { return box.prompts() }),
-		"prompts/get":              box.prompt,
-		"resources/list":           page("resources", func() []string { return box.resources() }),
-		"resources/templates/list": page("resourceTemplates", func() []string { return box.templates() }),
-		"resources/read":           box.read,
-		"resources/subscribe":      func(c *Call) { c.Result(`{}`) },
-		"resources/unsubscribe":    func(c *Call) { c.Result(`{}`) },
-		"logging/setLevel":         setLevel,
-		"completion/complete":      box.complete,
-		"acme/vendor":              func(c *Call) { c.Result(fmt.Sprintf(`{"server":%s,"params":%s}`, Quote(box.name), c.Params)) },
+		"tools/list":     box.listTools,
+		"tools/call":     box.call,
+		"prompts/list":   page("prompts", func() []string { return box.prompts() }),
+		"prompts/get":    box.prompt,
+		"resources/list": page("resources", func() []string { return box.resources() }),
+		"resources/templates/list": page("resourceTemplates", func() []string {
+			return box.templates()
+		}),
+		"resources/read":        box.read,
+		"resources/subscribe":   func(c *Call) { c.Result(`{}`) },
+		"resources/unsubscribe": func(c *Call) { c.Result(`{}`) },
+		"logging/setLevel":      setLevel,
+		"completion/complete":   box.complete,
+		"acme/vendor": func(c *Call) {
+			c.Result(fmt.Sprintf(`{"server":%s,"params":%s}`,
+				Quote(box.name), c.Params))
+		},
 	}
 	return s
 }
@@ -69,7 +84,8 @@ func page(what string, items func() []string) func(*Call) {
 		all, at := items(), 0
 		if cur := At(c.Params, "cursor"); cur != nil {
 			var err error
-			if at, err = strconv.Atoi(strings.TrimPrefix(Text(c.Params, "cursor"), "page-")); err != nil || at >= len(all) {
+			if at, err = strconv.Atoi(strings.TrimPrefix(Text(c.Params, "cursor"),
+				"page-")); err != nil || at >= len(all) {
 				c.Error(-32602, "invalid cursor", "")
 				return
 			}
@@ -82,7 +98,8 @@ func page(what string, items func() []string) func(*Call) {
 		if c.version != "" {
 			hints = `,"ttlMs":0,"cacheScope":"private"`
 		}
-		c.Result(fmt.Sprintf(`{%s:[%s]%s%s}`, Quote(what), strings.Join(all[at:end], ","), next, hints))
+		c.Result(fmt.Sprintf(`{%s:[%s]%s%s}`, Quote(what), strings.Join(all[at:end], ","), next,
+			hints))
 	}
 }
 
@@ -92,7 +109,8 @@ func (b *toolbox) listTools(c *Call) {
 	b.mu.Unlock()
 	page("tools", func() (items []string) {
 		for _, n := range names {
-			items = append(items, fmt.Sprintf(`{"name":%s,"inputSchema":{"type":"object","x-big":12345678901234567890,"x-frac":1.50},"description":"<&> \u00e9 of %s","annotations":{}}`, Quote(n), b.name))
+			items = append(items, fmt.Sprintf(
+				`{"name":%s,"inputSchema":{"type":"object","x-big":12345678901234567890,"x-frac":1.50},"description":"<&> \u00e9 of %s","annotations":{}}`, Quote(n), b.name))
 		}
 		return items
 	})(c)
@@ -123,7 +141,8 @@ func (b *toolbox) templates() []string {
 
 func setLevel(c *Call) {
 	level := Text(c.Params, "level")
-	if !slices.Contains([]string{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}, level) {
+	if !slices.Contains([]string{"debug", "info", "notice", "warning", "error", "critical", "alert",
+		"emergency"}, level) {
 		c.Error(-32602, "unknown log level: "+level, "")
 		return
 	}
@@ -133,7 +152,8 @@ func setLevel(c *Call) {
 func (b *toolbox) prompt(c *Call) {
 	switch name := Text(c.Params, "name"); name {
 	case "greet":
-		c.Result(fmt.Sprintf(`{"messages":[{"role":"user","content":{"type":"text","text":%s}}]}`, Quote("Hello "+Text(c.Params, "arguments", "who"))))
+		c.Result(fmt.Sprintf(`{"messages":[{"role":"user","content":{"type":"text","text":%s}}]}`,
+			Quote("Hello "+Text(c.Params, "arguments", "who"))))
 	case "plain":
 		c.Result(`{"description":"","messages":[]}`)
 	case "linked":
@@ -145,7 +165,8 @@ func (b *toolbox) prompt(c *Call) {
 
 func (b *toolbox) read(c *Call) {
 	uri := Text(c.Params, "uri")
-	if !strings.HasPrefix(uri, "test://"+b.name+"/") && !strings.HasPrefix(uri, "file:///data/") && !strings.HasPrefix(uri, "ui://panel/") {
+	if !strings.HasPrefix(uri, "test://"+b.name+"/") && !strings.HasPrefix(uri, "file:///data/") &&
+		!strings.HasPrefix(uri, "ui://panel/") {
 		c.Error(-32002, "resource not found", fmt.Sprintf(`{"uri":%s}`, Quote(uri)))
 		return
 	}
@@ -153,12 +174,14 @@ func (b *toolbox) read(c *Call) {
 	if c.version != "" {
 		hints = `,"ttlMs":0,"cacheScope":"private"`
 	}
-	c.Result(fmt.Sprintf(`{"contents":[{"uri":%s,"text":%s}]%s}`, Quote(uri), Quote(uri+" of "+b.name), hints))
+	c.Result(fmt.Sprintf(`{"contents":[{"uri":%s,"text":%s}]%s}`, Quote(uri),
+		Quote(uri+" of "+b.name), hints))
 }
 
 func (b *toolbox) complete(c *Call) {
 	what := Text(c.Params, "ref", "name") + Text(c.Params, "ref", "uri")
-	c.Result(fmt.Sprintf(`{"completion":{"values":[%s,%s],"hasMore":false}}`, Quote(b.name), Quote(what)))
+	c.Result(fmt.Sprintf(`{"completion":{"values":[%s,%s],"hasMore":false}}`, Quote(b.name),
+		Quote(what)))
 }
 
 func (b *toolbox) tag(tag string) chan struct{} {
@@ -195,21 +218,27 @@ func (b *toolbox) call(c *Call) {
 		var lines []string
 		json.Unmarshal(At(arg, "lines"), &lines)
 		for _, l := range lines {
-			c.Raw(strings.NewReplacer("$ID", string(c.ID), "$TOKEN", string(c.Token()), "$PAD", strings.Repeat("x", n)).Replace(l))
+			c.Raw(strings.NewReplacer("$ID", string(c.ID), "$TOKEN", string(c.Token()),
+				"$PAD", strings.Repeat("x", n)).Replace(l))
 		}
 	case Result:
 		c.Result(Text(arg, "result"))
 	case Ask:
 		result, fault := c.Ask("q", Text(arg, "method"), string(At(arg, "params")))
-		c.Result(fmt.Sprintf(`{"content":[],"structuredContent":{"result":%s,"error":%s}}`, orNull(result), orNull(fault)))
+		c.Result(fmt.Sprintf(`{"content":[],"structuredContent":{"result":%s,"error":%s}}`,
+			orNull(result), orNull(fault)))
 	case Progress:
 		for i := range max(n, 3) {
-			c.Notify("notifications/progress", fmt.Sprintf(`{"progressToken":%s,"progress":%d.0,"total":%d,"message":"of %s"}`, c.Token(), i, max(n, 3), b.name))
+			c.Notify("notifications/progress",
+				fmt.Sprintf(`{"progressToken":%s,"progress":%d.0,"total":%d,"message":"of %s"}`,
+					c.Token(), i, max(n, 3), b.name))
 		}
 		done()
 	case Log:
 		for i := range max(n, 1) {
-			c.Notify("notifications/message", fmt.Sprintf(`{"level":"warning","logger":"box","data":{"n":%d,"of":%s,"pad":%s}}`, i, Quote(b.name), Quote(Text(arg, "pad"))))
+			c.Notify("notifications/message",
+				fmt.Sprintf(`{"level":"warning","logger":"box","data":{"n":%d,"of":%s,"pad":%s}}`,
+					i, Quote(b.name), Quote(Text(arg, "pad"))))
 		}
 		done()
 	case Wait:
@@ -231,19 +260,23 @@ func (b *toolbox) call(c *Call) {
 	case Tour:
 		b.tour(c)
 	case Update:
-		c.Feed("notifications/resources/updated", fmt.Sprintf(`{"uri":%s}`, Quote(Text(arg, "uri"))))
+		c.Feed("notifications/resources/updated", fmt.Sprintf(`{"uri":%s}`,
+			Quote(Text(arg, "uri"))))
 		done()
 	case Die:
 		c.Die()
 	case Self:
 		dir, _ := os.Getwd()
-		c.Result(fmt.Sprintf(`{"content":[],"structuredContent":{"pid":%d,"dir":%s,"env":%s}}`, os.Getpid(), Quote(dir), list(os.Environ())))
+		c.Result(fmt.Sprintf(`{"content":[],"structuredContent":{"pid":%d,"dir":%s,"env":%s}}`,
+			os.Getpid(), Quote(dir), list(os.Environ())))
 	default:
 		if !known {
 			c.Error(-32602, "unknown tool: "+name, "")
 			return
 		}
-		c.Result(fmt.Sprintf(`{"content":[{"type":"text","text":%s}],"structuredContent":{"server":%s,"tag":%s}}`, Quote(string(c.Params)), Quote(b.name), orNull(At(arg, "tag"))))
+		c.Result(fmt.Sprintf(
+			`{"content":[{"type":"text","text":%s}],"structuredContent":{"server":%s,"tag":%s}}`,
+			Quote(string(c.Params)), Quote(b.name), orNull(At(arg, "tag"))))
 	}
 }
 
@@ -259,7 +292,8 @@ func (b *toolbox) change(c *Call) {
 func (b *toolbox) tour(c *Call) {
 	progress := func(n int) {
 		if t := c.Token(); t != nil {
-			c.Notify("notifications/progress", fmt.Sprintf(`{"progressToken":%s,"progress":%d,"total":2}`, t, n))
+			c.Notify("notifications/progress",
+				fmt.Sprintf(`{"progressToken":%s,"progress":%d,"total":2}`, t, n))
 		}
 	}
 	id := `"elicitationId":"e",` // legacy ones have it
@@ -268,17 +302,21 @@ func (b *toolbox) tour(c *Call) {
 	}
 	if At(c.Params, "requestState") == nil { // a modern one starts anew with every round
 		if c.version == "" || At(c.Params, "_meta", metaLogLevel) != nil {
-			c.Notify("notifications/message", `{"level":"warning","logger":"tour","data":"on the way"}`)
+			c.Notify("notifications/message",
+				`{"level":"warning","logger":"tour","data":"on the way"}`)
 		}
 		progress(1)
 		b.change(c)
 	}
 	var told []string
 	for _, q := range []struct{ key, method, params string }{
-		{"sampling", "sampling/createMessage", `{"messages":[{"role":"user","content":{"type":"text","text":"say it"}}],"maxTokens":9}`},
-		{"form", "elicitation/create", `{"mode":"form","message":"who?","requestedSchema":{"type":"object","properties":{"name":{"type":"string"}}}}`},
+		{"sampling", "sampling/createMessage",
+			`{"messages":[{"role":"user","content":{"type":"text","text":"say it"}}],"maxTokens":9}`},
+		{"form", "elicitation/create",
+			`{"mode":"form","message":"who?","requestedSchema":{"type":"object","properties":{"name":{"type":"string"}}}}`},
 		{"roots", "roots/list", `{}`},
-		{"url", "elicitation/create", `{"mode":"url",` + id + `"message":"go there","url":"https://example.com/sign?in=1"}`},
+		{"url", "elicitation/create", `{"mode":"url",` + id +
+			`"message":"go there","url":"https://example.com/sign?in=1"}`},
 	} {
 		result, fault := c.Ask(q.key, q.method, q.params)
 		if fault != nil {

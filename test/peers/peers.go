@@ -1,9 +1,12 @@
-// Package peers provides what Gatekit is tested against and with: the real servers and clients pinned in test/package.json and
-// test/servers/package.json, what the examples' plugins are made with, the go-sdk's conformance server and clients (tools of go.mod), and the gatekit binary itself, built from the tree.
+// Package peers provides what Gatekit is tested against and with: the real servers and clients
+// pinned in test/package.json and test/servers/package.json, what the examples' plugins are made
+// with, the go-sdk's conformance server and clients (tools of go.mod), and the gatekit binary
+// itself, built from the tree.
 //
-// Everything is set up by the tests that need it. What npm installs lies in the user's cache folder, one folder for each version of
-// a package-lock.json, shared by all test packages. Where Node, npm or the registry is missing, a test that needs them is skipped
-// and says so; with GATEKIT_TEST_REQUIRE=1 in the environment, which .ci/run sets, it fails instead.
+// Everything is set up by the tests that need it. What npm installs lies in the user's cache
+// folder, one folder for each version of a package-lock.json, shared by all test packages. Where
+// Node, npm or the registry is missing, a test that needs them is skipped and says so; with
+// GATEKIT_TEST_REQUIRE=1 in the environment, which .ci/run sets, it fails instead.
 package peers
 
 import (
@@ -23,7 +26,8 @@ import (
 	"github.com/rogpeppe/go-internal/lockedfile"
 )
 
-// Python says that the machine has what examples/plugin-python needs, and ends the test where it has not.
+// Python says that the machine has what examples/plugin-python needs, and ends the test where it
+// has not.
 func Python(t testing.TB) {
 	t.Helper()
 	const packages = "Debian: apt-get install python3-grpcio protobuf-compiler-grpc"
@@ -32,7 +36,8 @@ func Python(t testing.TB) {
 			missing(t, fmt.Errorf("%s is not installed (%s)", tool, packages))
 		}
 	}
-	if out, err := exec.Command("/usr/bin/python3", "-c", "import grpc, google.protobuf").CombinedOutput(); err != nil {
+	if out, err := exec.Command("/usr/bin/python3",
+		"-c", "import grpc, google.protobuf").CombinedOutput(); err != nil {
 		missing(t, fmt.Errorf("/usr/bin/python3 has no gRPC (%s): %w\n%s", packages, err, out))
 	}
 }
@@ -56,7 +61,8 @@ func Node(t testing.TB) Modules {
 	return modules(t, node)
 }
 
-// Published answers the servers of many makers that are pinned in test/servers, installed like those of Node.
+// Published answers the servers of many makers that are pinned in test/servers, installed like
+// those of Node.
 func Published(t testing.TB) Modules {
 	t.Helper()
 	return modules(t, published)
@@ -91,7 +97,8 @@ func (m Modules) Path(elem ...string) string {
 	return filepath.Join(append([]string{m.dir, "node_modules"}, elem...)...)
 }
 
-// Server is the command that runs one of the pinned @modelcontextprotocol/server-* packages over stdio, without its arguments.
+// Server is the command that runs one of the pinned @modelcontextprotocol/server-* packages over
+// stdio, without its arguments.
 func (m Modules) Server(name string) []string {
 	return []string{"node", m.Path("@modelcontextprotocol", "server-"+name, "dist", "index.js")}
 }
@@ -102,7 +109,9 @@ func (m Modules) Inspector() []string { return []string{"node", m.Path(".bin", "
 var (
 	node       = sync.OnceValues(func() (string, error) { return install("test") })
 	published  = sync.OnceValues(func() (string, error) { return install("test/servers") })
-	typescript = sync.OnceValues(func() (string, error) { return install("examples/plugin-typescript") })
+	typescript = sync.OnceValues(func() (string, error) {
+		return install("examples/plugin-typescript")
+	})
 )
 
 // install installs what the package-lock.json of a folder of the project says, and answers where.
@@ -142,7 +151,8 @@ func install(folder string) (string, error) {
 		return "", err
 	}
 	defer os.RemoveAll(tmp)
-	err = errors.Join(os.WriteFile(filepath.Join(tmp, "package.json"), pkg, 0o644), os.WriteFile(filepath.Join(tmp, "package-lock.json"), lock, 0o644))
+	err = errors.Join(os.WriteFile(filepath.Join(tmp, "package.json"), pkg, 0o644),
+		os.WriteFile(filepath.Join(tmp, "package-lock.json"), lock, 0o644))
 	if err != nil {
 		return "", err
 	}
@@ -154,8 +164,9 @@ func install(folder string) (string, error) {
 	return dir, os.Rename(tmp, dir) // whole or not at all
 }
 
-// Tool answers the path of a tool of go.mod, built: everything-server, everything-client, listfeatures. It is a copy: what lies in go's cache is written anew when another process builds it, and
-// cannot be run meanwhile.
+// Tool answers the path of a tool of go.mod, built: everything-server, everything-client,
+// listfeatures. It is a copy: what lies in go's cache is written anew when another process builds
+// it, and cannot be run meanwhile.
 func Tool(t testing.TB, name string) string {
 	t.Helper()
 	path, err := tools.copy(name)
@@ -202,7 +213,8 @@ func (c *copies) copy(name string) (string, error) {
 	return path, nil
 }
 
-// Gatekit answers the path of the gatekit binary, built from the tree; with the race detector when the test has it.
+// Gatekit answers the path of the gatekit binary, built from the tree; with the race detector when
+// the test has it.
 func Gatekit(t testing.TB) string {
 	t.Helper()
 	path, err := build()
@@ -248,7 +260,8 @@ func Top() string {
 	return filepath.Join(filepath.Dir(file), "..", "..")
 }
 
-// GoEnv answers those variables of Go's environment that a script with another HOME needs to build something.
+// GoEnv answers those variables of Go's environment that a script with another HOME needs to build
+// something.
 func GoEnv(t testing.TB) map[string]string {
 	t.Helper()
 	vars := map[string]string{}

@@ -1,5 +1,6 @@
-// Package process is a child process and all that belongs to it: how its program is found, what it gets of our environment, its process group, its stderr, and that nothing of it is left
-// when it ends or we do.
+// Package process is a child process and all that belongs to it: how its program is found, what it
+// gets of our environment, its process group, its stderr, and that nothing of it is left when it
+// ends or we do.
 package process
 
 import (
@@ -15,13 +16,16 @@ import (
 	"time"
 )
 
-// AfterExit is how long the pipes of a process that is gone may be held open by one that left its group.
+// AfterExit is how long the pipes of a process that is gone may be held open by one that left its
+// group.
 const AfterExit = time.Second
 
 // Command says how a process is started.
 type Command struct {
-	What string   // it is, for errors: `server "files"`
-	Path string   // of the program: looked up in the PATH of Env when it holds no slash, relative to Dir otherwise. There is no shell.
+	What string // it is, for errors: `server "files"`
+	// of the program: looked up in the PATH of Env when it holds no slash, relative to Dir
+	// otherwise. There is no shell.
+	Path string
 	Args []string // without the program's name
 	Name string   // that the program is told it has; "" is Path
 	Dir  string   // working folder; "" is ours
@@ -30,7 +34,9 @@ type Command struct {
 	Stdin  *os.File     // nil is empty
 	Stdout *os.File     // must not be nil
 	Log    *slog.Logger // gets what the process writes to stderr, line by line
-	Exited func()       // called when the process is reaped and its group dead, before its stderr is read to the end; may be nil
+	// called when the process is reaped and its group dead, before its stderr is read to the end;
+	// may be nil
+	Exited func()
 }
 
 // Process is a running process.
@@ -46,7 +52,8 @@ type Process struct {
 	gone bool       // the group's number is not ours any more
 }
 
-// Start starts the process. It leads a process group of its own; when it exits, for whatever reason, what is left of the group is killed, and on Linux it is killed when we die.
+// Start starts the process. It leads a process group of its own; when it exits, for whatever
+// reason, what is left of the group is killed, and on Linux it is killed when we die.
 func Start(c Command) (*Process, error) {
 	path, err := lookup(c.Path, c.Dir, c.Env)
 	if err != nil {
@@ -75,25 +82,30 @@ func Start(c Command) (*Process, error) {
 	its.Close()
 	if err != nil {
 		ours.Close()
-		return nil, fmt.Errorf("start %s: %w\nhint: is %s a program for this machine, and may you run it?", c.What, err, path)
+		return nil, fmt.Errorf("start %s: %w\nhint: is %s a program for this machine, and may "+
+			"you run it?", c.What, err, path)
 	}
 	return p, nil
 }
 
 // supervise starts the process, waits for its end and leaves nothing of it.
 //
-// It keeps its thread for as long as the process lives: Linux sends the parent-death signal when the thread that forked ends, not the process (golang.org/issue/27505). It costs nothing,
-// since the wait holds a thread anyway.
+// It keeps its thread for as long as the process lives: Linux sends the parent-death signal when
+// the thread that forked ends, not the process (golang.org/issue/27505). It costs nothing, since
+// the wait holds a thread anyway.
 func (p *Process) supervise(cmd *exec.Cmd, stderr *os.File, started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	err := cmd.Start()
 	for range 20 {
-		if !errors.Is(err, syscall.ETXTBSY) { // a copy that was just made, and that a process forked meanwhile holds open until it runs its own program
+		// a copy that was just made, and that a process forked meanwhile holds open until it runs
+		// its own program
+		if !errors.Is(err, syscall.ETXTBSY) {
 			break
 		}
 		time.Sleep(5 * time.Millisecond)
-		cmd = &exec.Cmd{Path: cmd.Path, Args: cmd.Args, Env: cmd.Env, Dir: cmd.Dir, Stdin: cmd.Stdin, Stdout: cmd.Stdout, Stderr: cmd.Stderr, SysProcAttr: cmd.SysProcAttr}
+		cmd = &exec.Cmd{Path: cmd.Path, Args: cmd.Args, Env: cmd.Env, Dir: cmd.Dir,
+			Stdin: cmd.Stdin, Stdout: cmd.Stdout, Stderr: cmd.Stderr, SysProcAttr: cmd.SysProcAttr}
 		err = cmd.Start()
 	}
 	if err != nil {
@@ -111,7 +123,8 @@ func (p *Process) supervise(cmd *exec.Cmd, stderr *os.File, started chan<- error
 	err = wait(cmd, p.endGroup)
 	reapOrphans(p.pid)
 	p.how = howItEnded(cmd.ProcessState, err)
-	// The group is dead, so its pipes are at their end, unless a process that left the group holds them.
+	// The group is dead, so its pipes are at their end, unless a process that left the group holds
+	// them.
 	if p.exited != nil {
 		p.exited()
 	}
@@ -144,7 +157,8 @@ func (p *Process) Pid() int { return p.pid }
 // Done is closed when the process is reaped, its group dead and its stderr drained.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// How says how the process ended ("exited with status 1", "was ended by signal: killed"), once it is Done.
+// How says how the process ended ("exited with status 1", "was ended by signal: killed"), once it
+// is Done.
 func (p *Process) How() string { return p.how }
 
 // LastWords are the last n lines that it wrote to stderr, indented, control characters escaped.

@@ -11,7 +11,8 @@ func attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true}
 }
 
-// wait waits for the process and reaps it. afterReap is called too late to be sure that the group's number is still its own; there is no better way everywhere.
+// wait waits for the process and reaps it. afterReap is called too late to be sure that the group's
+// number is still its own; there is no better way everywhere.
 func wait(cmd *exec.Cmd, afterReap func()) error {
 	err := cmd.Wait()
 	afterReap()

@@ -47,7 +47,8 @@ func lookup(path, dir string, env []string) (string, error) {
 			return "", err
 		}
 		if err := executable(abs); err != nil {
-			return "", fmt.Errorf("cannot run %s: %w\nhint: correct its command; a relative path is taken from its cwd", path, err)
+			return "", fmt.Errorf("cannot run %s: %w\nhint: correct its command; a relative "+
+				"path is taken from its cwd", path, err)
 		}
 		return abs, nil
 	}
@@ -65,7 +66,8 @@ func lookup(path, dir string, env []string) (string, error) {
 			return file, nil
 		}
 	}
-	return "", fmt.Errorf("command %q is not in PATH\nhint: install it, or give its full path; PATH is %s", path, where)
+	return "", fmt.Errorf("command %q is not in PATH\nhint: install it, or give its full path; "+
+		"PATH is %s", path, where)
 }
 
 func executable(file string) error {

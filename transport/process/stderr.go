@@ -19,7 +19,8 @@ const (
 	maxLastWord = 2 << 10  // bytes of it in one error message
 )
 
-// Drain reads what a child writes to its end, as it does its stderr, so that the child never waits for us. It logs lines, within bounds, and keeps the last.
+// Drain reads what a child writes to its end, as it does its stderr, so that the child never waits
+// for us. It logs lines, within bounds, and keeps the last.
 func (p *Process) Drain(stderr io.Reader) {
 	var (
 		chunk   [4 << 10]byte
@@ -109,7 +110,8 @@ func (t *tail) lines(n int) string {
 	return strings.Join(s, "\n")
 }
 
-// Printable is b with everything escaped that a terminal might obey or that is no text, cut to what a log line may hold.
+// Printable is b with everything escaped that a terminal might obey or that is no text, cut to what
+// a log line may hold.
 func Printable(b []byte) string {
 	b = b[:min(len(b), maxLogLine)]
 	var s strings.Builder
@@ -130,8 +132,8 @@ func Printable(b []byte) string {
 	return strings.TrimRight(s.String(), "\t ")
 }
 
-// reapOrphans waits for those of the killed group that became our children when their parent died. That is so only where we are process 1 (in a
-// container) or a subreaper; elsewhere there are none.
+// reapOrphans waits for those of the killed group that became our children when their parent died.
+// That is so only where we are process 1 (in a container) or a subreaper; elsewhere there are none.
 func reapOrphans(pgid int) {
 	for {
 		if _, err := syscall.Wait4(-pgid, nil, 0, nil); err != nil && err != syscall.EINTR {

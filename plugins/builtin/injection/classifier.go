@@ -12,7 +12,8 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
-// Classifier scores texts: 0 is harmless, 1 an attack. It answers as many scores as it got texts, or an error; it may be asked from many goroutines at once.
+// Classifier scores texts: 0 is harmless, 1 an attack. It answers as many scores as it got texts,
+// or an error; it may be asked from many goroutines at once.
 type Classifier interface {
 	Score(ctx context.Context, texts []string) ([]float64, error)
 }
@@ -26,7 +27,8 @@ type classifierSettings struct {
 }
 
 // classifierDefaults hold for what a configuration does not say.
-var classifierDefaults = classifierSettings{timeout: time.Second, threshold: 0.8, maxBytes: 256 << 10}
+var classifierDefaults = classifierSettings{timeout: time.Second, threshold: 0.8,
+	maxBytes: 256 << 10}
 
 // Bounds of what is put to a classifier, and of its answer.
 const (
@@ -43,10 +45,14 @@ type overHTTP struct {
 }
 
 func newHTTPClassifier(address string) *overHTTP {
-	transport := &http.Transport{MaxConnsPerHost: 16, MaxIdleConnsPerHost: 16, IdleConnTimeout: time.Minute, DisableCompression: true} // no Proxy: texts go where the configuration says
+	// no Proxy: texts go where the configuration says
+	transport := &http.Transport{MaxConnsPerHost: 16, MaxIdleConnsPerHost: 16,
+		IdleConnTimeout: time.Minute, DisableCompression: true}
 	return &overHTTP{address, &http.Client{
-		Transport:     transport,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		Transport: transport,
+		CheckRedirect: func(*http.Request, []*http.Request) error {
+			return http.ErrUseLastResponse
+		},
 	}}
 }
 

@@ -64,8 +64,10 @@ const noticed = 4
 
 // defaults are what is done about the families that a configuration does not name.
 var defaults = [families]action{
-	Override: hideIt, Role: hideIt, Delimiter: hideIt, Concealment: hideIt, Exfiltration: hideIt, Coercion: hideIt,
-	Hidden: strip, Terminal: strip, Confusable: hideIt, Shadowing: hideIt, Reference: hideIt, Model: hideIt,
+	Override: hideIt, Role: hideIt, Delimiter: hideIt, Concealment: hideIt, Exfiltration: hideIt,
+	Coercion: hideIt,
+	Hidden:   strip, Terminal: strip, Confusable: hideIt, Shadowing: hideIt, Reference: hideIt,
+	Model: hideIt,
 }
 
 func parse(config []byte) (settings, error) {
@@ -73,12 +75,17 @@ func parse(config []byte) (settings, error) {
 		config = []byte("{}")
 	}
 	var o options
-	if err := json.Unmarshal(config, &o, json.RejectUnknownMembers(true), jsontext.AllowDuplicateNames(false)); err != nil {
+	if err := json.Unmarshal(config, &o, json.RejectUnknownMembers(true),
+		jsontext.AllowDuplicateNames(false)); err != nil {
 		return settings{}, fmt.Errorf("injection: %w", err)
 	}
-	s := settings{actions: defaults, threshold: thresholds["standard"], mentions: true, toServer: "flag", unlisted: true}
+	s := settings{actions: defaults, threshold: thresholds["standard"], mentions: true,
+		toServer: "flag", unlisted: true}
 	var errs []error
-	fault := func(format string, a ...any) { errs = append(errs, fmt.Errorf("injection: "+format, a...)) }
+	fault := func(format string, a ...any) {
+		errs = append(errs, fmt.Errorf("injection: "+format,
+			a...))
+	}
 	if o.Sensitivity != "" {
 		n, ok := thresholds[o.Sensitivity]
 		if !ok {
@@ -90,10 +97,13 @@ func parse(config []byte) (settings, error) {
 		f, a := slices.Index(familyNames[:], name), slices.Index(actionNames[:], word)
 		switch {
 		case f < 0:
-			fault("actions: there is no family %q: the families are %s", name, strings.Join(familyNames[:], ", "))
+			fault("actions: there is no family %q: the families are %s", name,
+				strings.Join(familyNames[:], ", "))
 		case a < 0:
-			fault("actions: %s: the action %q is not known: use %s", name, word, strings.Join(actionNames[:], ", "))
-		case action(a) == strip && (family(f) == Confusable || family(f) == Shadowing || family(f) == Reference || family(f) == Model):
+			fault("actions: %s: the action %q is not known: use %s", name, word,
+				strings.Join(actionNames[:], ", "))
+		case action(a) == strip && (family(f) == Confusable || family(f) == Shadowing ||
+			family(f) == Reference || family(f) == Model):
 			fault("actions: %s: nothing can be stripped: use flag, hide or deny", name)
 		default:
 			s.actions[f] = action(a)
@@ -117,12 +127,15 @@ func parse(config []byte) (settings, error) {
 		s.texts = classifierDefaults
 		u, err := url.Parse(c.URL)
 		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-			fault("classifier: url must be an http or https address, as \"http://127.0.0.1:8080/score\"")
+			fault("classifier: url must be an http or https address, as " +
+				"\"http://127.0.0.1:8080/score\"")
 		}
 		s.texts.url = c.URL
 		if c.Timeout != "" {
-			if s.texts.timeout, err = time.ParseDuration(c.Timeout); err != nil || s.texts.timeout <= 0 || s.texts.timeout > time.Minute {
-				fault("classifier: timeout %q is no time up to 1m: write it as \"500ms\"; the plugin's own timeout holds, too", c.Timeout)
+			if s.texts.timeout, err = time.ParseDuration(c.Timeout); err != nil ||
+				s.texts.timeout <= 0 || s.texts.timeout > time.Minute {
+				fault("classifier: timeout %q is no time up to 1m: write it as \"500ms\"; the "+
+					"plugin's own timeout holds, too", c.Timeout)
 			}
 		}
 		if c.Threshold != nil {

@@ -10,7 +10,8 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// The table is UTS 39's, Unicode 17.0, in the lines that confusable_test.go writes (go test -run TestTable -update): a prototype, a colon, and what looks like it, in hexadecimal.
+// The table is UTS 39's, Unicode 17.0, in the lines that confusable_test.go writes (go test -run
+// TestTable -update): a prototype, a colon, and what looks like it, in hexadecimal.
 //
 //go:embed confusables.txt
 var confusablesText string
@@ -42,12 +43,14 @@ func hexRune(s string) rune {
 	return rune(n)
 }
 
-// skeleton is what s looks like (UTS 39, section 4), whatever its case and with nothing in it that is not seen: two names with one skeleton cannot be told apart by eye.
+// skeleton is what s looks like (UTS 39, section 4), whatever its case and with nothing in it that
+// is not seen: two names with one skeleton cannot be told apart by eye.
 func skeleton(s string) string {
 	return norm.NFD.String(prototypes(lower(prototypes(lower(s)))))
 }
 
-// lower is s decomposed (NFKD, so that full width letters are letters) and in lower case, without what is not seen.
+// lower is s decomposed (NFKD, so that full width letters are letters) and in lower case, without
+// what is not seen.
 func lower(s string) string {
 	return strings.Map(func(r rune) rune {
 		if invisible(r) {
@@ -84,7 +87,8 @@ func lookalike(r rune) string {
 	return strings.ToLower(to)
 }
 
-// deceives says whether a name pretends to be written in ASCII, or mixes letters of scripts that look alike: Latin with Cyrillic or Greek, Armenian, Cherokee, and so on.
+// deceives says whether a name pretends to be written in ASCII, or mixes letters of scripts that
+// look alike: Latin with Cyrillic or Greek, Armenian, Cherokee, and so on.
 func deceives(name string) bool {
 	latin, other, plain := false, false, true
 	letters := 0
@@ -101,17 +105,21 @@ func deceives(name string) bool {
 		if lookalike(r) == "" {
 			plain = false
 		}
-		other = other || unicode.In(r, unicode.Cyrillic, unicode.Greek, unicode.Armenian, unicode.Cherokee, unicode.Coptic, unicode.Lisu, unicode.Deseret) || compatibility(r)
+		other = other || unicode.In(r, unicode.Cyrillic, unicode.Greek, unicode.Armenian,
+			unicode.Cherokee, unicode.Coptic, unicode.Lisu, unicode.Deseret) || compatibility(r)
 	}
 	return letters > 0 && (latin && other || plain)
 }
 
-// compatibility says whether r is a letter that exists for its looks only: full width, mathematical, enclosed.
+// compatibility says whether r is a letter that exists for its looks only: full width,
+// mathematical, enclosed.
 func compatibility(r rune) bool {
-	return r >= 0xff01 && r <= 0xff5e || r >= 0x1d400 && r <= 0x1d7ff || r >= 0x24b6 && r <= 0x24e9 || r >= 0x1f130 && r <= 0x1f189
+	return r >= 0xff01 && r <= 0xff5e || r >= 0x1d400 && r <= 0x1d7ff ||
+		r >= 0x24b6 && r <= 0x24e9 || r >= 0x1f130 && r <= 0x1f189
 }
 
-// pretence says how much a name has to hide: of two that look alike, the greater one is the impostor.
+// pretence says how much a name has to hide: of two that look alike, the greater one is the
+// impostor.
 func pretence(name string) (n int) {
 	for _, r := range name {
 		switch {

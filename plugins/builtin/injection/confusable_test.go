@@ -35,7 +35,8 @@ func TestTableIsTheOneOfUnicode(t *testing.T) {
 		if len(fields) < 3 {
 			continue
 		}
-		from, to := strings.ToLower(strings.TrimSpace(fields[0])), strings.ToLower(strings.TrimSpace(fields[1]))
+		from, to := strings.ToLower(strings.TrimSpace(fields[0])),
+			strings.ToLower(strings.TrimSpace(fields[1]))
 		byPrototype[to] = append(byPrototype[to], strings.TrimLeft(from, "0"))
 	}
 	var b bytes.Buffer

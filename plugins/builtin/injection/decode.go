@@ -15,8 +15,9 @@ const (
 	maxDecoded  = 1 << 20 // of hexadecimal and of character references, in one text
 )
 
-// decoded calls yield for what is written in other writings in t: base64 and percent-encoding (package scan), hexadecimal, HTML's character references. whole says that plain is
-// all of the text, with what was not encoded.
+// decoded calls yield for what is written in other writings in t: base64 and percent-encoding
+// (package scan), hexadecimal, HTML's character references. whole says that plain is all of the
+// text, with what was not encoded.
 func decoded(t scan.Text, yield func(plain string, at scan.Span, whole bool) bool) {
 	for at := range encodedRuns(t.S) {
 		run := scan.Text{Leaf: t.Leaf, S: t.S[at.From:at.To]}
@@ -45,7 +46,8 @@ func decoded(t scan.Text, yield func(plain string, at scan.Span, whole bool) boo
 		i = to
 		if run := t.S[from : to-(to-from)%2]; len(run) >= shortestHex && len(run)/2 <= left {
 			left -= len(run) / 2
-			if plain, err := hex.DecodeString(run); err == nil && utf8.Valid(plain) && !yield(string(plain), scan.Span{From: from, To: to}, false) {
+			if plain, err := hex.DecodeString(run); err == nil && utf8.Valid(plain) &&
+				!yield(string(plain), scan.Span{From: from, To: to}, false) {
 				return
 			}
 		}
@@ -64,7 +66,8 @@ func isHex(c byte) bool {
 // shortestRun is the shortest run of base64 that is read: what is shorter holds no sentence.
 const shortestRun = 24
 
-// encodedRuns are the parts of s that have percent-encoding, or a run of base64 that could hold a sentence. Most texts have few, and the rest need not be decoded.
+// encodedRuns are the parts of s that have percent-encoding, or a run of base64 that could hold a
+// sentence. Most texts have few, and the rest need not be decoded.
 func encodedRuns(s string) iter.Seq[scan.Span] {
 	return func(yield func(scan.Span) bool) {
 		percent := nextPercent(s, 0)
@@ -123,7 +126,8 @@ func nextBase64(s string, i int) int {
 // inBase64 are the bytes of base64, in both alphabets. inURL are those and the others of addresses.
 var inBase64, inURL = func() (base64, all [256]bool) {
 	for c := range 256 {
-		base64[c] = c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '+' || c == '/' || c == '=' || c == '-' || c == '_'
+		base64[c] = c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z' || c >= '0' && c <= '9' ||
+			c == '+' || c == '/' || c == '=' || c == '-' || c == '_'
 		all[c] = base64[c] || c < 0x80 && strings.IndexByte("%.~&:?#@!$*;", byte(c)) >= 0
 	}
 	return base64, all

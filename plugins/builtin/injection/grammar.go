@@ -102,7 +102,8 @@ func compile(phrases []phrase, classes map[string]string) *grammar {
 	return g
 }
 
-// wordsOf are the words of a class, or the word itself, as plainOf reads them; those of the families that are tried in disguise, so, too.
+// wordsOf are the words of a class, or the word itself, as plainOf reads them; those of the
+// families that are tried in disguise, so, too.
 func wordsOf(name string, classes map[string]string) []string {
 	switch name {
 	case wordURL, wordEmail, wordPicture:
@@ -137,7 +138,8 @@ func (g *grammar) match(ts []token, i int, r *rule) int {
 	for _, e := range r.elements[1:] {
 		next = next[:0]
 		for _, c := range at {
-			for j := c + 1; j < len(ts) && ts[j].place <= ts[c].place+e.gap+1 && len(next) < cap(next); j++ {
+			for j := c + 1; j < len(ts) && ts[j].place <= ts[c].place+e.gap+1 &&
+				len(next) < cap(next); j++ {
 				if g.has(ts[j].word, e.number) && (len(next) == 0 || next[len(next)-1] < j) {
 					next = append(next, j)
 				}

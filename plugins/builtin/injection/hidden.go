@@ -16,7 +16,8 @@ type unseen struct {
 	with   string // what stands in its place when it is stripped
 }
 
-// findUnseen answers the hidden and the control characters of s, and what is written in hidden ones.
+// findUnseen answers the hidden and the control characters of s, and what is written in hidden
+// ones.
 func findUnseen(s string) (found []unseen, secret string) {
 	if plainBytes(s) == len(s) {
 		return nil, ""
@@ -59,7 +60,8 @@ func findUnseen(s string) (found []unseen, secret string) {
 				found = hide(found, i, n, "zero-width")
 			}
 		case r == 0xfeff && i == 0: // a byte order mark
-		case r == 0x200b && unicode.In(prev, unicode.Thai, unicode.Lao, unicode.Khmer, unicode.Myanmar):
+		case r == 0x200b && unicode.In(prev, unicode.Thai, unicode.Lao, unicode.Khmer,
+			unicode.Myanmar):
 		case r == 0x200e || r == 0x200f || r == 0x061c:
 			if rtl < 0 {
 				rtl = 0
@@ -97,7 +99,8 @@ func hide(found []unseen, i, n int, rule string) []unseen {
 	return append(found, unseen{scan.Span{From: i, To: i + n}, Hidden, rule, ""})
 }
 
-// plainBytes is how many bytes s begins with that are ASCII and no control characters, but for tabs and line ends: most texts are, and need no second look.
+// plainBytes is how many bytes s begins with that are ASCII and no control characters, but for tabs
+// and line ends: most texts are, and need no second look.
 func plainBytes(s string) int {
 	for i := range len(s) {
 		if c := s[i]; c-' ' >= 0x5f && c != '\n' && c != '\t' && c != '\r' {
@@ -107,24 +110,30 @@ func plainBytes(s string) int {
 	return len(s)
 }
 
-// invisible says whether r has no looks of its own: default ignorable characters, and those that direct the writing.
+// invisible says whether r has no looks of its own: default ignorable characters, and those that
+// direct the writing.
 func invisible(r rune) bool {
 	switch {
 	case r < 0xad:
 		return false
-	case r == 0xad, r == 0x34f, r == 0x61c, r == 0x115f, r == 0x1160, r == 0x17b4, r == 0x17b5, r == 0x3164, r == 0xfeff, r == 0xffa0,
-		r >= 0x180b && r <= 0x180f, r >= 0x200b && r <= 0x200f, r >= 0x202a && r <= 0x202e, r >= 0x2060 && r <= 0x206f,
-		r >= 0xfe00 && r <= 0xfe0f, r >= 0xfff0 && r <= 0xfffb, r >= 0x1bca0 && r <= 0x1bca3, r >= 0x1d173 && r <= 0x1d17a, r >= 0xe0000 && r <= 0xe0fff:
+	case r == 0xad, r == 0x34f, r == 0x61c, r == 0x115f, r == 0x1160, r == 0x17b4, r == 0x17b5,
+		r == 0x3164, r == 0xfeff, r == 0xffa0,
+		r >= 0x180b && r <= 0x180f, r >= 0x200b && r <= 0x200f, r >= 0x202a && r <= 0x202e,
+		r >= 0x2060 && r <= 0x206f,
+		r >= 0xfe00 && r <= 0xfe0f, r >= 0xfff0 && r <= 0xfffb, r >= 0x1bca0 && r <= 0x1bca3,
+		r >= 0x1d173 && r <= 0x1d17a, r >= 0xe0000 && r <= 0xe0fff:
 		return true
 	}
 	return false
 }
 
 func variation(r rune) bool {
-	return r >= 0xfe00 && r <= 0xfe0f || r >= 0xe0100 && r <= 0xe01ef || r >= 0x180b && r <= 0x180f && r != 0x180e
+	return r >= 0xfe00 && r <= 0xfe0f || r >= 0xe0100 && r <= 0xe01ef ||
+		r >= 0x180b && r <= 0x180f && r != 0x180e
 }
 
-// variationAllowed says whether the variation selector r may follow prev: one behind what has variants.
+// variationAllowed says whether the variation selector r may follow prev: one behind what has
+// variants.
 func variationAllowed(prev, r rune) bool {
 	switch {
 	case prev == 0 || variation(prev) || invisible(prev):
@@ -139,7 +148,8 @@ func variationAllowed(prev, r rune) bool {
 	return r == 0xfe00 && unicode.In(prev, unicode.Sm, unicode.Myanmar, unicode.Phags_Pa)
 }
 
-// selected is the byte that a variation selector carries in the usual scheme: FE00 is 0, E0100 is 16.
+// selected is the byte that a variation selector carries in the usual scheme: FE00 is 0, E0100 is
+// 16.
 func selected(r rune) (byte, bool) {
 	if r >= 0xe0100 {
 		b := byte(r - 0xe0100 + 16)
@@ -150,11 +160,13 @@ func selected(r rune) (byte, bool) {
 
 // emoji says whether r may begin or go on an emoji: a symbol, or one of the few others.
 func emoji(r rune) bool {
-	return r == 0xa9 || r == 0xae || r == 0x203c || r == 0x2049 || r >= 0x2100 && r <= 0x3299 && unicode.In(r, unicode.So, unicode.Sm, unicode.Lo, unicode.Po, unicode.Pd, unicode.Ll) ||
+	return r == 0xa9 || r == 0xae || r == 0x203c || r == 0x2049 || r >= 0x2100 && r <= 0x3299 &&
+		unicode.In(r, unicode.So, unicode.Sm, unicode.Lo, unicode.Po, unicode.Pd, unicode.Ll) ||
 		r >= 0x1f000 && r <= 0x1faff
 }
 
-// joinerAllowed says whether a zero width joiner or non-joiner may stand between prev and rest: within emoji, and in scripts that it shapes.
+// joinerAllowed says whether a zero width joiner or non-joiner may stand between prev and rest:
+// within emoji, and in scripts that it shapes.
 func joinerAllowed(prev, r rune, rest string) bool {
 	next := first(rest)
 	if r == 0x200d && (emoji(prev) || prev == 0xfe0f) {
@@ -164,19 +176,23 @@ func joinerAllowed(prev, r rune, rest string) bool {
 }
 
 func shaped(r rune) bool {
-	return r >= 0x600 && unicode.In(r, unicode.Arabic, unicode.Syriac, unicode.Mongolian, unicode.Nko, unicode.Devanagari, unicode.Bengali, unicode.Gurmukhi, unicode.Gujarati,
-		unicode.Oriya, unicode.Tamil, unicode.Telugu, unicode.Kannada, unicode.Malayalam, unicode.Sinhala, unicode.Khmer, unicode.Myanmar, unicode.Tibetan)
+	return r >= 0x600 && unicode.In(r, unicode.Arabic, unicode.Syriac, unicode.Mongolian,
+		unicode.Nko, unicode.Devanagari, unicode.Bengali, unicode.Gurmukhi, unicode.Gujarati,
+		unicode.Oriya, unicode.Tamil, unicode.Telugu, unicode.Kannada, unicode.Malayalam,
+		unicode.Sinhala, unicode.Khmer, unicode.Myanmar, unicode.Tibetan)
 }
 
 func rightToLeft(r rune) bool {
-	return r >= 0x590 && unicode.In(r, unicode.Hebrew, unicode.Arabic, unicode.Syriac, unicode.Thaana, unicode.Nko)
+	return r >= 0x590 && unicode.In(r, unicode.Hebrew, unicode.Arabic, unicode.Syriac,
+		unicode.Thaana, unicode.Nko)
 }
 
 func hangul(r rune) bool {
 	return r != 0x115f && r != 0x1160 && r != 0x3164 && r != 0xffa0 && unicode.Is(unicode.Hangul, r)
 }
 
-// flagTags is how many bytes of s are the tags of a flag: three to six letters or digits, and the end.
+// flagTags is how many bytes of s are the tags of a flag: three to six letters or digits, and the
+// end.
 func flagTags(s string) int {
 	n := 0
 	for i, r := range s {

@@ -2,7 +2,8 @@ package injection
 
 import "strings"
 
-// classes are the words that rules name in capitals: English first, then German, French, Spanish, Italian, Portuguese, Russian, Chinese, Japanese. They are compared without accents.
+// classes are the words that rules name in capitals: English first, then German, French, Spanish,
+// Italian, Portuguese, Russian, Chinese, Japanese. They are compared without accents.
 var classes = map[string]string{
 	"IGNORE": `drop discount overrule supersede supersedes outrank outranks disobey disregards ignores ignore disregard forget override bypass discard neglect abandon dismiss ignoring disregarding forgetting overriding bypassing
 		ignoriere ignorieren ignorier vergiss vergesst vergessen missachte missachten ignorez ignorer oublie oubliez oublier ignora ignoren ignorar olvida olvide olvidar olviden descarta

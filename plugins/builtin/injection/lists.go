@@ -20,7 +20,8 @@ const (
 )
 
 // kinds are what the lists hold that are judged item by item.
-var kinds = map[string]string{"tools/list": kindTool, "prompts/list": kindPrompt, "resources/list": kindResource, "resources/templates/list": kindTemplate}
+var kinds = map[string]string{"tools/list": kindTool, "prompts/list": kindPrompt,
+	"resources/list": kindResource, "resources/templates/list": kindTemplate}
 
 // kindOf is what a request uses.
 func kindOf(m *mcp.Message) (kind, name string) {
@@ -53,7 +54,8 @@ type listedItem struct {
 	bytes []byte
 }
 
-// list judges the items of a list one by one, remembers what came of it, and takes out what may not be used.
+// list judges the items of a list one by one, remembers what came of it, and takes out what may not
+// be used.
 func (s *stage) list(ctx context.Context, m *mcp.Message) (sdk.Verdict, error) {
 	method, _ := mcp.Lookup(m.Method)
 	kind := kinds[m.Method]
@@ -62,7 +64,8 @@ func (s *stage) list(ctx context.Context, m *mcp.Message) (sdk.Verdict, error) {
 	var of []*listedItem
 	m.Items(method.ItemsAt, func(i int, raw []byte) bool {
 		x := &listedItem{at: method.ItemsAt + "/" + strconv.Itoa(i), bytes: raw, seen: &seen{}}
-		x.inspection = inspection{s: s, meta: true, at: x.at, action: off, pooled: make(map[int]hit), names: map[string]bool{method.ItemName: true, "/name": true}}
+		x.inspection = inspection{s: s, meta: true, at: x.at, action: off,
+			pooled: make(map[int]hit), names: map[string]bool{method.ItemName: true, "/name": true}}
 		one := mcp.NewNotification("", raw)
 		name, _ := one.Text(method.ItemName)
 		x.name = item{kind, name}
@@ -115,7 +118,8 @@ func (s *stage) list(ctx context.Context, m *mcp.Message) (sdk.Verdict, error) {
 }
 
 // shown is the verdict about a list whose items are judged.
-func (s *stage) shown(ctx context.Context, m *mcp.Message, method mcp.Method, items []*listedItem, whole inspection) (sdk.Verdict, error) {
+func (s *stage) shown(ctx context.Context, m *mcp.Message, method mcp.Method, items []*listedItem,
+	whole inspection) (sdk.Verdict, error) {
 	v := sdk.Verdict{Action: pipeline.Allow}
 	named := make(map[string]bool)
 	for _, x := range items {
@@ -203,7 +207,8 @@ func (x *listedItem) pool() {
 }
 
 // classifyItems asks the classifier about all texts of a list at once.
-func (s *stage) classifyItems(ctx context.Context, whole *inspection, texts []scan.Text, of []*listedItem) {
+func (s *stage) classifyItems(ctx context.Context, whole *inspection, texts []scan.Text,
+	of []*listedItem) {
 	if s.classifier == nil {
 		return
 	}
@@ -230,7 +235,8 @@ func (s *stage) classifyItems(ctx context.Context, whole *inspection, texts []sc
 	}
 }
 
-// badName says whether a name, or URI, has characters that are not seen, or letters that pretend to be others.
+// badName says whether a name, or URI, has characters that are not seen, or letters that pretend to
+// be others.
 func (s *stage) badName(kind, name string) (f family, bad bool) {
 	found, _ := findUnseen(name)
 	for _, u := range found {
@@ -244,11 +250,16 @@ func (s *stage) badName(kind, name string) (f family, bad bool) {
 	return 0, false
 }
 
-// parameterNames are names of arguments whose purpose is to carry away what the model knows, with their scores.
+// parameterNames are names of arguments whose purpose is to carry away what the model knows, with
+// their scores.
 var parameterNames = map[string]int{
-	"sidenote": 6, "side_note": 6, "system_prompt": 5, "conversation_history": 4, "chat_history": 4, "full_conversation": 6, "previous_messages": 4, "chain_of_thought": 5, "llm_model_name": 5,
-	"model_name_and_version": 5, "tools_list": 4, "available_tools": 4, "list_of_tools": 5, "user_credentials": 6, "ssh_key": 4, "ssh_private_key": 6, "private_key_contents": 6, "env_file": 4,
-	"env_contents": 6, "mcp_config": 5, "mcp_json": 6, "content_of_mcp_json": 7, "session_context": 2, "auth_context": 3,
+	"sidenote": 6, "side_note": 6, "system_prompt": 5, "conversation_history": 4, "chat_history": 4,
+	"full_conversation": 6, "previous_messages": 4, "chain_of_thought": 5, "llm_model_name": 5,
+	"model_name_and_version": 5, "tools_list": 4, "available_tools": 4, "list_of_tools": 5,
+	"user_credentials": 6, "ssh_key": 4, "ssh_private_key": 6, "private_key_contents": 6,
+	"env_file":     4,
+	"env_contents": 6, "mcp_config": 5, "mcp_json": 6, "content_of_mcp_json": 7,
+	"session_context": 2, "auth_context": 3,
 }
 
 // parameter judges the name of a parameter.
@@ -258,13 +269,15 @@ func (in *inspection) parameter(t scan.Text) {
 		if !strings.Contains(t.S, "_") || len(t.S) < shortestName {
 			return
 		}
-		in.judge(t, in.s.reader.read(strings.ReplaceAll(t.S, "_", " "), true), nil, 0) // content_from_reading_ssh_id_rsa
+		// content_from_reading_ssh_id_rsa
+		in.judge(t, in.s.reader.read(strings.ReplaceAll(t.S, "_", " "), true), nil, 0)
 		return
 	}
 	if in.s.actions[Exfiltration] == off {
 		return
 	}
-	in.judge(t, reading{plain: plain{s: t.S}, score: score, hits: []hit{{family: Exfiltration, name: "parameter", id: idName, score: score}}}, nil, 0)
+	in.judge(t, reading{plain: plain{s: t.S}, score: score,
+		hits: []hit{{family: Exfiltration, name: "parameter", id: idName, score: score}}}, nil, 0)
 }
 
 // mentions remembers the names that a definition speaks of.
@@ -294,7 +307,8 @@ func (s *stage) compare(m *mcp.Message, x *listedItem) {
 		for _, there := range s.memory.alike(m.Principal, here, x.seen.skeleton) {
 			mine, theirs := pretence(here.name), pretence(there.name)
 			switch {
-			case strings.EqualFold(here.name, there.name), there.server == here.server && mine < 1000 && theirs < 1000:
+			case strings.EqualFold(here.name, there.name), there.server == here.server &&
+				mine < 1000 && theirs < 1000:
 				if there.server != here.server {
 					x.find(Shadowing, "same-name", "/name")
 				}
@@ -332,7 +346,8 @@ func (s *stage) compare(m *mcp.Message, x *listedItem) {
 	}
 }
 
-// expands says whether a URI could be made of a template: what stands between its expressions is there, in order.
+// expands says whether a URI could be made of a template: what stands between its expressions is
+// there, in order.
 func expands(template, uri string) bool {
 	first := true
 	for template != "" {

@@ -28,14 +28,20 @@ const (
 
 // tags are elements that speak to the model, with their scores in content and in definitions.
 var tags = map[string][2]int{
-	"important": {5, 5}, "system": {3, 6}, "admin": {3, 6}, "instructions": {2, 2}, "instruction": {2, 3}, "override": {5, 6}, "hidden": {4, 6}, "secret": {4, 6}, "critical": {4, 5},
-	"system-reminder": {6, 7}, "system_prompt": {5, 6}, "system-prompt": {5, 6}, "information": {3, 4}, "assistant": {3, 4}, "sys": {4, 5},
+	"important": {5, 5}, "system": {3, 6}, "admin": {3, 6}, "instructions": {2, 2},
+	"instruction": {2, 3}, "override": {5, 6}, "hidden": {4, 6}, "secret": {4, 6},
+	"critical":        {4, 5},
+	"system-reminder": {6, 7}, "system_prompt": {5, 6}, "system-prompt": {5, 6}, "information": {3,
+		4}, "assistant": {3, 4}, "sys": {4, 5},
 }
 
 // closing are elements in which clients wrap what servers say: content that ends one breaks out.
 var closing = map[string][2]int{
-	"tool_result": {7, 7}, "tool_results": {7, 7}, "function_results": {7, 7}, "function_result": {7, 7}, "tool_response": {7, 7}, "tool_output": {7, 7}, "user_input": {5, 6}, "untrusted": {6, 6},
-	"context": {2, 3}, "document": {1, 3}, "documents": {2, 3}, "system": {3, 6}, "admin": {3, 6}, "important": {2, 2},
+	"tool_result": {7, 7}, "tool_results": {7, 7}, "function_results": {7, 7},
+	"function_result": {7, 7}, "tool_response": {7, 7}, "tool_output": {7, 7}, "user_input": {5, 6},
+	"untrusted": {6, 6},
+	"context":   {2, 3}, "document": {1, 3}, "documents": {2, 3}, "system": {3, 6}, "admin": {3, 6},
+	"important": {2, 2},
 }
 
 func (m *marks) at(i, place int, ts *[]token, hits *[]hit) {
@@ -51,7 +57,10 @@ func (m *marks) at(i, place int, ts *[]token, hits *[]hit) {
 		}
 		*hits = append(*hits, h)
 	}
-	word := func(w int32, n int) { *ts = append(*ts, token{w, int32(place), int32(i), int32(min(i+n, len(s)))}) }
+	word := func(w int32, n int) {
+		*ts = append(*ts, token{w, int32(place), int32(i),
+			int32(min(i+n, len(s)))})
+	}
 	switch s[i] {
 	case '<':
 		m.angle(rest, add)
@@ -86,7 +95,8 @@ func (m *marks) angle(rest string, add addHit) {
 		if end := strings.Index(rest, "|>"); end > 2 && isWord(rest[2:end]) {
 			score := [2]int{5, 7}
 			switch strings.ToLower(rest[2:end]) {
-			case "im_start", "im_end", "eot_id", "start_header_id", "end_header_id", "system", "endoftext", "user", "assistant", "end":
+			case "im_start", "im_end", "eot_id", "start_header_id", "end_header_id", "system",
+				"endoftext", "user", "assistant", "end":
 				score = [2]int{7, 8}
 			}
 			add(idChatML, "chat-token", score, end+2)
@@ -107,7 +117,8 @@ func (m *marks) angle(rest string, add addHit) {
 	}
 	var b [longestTag]byte
 	n := 0
-	for n < len(name) && n < len(b) && (bytesAre[name[n]] == letter && name[n] < 0x80 || name[n] == '-') {
+	for n < len(name) && n < len(b) && (bytesAre[name[n]] == letter && name[n] < 0x80 ||
+		name[n] == '-') {
 		b[n] = lowerByte[name[n]]
 		n++
 	}
@@ -157,7 +168,8 @@ func (m *marks) fence(s string, i int, add addHit) {
 	opened := s[i] == '"' || len(rest) > 0 && rest[0] != '\n'
 	rest = strings.ToLower(strings.TrimLeft(rest, " \n"))
 	for _, w := range []string{"system", "admin", "override", "ignore"} {
-		if after, ok := strings.CutPrefix(rest, w); ok && opened && after != "" && (after[0] == ':' || after[0] == '\n' && s[i] == '`') {
+		if after, ok := strings.CutPrefix(rest, w); ok && opened && after != "" &&
+			(after[0] == ':' || after[0] == '\n' && s[i] == '`') {
 			add(idFence, "fence", [2]int{5, 7}, 3)
 		}
 	}
@@ -179,7 +191,8 @@ func (m *marks) label(s string, i int, add addHit) {
 	switch strings.TrimLeft(label, "# ") {
 	case "human", "assistant", "system", "user", "ai":
 		add(idLabel, "chat-label", [2]int{4, 5}, 1)
-	case "system prompt", "new system prompt", "system message", "system override", "system note", "system instruction", "system instructions":
+	case "system prompt", "new system prompt", "system message", "system override", "system note",
+		"system instruction", "system instructions":
 		add(idHeading, "system-label", [2]int{5, 7}, 1)
 	case "instruction", "instructions", "response":
 		if heading && i+1 < len(s) && s[i+1] == '\n' {
@@ -205,7 +218,8 @@ func (m *marks) image(rest string, add addHit) {
 	}
 	for pair := range strings.SplitSeq(query, "&") {
 		_, value, _ := strings.Cut(pair, "=")
-		if value != "" && (strings.IndexByte("{<[$", value[0]) >= 0 || strings.HasPrefix(strings.ToLower(value), "%7b") || placeholder(value)) {
+		if value != "" && (strings.IndexByte("{<[$", value[0]) >= 0 ||
+			strings.HasPrefix(strings.ToLower(value), "%7b") || placeholder(value)) {
 			add(idPicture, "picture-with-data", [2]int{8, 9}, i+2+len(address))
 			return
 		}

@@ -20,7 +20,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// labelled is a text with what it is. Where says in what it comes: a tool's result, its description, the description of a parameter, a server's instructions.
+// labelled is a text with what it is. Where says in what it comes: a tool's result, its
+// description, the description of a parameter, a server's instructions.
 type labelled struct {
 	Family string `json:"family"`
 	Where  string `json:"where"`
@@ -51,11 +52,14 @@ func (l labelled) message() *mcp.Message {
 	text := string(mcp.Quote(l.Text))
 	switch l.Where {
 	case "tool":
-		return answer("tools/list", `{"tools":[{"name":"tool","description":`+text+`,"inputSchema":{"type":"object"}}]}`)
+		return answer("tools/list", `{"tools":[{"name":"tool","description":`+text+
+			`,"inputSchema":{"type":"object"}}]}`)
 	case "parameter":
-		return answer("tools/list", `{"tools":[{"name":"tool","inputSchema":{"type":"object","properties":{"note":{"type":"string","description":`+text+`}}}}]}`)
+		return answer("tools/list",
+			`{"tools":[{"name":"tool","inputSchema":{"type":"object","properties":{"note":{"type":"string","description":`+text+`}}}}]}`)
 	case "instructions":
-		return answer("initialize", `{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"s","version":"1"},"instructions":`+text+`}`)
+		return answer("initialize",
+			`{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"s","version":"1"},"instructions":`+text+`}`)
 	}
 	return answer("tools/call", `{"content":[{"type":"text","text":`+text+`}]}`)
 }
@@ -87,7 +91,8 @@ func inspect(t testing.TB, s sdk.Stage, m *mcp.Message) sdk.Verdict {
 func acted(v sdk.Verdict) bool { return v.Action != pipeline.Allow }
 
 // rate counts, by family, how many texts something was done about.
-func rate(t testing.TB, rows []labelled, sensitivity string, show bool, wrong bool) (hit, all map[string]int) {
+func rate(t testing.TB, rows []labelled, sensitivity string, show bool,
+	wrong bool) (hit, all map[string]int) {
 	hit, all = map[string]int{}, map[string]int{}
 	for _, l := range rows {
 		s := stageOf(t, `{"sensitivity":"`+sensitivity+`"}`)
@@ -120,15 +125,18 @@ func TestRecallOnLabelledAttacks(t *testing.T) {
 	for _, name := range []string{"attacks.jsonl", "heldout.jsonl", "fresh.jsonl", "unseen.jsonl"} {
 		rows := lines[labelled](t, name)
 		for _, sensitivity := range []string{"relaxed", "standard", "strict"} {
-			hit, all := rate(t, rows, sensitivity, testing.Verbose() && sensitivity == "standard" && name == os.Getenv("SHOW"), false)
+			hit, all := rate(t, rows, sensitivity, testing.Verbose() && sensitivity == "standard" &&
+				name == os.Getenv("SHOW"), false)
 			var b strings.Builder
 			for _, f := range slices.Sorted(maps.Keys(all)) {
 				fmt.Fprintf(&b, " %s %d/%d", f, hit[f], all[f])
 			}
 			recall := float64(sum(hit)) / float64(sum(all))
-			t.Logf("%s, %s: %d of %d (%.2f):%s", name, sensitivity, sum(hit), sum(all), recall, b.String())
+			t.Logf("%s, %s: %d of %d (%.2f):%s", name, sensitivity, sum(hit), sum(all), recall,
+				b.String())
 			if recall < floors[name][sensitivity] {
-				t.Errorf("%s, %s: recall is %.2f, was %.2f", name, sensitivity, recall, floors[name][sensitivity])
+				t.Errorf("%s, %s: recall is %.2f, was %.2f", name, sensitivity, recall,
+					floors[name][sensitivity])
 			}
 		}
 	}
@@ -138,7 +146,8 @@ func TestFalsePositivesOnLabelledTexts(t *testing.T) {
 	for _, name := range []string{"benign.jsonl", "benign-heldout.jsonl"} {
 		rows := lines[labelled](t, name)
 		for _, sensitivity := range []string{"relaxed", "standard", "strict"} {
-			hit, all := rate(t, rows, sensitivity, testing.Verbose() && sensitivity == "standard" && name == os.Getenv("SHOW"), true)
+			hit, all := rate(t, rows, sensitivity, testing.Verbose() && sensitivity == "standard" &&
+				name == os.Getenv("SHOW"), true)
 			t.Logf("%s, %s: %d of %d: %v", name, sensitivity, sum(hit), sum(all), hit)
 		}
 	}
@@ -182,13 +191,17 @@ func TestFalsePositivesOnPublishedServers(t *testing.T) {
 				v := inspect(t, s, labelled{Where: "instructions", Text: x.Instructions}.message())
 				if acted(v) {
 					instructions++
-					t.Logf("%s: %s: its instructions: %s %v", sensitivity, x.Server, v.Reason, v.Findings)
+					t.Logf("%s: %s: its instructions: %s %v", sensitivity, x.Server, v.Reason,
+						v.Findings)
 				}
 			}
 		}
-		t.Logf("%s: %d of %d tools of %d servers hidden (%.2f %%), %d instructions", sensitivity, hidden, tools, len(servers), 100*float64(hidden)/float64(tools), instructions)
-		if sensitivity == "standard" && (float64(hidden) > 0.01*float64(tools) || instructions > 0) {
-			t.Errorf("%d of %d tools hidden, and %d instructions: more than one in a hundred", hidden, tools, instructions)
+		t.Logf("%s: %d of %d tools of %d servers hidden (%.2f %%), %d instructions", sensitivity,
+			hidden, tools, len(servers), 100*float64(hidden)/float64(tools), instructions)
+		if sensitivity == "standard" && (float64(hidden) > 0.01*float64(tools) ||
+			instructions > 0) {
+			t.Errorf("%d of %d tools hidden, and %d instructions: more than one in a hundred",
+				hidden, tools, instructions)
 		}
 	}
 }
@@ -208,7 +221,8 @@ func documents(dir string, size int, extensions ...string) (texts []labelled) {
 		}
 		for text := strings.ToValidUTF8(string(raw), ""); text != ""; {
 			n := min(len(text), size)
-			texts = append(texts, labelled{Family: path, Where: "result", Text: strings.ToValidUTF8(text[:n], "")})
+			texts = append(texts, labelled{Family: path, Where: "result",
+				Text: strings.ToValidUTF8(text[:n], "")})
 			text = text[n:]
 		}
 		return nil
@@ -218,8 +232,10 @@ func documents(dir string, size int, extensions ...string) (texts []labelled) {
 
 func TestFalsePositivesOnDocumentation(t *testing.T) {
 	root := goroot(t)
-	docs := []string{"../../../../shared/docs", filepath.Join(root, "doc"), filepath.Join(root, "api")}
-	code := []string{filepath.Join(root, "src/net"), filepath.Join(root, "src/crypto"), filepath.Join(root, "src/cmd/go/internal")}
+	docs := []string{"../../../../shared/docs", filepath.Join(root, "doc"), filepath.Join(root,
+		"api")}
+	code := []string{filepath.Join(root, "src/net"), filepath.Join(root, "src/crypto"),
+		filepath.Join(root, "src/cmd/go/internal")}
 	for _, c := range []struct {
 		name string
 		dirs []string
@@ -227,7 +243,8 @@ func TestFalsePositivesOnDocumentation(t *testing.T) {
 		most float64 // of texts that are refused, in standard
 	}{
 		{"documentation, sections of 4 KiB", docs, 4 << 10, 0.01},
-		{"documentation, whole", docs, 1 << 20, 1}, // there are few: the two that list attacks are refused
+		// there are few: the two that list attacks are refused
+		{"documentation, whole", docs, 1 << 20, 1},
 		{"Go code, whole files", code, 1 << 20, 0.01},
 	} {
 		var texts []labelled
@@ -249,7 +266,8 @@ func TestFalsePositivesOnDocumentation(t *testing.T) {
 					}
 				}
 			}
-			t.Logf("%s, %s: %d of %d refused (%.2f %%)", c.name, sensitivity, hit, len(texts), 100*float64(hit)/float64(len(texts)))
+			t.Logf("%s, %s: %d of %d refused (%.2f %%)", c.name, sensitivity, hit, len(texts),
+				100*float64(hit)/float64(len(texts)))
 			if sensitivity == "standard" && float64(hit) > c.most*float64(len(texts)) {
 				t.Errorf("%s: %d of %d texts refused", c.name, hit, len(texts))
 			}

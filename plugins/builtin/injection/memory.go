@@ -6,7 +6,8 @@ import (
 	"sync"
 )
 
-// Bounds of what is remembered. A list with more names than one server may have is refused; the principals that were not heard for longest, and servers of one principal, are forgotten.
+// Bounds of what is remembered. A list with more names than one server may have is refused; the
+// principals that were not heard for longest, and servers of one principal, are forgotten.
 const (
 	maxPrincipals = 256
 	maxServers    = 64
@@ -58,7 +59,8 @@ func (m *memory) of(principal string) *listed {
 		delete(m.principals, last.Value.(*listed).principal)
 		m.recent.Remove(last)
 	}
-	l := &listed{principal, make(map[string]map[item]*seen), make(map[string]map[place]bool), make(map[string]map[place]bool)}
+	l := &listed{principal, make(map[string]map[item]*seen), make(map[string]map[place]bool),
+		make(map[string]map[place]bool)}
 	m.principals[principal] = m.recent.PushFront(l)
 	return l
 }
@@ -91,7 +93,8 @@ func (m *memory) templates(principal, server string, yield func(template string,
 	}
 }
 
-// put remembers items of a server as they are listed now. It answers false when they are too many to be remembered.
+// put remembers items of a server as they are listed now. It answers false when they are too many
+// to be remembered.
 func (m *memory) put(principal, server string, items map[item]*seen) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -146,7 +149,8 @@ func unnote(in map[string]map[place]bool, word string, at place) {
 	}
 }
 
-// alike are the tools of other servers, and other tools of the same, whose names look like that of the tool at.
+// alike are the tools of other servers, and other tools of the same, whose names look like that of
+// the tool at.
 func (m *memory) alike(principal string, at place, skeleton string) (places []place) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -206,11 +210,15 @@ func (m *memory) shadow(principal string, at place) {
 	}
 }
 
-// distinctive says whether a word can only be a name: it has an underscore or a capital inside, and is not short.
+// distinctive says whether a word can only be a name: it has an underscore or a capital inside, and
+// is not short.
 func distinctive(word string) bool {
 	if len(word) < 6 {
 		return false
 	}
 	inner := word[1 : len(word)-1]
-	return strings.IndexByte(inner, '_') >= 0 || strings.IndexByte(inner, '-') >= 0 || strings.IndexFunc(inner, func(r rune) bool { return r >= 'A' && r <= 'Z' }) >= 0 && strings.ToUpper(word) != word
+	return strings.IndexByte(inner, '_') >= 0 || strings.IndexByte(inner, '-') >= 0 ||
+		strings.IndexFunc(inner, func(r rune) bool {
+			return r >= 'A' && r <= 'Z'
+		}) >= 0 && strings.ToUpper(word) != word
 }

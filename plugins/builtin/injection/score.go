@@ -26,7 +26,8 @@ const (
 	families
 )
 
-var familyNames = [families]string{"override", "role", "delimiter", "concealment", "exfiltration", "coercion", "hidden", "terminal", "confusable", "shadowing", "reference", "classifier"}
+var familyNames = [families]string{"override", "role", "delimiter", "concealment", "exfiltration",
+	"coercion", "hidden", "terminal", "confusable", "shadowing", "reference", "classifier"}
 
 func (f family) String() string { return familyNames[f] }
 
@@ -48,10 +49,12 @@ type reading struct {
 	all   []hit
 }
 
-// window is how many words attacks are spread over at most: what stands further apart is not added up.
+// window is how many words attacks are spread over at most: what stands further apart is not added
+// up.
 const window = 120
 
-// weakened is what remains of a score where the text speaks about attacks: attack and about count the words that say so. A definition has no reason to, but to quote one.
+// weakened is what remains of a score where the text speaks about attacks: attack and about count
+// the words that say so. A definition has no reason to, but to quote one.
 func weakened(h *hit, quoted bool, attack, about int, meta bool) int {
 	score := h.score
 	switch {
@@ -82,7 +85,10 @@ func (g reader) read(s string, meta bool) reading {
 	ts := make([]token, 0, 8+len(p.s)/16)
 	var hits []hit
 	m := marks{g: g.grammar, p: p, meta: meta}
-	g.lexicon.read(p, func(t token) { ts = append(ts, t) }, func(i, place int) { m.at(i, place, &ts, &hits) })
+	g.lexicon.read(p, func(t token) { ts = append(ts, t) }, func(i, place int) {
+		m.at(i, place, &ts,
+			&hits)
+	})
 	met := make(map[int32]int) // how often a rule has been met
 	for i := range ts {
 		for _, n := range g.starts[ts[i].word] {
@@ -92,7 +98,8 @@ func (g reader) read(s string, meta bool) reading {
 				continue
 			}
 			met[n]++
-			h := hit{r.family, r.name, r.id, r.content, ts[i].place, int(ts[i].from), int(ts[end].to)}
+			h := hit{r.family, r.name, r.id, r.content, ts[i].place, int(ts[i].from),
+				int(ts[end].to)}
 			if meta {
 				h.score = r.meta
 			}
@@ -150,11 +157,15 @@ func (g *grammar) weaken(s string, ts []token, hits []hit, meta bool) {
 	for i := range hits {
 		h := &hits[i]
 		attack, about := 0, 0
-		first, _ := slices.BinarySearchFunc(ts, h.place-18, func(t token, place int32) int { return cmp.Compare(t.place, place) })
+		first, _ := slices.BinarySearchFunc(ts, h.place-18, func(t token, place int32) int {
+			return cmp.Compare(t.place, place)
+		})
 		for j := first; j < len(ts) && ts[j].place <= h.place+24; j++ {
 			from := int(ts[j].from)
 			switch {
-			case from >= h.from && from < h.to, from > 0 && (s[from-1] == '.' || s[from-1] == '@' || s[from-1] == '/'): // of the phrase itself, or of an address
+			case from >= h.from && from < h.to, from > 0 && (s[from-1] == '.' || s[from-1] == '@' ||
+				s[from-1] == '/'):
+				// of the phrase itself, or of an address
 			case g.has(ts[j].word, g.attack):
 				attack++
 			case g.has(ts[j].word, g.about):
@@ -172,7 +183,8 @@ func (g *grammar) weaken(s string, ts []token, hits []hit, meta bool) {
 // longestQuote is how far quotation marks may be from what they quote.
 const longestQuote = 240
 
-// quoted says whether what stands at i is within quotation marks, or within a span of code, of its line. Strings of JSON are no quotations: most results are JSON.
+// quoted says whether what stands at i is within quotation marks, or within a span of code, of its
+// line. Strings of JSON are no quotations: most results are JSON.
 func quoted(s string, i int) bool {
 	line := s[max(0, i-2000):i]
 	if n := strings.LastIndexByte(line, '\n'); n >= 0 {
@@ -181,16 +193,20 @@ func quoted(s string, i int) bool {
 	rest := s[i:min(len(s), i+longestQuote)]
 	for _, mark := range []string{`"`, "`"} {
 		open := strings.LastIndex(line, mark)
-		if open < 0 || len(line)-open > longestQuote || strings.Count(line, mark)%2 == 0 || !strings.Contains(rest, mark) {
+		if open < 0 || len(line)-open > longestQuote || strings.Count(line, mark)%2 == 0 ||
+			!strings.Contains(rest, mark) {
 			continue
 		}
 		before := strings.TrimRight(line[:open], " ")
-		if mark == "`" || before == "" || !strings.HasSuffix(before, `":`) && strings.IndexByte("[{,", before[len(before)-1]) < 0 {
+		if mark == "`" || before == "" || !strings.HasSuffix(before, `":`) &&
+			strings.IndexByte("[{,", before[len(before)-1]) < 0 {
 			return true
 		}
 	}
 	near := line[max(0, len(line)-longestQuote):]
-	return strings.Count(near, "“") > strings.Count(near, "”") && strings.Contains(rest, "”") || strings.Count(near, "«") > strings.Count(near, "»") && strings.Contains(rest, "»") ||
+	return strings.Count(near, "“") > strings.Count(near, "”") && strings.Contains(rest, "”") ||
+		strings.Count(near, "«") > strings.Count(near, "»") && strings.Contains(rest, "»") ||
 		strings.Count(near, "„") > strings.Count(near, "“") && strings.Contains(rest, "“") ||
-		strings.Count(near, " '") > strings.Count(near, "' ")+strings.Count(near, "',")+strings.Count(near, "'.") && strings.Contains(rest, "'")
+		strings.Count(near, " '") > strings.Count(near, "' ")+strings.Count(near,
+			"',")+strings.Count(near, "'.") && strings.Contains(rest, "'")
 }

@@ -104,14 +104,15 @@ const maxFindings = 100
 
 // inspection is the judging of one message, or of one item of a list.
 type inspection struct {
-	s      *stage
-	meta   bool
-	at     string          // pointer of the item in the message; "" for the message
-	names  map[string]bool // pointers of texts that are names: those cannot be stripped
-	pooled map[int]hit     // of an item: the best hit of each rule, wherever it is; nil for a message
-	action action          // the strictest so far
-	why    [families]bool  // the families behind action
-	places []string        // pointers of what is to be hidden or denied
+	s     *stage
+	meta  bool
+	at    string          // pointer of the item in the message; "" for the message
+	names map[string]bool // pointers of texts that are names: those cannot be stripped
+	// of an item: the best hit of each rule, wherever it is; nil for a message
+	pooled map[int]hit
+	action action         // the strictest so far
+	why    [families]bool // the families behind action
+	places []string       // pointers of what is to be hidden or denied
 
 	cuts     []scan.Cut
 	findings []pipeline.Finding
@@ -119,7 +120,8 @@ type inspection struct {
 
 func (in *inspection) find(f family, name, pointer string) {
 	x := pipeline.Finding{Type: f.String() + "/" + name, Pointer: in.at + pointer}
-	if len(in.findings) < maxFindings && (len(in.findings) == 0 || in.findings[len(in.findings)-1] != x) {
+	if len(in.findings) < maxFindings && (len(in.findings) == 0 ||
+		in.findings[len(in.findings)-1] != x) {
 		in.findings = append(in.findings, x)
 	}
 }
@@ -216,7 +218,8 @@ func (in *inspection) unseen(t scan.Text) (secret string) {
 	return secret
 }
 
-// judge weighs what was read in t: in it as it stands, or, with a span, in what was written there in another writing. more is added to a score that is worth a finding.
+// judge weighs what was read in t: in it as it stands, or, with a span, in what was written there
+// in another writing. more is added to a score that is worth a finding.
 func (in *inspection) judge(t scan.Text, r reading, at *scan.Span, more int) {
 	if len(r.hits) == 0 {
 		return
@@ -263,7 +266,8 @@ func (in *inspection) judge(t scan.Text, r reading, at *scan.Span, more int) {
 	}
 	for _, h := range r.all {
 		if h.score > 0 {
-			in.cuts = append(in.cuts, scan.Cut{Text: t, Span: sentenceOf(t.S, r.plain.from(h.from), r.plain.from(h.to)), With: removed})
+			in.cuts = append(in.cuts, scan.Cut{Text: t, Span: sentenceOf(t.S, r.plain.from(h.from),
+				r.plain.from(h.to)), With: removed})
 		}
 	}
 }
@@ -312,7 +316,8 @@ func (in *inspection) across(m *mcp.Message) {
 		}
 		blocks++
 		if len(text) > 2*seam {
-			text = strings.ToValidUTF8(text[:seam], "") + "\n\n" + strings.ToValidUTF8(text[len(text)-seam:], "")
+			text = strings.ToValidUTF8(text[:seam],
+				"") + "\n\n" + strings.ToValidUTF8(text[len(text)-seam:], "")
 		}
 		b.WriteString(text)
 		b.WriteByte(' ')
@@ -386,7 +391,8 @@ func (s *stage) refused(m *mcp.Message) string {
 	return ""
 }
 
-// refusedByTemplate judges a resource that was not listed itself: it is hidden if only a hidden template names it.
+// refusedByTemplate judges a resource that was not listed itself: it is hidden if only a hidden
+// template names it.
 func (s *stage) refusedByTemplate(m *mcp.Message, uri string) string {
 	hidden, open := false, false
 	s.memory.templates(m.Principal, m.Server, func(template string, is bool) {

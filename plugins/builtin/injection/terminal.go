@@ -13,7 +13,8 @@ const (
 	csi = 0x9b // as one character; its UTF-8 is two bytes
 )
 
-// control is the control character at i, with all of the sequence that it begins. A change of colour leaves nothing behind; everything else is made visible.
+// control is the control character at i, with all of the sequence that it begins. A change of
+// colour leaves nothing behind; everything else is made visible.
 func control(s string, i int) unseen {
 	r, n := utf8.DecodeRuneInString(s[i:])
 	end, rule := i+n, "control-character"

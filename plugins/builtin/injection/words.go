@@ -10,7 +10,8 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// plain is a text as its words are read: in lower case, compatibility forms and accents resolved, without what is not seen.
+// plain is a text as its words are read: in lower case, compatibility forms and accents resolved,
+// without what is not seen.
 type plain struct {
 	s     string
 	moved []move // in order; nil when everything is in its place
@@ -21,7 +22,9 @@ type move struct{ at, from int }
 
 // from is where byte i of p.s stands in the text.
 func (p plain) from(i int) int {
-	n, found := slices.BinarySearchFunc(p.moved, i, func(m move, i int) int { return cmp.Compare(m.at, i) })
+	n, found := slices.BinarySearchFunc(p.moved, i, func(m move, i int) int {
+		return cmp.Compare(m.at, i)
+	})
 	if !found {
 		n--
 	}
@@ -74,7 +77,8 @@ func ascii(s string) int {
 
 // appendPlain appends r decomposed and in lower case, without marks.
 func appendPlain(b []byte, r rune) []byte {
-	if r >= 0x1f130 && r <= 0x1f189 { // letters in squares and circles, which decompose in part only
+	// letters in squares and circles, which decompose in part only
+	if r >= 0x1f130 && r <= 0x1f189 {
 		return append(b, byte('a'+(r-0x1f130)%32%26))
 	}
 	if d := norm.NFKD.PropertiesString(string(r)).Decomposition(); d != nil {
@@ -90,7 +94,8 @@ func appendPlain(b []byte, r rune) []byte {
 
 // ideographic says whether words are not told apart by spaces where r stands.
 func ideographic(r rune) bool {
-	return r >= 0x3041 && r <= 0x30ff || r >= 0x3400 && r <= 0x9fff || r >= 0xf900 && r <= 0xfaff || r >= 0x20000 && r <= 0x323af
+	return r >= 0x3041 && r <= 0x30ff || r >= 0x3400 && r <= 0x9fff || r >= 0xf900 && r <= 0xfaff ||
+		r >= 0x20000 && r <= 0x323af
 }
 
 // token is a word that the lexicon knows, or a mark.
@@ -110,7 +115,8 @@ const (
 var bytesAre = func() (t [256]byte) {
 	for c := range 256 {
 		switch {
-		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '_', c == '\'', c >= 0x80:
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '_', c == '\'',
+			c >= 0x80:
 			t[c] = letter
 		case c == '.' || c == '!' || c == '?' || c == ';' || c == '\n':
 			t[c] = stop
@@ -141,7 +147,8 @@ const (
 	hashPrime uint32 = 16777619
 )
 
-// read calls known for each word of p that the lexicon has, and other for each byte that may begin a mark, with the place in words.
+// read calls known for each word of p that the lexicon has, and other for each byte that may begin
+// a mark, with the place in words.
 func (x *lexicon) read(p plain, known func(token), other func(i, place int)) {
 	s := p.s
 	place := 0
@@ -157,7 +164,8 @@ func (x *lexicon) read(p plain, known func(token), other func(i, place int)) {
 			}
 			if k&stop != 0 {
 				switch {
-				case c == '.' && i+1 < len(s) && bytesAre[s[i+1]]&letter != 0: // .env, and the dots within names
+				case c == '.' && i+1 < len(s) && bytesAre[s[i+1]]&letter != 0:
+					// .env, and the dots within names
 				case c == '\n' && (i+1 == len(s) || s[i+1] != '\n'):
 				default:
 					place += sentence
@@ -185,7 +193,8 @@ func (x *lexicon) read(p plain, known func(token), other func(i, place int)) {
 				continue
 			}
 		}
-		if i+1 < len(s) && s[i] == '.' && x.dotted[lowerByte[c]] && bytesAre[s[i+1]] == letter { // mcp.json
+		// mcp.json
+		if i+1 < len(s) && s[i] == '.' && x.dotted[lowerByte[c]] && bytesAre[s[i+1]] == letter {
 			end := i + 1
 			for end < len(s) && bytesAre[s[end]] == letter && end-from < x.longest {
 				end++
@@ -214,14 +223,17 @@ func (x *lexicon) read(p plain, known func(token), other func(i, place int)) {
 	}
 }
 
-// disguised looks a word up that is not in the lexicon as it stands: with an apostrophe, in parts, or with digits for letters.
+// disguised looks a word up that is not in the lexicon as it stands: with an apostrophe, in parts,
+// or with digits for letters.
 func (x *lexicon) disguised(s string, from, to, place int, known func(token)) {
 	word := s[from:to]
 	digits, letters := false, false
 	for i := range len(word) {
 		switch c := word[i]; {
 		case c == '\'' || c == '_':
-			for part := range strings.FieldsFuncSeq(word, func(r rune) bool { return r == '\'' || r == '_' }) {
+			for part := range strings.FieldsFuncSeq(word, func(r rune) bool {
+				return r == '\'' || r == '_'
+			}) {
 				if w := x.lookup(part); w >= 0 {
 					known(token{w, int32(place), int32(from), int32(to)})
 				}
@@ -246,17 +258,20 @@ func (x *lexicon) disguised(s string, from, to, place int, known func(token)) {
 
 var leet = strings.NewReplacer("0", "o", "3", "e", "4", "a", "5", "s", "7", "t")
 
-// spaced reads letters with spaces between them, at least five, as the words that they make. to is where they end.
+// spaced reads letters with spaces between them, at least five, as the words that they make. to is
+// where they end.
 func (x *lexicon) spaced(s string, from, place int, known func(token)) (to int, ok bool) {
 	var b []byte
 	for i := from; ; {
 		b = append(b, s[i])
 		to = i + 1
 		next := to
-		for next < len(s) && next < to+4 && (s[next] == ' ' || s[next] == '-' || s[next] == '.' || s[next] == '*') {
+		for next < len(s) && next < to+4 && (s[next] == ' ' || s[next] == '-' || s[next] == '.' ||
+			s[next] == '*') {
 			next++
 		}
-		if next == to || next >= len(s) || bytesAre[s[next]] != letter || s[next] >= 0x80 || next+1 < len(s) && bytesAre[s[next+1]]&letter != 0 || len(b) > 200 {
+		if next == to || next >= len(s) || bytesAre[s[next]] != letter || s[next] >= 0x80 ||
+			next+1 < len(s) && bytesAre[s[next+1]]&letter != 0 || len(b) > 200 {
 			break
 		}
 		i = next
@@ -268,7 +283,8 @@ func (x *lexicon) spaced(s string, from, place int, known func(token)) (to int, 
 	return to, true
 }
 
-// within finds the words of the lexicon in a run of letters, the longest first. All of them stand where the run does.
+// within finds the words of the lexicon in a run of letters, the longest first. All of them stand
+// where the run does.
 func (x *lexicon) within(run string, from, to, place int, known func(token)) {
 	for i := 0; i < len(run); {
 		n := 1
@@ -332,7 +348,8 @@ func (x *lexicon) foreign(s string, from, to, place int, known func(token)) int 
 	return place
 }
 
-// longestAt is the longest word of the lexicon that s begins with, by characters; or its first character, and none.
+// longestAt is the longest word of the lexicon that s begins with, by characters; or its first
+// character, and none.
 func (x *lexicon) longestAt(s string) (n int, word int32) {
 	n, word = len(s), -1
 	end := 0

@@ -42,10 +42,12 @@ func TestARefusedCallCountsNowhere(t *testing.T) {
 		s := newStage(t, `{"calls":[{"per":"principal","rate":6,"burst":2},{"per":"tool","tools":["w*"],"except":["walk"],"rate":6,"burst":1}]`+noMore)
 		passes(t, s, call("write", `{}`))
 		for range 5 {
-			refuses(t, s, call("write", `{}`), "calls[1]: more than 6 a minute per tool (burst 1), the next in 10s", "rate")
+			refuses(t, s, call("write", `{}`),
+				"calls[1]: more than 6 a minute per tool (burst 1), the next in 10s", "rate")
 		}
 		passes(t, s, call("walk", `{}`))
-		refuses(t, s, call("read", `{}`), "calls[0]: more than 6 a minute per principal (burst 2), the next in 10s", "rate")
+		refuses(t, s, call("read", `{}`),
+			"calls[0]: more than 6 a minute per principal (burst 2), the next in 10s", "rate")
 	})
 }
 
@@ -54,8 +56,10 @@ func TestWhatServersAskIsLimitedPerServer(t *testing.T) {
 		s := newStage(t, `{"calls":[{"per":"server","methods":["sampling/createMessage","elicitation/create","notifications/message"],"rate":60,"burst":2}]`+noMore)
 		passes(t, s, ask("sampling/createMessage"))
 		passes(t, s, ask("elicitation/create"))
-		refuses(t, s, ask("sampling/createMessage"), "calls[0]: more than 60 a minute per server (burst 2), the next in 1s", "rate")
-		refuses(t, s, notify("notifications/message", mcp.ToClient), "calls[0]: more than 60 a minute per server (burst 2), the next in 1s", "rate")
+		refuses(t, s, ask("sampling/createMessage"),
+			"calls[0]: more than 60 a minute per server (burst 2), the next in 1s", "rate")
+		refuses(t, s, notify("notifications/message", mcp.ToClient),
+			"calls[0]: more than 60 a minute per server (burst 2), the next in 1s", "rate")
 		passes(t, s, ask("sampling/createMessage", at("other")))
 		passes(t, s, ask("roots/list"))
 		passes(t, s, call("read", `{}`))
@@ -69,12 +73,14 @@ func TestCallsAtOnce(t *testing.T) {
 		s := newStage(t, config)
 		passes(t, s, call("read", `{}`, in("1")))
 		passes(t, s, call("read", `{}`, in("2")))
-		refuses(t, s, call("read", `{}`, in("3")), "calls[0]: 2 are open per tool, as many as may be", "concurrency")
+		refuses(t, s, call("read", `{}`, in("3")),
+			"calls[0]: 2 are open per tool, as many as may be", "concurrency")
 		open(s)
 	}
 	isFull := func(t *testing.T, s sdk.Stage) {
 		t.Helper()
-		refuses(t, s, call("read", `{}`, in("99")), "calls[0]: 2 are open per tool, as many as may be", "concurrency")
+		refuses(t, s, call("read", `{}`, in("99")),
+			"calls[0]: 2 are open per tool, as many as may be", "concurrency")
 	}
 	hasRoom := func(t *testing.T, s sdk.Stage) {
 		t.Helper()
@@ -159,20 +165,23 @@ func TestCallsAtOnce(t *testing.T) {
 	}
 }
 
-// One principal can name as many tools as it likes. It fills its own ledger, and nobody else's, and what has come to rest makes room.
+// One principal can name as many tools as it likes. It fills its own ledger, and nobody else's, and
+// what has come to rest makes room.
 func TestOnePrincipalFillsNobodyElsesLedger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, `{"calls":[{"per":"tool","rate":60,"burst":2}]`+noMore)
 		for i := range 1024 {
 			passes(t, s, call(fmt.Sprint("tool", i), `{}`))
 		}
-		refuses(t, s, call("another", `{}`), "not counted: more than 1024 tools and servers at once", "full")
+		refuses(t, s, call("another", `{}`),
+			"not counted: more than 1024 tools and servers at once", "full")
 		passes(t, s, call("tool7", `{}`))
 		passes(t, s, call("another", `{}`, from("bob", "s1")))
 		time.Sleep(time.Second)
 		passes(t, s, call("another", `{}`))
 		passes(t, s, call("tool7", `{}`))
-		refuses(t, s, call("tool7", `{}`), "calls[0]: more than 60 a minute per tool (burst 2), the next in 1s", "rate")
+		refuses(t, s, call("tool7", `{}`),
+			"calls[0]: more than 60 a minute per tool (burst 2), the next in 1s", "rate")
 	})
 }
 

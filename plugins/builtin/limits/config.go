@@ -61,13 +61,15 @@ const (
 	perPrincipal = "principal"
 )
 
-// defaults are generous: they are to stop what went wrong, not what is busy. None counts open calls, because a stage may not hear of their end (doc.go).
+// defaults are generous: they are to stop what went wrong, not what is busy. None counts open
+// calls, because a stage may not hear of their end (doc.go).
 func defaults() config {
 	return config{
 		Calls: []rule{
 			{Per: perTool, Rate: 240, Burst: 60},
 			{Per: perPrincipal, Rate: 600, Burst: 200},
-			{Per: perServer, Methods: []string{"sampling/createMessage", "elicitation/create"}, Rate: 30, Burst: 10},
+			{Per: perServer, Methods: []string{"sampling/createMessage", "elicitation/create"},
+				Rate: 30, Burst: 10},
 		},
 		Timeout: "60s",
 		Loop:    loop{Action: "deny", Same: 10, Within: "2m"},
@@ -114,7 +116,8 @@ func parse(raw []byte) (config, error) {
 		errs = append(errs, errors.New("result.media: must not be below 0"))
 	}
 	if len(errs) == 0 && len(c.Calls) == 0 && !c.Loop.on() && !c.Result.on() {
-		errs = append(errs, errors.New("nothing is limited: set calls, loop or result, or leave the plugin out"))
+		errs = append(errs, errors.New("nothing is limited: set calls, loop or result, or leave "+
+			"the plugin out"))
 	}
 	return c, errors.Join(errs...)
 }
@@ -139,10 +142,12 @@ func (r *rule) check() error {
 	for i, name := range r.Methods {
 		method, known := mcp.Lookup(name)
 		if !known {
-			return fmt.Errorf("methods[%d]: the protocol has no such method: write it as in \"tools/call\"", i)
+			return fmt.Errorf("methods[%d]: the protocol has no such method: write it as in "+
+				"\"tools/call\"", i)
 		}
 		if r.Concurrent > 0 && (method.Kind != mcp.Request || method.From == mcp.ToClient) {
-			return fmt.Errorf("concurrent: counts the requests of clients only, and %s is none", name)
+			return fmt.Errorf("concurrent: counts the requests of clients only, and %s is none",
+				name)
 		}
 		callsOnly = callsOnly && name == "tools/call"
 	}
@@ -150,7 +155,8 @@ func (r *rule) check() error {
 	case !callsOnly && r.Per == perTool:
 		return errors.New(`per: "tool" is for tools/call: write "server" or "principal"`)
 	case !callsOnly && (r.Tools != nil || r.Except != nil):
-		return errors.New("tools: are for tools/call: leave tools and except out, or the other methods")
+		return errors.New("tools: are for tools/call: leave tools and except out, or the other " +
+			"methods")
 	case slices.Contains(r.Tools, ""), slices.Contains(r.Except, ""):
 		return errors.New("tools: an empty name is no tool")
 	case r.Rate < 0, r.Burst < 0, r.Concurrent < 0:
@@ -167,7 +173,8 @@ func (r *rule) check() error {
 
 // fits says whether the rule is about m.
 func (r *rule) fits(m *mcp.Message) bool {
-	return slices.Contains(r.Methods, m.Method) && (r.Tools == nil || match(r.Tools, m.Name)) && !match(r.Except, m.Name)
+	return slices.Contains(r.Methods, m.Method) && (r.Tools == nil || match(r.Tools, m.Name)) &&
+		!match(r.Except, m.Name)
 }
 
 // match says whether a name is one of the patterns'.
@@ -216,7 +223,8 @@ func (c *config) wants() pipeline.Wants {
 		want(mcp.ToServer, request, "tools/call")
 	}
 	if c.Result.on() {
-		want(mcp.ToClient, answer, "tools/call", "resources/read", "prompts/get", "tasks/result", "tasks/get")
+		want(mcp.ToClient, answer, "tools/call", "resources/read", "prompts/get", "tasks/result",
+			"tasks/get")
 		want(mcp.ToClient, notification, "notifications/tasks")
 	}
 	return w

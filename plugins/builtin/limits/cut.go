@@ -60,7 +60,8 @@ func decoded(quoted []byte) []byte {
 	if len(quoted) == 0 || quoted[0] != '"' {
 		return nil
 	}
-	plain, _ := jsontext.AppendUnquote(nil, quoted) // the error says that there is a U+FFFD in it now
+	// the error says that there is a U+FFFD in it now
+	plain, _ := jsontext.AppendUnquote(nil, quoted)
 	return plain
 }
 

@@ -42,7 +42,8 @@ func tell(m *mcp.Message, more []told) *mcp.Message {
 }
 
 func call(tool, arguments string, more ...told) *mcp.Message {
-	m := mcp.NewRequest("1", "tools/call", []byte(`{"name":`+string(mcp.Quote(tool))+`,"arguments":`+arguments+`}`))
+	m := mcp.NewRequest("1", "tools/call", []byte(`{"name":`+string(mcp.Quote(tool))+
+		`,"arguments":`+arguments+`}`))
 	m.To, m.Name = mcp.ToServer, tool
 	return tell(m, more)
 }
@@ -87,14 +88,17 @@ func inspect(t testing.TB, s sdk.Stage, m *mcp.Message) sdk.Verdict {
 func passes(t testing.TB, s sdk.Stage, m *mcp.Message) {
 	t.Helper()
 	if v := inspect(t, s, m); v.Action != pipeline.Allow {
-		t.Fatalf("%s of %s: got the action %d (%s), want it allowed", m.Method, m.Name, v.Action, v.Reason)
+		t.Fatalf("%s of %s: got the action %d (%s), want it allowed", m.Method, m.Name, v.Action,
+			v.Reason)
 	}
 }
 
 func refuses(t testing.TB, s sdk.Stage, m *mcp.Message, why, kind string) {
 	t.Helper()
 	v := inspect(t, s, m)
-	if v.Action != pipeline.Deny || v.Reason != why || len(v.Findings) == 0 || v.Findings[0].Type != kind {
-		t.Fatalf("%s of %s: got the action %d (%q, findings %v), want it refused (%q, %s)", m.Method, m.Name, v.Action, v.Reason, v.Findings, why, kind)
+	if v.Action != pipeline.Deny || v.Reason != why || len(v.Findings) == 0 ||
+		v.Findings[0].Type != kind {
+		t.Fatalf("%s of %s: got the action %d (%q, findings %v), want it refused (%q, %s)",
+			m.Method, m.Name, v.Action, v.Reason, v.Findings, why, kind)
 	}
 }

@@ -11,13 +11,16 @@ import (
 	"gatekit/core/mcp"
 )
 
-// Bounds of what is remembered. What has come to rest is forgotten when there is need for its place, which changes nothing; beyond that messages are refused.
+// Bounds of what is remembered. What has come to rest is forgotten when there is need for its
+// place, which changes nothing; beyond that messages are refused.
 const (
-	maxCounts   = 1024    // of one principal
-	allCounts   = 1 << 18 // of all
-	maxTrails   = 256     // of one principal: sessions with calls that may be a loop's; beyond that the quietest is forgotten
-	allTrails   = 8192    // of all
-	maxOpen     = 4096    // of one principal: calls that a rule with concurrent counts
+	maxCounts = 1024    // of one principal
+	allCounts = 1 << 18 // of all
+	// of one principal: sessions with calls that may be a loop's; beyond that the quietest is
+	// forgotten
+	maxTrails   = 256
+	allTrails   = 8192 // of all
+	maxOpen     = 4096 // of one principal: calls that a rule with concurrent counts
 	sweepEvery  = time.Minute
 	sweepInNeed = time.Second
 )
@@ -91,12 +94,14 @@ func (l *ledger) admit(q question) *refusal {
 	}
 	a := l.of[q.m.Principal]
 	if a == nil {
-		a = &account{counts: map[countKey]*count{}, open: map[openKey]*open{}, trails: map[string]*trail{}}
+		a = &account{counts: map[countKey]*count{}, open: map[openKey]*open{},
+			trails: map[string]*trail{}}
 		l.of[q.m.Principal] = a
 	}
 	if q.loop != nil {
 		if n := a.trails[q.m.Session].again(q); n >= q.loop.Same {
-			return &refusal{"loop", fmt.Sprintf("loop: the same call %d times within %v, and nothing new in between", n, q.loop.within)}
+			return &refusal{"loop", fmt.Sprintf("loop: the same call %d times within %v, and "+
+				"nothing new in between", n, q.loop.within)}
 		}
 	}
 	key := openKey{q.m.Session, q.m.Exchange, q.m.Server}
@@ -167,7 +172,8 @@ func (r numbered) refuses(a *account, c *count, q question, again bool) *refusal
 	if r.Concurrent > 0 && !again && c.open >= r.Concurrent {
 		a.expire(q.now)
 		if c.open >= r.Concurrent {
-			return &refusal{"concurrency", fmt.Sprintf("calls[%d]: %d are open per %s, as many as may be", r.i, c.open, r.Per)}
+			return &refusal{"concurrency",
+				fmt.Sprintf("calls[%d]: %d are open per %s, as many as may be", r.i, c.open, r.Per)}
 		}
 	}
 	if c.rate == nil {
@@ -176,7 +182,8 @@ func (r numbered) refuses(a *account, c *count, q question, again bool) *refusal
 	if have := c.rate.TokensAt(q.now); have < 1 {
 		wait := time.Duration((1 - have) / float64(r.Rate) * float64(time.Minute))
 		tenths := time.Duration(math.Ceil(wait.Seconds()*10)) * 100 * time.Millisecond
-		return &refusal{"rate", fmt.Sprintf("calls[%d]: more than %d a minute per %s (burst %d), the next in %v", r.i, r.Rate, r.Per, r.Burst, tenths)}
+		return &refusal{"rate", fmt.Sprintf("calls[%d]: more than %d a minute per %s (burst "+
+			"%d), the next in %v", r.i, r.Rate, r.Per, r.Burst, tenths)}
 	}
 	return nil
 }
@@ -211,7 +218,8 @@ func (l *ledger) room(a *account, q question, fresh int, waits bool) *refusal {
 	return nil
 }
 
-// alive says that the call that m belongs to is being worked on, so that it counts as open until then.
+// alive says that the call that m belongs to is being worked on, so that it counts as open until
+// then.
 func (l *ledger) alive(m *mcp.Message, until time.Time) {
 	if m.Exchange == "" {
 		return
@@ -253,7 +261,8 @@ func (a *account) expire(now time.Time) {
 	}
 }
 
-// sweep forgets what has come to rest: a count that is as if nothing had been counted, a trail that nothing is remembered of.
+// sweep forgets what has come to rest: a count that is as if nothing had been counted, a trail that
+// nothing is remembered of.
 func (l *ledger) sweep(now time.Time) {
 	l.swept = now
 	for principal, a := range l.of {

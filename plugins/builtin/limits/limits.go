@@ -21,9 +21,10 @@ func Plugin() sdk.Plugin {
 		panic("limits: its defaults are wrong: " + err.Error())
 	}
 	return sdk.Plugin{
-		Name:     "limits",
-		Version:  "1.0.0",
-		Doc:      "limits calls a minute, calls at once, the same call again and again, and the size of results",
+		Name:    "limits",
+		Version: "1.0.0",
+		Doc: "limits calls a minute, calls at once, the same call again and again, and the " +
+			"size of results",
 		Wants:    c.wants(),
 		Needs:    sdk.Needs{Body: true},
 		Schema:   schema,
@@ -87,7 +88,8 @@ func (s *stage) admit(ctx context.Context, m *mcp.Message) (sdk.Verdict, error) 
 			q.rules = append(q.rules, numbered{r, i})
 		}
 	}
-	if l := &s.config.Loop; l.on() && m.Method == "tools/call" && m.Kind == mcp.Request && m.To == mcp.ToServer && !match(l.Except, m.Name) {
+	if l := &s.config.Loop; l.on() && m.Method == "tools/call" && m.Kind == mcp.Request &&
+		m.To == mcp.ToServer && !match(l.Except, m.Name) {
 		step, err := digest(m)
 		if err != nil {
 			return sdk.Verdict{}, fmt.Errorf("digest of the arguments: %w", err)
@@ -109,10 +111,12 @@ func (s *stage) admit(ctx context.Context, m *mcp.Message) (sdk.Verdict, error) 
 	return sdk.Allow(), nil
 }
 
-// asking is how long a client may take for a server's question; the call that it belongs to is open all the while.
+// asking is how long a client may take for a server's question; the call that it belongs to is open
+// all the while.
 const asking = 10 * time.Minute
 
-// canary is a result that is too large. What depends on more than one message cannot be shown by one.
+// canary is a result that is too large. What depends on more than one message cannot be shown by
+// one.
 func canary(raw []byte) *sdk.Canary {
 	c, err := parse(raw)
 	if err != nil || !c.Result.on() || c.Result.Bytes > largestCanary {
@@ -124,7 +128,8 @@ func canary(raw []byte) *sdk.Canary {
 	}
 	content := append([]byte(`{"content":[{"type":"text","text":`), mcp.Quote(string(text))...)
 	m := mcp.NewResponse("1", append(content, "}]}"...))
-	m.To, m.Method, m.Server, m.Name, m.Session, m.Exchange = mcp.ToClient, "tools/call", "canary", "canary", "canary", "1"
+	m.To, m.Method, m.Server, m.Name, m.Session, m.Exchange = mcp.ToClient, "tools/call", "canary",
+		"canary", "canary", "1"
 	action := pipeline.Modify
 	if c.Result.Action == "deny" {
 		action = pipeline.Deny

@@ -8,7 +8,8 @@ import (
 	"gatekit/core/mcp"
 )
 
-// maxSteps bounds a trail, and so the loops that are seen: the same call so often, times as many calls as the loop has, must be within it.
+// maxSteps bounds a trail, and so the loops that are seen: the same call so often, times as many
+// calls as the loop has, must be within it.
 const maxSteps = 256
 
 // step is a call that was made.
@@ -24,7 +25,8 @@ type trail struct {
 	until time.Time // when all are forgotten
 }
 
-// digest is what call m is, however its arguments are spelt. What a retry brings along (2026-07-28) is part of it: a call's next round is another step, not the same again.
+// digest is what call m is, however its arguments are spelt. What a retry brings along (2026-07-28)
+// is part of it: a call's next round is another step, not the same again.
 func digest(m *mcp.Message) (s step, err error) {
 	parts := [][]byte{mcp.Quote(m.Server), mcp.Quote(m.Name)}
 	for _, at := range []string{"/arguments", "/inputResponses", "/requestState"} {
@@ -34,12 +36,14 @@ func digest(m *mcp.Message) (s step, err error) {
 		}
 		parts = append(parts, part)
 	}
-	sum, err := mcp.CanonicalDigest(slices.Concat([]byte("["), bytes.Join(parts, []byte(",")), []byte("]")))
+	sum, err := mcp.CanonicalDigest(slices.Concat([]byte("["), bytes.Join(parts, []byte(",")),
+		[]byte("]")))
 	copy(s.what[:], sum)
 	return s, err
 }
 
-// again is how often the call was made since there was a new one, itself included; 0 for a call that is new.
+// again is how often the call was made since there was a new one, itself included; 0 for a call
+// that is new.
 func (t *trail) again(q question) (n int) {
 	if t == nil {
 		return 0

@@ -30,7 +30,8 @@ func TestLoops(t *testing.T) {
 					name, bad := strings.CutSuffix(name, refused)
 					m := call(name, `{"x":1}`, in(fmt.Sprint(i)))
 					if bad {
-						refuses(t, s, m, "loop: the same call 3 times within 2m0s, and nothing new in between", "loop")
+						refuses(t, s, m, "loop: the same call 3 times within 2m0s, and nothing "+
+							"new in between", "loop")
 					} else {
 						passes(t, s, m)
 					}
@@ -47,7 +48,8 @@ func TestTheSameCallIsSeenHoweverItIsSpelt(t *testing.T) {
 		passes(t, s, call("read", `{"path":"/a","n":1}`))
 		passes(t, s, call("read", `{ "n": 1, "path": "\u002fa" }`))
 		passes(t, s, call("read", "{\"n\":1,\n\t\"path\":\"\\/a\"}"))
-		refuses(t, s, call("read", `{"path":"/a","n":1}`), "loop: the same call 3 times within 2m0s, and nothing new in between", "loop")
+		refuses(t, s, call("read", `{"path":"/a","n":1}`),
+			"loop: the same call 3 times within 2m0s, and nothing new in between", "loop")
 		passes(t, s, call("read", `{"path":"/a","n":2}`))
 	})
 }
@@ -70,23 +72,28 @@ func TestSessionsAndPrincipalsAndServersLoopForThemselves(t *testing.T) {
 			passes(t, s, call("read", `{}`, from("", "s2")))
 			passes(t, s, call("read", `{}`, from("bob", "s1")))
 		}
-		refuses(t, s, call("read", `{}`), "loop: the same call 3 times within 2m0s, and nothing new in between", "loop")
+		refuses(t, s, call("read", `{}`),
+			"loop: the same call 3 times within 2m0s, and nothing new in between", "loop")
 		passes(t, s, call("read", `{}`, at("other")))
 	})
 }
 
-// 2026-07-28: a call that is answered with questions is made again with the answers. That is no loop, unless it is the same answers.
+// 2026-07-28: a call that is answered with questions is made again with the answers. That is no
+// loop, unless it is the same answers.
 func TestRoundsOfACallAreNoLoop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, loopsOnly)
 		for i := range 8 {
-			m := call("deploy", fmt.Sprintf(`{},"inputResponses":{"q":{"action":"accept","content":{"step":%d}}},"requestState":"x"`, i))
+			m := call("deploy", fmt.Sprintf(
+				`{},"inputResponses":{"q":{"action":"accept","content":{"step":%d}}},"requestState":"x"`, i))
 			passes(t, s, m)
 		}
 		for range 2 {
-			passes(t, s, call("deploy", `{},"inputResponses":{"q":{"action":"accept","content":{"step":7}}},"requestState":"x"`))
+			passes(t, s, call("deploy",
+				`{},"inputResponses":{"q":{"action":"accept","content":{"step":7}}},"requestState":"x"`))
 		}
-		refuses(t, s, call("deploy", `{},"requestState":"x","inputResponses":{"q":{"action":"accept","content":{"step":7}}}`),
+		refuses(t, s, call("deploy",
+			`{},"requestState":"x","inputResponses":{"q":{"action":"accept","content":{"step":7}}}`),
 			"loop: the same call 3 times within 2m0s, and nothing new in between", "loop")
 	})
 }
@@ -104,6 +111,7 @@ func TestSessionsAreBounded(t *testing.T) {
 			passes(t, s, call("read", `{}`, from("", fmt.Sprint(i))))
 		}
 		passes(t, s, call("read", `{}`, from("", "first")))
-		refuses(t, s, call("read", `{}`, from("bob", "s1")), "loop: the same call 3 times within 2m0s, and nothing new in between", "loop")
+		refuses(t, s, call("read", `{}`, from("bob", "s1")),
+			"loop: the same call 3 times within 2m0s, and nothing new in between", "loop")
 	})
 }

@@ -13,7 +13,8 @@ import (
 
 // hold keeps an answer, or a task's result, within its size.
 func (r *result) hold(ctx context.Context, m *mcp.Message) (sdk.Verdict, error) {
-	if m.To != mcp.ToClient || len(m.Body()) <= min(r.Bytes, r.Media) { // texts are no longer decoded than they are in JSON
+	// texts are no longer decoded than they are in JSON
+	if m.To != mcp.ToClient || len(m.Body()) <= min(r.Bytes, r.Media) {
 		return sdk.Allow(), nil
 	}
 	if m.Kind == mcp.Error {
@@ -32,9 +33,10 @@ type form struct {
 	content    string // an array
 	structured string // "" where there is none
 	isError    string
-	text       []string // pointers, within an item, of a text that can be cut: the first that is there
-	media      []string // and of what cannot
-	note       func(m *mcp.Message, text []byte) []byte
+	// pointers, within an item, of a text that can be cut: the first that is there
+	text  []string
+	media []string // and of what cannot
+	note  func(m *mcp.Message, text []byte) []byte
 }
 
 // forms are those of the messages whose content reaches a model, by method.
@@ -50,7 +52,8 @@ var forms = func() map[string]form {
 		"tasks/get":           tool(mcp.Response, "/result"),
 		"notifications/tasks": tool(mcp.Notification, "/result"),
 		"prompts/get": {mcp.Response, "/messages", "", "",
-			[]string{"/content/text", "/content/resource/text"}, []string{"/content/data", "/content/resource/blob"},
+			[]string{"/content/text", "/content/resource/text"}, []string{"/content/data",
+				"/content/resource/blob"},
 			func(_ *mcp.Message, text []byte) []byte {
 				return concat(`{"role":"user","content":`, textBlock(text), `}`)
 			}},
@@ -81,7 +84,8 @@ func concat(before string, parts ...any) []byte {
 	return b
 }
 
-// holdContent holds three parts to the limit, each for itself: the content, the structured content, and what is beside them.
+// holdContent holds three parts to the limit, each for itself: the content, the structured content,
+// and what is beside them.
 func (r *result) holdContent(ctx context.Context, m *mcp.Message, f form) (sdk.Verdict, error) {
 	content, odd := m.Get(f.content)
 	if odd = odd && content[0] != '['; odd {
@@ -92,7 +96,8 @@ func (r *result) holdContent(ctx context.Context, m *mcp.Message, f form) (sdk.V
 		structured, _ = m.Get(f.structured)
 	}
 	if beside := len(m.Body()) - len(content) - len(structured); beside > r.Bytes {
-		return sdk.Deny(fmt.Sprintf("result: %s bytes beside the content, more than %s, cannot be cut", grouped(beside), grouped(r.Bytes)),
+		return sdk.Deny(fmt.Sprintf("result: %s bytes beside the content, more than %s, cannot "+
+			"be cut", grouped(beside), grouped(r.Bytes)),
 			pipeline.Finding{Type: "result-size"}), nil
 	}
 
@@ -108,7 +113,8 @@ func (r *result) holdContent(ctx context.Context, m *mcp.Message, f form) (sdk.V
 		left := c.left
 		item := c.item(raw)
 		if c.left > left && len(findings) < maxFindings {
-			findings = append(findings, pipeline.Finding{Type: "result-size", Pointer: f.content + "/" + strconv.Itoa(i)})
+			findings = append(findings, pipeline.Finding{Type: "result-size",
+				Pointer: f.content + "/" + strconv.Itoa(i)})
 		}
 		if item != nil {
 			kept = append(append(kept, item...), ',')
@@ -127,15 +133,18 @@ func (r *result) holdContent(ctx context.Context, m *mcp.Message, f form) (sdk.V
 	switch {
 	case c.left == 0:
 		return sdk.Allow(), nil
-	case r.Action != "cut" || odd: // a note would stand in the place of what was no list of anything
-		return sdk.Deny(fmt.Sprintf("result: %s of %s bytes are too many", grouped(c.left), grouped(c.total)), findings...), nil
+	case r.Action != "cut" || odd:
+		// a note would stand in the place of what was no list of anything
+		return sdk.Deny(fmt.Sprintf("result: %s of %s bytes are too many", grouped(c.left),
+			grouped(c.total)), findings...), nil
 	}
 	note := f.note(m, mcp.Quote(cutNote(c.left, c.total)))
 	edits := []mcp.Edit{mcp.Set(f.content, concat("[", kept, note, "]"))}
 	if tooMuch {
 		edits = append(edits, mcp.Remove(f.structured), mcp.Set(f.isError, []byte("true")))
 	}
-	return sdk.Modify(fmt.Sprintf("result: %s of %s bytes left out", grouped(c.left), grouped(c.total)), edits, findings...), nil
+	return sdk.Modify(fmt.Sprintf("result: %s of %s bytes left out", grouped(c.left),
+		grouped(c.total)), edits, findings...), nil
 }
 
 const maxFindings = 64 // of one result
@@ -145,7 +154,8 @@ func (r *result) holdError(m *mcp.Message) sdk.Verdict {
 	message, _ := m.Get("/message")
 	data, _ := m.Get("/data")
 	if beside := len(m.Body()) - len(message) - len(data); beside > r.Bytes {
-		return sdk.Deny(fmt.Sprintf("result: an error with %s bytes beside its message and data, more than %s, cannot be cut", grouped(beside), grouped(r.Bytes)),
+		return sdk.Deny(fmt.Sprintf("result: an error with %s bytes beside its message and "+
+			"data, more than %s, cannot be cut", grouped(beside), grouped(r.Bytes)),
 			pipeline.Finding{Type: "result-size"})
 	}
 	plain := decoded(message)
@@ -167,10 +177,12 @@ func (r *result) holdError(m *mcp.Message) sdk.Verdict {
 	case left == 0:
 		return sdk.Allow()
 	case r.Action != "cut":
-		return sdk.Deny(fmt.Sprintf("result: %s of an error's %s bytes are too many", grouped(left), grouped(total)), findings...)
+		return sdk.Deny(fmt.Sprintf("result: %s of an error's %s bytes are too many", grouped(left),
+			grouped(total)), findings...)
 	}
 	edits = append(edits, mcp.Set("/message", mcp.Quote(string(head)+" "+cutNote(left, total))))
-	return sdk.Modify(fmt.Sprintf("result: %s of an error's %s bytes left out", grouped(left), grouped(total)), edits, findings...)
+	return sdk.Modify(fmt.Sprintf("result: %s of an error's %s bytes left out", grouped(left),
+		grouped(total)), edits, findings...)
 }
 
 // cutNote is what the model is told.

@@ -8,7 +8,8 @@ import (
 	"gatekit/plugins/sdk"
 )
 
-// planted are texts of each kind that are found whatever else the options say, as long as the kind is on.
+// planted are texts of each kind that are found whatever else the options say, as long as the kind
+// is on.
 var planted = [kinds]struct{ what, text string }{
 	email:      {"an e-mail address", "canary@gatekit-canary.com"},
 	card:       {"a card number", "4111 1111 1111 1111"},
@@ -35,12 +36,18 @@ func canary(config []byte) *sdk.Canary {
 		if !s.do[k].on || p.text == "" || s.find.allow[compact(p.text)] {
 			continue
 		}
-		c := &sdk.Canary{What: p.what + " in a tool's arguments", Action: map[string]pipeline.Action{"block": pipeline.Deny, "redact": pipeline.Modify, "audit": pipeline.Allow}[s.do[k].action]}
-		c.Message = mcp.NewRequest("1", "tools/call", append(append([]byte(`{"name":"canary","arguments":{"text":`), mcp.Quote(p.text)...), "}}"...))
+		c := &sdk.Canary{What: p.what + " in a tool's arguments",
+			Action: map[string]pipeline.Action{"block": pipeline.Deny, "redact": pipeline.Modify,
+				"audit": pipeline.Allow}[s.do[k].action]}
+		c.Message = mcp.NewRequest("1",
+			"tools/call", append(append([]byte(`{"name":"canary","arguments":{"text":`),
+				mcp.Quote(p.text)...), "}}"...))
 		c.Message.To = mcp.ToServer
 		if len(s.to) > 0 && !slices.Contains(s.to, mcp.ToServer) {
 			c.What = p.what + " in a tool's result"
-			c.Message = mcp.NewResponse("1", append(append([]byte(`{"content":[{"type":"text","text":`), mcp.Quote(p.text)...), "}]}"...))
+			c.Message = mcp.NewResponse("1",
+				append(append([]byte(`{"content":[{"type":"text","text":`), mcp.Quote(p.text)...),
+					"}]}"...))
 			c.Message.Method, c.Message.To = "tools/call", mcp.ToClient
 		}
 		c.Message.Server, c.Message.Name = "canary", "canary"

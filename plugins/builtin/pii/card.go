@@ -80,16 +80,19 @@ func (t *search) card(v view) (int, bool) {
 	if !ok || !luhn(v.digits) || !t.likeCard(v) || same(v.digits) {
 		return 0, false
 	}
-	if v.before == '.' || v.after == '.' && len(v.groups) == 1 || v.before == '(' || !free(t.s, v.from) || !ends(t.s, v.to) || inUUID(t.s, v.from) || t.fraction(v.from) {
+	if v.before == '.' || v.after == '.' && len(v.groups) == 1 || v.before == '(' ||
+		!free(t.s, v.from) || !ends(t.s, v.to) || inUUID(t.s, v.from) || t.fraction(v.from) {
 		return 0, false
 	}
-	if says := t.says(v.from, v.to, wCard, wOther); weak && says != inFavour || len(v.groups) == 1 && says == against {
+	if says := t.says(v.from, v.to, wCard, wOther); weak && says != inFavour ||
+		len(v.groups) == 1 && says == against {
 		return 0, false
 	}
 	return t.found(card, "card", v.from, v.to), true
 }
 
-// likeCard says whether the groups are such as people write: none, of four and more, or all of one length; and not an extract of a longer list.
+// likeCard says whether the groups are such as people write: none, of four and more, or all of one
+// length; and not an extract of a longer list.
 func (t *search) likeCard(v view) bool {
 	first, last := v.groups[0].len(), len(v.groups)-1
 	regular := true
@@ -115,14 +118,16 @@ func (t *search) likeCard(v view) bool {
 	return neighbours < 2 || t.says(v.from, v.to, wCard, wOther) == inFavour
 }
 
-// alike is how many groups of this many digits, of two, stand before i (step -1) or from i on (step 1), with a spacer before each.
+// alike is how many groups of this many digits, of two, stand before i (step -1) or from i on (step
+// 1), with a spacer before each.
 func (t *search) alike(i, length, step int) (n int) {
 	for ; n < 2; n++ {
 		from, to, spacer := i+1, i+1+length, i
 		if step < 0 {
 			from, to, spacer = i-1-length, i-1, i-1
 		}
-		if from < 0 || to > len(t.s) || class[t.s[spacer]]&isSpacer == 0 || step < 0 && !free(t.s, from) || step > 0 && !ends(t.s, to) {
+		if from < 0 || to > len(t.s) || class[t.s[spacer]]&isSpacer == 0 || step < 0 && !free(t.s,
+			from) || step > 0 && !ends(t.s, to) {
 			return n
 		}
 		for k := from; k < to; k++ {
@@ -173,7 +178,8 @@ func inUUID(s string, i int) bool {
 	return from+36 == len(s) || !alnum(s[from+36])
 }
 
-// whole is a JSON number as the integer that it is, when it is written with an exponent or a fraction of zeros; else as it is written.
+// whole is a JSON number as the integer that it is, when it is written with an exponent or a
+// fraction of zeros; else as it is written.
 func whole(s string) string {
 	mantissa, exponent := s, 0
 	if i := strings.IndexAny(s, "eE"); i >= 0 {

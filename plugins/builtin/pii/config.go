@@ -72,7 +72,8 @@ func parse(config []byte) (*stage, error) {
 	fault := func(format string, a ...any) { faults = append(faults, fmt.Errorf(format, a...)) }
 
 	for k, t := range map[kind]typeOptions{
-		email: o.Email.typeOptions, card: o.Card, iban: o.IBAN, phone: o.Phone, ip: o.IP.typeOptions, nationalID: o.NationalID.typeOptions,
+		email: o.Email.typeOptions, card: o.Card, iban: o.IBAN, phone: o.Phone,
+		ip: o.IP.typeOptions, nationalID: o.NationalID.typeOptions,
 	} {
 		action, replace := or(t.Action, o.Action, "redact"), or(t.Replace, o.Replace, "placeholder")
 		if !slices.Contains([]string{"block", "redact", "audit"}, action) {
@@ -81,11 +82,13 @@ func parse(config []byte) (*stage, error) {
 		if replace != "placeholder" && replace != "mask" {
 			fault("replace of %v: %q is not placeholder or mask", k, replace)
 		}
-		s.do[k] = treatment{on: t.Enabled == nil || *t.Enabled, action: action, mask: replace == "mask"}
+		s.do[k] = treatment{on: t.Enabled == nil || *t.Enabled, action: action,
+			mask: replace == "mask"}
 		s.find.on[k] = s.do[k].on
 	}
 	if s.find.on == [kinds]bool{} {
-		fault("nothing is enabled: leave the plugin out, or enable one of email, card, iban, phone, ip, national_id")
+		fault("nothing is enabled: leave the plugin out, or enable one of email, card, iban, " +
+			"phone, ip, national_id")
 	}
 
 	if o.Key != "" && len(o.Key) < minKey {
@@ -126,8 +129,10 @@ func parse(config []byte) (*stage, error) {
 	}
 	for _, e := range o.Email.Exclude {
 		e = strings.ToLower(e)
-		if local, domain, is := strings.Cut(e, "@"); is && local == "" || is && strings.Contains(domain, "@") || !is && !strings.Contains(e, ".") {
-			fault("email.exclude: %q is not a domain (acme.com), an address (info@acme.com) or a local part (noreply@)", e)
+		if local, domain, is := strings.Cut(e, "@"); is && local == "" ||
+			is && strings.Contains(domain, "@") || !is && !strings.Contains(e, ".") {
+			fault("email.exclude: %q is not a domain (acme.com), an address (info@acme.com) or "+
+				"a local part (noreply@)", e)
 		}
 		s.find.exclude = append(s.find.exclude, e)
 	}
@@ -136,13 +141,15 @@ func parse(config []byte) (*stage, error) {
 	for _, id := range nationals {
 		all[id.name] = true
 		if len(o.NationalID.IDs) > 0 && slices.Contains(o.NationalID.IDs, id.name) ||
-			len(o.NationalID.IDs) == 0 && (len(o.Locales) == 0 || slices.Contains(o.Locales, id.country)) {
+			len(o.NationalID.IDs) == 0 && (len(o.Locales) == 0 || slices.Contains(o.Locales,
+				id.country)) {
 			s.find.nationals[id.code] = true
 		}
 	}
 	for _, id := range o.NationalID.IDs {
 		if !all[id] {
-			fault("national_id.ids: %q is none of %s", id, strings.Join(slices.Sorted(maps.Keys(all)), ", "))
+			fault("national_id.ids: %q is none of %s", id,
+				strings.Join(slices.Sorted(maps.Keys(all)), ", "))
 		}
 	}
 	return s, errors.Join(faults...)

@@ -17,7 +17,8 @@ func TestAConfigurationThatIsWrongSaysWhatWouldBeRight(t *testing.T) {
 	}{
 		{`{"action":"drop"}`, []string{"action", `"drop"`, "block, redact or audit"}},
 		{`{"card":{"action":"no"}}`, []string{"action of card", `"no"`}},
-		{`{"replace":"x","email":{"replace":"y"}}`, []string{"replace of card", "replace of email", `"y"`, "placeholder or mask"}},
+		{`{"replace":"x","email":{"replace":"y"}}`, []string{"replace of card", "replace of email",
+			`"y"`, "placeholder or mask"}},
 		{`{"acton":"block"}`, []string{"acton"}},
 		{`{"card":{"lenght":1}}`, []string{"lenght"}},
 		{`{"action":"block","action":"audit"}`, []string{"duplicate"}},
@@ -48,12 +49,14 @@ func TestAConfigurationThatIsWrongSaysWhatWouldBeRight(t *testing.T) {
 }
 
 func TestAKeyIsNotInAnError(t *testing.T) {
-	if _, err := pii.Plugin().New([]byte(`{"key":"hunter2"}`)); err == nil || strings.Contains(err.Error(), "hunter2") {
+	if _, err := pii.Plugin().New([]byte(`{"key":"hunter2"}`)); err == nil ||
+		strings.Contains(err.Error(), "hunter2") {
 		t.Errorf("error %v", err)
 	}
 }
 
-// Each option is described, and the schema and the options are the same: what it lists is taken, as its default says.
+// Each option is described, and the schema and the options are the same: what it lists is taken, as
+// its default says.
 func TestTheSchemaListsTheOptions(t *testing.T) {
 	type schema struct {
 		Description          string                    `json:"description"`
@@ -78,7 +81,8 @@ func TestTheSchemaListsTheOptions(t *testing.T) {
 			if s.Description == "" {
 				s.Description = d.Description
 			}
-			s.Properties, s.AdditionalProperties, s.Default, s.Enum = d.Properties, d.AdditionalProperties, d.Default, d.Enum
+			s.Properties, s.AdditionalProperties, s.Default, s.Enum = d.Properties,
+				d.AdditionalProperties, d.Default, d.Enum
 		}
 		if len(path) > 0 && s.Description == "" {
 			t.Errorf("%v has no description", path)

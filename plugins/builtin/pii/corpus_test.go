@@ -17,7 +17,8 @@ import (
 
 var everyLocale = `{"locales":["US","GB","CA","DE","FR","ES","IT","NL","PL","SE","BE","BR","IN"]}`
 
-// What published servers say about themselves: testdata/servers.json is what three packages of npm answered to initialize, tools/list, prompts/list and resources/list.
+// What published servers say about themselves: testdata/servers.json is what three packages of npm
+// answered to initialize, tools/list, prompts/list and resources/list.
 func TestNothingIsFoundInTheDefinitionsOfPublishedServers(t *testing.T) {
 	raw, err := os.ReadFile("testdata/servers.json")
 	if err != nil {
@@ -27,7 +28,8 @@ func TestNothingIsFoundInTheDefinitionsOfPublishedServers(t *testing.T) {
 	if err := json.Unmarshal(raw, &servers); err != nil {
 		t.Fatal(err)
 	}
-	for _, config := range []string{`{}`, everyLocale, `{"ip":{"private":true},"email":{"examples":true}}`} {
+	for _, config := range []string{`{}`, everyLocale,
+		`{"ip":{"private":true},"email":{"examples":true}}`} {
 		stage := stageOf(t, config)
 		for name, answers := range servers {
 			for method, answer := range answers {
@@ -41,7 +43,8 @@ func TestNothingIsFoundInTheDefinitionsOfPublishedServers(t *testing.T) {
 	}
 }
 
-// Documentation, paragraph by paragraph: what is found there is mostly a false alarm (and where it is none, it counts as one here).
+// Documentation, paragraph by paragraph: what is found there is mostly a false alarm (and where it
+// is none, it counts as one here).
 func TestFewParagraphsOfDocumentationAreReported(t *testing.T) {
 	for _, c := range []struct {
 		name, config string
@@ -82,9 +85,11 @@ func TestFewParagraphsOfDocumentationAreReported(t *testing.T) {
 				for _, k := range reported {
 					n += k
 				}
-				t.Logf("%s: %d of %d paragraphs reported (%.3f %%) %v", name, n, texts, 100*float64(n)/float64(texts), reported)
+				t.Logf("%s: %d of %d paragraphs reported (%.3f %%) %v", name, n, texts,
+					100*float64(n)/float64(texts), reported)
 				if float64(n) > c.most*float64(texts) {
-					t.Errorf("%s: %d of %d paragraphs reported, want at most %.1f %%", name, n, texts, 100*c.most)
+					t.Errorf("%s: %d of %d paragraphs reported, want at most %.1f %%", name, n,
+						texts, 100*c.most)
 				}
 			}
 			out, err := exec.Command("go", "env", "GOROOT").Output()

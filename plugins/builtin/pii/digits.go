@@ -58,7 +58,8 @@ func (n *number) gather(s string, i int) {
 	}
 }
 
-// digits looks at the number at i and answers where to go on: behind what it found, or behind its first group.
+// digits looks at the number at i and answers where to go on: behind what it found, or behind its
+// first group.
 func (t *search) digits(i int) int {
 	n := &t.numbered
 	n.n, n.open = 0, false
@@ -85,7 +86,8 @@ func (t *search) digits(i int) int {
 
 // window looks at the first w groups.
 func (t *search) window(n *number, w int) (int, bool) {
-	v := view{n: n, groups: n.groups[:w], digits: n.digits[:n.groups[w-1].sum], from: n.groups[0].from, to: n.groups[w-1].to}
+	v := view{n: n, groups: n.groups[:w], digits: n.digits[:n.groups[w-1].sum],
+		from: n.groups[0].from, to: n.groups[w-1].to}
 	if v.from > 1 && class[t.s[v.from-1]]&isSpacer != 0 && digit(t.s[v.from-2]) {
 		v.before = t.s[v.from-1]
 	}
@@ -151,7 +153,8 @@ func within(set string, c byte) bool {
 	return false
 }
 
-// alone says that the number is not a part of a longer one that is written with points, hyphens or slashes.
+// alone says that the number is not a part of a longer one that is written with points, hyphens or
+// slashes.
 func (v view) alone() bool { return joinless(v.before) && joinless(v.after) }
 
 func joinless(sep byte) bool { return sep == 0 || sep == ' ' || sep == '(' }

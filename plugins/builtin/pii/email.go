@@ -133,7 +133,8 @@ scan:
 	return end
 }
 
-// isTop says whether there is, or was, a top-level domain of this name, or it is one of those that are reserved.
+// isTop says whether there is, or was, a top-level domain of this name, or it is one of those that
+// are reserved.
 func isTop(top string) bool {
 	switch top {
 	case "example", "test", "invalid", "localhost", "local", "internal", "lan", "corp", "home":
@@ -168,7 +169,8 @@ func (t *search) excluded(local, domain string) bool {
 	return false
 }
 
-// userinfo says whether what begins at i is the name or password in a URL: a secret, and no address.
+// userinfo says whether what begins at i is the name or password in a URL: a secret, and no
+// address.
 func (t *search) userinfo(i int) bool {
 	for k := i; k > 0 && i-k < 2*maxLocal; k-- {
 		switch t.s[k-1] {

@@ -44,7 +44,8 @@ type finder struct {
 	exclude   []string        // lower case
 }
 
-// all answers what is in s, in its order; no two overlap. leaf is where the text is: the name of its member may say what a number is.
+// all answers what is in s, in its order; no two overlap. leaf is where the text is: the name of
+// its member may say what a number is.
 func (f *finder) all(e *effort, s string, leaf mcp.Leaf) ([]hit, error) {
 	plain, places := fold(s)
 	t := search{finder: f, effort: e, s: plain, leaf: leaf}
@@ -142,7 +143,8 @@ func (t *search) number(i int) int {
 	if to, ok := t.afterLetters(i, end); ok {
 		return to
 	}
-	if end-i < 7 && !(end+1 < len(s) && class[s[end]]&isSpacer != 0 && class[s[end+1]]&(isDigit|isSpacer) != 0) && !corsican(s, i, end) {
+	if end-i < 7 && !(end+1 < len(s) && class[s[end]]&isSpacer != 0 &&
+		class[s[end+1]]&(isDigit|isSpacer) != 0) && !corsican(s, i, end) {
 		return end // most numbers end here
 	}
 	if t.slow(); t.err != nil {
@@ -151,7 +153,8 @@ func (t *search) number(i int) int {
 	return max(end, t.digits(i))
 }
 
-// slow is called before what costs more than going on. It sees to it that a search ends with its context.
+// slow is called before what costs more than going on. It sees to it that a search ends with its
+// context.
 func (t *search) slow() {
 	if t.steps++; t.steps%64 == 0 {
 		t.err = t.ctx.Err()
@@ -177,7 +180,8 @@ func free(s string, i int) bool { return i == 0 || !alnum(s[i-1]) || escaped(s, 
 // ends says whether what ends before i does not go on in a word.
 func ends(s string, i int) bool { return i >= len(s) || !alnum(s[i]) }
 
-// escaped says whether s[i] is the letter of an escape like \n, as a text has that is JSON or source code itself.
+// escaped says whether s[i] is the letter of an escape like \n, as a text has that is JSON or
+// source code itself.
 func escaped(s string, i int) bool {
 	return i > 0 && s[i-1] == '\\' && strings.IndexByte("nrtbf", s[i]) >= 0
 }

@@ -42,7 +42,8 @@ func (p places) width(i int) int {
 	return 1
 }
 
-// fold is s with ASCII in the place of spaces, hyphens, digits and letters that look the same, and without characters that are not seen.
+// fold is s with ASCII in the place of spaces, hyphens, digits and letters that look the same, and
+// without characters that are not seen.
 func fold(s string) (string, places) {
 	i := 0
 	for i < len(s) && s[i] < utf8.RuneSelf {
@@ -83,7 +84,8 @@ func fold(s string) (string, places) {
 }
 
 // zeros are the digits 0 of scripts in which numbers are written, beside Latin.
-var zeros = []rune{0x660, 0x6F0, 0x966, 0x9E6, 0xA66, 0xAE6, 0xB66, 0xBE6, 0xC66, 0xCE6, 0xD66, 0xE50, 0xED0}
+var zeros = []rune{0x660, 0x6F0, 0x966, 0x9E6, 0xA66, 0xAE6, 0xB66, 0xBE6, 0xC66, 0xCE6, 0xD66,
+	0xE50, 0xED0}
 
 // ascii is what r is folded to, 0 when that is nothing.
 func ascii(r rune) (byte, bool) {
@@ -92,7 +94,8 @@ func ascii(r rune) (byte, bool) {
 		return ' ', true
 	case r >= 0x2010 && r <= 0x2015, r == 0x2212, r == 0xFE58, r == 0xFE63:
 		return '-', true
-	case r == 0xAD, r >= 0x200B && r <= 0x200F, r >= 0x202A && r <= 0x202E, r >= 0x2060 && r <= 0x2064, r >= 0x2066 && r <= 0x2069, r == 0xFEFF:
+	case r == 0xAD, r >= 0x200B && r <= 0x200F, r >= 0x202A && r <= 0x202E,
+		r >= 0x2060 && r <= 0x2064, r >= 0x2066 && r <= 0x2069, r == 0xFEFF:
 		return 0, true
 	case r >= 0xFF01 && r <= 0xFF5E:
 		return byte(r - 0xFF01 + '!'), true

@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// quad looks for four octets at i. ok says that there are four groups with points between them, address or not: they are no other number.
+// quad looks for four octets at i. ok says that there are four groups with points between them,
+// address or not: they are no other number.
 func (t *search) quad(i int) (to int, ok bool) {
 	s := t.s
 	var octets [4]int
@@ -20,7 +21,9 @@ func (t *search) quad(i int) (to int, ok bool) {
 			return 0, false
 		}
 		if k-from > 1 && s[from] == '0' {
-			octets[n] = 256 // 010 is ten for one reader and eight for the next, and in most texts the part of a version
+			// 010 is ten for one reader and eight for the next, and in most texts the part of a
+			// version
+			octets[n] = 256
 		}
 		if n < 3 {
 			if k >= len(s) || s[k] != '.' {
@@ -29,7 +32,8 @@ func (t *search) quad(i int) (to int, ok bool) {
 			k++
 		}
 	}
-	if !ends(s, k) || k+1 < len(s) && (s[k] == '.' || s[k] == '-') && alnum(s[k+1]) || !free(s, i) || i > 0 && s[i-1] == '.' {
+	if !ends(s, k) || k+1 < len(s) && (s[k] == '.' || s[k] == '-') && alnum(s[k+1]) ||
+		!free(s, i) || i > 0 && s[i-1] == '.' {
 		return 0, false
 	}
 	for _, o := range octets {
@@ -43,7 +47,8 @@ func (t *search) quad(i int) (to int, ok bool) {
 	if t.slow(); t.err != nil {
 		return len(s), true
 	}
-	addr := netip.AddrFrom4([4]byte{byte(octets[0]), byte(octets[1]), byte(octets[2]), byte(octets[3])})
+	addr := netip.AddrFrom4([4]byte{byte(octets[0]), byte(octets[1]), byte(octets[2]),
+		byte(octets[3])})
 	if !t.reportable(addr) || !t.likeAddress(i, k, octets) {
 		return k, true
 	}
@@ -56,7 +61,8 @@ func (t *search) likeAddress(i, end int, octets [4]int) bool {
 	if i > 1 && s[i-1] == '/' && s[i-2] == '/' {
 		return true // a URL
 	}
-	if compared := i > 1 && strings.IndexByte("=<>~!", s[i-1]) >= 0 && strings.IndexByte(" =<>~!", s[i-2]) >= 0; compared || i > 0 && strings.IndexByte("-_^~", s[i-1]) >= 0 {
+	if compared := i > 1 && strings.IndexByte("=<>~!", s[i-1]) >= 0 && strings.IndexByte(" =<>~!",
+		s[i-2]) >= 0; compared || i > 0 && strings.IndexByte("-_^~", s[i-1]) >= 0 {
 		return t.says(i, end, wIP, wVersion) == inFavour
 	}
 	switch t.says(i, end, wIP, wVersion) {
@@ -74,7 +80,8 @@ func (t *search) likeAddress(i, end int, octets [4]int) bool {
 // colon looks for an IPv6 address around the colon at i, the first in its word.
 func (t *search) colon(i int) int {
 	s := t.s
-	if i+1 >= len(s) || s[i+1] != ':' && (class[s[i+1]]&isHex == 0 || i == 0 || class[s[i-1]]&isHex == 0) {
+	if i+1 >= len(s) || s[i+1] != ':' && (class[s[i+1]]&isHex == 0 || i == 0 ||
+		class[s[i-1]]&isHex == 0) {
 		return 0
 	}
 	from := i
@@ -82,7 +89,8 @@ func (t *search) colon(i int) int {
 		from--
 	}
 	end, colons := i, 0
-	for end < len(s) && end-from < 46 && (class[s[end]]&isHex != 0 || s[end] == ':' || s[end] == '.') {
+	for end < len(s) && end-from < 46 && (class[s[end]]&isHex != 0 || s[end] == ':' ||
+		s[end] == '.') {
 		if s[end] == ':' {
 			colons++
 		}
@@ -107,10 +115,12 @@ func (t *search) colon(i int) int {
 	return t.found(ip, "ip", from, end)
 }
 
-// notPublic are the blocks of the IANA's special-purpose registries that [netip.Addr] has no word for.
+// notPublic are the blocks of the IANA's special-purpose registries that [netip.Addr] has no word
+// for.
 var notPublic = func() (p []netip.Prefix) {
 	for _, s := range []string{
-		"0.0.0.0/8", "100.64.0.0/10", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "240.0.0.0/4",
+		"0.0.0.0/8", "100.64.0.0/10", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24",
+		"198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "240.0.0.0/4",
 		"2001::/23", "2001:db8::/32", "3fff::/20",
 	} {
 		p = append(p, netip.MustParsePrefix(s))
@@ -118,22 +128,26 @@ var notPublic = func() (p []netip.Prefix) {
 	return p
 }()
 
-// reportable says whether the address may be somebody's. Of IPv6, that is what is given out for use in the Internet (2000::/3), and IPv4 in it.
+// reportable says whether the address may be somebody's. Of IPv6, that is what is given out for use
+// in the Internet (2000::/3), and IPv4 in it.
 func (t *search) reportable(a netip.Addr) bool {
 	if nat64.Contains(a) {
 		b := a.As16()
 		a = netip.AddrFrom4([4]byte(b[12:]))
 	}
 	a = a.Unmap()
-	public := !a.IsPrivate() && !a.IsLoopback() && !a.IsLinkLocalUnicast() && !a.IsMulticast() && !a.IsUnspecified() && (a.Is4() || global.Contains(a))
+	public := !a.IsPrivate() && !a.IsLoopback() && !a.IsLinkLocalUnicast() && !a.IsMulticast() &&
+		!a.IsUnspecified() && (a.Is4() || global.Contains(a))
 	for _, p := range notPublic {
 		public = public && !p.Contains(a)
 	}
 	if public || !t.private {
 		return public
 	}
-	// Words like "abc::def" are IPv6 addresses, too: of those that are not public, the ones with a known prefix count.
-	return a.Is4() && !a.IsUnspecified() || a.IsPrivate() || a.IsLinkLocalUnicast() || a.IsLoopback() || a.Is6() && global.Contains(a)
+	// Words like "abc::def" are IPv6 addresses, too: of those that are not public, the ones with a
+	// known prefix count.
+	return a.Is4() && !a.IsUnspecified() || a.IsPrivate() || a.IsLinkLocalUnicast() ||
+		a.IsLoopback() || a.Is6() && global.Contains(a)
 }
 
 var (

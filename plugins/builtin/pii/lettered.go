@@ -36,7 +36,8 @@ func (t *search) afterLetters(i, end int) (int, bool) {
 		return 0, false
 	}
 	switch {
-	case t.nationals[gbNINO] && i > 2 && (end-i == 2 || end-i == 6) && letter(s[i-3]) && free(s, i-3):
+	case t.nationals[gbNINO] && i > 2 && (end-i == 2 || end-i == 6) && letter(s[i-3]) && free(s,
+		i-3):
 		return t.nino(i-3, i)
 	case t.nationals[esNIE] && end-i == 7 && free(s, i-2):
 		return t.nie(i-2, i)
@@ -46,7 +47,8 @@ func (t *search) afterLetters(i, end int) (int, bool) {
 	return 0, false
 }
 
-// nino looks for a British National Insurance number: two letters at from, six digits from i on, a letter.
+// nino looks for a British National Insurance number: two letters at from, six digits from i on, a
+// letter.
 func (t *search) nino(from, i int) (int, bool) {
 	s, k := t.s, i
 	for n := range 6 {
@@ -67,7 +69,8 @@ func (t *search) nino(from, i int) (int, bool) {
 		to = k + 1
 	}
 	a, b := s[from]&^0x20, s[from+1]&^0x20
-	if within("DFIQUV", a) || within("DFIQUVO", b) || within("BGGBNKKNTNNTZZ", a) && ninoNever(a, b) || !ends(s, to) {
+	if within("DFIQUV", a) || within("DFIQUVO", b) || within("BGGBNKKNTNNTZZ", a) && ninoNever(a,
+		b) || !ends(s, to) {
 		return 0, false
 	}
 	more := nothing
@@ -89,7 +92,8 @@ func ninoNever(a, b byte) bool {
 	return false
 }
 
-// nie looks for the id of a foreigner in Spain: X, Y or Z at from, seven digits from i on, a letter.
+// nie looks for the id of a foreigner in Spain: X, Y or Z at from, seven digits from i on, a
+// letter.
 func (t *search) nie(from, i int) (int, bool) {
 	s := t.s
 	first := s[from]&^0x20 - 'X'
@@ -120,8 +124,9 @@ func (t *search) nie(from, i int) (int, bool) {
 	return t.found(nationalID, "es-nie", from, to+1), true
 }
 
-// codiceFiscale looks for the Italian tax code whose digits of the year are at i: six letters, year, month, day, municipality, a check letter. Where two persons would have the same, digits are written as
-// letters, from the right; the years' come last, and are asked for here.
+// codiceFiscale looks for the Italian tax code whose digits of the year are at i: six letters,
+// year, month, day, municipality, a check letter. Where two persons would have the same, digits are
+// written as letters, from the right; the years' come last, and are asked for here.
 func (t *search) codiceFiscale(i int) (int, bool) {
 	s, from := t.s, i
 	for n := 0; n < 6; n++ {
@@ -186,18 +191,23 @@ func fiscal(c [16]byte) bool {
 }
 
 // fiscalOdd are the values of characters in odd places.
-var fiscalOdd = [26]int{1, 0, 5, 7, 9, 13, 15, 17, 19, 21, 2, 4, 18, 20, 11, 3, 6, 8, 12, 14, 16, 10, 22, 25, 24, 23}
+var fiscalOdd = [26]int{1, 0, 5, 7, 9, 13, 15, 17, 19, 21, 2, 4, 18, 20, 11, 3, 6, 8, 12, 14, 16,
+	10, 22, 25, 24, 23}
 
-// corsican says whether the digits s[i:end] may be the part of a French number before the letter of a department of Corsica.
+// corsican says whether the digits s[i:end] may be the part of a French number before the letter of
+// a department of Corsica.
 func corsican(s string, i, end int) bool {
-	return end-i >= 1 && end-i <= 6 && s[end-1] == '2' && end+1 < len(s) && (s[end] == 'A' || s[end] == 'B') && (digit(s[end+1]) || class[s[end+1]]&isSpacer != 0)
+	return end-i >= 1 && end-i <= 6 && s[end-1] == '2' && end+1 < len(s) && (s[end] == 'A' ||
+		s[end] == 'B') && (digit(s[end+1]) || class[s[end+1]]&isSpacer != 0)
 }
 
-// corsica looks for a French number of someone born in Corsica: 2A or 2B is the department. n is the part before the letter.
+// corsica looks for a French number of someone born in Corsica: 2A or 2B is the department. n is
+// the part before the letter.
 func (t *search) corsica(n *number) (int, bool) {
 	last := n.groups[n.n-1]
 	s, from, k := t.s, n.groups[0].from, last.to
-	if !t.on[nationalID] || !t.nationals[frNIR] || last.sum != 6 || n.digits[5] != 2 || k >= len(s) || s[k] != 'A' && s[k] != 'B' || !free(s, from) {
+	if !t.on[nationalID] || !t.nationals[frNIR] || last.sum != 6 || n.digits[5] != 2 ||
+		k >= len(s) || s[k] != 'A' && s[k] != 'B' || !free(s, from) {
 		return 0, false
 	}
 	var d [15]byte

@@ -51,28 +51,53 @@ type stateID struct {
 }
 
 var nationals = []stateID{
-	{code: beNational, name: "be-national-number", country: "BE", words: wBelgium, right: belgian, length: []int{11}, shapes: []string{"2 2 2 3 2", "6 3 2", "6 5"}, seps: ".- /", grouped: nothing, plain: locale, odd: aWord,
+	{code: beNational, name: "be-national-number", country: "BE", words: wBelgium, right: belgian,
+		length: []int{11}, shapes: []string{"2 2 2 3 2", "6 3 2", "6 5"}, seps: ".- /",
+		grouped: nothing, plain: locale, odd: aWord,
 		specimen: "85.07.30-033.28"},
-	{code: brCPF, name: "br-cpf", country: "BR", words: wCPF, right: cpf, length: []int{11}, shapes: []string{"3 3 3 2", "9 2"}, seps: ".-/ ", grouped: nothing, plain: locale, odd: aWord, specimen: "529.982.247-25"},
-	{code: caSIN, name: "ca-sin", country: "CA", words: wSIN, right: sin, length: []int{9}, shapes: []string{"3 3 3"}, seps: "- .", grouped: locale, plain: aWord, odd: aWord, specimen: "SIN 130-692-544"},
-	{code: deSteuerID, name: "de-steuer-id", country: "DE", words: wSteuer, right: steuerID, length: []int{11}, shapes: []string{"2 3 3 3"}, seps: " -.", grouped: nothing, plain: locale, odd: aWord, specimen: "86 095 742 719"},
-	{code: esDNI, name: "es-dni", country: "ES", words: wSpain, length: []int{8}, shapes: []string{"2 3 3"}, seps: ".", grouped: nothing, plain: locale, odd: aWord, specimen: "DNI 12345678Z"},
+	{code: brCPF, name: "br-cpf", country: "BR", words: wCPF, right: cpf, length: []int{11},
+		shapes: []string{"3 3 3 2", "9 2"}, seps: ".-/ ", grouped: nothing, plain: locale,
+		odd: aWord, specimen: "529.982.247-25"},
+	{code: caSIN, name: "ca-sin", country: "CA", words: wSIN, right: sin, length: []int{9},
+		shapes: []string{"3 3 3"}, seps: "- .", grouped: locale, plain: aWord, odd: aWord,
+		specimen: "SIN 130-692-544"},
+	{code: deSteuerID, name: "de-steuer-id", country: "DE", words: wSteuer, right: steuerID,
+		length: []int{11}, shapes: []string{"2 3 3 3"}, seps: " -.", grouped: nothing,
+		plain: locale, odd: aWord, specimen: "86 095 742 719"},
+	{code: esDNI, name: "es-dni", country: "ES", words: wSpain, length: []int{8},
+		shapes: []string{"2 3 3"}, seps: ".", grouped: nothing, plain: locale, odd: aWord,
+		specimen: "DNI 12345678Z"},
 	{code: esNIE, name: "es-nie", country: "ES", words: wSpain, specimen: "NIE X1234567L"},
-	{code: frNIR, name: "fr-nir", country: "FR", words: wNIR, right: nir, length: []int{15}, shapes: []string{"1 2 2 2 3 3 2", "13 2"}, seps: " -./", grouped: nothing, plain: nothing, odd: aWord, specimen: "1 84 12 76 451 089 46"},
-	{code: gbNHS, name: "gb-nhs", country: "GB", words: wNHS, right: nhs, length: []int{10}, shapes: []string{"3 3 4"}, seps: " ", grouped: locale, plain: aWord, odd: aWord, specimen: "NHS 943 476 5919"},
+	{code: frNIR, name: "fr-nir", country: "FR", words: wNIR, right: nir, length: []int{15},
+		shapes: []string{"1 2 2 2 3 3 2", "13 2"}, seps: " -./", grouped: nothing, plain: nothing,
+		odd: aWord, specimen: "1 84 12 76 451 089 46"},
+	{code: gbNHS, name: "gb-nhs", country: "GB", words: wNHS, right: nhs, length: []int{10},
+		shapes: []string{"3 3 4"}, seps: " ", grouped: locale, plain: aWord, odd: aWord,
+		specimen: "NHS 943 476 5919"},
 	{code: gbNINO, name: "gb-nino", country: "GB", words: wNINO, specimen: "NI AB 12 34 56 C"},
-	{code: inAadhaar, name: "in-aadhaar", country: "IN", words: wAadhaar, right: aadhaar, length: []int{12}, shapes: []string{"4 4 4"}, seps: " -", grouped: locale, plain: aWord, odd: aWord, specimen: "Aadhaar 2341 2341 2346"},
-	{code: itCodiceFiscale, name: "it-codice-fiscale", country: "IT", words: wFiscale, specimen: "RSSMRA85T10A562S"},
-	{code: nlBSN, name: "nl-bsn", country: "NL", words: wBSN, right: bsn, length: []int{9}, shapes: []string{"4 2 3", "3 3 3"}, seps: ". -", grouped: aWord, plain: aWord, odd: aWord, specimen: "BSN 111222333"},
-	{code: plPESEL, name: "pl-pesel", country: "PL", words: wPESEL, right: pesel, length: []int{11}, grouped: aWord, plain: locale, odd: aWord, specimen: "PESEL 44051401359"},
-	{code: sePersonnummer, name: "se-personnummer", country: "SE", words: wPersonnummer, right: personnummer, length: []int{10, 12}, shapes: []string{"6 4", "8 4"}, seps: "-", grouped: locale, plain: aWord, odd: aWord,
+	{code: inAadhaar, name: "in-aadhaar", country: "IN", words: wAadhaar, right: aadhaar,
+		length: []int{12}, shapes: []string{"4 4 4"}, seps: " -", grouped: locale, plain: aWord,
+		odd: aWord, specimen: "Aadhaar 2341 2341 2346"},
+	{code: itCodiceFiscale, name: "it-codice-fiscale", country: "IT", words: wFiscale,
+		specimen: "RSSMRA85T10A562S"},
+	{code: nlBSN, name: "nl-bsn", country: "NL", words: wBSN, right: bsn, length: []int{9},
+		shapes: []string{"4 2 3", "3 3 3"}, seps: ". -", grouped: aWord, plain: aWord, odd: aWord,
+		specimen: "BSN 111222333"},
+	{code: plPESEL, name: "pl-pesel", country: "PL", words: wPESEL, right: pesel, length: []int{11},
+		grouped: aWord, plain: locale, odd: aWord, specimen: "PESEL 44051401359"},
+	{code: sePersonnummer, name: "se-personnummer", country: "SE", words: wPersonnummer,
+		right: personnummer, length: []int{10, 12}, shapes: []string{"6 4", "8 4"}, seps: "-",
+		grouped: locale, plain: aWord, odd: aWord,
 		specimen: "personnummer 811228-9874"},
-	{code: usSSN, name: "us-ssn", country: "US", words: wSSN, right: ssn, length: []int{9}, shapes: []string{"3 2 4"}, seps: "-", grouped: nothing, plain: aWord, odd: aWord, specimen: "SSN 536-90-4399"},
+	{code: usSSN, name: "us-ssn", country: "US", words: wSSN, right: ssn, length: []int{9},
+		shapes: []string{"3 2 4"}, seps: "-", grouped: nothing, plain: aWord, odd: aWord,
+		specimen: "SSN 536-90-4399"},
 }
 
 // national looks for an id of digits only, or of eight and a letter.
 func (t *search) national(v view) (int, bool) {
-	if len(v.groups) > 7 || !v.alone() || !free(t.s, v.from) || same(v.digits) || t.fraction(v.from) {
+	if len(v.groups) > 7 || !v.alone() || !free(t.s, v.from) || same(v.digits) ||
+		t.fraction(v.from) {
 		return 0, false
 	}
 	if len(v.digits) == 8 {
@@ -83,7 +108,8 @@ func (t *search) national(v view) (int, bool) {
 	}
 	for i := range nationals {
 		id := &nationals[i]
-		if id.right == nil || !t.nationals[id.code] || !has(id.length, len(v.digits)) || !id.right(v.digits) {
+		if id.right == nil || !t.nationals[id.code] || !has(id.length, len(v.digits)) ||
+			!id.right(v.digits) {
 			continue
 		}
 		if t.enough(id, v) && !inUUID(t.s, v.from) {
@@ -149,7 +175,8 @@ func (t *search) dni(v view) (int, bool) {
 	if to+1 < len(s) && (s[to] == '-' || s[to] == ' ') {
 		to++
 	}
-	if !t.nationals[esDNI] || to >= len(s) || !letter(s[to]) || !ends(s, to+1) || s[to]&^0x20 != spanish[value(v.digits)%23] {
+	if !t.nationals[esDNI] || to >= len(s) || !letter(s[to]) || !ends(s, to+1) ||
+		s[to]&^0x20 != spanish[value(v.digits)%23] {
 		return 0, false
 	}
 	id := &nationals[esDNI]
@@ -169,7 +196,8 @@ func (t *search) dni(v view) (int, bool) {
 // spanish are the letters that check a DNI or NIE.
 const spanish = "TRWAGMYFPDXBNJZSQVHLCKE"
 
-// belgian: the date of birth, the number of the day, 97 minus the remainder. From 2000 on there is a 2 before it all.
+// belgian: the date of birth, the number of the day, 97 minus the remainder. From 2000 on there is
+// a 2 before it all.
 func belgian(d []byte) bool {
 	if month := value(d[2:4]); month > 12 || value(d[4:6]) > 31 || value(d[6:9]) == 0 {
 		return false
@@ -213,14 +241,16 @@ func steuerID(d []byte) bool {
 	return more == 1 && mod1110(d)
 }
 
-// nir: the sex, the year, the month (from 20 on where it is not known), the department, the municipality, a number, 97 minus the remainder. Corsica is elsewhere.
+// nir: the sex, the year, the month (from 20 on where it is not known), the department, the
+// municipality, a number, 97 minus the remainder. Corsica is elsewhere.
 func nir(d []byte) bool {
 	return nirBorn(d) && 97-value(d[:13])%97 == value(d[13:])
 }
 
 func nirBorn(d []byte) bool {
 	month := value(d[3:5])
-	return within("\x01\x02\x03\x04\x07\x08", d[0]) && (month >= 1 && month <= 12 || month == 20 || month >= 30 && month <= 42 || month >= 50)
+	return within("\x01\x02\x03\x04\x07\x08", d[0]) && (month >= 1 && month <= 12 || month == 20 ||
+		month >= 30 && month <= 42 || month >= 50)
 }
 
 func nhs(d []byte) bool {
@@ -234,10 +264,12 @@ func bsn(d []byte) bool { return weighted(d, 9, 8, 7, 6, 5, 4, 3, 2, -1)%11 == 0
 
 func pesel(d []byte) bool {
 	month, day := value(d[2:4]), value(d[4:6])
-	return month%20 >= 1 && month%20 <= 12 && day >= 1 && day <= 31 && (10-weighted(d, 1, 3, 7, 9, 1, 3, 7, 9, 1, 3)%10)%10 == int(d[10])
+	return month%20 >= 1 && month%20 <= 12 && day >= 1 && day <= 31 && (10-weighted(d, 1, 3, 7, 9,
+		1, 3, 7, 9, 1, 3)%10)%10 == int(d[10])
 }
 
-// personnummer: a date of birth (the day plus 60 in a coordination number), a number, Luhn over the last ten.
+// personnummer: a date of birth (the day plus 60 in a coordination number), a number, Luhn over the
+// last ten.
 func personnummer(d []byte) bool {
 	if len(d) == 12 {
 		if year := value(d[:4]); year < 1880 || year > time.Now().Year() {
@@ -249,9 +281,11 @@ func personnummer(d []byte) bool {
 	return month >= 1 && month <= 12 && day >= 1 && day <= 31 && luhn(d)
 }
 
-// ssn: the area is not 000, 666 or 900 and more, and no part is all zeros. The two that advertising made known are nobody's.
+// ssn: the area is not 000, 666 or 900 and more, and no part is all zeros. The two that advertising
+// made known are nobody's.
 func ssn(d []byte) bool {
 	area, group, serial := value(d[:3]), value(d[3:5]), value(d[5:])
 	n := value(d)
-	return area > 0 && area != 666 && area < 900 && group > 0 && serial > 0 && n != 78_05_1120 && n != 219_09_9999
+	return area > 0 && area != 666 && area < 900 && group > 0 && serial > 0 && n != 78_05_1120 &&
+		n != 219_09_9999
 }

@@ -6,7 +6,8 @@ import (
 	"github.com/nyaruka/phonenumbers"
 )
 
-// prefixed looks for a phone number with its country's code: behind "+", or behind "00" where a word says that it is a phone number.
+// prefixed looks for a phone number with its country's code: behind "+", or behind "00" where a
+// word says that it is a phone number.
 func (t *search) prefixed(n *number) (int, bool) {
 	if !t.on[phone] || n.groups[n.n-1].sum < 7 {
 		return 0, false
@@ -26,7 +27,9 @@ func (t *search) prefixed(n *number) (int, bool) {
 	tries := 0
 	for w := n.n; w > 0 && tries < maxTries; w-- {
 		sum, to := n.groups[w-1].sum-skip, n.groups[w-1].to
-		if sum < 7 || sum > 15 || !ends(s, to) || w == 2 && n.groups[1].sep == '.' && n.groups[0].len() < 4 { // +1.2345678 is a fraction
+		// +1.2345678 is a fraction
+		if sum < 7 || sum > 15 || !ends(s, to) || w == 2 && n.groups[1].sep == '.' &&
+			n.groups[0].len() < 4 {
 			continue
 		}
 		if t.slow(); t.err != nil {
@@ -43,24 +46,28 @@ func (t *search) prefixed(n *number) (int, bool) {
 // maxTries bounds how many parts of one number are asked about.
 const maxTries = 3
 
-// plus answers where the "+" is before the digit at i, with nothing but a parenthesis or a blank between; -1 when there is none.
+// plus answers where the "+" is before the digit at i, with nothing but a parenthesis or a blank
+// between; -1 when there is none.
 func (t *search) plus(i int) int {
 	k := i
 	for k > 0 && i-k < 2 && (t.s[k-1] == '(' || t.s[k-1] == ' ') {
 		k--
 	}
-	if k == 0 || t.s[k-1] != '+' || k > 1 && (alnum(t.s[k-2]) || t.s[k-2] == '+') && !escaped(t.s, k-2) {
+	if k == 0 || t.s[k-1] != '+' || k > 1 && (alnum(t.s[k-2]) || t.s[k-2] == '+') && !escaped(t.s,
+		k-2) {
 		return -1
 	}
 	return k - 1
 }
 
-// somewhere are the countries that are tried when no locale is set and a word says that it is a phone number.
+// somewhere are the countries that are tried when no locale is set and a word says that it is a
+// phone number.
 var somewhere = []string{"US", "GB", "DE", "FR", "ES", "IT"}
 
 // local looks for a phone number as it is written within its country.
 func (t *search) local(v view) (int, bool) {
-	if !v.alone() || !free(t.s, v.from) || !ends(t.s, v.to) || t.plus(v.from) >= 0 || t.fraction(v.from) || v.dated() || len(v.digits) < 7 || len(v.groups) > 7 {
+	if !v.alone() || !free(t.s, v.from) || !ends(t.s, v.to) || t.plus(v.from) >= 0 ||
+		t.fraction(v.from) || v.dated() || len(v.digits) < 7 || len(v.groups) > 7 {
 		return 0, false
 	}
 	from, paren := v.from, false
@@ -133,8 +140,9 @@ func write(digits []byte) string {
 	return string(b)
 }
 
-// maxAsked bounds the numbers of one message that the library is asked about: it takes some 20 µs for each. What looks like a phone number beyond counts as one, unasked: a directory of
-// many thousands is not let through for being long.
+// maxAsked bounds the numbers of one message that the library is asked about: it takes some 20 µs
+// for each. What looks like a phone number beyond counts as one, unasked: a directory of many
+// thousands is not let through for being long.
 const maxAsked = 10_000
 
 // valid says whether there can be such a phone number, in the region if one is given.

@@ -21,9 +21,10 @@ func Plugin() sdk.Plugin {
 	return sdk.Plugin{
 		Name:    "pii",
 		Version: "1.0.0",
-		Doc:     "finds personal data: e-mail and IP addresses, phone numbers, cards, bank accounts, national ids",
-		Needs:   sdk.Needs{Body: true},
-		Schema:  schema,
+		Doc: "finds personal data: e-mail and IP addresses, phone numbers, cards, bank " +
+			"accounts, national ids",
+		Needs:  sdk.Needs{Body: true},
+		Schema: schema,
 		New: func(config []byte) (sdk.Stage, error) {
 			s, err := parse(config)
 			if err != nil {
@@ -96,7 +97,8 @@ func (s *stage) Inspect(ctx context.Context, m *mcp.Message) (sdk.Verdict, error
 		return v, nil
 	}
 	if at := target(m, cuts); at != "" {
-		return sdk.Deny(fmt.Sprintf("personal data: %s; %s says where the message goes and cannot be redacted", found.String(), at), found.findings...), nil
+		return sdk.Deny(fmt.Sprintf("personal data: %s; %s says where the message goes and "+
+			"cannot be redacted", found.String(), at), found.findings...), nil
 	}
 	edits, err := scan.Redact(m, cuts)
 	if err != nil {
@@ -105,7 +107,8 @@ func (s *stage) Inspect(ctx context.Context, m *mcp.Message) (sdk.Verdict, error
 	return sdk.Modify("personal data: "+found.String(), edits, found.findings...), nil
 }
 
-// in answers what is in a text. What was found in an encoded run has the run's place, so those may overlap: scan.Redact makes one cut of them.
+// in answers what is in a text. What was found in an encoded run has the run's place, so those may
+// overlap: scan.Redact makes one cut of them.
 func (s *stage) in(cost *effort, t scan.Text) ([]hit, error) {
 	plain := t.S
 	if t.Kind == mcp.Number {
@@ -132,7 +135,9 @@ func (s *stage) in(cost *effort, t scan.Text) ([]hit, error) {
 		for _, h := range inside {
 			h.Span = at
 			// What stands there in clear is cut there; the rest of the run may stay.
-			if !slices.ContainsFunc(hits[:seen], func(p hit) bool { return p.From >= at.From && p.To <= at.To && p.value == h.value }) {
+			if !slices.ContainsFunc(hits[:seen], func(p hit) bool {
+				return p.From >= at.From && p.To <= at.To && p.value == h.value
+			}) {
 				hits = append(hits, h)
 			}
 		}
@@ -141,17 +146,20 @@ func (s *stage) in(cost *effort, t scan.Text) ([]hit, error) {
 	return hits, err
 }
 
-// opaque says that a text is the protocol's own: a number of an exchange or a place in a list, that whoever made it must get back as it was.
+// opaque says that a text is the protocol's own: a number of an exchange or a place in a list, that
+// whoever made it must get back as it was.
 func opaque(m *mcp.Message, t scan.Text) bool {
 	switch t.Member() {
-	case "progressToken", "requestId", "cursor", "nextCursor", "requestState", "taskId", "protocolVersion":
+	case "progressToken", "requestId", "cursor", "nextCursor", "requestState", "taskId",
+		"protocolVersion":
 	case "code":
 		return m.Kind == mcp.Error && t.Pointer() == "/code"
 	default:
 		return false
 	}
 	switch t.Pointer() {
-	case "/progressToken", "/_meta/progressToken", "/requestId", "/nextCursor", "/requestState", "/taskId", "/protocolVersion":
+	case "/progressToken", "/_meta/progressToken", "/requestId", "/nextCursor", "/requestState",
+		"/taskId", "/protocolVersion":
 		return true
 	case "/cursor":
 		method, _ := mcp.Lookup(m.Method)
@@ -168,7 +176,8 @@ func target(m *mcp.Message, cuts []scan.Cut) string {
 	method, _ := mcp.Lookup(m.Method)
 	for _, c := range cuts {
 		at := c.Text.Pointer()
-		if c.Text.Kind != mcp.Name && (at == method.NameAt || method.Route == mcp.ByRef && (at == "/ref/name" || at == "/ref/uri" || at == "/ref/type")) {
+		if c.Text.Kind != mcp.Name && (at == method.NameAt || method.Route == mcp.ByRef &&
+			(at == "/ref/name" || at == "/ref/uri" || at == "/ref/type")) {
 			return at
 		}
 	}

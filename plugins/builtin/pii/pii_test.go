@@ -39,45 +39,71 @@ func TestWhatIsFoundInATextAndWhereItEnds(t *testing.T) {
 		{`{}`, "a4111111111111111", "a4111111111111111"},
 		{`{}`, "0000 0000 0000 0000", "0000 0000 0000 0000"},
 		{`{}`, "550e8400-e29b-41d4-a716-411111111111", "550e8400-e29b-41d4-a716-411111111111"},
-		{`{}`, "4000 0000 0000 0002 4000 0000 0000 0002 4000 0000", "4000 0000 0000 0002 4000 0000 0000 0002 4000 0000"},
+		{`{}`, "4000 0000 0000 0002 4000 0000 0000 0002 4000 0000",
+			"4000 0000 0000 0002 4000 0000 0000 0002 4000 0000"},
 		{`{}`, "cards 4000 0000 0000 0002 5555 5555 5555 4444", "cards [card] [card]"},
-		{`{}`, "4222222222222, and with a word for it: card 4222222222222", "4222222222222, and with a word for it: card [card]"},
+		{`{}`, "4222222222222, and with a word for it: card 4222222222222",
+			"4222222222222, and with a word for it: card [card]"},
 		// accounts
 		{`{}`, "to GB82 WEST 1234 5698 7654 32 please", "to [iban] please"},
 		{`{}`, "de89370400440532013000,FR1420041010050500013M02606", "[iban],[iban]"},
 		{`{}`, "DE89 3704 0044 0532 0130 01", "DE89 3704 0044 0532 0130 01"},
-		{`{}`, "no93 8601 1117 947, and with a word for it: iban no93 8601 1117 947", "no93 8601 1117 947, and with a word for it: iban [iban]"},
+		{`{}`, "no93 8601 1117 947, and with a word for it: iban no93 8601 1117 947",
+			"no93 8601 1117 947, and with a word for it: iban [iban]"},
 		// e-mail
 		{`{}`, "<j.o'hara+x@mail.corp.co.uk>, mailto:a@b.io.", "<[email]>, mailto:[email]."},
 		{`{}`, "user@münchen.de, 用户@例子.广告, x@xn--80ak6aa92e.com", "[email], [email], [email]"},
 		{`{}`, `"john doe"@gmail.com \njoe@gmail.com`, `[email] \n[email]`},
-		{`{}`, "a@example.com b@x.example c@localhost git@github.com:o/r.git pkg@1.2.3 x@v4 w@self.weight.T", "a@example.com b@x.example c@localhost git@github.com:o/r.git pkg@1.2.3 x@v4 w@self.weight.T"},
+		{`{}`, "a@example.com b@x.example c@localhost git@github.com:o/r.git pkg@1.2.3 x@v4 " +
+			"w@self.weight.T", "a@example.com b@x.example c@localhost git@github.com:o/r.git " +
+			"pkg@1.2.3 x@v4 w@self.weight.T"},
 		{`{"email":{"examples":true}}`, "a@example.com b@x.example", "[email] [email]"},
-		{`{"email":{"exclude":["acme.com","noreply@","bob@gmail.com"]}}`, "x@eu.ACME.com noreply@z.io bob@gmail.com al@gmail.com x@notacme.com", "x@eu.ACME.com noreply@z.io bob@gmail.com [email] [email]"},
-		{`{}`, "https://user:pw@host.com/ ssh://bob@host.com https://x.com/?q=bob@host.com", "https://user:pw@host.com/ ssh://bob@host.com https://x.com/?q=[email]"},
+		{`{"email":{"exclude":["acme.com","noreply@","bob@gmail.com"]}}`,
+			"x@eu.ACME.com noreply@z.io bob@gmail.com al@gmail.com x@notacme.com",
+			"x@eu.ACME.com noreply@z.io bob@gmail.com [email] [email]"},
+		{`{}`, "https://user:pw@host.com/ ssh://bob@host.com https://x.com/?q=bob@host.com",
+			"https://user:pw@host.com/ ssh://bob@host.com https://x.com/?q=[email]"},
 		// addresses
-		{`{}`, "81.2.69.142:443, [2a00:1450:4001:81b::200e]:80, 2001:4860:4860:0:0:0:0:8888, ::ffff:81.2.69.142", "[ip]:443, [[ip]]:80, [ip], [ip]"},
-		{`{}`, "10.1.2.3 127.0.0.1 192.168.0.1 169.254.169.254 192.0.2.1 198.51.100.7 203.0.113.9 100.64.0.1 224.0.0.1 255.255.255.255 0.0.0.0 ::1 fe80::1 fd00::1 2001:db8::1 ::",
-			"10.1.2.3 127.0.0.1 192.168.0.1 169.254.169.254 192.0.2.1 198.51.100.7 203.0.113.9 100.64.0.1 224.0.0.1 255.255.255.255 0.0.0.0 ::1 fe80::1 fd00::1 2001:db8::1 ::"},
-		{`{"ip":{"private":true}}`, "host 10.1.2.3, fe80::1, abc::def", "host [ip], [ip], abc::def"},
-		{`{}`, "256.81.2.69 81.2.69 81.2.69.142.5 081.2.69.142", "256.81.2.69 81.2.69 81.2.69.142.5 081.2.69.142"},
-		{`{}`, "v1.2.3.4, version 81.2.69.142, lib-1.2.3.4, >=81.2.3.4, 1.2.3.4, Chrome/120.0.60.109", "v1.2.3.4, version 81.2.69.142, lib-1.2.3.4, >=81.2.3.4, 1.2.3.4, Chrome/120.0.60.109"},
-		{`{}`, "login from 1.2.3.4, which was upgraded from 1.2.3.4 to 1.2.3.5", "login from [ip], which was upgraded from 1.2.3.4 to 1.2.3.5"},
-		{`{}`, "order 4111111111111111, order 4111 1111 1111 1111, order 7, card 4111111111111111", "order 4111111111111111, order [card], order 7, card [card]"},
+		{`{}`, "81.2.69.142:443, [2a00:1450:4001:81b::200e]:80, 2001:4860:4860:0:0:0:0:8888, " +
+			"::ffff:81.2.69.142", "[ip]:443, [[ip]]:80, [ip], [ip]"},
+		{`{}`, "10.1.2.3 127.0.0.1 192.168.0.1 169.254.169.254 192.0.2.1 198.51.100.7 " +
+			"203.0.113.9 100.64.0.1 224.0.0.1 255.255.255.255 0.0.0.0 ::1 fe80::1 fd00::1 " +
+			"2001:db8::1 ::",
+			"10.1.2.3 127.0.0.1 192.168.0.1 169.254.169.254 192.0.2.1 198.51.100.7 203.0.113.9 " +
+				"100.64.0.1 224.0.0.1 255.255.255.255 0.0.0.0 ::1 fe80::1 fd00::1 2001:db8::1 ::"},
+		{`{"ip":{"private":true}}`, "host 10.1.2.3, fe80::1, abc::def",
+			"host [ip], [ip], abc::def"},
+		{`{}`, "256.81.2.69 81.2.69 81.2.69.142.5 081.2.69.142",
+			"256.81.2.69 81.2.69 81.2.69.142.5 081.2.69.142"},
+		{`{}`, "v1.2.3.4, version 81.2.69.142, lib-1.2.3.4, >=81.2.3.4, 1.2.3.4, " +
+			"Chrome/120.0.60.109", "v1.2.3.4, version 81.2.69.142, lib-1.2.3.4, >=81.2.3.4, " +
+			"1.2.3.4, Chrome/120.0.60.109"},
+		{`{}`, "login from 1.2.3.4, which was upgraded from 1.2.3.4 to 1.2.3.5",
+			"login from [ip], which was upgraded from 1.2.3.4 to 1.2.3.5"},
+		{`{}`, "order 4111111111111111, order 4111 1111 1111 1111, order 7, card 4111111111111111",
+			"order 4111111111111111, order [card], order 7, card [card]"},
 		// phones
-		{`{}`, "+44 20 7946 0958, +1 (212) 555-0123; +44 (0)161 496 0000 ext 5", "[phone], [phone]; [phone] ext 5"},
+		{`{}`, "+44 20 7946 0958, +1 (212) 555-0123; +44 (0)161 496 0000 ext 5",
+			"[phone], [phone]; [phone] ext 5"},
 		{`{}`, "call (212) 555-0123 or 020 7946 0958", "call [phone] or [phone]"},
 		{`{}`, "(212) 555-0123, 020 7946 0958", "(212) 555-0123, 020 7946 0958"},
-		{`{"locales":["US"]}`, "(212) 555-0123, 212.555.0123, 2125550123, 020 7946 0958", "[phone], [phone], 2125550123, 020 7946 0958"},
-		{`{"locales":["GB"]}`, "order 020 7946 0958, ring 02079460958", "order 020 7946 0958, ring [phone]"},
+		{`{"locales":["US"]}`, "(212) 555-0123, 212.555.0123, 2125550123, 020 7946 0958",
+			"[phone], [phone], 2125550123, 020 7946 0958"},
+		{`{"locales":["GB"]}`, "order 020 7946 0958, ring 02079460958",
+			"order 020 7946 0958, ring [phone]"},
 		{`{}`, "call it +1.2345678, CVE-2026-32211", "call it +1.2345678, CVE-2026-32211"},
 		{`{}`, "tel. 0049 30 22730000", "tel. [phone]"},
-		{locales, "2024-01-15 10:30, 15.01.2024, 12.50 1234567.89, 40.712812 -74.006012, 0 1 1 2 3 5 8 13 21 34", "2024-01-15 10:30, 15.01.2024, 12.50 1234567.89, 40.712812 -74.006012, 0 1 1 2 3 5 8 13 21 34"},
+		{locales, "2024-01-15 10:30, 15.01.2024, 12.50 1234567.89, 40.712812 -74.006012, 0 1 1 " +
+			"2 3 5 8 13 21 34", "2024-01-15 10:30, 15.01.2024, 12.50 1234567.89, 40.712812 " +
+			"-74.006012, 0 1 1 2 3 5 8 13 21 34"},
 		// national ids
-		{`{}`, "536-90-4399 and 536904399, and with a word for it: SSN 536904399", "[us-ssn] and 536904399, and with a word for it: SSN [us-ssn]"},
-		{`{}`, "000-12-3456 666-12-3456 900-12-3456 536-00-4399 536-90-0000 078-05-1120", "000-12-3456 666-12-3456 900-12-3456 536-00-4399 536-90-0000 078-05-1120"},
+		{`{}`, "536-90-4399 and 536904399, and with a word for it: SSN 536904399",
+			"[us-ssn] and 536904399, and with a word for it: SSN [us-ssn]"},
+		{`{}`, "000-12-3456 666-12-3456 900-12-3456 536-00-4399 536-90-0000 078-05-1120",
+			"000-12-3456 666-12-3456 900-12-3456 536-00-4399 536-90-0000 078-05-1120"},
 		{`{}`, "part 536-90-4399", "part 536-90-4399"},
-		{`{}`, "AB123456C, AB 12 34 56 C, GB123456A, NI no. ab123456", "[gb-nino], [gb-nino], GB123456A, NI no. [gb-nino]"},
+		{`{}`, "AB123456C, AB 12 34 56 C, GB123456A, NI no. ab123456",
+			"[gb-nino], [gb-nino], GB123456A, NI no. [gb-nino]"},
 		{`{}`, "NHS 943 476 5919, 943 476 5918", "NHS [gb-nhs], 943 476 5918"},
 		{`{}`, "SIN: 130 692 544 but 130-692-544", "SIN: [ca-sin] but [ca-sin]"},
 		{`{}`, "86 095 742 719", "[de-steuer-id]"},
@@ -90,12 +116,18 @@ func TestWhatIsFoundInATextAndWhereItEnds(t *testing.T) {
 		{`{}`, "personnummer 19811228-9874", "personnummer [se-personnummer]"},
 		{`{"locales":["SE"]}`, "811228-9874, 20240110-1247", "[se-personnummer], 20240110-1247"},
 		{`{}`, "85.07.30-033.28", "[be-national-number]"},
-		{`{}`, "529.982.247-25, 52998224725, 111.111.111-11", "[br-cpf], 52998224725, 111.111.111-11"},
-		{`{"locales":["IN"]}`, "2341 2341 2346, २३४१ २३४१ २३४६, 536-90-4399", "[in-aadhaar], [in-aadhaar], 536-90-4399"},
-		{`{"national_id":{"ids":["us-ssn"]}}`, "536-90-4399 529.982.247-25", "[us-ssn] 529.982.247-25"},
+		{`{}`, "529.982.247-25, 52998224725, 111.111.111-11",
+			"[br-cpf], 52998224725, 111.111.111-11"},
+		{`{"locales":["IN"]}`, "2341 2341 2346, २३४१ २३४१ २३४६, 536-90-4399",
+			"[in-aadhaar], [in-aadhaar], 536-90-4399"},
+		{`{"national_id":{"ids":["us-ssn"]}}`, "536-90-4399 529.982.247-25",
+			"[us-ssn] 529.982.247-25"},
 		// values that are allowed, and kinds that are off
-		{`{"allow":["4111-1111-1111-1111","Info@Acme.io"]}`, "4111 1111 1111 1111 info@acme.io 5555555555554444", "4111 1111 1111 1111 info@acme.io [card]"},
-		{`{"card":{"enabled":false},"email":{"enabled":false}}`, "4111111111111111 a@b.io", "4111111111111111 a@b.io"},
+		{`{"allow":["4111-1111-1111-1111","Info@Acme.io"]}`,
+			"4111 1111 1111 1111 info@acme.io 5555555555554444",
+			"4111 1111 1111 1111 info@acme.io [card]"},
+		{`{"card":{"enabled":false},"email":{"enabled":false}}`, "4111111111111111 a@b.io",
+			"4111111111111111 a@b.io"},
 	} {
 		if got := redacted(t, c.config, c.text); got != c.want {
 			t.Errorf("%s\n text %s\n  got %s\n want %s", c.config, c.text, got, c.want)
@@ -104,7 +136,8 @@ func TestWhatIsFoundInATextAndWhereItEnds(t *testing.T) {
 }
 
 func TestActions(t *testing.T) {
-	text := "a@b.io 4111 1111 1111 1111 +44 20 7946 0958 login 81.2.69.142 GB82 WEST 1234 5698 7654 32 SSN 536-90-4399"
+	text := "a@b.io 4111 1111 1111 1111 +44 20 7946 0958 login 81.2.69.142 GB82 WEST 1234 5698 " +
+		"7654 32 SSN 536-90-4399"
 	for _, c := range []struct {
 		config string
 		action pipeline.Action
@@ -113,15 +146,20 @@ func TestActions(t *testing.T) {
 		{`{"action":"block"}`, pipeline.Deny, ""},
 		{`{"action":"audit"}`, pipeline.Allow, text},
 		{`{}`, pipeline.Modify, "[email] [card] [phone] login [ip] [iban] SSN [us-ssn]"},
-		{`{"replace":"mask"}`, pipeline.Modify, "a***@b.io **** **** **** 1111 +** ** **** 0958 login 81.2.*** **** **** **** **** **54 32 SSN ***-**-**99"},
-		{`{"card":{"replace":"mask"},"ip":{"action":"audit"},"phone":{"enabled":false}}`, pipeline.Modify, "[email] **** **** **** 1111 +44 20 7946 0958 login 81.2.69.142 [iban] SSN [us-ssn]"},
+		{`{"replace":"mask"}`, pipeline.Modify,
+			"a***@b.io **** **** **** 1111 +** ** **** 0958 login 81.2.*** **** **** **** **** " +
+				"**54 32 SSN ***-**-**99"},
+		{`{"card":{"replace":"mask"},"ip":{"action":"audit"},"phone":{"enabled":false}}`,
+			pipeline.Modify, "[email] **** **** **** 1111 +44 20 7946 0958 login 81.2.69.142 " +
+				"[iban] SSN [us-ssn]"},
 		{`{"action":"audit","iban":{"action":"block"}}`, pipeline.Deny, ""},
 	} {
 		v := inspect(t, stageOf(t, c.config), said(text))
 		if v.Action != c.action {
 			t.Errorf("%s: action %d, want %d", c.config, v.Action, c.action)
 		}
-		if len(v.Findings) < 5 || v.Findings[0] != (pipeline.Finding{Type: "email", Pointer: "/content/0/text"}) {
+		if len(v.Findings) < 5 || v.Findings[0] != (pipeline.Finding{Type: "email",
+			Pointer: "/content/0/text"}) {
 			t.Errorf("%s: findings %v", c.config, v.Findings)
 		}
 		for _, part := range []string{"b.io", "1111", "0958", "81.2", "WEST", "4399"} {
@@ -142,11 +180,13 @@ func TestAPlaceholderIsTheSameForTheSameValueHoweverItIsSpelt(t *testing.T) {
 		s := stageOf(t, config)
 		for _, text := range texts {
 			body := after(t, s, said(text))
-			all = append(all, regexp.MustCompile(`\[[a-z-]+:[0-9a-f]{6}\]`).FindAllString(body, -1)...)
+			all = append(all, regexp.MustCompile(`\[[a-z-]+:[0-9a-f]{6}\]`).FindAllString(body,
+				-1)...)
 		}
 		return all
 	}
-	n := names(`{}`, "4111111111111111 4111-1111 1111.1111 5555555555554444", "4111 1111 1111 1111", "a@b.io A@B.IO c@b.io")
+	n := names(`{}`, "4111111111111111 4111-1111 1111.1111 5555555555554444", "4111 1111 1111 1111",
+		"a@b.io A@B.IO c@b.io")
 	if len(n) != 7 || n[0] != n[1] || n[0] != n[3] || n[0] == n[2] || n[4] != n[5] || n[4] == n[6] {
 		t.Errorf("placeholders %v", n)
 	}
@@ -163,15 +203,19 @@ func TestWhatIsEncodedIsFoundAndGoesWithItsEncoding(t *testing.T) {
 	hidden := base64.StdEncoding.EncodeToString([]byte("the card is 4111 1111 1111 1111, thanks"))
 	twice := base64.URLEncoding.EncodeToString([]byte("x " + hidden + " y and more of it"))
 	escaped := url.QueryEscape("bob@corp.io")
-	for _, text := range []string{"see " + hidden + " ok", "see " + twice + " ok", "see https://x.io/?to=" + escaped + " ok"} {
-		if got := redacted(t, `{}`, text); strings.Contains(got, hidden[8:20]) || strings.Contains(got, twice[8:20]) || strings.Contains(got, escaped) || !strings.HasPrefix(got, "see ") || !strings.HasSuffix(got, " ok") {
+	for _, text := range []string{"see " + hidden + " ok", "see " + twice + " ok",
+		"see https://x.io/?to=" + escaped + " ok"} {
+		if got := redacted(t, `{}`, text); strings.Contains(got, hidden[8:20]) ||
+			strings.Contains(got, twice[8:20]) || strings.Contains(got, escaped) ||
+			!strings.HasPrefix(got, "see ") || !strings.HasSuffix(got, " ok") {
 			t.Errorf("%q is left of %q", got, text)
 		}
 		if got := redacted(t, `{"decode":false}`, text); got != text {
 			t.Errorf("%q is left of %q without decoding", got, text)
 		}
 	}
-	if got, want := redacted(t, `{}`, "https://x.io/a%20b?to=bob@corp.io"), "https://x.io/a%20b?to=[email]"; got != want {
+	if got, want := redacted(t, `{}`,
+		"https://x.io/a%20b?to=bob@corp.io"), "https://x.io/a%20b?to=[email]"; got != want {
 		t.Errorf("%q, want %q: what stands there in clear does not take the URL with it", got, want)
 	}
 }
@@ -187,25 +231,33 @@ func TestWhatIsEncodedTogetherIsJudgedOneByOne(t *testing.T) {
 	}
 }
 
-// A card number as a number of JSON, however the number is written; keys; and the name of the member as the word that says what a number is.
+// A card number as a number of JSON, however the number is written; keys; and the name of the
+// member as the word that says what a number is.
 func TestNumbersAndNamesOfJSON(t *testing.T) {
 	s := stageOf(t, `{"replace":"mask"}`)
 	for _, c := range []struct{ body, want string }{
-		{`{"structuredContent":{"card":4111111111111111,"n":12}}`, `{"structuredContent":{"card":"************1111","n":12}}`},
-		{`{"a":[4.111111111111111e15,4111111111111111.0,4111111111111111.5,-1]}`, `{"a":["*.***********1111","*************1111"`},
-		{`{"4111111111111111":true,"x":{"a@b.io":{"c@d.io":1}}}`, `{"************1111":true,"x":{"a***@b.io":{"c***@d.io":1}}}`},
+		{`{"structuredContent":{"card":4111111111111111,"n":12}}`,
+			`{"structuredContent":{"card":"************1111","n":12}}`},
+		{`{"a":[4.111111111111111e15,4111111111111111.0,4111111111111111.5,-1]}`,
+			`{"a":["*.***********1111","*************1111"`},
+		{`{"4111111111111111":true,"x":{"a@b.io":{"c@d.io":1}}}`,
+			`{"************1111":true,"x":{"a***@b.io":{"c***@d.io":1}}}`},
 		{`{"ssn":536904399,"n":536904399}`, `{"ssn":"*******99","n":536904399}`},
-		{`{"phoneNumber":"2125550123","order_id":"2125550123"}`, `{"phoneNumber":"******0123","order_id":"2125550123"}`},
-		{`{"client_ip":"1.2.3.4","appVersion":"1.2.3.4"}`, `{"client_ip":"1.2.***","appVersion":"1.2.3.4"}`},
+		{`{"phoneNumber":"2125550123","order_id":"2125550123"}`,
+			`{"phoneNumber":"******0123","order_id":"2125550123"}`},
+		{`{"client_ip":"1.2.3.4","appVersion":"1.2.3.4"}`,
+			`{"client_ip":"1.2.***","appVersion":"1.2.3.4"}`},
 	} {
 		got := after(t, s, result(c.body))
 		if c.body[2] == 'a' {
-			if strings.Contains(got, "4111111111111111.0") || strings.Contains(got, "4.111") || !strings.Contains(got, "4111111111111111.5") {
+			if strings.Contains(got, "4111111111111111.0") || strings.Contains(got, "4.111") ||
+				!strings.Contains(got, "4111111111111111.5") {
 				t.Errorf("%s: %s", c.body, got)
 			}
 			continue
 		}
-		if len(got) != len(c.want) || sorted(got) != sorted(c.want) { // a renamed member may stand elsewhere
+		// a renamed member may stand elsewhere
+		if len(got) != len(c.want) || sorted(got) != sorted(c.want) {
 			t.Errorf("%s\n got  %s\n want %s", c.body, got, c.want)
 		}
 	}
@@ -219,16 +271,20 @@ func sorted(s string) string {
 
 func TestTheProtocolsOwnTextsStayAsTheyAre(t *testing.T) {
 	s := stageOf(t, `{}`)
-	list := mcp.NewRequest("1", "tools/list", []byte(`{"cursor":"4111111111111111","_meta":{"progressToken":4111111111111111}}`))
+	list := mcp.NewRequest("1",
+		"tools/list", []byte(
+			`{"cursor":"4111111111111111","_meta":{"progressToken":4111111111111111}}`))
 	list.To = mcp.ToServer
 	page := result(`{"tools":[],"nextCursor":"bob@corp.io"}`)
-	progress := mcp.NewNotification("notifications/progress", []byte(`{"progressToken":"bob@corp.io","progress":1}`))
+	progress := mcp.NewNotification("notifications/progress",
+		[]byte(`{"progressToken":"bob@corp.io","progress":1}`))
 	for _, m := range []*mcp.Message{list, page, progress} {
 		if v := inspect(t, s, m); v.Action != pipeline.Allow || len(v.Findings) > 0 {
 			t.Errorf("%s: %d %s", m.Body(), v.Action, v.Reason)
 		}
 	}
-	call := mcp.NewRequest("1", "tools/call", []byte(`{"name":"x","arguments":{"cursor":"bob@corp.io"}}`))
+	call := mcp.NewRequest("1",
+		"tools/call", []byte(`{"name":"x","arguments":{"cursor":"bob@corp.io"}}`))
 	if v := inspect(t, s, call); v.Action != pipeline.Modify {
 		t.Error("a tool's own cursor is no cursor of the protocol")
 	}
@@ -238,7 +294,8 @@ func TestWhereAMessageGoesCannotBeRedacted(t *testing.T) {
 	read := mcp.NewRequest("1", "resources/read", []byte(`{"uri":"mail://inbox/bob@corp.io"}`))
 	read.To, read.Name = mcp.ToServer, "mail://inbox/bob@corp.io"
 	v := inspect(t, stageOf(t, `{}`), read)
-	if v.Action != pipeline.Deny || !strings.Contains(v.Reason, "/uri") || strings.Contains(v.Reason, "bob") {
+	if v.Action != pipeline.Deny || !strings.Contains(v.Reason, "/uri") ||
+		strings.Contains(v.Reason, "bob") {
 		t.Errorf("action %d, reason %q, want it refused with the place", v.Action, v.Reason)
 	}
 	if v := inspect(t, stageOf(t, `{"action":"audit"}`), read); v.Action != pipeline.Allow {
@@ -248,7 +305,8 @@ func TestWhereAMessageGoesCannotBeRedacted(t *testing.T) {
 
 func TestDirections(t *testing.T) {
 	s := stageOf(t, `{"directions":["to_client"]}`)
-	call := mcp.NewRequest("1", "tools/call", []byte(`{"name":"mail","arguments":{"to":"bob@corp.io"}}`))
+	call := mcp.NewRequest("1",
+		"tools/call", []byte(`{"name":"mail","arguments":{"to":"bob@corp.io"}}`))
 	call.To = mcp.ToServer
 	if v := inspect(t, s, call); v.Action != pipeline.Allow {
 		t.Errorf("to the server: action %d", v.Action)
@@ -256,7 +314,8 @@ func TestDirections(t *testing.T) {
 	if v := inspect(t, s, said("bob@corp.io")); v.Action != pipeline.Modify {
 		t.Errorf("to the client: action %d", v.Action)
 	}
-	if w := s.(interface{ Wants() pipeline.Wants }).Wants(); !slices.Equal(w.Directions, []mcp.Direction{mcp.ToClient}) {
+	if w := s.(interface{ Wants() pipeline.Wants }).Wants(); !slices.Equal(w.Directions,
+		[]mcp.Direction{mcp.ToClient}) {
 		t.Errorf("wants %v", w)
 	}
 }
@@ -265,7 +324,8 @@ func TestASearchEndsWithItsContext(t *testing.T) {
 	for _, text := range []string{"x", strings.Repeat("+44 20 7946 0958 ", 10_000)} {
 		ctx, cancel := contextThatEnds(t)
 		cancel()
-		if v, err := stageOf(t, `{}`).Inspect(ctx, said(text)); err == nil || v.Action != pipeline.Deny {
+		if v, err := stageOf(t, `{}`).Inspect(ctx, said(text)); err == nil ||
+			v.Action != pipeline.Deny {
 			t.Errorf("%.10s…: action %d, error %v", text, v.Action, err)
 		}
 	}
@@ -276,22 +336,27 @@ func TestADirectoryOfManyThousandsIsNotLetThroughForBeingLong(t *testing.T) {
 	for i := range 12_000 {
 		fmt.Fprintf(&b, "+44 20 79%02d %04d\n", i/10_000, i%10_000)
 	}
-	if got := left(t, stageOf(t, `{"phone":{"replace":"mask"}}`), b.String()); strings.Count(got, "+** ** ****") != 12_000 {
+	if got := left(t, stageOf(t, `{"phone":{"replace":"mask"}}`), b.String()); strings.Count(got,
+		"+** ** ****") != 12_000 {
 		t.Errorf("%d of 12000 numbers are taken out", strings.Count(got, "+** ** ****"))
 	}
 }
 
 func TestCanaries(t *testing.T) {
 	for _, config := range []string{
-		`{}`, `{"action":"block"}`, `{"action":"audit"}`, `{"directions":["to_client"]}`, `{"email":{"enabled":false},"card":{"action":"block"}}`, `{"allow":["canary@gatekit-canary.com"]}`,
+		`{}`, `{"action":"block"}`, `{"action":"audit"}`, `{"directions":["to_client"]}`,
+		`{"email":{"enabled":false},"card":{"action":"block"}}`,
+		`{"allow":["canary@gatekit-canary.com"]}`,
 		`{"email":{"enabled":false},"card":{"enabled":false},"iban":{"enabled":false},"phone":{"enabled":false},"ip":{"enabled":false},"locales":["PL"]}`,
 	} {
 		c := pii.Plugin().Canary([]byte(config))
 		if c == nil {
 			t.Fatalf("%s: no canary", config)
 		}
-		if v := inspect(t, stageOf(t, config), c.Message); v.Action != c.Action || len(v.Findings) == 0 {
-			t.Errorf("%s: %s gets action %d with %v, want %d", config, c.What, v.Action, v.Findings, c.Action)
+		if v := inspect(t, stageOf(t, config), c.Message); v.Action != c.Action ||
+			len(v.Findings) == 0 {
+			t.Errorf("%s: %s gets action %d with %v, want %d", config, c.What, v.Action, v.Findings,
+				c.Action)
 		}
 	}
 	if c := pii.Plugin().Canary([]byte(`{"action":"x"}`)); c != nil {
@@ -300,7 +365,9 @@ func TestCanaries(t *testing.T) {
 }
 
 func FuzzInspect(f *testing.F) {
-	for _, s := range []string{"4111 1111 1111 1111", "a@b.io ::ffff:1.2.3.4 +44 20 7946 0958", "GB82 WEST 1234 5698 7654 32", "2 84 11 2A 451 089 73", "NI AB 12 34 56 C X-1234567-L", "\u200b４111\u00a0"} {
+	for _, s := range []string{"4111 1111 1111 1111", "a@b.io ::ffff:1.2.3.4 +44 20 7946 0958",
+		"GB82 WEST 1234 5698 7654 32", "2 84 11 2A 451 089 73", "NI AB 12 34 56 C X-1234567-L",
+		"\u200b４111\u00a0"} {
 		f.Add(s)
 	}
 	s := stageOf(f, `{"locales":["US","GB","CA","DE","FR","ES","IT","NL","PL","SE","BE","BR","IN"],"ip":{"private":true}}`)
@@ -316,9 +383,12 @@ func FuzzInspect(f *testing.F) {
 		}
 		left, _ := next.Text("/content/0/text")
 		original, _ := m.Text("/content/0/text")
-		// What is left is the original with placeholders in it: the parts between them stand there in their order.
+		// What is left is the original with placeholders in it: the parts between them stand there
+		// in their order.
 		rest := original
-		for part := range strings.SplitSeq(regexp.MustCompile(`\[(email|card|iban|phone|ip|[a-z]{2}-[a-z-]+):[0-9a-f]{6}\]`).ReplaceAllString(left, "\x00"), "\x00") {
+		for part := range strings.SplitSeq(regexp.MustCompile(
+			`\[(email|card|iban|phone|ip|[a-z]{2}-[a-z-]+):[0-9a-f]{6}\]`).ReplaceAllString(left,
+			"\x00"), "\x00") {
 			i := strings.Index(rest, part)
 			if i < 0 {
 				t.Fatalf("%q became %q: %q is not there", original, left, part)

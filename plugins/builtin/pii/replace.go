@@ -9,7 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// names make placeholders: the same for the same value, and nothing that leads back to it for who does not have the key.
+// names make placeholders: the same for the same value, and nothing that leads back to it for who
+// does not have the key.
 type names struct{ key []byte }
 
 func newNames(key string) names {
@@ -38,7 +39,8 @@ func (s *stage) replacement(h hit) string {
 	return "[" + h.what + ":" + s.names.of(h.what, h.value) + "]"
 }
 
-// mask is a value of which a part can still be read: the last four digits of a card, an account and a phone number, the last two characters of a national id, the first letter and the domain of an
+// mask is a value of which a part can still be read: the last four digits of a card, an account and
+// a phone number, the last two characters of a national id, the first letter and the domain of an
 // e-mail address, the first half of an IPv4 address and the first quarter of an IPv6 address.
 func mask(h hit) string {
 	v := h.value

@@ -8,7 +8,8 @@ import (
 
 // allowlist says what is no secret although a rule finds it; gitleaks' format.
 type allowlist struct {
-	RegexTarget string // "": the secret; "match": all that the rule matched; "line": the lines of it
+	// "": the secret; "match": all that the rule matched; "line": the lines of it
+	RegexTarget string
 	Regexes     []string
 	StopWords   []string
 	Condition   string   // "AND": all of it; else any
@@ -22,7 +23,8 @@ type allowlist struct {
 func prepared(lists []allowlist) ([]allowlist, error) {
 	var ready []allowlist
 	for _, a := range lists {
-		if a.Condition == "AND" && len(a.Paths) > 0 || len(a.Regexes) == 0 && len(a.StopWords) == 0 {
+		if a.Condition == "AND" && len(a.Paths) > 0 || len(a.Regexes) == 0 &&
+			len(a.StopWords) == 0 {
 			continue
 		}
 		for _, expr := range a.Regexes {
@@ -35,7 +37,8 @@ func prepared(lists []allowlist) ([]allowlist, error) {
 		a.stop = make(map[[3]byte][]string)
 		for _, w := range a.StopWords {
 			if len(w) < 3 {
-				return nil, fmt.Errorf("allow-list: the stop word %q is shorter than three bytes", w)
+				return nil, fmt.Errorf("allow-list: the stop word %q is shorter than three bytes",
+					w)
 			}
 			w = strings.ToLower(w)
 			a.stop[[3]byte([]byte(w[:3]))] = append(a.stop[[3]byte([]byte(w[:3]))], w)

@@ -27,7 +27,8 @@ func ordinary(b *testing.B) map[string]string {
 		}
 		return strings.ToValidUTF8(all.String(), "?")
 	}
-	return map[string]string{"prose": read("doc/*.md", "doc/*.html", "README.md", "CONTRIBUTING.md", "SECURITY.md"), "code": read("src/net/http/[a-s]*.go", "src/go/types/*.go")}
+	return map[string]string{"prose": read("doc/*.md", "doc/*.html", "README.md", "CONTRIBUTING.md",
+		"SECURITY.md"), "code": read("src/net/http/[a-s]*.go", "src/go/types/*.go")}
 }
 
 func BenchmarkInspect(b *testing.B) {
@@ -60,7 +61,9 @@ func BenchmarkInspect(b *testing.B) {
 	}
 	item := `{"id":4711,"name":"quarterly report","path":"/srv/data/reports/2026/q3.md","size":18233,"owner":"jo","modified":"2026-08-01T10:00:00Z","tags":["a","b"]},`
 	for _, n := range []int{1 << 10, 64 << 10, 1 << 20} {
-		m := mcp.NewResponse("1", []byte(`{"structuredContent":{"items":[`+strings.TrimSuffix(strings.Repeat(item, n/len(item)), ",")+`]}}`))
+		m := mcp.NewResponse("1",
+			[]byte(`{"structuredContent":{"items":[`+strings.TrimSuffix(strings.Repeat(item,
+				n/len(item)), ",")+`]}}`))
 		b.Run(fmt.Sprintf("members/%dKiB", n>>10), func(b *testing.B) {
 			b.SetBytes(int64(n))
 			b.ReportAllocs()
@@ -71,7 +74,9 @@ func BenchmarkInspect(b *testing.B) {
 			}
 		})
 	}
-	for name, text := range map[string]string{"hostile/assignments": "key=aaaaaaaaaaaaaaa1 ", "hostile/names": "access_token_secret_key: ", "hostile/heads": "ghp_ AKIA sk_live_ xoxb- ey -----BEGIN PRIVATE KEY----- curl "} {
+	for name, text := range map[string]string{"hostile/assignments": "key=aaaaaaaaaaaaaaa1 ",
+		"hostile/names": "access_token_secret_key: ",
+		"hostile/heads": "ghp_ AKIA sk_live_ xoxb- ey -----BEGIN PRIVATE KEY----- curl "} {
 		m := result(strings.Repeat(text, 64<<10/len(text)))
 		b.Run(name+"/64KiB", func(b *testing.B) {
 			b.SetBytes(64 << 10)

@@ -58,7 +58,8 @@ type exception struct {
 
 // parseConfig reads a configuration, with defaults, and says what is wrong with it, all at once.
 func parseConfig(b []byte) (*config, error) {
-	c := &config{Action: "redact", Directions: []string{"to_server", "to_client"}, Decode: true, Entropy: randomness{MinLength: 20, Threshold: 4.2}}
+	c := &config{Action: "redact", Directions: []string{"to_server", "to_client"}, Decode: true,
+		Entropy: randomness{MinLength: 20, Threshold: 4.2}}
 	if err := json.Unmarshal(b, c, json.RejectUnknownMembers(true)); err != nil {
 		return nil, err
 	}
@@ -78,16 +79,19 @@ func parseConfig(b []byte) (*config, error) {
 	for i, a := range c.Rules.Add {
 		at := fmt.Sprintf("rules.add[%d]", i)
 		if !validID.MatchString(a.ID) {
-			fault("%s.id: %q is no name for a rule: a-z, 0-9 and -, at most 64 characters", at, a.ID)
+			fault("%s.id: %q is no name for a rule: a-z, 0-9 and -, at most 64 characters", at,
+				a.ID)
 		}
 		re, err := regexp.Compile(a.Regex)
 		switch {
 		case err != nil:
 			fault("%s.regex: %w", at, err)
 		case a.Regex == "" || re.MatchString(""):
-			fault("%s.regex: it matches a text without anything in it: make it ask for the secret", at)
+			fault("%s.regex: it matches a text without anything in it: make it ask for the secret",
+				at)
 		case a.SecretGroup < 0 || a.SecretGroup > re.NumSubexp():
-			fault("%s.secretGroup: there is no group %d: the regex has %d", at, a.SecretGroup, re.NumSubexp())
+			fault("%s.secretGroup: there is no group %d: the regex has %d", at, a.SecretGroup,
+				re.NumSubexp())
 		}
 		if a.Entropy < 0 || a.Entropy > 8 {
 			fault("%s.entropy: %g bits a character: 0 to 8", at, a.Entropy)
@@ -107,11 +111,13 @@ func parseConfig(b []byte) (*config, error) {
 	for i := range c.Allow {
 		a, at := &c.Allow[i], fmt.Sprintf("allow[%d]", i)
 		if *a == (exception{}) {
-			fault("%s: no condition, so that it would allow everything: give it a rule, sha256, value, server, method, tool or pointer", at)
+			fault("%s: no condition, so that it would allow everything: give it a rule, sha256, "+
+				"value, server, method, tool or pointer", at)
 		}
 		if a.SHA256 != "" {
 			if sum, err := hex.DecodeString(a.SHA256); err != nil || len(sum) != sha256.Size {
-				fault("%s.sha256: it is no SHA-256: 64 hexadecimal characters, as printf %%s SECRET | sha256sum says", at)
+				fault("%s.sha256: it is no SHA-256: 64 hexadecimal characters, as printf %%s "+
+					"SECRET | sha256sum says", at)
 			}
 			a.SHA256 = strings.ToLower(a.SHA256)
 		}
@@ -168,10 +174,12 @@ func (c *config) choose(all []source) ([]source, error) {
 	}
 	for i, a := range c.Rules.Add {
 		if slices.Contains(ids, a.ID) || a.ID == entropyID {
-			faults = append(faults, fmt.Errorf("rules.add[%d].id: there is a rule %q already", i, a.ID))
+			faults = append(faults, fmt.Errorf("rules.add[%d].id: there is a rule %q already", i,
+				a.ID))
 		}
 		ids = append(ids, a.ID)
-		chosen = append(chosen, source{ID: a.ID, Regex: a.Regex, Keywords: a.Keywords, SecretGroup: a.SecretGroup, Entropy: a.Entropy})
+		chosen = append(chosen, source{ID: a.ID, Regex: a.Regex, Keywords: a.Keywords,
+			SecretGroup: a.SecretGroup, Entropy: a.Entropy})
 	}
 	ids = append(ids, entropyID) // it has an option of its own
 	for i, a := range c.Allow {

@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// finder finds what no expression finds well. at is where the rule's keyword is; until is up to where s need not be looked at again.
+// finder finds what no expression finds well. at is where the rule's keyword is; until is up to
+// where s need not be looked at again.
 type finder func(s string, at int) (secrets []span, until int)
 
 var finders = map[string]finder{
@@ -15,16 +16,21 @@ var finders = map[string]finder{
 }
 
 // beginPEM is a line that begins a private key; RFC 4716 has four dashes and blanks.
-var beginPEM = regexp.MustCompile(`^(?i:-----BEGIN[ A-Z0-9_-]{0,60}PRIVATE KEY(?: BLOCK)?-----|---- BEGIN[ A-Z0-9_-]{0,60}PRIVATE KEY ----)`)
+var beginPEM = regexp.MustCompile(
+	`^(?i:-----BEGIN[ A-Z0-9_-]{0,60}PRIVATE KEY(?: BLOCK)?-----|---- BEGIN[ A-Z0-9_-]{0,60}PRIVATE KEY ----)`)
 
 // endPEM ends one.
-var endPEM = regexp.MustCompile(`(?i)-----END[ A-Z0-9_-]{0,60}PRIVATE KEY(?: BLOCK)?-----|---- END[ A-Z0-9_-]{0,60}PRIVATE KEY ----`)
+var endPEM = regexp.MustCompile(
+	`(?i)-----END[ A-Z0-9_-]{0,60}PRIVATE KEY(?: BLOCK)?-----|---- END[ A-Z0-9_-]{0,60}PRIVATE KEY ----`)
 
-// material is what a key begins with below its first line: headers and base64, in lines that may be escaped or joined.
-var material = regexp.MustCompile(`^(?:[\s>|"'+,]|\\+[nrt"]|[A-Za-z][\w-]*: [^\n\\]*)*([A-Za-z0-9+/=]{16,})`)
+// material is what a key begins with below its first line: headers and base64, in lines that may be
+// escaped or joined.
+var material = regexp.MustCompile(
+	`^(?:[\s>|"'+,]|\\+[nrt"]|[A-Za-z][\w-]*: [^\n\\]*)*([A-Za-z0-9+/=]{16,})`)
 
-// privateKey is the key that begins at at, from its BEGIN line to its END line. Where that is missing, the key was cut off, and nobody can say what still belongs to it: all the rest
-// of s is taken. A BEGIN line that nothing follows is no key, but words about one.
+// privateKey is the key that begins at at, from its BEGIN line to its END line. Where that is
+// missing, the key was cut off, and nobody can say what still belongs to it: all the rest of s is
+// taken. A BEGIN line that nothing follows is no key, but words about one.
 func privateKey(s string, at int) (secrets []span, until int) {
 	head := beginPEM.FindString(s[at:min(len(s), at+128)])
 	if head == "" {
@@ -69,12 +75,14 @@ func kubernetesSecret(s string, at int) (values []span, until int) {
 			if m != nil {
 				value = span{line + m[6], line + m[7]}
 			}
-			if v := strings.Trim(value.of(s), `"'`); len(v) > 2 && !strings.HasPrefix(v, "{{") && v != ">-" && v != "|-" {
+			if v := strings.Trim(value.of(s), `"'`); len(v) > 2 && !strings.HasPrefix(v, "{{") &&
+				v != ">-" && v != "|-" {
 				values = append(values, trim(s, value))
 			}
 		default:
 			inside = -1
-			if m != nil && m[6] == m[7] && (text[m[4]:m[5]] == "data" || text[m[4]:m[5]] == "stringData") {
+			if m != nil && m[6] == m[7] && (text[m[4]:m[5]] == "data" ||
+				text[m[4]:m[5]] == "stringData") {
 				inside = indent
 			}
 		}

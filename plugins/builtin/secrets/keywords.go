@@ -1,6 +1,7 @@
 package secrets
 
-// keywords finds many words in a text in one pass, without regard to the case of ASCII letters (Aho and Corasick's automaton, all transitions laid out).
+// keywords finds many words in a text in one pass, without regard to the case of ASCII letters (Aho
+// and Corasick's automaton, all transitions laid out).
 type keywords struct {
 	class  [256]uint8 // column of a byte; 0 is for all that are in no word
 	width  int

@@ -16,12 +16,14 @@ type look struct {
 	ctx     context.Context
 	m       *mcp.Message
 	secrets []secret
-	renamed map[string]string // members whose names are secrets, by their pointers: what is told instead
-	inName  []string          // rules that found the method's name
+	// members whose names are secrets, by their pointers: what is told instead
+	renamed map[string]string
+	inName  []string // rules that found the method's name
 
-	label  scan.Text // the last text that may name the value beside it: {"name": "DB_PASSWORD", "value": …}
-	asked  string    // the last name that was looked up
-	assign bool      // it can be that of an assignment
+	// the last text that may name the value beside it: {"name": "DB_PASSWORD", "value": …}
+	label  scan.Text
+	asked  string // the last name that was looked up
+	assign bool   // it can be that of an assignment
 }
 
 // secret is what goes, and what stands in its place.
@@ -111,7 +113,8 @@ func (l *look) text(t scan.Text) {
 	}
 }
 
-// inMember looks at a value with the name of what it is. opaque says that it is the protocol's, and no more than random.
+// inMember looks at a value with the name of what it is. opaque says that it is the protocol's, and
+// no more than random.
 func (l *look) inMember(t scan.Text, all []candidate) (opaque bool, more []candidate) {
 	name := t.Member()
 	if name == "" {
@@ -156,16 +159,20 @@ func (l *look) inMember(t scan.Text, all []candidate) (opaque bool, more []candi
 const longestName = 128
 
 // labels are members that name the value of the member "value" beside them.
-var labels = map[string]bool{"name": true, "key": true, "header": true, "field": true, "variable": true, "Name": true, "Key": true}
+var labels = map[string]bool{"name": true, "key": true, "header": true, "field": true,
+	"variable": true, "Name": true, "Key": true}
 
 // protocols are names of members in which the protocol puts what is random by intent.
-var protocols = map[string]bool{"progressToken": true, "cursor": true, "nextCursor": true, "requestState": true, "requestId": true, "taskId": true, "elicitationId": true,
+var protocols = map[string]bool{"progressToken": true, "cursor": true, "nextCursor": true,
+	"requestState": true, "requestId": true, "taskId": true, "elicitationId": true,
 	"io.modelcontextprotocol/subscriptionId": true}
 
-// ofProtocol says whether the protocol's member of such a name is at the pointer: in the body itself, its _meta or a task.
+// ofProtocol says whether the protocol's member of such a name is at the pointer: in the body
+// itself, its _meta or a task.
 func ofProtocol(pointer string) bool {
 	at := parent(pointer)
-	return at == "" || strings.HasSuffix(at, "/_meta") || at == "/task" || strings.HasPrefix(at, "/tasks/") || strings.HasSuffix(at, "related-task")
+	return at == "" || strings.HasSuffix(at, "/_meta") || at == "/task" || strings.HasPrefix(at,
+		"/tasks/") || strings.HasSuffix(at, "related-task")
 }
 
 func parent(pointer string) string { return pointer[:max(strings.LastIndexByte(pointer, '/'), 0)] }
@@ -181,7 +188,8 @@ func (l *look) allowed(c candidate, pointer string) bool {
 	})
 }
 
-// like says whether s is what the pattern says: anything when it is empty, any rest where it ends in "*".
+// like says whether s is what the pattern says: anything when it is empty, any rest where it ends
+// in "*".
 func like(pattern, s string) bool {
 	if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
 		return strings.HasPrefix(s, prefix)
@@ -189,7 +197,8 @@ func like(pattern, s string) bool {
 	return pattern == "" || pattern == s
 }
 
-// merged makes one of those that overlap, in order: under the name of the rule that knows best, and found longest.
+// merged makes one of those that overlap, in order: under the name of the rule that knows best, and
+// found longest.
 func merged(all []candidate) []candidate {
 	slices.SortStableFunc(all, func(a, b candidate) int { return a.at.from - b.at.from })
 	var each []candidate
@@ -208,14 +217,16 @@ func merged(all []candidate) []candidate {
 	return each
 }
 
-// places are where in s the bytes of plain stand, which is what is encoded at run, and where it ends; nil when they stand nowhere: it is not percent-encoded, or not only.
+// places are where in s the bytes of plain stand, which is what is encoded at run, and where it
+// ends; nil when they stand nowhere: it is not percent-encoded, or not only.
 func places(s string, run span, plain string) []int {
 	where := make([]int, 0, len(plain)+1)
 	for i := run.from; i < run.to; {
 		n := len(where)
 		where = append(where, i)
 		c := s[i]
-		if high, low := digit(s, i+1, run.to), digit(s, i+2, run.to); c == '%' && high >= 0 && low >= 0 {
+		if high, low := digit(s, i+1, run.to), digit(s, i+2, run.to); c == '%' && high >= 0 &&
+			low >= 0 {
 			c = byte(high<<4 | low)
 			i += 2
 		}

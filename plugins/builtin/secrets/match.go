@@ -23,10 +23,12 @@ type window struct {
 	span
 }
 
-// widest is how long windows may become when they are joined: so long that little is looked at twice.
+// widest is how long windows may become when they are joined: so long that little is looked at
+// twice.
 const widest = 2048
 
-// find appends what the rules find in s. It stops, with what it has, when stop says so: between windows.
+// find appends what the rules find in s. It stops, with what it has, when stop says so: between
+// windows.
 func (set *ruleset) find(s string, stop func() bool, into []found) []found {
 	if len(s) < 8 {
 		return into
@@ -73,7 +75,8 @@ func (set *ruleset) find(s string, stop func() bool, into []found) []found {
 	return into
 }
 
-// windows are what is to be looked at. Those of one rule that overlap are joined, so that no part of a text is looked at more than a few times for a rule.
+// windows are what is to be looked at. Those of one rule that overlap are joined, so that no part
+// of a text is looked at more than a few times for a rule.
 type windows struct {
 	list []window
 	last map[*rule]int
@@ -81,7 +84,8 @@ type windows struct {
 
 func (all *windows) add(w window) {
 	if n, ok := all.last[w.rule]; ok {
-		if last := &all.list[n]; w.from >= last.from && w.from <= last.to && w.to-last.from <= max(widest, 2*(w.to-w.from)) {
+		if last := &all.list[n]; w.from >= last.from && w.from <= last.to &&
+			w.to-last.from <= max(widest, 2*(w.to-w.from)) {
 			last.to = max(last.to, w.to)
 			return
 		}
@@ -96,7 +100,8 @@ func (all *windows) add(w window) {
 func (a *anchor) look(s string, begin, end int) (window span, ok bool) {
 	switch at := begin - a.at; a.kind {
 	case begins:
-		return clip(s, at-1, at+a.rule.reach+1), a.head.fits(s, at) && (a.rule.after == "" || follows(s, at, a.rule.after))
+		return clip(s, at-1, at+a.rule.reach+1), a.head.fits(s, at) && (a.rule.after == "" ||
+			follows(s, at, a.rule.after))
 	case names:
 		if !a.head.fits(s, at) {
 			return span{}, false
@@ -125,7 +130,8 @@ func follows(s string, at int, word string) bool {
 
 func clip(s string, from, to int) span { return span{max(from, 0), min(to, len(s))} }
 
-// assigned says whether what follows a name that ends at i can be an assignment of a value that the rule is about, and where the value begins at the latest.
+// assigned says whether what follows a name that ends at i can be an assignment of a value that the
+// rule is about, and where the value begins at the latest.
 func (r *rule) assigned(s string, i int) (value int, ok bool) {
 	for far := i + 25; i < len(s) && bytesOf[s[i]]&inGap != 0; i++ {
 		if i == far {
@@ -137,7 +143,8 @@ func (r *rule) assigned(s string, i int) (value int, ok bool) {
 	}
 	i++
 	last := i
-	for far := i + 10; last < len(s) && last < far && bytesOf[s[last]]&(inOperator|inOpening) != 0; last++ {
+	for far := i + 10; last < len(s) && last < far &&
+		bytesOf[s[last]]&(inOperator|inOpening) != 0; last++ {
 	}
 	if r.letters && !unlikeWord(s, last) {
 		return 0, false
@@ -152,7 +159,8 @@ func (r *rule) assigned(s string, i int) (value int, ok bool) {
 	return 0, false
 }
 
-// unlikeWord says whether the run of characters at i that a value may have holds others than letters, and not only at its end.
+// unlikeWord says whether the run of characters at i that a value may have holds others than
+// letters, and not only at its end.
 func unlikeWord(s string, i int) bool {
 	for ; i < len(s) && bytesOf[s[i]]&inWord != 0; i++ {
 	}
@@ -188,7 +196,8 @@ var bytesOf = func() (of [256]byte) {
 	return of
 }()
 
-// match holds the rule's expression against the window. A match that goes on beyond the window makes it longer; beyond farthest, a secret is taken to go on as it was.
+// match holds the rule's expression against the window. A match that goes on beyond the window
+// makes it longer; beyond farthest, a secret is taken to go on as it was.
 func (set *ruleset) match(s string, w window, stop func() bool, into []found) []found {
 	re := w.rule.regex()
 	for !stop() {

@@ -48,7 +48,8 @@ func fixtures(t testing.TB) (all []fixture) {
 	return all
 }
 
-// TestRecallAndPrecision holds the rules against gitleaks' fixtures, each as the text of a result. -v shows the figures of each rule.
+// TestRecallAndPrecision holds the rules against gitleaks' fixtures, each as the text of a result.
+// -v shows the figures of each rule.
 func TestRecallAndPrecision(t *testing.T) {
 	s := newStage(t, `{"action":"audit","rules":{"enable":["hashicorp-tf-password"]}}`)
 	type figures struct{ positive, found, others, negative, wrong, otherwise int }
@@ -92,9 +93,13 @@ func TestRecallAndPrecision(t *testing.T) {
 	slices.Sort(ids)
 	for _, id := range ids {
 		r := rules[id]
-		t.Logf("%-45s positive %4d: by this rule %4d, by a better one %3d; near misses %3d, wrong %d, of another rule %d", id, r.positive, r.found, r.others, r.negative, r.wrong, r.otherwise)
+		t.Logf("%-45s positive %4d: by this rule %4d, by a better one %3d; near misses %3d, "+
+			"wrong %d, of another rule %d", id, r.positive, r.found, r.others, r.negative, r.wrong,
+			r.otherwise)
 	}
-	t.Logf("%d rules, %d positives: found %d (%d under the name of another rule); %d near misses, wrong %d, of another rule %d", len(classes), total.positive, total.found+total.others, total.others,
+	t.Logf("%d rules, %d positives: found %d (%d under the name of another rule); %d near "+
+		"misses, wrong %d, of another rule %d", len(classes), total.positive,
+		total.found+total.others, total.others,
 		total.negative, total.wrong, total.otherwise)
 	if total.wrong > 0 {
 		t.Errorf("%d near misses are taken for secrets", total.wrong)
@@ -125,16 +130,24 @@ func classesOf(t *testing.T) map[string]string {
 	return classes
 }
 
-// TestOrdinaryText: documentation and code hold no secrets. A text is a paragraph: what stands between blank lines.
+// TestOrdinaryText: documentation and code hold no secrets. A text is a paragraph: what stands
+// between blank lines.
 func TestOrdinaryText(t *testing.T) {
 	s := newStage(t, `{"action":"audit"}`)
 	root := goroot(t)
 	for name, globs := range map[string][]string{
-		"Go's documentation":          {root + "/doc/*.html", root + "/doc/*.md", root + "/doc/**/*.md", root + "/src/*/doc.go", root + "/src/*/*/doc.go", root + "/src/*/README*", root + "/*.md"},
-		"Go's code":                   {root + "/src/net/http/*.go", root + "/src/crypto/tls/*.go", root + "/src/go/types/*.go", root + "/src/encoding/json/*.go"},
-		"this project's documents":    {"../../../../shared/docs/*.md"},
-		"modules' READMEs":            {filepath.Join(os.Getenv("HOME"), "go/pkg/mod/*/*/*/README.md"), filepath.Join(os.Getenv("HOME"), "go/pkg/mod/*/*/README.md")},
-		"npm packages' documentation": {filepath.Join(os.Getenv("HOME"), ".cache/gatekit-test/*/node_modules/*/README.md"), filepath.Join(os.Getenv("HOME"), ".cache/gatekit-test/*/node_modules/@*/*/README.md")},
+		"Go's documentation": {root + "/doc/*.html", root + "/doc/*.md",
+			root + "/doc/**/*.md", root + "/src/*/doc.go", root + "/src/*/*/doc.go",
+			root + "/src/*/README*", root + "/*.md"},
+		"Go's code": {root + "/src/net/http/*.go", root + "/src/crypto/tls/*.go",
+			root + "/src/go/types/*.go", root + "/src/encoding/json/*.go"},
+		"this project's documents": {"../../../../shared/docs/*.md"},
+		"modules' READMEs": {filepath.Join(os.Getenv("HOME"),
+			"go/pkg/mod/*/*/*/README.md"), filepath.Join(os.Getenv("HOME"),
+			"go/pkg/mod/*/*/README.md")},
+		"npm packages' documentation": {filepath.Join(os.Getenv("HOME"),
+			".cache/gatekit-test/*/node_modules/*/README.md"), filepath.Join(os.Getenv("HOME"),
+			".cache/gatekit-test/*/node_modules/@*/*/README.md")},
 	} {
 		files, texts, flagged, flaggedFiles, size := 0, 0, 0, 0, 0
 		for _, glob := range globs {
@@ -170,7 +183,8 @@ func TestOrdinaryText(t *testing.T) {
 			continue
 		}
 		share := 100 * float64(flagged) / float64(texts)
-		t.Logf("%s: %d of %d texts (%.2f %%), %d of %d files, %d KiB", name, flagged, texts, share, flaggedFiles, files, size>>10)
+		t.Logf("%s: %d of %d texts (%.2f %%), %d of %d files, %d KiB", name, flagged, texts, share,
+			flaggedFiles, files, size>>10)
 		if share > 1 {
 			t.Errorf("%s: %.2f %% of the texts are taken for secrets, want 1 at most", name, share)
 		}
@@ -178,7 +192,8 @@ func TestOrdinaryText(t *testing.T) {
 }
 
 func result(text string) *mcp.Message {
-	m := mcp.NewResponse("1", fmt.Appendf(nil, `{"content":[{"type":"text","text":%s}]}`, mcp.Quote(strings.ToValidUTF8(text, "?"))))
+	m := mcp.NewResponse("1", fmt.Appendf(nil, `{"content":[{"type":"text","text":%s}]}`,
+		mcp.Quote(strings.ToValidUTF8(text, "?"))))
 	m.To, m.Method, m.Server, m.Name = mcp.ToClient, "tools/call", "files", "read"
 	return m
 }

@@ -4,16 +4,21 @@ import (
 	"strings"
 )
 
-// namedID is the rule for what a member's name alone says to be a secret, and which is too short or too plain for the rules that look at values.
+// namedID is the rule for what a member's name alone says to be a secret, and which is too short or
+// too plain for the rules that look at values.
 const namedID = "named-secret"
 
-// passwords and keys are ends of such names, without "_", "-", "." and case. A password can be any word; a key has digits.
+// passwords and keys are ends of such names, without "_", "-", "." and case. A password can be any
+// word; a key has digits.
 var (
 	passwords = []string{"password", "passwd", "passphrase", "pwd", "passcode"}
-	keys      = []string{"clientsecret", "secretkey", "secretaccesskey", "privatekey", "apikey", "apisecret", "appsecret", "accesstoken", "refreshtoken", "authtoken", "apitoken",
+	keys      = []string{"clientsecret", "secretkey", "secretaccesskey", "privatekey", "apikey",
+		"apisecret", "appsecret", "accesstoken", "refreshtoken", "authtoken", "apitoken",
 		"sessiontoken", "bearertoken", "signingsecret", "webhooksecret", "encryptionkey"}
-	noSecrets = []string{"string", "text", "password", "passwd", "secret", "token", "boolean", "number", "integer", "object", "null", "none", "true", "false", "required", "optional",
-		"hidden", "redacted", "masked", "unset", "undefined", "empty", "changeme", "example", "sample", "placeholder", "your-", "your_", "yourpassword", "yoursecret"}
+	noSecrets = []string{"string", "text", "password", "passwd", "secret", "token", "boolean",
+		"number", "integer", "object", "null", "none", "true", "false", "required", "optional",
+		"hidden", "redacted", "masked", "unset", "undefined", "empty", "changeme", "example",
+		"sample", "placeholder", "your-", "your_", "yourpassword", "yoursecret"}
 )
 
 func named(name, value string) bool {
@@ -38,7 +43,8 @@ func named(name, value string) bool {
 	}
 	low := strings.ToLower(value)
 	for _, w := range noSecrets {
-		if low == w || len(w) > 4 && strings.HasPrefix(low, w) && (len(low) <= len(w)+2 || w[len(w)-1] == '-' || w[len(w)-1] == '_') {
+		if low == w || len(w) > 4 && strings.HasPrefix(low, w) && (len(low) <= len(w)+2 ||
+			w[len(w)-1] == '-' || w[len(w)-1] == '_') {
 			return false
 		}
 	}

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// TestOracle holds the plugin against what gitleaks' own detector finds in the fixtures: testdata/oracle makes the file.
+// TestOracle holds the plugin against what gitleaks' own detector finds in the fixtures:
+// testdata/oracle makes the file.
 func TestOracle(t *testing.T) {
 	path := os.Getenv("SECRETS_ORACLE")
 	if path == "" {
@@ -39,7 +40,9 @@ func TestOracle(t *testing.T) {
 			t.Fatal(err)
 		}
 		text, _ := edited.Text("/content/0/text")
-		if slices.ContainsFunc(found, func(f [2]string) bool { return f[0] == x.Rule }) && x.Label == 1 {
+		if slices.ContainsFunc(found, func(f [2]string) bool {
+			return f[0] == x.Rule
+		}) && x.Label == 1 {
 			theirs++
 		}
 		if len(v.Findings) > 0 && x.Label == 1 {
@@ -61,7 +64,9 @@ func TestOracle(t *testing.T) {
 			t.Logf("extra: %v in %.300q", types(v), x.Text)
 		}
 	}
-	t.Logf("positives found: %d by gitleaks under the rule's name, %d by us; texts with findings of gitleaks' only: %d; secrets of theirs that we leave: %d; near misses with findings of ours only: %d",
+	t.Logf("positives found: %d by gitleaks under the rule's name, %d by us; texts with "+
+		"findings of gitleaks' only: %d; secrets of theirs that we leave: %d; near misses with "+
+		"findings of ours only: %d",
 		theirs, ours, missed, left, extra)
 	if missed+left > 0 {
 		t.Errorf("%d texts missed, %d secrets left", missed, left)

@@ -8,7 +8,8 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// TestOwnRules holds the rules that are not gitleaks' against texts with such a secret, between "«" and "»", and against texts without.
+// TestOwnRules holds the rules that are not gitleaks' against texts with such a secret, between "«"
+// and "»", and against texts without.
 func TestOwnRules(t *testing.T) {
 	const alnum = "x7Kq2Lw9Rt4Zp8Vb3Nm6Yc1Hd5Jf0SgAuE2iTq4Wm9Bz3Xr7Dk1Lp6Vs8Hn2Gy5Fc0Jo4QaEw6Ui"
 	const hex = "9f3c71d2ab8e4056c7d1f09b3e6a5284c0d7b1e9f2a46853"
@@ -20,11 +21,13 @@ func TestOwnRules(t *testing.T) {
 		{"authorization-header", "authorization=Basic «am86aHVudGVyMjpob3JzZQ==»"},
 		{"bearer-token", "sent with bearer «" + alnum[:40] + "» by mistake"},
 		{"connection-string-password", "Server=db;User Id=sa;Password=«Hunter2!x»;Encrypt=true"},
-		{"connection-string-password", "DefaultEndpointsProtocol=https;AccountName=a;AccountKey=«" + alnum[:60] + "==»;EndpointSuffix=x"},
+		{"connection-string-password", "DefaultEndpointsProtocol=https;AccountName=a;AccountKey=«" +
+			alnum[:60] + "==»;EndpointSuffix=x"},
 		{"netrc-password", "machine example.com\n  login jo\n  password «hunter2»\n"},
 		{"password-hash", "root:«$6$rounds$" + alnum[:40] + alnum[:46] + "»:19000:0"},
 		{"password-hash", "jo:«$2b$12$" + alnum[:53] + "»"},
-		{"aws-secret-access-key", "aws_secret_access_key = «" + alnum[:20] + "/+" + alnum[20:38] + "»\n"},
+		{"aws-secret-access-key", "aws_secret_access_key = «" + alnum[:20] + "/+" + alnum[20:38] +
+			"»\n"},
 		{"openai-style-api-key", "OPENAI: «sk-proj-" + alnum[:48] + "»"},
 		{"openai-style-api-key", "OPENAI: «sk-" + alnum[:48] + "»"},
 		{"openai-style-api-key", "«sk-or-v1-" + hex + hex[:16] + "»"},
@@ -36,12 +39,15 @@ func TestOwnRules(t *testing.T) {
 		{"google-oauth-token", "«1//0" + alnum[:50] + "»"},
 		{"docker-hub-token", "«dckr_pat_" + alnum[:27] + "»"},
 		{"supabase-key", "«sbp_" + hex[:40] + "»"},
-		{"discord-webhook", "https://discord.com/api/webhooks/«123456789012345678/" + alnum[:68] + "»"},
-		{"azure-shared-access-signature", "https://a.blob.core.windows.net/c?sv=2024&sig=«" + alnum[:43] + "%3D»&se=1"},
+		{"discord-webhook", "https://discord.com/api/webhooks/«123456789012345678/" + alnum[:68] +
+			"»"},
+		{"azure-shared-access-signature", "https://a.blob.core.windows.net/c?sv=2024&sig=«" +
+			alnum[:43] + "%3D»&se=1"},
 		{"stripe-webhook-secret", "«whsec_" + alnum[:32] + "»"},
 		{"atlassian-api-token", "jira_token: «" + strings.ToLower(alnum[:20]) + "a0f3»\n"},
 		{"atlassian-api-token", "«ATATT3" + strings.Repeat("x7Kq2Lw9Rt", 18) + "aB3dE6»"},
-		{"putty-private-key", "PuTTY-User-Key-File-3: ssh-rsa\nPrivate-Lines: 2\n«" + alnum[:64] + "\n" + alnum[:40] + "=»\nPrivate-MAC: x"},
+		{"putty-private-key", "PuTTY-User-Key-File-3: ssh-rsa\nPrivate-Lines: 2\n«" + alnum[:64] +
+			"\n" + alnum[:40] + "=»\nPrivate-MAC: x"},
 	} {
 		want := "[" + c.rule + "]"
 		before, rest, _ := strings.Cut(c.text, "«")
@@ -59,12 +65,14 @@ func TestOwnRules(t *testing.T) {
 	for _, text := range []string{
 		"postgresql://user:pass@localhost/db and http://example.com:8080/@scope/package",
 		"mailto:jo@example.com, ssh://git@github.com:22/x, npm:@scope/x@1.2.3",
-		"Authorization: Bearer YOUR_TOKEN, Authorization: Bearer <token>, Authorization: Basic credentials",
+		"Authorization: Bearer YOUR_TOKEN, Authorization: Bearer <token>, Authorization: Basic " +
+			"credentials",
 		"the bearer of this letter, a bearer token-based-authentication-scheme",
 		"Server=db;Password=<password>;Uid=x; Pwd={0};PWD=%s;",
 		"for machine learning login is by password only",
 		"costs $5 and $6 or $1$ per $y$",
-		"sk-learn-pipeline, sk-proj-name, task-management-system-for-everybody-who-wants-it, sk-aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+		"sk-learn-pipeline, sk-proj-name, task-management-system-for-everybody-who-wants-it, " +
+			"sk-aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
 		"aws_secret_access_key = wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
 		"https://discord.com/api/webhooks/{id}/{token}, ?sig=short",
 		"Private-Lines: 14",

@@ -7,11 +7,13 @@ import (
 	"encoding/hex"
 )
 
-// replacement makes the words that stand where a secret stood. They tell two secrets apart, so that who reads on can see that two are the same, and tell nothing of them to who does not
-// have the key.
+// replacement makes the words that stand where a secret stood. They tell two secrets apart, so that
+// who reads on can see that two are the same, and tell nothing of them to who does not have the
+// key.
 type replacement struct{ key [32]byte }
 
-// newReplacement takes the key of the configuration, or, where that is empty, a random one that is forgotten with the process.
+// newReplacement takes the key of the configuration, or, where that is empty, a random one that is
+// forgotten with the process.
 func newReplacement(key string) (r replacement) {
 	if key != "" {
 		r.key = sha256.Sum256([]byte(key))

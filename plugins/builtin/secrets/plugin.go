@@ -68,7 +68,8 @@ func (s *stage) Inspect(ctx context.Context, m *mcp.Message) (sdk.Verdict, error
 		return ctx.Err() == nil
 	})
 	if err := ctx.Err(); err != nil {
-		return sdk.Verdict{}, fmt.Errorf("not all of the message was looked at: %w", context.Cause(ctx))
+		return sdk.Verdict{}, fmt.Errorf("not all of the message was looked at: %w",
+			context.Cause(ctx))
 	}
 	if len(l.secrets) == 0 && !inMethod {
 		return sdk.Allow(), nil
@@ -82,7 +83,8 @@ func (s *stage) Inspect(ctx context.Context, m *mcp.Message) (sdk.Verdict, error
 		return v, nil
 	case "redact":
 		if inMethod {
-			return sdk.Deny("found "+what+" in the name of the method, which cannot be changed", findings...), nil
+			return sdk.Deny("found "+what+" in the name of the method, which cannot be changed",
+				findings...), nil
 		}
 		edits, reason := l.redact()
 		if reason != "" {
@@ -110,11 +112,13 @@ func (l *look) redact() (edits []mcp.Edit, reason string) {
 		if s.text.Kind != mcp.Name && l.routes(s.pointer) {
 			return nil, "it stands where the message says where it goes"
 		}
-		cuts = append(cuts, scan.Cut{Text: s.text, Span: scan.Span{From: s.at.from, To: s.at.to}, With: s.placeholder})
+		cuts = append(cuts, scan.Cut{Text: s.text, Span: scan.Span{From: s.at.from, To: s.at.to},
+			With: s.placeholder})
 	}
 	edits, err := scan.Redact(l.m, cuts)
 	if err != nil {
-		return nil, "names of members cannot be changed, or not so many" // the error may hold some of them
+		// the error may hold some of them
+		return nil, "names of members cannot be changed, or not so many"
 	}
 	if _, err = l.m.Edit(edits...); err != nil {
 		return nil, "the message would not be valid"
@@ -147,22 +151,27 @@ func canary(b []byte) *sdk.Canary {
 		// not in one piece, lest those who look for secrets in source find them
 		{"aws-access-token", "an AWS access key", "AKIA" + "Q7Z2XN4VLHPK3M6T"},
 		{"github-pat", "a GitHub token", "ghp" + "_x7Kq2Lw9Rt4Zp8Vb3Nm6Yc1Hd5Jf0SgAuE2i"},
-		{"private-key", "a private key", "-----BEGIN " + "PRIVATE KEY-----\\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASC\\n-----END PRIVATE KEY-----"},
+		{"private-key", "a private key",
+			"-----BEGIN " + "PRIVATE KEY-----\\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASC\\n-----END " +
+				"PRIVATE KEY-----"},
 	} {
 		if !c.on(try.rule, true) {
 			continue
 		}
-		m := mcp.NewRequest("1", "tools/call", []byte(`{"name":"canary","arguments":{"note":"`+try.secret+`"}}`))
+		m := mcp.NewRequest("1", "tools/call", []byte(`{"name":"canary","arguments":{"note":"`+
+			try.secret+`"}}`))
 		what := try.what + " in a tool's arguments"
 		m.To = mcp.ToServer
 		if !slices.Contains(c.Directions, mcp.ToServer.String()) {
 			request := m
-			m = mcp.NewResponse("1", []byte(`{"content":[{"type":"text","text":"`+try.secret+`"}]}`))
+			m = mcp.NewResponse("1", []byte(`{"content":[{"type":"text","text":"`+try.secret+
+				`"}]}`))
 			m.To, m.Method, m.Request = mcp.ToClient, "tools/call", request
 			what = try.what + " in a tool's result"
 		}
 		m.Server, m.Name = "canary", "canary"
-		action := map[string]pipeline.Action{"redact": pipeline.Modify, "block": pipeline.Deny, "audit": pipeline.Allow}[c.Action]
+		action := map[string]pipeline.Action{"redact": pipeline.Modify, "block": pipeline.Deny,
+			"audit": pipeline.Allow}[c.Action]
 		return &sdk.Canary{What: what, Message: m, Action: action}
 	}
 	return nil

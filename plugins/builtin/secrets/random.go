@@ -19,7 +19,8 @@ func (r randomness) words(s string) (at []span) {
 		for i < len(s) && bytesOf[s[i]]&(inWord|inValue) != 0 {
 			i++
 		}
-		if n := i - from; n >= r.MinLength && n <= longestRandom && entropy(s[from:i]) >= r.Threshold {
+		if n := i - from; n >= r.MinLength && n <= longestRandom &&
+			entropy(s[from:i]) >= r.Threshold {
 			at = append(at, span{from, i})
 		}
 	}

@@ -64,7 +64,8 @@ var escapable = strings.NewReplacer(
 	`[\x60'"\s=]{0,5}`, opening,
 )
 
-// widened is a regex of gitleaks' that finds its secrets in JSON within a text, in URLs, logs and prose, too. What a generic rule takes for a value may not be ended by what ends names in code.
+// widened is a regex of gitleaks' that finds its secrets in JSON within a text, in URLs, logs and
+// prose, too. What a generic rule takes for a value may not be ended by what ends names in code.
 func widened(id, regex string) string {
 	end := `(?:[\x60'"\s;\\&#|<,>)}\]]|[.:!?](?:\s|$)|$)`
 	if strings.Contains(id, "generic") {
@@ -128,7 +129,8 @@ func load() (gitleaks, own file, err error) {
 	return gitleaks, own, nil
 }
 
-// builtin are the rules that come with the program, gitleaks' with our changes and our own, and gitleaks' allow-list for all.
+// builtin are the rules that come with the program, gitleaks' with our changes and our own, and
+// gitleaks' allow-list for all.
 func builtin() ([]source, allowlist, error) {
 	gitleaks, own, err := load()
 	if err != nil {
@@ -149,7 +151,8 @@ func builtin() ([]source, allowlist, error) {
 	return append(all, own.Rules...), gitleaks.Allowlist, nil
 }
 
-// newRuleset makes the rules ready. The expressions of those that come with the program are compiled when they are needed first, since there are many; shapes are read at once.
+// newRuleset makes the rules ready. The expressions of those that come with the program are
+// compiled when they are needed first, since there are many; shapes are read at once.
 func newRuleset(sources []source, everywhere allowlist) (*ruleset, error) {
 	set := &ruleset{}
 	var x shapes
@@ -181,7 +184,9 @@ func newRuleset(sources []source, everywhere allowlist) (*ruleset, error) {
 		if r.allow, err = prepared(s.Allowlists); err != nil {
 			return nil, fmt.Errorf("rule %q: %w", s.ID, err)
 		}
-		r.letters = slices.ContainsFunc(s.Allowlists, func(a allowlist) bool { return slices.Contains(a.Regexes, onlyLetters) })
+		r.letters = slices.ContainsFunc(s.Allowlists, func(a allowlist) bool {
+			return slices.Contains(a.Regexes, onlyLetters)
+		})
 		set.rules = append(set.rules, r)
 		if r.find != nil {
 			for _, k := range s.Keywords {
@@ -232,7 +237,8 @@ func newRuleset(sources []source, everywhere allowlist) (*ruleset, error) {
 			continue
 		}
 		if len(s.Keywords) == 0 {
-			return nil, fmt.Errorf("rule %q: nothing in its regex tells where to look: give it keywords, of which every text with such a secret has one", s.ID)
+			return nil, fmt.Errorf("rule %q: nothing in its regex tells where to look: give it "+
+				"keywords, of which every text with such a secret has one", s.ID)
 		}
 		r.around = min(max(r.reach, 256), longest)
 		for _, k := range s.Keywords {
@@ -243,7 +249,8 @@ func newRuleset(sources []source, everywhere allowlist) (*ruleset, error) {
 	return set, nil
 }
 
-// How gitleaks asks for curl up to five lines before an option. It takes an expression several milliseconds to find out that there is none, so that it is looked for without.
+// How gitleaks asks for curl up to five lines before an option. It takes an expression several
+// milliseconds to find out that there is none, so that it is looked for without.
 const (
 	afterCurl       = `\bcurl\b(?:.*?|.*?(?:[\r\n]{1,2}.*?){1,5})[ \t\n\r]`
 	afterCurlGreedy = `\bcurl\b(?:.*|.*(?:[\r\n]{1,2}.*){1,5})[ \t\n\r]`

@@ -20,7 +20,8 @@ import (
 	"gatekit/plugins/sdk"
 )
 
-// Secrets that nobody has. They are not in one piece, lest those who look for secrets in source find them.
+// Secrets that nobody has. They are not in one piece, lest those who look for secrets in source
+// find them.
 var (
 	aws    = "AKIA" + "Q7Z2XN4VLHPK3M6T"
 	github = "ghp_" + "x7Kq2Lw9Rt4Zp8Vb3Nm6Yc1Hd5Jf0SgAuE2i"
@@ -59,7 +60,8 @@ func types(v pipeline.Verdict) (ids []string) {
 func message(t testing.TB, kind mcp.Kind, to mcp.Direction, method, body string) *mcp.Message {
 	t.Helper()
 	raw := map[mcp.Kind]string{
-		mcp.Request:      `{"jsonrpc":"2.0","id":1,"method":"` + method + `","params":` + body + `}`,
+		mcp.Request: `{"jsonrpc":"2.0","id":1,"method":"` + method + `","params":` + body +
+			`}`,
 		mcp.Notification: `{"jsonrpc":"2.0","method":"` + method + `","params":` + body + `}`,
 		mcp.Response:     `{"jsonrpc":"2.0","id":1,"result":` + body + `}`,
 		mcp.Error:        `{"jsonrpc":"2.0","id":1,"error":` + body + `}`,
@@ -87,12 +89,15 @@ func redacted(t testing.TB, m *mcp.Message, v sdk.Verdict) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return placeholder.ReplaceAllStringFunc(string(edited.Body()), func(p string) string { return "[" + strings.Split(p, ":")[1] + "]" })
+	return placeholder.ReplaceAllStringFunc(string(edited.Body()), func(p string) string {
+		return "[" + strings.Split(p, ":")[1] + "]"
+	})
 }
 
 // TestEveryPlace plants a secret wherever a message can hold one.
 func TestEveryPlace(t *testing.T) {
-	blob := base64.StdEncoding.EncodeToString([]byte("[default]\naws_access_key_id = " + aws + "\n"))
+	blob := base64.StdEncoding.EncodeToString([]byte("[default]\naws_access_key_id = " + aws +
+		"\n"))
 	for _, c := range []struct {
 		place     string
 		kind      mcp.Kind
@@ -102,22 +107,52 @@ func TestEveryPlace(t *testing.T) {
 		secret    string
 		at, clean string
 	}{
-		{"argument", mcp.Request, mcp.ToServer, "tools/call", `{"name":"t","arguments":{"q":"use %s now"}}`, aws, "/arguments/q", `{"name":"t","arguments":{"q":"use [aws-access-token] now"}}`},
-		{"nested key", mcp.Request, mcp.ToServer, "tools/call", `{"name":"t","arguments":{"a":[{"%s":true}]}}`, aws, "/arguments/a/0/?", `{"name":"t","arguments":{"a":[{"[aws-access-token]":true}]}}`},
-		{"text", mcp.Response, mcp.ToClient, "tools/call", `{"content":[{"type":"text","text":"key: %s."}]}`, stripe, "/content/0/text", `{"content":[{"type":"text","text":"key: [stripe-access-token]."}]}`},
-		{"structuredContent", mcp.Response, mcp.ToClient, "tools/call", `{"content":[],"structuredContent":{"env":[{"v":"%s"}]}}`, github, "/structuredContent/env/0/v", `{"content":[],"structuredContent":{"env":[{"v":"[github-pat]"}]}}`},
-		{"resource text", mcp.Response, mcp.ToClient, "resources/read", `{"contents":[{"uri":"file:///x","text":"a=1\nkey=%s\n"}]}`, github, "/contents/0/text", `{"contents":[{"uri":"file:///x","text":"a=1\nkey=[github-pat]\n"}]}`},
-		{"blob", mcp.Response, mcp.ToClient, "resources/read", `{"contents":[{"uri":"file:///x","blob":"%s"}]}`, blob, "/contents/0/blob", `{"contents":[{"uri":"file:///x","blob":"[aws-access-token]"}]}`},
-		{"error message", mcp.Error, mcp.ToClient, "tools/call", `{"code":-32000,"message":"401 for %s"}`, github, "/message", `{"code":-32000,"message":"401 for [github-pat]"}`},
-		{"error data", mcp.Error, mcp.ToClient, "tools/call", `{"code":-32000,"message":"no","data":{"auth":["%s"]}}`, github, "/data/auth/0", `{"code":-32000,"message":"no","data":{"auth":["[github-pat]"]}}`},
-		{"progress message", mcp.Notification, mcp.ToClient, "notifications/progress", `{"progressToken":7,"progress":1,"message":"with %s"}`, aws, "/message", `{"progressToken":7,"progress":1,"message":"with [aws-access-token]"}`},
-		{"log", mcp.Notification, mcp.ToClient, "notifications/message", `{"level":"info","data":{"msg":"%s"}}`, aws, "/data/msg", `{"level":"info","data":{"msg":"[aws-access-token]"}}`},
-		{"elicitation answer", mcp.Response, mcp.ToServer, "elicitation/create", `{"action":"accept","content":{"password":"%s"}}`, "hunter2!", "/content/password", `{"action":"accept","content":{"password":"[named-secret]"}}`},
-		{"sampling message", mcp.Request, mcp.ToClient, "sampling/createMessage", `{"maxTokens":9,"messages":[{"role":"user","content":{"type":"text","text":"say %s"}}]}`, github, "/messages/0/content/text", `{"maxTokens":9,"messages":[{"role":"user","content":{"type":"text","text":"say [github-pat]"}}]}`},
-		{"prompt", mcp.Response, mcp.ToClient, "prompts/get", `{"messages":[{"role":"user","content":{"type":"text","text":"%s"}}]}`, github, "/messages/0/content/text", `{"messages":[{"role":"user","content":{"type":"text","text":"[github-pat]"}}]}`},
-		{"instructions", mcp.Response, mcp.ToClient, "initialize", `{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"s","version":"1"},"instructions":"Send %s."}`, github, "/instructions", `{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"s","version":"1"},"instructions":"Send [github-pat]."}`},
-		{"tool description", mcp.Response, mcp.ToClient, "tools/list", `{"tools":[{"name":"t","description":"With %s","inputSchema":{"type":"object"}}]}`, github, "/tools/0/description", `{"tools":[{"name":"t","description":"With [github-pat]","inputSchema":{"type":"object"}}]}`},
-		{"unknown method", mcp.Notification, mcp.ToClient, "notifications/x", `{"a":"%s"}`, github, "/a", `{"a":"[github-pat]"}`},
+		{"argument", mcp.Request, mcp.ToServer,
+			"tools/call", `{"name":"t","arguments":{"q":"use %s now"}}`, aws,
+			"/arguments/q", `{"name":"t","arguments":{"q":"use [aws-access-token] now"}}`},
+		{"nested key", mcp.Request, mcp.ToServer,
+			"tools/call", `{"name":"t","arguments":{"a":[{"%s":true}]}}`, aws, "/arguments/a/0/?",
+			`{"name":"t","arguments":{"a":[{"[aws-access-token]":true}]}}`},
+		{"text", mcp.Response, mcp.ToClient,
+			"tools/call", `{"content":[{"type":"text","text":"key: %s."}]}`, stripe,
+			"/content/0/text", `{"content":[{"type":"text","text":"key: [stripe-access-token]."}]}`},
+		{"structuredContent", mcp.Response, mcp.ToClient,
+			"tools/call", `{"content":[],"structuredContent":{"env":[{"v":"%s"}]}}`, github,
+			"/structuredContent/env/0/v",
+			`{"content":[],"structuredContent":{"env":[{"v":"[github-pat]"}]}}`},
+		{"resource text", mcp.Response, mcp.ToClient, "resources/read",
+			`{"contents":[{"uri":"file:///x","text":"a=1\nkey=%s\n"}]}`, github, "/contents/0/text",
+			`{"contents":[{"uri":"file:///x","text":"a=1\nkey=[github-pat]\n"}]}`},
+		{"blob", mcp.Response, mcp.ToClient, "resources/read",
+			`{"contents":[{"uri":"file:///x","blob":"%s"}]}`, blob, "/contents/0/blob",
+			`{"contents":[{"uri":"file:///x","blob":"[aws-access-token]"}]}`},
+		{"error message", mcp.Error, mcp.ToClient,
+			"tools/call", `{"code":-32000,"message":"401 for %s"}`, github,
+			"/message", `{"code":-32000,"message":"401 for [github-pat]"}`},
+		{"error data", mcp.Error, mcp.ToClient,
+			"tools/call", `{"code":-32000,"message":"no","data":{"auth":["%s"]}}`, github,
+			"/data/auth/0", `{"code":-32000,"message":"no","data":{"auth":["[github-pat]"]}}`},
+		{"progress message", mcp.Notification, mcp.ToClient, "notifications/progress",
+			`{"progressToken":7,"progress":1,"message":"with %s"}`, aws,
+			"/message", `{"progressToken":7,"progress":1,"message":"with [aws-access-token]"}`},
+		{"log", mcp.Notification, mcp.ToClient, "notifications/message",
+			`{"level":"info","data":{"msg":"%s"}}`, aws,
+			"/data/msg", `{"level":"info","data":{"msg":"[aws-access-token]"}}`},
+		{"elicitation answer", mcp.Response, mcp.ToServer, "elicitation/create",
+			`{"action":"accept","content":{"password":"%s"}}`, "hunter2!", "/content/password",
+			`{"action":"accept","content":{"password":"[named-secret]"}}`},
+		{"sampling message", mcp.Request, mcp.ToClient, "sampling/createMessage",
+			`{"maxTokens":9,"messages":[{"role":"user","content":{"type":"text","text":"say %s"}}]}`, github, "/messages/0/content/text", `{"maxTokens":9,"messages":[{"role":"user","content":{"type":"text","text":"say [github-pat]"}}]}`},
+		{"prompt", mcp.Response, mcp.ToClient,
+			"prompts/get", `{"messages":[{"role":"user","content":{"type":"text","text":"%s"}}]}`,
+			github, "/messages/0/content/text",
+			`{"messages":[{"role":"user","content":{"type":"text","text":"[github-pat]"}}]}`},
+		{"instructions", mcp.Response, mcp.ToClient,
+			"initialize", `{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"s","version":"1"},"instructions":"Send %s."}`, github, "/instructions", `{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"s","version":"1"},"instructions":"Send [github-pat]."}`},
+		{"tool description", mcp.Response, mcp.ToClient,
+			"tools/list", `{"tools":[{"name":"t","description":"With %s","inputSchema":{"type":"object"}}]}`, github, "/tools/0/description", `{"tools":[{"name":"t","description":"With [github-pat]","inputSchema":{"type":"object"}}]}`},
+		{"unknown method", mcp.Notification, mcp.ToClient, "notifications/x", `{"a":"%s"}`, github,
+			"/a", `{"a":"[github-pat]"}`},
 	} {
 		t.Run(c.place, func(t *testing.T) {
 			m := message(t, c.kind, c.to, c.method, fmt.Sprintf(c.body, c.secret))
@@ -135,15 +170,22 @@ func TestEveryPlace(t *testing.T) {
 			if all := fmt.Sprint(v.Reason, v.Findings); strings.Contains(all, c.secret) {
 				t.Errorf("the secret is told: %s", all)
 			}
-			if v := inspect(t, newStage(t, `{"action":"block"}`), m); v.Action != pipeline.Deny || len(v.Findings) != 1 || strings.Contains(fmt.Sprint(v), c.secret) {
+			if v := inspect(t, newStage(t, `{"action":"block"}`), m); v.Action != pipeline.Deny ||
+				len(v.Findings) != 1 || strings.Contains(fmt.Sprint(v), c.secret) {
 				t.Errorf("block: %+v", v)
 			}
-			if v := inspect(t, newStage(t, `{"action":"audit"}`), m); v.Action != pipeline.Allow || len(v.Findings) != 1 || v.Edits != nil || strings.Contains(fmt.Sprint(v), c.secret) {
+			if v := inspect(t, newStage(t, `{"action":"audit"}`), m); v.Action != pipeline.Allow ||
+				len(v.Findings) != 1 || v.Edits != nil || strings.Contains(fmt.Sprint(v),
+				c.secret) {
 				t.Errorf("audit: %+v", v)
 			}
-			if c.method != "elicitation/create" && c.place != "blob" { // and as gone through another encoding
-				encoded := strings.Replace(fmt.Sprintf(c.body, "%s"), "%s", base64.StdEncoding.EncodeToString([]byte("token "+c.secret+" ok")), 1)
-				if got, want := redacted(t, message(t, c.kind, c.to, c.method, encoded), inspect(t, newStage(t, `{}`), message(t, c.kind, c.to, c.method, encoded))), c.clean; got != want {
+			// and as gone through another encoding
+			if c.method != "elicitation/create" && c.place != "blob" {
+				encoded := strings.Replace(fmt.Sprintf(c.body, "%s"), "%s",
+					base64.StdEncoding.EncodeToString([]byte("token "+c.secret+" ok")), 1)
+				if got, want := redacted(t, message(t, c.kind, c.to, c.method, encoded),
+					inspect(t, newStage(t, `{}`), message(t, c.kind, c.to, c.method, encoded))),
+					c.clean; got != want {
 					t.Errorf("in base64: got %s, want %s", got, want)
 				}
 			}
@@ -153,50 +195,87 @@ func TestEveryPlace(t *testing.T) {
 
 // TestSpans: the secret goes, and nothing else.
 func TestSpans(t *testing.T) {
-	mime := base64.StdEncoding.EncodeToString([]byte("Dear all, the new token is " + github + ", please keep it for yourselves. Yours, J."))
+	mime := base64.StdEncoding.EncodeToString([]byte("Dear all, the new token is " + github +
+		", please keep it for yourselves. Yours, J."))
 	for _, c := range []struct{ name, text, want string }{
 		{"nothing", "an ordinary text about tokens, keys and passwords: none is here", ""},
 		{"two of one kind", github + " and " + github, "[github-pat] and [github-pat]"},
-		{"JSON in the text", `{"password": "Tr0ub4dor&3x9Q", "user": "jo"}`, ``}, // gitleaks' generic rule does not take "&" for a part of a password
-		{"JSON with a token in the text", `{"api_token": "8f3kd92mf0a7cb1e5d64", "user": "jo"}`, `{"api_token": "[generic-api-key]", "user": "jo"}`},
-		{"JSON in JSON in the text", `{\"api_token\": \"8f3kd92mf0a7cb1e5d64\", \"user\": \"jo\"}`, `{\"api_token\": \"[generic-api-key]\", \"user\": \"jo\"}`},
-		{"a token in escaped quotes", `{\"a\": \"` + stripe + `\"}`, `{\"a\": \"[stripe-access-token]\"}`},
-		{"a file of the environment", "HOST=db\nDB_SECRET_KEY=8f3kd92mf0a7cb1e5d64\nPORT=1", "HOST=db\nDB_SECRET_KEY=[generic-api-key]\nPORT=1"},
-		{"in prose", "Use " + stripe + ", or (" + stripe + ").", "Use [stripe-access-token], or ([stripe-access-token])."},
-		{"a password in a URL", "postgres://jo:s3cr3tpw@db.example.com:5432/x?a=b", "postgres://jo:[url-password]@db.example.com:5432/x?a=b"},
+		// gitleaks' generic rule does not take "&" for a part of a password
+		{"JSON in the text", `{"password": "Tr0ub4dor&3x9Q", "user": "jo"}`, ``},
+		{"JSON with a token in the text", `{"api_token": "8f3kd92mf0a7cb1e5d64", "user": "jo"}`,
+			`{"api_token": "[generic-api-key]", "user": "jo"}`},
+		{"JSON in JSON in the text", `{\"api_token\": \"8f3kd92mf0a7cb1e5d64\", \"user\": \"jo\"}`,
+			`{\"api_token\": \"[generic-api-key]\", \"user\": \"jo\"}`},
+		{"a token in escaped quotes", `{\"a\": \"` + stripe + `\"}`,
+			`{\"a\": \"[stripe-access-token]\"}`},
+		{"a file of the environment", "HOST=db\nDB_SECRET_KEY=8f3kd92mf0a7cb1e5d64\nPORT=1",
+			"HOST=db\nDB_SECRET_KEY=[generic-api-key]\nPORT=1"},
+		{"in prose", "Use " + stripe + ", or (" + stripe + ").",
+			"Use [stripe-access-token], or ([stripe-access-token])."},
+		{"a password in a URL", "postgres://jo:s3cr3tpw@db.example.com:5432/x?a=b",
+			"postgres://jo:[url-password]@db.example.com:5432/x?a=b"},
 		{"a password with @ in a URL", "amqp://jo:p@ss:w0rd@mq/x", "amqp://jo:[url-password]@mq/x"},
-		{"an example of such a URL", "postgres://user:password@localhost/x, redis://${USER}:${PASS}@h", ""},
+		{"an example of such a URL",
+			"postgres://user:password@localhost/x, redis://${USER}:${PASS}@h", ""},
 		{"a time in a URL", "https://example.com/12:30:55@noon", ""},
-		{"a key in a query", "GET https://example.com/x?api_key=8f3kd92mf0a7cb1e5d64&b=1", "GET https://example.com/x?api_key=[generic-api-key]&b=1"},
-		{"an Authorization header", "GET /\nAuthorization: Bearer mF_9.B5f-4.1JqM0zK2\nHost: h", "GET /\nAuthorization: Bearer [authorization-header]\nHost: h"},
-		{"percent-encoded", "https://h/?u=jo&t=" + url.QueryEscape(`{"k":"`+github+`"}`), "https://h/?u=jo&t=%7B%22k%22%3A%22[github-pat]%22%7D"},
-		{"percent-encoded within", "https://h/?t=" + strings.ReplaceAll(stripe, "_", "%5F") + "&b=c", "https://h/?t=[stripe-access-token]&b=c"},
-		{"base64 in percent-encoding", "a=1 x=" + url.QueryEscape(base64.StdEncoding.EncodeToString([]byte("t "+github+" ?>"))), "a=1 [github-pat]"},
-		{"base64 in lines", "Content-Transfer-Encoding: base64\r\n\r\n" + mime[:76] + "\r\n" + mime[76:] + "\r\n--", "Content-Transfer-Encoding: base64\r\n\r\n[github-pat]\r\n--"},
-		{"base64 in base64", "x " + base64.StdEncoding.EncodeToString([]byte("y "+base64.StdEncoding.EncodeToString([]byte("z "+github)))) + " x", "x [github-pat] x"},
-		{"base64, URL alphabet", "x " + base64.RawURLEncoding.EncodeToString([]byte("z?>~ "+github)) + " x", "x [github-pat] x"},
-		{"a data URL", "data:text/plain;base64," + base64.StdEncoding.EncodeToString([]byte("z "+github)), "data:text/plain;base64,[github-pat]"},
-		{"a data URL that is not base64 (D27)", "data:text/plain," + github, "data:text/plain,[github-pat]"},
+		{"a key in a query", "GET https://example.com/x?api_key=8f3kd92mf0a7cb1e5d64&b=1",
+			"GET https://example.com/x?api_key=[generic-api-key]&b=1"},
+		{"an Authorization header", "GET /\nAuthorization: Bearer mF_9.B5f-4.1JqM0zK2\nHost: h",
+			"GET /\nAuthorization: Bearer [authorization-header]\nHost: h"},
+		{"percent-encoded", "https://h/?u=jo&t=" + url.QueryEscape(`{"k":"`+github+`"}`),
+			"https://h/?u=jo&t=%7B%22k%22%3A%22[github-pat]%22%7D"},
+		{"percent-encoded within", "https://h/?t=" + strings.ReplaceAll(stripe,
+			"_", "%5F") + "&b=c", "https://h/?t=[stripe-access-token]&b=c"},
+		{"base64 in percent-encoding",
+			"a=1 x=" + url.QueryEscape(base64.StdEncoding.EncodeToString([]byte("t "+github+
+				" ?>"))), "a=1 [github-pat]"},
+		{"base64 in lines", "Content-Transfer-Encoding: base64\r\n\r\n" + mime[:76] + "\r\n" +
+			mime[76:] + "\r\n--", "Content-Transfer-Encoding: base64\r\n\r\n[github-pat]\r\n--"},
+		{"base64 in base64", "x " + base64.StdEncoding.EncodeToString([]byte("y "+
+			base64.StdEncoding.EncodeToString([]byte("z "+github)))) + " x", "x [github-pat] x"},
+		{"base64, URL alphabet", "x " + base64.RawURLEncoding.EncodeToString([]byte(
+			"z?>~ "+github)) + " x", "x [github-pat] x"},
+		{"a data URL", "data:text/plain;base64," + base64.StdEncoding.EncodeToString([]byte("z "+
+			github)), "data:text/plain;base64,[github-pat]"},
+		{"a data URL that is not base64 (D27)", "data:text/plain," + github,
+			"data:text/plain,[github-pat]"},
 		{"a whole PEM block (D4)", "a\n" + pem + "\nb", "a\n[private-key]\nb"},
-		{"an escaped PEM block", "a " + strings.ReplaceAll(pem, "\n", `\n`) + " b", "a [private-key] b"},
-		{"a PEM block twice escaped", `{\"k\": \"` + strings.ReplaceAll(pem, "\n", `\\n`) + `\\n\"}`, `{\"k\": \"[private-key]\\n\"}`},
-		{"an indented PEM block", "key: |\n  " + strings.ReplaceAll(pem, "\n", "\n  ") + "\nb: 1", "key: |\n  [private-key]\nb: 1"},
-		{"a PEM block with headers", strings.Replace(pem, "-----\n", "-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,0123456789ABCDEF\n\n", 1), "[private-key]"},
+		{"an escaped PEM block", "a " + strings.ReplaceAll(pem, "\n", `\n`) + " b",
+			"a [private-key] b"},
+		{"a PEM block twice escaped", `{\"k\": \"` + strings.ReplaceAll(pem,
+			"\n", `\\n`) + `\\n\"}`, `{\"k\": \"[private-key]\\n\"}`},
+		{"an indented PEM block", "key: |\n  " + strings.ReplaceAll(pem, "\n", "\n  ") + "\nb: 1",
+			"key: |\n  [private-key]\nb: 1"},
+		{"a PEM block with headers", strings.Replace(pem,
+			"-----\n", "-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,0123456789ABCDEF\n\n",
+			1), "[private-key]"},
 		{"PKCS#8 (D11)", strings.ReplaceAll(pem, "RSA ", ""), "[private-key]"},
-		{"a PEM block without its end", "a\n" + strings.Split(pem, "\n-----END")[0], "a\n[private-key]"},
+		{"a PEM block without its end", "a\n" + strings.Split(pem, "\n-----END")[0],
+			"a\n[private-key]"},
 		{"two PEM blocks", pem + "\nand\n" + pem, "[private-key]\nand\n[private-key]"},
-		{"a PEM block in base64", "k: " + base64.StdEncoding.EncodeToString([]byte(pem)), "k: [private-key]"},
-		{"words about PEM", "begins with -----BEGIN RSA PRIVATE KEY----- and ends with -----END RSA PRIVATE KEY-----.", ""},
+		{"a PEM block in base64", "k: " + base64.StdEncoding.EncodeToString([]byte(pem)),
+			"k: [private-key]"},
+		{"words about PEM", "begins with -----BEGIN RSA PRIVATE KEY----- and ends with -----END " +
+			"RSA PRIVATE KEY-----.", ""},
 		{"a certificate", strings.ReplaceAll(pem, "RSA PRIVATE KEY", "CERTIFICATE"), ""},
-		{"a Kubernetes secret", "apiVersion: v1\nkind: Secret\nmetadata:\n  name: db\ndata:\n  user: am8taXMtYWRtaW4=\n  pw: aHVudGVyMg==\nstringData:\n  more: hunter2\n---\nkind: ConfigMap\ndata:\n  a: bcdef",
-			"apiVersion: v1\nkind: Secret\nmetadata:\n  name: db\ndata:\n  user: [kubernetes-secret-yaml]\n  pw: [kubernetes-secret-yaml]\nstringData:\n  more: [kubernetes-secret-yaml]\n---\nkind: ConfigMap\ndata:\n  a: bcdef"},
-		{"gitleaks:allow is no way out", "x = \"" + github + "\" # gitleaks:allow", "x = \"[github-pat]\" # gitleaks:allow"},
-		{"github_pat_, ASIA (D11)", "github_pat_" + strings.Repeat("a1B2c3D4e5", 8) + "xy ASIA" + aws[4:], "[github-fine-grained-pat] [aws-access-token]"},
-		{"beyond 64 KiB, near each other (D6)", strings.Repeat("lorem ipsum ", 6000) + strings.Repeat(aws+" ", 20), strings.Repeat("lorem ipsum ", 6000) + strings.Repeat("[aws-access-token] ", 20)},
+		{"a Kubernetes secret", "apiVersion: v1\nkind: Secret\nmetadata:\n  name: db\ndata:\n  " +
+			"user: am8taXMtYWRtaW4=\n  pw: aHVudGVyMg==\nstringData:\n  more: " +
+			"hunter2\n---\nkind: ConfigMap\ndata:\n  a: bcdef",
+			"apiVersion: v1\nkind: Secret\nmetadata:\n  name: db\ndata:\n  user: " +
+				"[kubernetes-secret-yaml]\n  pw: [kubernetes-secret-yaml]\nstringData:\n  more: " +
+				"[kubernetes-secret-yaml]\n---\nkind: ConfigMap\ndata:\n  a: bcdef"},
+		{"gitleaks:allow is no way out", "x = \"" + github + "\" # gitleaks:allow",
+			"x = \"[github-pat]\" # gitleaks:allow"},
+		{"github_pat_, ASIA (D11)", "github_pat_" + strings.Repeat("a1B2c3D4e5",
+			8) + "xy ASIA" + aws[4:], "[github-fine-grained-pat] [aws-access-token]"},
+		{"beyond 64 KiB, near each other (D6)", strings.Repeat("lorem ipsum ",
+			6000) + strings.Repeat(aws+" ", 20), strings.Repeat("lorem ipsum ",
+			6000) + strings.Repeat("[aws-access-token] ", 20)},
 		{"two kinds that overlap (D12)", "aws_secret_key=" + github, "aws_secret_key=[github-pat]"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			m := message(t, mcp.Response, mcp.ToClient, "tools/call", `{"content":[{"type":"text","text":`+quoted(c.text)+`}]}`)
+			m := message(t, mcp.Response, mcp.ToClient,
+				"tools/call", `{"content":[{"type":"text","text":`+quoted(c.text)+`}]}`)
 			v := inspect(t, newStage(t, `{}`), m)
 			if c.want == "" {
 				if v.Action != pipeline.Allow || len(v.Findings) > 0 {
@@ -204,7 +283,8 @@ func TestSpans(t *testing.T) {
 				}
 				return
 			}
-			if got, want := redacted(t, m, v), `{"content":[{"type":"text","text":`+quoted(c.want)+`}]}`; got != want {
+			if got, want := redacted(t, m, v), `{"content":[{"type":"text","text":`+quoted(c.want)+
+				`}]}`; got != want {
 				t.Errorf("got  %.600s\nwant %.600s", got, want)
 			}
 		})
@@ -215,14 +295,20 @@ func TestSpans(t *testing.T) {
 func TestMembers(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{`{"password":"hunter2!"}`, `{"password":"[named-secret]"}`},
-		{`{"dbPassword":"hunter2!","db_password":12345678}`, `{"dbPassword":"[named-secret]","db_password":"[named-secret]"}`},
+		{`{"dbPassword":"hunter2!","db_password":12345678}`,
+			`{"dbPassword":"[named-secret]","db_password":"[named-secret]"}`},
 		{`{"passphrase":"correct horse battery staple"}`, `{"passphrase":"[named-secret]"}`},
 		{`{"api_key":"8f3kd92mf0a7cb1e5d64"}`, `{"api_key":"[generic-api-key]"}`},
-		{`{"secret":["8f3kd92mf0a7cb1e5d64","9a3kd92mf0a7cb1e5d64"]}`, `{"secret":["[generic-api-key]","[generic-api-key]"]}`},
-		{`{"headers":{"Authorization":"Bearer mF_9.B5f-4.1JqM0zK2"}}`, `{"headers":{"Authorization":"Bearer [authorization-header]"}}`},
-		{`{"headers":[{"name":"Authorization","value":"Basic am86aHVudGVyMg=="}]}`, `{"headers":[{"name":"Authorization","value":"Basic [authorization-header]"}]}`},
-		{`{"env":[{"name":"DB_PASSWORD","value":"hunter2!"},{"name":"HOST","value":"hunter2!"}]}`, `{"env":[{"name":"DB_PASSWORD","value":"[named-secret]"},{"name":"HOST","value":"hunter2!"}]}`},
-		{`{"datadog":"` + strings.Repeat("a1b2c3d4", 5) + `"}`, `{"datadog":"[datadog-access-token]"}`},
+		{`{"secret":["8f3kd92mf0a7cb1e5d64","9a3kd92mf0a7cb1e5d64"]}`,
+			`{"secret":["[generic-api-key]","[generic-api-key]"]}`},
+		{`{"headers":{"Authorization":"Bearer mF_9.B5f-4.1JqM0zK2"}}`,
+			`{"headers":{"Authorization":"Bearer [authorization-header]"}}`},
+		{`{"headers":[{"name":"Authorization","value":"Basic am86aHVudGVyMg=="}]}`,
+			`{"headers":[{"name":"Authorization","value":"Basic [authorization-header]"}]}`},
+		{`{"env":[{"name":"DB_PASSWORD","value":"hunter2!"},{"name":"HOST","value":"hunter2!"}]}`,
+			`{"env":[{"name":"DB_PASSWORD","value":"[named-secret]"},{"name":"HOST","value":"hunter2!"}]}`},
+		{`{"datadog":"` + strings.Repeat("a1b2c3d4", 5) + `"}`,
+			`{"datadog":"[datadog-access-token]"}`},
 		{`{"password":[{"a":true},"hunter2!"]}`, `{"password":[{"a":true},"[named-secret]"]}`},
 		{`{"words":[{"password":true},"hunter2!"]}`, ``},
 		{`{"password":"string"}`, ``},
@@ -259,30 +345,48 @@ func TestConfigurations(t *testing.T) {
 		want               []string
 	}{
 		{"a rule disabled", `{"rules":{"disable":["github-pat"]}}`, github, nil},
-		{"all but one disabled", `{"rules":{"disable":["*"],"enable":["aws-access-token"]}}`, github + " " + aws, []string{"aws-access-token"}},
-		{"a rule enabled that is off", `{"rules":{"enable":["hashicorp-tf-password"]}}`, `password = "hunter2hunter"`, []string{"hashicorp-tf-password"}},
+		{"all but one disabled", `{"rules":{"disable":["*"],"enable":["aws-access-token"]}}`,
+			github + " " + aws, []string{"aws-access-token"}},
+		{"a rule enabled that is off", `{"rules":{"enable":["hashicorp-tf-password"]}}`,
+			`password = "hunter2hunter"`, []string{"hashicorp-tf-password"}},
 		{"that rule left off", `{}`, `password = "hunter2hunter"`, nil},
-		{"a rule added", `{"rules":{"add":[{"id":"flex","regex":"FLEX-(\\d{4}-[a-d]{4})"}]}}`, "x " + key + " y", []string{"flex"}},
-		{"a rule added without a fixed beginning", `{"rules":{"add":[{"id":"flex","regex":"\\d{4}-[a-d]{4}","keywords":["Flex"]}]}}`, "the flex is 1234-abcd", []string{"flex"}},
-		{"that rule far from its keyword", `{"rules":{"add":[{"id":"flex","regex":"\\d{4}-[a-d]{4}","keywords":["Flex"]}]}}`, "the flex " + strings.Repeat(".", 3000) + " is 1234-abcd", nil},
-		{"an added rule with entropy", `{"rules":{"add":[{"id":"flex","regex":"flex:([a-z]{8})","entropy":2.5}]}}`, "flex:aaaaaaab", nil},
+		{"a rule added", `{"rules":{"add":[{"id":"flex","regex":"FLEX-(\\d{4}-[a-d]{4})"}]}}`,
+			"x " + key + " y", []string{"flex"}},
+		{"a rule added without a fixed beginning",
+			`{"rules":{"add":[{"id":"flex","regex":"\\d{4}-[a-d]{4}","keywords":["Flex"]}]}}`,
+			"the flex is 1234-abcd", []string{"flex"}},
+		{"that rule far from its keyword",
+			`{"rules":{"add":[{"id":"flex","regex":"\\d{4}-[a-d]{4}","keywords":["Flex"]}]}}`,
+			"the flex " + strings.Repeat(".", 3000) + " is 1234-abcd", nil},
+		{"an added rule with entropy",
+			`{"rules":{"add":[{"id":"flex","regex":"flex:([a-z]{8})","entropy":2.5}]}}`,
+			"flex:aaaaaaab", nil},
 		{"entropy is off by default", `{}`, "id 9vK2mQx7TzR4bN8wLp3Y here", nil},
-		{"entropy", `{"entropy":{"enabled":true}}`, "id 9vK2mQx7TzR4bN8wLp3Y here", []string{"entropy"}},
-		{"entropy of words", `{"entropy":{"enabled":true}}`, "internationalizationalities and a/path/to/some/file_name.txt", nil},
-		{"allowed by rule", `{"allow":[{"rule":"github-pat"}]}`, github + " " + aws, []string{"aws-access-token"}},
-		{"allowed by hash", `{"allow":[{"sha256":"` + sha256Hex(github) + `"}]}`, github + " " + aws, []string{"aws-access-token"}},
+		{"entropy", `{"entropy":{"enabled":true}}`, "id 9vK2mQx7TzR4bN8wLp3Y here",
+			[]string{"entropy"}},
+		{"entropy of words", `{"entropy":{"enabled":true}}`,
+			"internationalizationalities and a/path/to/some/file_name.txt", nil},
+		{"allowed by rule", `{"allow":[{"rule":"github-pat"}]}`, github + " " + aws,
+			[]string{"aws-access-token"}},
+		{"allowed by hash", `{"allow":[{"sha256":"` + sha256Hex(github) + `"}]}`,
+			github + " " + aws, []string{"aws-access-token"}},
 		{"allowed by value", `{"allow":[{"value":"ghp_x7K.*"}]}`, github, nil},
-		{"a value is the whole value", `{"allow":[{"value":"ghp_x7K"}]}`, github, []string{"github-pat"}},
+		{"a value is the whole value", `{"allow":[{"value":"ghp_x7K"}]}`, github,
+			[]string{"github-pat"}},
 		{"allowed by method", `{"allow":[{"method":"tools/*"}]}`, github, nil},
 		{"another method", `{"allow":[{"method":"resources/*"}]}`, github, []string{"github-pat"}},
 		{"allowed by tool", `{"allow":[{"tool":"t"}]}`, github, nil},
 		{"allowed by server", `{"allow":[{"server":"files"}]}`, github, nil},
 		{"allowed by pointer", `{"allow":[{"pointer":"/arguments/*"}]}`, github, nil},
-		{"all conditions of an entry hold", `{"allow":[{"pointer":"/arguments/*","tool":"u"},{"rule":"jwt","tool":"t"}]}`, github, []string{"github-pat"}},
-		{"no decoding", `{"decode":false}`, base64.StdEncoding.EncodeToString([]byte("t " + github)), nil},
+		{"all conditions of an entry hold",
+			`{"allow":[{"pointer":"/arguments/*","tool":"u"},{"rule":"jwt","tool":"t"}]}`, github,
+			[]string{"github-pat"}},
+		{"no decoding", `{"decode":false}`,
+			base64.StdEncoding.EncodeToString([]byte("t " + github)), nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			m := message(t, mcp.Request, mcp.ToServer, "tools/call", `{"name":"t","arguments":{"text":`+quoted(c.text)+`}}`)
+			m := message(t, mcp.Request, mcp.ToServer,
+				"tools/call", `{"name":"t","arguments":{"text":`+quoted(c.text)+`}}`)
 			if got := types(inspect(t, newStage(t, c.config), m)); !slices.Equal(got, c.want) {
 				t.Errorf("found %q, want %q", got, c.want)
 			}
@@ -292,8 +396,10 @@ func TestConfigurations(t *testing.T) {
 
 // TestEntropyTakesEveryOccurrence is D5: a token that stands twice stayed once.
 func TestEntropyTakesEveryOccurrence(t *testing.T) {
-	m := message(t, mcp.Request, mcp.ToServer, "tools/call", `{"name":"t","arguments":{"a":"9vK2mQx7TzR4bN8wLp3Y 9vK2mQx7TzR4bN8wLp3Y"}}`)
-	if got, want := redacted(t, m, inspect(t, newStage(t, `{"entropy":{"enabled":true}}`), m)), `{"name":"t","arguments":{"a":"[entropy] [entropy]"}}`; got != want {
+	m := message(t, mcp.Request, mcp.ToServer,
+		"tools/call", `{"name":"t","arguments":{"a":"9vK2mQx7TzR4bN8wLp3Y 9vK2mQx7TzR4bN8wLp3Y"}}`)
+	if got, want := redacted(t, m, inspect(t, newStage(t, `{"entropy":{"enabled":true}}`),
+		m)), `{"name":"t","arguments":{"a":"[entropy] [entropy]"}}`; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }
@@ -304,13 +410,15 @@ func TestConfigurationsThatAreRefused(t *testing.T) {
 		{`{"action":"deny"}`, `action: "deny" is none: redact, block or audit`},
 		{`{"directions":[]}`, "directions: none"},
 		{`{"directions":["both"]}`, `"both" is none`},
-		{`{"rules":{"disable":["github-pad"]}}`, `rules.disable: no rule "github-pad", did you mean "github-pat"?`},
+		{`{"rules":{"disable":["github-pad"]}}`,
+			`rules.disable: no rule "github-pad", did you mean "github-pat"?`},
 		{`{"rules":{"enable":["x"]}}`, `rules.enable: no rule "x"`},
 		{`{"rules":{"add":[{"id":"X y","regex":"a"}]}}`, "rules.add[0].id"},
 		{`{"rules":{"add":[{"id":"jwt","regex":"abc"}]}}`, `there is a rule "jwt" already`},
 		{`{"rules":{"add":[{"id":"x","regex":"a("}]}}`, "rules.add[0].regex"},
 		{`{"rules":{"add":[{"id":"x","regex":"a*"}]}}`, "without anything"},
-		{`{"rules":{"add":[{"id":"x","regex":"abc","secretGroup":1}]}}`, "there is no group 1: the regex has 0"},
+		{`{"rules":{"add":[{"id":"x","regex":"abc","secretGroup":1}]}}`,
+			"there is no group 1: the regex has 0"},
 		{`{"rules":{"add":[{"id":"x","regex":"\\d{9}"}]}}`, "give it keywords"},
 		{`{"rules":{"add":[{"id":"x","regex":"\\d{9}","keywords":["a"]}]}}`, "too short"},
 		{`{"entropy":{"threshold":9}}`, "entropy.threshold: 9: 3 to 6"},
@@ -329,7 +437,8 @@ func TestConfigurationsThatAreRefused(t *testing.T) {
 	}
 }
 
-// TestSchemaSaysWhatTheConfigurationHas: every option has a description, and none is more or less than New takes.
+// TestSchemaSaysWhatTheConfigurationHas: every option has a description, and none is more or less
+// than New takes.
 func TestSchemaSaysWhatTheConfigurationHas(t *testing.T) {
 	var walk func(at string, s map[string]any)
 	walk = func(at string, s map[string]any) {
@@ -364,15 +473,23 @@ func TestSchemaSaysWhatTheConfigurationHas(t *testing.T) {
 func TestWhatCannotBeRedactedIsDenied(t *testing.T) {
 	s := newStage(t, `{}`)
 	for name, m := range map[string]*mcp.Message{
-		"the name of a tool":               message(t, mcp.Request, mcp.ToServer, "tools/call", `{"name":"`+github+`"}`),
-		"the address of a resource":        message(t, mcp.Request, mcp.ToServer, "resources/read", `{"uri":"postgres://jo:s3cr3tpw@db/x"}`),
-		"a reference":                      message(t, mcp.Request, mcp.ToServer, "completion/complete", `{"ref":{"type":"ref/prompt","name":"`+github+`"},"argument":{"name":"a","value":"b"}}`),
-		"the name of a method (D26)":       message(t, mcp.Notification, mcp.ToClient, "notifications/"+github, `{"a":1}`),
-		"the name of a method, no params":  message(t, mcp.Request, mcp.ToServer, "x/"+github, `{}`),
-		"a progress token of a known kind": message(t, mcp.Notification, mcp.ToClient, "notifications/progress", `{"progressToken":"`+github+`","progress":1}`),
+		"the name of a tool": message(t, mcp.Request, mcp.ToServer,
+			"tools/call", `{"name":"`+github+`"}`),
+		"the address of a resource": message(t, mcp.Request, mcp.ToServer, "resources/read",
+			`{"uri":"postgres://jo:s3cr3tpw@db/x"}`),
+		"a reference": message(t, mcp.Request, mcp.ToServer,
+			"completion/complete", `{"ref":{"type":"ref/prompt","name":"`+github+
+				`"},"argument":{"name":"a","value":"b"}}`),
+		"the name of a method (D26)": message(t, mcp.Notification, mcp.ToClient,
+			"notifications/"+github, `{"a":1}`),
+		"the name of a method, no params": message(t, mcp.Request, mcp.ToServer, "x/"+github,
+			`{}`),
+		"a progress token of a known kind": message(t, mcp.Notification, mcp.ToClient,
+			"notifications/progress", `{"progressToken":"`+github+`","progress":1}`),
 	} {
 		v := inspect(t, s, m)
-		if v.Action != pipeline.Deny || len(v.Findings) == 0 || strings.Contains(fmt.Sprint(v), github) {
+		if v.Action != pipeline.Deny || len(v.Findings) == 0 || strings.Contains(fmt.Sprint(v),
+			github) {
 			t.Errorf("%s: %+v, want a denial with findings", name, v)
 		}
 	}
@@ -380,7 +497,9 @@ func TestWhatCannotBeRedactedIsDenied(t *testing.T) {
 
 // TestPlaceholders: the same for the same, another for another, and nobody can guess back.
 func TestPlaceholders(t *testing.T) {
-	m := message(t, mcp.Request, mcp.ToServer, "tools/call", `{"name":"t","arguments":{"a":"`+github+`","b":"x `+github+` y","c":"`+base64.StdEncoding.EncodeToString([]byte("t "+github))+`","d":"`+github[:39]+`Z"}}`)
+	m := message(t, mcp.Request, mcp.ToServer, "tools/call", `{"name":"t","arguments":{"a":"`+
+		github+`","b":"x `+github+` y","c":"`+base64.StdEncoding.EncodeToString([]byte("t "+
+		github))+`","d":"`+github[:39]+`Z"}}`)
 	texts := func(s sdk.Stage) (all []string) {
 		edited, err := m.Edit(inspect(t, s, m).Edits...)
 		if err != nil {
@@ -398,7 +517,8 @@ func TestPlaceholders(t *testing.T) {
 		t.Errorf("placeholders %q: the first three are of one secret, the last is of another", got)
 	}
 	const keyed = `{"key":"sixteen bytes and more"}`
-	if one, other := texts(newStage(t, keyed)), texts(newStage(t, keyed)); !slices.Equal(one, other) || slices.Equal(one, got) {
+	if one, other := texts(newStage(t, keyed)), texts(newStage(t, keyed)); !slices.Equal(one,
+		other) || slices.Equal(one, got) {
 		t.Errorf("placeholders %q and %q of one key, and %q of a random one", one, other, got)
 	}
 	if again := texts(s); !slices.Equal(again, got) {
@@ -420,13 +540,16 @@ func TestPlaceholders(t *testing.T) {
 // TestNamesAreNotTold: a finding's place is no way for a secret into the audit log.
 func TestNamesAreNotTold(t *testing.T) {
 	for _, action := range []string{"redact", "block", "audit"} {
-		m := message(t, mcp.Request, mcp.ToServer, "tools/call", `{"name":"t","arguments":{"`+github+`":{"x `+aws+`":"`+stripe+`"}}}`)
+		m := message(t, mcp.Request, mcp.ToServer, "tools/call", `{"name":"t","arguments":{"`+
+			github+`":{"x `+aws+`":"`+stripe+`"}}}`)
 		v := inspect(t, newStage(t, `{"action":"`+action+`"}`), m)
-		if all := fmt.Sprint(v.Findings, v.Reason); len(v.Findings) != 3 || strings.Contains(all, github) || strings.Contains(all, aws) || strings.Contains(all, stripe) {
+		if all := fmt.Sprint(v.Findings, v.Reason); len(v.Findings) != 3 || strings.Contains(all,
+			github) || strings.Contains(all, aws) || strings.Contains(all, stripe) {
 			t.Errorf("%s: %s", action, all)
 		}
 		if action == "redact" {
-			if got, want := redacted(t, m, v), `{"name":"t","arguments":{"[github-pat]":{"x [aws-access-token]":"[stripe-access-token]"}}}`; got != want {
+			if got, want := redacted(t, m,
+				v), `{"name":"t","arguments":{"[github-pat]":{"x [aws-access-token]":"[stripe-access-token]"}}}`; got != want {
 				t.Errorf("got %s, want %s", got, want)
 			}
 		}
@@ -453,14 +576,17 @@ func TestStopsWithItsContext(t *testing.T) {
 	}
 }
 
-// TestManyAtOnce: a stage is asked by many, also for the first time, when expressions are compiled. It is for the race detector.
+// TestManyAtOnce: a stage is asked by many, also for the first time, when expressions are compiled.
+// It is for the race detector.
 func TestManyAtOnce(t *testing.T) {
 	s := newStage(t, `{"action":"audit"}`)
 	var all sync.WaitGroup
 	for range 8 {
 		all.Go(func() {
-			for _, secret := range []string{aws, github, stripe, pem, `{"api_token": "8f3kd92mf0a7cb1e5d64"}`} {
-				if v, err := s.Inspect(t.Context(), result(secret)); err != nil || len(v.Findings) != 1 {
+			for _, secret := range []string{aws, github, stripe, pem,
+				`{"api_token": "8f3kd92mf0a7cb1e5d64"}`} {
+				if v, err := s.Inspect(t.Context(), result(secret)); err != nil ||
+					len(v.Findings) != 1 {
 					t.Errorf("%+v, %v", v, err)
 				}
 			}
@@ -469,26 +595,30 @@ func TestManyAtOnce(t *testing.T) {
 	all.Wait()
 }
 
-// TestHostileTexts: none takes time that grows faster than it does. (Where one did, this would not end before go test ends it.)
+// TestHostileTexts: none takes time that grows faster than it does. (Where one did, this would not
+// end before go test ends it.)
 func TestHostileTexts(t *testing.T) {
 	s := newStage(t, `{}`)
 	const n = 512 << 10
 	many := func(text string) string { return strings.Repeat(text, n/len(text)) }
 	for name, text := range map[string]string{
-		"beginnings of PEM":          many("-----BEGIN PRIVATE KEY-----\nMIIEowIBAAKCAQEA\n"),
-		"empty PEM":                  many("-----BEGIN PRIVATE KEY-----"),
-		"Kubernetes secrets":         many("kind: Secret\ndata:\n  a: abcdef\n"),
-		"curl":                       many("curl -H -u "),
-		"names of assignments":       many("access_token_secret_key: "),
-		"beginnings":                 many("ghp_ AKIA sk_live_ xoxb- ey $6$ "),
-		"URLs":                       many("://a:"),
-		"secrets, percent-encoded":   many("%41KIA" + aws[4:] + "-"),
-		"a token without end":        "eyJhbGciOiJIUzI1NiIsInR5.eyJzdWIiOiIxMjM0NTY3." + many("x7Kq2Lw9Rt4Zp8Vb3Nm6Yc1Hd5Jf0SgAuE2i"),
-		"base64 in base64 and so on": base64.StdEncoding.EncodeToString([]byte(base64.StdEncoding.EncodeToString([]byte(many("key ghp_ "))))),
+		"beginnings of PEM":        many("-----BEGIN PRIVATE KEY-----\nMIIEowIBAAKCAQEA\n"),
+		"empty PEM":                many("-----BEGIN PRIVATE KEY-----"),
+		"Kubernetes secrets":       many("kind: Secret\ndata:\n  a: abcdef\n"),
+		"curl":                     many("curl -H -u "),
+		"names of assignments":     many("access_token_secret_key: "),
+		"beginnings":               many("ghp_ AKIA sk_live_ xoxb- ey $6$ "),
+		"URLs":                     many("://a:"),
+		"secrets, percent-encoded": many("%41KIA" + aws[4:] + "-"),
+		"a token without end": "eyJhbGciOiJIUzI1NiIsInR5.eyJzdWIiOiIxMjM0NTY3." +
+			many("x7Kq2Lw9Rt4Zp8Vb3Nm6Yc1Hd5Jf0SgAuE2i"),
+		"base64 in base64 and so on": base64.StdEncoding.EncodeToString([]byte(
+			base64.StdEncoding.EncodeToString([]byte(many("key ghp_ "))))),
 	} {
 		v := inspect(t, s, result(text))
 		if v.Action == pipeline.Modify {
-			if body := redacted(t, result(text), v); strings.Contains(body, aws[4:]) || strings.Contains(body, "x7Kq2Lw9Rt4Zp8Vb3Nm6Yc1Hd5Jf0SgAuE2i") {
+			if body := redacted(t, result(text), v); strings.Contains(body, aws[4:]) ||
+				strings.Contains(body, "x7Kq2Lw9Rt4Zp8Vb3Nm6Yc1Hd5Jf0SgAuE2i") {
 				t.Errorf("%s: a part is left", name)
 			}
 		}
@@ -497,13 +627,17 @@ func TestHostileTexts(t *testing.T) {
 	for i := range 5000 {
 		fmt.Fprintf(&names, `"%s%04d":{"a":"%s"},`, github[:36], i, aws)
 	}
-	if v := inspect(t, s, message(t, mcp.Response, mcp.ToClient, "tools/call", `{"structuredContent":{`+strings.TrimSuffix(names.String(), ",")+`}}`)); v.Action != pipeline.Deny {
+	if v := inspect(t, s, message(t, mcp.Response, mcp.ToClient,
+		"tools/call", `{"structuredContent":{`+strings.TrimSuffix(names.String(),
+			",")+`}}`)); v.Action != pipeline.Deny {
 		t.Errorf("5000 names: action %d", v.Action)
 	}
 }
 
 func TestCanary(t *testing.T) {
-	for _, config := range []string{`{}`, `{"action":"block"}`, `{"directions":["to_client"]}`, `{"rules":{"disable":["aws-access-token"]}}`, `{"rules":{"disable":["*"],"enable":["private-key"]}}`} {
+	for _, config := range []string{`{}`, `{"action":"block"}`, `{"directions":["to_client"]}`,
+		`{"rules":{"disable":["aws-access-token"]}}`,
+		`{"rules":{"disable":["*"],"enable":["private-key"]}}`} {
 		c := secrets.Plugin().Canary([]byte(config))
 		if c == nil {
 			t.Fatalf("%s: no canary", config)
@@ -518,7 +652,8 @@ func TestCanary(t *testing.T) {
 	}
 }
 
-// FuzzInspect: no text makes it fail, nothing but what it found is changed, and a known token never remains.
+// FuzzInspect: no text makes it fail, nothing but what it found is changed, and a known token never
+// remains.
 func FuzzInspect(f *testing.F) {
 	f.Add("before ", " after", "name")
 	f.Add("-----BEGIN PRIVATE KEY-----", "%41%", "password")
@@ -526,14 +661,17 @@ func FuzzInspect(f *testing.F) {
 	s := newStage(f, `{"entropy":{"enabled":true}}`)
 	f.Fuzz(func(t *testing.T, before, after, name string) {
 		for _, x := range []string{before, after, name} {
-			if strings.ToValidUTF8(x, "") != x || len(x) > 2000 || strings.ContainsRune(x, '\uFFFD') {
+			if strings.ToValidUTF8(x, "") != x || len(x) > 2000 || strings.ContainsRune(x,
+				'\uFFFD') {
 				return
 			}
 		}
 		if name == "name" || name == "task" {
 			return
 		}
-		m, err := mcp.Parse([]byte(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t","arguments":{` + quoted(name) + `:` + quoted(before+" "+github+" "+after) + `}}}`))
+		m, err := mcp.Parse([]byte(
+			`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t","arguments":{` +
+				quoted(name) + `:` + quoted(before+" "+github+" "+after) + `}}}`))
 		if err != nil {
 			return
 		}

@@ -10,7 +10,8 @@ import (
 // set is a set of bytes.
 type set struct {
 	bits [4]uint64
-	one  byte // the one letter or other character that it holds, in lower case; 0 when it holds others
+	// the one letter or other character that it holds, in lower case; 0 when it holds others
+	one byte
 }
 
 func (s *set) add(c byte)      { s.bits[c>>6] |= 1 << (c & 63) }
@@ -37,7 +38,8 @@ func lower(c byte) byte {
 	return c
 }
 
-// head is how the text of a match begins: its first bytes, each one of a set. A regular expression has several when it begins in several ways; each of its matches fits one.
+// head is how the text of a match begins: its first bytes, each one of a set. A regular expression
+// has several when it begins in several ways; each of its matches fits one.
 type head []*set
 
 const (
@@ -98,8 +100,9 @@ type beginning struct {
 	closed bool
 }
 
-// heads are the ways in which a match of the expression begins. What looks behind or ahead is left out: more fits than matches, and never less, but for the two characters beyond
-// ASCII that are "k" and "s" without regard to case.
+// heads are the ways in which a match of the expression begins. What looks behind or ahead is left
+// out: more fits than matches, and never less, but for the two characters beyond ASCII that are "k"
+// and "s" without regard to case.
 func (x *shapes) heads(re *syntax.Regexp) []head {
 	var heads []head
 	for _, b := range x.extend([]beginning{{}}, re) {
@@ -111,7 +114,8 @@ func (x *shapes) heads(re *syntax.Regexp) []head {
 // extend makes all longer, in place, by what the expression begins with.
 func (x *shapes) extend(all []beginning, re *syntax.Regexp) []beginning {
 	switch re.Op {
-	case syntax.OpEmptyMatch, syntax.OpBeginLine, syntax.OpEndLine, syntax.OpBeginText, syntax.OpEndText, syntax.OpWordBoundary, syntax.OpNoWordBoundary:
+	case syntax.OpEmptyMatch, syntax.OpBeginLine, syntax.OpEndLine, syntax.OpBeginText,
+		syntax.OpEndText, syntax.OpWordBoundary, syntax.OpNoWordBoundary:
 		return all
 	case syntax.OpLiteral:
 		for _, r := range re.Rune {
@@ -192,7 +196,8 @@ func closed(all []beginning) []beginning {
 	return all
 }
 
-// classOf is a class as a set. ascii says that it holds nothing else, "k" and "s" without regard to case apart.
+// classOf is a class as a set. ascii says that it holds nothing else, "k" and "s" without regard to
+// case apart.
 func classOf(re *syntax.Regexp) (s set, ascii bool) {
 	for i := 0; i < len(re.Rune); i += 2 {
 		for r := re.Rune[i]; r <= re.Rune[i+1]; r++ {
@@ -242,7 +247,8 @@ func reach(re *syntax.Regexp) (n int) {
 // parse is the syntax of an expression, as package regexp reads it.
 func parse(expr string) (*syntax.Regexp, error) { return syntax.Parse(expr, syntax.Perl) }
 
-// assignment takes an expression of gitleaks' for "name = value" apart: (?i)[\w.-]{0,50}?(?:names)…operator…value. ok is false for another one.
+// assignment takes an expression of gitleaks' for "name = value" apart:
+// (?i)[\w.-]{0,50}?(?:names)…operator…value. ok is false for another one.
 func assignment(expr string) (names, value string, ok bool) {
 	_, rest, found := cutLast(expr, leading)
 	if !found {

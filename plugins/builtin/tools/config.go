@@ -56,7 +56,8 @@ func newStage(text []byte) (*stage, error) {
 		return nil, err
 	}
 	if c.Tools == nil && c.Prompts == nil && c.Resources == nil {
-		return nil, errors.New(`nothing to do: give it "tools", "prompts" or "resources", as {"tools": {"allow": ["read_*"]}}`)
+		return nil, errors.New(
+			`nothing to do: give it "tools", "prompts" or "resources", as {"tools": {"allow": ["read_*"]}}`)
 	}
 	var s stage
 	var faults []error
@@ -123,7 +124,8 @@ func (f *filter) read(all []change, fault func(string, ...any)) map[string]chang
 		_, again := changes[name]
 		switch {
 		case other != "":
-			fault(`.change[%d]: it is said by its "%s" what changes, and by nothing else`, i, option)
+			fault(`.change[%d]: it is said by its "%s" what changes, and by nothing else`, i,
+				option)
 		case name == "":
 			fault(`.change[%d].%s: missing: what the server calls it`, i, option)
 		case again:
@@ -155,7 +157,9 @@ func (f *filter) renames(all []change, fault func(string, ...any)) map[string]st
 		}
 		names[c.Name] = name
 		other, changed := f.changes[name]
-		listed := slices.ContainsFunc(f.allow, func(p pattern) bool { return len(p.parts) == 1 && p.parts[0] == name })
+		listed := slices.ContainsFunc(f.allow, func(p pattern) bool {
+			return len(p.parts) == 1 && p.parts[0] == name
+		})
 		if name != c.Name && (listed || changed && other.Rename == nil) {
 			fault(`.change[%d].rename: %q is the server's name of another one that clients may know: take a name that none has`, i, name)
 		}

@@ -10,7 +10,8 @@ import (
 )
 
 func ExamplePlugin() {
-	stage, err := tools.Plugin().New([]byte(`{"tools": {"allow": ["read_*", "list_*"], "hide": ["read_secret*"]}}`))
+	stage, err := tools.Plugin().New([]byte(
+		`{"tools": {"allow": ["read_*", "list_*"], "hide": ["read_secret*"]}}`))
 	if err != nil {
 		panic(err)
 	}

@@ -12,9 +12,11 @@ import (
 	"gatekit/core/mcp"
 )
 
-// FuzzPatterns holds that a * is any characters and nothing else is special, in calls and in lists alike.
+// FuzzPatterns holds that a * is any characters and nothing else is special, in calls and in lists
+// alike.
 func FuzzPatterns(f *testing.F) {
-	for _, s := range []string{"delete_*", "*", "a*b*c", "*a*a*", "a.b", "[a-z]+", "**", `\*`, "wör*"} {
+	for _, s := range []string{"delete_*", "*", "a*b*c", "*a*a*", "a.b", "[a-z]+", "**", `\*`,
+		"wör*"} {
 		f.Add(s, s)
 		f.Add(s, strings.ReplaceAll(s, "*", "xa"))
 	}
@@ -23,12 +25,14 @@ func FuzzPatterns(f *testing.F) {
 			return
 		}
 		p, _ := stageOf(t, `{"tools":{"hide":[`+string(mcp.Quote(pattern))+`]}}`)
-		want := regexp.MustCompile(`(?s)\A` + strings.Join(quoted(strings.Split(pattern, "*")), ".*") + `\z`).MatchString(name)
+		want := regexp.MustCompile(`(?s)\A` + strings.Join(quoted(strings.Split(pattern, "*")),
+			".*") + `\z`).MatchString(name)
 		item := `{"name":` + string(mcp.Quote(name)) + `}`
 		if got := pass(t, p, ask(t, "tools/call", item, name)) == "denied"; got != want {
 			t.Errorf("pattern %q, name %q: hidden %v, want %v", pattern, name, got, want)
 		}
-		if got := pass(t, p, answer(t, "tools/list", `{"tools":[`+item+`]}`)) == `{"tools":[]}`; got != want {
+		if got := pass(t, p, answer(t,
+			"tools/list", `{"tools":[`+item+`]}`)) == `{"tools":[]}`; got != want {
 			t.Errorf("pattern %q, name %q: hidden in a list %v, want %v", pattern, name, got, want)
 		}
 	})
@@ -41,9 +45,11 @@ func quoted(parts []string) []string {
 	return parts
 }
 
-// FuzzAnAllowedURILeadsNowhereElse holds that whatever URI an allow list lets through, Go's own reading of it is within what is allowed, and that no reading of it is what is hidden.
+// FuzzAnAllowedURILeadsNowhereElse holds that whatever URI an allow list lets through, Go's own
+// reading of it is within what is allowed, and that no reading of it is what is hidden.
 func FuzzAnAllowedURILeadsNowhereElse(f *testing.F) {
-	for _, s := range []string{"a", "../etc/passwd", "%2e%2e/etc/passwd", `..\etc`, "a/./b", "a//../..//etc", "..%2f..%2fetc%", "?../", "#/..", "\t.\n./x", "..", "a/.."} {
+	for _, s := range []string{"a", "../etc/passwd", "%2e%2e/etc/passwd", `..\etc`, "a/./b",
+		"a//../..//etc", "..%2f..%2fetc%", "?../", "#/..", "\t.\n./x", "..", "a/.."} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, rest string) {

@@ -48,7 +48,8 @@ type filter struct {
 // filters says whether anything of the kind may be hidden.
 func (f *filter) filters() bool { return f.limited || len(f.hide) > 0 }
 
-// hidden says whether clients may not know name. A URI is hidden when its spelling is, or its normal form, and allowed when both are.
+// hidden says whether clients may not know name. A URI is hidden when its spelling is, or its
+// normal form, and allowed when both are.
 func (f *filter) hidden(name string) bool {
 	plain := name
 	if f.uris {
@@ -67,8 +68,9 @@ func (f *filter) hidden(name string) bool {
 	return f.limited
 }
 
-// normal is a URI as servers may well understand it: without blanks, scheme and host in lower case, percent-encoding decoded, slashes for backslashes, no dot segments and
-// no empty ones (RFC 3986 6.2.2), and one form for files of this machine (RFC 8089).
+// normal is a URI as servers may well understand it: without blanks, scheme and host in lower case,
+// percent-encoding decoded, slashes for backslashes, no dot segments and no empty ones (RFC 3986
+// 6.2.2), and one form for files of this machine (RFC 8089).
 func normal(uri string) string {
 	uri = strings.Map(func(r rune) rune {
 		if r <= ' ' {
@@ -120,7 +122,8 @@ func decoded(s string) string {
 	return b.String()
 }
 
-// straight is path without segments that are "." or empty, and without "..", which takes the one before it along.
+// straight is path without segments that are "." or empty, and without "..", which takes the one
+// before it along.
 func straight(path string) string {
 	segments := strings.Split(path, "/")
 	kept := segments[:0]

@@ -39,8 +39,10 @@ func Plugin() sdk.Plugin {
 
 // What is said of names, and of URIs.
 var (
-	named = []string{"tools/list", "tools/call", "prompts/list", "prompts/get", "completion/complete"}
-	uris  = []string{"resources/*", "completion/complete", "subscriptions/listen", "notifications/resources/updated", subscribed}
+	named = []string{"tools/list", "tools/call", "prompts/list", "prompts/get",
+		"completion/complete"}
+	uris = []string{"resources/*", "completion/complete", "subscriptions/listen",
+		"notifications/resources/updated", subscribed}
 )
 
 const subscribed = "notifications/subscriptions/acknowledged"
@@ -51,9 +53,12 @@ func wants(methods ...[]string) pipeline.Wants {
 		Methods: slices.Concat(methods...),
 		Kinds:   []mcp.Kind{mcp.Request, mcp.Response, mcp.Notification},
 		Only: map[string]mcp.Kind{
-			"tools/list": mcp.Response, "prompts/list": mcp.Response, "resources/list": mcp.Response, "resources/templates/list": mcp.Response,
-			"tools/call": mcp.Request, "prompts/get": mcp.Request, "completion/complete": mcp.Request, "subscriptions/listen": mcp.Request,
-			"resources/read": mcp.Request, "resources/subscribe": mcp.Request, "resources/unsubscribe": mcp.Request,
+			"tools/list": mcp.Response, "prompts/list": mcp.Response,
+			"resources/list": mcp.Response, "resources/templates/list": mcp.Response,
+			"tools/call": mcp.Request, "prompts/get": mcp.Request,
+			"completion/complete": mcp.Request, "subscriptions/listen": mcp.Request,
+			"resources/read": mcp.Request, "resources/subscribe": mcp.Request,
+			"resources/unsubscribe": mcp.Request,
 		},
 	}
 }
@@ -64,7 +69,8 @@ type stage struct {
 	renames                   pipeline.Renames
 }
 
-// Wants implements sdk.Wanting: only the kinds of items that the configuration speaks of, and only their lists when none is hidden.
+// Wants implements sdk.Wanting: only the kinds of items that the configuration speaks of, and only
+// their lists when none is hidden.
 func (s *stage) Wants() pipeline.Wants {
 	var methods []string
 	add := func(f *filter, lists, uses []string) {
@@ -99,7 +105,8 @@ func (s *stage) Inspect(_ context.Context, m *mcp.Message) (sdk.Verdict, error) 
 		return s.tools.use(m, "/name"), nil
 	case "prompts/get":
 		return s.prompts.use(m, "/name"), nil
-	case "resources/read", "resources/subscribe", "resources/unsubscribe", "notifications/resources/updated":
+	case "resources/read", "resources/subscribe", "resources/unsubscribe",
+		"notifications/resources/updated":
 		return s.resources.use(m, "/uri"), nil
 	case "completion/complete":
 		return s.complete(m), nil
@@ -109,7 +116,8 @@ func (s *stage) Inspect(_ context.Context, m *mcp.Message) (sdk.Verdict, error) 
 	return sdk.Allow(), nil
 }
 
-// use judges a message about one item, whose name is at pointer. That is not said of the finding: the name holds nothing that may not be kept, and is of interest.
+// use judges a message about one item, whose name is at pointer. That is not said of the finding:
+// the name holds nothing that may not be kept, and is of interest.
 func (f *filter) use(m *mcp.Message, pointer string) sdk.Verdict {
 	if !f.filters() {
 		return sdk.Allow()
@@ -117,7 +125,8 @@ func (f *filter) use(m *mcp.Message, pointer string) sdk.Verdict {
 	name, ok := m.Text(pointer)
 	switch {
 	case !ok: // it cannot be said what the server would take it for
-		return sdk.Deny("it does not say what it is about", pipeline.Finding{Type: "no-name", Pointer: pointer})
+		return sdk.Deny("it does not say what it is about", pipeline.Finding{Type: "no-name",
+			Pointer: pointer})
 	case f.hidden(name), m.Name != "" && f.hidden(m.Name):
 		return sdk.Deny("it is about what clients may not know", pipeline.Finding{Type: "hidden"})
 	}
@@ -136,7 +145,8 @@ func (s *stage) complete(m *mcp.Message) sdk.Verdict {
 			continue
 		}
 		if !ok || x.f.hidden(name) {
-			return sdk.Deny("it is about what clients may not know", pipeline.Finding{Type: "hidden"})
+			return sdk.Deny("it is about what clients may not know",
+				pipeline.Finding{Type: "hidden"})
 		}
 	}
 	return sdk.Allow()
@@ -213,7 +223,8 @@ func (f *filter) edits(c change, item *mcp.Message, at string) (edits []mcp.Edit
 	return edits
 }
 
-// canary is a call of something that the configuration hides, or a list with something that it changes.
+// canary is a call of something that the configuration hides, or a list with something that it
+// changes.
 func canary(config []byte) *sdk.Canary {
 	s, err := newStage(config)
 	if err != nil {
@@ -229,9 +240,11 @@ func canary(config []byte) *sdk.Canary {
 	} {
 		if name, ok := x.f.unseen(); ok {
 			method, _ := mcp.Lookup(x.method)
-			m := mcp.NewRequest("1", x.method, []byte(`{"`+method.NameAt[1:]+`":`+string(mcp.Quote(name))+`}`))
+			m := mcp.NewRequest("1", x.method,
+				[]byte(`{"`+method.NameAt[1:]+`":`+string(mcp.Quote(name))+`}`))
 			m.To, m.Server, m.Name = mcp.ToServer, "canary", name
-			return &sdk.Canary{What: "the use of a hidden " + x.title, Message: m, Action: pipeline.Deny}
+			return &sdk.Canary{What: "the use of a hidden " + x.title, Message: m,
+				Action: pipeline.Deny}
 		}
 		for _, name := range slices.Sorted(maps.Keys(x.f.changes)) {
 			c := x.f.changes[name]
@@ -240,7 +253,8 @@ func canary(config []byte) *sdk.Canary {
 			m := mcp.NewResponse("1", []byte(`{"`+list.ItemsAt[1:]+`":[`+item+`]}`))
 			m.To, m.Server, m.Method = mcp.ToClient, "canary", x.list
 			if len(x.f.edits(c, mcp.NewNotification("", []byte(item)), "")) > 0 {
-				return &sdk.Canary{What: "a changed " + x.title + " in a list", Message: m, Action: pipeline.Modify}
+				return &sdk.Canary{What: "a changed " + x.title + " in a list", Message: m,
+					Action: pipeline.Modify}
 			}
 		}
 	}

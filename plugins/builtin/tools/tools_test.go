@@ -29,7 +29,8 @@ func stageOf(t testing.TB, config string) (*pipeline.Pipeline, *last) {
 		t.Fatal(err)
 	}
 	rec := &last{}
-	named := pipeline.StageConfig{Name: "tools", Stage: s, Wants: s.(sdk.Wanting).Wants(), Renames: s.(sdk.Renaming).Renames()}
+	named := pipeline.StageConfig{Name: "tools", Stage: s, Wants: s.(sdk.Wanting).Wants(),
+		Renames: s.(sdk.Renaming).Renames()}
 	return pipeline.New(rec, pipeline.Options{}, named), rec
 }
 
@@ -45,7 +46,8 @@ func parse(t testing.TB, to mcp.Direction, text string) *mcp.Message {
 
 // ask is a client's request about name.
 func ask(t testing.TB, method, params, name string) *mcp.Message {
-	m := parse(t, mcp.ToServer, `{"jsonrpc":"2.0","id":1,"method":"`+method+`","params":`+params+`}`)
+	m := parse(t, mcp.ToServer, `{"jsonrpc":"2.0","id":1,"method":"`+method+`","params":`+params+
+		`}`)
 	m.Name = name
 	return m
 }
@@ -76,11 +78,14 @@ var kinds = []struct {
 	uses                     []string // methods, with %s in their params for the quoted name
 }{
 	{"tools", "tools/list", "tools", "name", []string{`tools/call {"name":%s}`}},
-	{"prompts", "prompts/list", "prompts", "name", []string{`prompts/get {"name":%s}`, `completion/complete {"ref":{"type":"ref/prompt","name":%s}}`,
+	{"prompts", "prompts/list", "prompts", "name", []string{`prompts/get {"name":%s}`,
+		`completion/complete {"ref":{"type":"ref/prompt","name":%s}}`,
 		`completion/complete {"ref":{"type":"REF/PROMPT","name":%s}}`}},
-	{"resources", "resources/list", "resources", "uri", []string{`resources/read {"uri":%s}`, `resources/subscribe {"uri":%s}`, `resources/unsubscribe {"uri":%s}`,
+	{"resources", "resources/list", "resources", "uri", []string{`resources/read {"uri":%s}`,
+		`resources/subscribe {"uri":%s}`, `resources/unsubscribe {"uri":%s}`,
 		`completion/complete {"ref":{"type":"ref/resource","uri":%s}}`}},
-	{"resources", "resources/templates/list", "resourceTemplates", "uriTemplate", []string{`resources/read {"uri":%s}`}},
+	{"resources", "resources/templates/list", "resourceTemplates", "uriTemplate",
+		[]string{`resources/read {"uri":%s}`}},
 }
 
 // TestListAndUseAgree holds promise 5 of the design for each kind of item and each way to use it.
@@ -91,17 +96,25 @@ func TestListAndUseAgree(t *testing.T) {
 		shown  []string
 		hidden []string
 	}{
-		{"hide", `"hide":["delete_*","x"]`, []string{"read", "Delete_a", "undelete_a", "xx"}, []string{"delete_", "delete_a", "delete_a/b.c", "x"}},
-		{"allow", `"allow":["read_*","list"]`, []string{"read_", "read_a", "list"}, []string{"", "read", "lists", "a_read_a", "Read_a", "list "}},
-		{"hide beats allow", `"allow":["read_*","delete_a"],"hide":["*_secret","delete_*"]`, []string{"read_a"}, []string{"read_secret", "delete_a", "other"}},
+		{"hide", `"hide":["delete_*","x"]`, []string{"read", "Delete_a", "undelete_a", "xx"},
+			[]string{"delete_", "delete_a", "delete_a/b.c", "x"}},
+		{"allow", `"allow":["read_*","list"]`, []string{"read_", "read_a", "list"},
+			[]string{"", "read", "lists", "a_read_a", "Read_a", "list "}},
+		{"hide beats allow", `"allow":["read_*","delete_a"],"hide":["*_secret","delete_*"]`,
+			[]string{"read_a"}, []string{"read_secret", "delete_a", "other"}},
 		{"allow nothing", `"allow":[]`, nil, []string{"a", "", "*"}},
 		{"hide nothing", `"hide":[]`, []string{"a", "*"}, nil},
 		{"hide all", `"hide":["*"]`, nil, []string{"a", "", "a.b-c"}},
-		{"several stars", `"allow":["a*b*c"]`, []string{"abc", "a.b.c", "abbc", "abcbc", "abcc"}, []string{"ac", "acb", "abcd", "xabc", "ab"}},
-		{"a star holds a place once", `"allow":["a*a"]`, []string{"aa", "aba"}, []string{"a", "ab"}},
-		{"digits and dots (D: the original could not list such names)", `"allow":["1.read","v2.*"]`, []string{"1.read", "v2.x"}, []string{"1xread", "v2x", "1.read2"}},
-		{"no other character is special", `"hide":["a?","[b]","c+"]`, []string{"ab", "b", "cc", "c"}, []string{"a?", "[b]", "c+"}},
-		{"other letters", `"hide":["wörter*"]`, []string{"worter", "w\u043erter"}, []string{"wörter", "wörterbuch"}},
+		{"several stars", `"allow":["a*b*c"]`, []string{"abc", "a.b.c", "abbc", "abcbc", "abcc"},
+			[]string{"ac", "acb", "abcd", "xabc", "ab"}},
+		{"a star holds a place once", `"allow":["a*a"]`, []string{"aa", "aba"},
+			[]string{"a", "ab"}},
+		{"digits and dots (D: the original could not list such names)", `"allow":["1.read","v2.*"]`,
+			[]string{"1.read", "v2.x"}, []string{"1xread", "v2x", "1.read2"}},
+		{"no other character is special", `"hide":["a?","[b]","c+"]`,
+			[]string{"ab", "b", "cc", "c"}, []string{"a?", "[b]", "c+"}},
+		{"other letters", `"hide":["wörter*"]`, []string{"worter", "w\u043erter"},
+			[]string{"wörter", "wörterbuch"}},
 	}
 	for _, tt := range tests {
 		for _, k := range kinds {
@@ -110,7 +123,9 @@ func TestListAndUseAgree(t *testing.T) {
 					return // a URI with ? has a query
 				}
 				p, _ := stageOf(t, `{"`+k.section+`":{`+tt.filter+`}}`)
-				item := func(name string) string { return fmt.Sprintf(`{"%s":%s, "n":1.0}`, k.at, mcp.Quote(name)) }
+				item := func(name string) string {
+					return fmt.Sprintf(`{"%s":%s, "n":1.0}`, k.at, mcp.Quote(name))
+				}
 				var all, want []string
 				for i := range max(len(tt.shown), len(tt.hidden)) {
 					if i < len(tt.hidden) {
@@ -120,8 +135,10 @@ func TestListAndUseAgree(t *testing.T) {
 						all, want = append(all, item(tt.shown[i])), append(want, item(tt.shown[i]))
 					}
 				}
-				got := pass(t, p, answer(t, k.list, `{"`+k.items+`":[`+strings.Join(all, ",")+`],"x":{}}`))
-				if want := `{"` + k.items + `":[` + strings.Join(want, ",") + `],"x":{}}`; got != want {
+				got := pass(t, p, answer(t, k.list, `{"`+k.items+`":[`+strings.Join(all,
+					",")+`],"x":{}}`))
+				if want := `{"` + k.items + `":[` + strings.Join(want,
+					",") + `],"x":{}}`; got != want {
 					t.Errorf("the list is %s, want %s", got, want)
 				}
 				for _, use := range k.uses {
@@ -145,10 +162,14 @@ func TestListAndUseAgree(t *testing.T) {
 func TestWhatNamesNothingIsNotLetThroughAFilter(t *testing.T) {
 	filter := `{"tools":{"hide":["x"]},"prompts":{"hide":["x"]},"resources":{"hide":["x"]}}`
 	open := `{"tools":{"change":[{"name":"a","title":"A"}]},"prompts":{"change":[{"name":"a","title":"A"}]},"resources":{"change":[{"uri":"a","title":"A"}]}}`
-	for _, use := range []string{`tools/call {}`, `tools/call {"name":5}`, `tools/call {"name":"x\ud800"}`, `tools/call {"Name":"x"}`, `prompts/get {"name":null}`, `resources/read {"uri":["x"]}`,
-		`completion/complete {"ref":{"type":"ref/prompt"}}`, `completion/complete {"ref":{"type":"ref/resource","name":"y"}}`} {
+	for _, use := range []string{`tools/call {}`, `tools/call {"name":5}`,
+		`tools/call {"name":"x\ud800"}`, `tools/call {"Name":"x"}`, `prompts/get {"name":null}`,
+		`resources/read {"uri":["x"]}`,
+		`completion/complete {"ref":{"type":"ref/prompt"}}`,
+		`completion/complete {"ref":{"type":"ref/resource","name":"y"}}`} {
 		method, params, _ := strings.Cut(use, " ")
-		m, err := mcp.Parse([]byte(`{"jsonrpc":"2.0","id":1,"method":"` + method + `","params":` + params + `}`))
+		m, err := mcp.Parse([]byte(`{"jsonrpc":"2.0","id":1,"method":"` + method + `","params":` +
+			params + `}`))
 		if err != nil {
 			continue // what does not get in, needs no judge
 		}
@@ -163,29 +184,38 @@ func TestWhatNamesNothingIsNotLetThroughAFilter(t *testing.T) {
 		}
 	}
 	p, _ := stageOf(t, filter)
-	if got, want := pass(t, p, answer(t, "tools/list", `{"tools":[{},{"name":7},null,{"name":"y"},"x"]}`)), `{"tools":[{"name":"y"}]}`; got != want {
+	if got, want := pass(t, p,
+		answer(t, "tools/list", `{"tools":[{},{"name":7},null,{"name":"y"},"x"]}`)),
+		`{"tools":[{"name":"y"}]}`; got != want {
 		t.Errorf("the list is %s, want %s", got, want)
 	}
 	p, _ = stageOf(t, open)
-	if got, want := pass(t, p, answer(t, "tools/list", `{"tools":[{},{"name":7},null]}`)), `{"tools":[{},{"name":7},null]}`; got != want {
+	if got, want := pass(t, p,
+		answer(t, "tools/list", `{"tools":[{},{"name":7},null]}`)),
+		`{"tools":[{},{"name":7},null]}`; got != want {
 		t.Errorf("the list is %s where nothing is hidden, want it as it was", got)
 	}
 }
 
 func TestHiddenResourcesAreNotSubscribedTo(t *testing.T) {
 	p, _ := stageOf(t, `{"resources":{"hide":["file:///etc/*"]}}`)
-	for _, method := range []string{"subscriptions/listen", "notifications/subscriptions/acknowledged"} {
+	for _, method := range []string{"subscriptions/listen",
+		"notifications/subscriptions/acknowledged"} {
 		m := ask(t, method, `{"notifications":{"toolsListChanged":true,"resourceSubscriptions":["file:///etc/a", "file:///b",7,"FILE:///x/../etc/c"]}}`, "")
 		want := `{"notifications":{"toolsListChanged":true,"resourceSubscriptions":["file:///b",7]}}`
 		if strings.HasPrefix(method, "notifications/") {
-			m = parse(t, mcp.ToClient, `{"jsonrpc":"2.0","method":"`+method+`","params":`+string(m.Body())+`}`)
+			m = parse(t, mcp.ToClient, `{"jsonrpc":"2.0","method":"`+method+`","params":`+
+				string(m.Body())+`}`)
 		}
 		if got := pass(t, p, m); got != want {
 			t.Errorf("%s: got %s, want %s", method, got, want)
 		}
 	}
-	for uri, want := range map[string]string{"file:///etc/a": "denied", "file:///b": `{"uri":"file:///b"}`} {
-		m := parse(t, mcp.ToClient, `{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"`+uri+`"}}`)
+	for uri, want := range map[string]string{"file:///etc/a": "denied",
+		"file:///b": `{"uri":"file:///b"}`} {
+		m := parse(t, mcp.ToClient,
+			`{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"`+uri+
+				`"}}`)
 		m.Name = uri
 		if got := pass(t, p, m); got != want {
 			t.Errorf("an update of %s: got %s, want %s", uri, got, want)
@@ -193,32 +223,49 @@ func TestHiddenResourcesAreNotSubscribedTo(t *testing.T) {
 	}
 }
 
-// TestOtherSpellingsOfAURI: what is hidden stays hidden, and what is allowed is no way to anything else.
+// TestOtherSpellingsOfAURI: what is hidden stays hidden, and what is allowed is no way to anything
+// else.
 func TestOtherSpellingsOfAURI(t *testing.T) {
-	hide, _ := stageOf(t, `{"resources":{"hide":["file:///etc/*","https://a.example/private/*","memo:secret"]}}`)
-	allow, _ := stageOf(t, `{"resources":{"allow":["file:///logs/*","file:///a%20b","https://a.example/p*"]}}`)
+	hide, _ := stageOf(
+		t, `{"resources":{"hide":["file:///etc/*","https://a.example/private/*","memo:secret"]}}`)
+	allow, _ := stageOf(
+		t, `{"resources":{"allow":["file:///logs/*","file:///a%20b","https://a.example/p*"]}}`)
 	read := func(p *pipeline.Pipeline, uri string) bool {
-		return pass(t, p, ask(t, "resources/read", `{"uri":`+string(mcp.Quote(uri))+`}`, uri)) != "denied"
+		return pass(t, p, ask(t, "resources/read", `{"uri":`+string(mcp.Quote(uri))+`}`,
+			uri)) != "denied"
 	}
-	for _, uri := range []string{"file:///etc/passwd", "FILE:///etc/passwd", "file://localhost/etc/passwd", "file://LOCALHOST/etc/passwd", "file:/etc/passwd", "file:////etc/passwd", "file:///etc//passwd",
-		"file:///%65tc/passwd", "file:///etc%2fpasswd", "file:///etc%2Fpasswd", "file:///logs/../etc/passwd", "file:///logs/%2e%2E/etc/passwd", "file:///logs/..%2fetc/passwd", `file:///logs/..\etc\passwd`,
-		"file:///logs/..%5cetc/passwd", "file:///logs/%2e%2e/etc/passwd%", "file:///./etc/passwd", "file:///../etc/passwd", "file:///etc/./passwd", "fi\tle:///etc/passwd", " file:///etc/passwd", "file:///etc/a?b", "file:///etc/a#b",
-		"HTTPS://A.Example/private/x", "https://a.example/x/../private/x", "https://a.example/privat%65/x", "MEMO:secret", "memo:secre%74", "memo:x/../secret"} {
+	for _, uri := range []string{"file:///etc/passwd", "FILE:///etc/passwd",
+		"file://localhost/etc/passwd", "file://LOCALHOST/etc/passwd", "file:/etc/passwd",
+		"file:////etc/passwd", "file:///etc//passwd",
+		"file:///%65tc/passwd", "file:///etc%2fpasswd", "file:///etc%2Fpasswd",
+		"file:///logs/../etc/passwd", "file:///logs/%2e%2E/etc/passwd",
+		"file:///logs/..%2fetc/passwd", `file:///logs/..\etc\passwd`,
+		"file:///logs/..%5cetc/passwd", "file:///logs/%2e%2e/etc/passwd%", "file:///./etc/passwd",
+		"file:///../etc/passwd", "file:///etc/./passwd", "fi\tle:///etc/passwd",
+		" file:///etc/passwd", "file:///etc/a?b", "file:///etc/a#b",
+		"HTTPS://A.Example/private/x", "https://a.example/x/../private/x",
+		"https://a.example/privat%65/x", "MEMO:secret", "memo:secre%74", "memo:x/../secret"} {
 		if read(hide, uri) {
 			t.Errorf("%q reads what is hidden", uri)
 		}
 	}
-	for _, uri := range []string{"file:///etcetera", "file:///logs/etc/passwd", "https://a.example/public", "https://b.example/private/x", "memo:secrets", "memo:Secret", "file:///etc", "http://a.example/private/x"} {
+	for _, uri := range []string{"file:///etcetera", "file:///logs/etc/passwd",
+		"https://a.example/public", "https://b.example/private/x", "memo:secrets", "memo:Secret",
+		"file:///etc", "http://a.example/private/x"} {
 		if !read(hide, uri) {
 			t.Errorf("%q is refused though it is not hidden", uri)
 		}
 	}
-	for _, uri := range []string{"file:///logs/a", "file:///logs/a/b.log", "file:///logs/a%20b", "file:///logs/", "file:///logs/.hidden", "file:///logs/a..b", "file:///a%20b", "https://a.example/p?q=../x"} {
+	for _, uri := range []string{"file:///logs/a", "file:///logs/a/b.log", "file:///logs/a%20b",
+		"file:///logs/", "file:///logs/.hidden", "file:///logs/a..b", "file:///a%20b",
+		"https://a.example/p?q=../x"} {
 		if !read(allow, uri) {
 			t.Errorf("%q is refused though it is allowed", uri)
 		}
 	}
-	for _, uri := range []string{"file:///logs/../etc/passwd", "file:///logs/%2e%2e/etc/passwd", "file:///logs/a/../../etc/passwd", `file:///logs/..\etc`, "file:///logs/..%5C..%5Cetc", "file:///logs/..", "file:///logs/%2e%2e/x%",
+	for _, uri := range []string{"file:///logs/../etc/passwd", "file:///logs/%2e%2e/etc/passwd",
+		"file:///logs/a/../../etc/passwd", `file:///logs/..\etc`, "file:///logs/..%5C..%5Cetc",
+		"file:///logs/..", "file:///logs/%2e%2e/x%",
 		"file:///logs/.\t./etc", "https://a.example/p/../q", "file:///LOGS/a"} {
 		if read(allow, uri) {
 			t.Errorf("%q is read though it leads out of what is allowed", uri)
@@ -233,16 +280,29 @@ func TestChange(t *testing.T) {
 		{"a tool", `{"tools":{"change":[{"name":"a","rename":"b","title":"T\n","description":""}]}}`, "tools/list",
 			`{"tools":[{"name":"a" ,"description":"IMPORTANT: …","inputSchema":{"n":1.0},"annotations":{"title":"bad","x":1}}, {"name":"c","title":"C"}],"nextCursor":"n"}`,
 			`{"tools":[{"name":"b" ,"description":"","inputSchema":{"n":1.0},"annotations":{"title":"T\n","x":1},"title":"T\n"}, {"name":"c","title":"C"}],"nextCursor":"n"}`, "modify"},
-		{"a tool that is so already", `{"tools":{"change":[{"name":"a","title":"T"}]}}`, "tools/list", `{"tools":[{"name":"a","title":"\u0054"}]}`, `{"tools":[{"name":"a","title":"\u0054"}]}`, "pass"},
-		{"a prompt, among hidden ones", `{"prompts":{"hide":["x*"],"change":[{"name":"ask","rename":"question","description":"d"}]}}`, "prompts/list",
-			`{"prompts":[{"name":"x1"},{"name":"ask","arguments":[]},{"name":"x2"}]}`, `{"prompts":[{"name":"question","arguments":[],"description":"d"}]}`, "modify"},
-		{"a resource", `{"resources":{"change":[{"uri":"file:///a","rename":"A","title":"B"}]}}`, "resources/list",
-			`{"resources":[{"uri":"file:///a","name":"a"},{"uri":"file:///b","name":"a"}]}`, `{"resources":[{"uri":"file:///a","name":"A","title":"B"},{"uri":"file:///b","name":"a"}]}`, "modify"},
-		{"a template", `{"resources":{"change":[{"uri":"file:///{a}","description":"B"}]}}`, "resources/templates/list",
-			`{"resourceTemplates":[{"uriTemplate":"file:///{a}","name":"a","description":"C"}]}`, `{"resourceTemplates":[{"uriTemplate":"file:///{a}","name":"a","description":"B"}]}`, "modify"},
-		{"nothing of another kind", `{"tools":{"allow":[],"hide":["*"]}}`, "prompts/list", `{"prompts":[{"name":"a"}]}`, `{"prompts":[{"name":"a"}]}`, "pass"},
-		{"hidden only", `{"tools":{"hide":["a"]}}`, "tools/list", `{"tools":[{"name":"a"},{"name":"b"},{"name":"a"}]}`, `{"tools":[{"name":"b"}]}`, "hide"},
-		{"no list", `{"tools":{"allow":[]}}`, "tools/list", `{"tools":null}`, `{"tools":null}`, "pass"},
+		{"a tool that is so already", `{"tools":{"change":[{"name":"a","title":"T"}]}}`,
+			"tools/list", `{"tools":[{"name":"a","title":"\u0054"}]}`,
+			`{"tools":[{"name":"a","title":"\u0054"}]}`, "pass"},
+		{"a prompt, among hidden ones",
+			`{"prompts":{"hide":["x*"],"change":[{"name":"ask","rename":"question","description":"d"}]}}`, "prompts/list",
+			`{"prompts":[{"name":"x1"},{"name":"ask","arguments":[]},{"name":"x2"}]}`,
+			`{"prompts":[{"name":"question","arguments":[],"description":"d"}]}`, "modify"},
+		{"a resource", `{"resources":{"change":[{"uri":"file:///a","rename":"A","title":"B"}]}}`,
+			"resources/list",
+			`{"resources":[{"uri":"file:///a","name":"a"},{"uri":"file:///b","name":"a"}]}`,
+			`{"resources":[{"uri":"file:///a","name":"A","title":"B"},{"uri":"file:///b","name":"a"}]}`, "modify"},
+		{"a template", `{"resources":{"change":[{"uri":"file:///{a}","description":"B"}]}}`,
+			"resources/templates/list",
+			`{"resourceTemplates":[{"uriTemplate":"file:///{a}","name":"a","description":"C"}]}`,
+			`{"resourceTemplates":[{"uriTemplate":"file:///{a}","name":"a","description":"B"}]}`,
+			"modify"},
+		{"nothing of another kind", `{"tools":{"allow":[],"hide":["*"]}}`,
+			"prompts/list", `{"prompts":[{"name":"a"}]}`, `{"prompts":[{"name":"a"}]}`, "pass"},
+		{"hidden only", `{"tools":{"hide":["a"]}}`,
+			"tools/list", `{"tools":[{"name":"a"},{"name":"b"},{"name":"a"}]}`,
+			`{"tools":[{"name":"b"}]}`, "hide"},
+		{"no list", `{"tools":{"allow":[]}}`, "tools/list", `{"tools":null}`, `{"tools":null}`,
+			"pass"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -257,16 +317,20 @@ func TestChange(t *testing.T) {
 	}
 }
 
-// TestARenamedToolIsGoneUnderItsOldName is D28 of the original: a renamed tool remained callable under its original name.
+// TestARenamedToolIsGoneUnderItsOldName is D28 of the original: a renamed tool remained callable
+// under its original name.
 func TestARenamedToolIsGoneUnderItsOldName(t *testing.T) {
-	p, rec := stageOf(t, `{"tools":{"allow":["create_issue"],"change":[{"name":"create_issue","rename":"open_issue"}]},"prompts":{"change":[{"name":"ask","rename":"question"}]}}`)
+	p, rec := stageOf(
+		t, `{"tools":{"allow":["create_issue"],"change":[{"name":"create_issue","rename":"open_issue"}]},"prompts":{"change":[{"name":"ask","rename":"question"}]}}`)
 	for _, c := range []struct{ method, params, name, want string }{
-		{"tools/call", `{"name":"open_issue","arguments":{}}`, "open_issue", `{"name":"create_issue","arguments":{}}`},
+		{"tools/call", `{"name":"open_issue","arguments":{}}`,
+			"open_issue", `{"name":"create_issue","arguments":{}}`},
 		{"tools/call", `{"name":"create_issue"}`, "create_issue", "denied"},
 		{"tools/call", `{"name":"other"}`, "other", "denied"},
 		{"prompts/get", `{"name":"question"}`, "question", `{"name":"ask"}`},
 		{"prompts/get", `{"name":"ask"}`, "ask", "denied"},
-		{"completion/complete", `{"ref":{"type":"ref/prompt","name":"question"}}`, "question", `{"ref":{"type":"ref/prompt","name":"ask"}}`},
+		{"completion/complete", `{"ref":{"type":"ref/prompt","name":"question"}}`,
+			"question", `{"ref":{"type":"ref/prompt","name":"ask"}}`},
 		{"completion/complete", `{"ref":{"type":"ref/prompt","name":"ask"}}`, "ask", "denied"},
 	} {
 		if got := pass(t, p, ask(t, c.method, c.params, c.name)); got != c.want {
@@ -278,17 +342,21 @@ func TestARenamedToolIsGoneUnderItsOldName(t *testing.T) {
 		t.Errorf("recorded under %q, want the server's own name", rec.Before.Name)
 	}
 	// The server begins to offer a tool under the new name: it neither shadows nor is reached.
-	if got, want := pass(t, p, answer(t, "tools/list", `{"tools":[{"name":"open_issue","description":"evil"},{"name":"create_issue"}]}`)), `{"tools":[{"name":"open_issue"}]}`; got != want {
+	if got, want := pass(t, p,
+		answer(t, "tools/list", `{"tools":[{"name":"open_issue","description":"evil"},{"name":"create_issue"}]}`)), `{"tools":[{"name":"open_issue"}]}`; got != want {
 		t.Errorf("the list is %s, want %s", got, want)
 	}
 }
 
 func TestReasonsHoldNoNames(t *testing.T) {
-	p, rec := stageOf(t, `{"tools":{"hide":["delete_*"],"change":[{"name":"read","rename":"look"}]}}`)
-	for _, m := range []*mcp.Message{ask(t, "tools/call", `{"name":"delete_token_hunter2"}`, "delete_token_hunter2"), ask(t, "tools/call", `{"name":"read"}`, "read"),
+	p, rec := stageOf(
+		t, `{"tools":{"hide":["delete_*"],"change":[{"name":"read","rename":"look"}]}}`)
+	for _, m := range []*mcp.Message{ask(t, "tools/call", `{"name":"delete_token_hunter2"}`,
+		"delete_token_hunter2"), ask(t, "tools/call", `{"name":"read"}`, "read"),
 		answer(t, "tools/list", `{"tools":[{"name":"delete_token_hunter2"}]}`)} {
 		pass(t, p, m)
-		if said := fmt.Sprint(rec.Reason, rec.Steps); strings.Contains(said, "hunter2") || rec.Reason == "" {
+		if said := fmt.Sprint(rec.Reason, rec.Steps); strings.Contains(said, "hunter2") ||
+			rec.Reason == "" {
 			t.Errorf("recorded: %s", said)
 		}
 	}
@@ -296,11 +364,14 @@ func TestReasonsHoldNoNames(t *testing.T) {
 
 func TestAMessageThatIsNotWantedCostsNothing(t *testing.T) {
 	for config, want := range map[string]string{
-		`{"tools":{"hide":["x"]}}`:                               "tools/list tools/call",
-		`{"tools":{"change":[{"name":"a","title":"A"}]}}`:        "tools/list",
-		`{"prompts":{"allow":[]}}`:                               "prompts/list prompts/get completion/complete",
-		`{"resources":{"change":[{"uri":"a","title":"A"}]}}`:     "resources/list resources/templates/list",
-		`{"tools":{"hide":["x"]},"prompts":{"hide":["x"]}}`:      "tools/list tools/call prompts/list prompts/get completion/complete",
+		`{"tools":{"hide":["x"]}}`:                        "tools/list tools/call",
+		`{"tools":{"change":[{"name":"a","title":"A"}]}}`: "tools/list",
+		`{"prompts":{"allow":[]}}`: "prompts/list prompts/get " +
+			"completion/complete",
+		`{"resources":{"change":[{"uri":"a","title":"A"}]}}`: "resources/list " +
+			"resources/templates/list",
+		`{"tools":{"hide":["x"]},"prompts":{"hide":["x"]}}`: "tools/list tools/call " +
+			"prompts/list prompts/get completion/complete",
 		`{"tools":{"change":[{"name":"a","rename":"renamed"}]}}`: "tools/list",
 	} {
 		s, err := tools.Plugin().New([]byte(config))
@@ -320,8 +391,11 @@ func TestAMessageThatIsNotWantedCostsNothing(t *testing.T) {
 }
 
 func TestACanaryIsDoneSomethingAbout(t *testing.T) {
-	for _, config := range []string{`{"tools":{"hide":["delete_*"]}}`, `{"tools":{"allow":["read"]}}`, `{"prompts":{"allow":[]}}`, `{"resources":{"hide":["file:///*"]}}`,
-		`{"tools":{"change":[{"name":"b","title":"T"},{"name":"a","rename":"x"}]}}`, `{"resources":{"change":[{"uri":"a","rename":"T"}]}}`} {
+	for _, config := range []string{`{"tools":{"hide":["delete_*"]}}`,
+		`{"tools":{"allow":["read"]}}`, `{"prompts":{"allow":[]}}`,
+		`{"resources":{"hide":["file:///*"]}}`,
+		`{"tools":{"change":[{"name":"b","title":"T"},{"name":"a","rename":"x"}]}}`,
+		`{"resources":{"change":[{"uri":"a","rename":"T"}]}}`} {
 		c := tools.Plugin().Canary([]byte(config))
 		if c == nil {
 			t.Errorf("%s: no canary", config)
@@ -335,7 +409,8 @@ func TestACanaryIsDoneSomethingAbout(t *testing.T) {
 			t.Errorf("%s: action %d, %v for %s, want %d", config, v.Action, err, c.What, c.Action)
 		}
 	}
-	for _, config := range []string{`{"tools":{"change":[{"name":"a","rename":"x"}]}}`, `{"tools":{"allow":["*"]}}`, `{`} {
+	for _, config := range []string{`{"tools":{"change":[{"name":"a","rename":"x"}]}}`,
+		`{"tools":{"allow":["*"]}}`, `{`} {
 		if c := tools.Plugin().Canary([]byte(config)); c != nil {
 			t.Errorf("%s: a canary that nothing is done about: %s", config, c.What)
 		}

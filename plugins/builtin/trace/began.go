@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// maxCalls bounds the calls whose beginning is remembered. The oldest are forgotten first: nearly all of those were answered, denied, or failed.
+// maxCalls bounds the calls whose beginning is remembered. The oldest are forgotten first: nearly
+// all of those were answered, denied, or failed.
 const maxCalls = 10_000
 
 // call is one exchange of one session.

@@ -27,22 +27,27 @@ func newStage(text []byte) (*stage, error) {
 		return nil, err
 	}
 	if c.Fields == nil {
-		c.Fields = slices.DeleteFunc(slices.Clone(known), func(f string) bool { return f == "arguments" })
+		c.Fields = slices.DeleteFunc(slices.Clone(known), func(f string) bool {
+			return f == "arguments"
+		})
 	}
 	var faults []error
 	if len(c.Fields) == 0 {
-		faults = append(faults, errors.New("fields: nothing to say: leave it out for the defaults, or take the plugin out"))
+		faults = append(faults, errors.New("fields: nothing to say: leave it out for the "+
+			"defaults, or take the plugin out"))
 	}
 	for i, f := range c.Fields {
 		switch {
 		case !slices.Contains(known, f):
-			faults = append(faults, fmt.Errorf("fields[%d]: %q is none: take %s", i, f, strings.Join(known, ", ")))
+			faults = append(faults, fmt.Errorf("fields[%d]: %q is none: take %s", i, f,
+				strings.Join(known, ", ")))
 		case slices.Index(c.Fields, f) < i:
 			faults = append(faults, fmt.Errorf("fields[%d]: %q is said above", i, f))
 		}
 	}
 	if c.MaxParamLength < 1 || c.MaxParamLength > mostCharacters {
-		faults = append(faults, fmt.Errorf(`max_param_length: %d is not from 1 to %d: to show no arguments leave "arguments" out of fields`, c.MaxParamLength, mostCharacters))
+		faults = append(faults, fmt.Errorf(
+			`max_param_length: %d is not from 1 to %d: to show no arguments leave "arguments" out of fields`, c.MaxParamLength, mostCharacters))
 	}
 	if err := errors.Join(faults...); err != nil {
 		return nil, err

@@ -20,9 +20,10 @@ var schema []byte
 // Plugin is the plugin, for the list of built-ins.
 func Plugin() sdk.Plugin {
 	return sdk.Plugin{
-		Name:     "trace",
-		Version:  "1.0.0",
-		Doc:      "says at the end of a tool's result what was called, how long it took and where it is recorded",
+		Name:    "trace",
+		Version: "1.0.0",
+		Doc: "says at the end of a tool's result what was called, how long it took and " +
+			"where it is recorded",
 		Wants:    wants(mcp.Request, mcp.Response),
 		Needs:    sdk.Needs{Body: true, Request: true},
 		Stateful: true,
@@ -77,12 +78,14 @@ func (s *stage) Inspect(_ context.Context, m *mcp.Message) (sdk.Verdict, error) 
 		if ok {
 			took = now.Sub(at).Round(time.Millisecond).String()
 		}
-		return sdk.Modify("a trace was added", []mcp.Edit{mcp.Set("/content/-", block(s.text(m, took, now)))}), nil
+		return sdk.Modify("a trace was added",
+			[]mcp.Edit{mcp.Set("/content/-", block(s.text(m, took, now)))}), nil
 	}
 	return sdk.Allow(), nil
 }
 
-// traceable says whether m is a result that a text may be added to: complete, no failure, with content.
+// traceable says whether m is a result that a text may be added to: complete, no failure, with
+// content.
 func traceable(m *mcp.Message) bool {
 	if failed, _ := m.Get("/isError"); string(failed) == "true" {
 		return false

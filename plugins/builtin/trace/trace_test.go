@@ -34,7 +34,8 @@ func parse(t testing.TB, text string) *mcp.Message {
 	if err != nil {
 		t.Fatalf("%s: %v", text, err)
 	}
-	m.Session, m.Exchange, m.Server, m.Name, m.Method = "s1", "12", "github", "create_issue", "tools/call"
+	m.Session, m.Exchange, m.Server, m.Name, m.Method = "s1", "12", "github", "create_issue",
+		"tools/call"
 	return m
 }
 
@@ -53,7 +54,8 @@ func result(t testing.TB, request *mcp.Message, body string) *mcp.Message {
 // pass is the body of m as it goes on.
 func pass(t testing.TB, s sdk.Stage, m *mcp.Message) string {
 	t.Helper()
-	p := pipeline.New(nowhere{}, pipeline.Options{}, pipeline.StageConfig{Name: "trace", Stage: s, Wants: s.(sdk.Wanting).Wants()})
+	p := pipeline.New(nowhere{}, pipeline.Options{}, pipeline.StageConfig{Name: "trace", Stage: s,
+		Wants: s.(sdk.Wanting).Wants()})
 	passed, err := p.Pass(t.Context(), m)
 	if err != nil {
 		t.Fatal(err)
@@ -63,7 +65,9 @@ func pass(t testing.TB, s sdk.Stage, m *mcp.Message) string {
 
 // block is the trace as it stands in a result.
 func block(lines ...string) string {
-	return `{"type":"text","text":` + string(mcp.Quote(strings.Join(append([]string{"[gatekit trace]"}, lines...), "\n"))) + `,"annotations":{"audience":["user"]}}`
+	return `{"type":"text","text":` +
+		string(mcp.Quote(strings.Join(append([]string{"[gatekit trace]"}, lines...), "\n"))) +
+		`,"annotations":{"audience":["user"]}}`
 }
 
 func TestATraceSaysWhatWasCalled(t *testing.T) {
@@ -74,14 +78,22 @@ func TestATraceSaysWhatWasCalled(t *testing.T) {
 		want                    []string
 	}{
 		{"by default, without arguments", `{}`, secret, `{"content":[]}`,
-			[]string{"server: github", "tool: create_issue", "size: 14 B", "duration: 1.5s", "record: session s1, exchange 12", "time: 2000-01-01T00:00:01Z"}},
-		{"single fields, in their order", `{"fields":["time","server"]}`, secret, `{"content":[]}`, []string{"time: 2000-01-01T00:00:01Z", "server: github"}},
-		{"arguments", `{"fields":["arguments"]}`, secret, `{"content":[]}`, []string{`arguments: ` + secret}},
-		{"arguments, cut between characters", `{"fields":["arguments"],"max_param_length":9}`, `{"a":"üßéñ"}`, `{"content":[]}`, []string{`arguments: {"a":"üßé…`}},
-		{"arguments that just fit", `{"fields":["arguments"],"max_param_length":12}`, `{"a":"üßéñ"}`, `{"content":[]}`, []string{`arguments: {"a":"üßéñ"}`}},
-		{"long arguments", `{"fields":["arguments"]}`, `{"a":"` + strings.Repeat("x", 300) + `"}`, `{"content":[]}`, []string{`arguments: {"a":"` + strings.Repeat("x", 194) + `…`}},
-		{"the size of a large result", `{"fields":["size"]}`, `{}`, `{"content":[],"x":"` + strings.Repeat("x", 2000) + `"}`, []string{"size: 2.0 KiB"}},
-		{"the size of a larger result", `{"fields":["size"]}`, `{}`, `{"content":[],"x":"` + strings.Repeat("x", 3<<19) + `"}`, []string{"size: 1.5 MiB"}},
+			[]string{"server: github", "tool: create_issue", "size: 14 B", "duration: 1.5s",
+				"record: session s1, exchange 12", "time: 2000-01-01T00:00:01Z"}},
+		{"single fields, in their order", `{"fields":["time","server"]}`, secret, `{"content":[]}`,
+			[]string{"time: 2000-01-01T00:00:01Z", "server: github"}},
+		{"arguments", `{"fields":["arguments"]}`, secret, `{"content":[]}`,
+			[]string{`arguments: ` + secret}},
+		{"arguments, cut between characters", `{"fields":["arguments"],"max_param_length":9}`,
+			`{"a":"üßéñ"}`, `{"content":[]}`, []string{`arguments: {"a":"üßé…`}},
+		{"arguments that just fit", `{"fields":["arguments"],"max_param_length":12}`,
+			`{"a":"üßéñ"}`, `{"content":[]}`, []string{`arguments: {"a":"üßéñ"}`}},
+		{"long arguments", `{"fields":["arguments"]}`, `{"a":"` + strings.Repeat("x", 300) + `"}`,
+			`{"content":[]}`, []string{`arguments: {"a":"` + strings.Repeat("x", 194) + `…`}},
+		{"the size of a large result", `{"fields":["size"]}`, `{}`,
+			`{"content":[],"x":"` + strings.Repeat("x", 2000) + `"}`, []string{"size: 2.0 KiB"}},
+		{"the size of a larger result", `{"fields":["size"]}`, `{}`,
+			`{"content":[],"x":"` + strings.Repeat("x", 3<<19) + `"}`, []string{"size: 1.5 MiB"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -129,9 +141,11 @@ func TestATraceKeepsTheRest(t *testing.T) {
 	}
 }
 
-// TestArgumentsAreThoseThatWentToTheServer: what was taken out of a call does not come back in its trace.
+// TestArgumentsAreThoseThatWentToTheServer: what was taken out of a call does not come back in its
+// trace.
 func TestArgumentsAreThoseThatWentToTheServer(t *testing.T) {
-	judged, err := call(t, `{"token":"hunter2"}`).Edit(mcp.Set("/arguments/token", []byte(`"[redacted]"`)))
+	judged, err := call(t, `{"token":"hunter2"}`).Edit(mcp.Set("/arguments/token",
+		[]byte(`"[redacted]"`)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +153,8 @@ func TestArgumentsAreThoseThatWentToTheServer(t *testing.T) {
 	if !strings.Contains(got, "[redacted]") || strings.Contains(got, "hunter2") {
 		t.Errorf("the trace is %s", got)
 	}
-	if got := pass(t, stageOf(t, `{"fields":["arguments","tool"]}`), result(t, nil, `{"content":[]}`)); got != `{"content":[`+block("tool: create_issue")+`]}` {
+	if got := pass(t, stageOf(t, `{"fields":["arguments","tool"]}`),
+		result(t, nil, `{"content":[]}`)); got != `{"content":[`+block("tool: create_issue")+`]}` {
 		t.Errorf("a trace without a request is %s", got)
 	}
 }
@@ -152,18 +167,22 @@ func TestDurations(t *testing.T) {
 			return m
 		}
 		took := func(session, exchange string) string {
-			return strings.TrimSuffix(strings.TrimPrefix(pass(t, s, at(session, exchange, result(t, nil, `{"content":[]}`))), `{"content":[`), `]}`)
+			return strings.TrimSuffix(strings.TrimPrefix(pass(t, s, at(session, exchange,
+				result(t, nil, `{"content":[]}`))), `{"content":[`), `]}`)
 		}
 		pass(t, s, at("s1", "1", call(t, `{}`)))
 		time.Sleep(time.Second)
 		pass(t, s, at("s2", "1", call(t, `{}`)))
-		pass(t, s, at("s1", "1", call(t, `{}`))) // put to the server again, with answers to its questions
+		// put to the server again, with answers to its questions
+		pass(t, s, at("s1", "1", call(t, `{}`)))
 		time.Sleep(time.Second)
 		for _, c := range []struct{ session, exchange, want string }{
-			{"s1", "1", block("duration: 2s")}, {"s2", "1", block("duration: 1s")}, {"s3", "1", block()}, {"s1", "1", block()},
+			{"s1", "1", block("duration: 2s")}, {"s2", "1", block("duration: 1s")},
+			{"s3", "1", block()}, {"s1", "1", block()},
 		} {
 			if got := took(c.session, c.exchange); got != c.want {
-				t.Errorf("session %s, exchange %s: got %s, want %s", c.session, c.exchange, got, c.want)
+				t.Errorf("session %s, exchange %s: got %s, want %s", c.session, c.exchange, got,
+					c.want)
 			}
 		}
 
@@ -172,7 +191,8 @@ func TestDurations(t *testing.T) {
 			pass(t, s, at("s1", fmt.Sprint("x", i), call(t, `{}`)))
 		}
 		time.Sleep(time.Second)
-		for exchange, want := range map[string]string{"x0": block(), "x1": block("duration: 1s"), "x10000": block("duration: 1s")} {
+		for exchange, want := range map[string]string{"x0": block(), "x1": block("duration: 1s"),
+			"x10000": block("duration: 1s")} {
 			if got := took("s1", exchange); got != want {
 				t.Errorf("exchange %s: got %s, want %s", exchange, got, want)
 			}
@@ -191,7 +211,8 @@ func TestCallsAtOnce(t *testing.T) {
 				answer := result(t, request, `{"content":[]}`)
 				answer.Exchange = request.Exchange
 				pass(t, s, request)
-				if got := pass(t, s, answer); !strings.Contains(got, "duration: ") || !strings.Contains(got, "exchange "+request.Exchange) {
+				if got := pass(t, s, answer); !strings.Contains(got, "duration: ") ||
+					!strings.Contains(got, "exchange "+request.Exchange) {
 					t.Errorf("the trace is %s", got)
 				}
 			}
@@ -212,7 +233,8 @@ func TestAConfigurationThatIsRefused(t *testing.T) {
 		`{"max_param_length":-1}`:     `max_param_length`,
 		`{"max_param_length":"9"}`:    `max_param_length`,
 	} {
-		if s, err := trace.Plugin().New([]byte(config)); err == nil || s != nil || !strings.Contains(err.Error(), want) {
+		if s, err := trace.Plugin().New([]byte(config)); err == nil || s != nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: stage %v, error %v, want one with %q", config, s, err, want)
 		}
 	}
@@ -220,18 +242,21 @@ func TestAConfigurationThatIsRefused(t *testing.T) {
 
 func TestWhatItWants(t *testing.T) {
 	for config, want := range map[string]int{`{}`: 2, `{"fields":["tool"]}`: 1} {
-		if got := stageOf(t, config).(sdk.Wanting).Wants(); len(got.Kinds) != want || len(got.Methods) != 1 {
+		if got := stageOf(t, config).(sdk.Wanting).Wants(); len(got.Kinds) != want ||
+			len(got.Methods) != 1 {
 			t.Errorf("%s: wants %v, want %d kinds of tools/call", config, got, want)
 		}
 	}
 	c := trace.Plugin().Canary([]byte(`{}`))
-	if v, err := stageOf(t, `{}`).Inspect(t.Context(), c.Message); err != nil || v.Action != c.Action {
+	if v, err := stageOf(t, `{}`).Inspect(t.Context(), c.Message); err != nil ||
+		v.Action != c.Action {
 		t.Errorf("nothing is done about the canary: %v, %v", v, err)
 	}
 }
 
 func BenchmarkInspect(b *testing.B) {
-	const ordinary = "The quick brown fox jumps over the lazy dog, and the report of the third quarter says so, too. "
+	const ordinary = "The quick brown fox jumps over the lazy dog, and the report of the third " +
+		"quarter says so, too. "
 	s := stageOf(b, `{}`)
 	for _, n := range []int{1 << 10, 64 << 10, 1 << 20} {
 		text := string(mcp.Quote(strings.Repeat(ordinary, n/len(ordinary)+1)[:n]))

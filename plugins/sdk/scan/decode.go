@@ -17,8 +17,10 @@ const (
 	lenient  = 64  // bytes; from here on one in sixteen of them may be no text
 )
 
-// Decoded calls yield for each run of the text that is encoded (base64, with either alphabet, or percent-encoding) and is text when decoded, with where the run stands in the
-// text, until yield answers false. Runs inside of runs are decoded, too, and stand where the outermost does. plain is UTF-8; what was not is U+FFFD in it.
+// Decoded calls yield for each run of the text that is encoded (base64, with either alphabet, or
+// percent-encoding) and is text when decoded, with where the run stands in the text, until yield
+// answers false. Runs inside of runs are decoded, too, and stand where the outermost does. plain is
+// UTF-8; what was not is U+FFFD in it.
 func (t Text) Decoded(yield func(plain string, at Span) bool) {
 	if t.Kind != mcp.Number {
 		d := decoder{yield: yield}
@@ -62,7 +64,8 @@ var classes = func() (of [256]byte) {
 			of[chars[i]] |= class
 		}
 	}
-	set("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789", standard|urlSafe|padded|unescaped)
+	set("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789",
+		standard|urlSafe|padded|unescaped)
 	set("+/", standard|padded)
 	set("-_", urlSafe|padded)
 	set("=", padded)
@@ -131,7 +134,8 @@ func unescape(s string) string {
 // base64s decodes what is base64 in s.
 func (d *decoder) base64s(s string, in Span, depth int) {
 	for i := 0; i+shortest <= len(s) && !d.over; {
-		j := i + shortest - 1 // every run that is long enough and begins at i or up to j holds the byte at j
+		// every run that is long enough and begins at i or up to j holds the byte at j
+		j := i + shortest - 1
 		if classes[s[j]]&padded == 0 {
 			i = j + 1
 			continue
@@ -185,7 +189,8 @@ func (d *decoder) lines(s string, from, to int, in Span, depth int) int {
 	return to
 }
 
-// nextLine is where the text of the line after the one that ends at i begins; -1 when there is none.
+// nextLine is where the text of the line after the one that ends at i begins; -1 when there is
+// none.
 func nextLine(s string, i int) int {
 	if i < len(s) && s[i] == '\r' {
 		i++
@@ -198,8 +203,9 @@ func nextLine(s string, i int) int {
 	return i
 }
 
-// run decodes the run s[from:to]: as it is, or else the parts of it that are of one alphabet, since a path, a name and "=" may stand before what is encoded. Where two
-// alphabets read the same, the one that reads more is right.
+// run decodes the run s[from:to]: as it is, or else the parts of it that are of one alphabet, since
+// a path, a name and "=" may stand before what is encoded. Where two alphabets read the same, the
+// one that reads more is right.
 func (d *decoder) run(s string, from, to int, in Span, depth int) {
 	if plain, ok := unbase64(s[from:to]); ok {
 		d.found(plain, Span{from, to}, in, depth)
@@ -230,7 +236,9 @@ func (d *decoder) run(s string, from, to int, in Span, depth int) {
 	slices.SortStableFunc(parts, func(a, b part) int { return (b.To - b.From) - (a.To - a.From) })
 	var read []Span // in order
 	for _, p := range parts {
-		n, _ := slices.BinarySearchFunc(read, p.From, func(s Span, from int) int { return s.From - from })
+		n, _ := slices.BinarySearchFunc(read, p.From, func(s Span, from int) int {
+			return s.From - from
+		})
 		if n > 0 && read[n-1].To > p.From || n < len(read) && read[n].From < p.To {
 			continue
 		}
@@ -275,14 +283,16 @@ func unbase64(run string) (string, bool) {
 	return strings.ToValidUTF8(string(plain), "\uFFFD"), true
 }
 
-// isText says that b is UTF-8 without control characters, or nearly. cut says that it may end within a character.
+// isText says that b is UTF-8 without control characters, or nearly. cut says that it may end
+// within a character.
 func isText(b []byte, cut bool) bool {
 	bad := 0
 	for i := 0; i < len(b); {
 		r, n := utf8.DecodeRune(b[i:])
 		switch {
 		case r == utf8.RuneError && n == 1 && cut && len(b)-i < utf8.UTFMax:
-		case r == utf8.RuneError && n == 1, r < ' ' && r != '\n' && r != '\r' && r != '\t', r == 0x7f:
+		case r == utf8.RuneError && n == 1, r < ' ' && r != '\n' && r != '\r' && r != '\t',
+			r == 0x7f:
 			bad++
 		}
 		i += n

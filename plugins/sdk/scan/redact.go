@@ -19,7 +19,9 @@ type Cut struct {
 // mostNames is how many names Redact changes in one message: each takes a look at all of it.
 const mostNames = 100
 
-// Redact answers the edits that make the cuts. More than 100 names in one message are an error. Of cuts that overlap, the first one's words stand in the place of all. A number of which a part is cut becomes a string.
+// Redact answers the edits that make the cuts. More than 100 names in one message are an error. Of
+// cuts that overlap, the first one's words stand in the place of all. A number of which a part is
+// cut becomes a string.
 func Redact(m *mcp.Message, cuts []Cut) ([]mcp.Edit, error) {
 	values, names := map[string][]Cut{}, map[string][]Cut{}
 	for _, c := range cuts {
@@ -41,7 +43,8 @@ func Redact(m *mcp.Message, cuts []Cut) ([]mcp.Edit, error) {
 	if len(names) > mostNames {
 		return nil, fmt.Errorf("redact: %d names, more than %d", len(names), mostNames)
 	}
-	// A name is changed by taking its member out and putting another in: the members below first, and all in a body of its own.
+	// A name is changed by taking its member out and putting another in: the members below first,
+	// and all in a body of its own.
 	renamed, err := m.Edit(edits...)
 	if err != nil {
 		return nil, fmt.Errorf("redact: %w", err)
@@ -63,7 +66,8 @@ func Redact(m *mcp.Message, cuts []Cut) ([]mcp.Edit, error) {
 			}
 			name = fmt.Sprintf("%s %d", without(names[at]), n)
 		}
-		if renamed, err = renamed.Edit(mcp.Remove(at), mcp.Set(parent+"/"+mcp.EscapePointer(name), slices.Clone(value))); err != nil {
+		if renamed, err = renamed.Edit(mcp.Remove(at), mcp.Set(parent+"/"+mcp.EscapePointer(name),
+			slices.Clone(value))); err != nil {
 			return nil, fmt.Errorf("redact a name: %w", err)
 		}
 	}

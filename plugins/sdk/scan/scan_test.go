@@ -28,7 +28,8 @@ func TestEveryTextIsSeenOnce(t *testing.T) {
 		got = append(got, fmt.Sprintf("%d %s=%s", x.Kind, x.Pointer(), x.S))
 		return true
 	})
-	want := []string{"3 /a=a", "1 /a=x\ny", "3 /b=b", "2 /b/0=1.50", "3 /b/3/d=d", "1 /b/3/d=é😀", "1 /b/4=", "3 /e\"=e\"", "3 /e\"/=", "1 /e\"/=v", "3 /a2=a2", "1 /a2=x\ny"}
+	want := []string{"3 /a=a", "1 /a=x\ny", "3 /b=b", "2 /b/0=1.50", "3 /b/3/d=d", "1 /b/3/d=é😀",
+		"1 /b/4=", "3 /e\"=e\"", "3 /e\"/=", "1 /e\"/=v", "3 /a2=a2", "1 /a2=x\ny"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%q\nwant\n%q", got, want)
 	}
@@ -56,7 +57,8 @@ func decoded(t testing.TB, s string) (got []string) {
 
 func TestDecoded(t *testing.T) {
 	const plain = "the key is under the mat?>~ and öthers, 64 characters or more of it"
-	std, raw := base64.StdEncoding.EncodeToString([]byte(plain)), base64.RawURLEncoding.EncodeToString([]byte(plain))
+	std, raw := base64.StdEncoding.EncodeToString([]byte(plain)),
+		base64.RawURLEncoding.EncodeToString([]byte(plain))
 	lines := func(s string, n int, sep string) string {
 		var b strings.Builder
 		for i := 0; i < len(s); i += n {
@@ -80,20 +82,32 @@ func TestDecoded(t *testing.T) {
 		{"base64 without padding, URL alphabet", raw, []string{plain + " @ " + raw}},
 		{"cut off", "x " + std[:33] + "…", []string{plain[:24] + " @ " + std[:33]}},
 		{"between other words", "see " + std + ", and then", []string{plain + " @ " + std}},
-		{"of a data URL", "data:text/plain;charset=utf-8;base64," + std, []string{plain + " @ " + std}},
-		{"behind a path", "https://example.com/api/v1/" + raw + "/end", []string{plain + " @ " + raw}},
+		{"of a data URL", "data:text/plain;charset=utf-8;base64," + std,
+			[]string{plain + " @ " + std}},
+		{"behind a path", "https://example.com/api/v1/" + raw + "/end",
+			[]string{plain + " @ " + raw}},
 		{"behind a name and =", "token=" + std, []string{plain + " @ " + std}},
-		{"in lines of 64, CRLF", "body:\r\n\r\n" + lines(std, 64, "\r\n") + "\r\n", []string{plain + " @ " + lines(std, 64, "\r\n")}},
-		{"in indented lines", "data: |\n  " + lines(std, 40, "\n  ") + "\nmore: text", []string{plain + " @ " + lines(std, 40, "\n  ")}},
-		{"in lines with prose after", lines(raw, 45, "\n") + "\nend of file", []string{plain + " @ " + lines(raw, 45, "\n")}},
+		{"in lines of 64, CRLF", "body:\r\n\r\n" + lines(std, 64, "\r\n") + "\r\n",
+			[]string{plain + " @ " + lines(std, 64, "\r\n")}},
+		{"in indented lines", "data: |\n  " + lines(std, 40, "\n  ") + "\nmore: text",
+			[]string{plain + " @ " + lines(std, 40, "\n  ")}},
+		{"in lines with prose after", lines(raw, 45, "\n") + "\nend of file",
+			[]string{plain + " @ " + lines(raw, 45, "\n")}},
 		{"percent", "q=" + url.QueryEscape("a b&c"), []string{"q=a+b&c @ q=a+b%26c"}},
 		{"percent with a broken escape", "100%25%zz%2", []string{"100%%zz%2 @ 100%25%zz%2"}},
-		{"base64 in percent", url.QueryEscape(std), []string{std + " @ " + url.QueryEscape(std), plain + " @ " + url.QueryEscape(std), plain[:26] + " @ " + std[:35]}},
+		{"base64 in percent", url.QueryEscape(std), []string{std + " @ " + url.QueryEscape(std),
+			plain + " @ " + url.QueryEscape(std), plain[:26] + " @ " + std[:35]}},
 		{"twice", twice, []string{"again " + std + " @ " + twice, plain + " @ " + twice}},
-		{"three times", thrice, []string{twice + " @ " + thrice, "again " + std + " @ " + thrice, plain + " @ " + thrice}},
-		{"four times is too deep", four, []string{thrice + " @ " + four, twice + " @ " + four, "again " + std + " @ " + four}},
-		{"an image", base64.StdEncoding.EncodeToString([]byte("\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\x04\x00\x00\x00\x04\x00\x08\x02")), nil},
-		{"of bytes that are not all text", base64.StdEncoding.EncodeToString([]byte(plain + "\xff" + plain)), []string{plain + "\uFFFD" + plain + " @ " + base64.StdEncoding.EncodeToString([]byte(plain+"\xff"+plain))}},
+		{"three times", thrice, []string{twice + " @ " + thrice, "again " + std + " @ " + thrice,
+			plain + " @ " + thrice}},
+		{"four times is too deep", four, []string{thrice + " @ " + four, twice + " @ " + four,
+			"again " + std + " @ " + four}},
+		{"an image", base64.StdEncoding.EncodeToString([]byte(
+			"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\x04\x00\x00\x00\x04\x00\x08\x02")), nil},
+		{"of bytes that are not all text",
+			base64.StdEncoding.EncodeToString([]byte(plain + "\xff" + plain)),
+			[]string{plain + "\uFFFD" + plain + " @ " +
+				base64.StdEncoding.EncodeToString([]byte(plain+"\xff"+plain))}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := decoded(t, c.text)
@@ -145,18 +159,31 @@ func TestRedact(t *testing.T) {
 		cut          map[string][]scan.Span // by kind and pointer
 		want         string
 	}{
-		{"a part of a value", `{"a":"one two three", "b" : 1.0}`, map[string][]scan.Span{"1 /a": {{4, 7}}}, `{"a":"one [X] three", "b" : 1.0}`},
-		{"two parts, given last first", `{"a":"one two three"}`, map[string][]scan.Span{"1 /a": {{8, 13}, {0, 3}}}, `{"a":"[X] two [X]"}`},
-		{"parts that overlap", `{"a":"one two three"}`, map[string][]scan.Span{"1 /a": {{0, 5}, {4, 7}}}, `{"a":"[X] three"}`},
-		{"a part within a part", `{"a":"one two three"}`, map[string][]scan.Span{"1 /a": {{0, 7}, {4, 5}}}, `{"a":"[X] three"}`},
-		{"the same part twice", `{"a":"one two three"}`, map[string][]scan.Span{"1 /a": {{0, 3}, {0, 3}}}, `{"a":"[X] two three"}`},
-		{"a part beyond the end", `{"a":"one"}`, map[string][]scan.Span{"1 /a": {{1, 99}}}, `{"a":"o[X]"}`},
-		{"escapes and other characters beside it", `{"a":"é\n\"two\"\ud83d\ude00"}`, map[string][]scan.Span{"1 /a": {{4, 7}}}, `{"a":"é\n\"[X]\"😀"}`},
-		{"a number becomes a string", `{"a":[1234567,2]}`, map[string][]scan.Span{"2 /a/0": {{0, 7}}}, `{"a":["[X]",2]}`},
-		{"a name", `{"a":{"one two":{"b":1}},"z":0}`, map[string][]scan.Span{"3 /a/one two": {{0, 3}}}, `{"a":{"[X] two":{"b":1}},"z":0}`},
-		{"a name with a slash", `{"a":{"one/~two":1}}`, map[string][]scan.Span{"3 /a/one~1~0two": {{0, 3}}}, `{"a":{"[X]/~two":1}}`},
-		{"a name that is taken then", `{"a":{"one":1,"[X]":2}}`, map[string][]scan.Span{"3 /a/one": {{0, 3}}}, `{"a":{"[X]":2,"[X] 2":1}}`},
-		{"a name and what is below it", `{"a":{"one":{"two":"three"}}}`, map[string][]scan.Span{"3 /a/one": {{0, 3}}, "3 /a/one/two": {{0, 3}}, "1 /a/one/two": {{0, 5}}}, `{"a":{"[X]":{"[X]":"[X]"}}}`},
+		{"a part of a value", `{"a":"one two three", "b" : 1.0}`,
+			map[string][]scan.Span{"1 /a": {{4, 7}}}, `{"a":"one [X] three", "b" : 1.0}`},
+		{"two parts, given last first", `{"a":"one two three"}`,
+			map[string][]scan.Span{"1 /a": {{8, 13}, {0, 3}}}, `{"a":"[X] two [X]"}`},
+		{"parts that overlap", `{"a":"one two three"}`, map[string][]scan.Span{"1 /a": {{0, 5},
+			{4, 7}}}, `{"a":"[X] three"}`},
+		{"a part within a part", `{"a":"one two three"}`, map[string][]scan.Span{"1 /a": {{0, 7},
+			{4, 5}}}, `{"a":"[X] three"}`},
+		{"the same part twice", `{"a":"one two three"}`, map[string][]scan.Span{"1 /a": {{0, 3},
+			{0, 3}}}, `{"a":"[X] two three"}`},
+		{"a part beyond the end", `{"a":"one"}`, map[string][]scan.Span{"1 /a": {{1, 99}}},
+			`{"a":"o[X]"}`},
+		{"escapes and other characters beside it", `{"a":"é\n\"two\"\ud83d\ude00"}`,
+			map[string][]scan.Span{"1 /a": {{4, 7}}}, `{"a":"é\n\"[X]\"😀"}`},
+		{"a number becomes a string", `{"a":[1234567,2]}`,
+			map[string][]scan.Span{"2 /a/0": {{0, 7}}}, `{"a":["[X]",2]}`},
+		{"a name", `{"a":{"one two":{"b":1}},"z":0}`,
+			map[string][]scan.Span{"3 /a/one two": {{0, 3}}}, `{"a":{"[X] two":{"b":1}},"z":0}`},
+		{"a name with a slash", `{"a":{"one/~two":1}}`,
+			map[string][]scan.Span{"3 /a/one~1~0two": {{0, 3}}}, `{"a":{"[X]/~two":1}}`},
+		{"a name that is taken then", `{"a":{"one":1,"[X]":2}}`,
+			map[string][]scan.Span{"3 /a/one": {{0, 3}}}, `{"a":{"[X]":2,"[X] 2":1}}`},
+		{"a name and what is below it", `{"a":{"one":{"two":"three"}}}`,
+			map[string][]scan.Span{"3 /a/one": {{0, 3}}, "3 /a/one/two": {{0, 3}},
+				"1 /a/one/two": {{0, 5}}}, `{"a":{"[X]":{"[X]":"[X]"}}}`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m := message(t, c.params)
@@ -202,12 +229,14 @@ func TestRedactRefusesTooManyNames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if edited, err := m.Edit(edits...); err != nil || strings.Count(string(edited.Body()), "one") != 1 {
+	if edited, err := m.Edit(edits...); err != nil || strings.Count(string(edited.Body()),
+		"one") != 1 {
 		t.Errorf("%v: %s", err, edited.Body())
 	}
 }
 
-// FuzzDecoded: spans lie within the text, in order of what they say, and what was encoded is found again.
+// FuzzDecoded: spans lie within the text, in order of what they say, and what was encoded is found
+// again.
 func FuzzDecoded(f *testing.F) {
 	f.Add("some text", "before ", " after")
 	f.Add("ключ password=x", "https://h/", "?q=%41")
@@ -234,7 +263,9 @@ func FuzzDecoded(f *testing.F) {
 		if total > 6*len(s) {
 			t.Fatalf("%d bytes decoded from %d", total, len(s))
 		}
-		printable := strings.IndexFunc(plain, func(r rune) bool { return r < ' ' || r == 0x7f || r == '\uFFFD' }) < 0
+		printable := strings.IndexFunc(plain, func(r rune) bool {
+			return r < ' ' || r == 0x7f || r == '\uFFFD'
+		}) < 0
 		if printable && len(plain) >= 12 && !found {
 			t.Fatalf("%q is not found in %q", plain, s)
 		}
@@ -245,14 +276,16 @@ func FuzzDecoded(f *testing.F) {
 func FuzzRedact(f *testing.F) {
 	f.Add("one two three", 4, 7, 5, 9)
 	f.Fuzz(func(t *testing.T, s string, a, b, c, d int) {
-		if strings.ToValidUTF8(s, "") != s || a < 0 || b < a || c < 0 || d < c || max(b, d) > len(s) || a == b || c == d {
+		if strings.ToValidUTF8(s, "") != s || a < 0 || b < a || c < 0 || d < c ||
+			max(b, d) > len(s) || a == b || c == d {
 			return
 		}
 		m := message(t, `{"s":`+string(mcp.Quote(s))+`,"t":[ 1 ]}`)
 		var cuts []scan.Cut
 		scan.Texts(m, func(x scan.Text) bool {
 			if x.Kind == mcp.String {
-				cuts = []scan.Cut{{Text: x, Span: scan.Span{From: c, To: d}, With: "\x01"}, {Text: x, Span: scan.Span{From: a, To: b}, With: "\x01"}}
+				cuts = []scan.Cut{{Text: x, Span: scan.Span{From: c, To: d}, With: "\x01"},
+					{Text: x, Span: scan.Span{From: a, To: b}, With: "\x01"}}
 			}
 			return true
 		})
@@ -274,7 +307,8 @@ func FuzzRedact(f *testing.F) {
 				want.WriteByte(1)
 			}
 		}
-		if valid := strings.ToValidUTF8(want.String(), "\uFFFD"); valid == want.String() && got != valid {
+		if valid := strings.ToValidUTF8(want.String(), "\uFFFD"); valid == want.String() &&
+			got != valid {
 			t.Fatalf("%q without %d-%d and %d-%d is %q, want %q", s, a, b, c, d, got, valid)
 		}
 		if rest, _ := edited.Get("/t"); string(rest) != "[ 1 ]" {
@@ -284,13 +318,16 @@ func FuzzRedact(f *testing.F) {
 }
 
 func BenchmarkTexts(b *testing.B) {
-	const words = "Returns the entries of a directory with their sizes; see `list_directory` and https://example.com/docs/filesystem#list for the options. "
+	const words = "Returns the entries of a directory with their sizes; see `list_directory` " +
+		"and https://example.com/docs/filesystem#list for the options. "
 	for _, n := range []int{1 << 10, 64 << 10, 1 << 20} {
 		text := strings.Repeat(words, n/len(words)+1)[:n]
-		item := `{"name":"list_directory","path":"/srv/data/reports/2026","size":18233,"text":"` + words + `"},`
+		item := `{"name":"list_directory","path":"/srv/data/reports/2026","size":18233,"text":"` +
+			words + `"},`
 		for name, params := range map[string]string{
-			"one text":   `{"text":"` + text + `"}`,
-			"many texts": `{"items":[` + strings.TrimSuffix(strings.Repeat(item, n/len(item)+1), ",") + `]}`,
+			"one text": `{"text":"` + text + `"}`,
+			"many texts": `{"items":[` + strings.TrimSuffix(strings.Repeat(item, n/len(item)+1),
+				",") + `]}`,
 		} {
 			m := message(b, params)
 			b.Run(fmt.Sprintf("%s/%dKiB", name, n>>10), func(b *testing.B) {

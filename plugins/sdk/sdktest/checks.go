@@ -42,7 +42,8 @@ func (s suite) description(t testing.TB) {
 		t.Errorf("the schema refuses the configuration: %v", err)
 	}
 	if err := p.Check(stranger(s.config)); err == nil {
-		t.Errorf("the schema takes an option that nobody knows: it needs \"additionalProperties\": false")
+		t.Errorf("the schema takes an option that nobody knows: it needs " +
+			"\"additionalProperties\": false")
 	}
 	if p.Schema != nil {
 		var schema map[string]any
@@ -118,7 +119,8 @@ const planted = "Xq7ZkW3vPlanted9"
 func (s suite) noContent(t testing.TB) {
 	stage := s.stage(t)
 	messages := append(Ordinary(), s.acts()...)
-	for _, value := range []string{`"` + planted + ` text"`, `{"` + planted + `":"` + planted + `"}`} {
+	for _, value := range []string{`"` + planted + ` text"`,
+		`{"` + planted + `":"` + planted + `"}`} {
 		messages = append(messages, messagesOf(value)...)
 	}
 	call := messagesOf(`"a"`)[0]
@@ -192,7 +194,8 @@ func (s suite) otherBytes(t testing.TB) {
 			continue
 		}
 		if got, _ := j.after.Get(member); string(got) != untouched {
-			t.Errorf("sample %d, %s: got %s in _meta, which nobody asked to change, want %s", i, about(m), got, untouched)
+			t.Errorf("sample %d, %s: got %s in _meta, which nobody asked to change, want %s", i,
+				about(m), got, untouched)
 		}
 		if _, err := mcp.Parse(j.after.Append(nil)); err != nil {
 			t.Errorf("sample %d, %s: what is left is no message: %v", i, about(m), err)
@@ -216,7 +219,9 @@ func order(m *mcp.Message) (names []string) {
 
 // removed says whether an edit takes the body's member away on purpose.
 func removed(edits []mcp.Edit, name string) bool {
-	return slices.ContainsFunc(edits, func(e mcp.Edit) bool { return e.Value == nil && e.Pointer == "/"+mcp.EscapePointer(name) })
+	return slices.ContainsFunc(edits, func(e mcp.Edit) bool {
+		return e.Value == nil && e.Pointer == "/"+mcp.EscapePointer(name)
+	})
 }
 
 func (s suite) noMutation(t testing.TB) {
@@ -227,7 +232,8 @@ func (s suite) noMutation(t testing.TB) {
 		body := bytes.Clone(m.Body())
 		_, _ = inspect(t.Context(), stage, m)
 		if !bytes.Equal(raw, m.Append(nil)) || !bytes.Equal(body, m.Body()) {
-			t.Errorf("%s: the stage changed the bytes of the message: it may only say what to edit", about(m))
+			t.Errorf("%s: the stage changed the bytes of the message: it may only say what to edit",
+				about(m))
 		}
 		if !reflect.DeepEqual(before, *m) {
 			t.Errorf("%s: the stage changed the fields of the message", about(m))
@@ -257,12 +263,16 @@ func (s suite) pure(t testing.TB) {
 	}
 	for i, m := range messages {
 		if d := differs(first[i], s.judge(t.Context(), one, m)); d != "" {
-			t.Errorf("%s: the same message again has another %s: set Stateful if that is the plugin's purpose", about(m), d)
+			t.Errorf("%s: the same message again has another %s: set Stateful if that is the "+
+				"plugin's purpose", about(m), d)
 		}
-		// What stands in the place of what was taken out may be a stage's own secret: what is taken out may not.
+		// What stands in the place of what was taken out may be a stage's own secret: what is taken
+		// out may not.
 		elsewhere := s.judge(t.Context(), other, m)
-		if a, b := first[i], elsewhere; a.action != b.action || !slices.Equal(a.verdict.Findings, b.verdict.Findings) || !slices.Equal(a.verdict.Hide, b.verdict.Hide) {
-			t.Errorf("%s: another stage of the same configuration decides otherwise: set Stateful if that is the plugin's purpose", about(m))
+		if a, b := first[i], elsewhere; a.action != b.action || !slices.Equal(a.verdict.Findings,
+			b.verdict.Findings) || !slices.Equal(a.verdict.Hide, b.verdict.Hide) {
+			t.Errorf("%s: another stage of the same configuration decides otherwise: set "+
+				"Stateful if that is the plugin's purpose", about(m))
 		}
 	}
 }
@@ -278,7 +288,8 @@ func differs(a, b judged) string {
 		return "change"
 	case !slices.Equal(a.verdict.Findings, b.verdict.Findings):
 		return "list of findings, or order of it"
-	case !slices.Equal(a.verdict.Hide, b.verdict.Hide), !slices.Equal(a.verdict.Labels, b.verdict.Labels), !bytes.Equal(a.verdict.Answer, b.verdict.Answer):
+	case !slices.Equal(a.verdict.Hide, b.verdict.Hide), !slices.Equal(a.verdict.Labels,
+		b.verdict.Labels), !bytes.Equal(a.verdict.Answer, b.verdict.Answer):
 		return "verdict"
 	}
 	return ""
@@ -304,7 +315,8 @@ func (s suite) odd(t testing.TB) {
 		began := time.Now()
 		try("5 MiB", m)
 		if took := time.Since(began); took > hostPatience && s.p.Needs.Body {
-			t.Logf("5 MiB, %s: took %v; a host denies what is not judged within %v unless its configuration says more", about(m), took, hostPatience)
+			t.Logf("5 MiB, %s: took %v; a host denies what is not judged within %v unless its "+
+				"configuration says more", about(m), took, hostPatience)
 		}
 	}
 }
@@ -321,7 +333,8 @@ func (s suite) time(t testing.TB) {
 			continue
 		}
 		soon, stop := context.WithTimeout(t.Context(), 10*time.Millisecond)
-		for what, ctx := range map[string]context.Context{"a context that has ended": gone, "a deadline of 10ms": soon} {
+		for what, ctx := range map[string]context.Context{"a context that has ended": gone,
+			"a deadline of 10ms": soon} {
 			ended := make(chan struct{})
 			go func() {
 				defer close(ended)
@@ -341,10 +354,11 @@ func (s suite) time(t testing.TB) {
 
 // wanted says whether w wants m, as the pipeline would.
 func wanted(w pipeline.Wants, m *mcp.Message) (yes bool) {
-	p := pipeline.New(&firstOutcome{}, pipeline.Options{}, pipeline.StageConfig{Name: "x", Wants: w, Stage: sdk.Inspect(func(context.Context, *mcp.Message) (sdk.Verdict, error) {
-		yes = true
-		return sdk.Allow(), nil
-	})})
+	p := pipeline.New(&firstOutcome{}, pipeline.Options{}, pipeline.StageConfig{Name: "x", Wants: w,
+		Stage: sdk.Inspect(func(context.Context, *mcp.Message) (sdk.Verdict, error) {
+			yes = true
+			return sdk.Allow(), nil
+		})})
 	_, _ = p.Pass(context.Background(), m)
 	return yes
 }
@@ -395,7 +409,8 @@ func (s suite) canary(t testing.TB) {
 	}
 	j := s.judge(t.Context(), s.stage(t), m)
 	if j.fault != nil || !j.asked || j.verdict.Action != c.Action {
-		t.Errorf("the canary (%s): got the action %d (%s, %v), want %d", c.What, j.verdict.Action, j.verdict.Reason, j.fault, c.Action)
+		t.Errorf("the canary (%s): got the action %d (%s, %v), want %d", c.What, j.verdict.Action,
+			j.verdict.Reason, j.fault, c.Action)
 	}
 }
 

@@ -7,15 +7,19 @@ import (
 	"gatekit/core/mcp"
 )
 
-// Ordinary are messages that clients and servers send every day: one of each method, kind and direction. They are of the server "everything" and the tool "echo".
+// Ordinary are messages that clients and servers send every day: one of each method, kind and
+// direction. They are of the server "everything" and the tool "echo".
 func Ordinary() []*mcp.Message {
 	var all []*mcp.Message
 	for _, o := range ordinary {
-		request := parse(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":%q,"params":%s}`, len(all)+1, o.method, o.params))
+		request := parse(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":%q,"params":%s}`,
+			len(all)+1, o.method, o.params))
 		if o.result == "" {
-			request = parse(fmt.Sprintf(`{"jsonrpc":"2.0","method":%q,"params":%s}`, o.method, o.params))
+			request = parse(fmt.Sprintf(`{"jsonrpc":"2.0","method":%q,"params":%s}`, o.method,
+				o.params))
 		}
-		request.To, request.Session, request.Exchange, request.Server = o.to, "sdktest", fmt.Sprint(len(all)+1), "everything"
+		request.To, request.Session, request.Exchange, request.Server = o.to,
+			"sdktest", fmt.Sprint(len(all)+1), "everything"
 		switch method, _ := mcp.Lookup(o.method); {
 		case method.NameAt != "":
 			request.Name, _ = request.Text(method.NameAt)
@@ -26,7 +30,8 @@ func Ordinary() []*mcp.Message {
 		if o.result == "" {
 			continue
 		}
-		for _, body := range []string{`"result":` + o.result, `"error":{"code":-32602,"message":"it did not work","data":{"hint":"try again"}}`} {
+		for _, body := range []string{`"result":` + o.result,
+			`"error":{"code":-32602,"message":"it did not work","data":{"hint":"try again"}}`} {
 			answer := parse(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,%s}`, request.ID(), body))
 			a := with(answer, request)
 			a.Request, a.To = request, mcp.ToServer+mcp.ToClient-request.To
@@ -43,40 +48,62 @@ var ordinary = []struct {
 	method, params string
 	result         string // "" for a notification
 }{
-	{mcp.ToServer, "initialize", `{"protocolVersion":"2025-11-25","capabilities":{"sampling":{}},"clientInfo":{"name":"client","version":"1.0"}}`,
+	{mcp.ToServer, "initialize",
+		`{"protocolVersion":"2025-11-25","capabilities":{"sampling":{}},"clientInfo":{"name":"client","version":"1.0"}}`,
 		`{"protocolVersion":"2025-11-25","capabilities":{"tools":{"listChanged":true}},"serverInfo":{"name":"everything","version":"1.0"},"instructions":"Echo what you like."}`},
-	{mcp.ToServer, "server/discover", `{}`, `{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},"serverInfo":{"name":"everything","version":"1.0"}}`},
+	{mcp.ToServer, "server/discover", `{}`,
+		`{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},"serverInfo":{"name":"everything","version":"1.0"}}`},
 	{mcp.ToServer, "ping", `{}`, `{}`},
 	{mcp.ToClient, "ping", `{}`, `{}`},
 	{mcp.ToServer, "tools/list", `{"cursor":"2"}`,
 		`{"tools":[{"name":"echo","description":"Says what you say.","inputSchema":{"type":"object","properties":{"message":{"type":"string","description":"what to say"}},"required":["message"]}}],"nextCursor":"3"}`},
-	{mcp.ToServer, "tools/call", `{"name":"echo","arguments":{"message":` + text + `,"times":3,"ratio":0.50,"tags":["a","b"],"more":null},"_meta":{"progressToken":7}}`,
-		`{"content":[{"type":"text","text":` + text + `},{"type":"image","mimeType":"image/png","data":"iVBORw0KGgo="},{"type":"resource_link","uri":"file:///srv/a.txt","name":"a.txt"}],"structuredContent":{"said":` + text + `},"isError":false}`},
-	{mcp.ToServer, "resources/list", `{}`, `{"resources":[{"uri":"file:///srv/a.txt","name":"a.txt","mimeType":"text/plain","size":20}]}`},
-	{mcp.ToServer, "resources/templates/list", `{}`, `{"resourceTemplates":[{"uriTemplate":"file:///srv/{name}","name":"files"}]}`},
-	{mcp.ToServer, "resources/read", `{"uri":"file:///srv/a.txt"}`, `{"contents":[{"uri":"file:///srv/a.txt","mimeType":"text/plain","text":` + text + `}]}`},
+	{mcp.ToServer, "tools/call", `{"name":"echo","arguments":{"message":` + text +
+		`,"times":3,"ratio":0.50,"tags":["a","b"],"more":null},"_meta":{"progressToken":7}}`,
+		`{"content":[{"type":"text","text":` + text +
+			`},{"type":"image","mimeType":"image/png","data":"iVBORw0KGgo="},{"type":"resource_link","uri":"file:///srv/a.txt","name":"a.txt"}],"structuredContent":{"said":` + text + `},"isError":false}`},
+	{mcp.ToServer, "resources/list", `{}`,
+		`{"resources":[{"uri":"file:///srv/a.txt","name":"a.txt","mimeType":"text/plain","size":20}]}`},
+	{mcp.ToServer, "resources/templates/list", `{}`,
+		`{"resourceTemplates":[{"uriTemplate":"file:///srv/{name}","name":"files"}]}`},
+	{mcp.ToServer, "resources/read", `{"uri":"file:///srv/a.txt"}`,
+		`{"contents":[{"uri":"file:///srv/a.txt","mimeType":"text/plain","text":` + text + `}]}`},
 	{mcp.ToServer, "resources/subscribe", `{"uri":"file:///srv/a.txt"}`, `{}`},
 	{mcp.ToServer, "resources/unsubscribe", `{"uri":"file:///srv/a.txt"}`, `{}`},
-	{mcp.ToServer, "prompts/list", `{}`, `{"prompts":[{"name":"greeting","description":"Greets somebody.","arguments":[{"name":"who","required":true}]}]}`},
-	{mcp.ToServer, "prompts/get", `{"name":"greeting","arguments":{"who":"Ada"}}`, `{"messages":[{"role":"user","content":{"type":"text","text":"Say hello to Ada."}}]}`},
-	{mcp.ToServer, "completion/complete", `{"ref":{"type":"ref/prompt","name":"greeting"},"argument":{"name":"who","value":"A"}}`, `{"completion":{"values":["Ada","Alan"],"total":2,"hasMore":false}}`},
+	{mcp.ToServer, "prompts/list", `{}`,
+		`{"prompts":[{"name":"greeting","description":"Greets somebody.","arguments":[{"name":"who","required":true}]}]}`},
+	{mcp.ToServer, "prompts/get", `{"name":"greeting","arguments":{"who":"Ada"}}`,
+		`{"messages":[{"role":"user","content":{"type":"text","text":"Say hello to Ada."}}]}`},
+	{mcp.ToServer, "completion/complete",
+		`{"ref":{"type":"ref/prompt","name":"greeting"},"argument":{"name":"who","value":"A"}}`,
+		`{"completion":{"values":["Ada","Alan"],"total":2,"hasMore":false}}`},
 	{mcp.ToServer, "logging/setLevel", `{"level":"info"}`, `{}`},
-	{mcp.ToServer, "subscriptions/listen", `{"notifications":{"toolsListChanged":true,"resourceSubscriptions":["file:///srv/a.txt"]}}`, `{}`},
-	{mcp.ToServer, "tasks/get", `{"taskId":"t-1"}`, `{"taskId":"t-1","status":"completed","result":{"content":[{"type":"text","text":` + text + `}]}}`},
+	{mcp.ToServer, "subscriptions/listen",
+		`{"notifications":{"toolsListChanged":true,"resourceSubscriptions":["file:///srv/a.txt"]}}`,
+		`{}`},
+	{mcp.ToServer, "tasks/get", `{"taskId":"t-1"}`,
+		`{"taskId":"t-1","status":"completed","result":{"content":[{"type":"text","text":` + text +
+			`}]}}`},
 	{mcp.ToClient, "tasks/get", `{"taskId":"t-1"}`, `{"taskId":"t-1","status":"working"}`},
-	{mcp.ToServer, "tasks/result", `{"taskId":"t-1"}`, `{"content":[{"type":"text","text":` + text + `}]}`},
+	{mcp.ToServer, "tasks/result", `{"taskId":"t-1"}`, `{"content":[{"type":"text","text":` + text +
+		`}]}`},
 	{mcp.ToServer, "tasks/list", `{}`, `{"tasks":[{"taskId":"t-1","status":"working"}]}`},
 	{mcp.ToServer, "tasks/cancel", `{"taskId":"t-1"}`, `{"taskId":"t-1","status":"cancelled"}`},
-	{mcp.ToServer, "tasks/update", `{"taskId":"t-1","inputResponses":{"who":{"action":"accept","content":{"who":"Ada"}}}}`, `{}`},
-	{mcp.ToClient, "sampling/createMessage", `{"messages":[{"role":"user","content":{"type":"text","text":"Is it sunny?"}}],"systemPrompt":"Be short.","maxTokens":100}`,
+	{mcp.ToServer, "tasks/update",
+		`{"taskId":"t-1","inputResponses":{"who":{"action":"accept","content":{"who":"Ada"}}}}`,
+		`{}`},
+	{mcp.ToClient, "sampling/createMessage",
+		`{"messages":[{"role":"user","content":{"type":"text","text":"Is it sunny?"}}],"systemPrompt":"Be short.","maxTokens":100}`,
 		`{"role":"assistant","content":{"type":"text","text":"Yes."},"model":"a-model","stopReason":"endTurn"}`},
-	{mcp.ToClient, "elicitation/create", `{"message":"Which town?","requestedSchema":{"type":"object","properties":{"town":{"type":"string"}}}}`, `{"action":"accept","content":{"town":"Oslo"}}`},
+	{mcp.ToClient, "elicitation/create",
+		`{"message":"Which town?","requestedSchema":{"type":"object","properties":{"town":{"type":"string"}}}}`, `{"action":"accept","content":{"town":"Oslo"}}`},
 	{mcp.ToClient, "roots/list", `{}`, `{"roots":[{"uri":"file:///srv","name":"srv"}]}`},
 	{mcp.ToServer, "notifications/initialized", `{}`, ""},
 	{mcp.ToServer, "notifications/cancelled", `{"requestId":6,"reason":"the user went away"}`, ""},
 	{mcp.ToServer, "notifications/progress", `{"progressToken":8,"progress":0.5}`, ""},
-	{mcp.ToClient, "notifications/progress", `{"progressToken":7,"progress":1,"total":3,"message":"one of three"}`, ""},
-	{mcp.ToClient, "notifications/message", `{"level":"info","logger":"weather","data":` + text + `}`, ""},
+	{mcp.ToClient, "notifications/progress",
+		`{"progressToken":7,"progress":1,"total":3,"message":"one of three"}`, ""},
+	{mcp.ToClient, "notifications/message", `{"level":"info","logger":"weather","data":` + text +
+		`}`, ""},
 	{mcp.ToClient, "notifications/tools/list_changed", `{}`, ""},
 	{mcp.ToClient, "notifications/prompts/list_changed", `{}`, ""},
 	{mcp.ToClient, "notifications/resources/list_changed", `{}`, ""},
@@ -84,24 +111,30 @@ var ordinary = []struct {
 	{mcp.ToServer, "notifications/roots/list_changed", `{}`, ""},
 	{mcp.ToClient, "notifications/elicitation/complete", `{"elicitationId":"e-1"}`, ""},
 	{mcp.ToClient, "notifications/tasks/status", `{"taskId":"t-1","status":"completed"}`, ""},
-	{mcp.ToClient, "notifications/tasks", `{"taskId":"t-1","status":"completed","result":{"content":[{"type":"text","text":` + text + `}]}}`, ""},
-	{mcp.ToClient, "notifications/subscriptions/acknowledged", `{"notifications":{"toolsListChanged":true}}`, ""},
+	{mcp.ToClient, "notifications/tasks",
+		`{"taskId":"t-1","status":"completed","result":{"content":[{"type":"text","text":` + text +
+			`}]}}`, ""},
+	{mcp.ToClient, "notifications/subscriptions/acknowledged",
+		`{"notifications":{"toolsListChanged":true}}`, ""},
 	{mcp.ToServer, "acme/inventory", `{"shelf":"B"}`, `{"count":3}`}, // no revision knows it
 }
 
 // large is a body's text in 5 MiB of lines that people write.
 func large() string {
-	const line = "The quick brown fox reads /srv/data/report.txt, counts 1024 words and writes them down again.\n"
+	const line = "The quick brown fox reads /srv/data/report.txt, counts 1024 words and writes " +
+		"them down again.\n"
 	return strings.Repeat(line, 5<<20/len(line)+1)
 }
 
 // messagesOf are a call, a result, an error and a notification about value, a JSON value.
 func messagesOf(value string) []*mcp.Message {
 	call := parse(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":{"message":` + value + `}}}`)
-	call.To, call.Session, call.Exchange, call.Server, call.Name = mcp.ToServer, "sdktest", "1", "everything", "echo"
+	call.To, call.Session, call.Exchange, call.Server, call.Name = mcp.ToServer,
+		"sdktest", "1", "everything", "echo"
 	var all = []*mcp.Message{call}
 	for _, raw := range []string{
-		`{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":` + value + `}],"structuredContent":{"said":` + value + `}}}`,
+		`{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":` + value +
+			`}],"structuredContent":{"said":` + value + `}}}`,
 		`{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"no","data":` + value + `}}`,
 	} {
 		a := with(parse(raw), call)
@@ -117,17 +150,19 @@ func messagesOf(value string) []*mcp.Message {
 func oddities() map[string]string {
 	const deep = 180 // below what messages may have
 	return map[string]string{
-		"nothing":                 `null`,
-		"an empty object":         `{}`,
-		"an empty text":           `""`,
-		"empty names":             `{"":{"":""}}`,
-		"a name of a pointer":     `{"/":1,"~":2,"~1":3,"a/b":{"~0":4},"0":5,"-":6}`,
-		"a lone surrogate":        `"before \ud83d after \udc00"`,
-		"all of them escaped":     `"\u0000\u001f\u007f\u0041\n\t\\\/\""`,
-		"a NUL and a bell":        `{"a":"x\u0000y\u0007z"}`,
-		"a huge number":           `[1e999999,-1E-999999,` + strings.Repeat("9", 4000) + `,0.` + strings.Repeat("0", 4000) + `1,-0,1E+2]`,
-		"deep arrays":             strings.Repeat("[", deep) + strings.Repeat("]", deep),
-		"deep objects":            strings.Repeat(`{"a":`, deep) + `"b"` + strings.Repeat("}", deep),
+		"nothing":             `null`,
+		"an empty object":     `{}`,
+		"an empty text":       `""`,
+		"empty names":         `{"":{"":""}}`,
+		"a name of a pointer": `{"/":1,"~":2,"~1":3,"a/b":{"~0":4},"0":5,"-":6}`,
+		"a lone surrogate":    `"before \ud83d after \udc00"`,
+		"all of them escaped": `"\u0000\u001f\u007f\u0041\n\t\\\/\""`,
+		"a NUL and a bell":    `{"a":"x\u0000y\u0007z"}`,
+		"a huge number": `[1e999999,-1E-999999,` + strings.Repeat("9",
+			4000) + `,0.` + strings.Repeat("0", 4000) + `1,-0,1E+2]`,
+		"deep arrays": strings.Repeat("[", deep) + strings.Repeat("]", deep),
+		"deep objects": strings.Repeat(`{"a":`, deep) + `"b"` + strings.Repeat("}",
+			deep),
 		"100,000 elements":        "[" + strings.Repeat(`"a",`, 100_000) + `"a"]`,
 		"10,000 members":          manyMembers(10_000),
 		"a name of 64 KiB":        `{"` + strings.Repeat("n", 64<<10) + `":1}`,
@@ -149,11 +184,14 @@ func manyMembers(n int) string {
 // bodiless are messages whose body is absent, null, or not what their method has.
 func bodiless() []*mcp.Message {
 	var all []*mcp.Message
-	for _, method := range []string{"tools/call", "resources/read", "prompts/get", "completion/complete", "sampling/createMessage", "tasks/get", "initialize", "acme/inventory"} {
+	for _, method := range []string{"tools/call", "resources/read", "prompts/get",
+		"completion/complete", "sampling/createMessage", "tasks/get", "initialize",
+		"acme/inventory"} {
 		for _, raw := range []string{
 			`{"jsonrpc":"2.0","id":1,"method":"` + method + `"}`,
 			`{"jsonrpc":"2.0","id":1,"method":"` + method + `","params":null}`,
-			`{"jsonrpc":"2.0","id":1,"method":"` + method + `","params":{"name":7,"uri":[],"arguments":"text","ref":null,"messages":{},"_meta":3}}`,
+			`{"jsonrpc":"2.0","id":1,"method":"` + method +
+				`","params":{"name":7,"uri":[],"arguments":"text","ref":null,"messages":{},"_meta":3}}`,
 			`{"jsonrpc":"2.0","id":1,"result":null}`,
 			`{"jsonrpc":"2.0","id":1,"result":{"content":"text","contents":{},"messages":7,"tools":null,"structuredContent":[],"_meta":[]}}`,
 			`{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":""}}`,
@@ -163,7 +201,8 @@ func bodiless() []*mcp.Message {
 				if err != nil {
 					continue // nobody will ever see it
 				}
-				m.To, m.Method, m.Session, m.Exchange, m.Server = to, method, "sdktest", "1", "everything"
+				m.To, m.Method, m.Session, m.Exchange, m.Server = to, method,
+					"sdktest", "1", "everything"
 				all = append(all, m)
 			}
 		}

@@ -12,10 +12,12 @@ import (
 	"gatekit/plugins/sdk"
 )
 
-// Run holds p, with a configuration, against the contract. samples are messages that a stage of this configuration does something about.
+// Run holds p, with a configuration, against the contract. samples are messages that a stage of
+// this configuration does something about.
 func Run(t *testing.T, p sdk.Plugin, config string, samples ...*mcp.Message) {
 	t.Helper()
-	s := suite{p: p, config: []byte(config), samples: samples, patience: 30 * time.Second, grace: 3 * time.Second}
+	s := suite{p: p, config: []byte(config), samples: samples, patience: 30 * time.Second,
+		grace: 3 * time.Second}
 	for _, c := range checks {
 		t.Run(c.name, func(t *testing.T) { c.check(s, t) })
 	}
@@ -45,7 +47,8 @@ type suite struct {
 	config  []byte
 	samples []*mcp.Message
 
-	// patience is how long a stage may take for a message, and grace how long to see that its context has ended. They are long, so that no slow machine fails a good stage.
+	// patience is how long a stage may take for a message, and grace how long to see that its
+	// context has ended. They are long, so that no slow machine fails a good stage.
 	patience, grace time.Duration
 }
 
@@ -123,7 +126,8 @@ func (s suite) sent(m *mcp.Message) *mcp.Message {
 func with(body, m *mcp.Message) mcp.Message {
 	c := *body
 	c.To, c.Session, c.Principal, c.Exchange = m.To, m.Session, m.Principal, m.Exchange
-	c.Method, c.Server, c.Name, c.Request, c.CarriesInput = m.Method, m.Server, m.Name, m.Request, m.CarriesInput
+	c.Method, c.Server, c.Name, c.Request, c.CarriesInput = m.Method, m.Server, m.Name, m.Request,
+		m.CarriesInput
 	return c
 }
 
@@ -148,11 +152,13 @@ func (s suite) judge(ctx context.Context, stage sdk.Stage, m *mcp.Message) judge
 	})
 	m = s.sent(m)
 	first := &firstOutcome{}
-	p := pipeline.New(first, pipeline.Options{}, pipeline.StageConfig{Name: s.p.Name, Stage: seen, Wants: s.wants(stage), Timeout: s.patience})
+	p := pipeline.New(first, pipeline.Options{}, pipeline.StageConfig{Name: s.p.Name, Stage: seen,
+		Wants: s.wants(stage), Timeout: s.patience})
 	_, err := p.Pass(ctx, m)
 	var denied *pipeline.Denied
 	if errors.As(err, &denied) && denied.Err != nil {
-		return judged{asked: true, action: "deny", fault: denied.Err} // the stage may still run: what it writes is not looked at
+		// the stage may still run: what it writes is not looked at
+		return judged{asked: true, action: "deny", fault: denied.Err}
 	}
 	j.action, j.after = first.outcome.Action, first.outcome.After
 	return j

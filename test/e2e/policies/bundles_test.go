@@ -28,8 +28,8 @@ func denying(t *testing.T, revision, tool string, by *bundles.Key) []byte {
 	rego := "package gatekit.acme\n\ndeny contains \"no\" if { input.method == \"tools/call\"; " +
 		"input.name in data.acme.refused }\n\nhide contains item.name if { some item in " +
 		"input.items; item.name in data.acme.refused }\n"
-	return bundles.Pack(t, revision, map[string]string{"acme.rego": rego,
-		"data.json": fmt.Sprintf(`{"acme":{"refused":[%q]}}`, tool)}, &bundles.Signature{By: by,
+	return bundles.Build(t, revision, map[string]string{"acme.rego": rego,
+		"data.json": fmt.Sprintf(`{"acme":{"refused":[%q]}}`, tool)}, &bundles.Signature{Key: by,
 		ID: "acme"})
 }
 
@@ -68,7 +68,7 @@ func TestASignedBundleInAFile(t *testing.T) {
 					bundle []byte
 				}{
 					{"failed to verify JWT signature", denying(t, "two", "echo", other)},
-					{"digest mismatch", bundles.Change(t, denying(t, "two", "log", key),
+					{"digest mismatch", bundles.Rewrite(t, denying(t, "two", "log", key),
 						func(name, text string) (string, string) {
 							return name, strings.Replace(text, `"no"`, `"on"`, 1)
 						})},
@@ -201,10 +201,10 @@ func TestBundlesOfAServerAreSwappedWithoutLosingACall(t *testing.T) {
 	defer g.CallRepeatedly(4, harness.EchoAndDeniedLog(t, &calls))()
 	client := g.Client("2025-11-25")
 	both := func(revision string) []byte { // the second refuses what the first does, and more
-		return bundles.Pack(t, revision, map[string]string{
+		return bundles.Build(t, revision, map[string]string{
 			"acme.rego": "package gatekit.acme\n\ndeny contains \"no\" if { input.method == " +
 				"\"tools/call\"; input.name in {\"log\", \"self\"} }\n",
-		}, &bundles.Signature{By: key, ID: "acme"})
+		}, &bundles.Signature{Key: key, ID: "acme"})
 	}
 	for _, bad := range []struct {
 		why    string
@@ -213,8 +213,8 @@ func TestBundlesOfAServerAreSwappedWithoutLosingACall(t *testing.T) {
 		{"failed to verify JWT signature", denying(t, "two", "echo", other)},
 		{"it is no bundle", []byte("<html>")},
 		{"undefined ref: input.nmae",
-			bundles.Pack(t, "two", map[string]string{"acme.rego": "package gatekit.acme\n\ndeny " +
-				"contains \"no\" if input.nmae == \"log\"\n"}, &bundles.Signature{By: key,
+			bundles.Build(t, "two", map[string]string{"acme.rego": "package gatekit.acme\n\ndeny " +
+				"contains \"no\" if input.nmae == \"log\"\n"}, &bundles.Signature{Key: key,
 				ID: "acme"})},
 	} {
 		c.has(bad.bundle)
@@ -294,7 +294,7 @@ func TestAStartWithoutTheBundleServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	harness.ReplaceFile(t, kept, bundles.Change(t, b, func(name, text string) (string, string) {
+	harness.ReplaceFile(t, kept, bundles.Rewrite(t, b, func(name, text string) (string, string) {
 		return name, strings.Replace(text, `"log"`, `"xxx"`, 1)
 	}))
 	g, client := harness.SpawnStdio(t, config, "2025-11-25")

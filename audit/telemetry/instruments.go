@@ -30,10 +30,10 @@ type ServerState struct {
 
 // PluginState is how the process of a plugin, or of several, is.
 type PluginState struct {
-	Name            string
-	Up              bool
-	Starts          int // since Gatekit's
-	PendingRequests int // questions that it has not answered
+	Name     string
+	Up       bool
+	Starts   int // since Gatekit's
+	InFlight int // questions that it has not answered
 	// questions in a row without a verdict in time; when there are too many it is killed
 	ConsecutiveTimeouts int
 }
@@ -159,7 +159,7 @@ func (t *Telemetry) gauges(m metric.Meter) error {
 				of := metric.WithAttributes(attribute.String(keyPlugin, p.Name))
 				o.ObserveInt64(up, one(p.Up), of)
 				o.ObserveInt64(starts, int64(p.Starts), of)
-				o.ObserveInt64(active, int64(p.PendingRequests), of)
+				o.ObserveInt64(active, int64(p.InFlight), of)
 				o.ObserveInt64(late, int64(p.ConsecutiveTimeouts), of)
 			}
 		}

@@ -1,61 +1,62 @@
 package pii
 
-// word is what a word near a number says about it.
-type word uint32
+// topic is what a word near a number says about it.
+type topic uint32
 
 const (
-	wPhone word = 1 << iota
-	wCard
-	wIP
-	wVersion
-	wOther // a number of something that is no person: an order, a part, a build
-	wAccount
-	wID // some national id
-	wSSN
-	wNINO
-	wNHS
-	wSIN
-	wSteuer
-	wNIR
-	wSpain
-	wFiscale
-	wBSN
-	wPESEL
-	wPersonnummer
-	wBelgium
-	wCPF
-	wAadhaar
+	topicPhone topic = 1 << iota
+	topicCard
+	topicIP
+	topicVersion
+	topicOther // a number of something that is no person: an order, a part, a build
+	topicAccount
+	topicID // some national id
+	topicSSN
+	topicNINO
+	topicNHS
+	topicSIN
+	topicSteuerID
+	topicNIR
+	topicSpain
+	topicFiscale
+	topicBSN
+	topicPESEL
+	topicPersonnummer
+	topicBelgium
+	topicCPF
+	topicAadhaar
 
-	wIDs = wID | wSSN | wNINO | wNHS | wSIN | wSteuer | wNIR | wSpain | wFiscale | wBSN | wPESEL | wPersonnummer | wBelgium | wCPF | wAadhaar
+	topicAnyID = topicID | topicSSN | topicNINO | topicNHS | topicSIN | topicSteuerID | topicNIR | topicSpain | topicFiscale | topicBSN | topicPESEL | topicPersonnummer | topicBelgium | topicCPF | topicAadhaar
 )
 
-// vocabulary is what is asked for each word, in lower case. The words of names like "phoneNumber"
+// topicsByWord is what is asked for each word, in lower case. The words of names like "phoneNumber"
 // and "client_ip" are words of their own.
-var vocabulary = func() map[string]word {
-	v := map[string]word{}
-	for w, words := range map[word][]string{
-		wPhone: {"phone", "phones", "telephone", "tel", "telefon", "telefono", "teléfono",
+var topicsByWord = func() map[string]topic {
+	v := map[string]topic{}
+	for w, words := range map[topic][]string{
+		topicPhone: {"phone", "phones", "telephone", "tel", "telefon", "telefono", "teléfono",
 			"telefone", "téléphone", "mobile", "mobil", "mobilfunk", "móvil", "movil", "cell",
 			"cellphone", "cellular", "fax", "call", "dial", "sms", "whatsapp", "handy",
 			"handynummer", "rufnummer", "telefonnummer", "portable", "gsm", "ph", "msisdn",
 			"hotline", "voicemail", "ring", "contact", "cel", "celular", "komórka", "mob", "reach"},
-		wCard: {"card", "cards", "credit", "debit", "visa", "mastercard", "amex", "cc", "pan",
+		topicCard: {"card", "cards", "credit", "debit", "visa", "mastercard", "amex", "cc", "pan",
 			"karte", "kreditkarte", "kartennummer", "carte", "tarjeta", "cartão", "carta",
 			"discover",
 			"jcb", "maestro", "unionpay", "cvv", "cvc", "ccnum", "cardnumber", "creditcard",
 			"diners"},
-		wIP: {"ip", "ips", "ipaddress", "ipaddr", "ipv", "address", "addr", "host", "hosts",
+		topicIP: {"ip", "ips", "ipaddress", "ipaddr", "ipv", "address", "addr", "host", "hosts",
 			"client", "remote", "server", "ping", "dns", "gateway", "subnet", "inet", "peer", "src",
 			"dst", "destination", "connect", "connected", "connection", "login", "logged", "ssh",
 			"listen", "nameserver", "forwarded", "whois", "firewall", "blocked", "banned", "ban",
 			"visitor", "bind", "adresse", "direccion", "network", "netmask", "resolved", "resolves",
 			"traceroute", "cidr", "accept", "accepted", "session"},
-		wVersion: {"version", "versions", "ver", "v", "release", "releases", "released", "upgrade",
+		topicVersion: {"version", "versions", "ver", "v", "release", "releases", "released",
+			"upgrade",
 			"upgraded", "upgrading", "update", "build", "firmware", "section", "chapter", "clause",
 			"oid",
 			"package", "dependency", "driver", "chrome", "chromium", "sdk", "runtime", "assembly",
 			"changelog", "tag", "agent", "mozilla", "msie", "edge", "safari", "schema"},
-		wOther: {"order", "orders", "invoice", "isbn", "issn", "sku", "serial", "tracking",
+		topicOther: {"order", "orders", "invoice", "isbn", "issn", "sku", "serial", "tracking",
 			"ticket", "uuid", "guid", "commit", "hash", "sha", "checksum", "build", "version",
 			"port", "epoch", "timestamp",
 			"ts", "part", "batch", "lot", "amount", "total", "price", "usd", "eur", "bytes", "size",
@@ -67,25 +68,25 @@ var vocabulary = func() map[string]word {
 			"barcode", "nonce", "seed", "snowflake", "coordinates", "lat", "lon", "latitude",
 			"longitude", "pid", "inode", "counter", "population", "item", "article", "product",
 			"seq", "sequence", "job", "run", "cve", "cwe", "ghsa", "rfc", "orcid", "pmid"},
-		wAccount: {"iban", "konto", "account", "bic", "swift", "bank", "rekening", "compte",
+		topicAccount: {"iban", "konto", "account", "bic", "swift", "bank", "rekening", "compte",
 			"cuenta", "conto", "kontonummer", "bankverbindung"},
-		wID:   {"national", "citizen", "nationalid", "identity"},
-		wSSN:  {"ssn", "ssns", "social", "socialsecurity", "taxpayer"},
-		wNINO: {"nino", "ni", "insurance", "nin"},
-		wNHS:  {"nhs", "patient"},
-		wSIN:  {"sin", "social", "nas"},
-		wSteuer: {"steuer", "steuerid", "idnr", "steueridnr", "steueridentifikationsnummer",
+		topicID:   {"national", "citizen", "nationalid", "identity"},
+		topicSSN:  {"ssn", "ssns", "social", "socialsecurity", "taxpayer"},
+		topicNINO: {"nino", "ni", "insurance", "nin"},
+		topicNHS:  {"nhs", "patient"},
+		topicSIN:  {"sin", "social", "nas"},
+		topicSteuerID: {"steuer", "steuerid", "idnr", "steueridnr", "steueridentifikationsnummer",
 			"identifikationsnummer", "idnummer", "tin", "finanzamt", "steuernummer"},
-		wNIR:          {"nir", "insee", "sécu", "secu", "sécurité", "securite"},
-		wSpain:        {"dni", "nif", "nie", "documento", "identidad", "extranjero"},
-		wFiscale:      {"fiscale", "codice", "cf"},
-		wBSN:          {"bsn", "burgerservicenummer", "sofinummer", "sofi", "burgerservice"},
-		wPESEL:        {"pesel"},
-		wPersonnummer: {"personnummer", "personnr", "pnr", "samordningsnummer", "personal"},
-		wBelgium: {"rijksregister", "rijksregisternummer", "registre", "insz", "niss", "nrn",
+		topicNIR:          {"nir", "insee", "sécu", "secu", "sécurité", "securite"},
+		topicSpain:        {"dni", "nif", "nie", "documento", "identidad", "extranjero"},
+		topicFiscale:      {"fiscale", "codice", "cf"},
+		topicBSN:          {"bsn", "burgerservicenummer", "sofinummer", "sofi", "burgerservice"},
+		topicPESEL:        {"pesel"},
+		topicPersonnummer: {"personnummer", "personnr", "pnr", "samordningsnummer", "personal"},
+		topicBelgium: {"rijksregister", "rijksregisternummer", "registre", "insz", "niss", "nrn",
 			"rrn", "nationaal"},
-		wCPF:     {"cpf", "contribuinte", "pessoa"},
-		wAadhaar: {"aadhaar", "aadhar", "adhaar", "uidai", "uid", "आधार"},
+		topicCPF:     {"cpf", "contribuinte", "pessoa"},
+		topicAadhaar: {"aadhaar", "aadhar", "adhaar", "uidai", "uid", "आधार"},
 	} {
 		for _, s := range words {
 			v[s] |= w
@@ -96,28 +97,28 @@ var vocabulary = func() map[string]word {
 
 // How far a word may be from its number, in bytes.
 const (
-	wordsBefore = 48
-	wordsAfter  = 24
+	contextBefore = 48
+	contextAfter  = 24
 )
 
-// sense is what the words near a number say: for, against, or nothing.
-type sense int8
+// evidence is what the words near a number say: for, against, or nothing.
+type evidence int8
 
 const (
-	against sense = iota - 1
-	silent
-	inFavour
+	contradicts evidence = iota - 1
+	neutral
+	supports
 )
 
-// says is the sense of the nearest word about s[from:to]: of those before it, of the name of its
-// member, of those after it.
-func (t *search) says(from, to int, pro, contra word) sense {
+// contextEvidence is the sense of the nearest word about s[from:to]: of those before it, of the
+// name of its member, of those after it.
+func (t *search) contextEvidence(from, to int, pro, contra topic) evidence {
 	for end := from; end > 0; {
-		w, start := wordBefore(t.s, end, max(0, from-wordsBefore))
+		w, start := wordBefore(t.text, end, max(0, from-contextBefore))
 		if start < 0 {
 			break
 		}
-		if v := about(w, pro, contra); v != silent {
+		if v := evidenceOf(w, pro, contra); v != neutral {
 			return v
 		}
 		end = start
@@ -128,79 +129,79 @@ func (t *search) says(from, to int, pro, contra word) sense {
 			if start < 0 {
 				break
 			}
-			if v := about(w, pro, contra); v != silent {
+			if v := evidenceOf(w, pro, contra); v != neutral {
 				return v
 			}
 			end = start
 		}
 	}
-	limit := min(len(t.s), to+wordsAfter)
+	limit := min(len(t.text), to+contextAfter)
 	for i := to; i < limit; {
-		if !inWord(t.s[i]) {
+		if !isWordByte(t.text[i]) {
 			i++
 			continue
 		}
 		end := i
-		for end < len(t.s) && end-i < maxWord && inWord(t.s[end]) {
+		for end < len(t.text) && end-i < maxWordLength && isWordByte(t.text[end]) {
 			end++
 		}
-		w, _ := wordBefore(t.s, end, i)
-		if about(w, pro, 0) == inFavour {
-			return inFavour
+		w, _ := wordBefore(t.text, end, i)
+		if evidenceOf(w, pro, 0) == supports {
+			return supports
 		}
 		i = end
 	}
-	return silent
+	return neutral
 }
 
-func about(w string, pro, contra word) sense {
-	switch is := vocabulary[w]; {
+func evidenceOf(w string, pro, contra topic) evidence {
+	switch is := topicsByWord[w]; {
 	case is&pro != 0:
-		return inFavour
+		return supports
 	case is&contra != 0:
-		return against
+		return contradicts
 	}
-	return silent
+	return neutral
 }
 
-const maxWord = 40
+const maxWordLength = 40
 
-func inWord(c byte) bool { return letter(c) || c >= 0x80 }
+func isWordByte(c byte) bool { return isLetter(c) || c >= 0x80 }
 
 // wordBefore is the last word, in lower case, of s[floor:end], and where it begins; below 0 when
 // there is none. A capital after a small letter begins a word, and so does one before a small
 // letter.
 func wordBefore(s string, end, floor int) (string, int) {
-	for end > floor && !inWord(s[end-1]) {
+	for end > floor && !isWordByte(s[end-1]) {
 		end--
 	}
 	if end == floor {
 		return "", -1
 	}
 	i := end - 1
-	for i > floor && end-i < maxWord && inWord(s[i-1]) {
-		if capital(s[i]) && (!capital(s[i-1]) || i+1 < end && !capital(s[i+1])) {
+	for i > floor && end-i < maxWordLength && isWordByte(s[i-1]) {
+		if isUpper(s[i]) && (!isUpper(s[i-1]) || i+1 < end && !isUpper(s[i+1])) {
 			break
 		}
 		i--
 	}
-	var b [maxWord]byte
+	var b [maxWordLength]byte
 	for k := range end - i {
 		c := s[i+k]
-		if capital(c) {
+		if isUpper(c) {
 			c += 'a' - 'A'
 		}
 		b[k] = c
 	}
-	return known(b[:end-i]), i
+	return knownWord(b[:end-i]), i
 }
 
-// known is the word if the vocabulary has it, without a copy of what it has not.
-func known(b []byte) string {
-	if _, ok := vocabulary[string(b)]; !ok {
+// knownWord is the word if the vocabulary has it, without a copy of what it has not.
+func knownWord(b []byte) string {
+	if _, ok := topicsByWord[string(b)]; !ok {
 		return ""
 	}
 	return string(b)
 }
 
-func capital(c byte) bool { return c >= 'A' && c <= 'Z' }
+func isUpper(c byte) bool { return c >= 'A' && c <= 'Z' }

@@ -1,61 +1,63 @@
 package pii
 
-// mixed looks for what has letters and digits in one word. The digits s[i:end] are behind a letter.
-func (t *search) mixed(i, end int) int {
-	s := t.s
-	if t.on[iban] {
-		if to, ok := t.account(i); ok {
+// findLetterDigits looks for what has letters and digits in one word. The digits s[i:end] are
+// behind a letter.
+func (t *search) findLetterDigits(i, end int) int {
+	s := t.text
+	if t.enabled[kindIBAN] {
+		if to, ok := t.findIBAN(i); ok {
 			return to
 		}
 	}
-	if !t.on[nationalID] {
+	if !t.enabled[kindNationalID] {
 		return end
 	}
-	if t.nationals[gbNINO] && i > 1 && letter(s[i-2]) && free(s, i-2) {
-		if to, ok := t.nino(i-2, i); ok {
+	if t.enabledIDs[gbNINO] && i > 1 && isLetter(s[i-2]) && isWordStart(s, i-2) {
+		if to, ok := t.findNINO(i-2, i); ok {
 			return to
 		}
 	}
-	if t.nationals[esNIE] && end-i >= 7 && free(s, i-1) {
-		if to, ok := t.nie(i-1, i); ok {
+	if t.enabledIDs[esNIE] && end-i >= 7 && isWordStart(s, i-1) {
+		if to, ok := t.findNIE(i-1, i); ok {
 			return to
 		}
 	}
-	if t.nationals[itCodiceFiscale] && i > 5 && letter(s[i-6]) {
-		if to, ok := t.codiceFiscale(i); ok {
+	if t.enabledIDs[itCodiceFiscale] && i > 5 && isLetter(s[i-6]) {
+		if to, ok := t.findCodiceFiscale(i); ok {
 			return to
 		}
 	}
 	return end
 }
 
-// afterLetters looks for what has letters, a spacer, and the digits s[i:end].
-func (t *search) afterLetters(i, end int) (int, bool) {
-	s := t.s
-	if !t.on[nationalID] || i < 2 || s[i-1] != ' ' && s[i-1] != '-' || !letter(s[i-2]) {
+// findSpacedLetterDigits looks for what has letters, a spacer, and the digits s[i:end].
+func (t *search) findSpacedLetterDigits(i, end int) (int, bool) {
+	s := t.text
+	if !t.enabled[kindNationalID] || i < 2 || s[i-1] != ' ' && s[i-1] != '-' || !isLetter(s[i-2]) {
 		return 0, false
 	}
 	switch {
-	case t.nationals[gbNINO] && i > 2 && (end-i == 2 || end-i == 6) && letter(s[i-3]) && free(s,
-		i-3):
-		return t.nino(i-3, i)
-	case t.nationals[esNIE] && end-i == 7 && free(s, i-2):
-		return t.nie(i-2, i)
-	case t.nationals[itCodiceFiscale] && end-i == 2 && i > 4 && letter(s[i-4]):
-		return t.codiceFiscale(i)
+	case t.enabledIDs[gbNINO] && i > 2 && (end-i == 2 || end-i == 6) && isLetter(s[i-3]) &&
+		isWordStart(s,
+			i-3):
+		return t.findNINO(i-3, i)
+	case t.enabledIDs[esNIE] && end-i == 7 && isWordStart(s, i-2):
+		return t.findNIE(i-2, i)
+	case t.enabledIDs[itCodiceFiscale] && end-i == 2 && i > 4 && isLetter(s[i-4]):
+		return t.findCodiceFiscale(i)
 	}
 	return 0, false
 }
 
-// nino looks for a British National Insurance number: two letters at from, six digits from i on, a
-// letter.
-func (t *search) nino(from, i int) (int, bool) {
-	s, k := t.s, i
+// findNINO looks for a British National Insurance number: two letters at from, six digits from i
+// on, a letter.
+func (t *search) findNINO(from, i int) (int, bool) {
+	s, k := t.text, i
 	for n := range 6 {
 		if n > 0 && n%2 == 0 && k < len(s) && (s[k] == ' ' || s[k] == '-') {
 			k++
 		}
-		if k >= len(s) || !digit(s[k]) {
+		if k >= len(s) || !isDigit(s[k]) {
 			return 0, false
 		}
 		k++
@@ -64,27 +66,28 @@ func (t *search) nino(from, i int) (int, bool) {
 	if k+1 < len(s) && (s[k] == ' ' || s[k] == '-') {
 		k++
 	}
-	suffix := k < len(s) && s[k]&^0x20 >= 'A' && s[k]&^0x20 <= 'D' && ends(s, k+1)
+	suffix := k < len(s) && s[k]&^0x20 >= 'A' && s[k]&^0x20 <= 'D' && isWordEnd(s, k+1)
 	if suffix {
 		to = k + 1
 	}
 	a, b := s[from]&^0x20, s[from+1]&^0x20
-	if within("DFIQUV", a) || within("DFIQUVO", b) || within("BGGBNKKNTNNTZZ", a) && ninoNever(a,
-		b) || !ends(s, to) {
+	if containsByte("DFIQUV", a) || containsByte("DFIQUVO", b) || containsByte("BGGBNKKNTNNTZZ",
+		a) && isUnusedNINOPrefix(a,
+		b) || !isWordEnd(s, to) {
 		return 0, false
 	}
-	more := nothing
-	if !suffix || !capital(s[from]) || !capital(s[from+1]) || !capital(s[to-1]) {
-		more = aWord
+	more := noContext
+	if !suffix || !isUpper(s[from]) || !isUpper(s[from+1]) || !isUpper(s[to-1]) {
+		more = wordNearby
 	}
-	if !t.has(&nationals[gbNINO], more, from, to) {
+	if !t.meets(&idFormats[gbNINO], more, from, to) {
 		return 0, false
 	}
-	return t.found(nationalID, "gb-nino", from, to), true
+	return t.report(kindNationalID, "gb-nino", from, to), true
 }
 
-// ninoNever says that the letters are kept for other things.
-func ninoNever(a, b byte) bool {
+// isUnusedNINOPrefix says that the letters are kept for other things.
+func isUnusedNINOPrefix(a, b byte) bool {
 	switch string([]byte{a, b}) {
 	case "BG", "GB", "NK", "KN", "TN", "NT", "ZZ":
 		return true
@@ -92,17 +95,17 @@ func ninoNever(a, b byte) bool {
 	return false
 }
 
-// nie looks for the id of a foreigner in Spain: X, Y or Z at from, seven digits from i on, a
+// findNIE looks for the id of a foreigner in Spain: X, Y or Z at from, seven digits from i on, a
 // letter.
-func (t *search) nie(from, i int) (int, bool) {
-	s := t.s
+func (t *search) findNIE(from, i int) (int, bool) {
+	s := t.text
 	first := s[from]&^0x20 - 'X'
 	if first > 2 || i+8 > len(s) {
 		return 0, false
 	}
 	n := int(first)
 	for _, c := range []byte(s[i : i+7]) {
-		if !digit(c) {
+		if !isDigit(c) {
 			return 0, false
 		}
 		n = n*10 + int(c-'0')
@@ -111,29 +114,29 @@ func (t *search) nie(from, i int) (int, bool) {
 	if to+1 < len(s) && s[to] == '-' {
 		to++
 	}
-	if !letter(s[to]) || !ends(s, to+1) || s[to]&^0x20 != spanish[n%23] {
+	if !isLetter(s[to]) || !isWordEnd(s, to+1) || s[to]&^0x20 != dniLetters[n%23] {
 		return 0, false
 	}
-	more := nothing
-	if !capital(s[from]) || !capital(s[to]) {
-		more = aWord
+	more := noContext
+	if !isUpper(s[from]) || !isUpper(s[to]) {
+		more = wordNearby
 	}
-	if !t.has(&nationals[esNIE], more, from, to+1) {
+	if !t.meets(&idFormats[esNIE], more, from, to+1) {
 		return 0, false
 	}
-	return t.found(nationalID, "es-nie", from, to+1), true
+	return t.report(kindNationalID, "es-nie", from, to+1), true
 }
 
-// codiceFiscale looks for the Italian tax code whose digits of the year are at i: six letters,
+// findCodiceFiscale looks for the Italian tax code whose digits of the year are at i: six letters,
 // year, month, day, municipality, a check letter. Where two persons would have the same, digits are
 // written as letters, from the right; the years' come last, and are asked for here.
-func (t *search) codiceFiscale(i int) (int, bool) {
-	s, from := t.s, i
+func (t *search) findCodiceFiscale(i int) (int, bool) {
+	s, from := t.text, i
 	for n := 0; n < 6; n++ {
 		if from--; from > 0 && s[from] == ' ' && (n == 0 || n == 3) {
 			from--
 		}
-		if from < 0 || !letter(s[from]) {
+		if from < 0 || !isLetter(s[from]) {
 			return 0, false
 		}
 	}
@@ -143,35 +146,35 @@ func (t *search) codiceFiscale(i int) (int, bool) {
 		if k < len(s) && s[k] == ' ' && (n == 3 || n == 6 || n == 11) {
 			k++
 		}
-		if k >= len(s) || !alnum(s[k]) {
+		if k >= len(s) || !isAlnum(s[k]) {
 			return 0, false
 		}
-		if c[n] = s[k]; letter(s[k]) {
+		if c[n] = s[k]; isLetter(s[k]) {
 			c[n] &^= 0x20
 		}
 		k++
 	}
-	if !free(s, from) || !ends(s, k) || !fiscal(c) {
+	if !isWordStart(s, from) || !isWordEnd(s, k) || !isCodiceFiscale(c) {
 		return 0, false
 	}
-	return t.found(nationalID, "it-codice-fiscale", from, k), true
+	return t.report(kindNationalID, "it-codice-fiscale", from, k), true
 }
 
-// fiscal says whether c is a codice fiscale.
-func fiscal(c [16]byte) bool {
+// isCodiceFiscale says whether c is a codice fiscale.
+func isCodiceFiscale(c [16]byte) bool {
 	const form = "aaaaaannmnnannna"
 	for i := range c {
 		switch form[i] {
 		case 'a':
-			if digit(c[i]) {
+			if isDigit(c[i]) {
 				return false
 			}
 		case 'm':
-			if !within("ABCDEHLMPRST", c[i]) {
+			if !containsByte("ABCDEHLMPRST", c[i]) {
 				return false
 			}
 		case 'n':
-			if !digit(c[i]) && !within("LMNPQRSTUV", c[i]) {
+			if !isDigit(c[i]) && !containsByte("LMNPQRSTUV", c[i]) {
 				return false
 			}
 		}
@@ -179,35 +182,36 @@ func fiscal(c [16]byte) bool {
 	sum := 0
 	for i, x := range c[:15] {
 		n := int(x - 'A')
-		if digit(x) {
+		if isDigit(x) {
 			n = int(x - '0')
 		}
 		if i%2 == 0 {
-			n = fiscalOdd[n]
+			n = oddPositionValues[n]
 		}
 		sum += n
 	}
 	return c[15] == byte('A'+sum%26)
 }
 
-// fiscalOdd are the values of characters in odd places.
-var fiscalOdd = [26]int{1, 0, 5, 7, 9, 13, 15, 17, 19, 21, 2, 4, 18, 20, 11, 3, 6, 8, 12, 14, 16,
+// oddPositionValues are the values of characters in odd places.
+var oddPositionValues = [26]int{1, 0, 5, 7, 9, 13, 15, 17, 19, 21, 2, 4, 18, 20, 11, 3, 6, 8, 12,
+	14, 16,
 	10, 22, 25, 24, 23}
 
-// corsican says whether the digits s[i:end] may be the part of a French number before the letter of
-// a department of Corsica.
-func corsican(s string, i, end int) bool {
+// mayBeCorsican says whether the digits s[i:end] may be the part of a French number before the
+// letter of a department of Corsica.
+func mayBeCorsican(s string, i, end int) bool {
 	return end-i >= 1 && end-i <= 6 && s[end-1] == '2' && end+1 < len(s) && (s[end] == 'A' ||
-		s[end] == 'B') && (digit(s[end+1]) || class[s[end+1]]&isSpacer != 0)
+		s[end] == 'B') && (isDigit(s[end+1]) || byteClasses[s[end+1]]&spacerByte != 0)
 }
 
-// corsica looks for a French number of someone born in Corsica: 2A or 2B is the department. n is
-// the part before the letter.
-func (t *search) corsica(n *number) (int, bool) {
-	last := n.groups[n.n-1]
-	s, from, k := t.s, n.groups[0].from, last.to
-	if !t.on[nationalID] || !t.nationals[frNIR] || last.sum != 6 || n.digits[5] != 2 ||
-		k >= len(s) || s[k] != 'A' && s[k] != 'B' || !free(s, from) {
+// findCorsicanNIR looks for a French number of someone born in Corsica: 2A or 2B is the department.
+// n is the part before the letter.
+func (t *search) findCorsicanNIR(n *digitGroups) (int, bool) {
+	last := n.groups[n.count-1]
+	s, from, k := t.text, n.groups[0].from, last.to
+	if !t.enabled[kindNationalID] || !t.enabledIDs[frNIR] || last.total != 6 || n.digits[5] != 2 ||
+		k >= len(s) || s[k] != 'A' && s[k] != 'B' || !isWordStart(s, from) {
 		return 0, false
 	}
 	var d [15]byte
@@ -219,17 +223,18 @@ func (t *search) corsica(n *number) (int, bool) {
 	d[6] = 0
 	k++
 	for i := 7; i < len(d); i++ {
-		if k < len(s) && class[s[k]]&isSpacer != 0 {
+		if k < len(s) && byteClasses[s[k]]&spacerByte != 0 {
 			k++
 		}
-		if k >= len(s) || !digit(s[k]) {
+		if k >= len(s) || !isDigit(s[k]) {
 			return 0, false
 		}
 		d[i] = s[k] - '0'
 		k++
 	}
-	if !ends(s, k) || !nirBorn(d[:]) || 97-(value(d[:13])-less)%97 != value(d[13:]) {
+	if !isWordEnd(s, k) || !hasNIRBirth(d[:]) ||
+		97-(digitsValue(d[:13])-less)%97 != digitsValue(d[13:]) {
 		return 0, false
 	}
-	return t.found(nationalID, "fr-nir", from, k), true
+	return t.report(kindNationalID, "fr-nir", from, k), true
 }

@@ -2,11 +2,11 @@ package pii
 
 import "time"
 
-// code numbers the national ids.
-type code uint8
+// idCode numbers the national ids.
+type idCode uint8
 
 const (
-	beNational code = iota
+	beNational idCode = iota
 	brCPF
 	caSIN
 	deSteuerID
@@ -21,105 +21,125 @@ const (
 	plPESEL
 	sePersonnummer
 	usSSN
-	codes
+	numIDs
 )
 
-// need is what must be there beside a number that is right in itself, since many numbers are.
-type need uint8
+// requirement is what must be there beside a number that is right in itself, since many numbers
+// are.
+type requirement uint8
 
 const (
-	nothing need = iota
-	locale       // the country is among the locales, or a word
-	aWord        // a word like "ssn" near it
+	noContext    requirement = iota
+	localeOrWord             // the country is among the locales, or a word
+	wordNearby               // a word like "ssn" near it
 )
 
-// stateID is an id that states give to persons.
-type stateID struct {
-	code    code
-	name    string
-	country string
-	words   word
-	right   func(digits []byte) bool // of those that are digits only
-	length  []int                    // how many digits
-	shapes  []string                 // how it is written in groups
-	seps    string                   // what may be between them
-	grouped need                     // when it is written so
-	plain   need                     // when it is written in one
-	odd     need                     // when it is written in other groups
+// idFormat is an id that states give to persons.
+type idFormat struct {
+	code       idCode
+	name       string
+	country    string
+	topics     topic
+	isValid    func(digits []byte) bool // of those that are digits only
+	lengths    []int                    // how many digits
+	shapes     []string                 // how it is written in groups
+	separators string                   // what may be between them
+	grouped    requirement              // when it is written so
+	plain      requirement              // when it is written in one
+	odd        requirement              // when it is written in other groups
 	// specimen is one that is found in any case.
 	specimen string
 }
 
-var nationals = []stateID{
-	{code: beNational, name: "be-national-number", country: "BE", words: wBelgium, right: belgian,
-		length: []int{11}, shapes: []string{"2 2 2 3 2", "6 3 2", "6 5"}, seps: ".- /",
-		grouped: nothing, plain: locale, odd: aWord,
+var idFormats = []idFormat{
+	{code: beNational, name: "be-national-number", country: "BE", topics: topicBelgium,
+		isValid: isBelgianNumber,
+		lengths: []int{11}, shapes: []string{"2 2 2 3 2", "6 3 2", "6 5"}, separators: ".- /",
+		grouped: noContext, plain: localeOrWord, odd: wordNearby,
 		specimen: "85.07.30-033.28"},
-	{code: brCPF, name: "br-cpf", country: "BR", words: wCPF, right: cpf, length: []int{11},
-		shapes: []string{"3 3 3 2", "9 2"}, seps: ".-/ ", grouped: nothing, plain: locale,
-		odd: aWord, specimen: "529.982.247-25"},
-	{code: caSIN, name: "ca-sin", country: "CA", words: wSIN, right: sin, length: []int{9},
-		shapes: []string{"3 3 3"}, seps: "- .", grouped: locale, plain: aWord, odd: aWord,
+	{code: brCPF, name: "br-cpf", country: "BR", topics: topicCPF, isValid: isCPF,
+		lengths: []int{11},
+		shapes:  []string{"3 3 3 2", "9 2"}, separators: ".-/ ", grouped: noContext,
+		plain: localeOrWord,
+		odd:   wordNearby, specimen: "529.982.247-25"},
+	{code: caSIN, name: "ca-sin", country: "CA", topics: topicSIN, isValid: isSIN,
+		lengths: []int{9},
+		shapes:  []string{"3 3 3"}, separators: "- .", grouped: localeOrWord, plain: wordNearby,
+		odd:      wordNearby,
 		specimen: "SIN 130-692-544"},
-	{code: deSteuerID, name: "de-steuer-id", country: "DE", words: wSteuer, right: steuerID,
-		length: []int{11}, shapes: []string{"2 3 3 3"}, seps: " -.", grouped: nothing,
-		plain: locale, odd: aWord, specimen: "86 095 742 719"},
-	{code: esDNI, name: "es-dni", country: "ES", words: wSpain, length: []int{8},
-		shapes: []string{"2 3 3"}, seps: ".", grouped: nothing, plain: locale, odd: aWord,
+	{code: deSteuerID, name: "de-steuer-id", country: "DE", topics: topicSteuerID,
+		isValid: isSteuerID,
+		lengths: []int{11}, shapes: []string{"2 3 3 3"}, separators: " -.", grouped: noContext,
+		plain: localeOrWord, odd: wordNearby, specimen: "86 095 742 719"},
+	{code: esDNI, name: "es-dni", country: "ES", topics: topicSpain, lengths: []int{8},
+		shapes: []string{"2 3 3"}, separators: ".", grouped: noContext, plain: localeOrWord,
+		odd:      wordNearby,
 		specimen: "DNI 12345678Z"},
-	{code: esNIE, name: "es-nie", country: "ES", words: wSpain, specimen: "NIE X1234567L"},
-	{code: frNIR, name: "fr-nir", country: "FR", words: wNIR, right: nir, length: []int{15},
-		shapes: []string{"1 2 2 2 3 3 2", "13 2"}, seps: " -./", grouped: nothing, plain: nothing,
-		odd: aWord, specimen: "1 84 12 76 451 089 46"},
-	{code: gbNHS, name: "gb-nhs", country: "GB", words: wNHS, right: nhs, length: []int{10},
-		shapes: []string{"3 3 4"}, seps: " ", grouped: locale, plain: aWord, odd: aWord,
+	{code: esNIE, name: "es-nie", country: "ES", topics: topicSpain, specimen: "NIE X1234567L"},
+	{code: frNIR, name: "fr-nir", country: "FR", topics: topicNIR, isValid: isNIR,
+		lengths: []int{15},
+		shapes:  []string{"1 2 2 2 3 3 2", "13 2"}, separators: " -./", grouped: noContext,
+		plain: noContext,
+		odd:   wordNearby, specimen: "1 84 12 76 451 089 46"},
+	{code: gbNHS, name: "gb-nhs", country: "GB", topics: topicNHS, isValid: isNHS,
+		lengths: []int{10},
+		shapes:  []string{"3 3 4"}, separators: " ", grouped: localeOrWord, plain: wordNearby,
+		odd:      wordNearby,
 		specimen: "NHS 943 476 5919"},
-	{code: gbNINO, name: "gb-nino", country: "GB", words: wNINO, specimen: "NI AB 12 34 56 C"},
-	{code: inAadhaar, name: "in-aadhaar", country: "IN", words: wAadhaar, right: aadhaar,
-		length: []int{12}, shapes: []string{"4 4 4"}, seps: " -", grouped: locale, plain: aWord,
-		odd: aWord, specimen: "Aadhaar 2341 2341 2346"},
-	{code: itCodiceFiscale, name: "it-codice-fiscale", country: "IT", words: wFiscale,
+	{code: gbNINO, name: "gb-nino", country: "GB", topics: topicNINO, specimen: "NI AB 12 34 56 C"},
+	{code: inAadhaar, name: "in-aadhaar", country: "IN", topics: topicAadhaar, isValid: isAadhaar,
+		lengths: []int{12}, shapes: []string{"4 4 4"}, separators: " -", grouped: localeOrWord,
+		plain: wordNearby,
+		odd:   wordNearby, specimen: "Aadhaar 2341 2341 2346"},
+	{code: itCodiceFiscale, name: "it-codice-fiscale", country: "IT", topics: topicFiscale,
 		specimen: "RSSMRA85T10A562S"},
-	{code: nlBSN, name: "nl-bsn", country: "NL", words: wBSN, right: bsn, length: []int{9},
-		shapes: []string{"4 2 3", "3 3 3"}, seps: ". -", grouped: aWord, plain: aWord, odd: aWord,
+	{code: nlBSN, name: "nl-bsn", country: "NL", topics: topicBSN, isValid: isBSN,
+		lengths: []int{9},
+		shapes:  []string{"4 2 3", "3 3 3"}, separators: ". -", grouped: wordNearby,
+		plain: wordNearby, odd: wordNearby,
 		specimen: "BSN 111222333"},
-	{code: plPESEL, name: "pl-pesel", country: "PL", words: wPESEL, right: pesel, length: []int{11},
-		grouped: aWord, plain: locale, odd: aWord, specimen: "PESEL 44051401359"},
-	{code: sePersonnummer, name: "se-personnummer", country: "SE", words: wPersonnummer,
-		right: personnummer, length: []int{10, 12}, shapes: []string{"6 4", "8 4"}, seps: "-",
-		grouped: locale, plain: aWord, odd: aWord,
+	{code: plPESEL, name: "pl-pesel", country: "PL", topics: topicPESEL, isValid: isPESEL,
+		lengths: []int{11},
+		grouped: wordNearby, plain: localeOrWord, odd: wordNearby, specimen: "PESEL 44051401359"},
+	{code: sePersonnummer, name: "se-personnummer", country: "SE", topics: topicPersonnummer,
+		isValid: isPersonnummer, lengths: []int{10, 12}, shapes: []string{"6 4", "8 4"},
+		separators: "-",
+		grouped:    localeOrWord, plain: wordNearby, odd: wordNearby,
 		specimen: "personnummer 811228-9874"},
-	{code: usSSN, name: "us-ssn", country: "US", words: wSSN, right: ssn, length: []int{9},
-		shapes: []string{"3 2 4"}, seps: "-", grouped: nothing, plain: aWord, odd: aWord,
+	{code: usSSN, name: "us-ssn", country: "US", topics: topicSSN, isValid: isSSN,
+		lengths: []int{9},
+		shapes:  []string{"3 2 4"}, separators: "-", grouped: noContext, plain: wordNearby,
+		odd:      wordNearby,
 		specimen: "SSN 536-90-4399"},
 }
 
-// national looks for an id of digits only, or of eight and a letter.
-func (t *search) national(v view) (int, bool) {
-	if len(v.groups) > 7 || !v.alone() || !free(t.s, v.from) || same(v.digits) ||
-		t.fraction(v.from) {
+// findNationalID looks for an id of digits only, or of eight and a letter.
+func (t *search) findNationalID(v candidate) (int, bool) {
+	if len(v.groups) > 7 || !v.isAlone() || !isWordStart(t.text, v.from) || allEqual(v.digits) ||
+		t.isFraction(v.from) {
 		return 0, false
 	}
 	if len(v.digits) == 8 {
-		return t.dni(v)
+		return t.findDNI(v)
 	}
-	if !ends(t.s, v.to) {
+	if !isWordEnd(t.text, v.to) {
 		return 0, false
 	}
-	for i := range nationals {
-		id := &nationals[i]
-		if id.right == nil || !t.nationals[id.code] || !has(id.length, len(v.digits)) ||
-			!id.right(v.digits) {
+	for i := range idFormats {
+		id := &idFormats[i]
+		if id.isValid == nil || !t.enabledIDs[id.code] || !containsLength(id.lengths,
+			len(v.digits)) ||
+			!id.isValid(v.digits) {
 			continue
 		}
-		if t.enough(id, v) && !inUUID(t.s, v.from) {
-			return t.found(nationalID, id.name, v.from, v.to), true
+		if t.isPlausible(id, v) && !isInUUID(t.text, v.from) {
+			return t.report(kindNationalID, id.name, v.from, v.to), true
 		}
 	}
 	return 0, false
 }
 
-func has(lengths []int, n int) bool {
+func containsLength(lengths []int, n int) bool {
 	for _, l := range lengths {
 		if l == n {
 			return true
@@ -128,85 +148,87 @@ func has(lengths []int, n int) bool {
 	return false
 }
 
-// enough says whether there is what the id needs beside a number that is right.
-func (t *search) enough(id *stateID, v view) bool {
+// isPlausible says whether there is what the id needs beside a number that is right.
+func (t *search) isPlausible(id *idFormat, v candidate) bool {
 	n := id.odd
 	if len(v.groups) == 1 {
 		n = id.plain
 	}
 	for _, shape := range id.shapes {
-		if v.is(shape, id.seps) {
+		if v.hasShape(shape, id.separators) {
 			n = id.grouped
 		}
 	}
-	if id.code == sePersonnummer && len(v.digits) == 12 && value(v.digits[:4]) >= 2010 {
-		n = aWord // a date and a time are written so, too
+	if id.code == sePersonnummer && len(v.digits) == 12 && digitsValue(v.digits[:4]) >= 2010 {
+		n = wordNearby // a date and a time are written so, too
 	}
 	for _, g := range v.groups {
-		if g.sep == '(' || g.sep == 'x' {
+		if g.separator == '(' || g.separator == 'x' {
 			return false
 		}
 	}
-	return t.has(id, n, v.from, v.to)
+	return t.meets(id, n, v.from, v.to)
 }
 
-// has says whether what an id needs is there.
-func (t *search) has(id *stateID, n need, from, to int) bool {
-	if n == locale {
-		n = aWord
+// meets says whether what an id needs is there.
+func (t *search) meets(id *idFormat, n requirement, from, to int) bool {
+	if n == localeOrWord {
+		n = wordNearby
 		for _, l := range t.locales {
 			if l == id.country {
-				n = nothing
+				n = noContext
 			}
 		}
 	}
-	switch says := t.says(from, to, id.words|wID, wOther|wPhone|wIDs&^id.words&^wID); n {
-	case nothing:
-		return says != against
-	case aWord:
-		return says == inFavour
+	switch says := t.contextEvidence(from, to, id.topics|topicID,
+		topicOther|topicPhone|topicAnyID&^id.topics&^topicID); n {
+	case noContext:
+		return says != contradicts
+	case wordNearby:
+		return says == supports
 	}
 	return false
 }
 
-// dni is a Spanish id of eight digits and a letter.
-func (t *search) dni(v view) (int, bool) {
-	s, to := t.s, v.to
+// findDNI is a Spanish id of eight digits and a letter.
+func (t *search) findDNI(v candidate) (int, bool) {
+	s, to := t.text, v.to
 	if to+1 < len(s) && (s[to] == '-' || s[to] == ' ') {
 		to++
 	}
-	if !t.nationals[esDNI] || to >= len(s) || !letter(s[to]) || !ends(s, to+1) ||
-		s[to]&^0x20 != spanish[value(v.digits)%23] {
+	if !t.enabledIDs[esDNI] || to >= len(s) || !isLetter(s[to]) || !isWordEnd(s, to+1) ||
+		s[to]&^0x20 != dniLetters[digitsValue(v.digits)%23] {
 		return 0, false
 	}
-	id := &nationals[esDNI]
-	n := locale
+	id := &idFormats[esDNI]
+	n := localeOrWord
 	switch {
-	case !capital(s[to]) || s[v.to] == ' ':
-		n = aWord
-	case v.is("2 3 3", "."):
-		n = nothing
+	case !isUpper(s[to]) || s[v.to] == ' ':
+		n = wordNearby
+	case v.hasShape("2 3 3", "."):
+		n = noContext
 	}
-	if !t.has(id, n, v.from, to+1) {
+	if !t.meets(id, n, v.from, to+1) {
 		return 0, false
 	}
-	return t.found(nationalID, id.name, v.from, to+1), true
+	return t.report(kindNationalID, id.name, v.from, to+1), true
 }
 
-// spanish are the letters that check a DNI or NIE.
-const spanish = "TRWAGMYFPDXBNJZSQVHLCKE"
+// dniLetters are the letters that check a DNI or NIE.
+const dniLetters = "TRWAGMYFPDXBNJZSQVHLCKE"
 
-// belgian: the date of birth, the number of the day, 97 minus the remainder. From 2000 on there is
-// a 2 before it all.
-func belgian(d []byte) bool {
-	if month := value(d[2:4]); month > 12 || value(d[4:6]) > 31 || value(d[6:9]) == 0 {
+// isBelgianNumber: the date of birth, the number of the day, 97 minus the remainder. From 2000 on
+// there is a 2 before it all.
+func isBelgianNumber(d []byte) bool {
+	if month := digitsValue(d[2:4]); month > 12 || digitsValue(d[4:6]) > 31 ||
+		digitsValue(d[6:9]) == 0 {
 		return false
 	}
-	n, check := value(d[:9]), value(d[9:])
+	n, check := digitsValue(d[:9]), digitsValue(d[9:])
 	return 97-n%97 == check || 97-(2_000_000_000+n)%97 == check
 }
 
-func cpf(d []byte) bool {
+func isCPF(d []byte) bool {
 	check := func(n int) bool {
 		sum := 0
 		for i := range n {
@@ -217,11 +239,12 @@ func cpf(d []byte) bool {
 	return check(9) && check(10)
 }
 
-// sin: those with 0 are not given out, those with 8 are businesses'.
-func sin(d []byte) bool { return d[0] != 0 && d[0] != 8 && luhn(d) }
+// isSIN: those with 0 are not given out, those with 8 are businesses'.
+func isSIN(d []byte) bool { return d[0] != 0 && d[0] != 8 && luhn(d) }
 
-// steuerID: of the first ten digits one is there twice or three times, and no other more than once.
-func steuerID(d []byte) bool {
+// isSteuerID: of the first ten digits one is there twice or three times, and no other more than
+// once.
+func isSteuerID(d []byte) bool {
 	if d[0] == 0 {
 		return false
 	}
@@ -241,51 +264,53 @@ func steuerID(d []byte) bool {
 	return more == 1 && mod1110(d)
 }
 
-// nir: the sex, the year, the month (from 20 on where it is not known), the department, the
+// isNIR: the sex, the year, the month (from 20 on where it is not known), the department, the
 // municipality, a number, 97 minus the remainder. Corsica is elsewhere.
-func nir(d []byte) bool {
-	return nirBorn(d) && 97-value(d[:13])%97 == value(d[13:])
+func isNIR(d []byte) bool {
+	return hasNIRBirth(d) && 97-digitsValue(d[:13])%97 == digitsValue(d[13:])
 }
 
-func nirBorn(d []byte) bool {
-	month := value(d[3:5])
-	return within("\x01\x02\x03\x04\x07\x08", d[0]) && (month >= 1 && month <= 12 || month == 20 ||
+func hasNIRBirth(d []byte) bool {
+	month := digitsValue(d[3:5])
+	return containsByte("\x01\x02\x03\x04\x07\x08", d[0]) && (month >= 1 && month <= 12 ||
+		month == 20 ||
 		month >= 30 && month <= 42 || month >= 50)
 }
 
-func nhs(d []byte) bool {
-	check := 11 - weighted(d, 10, 9, 8, 7, 6, 5, 4, 3, 2)%11
+func isNHS(d []byte) bool {
+	check := 11 - weightedSum(d, 10, 9, 8, 7, 6, 5, 4, 3, 2)%11
 	return check%11 == int(d[9]) // 10 is nobody's: no digit is
 }
 
-func aadhaar(d []byte) bool { return d[0] > 1 && verhoeff(d) }
+func isAadhaar(d []byte) bool { return d[0] > 1 && verhoeff(d) }
 
-func bsn(d []byte) bool { return weighted(d, 9, 8, 7, 6, 5, 4, 3, 2, -1)%11 == 0 }
+func isBSN(d []byte) bool { return weightedSum(d, 9, 8, 7, 6, 5, 4, 3, 2, -1)%11 == 0 }
 
-func pesel(d []byte) bool {
-	month, day := value(d[2:4]), value(d[4:6])
-	return month%20 >= 1 && month%20 <= 12 && day >= 1 && day <= 31 && (10-weighted(d, 1, 3, 7, 9,
+func isPESEL(d []byte) bool {
+	month, day := digitsValue(d[2:4]), digitsValue(d[4:6])
+	return month%20 >= 1 && month%20 <= 12 && day >= 1 && day <= 31 && (10-weightedSum(d, 1, 3, 7,
+		9,
 		1, 3, 7, 9, 1, 3)%10)%10 == int(d[10])
 }
 
-// personnummer: a date of birth (the day plus 60 in a coordination number), a number, Luhn over the
-// last ten.
-func personnummer(d []byte) bool {
+// isPersonnummer: a date of birth (the day plus 60 in a coordination number), a number, Luhn over
+// the last ten.
+func isPersonnummer(d []byte) bool {
 	if len(d) == 12 {
-		if year := value(d[:4]); year < 1880 || year > time.Now().Year() {
+		if year := digitsValue(d[:4]); year < 1880 || year > time.Now().Year() {
 			return false
 		}
 		d = d[2:]
 	}
-	month, day := value(d[2:4]), value(d[4:6])%60
+	month, day := digitsValue(d[2:4]), digitsValue(d[4:6])%60
 	return month >= 1 && month <= 12 && day >= 1 && day <= 31 && luhn(d)
 }
 
-// ssn: the area is not 000, 666 or 900 and more, and no part is all zeros. The two that advertising
-// made known are nobody's.
-func ssn(d []byte) bool {
-	area, group, serial := value(d[:3]), value(d[3:5]), value(d[5:])
-	n := value(d)
+// isSSN: the area is not 000, 666 or 900 and more, and no part is all zeros. The two that
+// advertising made known are nobody's.
+func isSSN(d []byte) bool {
+	area, group, serial := digitsValue(d[:3]), digitsValue(d[3:5]), digitsValue(d[5:])
+	n := digitsValue(d)
 	return area > 0 && area != 666 && area < 900 && group > 0 && serial > 0 && n != 78_05_1120 &&
 		n != 219_09_9999
 }

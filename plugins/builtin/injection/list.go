@@ -19,12 +19,12 @@ const (
 	kindTemplate = "resource template"
 )
 
-// kinds are what the lists hold that are judged item by item.
-var kinds = map[string]string{"tools/list": kindTool, "prompts/list": kindPrompt,
+// listKinds are what the lists hold that are judged item by item.
+var listKinds = map[string]string{"tools/list": kindTool, "prompts/list": kindPrompt,
 	"resources/list": kindResource, "resources/templates/list": kindTemplate}
 
-// kindOf is what a request uses.
-func kindOf(m *mcp.Message) (kind, name string) {
+// usedItem is what a request uses.
+func usedItem(m *mcp.Message) (kind, name string) {
 	text := func(pointer string) string {
 		s, _ := m.Text(pointer)
 		return s
@@ -48,43 +48,45 @@ func kindOf(m *mcp.Message) (kind, name string) {
 // listedItem is an item of a list, as it is judged.
 type listedItem struct {
 	inspection
-	at    string
-	name  item
-	seen  *seen
-	bytes []byte
+	pointer string
+	id      itemID
+	record  *itemRecord
+	raw     []byte
 }
 
-// list judges the items of a list one by one, remembers what came of it, and takes out what may not
-// be used.
-func (s *stage) list(ctx context.Context, m *mcp.Message) (sdk.Verdict, error) {
+// inspectList judges the items of a list one by one, remembers what came of it, and takes out what
+// may not be used.
+func (s *stage) inspectList(ctx context.Context, m *mcp.Message) (sdk.Verdict, error) {
 	method, _ := mcp.Lookup(m.Method)
-	kind := kinds[m.Method]
+	kind := listKinds[m.Method]
 	var items []*listedItem
 	var texts []scan.Text // for the classifier, and whose they are
 	var of []*listedItem
 	m.Items(method.ItemsAt, func(i int, raw []byte) bool {
-		x := &listedItem{at: method.ItemsAt + "/" + strconv.Itoa(i), bytes: raw, seen: &seen{}}
-		x.inspection = inspection{s: s, meta: true, at: x.at, action: off,
-			pooled: make(map[int]hit), names: map[string]bool{method.ItemName: true, "/name": true}}
+		x := &listedItem{pointer: method.ItemsAt + "/" + strconv.Itoa(i), raw: raw,
+			record: &itemRecord{}}
+		x.inspection = inspection{stage: s, isDefinition: true, base: x.pointer, action: actionOff,
+			bestHits: make(map[int]hit), namePointers: map[string]bool{method.ItemName: true,
+				"/name": true}}
 		one := mcp.NewNotification("", raw)
 		name, _ := one.Text(method.ItemName)
-		x.name = item{kind, name}
+		x.id = itemID{kind, name}
 		scan.Texts(one, func(t scan.Text) bool {
-			x.text(t)
+			x.inspectText(t)
 			if kind == kindTool && t.Kind == mcp.String {
-				x.mentions(t.S)
+				x.collectMentions(t.S)
 			}
 			if s.classifier != nil && t.Kind == mcp.String {
 				texts, of = append(texts, t), append(of, x)
 			}
 			return ctx.Err() == nil
 		})
-		x.pool()
-		x.seen.skeleton = skeleton(name)
-		if f, bad := s.badName(kind, name); bad {
-			x.find(f, "name", method.ItemName)
-			if a := s.actions[f]; a < flagged {
-				x.raise(min(a, hideIt), f, method.ItemName)
+		x.evaluatePooled()
+		x.record.skeleton = skeleton(name)
+		if f, bad := s.deceptiveName(kind, name); bad {
+			x.addFinding(f, "name", method.ItemName)
+			if a := s.actions[f]; a < actionFlag {
+				x.escalate(min(a, actionHide), f, method.ItemName)
 			}
 		}
 		items = append(items, x)
@@ -93,32 +95,33 @@ func (s *stage) list(ctx context.Context, m *mcp.Message) (sdk.Verdict, error) {
 	if err := ctx.Err(); err != nil {
 		return sdk.Verdict{}, err
 	}
-	whole := inspection{s: s, action: off}
+	whole := inspection{stage: s, action: actionOff}
 	s.classifyItems(ctx, &whole, texts, of)
 
-	remembered := make(map[item]*seen, len(items))
+	remembered := make(map[itemID]*itemRecord, len(items))
 	for _, x := range items {
-		x.seen.hidden = x.action <= hideIt
-		if old := remembered[x.name]; old != nil {
-			old.hidden = old.hidden || x.seen.hidden
-			old.mentions = append(old.mentions, x.seen.mentions...)
-			x.seen = old
+		x.record.hidden = x.action <= actionHide
+		if old := remembered[x.id]; old != nil {
+			old.hidden = old.hidden || x.record.hidden
+			old.mentions = append(old.mentions, x.record.mentions...)
+			x.record = old
 		}
-		remembered[x.name] = x.seen
+		remembered[x.id] = x.record
 	}
-	if !s.memory.put(m.Principal, m.Server, remembered) {
+	if !s.memory.store(m.Principal, m.Server, remembered) {
 		return sdk.Deny("a list of more items, or of more servers, than can be remembered"), nil
 	}
 	if kind == kindTool {
 		for _, x := range items {
-			s.compare(m, x)
+			s.compareTool(m, x)
 		}
 	}
-	return s.shown(ctx, m, method, items, whole)
+	return s.listVerdict(ctx, m, method, items, whole)
 }
 
-// shown is the verdict about a list whose items are judged.
-func (s *stage) shown(ctx context.Context, m *mcp.Message, method mcp.Method, items []*listedItem,
+// listVerdict is the verdict about a list whose items are judged.
+func (s *stage) listVerdict(ctx context.Context, m *mcp.Message, method mcp.Method,
+	items []*listedItem,
 	whole inspection) (sdk.Verdict, error) {
 	v := sdk.Verdict{Action: pipeline.Allow}
 	named := make(map[string]bool)
@@ -128,30 +131,30 @@ func (s *stage) shown(ctx context.Context, m *mcp.Message, method mcp.Method, it
 				v.Findings = append(v.Findings, f)
 			}
 		}
-		for f, is := range x.why {
-			whole.why[f] = whole.why[f] || is
+		for f, is := range x.families {
+			whole.families[f] = whole.families[f] || is
 		}
 		whole.action = stricter(whole.action, x.action)
-		if x.action == hideIt && x.name.name != "" {
-			named[x.name.name] = true
+		if x.action == actionHide && x.id.name != "" {
+			named[x.id.name] = true
 		}
 	}
 	v.Findings = append(v.Findings, whole.findings...)
-	if whole.action == deny {
+	if whole.action == actionDeny {
 		return sdk.Deny(whole.reason(), v.Findings...), nil
 	}
 	for _, x := range items {
 		switch {
-		case named[x.name.name] && x.name.name != "":
-		case x.action == hideIt:
-			v.Edits = append(v.Edits, mcp.Remove(x.at))
+		case named[x.id.name] && x.id.name != "":
+		case x.action == actionHide:
+			v.Edits = append(v.Edits, mcp.Remove(x.pointer))
 		case len(x.cuts) > 0:
-			edits, err := scan.Redact(mcp.NewNotification("", x.bytes), x.cuts)
+			edits, err := scan.Redact(mcp.NewNotification("", x.raw), x.cuts)
 			if err != nil {
 				return sdk.Verdict{}, err
 			}
 			for _, e := range edits {
-				v.Edits = append(v.Edits, mcp.Edit{Pointer: x.at + e.Pointer, Value: e.Value})
+				v.Edits = append(v.Edits, mcp.Edit{Pointer: x.pointer + e.Pointer, Value: e.Value})
 			}
 		}
 	}
@@ -164,22 +167,22 @@ func (s *stage) shown(ctx context.Context, m *mcp.Message, method mcp.Method, it
 		if err != nil {
 			return sdk.Verdict{}, err
 		}
-		in := inspection{s: s, meta: true, action: off}
-		scan.Texts(rest, func(t scan.Text) bool { in.text(t); return true })
+		in := inspection{stage: s, isDefinition: true, action: actionOff}
+		scan.Texts(rest, func(t scan.Text) bool { in.inspectText(t); return true })
 		edits, err := scan.Redact(rest, in.cuts)
 		if err != nil {
 			return sdk.Verdict{}, err
 		}
 		v.Findings = append(v.Findings, in.findings...)
-		if in.action <= hideIt || len(edits) == 1 && edits[0].Pointer == "" {
+		if in.action <= actionHide || len(edits) == 1 && edits[0].Pointer == "" {
 			return sdk.Deny(in.reason(), v.Findings...), nil
 		}
-		for f, is := range in.why {
-			whole.why[f] = whole.why[f] || is
+		for f, is := range in.families {
+			whole.families[f] = whole.families[f] || is
 		}
 		v.Edits = append(v.Edits, edits...)
 	} else {
-		return s.content(ctx, m, true)
+		return s.inspectContent(ctx, m, true)
 	}
 	if len(v.Edits)+len(v.Hide) > 0 {
 		v.Action, v.Reason = pipeline.Modify, whole.reason()
@@ -187,22 +190,22 @@ func (s *stage) shown(ctx context.Context, m *mcp.Message, method mcp.Method, it
 	return v, nil
 }
 
-// pool weighs the texts of an item together: a definition is read as one.
-func (x *listedItem) pool() {
-	if x.action <= hideIt {
+// evaluatePooled weighs the texts of an item together: a definition is read as one.
+func (x *listedItem) evaluatePooled() {
+	if x.action <= actionHide {
 		return
 	}
-	score, a := 0, off
-	for _, h := range x.pooled {
+	score, a := 0, actionOff
+	for _, h := range x.bestHits {
 		score += h.score
-		a = stricter(a, x.s.actions[h.family])
+		a = stricter(a, x.stage.actions[h.family])
 	}
-	if score < x.s.threshold || a > hideIt {
+	if score < x.stage.threshold || a > actionHide {
 		return
 	}
-	for _, h := range x.pooled {
-		x.find(h.family, h.name, "")
-		x.raise(a, h.family, "")
+	for _, h := range x.bestHits {
+		x.addFinding(h.family, h.name, "")
+		x.escalate(a, h.family, "")
 	}
 }
 
@@ -216,36 +219,37 @@ func (s *stage) classifyItems(ctx context.Context, whole *inspection, texts []sc
 	for i, t := range texts {
 		plain[i] = t.S
 	}
-	found, err := s.attacks(ctx, plain)
+	found, err := s.findAttacks(ctx, plain)
 	if err != nil {
-		whole.find(Model, "failed", "")
-		if !s.texts.skip {
-			whole.raise(deny, Model, "")
+		whole.addFinding(familyClassifier, "failed", "")
+		if !s.scoring.skipOnError {
+			whole.escalate(actionDeny, familyClassifier, "")
 		}
 		return
 	}
 	for i, is := range found {
 		if is {
 			pointer := texts[i].Pointer()
-			of[i].find(Model, "attack", pointer)
-			if a := s.actions[Model]; a < flagged {
-				of[i].raise(a, Model, pointer)
+			of[i].addFinding(familyClassifier, "attack", pointer)
+			if a := s.actions[familyClassifier]; a < actionFlag {
+				of[i].escalate(a, familyClassifier, pointer)
 			}
 		}
 	}
 }
 
-// badName says whether a name, or URI, has characters that are not seen, or letters that pretend to
-// be others.
-func (s *stage) badName(kind, name string) (f family, bad bool) {
-	found, _ := findUnseen(name)
+// deceptiveName says whether a name, or URI, has characters that are not seen, or letters that
+// pretend to be others.
+func (s *stage) deceptiveName(kind, name string) (f family, bad bool) {
+	found, _ := findHidden(name)
 	for _, u := range found {
-		if s.actions[u.family] != off {
+		if s.actions[u.family] != actionOff {
 			return u.family, true
 		}
 	}
-	if (kind == kindTool || kind == kindPrompt) && s.actions[Confusable] != off && deceives(name) {
-		return Confusable, true
+	if (kind == kindTool || kind == kindPrompt) && s.actions[familyConfusable] != actionOff &&
+		isDeceptive(name) {
+		return familyConfusable, true
 	}
 	return 0, false
 }
@@ -262,93 +266,94 @@ var parameterNames = map[string]int{
 	"session_context": 2, "auth_context": 3,
 }
 
-// parameter judges the name of a parameter.
-func (in *inspection) parameter(t scan.Text) {
+// inspectParameter judges the name of a parameter.
+func (in *inspection) inspectParameter(t scan.Text) {
 	score, ok := parameterNames[strings.ToLower(strings.ReplaceAll(t.S, "-", "_"))]
 	if !ok {
-		if !strings.Contains(t.S, "_") || len(t.S) < shortestName {
+		if !strings.Contains(t.S, "_") || len(t.S) < minNameLength {
 			return
 		}
 		// content_from_reading_ssh_id_rsa
-		in.judge(t, in.s.reader.read(strings.ReplaceAll(t.S, "_", " "), true), nil, 0)
+		in.evaluate(t, in.stage.scorer.score(strings.ReplaceAll(t.S, "_", " "), true), nil, 0)
 		return
 	}
-	if in.s.actions[Exfiltration] == off {
+	if in.stage.actions[familyExfiltration] == actionOff {
 		return
 	}
-	in.judge(t, reading{plain: plain{s: t.S}, score: score,
-		hits: []hit{{family: Exfiltration, name: "parameter", id: idName, score: score}}}, nil, 0)
+	in.evaluate(t, scoredText{text: normalizedText{text: t.S}, score: score,
+		hits: []hit{{family: familyExfiltration, name: "parameter", id: idName, score: score}}},
+		nil, 0)
 }
 
-// mentions remembers the names that a definition speaks of.
-func (x *listedItem) mentions(s string) {
+// collectMentions remembers the names that a definition speaks of.
+func (x *listedItem) collectMentions(s string) {
 	if strings.IndexByte(s, ' ') < 0 {
 		return
 	}
-	for i := 0; i < len(s) && len(x.seen.mentions) < maxMentions; {
-		if bytesAre[s[i]]&letter == 0 || s[i] == '\'' {
+	for i := 0; i < len(s) && len(x.record.mentions) < maxMentions; {
+		if byteClasses[s[i]]&letterByte == 0 || s[i] == '\'' {
 			i++
 			continue
 		}
 		from := i
-		for i < len(s) && (bytesAre[s[i]]&letter != 0 && s[i] != '\'' || s[i] == '-') {
+		for i < len(s) && (byteClasses[s[i]]&letterByte != 0 && s[i] != '\'' || s[i] == '-') {
 			i++
 		}
-		if word := s[from:i]; distinctive(word) && len(word) <= 128 {
-			x.seen.mentions = append(x.seen.mentions, word)
+		if word := s[from:i]; isDistinctive(word) && len(word) <= 128 {
+			x.record.mentions = append(x.record.mentions, word)
 		}
 	}
 }
 
-// compare holds a tool against those of other servers.
-func (s *stage) compare(m *mcp.Message, x *listedItem) {
-	here := place{m.Server, x.name.name}
-	if a := s.actions[Shadowing]; a != off && x.name.name != "" {
-		for _, there := range s.memory.alike(m.Principal, here, x.seen.skeleton) {
-			mine, theirs := pretence(here.name), pretence(there.name)
+// compareTool holds a tool against those of other servers.
+func (s *stage) compareTool(m *mcp.Message, x *listedItem) {
+	here := toolID{m.Server, x.id.name}
+	if a := s.actions[familyShadowing]; a != actionOff && x.id.name != "" {
+		for _, there := range s.memory.lookalikes(m.Principal, here, x.record.skeleton) {
+			mine, theirs := disguiseScore(here.name), disguiseScore(there.name)
 			switch {
 			case strings.EqualFold(here.name, there.name), there.server == here.server &&
 				mine < 1000 && theirs < 1000:
 				if there.server != here.server {
-					x.find(Shadowing, "same-name", "/name")
+					x.addFinding(familyShadowing, "same-name", "/name")
 				}
-			case a == flagged || mine == theirs:
-				x.find(Shadowing, "lookalike", "/name")
+			case a == actionFlag || mine == theirs:
+				x.addFinding(familyShadowing, "lookalike", "/name")
 			case mine > theirs:
-				x.find(Shadowing, "lookalike", "/name")
-				x.raise(a, Shadowing, "/name")
-				s.memory.shadow(m.Principal, here)
+				x.addFinding(familyShadowing, "lookalike", "/name")
+				x.escalate(a, familyShadowing, "/name")
+				s.memory.markShadowing(m.Principal, here)
 			default: // the other one came first, and is the impostor
-				x.find(Shadowing, "lookalike-elsewhere", "/name")
-				s.memory.shadow(m.Principal, there)
+				x.addFinding(familyShadowing, "lookalike-elsewhere", "/name")
+				s.memory.markShadowing(m.Principal, there)
 			}
 		}
 	}
-	a := s.actions[Reference]
-	if a == off {
+	a := s.actions[familyReference]
+	if a == actionOff {
 		return
 	}
-	for _, word := range x.seen.mentions {
-		if s.memory.foreign(m.Principal, m.Server, word) {
-			x.find(Reference, "names-another-servers-tool", "")
-			if a < flagged {
-				x.raise(min(a, hideIt), Reference, "")
-				s.memory.shadow(m.Principal, here)
+	for _, word := range x.record.mentions {
+		if s.memory.isForeignTool(m.Principal, m.Server, word) {
+			x.addFinding(familyReference, "names-another-servers-tool", "")
+			if a < actionFlag {
+				x.escalate(min(a, actionHide), familyReference, "")
+				s.memory.markShadowing(m.Principal, here)
 			}
 			break
 		}
 	}
-	for _, there := range s.memory.speaksOf(m.Principal, m.Server, here.name) {
-		x.find(Reference, "named-by-another-server", "/name")
-		if a < flagged {
-			s.memory.shadow(m.Principal, there)
+	for _, there := range s.memory.toolsMentioning(m.Principal, m.Server, here.name) {
+		x.addFinding(familyReference, "named-by-another-server", "/name")
+		if a < actionFlag {
+			s.memory.markShadowing(m.Principal, there)
 		}
 	}
 }
 
-// expands says whether a URI could be made of a template: what stands between its expressions is
-// there, in order.
-func expands(template, uri string) bool {
+// matchesTemplate says whether a URI could be made of a template: what stands between its
+// expressions is there, in order.
+func matchesTemplate(template, uri string) bool {
 	first := true
 	for template != "" {
 		literal, rest, more := strings.Cut(template, "{")

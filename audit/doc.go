@@ -107,7 +107,7 @@
 // Nothing shows whether somebody has changed those in between. When checkpoints cannot be written
 // the log goes on for 65,536 records.
 //
-// [Verification] holds a log against its chain, its checkpoint and others, while it is written,
+// [VerificationConfig] holds a log against its chain, its checkpoint and others, while it is written,
 // too, and names the first record that is not as it was. A [Proof] shows to who has nothing but the
 // public key that one record is in the log, in C2SP's tlog-proof form.
 //

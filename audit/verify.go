@@ -24,7 +24,7 @@ func (e *BadLine) Error() string { return fmt.Sprintf("line %d: %s", e.Line, e.R
 // Verify reads a log of one file from its first line and follows the chain. The error is a *BadLine
 // for the first line that does not fit, or the reader's. What was changed in the last line, or cut
 // off after it, does not show, as nothing in the log is bound to it: that takes a checkpoint, and a
-// [Verification].
+// [VerificationConfig].
 func Verify(r io.Reader) error {
 	lines := bufio.NewReaderSize(r, 64<<10)
 	var at chain

@@ -95,9 +95,9 @@ func (g *gate) watched() telemetry.Sources {
 		},
 		Plugins: func() []telemetry.PluginState {
 			var states []telemetry.PluginState
-			for _, p := range g.host.State() {
-				states = append(states, telemetry.PluginState{Name: p.Name, Up: p.Up,
-					Starts: p.Starts, Active: p.Active, Late: p.Late})
+			for _, p := range g.host.Status() {
+				states = append(states, telemetry.PluginState{Name: p.Name, Up: p.Running,
+					Starts: p.Starts, Active: p.InFlight, Late: p.ConsecutiveTimeouts})
 			}
 			return states
 		},
@@ -157,9 +157,9 @@ func (g *gate) ready(ctx context.Context) []finding {
 		})
 	}
 	wg.Wait()
-	for _, p := range g.host.State() {
+	for _, p := range g.host.Status() {
 		f := finding{"plugin " + p.Name, "up", nil}
-		if !p.Up {
+		if !p.Running {
 			f.err = cmp.Or(p.Err, errors.New("it is not running"))
 		}
 		found = append(found, f)

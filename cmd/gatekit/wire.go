@@ -40,7 +40,7 @@ type gate struct {
 	events  *pipeline.Pipeline     // that records what is no message
 	stages  []pipeline.StageConfig // beside those of the plugins
 	host    *plugins.Host
-	memory  policies.Memory          // of what policies know of sessions: it outlives them
+	memory  policies.SessionStore    // of what policies know of sessions: it outlives them
 	names   pipeline.RecordableNames // that may be told in records
 	workers *workers.Pool            // where the stages are asked
 	proxy   *proxy.Proxy
@@ -201,7 +201,7 @@ func (g *gate) load(ctx context.Context, c *config.Config, client *service.Clien
 	if err != nil {
 		return nil, err
 	}
-	return &judges{set, stages, rules, client.Logged(rules)}, nil
+	return &judges{set, stages, rules, client.WithDecisionLog(rules)}, nil
 }
 
 func (j *judges) stages() []pipeline.StageConfig {

@@ -74,7 +74,7 @@ func (s *stage) inspectList(ctx context.Context, m *mcp.Message) (sdk.Verdict, e
 		scan.Texts(one, func(t scan.Text) bool {
 			x.inspectText(t)
 			if kind == kindTool && t.Kind == mcp.String {
-				x.collectMentions(t.S)
+				x.collectMentions(t.Value)
 			}
 			if s.classifier != nil && t.Kind == mcp.String {
 				texts, of = append(texts, t), append(of, x)
@@ -217,7 +217,7 @@ func (s *stage) classifyItems(ctx context.Context, whole *inspection, texts []sc
 	}
 	plain := make([]string, len(texts))
 	for i, t := range texts {
-		plain[i] = t.S
+		plain[i] = t.Value
 	}
 	found, err := s.findAttacks(ctx, plain)
 	if err != nil {
@@ -268,19 +268,19 @@ var parameterNames = map[string]int{
 
 // inspectParameter judges the name of a parameter.
 func (in *inspection) inspectParameter(t scan.Text) {
-	score, ok := parameterNames[strings.ToLower(strings.ReplaceAll(t.S, "-", "_"))]
+	score, ok := parameterNames[strings.ToLower(strings.ReplaceAll(t.Value, "-", "_"))]
 	if !ok {
-		if !strings.Contains(t.S, "_") || len(t.S) < minNameLength {
+		if !strings.Contains(t.Value, "_") || len(t.Value) < minNameLength {
 			return
 		}
 		// content_from_reading_ssh_id_rsa
-		in.evaluate(t, in.stage.scorer.score(strings.ReplaceAll(t.S, "_", " "), true), nil, 0)
+		in.evaluate(t, in.stage.scorer.score(strings.ReplaceAll(t.Value, "_", " "), true), nil, 0)
 		return
 	}
 	if in.stage.actions[familyExfiltration] == actionOff {
 		return
 	}
-	in.evaluate(t, scoredText{text: normalizedText{text: t.S}, score: score,
+	in.evaluate(t, scoredText{text: normalizedText{text: t.Value}, score: score,
 		hits: []hit{{family: familyExfiltration, name: "parameter", id: idName, score: score}}},
 		nil, 0)
 }

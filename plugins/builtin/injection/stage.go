@@ -116,7 +116,7 @@ type inspection struct {
 	families [numFamilies]bool // the families behind action
 	pointers []string          // pointers of what is to be hidden or denied
 
-	cuts     []scan.Cut
+	cuts     []scan.Redaction
 	findings []pipeline.Finding
 }
 
@@ -171,16 +171,16 @@ func (in *inspection) inspectText(t scan.Text) {
 		if in.bestHits != nil {
 			in.inspectParameter(t)
 		}
-		if len(t.S) < minNameLength {
+		if len(t.Value) < minNameLength {
 			return
 		}
 	}
-	if len(t.S) < 4 {
+	if len(t.Value) < 4 {
 		return
 	}
-	in.evaluate(t, in.stage.scorer.score(t.S, in.isDefinition), nil, 0)
+	in.evaluate(t, in.stage.scorer.score(t.Value, in.isDefinition), nil, 0)
 	if len(secret) >= 4 {
-		in.evaluate(t, in.stage.scorer.score(secret, true), &scan.Span{From: 0, To: len(t.S)}, 5)
+		in.evaluate(t, in.stage.scorer.score(secret, true), &scan.Span{From: 0, To: len(t.Value)}, 5)
 	}
 	eachDecoded(t, func(plain string, at scan.Span, whole bool) bool {
 		more := 3 // nobody writes to people like this
@@ -194,7 +194,7 @@ func (in *inspection) inspectText(t scan.Text) {
 
 // inspectHidden sees to the characters that are not seen, and answers what is written in them.
 func (in *inspection) inspectHidden(t scan.Text) (secret string) {
-	found, secret := findHidden(t.S)
+	found, secret := findHidden(t.Value)
 	pointer := ""
 	for i, u := range found {
 		a := in.stage.actions[u.family]
@@ -214,7 +214,7 @@ func (in *inspection) inspectHidden(t scan.Text) (secret string) {
 			in.escalate(a, u.family, pointer)
 		}
 		if a == actionStrip {
-			in.cuts = append(in.cuts, scan.Cut{Text: t, Span: u.Span, With: u.replacement})
+			in.cuts = append(in.cuts, scan.Redaction{Text: t, Span: u.Span, Replacement: u.replacement})
 		}
 	}
 	return secret
@@ -263,14 +263,14 @@ func (in *inspection) evaluate(t scan.Text, r scoredText, at *scan.Span, more in
 		return
 	}
 	if at != nil {
-		in.cuts = append(in.cuts, scan.Cut{Text: t, Span: *at, With: redactionText})
+		in.cuts = append(in.cuts, scan.Redaction{Text: t, Span: *at, Replacement: redactionText})
 		return
 	}
 	for _, h := range r.allHits {
 		if h.score > 0 {
-			in.cuts = append(in.cuts, scan.Cut{Text: t, Span: sentenceAround(t.S,
+			in.cuts = append(in.cuts, scan.Redaction{Text: t, Span: sentenceAround(t.Value,
 				r.text.originalOffset(h.from),
-				r.text.originalOffset(h.to)), With: redactionText})
+				r.text.originalOffset(h.to)), Replacement: redactionText})
 		}
 	}
 }
@@ -350,7 +350,7 @@ func (in *inspection) classify(ctx context.Context, texts []scan.Text) {
 	}
 	plain := make([]string, len(texts))
 	for i, t := range texts {
-		plain[i] = t.S
+		plain[i] = t.Value
 	}
 	found, err := s.findAttacks(ctx, plain)
 	if err != nil {

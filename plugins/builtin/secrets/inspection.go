@@ -62,15 +62,15 @@ func (l *inspection) inspectText(t scan.Text) {
 	var all []candidate
 	var buffer [8]detection
 	opaque := false
-	for _, f := range l.rules.find(t.S, l.isCancelled, buffer[:0]) {
-		all = append(all, candidate{f, f.span.substring(t.S)})
+	for _, f := range l.rules.find(t.Value, l.isCancelled, buffer[:0]) {
+		all = append(all, candidate{f, f.span.substring(t.Value)})
 	}
 	if t.Kind != mcp.Name {
 		opaque, all = l.inspectMember(t, all)
 	}
 	if l.config.Entropy.Enabled && !opaque && t.Kind != mcp.Number {
-		for _, at := range l.config.Entropy.randomWords(t.S) {
-			all = append(all, candidate{detection{entropyID, at, true}, at.substring(t.S)})
+		for _, at := range l.config.Entropy.randomWords(t.Value) {
+			all = append(all, candidate{detection{entropyID, at, true}, at.substring(t.Value)})
 		}
 	}
 	if l.config.Decode {
@@ -79,7 +79,7 @@ func (l *inspection) inspectText(t scan.Text) {
 			if len(secrets) == 0 {
 				return !l.isCancelled()
 			}
-			where := percentOffsets(t.S, span{at.From, at.To}, plain)
+			where := percentOffsets(t.Value, span{at.From, at.To}, plain)
 			for _, f := range secrets {
 				in := span{at.From, at.To}
 				if where != nil {
@@ -102,14 +102,14 @@ func (l *inspection) inspectText(t scan.Text) {
 	for _, c := range mergeOverlapping(all) {
 		s := secret{t, pointer, c.rule, c.span, l.placeholders.forSecret(c.rule, c.value)}
 		l.secrets = append(l.secrets, s)
-		name.WriteString(t.S[cut:c.span.from] + s.placeholder)
+		name.WriteString(t.Value[cut:c.span.from] + s.placeholder)
 		cut = c.span.to
 	}
 	if t.Kind == mcp.Name && cut > 0 {
 		if l.redactedNames == nil {
 			l.redactedNames = make(map[string]string)
 		}
-		l.redactedNames[pointer] = mcp.EscapePointer(name.String() + t.S[cut:])
+		l.redactedNames[pointer] = mcp.EscapePointer(name.String() + t.Value[cut:])
 	}
 }
 
@@ -123,34 +123,34 @@ func (l *inspection) inspectMember(t scan.Text, all []candidate) (opaque bool, m
 	if protocolMembers[name] && isProtocolPointer(t.Pointer()) {
 		return true, all
 	}
-	if name == "value" && l.label.S != "" {
+	if name == "value" && l.label.Value != "" {
 		if parentPointer(l.label.Pointer()) == parentPointer(t.Pointer()) {
-			name = l.label.S
+			name = l.label.Value
 		}
 	}
-	if t.Kind == mcp.String && labelMembers[name] && len(t.S) <= maxNameLength {
+	if t.Kind == mcp.String && labelMembers[name] && len(t.Value) <= maxNameLength {
 		l.label = t
 	}
-	if len(name) > maxNameLength || len(t.S) < 4 {
+	if len(name) > maxNameLength || len(t.Value) < 4 {
 		return false, all
 	}
 	if l.lastName != name {
 		l.lastName, l.lastNameMatches = name, l.rules.nameWords.containsAny(name)
 	}
 	if l.lastNameMatches {
-		s := name + `="` + t.S[:min(len(t.S), maxContext)]
-		if len(t.S) <= maxContext {
+		s := name + `="` + t.Value[:min(len(t.Value), maxContext)]
+		if len(t.Value) <= maxContext {
 			s += `"`
 		}
 		for _, f := range l.rules.find(s, l.isCancelled, nil) {
 			at := span{f.span.from - len(name) - 2, f.span.to - len(name) - 2}
-			if at.from >= 0 && at.to <= len(t.S) {
-				all = append(all, candidate{detection{f.rule, at, f.weak}, at.substring(t.S)})
+			if at.from >= 0 && at.to <= len(t.Value) {
+				all = append(all, candidate{detection{f.rule, at, f.weak}, at.substring(t.Value)})
 			}
 		}
 	}
-	if l.namedEnabled && isNamedSecret(name, t.S) {
-		all = append(all, candidate{detection{namedID, span{0, len(t.S)}, true}, t.S})
+	if l.namedEnabled && isNamedSecret(name, t.Value) {
+		all = append(all, candidate{detection{namedID, span{0, len(t.Value)}, true}, t.Value})
 	}
 	return false, all
 }

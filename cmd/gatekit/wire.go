@@ -40,7 +40,7 @@ type gate struct {
 	events  *pipeline.Pipeline     // that records what is no message
 	stages  []pipeline.StageConfig // beside those of the plugins
 	host    *plugins.Host
-	memory  policies.Memory          // of what policies know of sessions: it outlives them
+	memory  policies.SessionStore    // of what policies know of sessions: it outlives them
 	names   pipeline.RecordableNames // that may be told in records
 	workers *workers.Pool            // where the stages are asked
 	proxy   *proxy.Proxy
@@ -78,13 +78,13 @@ func openGate(ctx context.Context, c *config.Config, log *slog.Logger,
 		File:         c.Audit.File,
 		Bodies:       audit.Bodies(c.Audit.Bodies),
 		Durability:   audit.Durability(c.Audit.Durability),
-		Log:          log,
+		Logger:       log,
 		SegmentBytes: int64(c.Audit.SegmentBytes),
 		Keep: audit.Retention{Files: c.Audit.KeepFiles, Bytes: int64(c.Audit.KeepBytes),
 			For: c.Audit.KeepFor},
-		Key:        c.Audit.Key,
-		AnchorFile: c.Audit.Anchor,
-		Anchor:     sending.anchor,
+		Key:          c.Audit.Key,
+		AnchorFile:   c.Audit.Anchor,
+		OnCheckpoint: sending.anchor,
 	})
 	if err != nil {
 		sending.abandon()
@@ -148,7 +148,7 @@ func openGate(ctx context.Context, c *config.Config, log *slog.Logger,
 	})
 	sending.start(c.Audit.File, record, g.sinkEvent)
 	if g.telemetry != nil {
-		g.telemetry.Watch(g.watched())
+		g.telemetry.SetSources(g.watched())
 	}
 	if err := g.event(ctx, "start", listed("version "+version(), c.String(), inForce(j.policies)),
 		nil); err != nil {
@@ -201,7 +201,7 @@ func (g *gate) load(ctx context.Context, c *config.Config, client *service.Clien
 	if err != nil {
 		return nil, err
 	}
-	return &judges{set, stages, rules, client.Logged(rules)}, nil
+	return &judges{set, stages, rules, client.WithDecisionLog(rules)}, nil
 }
 
 func (j *judges) stages() []pipeline.StageConfig {
@@ -258,7 +258,7 @@ func (g *gate) options(c *config.Config, j *judges) (proxy.Options, map[string]*
 					}
 				}
 				if g.telemetry != nil {
-					u.Observer = g.telemetry.Server(s.Name)
+					u.Observer = g.telemetry.ServerObserver(s.Name)
 				}
 			})
 			if err != nil {

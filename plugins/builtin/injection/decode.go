@@ -19,8 +19,8 @@ const (
 // (package scan), hexadecimal, HTML's character references. whole says that plain is all of the
 // text, with what was not encoded.
 func decoded(t scan.Text, yield func(plain string, at scan.Span, whole bool) bool) {
-	for at := range encodedRuns(t.S) {
-		run := scan.Text{Leaf: t.Leaf, S: t.S[at.From:at.To]}
+	for at := range encodedRuns(t.Value) {
+		run := scan.Text{Leaf: t.Leaf, Value: t.Value[at.From:at.To]}
 		more := true
 		run.Decoded(func(plain string, in scan.Span) bool {
 			more = yield(plain, scan.Span{From: at.From + in.From, To: at.From + in.To}, false)
@@ -31,20 +31,20 @@ func decoded(t scan.Text, yield func(plain string, at scan.Span, whole bool) boo
 		}
 	}
 	left := maxDecoded
-	for i := 0; i+shortestHex <= len(t.S); {
-		if !isHex(t.S[i+shortestHex-1]) { // a run of that length would hold it
+	for i := 0; i+shortestHex <= len(t.Value); {
+		if !isHex(t.Value[i+shortestHex-1]) { // a run of that length would hold it
 			i += shortestHex
 			continue
 		}
 		from, to := i+shortestHex-1, i+shortestHex
-		for from > i && isHex(t.S[from-1]) {
+		for from > i && isHex(t.Value[from-1]) {
 			from--
 		}
-		for to < len(t.S) && isHex(t.S[to]) {
+		for to < len(t.Value) && isHex(t.Value[to]) {
 			to++
 		}
 		i = to
-		if run := t.S[from : to-(to-from)%2]; len(run) >= shortestHex && len(run)/2 <= left {
+		if run := t.Value[from : to-(to-from)%2]; len(run) >= shortestHex && len(run)/2 <= left {
 			left -= len(run) / 2
 			if plain, err := hex.DecodeString(run); err == nil && utf8.Valid(plain) &&
 				!yield(string(plain), scan.Span{From: from, To: to}, false) {
@@ -52,9 +52,9 @@ func decoded(t scan.Text, yield func(plain string, at scan.Span, whole bool) boo
 			}
 		}
 	}
-	if strings.Count(t.S, "&#") >= 8 && len(t.S) <= left {
-		if plain := html.UnescapeString(t.S); plain != t.S {
-			yield(plain, scan.Span{From: 0, To: len(t.S)}, true)
+	if strings.Count(t.Value, "&#") >= 8 && len(t.Value) <= left {
+		if plain := html.UnescapeString(t.Value); plain != t.Value {
+			yield(plain, scan.Span{From: 0, To: len(t.Value)}, true)
 		}
 	}
 }

@@ -29,7 +29,7 @@ func WithClassifier(c Classifier) sdk.Plugin {
 		Stateful: true,
 		Schema:   schema,
 		New:      func(config []byte) (sdk.Stage, error) { return newStage(config, c) },
-		Canary:   canary,
+		SelfTest: canary,
 	}
 }
 
@@ -60,12 +60,12 @@ func (s *stage) Close() error {
 	return nil
 }
 
-// Wants implements sdk.Wanting: everything, since a definition is judged when it is listed and
-// refused when it is used, and any answer may hold text.
+// Wants implements sdk.StageWithWants: everything, since a definition is judged when it is listed
+// and refused when it is used, and any answer may hold text.
 func (s *stage) Wants() pipeline.Wants { return pipeline.Wants{} }
 
 // canary is a tool's definition that tells the model to read a key and to be silent about it.
-func canary(config []byte) *sdk.Canary {
+func canary(config []byte) *sdk.SelfTest {
 	s, err := parse(config)
 	if err != nil {
 		return nil
@@ -81,7 +81,8 @@ func canary(config []byte) *sdk.Canary {
 	if s.actions[Override] == off || s.actions[Concealment] == off {
 		return nil
 	}
-	c := &sdk.Canary{What: "an instruction to the model in a tool's description", Message: m}
+	c := &sdk.SelfTest{Description: "an instruction to the model in a tool's description",
+		Message: m}
 	switch strictest {
 	case deny:
 		c.Action = pipeline.Deny

@@ -469,7 +469,7 @@ func TestTheCanaryIsCaught(t *testing.T) {
 	for _, config := range []string{`{}`, `{"sensitivity":"strict"}`, `{"sensitivity":"relaxed"}`,
 		`{"actions":{"override":"deny"}}`,
 		`{"actions":{"override":"flag","concealment":"flag","exfiltration":"flag","coercion":"flag","delimiter":"flag"}}`} {
-		c := Plugin().Canary([]byte(config))
+		c := Plugin().SelfTest([]byte(config))
 		if v := inspect(t, stageOf(t, config), c.Message); v.Action != c.Action {
 			t.Errorf("%s: got %v, want %v", config, v.Action, c.Action)
 		}

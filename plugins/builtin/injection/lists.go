@@ -72,7 +72,7 @@ func (s *stage) list(ctx context.Context, m *mcp.Message) (sdk.Verdict, error) {
 		scan.Texts(one, func(t scan.Text) bool {
 			x.text(t)
 			if kind == kindTool && t.Kind == mcp.String {
-				x.mentions(t.S)
+				x.mentions(t.Value)
 			}
 			if s.classifier != nil && t.Kind == mcp.String {
 				texts, of = append(texts, t), append(of, x)
@@ -214,7 +214,7 @@ func (s *stage) classifyItems(ctx context.Context, whole *inspection, texts []sc
 	}
 	plain := make([]string, len(texts))
 	for i, t := range texts {
-		plain[i] = t.S
+		plain[i] = t.Value
 	}
 	found, err := s.attacks(ctx, plain)
 	if err != nil {
@@ -264,19 +264,19 @@ var parameterNames = map[string]int{
 
 // parameter judges the name of a parameter.
 func (in *inspection) parameter(t scan.Text) {
-	score, ok := parameterNames[strings.ToLower(strings.ReplaceAll(t.S, "-", "_"))]
+	score, ok := parameterNames[strings.ToLower(strings.ReplaceAll(t.Value, "-", "_"))]
 	if !ok {
-		if !strings.Contains(t.S, "_") || len(t.S) < shortestName {
+		if !strings.Contains(t.Value, "_") || len(t.Value) < shortestName {
 			return
 		}
 		// content_from_reading_ssh_id_rsa
-		in.judge(t, in.s.reader.read(strings.ReplaceAll(t.S, "_", " "), true), nil, 0)
+		in.judge(t, in.s.reader.read(strings.ReplaceAll(t.Value, "_", " "), true), nil, 0)
 		return
 	}
 	if in.s.actions[Exfiltration] == off {
 		return
 	}
-	in.judge(t, reading{plain: plain{s: t.S}, score: score,
+	in.judge(t, reading{plain: plain{s: t.Value}, score: score,
 		hits: []hit{{family: Exfiltration, name: "parameter", id: idName, score: score}}}, nil, 0)
 }
 

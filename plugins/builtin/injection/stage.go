@@ -114,7 +114,7 @@ type inspection struct {
 	why    [families]bool // the families behind action
 	places []string       // pointers of what is to be hidden or denied
 
-	cuts     []scan.Cut
+	cuts     []scan.Redaction
 	findings []pipeline.Finding
 }
 
@@ -169,16 +169,16 @@ func (in *inspection) text(t scan.Text) {
 		if in.pooled != nil {
 			in.parameter(t)
 		}
-		if len(t.S) < shortestName {
+		if len(t.Value) < shortestName {
 			return
 		}
 	}
-	if len(t.S) < 4 {
+	if len(t.Value) < 4 {
 		return
 	}
-	in.judge(t, in.s.reader.read(t.S, in.meta), nil, 0)
+	in.judge(t, in.s.reader.read(t.Value, in.meta), nil, 0)
 	if len(secret) >= 4 {
-		in.judge(t, in.s.reader.read(secret, true), &scan.Span{From: 0, To: len(t.S)}, 5)
+		in.judge(t, in.s.reader.read(secret, true), &scan.Span{From: 0, To: len(t.Value)}, 5)
 	}
 	decoded(t, func(plain string, at scan.Span, whole bool) bool {
 		more := 3 // nobody writes to people like this
@@ -192,7 +192,7 @@ func (in *inspection) text(t scan.Text) {
 
 // unseen sees to the characters that are not seen, and answers what is written in them.
 func (in *inspection) unseen(t scan.Text) (secret string) {
-	found, secret := findUnseen(t.S)
+	found, secret := findUnseen(t.Value)
 	pointer := ""
 	for i, u := range found {
 		a := in.s.actions[u.family]
@@ -212,7 +212,7 @@ func (in *inspection) unseen(t scan.Text) (secret string) {
 			in.raise(a, u.family, pointer)
 		}
 		if a == strip {
-			in.cuts = append(in.cuts, scan.Cut{Text: t, Span: u.Span, With: u.with})
+			in.cuts = append(in.cuts, scan.Redaction{Text: t, Span: u.Span, Replacement: u.with})
 		}
 	}
 	return secret
@@ -261,13 +261,14 @@ func (in *inspection) judge(t scan.Text, r reading, at *scan.Span, more int) {
 		return
 	}
 	if at != nil {
-		in.cuts = append(in.cuts, scan.Cut{Text: t, Span: *at, With: removed})
+		in.cuts = append(in.cuts, scan.Redaction{Text: t, Span: *at, Replacement: removed})
 		return
 	}
 	for _, h := range r.all {
 		if h.score > 0 {
-			in.cuts = append(in.cuts, scan.Cut{Text: t, Span: sentenceOf(t.S, r.plain.from(h.from),
-				r.plain.from(h.to)), With: removed})
+			in.cuts = append(in.cuts, scan.Redaction{Text: t, Span: sentenceOf(t.Value,
+				r.plain.from(h.from),
+				r.plain.from(h.to)), Replacement: removed})
 		}
 	}
 }
@@ -346,7 +347,7 @@ func (in *inspection) classify(ctx context.Context, texts []scan.Text) {
 	}
 	plain := make([]string, len(texts))
 	for i, t := range texts {
-		plain[i] = t.S
+		plain[i] = t.Value
 	}
 	found, err := s.attacks(ctx, plain)
 	if err != nil {

@@ -20,7 +20,7 @@ var planted = [kinds]struct{ what, text string }{
 }
 
 // canary is a message that a stage of this configuration does something about.
-func canary(config []byte) *sdk.Canary {
+func canary(config []byte) *sdk.SelfTest {
 	s, err := parse(config)
 	if err != nil {
 		return nil
@@ -36,7 +36,7 @@ func canary(config []byte) *sdk.Canary {
 		if !s.do[k].on || p.text == "" || s.find.allow[compact(p.text)] {
 			continue
 		}
-		c := &sdk.Canary{What: p.what + " in a tool's arguments",
+		c := &sdk.SelfTest{Description: p.what + " in a tool's arguments",
 			Action: map[string]pipeline.Action{"block": pipeline.Deny, "redact": pipeline.Modify,
 				"audit": pipeline.Allow}[s.do[k].action]}
 		c.Message = mcp.NewRequest("1",
@@ -44,7 +44,7 @@ func canary(config []byte) *sdk.Canary {
 				mcp.Quote(p.text)...), "}}"...))
 		c.Message.To = mcp.ToServer
 		if len(s.to) > 0 && !slices.Contains(s.to, mcp.ToServer) {
-			c.What = p.what + " in a tool's result"
+			c.Description = p.what + " in a tool's result"
 			c.Message = mcp.NewResponse("1",
 				append(append([]byte(`{"content":[{"type":"text","text":`), mcp.Quote(p.text)...),
 					"}]}"...))

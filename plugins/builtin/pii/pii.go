@@ -32,7 +32,7 @@ func Plugin() sdk.Plugin {
 			}
 			return s, nil
 		},
-		Canary: canary,
+		SelfTest: canary,
 	}
 }
 
@@ -45,7 +45,7 @@ type stage struct {
 	to     []mcp.Direction
 }
 
-// Wants implements sdk.Wanting.
+// Wants implements sdk.StageWithWants.
 func (s *stage) Wants() pipeline.Wants { return pipeline.Wants{Directions: s.to} }
 
 // maxFindings bounds what is recorded of one message; what is done about it has no bound.
@@ -59,7 +59,7 @@ func (s *stage) Inspect(ctx context.Context, m *mcp.Message) (sdk.Verdict, error
 	var (
 		found sum
 		cost  = &effort{ctx: ctx}
-		cuts  []scan.Cut
+		cuts  []scan.Redaction
 		err   error
 	)
 	scan.Texts(m, func(t scan.Text) bool {
@@ -79,7 +79,8 @@ func (s *stage) Inspect(ctx context.Context, m *mcp.Message) (sdk.Verdict, error
 			case "block":
 				found.block = true
 			case "redact":
-				cuts = append(cuts, scan.Cut{Text: t, Span: h.Span, With: s.replacement(h)})
+				cuts = append(cuts, scan.Redaction{Text: t, Span: h.Span,
+					Replacement: s.replacement(h)})
 			}
 		}
 		return true
@@ -110,7 +111,7 @@ func (s *stage) Inspect(ctx context.Context, m *mcp.Message) (sdk.Verdict, error
 // in answers what is in a text. What was found in an encoded run has the run's place, so those may
 // overlap: scan.Redact makes one cut of them.
 func (s *stage) in(cost *effort, t scan.Text) ([]hit, error) {
-	plain := t.S
+	plain := t.Value
 	if t.Kind == mcp.Number {
 		plain = whole(plain)
 	}
@@ -120,7 +121,7 @@ func (s *stage) in(cost *effort, t scan.Text) ([]hit, error) {
 	}
 	if t.Kind == mcp.Number {
 		for i := range hits {
-			hits[i].From, hits[i].To = 0, len(t.S) // a number goes as a whole
+			hits[i].From, hits[i].To = 0, len(t.Value) // a number goes as a whole
 		}
 	}
 	if !s.decode {
@@ -169,7 +170,7 @@ func opaque(m *mcp.Message, t scan.Text) bool {
 }
 
 // target is the first of the places of cuts that says where m goes; "" when there is none.
-func target(m *mcp.Message, cuts []scan.Cut) string {
+func target(m *mcp.Message, cuts []scan.Redaction) string {
 	if m.Kind != mcp.Request && m.Kind != mcp.Notification {
 		return ""
 	}

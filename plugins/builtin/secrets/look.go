@@ -62,15 +62,15 @@ func (l *look) text(t scan.Text) {
 	var all []candidate
 	var buffer [8]found
 	opaque := false
-	for _, f := range l.rules.find(t.S, l.stop, buffer[:0]) {
-		all = append(all, candidate{f, f.at.of(t.S)})
+	for _, f := range l.rules.find(t.Value, l.stop, buffer[:0]) {
+		all = append(all, candidate{f, f.at.of(t.Value)})
 	}
 	if t.Kind != mcp.Name {
 		opaque, all = l.inMember(t, all)
 	}
 	if l.config.Entropy.Enabled && !opaque && t.Kind != mcp.Number {
-		for _, at := range l.config.Entropy.words(t.S) {
-			all = append(all, candidate{found{entropyID, at, true}, at.of(t.S)})
+		for _, at := range l.config.Entropy.words(t.Value) {
+			all = append(all, candidate{found{entropyID, at, true}, at.of(t.Value)})
 		}
 	}
 	if l.config.Decode {
@@ -79,7 +79,7 @@ func (l *look) text(t scan.Text) {
 			if len(secrets) == 0 {
 				return !l.stop()
 			}
-			where := places(t.S, span{at.From, at.To}, plain)
+			where := places(t.Value, span{at.From, at.To}, plain)
 			for _, f := range secrets {
 				in := span{at.From, at.To}
 				if where != nil {
@@ -102,14 +102,14 @@ func (l *look) text(t scan.Text) {
 	for _, c := range merged(all) {
 		s := secret{t, pointer, c.rule, c.at, l.replaced.placeholder(c.rule, c.value)}
 		l.secrets = append(l.secrets, s)
-		name.WriteString(t.S[cut:c.at.from] + s.placeholder)
+		name.WriteString(t.Value[cut:c.at.from] + s.placeholder)
 		cut = c.at.to
 	}
 	if t.Kind == mcp.Name && cut > 0 {
 		if l.renamed == nil {
 			l.renamed = make(map[string]string)
 		}
-		l.renamed[pointer] = mcp.EscapePointer(name.String() + t.S[cut:])
+		l.renamed[pointer] = mcp.EscapePointer(name.String() + t.Value[cut:])
 	}
 }
 
@@ -123,34 +123,34 @@ func (l *look) inMember(t scan.Text, all []candidate) (opaque bool, more []candi
 	if protocols[name] && ofProtocol(t.Pointer()) {
 		return true, all
 	}
-	if name == "value" && l.label.S != "" {
+	if name == "value" && l.label.Value != "" {
 		if parent(l.label.Pointer()) == parent(t.Pointer()) {
-			name = l.label.S
+			name = l.label.Value
 		}
 	}
-	if t.Kind == mcp.String && labels[name] && len(t.S) <= longestName {
+	if t.Kind == mcp.String && labels[name] && len(t.Value) <= longestName {
 		l.label = t
 	}
-	if len(name) > longestName || len(t.S) < 4 {
+	if len(name) > longestName || len(t.Value) < 4 {
 		return false, all
 	}
 	if l.asked != name {
 		l.asked, l.assign = name, l.rules.names.any(name)
 	}
 	if l.assign {
-		s := name + `="` + t.S[:min(len(t.S), longest)]
-		if len(t.S) <= longest {
+		s := name + `="` + t.Value[:min(len(t.Value), longest)]
+		if len(t.Value) <= longest {
 			s += `"`
 		}
 		for _, f := range l.rules.find(s, l.stop, nil) {
 			at := span{f.at.from - len(name) - 2, f.at.to - len(name) - 2}
-			if at.from >= 0 && at.to <= len(t.S) {
-				all = append(all, candidate{found{f.rule, at, f.low}, at.of(t.S)})
+			if at.from >= 0 && at.to <= len(t.Value) {
+				all = append(all, candidate{found{f.rule, at, f.low}, at.of(t.Value)})
 			}
 		}
 	}
-	if l.named && named(name, t.S) {
-		all = append(all, candidate{found{namedID, span{0, len(t.S)}, true}, t.S})
+	if l.named && named(name, t.Value) {
+		all = append(all, candidate{found{namedID, span{0, len(t.Value)}, true}, t.Value})
 	}
 	return false, all
 }

@@ -15,13 +15,13 @@ import (
 // Plugin is the built-in plugin "secrets".
 func Plugin() sdk.Plugin {
 	return sdk.Plugin{
-		Name:    "secrets",
-		Version: "1.0.0",
-		Doc:     "finds credentials in messages, also encoded ones, and takes them out",
-		Needs:   sdk.Needs{Body: true},
-		Schema:  schema,
-		New:     func(config []byte) (sdk.Stage, error) { return newStage(config) },
-		Canary:  canary,
+		Name:     "secrets",
+		Version:  "1.0.0",
+		Doc:      "finds credentials in messages, also encoded ones, and takes them out",
+		Needs:    sdk.Needs{Body: true},
+		Schema:   schema,
+		New:      func(config []byte) (sdk.Stage, error) { return newStage(config) },
+		SelfTest: canary,
 	}
 }
 
@@ -56,7 +56,7 @@ func newStage(b []byte) (*stage, error) {
 	return s, nil
 }
 
-// Wants implements sdk.Wanting.
+// Wants implements sdk.StageWithWants.
 func (s *stage) Wants() pipeline.Wants { return s.wants }
 
 // Inspect implements sdk.Stage.
@@ -107,13 +107,14 @@ func kinds(findings []pipeline.Finding) string {
 
 // redact answers the edits that take the secrets out, or why that cannot be.
 func (l *look) redact() (edits []mcp.Edit, reason string) {
-	var cuts []scan.Cut
+	var cuts []scan.Redaction
 	for _, s := range l.secrets {
 		if s.text.Kind != mcp.Name && l.routes(s.pointer) {
 			return nil, "it stands where the message says where it goes"
 		}
-		cuts = append(cuts, scan.Cut{Text: s.text, Span: scan.Span{From: s.at.from, To: s.at.to},
-			With: s.placeholder})
+		cuts = append(cuts, scan.Redaction{Text: s.text, Span: scan.Span{From: s.at.from,
+			To: s.at.to},
+			Replacement: s.placeholder})
 	}
 	edits, err := scan.Redact(l.m, cuts)
 	if err != nil {
@@ -142,7 +143,7 @@ func (l *look) routes(pointer string) bool {
 }
 
 // canary is a tool's arguments, or its result, with a key in them.
-func canary(b []byte) *sdk.Canary {
+func canary(b []byte) *sdk.SelfTest {
 	c, err := parseConfig(b)
 	if err != nil {
 		return nil
@@ -172,7 +173,7 @@ func canary(b []byte) *sdk.Canary {
 		m.Server, m.Name = "canary", "canary"
 		action := map[string]pipeline.Action{"redact": pipeline.Modify, "block": pipeline.Deny,
 			"audit": pipeline.Allow}[c.Action]
-		return &sdk.Canary{What: what, Message: m, Action: action}
+		return &sdk.SelfTest{Description: what, Message: m, Action: action}
 	}
 	return nil
 }

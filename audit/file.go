@@ -111,7 +111,7 @@ func (s *files) continued() (ending, error) {
 
 // missing are the records whose files are missing between others, as far as their names and ends
 // say.
-func (s *files) missing() (holes []Span) {
+func (s *files) missing() (holes []SeqRange) {
 	segments, err := Segments(s.path)
 	if err != nil {
 		return nil
@@ -122,7 +122,7 @@ func (s *files) missing() (holes []Span) {
 			next, _ = firstLine(s.f)
 		}
 		if end, err := endOf(segment); err == nil && next > end.head.seq+1 {
-			holes = append(holes, Span{end.head.seq + 1, next - 1})
+			holes = append(holes, SeqRange{end.head.seq + 1, next - 1})
 		}
 	}
 	return holes

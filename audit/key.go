@@ -113,8 +113,8 @@ func machine() string {
 	return name[:min(len(name), 64)]
 }
 
-// ReadKey reads a public key: key itself as a line, or the file that holds it.
-func ReadKey(key string) (note.Verifier, error) {
+// ReadPublicKey reads a public key: key itself as a line, or the file that holds it.
+func ReadPublicKey(key string) (note.Verifier, error) {
 	if v, err := note.NewVerifier(strings.TrimSpace(key)); err == nil {
 		return v, nil
 	}

@@ -71,7 +71,7 @@ type upkeep struct {
 func newUpkeep(l *Log, o Options, end ending) (u *upkeep, from *Checkpoint, err error) {
 	u = &upkeep{log: l, report: l.report, path: o.File, dir: o.File + ".tree", keep: o.Keep,
 		leaves: sha256.New(), turned: true, clock: time.Now().Round(0), due: true, hurried: true,
-		anchors: anchors{file: o.AnchorFile, call: o.Anchor}}
+		anchors: anchors{file: o.AnchorFile, call: o.OnCheckpoint}}
 	path := o.Key
 	if path == "" {
 		path = o.File + ".key"
@@ -332,7 +332,7 @@ func (l *Log) sync() error {
 	l.writing <- struct{}{}
 	f := l.files.f
 	<-l.writing
-	if l.durability == Fsync {
+	if l.durability == DurabilityFsync {
 		return nil
 	}
 	// closed it is when it was rotated, and that is after it was synced

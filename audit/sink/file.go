@@ -18,8 +18,8 @@ import (
 
 // FileOptions say where a file is and what is in it.
 type FileOptions struct {
-	Path string // made, with its folder, where absent, else continued
-	Form format.Form
+	Path    string // made, with its folder, where absent, else continued
+	Encoder format.Encoder
 	// the size from which a file is renamed, to one with the time in its name, and another begun; 0
 	// is never
 	SegmentBytes int64
@@ -48,10 +48,10 @@ func (f *file) Send(ctx context.Context, b Batch) error {
 	if err := f.write.wait(ctx); err != nil {
 		return err
 	}
-	header := f.Form.Header()
+	header := f.Encoder.Header()
 	f.buf = append(f.buf[:0], header...)
 	for i := range b.Records {
-		f.buf = formOf(f.Form, b.Short).Append(f.buf, &b.Records[i])
+		f.buf = formOf(f.Encoder, b.Short).Append(f.buf, &b.Records[i])
 	}
 	return f.write.do(ctx, func() error { return f.append(len(header)) })
 }

@@ -30,15 +30,15 @@ func openTelemetry(c *config.Config, log *slog.Logger) (*telemetry.Telemetry, er
 	if c.Admin.HTTP == "" && c.Telemetry.URL == "" {
 		return nil, nil
 	}
-	return telemetry.Open(telemetry.Options{Version: version(), Scraped: c.Admin.HTTP != "",
-		Tools: c.Telemetry.Tools, Rules: policyStage, Log: log,
+	return telemetry.Open(telemetry.Options{Version: version(), Prometheus: c.Admin.HTTP != "",
+		ToolLabels: c.Telemetry.Tools, PolicyStage: policyStage, Logger: log,
 		Collector: collectorOf(c.Telemetry)})
 }
 
 func collectorOf(c config.Telemetry) telemetry.Collector {
 	return telemetry.Collector{
 		URL: c.URL, Protocol: c.Protocol, Headers: plain(c.Headers), CA: c.CA, Metrics: c.Metrics,
-		Interval: c.Interval, Traces: c.Traces, Sample: c.Sample,
+		Interval: c.Interval, Traces: c.Traces, SampleRatio: c.Sample,
 	}
 }
 
@@ -51,7 +51,7 @@ type traced struct {
 
 // Post implements transport.Endpoint.
 func (t traced) Post(ctx context.Context, r downstream.Post, w downstream.Reply) {
-	t.Front.Post(t.by.FromHeader(ctx, r.Header), r, w)
+	t.Front.Post(t.by.ContextFromHeader(ctx, r.Header), r, w)
 }
 
 // tellTimeout is how long the end waits for what is still to be told.
@@ -82,9 +82,9 @@ func (g *gate) admin(c *config.Config) (*transport.Admin, error) {
 // watched says where the telemetry finds what is there now.
 func (g *gate) watched() telemetry.Sources {
 	return telemetry.Sources{
-		Sessions: g.proxy.Sessions,
-		Parked:   g.front.Parked,
-		Waiting:  g.audit.Waiting,
+		Sessions:       g.proxy.Sessions,
+		ParkedCalls:    g.front.Parked,
+		PendingRecords: g.audit.Pending,
 		Servers: func() []telemetry.ServerState {
 			var states []telemetry.ServerState
 			for _, s := range *g.asked.Load() {
@@ -97,14 +97,15 @@ func (g *gate) watched() telemetry.Sources {
 			var states []telemetry.PluginState
 			for _, p := range g.host.Status() {
 				states = append(states, telemetry.PluginState{Name: p.Name, Up: p.Running,
-					Starts: p.Starts, Active: p.InFlight, Late: p.ConsecutiveTimeouts})
+					Starts: p.Starts, InFlight: p.InFlight,
+					ConsecutiveTimeouts: p.ConsecutiveTimeouts})
 			}
 			return states
 		},
 		Sinks: func() []telemetry.SinkState {
 			var states []telemetry.SinkState
 			for _, one := range g.sinks.running() {
-				states = append(states, telemetry.SinkState{Name: one.Name, Behind: one.Behind()})
+				states = append(states, telemetry.SinkState{Name: one.Name, Backlog: one.Backlog()})
 			}
 			return states
 		},
@@ -130,12 +131,12 @@ type finding struct {
 // written. While it could not, it is tried with a record. A log whose checkpoints or their anchor
 // cannot be written is no good either, though messages move.
 func (g *gate) healthy(ctx context.Context) []finding {
-	err := g.telemetry.Fault()
+	err := g.telemetry.LastRecordError()
 	if err != nil {
 		err = g.event(ctx, "retry", "the audit log could not be written", nil)
 	}
 	if err == nil {
-		err = g.audit.Fault()
+		err = g.audit.Health()
 	}
 	return []finding{{"audit", "written", err}}
 }

@@ -78,13 +78,13 @@ func openGate(ctx context.Context, c *config.Config, log *slog.Logger,
 		File:         c.Audit.File,
 		Bodies:       audit.Bodies(c.Audit.Bodies),
 		Durability:   audit.Durability(c.Audit.Durability),
-		Log:          log,
+		Logger:       log,
 		SegmentBytes: int64(c.Audit.SegmentBytes),
 		Keep: audit.Retention{Files: c.Audit.KeepFiles, Bytes: int64(c.Audit.KeepBytes),
 			For: c.Audit.KeepFor},
-		Key:        c.Audit.Key,
-		AnchorFile: c.Audit.Anchor,
-		Anchor:     sending.anchor,
+		Key:          c.Audit.Key,
+		AnchorFile:   c.Audit.Anchor,
+		OnCheckpoint: sending.anchor,
 	})
 	if err != nil {
 		sending.abandon()
@@ -148,7 +148,7 @@ func openGate(ctx context.Context, c *config.Config, log *slog.Logger,
 	})
 	sending.start(c.Audit.File, record, g.sinkEvent)
 	if g.telemetry != nil {
-		g.telemetry.Watch(g.watched())
+		g.telemetry.SetSources(g.watched())
 	}
 	if err := g.event(ctx, "start", listed("version "+version(), c.String(), inForce(j.policies)),
 		nil); err != nil {
@@ -258,7 +258,7 @@ func (g *gate) options(c *config.Config, j *judges) (proxy.Options, map[string]*
 					}
 				}
 				if g.telemetry != nil {
-					u.Observer = g.telemetry.Server(s.Name)
+					u.Observer = g.telemetry.ServerObserver(s.Name)
 				}
 			})
 			if err != nil {

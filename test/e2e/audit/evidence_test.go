@@ -61,8 +61,8 @@ func TestTheLogOfAMixedSessionAnswers(t *testing.T) {
 
 	file := filepath.Join(g.Dir, "audit.jsonl")
 	var all []*query.Call
-	for c, err := range query.Calls(t.Context(), &audit.Reading{File: file}, &query.Filter{},
-		query.Options{Records: true}) {
+	for c, err := range query.Calls(t.Context(), &audit.Reader{File: file}, &query.Filter{},
+		query.Options{KeepRecords: true}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -92,39 +92,40 @@ func TestTheLogOfAMixedSessionAnswers(t *testing.T) {
 		t.Errorf("two clients are one: %q", who)
 	}
 	last := event("start", "version")
-	called := func(client, server, name, action string, end query.End) *query.Call {
+	called := func(client, server, name, action string, end query.Status) *query.Call {
 		t.Helper()
 		c := find(fmt.Sprintf("that the %s client called %s of %s: %s, %s", client, name, server,
 			action, end), func(c *query.Call) bool {
 			return c.Session == who[client] && !c.FromServer && slices.Equal(c.Servers,
 				[]string{server}) && c.Method == "tools/call" && c.Name == name &&
-				c.Action == action && c.End == end
+				c.Action == action && c.Status == end
 		})
-		if c.Began.Before(last.Began) || c.Exchange == "" {
+		if c.Start.Before(last.Start) || c.Exchange == "" {
 			t.Errorf("%s of %s in exchange %q was at %s, and what was before it at %s", name,
-				server, c.Exchange, c.Began, last.Began)
+				server, c.Exchange, c.Start, last.Start)
 		}
 		last = c
 		return c
 	}
 	decided := func(c *query.Call, stage, reason string) {
 		t.Helper()
-		if c.Stage() != stage || c.Reason != reason {
-			t.Errorf("%s of %q was decided by %q: %q, want %q: %q", c.Action, c.Name, c.Stage(),
+		if c.DecidingStage() != stage || c.Reason != reason {
+			t.Errorf("%s of %q was decided by %q: %q, want %q: %q", c.Action, c.Name,
+				c.DecidingStage(),
 				c.Reason, stage, reason)
 		}
 	}
 
-	changed := called("legacy", "new", "echo", "modify", query.Answered)
+	changed := called("legacy", "new", "echo", "modify", query.StatusAnswered)
 	decided(changed, "secrets", "took out aws-access-token")
-	if at := changed.Changed(); !slices.Equal(at, []string{"/arguments/tag"}) {
+	if at := changed.ChangedPointers(); !slices.Equal(at, []string{"/arguments/tag"}) {
 		t.Errorf("what was changed is %q", at)
 	}
 	if d := changed.Decision; d == nil || d.Direction != "to_server" || d.Before == nil ||
 		d.After == nil || d.Before.Size == d.After.Size {
 		t.Errorf("the change is recorded as %+v", d)
 	}
-	parked := called("modern", "old", "ask", "pass", query.Answered)
+	parked := called("modern", "old", "ask", "pass", query.StatusAnswered)
 	var actions []string
 	for _, r := range parked.Records {
 		actions = append(actions, r.Action)
@@ -136,27 +137,30 @@ func TestTheLogOfAMixedSessionAnswers(t *testing.T) {
 		return c.FromServer && c.Method == "elicitation/create"
 	})
 	if question.Session != who["modern"] || question.Exchange != parked.Exchange ||
-		!slices.Equal(question.Servers, []string{"old"}) || question.End != query.Answered {
+		!slices.Equal(question.Servers, []string{"old"}) ||
+		question.Status != query.StatusAnswered {
 		t.Errorf("the question is %+v", question)
 	}
-	decided(called("legacy", "old", "die", "deny", query.Refused),
+	decided(called("legacy", "old", "die", "deny", query.StatusRefused),
 		"tools", "it is about what clients may not know")
-	decided(called("modern", "new", "log", "deny", query.Refused), "policy", "mine: nobody logs")
-	called("legacy", "old", "wait", "pass", query.Cancelled)
-	called("legacy", "old", "cancelled", "pass", query.Answered)
+	decided(called("modern", "new", "log", "deny", query.StatusRefused),
+		"policy", "mine: nobody logs")
+	called("legacy", "old", "wait", "pass", query.StatusCancelled)
+	called("legacy", "old", "cancelled", "pass", query.StatusAnswered)
 	lost, back := event("plugin_lost", `plugin "tools"`), event("plugin_restarted",
 		`plugin "tools"`)
-	if lost.Error == "" || lost.First > back.First {
-		t.Errorf("the plugin was lost: %q, record %d, and back: record %d", lost.Error, lost.First,
-			back.First)
+	if lost.Error == "" || lost.FirstSeq > back.FirstSeq {
+		t.Errorf("the plugin was lost: %q, record %d, and back: record %d", lost.Error,
+			lost.FirstSeq,
+			back.FirstSeq)
 	}
-	called("modern", "new", "echo", "pass", query.Answered)
+	called("modern", "new", "echo", "pass", query.StatusAnswered)
 	last = event("reload", "gatekit.toml")
-	called("modern", "new", "log", "pass", query.Answered)
+	called("modern", "new", "log", "pass", query.StatusAnswered)
 	event("stop", "")
 
 	for _, c := range all { // none is without an end
-		if c.End == query.Open {
+		if c.Status == query.StatusOpen {
 			t.Errorf("%s %s %s is open", c.Servers, c.Method, c.Name)
 		}
 	}

@@ -10,23 +10,94 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// exchange is one request of the client and all that happens because of it.
-type exchange struct {
-	s      *Session
-	c      *settings
-	m      *mcp.Message // the request as the client sent it
-	client Client
-	cancel context.CancelCauseFunc
+// Call is one request of the client and all that happens because of it. Session.Begin enters it
+// among the calls in flight. Exactly one of Run and Discard must be called after that, once.
+type Call struct {
+	s       *Session
+	c       *settings
+	m       *mcp.Message // the request as the client sent it
+	client  Client
+	refused error // why Begin did not enter the request; nil when it is in flight
 	// as the one server that it is for gets it; nil while none is known, and for several
 	to *mcp.Message
 
-	mu    sync.Mutex
-	asked string // a server that has been asked; "" while none was
-	more  bool   // others have been asked too
+	mu  sync.Mutex              // guards what follows
+	end context.CancelCauseFunc // ends the context of Run; nil before Run
+	// of a cancellation that came before Run; nil when there was none
+	reason error
+	asked  string // a server that has been asked; "" while none was
+	more   bool   // others have been asked too
 }
 
-// run answers the request.
-func (x *exchange) run(ctx context.Context) (pipeline.Passed, error) {
+// Run serves the request and returns what is to be written back to the client under the request's
+// id: a result, an error or a denial. The result is the zero Passed when the call was cancelled, by
+// ctx or by a notifications/cancelled, and the request must not be answered. When either came
+// before Run, no server hears of the request.
+func (x *Call) Run(ctx context.Context) (answer pipeline.Passed) {
+	// The call outlives the client's context. When that ends, abandon cancels the call with a
+	// notice for the server.
+	gone := ctx
+	ctx, end := context.WithCancelCause(context.Background())
+	defer end(nil)
+	x.start(end)
+	if x.c.Observer != nil {
+		var ended func(pipeline.Passed)
+		if ctx, ended = x.c.Observer.Begin(WithValues(ctx, gone), x.m, x.s.opening); ended != nil {
+			defer func() { ended(answer) }()
+		}
+	}
+	if x.refused != nil {
+		return x.refuse(ctx, x.refused)
+	}
+	defer x.s.finish(x)
+	if gone.Err() != nil || ctx.Err() != nil {
+		return pipeline.Passed{}
+	}
+	defer x.follow(gone)()
+	answer, err := x.run(ctx)
+	switch {
+	case err == nil:
+		return answer
+	case ctx.Err() != nil && !errors.As(err, new(*expired)):
+		return pipeline.Passed{} // cancelled
+	}
+	return x.refuse(ctx, err)
+}
+
+// Discard takes the request out of the calls in flight. No server hears of it.
+func (x *Call) Discard() {
+	ended, end := context.WithCancel(context.Background())
+	end()
+	x.Run(ended)
+}
+
+// start makes end the function that cancels the call, and calls it when the call was cancelled
+// before.
+func (x *Call) start(end context.CancelCauseFunc) {
+	x.mu.Lock()
+	x.end = end
+	reason := x.reason
+	x.mu.Unlock()
+	if reason != nil {
+		end(reason)
+	}
+}
+
+// cancel ends the call, or keeps it from starting. Of several reasons the first one counts.
+func (x *Call) cancel(reason error) {
+	x.mu.Lock()
+	if x.reason == nil {
+		x.reason = reason
+	}
+	end := x.end
+	x.mu.Unlock()
+	if end != nil {
+		end(reason)
+	}
+}
+
+// run routes the request, has it answered and returns the answer.
+func (x *Call) run(ctx context.Context) (pipeline.Passed, error) {
 	meth, known := mcp.Lookup(x.m.Method)
 	switch {
 	case !known:
@@ -55,7 +126,7 @@ func (x *exchange) run(ctx context.Context) (pipeline.Passed, error) {
 }
 
 // vendor passes a method that no revision knows to the first server whose configuration lists it.
-func (x *exchange) vendor(ctx context.Context) (pipeline.Passed, error) {
+func (x *Call) vendor(ctx context.Context) (pipeline.Passed, error) {
 	for _, l := range x.s.ordered(x.c) {
 		if x.c.passes(l.name, x.m.Method) {
 			return x.forward(ctx, l, "", nil)
@@ -67,7 +138,7 @@ func (x *exchange) vendor(ctx context.Context) (pipeline.Passed, error) {
 
 // forward puts the request to one server and answers what the client gets, names and ids put back.
 // take is that of a caller.
-func (x *exchange) forward(ctx context.Context, l *link, name string,
+func (x *Call) forward(ctx context.Context, l *link, name string,
 	take take) (pipeline.Passed, error) {
 	m := *x.m
 	m.Server, m.Name = l.name, name
@@ -109,7 +180,7 @@ func (x *exchange) forward(ctx context.Context, l *link, name string,
 
 // once puts m to one server for as long as that may take, and answers what came back, which is not
 // judged yet.
-func (x *exchange) once(ctx context.Context, l *link, m *mcp.Message,
+func (x *Call) once(ctx context.Context, l *link, m *mcp.Message,
 	take take) (*mcp.Message, error) {
 	var w *watch
 	if m.Method != "subscriptions/listen" { // which stays open for as long as the client likes
@@ -125,7 +196,7 @@ func (x *exchange) once(ctx context.Context, l *link, m *mcp.Message,
 
 // ask puts m to one of several servers and answers what came back: judged, recorded, with the
 // server's own names.
-func (x *exchange) ask(ctx context.Context, l *link, m *mcp.Message,
+func (x *Call) ask(ctx context.Context, l *link, m *mcp.Message,
 	w *watch) (pipeline.Passed, error) {
 	raw, err := x.send(ctx, l, m, w, nil)
 	if denied := (*pipeline.Denied)(nil); errors.As(err, &denied) && denied.Action == "answer" {
@@ -144,7 +215,7 @@ func (x *exchange) ask(ctx context.Context, l *link, m *mcp.Message,
 
 // send judges m, records it, writes it to the server and waits for the answer, which is not judged
 // yet.
-func (x *exchange) send(ctx context.Context, l *link, m *mcp.Message, w *watch,
+func (x *Call) send(ctx context.Context, l *link, m *mcp.Message, w *watch,
 	take take) (*mcp.Message, error) {
 	passed, err := x.pass(ctx, l, m, w)
 	if err != nil {
@@ -187,7 +258,7 @@ func (x *exchange) send(ctx context.Context, l *link, m *mcp.Message, w *watch,
 }
 
 // note says that a server is being asked.
-func (x *exchange) note(l *link) {
+func (x *Call) note(l *link) {
 	x.mu.Lock()
 	x.more = x.more || x.asked != "" && x.asked != l.name
 	x.asked = l.name
@@ -195,7 +266,7 @@ func (x *exchange) note(l *link) {
 }
 
 // times are how long a server may take for a request, without progress and in all.
-func (x *exchange) times(l *link) (idle, most time.Duration) {
+func (x *Call) times(l *link) (idle, most time.Duration) {
 	if conf := x.c.byName[l.name]; conf != nil {
 		return conf.Timeout, conf.MaxTimeout
 	}
@@ -203,7 +274,7 @@ func (x *exchange) times(l *link) (idle, most time.Duration) {
 }
 
 // watch bounds the time that a server may take.
-func (x *exchange) watch(l *link, idle, most time.Duration, cancel context.CancelCauseFunc) *watch {
+func (x *Call) watch(l *link, idle, most time.Duration, cancel context.CancelCauseFunc) *watch {
 	return newWatch(idle, most, func(after string) {
 		cancel(&expired{Cancelled: &Cancelled{x.notice("timed out")}, server: l.name, after: after})
 	})
@@ -211,7 +282,7 @@ func (x *exchange) watch(l *link, idle, most time.Duration, cancel context.Cance
 
 // follow ends the call with the client's context. The function that it answers ends the following,
 // and waits for what it began.
-func (x *exchange) follow(gone context.Context) (stop func()) {
+func (x *Call) follow(gone context.Context) (stop func()) {
 	if gone.Done() == nil {
 		return func() {}
 	}
@@ -228,10 +299,10 @@ func (x *exchange) follow(gone context.Context) (stop func()) {
 }
 
 // abandon cancels the call because its client is gone.
-func (x *exchange) abandon() { x.cancel(&Cancelled{x.notice("the client is gone")}) }
+func (x *Call) abandon() { x.cancel(&Cancelled{x.notice("the client is gone")}) }
 
 // notice is a notifications/cancelled of Gatekit's own, or nothing when no server was asked yet.
-func (x *exchange) notice(reason string) pipeline.Passed {
+func (x *Call) notice(reason string) pipeline.Passed {
 	x.mu.Lock()
 	asked := x.asked != ""
 	x.mu.Unlock()
@@ -246,7 +317,7 @@ func (x *exchange) notice(reason string) pipeline.Passed {
 }
 
 // server is who was asked, "" when it was nobody or several.
-func (x *exchange) server() string {
+func (x *Call) server() string {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.more {
@@ -256,12 +327,12 @@ func (x *exchange) server() string {
 }
 
 // own records and answers a result of Gatekit's own; nil is {}.
-func (x *exchange) own(ctx context.Context, result []byte) pipeline.Passed {
+func (x *Call) own(ctx context.Context, result []byte) pipeline.Passed {
 	return x.c.Pipeline.PassOwn(ctx, x.answers(mcp.NewResponse(x.m.ID(), result)))
 }
 
 // answers stamps a message that answers the request.
-func (x *exchange) answers(m *mcp.Message) *mcp.Message {
+func (x *Call) answers(m *mcp.Message) *mcp.Message {
 	m = x.s.stamp(m, mcp.ToClient, x.m.Exchange)
 	m.Request = x.m
 	if x.to != nil {

@@ -14,50 +14,50 @@ import (
 	"gatekit/core/atomicfile"
 )
 
-// anchorEvery is how often the anchor file gets a checkpoint, which speaks for all before it, while
+// anchorInterval is how often the anchor file gets a checkpoint, which speaks for all before it, while
 // the log is written.
-const anchorEvery = time.Minute
+const anchorInterval = time.Minute
 
 // anchors are where checkpoints go.
 type anchors struct {
-	file  string
-	waits []byte    // the newest checkpoint that file has not; working is held for these five
-	wrote time.Time // when it got one
+	file      string
+	pending   []byte    // the newest checkpoint that file has not; working is held for these five
+	lastWrite time.Time // when it got one
 	// what is being written, by a goroutine that says on written how that went; nil when nothing is
-	under   []byte
-	written chan error
+	writing []byte
+	result  chan error
 	err     error // of the last try; mu is held for it, and for the rest
 
-	call  func([]byte)
-	next  []byte        // for call, when it returns
-	calls chan struct{} // closed when it has returned from the last; nil while it is not called
+	publish    func([]byte)
+	toPublish  []byte        // for call, when it returns
+	publishing chan struct{} // closed when it has returned from the last; nil while it is not called
 }
 
-// begin anchors the checkpoint that the log goes on from where the file has none: from then on, a
+// anchorFirst anchors the checkpoint that the log goes on from where the file has none: from then on, a
 // file that is not there was taken away.
-func (u *upkeep) begin(from *Checkpoint) {
-	u.working.Lock()
-	defer u.working.Unlock()
+func (u *maintenance) anchorFirst(from *Checkpoint) {
+	u.runMu.Lock()
+	defer u.runMu.Unlock()
 	if u.anchors.file == "" {
 		return
 	}
 	if info, err := os.Stat(u.anchors.file); err != nil || info.Mode().IsRegular() &&
 		info.Size() == 0 {
-		u.anchors.waits = from.Note
-		u.anchorFile()
+		u.anchors.pending = from.Note
+		u.writeAnchorFile()
 	}
 }
 
-// heldToAnchor sees that the log, which ends with record last, has what the newest checkpoint in
+// checkAnchor sees that the log, which ends with record last, has what the newest checkpoint in
 // its anchor speaks of: one that was set back, its own checkpoint with it, is refused. An anchor
 // that is another log's is said. What is no file is not read, and what else is in one is for who
 // verifies the log.
-func (u *upkeep) heldToAnchor(origin string, key note.Verifier, last uint64) error {
+func (u *maintenance) checkAnchor(origin string, key note.Verifier, last uint64) error {
 	info, err := os.Stat(u.anchors.file)
 	if err != nil || !info.Mode().IsRegular() {
 		return nil
 	}
-	end, err := endOfNotes(u.anchors.file)
+	end, err := readTail(u.anchors.file)
 	if err != nil {
 		return nil
 	}
@@ -70,7 +70,7 @@ func (u *upkeep) heldToAnchor(origin string, key note.Verifier, last uint64) err
 		err = fmt.Errorf("its newest checkpoint is of %s", c.Origin)
 	}
 	if err != nil {
-		u.report.Warn("the anchor is not this audit log's, and verifying it will fail: move the "+
+		u.logger.Warn("the anchor is not this audit log's, and verifying it will fail: move the "+
 			"anchor away, or name another", "file", u.anchors.file, "error", err)
 		return nil
 	}
@@ -78,13 +78,13 @@ func (u *upkeep) heldToAnchor(origin string, key note.Verifier, last uint64) err
 		return fmt.Errorf("it ends at record %d, and its anchor %s has a checkpoint of %d: it "+
 			"was set back, or records were taken away\n"+
 			"hint: put the missing files back; where they are lost, %s", last, u.anchors.file,
-			c.Size, afresh(u.path))
+			c.Size, newLogHint(u.path))
 	}
 	return nil
 }
 
-// endOfNotes is the end of a file of checkpoints, with the last of them.
-func endOfNotes(path string) ([]byte, error) {
+// readTail is the end of a file of checkpoints, with the last of them.
+func readTail(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -99,51 +99,51 @@ func endOfNotes(path string) ([]byte, error) {
 	return end, err
 }
 
-// anchor sends a checkpoint away.
-func (u *upkeep) anchor(signed []byte) {
+// queueAnchor sends a checkpoint away.
+func (u *maintenance) queueAnchor(signed []byte) {
 	if u.anchors.file != "" {
-		u.anchors.waits = signed
+		u.anchors.pending = signed
 	}
-	if u.anchors.call == nil {
+	if u.anchors.publish == nil {
 		return
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.anchors.next = signed
-	if u.anchors.calls == nil {
-		u.anchors.calls = make(chan struct{})
-		go u.callAnchor()
+	u.anchors.toPublish = signed
+	if u.anchors.publishing == nil {
+		u.anchors.publishing = make(chan struct{})
+		go u.publishLoop()
 	}
 }
 
-// callAnchor gives Anchor the newest checkpoint until there is none that it has not had.
-func (u *upkeep) callAnchor() {
+// publishLoop gives Anchor the newest checkpoint until there is none that it has not had.
+func (u *maintenance) publishLoop() {
 	for {
 		u.mu.Lock()
-		next := u.anchors.next
-		u.anchors.next = nil
+		next := u.anchors.toPublish
+		u.anchors.toPublish = nil
 		if next == nil {
-			close(u.anchors.calls)
-			u.anchors.calls = nil
+			close(u.anchors.publishing)
+			u.anchors.publishing = nil
 			u.mu.Unlock()
 			return
 		}
 		u.mu.Unlock()
-		u.anchors.call(bytes.Clone(next))
+		u.anchors.publish(bytes.Clone(next))
 	}
 }
 
-// anchorFile gives the file the checkpoint that waits for it, if it is time. That it fails, and
+// writeAnchorFile gives the file the checkpoint that waits for it, if it is time. That it fails, and
 // that it works again, are records.
-func (u *upkeep) anchorFile() error {
+func (u *maintenance) writeAnchorFile() error {
 	before := u.anchors.err
-	if u.anchors.waits == nil || before == nil && !u.ended &&
-		time.Since(u.anchors.wrote) < anchorEvery {
+	if u.anchors.pending == nil || before == nil && !u.stopped &&
+		time.Since(u.anchors.lastWrite) < anchorInterval {
 		return before
 	}
-	err := u.anchors.write(u.ended)
+	err := u.anchors.write(u.stopped)
 	if err == nil {
-		u.anchors.waits, u.anchors.wrote = nil, time.Now()
+		u.anchors.pending, u.anchors.lastWrite = nil, time.Now()
 	}
 	u.mu.Lock()
 	u.anchors.err = err
@@ -151,17 +151,17 @@ func (u *upkeep) anchorFile() error {
 	var said error
 	switch {
 	case err != nil && before == nil:
-		u.report.Error("a checkpoint of the audit log cannot be anchored", "file", u.anchors.file,
+		u.logger.Error("a checkpoint of the audit log cannot be anchored", "file", u.anchors.file,
 			"error", err)
-		said = u.log.event("anchor lost", fmt.Sprintf("checkpoints cannot be written to %s",
+		said = u.log.recordEvent("anchor lost", fmt.Sprintf("checkpoints cannot be written to %s",
 			u.anchors.file))
 	case err == nil && before != nil:
-		u.report.Info("checkpoints of the audit log are anchored again", "file", u.anchors.file)
-		said = u.log.event("anchor back", fmt.Sprintf("checkpoints are written to %s again",
+		u.logger.Info("checkpoints of the audit log are anchored again", "file", u.anchors.file)
+		said = u.log.recordEvent("anchor back", fmt.Sprintf("checkpoints are written to %s again",
 			u.anchors.file))
 	}
 	if said != nil && !errors.Is(said, errClosed) {
-		u.report.Error("record how it is with the anchor", "error", said)
+		u.logger.Error("record how it is with the anchor", "error", said)
 	}
 	return err
 }
@@ -170,38 +170,38 @@ func (u *upkeep) anchorFile() error {
 // at the last: one write is left with it, and asked after later.
 func (a *anchors) write(last bool) error {
 	for {
-		wait := anchorWait
-		if a.under == nil {
-			a.under, a.written = a.waits, make(chan error, 1)
+		wait := anchorTimeout
+		if a.writing == nil {
+			a.writing, a.result = a.pending, make(chan error, 1)
 			go func(signed []byte, written chan<- error) {
 				written <- appendNote(a.file,
 					signed)
-			}(a.under, a.written)
+			}(a.writing, a.result)
 		} else if !last {
 			wait = time.Millisecond
 		}
 		select {
-		case err := <-a.written:
-			newest := bytes.Equal(a.under, a.waits)
-			a.under, a.written = nil, nil
+		case err := <-a.result:
+			newest := bytes.Equal(a.writing, a.pending)
+			a.writing, a.result = nil, nil
 			if err != nil || newest {
 				return err
 			}
 		case <-time.After(wait):
-			return fmt.Errorf("it takes nothing within %s", anchorWait)
+			return fmt.Errorf("it takes nothing within %s", anchorTimeout)
 		}
 	}
 }
 
-// anchorIn is how long it is until the file is to get a checkpoint; 0 when none waits.
-func (u *upkeep) anchorIn() time.Duration {
+// nextAnchorWrite is how long it is until the file is to get a checkpoint; 0 when none waits.
+func (u *maintenance) nextAnchorWrite() time.Duration {
 	switch {
-	case u.anchors.waits == nil:
+	case u.anchors.pending == nil:
 		return 0
 	case u.anchors.err != nil:
-		return checkpointEvery
+		return checkpointInterval
 	}
-	return max(time.Millisecond, anchorEvery-time.Since(u.anchors.wrote))
+	return max(time.Millisecond, anchorInterval-time.Since(u.anchors.lastWrite))
 }
 
 // appendNote appends a checkpoint and an empty line, and sees to it that they are on the disk. What

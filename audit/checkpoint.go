@@ -27,9 +27,9 @@ type Checkpoint struct {
 	Note   []byte // as it was signed
 }
 
-// closed is the line after the root in the last checkpoint of a log that was closed. C2SP leaves
+// closedLine is the line after the root in the last checkpoint of a log that was closed. C2SP leaves
 // such lines to who signs.
-const closed = "closed"
+const closedLine = "closed"
 
 // sign makes the checkpoint a note.
 func (c *Checkpoint) sign(key note.Signer) (err error) {
@@ -37,7 +37,7 @@ func (c *Checkpoint) sign(key note.Signer) (err error) {
 	text := fmt.Sprintf("%s\n%d\n%s\n", c.Origin, c.Size,
 		base64.StdEncoding.EncodeToString(c.Root[:]))
 	if c.Closed {
-		text += closed + "\n"
+		text += closedLine + "\n"
 	}
 	c.Note, err = note.Sign(&note.Note{Text: text}, key)
 	return err
@@ -80,7 +80,7 @@ func OpenCheckpoint(signed []byte, key note.Verifier) (*Checkpoint, error) {
 	if err != nil || len(root) != tlog.HashSize {
 		return nil, fmt.Errorf("read a checkpoint: its root %q is no hash", lines[2])
 	}
-	c.Root, c.Closed = tlog.Hash(root), slices.Contains(lines[3:], closed)
+	c.Root, c.Closed = tlog.Hash(root), slices.Contains(lines[3:], closedLine)
 	return c, nil
 }
 
@@ -102,8 +102,8 @@ func OpenCheckpoints(b []byte, key note.Verifier) (all []*Checkpoint, torn int, 
 	return all, torn, nil
 }
 
-// signature is what the line of one begins with.
-const signature = "\u2014 "
+// signaturePrefix is what the line of one begins with.
+const signaturePrefix = "\u2014 "
 
 // splitNotes parts notes that follow each other, and counts what is none. A note is a paragraph
 // and, after an empty line, one of signatures.
@@ -113,7 +113,7 @@ func splitNotes(b []byte) (notes [][]byte, torn int) {
 		switch {
 		case len(signed) == 0:
 			return
-		case len(text) == 0 || !wholeSignature(signed):
+		case len(text) == 0 || !isWholeSignature(signed):
 			torn++
 		default:
 			notes = append(notes, slices.Concat(text, []byte("\n"), bytes.TrimSuffix(signed,
@@ -147,15 +147,15 @@ func splitNotes(b []byte) (notes [][]byte, torn int) {
 
 // isSignature says whether a line is one, or the beginning of one.
 func isSignature(line []byte) bool {
-	n := min(len(signature), len(bytes.TrimSuffix(line, []byte("\n"))))
-	return string(line[:n]) == signature[:n]
+	n := min(len(signaturePrefix), len(bytes.TrimSuffix(line, []byte("\n"))))
+	return string(line[:n]) == signaturePrefix[:n]
 }
 
-// wholeSignature says whether the last of some signatures is all there.
-func wholeSignature(signed []byte) bool {
+// isWholeSignature says whether the last of some signatures is all there.
+func isWholeSignature(signed []byte) bool {
 	const least = 4 + ed25519.SignatureSize // after the hash of the key
 	last := signed[bytes.LastIndexByte(bytes.TrimSuffix(signed, []byte("\n")), '\n')+1:]
-	_, text, _ := strings.Cut(strings.TrimPrefix(strings.TrimSuffix(string(last), "\n"), signature),
+	_, text, _ := strings.Cut(strings.TrimPrefix(strings.TrimSuffix(string(last), "\n"), signaturePrefix),
 		" ")
 	b, err := base64.StdEncoding.DecodeString(text)
 	return err == nil && len(b) >= least

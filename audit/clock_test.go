@@ -16,10 +16,10 @@ func TestAClockThatIsSetBackIsRecorded(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, forward := range []time.Duration{0, time.Hour, -time.Hour} {
-		l.upkeep.working.Lock()
-		l.upkeep.clock = time.Now().Round(0).Add(forward) // what it was when it was looked at last
-		l.upkeep.working.Unlock()
-		l.upkeep.run()
+		l.maintenance.runMu.Lock()
+		l.maintenance.lastClock = time.Now().Round(0).Add(forward) // what it was when it was looked at last
+		l.maintenance.runMu.Unlock()
+		l.maintenance.run()
 		if _, err := l.Record(t.Context(), pipeline.Outcome{Time: time.Now(),
 			Action: "test"}); err != nil {
 			t.Fatal(err)

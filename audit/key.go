@@ -19,12 +19,12 @@ import (
 // The key that signs checkpoints is a line as golang.org/x/mod/sumdb/note has it, in a file that
 // only its owner may read. The public key is beside the log, as a line of the same kind.
 
-// openKey reads the key of a file, or makes one for this machine. It answers the text of it, and
+// readOrCreateKey reads the key of a file, or makes one for this machine. It answers the text of it, and
 // the public key too.
-func openKey(path string) (private string, signer note.Signer, public string, err error) {
+func readOrCreateKey(path string) (private string, signer note.Signer, public string, err error) {
 	private, signer, public, err = readKey(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		if err = makeKey(path); err != nil {
+		if err = createKey(path); err != nil {
 			return "", nil, "", fmt.Errorf("make the key of its checkpoints: %w", err)
 		}
 		private, signer, public, err = readKey(path)
@@ -33,7 +33,7 @@ func openKey(path string) (private string, signer note.Signer, public string, er
 }
 
 func readKey(path string) (private string, signer note.Signer, public string, err error) {
-	b, err := readSecret(path)
+	b, err := readPrivateFile(path)
 	if err != nil {
 		return "", nil, "", fmt.Errorf("read the key of its checkpoints: %w", err)
 	}
@@ -58,8 +58,8 @@ func readKey(path string) (private string, signer note.Signer, public string, er
 	return private, signer, public, err
 }
 
-// readSecret reads a file that nobody else may read.
-func readSecret(path string) ([]byte, error) {
+// readPrivateFile reads a file that nobody else may read.
+func readPrivateFile(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err
@@ -71,12 +71,12 @@ func readSecret(path string) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
-// makeKey makes a key, unless another process is faster.
-func makeKey(path string) error {
+// createKey makes a key, unless another process is faster.
+func createKey(path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
-	private, _, err := note.GenerateKey(rand.Reader, "gatekit/"+machine())
+	private, _, err := note.GenerateKey(rand.Reader, "gatekit/"+hostName())
 	if err != nil {
 		return err
 	}
@@ -87,8 +87,8 @@ func makeKey(path string) error {
 	return err
 }
 
-// machine is the name of this one, as it may stand in the name of a key.
-func machine() string {
+// hostName is the name of this one, as it may stand in the name of a key.
+func hostName() string {
 	name, err := os.Hostname()
 	if err != nil {
 		return "localhost"

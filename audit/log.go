@@ -78,41 +78,41 @@ var errClosed = errors.New("the audit log is closed")
 
 // Log is an open audit log. It is safe for many goroutines.
 type Log struct {
-	bodies     Bodies
-	durability Durability
-	values     *ValueHasher // nil with None
-	queue      int
-	report     *slog.Logger
+	bodies      Bodies
+	durability  Durability
+	valueHasher *ValueHasher // nil with None
+	queueBytes  int
+	logger      *slog.Logger
 
 	// writing holds a token while somebody writes to out. It is taken before mu, never while mu is
 	// held.
-	writing chan struct{}
-	out     output
-	files   *files // out, when it is a File
-	segment int64  // SegmentBytes
+	writing      chan struct{}
+	out          output
+	files        *files // out, when it is a File
+	segmentBytes int64  // SegmentBytes
 	// up to here out holds the lines that were answered for, and nothing else unless torn
-	size    int64
-	torn    bool      // out may hold something beyond size
-	failing error     // of the last write
-	gone    error     // why nothing may be written any more: the file is not ours
-	looked  time.Time // when that was last asked
+	size          int64
+	torn          bool      // out may hold something beyond size
+	writeErr      error     // of the last write
+	fileErr       error     // why nothing may be written any more: the file is not ours
+	lastFileCheck time.Time // when that was last asked
 
-	committed atomic.Uint64 // number of the last record that was written
-	upkeep    *upkeep       // the tree of a File; nil of a Writer
+	committed   atomic.Uint64 // number of the last record that was written
+	maintenance *maintenance  // the tree of a File; nil of a Writer
 
 	// mu is held while a line gets its place: the order of lines in the batches is that of the
 	// chain.
-	mu      sync.Mutex
-	head    head
-	pending *batch // lines that nobody has begun to write; nil when there are none
-	spare   []byte // for the next batch, as are
-	leaves  []tlog.Hash
-	alone   int    // how many batches in a row had one line
-	missed  missed // records that could not be written
-	lost    error  // with Async: why the lines in pending were not written
-	drains  bool   // with Async: drain runs
-	closed  bool
-	writers sync.WaitGroup // those that write, or will; none is added once closed
+	mu            sync.Mutex
+	head          head
+	pending       *batch // lines that nobody has begun to write; nil when there are none
+	spareLines    []byte // for the next batch, as are
+	spareLeaves   []tlog.Hash
+	singleBatches int   // how many batches in a row had one line
+	gap           gap   // records that could not be written
+	asyncErr      error // with Async: why the lines in pending were not written
+	draining      bool  // with Async: drain runs
+	closed        bool
+	writers       sync.WaitGroup // those that write, or will; none is added once closed
 }
 
 // head is where a chain stands: the number and hash of its last line.
@@ -124,7 +124,7 @@ type head struct {
 // Open opens the log, or says why it cannot be written to. A last line that was torn by a crash is
 // cut off, and a line with the action "recovered" says so.
 func Open(o Options) (*Log, error) {
-	l := &Log{bodies: o.Bodies, durability: o.Durability, queue: o.QueueBytes, report: o.Logger,
+	l := &Log{bodies: o.Bodies, durability: o.Durability, queueBytes: o.QueueBytes, logger: o.Logger,
 		writing: make(chan struct{}, 1)}
 	if l.bodies == "" {
 		l.bodies = BodiesDigest
@@ -132,11 +132,11 @@ func Open(o Options) (*Log, error) {
 	if l.durability == "" {
 		l.durability = DurabilityWrite
 	}
-	if l.queue <= 0 {
-		l.queue = 4 << 20
+	if l.queueBytes <= 0 {
+		l.queueBytes = 4 << 20
 	}
-	if l.report == nil {
-		l.report = slog.New(slog.DiscardHandler)
+	if l.logger == nil {
+		l.logger = slog.New(slog.DiscardHandler)
 	}
 	switch l.bodies {
 	case BodiesNone, BodiesDigest, BodiesRedacted:
@@ -154,36 +154,36 @@ func Open(o Options) (*Log, error) {
 		return nil, errors.New("open the audit log: it needs a file or a writer, and not both")
 	}
 	if o.Writer != nil {
-		l.out = stream{o.Writer}
-		l.values = newValues(rand.Text(), "a writer")
+		l.out = writerOutput{o.Writer}
+		l.valueHasher = newValueHasher(rand.Text(), "a writer")
 		return l, nil
 	}
-	if err := l.open(o); err != nil {
+	if err := l.openFile(o); err != nil {
 		return nil, fmt.Errorf("open the audit log %q: %w", o.File, err)
 	}
 	return l, nil
 }
 
-// open continues the log in a file, or begins it.
-func (l *Log) open(o Options) error {
-	if err := o.checkFiles(); err != nil {
+// openFile continues the log in a file, or begins it.
+func (l *Log) openFile(o Options) error {
+	if err := o.checkPaths(); err != nil {
 		return err
 	}
 	f, end, err := openFiles(o.File)
 	if err != nil {
 		return err
 	}
-	l.files, l.out, l.size, l.head, l.segment = f, f, end.size, end.head, o.SegmentBytes
-	if l.segment <= 0 {
-		l.segment = 64 << 20
+	l.files, l.out, l.size, l.head, l.segmentBytes = f, f, end.size, end.head, o.SegmentBytes
+	if l.segmentBytes <= 0 {
+		l.segmentBytes = 64 << 20
 	}
 	l.committed.Store(end.head.seq)
-	for _, hole := range f.missing() {
-		l.report.Error("records of the audit log are missing, their file is gone; gatekit audit "+
+	for _, hole := range f.missingRanges() {
+		l.logger.Error("records of the audit log are missing, their file is gone; gatekit audit "+
 			"verify says more", "from", hole.From, "through", hole.Through)
 	}
 	var from *Checkpoint
-	if l.upkeep, from, err = newUpkeep(l, o, end); err != nil {
+	if l.maintenance, from, err = newMaintenance(l, o, end); err != nil {
 		return errors.Join(err, f.Close())
 	}
 	if end.torn > 0 {
@@ -198,38 +198,38 @@ func (l *Log) open(o Options) error {
 		l.durability = DurabilityWrite
 	}
 	if end.torn > 0 {
-		err = l.event("recovered", fmt.Sprintf("%d bytes of a torn last record were cut off",
+		err = l.recordEvent("recovered", fmt.Sprintf("%d bytes of a torn last record were cut off",
 			end.torn))
 	}
 	if unsigned := uint64(from.Size) + 1; err == nil && unsigned <= end.head.seq {
-		l.report.Warn("the audit log was not closed: its last records had no checkpoint",
+		l.logger.Warn("the audit log was not closed: its last records had no checkpoint",
 			"from", unsigned, "through", end.head.seq)
-		_, err = l.span("recovered",
+		_, err = l.recordRange("recovered",
 			fmt.Sprintf("records %d to %d had no checkpoint when Gatekit was started: the chain "+
 				"alone says that they are as they were written", unsigned, end.head.seq),
 			unsigned, end.head.seq)
 	}
 	if now := time.Now(); err == nil && now.Before(end.time) {
-		err = l.event("clock", setBack(end.time.Sub(now)))
+		err = l.recordEvent("clock", clockReason(end.time.Sub(now)))
 	}
 	if err != nil {
 		return errors.Join(err, f.Close())
 	}
 	l.durability = durability
-	l.upkeep.start()
-	l.upkeep.begin(from)
+	l.maintenance.start()
+	l.maintenance.anchorFirst(from)
 	return nil
 }
 
-// event records what happened to the log itself.
-func (l *Log) event(action, reason string) error {
+// recordEvent records what happened to the log itself.
+func (l *Log) recordEvent(action, reason string) error {
 	_, err := l.Record(context.Background(), pipeline.Outcome{Time: time.Now(), Action: action,
 		Reason: reason})
 	return err
 }
 
-// span records what happened to records of the log, from one to another.
-func (l *Log) span(action, reason string, from, through uint64) (uint64, error) {
+// recordRange records what happened to records of the log, from one to another.
+func (l *Log) recordRange(action, reason string, from, through uint64) (uint64, error) {
 	e := l.encode(pipeline.Outcome{Time: time.Now(), Action: action, Reason: reason})
 	e.rest = fmt.Appendf(e.rest[:len(e.rest)-1], `,"from":%d,"through":%d}`, from, through)
 	return l.record(e)
@@ -242,10 +242,10 @@ func (l *Log) Committed() uint64 { return l.committed.Load() }
 // Health is what of the log does not work though records may be written: checkpoints, their anchor,
 // the removal of files, or that the file is gone. It is nil when all does.
 func (l *Log) Health() error {
-	if l.upkeep == nil {
+	if l.maintenance == nil {
 		return nil
 	}
-	return l.upkeep.fault()
+	return l.maintenance.health()
 }
 
 // Pending is how many records have their number and are not written yet. Only with Async were they
@@ -264,30 +264,30 @@ func (l *Log) Record(_ context.Context, o pipeline.Outcome) (uint64, error) {
 }
 
 func (l *Log) record(e *entry) (uint64, error) {
-	defer e.free()
+	defer e.release()
 	l.mu.Lock()
 	if l.closed {
 		l.mu.Unlock()
 		return 0, errClosed
 	}
-	if len(e.rest) > maxLine-1024 { // what is before that has less
+	if len(e.rest) > maxLineBytes-1024 { // what is before that has less
 		defer l.mu.Unlock()
 		err := fmt.Errorf("the record has %d bytes, and a line of the log at most %d\nhint: "+
 			"keep no bodies that are so large: bodies in [audit], message_bytes in [limits]",
-			len(e.rest), maxLine)
-		l.missed.add(missed{1, time.Now(), err})
+			len(e.rest), maxLineBytes)
+		l.gap.add(gap{1, time.Now(), err})
 		return 0, err
 	}
 	if l.durability == DurabilityAsync {
 		defer l.mu.Unlock()
 		seq, err := l.enqueue(e)
 		if err != nil {
-			l.missed.add(missed{1, time.Now(), err})
+			l.gap.add(gap{1, time.Now(), err})
 		}
 		return seq, err
 	}
-	b, owner := l.join()
-	seq := l.link(b, e)
+	b, owner := l.joinBatch()
+	seq := l.appendLine(b, e)
 	if owner {
 		l.writers.Add(1)
 	} else if b.done == nil {
@@ -317,19 +317,19 @@ func (l *Log) Close() error {
 	l.mu.Unlock()
 	l.writers.Wait()
 
-	err := l.last()
-	if l.upkeep != nil {
-		err = errors.Join(err, l.upkeep.stop())
+	err := l.writeRemaining()
+	if l.maintenance != nil {
+		err = errors.Join(err, l.maintenance.stop())
 	}
 	return errors.Join(err, l.out.Close())
 }
 
-// last writes what was not written yet.
-func (l *Log) last() (err error) {
+// writeRemaining writes what was not written yet.
+func (l *Log) writeRemaining() (err error) {
 	l.writing <- struct{}{}
 	defer func() { <-l.writing }()
-	if l.pending == nil && l.missed.count > 0 {
-		l.join() // the record of what was missed
+	if l.pending == nil && l.gap.count > 0 {
+		l.joinBatch() // the record of what was missed
 	}
 	if b := l.pending; b != nil { // more than that only with Async, when its last write failed
 		if err = l.write(b); err != nil {
@@ -337,10 +337,10 @@ func (l *Log) last() (err error) {
 		}
 	}
 	// what was written since it was looked at last may be nowhere
-	if l.files != nil && l.gone == nil {
-		err = errors.Join(err, l.ours())
+	if l.files != nil && l.fileErr == nil {
+		err = errors.Join(err, l.checkFile())
 	}
-	return errors.Join(err, l.takeBack(), l.out.Sync())
+	return errors.Join(err, l.truncateTorn(), l.out.Sync())
 }
 
 // output is where lines go.
@@ -351,23 +351,23 @@ type output interface {
 	Close() error
 }
 
-// stream is an output that is somebody else's.
-type stream struct{ io.Writer }
+// writerOutput is an output that is somebody else's.
+type writerOutput struct{ io.Writer }
 
-func (s stream) Sync() error {
+func (s writerOutput) Sync() error {
 	if w, ok := s.Writer.(interface{ Sync() error }); ok {
 		return w.Sync()
 	}
 	return nil
 }
 
-func (s stream) Truncate(size int64) error {
+func (s writerOutput) Truncate(size int64) error {
 	if w, ok := s.Writer.(interface{ Truncate(int64) error }); ok {
 		return w.Truncate(size)
 	}
 	return errors.ErrUnsupported
 }
 
-func (s stream) Close() error { return nil }
+func (s writerOutput) Close() error { return nil }
 
 var _ pipeline.Recorder = (*Log)(nil)

@@ -92,10 +92,10 @@ func ParseRecord(line []byte) (Record, error) {
 // writes it goes to ParseRecord. It keeps line.
 func ParseSummary(line []byte) (Record, error) {
 	r := Record{Line: line}
-	g := glance{rest: line}
+	g := summaryParser{rest: line}
 	var seq, at string
-	ok := g.skip(`{"seq":`) && g.until(&seq, ',') && g.skip(`"time":"`) && g.until(&at, '"') &&
-		g.skip(`,"prev":"`) && g.until(nil, '"')
+	ok := g.skip(`{"seq":`) && g.readUntil(&seq, ',') && g.skip(`"time":"`) && g.readUntil(&at, '"') &&
+		g.skip(`,"prev":"`) && g.readUntil(nil, '"')
 	for _, m := range []struct {
 		name  string
 		value *string
@@ -106,7 +106,7 @@ func ParseSummary(line []byte) (Record, error) {
 		{`,"action":"`, &r.Action}, {`,"reason":"`, &r.Reason},
 	} {
 		if ok && g.skip(m.name) {
-			ok = g.text(m.value)
+			ok = g.readString(m.value)
 		}
 	}
 	var err, timeErr error
@@ -115,15 +115,15 @@ func ParseSummary(line []byte) (Record, error) {
 	if !ok || err != nil || timeErr != nil || r.Seq == 0 || r.Action == "" {
 		return ParseRecord(line)
 	}
-	g.end(&r)
+	g.parseTail(&r)
 	return r, nil
 }
 
-// glance is what is still to be read of a line.
-type glance struct{ rest []byte }
+// summaryParser is what is still to be read of a line.
+type summaryParser struct{ rest []byte }
 
 // skip skips a text that is next.
-func (g *glance) skip(text string) bool {
+func (g *summaryParser) skip(text string) bool {
 	if len(g.rest) < len(text) || string(g.rest[:len(text)]) != text {
 		return false
 	}
@@ -131,8 +131,8 @@ func (g *glance) skip(text string) bool {
 	return true
 }
 
-// until takes what is before the next c, and skips that.
-func (g *glance) until(s *string, c byte) bool {
+// readUntil takes what is before the next c, and skips that.
+func (g *summaryParser) readUntil(s *string, c byte) bool {
 	end := bytes.IndexByte(g.rest, c)
 	if end < 0 {
 		return false
@@ -144,14 +144,14 @@ func (g *glance) until(s *string, c byte) bool {
 	return true
 }
 
-// text takes the rest of a string and its quote.
-func (g *glance) text(s *string) bool {
+// readString takes the rest of a string and its quote.
+func (g *summaryParser) readString(s *string) bool {
 	end := bytes.IndexByte(g.rest, '"')
 	if end < 0 {
 		return false
 	}
 	if bytes.IndexByte(g.rest[:end], '\\') < 0 {
-		return g.until(s, '"')
+		return g.readUntil(s, '"')
 	}
 	for end = 0; end < len(g.rest) && g.rest[end] != '"'; end++ {
 		if g.rest[end] == '\\' {
@@ -166,24 +166,24 @@ func (g *glance) text(s *string) bool {
 	return err == nil
 }
 
-// end takes the last members. Their names stand in steps and bodies, too, but what follows those is
+// parseTail takes the last members. Their names stand in steps and bodies, too, but what follows those is
 // not the end of the line.
-func (g *glance) end(r *Record) {
+func (g *summaryParser) parseTail(r *Record) {
 	rest := bytes.TrimSuffix(g.rest, []byte("}"))
 	const name = `,"error":"`
 	if i := bytes.LastIndex(rest, []byte(name)); i >= 0 {
-		last := glance{rest: rest[i+len(name):]}
-		if fault := ""; last.text(&fault) && len(last.rest) == 0 {
+		last := summaryParser{rest: rest[i+len(name):]}
+		if fault := ""; last.readString(&fault) && len(last.rest) == 0 {
 			r.Error, rest = fault, rest[:i]
 		}
 	}
-	r.Micros, rest = lastNumber(rest, `,"micros":`)
+	r.Micros, rest = cutLastNumber(rest, `,"micros":`)
 	rest, r.Failed = bytes.CutSuffix(rest, []byte(`,"failed":true`))
-	r.Code, _ = lastNumber(rest, `,"code":`)
+	r.Code, _ = cutLastNumber(rest, `,"code":`)
 }
 
-// lastNumber takes the number at the end of b, if it has that name.
-func lastNumber(b []byte, name string) (n int64, before []byte) {
+// cutLastNumber takes the number at the end of b, if it has that name.
+func cutLastNumber(b []byte, name string) (n int64, before []byte) {
 	i := bytes.LastIndex(b, []byte(name))
 	if i < 0 {
 		return 0, b

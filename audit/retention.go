@@ -8,63 +8,63 @@ import (
 	"time"
 )
 
-// pruneEvery is how often files are looked at while none is begun.
-const pruneEvery = time.Minute
+// pruneInterval is how often files are looked at while none is begun.
+const pruneInterval = time.Minute
 
 // prune removes the files whose time is over. That it does is a record before it does it, so that
 // who verifies the log knows that nobody else has removed them; and what the tree needs of their
 // records is on the disk, in tiles.
-func (u *upkeep) prune() {
-	if u.keep == (Retention{}) {
+func (u *maintenance) prune() {
+	if u.retention == (Retention{}) {
 		return
 	}
 	u.mu.Lock()
-	turned, signed := u.turned, u.signed
-	u.turned = false
+	turned, signed := u.rotatedSincePrune, u.signed
+	u.rotatedSincePrune = false
 	u.mu.Unlock()
-	if !turned && time.Since(u.pruned) < pruneEvery {
+	if !turned && time.Since(u.lastPrune) < pruneInterval {
 		return
 	}
-	u.pruned = time.Now()
-	err := u.age()
+	u.lastPrune = time.Now()
+	err := u.rotateAged()
 	var over []segment
 	if err == nil {
-		over, err = u.over(signed)
+		over, err = u.expiredSegments(signed)
 	}
 	if err == nil && len(over) > 0 {
-		err = u.remove(over)
+		err = u.removeSegments(over)
 	}
 	u.mu.Lock()
-	u.stuck = err
+	u.pruneErr = err
 	u.mu.Unlock()
 	if err != nil {
-		u.report.Error("remove files of the audit log whose time is over", "error", err)
+		u.logger.Error("remove files of the audit log whose time is over", "error", err)
 	}
 }
 
-// age begins another file when the one that is written begins with a record whose time is over:
+// rotateAged begins another file when the one that is written begins with a record whose time is over:
 // else a log with few records would keep them for ever.
-func (u *upkeep) age() error {
-	if u.keep.For <= 0 {
+func (u *maintenance) rotateAged() error {
+	if u.retention.For <= 0 {
 		return nil
 	}
 	l := u.log
 	l.writing <- struct{}{}
 	defer func() { <-l.writing }()
-	if l.size == 0 || l.torn || l.gone != nil {
+	if l.size == 0 || l.torn || l.fileErr != nil {
 		return nil
 	}
 	start := make([]byte, 256) // more than the beginning of a line
-	if n, err := l.files.f.ReadAt(start, 0); n == 0 {
+	if n, err := l.files.current.ReadAt(start, 0); n == 0 {
 		return err
 	}
 	_, text, _ := bytes.Cut(start, []byte(`,"time":"`))
 	text, _, _ = bytes.Cut(text, []byte(`"`))
 	at, err := time.Parse(time.RFC3339Nano, string(text))
-	if err != nil || time.Since(at) <= u.keep.For {
+	if err != nil || time.Since(at) <= u.retention.For {
 		return err
 	}
-	return l.turn()
+	return l.rotate()
 }
 
 // segment is a file of the log that is written no more.
@@ -75,10 +75,10 @@ type segment struct {
 	written     time.Time
 }
 
-// over are the files whose time is over, oldest first. Only those are removed whose records are all
+// expiredSegments are the files whose time is over, oldest first. Only those are removed whose records are all
 // in tiles that are full.
-func (u *upkeep) over(signed int64) ([]segment, error) {
-	names, next, err := u.files()
+func (u *maintenance) expiredSegments(signed int64) ([]segment, error) {
+	names, next, err := u.listSegments()
 	if err != nil || len(names) < 2 {
 		return nil, err
 	}
@@ -89,11 +89,11 @@ func (u *upkeep) over(signed int64) ([]segment, error) {
 		if err != nil {
 			return nil, err
 		}
-		all[i] = segment{names[i], firstOf(u.path, names[i]), next - 1, info.Size(), info.ModTime()}
+		all[i] = segment{names[i], segmentFirstSeq(u.path, names[i]), next - 1, info.Size(), info.ModTime()}
 		next = all[i].first
 		total += info.Size()
 	}
-	k := u.keep
+	k := u.retention
 	for i, s := range all {
 		tooMany := k.Files > 0 && len(all)-i > k.Files
 		tooLarge := k.Bytes > 0 && total > k.Bytes
@@ -106,13 +106,13 @@ func (u *upkeep) over(signed int64) ([]segment, error) {
 	return all, nil
 }
 
-// files are those of the log, and the number of the first record in the one that is written, or of
+// listSegments are those of the log, and the number of the first record in the one that is written, or of
 // the one that will be.
-func (u *upkeep) files() (names []string, next uint64, err error) {
+func (u *maintenance) listSegments() (names []string, next uint64, err error) {
 	l := u.log
 	l.writing <- struct{}{}
 	defer func() { <-l.writing }()
-	if l.gone != nil || l.files.away {
+	if l.fileErr != nil || l.files.renamed {
 		return nil, 0, nil // there is none that is written
 	}
 	if names, err = Segments(u.path); err != nil {
@@ -121,23 +121,23 @@ func (u *upkeep) files() (names []string, next uint64, err error) {
 	if l.size == 0 {
 		return names, l.Committed() + 1, nil
 	}
-	next, err = firstLine(l.files.f)
+	next, err = firstSeq(l.files.current)
 	return names, next, err
 }
 
-// remove removes files, after it has recorded that.
-func (u *upkeep) remove(over []segment) error {
+// removeSegments removes files, after it has recorded that.
+func (u *maintenance) removeSegments(over []segment) error {
 	first, last := over[0].first, over[len(over)-1].last
 	if err := syncTiles(u.dir, first, last); err != nil {
 		return err
 	}
-	seq, err := u.log.span("prune",
+	seq, err := u.log.recordRange("prune",
 		fmt.Sprintf("the time of records %d to %d is over: their files are removed", first, last),
 		first, last)
 	if err != nil {
 		return err
 	}
-	if err := u.settled(seq); err != nil {
+	if err := u.waitForCheckpoint(seq); err != nil {
 		return err
 	}
 	for _, s := range over {
@@ -145,14 +145,14 @@ func (u *upkeep) remove(over []segment) error {
 			return err
 		}
 	}
-	u.report.Info("files of the audit log were removed: their time is over", "files", len(over),
+	u.logger.Info("files of the audit log were removed: their time is over", "files", len(over),
 		"through", last)
 	return nil
 }
 
-// settled waits until a record is written, which with Async is after it was answered for, and makes
+// waitForCheckpoint waits until a record is written, which with Async is after it was answered for, and makes
 // a checkpoint of it: only then is it on the disk, and believed.
-func (u *upkeep) settled(seq uint64) error {
+func (u *maintenance) waitForCheckpoint(seq uint64) error {
 	for tries := 0; u.log.Committed() < seq; tries++ {
 		if tries == 500 {
 			return fmt.Errorf("record %d waits to be written", seq)
@@ -162,22 +162,22 @@ func (u *upkeep) settled(seq uint64) error {
 	return u.checkpoint()
 }
 
-// removals are what the records of a log say about its files. A record of the action "prune" is
+// pruneHistory are what the records of a log say about its files. A record of the action "prune" is
 // believed when a checkpoint speaks for it, and when that is not only because the record was found
 // at a start: before files are removed there is a checkpoint.
-type removals struct {
-	pruned    []pruned
+type pruneHistory struct {
+	prunes    []pruneRecord
 	recovered []SeqRange
 }
 
-// pruned is a record of the action "prune".
-type pruned struct{ seq, through uint64 }
+// pruneRecord is a record of the action "prune".
+type pruneRecord struct{ seq, through uint64 }
 
 // SeqRange is records of a log, from one to another.
 type SeqRange struct{ From, Through uint64 }
 
-// see takes note of a line.
-func (m *removals) see(line []byte) {
+// observe takes note of a line.
+func (m *pruneHistory) observe(line []byte) {
 	if !bytes.Contains(line, []byte(`,"action":"prune"`)) && !bytes.Contains(line,
 		[]byte(`,"action":"recovered"`)) {
 		return
@@ -186,15 +186,15 @@ func (m *removals) see(line []byte) {
 	switch {
 	case err != nil:
 	case r.Action == "prune":
-		m.pruned = append(m.pruned, pruned{r.Seq, r.Through})
+		m.prunes = append(m.prunes, pruneRecord{r.Seq, r.Through})
 	case r.Action == "recovered" && r.From > 0 && r.From <= r.Through && r.Through < r.Seq:
 		m.recovered = append(m.recovered, SeqRange{r.From, r.Through})
 	}
 }
 
-// through is up to which record the files may be missing, as the first records up to signed say.
-func (m *removals) through(signed int64) (through uint64) {
-	for _, p := range m.pruned {
+// prunedThrough is up to which record the files may be missing, as the first records up to signed say.
+func (m *pruneHistory) prunedThrough(signed int64) (through uint64) {
+	for _, p := range m.prunes {
 		found := slices.ContainsFunc(m.recovered, func(s SeqRange) bool {
 			return s.From <= p.seq && p.seq <= s.Through
 		})

@@ -60,7 +60,7 @@ func TestALineIsNoLongerThanCanBeRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.record(&entry{rest: make([]byte, maxLine)}); err == nil ||
+	if _, err := l.record(&entry{rest: make([]byte, maxLineBytes)}); err == nil ||
 		!strings.Contains(err.Error(), "\nhint: ") {
 		t.Errorf("error %v", err)
 	}

@@ -28,10 +28,10 @@ const (
 // tree is what must be known of the tree to go on with it: of each level, the hashes of the last
 // tile as long as that is not full.
 type tree struct {
-	size int64
-	edge [][]tlog.Hash // by level, each shorter than tileWidth
-	full []tile        // that are full and were not taken yet
-	last tlog.Hash     // of the last record
+	size      int64
+	edge      [][]tlog.Hash // by level, each shorter than tileWidth
+	fullTiles []tile        // that are full and were not taken yet
+	lastLeaf  tlog.Hash     // of the last record
 }
 
 // tile is one with its hashes.
@@ -43,7 +43,7 @@ type tile struct {
 // append adds the hash of the next record.
 func (t *tree) append(h tlog.Hash) {
 	t.size++
-	t.last = h
+	t.lastLeaf = h
 	for level := 0; ; level++ {
 		if level == len(t.edge) {
 			t.edge = append(t.edge, make([]tlog.Hash, 0, tileWidth))
@@ -53,15 +53,15 @@ func (t *tree) append(h tlog.Hash) {
 			return
 		}
 		hashes := t.edge[level]
-		t.full = append(t.full, tile{tlog.Tile{H: tileHeight, L: level,
+		t.fullTiles = append(t.fullTiles, tile{tlog.Tile{H: tileHeight, L: level,
 			N: t.size>>(tileHeight*(level+1)) - 1, W: tileWidth}, hashes})
 		t.edge[level] = make([]tlog.Hash, 0, tileWidth)
-		h = rootOf(hashes)
+		h = subtreeRoot(hashes)
 	}
 }
 
-// partial are the tiles that are begun and not full.
-func (t *tree) partial() []tile {
+// partialTiles are the tiles that are begun and not full.
+func (t *tree) partialTiles() []tile {
 	var tiles []tile
 	for level, hashes := range t.edge {
 		if len(hashes) > 0 {
@@ -86,7 +86,7 @@ func (t *tree) root() tlog.Hash {
 				continue
 			}
 			right := len(hashes) &^ (2*width - 1)
-			sub := rootOf(hashes[right : right+width])
+			sub := subtreeRoot(hashes[right : right+width])
 			if begun {
 				sub = tlog.NodeHash(sub, root)
 			}
@@ -96,17 +96,17 @@ func (t *tree) root() tlog.Hash {
 	return root
 }
 
-// rootOf is the root over a power of two of hashes.
-func rootOf(hashes []tlog.Hash) tlog.Hash {
+// subtreeRoot is the root over a power of two of hashes.
+func subtreeRoot(hashes []tlog.Hash) tlog.Hash {
 	if len(hashes) == 1 {
 		return hashes[0]
 	}
 	half := len(hashes) / 2
-	return tlog.NodeHash(rootOf(hashes[:half]), rootOf(hashes[half:]))
+	return tlog.NodeHash(subtreeRoot(hashes[:half]), subtreeRoot(hashes[half:]))
 }
 
-// edgesOf are the tiles of a tree of this size that are not full.
-func edgesOf(size int64) []tlog.Tile {
+// partialTilesOf are the tiles of a tree of this size that are not full.
+func partialTilesOf(size int64) []tlog.Tile {
 	var tiles []tlog.Tile
 	for level := 0; level < maxLevels && size>>(tileHeight*level) > 0; level++ {
 		if w := int(size >> (tileHeight * level) % tileWidth); w > 0 {
@@ -117,13 +117,13 @@ func edgesOf(size int64) []tlog.Tile {
 	return tiles
 }
 
-// treeOf is the tree of this size that the tiles in the folder speak of.
-func treeOf(dir string, size int64) (*tree, error) {
+// readTree is the tree of this size that the tiles in the folder speak of.
+func readTree(dir string, size int64) (*tree, error) {
 	t := &tree{size: size}
 	for level := 0; size>>(tileHeight*level) > 0; level++ {
 		t.edge = append(t.edge, make([]tlog.Hash, 0, tileWidth))
 	}
-	for _, at := range edgesOf(size) {
+	for _, at := range partialTilesOf(size) {
 		hashes, err := readTile(dir, at)
 		if err != nil {
 			return nil, err
@@ -136,18 +136,18 @@ func treeOf(dir string, size int64) (*tree, error) {
 		if err != nil {
 			return nil, err
 		}
-		t.last = hashes[len(hashes)-1]
+		t.lastLeaf = hashes[len(hashes)-1]
 	}
 	return t, nil
 }
 
-// held says whether the full tiles over the records from first on are those that the tree was made
+// tilesMatch says whether the full tiles over the records from first on are those that the tree was made
 // of.
-func (t *tree) held(dir string, first uint64) bool {
+func (t *tree) tilesMatch(dir string, first uint64) bool {
 	for level := len(t.edge) - 1; level > 0; level-- {
 		n := t.size >> (tileHeight * (level + 1)) << tileHeight
 		for i, root := range t.edge[level] {
-			if !tileHeld(dir, level-1, n+int64(i), root, first) {
+			if !tileMatches(dir, level-1, n+int64(i), root, first) {
 				return false
 			}
 		}
@@ -155,17 +155,17 @@ func (t *tree) held(dir string, first uint64) bool {
 	return true
 }
 
-// tileHeld says whether a full tile has this root, and those below it theirs.
-func tileHeld(dir string, level int, n int64, root tlog.Hash, first uint64) bool {
+// tileMatches says whether a full tile has this root, and those below it theirs.
+func tileMatches(dir string, level int, n int64, root tlog.Hash, first uint64) bool {
 	if uint64(n+1)<<(tileHeight*(level+1)) < first {
 		return true // before the records were removed it was synced
 	}
 	hashes, err := readTile(dir, tlog.Tile{H: tileHeight, L: level, N: n, W: tileWidth})
-	if err != nil || rootOf(hashes) != root {
+	if err != nil || subtreeRoot(hashes) != root {
 		return false
 	}
 	for i, below := range hashes {
-		if level > 0 && !tileHeld(dir, level-1, n<<tileHeight+int64(i), below, first) {
+		if level > 0 && !tileMatches(dir, level-1, n<<tileHeight+int64(i), below, first) {
 			return false
 		}
 	}
@@ -222,8 +222,8 @@ func writeTile(dir string, t tile) error {
 	return err
 }
 
-// removeBegun removes the tiles in whose place is now one that is full.
-func removeBegun(dir string, full tlog.Tile) error {
+// removePartialTiles removes the tiles in whose place is now one that is full.
+func removePartialTiles(dir string, full tlog.Tile) error {
 	return os.RemoveAll(filepath.Join(dir, tilePath(full)+".p"))
 }
 

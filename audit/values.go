@@ -29,15 +29,15 @@ const (
 // log, and who has not the key cannot try which value it was. It is safe for many goroutines.
 type ValueHasher struct {
 	key  []byte
-	free sync.Pool // of hash.Hash
+	pool sync.Pool // of hash.Hash
 }
 
-// newValues makes the key of a log from the one that signs its checkpoints, and its origin.
-func newValues(private, origin string) *ValueHasher {
+// newValueHasher makes the key of a log from the one that signs its checkpoints, and its origin.
+func newValueHasher(private, origin string) *ValueHasher {
 	h := hmac.New(sha256.New, []byte(private))
 	h.Write([]byte("values of " + origin))
 	v := &ValueHasher{key: h.Sum(nil)}
-	v.free.New = func() any { return hmac.New(sha256.New, v.key) }
+	v.pool.New = func() any { return hmac.New(sha256.New, v.key) }
 	return v
 }
 
@@ -59,18 +59,18 @@ func OpenValueHasher(file, key string) (*ValueHasher, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the origin of the log: %w", err)
 	}
-	return newValues(private, strings.TrimSpace(string(origin))), nil
+	return newValueHasher(private, strings.TrimSpace(string(origin))), nil
 }
 
 // Hash is that of an argument's text, as it is in values.
 func (v *ValueHasher) Hash(text string) string {
-	sum := v.sum([]byte(text))
+	sum := v.mac([]byte(text))
 	return hex.EncodeToString(sum[:valueSize])
 }
 
-func (v *ValueHasher) sum(b []byte) (sum [sha256.Size]byte) {
-	h := v.free.Get().(hash.Hash)
-	defer v.free.Put(h)
+func (v *ValueHasher) mac(b []byte) (sum [sha256.Size]byte) {
+	h := v.pool.Get().(hash.Hash)
+	defer v.pool.Put(h)
 	h.Reset()
 	h.Write(b)
 	h.Sum(sum[:0])
@@ -91,7 +91,7 @@ func (v *ValueHasher) appendValues(b []byte, m *mcp.Message, veiled []string) []
 		} else {
 			b = append(b, `,"`...)
 		}
-		sum := v.sum(text)
+		sum := v.mac(text)
 		b = append(hex.AppendEncode(b, sum[:valueSize]), '"')
 	}
 	for _, text := range veiled {
@@ -101,7 +101,7 @@ func (v *ValueHasher) appendValues(b []byte, m *mcp.Message, veiled []string) []
 		arguments, _ := m.Get("/arguments")
 		for n < maxValues {
 			var quoted []byte
-			if quoted, arguments = nextText(arguments); quoted == nil {
+			if quoted, arguments = nextString(arguments); quoted == nil {
 				break
 			}
 			text := quoted[1 : len(quoted)-1]
@@ -120,9 +120,9 @@ func (v *ValueHasher) appendValues(b []byte, m *mcp.Message, veiled []string) []
 	return b
 }
 
-// nextText is the next string in valid JSON that is not the name of a member, in its quotes, and
+// nextString is the next string in valid JSON that is not the name of a member, in its quotes, and
 // what follows it; nil when there is none.
-func nextText(b []byte) (quoted, rest []byte) {
+func nextString(b []byte) (quoted, rest []byte) {
 	for {
 		from := bytes.IndexByte(b, '"')
 		if from < 0 {
@@ -130,7 +130,7 @@ func nextText(b []byte) (quoted, rest []byte) {
 		}
 		to := from + 1
 		for to += bytes.IndexByte(b[to:],
-			'"'); escaped(b[from+1 : to]); to += bytes.IndexByte(b[to:], '"') {
+			'"'); endsEscaped(b[from+1 : to]); to += bytes.IndexByte(b[to:], '"') {
 			to++
 		}
 		to++
@@ -142,8 +142,8 @@ func nextText(b []byte) (quoted, rest []byte) {
 	}
 }
 
-// escaped says whether what follows b in a string is.
-func escaped(b []byte) bool {
+// endsEscaped says whether what follows b in a string is.
+func endsEscaped(b []byte) bool {
 	n := len(b) - len(bytes.TrimRight(b, `\`))
 	return n%2 == 1
 }

@@ -15,15 +15,15 @@ import (
 	"gatekit/core/atomicfile"
 )
 
-// maxLine bounds what is read of a file to find one line.
-const maxLine = 256 << 20
+// maxLineBytes bounds what is read of a file to find one line.
+const maxLineBytes = 256 << 20
 
 // errInUse is what a second opener gets.
 var errInUse = errors.New("another Gatekit writes to it\nhint: stop that one, or name another " +
 	"file for this one")
 
-// ending is what a log to be continued ends with.
-type ending struct {
+// logEnd is what a log to be continued ends with.
+type logEnd struct {
 	size int64     // of the whole lines in the file that is written
 	head head      // the last line
 	leaf tlog.Hash // of the last line
@@ -33,23 +33,23 @@ type ending struct {
 
 // files is the output of a log: the file that is written, and how another takes its place.
 type files struct {
-	path string
-	lock *os.File // of the whole log, whatever its files are named
-	f    *os.File
-	is   identity // of f
-	next *os.File // that is to take the place of f; nil as long as none is
-	away bool     // f has its segment's name already
+	path    string
+	lock    *os.File // of the whole log, whatever its files are named
+	current *os.File
+	id      fileID   // of f
+	next    *os.File // that is to take the place of f; nil as long as none is
+	renamed bool     // f has its segment's name already
 }
 
 // openFiles opens or makes the log, for this process alone. A file that is no audit log is refused
 // and not touched.
-func openFiles(path string) (_ *files, end ending, err error) {
+func openFiles(path string) (_ *files, end logEnd, err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, ending{}, fmt.Errorf("%w\nhint: nothing moves unrecorded: the audit log "+
+		return nil, logEnd{}, fmt.Errorf("%w\nhint: nothing moves unrecorded: the audit log "+
 			"must be in a folder that this user may write to", err)
 	}
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
-		return nil, ending{}, errors.New("it is no regular file\nhint: an audit log is read " +
+		return nil, logEnd{}, errors.New("it is no regular file\nhint: an audit log is read " +
 			"again when it is continued; to send it on, follow the file")
 	}
 	s := &files{path: path}
@@ -59,24 +59,24 @@ func openFiles(path string) (_ *files, end ending, err error) {
 		}
 	}()
 	if s.lock, err = os.OpenFile(path+".lock", os.O_RDWR|os.O_CREATE, 0o600); err != nil {
-		return nil, ending{}, fmt.Errorf("%w\nhint: nothing moves unrecorded: the audit log "+
+		return nil, logEnd{}, fmt.Errorf("%w\nhint: nothing moves unrecorded: the audit log "+
 			"must be in a folder that this user may write to", err)
 	}
 	if err = lock(s.lock); err != nil {
-		return nil, ending{}, err
+		return nil, logEnd{}, err
 	}
-	if s.f, err = os.OpenFile(path, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o600); err != nil {
-		return nil, ending{}, fmt.Errorf("%w\nhint: nothing moves unrecorded: the audit log "+
+	if s.current, err = os.OpenFile(path, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o600); err != nil {
+		return nil, logEnd{}, fmt.Errorf("%w\nhint: nothing moves unrecorded: the audit log "+
 			"must be a file that this user may write to", err)
 	}
-	if err = lock(s.f); err != nil { // by another name it may be another's
-		return nil, ending{}, err
+	if err = lock(s.current); err != nil { // by another name it may be another's
+		return nil, logEnd{}, err
 	}
-	if s.is, err = identityOf(path); err != nil {
-		return nil, ending{}, err
+	if s.id, err = fileIDOf(path); err != nil {
+		return nil, logEnd{}, err
 	}
-	if end, err = s.continued(); err != nil {
-		return nil, ending{}, err
+	if end, err = s.findEnd(); err != nil {
+		return nil, logEnd{}, err
 	}
 	if end.size == 0 {
 		err = atomicfile.Sync(filepath.Dir(path))
@@ -84,26 +84,26 @@ func openFiles(path string) (_ *files, end ending, err error) {
 	return s, end, err
 }
 
-// continued reads what the log ends with: in the file that is written or, where that is new, in the
+// findEnd reads what the log ends with: in the file that is written or, where that is new, in the
 // segment before it.
-func (s *files) continued() (ending, error) {
-	info, err := s.f.Stat()
+func (s *files) findEnd() (logEnd, error) {
+	info, err := s.current.Stat()
 	if err != nil {
-		return ending{}, err
+		return logEnd{}, err
 	}
 	segments, err := Segments(s.path)
 	if err != nil {
-		return ending{}, err
+		return logEnd{}, err
 	}
-	var before ending
+	var before logEnd
 	if last := len(segments) - 2; last >= 0 {
-		if before, err = endOf(segments[last]); err != nil {
-			return ending{}, err
+		if before, err = segmentEnd(segments[last]); err != nil {
+			return logEnd{}, err
 		}
 	}
-	end, err := readEnd(s.f, info.Size(), before.head.seq+1)
+	end, err := fileEnd(s.current, info.Size(), before.head.seq+1)
 	if err != nil {
-		return ending{}, err
+		return logEnd{}, err
 	}
 	if end.size == 0 {
 		end.head, end.leaf, end.time = before.head, before.leaf, before.time
@@ -111,83 +111,83 @@ func (s *files) continued() (ending, error) {
 	return end, nil
 }
 
-// missing are the records whose files are missing between others, as far as their names and ends
+// missingRanges are the records whose files are missing between others, as far as their names and ends
 // say.
-func (s *files) missing() (holes []SeqRange) {
+func (s *files) missingRanges() (holes []SeqRange) {
 	segments, err := Segments(s.path)
 	if err != nil {
 		return nil
 	}
 	for i, segment := range segments[:len(segments)-1] {
-		next := firstOf(s.path, segments[i+1])
+		next := segmentFirstSeq(s.path, segments[i+1])
 		if segments[i+1] == s.path {
-			next, _ = firstLine(s.f)
+			next, _ = firstSeq(s.current)
 		}
-		if end, err := endOf(segment); err == nil && next > end.head.seq+1 {
+		if end, err := segmentEnd(segment); err == nil && next > end.head.seq+1 {
 			holes = append(holes, SeqRange{end.head.seq + 1, next - 1})
 		}
 	}
 	return holes
 }
 
-// endOf is the end of a segment, which is never torn: it got its name when it was whole and on the
+// segmentEnd is the end of a segment, which is never torn: it got its name when it was whole and on the
 // disk.
-func endOf(segment string) (ending, error) {
+func segmentEnd(segment string) (logEnd, error) {
 	f, err := os.Open(segment)
 	if err != nil {
-		return ending{}, err
+		return logEnd{}, err
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
-		return ending{}, err
+		return logEnd{}, err
 	}
-	end, err := readEnd(f, info.Size(), 0)
+	end, err := fileEnd(f, info.Size(), 0)
 	if err == nil && (end.torn > 0 || end.size == 0) {
 		err = errors.New("its last line is torn")
 	}
 	if err != nil {
-		return ending{}, fmt.Errorf("continue from %s: %w", segment, err)
+		return logEnd{}, fmt.Errorf("continue from %s: %w", segment, err)
 	}
 	return end, nil
 }
 
-// readEnd finds the last whole line, and how much follows it. first is the number that a first line
+// fileEnd finds the last whole line, and how much follows it. first is the number that a first line
 // would have.
-func readEnd(f *os.File, size int64, first uint64) (ending, error) {
+func fileEnd(f *os.File, size int64, first uint64) (logEnd, error) {
 	const notOurs = "it is not an audit log\nhint: name another file; this one was not touched"
-	last, err := lineBreak(f, size)
+	last, err := lastLineFeed(f, size)
 	if err != nil {
-		return ending{}, err
+		return logEnd{}, err
 	}
-	end := ending{size: last + 1, torn: size - last - 1}
+	end := logEnd{size: last + 1, torn: size - last - 1}
 	if end.size == 0 {
 		// No whole line: new, or torn in its first. Anything else with a single line and no line
 		// feed is somebody's.
 		want := fmt.Appendf(nil, `{"seq":%d,"time":"`, first)
 		start := make([]byte, min(size, int64(len(want))))
 		if _, err := f.ReadAt(start, 0); err != nil && size > 0 {
-			return ending{}, err
+			return logEnd{}, err
 		}
 		if !bytes.HasPrefix(want, start) {
-			return ending{}, errors.New(notOurs)
+			return logEnd{}, errors.New(notOurs)
 		}
 		return end, nil
 	}
-	before, err := lineBreak(f, last)
+	before, err := lastLineFeed(f, last)
 	if err != nil {
-		return ending{}, err
+		return logEnd{}, err
 	}
-	if last-before > maxLine {
-		return ending{}, errors.New(notOurs)
+	if last-before > maxLineBytes {
+		return logEnd{}, errors.New(notOurs)
 	}
 	line := make([]byte, last-before-1)
 	if _, err := f.ReadAt(line, before+1); err != nil {
-		return ending{}, err
+		return logEnd{}, err
 	}
 	seq, _, err := parseLine(line)
 	if err != nil {
-		return ending{}, fmt.Errorf("its last line is no record (%w); %s", err, notOurs)
+		return logEnd{}, fmt.Errorf("its last line is no record (%w); %s", err, notOurs)
 	}
 	end.head, end.leaf = head{seq, sha256.Sum256(line)}, tlog.RecordHash(line)
 	if r, err := ParseRecord(line); err == nil {
@@ -196,8 +196,8 @@ func readEnd(f *os.File, size int64, first uint64) (ending, error) {
 	return end, nil
 }
 
-// lineBreak is the offset of the last line feed before end, or -1.
-func lineBreak(f *os.File, end int64) (int64, error) {
+// lastLineFeed is the offset of the last line feed before end, or -1.
+func lastLineFeed(f *os.File, end int64) (int64, error) {
 	chunk := make([]byte, 64<<10)
 	for end > 0 {
 		from := max(0, end-int64(len(chunk)))
@@ -228,11 +228,11 @@ func (s *files) rotate() (bool, error) {
 		}
 		s.next = next
 	}
-	if !s.away {
-		if err := s.f.Sync(); err != nil {
+	if !s.renamed {
+		if err := s.current.Sync(); err != nil {
 			return false, err
 		}
-		first, err := firstLine(s.f)
+		first, err := firstSeq(s.current)
 		if err != nil {
 			return false, err
 		}
@@ -244,36 +244,36 @@ func (s *files) rotate() (bool, error) {
 		if err := os.Rename(s.path, segment); err != nil {
 			return false, err
 		}
-		s.away = true
+		s.renamed = true
 	}
 	if err := os.Rename(s.path+".next", s.path); err != nil {
 		return false, err
 	}
-	old := s.f
-	s.f, s.next, s.away = s.next, nil, false
+	old := s.current
+	s.current, s.next, s.renamed = s.next, nil, false
 	var err error
-	s.is, err = identityOf(s.path)
+	s.id, err = fileIDOf(s.path)
 	return true, errors.Join(err, atomicfile.Sync(filepath.Dir(s.path)), old.Close())
 }
 
-// firstLine is the number of the first record of a file.
-func firstLine(f *os.File) (uint64, error) {
+// firstSeq is the number of the first record of a file.
+func firstSeq(f *os.File) (uint64, error) {
 	start := make([]byte, 256) // more than the beginning of a line
 	n, err := f.ReadAt(start, 0)
 	if n == 0 {
 		return 0, err
 	}
-	seq, _, err := lineHead(start[:n])
+	seq, _, err := parseLineHead(start[:n])
 	return seq, err
 }
 
-// there is an error when the file that is written was moved or replaced by somebody else: what
+// checkIdentity is an error when the file that is written was moved or replaced by somebody else: what
 // would be written to it would not be in the log.
-func (s *files) there() error {
-	if s.away {
+func (s *files) checkIdentity() error {
+	if s.renamed {
 		return nil // by our own doing, see rotate
 	}
-	if now, err := identityOf(s.path); err != nil || now != s.is {
+	if now, err := fileIDOf(s.path); err != nil || now != s.id {
 		return fmt.Errorf("%s is no longer the file that this Gatekit opened: it was moved, "+
 			"removed or replaced\n"+
 			"hint: put it back and start Gatekit again; it rotates its log itself, see "+
@@ -282,17 +282,17 @@ func (s *files) there() error {
 	return nil
 }
 
-func (s *files) Write(b []byte) (int, error) { return s.f.Write(b) }
-func (s *files) Sync() error                 { return s.f.Sync() }
-func (s *files) Truncate(size int64) error   { return s.f.Truncate(size) }
+func (s *files) Write(b []byte) (int, error) { return s.current.Write(b) }
+func (s *files) Sync() error                 { return s.current.Sync() }
+func (s *files) Truncate(size int64) error   { return s.current.Truncate(size) }
 
 func (s *files) Close() error {
 	var errs []error
 	if s.next != nil { // a rotation that failed
 		errs = append(errs, s.next.Close(), os.Remove(s.path+".next"))
 	}
-	if s.f != nil {
-		errs = append(errs, s.f.Close())
+	if s.current != nil {
+		errs = append(errs, s.current.Close())
 	}
 	if s.lock != nil {
 		errs = append(errs, s.lock.Close())

@@ -23,9 +23,9 @@ func lock(f *os.File) error {
 	}
 }
 
-// inUse says whether a process writes the log. It keeps no other from looking, and none from
+// isLocked says whether a process writes the log. It keeps no other from looking, and none from
 // writing.
-func inUse(file string) bool {
+func isLocked(file string) bool {
 	f, err := os.Open(file + ".lock")
 	if err != nil {
 		return false
@@ -57,14 +57,14 @@ func flock(f *os.File, how int) error {
 	return nil
 }
 
-// identity is what a file is, whatever its name.
-type identity struct{ dev, ino uint64 }
+// fileID is what a file is, whatever its name.
+type fileID struct{ dev, ino uint64 }
 
-// identityOf is that of the file with this name.
-func identityOf(path string) (identity, error) {
+// fileIDOf is that of the file with this name.
+func fileIDOf(path string) (fileID, error) {
 	var s unix.Stat_t
 	if err := unix.Stat(path, &s); err != nil {
-		return identity{}, &os.PathError{Op: "stat", Path: path, Err: err}
+		return fileID{}, &os.PathError{Op: "stat", Path: path, Err: err}
 	}
-	return identity{uint64(s.Dev), uint64(s.Ino)}, nil
+	return fileID{uint64(s.Dev), uint64(s.Ino)}, nil
 }

@@ -27,17 +27,17 @@ type entry struct {
 	rest []byte // from the first comma after prev to the closing brace
 }
 
-var entries = sync.Pool{New: func() any { return new(entry) }}
+var entryPool = sync.Pool{New: func() any { return new(entry) }}
 
-func (e *entry) free() {
+func (e *entry) release() {
 	if cap(e.rest) <= 64<<10 {
-		entries.Put(e)
+		entryPool.Put(e)
 	}
 }
 
 // encode makes the line of o. Everything in it that costs is done here, outside of any lock.
 func (l *Log) encode(o pipeline.Outcome) *entry {
-	e := entries.Get().(*entry)
+	e := entryPool.Get().(*entry)
 	e.time = append(e.time[:0], `,"time":"`...)
 	e.time = o.Time.UTC().AppendFormat(e.time, timeFormat)
 	e.time = append(e.time, '"')
@@ -63,7 +63,7 @@ func (l *Log) encode(o pipeline.Outcome) *entry {
 	b = appendSteps(b, o.Steps)
 	b = l.appendBodies(b, o)
 	if l.bodies != BodiesNone {
-		b = l.values.appendValues(b, cmp.Or(o.After, o.Before), o.Withheld)
+		b = l.valueHasher.appendValues(b, cmp.Or(o.After, o.Before), o.Withheld)
 	}
 	b = appendStatus(b, cmp.Or(o.After, o.Before))
 	b = appendMicros(b, o.Duration)
@@ -173,10 +173,10 @@ func (l *Log) appendBodies(b []byte, o pipeline.Outcome) []byte {
 		switch {
 		case l.bodies == BodiesNone:
 		case same:
-			b = appendSum(b, "sha256", digest[:])
+			b = appendHash(b, "sha256", digest[:])
 		default:
-			sum := l.values.sum(before)
-			b = appendSum(b, "hmac", sum[:])
+			sum := l.valueHasher.mac(before)
+			b = appendHash(b, "hmac", sum[:])
 		}
 		b = append(b, '}')
 	}
@@ -185,10 +185,10 @@ func (l *Log) appendBodies(b []byte, o pipeline.Outcome) []byte {
 		switch {
 		case l.bodies == BodiesNone:
 		case len(o.Withheld) > 0: // the name that is left out of the line is in it
-			sum := l.values.sum(after)
-			b = appendSum(b, "hmac", sum[:])
+			sum := l.valueHasher.mac(after)
+			b = appendHash(b, "hmac", sum[:])
 		default:
-			b = appendSum(b, "sha256", digest[:])
+			b = appendHash(b, "sha256", digest[:])
 		}
 		if l.bodies == BodiesRedacted && len(o.Withheld) == 0 {
 			b = append(b, `,"body":`...)
@@ -207,7 +207,7 @@ func appendSize(b []byte, name string, body []byte) []byte {
 	return strconv.AppendInt(b, int64(len(body)), 10)
 }
 
-func appendSum(b []byte, name string, sum []byte) []byte {
+func appendHash(b []byte, name string, sum []byte) []byte {
 	b = append(b, ',', '"')
 	b = append(b, name...)
 	b = append(b, `":"`...)

@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// checkFiles sees that what others name for the log is none of the files that the log keeps for
+// checkPaths sees that what others name for the log is none of the files that the log keeps for
 // itself, by whatever name: it would ruin the one or the other.
-func (o *Options) checkFiles() error {
+func (o *Options) checkPaths() error {
 	own := []string{o.File, o.File + ".lock", o.File + ".next", PublicKeyFile(o.File)}
 	if o.Key != "" {
-		if by := taken(o.Key, o.File, own); by != "" {
+		if by := conflictingFile(o.Key, o.File, own); by != "" {
 			return fmt.Errorf("its key %s is %s\nhint: name another file for the key", o.Key, by)
 		}
 		own = append(own, o.Key)
@@ -20,7 +20,7 @@ func (o *Options) checkFiles() error {
 		own = append(own, o.File+".key")
 	}
 	if o.AnchorFile != "" {
-		if by := taken(o.AnchorFile, o.File, own); by != "" {
+		if by := conflictingFile(o.AnchorFile, o.File, own); by != "" {
 			return fmt.Errorf("its anchor %s is %s\nhint: name another file for the anchor, "+
 				"best on another machine's disk", o.AnchorFile, by)
 		}
@@ -28,8 +28,8 @@ func (o *Options) checkFiles() error {
 	return nil
 }
 
-// taken is which file of the log a path is, or "".
-func taken(path, log string, own []string) string {
+// conflictingFile is which file of the log a path is, or "".
+func conflictingFile(path, log string, own []string) string {
 	abs, err := filepath.Abs(path)
 	if err != nil {
 		abs = path
@@ -56,7 +56,7 @@ func taken(path, log string, own []string) string {
 	if ext := filepath.Ext(file); len(abs) > seqDigits+len(ext) {
 		if digits := strings.TrimSuffix(abs,
 			ext); isNumber(digits[max(0, len(digits)-seqDigits):]) && segmentName(file,
-			firstOf(file, abs)) == abs {
+			segmentFirstSeq(file, abs)) == abs {
 			return "a segment of it"
 		}
 	}

@@ -44,10 +44,10 @@ func Prove(file string, seq uint64, key note.Verifier) (*Proof, error) {
 			c.Size)
 	}
 	p := &Proof{Index: int64(seq) - 1, Checkpoint: signed}
-	if p.Record, err = lineAt(file, seq); err != nil {
+	if p.Record, err = findLine(file, seq); err != nil {
 		return nil, err
 	}
-	hashes := tlog.TileHashReader(tlog.Tree{N: c.Size, Hash: c.Root}, tiles(file+".tree"))
+	hashes := tlog.TileHashReader(tlog.Tree{N: c.Size, Hash: c.Root}, tileReader(file+".tree"))
 	if p.Hashes, err = tlog.ProveRecord(c.Size, p.Index, hashes); err != nil {
 		return nil, fmt.Errorf("read the tree in %s: %w\nhint: gatekit audit verify says what "+
 			"is wrong", file+".tree", err)
@@ -60,13 +60,13 @@ func Prove(file string, seq uint64, key note.Verifier) (*Proof, error) {
 	return p, nil
 }
 
-// lineAt is the line of a record.
-func lineAt(file string, seq uint64) (found []byte, err error) {
-	err = eachLine(file, seq, func(at Position, line []byte) error {
-		n, _, err := lineHead(line)
+// findLine is the line of a record.
+func findLine(file string, seq uint64) (found []byte, err error) {
+	err = forEachLine(file, seq, func(at Position, line []byte) error {
+		n, _, err := parseLineHead(line)
 		switch {
 		case err != nil:
-			return &placed{at, err}
+			return &positionError{at, err}
 		case n > seq:
 			return fmt.Errorf("record %d is not in the log: the first in %s is %d", seq, at.File, n)
 		case n == seq:

@@ -13,31 +13,31 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// batch is lines that are written together. Who adds the first owns it: it writes the batch and
-// tells the others.
+// batch is a group of lines that are written together. The goroutine that adds the first line owns
+// the batch: it writes it and wakes the others.
 type batch struct {
 	lines         []byte
-	leaves        []tlog.Hash   // of its lines, for the tree
-	count         int           // of its lines, without the one that tells of missed
-	gap           gap           // that its first line tells of
-	start         head          // before its first line
-	last          uint64        // number of its last line
-	singleBatches int           // that of the log when the batch was begun
-	done          chan struct{} // closed when err is final; nil as long as only the owner waits
+	leaves        []tlog.Hash   // Merkle tree hashes of the lines
+	count         int           // number of lines, without that of the gap
+	gap           gap           // the gap that the first line records
+	start         head          // head before the first line
+	last          uint64        // seq of the last line
+	singleBatches int           // Log.singleBatches when the batch was started
+	done          chan struct{} // closed when err is final; nil while only the owner waits
 	err           error
 }
 
-// gap are records that could not be written, and have no number. The messages did not move.
+// gap counts records that could not be written and have no seq. Their messages were not forwarded.
 type gap struct {
 	count int
 	since time.Time
-	err   error // of the last
+	err   error // of the last of them
 }
 
-// outcome is the record of them.
+// outcome returns the record of the gap.
 func (m *gap) outcome() pipeline.Outcome {
 	return pipeline.Outcome{Time: time.Now(), Action: "gap", Err: m.err,
-		Reason: fmt.Sprintf("%d records could not be written since %s: their messages did not move",
+		Reason: fmt.Sprintf("%d records could not be written since %s: their messages were denied",
 			m.count, m.since.UTC().Format(timeFormat))}
 }
 
@@ -52,12 +52,13 @@ func (m *gap) add(other gap) {
 	m.err = other.err
 }
 
-// joinBatch answers the batch that takes lines, and whether it is new, and the caller's. l.mu is held.
+// joinBatch returns the batch that accepts lines. The caller owns it if it is new. l.mu is held.
 func (l *Log) joinBatch() (b *batch, owner bool) {
 	if l.pending != nil {
 		return l.pending, false
 	}
-	l.pending = &batch{lines: l.spareLines, leaves: l.spareLeaves, start: l.head, singleBatches: l.singleBatches}
+	l.pending = &batch{lines: l.spareLines, leaves: l.spareLeaves, start: l.head,
+		singleBatches: l.singleBatches}
 	l.spareLines, l.spareLeaves = nil, nil
 	if l.gap.count > 0 {
 		l.pending.gap, l.gap = l.gap, gap{}
@@ -69,7 +70,7 @@ func (l *Log) joinBatch() (b *batch, owner bool) {
 	return l.pending, true
 }
 
-// appendLine adds the line to the batch and to the chain. l.mu is held.
+// appendLine appends a line to the batch and to the chain, and returns its seq. l.mu is held.
 func (l *Log) appendLine(b *batch, e *entry) uint64 {
 	from := len(b.lines)
 	l.head.seq++
@@ -90,30 +91,31 @@ func (l *Log) appendLine(b *batch, e *entry) uint64 {
 	return l.head.seq
 }
 
-// commit writes the caller's batch and tells all that are in it.
+// commit writes the caller's batch and wakes those who wait for it.
 func (l *Log) commit(b *batch) {
 	defer l.writers.Done()
 	if b.singleBatches < 4 || b.singleBatches%64 == 0 {
-		// others may be about to record: one write for all costs less than one for each. To wait
-		// for nobody costs too, so it is tried now and then
+		// Others may be about to record, and one write for all is cheaper than one each. Yielding
+		// costs time when there is nobody, so after four single batches it is only tried now and
+		// then.
 		runtime.Gosched()
 	}
 	l.writing <- struct{}{}
 	defer func() { <-l.writing }()
 	if l.durability == DurabilityFsync {
-		// those whose batch was just written are about to record again: they share this one, or two
-		// batches take turns for ever
+		// Those whose batch was just written are about to record again. Let them join this one, or
+		// two batches alternate forever.
 		runtime.Gosched()
 	}
 	l.mu.Lock()
 	if l.pending == b {
-		l.pending = nil // from here on nobody joins
+		l.pending = nil // nobody can join anymore
 	}
 	if l.singleBatches++; b.done != nil {
 		l.singleBatches = 0
 	}
 	l.mu.Unlock()
-	failedBefore := b.err != nil // the batch before, and this one with it
+	failedBefore := b.err != nil // because the batch before it failed
 	if !failedBefore {
 		b.err = l.write(b)
 	}
@@ -138,18 +140,18 @@ func (l *Log) commit(b *batch) {
 	}
 }
 
-// recycle keeps the memory of a batch that was written for the next one. l.mu is held.
+// recycle keeps the buffers of a written batch for the next one. l.mu is held.
 func (l *Log) recycle(b *batch) {
 	if cap(b.lines) <= 1<<20 {
 		l.spareLines, l.spareLeaves = b.lines[:0], b.leaves[:0]
 	}
 }
 
-// enqueue is Record for Async. l.mu is held.
+// enqueue is Record with DurabilityAsync. l.mu is held.
 func (l *Log) enqueue(e *entry) (uint64, error) {
 	err := l.asyncErr
 	if err == nil && l.pending != nil && len(l.pending.lines)+len(e.rest) > l.queueBytes {
-		err = fmt.Errorf("%d bytes of records wait to be written, the queue is full",
+		err = fmt.Errorf("the queue is full: %d bytes of records are waiting to be written",
 			len(l.pending.lines))
 	}
 	var seq uint64
@@ -165,7 +167,7 @@ func (l *Log) enqueue(e *entry) (uint64, error) {
 	return seq, err
 }
 
-// drain writes what waits until nothing does, or until it fails.
+// drain writes pending batches until there are none, or until a write fails.
 func (l *Log) drain() {
 	defer l.writers.Done()
 	l.mu.Lock()
@@ -181,7 +183,7 @@ func (l *Log) drain() {
 
 		l.mu.Lock()
 		if l.asyncErr = err; err != nil {
-			if l.pending != nil { // what has come in the meantime follows on
+			if l.pending != nil { // keep the order of the lines
 				b.appendBatch(l.pending)
 			}
 			l.pending = b
@@ -192,7 +194,7 @@ func (l *Log) drain() {
 	l.draining = false
 }
 
-// appendBatch appends the lines of next to those of b.
+// appendBatch appends the lines of next to b.
 func (b *batch) appendBatch(next *batch) {
 	b.lines = append(b.lines, next.lines...)
 	b.leaves = append(b.leaves, next.leaves...)

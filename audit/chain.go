@@ -8,18 +8,18 @@ import (
 	"io"
 )
 
-// LineError says where a log stops being what was written.
+// LineError is the first line that breaks the chain.
 type LineError struct {
-	Line   int // from 1
+	Line   int // starts at 1
 	Reason string
 }
 
 func (e *LineError) Error() string { return fmt.Sprintf("line %d: %s", e.Line, e.Reason) }
 
-// Verify reads a log of one file from its first line and follows the chain. The error is a *BadLine
-// for the first line that does not fit, or the reader's. What was changed in the last line, or cut
-// off after it, does not show, as nothing in the log is bound to it: that takes a checkpoint, and a
-// [VerificationConfig].
+// Verify reads a log in a single file from its first line, and checks the hash chain. The error is
+// a *LineError for the first line that breaks it, or the reader's. Verify cannot detect a change of
+// the last line or a removal at the end, because nothing in the log is bound to them. That takes a
+// checkpoint and a [Verification].
 func Verify(r io.Reader) error {
 	lines := bufio.NewReaderSize(r, 64<<10)
 	var at chain
@@ -41,19 +41,19 @@ func Verify(r io.Reader) error {
 	}
 }
 
-// chain follows lines.
+// chain checks the lines of a log one after another.
 type chain struct{ head }
 
-// check is the line after those before, or the first, which is record first.
+// check checks the next line. The seq of the first line must be first.
 func (c *chain) check(line []byte, first uint64) error {
 	seq, prev, err := parseLine(line)
 	switch {
 	case err != nil:
 		return err
 	case c.seq == 0 && seq != first:
-		return fmt.Errorf("its seq is %d, and the first is %d", seq, first)
+		return fmt.Errorf("seq is %d, but the first record must be %d", seq, first)
 	case c.seq > 0 && seq != c.seq+1:
-		return fmt.Errorf("its seq is %d, that of the line before is %d", seq, c.seq)
+		return fmt.Errorf("seq is %d, but that of the previous line is %d", seq, c.seq)
 	case prev != c.hash && (c.seq > 0 || first == 1):
 		return errChain
 	}
@@ -61,5 +61,5 @@ func (c *chain) check(line []byte, first uint64) error {
 	return nil
 }
 
-var errChain = errors.New("prev is not the hash of the line before: one of the two was changed, " +
-	"or one between them is missing")
+var errChain = errors.New("prev is not the hash of the previous line: one of the two was " +
+	"changed, or a line between them is missing")

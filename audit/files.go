@@ -15,42 +15,42 @@ import (
 	"gatekit/core/atomicfile"
 )
 
-// maxLineBytes bounds what is read of a file to find one line.
+// maxLineBytes bounds the length of a line, and what is read to find one.
 const maxLineBytes = 256 << 20
 
-// errInUse is what a second opener gets.
-var errInUse = errors.New("another Gatekit writes to it\nhint: stop that one, or name another " +
-	"file for this one")
+// errInUse is the error of a second process that opens the log.
+var errInUse = errors.New("another Gatekit process has the log open\nhint: stop that process, " +
+	"or configure another file for this one")
 
-// logEnd is what a log to be continued ends with.
+// logEnd describes the end of an existing log.
 type logEnd struct {
-	size int64     // of the whole lines in the file that is written
-	head head      // the last line
-	leaf tlog.Hash // of the last line
-	time time.Time // of the last line
-	torn int64     // bytes after it that are to be cut off
+	size int64     // length of the complete lines in the active file
+	head head      // chain state after the last line
+	leaf tlog.Hash // Merkle tree hash of the last line
+	time time.Time // time of the last line
+	torn int64     // bytes of an incomplete line after it, to be cut off
 }
 
-// files is the output of a log: the file that is written, and how another takes its place.
+// files is the output of a log with a File: the active file and its rotation.
 type files struct {
 	path    string
-	lock    *os.File // of the whole log, whatever its files are named
+	lock    *os.File // lock file of the whole log
 	current *os.File
-	id      fileID   // of f
-	next    *os.File // that is to take the place of f; nil as long as none is
-	renamed bool     // f has its segment's name already
+	id      fileID   // identity of current
+	next    *os.File // the next active file; nil before a rotation
+	renamed bool     // current has its segment name, next is not in place yet
 }
 
-// openFiles opens or makes the log, for this process alone. A file that is no audit log is refused
-// and not touched.
+// openFiles opens or creates a log and locks it for this process. A file that is no audit log is
+// refused and left untouched.
 func openFiles(path string) (_ *files, end logEnd, err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, logEnd{}, fmt.Errorf("%w\nhint: nothing moves unrecorded: the audit log "+
-			"must be in a folder that this user may write to", err)
+		return nil, logEnd{}, fmt.Errorf("%w\nhint: Gatekit forwards nothing without a record: "+
+			"the log's folder must be writable for this user", err)
 	}
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
-		return nil, logEnd{}, errors.New("it is no regular file\nhint: an audit log is read " +
-			"again when it is continued; to send it on, follow the file")
+		return nil, logEnd{}, errors.New("not a regular file\nhint: Gatekit reads the log when " +
+			"it continues it; to send records elsewhere, configure a sink")
 	}
 	s := &files{path: path}
 	defer func() {
@@ -59,17 +59,17 @@ func openFiles(path string) (_ *files, end logEnd, err error) {
 		}
 	}()
 	if s.lock, err = os.OpenFile(path+".lock", os.O_RDWR|os.O_CREATE, 0o600); err != nil {
-		return nil, logEnd{}, fmt.Errorf("%w\nhint: nothing moves unrecorded: the audit log "+
-			"must be in a folder that this user may write to", err)
+		return nil, logEnd{}, fmt.Errorf("%w\nhint: Gatekit forwards nothing without a record: "+
+			"the log's folder must be writable for this user", err)
 	}
 	if err = lock(s.lock); err != nil {
 		return nil, logEnd{}, err
 	}
 	if s.current, err = os.OpenFile(path, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o600); err != nil {
-		return nil, logEnd{}, fmt.Errorf("%w\nhint: nothing moves unrecorded: the audit log "+
-			"must be a file that this user may write to", err)
+		return nil, logEnd{}, fmt.Errorf("%w\nhint: Gatekit forwards nothing without a record: "+
+			"the log must be writable for this user", err)
 	}
-	if err = lock(s.current); err != nil { // by another name it may be another's
+	if err = lock(s.current); err != nil { // another log may have the same file by another path
 		return nil, logEnd{}, err
 	}
 	if s.id, err = fileIDOf(path); err != nil {
@@ -84,8 +84,8 @@ func openFiles(path string) (_ *files, end logEnd, err error) {
 	return s, end, err
 }
 
-// findEnd reads what the log ends with: in the file that is written or, where that is new, in the
-// segment before it.
+// findEnd reads the end of the log from the active file or, if that is empty, from the last
+// segment.
 func (s *files) findEnd() (logEnd, error) {
 	info, err := s.current.Stat()
 	if err != nil {
@@ -111,8 +111,8 @@ func (s *files) findEnd() (logEnd, error) {
 	return end, nil
 }
 
-// missingRanges are the records whose files are missing between others, as far as their names and ends
-// say.
+// missingRanges returns the ranges of records whose files are missing between others, as far as the
+// names and ends of files show it.
 func (s *files) missingRanges() (holes []SeqRange) {
 	segments, err := Segments(s.path)
 	if err != nil {
@@ -130,8 +130,8 @@ func (s *files) missingRanges() (holes []SeqRange) {
 	return holes
 }
 
-// segmentEnd is the end of a segment, which is never torn: it got its name when it was whole and on the
-// disk.
+// segmentEnd reads the end of a segment. A segment is never torn: it is renamed when it is complete
+// and on the disk.
 func segmentEnd(segment string) (logEnd, error) {
 	f, err := os.Open(segment)
 	if err != nil {
@@ -144,7 +144,7 @@ func segmentEnd(segment string) (logEnd, error) {
 	}
 	end, err := fileEnd(f, info.Size(), 0)
 	if err == nil && (end.torn > 0 || end.size == 0) {
-		err = errors.New("its last line is torn")
+		err = errors.New("the last line is incomplete")
 	}
 	if err != nil {
 		return logEnd{}, fmt.Errorf("continue from %s: %w", segment, err)
@@ -152,18 +152,18 @@ func segmentEnd(segment string) (logEnd, error) {
 	return end, nil
 }
 
-// fileEnd finds the last whole line, and how much follows it. first is the number that a first line
-// would have.
+// fileEnd finds the last complete line, and the number of bytes after it. first is the seq that a
+// first line must have.
 func fileEnd(f *os.File, size int64, first uint64) (logEnd, error) {
-	const notOurs = "it is not an audit log\nhint: name another file; this one was not touched"
+	const notOurs = "not an audit log\nhint: configure another file; this one was not touched"
 	last, err := lastLineFeed(f, size)
 	if err != nil {
 		return logEnd{}, err
 	}
 	end := logEnd{size: last + 1, torn: size - last - 1}
 	if end.size == 0 {
-		// No whole line: new, or torn in its first. Anything else with a single line and no line
-		// feed is somebody's.
+		// No complete line: the file is new, or its first line is torn. Any other file with a
+		// single line and no line feed is not an audit log.
 		want := fmt.Appendf(nil, `{"seq":%d,"time":"`, first)
 		start := make([]byte, min(size, int64(len(want))))
 		if _, err := f.ReadAt(start, 0); err != nil && size > 0 {
@@ -187,7 +187,7 @@ func fileEnd(f *os.File, size int64, first uint64) (logEnd, error) {
 	}
 	seq, _, err := parseLine(line)
 	if err != nil {
-		return logEnd{}, fmt.Errorf("its last line is no record (%w); %s", err, notOurs)
+		return logEnd{}, fmt.Errorf("the last line is not a record (%w); %s", err, notOurs)
 	}
 	end.head, end.leaf = head{seq, sha256.Sum256(line)}, tlog.RecordHash(line)
 	if r, err := ParseRecord(line); err == nil {
@@ -196,7 +196,7 @@ func fileEnd(f *os.File, size int64, first uint64) (logEnd, error) {
 	return end, nil
 }
 
-// lastLineFeed is the offset of the last line feed before end, or -1.
+// lastLineFeed returns the offset of the last line feed before end, or -1.
 func lastLineFeed(f *os.File, end int64) (int64, error) {
 	chunk := make([]byte, 64<<10)
 	for end > 0 {
@@ -213,8 +213,8 @@ func lastLineFeed(f *os.File, end int64) (int64, error) {
 	return -1, nil
 }
 
-// rotate gives the file that is written the name of a segment, and begins another. It says whether
-// another one is written now: where that failed nothing is lost, and it can be tried again.
+// rotate renames the active file to a segment and puts a new file in its place. It reports whether
+// the new file is active. After an error nothing is lost, and the rotation can be tried again.
 func (s *files) rotate() (bool, error) {
 	if s.next == nil {
 		next, err := os.OpenFile(s.path+".next", os.O_RDWR|os.O_APPEND|os.O_CREATE|os.O_TRUNC,
@@ -238,8 +238,8 @@ func (s *files) rotate() (bool, error) {
 		}
 		segment := segmentName(s.path, first)
 		if _, err := os.Lstat(segment); !errors.Is(err, fs.ErrNotExist) {
-			return false, fmt.Errorf("%s is there already\nhint: this log has not written it: "+
-				"move it away", segment)
+			return false, fmt.Errorf("%s exists already\nhint: this log has not written it; "+
+				"move it to another folder", segment)
 		}
 		if err := os.Rename(s.path, segment); err != nil {
 			return false, err
@@ -256,9 +256,9 @@ func (s *files) rotate() (bool, error) {
 	return true, errors.Join(err, atomicfile.Sync(filepath.Dir(s.path)), old.Close())
 }
 
-// firstSeq is the number of the first record of a file.
+// firstSeq returns the seq of the first record in a file.
 func firstSeq(f *os.File) (uint64, error) {
-	start := make([]byte, 256) // more than the beginning of a line
+	start := make([]byte, 256) // longer than the head of a line
 	n, err := f.ReadAt(start, 0)
 	if n == 0 {
 		return 0, err
@@ -267,17 +267,16 @@ func firstSeq(f *os.File) (uint64, error) {
 	return seq, err
 }
 
-// checkIdentity is an error when the file that is written was moved or replaced by somebody else: what
-// would be written to it would not be in the log.
+// checkIdentity returns an error when the active file was moved, removed or replaced by somebody
+// else: what is written to it would not be in the log.
 func (s *files) checkIdentity() error {
 	if s.renamed {
-		return nil // by our own doing, see rotate
+		return nil // a rotation is half done
 	}
 	if now, err := fileIDOf(s.path); err != nil || now != s.id {
-		return fmt.Errorf("%s is no longer the file that this Gatekit opened: it was moved, "+
-			"removed or replaced\n"+
-			"hint: put it back and start Gatekit again; it rotates its log itself, see "+
-			"segment_bytes in [audit]", s.path)
+		return fmt.Errorf("%s is no longer the file that Gatekit opened: it was moved, removed "+
+			"or replaced\nhint: put it back and restart Gatekit; Gatekit rotates its log "+
+			"itself, see segment_bytes in [audit]", s.path)
 	}
 	return nil
 }
@@ -288,7 +287,7 @@ func (s *files) Truncate(size int64) error   { return s.current.Truncate(size) }
 
 func (s *files) Close() error {
 	var errs []error
-	if s.next != nil { // a rotation that failed
+	if s.next != nil { // a rotation failed
 		errs = append(errs, s.next.Close(), os.Remove(s.path+".next"))
 	}
 	if s.current != nil {

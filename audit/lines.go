@@ -15,16 +15,16 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// errTorn is what a last line without its line feed is.
-var errTorn = errors.New("it is torn: no line feed at its end")
+// errTorn is the error for a last line without its line feed.
+var errTorn = errors.New("the line is incomplete: it has no line feed")
 
-// forEachLine shows f the lines of the files of the log, without their line feeds, from the file that
-// holds record from. The line is valid until f returns. Errors of reading, which a line that is too
-// long or torn is too, have the place. A log that goes on in the meantime is read up to about where
-// it was.
+// forEachLine calls f with each line of the log's files, without its line feed, from the file that
+// holds record from. The line is valid until f returns. An error of reading is a *positionError; so
+// is a line that is torn or too long. A log that is being written is read up to about its end at
+// the beginning.
 func forEachLine(file string, from uint64, f func(at Position, line []byte) error) error {
-	// The file that is written is opened first: if it gets the name of a segment before these are
-	// listed, it is read as that.
+	// Open the active file first: if it is renamed to a segment before the segments are listed, it
+	// is read as that segment.
 	live, err := os.Open(file)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("read the audit log: %w", err)
@@ -40,7 +40,8 @@ func forEachLine(file string, from uint64, f func(at Position, line []byte) erro
 		if segment == file {
 			break
 		}
-		if i+1 < len(segments) && segments[i+1] != file && segmentFirstSeq(file, segments[i+1]) <= from {
+		if i+1 < len(segments) && segments[i+1] != file && segmentFirstSeq(file,
+			segments[i+1]) <= from {
 			continue
 		}
 		r, err := os.Open(segment)
@@ -88,7 +89,7 @@ func forEachLineIn(name string, r io.Reader, f func(at Position, line []byte) er
 	}
 }
 
-// positionError is an error with its place.
+// positionError is an error with the position of its line.
 type positionError struct {
 	at  Position
 	err error
@@ -97,15 +98,16 @@ type positionError struct {
 func (e *positionError) Error() string { return e.at.String() + ": " + e.err.Error() }
 func (e *positionError) Unwrap() error { return e.err }
 
-var errLong = fmt.Errorf("it is longer than %d bytes", maxLineBytes)
+var errLong = fmt.Errorf("the line is longer than %d bytes", maxLineBytes)
 
-// readLine answers the next line without its line feed; with io.EOF what there is of one.
+// readLine returns the next line without its line feed. With io.EOF it returns the incomplete last
+// line.
 func readLine(r *bufio.Reader) ([]byte, error) {
 	var line []byte
 	for {
 		part, err := r.ReadSlice('\n')
 		if err == nil && line == nil {
-			return part[:len(part)-1], nil // valid until the next read, which is long enough
+			return part[:len(part)-1], nil // valid until the next read
 		}
 		line = append(line, part...)
 		switch {
@@ -119,30 +121,30 @@ func readLine(r *bufio.Reader) ([]byte, error) {
 	}
 }
 
-// parseLine reads what binds a line to the chain. It takes nothing that this package would not have
-// written: the same members first, in the same order and spelling, and one valid JSON object.
+// parseLine parses the members that bind a line to the chain. It accepts only lines as this package
+// writes them: the same first members in the same order and spelling, in one valid JSON object.
 func parseLine(line []byte) (seq uint64, prev [sha256.Size]byte, err error) {
 	if seq, prev, err = parseLineHead(line); err == nil && !jsontext.Value(line).IsValid() {
-		err = errors.New("it is not valid JSON")
+		err = errors.New("the line is not valid JSON")
 	}
 	return seq, prev, err
 }
 
-// parseLineHead reads what a line begins with.
+// parseLineHead parses seq and prev at the beginning of a line.
 func parseLineHead(line []byte) (seq uint64, prev [sha256.Size]byte, err error) {
 	rest, ok := bytes.CutPrefix(line, []byte(`{"seq":`))
 	digits, rest, found := bytes.Cut(rest, []byte(`,"time":"`))
 	_, rest, timed := bytes.Cut(rest, []byte(`","prev":"`))
 	if !ok || !found || !timed || len(rest) < 2*len(prev)+1 || rest[2*len(prev)] != '"' {
-		return 0, prev, errors.New("it does not begin with seq, time and prev")
+		return 0, prev, errors.New("the line does not begin with seq, time and prev")
 	}
 	if seq, err = strconv.ParseUint(string(digits), 10, 63); err != nil || seq == 0 ||
 		strconv.FormatUint(seq, 10) != string(digits) {
-		return 0, prev, fmt.Errorf("its seq %q is no number of a record", digits)
+		return 0, prev, fmt.Errorf("seq %q is not a valid record number", digits)
 	}
 	if _, err = hex.Decode(prev[:], rest[:2*len(prev)]); err != nil ||
 		bytes.ContainsAny(rest[:2*len(prev)], "ABCDEF") {
-		return 0, prev, errors.New("its prev is no hash")
+		return 0, prev, errors.New("prev is not a SHA-256 hash")
 	}
 	return seq, prev, nil
 }

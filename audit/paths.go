@@ -7,13 +7,15 @@ import (
 	"strings"
 )
 
-// checkPaths sees that what others name for the log is none of the files that the log keeps for
-// itself, by whatever name: it would ruin the one or the other.
+// checkPaths returns an error when a configured path (key, anchor) is one of the log's own files,
+// by whatever name: writing to it would destroy one or the other.
 func (o *Options) checkPaths() error {
 	own := []string{o.File, o.File + ".lock", o.File + ".next", PublicKeyFile(o.File)}
 	if o.Key != "" {
 		if by := conflictingFile(o.Key, o.File, own); by != "" {
-			return fmt.Errorf("its key %s is %s\nhint: name another file for the key", o.Key, by)
+			return fmt.Errorf("the key %s is a file of the log itself (%s)\nhint: configure "+
+				"another "+
+				"file as key in [audit]", o.Key, by)
 		}
 		own = append(own, o.Key)
 	} else {
@@ -21,44 +23,47 @@ func (o *Options) checkPaths() error {
 	}
 	if o.AnchorFile != "" {
 		if by := conflictingFile(o.AnchorFile, o.File, own); by != "" {
-			return fmt.Errorf("its anchor %s is %s\nhint: name another file for the anchor, "+
-				"best on another machine's disk", o.AnchorFile, by)
+			return fmt.Errorf("the anchor %s is a file of the log itself (%s)\nhint: configure "+
+				"another "+
+				"file as anchor in [audit], best on another machine's disk", o.AnchorFile, by)
 		}
 	}
 	return nil
 }
 
-// conflictingFile is which file of the log a path is, or "".
+// conflictingFile returns which of the log's own files path is, or "" if it is none of them.
 func conflictingFile(path, log string, own []string) string {
-	abs, err := filepath.Abs(path)
-	if err != nil {
-		abs = path
-	}
-	file, err := filepath.Abs(log)
-	if err != nil {
-		file = log
-	}
-	is, _ := os.Stat(abs)
-	for _, o := range own {
-		at, err := filepath.Abs(o)
-		if err == nil && at == abs {
-			return o
+	path, log = absolute(path), absolute(log)
+	info, _ := os.Stat(path)
+	for _, file := range own {
+		if absolute(file) == path {
+			return file
 		}
-		if info, err := os.Stat(o); err == nil && is != nil && os.SameFile(info, is) {
-			return o
+		if other, err := os.Stat(file); err == nil && info != nil && os.SameFile(other, info) {
+			return file
 		}
 	}
-	for _, folder := range []string{file + ".tree", file + ".sinks"} {
-		if abs == folder || strings.HasPrefix(abs, folder+string(filepath.Separator)) {
+	for _, folder := range []string{log + ".tree", log + ".sinks"} {
+		if path == folder || strings.HasPrefix(path, folder+string(filepath.Separator)) {
 			return "in " + folder
 		}
 	}
-	if ext := filepath.Ext(file); len(abs) > seqDigits+len(ext) {
-		if digits := strings.TrimSuffix(abs,
-			ext); isNumber(digits[max(0, len(digits)-seqDigits):]) && segmentName(file,
-			segmentFirstSeq(file, abs)) == abs {
-			return "a segment of it"
-		}
+	ext := filepath.Ext(log)
+	if len(path) <= seqDigits+len(ext) {
+		return ""
+	}
+	name := strings.TrimSuffix(path, ext)
+	if isNumber(name[max(0, len(name)-seqDigits):]) &&
+		segmentName(log, segmentFirstSeq(log, path)) == path {
+		return "a segment"
 	}
 	return ""
+}
+
+// absolute returns the absolute path, or path itself if the working folder is unknown.
+func absolute(path string) string {
+	if abs, err := filepath.Abs(path); err == nil {
+		return abs
+	}
+	return path
 }

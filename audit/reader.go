@@ -15,57 +15,58 @@ import (
 	"time"
 )
 
-// Position is where a record is.
+// Position is the place of a line.
 type Position struct {
 	File string
-	Line int // from 1
+	Line int // starts at 1
 }
 
 func (p Position) String() string { return p.File + ":" + strconv.Itoa(p.Line) }
 
-// Reader is a walk through a log. It checks each line's form, not the chain: that is Verify's.
+// Reader reads a log from any record on. It checks the form of each line, but not the chain; see
+// Verify.
 type Reader struct {
-	File string // of the log, the one that is written
-	// the number of the first record that is wanted; 0 is the first that there is
+	File string // the log's active file
+	// seq of the first record to read; 0 for the first that exists
 	From uint64
-	Poll time.Duration // how often Follow looks for more; 0 is 200 ms
-	// with Follow: records above this number are not answered yet; nil is all. For the process that
-	// writes the log: what a failed write left behind is taken back
+	Poll time.Duration // how often Follow looks for new records; default 200 ms
+	// with Follow: returns the seq of the last record that may be read, nil for all; the process
+	// that writes the log must not read records that a failed write will take back
 	Limit func() uint64
 
 	position Position
-	// the number of a record that came too early, for which the files were looked for again
+	// the record for which the segments were listed again
 	recheckedSeq uint64
 }
 
-// Position is where the record is that was answered last.
+// Position returns the position of the record that was read last.
 func (r *Reader) Position() Position { return r.position }
 
-// All answers the records that there are, once. It ends at an error, whose text has the place. A
-// last line without its line feed is left out: it is being written, or was torn, which Verify says.
-// The Line of a record is the caller's.
+// All returns the existing records, once. It ends at the first error, which has the position. An
+// incomplete last line is skipped: it is being written, or was torn, which Verify reports. The
+// caller owns the Line of a record.
 func (r *Reader) All(ctx context.Context) iter.Seq2[Record, error] {
 	return r.parse(r.lines(ctx, false))
 }
 
-// Follow answers the records that there are and, as they come, those that are written, until ctx
-// ends, through rotations; it waits for a log that is not there yet.
+// Follow returns the existing records and then new ones until ctx ends. It follows rotations, and
+// waits for a log that does not exist yet.
 func (r *Reader) Follow(ctx context.Context) iter.Seq2[Record, error] {
 	return r.parse(r.lines(ctx, true))
 }
 
-// Lines is All for who looks at most records briefly: lines as they are in the log, of which only
-// the beginning (seq, time, prev) was looked at. Each is valid until the next is asked for;
-// ParseRecord reads it.
+// Lines returns the existing lines without parsing them, but for their head (seq, time, prev), for
+// callers that need few of them. ParseRecord parses a line. A line is valid until the next one is
+// read.
 func (r *Reader) Lines(ctx context.Context) iter.Seq2[[]byte, error] { return r.lines(ctx, false) }
 
-// FollowLines is Follow as Lines is All. Each time that there was nothing more it answers nil, so
-// that who waits for lines can tell time by them.
+// FollowLines returns existing and new lines, like Follow. Whenever there is no new line it returns
+// nil, so that the caller can act on time.
 func (r *Reader) FollowLines(ctx context.Context) iter.Seq2[[]byte, error] {
 	return r.lines(ctx, true)
 }
 
-// parse parses lines.
+// parse parses lines to records.
 func (r *Reader) parse(lines iter.Seq2[[]byte, error]) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
 		for line, err := range lines {
@@ -102,7 +103,7 @@ func (r *Reader) lines(ctx context.Context, follow bool) iter.Seq2[[]byte, error
 			for i, segment := range segments {
 				if i+1 < len(segments) && segments[i+1] != r.File && segmentFirstSeq(r.File,
 					segments[i+1]) <= next {
-					continue // all of it is before next
+					continue // all of its records are before next
 				}
 				switch r.readSegment(ctx, segment, follow && segment == r.File, &next, yield) {
 				case readingStopped:
@@ -122,7 +123,7 @@ func (r *Reader) lines(ctx context.Context, follow bool) iter.Seq2[[]byte, error
 	}
 }
 
-// wait is a moment until there may be more. It says whether ctx goes on.
+// wait waits for the poll interval. It reports whether ctx is still valid.
 func (r *Reader) wait(ctx context.Context) bool {
 	poll := r.Poll
 	if poll <= 0 {
@@ -138,22 +139,22 @@ func (r *Reader) wait(ctx context.Context) bool {
 	}
 }
 
-// segmentResult is how reading a file came to its end.
+// segmentResult is why reading a file ended.
 type segmentResult int
 
 const (
-	readingStopped segmentResult = iota // and with it the walk
-	segmentDone                         // all of it
-	segmentSkipped                      // another comes before it
+	readingStopped segmentResult = iota // the consumer stopped, or there was an error
+	segmentDone                         // the end of the file
+	segmentSkipped                      // an earlier segment must be read first
 )
 
-// readSegment answers the records of a file from *next on, which it moves on. With live it goes on
-// until the file is no longer the one that is written.
+// readSegment reads the records of a file from *next on, and advances *next. With live it follows
+// the file until it is rotated.
 func (r *Reader) readSegment(ctx context.Context, name string, live bool, next *uint64,
 	yield func([]byte, error) bool) segmentResult {
 	f, err := os.Open(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return segmentDone // rotated, or its time was over; the next look finds what there is
+		return segmentDone // rotated or removed; the caller lists the segments again
 	}
 	if err != nil {
 		yield(nil, fmt.Errorf("read the audit log: %w", err))
@@ -162,9 +163,8 @@ func (r *Reader) readSegment(ctx context.Context, name string, live bool, next *
 	defer f.Close()
 	r.position = Position{File: name}
 	lines := bufio.NewReaderSize(f, 64<<10)
-	offset := int64(0) // of the first line that was not answered
-	// asked before lines are read: of those that are read afterwards, none up to it is taken back
-	// any more
+	offset := int64(0) // of the next line
+	// taken before reading: records up to this limit can no longer be taken back
 	until := r.limit()
 	for over := false; ctx.Err() == nil; {
 		line, err := readLine(lines)
@@ -182,15 +182,15 @@ func (r *Reader) readSegment(ctx context.Context, name string, live bool, next *
 				return readingStopped
 			}
 		}
-		if err == io.EOF || live && seq > until { // to be read again when there is more
+		if err == io.EOF || live && seq > until { // read it again later
 			if err == io.EOF {
-				over = r.isRotated(f) // once more then: the last lines may have come in between
+				over = r.isRotated(f) // read once more: lines may have been added in between
 			}
 			if !over && (!r.wait(ctx) || !yield(nil, nil)) {
 				return readingStopped
 			}
 			until = r.limit()
-			// a failed write was taken back: those that are still there are known
+			// a failed write was taken back; skip the known lines again
 			if info, err := f.Stat(); err == nil && info.Size() < offset {
 				offset, r.position.Line = 0, 0
 			}
@@ -201,7 +201,8 @@ func (r *Reader) readSegment(ctx context.Context, name string, live bool, next *
 			lines.Reset(f)
 			continue
 		}
-		if r.position.Line == 0 && seq > max(*next, 1) && r.recheckedSeq != seq && r.hasEarlierSegment(seq) {
+		if r.position.Line == 0 && seq > max(*next, 1) && r.recheckedSeq != seq &&
+			r.hasEarlierSegment(seq) {
 			r.recheckedSeq = seq
 			return segmentSkipped
 		}
@@ -218,9 +219,8 @@ func (r *Reader) readSegment(ctx context.Context, name string, live bool, next *
 	return readingStopped
 }
 
-// hasEarlierSegment says whether there is a file with records before the number, which the caller has not
-// seen: the one that was written may be renamed, and another begun, after the files were looked for
-// and before it is opened.
+// hasEarlierSegment reports whether a segment has records before seq. The active file may have been
+// rotated after the segments were listed and before it was opened.
 func (r *Reader) hasEarlierSegment(seq uint64) bool {
 	segments, err := Segments(r.File)
 	return err == nil && slices.ContainsFunc(segments, func(s string) bool {
@@ -235,7 +235,7 @@ func (r *Reader) limit() uint64 {
 	return r.Limit()
 }
 
-// isRotated says whether f is no longer the file that is written.
+// isRotated reports whether f is no longer the active file.
 func (r *Reader) isRotated(f *os.File) bool {
 	old, err := f.Stat()
 	if err != nil {

@@ -12,9 +12,10 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// restoreTree is the tree of a log that has been written before, up to its last record, and the
-// checkpoint that it goes on from, which is nil of a new log. A log that is not what its checkpoint
-// says is refused, and so is one that has none: that is made before the first record.
+// restoreTree restores the tree of an existing log up to its last record, and returns it with the
+// last checkpoint. For a new log the tree is empty and the checkpoint nil. It refuses a log that
+// does not match its checkpoint, and one that has none: the first checkpoint is written before the
+// first record.
 func restoreTree(file string, key note.Verifier, end logEnd) (*tree, *Checkpoint, error) {
 	dir := file + ".tree"
 	path := filepath.Join(dir, "checkpoint")
@@ -24,9 +25,9 @@ func restoreTree(file string, key note.Verifier, end logEnd) (*tree, *Checkpoint
 			fs.ErrNotExist) {
 			return &tree{}, nil, nil
 		}
-		return nil, nil, fmt.Errorf("its checkpoint %s is missing: nothing says that its "+
-			"records are those that Gatekit has written\nhint: put the checkpoint back; where "+
-			"it is lost, %s", path, newLogHint(file))
+		return nil, nil, fmt.Errorf("the checkpoint %s is missing: without it nothing shows "+
+			"that the records are unmodified\nhint: restore the checkpoint; if it is lost, %s",
+			path, newLogHint(file))
 	}
 	if err != nil {
 		return nil, nil, err
@@ -36,19 +37,20 @@ func restoreTree(file string, key note.Verifier, end logEnd) (*tree, *Checkpoint
 		return nil, nil, fmt.Errorf("%s: %w\nhint: %s", path, err, newLogHint(file))
 	}
 	if uint64(c.Size) > end.head.seq {
-		return nil, nil, fmt.Errorf("it ends at record %d, and its checkpoint %s is of %d: "+
-			"records were taken away\nhint: put the missing files back; where they are lost, %s",
+		return nil, nil, fmt.Errorf("the log ends at record %d, but its checkpoint %s covers "+
+			"%d: records were removed\nhint: restore the missing files; if they are lost, %s",
 			end.head.seq, path, c.Size, newLogHint(file))
 	}
 	if uint64(c.Size) < end.head.seq && c.Closed {
-		return nil, nil, fmt.Errorf("it ends at record %d, and Gatekit closed it after record "+
-			"%d, as its checkpoint %s says: others have written what follows\n"+
-			"hint: take what follows record %d out; to keep it as it is, %s", end.head.seq, c.Size,
+		return nil, nil, fmt.Errorf("the log ends at record %d, but Gatekit closed it after "+
+			"record %d according to its checkpoint %s: somebody else wrote the rest\nhint: "+
+			"remove what follows record %d; to keep it, %s", end.head.seq, c.Size,
 			path, c.Size, newLogHint(file))
 	}
 	t, err := readTree(dir, c.Size)
-	// tiles are not synced; a power cut may have taken some
-	if err != nil || t.root() != c.Root || uint64(c.Size) == end.head.seq && t.lastLeaf != end.leaf ||
+	// tiles are not synced, so a power cut may have lost some
+	if err != nil || t.root() != c.Root || uint64(c.Size) == end.head.seq &&
+		t.lastLeaf != end.leaf ||
 		!c.Closed && !t.tilesMatch(dir, firstRecordSeq(file)) {
 		if t, err = rebuildTree(file, dir, c); err != nil {
 			return nil, nil, err
@@ -57,7 +59,7 @@ func restoreTree(file string, key note.Verifier, end logEnd) (*tree, *Checkpoint
 	return t, c, replayUnsigned(file, t, end)
 }
 
-// firstRecordSeq is the number of the first record that there is; 0 where it cannot be read.
+// firstRecordSeq returns the seq of the first record that exists, or 0 if it cannot be read.
 func firstRecordSeq(file string) (first uint64) {
 	forEachLine(file, 0, func(_ Position, line []byte) error {
 		first, _, _ = parseLineHead(line)
@@ -66,14 +68,14 @@ func firstRecordSeq(file string) (first uint64) {
 	return first
 }
 
-// newLogHint says how to begin a new log.
+// newLogHint returns the hint how to keep the damaged log and to start a new one.
 func newLogHint(file string) string {
-	return fmt.Sprintf("move %s and what else begins with that name away together, and its "+
-		"anchor, to keep what there is, and a new log begins", file)
+	return fmt.Sprintf("move %s, all files whose names begin with it, and its anchor to another "+
+		"folder; Gatekit then starts a new log", file)
 }
 
-// rebuildTree is the tree of the records up to a checkpoint, made of the records that there are and,
-// for those whose files were removed, of the tiles.
+// rebuildTree rebuilds the tree up to a checkpoint from the existing records and, for records whose
+// files were removed, from the tiles.
 func rebuildTree(file, dir string, c *Checkpoint) (*tree, error) {
 	var t *tree
 	errEnough := errors.New("enough")
@@ -89,34 +91,36 @@ func rebuildTree(file, dir string, c *Checkpoint) (*tree, error) {
 		}
 		known := len(t.fullTiles)
 		t.append(tlog.RecordHash(line))
-		// those that are on the disk need not be kept, to be written
-		t.fullTiles = append(t.fullTiles[:known], slices.DeleteFunc(t.fullTiles[known:], func(at tile) bool {
-			there, err := readTile(dir, at.Tile)
-			return err == nil && slices.Equal(there, at.hashes)
-		})...)
+		// tiles that are on the disk already need not be written again
+		t.fullTiles = append(t.fullTiles[:known], slices.DeleteFunc(t.fullTiles[known:],
+			func(at tile) bool {
+				there, err := readTile(dir, at.Tile)
+				return err == nil && slices.Equal(there, at.hashes)
+			})...)
 		if t.size == c.Size {
 			return errEnough
 		}
 		return nil
 	})
 	if err != nil && err != errEnough && !errors.Is(err, errTorn) {
-		return nil, fmt.Errorf("make its tree anew: %w", err)
+		return nil, fmt.Errorf("rebuild the Merkle tree: %w", err)
 	}
 	if t == nil || t.size != c.Size || t.root() != c.Root {
-		return nil, fmt.Errorf("it is not what its checkpoint %s says: it was changed\nhint: "+
-			"gatekit audit verify says where; %s", filepath.Join(dir, "checkpoint"), newLogHint(file))
+		return nil, fmt.Errorf("the log does not match its checkpoint %s: it was changed\nhint: "+
+			"find the place with gatekit audit verify; %s", filepath.Join(dir, "checkpoint"),
+			newLogHint(file))
 	}
 	return t, nil
 }
 
-// replayUnsigned adds the records that are not in the tree yet, and holds that the last that is in it is
-// still the one that there was.
+// replayUnsigned appends the records after the checkpoint to the tree. It also checks that the last
+// record before them is still the one in the tree.
 func replayUnsigned(file string, t *tree, end logEnd) error {
 	signed := uint64(t.size)
 	leaf := t.lastLeaf
 	changed := func(at string) error {
-		return fmt.Errorf("%s: record %d is not the one that is in its tree: it was "+
-			"changed\nhint: gatekit audit verify says more; %s", at, signed, newLogHint(file))
+		return fmt.Errorf("%s: record %d does not match the Merkle tree: it was changed\nhint: "+
+			"gatekit audit verify shows details; %s", at, signed, newLogHint(file))
 	}
 	if end.head.seq == signed {
 		if signed > 0 && end.leaf != leaf {
@@ -131,12 +135,14 @@ func replayUnsigned(file string, t *tree, end logEnd) error {
 		case err != nil:
 			return &positionError{place, err}
 		case at.seq == 0 && seq > signed+1:
-			return &positionError{place, fmt.Errorf("records %d to %d are missing\nhint: put their "+
-				"files back; where they are lost, %s", signed+1, seq-1, newLogHint(file))}
+			return &positionError{place,
+				fmt.Errorf("records %d to %d are missing\nhint: restore their files; if they "+
+					"are lost, %s", signed+1, seq-1, newLogHint(file))}
 		}
 		if err := at.check(line, seq); err != nil {
-			return &positionError{place, fmt.Errorf("it does not follow on record %d: %w\nhint: "+
-				"gatekit audit verify says more; %s", at.seq, err, newLogHint(file))}
+			return &positionError{place,
+				fmt.Errorf("the line does not continue the chain after record %d: %w\nhint: "+
+					"gatekit audit verify shows details; %s", at.seq, err, newLogHint(file))}
 		}
 		switch {
 		case seq == signed && tlog.RecordHash(line) != leaf:
@@ -147,7 +153,7 @@ func replayUnsigned(file string, t *tree, end logEnd) error {
 		return nil
 	})
 	if errors.Is(err, errTorn) && end.torn > 0 {
-		err = nil // it is cut off when all else is good
+		err = nil // openFile cuts it off
 	}
 	return err
 }

@@ -10,20 +10,20 @@ import (
 	"strings"
 )
 
-// A log is one file that is written and those that were before it. One of those is named after the
-// first record in it: gatekit.jsonl, and gatekit-00000000000000000001.jsonl.
+// A log consists of the active file and of segments, which were active before it. A segment is
+// named after its first record: gatekit-00000000000000000001.jsonl for gatekit.jsonl.
 
-// seqDigits are those of a number in the name of a file, so that names sort as numbers do.
+// seqDigits is the width of the seq in the name of a segment, which makes names sort like numbers.
 const seqDigits = 20
 
-// Segments answers the files of the log, oldest first; the last is file itself, if there is one. A
-// log without any is fs.ErrNotExist.
+// Segments returns the files of a log, oldest first. The last is the active file, if it exists. The
+// error is fs.ErrNotExist when the log has no file.
 func Segments(file string) ([]string, error) {
 	ext := filepath.Ext(file)
 	stem := strings.TrimSuffix(filepath.Base(file), ext) + "-"
 	entries, err := os.ReadDir(filepath.Dir(file))
 	if err != nil {
-		return nil, fmt.Errorf("look for the files of the audit log %s: %w", file, err)
+		return nil, fmt.Errorf("list the files of the audit log %s: %w", file, err)
 	}
 	var all []string
 	for _, e := range entries { // sorted by name
@@ -43,7 +43,7 @@ func Segments(file string) ([]string, error) {
 	return all, nil
 }
 
-// segmentName is the name of a file of the log that is written no more.
+// segmentName returns the name of the segment that begins with record first.
 func segmentName(file string, first uint64) string {
 	ext := filepath.Ext(file)
 	return fmt.Sprintf("%s-%0*d%s", strings.TrimSuffix(file, ext), seqDigits, first, ext)
@@ -54,14 +54,15 @@ func isNumber(digits string) bool {
 	return err == nil
 }
 
-// segmentFirstSeq is the number of the first record of a segment that is written no more, as its name says;
-// 0 of the one that is.
+// segmentFirstSeq returns the seq of a segment's first record, from its name. It returns 0 for the
+// active file.
 func segmentFirstSeq(file, segment string) uint64 {
 	if segment == file {
 		return 0
 	}
 	ext := filepath.Ext(segment)
 	digits := strings.TrimSuffix(segment, ext)
-	first, _ := strconv.ParseUint(digits[len(digits)-seqDigits:], 10, 64) // Segments took no other
+	// Segments has checked the digits
+	first, _ := strconv.ParseUint(digits[len(digits)-seqDigits:], 10, 64)
 	return first
 }

@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-// write writes whole lines to the end, or leaves out as it was. The caller has l.writing.
+// write appends the lines of a batch to the output, all or none. The caller holds l.writing.
 func (l *Log) write(b *batch) error {
 	err := l.tryWrite(b.lines)
 	switch {
 	case err != nil:
 		err = fmt.Errorf("write the audit log: %w", err)
 		if l.writeErr == nil {
-			l.logger.Error("the audit log cannot be written, messages are denied", "error", err)
+			l.logger.Error("audit log write failed; messages are denied", "error", err)
 		}
 	case l.writeErr != nil:
-		l.logger.Info("the audit log is written again")
+		l.logger.Info("audit log written again")
 	}
 	l.writeErr = err
 	if err == nil {
@@ -53,7 +53,7 @@ func (l *Log) tryWrite(lines []byte) error {
 		l.torn = true
 		back := l.truncateTorn()
 		if n == 0 && errors.Is(back, errors.ErrUnsupported) {
-			l.torn, back = false, nil // a writer that took nothing has nothing to give back
+			l.torn, back = false, nil // the writer took nothing, so nothing has to be cut off
 		}
 		return errors.Join(err, back)
 	}
@@ -61,12 +61,12 @@ func (l *Log) tryWrite(lines []byte) error {
 	return nil
 }
 
-// fileCheckInterval is how long, but with Fsync, the file is taken to be the log's once that was seen: to
-// look costs as much as to write.
+// fileCheckInterval is how long a check of the active file's identity stays valid, except with
+// DurabilityFsync: a check costs as much as a write.
 const fileCheckInterval = 100 * time.Millisecond
 
-// checkFile is an error when the file that is written is no longer the log's, and nothing is written any
-// more. The caller has l.writing.
+// checkFile returns an error once the active file is no longer the log's. Nothing is written from
+// then on. The caller holds l.writing.
 func (l *Log) checkFile() error {
 	if l.fileErr == nil {
 		l.lastFileCheck = time.Now()
@@ -77,7 +77,7 @@ func (l *Log) checkFile() error {
 	return l.fileErr
 }
 
-// makeRoom begins another file when this one would grow too large.
+// makeRoom starts the next file if the active one would exceed its maximal size.
 func (l *Log) makeRoom(more int64) error {
 	if err := l.maintenance.checkUnsigned(); err != nil {
 		return err
@@ -88,9 +88,10 @@ func (l *Log) makeRoom(more int64) error {
 	return l.rotate()
 }
 
-// rotate begins another file. The caller has l.writing.
+// rotate starts the next file. The caller holds l.writing.
 func (l *Log) rotate() error {
-	if err := l.checkFile(); err != nil { // it is renamed by its name
+	// rotation renames by path, which must be that of our file
+	if err := l.checkFile(); err != nil {
 		return err
 	}
 	rotated, err := l.files.rotate()
@@ -99,7 +100,7 @@ func (l *Log) rotate() error {
 		l.maintenance.noteRotation()
 	}
 	if err != nil {
-		return fmt.Errorf("begin another file: %w", err)
+		return fmt.Errorf("rotate: %w", err)
 	}
 	return nil
 }
@@ -110,13 +111,13 @@ func (l *Log) truncateTorn() error {
 		return nil
 	}
 	if err := l.out.Truncate(l.size); err != nil {
-		return fmt.Errorf("take back what was written in part: %w", err)
+		return fmt.Errorf("cut off a partial write: %w", err)
 	}
 	l.torn = false
 	return nil
 }
 
-// isWhole says whether the file holds nothing but what was answered for.
+// isWhole reports whether the file ends with a committed line.
 func (l *Log) isWhole() bool {
 	l.writing <- struct{}{}
 	defer func() { <-l.writing }()

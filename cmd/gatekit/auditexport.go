@@ -44,7 +44,7 @@ It verifies nothing: "gatekit audit verify" does, and "gatekit audit prove" show
 			return err
 		}
 		f, err := format.New(form.value, format.Options{Version: version(), Shown: output == "" &&
-			terminal(os.Stdout)})
+			isTerminal(os.Stdout)})
 		if err != nil {
 			return err
 		}

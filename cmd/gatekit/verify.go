@@ -68,7 +68,7 @@ The anchor that gatekit.toml names is held against the log without being asked f
 			}
 			since, passed, unheld := checkpoints(file, since, anchor, v.Key)
 			v.Since = since
-			if terminal(os.Stderr) {
+			if isTerminal(os.Stderr) {
 				v.Progress = func(records uint64) {
 					fmt.Fprintf(os.Stderr, "\r%d records",
 						records)
@@ -267,7 +267,7 @@ printable is an escape. It needs nothing else: no log, no configuration, no netw
 				"record %d of the log %s, in the checkpoint of %s that %s+%08x signed\n",
 				proof.Index+1, printable(c.Origin), counted(int(c.Size), "record"),
 				printable(k.Name()), k.KeyHash())
-			f, err := format.New(format.JSONL, format.Options{Shown: terminal(os.Stdout)})
+			f, err := format.New(format.JSONL, format.Options{Shown: isTerminal(os.Stdout)})
 			if err != nil {
 				return err
 			}
@@ -317,7 +317,7 @@ record. The private key is beside the log, in FILE.key, or where key in [audit] 
 				return err
 			}
 			text := string(b)
-			if terminal(os.Stdout) {
+			if isTerminal(os.Stdout) {
 				text = printable(text)
 			}
 			_, err = fmt.Fprint(cmd.OutOrStdout(), text)

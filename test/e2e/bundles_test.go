@@ -88,7 +88,7 @@ func TestASignedBundleInAFile(t *testing.T) {
 					}
 				}
 				replace(t, file, denying(t, "two", "echo", key))
-				g.says("configuration is in force", 1)
+				g.says("configuration reloaded", 1)
 				if !passes(t, c, "box__log") || passes(t, c, "box__echo") {
 					t.Error("the second bundle is not in force")
 				}
@@ -231,7 +231,7 @@ func TestBundlesOfAServerAreSwappedWithoutLosingACall(t *testing.T) {
 		}
 	}
 	c.has(both("three"))
-	g.says("the changed bundles are in force", 1)
+	g.says("policy bundles updated", 1)
 	if passes(t, client, "box__self") {
 		t.Error("the changed bundle is not in force")
 	}

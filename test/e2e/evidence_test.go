@@ -52,7 +52,7 @@ func TestTheLogOfAMixedSessionAnswers(t *testing.T) {
 	})
 	call(t, modern, "new__echo", ``)
 	g.configure(listen + servers)
-	g.says("configuration is in force", 1) // it is recorded before it is
+	g.says("configuration reloaded", 1) // it is recorded before it is
 	call(t, modern, "new__log", ``)        // what was refused is not, now
 	g.stop()
 

@@ -28,7 +28,7 @@ func TestPoliciesAreSwappedWithoutLosingACall(t *testing.T) {
 	write := func(text string) { replace(t, file, []byte(text)) }
 	write(before)
 	g := overHTTP(t, box("box")+fmt.Sprintf("[policy]\nfiles = [%q]\n", filepath.Dir(file)))
-	g.says("policies are in force", 1)
+	g.says("policies active", 1)
 	var calls atomic.Int64
 	defer g.meanwhile(4, echoAndLog(t, &calls))()
 	c := g.client("2025-11-25")
@@ -42,7 +42,7 @@ func TestPoliciesAreSwappedWithoutLosingACall(t *testing.T) {
 			t.Errorf("with a broken policy, what was refused answered %s", m.Raw)
 		}
 		write(after)
-		g.says("configuration is in force", 2*round-1)
+		g.says("configuration reloaded", 2*round-1)
 		if m := ask(t, c, "tools/call",
 			`{"name":"box__cancelled","arguments":{"tag":"none"}}`); !wasDenied(m) {
 			t.Errorf("the changed policy is not in force, or the session's label was forgotten: %s",
@@ -55,7 +55,7 @@ func TestPoliciesAreSwappedWithoutLosingACall(t *testing.T) {
 			t.Errorf("with a policy that is no Rego, what was refused answered %s", m.Raw)
 		}
 		write(before)
-		g.says("configuration is in force", 2*round)
+		g.says("configuration reloaded", 2*round)
 	}
 	// the call that was under way all the time
 	c.Notify("notifications/cancelled", `{"requestId":"w"}`)
@@ -105,7 +105,7 @@ func TestAFailingPolicyRefusesEveryCallUntilItIsReplaced(t *testing.T) {
 		t.Helper()
 		write(rego)
 		reloads++
-		g.says("configuration is in force", reloads)
+		g.says("configuration reloaded", reloads)
 	}
 	for _, f := range failing {
 		swap(f.rego + "\n")
@@ -142,7 +142,7 @@ func TestShadowedPoliciesAreSaidToBe(t *testing.T) {
 			open(t, c)
 			call(t, c, "box__echo", ``)
 			g.says("mode=shadow", 1)
-			g.says("the policies refuse and change nothing", 1)
+			g.says("policies not enforced", 1)
 			g.recorded("to_server request tools/call box echo pass")
 			b, err := os.ReadFile(filepath.Join(g.dir, "audit.jsonl"))
 			if err != nil || !strings.Contains(string(b), "would deny: mine") {

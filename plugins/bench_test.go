@@ -35,9 +35,9 @@ func BenchmarkInspect(b *testing.B) {
 			for _, at := range []int{1, 32} {
 				b.Run(fmt.Sprintf("%s/%dKiB/%d", way.name, size>>10, at), func(b *testing.B) {
 					for i := range way.specs {
-						way.specs[i].Plain = way.plain
+						way.specs[i].NoTLS = way.plain
 					}
-					host := plugins.New(plugins.Options{Builtin: []string{os.Args[0],
+					host := plugins.New(plugins.Options{BuiltinCommand: []string{os.Args[0],
 						"", "plugin", "nods"}})
 					defer host.Close()
 					set, err := host.Load(b.Context(), way.specs)
@@ -56,7 +56,7 @@ func BenchmarkInspect(b *testing.B) {
 func nodding(n int, together bool) (specs []plugins.Spec) {
 	for i := range n {
 		s := plugins.Spec{Name: fmt.Sprint("nods", i), Servers: []string{"*"},
-			Timeout: 5 * time.Second, Config: []byte(`{}`), Grants: plugins.All()}
+			Timeout: 5 * time.Second, Config: []byte(`{}`), Grants: plugins.AllGrants()}
 		if together {
 			s.Use = "nods"
 		} else {

@@ -55,8 +55,9 @@ func TestFaults(t *testing.T) {
 					w.wait("words plugin_lost", before+1)
 				}
 				w.works(kind)
-				if now := w.host.State(); len(now) != 1 || now[0].Name != "words" || !now[0].Up ||
-					now[0].Active != 0 || c.lost != (now[0].Starts > 1) {
+				if now := w.host.Status(); len(now) != 1 || now[0].Name != "words" ||
+					!now[0].Running ||
+					now[0].InFlight != 0 || c.lost != (now[0].Starts > 1) {
 					t.Errorf("%s: its state is %+v", kind, now)
 				}
 			}

@@ -88,8 +88,9 @@ func (h *Host) launch(ctx context.Context, s Spec) (_ *generation, err error) {
 		s.label())}
 	switch {
 	case s.Use != "":
-		command.Path, command.Name, command.Args = h.options.Builtin[0], h.options.Builtin[1],
-			h.options.Builtin[2:]
+		command.Path, command.Name, command.Args = h.options.BuiltinCommand[0],
+			h.options.BuiltinCommand[1],
+			h.options.BuiltinCommand[2:]
 	default:
 		if command.Path, err = program(s, dir); err != nil {
 			return nil, err
@@ -105,9 +106,9 @@ func (h *Host) launch(ctx context.Context, s Spec) (_ *generation, err error) {
 	g.said = said
 	config := &plugin.ClientConfig{
 		HandshakeConfig:  proto.Handshake(),
-		Plugins:          plugin.PluginSet{proto.Service: dispenser{}},
+		Plugins:          plugin.PluginSet{proto.ServiceName: dispenser{}},
 		AllowedProtocols: []plugin.Protocol{plugin.ProtocolGRPC},
-		AutoMTLS:         !s.Plain,
+		AutoMTLS:         !s.NoTLS,
 		SkipHostEnv:      true,
 		StartTimeout:     h.options.StartTimeout,
 		Logger:           hclog.NewNullLogger(),
@@ -121,7 +122,7 @@ func (h *Host) launch(ctx context.Context, s Spec) (_ *generation, err error) {
 		},
 		GRPCDialOptions: []grpc.DialOption{grpc.WithDefaultCallOptions(
 			grpc.MaxCallRecvMsgSize(h.options.MaxMessage+1<<20),
-			grpc.MaxCallSendMsgSize(proto.MaxBytes), grpc.ForceCodecV2(proto.NewCodec())),
+			grpc.MaxCallSendMsgSize(proto.MaxMessageBytes), grpc.ForceCodecV2(proto.NewCodec())),
 			grpc.WithStaticStreamWindowSize(proto.StreamWindow),
 			grpc.WithStaticConnWindowSize(proto.ConnWindow)},
 	}
@@ -137,11 +138,11 @@ func (h *Host) launch(ctx context.Context, s Spec) (_ *generation, err error) {
 	}
 	go g.runner.process.Drain(saying)
 	// which go-plugin makes of the certificate in the handshake
-	if !s.Plain && (config.TLSConfig == nil || config.TLSConfig.RootCAs == nil) {
+	if !s.NoTLS && (config.TLSConfig == nil || config.TLSConfig.RootCAs == nil) {
 		return nil, errors.New("it has no certificate, so that nobody could tell who listens on " +
 			"its socket\nhint: set mtls = false for a program that cannot do TLS")
 	}
-	raw, err := protocol.Dispense(proto.Service)
+	raw, err := protocol.Dispense(proto.ServiceName)
 	if err != nil {
 		return nil, g.failed(err)
 	}
@@ -357,7 +358,7 @@ func (g *generation) inspect(ctx context.Context, m *mcp.Message,
 		return nil, nil, context.Cause(ctx)
 	}
 	q := &pb.InspectRequest{Stages: make([]uint32, len(stages))}
-	var see proto.See
+	var see proto.Visibility
 	g.mu.Lock()
 	for i, s := range stages {
 		q.Stages[i] = g.ids[s]

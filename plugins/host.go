@@ -17,7 +17,7 @@ import (
 type Options struct {
 	// the command whose process offers the built-in plugins: its path, the name that it is told it
 	// has, arguments
-	Builtin []string
+	BuiltinCommand []string
 	// where folders of processes are made; "" is the system's for temporary files, and /tmp takes
 	// the place of one whose path is too long for sockets
 	Dir          string
@@ -88,14 +88,14 @@ type Set struct {
 	once   sync.Once
 }
 
-// Fault is what is wrong with one plugin.
-type Fault struct {
+// LoadError is what is wrong with one plugin.
+type LoadError struct {
 	Index int // of its spec
 	Err   error
 }
 
-func (f *Fault) Error() string { return f.Err.Error() }
-func (f *Fault) Unwrap() error { return f.Err }
+func (f *LoadError) Error() string { return f.Err.Error() }
+func (f *LoadError) Unwrap() error { return f.Err }
 
 // Load starts what specs need and does not run yet, and answers its stages. The error joins a
 // *Fault for each plugin that cannot be used; nothing is kept then that did not run before.
@@ -114,7 +114,7 @@ func (h *Host) Load(ctx context.Context, specs []Spec) (*Set, error) {
 		}
 		stage, err := h.stage(ctx, s)
 		if err != nil {
-			faults = append(faults, &Fault{i, fmt.Errorf("%s: %w", s.what(), err)})
+			faults = append(faults, &LoadError{i, fmt.Errorf("%s: %w", s.what(), err)})
 			continue
 		}
 		set.stages = append(set.stages, stage)
@@ -212,20 +212,20 @@ func (s *Set) Stages(specs []Spec) []pipeline.StageConfig {
 	return named
 }
 
-// Canary is what a plugin says that it does something about.
-type Canary struct {
-	What    string
-	Message *mcp.Message
-	Action  pipeline.Action
+// SelfTest is what a plugin says that it does something about.
+type SelfTest struct {
+	Description string
+	Message     *mcp.Message
+	Action      pipeline.Action
 }
 
-// Canary answers that of the plugin of the spec at i; nil when it has none.
-func (s *Set) Canary(i int) (*Canary, error) {
+// SelfTest answers that of the plugin of the spec at i; nil when it has none.
+func (s *Set) SelfTest(i int) (*SelfTest, error) {
 	c := s.stages[i].canary
 	if c == nil {
 		return nil, nil
 	}
-	if !proto.Valid(c.Message) {
+	if !proto.HasValidBodies(c.Message) {
 		return nil, errors.New("its body is no JSON")
 	}
 	m, err := proto.ToMessage(c.Message)
@@ -233,7 +233,7 @@ func (s *Set) Canary(i int) (*Canary, error) {
 		return nil, err
 	}
 	action, err := proto.ToAction(c.Action)
-	return &Canary{What: clip(c.What, maxReason), Message: m, Action: action}, err
+	return &SelfTest{Description: clip(c.What, maxReason), Message: m, Action: action}, err
 }
 
 // Close says that no new call will use the set. What no other set has is ended when the calls that

@@ -86,19 +86,19 @@ const patience = time.Minute
 func spec(name string, args ...string) plugins.Spec {
 	return plugins.Spec{Name: name, Command: append([]string{os.Args[0], "plugin"}, args...),
 		Servers: []string{"*"}, Timeout: 20 * time.Second, Config: []byte(`{}`),
-		Grants: plugins.All()}
+		Grants: plugins.AllGrants()}
 }
 
 func builtin(name, config string) plugins.Spec {
 	return plugins.Spec{Name: name, Use: "words", Servers: []string{"*"}, Timeout: 20 * time.Second,
-		Config: []byte(config), Grants: plugins.All()}
+		Config: []byte(config), Grants: plugins.AllGrants()}
 }
 
 func start(t *testing.T, specs ...plugins.Spec) *world {
 	t.Helper()
 	w := &world{t: t, record: &journal{}, dir: folder(t)}
 	w.host = plugins.New(plugins.Options{Log: slog.New(slog.NewTextHandler(&w.log, nil)),
-		Builtin: []string{os.Args[0],
+		BuiltinCommand: []string{os.Args[0],
 			"", "plugin", "words"}, Dir: w.dir, MaxMemory: 256 << 20, Event: func(plugin, action,
 			reason string, err error) {
 			w.mu.Lock()
@@ -439,8 +439,8 @@ func TestWhatCannotBeUsedIsSaidAtOnce(t *testing.T) {
 
 func TestTheCanaryIsThePluginsOwn(t *testing.T) {
 	w := start(t, builtin("one", `{}`))
-	c, err := w.set.Canary(0)
-	if err != nil || c.What != "a word" || c.Action != pipeline.Deny {
+	c, err := w.set.SelfTest(0)
+	if err != nil || c.Description != "a word" || c.Action != pipeline.Deny {
 		t.Fatalf("%+v, %v", c, err)
 	}
 	_, err = w.pass(c.Message)

@@ -54,10 +54,10 @@ func words(name string) sdk.Plugin {
 				return nil, err
 			}
 			return teller{mark: c.Mark, refuse: c.Refuse, methods: c.Methods}, nil
-		}, Canary: func([]byte) *sdk.Canary {
+		}, SelfTest: func([]byte) *sdk.SelfTest {
 			m := mcp.NewRequest("0", "tools/call", []byte(`{"name":"x","do":"deny"}`))
 			m.To, m.Server, m.Name = mcp.ToServer, "a", "x"
-			return &sdk.Canary{What: "a word", Message: m, Action: pipeline.Deny}
+			return &sdk.SelfTest{Description: "a word", Message: m, Action: pipeline.Deny}
 		}}
 }
 
@@ -150,7 +150,7 @@ func servePlugins() {
 	case "nods":
 		nods := func(context.Context, *mcp.Message) (sdk.Verdict, error) { return sdk.Allow(), nil }
 		sdk.Serve(sdk.Plugin{Name: "nods", Version: "1", Needs: sdk.Needs{Body: true},
-			New: func([]byte) (sdk.Stage, error) { return sdk.Inspect(nods), nil }})
+			New: func([]byte) (sdk.Stage, error) { return sdk.StageFunc(nods), nil }})
 	case "mute":
 		time.Sleep(time.Hour)
 	case "talks":
@@ -165,7 +165,7 @@ func servePlugins() {
 	}
 	plugin.Serve(&plugin.ServeConfig{HandshakeConfig: proto.Handshake(),
 		Logger: hclog.NewNullLogger(),
-		Plugins: plugin.PluginSet{proto.Service: bad{how: os.Args[2], stop: new(func()),
+		Plugins: plugin.PluginSet{proto.ServiceName: bad{how: os.Args[2], stop: new(func()),
 			PluginServer: sdk.NewServer(words("words"))}},
 		GRPCServer: func(o []grpc.ServerOption) *grpc.Server {
 			return grpc.NewServer(append(o, grpc.MaxRecvMsgSize(64<<20))...)

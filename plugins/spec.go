@@ -18,7 +18,7 @@ type Spec struct {
 	Env     map[string]string
 	// no TLS on its socket, for plugins that cannot do it; the socket is in a folder that only we
 	// can enter
-	Plain bool
+	NoTLS bool
 
 	Servers []string      // whose messages it sees, "*" is all
 	Skip    bool          // its failures are skipped
@@ -41,8 +41,8 @@ type Grants struct {
 	Label  bool
 }
 
-// All is what a plugin is granted when the configuration says nothing.
-func All() Grants {
+// AllGrants is what a plugin is granted when the configuration says nothing.
+func AllGrants() Grants {
 	return Grants{Body: true, Request: true, Principal: true, Modify: true, Answer: true,
 		Hide: true, Rename: true, Label: true}
 }
@@ -53,7 +53,7 @@ func (s Spec) program() string {
 	if s.Use != "" {
 		return "built-in"
 	}
-	return fmt.Sprintf("%q %q %x %q %v", s.Name, s.Command, s.SHA256, s.Env, s.Plain)
+	return fmt.Sprintf("%q %q %x %q %v", s.Name, s.Command, s.SHA256, s.Env, s.NoTLS)
 }
 
 // key tells stages apart.

@@ -17,7 +17,7 @@ type Stage struct {
 	process *supervised
 	wants   pipeline.Wants
 	renames pipeline.Renames
-	see     proto.See
+	see     proto.Visibility
 	canary  *pb.Canary
 	uses    int // by sets; guarded by the host
 }
@@ -30,7 +30,8 @@ func (s *Stage) accept(r *pb.ConfigureResponse) error {
 	}
 	s.wants = narrowed(wants, s.spec.Servers)
 	g := s.spec.Grants
-	s.see = proto.See{Body: g.Body && r.Needs.GetBody(), Request: g.Request && r.Needs.GetRequest(),
+	s.see = proto.Visibility{Body: g.Body && r.Needs.GetBody(), Request: g.Request &&
+		r.Needs.GetRequest(),
 		Principal: g.Principal}
 	s.canary = r.Canary
 	s.renames = pipeline.Renames{Tools: r.Renames.GetTools(), Prompts: r.Renames.GetPrompts()}

@@ -210,7 +210,7 @@ func (g *generation) ended() bool {
 // group is the stages of a process that see the same of a message.
 type group struct {
 	process *supervised
-	see     proto.See
+	see     proto.Visibility
 }
 
 // InspectAll implements pipeline.Group.

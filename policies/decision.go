@@ -197,7 +197,7 @@ func (d *decision) edits(m *mcp.Message,
 			}
 		}
 	}
-	var cuts []scan.Cut
+	var cuts []scan.Redaction
 	for _, r := range d.redactions {
 		if r.pattern == "" {
 			continue
@@ -210,9 +210,9 @@ func (d *decision) edits(m *mcp.Message,
 			if t.Kind == mcp.Number || within(t.Pointer()) {
 				return true
 			}
-			for _, at := range re.FindAllStringIndex(t.S, -1) {
-				cuts = append(cuts, scan.Cut{Text: t, Span: scan.Span{From: at[0], To: at[1]},
-					With: r.with})
+			for _, at := range re.FindAllStringIndex(t.Value, -1) {
+				cuts = append(cuts, scan.Redaction{Text: t, Span: scan.Span{From: at[0], To: at[1]},
+					Replacement: r.with})
 			}
 			return true
 		})

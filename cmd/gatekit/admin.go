@@ -28,15 +28,15 @@ func openTelemetry(c *config.Config, log *slog.Logger) (*telemetry.Telemetry, er
 	if c.Admin.HTTP == "" && c.Telemetry.URL == "" {
 		return nil, nil
 	}
-	return telemetry.Open(telemetry.Options{Version: version(), Scraped: c.Admin.HTTP != "",
-		Tools: c.Telemetry.Tools, Rules: policyStage, Log: log,
+	return telemetry.Open(telemetry.Options{Version: version(), Prometheus: c.Admin.HTTP != "",
+		ToolLabels: c.Telemetry.Tools, PolicyStage: policyStage, Logger: log,
 		Collector: collectorOf(c.Telemetry)})
 }
 
 func collectorOf(c config.Telemetry) telemetry.Collector {
 	return telemetry.Collector{
 		URL: c.URL, Protocol: c.Protocol, Headers: revealed(c.Headers), CA: c.CA, Metrics: c.Metrics,
-		Interval: c.Interval, Traces: c.Traces, Sample: c.Sample,
+		Interval: c.Interval, Traces: c.Traces, SampleRatio: c.Sample,
 	}
 }
 
@@ -49,7 +49,7 @@ type traced struct {
 
 // Post implements transport.Endpoint.
 func (t traced) Post(ctx context.Context, r downstream.Post, w downstream.Reply) {
-	t.Front.Post(t.by.FromHeader(ctx, r.Header), r, w)
+	t.Front.Post(t.by.ContextFromHeader(ctx, r.Header), r, w)
 }
 
 // listenAdmin binds the listener for operators.
@@ -65,9 +65,9 @@ func (g *gateway) listenAdmin(c *config.Config) (*transport.Admin, error) {
 // telemetrySources returns functions that measure the gateway.
 func (g *gateway) telemetrySources() telemetry.Sources {
 	return telemetry.Sources{
-		Sessions: g.proxy.Sessions,
-		Parked:   g.front.Parked,
-		Waiting:  g.recording.audit.Waiting,
+		Sessions:       g.proxy.Sessions,
+		ParkedCalls:    g.front.Parked,
+		PendingRecords: g.recording.audit.Pending,
 		Servers: func() []telemetry.ServerState {
 			var states []telemetry.ServerState
 			for _, s := range *g.servers.Load() {
@@ -78,16 +78,17 @@ func (g *gateway) telemetrySources() telemetry.Sources {
 		},
 		Plugins: func() []telemetry.PluginState {
 			var states []telemetry.PluginState
-			for _, p := range g.host.State() {
-				states = append(states, telemetry.PluginState{Name: p.Name, Up: p.Up,
-					Starts: p.Starts, Active: p.Active, Late: p.Late})
+			for _, p := range g.host.Status() {
+				states = append(states, telemetry.PluginState{Name: p.Name, Up: p.Running,
+					Starts: p.Starts, InFlight: p.InFlight,
+					ConsecutiveTimeouts: p.ConsecutiveTimeouts})
 			}
 			return states
 		},
 		Sinks: func() []telemetry.SinkState {
 			var states []telemetry.SinkState
 			for _, one := range g.recording.sinks.running() {
-				states = append(states, telemetry.SinkState{Name: one.Name, Behind: one.Behind()})
+				states = append(states, telemetry.SinkState{Name: one.Name, Backlog: one.Backlog()})
 			}
 			return states
 		},
@@ -104,12 +105,12 @@ type finding struct {
 // written. While it could not, it is tried with a record. A log whose checkpoints or their anchor
 // cannot be written is no good either, though messages move.
 func (g *gateway) healthy(ctx context.Context) []finding {
-	err := g.recording.telemetry.Fault()
+	err := g.recording.telemetry.LastRecordError()
 	if err != nil {
 		err = g.recording.event(ctx, "retry", "the audit log could not be written", nil)
 	}
 	if err == nil {
-		err = g.recording.audit.Fault()
+		err = g.recording.audit.Health()
 	}
 	return []finding{{"audit", "written", err}}
 }
@@ -131,9 +132,9 @@ func (g *gateway) ready(ctx context.Context) []finding {
 		})
 	}
 	wg.Wait()
-	for _, p := range g.host.State() {
+	for _, p := range g.host.Status() {
 		f := finding{"plugin " + p.Name, "up", nil}
-		if !p.Up {
+		if !p.Running {
 			f.err = cmp.Or(p.Err, errors.New("it is not running"))
 		}
 		found = append(found, f)

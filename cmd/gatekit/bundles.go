@@ -65,27 +65,27 @@ func openBundles(ctx context.Context, c *config.Config, log *slog.Logger, refuse
 		c.Policy.Status == nil {
 		return nil, nil, nil
 	}
-	remotes := map[string]service.Remote{}
+	remotes := map[string]service.Endpoint{}
 	for _, s := range c.Policy.Services {
-		r := service.Remote{URL: s.URL, Headers: revealed(s.Headers)}
+		r := service.Endpoint{URL: s.URL, Headers: revealed(s.Headers)}
 		if s.CA != "" {
 			r.CA = []byte(s.CA)
 		}
 		remotes[s.Name] = r
 	}
-	o := service.Options{Version: version(), Log: log, Refused: refused}
+	o := service.Options{Version: version(), Log: log, BundleRejected: refused}
 	for _, b := range c.Policy.Bundles {
 		keys := policyKeys(c)
 		if b.Key != "" {
 			keys = map[string]policies.Key{b.Key: keys[b.Key]}
 		}
-		o.Bundles = append(o.Bundles, service.Bundle{
-			Name: b.Name, Remote: remotes[b.Service], Resource: b.Resource, Keys: keys,
-			Persist: b.Persist, MinDelay: b.MinDelay, MaxDelay: b.MaxDelay,
+		o.Bundles = append(o.Bundles, service.BundleSource{
+			Name: b.Name, Endpoint: remotes[b.Service], Resource: b.Resource, Keys: keys,
+			CacheFile: b.Persist, MinDelay: b.MinDelay, MaxDelay: b.MaxDelay,
 		})
 	}
 	if d := c.Policy.DecisionLogs; d != nil {
-		o.DecisionLogs = &service.DecisionLogs{Remote: remotes[d.Service], Resource: d.Resource,
+		o.DecisionLogs = &service.DecisionLogs{Endpoint: remotes[d.Service], Resource: d.Resource,
 			Buffer: d.Buffer, MinDelay: d.MinDelay, MaxDelay: d.MaxDelay}
 	}
 	if s := c.Policy.Status; s != nil {

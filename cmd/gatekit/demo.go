@@ -76,8 +76,8 @@ func demo(ctx context.Context, out io.Writer, log *slog.Logger) (err error) {
 			"key": "the demo shows the same each time"}),
 	}
 
-	c.Policy = &config.Policy{Mode: "enforce", Rules: slices.Sorted(maps.Keys(library.Default())),
-		Config: library.Default()}
+	c.Policy = &config.Policy{Mode: "enforce", Rules: slices.Sorted(maps.Keys(library.DefaultRules())),
+		Config: library.DefaultRules()}
 
 	g, err := openGateway(ctx, c, log)
 	if err != nil {

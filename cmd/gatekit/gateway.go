@@ -32,7 +32,7 @@ type gateway struct {
 	proxy     *proxy.Proxy
 	front     *downstream.Front
 
-	memory  policies.Memory          // what policies remember of sessions, across reloads
+	memory  policies.SessionStore    // what policies remember of sessions, across reloads
 	names   pipeline.RecordableNames // names that may be written to the audit log
 	workers *workers.Pool            // runs the stages of the pipeline
 
@@ -197,7 +197,7 @@ func (g *gateway) announce(ctx context.Context) error {
 	r, a := g.recording, g.active
 	r.startSinks(a.config.Audit.File)
 	if r.telemetry != nil {
-		r.telemetry.Watch(g.telemetrySources())
+		r.telemetry.SetSources(g.telemetrySources())
 	}
 	if err := r.recordStart(ctx, joinNonEmpty("version "+version(), a.config.String(),
 		describePolicies(a.policies.stage))); err != nil {

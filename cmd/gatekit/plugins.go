@@ -29,11 +29,11 @@ func newHost(limits config.Limits, log *slog.Logger, event func(plugin, action, 
 		path = "/proc/self/exe" // this very program, whatever lies at its path by now
 	}
 	return plugins.New(plugins.Options{
-		Builtin:    append([]string{path, self, "plugin"}, builtinNames()...),
-		MaxMessage: limits.MessageBytes,
-		MaxMemory:  int64(limits.PluginMemory),
-		Log:        log,
-		Event:      event,
+		BuiltinCommand: append([]string{path, self, "plugin"}, builtinNames()...),
+		MaxMessage:     limits.MessageBytes,
+		MaxMemory:      int64(limits.PluginMemory),
+		Log:            log,
+		Event:          event,
 	}), nil
 }
 
@@ -51,7 +51,7 @@ func specs(c *config.Config) (all []plugins.Spec, errs config.Errors) {
 		}
 		sum, _ := hex.DecodeString(p.SHA256) // its shape was checked
 		s := plugins.Spec{
-			Name: p.Name, Use: p.Use, Command: p.Command, Env: revealed(p.Env), Plain: !p.MTLS,
+			Name: p.Name, Use: p.Use, Command: p.Command, Env: revealed(p.Env), NoTLS: !p.MTLS,
 			Servers: p.Servers, Skip: p.OnError == "skip", Timeout: p.Timeout, Config: b,
 			Grants: plugins.Grants{
 				Body: slices.Contains(p.See, "body"), Request: slices.Contains(p.See, "request"),
@@ -80,7 +80,7 @@ func loadPlugins(ctx context.Context, host *plugins.Host,
 	set, err := host.Load(ctx, all)
 	if err != nil {
 		for _, e := range unjoined(err) {
-			f, ok := errors.AsType[*plugins.Fault](e)
+			f, ok := errors.AsType[*plugins.LoadError](e)
 			if !ok {
 				return nil, nil, err
 			}
@@ -119,7 +119,7 @@ func knownPlugins(c *config.Config) (errs config.Errors) {
 // tried is what became of a plugin's canary.
 func tried(ctx context.Context, set *plugins.Set, i int, stage pipeline.StageConfig,
 	p config.Plugin) (what string, err error) {
-	c, err := set.Canary(i)
+	c, err := set.SelfTest(i)
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("the message that it wants to be tried with: %w", err)
@@ -134,7 +134,7 @@ func tried(ctx context.Context, set *plugins.Set, i int, stage pipeline.StageCon
 	pipeline.New(seen, pipeline.Options{}, stage).Pass(ctx, m)
 	words := map[pipeline.Action]string{pipeline.Deny: "deny", pipeline.Allow: "pass",
 		pipeline.Modify: "modify", pipeline.Answer: "answer"}
-	said := c.What + ": " + seen.action
+	said := c.Description + ": " + seen.action
 	if len(seen.found) > 0 {
 		said += " (" + strings.Join(seen.found, ", ") + ")"
 	}

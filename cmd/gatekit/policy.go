@@ -28,12 +28,12 @@ const policyStage = "policy"
 // loadPolicies compiles a configuration's policies, with the bundles that came from services; nil
 // when it has none. What they remember of sessions is memory's.
 func loadPolicies(c *config.Config, polled []*policies.Bundle,
-	memory *policies.Memory) (*policies.Stage, error) {
+	memory *policies.SessionStore) (*policies.Stage, error) {
 	if c.Policy == nil {
 		return nil, nil
 	}
 	o := policyOptions(c)
-	o.Bundles, o.Memory = polled, memory
+	o.Bundles, o.Sessions = polled, memory
 	stage, err := policies.Load(o)
 	if err != nil {
 		return nil, placed(c, err)
@@ -50,7 +50,7 @@ func soundPolicies(c *config.Config) (err error) {
 	if len(c.Policy.Bundles) == 0 {
 		_, err = policies.Load(policyOptions(c))
 	} else {
-		err = policies.Parse(policyOptions(c))
+		err = policies.Check(policyOptions(c))
 	}
 	if err != nil {
 		return placed(c, err)

@@ -65,13 +65,13 @@ func (r *recording) openAuditLog(c config.Audit) (err error) {
 		File:         c.File,
 		Bodies:       audit.Bodies(c.Bodies),
 		Durability:   audit.Durability(c.Durability),
-		Log:          r.log,
+		Logger:       r.log,
 		SegmentBytes: int64(c.SegmentBytes),
 		Keep: audit.Retention{Files: c.KeepFiles, Bytes: int64(c.KeepBytes),
 			For: c.KeepFor},
-		Key:        c.Key,
-		AnchorFile: c.Anchor,
-		Anchor:     r.sinks.anchor,
+		Key:          c.Key,
+		AnchorFile:   c.Anchor,
+		OnCheckpoint: r.sinks.anchor,
 	})
 	if err != nil {
 		return err

@@ -34,7 +34,7 @@ func (s *server) start(context.Context) error {
 		g.recording.serverEvent(s.config.Name, action, reason, err)
 	}
 	if g.recording.telemetry != nil {
-		o.Observer = g.recording.telemetry.Server(s.config.Name)
+		o.Observer = g.recording.telemetry.ServerObserver(s.config.Name)
 	}
 	s.Upstream = upstream.New(o)
 	return nil

@@ -49,7 +49,7 @@ func (p *policySet) start(context.Context) (err error) {
 	if p.stage, err = loadPolicies(p.config, bundles, &p.gateway.memory); err != nil {
 		return err
 	}
-	p.logged = p.source.client.Logged(p.stage)
+	p.logged = p.source.client.WithDecisionLog(p.stage)
 	return nil
 }
 

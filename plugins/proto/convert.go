@@ -12,11 +12,11 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// See is what a stage is shown of a message.
-type See struct{ Body, Request, Principal bool }
+// Visibility is what a stage is shown of a message.
+type Visibility struct{ Body, Request, Principal bool }
 
 // FromMessage is m as the protocol has it.
-func FromMessage(m *mcp.Message, see See) *pb.Message {
+func FromMessage(m *mcp.Message, see Visibility) *pb.Message {
 	p := &pb.Message{Kind: kinds[m.Kind], Direction: directions[m.To], Session: m.Session,
 		Exchange: m.Exchange, Method: m.Method, Server: m.Server, Name: m.Name}
 	if see.Principal {
@@ -32,7 +32,7 @@ func FromMessage(m *mcp.Message, see See) *pb.Message {
 }
 
 // ToMessage is the reverse of FromMessage. That bodies are JSON is trusted when they are the
-// host's; see [Valid] for those of a plugin.
+// host's; see [HasValidBodies] for those of a plugin.
 func ToMessage(p *pb.Message) (*mcp.Message, error) {
 	if p == nil {
 		return nil, errors.New("there is no message")
@@ -74,8 +74,8 @@ func ToMessage(p *pb.Message) (*mcp.Message, error) {
 	return m, nil
 }
 
-// Valid says whether the bodies of a message are JSON, or absent.
-func Valid(p *pb.Message) bool {
+// HasValidBodies says whether the bodies of a message are JSON, or absent.
+func HasValidBodies(p *pb.Message) bool {
 	return (len(p.GetBody()) == 0 || jsontext.Value(p.Body).IsValid()) &&
 		(len(p.GetRequest()) == 0 || jsontext.Value(p.Request).IsValid())
 }

@@ -36,7 +36,7 @@ func Plugin() sdk.Plugin {
 			}
 			return &stage{config: c, ledger: newLedger()}, nil
 		},
-		Canary: canary,
+		SelfTest: canary,
 	}
 }
 
@@ -46,7 +46,7 @@ type stage struct {
 	ledger *ledger
 }
 
-// Wants implements sdk.Wanting.
+// Wants implements sdk.StageWithWants.
 func (s *stage) Wants() pipeline.Wants { return s.config.wants() }
 
 // Inspect implements sdk.Stage.
@@ -117,7 +117,7 @@ const asking = 10 * time.Minute
 
 // canary is a result that is too large. What depends on more than one message cannot be shown by
 // one.
-func canary(raw []byte) *sdk.Canary {
+func canary(raw []byte) *sdk.SelfTest {
 	c, err := parse(raw)
 	if err != nil || !c.Result.on() || c.Result.Bytes > largestCanary {
 		return nil
@@ -134,7 +134,8 @@ func canary(raw []byte) *sdk.Canary {
 	if c.Result.Action == "deny" {
 		action = pipeline.Deny
 	}
-	return &sdk.Canary{What: "a tool's result that is a byte too long", Message: m, Action: action}
+	return &sdk.SelfTest{Description: "a tool's result that is a byte too long", Message: m,
+		Action: action}
 }
 
 const largestCanary = 8 << 20 // beyond it the message would be larger than messages may be

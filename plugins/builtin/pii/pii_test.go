@@ -349,17 +349,18 @@ func TestCanaries(t *testing.T) {
 		`{"allow":["canary@gatekit-canary.com"]}`,
 		`{"email":{"enabled":false},"card":{"enabled":false},"iban":{"enabled":false},"phone":{"enabled":false},"ip":{"enabled":false},"locales":["PL"]}`,
 	} {
-		c := pii.Plugin().Canary([]byte(config))
+		c := pii.Plugin().SelfTest([]byte(config))
 		if c == nil {
 			t.Fatalf("%s: no canary", config)
 		}
 		if v := inspect(t, stageOf(t, config), c.Message); v.Action != c.Action ||
 			len(v.Findings) == 0 {
-			t.Errorf("%s: %s gets action %d with %v, want %d", config, c.What, v.Action, v.Findings,
+			t.Errorf("%s: %s gets action %d with %v, want %d", config, c.Description, v.Action,
+				v.Findings,
 				c.Action)
 		}
 	}
-	if c := pii.Plugin().Canary([]byte(`{"action":"x"}`)); c != nil {
+	if c := pii.Plugin().SelfTest([]byte(`{"action":"x"}`)); c != nil {
 		t.Error("a canary of what is no configuration")
 	}
 }

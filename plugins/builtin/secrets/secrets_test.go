@@ -558,7 +558,7 @@ func TestNamesAreNotTold(t *testing.T) {
 
 func TestDirections(t *testing.T) {
 	for config, want := range map[string]int{`{}`: 2, `{"directions":["to_client"]}`: 1} {
-		wants := newStage(t, config).(sdk.Wanting).Wants()
+		wants := newStage(t, config).(sdk.StageWithWants).Wants()
 		if len(wants.Directions) != want || !slices.Contains(wants.Directions, mcp.ToClient) {
 			t.Errorf("%s wants %v", config, wants)
 		}
@@ -638,16 +638,16 @@ func TestCanary(t *testing.T) {
 	for _, config := range []string{`{}`, `{"action":"block"}`, `{"directions":["to_client"]}`,
 		`{"rules":{"disable":["aws-access-token"]}}`,
 		`{"rules":{"disable":["*"],"enable":["private-key"]}}`} {
-		c := secrets.Plugin().Canary([]byte(config))
+		c := secrets.Plugin().SelfTest([]byte(config))
 		if c == nil {
 			t.Fatalf("%s: no canary", config)
 		}
 		v := inspect(t, newStage(t, config), c.Message)
 		if v.Action != c.Action || len(v.Findings) == 0 {
-			t.Errorf("%s: %s: %+v, want action %d", config, c.What, v, c.Action)
+			t.Errorf("%s: %s: %+v, want action %d", config, c.Description, v, c.Action)
 		}
 	}
-	if c := secrets.Plugin().Canary([]byte(`{"rules":{"disable":["*"]}}`)); c != nil {
+	if c := secrets.Plugin().SelfTest([]byte(`{"rules":{"disable":["*"]}}`)); c != nil {
 		t.Errorf("a canary for no rule: %+v", c)
 	}
 }

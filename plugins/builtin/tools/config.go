@@ -170,5 +170,5 @@ func (f *filter) renames(all []change, fault func(string, ...any)) map[string]st
 // legal are the characters of a tool's name (2025-11-25, server/tools).
 const legal = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-."
 
-// Renames implements sdk.Renaming.
+// Renames implements sdk.StageWithRenames.
 func (s *stage) Renames() pipeline.Renames { return s.renames }

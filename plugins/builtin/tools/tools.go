@@ -33,7 +33,7 @@ func Plugin() sdk.Plugin {
 			}
 			return s, nil
 		},
-		Canary: canary,
+		SelfTest: canary,
 	}
 }
 
@@ -69,8 +69,8 @@ type stage struct {
 	renames                   pipeline.Renames
 }
 
-// Wants implements sdk.Wanting: only the kinds of items that the configuration speaks of, and only
-// their lists when none is hidden.
+// Wants implements sdk.StageWithWants: only the kinds of items that the configuration speaks of,
+// and only their lists when none is hidden.
 func (s *stage) Wants() pipeline.Wants {
 	var methods []string
 	add := func(f *filter, lists, uses []string) {
@@ -225,7 +225,7 @@ func (f *filter) edits(c change, item *mcp.Message, at string) (edits []mcp.Edit
 
 // canary is a call of something that the configuration hides, or a list with something that it
 // changes.
-func canary(config []byte) *sdk.Canary {
+func canary(config []byte) *sdk.SelfTest {
 	s, err := newStage(config)
 	if err != nil {
 		return nil
@@ -243,7 +243,7 @@ func canary(config []byte) *sdk.Canary {
 			m := mcp.NewRequest("1", x.method,
 				[]byte(`{"`+method.NameAt[1:]+`":`+string(mcp.Quote(name))+`}`))
 			m.To, m.Server, m.Name = mcp.ToServer, "canary", name
-			return &sdk.Canary{What: "the use of a hidden " + x.title, Message: m,
+			return &sdk.SelfTest{Description: "the use of a hidden " + x.title, Message: m,
 				Action: pipeline.Deny}
 		}
 		for _, name := range slices.Sorted(maps.Keys(x.f.changes)) {
@@ -253,7 +253,7 @@ func canary(config []byte) *sdk.Canary {
 			m := mcp.NewResponse("1", []byte(`{"`+list.ItemsAt[1:]+`":[`+item+`]}`))
 			m.To, m.Server, m.Method = mcp.ToClient, "canary", x.list
 			if len(x.f.edits(c, mcp.NewNotification("", []byte(item)), "")) > 0 {
-				return &sdk.Canary{What: "a changed " + x.title + " in a list", Message: m,
+				return &sdk.SelfTest{Description: "a changed " + x.title + " in a list", Message: m,
 					Action: pipeline.Modify}
 			}
 		}

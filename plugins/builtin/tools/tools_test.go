@@ -29,8 +29,8 @@ func stageOf(t testing.TB, config string) (*pipeline.Pipeline, *last) {
 		t.Fatal(err)
 	}
 	rec := &last{}
-	named := pipeline.StageConfig{Name: "tools", Stage: s, Wants: s.(sdk.Wanting).Wants(),
-		Renames: s.(sdk.Renaming).Renames()}
+	named := pipeline.StageConfig{Name: "tools", Stage: s, Wants: s.(sdk.StageWithWants).Wants(),
+		Renames: s.(sdk.StageWithRenames).Renames()}
 	return pipeline.New(rec, pipeline.Options{}, named), rec
 }
 
@@ -378,7 +378,7 @@ func TestAMessageThatIsNotWantedCostsNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		wants := s.(sdk.Wanting).Wants()
+		wants := s.(sdk.StageWithWants).Wants()
 		if got := strings.Join(wants.Methods, " "); got != want {
 			t.Errorf("%s wants %s, want %s", config, got, want)
 		}
@@ -396,7 +396,7 @@ func TestACanaryIsDoneSomethingAbout(t *testing.T) {
 		`{"resources":{"hide":["file:///*"]}}`,
 		`{"tools":{"change":[{"name":"b","title":"T"},{"name":"a","rename":"x"}]}}`,
 		`{"resources":{"change":[{"uri":"a","rename":"T"}]}}`} {
-		c := tools.Plugin().Canary([]byte(config))
+		c := tools.Plugin().SelfTest([]byte(config))
 		if c == nil {
 			t.Errorf("%s: no canary", config)
 			continue
@@ -406,13 +406,14 @@ func TestACanaryIsDoneSomethingAbout(t *testing.T) {
 			t.Fatal(err)
 		}
 		if v, err := s.Inspect(t.Context(), c.Message); err != nil || v.Action != c.Action {
-			t.Errorf("%s: action %d, %v for %s, want %d", config, v.Action, err, c.What, c.Action)
+			t.Errorf("%s: action %d, %v for %s, want %d", config, v.Action, err, c.Description,
+				c.Action)
 		}
 	}
 	for _, config := range []string{`{"tools":{"change":[{"name":"a","rename":"x"}]}}`,
 		`{"tools":{"allow":["*"]}}`, `{`} {
-		if c := tools.Plugin().Canary([]byte(config)); c != nil {
-			t.Errorf("%s: a canary that nothing is done about: %s", config, c.What)
+		if c := tools.Plugin().SelfTest([]byte(config)); c != nil {
+			t.Errorf("%s: a canary that nothing is done about: %s", config, c.Description)
 		}
 	}
 }

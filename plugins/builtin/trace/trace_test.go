@@ -55,7 +55,7 @@ func result(t testing.TB, request *mcp.Message, body string) *mcp.Message {
 func pass(t testing.TB, s sdk.Stage, m *mcp.Message) string {
 	t.Helper()
 	p := pipeline.New(nowhere{}, pipeline.Options{}, pipeline.StageConfig{Name: "trace", Stage: s,
-		Wants: s.(sdk.Wanting).Wants()})
+		Wants: s.(sdk.StageWithWants).Wants()})
 	passed, err := p.Pass(t.Context(), m)
 	if err != nil {
 		t.Fatal(err)
@@ -242,12 +242,12 @@ func TestAConfigurationThatIsRefused(t *testing.T) {
 
 func TestWhatItWants(t *testing.T) {
 	for config, want := range map[string]int{`{}`: 2, `{"fields":["tool"]}`: 1} {
-		if got := stageOf(t, config).(sdk.Wanting).Wants(); len(got.Kinds) != want ||
+		if got := stageOf(t, config).(sdk.StageWithWants).Wants(); len(got.Kinds) != want ||
 			len(got.Methods) != 1 {
 			t.Errorf("%s: wants %v, want %d kinds of tools/call", config, got, want)
 		}
 	}
-	c := trace.Plugin().Canary([]byte(`{}`))
+	c := trace.Plugin().SelfTest([]byte(`{}`))
 	if v, err := stageOf(t, `{}`).Inspect(t.Context(), c.Message); err != nil ||
 		v.Action != c.Action {
 		t.Errorf("nothing is done about the canary: %v, %v", v, err)

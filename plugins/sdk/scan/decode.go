@@ -24,7 +24,7 @@ const (
 func (t Text) Decoded(yield func(plain string, at Span) bool) {
 	if t.Kind != mcp.Number {
 		d := decoder{yield: yield}
-		d.in(t.S, Span{}, 0)
+		d.in(t.Value, Span{}, 0)
 	}
 }
 

@@ -7,9 +7,9 @@ import (
 	"gatekit/core/mcp"
 )
 
-// Ordinary are messages that clients and servers send every day: one of each method, kind and
-// direction. They are of the server "everything" and the tool "echo".
-func Ordinary() []*mcp.Message {
+// OrdinaryMessages are messages that clients and servers send every day: one of each method, kind
+// and direction. They are of the server "everything" and the tool "echo".
+func OrdinaryMessages() []*mcp.Message {
 	var all []*mcp.Message
 	for _, o := range ordinary {
 		request := parse(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":%q,"params":%s}`,

@@ -84,16 +84,16 @@ func (s suite) acts() []*mcp.Message {
 	return acts
 }
 
-func (s suite) sings() *sdk.Canary {
-	if s.p.Canary == nil {
+func (s suite) sings() *sdk.SelfTest {
+	if s.p.SelfTest == nil {
 		return nil
 	}
-	return s.p.Canary(s.config)
+	return s.p.SelfTest(s.config)
 }
 
 // wants are those of the plugin, or of the stage when that says them itself.
 func (s suite) wants(stage sdk.Stage) pipeline.Wants {
-	if w, ok := stage.(sdk.Wanting); ok {
+	if w, ok := stage.(sdk.StageWithWants); ok {
 		return w.Wants()
 	}
 	return s.p.Wants
@@ -143,7 +143,7 @@ type judged struct {
 // judge puts m, as the host would send it, through a pipeline of the stage alone.
 func (s suite) judge(ctx context.Context, stage sdk.Stage, m *mcp.Message) judged {
 	var j judged
-	seen := sdk.Inspect(func(ctx context.Context, m *mcp.Message) (v sdk.Verdict, err error) {
+	seen := sdk.StageFunc(func(ctx context.Context, m *mcp.Message) (v sdk.Verdict, err error) {
 		v, err = stage.Inspect(ctx, m)
 		if !j.asked { // the second time it is about the stage's own answer
 			j.asked, j.verdict = true, v

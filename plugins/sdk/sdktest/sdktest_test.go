@@ -95,14 +95,15 @@ func good() sdk.Plugin {
 				return sdk.Modify("a word was taken out", edits, findings...), nil
 			}), nil
 		},
-		Canary: func([]byte) *sdk.Canary {
-			return &sdk.Canary{What: "the word", Message: messagesOf(`"` + secret + `"`)[0],
-				Action: pipeline.Modify}
+		SelfTest: func([]byte) *sdk.SelfTest {
+			return &sdk.SelfTest{Description: "the word",
+				Message: messagesOf(`"` + secret + `"`)[0],
+				Action:  pipeline.Modify}
 		},
 	}
 }
 
-type inspecting = sdk.Inspect
+type inspecting = sdk.StageFunc
 
 const goodConfig = `{"word":"` + secret + `"}`
 
@@ -317,15 +318,15 @@ func TestABadPluginFails(t *testing.T) {
 		}), "time", "the stage still runs"},
 		{"cannot be asked twice at a time", replaced(busy()), "at once", "from many goroutines"},
 		{"a canary that does not sing", changed(func(p *sdk.Plugin) {
-			p.Canary = func([]byte) *sdk.Canary {
-				return &sdk.Canary{What: "nothing", Message: messagesOf(`"a"`)[0],
+			p.SelfTest = func([]byte) *sdk.SelfTest {
+				return &sdk.SelfTest{Description: "nothing", Message: messagesOf(`"a"`)[0],
 					Action: pipeline.Deny}
 			}
 		}), "canary", "got the action 1"},
 		{"a canary without a message",
 			changed(func(p *sdk.Plugin) {
-				p.Canary = func([]byte) *sdk.Canary {
-					return &sdk.Canary{}
+				p.SelfTest = func([]byte) *sdk.SelfTest {
+					return &sdk.SelfTest{}
 				}
 			}), "canary", "has no message"},
 		{"reads what it says it does not need",
@@ -382,7 +383,7 @@ func TestAStatefulPluginMayChangeItsMind(t *testing.T) {
 }
 
 func TestOrdinaryMessagesAreOfEveryMethod(t *testing.T) {
-	for _, m := range Ordinary() {
+	for _, m := range OrdinaryMessages() {
 		method, known := mcp.Lookup(m.Method)
 		if !known && m.Method != "acme/inventory" {
 			t.Errorf("%s is no method", m.Method)

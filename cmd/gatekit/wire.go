@@ -18,6 +18,7 @@ import (
 	"gatekit/audit"
 	"gatekit/audit/telemetry"
 	"gatekit/core/config"
+	"gatekit/core/conn"
 	"gatekit/core/downstream"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
@@ -312,7 +313,7 @@ func dial(s config.Server, limits config.Limits, log *slog.Logger) (upstream.Dia
 			Name: s.Name, Path: s.Command, Args: s.Args, Dir: s.Cwd, Env: plain(s.Env),
 			MaxMessage: limits.MessageBytes, Log: log,
 		}
-		return upstream.Dial{Pipe: func(ctx context.Context) (upstream.Pipe, error) {
+		return upstream.Dial{Pipe: func(ctx context.Context) (conn.PipeCloser, error) {
 			child, err := transport.Spawn(ctx, c)
 			if err != nil {
 				return nil, err // not a nil *Child in an interface
@@ -325,7 +326,7 @@ func dial(s config.Server, limits config.Limits, log *slog.Logger) (upstream.Dia
 	if err != nil {
 		return upstream.Dial{}, err
 	}
-	return upstream.Dial{HTTP: back, SSE: func(ctx context.Context) (upstream.Pipe, error) {
+	return upstream.Dial{HTTP: back, SSE: func(ctx context.Context) (conn.PipeCloser, error) {
 		pipe, err := back.SSE(ctx)
 		if err != nil {
 			return nil, err

@@ -15,12 +15,12 @@ type allowlist struct {
 	Condition   string   // "AND": all of it; else any
 	Paths       []string // of files; there are none in messages
 
-	regexes []*regexp.Regexp
-	stop    map[[3]byte][]string // by their first three bytes
+	compiled  []*regexp.Regexp
+	stopIndex map[[3]byte][]string // by their first three bytes
 }
 
-// prepared are the lists that can apply to a message, ready.
-func prepared(lists []allowlist) ([]allowlist, error) {
+// compileAllowlists are the lists that can apply to a message, ready.
+func compileAllowlists(lists []allowlist) ([]allowlist, error) {
 	var ready []allowlist
 	for _, a := range lists {
 		if a.Condition == "AND" && len(a.Paths) > 0 || len(a.Regexes) == 0 &&
@@ -32,16 +32,16 @@ func prepared(lists []allowlist) ([]allowlist, error) {
 			if err != nil {
 				return nil, fmt.Errorf("allow-list: %w", err)
 			}
-			a.regexes = append(a.regexes, re)
+			a.compiled = append(a.compiled, re)
 		}
-		a.stop = make(map[[3]byte][]string)
+		a.stopIndex = make(map[[3]byte][]string)
 		for _, w := range a.StopWords {
 			if len(w) < 3 {
 				return nil, fmt.Errorf("allow-list: the stop word %q is shorter than three bytes",
 					w)
 			}
 			w = strings.ToLower(w)
-			a.stop[[3]byte([]byte(w[:3]))] = append(a.stop[[3]byte([]byte(w[:3]))], w)
+			a.stopIndex[[3]byte([]byte(w[:3]))] = append(a.stopIndex[[3]byte([]byte(w[:3]))], w)
 		}
 		ready = append(ready, a)
 	}
@@ -50,33 +50,33 @@ func prepared(lists []allowlist) ([]allowlist, error) {
 
 // allows says whether the list lets the secret pass, which was found in s at match.
 func (a *allowlist) allows(s string, match, secret span) bool {
-	target := secret.of(s)
+	target := secret.substring(s)
 	switch a.RegexTarget {
 	case "match":
-		target = match.of(s)
+		target = match.substring(s)
 	case "line":
 		from := strings.LastIndexByte(s[:match.from], '\n') + 1
 		to := len(s)
 		if n := strings.IndexByte(s[match.to:], '\n'); n >= 0 {
 			to = match.to + n
 		}
-		target = s[max(from, match.from-longest):min(to, match.to+longest)]
+		target = s[max(from, match.from-maxContext):min(to, match.to+maxContext)]
 	}
-	for _, re := range a.regexes {
+	for _, re := range a.compiled {
 		if re.MatchString(target) {
 			return true
 		}
 	}
-	return a.stops(secret.of(s))
+	return a.hasStopWord(secret.substring(s))
 }
 
-func (a *allowlist) stops(secret string) bool {
-	if len(a.stop) == 0 {
+func (a *allowlist) hasStopWord(secret string) bool {
+	if len(a.stopIndex) == 0 {
 		return false
 	}
 	secret = strings.ToLower(secret)
 	for i := 0; i+3 <= len(secret); i++ {
-		for _, w := range a.stop[[3]byte{secret[i], secret[i+1], secret[i+2]}] {
+		for _, w := range a.stopIndex[[3]byte{secret[i], secret[i+1], secret[i+2]}] {
 			if strings.HasPrefix(secret[i:], w) {
 				return true
 			}

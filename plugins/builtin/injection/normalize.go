@@ -10,19 +10,19 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// plain is a text as its words are read: in lower case, compatibility forms and accents resolved,
-// without what is not seen.
-type plain struct {
-	s     string
-	moved []move // in order; nil when everything is in its place
+// normalizedText is a text as its words are read: in lower case, compatibility forms and accents
+// resolved, without what is not seen.
+type normalizedText struct {
+	text    string
+	offsets []offsetEntry // in order; nil when everything is in its place
 }
 
-// move says that from byte at of plain.s on, the text stands at byte from.
-type move struct{ at, from int }
+// offsetEntry says that from byte at of plain.s on, the text stands at byte from.
+type offsetEntry struct{ at, from int }
 
-// from is where byte i of p.s stands in the text.
-func (p plain) from(i int) int {
-	n, found := slices.BinarySearchFunc(p.moved, i, func(m move, i int) int {
+// originalOffset is where byte i of p.s stands in the text.
+func (p normalizedText) originalOffset(i int) int {
+	n, found := slices.BinarySearchFunc(p.offsets, i, func(m offsetEntry, i int) int {
 		return cmp.Compare(m.at, i)
 	})
 	if !found {
@@ -31,42 +31,42 @@ func (p plain) from(i int) int {
 	if n < 0 {
 		return i
 	}
-	return p.moved[n].from + i - p.moved[n].at
+	return p.offsets[n].from + i - p.offsets[n].at
 }
 
-// plainOf reads a text. ASCII stays as it is: the reader of words ignores case.
-func plainOf(s string) plain {
-	i := ascii(s)
+// normalize reads a text. ASCII stays as it is: the reader of words ignores case.
+func normalize(s string) normalizedText {
+	i := asciiPrefix(s)
 	if i == len(s) {
-		return plain{s: s}
+		return normalizedText{text: s}
 	}
 	b := append(make([]byte, 0, len(s)+16), s[:i]...)
-	var moved []move
+	var moved []offsetEntry
 	for i < len(s) {
 		r, n := utf8.DecodeRuneInString(s[i:])
 		before := len(b)
 		switch {
-		case invisible(r) || unicode.Is(unicode.Mn, r):
+		case isInvisible(r) || unicode.Is(unicode.Mn, r):
 		case r == '’' || r == 'ʼ' || r == '‘':
 			b = append(b, '\'')
-		case ideographic(r) || r >= 0xac00 && r <= 0xd7a3:
+		case isIdeographic(r) || r >= 0xac00 && r <= 0xd7a3:
 			b = append(b, s[i:i+n]...)
 		default:
-			b = appendPlain(b, r)
+			b = appendNormalized(b, r)
 		}
 		i += n
 		if len(b)-before != n {
-			moved = append(moved, move{len(b), i})
+			moved = append(moved, offsetEntry{len(b), i})
 		}
-		more := ascii(s[i:])
+		more := asciiPrefix(s[i:])
 		b = append(b, s[i:i+more]...)
 		i += more
 	}
-	return plain{string(b), moved}
+	return normalizedText{string(b), moved}
 }
 
-// ascii is how many bytes s begins with that are ASCII.
-func ascii(s string) int {
+// asciiPrefix is how many bytes s begins with that are ASCII.
+func asciiPrefix(s string) int {
 	for i := range len(s) {
 		if s[i] >= utf8.RuneSelf {
 			return i
@@ -75,8 +75,8 @@ func ascii(s string) int {
 	return len(s)
 }
 
-// appendPlain appends r decomposed and in lower case, without marks.
-func appendPlain(b []byte, r rune) []byte {
+// appendNormalized appends r decomposed and in lower case, without marks.
+func appendNormalized(b []byte, r rune) []byte {
 	// letters in squares and circles, which decompose in part only
 	if r >= 0x1f130 && r <= 0x1f189 {
 		return append(b, byte('a'+(r-0x1f130)%32%26))
@@ -92,8 +92,8 @@ func appendPlain(b []byte, r rune) []byte {
 	return utf8.AppendRune(b, unicode.ToLower(r))
 }
 
-// ideographic says whether words are not told apart by spaces where r stands.
-func ideographic(r rune) bool {
+// isIdeographic says whether words are not told apart by spaces where r stands.
+func isIdeographic(r rune) bool {
 	return r >= 0x3041 && r <= 0x30ff || r >= 0x3400 && r <= 0x9fff || r >= 0xf900 && r <= 0xfaff ||
 		r >= 0x20000 && r <= 0x323af
 }
@@ -101,30 +101,30 @@ func ideographic(r rune) bool {
 // token is a word that the lexicon knows, or a mark.
 type token struct {
 	word     int32 // of the lexicon
-	place    int32 // in words from the beginning, with a distance at the end of a sentence
+	position int32 // in words from the beginning, with a distance at the end of a sentence
 	from, to int32 // in plain.s
 }
 
 // Bytes by what they are to the reader of words.
 const (
-	letter byte = 1 << iota
-	stop        // ends a sentence
-	mark        // may begin a mark: a tag, a bracket, a picture
+	letterByte  byte = 1 << iota
+	sentenceEnd      // ends a sentence
+	markStart        // may begin a mark: a tag, a bracket, a picture
 )
 
-var bytesAre = func() (t [256]byte) {
+var byteClasses = func() (t [256]byte) {
 	for c := range 256 {
 		switch {
 		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '_', c == '\'',
 			c >= 0x80:
-			t[c] = letter
+			t[c] = letterByte
 		case c == '.' || c == '!' || c == '?' || c == ';' || c == '\n':
-			t[c] = stop
+			t[c] = sentenceEnd
 		case c == '<' || c == '[' || c == '`' || c == '"' || c == ':' || c == '@':
-			t[c] = mark
+			t[c] = markStart
 		}
 	}
-	t['!'] |= mark
+	t['!'] |= markStart
 	return t
 }()
 
@@ -138,8 +138,8 @@ var lowerByte = func() (t [256]byte) {
 	return t
 }()
 
-// sentence is how far the end of a sentence sets two words apart.
-const sentence = 4
+// sentenceGap is how far the end of a sentence sets two words apart.
+const sentenceGap = 4
 
 // hash is that of the words' table; a word is compared, too.
 const (
@@ -147,28 +147,28 @@ const (
 	hashPrime uint32 = 16777619
 )
 
-// read calls known for each word of p that the lexicon has, and other for each byte that may begin
-// a mark, with the place in words.
-func (x *lexicon) read(p plain, known func(token), other func(i, place int)) {
-	s := p.s
+// tokenize calls known for each word of p that the lexicon has, and other for each byte that may
+// begin a mark, with the place in words.
+func (x *lexicon) tokenize(p normalizedText, known func(token), other func(i, place int)) {
+	s := p.text
 	place := 0
 	for i := 0; i < len(s); {
 		c := s[i]
-		switch k := bytesAre[c]; {
+		switch k := byteClasses[c]; {
 		case k == 0:
 			i++
 			continue
-		case k&letter == 0:
-			if k&mark != 0 {
+		case k&letterByte == 0:
+			if k&markStart != 0 {
 				other(i, place)
 			}
-			if k&stop != 0 {
+			if k&sentenceEnd != 0 {
 				switch {
-				case c == '.' && i+1 < len(s) && bytesAre[s[i+1]]&letter != 0:
+				case c == '.' && i+1 < len(s) && byteClasses[s[i+1]]&letterByte != 0:
 					// .env, and the dots within names
 				case c == '\n' && (i+1 == len(s) || s[i+1] != '\n'):
 				default:
-					place += sentence
+					place += sentenceGap
 				}
 			}
 			i++
@@ -177,16 +177,17 @@ func (x *lexicon) read(p plain, known func(token), other func(i, place int)) {
 		from := i
 		h := hashSeed
 		high := c
-		for i < len(s) && bytesAre[s[i]]&letter != 0 {
+		for i < len(s) && byteClasses[s[i]]&letterByte != 0 {
 			h = (h ^ uint32(lowerByte[s[i]])) * hashPrime
 			high |= s[i]
 			i++
 		}
 		if high >= 0x80 {
-			place = x.foreign(s, from, i, place, known)
+			place = x.readNonASCII(s, from, i, place, known)
 			continue
 		}
-		if from > 0 && s[from-1] == '.' && (from == 1 || bytesAre[s[from-2]]&letter == 0) { // .ssh
+		// .ssh
+		if from > 0 && s[from-1] == '.' && (from == 1 || byteClasses[s[from-2]]&letterByte == 0) {
 			if w := x.lookup(s[from-1 : i]); w >= 0 {
 				known(token{w, int32(place), int32(from), int32(i)})
 				place++
@@ -194,9 +195,10 @@ func (x *lexicon) read(p plain, known func(token), other func(i, place int)) {
 			}
 		}
 		// mcp.json
-		if i+1 < len(s) && s[i] == '.' && x.dotted[lowerByte[c]] && bytesAre[s[i+1]] == letter {
+		if i+1 < len(s) && s[i] == '.' && x.dotted[lowerByte[c]] &&
+			byteClasses[s[i+1]] == letterByte {
 			end := i + 1
-			for end < len(s) && bytesAre[s[end]] == letter && end-from < x.longest {
+			for end < len(s) && byteClasses[s[end]] == letterByte && end-from < x.longest {
 				end++
 			}
 			if w := x.lookup(s[from:end]); w >= 0 {
@@ -207,25 +209,25 @@ func (x *lexicon) read(p plain, known func(token), other func(i, place int)) {
 			}
 		}
 		if i-from == 1 && c != '\'' && i+1 < len(s) {
-			if to, ok := x.spaced(s, from, place, known); ok {
+			if to, ok := x.readSpaced(s, from, place, known); ok {
 				place += 5
 				i = to
 				continue
 			}
 		}
-		switch w := x.find(h, s[from:i]); {
+		switch w := x.findHashed(h, s[from:i]); {
 		case w >= 0:
 			known(token{w, int32(place), int32(from), int32(i)})
 		case i-from >= 3 && i-from <= 24:
-			x.disguised(s, from, i, place, known)
+			x.readDisguised(s, from, i, place, known)
 		}
 		place++
 	}
 }
 
-// disguised looks a word up that is not in the lexicon as it stands: with an apostrophe, in parts,
-// or with digits for letters.
-func (x *lexicon) disguised(s string, from, to, place int, known func(token)) {
+// readDisguised looks a word up that is not in the lexicon as it stands: with an apostrophe, in
+// parts, or with digits for letters.
+func (x *lexicon) readDisguised(s string, from, to, place int, known func(token)) {
 	word := s[from:to]
 	digits, letters := false, false
 	for i := range len(word) {
@@ -249,18 +251,18 @@ func (x *lexicon) disguised(s string, from, to, place int, known func(token)) {
 		return
 	}
 	for _, one := range []string{"i", "l"} {
-		if w := x.lookup(leet.Replace(strings.ReplaceAll(word, "1", one))); w >= 0 {
+		if w := x.lookup(leetspeak.Replace(strings.ReplaceAll(word, "1", one))); w >= 0 {
 			known(token{w, int32(place), int32(from), int32(to)})
 			return
 		}
 	}
 }
 
-var leet = strings.NewReplacer("0", "o", "3", "e", "4", "a", "5", "s", "7", "t")
+var leetspeak = strings.NewReplacer("0", "o", "3", "e", "4", "a", "5", "s", "7", "t")
 
-// spaced reads letters with spaces between them, at least five, as the words that they make. to is
-// where they end.
-func (x *lexicon) spaced(s string, from, place int, known func(token)) (to int, ok bool) {
+// readSpaced reads letters with spaces between them, at least five, as the words that they make. to
+// is where they end.
+func (x *lexicon) readSpaced(s string, from, place int, known func(token)) (to int, ok bool) {
 	var b []byte
 	for i := from; ; {
 		b = append(b, s[i])
@@ -270,8 +272,8 @@ func (x *lexicon) spaced(s string, from, place int, known func(token)) (to int, 
 			s[next] == '*') {
 			next++
 		}
-		if next == to || next >= len(s) || bytesAre[s[next]] != letter || s[next] >= 0x80 ||
-			next+1 < len(s) && bytesAre[s[next+1]]&letter != 0 || len(b) > 200 {
+		if next == to || next >= len(s) || byteClasses[s[next]] != letterByte || s[next] >= 0x80 ||
+			next+1 < len(s) && byteClasses[s[next+1]]&letterByte != 0 || len(b) > 200 {
 			break
 		}
 		i = next
@@ -279,13 +281,13 @@ func (x *lexicon) spaced(s string, from, place int, known func(token)) (to int, 
 	if len(b) < 5 {
 		return to, false
 	}
-	x.within(strings.ToLower(string(b)), from, to, place, known)
+	x.readRun(strings.ToLower(string(b)), from, to, place, known)
 	return to, true
 }
 
-// within finds the words of the lexicon in a run of letters, the longest first. All of them stand
+// readRun finds the words of the lexicon in a run of letters, the longest first. All of them stand
 // where the run does.
-func (x *lexicon) within(run string, from, to, place int, known func(token)) {
+func (x *lexicon) readRun(run string, from, to, place int, known func(token)) {
 	for i := 0; i < len(run); {
 		n := 1
 		for l := min(len(run)-i, x.longest); l >= 3; l-- {
@@ -300,12 +302,12 @@ func (x *lexicon) within(run string, from, to, place int, known func(token)) {
 	}
 }
 
-// foreign reads a run of letters that are not all ASCII.
-func (x *lexicon) foreign(s string, from, to, place int, known func(token)) int {
+// readNonASCII reads a run of letters that are not all ASCII.
+func (x *lexicon) readNonASCII(s string, from, to, place int, known func(token)) int {
 	for i := from; i < to; {
 		r, _ := utf8.DecodeRuneInString(s[i:to])
-		if ideographic(r) || r >= 0xac00 && r <= 0xd7a3 {
-			n, w := x.longestAt(s[i:to])
+		if isIdeographic(r) || r >= 0xac00 && r <= 0xd7a3 {
+			n, w := x.longestPrefix(s[i:to])
 			if w >= 0 {
 				known(token{w, int32(place), int32(i), int32(i + n)})
 			}
@@ -316,13 +318,13 @@ func (x *lexicon) foreign(s string, from, to, place int, known func(token)) int 
 		word := i
 		for i < to {
 			r, n := utf8.DecodeRuneInString(s[i:to])
-			if ideographic(r) {
+			if isIdeographic(r) {
 				break
 			}
 			if !unicode.IsLetter(r) && !unicode.IsDigit(r) && r != '_' && r != '\'' {
 				switch r {
 				case '。', '！', '？', '…', '\u2028', '\u2029':
-					place += sentence
+					place += sentenceGap
 				}
 				if word == i {
 					word += n
@@ -338,7 +340,7 @@ func (x *lexicon) foreign(s string, from, to, place int, known func(token)) int 
 		}
 		w := x.lookup(strings.ToLower(s[word:i]))
 		if w < 0 {
-			w = x.lookup(folded(s[word:i]))
+			w = x.lookup(foldLookalikes(s[word:i]))
 		}
 		if w >= 0 {
 			known(token{w, int32(place), int32(word), int32(i)})
@@ -348,9 +350,9 @@ func (x *lexicon) foreign(s string, from, to, place int, known func(token)) int 
 	return place
 }
 
-// longestAt is the longest word of the lexicon that s begins with, by characters; or its first
+// longestPrefix is the longest word of the lexicon that s begins with, by characters; or its first
 // character, and none.
-func (x *lexicon) longestAt(s string) (n int, word int32) {
+func (x *lexicon) longestPrefix(s string) (n int, word int32) {
 	n, word = len(s), -1
 	end := 0
 	for chars := 1; chars <= 8 && end < len(s); chars++ {
@@ -366,8 +368,8 @@ func (x *lexicon) longestAt(s string) (n int, word int32) {
 	return n, word
 }
 
-// folded is a word with the letters that it looks as if it were written in.
-func folded(word string) string {
+// foldLookalikes is a word with the letters that it looks as if it were written in.
+func foldLookalikes(word string) string {
 	var b strings.Builder
 	for _, r := range word {
 		if to := lookalike(r); to != "" {

@@ -4,11 +4,11 @@ import (
 	"strings"
 )
 
-// marks finds what is no phrase: the delimiters of chats, tags, addresses and pictures.
-type marks struct {
-	g    *grammar
-	p    plain
-	meta bool
+// markFinder finds what is no phrase: the delimiters of chats, tags, addresses and pictures.
+type markFinder struct {
+	grammar      *grammar
+	text         normalizedText
+	isDefinition bool
 }
 
 // Ids of hits that no phrase gives; those of phrases are not negative.
@@ -26,8 +26,8 @@ const (
 	idName
 )
 
-// tags are elements that speak to the model, with their scores in content and in definitions.
-var tags = map[string][2]int{
+// promptTags are elements that speak to the model, with their scores in content and in definitions.
+var promptTags = map[string][2]int{
 	"important": {5, 5}, "system": {3, 6}, "admin": {3, 6}, "instructions": {2, 2},
 	"instruction": {2, 3}, "override": {5, 6}, "hidden": {4, 6}, "secret": {4, 6},
 	"critical":        {4, 5},
@@ -35,8 +35,9 @@ var tags = map[string][2]int{
 		4}, "assistant": {3, 4}, "sys": {4, 5},
 }
 
-// closing are elements in which clients wrap what servers say: content that ends one breaks out.
-var closing = map[string][2]int{
+// closingTags are elements in which clients wrap what servers say: content that ends one breaks
+// out.
+var closingTags = map[string][2]int{
 	"tool_result": {7, 7}, "tool_results": {7, 7}, "function_results": {7, 7},
 	"function_result": {7, 7}, "tool_response": {7, 7}, "tool_output": {7, 7}, "user_input": {5, 6},
 	"untrusted": {6, 6},
@@ -44,16 +45,16 @@ var closing = map[string][2]int{
 	"important": {2, 2},
 }
 
-func (m *marks) at(i, place int, ts *[]token, hits *[]hit) {
-	s := m.p.s
+func (m *markFinder) find(i, place int, ts *[]token, hits *[]hit) {
+	s := m.text.text
 	rest := s[i:]
 	add := func(id int, name string, score [2]int, n int) {
-		h := hit{Delimiter, name, id, score[0], int32(place), i, min(i+n, len(s))}
-		if m.meta {
+		h := hit{familyDelimiter, name, id, score[0], int32(place), i, min(i+n, len(s))}
+		if m.isDefinition {
 			h.score = score[1]
 		}
 		if id == idPicture {
-			h.family = Exfiltration
+			h.family = familyExfiltration
 		}
 		*hits = append(*hits, h)
 	}
@@ -63,36 +64,37 @@ func (m *marks) at(i, place int, ts *[]token, hits *[]hit) {
 	}
 	switch s[i] {
 	case '<':
-		m.angle(rest, add)
+		m.readAngle(rest, add)
 	case '[':
-		m.bracket(rest, add)
+		m.readBracket(rest, add)
 	case '`', '"':
-		m.fence(s, i, add)
+		m.readFence(s, i, add)
 	case ':':
 		if strings.HasPrefix(rest, "://") {
-			word(m.g.url, 3)
+			word(m.grammar.url, 3)
 			return
 		}
-		m.label(s, i, add)
+		m.readLabel(s, i, add)
 	case '@':
-		if i > 0 && bytesAre[s[i-1]]&letter != 0 && len(rest) > 1 && bytesAre[rest[1]]&letter != 0 {
-			word(m.g.email, 1)
+		if i > 0 && byteClasses[s[i-1]]&letterByte != 0 && len(rest) > 1 &&
+			byteClasses[rest[1]]&letterByte != 0 {
+			word(m.grammar.email, 1)
 		}
 	case '!':
 		if strings.HasPrefix(rest, "![") {
-			word(m.g.picture, 2)
-			m.image(rest, add)
+			word(m.grammar.picture, 2)
+			m.readImage(rest, add)
 		}
 	}
 }
 
 type addHit func(id int, name string, score [2]int, n int)
 
-// angle reads what begins with "<".
-func (m *marks) angle(rest string, add addHit) {
+// readAngle reads what begins with "<".
+func (m *markFinder) readAngle(rest string, add addHit) {
 	rest = rest[:min(len(rest), 48)]
 	if strings.HasPrefix(rest, "<|") {
-		if end := strings.Index(rest, "|>"); end > 2 && isWord(rest[2:end]) {
+		if end := strings.Index(rest, "|>"); end > 2 && isTokenName(rest[2:end]) {
 			score := [2]int{5, 7}
 			switch strings.ToLower(rest[2:end]) {
 			case "im_start", "im_end", "eot_id", "start_header_id", "end_header_id", "system",
@@ -115,9 +117,9 @@ func (m *marks) angle(rest string, add addHit) {
 	if strings.HasPrefix(name, "/") {
 		name, end = name[1:], true
 	}
-	var b [longestTag]byte
+	var b [maxTagLength]byte
 	n := 0
-	for n < len(name) && n < len(b) && (bytesAre[name[n]] == letter && name[n] < 0x80 ||
+	for n < len(name) && n < len(b) && (byteClasses[name[n]] == letterByte && name[n] < 0x80 ||
 		name[n] == '-') {
 		b[n] = lowerByte[name[n]]
 		n++
@@ -126,19 +128,19 @@ func (m *marks) angle(rest string, add addHit) {
 		return
 	}
 	if end {
-		if score, ok := closing[string(b[:n])]; ok {
+		if score, ok := closingTags[string(b[:n])]; ok {
 			add(idTagEnd, "closing-tag", score, n+3)
 		}
-	} else if score, ok := tags[string(b[:n])]; ok {
+	} else if score, ok := promptTags[string(b[:n])]; ok {
 		add(idTag, "tag", score, n+2)
 	}
 }
 
-// longestTag is more than the longest name of tags and closing.
-const longestTag = 20
+// maxTagLength is more than the longest name of tags and closing.
+const maxTagLength = 20
 
-// bracket reads what begins with "[".
-func (m *marks) bracket(rest string, add addHit) {
+// readBracket reads what begins with "[".
+func (m *markFinder) readBracket(rest string, add addHit) {
 	rest = rest[:min(len(rest), 48)]
 	end := strings.IndexByte(rest, ']')
 	if end < 0 {
@@ -159,8 +161,8 @@ func (m *marks) bracket(rest string, add addHit) {
 	}
 }
 
-// fence reads what follows three quotes or more.
-func (m *marks) fence(s string, i int, add addHit) {
+// readFence reads what follows three quotes or more.
+func (m *markFinder) readFence(s string, i int, add addHit) {
 	if i > 0 && s[i-1] == s[i] || i+2 >= len(s) || s[i+1] != s[i] || s[i+2] != s[i] {
 		return
 	}
@@ -175,8 +177,8 @@ func (m *marks) fence(s string, i int, add addHit) {
 	}
 }
 
-// label reads a line's first words, up to the colon at i.
-func (m *marks) label(s string, i int, add addHit) {
+// readLabel reads a line's first words, up to the colon at i.
+func (m *markFinder) readLabel(s string, i int, add addHit) {
 	line := s[max(0, i-32):i]
 	n := strings.LastIndexByte(line, '\n')
 	if n < 0 && i > 32 {
@@ -201,8 +203,8 @@ func (m *marks) label(s string, i int, add addHit) {
 	}
 }
 
-// image reads a picture in Markdown, whose address may carry data away.
-func (m *marks) image(rest string, add addHit) {
+// readImage reads a picture in Markdown, whose address may carry data away.
+func (m *markFinder) readImage(rest string, add addHit) {
 	rest = rest[:min(len(rest), 2048)]
 	i := strings.Index(rest, "](")
 	if i < 0 || strings.IndexByte(rest[:i], '\n') >= 0 {
@@ -219,15 +221,15 @@ func (m *marks) image(rest string, add addHit) {
 	for pair := range strings.SplitSeq(query, "&") {
 		_, value, _ := strings.Cut(pair, "=")
 		if value != "" && (strings.IndexByte("{<[$", value[0]) >= 0 ||
-			strings.HasPrefix(strings.ToLower(value), "%7b") || placeholder(value)) {
+			strings.HasPrefix(strings.ToLower(value), "%7b") || isPlaceholder(value)) {
 			add(idPicture, "picture-with-data", [2]int{8, 9}, i+2+len(address))
 			return
 		}
 	}
 }
 
-// placeholder says whether a value is a word to be filled in: CAPITALS_WITH_UNDERSCORES.
-func placeholder(value string) bool {
+// isPlaceholder says whether a value is a word to be filled in: CAPITALS_WITH_UNDERSCORES.
+func isPlaceholder(value string) bool {
 	capitals := 0
 	for i := range len(value) {
 		switch c := value[i]; {
@@ -240,9 +242,9 @@ func placeholder(value string) bool {
 	return capitals >= 6 && strings.IndexByte(value, '_') > 0
 }
 
-func isWord(s string) bool {
+func isTokenName(s string) bool {
 	for i := range len(s) {
-		if bytesAre[s[i]]&letter == 0 && s[i] != '-' && s[i] != ' ' {
+		if byteClasses[s[i]]&letterByte == 0 && s[i] != '-' && s[i] != ' ' {
 			return false
 		}
 	}

@@ -10,48 +10,48 @@ import (
 type finder func(s string, at int) (secrets []span, until int)
 
 var finders = map[string]finder{
-	"private-key":            privateKey,
-	"kubernetes-secret-yaml": kubernetesSecret,
-	"url-password":           urlPassword,
+	"private-key":            findPrivateKey,
+	"kubernetes-secret-yaml": findKubernetesSecret,
+	"url-password":           findURLPassword,
 }
 
-// beginPEM is a line that begins a private key; RFC 4716 has four dashes and blanks.
-var beginPEM = regexp.MustCompile(
+// pemBegin is a line that begins a private key; RFC 4716 has four dashes and blanks.
+var pemBegin = regexp.MustCompile(
 	`^(?i:-----BEGIN[ A-Z0-9_-]{0,60}PRIVATE KEY(?: BLOCK)?-----|---- BEGIN[ A-Z0-9_-]{0,60}PRIVATE KEY ----)`)
 
-// endPEM ends one.
-var endPEM = regexp.MustCompile(
+// pemEnd ends one.
+var pemEnd = regexp.MustCompile(
 	`(?i)-----END[ A-Z0-9_-]{0,60}PRIVATE KEY(?: BLOCK)?-----|---- END[ A-Z0-9_-]{0,60}PRIVATE KEY ----`)
 
-// material is what a key begins with below its first line: headers and base64, in lines that may be
-// escaped or joined.
-var material = regexp.MustCompile(
+// keyMaterial is what a key begins with below its first line: headers and base64, in lines that may
+// be escaped or joined.
+var keyMaterial = regexp.MustCompile(
 	`^(?:[\s>|"'+,]|\\+[nrt"]|[A-Za-z][\w-]*: [^\n\\]*)*([A-Za-z0-9+/=]{16,})`)
 
-// privateKey is the key that begins at at, from its BEGIN line to its END line. Where that is
+// findPrivateKey is the key that begins at at, from its BEGIN line to its END line. Where that is
 // missing, the key was cut off, and nobody can say what still belongs to it: all the rest of s is
 // taken. A BEGIN line that nothing follows is no key, but words about one.
-func privateKey(s string, at int) (secrets []span, until int) {
-	head := beginPEM.FindString(s[at:min(len(s), at+128)])
+func findPrivateKey(s string, at int) (secrets []span, until int) {
+	head := pemBegin.FindString(s[at:min(len(s), at+128)])
 	if head == "" {
 		return nil, at
 	}
 	body := at + len(head)
-	if !material.MatchString(s[body:min(len(s), body+longest)]) {
+	if !keyMaterial.MatchString(s[body:min(len(s), body+maxContext)]) {
 		return nil, body
 	}
 	until = len(s)
-	if end := endPEM.FindStringIndex(s[body:]); end != nil {
+	if end := pemEnd.FindStringIndex(s[body:]); end != nil {
 		until = body + end[1]
 	}
 	return []span{{at, until}}, until
 }
 
-// member is a line of a mapping in YAML.
-var member = regexp.MustCompile(`^([ \t]*)([\w.-]+):[ \t]*(.*?)[ \t\r]*$`)
+// yamlEntry is a line of a mapping in YAML.
+var yamlEntry = regexp.MustCompile(`^([ \t]*)([\w.-]+):[ \t]*(.*?)[ \t\r]*$`)
 
-// kubernetesSecret are the values below data: and stringData: in the YAML document around at.
-func kubernetesSecret(s string, at int) (values []span, until int) {
+// findKubernetesSecret are the values below data: and stringData: in the YAML document around at.
+func findKubernetesSecret(s string, at int) (values []span, until int) {
 	from, to := 0, len(s)
 	if n := strings.LastIndex(s[:at], "\n---"); n >= 0 {
 		from = n + 1
@@ -67,7 +67,7 @@ func kubernetesSecret(s string, at int) (values []span, until int) {
 		}
 		text := s[line:end]
 		indent := len(text) - len(strings.TrimLeft(text, " \t"))
-		m := member.FindStringSubmatchIndex(text)
+		m := yamlEntry.FindStringSubmatchIndex(text)
 		switch {
 		case strings.TrimSpace(text) == "":
 		case inside >= 0 && indent > inside:
@@ -75,9 +75,10 @@ func kubernetesSecret(s string, at int) (values []span, until int) {
 			if m != nil {
 				value = span{line + m[6], line + m[7]}
 			}
-			if v := strings.Trim(value.of(s), `"'`); len(v) > 2 && !strings.HasPrefix(v, "{{") &&
+			if v := strings.Trim(value.substring(s), `"'`); len(v) > 2 && !strings.HasPrefix(v,
+				"{{") &&
 				v != ">-" && v != "|-" {
-				values = append(values, trim(s, value))
+				values = append(values, trimQuotes(s, value))
 			}
 		default:
 			inside = -1
@@ -91,9 +92,9 @@ func kubernetesSecret(s string, at int) (values []span, until int) {
 	return values, to
 }
 
-// urlPassword is the password of the URL whose "://" is at at.
-func urlPassword(s string, at int) (password []span, until int) {
-	if at == 0 || bytesOf[s[at-1]]&(inWord|inValue) == 0 {
+// findURLPassword is the password of the URL whose "://" is at at.
+func findURLPassword(s string, at int) (password []span, until int) {
+	if at == 0 || byteClasses[s[at-1]]&(wordByte|valueByte) == 0 {
 		return nil, at
 	}
 	at += len("://")

@@ -325,14 +325,6 @@ func (l *loader) checkPlugins(c *Config, root *node) {
 	}
 }
 
-func (c *Config) serverNames() []string {
-	names := make([]string, len(c.Servers))
-	for i, s := range c.Servers {
-		names[i] = s.Name
-	}
-	return names
-}
-
 func (l *loader) checkPolicy(p *Policy, n *node) {
 	l.checkOneOf(&p.Mode, n, "policy", "mode", "enforce", "shadow")
 	for key, paths := range map[string][]string{"files": p.Files, "data": p.Data} {

@@ -12,39 +12,59 @@ import (
 
 // Sink is one [[audit.sink]].
 type Sink struct {
-	Name   string   `toml:"name"`
-	Kind   string   `toml:"kind"`
-	Format string   `toml:"format"`
-	Send   []string `toml:"send"`
+	// Name is the name of the sink, unique among the sinks. Its progress is kept under this name
+	// beside the log.
+	Name string `toml:"name"`
+	// Kind is file, stderr, syslog, otlp or webhook.
+	Kind string `toml:"kind"`
+	// Format is jsonl, ocsf, csv or text. Default: text for stderr, jsonl for the other kinds.
+	Format string `toml:"format"`
+	// Send holds what is sent: records, checkpoints, or both. Default: records.
+	Send []string `toml:"send"`
 
-	Path         string `toml:"path"` // absolute; of a file
-	SegmentBytes int    `toml:"segment_bytes"`
-	KeepFiles    int    `toml:"keep_files"` // 0 is all
+	// Path is the absolute path of a file sink.
+	Path string `toml:"path"`
+	// SegmentBytes is the size, in bytes, at which the file of a file sink is renamed and a new
+	// one begun. Default: 64 MiB.
+	SegmentBytes int `toml:"segment_bytes"`
+	// KeepFiles is how many renamed files of a file sink are kept. Default: 0, which keeps all.
+	KeepFiles int `toml:"keep_files"`
 
-	URL        string            `toml:"url"` // of the others, but stderr
-	Facility   string            `toml:"facility"`
-	Protocol   string            `toml:"protocol"`
-	Headers    map[string]Secret `toml:"headers"`
-	SigningKey Secret            `toml:"signing_key"`
-	CA         string            `toml:"ca"`       // absolute, or empty: the system's
-	Cert       string            `toml:"cert"`     // absolute, or empty
-	CertKey    string            `toml:"cert_key"` // absolute, or empty
-	Insecure   bool              `toml:"insecure"`
+	// URL is the address of a syslog, otlp or webhook sink.
+	URL string `toml:"url"`
+	// Facility is the syslog facility. Default: audit.
+	Facility string `toml:"facility"`
+	// Protocol is the protocol of an otlp sink: grpc or http. Default: grpc.
+	Protocol string `toml:"protocol"`
+	// Headers holds headers for every request of an otlp or webhook sink. Default: none.
+	Headers map[string]Secret `toml:"headers"`
+	// SigningKey signs the requests of a webhook sink, as Standard Webhooks defines it: at least
+	// 24 bytes. Default: none.
+	SigningKey Secret `toml:"signing_key"`
+	// CA is the absolute path of a PEM file with the certificates to trust. Default: those that
+	// the system trusts.
+	CA string `toml:"ca"`
+	// Cert is the absolute path of a client certificate; CertKey must be set too. Default: none.
+	Cert string `toml:"cert"`
+	// CertKey is the absolute path of the private key of Cert. Default: none.
+	CertKey string `toml:"cert_key"`
+	// Insecure allows a sink on another machine without TLS. Default: false.
+	Insecure bool `toml:"insecure"`
 }
 
 func (s *Sink) setDefaults() {
 	s.Send, s.SegmentBytes, s.Facility, s.Protocol = []string{"records"}, 64<<20, "audit", "grpc"
 }
 
-// String is the sink's name and nothing that may hold a secret.
+// String returns the name of the sink. The other fields may hold secrets.
 func (s Sink) String() string { return s.Name }
 
-// sinkKind says what a sink of that kind can have.
+// sinkKind holds what a sink of one kind can have.
 type sinkKind struct {
 	formats []string // the first is the default
-	keys    []string // beside name, kind, format and send
-	schemes []string // of its url
-	example string   // of a url
+	keys    []string // besides name, kind, format and send
+	schemes []string // allowed in the url; nil when the kind has no url
+	example string   // an example of a url
 }
 
 var sinkKinds = map[string]sinkKind{
@@ -62,7 +82,7 @@ var sinkKinds = map[string]sinkKind{
 		schemes: []string{"https", "http"}, example: "https://siem.example/hook"},
 }
 
-// sinkKeys are those that not every kind has.
+// sinkKeys holds the keys that not every kind of sink has.
 var sinkKeys = []string{"path", "segment_bytes", "keep_files", "url", "facility", "protocol",
 	"headers", "signing_key", "ca", "cert", "cert_key", "insecure"}
 
@@ -141,7 +161,8 @@ func (l *loader) checkSend(s *Sink, n *node, name string, kind sinkKind) {
 	}
 }
 
-// checkSinkPath sees that no two write to one file: the log would be sent into itself.
+// checkSinkPath checks that no other part of the configuration writes to the same file. A sink that
+// wrote to the log would send the log to itself.
 func (l *loader) checkSinkPath(s *Sink, n *node, name string, files *auditFiles) {
 	at := n.lookup("path")
 	if s.Path == "" {

@@ -138,7 +138,8 @@ type Plugin struct {
 	// May holds what the plugin may do besides passing and denying a message: modify, answer,
 	// hide, rename, label. Default: all five.
 	May []string `toml:"may"`
-	// OnError is what a failure of the plugin does to the message: deny or skip. Default: deny.
+	// OnError is the effect of a failure of the plugin on the message: deny, or skip the plugin.
+	// Default: deny.
 	OnError string `toml:"on_error"`
 	// Timeout is how long the plugin may take for one message. Default: 2s.
 	Timeout time.Duration `toml:"timeout"`
@@ -252,8 +253,8 @@ type Status struct {
 type Audit struct {
 	// File is the absolute path of the audit log. Default: audit/gatekit.jsonl.
 	File string `toml:"file"`
-	// Bodies is what a record holds of the message's body: none, digest, or redacted (the body
-	// without secrets). Default: digest.
+	// Bodies is how much of a message's body a record has: none (its size), digest (also its
+	// SHA-256) or redacted (also the body, as plugins and policies left it). Default: digest.
 	Bodies string `toml:"bodies"`
 	// Durability is where a record must be before its message moves: write (with the operating
 	// system), fsync (on the disk) or async (in a queue of 4 MiB). Default: write.

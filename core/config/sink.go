@@ -98,7 +98,8 @@ func (l *loader) checkSinks(a *Audit, n *node, files *auditFiles) {
 		case s.Name == "" && !l.hasErrorAt(n.lookup("name")):
 			l.errorf(n, "%s has no name", name)
 		case s.Name != "" && !serverName.MatchString(s.Name):
-			l.errorf(n.lookup("name"), `%s.name must begin with a-z and hold only a-z, 0-9 and "-", not %q`, name, n.lookup("name").raw)
+			l.errorf(n.lookup("name"), `%s.name must start with a-z and contain only a-z, 0-9 `+
+				`and "-", not %q`, name, n.lookup("name").raw)
 		case s.Name != "" && names[s.Name]:
 			l.errorf(n.lookup("name"), "there are two sinks named %q", n.lookup("name").raw)
 		}
@@ -106,7 +107,8 @@ func (l *loader) checkSinks(a *Audit, n *node, files *auditFiles) {
 		kind, ok := sinkKinds[s.Kind]
 		if !ok {
 			if !n.has("kind") {
-				l.errorf(n, `%s has no kind: write "file", "stderr", "syslog", "otlp" or "webhook"`,
+				l.errorf(n, `%s has no kind: set it to "file", "stderr", "syslog", "otlp" or `+
+					`"webhook"`,
 					name)
 			}
 			l.checkOneOf(&s.Kind, n, name, "kind", "file", "stderr", "syslog", "otlp", "webhook")
@@ -114,7 +116,8 @@ func (l *loader) checkSinks(a *Audit, n *node, files *auditFiles) {
 		}
 		for _, key := range sinkKeys {
 			if n.has(key) && !slices.Contains(kind.keys, key) {
-				l.errorf(n.lookup(key), "%s.%s is not for a sink of the kind %q", name, key, s.Kind)
+				l.errorf(n.lookup(key), "%s.%s does not apply to a sink of kind %q",
+					name, key, s.Kind)
 			}
 		}
 		if s.Format == "" {
@@ -135,7 +138,7 @@ func (l *loader) checkSinks(a *Audit, n *node, files *auditFiles) {
 		}
 		if at := n.lookup("signing_key"); n.has("signing_key") && len(s.SigningKey) < 24 &&
 			!l.hasErrorAt(at) {
-			l.errorf(at, "%s.signing_key must be at least 24 bytes of randomness", name)
+			l.errorf(at, "%s.signing_key must be at least 24 random bytes", name)
 		}
 		l.checkCertificates(s, n, name)
 	}
@@ -152,12 +155,12 @@ func (l *loader) checkSend(s *Sink, n *node, name string, kind sinkKind) {
 					item.raw)
 			}
 		case what == "checkpoints" && kind.schemes == nil:
-			l.errorf(item, "%s.send: a sink of the kind %q takes records alone; for a file of "+
-				"checkpoints there is audit.anchor", name, s.Kind)
+			l.errorf(item, "%s.send: a sink of kind %q takes only records; to write checkpoints "+
+				"to a file, set audit.anchor", name, s.Kind)
 		}
 	}
 	if len(s.Send) == 0 && !l.hasErrorAt(at) {
-		l.errorf(at, "%s.send is empty: there is nothing to send", name)
+		l.errorf(at, "%s.send is empty: set it to \"records\", \"checkpoints\" or both", name)
 	}
 }
 
@@ -193,18 +196,18 @@ func (l *loader) checkSinkURL(s *Sink, n *node, name string, kind sinkKind) {
 		l.errorf(at, "%s.url must be a URL such as %q (%s), not %q", name, kind.example,
 			strings.Join(kind.schemes, ", "), at.raw)
 	case u.User != nil:
-		l.errorf(at, "%s.url holds credentials, which end in logs; send them with headers = { "+
-			"Authorization = … }", name)
+		l.errorf(at, "%s.url contains credentials, which would be logged; put them in headers = "+
+			"{ Authorization = \"…\" }", name)
 	case u.Fragment != "" || slices.Contains([]string{"tls", "tcp", "udp"}, u.Scheme) &&
 		(u.Path != "" || u.RawQuery != ""):
-		l.errorf(at, "%s.url has more than a host and a port", name)
+		l.errorf(at, "%s.url must hold only a host and a port", name)
 	case slices.Contains([]string{"tls", "tcp", "udp"}, u.Scheme) && u.Port() == "":
-		l.errorf(at, "%s.url has no port; usual are 6514 for tls, 601 for tcp and 514 for udp",
+		l.errorf(at, "%s.url has no port; the usual ports are 6514 (tls), 601 (tcp) and 514 (udp)",
 			name)
 	case slices.Contains([]string{"http", "tcp", "udp"}, u.Scheme) && !isLoopback(u.Hostname()) &&
 		!s.Insecure:
-		l.errorf(at, "%s.url: others on the way can read and change what goes to another "+
-			"machine by %s; use %s, or set insecure = true if the way is safe", name, u.Scheme,
+		l.errorf(at, "%s.url sends to another machine by %s, without encryption; use %s, or set "+
+			"insecure = true if the network is trusted", name, u.Scheme,
 			kind.schemes[0])
 	}
 }
@@ -216,11 +219,12 @@ func (l *loader) checkCertificates(s *Sink, n *node, name string) {
 			continue
 		}
 		*path = l.absPath(*path)
-		if _, err := os.Stat(*path); errors.Is(err, fs.ErrNotExist) && !l.hasErrorAt(n.lookup(key)) {
-			l.errorf(n.lookup(key), "%s.%s: there is no file %q", name, key, n.lookup(key).raw)
+		if _, err := os.Stat(*path); errors.Is(err, fs.ErrNotExist) &&
+			!l.hasErrorAt(n.lookup(key)) {
+			l.errorf(n.lookup(key), "%s.%s: file %q does not exist", name, key, n.lookup(key).raw)
 		}
 	}
 	if (s.Cert == "") != (s.CertKey == "") {
-		l.errorf(n, "%s has one of cert and cert_key: a certificate needs both", name)
+		l.errorf(n, "%s has only one of cert and cert_key: set both or neither", name)
 	}
 }

@@ -82,7 +82,7 @@ func (g *gate) admin(c *config.Config) (*transport.Admin, error) {
 // watched says where the telemetry finds what is there now.
 func (g *gate) watched() telemetry.Sources {
 	return telemetry.Sources{
-		Sessions:       g.proxy.Sessions,
+		Sessions:       g.proxy.SessionCount,
 		ParkedCalls:    g.front.Parked,
 		PendingRecords: g.audit.Pending,
 		Servers: func() []telemetry.ServerState {

@@ -215,20 +215,21 @@ func (j *judges) stages() []pipeline.StageConfig {
 // options are the proxy's for a configuration. Servers that are configured as before stay the ones
 // they are.
 func (g *gate) options(c *config.Config, j *judges) (proxy.Options, map[string]*server, error) {
-	p := pipeline.New(g.record, pipeline.Options{Reasons: c.Deny.Reasons,
-		ToolCallsResult: c.Deny.ToolCalls == "result", Names: &g.names, Workers: g.workers},
+	p := pipeline.New(g.record, pipeline.Options{IncludeReasons: c.Deny.Reasons,
+		DenyToolCallsAsResult: c.Deny.ToolCalls == "result", RecordableNames: &g.names,
+		Workers: g.workers},
 		append(slices.Clone(g.stages), j.stages()...)...)
 	servers := map[string]*server{}
 	o := proxy.Options{
 		Pipeline: p,
-		Names:    proxy.Names{Prefix: c.Names.Prefix, Resources: c.Names.Resources},
+		Naming:   proxy.Naming{Prefix: c.Names.Prefix, Resources: c.Names.Resources},
 		Limits: proxy.Limits{
-			InFlight:  c.Limits.InFlight,
-			ListPages: c.Limits.ListPages,
-			ListItems: c.Limits.ListItems,
-			PageItems: c.Limits.PageItems,
-			Listens:   c.Limits.Listens,
-			Rounds:    c.Limits.Rounds,
+			InFlight:      c.Limits.InFlight,
+			ListPages:     c.Limits.ListPages,
+			ListItems:     c.Limits.ListItems,
+			PageItems:     c.Limits.PageItems,
+			Subscriptions: c.Limits.Listens,
+			InputRounds:   c.Limits.Rounds,
 		},
 		Version:  version(),
 		StateKey: []byte(c.Listen.StateKey),

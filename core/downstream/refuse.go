@@ -46,7 +46,7 @@ func (f *Front) answer(ctx context.Context, p peer, r *refusal, m *mcp.Message) 
 func (f *Front) unread(ctx context.Context, p peer, err error) pipeline.Passed {
 	code, id := mcp.CodeParseError, mcp.ID("")
 	if bad := (*mcp.ParseError)(nil); errors.As(err, &bad) {
-		code, id = bad.Code, bad.ID
+		code, id = bad.Code, bad.RequestID
 	}
 	return f.own(ctx, p, mcp.NewError(id, code, err.Error(), nil), nil)
 }
@@ -80,7 +80,8 @@ func Refuse(ctx context.Context, p Pipe, reason error) error {
 		if err != nil || m.Kind != mcp.Request {
 			continue
 		}
-		no := mcp.NewError(m.ID(), mcp.CodeInternal, "gatekit could not start: "+reason.Error(),
+		no := mcp.NewError(m.ID(), mcp.CodeInternalError,
+			"gatekit could not start: "+reason.Error(),
 			nil)
 		if err := p.Write(ctx, no.Append(nil)); err != nil {
 			return err

@@ -81,7 +81,7 @@ func TestASignedBundleInAFile(t *testing.T) {
 					}
 				}
 				harness.ReplaceFile(t, file, denying(t, "two", "echo", key))
-				g.WaitForLog("configuration is in force", 1)
+				g.WaitForLog("configuration reloaded", 1)
 				if !passes(t, c, "box__log") || passes(t, c, "box__echo") {
 					t.Error("the second bundle is not in force")
 				}
@@ -224,7 +224,7 @@ func TestBundlesOfAServerAreSwappedWithoutLosingACall(t *testing.T) {
 		}
 	}
 	c.has(both("three"))
-	g.WaitForLog("the changed bundles are in force", 1)
+	g.WaitForLog("policy bundles updated", 1)
 	if passes(t, client, "box__self") {
 		t.Error("the changed bundle is not in force")
 	}

@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"gatekit/core/config"
+	"gatekit/core/conn"
 	"gatekit/core/mcp"
 	"gatekit/core/upstream"
 	"gatekit/transport"
@@ -75,7 +76,7 @@ func dialer(s config.Server, limits config.Limits, log *slog.Logger) (upstream.D
 			Name: s.Name, Path: s.Command, Args: s.Args, Dir: s.Cwd, Env: revealed(s.Env),
 			MaxMessage: limits.MessageBytes, Log: log,
 		}
-		return upstream.Dial{Pipe: func(ctx context.Context) (upstream.Pipe, error) {
+		return upstream.Dial{Pipe: func(ctx context.Context) (conn.PipeCloser, error) {
 			child, err := transport.Spawn(ctx, command)
 			if err != nil {
 				return nil, err // not a nil *Child in an interface
@@ -88,7 +89,7 @@ func dialer(s config.Server, limits config.Limits, log *slog.Logger) (upstream.D
 	if err != nil {
 		return upstream.Dial{}, err
 	}
-	return upstream.Dial{HTTP: remote, SSE: func(ctx context.Context) (upstream.Pipe, error) {
+	return upstream.Dial{HTTP: remote, SSE: func(ctx context.Context) (conn.PipeCloser, error) {
 		pipe, err := remote.SSE(ctx)
 		if err != nil {
 			return nil, err

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"gatekit/core/conn"
 	"gatekit/core/downstream"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
@@ -186,7 +187,7 @@ func (l *line) Read(ctx context.Context) ([]byte, error) {
 			return nil, io.EOF
 		}
 		if b == nil {
-			return nil, fmt.Errorf("%w: 99 bytes", downstream.ErrTooLong)
+			return nil, &conn.TooLargeError{Size: 99, Limit: 50}
 		}
 		return b, nil
 	case <-ctx.Done():
@@ -276,7 +277,7 @@ type exchange struct {
 	status int
 	header http.Header
 	body   string
-	events []downstream.Event
+	events []conn.Event
 	opened bool
 	closed bool
 	broken bool // writes fail
@@ -306,7 +307,7 @@ func (x *exchange) Stream(header http.Header) (downstream.Stream, error) {
 	return x, nil
 }
 
-func (x *exchange) Send(e downstream.Event) error {
+func (x *exchange) Send(e conn.Event) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.broken {

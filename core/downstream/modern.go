@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"gatekit/core/conn"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 	"gatekit/core/proxy"
@@ -194,7 +195,7 @@ func (r *modernReply) opened() error {
 
 func (r *modernReply) send(p pipeline.Passed) error {
 	m := p.Message()
-	return r.stream.Send(Event{Data: m.Append(make([]byte, 0, m.Size()))})
+	return r.stream.Send(conn.Event{Data: m.Append(make([]byte, 0, m.Size()))})
 }
 
 // finish writes the answer. After it nothing is written any more.

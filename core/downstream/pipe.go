@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"gatekit/core/conn"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 )
@@ -37,7 +38,7 @@ type pipe struct {
 }
 
 // pipeOut writes to the pipe.
-type pipeOut struct{ Pipe }
+type pipeOut struct{ conn.Pipe }
 
 func (o pipeOut) send(ctx context.Context, p pipeline.Passed) error {
 	m := p.Message()
@@ -54,7 +55,7 @@ const lastWords = 5 * time.Second
 
 // ServePipe serves one connection until the client is gone or ctx ends, and returns when all that
 // was started for it has ended. The error is nil when the client left in the ordinary way.
-func (f *Front) ServePipe(ctx context.Context, p Pipe, principal string) error {
+func (f *Front) ServePipe(ctx context.Context, p conn.Pipe, principal string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	c := &pipe{peer: peer{newName("pipe"), principal}, front: f, out: pipeOut{p},
@@ -83,7 +84,7 @@ func (c *pipe) read(ctx context.Context) error {
 	for {
 		b, err := c.out.Read(ctx)
 		switch {
-		case errors.Is(err, ErrTooLong):
+		case errors.As(err, new(*conn.TooLargeError)):
 			err = c.out.send(ctx, c.front.unread(ctx, c.peer, err))
 		case errors.Is(err, io.EOF):
 			return nil

@@ -97,7 +97,7 @@ func TestALineThatIsTooLongIsAnsweredAndTheNextOneIsServed(t *testing.T) {
 		l := w.pipe(t)
 		l.in <- nil
 		contains(t, "answer", <-l.out,
-			`"id":null,"error":{"code":-32700,"message":"the message is too long: 99 bytes"`)
+			`"id":null,"error":{"code":-32700,"message":"message of 99 bytes is over the limit of 50"`)
 		contains(t, "the next one", l.ask(`{"jsonrpc":"2.0","id":2,"method":"ping"}`),
 			`"id":2,"result":{}`)
 		l.leave(t)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 
+	"gatekit/core/conn"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 )
@@ -65,13 +66,13 @@ func status(answer *mcp.Message) int {
 
 // Refuse answers each request on p with the reason why Gatekit could not start, until the client is
 // gone: so its user sees why. There is no pipeline and no record then, and nothing is passed on.
-func Refuse(ctx context.Context, p Pipe, reason error) error {
+func Refuse(ctx context.Context, p conn.Pipe, reason error) error {
 	for {
 		b, err := p.Read(ctx)
 		switch {
 		case errors.Is(err, io.EOF):
 			return nil
-		case errors.Is(err, ErrTooLong):
+		case errors.As(err, new(*conn.TooLargeError)):
 			continue
 		case err != nil:
 			return err

@@ -5,6 +5,7 @@ import (
 	"context"
 	"testing"
 
+	"gatekit/core/conn"
 	"gatekit/core/mcp"
 	"gatekit/core/proxy"
 	"gatekit/core/upstream"
@@ -41,7 +42,7 @@ func (p *echoPipe) Close() error { close(p.gone); return nil }
 
 func BenchmarkCallOverAPipe(b *testing.B) {
 	u := upstream.New(upstream.Options{Name: "x", Era: "legacy",
-		Dial: upstream.Dial{Pipe: func(context.Context) (upstream.Pipe, error) {
+		Dial: upstream.Dial{Pipe: func(context.Context) (conn.PipeCloser, error) {
 			return &echoPipe{make(chan []byte, 100), make(chan struct{})}, nil
 		}}})
 	defer u.Close()

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"gatekit/core/conn"
 	"gatekit/core/mcp"
 	"gatekit/core/proxy"
 )
@@ -404,7 +405,7 @@ func unavailable(server, reason string, err error) error {
 
 // illegible is the error of a call whose answer came and was none.
 func illegible(server string, err error) error {
-	if large := (*TooLarge)(nil); errors.As(err, &large) {
+	if large := (*conn.TooLargeError)(nil); errors.As(err, &large) {
 		return unavailable(server, fmt.Sprintf("its answer of %d bytes is too large", large.Size),
 			err)
 	}

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"unicode/utf8"
 
+	"gatekit/core/conn"
 	"gatekit/core/mcp"
 	"gatekit/core/proxy"
 	"gatekit/core/upstream"
@@ -153,7 +154,7 @@ func TestAnswersOfAModernURL(t *testing.T) {
 	t.Run("a stream that breaks is lost", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s, w, end := openSite(t, func(r request) *upstream.Answer {
-				e := newEvents(upstream.Event{ID: "7"})
+				e := newEvents(conn.Event{ID: "7"})
 				e.end()
 				return stream(e)
 			})

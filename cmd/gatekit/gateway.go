@@ -171,7 +171,7 @@ func (g *gateway) openSessions(context.Context) error {
 			ResumeBytes:    limits.ResumeBytes,
 			Rounds:         limits.Rounds,
 			Parked:         limits.Parked,
-			ParkedOfOne:    limits.ParkedOfOne,
+			ParkedOfOne:    limits.ParkedPerPrincipal,
 			ParkedFor:      limits.ParkedFor,
 		},
 		Log: g.log,

@@ -71,7 +71,8 @@ func nodding(n int, together bool) (specs []plugins.Spec) {
 func pass(b *testing.B, p *pipeline.Pipeline, at, size int) {
 	m := mcp.NewRequest("1", "tools/call", []byte(`{"name":"x","arguments":{"text":"`+
 		strings.Repeat("all is well ", size/12+1)[:size]+`"}}`))
-	m.To, m.Server, m.Name, m.Session, m.Exchange = mcp.ToServer, "a", "x", "session", "exchange"
+	m.Direction, m.Server, m.Name, m.Session, m.Exchange = mcp.ToServer, "a", "x", "session",
+		"exchange"
 	if _, err := p.Pass(b.Context(), m); err != nil {
 		b.Fatal(err)
 	}

@@ -204,7 +204,7 @@ func (s *Set) Stages(specs []Spec) []pipeline.StageConfig {
 	for i, stage := range s.stages {
 		spec := specs[i]
 		named[i] = pipeline.StageConfig{Name: spec.Name, Stage: stage, Wants: stage.wants,
-			Renames: stage.renames, Timeout: spec.Timeout, Skip: spec.Skip}
+			Renames: stage.renames, Timeout: spec.Timeout, SkipOnError: spec.Skip}
 		if spec.Use != "" {
 			named[i].Group = group{stage.process, stage.see}
 		}

@@ -177,7 +177,7 @@ var kinds = map[string]func(word string) *mcp.Message{
 func body(word string) []byte { return []byte(`{"name":"x","do":"` + word + `"}`) }
 
 func sent(m *mcp.Message, to mcp.Direction) *mcp.Message {
-	m.To, m.Server, m.Session, m.Principal, m.Name = to, "a", "s1", "ann", "x"
+	m.Direction, m.Server, m.Session, m.Principal, m.Name = to, "a", "s1", "ann", "x"
 	return m
 }
 
@@ -190,9 +190,9 @@ func (w *world) pass(m *mcp.Message) (*mcp.Message, error) {
 	return p.Message(), err
 }
 
-func denied(t *testing.T, err error) *pipeline.Denied {
+func denied(t *testing.T, err error) *pipeline.DeniedError {
 	t.Helper()
-	var d *pipeline.Denied
+	var d *pipeline.DeniedError
 	if !errors.As(err, &d) {
 		t.Fatalf("it passed (%v), want a denial", err)
 	}

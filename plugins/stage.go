@@ -38,7 +38,7 @@ func (s *Stage) accept(r *pb.ConfigureResponse) error {
 	if !g.Rename && len(s.renames.Tools)+len(s.renames.Prompts) > 0 {
 		return errors.New(`it renames tools or prompts, and is not granted "rename"`)
 	}
-	return s.renames.Check()
+	return s.renames.Validate()
 }
 
 // Inspect implements pipeline.Stage.
@@ -103,7 +103,7 @@ func narrowed(w pipeline.Wants, servers []string) pipeline.Wants {
 	}
 	var both []string
 	for _, s := range servers {
-		if w.WantsServer(s) {
+		if w.IncludesServer(s) {
 			both = append(both, s)
 		}
 	}

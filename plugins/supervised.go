@@ -213,7 +213,7 @@ type group struct {
 	see     proto.Visibility
 }
 
-// InspectAll implements pipeline.Group.
+// InspectAll implements pipeline.StageGroup.
 func (g group) InspectAll(ctx context.Context, m *mcp.Message,
 	stages []pipeline.Stage) ([]pipeline.Verdict, []error, error) {
 	its := make([]*Stage, len(stages))

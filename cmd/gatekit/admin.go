@@ -66,7 +66,7 @@ func (g *gateway) listenAdmin(c *config.Config) (*transport.AdminServer, error) 
 // telemetrySources returns functions that measure the gateway.
 func (g *gateway) telemetrySources() telemetry.Sources {
 	return telemetry.Sources{
-		Sessions:       g.proxy.Sessions,
+		Sessions:       g.proxy.SessionCount,
 		ParkedCalls:    g.endpoint.Parked,
 		PendingRecords: g.recording.audit.Pending,
 		Servers: func() []telemetry.ServerState {

@@ -22,7 +22,7 @@ import (
 type refuser struct{ to mcp.Direction }
 
 func (r refuser) Inspect(_ context.Context, m *mcp.Message) (pipeline.Verdict, error) {
-	if m.To == r.to {
+	if m.Direction == r.to {
 		return pipeline.Verdict{Action: pipeline.Deny, Reason: "no"}, nil
 	}
 	return pipeline.Verdict{Action: pipeline.Allow}, nil

@@ -48,7 +48,7 @@ func (s *server) stop() error { return s.Close() }
 func (s *server) sameAs(other *server) bool {
 	a, b := s.config, other.config
 	for _, c := range []*config.Server{&a, &b} {
-		c.At, c.Timeout, c.MaxTimeout, c.Methods = config.Place{}, 0, 0, nil
+		c.Position, c.Timeout, c.MaxTimeout, c.Methods = config.Position{}, 0, 0, nil
 	}
 	return reflect.DeepEqual(a, b)
 }

@@ -30,7 +30,8 @@ func (j *journal) Record(_ context.Context, o pipeline.Outcome) (uint64, error) 
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	m := o.Before
-	j.rows = append(j.rows, strings.TrimSpace(fmt.Sprintf("%s %s %s %s %s", o.Action, m.To, m.Kind,
+	j.rows = append(j.rows, strings.TrimSpace(fmt.Sprintf("%s %s %s %s %s", o.Action, m.Direction,
+		m.Kind,
 		m.Method, o.Reason)))
 	return uint64(len(j.rows)), nil
 }
@@ -146,7 +147,7 @@ func newWorld(t *testing.T, s *server, limits downstream.Limits) *world {
 	w.proxy, err = proxy.New(proxy.Options{
 		Pipeline: pipeline.New(w.record, pipeline.Options{}),
 		Servers:  []proxy.ServerConfig{{Name: "s", Upstream: s}},
-		Names:    proxy.Names{Prefix: "never"},
+		Naming:   proxy.Naming{Prefix: "never"},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -289,8 +289,9 @@ func (c *legacyClient) Notify(ctx context.Context, p pipeline.Passed) error {
 	return c.out.send(ctx, p)
 }
 
-// Ask puts reverse requests to the client, all at once.
-func (c *legacyClient) Ask(ctx context.Context, ps []pipeline.Passed) ([]*mcp.Message, error) {
+// SendRequests puts reverse requests to the client, all at once.
+func (c *legacyClient) SendRequests(ctx context.Context,
+	ps []pipeline.Passed) ([]*mcp.Message, error) {
 	limit := c.endpoint.limits.ReverseTimeout
 	ctx, cancel := context.WithTimeoutCause(ctx, limit,
 		fmt.Errorf("the client did not answer within %v", limit))

@@ -44,7 +44,7 @@ func (s *modern) close() {
 func (s *modern) admitNotice(m *mcp.Message) func(context.Context) {
 	s.stamp(m)
 	return func(ctx context.Context) {
-		if _, known := mcp.Lookup(m.Method); known && m.Method != "notifications/cancelled" {
+		if _, known := mcp.LookupMethod(m.Method); known && m.Method != "notifications/cancelled" {
 			s.endpoint.drop(ctx, s.peer, m, "the client's revision has no such notification")
 			return
 		}
@@ -71,8 +71,8 @@ func checkModern(m *mcp.Message, header http.Header) *refusal {
 
 // checkServed is what comes next.
 func checkServed(m *mcp.Message) *refusal {
-	if !m.TextEquals(mcp.PointerVersion, mcp.Rev20260728) {
-		want, _ := m.Text(mcp.PointerVersion)
+	if !m.TextEquals(mcp.PointerProtocolVersion, mcp.Rev20260728) {
+		want, _ := m.Text(mcp.PointerProtocolVersion)
 		return refuseVersion(mcp.CodeUnsupportedVersion, mcp.Revisions(), want)
 	}
 	return checkMethod(m, mcp.Rev20260728)
@@ -83,8 +83,8 @@ type rounds struct{}
 
 func (rounds) TakesInputRequests() bool { return true }
 
-func (rounds) Ask(context.Context, []pipeline.Passed) ([]*mcp.Message, error) {
-	return nil, proxy.ErrNoCall
+func (rounds) SendRequests(context.Context, []pipeline.Passed) ([]*mcp.Message, error) {
+	return nil, proxy.ErrOutsideCall
 }
 
 // nowhere is the feed of modern requests: what belongs to no request has no place in their
@@ -232,8 +232,8 @@ func (r *modernReply) restore(p pipeline.Passed) (pipeline.Passed, error) {
 	if !r.listen {
 		return p, nil
 	}
-	if _, ok := p.Message().Get(mcp.PointerSubscription); !ok {
+	if _, ok := p.Message().Get(mcp.PointerSubscriptionID); !ok {
 		return p, nil
 	}
-	return p.Edit(mcp.Set(mcp.PointerSubscription, []byte(r.id)))
+	return p.Edit(mcp.Set(mcp.PointerSubscriptionID, []byte(r.id)))
 }

@@ -92,7 +92,7 @@ func (s *modern) begin(m *mcp.Message, client proxy.Client) (call Call, id mcp.I
 	}
 	if token, ok := m.Text("/requestState"); ok {
 		var t ticket
-		if s.endpoint.proxy.OpenCall(m, token, &t) {
+		if s.endpoint.proxy.OpenCallState(m, token, &t) {
 			return s.resume(m, t, client)
 		}
 	}
@@ -153,7 +153,7 @@ func (c *resumedCall) Run(ctx context.Context) pipeline.Passed {
 	if err := f.proxy.Pipeline().RecordEvent(ctx, c.request,
 		"resume", "it brings answers to a call that waits for them", nil); err != nil {
 		c.Discard()
-		return f.answer(ctx, c.peer, refuse(mcp.CodeInternal,
+		return f.answer(ctx, c.peer, refuse(mcp.CodeInternalError,
 			"the request could not be recorded"), c.request)
 	}
 	c.take(c.request)
@@ -236,8 +236,8 @@ func (c *parked) IsWaiting() bool {
 	return c.carrier != nil
 }
 
-// Ask implements proxy.Client.
-func (c *parked) Ask(ctx context.Context, ps []pipeline.Passed) ([]*mcp.Message, error) {
+// SendRequests implements proxy.Client.
+func (c *parked) SendRequests(ctx context.Context, ps []pipeline.Passed) ([]*mcp.Message, error) {
 	qs := make([]*asked, len(ps))
 	c.mu.Lock()
 	for i, p := range ps {
@@ -315,9 +315,9 @@ func abandoned(m *mcp.Message) *mcp.Message {
 	case "elicitation/create":
 		return mcp.NewResponse(m.ID(), []byte(`{"action":"cancel"}`))
 	case "sampling/createMessage":
-		return mcp.NewError(m.ID(), mcp.CodeRejected, "User rejected sampling request", nil)
+		return mcp.NewError(m.ID(), mcp.CodeSamplingRejected, "User rejected sampling request", nil)
 	}
-	return mcp.NewError(m.ID(), mcp.CodeInternal, "the client did not answer in time", nil)
+	return mcp.NewError(m.ID(), mcp.CodeInternalError, "the client did not answer in time", nil)
 }
 
 // park makes the result that asks the client, and keeps the call until it comes back. asks is false
@@ -337,14 +337,15 @@ func (c *parked) park(ctx context.Context) (answer pipeline.Passed, asks bool) {
 		}
 		c.cancel()
 		c.end()
-		return f.answer(ctx, c.peer, refuse(mcp.CodeInternal, "the server asks for input, and %s",
+		return f.answer(ctx, c.peer, refuse(mcp.CodeInternalError,
+			"the server asks for input, and %s",
 			why), c.m), true
 	}
 	if c.round++; c.round > f.limits.Rounds {
 		return fail("has done so too many times")
 	}
 	t := ticket{c.name, c.round}
-	state, err := f.proxy.SealCall(c.m, t)
+	state, err := f.proxy.SealCallState(c.m, t)
 	if err != nil {
 		return fail("the call cannot be kept")
 	}
@@ -394,7 +395,7 @@ func (c *parked) take(m *mcp.Message) {
 	for _, q := range c.asked {
 		asked := q.p.Message()
 		raw, _ := m.Get("/inputResponses/" + q.key)
-		answer, err := mcp.EmbeddedResponse(asked.ID(), raw)
+		answer, err := mcp.ParseEmbeddedResponse(asked.ID(), raw)
 		if err != nil || !mcp.IsAnswerTo(answer, asked.Method) {
 			open = append(open, q)
 			continue

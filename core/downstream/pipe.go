@@ -151,7 +151,7 @@ func (c *pipe) take(ctx context.Context, b []byte) error {
 	return nil
 }
 
-var tooMany = refuse(mcp.CodeInternal,
+var tooMany = refuse(mcp.CodeInternalError,
 	"too many requests in flight: wait for an answer, then try again")
 
 // admit enters a request and returns its call, nil when there are too many. leave must be called

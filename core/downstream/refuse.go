@@ -47,7 +47,7 @@ func (f *Endpoint) answer(ctx context.Context, p peer, r *refusal, m *mcp.Messag
 func (f *Endpoint) unread(ctx context.Context, p peer, err error) pipeline.Passed {
 	code, id := mcp.CodeParseError, mcp.ID("")
 	if bad := (*mcp.ParseError)(nil); errors.As(err, &bad) {
-		code, id = bad.Code, bad.ID
+		code, id = bad.Code, bad.RequestID
 	}
 	return f.own(ctx, p, mcp.NewError(id, code, err.Error(), nil), nil)
 }
@@ -81,7 +81,8 @@ func RefuseAll(ctx context.Context, p conn.Pipe, reason error) error {
 		if err != nil || m.Kind != mcp.Request {
 			continue
 		}
-		no := mcp.NewError(m.ID(), mcp.CodeInternal, "gatekit could not start: "+reason.Error(),
+		no := mcp.NewError(m.ID(), mcp.CodeInternalError,
+			"gatekit could not start: "+reason.Error(),
 			nil)
 		if err := p.Write(ctx, no.Append(nil)); err != nil {
 			return err

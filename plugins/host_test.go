@@ -185,7 +185,7 @@ func body(instruction string) []byte { return []byte(`{"name":"x","do":"` + inst
 
 // addressed returns m with the fields that the transport sets.
 func addressed(m *mcp.Message, to mcp.Direction) *mcp.Message {
-	m.To, m.Server, m.Session, m.Principal, m.Name = to, "a", "s1", "ann", "x"
+	m.Direction, m.Server, m.Session, m.Principal, m.Name = to, "a", "s1", "ann", "x"
 	return m
 }
 
@@ -199,9 +199,9 @@ func (h *testHost) pass(m *mcp.Message) (*mcp.Message, error) {
 }
 
 // requireDenied returns the denial in err, and fails the test if there is none.
-func requireDenied(t *testing.T, err error) *pipeline.Denied {
+func requireDenied(t *testing.T, err error) *pipeline.DeniedError {
 	t.Helper()
-	var d *pipeline.Denied
+	var d *pipeline.DeniedError
 	if !errors.As(err, &d) {
 		t.Fatalf("got the error %v, want a denial", err)
 	}

@@ -62,7 +62,7 @@ func scripted(name string) sdk.Plugin {
 		},
 		SelfTest: func([]byte) *sdk.SelfTest {
 			m := mcp.NewRequest("0", "tools/call", []byte(`{"name":"x","do":"deny"}`))
-			m.To, m.Server, m.Name = mcp.ToServer, "a", "x"
+			m.Direction, m.Server, m.Name = mcp.ToServer, "a", "x"
 			return &sdk.SelfTest{Description: "the instruction to deny", Message: m,
 				Action: pipeline.Deny}
 		},
@@ -112,7 +112,7 @@ func (s scriptedStage) Inspect(ctx context.Context, m *mcp.Message) (sdk.Verdict
 		if m.Request != nil {
 			request = string(m.Request.Body())
 		}
-		return sdk.Deny(fmt.Sprintf("%v %v %s|%s|%s|%s|%s|%s", m.Kind, m.To, m.Session, m.Principal,
+		return sdk.Deny(fmt.Sprintf("%v %v %s|%s|%s|%s|%s|%s", m.Kind, m.Direction, m.Session, m.Principal,
 			m.Method, m.Server, m.Name, request)), nil
 	case "answer":
 		return sdk.Verdict{Action: pipeline.Answer, Answer: []byte(`{"told":true}`)}, nil

@@ -46,7 +46,7 @@ func (s *Stage) accept(r *pb.ConfigureResponse) error {
 	if !g.Rename && len(s.renames.Tools)+len(s.renames.Prompts) > 0 {
 		return errors.New(`the plugin renames tools or prompts, but "may" does not have "rename"`)
 	}
-	return s.renames.Check()
+	return s.renames.Validate()
 }
 
 // Inspect implements pipeline.Stage.
@@ -125,7 +125,7 @@ func limitServers(w pipeline.Wants, servers []string) pipeline.Wants {
 	}
 	var both []string
 	for _, s := range servers {
-		if w.WantsServer(s) {
+		if w.IncludesServer(s) {
 			both = append(both, s)
 		}
 	}

@@ -32,9 +32,9 @@ type Key struct {
 	Scope     string // that a signature has to name
 }
 
-// Verification is keys for OPA's own readers; nil when there are none. A single key is the one,
+// VerificationConfig is keys for OPA's own readers; nil when there are none. A single key is the one,
 // whatever a signature calls it.
-func Verification(known map[string]Key) *bundle.VerificationConfig {
+func VerificationConfig(known map[string]Key) *bundle.VerificationConfig {
 	if len(known) == 0 {
 		return nil
 	}
@@ -81,7 +81,7 @@ func ReadBundle(name string, raw []byte, keys map[string]Key) (*Bundle, error) {
 	}
 	b, err := bundle.NewReader(bytes.NewReader(raw)).WithRegoVersion(
 		ast.RegoV1).WithCapabilities(Capabilities()).WithProcessAnnotations(true).
-		WithSizeLimitBytes(maxUnpacked).WithBundleVerificationConfig(Verification(keys)).Read()
+		WithSizeLimitBytes(maxUnpacked).WithBundleVerificationConfig(VerificationConfig(keys)).Read()
 	switch {
 	case err != nil:
 		return fail(located(err))

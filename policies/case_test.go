@@ -105,9 +105,9 @@ deny contains "three" if {
 			t.Errorf("%s is at line %d, want %d", what, lines[what], line)
 		}
 	}
-	if len(lines) != 5 || len(e.Idle) != 1 || e.Idle[0].Line != 10 ||
-		!strings.HasSuffix(e.Idle[0].Value, `t.rego:12: input.name == "z"`) {
-		t.Errorf("effects %v, idle %+v", lines, e.Idle)
+	if len(lines) != 5 || len(e.NotMatched) != 1 || e.NotMatched[0].Line != 10 ||
+		!strings.HasSuffix(e.NotMatched[0].Value, `t.rego:12: input.name == "z"`) {
+		t.Errorf("effects %v, idle %+v", lines, e.NotMatched)
 	}
 	for _, f := range e.Effects {
 		if f.Effect == "set" && (len(f.Reads) != 2 ||

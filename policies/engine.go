@@ -29,7 +29,7 @@ type Stage struct {
 	of     *interest
 	files  []string
 	shadow bool
-	memory *Memory
+	memory *SessionStore
 	now    func() time.Time
 
 	digest  string

@@ -100,10 +100,10 @@ hide contains item.uriTemplate if {
 	for _, seen := range []bool{false, true} {
 		for _, who := range []string{"ann", "bob"} {
 			t.Run(fmt.Sprintf("%s, who has listed: %v", who, seen), func(t *testing.T) {
-				memory := &policies.Memory{}
+				memory := &policies.SessionStore{}
 				// tasks of a time when nothing was hidden
 				before, err := policies.Load(policies.Options{Rules: []string{"limits/rate"},
-					Memory: memory})
+					Sessions: memory})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -115,7 +115,7 @@ hide contains item.uriTemplate if {
 					`{"task":{"taskId":"t3"}}`)))
 				s, err := policies.Load(policies.Options{Files: []string{folder(t,
 					map[string]string{"mine.rego": "package gatekit.mine\n" + rego})},
-					Memory: memory})
+					Sessions: memory})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -231,9 +231,9 @@ func TestAHiddenCallDoesNotCount(t *testing.T) {
 // What the library's rules hide is out of reach in the ways, too, that they say nothing of
 // themselves.
 func TestWhatTheLibraryHidesCannotBeUsed(t *testing.T) {
-	memory := &policies.Memory{}
+	memory := &policies.SessionStore{}
 	load := func(o policies.Options) *policies.Stage {
-		o.Memory = memory
+		o.Sessions = memory
 		s, err := policies.Load(o)
 		if err != nil {
 			t.Fatal(err)

@@ -81,7 +81,7 @@ func TestWhatIsLeftOutCannotMatter(t *testing.T) {
 		"guards":      {Files: []string{dir}},
 		"the library": {Rules: library.Names()},
 		"the default": {Rules: []string{"elicitation/gate", "roots/traversal", "sampling/gate"},
-			Config: library.Default()},
+			Config: library.DefaultRules()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

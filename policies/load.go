@@ -37,8 +37,8 @@ type Options struct {
 	Keys    map[string]Key
 	Bundles []*Bundle // more of them than Files names, that were read before
 
-	Memory *Memory          // nil is a new one
-	Now    func() time.Time // nil is the clock
+	Sessions *SessionStore    // nil is a new one
+	Now      func() time.Time // nil is the clock
 }
 
 //go:embed input.schema.json
@@ -55,7 +55,7 @@ func Capabilities() *ast.Capabilities {
 	c.Builtins = slices.DeleteFunc(c.Builtins, func(b *ast.Builtin) bool {
 		return slices.Contains(forbidden, b.Name)
 	})
-	for _, f := range Functions() {
+	for _, f := range Builtins() {
 		c.Builtins = append(c.Builtins, f.Decl)
 	}
 	c.AllowNet = []string{}
@@ -120,7 +120,7 @@ func (s *sources) rule(name string, settings map[string]any) error {
 		return fmt.Errorf("there is no rule %q in the library; `gatekit policy list` shows "+
 			"those that there are", name)
 	}
-	if err := library.Check(name, settings); err != nil {
+	if err := library.CheckSettings(name, settings); err != nil {
 		return wrong(name, err)
 	}
 	return s.module("library/"+name+"/rule.rego", b)
@@ -291,9 +291,9 @@ func compile(modules map[string]*ast.Module) (*ast.Compiler, error) {
 	return c, nil
 }
 
-// Parse says what is wrong with single files and settings, where they cannot be compiled: bundles
+// Check says what is wrong with single files and settings, where they cannot be compiled: bundles
 // that they need are not here.
-func Parse(o Options) error {
+func Check(o Options) error {
 	_, err := read(o, false)
 	return err
 }
@@ -317,7 +317,7 @@ func Load(o Options) (*Stage, error) {
 	if err != nil {
 		return nil, err
 	}
-	stage := &Stage{reads: readsOf(c.Modules), graph: c.Graph, shadow: o.Shadow, memory: o.Memory,
+	stage := &Stage{reads: readsOf(c.Modules), graph: c.Graph, shadow: o.Shadow, memory: o.Sessions,
 		now: o.Now, digest: digest, bundles: s.bundles}
 	for _, file := range slices.Sorted(maps.Keys(s.modules)) {
 		if !strings.HasPrefix(file, "library/") {
@@ -325,7 +325,7 @@ func Load(o Options) (*Stage, error) {
 		}
 	}
 	if stage.memory == nil {
-		stage.memory = &Memory{}
+		stage.memory = &SessionStore{}
 	}
 	if stage.now == nil {
 		stage.now = time.Now
@@ -361,7 +361,7 @@ func prepare(of set, rules []rule, c *ast.Compiler, data storage.Store) (questio
 	}
 	options := []func(*rego.Rego){rego.Query("x := [" + strings.Join(refs, ",") + "]"),
 		rego.Compiler(c), rego.Store(data), rego.StrictBuiltinErrors(true)}
-	for _, f := range Functions() {
+	for _, f := range Builtins() {
 		options = append(options, f.Func)
 	}
 	query, err := rego.New(options...).PrepareForEval(context.Background())

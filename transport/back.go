@@ -188,9 +188,6 @@ func (b *Back) do(ctx context.Context, method string, to *url.URL, header http.H
 	}
 	a.Body, err = readBody(r.Body, r.ContentLength, b.max, func(int) error { return nil })
 	r.Body.Close()
-	if large, ok := errors.AsType[*tooLarge](err); ok {
-		err = &upstream.TooLarge{Size: large.size}
-	}
 	if err != nil {
 		return nil, b.failed(ctx, method, to, err)
 	}

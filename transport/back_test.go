@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"gatekit/core/conn"
 	"gatekit/core/upstream"
 	"gatekit/transport"
 )
@@ -161,7 +162,7 @@ func TestBackAnswers(t *testing.T) {
 					!strings.Contains(err.Error(), `server "github": POST http://127.0.0.1:`) {
 					t.Errorf("got %v, want %q", err, c.err)
 				}
-				if _, large := errors.AsType[*upstream.TooLarge](err); large != strings.Contains(c.err, "over the limit") {
+				if _, large := errors.AsType[*conn.TooLargeError](err); large != strings.Contains(c.err, "over the limit") {
 					t.Errorf("TooLarge: %v", large)
 				}
 				return

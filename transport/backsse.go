@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 
+	"gatekit/core/conn"
 	"gatekit/core/upstream"
 	"gatekit/transport/process"
 )
@@ -26,7 +27,7 @@ type SSEPipe struct {
 	closed chan struct{}
 }
 
-var _ upstream.Pipe = (*SSEPipe)(nil)
+var _ conn.PipeCloser = (*SSEPipe)(nil)
 
 // SSE opens the stream of the 2024-11-05 transport at the server's URL and waits for its endpoint
 // event. ctx bounds that, not the connection, which lives until Close.
@@ -91,7 +92,7 @@ func (p *SSEPipe) Read(ctx context.Context) ([]byte, error) {
 		case err != nil && p.isClosed():
 			return nil, io.EOF
 		case err != nil:
-			if _, large := errors.AsType[*upstream.TooLarge](err); !large && !errors.Is(err,
+			if _, large := errors.AsType[*conn.TooLargeError](err); !large && !errors.Is(err,
 				io.EOF) {
 				err = p.back.failed(ctx, http.MethodGet, p.back.url, err)
 			}

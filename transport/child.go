@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"gatekit/core/upstream"
+	"gatekit/core/conn"
 	"gatekit/transport/process"
 )
 
@@ -59,7 +59,7 @@ type Child struct {
 	closing chan struct{} // closed when Close was called
 }
 
-var _ upstream.Pipe = (*Child)(nil)
+var _ conn.PipeCloser = (*Child)(nil)
 
 // Exited is the error of Read and Write when a child has ended without being asked to.
 type Exited struct {
@@ -149,7 +149,7 @@ func Spawn(ctx context.Context, c Command) (*Child, error) {
 
 // Read answers the next message. Lines that are no JSON object or array are logged and skipped; a
 // child that writes more than 64 KiB of them is ended. The error is io.EOF after Close, an *Exited
-// when the child ended by itself, an *upstream.TooLarge for a message that was skipped. It is for
+// when the child ended by itself, a *conn.TooLargeError for a message that was skipped. It is for
 // one goroutine at a time.
 func (c *Child) Read(ctx context.Context) ([]byte, error) {
 	if c.broken != nil {
@@ -157,10 +157,9 @@ func (c *Child) Read(ctx context.Context) ([]byte, error) {
 	}
 	for {
 		b, err := c.lines.next(ctx)
-		if large, ok := errors.AsType[*tooLarge](err); ok {
-			return nil, &upstream.TooLarge{Size: large.size}
-		}
 		switch {
+		case errors.As(err, new(*conn.TooLargeError)):
+			return nil, err
 		case err != nil && ctx.Err() != nil:
 			return nil, err
 		case err != nil:

@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"gatekit/core/upstream"
+	"gatekit/core/conn"
 	"gatekit/transport"
 )
 
@@ -301,7 +301,7 @@ func TestAMessageOverTheLimitIsSkipped(t *testing.T) {
 		child.Write(t.Context(), []byte(`{"id":3}`))
 	}()
 	_, err := child.Read(t.Context())
-	large, ok := errors.AsType[*upstream.TooLarge](err)
+	large, ok := errors.AsType[*conn.TooLargeError](err)
 	if !ok || large.Size != 300<<10+8 {
 		t.Fatalf("got %v", err)
 	}

@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"gatekit/core/conn"
 	"gatekit/core/downstream"
 )
 
@@ -25,7 +26,7 @@ type Endpoint interface {
 	Post(ctx context.Context, r downstream.Post, w downstream.Reply)
 	Get(ctx context.Context, r downstream.Post, w downstream.Reply)
 	Delete(ctx context.Context, r downstream.Post, w downstream.Reply)
-	ServePipe(ctx context.Context, p downstream.Pipe, principal string) error
+	ServePipe(ctx context.Context, p conn.Pipe, principal string) error
 }
 
 // FrontOptions say how Gatekit listens.
@@ -335,7 +336,7 @@ func (f *Front) body(w http.ResponseWriter, r *http.Request) (b []byte, release 
 	if errors.Is(err, errCrowded) {
 		return crowded()
 	}
-	_, long := errors.AsType[*tooLarge](err)
+	_, long := errors.AsType[*conn.TooLargeError](err)
 	switch {
 	case long:
 		f.refuse(w, r, http.StatusRequestEntityTooLarge,
@@ -359,7 +360,7 @@ const bodyAtOnce = 128 << 10
 // that have come, before it makes room for more, and ends when that answers an error.
 func readBody(r io.Reader, length int64, limit int, came func(n int) error) ([]byte, error) {
 	if length > int64(limit) {
-		return nil, &tooLarge{int(length)}
+		return nil, &conn.TooLargeError{Size: int(length), Limit: limit}
 	}
 	most := limit + 1 // one byte more shows that there are too many
 	size := firstBuffer
@@ -377,7 +378,7 @@ func readBody(r io.Reader, length int64, limit int, came func(n int) error) ([]b
 		}
 		switch {
 		case n > limit:
-			return nil, &tooLarge{n}
+			return nil, &conn.TooLargeError{Size: n, Limit: limit}
 		case int64(n) == length:
 			return b, nil
 		case length < 0 && (err == io.EOF || err == io.ErrUnexpectedEOF):

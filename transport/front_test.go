@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"gatekit/core/conn"
 	"gatekit/core/downstream"
 	"gatekit/transport"
 )
@@ -52,7 +53,7 @@ func (e *endpoint) Post(ctx context.Context, r downstream.Post, w downstream.Rep
 			return
 		}
 		for i := range 3 {
-			s.Send(downstream.Event{ID: fmt.Sprint(i), Data: []byte("{\n}")})
+			s.Send(conn.Event{ID: fmt.Sprint(i), Data: []byte("{\n}")})
 		}
 		s.Close()
 	default:
@@ -69,7 +70,7 @@ func (e *endpoint) Get(ctx context.Context, r downstream.Post, w downstream.Repl
 	e.opened <- struct{}{}
 	if r.Header.Get("X-Flood") != "" {
 		for err == nil {
-			err = s.Send(downstream.Event{Data: bytes.Repeat([]byte("x"), 1<<20)})
+			err = s.Send(conn.Event{Data: bytes.Repeat([]byte("x"), 1<<20)})
 		}
 		e.streaming <- err
 		return
@@ -83,7 +84,7 @@ func (e *endpoint) Delete(_ context.Context, _ downstream.Post, w downstream.Rep
 }
 
 // ServePipe echoes.
-func (e *endpoint) ServePipe(ctx context.Context, p downstream.Pipe, _ string) error {
+func (e *endpoint) ServePipe(ctx context.Context, p conn.Pipe, _ string) error {
 	for {
 		b, err := p.Read(ctx)
 		if err != nil {
@@ -657,7 +658,7 @@ type unread struct {
 	read chan struct{}
 }
 
-func (e *unread) ServePipe(context.Context, downstream.Pipe, string) error {
+func (e *unread) ServePipe(context.Context, conn.Pipe, string) error {
 	<-e.read
 	return nil
 }

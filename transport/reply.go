@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"gatekit/core/conn"
 	"gatekit/core/downstream"
 )
 
@@ -118,7 +119,7 @@ type stream struct {
 }
 
 // Send writes one event and flushes it.
-func (s *stream) Send(e downstream.Event) error {
+func (s *stream) Send(e conn.Event) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b, err := appendEvent(s.buf[:0], e)

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"gatekit/core/downstream"
+	"gatekit/core/conn"
 	"gatekit/transport"
 )
 
@@ -75,7 +75,7 @@ func TestStdioReads(t *testing.T) {
 			var got []string
 			for {
 				b, err := p.Read(t.Context())
-				if errors.Is(err, downstream.ErrTooLong) {
+				if errors.As(err, new(*conn.TooLargeError)) {
 					got = append(got, tooLong)
 					continue
 				}

@@ -67,8 +67,8 @@ func printTests(w io.Writer, tests []policies.Test) bool {
 		if t.Failure != "" {
 			fmt.Fprintf(w, "%s:%d: %s\n    %s\n", shown(t.File), t.Line, t.Name,
 				indented(shortened(t.Failure)))
-			if t.Printed != "" {
-				fmt.Fprintf(w, "    it printed: %s\n", indented(strings.TrimSuffix(t.Printed,
+			if t.Output != "" {
+				fmt.Fprintf(w, "    it printed: %s\n", indented(strings.TrimSuffix(t.Output,
 					"\n")))
 			}
 		}
@@ -106,8 +106,8 @@ func indented(text string) string { return strings.ReplaceAll(text, "\n", "\n   
 func printCoverage(w io.Writer, covered []policies.Coverage) {
 	for _, c := range covered {
 		fmt.Fprintf(w, "%5.1f%%  %s", c.Percent, shown(c.File))
-		if len(c.Missed) > 0 {
-			fmt.Fprintf(w, "  not tested: %s", lineRanges(c.Missed))
+		if len(c.Uncovered) > 0 {
+			fmt.Fprintf(w, "  not tested: %s", lineRanges(c.Uncovered))
 		}
 		fmt.Fprintln(w)
 	}

@@ -128,14 +128,14 @@ func newName(kind string) string { return kind + "-" + strings.ToLower(rand.Text
 // stamp notes on a message of the client's who it comes from. It is for messages that nobody else
 // has yet.
 func (p peer) stamp(m *mcp.Message) *mcp.Message {
-	m.To, m.Session, m.Principal = mcp.ToServer, p.session, p.principal
+	m.Direction, m.Session, m.Principal = mcp.ToServer, p.session, p.principal
 	return m
 }
 
 // own records a message of Gatekit's own and lets it move to the client. request is the one that it
 // answers, or nil.
 func (f *Front) own(ctx context.Context, p peer, m, request *mcp.Message) pipeline.Passed {
-	m.To, m.Session, m.Principal = mcp.ToClient, p.session, p.principal
+	m.Direction, m.Session, m.Principal = mcp.ToClient, p.session, p.principal
 	if request != nil {
 		m.Method, m.Request = request.Method, request
 	}

@@ -25,7 +25,7 @@ func (f *Front) Post(ctx context.Context, r Post, w Reply) {
 		return
 	}
 	from.stamp(m)
-	version, _, _ := single(r.Header, mcp.HeaderVersion)
+	version, _, _ := single(r.Header, mcp.HeaderProtocolVersion)
 	if eraOf(m, version) == mcp.Modern {
 		f.postModern(ctx, r, w, m)
 	} else {
@@ -56,7 +56,8 @@ func (f *Front) postModern(ctx context.Context, r Post, w Reply, m *mcp.Message)
 		return f.newPrincipal(r.Principal)
 	})
 	if err != nil {
-		f.reply(w, http.StatusServiceUnavailable, f.answer(ctx, from, refuse(mcp.CodeInternal, "%s",
+		f.reply(w, http.StatusServiceUnavailable, f.answer(ctx, from, refuse(mcp.CodeInternalError,
+			"%s",
 			err), m))
 		return
 	}
@@ -122,7 +123,8 @@ func accepts(h http.Header) acceptance {
 
 // postLegacy serves a POST of a session, or one that opens a session.
 func (f *Front) postLegacy(ctx context.Context, r Post, w Reply, m *mcp.Message) {
-	if m.Kind == mcp.Request && m.Method == "initialize" && r.Header.Get(mcp.HeaderSession) == "" {
+	if m.Kind == mcp.Request && m.Method == "initialize" &&
+		r.Header.Get(mcp.HeaderSessionID) == "" {
 		f.open(ctx, r, w, m)
 		return
 	}
@@ -163,7 +165,7 @@ func (f *Front) postBatch(ctx context.Context, r Post, w Reply) {
 	s := row.value
 	a := s.answering(r, w)
 	a.array = true
-	calls, err := s.split(r.Body, s.hear, func(m *mcp.Message) call { return s.admit(m, a.out) })
+	calls, err := s.split(r.Body, s.hear, func(m *mcp.Message) Call { return s.admit(m, a.out) })
 	switch {
 	case err != nil:
 		f.reply(w, http.StatusBadRequest, f.unread(ctx, s.peer, err))
@@ -181,13 +183,13 @@ func (f *Front) open(ctx context.Context, r Post, w Reply, m *mcp.Message) {
 	row, _, err := f.sessions.use(id, func() *httpSession { return f.newHTTPSession(r.Principal) })
 	if err != nil {
 		f.reply(w, http.StatusServiceUnavailable, f.answer(ctx, peer{principal: r.Principal},
-			refuse(mcp.CodeInternal, "%s", err), m))
+			refuse(mcp.CodeInternalError, "%s", err), m))
 		return
 	}
 	defer f.sessions.release(row)
 	s := row.value
 	a := s.answering(r, w)
-	a.header = http.Header{mcp.HeaderSession: {id}}
+	a.header = http.Header{mcp.HeaderSessionID: {id}}
 	if told := a.serve(ctx, row, s.admit(m, a.out)); !told || s.revision() == "" {
 		f.sessions.remove(row)
 	}
@@ -202,10 +204,10 @@ func (f *Front) find(ctx context.Context, r Post, w Reply,
 		f.reply(w, status, f.own(ctx, peer{principal: r.Principal}, no, nil))
 		return nil, false
 	}
-	id, _, twice := single(r.Header, mcp.HeaderSession)
+	id, _, twice := single(r.Header, mcp.HeaderSessionID)
 	if id == "" || twice != nil {
 		return refused(http.StatusBadRequest,
-			"the request has no %s: send initialize first, without it", mcp.HeaderSession)
+			"the request has no %s: send initialize first, without it", mcp.HeaderSessionID)
 	}
 	row, ok, _ := f.sessions.use(id, nil)
 	if !ok {
@@ -215,11 +217,11 @@ func (f *Front) find(ctx context.Context, r Post, w Reply,
 		f.sessions.release(row)
 		return refused(http.StatusNotFound, "no such session: send initialize")
 	}
-	if version, given, twice := single(r.Header, mcp.HeaderVersion); twice != nil ||
+	if version, given, twice := single(r.Header, mcp.HeaderProtocolVersion); twice != nil ||
 		given && !isLegacy(version) {
 		f.sessions.release(row)
 		return refused(http.StatusBadRequest, "%s %q is no revision of a session",
-			mcp.HeaderVersion, version)
+			mcp.HeaderProtocolVersion, version)
 	}
 	return row, true
 }
@@ -234,7 +236,7 @@ func (f *Front) notAllowed(w Reply) {
 // Get serves a legacy session's stream, new or resumed; 405 for others. The Body of r is not looked
 // at.
 func (f *Front) Get(ctx context.Context, r Post, w Reply) {
-	if r.Header.Get(mcp.HeaderSession) == "" {
+	if r.Header.Get(mcp.HeaderSessionID) == "" {
 		f.notAllowed(w)
 		return
 	}
@@ -244,7 +246,7 @@ func (f *Front) Get(ctx context.Context, r Post, w Reply) {
 	}
 	defer f.sessions.release(row)
 	s := row.value
-	e, rd, status := s.streams.attach(r.Header.Get(mcp.HeaderEvent))
+	e, rd, status := s.streams.attach(r.Header.Get(mcp.HeaderLastEventID))
 	if status != http.StatusOK {
 		f.reply(w, status, pipeline.Passed{})
 		return
@@ -259,7 +261,7 @@ func (f *Front) Get(ctx context.Context, r Post, w Reply) {
 
 // Delete ends a legacy session; 405 for others.
 func (f *Front) Delete(ctx context.Context, r Post, w Reply) {
-	if r.Header.Get(mcp.HeaderSession) == "" {
+	if r.Header.Get(mcp.HeaderSessionID) == "" {
 		f.notAllowed(w)
 		return
 	}

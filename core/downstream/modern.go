@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"gatekit/core/conn"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 	"gatekit/core/proxy"
@@ -42,7 +43,7 @@ func (s *modern) close() {
 func (s *modern) admitNotice(m *mcp.Message) func(context.Context) {
 	s.stamp(m)
 	return func(ctx context.Context) {
-		if _, known := mcp.Lookup(m.Method); known && m.Method != "notifications/cancelled" {
+		if _, known := mcp.LookupMethod(m.Method); known && m.Method != "notifications/cancelled" {
 			s.front.drop(ctx, s.peer, m, "the client's revision has no such notification")
 			return
 		}
@@ -69,8 +70,8 @@ func checkModern(m *mcp.Message, header http.Header) *refusal {
 
 // checkServed is what comes next.
 func checkServed(m *mcp.Message) *refusal {
-	if !m.TextEquals(mcp.PointerVersion, mcp.Rev20260728) {
-		want, _ := m.Text(mcp.PointerVersion)
+	if !m.TextEquals(mcp.PointerProtocolVersion, mcp.Rev20260728) {
+		want, _ := m.Text(mcp.PointerProtocolVersion)
 		return refuseVersion(mcp.CodeUnsupportedVersion, mcp.Revisions(), want)
 	}
 	return checkMethod(m, mcp.Rev20260728)
@@ -81,8 +82,8 @@ type rounds struct{}
 
 func (rounds) TakesInputRequests() bool { return true }
 
-func (rounds) Ask(context.Context, []pipeline.Passed) ([]*mcp.Message, error) {
-	return nil, proxy.ErrNoCall
+func (rounds) SendRequests(context.Context, []pipeline.Passed) ([]*mcp.Message, error) {
+	return nil, proxy.ErrOutsideCall
 }
 
 // nowhere is the feed of modern requests: what belongs to no request has no place in their
@@ -127,7 +128,7 @@ func (p *principal) call(ctx context.Context, m *mcp.Message, w Reply, accept ac
 	quiet := time.AfterFunc(openAfter, reply.open)
 	defer quiet.Stop()
 	call, _ := p.begin(m.WithID(mcp.ID(strconv.FormatUint(p.last.Add(1), 10))), reply)
-	answer := call(ctx)
+	answer := call.Run(ctx)
 	if m.Method == "tools/list" && answer.Message() != nil {
 		p.params.learn(answer.Message())
 	}
@@ -194,7 +195,7 @@ func (r *modernReply) opened() error {
 
 func (r *modernReply) send(p pipeline.Passed) error {
 	m := p.Message()
-	return r.stream.Send(Event{Data: m.Append(make([]byte, 0, m.Size()))})
+	return r.stream.Send(conn.Event{Data: m.Append(make([]byte, 0, m.Size()))})
 }
 
 // finish writes the answer. After it nothing is written any more.
@@ -230,8 +231,8 @@ func (r *modernReply) restore(p pipeline.Passed) (pipeline.Passed, error) {
 	if !r.listen {
 		return p, nil
 	}
-	if _, ok := p.Message().Get(mcp.PointerSubscription); !ok {
+	if _, ok := p.Message().Get(mcp.PointerSubscriptionID); !ok {
 		return p, nil
 	}
-	return p.Edit(mcp.Set(mcp.PointerSubscription, []byte(r.id)))
+	return p.Edit(mcp.Set(mcp.PointerSubscriptionID, []byte(r.id)))
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 
+	"gatekit/core/conn"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 )
@@ -46,7 +47,7 @@ func (f *Front) answer(ctx context.Context, p peer, r *refusal, m *mcp.Message) 
 func (f *Front) unread(ctx context.Context, p peer, err error) pipeline.Passed {
 	code, id := mcp.CodeParseError, mcp.ID("")
 	if bad := (*mcp.ParseError)(nil); errors.As(err, &bad) {
-		code, id = bad.Code, bad.ID
+		code, id = bad.Code, bad.RequestID
 	}
 	return f.own(ctx, p, mcp.NewError(id, code, err.Error(), nil), nil)
 }
@@ -65,13 +66,13 @@ func status(answer *mcp.Message) int {
 
 // Refuse answers each request on p with the reason why Gatekit could not start, until the client is
 // gone: so its user sees why. There is no pipeline and no record then, and nothing is passed on.
-func Refuse(ctx context.Context, p Pipe, reason error) error {
+func Refuse(ctx context.Context, p conn.Pipe, reason error) error {
 	for {
 		b, err := p.Read(ctx)
 		switch {
 		case errors.Is(err, io.EOF):
 			return nil
-		case errors.Is(err, ErrTooLong):
+		case errors.As(err, new(*conn.TooLargeError)):
 			continue
 		case err != nil:
 			return err
@@ -80,7 +81,8 @@ func Refuse(ctx context.Context, p Pipe, reason error) error {
 		if err != nil || m.Kind != mcp.Request {
 			continue
 		}
-		no := mcp.NewError(m.ID(), mcp.CodeInternal, "gatekit could not start: "+reason.Error(),
+		no := mcp.NewError(m.ID(), mcp.CodeInternalError,
+			"gatekit could not start: "+reason.Error(),
 			nil)
 		if err := p.Write(ctx, no.Append(nil)); err != nil {
 			return err

@@ -9,14 +9,14 @@ import (
 
 // ParseError says why bytes are not a message.
 type ParseError struct {
-	Code int // CodeParseError or CodeInvalidRequest
-	ID   ID  // the request's id where it could be read, so that the error can be addressed
+	Code      int // CodeParseError or CodeInvalidRequest
+	RequestID ID  // the request's id where it could be read, so that the error can be addressed
 	// the id of what had shown itself to be an answer: it must not be answered, but the call can be
 	// failed
-	Answers ID
-	Offset  int64  // byte offset of the fault
-	Pointer string // JSON pointer from the top of the message, "" at the top
-	Reason  string // lower case, no full stop
+	ResponseID ID
+	Offset     int64  // byte offset of the fault
+	Pointer    string // JSON pointer from the top of the message, "" at the top
+	Reason     string // lower case, no full stop
 }
 
 func (e *ParseError) Error() string {

@@ -29,7 +29,7 @@ func (n *namer) expose(t mcp.NameKind, server, v string, shared bool) string {
 	switch t {
 	case mcp.ToolName, mcp.PromptName:
 		return server + separator + v
-	case mcp.Logger:
+	case mcp.LoggerName:
 		return server + "/" + v
 	case mcp.TaskID, mcp.ElicitationID:
 		return server + "+" + v

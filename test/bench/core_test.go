@@ -13,14 +13,15 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"gatekit/audit"
+	"gatekit/core/conn"
 	"gatekit/core/downstream"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 	"gatekit/core/proxy"
 	"gatekit/core/upstream"
-
-	"golang.org/x/sys/unix"
 )
 
 // BenchmarkCore is one call through all of Gatekit but its transports, in one process: what it
@@ -50,7 +51,7 @@ func BenchmarkCore(b *testing.B) {
 			})
 			b.Run("stdio/"+name, func(b *testing.B) {
 				f := core(b, upstream.Options{Era: string(e),
-					Dial: upstream.Dial{Pipe: func(context.Context) (upstream.Pipe, error) {
+					Dial: upstream.Dial{Pipe: func(context.Context) (conn.PipeCloser, error) {
 						return newEchoPipe(), nil
 					}}})
 				p := &clientPipe{in: make(chan []byte), out: make(chan []byte)}
@@ -151,7 +152,7 @@ func (w *written) Stream(header http.Header) (downstream.Stream, error) {
 	return w, nil
 }
 
-func (w *written) Send(e downstream.Event) error {
+func (w *written) Send(e conn.Event) error {
 	w.body = e.Data
 	return nil
 }

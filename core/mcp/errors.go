@@ -3,8 +3,9 @@ package mcp
 import (
 	"bytes"
 	"fmt"
-	"strconv"
 	"strings"
+
+	"gatekit/core/display"
 )
 
 // ParseError says why bytes are not a message.
@@ -34,14 +35,8 @@ type fault struct {
 	reason string
 }
 
-// shown is text of a peer as an error may hold it: quoted, not too long.
-func shown(text []byte) string {
-	const most = 64
-	if len(text) > most {
-		return strconv.Quote(string(text[:most]) + "…")
-	}
-	return strconv.Quote(string(text))
-}
+// quoteName returns a name of the message, quoted and clipped, for an error.
+func quoteName(name []byte) string { return display.Quote(string(name), 64) }
 
 // locate answers the JSON pointer of the value or name that offset at lies in. The bytes before it
 // are JSON as far as they go.

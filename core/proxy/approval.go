@@ -69,8 +69,8 @@ func (x *Call) askHuman(ctx context.Context, l *link, m *mcp.Message, reason str
 		!declares("elicitation/form") {
 		return false, false
 	}
-	question := "Gatekit: may " + m.Method + " of " + shown(m.Name) + " go to the server " +
-		shown(m.Server) + "? " + strings.TrimPrefix(reason, "a human has to approve: ")
+	question := "Gatekit: may " + m.Method + " of " + quoteName(m.Name) + " go to the server " +
+		quoteName(m.Server) + "? " + strings.TrimPrefix(reason, "a human has to approve: ")
 	params := object(textField("message", question), field("requestedSchema",
 		[]byte(`{"type":"object","properties":{"approve":{"type":"boolean","title":"Approve","default":false}},"required":["approve"]}`)))
 	q := x.s.stamp(mcp.NewRequest(`"gatekit-approval"`, "elicitation/create", params), mcp.ToClient,

@@ -134,7 +134,7 @@ func (x *Call) vendor(ctx context.Context) (pipeline.Passed, error) {
 		}
 	}
 	return pipeline.Passed{}, failure(mcp.CodeMethodNotFound, "method not found: %s",
-		shown(x.m.Method))
+		quoteName(x.m.Method))
 }
 
 // forward puts the request to one server and answers what the client gets, names and ids put back.

@@ -155,7 +155,7 @@ func (c *caller) admit(ctx context.Context, set *settings,
 	if !known && !set.passes(c.l.name, m.Method) || known && (meth.Kind != mcp.Request ||
 		meth.Direction == mcp.ToServer) {
 		return pipeline.Passed{}, failure(mcp.CodeMethodNotFound, "method not found: %s",
-			shown(m.Method))
+			quoteName(m.Method))
 	}
 	if lack := c.lacks(meth, m); lack != "" {
 		return pipeline.Passed{}, &undeclared{lack}

@@ -5,10 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
-	"unicode/utf8"
 
+	"gatekit/core/display"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 )
@@ -67,7 +66,7 @@ func (u *undeclared) toClient() *fault {
 }
 
 func (u *UnavailableError) Error() string {
-	return fmt.Sprintf("server %q is not available: %s", u.Server, clip(u.Reason, 1000))
+	return fmt.Sprintf("server %q is not available: %s", u.Server, display.Clip(u.Reason, 1000))
 }
 func (u *UnavailableError) Unwrap() error { return u.Err }
 
@@ -108,19 +107,8 @@ func (x *Call) refuse(ctx context.Context, err error) pipeline.Passed {
 // errorText is what an error message says, for a line of text.
 func errorText(m *mcp.Message) string {
 	text, _ := m.Text("/message")
-	return fmt.Sprintf("error %d, %q", m.ErrorCode(), clip(text, 200))
+	return fmt.Sprintf("error %d, %q", m.ErrorCode(), display.Clip(text, 200))
 }
 
-// shown is a name that a peer chose, as a line of text may hold it: quoted, not too long.
-func shown(name string) string { return strconv.Quote(clip(name, 100)) }
-
-// clip is s, or the beginning of it when it is longer than n bytes.
-func clip(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n] + "…"
-}
+// quoteName returns a name that a peer chose, quoted and clipped, for a message.
+func quoteName(name string) string { return display.Quote(name, 100) }

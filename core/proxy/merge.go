@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"gatekit/core/display"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 )
@@ -376,7 +377,7 @@ func mergeInstructions(results []*mcp.Message) string {
 		if text == "" {
 			continue
 		}
-		text = clip(text, maxInstructions/len(results))
+		text = display.Clip(text, maxInstructions/len(results))
 		if b.Len() > 0 {
 			b.WriteString("\n\n")
 		}

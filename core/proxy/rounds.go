@@ -116,12 +116,13 @@ func (x *Call) takeAnswer(ctx context.Context, m *mcp.Message, key, kind string,
 	raw []byte) ([]byte, error) {
 	answer, err := mcp.ParseEmbeddedResponse(mcp.ID(mcp.Quote(key)), raw)
 	if err != nil {
-		return nil, failure(mcp.CodeInvalidParams, "inputResponses: %s is no answer", shown(key))
+		return nil, failure(mcp.CodeInvalidParams, "inputResponses: %s is no answer",
+			quoteName(key))
 	}
 	if kind == "" {
 		if kind = kindOf(answer); kind == "" {
 			return nil, failure(mcp.CodeInvalidParams,
-				"inputResponses: %s is no answer to sampling, elicitation or roots", shown(key))
+				"inputResponses: %s is no answer to sampling, elicitation or roots", quoteName(key))
 		}
 	}
 	answer = x.s.stamp(answer, mcp.ToServer, x.m.Exchange)
@@ -233,7 +234,7 @@ func (c *caller) judgeQuestion(ctx context.Context, set *settings, q *questions,
 	}
 	if meth, known := mcp.LookupMethod(ask.Method); known && meth.Direction != mcp.ToClient {
 		return c.l.unavailable("its inputRequests hold what servers may not ask for: " +
-			shown(ask.Method))
+			quoteName(ask.Method))
 	}
 	ask = c.stamp(ask)
 	at := "/inputRequests/" + mcp.EscapePointer(key)

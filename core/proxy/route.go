@@ -36,7 +36,7 @@ func (x *Call) route(meth mcp.Method) (*link, string, error) {
 	if x.c.names.bare {
 		l, err := x.only()
 		if err == nil && token == mcp.TaskID && x.foreign(l.name, name) {
-			err = failure(mcp.CodeInvalidParams, "Unknown task: %s", shown(name))
+			err = failure(mcp.CodeInvalidParams, "Unknown task: %s", quoteName(name))
 		}
 		return l, name, err // what else is wrong with the name, the server says
 	}
@@ -49,7 +49,7 @@ func (x *Call) route(meth mcp.Method) (*link, string, error) {
 			return l, clean, nil
 		}
 	}
-	f := failure(mcp.CodeInvalidParams, "Unknown %s: %s", what, shown(name))
+	f := failure(mcp.CodeInvalidParams, "Unknown %s: %s", what, quoteName(name))
 	if what == "resource" && len(name) <= maxOwnedURI {
 		f.data = object(textField("uri", name))
 	}

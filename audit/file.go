@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/mod/sumdb/tlog"
+
+	"gatekit/core/atomicfile"
 )
 
 // maxLine bounds what is read of a file to find one line.
@@ -77,7 +79,7 @@ func openFiles(path string) (_ *files, end ending, err error) {
 		return nil, ending{}, err
 	}
 	if end.size == 0 {
-		err = syncPath(filepath.Dir(path))
+		err = atomicfile.Sync(filepath.Dir(path))
 	}
 	return s, end, err
 }
@@ -251,7 +253,7 @@ func (s *files) rotate() (bool, error) {
 	s.f, s.next, s.away = s.next, nil, false
 	var err error
 	s.is, err = identityOf(s.path)
-	return true, errors.Join(err, syncPath(filepath.Dir(s.path)), old.Close())
+	return true, errors.Join(err, atomicfile.Sync(filepath.Dir(s.path)), old.Close())
 }
 
 // firstLine is the number of the first record of a file.

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"gatekit/audit/format"
+	"gatekit/core/atomicfile"
 )
 
 // FileOptions say where a file is and what is in it.
@@ -130,7 +131,7 @@ func (f *file) reopen() error {
 	}
 	if err == nil {
 		// else a file that was made, or put aside, may be gone with what it has
-		err = onDisk(filepath.Dir(f.Path))
+		err = atomicfile.Sync(filepath.Dir(f.Path))
 	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("open a sink's file: %w", err), open.Close())

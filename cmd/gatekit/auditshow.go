@@ -50,7 +50,7 @@ Whatever is not printable is shown as an escape. There is colour on a terminal, 
 		}
 		out := bufio.NewWriter(cmd.OutOrStdout())
 		s := &shower{w: out, steps: steps, widths: narrowest, colour: colour.value == "always" ||
-			colour.value == "auto" && os.Getenv("NO_COLOR") == "" && terminal(os.Stdout)}
+			colour.value == "auto" && os.Getenv("NO_COLOR") == "" && isTerminal(os.Stdout)}
 		for call, err := range query.Calls(cmd.Context(), log, filter, query.Options{Follow: follow,
 			KeepRecords: steps}) {
 			if err == nil {

@@ -48,7 +48,7 @@ func (in *inspection) inspectMethod(ctx context.Context) bool {
 	if in.message.Kind != mcp.Request && in.message.Kind != mcp.Notification {
 		return false
 	}
-	if _, known := mcp.Lookup(in.message.Method); known {
+	if _, known := mcp.LookupMethod(in.message.Method); known {
 		return false
 	}
 	for _, d := range in.rules.find(ctx, in.message.Method, nil) {
@@ -66,10 +66,10 @@ func (in *inspection) inspectText(ctx context.Context, t scan.Text) {
 		all = append(all, candidate{d, d.span.substring(t.Value)})
 	}
 	isProtocolText := false
-	if t.Kind != mcp.Name {
+	if t.Kind != mcp.NameLeaf {
 		isProtocolText, all = in.inspectMember(ctx, t, all)
 	}
-	if in.config.Entropy.Enabled && !isProtocolText && t.Kind != mcp.Number {
+	if in.config.Entropy.Enabled && !isProtocolText && t.Kind != mcp.NumberLeaf {
 		for _, word := range in.config.Entropy.randomWords(t.Value) {
 			all = append(all, candidate{detection{entropyID, word, true},
 				word.substring(t.Value)})
@@ -93,7 +93,7 @@ func (in *inspection) inspectText(ctx context.Context, t scan.Text) {
 		name.WriteString(t.Value[copied:c.span.from] + s.placeholder)
 		copied = c.span.to
 	}
-	if t.Kind == mcp.Name && copied > 0 {
+	if t.Kind == mcp.NameLeaf && copied > 0 {
 		if in.redactedNames == nil {
 			in.redactedNames = make(map[string]string)
 		}
@@ -130,7 +130,7 @@ func (in *inspection) inspectDecoded(ctx context.Context, t scan.Text,
 // design, so that a weak detection in it is none.
 func (in *inspection) inspectMember(ctx context.Context, t scan.Text,
 	all []candidate) (isProtocolText bool, more []candidate) {
-	name := t.Member()
+	name := t.MemberName()
 	if name == "" {
 		return false, all
 	}
@@ -142,7 +142,7 @@ func (in *inspection) inspectMember(ctx context.Context, t scan.Text,
 			name = in.label.Value
 		}
 	}
-	if t.Kind == mcp.String && labelMembers[name] && len(t.Value) <= maxNameLength {
+	if t.Kind == mcp.StringLeaf && labelMembers[name] && len(t.Value) <= maxNameLength {
 		in.label = t
 	}
 	if len(name) > maxNameLength || len(t.Value) < 4 {

@@ -112,7 +112,7 @@ func ruleNames(findings []pipeline.Finding) string {
 func (in *inspection) redact() (edits []mcp.Edit, problem string) {
 	var redactions []scan.Redaction
 	for _, s := range in.secrets {
-		if s.text.Kind != mcp.Name && in.isRouting(s.pointer) {
+		if s.text.Kind != mcp.NameLeaf && in.isRouting(s.pointer) {
 			return nil, "the request is routed by " + s.pointer
 		}
 		redactions = append(redactions, scan.Redaction{Text: s.text,
@@ -135,12 +135,12 @@ func (in *inspection) isRouting(pointer string) bool {
 	if in.message.Kind != mcp.Request && in.message.Kind != mcp.Notification {
 		return false
 	}
-	method, _ := mcp.Lookup(in.message.Method)
+	method, _ := mcp.LookupMethod(in.message.Method)
 	switch method.Route {
-	case mcp.ByRef:
+	case mcp.RouteByReference:
 		return strings.HasPrefix(pointer, "/ref/")
-	case mcp.ByExchange:
+	case mcp.RouteByExchange:
 		return pointer == "/requestId" || pointer == "/progressToken"
 	}
-	return pointer == method.NameAt
+	return pointer == method.NamePointer
 }

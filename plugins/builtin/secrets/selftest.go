@@ -31,13 +31,13 @@ func selfTest(b []byte) *sdk.SelfTest {
 		}
 		m := mcp.NewRequest("1", "tools/call", []byte(`{"name":"canary","arguments":{"note":"`+
 			sample.secret+`"}}`))
-		m.To = mcp.ToServer
+		m.Direction = mcp.ToServer
 		description := sample.description + " in a tool's arguments"
 		if !slices.Contains(c.Directions, mcp.ToServer.String()) {
 			request := m
 			m = mcp.NewResponse("1", []byte(`{"content":[{"type":"text","text":"`+sample.secret+
 				`"}]}`))
-			m.To, m.Method, m.Request = mcp.ToClient, "tools/call", request
+			m.Direction, m.Method, m.Request = mcp.ToClient, "tools/call", request
 			description = sample.description + " in a tool's result"
 		}
 		m.Server, m.Name = "canary", "canary"

@@ -55,8 +55,8 @@ func TestTheLogOfAMixedSessionAnswers(t *testing.T) {
 	})
 	harness.CallTool(t, modern, "new__echo", ``)
 	g.Configure(listen + servers)
-	g.WaitForLog("configuration is in force", 1) // it is recorded before it is
-	harness.CallTool(t, modern, "new__log", ``)  // what was refused is not, now
+	g.WaitForLog("configuration reloaded", 1)   // it is recorded before it is
+	harness.CallTool(t, modern, "new__log", ``) // what was refused is not, now
 	g.Stop()
 
 	file := filepath.Join(g.Dir, "audit.jsonl")

@@ -90,7 +90,7 @@ func TestAServerOfFilesStaysWithinTheRoots(t *testing.T) {
 				}
 				g.recorded("to_server request tools/call files read_text_file deny",
 					"to_server request tools/call files read_text_file pass")
-				g.reasoned("roots.traversal: the argument path: it is not within the roots",
+				g.reasoned("roots/traversal: argument path: the path leaves the allowed folders",
 					"a link in it leads out of the roots")
 			}
 		})

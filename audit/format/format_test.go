@@ -27,7 +27,7 @@ var at = time.Date(2026, 11, 21, 12, 0, 0, 123456789, time.FixedZone("", 3600))
 func recorded(t testing.TB, outcomes ...pipeline.Outcome) (records []audit.Record) {
 	t.Helper()
 	var out bytes.Buffer
-	l, err := audit.Open(audit.Options{Writer: &out, Bodies: audit.Redacted})
+	l, err := audit.Open(audit.Options{Writer: &out, Bodies: audit.BodiesRedacted})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +102,7 @@ func outcomes(t testing.TB) []pipeline.Outcome {
 	}
 }
 
-func form(t testing.TB, name string) format.Form {
+func form(t testing.TB, name string) format.Encoder {
 	t.Helper()
 	f, err := format.New(name, format.Options{Version: "1.0"})
 	if err != nil {
@@ -200,7 +200,7 @@ func TestWhatWasChangedIsSaidWithoutHashesToo(t *testing.T) {
 		{"nothing went on", audit.Record{Action: "deny", Before: &same}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if got := format.Changed(&c.record); got != c.want {
+			if got := format.IsModified(&c.record); got != c.want {
 				t.Errorf("got %v, want %v", got, c.want)
 			}
 		})
@@ -210,7 +210,7 @@ func TestWhatWasChangedIsSaidWithoutHashesToo(t *testing.T) {
 func TestAShortLineKeepsHowItEnded(t *testing.T) {
 	code, failed := recorded(t, outcomes(t)...)[6], recorded(t, outcomes(t)...)[7]
 	modified := recorded(t, outcomes(t)...)[3]
-	f := format.Short(form(t, "jsonl"))
+	f := format.ShortEncoder(form(t, "jsonl"))
 	for _, c := range []struct {
 		record audit.Record
 		want   string
@@ -225,7 +225,7 @@ func TestAShortLineKeepsHowItEnded(t *testing.T) {
 func TestJSONLForEyesIsTheSameJSONWithEscapes(t *testing.T) {
 	m := message(t, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"x":"\u009b31m \u202e ü 󠁁"}}`)
 	records := recorded(t, pipeline.Outcome{Time: at, Before: m, After: m, Action: "pass"})
-	f, err := format.New(format.JSONL, format.Options{Shown: true})
+	f, err := format.New(format.JSONL, format.Options{EscapeUnprintable: true})
 	if err != nil {
 		t.Fatal(err)
 	}

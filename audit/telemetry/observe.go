@@ -18,7 +18,7 @@ func (t *Telemetry) Begin(ctx context.Context, m *mcp.Message,
 	i.active.Add(ctx, 1)
 	traced := func(string, string) {}
 	var told *told
-	if t.tracer != nil || t.o.Tools {
+	if t.tracer != nil || t.o.ToolLabels {
 		ctx, told = remembering(ctx)
 	}
 	if t.tracer != nil {
@@ -34,7 +34,7 @@ func (t *Telemetry) Begin(ctx context.Context, m *mcp.Message,
 		if m.Method == "subscriptions/listen" {
 			return // it is open for as long as its client likes
 		}
-		if t.o.Tools && m.Method == "tools/call" {
+		if t.o.ToolLabels && m.Method == "tools/call" {
 			name, _ := m.Text("/name")
 			if answered := answer.Message(); told.named() && op.fault == "" && answered != nil &&
 				answer.Refusal() == nil {
@@ -46,17 +46,18 @@ func (t *Telemetry) Begin(ctx context.Context, m *mcp.Message,
 	}
 }
 
-// Server is what watches the requests to the server of a name.
-func (t *Telemetry) Server(name string) *Server { return &Server{t, name} }
+// ServerObserver is what watches the requests to the server of a name.
+func (t *Telemetry) ServerObserver(name string) *ServerObserver { return &ServerObserver{t, name} }
 
-// Server watches the requests to one server. It is an upstream.Observer.
-type Server struct {
+// ServerObserver watches the requests to one server. It is an upstream.Observer.
+type ServerObserver struct {
 	t    *Telemetry
 	name string
 }
 
 // Send implements upstream.Observer.
-func (s *Server) Send(ctx context.Context, m *mcp.Message) ([]mcp.Edit, func(*mcp.Message, error)) {
+func (s *ServerObserver) Send(ctx context.Context,
+	m *mcp.Message) ([]mcp.Edit, func(*mcp.Message, error)) {
 	began := time.Now()
 	edits, traced := s.t.asked(ctx, m, s.name)
 	return edits, func(answer *mcp.Message, err error) {
@@ -72,7 +73,7 @@ func (s *Server) Send(ctx context.Context, m *mcp.Message) ([]mcp.Edit, func(*mc
 		if m.Method == "subscriptions/listen" {
 			return
 		}
-		if s.t.o.Tools && m.Method == "tools/call" {
+		if s.t.o.ToolLabels && m.Method == "tools/call" {
 			name, _ := m.Text("/name")
 			if toldIn(ctx).named() && op.fault == "" && answer != nil {
 				i.tools.learn(name)

@@ -22,7 +22,7 @@ func (l *log) Record(context.Context, pipeline.Outcome) (uint64, error) { return
 
 func open(t testing.TB, o telemetry.Options) *telemetry.Telemetry {
 	t.Helper()
-	o.Scraped = true
+	o.Prometheus = true
 	m, err := telemetry.Open(o)
 	if err != nil {
 		t.Fatal(err)
@@ -55,7 +55,7 @@ func message(kind mcp.Kind, method, server, name string) *mcp.Message {
 }
 
 func TestRecordsAreCounted(t *testing.T) {
-	m := open(t, telemetry.Options{Rules: "policy", Tools: true})
+	m := open(t, telemetry.Options{PolicyStage: "policy", ToolLabels: true})
 	l := &log{}
 	rec := m.Recorder(l)
 	record := func(o pipeline.Outcome) {
@@ -80,13 +80,13 @@ func TestRecordsAreCounted(t *testing.T) {
 	l.err = errors.New("disk full")
 	record(pipeline.Outcome{Before: message(mcp.Request, "tools/call", "files", "read"),
 		Action: "pass"})
-	if m.Fault() != l.err {
-		t.Errorf("the fault is %v", m.Fault())
+	if m.LastRecordError() != l.err {
+		t.Errorf("the fault is %v", m.LastRecordError())
 	}
 	l.err = nil
 	record(pipeline.Outcome{Before: message(mcp.Request, "ping", "", ""), Action: "answer"})
-	if m.Fault() != nil {
-		t.Errorf("the fault is still %v", m.Fault())
+	if m.LastRecordError() != nil {
+		t.Errorf("the fault is still %v", m.LastRecordError())
 	}
 	wants(t, page(t, m),
 		`gatekit_decisions_total{gatekit_action="deny",gatekit_direction="to_server",gatekit_kind="request",gatekit_server="files",gen_ai_tool_name="read",mcp_method_name="tools/call"} 1`,
@@ -104,9 +104,9 @@ func TestRecordsAreCounted(t *testing.T) {
 
 // A client that makes up names takes no room from those that there are.
 func TestNamesThatNobodyAnswersForAreNoLabels(t *testing.T) {
-	m := open(t, telemetry.Options{Tools: true})
+	m := open(t, telemetry.Options{ToolLabels: true})
 	rec := m.Recorder(&log{})
-	server := m.Server("files")
+	server := m.ServerObserver("files")
 	call := func(name string, answer *mcp.Message) {
 		t.Helper()
 		q := mcp.NewRequest("1", "tools/call", []byte(`{"name":`+string(mcp.Quote(name))+`}`))
@@ -135,7 +135,7 @@ func TestNamesThatNobodyAnswersForAreNoLabels(t *testing.T) {
 
 func TestAnswersThatFailAreToldApart(t *testing.T) {
 	m := open(t, telemetry.Options{})
-	server := m.Server("files")
+	server := m.ServerObserver("files")
 	for range 2 {
 		for _, c := range []struct {
 			answer *mcp.Message
@@ -166,7 +166,7 @@ func TestAnswersThatFailAreToldApart(t *testing.T) {
 }
 
 func BenchmarkRecord(b *testing.B) {
-	rec := open(b, telemetry.Options{Rules: "policy"}).Recorder(&log{})
+	rec := open(b, telemetry.Options{PolicyStage: "policy"}).Recorder(&log{})
 	o := pipeline.Outcome{Before: message(mcp.Request, "tools/call", "files", "read"),
 		Action: "pass", Steps: []pipeline.Step{{Stage: "policy", Action: "pass",
 			Duration: time.Millisecond}}}
@@ -178,7 +178,8 @@ func BenchmarkRecord(b *testing.B) {
 
 func BenchmarkCall(b *testing.B) {
 	t := open(b, telemetry.Options{})
-	server, m, answer := t.Server("files"), message(mcp.Request, "tools/call", "files", "read"),
+	server, m, answer := t.ServerObserver("files"), message(mcp.Request, "tools/call", "files",
+		"read"),
 		mcp.NewResponse("1", []byte(`{"content":[]}`))
 	b.ReportAllocs()
 	for b.Loop() {

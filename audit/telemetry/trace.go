@@ -79,9 +79,9 @@ func newTracer(e sdk.SpanExporter, us *resource.Resource, share float64) *sdk.Tr
 	)
 }
 
-// FromHeader is ctx with the trace that an HTTP request says it is part of. A call whose own _meta
-// says another one is linked to it.
-func (t *Telemetry) FromHeader(ctx context.Context, h http.Header) context.Context {
+// ContextFromHeader is ctx with the trace that an HTTP request says it is part of. A call whose own
+// _meta says another one is linked to it.
+func (t *Telemetry) ContextFromHeader(ctx context.Context, h http.Header) context.Context {
 	if t.tracer == nil {
 		return ctx
 	}

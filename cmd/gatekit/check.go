@@ -18,6 +18,7 @@ import (
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 	"gatekit/core/proxy"
+	"gatekit/core/upstream"
 	"gatekit/policies"
 )
 
@@ -274,10 +275,11 @@ func why(err error) string {
 // meet starts a server, asks it who it is in the newest revision it speaks, and ends it.
 func (p *program) meet(ctx context.Context, s config.Server,
 	limits config.Limits) (revision, name string, err error) {
-	up, err := newUpstream(s, limits, p.log, nil)
+	o, err := upstreamOptions(s, limits, p.log)
 	if err != nil {
 		return "", "", err
 	}
+	up := upstream.New(o)
 	defer func() { err = errors.Join(err, up.Close()) }()
 	revisions, err := up.Revisions(ctx)
 	if err != nil {

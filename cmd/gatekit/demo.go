@@ -79,7 +79,7 @@ func demo(ctx context.Context, out io.Writer, log *slog.Logger) (err error) {
 	c.Policy = &config.Policy{Mode: "enforce", Rules: slices.Sorted(maps.Keys(library.DefaultRules())),
 		Config: library.DefaultRules()}
 
-	g, err := openGate(ctx, c, log)
+	g, err := openGateway(ctx, c, log)
 	if err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func demo(ctx context.Context, out io.Writer, log *slog.Logger) (err error) {
 }
 
 // demoSession connects a client to the gate and lets it talk.
-func demoSession(ctx context.Context, out io.Writer, g *gate) (err error) {
+func demoSession(ctx context.Context, out io.Writer, g *gateway) (err error) {
 	toGate, fromClient, err := os.Pipe()
 	if err != nil {
 		return err

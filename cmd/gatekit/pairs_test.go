@@ -122,7 +122,7 @@ func gateFor(t *testing.T, client, front, server, back string,
 	if err != nil {
 		t.Fatal(err)
 	}
-	g, err := openGate(t.Context(), parsed, slog.New(slog.DiscardHandler), stage)
+	g, err := openGateway(t.Context(), parsed, slog.New(slog.DiscardHandler), stage)
 	if err != nil {
 		t.Fatal(err)
 	}

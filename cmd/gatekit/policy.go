@@ -75,8 +75,8 @@ func policyKeys(c *config.Config) map[string]policies.Key {
 	return keys
 }
 
-// inForce says which policies they are, for the audit log; "" when there are none.
-func inForce(stage *policies.Stage) string {
+// describePolicies says which policies they are, for the audit log; "" when there are none.
+func describePolicies(stage *policies.Stage) string {
 	if stage == nil {
 		return ""
 	}

@@ -255,7 +255,7 @@ func serveKnown(t *testing.T, file string) (url string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g, err := openGate(t.Context(), c, slog.New(slog.DiscardHandler))
+	g, err := openGateway(t.Context(), c, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -163,7 +163,7 @@ func (f *Front) postBatch(ctx context.Context, r Post, w Reply) {
 	s := row.value
 	a := s.answering(r, w)
 	a.array = true
-	calls, err := s.split(r.Body, s.hear, func(m *mcp.Message) call { return s.admit(m, a.out) })
+	calls, err := s.split(r.Body, s.hear, func(m *mcp.Message) Call { return s.admit(m, a.out) })
 	switch {
 	case err != nil:
 		f.reply(w, http.StatusBadRequest, f.unread(ctx, s.peer, err))

@@ -127,7 +127,7 @@ func (p *principal) call(ctx context.Context, m *mcp.Message, w Reply, accept ac
 	quiet := time.AfterFunc(openAfter, reply.open)
 	defer quiet.Stop()
 	call, _ := p.begin(m.WithID(mcp.ID(strconv.FormatUint(p.last.Add(1), 10))), reply)
-	answer := call(ctx)
+	answer := call.Run(ctx)
 	if m.Method == "tools/list" && answer.Message() != nil {
 		p.params.learn(answer.Message())
 	}

@@ -83,11 +83,10 @@ type ticket struct {
 	Round int    `json:"n"`
 }
 
-// begin enters a request at the proxy's session, or finds the call that it takes up again, and
-// answers the function that answers it and the id by which the proxy knows the call. m is under the
-// id that it is to have if it is a new one.
-func (s *modern) begin(m *mcp.Message,
-	client proxy.Client) (call func(context.Context) pipeline.Passed, id mcp.ID) {
+// begin enters a request at the proxy's session, or finds the call that it resumes. It returns the
+// call and the id by which the proxy knows it. m is under the id that it is to have if it is a new
+// one.
+func (s *modern) begin(m *mcp.Message, client proxy.Client) (call Call, id mcp.ID) {
 	if !mcp.CanRequestInput(m) {
 		return s.session.Begin(m, client), m.ID()
 	}
@@ -102,48 +101,69 @@ func (s *modern) begin(m *mcp.Message,
 		news: make(chan struct{}, 1), carrier: client}
 	c.token, _ = m.Get(atToken)
 	c.end = sync.OnceFunc(func() { close(c.over) })
-	run := s.session.Begin(m, c)
-	return func(ctx context.Context) pipeline.Passed {
-		if ctx.Err() != nil {
-			return run(ctx)
-		}
-		var alive context.Context
-		alive, c.cancel = context.WithCancel(context.WithoutCancel(ctx))
-		s.front.workers.Run(func() {
-			c.answer = run(alive)
-			c.cancel()
-			close(c.ended)
-		})
-		return c.wait(ctx)
-	}, m.ID()
+	return &newCall{c, s.session.Begin(m, c)}, m.ID()
 }
+
+// newCall is the first request of a call that may be parked.
+type newCall struct {
+	*parked
+	call *proxy.Call
+}
+
+func (c *newCall) Run(ctx context.Context) pipeline.Passed {
+	if ctx.Err() != nil {
+		return c.call.Run(ctx)
+	}
+	var alive context.Context
+	alive, c.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	c.parking.front.workers.Run(func() {
+		c.answer = c.call.Run(alive)
+		c.cancel()
+		close(c.ended)
+	})
+	return c.wait(ctx)
+}
+
+func (c *newCall) Discard() { c.call.Discard() }
 
 // resume takes up a call that was parked, with the answers in m. A ticket is good once.
 func (s *modern) resume(m *mcp.Message, t ticket,
-	client proxy.Client) (func(context.Context) pipeline.Passed, mcp.ID) {
+	client proxy.Client) (Call, mcp.ID) {
 	c := s.front.parking.take(t, s.peer.session)
 	if c == nil {
-		return func(ctx context.Context) pipeline.Passed {
-			return s.front.answer(ctx, s.peer, refuse(mcp.CodeInvalidParams,
-				"invalid or expired requestState"), m)
-		}, m.ID()
+		return &refusedCall{s.front, s.peer, refuse(mcp.CodeInvalidParams,
+			"invalid or expired requestState"), m}, m.ID()
 	}
 	c.mu.Lock()
 	c.carrier = client
 	c.token, _ = m.Get(atToken)
 	m.Server, m.Exchange = c.server, c.exchange
 	c.mu.Unlock()
-	return func(ctx context.Context) pipeline.Passed {
-		if err := s.front.proxy.Pipeline().RecordEvent(ctx, m,
-			"resume", "it brings answers to a call that waits for them", nil); err != nil {
-			c.end()
-			c.cancel()
-			return s.front.answer(ctx, s.peer, refuse(mcp.CodeInternal,
-				"the request could not be recorded"), m)
-		}
-		c.take(m)
-		return c.wait(ctx)
-	}, c.m.ID()
+	return &resumedCall{c, m}, c.m.ID()
+}
+
+// resumedCall is a request that brings answers to a parked call.
+type resumedCall struct {
+	*parked
+	request *mcp.Message
+}
+
+func (c *resumedCall) Run(ctx context.Context) pipeline.Passed {
+	f := c.parking.front
+	if err := f.proxy.Pipeline().RecordEvent(ctx, c.request,
+		"resume", "it brings answers to a call that waits for them", nil); err != nil {
+		c.Discard()
+		return f.answer(ctx, c.peer, refuse(mcp.CodeInternal,
+			"the request could not be recorded"), c.request)
+	}
+	c.take(c.request)
+	return c.wait(ctx)
+}
+
+// Discard ends the parked call: its state has been used.
+func (c *resumedCall) Discard() {
+	c.end()
+	c.cancel()
 }
 
 // wait answers when the call does, or when there is something to ask.

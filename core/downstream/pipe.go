@@ -136,7 +136,7 @@ func (c *pipe) take(ctx context.Context, b []byte) error {
 	c.front.workers.Run(func() {
 		defer group.Done()
 		defer c.leave(m)
-		answer := call(ctx)
+		answer := call.Run(ctx)
 		if err := c.out.send(ctx, answer); err != nil {
 			c.front.log.Debug("answer a request", "session", c.session, "method", m.Method,
 				"error", err)
@@ -153,10 +153,10 @@ func (c *pipe) take(ctx context.Context, b []byte) error {
 var tooMany = refuse(mcp.CodeInternal,
 	"too many requests in flight: wait for an answer, then try again")
 
-// admit enters a request and answers the function that answers it; nil when there are too many.
-// leave must be called when its answer has been written: a client that does not read cannot ask for
-// ever.
-func (c *pipe) admit(m *mcp.Message) func(context.Context) pipeline.Passed {
+// admit enters a request and returns its call, nil when there are too many. leave must be called
+// when the answer has been written, and not before: so a client that does not read cannot send
+// requests for ever.
+func (c *pipe) admit(m *mcp.Message) Call {
 	isModern := eraOf(m, "") == mcp.Modern
 	c.mu.Lock()
 	if c.inFlight >= c.front.limits.InFlight {
@@ -185,16 +185,14 @@ func (c *pipe) leave(m *mcp.Message) {
 	}
 }
 
-func (c *pipe) admitModern(m *mcp.Message) func(context.Context) pipeline.Passed {
+func (c *pipe) admitModern(m *mcp.Message) Call {
 	c.stamp(m)
 	r := checkModern(m, nil)
 	if r == nil {
 		r = checkServed(m)
 	}
 	if r != nil {
-		return func(ctx context.Context) pipeline.Passed {
-			return c.front.answer(ctx, c.peer, r, m)
-		}
+		return &refusedCall{c.front, c.peer, r, m}
 	}
 	c.mu.Lock()
 	if c.modern == nil {
@@ -203,10 +201,8 @@ func (c *pipe) admitModern(m *mcp.Message) func(context.Context) pipeline.Passed
 	own := m
 	if mcp.CanRequestInput(m) && c.inModern[m.ID()] > 1 {
 		c.mu.Unlock()
-		return func(ctx context.Context) pipeline.Passed {
-			return c.front.answer(ctx, c.peer, refuse(mcp.CodeInvalidRequest,
-				"a request with this id is in flight"), m)
-		}
+		return &refusedCall{c.front, c.peer, refuse(mcp.CodeInvalidRequest,
+			"a request with this id is in flight"), m}
 	}
 	if mcp.CanRequestInput(m) {
 		c.minted++
@@ -221,14 +217,30 @@ func (c *pipe) admitModern(m *mcp.Message) func(context.Context) pipeline.Passed
 	c.mu.Lock()
 	c.carries[m.ID()] = id
 	c.mu.Unlock()
-	return func(ctx context.Context) pipeline.Passed {
-		defer func() {
-			c.mu.Lock()
-			delete(c.carries, m.ID())
-			c.mu.Unlock()
-		}()
-		return call(ctx).WithID(m.ID())
-	}
+	return &carriedCall{c, call, m.ID()}
+}
+
+// carriedCall is a request that carries a call which the proxy knows by another id.
+type carriedCall struct {
+	pipe *pipe
+	call Call
+	id   mcp.ID // of the request
+}
+
+func (c *carriedCall) Run(ctx context.Context) pipeline.Passed {
+	defer c.forget()
+	return c.call.Run(ctx).WithID(c.id)
+}
+
+func (c *carriedCall) Discard() {
+	c.call.Discard()
+	c.forget()
+}
+
+func (c *carriedCall) forget() {
+	c.pipe.mu.Lock()
+	delete(c.pipe.carries, c.id)
+	c.pipe.mu.Unlock()
 }
 
 // called is a notifications/cancelled in which the id of a request has become that of the call that

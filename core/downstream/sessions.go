@@ -108,7 +108,7 @@ func (s *httpSession) answering(r Post, w Reply) *answering {
 
 // serve runs calls and writes to the client what comes of them, for as long as it is there: the
 // calls go on without it. told is false when the client was gone before it was told anything.
-func (a *answering) serve(ctx context.Context, row *row[*httpSession], calls ...call) (told bool) {
+func (a *answering) serve(ctx context.Context, row *row[*httpSession], calls ...Call) (told bool) {
 	sessions := a.s.front.sessions
 	sessions.hold(row)
 	started := a.s.run(func() {

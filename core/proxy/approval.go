@@ -21,7 +21,7 @@ type Approvals interface {
 // pass judges a request. When a stage wants a human to approve it, the client is asked to ask one,
 // in either era; where that cannot be, or nobody did, it is refused, with a word on how to approve
 // it outside.
-func (x *exchange) pass(ctx context.Context, l *link, m *mcp.Message,
+func (x *Call) pass(ctx context.Context, l *link, m *mcp.Message,
 	w *watch) (pipeline.Passed, error) {
 	passed, err := x.c.Pipeline.Pass(ctx, m)
 	var d *pipeline.Denied
@@ -54,7 +54,7 @@ func (x *exchange) pass(ctx context.Context, l *link, m *mcp.Message,
 
 // noteApproval records what a human said. What cannot be recorded is found out when the request
 // itself is recorded next.
-func (x *exchange) noteApproval(ctx context.Context, d *pipeline.Denied, action, by string) {
+func (x *Call) noteApproval(ctx context.Context, d *pipeline.Denied, action, by string) {
 	if err := x.c.Pipeline.RecordDecision(ctx, d, action, by); err != nil {
 		x.c.Log.Error("record an approval", "error", err)
 	}
@@ -62,7 +62,7 @@ func (x *exchange) noteApproval(ctx context.Context, d *pipeline.Denied, action,
 
 // askHuman has the client ask its user. asked is false when it cannot: it did not declare
 // elicitation, or nobody answers.
-func (x *exchange) askHuman(ctx context.Context, l *link, m *mcp.Message, reason string,
+func (x *Call) askHuman(ctx context.Context, l *link, m *mcp.Message, reason string,
 	w *watch) (asked, approved bool) {
 	declares, known := (&caller{s: x.s, l: l, client: x.client, request: x.m}).declared()
 	if !known || !declares("elicitation") || declares("elicitation/url") &&

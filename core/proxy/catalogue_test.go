@@ -216,9 +216,9 @@ func TestTheRewriteCatalogue(t *testing.T) {
 						`{"structuredContent":`+c.server+`}`)
 				case "notice":
 					done := make(chan struct{})
-					run := w.session.Begin(request(t, "8", "tools/call", `{"name":"a__wait"}`),
+					call := w.session.Begin(request(t, "8", "tools/call", `{"name":"a__wait"}`),
 						w.client)
-					go func() { defer close(done); run(t.Context()) }()
+					go func() { defer close(done); call.Run(t.Context()) }()
 					synctest.Wait()
 					n := notification(t, c.method, c.atClient)
 					n.Server = "a"

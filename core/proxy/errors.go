@@ -72,7 +72,7 @@ func (u *Unavailable) Error() string {
 func (u *Unavailable) Unwrap() error { return u.Err }
 
 // refuse is the answer to a request that could not be answered otherwise.
-func (x *exchange) refuse(ctx context.Context, err error) pipeline.Passed {
+func (x *Call) refuse(ctx context.Context, err error) pipeline.Passed {
 	var (
 		denied      *pipeline.Denied
 		own         *fault

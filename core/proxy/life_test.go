@@ -23,11 +23,18 @@ func TestACallIsCancelledBeforeDuringAndAfter(t *testing.T) {
 	t.Run("before it runs", func(t *testing.T) {
 		s := &server{answer: echo}
 		w := open(t, map[string]*server{"a": s}, nil)
-		run := w.session.Begin(request(t, "7", "tools/call", `{"name":"a__x"}`), w.client)
+		call := w.session.Begin(request(t, "7", "tools/call", `{"name":"a__x"}`), w.client)
 		cancel(w, "7")
-		equal(t, "answer", show(t, "7", run(t.Context())), "nothing")
+		equal(t, "answer", show(t, "7", call.Run(t.Context())), "nothing")
 		equal(t, "the server saw", s.seen(), []string{})
 		w.record.has(t, "pass to_server notification notifications/cancelled")
+		equal(t, "the id is free again", w.call(t, "tools/call", `{"name":"a__x"}`), `{"name":"x"}`)
+	})
+	t.Run("a discarded call reaches no server and frees its id", func(t *testing.T) {
+		s := &server{answer: echo}
+		w := open(t, map[string]*server{"a": s}, nil)
+		w.session.Begin(request(t, "7", "tools/call", `{"name":"a__x"}`), w.client).Discard()
+		equal(t, "the server saw", s.seen(), []string{})
 		equal(t, "the id is free again", w.call(t, "tools/call", `{"name":"a__x"}`), `{"name":"x"}`)
 	})
 	t.Run("after it was answered", func(t *testing.T) {
@@ -98,7 +105,7 @@ func TestAConfigurationThatChangesBetweenACallsBeginAndItsRun(t *testing.T) {
 					func(o *proxy.Options) {
 						o.Names.Prefix, o.Servers[0].Methods = prefix, []string{"acme/*"}
 					})
-				run := w.session.Begin(request(t, "7", method,
+				call := w.session.Begin(request(t, "7", method,
 					`{"name":"a__x","notifications":{}}`), w.client)
 				o := w.options
 				o.Servers = []proxy.ServerConfig{{Name: "b", Upstream: &server{answer: echo}}}
@@ -109,7 +116,7 @@ func TestAConfigurationThatChangesBetweenACallsBeginAndItsRun(t *testing.T) {
 				// a subscription without servers stays open
 				leave2 := time.AfterFunc(50*time.Millisecond, leave)
 				defer leave2.Stop()
-				if got := show(t, "7", run(ctx)); method != "subscriptions/listen" &&
+				if got := show(t, "7", call.Run(ctx)); method != "subscriptions/listen" &&
 					!strings.HasPrefix(got, "!") || strings.HasPrefix(got, "{") {
 					t.Errorf("answer %s", got)
 				}

@@ -192,7 +192,7 @@ func (l *link) catchUp(ctx context.Context) {
 		if hello == nil {
 			break
 		}
-		x := &exchange{s: l.s, c: l.s.proxy.settings.Load(), client: l.s.feed, m: hello}
+		x := &Call{s: l.s, c: l.s.proxy.settings.Load(), client: l.s.feed, m: hello}
 		if _, err := x.hello(ctx, l); err != nil {
 			x.c.Log.Debug("greet a server again", "server", l.name, "error", err)
 		}

@@ -80,7 +80,7 @@ func declared(raw []byte, depth int) int {
 
 // merged answers for all servers what merge makes of the good parts, with a word in _meta on those
 // that failed. When all failed it is an error.
-func (x *exchange) merged(ctx context.Context, parts []part, merge func(good []*part) ([]member,
+func (x *Call) merged(ctx context.Context, parts []part, merge func(good []*part) ([]member,
 	error)) (pipeline.Passed, error) {
 	var good []*part
 	for i := range parts {
@@ -106,7 +106,7 @@ func bad(parts []part) []part {
 }
 
 // noneGood is what the client gets when no server had an answer.
-func (x *exchange) noneGood(parts []part) (pipeline.Passed, error) {
+func (x *Call) noneGood(parts []part) (pipeline.Passed, error) {
 	bad := bad(parts)
 	if len(bad) == 0 {
 		return pipeline.Passed{}, failure(mcp.CodeMethodNotFound, "no server supports %s",
@@ -162,7 +162,7 @@ func withPartial(members []member, parts []part) []member {
 // mergeRest unites the members of several results that are not the list itself: what 2026-07-28
 // says of completeness and caching conservatively, the members of _meta and all others as the first
 // server has them. skip are those that the caller makes.
-func (x *exchange) mergeRest(results []*mcp.Message, skip ...string) []member {
+func (x *Call) mergeRest(results []*mcp.Message, skip ...string) []member {
 	var rest, meta union
 	var ttl, scope []byte
 	typed, full := false, true // full: every result says how long it may be kept
@@ -244,7 +244,7 @@ func less(a, b []byte) bool {
 
 // mergeHello makes one answer to initialize, or to server/discover, of all servers' (protocol.md
 // 2.2).
-func (x *exchange) mergeHello(good []*part) ([]member, error) {
+func (x *Call) mergeHello(good []*part) ([]member, error) {
 	results := make([]*mcp.Message, len(good))
 	for i, p := range good {
 		results[i] = p.answers[0].Message()
@@ -275,7 +275,7 @@ func (x *exchange) mergeHello(good []*part) ([]member, error) {
 }
 
 // identity is what Gatekit calls itself.
-func (x *exchange) identity() []byte {
+func (x *Call) identity() []byte {
 	return object(textField("name", "gatekit"), textField("version", x.c.Version))
 }
 

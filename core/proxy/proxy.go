@@ -196,7 +196,7 @@ func (p *Proxy) Pipeline() *pipeline.Pipeline { return p.settings.Load().Pipelin
 // connection (stdio). feed gets what servers send outside of any call. A session of a closed Proxy
 // refuses everything.
 func (p *Proxy) Open(o OpenOptions, feed Client) *Session {
-	s := &Session{proxy: p, opening: o, feed: feed, calls: map[string]*exchange{},
+	s := &Session{proxy: p, opening: o, feed: feed, calls: map[string]*Call{},
 		links: map[string]*link{}, listens: map[*listen]struct{}{}}
 	s.life, s.end = context.WithCancelCause(context.Background())
 	p.mu.Lock()

@@ -54,7 +54,7 @@ func asks(m *mcp.Message) bool {
 }
 
 // takeAnswers opens the request's state and judges its inputResponses one by one.
-func (x *exchange) takeAnswers(ctx context.Context, m *mcp.Message) (*mcp.Message, round, error) {
+func (x *Call) takeAnswers(ctx context.Context, m *mcp.Message) (*mcp.Message, round, error) {
 	var st round
 	_, sealed := m.Get("/requestState")
 	if sealed {
@@ -112,7 +112,7 @@ func (x *exchange) takeAnswers(ctx context.Context, m *mcp.Message) (*mcp.Messag
 
 // takeAnswer judges one answer, to a question of kind or, where that is not known, of the kind that
 // its shape says, and answers what is to stand in its place.
-func (x *exchange) takeAnswer(ctx context.Context, m *mcp.Message, key, kind string,
+func (x *Call) takeAnswer(ctx context.Context, m *mcp.Message, key, kind string,
 	raw []byte) ([]byte, error) {
 	answer, err := mcp.EmbeddedResponse(mcp.ID(mcp.Quote(key)), raw)
 	if err != nil {
@@ -147,7 +147,7 @@ func (x *exchange) takeAnswer(ctx context.Context, m *mcp.Message, key, kind str
 // takeQuestions judges the questions inside raw, the server's answer to m. Those that were refused
 // are answered in the client's place: when none is left, again is what the server is to be told at
 // once; else result is what the client may see, and st what its retry must bring back.
-func (x *exchange) takeQuestions(ctx context.Context, l *link, m, raw *mcp.Message,
+func (x *Call) takeQuestions(ctx context.Context, l *link, m, raw *mcp.Message,
 	st *round) (result, again *mcp.Message, err error) {
 	if st.Count++; st.Count > x.c.Limits.Rounds {
 		return nil, nil, l.unavailable("it asked for input too many times")
@@ -179,7 +179,7 @@ func (x *exchange) takeQuestions(ctx context.Context, l *link, m, raw *mcp.Messa
 
 // sealRound puts the round, sealed, in the place of the server's requestState. A server that sent
 // none, and whose questions all go to the client, needs nothing back.
-func (x *exchange) sealRound(answer pipeline.Passed, m *mcp.Message,
+func (x *Call) sealRound(answer pipeline.Passed, m *mcp.Message,
 	st round) (pipeline.Passed, error) {
 	if !answer.Message().CarriesInput || len(st.State) == 0 && len(st.Given) == 0 {
 		return answer, nil
@@ -283,7 +283,7 @@ func kindOf(answer *mcp.Message) string {
 
 // purpose binds a requestState to the principal and to the request: method, server, name and what
 // the arguments mean.
-func (x *exchange) purpose(m *mcp.Message) ([]string, error) {
+func (x *Call) purpose(m *mcp.Message) ([]string, error) {
 	arguments, _ := m.Get("/arguments")
 	digest, err := mcp.CanonicalDigest(arguments)
 	if err != nil {

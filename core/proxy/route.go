@@ -6,7 +6,7 @@ import (
 )
 
 // route finds the one server that a request is for and the clean name of what it asks for.
-func (x *exchange) route(meth mcp.Method) (*link, string, error) {
+func (x *Call) route(meth mcp.Method) (*link, string, error) {
 	pointer, token, what := meth.NameAt, mcp.URI, "resource"
 	switch meth.Route {
 	case mcp.ByName:
@@ -57,7 +57,7 @@ func (x *exchange) route(meth mcp.Method) (*link, string, error) {
 }
 
 // only is the link to the one server, where names are left as they are.
-func (x *exchange) only() (*link, error) {
+func (x *Call) only() (*link, error) {
 	name := x.c.Servers[0].Name
 	if l := x.s.link(name); l != nil {
 		return l, nil

@@ -9,7 +9,7 @@ import (
 
 // foreign says that the request is about a task of another principal, and records it: the client is
 // told that there is no such task, the record knows better.
-func (x *exchange) foreign(server, id string) bool {
+func (x *Call) foreign(server, id string) bool {
 	if !x.s.proxy.tasks.BelongsToOther(server, id, x.m.Principal) {
 		return false
 	}

@@ -46,7 +46,7 @@ type list struct {
 }
 
 // of answers how a judged page looks, and lets the session learn from it.
-func (s *views) of(x *exchange, meth mcp.Method, judged pipeline.Passed, page int) (*view, error) {
+func (s *views) of(x *Call, meth mcp.Method, judged pipeline.Passed, page int) (*view, error) {
 	m := judged.Message()
 	key, body := viewKey{m.Server, meth.Name, page}, m.Body()
 	s.mu.Lock()

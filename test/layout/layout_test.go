@@ -24,6 +24,7 @@ const module = "gatekit"
 // and only cmd knows everybody. A package that is not listed may import nothing of ours; "*" is
 // everything.
 var allowed = map[string][]string{
+	"core/atomicfile": {},
 	"core/mcp":        {},
 	"core/config":     {},
 	"core/workers":    {},
@@ -32,17 +33,17 @@ var allowed = map[string][]string{
 	"core/proxy":      {"core/mcp", "core/pipeline", "core/tasks"},
 	"core/downstream": {"core/mcp", "core/pipeline", "core/proxy", "core/workers"},
 	"core/upstream":   {"core/mcp", "core/pipeline", "core/proxy"},
-	"audit":           {"core/mcp", "core/pipeline"},
+	"audit":           {"core/atomicfile", "core/mcp", "core/pipeline"},
 	"audit/format":    {"audit", "core/mcp", "core/pipeline"},
-	"audit/sink":      {"audit", "audit/format", "core/pipeline"},
+	"audit/sink":      {"audit", "audit/format", "core/atomicfile", "core/pipeline"},
 	"audit/telemetry": {"core/mcp", "core/pipeline", "core/proxy"},
 	"audit/query":     {"audit", "core/mcp", "core/pipeline"},
 	// for the types that their seams are made of
 	"transport": {"core/mcp", "core/downstream", "core/upstream", "transport/process"},
-	"policies": {"core/mcp", "core/pipeline", "core/tasks", "plugins/sdk/scan",
+	"policies": {"core/atomicfile", "core/mcp", "core/pipeline", "core/tasks", "plugins/sdk/scan",
 		"policies/library"},
 	"policies/library":    {"plugins/sdk"},
-	"policies/service":    {"core/mcp", "core/pipeline", "policies"},
+	"policies/service":    {"core/atomicfile", "core/mcp", "core/pipeline", "policies"},
 	"plugins/sdk":         {"core/mcp", "core/pipeline", "plugins/proto", "plugins/proto/*"},
 	"plugins/sdk/scan":    {"core/mcp"},
 	"plugins/sdk/sdktest": {"core/mcp", "core/pipeline", "plugins/sdk"},

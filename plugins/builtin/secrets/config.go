@@ -26,16 +26,16 @@ type config struct {
 	Directions []string `json:"directions"`
 	Decode     bool     `json:"decode"`
 	Rules      struct {
-		Enable  []string   `json:"enable"`
-		Disable []string   `json:"disable"`
-		Add     []addition `json:"add"`
+		Enable  []string     `json:"enable"`
+		Disable []string     `json:"disable"`
+		Add     []customRule `json:"add"`
 	} `json:"rules"`
-	Entropy randomness  `json:"entropy"`
-	Allow   []exception `json:"allow"`
+	Entropy entropyOptions `json:"entropy"`
+	Allow   []allowEntry   `json:"allow"`
 }
 
-// addition is a rule of the user's.
-type addition struct {
+// customRule is a rule of the user's.
+type customRule struct {
 	ID          string   `json:"id"`
 	Regex       string   `json:"regex"`
 	Keywords    []string `json:"keywords"`
@@ -43,8 +43,8 @@ type addition struct {
 	Entropy     float64  `json:"entropy"`
 }
 
-// exception is a finding that is none.
-type exception struct {
+// allowEntry is a finding that is none.
+type allowEntry struct {
 	Rule    string `json:"rule"`
 	SHA256  string `json:"sha256"`
 	Value   string `json:"value"`
@@ -59,7 +59,7 @@ type exception struct {
 // parseConfig reads a configuration, with defaults, and says what is wrong with it, all at once.
 func parseConfig(b []byte) (*config, error) {
 	c := &config{Action: "redact", Directions: []string{"to_server", "to_client"}, Decode: true,
-		Entropy: randomness{MinLength: 20, Threshold: 4.2}}
+		Entropy: entropyOptions{MinLength: 20, Threshold: 4.2}}
 	if err := json.Unmarshal(b, c, json.RejectUnknownMembers(true)); err != nil {
 		return nil, err
 	}
@@ -72,7 +72,7 @@ func parseConfig(b []byte) (*config, error) {
 		fault("directions: none, so that nothing would be looked at: to_server, to_client or both")
 	}
 	for _, d := range c.Directions {
-		if directionOf(d) == 0 {
+		if parseDirection(d) == 0 {
 			fault("directions: %q is none: to_server or to_client", d)
 		}
 	}
@@ -102,15 +102,15 @@ func parseConfig(b []byte) (*config, error) {
 			}
 		}
 	}
-	if e := c.Entropy; e.MinLength < 10 || e.MinLength > longestRandom {
-		fault("entropy.min_length: %d: 10 to %d", e.MinLength, longestRandom)
+	if e := c.Entropy; e.MinLength < 10 || e.MinLength > maxRandomLength {
+		fault("entropy.min_length: %d: 10 to %d", e.MinLength, maxRandomLength)
 	}
 	if e := c.Entropy; e.Threshold < 3 || e.Threshold > 6 {
 		fault("entropy.threshold: %g: 3 to 6", e.Threshold)
 	}
 	for i := range c.Allow {
 		a, at := &c.Allow[i], fmt.Sprintf("allow[%d]", i)
-		if *a == (exception{}) {
+		if *a == (allowEntry{}) {
 			fault("%s: no condition, so that it would allow everything: give it a rule, sha256, "+
 				"value, server, method, tool or pointer", at)
 		}
@@ -137,7 +137,7 @@ func parseConfig(b []byte) (*config, error) {
 
 var validID = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,63}$`)
 
-func directionOf(s string) mcp.Direction {
+func parseDirection(s string) mcp.Direction {
 	for _, d := range []mcp.Direction{mcp.ToServer, mcp.ToClient} {
 		if s == d.String() {
 			return d
@@ -146,8 +146,8 @@ func directionOf(s string) mcp.Direction {
 	return 0
 }
 
-// choose answers the rules that the configuration asks for.
-func (c *config) choose(all []source) ([]source, error) {
+// selectRules answers the rules that the configuration asks for.
+func (c *config) selectRules(all []ruleSource) ([]ruleSource, error) {
 	ids := []string{namedID}
 	for _, s := range all {
 		ids = append(ids, s.ID)
@@ -166,9 +166,9 @@ func (c *config) choose(all []source) ([]source, error) {
 			known("rules.disable", id)
 		}
 	}
-	var chosen []source
+	var chosen []ruleSource
 	for _, s := range all {
-		if c.on(s.ID, !s.Off) {
+		if c.isEnabled(s.ID, !s.Off) {
 			chosen = append(chosen, s)
 		}
 	}
@@ -178,7 +178,7 @@ func (c *config) choose(all []source) ([]source, error) {
 				a.ID))
 		}
 		ids = append(ids, a.ID)
-		chosen = append(chosen, source{ID: a.ID, Regex: a.Regex, Keywords: a.Keywords,
+		chosen = append(chosen, ruleSource{ID: a.ID, Regex: a.Regex, Keywords: a.Keywords,
 			SecretGroup: a.SecretGroup, Entropy: a.Entropy})
 	}
 	ids = append(ids, entropyID) // it has an option of its own
@@ -190,8 +190,8 @@ func (c *config) choose(all []source) ([]source, error) {
 	return chosen, errors.Join(faults...)
 }
 
-// on says whether the rule applies.
-func (c *config) on(id string, unlessSaid bool) bool {
+// isEnabled says whether the rule applies.
+func (c *config) isEnabled(id string, unlessSaid bool) bool {
 	switch {
 	case slices.Contains(c.Rules.Disable, id):
 		return false

@@ -8,20 +8,22 @@ import (
 // too plain for the rules that look at values.
 const namedID = "named-secret"
 
-// passwords and keys are ends of such names, without "_", "-", "." and case. A password can be any
-// word; a key has digits.
+// passwordSuffixes and keys are ends of such names, without "_", "-", "." and case. A password can
+// be any word; a key has digits.
 var (
-	passwords = []string{"password", "passwd", "passphrase", "pwd", "passcode"}
-	keys      = []string{"clientsecret", "secretkey", "secretaccesskey", "privatekey", "apikey",
+	passwordSuffixes = []string{"password", "passwd", "passphrase", "pwd", "passcode"}
+	keySuffixes      = []string{"clientsecret", "secretkey", "secretaccesskey", "privatekey",
+		"apikey",
 		"apisecret", "appsecret", "accesstoken", "refreshtoken", "authtoken", "apitoken",
 		"sessiontoken", "bearertoken", "signingsecret", "webhooksecret", "encryptionkey"}
-	noSecrets = []string{"string", "text", "password", "passwd", "secret", "token", "boolean",
+	placeholderValues = []string{"string", "text", "password", "passwd", "secret", "token",
+		"boolean",
 		"number", "integer", "object", "null", "none", "true", "false", "required", "optional",
 		"hidden", "redacted", "masked", "unset", "undefined", "empty", "changeme", "example",
 		"sample", "placeholder", "your-", "your_", "yourpassword", "yoursecret"}
 )
 
-func named(name, value string) bool {
+func isNamedSecret(name, value string) bool {
 	if len(value) < 4 || len(value) > 256 || strings.ContainsAny(value[:1], "$%{<[*") {
 		return false
 	}
@@ -34,15 +36,15 @@ func named(name, value string) bool {
 		}
 		return r
 	}, name)
-	password := endsIn(plain, passwords)
-	if !password && !endsIn(plain, keys) {
+	password := hasAnySuffix(plain, passwordSuffixes)
+	if !password && !hasAnySuffix(plain, keySuffixes) {
 		return false
 	}
 	if !strings.HasSuffix(plain, "passphrase") && strings.ContainsAny(value, " \t\r\n") {
 		return false // words about one
 	}
 	low := strings.ToLower(value)
-	for _, w := range noSecrets {
+	for _, w := range placeholderValues {
 		if low == w || len(w) > 4 && strings.HasPrefix(low, w) && (len(low) <= len(w)+2 ||
 			w[len(w)-1] == '-' || w[len(w)-1] == '_') {
 			return false
@@ -54,7 +56,7 @@ func named(name, value string) bool {
 	return password || len(value) >= 8 && strings.ContainsAny(value, "0123456789")
 }
 
-func endsIn(s string, ends []string) bool {
+func hasAnySuffix(s string, ends []string) bool {
 	for _, e := range ends {
 		if strings.HasSuffix(s, e) {
 			return true

@@ -7,14 +7,14 @@ import (
 	"encoding/hex"
 )
 
-// replacement makes the words that stand where a secret stood. They tell two secrets apart, so that
-// who reads on can see that two are the same, and tell nothing of them to who does not have the
-// key.
-type replacement struct{ key [32]byte }
+// placeholderMaker makes the words that stand where a secret stood. They tell two secrets apart, so
+// that who reads on can see that two are the same, and tell nothing of them to who does not have
+// the key.
+type placeholderMaker struct{ key [32]byte }
 
-// newReplacement takes the key of the configuration, or, where that is empty, a random one that is
-// forgotten with the process.
-func newReplacement(key string) (r replacement) {
+// newPlaceholderMaker takes the key of the configuration, or, where that is empty, a random one
+// that is forgotten with the process.
+func newPlaceholderMaker(key string) (r placeholderMaker) {
 	if key != "" {
 		r.key = sha256.Sum256([]byte(key))
 		return r
@@ -23,7 +23,7 @@ func newReplacement(key string) (r replacement) {
 	return r
 }
 
-func (r *replacement) placeholder(rule, secret string) string {
+func (r *placeholderMaker) forSecret(rule, secret string) string {
 	mac := hmac.New(sha256.New, r.key[:])
 	mac.Write([]byte(secret))
 	return "[secret:" + rule + ":" + hex.EncodeToString(mac.Sum(nil)[:4]) + "]"

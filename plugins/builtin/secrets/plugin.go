@@ -27,11 +27,11 @@ func Plugin() sdk.Plugin {
 
 // stage is the plugin in use. It is not changed after it was made.
 type stage struct {
-	config   *config
-	rules    *ruleset
-	named    bool
-	replaced replacement
-	wants    pipeline.Wants
+	config       *config
+	rules        *ruleset
+	namedEnabled bool
+	placeholders placeholderMaker
+	wants        pipeline.Wants
 }
 
 func newStage(b []byte) (*stage, error) {
@@ -39,19 +39,20 @@ func newStage(b []byte) (*stage, error) {
 	if err != nil {
 		return nil, err
 	}
-	all, everywhere, err := builtin()
+	all, everywhere, err := builtinRules()
 	if err != nil {
 		return nil, err
 	}
-	if all, err = c.choose(all); err != nil {
+	if all, err = c.selectRules(all); err != nil {
 		return nil, err
 	}
-	s := &stage{config: c, named: c.on(namedID, true), replaced: newReplacement(c.Key)}
+	s := &stage{config: c, namedEnabled: c.isEnabled(namedID, true),
+		placeholders: newPlaceholderMaker(c.Key)}
 	if s.rules, err = newRuleset(all, everywhere); err != nil {
 		return nil, err
 	}
 	for _, d := range c.Directions {
-		s.wants.Directions = append(s.wants.Directions, directionOf(d))
+		s.wants.Directions = append(s.wants.Directions, parseDirection(d))
 	}
 	return s, nil
 }
@@ -61,10 +62,10 @@ func (s *stage) Wants() pipeline.Wants { return s.wants }
 
 // Inspect implements sdk.Stage.
 func (s *stage) Inspect(ctx context.Context, m *mcp.Message) (sdk.Verdict, error) {
-	l := look{stage: s, ctx: ctx, m: m}
-	inMethod := l.method()
+	l := inspection{stage: s, ctx: ctx, message: m}
+	inMethod := l.inspectMethod()
 	scan.Texts(m, func(t scan.Text) bool {
-		l.text(t)
+		l.inspectText(t)
 		return ctx.Err() == nil
 	})
 	if err := ctx.Err(); err != nil {
@@ -74,8 +75,8 @@ func (s *stage) Inspect(ctx context.Context, m *mcp.Message) (sdk.Verdict, error
 	if len(l.secrets) == 0 && !inMethod {
 		return sdk.Allow(), nil
 	}
-	findings := l.findings()
-	what := kinds(findings)
+	findings := l.publicFindings()
+	what := ruleNames(findings)
 	switch s.config.Action {
 	case "audit":
 		v := sdk.Allow()
@@ -95,8 +96,8 @@ func (s *stage) Inspect(ctx context.Context, m *mcp.Message) (sdk.Verdict, error
 	return sdk.Deny("found "+what, findings...), nil
 }
 
-// kinds names the rules of the findings.
-func kinds(findings []pipeline.Finding) string {
+// ruleNames names the rules of the findings.
+func ruleNames(findings []pipeline.Finding) string {
 	var ids []string
 	for _, f := range findings {
 		ids = append(ids, f.Type)
@@ -106,33 +107,34 @@ func kinds(findings []pipeline.Finding) string {
 }
 
 // redact answers the edits that take the secrets out, or why that cannot be.
-func (l *look) redact() (edits []mcp.Edit, reason string) {
+func (l *inspection) redact() (edits []mcp.Edit, reason string) {
 	var cuts []scan.Redaction
 	for _, s := range l.secrets {
-		if s.text.Kind != mcp.Name && l.routes(s.pointer) {
+		if s.text.Kind != mcp.Name && l.isRouting(s.pointer) {
 			return nil, "it stands where the message says where it goes"
 		}
-		cuts = append(cuts, scan.Redaction{Text: s.text, Span: scan.Span{From: s.at.from,
-			To: s.at.to},
+		cuts = append(cuts, scan.Redaction{Text: s.text, Span: scan.Span{From: s.span.from,
+			To: s.span.to},
 			Replacement: s.placeholder})
 	}
-	edits, err := scan.Redact(l.m, cuts)
+	edits, err := scan.Redact(l.message, cuts)
 	if err != nil {
 		// the error may hold some of them
 		return nil, "names of members cannot be changed, or not so many"
 	}
-	if _, err = l.m.Edit(edits...); err != nil {
+	if _, err = l.message.Edit(edits...); err != nil {
 		return nil, "the message would not be valid"
 	}
 	return edits, ""
 }
 
-// routes says whether the value at the pointer tells where the message goes, so that it must stay.
-func (l *look) routes(pointer string) bool {
-	if l.m.Kind != mcp.Request && l.m.Kind != mcp.Notification {
+// isRouting says whether the value at the pointer tells where the message goes, so that it must
+// stay.
+func (l *inspection) isRouting(pointer string) bool {
+	if l.message.Kind != mcp.Request && l.message.Kind != mcp.Notification {
 		return false
 	}
-	method, _ := mcp.Lookup(l.m.Method)
+	method, _ := mcp.Lookup(l.message.Method)
 	switch method.Route {
 	case mcp.ByRef:
 		return strings.HasPrefix(pointer, "/ref/")
@@ -156,7 +158,7 @@ func canary(b []byte) *sdk.SelfTest {
 			"-----BEGIN " + "PRIVATE KEY-----\\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASC\\n-----END " +
 				"PRIVATE KEY-----"},
 	} {
-		if !c.on(try.rule, true) {
+		if !c.isEnabled(try.rule, true) {
 			continue
 		}
 		m := mcp.NewRequest("1", "tools/call", []byte(`{"name":"canary","arguments":{"note":"`+

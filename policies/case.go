@@ -70,7 +70,7 @@ func ParseCase(b []byte) (*Case, error) {
 		return nil, errors.New("not a JSON object")
 	}
 	if d.PeekKind() != 0 {
-		return nil, errors.New("more than one JSON value\nhint: gatekit policy replay takes " +
+		return nil, errors.New("more than one JSON value; gatekit policy replay takes " +
 			"many messages, one on each line")
 	}
 	inside := jsontext.NewDecoder(bytes.NewReader(whole))

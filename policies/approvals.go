@@ -86,8 +86,8 @@ func (a *Approvals) now() time.Time {
 
 func (a *Approvals) file(id string) string { return filepath.Join(a.Dir, id+approvalEnd) }
 
-// Take implements proxy.Approvals. The file is removed first: of two that take it, one has it.
-func (a *Approvals) Take(m *mcp.Message) bool {
+// Consume implements proxy.Approvals. The file is removed first: of two that take it, one has it.
+func (a *Approvals) Consume(m *mcp.Message) bool {
 	id, err := a.id(m)
 	if err != nil {
 		return false
@@ -99,8 +99,8 @@ func (a *Approvals) Take(m *mcp.Message) bool {
 	return os.Remove(a.file(id)) == nil
 }
 
-// Wait implements proxy.Approvals.
-func (a *Approvals) Wait(m *mcp.Message, reason string) (how string, err error) {
+// Submit implements proxy.Approvals.
+func (a *Approvals) Submit(m *mcp.Message, reason string) (how string, err error) {
 	id, err := a.id(m)
 	if err != nil {
 		return "", err
@@ -126,8 +126,9 @@ func (a *Approvals) Wait(m *mcp.Message, reason string) (how string, err error) 
 		return "", errors.New("too many requests wait for approval\nhint: `gatekit approve` " +
 			"lists them; each expires after ten minutes")
 	}
-	err = a.write(PendingApproval{ID: id, Principal: m.Principal, Server: m.Server, Method: m.Method,
-		Name: m.Name, Reason: reason, Expires: a.now().Add(pendingFor)})
+	err = a.write(PendingApproval{ID: id, Principal: m.Principal, Server: m.Server,
+		Method: m.Method,
+		Name:   m.Name, Reason: reason, Expires: a.now().Add(pendingFor)})
 	if err != nil {
 		return "", err
 	}
@@ -162,8 +163,9 @@ func (a *Approvals) List() (all []PendingApproval, err error) {
 // Approve approves a request that waits, once. It answers what was approved.
 func (a *Approvals) Approve(id string) (PendingApproval, error) {
 	if !approvalID.MatchString(id) {
-		return PendingApproval{}, fmt.Errorf("%q is not the id of a request: the id is in the error "+
-			"that the client got, and `gatekit approve` lists the requests that wait", id)
+		return PendingApproval{},
+			fmt.Errorf("%q is not the id of a request: the id is in the error "+
+				"that the client got, and `gatekit approve` lists the requests that wait", id)
 	}
 	p, err := a.read(id)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && a.now().After(p.Expires) {

@@ -188,7 +188,7 @@ func (r *reader) into(c *Case) {
 		return
 	}
 	method := r.text("method")
-	meth, _ := mcp.Lookup(method)
+	meth, _ := mcp.LookupMethod(method)
 	kind := r.text("kind")
 	switch {
 	case kind != "":
@@ -229,7 +229,7 @@ func (r *reader) into(c *Case) {
 			return
 		}
 	}
-	to := meth.From // to whom who asks: the table says who sends it
+	to := meth.Direction // to whom who asks: the table says who sends it
 	if to == 0 {
 		to = mcp.ToServer
 	}
@@ -245,12 +245,12 @@ func (r *reader) into(c *Case) {
 	default:
 		r.fail(`direction is %q, want "to_server" or "to_client"`, d)
 	}
-	m.To, m.Method, m.Server, m.Name = to, method, r.text("server"), r.text("name")
-	if m.Name == "" && meth.NameAt != "" {
-		m.Name, _ = asked.Text(meth.NameAt)
+	m.Direction, m.Method, m.Server, m.Name = to, method, r.text("server"), r.text("name")
+	if m.Name == "" && meth.NamePointer != "" {
+		m.Name, _ = asked.Text(meth.NamePointer)
 	}
 	if asked != m {
-		asked.To, asked.Server, asked.Name = mcp.ToServer+mcp.ToClient-to, m.Server, m.Name
+		asked.Direction, asked.Server, asked.Name = mcp.ToServer+mcp.ToClient-to, m.Server, m.Name
 		m.Request = asked
 	}
 	r.session(c, m)
@@ -327,8 +327,8 @@ func message(kind string, id jsontext.Value, method, body string,
 	return mcp.Parse(append(b, '}'))
 }
 
-// RequestMatcher puts cases that follow one another into what they belong to: an answer knows the request
-// that it answers. The zero Cases is ready.
+// RequestMatcher puts cases that follow one another into what they belong to: an answer knows the
+// request that it answers. The zero Cases is ready.
 type RequestMatcher struct{ asked map[string]*mcp.Message }
 
 // Add takes in the next case.
@@ -417,8 +417,8 @@ func (s *Stage) Evaluate(ctx context.Context, c *Case) pipeline.Outcome {
 	return w.Outcome
 }
 
-// BodyMembersRead are the members of the input that the policies read and that a message without its body
-// does not have.
+// BodyMembersRead are the members of the input that the policies read and that a message without
+// its body does not have.
 func (s *Stage) BodyMembersRead() (names []string) {
 	for _, name := range []string{"params", "result", "error", "request", "item", "items",
 		"roots"} {

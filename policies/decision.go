@@ -144,7 +144,7 @@ func (d *decision) verdict(m *mcp.Message, patterns *patterns) (pipeline.Verdict
 		slices.Sort(d.denies)
 		v.Action, v.Reason = pipeline.Deny, strings.Join(d.denies, "; ")
 		return v, nil
-	case len(d.asks) > 0 && (m.Kind != mcp.Request || m.To != mcp.ToServer):
+	case len(d.asks) > 0 && (m.Kind != mcp.Request || m.Direction != mcp.ToServer):
 		v.Action, v.Reason = pipeline.Deny,
 			d.asks[0]+" (only requests to servers can be approved: add input.direction == "+
 				"\"to_server\" and input.kind == \"request\" to the rule)"
@@ -213,7 +213,7 @@ func (d *decision) edits(m *mcp.Message,
 			return nil, nil, fmt.Errorf("%s: redact: %w", r.by, err)
 		}
 		scan.Texts(m, func(t scan.Text) bool {
-			if t.Kind == mcp.Number || within(t.Pointer()) {
+			if t.Kind == mcp.NumberLeaf || within(t.Pointer()) {
 				return true
 			}
 			for _, at := range re.FindAllStringIndex(t.Value, -1) {

@@ -26,9 +26,9 @@ type use struct {
 // usesOf are the uses that a message makes of what lists show.
 func (s *session) usesOf(m *mcp.Message) []use {
 	name := m.Name
-	meth, _ := mcp.Lookup(m.Method)
-	if name == "" && meth.NameAt != "" && m.Kind != mcp.Response && m.Kind != mcp.Error {
-		name, _ = m.Text(meth.NameAt)
+	meth, _ := mcp.LookupMethod(m.Method)
+	if name == "" && meth.NamePointer != "" && m.Kind != mcp.Response && m.Kind != mcp.Error {
+		name, _ = m.Text(meth.NamePointer)
 	}
 	one := func(list string) []use {
 		if name == "" {
@@ -119,9 +119,10 @@ type listing struct {
 
 // listed is the list of what is used, with its items where r reads them.
 func (s *session) listed(m *mcp.Message, u use, r reads) (listing, error) {
-	meth, _ := mcp.Lookup(u.list)
+	meth, _ := mcp.LookupMethod(u.list)
 	list := mcp.NewResponse("", []byte("{}"))
-	list.To, list.Session, list.Principal, list.Exchange = mcp.ToClient, m.Session, m.Principal,
+	list.Direction, list.Session, list.Principal, list.Exchange = mcp.ToClient, m.Session,
+		m.Principal,
 		m.Exchange
 	list.Method, list.Server = u.list, m.Server
 	_, each := r.wants("items")
@@ -141,23 +142,25 @@ func (s *session) listed(m *mcp.Message, u use, r reads) (listing, error) {
 			continue
 		}
 		if seen[name] = true; len(seen) > maxUsed {
-			return listing{}, errors.New("the message contains too many names to check which of them are hidden")
+			return listing{}, errors.New("the message contains too many names to check which of " +
+				"them are hidden")
 		}
-		key := meth.ItemsAt + " " + m.Server + " " + name
+		key := meth.ItemsPointer + " " + m.Server + " " + name
 		d := s.definitions[key]
 		if d.raw == nil {
 			unlisted[name] = true
-			items = append(items, ast.ObjectTerm([2]*ast.Term{ast.StringTerm(meth.ItemName[1:]),
+			items = append(items, ast.ObjectTerm([2]*ast.Term{ast.StringTerm(
+				meth.ItemNamePointer[1:]),
 				ast.StringTerm(name)}))
 			// as it is usually written, too: a rule may hide it by the beginning of that
 			if u.list == "resources/list" && readOtherwise(name) {
 				usual := usualURI(name)
 				if usual != name {
 					items = append(items, ast.ObjectTerm([2]*ast.Term{ast.StringTerm(
-						meth.ItemName[1:]), ast.StringTerm(usual)}))
+						meth.ItemNamePointer[1:]), ast.StringTerm(usual)}))
 				}
 				if folded == nil {
-					folded = s.folded(meth.ItemsAt + " " + m.Server + " ")
+					folded = s.folded(meth.ItemsPointer + " " + m.Server + " ")
 				}
 				alike = append(alike, folded[strings.ToLower(usual)]...)
 			}
@@ -237,8 +240,8 @@ func (s *Stage) hide(ctx context.Context, m *mcp.Message, session *session, b be
 					return err
 				}
 				hide(inList.hidden)
-				if meth, _ := mcp.Lookup(u.list); !s.shadow && undecided(q.hiders,
-					meth.ItemName[1:]) {
+				if meth, _ := mcp.LookupMethod(u.list); !s.shadow && undecided(q.hiders,
+					meth.ItemNamePointer[1:]) {
 					unknown = list.unlisted
 				}
 				for _, n := range inList.notes {
@@ -282,11 +285,11 @@ func (s *Stage) hide(ctx context.Context, m *mcp.Message, session *session, b be
 // unlisted are those of the names that were not listed. What was listed is another than what is
 // hidden: it was judged by itself, and is in the list.
 func (s *session) unlisted(server string, u use) []string {
-	meth, _ := mcp.Lookup(u.list)
+	meth, _ := mcp.LookupMethod(u.list)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(u.names), func(name string) bool {
-		return s.definitions[meth.ItemsAt+" "+server+" "+name].raw != nil
+		return s.definitions[meth.ItemsPointer+" "+server+" "+name].raw != nil
 	})
 }
 

@@ -39,7 +39,7 @@ func called(name, arguments string) *mcp.Message {
 }
 
 func sent(m *mcp.Message, to mcp.Direction, name string) *mcp.Message {
-	m.To, m.Server, m.Session, m.Principal, m.Name = to, "a", "s1", "ann", name
+	m.Direction, m.Server, m.Session, m.Principal, m.Name = to, "a", "s1", "ann", name
 	return m
 }
 

@@ -173,7 +173,7 @@ func method(name string) string {
 	if name == "" {
 		return ""
 	}
-	if m, ok := mcp.Lookup(name); ok {
+	if m, ok := mcp.LookupMethod(name); ok {
 		return m.Name
 	}
 	return other

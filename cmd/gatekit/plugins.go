@@ -46,7 +46,7 @@ func specs(c *config.Config) (all []plugins.Spec, errs config.Errors) {
 		}
 		b, err := json.Marshal(settings)
 		if err != nil {
-			errs = append(errs, &config.Error{At: p.At,
+			errs = append(errs, &config.Error{Position: p.Position,
 				Message: fmt.Sprintf("plugin %q: config: %v", p.Name, err)})
 		}
 		sum, _ := hex.DecodeString(p.SHA256) // its shape was checked
@@ -84,7 +84,7 @@ func loadPlugins(ctx context.Context, host *plugins.Host,
 			if !ok {
 				return nil, nil, err
 			}
-			errs = append(errs, &config.Error{At: c.Plugins[f.Index].At, Message: f.Error()})
+			errs = append(errs, &config.Error{Position: c.Plugins[f.Index].Position, Message: f.Error()})
 		}
 		return nil, nil, errs
 	}
@@ -108,7 +108,7 @@ func unjoined(err error) []error {
 func knownPlugins(c *config.Config) (errs config.Errors) {
 	for _, p := range c.Plugins {
 		if p.Use != "" && !slices.Contains(builtinNames(), p.Use) {
-			errs = append(errs, &config.Error{At: p.At,
+			errs = append(errs, &config.Error{Position: p.Position,
 				Message: fmt.Sprintf("plugin %q: there is no built-in %q; gatekit plugin list "+
 					"shows those that there are", p.Name, p.Use)})
 		}

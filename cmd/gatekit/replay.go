@@ -112,7 +112,7 @@ func (r *replay) judged(line int, c *policies.Case, o pipeline.Outcome) {
 		r.differ++
 	}
 	m := c.Message
-	words := []string{m.To.String(), m.Kind.String()}
+	words := []string{m.Direction.String(), m.Kind.String()}
 	for _, w := range []string{m.Method, m.Server, m.Name} {
 		if w != "" {
 			words = append(words, w)

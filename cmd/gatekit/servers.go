@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"gatekit/core/config"
+	"gatekit/core/conn"
 	"gatekit/core/mcp"
 	"gatekit/core/upstream"
 	"gatekit/transport"
@@ -47,7 +48,7 @@ func (s *server) stop() error { return s.Close() }
 func (s *server) sameAs(other *server) bool {
 	a, b := s.config, other.config
 	for _, c := range []*config.Server{&a, &b} {
-		c.At, c.Timeout, c.MaxTimeout, c.Methods = config.Place{}, 0, 0, nil
+		c.Position, c.Timeout, c.MaxTimeout, c.Methods = config.Position{}, 0, 0, nil
 	}
 	return reflect.DeepEqual(a, b)
 }
@@ -75,7 +76,7 @@ func dialer(s config.Server, limits config.Limits, log *slog.Logger) (upstream.D
 			Name: s.Name, Path: s.Command, Args: s.Args, Dir: s.Cwd, Env: revealed(s.Env),
 			MaxMessage: limits.MessageBytes, Log: log,
 		}
-		return upstream.Dial{Pipe: func(ctx context.Context) (upstream.Pipe, error) {
+		return upstream.Dial{Pipe: func(ctx context.Context) (conn.PipeCloser, error) {
 			child, err := transport.Spawn(ctx, command)
 			if err != nil {
 				return nil, err // not a nil *Child in an interface
@@ -83,13 +84,13 @@ func dialer(s config.Server, limits config.Limits, log *slog.Logger) (upstream.D
 			return child, nil
 		}}, nil
 	}
-	remote, err := transport.Dial(transport.Remote{Name: s.Name, URL: s.URL,
+	remote, err := transport.NewHTTPClient(transport.HTTPClientOptions{Name: s.Name, URL: s.URL,
 		Headers: revealed(s.Headers), MaxMessage: limits.MessageBytes, Log: log})
 	if err != nil {
 		return upstream.Dial{}, err
 	}
-	return upstream.Dial{HTTP: remote, SSE: func(ctx context.Context) (upstream.Pipe, error) {
-		pipe, err := remote.SSE(ctx)
+	return upstream.Dial{HTTP: remote, SSE: func(ctx context.Context) (conn.PipeCloser, error) {
+		pipe, err := remote.OpenSSE(ctx)
 		if err != nil {
 			return nil, err
 		}

@@ -27,7 +27,7 @@ type Config struct {
 	Deny   Deny   `toml:"deny"`
 	Limits Limits `toml:"limits"`
 
-	read *reading // what Watch compares with; nil when there is no file
+	source *snapshot // what Watch compares with; nil when there is no file
 }
 
 // Listen is [listen].
@@ -44,8 +44,8 @@ type Listen struct {
 
 // Server is one [server.NAME].
 type Server struct {
-	Name string `toml:",name"`
-	At   Place  `toml:"-"`
+	Name     string   `toml:",name"`
+	Position Position `toml:"-"`
 
 	Command string            `toml:"command"` // absolute, or a bare name to look up in PATH
 	Args    []string          `toml:"args"`
@@ -70,7 +70,7 @@ type Names struct {
 
 // Plugin is one [[plugin]].
 type Plugin struct {
-	At Place `toml:"-"`
+	Position Position `toml:"-"`
 
 	Name    string            `toml:"name"`
 	Use     string            `toml:"use"`
@@ -88,7 +88,7 @@ type Plugin struct {
 
 // Policy is [policy].
 type Policy struct {
-	At Place `toml:"-"`
+	Position Position `toml:"-"`
 
 	Rules  []string                  `toml:"rules"`
 	Files  []string                  `toml:"files"` // absolute
@@ -96,7 +96,7 @@ type Policy struct {
 	Mode   string                    `toml:"mode"`
 	Config map[string]map[string]any `toml:"config"`
 
-	ConfigAt map[string]Place `toml:"-"` // where a rule's settings stand
+	ConfigPositions map[string]Position `toml:"-"` // where a rule's settings stand
 
 	// In the order of the file:
 	Keys     []Key     `toml:"key"`
@@ -201,7 +201,7 @@ type Deny struct {
 	ToolCalls string `toml:"tool_calls"`
 }
 
-func (c *Config) defaults() {
+func (c *Config) setDefaults() {
 	c.Listen.Path = "/mcp"
 	c.Names = Names{Prefix: "always", Resources: "scheme"}
 	c.Audit = Audit{File: "audit/gatekit.jsonl", Bodies: "digest", Durability: "write",
@@ -209,29 +209,29 @@ func (c *Config) defaults() {
 	c.Deny.ToolCalls = "error"
 	c.Telemetry = Telemetry{Protocol: "grpc", Metrics: true, Interval: time.Minute, Sample: 1}
 	c.Log = Log{Format: "text", Level: "info"}
-	c.Limits.defaults()
+	c.Limits.setDefaults()
 }
 
-func (s *Server) defaults() {
+func (s *Server) setDefaults() {
 	s.Cwd, s.Restart, s.Era = ".", true, "auto"
 	s.Timeout, s.MaxTimeout = time.Minute, 10*time.Minute
 }
 
-func (p *Plugin) defaults() {
+func (p *Plugin) setDefaults() {
 	p.Servers, p.OnError, p.Timeout, p.MTLS = []string{"*"}, "deny", 2*time.Second, true
 	p.See, p.May = []string{"body", "request", "principal"}, []string{"modify", "answer", "hide",
 		"rename", "label"}
 }
 
-func (p *Policy) defaults() { p.Mode = "enforce" }
+func (p *Policy) setDefaults() { p.Mode = "enforce" }
 
-func (k *Key) defaults() { k.Algorithm = "RS256" }
+func (k *Key) setDefaults() { k.Algorithm = "RS256" }
 
-func (d *DecisionLogs) defaults() {
+func (d *DecisionLogs) setDefaults() {
 	d.Resource, d.Buffer, d.MinDelay, d.MaxDelay = "logs", 10_000, 10*time.Second, 20*time.Second
 }
 
-func (b *Bundle) defaults() { b.MinDelay, b.MaxDelay = time.Minute, 2*time.Minute }
+func (b *Bundle) setDefaults() { b.MinDelay, b.MaxDelay = time.Minute, 2*time.Minute }
 
 // Secret is a value that may have come from the environment or a file. No way of printing or
 // encoding it shows it; string(s) is the value.

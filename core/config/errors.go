@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// Place is a spot in a file. The zero Place is none.
-type Place struct {
+// Position is a spot in a file. The zero Place is none.
+type Position struct {
 	File      string // as it was named to Load
 	Line, Col int    // from 1; 0 when unknown. Columns are counted in characters
 }
 
-func (p Place) String() string {
+func (p Position) String() string {
 	switch {
 	case p.Line == 0:
 		return p.File
@@ -25,15 +25,15 @@ func (p Place) String() string {
 
 // Error is one mistake in the file.
 type Error struct {
-	At      Place
-	Message string
+	Position Position
+	Message  string
 }
 
 func (e *Error) Error() string {
-	if e.At == (Place{}) {
+	if e.Position == (Position{}) {
 		return e.Message // of a configuration that is no file's
 	}
-	return e.At.String() + ": " + e.Message
+	return e.Position.String() + ": " + e.Message
 }
 
 // Errors are all mistakes that were found, in the order of the file. It is the error of Load when
@@ -51,6 +51,6 @@ func (es Errors) Error() string {
 
 func (es Errors) sort() {
 	slices.SortStableFunc(es, func(a, b *Error) int {
-		return cmp.Or(cmp.Compare(a.At.Line, b.At.Line), cmp.Compare(a.At.Col, b.At.Col))
+		return cmp.Or(cmp.Compare(a.Position.Line, b.Position.Line), cmp.Compare(a.Position.Col, b.Position.Col))
 	})
 }

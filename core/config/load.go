@@ -30,19 +30,19 @@ func Load(path string, checks ...Check) (*Config, error) {
 	return c, err
 }
 
-// reading is what one reading of the configuration took in.
-type reading struct {
+// snapshot is what one reading of the configuration took in.
+type snapshot struct {
 	path   string // as given to Load
 	checks []Check
 	files  []string // the file and those of ${file:}, absolute
-	sum    [sha256.Size]byte
+	digest [sha256.Size]byte
 
 	policies []string // policy.files and policy.data
 }
 
 // loader reads one file.
 type loader struct {
-	lines   *lines
+	doc     *document
 	dir     string // of the file, absolute
 	files   map[string][]byte
 	order   []string // keys of files
@@ -52,24 +52,24 @@ type loader struct {
 
 // load is Load that also says what it read, so that Watch knows what to look at; also after an
 // error.
-func load(path string, checks []Check) (*Config, *reading, error) {
+func load(path string, checks []Check) (*Config, *snapshot, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
 		return nil, nil, fmt.Errorf("find the folder of %s: %w", path, err)
 	}
 	l := &loader{dir: filepath.Dir(abs), files: map[string][]byte{}}
 	doc, err := l.readFile(abs)
-	r := &reading{path: path, checks: checks, files: l.order}
+	r := &snapshot{path: path, checks: checks, files: l.order}
 	if err != nil {
 		return nil, r, fmt.Errorf("read the configuration: %w", err)
 	}
 	// A byte order mark is the editor's, not the user's.
-	c := l.load(abs, newLines(path, strings.TrimPrefix(string(doc), "\ufeff")))
+	c := l.load(abs, newDocument(path, strings.TrimPrefix(string(doc), "\ufeff")))
 	if c.Policy != nil {
 		r.policies = slices.Concat(c.Policy.Files, c.Policy.Data)
 	}
 	// before the checks read them: what changes meanwhile is a change
-	r.files, r.sum = l.order, sumOf(l.sum(), policyFiles(r.policies))
+	r.files, r.digest = l.order, addToDigest(l.digest(), policyFiles(r.policies))
 	for _, check := range checks {
 		l.errs = append(l.errs, check(c)...)
 	}
@@ -77,17 +77,17 @@ func load(path string, checks []Check) (*Config, *reading, error) {
 		l.errs.sort()
 		return nil, r, l.errs
 	}
-	c.read = r
+	c.source = r
 	return c, r, nil
 }
 
-func (l *loader) load(abs string, src *lines) *Config {
-	l.lines = src
-	if isUTF16(src.doc) { // whose mark the parser would skip, and go on
-		l.errorAt(Place{File: src.file, Line: 1, Col: 1}, "the file is UTF-16; save it as UTF-8")
+func (l *loader) load(abs string, src *document) *Config {
+	l.doc = src
+	if isUTF16(src.text) { // whose mark the parser would skip, and go on
+		l.addError(Position{File: src.file, Line: 1, Col: 1}, "the file is UTF-16; save it as UTF-8")
 		return &Config{File: abs}
 	}
-	values, doc := l.parse(src.doc)
+	values, doc := l.parse(src.text)
 	root := scan(doc)
 	c := &Config{File: abs}
 	l.decode(c, values, root)
@@ -100,17 +100,17 @@ func (l *loader) load(abs string, src *lines) *Config {
 func (l *loader) parse(src string) (map[string]any, string) {
 	values, fault := decodeTOML(src)
 	for fault != nil {
-		at := Place{File: l.lines.file, Line: fault.Position.Line}
-		if p := l.lines.place(min(max(fault.Position.Start, 0), len(src))); p.Line == at.Line {
+		at := Position{File: l.doc.file, Line: fault.Position.Line}
+		if p := l.doc.position(min(max(fault.Position.Start, 0), len(src))); p.Line == at.Line {
 			at = p
 		}
-		l.errorAt(at, "%s", inOurStyle(fault.Message))
+		l.addError(at, "%s", normalizeMessage(fault.Message))
 		l.partial = true
 		if len(l.errs) == 20 {
 			return nil, ""
 		}
 		before := fault
-		for _, src = range repairs(src, at.Line) {
+		for _, src = range repairCandidates(src, at.Line) {
 			if values, fault = decodeTOML(src); fault == nil ||
 				fault.Position.Line > before.Position.Line {
 				break
@@ -141,9 +141,9 @@ func decodeTOML(doc string) (map[string]any, *toml.ParseError) {
 	return nil, &fault
 }
 
-// inOurStyle is the parser's sentence as our errors are: it begins some with a capital and ends
+// normalizeMessage is the parser's sentence as our errors are: it begins some with a capital and ends
 // them with a full stop.
-func inOurStyle(sentence string) string {
+func normalizeMessage(sentence string) string {
 	if sentence == "" {
 		return sentence
 	}
@@ -151,12 +151,12 @@ func inOurStyle(sentence string) string {
 }
 
 var (
-	header   = regexp.MustCompile(`^\s*\[`)
-	keyValue = regexp.MustCompile(`^\s*[\w"'][\w"'. -]*=`)
+	tableHeader = regexp.MustCompile(`^\s*\[`)
+	keyValue    = regexp.MustCompile(`^\s*[\w"'][\w"'. -]*=`)
 )
 
-// repairs are documents in which the fault found at a line may be gone, the likeliest first.
-func repairs(doc string, line int) []string {
+// repairCandidates are documents in which the fault found at a line may be gone, the likeliest first.
+func repairCandidates(doc string, line int) []string {
 	all := strings.SplitAfter(doc, "\n")
 	var out []string
 	blank := func(from, to int) {
@@ -168,13 +168,13 @@ func repairs(doc string, line int) []string {
 		out = append(out, strings.Join(lines, ""))
 	}
 	line = min(line, len(all)) - 1
-	if !header.MatchString(all[line]) {
+	if !tableHeader.MatchString(all[line]) {
 		blank(line, line+1)
 		return out
 	}
 	// A header that is good by itself stumbles over a list that the statement before it left open.
 	if _, fault := decodeTOML(all[line]); fault == nil {
-		for i := line - 1; i >= 0 && !header.MatchString(all[i]); i-- {
+		for i := line - 1; i >= 0 && !tableHeader.MatchString(all[i]); i-- {
 			if keyValue.MatchString(all[i]) {
 				blank(i, line)
 				break
@@ -183,7 +183,7 @@ func repairs(doc string, line int) []string {
 	}
 	// Without its header a section would fall to the one before.
 	end := line + 1
-	for end < len(all) && !header.MatchString(all[end]) {
+	for end < len(all) && !tableHeader.MatchString(all[end]) {
 		end++
 	}
 	blank(line, end)
@@ -217,8 +217,8 @@ func (l *loader) readFile(path string) ([]byte, error) {
 	return b, nil
 }
 
-// sum is the digest of all that was read.
-func (l *loader) sum() (sum [sha256.Size]byte) {
+// digest is the digest of all that was read.
+func (l *loader) digest() (sum [sha256.Size]byte) {
 	h := sha256.New()
 	for _, f := range l.order {
 		fmt.Fprintf(h, "%q %t %d\n", f, l.files[f] != nil, len(l.files[f]))
@@ -229,15 +229,15 @@ func (l *loader) sum() (sum [sha256.Size]byte) {
 }
 
 func (l *loader) errorf(n *node, format string, a ...any) {
-	l.errorAt(l.lines.place(n.off), format, a...)
+	l.addError(l.doc.position(n.offset), format, a...)
 }
 
-func (l *loader) errorAt(at Place, format string, a ...any) {
-	l.errs = append(l.errs, &Error{At: at, Message: fmt.Sprintf(format, a...)})
+func (l *loader) addError(at Position, format string, a ...any) {
+	l.errs = append(l.errs, &Error{Position: at, Message: fmt.Sprintf(format, a...)})
 }
 
-// abs is path made absolute against the folder of the file.
-func (l *loader) abs(path string) string {
+// absPath is path made absolute against the folder of the file.
+func (l *loader) absPath(path string) string {
 	if filepath.IsAbs(path) {
 		return filepath.Clean(path)
 	}

@@ -50,7 +50,7 @@ func mistakes(t *testing.T, err error) []string {
 	}
 	var out []string
 	for _, e := range es {
-		out = append(out, fmt.Sprintf("%d:%d: %s", e.At.Line, e.At.Col, e.Message))
+		out = append(out, fmt.Sprintf("%d:%d: %s", e.Position.Line, e.Position.Col, e.Message))
 	}
 	return out
 }
@@ -428,7 +428,7 @@ func TestWhatACheckFindsComesWithTheOtherMistakes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "gatekit.toml")
 	write(t, path, "[[plugin]]\nname = \"p\"\nuse = \"p\"\n"+server+"[deny]\nreasons = 1\n")
 	_, err := config.Load(path, func(c *config.Config) config.Errors {
-		return config.Errors{{At: c.Plugins[0].At, Message: "no plugins"}}
+		return config.Errors{{Position: c.Plugins[0].Position, Message: "no plugins"}}
 	})
 	if got, want := mistakes(t, err), []string{"1:1: no plugins",
 		"7:1: deny.reasons must be true or false, not an integer"}; !slices.Equal(got, want) {
@@ -453,7 +453,7 @@ prefix = "sometimes"
 `)
 	var got []int
 	for _, e := range err.(config.Errors) {
-		got = append(got, e.At.Line)
+		got = append(got, e.Position.Line)
 	}
 	if want := []int{2, 5, 6, 8, 10, 13}; !slices.Equal(got, want) {
 		t.Errorf("got mistakes in lines %v, want %v:\n%v", got, want, err)
@@ -690,7 +690,7 @@ func TestTheExampleShowsTheDefaults(t *testing.T) {
 	// Empty lists are written out in the example.
 	example.Listen.AllowedHosts, example.Listen.AllowedOrigins = nil, nil
 	strip := func(s config.Server) config.Server {
-		s.At, s.Args, s.Env, s.Methods, s.Cwd = config.Place{}, nil, nil, nil, ""
+		s.Position, s.Args, s.Env, s.Methods, s.Cwd = config.Position{}, nil, nil, nil, ""
 		return s
 	}
 	for _, tt := range []struct {

@@ -34,8 +34,8 @@ func FuzzEveryKeyOfTheParserHasAPlace(f *testing.F) {
 		for _, key := range md.Keys() {
 			if n, ok := find(root, key); !ok {
 				t.Errorf("no place for the key %q in\n%s", key, doc)
-			} else if n.off < 0 || n.off >= len(doc) {
-				t.Errorf("the place of %q is %d, outside the document", key, n.off)
+			} else if n.offset < 0 || n.offset >= len(doc) {
+				t.Errorf("the place of %q is %d, outside the document", key, n.offset)
 			}
 		}
 		agree(t, doc, "", values, root)
@@ -61,9 +61,9 @@ func FuzzEveryMistakeHasItsPlace(f *testing.F) {
 			return // reads what it names
 		}
 		l := &loader{dir: "/nowhere", files: map[string][]byte{}}
-		l.load("/gatekit.toml", newLines("gatekit.toml", doc))
+		l.load("/gatekit.toml", newDocument("gatekit.toml", doc))
 		for _, e := range l.errs {
-			if e.At.Line < 1 || e.At.Line > strings.Count(doc, "\n")+1 || e.Message == "" {
+			if e.Position.Line < 1 || e.Position.Line > strings.Count(doc, "\n")+1 || e.Message == "" {
 				t.Errorf("%v, in a file of %d lines:\n%s", e, strings.Count(doc, "\n")+1, doc)
 			}
 		}
@@ -105,7 +105,7 @@ func agree(t *testing.T, doc, at string, value any, n *node) {
 			agree(t, doc, at+"."+k, v, n.table[k])
 		}
 	}
-	if items, ok := listOf(value); ok {
+	if items, ok := asList(value); ok {
 		if len(items) != len(n.items) {
 			t.Errorf("%q has %d elements, the scanner found %d in\n%s", at, len(items),
 				len(n.items), doc)

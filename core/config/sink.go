@@ -32,7 +32,7 @@ type Sink struct {
 	Insecure   bool              `toml:"insecure"`
 }
 
-func (s *Sink) defaults() {
+func (s *Sink) setDefaults() {
 	s.Send, s.SegmentBytes, s.Facility, s.Protocol = []string{"records"}, 64<<20, "audit", "grpc"
 }
 
@@ -75,12 +75,12 @@ func (l *loader) checkSinks(a *Audit, n *node, files *auditFiles) {
 		s, n := &a.Sinks[i], n.item(i)
 		name := fmt.Sprintf("audit.sink[%d]", i)
 		switch {
-		case s.Name == "" && !l.saidAt(n.at("name")):
+		case s.Name == "" && !l.hasErrorAt(n.lookup("name")):
 			l.errorf(n, "%s has no name", name)
 		case s.Name != "" && !serverName.MatchString(s.Name):
-			l.errorf(n.at("name"), `%s.name must begin with a-z and hold only a-z, 0-9 and "-", not %q`, name, n.at("name").text)
+			l.errorf(n.lookup("name"), `%s.name must begin with a-z and hold only a-z, 0-9 and "-", not %q`, name, n.lookup("name").raw)
 		case s.Name != "" && names[s.Name]:
-			l.errorf(n.at("name"), "there are two sinks named %q", n.at("name").text)
+			l.errorf(n.lookup("name"), "there are two sinks named %q", n.lookup("name").raw)
 		}
 		names[s.Name] = true
 		kind, ok := sinkKinds[s.Kind]
@@ -89,18 +89,18 @@ func (l *loader) checkSinks(a *Audit, n *node, files *auditFiles) {
 				l.errorf(n, `%s has no kind: write "file", "stderr", "syslog", "otlp" or "webhook"`,
 					name)
 			}
-			l.oneOf(&s.Kind, n, name, "kind", "file", "stderr", "syslog", "otlp", "webhook")
+			l.checkOneOf(&s.Kind, n, name, "kind", "file", "stderr", "syslog", "otlp", "webhook")
 			continue
 		}
 		for _, key := range sinkKeys {
 			if n.has(key) && !slices.Contains(kind.keys, key) {
-				l.errorf(n.at(key), "%s.%s is not for a sink of the kind %q", name, key, s.Kind)
+				l.errorf(n.lookup(key), "%s.%s is not for a sink of the kind %q", name, key, s.Kind)
 			}
 		}
 		if s.Format == "" {
 			s.Format = kind.formats[0]
 		}
-		l.oneOf(&s.Format, n, name, "format", kind.formats...)
+		l.checkOneOf(&s.Format, n, name, "format", kind.formats...)
 		l.checkSend(s, n, name, kind)
 		if s.Kind == "file" {
 			l.checkSinkPath(s, n, name, files)
@@ -108,13 +108,13 @@ func (l *loader) checkSinks(a *Audit, n *node, files *auditFiles) {
 		if kind.schemes != nil {
 			l.checkSinkURL(s, n, name, kind)
 		}
-		l.oneOf(&s.Facility, n, name, "facility", facilities...)
-		l.oneOf(&s.Protocol, n, name, "protocol", "grpc", "http")
+		l.checkOneOf(&s.Facility, n, name, "facility", facilities...)
+		l.checkOneOf(&s.Protocol, n, name, "protocol", "grpc", "http")
 		for key, value := range s.Headers {
-			l.checkHeader(key, string(value), n.at("headers", key), name)
+			l.checkHeader(key, string(value), n.lookup("headers", key), name)
 		}
-		if at := n.at("signing_key"); n.has("signing_key") && len(s.SigningKey) < 24 &&
-			!l.saidAt(at) {
+		if at := n.lookup("signing_key"); n.has("signing_key") && len(s.SigningKey) < 24 &&
+			!l.hasErrorAt(at) {
 			l.errorf(at, "%s.signing_key must be at least 24 bytes of randomness", name)
 		}
 		l.checkCertificates(s, n, name)
@@ -122,47 +122,47 @@ func (l *loader) checkSinks(a *Audit, n *node, files *auditFiles) {
 }
 
 func (l *loader) checkSend(s *Sink, n *node, name string, kind sinkKind) {
-	at := n.at("send")
+	at := n.lookup("send")
 	for i, what := range s.Send {
 		item := at.item(i)
 		switch {
 		case what != "records" && what != "checkpoints":
-			if !l.saidAt(item) {
+			if !l.hasErrorAt(item) {
 				l.errorf(item, `%s.send[%d] must be "records" or "checkpoints", not %q`, name, i,
-					item.text)
+					item.raw)
 			}
 		case what == "checkpoints" && kind.schemes == nil:
 			l.errorf(item, "%s.send: a sink of the kind %q takes records alone; for a file of "+
 				"checkpoints there is audit.anchor", name, s.Kind)
 		}
 	}
-	if len(s.Send) == 0 && !l.saidAt(at) {
+	if len(s.Send) == 0 && !l.hasErrorAt(at) {
 		l.errorf(at, "%s.send is empty: there is nothing to send", name)
 	}
 }
 
 // checkSinkPath sees that no two write to one file: the log would be sent into itself.
 func (l *loader) checkSinkPath(s *Sink, n *node, name string, files *auditFiles) {
-	at := n.at("path")
+	at := n.lookup("path")
 	if s.Path == "" {
 		if !n.has("path") {
 			l.errorf(n, "%s has no path", name)
-		} else if !l.saidAt(at) {
+		} else if !l.hasErrorAt(at) {
 			l.errorf(at, "%s.path is empty", name)
 		}
 		return
 	}
-	s.Path = l.abs(s.Path)
-	l.take(files, s.Path, at, name+".path")
+	s.Path = l.absPath(s.Path)
+	l.claimFile(files, s.Path, at, name+".path")
 }
 
 func (l *loader) checkSinkURL(s *Sink, n *node, name string, kind sinkKind) {
-	at := n.at("url")
+	at := n.lookup("url")
 	if !n.has("url") {
 		l.errorf(n, "%s has no url, such as %q", name, kind.example)
 		return
 	}
-	if l.saidAt(at) {
+	if l.hasErrorAt(at) {
 		return
 	}
 	u, err := url.Parse(s.URL)
@@ -170,7 +170,7 @@ func (l *loader) checkSinkURL(s *Sink, n *node, name string, kind sinkKind) {
 	case err != nil || !slices.Contains(kind.schemes, u.Scheme) || u.Scheme == "unix" &&
 		(u.Host != "" || u.Path == "") || u.Scheme != "unix" && u.Hostname() == "":
 		l.errorf(at, "%s.url must be a URL such as %q (%s), not %q", name, kind.example,
-			strings.Join(kind.schemes, ", "), at.text)
+			strings.Join(kind.schemes, ", "), at.raw)
 	case u.User != nil:
 		l.errorf(at, "%s.url holds credentials, which end in logs; send them with headers = { "+
 			"Authorization = … }", name)
@@ -180,7 +180,7 @@ func (l *loader) checkSinkURL(s *Sink, n *node, name string, kind sinkKind) {
 	case slices.Contains([]string{"tls", "tcp", "udp"}, u.Scheme) && u.Port() == "":
 		l.errorf(at, "%s.url has no port; usual are 6514 for tls, 601 for tcp and 514 for udp",
 			name)
-	case slices.Contains([]string{"http", "tcp", "udp"}, u.Scheme) && !loopback(u.Hostname()) &&
+	case slices.Contains([]string{"http", "tcp", "udp"}, u.Scheme) && !isLoopback(u.Hostname()) &&
 		!s.Insecure:
 		l.errorf(at, "%s.url: others on the way can read and change what goes to another "+
 			"machine by %s; use %s, or set insecure = true if the way is safe", name, u.Scheme,
@@ -194,9 +194,9 @@ func (l *loader) checkCertificates(s *Sink, n *node, name string) {
 		if *path == "" {
 			continue
 		}
-		*path = l.abs(*path)
-		if _, err := os.Stat(*path); errors.Is(err, fs.ErrNotExist) && !l.saidAt(n.at(key)) {
-			l.errorf(n.at(key), "%s.%s: there is no file %q", name, key, n.at(key).text)
+		*path = l.absPath(*path)
+		if _, err := os.Stat(*path); errors.Is(err, fs.ErrNotExist) && !l.hasErrorAt(n.lookup(key)) {
+			l.errorf(n.lookup(key), "%s.%s: there is no file %q", name, key, n.lookup(key).raw)
 		}
 	}
 	if (s.Cert == "") != (s.CertKey == "") {

@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// text is s with its substitutions made: ${env:NAME}, ${file:PATH}, and $${ for the text ${. It is
+// expand is s with its substitutions made: ${env:NAME}, ${file:PATH}, and $${ for the text ${. It is
 // "" when one of them cannot be, and that has been noted. s itself is kept at the node: errors
 // quote that, never the answer.
-func (l *loader) text(s string, n *node, name string) string {
-	n.text = s
+func (l *loader) expand(s string, n *node, name string) string {
+	n.raw = s
 	var out strings.Builder
 	failed := false
 	for rest := s; ; {
@@ -55,7 +55,7 @@ func (l *loader) substitute(word string) (value, problem string) {
 		}
 		return value, ""
 	case "file":
-		b, err := l.readFile(l.abs(arg))
+		b, err := l.readFile(l.absPath(arg))
 		if err != nil {
 			var pe *fs.PathError
 			if errors.As(err, &pe) {

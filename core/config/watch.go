@@ -31,8 +31,8 @@ const interval = 250 * time.Millisecond
 // calls, four times a second; a folder of policies one for each file and folder in it, and a few
 // more.
 func Watch(ctx context.Context, c *Config, changed func(*Config, error)) {
-	last := c.read
-	seen := look(last.watched())
+	last := c.source
+	seen := statFiles(last.watchedFiles())
 	unread := true // what changed between Load and here is noticed too
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
@@ -42,7 +42,7 @@ func Watch(ctx context.Context, c *Config, changed func(*Config, error)) {
 			return
 		case <-tick.C:
 		}
-		if now := look(last.watched()); !slices.EqualFunc(now, seen, seenBefore) {
+		if now := statFiles(last.watchedFiles()); !slices.EqualFunc(now, seen, sameState) {
 			seen, unread = now, true
 			tick.Reset(interval) // a tick that came late is not followed at once by another
 			continue
@@ -52,7 +52,7 @@ func Watch(ctx context.Context, c *Config, changed func(*Config, error)) {
 		}
 		unread = false
 		next, read, err := load(last.path, last.checks)
-		if read == nil || read.sum == last.sum {
+		if read == nil || read.digest == last.digest {
 			continue // written, or missing, as before
 		}
 		last = read // when it names other files, they look different at the next tick
@@ -60,15 +60,15 @@ func Watch(ctx context.Context, c *Config, changed func(*Config, error)) {
 	}
 }
 
-// sight is a file as it was seen; info is nil when it could not be.
-type sight struct {
+// fileState is a file as it was seen; info is nil when it could not be.
+type fileState struct {
 	path string
 	info os.FileInfo
 }
 
-// look is how the files are now, links followed.
-func look(files []string) []sight {
-	seen := make([]sight, len(files))
+// statFiles is how the files are now, links followed.
+func statFiles(files []string) []fileState {
+	seen := make([]fileState, len(files))
 	for i, f := range files {
 		seen[i].path = f
 		if info, err := os.Stat(f); err == nil {
@@ -78,17 +78,17 @@ func look(files []string) []sight {
 	return seen
 }
 
-func seenBefore(a, b sight) bool { return a.path == b.path && same(a.info, b.info) }
+func sameState(a, b fileState) bool { return a.path == b.path && sameFile(a.info, b.info) }
 
-func same(a, b os.FileInfo) bool {
+func sameFile(a, b os.FileInfo) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
 	return os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())
 }
 
-// watched are all files that a change of would matter.
-func (r *reading) watched() []string {
+// watchedFiles are all files that a change of would matter.
+func (r *snapshot) watchedFiles() []string {
 	return append(slices.Clone(r.files), policyFiles(r.policies)...)
 }
 
@@ -118,8 +118,8 @@ func policyFiles(paths []string) (files []string) {
 	return files
 }
 
-// sumOf is a sum with the names and contents of files.
-func sumOf(sum [sha256.Size]byte, files []string) [sha256.Size]byte {
+// addToDigest is a sum with the names and contents of files.
+func addToDigest(sum [sha256.Size]byte, files []string) [sha256.Size]byte {
 	if len(files) == 0 {
 		return sum
 	}

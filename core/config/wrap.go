@@ -4,7 +4,7 @@ package config
 // when it says no more.
 func BuiltIn(name string, settings map[string]any) Plugin {
 	p := Plugin{Name: name, Use: name, Config: settings}
-	p.defaults()
+	p.setDefaults()
 	return p
 }
 
@@ -13,11 +13,11 @@ func BuiltIn(name string, settings map[string]any) Plugin {
 // working folder, and there is nothing to Watch.
 func Wrap(name, command string, args ...string) *Config {
 	var c Config
-	c.defaults()
+	c.setDefaults()
 	c.Listen.Stdio = true
 	c.Names.Prefix = "never"
 	s := Server{Name: name, Command: command, Args: args, Env: map[string]Secret{}}
-	s.defaults()
+	s.setDefaults()
 	c.Servers = []Server{s}
 	return &c
 }

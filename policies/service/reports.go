@@ -327,7 +327,7 @@ func about(m *mcp.Message) map[string]any {
 		name = place(m.Name)
 	}
 	all := map[string]any{
-		"direction": m.To.String(), "kind": m.Kind.String(), "method": cut(m.Method),
+		"direction": m.Direction.String(), "kind": m.Kind.String(), "method": cut(m.Method),
 		"server": cut(m.Server), "name": cut(name), "principal": cut(m.Principal),
 	}
 	maps.DeleteFunc(all, func(_ string, v any) bool { return v == "" })

@@ -48,7 +48,7 @@ func (l *inspection) inspectMethod() bool {
 	if l.message.Kind != mcp.Request && l.message.Kind != mcp.Notification {
 		return false
 	}
-	if _, known := mcp.Lookup(l.message.Method); known {
+	if _, known := mcp.LookupMethod(l.message.Method); known {
 		return false
 	}
 	for _, f := range l.rules.find(l.message.Method, l.isCancelled, nil) {
@@ -65,10 +65,10 @@ func (l *inspection) inspectText(t scan.Text) {
 	for _, f := range l.rules.find(t.Value, l.isCancelled, buffer[:0]) {
 		all = append(all, candidate{f, f.span.substring(t.Value)})
 	}
-	if t.Kind != mcp.Name {
+	if t.Kind != mcp.NameLeaf {
 		opaque, all = l.inspectMember(t, all)
 	}
-	if l.config.Entropy.Enabled && !opaque && t.Kind != mcp.Number {
+	if l.config.Entropy.Enabled && !opaque && t.Kind != mcp.NumberLeaf {
 		for _, at := range l.config.Entropy.randomWords(t.Value) {
 			all = append(all, candidate{detection{entropyID, at, true}, at.substring(t.Value)})
 		}
@@ -105,7 +105,7 @@ func (l *inspection) inspectText(t scan.Text) {
 		name.WriteString(t.Value[cut:c.span.from] + s.placeholder)
 		cut = c.span.to
 	}
-	if t.Kind == mcp.Name && cut > 0 {
+	if t.Kind == mcp.NameLeaf && cut > 0 {
 		if l.redactedNames == nil {
 			l.redactedNames = make(map[string]string)
 		}
@@ -116,7 +116,7 @@ func (l *inspection) inspectText(t scan.Text) {
 // inspectMember looks at a value with the name of what it is. opaque says that it is the
 // protocol's, and no more than random.
 func (l *inspection) inspectMember(t scan.Text, all []candidate) (opaque bool, more []candidate) {
-	name := t.Member()
+	name := t.MemberName()
 	if name == "" {
 		return false, all
 	}
@@ -128,7 +128,7 @@ func (l *inspection) inspectMember(t scan.Text, all []candidate) (opaque bool, m
 			name = l.label.Value
 		}
 	}
-	if t.Kind == mcp.String && labelMembers[name] && len(t.Value) <= maxNameLength {
+	if t.Kind == mcp.StringLeaf && labelMembers[name] && len(t.Value) <= maxNameLength {
 		l.label = t
 	}
 	if len(name) > maxNameLength || len(t.Value) < 4 {

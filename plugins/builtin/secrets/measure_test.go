@@ -194,7 +194,7 @@ func TestOrdinaryText(t *testing.T) {
 func result(text string) *mcp.Message {
 	m := mcp.NewResponse("1", fmt.Appendf(nil, `{"content":[{"type":"text","text":%s}]}`,
 		mcp.Quote(strings.ToValidUTF8(text, "?"))))
-	m.To, m.Method, m.Server, m.Name = mcp.ToClient, "tools/call", "files", "read"
+	m.Direction, m.Method, m.Server, m.Name = mcp.ToClient, "tools/call", "files", "read"
 	return m
 }
 
@@ -216,7 +216,7 @@ func TestToolDefinitions(t *testing.T) {
 		}
 		servers[x.Server] = true
 		m := mcp.NewResponse("1", fmt.Appendf(nil, `{"tools":[%s]}`, lines.Bytes()))
-		m.To, m.Method = mcp.ToClient, "tools/list"
+		m.Direction, m.Method = mcp.ToClient, "tools/list"
 		if v := inspect(t, s, m); len(v.Findings) > 0 {
 			flagged++
 			t.Logf("%v in %.300s", v.Findings, lines.Bytes())

@@ -110,7 +110,7 @@ func ruleNames(findings []pipeline.Finding) string {
 func (l *inspection) redact() (edits []mcp.Edit, reason string) {
 	var cuts []scan.Redaction
 	for _, s := range l.secrets {
-		if s.text.Kind != mcp.Name && l.isRouting(s.pointer) {
+		if s.text.Kind != mcp.NameLeaf && l.isRouting(s.pointer) {
 			return nil, "it stands where the message says where it goes"
 		}
 		cuts = append(cuts, scan.Redaction{Text: s.text, Span: scan.Span{From: s.span.from,
@@ -134,14 +134,14 @@ func (l *inspection) isRouting(pointer string) bool {
 	if l.message.Kind != mcp.Request && l.message.Kind != mcp.Notification {
 		return false
 	}
-	method, _ := mcp.Lookup(l.message.Method)
+	method, _ := mcp.LookupMethod(l.message.Method)
 	switch method.Route {
-	case mcp.ByRef:
+	case mcp.RouteByReference:
 		return strings.HasPrefix(pointer, "/ref/")
-	case mcp.ByExchange:
+	case mcp.RouteByExchange:
 		return pointer == "/requestId" || pointer == "/progressToken"
 	}
-	return pointer == method.NameAt
+	return pointer == method.NamePointer
 }
 
 // canary is a tool's arguments, or its result, with a key in them.
@@ -164,12 +164,12 @@ func canary(b []byte) *sdk.SelfTest {
 		m := mcp.NewRequest("1", "tools/call", []byte(`{"name":"canary","arguments":{"note":"`+
 			try.secret+`"}}`))
 		what := try.what + " in a tool's arguments"
-		m.To = mcp.ToServer
+		m.Direction = mcp.ToServer
 		if !slices.Contains(c.Directions, mcp.ToServer.String()) {
 			request := m
 			m = mcp.NewResponse("1", []byte(`{"content":[{"type":"text","text":"`+try.secret+
 				`"}]}`))
-			m.To, m.Method, m.Request = mcp.ToClient, "tools/call", request
+			m.Direction, m.Method, m.Request = mcp.ToClient, "tools/call", request
 			what = try.what + " in a tool's result"
 		}
 		m.Server, m.Name = "canary", "canary"

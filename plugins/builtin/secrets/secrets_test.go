@@ -70,7 +70,7 @@ func message(t testing.TB, kind mcp.Kind, to mcp.Direction, method, body string)
 	if err != nil {
 		t.Fatalf("%v in %s", err, raw)
 	}
-	m.To, m.Method, m.Server = to, method, "files"
+	m.Direction, m.Method, m.Server = to, method, "files"
 	m.Name, _ = m.Text("/name")
 	return m
 }
@@ -675,7 +675,7 @@ func FuzzInspect(f *testing.F) {
 		if err != nil {
 			return
 		}
-		m.To, m.Method = mcp.ToServer, "tools/call"
+		m.Direction, m.Method = mcp.ToServer, "tools/call"
 		v := inspect(t, s, m)
 		if v.Action == pipeline.Deny {
 			return

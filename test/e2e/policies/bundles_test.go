@@ -42,6 +42,7 @@ func passes(t *testing.T, c *mcptest.Client, tool string) bool {
 // A signed bundle is in force, another revision takes its place, and what is not signed as it has
 // to be does not. The record says which one was.
 func TestASignedBundleInAFile(t *testing.T) {
+	harness.Long(t, "waits for reloads")
 	key, other := bundles.NewKey(t), bundles.NewKey(t)
 	for _, revision := range []string{"2025-11-25", mcptest.Modern} {
 		t.Run(revision, func(t *testing.T) {
@@ -257,6 +258,7 @@ func TestBundlesOfAServerAreSwappedWithoutLosingACall(t *testing.T) {
 // A start without the server takes what was kept, and fails where nothing was, or what cannot be
 // trusted. Over stdio the client is told.
 func TestAStartWithoutTheBundleServer(t *testing.T) {
+	harness.Long(t, "waits for a bundle server")
 	t.Setenv("CONTROL_TOKEN", controlToken)
 	key := bundles.NewKey(t)
 	kept := filepath.Join(t.TempDir(), "kept.tar.gz")
@@ -315,6 +317,7 @@ func TestAStartWithoutTheBundleServer(t *testing.T) {
 // A service is told which bundle is in force and what it decides, over both fronts, and nothing of
 // what passes.
 func TestDecisionsAndStatusAreTold(t *testing.T) {
+	harness.Long(t, "waits for reports")
 	t.Setenv("CONTROL_TOKEN", controlToken)
 	key := bundles.NewKey(t)
 	const planted = "sk-planted-in-an-argument"

@@ -208,6 +208,7 @@ func TestServersGetAMinimalEnvironment(t *testing.T) {
 
 // A client that never reads its answers must not hold up another.
 func TestAClientThatNeverReadsHoldsUpNobody(t *testing.T) {
+	harness.Long(t, "waits for write deadlines")
 	for _, revision := range []string{"2025-11-25", mcptest.Modern} {
 		t.Run(revision, func(t *testing.T) {
 			g := harness.StartHTTP(t, harness.ScriptedServerOver(t, "box", revision, "http"))

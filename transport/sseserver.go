@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 
+	"gatekit/core/conn"
 	"gatekit/core/downstream"
 )
 
@@ -28,7 +29,7 @@ type ssePipe struct {
 	ended     chan struct{} // closed when nothing is read any more
 }
 
-var _ downstream.Pipe = (*ssePipe)(nil)
+var _ conn.Pipe = (*ssePipe)(nil)
 
 // posted is a body that waits to be read. release gives its share of Limits.Bodies back.
 type posted struct {
@@ -67,14 +68,14 @@ func (p *ssePipe) Write(ctx context.Context, parts ...[]byte) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	return p.stream.Send(downstream.Event{Name: "message", Data: slices.Concat(parts...)})
+	return p.stream.Send(conn.Event{Name: "message", Data: slices.Concat(parts...)})
 }
 
 // principal is on whose behalf a request comes. There is no authentication yet: all are the one
 // anonymous local user.
 func principal(*http.Request) string { return "" }
 
-func (f *Front) serveSSE(w http.ResponseWriter, r *http.Request) {
+func (f *HTTPServer) serveSSE(w http.ResponseWriter, r *http.Request) {
 	reply := &reply{f: f, w: w, r: r}
 	defer reply.end()
 	stream, err := reply.Stream(nil)
@@ -101,7 +102,7 @@ func (f *Front) serveSSE(w http.ResponseWriter, r *http.Request) {
 		close(p.ended)
 		p.drain()
 	}()
-	if stream.Send(downstream.Event{Name: "endpoint",
+	if stream.Send(conn.Event{Name: "endpoint",
 		Data: []byte(messagesPath + "?sid=" + sid)}) != nil {
 		return
 	}
@@ -111,7 +112,7 @@ func (f *Front) serveSSE(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (f *Front) serveMessages(w http.ResponseWriter, r *http.Request) {
+func (f *HTTPServer) serveMessages(w http.ResponseWriter, r *http.Request) {
 	f.mu.Lock()
 	p := f.pipes[r.URL.Query().Get("sid")]
 	f.mu.Unlock()

@@ -73,7 +73,7 @@ func TestASignedBundleInAFile(t *testing.T) {
 						func(name, text string) (string, string) {
 							return name, strings.Replace(text, `"no"`, `"on"`, 1)
 						})},
-					{"it is no bundle", []byte("garbage")},
+					{"not a bundle", []byte("garbage")},
 				} {
 					harness.ReplaceFile(t, file, bad.bundle)
 					g.WaitForLog(bad.why, 1)
@@ -212,7 +212,7 @@ func TestBundlesOfAServerAreSwappedWithoutLosingACall(t *testing.T) {
 		bundle []byte
 	}{
 		{"failed to verify JWT signature", denying(t, "two", "echo", other)},
-		{"it is no bundle", []byte("<html>")},
+		{"not a bundle", []byte("<html>")},
 		{"undefined ref: input.nmae",
 			bundles.Build(t, "two", map[string]string{"acme.rego": "package gatekit.acme\n\ndeny " +
 				"contains \"no\" if input.nmae == \"log\"\n"}, &bundles.Signature{Key: key,

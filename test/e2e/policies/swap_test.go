@@ -81,7 +81,7 @@ func TestAFailingPolicyRefusesEveryCallUntilItIsReplaced(t *testing.T) {
 		{"slow", `deny contains "no" if { input.method == "tools/call"; some a in numbers.range(1, 5000); some b in numbers.range(1, 5000); some c in numbers.range(1, 5000); a * b * c < 0 }`, "no verdict within 1s"},
 		{"large", `deny contains "no" if { input.method == "tools/call"; count(net.cidr_expand("10.0.0.0/8")) == 0 }`, "no verdict within 1s"},
 		{"of another type", `deny contains 7 if input.method == "tools/call"`,
-			"mine: deny holds number, and has to hold reasons"},
+			"mine: deny contains an element of type number, want reasons"},
 		{"wrong", `deny contains "no" if { input.method == "tools/call"; to_number(input.name) > 1 }`, "mine.rego:3: eval_builtin_error: to_number"},
 	}
 	file := filepath.Join(t.TempDir(), "mine.rego")

@@ -63,9 +63,10 @@ func (g *gateway) newPipeline(a *activeConfig) *pipeline.Pipeline {
 		stages = append(stages, pipeline.StageConfig{Name: policyStage, Stage: a.policies.logged,
 			Timeout: policyTimeout})
 	}
-	return pipeline.New(g.recording.recorder, pipeline.Options{Reasons: a.config.Deny.Reasons,
-		ToolCallsResult: a.config.Deny.ToolCalls == "result", Names: &g.names,
-		Workers: g.workers}, stages...)
+	return pipeline.New(g.recording.recorder,
+		pipeline.Options{IncludeReasons: a.config.Deny.Reasons,
+			DenyToolCallsAsResult: a.config.Deny.ToolCalls == "result", RecordableNames: &g.names,
+			Workers: g.workers}, stages...)
 }
 
 // logPolicies logs which policies are active, and warns when they are not enforced.

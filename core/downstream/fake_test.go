@@ -30,7 +30,8 @@ func (j *journal) Record(_ context.Context, o pipeline.Outcome) (uint64, error) 
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	m := o.Before
-	j.rows = append(j.rows, strings.TrimSpace(fmt.Sprintf("%s %s %s %s %s", o.Action, m.To, m.Kind,
+	j.rows = append(j.rows, strings.TrimSpace(fmt.Sprintf("%s %s %s %s %s", o.Action, m.Direction,
+		m.Kind,
 		m.Method, o.Reason)))
 	return uint64(len(j.rows)), nil
 }
@@ -133,7 +134,7 @@ func (s *server) Close() error {
 
 // world is a Front before one server whose names are left as they are.
 type world struct {
-	front  *downstream.Front
+	front  *downstream.Endpoint
 	proxy  *proxy.Proxy
 	server *server
 	record *journal
@@ -146,7 +147,7 @@ func newWorld(t *testing.T, s *server, limits downstream.Limits) *world {
 	w.proxy, err = proxy.New(proxy.Options{
 		Pipeline: pipeline.New(w.record, pipeline.Options{}),
 		Servers:  []proxy.ServerConfig{{Name: "s", Upstream: s}},
-		Names:    proxy.Names{Prefix: "never"},
+		Naming:   proxy.Naming{Prefix: "never"},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -353,7 +354,8 @@ func (w *world) client(principal string) *client {
 	return &client{w, principal, http.Header{}}
 }
 
-func (c *client) begin(t *testing.T, serve func(context.Context, downstream.Post, downstream.Reply),
+func (c *client) begin(t *testing.T, serve func(context.Context, downstream.HTTPRequest,
+	downstream.Reply),
 	body string, headers ...string) *exchange {
 	ctx, cancel := context.WithCancel(t.Context())
 	x := &exchange{done: make(chan struct{}), drop: cancel}
@@ -365,7 +367,7 @@ func (c *client) begin(t *testing.T, serve func(context.Context, downstream.Post
 	go func() {
 		defer close(x.done)
 		defer cancel()
-		serve(ctx, downstream.Post{Header: h, Body: []byte(body), Principal: c.principal}, x)
+		serve(ctx, downstream.HTTPRequest{Header: h, Body: []byte(body), Principal: c.principal}, x)
 	}()
 	return x
 }

@@ -130,14 +130,14 @@ func parse(t testing.TB, raw []byte) *mcp.Message {
 func BenchmarkRewrite(b *testing.B) {
 	for _, s := range sizes {
 		m := parse(b, s.raw)
-		m.To = mcp.ToServer
+		m.Direction = mcp.ToServer
 		if m.Kind == mcp.Response {
-			m.Method, m.To = "tools/list", mcp.ToClient
+			m.Method, m.Direction = "tools/list", mcp.ToClient
 		}
 		b.Run(s.name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				_, err := mcp.Rewrite(m, func(p mcp.NamePlace, name string) (string, error) {
+				_, err := mcp.RewriteNames(m, func(p mcp.NamePlace, name string) (string, error) {
 					return "server__" + name, nil
 				})
 				if err != nil {

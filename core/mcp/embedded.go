@@ -6,10 +6,10 @@ import (
 	"slices"
 )
 
-// EmbeddedRequest is the request that stands as an object, with a method and params, inside another
-// message (a member of inputRequests): under an id, and read as strictly as if it had come alone.
-// The message around it has been held to the limits.
-func EmbeddedRequest(id ID, raw []byte) (*Message, error) {
+// ParseEmbeddedRequest is the request that stands as an object, with a method and params, inside
+// another message (a member of inputRequests): under an id, and read as strictly as if it had come
+// alone. The message around it has been held to the limits.
+func ParseEmbeddedRequest(id ID, raw []byte) (*Message, error) {
 	if len(raw) == 0 || raw[0] != '{' {
 		return nil, errors.New("it is no object")
 	}
@@ -20,16 +20,16 @@ func EmbeddedRequest(id ID, raw []byte) (*Message, error) {
 	return m, err
 }
 
-// EmbeddedResponse is EmbeddedRequest for a result (a member of inputResponses).
-func EmbeddedResponse(id ID, raw []byte) (*Message, error) {
+// ParseEmbeddedResponse is EmbeddedRequest for a result (a member of inputResponses).
+func ParseEmbeddedResponse(id ID, raw []byte) (*Message, error) {
 	if len(raw) == 0 || raw[0] != '{' {
 		return nil, errors.New("it is no object")
 	}
 	return embedded(id, []byte(`"result":`), raw, []byte("}"))
 }
 
-// EmbeddedError is EmbeddedRequest for an error (of a task).
-func EmbeddedError(id ID, raw []byte) (*Message, error) {
+// ParseEmbeddedError is EmbeddedRequest for an error (of a task).
+func ParseEmbeddedError(id ID, raw []byte) (*Message, error) {
 	if len(raw) == 0 || raw[0] != '{' {
 		return nil, errors.New("it is no object")
 	}

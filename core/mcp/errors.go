@@ -3,20 +3,21 @@ package mcp
 import (
 	"bytes"
 	"fmt"
-	"strconv"
 	"strings"
+
+	"gatekit/core/display"
 )
 
 // ParseError says why bytes are not a message.
 type ParseError struct {
-	Code int // CodeParseError or CodeInvalidRequest
-	ID   ID  // the request's id where it could be read, so that the error can be addressed
+	Code      int // CodeParseError or CodeInvalidRequest
+	RequestID ID  // the request's id where it could be read, so that the error can be addressed
 	// the id of what had shown itself to be an answer: it must not be answered, but the call can be
 	// failed
-	Answers ID
-	Offset  int64  // byte offset of the fault
-	Pointer string // JSON pointer from the top of the message, "" at the top
-	Reason  string // lower case, no full stop
+	ResponseID ID
+	Offset     int64  // byte offset of the fault
+	Pointer    string // JSON pointer from the top of the message, "" at the top
+	Reason     string // lower case, no full stop
 }
 
 func (e *ParseError) Error() string {
@@ -34,14 +35,8 @@ type fault struct {
 	reason string
 }
 
-// shown is text of a peer as an error may hold it: quoted, not too long.
-func shown(text []byte) string {
-	const most = 64
-	if len(text) > most {
-		return strconv.Quote(string(text[:most]) + "…")
-	}
-	return strconv.Quote(string(text))
-}
+// quoteName returns a name of the message, quoted and clipped, for an error.
+func quoteName(name []byte) string { return display.Quote(string(name), 64) }
 
 // locate answers the JSON pointer of the value or name that offset at lies in. The bytes before it
 // are JSON as far as they go.

@@ -42,10 +42,10 @@ func ExampleMessage_Edit() {
 	// "arguments":{"n":1.0},"_meta":{"progressToken":7}}}
 }
 
-func ExampleRewrite() {
+func ExampleRewriteNames() {
 	m := mcp.NewResponse("1", []byte(`{"tools":[{"name":"read", "description":"name a file"}]}`))
-	m.Method, m.To = "tools/list", mcp.ToClient
-	m, err := mcp.Rewrite(m, func(p mcp.NamePlace, name string) (string, error) {
+	m.Method, m.Direction = "tools/list", mcp.ToClient
+	m, err := mcp.RewriteNames(m, func(p mcp.NamePlace, name string) (string, error) {
 		return "files__" + name, nil
 	})
 	if err != nil {
@@ -56,8 +56,8 @@ func ExampleRewrite() {
 
 	m, _ = mcp.Parse([]byte(
 		`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"files__read"}}`))
-	m.To = mcp.ToServer
-	m, _ = mcp.Rewrite(m, func(p mcp.NamePlace, name string) (string, error) {
+	m.Direction = mcp.ToServer
+	m, _ = mcp.RewriteNames(m, func(p mcp.NamePlace, name string) (string, error) {
 		return strings.TrimPrefix(name, "files__"), nil
 	})
 	fmt.Printf("%s\n", m.Body())

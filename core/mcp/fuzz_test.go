@@ -214,12 +214,12 @@ func FuzzRewriteThereAndBack(f *testing.F) {
 		if m.Kind == mcp.Response || m.Kind == mcp.Error {
 			m.Method = method
 		}
-		m.To = mcp.ToServer
+		m.Direction = mcp.ToServer
 		if down {
-			m.To = mcp.ToClient
+			m.Direction = mcp.ToClient
 		}
 		seen := 0
-		put, err := mcp.Rewrite(m, func(p mcp.NamePlace, s string) (string, error) {
+		put, err := mcp.RewriteNames(m, func(p mcp.NamePlace, s string) (string, error) {
 			seen++
 			return "s__" + s, nil
 		})
@@ -234,7 +234,7 @@ func FuzzRewriteThereAndBack(f *testing.F) {
 		if seen > 0 && bytes.Equal(put.Append(nil), raw) {
 			t.Fatalf("%d names and nothing changed in %q", seen, raw)
 		}
-		back, err := mcp.Rewrite(put, func(p mcp.NamePlace, s string) (string, error) {
+		back, err := mcp.RewriteNames(put, func(p mcp.NamePlace, s string) (string, error) {
 			clean, ok := strings.CutPrefix(s, "s__")
 			if !ok {
 				t.Fatalf("%q was not seen", s)

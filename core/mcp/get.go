@@ -178,8 +178,9 @@ func cutToken(pointer string) (token, rest string, ok bool) {
 // be made each time.
 var reserved = func() map[string]string {
 	names := make(map[string]string)
-	for _, name := range []string{MetaVersion, MetaClientInfo, MetaCapabilities, MetaLogLevel,
-		MetaServerInfo, MetaSubscription, MetaRelatedTask} {
+	for _, name := range []string{MetaProtocolVersion, MetaClientInfo, MetaCapabilities,
+		MetaLogLevel,
+		MetaServerInfo, MetaSubscriptionID, MetaRelatedTask} {
 		names[EscapePointer(name)] = name
 	}
 	return names

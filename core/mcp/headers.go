@@ -2,12 +2,13 @@ package mcp
 
 // Header… are the names of the headers of Streamable HTTP, as net/http spells them.
 const (
-	HeaderVersion = "Mcp-Protocol-Version"
-	HeaderSession = "Mcp-Session-Id"
-	HeaderEvent   = "Last-Event-Id"
-	HeaderMethod  = "Mcp-Method" // this and the next repeat what the body of a modern request says
-	HeaderName    = "Mcp-Name"
-	HeaderParam   = "Mcp-Param-" // and what a tool says (x-mcp-header)
+	HeaderProtocolVersion = "Mcp-Protocol-Version"
+	HeaderSessionID       = "Mcp-Session-Id"
+	HeaderLastEventID     = "Last-Event-Id"
+	// this and the next repeat what the body of a modern request says
+	HeaderMethod      = "Mcp-Method"
+	HeaderName        = "Mcp-Name"
+	HeaderParamPrefix = "Mcp-Param-" // and what a tool says (x-mcp-header)
 )
 
 // HeaderNamePointer is where a modern request has what HeaderName repeats; ok is false for the

@@ -20,9 +20,9 @@ type LeafKind uint8
 
 // What a leaf may be. A Name is that of the member at its Pointer.
 const (
-	String LeafKind = iota + 1
-	Number
-	Name
+	StringLeaf LeafKind = iota + 1
+	NumberLeaf
+	NameLeaf
 )
 
 // step is one step of the path to a leaf: a member's name, or an index.
@@ -54,14 +54,14 @@ func (l Leaf) Pointer() string {
 // Text is a string or a name decoded, with U+FFFD for each lone surrogate, or a number as it is
 // written.
 func (l Leaf) Text() string {
-	if l.Kind == Number {
+	if l.Kind == NumberLeaf {
 		return string(l.Raw)
 	}
 	return lenient(l.Raw)
 }
 
-// Member is the name of the innermost member that the leaf is in; "" when there is none.
-func (l Leaf) Member() string {
+// MemberName is the name of the innermost member that the leaf is in; "" when there is none.
+func (l Leaf) MemberName() string {
 	for s := l.path; s != nil; s = s.up {
 		if s.name != nil {
 			return lenient(s.name)
@@ -82,14 +82,14 @@ func leaves(b []byte, at span, path *step, yield func(Leaf) bool) (more bool) {
 	more = true
 	switch c := at.first(b); {
 	case c == '"':
-		return yield(Leaf{String, at.of(b), path})
+		return yield(Leaf{StringLeaf, at.of(b), path})
 	case c == '-' || c >= '0' && c <= '9':
-		return yield(Leaf{Number, at.of(b), path})
+		return yield(Leaf{NumberLeaf, at.of(b), path})
 	case c == '{':
 		members(b, int(at.from), func(m member) bool {
 			quoted := b[m.name.from-1 : m.name.to+1]
 			below := &step{up: path, name: quoted}
-			more = yield(Leaf{Name, quoted, below}) && leaves(b, m.value, below, yield)
+			more = yield(Leaf{NameLeaf, quoted, below}) && leaves(b, m.value, below, yield)
 			return more
 		})
 	case c == '[':

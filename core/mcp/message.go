@@ -67,7 +67,7 @@ type ID string
 // tools/call, "/tools/0/name" of its list.
 type Message struct {
 	Kind      Kind
-	To        Direction
+	Direction Direction
 	Session   string // the client's session (legacy) or connection (modern); never a credential
 	Principal string // on whose behalf; "" is the one anonymous local user
 	Exchange  string // the same for a request and for all that is sent because of it

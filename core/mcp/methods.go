@@ -46,41 +46,41 @@ func EraOf(revision string) Era {
 
 // Error codes of JSON-RPC, of the specification (protocol.md 5), and Gatekit's own.
 const (
-	CodeParseError     = -32700
-	CodeInvalidRequest = -32600
-	CodeMethodNotFound = -32601
-	CodeInvalidParams  = -32602
-	CodeInternal       = -32603
-	CodeNotFound       = -32002 // no such resource; CodeInvalidParams since 2026-07-28
+	CodeParseError       = -32700
+	CodeInvalidRequest   = -32600
+	CodeMethodNotFound   = -32601
+	CodeInvalidParams    = -32602
+	CodeInternalError    = -32603
+	CodeResourceNotFound = -32002 // no such resource; CodeInvalidParams since 2026-07-28
 	// 2025-11-25: pages have to be opened first; a question since 2026-07-28
-	CodeURLElicitation     = -32042
-	CodeHeaderMismatch     = -32020 // 2026-07-28
-	CodeMissingCapability  = -32021 // 2026-07-28
-	CodeUnsupportedVersion = -32022 // 2026-07-28
-	CodeRejected           = -1     // a sampling request was rejected
-	CodeDenied             = -31000 // refused by policy
+	CodeURLElicitationRequired = -32042
+	CodeHeaderMismatch         = -32020 // 2026-07-28
+	CodeMissingCapability      = -32021 // 2026-07-28
+	CodeUnsupportedVersion     = -32022 // 2026-07-28
+	CodeSamplingRejected       = -1     // a sampling request was rejected
+	CodeDenied                 = -31000 // refused by policy
 )
 
 // Meta… are the keys in _meta that the protocol reserves for itself and that Gatekit reads or sets.
 const (
-	MetaVersion      = "io.modelcontextprotocol/protocolVersion"
-	MetaClientInfo   = "io.modelcontextprotocol/clientInfo"
-	MetaCapabilities = "io.modelcontextprotocol/clientCapabilities"
-	MetaLogLevel     = "io.modelcontextprotocol/logLevel"
-	MetaServerInfo   = "io.modelcontextprotocol/serverInfo"
-	MetaSubscription = "io.modelcontextprotocol/subscriptionId"
-	MetaRelatedTask  = "io.modelcontextprotocol/related-task"
+	MetaProtocolVersion = "io.modelcontextprotocol/protocolVersion"
+	MetaClientInfo      = "io.modelcontextprotocol/clientInfo"
+	MetaCapabilities    = "io.modelcontextprotocol/clientCapabilities"
+	MetaLogLevel        = "io.modelcontextprotocol/logLevel"
+	MetaServerInfo      = "io.modelcontextprotocol/serverInfo"
+	MetaSubscriptionID  = "io.modelcontextprotocol/subscriptionId"
+	MetaRelatedTask     = "io.modelcontextprotocol/related-task"
 )
 
 // At… are pointers to these keys in a message's _meta.
 const (
-	PointerVersion      = atReserved + "protocolVersion"
-	PointerClientInfo   = atReserved + "clientInfo"
-	PointerCapabilities = atReserved + "clientCapabilities"
-	PointerLogLevel     = atReserved + "logLevel"
-	PointerServerInfo   = atReserved + "serverInfo"
-	PointerSubscription = atReserved + "subscriptionId"
-	PointerRelatedTask  = atReserved + "related-task"
+	PointerProtocolVersion = atReserved + "protocolVersion"
+	PointerClientInfo      = atReserved + "clientInfo"
+	PointerCapabilities    = atReserved + "clientCapabilities"
+	PointerLogLevel        = atReserved + "logLevel"
+	PointerServerInfo      = atReserved + "serverInfo"
+	PointerSubscriptionID  = atReserved + "subscriptionId"
+	PointerRelatedTask     = atReserved + "related-task"
 
 	atReserved = "/_meta/io.modelcontextprotocol~1"
 )
@@ -106,41 +106,44 @@ func CanRequestInput(m *Message) bool {
 type Route uint8
 
 const (
-	Local Route = iota + 1 // answered or consumed by the hop that got it: ping
+	RouteLocal Route = iota + 1 // answered or consumed by the hop that got it: ping
 	// to all servers; answers merged: lists, initialize, server/discover, logging/setLevel
-	Broadcast
-	ByName // params name: tools/call, prompts/get
-	ByURI  // params uri
-	ByRef  // params ref: completion/complete
-	ByTask // params taskId
-	Listen // subscriptions/listen: broadcast, filter split by owner
+	RouteBroadcast
+	RouteByName       // params name: tools/call, prompts/get
+	RouteByURI        // params uri
+	RouteByReference  // params ref: completion/complete
+	RouteByTask       // params taskId
+	RouteSubscription // subscriptions/listen: broadcast, filter split by owner
 	// cancelled, progress: goes where the request went that it speaks of
-	ByExchange
+	RouteByExchange
 )
 
 // Method is one row of the specification's table of methods (protocol.md 1.1-1.3).
 type Method struct {
-	Name        string
-	Kind        Kind
-	From        Direction // ToServer: clients send it; ToClient: servers do; 0: both
-	First, Last string    // revisions that have it, inclusive; Last "" is still there
+	Name string
+	Kind Kind
+	// ToServer: clients send it; ToClient: servers do; 0: both
+	Direction Direction
+	// revisions that have it, inclusive; Last "" is still there
+	FirstRevision, LastRevision string
 	// top-level server (client, for reverse requests) capability that gates it; "" none
-	Capability string
-	Route      Route  // for what clients send
-	NameAt     string // pointer of the name, URI or task id in its params; "" none
-	ItemsAt    string // pointer of the list in its result: "/tools"; "" when it is no list
-	ItemName   string // within an item of that list: "/name", "/uri", "/uriTemplate", "/taskId"
+	Capability   string
+	Route        Route  // for what clients send
+	NamePointer  string // pointer of the name, URI or task id in its params; "" none
+	ItemsPointer string // pointer of the list in its result: "/tools"; "" when it is no list
+	// within an item of that list: "/name", "/uri", "/uriTemplate", "/taskId"
+	ItemNamePointer string
 }
 
-// Lookup finds a method of any revision.
-func Lookup(name string) (Method, bool) {
+// LookupMethod finds a method of any revision.
+func LookupMethod(name string) (Method, bool) {
 	m, ok := methods[name]
 	return m, ok
 }
 
-// In says whether the method exists in the revision.
-func (m Method) In(revision string) bool {
-	return m.First <= revision && (m.Last == "" || revision <= m.Last)
+// ExistsIn says whether the method exists in the revision.
+func (m Method) ExistsIn(revision string) bool {
+	return m.FirstRevision <= revision && (m.LastRevision == "" || revision <= m.LastRevision)
 }
 
 // known is the method that a raw string names, without a copy of its own where the table has it.
@@ -163,36 +166,41 @@ var methods = func() map[string]Method {
 	)
 	rows := []Method{
 		// 1.1 requests, client to server
-		{"initialize", Request, ToServer, Rev20241105, legacy, none, Broadcast, "", "", ""},
-		{"server/discover", Request, ToServer, Rev20260728, "", none, Broadcast, "", "", ""},
-		{"ping", Request, 0, Rev20241105, legacy, none, Local, "", "", ""},
-		{"tools/list", Request, ToServer, Rev20241105, "", "tools", Broadcast,
+		{"initialize", Request, ToServer, Rev20241105, legacy, none, RouteBroadcast, "", "", ""},
+		{"server/discover", Request, ToServer, Rev20260728, "", none, RouteBroadcast, "", "", ""},
+		{"ping", Request, 0, Rev20241105, legacy, none, RouteLocal, "", "", ""},
+		{"tools/list", Request, ToServer, Rev20241105, "", "tools", RouteBroadcast,
 			"", "/tools", "/name"},
-		{"tools/call", Request, ToServer, Rev20241105, "", "tools", ByName, "/name", "", ""},
-		{"resources/list", Request, ToServer, Rev20241105, "", "resources", Broadcast,
+		{"tools/call", Request, ToServer, Rev20241105, "", "tools", RouteByName, "/name", "", ""},
+		{"resources/list", Request, ToServer, Rev20241105, "", "resources", RouteBroadcast,
 			"", "/resources", "/uri"},
-		{"resources/templates/list", Request, ToServer, Rev20241105, "", "resources", Broadcast,
+		{"resources/templates/list", Request, ToServer, Rev20241105, "", "resources",
+			RouteBroadcast,
 			"", "/resourceTemplates", "/uriTemplate"},
-		{"resources/read", Request, ToServer, Rev20241105, "", "resources", ByURI, "/uri", "", ""},
-		{"resources/subscribe", Request, ToServer, Rev20241105, legacy, "resources", ByURI,
+		{"resources/read", Request, ToServer, Rev20241105, "", "resources", RouteByURI,
 			"/uri", "", ""},
-		{"resources/unsubscribe", Request, ToServer, Rev20241105, legacy, "resources", ByURI,
+		{"resources/subscribe", Request, ToServer, Rev20241105, legacy, "resources", RouteByURI,
 			"/uri", "", ""},
-		{"prompts/list", Request, ToServer, Rev20241105, "", "prompts", Broadcast,
+		{"resources/unsubscribe", Request, ToServer, Rev20241105, legacy, "resources", RouteByURI,
+			"/uri", "", ""},
+		{"prompts/list", Request, ToServer, Rev20241105, "", "prompts", RouteBroadcast,
 			"", "/prompts", "/name"},
-		{"prompts/get", Request, ToServer, Rev20241105, "", "prompts", ByName, "/name", "", ""},
-		{"completion/complete", Request, ToServer, Rev20241105, "", "completions", ByRef,
+		{"prompts/get", Request, ToServer, Rev20241105, "", "prompts", RouteByName,
+			"/name", "", ""},
+		{"completion/complete", Request, ToServer, Rev20241105, "", "completions", RouteByReference,
 			"", "", ""},
-		{"logging/setLevel", Request, ToServer, Rev20241105, legacy, "logging", Broadcast,
+		{"logging/setLevel", Request, ToServer, Rev20241105, legacy, "logging", RouteBroadcast,
 			"", "", ""},
-		{"subscriptions/listen", Request, ToServer, Rev20260728, "", none, Listen, "", "", ""},
+		{"subscriptions/listen", Request, ToServer, Rev20260728, "", none, RouteSubscription,
+			"", "", ""},
 		// tasks/get to tasks/cancel are servers' requests too in 2025-11-25
-		{"tasks/get", Request, 0, Rev20251125, "", "tasks", ByTask, "/taskId", "", ""},
-		{"tasks/result", Request, 0, Rev20251125, legacy, "tasks", ByTask, "/taskId", "", ""},
-		{"tasks/list", Request, 0, Rev20251125, legacy, "tasks", Broadcast,
+		{"tasks/get", Request, 0, Rev20251125, "", "tasks", RouteByTask, "/taskId", "", ""},
+		{"tasks/result", Request, 0, Rev20251125, legacy, "tasks", RouteByTask, "/taskId", "", ""},
+		{"tasks/list", Request, 0, Rev20251125, legacy, "tasks", RouteBroadcast,
 			"", "/tasks", "/taskId"},
-		{"tasks/cancel", Request, 0, Rev20251125, "", "tasks", ByTask, "/taskId", "", ""},
-		{"tasks/update", Request, ToServer, Rev20260728, "", "tasks", ByTask, "/taskId", "", ""},
+		{"tasks/cancel", Request, 0, Rev20251125, "", "tasks", RouteByTask, "/taskId", "", ""},
+		{"tasks/update", Request, ToServer, Rev20260728, "", "tasks", RouteByTask,
+			"/taskId", "", ""},
 
 		// 1.2 requests, server to client
 		{"sampling/createMessage", Request, ToClient, Rev20241105, "", "sampling", 0, "", "", ""},
@@ -200,10 +208,13 @@ var methods = func() map[string]Method {
 		{"elicitation/create", Request, ToClient, Rev20250618, "", "elicitation", 0, "", "", ""},
 
 		// 1.3 notifications
-		{"notifications/initialized", Notification, ToServer, Rev20241105, legacy, none, Broadcast,
+		{"notifications/initialized", Notification, ToServer, Rev20241105, legacy, none,
+			RouteBroadcast,
 			"", "", ""},
-		{"notifications/cancelled", Notification, 0, Rev20241105, "", none, ByExchange, "", "", ""},
-		{"notifications/progress", Notification, 0, Rev20241105, "", none, ByExchange, "", "", ""},
+		{"notifications/cancelled", Notification, 0, Rev20241105, "", none, RouteByExchange,
+			"", "", ""},
+		{"notifications/progress", Notification, 0, Rev20241105, "", none, RouteByExchange,
+			"", "", ""},
 		{"notifications/message", Notification, ToClient, Rev20241105, "", "logging", 0,
 			"", "", ""},
 		{"notifications/tools/list_changed", Notification, ToClient, Rev20241105, "", "tools", 0,
@@ -215,10 +226,10 @@ var methods = func() map[string]Method {
 		{"notifications/resources/updated", Notification, ToClient, Rev20241105, "", "resources", 0,
 			"/uri", "", ""},
 		{"notifications/roots/list_changed", Notification, ToServer, Rev20241105, legacy,
-			"roots", Broadcast, "", "", ""},
+			"roots", RouteBroadcast, "", "", ""},
 		{"notifications/elicitation/complete", Notification, ToClient, Rev20251125, legacy,
 			"elicitation", 0, "", "", ""},
-		{"notifications/tasks/status", Notification, 0, Rev20251125, legacy, "tasks", ByTask,
+		{"notifications/tasks/status", Notification, 0, Rev20251125, legacy, "tasks", RouteByTask,
 			"/taskId", "", ""},
 		{"notifications/tasks", Notification, ToClient, Rev20260728, "", "tasks", 0,
 			"/taskId", "", ""},
@@ -232,10 +243,10 @@ var methods = func() map[string]Method {
 	return table
 }()
 
-// CreatedTask is the id of the task that an answer says has begun. Answers about a task that there
-// was before say nothing of its beginning.
-func CreatedTask(m *Message) (id string, ok bool) {
-	if meth, _ := Lookup(m.Method); m.Kind != Response || meth.Route == ByTask {
+// CreatedTaskID is the id of the task that an answer says has begun. Answers about a task that
+// there was before say nothing of its beginning.
+func CreatedTaskID(m *Message) (id string, ok bool) {
+	if meth, _ := LookupMethod(m.Method); m.Kind != Response || meth.Route == RouteByTask {
 		return "", false
 	}
 	if id, ok = m.Text("/task/taskId"); ok {

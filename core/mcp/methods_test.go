@@ -32,14 +32,14 @@ func TestMethodsAreThoseOfEachRevision(t *testing.T) {
 		"notifications/subscriptions/acknowledged": "––––●",
 	}
 	for name, marks := range table {
-		m, ok := mcp.Lookup(name)
+		m, ok := mcp.LookupMethod(name)
 		if !ok || m.Name != name {
 			t.Errorf("no %s", name)
 			continue
 		}
 		got := ""
 		for _, r := range revisions {
-			if m.In(r) {
+			if m.ExistsIn(r) {
 				got += "●"
 			} else {
 				got += "–"
@@ -51,11 +51,11 @@ func TestMethodsAreThoseOfEachRevision(t *testing.T) {
 		if (m.Kind == mcp.Notification) != (len(name) > 14 && name[:14] == "notifications/") {
 			t.Errorf("%s is a %s", name, m.Kind)
 		}
-		if (m.Route == 0) != (m.From == mcp.ToClient) {
-			t.Errorf("%s from %s has route %d", name, m.From, m.Route)
+		if (m.Route == 0) != (m.Direction == mcp.ToClient) {
+			t.Errorf("%s from %s has route %d", name, m.Direction, m.Route)
 		}
 	}
-	if _, ok := mcp.Lookup("ui/initialize"); ok {
+	if _, ok := mcp.LookupMethod("ui/initialize"); ok {
 		t.Error("ui/initialize is no method of a connection")
 	}
 }
@@ -68,14 +68,14 @@ func TestMethodsAndCatalogueAgree(t *testing.T) {
 		"tasks/get", "tasks/result", "tasks/cancel", "tasks/update", "tasks/list",
 		"notifications/resources/updated", "notifications/tasks/status", "notifications/tasks",
 	} {
-		m, _ := mcp.Lookup(name)
-		to := m.From
+		m, _ := mcp.LookupMethod(name)
+		to := m.Direction
 		if to == 0 {
 			to = mcp.ToServer
 		}
-		kind, want := m.Kind, m.NameAt
-		if m.ItemsAt != "" {
-			kind, to, want = mcp.Response, mcp.ToClient, m.ItemsAt+"/*"+m.ItemName
+		kind, want := m.Kind, m.NamePointer
+		if m.ItemsPointer != "" {
+			kind, to, want = mcp.Response, mcp.ToClient, m.ItemsPointer+"/*"+m.ItemNamePointer
 		}
 		if name == "notifications/tasks/status" {
 			to = mcp.ToClient
@@ -102,11 +102,11 @@ func TestTheTaskThatAnAnswerBegins(t *testing.T) {
 	} {
 		m := mcp.NewResponse("1", []byte(c.result))
 		m.Method = c.method
-		if id, ok := mcp.CreatedTask(m); id != c.want || ok != (c.want != "") {
+		if id, ok := mcp.CreatedTaskID(m); id != c.want || ok != (c.want != "") {
 			t.Errorf("%s: %q %v", name, id, ok)
 		}
 	}
-	if id, ok := mcp.CreatedTask(mcp.NewRequest("1",
+	if id, ok := mcp.CreatedTaskID(mcp.NewRequest("1",
 		"tools/call", []byte(`{"task":{"taskId":"t"}}`))); ok {
 		t.Errorf("a request begins %q", id)
 	}

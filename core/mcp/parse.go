@@ -195,10 +195,10 @@ func (s *scanner) refuse(f *fault) *ParseError {
 	switch {
 	case s.saw(atResult) || s.saw(atError):
 		if !s.saw(atMethod) {
-			e.Answers = ID(id)
+			e.ResponseID = ID(id)
 		}
 	case s.saw(atMethod) || s.saw(atParams) || f.code == CodeInvalidRequest:
-		e.ID = ID(id)
+		e.RequestID = ID(id)
 	}
 	return e
 }

@@ -248,10 +248,11 @@ func TestParseRefuses(t *testing.T) {
 			if !errors.As(err, &e) || m != nil {
 				t.Fatalf("got %v, %v; want a *ParseError", m, err)
 			}
-			if e.Code != tt.code || e.ID != tt.id || e.Answers != tt.answers ||
+			if e.Code != tt.code || e.RequestID != tt.id || e.ResponseID != tt.answers ||
 				e.Pointer != tt.pointer || !strings.Contains(e.Reason, tt.reason) {
 				t.Errorf("got %d id %q answers %q at %q: %s\nwant %d id %q answers %q at %q: %s",
-					e.Code, e.ID, e.Answers, e.Pointer, e.Reason, tt.code, tt.id, tt.answers,
+					e.Code, e.RequestID, e.ResponseID, e.Pointer, e.Reason, tt.code, tt.id,
+					tt.answers,
 					tt.pointer, tt.reason)
 			}
 			if e.Offset < 0 || e.Offset > int64(len(tt.raw)) {

@@ -12,7 +12,7 @@ const (
 	URITemplate
 	TaskID
 	ElicitationID
-	Logger
+	LoggerName
 )
 
 // NamePlace is one row of the rewrite catalogue (protocol.md 1.4) that holds a name: which
@@ -21,21 +21,21 @@ const (
 // array; tool_result blocks are walked into): the uri of a resource_link, the resource.uri of an
 // embedded resource.
 type NamePlace struct {
-	Row      int    // in protocol.md 1.4
-	Method   string // "" is every method
-	Kind     Kind
-	To       Direction // ToClient: the prefix is added; ToServer: it is taken off
-	Pattern  string
-	NameKind NameKind
-	Where    string // the place counts only where this member, beside it in the same object,
-	Is       string // is this string; "" no condition
+	Row             int    // in protocol.md 1.4
+	Method          string // "" is every method
+	Kind            Kind
+	Direction       Direction // ToClient: the prefix is added; ToServer: it is taken off
+	Pattern         string
+	NameKind        NameKind
+	ConditionMember string // the place counts only where this member, beside it in the same object,
+	ConditionValue  string // is this string; "" no condition
 }
 
 // NamePlaces is the catalogue for one message, in order.
 func NamePlaces(method string, kind Kind, to Direction) []NamePlace {
 	var found []NamePlace
 	for _, p := range catalogue {
-		if (p.Method == "" || p.Method == method) && p.Kind == kind && p.To == to {
+		if (p.Method == "" || p.Method == method) && p.Kind == kind && p.Direction == to {
 			found = append(found, p)
 		}
 	}
@@ -108,5 +108,5 @@ var catalogue = []NamePlace{
 	{25, "resources/read", Error, ToClient, "/data/uri", URI, "", ""},
 	{25, "resources/subscribe", Error, ToClient, "/data/uri", URI, "", ""},
 	{25, "resources/unsubscribe", Error, ToClient, "/data/uri", URI, "", ""},
-	{26, "notifications/message", Notification, ToClient, "/logger", Logger, "", ""},
+	{26, "notifications/message", Notification, ToClient, "/logger", LoggerName, "", ""},
 }

@@ -2,14 +2,14 @@ package mcp
 
 import "fmt"
 
-// Rewrite applies f to every name that the catalogue lists in m, front to back, and answers m with
-// those that f changed spliced in. The Message itself comes back when nothing changed. Item and
-// content types unknown to the catalogue are left alone, and so is what is no string, or no text (a
-// lone surrogate). An error from f ends it.
-func Rewrite(m *Message, f func(p NamePlace, value string) (string, error)) (*Message, error) {
-	tree, ok := trees[treeKey{m.Method, m.Kind, m.To}]
+// RewriteNames applies f to every name that the catalogue lists in m, front to back, and answers m
+// with those that f changed spliced in. The Message itself comes back when nothing changed. Item
+// and content types unknown to the catalogue are left alone, and so is what is no string, or no
+// text (a lone surrogate). An error from f ends it.
+func RewriteNames(m *Message, f func(p NamePlace, value string) (string, error)) (*Message, error) {
+	tree, ok := trees[treeKey{m.Method, m.Kind, m.Direction}]
 	if !ok {
-		tree = trees[treeKey{"", m.Kind, m.To}]
+		tree = trees[treeKey{"", m.Kind, m.Direction}]
 	}
 	if tree == nil {
 		return m, nil
@@ -39,12 +39,12 @@ type treeKey struct {
 var trees = func() map[treeKey]*spot {
 	t := make(map[treeKey]*spot)
 	for _, p := range catalogue {
-		key := treeKey{p.Method, p.Kind, p.To}
+		key := treeKey{p.Method, p.Kind, p.Direction}
 		if t[key] != nil {
 			continue
 		}
 		t[key] = &spot{}
-		for _, p := range NamePlaces(p.Method, p.Kind, p.To) {
+		for _, p := range NamePlaces(p.Method, p.Kind, p.Direction) {
 			t[key].add(p)
 		}
 	}
@@ -110,11 +110,11 @@ func (r *rewriter) walk(in span, s *spot) (err error) {
 
 // counts says whether the condition of a place in the object at in holds.
 func (r *rewriter) counts(in span, p *NamePlace) bool {
-	if p == nil || p.Where == "" {
+	if p == nil || p.ConditionMember == "" {
 		return true
 	}
-	at, ok := child(r.m.raw, in, p.Where)
-	return ok && same(at.of(r.m.raw), p.Is)
+	at, ok := child(r.m.raw, in, p.ConditionMember)
+	return ok && same(at.of(r.m.raw), p.ConditionValue)
 }
 
 // content rewrites one content block or an array of them.

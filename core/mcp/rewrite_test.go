@@ -131,9 +131,9 @@ func TestRewriteFindsTheCataloguesPlacesOnly(t *testing.T) {
 				m = parse(t, slices.Concat([]byte(`{"jsonrpc":"2.0","id":1,"error":`), clean,
 					[]byte(`}`)))
 			}
-			m.Method, m.To = tt.method, tt.to
+			m.Method, m.Direction = tt.method, tt.to
 			var seen []string
-			n, err := mcp.Rewrite(m, func(p mcp.NamePlace, s string) (string, error) {
+			n, err := mcp.RewriteNames(m, func(p mcp.NamePlace, s string) (string, error) {
 				if !slices.Contains(mcp.NamePlaces(tt.method, tt.kind, tt.to), p) {
 					t.Errorf("%+v is not in the catalogue", p)
 				}
@@ -160,10 +160,10 @@ func TestRewriteFindsTheCataloguesPlacesOnly(t *testing.T) {
 
 func TestRewriteEndsAtAnError(t *testing.T) {
 	m := mcp.NewResponse("1", []byte(`{"tools":[{"name":"a"},{"name":"b"}]}`))
-	m.Method, m.To = "tools/list", mcp.ToClient
+	m.Method, m.Direction = "tools/list", mcp.ToClient
 	stop := errors.New("stop")
 	calls := 0
-	n, err := mcp.Rewrite(m, func(mcp.NamePlace, string) (string, error) {
+	n, err := mcp.RewriteNames(m, func(mcp.NamePlace, string) (string, error) {
 		calls++
 		return "x",
 			stop
@@ -176,8 +176,8 @@ func TestRewriteEndsAtAnError(t *testing.T) {
 func TestRewriteReadsBodiesOfMoreMembersThanTheIndexHolds(t *testing.T) {
 	m := parse(t, fmt.Appendf(nil,
 		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{%s,"name":"a"}}`, many(100)))
-	m.To = mcp.ToServer
-	n, err := mcp.Rewrite(m, func(_ mcp.NamePlace, s string) (string, error) {
+	m.Direction = mcp.ToServer
+	n, err := mcp.RewriteNames(m, func(_ mcp.NamePlace, s string) (string, error) {
 		return s + "b", nil
 	})
 	if err != nil {

@@ -241,7 +241,7 @@ func (s *scanner) member(l level, base int) *fault {
 	if len(s.names)-base < few {
 		for _, n := range s.names[base:] {
 			if string(n.text) == string(text) {
-				s.note(start, "duplicate name "+shown(text))
+				s.note(start, "duplicate name "+quoteName(text))
 				break
 			}
 		}
@@ -296,7 +296,7 @@ func (s *scanner) below(l level, text []byte, at int) level {
 		return deep
 	}
 	if like, ok := alike(text, known); ok {
-		s.note(at, "name "+shown(text)+" can be taken for "+like)
+		s.note(at, "name "+quoteName(text)+" can be taken for "+like)
 	}
 	return next
 }
@@ -338,7 +338,7 @@ func (s *scanner) duplicates(names []name) {
 	})
 	for i := 1; i < len(names); i++ {
 		if bytes.Equal(names[i-1].text, names[i].text) {
-			s.note(names[i].at, "duplicate name "+shown(names[i].text))
+			s.note(names[i].at, "duplicate name "+quoteName(names[i].text))
 		}
 	}
 }

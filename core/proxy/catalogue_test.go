@@ -161,13 +161,15 @@ func TestTheRewriteCatalogue(t *testing.T) {
 					}
 					switch c.kind {
 					case "notification":
-						caller.Notify(ctx, mcp.NewNotification(c.method, []byte(c.server)))
+						caller.HandleNotification(ctx, mcp.NewNotification(c.method,
+							[]byte(c.server)))
 					case "question":
-						caller.Ask(ctx, []*mcp.Message{mcp.NewRequest("1", c.method,
+						caller.HandleRequests(ctx, []*mcp.Message{mcp.NewRequest("1", c.method,
 							[]byte(c.server))})
 					case "answer":
-						asked := caller.Ask(ctx, []*mcp.Message{mcp.NewRequest("1", c.method,
-							[]byte(`{"message":""}`))})
+						asked := caller.HandleRequests(ctx,
+							[]*mcp.Message{mcp.NewRequest("1", c.method,
+								[]byte(`{"message":""}`))})
 						return `{"structuredContent":` + string(asked[0].Message().Body()) + `}`
 					case "notice":
 						if m.Method == "tools/call" && m.Name == "wait" {

@@ -56,7 +56,7 @@ func BenchmarkCallOverAPipe(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		m.To = mcp.ToServer
+		m.Direction = mcp.ToServer
 		p, err := judge.Pass(b.Context(), m)
 		if err != nil {
 			b.Fatal(err)
@@ -73,7 +73,7 @@ func BenchmarkCallOverAPipe(b *testing.B) {
 	put(hello)
 	put(initialized)
 	m, _ := mcp.Parse([]byte(toolsCall))
-	m.To = mcp.ToServer
+	m.Direction = mcp.ToServer
 	p, err := judge.Pass(b.Context(), m)
 	if err != nil {
 		b.Fatal(err)

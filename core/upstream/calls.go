@@ -66,10 +66,10 @@ func (c *call) subscribed(m *mcp.Message) *mcp.Message {
 
 // tagged is m under another subscription id, if it is under any.
 func tagged(m *mcp.Message, id mcp.ID) *mcp.Message {
-	if _, ok := m.Get(mcp.PointerSubscription); !ok {
+	if _, ok := m.Get(mcp.PointerSubscriptionID); !ok {
 		return m
 	}
-	if edited, err := m.Edit(mcp.Set(mcp.PointerSubscription, []byte(id))); err == nil {
+	if edited, err := m.Edit(mcp.Set(mcp.PointerSubscriptionID, []byte(id))); err == nil {
 		return edited
 	}
 	return m
@@ -89,7 +89,7 @@ func (c *call) finish(r reply) {
 // notify hands a notification to whoever made the call.
 func (c *call) notify(m *mcp.Message) {
 	if c.caller != nil && c.ctx.Err() == nil {
-		c.caller.Notify(c.ctx, m)
+		c.caller.HandleNotification(c.ctx, m)
 	}
 }
 
@@ -343,7 +343,7 @@ func (a *asks) cancel(m *mcp.Message) {
 	defer a.mu.Unlock()
 	if cancel, ok := a.open[mcp.ID(raw)]; ok {
 		delete(a.open, mcp.ID(raw))
-		cancel(&proxy.Cancelled{})
+		cancel(&proxy.CancelledError{})
 	}
 }
 
@@ -400,7 +400,7 @@ func isPlain(token mcp.ID) bool {
 
 // unavailable is the error for an answer that did not come.
 func unavailable(server, reason string, err error) error {
-	return &proxy.Unavailable{Server: server, Reason: reason, Err: err}
+	return &proxy.UnavailableError{Server: server, Reason: reason, Err: err}
 }
 
 // illegible is the error of a call whose answer came and was none.
@@ -414,7 +414,7 @@ func illegible(server string, err error) error {
 
 // refused is the error of a call that could not begin.
 func refused(server string, err error) error {
-	if u := (*proxy.Unavailable)(nil); errors.As(err, &u) {
+	if u := (*proxy.UnavailableError)(nil); errors.As(err, &u) {
 		return err
 	}
 	return unavailable(server, err.Error(), nil)

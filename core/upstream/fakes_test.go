@@ -198,7 +198,7 @@ type client struct {
 	away   bool          // it does not wait for this call just now
 }
 
-func (c *client) Notify(ctx context.Context, m *mcp.Message) {
+func (c *client) HandleNotification(ctx context.Context, m *mcp.Message) {
 	if c.slow != nil {
 		select {
 		case <-c.slow:
@@ -211,7 +211,7 @@ func (c *client) Notify(ctx context.Context, m *mcp.Message) {
 	c.told = append(c.told, string(m.Append(nil)))
 }
 
-func (c *client) Ask(ctx context.Context, ms []*mcp.Message) []pipeline.Passed {
+func (c *client) HandleRequests(ctx context.Context, ms []*mcp.Message) []pipeline.Passed {
 	var answers []pipeline.Passed
 	for _, m := range ms {
 		answers = append(answers, c.answer(ctx, m))
@@ -252,7 +252,7 @@ func pass(t *testing.T, raw string) pipeline.Passed {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.To = mcp.ToServer
+	m.Direction = mcp.ToServer
 	p, err := judge.Pass(t.Context(), m)
 	if err != nil {
 		t.Fatal(err)
@@ -263,7 +263,7 @@ func pass(t *testing.T, raw string) pipeline.Passed {
 func answers(raw string) func(context.Context, *mcp.Message) pipeline.Passed {
 	return func(ctx context.Context, m *mcp.Message) pipeline.Passed {
 		r := mcp.NewResponse(m.ID(), []byte(raw))
-		r.To = mcp.ToServer
+		r.Direction = mcp.ToServer
 		return judge.PassOwn(ctx, r)
 	}
 }
@@ -307,8 +307,8 @@ func (p *pending) is(want string) {
 	if got := string(p.m.Append(nil)); got != want {
 		p.t.Errorf("answered %s\nwant     %s", got, want)
 	}
-	if p.m.To != mcp.ToClient {
-		p.t.Errorf("an answer goes to %v", p.m.To)
+	if p.m.Direction != mcp.ToClient {
+		p.t.Errorf("an answer goes to %v", p.m.Direction)
 	}
 }
 

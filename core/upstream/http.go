@@ -51,7 +51,7 @@ func bodyError(limits mcp.Limits, a *Answer, id mcp.ID) (m *mcp.Message, address
 	if err != nil || m.Kind != mcp.Error || m.ID() != id && !nameless(m) {
 		return nil, false
 	}
-	m.To = mcp.ToClient
+	m.Direction = mcp.ToClient
 	return m, m.ID() == id
 }
 

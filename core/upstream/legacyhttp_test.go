@@ -391,7 +391,7 @@ func TestCancelOverLegacyHTTP(t *testing.T) {
 		defer s.end(t)
 		p := call(t, s, s.feed, toolsCall)
 		synctest.Wait()
-		p.cancel(&proxy.Cancelled{Notice: pass(t,
+		p.cancel(&proxy.CancelledError{Notification: pass(t,
 			`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"c","reason":"r"}}`)})
 		p.fails("cancelled")
 		id := string(s.requests("POST tools/call")[0].ID)

@@ -175,7 +175,7 @@ func TestCancelOverModernHTTPClosesTheStream(t *testing.T) {
 		defer end()
 		p := call(t, s, &client{}, modernRequest(`"c"`, "prompts/get", ``, `,"name":"x"`))
 		p.waits()
-		p.cancel(&proxy.Cancelled{})
+		p.cancel(&proxy.CancelledError{})
 		p.fails("cancelled")
 		if !e.closed() {
 			t.Error("the stream is still open")
@@ -371,7 +371,7 @@ func TestVendorNotificationsOverHTTP(t *testing.T) {
 			t.Errorf("it came with %v", h)
 		}
 		code = 500
-		if err := s.Notify(t.Context(), n); !errors.As(err, new(*proxy.Unavailable)) {
+		if err := s.Notify(t.Context(), n); !errors.As(err, new(*proxy.UnavailableError)) {
 			t.Errorf("refused: %v", err)
 		}
 	})

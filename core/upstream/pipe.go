@@ -105,7 +105,7 @@ func messages(limits mcp.Limits, b []byte) func(yield func(*mcp.Message, error) 
 		if !mcp.IsBatch(b) {
 			m, err := limits.Parse(b)
 			if err == nil {
-				m.To = mcp.ToClient
+				m.Direction = mcp.ToClient
 			}
 			yield(m, err)
 			return
@@ -117,7 +117,7 @@ func messages(limits mcp.Limits, b []byte) func(yield func(*mcp.Message, error) 
 		}
 		for i, m := range ms {
 			if m != nil {
-				m.To = mcp.ToClient
+				m.Direction = mcp.ToClient
 				err = nil
 			} else {
 				err = errs[i]
@@ -145,7 +145,7 @@ func (w *wire) unreadable(err error) {
 // none.
 func meantFor(err error) mcp.ID {
 	if parse := (*mcp.ParseError)(nil); errors.As(err, &parse) {
-		return parse.Answers
+		return parse.ResponseID
 	}
 	return ""
 }

@@ -37,7 +37,7 @@ func Example() {
 	for _, path := range []string{"welcome.txt", "private/key.txt"} {
 		m := mcp.NewRequest("1", "tools/call", []byte(`{"name":"read_file","arguments":{"path":"`+
 			path+`"}}`))
-		m.To = mcp.ToServer
+		m.Direction = mcp.ToServer
 		v, err := stage.Inspect(context.Background(), m)
 		fmt.Println(path, v.Action == pipeline.Allow, v.Reason, err)
 	}

@@ -61,14 +61,14 @@ type Child struct {
 
 var _ conn.PipeCloser = (*Child)(nil)
 
-// Exited is the error of Read and Write when a child has ended without being asked to.
-type Exited struct {
+// ExitError is the error of Read and Write when a child has ended without being asked to.
+type ExitError struct {
 	Server string
 	How    string // "exited with status 1", "was ended by signal killed"
 	Stderr string // the last lines that it wrote to stderr, control characters escaped
 }
 
-func (e *Exited) Error() string {
+func (e *ExitError) Error() string {
 	s := fmt.Sprintf("server %q %s", e.Server, e.How)
 	if e.Stderr != "" {
 		s += "; the end of its stderr:\n" + e.Stderr
@@ -77,7 +77,7 @@ func (e *Exited) Error() string {
 }
 
 // Unwrap is io.EOF: there is nothing more to read.
-func (e *Exited) Unwrap() error { return io.EOF }
+func (e *ExitError) Unwrap() error { return io.EOF }
 
 // Spawn starts the process. ctx bounds the start, not the process, which lives until it exits or
 // Close. It leads a process group of its own; when it exits, for whatever reason, what is left of
@@ -224,7 +224,7 @@ func (c *Child) ended(ctx context.Context) error {
 	case <-time.After(process.AfterExit):
 	case <-ctx.Done():
 	}
-	return &Exited{Server: c.name, How: how, Stderr: c.process.LastWords(10)}
+	return &ExitError{Server: c.name, How: how, Stderr: c.process.LastWords(10)}
 }
 
 // Close ends the server: it closes stdin and waits, sends TERM to the process group and waits,

@@ -13,7 +13,7 @@ import (
 
 // reply is one request's answer. It is dead when its handler returns.
 type reply struct {
-	f      *Front
+	f      *HTTPServer
 	w      http.ResponseWriter
 	r      *http.Request
 	sent   bool
@@ -42,7 +42,7 @@ func (p *reply) Write(status int, header http.Header, body ...[]byte) error {
 }
 
 // write sends a whole answer; the client has Limits.Write to take it.
-func (f *Front) write(w http.ResponseWriter, status int, body ...[]byte) error {
+func (f *HTTPServer) write(w http.ResponseWriter, status int, body ...[]byte) error {
 	http.NewResponseController(w).SetWriteDeadline(time.Now().Add(f.o.Limits.Write))
 	h, size := w.Header(), 0
 	for _, part := range body {
@@ -107,7 +107,7 @@ func (p *reply) end() {
 
 // stream is an open event stream.
 type stream struct {
-	f *Front
+	f *HTTPServer
 	// sends a comment when the stream was silent for long; no goroutine waits for it
 	timer *time.Timer
 

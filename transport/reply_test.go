@@ -63,7 +63,7 @@ func (w *recorder) take(fail error) (written string, deadline time.Time) {
 // openStream opens a stream on w.
 func openStream(t *testing.T, w http.ResponseWriter) (*reply, downstream.Stream) {
 	t.Helper()
-	f := &Front{o: FrontOptions{Limits: FrontLimits{}.orDefaults()},
+	f := &HTTPServer{o: HTTPServerOptions{Limits: HTTPServerLimits{}.orDefaults()},
 		log: slog.New(slog.DiscardHandler)}
 	p := &reply{f: f, w: w, r: httptest.NewRequest(http.MethodGet, "/mcp", nil)}
 	s, err := p.Stream(nil)

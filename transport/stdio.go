@@ -21,9 +21,9 @@ type StdioPipe struct {
 
 var _ conn.Pipe = (*StdioPipe)(nil)
 
-// Stdio speaks newline-delimited messages on in and out, of at most maxMessage bytes each (0 is 16
-// MiB). Neither file is closed by the pipe, and neither may be used by others until Close.
-func Stdio(in, out *os.File, maxMessage int) *StdioPipe {
+// NewStdioPipe speaks newline-delimited messages on in and out, of at most maxMessage bytes each (0
+// is 16 MiB). Neither file is closed by the pipe, and neither may be used by others until Close.
+func NewStdioPipe(in, out *os.File, maxMessage int) *StdioPipe {
 	if maxMessage <= 0 {
 		maxMessage = defaultMessage
 	}

@@ -35,7 +35,8 @@ func openTelemetry(c *config.Config, log *slog.Logger) (*telemetry.Telemetry, er
 
 func collectorOf(c config.Telemetry) telemetry.Collector {
 	return telemetry.Collector{
-		URL: c.URL, Protocol: c.Protocol, Headers: revealed(c.Headers), CA: c.CA, Metrics: c.Metrics,
+		URL: c.URL, Protocol: c.Protocol, Headers: revealed(c.Headers), CA: c.CA,
+		Metrics:  c.Metrics,
 		Interval: c.Interval, Traces: c.Traces, SampleRatio: c.Sample,
 	}
 }
@@ -43,18 +44,18 @@ func collectorOf(c config.Telemetry) telemetry.Collector {
 // traced is the front for HTTP clients where telemetry is told: the trace that a request's headers
 // name is that of its calls that name none.
 type traced struct {
-	*downstream.Front
+	*downstream.Endpoint
 	by *telemetry.Telemetry
 }
 
 // Post implements transport.Endpoint.
-func (t traced) Post(ctx context.Context, r downstream.Post, w downstream.Reply) {
-	t.Front.Post(t.by.ContextFromHeader(ctx, r.Header), r, w)
+func (t traced) Post(ctx context.Context, r downstream.HTTPRequest, w downstream.Reply) {
+	t.Endpoint.Post(t.by.ContextFromHeader(ctx, r.Header), r, w)
 }
 
 // listenAdmin binds the listener for operators.
-func (g *gateway) listenAdmin(c *config.Config) (*transport.Admin, error) {
-	return transport.ListenAdmin(transport.AdminOptions{Addr: c.Admin.HTTP, Log: g.log,
+func (g *gateway) listenAdmin(c *config.Config) (*transport.AdminServer, error) {
+	return transport.ListenAdmin(transport.AdminServerOptions{Addr: c.Admin.HTTP, Log: g.log,
 		Pages: map[string]http.Handler{
 			"/metrics": g.recording.telemetry.Handler(),
 			"/healthz": newHealth(g.healthy),
@@ -66,7 +67,7 @@ func (g *gateway) listenAdmin(c *config.Config) (*transport.Admin, error) {
 func (g *gateway) telemetrySources() telemetry.Sources {
 	return telemetry.Sources{
 		Sessions:       g.proxy.SessionCount,
-		ParkedCalls:    g.front.Parked,
+		ParkedCalls:    g.endpoint.Parked,
 		PendingRecords: g.recording.audit.Pending,
 		Servers: func() []telemetry.ServerState {
 			var states []telemetry.ServerState

@@ -76,7 +76,8 @@ func demo(ctx context.Context, out io.Writer, log *slog.Logger) (err error) {
 			"key": "the demo shows the same each time"}),
 	}
 
-	c.Policy = &config.Policy{Mode: "enforce", Rules: slices.Sorted(maps.Keys(library.DefaultRules())),
+	c.Policy = &config.Policy{Mode: "enforce",
+		Rules:  slices.Sorted(maps.Keys(library.DefaultRules())),
 		Config: library.DefaultRules()}
 
 	g, err := openGateway(ctx, c, log)
@@ -101,9 +102,9 @@ func demoSession(ctx context.Context, out io.Writer, g *gateway) (err error) {
 	if err != nil {
 		return err
 	}
-	pipe := transport.Stdio(toGate, fromGate, 0)
+	pipe := transport.NewStdioPipe(toGate, fromGate, 0)
 	served := make(chan error, 1)
-	go func() { served <- g.front.ServePipe(ctx, pipe, "") }()
+	go func() { served <- g.endpoint.ServePipe(ctx, pipe, "") }()
 	defer func() {
 		fromClient.Close() // the client is gone
 		err = errors.Join(err, <-served, pipe.Close())

@@ -30,7 +30,7 @@ type gateway struct {
 	recording *recording
 	host      *plugins.Host
 	proxy     *proxy.Proxy
-	front     *downstream.Front
+	endpoint  *downstream.Endpoint
 
 	memory  policies.SessionStore    // what policies remember of sessions, across reloads
 	names   pipeline.RecordableNames // names that may be written to the audit log
@@ -159,7 +159,7 @@ func (g *gateway) proxyOptions(a *activeConfig) proxy.Options {
 
 func (g *gateway) openSessions(context.Context) error {
 	limits := g.active.config.Limits
-	g.front = downstream.New(downstream.Options{
+	g.endpoint = downstream.New(downstream.Options{
 		Proxy: g.proxy,
 		Limits: downstream.Limits{
 			Message:        messageLimits(limits),
@@ -188,7 +188,7 @@ const closeTimeout = 15 * time.Second
 func (g *gateway) endSessions() error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
-	return g.front.Close(ctx)
+	return g.endpoint.Close(ctx)
 }
 
 // announce is the last step of a start: the sinks begin to send, telemetry begins to measure, the

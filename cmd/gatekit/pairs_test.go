@@ -132,7 +132,7 @@ func gateFor(t *testing.T, client, front, server, back string,
 	if front == "stdio" {
 		near, far := mcptest.Pipe()
 		conn = near
-		go func() { served <- g.front.ServePipe(ctx, onePart{far}, "") }()
+		go func() { served <- g.endpoint.ServePipe(ctx, onePart{far}, "") }()
 	} else {
 		f, err := g.listen(parsed)
 		if err != nil {

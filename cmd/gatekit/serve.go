@@ -35,8 +35,8 @@ func (p *program) serve(ctx context.Context, c *config.Config) error {
 type listeners struct {
 	gateway *gateway
 	config  *config.Config
-	clients *transport.Front // nil when there is no [listen] http
-	admin   *transport.Admin // nil when there is no [admin] http
+	clients *transport.HTTPServer  // nil when there is no [listen] http
+	admin   *transport.AdminServer // nil when there is no [admin] http
 }
 
 // components returns the listeners in the order in which they are bound. They are stopped only when
@@ -120,8 +120,8 @@ func (l *listeners) serve(ctx context.Context) error {
 
 // serveStdio serves the client on our stdin and stdout until it is gone or ctx ends.
 func (g *gateway) serveStdio(ctx context.Context, maxMessage int) error {
-	pipe := transport.Stdio(os.Stdin, os.Stdout, maxMessage)
-	err := g.front.ServePipe(ctx, pipe, "")
+	pipe := transport.NewStdioPipe(os.Stdin, os.Stdout, maxMessage)
+	err := g.endpoint.ServePipe(ctx, pipe, "")
 	if ctx.Err() != nil {
 		err = nil // the pipe reports only that we left
 	}
@@ -130,12 +130,12 @@ func (g *gateway) serveStdio(ctx context.Context, maxMessage int) error {
 
 // listen binds the address for HTTP clients. Requests that it refuses are recorded like any other
 // refusal.
-func (g *gateway) listen(c *config.Config) (*transport.Front, error) {
-	var endpoint transport.Endpoint = g.front
+func (g *gateway) listen(c *config.Config) (*transport.HTTPServer, error) {
+	var endpoint transport.Endpoint = g.endpoint
 	if g.recording.telemetry != nil {
-		endpoint = traced{g.front, g.recording.telemetry}
+		endpoint = traced{g.endpoint, g.recording.telemetry}
 	}
-	return transport.Listen(transport.FrontOptions{
+	return transport.ListenHTTP(transport.HTTPServerOptions{
 		Addr:           c.Listen.HTTP,
 		Path:           c.Listen.Path,
 		SSE:            c.Listen.SSE,
@@ -144,8 +144,9 @@ func (g *gateway) listen(c *config.Config) (*transport.Front, error) {
 		Insecure:       c.Listen.Insecure,
 		Endpoint:       endpoint,
 		Log:            g.log,
-		Limits:         transport.FrontLimits{Message: c.Limits.MessageBytes},
-		Refused: func(ctx context.Context, r *http.Request, status int, reason string) []byte {
+		Limits:         transport.HTTPServerLimits{Message: c.Limits.MessageBytes},
+		RecordRefusal: func(ctx context.Context, r *http.Request, status int,
+			reason string) []byte {
 			g.recording.refusedRequest(ctx, r.RemoteAddr, status, reason)
 			return mcp.NewError("", mcp.CodeInvalidRequest, reason, nil).Append(nil)
 		},
@@ -157,8 +158,8 @@ func (g *gateway) listen(c *config.Config) (*transport.Front, error) {
 func (p *program) refuse(ctx context.Context, stdio bool, reason error) error {
 	fmt.Fprintln(os.Stderr, reason)
 	if stdio && !isTerminal(os.Stdin) {
-		pipe := transport.Stdio(os.Stdin, os.Stdout, 0)
-		if err := downstream.Refuse(ctx, pipe, reason); err != nil && ctx.Err() == nil {
+		pipe := transport.NewStdioPipe(os.Stdin, os.Stdout, 0)
+		if err := downstream.RefuseAll(ctx, pipe, reason); err != nil && ctx.Err() == nil {
 			p.log.Warn("tell the client why", "error", err)
 		}
 		pipe.Close()

@@ -84,13 +84,13 @@ func dialer(s config.Server, limits config.Limits, log *slog.Logger) (upstream.D
 			return child, nil
 		}}, nil
 	}
-	remote, err := transport.Dial(transport.Remote{Name: s.Name, URL: s.URL,
+	remote, err := transport.NewHTTPClient(transport.HTTPClientOptions{Name: s.Name, URL: s.URL,
 		Headers: revealed(s.Headers), MaxMessage: limits.MessageBytes, Log: log})
 	if err != nil {
 		return upstream.Dial{}, err
 	}
 	return upstream.Dial{HTTP: remote, SSE: func(ctx context.Context) (conn.PipeCloser, error) {
-		pipe, err := remote.SSE(ctx)
+		pipe, err := remote.OpenSSE(ctx)
 		if err != nil {
 			return nil, err
 		}

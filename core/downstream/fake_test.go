@@ -134,7 +134,7 @@ func (s *server) Close() error {
 
 // world is a Front before one server whose names are left as they are.
 type world struct {
-	front  *downstream.Front
+	front  *downstream.Endpoint
 	proxy  *proxy.Proxy
 	server *server
 	record *journal
@@ -354,7 +354,8 @@ func (w *world) client(principal string) *client {
 	return &client{w, principal, http.Header{}}
 }
 
-func (c *client) begin(t *testing.T, serve func(context.Context, downstream.Post, downstream.Reply),
+func (c *client) begin(t *testing.T, serve func(context.Context, downstream.HTTPRequest,
+	downstream.Reply),
 	body string, headers ...string) *exchange {
 	ctx, cancel := context.WithCancel(t.Context())
 	x := &exchange{done: make(chan struct{}), drop: cancel}
@@ -366,7 +367,7 @@ func (c *client) begin(t *testing.T, serve func(context.Context, downstream.Post
 	go func() {
 		defer close(x.done)
 		defer cancel()
-		serve(ctx, downstream.Post{Header: h, Body: []byte(body), Principal: c.principal}, x)
+		serve(ctx, downstream.HTTPRequest{Header: h, Body: []byte(body), Principal: c.principal}, x)
 	}()
 	return x
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // Post serves one HTTP POST. ctx ends when the client drops the connection.
-func (f *Front) Post(ctx context.Context, r Post, w Reply) {
+func (f *Endpoint) Post(ctx context.Context, r HTTPRequest, w Reply) {
 	from := peer{principal: r.Principal}
 	if mcp.IsBatch(r.Body) {
 		f.postBatch(ctx, r, w)
@@ -34,7 +34,7 @@ func (f *Front) Post(ctx context.Context, r Post, w Reply) {
 }
 
 // reply writes an answer that nothing came before.
-func (f *Front) reply(w Reply, status int, answer pipeline.Passed) {
+func (f *Endpoint) reply(w Reply, status int, answer pipeline.Passed) {
 	var body [][]byte
 	if m := answer.Message(); m != nil {
 		body = m.Parts()
@@ -44,7 +44,7 @@ func (f *Front) reply(w Reply, status int, answer pipeline.Passed) {
 	}
 }
 
-func (f *Front) postModern(ctx context.Context, r Post, w Reply, m *mcp.Message) {
+func (f *Endpoint) postModern(ctx context.Context, r HTTPRequest, w Reply, m *mcp.Message) {
 	from := peer{principal: r.Principal}
 	if m.Kind == mcp.Request {
 		if refused := checkModern(m, r.Header); refused != nil {
@@ -122,7 +122,7 @@ func accepts(h http.Header) acceptance {
 }
 
 // postLegacy serves a POST of a session, or one that opens a session.
-func (f *Front) postLegacy(ctx context.Context, r Post, w Reply, m *mcp.Message) {
+func (f *Endpoint) postLegacy(ctx context.Context, r HTTPRequest, w Reply, m *mcp.Message) {
 	if m.Kind == mcp.Request && m.Method == "initialize" &&
 		r.Header.Get(mcp.HeaderSessionID) == "" {
 		f.open(ctx, r, w, m)
@@ -156,7 +156,7 @@ func (f *Front) postLegacy(ctx context.Context, r Post, w Reply, m *mcp.Message)
 const resumableAfter = 50 * time.Millisecond
 
 // postBatch serves a POST of several messages.
-func (f *Front) postBatch(ctx context.Context, r Post, w Reply) {
+func (f *Endpoint) postBatch(ctx context.Context, r HTTPRequest, w Reply) {
 	row, ok := f.find(ctx, r, w, "")
 	if !ok {
 		return
@@ -178,7 +178,7 @@ func (f *Front) postBatch(ctx context.Context, r Post, w Reply) {
 
 // open begins a session. The client learns its id with the first bytes of the answer; one whose
 // initialize failed, or whose client did not wait, is none.
-func (f *Front) open(ctx context.Context, r Post, w Reply, m *mcp.Message) {
+func (f *Endpoint) open(ctx context.Context, r HTTPRequest, w Reply, m *mcp.Message) {
 	id := rand.Text() // 130 bits
 	row, _, err := f.sessions.use(id, func() *httpSession { return f.newHTTPSession(r.Principal) })
 	if err != nil {
@@ -197,7 +197,7 @@ func (f *Front) open(ctx context.Context, r Post, w Reply, m *mcp.Message) {
 
 // find answers the session that a request names, to be released, or writes why there is none, under
 // the request's id. Foreign and unknown ones are the same to the client.
-func (f *Front) find(ctx context.Context, r Post, w Reply,
+func (f *Endpoint) find(ctx context.Context, r HTTPRequest, w Reply,
 	request mcp.ID) (*row[*httpSession], bool) {
 	refused := func(status int, format string, args ...any) (*row[*httpSession], bool) {
 		no := mcp.NewError(request, mcp.CodeInvalidRequest, fmt.Sprintf(format, args...), nil)
@@ -227,7 +227,7 @@ func (f *Front) find(ctx context.Context, r Post, w Reply,
 }
 
 // notAllowed answers that without a session there is nothing but POST.
-func (f *Front) notAllowed(w Reply) {
+func (f *Endpoint) notAllowed(w Reply) {
 	if err := w.Write(http.StatusMethodNotAllowed, http.Header{"Allow": {"POST"}}); err != nil {
 		f.log.Debug("answer a request", "error", err)
 	}
@@ -235,7 +235,7 @@ func (f *Front) notAllowed(w Reply) {
 
 // Get serves a legacy session's stream, new or resumed; 405 for others. The Body of r is not looked
 // at.
-func (f *Front) Get(ctx context.Context, r Post, w Reply) {
+func (f *Endpoint) Get(ctx context.Context, r HTTPRequest, w Reply) {
 	if r.Header.Get(mcp.HeaderSessionID) == "" {
 		f.notAllowed(w)
 		return
@@ -260,7 +260,7 @@ func (f *Front) Get(ctx context.Context, r Post, w Reply) {
 }
 
 // Delete ends a legacy session; 405 for others.
-func (f *Front) Delete(ctx context.Context, r Post, w Reply) {
+func (f *Endpoint) Delete(ctx context.Context, r HTTPRequest, w Reply) {
 	if r.Header.Get(mcp.HeaderSessionID) == "" {
 		f.notAllowed(w)
 		return

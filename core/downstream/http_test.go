@@ -73,7 +73,7 @@ func TestASessionOverHTTP(t *testing.T) {
 func TestGetAndDeleteWithoutASessionAreNotAllowed(t *testing.T) {
 	inBubble(t, &server{}, downstream.Limits{}, func(t *testing.T, w *world) {
 		c := w.client("")
-		for _, serve := range []func(context.Context, downstream.Post,
+		for _, serve := range []func(context.Context, downstream.HTTPRequest,
 			downstream.Reply){c.front.Get, c.front.Delete} {
 			x := c.begin(t, serve, "")
 			<-x.done

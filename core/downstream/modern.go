@@ -18,22 +18,23 @@ import (
 // modern is what requests that stand alone share: those of one pipe, or of one principal over HTTP.
 type modern struct {
 	peer
-	front   *Front
-	session *proxy.Session
-	hold    func() (release func()) // keeps the session from ending because it is idle
+	endpoint *Endpoint
+	session  *proxy.Session
+	hold     func() (release func()) // keeps the session from ending because it is idle
 }
 
-func (f *Front) newModern(p peer, shared bool) *modern {
-	m := &modern{peer: p, front: f, hold: func() func() { return func() {} }}
+func (f *Endpoint) newModern(p peer, shared bool) *modern {
+	m := &modern{peer: p, endpoint: f, hold: func() func() { return func() {} }}
 	m.session = f.proxy.Open(proxy.OpenOptions{Session: p.session, Principal: p.principal,
 		Revision: mcp.Rev20260728, Shared: shared}, nowhere{})
 	return m
 }
 
 func (s *modern) close() {
-	s.front.parking.end(s.peer.session)
+	s.endpoint.parking.end(s.peer.session)
 	if err := s.session.Close(); err != nil {
-		s.front.log.Warn("close the session of modern requests", "session", s.session, "error", err)
+		s.endpoint.log.Warn("close the session of modern requests", "session", s.session,
+			"error", err)
 	}
 }
 
@@ -44,7 +45,7 @@ func (s *modern) admitNotice(m *mcp.Message) func(context.Context) {
 	s.stamp(m)
 	return func(ctx context.Context) {
 		if _, known := mcp.LookupMethod(m.Method); known && m.Method != "notifications/cancelled" {
-			s.front.drop(ctx, s.peer, m, "the client's revision has no such notification")
+			s.endpoint.drop(ctx, s.peer, m, "the client's revision has no such notification")
 			return
 		}
 		s.session.Notify(ctx, m)
@@ -109,7 +110,7 @@ type principal struct {
 	last   atomic.Uint64
 }
 
-func (f *Front) newPrincipal(name string) *principal {
+func (f *Endpoint) newPrincipal(name string) *principal {
 	p := &principal{modern: f.newModern(peer{session: newName("principal"), principal: name}, true)}
 	p.hold = func() func() {
 		row, ok, _ := f.principals.use(name, nil)
@@ -133,7 +134,7 @@ func (p *principal) call(ctx context.Context, m *mcp.Message, w Reply, accept ac
 		p.params.learn(answer.Message())
 	}
 	if err := reply.finish(answer); err != nil {
-		p.front.log.Debug("answer a request", "method", m.Method, "error", err)
+		p.endpoint.log.Debug("answer a request", "method", m.Method, "error", err)
 	}
 }
 

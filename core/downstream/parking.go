@@ -23,7 +23,7 @@ const siblings = 15 * time.Millisecond
 
 // parking are the calls whose clients have been asked and have not come back.
 type parking struct {
-	front *Front
+	endpoint *Endpoint
 
 	mu   sync.Mutex // taken after that of a parked, never before
 	open map[string]waiting
@@ -92,11 +92,11 @@ func (s *modern) begin(m *mcp.Message, client proxy.Client) (call Call, id mcp.I
 	}
 	if token, ok := m.Text("/requestState"); ok {
 		var t ticket
-		if s.front.proxy.OpenCallState(m, token, &t) {
+		if s.endpoint.proxy.OpenCallState(m, token, &t) {
 			return s.resume(m, t, client)
 		}
 	}
-	c := &parked{parking: &s.front.parking, peer: s.peer, hold: s.hold, m: m, name: rand.Text(),
+	c := &parked{parking: &s.endpoint.parking, peer: s.peer, hold: s.hold, m: m, name: rand.Text(),
 		ended: make(chan struct{}), over: make(chan struct{}),
 		news: make(chan struct{}, 1), carrier: client}
 	c.token, _ = m.Get(atToken)
@@ -116,7 +116,7 @@ func (c *newCall) Run(ctx context.Context) pipeline.Passed {
 	}
 	var alive context.Context
 	alive, c.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	c.parking.front.workers.Run(func() {
+	c.parking.endpoint.workers.Run(func() {
 		c.answer = c.call.Run(alive)
 		c.cancel()
 		close(c.ended)
@@ -129,9 +129,9 @@ func (c *newCall) Discard() { c.call.Discard() }
 // resume takes up a call that was parked, with the answers in m. A ticket is good once.
 func (s *modern) resume(m *mcp.Message, t ticket,
 	client proxy.Client) (Call, mcp.ID) {
-	c := s.front.parking.take(t, s.peer.session)
+	c := s.endpoint.parking.take(t, s.peer.session)
 	if c == nil {
-		return &refusedCall{s.front, s.peer, refuse(mcp.CodeInvalidParams,
+		return &refusedCall{s.endpoint, s.peer, refuse(mcp.CodeInvalidParams,
 			"invalid or expired requestState"), m}, m.ID()
 	}
 	c.mu.Lock()
@@ -149,7 +149,7 @@ type resumedCall struct {
 }
 
 func (c *resumedCall) Run(ctx context.Context) pipeline.Passed {
-	f := c.parking.front
+	f := c.parking.endpoint
 	if err := f.proxy.Pipeline().RecordEvent(ctx, c.request,
 		"resume", "it brings answers to a call that waits for them", nil); err != nil {
 		c.Discard()
@@ -328,7 +328,7 @@ func (c *parked) park(ctx context.Context) (answer pipeline.Passed, asks bool) {
 	if len(c.asked) == 0 {
 		return pipeline.Passed{}, false
 	}
-	f := c.parking.front
+	f := c.parking.endpoint
 	fail := func(why string) (pipeline.Passed, bool) {
 		select {
 		case <-c.ended: // there is an answer to give
@@ -429,7 +429,7 @@ func (p *parking) keep(c *parked, t ticket, bytes int) bool {
 		p.open, p.by = map[string]waiting{}, map[string]held{}
 	}
 	its := p.by[c.peer.principal]
-	if p.all.calls >= p.front.limits.Parked || its.calls >= p.front.limits.ParkedOfOne ||
+	if p.all.calls >= p.endpoint.limits.Parked || its.calls >= p.endpoint.limits.ParkedOfOne ||
 		p.all.bytes+bytes > maxParkedBytes || its.calls > 0 && its.bytes+bytes > maxBytesOfOne {
 		return false
 	}

@@ -442,7 +442,7 @@ func TestRefuseTellsTheReasonToWhoeverAsks(t *testing.T) {
 	l := &line{in: make(chan []byte, 10), out: make(chan string, 10)}
 	l.send(initialize(mcp.Rev20251125), initialized, `{`, request(`"a"`, "server/discover", "{}"))
 	close(l.in)
-	if err := downstream.Refuse(t.Context(), l,
+	if err := downstream.RefuseAll(t.Context(), l,
 		errors.New("read gatekit.toml: no such file\nhint: write one")); err != nil {
 		t.Fatal(err)
 	}

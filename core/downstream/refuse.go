@@ -39,12 +39,12 @@ func refuseVersion(code int, supported []string, requested string) *refusal {
 }
 
 // answer is the refusal as the answer to m, recorded.
-func (f *Front) answer(ctx context.Context, p peer, r *refusal, m *mcp.Message) pipeline.Passed {
+func (f *Endpoint) answer(ctx context.Context, p peer, r *refusal, m *mcp.Message) pipeline.Passed {
 	return f.own(ctx, p, mcp.NewError(m.ID(), r.code, r.message, r.data), m)
 }
 
 // unread is the answer to bytes that are no message.
-func (f *Front) unread(ctx context.Context, p peer, err error) pipeline.Passed {
+func (f *Endpoint) unread(ctx context.Context, p peer, err error) pipeline.Passed {
 	code, id := mcp.CodeParseError, mcp.ID("")
 	if bad := (*mcp.ParseError)(nil); errors.As(err, &bad) {
 		code, id = bad.Code, bad.RequestID
@@ -64,9 +64,9 @@ func status(answer *mcp.Message) int {
 	return http.StatusOK
 }
 
-// Refuse answers each request on p with the reason why Gatekit could not start, until the client is
-// gone: so its user sees why. There is no pipeline and no record then, and nothing is passed on.
-func Refuse(ctx context.Context, p conn.Pipe, reason error) error {
+// RefuseAll answers each request on p with the reason why Gatekit could not start, until the client
+// is gone: so its user sees why. There is no pipeline and no record then, and nothing is passed on.
+func RefuseAll(ctx context.Context, p conn.Pipe, reason error) error {
 	for {
 		b, err := p.Read(ctx)
 		switch {

@@ -6,9 +6,9 @@ import (
 	"gatekit/core/conn"
 )
 
-// Post is one HTTP POST as transport hands it over: method, content type, Origin, Host, size and
-// authentication have been checked there.
-type Post struct {
+// HTTPRequest is one HTTP POST as transport hands it over: method, content type, Origin, Host, size
+// and authentication have been checked there.
+type HTTPRequest struct {
 	Header    http.Header
 	Body      []byte // owned by the receiver
 	Principal string

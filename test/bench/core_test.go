@@ -93,7 +93,7 @@ func reportCPU(b *testing.B) func() {
 }
 
 // core wires what cmd wires, with one server and an audit log on the disk.
-func core(b *testing.B, o upstream.Options) *downstream.Front {
+func core(b *testing.B, o upstream.Options) *downstream.Endpoint {
 	log, err := audit.Open(audit.Options{File: filepath.Join(b.TempDir(), "audit.jsonl")})
 	if err != nil {
 		b.Fatal(err)
@@ -115,7 +115,7 @@ func core(b *testing.B, o upstream.Options) *downstream.Front {
 	return f
 }
 
-func post(b *testing.B, f *downstream.Front, e era, session string, m message, id int) *written {
+func post(b *testing.B, f *downstream.Endpoint, e era, session string, m message, id int) *written {
 	h := http.Header{"Accept": {"application/json, text/event-stream"},
 		"Content-Type": {"application/json"}}
 	if e == modern {
@@ -129,7 +129,7 @@ func post(b *testing.B, f *downstream.Front, e era, session string, m message, i
 		h["Mcp-Protocol-Version"] = []string{legacyVersion}
 	}
 	var w written
-	f.Post(b.Context(), downstream.Post{Header: h, Body: m.append(nil, e, id)}, &w)
+	f.Post(b.Context(), downstream.HTTPRequest{Header: h, Body: m.append(nil, e, id)}, &w)
 	return &w
 }
 

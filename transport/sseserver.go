@@ -75,7 +75,7 @@ func (p *ssePipe) Write(ctx context.Context, parts ...[]byte) error {
 // anonymous local user.
 func principal(*http.Request) string { return "" }
 
-func (f *Front) serveSSE(w http.ResponseWriter, r *http.Request) {
+func (f *HTTPServer) serveSSE(w http.ResponseWriter, r *http.Request) {
 	reply := &reply{f: f, w: w, r: r}
 	defer reply.end()
 	stream, err := reply.Stream(nil)
@@ -112,7 +112,7 @@ func (f *Front) serveSSE(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (f *Front) serveMessages(w http.ResponseWriter, r *http.Request) {
+func (f *HTTPServer) serveMessages(w http.ResponseWriter, r *http.Request) {
 	f.mu.Lock()
 	p := f.pipes[r.URL.Query().Get("sid")]
 	f.mu.Unlock()

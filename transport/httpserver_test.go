@@ -28,7 +28,7 @@ type endpoint struct {
 	opened    chan struct{}
 }
 
-func (e *endpoint) Post(ctx context.Context, r downstream.Post, w downstream.Reply) {
+func (e *endpoint) Post(ctx context.Context, r downstream.HTTPRequest, w downstream.Reply) {
 	word, _, _ := strings.Cut(string(r.Body), " ")
 	switch word {
 	case "silent":
@@ -61,7 +61,7 @@ func (e *endpoint) Post(ctx context.Context, r downstream.Post, w downstream.Rep
 	}
 }
 
-func (e *endpoint) Get(ctx context.Context, r downstream.Post, w downstream.Reply) {
+func (e *endpoint) Get(ctx context.Context, r downstream.HTTPRequest, w downstream.Reply) {
 	s, err := w.Stream(nil)
 	if err != nil {
 		e.streaming <- err
@@ -79,7 +79,7 @@ func (e *endpoint) Get(ctx context.Context, r downstream.Post, w downstream.Repl
 	e.streaming <- context.Cause(ctx)
 }
 
-func (e *endpoint) Delete(_ context.Context, _ downstream.Post, w downstream.Reply) {
+func (e *endpoint) Delete(_ context.Context, _ downstream.HTTPRequest, w downstream.Reply) {
 	w.Write(http.StatusNoContent, nil)
 }
 
@@ -107,25 +107,25 @@ type front struct {
 	refusals []string
 }
 
-func listen(t *testing.T, change func(*transport.FrontOptions)) *front {
+func listen(t *testing.T, change func(*transport.HTTPServerOptions)) *front {
 	t.Helper()
 	f := &front{endpoint: &endpoint{streaming: make(chan error, 100), opened: make(chan struct{},
 		100)}}
-	o := transport.FrontOptions{
+	o := transport.HTTPServerOptions{
 		Addr:     "127.0.0.1:0",
 		Endpoint: f.endpoint,
-		Refused: func(_ context.Context, _ *http.Request, status int, reason string) []byte {
+		RecordRefusal: func(_ context.Context, _ *http.Request, status int, reason string) []byte {
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			f.refusals = append(f.refusals, fmt.Sprint(status, " ", reason))
 			return []byte(`{"refused":true}`)
 		},
-		Limits: transport.FrontLimits{Message: 1 << 20, Shutdown: 100 * time.Millisecond},
+		Limits: transport.HTTPServerLimits{Message: 1 << 20, Shutdown: 100 * time.Millisecond},
 	}
 	if change != nil {
 		change(&o)
 	}
-	l, err := transport.Listen(o)
+	l, err := transport.ListenHTTP(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +181,7 @@ const good = "POST /mcp HTTP/1.1\nHost: HOST\nContent-Type: application/json\nAc
 	"application/json, text/event-stream\nContent-Length: 2\n\n{}"
 
 func TestFrontChecksRequests(t *testing.T) {
-	f := listen(t, func(o *transport.FrontOptions) {
+	f := listen(t, func(o *transport.HTTPServerOptions) {
 		o.AllowedOrigins = []string{"https://app.example"}
 		o.AllowedHosts = []string{"gate.example", "other.example:8443"}
 	})
@@ -289,7 +289,7 @@ func TestFrontChecksRequests(t *testing.T) {
 }
 
 func TestFrontTellsBrowsersWhatIsAllowed(t *testing.T) {
-	f := listen(t, func(o *transport.FrontOptions) {
+	f := listen(t, func(o *transport.HTTPServerOptions) {
 		o.AllowedOrigins = []string{"https://app.example"}
 	})
 	preflight := "OPTIONS /mcp HTTP/1.1\nHost: HOST\nOrigin: " +
@@ -385,7 +385,7 @@ func TestFrontEndsACallWhoseClientIsGone(t *testing.T) {
 }
 
 func TestFrontDoesNotWaitForSlowRequests(t *testing.T) {
-	f := listen(t, func(o *transport.FrontOptions) {
+	f := listen(t, func(o *transport.HTTPServerOptions) {
 		// in which the good requests have to come, too, on a busy machine
 		o.Limits.Header, o.Limits.Request = time.Second, 1500*time.Millisecond
 	})
@@ -433,7 +433,7 @@ func slowRequests(t *testing.T, f *front) {
 }
 
 func TestFrontDropsClientsThatDoNotRead(t *testing.T) {
-	f := listen(t, func(o *transport.FrontOptions) { o.Limits.Write = 100 * time.Millisecond })
+	f := listen(t, func(o *transport.HTTPServerOptions) { o.Limits.Write = 100 * time.Millisecond })
 	get := "GET /mcp HTTP/1.1\nHost: HOST\nAccept: text/event-stream\nX-Flood: 1\n\n"
 	f.dial(t, get)
 	if err := <-f.streaming; !errors.Is(err, os.ErrDeadlineExceeded) {
@@ -446,7 +446,7 @@ func TestFrontDropsClientsThatDoNotRead(t *testing.T) {
 }
 
 func TestFrontBoundsStreams(t *testing.T) {
-	f := listen(t, func(o *transport.FrontOptions) { o.Limits.Streams = 2 })
+	f := listen(t, func(o *transport.HTTPServerOptions) { o.Limits.Streams = 2 })
 	get := "GET /mcp HTTP/1.1\nHost: HOST\nAccept: text/event-stream\n\n"
 	first := f.dial(t, get)
 	f.dial(t, get)
@@ -463,7 +463,7 @@ func TestFrontBoundsStreams(t *testing.T) {
 }
 
 func TestFrontBoundsConnections(t *testing.T) {
-	f := listen(t, func(o *transport.FrontOptions) { o.Limits.Connections = 2 })
+	f := listen(t, func(o *transport.HTTPServerOptions) { o.Limits.Connections = 2 })
 	first := f.dial(t, post("wait"))
 	f.dial(t, post("wait"))
 	<-f.opened
@@ -483,7 +483,7 @@ func TestFrontBoundsConnections(t *testing.T) {
 }
 
 func TestFrontBoundsBodiesInFlight(t *testing.T) {
-	f := listen(t, func(o *transport.FrontOptions) { o.Limits.Bodies = 100 << 10 })
+	f := listen(t, func(o *transport.HTTPServerOptions) { o.Limits.Bodies = 100 << 10 })
 	c := f.dial(t, post("wait "+strings.Repeat("x", 90<<10)))
 	defer c.Close()
 	<-f.opened
@@ -506,7 +506,7 @@ func TestFrontBoundsBodiesInFlight(t *testing.T) {
 // 16 requests with chunked bodies, or with Content-Length: 16777216, of which nothing came kept all
 // other clients out for a minute.
 func TestFrontCountsOnlyWhatHasCome(t *testing.T) {
-	f := listen(t, func(o *transport.FrontOptions) { o.Limits.Bodies = 1 << 20 })
+	f := listen(t, func(o *transport.HTTPServerOptions) { o.Limits.Bodies = 1 << 20 })
 	for range 3 {
 		f.dial(t, strings.Replace(good, "Content-Length: 2\n\n{}",
 			"Transfer-Encoding: chunked\n\n1\n{\n", 1))
@@ -547,27 +547,28 @@ func TestFrontShutsDown(t *testing.T) {
 }
 
 func TestListenRefusesAddressesThatOthersReach(t *testing.T) {
-	o := transport.FrontOptions{Endpoint: &endpoint{}, Refused: func(context.Context, *http.Request,
+	o := transport.HTTPServerOptions{Endpoint: &endpoint{}, RecordRefusal: func(context.Context,
+		*http.Request,
 		int, string) []byte {
 		return nil
 	}}
 	for _, addr := range []string{":0", "0.0.0.0:0", "[::]:0"} {
 		o.Addr = addr
-		if f, err := transport.Listen(o); err == nil || !strings.Contains(err.Error(),
+		if f, err := transport.ListenHTTP(o); err == nil || !strings.Contains(err.Error(),
 			"insecure = true") {
 			f.Close()
 			t.Errorf("%s: got %v", addr, err)
 		}
 	}
 	o.Addr, o.Insecure = "0.0.0.0:0", true
-	f, err := transport.Listen(o)
+	f, err := transport.ListenHTTP(o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	f.Close()
 	for _, addr := range []string{"127.0.0.1", "nonsense", "127.0.0.1:99999"} {
 		o.Addr = addr
-		if f, err := transport.Listen(o); err == nil {
+		if f, err := transport.ListenHTTP(o); err == nil {
 			f.Close()
 			t.Errorf("%s: it listens", addr)
 		}
@@ -575,13 +576,14 @@ func TestListenRefusesAddressesThatOthersReach(t *testing.T) {
 }
 
 func TestOldTransport(t *testing.T) {
-	f := listen(t, func(o *transport.FrontOptions) { o.SSE = true })
-	b, err := transport.Dial(transport.Remote{Name: "old", URL: "http://" + f.addr + "/sse"})
+	f := listen(t, func(o *transport.HTTPServerOptions) { o.SSE = true })
+	b, err := transport.NewHTTPClient(transport.HTTPClientOptions{Name: "old",
+		URL: "http://" + f.addr + "/sse"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	p, err := b.SSE(t.Context())
+	p, err := b.OpenSSE(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -614,7 +616,7 @@ func TestOldTransport(t *testing.T) {
 // What was posted and waits to be read counts as in flight, until its reader takes it or is gone.
 func TestBodiesThatWaitOnTheOldTransportAreBounded(t *testing.T) {
 	e := &unread{read: make(chan struct{})}
-	f := listen(t, func(o *transport.FrontOptions) {
+	f := listen(t, func(o *transport.HTTPServerOptions) {
 		o.SSE, o.Endpoint = true, e
 		o.Limits.Message, o.Limits.Bodies = 1<<20, 2<<20
 	})

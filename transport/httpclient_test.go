@@ -21,15 +21,16 @@ import (
 )
 
 // remote is a Back in front of a handler.
-func remote(t *testing.T, h http.HandlerFunc, change func(*transport.Remote)) *transport.Back {
+func remote(t *testing.T, h http.HandlerFunc,
+	change func(*transport.HTTPClientOptions)) *transport.HTTPClient {
 	t.Helper()
 	s := httptest.NewServer(h)
 	t.Cleanup(s.Close)
-	r := transport.Remote{Name: "github", URL: s.URL + "/mcp", MaxMessage: 1 << 20}
+	r := transport.HTTPClientOptions{Name: "github", URL: s.URL + "/mcp", MaxMessage: 1 << 20}
 	if change != nil {
 		change(&r)
 	}
-	b, err := transport.Dial(r)
+	b, err := transport.NewHTTPClient(r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +50,7 @@ func TestBackSendsWhatItShould(t *testing.T) {
 		http.SetCookie(w, &http.Cookie{Name: "a", Value: "b"})
 		w.Header().Set("Mcp-Session-Id", "s1")
 		io.WriteString(w, `{"ok":true}`)
-	}, func(r *transport.Remote) {
+	}, func(r *transport.HTTPClientOptions) {
 		r.Headers = map[string]string{"authorization": "Bearer hunter2", "X-Team": "blue"}
 	})
 	header := func() http.Header {
@@ -247,7 +248,8 @@ func TestBackNeverSendsAMessageTwice(t *testing.T) {
 			c.Close()
 		}
 	})
-	b, err := transport.Dial(transport.Remote{Name: "github", URL: "http://" + l.Addr().String()})
+	b, err := transport.NewHTTPClient(transport.HTTPClientOptions{Name: "github",
+		URL: "http://" + l.Addr().String()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -279,11 +281,11 @@ func TestDialSaysWhatIsWrong(t *testing.T) {
 		{"a line break", "http://x", "X-Y", "hunter2\r\nX-Z: 1", "is not valid"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := transport.Remote{Name: "github", URL: c.url}
+			r := transport.HTTPClientOptions{Name: "github", URL: c.url}
 			if c.header != "" {
 				r.Headers = map[string]string{c.header: c.value}
 			}
-			_, err := transport.Dial(r)
+			_, err := transport.NewHTTPClient(r)
 			if err == nil || !strings.HasPrefix(err.Error(), `server "github": `) ||
 				!strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, want %q", err, c.want)
@@ -320,7 +322,7 @@ func TestOldTransportMistrustsItsServer(t *testing.T) {
 			"status 405 and no event stream"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			p, err := remote(t, c.handler, nil).SSE(t.Context())
+			p, err := remote(t, c.handler, nil).OpenSSE(t.Context())
 			if err == nil {
 				p.Close()
 			}
@@ -337,7 +339,7 @@ func TestOldTransportMistrustsItsServer(t *testing.T) {
 		}, nil)
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		defer cancel()
-		if _, err := b.SSE(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := b.OpenSSE(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -353,7 +355,7 @@ func TestOldTransportMistrustsItsServer(t *testing.T) {
 			<-r.Context().Done()
 		}, nil)
 		ctx, cancel := context.WithCancel(t.Context())
-		p, err := b.SSE(ctx)
+		p, err := b.OpenSSE(ctx)
 		cancel() // it bounded the opening only
 		if err != nil {
 			t.Fatal(err)

@@ -17,8 +17,8 @@ import (
 	"gatekit/core/upstream"
 )
 
-// Remote says how a server is reached over HTTP.
-type Remote struct {
+// HTTPClientOptions says how a server is reached over HTTP.
+type HTTPClientOptions struct {
 	Name       string            // of the server, as it is configured: for errors
 	URL        string            // http or https, without user and password
 	Headers    map[string]string // sent with every request, credentials among them; never logged
@@ -26,7 +26,8 @@ type Remote struct {
 	Log        *slog.Logger      // nil: nothing is logged
 }
 
-// Back is the client side of Streamable HTTP towards one server. It is safe for many goroutines.
+// HTTPClient is the client side of Streamable HTTP towards one server. It is safe for many
+// goroutines.
 //
 //   - It follows no redirect: a message and its credentials go where the configuration says or
 //     nowhere. A 3xx is an error that names the target.
@@ -34,7 +35,7 @@ type Remote struct {
 //     and ctx decides.
 //   - It goes through a proxy where HTTPS_PROXY, HTTP_PROXY and NO_PROXY say so, like other
 //     programs, never for loopback. That is settled by Dial and logged.
-type Back struct {
+type HTTPClient struct {
 	name     string
 	url      *url.URL
 	headers  http.Header
@@ -43,11 +44,11 @@ type Back struct {
 	http     *http.Transport
 }
 
-var _ upstream.HTTP = (*Back)(nil)
+var _ upstream.HTTP = (*HTTPClient)(nil)
 
-// Dial checks r and makes ready; it connects to nobody.
-func Dial(r Remote) (*Back, error) {
-	fail := func(format string, args ...any) (*Back, error) {
+// NewHTTPClient checks r and makes ready; it connects to nobody.
+func NewHTTPClient(r HTTPClientOptions) (*HTTPClient, error) {
+	fail := func(format string, args ...any) (*HTTPClient, error) {
 		return nil, fmt.Errorf("server %q: "+format, append([]any{r.Name}, args...)...)
 	}
 	u, err := url.Parse(r.URL)
@@ -78,7 +79,7 @@ func Dial(r Remote) (*Back, error) {
 		}
 		headers[canonical] = []string{strings.TrimSpace(value)}
 	}
-	b := &Back{name: r.Name, url: u, headers: headers, max: r.MaxMessage}
+	b := &HTTPClient{name: r.Name, url: u, headers: headers, max: r.MaxMessage}
 	if b.max <= 0 {
 		b.max = defaultMessage
 	}
@@ -123,28 +124,28 @@ func isToken(s string) bool {
 }
 
 // Post sends one message.
-func (b *Back) Post(ctx context.Context, header http.Header,
+func (b *HTTPClient) Post(ctx context.Context, header http.Header,
 	body []byte) (*upstream.Answer, error) {
 	return b.do(ctx, http.MethodPost, b.url, header, body)
 }
 
 // Get opens the legacy session's stream.
-func (b *Back) Get(ctx context.Context, header http.Header) (*upstream.Answer, error) {
+func (b *HTTPClient) Get(ctx context.Context, header http.Header) (*upstream.Answer, error) {
 	return b.do(ctx, http.MethodGet, b.url, header, nil)
 }
 
 // Delete ends a legacy session.
-func (b *Back) Delete(ctx context.Context, header http.Header) (*upstream.Answer, error) {
+func (b *HTTPClient) Delete(ctx context.Context, header http.Header) (*upstream.Answer, error) {
 	return b.do(ctx, http.MethodDelete, b.url, header, nil)
 }
 
 // Close drops the connections that are idle. Those in use end with their calls.
-func (b *Back) Close() error {
+func (b *HTTPClient) Close() error {
 	b.http.CloseIdleConnections()
 	return nil
 }
 
-func (b *Back) do(ctx context.Context, method string, to *url.URL, header http.Header,
+func (b *HTTPClient) do(ctx context.Context, method string, to *url.URL, header http.Header,
 	body []byte) (*upstream.Answer, error) {
 	q := b.template.WithContext(ctx)
 	if header == nil {
@@ -194,7 +195,7 @@ func (b *Back) do(ctx context.Context, method string, to *url.URL, header http.H
 	return a, nil
 }
 
-func (b *Back) failed(ctx context.Context, method string, to *url.URL, err error) error {
+func (b *HTTPClient) failed(ctx context.Context, method string, to *url.URL, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}

@@ -44,7 +44,7 @@ func (h hosts) allow(host string) bool {
 
 // allowOrigin says whether a browser's page may talk to us, and tells the browser so. A page of our
 // own origin may if our Host was checked; we serve none, but local clients send it.
-func (f *Front) allowOrigin(h http.Header, origin, host string) bool {
+func (f *HTTPServer) allowOrigin(h http.Header, origin, host string) bool {
 	h.Add("Vary", "Origin")
 	if slices.Contains(f.o.AllowedOrigins, origin) {
 		h.Set("Access-Control-Allow-Origin", origin)

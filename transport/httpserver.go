@@ -23,14 +23,14 @@ import (
 // returned; a stream that is to live must be served within it. ctx ends when the client drops the
 // connection, or when the front is shut down.
 type Endpoint interface {
-	Post(ctx context.Context, r downstream.Post, w downstream.Reply)
-	Get(ctx context.Context, r downstream.Post, w downstream.Reply)
-	Delete(ctx context.Context, r downstream.Post, w downstream.Reply)
+	Post(ctx context.Context, r downstream.HTTPRequest, w downstream.Reply)
+	Get(ctx context.Context, r downstream.HTTPRequest, w downstream.Reply)
+	Delete(ctx context.Context, r downstream.HTTPRequest, w downstream.Reply)
 	ServePipe(ctx context.Context, p conn.Pipe, principal string) error
 }
 
-// FrontOptions say how Gatekit listens.
-type FrontOptions struct {
+// HTTPServerOptions say how Gatekit listens.
+type HTTPServerOptions struct {
 	Addr string // "127.0.0.1:7777"
 	Path string // of the endpoint; "" is /mcp
 	SSE  bool   // serve the 2024-11-05 transport, too, at /sse and /messages
@@ -40,18 +40,19 @@ type FrontOptions struct {
 	Insecure       bool     // listen on an address that others can reach, without authentication
 
 	Endpoint Endpoint
-	// Refused is told of every request that is refused here, to record it, and may answer the body
-	// that the client gets: a JSON-RPC error. reason holds no credential. It is required: what is
-	// not recorded does not happen. (What net/http does not take for a request, it refuses by
+	// RecordRefusal is told of every request that is refused here, to record it, and may answer the
+	// body that the client gets: a JSON-RPC error. reason holds no credential. It is required: what
+	// is not recorded does not happen. (What net/http does not take for a request, it refuses by
 	// itself.)
-	Refused func(ctx context.Context, r *http.Request, status int, reason string) (body []byte)
-	Log     *slog.Logger // nil: nothing is logged
+	RecordRefusal func(ctx context.Context, r *http.Request, status int,
+		reason string) (body []byte)
+	Log *slog.Logger // nil: nothing is logged
 
-	Limits FrontLimits
+	Limits HTTPServerLimits
 }
 
-// FrontLimits are what clients can make us hold; the zero value of each is its default.
-type FrontLimits struct {
+// HTTPServerLimits are what clients can make us hold; the zero value of each is its default.
+type HTTPServerLimits struct {
 	Message int // bytes of one body; 16 MiB
 	// bytes of all bodies whose requests are not answered yet; 16 messages
 	Bodies      int
@@ -70,7 +71,7 @@ const headerBytes = 32<<10 - 4<<10
 // keepAlive is how long a stream is silent at most; many proxies drop one that is for a minute.
 const keepAlive = 15 * time.Second
 
-func (l FrontLimits) orDefaults() FrontLimits {
+func (l HTTPServerLimits) orDefaults() HTTPServerLimits {
 	orInt := func(v *int, d int) {
 		if *v <= 0 {
 			*v = d
@@ -93,9 +94,9 @@ func (l FrontLimits) orDefaults() FrontLimits {
 	return l
 }
 
-// Front is the HTTP side towards clients.
-type Front struct {
-	o        FrontOptions
+// HTTPServer is the HTTP side towards clients.
+type HTTPServer struct {
+	o        HTTPServerOptions
 	log      *slog.Logger
 	hosts    hosts
 	listener net.Listener
@@ -109,12 +110,12 @@ type Front struct {
 	pipes   map[string]*ssePipe // by session id, of the 2024-11-05 transport
 }
 
-// Listen binds the address. Serve then answers.
+// ListenHTTP binds the address. Serve then answers.
 //
 // An address that is not loopback is refused unless Insecure says so, since whoever reaches it can
 // use every server behind it.
-func Listen(o FrontOptions) (*Front, error) {
-	if o.Endpoint == nil || o.Refused == nil {
+func ListenHTTP(o HTTPServerOptions) (*HTTPServer, error) {
+	if o.Endpoint == nil || o.RecordRefusal == nil {
 		return nil, errors.New("transport: FrontOptions without Endpoint or Refused")
 	}
 	if o.Path == "" {
@@ -139,7 +140,7 @@ func Listen(o FrontOptions) (*Front, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", o.Addr, err)
 	}
-	f := &Front{
+	f := &HTTPServer{
 		o:     o,
 		log:   o.Log,
 		hosts: newHosts(o.AllowedHosts, loopback),
@@ -154,13 +155,13 @@ func Listen(o FrontOptions) (*Front, error) {
 }
 
 // Addr is where it listens.
-func (f *Front) Addr() net.Addr { return f.listener.Addr() }
+func (f *HTTPServer) Addr() net.Addr { return f.listener.Addr() }
 
 // Serve answers requests until ctx ends. Then it accepts no more, gives those in flight
 // Limits.Shutdown to be answered, drops the rest, and returns when the last handler has. Streams do
 // not end by themselves: whoever serves them should end them when ctx ends, or they take the whole
 // time.
-func (f *Front) Serve(ctx context.Context) error {
+func (f *HTTPServer) Serve(ctx context.Context) error {
 	alive, drop := context.WithCancel(context.WithoutCancel(ctx))
 	defer drop()
 	protocols := new(http.Protocols)
@@ -206,9 +207,9 @@ func (f *Front) Serve(ctx context.Context) error {
 }
 
 // Close gives the address back where Serve was never called.
-func (f *Front) Close() error { return f.listener.Close() }
+func (f *HTTPServer) Close() error { return f.listener.Close() }
 
-func (f *Front) enter() bool {
+func (f *HTTPServer) enter() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !f.stopped {
@@ -218,7 +219,7 @@ func (f *Front) enter() bool {
 }
 
 // ServeHTTP checks a request and hands it over.
-func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (f *HTTPServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !f.enter() {
 		panic(http.ErrAbortHandler)
 	}
@@ -266,13 +267,13 @@ func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (f *Front) serveEndpoint(w http.ResponseWriter, r *http.Request) {
+func (f *HTTPServer) serveEndpoint(w http.ResponseWriter, r *http.Request) {
 	if !acceptable(r.Header["Accept"]) {
 		f.refuse(w, r, http.StatusNotAcceptable,
 			"Accept allows neither application/json nor text/event-stream")
 		return
 	}
-	post := downstream.Post{Header: r.Header}
+	post := downstream.HTTPRequest{Header: r.Header}
 	reply := &reply{f: f, w: w, r: r}
 	defer reply.end()
 	switch r.Method {
@@ -294,7 +295,8 @@ func (f *Front) serveEndpoint(w http.ResponseWriter, r *http.Request) {
 
 // body reads the request's body whole, or refuses the request. release gives its share of
 // Limits.Bodies back.
-func (f *Front) body(w http.ResponseWriter, r *http.Request) (b []byte, release func(), ok bool) {
+func (f *HTTPServer) body(w http.ResponseWriter,
+	r *http.Request) (b []byte, release func(), ok bool) {
 	limit := f.o.Limits.Message
 	switch {
 	case !isJSON(r.Header.Get("Content-Type")):
@@ -392,10 +394,10 @@ func readBody(r io.Reader, length int64, limit int, came func(n int) error) ([]b
 }
 
 // refuse answers a request that goes no further.
-func (f *Front) refuse(w http.ResponseWriter, r *http.Request, status int, reason string) {
+func (f *HTTPServer) refuse(w http.ResponseWriter, r *http.Request, status int, reason string) {
 	f.log.Debug("refused a request", "method", r.Method, "path", r.URL.Path, "remote", r.RemoteAddr,
 		"status", status, "reason", reason)
-	body := f.o.Refused(r.Context(), r, status, reason)
+	body := f.o.RecordRefusal(r.Context(), r, status, reason)
 	f.write(w, status, body)
 }
 

@@ -64,8 +64,8 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// Front is all clients' side of one proxy. It is safe for many goroutines.
-type Front struct {
+// Endpoint is all clients' side of one proxy. It is safe for many goroutines.
+type Endpoint struct {
 	proxy  *proxy.Proxy
 	limits Limits
 	log    *slog.Logger
@@ -77,21 +77,21 @@ type Front struct {
 }
 
 // New makes the front of a proxy. Nothing runs until a client comes.
-func New(o Options) *Front {
-	f := &Front{proxy: o.Proxy, limits: o.Limits.withDefaults(), log: o.Log}
+func New(o Options) *Endpoint {
+	f := &Endpoint{proxy: o.Proxy, limits: o.Limits.withDefaults(), log: o.Log}
 	if f.log == nil {
 		f.log = slog.New(slog.DiscardHandler)
 	}
 	f.sessions = newTable[*httpSession](f.limits.Sessions, f.limits.SessionIdle)
 	f.workers = workers.New()
-	f.parking.front = f
+	f.parking.endpoint = f
 	f.principals = newTable[*principal](f.limits.Sessions, f.limits.SessionIdle)
 	return f
 }
 
 // Close ends all HTTP sessions, cancels what is in flight in them, and waits until all has ended,
 // or for ctx. Pipes end with the context of their ServePipe.
-func (f *Front) Close(ctx context.Context) error {
+func (f *Endpoint) Close(ctx context.Context) error {
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
@@ -110,7 +110,7 @@ func (f *Front) Close(ctx context.Context) error {
 }
 
 // Parked is how many calls wait for their clients to come back with answers.
-func (f *Front) Parked() int {
+func (f *Endpoint) Parked() int {
 	f.parking.mu.Lock()
 	defer f.parking.mu.Unlock()
 	return f.parking.all.calls
@@ -134,7 +134,7 @@ func (p peer) stamp(m *mcp.Message) *mcp.Message {
 
 // own records a message of Gatekit's own and lets it move to the client. request is the one that it
 // answers, or nil.
-func (f *Front) own(ctx context.Context, p peer, m, request *mcp.Message) pipeline.Passed {
+func (f *Endpoint) own(ctx context.Context, p peer, m, request *mcp.Message) pipeline.Passed {
 	m.Direction, m.Session, m.Principal = mcp.ToClient, p.session, p.principal
 	if request != nil {
 		m.Method, m.Request = request.Method, request
@@ -143,7 +143,7 @@ func (f *Front) own(ctx context.Context, p peer, m, request *mcp.Message) pipeli
 }
 
 // drop records a client's message that goes nowhere.
-func (f *Front) drop(ctx context.Context, p peer, m *mcp.Message, why string) {
+func (f *Endpoint) drop(ctx context.Context, p peer, m *mcp.Message, why string) {
 	if err := f.proxy.Pipeline().RecordEvent(ctx, p.stamp(m), "drop", why, nil); err != nil {
 		f.log.Error("record a dropped message", "method", m.Method, "error", err)
 	}

@@ -18,7 +18,7 @@ import (
 
 // SSEPipe is the client's side of the 2024-11-05 transport.
 type SSEPipe struct {
-	back   *Back
+	back   *HTTPClient
 	events upstream.Events
 	post   *url.URL
 
@@ -29,9 +29,9 @@ type SSEPipe struct {
 
 var _ conn.PipeCloser = (*SSEPipe)(nil)
 
-// SSE opens the stream of the 2024-11-05 transport at the server's URL and waits for its endpoint
-// event. ctx bounds that, not the connection, which lives until Close.
-func (b *Back) SSE(ctx context.Context) (*SSEPipe, error) {
+// OpenSSE opens the stream of the 2024-11-05 transport at the server's URL and waits for its
+// endpoint event. ctx bounds that, not the connection, which lives until Close.
+func (b *HTTPClient) OpenSSE(ctx context.Context) (*SSEPipe, error) {
 	alive, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
 	p, err := b.openSSE(alive)
@@ -47,7 +47,7 @@ func (b *Back) SSE(ctx context.Context) (*SSEPipe, error) {
 	return p, nil
 }
 
-func (b *Back) openSSE(ctx context.Context) (*SSEPipe, error) {
+func (b *HTTPClient) openSSE(ctx context.Context) (*SSEPipe, error) {
 	a, err := b.do(ctx, http.MethodGet, b.url, http.Header{"Accept": {"text/event-stream"}}, nil)
 	if err != nil {
 		return nil, err

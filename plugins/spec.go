@@ -22,7 +22,7 @@ type Spec struct {
 	NoTLS bool
 
 	Servers []string      // servers whose messages the plugin sees; "*" is all
-	Skip    bool          // skip the plugin when it fails, instead of denying the message
+	SkipOnError    bool          // skip the plugin when it fails, instead of denying the message
 	Timeout time.Duration // time for one verdict
 	Config  []byte        // the plugin's own configuration, a JSON object
 	Grants  Grants        // what the plugin may see and do

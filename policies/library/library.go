@@ -81,11 +81,11 @@ func checkRE2(pattern string) error {
 			if fault, ok := errors.AsType[*syntax.Error](err); ok {
 				return errors.New(fault.Code.String())
 			}
-			return errors.New("it does not compile")
+			return errors.New("the pattern does not compile")
 		}
 	}
 	if _, err := regexp.Compile(pattern); err != nil {
-		return errors.New("it does not compile")
+		return errors.New("the pattern does not compile")
 	}
 	return nil
 }

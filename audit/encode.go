@@ -48,8 +48,8 @@ func (l *Log) encode(o pipeline.Outcome) *entry {
 		b = appendMember(b, "session", m.Session)
 		b = appendMember(b, "exchange", m.Exchange)
 		b = appendMember(b, "principal", m.Principal)
-		if m.To != 0 {
-			b = appendMember(b, "direction", m.To.String())
+		if m.Direction != 0 {
+			b = appendMember(b, "direction", m.Direction.String())
 		}
 		if m.Kind != 0 {
 			b = appendMember(b, "kind", m.Kind.String())

@@ -32,7 +32,8 @@ func parse(t testing.TB, text string) *mcp.Message {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.To, m.Session, m.Exchange, m.Principal, m.Server, m.Name = mcp.ToServer, "s1", "e1", "ann",
+	m.Direction, m.Session, m.Exchange, m.Principal, m.Server, m.Name = mcp.ToServer,
+		"s1", "e1", "ann",
 		"files", "read"
 	return m
 }

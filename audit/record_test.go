@@ -76,7 +76,8 @@ func TestParseSummaryOfForeignLineParsesAllOfIt(t *testing.T) {
 func BenchmarkParseSummary(b *testing.B) {
 	m := mcp.NewRequest("1", "tools/call", []byte(
 		`{"name":"read","arguments":{"path":"/srv/data/x"}}`))
-	m.To, m.Session, m.Exchange, m.Server, m.Name = mcp.ToServer, "session-nmhqfxg2kpde", "12",
+	m.Direction, m.Session, m.Exchange, m.Server, m.Name = mcp.ToServer, "session-nmhqfxg2kpde",
+		"12",
 		"files", "read"
 	line := []byte(line(b, pipeline.Outcome{Time: at, Before: m, After: m, Action: "pass",
 		Duration: time.Millisecond, Steps: []pipeline.Step{{Stage: "secrets", Action: "pass",

@@ -170,7 +170,7 @@ func FuzzValues(f *testing.F) {
 		}
 		var want []string
 		for leaf := range m.Leaves {
-			if at := leaf.Pointer(); leaf.Kind == mcp.String && len(leaf.Raw) > 2 &&
+			if at := leaf.Pointer(); leaf.Kind == mcp.StringLeaf && len(leaf.Raw) > 2 &&
 				len(leaf.Raw)-2 <= 4<<10 && (at == "/arguments" || strings.HasPrefix(at,
 				"/arguments/")) && len(want) < 16 {
 				want = append(want, values.Hash(leaf.Text()))

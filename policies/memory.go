@@ -14,9 +14,9 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// SessionStore is what policies are told of a session beside the message: who the client is, what was
-// labelled, how often what was called, the roots, the definitions of what was listed. It outlives
-// the policies that use it, and is safe for many goroutines. The zero Memory is ready.
+// SessionStore is what policies are told of a session beside the message: who the client is, what
+// was labelled, how often what was called, the roots, the definitions of what was listed. It
+// outlives the policies that use it, and is safe for many goroutines. The zero Memory is ready.
 type SessionStore struct {
 	MaxDefinitionBytes int64 // bytes of the definitions of all sessions that are kept; 0 is 256 MiB
 	MaxStateBytes      int64 // bytes of all else that is kept of all sessions; 0 is 256 MiB
@@ -123,7 +123,8 @@ func (m *SessionStore) end(key string) {
 // makeRoom has the largest sessions forgotten, and the quietest but keep lose their definitions,
 // while there is too much.
 func (m *SessionStore) makeRoom(keep *session) {
-	most, mostKept := cmp.Or(m.MaxDefinitionBytes, maxAllDefined), cmp.Or(m.MaxStateBytes, maxAllKept)
+	most, mostKept := cmp.Or(m.MaxDefinitionBytes, maxAllDefined), cmp.Or(m.MaxStateBytes,
+		maxAllKept)
 	if m.defined.Load() <= most && m.kept.Load() <= mostKept {
 		return
 	}
@@ -181,7 +182,7 @@ func (s *session) learn(m *mcp.Message) {
 	case m.Kind == mcp.Response && items(m) != nil:
 		s.define(m)
 	case m.Method == "tools/call" && m.Kind == mcp.Response:
-		if id, ok := mcp.CreatedTask(m); ok {
+		if id, ok := mcp.CreatedTaskID(m); ok {
 			s.all.tasks.Add(m.Server, id, m.Principal, m.Name)
 		}
 	}
@@ -211,14 +212,14 @@ type definition struct {
 // define keeps the definitions of a list. Where there is no room for one, the one before it goes,
 // too: it is as if it had not been listed. s.mu is held.
 func (s *session) define(m *mcp.Message) {
-	meth, _ := mcp.Lookup(m.Method)
+	meth, _ := mcp.LookupMethod(m.Method)
 	here := map[string]bool{} // keys of this list
-	m.Items(meth.ItemsAt, func(_ int, raw []byte) bool {
-		name, ok := mcp.NewResponse("", raw).Text(meth.ItemName)
+	m.Items(meth.ItemsPointer, func(_ int, raw []byte) bool {
+		name, ok := mcp.NewResponse("", raw).Text(meth.ItemNamePointer)
 		if !ok || s.ended {
 			return true
 		}
-		key := meth.ItemsAt + " " + m.Server + " " + name
+		key := meth.ItemsPointer + " " + m.Server + " " + name
 		old := s.definitions[key]
 		next := definition{raw: slices.Clone(raw)}
 		switch again := here[key]; {

@@ -53,7 +53,8 @@ func message(t testing.TB, text string) *mcp.Message {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.To, m.Session, m.Exchange, m.Principal, m.Server, m.Name = mcp.ToServer, "s1", "e1", "ann",
+	m.Direction, m.Session, m.Exchange, m.Principal, m.Server, m.Name = mcp.ToServer,
+		"s1", "e1", "ann",
 		"files", "read"
 	return m
 }
@@ -63,21 +64,21 @@ func outcomes(t testing.TB) []pipeline.Outcome {
 	call := message(t, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"read","arguments":{"path":"/etc"}}}`)
 	result := message(
 		t, `{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"key AKIA"}]}}`)
-	result.To, result.Method = mcp.ToClient, "tools/call"
+	result.Direction, result.Method = mcp.ToClient, "tools/call"
 	clean, err := result.Edit(mcp.Set("/content/0/text", []byte(`"key [redacted]"`)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	asked := message(t, `{"jsonrpc":"2.0","id":"s","method":"sampling/createMessage","params":{}}`)
-	asked.To, asked.Principal, asked.Name = mcp.ToClient, "", ""
+	asked.Direction, asked.Principal, asked.Name = mcp.ToClient, "", ""
 	listed := message(t, `{"jsonrpc":"2.0","id":2,"method":"tools/list"}`)
 	listed.Name = ""
 	note := message(t, `{"jsonrpc":"2.0","method":"notifications/progress","params":{}}`)
-	note.To, note.Session, note.Principal = mcp.ToClient, "", ""
+	note.Direction, note.Session, note.Principal = mcp.ToClient, "", ""
 	failed := message(t, `{"jsonrpc":"2.0","id":1,"error":{"code":-32000,"message":"no"}}`)
-	failed.To, failed.Method = mcp.ToClient, "tools/call"
+	failed.Direction, failed.Method = mcp.ToClient, "tools/call"
 	told := message(t, `{"jsonrpc":"2.0","id":1,"result":{"content":[],"isError":true}}`)
-	told.To, told.Method = mcp.ToClient, "tools/call"
+	told.Direction, told.Method = mcp.ToClient, "tools/call"
 	return []pipeline.Outcome{
 		{Time: at, Before: &mcp.Message{}, Action: "start", Reason: "version 1"},
 		{Time: at, Before: listed, After: listed, Action: "pass", Duration: 250 * time.Microsecond},

@@ -249,8 +249,8 @@ func (j *joiner) rest(at *list.Element) {
 // broadcast says whether a request of the method may be one to several servers, whose answers are
 // put together.
 func broadcast(method string) bool {
-	m, known := mcp.Lookup(method)
-	return known && m.Route == mcp.Broadcast
+	m, known := mcp.LookupMethod(method)
+	return known && m.Route == mcp.RouteBroadcast
 }
 
 // settle ends what was quiet for long enough.

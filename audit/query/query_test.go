@@ -42,13 +42,14 @@ func outcome(t testing.TB, text string) pipeline.Outcome {
 	}
 	m := &mcp.Message{Method: f[4], Server: f[5], Name: f[6]}
 	m.Session, m.Exchange, _ = strings.Cut(f[1], "/")
-	m.To = map[string]mcp.Direction{"to_server": mcp.ToServer, "to_client": mcp.ToClient}[f[2]]
+	m.Direction = map[string]mcp.Direction{"to_server": mcp.ToServer,
+		"to_client": mcp.ToClient}[f[2]]
 	m.Kind = map[string]mcp.Kind{"request": mcp.Request, "response": mcp.Response,
 		"error": mcp.Error, "notification": mcp.Notification}[f[3]]
 	reason, stage, decided := strings.Cut(strings.TrimSuffix(reason, "]"), " [")
 	if isError, ok := strings.CutSuffix(f[6], "!"); ok { // a tool that failed
 		m = mcp.NewResponse("1", []byte(`{"isError":true}`))
-		m.To, m.Method, m.Server, m.Name = mcp.ToClient, f[4], f[5], isError
+		m.Direction, m.Method, m.Server, m.Name = mcp.ToClient, f[4], f[5], isError
 		m.Session, m.Exchange, _ = strings.Cut(f[1], "/")
 	}
 	o := pipeline.Outcome{Time: at.Add(after), Before: m, Action: f[7], Reason: reason}
@@ -267,7 +268,7 @@ const session = `
 	+0s -/- - - - - - start: version 1
 	+1s s1/1 to_server request tools/call files read pass
 	+2s s1/1 to_client response tools/call files read modify: took out a key [secrets]
-	+3s s1/2 to_server request tools/call github search deny: tools.readonly: no [policy]
+	+3s s1/2 to_server request tools/call github search deny: tools/readonly: no [policy]
 	+4s s2/1 to_server request prompts/get github greet pass
 	+5s s2/1 to_client notification notifications/progress github - pass
 	+6s s2/1 to_client error prompts/get github greet pass

@@ -9,9 +9,9 @@ import (
 	"gatekit/core/proxy"
 )
 
-// Begin implements proxy.Observer: it counts a client's request and how long it takes, and traces
-// it.
-func (t *Telemetry) Begin(ctx context.Context, m *mcp.Message,
+// StartCall implements proxy.Observer: it counts a client's request and how long it takes, and
+// traces it.
+func (t *Telemetry) StartCall(ctx context.Context, m *mcp.Message,
 	o proxy.OpenOptions) (context.Context, func(pipeline.Passed)) {
 	began := time.Now()
 	i := t.metrics
@@ -37,7 +37,7 @@ func (t *Telemetry) Begin(ctx context.Context, m *mcp.Message,
 		if t.o.ToolLabels && m.Method == "tools/call" {
 			name, _ := m.Text("/name")
 			if answered := answer.Message(); told.named() && op.fault == "" && answered != nil &&
-				answer.Refusal() == nil {
+				answer.Denial() == nil {
 				i.tools.learn(name)
 			}
 			op.tool = t.tool(m.Method, name)

@@ -40,7 +40,7 @@ func TestNothingSecretIsInALineAboutACollector(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, ended := m.Begin(t.Context(), message(mcp.Request, "tools/call", "", ""),
+			_, ended := m.StartCall(t.Context(), message(mcp.Request, "tools/call", "", ""),
 				proxy.OpenOptions{})
 			ended(pipeline.Passed{})
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

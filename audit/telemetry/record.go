@@ -42,8 +42,8 @@ func (r *recorder) Record(ctx context.Context, o pipeline.Outcome) (uint64, erro
 	}
 	d := decision{method: method(m.Method), server: m.Server, tool: r.t.tool(m.Method, m.Name),
 		action: o.Action}
-	if m.To != 0 {
-		d.direction = m.To.String()
+	if m.Direction != 0 {
+		d.direction = m.Direction.String()
 	}
 	if m.Kind != 0 {
 		d.kind = m.Kind.String()

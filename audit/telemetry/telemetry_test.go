@@ -50,7 +50,7 @@ func wants(t *testing.T, page string, lines ...string) {
 
 func message(kind mcp.Kind, method, server, name string) *mcp.Message {
 	m := mcp.NewRequest("1", method, []byte(`{"name":"x"}`))
-	m.Kind, m.To, m.Server, m.Name = kind, mcp.ToServer, server, name
+	m.Kind, m.Direction, m.Server, m.Name = kind, mcp.ToServer, server, name
 	return m
 }
 
@@ -65,7 +65,7 @@ func TestRecordsAreCounted(t *testing.T) {
 		}
 	}
 	steps := []pipeline.Step{{Stage: "pii", Action: "modify", Duration: 3 * time.Millisecond},
-		{Stage: "policy", Action: "deny", Reason: "roots.traversal: ../x",
+		{Stage: "policy", Action: "deny", Reason: "roots/traversal: ../x",
 			Duration: time.Millisecond}}
 	list := mcp.NewResponse("1", []byte(`{"tools":[{"name":"read"},{"name":"wri\u001bte"}]}`))
 	list.Method, list.Server = "tools/list", "files"
@@ -93,7 +93,7 @@ func TestRecordsAreCounted(t *testing.T) {
 		`gatekit_decisions_total{gatekit_action="pass",gatekit_direction="to_server",gatekit_kind="request",gatekit_server="files",gen_ai_tool_name="wri\\x1bte",mcp_method_name="tools/call"} 1`,
 		`gatekit_decisions_total{gatekit_action="start"} 1`,
 		`gatekit_decisions_total{gatekit_action="deny",gatekit_direction="to_server",gatekit_kind="request",mcp_method_name="_OTHER"} 1`,
-		`gatekit_denials_total{gatekit_rule="roots.traversal",gatekit_stage="policy"} 1`,
+		`gatekit_denials_total{gatekit_rule="roots/traversal",gatekit_stage="policy"} 1`,
 		`gatekit_denials_total{gatekit_stage="policy"} 1`,
 		`gatekit_audit_failures_total 1`,
 		`gatekit_audit_duration_seconds_count 7`,
@@ -110,8 +110,8 @@ func TestNamesThatNobodyAnswersForAreNoLabels(t *testing.T) {
 	call := func(name string, answer *mcp.Message) {
 		t.Helper()
 		q := mcp.NewRequest("1", "tools/call", []byte(`{"name":`+string(mcp.Quote(name))+`}`))
-		q.To, q.Server, q.Name = mcp.ToServer, "files", name
-		ctx, _ := m.Begin(t.Context(), q, proxy.OpenOptions{})
+		q.Direction, q.Server, q.Name = mcp.ToServer, "files", name
+		ctx, _ := m.StartCall(t.Context(), q, proxy.OpenOptions{})
 		if _, err := rec.Record(ctx, pipeline.Outcome{Before: q, After: q,
 			Action: "pass"}); err != nil {
 			t.Error(err)
@@ -153,7 +153,7 @@ func TestAnswersThatFailAreToldApart(t *testing.T) {
 			ended(c.answer, c.err)
 		}
 	}
-	_, ended := m.Begin(t.Context(), message(mcp.Request, "tools/call", "", ""),
+	_, ended := m.StartCall(t.Context(), message(mcp.Request, "tools/call", "", ""),
 		proxy.OpenOptions{Revision: "1999-01-01"})
 	wants(t, page(t, m), `gatekit_requests_active 1`)
 	ended(pipeline.Passed{})
@@ -183,7 +183,7 @@ func BenchmarkCall(b *testing.B) {
 		mcp.NewResponse("1", []byte(`{"content":[]}`))
 	b.ReportAllocs()
 	for b.Loop() {
-		_, ended := t.Begin(b.Context(), m, proxy.OpenOptions{Revision: mcp.Rev20251125})
+		_, ended := t.StartCall(b.Context(), m, proxy.OpenOptions{Revision: mcp.Rev20251125})
 		_, answered := server.Send(b.Context(), m)
 		answered(answer, nil)
 		ended(pipeline.Passed{})

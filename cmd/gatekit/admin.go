@@ -6,9 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -37,7 +35,8 @@ func openTelemetry(c *config.Config, log *slog.Logger) (*telemetry.Telemetry, er
 
 func collectorOf(c config.Telemetry) telemetry.Collector {
 	return telemetry.Collector{
-		URL: c.URL, Protocol: c.Protocol, Headers: plain(c.Headers), CA: c.CA, Metrics: c.Metrics,
+		URL: c.URL, Protocol: c.Protocol, Headers: revealed(c.Headers), CA: c.CA,
+		Metrics:  c.Metrics,
 		Interval: c.Interval, Traces: c.Traces, SampleRatio: c.Sample,
 	}
 }
@@ -45,49 +44,34 @@ func collectorOf(c config.Telemetry) telemetry.Collector {
 // traced is the front for HTTP clients where telemetry is told: the trace that a request's headers
 // name is that of its calls that name none.
 type traced struct {
-	*downstream.Front
+	*downstream.Endpoint
 	by *telemetry.Telemetry
 }
 
 // Post implements transport.Endpoint.
-func (t traced) Post(ctx context.Context, r downstream.Post, w downstream.Reply) {
-	t.Front.Post(t.by.ContextFromHeader(ctx, r.Header), r, w)
+func (t traced) Post(ctx context.Context, r downstream.HTTPRequest, w downstream.Reply) {
+	t.Endpoint.Post(t.by.ContextFromHeader(ctx, r.Header), r, w)
 }
 
-// tellTimeout is how long the end waits for what is still to be told.
-const tellTimeout = 3 * time.Second
-
-func (g *gate) closeTelemetry() error {
-	if g.telemetry == nil {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), tellTimeout)
-	defer cancel()
-	return g.telemetry.Close(ctx)
-}
-
-// admin binds the listener for operators, nil where the configuration has none.
-func (g *gate) admin(c *config.Config) (*transport.Admin, error) {
-	if c.Admin.HTTP == "" {
-		return nil, nil
-	}
-	return transport.ListenAdmin(transport.AdminOptions{Addr: c.Admin.HTTP, Log: g.log,
+// listenAdmin binds the listener for operators.
+func (g *gateway) listenAdmin(c *config.Config) (*transport.AdminServer, error) {
+	return transport.ListenAdmin(transport.AdminServerOptions{Addr: c.Admin.HTTP, Log: g.log,
 		Pages: map[string]http.Handler{
-			"/metrics": g.telemetry.Handler(),
+			"/metrics": g.recording.telemetry.Handler(),
 			"/healthz": newHealth(g.healthy),
 			"/readyz":  newHealth(g.ready),
 		}})
 }
 
-// watched says where the telemetry finds what is there now.
-func (g *gate) watched() telemetry.Sources {
+// telemetrySources returns functions that measure the gateway.
+func (g *gateway) telemetrySources() telemetry.Sources {
 	return telemetry.Sources{
-		Sessions:       g.proxy.Sessions,
-		ParkedCalls:    g.front.Parked,
-		PendingRecords: g.audit.Pending,
+		Sessions:       g.proxy.SessionCount,
+		ParkedCalls:    g.endpoint.Parked,
+		PendingRecords: g.recording.audit.Pending,
 		Servers: func() []telemetry.ServerState {
 			var states []telemetry.ServerState
-			for _, s := range *g.asked.Load() {
+			for _, s := range *g.servers.Load() {
 				states = append(states, telemetry.ServerState{Name: s.config.Name,
 					State: s.State()})
 			}
@@ -104,21 +88,12 @@ func (g *gate) watched() telemetry.Sources {
 		},
 		Sinks: func() []telemetry.SinkState {
 			var states []telemetry.SinkState
-			for _, one := range g.sinks.running() {
+			for _, one := range g.recording.sinks.running() {
 				states = append(states, telemetry.SinkState{Name: one.Name, Backlog: one.Backlog()})
 			}
 			return states
 		},
 	}
-}
-
-// show notes the servers in force for those who ask about them. g.mu is held, or nobody else has g
-// yet.
-func (g *gate) show() {
-	servers := slices.SortedFunc(maps.Values(g.servers), func(a, b *server) int {
-		return cmp.Compare(a.config.Name, b.config.Name)
-	})
-	g.asked.Store(&servers)
 }
 
 // finding is what is known of one part.
@@ -130,22 +105,22 @@ type finding struct {
 // healthy says whether the process does its work: nothing moves when the audit log cannot be
 // written. While it could not, it is tried with a record. A log whose checkpoints or their anchor
 // cannot be written is no good either, though messages move.
-func (g *gate) healthy(ctx context.Context) []finding {
-	err := g.telemetry.LastRecordError()
+func (g *gateway) healthy(ctx context.Context) []finding {
+	err := g.recording.telemetry.LastRecordError()
 	if err != nil {
-		err = g.event(ctx, "retry", "the audit log could not be written", nil)
+		err = g.recording.event(ctx, "retry", "the audit log could not be written", nil)
 	}
 	if err == nil {
-		err = g.audit.Health()
+		err = g.recording.audit.Health()
 	}
 	return []finding{{"audit", "written", err}}
 }
 
 // ready asks all servers, and looks at the plugins.
-func (g *gate) ready(ctx context.Context) []finding {
+func (g *gateway) ready(ctx context.Context) []finding {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	servers := *g.asked.Load()
+	servers := *g.servers.Load()
 	found := make([]finding, len(servers))
 	var wg sync.WaitGroup
 	for i, s := range servers {

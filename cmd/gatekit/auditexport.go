@@ -45,7 +45,7 @@ It verifies nothing: "gatekit audit verify" does, and "gatekit audit prove" show
 		}
 		f, err := format.New(form.value, format.Options{Version: version(),
 			EscapeUnprintable: output == "" &&
-				terminal(os.Stdout)})
+				isTerminal(os.Stdout)})
 		if err != nil {
 			return err
 		}

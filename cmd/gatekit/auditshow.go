@@ -30,7 +30,7 @@ message: a start, a reload, who connects, a plugin that was lost. Calls come in 
 an error, "failed" a tool that said so in its result, "cancel" what was given up, "open" what has no end.
 
   2026-11-21 15:04:05.123Z  deny    ann  files   tools/call delete_file  268µs  it is about what clients may not know [tools]
-  2026-11-21 15:04:06.007Z  modify  ann  github  tools/call search      1.4ms   took out aws-access-token [secrets] in /arguments/query
+  2026-11-21 15:04:06.007Z  modify  ann  github  tools/call search      1.4ms   redacted aws-access-token [secrets] in /arguments/query
 
 --steps prints the records of each call below it: what each stage did, found and changed (names of places, never what was there), and sizes and hashes of bodies.
 
@@ -50,7 +50,7 @@ Whatever is not printable is shown as an escape. There is colour on a terminal, 
 		}
 		out := bufio.NewWriter(cmd.OutOrStdout())
 		s := &shower{w: out, steps: steps, widths: narrowest, colour: colour.value == "always" ||
-			colour.value == "auto" && os.Getenv("NO_COLOR") == "" && terminal(os.Stdout)}
+			colour.value == "auto" && os.Getenv("NO_COLOR") == "" && isTerminal(os.Stdout)}
 		for call, err := range query.Calls(cmd.Context(), log, filter, query.Options{Follow: follow,
 			KeepRecords: steps}) {
 			if err == nil {

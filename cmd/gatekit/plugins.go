@@ -46,13 +46,13 @@ func specs(c *config.Config) (all []plugins.Spec, errs config.Errors) {
 		}
 		b, err := json.Marshal(settings)
 		if err != nil {
-			errs = append(errs, &config.Error{At: p.At,
+			errs = append(errs, &config.Error{Position: p.Position,
 				Message: fmt.Sprintf("plugin %q: config: %v", p.Name, err)})
 		}
 		sum, _ := hex.DecodeString(p.SHA256) // its shape was checked
 		s := plugins.Spec{
-			Name: p.Name, Use: p.Use, Command: p.Command, Env: plain(p.Env), NoTLS: !p.MTLS,
-			Servers: p.Servers, Skip: p.OnError == "skip", Timeout: p.Timeout, Config: b,
+			Name: p.Name, Use: p.Use, Command: p.Command, Env: revealed(p.Env), NoTLS: !p.MTLS,
+			Servers: p.Servers, SkipOnError: p.OnError == "skip", Timeout: p.Timeout, Config: b,
 			Grants: plugins.Grants{
 				Body: slices.Contains(p.See, "body"), Request: slices.Contains(p.See, "request"),
 				Principal: slices.Contains(p.See, "principal"),
@@ -84,7 +84,7 @@ func loadPlugins(ctx context.Context, host *plugins.Host,
 			if !ok {
 				return nil, nil, err
 			}
-			errs = append(errs, &config.Error{At: c.Plugins[f.Index].At, Message: f.Error()})
+			errs = append(errs, &config.Error{Position: c.Plugins[f.Index].Position, Message: f.Error()})
 		}
 		return nil, nil, errs
 	}
@@ -108,7 +108,7 @@ func unjoined(err error) []error {
 func knownPlugins(c *config.Config) (errs config.Errors) {
 	for _, p := range c.Plugins {
 		if p.Use != "" && !slices.Contains(builtinNames(), p.Use) {
-			errs = append(errs, &config.Error{At: p.At,
+			errs = append(errs, &config.Error{Position: p.Position,
 				Message: fmt.Sprintf("plugin %q: there is no built-in %q; gatekit plugin list "+
 					"shows those that there are", p.Name, p.Use)})
 		}

@@ -71,7 +71,7 @@ const (
 
 // newReceiver is what a sink sends to. A certificate or key that is none is an error.
 func newReceiver(c config.Sink) (sink.Receiver, error) {
-	o := format.Options{Version: version(), Colour: c.Kind == "stderr" && terminal(os.Stderr),
+	o := format.Options{Version: version(), Colour: c.Kind == "stderr" && isTerminal(os.Stderr),
 		EscapeUnprintable: c.Kind == "stderr"}
 	switch c.Kind {
 	case "syslog":
@@ -95,9 +95,9 @@ func newReceiver(c config.Sink) (sink.Receiver, error) {
 			Encoder: form})
 	case "otlp":
 		return sink.NewOTLP(sink.OTLPOptions{URL: c.URL, Protocol: c.Protocol,
-			Headers: plain(c.Headers), TLS: secure, Encoder: form, Version: version()})
+			Headers: revealed(c.Headers), TLS: secure, Encoder: form, Version: version()})
 	case "webhook":
-		return sink.NewWebhook(sink.WebhookOptions{URL: c.URL, Headers: plain(c.Headers),
+		return sink.NewWebhook(sink.WebhookOptions{URL: c.URL, Headers: revealed(c.Headers),
 			SigningKey: string(c.SigningKey), TLS: secure, Encoder: form})
 	}
 	return nil, fmt.Errorf("there is no kind %q", c.Kind) // the configuration was checked

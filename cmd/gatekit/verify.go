@@ -68,7 +68,7 @@ The anchor that gatekit.toml names is held against the log without being asked f
 			}
 			since, passed, unheld := checkpoints(file, since, anchor, v.Key)
 			v.Checkpoints = since
-			if terminal(os.Stderr) {
+			if isTerminal(os.Stderr) {
 				v.Progress = func(records uint64) {
 					fmt.Fprintf(os.Stderr, "\r%d records",
 						records)
@@ -269,7 +269,7 @@ printable is an escape. It needs nothing else: no log, no configuration, no netw
 				proof.Index+1, printable(c.Origin), counted(int(c.Size), "record"),
 				printable(k.Name()), k.KeyHash())
 			f, err := format.New(format.JSONL,
-				format.Options{EscapeUnprintable: terminal(os.Stdout)})
+				format.Options{EscapeUnprintable: isTerminal(os.Stdout)})
 			if err != nil {
 				return err
 			}
@@ -319,7 +319,7 @@ record. The private key is beside the log, in FILE.key, or where key in [audit] 
 				return err
 			}
 			text := string(b)
-			if terminal(os.Stdout) {
+			if isTerminal(os.Stdout) {
 				text = printable(text)
 			}
 			_, err = fmt.Fprint(cmd.OutOrStdout(), text)

@@ -28,7 +28,7 @@ func (s *legacy) split(b []byte, hear func(*mcp.Message) error,
 	if !s.batches() {
 		return nil, errNoBatch
 	}
-	ms, errs, err := s.front.limits.Message.ParseBatch(b)
+	ms, errs, err := s.endpoint.limits.Message.ParseBatch(b)
 	if err != nil {
 		return nil, err
 	}
@@ -36,7 +36,7 @@ func (s *legacy) split(b []byte, hear func(*mcp.Message) error,
 	for i, m := range ms {
 		switch {
 		case errs[i] != nil:
-			calls = append(calls, &invalidCall{s.front, s.peer, errs[i]})
+			calls = append(calls, &invalidCall{s.endpoint, s.peer, errs[i]})
 		case m.Kind != mcp.Request:
 			if err := hear(m); err != nil {
 				discard(calls)
@@ -103,7 +103,7 @@ func (c *pipe) batch(ctx context.Context, b []byte) error {
 	if err != nil {
 		leave()
 		if bad := (*mcp.ParseError)(nil); errors.As(err, &bad) {
-			return c.out.send(ctx, c.front.unread(ctx, c.peer, bad))
+			return c.out.send(ctx, c.endpoint.unread(ctx, c.peer, bad))
 		}
 		return err
 	}
@@ -119,7 +119,7 @@ func (c *pipe) batch(ctx context.Context, b []byte) error {
 	}
 	c.calls.Go(func() {
 		if err := answer(); err != nil {
-			c.front.log.Debug("answer a batch", "session", c.session, "error", err)
+			c.endpoint.log.Debug("answer a batch", "session", c.session, "error", err)
 		}
 	})
 	return nil

@@ -20,40 +20,40 @@ type Call interface {
 
 // refusedCall is a request that is answered with an error of our own.
 type refusedCall struct {
-	front   *Front
-	peer    peer
-	refusal *refusal
-	m       *mcp.Message
+	endpoint *Endpoint
+	peer     peer
+	refusal  *refusal
+	m        *mcp.Message
 }
 
 func (c *refusedCall) Run(ctx context.Context) pipeline.Passed {
-	return c.front.answer(ctx, c.peer, c.refusal, c.m)
+	return c.endpoint.answer(ctx, c.peer, c.refusal, c.m)
 }
 
 func (c *refusedCall) Discard() {}
 
 // pingCall is a ping, which is answered without any server.
 type pingCall struct {
-	front *Front
-	peer  peer
-	m     *mcp.Message
+	endpoint *Endpoint
+	peer     peer
+	m        *mcp.Message
 }
 
 func (c *pingCall) Run(ctx context.Context) pipeline.Passed {
-	return c.front.own(ctx, c.peer, mcp.NewResponse(c.m.ID(), nil), c.m)
+	return c.endpoint.own(ctx, c.peer, mcp.NewResponse(c.m.ID(), nil), c.m)
 }
 
 func (c *pingCall) Discard() {}
 
 // invalidCall is a member of a batch that cannot be parsed. It is answered with the error.
 type invalidCall struct {
-	front *Front
-	peer  peer
-	err   error
+	endpoint *Endpoint
+	peer     peer
+	err      error
 }
 
 func (c *invalidCall) Run(ctx context.Context) pipeline.Passed {
-	return c.front.unread(ctx, c.peer, c.err)
+	return c.endpoint.unread(ctx, c.peer, c.err)
 }
 
 func (c *invalidCall) Discard() {}

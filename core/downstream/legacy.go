@@ -20,7 +20,7 @@ type outlet interface {
 // legacy is a client that opens a session with initialize, on a pipe or over HTTP.
 type legacy struct {
 	peer
-	front     *Front
+	endpoint  *Endpoint
 	feed      outlet // what belongs to no call
 	questions questions
 
@@ -49,7 +49,7 @@ func (s *legacy) admit(m *mcp.Message, out outlet) Call {
 	case "initialize":
 		return s.initialize(m, out)
 	case "ping":
-		return &pingCall{s.front, s.peer, m}
+		return &pingCall{s.endpoint, s.peer, m}
 	}
 	s.mu.Lock()
 	g, ready := s.greeting, (chan struct{})(nil)
@@ -78,7 +78,7 @@ func (c *legacyCall) Run(ctx context.Context) pipeline.Passed {
 	c.g.await(ctx, c.g.done, c.ready)
 	if r := c.g.check(c.m); r != nil {
 		c.call.Discard()
-		return c.s.front.answer(ctx, c.s.peer, r, c.m)
+		return c.s.endpoint.answer(ctx, c.s.peer, r, c.m)
 	}
 	return c.call.Run(ctx)
 }
@@ -108,7 +108,7 @@ func (g *greeting) check(m *mcp.Message) *refusal {
 }
 
 func (s *legacy) refusing(r *refusal, m *mcp.Message) Call {
-	return &refusedCall{s.front, s.peer, r, m}
+	return &refusedCall{s.endpoint, s.peer, r, m}
 }
 
 // initialize opens the proxy's session and returns the call that puts the request to it.
@@ -129,7 +129,7 @@ func (s *legacy) initialize(m *mcp.Message, out outlet) Call {
 		offer = latestLegacy
 	}
 	g := &greeting{done: make(chan struct{})}
-	g.session = s.front.proxy.Open(proxy.OpenOptions{Session: s.session, Principal: s.principal,
+	g.session = s.endpoint.proxy.Open(proxy.OpenOptions{Session: s.session, Principal: s.principal,
 		Revision: offer}, &legacyClient{s, s.feed})
 	s.greeting = g
 	return &initializeCall{s, g, m, offer, out}
@@ -173,7 +173,8 @@ func (c *initializeCall) negotiate(ctx context.Context) pipeline.Passed {
 	if want, _ := m.Text("/protocolVersion"); want != offer {
 		edited, err := m.Edit(mcp.Set("/protocolVersion", mcp.Quote(offer)))
 		if err != nil {
-			return s.front.answer(ctx, s.peer, refuse(mcp.CodeInvalidParams, "initialize: %s", err),
+			return s.endpoint.answer(ctx, s.peer, refuse(mcp.CodeInvalidParams, "initialize: %s",
+				err),
 				m)
 		}
 		m = edited
@@ -196,7 +197,7 @@ func (s *legacy) admitNotice(m *mcp.Message) func(ctx context.Context) {
 	g := s.greeting
 	if g == nil {
 		return func(ctx context.Context) {
-			s.front.drop(ctx, s.peer, m,
+			s.endpoint.drop(ctx, s.peer, m,
 				"the session is not initialized")
 		}
 	}
@@ -210,13 +211,13 @@ func (s *legacy) admitNotice(m *mcp.Message) func(ctx context.Context) {
 		defer passedOn()
 		g.await(ctx, g.done)
 		if !g.good() {
-			s.front.drop(ctx, s.peer, m, "the session is not initialized")
+			s.endpoint.drop(ctx, s.peer, m, "the session is not initialized")
 			return
 		}
 		if m.Method == "notifications/progress" {
 			ours, ok := s.questions.progress(m)
 			if !ok {
-				s.front.drop(ctx, s.peer, m, "no reverse request in flight has this token")
+				s.endpoint.drop(ctx, s.peer, m, "no reverse request in flight has this token")
 				return
 			}
 			m = ours
@@ -256,7 +257,7 @@ func (g *greeting) good() bool {
 // answered takes a client's answer to a reverse request.
 func (s *legacy) answered(ctx context.Context, m *mcp.Message) {
 	if !s.questions.answer(m) {
-		s.front.drop(ctx, s.peer, m, "no reverse request in flight has this id")
+		s.endpoint.drop(ctx, s.peer, m, "no reverse request in flight has this id")
 	}
 }
 
@@ -274,7 +275,7 @@ func (s *legacy) close() {
 
 func (s *legacy) end(g *greeting) {
 	if err := g.session.Close(); err != nil {
-		s.front.log.Warn("close a client's session", "session", s.session, "error", err)
+		s.endpoint.log.Warn("close a client's session", "session", s.session, "error", err)
 	}
 }
 
@@ -288,9 +289,10 @@ func (c *legacyClient) Notify(ctx context.Context, p pipeline.Passed) error {
 	return c.out.send(ctx, p)
 }
 
-// Ask puts reverse requests to the client, all at once.
-func (c *legacyClient) Ask(ctx context.Context, ps []pipeline.Passed) ([]*mcp.Message, error) {
-	limit := c.front.limits.ReverseTimeout
+// SendRequests puts reverse requests to the client, all at once.
+func (c *legacyClient) SendRequests(ctx context.Context,
+	ps []pipeline.Passed) ([]*mcp.Message, error) {
+	limit := c.endpoint.limits.ReverseTimeout
 	ctx, cancel := context.WithTimeoutCause(ctx, limit,
 		fmt.Errorf("the client did not answer within %v", limit))
 	defer cancel()
@@ -341,8 +343,8 @@ func (c *legacyClient) withdraw(q *question) {
 	n.Server, n.Exchange = q.m.Server, q.m.Exchange
 	ctx, cancel := context.WithTimeout(context.Background(), withdrawWait)
 	defer cancel()
-	if err := c.put(ctx, c.front.own(ctx, c.peer, n, nil)); err != nil {
-		c.front.log.Debug("withdraw a reverse request", "session", c.session, "error", err)
+	if err := c.put(ctx, c.endpoint.own(ctx, c.peer, n, nil)); err != nil {
+		c.endpoint.log.Debug("withdraw a reverse request", "session", c.session, "error", err)
 	}
 }
 

@@ -23,7 +23,7 @@ const siblings = 15 * time.Millisecond
 
 // parking are the calls whose clients have been asked and have not come back.
 type parking struct {
-	front *Front
+	endpoint *Endpoint
 
 	mu   sync.Mutex // taken after that of a parked, never before
 	open map[string]waiting
@@ -92,11 +92,11 @@ func (s *modern) begin(m *mcp.Message, client proxy.Client) (call Call, id mcp.I
 	}
 	if token, ok := m.Text("/requestState"); ok {
 		var t ticket
-		if s.front.proxy.OpenCall(m, token, &t) {
+		if s.endpoint.proxy.OpenCallState(m, token, &t) {
 			return s.resume(m, t, client)
 		}
 	}
-	c := &parked{parking: &s.front.parking, peer: s.peer, hold: s.hold, m: m, name: rand.Text(),
+	c := &parked{parking: &s.endpoint.parking, peer: s.peer, hold: s.hold, m: m, name: rand.Text(),
 		ended: make(chan struct{}), over: make(chan struct{}),
 		news: make(chan struct{}, 1), carrier: client}
 	c.token, _ = m.Get(atToken)
@@ -116,7 +116,7 @@ func (c *newCall) Run(ctx context.Context) pipeline.Passed {
 	}
 	var alive context.Context
 	alive, c.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	c.parking.front.workers.Run(func() {
+	c.parking.endpoint.workers.Run(func() {
 		c.answer = c.call.Run(alive)
 		c.cancel()
 		close(c.ended)
@@ -129,9 +129,9 @@ func (c *newCall) Discard() { c.call.Discard() }
 // resume takes up a call that was parked, with the answers in m. A ticket is good once.
 func (s *modern) resume(m *mcp.Message, t ticket,
 	client proxy.Client) (Call, mcp.ID) {
-	c := s.front.parking.take(t, s.peer.session)
+	c := s.endpoint.parking.take(t, s.peer.session)
 	if c == nil {
-		return &refusedCall{s.front, s.peer, refuse(mcp.CodeInvalidParams,
+		return &refusedCall{s.endpoint, s.peer, refuse(mcp.CodeInvalidParams,
 			"invalid or expired requestState"), m}, m.ID()
 	}
 	c.mu.Lock()
@@ -149,11 +149,11 @@ type resumedCall struct {
 }
 
 func (c *resumedCall) Run(ctx context.Context) pipeline.Passed {
-	f := c.parking.front
+	f := c.parking.endpoint
 	if err := f.proxy.Pipeline().RecordEvent(ctx, c.request,
 		"resume", "it brings answers to a call that waits for them", nil); err != nil {
 		c.Discard()
-		return f.answer(ctx, c.peer, refuse(mcp.CodeInternal,
+		return f.answer(ctx, c.peer, refuse(mcp.CodeInternalError,
 			"the request could not be recorded"), c.request)
 	}
 	c.take(c.request)
@@ -236,8 +236,8 @@ func (c *parked) IsWaiting() bool {
 	return c.carrier != nil
 }
 
-// Ask implements proxy.Client.
-func (c *parked) Ask(ctx context.Context, ps []pipeline.Passed) ([]*mcp.Message, error) {
+// SendRequests implements proxy.Client.
+func (c *parked) SendRequests(ctx context.Context, ps []pipeline.Passed) ([]*mcp.Message, error) {
 	qs := make([]*asked, len(ps))
 	c.mu.Lock()
 	for i, p := range ps {
@@ -315,9 +315,9 @@ func abandoned(m *mcp.Message) *mcp.Message {
 	case "elicitation/create":
 		return mcp.NewResponse(m.ID(), []byte(`{"action":"cancel"}`))
 	case "sampling/createMessage":
-		return mcp.NewError(m.ID(), mcp.CodeRejected, "User rejected sampling request", nil)
+		return mcp.NewError(m.ID(), mcp.CodeSamplingRejected, "User rejected sampling request", nil)
 	}
-	return mcp.NewError(m.ID(), mcp.CodeInternal, "the client did not answer in time", nil)
+	return mcp.NewError(m.ID(), mcp.CodeInternalError, "the client did not answer in time", nil)
 }
 
 // park makes the result that asks the client, and keeps the call until it comes back. asks is false
@@ -328,7 +328,7 @@ func (c *parked) park(ctx context.Context) (answer pipeline.Passed, asks bool) {
 	if len(c.asked) == 0 {
 		return pipeline.Passed{}, false
 	}
-	f := c.parking.front
+	f := c.parking.endpoint
 	fail := func(why string) (pipeline.Passed, bool) {
 		select {
 		case <-c.ended: // there is an answer to give
@@ -337,14 +337,15 @@ func (c *parked) park(ctx context.Context) (answer pipeline.Passed, asks bool) {
 		}
 		c.cancel()
 		c.end()
-		return f.answer(ctx, c.peer, refuse(mcp.CodeInternal, "the server asks for input, and %s",
+		return f.answer(ctx, c.peer, refuse(mcp.CodeInternalError,
+			"the server asks for input, and %s",
 			why), c.m), true
 	}
 	if c.round++; c.round > f.limits.Rounds {
 		return fail("has done so too many times")
 	}
 	t := ticket{c.name, c.round}
-	state, err := f.proxy.SealCall(c.m, t)
+	state, err := f.proxy.SealCallState(c.m, t)
 	if err != nil {
 		return fail("the call cannot be kept")
 	}
@@ -394,7 +395,7 @@ func (c *parked) take(m *mcp.Message) {
 	for _, q := range c.asked {
 		asked := q.p.Message()
 		raw, _ := m.Get("/inputResponses/" + q.key)
-		answer, err := mcp.EmbeddedResponse(asked.ID(), raw)
+		answer, err := mcp.ParseEmbeddedResponse(asked.ID(), raw)
 		if err != nil || !mcp.IsAnswerTo(answer, asked.Method) {
 			open = append(open, q)
 			continue
@@ -428,7 +429,7 @@ func (p *parking) keep(c *parked, t ticket, bytes int) bool {
 		p.open, p.by = map[string]waiting{}, map[string]held{}
 	}
 	its := p.by[c.peer.principal]
-	if p.all.calls >= p.front.limits.Parked || its.calls >= p.front.limits.ParkedOfOne ||
+	if p.all.calls >= p.endpoint.limits.Parked || its.calls >= p.endpoint.limits.ParkedOfOne ||
 		p.all.bytes+bytes > maxParkedBytes || its.calls > 0 && its.bytes+bytes > maxBytesOfOne {
 		return false
 	}

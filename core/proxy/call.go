@@ -42,7 +42,8 @@ func (x *Call) Run(ctx context.Context) (answer pipeline.Passed) {
 	x.start(end)
 	if x.c.Observer != nil {
 		var ended func(pipeline.Passed)
-		if ctx, ended = x.c.Observer.Begin(WithValues(ctx, gone), x.m, x.s.opening); ended != nil {
+		if ctx, ended = x.c.Observer.StartCall(WithValues(ctx, gone), x.m,
+			x.s.opening); ended != nil {
 			defer func() { ended(answer) }()
 		}
 	}
@@ -98,20 +99,20 @@ func (x *Call) cancel(reason error) {
 
 // run routes the request, has it answered and returns the answer.
 func (x *Call) run(ctx context.Context) (pipeline.Passed, error) {
-	meth, known := mcp.Lookup(x.m.Method)
+	meth, known := mcp.LookupMethod(x.m.Method)
 	switch {
 	case !known:
 		return x.vendor(ctx)
-	case meth.Kind != mcp.Request || meth.From == mcp.ToClient:
+	case meth.Kind != mcp.Request || meth.Direction == mcp.ToClient:
 		return pipeline.Passed{}, failure(mcp.CodeMethodNotFound, "clients do not send %s",
 			x.m.Method)
-	case meth.Route == mcp.Local:
+	case meth.Route == mcp.RouteLocal:
 		return x.own(ctx, nil), nil
 	case x.m.Method == "initialize":
 		return x.initialize(ctx)
-	case meth.Route == mcp.Listen:
+	case meth.Route == mcp.RouteSubscription:
 		return x.listen(ctx)
-	case meth.Route == mcp.Broadcast && !x.c.names.bare:
+	case meth.Route == mcp.RouteBroadcast && !x.c.names.bare:
 		return x.broadcast(ctx, meth)
 	}
 	l, name, err := x.route(meth)
@@ -133,7 +134,7 @@ func (x *Call) vendor(ctx context.Context) (pipeline.Passed, error) {
 		}
 	}
 	return pipeline.Passed{}, failure(mcp.CodeMethodNotFound, "method not found: %s",
-		shown(x.m.Method))
+		quoteName(x.m.Method))
 }
 
 // forward puts the request to one server and answers what the client gets, names and ids put back.
@@ -199,7 +200,8 @@ func (x *Call) once(ctx context.Context, l *link, m *mcp.Message,
 func (x *Call) ask(ctx context.Context, l *link, m *mcp.Message,
 	w *watch) (pipeline.Passed, error) {
 	raw, err := x.send(ctx, l, m, w, nil)
-	if denied := (*pipeline.Denied)(nil); errors.As(err, &denied) && denied.Action == "answer" {
+	if denied := (*pipeline.DeniedError)(nil); errors.As(err, &denied) &&
+		denied.Action == "answer" {
 		return denied.Response(m.ID()), nil // by a stage in the server's place, and judged already
 	}
 	if err != nil {
@@ -238,7 +240,7 @@ func (x *Call) send(ctx context.Context, l *link, m *mcp.Message, w *watch,
 		return nil, err
 	}
 	req, answer := passed.Message(), *raw
-	answer.To, answer.Session, answer.Principal, answer.Exchange = mcp.ToClient, req.Session,
+	answer.Direction, answer.Session, answer.Principal, answer.Exchange = mcp.ToClient, req.Session,
 		req.Principal, req.Exchange
 	answer.Server, answer.Method, answer.Name, answer.Request = req.Server, req.Method, req.Name,
 		req
@@ -248,7 +250,7 @@ func (x *Call) send(ctx context.Context, l *link, m *mcp.Message, w *watch,
 			return nil, l.unavailable("it asked for input in a result that does not say so")
 		}
 	}
-	if id, ok := mcp.CreatedTask(&answer); ok { // also when it is refused: the task runs
+	if id, ok := mcp.CreatedTaskID(&answer); ok { // also when it is refused: the task runs
 		x.s.proxy.tasks.Add(answer.Server, id, answer.Principal, "")
 	}
 	if answer.Method == "tasks/list" && answer.Kind == mcp.Response {
@@ -276,7 +278,8 @@ func (x *Call) times(l *link) (idle, most time.Duration) {
 // watch bounds the time that a server may take.
 func (x *Call) watch(l *link, idle, most time.Duration, cancel context.CancelCauseFunc) *watch {
 	return newWatch(idle, most, func(after string) {
-		cancel(&expired{Cancelled: &Cancelled{x.notice("timed out")}, server: l.name, after: after})
+		cancel(&expired{CancelledError: &CancelledError{x.notice("timed out")}, server: l.name,
+			after: after})
 	})
 }
 
@@ -299,7 +302,7 @@ func (x *Call) follow(gone context.Context) (stop func()) {
 }
 
 // abandon cancels the call because its client is gone.
-func (x *Call) abandon() { x.cancel(&Cancelled{x.notice("the client is gone")}) }
+func (x *Call) abandon() { x.cancel(&CancelledError{x.notice("the client is gone")}) }
 
 // notice is a notifications/cancelled of Gatekit's own, or nothing when no server was asked yet.
 func (x *Call) notice(reason string) pipeline.Passed {

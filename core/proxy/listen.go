@@ -51,7 +51,7 @@ func (x *Call) listen(ctx context.Context) (pipeline.Passed, error) {
 	if x.s.ending() { // we are the ones who end it, and say so
 		id := []byte(x.m.ID())
 		return x.own(context.WithoutCancel(ctx), object(textField("resultType", "complete"),
-			field("_meta", object(field(mcp.MetaSubscription, id))))), nil
+			field("_meta", object(field(mcp.MetaSubscriptionID, id))))), nil
 	}
 	return answer, err
 }
@@ -82,7 +82,7 @@ func (x *Call) subscribe(ctx context.Context) (pipeline.Passed, error) {
 	if x.c.names.bare {
 		l.follow = func(*link) {}
 	}
-	if err := x.s.enlist(l, x.c.Limits.Listens); err != nil {
+	if err := x.s.enlist(l, x.c.Limits.Subscriptions); err != nil {
 		return pipeline.Passed{}, err
 	}
 	defer x.s.unlist(l)
@@ -175,7 +175,8 @@ func (s *Session) enlist(l *listen, most int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.listens) >= most {
-		return failure(mcp.CodeInternal, "too many subscriptions are open: end one, then try again")
+		return failure(mcp.CodeInternalError,
+			"too many subscriptions are open: end one, then try again")
 	}
 	s.listens[l] = struct{}{}
 	return nil
@@ -414,7 +415,7 @@ func (l *listen) acknowledgement(ctx context.Context) pipeline.Passed {
 }
 
 // meta marks a notification as one of the subscription.
-func (l *listen) meta() []byte { return object(field(mcp.MetaSubscription, []byte(l.x.m.ID()))) }
+func (l *listen) meta() []byte { return object(field(mcp.MetaSubscriptionID, []byte(l.x.m.ID()))) }
 
 // begin gives the client its acknowledgement, then what has happened since.
 func (l *listen) begin(ctx context.Context, ack pipeline.Passed) error {
@@ -438,7 +439,7 @@ func (l *listen) announce(ctx context.Context, n pipeline.Passed) {
 	if !l.wants(n.Message()) {
 		return
 	}
-	tagged, err := n.Edit(mcp.Set(mcp.PointerSubscription, []byte(l.x.m.ID())))
+	tagged, err := n.Edit(mcp.Set(mcp.PointerSubscriptionID, []byte(l.x.m.ID())))
 	if err == nil && !l.hold(tagged) {
 		l.write(ctx, tagged)
 	}

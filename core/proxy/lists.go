@@ -33,7 +33,7 @@ func (x *Call) broadcast(ctx context.Context, meth mcp.Method) (pipeline.Passed,
 		return pipeline.Passed{}, context.Cause(ctx)
 	}
 	switch {
-	case meth.ItemsAt != "":
+	case meth.ItemsPointer != "":
 		return x.list(ctx, meth, parts, at)
 	case meth.Name == "server/discover":
 		versions := make([][]byte, 0, 5)
@@ -122,7 +122,7 @@ func (x *Call) drain(ctx context.Context, l *link, meth mcp.Method, p *part) err
 			return err
 		}
 		m := answer.Message()
-		if err := p.add(answer); err != nil || meth.ItemsAt == "" {
+		if err := p.add(answer); err != nil || meth.ItemsPointer == "" {
 			return err
 		}
 		v, err := x.c.views.of(x, meth, answer, n)
@@ -180,14 +180,14 @@ func (x *Call) mergeList(meth mcp.Method, good []*part, at cursor) ([]member, er
 			}
 			if size += v.m.Size(); len(items)+len(v.items) > x.c.Limits.ListItems ||
 				size > maxListBytes {
-				p.err = &Unavailable{Server: p.server,
+				p.err = &UnavailableError{Server: p.server,
 					Reason: "its items are too many, with those of the others ([limits] list_items)"}
 				break
 			}
 			results, items = append(results, v.m), append(items, v.items...)
 		}
 	}
-	name := meth.ItemsAt[1:]
+	name := meth.ItemsPointer[1:]
 	rest := x.mergeRest(results, name, "nextCursor")
 	page, next, err := x.page(meth, items, at)
 	if err != nil {

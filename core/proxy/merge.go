@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"gatekit/core/display"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 )
@@ -30,27 +31,27 @@ type part struct {
 // with it.
 func (p *part) add(answer pipeline.Passed) error {
 	m := answer.Message()
-	meth, _ := mcp.Lookup(m.Method)
+	meth, _ := mcp.LookupMethod(m.Method)
 	switch {
 	case m.Kind != mcp.Response:
 		if m.ErrorCode() == mcp.CodeMethodNotFound {
 			return errNone
 		}
 		p.refused = answer
-		return &Unavailable{Server: p.server, Reason: "it answered " + errorText(m)}
+		return &UnavailableError{Server: p.server, Reason: "it answered " + errorText(m)}
 	case !bytes.HasPrefix(m.Body(), []byte("{")):
-		return &Unavailable{Server: p.server, Reason: "its result is no object"}
+		return &UnavailableError{Server: p.server, Reason: "its result is no object"}
 	case meth.Name == "initialize" || meth.Name == "server/discover":
 		if raw, _ := m.Get("/capabilities"); declared(raw, maxDeclaredDepth) > maxDeclared {
-			return &Unavailable{Server: p.server,
+			return &UnavailableError{Server: p.server,
 				Reason: fmt.Sprintf("its capabilities have more than %d members", maxDeclared)}
 		}
-	case meth.ItemsAt != "":
+	case meth.ItemsPointer != "":
 		// which some take for an empty list
-		if raw, _ := m.Get(meth.ItemsAt); !bytes.HasPrefix(raw, []byte("[")) &&
+		if raw, _ := m.Get(meth.ItemsPointer); !bytes.HasPrefix(raw, []byte("[")) &&
 			string(raw) != "null" {
-			return &Unavailable{Server: p.server, Reason: "its result has no list of " +
-				meth.ItemsAt[1:]}
+			return &UnavailableError{Server: p.server, Reason: "its result has no list of " +
+				meth.ItemsPointer[1:]}
 		}
 	}
 	p.answers = append(p.answers, answer)
@@ -119,18 +120,19 @@ func (x *Call) noneGood(parts []part) (pipeline.Passed, error) {
 			return x.s.expose(x.c, p.refused)
 		}
 		reasons[i] = p.reason()
-		denied = denied && errors.As(p.err, new(*pipeline.Denied))
+		denied = denied && errors.As(p.err, new(*pipeline.DeniedError))
 	}
 	if denied || len(bad) == 1 {
 		return pipeline.Passed{}, bad[0].err
 	}
-	return pipeline.Passed{}, failure(mcp.CodeInternal, "no server answered %s: %s", x.m.Method,
+	return pipeline.Passed{}, failure(mcp.CodeInternalError, "no server answered %s: %s",
+		x.m.Method,
 		strings.Join(reasons, "; "))
 }
 
 // reason is why the part is missing, as the client may know it.
 func (p *part) reason() string {
-	if errors.As(p.err, new(*pipeline.Denied)) {
+	if errors.As(p.err, new(*pipeline.DeniedError)) {
 		return "refused by policy"
 	}
 	return p.err.Error()
@@ -375,7 +377,7 @@ func mergeInstructions(results []*mcp.Message) string {
 		if text == "" {
 			continue
 		}
-		text = clip(text, maxInstructions/len(results))
+		text = display.Clip(text, maxInstructions/len(results))
 		if b.Len() > 0 {
 			b.WriteString("\n\n")
 		}

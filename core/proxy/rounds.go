@@ -114,14 +114,15 @@ func (x *Call) takeAnswers(ctx context.Context, m *mcp.Message) (*mcp.Message, r
 // its shape says, and answers what is to stand in its place.
 func (x *Call) takeAnswer(ctx context.Context, m *mcp.Message, key, kind string,
 	raw []byte) ([]byte, error) {
-	answer, err := mcp.EmbeddedResponse(mcp.ID(mcp.Quote(key)), raw)
+	answer, err := mcp.ParseEmbeddedResponse(mcp.ID(mcp.Quote(key)), raw)
 	if err != nil {
-		return nil, failure(mcp.CodeInvalidParams, "inputResponses: %s is no answer", shown(key))
+		return nil, failure(mcp.CodeInvalidParams, "inputResponses: %s is no answer",
+			quoteName(key))
 	}
 	if kind == "" {
 		if kind = kindOf(answer); kind == "" {
 			return nil, failure(mcp.CodeInvalidParams,
-				"inputResponses: %s is no answer to sampling, elicitation or roots", shown(key))
+				"inputResponses: %s is no answer to sampling, elicitation or roots", quoteName(key))
 		}
 	}
 	answer = x.s.stamp(answer, mcp.ToServer, x.m.Exchange)
@@ -130,9 +131,9 @@ func (x *Call) takeAnswer(ctx context.Context, m *mcp.Message, key, kind string,
 		return nil, err
 	}
 	passed, err := x.c.Pipeline.Pass(ctx, answer)
-	var denied *pipeline.Denied
+	var denied *pipeline.DeniedError
 	if errors.As(err, &denied) {
-		if declined := denied.Decline(answer.ID()).Message(); declined != nil &&
+		if declined := denied.DeclineResponse(answer.ID()).Message(); declined != nil &&
 			declined.Kind == mcp.Response {
 			return declined.Body(), nil
 		}
@@ -149,7 +150,7 @@ func (x *Call) takeAnswer(ctx context.Context, m *mcp.Message, key, kind string,
 // once; else result is what the client may see, and st what its retry must bring back.
 func (x *Call) takeQuestions(ctx context.Context, l *link, m, raw *mcp.Message,
 	st *round) (result, again *mcp.Message, err error) {
-	if st.Count++; st.Count > x.c.Limits.Rounds {
+	if st.Count++; st.Count > x.c.Limits.InputRounds {
 		return nil, nil, l.unavailable("it asked for input too many times")
 	}
 	c := &caller{s: x.s, l: l, client: x.client, exchange: x.m.Exchange, request: x.m}
@@ -227,19 +228,19 @@ func (c *caller) judgeQuestions(ctx context.Context, set *settings,
 
 func (c *caller) judgeQuestion(ctx context.Context, set *settings, q *questions, key string,
 	raw []byte) error {
-	ask, err := mcp.EmbeddedRequest(mcp.ID(mcp.Quote(key)), raw)
+	ask, err := mcp.ParseEmbeddedRequest(mcp.ID(mcp.Quote(key)), raw)
 	if err != nil {
 		return c.l.unavailable("its inputRequests hold what is no request")
 	}
-	if meth, known := mcp.Lookup(ask.Method); known && meth.From != mcp.ToClient {
+	if meth, known := mcp.LookupMethod(ask.Method); known && meth.Direction != mcp.ToClient {
 		return c.l.unavailable("its inputRequests hold what servers may not ask for: " +
-			shown(ask.Method))
+			quoteName(ask.Method))
 	}
 	ask = c.stamp(ask)
 	at := "/inputRequests/" + mcp.EscapePointer(key)
 	passed, err := c.admit(ctx, set, ask)
 	var own *fault
-	var denied *pipeline.Denied
+	var denied *pipeline.DeniedError
 	switch {
 	case err == nil:
 		asked := ask.Body()
@@ -256,7 +257,7 @@ func (c *caller) judgeQuestion(ctx context.Context, set *settings, q *questions,
 	case !errors.As(err, &denied):
 		return err
 	}
-	declined := denied.Decline(ask.ID()).Message()
+	declined := denied.DeclineResponse(ask.ID()).Message()
 	if declined == nil || declined.Kind != mcp.Response {
 		return err // sampling: the call ends with the denial
 	}

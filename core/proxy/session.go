@@ -63,11 +63,11 @@ func (s *Session) enter(x *Call, m *mcp.Message) error {
 	x.m = s.stamp(m, mcp.ToServer, strconv.FormatUint(s.counter, 10))
 	switch id := string(m.ID()); {
 	case s.closed:
-		return failure(mcp.CodeInternal, "the session is closed")
+		return failure(mcp.CodeInternalError, "the session is closed")
 	case s.calls[id] != nil:
 		return failure(mcp.CodeInvalidRequest, "a request with this id is in flight")
 	case len(s.calls) >= x.c.Limits.InFlight:
-		return failure(mcp.CodeInternal,
+		return failure(mcp.CodeInternalError,
 			"too many requests in flight: wait for an answer, then try again")
 	default:
 		s.calls[id] = x
@@ -87,7 +87,8 @@ func (s *Session) finish(x *Call) {
 // stamp is m with what the session knows of it.
 func (s *Session) stamp(m *mcp.Message, to mcp.Direction, exchange string) *mcp.Message {
 	c := *m
-	c.To, c.Exchange, c.Session, c.Principal = to, exchange, s.opening.Session, s.opening.Principal
+	c.Direction, c.Exchange, c.Session, c.Principal = to, exchange, s.opening.Session,
+		s.opening.Principal
 	return &c
 }
 
@@ -97,16 +98,16 @@ func (s *Session) stamp(m *mcp.Message, to mcp.Direction, exchange string) *mcp.
 func (s *Session) Notify(ctx context.Context, m *mcp.Message) {
 	c := s.proxy.settings.Load()
 	m = s.stamp(m, mcp.ToServer, m.Exchange)
-	meth, known := mcp.Lookup(m.Method)
-	if meth.NameAt != "" {
-		m.Name, _ = m.Text(meth.NameAt)
+	meth, known := mcp.LookupMethod(m.Method)
+	if meth.NamePointer != "" {
+		m.Name, _ = m.Text(meth.NamePointer)
 	}
 	to := s.ordered(c)
 	switch {
 	case m.Method == "notifications/cancelled":
 		s.cancel(ctx, c, m)
 		return
-	case known && (meth.Kind != mcp.Notification || meth.From == mcp.ToClient):
+	case known && (meth.Kind != mcp.Notification || meth.Direction == mcp.ToClient):
 		s.drop(ctx, c, m, "clients do not send this")
 		return
 	case m.Method == "notifications/initialized":
@@ -121,8 +122,8 @@ func (s *Session) Notify(ctx context.Context, m *mcp.Message) {
 		}
 		each(to, func(l *link) { l.getReady(ctx) })
 		return
-	case m.Server == "" && !c.names.bare && (meth.Route == mcp.ByTask ||
-		meth.Route == mcp.ByExchange):
+	case m.Server == "" && !c.names.bare && (meth.Route == mcp.RouteByTask ||
+		meth.Route == mcp.RouteByExchange):
 		if m.Server = s.minter(m.Name); m.Server == "" {
 			s.drop(ctx, c, m, "it belongs to nothing that a server asked for")
 			return
@@ -168,7 +169,7 @@ func (s *Session) cancel(ctx context.Context, c *settings, m *mcp.Message) {
 		return
 	}
 	if notice, err := c.Pipeline.Pass(ctx, m); err == nil {
-		x.cancel(&Cancelled{notice})
+		x.cancel(&CancelledError{notice})
 	}
 }
 

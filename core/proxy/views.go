@@ -64,7 +64,7 @@ func (s *views) of(x *Call, meth mcp.Method, judged pipeline.Passed, page int) (
 		return nil, fmt.Errorf("name what server %q listed: %w", m.Server, err)
 	}
 	v.m = detached(named.Message())
-	v.m.Items(meth.ItemsAt, func(_ int, raw []byte) bool {
+	v.m.Items(meth.ItemsPointer, func(_ int, raw []byte) bool {
 		v.items = append(v.items, raw)
 		return true
 	})

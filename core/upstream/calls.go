@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"gatekit/core/conn"
 	"gatekit/core/mcp"
 	"gatekit/core/proxy"
 )
@@ -65,10 +66,10 @@ func (c *call) subscribed(m *mcp.Message) *mcp.Message {
 
 // tagged is m under another subscription id, if it is under any.
 func tagged(m *mcp.Message, id mcp.ID) *mcp.Message {
-	if _, ok := m.Get(mcp.PointerSubscription); !ok {
+	if _, ok := m.Get(mcp.PointerSubscriptionID); !ok {
 		return m
 	}
-	if edited, err := m.Edit(mcp.Set(mcp.PointerSubscription, []byte(id))); err == nil {
+	if edited, err := m.Edit(mcp.Set(mcp.PointerSubscriptionID, []byte(id))); err == nil {
 		return edited
 	}
 	return m
@@ -88,7 +89,7 @@ func (c *call) finish(r reply) {
 // notify hands a notification to whoever made the call.
 func (c *call) notify(m *mcp.Message) {
 	if c.caller != nil && c.ctx.Err() == nil {
-		c.caller.Notify(c.ctx, m)
+		c.caller.HandleNotification(c.ctx, m)
 	}
 }
 
@@ -342,7 +343,7 @@ func (a *asks) cancel(m *mcp.Message) {
 	defer a.mu.Unlock()
 	if cancel, ok := a.open[mcp.ID(raw)]; ok {
 		delete(a.open, mcp.ID(raw))
-		cancel(&proxy.Cancelled{})
+		cancel(&proxy.CancelledError{})
 	}
 }
 
@@ -399,12 +400,12 @@ func isPlain(token mcp.ID) bool {
 
 // unavailable is the error for an answer that did not come.
 func unavailable(server, reason string, err error) error {
-	return &proxy.Unavailable{Server: server, Reason: reason, Err: err}
+	return &proxy.UnavailableError{Server: server, Reason: reason, Err: err}
 }
 
 // illegible is the error of a call whose answer came and was none.
 func illegible(server string, err error) error {
-	if large := (*TooLarge)(nil); errors.As(err, &large) {
+	if large := (*conn.TooLargeError)(nil); errors.As(err, &large) {
 		return unavailable(server, fmt.Sprintf("its answer of %d bytes is too large", large.Size),
 			err)
 	}
@@ -413,7 +414,7 @@ func illegible(server string, err error) error {
 
 // refused is the error of a call that could not begin.
 func refused(server string, err error) error {
-	if u := (*proxy.Unavailable)(nil); errors.As(err, &u) {
+	if u := (*proxy.UnavailableError)(nil); errors.As(err, &u) {
 		return err
 	}
 	return unavailable(server, err.Error(), nil)

@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"gatekit/core/conn"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 	"gatekit/core/proxy"
@@ -36,7 +37,7 @@ func newPipe() *pipe {
 func (p *pipe) Read(ctx context.Context) ([]byte, error) {
 	read := func(b []byte) ([]byte, error) {
 		if b == nil {
-			return nil, &upstream.TooLarge{Size: 1 << 30}
+			return nil, &conn.TooLargeError{Size: 1 << 30}
 		}
 		return b, nil
 	}
@@ -149,7 +150,7 @@ type starter struct {
 	deaf  time.Duration // of those it starts
 }
 
-func (s *starter) start(context.Context) (upstream.Pipe, error) {
+func (s *starter) start(context.Context) (conn.PipeCloser, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.fail != nil {
@@ -197,7 +198,7 @@ type client struct {
 	away   bool          // it does not wait for this call just now
 }
 
-func (c *client) Notify(ctx context.Context, m *mcp.Message) {
+func (c *client) HandleNotification(ctx context.Context, m *mcp.Message) {
 	if c.slow != nil {
 		select {
 		case <-c.slow:
@@ -210,7 +211,7 @@ func (c *client) Notify(ctx context.Context, m *mcp.Message) {
 	c.told = append(c.told, string(m.Append(nil)))
 }
 
-func (c *client) Ask(ctx context.Context, ms []*mcp.Message) []pipeline.Passed {
+func (c *client) HandleRequests(ctx context.Context, ms []*mcp.Message) []pipeline.Passed {
 	var answers []pipeline.Passed
 	for _, m := range ms {
 		answers = append(answers, c.answer(ctx, m))
@@ -251,7 +252,7 @@ func pass(t *testing.T, raw string) pipeline.Passed {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.To = mcp.ToServer
+	m.Direction = mcp.ToServer
 	p, err := judge.Pass(t.Context(), m)
 	if err != nil {
 		t.Fatal(err)
@@ -262,7 +263,7 @@ func pass(t *testing.T, raw string) pipeline.Passed {
 func answers(raw string) func(context.Context, *mcp.Message) pipeline.Passed {
 	return func(ctx context.Context, m *mcp.Message) pipeline.Passed {
 		r := mcp.NewResponse(m.ID(), []byte(raw))
-		r.To = mcp.ToServer
+		r.Direction = mcp.ToServer
 		return judge.PassOwn(ctx, r)
 	}
 }
@@ -306,8 +307,8 @@ func (p *pending) is(want string) {
 	if got := string(p.m.Append(nil)); got != want {
 		p.t.Errorf("answered %s\nwant     %s", got, want)
 	}
-	if p.m.To != mcp.ToClient {
-		p.t.Errorf("an answer goes to %v", p.m.To)
+	if p.m.Direction != mcp.ToClient {
+		p.t.Errorf("an answer goes to %v", p.m.Direction)
 	}
 }
 
@@ -413,13 +414,13 @@ func (w *web) requests(kind string) []request {
 
 // events is a stream that the test writes.
 type events struct {
-	ch   chan upstream.Event
+	ch   chan conn.Event
 	gone chan struct{}
 	once sync.Once
 }
 
-func newEvents(es ...upstream.Event) *events {
-	s := &events{ch: make(chan upstream.Event, 100), gone: make(chan struct{})}
+func newEvents(es ...conn.Event) *events {
+	s := &events{ch: make(chan conn.Event, 100), gone: make(chan struct{})}
 	for _, e := range es {
 		s.ch <- e
 	}
@@ -427,23 +428,23 @@ func newEvents(es ...upstream.Event) *events {
 }
 
 func (s *events) send(id, format string, args ...any) {
-	s.ch <- upstream.Event{ID: id, Data: fmt.Appendf(nil, format, args...)}
+	s.ch <- conn.Event{ID: id, Data: fmt.Appendf(nil, format, args...)}
 }
 
 func (s *events) end() { close(s.ch) }
 
-func (s *events) Next() (upstream.Event, error) {
+func (s *events) Next() (conn.Event, error) {
 	select {
 	case e, ok := <-s.ch:
 		switch {
 		case !ok:
 			return e, io.EOF
 		case e.Name == "too large":
-			return e, &upstream.TooLarge{Size: 1 << 30}
+			return e, &conn.TooLargeError{Size: 1 << 30}
 		}
 		return e, nil
 	case <-s.gone:
-		return upstream.Event{}, io.ErrClosedPipe
+		return conn.Event{}, io.ErrClosedPipe
 	}
 }
 

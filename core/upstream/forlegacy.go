@@ -119,10 +119,10 @@ func errorForLegacy(request, m *mcp.Message) (*mcp.Message, error) {
 	case code == mcp.CodeInvalidParams && request.Method == "resources/read":
 		asked, _ := request.Text("/uri")
 		if m.TextEquals("/data/uri", asked) {
-			return m.Edit(mcp.Set("/code", []byte(strconv.Itoa(mcp.CodeNotFound))))
+			return m.Edit(mcp.Set("/code", []byte(strconv.Itoa(mcp.CodeResourceNotFound))))
 		}
 	case code == mcp.CodeHeaderMismatch || code == mcp.CodeUnsupportedVersion: // about this hop
-		return m.Edit(mcp.Set("/code", []byte(strconv.Itoa(mcp.CodeInternal))))
+		return m.Edit(mcp.Set("/code", []byte(strconv.Itoa(mcp.CodeInternalError))))
 	}
 	return m, nil
 }

@@ -16,8 +16,8 @@ import (
 // way who do not read bodies (protocol.md 3.12). With raw a name is put as it is.
 func modernHeader(m *mcp.Message, raw bool) http.Header {
 	h := make(http.Header, 8) // room for those of transport
-	if v, ok := m.Text(mcp.PointerVersion); ok {
-		h[mcp.HeaderVersion] = []string{encode(v)}
+	if v, ok := m.Text(mcp.PointerProtocolVersion); ok {
+		h[mcp.HeaderProtocolVersion] = []string{encode(v)}
 	}
 	h[mcp.HeaderMethod] = []string{encode(m.Method)}
 	name, ok := named(m)

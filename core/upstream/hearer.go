@@ -48,15 +48,15 @@ func (v *visit) listen(ctx context.Context, m *mcp.Message, c proxy.Handler) (*m
 		filter = append(filter, `"resourceSubscriptions":[`+strings.Join(uris, ",")+`]`)
 	}
 	ack := mcp.NewNotification("notifications/subscriptions/acknowledged",
-		[]byte(`{"_meta":{"`+mcp.MetaSubscription+`":`+string(m.ID())+`},"notifications":{`+
+		[]byte(`{"_meta":{"`+mcp.MetaSubscriptionID+`":`+string(m.ID())+`},"notifications":{`+
 			strings.Join(filter, ",")+`}}`))
-	c.Notify(ctx, toClient(ack))
+	c.HandleNotification(ctx, toClient(ack))
 	for {
 		select {
 		case n := <-h.to:
 			h.size.Add(-int64(n.Size()))
-			if tagged, err := n.Edit(mcp.Set(mcp.PointerSubscription, h.id)); err == nil {
-				c.Notify(ctx, tagged)
+			if tagged, err := n.Edit(mcp.Set(mcp.PointerSubscriptionID, h.id)); err == nil {
+				c.HandleNotification(ctx, tagged)
 			}
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)

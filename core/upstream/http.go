@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"time"
 
+	"gatekit/core/conn"
 	"gatekit/core/mcp"
 )
 
@@ -17,7 +18,7 @@ func streams(a *Answer) bool { return a.Events != nil && ok(a.Status) }
 
 // unsent is the error for a request that HTTP gave no answer to.
 func unsent(server string, err error) error {
-	if errors.As(err, new(*TooLarge)) {
+	if errors.As(err, new(*conn.TooLargeError)) {
 		return illegible(server, err)
 	}
 	return unavailable(server, "no answer from its URL", err)
@@ -50,7 +51,7 @@ func bodyError(limits mcp.Limits, a *Answer, id mcp.ID) (m *mcp.Message, address
 	if err != nil || m.Kind != mcp.Error || m.ID() != id && !nameless(m) {
 		return nil, false
 	}
-	m.To = mcp.ToClient
+	m.Direction = mcp.ToClient
 	return m, m.ID() == id
 }
 
@@ -70,7 +71,7 @@ type position struct {
 	fails int           // attempts in a row to go on that brought no event; of a call's stream
 }
 
-func (p *position) note(e Event) {
+func (p *position) note(e conn.Event) {
 	p.fails = 0
 	if e.ID != "" {
 		p.last = e.ID
@@ -111,7 +112,7 @@ func each(ctx context.Context, ev Events, limits mcp.Limits, at *position, f fun
 			return fmt.Errorf("more than %d messages cannot be read", maxInvalid)
 		}
 		e, err := ev.Next()
-		if large := (*TooLarge)(nil); errors.As(err, &large) {
+		if large := (*conn.TooLargeError)(nil); errors.As(err, &large) {
 			invalid++
 			if !f(nil, err) {
 				return nil
@@ -139,5 +140,5 @@ func each(ctx context.Context, ev Events, limits mcp.Limits, at *position, f fun
 // spoiled says that what came on a call's own stream instead of a message is its answer, or may be:
 // then there is no point in reading on.
 func spoiled(c *call, err error) bool {
-	return errors.As(err, new(*TooLarge)) || meantFor(err) == c.id
+	return errors.As(err, new(*conn.TooLargeError)) || meantFor(err) == c.id
 }

@@ -485,11 +485,11 @@ func (s *legacy) announce(hello *mcp.Message) {
 			continue
 		}
 		m := mcp.NewNotification("notifications/"+what+"/list_changed", nil)
-		m.To = mcp.ToClient
+		m.Direction = mcp.ToClient
 		// A full lane has enough to tell; that the lists changed is then known soon enough by
 		// asking.
 		_ = s.lane.add(delivery{size: m.Size(), run: func(ctx context.Context) {
-			s.feed.Notify(ctx,
+			s.feed.HandleNotification(ctx,
 				m)
 		}})
 	}

@@ -216,14 +216,14 @@ func TestCancelledCall(t *testing.T) {
 		want  string
 	}{
 		{"in the client's words", func(t *testing.T) error {
-			return &proxy.Cancelled{Notice: pass(t, notice)}
+			return &proxy.CancelledError{Notification: pass(t, notice)}
 		}, `{"requestId":%s,"reason":"changed \u006dy mind","_meta":{}}`},
 		{"in a modern client's words", func(t *testing.T) error {
-			return &proxy.Cancelled{Notice: pass(t,
+			return &proxy.CancelledError{Notification: pass(t,
 				`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"c","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","x":1}}}`)}
 		}, `{"requestId":%s,"_meta":{"x":1}}`},
 		{"without a word", func(t *testing.T) error {
-			return &proxy.Cancelled{}
+			return &proxy.CancelledError{}
 		}, `{"requestId":%s}`},
 		{"by time", func(t *testing.T) error {
 			return context.DeadlineExceeded
@@ -351,7 +351,7 @@ func TestWhatAServerAsks(t *testing.T) {
 			synctest.Wait()
 			l.srv.send(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"q\u0031"}}`)
 			l.srv.quiet(t)
-			if !errors.As(cause, new(*proxy.Cancelled)) {
+			if !errors.As(cause, new(*proxy.CancelledError)) {
 				t.Errorf("the cause is %v", cause)
 			}
 		})
@@ -370,7 +370,7 @@ func TestWhatAServerAsks(t *testing.T) {
 				l.srv.send(`{"jsonrpc":"2.0","id":%d,"method":"roots/list"}`, i)
 			}
 			if m := l.srv.next(t); string(m.ID) != "64" || m.Error == nil ||
-				m.Error.Code != mcp.CodeInternal {
+				m.Error.Code != mcp.CodeInternalError {
 				t.Errorf("the server got %s", m.Raw)
 			}
 		})
@@ -486,7 +486,7 @@ func TestNotificationsOfTheClient(t *testing.T) {
 		l := openLegacy(t, upstream.Options{})
 		for _, raw := range []string{changed, initialized} {
 			if err := l.Notify(t.Context(), pass(t, raw)); !errors.As(err,
-				new(*proxy.Unavailable)) {
+				new(*proxy.UnavailableError)) {
 				t.Errorf("before initialize: %v", err)
 			}
 		}
@@ -709,7 +709,7 @@ func TestACallToAServerThatDoesNotComeBackFails(t *testing.T) {
 				} else {
 					p.fails("the connection to it ended")
 				}
-				if !errors.As(p.err, new(*proxy.Unavailable)) {
+				if !errors.As(p.err, new(*proxy.UnavailableError)) {
 					t.Errorf("%T", p.err)
 				}
 			})

@@ -59,10 +59,10 @@ func (l *legacyHTTP) header() http.Header {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.session != "" {
-		h[mcp.HeaderSession] = []string{l.session}
+		h[mcp.HeaderSessionID] = []string{l.session}
 	}
 	if l.version >= mcp.Rev20250618 {
-		h[mcp.HeaderVersion] = []string{l.version}
+		h[mcp.HeaderProtocolVersion] = []string{l.version}
 	}
 	return h
 }
@@ -169,7 +169,7 @@ func (l *legacyHTTP) exchange(c *call, o outgoing) (*mcp.Message, error) {
 	greeting := c.m.Method == "initialize"
 	if greeting && ok(a.Status) {
 		l.mu.Lock()
-		l.session = a.Header.Get(mcp.HeaderSession)
+		l.session = a.Header.Get(mcp.HeaderSessionID)
 		l.mu.Unlock()
 	}
 	var m *mcp.Message
@@ -325,7 +325,7 @@ func (l *legacyHTTP) resume(c *call, at *position) (Events, error) {
 		}
 		at.fails++
 		h := l.header()
-		h.Set(mcp.HeaderEvent, at.last)
+		h.Set(mcp.HeaderLastEventID, at.last)
 		a, err := l.http.Get(c.ctx, h)
 		switch {
 		case err != nil:
@@ -358,7 +358,7 @@ func (l *legacyHTTP) listen(ctx context.Context) {
 	for fails := 0; ; fails++ {
 		h := l.header()
 		if at.last != "" {
-			h.Set(mcp.HeaderEvent, at.last)
+			h.Set(mcp.HeaderLastEventID, at.last)
 		}
 		a, err := l.http.Get(ctx, h)
 		switch {
@@ -430,7 +430,7 @@ func (l *legacyHTTP) incoming(c *call, m *mcp.Message) {
 // deliver hands a notification to the call that it is about, or to the session when it is about
 // none: at once on a call's own stream, else in the session's lane.
 func (l *legacyHTTP) deliver(on, about *call, m *mcp.Message) {
-	run := func(ctx context.Context) { l.feed.Notify(ctx, m) }
+	run := func(ctx context.Context) { l.feed.HandleNotification(ctx, m) }
 	if about != nil && about.caller != nil {
 		run = func(context.Context) { about.notify(m) }
 	}
@@ -453,11 +453,11 @@ func (l *legacyHTTP) asked(c *call, m *mcp.Message) {
 	}
 	ctx, err := l.asks.begin(l.life.ctx, m.ID())
 	if err != nil {
-		l.reply(refusal(m.ID(), mcp.CodeInternal, err.Error()), cancelWithin)
+		l.reply(refusal(m.ID(), mcp.CodeInternalError, err.Error()), cancelWithin)
 		return
 	}
 	l.life.run(func(context.Context) {
-		answers := caller.Ask(ctx, []*mcp.Message{m})
+		answers := caller.HandleRequests(ctx, []*mcp.Message{m})
 		if l.asks.end(m.ID()) {
 			l.reply(first(answers, m.ID()), answerWithin)
 		}

@@ -44,12 +44,15 @@ func (p *legacyPipe) take(m *mcp.Message) {
 		case !ok:
 			p.log.Debug("dropped progress that nobody waits for", "server", p.name)
 		case c == nil:
-			p.deliver(restored, func(ctx context.Context) { p.feed.Notify(ctx, restored) })
+			p.deliver(restored, func(ctx context.Context) {
+				p.feed.HandleNotification(ctx,
+					restored)
+			})
 		default:
 			p.deliver(restored, func(context.Context) { c.notify(restored) })
 		}
 	default:
-		p.deliver(m, func(ctx context.Context) { p.feed.Notify(ctx, m) })
+		p.deliver(m, func(ctx context.Context) { p.feed.HandleNotification(ctx, m) })
 	}
 }
 
@@ -71,12 +74,12 @@ func (p *legacyPipe) asked(m *mcp.Message) {
 	}
 	ctx, err := p.asks.begin(p.life.ctx, m.ID())
 	if err != nil {
-		p.reply(refusal(m.ID(), mcp.CodeInternal, err.Error()))
+		p.reply(refusal(m.ID(), mcp.CodeInternalError, err.Error()))
 		return
 	}
 	p.deliver(m, func(context.Context) {
 		p.life.run(func(context.Context) {
-			answers := caller.Ask(ctx, []*mcp.Message{m})
+			answers := caller.HandleRequests(ctx, []*mcp.Message{m})
 			if !p.asks.end(m.ID()) {
 				return // cancelled by the server, which expects no answer
 			}
@@ -92,5 +95,5 @@ func first(answers []pipeline.Passed, id mcp.ID) outgoing {
 	if len(answers) == 1 && answers[0].Message() != nil {
 		return passed(answers[0])
 	}
-	return refusal(id, mcp.CodeInternal, "the client could not be asked")
+	return refusal(id, mcp.CodeInternalError, "the client could not be asked")
 }

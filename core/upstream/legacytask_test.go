@@ -47,7 +47,7 @@ func TestAToolThatRunsAsATaskOnly(t *testing.T) {
 		},
 		"it is cancelled with the call": func(t *testing.T, p *pending, srv *pipe, to *client) {
 			srv.expect(t, "tasks/result")
-			p.cancel(&proxy.Cancelled{})
+			p.cancel(&proxy.CancelledError{})
 			p.fails("cancelled")
 			seen := map[string]bool{}
 			for range 2 {

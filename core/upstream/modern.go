@@ -171,7 +171,7 @@ func takeModern(w *wire, m *mcp.Message) {
 // about finds the call that a notification belongs to, and the notification as its client is to get
 // it; nil when there is none to hand it to.
 func about(w *wire, m *mcp.Message) (*call, *mcp.Message) {
-	subscription, subscribed := m.Get(mcp.PointerSubscription)
+	subscription, subscribed := m.Get(mcp.PointerSubscriptionID)
 	switch {
 	case m.Method == "notifications/progress":
 		restored, c, ok := w.calls.progress(m)
@@ -212,8 +212,8 @@ func about(w *wire, m *mcp.Message) (*call, *mcp.Message) {
 // what it would have answered.
 func ended(c *call) *mcp.Message {
 	m := mcp.NewResponse(c.m.ID(),
-		[]byte(`{"resultType":"complete","_meta":{"`+mcp.MetaSubscription+`":`+string(c.m.ID())+
+		[]byte(`{"resultType":"complete","_meta":{"`+mcp.MetaSubscriptionID+`":`+string(c.m.ID())+
 			`}}`))
-	m.To = mcp.ToClient
+	m.Direction = mcp.ToClient
 	return m
 }

@@ -138,7 +138,7 @@ func TestListenOverAPipe(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			end, srv, _, p, m := setup(t)
 			defer end()
-			p.cancel(&proxy.Cancelled{})
+			p.cancel(&proxy.CancelledError{})
 			p.fails("cancelled")
 			if n := srv.expect(t, "notifications/cancelled"); string(n.Params) != `{"requestId":`+
 				string(m.ID)+`}` {

@@ -59,7 +59,7 @@ func (s *toModern) task(ctx context.Context, call, created *mcp.Message,
 		case "failed":
 			ended = true
 			if raw, ok := got.Get("/error"); ok {
-				if failed, err := mcp.EmbeddedError(call.ID(), raw); err == nil {
+				if failed, err := mcp.ParseEmbeddedError(call.ID(), raw); err == nil {
 					return toClient(failed), nil
 				}
 			}
@@ -171,7 +171,7 @@ func (t *teller) tell(ctx context.Context, got *mcp.Message) {
 	}
 	t.last = message
 	t.n++
-	t.c.Notify(ctx, toClient(mcp.NewNotification("notifications/progress",
+	t.c.HandleNotification(ctx, toClient(mcp.NewNotification("notifications/progress",
 		[]byte(`{"progressToken":`+string(token)+`,"progress":`+strconv.Itoa(t.n)+`,"message":`+
 			string(mcp.Quote(message))+`}`))))
 }

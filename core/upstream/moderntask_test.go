@@ -54,7 +54,7 @@ func TestAModernToolThatRunsAsATaskOnly(t *testing.T) {
 			srv.expect(t, "tasks/cancel")
 		},
 		"it is cancelled with the call": func(t *testing.T, p *pending, srv *pipe, to *client) {
-			p.cancel(&proxy.Cancelled{})
+			p.cancel(&proxy.CancelledError{})
 			p.fails("cancelled")
 			if q := srv.expect(t, "tasks/cancel"); string(q.Params) != `{"taskId":"T",`+meta+`}` {
 				t.Errorf("cancelled with %s", q.Params)

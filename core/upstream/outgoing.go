@@ -53,7 +53,7 @@ func (o outgoing) marked(edits []mcp.Edit) outgoing {
 // discover asks a server what it is.
 func discover(id mcp.ID, version string) outgoing {
 	return outgoing{mcp.NewRequest(id, "server/discover",
-		[]byte(`{"_meta":{"`+mcp.MetaVersion+`":"`+mcp.Rev20260728+
+		[]byte(`{"_meta":{"`+mcp.MetaProtocolVersion+`":"`+mcp.Rev20260728+
 			`","`+mcp.MetaClientInfo+`":{"name":"gatekit","version":`+string(mcp.Quote(version))+
 			`},"`+mcp.MetaCapabilities+`":{}}}`))}
 }
@@ -77,7 +77,7 @@ func listTools(id mcp.ID, call *mcp.Message, cursor []byte) (outgoing, error) {
 type identity struct{ clientInfo, capabilities, logLevel []byte }
 
 func (a identity) edits() []mcp.Edit {
-	edits := []mcp.Edit{mcp.Set(mcp.PointerVersion, []byte(`"`+mcp.Rev20260728+`"`)),
+	edits := []mcp.Edit{mcp.Set(mcp.PointerProtocolVersion, []byte(`"`+mcp.Rev20260728+`"`)),
 		mcp.Set(mcp.PointerClientInfo, a.clientInfo), mcp.Set(mcp.PointerCapabilities,
 			a.capabilities)}
 	if a.logLevel != nil {
@@ -231,14 +231,15 @@ func refusal(id mcp.ID, code int, reason string) outgoing {
 // to a legacy server.
 func cancellation(cause error, c *call) outgoing {
 	id := c.id
-	var cancelled *proxy.Cancelled
-	if errors.As(cause, &cancelled) && cancelled.Notice.Message() != nil {
-		notice, edits := cancelled.Notice.Message(), []mcp.Edit{mcp.Set("/requestId", []byte(id))}
-		_, from := notice.Get(mcp.PointerVersion)
-		if _, to := c.m.Get(mcp.PointerVersion); from && !to {
+	var cancelled *proxy.CancelledError
+	if errors.As(cause, &cancelled) && cancelled.Notification.Message() != nil {
+		notice, edits := cancelled.Notification.Message(),
+			[]mcp.Edit{mcp.Set("/requestId", []byte(id))}
+		_, from := notice.Get(mcp.PointerProtocolVersion)
+		if _, to := c.m.Get(mcp.PointerProtocolVersion); from && !to {
 			edits = append(edits, unreserved(notice)...)
 		}
-		if p, err := cancelled.Notice.Edit(edits...); err == nil {
+		if p, err := cancelled.Notification.Edit(edits...); err == nil {
 			return passed(p)
 		}
 	}

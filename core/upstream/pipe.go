@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"gatekit/core/conn"
 	"gatekit/core/mcp"
 	"gatekit/core/proxy"
 )
@@ -24,7 +25,7 @@ const heldMessages = 256
 // ids, everything else handed to route.
 type wire struct {
 	name   string
-	pipe   Pipe
+	pipe   conn.PipeCloser
 	limits mcp.Limits
 	log    *slog.Logger
 	life   *life
@@ -48,7 +49,7 @@ type wire struct {
 
 // openWire takes over p, a connection to the server, and reads it. Until attach is called, what the
 // server sends on its own waits.
-func (u *Upstream) openWire(p Pipe) *wire {
+func (u *Upstream) openWire(p conn.PipeCloser) *wire {
 	w := &wire{name: u.o.Name, pipe: p, limits: u.o.Limits, log: u.log, watch: u.o.Observer,
 		life: newLife(), gone: make(chan struct{})}
 	u.enter(w)
@@ -74,7 +75,7 @@ func (w *wire) read(ctx context.Context) {
 	invalid := 0 // in a row
 	for invalid <= maxInvalid {
 		b, err := w.pipe.Read(ctx)
-		if errors.As(err, new(*TooLarge)) {
+		if errors.As(err, new(*conn.TooLargeError)) {
 			invalid++
 			w.unreadable(err)
 			continue
@@ -104,7 +105,7 @@ func messages(limits mcp.Limits, b []byte) func(yield func(*mcp.Message, error) 
 		if !mcp.IsBatch(b) {
 			m, err := limits.Parse(b)
 			if err == nil {
-				m.To = mcp.ToClient
+				m.Direction = mcp.ToClient
 			}
 			yield(m, err)
 			return
@@ -116,7 +117,7 @@ func messages(limits mcp.Limits, b []byte) func(yield func(*mcp.Message, error) 
 		}
 		for i, m := range ms {
 			if m != nil {
-				m.To = mcp.ToClient
+				m.Direction = mcp.ToClient
 				err = nil
 			} else {
 				err = errs[i]
@@ -132,7 +133,7 @@ func messages(limits mcp.Limits, b []byte) func(yield func(*mcp.Message, error) 
 func (w *wire) unreadable(err error) {
 	w.log.Warn("a server sent what is no message", "server", w.name, "error", err)
 	id := meantFor(err)
-	if c := w.calls.only(); c != nil && errors.As(err, new(*TooLarge)) {
+	if c := w.calls.only(); c != nil && errors.As(err, new(*conn.TooLargeError)) {
 		id = c.id // as far as can be told
 	}
 	if c := w.calls.take(id); c != nil {
@@ -144,7 +145,7 @@ func (w *wire) unreadable(err error) {
 // none.
 func meantFor(err error) mcp.ID {
 	if parse := (*mcp.ParseError)(nil); errors.As(err, &parse) {
-		return parse.Answers
+		return parse.ResponseID
 	}
 	return ""
 }

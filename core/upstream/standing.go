@@ -102,7 +102,8 @@ func (l *standing) subscribe(ctx context.Context, m *mcp.Message) (*mcp.Message,
 		mine = l.wanted
 	})
 	if full {
-		return toClient(mcp.NewError(m.ID(), mcp.CodeInternal, "too many subscriptions", nil)), nil
+		return toClient(mcp.NewError(m.ID(), mcp.CodeInternalError, "too many subscriptions", nil)),
+			nil
 	}
 	l.begin()
 	for {
@@ -302,12 +303,14 @@ func (l *standing) honoured() (uris []string) {
 // tell tells the client what it may have missed while there was no subscription.
 func (l *standing) tell(ctx context.Context, uris []string) {
 	for _, flag := range l.flags {
-		l.s.feed.Notify(ctx, toClient(mcp.NewNotification("notifications/"+strings.TrimSuffix(flag,
-			"ListChanged")+"/list_changed", nil)))
+		l.s.feed.HandleNotification(ctx,
+			toClient(mcp.NewNotification("notifications/"+strings.TrimSuffix(flag,
+				"ListChanged")+"/list_changed", nil)))
 	}
 	for _, uri := range uris {
-		l.s.feed.Notify(ctx, toClient(mcp.NewNotification("notifications/resources/updated",
-			[]byte(`{"uri":`+string(mcp.Quote(uri))+`}`))))
+		l.s.feed.HandleNotification(ctx,
+			toClient(mcp.NewNotification("notifications/resources/updated",
+				[]byte(`{"uri":`+string(mcp.Quote(uri))+`}`))))
 	}
 }
 
@@ -317,8 +320,8 @@ type hearing struct {
 	ack func()
 }
 
-// Notify implements proxy.Caller.
-func (h *hearing) Notify(ctx context.Context, m *mcp.Message) {
+// HandleNotification implements proxy.Caller.
+func (h *hearing) HandleNotification(ctx context.Context, m *mcp.Message) {
 	switch m.Method {
 	case "notifications/subscriptions/acknowledged":
 		h.l.change(func() {
@@ -335,13 +338,13 @@ func (h *hearing) Notify(ctx context.Context, m *mcp.Message) {
 	case "notifications/tools/list_changed", "notifications/prompts/list_changed",
 		"notifications/resources/list_changed", "notifications/resources/updated":
 		if edited, err := m.Edit(unreserved(m)...); err == nil {
-			h.l.s.feed.Notify(ctx, edited)
+			h.l.s.feed.HandleNotification(ctx, edited)
 		}
 	}
 }
 
-// Ask implements proxy.Caller: nothing is asked on a subscription.
-func (h *hearing) Ask(_ context.Context, ms []*mcp.Message) []pipeline.Passed {
+// HandleRequests implements proxy.Caller: nothing is asked on a subscription.
+func (h *hearing) HandleRequests(_ context.Context, ms []*mcp.Message) []pipeline.Passed {
 	return make([]pipeline.Passed, len(ms))
 }
 

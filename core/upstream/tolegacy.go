@@ -38,9 +38,9 @@ func (s *toLegacy) Call(ctx context.Context, p pipeline.Passed,
 	ctx, end := s.life.bind(ctx)
 	defer end()
 	m := p.Message()
-	switch meth, known := mcp.Lookup(m.Method); {
+	switch meth, known := mcp.LookupMethod(m.Method); {
 	case m.Method == "server/discover", m.Method == "subscriptions/listen":
-	case !known, !meth.In(mcp.Rev20251125), meth.Capability == "tasks":
+	case !known, !meth.ExistsIn(mcp.Rev20251125), meth.Capability == "tasks":
 		return toClient(mcp.NewError(m.ID(), mcp.CodeMethodNotFound,
 			"method not found: the server speaks a revision of the protocol that has no "+m.Method,
 			nil)), nil
@@ -82,7 +82,7 @@ func (s *toLegacy) Call(ctx context.Context, p pipeline.Passed,
 		if answer, err = t.put(ctx, o); err != nil {
 			return nil, err
 		}
-		if answer.ErrorCode() != mcp.CodeURLElicitation {
+		if answer.ErrorCode() != mcp.CodeURLElicitationRequired {
 			break
 		}
 		if refusal, err := t.openPages(ctx, answer); err != nil || refusal != nil {
@@ -161,9 +161,9 @@ type turn struct {
 	visit  *visit
 }
 
-// Notify implements proxy.Caller. Log lines reach a modern client only when it asked for them, and
-// of the level that it asked for.
-func (t *turn) Notify(ctx context.Context, m *mcp.Message) {
+// HandleNotification implements proxy.Caller. Log lines reach a modern client only when it asked
+// for them, and of the level that it asked for.
+func (t *turn) HandleNotification(ctx context.Context, m *mcp.Message) {
 	switch m.Method {
 	case "notifications/message":
 		wanted, asked := t.m.Text(mcp.PointerLogLevel)
@@ -173,18 +173,18 @@ func (t *turn) Notify(ctx context.Context, m *mcp.Message) {
 		}
 	case "notifications/progress":
 	default:
-		t.visit.Notify(ctx, m)
+		t.visit.HandleNotification(ctx, m)
 		return
 	}
-	t.c.Notify(ctx, m)
+	t.c.HandleNotification(ctx, m)
 }
 
-// Ask implements proxy.Caller.
-func (t *turn) Ask(ctx context.Context, ms []*mcp.Message) []pipeline.Passed {
+// HandleRequests implements proxy.Caller.
+func (t *turn) HandleRequests(ctx context.Context, ms []*mcp.Message) []pipeline.Passed {
 	if t.mayAsk {
 		return t.ask(ctx, ms)
 	}
-	return t.visit.Ask(ctx, ms)
+	return t.visit.HandleRequests(ctx, ms)
 }
 
 // ask asks the client in this call.
@@ -195,7 +195,7 @@ func (t *turn) ask(ctx context.Context, ms []*mcp.Message) []pipeline.Passed {
 		case "sampling/createMessage", "elicitation/create", "roots/list":
 		default:
 			// there is no way to ask it; what a server asks is judged and recorded all the same
-			return t.visit.of.feed.Ask(ctx, ms)
+			return t.visit.of.feed.HandleRequests(ctx, ms)
 		}
 		q, err := questionForModern(m)
 		if err != nil {
@@ -203,7 +203,7 @@ func (t *turn) ask(ctx context.Context, ms []*mcp.Message) []pipeline.Passed {
 		}
 		asked[i] = toClient(q)
 	}
-	return t.c.Ask(ctx, asked)
+	return t.c.HandleRequests(ctx, asked)
 }
 
 // IsWaiting implements proxy.Caller.
@@ -240,9 +240,9 @@ func (t *turn) openPages(ctx context.Context, m *mcp.Message) (refusal *mcp.Mess
 		return nil, unavailable(t.visit.of.up.o.Name,
 			"it wants pages to be opened first, and does not say which", err)
 	}
-	for _, p := range t.c.Ask(ctx, questions) {
+	for _, p := range t.c.HandleRequests(ctx, questions) {
 		if a := p.Message(); a == nil || !a.TextEquals("/action", "accept") {
-			return toClient(mcp.NewError(t.m.ID(), mcp.CodeInternal,
+			return toClient(mcp.NewError(t.m.ID(), mcp.CodeInternalError,
 					"the server wants pages to be opened first, and the client did not agree",
 					nil)),
 				nil

@@ -65,7 +65,7 @@ func (s *toModern) Call(ctx context.Context, p pipeline.Passed,
 	case m.Method == "resources/unsubscribe":
 		return listen.unsubscribe(m), nil
 	}
-	if meth, known := mcp.Lookup(m.Method); !known || !meth.In(mcp.Rev20260728) ||
+	if meth, known := mcp.LookupMethod(m.Method); !known || !meth.ExistsIn(mcp.Rev20260728) ||
 		meth.Capability == "tasks" {
 		return toClient(mcp.NewError(m.ID(), mcp.CodeMethodNotFound,
 			"method not found: the server speaks a revision of the protocol that has no "+m.Method,
@@ -83,7 +83,7 @@ func (s *toModern) Call(ctx context.Context, p pipeline.Passed,
 }
 
 func toClient(m *mcp.Message) *mcp.Message {
-	m.To = mcp.ToClient
+	m.Direction = mcp.ToClient
 	return m
 }
 
@@ -236,7 +236,7 @@ func (s *toModern) ask(ctx context.Context, request, m *mcp.Message,
 // askOne puts one question to the client and answers what the server is to get.
 func (s *toModern) askOne(ctx context.Context, request *mcp.Message, key string, raw []byte,
 	c proxy.Handler) (answer []byte, refusal *mcp.Message, err error) {
-	q, err := mcp.EmbeddedRequest(mcp.ID(mcp.Quote(key)), raw)
+	q, err := mcp.ParseEmbeddedRequest(mcp.ID(mcp.Quote(key)), raw)
 	if err != nil {
 		return nil, nil, unavailable(s.up.o.Name, "its inputRequests hold what is no request", err)
 	}
@@ -247,7 +247,7 @@ func (s *toModern) askOne(ctx context.Context, request *mcp.Message, key string,
 			"its inputRequests hold what servers may not ask for", nil)
 	}
 	unsupported := func(why string) *mcp.Message {
-		return mcp.NewError(request.ID(), mcp.CodeInternal,
+		return mcp.NewError(request.ID(), mcp.CodeInternalError,
 			"the server asks for input that this client cannot give: "+why,
 			[]byte(`{"unsupportedInput":`+string(mcp.Quote(key))+`}`))
 	}
@@ -255,15 +255,15 @@ func (s *toModern) askOne(ctx context.Context, request *mcp.Message, key string,
 	if why != "" {
 		return nil, unsupported(why), nil
 	}
-	older.To = mcp.ToClient
-	got := c.Ask(ctx, []*mcp.Message{older})
+	older.Direction = mcp.ToClient
+	got := c.HandleRequests(ctx, []*mcp.Message{older})
 	if ctx.Err() != nil {
 		return nil, nil, context.Cause(ctx)
 	}
 	if len(got) != 1 || got[0].Message() == nil {
 		return nil, unsupported("it could not be asked"), nil
 	}
-	switch a, denied := got[0].Message(), got[0].Refusal(); {
+	switch a, denied := got[0].Message(), got[0].Denial(); {
 	case a.Kind == mcp.Response:
 		return a.Body(), nil, nil
 	case denied != nil: // what the server would have to be told, its revision has no words for
@@ -273,9 +273,9 @@ func (s *toModern) askOne(ctx context.Context, request *mcp.Message, key string,
 	case q.Method == "elicitation/create":
 		return []byte(`{"action":"cancel"}`), nil, nil
 	default:
-		code := mcp.CodeInternal
-		if a.ErrorCode() == mcp.CodeRejected {
-			code = mcp.CodeRejected
+		code := mcp.CodeInternalError
+		if a.ErrorCode() == mcp.CodeSamplingRejected {
+			code = mcp.CodeSamplingRejected
 		}
 		return nil, mcp.NewError(request.ID(), code,
 			"the client refused what the server asked it for ("+q.Method+")",
@@ -316,11 +316,11 @@ type rising struct {
 	any  bool
 }
 
-func (r *rising) Notify(ctx context.Context, m *mcp.Message) {
+func (r *rising) HandleNotification(ctx context.Context, m *mcp.Message) {
 	if m.Method == "notifications/progress" && !r.rises(m) {
 		return
 	}
-	r.Handler.Notify(ctx, m)
+	r.Handler.HandleNotification(ctx, m)
 }
 
 func (r *rising) rises(m *mcp.Message) bool {

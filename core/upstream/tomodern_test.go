@@ -164,7 +164,7 @@ func TestModernServerAsksLegacyClient(t *testing.T) {
 
 func refuses(ctx context.Context, m *mcp.Message, code int) pipeline.Passed {
 	r := mcp.NewError(m.ID(), code, "no", nil)
-	r.To = mcp.ToServer
+	r.Direction = mcp.ToServer
 	return judge.PassOwn(ctx, r)
 }
 

@@ -251,8 +251,9 @@ func (o *united) cancel(ctx context.Context) {
 	}
 }
 
-// Notify implements proxy.Caller. It runs in the reader of the pipe, and waits for nobody.
-func (o *united) Notify(_ context.Context, m *mcp.Message) {
+// HandleNotification implements proxy.Caller. It runs in the reader of the pipe, and waits for
+// nobody.
+func (o *united) HandleNotification(_ context.Context, m *mcp.Message) {
 	u := o.of
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -283,8 +284,8 @@ func (o *united) Notify(_ context.Context, m *mcp.Message) {
 	}
 }
 
-// Ask implements proxy.Caller: nothing is asked on a subscription.
-func (o *united) Ask(_ context.Context, ms []*mcp.Message) []pipeline.Passed {
+// HandleRequests implements proxy.Caller: nothing is asked on a subscription.
+func (o *united) HandleRequests(_ context.Context, ms []*mcp.Message) []pipeline.Passed {
 	return make([]pipeline.Passed, len(ms))
 }
 
@@ -330,7 +331,7 @@ func (u *union) missed(n *member) {
 			}
 		}
 		for _, m := range told {
-			if m, err := toClient(m).Edit(mcp.Set(mcp.PointerSubscription,
+			if m, err := toClient(m).Edit(mcp.Set(mcp.PointerSubscriptionID,
 				[]byte(n.m.ID()))); err == nil {
 				u.deliver(n, m)
 			}
@@ -342,7 +343,7 @@ func (u *union) missed(n *member) {
 // is held.
 func (u *union) deliver(n *member, m *mcp.Message) {
 	if err := n.lane.add(delivery{size: m.Size(),
-		run: func(ctx context.Context) { n.caller.Notify(ctx, m) }}); err != nil {
+		run: func(ctx context.Context) { n.caller.HandleNotification(ctx, m) }}); err != nil {
 		n.finish(reply{err: unavailable(u.w.name, "too much of what it sent is waiting", err)})
 	}
 }

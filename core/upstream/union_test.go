@@ -108,7 +108,7 @@ func TestOneSubscriptionAtAServerBehindAPipe(t *testing.T) {
 			b.wants(t, acked("2", `{"resourceSubscriptions":["f:///b"]}`),
 				told("2", "resources/updated", `,"uri":"f:///b"`),
 				told("2", "resources/updated", `,"uri":"f:///below"`))
-			p.cancel(&proxy.Cancelled{})
+			p.cancel(&proxy.CancelledError{})
 			c.st.last(t).quiet(t) // it is wider than needed now, and stays
 			told := len(a.heard())
 			c.says("resources/updated", `,"uri":"f:///b"`) // which nobody wants any more
@@ -122,9 +122,9 @@ func TestOneSubscriptionAtAServerBehindAPipe(t *testing.T) {
 			c.asked(tools)
 			c.acks(tools)
 			q, _ := c.joins("2", tools)
-			p.cancel(&proxy.Cancelled{})
+			p.cancel(&proxy.CancelledError{})
 			c.st.last(t).quiet(t)
-			q.cancel(&proxy.Cancelled{})
+			q.cancel(&proxy.CancelledError{})
 			c.ends()
 		},
 		"what the server refuses is refused to the one who asked": func(t *testing.T, c *chorus) {

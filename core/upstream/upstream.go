@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"gatekit/core/conn"
 	"gatekit/core/mcp"
 	"gatekit/core/proxy"
 )
@@ -17,10 +18,10 @@ import (
 // Dial says how the server is reached: by Pipe, or by HTTP with or without SSE as its fallback.
 type Dial struct {
 	// starts a process; ctx bounds the start, not the process
-	Pipe func(ctx context.Context) (Pipe, error)
+	Pipe func(ctx context.Context) (conn.PipeCloser, error)
 	HTTP HTTP // Streamable HTTP
 	// the 2024-11-05 transport of the same URL; nil when there is none
-	SSE func(ctx context.Context) (Pipe, error)
+	SSE func(ctx context.Context) (conn.PipeCloser, error)
 }
 
 // Options are one configured server.

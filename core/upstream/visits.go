@@ -270,16 +270,16 @@ func (vs *visits) close() error {
 	return errors.Join(errs...)
 }
 
-// Notify implements proxy.Caller for what the server sends outside of calls, as far as that can be
-// told.
-func (v *visit) Notify(ctx context.Context, m *mcp.Message) {
+// HandleNotification implements proxy.Caller for what the server sends outside of calls, as far as
+// that can be told.
+func (v *visit) HandleNotification(ctx context.Context, m *mcp.Message) {
 	switch m.Method {
 	case "notifications/message": // with several calls there is no telling for which it is
 		v.mu.Lock()
 		turns := v.turns
 		v.mu.Unlock()
 		if len(turns) == 1 {
-			turns[0].Notify(ctx, m)
+			turns[0].HandleNotification(ctx, m)
 		}
 		return
 	case "notifications/elicitation/complete", "notifications/tasks/status",
@@ -296,13 +296,14 @@ func (v *visit) Notify(ctx context.Context, m *mcp.Message) {
 	}
 }
 
-// Ask implements proxy.Caller: it asks in the youngest call in flight that the client can be asked
-// in, before all in one that the client waits for: it may never come back for others.
-func (v *visit) Ask(ctx context.Context, ms []*mcp.Message) []pipeline.Passed {
+// HandleRequests implements proxy.Caller: it asks in the youngest call in flight that the client
+// can be asked in, before all in one that the client waits for: it may never come back for others.
+func (v *visit) HandleRequests(ctx context.Context, ms []*mcp.Message) []pipeline.Passed {
 	for {
 		t := v.askable(ctx, ms)
 		if t == nil {
-			return v.of.feed.Ask(ctx, ms) // which is refused: there is no request to ask in
+			// which is refused: there is no request to ask in
+			return v.of.feed.HandleRequests(ctx, ms)
 		}
 		answers := t.ask(ctx, ms)
 		if ctx.Err() != nil || v.flies(t) || !failed(answers) {
@@ -363,7 +364,7 @@ func (v *visit) askable(ctx context.Context, ms []*mcp.Message) *turn {
 func failed(answers []pipeline.Passed) bool {
 	return slices.ContainsFunc(answers, func(p pipeline.Passed) bool {
 		m := p.Message()
-		return m == nil || m.ErrorCode() == mcp.CodeInternal
+		return m == nil || m.ErrorCode() == mcp.CodeInternalError
 	})
 }
 

@@ -48,7 +48,7 @@ func plugin() sdk.Plugin {
 			}
 			m := mcp.NewRequest("1", "tools/call", []byte(`{"name":"canary","arguments":{"text":`+
 				string(mcp.Quote(words[0]))+`}}`))
-			m.To, m.Server, m.Name = mcp.ToServer, "canary", "canary"
+			m.Direction, m.Server, m.Name = mcp.ToServer, "canary", "canary"
 			return &sdk.SelfTest{Description: "a code name in a tool's arguments", Message: m,
 				Action: pipeline.Deny}
 		},
@@ -87,8 +87,8 @@ func (s stage) Inspect(ctx context.Context, m *mcp.Message) (sdk.Verdict, error)
 	scan.Texts(m, func(t scan.Text) bool {
 		at := t.Pointer()
 		switch spans := s.words.FindAllStringIndex(t.Value, -1); {
-		case len(spans) == 0 || t.Kind == mcp.Number:
-		case t.Kind == mcp.Name: // which others go by: it is not ours to change
+		case len(spans) == 0 || t.Kind == mcp.NumberLeaf:
+		case t.Kind == mcp.NameLeaf: // which others go by: it is not ours to change
 			refused, at = "the name of a member holds a code name",
 				at[:strings.LastIndexByte(at, '/')]
 			findings = append(findings, pipeline.Finding{Type: "codename", Pointer: at})

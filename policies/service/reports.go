@@ -327,7 +327,7 @@ func about(m *mcp.Message) map[string]any {
 		name = place(m.Name)
 	}
 	all := map[string]any{
-		"direction": m.To.String(), "kind": m.Kind.String(), "method": cut(m.Method),
+		"direction": m.Direction.String(), "kind": m.Kind.String(), "method": cut(m.Method),
 		"server": cut(m.Server), "name": cut(name), "principal": cut(m.Principal),
 	}
 	maps.DeleteFunc(all, func(_ string, v any) bool { return v == "" })
@@ -362,7 +362,7 @@ func place(uri string) string {
 var port = regexp.MustCompile(`^([^/\\@:]*|\[[^/\\@]*\])(:[0-9]*)?([/\\]|$)`)
 
 // rules are the names of packages: before the reason that they give, or alone.
-var rules = regexp.MustCompile(`^(?:a human has to approve: )?([\w.]+)(?:$|; |: )`)
+var rules = regexp.MustCompile(`^(?:needs approval: )?([\w/-]+)(?:$|; |: )`)
 
 // ruleOf is the first rule that a verdict was given for.
 func ruleOf(reason string) string {

@@ -82,7 +82,8 @@ ask contains sprintf("may it say %v?", [input.params]) if input.name == "asked"
 func call(name string) *mcp.Message {
 	m := mcp.NewRequest("1", "tools/call", []byte(`{"name":"`+name+`","arguments":{"key":"`+secret+
 		`"}}`))
-	m.To, m.Server, m.Session, m.Exchange, m.Principal, m.Name = mcp.ToServer, "a", "s1", "e1",
+	m.Direction, m.Server, m.Session, m.Exchange, m.Principal, m.Name = mcp.ToServer,
+		"a", "s1", "e1",
 		"ann", name
 	return m
 }
@@ -96,7 +97,8 @@ func TestURIsAreToldWithoutWhatIsSecret(t *testing.T) {
 	var decisions told
 	s.serve("/logs/here", func(_ http.ResponseWriter, r *http.Request) { decisions.take(r) })
 	b := newBench(t, acme(s.remote(), key))
-	b.o.DecisionLogs = &service.DecisionLogs{Endpoint: s.remote(), Resource: "logs/here", Buffer: 100,
+	b.o.DecisionLogs = &service.DecisionLogs{Endpoint: s.remote(), Resource: "logs/here",
+		Buffer:   100,
 		MinDelay: time.Second, MaxDelay: time.Second}
 	c := b.open()
 	stage, err := policies.Load(policies.Options{Bundles: c.Bundles()})
@@ -217,7 +219,7 @@ func TestDecisionsAndStatusAreToldWithoutContent(t *testing.T) {
 	}
 	until(t, "the status of the first bundle", active("one", ""))
 	s.serve("/bundles/acme", write([]byte("garbage")))
-	until(t, "the status of garbage", active("one", "it is no bundle"))
+	until(t, "the status of garbage", active("one", "not a bundle"))
 	s.has("/bundles/acme", `"2"`, pack(t, "two", key))
 	until(t, "the status of the second bundle", active("two", ""))
 	c.Close()

@@ -57,26 +57,26 @@ type listedItem struct {
 // inspectList judges the items of a list one by one, remembers what came of it, and takes out what
 // may not be used.
 func (s *stage) inspectList(ctx context.Context, m *mcp.Message) (sdk.Verdict, error) {
-	method, _ := mcp.Lookup(m.Method)
+	method, _ := mcp.LookupMethod(m.Method)
 	kind := listKinds[m.Method]
 	var items []*listedItem
 	var texts []scan.Text // for the classifier, and whose they are
 	var of []*listedItem
-	m.Items(method.ItemsAt, func(i int, raw []byte) bool {
-		x := &listedItem{pointer: method.ItemsAt + "/" + strconv.Itoa(i), raw: raw,
+	m.Items(method.ItemsPointer, func(i int, raw []byte) bool {
+		x := &listedItem{pointer: method.ItemsPointer + "/" + strconv.Itoa(i), raw: raw,
 			record: &itemRecord{}}
 		x.inspection = inspection{stage: s, isDefinition: true, base: x.pointer, action: actionOff,
-			bestHits: make(map[int]hit), namePointers: map[string]bool{method.ItemName: true,
+			bestHits: make(map[int]hit), namePointers: map[string]bool{method.ItemNamePointer: true,
 				"/name": true}}
 		one := mcp.NewNotification("", raw)
-		name, _ := one.Text(method.ItemName)
+		name, _ := one.Text(method.ItemNamePointer)
 		x.id = itemID{kind, name}
 		scan.Texts(one, func(t scan.Text) bool {
 			x.inspectText(t)
-			if kind == kindTool && t.Kind == mcp.String {
+			if kind == kindTool && t.Kind == mcp.StringLeaf {
 				x.collectMentions(t.Value)
 			}
-			if s.classifier != nil && t.Kind == mcp.String {
+			if s.classifier != nil && t.Kind == mcp.StringLeaf {
 				texts, of = append(texts, t), append(of, x)
 			}
 			return ctx.Err() == nil
@@ -84,9 +84,9 @@ func (s *stage) inspectList(ctx context.Context, m *mcp.Message) (sdk.Verdict, e
 		x.evaluatePooled()
 		x.record.skeleton = skeleton(name)
 		if f, bad := s.deceptiveName(kind, name); bad {
-			x.addFinding(f, "name", method.ItemName)
+			x.addFinding(f, "name", method.ItemNamePointer)
 			if a := s.actions[f]; a < actionFlag {
-				x.escalate(min(a, actionHide), f, method.ItemName)
+				x.escalate(min(a, actionHide), f, method.ItemNamePointer)
 			}
 		}
 		items = append(items, x)
@@ -162,8 +162,8 @@ func (s *stage) listVerdict(ctx context.Context, m *mcp.Message, method mcp.Meth
 		v.Hide = append(v.Hide, name)
 	}
 	// What is not in the list is read, too.
-	if method.ItemsAt != "" && m.Len(method.ItemsAt) >= 0 {
-		rest, err := m.Edit(mcp.Set(method.ItemsAt, []byte("[]")))
+	if method.ItemsPointer != "" && m.Len(method.ItemsPointer) >= 0 {
+		rest, err := m.Edit(mcp.Set(method.ItemsPointer, []byte("[]")))
 		if err != nil {
 			return sdk.Verdict{}, err
 		}

@@ -23,7 +23,7 @@ type stage struct {
 // Inspect implements sdk.Stage.
 func (s *stage) Inspect(ctx context.Context, m *mcp.Message) (sdk.Verdict, error) {
 	switch {
-	case m.To == mcp.ToServer:
+	case m.Direction == mcp.ToServer:
 		return s.inspectOutgoing(ctx, m)
 	case m.Kind == mcp.Response && listKinds[m.Method] != "":
 		return s.inspectList(ctx, m)
@@ -62,7 +62,7 @@ func (s *stage) inspectContent(ctx context.Context, m *mcp.Message,
 	var texts []scan.Text
 	scan.Texts(m, func(t scan.Text) bool {
 		in.inspectText(t)
-		if s.classifier != nil && t.Kind == mcp.String {
+		if s.classifier != nil && t.Kind == mcp.StringLeaf {
 			texts = append(texts, t)
 		}
 		return ctx.Err() == nil
@@ -163,11 +163,11 @@ const minNameLength = 12
 
 // inspectText judges one text.
 func (in *inspection) inspectText(t scan.Text) {
-	if t.Kind == mcp.Number {
+	if t.Kind == mcp.NumberLeaf {
 		return
 	}
 	secret := in.inspectHidden(t)
-	if t.Kind == mcp.Name {
+	if t.Kind == mcp.NameLeaf {
 		if in.bestHits != nil {
 			in.inspectParameter(t)
 		}
@@ -180,7 +180,8 @@ func (in *inspection) inspectText(t scan.Text) {
 	}
 	in.evaluate(t, in.stage.scorer.score(t.Value, in.isDefinition), nil, 0)
 	if len(secret) >= 4 {
-		in.evaluate(t, in.stage.scorer.score(secret, true), &scan.Span{From: 0, To: len(t.Value)}, 5)
+		in.evaluate(t, in.stage.scorer.score(secret, true), &scan.Span{From: 0, To: len(t.Value)},
+			5)
 	}
 	eachDecoded(t, func(plain string, at scan.Span, whole bool) bool {
 		more := 3 // nobody writes to people like this
@@ -214,7 +215,8 @@ func (in *inspection) inspectHidden(t scan.Text) (secret string) {
 			in.escalate(a, u.family, pointer)
 		}
 		if a == actionStrip {
-			in.cuts = append(in.cuts, scan.Redaction{Text: t, Span: u.Span, Replacement: u.replacement})
+			in.cuts = append(in.cuts, scan.Redaction{Text: t, Span: u.Span,
+				Replacement: u.replacement})
 		}
 	}
 	return secret

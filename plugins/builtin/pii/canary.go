@@ -42,13 +42,13 @@ func canary(config []byte) *sdk.SelfTest {
 		c.Message = mcp.NewRequest("1",
 			"tools/call", append(append([]byte(`{"name":"canary","arguments":{"text":`),
 				mcp.Quote(p.text)...), "}}"...))
-		c.Message.To = mcp.ToServer
+		c.Message.Direction = mcp.ToServer
 		if len(s.directions) > 0 && !slices.Contains(s.directions, mcp.ToServer) {
 			c.Description = p.what + " in a tool's result"
 			c.Message = mcp.NewResponse("1",
 				append(append([]byte(`{"content":[{"type":"text","text":`), mcp.Quote(p.text)...),
 					"}]}"...))
-			c.Message.Method, c.Message.To = "tools/call", mcp.ToClient
+			c.Message.Method, c.Message.Direction = "tools/call", mcp.ToClient
 		}
 		c.Message.Server, c.Message.Name = "canary", "canary"
 		return c

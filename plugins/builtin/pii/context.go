@@ -123,7 +123,7 @@ func (t *search) contextEvidence(from, to int, pro, contra topic) evidence {
 		}
 		end = start
 	}
-	if name := t.leaf.Member(); name != "" {
+	if name := t.leaf.MemberName(); name != "" {
 		for end := len(name); end > 0; {
 			w, start := wordBefore(name, end, 0)
 			if start < 0 {

@@ -53,7 +53,7 @@ const maxFindings = 100
 
 // Inspect implements sdk.Stage.
 func (s *stage) Inspect(ctx context.Context, m *mcp.Message) (sdk.Verdict, error) {
-	if len(s.directions) > 0 && !slices.Contains(s.directions, m.To) {
+	if len(s.directions) > 0 && !slices.Contains(s.directions, m.Direction) {
 		return sdk.Allow(), nil
 	}
 	var (
@@ -79,7 +79,8 @@ func (s *stage) Inspect(ctx context.Context, m *mcp.Message) (sdk.Verdict, error
 			case "block":
 				found.block = true
 			case "redact":
-				cuts = append(cuts, scan.Redaction{Text: t, Span: h.Span, Replacement: s.replacement(h)})
+				cuts = append(cuts, scan.Redaction{Text: t, Span: h.Span,
+					Replacement: s.replacement(h)})
 			}
 		}
 		return true
@@ -111,14 +112,14 @@ func (s *stage) Inspect(ctx context.Context, m *mcp.Message) (sdk.Verdict, error
 // those may overlap: scan.Redact makes one cut of them.
 func (s *stage) findInText(cost *messageCost, t scan.Text) ([]detection, error) {
 	plain := t.Value
-	if t.Kind == mcp.Number {
+	if t.Kind == mcp.NumberLeaf {
 		plain = integerForm(plain)
 	}
 	hits, err := s.finder.findAll(cost, plain, t.Leaf)
 	if err != nil {
 		return nil, err
 	}
-	if t.Kind == mcp.Number {
+	if t.Kind == mcp.NumberLeaf {
 		for i := range hits {
 			hits[i].From, hits[i].To = 0, len(t.Value) // a number goes as a whole
 		}
@@ -149,7 +150,7 @@ func (s *stage) findInText(cost *messageCost, t scan.Text) ([]detection, error) 
 // isProtocolValue says that a text is the protocol's own: a number of an exchange or a place in a
 // list, that whoever made it must get back as it was.
 func isProtocolValue(m *mcp.Message, t scan.Text) bool {
-	switch t.Member() {
+	switch t.MemberName() {
 	case "progressToken", "requestId", "cursor", "nextCursor", "requestState", "taskId",
 		"protocolVersion":
 	case "code":
@@ -162,8 +163,8 @@ func isProtocolValue(m *mcp.Message, t scan.Text) bool {
 		"/taskId", "/protocolVersion":
 		return true
 	case "/cursor":
-		method, _ := mcp.Lookup(m.Method)
-		return method.ItemsAt != ""
+		method, _ := mcp.LookupMethod(m.Method)
+		return method.ItemsPointer != ""
 	}
 	return false
 }
@@ -173,11 +174,12 @@ func routingPointer(m *mcp.Message, cuts []scan.Redaction) string {
 	if m.Kind != mcp.Request && m.Kind != mcp.Notification {
 		return ""
 	}
-	method, _ := mcp.Lookup(m.Method)
+	method, _ := mcp.LookupMethod(m.Method)
 	for _, c := range cuts {
 		at := c.Text.Pointer()
-		if c.Text.Kind != mcp.Name && (at == method.NameAt || method.Route == mcp.ByRef &&
-			(at == "/ref/name" || at == "/ref/uri" || at == "/ref/type")) {
+		if c.Text.Kind != mcp.NameLeaf && (at == method.NamePointer ||
+			method.Route == mcp.RouteByReference &&
+				(at == "/ref/name" || at == "/ref/uri" || at == "/ref/type")) {
 			return at
 		}
 	}

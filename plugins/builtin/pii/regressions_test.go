@@ -31,7 +31,7 @@ func TestD6EachOfManyFindingsInALongTextIsTakenOut(t *testing.T) {
 
 func TestD7ErrorsAreLookedAt(t *testing.T) {
 	m := mcp.NewError("1", -32603, "no such user bob@corp.io", []byte(`{"card":4111111111111111}`))
-	m.Method, m.To = "tools/call", mcp.ToClient
+	m.Method, m.Direction = "tools/call", mcp.ToClient
 	if got := after(t, stageOf(t, `{"replace":"mask"}`),
 		m); got != `{"code":-32603,"message":"no such user b***@corp.io","data":{"card":"************1111"}}` {
 		t.Errorf("got %s", got)
@@ -48,7 +48,7 @@ func TestD8NamesOfMembersAreLookedAt(t *testing.T) {
 func TestD10NotificationsAreRedacted(t *testing.T) {
 	m := mcp.NewNotification("notifications/message",
 		[]byte(`{"level":"info","data":"login of bob@corp.io"}`))
-	m.To = mcp.ToClient
+	m.Direction = mcp.ToClient
 	if got := after(t, stageOf(t, `{"replace":"mask"}`),
 		m); got != `{"level":"info","data":"login of b***@corp.io"}` {
 		t.Errorf("got %s", got)
@@ -74,10 +74,10 @@ func TestD12MatchesThatOverlapDoNotCorruptTheText(t *testing.T) {
 func TestD19ReverseRequestsAndTheirAnswersAreLookedAt(t *testing.T) {
 	ask := mcp.NewRequest("1", "sampling/createMessage",
 		[]byte(`{"messages":[{"role":"user","content":{"type":"text","text":"mail bob@corp.io"}}],"maxTokens":9}`))
-	ask.To = mcp.ToClient
+	ask.Direction = mcp.ToClient
 	answer := mcp.NewResponse("1",
 		[]byte(`{"action":"accept","content":{"card":"4111 1111 1111 1111"}}`))
-	answer.Method, answer.To, answer.Request = "elicitation/create", mcp.ToServer, ask
+	answer.Method, answer.Direction, answer.Request = "elicitation/create", mcp.ToServer, ask
 	for _, m := range []*mcp.Message{ask, answer} {
 		if v := inspect(t, stageOf(t, `{}`), m); v.Action != pipeline.Modify ||
 			len(v.Findings) != 1 {

@@ -52,7 +52,7 @@ func wants(methods ...[]string) pipeline.Wants {
 	return pipeline.Wants{
 		Methods: slices.Concat(methods...),
 		Kinds:   []mcp.Kind{mcp.Request, mcp.Response, mcp.Notification},
-		Only: map[string]mcp.Kind{
+		OnlyKind: map[string]mcp.Kind{
 			"tools/list": mcp.Response, "prompts/list": mcp.Response,
 			"resources/list": mcp.Response, "resources/templates/list": mcp.Response,
 			"tools/call": mcp.Request, "prompts/get": mcp.Request,
@@ -172,13 +172,13 @@ func (f *filter) subscribe(m *mcp.Message) sdk.Verdict {
 
 // list takes what is hidden out of a list, and changes what is to be changed.
 func (f *filter) list(m *mcp.Message) sdk.Verdict {
-	method, _ := mcp.Lookup(m.Method)
+	method, _ := mcp.LookupMethod(m.Method)
 	var v sdk.Verdict
 	hidden, changed, items := 0, 0, 0
-	m.Items(method.ItemsAt, func(i int, raw []byte) bool {
+	m.Items(method.ItemsPointer, func(i int, raw []byte) bool {
 		items++
-		item, at := mcp.NewNotification("", raw), method.ItemsAt+"/"+strconv.Itoa(i)
-		name, _ := item.Text(method.ItemName)
+		item, at := mcp.NewNotification("", raw), method.ItemsPointer+"/"+strconv.Itoa(i)
+		name, _ := item.Text(method.ItemNamePointer)
 		switch {
 		case name == "" && f.filters(): // nobody can say what it is
 			hidden++
@@ -239,19 +239,19 @@ func canary(config []byte) *sdk.SelfTest {
 		{&s.resources, "resources/read", "resources/list", "resource"},
 	} {
 		if name, ok := x.f.unseen(); ok {
-			method, _ := mcp.Lookup(x.method)
+			method, _ := mcp.LookupMethod(x.method)
 			m := mcp.NewRequest("1", x.method,
-				[]byte(`{"`+method.NameAt[1:]+`":`+string(mcp.Quote(name))+`}`))
-			m.To, m.Server, m.Name = mcp.ToServer, "canary", name
+				[]byte(`{"`+method.NamePointer[1:]+`":`+string(mcp.Quote(name))+`}`))
+			m.Direction, m.Server, m.Name = mcp.ToServer, "canary", name
 			return &sdk.SelfTest{Description: "the use of a hidden " + x.title, Message: m,
 				Action: pipeline.Deny}
 		}
 		for _, name := range slices.Sorted(maps.Keys(x.f.changes)) {
 			c := x.f.changes[name]
-			list, _ := mcp.Lookup(x.list)
-			item := `{"` + list.ItemName[1:] + `":` + string(mcp.Quote(name)) + `}`
-			m := mcp.NewResponse("1", []byte(`{"`+list.ItemsAt[1:]+`":[`+item+`]}`))
-			m.To, m.Server, m.Method = mcp.ToClient, "canary", x.list
+			list, _ := mcp.LookupMethod(x.list)
+			item := `{"` + list.ItemNamePointer[1:] + `":` + string(mcp.Quote(name)) + `}`
+			m := mcp.NewResponse("1", []byte(`{"`+list.ItemsPointer[1:]+`":[`+item+`]}`))
+			m.Direction, m.Server, m.Method = mcp.ToClient, "canary", x.list
 			if len(x.f.edits(c, mcp.NewNotification("", []byte(item)), "")) > 0 {
 				return &sdk.SelfTest{Description: "a changed " + x.title + " in a list", Message: m,
 					Action: pipeline.Modify}

@@ -40,7 +40,7 @@ func parse(t testing.TB, to mcp.Direction, text string) *mcp.Message {
 	if err != nil {
 		t.Fatalf("%s: %v", text, err)
 	}
-	m.To, m.Server = to, "files"
+	m.Direction, m.Server = to, "files"
 	return m
 }
 
@@ -63,7 +63,7 @@ func answer(t testing.TB, method, result string) *mcp.Message {
 func pass(t testing.TB, p *pipeline.Pipeline, m *mcp.Message) string {
 	t.Helper()
 	passed, err := p.Pass(t.Context(), m)
-	if d, ok := err.(*pipeline.Denied); ok {
+	if d, ok := err.(*pipeline.DeniedError); ok {
 		if d.Err != nil {
 			t.Fatalf("%s was denied by a fault: %v", m.Append(nil), d.Err)
 		}
@@ -173,7 +173,7 @@ func TestWhatNamesNothingIsNotLetThroughAFilter(t *testing.T) {
 		if err != nil {
 			continue // what does not get in, needs no judge
 		}
-		m.To, m.Server = mcp.ToServer, "files"
+		m.Direction, m.Server = mcp.ToServer, "files"
 		p, _ := stageOf(t, filter)
 		if got := pass(t, p, m); got != "denied" {
 			t.Errorf("%s: got %s, want a denial", use, got)
@@ -383,7 +383,8 @@ func TestAMessageThatIsNotWantedCostsNothing(t *testing.T) {
 			t.Errorf("%s wants %s, want %s", config, got, want)
 		}
 		for _, method := range wants.Methods {
-			if m, _ := mcp.Lookup(method); m.Kind == mcp.Request && wants.Only[method] == 0 {
+			if m, _ := mcp.LookupMethod(method); m.Kind == mcp.Request &&
+				wants.OnlyKind[method] == 0 {
 				t.Errorf("%s wants requests and answers of %s", config, method)
 			}
 		}

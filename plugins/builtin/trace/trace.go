@@ -162,6 +162,6 @@ func size(n int) string {
 // canary is a result that a trace is added to.
 func canary([]byte) *sdk.SelfTest {
 	m := mcp.NewResponse("1", []byte(`{"content":[]}`))
-	m.To, m.Method, m.Server, m.Name = mcp.ToClient, "tools/call", "canary", "canary"
+	m.Direction, m.Method, m.Server, m.Name = mcp.ToClient, "tools/call", "canary", "canary"
 	return &sdk.SelfTest{Description: "a tool's result", Message: m, Action: pipeline.Modify}
 }

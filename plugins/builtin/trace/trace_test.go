@@ -41,13 +41,13 @@ func parse(t testing.TB, text string) *mcp.Message {
 
 func call(t testing.TB, arguments string) *mcp.Message {
 	m := parse(t, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"create_issue","arguments":`+arguments+`}}`)
-	m.To = mcp.ToServer
+	m.Direction = mcp.ToServer
 	return m
 }
 
 func result(t testing.TB, request *mcp.Message, body string) *mcp.Message {
 	m := parse(t, `{"jsonrpc":"2.0","id":1,"result":`+body+`}`)
-	m.To, m.Request = mcp.ToClient, request
+	m.Direction, m.Request = mcp.ToClient, request
 	return m
 }
 
@@ -135,7 +135,7 @@ func TestATraceKeepsTheRest(t *testing.T) {
 		}
 	}
 	m := parse(t, `{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"no"}}`)
-	m.To = mcp.ToClient
+	m.Direction = mcp.ToClient
 	if got, want := pass(t, s, m), `{"code":-32603,"message":"no"}`; got != want {
 		t.Errorf("an error became %s", got)
 	}

@@ -26,7 +26,7 @@ func Redact(m *mcp.Message, cuts []Redaction) ([]mcp.Edit, error) {
 	values, names := map[string][]Redaction{}, map[string][]Redaction{}
 	for _, c := range cuts {
 		at := c.Text.Pointer()
-		if c.Text.Kind == mcp.Name {
+		if c.Text.Kind == mcp.NameLeaf {
 			names[at] = append(names[at], c)
 		} else {
 			values[at] = append(values[at], c)

@@ -44,7 +44,7 @@ func TestEveryTextIsSeenOnce(t *testing.T) {
 func decoded(t testing.TB, s string) (got []string) {
 	m := message(t, `{"s":`+string(mcp.Quote(s))+`}`)
 	scan.Texts(m, func(x scan.Text) bool {
-		if x.Kind == mcp.String {
+		if x.Kind == mcp.StringLeaf {
 			x.Decoded(func(plain string, at scan.Span) bool {
 				got = append(got, plain+" @ "+x.Value[at.From:at.To])
 				return true
@@ -217,7 +217,7 @@ func TestRedactRefusesTooManyNames(t *testing.T) {
 	m := message(t, "{"+names.String()[1:]+"}")
 	var cuts []scan.Redaction
 	scan.Texts(m, func(x scan.Text) bool {
-		if x.Kind == mcp.Name {
+		if x.Kind == mcp.NameLeaf {
 			cuts = append(cuts, scan.Redaction{Text: x, Span: scan.Span{From: 0, To: 3},
 				Replacement: "X"})
 		}
@@ -249,7 +249,7 @@ func FuzzDecoded(f *testing.F) {
 		}
 		s := before + " " + base64.StdEncoding.EncodeToString([]byte(plain)) + " " + after
 		found, total := false, 0
-		x := scan.Text{Leaf: mcp.Leaf{Kind: mcp.String}, Value: s}
+		x := scan.Text{Leaf: mcp.Leaf{Kind: mcp.StringLeaf}, Value: s}
 		x.Decoded(func(p string, at scan.Span) bool {
 			if at.From < 0 || at.From >= at.To || at.To > len(s) {
 				t.Fatalf("the span %v of %d bytes", at, len(s))
@@ -284,7 +284,7 @@ func FuzzRedact(f *testing.F) {
 		m := message(t, `{"s":`+string(mcp.Quote(s))+`,"t":[ 1 ]}`)
 		var cuts []scan.Redaction
 		scan.Texts(m, func(x scan.Text) bool {
-			if x.Kind == mcp.String {
+			if x.Kind == mcp.StringLeaf {
 				cuts = []scan.Redaction{{Text: x, Span: scan.Span{From: c, To: d},
 					Replacement: "\x01"},
 					{Text: x, Span: scan.Span{From: a, To: b}, Replacement: "\x01"}}

@@ -405,7 +405,7 @@ func (s suite) canary(t testing.TB) {
 		t.Errorf("the canary does not say what is planted in it")
 	}
 	m := c.Message
-	if m == nil || m.Kind == 0 || m.To == 0 || m.Server == "" {
+	if m == nil || m.Kind == 0 || m.Direction == 0 || m.Server == "" {
 		t.Fatalf("the canary has no message with a kind, a direction and a server")
 	}
 	j := s.judge(t.Context(), s.stage(t), m)
@@ -417,4 +417,4 @@ func (s suite) canary(t testing.TB) {
 }
 
 // about is m in a few words.
-func about(m *mcp.Message) string { return fmt.Sprintf("%s %s %s", m.Method, m.Kind, m.To) }
+func about(m *mcp.Message) string { return fmt.Sprintf("%s %s %s", m.Method, m.Kind, m.Direction) }

@@ -125,7 +125,8 @@ func (s suite) sent(m *mcp.Message) *mcp.Message {
 // with is body with what is known of m.
 func with(body, m *mcp.Message) mcp.Message {
 	c := *body
-	c.To, c.Session, c.Principal, c.Exchange = m.To, m.Session, m.Principal, m.Exchange
+	c.Direction, c.Session, c.Principal, c.Exchange = m.Direction, m.Session, m.Principal,
+		m.Exchange
 	c.Method, c.Server, c.Name, c.Request, c.CarriesInput = m.Method, m.Server, m.Name, m.Request,
 		m.CarriesInput
 	return c
@@ -155,7 +156,7 @@ func (s suite) judge(ctx context.Context, stage sdk.Stage, m *mcp.Message) judge
 	p := pipeline.New(first, pipeline.Options{}, pipeline.StageConfig{Name: s.p.Name, Stage: seen,
 		Wants: s.wants(stage), Timeout: s.patience})
 	_, err := p.Pass(ctx, m)
-	var denied *pipeline.Denied
+	var denied *pipeline.DeniedError
 	if errors.As(err, &denied) && denied.Err != nil {
 		// the stage may still run: what it writes is not looked at
 		return judged{asked: true, action: "deny", fault: denied.Err}

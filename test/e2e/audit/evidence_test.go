@@ -55,8 +55,8 @@ func TestTheLogOfAMixedSessionAnswers(t *testing.T) {
 	})
 	harness.CallTool(t, modern, "new__echo", ``)
 	g.Configure(listen + servers)
-	g.WaitForLog("configuration is in force", 1) // it is recorded before it is
-	harness.CallTool(t, modern, "new__log", ``)  // what was refused is not, now
+	g.WaitForLog("configuration reloaded", 1)   // it is recorded before it is
+	harness.CallTool(t, modern, "new__log", ``) // what was refused is not, now
 	g.Stop()
 
 	file := filepath.Join(g.Dir, "audit.jsonl")
@@ -117,7 +117,7 @@ func TestTheLogOfAMixedSessionAnswers(t *testing.T) {
 	}
 
 	changed := called("legacy", "new", "echo", "modify", query.StatusAnswered)
-	decided(changed, "secrets", "took out aws-access-token")
+	decided(changed, "secrets", "redacted aws-access-token")
 	if at := changed.ChangedPointers(); !slices.Equal(at, []string{"/arguments/tag"}) {
 		t.Errorf("what was changed is %q", at)
 	}

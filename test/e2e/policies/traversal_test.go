@@ -91,8 +91,8 @@ func TestAServerOfFilesStaysWithinTheRoots(t *testing.T) {
 				}
 				g.WantRecords("to_server request tools/call files read_text_file deny",
 					"to_server request tools/call files read_text_file pass")
-				g.WantReasons("roots.traversal: the argument path: it is not within the roots",
-					"a link in it leads out of the roots")
+				g.WantReasons("roots/traversal: argument path: the path leaves the allowed folders",
+					"the path leaves the allowed folders through a symbolic link")
 			}
 		})
 	}

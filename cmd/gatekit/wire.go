@@ -17,6 +17,7 @@ import (
 
 	"gatekit/audit"
 	"gatekit/audit/telemetry"
+	"gatekit/core/bridge"
 	"gatekit/core/config"
 	"gatekit/core/downstream"
 	"gatekit/core/mcp"
@@ -296,8 +297,8 @@ func newUpstream(s config.Server, limits config.Limits, log *slog.Logger,
 		Dial:    d,
 		Era:     s.Era,
 		Restart: s.Restart,
+		Bridge:  bridge.New(bridge.Options{Version: version(), Rounds: limits.Rounds, Log: log}),
 		Limits:  messageLimits(limits),
-		Rounds:  limits.Rounds,
 		Log:     log,
 	}
 	if more != nil {

@@ -1,4 +1,4 @@
-package upstream
+package bridge
 
 import (
 	"bytes"
@@ -10,42 +10,21 @@ import (
 	"gatekit/core/mcp"
 )
 
-// What a modern server says, in the words of a legacy client (protocol.md 3). Nothing here keeps
-// anything.
+// This file translates what a modern server sends into what a legacy client of a given revision
+// expects. It keeps no state.
 
-// reserved is how the specification's own keys in _meta begin.
-const reserved = "io.modelcontextprotocol/"
-
-// unreserved removes the specification's own keys, and those in more, from the _meta of what is no
-// client's request. A _meta that holds nothing else goes with them.
-func unreserved(m *mcp.Message, more ...string) (removes []mcp.Edit) {
-	all := true
-	m.Members("/_meta", func(name string, _ []byte) bool {
-		if strings.HasPrefix(name, reserved) || slices.Contains(more, name) {
-			removes = append(removes, mcp.Remove("/_meta/"+mcp.EscapePointer(name)))
-		} else {
-			all = false
-		}
-		return true
-	})
-	if all && len(removes) > 0 {
-		return []mcp.Edit{mcp.Remove("/_meta")}
-	}
-	return removes
-}
-
-// resultForLegacy is a modern server's result as a legacy client of a revision is to get it.
+// resultForLegacy returns a modern server's result as a legacy client of a revision is to get it.
 // request is the client's.
 func resultForLegacy(request, m *mcp.Message, revision string) (*mcp.Message, error) {
 	edits := []mcp.Edit{mcp.Remove("/resultType"), mcp.Remove("/ttlMs"), mcp.Remove("/cacheScope")}
-	edits = append(edits, unreserved(m)...)
+	edits = append(edits, mcp.RemoveReservedMeta(m)...)
 	switch request.Method {
 	case "tools/call":
-		edits = append(edits, legacyStructured(m)...)
-		edits = append(edits, olderBlocks(m, "/content", revision)...)
+		edits = append(edits, structuredContentForLegacy(m)...)
+		edits = append(edits, contentForLegacy(m, "/content", revision)...)
 	case "prompts/get":
 		m.Items("/messages", func(i int, _ []byte) bool {
-			edits = append(edits, olderBlocks(m, "/messages/"+strconv.Itoa(i)+"/content",
+			edits = append(edits, contentForLegacy(m, "/messages/"+strconv.Itoa(i)+"/content",
 				revision)...)
 			return true
 		})
@@ -62,9 +41,9 @@ func resultForLegacy(request, m *mcp.Message, revision string) (*mcp.Message, er
 	return m.Edit(edits...)
 }
 
-// legacyStructured removes structured content that is no object, which legacy revisions do not
-// know, and leaves a text in its place where there is none.
-func legacyStructured(m *mcp.Message) []mcp.Edit {
+// structuredContentForLegacy removes structured content that is not an object, which legacy
+// revisions do not allow. It adds the content as a text where there is no other content.
+func structuredContentForLegacy(m *mcp.Message) []mcp.Edit {
 	raw, ok := m.Get("/structuredContent")
 	if !ok || raw[0] == '{' {
 		return nil
@@ -80,11 +59,11 @@ func textBlock(text string) string {
 	return `{"type":"text","text":` + string(mcp.Quote(text)) + `}`
 }
 
-// olderBlocks replaces the content blocks at pointer, one or an array, that the revision does not
-// know, by texts that say what stood there.
-func olderBlocks(m *mcp.Message, pointer, revision string) []mcp.Edit {
+// contentForLegacy replaces content blocks of types that the revision does not have by texts that
+// name them. pointer is that of one block or of an array.
+func contentForLegacy(m *mcp.Message, pointer, revision string) []mcp.Edit {
 	if revision >= mcp.Rev20250618 {
-		return nil // all types are known
+		return nil // it has all types
 	}
 	var edits []mcp.Edit
 	replace := func(at string, raw []byte) {
@@ -113,27 +92,28 @@ func olderBlocks(m *mcp.Message, pointer, revision string) []mcp.Edit {
 	return edits
 }
 
-// errorForLegacy is a modern server's error as a legacy client is to get it (protocol.md 3.10).
+// errorForLegacy returns a modern server's error as a legacy client is to get it.
 func errorForLegacy(request, m *mcp.Message) (*mcp.Message, error) {
 	switch code := m.ErrorCode(); {
 	case code == mcp.CodeInvalidParams && request.Method == "resources/read":
-		asked, _ := request.Text("/uri")
-		if m.TextEquals("/data/uri", asked) {
+		requested, _ := request.Text("/uri")
+		if m.TextEquals("/data/uri", requested) {
 			return m.Edit(mcp.Set("/code", []byte(strconv.Itoa(mcp.CodeNotFound))))
 		}
-	case code == mcp.CodeHeaderMismatch || code == mcp.CodeUnsupportedVersion: // about this hop
+	case code == mcp.CodeHeaderMismatch || code == mcp.CodeUnsupportedVersion:
+		// about what Gatekit sent, not about what the client sent
 		return m.Edit(mcp.Set("/code", []byte(strconv.Itoa(mcp.CodeInternal))))
 	}
 	return m, nil
 }
 
-// helloForLegacy is what a modern server answered to server/discover as the result of a legacy
-// client's initialize.
-func helloForLegacy(id mcp.ID, m *mcp.Message, revision string) (*mcp.Message, error) {
+// initializeResultForLegacy returns a modern server's answer to server/discover as the answer to a
+// legacy client's initialize.
+func initializeResultForLegacy(id mcp.ID, m *mcp.Message, revision string) (*mcp.Message, error) {
 	edits := []mcp.Edit{mcp.Set("/protocolVersion", mcp.Quote(revision)),
 		mcp.Remove("/supportedVersions"), mcp.Remove("/resultType"), mcp.Remove("/ttlMs"),
 		mcp.Remove("/cacheScope")}
-	edits = append(edits, unreserved(m)...)
+	edits = append(edits, mcp.RemoveReservedMeta(m)...)
 	if info, ok := m.Get(mcp.PointerServerInfo); ok {
 		edits = append(edits, mcp.Set("/serverInfo", info))
 	} else {
@@ -145,16 +125,17 @@ func helloForLegacy(id mcp.ID, m *mcp.Message, revision string) (*mcp.Message, e
 	} else {
 		edits = append(edits, mcp.Set("/capabilities", []byte("{}")))
 	}
-	hello, err := m.Edit(edits...)
+	result, err := m.Edit(edits...)
 	if err != nil {
 		return nil, err
 	}
-	return hello.WithID(id), nil
+	return result.WithID(id), nil
 }
 
-// questionForLegacy is a question of a modern server as a legacy client of a revision is to get it,
-// or why it cannot be asked.
-func questionForLegacy(q *mcp.Message, revision string) (older *mcp.Message, why string) {
+// questionForLegacy returns a question of a modern server as a legacy client of a revision is to get
+// it. When the revision cannot express it, unsupported names what the revision does not have.
+func questionForLegacy(q *mcp.Message,
+	revision string) (question *mcp.Message, unsupported string) {
 	var edits []mcp.Edit
 	switch url := q.TextEquals("/mode", "url"); {
 	case q.Method == "elicitation/create" && url && revision < mcp.Rev20251125:
@@ -162,23 +143,23 @@ func questionForLegacy(q *mcp.Message, revision string) (older *mcp.Message, why
 	case q.Method == "elicitation/create" && url:
 		edits = append(edits, mcp.Set("/elicitationId", mcp.Quote("gatekit-"+rand.Text())))
 	case q.Method == "elicitation/create" && revision < mcp.Rev20251125:
-		edits, why = olderForm(q)
+		edits, unsupported = formForLegacy(q)
 	case q.Method == "sampling/createMessage" && revision < mcp.Rev20251125:
-		edits, why = olderMessages(q, revision)
+		edits, unsupported = messagesForLegacy(q, revision)
 	}
-	if why != "" {
-		return nil, why
+	if unsupported != "" {
+		return nil, unsupported
 	}
-	older, err := q.Edit(edits...)
+	question, err := q.Edit(edits...)
 	if err != nil {
 		return nil, err.Error()
 	}
-	return older, ""
+	return question, ""
 }
 
-// olderForm puts the fields of a form that 2025-06-18 does not know into its words: a choice among
-// titled constants is an enum with names.
-func olderForm(q *mcp.Message) (edits []mcp.Edit, why string) {
+// formForLegacy translates the fields of a form that 2025-06-18 does not have: a choice among titled
+// constants becomes an enum with names.
+func formForLegacy(q *mcp.Message) (edits []mcp.Edit, unsupported string) {
 	const fields = "/requestedSchema/properties"
 	q.Members(fields, func(name string, raw []byte) bool {
 		at, field := fields+"/"+mcp.EscapePointer(name), mcp.NewResponse("", raw)
@@ -186,7 +167,7 @@ func olderForm(q *mcp.Message) (edits []mcp.Edit, why string) {
 			return true
 		}
 		if field.TextEquals("/type", "array") {
-			why = "a choice of several values"
+			unsupported = "a choice of several values"
 			return false
 		}
 		var values, titles []string
@@ -209,12 +190,13 @@ func olderForm(q *mcp.Message) (edits []mcp.Edit, why string) {
 		}
 		return true
 	})
-	return edits, why
+	return edits, unsupported
 }
 
-// olderMessages makes a message of each content block, where a message has several: revisions
-// before 2025-11-25 have one in each.
-func olderMessages(q *mcp.Message, revision string) (edits []mcp.Edit, why string) {
+// messagesForLegacy splits messages with several content blocks into one message for each block:
+// revisions before 2025-11-25 allow one block in a message.
+func messagesForLegacy(q *mcp.Message,
+	revision string) (edits []mcp.Edit, unsupported string) {
 	if q.Len("/tools") > 0 {
 		return nil, "a model that uses tools"
 	}
@@ -238,30 +220,30 @@ func olderMessages(q *mcp.Message, revision string) (edits []mcp.Edit, why strin
 			})
 		}
 		for _, block := range blocks {
-			if why = olderBlock(block, revision); why != "" {
+			if unsupported = unsupportedBlock(block, revision); unsupported != "" {
 				return false
 			}
 			one, err := m.Edit(mcp.Set("/content", block))
 			if err != nil {
-				why = err.Error()
+				unsupported = err.Error()
 				return false
 			}
 			messages = append(messages, one.Body())
 		}
 		return true
 	})
-	if split && why == "" {
+	if split && unsupported == "" {
 		edits = append(edits, mcp.Set("/messages", slices.Concat([]byte("["), bytes.Join(messages,
 			[]byte(",")), []byte("]"))))
 	}
-	return edits, why
+	return edits, unsupported
 }
 
-// olderBlock says why a content block cannot be put to a model by a client of a revision before
-// 2025-11-25; "" when it can.
-func olderBlock(raw []byte, revision string) string {
+// unsupportedBlock returns what is unknown to a revision before 2025-11-25 in a content block for a
+// model, "" when nothing is.
+func unsupportedBlock(raw []byte, revision string) string {
 	if !bytes.HasPrefix(raw, []byte("{")) {
-		return "content that is no block"
+		return "content that is not an object"
 	}
 	switch kind, _ := mcp.NewResponse("", raw).Text("/type"); {
 	case kind == "text", kind == "image", kind == "audio" && revision >= mcp.Rev20250326:

@@ -1,4 +1,4 @@
-package upstream
+package bridge
 
 import (
 	"bytes"
@@ -7,27 +7,27 @@ import (
 	"gatekit/core/mcp"
 )
 
-// What a legacy server says, in the words of a modern client (protocol.md 3), and what each era's
-// clients declare, in those of the other. Nothing here keeps anything.
+// This file translates what a legacy server sends into what a modern client expects, and the
+// capabilities that each era's clients declare into those of the other. It keeps no state.
 
-// resultForModern is a legacy server's result as a modern client is to get it. request is the
-// client's, hello what the server answered to initialize.
-func resultForModern(request, m, hello *mcp.Message) (*mcp.Message, error) {
+// resultForModern returns a legacy server's result as a modern client is to get it. request is the
+// client's, initializeAnswer the server's answer to initialize.
+func resultForModern(request, m, initializeAnswer *mcp.Message) (*mcp.Message, error) {
 	if !bytes.HasPrefix(m.Body(), []byte("{")) {
-		return m, nil // the proxy says what is wrong with it
+		return m, nil // the proxy reports what is wrong with it
 	}
 	edits := []mcp.Edit{mcp.Set("/resultType", []byte(`"complete"`))}
-	if meth, _ := mcp.Lookup(request.Method); meth.ItemsAt != "" ||
+	if method, _ := mcp.Lookup(request.Method); method.ItemsAt != "" ||
 		request.Method == "resources/read" || request.Method == "server/discover" {
 		edits = append(edits, mcp.Set("/ttlMs", []byte("0")), mcp.Set("/cacheScope",
 			[]byte(`"private"`)))
 	}
-	if info, ok := hello.Get("/serverInfo"); ok {
+	if info, ok := initializeAnswer.Get("/serverInfo"); ok {
 		edits = append(edits, mcp.Set(mcp.PointerServerInfo, info))
 	}
 	if request.Method == "tools/list" {
 		m.Items("/tools", func(i int, raw []byte) bool {
-			// of a design of tasks that modern clients do not know
+			// legacy revisions have another design of tasks
 			if _, ok := mcp.NewResponse("", raw).Get("/execution"); ok {
 				edits = append(edits, mcp.Remove("/tools/"+strconv.Itoa(i)+"/execution"))
 			}
@@ -37,12 +37,12 @@ func resultForModern(request, m, hello *mcp.Message) (*mcp.Message, error) {
 	return m.Edit(edits...)
 }
 
-// errorForModern is a legacy server's error as a modern client is to get it (protocol.md 3.10):
-// codes that mean something else, or nothing yet, to that client go.
+// errorForModern returns a legacy server's error as a modern client is to get it. Codes that have
+// another meaning in the client's revision, or none yet, are replaced.
 func errorForModern(request, m *mcp.Message) (*mcp.Message, error) {
 	switch code := m.ErrorCode(); {
-	case code == mcp.CodeMissingCapability && lacks(request, m):
-		// which is what it means to the client, too
+	case code == mcp.CodeMissingCapability && lacksCapability(request, m):
+		// the code means the same to the client
 	case code == mcp.CodeNotFound:
 		return m.Edit(mcp.Set("/code", []byte(strconv.Itoa(mcp.CodeInvalidParams))))
 	case code <= -32020 && code >= -32099:
@@ -52,8 +52,9 @@ func errorForModern(request, m *mcp.Message) (*mcp.Message, error) {
 	return m, nil
 }
 
-// lacks says whether the client did not declare what an error says it would have to.
-func lacks(request, m *mcp.Message) (lacks bool) {
+// lacksCapability reports whether the client did not declare a capability that an error demands.
+func lacksCapability(request, m *mcp.Message) bool {
+	lacks := false
 	m.Members("/data/requiredCapabilities", func(capability string, _ []byte) bool {
 		_, declared := request.Get(mcp.PointerCapabilities + "/" + mcp.EscapePointer(capability))
 		lacks = lacks || !declared
@@ -62,8 +63,9 @@ func lacks(request, m *mcp.Message) (lacks bool) {
 	return lacks
 }
 
-// helloForModern is what a legacy server answered to initialize as the answer to server/discover.
-func helloForModern(request, hello *mcp.Message) (*mcp.Message, error) {
+// discoverResultForModern returns a legacy server's answer to initialize as the answer to a
+// server/discover.
+func discoverResultForModern(request, initializeAnswer *mcp.Message) (*mcp.Message, error) {
 	versions := []byte("[")
 	for i, revision := range mcp.Revisions() {
 		if i > 0 {
@@ -71,7 +73,7 @@ func helloForModern(request, hello *mcp.Message) (*mcp.Message, error) {
 		}
 		versions = append(versions, mcp.Quote(revision)...)
 	}
-	m, err := resultForModern(request, hello, hello)
+	m, err := resultForModern(request, initializeAnswer, initializeAnswer)
 	if err != nil {
 		return nil, err
 	}
@@ -84,8 +86,8 @@ func helloForModern(request, hello *mcp.Message) (*mcp.Message, error) {
 	return m.WithID(request.ID()), nil
 }
 
-// capabilitiesForLegacy are what a modern client declared with a request, as a legacy server is to
-// be told once.
+// capabilitiesForLegacy returns what a modern client declared with a request as a legacy server is
+// to get it in initialize. raw may be nil.
 func capabilitiesForLegacy(raw []byte) ([]byte, error) {
 	if !bytes.HasPrefix(raw, []byte("{")) {
 		return []byte("{}"), nil
@@ -93,7 +95,8 @@ func capabilitiesForLegacy(raw []byte) ([]byte, error) {
 	m := mcp.NewResponse("", raw)
 	edits := []mcp.Edit{mcp.Remove("/extensions"), mcp.Remove("/tasks")}
 	if _, ok := m.Get("/roots"); ok {
-		edits = append(edits, mcp.Set("/roots", []byte("{}"))) // it will not say that they changed
+		// modern clients do not notify of changed roots
+		edits = append(edits, mcp.Set("/roots", []byte("{}")))
 	}
 	m, err := m.Edit(edits...)
 	if err != nil {
@@ -102,24 +105,24 @@ func capabilitiesForLegacy(raw []byte) ([]byte, error) {
 	return m.Body(), nil
 }
 
-// questionForModern is a reverse request of a legacy server as a modern client is to get it:
-// without what belongs to messages that it does not have.
+// questionForModern returns a request of a legacy server as a modern client is to get it: without
+// what refers to messages that the client's revision does not have.
 func questionForModern(m *mcp.Message) (*mcp.Message, error) {
-	edits := append(unreserved(m, "progressToken"), mcp.Remove("/task"),
+	edits := append(mcp.RemoveReservedMeta(m, "progressToken"), mcp.Remove("/task"),
 		mcp.Remove("/elicitationId"))
 	return m.Edit(edits...)
 }
 
-// capabilitiesForModern are what a legacy client declared, as a modern server is to be told with
-// each request: raw may be nil.
+// capabilitiesForModern returns what a legacy client declared in initialize as a modern server is to
+// get it with each request. raw may be nil.
 func capabilitiesForModern(raw []byte) ([]byte, error) {
 	if !bytes.HasPrefix(raw, []byte("{")) {
 		return []byte("{}"), nil
 	}
 	m := mcp.NewResponse("", raw)
-	edits := []mcp.Edit{mcp.Remove("/tasks")} // of another design
+	edits := []mcp.Edit{mcp.Remove("/tasks")} // modern revisions have another design
 	if _, ok := m.Get("/roots"); ok {
-		// there is no way to say that they changed
+		// modern servers cannot be notified of changed roots
 		edits = append(edits, mcp.Set("/roots", []byte("{}")))
 	}
 	m, err := m.Edit(edits...)

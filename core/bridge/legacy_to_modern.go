@@ -1,129 +1,121 @@
-package upstream
+package bridge
 
 import (
 	"bytes"
 	"context"
-	"fmt"
-	"strconv"
 	"sync"
-	"time"
 
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 	"gatekit/core/proxy"
+	"gatekit/core/taskgroup"
+	"gatekit/core/upstream"
 )
 
-// toModern is a modern server as the session of a legacy client sees it (protocol.md 3): what that
-// client says once is said with each request, and what the server asks for in a result is asked of
-// the client live.
-type toModern struct {
-	up       *Upstream
-	server   *modern
-	feed     proxy.Handler
-	revision string // the client's
-	life     *life
-	onClose  func()
-	once     sync.Once
+// legacyToModern is a modern server as one session of a legacy client sees it. What the client
+// sends once (its initialize, its log level) goes with each request; what the server asks for in a
+// result is asked of the client live; a long-lived subscription brings what a legacy server would
+// send by itself.
+type legacyToModern struct {
+	*modernClient
+	feed      proxy.Handler
+	closeOnce sync.Once
 
-	mu     sync.Mutex
-	client identity
-	listen *standing // nil before initialize was answered
+	mu           sync.Mutex
+	client       clientDescription
+	subscription *longLivedSubscription // nil before initialize was answered
 }
 
-// Bounds of one call.
-const (
-	maxInputs = 64 // that it may ask for in one of them
-	// times that a server may ask to be asked again without asking for anything
-	maxSheds    = 8
-	firstShed   = 200 * time.Millisecond // before the first of these
-	longestShed = 5 * time.Second
-)
-
-func newToModern(u *Upstream, o proxy.OpenOptions, feed proxy.Handler) *toModern {
-	s := &toModern{up: u, server: newModern(u, o.Principal), feed: feed, revision: o.Revision,
-		life: newLife()}
-	s.server.onClose = func() {}
-	return s
+func newLegacyToModern(opts Options, native upstream.NativeSessions, o proxy.OpenOptions,
+	feed proxy.Handler) *legacyToModern {
+	return &legacyToModern{feed: feed, modernClient: &modernClient{name: native.Name(),
+		revision: o.Revision, rounds: opts.Rounds, log: opts.Log, server: native.OpenModern(o),
+		tasks: taskgroup.New()}}
 }
 
 // Call implements proxy.Server.
-func (s *toModern) Call(ctx context.Context, p pipeline.Passed,
-	c proxy.Handler) (*mcp.Message, error) {
+func (s *legacyToModern) Call(ctx context.Context, p pipeline.Passed,
+	h proxy.Handler) (*mcp.Message, error) {
 	m := p.Message()
 	s.mu.Lock()
-	listen, client := s.listen, s.client
+	subscription, client := s.subscription, s.client
 	s.mu.Unlock()
 	switch {
 	case m.Method == "initialize":
-		return s.initialize(ctx, m, c)
-	case listen == nil:
-		return nil, unavailable(s.up.o.Name, "the client has not initialized it", nil)
+		return s.initialize(ctx, m, h)
+	case subscription == nil:
+		return nil, unavailable(s.name, "the client has not sent initialize", nil)
 	case m.Method == "logging/setLevel":
 		return s.setLevel(m), nil
 	case m.Method == "resources/subscribe":
-		return listen.subscribe(ctx, m)
+		return subscription.subscribe(ctx, m)
 	case m.Method == "resources/unsubscribe":
-		return listen.unsubscribe(m), nil
+		return subscription.unsubscribe(m), nil
 	}
-	if meth, known := mcp.Lookup(m.Method); !known || !meth.In(mcp.Rev20260728) ||
-		meth.Capability == "tasks" {
-		return toClient(mcp.NewError(m.ID(), mcp.CodeMethodNotFound,
-			"method not found: the server speaks a revision of the protocol that has no "+m.Method,
-			nil)), nil
+	method, known := mcp.Lookup(m.Method)
+	if !known || !method.In(mcp.Rev20260728) || method.Capability == "tasks" {
+		return methodNotFound(m), nil
 	}
-	if err := listen.hear(ctx); err != nil {
+	if err := subscription.awaitFirst(ctx); err != nil {
 		return nil, err
 	}
-	o, err := passed(p).from(client)
+	o, err := forModernServer(upstream.Forward(p), client)
 	if err != nil {
-		return nil, unavailable(s.up.o.Name,
-			"the request could not be put into its revision's words", err)
+		return nil, unavailable(s.name,
+			"the request could not be translated to the server's revision", err)
 	}
-	return s.play(ctx, o, c)
+	call := &modernCall{modernClient: s.modernClient, request: o, client: h}
+	return call.run(ctx)
 }
 
-func toClient(m *mcp.Message) *mcp.Message {
-	m.To = mcp.ToClient
-	return m
-}
-
-// initialize is answered with what the server says of itself.
-func (s *toModern) initialize(ctx context.Context, m *mcp.Message,
-	c proxy.Handler) (*mcp.Message, error) {
+// initialize sends server/discover and returns its result as that of initialize.
+func (s *legacyToModern) initialize(ctx context.Context, m *mcp.Message,
+	h proxy.Handler) (*mcp.Message, error) {
 	raw, _ := m.Get("/capabilities")
 	capabilities, err := capabilitiesForModern(raw)
 	if err != nil {
-		return nil, unavailable(s.up.o.Name,
-			"the client's capabilities could not be put into its revision's words", err)
+		return nil, unavailable(s.name,
+			"the client's capabilities could not be translated to the server's revision", err)
 	}
-	client := identity{capabilities: capabilities,
+	client := clientDescription{capabilities: capabilities,
 		clientInfo: []byte(`{"name":"unknown","version":"unknown"}`)}
 	if raw, _ := m.Get("/clientInfo"); bytes.HasPrefix(raw, []byte("{")) {
 		client.clientInfo = raw
 	}
-	o, err := discoverAs(m, client)
+	o, err := discoverRequest(m, client)
 	if err != nil {
-		return nil, unavailable(s.up.o.Name, "it could not be asked what it is", err)
+		return nil, unavailable(s.name,
+			"server/discover could not be made of the client's initialize", err)
 	}
-	answer, _, err := s.server.request(ctx, o, c)
+	answer, _, err := s.server.Send(ctx, o, h)
 	if err != nil || answer.Kind == mcp.Error {
 		return answer, err
 	}
-	hello, err := helloForLegacy(m.ID(), answer, s.revision)
+	result, err := initializeResultForLegacy(m.ID(), answer, s.revision)
 	if err != nil {
-		return nil, illegible(s.up.o.Name, err)
+		return nil, untranslatable(s.name, err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.client = client
-	if s.listen == nil {
-		s.listen = newStanding(s, answer)
+	if s.subscription == nil {
+		s.subscription = newLongLivedSubscription(s.modernClient, answer, s.feed, s.describe)
 	}
-	return hello, nil
+	return result, nil
 }
 
-// setLevel is remembered: a modern server is told with each request.
-func (s *toModern) setLevel(m *mcp.Message) *mcp.Message {
+// describe returns the client's description for requests that no call of the client is behind. Log
+// messages come on the streams of calls.
+func (s *legacyToModern) describe() clientDescription {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	client := s.client
+	client.logLevel = nil
+	return client
+}
+
+// setLevel remembers the client's log level. A modern server gets it with each request.
+func (s *legacyToModern) setLevel(m *mcp.Message) *mcp.Message {
 	raw, _ := m.Get("/level")
 	if level, _ := m.Text("/level"); mcp.LogLevelRank(level) >= 0 {
 		s.mu.Lock()
@@ -135,202 +127,26 @@ func (s *toModern) setLevel(m *mcp.Message) *mcp.Message {
 		"logging/setLevel needs a level, from debug to emergency", nil))
 }
 
-// play puts a request to the server for as many rounds as it asks for input.
-func (s *toModern) play(ctx context.Context, first outgoing,
-	c proxy.Handler) (*mcp.Message, error) {
-	if _, ok := first.m.Get("/_meta/progressToken"); ok {
-		c = &rising{Handler: c}
-	}
-	o, rounds, sheds := first, 0, 0
-	for {
-		answer, kind, err := s.server.request(ctx, o, c)
-		switch {
-		case err != nil:
-			return nil, err
-		case kind == "" && wantsTasks(first.m, answer):
-			if first, err = first.withTasks(); err != nil {
-				return nil, unavailable(s.up.o.Name, "the call could not be made as a task", err)
-			}
-			o = first
-			continue
-		case kind == "task" && knowsTasks(first.m):
-			if answer, err = s.task(ctx, first.m, answer, c); err != nil {
-				return nil, err
-			}
-			if answer.Kind == mcp.Response {
-				return resultForLegacy(first.m, answer, s.revision)
-			}
-			fallthrough
-		case kind == "":
-			return errorForLegacy(first.m, answer)
-		case kind == "complete":
-			return resultForLegacy(first.m, answer, s.revision)
-		case kind != inputRequired:
-			return nil, unavailable(s.up.o.Name,
-				fmt.Sprintf("its result is of type %.40q, which the client does not know", kind),
-				nil)
-		}
-		state, _ := answer.Get("/requestState")
-		answers, refusal, err := s.ask(ctx, first.m, answer, c)
-		switch {
-		case err != nil:
-			return nil, err
-		case refusal != nil:
-			return toClient(refusal), nil
-		case answers == nil && state == nil:
-			return nil, unavailable(s.up.o.Name, "it asked for input and did not say for what", nil)
-		case answers == nil:
-			if sheds++; sheds > maxSheds {
-				return nil, unavailable(s.up.o.Name, "it put the call off too many times", nil)
-			}
-			if !sleep(ctx, min(firstShed<<(sheds-1), longestShed)) {
-				return nil, context.Cause(ctx)
-			}
-		default:
-			if rounds++; rounds > s.up.o.Rounds {
-				return nil, unavailable(s.up.o.Name, "it asked for input too many times", nil)
-			}
-		}
-		if o, err = first.again(answers, state); err != nil {
-			return nil, unavailable(s.up.o.Name,
-				"the answers that it asked for could not be put to it", err)
-		}
-	}
-}
-
-// ask puts the questions in a server's result to the client, one after another, and answers the
-// object of its answers; nil when there was no question. A question that the client cannot or would
-// not answer ends the call with a refusal, where the server's revision has no words for that.
-func (s *toModern) ask(ctx context.Context, request, m *mcp.Message,
-	c proxy.Handler) (answers []byte, refusal *mcp.Message, err error) {
-	raw, ok := m.Get("/inputRequests")
-	if !ok {
-		return nil, nil, nil
-	}
-	if raw[0] != '{' {
-		return nil, nil, unavailable(s.up.o.Name, "its inputRequests are no object", nil)
-	}
-	given := []byte("{")
-	n := 0
-	m.Members("/inputRequests", func(key string, raw []byte) bool {
-		if n++; n > maxInputs {
-			err = unavailable(s.up.o.Name, "it asked for too much input at once", nil)
-			return false
-		}
-		var answer []byte
-		if answer, refusal, err = s.askOne(ctx, request, key, raw, c); err == nil &&
-			refusal == nil {
-			if n > 1 {
-				given = append(given, ',')
-			}
-			given = append(append(append(given, mcp.Quote(key)...), ':'), answer...)
-		}
-		return err == nil && refusal == nil
-	})
-	if err != nil || refusal != nil || n == 0 {
-		return nil, refusal, err
-	}
-	return append(given, '}'), nil, nil
-}
-
-// askOne puts one question to the client and answers what the server is to get.
-func (s *toModern) askOne(ctx context.Context, request *mcp.Message, key string, raw []byte,
-	c proxy.Handler) (answer []byte, refusal *mcp.Message, err error) {
-	q, err := mcp.EmbeddedRequest(mcp.ID(mcp.Quote(key)), raw)
-	if err != nil {
-		return nil, nil, unavailable(s.up.o.Name, "its inputRequests hold what is no request", err)
-	}
-	switch q.Method {
-	case "sampling/createMessage", "elicitation/create", "roots/list":
-	default:
-		return nil, nil, unavailable(s.up.o.Name,
-			"its inputRequests hold what servers may not ask for", nil)
-	}
-	unsupported := func(why string) *mcp.Message {
-		return mcp.NewError(request.ID(), mcp.CodeInternal,
-			"the server asks for input that this client cannot give: "+why,
-			[]byte(`{"unsupportedInput":`+string(mcp.Quote(key))+`}`))
-	}
-	older, why := questionForLegacy(q, s.revision)
-	if why != "" {
-		return nil, unsupported(why), nil
-	}
-	older.To = mcp.ToClient
-	got := c.Ask(ctx, []*mcp.Message{older})
-	if ctx.Err() != nil {
-		return nil, nil, context.Cause(ctx)
-	}
-	if len(got) != 1 || got[0].Message() == nil {
-		return nil, unsupported("it could not be asked"), nil
-	}
-	switch a, denied := got[0].Message(), got[0].Refusal(); {
-	case a.Kind == mcp.Response:
-		return a.Body(), nil, nil
-	case denied != nil: // what the server would have to be told, its revision has no words for
-		return nil, nil, denied
-	case a.ErrorCode() == mcp.CodeMethodNotFound || a.ErrorCode() == mcp.CodeInvalidParams:
-		return nil, unsupported(q.Method), nil
-	case q.Method == "elicitation/create":
-		return []byte(`{"action":"cancel"}`), nil, nil
-	default:
-		code := mcp.CodeInternal
-		if a.ErrorCode() == mcp.CodeRejected {
-			code = mcp.CodeRejected
-		}
-		return nil, mcp.NewError(request.ID(), code,
-			"the client refused what the server asked it for ("+q.Method+")",
-			[]byte(`{"input":`+string(mcp.Quote(key))+`,"error":`+string(a.Body())+`}`)), nil
-	}
-}
-
-// Notify implements proxy.Server. There is nothing that a modern server would have to be told: it
-// hears of a call's end by the end of its context.
-func (s *toModern) Notify(_ context.Context, p pipeline.Passed) error {
+// Notify implements proxy.Server. A modern server needs none of a legacy client's notifications: a
+// call is cancelled by the end of its context.
+func (s *legacyToModern) Notify(_ context.Context, p pipeline.Passed) error {
 	if p.Message().Method == "notifications/initialized" {
 		s.mu.Lock()
-		listen := s.listen
+		subscription := s.subscription
 		s.mu.Unlock()
-		if listen != nil {
-			listen.start()
+		if subscription != nil {
+			subscription.start()
 		}
 	}
 	return nil
 }
 
 // Close implements proxy.Server. It is safe to call twice.
-func (s *toModern) Close() error {
+func (s *legacyToModern) Close() error {
 	var err error
-	s.once.Do(func() {
-		s.life.end()
+	s.closeOnce.Do(func() {
+		s.tasks.Close()
 		err = s.server.Close()
-		s.onClose()
 	})
 	return err
-}
-
-// rising leaves out progress that does not rise: a server begins anew with each round.
-type rising struct {
-	proxy.Handler
-	mu   sync.Mutex
-	last float64
-	any  bool
-}
-
-func (r *rising) Notify(ctx context.Context, m *mcp.Message) {
-	if m.Method == "notifications/progress" && !r.rises(m) {
-		return
-	}
-	r.Handler.Notify(ctx, m)
-}
-
-func (r *rising) rises(m *mcp.Message) bool {
-	raw, _ := m.Get("/progress")
-	v, err := strconv.ParseFloat(string(raw), 64)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if err == nil && r.any && v <= r.last {
-		return false
-	}
-	r.last, r.any = max(v, r.last), true
-	return true
 }

@@ -1,7 +1,8 @@
-package upstream_test
+package bridge_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"gatekit/core/pipeline"
 	"gatekit/core/proxy"
 	"gatekit/core/upstream"
+	"gatekit/test/upstreamtest"
 )
 
 const (
@@ -20,22 +22,23 @@ const (
 
 // bridged is a session of a legacy client, its initialize answered, with a modern server.
 func bridged(t *testing.T, revision, capabilities string,
-	feed *client) (s proxy.Server, srv *pipe, end func()) {
+	feed *upstreamtest.Client) (s proxy.Server, srv *upstreamtest.PipeServer, end func()) {
 	t.Helper()
-	u, st := modernUp(upstream.Options{})
+	st := &upstreamtest.Launcher{}
+	u := newUpstream(st, upstream.Options{Era: "modern"})
 	s, err := u.Open(t.Context(), proxy.OpenOptions{Session: "s", Revision: revision}, feed)
 	if err != nil {
 		t.Fatal(err)
 	}
-	hello := call(t, s, &client{}, replace(legacyHello, mcp.Rev20251125, revision))
-	srv = st.last(t)
-	q := srv.expect(t, "server/discover")
+	hello := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, strings.ReplaceAll(legacyHello, mcp.Rev20251125, revision))
+	srv = st.Last(t)
+	q := srv.Expect(t, "server/discover")
 	if want := `{` + legacyMeta + `}`; string(q.Params) != want {
 		t.Errorf("discovered with %s\nwant %s", q.Params, want)
 	}
-	srv.result(q.ID, `{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":`+
+	srv.Answer(q.ID, `{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":`+
 		capabilities+`,"instructions":"be kind","ttlMs":5,"cacheScope":"public","_meta":{"io.modelcontextprotocol/serverInfo":{"name":"new","version":"2"}}}`)
-	hello.is(`{"jsonrpc":"2.0","id":0,"result":{"capabilities":` + capabilities +
+	hello.ExpectAnswer(`{"jsonrpc":"2.0","id":0,"result":{"capabilities":` + capabilities +
 		`,"instructions":"be kind","protocolVersion":"` + revision +
 		`","serverInfo":{"name":"new","version":"2"}}}`)
 	return s, srv, func() {
@@ -85,19 +88,19 @@ func TestModernServerForLegacyClient(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, srv, end := bridged(t, c.revision, `{}`, &client{})
+				s, srv, end := bridged(t, c.revision, `{}`, &upstreamtest.Client{})
 				defer end()
 				request := `{"jsonrpc":"2.0","id":"a","method":"` + c.method + `"`
 				if c.params != "" {
 					request += `,"params":` + c.params
 				}
-				p := call(t, s, &client{}, request+`}`)
-				q := srv.expect(t, c.method)
+				p := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, request+`}`)
+				q := srv.Expect(t, c.method)
 				if string(q.Params) != c.sent {
 					t.Errorf("the server got %s\nwant           %s", q.Params, c.sent)
 				}
-				srv.send(`{"jsonrpc":"2.0","id":%s,%s}`, q.ID, c.answer)
-				p.is(`{"jsonrpc":"2.0","id":"a",` + c.want + `}`)
+				srv.Send(`{"jsonrpc":"2.0","id":%s,%s}`, q.ID, c.answer)
+				p.ExpectAnswer(`{"jsonrpc":"2.0","id":"a",` + c.want + `}`)
 			})
 		})
 	}
@@ -113,13 +116,13 @@ func TestModernServerAsksLegacyClient(t *testing.T) {
 	}{
 		{"it answers", func(ctx context.Context, m *mcp.Message) pipeline.Passed {
 			if m.Method == "roots/list" {
-				return answers(`{"roots":[]}`)(ctx, m)
+				return upstreamtest.AnswerWith(`{"roots":[]}`)(ctx, m)
 			}
-			return answers(`{"action":"accept","content":{"n": 1}}`)(ctx, m)
+			return upstreamtest.AnswerWith(`{"action":"accept","content":{"n": 1}}`)(ctx, m)
 		}, `{"Roots":{"action":"accept","content":{"n": 1}},"a":{"roots":[]}}`, ``},
 		{"it fails to elicit", func(ctx context.Context, m *mcp.Message) pipeline.Passed {
 			if m.Method == "roots/list" {
-				return answers(`{"roots":[]}`)(ctx, m)
+				return upstreamtest.AnswerWith(`{"roots":[]}`)(ctx, m)
 			}
 			return refuses(ctx, m, -32603)
 		}, `{"Roots":{"action":"cancel"},"a":{"roots":[]}}`, ``},
@@ -131,32 +134,32 @@ func TestModernServerAsksLegacyClient(t *testing.T) {
 			if m.Method == "roots/list" {
 				return refuses(ctx, m, -1)
 			}
-			return answers(`{"action":"decline"}`)(ctx, m)
+			return upstreamtest.AnswerWith(`{"action":"decline"}`)(ctx, m)
 		}, ``, `{"jsonrpc":"2.0","id":1,"error":{"code":-1,"message":"the client refused what the server asked it for (roots/list)","data":{"input":"a","error":{"code":-1,"message":"no"}}}}`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, srv, end := bridged(t, mcp.Rev20251125, `{}`, &client{})
+				s, srv, end := bridged(t, mcp.Rev20251125, `{}`, &upstreamtest.Client{})
 				defer end()
-				p := call(t, s, &client{answer: c.answer},
+				p := upstreamtest.StartCall(t, s, &upstreamtest.Client{OnAsk: c.answer},
 					`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x","_meta":{"progressToken":7}}}`)
-				first := srv.expect(t, "tools/call")
-				srv.result(first.ID, asks)
+				first := srv.Expect(t, "tools/call")
+				srv.Answer(first.ID, asks)
 				if c.again == "" {
-					p.is(c.want)
-					srv.quiet(t)
+					p.ExpectAnswer(c.want)
+					srv.ExpectNothing(t)
 					return
 				}
-				q := srv.expect(t, "tools/call")
+				q := srv.Expect(t, "tools/call")
 				if string(q.ID) == string(first.ID) {
 					t.Error("the retry has the id of the first request")
 				}
-				if want := replace(string(first.Params), `}}}`, `}}`) + `,"inputResponses":` +
+				if want := strings.ReplaceAll(string(first.Params), `}}}`, `}}`) + `,"inputResponses":` +
 					c.again + `,"requestState":"S\u0041"}`; string(q.Params) != want {
 					t.Errorf("the server got %s\nwant           %s", q.Params, want)
 				}
-				srv.result(q.ID, `{"resultType":"complete","content":[]}`)
-				p.is(`{"jsonrpc":"2.0","id":1,"result":{"content":[]}}`)
+				srv.Answer(q.ID, `{"resultType":"complete","content":[]}`)
+				p.ExpectAnswer(`{"jsonrpc":"2.0","id":1,"result":{"content":[]}}`)
 			})
 		})
 	}
@@ -165,42 +168,42 @@ func TestModernServerAsksLegacyClient(t *testing.T) {
 func refuses(ctx context.Context, m *mcp.Message, code int) pipeline.Passed {
 	r := mcp.NewError(m.ID(), code, "no", nil)
 	r.To = mcp.ToServer
-	return judge.PassOwn(ctx, r)
+	return upstreamtest.Pipeline.PassOwn(ctx, r)
 }
 
 func TestModernServerPutsALegacyCallOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, srv, end := bridged(t, mcp.Rev20251125, `{}`, &client{})
+		s, srv, end := bridged(t, mcp.Rev20251125, `{}`, &upstreamtest.Client{})
 		defer end()
-		c := &client{}
-		p := call(t, s, c, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x","_meta":{"progressToken":"p"}}}`)
+		c := &upstreamtest.Client{}
+		p := upstreamtest.StartCall(t, s, c, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x","_meta":{"progressToken":"p"}}}`)
 		for n := range 9 {
-			q := srv.expect(t, "tools/call")
+			q := srv.Expect(t, "tools/call")
 			for _, v := range []string{"1", "2"} {
-				srv.send(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":%s}}`, v)
+				srv.Send(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":%s}}`, v)
 			}
-			srv.result(q.ID, `{"resultType":"input_required","requestState":"s"}`)
+			srv.Answer(q.ID, `{"resultType":"input_required","requestState":"s"}`)
 			if n == 8 {
 				break
 			}
 			time.Sleep(5 * time.Second)
 		}
-		p.fails("put the call off too many times")
-		c.wants(t, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":1}}`,
+		p.ExpectError("postponed the call too many times")
+		c.ExpectReceived(t, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":1}}`,
 			`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":2}}`)
 	})
 }
 
 func TestModernServerIsToldALegacyClientsLogLevel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, srv, end := bridged(t, mcp.Rev20251125, `{"logging":{}}`, &client{})
+		s, srv, end := bridged(t, mcp.Rev20251125, `{"logging":{}}`, &upstreamtest.Client{})
 		defer end()
-		call(t, s, &client{}, `{"jsonrpc":"2.0","id":1,"method":"logging/setLevel","params":{"level":"loud"}}`).
-			is(`{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"logging/setLevel needs a level, from debug to emergency"}}`)
-		call(t, s, &client{}, `{"jsonrpc":"2.0","id":1,"method":"logging/setLevel","params":{"level":"info"}}`).is(`{"jsonrpc":"2.0","id":1,"result":{}}`)
-		srv.quiet(t)
-		call(t, s, &client{}, `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"x"}}`)
-		if q := srv.expect(t, "tools/call"); !contains(string(q.Params),
+		upstreamtest.StartCall(t, s, &upstreamtest.Client{}, `{"jsonrpc":"2.0","id":1,"method":"logging/setLevel","params":{"level":"loud"}}`).
+			ExpectAnswer(`{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"logging/setLevel needs a level, from debug to emergency"}}`)
+		upstreamtest.StartCall(t, s, &upstreamtest.Client{}, `{"jsonrpc":"2.0","id":1,"method":"logging/setLevel","params":{"level":"info"}}`).ExpectAnswer(`{"jsonrpc":"2.0","id":1,"result":{}}`)
+		srv.ExpectNothing(t)
+		upstreamtest.StartCall(t, s, &upstreamtest.Client{}, `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"x"}}`)
+		if q := srv.Expect(t, "tools/call"); !strings.Contains(string(q.Params),
 			`"io.modelcontextprotocol/logLevel":"info"`) {
 			t.Errorf("the server got %s", q.Params)
 		}
@@ -209,63 +212,63 @@ func TestModernServerIsToldALegacyClientsLogLevel(t *testing.T) {
 
 func TestLegacySubscriptionsAtAModernServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		feed := &client{}
+		feed := &upstreamtest.Client{}
 		s, srv, end := bridged(t, mcp.Rev20251125,
 			`{"tools":{"listChanged":true},"resources":{"subscribe":true}}`, feed)
 		defer end()
 		if err := s.Notify(t.Context(),
-			pass(t, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)); err != nil {
+			upstreamtest.Pass(t, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)); err != nil {
 			t.Fatal(err)
 		}
-		ack := func(q said, filter string) {
-			srv.send(`{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%s},"notifications":%s}}`, q.ID, filter)
+		ack := func(q upstreamtest.Message, filter string) {
+			srv.Send(`{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%s},"notifications":%s}}`, q.ID, filter)
 		}
-		listen := srv.expect(t, "subscriptions/listen")
+		listen := srv.Expect(t, "subscriptions/listen")
 		widened := func() { // on a pipe, the server has ended one before it gets the next
-			srv.expect(t, "notifications/cancelled")
-			srv.result(listen.ID, `{"resultType":"complete"}`)
+			srv.Expect(t, "notifications/cancelled")
+			srv.Answer(listen.ID, `{"resultType":"complete"}`)
 		}
 		if want := `{` + legacyMeta +
 			`,"notifications":{"toolsListChanged":true}}`; string(listen.Params) != want {
 			t.Errorf("listens with %s\nwant %s", listen.Params, want)
 		}
 		ack(listen, `{"toolsListChanged":true}`)
-		srv.send(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%s}}}`, listen.ID)
-		feed.wants(t, `{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{}}`)
+		srv.Send(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%s}}}`, listen.ID)
+		feed.ExpectReceived(t, `{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{}}`)
 
-		p := call(t, s, &client{},
+		p := upstreamtest.StartCall(t, s, &upstreamtest.Client{},
 			`{"jsonrpc":"2.0","id":1,"method":"resources/subscribe","params":{"uri":"f:///a"}}`)
 		widened()
-		listen = srv.expect(t, "subscriptions/listen")
-		if want := `"notifications":{"toolsListChanged":true,"resourceSubscriptions":["f:///a"]}}`; !contains(string(listen.Params), want) {
+		listen = srv.Expect(t, "subscriptions/listen")
+		if want := `"notifications":{"toolsListChanged":true,"resourceSubscriptions":["f:///a"]}}`; !strings.Contains(string(listen.Params), want) {
 			t.Errorf("listens with %s\nwant %s", listen.Params, want)
 		}
-		p.waits()
+		p.ExpectWaiting()
 		ack(listen, `{"toolsListChanged":true,"resourceSubscriptions":["f:///a"]}`)
-		p.is(`{"jsonrpc":"2.0","id":1,"result":{}}`)
+		p.ExpectAnswer(`{"jsonrpc":"2.0","id":1,"result":{}}`)
 
-		p = call(t, s, &client{},
+		p = upstreamtest.StartCall(t, s, &upstreamtest.Client{},
 			`{"jsonrpc":"2.0","id":2,"method":"resources/subscribe","params":{"uri":"f:///b"}}`)
 		widened()
-		listen = srv.expect(t, "subscriptions/listen")
+		listen = srv.Expect(t, "subscriptions/listen")
 		ack(listen, `{"toolsListChanged":true,"resourceSubscriptions":["f:///a"]}`)
-		p.is(`{"jsonrpc":"2.0","id":2,"error":{"code":-32602,"message":"the server does not take this subscription","data":{"uri":"f:///b"}}}`)
+		p.ExpectAnswer(`{"jsonrpc":"2.0","id":2,"error":{"code":-32602,"message":"the server does not take this subscription","data":{"uri":"f:///b"}}}`)
 
-		feed.told = nil
-		srv.result(listen.ID, `{"resultType":"complete"}`) // it ends it
+		feed.Forget()
+		srv.Answer(listen.ID, `{"resultType":"complete"}`) // it ends it
 		time.Sleep(2 * time.Second)
-		listen = srv.expect(t, "subscriptions/listen")
+		listen = srv.Expect(t, "subscriptions/listen")
 		ack(listen, `{"toolsListChanged":true,"resourceSubscriptions":["f:///a"]}`)
-		feed.wants(t, `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`,
+		feed.ExpectReceived(t, `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`,
 			`{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"f:///a"}}`)
 
 		// What nobody wants any more is not told, and the server is left alone for it.
-		call(t, s, &client{}, `{"jsonrpc":"2.0","id":3,"method":"resources/unsubscribe","params":{"uri":"f:///a"}}`).is(`{"jsonrpc":"2.0","id":3,"result":{}}`)
+		upstreamtest.StartCall(t, s, &upstreamtest.Client{}, `{"jsonrpc":"2.0","id":3,"method":"resources/unsubscribe","params":{"uri":"f:///a"}}`).ExpectAnswer(`{"jsonrpc":"2.0","id":3,"result":{}}`)
 		synctest.Wait()
-		feed.told = nil
-		srv.send(`{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"f:///a","_meta":{"io.modelcontextprotocol/subscriptionId":%s}}}`, listen.ID)
-		srv.send(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%s}}}`, listen.ID)
-		feed.wants(t, `{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{}}`)
+		feed.Forget()
+		srv.Send(`{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"f:///a","_meta":{"io.modelcontextprotocol/subscriptionId":%s}}}`, listen.ID)
+		srv.Send(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%s}}}`, listen.ID)
+		feed.ExpectReceived(t, `{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{}}`)
 	})
 }
 
@@ -275,39 +278,39 @@ func TestALegacyClientsFirstCallWaitsUntilItsServerIsHeard(t *testing.T) {
 	const changed = `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"`
 	for _, acknowledged := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
-			feed := &client{}
+			feed := &upstreamtest.Client{}
 			s, srv, end := bridged(t, mcp.Rev20251125, `{"tools":{"listChanged":true}}`, feed)
 			defer end()
-			p := call(t, s, &client{},
+			p := upstreamtest.StartCall(t, s, &upstreamtest.Client{},
 				`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x"}}`)
-			listen := srv.expect(t, "subscriptions/listen")
-			srv.quiet(t)
+			listen := srv.Expect(t, "subscriptions/listen")
+			srv.ExpectNothing(t)
 			if acknowledged {
-				srv.send(`{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%s},"notifications":{"toolsListChanged":true}}}`, listen.ID)
+				srv.Send(`{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%s},"notifications":{"toolsListChanged":true}}}`, listen.ID)
 			} else {
 				time.Sleep(6 * time.Second) // it has had its time
 			}
-			q := srv.next(t)
+			q := srv.Next(t)
 			// of the subscription: before the call, or after it
 			if q.Method == "notifications/cancelled" {
-				q = srv.next(t)
+				q = srv.Next(t)
 			}
 			if q.Method != "tools/call" {
 				t.Fatalf("the server got %s, want the call", q.Raw)
 			}
-			srv.result(q.ID, `{"resultType":"complete","content":[]}`)
+			srv.Answer(q.ID, `{"resultType":"complete","content":[]}`)
 			if acknowledged {
-				srv.send(changed+`,"params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%s}}}`, listen.ID)
-				feed.wants(t, changed+`,"params":{}}`)
+				srv.Send(changed+`,"params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%s}}}`, listen.ID)
+				feed.ExpectReceived(t, changed+`,"params":{}}`)
 			} else { // what may have been missed is told when it tells
 				time.Sleep(2 * time.Second)
-				if listen = srv.next(t); listen.Method == "notifications/cancelled" {
-					listen = srv.next(t)
+				if listen = srv.Next(t); listen.Method == "notifications/cancelled" {
+					listen = srv.Next(t)
 				}
-				srv.send(`{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%s},"notifications":{"toolsListChanged":true}}}`, listen.ID)
-				feed.wants(t, changed+`}`)
+				srv.Send(`{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%s},"notifications":{"toolsListChanged":true}}}`, listen.ID)
+				feed.ExpectReceived(t, changed+`}`)
 			}
-			p.is(`{"jsonrpc":"2.0","id":1,"result":{"content":[]}}`)
+			p.ExpectAnswer(`{"jsonrpc":"2.0","id":1,"result":{"content":[]}}`)
 		})
 	}
 }
@@ -340,26 +343,26 @@ func TestQuestionsInTheWordsOfAnOlderClient(t *testing.T) {
 		{"tools", mcp.Rev20250618, "sampling/createMessage", `{"messages":[],"tools":[{}]}`,
 			``, `a model that uses tools`},
 		{"no block", mcp.Rev20250618, "sampling/createMessage",
-			`{"messages":[{"role":"user","content":7}]}`, ``, `content that is no block`},
+			`{"messages":[{"role":"user","content":7}]}`, ``, `content that is not an object`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, srv, end := bridged(t, c.revision, `{}`, &client{})
+				s, srv, end := bridged(t, c.revision, `{}`, &upstreamtest.Client{})
 				defer end()
 				asked := ""
-				p := call(t, s, &client{answer: func(ctx context.Context,
+				p := upstreamtest.StartCall(t, s, &upstreamtest.Client{OnAsk: func(ctx context.Context,
 					m *mcp.Message) pipeline.Passed {
 					asked = string(m.Body())
-					return answers(`{"ok":1}`)(ctx, m)
+					return upstreamtest.AnswerWith(`{"ok":1}`)(ctx, m)
 				}}, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x"}}`)
-				srv.result(srv.expect(t, "tools/call").ID,
+				srv.Answer(srv.Expect(t, "tools/call").ID,
 					`{"resultType":"input_required","inputRequests":{"k":{"method":"`+c.method+
 						`","params":`+c.params+`}}}`)
 				if c.refused != "" {
-					p.is(`{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"the server asks for input that this client cannot give: ` + c.refused + `","data":{"unsupportedInput":"k"}}}`)
+					p.ExpectAnswer(`{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"the server asks for input that this client cannot give: ` + c.refused + `","data":{"unsupportedInput":"k"}}}`)
 					return
 				}
-				srv.expect(t, "tools/call")
+				srv.Expect(t, "tools/call")
 				if asked != c.want {
 					t.Errorf("the client was asked %s\nwant                  %s", asked, c.want)
 				}
@@ -370,33 +373,34 @@ func TestQuestionsInTheWordsOfAnOlderClient(t *testing.T) {
 
 func TestAModernServerThatDeclaresNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		u, st := modernUp(upstream.Options{})
+		st := &upstreamtest.Launcher{}
+	u := newUpstream(st, upstream.Options{Era: "modern"})
 		defer u.Close()
 		s, err := u.Open(t.Context(), proxy.OpenOptions{Session: "s", Revision: mcp.Rev20251125},
-			&client{})
+			&upstreamtest.Client{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer s.Close()
-		p := call(t, s, &client{}, legacyHello)
-		srv := st.last(t)
-		srv.result(srv.expect(t, "server/discover").ID,
+		p := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, legacyHello)
+		srv := st.Last(t)
+		srv.Answer(srv.Expect(t, "server/discover").ID,
 			`{"resultType":"complete","supportedVersions":["2026-07-28"]}`)
-		p.is(`{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"2025-11-25","serverInfo":{"name":"unknown","version":"unknown"},"capabilities":{}}}`)
+		p.ExpectAnswer(`{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"2025-11-25","serverInfo":{"name":"unknown","version":"unknown"},"capabilities":{}}}`)
 	})
 }
 
 func TestAModernServerThatAsksALegacyClientAgainAndAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, srv, end := bridged(t, mcp.Rev20251125, `{}`, &client{})
+		s, srv, end := bridged(t, mcp.Rev20251125, `{}`, &upstreamtest.Client{})
 		defer end()
-		p := call(t, s, &client{answer: answers(`{"roots":[]}`)},
+		p := upstreamtest.StartCall(t, s, &upstreamtest.Client{OnAsk: upstreamtest.AnswerWith(`{"roots":[]}`)},
 			`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x"}}`)
 		for range 17 {
-			srv.result(srv.expect(t, "tools/call").ID,
+			srv.Answer(srv.Expect(t, "tools/call").ID,
 				`{"resultType":"input_required","inputRequests":{"k":{"method":"roots/list"}}}`)
 		}
-		p.fails("it asked for input too many times")
-		srv.quiet(t)
+		p.ExpectError("the server asked for input too many times")
+		srv.ExpectNothing(t)
 	})
 }

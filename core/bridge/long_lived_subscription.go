@@ -1,4 +1,4 @@
-package upstream
+package bridge
 
 import (
 	"context"
@@ -8,72 +8,83 @@ import (
 	"sync"
 	"time"
 
+	"gatekit/core/backoff"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
+	"gatekit/core/proxy"
 )
 
-// standing is the subscription at a modern server in which a legacy client's session hears what it
-// would hear of a legacy one (protocol.md 3.6): changes of lists, and of the resources that it
-// subscribed to. A subscription cannot be changed: each new resource takes a new one.
-type standing struct {
-	s     *toModern
-	begin func()        // starts run, once
-	asked chan struct{} // closed when the server has answered for the first time, or has not
-	flags []string      // toolsListChanged, …: what the server declared
+const (
+	// delay before a subscription that failed or ended is opened again
+	firstSubscriptionDelay = time.Second
+	// a subscription that lived this long counts as a success when it ends
+	stableAfter = 10 * time.Second
+)
+
+// longLivedSubscription is kept at a modern server for a legacy client's session. It brings what
+// the client would get from a legacy server by itself: changes of lists, and of the resources that
+// it has subscribed to. A subscription cannot be changed, so each further resource takes a new one.
+type longLivedSubscription struct {
+	*modernClient
+	feed      proxy.Handler            // gets the notifications
+	describe  func() clientDescription // returns the client's, at the time
+	begin     func()                   // starts run, once
+	attempted chan struct{}            // closed when a first subscription was opened or refused
+	flags     []string                 // what the server declared: "toolsListChanged", …
 
 	mu      sync.Mutex
 	uris    map[string]bool // that the client subscribed to; true when the server honours it
-	wanted  int             // counts the changes of uris
-	settled int             // up to which of them the server has been asked, well or not
-	changed chan struct{}   // closed and made anew with each change of what is above
-	refused error           // why the server takes no subscriptions
+	version int             // counts the changes of uris
+	settled int             // the version that the server was last asked for, with or without success
+	changed chan struct{}   // closed and replaced with each change of a field above
+	refused bool            // the server takes no subscriptions
 }
 
-// ackWithin is how long a server may take to acknowledge a subscription.
-const ackWithin = 5 * time.Second
-
-// newStanding reads from the answer to server/discover what there is to hear.
-func newStanding(s *toModern, hello *mcp.Message) *standing {
-	l := &standing{s: s, asked: make(chan struct{}), uris: map[string]bool{},
-		changed: make(chan struct{})}
+// newLongLivedSubscription returns the subscription for what a server declares in its answer to
+// server/discover. It opens nothing.
+func newLongLivedSubscription(c *modernClient, discoverAnswer *mcp.Message, feed proxy.Handler,
+	describe func() clientDescription) *longLivedSubscription {
+	l := &longLivedSubscription{modernClient: c, feed: feed, describe: describe,
+		attempted: make(chan struct{}), uris: map[string]bool{}, changed: make(chan struct{})}
 	l.begin = sync.OnceFunc(func() {
-		first := sync.OnceFunc(func() { close(l.asked) })
-		if !s.life.run(func(ctx context.Context) { defer first(); l.run(ctx, first) }) {
-			first()
+		attempted := sync.OnceFunc(func() { close(l.attempted) })
+		if !l.tasks.Go(func(ctx context.Context) { defer attempted(); l.run(ctx, attempted) }) {
+			attempted()
 		}
 	})
 	for _, feature := range []string{"tools", "prompts", "resources"} {
-		if raw, _ := hello.Get("/capabilities/" + feature + "/listChanged"); string(raw) == "true" {
+		raw, _ := discoverAnswer.Get("/capabilities/" + feature + "/listChanged")
+		if string(raw) == "true" {
 			l.flags = append(l.flags, feature+"ListChanged")
 		}
 	}
 	return l
 }
 
-// start begins to listen, if there is anything to hear.
-func (l *standing) start() {
+// start opens the subscription in the background, if the server declared anything to notify of.
+func (l *longLivedSubscription) start() {
 	if len(l.flags) > 0 {
 		l.begin()
 	}
 }
 
-// hear begins to listen, and answers when the server has said that it tells, or has not: what
-// changes because of what comes next is to be heard. The error is the cause of ctx.
-func (l *standing) hear(ctx context.Context) error {
+// awaitFirst starts the subscription, and waits until the server has acknowledged or refused it, so
+// that the client gets the changes that its next request causes. The error is the cause of ctx.
+func (l *longLivedSubscription) awaitFirst(ctx context.Context) error {
 	if len(l.flags) == 0 {
 		return nil
 	}
 	l.begin()
 	select {
-	case <-l.asked:
+	case <-l.attempted:
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 }
 
-// change runs f under the lock and wakes those that wait.
-func (l *standing) change(f func()) {
+// change runs f under the lock and wakes those that wait for a change.
+func (l *longLivedSubscription) change(f func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	f()
@@ -81,25 +92,26 @@ func (l *standing) change(f func()) {
 	l.changed = make(chan struct{})
 }
 
-// subscribe answers a resources/subscribe when the server has acknowledged the resource, or has
-// not.
-func (l *standing) subscribe(ctx context.Context, m *mcp.Message) (*mcp.Message, error) {
+// subscribe returns the answer to a resources/subscribe, when the server has acknowledged or
+// refused the resource.
+func (l *longLivedSubscription) subscribe(ctx context.Context,
+	m *mcp.Message) (*mcp.Message, error) {
 	uri, ok := m.Text("/uri")
 	if !ok {
 		return toClient(mcp.NewError(m.ID(), mcp.CodeInvalidParams,
 			"resources/subscribe needs a uri", nil)), nil
 	}
-	var mine int
+	var version int
 	full := false
 	l.change(func() {
 		if _, again := l.uris[uri]; !again {
-			if full = len(l.uris) >= maxSubscriptions; full {
+			if full = len(l.uris) >= maxSubscribedResources; full {
 				return
 			}
 			l.uris[uri] = false
-			l.wanted++
+			l.version++
 		}
-		mine = l.wanted
+		version = l.version
 	})
 	if full {
 		return toClient(mcp.NewError(m.ID(), mcp.CodeInternal, "too many subscriptions", nil)), nil
@@ -107,12 +119,13 @@ func (l *standing) subscribe(ctx context.Context, m *mcp.Message) (*mcp.Message,
 	l.begin()
 	for {
 		l.mu.Lock()
-		settled, honoured, refused, changed := l.settled >= mine, l.uris[uri], l.refused, l.changed
+		settled, honoured := l.settled >= version, l.uris[uri]
+		refused, changed := l.refused, l.changed
 		l.mu.Unlock()
 		switch {
 		case settled && honoured:
 			return toClient(mcp.NewResponse(m.ID(), nil)), nil
-		case refused != nil || settled:
+		case refused || settled:
 			l.change(func() { delete(l.uris, uri) })
 			return toClient(mcp.NewError(m.ID(), mcp.CodeInvalidParams,
 				"the server does not take this subscription",
@@ -126,25 +139,26 @@ func (l *standing) subscribe(ctx context.Context, m *mcp.Message) (*mcp.Message,
 	}
 }
 
-func (l *standing) unsubscribe(m *mcp.Message) *mcp.Message {
+// unsubscribe returns the answer to a resources/unsubscribe.
+func (l *longLivedSubscription) unsubscribe(m *mcp.Message) *mcp.Message {
 	if uri, ok := m.Text("/uri"); ok {
 		l.change(func() {
 			if _, known := l.uris[uri]; known {
 				delete(l.uris, uri)
-				l.wanted++
+				l.version++
 			}
 		})
 	}
 	return toClient(mcp.NewResponse(m.ID(), nil))
 }
 
-// want is the filter of the subscription as it should be, nil for none, and which change of it that
-// is.
-func (l *standing) want() (filter []byte, n int, changed <-chan struct{}) {
+// wanted returns the filter of the subscription that is needed, nil for none, with its version and
+// a channel that is closed when it changes.
+func (l *longLivedSubscription) wanted() (filter []byte, version int, changed <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.flags)+len(l.uris) == 0 {
-		return nil, l.wanted, l.changed
+		return nil, l.version, l.changed
 	}
 	b := []byte("{")
 	for _, flag := range l.flags {
@@ -158,43 +172,48 @@ func (l *standing) want() (filter []byte, n int, changed <-chan struct{}) {
 		b = append(b[:len(b)-1], "],"...)
 	}
 	b[len(b)-1] = '}'
-	return b, l.wanted, l.changed
+	return b, l.version, l.changed
 }
 
-// run keeps the subscription open, as it should be, until ctx ends. asked is called when it was
-// tried.
-func (l *standing) run(ctx context.Context, asked func()) {
-	var open *listening // nil while there is none
-	fails, missed := 0, false
+// run keeps the subscription open, as it is needed, until ctx ends or the server refuses it. It
+// calls attempted when the first one was opened or refused.
+func (l *longLivedSubscription) run(ctx context.Context, attempted func()) {
+	var open *openSubscription // nil while there is none
+	failures, missed := 0, false
+	pause := func() bool {
+		failures++
+		return backoff.Sleep(ctx,
+			backoff.Delay(firstSubscriptionDelay, longestRetryDelay, failures))
+	}
 	for ctx.Err() == nil {
-		filter, n, changed := l.want()
+		filter, version, changed := l.wanted()
 		if filter == nil {
 			open.close()
 			open = nil
-			l.settle(n)
+			l.settle(version)
 			select {
 			case <-changed:
 			case <-ctx.Done():
 			}
 			continue
 		}
-		if open == nil || open.n != n {
-			heard := l.honoured() // what there was to miss
-			next := l.open(ctx, filter, n)
+		if open == nil || open.version != version {
+			honoured := l.honoured() // notifications of these may have been missed
+			next := l.open(ctx, filter, version)
 			open.close()
 			if open = next; open == nil {
-				l.settle(n)
-				asked()
-				if l.given() || !sleep(ctx, min(time.Second<<min(fails, 5), longestWait)) {
+				l.settle(version)
+				attempted()
+				if l.isRefused() || !pause() {
 					return
 				}
-				fails, missed = fails+1, true
+				missed = true
 				continue
 			}
-			l.settle(n)
-			asked()
+			l.settle(version)
+			attempted()
 			if missed {
-				l.tell(ctx, heard)
+				l.reportMissed(ctx, honoured)
 			}
 			missed = false
 		}
@@ -204,90 +223,88 @@ func (l *standing) run(ctx context.Context, asked func()) {
 		case <-open.ended:
 			open.close()
 			open, missed = nil, true
-			if time.Since(since) > goodFor {
-				fails = 0
+			if time.Since(since) > stableAfter {
+				failures = 0
 			}
-			if !sleep(ctx, min(time.Second<<min(fails, 5), longestWait)) {
+			if !pause() {
 				return
 			}
-			fails++
 		case <-ctx.Done():
 		}
 	}
 	open.close()
 }
 
-// settle says that the server has been asked for all up to change n.
-func (l *standing) settle(n int) { l.change(func() { l.settled = max(l.settled, n) }) }
+// settle records that the server has been asked for a version.
+func (l *longLivedSubscription) settle(version int) {
+	l.change(func() { l.settled = max(l.settled, version) })
+}
 
-// given says that the server takes no subscriptions.
-func (l *standing) given() bool {
+func (l *longLivedSubscription) isRefused() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.refused != nil
+	return l.refused
 }
 
-// listening is one subscription that is open at the server.
-type listening struct {
-	n     int // the change of the filter that it is for
-	end   context.CancelFunc
-	acked chan struct{} // closed when the server has acknowledged it
-	ended chan struct{} // closed when it is over
+// openSubscription is one subscription that is open at the server.
+type openSubscription struct {
+	version int // of the filter
+	cancel  context.CancelFunc
+	acked   chan struct{} // closed when the server has acknowledged it
+	ended   chan struct{} // closed when it has ended
 }
 
-func (o *listening) close() {
+// close ends the subscription and waits for it. A nil subscription needs no end.
+func (o *openSubscription) close() {
 	if o != nil {
-		o.end()
+		o.cancel()
 		<-o.ended
 	}
 }
 
-// open subscribes, and answers when the server has acknowledged it; nil when it has not.
-func (l *standing) open(ctx context.Context, filter []byte, n int) *listening {
-	l.s.mu.Lock()
-	client := l.s.client
-	l.s.mu.Unlock()
-	client.logLevel = nil
-	request, err := listenAs(client, filter)
+// open opens a subscription. It returns it when the server has acknowledged it, and nil when the
+// server has not in time.
+func (l *longLivedSubscription) open(ctx context.Context, filter []byte,
+	version int) *openSubscription {
+	request, err := listenRequest(l.describe(), filter)
 	if err != nil {
 		return nil
 	}
-	o := &listening{n: n, acked: make(chan struct{}), ended: make(chan struct{})}
-	ctx, o.end = context.WithCancel(ctx)
-	hear := &hearing{l: l, ack: sync.OnceFunc(func() { close(o.acked) })}
-	started := l.s.life.run(func(context.Context) {
+	o := &openSubscription{version: version, acked: make(chan struct{}),
+		ended: make(chan struct{})}
+	listenCtx, cancel := context.WithCancel(ctx)
+	o.cancel = cancel
+	handler := &subscriptionHandler{l: l, acknowledged: sync.OnceFunc(func() { close(o.acked) })}
+	started := l.tasks.Go(func(context.Context) {
 		defer close(o.ended)
-		answer, _, err := l.s.server.request(ctx, request, hear)
+		answer, _, err := l.server.Send(listenCtx, request, handler)
 		switch {
-		case ctx.Err() != nil:
-		case err == nil && answer.Kind == mcp.Error && answer.ErrorCode() == mcp.CodeMethodNotFound:
-			l.change(func() {
-				l.refused = unavailable(l.s.up.o.Name, "it takes no subscriptions",
-					nil)
-			})
+		case listenCtx.Err() != nil:
+		case err == nil && answer.ErrorCode() == mcp.CodeMethodNotFound:
+			l.change(func() { l.refused = true })
 		default:
-			l.s.up.log.Debug("a subscription ended", "server", l.s.up.o.Name, "error", err)
+			l.log.Debug("a subscription ended", "server", l.name, "error", err)
 		}
 	})
 	if !started {
-		o.end()
+		o.cancel()
 		return nil
 	}
-	timer := time.NewTimer(ackWithin)
+	timer := time.NewTimer(acknowledgeTimeout)
 	defer timer.Stop()
 	select {
 	case <-o.acked:
 		return o
 	case <-o.ended:
 	case <-timer.C:
-	case <-ctx.Done():
+	case <-listenCtx.Done():
 	}
 	o.close()
 	return nil
 }
 
-// honoured are the resources that the server has acknowledged.
-func (l *standing) honoured() (uris []string) {
+// honoured returns the resources that the server has acknowledged.
+func (l *longLivedSubscription) honoured() (uris []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for uri, ok := range l.uris {
@@ -299,26 +316,27 @@ func (l *standing) honoured() (uris []string) {
 	return uris
 }
 
-// tell tells the client what it may have missed while there was no subscription.
-func (l *standing) tell(ctx context.Context, uris []string) {
+// reportMissed notifies the client of all that may have changed while there was no subscription.
+func (l *longLivedSubscription) reportMissed(ctx context.Context, uris []string) {
 	for _, flag := range l.flags {
-		l.s.feed.Notify(ctx, toClient(mcp.NewNotification("notifications/"+strings.TrimSuffix(flag,
-			"ListChanged")+"/list_changed", nil)))
+		feature := strings.TrimSuffix(flag, "ListChanged")
+		l.feed.Notify(ctx,
+			toClient(mcp.NewNotification("notifications/"+feature+"/list_changed", nil)))
 	}
 	for _, uri := range uris {
-		l.s.feed.Notify(ctx, toClient(mcp.NewNotification("notifications/resources/updated",
+		l.feed.Notify(ctx, toClient(mcp.NewNotification("notifications/resources/updated",
 			[]byte(`{"uri":`+string(mcp.Quote(uri))+`}`))))
 	}
 }
 
-// hearing is where the notifications of one subscription go.
-type hearing struct {
-	l   *standing
-	ack func()
+// subscriptionHandler is the handler of one subscription's request.
+type subscriptionHandler struct {
+	l            *longLivedSubscription
+	acknowledged func()
 }
 
-// Notify implements proxy.Caller.
-func (h *hearing) Notify(ctx context.Context, m *mcp.Message) {
+// Notify implements proxy.Handler.
+func (h *subscriptionHandler) Notify(ctx context.Context, m *mcp.Message) {
 	switch m.Method {
 	case "notifications/subscriptions/acknowledged":
 		h.l.change(func() {
@@ -331,22 +349,22 @@ func (h *hearing) Notify(ctx context.Context, m *mcp.Message) {
 				return true
 			})
 		})
-		h.ack()
+		h.acknowledged()
 	case "notifications/tools/list_changed", "notifications/prompts/list_changed",
 		"notifications/resources/list_changed", "notifications/resources/updated":
-		if edited, err := m.Edit(unreserved(m)...); err == nil {
-			h.l.s.feed.Notify(ctx, edited)
+		if edited, err := m.Edit(mcp.RemoveReservedMeta(m)...); err == nil {
+			h.l.feed.Notify(ctx, edited)
 		}
 	}
 }
 
-// Ask implements proxy.Caller: nothing is asked on a subscription.
-func (h *hearing) Ask(_ context.Context, ms []*mcp.Message) []pipeline.Passed {
+// Ask implements proxy.Handler: servers ask nothing on a subscription.
+func (h *subscriptionHandler) Ask(_ context.Context, ms []*mcp.Message) []pipeline.Passed {
 	return make([]pipeline.Passed, len(ms))
 }
 
-// IsWaiting implements proxy.Caller.
-func (h *hearing) IsWaiting() bool { return true }
+// IsWaiting implements proxy.Handler.
+func (h *subscriptionHandler) IsWaiting() bool { return true }
 
-// ReportActivity implements proxy.Caller.
-func (h *hearing) ReportActivity() {}
+// ReportActivity implements proxy.Handler.
+func (h *subscriptionHandler) ReportActivity() {}

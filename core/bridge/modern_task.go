@@ -1,177 +1,173 @@
-package upstream
+package bridge
 
 import (
 	"context"
 	"strconv"
 
+	"gatekit/core/backoff"
 	"gatekit/core/mcp"
 	"gatekit/core/proxy"
 )
 
-// Some tools of modern servers run as tasks only, of an extension that legacy clients do not know:
-// the extension is declared for such a call here, and the call answered with what comes of the task
-// (protocol.md 3.9).
+// Some tools of modern servers run as tasks only, an extension that legacy clients do not know. The
+// bridge declares the extension for a call of such a tool, and answers the call with the task's
+// result.
 
-// tasksExtension is the extension's name in clients' capabilities.
-const tasksExtension = "io.modelcontextprotocol/tasks"
-
-// wantsTasks says that a server's answer to a call was that the client must know tasks: nothing was
-// run.
-func wantsTasks(request, answer *mcp.Message) bool {
+// demandsTasks reports whether the answer to a call is an error that demands the tasks extension,
+// which the call did not declare. Then nothing was run.
+func demandsTasks(request, answer *mcp.Message) bool {
 	if answer.ErrorCode() != mcp.CodeMissingCapability || request.Method != "tools/call" {
 		return false
 	}
-	_, wants := answer.Get("/data/requiredCapabilities/extensions/" +
+	_, demanded := answer.Get("/data/requiredCapabilities/extensions/" +
 		mcp.EscapePointer(tasksExtension))
-	return wants && !knowsTasks(request)
+	return demanded && !declaresTasks(request)
 }
 
-// knowsTasks says that a call declares the extension.
-func knowsTasks(request *mcp.Message) bool {
-	_, declared := request.Get(mcp.PointerCapabilities + "/extensions/" +
-		mcp.EscapePointer(tasksExtension))
-	return declared
+// modernTask is a task that a modern server created for a call of a legacy client.
+type modernTask struct {
+	*modernClient
+	call     *mcp.Message
+	id       []byte // of the task, as JSON
+	client   proxy.Handler
+	answered map[string]bool // input requests that the client has answered, by their keys
 }
 
-// task follows the task that a call was answered with to its end, and answers what the call is
-// answered with: a complete result, or an error.
-func (s *toModern) task(ctx context.Context, call, created *mcp.Message,
-	c proxy.Handler) (answer *mcp.Message, err error) {
-	id, ok := created.Get("/taskId")
-	if !ok {
-		return nil, unavailable(s.up.o.Name, "it made a task without an id", nil)
-	}
+// follow waits for the end of the task that a call was answered with, and returns what the call is
+// to be answered with: a complete result, or an error. When it returns earlier, the task is
+// cancelled.
+func (t *modernTask) follow(ctx context.Context,
+	created *mcp.Message) (answer *mcp.Message, err error) {
 	ended := false // at the server
 	defer func() {
 		if !ended {
-			s.cancelTask(call, id)
+			t.cancel()
 		}
 	}()
-	answered, told := map[string]bool{}, teller{c: c, call: call}
-	for got := created; ; {
-		status, _ := got.Text("/status")
+	progress := progressReporter{client: t.client, call: t.call}
+	for state := created; ; {
+		status, _ := state.Text("/status")
 		switch status {
 		case "completed":
 			ended = true
-			if raw, ok := got.Get("/result"); ok {
-				return toClient(mcp.NewResponse(call.ID(), raw)), nil
+			if raw, ok := state.Get("/result"); ok {
+				return toClient(mcp.NewResponse(t.call.ID(), raw)), nil
 			}
 		case "failed":
 			ended = true
-			if raw, ok := got.Get("/error"); ok {
-				if failed, err := mcp.EmbeddedError(call.ID(), raw); err == nil {
+			if raw, ok := state.Get("/error"); ok {
+				if failed, err := mcp.EmbeddedError(t.call.ID(), raw); err == nil {
 					return toClient(failed), nil
 				}
 			}
 		case "cancelled":
 			ended = true
-			return nil, unavailable(s.up.o.Name, "it has cancelled the task", nil)
+			return nil, unavailable(t.name, "the server has cancelled the task", nil)
 		case "working":
-			c.ReportActivity()
-			told.tell(ctx, got)
+			t.client.ReportActivity()
+			progress.report(ctx, state)
 		case "input_required":
-			c.ReportActivity()
-			refusal, err := s.askForTask(ctx, call, got, answered, c)
+			t.client.ReportActivity()
+			refusal, err := t.giveInput(ctx, state)
 			if err != nil || refusal != nil {
 				return refusal, err
 			}
 		}
 		if ended || status == "" {
-			return nil, unavailable(s.up.o.Name,
-				"its task is in no state that is known, or ended without a result", nil)
+			return nil, unavailable(t.name,
+				"the server's task has an unknown status, or ended without a result", nil)
 		}
-		if !sleep(ctx, pollInterval(got, "/pollIntervalMs")) {
+		if !backoff.Sleep(ctx, pollInterval(state, "/pollIntervalMs")) {
 			return nil, context.Cause(ctx)
 		}
-		o, err := taskRequestAs("tasks/get", id, call)
+		o, err := modernTaskRequest("tasks/get", t.id, t.call)
 		if err != nil {
-			return nil, unavailable(s.up.o.Name, "its task could not be asked after", err)
+			return nil, unavailable(t.name, "tasks/get could not be made of the call", err)
 		}
-		next, _, err := s.server.request(ctx, o, c)
+		next, _, err := t.server.Send(ctx, o, t.client)
 		if err != nil || next.Kind == mcp.Error {
 			return next, err
 		}
-		got = next
+		state = next
 	}
 }
 
-// askForTask puts the questions of a task that were not answered yet to the client, and its answers
-// to the task.
-func (s *toModern) askForTask(ctx context.Context, call, got *mcp.Message, answered map[string]bool,
-	c proxy.Handler) (refusal *mcp.Message, err error) {
+// giveInput puts the questions of a task that were not answered yet to the client, and sends the
+// answers. A message that it returns ends the call.
+func (t *modernTask) giveInput(ctx context.Context,
+	state *mcp.Message) (refusal *mcp.Message, err error) {
 	var old []mcp.Edit
 	var keys []string
-	got.Members("/inputRequests", func(key string, _ []byte) bool {
-		if answered[key] {
+	state.Members("/inputRequests", func(key string, _ []byte) bool {
+		if t.answered[key] {
 			old = append(old, mcp.Remove("/inputRequests/"+mcp.EscapePointer(key)))
 		} else {
 			keys = append(keys, key)
 		}
-		return len(keys) <= maxInputs
+		return len(keys) <= maxInputRequests
 	})
-	if len(answered)+len(keys) > maxInputs*s.up.o.Rounds {
-		return nil, unavailable(s.up.o.Name, "it asked for input too many times", nil)
+	if len(t.answered)+len(keys) > maxInputRequests*t.rounds {
+		return nil, unavailable(t.name, "the server asked for input too many times", nil)
 	}
-	fresh, err := got.Edit(old...)
+	unanswered, err := state.Edit(old...)
 	if err != nil {
-		return nil, illegible(s.up.o.Name, err)
+		return nil, untranslatable(t.name, err)
 	}
-	answers, refusal, err := s.ask(ctx, call, fresh, c)
-	if err != nil || refusal != nil || answers == nil {
-		if refusal != nil {
-			refusal = toClient(refusal)
-		}
-		return refusal, err
+	answers, refusal, err := t.askForInput(ctx, t.call, unanswered, t.client)
+	if refusal != nil {
+		return toClient(refusal), err
+	}
+	if err != nil || answers == nil {
+		return nil, err
 	}
 	for _, key := range keys {
-		answered[key] = true
+		t.answered[key] = true
 	}
-	id, _ := got.Get("/taskId")
-	o, err := taskRequestAs("tasks/update", id, call, mcp.Set("/inputResponses", answers))
+	o, err := modernTaskRequest("tasks/update", t.id, t.call, mcp.Set("/inputResponses", answers))
 	if err != nil {
-		return nil, unavailable(s.up.o.Name,
-			"the answers that its task asked for could not be put to it", err)
+		return nil, unavailable(t.name, "tasks/update could not be made of the client's answers",
+			err)
 	}
-	ack, _, err := s.server.request(ctx, o, c)
-	if err != nil || ack.Kind == mcp.Error {
-		return ack, err
+	updated, _, err := t.server.Send(ctx, o, t.client)
+	if err != nil || updated.Kind == mcp.Error {
+		return updated, err
 	}
 	return nil, nil
 }
 
-// cancelTask tells the server that nobody waits for a task any more.
-func (s *toModern) cancelTask(call *mcp.Message, id []byte) {
-	o, err := taskRequestAs("tasks/cancel", id, call)
+// cancel cancels the task at the server, in the background.
+func (t *modernTask) cancel() {
+	o, err := modernTaskRequest("tasks/cancel", t.id, t.call)
 	if err != nil {
 		return
 	}
-	s.life.run(func(ctx context.Context) {
-		ctx, cancel := context.WithTimeout(ctx, goodbyeWithin)
+	t.tasks.Go(func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, cleanupTimeout)
 		defer cancel()
-		if _, _, err := s.server.request(ctx, o, nil); err != nil {
-			s.up.log.Debug("cancel a task", "server", s.up.o.Name, "error", err)
+		if _, _, err := t.server.Send(ctx, o, nil); err != nil {
+			t.log.Debug("cancel a task", "server", t.name, "error", err)
 		}
 	})
 }
 
-// teller tells a client that asked for progress what a task says of its state, each time that it
-// says something else.
-type teller struct {
-	c    proxy.Handler
-	call *mcp.Message
-	last string
-	n    int
+// progressReporter sends the status messages of a task to a client that asked for progress, each
+// time that the message has changed.
+type progressReporter struct {
+	client proxy.Handler
+	call   *mcp.Message
+	last   string // message
+	count  int    // of reports
 }
 
-func (t *teller) tell(ctx context.Context, got *mcp.Message) {
-	message, ok := got.Text("/statusMessage")
-	token, asked := t.call.Get("/_meta/progressToken")
-	if !ok || !asked || message == t.last {
+func (r *progressReporter) report(ctx context.Context, state *mcp.Message) {
+	message, ok := state.Text("/statusMessage")
+	token, asked := r.call.Get("/_meta/progressToken")
+	if !ok || !asked || message == r.last {
 		return
 	}
-	t.last = message
-	t.n++
-	t.c.Notify(ctx, toClient(mcp.NewNotification("notifications/progress",
-		[]byte(`{"progressToken":`+string(token)+`,"progress":`+strconv.Itoa(t.n)+`,"message":`+
-			string(mcp.Quote(message))+`}`))))
+	r.last = message
+	r.count++
+	r.client.Notify(ctx, toClient(mcp.NewNotification("notifications/progress",
+		[]byte(`{"progressToken":`+string(token)+`,"progress":`+strconv.Itoa(r.count)+
+			`,"message":`+string(mcp.Quote(message))+`}`))))
 }

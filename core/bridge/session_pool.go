@@ -1,122 +1,107 @@
-package upstream
+package bridge
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
 
+	"gatekit/core/backoff"
 	"gatekit/core/mcp"
-	"gatekit/core/pipeline"
 	"gatekit/core/proxy"
+	"gatekit/core/taskgroup"
+	"gatekit/core/upstream"
 )
 
-// A legacy server is told once, when a session begins, who its client is and what it can be asked;
-// a modern client says so with each request. So for each set of capabilities that the client
-// declares there is a session with the server: a visit.
-//
-// # Why calls share a visit
-//
-// What a server asks live often does not say which call it is about: never on stdio, and over HTTP
-// as the server likes. Calls in visits of their own could not be mistaken for each other, but would
-// not see what each other did: a session is a process with its own memory. So they share one, and a
-// question that says nothing is put to the client in the youngest call that it waits for. Its
-// answer finds the server's question whichever call brought it. Where several clients may be behind
-// the session (those of one principal over HTTP) and several of such calls are in flight, it is put
-// to none: it could be shown to another than the one whose call it is about.
-
-// Bounds of the visits of one session of a modern client.
+// Bounds of the sessions that one session of a modern client has with a legacy server.
 const (
-	maxVisits = 8               // sets of capabilities; requests with further ones wait
-	visitIdle = 5 * time.Minute // after which a visit that nobody uses ends
+	// how many sets of capabilities have a session; requests that declare others wait
+	maxPooledSessions = 8
+	pooledSessionIdle = 5 * time.Minute // after which a session that no call uses is closed
+	firstSessionDelay = 200 * time.Millisecond
+	longestRetryDelay = 30 * time.Second
 )
 
-// visits are the sessions that one modern client has with a legacy server.
-type visits struct {
-	up     *Upstream
-	feed   proxy.Handler
-	shared bool // several clients may be behind the session
-	life   *life
+// sessionPool holds the sessions that one session of a modern client has with a legacy server.
+//
+// A legacy server learns once, when a session begins, who its client is and what the client can be
+// asked. A modern client declares that with each request. So there is one session for each set of
+// capabilities that the client declares.
+//
+// # Why calls share a session
+//
+// What a server asks live often names no call: never on stdio, and over HTTP as the server likes.
+// Calls with sessions of their own could not be mistaken for each other, but would not see each
+// other's effects: a session is a process with its own memory. So they share a session, and a
+// question that names no call is put to the client in the youngest call that the client waits for.
+// The answer finds the server's question whichever call brought it. Where several clients may be
+// behind the client's session (those of one principal over HTTP) and several such calls are in
+// flight, the question is put to none: it could be shown to another client than the one whose call
+// it is about.
+type sessionPool struct {
+	opts   Options
+	native upstream.NativeSessions
+	open   proxy.OpenOptions // of the client's session
+	feed   proxy.Handler     // of the client's session
+	tasks  *taskgroup.Group
 
-	mu       sync.Mutex // guards what follows, and the fields of visits that say so
-	all      []*visit
+	mu       sync.Mutex // guards the fields below, and some of the sessions' fields
+	sessions []*pooledSession
 	closed   bool
-	changed  chan struct{} // closed and made anew when a visit has become free, or is gone
-	pace     pace          // of visits that could not begin
-	refused  error         // why the last one could not, and what the client had declared then
-	declared string
-	next     time.Time // when another may be tried then
+	changed  chan struct{} // closed and replaced when a session has become free or is gone
+	failures int           // handshakes in a row that failed
+	lastErr  error         // of the last handshake; nil when it succeeded
+	lastKey  string        // the capabilities of that handshake
+	retry    time.Time     // when another session with these capabilities may be opened
 }
 
-// visit is one session with the server.
-type visit struct {
-	of     *visits
-	key    string // what the client declared, by its meaning
-	server *legacy
-	ready  chan struct{} // closed when it has begun, or could not
-	hello  *mcp.Message  // what the server answered to initialize; read it after ready
-	err    error         // why it could not begin; read it after ready
-
-	uses  int         // guarded by visits.mu
-	timer *time.Timer // runs while uses is zero; guarded by visits.mu
-
-	telling chan struct{}  // holds one token; taken by hold while the server is told what follows
-	level   string         // of logging; guarded by telling
-	uris    map[string]int // that are subscribed to, and by how many listens; guarded by telling
-
-	tasks taskTools
-
-	mu      sync.Mutex
-	turns   []*turn              // calls in flight, the oldest first
-	entered chan struct{}        // closed and made anew with each call
-	hear    map[*hearer]struct{} // listens
+func newSessionPool(opts Options, native upstream.NativeSessions, o proxy.OpenOptions,
+	feed proxy.Handler) *sessionPool {
+	return &sessionPool{opts: opts, native: native, open: o, feed: feed, tasks: taskgroup.New(),
+		changed: make(chan struct{})}
 }
 
-func newVisits(u *Upstream, feed proxy.Handler, shared bool) *visits {
-	return &visits{up: u, feed: feed, shared: shared, life: newLife(), changed: make(chan struct{})}
+// wake wakes the requests that wait for a session. p.mu is held.
+func (p *sessionPool) wake() {
+	close(p.changed)
+	p.changed = make(chan struct{})
 }
 
-// wake wakes those that wait. vs.mu is held.
-func (vs *visits) wake() {
-	close(vs.changed)
-	vs.changed = make(chan struct{})
-}
-
-// take answers a visit for a request, begun, to be given back with leave.
-func (vs *visits) take(ctx context.Context, m *mcp.Message) (*visit, error) {
+// acquire returns the session for a request, ready for use. release gives it back.
+func (p *sessionPool) acquire(ctx context.Context, m *mcp.Message) (*pooledSession, error) {
+	name := p.native.Name()
 	raw, _ := m.Get(mcp.PointerCapabilities)
 	capabilities, err := capabilitiesForLegacy(raw)
 	if err != nil {
-		return nil, unavailable(vs.up.o.Name,
-			"the client's capabilities could not be put into its revision's words", err)
+		return nil, unavailable(name,
+			"the client's capabilities could not be translated to the server's revision", err)
 	}
-	meaning, err := mcp.CanonicalDigest(capabilities)
+	digest, err := mcp.CanonicalDigest(capabilities)
 	if err != nil {
-		return nil, unavailable(vs.up.o.Name, "the client's capabilities cannot be read", err)
+		return nil, unavailable(name, "the client's capabilities are not valid", err)
 	}
-	key := string(meaning)
+	key := string(digest)
 	for {
-		v, stale, changed, err := vs.find(key, m, capabilities)
-		if stale != nil {
-			vs.dismiss(stale)
+		s, evicted, changed, err := p.find(key, m, capabilities)
+		if evicted != nil {
+			evicted.server.CloseLater()
 		}
 		switch {
 		case err != nil:
 			return nil, err
-		case v != nil:
+		case s != nil:
 			select {
-			case <-v.ready:
+			case <-s.opened:
 			case <-ctx.Done():
-				vs.leave(v)
+				p.release(s)
 				return nil, context.Cause(ctx)
 			}
-			if v.err != nil {
-				vs.leave(v)
-				return nil, v.err
+			if s.openErr != nil {
+				p.release(s)
+				return nil, s.openErr
 			}
-			return v, nil
+			return s, nil
 		}
 		select {
 		case <-changed:
@@ -126,272 +111,132 @@ func (vs *visits) take(ctx context.Context, m *mcp.Message) (*visit, error) {
 	}
 }
 
-// find answers the visit for what a client declares, or begins it; nil when there is room for none,
-// until changed is closed. stale was taken out to make room.
-func (vs *visits) find(key string, m *mcp.Message,
-	capabilities []byte) (v, stale *visit, changed <-chan struct{}, err error) {
-	vs.mu.Lock()
-	defer vs.mu.Unlock()
-	if vs.closed {
-		return nil, nil, nil, unavailable(vs.up.o.Name, "it is being closed", errClosed)
+// find returns the session for a set of capabilities, or begins to open it. It returns nil when
+// there is no room, until changed is closed. evicted was removed to make room; the caller closes it.
+func (p *sessionPool) find(key string, m *mcp.Message,
+	capabilities []byte) (s, evicted *pooledSession, changed <-chan struct{}, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil, nil, nil, closingError(p.native.Name())
 	}
-	i := slices.IndexFunc(vs.all, func(v *visit) bool { return v.key == key })
+	i := slices.IndexFunc(p.sessions, func(s *pooledSession) bool { return s.key == key })
 	switch {
 	case i >= 0:
-		v = vs.all[i]
-	case vs.refused != nil && vs.declared == key && time.Now().Before(vs.next):
-		return nil, nil, nil, vs.refused
-	case len(vs.all) >= maxVisits:
-		idle := slices.IndexFunc(vs.all, func(v *visit) bool { return v.uses == 0 })
+		s = p.sessions[i]
+	case p.lastErr != nil && p.lastKey == key && time.Now().Before(p.retry):
+		return nil, nil, nil, p.lastErr
+	case len(p.sessions) >= maxPooledSessions:
+		idle := slices.IndexFunc(p.sessions, func(s *pooledSession) bool { return s.users == 0 })
 		if idle < 0 {
-			return nil, nil, vs.changed, nil
+			return nil, nil, p.changed, nil
 		}
-		stale = vs.all[idle]
-		vs.all = slices.Delete(vs.all, idle, idle+1)
+		evicted = p.sessions[idle]
+		p.sessions = slices.Delete(p.sessions, idle, idle+1)
 		fallthrough
 	default:
-		if v, err = vs.begin(key, m, capabilities); err != nil {
-			return nil, stale, nil, err
+		if s, err = p.begin(key, m, capabilities); err != nil {
+			return nil, evicted, nil, err
 		}
 	}
-	v.uses++
-	if v.timer != nil {
-		v.timer.Stop()
+	s.users++
+	if s.idleTimer != nil {
+		s.idleTimer.Stop()
 	}
-	return v, stale, nil, nil
+	return s, evicted, nil, nil
 }
 
-// begin opens a session. vs.mu is held.
-func (vs *visits) begin(key string, m *mcp.Message, capabilities []byte) (*visit, error) {
-	hello, err := greeting(m, capabilities, vs.up.o.Version)
+// begin adds a session and starts its handshake. p.mu is held.
+func (p *sessionPool) begin(key string, m *mcp.Message,
+	capabilities []byte) (*pooledSession, error) {
+	name := p.native.Name()
+	initialize, err := initializeRequest(m, capabilities, p.opts.Version)
 	if err != nil {
-		return nil, unavailable(vs.up.o.Name, "it could not be told who its client is", err)
+		return nil, unavailable(name, "initialize could not be made of the client's request", err)
 	}
-	v := &visit{of: vs, key: key, ready: make(chan struct{}), telling: make(chan struct{}, 1),
-		entered: make(chan struct{}), uris: map[string]int{}, hear: map[*hearer]struct{}{}}
-	v.server = newLegacy(vs.up, v)
-	v.server.onClose = func() {}
-	vs.all = append(vs.all, v)
-	started := vs.life.run(func(ctx context.Context) {
-		v.hello, v.err = v.greet(ctx, hello)
-		vs.begun(v)
+	s := &pooledSession{key: key, name: name, log: p.opts.Log, feed: p.feed, shared: p.open.Shared,
+		tasks: p.tasks, opened: make(chan struct{}), stateLock: make(chan struct{}, 1),
+		called: make(chan struct{}), uris: map[string]int{},
+		subscribers: map[*subscriber]struct{}{}}
+	s.server = p.native.OpenLegacy(p.open, s)
+	p.sessions = append(p.sessions, s)
+	started := p.tasks.Go(func(ctx context.Context) {
+		startCtx, cancel := p.native.StartContext(ctx)
+		defer cancel()
+		s.initializeAnswer, s.openErr = s.handshake(startCtx, initialize)
+		p.finishOpen(s)
 	})
 	if !started {
-		v.err = unavailable(vs.up.o.Name, "it is being closed", errClosed)
-		close(v.ready)
+		s.openErr = closingError(name)
+		close(s.opened)
 	}
-	return v, nil
+	return s, nil
 }
 
-func (v *visit) greet(ctx context.Context, hello outgoing) (*mcp.Message, error) {
-	u := v.of.up
-	ctx, cancel := context.WithTimeoutCause(ctx, u.o.StartTimeout, unavailable(u.o.Name,
-		"it took too long to start", nil))
-	defer cancel()
-	answer, err := v.server.request(ctx, hello, nil)
-	switch {
-	case err != nil:
-		return nil, err
-	case answer.Kind == mcp.Error:
-		text, _ := answer.Text("/message")
-		return nil, unavailable(u.o.Name, fmt.Sprintf("it refused initialize: error %d, %.200q",
-			answer.ErrorCode(), text), nil)
-	}
-	return answer, v.server.notify(ctx, greeted())
-}
-
-// begun notes how the opening of a session ended, and takes one out that has failed.
-func (vs *visits) begun(v *visit) {
-	vs.mu.Lock()
-	if vs.refused, vs.declared = v.err, v.key; v.err != nil {
-		vs.pace.failed(0)
-		vs.next = vs.pace.due(time.Now())
-		vs.all = slices.DeleteFunc(vs.all, func(other *visit) bool { return other == v })
-		vs.wake()
+// finishOpen records how a handshake ended, and removes a session whose handshake failed.
+func (p *sessionPool) finishOpen(s *pooledSession) {
+	p.mu.Lock()
+	p.lastErr, p.lastKey = s.openErr, s.key
+	if s.openErr != nil {
+		p.failures++
+		delay := backoff.Delay(firstSessionDelay, longestRetryDelay, p.failures)
+		p.retry = time.Now().Add(delay)
+		p.sessions = slices.DeleteFunc(p.sessions, func(other *pooledSession) bool {
+			return other == s
+		})
+		p.wake()
 	} else {
-		vs.pace = pace{}
+		p.failures = 0
 	}
-	vs.mu.Unlock()
-	close(v.ready)
-	if v.err != nil {
-		vs.dismiss(v)
+	p.mu.Unlock()
+	close(s.opened)
+	if s.openErr != nil {
+		s.server.CloseLater()
 	}
 }
 
-// leave gives a visit back.
-func (vs *visits) leave(v *visit) {
-	vs.mu.Lock()
-	defer vs.mu.Unlock()
-	if v.uses--; v.uses == 0 {
-		v.timer = time.AfterFunc(visitIdle, func() { vs.expire(v) })
+// release gives a session back. It is closed when no call uses it for a while.
+func (p *sessionPool) release(s *pooledSession) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s.users--; s.users == 0 {
+		s.idleTimer = time.AfterFunc(pooledSessionIdle, func() { p.expire(s) })
 	}
-	vs.wake()
+	p.wake()
 }
 
-// expire ends a visit that nobody has used for a while.
-func (vs *visits) expire(v *visit) {
-	vs.mu.Lock()
-	i := slices.Index(vs.all, v)
-	if i < 0 || v.uses > 0 {
-		vs.mu.Unlock()
+// expire closes a session that no call has used for a while.
+func (p *sessionPool) expire(s *pooledSession) {
+	p.mu.Lock()
+	i := slices.Index(p.sessions, s)
+	if i < 0 || s.users > 0 {
+		p.mu.Unlock()
 		return
 	}
-	vs.all = slices.Delete(vs.all, i, i+1)
-	vs.mu.Unlock()
-	vs.dismiss(v)
+	p.sessions = slices.Delete(p.sessions, i, i+1)
+	p.mu.Unlock()
+	s.server.CloseLater()
 }
 
-// dismiss closes a visit that was taken out, without waiting for it. It counts among those that are
-// leaving: a client could have one opened after the other.
-func (vs *visits) dismiss(v *visit) {
-	vs.up.dropLater(vs.up.leaving.later(v.server))
-}
-
-// close ends all visits.
-func (vs *visits) close() error {
-	vs.mu.Lock()
-	vs.closed = true
-	all := vs.all
-	vs.all = nil
-	for _, v := range all {
-		if v.timer != nil {
-			v.timer.Stop()
+// close closes all sessions and waits for them.
+func (p *sessionPool) close() error {
+	p.mu.Lock()
+	p.closed = true
+	sessions := p.sessions
+	p.sessions = nil
+	for _, s := range sessions {
+		if s.idleTimer != nil {
+			s.idleTimer.Stop()
 		}
 	}
-	vs.wake()
-	vs.mu.Unlock()
-	errs := make([]error, len(all))
+	p.wake()
+	p.mu.Unlock()
+	errs := make([]error, len(sessions))
 	var wg sync.WaitGroup
-	for i, v := range all {
-		wg.Go(func() { errs[i] = v.server.Close() })
+	for i, s := range sessions {
+		wg.Go(func() { errs[i] = s.server.Close() })
 	}
 	wg.Wait()
-	vs.life.end()
+	p.tasks.Close()
 	return errors.Join(errs...)
-}
-
-// Notify implements proxy.Caller for what the server sends outside of calls, as far as that can be
-// told.
-func (v *visit) Notify(ctx context.Context, m *mcp.Message) {
-	switch m.Method {
-	case "notifications/message": // with several calls there is no telling for which it is
-		v.mu.Lock()
-		turns := v.turns
-		v.mu.Unlock()
-		if len(turns) == 1 {
-			turns[0].Notify(ctx, m)
-		}
-		return
-	case "notifications/elicitation/complete", "notifications/tasks/status",
-		"notifications/progress":
-		return // the client's revision has no such thing, or it is for no call
-	}
-	if m.Method == "notifications/tools/list_changed" {
-		v.tasks.forget()
-	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	for h := range v.hear {
-		h.tell(m)
-	}
-}
-
-// Ask implements proxy.Caller: it asks in the youngest call in flight that the client can be asked
-// in, before all in one that the client waits for: it may never come back for others.
-func (v *visit) Ask(ctx context.Context, ms []*mcp.Message) []pipeline.Passed {
-	for {
-		t := v.askable(ctx, ms)
-		if t == nil {
-			return v.of.feed.Ask(ctx, ms) // which is refused: there is no request to ask in
-		}
-		answers := t.ask(ctx, ms)
-		if ctx.Err() != nil || v.flies(t) || !failed(answers) {
-			return answers
-		}
-		// The call was answered before the client could be asked in it.
-	}
-}
-
-// rootsWait is how long a server that asks for the roots outside of any call waits for one. Many
-// ask as soon as a session has begun, and that begins with a call.
-const rootsWait = 10 * time.Second
-
-// askable is the call that a question goes into; nil when there is none, and none comes that is
-// worth waiting for.
-func (v *visit) askable(ctx context.Context, ms []*mcp.Message) *turn {
-	var late <-chan time.Time
-	for {
-		v.mu.Lock()
-		turns, entered := v.turns, v.entered
-		v.mu.Unlock()
-		var waiting, parked []*turn // the youngest first
-		for _, t := range slices.Backward(turns) {
-			switch {
-			case t.mayAsk && t.c.IsWaiting():
-				waiting = append(waiting, t)
-			case t.mayAsk:
-				parked = append(parked, t)
-			}
-		}
-		for _, turns := range [][]*turn{waiting, parked} {
-			if len(turns) > 1 && v.of.shared {
-				return nil
-			}
-			if len(turns) > 0 {
-				return turns[0]
-			}
-		}
-		if ms[0].Method != "roots/list" {
-			return nil
-		}
-		if late == nil {
-			timer := time.NewTimer(rootsWait)
-			defer timer.Stop()
-			late = timer.C
-		}
-		select {
-		case <-entered:
-		case <-late:
-			return nil
-		case <-ctx.Done():
-			return nil
-		}
-	}
-}
-
-// failed says whether a client was not asked.
-func failed(answers []pipeline.Passed) bool {
-	return slices.ContainsFunc(answers, func(p pipeline.Passed) bool {
-		m := p.Message()
-		return m == nil || m.ErrorCode() == mcp.CodeInternal
-	})
-}
-
-// IsWaiting implements proxy.Caller.
-func (v *visit) IsWaiting() bool { return true }
-
-// ReportActivity implements proxy.Caller.
-func (v *visit) ReportActivity() {}
-
-// enter notes that a call is in flight; the function that it answers undoes that.
-func (v *visit) enter(t *turn) (leave func()) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.turns = append(slices.Clone(v.turns), t)
-	close(v.entered)
-	v.entered = make(chan struct{})
-	return func() {
-		v.mu.Lock()
-		defer v.mu.Unlock()
-		v.turns = slices.DeleteFunc(slices.Clone(v.turns), func(other *turn) bool {
-			return other == t
-		})
-	}
-}
-
-// flies says whether a call is in flight.
-func (v *visit) flies(t *turn) bool {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return slices.Contains(v.turns, t)
 }

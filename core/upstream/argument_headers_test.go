@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"gatekit/core/upstream"
+	"gatekit/test/upstreamtest"
 )
 
 // Each property of a server's schema was looked for from the start of the schema once, before
@@ -31,8 +32,8 @@ func TestASchemaWithAnnotationsIsWalkedOnce(t *testing.T) {
 	defer end()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	if _, err := s.Call(ctx, pass(t, modernRequest(
-		`1`, "tools/call", ``, `,"name":"x","arguments":{"a":"b"}`)), &client{}); err != nil {
+	if _, err := s.Call(ctx, upstreamtest.Pass(t, upstreamtest.ModernRequest(
+		`1`, "tools/call", ``, `,"name":"x","arguments":{"a":"b"}`)), &upstreamtest.Client{}); err != nil {
 		t.Fatal(err)
 	}
 	if ctx.Err() != nil {

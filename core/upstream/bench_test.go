@@ -8,6 +8,7 @@ import (
 	"gatekit/core/mcp"
 	"gatekit/core/proxy"
 	"gatekit/core/upstream"
+	"gatekit/test/upstreamtest"
 )
 
 // echoPipe answers each request at once.
@@ -45,7 +46,7 @@ func BenchmarkCallOverAPipe(b *testing.B) {
 			return &echoPipe{make(chan []byte, 100), make(chan struct{})}, nil
 		}}})
 	defer u.Close()
-	c := &client{}
+	c := &upstreamtest.Client{}
 	s, err := u.Open(b.Context(), proxy.OpenOptions{Revision: mcp.Rev20251125}, c)
 	if err != nil {
 		b.Fatal(err)
@@ -56,7 +57,7 @@ func BenchmarkCallOverAPipe(b *testing.B) {
 			b.Fatal(err)
 		}
 		m.To = mcp.ToServer
-		p, err := judge.Pass(b.Context(), m)
+		p, err := upstreamtest.Pipeline.Pass(b.Context(), m)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -73,7 +74,7 @@ func BenchmarkCallOverAPipe(b *testing.B) {
 	put(initialized)
 	m, _ := mcp.Parse([]byte(toolsCall))
 	m.To = mcp.ToServer
-	p, err := judge.Pass(b.Context(), m)
+	p, err := upstreamtest.Pipeline.Pass(b.Context(), m)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -5,25 +5,28 @@ import (
 	"sync"
 )
 
-// maxLeaving is how many connections to a server may be ending without having served, before others
-// wait to be opened.
-const maxLeaving = 16
+// maxClosing is how many connections to a server may be closing without having served, before a new
+// one has to wait.
+const maxClosing = 16
 
-// leaving counts the connections to a server that are being closed without having served. A process
-// that ignores TERM takes seconds to end, a client that was refused tries again at once, and pace
-// does not see it: without a bound such processes would pile up. Sessions that went well do not
-// count, however many there are.
-type leaving struct {
-	mu   sync.Mutex
-	n    int
-	room chan struct{} // closed when there is room again; nil when nobody waits
+// closer is anything that can be closed.
+type closer interface{ Close() error }
+
+// closingLimit counts the connections to one server that are being closed without having served. A
+// process that ignores TERM takes seconds to end, while a client that was refused may try again at
+// once, which no restart schedule limits: without a bound such processes would pile up. Sessions
+// that have served do not count, however many there are.
+type closingLimit struct {
+	mu      sync.Mutex
+	closing int
+	room    chan struct{} // closed when there is room again; nil when nobody waits
 }
 
 // wait waits until another connection may be opened.
-func (l *leaving) wait(ctx context.Context) error {
+func (l *closingLimit) wait(ctx context.Context) error {
 	for {
 		l.mu.Lock()
-		if l.n < maxLeaving {
+		if l.closing < maxClosing {
 			l.mu.Unlock()
 			return nil
 		}
@@ -40,16 +43,16 @@ func (l *leaving) wait(ctx context.Context) error {
 	}
 }
 
-// close closes c, which counts for as long as that takes.
-func (l *leaving) close(c closer) error {
+// close closes c and counts it until it is closed.
+func (l *closingLimit) close(c closer) error {
 	l.mu.Lock()
-	l.n++
+	l.closing++
 	l.mu.Unlock()
 	defer func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.n--
-		if l.n < maxLeaving && l.room != nil {
+		l.closing--
+		if l.closing < maxClosing && l.room != nil {
 			close(l.room)
 			l.room = nil
 		}
@@ -57,28 +60,20 @@ func (l *leaving) close(c closer) error {
 	return c.Close()
 }
 
-// giveUp closes a link that the server was not greeted on, and waits for that as long as the
-// request may wait: a client that tries again then finds one process gone before it gets another.
-func (s *legacy) giveUp(ctx context.Context, l link) {
-	p := s.up.leaving.later(l)
-	s.up.dropLater(p)
-	select {
-	case <-p.over:
-	case <-ctx.Done():
-	}
-}
-
-// parting is a connection that leaves when it is closed.
-type parting struct {
+// countedCloser is a connection that counts against a limit while it is being closed.
+type countedCloser struct {
 	closer
-	of   *leaving
-	over chan struct{} // closed when the connection is
+	limit  *closingLimit
+	closed chan struct{} // closed when the connection is
 }
 
-// later is c for dropLater.
-func (l *leaving) later(c closer) *parting { return &parting{c, l, make(chan struct{})} }
+// counted returns c as one that counts while it is being closed.
+func (l *closingLimit) counted(c closer) *countedCloser {
+	return &countedCloser{c, l, make(chan struct{})}
+}
 
-func (p *parting) Close() error {
-	defer close(p.over)
-	return p.of.close(p.closer)
+// Close implements closer. It may be called once.
+func (c *countedCloser) Close() error {
+	defer close(c.closed)
+	return c.limit.close(c.closer)
 }

@@ -9,49 +9,53 @@ import (
 	"gatekit/core/proxy"
 )
 
-// modernHTTP is a modern server over Streamable HTTP: every request stands for itself, its stream
-// is its own, and closing it cancels it.
+// maxToolPages is how many pages of a list of tools are read for the headers of a call.
+const maxToolPages = 100
+
+// modernHTTP sends requests to a modern server over Streamable HTTP. Every request stands for
+// itself: its stream is its own, and closing the stream cancels it.
 type modernHTTP struct {
-	up    *Upstream
-	calls calls
-	tools tools
+	opts      *Options
+	doubt     func() // called when the server does not behave like a modern one
+	calls     callTable
+	arguments *argumentHeaders
 
 	mu       sync.Mutex
 	rawNames bool // the server compares Mcp-Name without decoding it
 }
 
-func newModernHTTP(u *Upstream) *modernHTTP {
-	return &modernHTTP{up: u, tools: tools{asking: make(chan struct{}, 1)}}
+func newModernHTTP(o *Options, doubt func()) *modernHTTP {
+	return &modernHTTP{opts: o, doubt: doubt, arguments: newArgumentHeaders()}
 }
 
-// call puts a request to the server. A header mismatch says that nothing was run: it is put once
-// more with the name as it is where it was encoded (go-sdk v1.8.0 does not decode it), and once
-// more with fresh knowledge of the tools.
-func (h *modernHTTP) call(ctx context.Context, o outgoing,
-	caller proxy.Handler) (*mcp.Message, error) {
+// send sends a request and waits for its answer. A header mismatch means that nothing was run. The
+// request is then sent once more with the name not encoded, where it was encoded (go-sdk v1.8.0
+// does not decode it), and once more after the tools have been listed again.
+func (h *modernHTTP) send(ctx context.Context, o Outgoing,
+	handler proxy.Handler) (*mcp.Message, error) {
 	m := o.m
 	h.mu.Lock()
-	raw := h.rawNames
+	rawName := h.rawNames
 	h.mu.Unlock()
 	refreshed := false
 	for {
-		header := modernHeader(m, raw)
+		header := modernHeader(m, rawName)
 		if m.Method == "tools/call" {
-			if err := h.tools.mirror(ctx, header, m, func() []*mcp.Message {
-				return h.list(ctx, m)
+			if err := h.arguments.set(ctx, header, m, func() []*mcp.Message {
+				return h.listTools(ctx, m)
 			}); err != nil {
 				return nil, err
 			}
 		}
-		answer, err := h.attempt(ctx, o, caller, header)
+		answer, err := h.sendOnce(ctx, o, handler, header)
 		if err != nil {
 			return nil, err
 		}
 		if answer.ErrorCode() != mcp.CodeHeaderMismatch {
 			if m.Method == "tools/list" {
-				h.tools.learn(m, answer)
+				h.arguments.learn(m, answer)
 			}
-			if raw {
+			if rawName {
 				h.mu.Lock()
 				h.rawNames = true
 				h.mu.Unlock()
@@ -59,32 +63,33 @@ func (h *modernHTTP) call(ctx context.Context, o outgoing,
 			return answer, nil
 		}
 		switch {
-		case !raw && encoded(header.Get(mcp.HeaderName)) && printable(m):
-			raw = true
+		case !rawName && isEncoded(header.Get(mcp.HeaderName)) && hasPrintableName(m):
+			rawName = true
 		case m.Method == "tools/call" && !refreshed:
 			refreshed = true
-			h.tools.forget()
+			h.arguments.forget()
 		default:
 			text, _ := answer.Text("/message")
-			h.up.log.Warn("a server refuses the headers of a request", "server", h.up.o.Name,
+			h.opts.Log.Warn("a server rejects the headers of a request", "server", h.opts.Name,
 				"method", m.Method, "message", text)
-			return nil, unavailable(h.up.o.Name, "it refused the headers of the request", nil)
+			return nil, unavailable(h.opts.Name, "the server rejected the headers of the request",
+				nil)
 		}
 	}
 }
 
-// attempt posts the request once.
-func (h *modernHTTP) attempt(ctx context.Context, o outgoing, caller proxy.Handler,
+// sendOnce posts the request once.
+func (h *modernHTTP) sendOnce(ctx context.Context, o Outgoing, handler proxy.Handler,
 	header http.Header) (answer *mcp.Message, err error) {
-	o, ended := o.watched(ctx, h.up.o.Observer)
+	o, ended := observe(ctx, h.opts.Observer, o)
 	defer func() { ended(answer, err) }()
-	c, err := h.calls.begin(ctx, nil, o.m, caller, nil)
+	c, err := h.calls.begin(ctx, nil, o.m, handler, nil)
 	if err != nil {
-		return nil, refused(h.up.o.Name, err)
+		return nil, notBegun(h.opts.Name, err)
 	}
 	defer h.calls.take(c.id)
-	if o, err = o.addressed(c); err != nil {
-		return nil, unavailable(h.up.o.Name, "the request could not be addressed", err)
+	if o, err = c.address(o); err != nil {
+		return nil, unavailable(h.opts.Name, "the request could not be given its id", err)
 	}
 	answer, err = h.exchange(c, o, header)
 	if err != nil && ctx.Err() != nil {
@@ -93,32 +98,34 @@ func (h *modernHTTP) attempt(ctx context.Context, o outgoing, caller proxy.Handl
 	return answer, err
 }
 
-func (h *modernHTTP) exchange(c *call, o outgoing, header http.Header) (*mcp.Message, error) {
-	name, limits := h.up.o.Name, h.up.o.Limits
-	a, err := h.up.o.Dial.HTTP.Post(c.ctx, header, o.bytes())
+// exchange posts a request and reads until it is answered.
+func (h *modernHTTP) exchange(c *call, o Outgoing, header http.Header) (*mcp.Message, error) {
+	name, limits := h.opts.Name, h.opts.Limits
+	a, err := h.opts.Dial.HTTP.Post(c.ctx, header, o.bytes())
 	if err != nil {
-		return nil, unsent(name, err)
+		return nil, noResponse(name, err)
 	}
 	var answer *mcp.Message
-	take := func(m *mcp.Message, bad error) bool {
+	take := func(m *mcp.Message, invalid error) bool {
 		switch {
-		case bad != nil && (spoiled(c, bad) || !streams(a)):
-			err = illegible(name, bad)
-		case bad != nil:
-			h.up.log.Warn("a server sent what is no message", "server", name, "error", bad)
-		case (m.Kind == mcp.Response || m.Kind == mcp.Error) && (m.ID() == c.id || nameless(m)):
-			answer = c.answered(m)
+		case invalid != nil && (endsCall(c.id, invalid) || !isStream(a)):
+			err = invalidAnswer(name, invalid)
+		case invalid != nil:
+			h.opts.Log.Warn("invalid message from a server", "server", name, "error", invalid)
+		case isAnswer(m) && (m.ID() == c.id || isErrorWithoutID(m)):
+			answer = c.restored(m)
 		default:
 			answer = h.incoming(c, m)
 		}
 		return err == nil && answer == nil
 	}
 	switch {
-	case streams(a):
-		if end := each(c.ctx, a.Events, limits, &position{}, take); end != nil {
-			err = unavailable(name, "the stream with its answer broke", end)
+	case isStream(a):
+		broken := readMessages(c.ctx, a.Events, limits, &streamPosition{}, take)
+		if broken != nil {
+			err = unavailable(name, "the stream broke before the answer", broken)
 		}
-	case ok(a.Status):
+	case isSuccess(a.Status):
 		if len(a.Body) > 0 {
 			messages(limits, a.Body)(take)
 		}
@@ -127,17 +134,17 @@ func (h *modernHTTP) exchange(c *call, o outgoing, header http.Header) (*mcp.Mes
 			a.Events.Close()
 		}
 		m, _ := bodyError(limits, a, c.id)
-		if a.Status == http.StatusBadRequest || a.Status == http.StatusNotFound ||
-			a.Status == http.StatusMethodNotAllowed {
-			if m == nil || !modernError(m) && m.ErrorCode() != mcp.CodeMethodNotFound &&
+		switch a.Status {
+		case http.StatusBadRequest, http.StatusNotFound, http.StatusMethodNotAllowed:
+			if m == nil || !isModernError(m) && m.ErrorCode() != mcp.CodeMethodNotFound &&
 				m.ErrorCode() != mcp.CodeInvalidParams {
-				h.up.doubt() // it looks like another era's
+				h.doubt() // the response looks like one of the other era
 			}
 		}
 		if m == nil {
 			return nil, statusError(name, a)
 		}
-		return c.answered(m), nil
+		return c.restored(m), nil
 	}
 	if answer == nil && err == nil {
 		err = statusError(name, a)
@@ -145,58 +152,56 @@ func (h *modernHTTP) exchange(c *call, o outgoing, header http.Header) (*mcp.Mes
 	return answer, err
 }
 
-// incoming hands over what a call's stream carries beside the answer. It answers one itself when
-// the server ended a subscription by cancelling it.
+// incoming handles a message on a call's stream that is not the call's answer. It returns an answer
+// when the server ended a subscription by cancelling it, otherwise nil.
 func (h *modernHTTP) incoming(c *call, m *mcp.Message) *mcp.Message {
 	switch {
 	case m.Kind != mcp.Notification:
-		h.up.log.Debug("a server sent what has no place on a stream", "server", h.up.o.Name,
-			"kind", m.Kind, "method", m.Method)
+		h.opts.Log.Debug("dropped a message that has no place on a stream",
+			"server", h.opts.Name, "kind", m.Kind, "method", m.Method)
 	case m.Method == "notifications/cancelled":
-		if raw, _ := m.Get("/requestId"); mcp.ID(raw) == c.id &&
-			c.m.Method == "subscriptions/listen" {
-			return ended(c)
+		raw, _ := m.Get("/requestId")
+		if mcp.ID(raw) == c.id && c.request.Method == "subscriptions/listen" {
+			return c.subscriptionResult()
 		}
 	case m.Method == "notifications/progress":
-		if restored, of, ok := h.calls.progress(m); ok && of == c {
+		if restored, about, ok := h.calls.progress(m); ok && about == c {
 			c.notify(restored)
 		}
 	default:
-		c.notify(c.subscribed(m))
+		c.notify(c.withClientSubscription(m))
 	}
 	return nil
 }
 
 // notify posts a notification.
-func (h *modernHTTP) notify(ctx context.Context, o outgoing) error {
+func (h *modernHTTP) notify(ctx context.Context, o Outgoing) error {
 	header := modernHeader(o.m, true)
 	if header.Get(mcp.HeaderVersion) == "" {
 		header.Set(mcp.HeaderVersion, mcp.Modern.Revisions()[0])
 	}
-	a, err := h.up.o.Dial.HTTP.Post(ctx, header, o.bytes())
+	a, err := h.opts.Dial.HTTP.Post(ctx, header, o.bytes())
 	if err != nil {
-		return unsent(h.up.o.Name, err)
+		return noResponse(h.opts.Name, err)
 	}
 	if a.Events != nil {
 		a.Events.Close()
 	}
-	if !ok(a.Status) {
-		return statusError(h.up.o.Name, a)
+	if !isSuccess(a.Status) {
+		return statusError(h.opts.Name, a)
 	}
 	return nil
 }
 
-// list asks for all tools, for the sake of a call whose tool is not known. What cannot be had is
-// left out: the server will say so if it matters.
-func (h *modernHTTP) list(ctx context.Context, call *mcp.Message) []*mcp.Message {
+// listTools returns all pages of tools/list, for a call of a tool that is not known. Pages that
+// cannot be had are left out: the server will refuse the call if they matter.
+func (h *modernHTTP) listTools(ctx context.Context, call *mcp.Message) []*mcp.Message {
 	var pages []*mcp.Message
 	var cursor []byte
-	for range maxPages {
-		page, err := h.own(ctx, func(id mcp.ID) (outgoing, error) {
-			return listTools(id, call, cursor)
-		})
+	for range maxToolPages {
+		page, err := h.listToolsPage(ctx, call, cursor)
 		if err != nil || page.Kind != mcp.Response {
-			h.up.log.Debug("list a server's tools", "server", h.up.o.Name, "error", err)
+			h.opts.Log.Debug("list a server's tools", "server", h.opts.Name, "error", err)
 			return pages
 		}
 		pages = append(pages, page)
@@ -208,81 +213,16 @@ func (h *modernHTTP) list(ctx context.Context, call *mcp.Message) []*mcp.Message
 	return pages
 }
 
-// own posts a request of upstream's own.
-func (h *modernHTTP) own(ctx context.Context, make func(id mcp.ID) (outgoing,
-	error)) (*mcp.Message, error) {
+func (h *modernHTTP) listToolsPage(ctx context.Context, call *mcp.Message,
+	cursor []byte) (*mcp.Message, error) {
 	c, err := h.calls.begin(ctx, nil, mcp.NewRequest("0", "", nil), nil, nil)
 	if err != nil {
-		return nil, refused(h.up.o.Name, err)
+		return nil, notBegun(h.opts.Name, err)
 	}
 	defer h.calls.take(c.id)
-	o, err := make(c.id)
+	o, err := listToolsRequest(c.id, call, cursor)
 	if err != nil {
 		return nil, err
 	}
 	return h.exchange(c, o, modernHeader(o.m, false))
 }
-
-// probeHTTP asks a URL what it is (protocol.md 4.3).
-func (u *Upstream) probeHTTP(ctx context.Context) finding {
-	ctx, cancel := context.WithTimeoutCause(ctx, httpProbeTimes*u.o.ProbeTimeout,
-		unavailable(u.o.Name, "its URL did not answer in time", nil))
-	defer cancel()
-	h := newModernHTTP(u)
-	c, err := h.calls.begin(ctx, nil, discover("0", u.o.Version).m, nil, nil)
-	if err != nil {
-		return finding{err: err}
-	}
-	o := discover(c.id, u.o.Version)
-	a, err := u.o.Dial.HTTP.Post(ctx, modernHeader(o.m, false), o.bytes())
-	switch {
-	case ctx.Err() != nil:
-		return finding{err: context.Cause(ctx)}
-	case err != nil:
-		return finding{err: unsent(u.o.Name, err)}
-	}
-	var answer *mcp.Message
-	find := func(m *mcp.Message, bad error) bool {
-		if bad == nil && (m.Kind == mcp.Response || m.Kind == mcp.Error) && (m.ID() == c.id ||
-			nameless(m)) {
-			answer = m
-		}
-		return answer == nil
-	}
-	switch {
-	case streams(a):
-		err = each(ctx, a.Events, u.o.Limits, &position{}, find)
-		switch {
-		case answer != nil:
-		case ctx.Err() != nil:
-			return finding{err: context.Cause(ctx)}
-		default:
-			return finding{err: unavailable(u.o.Name, "the stream with its answer broke", err)}
-		}
-	case ok(a.Status):
-		messages(u.o.Limits, a.Body)(find)
-	default:
-		if a.Events != nil {
-			a.Events.Close()
-		}
-		switch a.Status {
-		case http.StatusBadRequest, http.StatusNotFound, http.StatusMethodNotAllowed,
-			http.StatusNotAcceptable,
-			http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity:
-			answer, _ = bodyError(u.o.Limits, a, c.id)
-		default:
-			return finding{err: statusError(u.o.Name, a)} // no evidence of anything
-		}
-	}
-	if answer == nil {
-		return finding{revisions: mcp.Legacy.Revisions()}
-	}
-	return u.classify(answer)
-}
-
-// httpProbeTimes is how many times the time of a probe a URL has to answer one: unlike a process's,
-// its silence is no evidence.
-const httpProbeTimes = 3
-
-// maxPages of a list of tools are read for a call.
-const maxPages = 100

@@ -8,234 +8,247 @@ import (
 
 	"gatekit/core/mcp"
 	"gatekit/core/proxy"
+	"gatekit/core/taskgroup"
 )
 
-// idleFor is how long a shared connection is kept when no session has it.
-const idleFor = 5 * time.Second
+// idleTimeout is how long a shared connection is kept when no session uses it.
+const idleTimeout = 5 * time.Second
 
-// pool holds the connections to a modern server: one for each principal, shared by its sessions.
-type pool struct {
-	up *Upstream
+// modernPool holds the connections to a modern server: one for each principal, shared by the
+// principal's sessions.
+type modernPool struct {
+	connector *connector
+	doubt     func() // called when the server does not behave like a modern one
 
 	mu     sync.Mutex
-	shared map[string]*shared
+	conns  map[string]*sharedConn // by principal
 	closed bool
 }
 
-// get answers the connection of a principal; put gives it back.
-func (p *pool) get(principal string) *shared {
+// acquire returns the connection of a principal. release gives it back.
+func (p *modernPool) acquire(principal string) *sharedConn {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := p.shared[principal]
+	s := p.conns[principal]
 	if s == nil {
-		s = &shared{up: p.up, life: newLife()}
-		if p.up.o.Dial.HTTP != nil {
-			s.http = newModernHTTP(p.up)
+		s = newSharedConn(p.connector, p.doubt)
+		if p.conns == nil {
+			p.conns = make(map[string]*sharedConn)
 		}
-		if p.shared == nil {
-			p.shared = make(map[string]*shared)
-		}
-		p.shared[principal] = s
+		p.conns[principal] = s
 	}
-	s.refs++
+	s.users++
 	return s
 }
 
-func (p *pool) put(principal string) {
+// release gives a connection back. It is closed when no session acquires it for a while.
+func (p *modernPool) release(principal string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := p.shared[principal]
-	if s.refs--; s.refs > 0 || p.closed {
+	s := p.conns[principal]
+	if s.users--; s.users > 0 || p.closed {
 		return
 	}
-	s.idle++
-	idle := s.idle
-	p.up.life.run(func(ctx context.Context) {
+	s.releases++
+	releases := s.releases
+	p.connector.tasks.Go(func(ctx context.Context) {
 		select {
-		case <-time.After(idleFor):
+		case <-time.After(idleTimeout):
 		case <-ctx.Done():
-			return // close has it
+			return // close closes it
 		}
 		p.mu.Lock()
-		unused := s.refs == 0 && s.idle == idle && !p.closed
+		unused := s.users == 0 && s.releases == releases && !p.closed
 		if unused {
-			delete(p.shared, principal)
+			delete(p.conns, principal)
 		}
 		p.mu.Unlock()
 		if unused {
-			p.up.drop(s)
+			p.connector.discard(s)
 		}
 	})
 }
 
-func (p *pool) close() error {
+// close closes all connections.
+func (p *modernPool) close() error {
 	p.mu.Lock()
 	p.closed = true
-	all := p.shared
-	p.shared = nil
+	conns := p.conns
+	p.conns = nil
 	p.mu.Unlock()
 	var errs []error
-	for _, s := range all {
+	for _, s := range conns {
 		errs = append(errs, s.Close())
 	}
 	return errors.Join(errs...)
 }
 
-// shared is a modern server's connection for one principal: a process that is started when it is
-// first needed, or HTTP.
-type shared struct {
-	up   *Upstream
-	life *life
-	refs int // guarded by the pool
-	idle int // how often refs fell to zero; guarded by the pool
+// sharedConn is one principal's connection to a modern server: HTTP, or a process that is started
+// when it is first needed and again when it has ended.
+type sharedConn struct {
+	connector *connector
+	opts      *Options
+	tasks     *taskgroup.Group
+	users     int // sessions that have it; guarded by the pool
+	releases  int // how often users fell to zero; guarded by the pool
 
 	http *modernHTTP // nil for a process
 
-	mu      sync.Mutex
-	closed  bool
-	wire    *wire     // the process in use; nil before the first
-	started time.Time // of the last that ran; zero when none did
-	start   *start    // the one under way
-	pace    pace
+	mu        sync.Mutex
+	closed    bool
+	pipe      *modernPipe   // the process in use; nil while there is none
+	startedAt time.Time     // of the last process that ran; zero when none did
+	starting  *processStart // nil when none is under way
+	schedule  restartSchedule
 }
 
-// start is one start of a process, waited for by all that need it.
-type start struct {
-	done chan struct{}
-	wire *wire
+// processStart is one start of a process. All calls that need the process wait for it.
+type processStart struct {
+	done chan struct{} // closed when the fields below are set
+	pipe *modernPipe
 	err  error
 }
 
-func (s *shared) call(ctx context.Context, o outgoing, c proxy.Handler,
-	l *lane) (*mcp.Message, error) {
-	if s.http != nil {
-		return s.http.call(ctx, o, c)
+func newSharedConn(c *connector, doubt func()) *sharedConn {
+	s := &sharedConn{connector: c, opts: c.opts, tasks: taskgroup.New()}
+	if c.opts.Dial.HTTP != nil {
+		s.http = newModernHTTP(c.opts, doubt)
 	}
-	w, err := s.process(ctx)
-	switch {
-	case err != nil:
-		return nil, err
-	case o.m.Method == "subscriptions/listen":
-		return w.union.call(ctx, o, c, l)
-	}
-	return w.call(ctx, o, c, l)
+	return s
 }
 
-func (s *shared) notify(ctx context.Context, o outgoing) error {
+// isHTTP reports whether each call has a stream of its own, and no queue is needed.
+func (s *sharedConn) isHTTP() bool { return s.http != nil }
+
+// send writes a request and waits for its answer. h gets what the server sends for the request, by
+// way of q if the server is a process.
+func (s *sharedConn) send(ctx context.Context, o Outgoing, h proxy.Handler,
+	q *orderedQueue) (*mcp.Message, error) {
+	if s.http != nil {
+		return s.http.send(ctx, o, h)
+	}
+	pipe, err := s.process(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return pipe.send(ctx, o, h, q)
+}
+
+// notify writes a notification.
+func (s *sharedConn) notify(ctx context.Context, o Outgoing) error {
 	if s.http != nil {
 		return s.http.notify(ctx, o)
 	}
-	w, err := s.process(ctx)
+	pipe, err := s.process(ctx)
 	if err != nil {
 		return err
 	}
-	return w.notify(ctx, o)
+	return pipe.notify(ctx, o)
 }
 
-// process answers the running process, and starts one where there is none.
-func (s *shared) process(ctx context.Context) (*wire, error) {
+// process returns the running process, and starts one where there is none.
+func (s *sharedConn) process(ctx context.Context) (*modernPipe, error) {
 	s.mu.Lock()
-	if s.wire != nil {
-		select {
-		case <-s.wire.gone:
-			s.lose()
-		default:
+	if s.pipe != nil {
+		if !s.pipe.isGone() {
 			defer s.mu.Unlock()
-			return s.wire, nil
+			return s.pipe, nil
 		}
+		s.lose()
 	}
-	st, err := s.starting()
+	starting, err := s.start()
 	s.mu.Unlock()
 	if err != nil {
 		return nil, err
 	}
 	select {
-	case <-st.done:
-		return st.wire, st.err
+	case <-starting.done:
+		return starting.pipe, starting.err
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
 }
 
-// lose gives up a process that has ended. The caller holds mu.
-func (s *shared) lose() {
-	w := s.wire
-	s.wire = nil
-	s.pace.failed(time.Since(s.started))
-	s.up.event("lost", w.fault) // before anything that is done about it
-	s.life.run(func(context.Context) { s.up.drop(w) })
+// lose gives up a process that has ended. s.mu is held.
+func (s *sharedConn) lose() {
+	pipe := s.pipe
+	s.pipe = nil
+	s.schedule.failed(time.Since(s.startedAt))
+	s.opts.reportEvent("lost", pipe.fault) // before it is started again
+	s.tasks.Go(func(context.Context) { s.connector.discard(pipe) })
 }
 
-// starting answers the start under way, or begins one. The caller holds mu.
-func (s *shared) starting() (*start, error) {
-	if s.start != nil {
-		return s.start, nil
+// start returns the start under way, or begins one. s.mu is held.
+func (s *sharedConn) start() (*processStart, error) {
+	if s.starting != nil {
+		return s.starting, nil
 	}
-	again := !s.started.IsZero()
-	if again && !s.up.o.Restart {
-		return nil, unavailable(s.up.o.Name,
-			"it has ended, and is configured not to be started again", nil)
+	isRestart := !s.startedAt.IsZero()
+	if isRestart && !s.opts.Restart {
+		return nil, unavailable(s.opts.Name,
+			"the process has ended and is configured not to be restarted", nil)
 	}
-	due := s.pace.due(time.Now())
-	if wait := time.Until(due); wait > patience {
-		return nil, unavailable(s.up.o.Name, "it has ended too often; it will be started again in "+
+	due := s.schedule.next(time.Now())
+	if wait := time.Until(due); wait > maxWaitForStart {
+		return nil, unavailable(s.opts.Name, "the process has ended too often; next start in "+
 			wait.Round(time.Second).String(), nil)
 	}
-	st := &start{done: make(chan struct{})}
-	if !s.life.run(func(ctx context.Context) { s.run(ctx, st, due, again) }) {
-		return nil, unavailable(s.up.o.Name, "it is being closed", errClosed)
+	starting := &processStart{done: make(chan struct{})}
+	if !s.tasks.Go(func(ctx context.Context) { s.runStart(ctx, starting, due, isRestart) }) {
+		return nil, closingError(s.opts.Name)
 	}
-	s.start = st
-	return st, nil
+	s.starting = starting
+	return starting, nil
 }
 
-func (s *shared) run(ctx context.Context, st *start, due time.Time, again bool) {
+// runStart starts a process when it is due, and publishes the result.
+func (s *sharedConn) runStart(ctx context.Context, starting *processStart, due time.Time,
+	isRestart bool) {
+	var conn *pipeConn
 	select {
 	case <-time.After(time.Until(due)):
-		within, cancel := context.WithTimeoutCause(ctx, s.up.o.StartTimeout,
-			unavailable(s.up.o.Name, "it took too long to start", nil))
-		st.wire, st.err = s.up.process(within, mcp.Modern)
+		startCtx, cancel := s.opts.startContext(ctx)
+		conn, starting.err = s.connector.process(startCtx, mcp.Modern)
 		cancel()
 	case <-ctx.Done():
-		st.err = unavailable(s.up.o.Name, "it is being closed", errClosed)
+		starting.err = closingError(s.opts.Name)
 	}
-	if st.err == nil {
-		st.wire.modern.Store(true)
-		st.wire.attach(func(m *mcp.Message) { takeModern(st.wire, m) })
+	if starting.err == nil {
+		starting.pipe = newModernPipe(conn)
 	}
 	s.mu.Lock()
 	closed := s.closed
-	s.start = nil
+	s.starting = nil
 	switch {
-	case st.err != nil:
-		s.pace.failed(0)
+	case starting.err != nil:
+		s.schedule.failed(0)
 	case !closed:
-		if again {
-			s.up.event("restarted", nil) // before anybody calls it
+		if isRestart {
+			s.opts.reportEvent("restarted", nil) // before any call uses it
 		}
-		s.wire, s.started = st.wire, time.Now()
+		s.pipe, s.startedAt = starting.pipe, time.Now()
 	}
-	if again {
-		s.pace.started(time.Now())
+	if isRestart {
+		s.schedule.started(time.Now())
 	}
 	s.mu.Unlock()
-	if closed && st.wire != nil {
-		s.up.drop(st.wire)
-		st.wire, st.err = nil, unavailable(s.up.o.Name, "it is being closed", errClosed)
+	if closed && starting.pipe != nil {
+		s.connector.discard(starting.pipe)
+		starting.pipe, starting.err = nil, closingError(s.opts.Name)
 	}
-	close(st.done)
+	close(starting.done)
 }
 
-// Close ends the process, or what HTTP has in flight.
-func (s *shared) Close() error {
+// Close ends the process. Over HTTP there is nothing to end: the sessions end their calls.
+func (s *sharedConn) Close() error {
 	s.mu.Lock()
 	s.closed = true
-	w := s.wire
+	pipe := s.pipe
 	s.mu.Unlock()
 	var err error
-	if w != nil {
-		err = w.Close()
+	if pipe != nil {
+		err = pipe.Close()
 	}
-	s.life.end()
+	s.tasks.Close()
 	return err
 }

@@ -7,267 +7,239 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"gatekit/core/mcp"
 	"gatekit/core/proxy"
+	"gatekit/core/taskgroup"
 )
 
-// cancelWithin bounds how long telling a server that a call was given up may take, and answering
-// its ping.
-const cancelWithin = 5 * time.Second
+// maxHeldMessages is how many messages a server may send before a session has taken its connection.
+const maxHeldMessages = 256
 
-// heldMessages is what a server may send before a session has taken its connection.
-const heldMessages = 256
-
-// wire is a connection over a Pipe, whatever the era: one reader, answers found by their minted
-// ids, everything else handed to route.
-type wire struct {
-	name   string
-	pipe   Pipe
-	limits mcp.Limits
-	log    *slog.Logger
-	life   *life
-	watch  Observer    // nil when nobody watches
-	modern atomic.Bool // it answers server/discover, and has no ping
-	calls  calls
-	own    replies
-	union  *union // of a modern server's subscriptions
+// pipeConn is a connection over a Pipe, in either era. One goroutine reads it. Answers find their
+// calls by id; all other messages go to the session's route function.
+type pipeConn struct {
+	name     string // of the server
+	pipe     Pipe
+	limits   mcp.Limits
+	log      *slog.Logger
+	observer Observer    // nil when nobody observes
+	modern   atomic.Bool // the server is asked server/discover instead of ping
+	tasks    *taskgroup.Group
+	calls    callTable
+	replies  backgroundWrites
 
 	// guards route and held; held while route runs, so that messages stay in order
 	routing sync.Mutex
-	route   func(m *mcp.Message)
-	held    []*mcp.Message
+	route   func(m *mcp.Message) // nil until a session has taken the connection
+	held    []*mcp.Message       // messages that wait for route
 
-	once  sync.Once
-	gone  chan struct{} // closed when the connection is of no use any more
-	fault error         // why; read it after gone
-	ended func() error  // runs end, once
-	left  func()        // tells the Upstream, once
+	failed    sync.Once
+	onFail    func(err error) // called once, before gone is closed
+	gone      chan struct{}   // closed when the connection is of no use any more
+	fault     error           // why; read it after gone
+	closeOnce func() error    // runs end, once
 }
 
-// openWire takes over p, a connection to the server, and reads it. Until attach is called, what the
-// server sends on its own waits.
-func (u *Upstream) openWire(p Pipe) *wire {
-	w := &wire{name: u.o.Name, pipe: p, limits: u.o.Limits, log: u.log, watch: u.o.Observer,
-		life: newLife(), gone: make(chan struct{})}
-	u.enter(w)
-	w.ended = sync.OnceValue(w.end)
-	w.union = newUnion(w)
-	w.life.run(w.read)
-	return w
+// newPipeConn returns a connection over p, which start begins to read. onFail is called once, when
+// the connection has failed or is closed.
+func newPipeConn(o *Options, p Pipe, onFail func(err error)) *pipeConn {
+	c := &pipeConn{name: o.Name, pipe: p, limits: o.Limits, log: o.Log, observer: o.Observer,
+		tasks: taskgroup.New(), onFail: onFail, gone: make(chan struct{})}
+	c.closeOnce = sync.OnceValue(c.end)
+	return c
 }
 
-// attach hands route all requests (but ping) and notifications of the server, first those that have
-// been waiting. route must not block.
-func (w *wire) attach(route func(m *mcp.Message)) {
-	w.routing.Lock()
-	defer w.routing.Unlock()
-	w.route = route
-	for _, m := range w.held {
+// start begins to read the connection, until it fails or is closed.
+func (c *pipeConn) start() { c.tasks.Go(c.read) }
+
+// attach sets the function that gets all requests (except ping) and notifications of the server,
+// and hands it those that have been waiting. route must not block.
+func (c *pipeConn) attach(route func(m *mcp.Message)) {
+	c.routing.Lock()
+	defer c.routing.Unlock()
+	c.route = route
+	for _, m := range c.held {
 		route(m)
 	}
-	w.held = nil
+	c.held = nil
 }
 
-func (w *wire) read(ctx context.Context) {
+func (c *pipeConn) read(ctx context.Context) {
 	invalid := 0 // in a row
 	for invalid <= maxInvalid {
-		b, err := w.pipe.Read(ctx)
+		b, err := c.pipe.Read(ctx)
 		if errors.As(err, new(*TooLarge)) {
 			invalid++
-			w.unreadable(err)
+			c.invalidMessage(err)
 			continue
 		}
 		if err != nil {
-			w.fail(unavailable(w.name, "the connection to it ended", err))
+			c.fail(unavailable(c.name, "the connection ended", err))
 			return
 		}
-		for m, err := range messages(w.limits, b) {
+		for m, err := range messages(c.limits, b) {
 			if err != nil {
 				invalid++
-				w.unreadable(err)
+				c.invalidMessage(err)
 				continue
 			}
 			invalid = 0
-			w.incoming(m)
+			c.incoming(m)
 		}
 	}
-	w.fail(unavailable(w.name,
-		fmt.Sprintf("it sent more than %d messages in a row that cannot be read", maxInvalid), nil))
+	c.fail(unavailable(c.name, fmt.Sprintf(
+		"the server sent more than %d invalid messages in a row", maxInvalid), nil))
 }
 
-// messages yields the messages in b: one, or those of a batch, each with the error that says why it
-// is none.
-func messages(limits mcp.Limits, b []byte) func(yield func(*mcp.Message, error) bool) {
-	return func(yield func(*mcp.Message, error) bool) {
-		if !mcp.IsBatch(b) {
-			m, err := limits.Parse(b)
-			if err == nil {
-				m.To = mcp.ToClient
-			}
-			yield(m, err)
-			return
-		}
-		ms, errs, err := limits.ParseBatch(b)
-		if err != nil {
-			yield(nil, err)
-			return
-		}
-		for i, m := range ms {
-			if m != nil {
-				m.To = mcp.ToClient
-				err = nil
-			} else {
-				err = errs[i]
-			}
-			if !yield(m, err) {
-				return
-			}
-		}
+// invalidMessage logs an invalid message, and fails the call that it would have answered.
+func (c *pipeConn) invalidMessage(err error) {
+	c.log.Warn("invalid message from a server", "server", c.name, "error", err)
+	id := answeredID(err)
+	if only := c.calls.only(); only != nil && errors.As(err, new(*TooLarge)) {
+		id = only.id // the skipped message was most likely its answer
+	}
+	if answered := c.calls.take(id); answered != nil {
+		answered.finish(reply{err: invalidAnswer(c.name, err)})
 	}
 }
 
-// unreadable notes a message that is none, and fails the call that it would have answered.
-func (w *wire) unreadable(err error) {
-	w.log.Warn("a server sent what is no message", "server", w.name, "error", err)
-	id := meantFor(err)
-	if c := w.calls.only(); c != nil && errors.As(err, new(*TooLarge)) {
-		id = c.id // as far as can be told
-	}
-	if c := w.calls.take(id); c != nil {
-		c.finish(reply{err: illegible(w.name, err)})
-	}
-}
-
-// meantFor is the id of the call that an unreadable message would have answered, "" when there is
-// none.
-func meantFor(err error) mcp.ID {
-	if parse := (*mcp.ParseError)(nil); errors.As(err, &parse) {
-		return parse.Answers
-	}
-	return ""
-}
-
-func (w *wire) incoming(m *mcp.Message) {
+func (c *pipeConn) incoming(m *mcp.Message) {
 	switch {
-	case m.Kind == mcp.Response || m.Kind == mcp.Error:
-		w.answer(m)
+	case isAnswer(m):
+		c.answer(m)
 	case m.Kind == mcp.Request && m.Method == "ping":
-		w.reply(pong(m.ID()))
+		c.reply(pong(m.ID()))
 	default:
-		w.routing.Lock()
-		defer w.routing.Unlock()
+		c.routing.Lock()
+		defer c.routing.Unlock()
 		switch {
-		case w.route != nil:
-			w.route(m)
-		case len(w.held) < heldMessages:
-			w.held = append(w.held, m)
+		case c.route != nil:
+			c.route(m)
+		case len(c.held) < maxHeldMessages:
+			c.held = append(c.held, m)
 		default:
-			w.log.Debug("dropped what a server sent before anybody listens", "server", w.name,
-				"method", m.Method)
+			c.log.Debug("dropped a server's message before a session uses the connection",
+				"server", c.name, "method", m.Method)
 		}
 	}
 }
 
-// answer finishes the call that m answers, after what was read before it.
-func (w *wire) answer(m *mcp.Message) {
+// answer finishes the call that m answers, after everything that was read before m.
+func (c *pipeConn) answer(m *mcp.Message) {
 	id := m.ID()
 	if id == "" {
-		if c := w.calls.unnamed(); c != nil && m.Kind == mcp.Error {
-			id = c.id
+		if answered := c.calls.forErrorWithoutID(); answered != nil && m.Kind == mcp.Error {
+			id = answered.id
 		}
 	}
-	c := w.calls.take(id)
-	if c == nil {
-		w.log.Debug("dropped an answer that nobody waits for", "server", w.name, "id", id)
+	answered := c.calls.take(id)
+	if answered == nil {
+		c.log.Debug("dropped an answer that nobody waits for", "server", c.name, "id", id)
 		return
 	}
-	w.calls.keep(c, m)
-	finish := func() { c.finish(reply{m: c.answered(m)}) }
-	if c.lane == nil {
+	c.calls.keepTaskToken(answered, m)
+	finish := func() { answered.finish(reply{m: answered.restored(m)}) }
+	if answered.queue == nil {
 		finish()
 		return
 	}
-	c.lane.after(finish)
+	answered.queue.after(finish)
 }
 
-// fail ends the connection: the use of it, and then its calls, so that what follows a call that
-// failed goes to another. Its owner has still to close it.
-func (w *wire) fail(err error) {
-	w.once.Do(func() {
-		w.fault = err
-		w.left()
-		close(w.gone)
-		w.calls.fail(err)
+// fail ends the use of the connection, and then its calls, so that what a client sends after a call
+// that failed goes to another connection. The owner has still to close the connection.
+func (c *pipeConn) fail(err error) {
+	c.failed.Do(func() {
+		c.fault = err
+		c.onFail(err)
+		close(c.gone)
+		c.calls.close(err)
 	})
 }
 
-// ask writes a request and waits for its answer. When ctx ends, the server is told and ctx's cause
-// is the error.
-func (w *wire) ask(ctx context.Context, c *call, o outgoing) (*mcp.Message, error) {
-	// When ctx ends first, the request leaves nevertheless (or has left in part), and is cancelled
-	// like one that was written.
-	if err := w.pipe.Write(ctx, o.parts()...); err != nil && ctx.Err() == nil {
-		w.calls.take(c.id)
-		return nil, unavailable(w.name, "the request could not be written to it", err)
+// lost returns a channel that is closed when the connection is of no use any more, and a function
+// that then returns why.
+func (c *pipeConn) lost() (gone <-chan struct{}, why func() error) {
+	return c.gone, func() error { return c.fault }
+}
+
+// send writes a request and waits for its answer. h gets what the server sends for the request, by
+// way of q.
+func (c *pipeConn) send(ctx context.Context, o Outgoing, h proxy.Handler,
+	q *orderedQueue) (answer *mcp.Message, err error) {
+	o, ended := observe(ctx, c.observer, o)
+	defer func() { ended(answer, err) }()
+	begun, err := c.calls.begin(ctx, nil, o.m, h, q)
+	if err != nil {
+		return nil, notBegun(c.name, err)
+	}
+	if o, err = begun.address(o); err != nil {
+		c.calls.take(begun.id)
+		return nil, unavailable(c.name, "the request could not be given its id", err)
+	}
+	return c.await(ctx, begun, o)
+}
+
+// await writes a request and waits for its answer. When ctx ends, the server is told, and the error
+// is the cause of ctx.
+func (c *pipeConn) await(ctx context.Context, begun *call, o Outgoing) (*mcp.Message, error) {
+	// When ctx ends first, the request is written nevertheless (or was written in part), and is
+	// cancelled below like any other.
+	if err := c.pipe.Write(ctx, o.parts()...); err != nil && ctx.Err() == nil {
+		c.calls.take(begun.id)
+		return nil, unavailable(c.name, "the request could not be written", err)
 	}
 	select {
-	case r := <-c.done:
+	case r := <-begun.done:
 		return r.m, r.err
 	case <-ctx.Done():
 		cause := context.Cause(ctx)
-		switch {
-		case w.calls.take(c.id) == nil || c.caller == nil || c.m.Method == "initialize":
-		default:
-			w.reply(cancellation(cause, c))
+		inFlight := c.calls.take(begun.id) != nil
+		if inFlight && begun.handler != nil && begun.request.Method != "initialize" {
+			c.reply(cancellation(cause, begun.id, begun.request))
 		}
 		return nil, cause
 	}
 }
 
-// call passes a client's request on; caller gets what the server sends for it.
-func (w *wire) call(ctx context.Context, o outgoing, caller proxy.Handler,
-	l *lane) (answer *mcp.Message, err error) {
-	o, ended := o.watched(ctx, w.watch)
-	defer func() { ended(answer, err) }()
-	c, err := w.calls.begin(ctx, nil, o.m, caller, l)
-	if err != nil {
-		return nil, refused(w.name, err)
-	}
-	if o, err = o.addressed(c); err != nil {
-		w.calls.take(c.id)
-		return nil, unavailable(w.name, "the request could not be addressed", err)
-	}
-	return w.ask(ctx, c, o)
-}
-
-// notify writes a notification.
-func (w *wire) notify(ctx context.Context, o outgoing) error {
-	if err := w.pipe.Write(ctx, o.parts()...); err != nil {
-		return unavailable(w.name, "the notification could not be written to it", err)
+// notify writes a notification, or an answer to a request of the server.
+func (c *pipeConn) notify(ctx context.Context, o Outgoing) error {
+	if err := c.pipe.Write(ctx, o.parts()...); err != nil {
+		return unavailable(c.name, "the message could not be written", err)
 	}
 	return nil
 }
 
-// reply writes o without anybody waiting for it.
-func (w *wire) reply(o outgoing) {
-	w.own.run(w.life, cancelWithin, func(ctx context.Context) { w.write(ctx, o) })
+// reply writes o in the background.
+func (c *pipeConn) reply(o Outgoing) {
+	c.replies.run(c.tasks, shortWriteTimeout, func(ctx context.Context) { c.tryWrite(ctx, o) })
 }
 
-// write writes o, of whose failure nobody has to hear.
-func (w *wire) write(ctx context.Context, o outgoing) {
-	if err := w.pipe.Write(ctx, o.parts()...); err != nil && ctx.Err() == nil {
-		w.log.Debug("write to a server", "server", w.name, "error", err)
+// tryWrite writes o. A failure is only logged.
+func (c *pipeConn) tryWrite(ctx context.Context, o Outgoing) {
+	if err := c.pipe.Write(ctx, o.parts()...); err != nil && ctx.Err() == nil {
+		c.log.Debug("write to a server", "server", c.name, "error", err)
 	}
 }
 
-// Close ends the server at the other end and waits for everything. It may be called more than once.
-func (w *wire) Close() error { return w.ended() }
+// Close ends the server at the other end and waits for all goroutines. It may be called more than
+// once.
+func (c *pipeConn) Close() error { return c.closeOnce() }
 
-func (w *wire) end() error {
-	w.fail(unavailable(w.name, "it is being closed", errClosed))
-	err := w.pipe.Close()
-	w.life.end()
+func (c *pipeConn) end() error {
+	c.fail(closingError(c.name))
+	err := c.pipe.Close()
+	c.tasks.Close()
 	return err
+}
+
+// isGone reports whether the connection is of no use any more.
+func (c *pipeConn) isGone() bool {
+	select {
+	case <-c.gone:
+		return true
+	default:
+		return false
+	}
 }

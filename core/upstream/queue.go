@@ -7,99 +7,95 @@ import (
 	"sync"
 
 	"gatekit/core/mcp"
+	"gatekit/core/taskgroup"
 )
 
-// What may wait in one lane.
+// Bounds of what waits in one queue.
 const (
-	laneMessages = 1024
-	laneBytes    = 32 << 20
+	maxQueuedMessages = 1024
+	maxQueuedBytes    = 32 << 20
 )
 
-var errLaneFull = errors.New("the client does not take what the server sends")
+var errQueueFull = errors.New("the client does not take what the server sends")
 
-// lane hands what a server sent over a pipe to one session, in the order in which it was read, and
-// without the reader waiting for it.
+// orderedQueue delivers the messages that a server sent over a pipe to one session, in the order in
+// which they were read. The reader of the pipe does not wait for the delivery.
 //
-// # Why one lane for all of a session
+// # Why one queue for a whole session
 //
-// A log line on stdio carries no link to the call that it is about, and yet has to reach the client
-// before that call's answer, as it does without Gatekit. So everything goes in order, and an answer
-// waits for what was read before it. An answer that nothing is waiting before does not enter the
-// lane at all.
-type lane struct {
-	mu    sync.Mutex
-	queue []delivery
-	bytes int
-	busy  bool          // a delivery has been taken out of the queue and is running
-	wake  chan struct{} // holds one
-	lost  int           // deliveries that were dropped
+// A log line on stdio names no call, and yet has to reach the client before the answer to the call
+// that it is about, as it does without Gatekit. So everything is delivered in order, and an answer
+// waits for what was read before it. An answer with nothing before it does not enter the queue.
+type orderedQueue struct {
+	tasks *taskgroup.Group // runs drain
+
+	mu       sync.Mutex
+	queue    []delivery
+	bytes    int
+	draining bool // drain runs, or was started and has not taken a delivery yet
+	dropped  int  // deliveries that were left out
 }
 
-// delivery is one step of a lane.
+// delivery is one step of a queue.
 type delivery struct {
-	size int
-	drop bool // may be left out when the lane is full
-	run  func(ctx context.Context)
+	size      int // in bytes
+	droppable bool
+	run       func(ctx context.Context)
 }
 
-func newLane() *lane { return &lane{wake: make(chan struct{}, 1)} }
+// newOrderedQueue returns an empty queue that delivers until tasks is closed.
+func newOrderedQueue(tasks *taskgroup.Group) *orderedQueue { return &orderedQueue{tasks: tasks} }
 
-// add puts a delivery at the end. When the lane is full, the oldest that may be left out makes
-// room.
-func (l *lane) add(d delivery) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for len(l.queue) >= laneMessages || len(l.queue) > 0 && l.bytes+d.size > laneBytes {
+// add appends a delivery. When the queue is full, the oldest droppable deliveries are left out to
+// make room; without any, the error is errQueueFull.
+func (q *orderedQueue) add(d delivery) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for len(q.queue) >= maxQueuedMessages ||
+		len(q.queue) > 0 && q.bytes+d.size > maxQueuedBytes {
 		i := 0
-		for i < len(l.queue) && !l.queue[i].drop {
+		for i < len(q.queue) && !q.queue[i].droppable {
 			i++
 		}
-		if i < len(l.queue) {
-			l.bytes -= l.queue[i].size
-			l.queue = append(l.queue[:i], l.queue[i+1:]...)
-			l.lost++
+		if i < len(q.queue) {
+			q.bytes -= q.queue[i].size
+			q.queue = append(q.queue[:i], q.queue[i+1:]...)
+			q.dropped++
 			continue
 		}
-		if d.drop {
-			l.lost++
+		if d.droppable {
+			q.dropped++
 			return nil
 		}
-		return errLaneFull
+		return errQueueFull
 	}
-	l.queue = append(l.queue, d)
-	l.bytes += d.size
-	select {
-	case l.wake <- struct{}{}:
-	default:
+	q.queue = append(q.queue, d)
+	q.bytes += d.size
+	if !q.draining {
+		q.draining = q.tasks.Go(q.drain)
 	}
 	return nil
 }
 
-// after runs f once all that was added before has been delivered: at once when nothing waits. It
-// may be called beyond the lane's bounds, which answers (as many as there are calls) cannot break
-// by much.
-func (l *lane) after(f func()) {
-	l.mu.Lock()
-	if !l.busy && len(l.queue) == 0 {
-		l.mu.Unlock()
+// after runs f once everything that was added before has been delivered: at once when nothing
+// waits. It ignores the bounds of the queue; the number of calls in flight bounds its use.
+func (q *orderedQueue) after(f func()) {
+	q.mu.Lock()
+	if !q.draining && len(q.queue) == 0 {
+		q.mu.Unlock()
 		f()
 		return
 	}
-	l.queue = append(l.queue, delivery{run: func(context.Context) { f() }})
-	l.mu.Unlock()
+	q.queue = append(q.queue, delivery{run: func(context.Context) { f() }})
+	q.mu.Unlock()
 }
 
-// run delivers until ctx ends.
-func (l *lane) run(ctx context.Context) {
+// drain delivers until the queue is empty or ctx ends.
+func (q *orderedQueue) drain(ctx context.Context) {
 	for {
-		d, ok := l.next()
+		d, ok := q.next()
 		if !ok {
-			select {
-			case <-l.wake:
-				continue
-			case <-ctx.Done():
-				return
-			}
+			return
 		}
 		d.run(ctx)
 		if ctx.Err() != nil {
@@ -108,32 +104,32 @@ func (l *lane) run(ctx context.Context) {
 	}
 }
 
-func (l *lane) next() (delivery, bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.busy = len(l.queue) > 0
-	if !l.busy {
+func (q *orderedQueue) next() (delivery, bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.draining = len(q.queue) > 0
+	if !q.draining {
 		return delivery{}, false
 	}
-	d := l.queue[0]
-	l.queue[0] = delivery{}
-	l.queue = l.queue[1:]
-	l.bytes -= d.size
+	d := q.queue[0]
+	q.queue[0] = delivery{}
+	q.queue = q.queue[1:]
+	q.bytes -= d.size
 	return d, true
 }
 
-// report logs what was dropped, when the lane has ended.
-func (l *lane) report(log *slog.Logger, server string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.lost > 0 {
-		log.Warn("dropped progress and logs that a client did not take in time", "server", server,
-			"messages", l.lost)
+// logDropped logs how many deliveries were left out. It is called when the queue has ended.
+func (q *orderedQueue) logDropped(log *slog.Logger, server string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.dropped > 0 {
+		log.Warn("dropped progress and log messages that a client did not take in time",
+			"server", server, "messages", q.dropped)
 	}
 }
 
-// droppable says that a notification may be left out when there are too many: it tells of something
-// in passing.
-func droppable(m *mcp.Message) bool {
+// isDroppable reports whether a notification may be left out when too many wait: progress and log
+// messages may.
+func isDroppable(m *mcp.Message) bool {
 	return m.Method == "notifications/progress" || m.Method == "notifications/message"
 }

@@ -1,51 +1,55 @@
 package upstream
 
-import "time"
+import (
+	"time"
 
-// How often a server is started again.
-const (
-	firstWait   = 200 * time.Millisecond
-	longestWait = 30 * time.Second
-	startsIn    = 5 * time.Minute
-	maxStarts   = 5                // of a process in startsIn
-	goodFor     = 10 * time.Second // a connection that lived this long was no failure
-	patience    = 2 * time.Second  // how long a call waits for the next start to be due
+	"gatekit/core/backoff"
 )
 
-// pace says when a server that was lost may be started again: after a wait that doubles with each
-// failure, and a process not more than maxStarts times in startsIn. Its zero value is one that
-// never failed.
-type pace struct {
-	fails  int
-	starts []time.Time // of the last startsIn; not kept for what is no process
+// Limits on how often a server is started.
+const (
+	firstRestartDelay   = 200 * time.Millisecond
+	longestRestartDelay = 30 * time.Second
+	startsPeriod        = 5 * time.Minute
+	maxStarts           = 5 // of a process in startsPeriod
+	// a connection that lived this long counts as a success when it is lost
+	stableAfter = 10 * time.Second
+	// how long a call waits for a start that is not due yet
+	maxWaitForStart = 2 * time.Second
+)
+
+// restartSchedule decides when a lost server may be started again: after a delay that doubles with
+// each failure, and a process at most maxStarts times in startsPeriod. The zero value has no
+// failures.
+type restartSchedule struct {
+	failures int
+	starts   []time.Time // of processes, the last maxStarts of them
 }
 
-// due is when the next start may be made.
-func (p *pace) due(now time.Time) time.Time {
-	at := now
-	if p.fails > 0 {
-		at = now.Add(min(firstWait<<min(p.fails-1, 16), longestWait))
-	}
-	if len(p.starts) >= maxStarts {
-		if free := p.starts[len(p.starts)-maxStarts].Add(startsIn); free.After(at) {
-			at = free
+// next returns when the next start may be made.
+func (s *restartSchedule) next(now time.Time) time.Time {
+	next := now.Add(backoff.Delay(firstRestartDelay, longestRestartDelay, s.failures))
+	if len(s.starts) >= maxStarts {
+		if free := s.starts[len(s.starts)-maxStarts].Add(startsPeriod); free.After(next) {
+			next = free
 		}
 	}
-	return at
+	return next
 }
 
-// started notes that a process was started.
-func (p *pace) started(now time.Time) {
-	p.starts = append(p.starts, now)
-	if len(p.starts) > maxStarts {
-		p.starts = p.starts[1:]
+// started records that a process was started.
+func (s *restartSchedule) started(now time.Time) {
+	s.starts = append(s.starts, now)
+	if len(s.starts) > maxStarts {
+		s.starts = s.starts[1:]
 	}
 }
 
-// failed notes that a start failed, or that what was started has ended after it lived for a while.
-func (p *pace) failed(lived time.Duration) {
-	if lived >= goodFor {
-		p.fails = 0
+// failed records that a start failed (lived is 0), or that a connection was lost after it lived for
+// a while.
+func (s *restartSchedule) failed(lived time.Duration) {
+	if lived >= stableAfter {
+		s.failures = 0
 	}
-	p.fails++
+	s.failures++
 }

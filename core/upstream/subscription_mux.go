@@ -1,7 +1,6 @@
 package upstream
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"maps"
@@ -15,442 +14,350 @@ import (
 	"gatekit/core/proxy"
 )
 
-// union is the one subscription that a modern server behind a pipe is given: all that the sessions
-// that share the pipe want to hear is asked for in it, and each is told its part (protocol.md 3.6).
+// cancelWait is how long the mux waits for the end of a subscription that it has cancelled. Not all
+// servers answer a request that was cancelled.
+const cancelWait = 500 * time.Millisecond
+
+// subscriptionMux keeps one subscription at a modern server behind a pipe, for all subscriptions of
+// the sessions that share the pipe. It asks for everything that they ask for, and hands each the
+// notifications that it asked for.
 //
-// # Why one
+// # Why one subscription
 //
-// The go-sdk's stdio server (v1.8.0) has one subscription for a connection: a second takes the
-// place of the first, and the end of any ends them all. So before another is asked for, the last is
-// cancelled and has ended; what may have happened in between is told as if it had. A subscription
-// that is wider than needed stays as it is.
-type union struct {
-	w     *wire
+// The stdio server of go-sdk (v1.8.0) has one subscription for a connection: a second replaces the
+// first, and the end of any ends them all. So before another is opened, the last one is cancelled
+// and has ended; what may have changed in between is reported as if it had. A subscription that
+// asks for more than is needed any more stays as it is.
+type subscriptionMux struct {
+	conn  *pipeConn
 	begin func()        // starts run, once
-	wake  chan struct{} // holds one: members or what they want have changed
+	wake  chan struct{} // holds one token: the subscribers, or what they ask for, have changed
 
-	mu      sync.Mutex // guards what follows, the acked of members, and the ack of open
-	members []*member  // the youngest last
-	open    *united    // nil while there is none
+	// guards the fields below, isAcknowledged of the subscribers, and call and ack of current
+	mu          sync.Mutex
+	subscribers []*subscriber       // the youngest last
+	current     *sharedSubscription // nil while there is none
 }
 
-// member is one subscription of a client.
-type member struct {
-	m      *mcp.Message
-	filter filter
-	caller proxy.Handler
-	lane   *lane
-	acked  bool
-	done   chan reply // holds one
+// subscriber is one subscription of a client.
+type subscriber struct {
+	request        *mcp.Message
+	filter         subscriptionFilter
+	handler        proxy.Handler
+	queue          *orderedQueue // of the client's session
+	isAcknowledged bool          // the client has got an acknowledgement
+	done           chan reply    // holds one
 }
 
-// united is a subscription at the server.
-type united struct {
-	of     *union
-	by     *member // in whose words it was asked for
-	c      *call
-	filter filter
-	ack    *mcp.Message  // nil until it came
-	over   chan struct{} // closed when it has ended
-	end    reply         // how; read it after over
+// sharedSubscription is a subscription at the server. It is the handler of its own request.
+type sharedSubscription struct {
+	mux    *subscriptionMux
+	opener *subscriber // the request is a copy of its request
+	filter subscriptionFilter
+	call   *call         // nil until the request has been entered
+	ack    *mcp.Message  // the server's acknowledgement; nil until it came
+	ended  chan struct{} // closed when the subscription has ended
+	end    reply         // how; read it after ended
 }
 
-// endWithin is how long a server that was told that a subscription is cancelled is waited for. Not
-// all answer what was cancelled.
-const endWithin = 500 * time.Millisecond
-
-func newUnion(w *wire) *union {
-	u := &union{w: w, wake: make(chan struct{}, 1)}
-	u.begin = sync.OnceFunc(func() { w.life.run(u.run) })
-	return u
+func newSubscriptionMux(conn *pipeConn) *subscriptionMux {
+	x := &subscriptionMux{conn: conn, wake: make(chan struct{}, 1)}
+	x.begin = sync.OnceFunc(func() { conn.tasks.Go(x.run) })
+	return x
 }
 
-// call is a subscriptions/listen: it answers when the server ends it, or with the cause of ctx.
-func (u *union) call(ctx context.Context, o outgoing, c proxy.Handler,
-	l *lane) (*mcp.Message, error) {
-	n := &member{m: o.m, filter: filterOf(o.m), caller: c, lane: l, done: make(chan reply, 1)}
-	u.begin()
-	u.mu.Lock()
-	u.members = append(u.members, n)
-	if u.open != nil && u.open.ack != nil && u.open.filter.covers(n.filter) {
-		u.tell(n, u.open.ack)
+// subscribe serves a subscriptions/listen. It returns when the server ends the subscription, or
+// with the cause of ctx.
+func (x *subscriptionMux) subscribe(ctx context.Context, o Outgoing, h proxy.Handler,
+	q *orderedQueue) (*mcp.Message, error) {
+	s := &subscriber{request: o.m, filter: filterOf(o.m), handler: h, queue: q,
+		done: make(chan reply, 1)}
+	x.begin()
+	x.mu.Lock()
+	x.subscribers = append(x.subscribers, s)
+	if x.current != nil && x.current.ack != nil && x.current.filter.covers(s.filter) {
+		x.acknowledge(s, x.current.ack)
 	}
-	u.mu.Unlock()
-	u.changed()
-	defer u.changed()
-	defer u.leave(n)
+	x.mu.Unlock()
+	x.wakeRun()
+	defer x.wakeRun()
+	defer x.remove(s)
 	select {
-	case r := <-n.done:
+	case r := <-s.done:
 		if r.m == nil {
 			return nil, r.err
 		}
-		return tagged(r.m, n.m.ID()).WithID(n.m.ID()), nil
-	case <-u.w.gone:
-		return nil, u.w.fault
+		return withSubscription(r.m, s.request.ID()).WithID(s.request.ID()), nil
+	case <-x.conn.gone:
+		return nil, x.conn.fault
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
 }
 
-func (u *union) changed() {
+func (x *subscriptionMux) wakeRun() {
 	select {
-	case u.wake <- struct{}{}:
+	case x.wake <- struct{}{}:
 	default:
 	}
 }
 
-func (u *union) leave(n *member) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.members = slices.DeleteFunc(u.members, func(other *member) bool { return other == n })
+func (x *subscriptionMux) remove(s *subscriber) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.subscribers = slices.DeleteFunc(x.subscribers, func(other *subscriber) bool {
+		return other == s
+	})
 }
 
-// run keeps the subscription as it should be until the connection is closed.
-func (u *union) run(ctx context.Context) {
-	var over <-chan struct{} // of the open one
+// run keeps the subscription at the server as the subscribers need it, until the connection is
+// closed.
+func (x *subscriptionMux) run(ctx context.Context) {
+	var ended <-chan struct{} // of the current subscription
 	for {
 		select {
-		case <-u.wake:
-		case <-over:
-		case <-u.w.gone:
+		case <-x.wake:
+		case <-ended:
+		case <-x.conn.gone:
 			return
 		case <-ctx.Done():
 			return
 		}
-		u.mu.Lock()
-		open := u.open
-		u.mu.Unlock()
-		if open != nil {
+		x.mu.Lock()
+		current := x.current
+		x.mu.Unlock()
+		if current != nil {
 			select {
-			case <-open.over:
-				u.settle(open)
+			case <-current.ended:
+				x.passOnEnd(current)
 			default:
 			}
 		}
-		over = u.adjust(ctx)
+		ended = x.adjust(ctx)
 	}
 }
 
-// settle passes the end of a subscription on: to all or, when it never began, to the one whose
-// words the server did not take.
-func (u *union) settle(open *united) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.open = nil
-	u.members = slices.DeleteFunc(u.members, func(n *member) bool {
-		ends := open.ack != nil || n == open.by
+// passOnEnd ends the subscribers of a subscription that the server has ended: all of them or, when
+// the server never acknowledged it, the one whose request it refused.
+func (x *subscriptionMux) passOnEnd(ended *sharedSubscription) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.current = nil
+	x.subscribers = slices.DeleteFunc(x.subscribers, func(s *subscriber) bool {
+		ends := ended.ack != nil || s == ended.opener
 		if ends {
-			n.lane.after(func() { n.finish(open.end) })
+			s.queue.after(func() { s.finish(ended.end) })
 		}
 		return ends
 	})
 }
 
-// finish ends a subscription, unless it has ended.
-func (n *member) finish(r reply) {
+// finish ends a subscriber, unless it has ended.
+func (s *subscriber) finish(r reply) {
 	select {
-	case n.done <- r:
+	case s.done <- r:
 	default:
 	}
 }
 
-// adjust ends the subscription that nobody wants, or that is too narrow, and opens the one that is
-// wanted. It answers what is closed when the open one has ended.
-func (u *union) adjust(ctx context.Context) (over <-chan struct{}) {
-	u.mu.Lock()
-	open, wanted := u.open, filter{}
-	var youngest *member
-	for _, n := range u.members {
-		wanted.add(n.filter)
-		youngest = n
+// adjust cancels the current subscription when nobody needs it or it asks for too little, and opens
+// the one that is needed. It returns a channel that is closed when the subscription has ended, nil
+// when there is none.
+func (x *subscriptionMux) adjust(ctx context.Context) (ended <-chan struct{}) {
+	x.mu.Lock()
+	current, needed := x.current, subscriptionFilter{}
+	var youngest *subscriber
+	for _, s := range x.subscribers {
+		needed.add(s.filter)
+		youngest = s
 	}
-	if youngest != nil && open != nil && open.filter.covers(wanted) {
-		u.mu.Unlock()
-		return open.over
+	if youngest != nil && current != nil && current.filter.covers(needed) {
+		x.mu.Unlock()
+		return current.ended
 	}
-	u.open = nil
-	u.mu.Unlock()
-	if open != nil {
-		open.cancel(ctx)
+	x.current = nil
+	x.mu.Unlock()
+	if current != nil {
+		current.cancel(ctx)
 	}
 	if youngest == nil {
 		return nil
 	}
-	return u.ask(ctx, youngest, wanted).over
+	return x.open(ctx, youngest, needed).ended
 }
 
-// ask opens a subscription in the words of a member.
-func (u *union) ask(ctx context.Context, by *member, wanted filter) *united {
-	o := &united{of: u, by: by, filter: wanted, over: make(chan struct{})}
-	c, err := o.write(ctx)
+// open opens a subscription with a copy of the opener's request.
+func (x *subscriptionMux) open(ctx context.Context, opener *subscriber,
+	needed subscriptionFilter) *sharedSubscription {
+	s := &sharedSubscription{mux: x, opener: opener, filter: needed, ended: make(chan struct{})}
+	c, err := s.write(ctx)
 	if err != nil {
-		o.end = reply{err: refused(u.w.name, err)}
-		close(o.over)
-		return o
+		s.end = reply{err: notBegun(x.conn.name, err)}
+		close(s.ended)
+		return s
 	}
-	u.w.life.run(func(context.Context) {
+	x.conn.tasks.Go(func(context.Context) {
 		select {
-		case o.end = <-c.done:
-		case <-u.w.gone:
-			o.end = reply{err: u.w.fault}
+		case s.end = <-c.done:
+		case <-x.conn.gone:
+			s.end = reply{err: x.conn.fault}
 		}
-		close(o.over)
+		close(s.ended)
 	})
-	return o
+	return s
 }
 
-func (o *united) write(ctx context.Context) (*call, error) {
-	w, m := o.of.w, o.by.m
-	o.of.mu.Lock()
-	o.of.open = o
-	o.of.mu.Unlock()
-	if !o.by.filter.covers(o.filter) {
-		wider, err := m.Edit(mcp.Set("/notifications", o.filter.json()))
+// write writes the request, with a filter that asks for all that is needed.
+func (s *sharedSubscription) write(ctx context.Context) (*call, error) {
+	conn, m := s.mux.conn, s.opener.request
+	s.mux.mu.Lock()
+	s.mux.current = s
+	s.mux.mu.Unlock()
+	if !s.opener.filter.covers(s.filter) {
+		wider, err := m.Edit(mcp.Set("/notifications", s.filter.json()))
 		if err != nil {
-			return nil, fmt.Errorf("ask for all that is wanted: %w", err)
+			return nil, fmt.Errorf("set the filter of a subscription: %w", err)
 		}
 		m = wider
 	}
-	c, err := w.calls.begin(ctx, nil, m, o, nil)
-	o.of.mu.Lock()
-	o.c = c
-	o.of.mu.Unlock()
+	c, err := conn.calls.begin(ctx, nil, m, s, nil)
+	s.mux.mu.Lock()
+	s.call = c
+	s.mux.mu.Unlock()
 	if err != nil {
 		return nil, err
 	}
-	addressed, err := outgoing{m}.addressed(c)
+	addressed, err := c.address(Outgoing{m})
 	if err == nil {
-		err = w.pipe.Write(ctx, addressed.parts()...)
+		err = conn.pipe.Write(ctx, addressed.parts()...)
 	}
 	if err != nil {
-		w.calls.take(c.id)
+		conn.calls.take(c.id)
 		return nil, fmt.Errorf("write the subscription: %w", err)
 	}
 	return c, nil
 }
 
-// cancel ends a subscription, and answers when it has ended or took too long.
-func (o *united) cancel(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, endWithin)
+// cancel cancels a subscription, and returns when it has ended or takes too long to.
+func (s *sharedSubscription) cancel(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, cancelWait)
 	defer cancel()
 	select {
-	case <-o.over:
+	case <-s.ended:
 		return
 	default:
 	}
-	if o.c == nil {
+	if s.call == nil {
 		return // it was not written
 	}
-	o.of.w.write(ctx, cancellation(nil, o.c))
+	conn := s.mux.conn
+	conn.tryWrite(ctx, cancellation(nil, s.call.id, s.call.request))
 	select {
-	case <-o.over:
+	case <-s.ended:
 	case <-ctx.Done():
-		if c := o.of.w.calls.take(o.c.id); c != nil {
+		if c := conn.calls.take(s.call.id); c != nil {
 			c.finish(reply{err: context.Cause(ctx)})
 		}
 	}
 }
 
-// Notify implements proxy.Caller. It runs in the reader of the pipe, and waits for nobody.
-func (o *united) Notify(_ context.Context, m *mcp.Message) {
-	u := o.of
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.open != o {
+// Notify implements proxy.Handler. It runs in the reader of the pipe and does not block.
+func (s *sharedSubscription) Notify(_ context.Context, m *mcp.Message) {
+	x := s.mux
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.current != s {
 		return
 	}
 	if m.Method == "notifications/subscriptions/acknowledged" {
-		if o.ack != nil {
-			return // once is enough
+		if s.ack != nil {
+			return // a second acknowledgement means nothing
 		}
-		o.ack = m
-		for _, n := range u.members {
+		s.ack = m
+		for _, sub := range x.subscribers {
 			switch {
-			case !o.filter.covers(n.filter): // another is to be opened for it
-			case n.acked:
-				u.missed(n)
+			case !s.filter.covers(sub.filter): // run opens another subscription for it
+			case sub.isAcknowledged:
+				x.reportMissed(sub)
 			default:
-				u.tell(n, m)
+				x.acknowledge(sub, m)
 			}
 		}
 		return
 	}
-	exact := o.filter.names(m)
-	for _, n := range u.members {
-		if (n.acked || o.filter.covers(n.filter)) && n.filter.wants(m, exact) {
-			u.deliver(n, tagged(m, n.m.ID()))
+	isNamed := s.filter.names(m)
+	for _, sub := range x.subscribers {
+		isServed := sub.isAcknowledged || s.filter.covers(sub.filter)
+		if isServed && sub.filter.wants(m, isNamed) {
+			x.deliver(sub, withSubscription(m, sub.request.ID()))
 		}
 	}
 }
 
-// Ask implements proxy.Caller: nothing is asked on a subscription.
-func (o *united) Ask(_ context.Context, ms []*mcp.Message) []pipeline.Passed {
+// Ask implements proxy.Handler: servers ask nothing on a subscription.
+func (s *sharedSubscription) Ask(_ context.Context, ms []*mcp.Message) []pipeline.Passed {
 	return make([]pipeline.Passed, len(ms))
 }
 
-// IsWaiting implements proxy.Caller.
-func (o *united) IsWaiting() bool { return true }
+// IsWaiting implements proxy.Handler.
+func (s *sharedSubscription) IsWaiting() bool { return true }
 
-// ReportActivity implements proxy.Caller.
-func (o *united) ReportActivity() {}
+// ReportActivity implements proxy.Handler.
+func (s *sharedSubscription) ReportActivity() {}
 
-// tell gives a member its part of the server's acknowledgement. The mu is held.
-func (u *union) tell(n *member, ack *mcp.Message) {
-	n.acked = true
+// acknowledge hands a subscriber its part of the server's acknowledgement. x.mu is held.
+func (x *subscriptionMux) acknowledge(s *subscriber, ack *mcp.Message) {
+	s.isAcknowledged = true
 	var edits []mcp.Edit
-	for name, honoured := range filterOf(ack) {
-		at := "/notifications/" + mcp.EscapePointer(name)
-		switch kept := honoured.within(n.filter[name]); {
-		case len(kept.values) == len(honoured.values):
+	for name, granted := range filterOf(ack) {
+		pointer := "/notifications/" + mcp.EscapePointer(name)
+		switch kept := granted.intersect(s.filter[name]); {
+		case len(kept.values) == len(granted.values):
 		case len(kept.values) == 0:
-			edits = append(edits, mcp.Remove(at))
+			edits = append(edits, mcp.Remove(pointer))
 		default:
-			edits = append(edits, mcp.Set(at, kept.json()))
+			edits = append(edits, mcp.Set(pointer, kept.json()))
 		}
 	}
-	mine, err := ack.Edit(edits...)
+	part, err := ack.Edit(edits...)
 	if err != nil {
-		u.w.log.Warn("a server acknowledged a subscription in words that cannot be edited",
-			"server", u.w.name, "error", err)
+		x.conn.log.Warn("a server's acknowledgement of a subscription cannot be edited",
+			"server", x.conn.name, "error", err)
 		return
 	}
-	u.deliver(n, tagged(mine, n.m.ID()))
+	x.deliver(s, withSubscription(part, s.request.ID()))
 }
 
-// missed tells a member what may have happened while there was no subscription. The mu is held.
-func (u *union) missed(n *member) {
-	for _, name := range slices.Sorted(maps.Keys(n.filter)) {
-		var told []*mcp.Message
+// reportMissed notifies a subscriber of all that may have changed while there was no subscription.
+// x.mu is held.
+func (x *subscriptionMux) reportMissed(s *subscriber) {
+	for _, name := range slices.Sorted(maps.Keys(s.filter)) {
+		var missed []*mcp.Message
 		if feature, ok := strings.CutSuffix(name, "ListChanged"); ok {
-			told = append(told, mcp.NewNotification("notifications/"+feature+"/list_changed", nil))
+			missed = append(missed,
+				mcp.NewNotification("notifications/"+feature+"/list_changed", nil))
 		} else if name == "resourceSubscriptions" {
-			for _, uri := range n.filter[name].values {
-				told = append(told, mcp.NewNotification("notifications/resources/updated",
+			for _, uri := range s.filter[name].values {
+				missed = append(missed, mcp.NewNotification("notifications/resources/updated",
 					slices.Concat([]byte(`{"uri":`), []byte(uri), []byte(`}`))))
 			}
 		}
-		for _, m := range told {
-			if m, err := toClient(m).Edit(mcp.Set(mcp.PointerSubscription,
-				[]byte(n.m.ID()))); err == nil {
-				u.deliver(n, m)
+		for _, m := range missed {
+			m.To = mcp.ToClient
+			m, err := m.Edit(mcp.Set(mcp.PointerSubscription, []byte(s.request.ID())))
+			if err == nil {
+				x.deliver(s, m)
 			}
 		}
 	}
 }
 
-// deliver hands a notification over, in the order of all that is for the member's session. The mu
-// is held.
-func (u *union) deliver(n *member, m *mcp.Message) {
-	if err := n.lane.add(delivery{size: m.Size(),
-		run: func(ctx context.Context) { n.caller.Notify(ctx, m) }}); err != nil {
-		n.finish(reply{err: unavailable(u.w.name, "too much of what it sent is waiting", err)})
+// deliver hands a notification to a subscriber, by way of its session's queue. x.mu is held.
+func (x *subscriptionMux) deliver(s *subscriber, m *mcp.Message) {
+	d := delivery{size: m.Size(),
+		run: func(ctx context.Context) { s.handler.Notify(ctx, m) }}
+	if err := s.queue.add(d); err != nil {
+		s.finish(reply{err: unavailable(x.conn.name,
+			"too many of the server's messages wait for the client", err)})
 	}
-}
-
-// filter is what a subscription is to hear, or does: the members of notifications.
-type filter map[string]interest
-
-// interest is one member of a filter: true, or what it names.
-type interest struct {
-	list   bool
-	values []string // as they were written
-}
-
-func filterOf(m *mcp.Message) filter {
-	f := filter{}
-	m.Members("/notifications", func(name string, raw []byte) bool {
-		at := "/notifications/" + mcp.EscapePointer(name)
-		switch {
-		case bytes.HasPrefix(raw, []byte("[")):
-			i := interest{list: true}
-			m.Items(at, func(_ int, raw []byte) bool {
-				i.values = append(i.values, string(raw))
-				return true
-			})
-			f[name] = i
-		case string(raw) != "false" && string(raw) != "null":
-			f[name] = interest{values: []string{string(raw)}}
-		}
-		return true
-	})
-	return f
-}
-
-// covers says that whoever hears f hears all of g.
-func (f filter) covers(g filter) bool {
-	for name, i := range g {
-		if len(i.within(f[name]).values) < len(i.values) {
-			return false
-		}
-	}
-	return true
-}
-
-// within is i without what j has not.
-func (i interest) within(j interest) interest {
-	kept := interest{list: i.list}
-	for _, v := range i.values {
-		if slices.Contains(j.values, v) {
-			kept.values = append(kept.values, v)
-		}
-	}
-	return kept
-}
-
-func (f filter) add(g filter) {
-	for name, i := range g {
-		mine := interest{list: i.list, values: slices.Clone(f[name].values)}
-		for _, v := range i.values {
-			if !slices.Contains(mine.values, v) {
-				mine.values = append(mine.values, v)
-			}
-		}
-		f[name] = mine
-	}
-}
-
-func (i interest) json() []byte {
-	if !i.list {
-		return []byte(i.values[0])
-	}
-	return []byte("[" + strings.Join(i.values, ",") + "]")
-}
-
-func (f filter) json() []byte {
-	var members []string
-	for _, name := range slices.Sorted(maps.Keys(f)) {
-		members = append(members, string(mcp.Quote(name))+":"+string(f[name].json()))
-	}
-	return []byte("{" + strings.Join(members, ",") + "}")
-}
-
-// subject is the member of a filter that a notification falls under, and what it is about there.
-func subject(m *mcp.Message) (name, value string) {
-	switch m.Method {
-	case "notifications/resources/updated":
-		raw, _ := m.Get("/uri")
-		return "resourceSubscriptions", string(raw)
-	case "notifications/tasks":
-		raw, _ := m.Get("/taskId")
-		return "taskIds", string(raw)
-	}
-	feature, ok := strings.CutSuffix(strings.TrimPrefix(m.Method, "notifications/"),
-		"/list_changed")
-	if !ok {
-		return "", ""
-	}
-	return feature + "ListChanged", "true"
-}
-
-// names says that a notification is about what the filter names.
-func (f filter) names(m *mcp.Message) bool {
-	name, value := subject(m)
-	return slices.Contains(f[name].values, value)
-}
-
-// wants says whether a notification is for the filter's member. exact says that what it is about is
-// what some filter named: else it may be about something below that.
-func (f filter) wants(m *mcp.Message, exact bool) bool {
-	name, _ := subject(m)
-	return name == "" || f.names(m) || !exact && len(f[name].values) > 0
 }

@@ -8,20 +8,21 @@ import (
 
 	"gatekit/core/proxy"
 	"gatekit/core/upstream"
+	"gatekit/test/upstreamtest"
 )
 
 // chorus is a server behind a pipe, and subscriptions of several sessions of one principal at it.
 type chorus struct {
 	t   *testing.T
 	u   *upstream.Upstream
-	st  *starter
-	now said // the subscription that the server has
+	st  *upstreamtest.Launcher
+	now upstreamtest.Message // the subscription that the server has
 }
 
 // joins opens another session, which subscribes.
-func (c *chorus) joins(id, filter string) (*pending, *client) {
-	to := &client{}
-	p := call(c.t, openFor(c.t, c.u, id, ""), to, modernRequest(id, "subscriptions/listen", ``,
+func (c *chorus) joins(id, filter string) (*upstreamtest.Call, *upstreamtest.Client) {
+	to := &upstreamtest.Client{}
+	p := upstreamtest.StartCall(c.t, openFor(c.t, c.u, id, ""), to, upstreamtest.ModernRequest(id, "subscriptions/listen", ``,
 		`,"notifications":`+filter))
 	synctest.Wait()
 	return p, to
@@ -30,7 +31,7 @@ func (c *chorus) joins(id, filter string) (*pending, *client) {
 // asked wants the server to be asked for a filter.
 func (c *chorus) asked(filter string) {
 	c.t.Helper()
-	c.now = c.st.last(c.t).expect(c.t, "subscriptions/listen")
+	c.now = c.st.Last(c.t).Expect(c.t, "subscriptions/listen")
 	if want := `"notifications":` + filter + `}`; !strings.HasSuffix(string(c.now.Params), want) {
 		c.t.Errorf("the server is asked with %s, want %s", c.now.Params, want)
 	}
@@ -39,16 +40,16 @@ func (c *chorus) asked(filter string) {
 // ends wants the server's subscription to be cancelled, which the server answers.
 func (c *chorus) ends() {
 	c.t.Helper()
-	if n := c.st.last(c.t).expect(c.t,
+	if n := c.st.Last(c.t).Expect(c.t,
 		"notifications/cancelled"); string(n.Params) != `{"requestId":`+string(c.now.ID)+`}` {
 		c.t.Errorf("cancelled %s, want %s", n.Params, c.now.ID)
 	}
-	c.st.last(c.t).result(c.now.ID, `{"resultType":"complete"}`)
+	c.st.Last(c.t).Answer(c.now.ID, `{"resultType":"complete"}`)
 }
 
 // says has the server send a notification on its subscription.
 func (c *chorus) says(method, params string) {
-	c.st.last(c.t).send(
+	c.st.Last(c.t).Send(
 		`{"jsonrpc":"2.0","method":"notifications/%s","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%s}%s}}`, method, c.now.ID, params)
 	synctest.Wait()
 }
@@ -82,12 +83,12 @@ func TestOneSubscriptionAtAServerBehindAPipe(t *testing.T) {
 			c.asked(both)
 			c.acks(both)
 			_, b := c.joins("2", tools)
-			c.st.last(t).quiet(t)
+			c.st.Last(t).ExpectNothing(t)
 			c.says("prompts/list_changed", "")
 			c.says("tools/list_changed", "")
-			a.wants(t, acked("1", both), told("1", "prompts/list_changed", ""),
+			a.ExpectReceived(t, acked("1", both), told("1", "prompts/list_changed", ""),
 				told("1", "tools/list_changed", ""))
-			b.wants(t, acked("2", tools), told("2", "tools/list_changed", ""))
+			b.ExpectReceived(t, acked("2", tools), told("2", "tools/list_changed", ""))
 		},
 		"what it does not cover replaces it, and nobody misses anything": func(t *testing.T,
 			c *chorus) {
@@ -101,19 +102,19 @@ func TestOneSubscriptionAtAServerBehindAPipe(t *testing.T) {
 			c.acks(`{"resourceSubscriptions":["f:///a","f:///b"],"toolsListChanged":true}`)
 			c.says("resources/updated", `,"uri":"f:///b"`)
 			c.says("resources/updated", `,"uri":"f:///below"`)
-			a.wants(t, acked("1", `{"toolsListChanged":true,"resourceSubscriptions":["f:///a"]}`),
+			a.ExpectReceived(t, acked("1", `{"toolsListChanged":true,"resourceSubscriptions":["f:///a"]}`),
 				made("1", "resources/updated", `"uri":"f:///a",`),
 				made("1", "tools/list_changed", ""),
 				told("1", "resources/updated", `,"uri":"f:///below"`))
-			b.wants(t, acked("2", `{"resourceSubscriptions":["f:///b"]}`),
+			b.ExpectReceived(t, acked("2", `{"resourceSubscriptions":["f:///b"]}`),
 				told("2", "resources/updated", `,"uri":"f:///b"`),
 				told("2", "resources/updated", `,"uri":"f:///below"`))
-			p.cancel(&proxy.Cancelled{})
-			c.st.last(t).quiet(t) // it is wider than needed now, and stays
-			told := len(a.heard())
+			p.Cancel(&proxy.Cancelled{})
+			c.st.Last(t).ExpectNothing(t) // it is wider than needed now, and stays
+			told := len(a.Received())
 			c.says("resources/updated", `,"uri":"f:///b"`) // which nobody wants any more
 			c.acks(`{}`)                                   // twice
-			if n := len(a.heard()); n != told {
+			if n := len(a.Received()); n != told {
 				t.Errorf("the other was told %d messages of what it did not ask for", n-told)
 			}
 		},
@@ -122,9 +123,9 @@ func TestOneSubscriptionAtAServerBehindAPipe(t *testing.T) {
 			c.asked(tools)
 			c.acks(tools)
 			q, _ := c.joins("2", tools)
-			p.cancel(&proxy.Cancelled{})
-			c.st.last(t).quiet(t)
-			q.cancel(&proxy.Cancelled{})
+			p.Cancel(&proxy.Cancelled{})
+			c.st.Last(t).ExpectNothing(t)
+			q.Cancel(&proxy.Cancelled{})
 			c.ends()
 		},
 		"what the server refuses is refused to the one who asked": func(t *testing.T, c *chorus) {
@@ -134,11 +135,11 @@ func TestOneSubscriptionAtAServerBehindAPipe(t *testing.T) {
 			q, _ := c.joins("2", `{"taskIds":["x"]}`)
 			c.ends()
 			c.asked(`{"taskIds":["x"],"toolsListChanged":true}`)
-			c.st.last(t).send(
+			c.st.Last(t).Send(
 				`{"jsonrpc":"2.0","id":%s,"error":{"code":-32021,"message":"no tasks"}}`, c.now.ID)
-			q.is(`{"jsonrpc":"2.0","id":2,"error":{"code":-32021,"message":"no tasks"}}`)
+			q.ExpectAnswer(`{"jsonrpc":"2.0","id":2,"error":{"code":-32021,"message":"no tasks"}}`)
 			c.asked(tools)
-			p.waits()
+			p.ExpectWaiting()
 		},
 		"a server that does not answer what was cancelled is not waited for": func(t *testing.T,
 			c *chorus) {
@@ -146,8 +147,8 @@ func TestOneSubscriptionAtAServerBehindAPipe(t *testing.T) {
 			c.asked(tools)
 			c.acks(tools)
 			c.joins("2", `{"promptsListChanged":true}`)
-			c.st.last(t).expect(t, "notifications/cancelled")
-			c.st.last(t).quiet(t)
+			c.st.Last(t).Expect(t, "notifications/cancelled")
+			c.st.Last(t).ExpectNothing(t)
 			time.Sleep(time.Second)
 			c.asked(both)
 		},
@@ -157,11 +158,11 @@ func TestOneSubscriptionAtAServerBehindAPipe(t *testing.T) {
 			c.acks(tools)
 			q, _ := c.joins("2", tools)
 			synctest.Wait()
-			c.st.last(t).result(c.now.ID,
+			c.st.Last(t).Answer(c.now.ID,
 				`{"resultType":"complete","_meta":{"io.modelcontextprotocol/subscriptionId":`+
 					string(c.now.ID)+`}}`)
-			p.is(`{"jsonrpc":"2.0","id":1,"result":{"resultType":"complete","_meta":{"io.modelcontextprotocol/subscriptionId":1}}}`)
-			q.is(`{"jsonrpc":"2.0","id":2,"result":{"resultType":"complete","_meta":{"io.modelcontextprotocol/subscriptionId":2}}}`)
+			p.ExpectAnswer(`{"jsonrpc":"2.0","id":1,"result":{"resultType":"complete","_meta":{"io.modelcontextprotocol/subscriptionId":1}}}`)
+			q.ExpectAnswer(`{"jsonrpc":"2.0","id":2,"result":{"resultType":"complete","_meta":{"io.modelcontextprotocol/subscriptionId":2}}}`)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

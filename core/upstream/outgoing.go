@@ -1,0 +1,133 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+	"gatekit/core/proxy"
+)
+
+// Outgoing is a message that may be written to a server, and the only kind that the code that
+// writes accepts: one that passed the pipeline, or one of Gatekit's own, which holds nothing of a
+// client's that has not passed.
+type Outgoing struct{ m *mcp.Message }
+
+// Forward returns a message that passed the pipeline as one that may be written to a server.
+func Forward(p pipeline.Passed) Outgoing { return Outgoing{p.Message()} }
+
+// Own returns a message that Gatekit itself makes, or a translation of one that passed, as one that
+// may be written to a server. Only outgoing.go of this package and of core/bridge make such
+// messages; test/layout checks that.
+func Own(m *mcp.Message) Outgoing { return Outgoing{m} }
+
+// Message returns the message, nil for the zero Outgoing.
+func (o Outgoing) Message() *mcp.Message { return o.m }
+
+// withIDs returns o with the id and the progress token of this connection. token is nil when the
+// message keeps the one that it has.
+func (o Outgoing) withIDs(id mcp.ID, token []byte) (Outgoing, error) {
+	m := o.m.WithID(id)
+	if token == nil {
+		return Outgoing{m}, nil
+	}
+	m, err := m.Edit(mcp.Set("/_meta/progressToken", token))
+	if err != nil {
+		return Outgoing{}, fmt.Errorf("give %s a progress token: %w", o.m.Method, err)
+	}
+	return Outgoing{m}, nil
+}
+
+// withMeta returns o with an observer's edits. It returns o unchanged when an edit is for a place
+// outside of /_meta, or cannot be made.
+func (o Outgoing) withMeta(edits []mcp.Edit) Outgoing {
+	if len(edits) == 0 {
+		return o
+	}
+	for _, e := range edits {
+		if !strings.HasPrefix(e.Pointer, "/_meta/") {
+			return o
+		}
+	}
+	if m, err := o.m.Edit(edits...); err == nil {
+		o.m = m
+	}
+	return o
+}
+
+// parts returns the bytes of the message in parts, for a Pipe.
+func (o Outgoing) parts() [][]byte { return o.m.Parts() }
+
+// bytes returns the bytes of the message in one piece, for HTTP: net/http sends a body that is in
+// memory along with the header, in one write.
+func (o Outgoing) bytes() []byte { return o.m.Append(make([]byte, 0, o.m.Size())) }
+
+// discoverRequest returns the server/discover of a probe.
+func discoverRequest(id mcp.ID, version string) Outgoing {
+	return Outgoing{mcp.NewRequest(id, "server/discover",
+		[]byte(`{"_meta":{"`+mcp.MetaVersion+`":"`+mcp.Rev20260728+
+			`","`+mcp.MetaClientInfo+`":{"name":"gatekit","version":`+string(mcp.Quote(version))+
+			`},"`+mcp.MetaCapabilities+`":{}}}`))}
+}
+
+// pingRequest returns a ping.
+func pingRequest() Outgoing { return Outgoing{mcp.NewRequest("0", "ping", nil)} }
+
+// listToolsRequest returns a tools/list that asks which arguments are mirrored in headers. It is
+// made for a tools/call and carries the _meta of that call, except for what asks for messages of
+// its own: the progress token and the log level.
+func listToolsRequest(id mcp.ID, call *mcp.Message, cursor []byte) (Outgoing, error) {
+	params := []byte(`{}`)
+	if meta, ok := call.Get("/_meta"); ok {
+		params = append(append([]byte(`{"_meta":`), meta...), '}')
+	}
+	edits := []mcp.Edit{mcp.Remove("/_meta/progressToken"), mcp.Remove(mcp.PointerLogLevel)}
+	if cursor != nil {
+		edits = append(edits, mcp.Set("/cursor", cursor))
+	}
+	m, err := mcp.NewRequest(id, "tools/list", params).Edit(edits...)
+	return Outgoing{m}, err
+}
+
+// pong returns the answer to a server's ping, which is about this connection alone.
+func pong(id mcp.ID) Outgoing { return Outgoing{mcp.NewResponse(id, nil)} }
+
+// refusal returns the error that answers a server's request which nobody is asked about.
+func refusal(id mcp.ID, code int, reason string) Outgoing {
+	return Outgoing{mcp.NewError(id, code, reason, nil)}
+}
+
+// firstAnswer returns the answer to a single request of the server. A request of the server is
+// always answered: with a refusal when the client could not be asked.
+func firstAnswer(answers []pipeline.Passed, id mcp.ID) Outgoing {
+	if len(answers) == 1 && answers[0].Message() != nil {
+		return Forward(answers[0])
+	}
+	return refusal(id, mcp.CodeInternal, "the client could not be asked")
+}
+
+// cancellation returns the notification that cancels the request with an id on this connection. It
+// is the client's own notification where cause holds one. A modern client describes itself in that
+// notification; the description is left out where the request, too, was sent without one, to a
+// legacy server.
+func cancellation(cause error, id mcp.ID, request *mcp.Message) Outgoing {
+	var cancelled *proxy.Cancelled
+	if errors.As(cause, &cancelled) && cancelled.Notice.Message() != nil {
+		notice, edits := cancelled.Notice.Message(), []mcp.Edit{mcp.Set("/requestId", []byte(id))}
+		_, described := notice.Get(mcp.PointerVersion)
+		if _, wanted := request.Get(mcp.PointerVersion); described && !wanted {
+			edits = append(edits, mcp.RemoveReservedMeta(notice)...)
+		}
+		if p, err := cancelled.Notice.Edit(edits...); err == nil {
+			return Forward(p)
+		}
+	}
+	params := `{"requestId":` + string(id) + `}`
+	if errors.Is(cause, context.DeadlineExceeded) {
+		params = `{"requestId":` + string(id) + `,"reason":"timed out"}`
+	}
+	return Outgoing{mcp.NewNotification("notifications/cancelled", []byte(params))}
+}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/mod/sumdb/note"
+
+	"gatekit/core/atomicfile"
 )
 
 // anchorEvery is how often the anchor file gets a checkpoint, which speaks for all before it, while
@@ -233,7 +235,7 @@ func appendNote(path string, signed []byte) (err error) {
 		return err
 	}
 	if err = f.Sync(); err == nil && info.Size() == 0 {
-		err = syncPath(filepath.Dir(path))
+		err = atomicfile.Sync(filepath.Dir(path))
 	}
 	return err
 }

@@ -55,7 +55,7 @@ func TestAnAnchorThatIsLostIsARecordAndAFault(t *testing.T) {
 		file, anchor := filepath.Join(dir, "gatekit.jsonl"), filepath.Join(dir,
 			"elsewhere", "anchor")
 		l := open(t, audit.Options{File: file, AnchorFile: anchor})
-		if err := l.Fault(); err != nil {
+		if err := l.Health(); err != nil {
 			t.Error(err)
 		}
 		if err := os.RemoveAll(filepath.Dir(anchor)); err != nil {
@@ -64,14 +64,14 @@ func TestAnAnchorThatIsLostIsARecordAndAFault(t *testing.T) {
 		put(t, filepath.Dir(anchor), []byte("a file in its place"))
 		record(t, l, event(""))
 		time.Sleep(2 * time.Minute)
-		if err := l.Fault(); err == nil || !strings.Contains(err.Error(), "anchor a checkpoint") {
+		if err := l.Health(); err == nil || !strings.Contains(err.Error(), "anchor a checkpoint") {
 			t.Errorf("the fault is %v", err)
 		}
 		if err := os.Remove(filepath.Dir(anchor)); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(2 * time.Minute)
-		if err := l.Fault(); err != nil {
+		if err := l.Health(); err != nil {
 			t.Errorf("the fault is %v", err)
 		}
 		if err := l.Close(); err != nil {
@@ -103,7 +103,8 @@ func TestAStartSaysWhatIsMissing(t *testing.T) {
 		t.Helper()
 		var log bytes.Buffer
 		l, err := audit.Open(audit.Options{File: filepath.Join(dir, "gatekit.jsonl"),
-			AnchorFile: anchor, SegmentBytes: 2000, Log: slog.New(slog.NewTextHandler(&log, nil))})
+			AnchorFile: anchor, SegmentBytes: 2000, Logger: slog.New(slog.NewTextHandler(&log,
+				nil))})
 		if err != nil {
 			return log.String(), err
 		}

@@ -102,7 +102,7 @@ func (l *Log) commit(b *batch) {
 	}
 	l.writing <- struct{}{}
 	defer func() { <-l.writing }()
-	if l.durability == Fsync {
+	if l.durability == DurabilityFsync {
 		// those whose batch was just written are about to record again: they share this one, or two
 		// batches take turns for ever
 		runtime.Gosched()
@@ -237,10 +237,10 @@ func (l *Log) attempt(lines []byte) error {
 	if err == nil && n < len(lines) {
 		err = io.ErrShortWrite
 	}
-	if err == nil && l.durability == Fsync {
+	if err == nil && l.durability == DurabilityFsync {
 		err = l.out.Sync()
 	}
-	if err == nil && l.files != nil && (l.durability == Fsync ||
+	if err == nil && l.files != nil && (l.durability == DurabilityFsync ||
 		time.Since(l.looked) >= lookEvery) {
 		err = l.ours()
 	}

@@ -20,8 +20,9 @@ func BenchmarkRecord(b *testing.B) {
 	for _, size := range []int{1 << 10, 64 << 10} {
 		m := parse(b, `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"read","arguments":{"text":"`+strings.Repeat("x", size)+`"}}}`)
 		o := pipeline.Outcome{Time: time.Now(), Before: m, After: m, Action: "pass"}
-		for _, durability := range []audit.Durability{"nowhere", audit.Write, audit.Fsync,
-			audit.Async} {
+		for _, durability := range []audit.Durability{"nowhere", audit.DurabilityWrite,
+			audit.DurabilityFsync,
+			audit.DurabilityAsync} {
 			for _, at := range []int{1, 32} {
 				b.Run(fmt.Sprintf("%dKiB/%s/%d", size>>10, durability, at), func(b *testing.B) {
 					options := audit.Options{File: filepath.Join(b.TempDir(), "log"),

@@ -29,7 +29,7 @@ func TestAClockThatIsSetBackIsRecorded(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got []string
-	r := Reading{File: l.files.path}
+	r := Reader{File: l.files.path}
 	for record, err := range r.All(t.Context()) {
 		if err != nil {
 			t.Fatal(err)

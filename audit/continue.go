@@ -59,7 +59,7 @@ func continueTree(file string, key note.Verifier, end ending) (*tree, *Checkpoin
 
 // firstRecord is the number of the first record that there is; 0 where it cannot be read.
 func firstRecord(file string) (first uint64) {
-	eachLine(file, 0, func(_ Place, line []byte) error {
+	eachLine(file, 0, func(_ Position, line []byte) error {
 		first, _, _ = lineHead(line)
 		return errStopped
 	})
@@ -77,7 +77,7 @@ func afresh(file string) string {
 func treeAnew(file, dir string, c *Checkpoint) (*tree, error) {
 	var t *tree
 	errEnough := errors.New("enough")
-	err := eachLine(file, 0, func(at Place, line []byte) error {
+	err := eachLine(file, 0, func(at Position, line []byte) error {
 		seq, _, err := lineHead(line)
 		if err != nil {
 			return &placed{at, err}
@@ -125,7 +125,7 @@ func catchUp(file string, t *tree, end ending) error {
 		return nil
 	}
 	var at chain
-	err := eachLine(file, signed, func(place Place, line []byte) error {
+	err := eachLine(file, signed, func(place Position, line []byte) error {
 		seq, _, err := lineHead(line)
 		switch {
 		case err != nil:

@@ -32,9 +32,9 @@
 // # The log's own records
 //
 // A record of one of these actions is about the log: "recovered" (a last line that a crash had torn
-// was cut off, before it was answered for unless with [Async]; or there were records that had no
-// checkpoint, which from and through name), "gap" (records could not be written, how many and since
-// when; their messages did not move), "prune", "anchor lost" and "anchor back" (whether
+// was cut off, before it was answered for unless with [DurabilityAsync]; or there were records that
+// had no checkpoint, which from and through name), "gap" (records could not be written, how many
+// and since when; their messages did not move), "prune", "anchor lost" and "anchor back" (whether
 // [Options.AnchorFile] can be written), and "clock" (the clock was set back, or is behind the last
 // record). Seq is the order of records. Time is that of the beginning of a decision, as the clock
 // had it: it may go back by a little with decisions at the same time, and by more where a record
@@ -56,14 +56,14 @@
 // is what judging took; how long the call took is the time between the two records. There is no
 // third record, that would say the same again.
 //
-// No content is in a line but names and reasons, and the body with [Redacted]: always the one that
-// went after the stages, never the one that came if anything was changed, and none of what was
+// No content is in a line but names and reasons, and the body with [BodiesRedacted]: always the one
+// that went after the stages, never the one that came if anything was changed, and none of what was
 // denied. What was changed or denied has in before, in place of its hash, one with a key of the log
 // (hmac): a short secret that a stage took out cannot be found by trying. The hash of what went on
-// as it came is a plain one, so that others can recognise it; who cannot have that sets [None].
-// Values are keyed hashes of the first 16 texts of a request's arguments, of up to 4 KiB: equal
-// ones can be found ([Values]) and not be read. Nothing says where in the arguments they are, as
-// the names in there are the client's words.
+// as it came is a plain one, so that others can recognise it; who cannot have that sets
+// [BodiesNone]. Values are keyed hashes of the first 16 texts of a request's arguments, of up to 4
+// KiB: equal ones can be found ([ValueHasher]) and not be read. Nothing says where in the arguments
+// they are, as the names in there are the client's words.
 //
 // A name, a method that the protocol does not have, and what Gatekit's own words quote stand in a
 // line where the stages have judged them: all that want the message were asked, none failed, and
@@ -85,16 +85,17 @@
 // refused, so the file is cut back to the last line that was answered for, and seq and prev go back
 // with it: the chain holds exactly the decisions that took effect. The lines that were chained to
 // the failed ones fail with them. Until the file could be cut, nothing more is written. With
-// [Async] the lines were answered for before they were written; they stay in the queue, and are
-// tried again with the next Record, which fails until they are written.
+// [DurabilityAsync] the lines were answered for before they were written; they stay in the queue,
+// and are tried again with the next Record, which fails until they are written.
 //
 // # What the chain does not show, and the tree does
 //
 // Whoever can write the file can cut lines off its end, change the last one, or make all of it
 // anew. So the lines are the leaves of a Merkle tree (RFC 6962, record 1 is leaf 0), and what it is
-// after so many records is signed: a [Checkpoint] in C2SP's tlog-checkpoint form, a second after a
-// record or after 1,000 (though not more often than five times a second), and at stop. A checkpoint
-// speaks for all records before it; those after the last one are bound by the chain alone.
+// after so many records is signed: a [Checkpoint] in C2SP's tlog-checkpoint form, a second
+// after a record or after 1,000 (though not more often than five times a second), and at stop. A
+// checkpoint speaks for all records before it; those after the last one are bound by the chain
+// alone.
 //
 // The log is on the disk before a checkpoint of it is. Tiles follow without waiting for the disk:
 // what a crash leaves is made whole from the log at the next start. A log that is shorter than its
@@ -107,7 +108,7 @@
 // Nothing shows whether somebody has changed those in between. When checkpoints cannot be written
 // the log goes on for 65,536 records.
 //
-// [Verification] holds a log against its chain, its checkpoint and others, while it is written,
+// [VerificationConfig] holds a log against its chain, its checkpoint and others, while it is written,
 // too, and names the first record that is not as it was. A [Proof] shows to who has nothing but the
 // public key that one record is in the log, in C2SP's tlog-proof form.
 //

@@ -3,6 +3,7 @@ package audit_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -37,9 +38,12 @@ func ExampleVerify() {
 	if err != nil {
 		panic(err)
 	}
-	fmt.Println(audit.Verify(bytes.NewReader(lines)))
-	fmt.Println(audit.Verify(bytes.NewReader(bytes.Replace(lines, []byte("reload"),
-		[]byte("unload"), 1))))
-	// Output: <nil> line 3: prev is not the hash of the line before: one of the two was changed, or
-	// one between them is missing
+	fmt.Println("as written:", audit.Verify(bytes.NewReader(lines)))
+	changed := bytes.Replace(lines, []byte("reload"), []byte("unload"), 1)
+	if bad, ok := errors.AsType[*audit.LineError](audit.Verify(bytes.NewReader(changed))); ok {
+		fmt.Println("changed: the chain breaks at line", bad.Line)
+	}
+	// Output:
+	// as written: <nil>
+	// changed: the chain breaks at line 3
 }

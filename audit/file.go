@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/mod/sumdb/tlog"
+
+	"gatekit/core/atomicfile"
 )
 
 // maxLine bounds what is read of a file to find one line.
@@ -77,7 +79,7 @@ func openFiles(path string) (_ *files, end ending, err error) {
 		return nil, ending{}, err
 	}
 	if end.size == 0 {
-		err = syncPath(filepath.Dir(path))
+		err = atomicfile.Sync(filepath.Dir(path))
 	}
 	return s, end, err
 }
@@ -111,7 +113,7 @@ func (s *files) continued() (ending, error) {
 
 // missing are the records whose files are missing between others, as far as their names and ends
 // say.
-func (s *files) missing() (holes []Span) {
+func (s *files) missing() (holes []SeqRange) {
 	segments, err := Segments(s.path)
 	if err != nil {
 		return nil
@@ -122,7 +124,7 @@ func (s *files) missing() (holes []Span) {
 			next, _ = firstLine(s.f)
 		}
 		if end, err := endOf(segment); err == nil && next > end.head.seq+1 {
-			holes = append(holes, Span{end.head.seq + 1, next - 1})
+			holes = append(holes, SeqRange{end.head.seq + 1, next - 1})
 		}
 	}
 	return holes
@@ -251,7 +253,7 @@ func (s *files) rotate() (bool, error) {
 	s.f, s.next, s.away = s.next, nil, false
 	var err error
 	s.is, err = identityOf(s.path)
-	return true, errors.Join(err, syncPath(filepath.Dir(s.path)), old.Close())
+	return true, errors.Join(err, atomicfile.Sync(filepath.Dir(s.path)), old.Close())
 }
 
 // firstLine is the number of the first record of a file.

@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"golang.org/x/mod/sumdb/note"
+
+	"gatekit/core/atomicfile"
 )
 
 // The key that signs checkpoints is a line as golang.org/x/mod/sumdb/note has it, in a file that
@@ -78,20 +80,11 @@ func makeKey(path string) error {
 	if err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*") // its mode is 0600
-	if err != nil {
-		return err
+	err = atomicfile.Create(path, []byte(private+"\n"))
+	if errors.Is(err, fs.ErrExist) {
+		return nil // the other process's key counts
 	}
-	defer os.Remove(f.Name())
-	_, err = f.WriteString(private + "\n")
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	// a rename would take another's place
-	if err := os.Link(f.Name(), path); err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
-	}
-	return syncPath(filepath.Dir(path))
+	return err
 }
 
 // machine is the name of this one, as it may stand in the name of a key.
@@ -113,8 +106,8 @@ func machine() string {
 	return name[:min(len(name), 64)]
 }
 
-// ReadKey reads a public key: key itself as a line, or the file that holds it.
-func ReadKey(key string) (note.Verifier, error) {
+// ReadPublicKey reads a public key: key itself as a line, or the file that holds it.
+func ReadPublicKey(key string) (note.Verifier, error) {
 	if v, err := note.NewVerifier(strings.TrimSpace(key)); err == nil {
 		return v, nil
 	}

@@ -47,8 +47,8 @@ func (l *Log) encode(o pipeline.Outcome) *entry {
 		b = appendMember(b, "session", m.Session)
 		b = appendMember(b, "exchange", m.Exchange)
 		b = appendMember(b, "principal", m.Principal)
-		if m.To != 0 {
-			b = appendMember(b, "direction", m.To.String())
+		if m.Direction != 0 {
+			b = appendMember(b, "direction", m.Direction.String())
 		}
 		if m.Kind != 0 {
 			b = appendMember(b, "kind", m.Kind.String())
@@ -62,7 +62,7 @@ func (l *Log) encode(o pipeline.Outcome) *entry {
 	b = appendMember(b, "reason", o.Reason)
 	b = appendSteps(b, o.Steps)
 	b = l.appendBodies(b, o)
-	if l.bodies != None {
+	if l.bodies != BodiesNone {
 		b = l.values.appendValues(b, cmp.Or(o.After, o.Before), o.Withheld)
 	}
 	b = appendStatus(b, cmp.Or(o.After, o.Before))
@@ -165,13 +165,13 @@ func (l *Log) appendBodies(b []byte, o pipeline.Outcome) []byte {
 	same := after != nil && len(o.Withheld) == 0 && (o.After == o.Before || bytes.Equal(before,
 		after))
 	var digest [sha256.Size]byte // of after
-	if after != nil && l.bodies != None && len(o.Withheld) == 0 {
+	if after != nil && l.bodies != BodiesNone && len(o.Withheld) == 0 {
 		digest = o.After.Digest()
 	}
 	if before != nil {
 		b = appendSize(b, "before", before)
 		switch {
-		case l.bodies == None:
+		case l.bodies == BodiesNone:
 		case same:
 			b = appendSum(b, "sha256", digest[:])
 		default:
@@ -183,14 +183,14 @@ func (l *Log) appendBodies(b []byte, o pipeline.Outcome) []byte {
 	if after != nil {
 		b = appendSize(b, "after", after)
 		switch {
-		case l.bodies == None:
+		case l.bodies == BodiesNone:
 		case len(o.Withheld) > 0: // the name that is left out of the line is in it
 			sum := l.values.sum(after)
 			b = appendSum(b, "hmac", sum[:])
 		default:
 			b = appendSum(b, "sha256", digest[:])
 		}
-		if l.bodies == Redacted && len(o.Withheld) == 0 {
+		if l.bodies == BodiesRedacted && len(o.Withheld) == 0 {
 			b = append(b, `,"body":`...)
 			b = appendOneLine(b, after)
 		}

@@ -17,8 +17,9 @@ import (
 
 // hostile puts s everywhere where a peer's or a stage's words may get.
 func hostile(s string) pipeline.Outcome {
-	m := &mcp.Message{Kind: mcp.Request, To: mcp.ToServer, Session: s, Principal: s, Exchange: s,
-		Method: s, Server: s, Name: s}
+	m := &mcp.Message{Kind: mcp.Request, Direction: mcp.ToServer, Session: s, Principal: s,
+		Exchange: s,
+		Method:   s, Server: s, Name: s}
 	return pipeline.Outcome{Time: at, Before: m, Action: s, Reason: s, Err: errors.New(s),
 		Steps: []pipeline.Step{
 			{Stage: s, Action: s, Reason: s, Findings: []pipeline.Finding{{Type: s, Pointer: s}},

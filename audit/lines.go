@@ -16,7 +16,7 @@ var errTorn = errors.New("it is torn: no line feed at its end")
 // holds record from. The line is valid until f returns. Errors of reading, which a line that is too
 // long or torn is too, have the place. A log that goes on in the meantime is read up to about where
 // it was.
-func eachLine(file string, from uint64, f func(at Place, line []byte) error) error {
+func eachLine(file string, from uint64, f func(at Position, line []byte) error) error {
 	// The file that is written is opened first: if it gets the name of a segment before these are
 	// listed, it is read as that.
 	live, err := os.Open(file)
@@ -63,10 +63,10 @@ func sameFile(a, b *os.File) bool {
 	return err == nil && os.SameFile(i, j)
 }
 
-func linesOf(name string, r io.Reader, f func(at Place, line []byte) error) error {
+func linesOf(name string, r io.Reader, f func(at Position, line []byte) error) error {
 	lines := bufio.NewReaderSize(r, 256<<10)
 	for n := 1; ; n++ {
-		at := Place{name, n}
+		at := Position{name, n}
 		line, err := readLine(lines)
 		switch {
 		case err == io.EOF && len(line) == 0:
@@ -84,7 +84,7 @@ func linesOf(name string, r io.Reader, f func(at Place, line []byte) error) erro
 
 // placed is an error with its place.
 type placed struct {
-	at  Place
+	at  Position
 	err error
 }
 

@@ -21,9 +21,9 @@ import (
 type Bodies string
 
 const (
-	None     Bodies = "none"     // their size
-	Digest   Bodies = "digest"   // their size and SHA-256; the default
-	Redacted Bodies = "redacted" // also the text of what passed, after the stages
+	BodiesNone     Bodies = "none"     // their size
+	BodiesDigest   Bodies = "digest"   // their size and SHA-256; the default
+	BodiesRedacted Bodies = "redacted" // also the text of what passed, after the stages
 )
 
 // Durability says what is true when Record returns.
@@ -31,9 +31,9 @@ type Durability string
 
 const (
 	// the line was handed to the system: it survives the process, not the machine; the default
-	Write Durability = "write"
-	Fsync Durability = "fsync" // the line is on the disk
-	Async Durability = "async" // the line is in a bounded queue; a full one is an error
+	DurabilityWrite Durability = "write"
+	DurabilityFsync Durability = "fsync" // the line is on the disk
+	DurabilityAsync Durability = "async" // the line is in a bounded queue; a full one is an error
 )
 
 // Options say where the log is and what is in it.
@@ -44,10 +44,10 @@ type Options struct {
 	Writer     io.Writer
 	Bodies     Bodies
 	Durability Durability
-	Queue      int // bytes of lines that may wait with Async; default 4 MiB
+	QueueBytes int // bytes of lines that may wait with Async; default 4 MiB
 	// is told when writing begins to fail and when it works again, as messages are denied in
 	// between; may be nil
-	Log *slog.Logger
+	Logger *slog.Logger
 
 	// What follows is for a File.
 
@@ -62,7 +62,7 @@ type Options struct {
 	AnchorFile string
 	// gets each checkpoint, one at a time, and holds nothing up: while it runs, others but the
 	// newest are passed over; may be nil
-	Anchor func(checkpoint []byte)
+	OnCheckpoint func(checkpoint []byte)
 }
 
 // Retention says which files of a log are kept beside the one that is written: those that are
@@ -80,7 +80,7 @@ var errClosed = errors.New("the audit log is closed")
 type Log struct {
 	bodies     Bodies
 	durability Durability
-	values     *Values // nil with None
+	values     *ValueHasher // nil with None
 	queue      int
 	report     *slog.Logger
 
@@ -124,13 +124,13 @@ type head struct {
 // Open opens the log, or says why it cannot be written to. A last line that was torn by a crash is
 // cut off, and a line with the action "recovered" says so.
 func Open(o Options) (*Log, error) {
-	l := &Log{bodies: o.Bodies, durability: o.Durability, queue: o.Queue, report: o.Log,
+	l := &Log{bodies: o.Bodies, durability: o.Durability, queue: o.QueueBytes, report: o.Logger,
 		writing: make(chan struct{}, 1)}
 	if l.bodies == "" {
-		l.bodies = Digest
+		l.bodies = BodiesDigest
 	}
 	if l.durability == "" {
-		l.durability = Write
+		l.durability = DurabilityWrite
 	}
 	if l.queue <= 0 {
 		l.queue = 4 << 20
@@ -139,16 +139,16 @@ func Open(o Options) (*Log, error) {
 		l.report = slog.New(slog.DiscardHandler)
 	}
 	switch l.bodies {
-	case None, Digest, Redacted:
+	case BodiesNone, BodiesDigest, BodiesRedacted:
 	default:
 		return nil, fmt.Errorf("open the audit log: unknown bodies %q\nhint: %q, %q or %q",
-			l.bodies, None, Digest, Redacted)
+			l.bodies, BodiesNone, BodiesDigest, BodiesRedacted)
 	}
 	switch l.durability {
-	case Write, Fsync, Async:
+	case DurabilityWrite, DurabilityFsync, DurabilityAsync:
 	default:
 		return nil, fmt.Errorf("open the audit log: unknown durability %q\nhint: %q, %q or %q",
-			l.durability, Write, Fsync, Async)
+			l.durability, DurabilityWrite, DurabilityFsync, DurabilityAsync)
 	}
 	if (o.File == "") == (o.Writer == nil) {
 		return nil, errors.New("open the audit log: it needs a file or a writer, and not both")
@@ -194,8 +194,8 @@ func (l *Log) open(o Options) error {
 	// No checkpoint may speak for what is found before a record says how it was found: so those are
 	// written before the upkeep begins, and where they cannot be nothing is signed.
 	durability := l.durability
-	if l.durability == Async {
-		l.durability = Write
+	if l.durability == DurabilityAsync {
+		l.durability = DurabilityWrite
 	}
 	if end.torn > 0 {
 		err = l.event("recovered", fmt.Sprintf("%d bytes of a torn last record were cut off",
@@ -239,18 +239,18 @@ func (l *Log) span(action, reason string, from, through uint64) (uint64, error) 
 // are not taken back.
 func (l *Log) Committed() uint64 { return l.committed.Load() }
 
-// Fault is what of the log does not work though records may be written: checkpoints, their anchor,
+// Health is what of the log does not work though records may be written: checkpoints, their anchor,
 // the removal of files, or that the file is gone. It is nil when all does.
-func (l *Log) Fault() error {
+func (l *Log) Health() error {
 	if l.upkeep == nil {
 		return nil
 	}
 	return l.upkeep.fault()
 }
 
-// Waiting is how many records have their number and are not written yet. Only with Async were they
+// Pending is how many records have their number and are not written yet. Only with Async were they
 // answered for.
-func (l *Log) Waiting() int {
+func (l *Log) Pending() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return int(l.head.seq - l.committed.Load())
@@ -278,7 +278,7 @@ func (l *Log) record(e *entry) (uint64, error) {
 		l.missed.add(missed{1, time.Now(), err})
 		return 0, err
 	}
-	if l.durability == Async {
+	if l.durability == DurabilityAsync {
 		defer l.mu.Unlock()
 		seq, err := l.enqueue(e)
 		if err != nil {

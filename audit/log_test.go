@@ -32,7 +32,8 @@ func parse(t testing.TB, text string) *mcp.Message {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.To, m.Session, m.Exchange, m.Principal, m.Server, m.Name = mcp.ToServer, "s1", "e1", "ann",
+	m.Direction, m.Session, m.Exchange, m.Principal, m.Server, m.Name = mcp.ToServer,
+		"s1", "e1", "ann",
 		"files", "read"
 	return m
 }
@@ -182,7 +183,8 @@ func TestRecord(t *testing.T) {
 			Action: "pass"},
 			start + fields + `,"action":"pass","before":{` + digest(m) + `},"after":{` + digest(m) +
 				`}}`},
-		{"what was changed", audit.Digest, pipeline.Outcome{Time: at, Before: m, After: changed,
+		{"what was changed", audit.BodiesDigest, pipeline.Outcome{Time: at, Before: m,
+			After:  changed,
 			Action: "modify", Reason: "key", Duration: 1500 * time.Microsecond,
 			Steps: []pipeline.Step{{Stage: "a", Action: "pass", Duration: 10},
 				{Stage: "b", Action: "modify", Reason: "key", Duration: time.Millisecond,
@@ -190,26 +192,29 @@ func TestRecord(t *testing.T) {
 			start + fields + `,"action":"modify","reason":"key","steps":[{"stage":"a","action":"pass"},` +
 				`{"stage":"b","action":"modify","reason":"key","micros":1000,"findings":[{"type":"aws","pointer":"/x"},{"type":"jwt"}]}],` +
 				`"before":{` + keyed(m) + `},"after":{` + digest(changed) + `},"micros":1500}`},
-		{"what was denied keeps no body", audit.Redacted, pipeline.Outcome{Time: at, Before: m,
+		{"what was denied keeps no body", audit.BodiesRedacted, pipeline.Outcome{Time: at,
+			Before: m,
 			Action: "deny", Err: errors.New(`stage "a": broken`)},
 			start + fields + `,"action":"deny","before":{` + keyed(m) +
 				`},"error":"stage \"a\": broken"}`},
-		{"sizes only", audit.None, pipeline.Outcome{Time: at, Before: m, After: changed,
+		{"sizes only", audit.BodiesNone, pipeline.Outcome{Time: at, Before: m, After: changed,
 			Action: "modify"},
 			start + fields + `,"action":"modify","before":{` + size(m) + `},"after":{` +
 				size(changed) + `}}`},
-		{"the body that went, on one line", audit.Redacted, pipeline.Outcome{Time: at, Before: m,
-			After: changed, Action: "modify"},
+		{"the body that went, on one line", audit.BodiesRedacted, pipeline.Outcome{Time: at,
+			Before: m,
+			After:  changed, Action: "modify"},
 			start + fields + `,"action":"modify","before":{` + keyed(m) + `},"after":{` +
 				digest(changed) + `,"body":{"name":"read","x":[1,  2]}}}`},
-		{"a message without a body", audit.Redacted, pipeline.Outcome{Time: at, Before: bare,
+		{"a message without a body", audit.BodiesRedacted, pipeline.Outcome{Time: at, Before: bare,
 			After: bare, Action: "pass"},
 			start + strings.Replace(fields, "call", "list", 1) + `,"action":"pass"}`},
-		{"an error that a server answers", audit.None, pipeline.Outcome{Time: at, Before: failed,
-			After: failed, Action: "pass"},
+		{"an error that a server answers", audit.BodiesNone, pipeline.Outcome{Time: at,
+			Before: failed,
+			After:  failed, Action: "pass"},
 			start + `,"kind":"error","action":"pass","before":{` + size(failed) + `},"after":{` +
 				size(failed) + `},"code":-32602}`},
-		{"a tool that failed", audit.None, pipeline.Outcome{Time: at, Before: isError,
+		{"a tool that failed", audit.BodiesNone, pipeline.Outcome{Time: at, Before: isError,
 			After: isError, Action: "pass"},
 			start + `,"kind":"response","method":"tools/call","action":"pass","before":{` +
 				size(isError) + `},"after":{` + size(isError) + `},"failed":true}`},
@@ -246,31 +251,34 @@ func TestAFailedWriteIsTakenBack(t *testing.T) {
 		durability audit.Durability
 		fault      func(d *disk)
 	}{
-		{"nothing was written", audit.Write, func(d *disk) {
+		{"nothing was written", audit.DurabilityWrite, func(d *disk) {
 			d.write = fails(none, none,
 				errFull)
 		}},
-		{"half was written", audit.Write, func(d *disk) { d.write = fails(half, half, errFull) }},
-		{"half was written, and nothing told", audit.Write, func(d *disk) {
+		{"half was written", audit.DurabilityWrite, func(d *disk) {
+			d.write = fails(half, half,
+				errFull)
+		}},
+		{"half was written, and nothing told", audit.DurabilityWrite, func(d *disk) {
 			d.write = fails(half,
 				none, errFull)
 		}},
-		{"all was written and reported as failed", audit.Write, func(d *disk) {
+		{"all was written and reported as failed", audit.DurabilityWrite, func(d *disk) {
 			d.write = fails(all,
 				all, errFull)
 		}},
-		{"all was written and reported as nothing", audit.Write,
+		{"all was written and reported as nothing", audit.DurabilityWrite,
 			func(d *disk) { d.write = fails(all, none, errFull) }},
-		{"half was written, and no error told", audit.Write, func(d *disk) {
+		{"half was written, and no error told", audit.DurabilityWrite, func(d *disk) {
 			d.write = fails(half,
 				half, nil)
 		}},
-		{"it was written and not synced", audit.Fsync, func(d *disk) {
+		{"it was written and not synced", audit.DurabilityFsync, func(d *disk) {
 			d.sync = func() error {
 				return errFull
 			}
 		}},
-		{"half was written, so it was not synced", audit.Fsync,
+		{"half was written, so it was not synced", audit.DurabilityFsync,
 			func(d *disk) { d.write = fails(half, half, errFull) }},
 	}
 	for _, tt := range tests {
@@ -279,7 +287,7 @@ func TestAFailedWriteIsTakenBack(t *testing.T) {
 				d := &disk{}
 				var said bytes.Buffer
 				l := open(t, audit.Options{Writer: d, Durability: tt.durability,
-					Log: slog.New(slog.NewTextHandler(&said, nil))})
+					Logger: slog.New(slog.NewTextHandler(&said, nil))})
 				record(t, l, event("first"))
 				good := string(d.data)
 
@@ -339,7 +347,7 @@ func (onlyWriter) Sync()     {}
 
 func TestAWriterThatCannotBeCut(t *testing.T) {
 	d := &disk{}
-	l := open(t, audit.Options{Writer: onlyWriter{d}, Durability: audit.Fsync})
+	l := open(t, audit.Options{Writer: onlyWriter{d}, Durability: audit.DurabilityFsync})
 	record(t, l, event("first"))
 	d.write = func([]byte) (int, int, error) { return 0, 0, errFull }
 	if _, err := l.Record(t.Context(), event("refused")); !errors.Is(err, errFull) {
@@ -361,7 +369,7 @@ func TestAWriterThatCannotBeCut(t *testing.T) {
 func TestThoseWhoWaitShareAWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &disk{sync: func() error { time.Sleep(time.Millisecond); return nil }}
-		l := open(t, audit.Options{Writer: d, Durability: audit.Fsync})
+		l := open(t, audit.Options{Writer: d, Durability: audit.DurabilityFsync})
 		began := time.Now()
 		var wg sync.WaitGroup
 		for range 1000 {
@@ -415,7 +423,8 @@ func TestALineChainedToAFailedOneFailsWithIt(t *testing.T) {
 
 // TestTheLogHoldsWhatWasAnsweredFor writes from many goroutines to a disk that fails now and then.
 func TestTheLogHoldsWhatWasAnsweredFor(t *testing.T) {
-	for _, durability := range []audit.Durability{audit.Write, audit.Fsync, audit.Async} {
+	for _, durability := range []audit.Durability{audit.DurabilityWrite, audit.DurabilityFsync,
+		audit.DurabilityAsync} {
 		for _, flaky := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, flaky %v", durability, flaky), func(t *testing.T) {
 				d := &disk{}
@@ -483,7 +492,7 @@ func TestTheLogHoldsWhatWasAnsweredFor(t *testing.T) {
 func TestAsync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &disk{}
-		l := open(t, audit.Options{Writer: d, Durability: audit.Async, Queue: 500})
+		l := open(t, audit.Options{Writer: d, Durability: audit.DurabilityAsync, QueueBytes: 500})
 		hold := make(chan struct{})
 		d.write = func(b []byte) (int, int, error) { <-hold; return len(b), len(b), nil }
 		record(t, l, event("1"))
@@ -494,14 +503,14 @@ func TestAsync(t *testing.T) {
 			!strings.Contains(err.Error(), "queue is full") {
 			t.Errorf("over the bound the error is %v", err)
 		}
-		if n := l.Waiting(); n != 3 {
+		if n := l.Pending(); n != 3 {
 			t.Errorf("%d records wait, want 3: one is being written", n)
 		}
 		close(hold)
 		synctest.Wait()
 		record(t, l, event("4"))
 		synctest.Wait()
-		if n := l.Waiting(); n != 0 {
+		if n := l.Pending(); n != 0 {
 			t.Errorf("%d records wait when all are written", n)
 		}
 		if got, missed := gaps(t, reasons(t, d.data)); fmt.Sprint(got) != "[1 2 3 4]" ||
@@ -556,7 +565,7 @@ func TestAsync(t *testing.T) {
 	})
 	t.Run("what is lost is told at the end", func(t *testing.T) {
 		d := &disk{write: func(b []byte) (int, int, error) { return 0, 0, errFull }}
-		l := open(t, audit.Options{Writer: d, Durability: audit.Async})
+		l := open(t, audit.Options{Writer: d, Durability: audit.DurabilityAsync})
 		record(t, l, event("1"))
 		if err := l.Close(); !errors.Is(err, errFull) || !strings.Contains(err.Error(),
 			"bytes of records are lost") {
@@ -568,7 +577,7 @@ func TestAsync(t *testing.T) {
 func TestClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &disk{sync: func() error { time.Sleep(time.Second); return nil }}
-		l := open(t, audit.Options{Writer: d, Durability: audit.Fsync})
+		l := open(t, audit.Options{Writer: d, Durability: audit.DurabilityFsync})
 		var wg sync.WaitGroup
 		for range 3 {
 			wg.Go(func() { record(t, l, event("under way")) })

@@ -233,7 +233,8 @@ func TestNothingIsSentOnUnrecordedWhereverAProcessIsKilled(t *testing.T) {
 
 // TestAFullDiskRefuses has a file system that takes no more than so many bytes of a file.
 func TestAFullDiskRefuses(t *testing.T) {
-	for _, durability := range []audit.Durability{audit.Write, audit.Fsync, audit.Async} {
+	for _, durability := range []audit.Durability{audit.DurabilityWrite, audit.DurabilityFsync,
+		audit.DurabilityAsync} {
 		t.Run(string(durability), func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "gatekit.jsonl")
 			w := startWriter(t, file, writerDurability+"="+string(durability), writerSpace+"=5000",
@@ -253,10 +254,10 @@ func TestAFullDiskRefuses(t *testing.T) {
 				t.Fatal(err)
 			}
 			// which answers before it writes
-			if n := unrecorded(t, file, sent); n > 0 && durability != audit.Async {
+			if n := unrecorded(t, file, sent); n > 0 && durability != audit.DurabilityAsync {
 				t.Errorf("%d of %d that were sent on are not recorded", n, len(sent))
 			}
-			if durability == audit.Async && !strings.Contains(w.stderr.String(),
+			if durability == audit.DurabilityAsync && !strings.Contains(w.stderr.String(),
 				"bytes of records are lost") {
 				t.Errorf("what was lost is not said: %s", &w.stderr)
 			}
@@ -267,7 +268,8 @@ func TestAFullDiskRefuses(t *testing.T) {
 // TestAStartThatFailsVouchesForNothing has a log that was not closed, and a disk that has space for
 // a checkpoint, and for no record that says how the log was found.
 func TestAStartThatFailsVouchesForNothing(t *testing.T) {
-	for _, durability := range []audit.Durability{audit.Write, audit.Fsync, audit.Async} {
+	for _, durability := range []audit.Durability{audit.DurabilityWrite, audit.DurabilityFsync,
+		audit.DurabilityAsync} {
 		t.Run(string(durability), func(t *testing.T) {
 			file := crashed(t, 10)
 			w := startWriter(t, file, writerDurability+"="+string(durability),
@@ -284,7 +286,7 @@ func TestAStartThatFailsVouchesForNothing(t *testing.T) {
 			}
 			v := audit.Verification{File: file}
 			if done, err := v.Run(t.Context()); err != nil || len(done.Recovered) != 1 ||
-				done.Recovered[0] != (audit.Span{From: 1, Through: 10}) {
+				done.Recovered[0] != (audit.SeqRange{From: 1, Through: 10}) {
 				t.Errorf("%+v, %v, want that 1 to 10 had no checkpoint", done, err)
 			}
 		})

@@ -62,7 +62,7 @@ func Prove(file string, seq uint64, key note.Verifier) (*Proof, error) {
 
 // lineAt is the line of a record.
 func lineAt(file string, seq uint64) (found []byte, err error) {
-	err = eachLine(file, seq, func(at Place, line []byte) error {
+	err = eachLine(file, seq, func(at Position, line []byte) error {
 		n, _, err := lineHead(line)
 		switch {
 		case err != nil:
@@ -84,9 +84,9 @@ func lineAt(file string, seq uint64) (found []byte, err error) {
 	return found, err
 }
 
-// Check says that the record is one of the log whose checkpoints the key signs, and answers the
+// Verify says that the record is one of the log whose checkpoints the key signs, and answers the
 // checkpoint.
-func (p *Proof) Check(key note.Verifier) (*Checkpoint, error) {
+func (p *Proof) Verify(key note.Verifier) (*Checkpoint, error) {
 	c, err := OpenCheckpoint(p.Checkpoint, key)
 	if err != nil {
 		return nil, err

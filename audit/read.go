@@ -73,58 +73,58 @@ func firstOf(file, segment string) uint64 {
 	return first
 }
 
-// Place is where a record is.
-type Place struct {
+// Position is where a record is.
+type Position struct {
 	File string
 	Line int // from 1
 }
 
-func (p Place) String() string { return p.File + ":" + strconv.Itoa(p.Line) }
+func (p Position) String() string { return p.File + ":" + strconv.Itoa(p.Line) }
 
-// Reading is a walk through a log. It checks each line's form, not the chain: that is Verify's.
-type Reading struct {
+// Reader is a walk through a log. It checks each line's form, not the chain: that is Verify's.
+type Reader struct {
 	File string // of the log, the one that is written
 	// the number of the first record that is wanted; 0 is the first that there is
 	From uint64
 	Poll time.Duration // how often Follow looks for more; 0 is 200 ms
 	// with Follow: records above this number are not answered yet; nil is all. For the process that
 	// writes the log: what a failed write left behind is taken back
-	Until func() uint64
+	Limit func() uint64
 
-	at Place
+	at Position
 	// the number of a record that came too early, for which the files were looked for again
 	jump uint64
 }
 
-// At is where the record is that was answered last.
-func (r *Reading) At() Place { return r.at }
+// Position is where the record is that was answered last.
+func (r *Reader) Position() Position { return r.at }
 
 // All answers the records that there are, once. It ends at an error, whose text has the place. A
 // last line without its line feed is left out: it is being written, or was torn, which Verify says.
 // The Line of a record is the caller's.
-func (r *Reading) All(ctx context.Context) iter.Seq2[Record, error] {
+func (r *Reader) All(ctx context.Context) iter.Seq2[Record, error] {
 	return r.records(r.walk(ctx, false))
 }
 
 // Follow answers the records that there are and, as they come, those that are written, until ctx
 // ends, through rotations; it waits for a log that is not there yet.
-func (r *Reading) Follow(ctx context.Context) iter.Seq2[Record, error] {
+func (r *Reader) Follow(ctx context.Context) iter.Seq2[Record, error] {
 	return r.records(r.walk(ctx, true))
 }
 
 // Lines is All for who looks at most records briefly: lines as they are in the log, of which only
 // the beginning (seq, time, prev) was looked at. Each is valid until the next is asked for;
 // ParseRecord reads it.
-func (r *Reading) Lines(ctx context.Context) iter.Seq2[[]byte, error] { return r.walk(ctx, false) }
+func (r *Reader) Lines(ctx context.Context) iter.Seq2[[]byte, error] { return r.walk(ctx, false) }
 
 // FollowLines is Follow as Lines is All. Each time that there was nothing more it answers nil, so
 // that who waits for lines can tell time by them.
-func (r *Reading) FollowLines(ctx context.Context) iter.Seq2[[]byte, error] {
+func (r *Reader) FollowLines(ctx context.Context) iter.Seq2[[]byte, error] {
 	return r.walk(ctx, true)
 }
 
 // records parses lines.
-func (r *Reading) records(lines iter.Seq2[[]byte, error]) iter.Seq2[Record, error] {
+func (r *Reader) records(lines iter.Seq2[[]byte, error]) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
 		for line, err := range lines {
 			if err != nil {
@@ -146,7 +146,7 @@ func (r *Reading) records(lines iter.Seq2[[]byte, error]) iter.Seq2[Record, erro
 	}
 }
 
-func (r *Reading) walk(ctx context.Context, follow bool) iter.Seq2[[]byte, error] {
+func (r *Reader) walk(ctx context.Context, follow bool) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
 		next := r.From
 		for {
@@ -181,7 +181,7 @@ func (r *Reading) walk(ctx context.Context, follow bool) iter.Seq2[[]byte, error
 }
 
 // wait is a moment until there may be more. It says whether ctx goes on.
-func (r *Reading) wait(ctx context.Context) bool {
+func (r *Reader) wait(ctx context.Context) bool {
 	poll := r.Poll
 	if poll <= 0 {
 		poll = 200 * time.Millisecond
@@ -207,7 +207,7 @@ const (
 
 // segment answers the records of a file from *next on, which it moves on. With live it goes on
 // until the file is no longer the one that is written.
-func (r *Reading) segment(ctx context.Context, name string, live bool, next *uint64,
+func (r *Reader) segment(ctx context.Context, name string, live bool, next *uint64,
 	yield func([]byte, error) bool) outcome {
 	f, err := os.Open(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -218,7 +218,7 @@ func (r *Reading) segment(ctx context.Context, name string, live bool, next *uin
 		return ended
 	}
 	defer f.Close()
-	r.at = Place{File: name}
+	r.at = Position{File: name}
 	lines := bufio.NewReaderSize(f, 64<<10)
 	offset := int64(0) // of the first line that was not answered
 	// asked before lines are read: of those that are read afterwards, none up to it is taken back
@@ -279,22 +279,22 @@ func (r *Reading) segment(ctx context.Context, name string, live bool, next *uin
 // passedOver says whether there is a file with records before the number, which the caller has not
 // seen: the one that was written may be renamed, and another begun, after the files were looked for
 // and before it is opened.
-func (r *Reading) passedOver(seq uint64) bool {
+func (r *Reader) passedOver(seq uint64) bool {
 	segments, err := Segments(r.File)
 	return err == nil && slices.ContainsFunc(segments, func(s string) bool {
 		return s != r.File && firstOf(r.File, s) < seq
 	})
 }
 
-func (r *Reading) until() uint64 {
-	if r.Until == nil {
+func (r *Reader) until() uint64 {
+	if r.Limit == nil {
 		return math.MaxUint64
 	}
-	return r.Until()
+	return r.Limit()
 }
 
 // rotated says whether f is no longer the file that is written.
-func (r *Reading) rotated(f *os.File) bool {
+func (r *Reader) rotated(f *os.File) bool {
 	old, err := f.Stat()
 	if err != nil {
 		return true

@@ -65,7 +65,7 @@ func TestALogIsReadThroughItsFilesFromAnyRecord(t *testing.T) {
 		t.Fatalf("the files are %q, %v", got, err)
 	}
 	for from := range uint64(11) {
-		r := audit.Reading{File: file, From: from}
+		r := audit.Reader{File: file, From: from}
 		want := max(from, 1)
 		for record, err := range r.All(t.Context()) {
 			if err != nil {
@@ -76,9 +76,9 @@ func TestALogIsReadThroughItsFilesFromAnyRecord(t *testing.T) {
 				t.Fatalf("from %d: record %d came instead of %d: %s", from, record.Seq, want,
 					record.Line)
 			}
-			if at := (audit.Place{File: []string{first, second, file}[(want-1)/3],
-				Line: int((want-1)%3) + 1}); r.At() != at {
-				t.Errorf("record %d is at %s, not %s", want, r.At(), at)
+			if at := (audit.Position{File: []string{first, second, file}[(want-1)/3],
+				Line: int((want-1)%3) + 1}); r.Position() != at {
+				t.Errorf("record %d is at %s, not %s", want, r.Position(), at)
 			}
 			want++
 		}
@@ -114,7 +114,7 @@ func TestALogIsFollowedThroughRotationTornLinesAndWhatIsTakenBack(t *testing.T) 
 	}
 	// it is not there yet
 	time.AfterFunc(20*time.Millisecond, func() { put(t, file, lines[:2]...) })
-	r := audit.Reading{File: file, Poll: 5 * time.Millisecond, Until: func() uint64 {
+	r := audit.Reader{File: file, Poll: 5 * time.Millisecond, Limit: func() uint64 {
 		if b, err := os.ReadFile(file); err == nil && bytes.HasPrefix(b, slices.Concat(lines[0],
 			lines[1], lines[2])) {
 			answered = 9
@@ -155,8 +155,8 @@ func TestALogThatTurnsOftenIsFollowedWithoutAGap(t *testing.T) {
 		}
 	})
 	last := uint64(0)
-	for r, err := range (&audit.Reading{File: file, Poll: time.Microsecond,
-		Until: l.Committed}).Follow(t.Context()) {
+	for r, err := range (&audit.Reader{File: file, Poll: time.Microsecond,
+		Limit: l.Committed}).Follow(t.Context()) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -196,7 +196,7 @@ func TestAFileThatIsMissingInTheMiddleHoldsUpNoReader(t *testing.T) {
 		t.Fatal(err)
 	}
 	n, last := 0, uint64(0)
-	for r, err := range (&audit.Reading{File: file}).All(t.Context()) {
+	for r, err := range (&audit.Reader{File: file}).All(t.Context()) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -210,7 +210,7 @@ func TestAFileThatIsMissingInTheMiddleHoldsUpNoReader(t *testing.T) {
 func TestWhatIsNoRecordIsSaidWithItsPlace(t *testing.T) {
 	file, lines := written(t, 3)
 	read := func() (n int, err error) {
-		r := audit.Reading{File: file}
+		r := audit.Reader{File: file}
 		for _, err = range r.All(t.Context()) {
 			n++
 		}

@@ -69,8 +69,8 @@ type Body struct {
 	Body   jsontext.Value `json:"body"` // with bodies = "redacted" alone
 }
 
-// Event says that the record is of no message: a start, a reload, a plugin that was lost.
-func (r *Record) Event() bool { return r.Kind == "" }
+// IsEvent says that the record is of no message: a start, a reload, a plugin that was lost.
+func (r *Record) IsEvent() bool { return r.Kind == "" }
 
 // ParseRecord reads a line of the log. Members that it does not know are left alone, so that a log
 // of a newer Gatekit can be read. Names that are there twice, and what is no record, are errors. It
@@ -86,11 +86,11 @@ func ParseRecord(line []byte) (Record, error) {
 	return r, nil
 }
 
-// Glance reads of a line what a look at many of them needs, at a fraction of the time of
+// ParseSummary reads of a line what a look at many of them needs, at a fraction of the time of
 // ParseRecord: all but Prev, Steps, Before, After, Values, From and Through, which are zero.
 // Whether the line is JSON to its end is not looked at. A line that was not written as this package
 // writes it goes to ParseRecord. It keeps line.
-func Glance(line []byte) (Record, error) {
+func ParseSummary(line []byte) (Record, error) {
 	r := Record{Line: line}
 	g := glance{rest: line}
 	var seq, at string

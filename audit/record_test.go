@@ -41,7 +41,7 @@ func FuzzGlance(f *testing.F) {
 				"tools/call", []byte(`{"x":`+string(mcp.Quote(s))+`,"micros":5,"error":"x"}`))
 		}
 		var log bytes.Buffer
-		l, err := audit.Open(audit.Options{Writer: &log, Bodies: audit.Redacted})
+		l, err := audit.Open(audit.Options{Writer: &log, Bodies: audit.BodiesRedacted})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -55,19 +55,19 @@ func FuzzGlance(f *testing.F) {
 			t.Fatal(err)
 		}
 		want.Prev, want.Steps, want.Before, want.After, want.Values = "", nil, nil, nil, nil
-		if got, err := audit.Glance(line); err != nil || !reflect.DeepEqual(got, want) {
+		if got, err := audit.ParseSummary(line); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%v: a glance says\n%+v, all of the line\n%+v\n%s", err, got, want, line)
 		}
 	})
 }
 
 func TestAGlanceAtALineOfAnotherFormReadsAllOfIt(t *testing.T) {
-	got, err := audit.Glance([]byte(
+	got, err := audit.ParseSummary([]byte(
 		`{"action":"pass","seq":3,"time":"2026-11-21T12:00:00Z","steps":[{"stage":"s","action":"pass"}]}`))
 	if err != nil || got.Seq != 3 || got.Action != "pass" || len(got.Steps) != 1 {
 		t.Errorf("got %+v, %v", got, err)
 	}
-	if got, err := audit.Glance([]byte(
+	if got, err := audit.ParseSummary([]byte(
 		`{"seq":3,"time":"2026-11-21T12:00:00Z","prev":"","action":"pass`)); err == nil {
 		t.Errorf("a line that is cut is %+v", got)
 	}
@@ -76,13 +76,14 @@ func TestAGlanceAtALineOfAnotherFormReadsAllOfIt(t *testing.T) {
 func BenchmarkGlance(b *testing.B) {
 	m := mcp.NewRequest("1", "tools/call", []byte(
 		`{"name":"read","arguments":{"path":"/srv/data/x"}}`))
-	m.To, m.Session, m.Exchange, m.Server, m.Name = mcp.ToServer, "session-nmhqfxg2kpde", "12",
+	m.Direction, m.Session, m.Exchange, m.Server, m.Name = mcp.ToServer, "session-nmhqfxg2kpde",
+		"12",
 		"files", "read"
 	line := []byte(line(b, pipeline.Outcome{Time: at, Before: m, After: m, Action: "pass",
 		Duration: time.Millisecond, Steps: []pipeline.Step{{Stage: "secrets", Action: "pass",
 			Duration: time.Microsecond}}}))
 	for name, read := range map[string]func([]byte) (audit.Record, error){"all": audit.ParseRecord,
-		"glance": audit.Glance} {
+		"glance": audit.ParseSummary} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
 				if _, err := read(line); err != nil {

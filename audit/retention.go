@@ -167,14 +167,14 @@ func (u *upkeep) settled(seq uint64) error {
 // at a start: before files are removed there is a checkpoint.
 type removals struct {
 	pruned    []pruned
-	recovered []Span
+	recovered []SeqRange
 }
 
 // pruned is a record of the action "prune".
 type pruned struct{ seq, through uint64 }
 
-// Span is records of a log, from one to another.
-type Span struct{ From, Through uint64 }
+// SeqRange is records of a log, from one to another.
+type SeqRange struct{ From, Through uint64 }
 
 // see takes note of a line.
 func (m *removals) see(line []byte) {
@@ -188,14 +188,14 @@ func (m *removals) see(line []byte) {
 	case r.Action == "prune":
 		m.pruned = append(m.pruned, pruned{r.Seq, r.Through})
 	case r.Action == "recovered" && r.From > 0 && r.From <= r.Through && r.Through < r.Seq:
-		m.recovered = append(m.recovered, Span{r.From, r.Through})
+		m.recovered = append(m.recovered, SeqRange{r.From, r.Through})
 	}
 }
 
 // through is up to which record the files may be missing, as the first records up to signed say.
 func (m *removals) through(signed int64) (through uint64) {
 	for _, p := range m.pruned {
-		found := slices.ContainsFunc(m.recovered, func(s Span) bool {
+		found := slices.ContainsFunc(m.recovered, func(s SeqRange) bool {
 			return s.From <= p.seq && p.seq <= s.Through
 		})
 		if p.seq <= uint64(signed) && p.through < p.seq && !found {

@@ -48,7 +48,7 @@ func TestALogIsNotClosedOverWhatCouldNotBeTakenBack(t *testing.T) {
 	}
 	v := Verification{File: o.File}
 	if done, err := v.Run(t.Context()); err != nil || len(done.Recovered) != 1 ||
-		done.Recovered[0] != (Span{2, 2}) {
+		done.Recovered[0] != (SeqRange{2, 2}) {
 		t.Errorf("%+v, %v, want that record 2 had no checkpoint", done, err)
 	}
 }

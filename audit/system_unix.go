@@ -68,13 +68,3 @@ func identityOf(path string) (identity, error) {
 	}
 	return identity{uint64(s.Dev), uint64(s.Ino)}, nil
 }
-
-// syncPath makes sure that a file is on the disk; of a folder, that its files are found again.
-func syncPath(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	return f.Sync()
-}

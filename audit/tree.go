@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"golang.org/x/mod/sumdb/tlog"
+
+	"gatekit/core/atomicfile"
 )
 
 // The tree is that of RFC 6962 over the lines of the log, record 1 being its leaf 0. Its hashes are
@@ -211,10 +213,10 @@ func readTile(dir string, t tlog.Tile) ([]tlog.Hash, error) {
 // writeTile writes a tile, whole or not at all.
 func writeTile(dir string, t tile) error {
 	path := filepath.Join(dir, tilePath(t.Tile))
-	err := replaceFile(path, t.bytes(), false)
+	err := atomicfile.WriteUnsynced(path, t.bytes())
 	if errors.Is(err, fs.ErrNotExist) {
 		if err = os.MkdirAll(filepath.Dir(path), 0o700); err == nil {
-			err = replaceFile(path, t.bytes(), false)
+			err = atomicfile.WriteUnsynced(path, t.bytes())
 		}
 	}
 	return err
@@ -234,39 +236,16 @@ func syncTiles(dir string, first, last uint64) error {
 		for n := (first - 1) >> shift; n < last>>shift; n++ {
 			path := filepath.Join(dir, tilePath(tlog.Tile{H: tileHeight, L: level, N: int64(n),
 				W: tileWidth}))
-			if err := syncPath(path); err != nil {
+			if err := atomicfile.Sync(path); err != nil {
 				return err
 			}
 			folders[filepath.Dir(path)] = true
 		}
 	}
 	for folder := range folders {
-		if err := syncPath(folder); err != nil {
+		if err := atomicfile.Sync(folder); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// replaceFile puts a file in the place of one, or of none; who reads it sees the one or the other.
-func replaceFile(path string, b []byte, sync bool) (err error) {
-	next := path + ".next"
-	f, err := os.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(b)
-	if err == nil && sync {
-		err = f.Sync()
-	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
-		err = os.Rename(next, path)
-	}
-	if err != nil {
-		os.Remove(next)
-	}
-	return err
 }

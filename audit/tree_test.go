@@ -42,7 +42,7 @@ func all(t testing.TB, file string) [][]byte {
 
 func key(t testing.TB, file string) note.Verifier {
 	t.Helper()
-	k, err := audit.ReadKey(audit.PublicKeyFile(file))
+	k, err := audit.ReadPublicKey(audit.PublicKeyFile(file))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -341,7 +341,7 @@ func TestALogIsContinuedWhateverACrashLeft(t *testing.T) {
 			}
 			v := audit.Verification{File: file}
 			if done, err := v.Run(t.Context()); err != nil || len(done.Recovered) != 1 ||
-				done.Recovered[0] != (audit.Span{From: 701, Through: 750}) {
+				done.Recovered[0] != (audit.SeqRange{From: 701, Through: 750}) {
 				t.Errorf("%+v, %v, want that 701 to 750 had no checkpoint", done, err)
 			}
 			for _, seq := range []uint64{1, 300, 600, 752} {
@@ -382,7 +382,7 @@ func TestACheckpointIsMadeEachSecondOrThousandRecordsAndAtStop(t *testing.T) {
 		sizes := make(chan int64, 100)
 		var k note.Verifier
 		l := open(t, audit.Options{File: file, AnchorFile: file + ".anchor",
-			Anchor: func(b []byte) {
+			OnCheckpoint: func(b []byte) {
 				c, err := audit.OpenCheckpoint(b, k)
 				if err != nil {
 					t.Error(err)
@@ -428,7 +428,7 @@ func TestAnAnchorThatHangsHoldsNothingUp(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "gatekit.jsonl")
 		hang := make(chan struct{})
 		var got [][]byte
-		l := open(t, audit.Options{File: file, Anchor: func(b []byte) {
+		l := open(t, audit.Options{File: file, OnCheckpoint: func(b []byte) {
 			<-hang
 			got = append(got,
 				b)
@@ -452,7 +452,7 @@ func TestAnAnchorThatHangsHoldsNothingUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hang := make(chan struct{})
 		l := open(t, audit.Options{File: filepath.Join(t.TempDir(), "gatekit.jsonl"),
-			Anchor: func([]byte) { <-hang }})
+			OnCheckpoint: func([]byte) { <-hang }})
 		record(t, l, event(""))
 		if err := l.Close(); err == nil || !strings.Contains(err.Error(),
 			"was not anchored within") {
@@ -465,7 +465,7 @@ func TestAnAnchorThatHangsHoldsNothingUp(t *testing.T) {
 func TestWithoutCheckpointsTheLogStopsAfterAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "gatekit.jsonl")
-		l := open(t, audit.Options{File: file, Bodies: audit.None})
+		l := open(t, audit.Options{File: file, Bodies: audit.BodiesNone})
 		record(t, l, event(""))
 		if err := os.RemoveAll(file + ".tree"); err != nil {
 			t.Fatal(err)
@@ -497,8 +497,8 @@ func TestWithoutCheckpointsTheLogStopsAfterAWhile(t *testing.T) {
 }
 
 func TestAFileThatIsMovedAwayEndsTheLog(t *testing.T) {
-	for durability, late := range map[audit.Durability]time.Duration{audit.Fsync: 0,
-		audit.Write: 100 * time.Millisecond} {
+	for durability, late := range map[audit.Durability]time.Duration{audit.DurabilityFsync: 0,
+		audit.DurabilityWrite: 100 * time.Millisecond} {
 		t.Run(string(durability), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				file := filepath.Join(t.TempDir(), "gatekit.jsonl")

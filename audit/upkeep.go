@@ -15,6 +15,8 @@ import (
 
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
+
+	"gatekit/core/atomicfile"
 )
 
 const (
@@ -71,7 +73,7 @@ type upkeep struct {
 func newUpkeep(l *Log, o Options, end ending) (u *upkeep, from *Checkpoint, err error) {
 	u = &upkeep{log: l, report: l.report, path: o.File, dir: o.File + ".tree", keep: o.Keep,
 		leaves: sha256.New(), turned: true, clock: time.Now().Round(0), due: true, hurried: true,
-		anchors: anchors{file: o.AnchorFile, call: o.Anchor}}
+		anchors: anchors{file: o.AnchorFile, call: o.OnCheckpoint}}
 	path := o.Key
 	if path == "" {
 		path = o.File + ".key"
@@ -85,11 +87,11 @@ func newUpkeep(l *Log, o Options, end ending) (u *upkeep, from *Checkpoint, err 
 	if err := os.MkdirAll(u.dir, 0o700); err != nil {
 		return nil, nil, err
 	}
-	if err := syncPath(filepath.Dir(u.dir)); err != nil {
+	if err := atomicfile.Sync(filepath.Dir(u.dir)); err != nil {
 		return nil, nil, err
 	}
 	if old, err := os.ReadFile(PublicKeyFile(o.File)); err != nil || string(old) != public+"\n" {
-		if err := replaceFile(PublicKeyFile(o.File), []byte(public+"\n"), false); err != nil {
+		if err := atomicfile.Write(PublicKeyFile(o.File), []byte(public+"\n")); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -119,7 +121,7 @@ func newUpkeep(l *Log, o Options, end ending) (u *upkeep, from *Checkpoint, err 
 	}
 	u.origin, u.signed = from.Origin, from.Size
 	if b, err := os.ReadFile(originFile(u.dir)); err != nil || string(b) != u.origin+"\n" {
-		if err := replaceFile(originFile(u.dir), []byte(u.origin+"\n"), true); err != nil {
+		if err := atomicfile.Write(originFile(u.dir), []byte(u.origin+"\n")); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -149,10 +151,7 @@ func (u *upkeep) put(c *Checkpoint) error {
 	if err := c.sign(u.key); err != nil {
 		return err
 	}
-	if err := replaceFile(filepath.Join(u.dir, "checkpoint"), c.Note, true); err != nil {
-		return err
-	}
-	return syncPath(u.dir)
+	return atomicfile.Write(filepath.Join(u.dir, "checkpoint"), c.Note)
 }
 
 // start begins: what was there before may have work to be done.
@@ -332,7 +331,7 @@ func (l *Log) sync() error {
 	l.writing <- struct{}{}
 	f := l.files.f
 	<-l.writing
-	if l.durability == Fsync {
+	if l.durability == DurabilityFsync {
 		return nil
 	}
 	// closed it is when it was rotated, and that is after it was synced

@@ -25,25 +25,25 @@ const (
 	valueSize = 16      // bytes of a hash that are kept
 )
 
-// Values hashes with the key of one log. Equal values have equal hashes there and in no other log,
-// and who has not the key cannot try which value it was. It is safe for many goroutines.
-type Values struct {
+// ValueHasher hashes with the key of one log. Equal values have equal hashes there and in no other
+// log, and who has not the key cannot try which value it was. It is safe for many goroutines.
+type ValueHasher struct {
 	key  []byte
 	free sync.Pool // of hash.Hash
 }
 
 // newValues makes the key of a log from the one that signs its checkpoints, and its origin.
-func newValues(private, origin string) *Values {
+func newValues(private, origin string) *ValueHasher {
 	h := hmac.New(sha256.New, []byte(private))
 	h.Write([]byte("values of " + origin))
-	v := &Values{key: h.Sum(nil)}
+	v := &ValueHasher{key: h.Sum(nil)}
 	v.free.New = func() any { return hmac.New(sha256.New, v.key) }
 	return v
 }
 
-// OpenValues reads the key of a log that was begun. key is the file of the key that signs its
+// OpenValueHasher reads the key of a log that was begun. key is the file of the key that signs its
 // checkpoints; "" is the one beside the log.
-func OpenValues(file, key string) (*Values, error) {
+func OpenValueHasher(file, key string) (*ValueHasher, error) {
 	if key == "" {
 		key = file + ".key"
 	}
@@ -63,12 +63,12 @@ func OpenValues(file, key string) (*Values, error) {
 }
 
 // Hash is that of an argument's text, as it is in values.
-func (v *Values) Hash(text string) string {
+func (v *ValueHasher) Hash(text string) string {
 	sum := v.sum([]byte(text))
 	return hex.EncodeToString(sum[:valueSize])
 }
 
-func (v *Values) sum(b []byte) (sum [sha256.Size]byte) {
+func (v *ValueHasher) sum(b []byte) (sum [sha256.Size]byte) {
 	h := v.free.Get().(hash.Hash)
 	defer v.free.Put(h)
 	h.Reset()
@@ -80,7 +80,7 @@ func (v *Values) sum(b []byte) (sum [sha256.Size]byte) {
 // appendValues appends the hashes of what is veiled, and of the texts in the arguments of a
 // request, in their order, and nothing of where they are: the names in there are a client's words,
 // too.
-func (v *Values) appendValues(b []byte, m *mcp.Message, veiled []string) []byte {
+func (v *ValueHasher) appendValues(b []byte, m *mcp.Message, veiled []string) []byte {
 	n := 0
 	add := func(text []byte) {
 		if len(text) == 0 || len(text) > maxValue || n == maxValues {

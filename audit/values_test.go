@@ -52,7 +52,7 @@ func TestEqualValuesCanBeFoundAndNotRead(t *testing.T) {
 			t.Fatalf("%d records", n)
 		}
 	}
-	values, err := audit.OpenValues(file, "")
+	values, err := audit.OpenValueHasher(file, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func TestEqualValuesCanBeFoundAndNotRead(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	others, err := audit.OpenValues(other, file+".key")
+	others, err := audit.OpenValueHasher(other, file+".key")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +95,7 @@ func TestEqualValuesCanBeFoundAndNotRead(t *testing.T) {
 	}
 	var log bytes.Buffer
 	outcomes[0].Time = at
-	record(t, open(t, audit.Options{Writer: &log, Bodies: audit.None}), outcomes[0])
+	record(t, open(t, audit.Options{Writer: &log, Bodies: audit.BodiesNone}), outcomes[0])
 	if r, err := audit.ParseRecord(bytes.TrimSpace(log.Bytes())); err != nil || r.Values != nil ||
 		r.Before.SHA256+r.Before.HMAC != "" {
 		t.Errorf("without bodies the record is %s, %v", &log, err)
@@ -106,7 +106,7 @@ func TestEqualValuesCanBeFoundAndNotRead(t *testing.T) {
 // by its plain hash, in the body.
 func TestVeiledWordsCanBeFoundAndNotRead(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
-	l := open(t, audit.Options{File: file, Bodies: audit.Redacted})
+	l := open(t, audit.Options{File: file, Bodies: audit.BodiesRedacted})
 	for _, passes := range []bool{true, false} {
 		m := mcp.NewRequest("1", "tools/call", []byte(
 			`{"name":"s3cret-name","arguments":{"a":"b"}}`))
@@ -121,7 +121,7 @@ func TestVeiledWordsCanBeFoundAndNotRead(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	values, err := audit.OpenValues(file, "")
+	values, err := audit.OpenValueHasher(file, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +152,7 @@ func FuzzValues(f *testing.F) {
 	file := filepath.Join(f.TempDir(), "gatekit.jsonl")
 	l := open(f, audit.Options{File: file})
 	f.Cleanup(func() { l.Close() })
-	values, err := audit.OpenValues(file, "")
+	values, err := audit.OpenValueHasher(file, "")
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -170,7 +170,7 @@ func FuzzValues(f *testing.F) {
 		}
 		var want []string
 		for leaf := range m.Leaves {
-			if at := leaf.Pointer(); leaf.Kind == mcp.String && len(leaf.Raw) > 2 &&
+			if at := leaf.Pointer(); leaf.Kind == mcp.StringLeaf && len(leaf.Raw) > 2 &&
 				len(leaf.Raw)-2 <= 4<<10 && (at == "/arguments" || strings.HasPrefix(at,
 				"/arguments/")) && len(want) < 16 {
 				want = append(want, values.Hash(leaf.Text()))

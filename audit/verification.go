@@ -21,30 +21,31 @@ type Verification struct {
 	// write there
 	Key note.Verifier
 	// others, that were kept elsewhere: the log must hold what they say
-	Since    []*Checkpoint
-	Progress func(records uint64) // is told now and then how many were verified; may be nil
+	Checkpoints []*Checkpoint
+	Progress    func(records uint64) // is told now and then how many were verified; may be nil
 }
 
-// Verified is what was found good.
-type Verified struct {
-	First, Last uint64      // numbers of the records that there are; 0 of an empty log
-	Checkpoint  *Checkpoint // the log's last. The records after it are bound by the chain alone
-	Since       int         // how many others hold
+// VerificationResult is what was found good.
+type VerificationResult struct {
+	First, Last uint64 // numbers of the records that there are; 0 of an empty log
+	// the log's last. The records after it are bound by the chain alone
+	Checkpoint         *Checkpoint
+	CheckpointsMatched int // how many others hold
 	// records that had no checkpoint when Gatekit was started after them: what was added or changed
 	// there before is not known
-	Recovered []Span
+	Recovered []SeqRange
 	InUse     bool // a process writes the log: what it was writing was left out
 }
 
-// BadRecord says where a log stops being what its chain and its checkpoints say.
-type BadRecord struct {
-	At     Place
-	Seq    uint64 // of the record that should be there
-	Reason string
+// RecordError says where a log stops being what its chain and its checkpoints say.
+type RecordError struct {
+	Position Position
+	Seq      uint64 // of the record that should be there
+	Reason   string
 }
 
-func (e *BadRecord) Error() string {
-	return fmt.Sprintf("%s: record %d: %s", e.At, e.Seq, e.Reason)
+func (e *RecordError) Error() string {
+	return fmt.Sprintf("%s: record %d: %s", e.Position, e.Seq, e.Reason)
 }
 
 // progressEvery is how many records are verified between two calls of Progress.
@@ -55,7 +56,7 @@ var errStopped = errors.New("stopped")
 
 // Run verifies. The error is a *BadRecord, for the first that is not as it was, or says why that
 // could not be found out.
-func (v *Verification) Run(ctx context.Context) (*Verified, error) {
+func (v *Verification) Run(ctx context.Context) (*VerificationResult, error) {
 	for tries := 1; ; tries++ {
 		w, err := v.run(ctx)
 		if err == nil {
@@ -74,12 +75,13 @@ func (v *Verification) Run(ctx context.Context) (*Verified, error) {
 }
 
 func (v *Verification) run(ctx context.Context) (*walk, error) {
-	w := &walk{Verification: v, done: &Verified{InUse: inUse(v.File)}, dir: v.File + ".tree",
+	w := &walk{Verification: v, done: &VerificationResult{InUse: inUse(v.File)},
+		dir:  v.File + ".tree",
 		tile: tlog.Tile{N: -1}}
 	if err := w.checkpoints(); err != nil {
 		return w, err
 	}
-	err := eachLine(v.File, 0, func(at Place, line []byte) error {
+	err := eachLine(v.File, 0, func(at Position, line []byte) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -104,15 +106,15 @@ func (v *Verification) run(ctx context.Context) (*walk, error) {
 // walk is one through a log.
 type walk struct {
 	*Verification
-	done    *Verified
+	done    *VerificationResult
 	dir     string
 	want    map[int64][]*Checkpoint // by size
 	largest *Checkpoint
 	chain   chain
-	begun   Place // of the first record that there is
-	at      Place // of the last good one
-	after   Place // of the first after the log's own checkpoint
-	gone    bool  // records are missing at the beginning
+	begun   Position // of the first record that there is
+	at      Position // of the last good one
+	after   Position // of the first after the log's own checkpoint
+	gone    bool     // records are missing at the beginning
 	tree    *tree
 	removals
 
@@ -126,7 +128,7 @@ type walk struct {
 // suspect is the first record that is not the one that is in a tile.
 type suspect struct {
 	seq uint64 // 0 of none
-	at  Place
+	at  Position
 }
 
 // checkpoints reads the log's own, and sorts them all.
@@ -145,7 +147,7 @@ func (w *walk) checkpoints() error {
 		return fmt.Errorf("read the checkpoint: %w", err)
 	default:
 		if w.Key == nil {
-			if w.Key, err = ReadKey(PublicKeyFile(w.File)); err != nil {
+			if w.Key, err = ReadPublicKey(PublicKeyFile(w.File)); err != nil {
 				return err
 			}
 		}
@@ -169,7 +171,7 @@ func (w *walk) checkpoints() error {
 }
 
 func (w *walk) all() []*Checkpoint {
-	return append(slices.Clip(w.Since), w.done.Checkpoint)
+	return append(slices.Clip(w.Checkpoints), w.done.Checkpoint)
 }
 
 // latest is the log's checkpoint as it is now, and not when the walk began; nil if it is none of
@@ -187,7 +189,7 @@ func (w *walk) latest() *Checkpoint {
 }
 
 // line verifies one.
-func (w *walk) line(at Place, line []byte) error {
+func (w *walk) line(at Position, line []byte) error {
 	if w.tree == nil {
 		if err := w.begin(at, line); err != nil {
 			return err
@@ -221,16 +223,16 @@ func (w *walk) line(at Place, line []byte) error {
 }
 
 // begin makes the tree of what was before the first record that there is.
-func (w *walk) begin(at Place, line []byte) error {
+func (w *walk) begin(at Position, line []byte) error {
 	first, _, err := lineHead(line)
 	if err != nil {
-		return &BadRecord{at, max(1, firstOf(w.File, at.File)), err.Error()}
+		return &RecordError{at, max(1, firstOf(w.File, at.File)), err.Error()}
 	}
 	if named := firstOf(w.File, at.File); named > 0 && first != named {
-		return &BadRecord{at, named, fmt.Sprintf("its seq is %d", first)}
+		return &RecordError{at, named, fmt.Sprintf("its seq is %d", first)}
 	}
 	if w.tree, err = treeOf(w.dir, int64(first-1)); err != nil {
-		return &BadRecord{at, first,
+		return &RecordError{at, first,
 			fmt.Sprintf("the %d records before it are missing, and so are their hashes: %v",
 				first-1, err)}
 	}
@@ -258,13 +260,13 @@ func (w *walk) compare(leaf tlog.Hash) {
 }
 
 func (w *walk) changed() error {
-	return &BadRecord{w.suspect.at, w.suspect.seq,
+	return &RecordError{w.suspect.at, w.suspect.seq,
 		"it was changed: it is not the one that was written"}
 }
 
 // bad is the record after the last good one.
-func (w *walk) bad(at Place, reason string) error {
-	return &BadRecord{at, w.chain.seq + 1, reason}
+func (w *walk) bad(at Position, reason string) error {
+	return &RecordError{at, w.chain.seq + 1, reason}
 }
 
 // differs says what is wrong when the records up to a checkpoint are not those that it speaks of.
@@ -272,7 +274,7 @@ func (w *walk) differs(c *Checkpoint) error {
 	if w.seq > 0 && w.authentic(c) {
 		return w.changed()
 	}
-	return &BadRecord{w.at, uint64(c.Size),
+	return &RecordError{w.at, uint64(c.Size),
 		fmt.Sprintf("the records up to here are not those of the checkpoint that %s signed: one "+
 			"of them, or all, were changed or written anew", c.Signer)}
 }
@@ -285,7 +287,7 @@ func (w *walk) authentic(c *Checkpoint) bool {
 }
 
 func (w *walk) forged() error {
-	return &BadRecord{w.after, uint64(w.done.Checkpoint.Size) + 1,
+	return &RecordError{w.after, uint64(w.done.Checkpoint.Size) + 1,
 		"Gatekit had closed the log before it, and has not opened it again: others have written " +
 			"it, and what follows"}
 }
@@ -310,7 +312,7 @@ func (w *walk) end() error {
 	}
 	if through := w.through(w.largest.Size); w.done.First > 1 && through < w.done.First-1 {
 		w.gone = true
-		return &BadRecord{w.begun, through + 1,
+		return &RecordError{w.begun, through + 1,
 			fmt.Sprintf("records up to %d are missing, and no record that has a checkpoint says "+
 				"that their time was over", w.done.First-1)}
 	}
@@ -321,7 +323,7 @@ func (w *walk) end() error {
 			"files of the log were removed",
 			w.seq, w.dir, filepath.Join(w.dir, "tile"))
 	}
-	for _, c := range w.Since {
+	for _, c := range w.Checkpoints {
 		// the records are gone, their hashes are not
 		if c.Size > 0 && uint64(c.Size) < w.done.First {
 			own := w.done.Checkpoint
@@ -332,13 +334,13 @@ func (w *walk) end() error {
 					"verify the checkpoint of %d records, whose files are removed: %w", c.Size, err)
 			}
 			if root != c.Root {
-				return &BadRecord{w.begun, uint64(c.Size),
+				return &RecordError{w.begun, uint64(c.Size),
 					fmt.Sprintf("the records up to it, whose files are removed, are not those "+
 						"of the checkpoint that %s signed", c.Signer)}
 			}
 		}
 	}
-	w.done.Since = len(w.Since)
+	w.done.CheckpointsMatched = len(w.Checkpoints)
 	return nil
 }
 

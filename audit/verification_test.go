@@ -84,17 +84,17 @@ func (e *evidence) first(i int) uint64 {
 	return n
 }
 
-func (e *evidence) verify(since ...*audit.Checkpoint) (*audit.Verified, error) {
-	v := audit.Verification{File: e.file, Key: e.key, Since: since}
+func (e *evidence) verify(since ...*audit.Checkpoint) (*audit.VerificationResult, error) {
+	v := audit.Verification{File: e.file, Key: e.key, Checkpoints: since}
 	return v.Run(e.Context())
 }
 
 // bad holds that a record is found to be bad, and no other.
-func (e *evidence) bad(what string, seq uint64, at audit.Place) {
+func (e *evidence) bad(what string, seq uint64, at audit.Position) {
 	e.Helper()
 	_, err := e.verify()
-	bad, ok := errors.AsType[*audit.BadRecord](err)
-	if !ok || bad.Seq != seq || bad.At != at {
+	bad, ok := errors.AsType[*audit.RecordError](err)
+	if !ok || bad.Seq != seq || bad.Position != at {
 		e.Fatalf("%s: error %v, want that record %d at %s is bad", what, err, seq, at)
 	}
 }
@@ -204,14 +204,14 @@ func TestWhateverIsDoneToALogIsFound(t *testing.T) {
 				lines := e.lines(e.segments[i])
 				n := r.IntN(len(lines))
 				bySeq, byLine := change(i, n, lines)
-				seq, at := e.first(i)+uint64(n)+uint64(bySeq), audit.Place{File: e.segments[i],
+				seq, at := e.first(i)+uint64(n)+uint64(bySeq), audit.Position{File: e.segments[i],
 					Line: n + 1 + byLine}
 				if n == len(e.lines(e.segments[i]))-1 && strings.Contains(what, "dropped") ||
 					strings.Contains(what, "cut off") && !strings.Contains(what, "within") ||
 					strings.Contains(what, "doubled") && n == len(lines)-1 {
 					// What is missing at the end of a file is missed at the beginning of the next.
 					_, err := e.verify()
-					if bad, ok := errors.AsType[*audit.BadRecord](err); !ok || bad.Seq != seq {
+					if bad, ok := errors.AsType[*audit.RecordError](err); !ok || bad.Seq != seq {
 						t.Fatalf("%s: record %d: %v", what, seq, err)
 					}
 				} else {
@@ -257,7 +257,7 @@ func TestALogThatWasMadeAnewIsFound(t *testing.T) {
 	if err != nil || len(anchors) != 3 || anchors[0].Size != 0 {
 		t.Fatalf("%d anchors, %v", len(anchors), err)
 	}
-	if done, err := older.verify(anchors...); err != nil || done.Since != 3 {
+	if done, err := older.verify(anchors...); err != nil || done.CheckpointsMatched != 3 {
 		t.Fatalf("as it was written: %+v, %v", done, err)
 	}
 	other := newEvidence(t, 400)
@@ -267,9 +267,9 @@ func TestALogThatWasMadeAnewIsFound(t *testing.T) {
 		if _, err := back.Run(t.Context()); err != nil {
 			t.Errorf("alone it is good: %v", err)
 		}
-		back.Since = anchors
+		back.Checkpoints = anchors
 		_, err := back.Run(t.Context())
-		if bad, ok := errors.AsType[*audit.BadRecord](err); !ok || bad.Seq != 301 ||
+		if bad, ok := errors.AsType[*audit.RecordError](err); !ok || bad.Seq != 301 ||
 			!strings.Contains(err.Error(), "is of 350 records") {
 			t.Errorf("error %v, want that record 301 is missing", err)
 		}
@@ -286,9 +286,9 @@ func TestALogThatWasMadeAnewIsFound(t *testing.T) {
 		if err := l.Close(); err != nil {
 			t.Fatal(err)
 		}
-		v := audit.Verification{File: file, Key: older.key, Since: anchors}
+		v := audit.Verification{File: file, Key: older.key, Checkpoints: anchors}
 		_, err := v.Run(t.Context())
-		if bad, ok := errors.AsType[*audit.BadRecord](err); !ok || bad.Seq != 350 {
+		if bad, ok := errors.AsType[*audit.RecordError](err); !ok || bad.Seq != 350 {
 			t.Errorf("error %v, want that record 350 is not that of the anchor", err)
 		}
 	})
@@ -319,7 +319,7 @@ func TestALogThatWasMadeAnewIsFound(t *testing.T) {
 		if err := l.Close(); err != nil {
 			t.Fatal(err)
 		}
-		v := audit.Verification{File: file, Key: older.key, Since: anchors}
+		v := audit.Verification{File: file, Key: older.key, Checkpoints: anchors}
 		if _, err := v.Run(t.Context()); err == nil || !strings.Contains(err.Error(),
 			"of another log") {
 			t.Errorf("error %v", err)
@@ -339,14 +339,14 @@ func TestALogThatWasMadeAnewIsFound(t *testing.T) {
 			"checkpoint")))
 		v := audit.Verification{File: file, Key: older.key}
 		_, err := v.Run(t.Context())
-		if bad, ok := errors.AsType[*audit.BadRecord](err); !ok || bad.Seq != 350 {
+		if bad, ok := errors.AsType[*audit.RecordError](err); !ok || bad.Seq != 350 {
 			t.Errorf("error %v, want that up to record 350 it is not that of the checkpoint", err)
 		}
 	})
 	t.Run("gone on with after it was closed", func(t *testing.T) {
 		e := newEvidence(t, 10)
 		e.forge(`"action":"pass","reason":"forged"`)
-		e.bad("forged", 11, audit.Place{File: e.file, Line: 11})
+		e.bad("forged", 11, audit.Position{File: e.file, Line: 11})
 		if _, err := audit.Open(audit.Options{File: e.file}); err == nil ||
 			!strings.Contains(err.Error(), "Gatekit closed it after record 10") ||
 			!strings.Contains(err.Error(), "\nhint: ") {
@@ -429,14 +429,14 @@ func TestFilesThatAreMissingMustHaveHadTheirTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	done, err := e.verify(anchors...)
-	if err != nil || done.First == 1 || done.Since != 2 {
+	if err != nil || done.First == 1 || done.CheckpointsMatched != 2 {
 		t.Fatalf("Gatekit removed some: %+v, %v", done, err)
 	}
 	proof, err := audit.Prove(e.file, done.First, e.key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := proof.Check(e.key); err != nil {
+	if _, err := proof.Verify(e.key); err != nil {
 		t.Error(err)
 	}
 	if _, err := audit.Prove(e.file, done.First-1, e.key); err == nil ||
@@ -456,7 +456,7 @@ func TestALogIsVerifiedWhileItIsWritten(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
 	anchored := make(chan struct{}, 1000)
 	l := open(t, audit.Options{File: file, SegmentBytes: 32 << 10,
-		Anchor: func([]byte) { anchored <- struct{}{} }})
+		OnCheckpoint: func([]byte) { anchored <- struct{}{} }})
 	record(t, l, event(""))
 	<-anchored // there is a checkpoint
 	for range 15 {
@@ -515,7 +515,7 @@ func TestAProof(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c, err := back.Check(e.key)
+		c, err := back.Verify(e.key)
 		if err != nil || c.Size != 300 || !bytes.HasPrefix(back.Record,
 			[]byte(`{"seq":`+strconv.FormatUint(seq, 10)+`,`)) {
 			t.Errorf("record %d: %+v, %v", seq, c, err)
@@ -527,7 +527,7 @@ func TestAProof(t *testing.T) {
 			if err != nil {
 				continue
 			}
-			if _, err := p.Check(e.key); err == nil && !bytes.Equal(p.Text(), text) {
+			if _, err := p.Verify(e.key); err == nil && !bytes.Equal(p.Text(), text) {
 				t.Fatalf("record %d: byte %d of the proof was changed, and it holds:\n%s", seq, i,
 					changed)
 			}
@@ -550,7 +550,7 @@ func TestAProof(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k, err := audit.ReadKey(other)
+	k, err := audit.ReadPublicKey(other)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -558,7 +558,7 @@ func TestAProof(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.Check(k); err == nil {
+	if _, err := p.Verify(k); err == nil {
 		t.Error("it holds with another key")
 	}
 }

@@ -13,18 +13,18 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// BadLine says where a log stops being what was written.
-type BadLine struct {
+// LineError says where a log stops being what was written.
+type LineError struct {
 	Line   int // from 1
 	Reason string
 }
 
-func (e *BadLine) Error() string { return fmt.Sprintf("line %d: %s", e.Line, e.Reason) }
+func (e *LineError) Error() string { return fmt.Sprintf("line %d: %s", e.Line, e.Reason) }
 
 // Verify reads a log of one file from its first line and follows the chain. The error is a *BadLine
 // for the first line that does not fit, or the reader's. What was changed in the last line, or cut
 // off after it, does not show, as nothing in the log is bound to it: that takes a checkpoint, and a
-// [Verification].
+// [VerificationConfig].
 func Verify(r io.Reader) error {
 	lines := bufio.NewReaderSize(r, 64<<10)
 	var at chain
@@ -34,14 +34,14 @@ func Verify(r io.Reader) error {
 		case err == io.EOF && len(line) == 0:
 			return nil
 		case err == io.EOF:
-			return &BadLine{n, errTorn.Error()}
+			return &LineError{n, errTorn.Error()}
 		case errors.Is(err, errLong):
-			return &BadLine{n, err.Error()}
+			return &LineError{n, err.Error()}
 		case err != nil:
 			return fmt.Errorf("read line %d: %w", n, err)
 		}
 		if err := at.next(line, 1); err != nil {
-			return &BadLine{n, err.Error()}
+			return &LineError{n, err.Error()}
 		}
 	}
 }

@@ -98,7 +98,7 @@ func TestVerify(t *testing.T) {
 				}
 				return
 			}
-			var bad *audit.BadLine
+			var bad *audit.LineError
 			if !errors.As(err, &bad) || !strings.HasPrefix(err.Error(), tt.want) {
 				t.Errorf("error %v, want %s", err, tt.want)
 			}
@@ -112,7 +112,7 @@ func TestVerify(t *testing.T) {
 	})
 	t.Run("lines longer than any buffer", func(t *testing.T) {
 		var log bytes.Buffer
-		l := open(t, audit.Options{Writer: &log, Bodies: audit.Redacted})
+		l := open(t, audit.Options{Writer: &log, Bodies: audit.BodiesRedacted})
 		m := parse(t, `{"jsonrpc":"2.0","id":7,"method":"x","params":{"a":"`+strings.Repeat("a",
 			300<<10)+`"}}`)
 		for range 3 {

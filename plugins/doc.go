@@ -1,40 +1,49 @@
-// Package plugins is the host of plugins: programs that judge messages, each in a process of its
-// own, started, watched and asked by Gatekit over gRPC (hashicorp/go-plugin; plugins/proto has the
-// protocol). To the pipeline each is a stage.
+// Package plugins runs plugins: programs that inspect messages. Each runs in a process of its own
+// and serves gRPC (hashicorp/go-plugin; package plugins/proto holds the protocol). The host starts
+// the processes, watches them and sends them messages. To the pipeline each plugin is a stage.
 //
 // # What it promises
 //
-//   - A plugin that fails, hangs, dies, or answers what is not understood denies; the configuration
-//     may say "skip" for its failures, which the pipeline does and records.
-//   - One that died is started again, at once the first time and then with back-off. While it is
-//     down, a message waits for it as long as it may wait for a verdict, and is then denied; when
-//     it is known that it will not be back by then, at once. A question that was lost with its
-//     process is put once more: inspecting changes nothing.
-//   - One that gives no verdict in time three times in a row is taken to hang, and is killed and
-//     started again.
-//   - A plugin sees of a message what it needs and is granted, and what it does that it was not
-//     granted is a failure.
-//   - The process gets none of our environment but what the configuration gives it, no stdin, an
-//     empty folder to work in, and its socket is in a folder that only we can enter. It leads its
-//     own process group, and nothing of it is left when it ends. What it writes to stderr is
-//     logged, line by line, escaped and within bounds.
-//   - A program that is pinned by a checksum is copied, and the copy is checked and run: what lies
-//     at its path later does not matter. It is checked at each start.
+//   - A plugin that returns an error, hangs, crashes or sends an invalid response denies the
+//     message. The configuration may say on_error = "skip"; the pipeline then skips and records
+//     errors, time-outs and crashes.
+//   - A process that ended is restarted: at once the first time, then with exponential back-off.
+//     Meanwhile a message waits as long as it may wait for a verdict, and is then denied. When the
+//     next start is due later than that, the message is denied at once. A request that was lost
+//     with its process is sent once more, which is safe because inspecting changes nothing.
+//   - A process that gives no verdict in time three times in a row is killed and restarted.
+//   - A plugin sees only the parts of a message that it needs and is granted. A verdict that does
+//     more than the plugin is granted denies the message.
+//   - The process gets no environment variables but those of the configuration and of go-plugin, no
+//     stdin, and an empty working folder. Its socket lies in a folder that only our user can
+//     enter. The process leads its own process group, which is killed when the process ends. Its
+//     stderr is logged line by line, escaped and limited in size.
+//   - A program that is pinned by a checksum is copied at each start; the copy is checked and run.
+//     A later change of the file at the configured path therefore has no effect.
 //
-// # Why several stages ask one process at once
+// # Why several stages share one request
 //
-// The plugins that come with Gatekit run in one process. Neighbours among them are asked in one
-// question, each about what those before it made of the message: a round trip costs more than what
-// they do. Each verdict comes back, and is applied and recorded, on its own.
+// The plugins that come with Gatekit run in one process. Stages that follow each other in the
+// pipeline are sent to that process in one request, because a round trip costs more than what they
+// do. Each of them inspects the message as the stages before it left it. The response has a verdict
+// for each stage, and the pipeline applies and records each verdict on its own.
 //
 // # Why streams
 //
-// A unary call sets up an HTTP/2 stream, headers and all, for each message. Streams that stay open,
-// one question in flight on each, cost a third less, and a question that nobody waits for any more
-// is given up by ending its stream (performance.md 6).
+// A unary call sets up an HTTP/2 stream, with headers, for each message. The host keeps streams
+// open instead, with one request in flight on each, which costs a third less. A request that nobody
+// waits for any more is cancelled by ending its stream.
 //
 // # Why a stage outlives its configuration
 //
-// A call that began under one configuration ends under it, and calls take minutes. So what a new
-// configuration no longer has is closed a while later.
+// A call that began under one configuration ends under it, and calls take minutes. Stages that a
+// new configuration no longer has are therefore closed some time later.
+//
+// # Where to read
+//
+// spec.go has the configuration of one plugin, host.go the host, set.go the plugins of one
+// configuration, and stage.go a plugin in the pipeline. supervisor.go keeps a process running,
+// process.go starts and ends one, and runner.go, program.go and memory_linux.go are its parts.
+// inspect.go sends messages to a process over the streams of streams.go. status.go reports the
+// state of all processes.
 package plugins

@@ -7,117 +7,117 @@ import (
 	"time"
 )
 
-func TestFaults(t *testing.T) {
+func TestFaultyPluginDenies(t *testing.T) {
 	for _, c := range []struct {
-		serves, word string
-		want         string // of the error or reason in the record
-		lost         bool   // the process
-		twice        int    // how often it takes for that
+		program, instruction string
+		want                 string // part of the recorded error or reason
+		wantRestart          bool
+		messages             int // how many it takes until the process is lost; 0 is 1
 	}{
-		{"words", "fail", "it was told to fail", false, 0},
-		{"words", "panic", "panicked: it was told to", false, 0},
-		{"words", "hang", "no verdict within", true, 3},
-		{"words", "stop", "no verdict within", true, 3},
-		{"words", "die", "killed", true, 1},
-		{"words", "eat", "", true, 1},
-		{"another id", "x", "it answered question", false, 0},
+		{"scripted", "fail", "failed as instructed", false, 0},
+		{"scripted", "panic", "panicked: as instructed", false, 0},
+		{"scripted", "hang", "no verdict within", true, 3},
+		{"scripted", "stop", "no verdict within", true, 3},
+		{"scripted", "die", "killed", true, 1},
+		{"scripted", "use memory", "", true, 1},
+		{"another sequence number", "x", "the response has sequence number", false, 0},
 		{"an unknown action", "x", "unknown action", false, 0},
-		{"no verdict", "x", "it gave 0 verdicts", false, 0},
-		{"two verdicts", "x", "it gave 2 verdicts", false, 0},
-		{"no JSON", "x", "edit", false, 0},
-		{"an edit that it hides", "x", "edits without the action modify", false, 0},
-		{"10 MiB", "x", "is too large", false, 0},
-		{"an error of gRPC", "x", "it did not answer: no", false, 0},
-		{"the end of the stream", "x", "it did not answer", false, 0},
+		{"no verdict", "x", "the response has 0 verdicts for 1 stages", false, 0},
+		{"two verdicts", "x", "the response has 2 verdicts for 1 stages", false, 0},
+		{"an edit that is not JSON", "x", "edit", false, 0},
+		{"an edit with the action allow", "x", "edits without the action modify", false, 0},
+		{"a reason of 10 MiB", "x", "is too large", false, 0},
+		{"a gRPC error", "x", "no answer from the plugin: no", false, 0},
+		{"the end of the stream", "x", "no answer from the plugin", false, 0},
 	} {
-		t.Run(c.serves+" "+c.word, func(t *testing.T) {
+		t.Run(c.program+" "+c.instruction, func(t *testing.T) {
 			t.Parallel()
-			s := spec("words", c.serves)
+			s := programSpec("scripted", c.program)
 			switch {
-			case c.twice > 1:
-				s.Timeout = time.Second // which has to be waited for
-			case c.lost:
-				s.Timeout = 5 * time.Second // the waits between starts grow
+			case c.messages > 1:
+				s.Timeout = time.Second // each message waits as long
+			case c.wantRestart:
+				s.Timeout = 5 * time.Second // the waits between restarts grow
 			}
-			w := start(t, s)
-			for kind, make := range kinds {
-				before := w.told("words plugin_lost")
-				for range max(c.twice, 1) {
-					_, err := w.pass(make(c.word))
-					denied(t, err)
-					if got := w.record.last(); !strings.HasPrefix(got, "deny words:deny:") ||
+			h := startHost(t, s)
+			for kind, newMessage := range messagesByKind {
+				lostBefore := h.eventCount("scripted plugin_lost")
+				for range max(c.messages, 1) {
+					_, err := h.pass(newMessage(c.instruction))
+					requireDenied(t, err)
+					if got := h.record.last(); !strings.HasPrefix(got, "deny scripted:deny:") ||
 						!strings.Contains(got, c.want) {
 						t.Errorf("%s is recorded as %q, want %q in it", kind, got, c.want)
 					}
 				}
-				if c.lost {
-					// which may be found out after the last of them was denied
-					w.wait("words plugin_lost", before+1)
+				if c.wantRestart {
+					// The loss may be detected after the last message was denied.
+					h.waitForEvent("scripted plugin_lost", lostBefore+1)
 				}
-				w.works(kind)
-				if now := w.host.State(); len(now) != 1 || now[0].Name != "words" || !now[0].Up ||
-					now[0].Active != 0 || c.lost != (now[0].Starts > 1) {
-					t.Errorf("%s: its state is %+v", kind, now)
+				h.waitUntilAllowed(kind)
+				if all := h.host.Status(); len(all) != 1 || all[0].Name != "scripted" ||
+					!all[0].Running || all[0].InFlight != 0 ||
+					c.wantRestart != (all[0].Starts > 1) {
+					t.Errorf("%s: the status is %+v", kind, all)
 				}
 			}
 		})
 	}
 }
 
-func TestAPluginThatDiesAfterItsAnswer(t *testing.T) {
-	w := start(t, spec("words", "dies after its answer"))
+func TestProcessThatDiesBetweenMessagesIsRestarted(t *testing.T) {
+	h := startHost(t, programSpec("scripted", "dies after its response"))
 	for n := range 3 {
-		if _, err := w.pass(kinds["a request"]("x")); err != nil {
+		if _, err := h.pass(messagesByKind["a request"]("x")); err != nil {
 			t.Error(err)
 		}
-		w.wait("words plugin_lost", n+1)
+		h.waitForEvent("scripted plugin_lost", n+1)
 	}
 }
 
-func TestFailuresAreSkippedWhereTheConfigurationSaysSo(t *testing.T) {
-	s := spec("words", "words")
+func TestFailuresAreSkippedIfConfigured(t *testing.T) {
+	s := programSpec("scripted", "scripted")
 	s.Skip, s.Timeout = true, time.Second
-	w := start(t, s)
-	for _, word := range []string{"fail", "panic", "hang", "die"} {
-		if m, err := w.pass(kinds["a request"](word)); err != nil || m == nil {
-			t.Errorf("%s: %v", word, err)
+	h := startHost(t, s)
+	for _, instruction := range []string{"fail", "panic", "hang", "die"} {
+		if m, err := h.pass(messagesByKind["a request"](instruction)); err != nil || m == nil {
+			t.Errorf("%s: %v", instruction, err)
 		}
-		if got := w.record.last(); !strings.HasPrefix(got, "skip words:skip:") {
-			t.Errorf("%s is recorded as %q", word, got)
+		if got := h.record.last(); !strings.HasPrefix(got, "skip scripted:skip:") {
+			t.Errorf("%s is recorded as %q", instruction, got)
 		}
 	}
-	w.wait("words plugin_lost", 1)
+	h.waitForEvent("scripted plugin_lost", 1)
 	var err error
-	// it is skipped until it runs again
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(
+	// The plugin is skipped until the process runs again.
+	for deadline := time.Now().Add(testTimeout); time.Now().Before(deadline); time.Sleep(
 		10 * time.Millisecond) {
-		if _, err = w.pass(kinds["a request"]("deny")); err != nil {
+		if _, err = h.pass(messagesByKind["a request"]("deny")); err != nil {
 			break
 		}
 	}
-	denied(t, err)
-	bad := spec("bad", "an unknown action")
-	bad.Skip = true
-	w.load(bad)
-	_, err = w.pass(kinds["a request"]("x")) // it wanted something
-	denied(t, err)
+	requireDenied(t, err)
+	// An unknown action is not skipped: the plugin wanted to act on the message.
+	faulty := programSpec("faulty", "an unknown action")
+	faulty.Skip = true
+	h.load(faulty)
+	_, err = h.pass(messagesByKind["a request"]("x"))
+	requireDenied(t, err)
 }
 
-// Other calls go on while one hangs, and while the process is started again.
-func TestNoOtherCallIsHarmed(t *testing.T) {
-	s := spec("words", "words")
-	w := start(t, s)
+func TestCrashDoesNotAffectOtherCalls(t *testing.T) {
+	h := startHost(t, programSpec("scripted", "scripted"))
 	var wg sync.WaitGroup
 	for i := range 16 {
 		wg.Go(func() {
 			for j := range 20 {
-				word := "good"
+				instruction := "good"
 				if i == 0 && j == 5 {
-					word = "die"
+					instruction = "die"
 				}
-				_, err := w.pass(kinds["a request"](word))
-				if (err != nil) != (word == "die") {
-					t.Errorf("%s: %v", word, err)
+				_, err := h.pass(messagesByKind["a request"](instruction))
+				if (err != nil) != (instruction == "die") {
+					t.Errorf("%s: %v", instruction, err)
 				}
 			}
 		})
@@ -125,16 +125,16 @@ func TestNoOtherCallIsHarmed(t *testing.T) {
 	wg.Wait()
 }
 
-func TestAServiceThatEndsInAProcessThatLivesIsStartedAgain(t *testing.T) {
-	w := start(t, spec("words", "stops serving"))
-	w.pass(kinds["a request"]("x"))
-	// only questions find it out
-	for deadline := time.Now().Add(patience); w.told(
-		"words plugin_restarted") == 0; time.Sleep(10 * time.Millisecond) {
+func TestProcessThatStopsServingIsRestarted(t *testing.T) {
+	h := startHost(t, programSpec("scripted", "stops serving"))
+	h.pass(messagesByKind["a request"]("x"))
+	// The host notices only when it sends messages.
+	for deadline := time.Now().Add(testTimeout); h.eventCount(
+		"scripted plugin_restarted") == 0; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("nobody was told that it was started again: %q", w.events)
+			t.Fatalf("no plugin_restarted event: %q", h.events)
 		}
-		w.pass(kinds["a request"]("good"))
+		h.pass(messagesByKind["a request"]("good"))
 	}
-	w.works("a request")
+	h.waitUntilAllowed("a request")
 }

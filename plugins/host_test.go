@@ -18,15 +18,15 @@ import (
 	"gatekit/plugins"
 )
 
-// journal keeps what is recorded.
-type journal struct {
-	mu   sync.Mutex
-	said []string
+// recorder keeps the outcomes that a pipeline records, one line each.
+type recorder struct {
+	mu    sync.Mutex
+	lines []string
 }
 
-func (j *journal) Record(_ context.Context, o pipeline.Outcome) (uint64, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
+func (r *recorder) Record(_ context.Context, o pipeline.Outcome) (uint64, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	line := o.Action
 	for _, s := range o.Steps {
 		line += " " + s.Stage + ":" + s.Action + ":" + s.Reason
@@ -34,89 +34,94 @@ func (j *journal) Record(_ context.Context, o pipeline.Outcome) (uint64, error) 
 	if o.Err != nil {
 		line += " error " + o.Err.Error()
 	}
-	j.said = append(j.said, line)
-	return uint64(len(j.said)), nil
+	r.lines = append(r.lines, line)
+	return uint64(len(r.lines)), nil
 }
 
-func (j *journal) last() string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if len(j.said) == 0 {
+func (r *recorder) last() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.lines) == 0 {
 		return ""
 	}
-	return j.said[len(j.said)-1]
+	return r.lines[len(r.lines)-1]
 }
 
-// world is a host and a pipeline of its plugins.
-type world struct {
+// testHost is a host and a pipeline of its plugins.
+type testHost struct {
 	t      *testing.T
 	host   *plugins.Host
 	set    *plugins.Set
-	pipe   *pipeline.Pipeline
-	record *journal
+	pipe   *pipeline.Pipeline // of the set that was loaded last
+	record *recorder
 	dir    string
-	log    lines
+	log    logBuffer
 
 	mu     sync.Mutex
 	events []string
 }
 
-// lines is a log.
-type lines struct {
+// logBuffer keeps what is logged.
+type logBuffer struct {
 	mu sync.Mutex
 	b  strings.Builder
 }
 
-func (l *lines) Write(p []byte) (int, error) {
+func (l *logBuffer) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.b.Write(p)
 }
 
-func (l *lines) has(text string) bool {
+func (l *logBuffer) has(text string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return strings.Contains(l.b.String(), text)
 }
 
-// patience is how long is waited for what has to come: on a busy machine everything takes its time.
-const patience = time.Minute
+// testTimeout is how long a test waits for something that must happen. A busy machine may need that
+// long.
+const testTimeout = time.Minute
 
-// spec is a program of the test's own, with one plugin of what it serves.
-func spec(name string, args ...string) plugins.Spec {
+// programSpec returns the spec of a program: the test binary, which serves what args say.
+func programSpec(name string, args ...string) plugins.Spec {
 	return plugins.Spec{Name: name, Command: append([]string{os.Args[0], "plugin"}, args...),
 		Servers: []string{"*"}, Timeout: 20 * time.Second, Config: []byte(`{}`),
-		Grants: plugins.All()}
+		Grants: plugins.AllGrants()}
 }
 
-func builtin(name, config string) plugins.Spec {
-	return plugins.Spec{Name: name, Use: "words", Servers: []string{"*"}, Timeout: 20 * time.Second,
-		Config: []byte(config), Grants: plugins.All()}
+// builtinSpec returns the spec of a scripted plugin that runs as a built-in.
+func builtinSpec(name, config string) plugins.Spec {
+	return plugins.Spec{Name: name, Use: "scripted", Servers: []string{"*"},
+		Timeout: 20 * time.Second, Config: []byte(config), Grants: plugins.AllGrants()}
 }
 
-func start(t *testing.T, specs ...plugins.Spec) *world {
+// startHost returns a host that runs specs, and closes it when the test ends.
+func startHost(t *testing.T, specs ...plugins.Spec) *testHost {
 	t.Helper()
-	w := &world{t: t, record: &journal{}, dir: folder(t)}
-	w.host = plugins.New(plugins.Options{Log: slog.New(slog.NewTextHandler(&w.log, nil)),
-		Builtin: []string{os.Args[0],
-			"", "plugin", "words"}, Dir: w.dir, MaxMemory: 256 << 20, Event: func(plugin, action,
-			reason string, err error) {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			w.events = append(w.events, fmt.Sprint(plugin, " ", action, " ", err))
+	h := &testHost{t: t, record: &recorder{}, dir: socketDir(t)}
+	h.host = plugins.New(plugins.Options{
+		Log:            slog.New(slog.NewTextHandler(&h.log, nil)),
+		BuiltinCommand: []string{os.Args[0], "", "plugin", "scripted"},
+		Dir:            h.dir,
+		MaxMemory:      256 << 20,
+		Event: func(plugin, action, reason string, err error) {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			h.events = append(h.events, fmt.Sprint(plugin, " ", action, " ", err))
 		}})
 	t.Cleanup(func() {
-		w.host.Close()
-		if left, _ := os.ReadDir(w.dir); len(left) > 0 {
+		h.host.Close()
+		if left, _ := os.ReadDir(h.dir); len(left) > 0 {
 			t.Errorf("left in the folder of the plugins: %v", left)
 		}
 	})
-	w.load(specs...)
-	return w
+	h.load(specs...)
+	return h
 }
 
-// folder is a folder with a path that is short enough for sockets.
-func folder(t *testing.T) string {
+// socketDir returns a folder whose path is short enough for sockets.
+func socketDir(t *testing.T) string {
 	dir, err := os.MkdirTemp("", "gk")
 	if err != nil {
 		t.Fatal(err)
@@ -125,108 +130,113 @@ func folder(t *testing.T) string {
 	return dir
 }
 
-func (w *world) load(specs ...plugins.Spec) {
-	w.t.Helper()
-	set, err := w.host.Load(w.t.Context(), specs)
+func (h *testHost) load(specs ...plugins.Spec) {
+	h.t.Helper()
+	set, err := h.host.Load(h.t.Context(), specs)
 	if err != nil {
-		w.t.Fatal(err)
+		h.t.Fatal(err)
 	}
-	w.set, w.pipe = set, pipeline.New(w.record, pipeline.Options{}, set.Stages(specs)...)
+	h.set, h.pipe = set, pipeline.New(h.record, pipeline.Options{}, set.Stages(specs)...)
 }
 
-// told is how often an event was.
-func (w *world) told(want string) int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return strings.Count(strings.Join(w.events, "\n"), want)
+// eventCount returns how often an event happened.
+func (h *testHost) eventCount(want string) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return strings.Count(strings.Join(h.events, "\n"), want)
 }
 
-// wait waits until it was told so many times.
-func (w *world) wait(want string, times int) {
-	w.t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
-		told := w.told(want)
-		if told >= times {
+// waitForEvent waits until an event happened so many times.
+func (h *testHost) waitForEvent(want string, times int) {
+	h.t.Helper()
+	for deadline := time.Now().Add(testTimeout); ; time.Sleep(10 * time.Millisecond) {
+		count := h.eventCount(want)
+		if count >= times {
 			return
 		}
 		if time.Now().After(deadline) {
-			w.t.Fatalf("%q was told %d times, want %d", want, told, times)
+			h.t.Fatalf("%d events %q, want %d", count, want, times)
 		}
 	}
 }
 
-// kinds are messages that say a word, one of each kind.
-var kinds = map[string]func(word string) *mcp.Message{
-	"a request": func(word string) *mcp.Message {
-		return sent(mcp.NewRequest("1", "tools/call", body(word)), mcp.ToServer)
+// messagesByKind has a function for each kind of message. It returns a message with an instruction
+// for the scripted plugin.
+var messagesByKind = map[string]func(instruction string) *mcp.Message{
+	"a request": func(instruction string) *mcp.Message {
+		return addressed(mcp.NewRequest("1", "tools/call", body(instruction)), mcp.ToServer)
 	},
-	"a response": func(word string) *mcp.Message {
-		m := sent(mcp.NewResponse("1", body(word)), mcp.ToClient)
+	"a response": func(instruction string) *mcp.Message {
+		m := addressed(mcp.NewResponse("1", body(instruction)), mcp.ToClient)
 		m.Method, m.Request = "tools/call",
-			sent(mcp.NewRequest("1", "tools/call", []byte(`{"name":"x"}`)), mcp.ToServer)
+			addressed(mcp.NewRequest("1", "tools/call", []byte(`{"name":"x"}`)), mcp.ToServer)
 		return m
 	},
-	"a notification": func(word string) *mcp.Message {
-		return sent(mcp.NewNotification("notifications/message", body(word)), mcp.ToClient)
+	"a notification": func(instruction string) *mcp.Message {
+		return addressed(mcp.NewNotification("notifications/message", body(instruction)),
+			mcp.ToClient)
 	},
-	"a reverse request": func(word string) *mcp.Message {
-		return sent(mcp.NewRequest("1", "elicitation/create", body(word)), mcp.ToClient)
+	"a reverse request": func(instruction string) *mcp.Message {
+		return addressed(mcp.NewRequest("1", "elicitation/create", body(instruction)), mcp.ToClient)
 	},
 }
 
-func body(word string) []byte { return []byte(`{"name":"x","do":"` + word + `"}`) }
+func body(instruction string) []byte { return []byte(`{"name":"x","do":"` + instruction + `"}`) }
 
-func sent(m *mcp.Message, to mcp.Direction) *mcp.Message {
-	m.To, m.Server, m.Session, m.Principal, m.Name = to, "a", "s1", "ann", "x"
+// addressed returns m with the fields that the transport sets.
+func addressed(m *mcp.Message, to mcp.Direction) *mcp.Message {
+	m.Direction, m.Server, m.Session, m.Principal, m.Name = to, "a", "s1", "ann", "x"
 	return m
 }
 
-// pass judges a message as anybody would, within a time that no test needs.
-func (w *world) pass(m *mcp.Message) (*mcp.Message, error) {
-	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
+// pass sends a message through the pipeline.
+func (h *testHost) pass(m *mcp.Message) (*mcp.Message, error) {
+	h.t.Helper()
+	ctx, cancel := context.WithTimeout(h.t.Context(), testTimeout)
 	defer cancel()
-	p, err := w.pipe.Pass(ctx, m)
+	p, err := h.pipe.Pass(ctx, m)
 	return p.Message(), err
 }
 
-func denied(t *testing.T, err error) *pipeline.Denied {
+// requireDenied returns the denial in err, and fails the test if there is none.
+func requireDenied(t *testing.T, err error) *pipeline.DeniedError {
 	t.Helper()
-	var d *pipeline.Denied
+	var d *pipeline.DeniedError
 	if !errors.As(err, &d) {
-		t.Fatalf("it passed (%v), want a denial", err)
+		t.Fatalf("got the error %v, want a denial", err)
 	}
 	return d
 }
 
-// works waits until the plugin judges again.
-func (w *world) works(kind string) {
-	w.t.Helper()
+// waitUntilAllowed waits until the plugin allows a message of a kind.
+func (h *testHost) waitUntilAllowed(kind string) {
+	h.t.Helper()
 	var err error
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(
+	for deadline := time.Now().Add(testTimeout); time.Now().Before(deadline); time.Sleep(
 		50 * time.Millisecond) {
-		if _, err = w.pass(kinds[kind]("good")); err == nil {
+		if _, err = h.pass(messagesByKind[kind]("good")); err == nil {
 			return
 		}
 	}
-	w.t.Errorf("it has not recovered: %v", err)
+	h.t.Errorf("the plugin has not recovered: %v", err)
 }
 
-// Three verdicts of one question were once held to the bound of one, so that three stages that each
-// cleared the same large text denied it.
-func TestEachVerdictHasABoundOfItsOwn(t *testing.T) {
+// The size limit for one verdict once held for all verdicts of a response, so that three stages
+// that each edited the same large text denied it.
+func TestSizeLimitHoldsForEachVerdict(t *testing.T) {
 	mark := `{"mark":"` + strings.Repeat("x", 300<<10) + `"}`
-	w := start(t, builtin("first", mark), builtin("second", mark), builtin("third", mark))
-	m, err := w.pass(kinds["a request"]("good"))
+	h := startHost(t, builtinSpec("first", mark), builtinSpec("second", mark),
+		builtinSpec("third", mark))
+	m, err := h.pass(messagesByKind["a request"]("good"))
 	if err != nil {
-		t.Fatalf("%v\n%s", err, w.record.last())
+		t.Fatalf("%v\n%s", err, h.record.last())
 	}
 	if got, _ := m.Text("/mark"); len(got) != 3*300<<10 {
-		t.Errorf("%d bytes of marks, want those of all three", len(got))
+		t.Errorf("%d bytes of marks, want 3 times 300 KiB", len(got))
 	}
 }
 
-func TestWhatAPluginSees(t *testing.T) {
+func TestPluginSeesOnlyWhatItIsGranted(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		grants func(*plugins.Grants)
@@ -239,90 +249,90 @@ func TestWhatAPluginSees(t *testing.T) {
 			`response to_client s1|ann|tools/call|a|x|none`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := spec("words", "words")
+			s := programSpec("scripted", "scripted")
 			c.grants(&s.Grants)
-			w := start(t, s)
-			_, err := w.pass(kinds["a response"]("see"))
-			if got := denied(t, err).Reason; got != c.want {
-				t.Errorf("it saw %q, want %q", got, c.want)
+			h := startHost(t, s)
+			_, err := h.pass(messagesByKind["a response"]("show"))
+			if got := requireDenied(t, err).Reason; got != c.want {
+				t.Errorf("the plugin saw %q, want %q", got, c.want)
 			}
 		})
 	}
 	t.Run("no body", func(t *testing.T) {
-		s := spec("words", "words")
+		s := programSpec("scripted", "scripted")
 		s.Grants.Body = false
-		w := start(t, s)
-		if _, err := w.pass(kinds["a request"]("deny")); err != nil {
-			t.Errorf("it read a body that it may not see: %v", err)
+		h := startHost(t, s)
+		if _, err := h.pass(messagesByKind["a request"]("deny")); err != nil {
+			t.Errorf("the plugin read a body that it must not see: %v", err)
 		}
 	})
 }
 
-func TestWhatAPluginMayDo(t *testing.T) {
-	for word, grant := range map[string]func(*plugins.Grants){
+func TestVerdictBeyondTheGrantsDenies(t *testing.T) {
+	for instruction, revoke := range map[string]func(*plugins.Grants){
 		"mark":   func(g *plugins.Grants) { g.Modify = false },
 		"answer": func(g *plugins.Grants) { g.Answer = false },
 		"hide":   func(g *plugins.Grants) { g.Hide = false },
 	} {
-		s := spec("words", "words")
+		s := programSpec("scripted", "scripted")
 		s.Config = []byte(`{"mark":"m"}`)
-		w := start(t, s)
-		w.pass(kinds["a request"](word))
-		if got := w.record.last(); strings.Contains(got, "granted") {
-			t.Errorf("%s is granted, and recorded as %q", word, got)
+		h := startHost(t, s)
+		h.pass(messagesByKind["a request"](instruction))
+		if got := h.record.last(); strings.Contains(got, `"may"`) {
+			t.Errorf("%s is granted, but recorded as %q", instruction, got)
 		}
-		grant(&s.Grants)
-		s.Skip = true // which changes nothing
-		w.load(s)
-		_, err := w.pass(kinds["a request"](word))
-		if d := denied(t, err); !strings.Contains(d.Reason, "is not granted") {
-			t.Errorf("%s: %q", word, d.Reason)
+		revoke(&s.Grants)
+		s.Skip = true // must not matter
+		h.load(s)
+		_, err := h.pass(messagesByKind["a request"](instruction))
+		if d := requireDenied(t, err); !strings.Contains(d.Reason, `but "may" does not have "`) {
+			t.Errorf("%s: the reason is %q", instruction, d.Reason)
 		}
 	}
 }
 
-func TestTheProcessGetsNothingOfOurs(t *testing.T) {
+func TestProcessDoesNotInheritEnvironmentStdinOrFolder(t *testing.T) {
 	t.Setenv("SECRET", "s")
-	s := spec("words", "words")
+	s := programSpec("scripted", "scripted")
 	s.Env = map[string]string{"GIVEN": "x"}
-	w := start(t, s)
-	_, err := w.pass(kinds["a request"]("env"))
+	h := startHost(t, s)
+	_, err := h.pass(messagesByKind["a request"]("show the environment"))
 	const want = "0 files, stdin 0 EOF, env GIVEN GATEKIT_PLUGIN PLUGIN_MIN_PORT " +
 		"PLUGIN_MAX_PORT PLUGIN_PROTOCOL_VERSIONS PLUGIN_CLIENT_CERT PLUGIN_UNIX_SOCKET_DIR"
-	if got := denied(t, err).Reason; got != want {
-		t.Errorf("it has\n%s\nwant\n%s", got, want)
+	if got := requireDenied(t, err).Reason; got != want {
+		t.Errorf("the process has\n%s\nwant\n%s", got, want)
 	}
 }
 
-func TestNeighboursAreAskedTogetherInTheirOrder(t *testing.T) {
-	w := start(t, builtin("one", `{"mark":"1"}`),
-		builtin("calls", `{"mark":"-","methods":["prompts/get"]}`), builtin("two", `{"mark":"2"}`),
-		spec("mine", "words"), builtin("three", `{"mark":"3"}`))
-	m, err := w.pass(kinds["a request"]("x"))
+func TestStagesRunInOrder(t *testing.T) {
+	h := startHost(t, builtinSpec("one", `{"mark":"1"}`),
+		builtinSpec("calls", `{"mark":"-","methods":["prompts/get"]}`),
+		builtinSpec("two", `{"mark":"2"}`), programSpec("second", "scripted"), builtinSpec("three", `{"mark":"3"}`))
+	m, err := h.pass(messagesByKind["a request"]("x"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got, _ := m.Text("/mark"); got != "123" {
 		t.Errorf("marked %q, want 123", got)
 	}
-	if got := w.record.last(); got != "modify one:modify:marked two:modify:marked mine:pass: "+
+	if got := h.record.last(); got != "modify one:modify:marked two:modify:marked second:pass: "+
 		"three:modify:marked" {
 		t.Errorf("recorded as %q", got)
 	}
-	w.load(builtin("one", `{"mark":"1"}`), builtin("no", `{"refuse":true}`),
-		builtin("two", `{"mark":"2"}`))
-	_, err = w.pass(kinds["a request"]("x"))
-	if d := denied(t, err); d.Stage != "no" || d.Reason != "it refuses all" {
+	h.load(builtinSpec("one", `{"mark":"1"}`), builtinSpec("no", `{"refuse":true}`),
+		builtinSpec("two", `{"mark":"2"}`))
+	_, err = h.pass(messagesByKind["a request"]("x"))
+	if d := requireDenied(t, err); d.Stage != "no" || d.Reason != "denies everything" {
 		t.Errorf("denied by %s: %s", d.Stage, d.Reason)
 	}
-	if got := w.record.last(); got != "deny one:modify:marked no:deny:it refuses all" {
+	if got := h.record.last(); got != "deny one:modify:marked no:deny:denies everything" {
 		t.Errorf("recorded as %q", got)
 	}
 }
 
-func TestAPluginIsReplacedWithoutLosingACall(t *testing.T) {
-	w := start(t, builtin("one", `{"mark":"1"}`), spec("mine", "words"))
-	old := w.pipe
+func TestReloadLosesNoCall(t *testing.T) {
+	h := startHost(t, builtinSpec("one", `{"mark":"1"}`), programSpec("second", "scripted"))
+	old := h.pipe
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	for range 4 {
@@ -333,24 +343,24 @@ func TestAPluginIsReplacedWithoutLosingACall(t *testing.T) {
 					return
 				default:
 				}
-				if _, err := w.pass(kinds["a request"]("good")); err != nil {
+				if _, err := h.pass(messagesByKind["a request"]("good")); err != nil {
 					t.Error(err)
 					return
 				}
 			}
 		})
 	}
-	first := w.set
-	other := builtin("one", `{"mark":"2"}`)
-	set, err := w.host.Load(t.Context(), []plugins.Spec{other, spec("mine", "words")})
+	first := h.set
+	other := builtinSpec("one", `{"mark":"2"}`)
+	set, err := h.host.Load(t.Context(), []plugins.Spec{other, programSpec("second", "scripted")})
 	if err != nil {
 		t.Fatal(err)
 	}
-	now := pipeline.New(w.record, pipeline.Options{},
-		set.Stages([]plugins.Spec{other, spec("mine", "words")})...)
+	now := pipeline.New(h.record, pipeline.Options{},
+		set.Stages([]plugins.Spec{other, programSpec("second", "scripted")})...)
 	first.Close()
 	for p, want := range map[*pipeline.Pipeline]string{old: "1", now: "2"} {
-		passed, err := p.Pass(t.Context(), kinds["a request"]("x"))
+		passed, err := p.Pass(t.Context(), messagesByKind["a request"]("x"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -362,7 +372,7 @@ func TestAPluginIsReplacedWithoutLosingACall(t *testing.T) {
 	wg.Wait()
 }
 
-func TestWhatCannotBeUsedIsSaidAtOnce(t *testing.T) {
+func TestLoadReportsUnusablePlugins(t *testing.T) {
 	program, err := os.ReadFile(os.Args[0])
 	if err != nil {
 		t.Fatal(err)
@@ -376,34 +386,34 @@ func TestWhatCannotBeUsedIsSaidAtOnce(t *testing.T) {
 		change func(*plugins.Spec)
 		want   string
 	}{
-		"a configuration that it refuses": {func(s *plugins.Spec) {
+		"an invalid configuration": {func(s *plugins.Spec) {
 			s.Config = []byte(`{"marc":"1"}`)
 		}, `config: marc: unknown option, did you mean "mark"?`},
-		"a plugin that it does not have": {func(s *plugins.Spec) { s.Name = "other" },
-			`it offers several plugins, and none is named "other"`},
-		"another program than was pinned": {func(s *plugins.Spec) { s.SHA256 = make([]byte, 32) },
-			"is not the program that was pinned"},
-		"a program that is not there": {func(s *plugins.Spec) { s.Command[0] = "/no/such" },
+		"a name that the program does not offer": {func(s *plugins.Spec) { s.Name = "other" },
+			`the program offers several plugins, and none is named "other"`},
+		"a program with another checksum": {func(s *plugins.Spec) { s.SHA256 = make([]byte, 32) },
+			"is not the pinned program"},
+		"a program that does not exist": {func(s *plugins.Spec) { s.Command[0] = "/no/such" },
 			"no such file"},
-		"a program that is none of ours": {func(s *plugins.Spec) {
+		"a program that is no plugin": {func(s *plugins.Spec) {
 			s.Command = []string{"/bin/false"}
 		}, "exited with status 1"},
-		"one that says nothing": {func(s *plugins.Spec) { s.Command[2] = "mute" },
+		"no handshake": {func(s *plugins.Spec) { s.Command[2] = "no handshake" },
 			"timeout while waiting for plugin to start"},
-		"one that says something else": {func(s *plugins.Spec) { s.Command[2] = "talks" },
+		"another handshake": {func(s *plugins.Spec) { s.Command[2] = "another handshake" },
 			"Unrecognized remote plugin message: hello"},
-		"one that is elsewhere": {func(s *plugins.Spec) { s.Command[2] = "elsewhere" },
-			"which is no socket in the folder"},
-		"one that cannot do TLS": {func(s *plugins.Spec) { s.Command[2] = "plain" },
+		"a socket in another folder": {func(s *plugins.Spec) { s.Command[2] = "another folder" },
+			"which is not a socket in the folder"},
+		"no certificate": {func(s *plugins.Spec) { s.Command[2] = "no certificate" },
 			"hint: set mtls = false"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := spec("words", "words")
+			s := programSpec("scripted", "scripted")
 			c.change(&s)
-			o := plugins.Options{StartTimeout: patience, Dir: folder(t)}
-			if name == "one that says nothing" {
-				o.StartTimeout = time.Second // which has to be waited for
+			o := plugins.Options{StartTimeout: testTimeout, Dir: socketDir(t)}
+			if name == "no handshake" {
+				o.StartTimeout = time.Second // the test waits as long
 			}
 			h := plugins.New(o)
 			defer h.Close()
@@ -414,117 +424,117 @@ func TestWhatCannotBeUsedIsSaidAtOnce(t *testing.T) {
 			}
 		})
 	}
-	t.Run("a pinned program that is replaced on disk", func(t *testing.T) {
-		s := spec("words", "words")
+	t.Run("a pinned program that is replaced later", func(t *testing.T) {
+		s := programSpec("scripted", "scripted")
 		s.Command[0], s.SHA256 = copied, sum[:]
-		s.Timeout = 5 * time.Second // it is tried for as long
-		w := start(t, s)
-		w.works("a request")
+		s.Timeout = 5 * time.Second // the last message waits as long
+		h := startHost(t, s)
+		h.waitUntilAllowed("a request")
 		if err := os.Remove(copied); err != nil {
 			t.Fatal(err)
 		}
 		if err := os.WriteFile(copied, []byte("#!/bin/sh\nexit 7\n"), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		w.works("a request")
-		_, err := w.pass(kinds["a request"]("die"))
-		denied(t, err)
-		_, err = w.pass(kinds["a request"]("good"))
-		if d := denied(t, err); !strings.Contains(d.Err.Error(),
-			"is not the program that was pinned") {
+		h.waitUntilAllowed("a request")
+		_, err := h.pass(messagesByKind["a request"]("die"))
+		requireDenied(t, err)
+		_, err = h.pass(messagesByKind["a request"]("good"))
+		if d := requireDenied(t, err); !strings.Contains(d.Err.Error(),
+			"is not the pinned program") {
 			t.Errorf("denied with %v", d.Err)
 		}
 	})
 }
 
-func TestTheCanaryIsThePluginsOwn(t *testing.T) {
-	w := start(t, builtin("one", `{}`))
-	c, err := w.set.Canary(0)
-	if err != nil || c.What != "a word" || c.Action != pipeline.Deny {
+func TestSelfTestIsThatOfThePlugin(t *testing.T) {
+	h := startHost(t, builtinSpec("one", `{}`))
+	c, err := h.set.SelfTest(0)
+	if err != nil || c.Description != "the instruction to deny" || c.Action != pipeline.Deny {
 		t.Fatalf("%+v, %v", c, err)
 	}
-	_, err = w.pass(c.Message)
-	denied(t, err)
+	_, err = h.pass(c.Message)
+	requireDenied(t, err)
 }
 
-func TestWhatAPluginWritesIsLogged(t *testing.T) {
-	w := start(t, spec("words", "words"))
-	w.pass(kinds["a request"]("write"))
-	// by us, and by go-plugin's way
-	for _, want := range []string{`hello \\x1b[31mred`, "said after Serve"} {
-		for deadline := time.Now().Add(patience); !w.log.has(want) && time.Now().Before(deadline); {
+func TestStderrIsLogged(t *testing.T) {
+	h := startHost(t, programSpec("scripted", "scripted"))
+	h.pass(messagesByKind["a request"]("write"))
+	// The first line is copied by the host, the second by go-plugin.
+	for _, want := range []string{`hello \\x1b[31mred`, "written after Serve"} {
+		for deadline := time.Now().Add(testTimeout); !h.log.has(want) &&
+			time.Now().Before(deadline); {
 			time.Sleep(20 * time.Millisecond)
 		}
-		if !w.log.has(want) {
+		if !h.log.has(want) {
 			t.Errorf("the log lacks %q", want)
 		}
 	}
 }
 
-func TestStagesThatMaySeeDifferentThingsAreAskedApart(t *testing.T) {
-	blind := builtin("blind", `{}`)
-	blind.Grants.Body, blind.Grants.Principal = false, false
-	w := start(t, builtin("one", `{}`), blind, builtin("two", `{}`))
-	_, err := w.pass(kinds["a request"]("see"))
-	if d := denied(t, err); d.Stage != "one" {
+func TestStagesWithDifferentGrantsGetSeparateRequests(t *testing.T) {
+	noBody := builtinSpec("no-body", `{}`)
+	noBody.Grants.Body, noBody.Grants.Principal = false, false
+	h := startHost(t, builtinSpec("one", `{}`), noBody, builtinSpec("two", `{}`))
+	_, err := h.pass(messagesByKind["a request"]("show"))
+	if d := requireDenied(t, err); d.Stage != "one" {
 		t.Fatalf("denied by %s", d.Stage)
 	}
-	w.load(blind, builtin("two", `{}`))
-	_, err = w.pass(kinds["a request"]("see"))
-	if d := denied(t, err); d.Stage != "two" {
-		t.Errorf("a stage without the right to see bodies read one, as its neighbour has it")
+	h.load(noBody, builtinSpec("two", `{}`))
+	_, err = h.pass(messagesByKind["a request"]("show"))
+	if d := requireDenied(t, err); d.Stage != "two" {
+		t.Errorf("denied by %s: the stage got a body that only the next one may see", d.Stage)
 	}
 }
 
-func TestTwoChangesOfALargeText(t *testing.T) {
-	w := start(t, builtin("one", `{}`), builtin("two", `{}`))
-	m, err := w.pass(sent(mcp.NewRequest("1",
-		"tools/call", []byte(`{"name":"x","do":"large","text":"`+strings.Repeat("x", 3<<20)+`"}`)),
-		mcp.ToServer))
+func TestTwoStagesEditALargeText(t *testing.T) {
+	h := startHost(t, builtinSpec("one", `{}`), builtinSpec("two", `{}`))
+	params := `{"name":"x","do":"edit a large text","text":"` + strings.Repeat("x", 3<<20) + `"}`
+	m, err := h.pass(addressed(mcp.NewRequest("1", "tools/call", []byte(params)), mcp.ToServer))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if text, _ := m.Text("/text"); len(text) != 3<<20-2 {
-		t.Errorf("a text of %d bytes is left", len(text))
+		t.Errorf("the text has %d bytes, want two less than before", len(text))
 	}
 }
 
-// A stage of the configuration before, which cannot be made any more, does not keep the others
-// down.
-func TestAnOldConfigurationDoesNotKeepANewOneDown(t *testing.T) {
+// A stage of the previous configuration that can no longer be made must not prevent a restart.
+func TestStageOfOldConfigurationDoesNotPreventRestart(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "rules")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	old := builtin("old", `{"file":`+string(mcp.Quote(file))+`}`)
-	w := start(t, old)
-	first, before := w.set, w.pipe
-	w.load(builtin("new", `{}`))
+	old := builtinSpec("old", `{"file":`+string(mcp.Quote(file))+`}`)
+	h := startHost(t, old)
+	first, before := h.set, h.pipe
+	h.load(builtinSpec("new", `{}`))
 	first.Close()
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
-	_, err := w.pass(kinds["a request"]("die"))
-	denied(t, err)
-	w.works("a request")
-	_, err = before.Pass(t.Context(), kinds["a request"]("good"))
-	if d := denied(t, err); !strings.Contains(d.Err.Error(), "has not made the stage") {
-		t.Errorf("the old one: %v", d.Err)
+	_, err := h.pass(messagesByKind["a request"]("die"))
+	requireDenied(t, err)
+	h.waitUntilAllowed("a request")
+	_, err = before.Pass(t.Context(), messagesByKind["a request"]("good"))
+	if d := requireDenied(t, err); !strings.Contains(d.Err.Error(), "does not have this stage") {
+		t.Errorf("the old stage: %v", d.Err)
 	}
 }
 
-func TestLoadAndCloseDoNotWaitForAPluginThatIsMute(t *testing.T) {
-	h := plugins.New(plugins.Options{StartTimeout: patience, Dir: folder(t)})
+func TestLoadAndCloseDoNotWaitForAPluginWithoutHandshake(t *testing.T) {
+	h := plugins.New(plugins.Options{StartTimeout: testTimeout, Dir: socketDir(t)})
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	began := time.Now()
-	if _, err := h.Load(ctx, []plugins.Spec{spec("a", "mute"), spec("b", "mute")}); err == nil {
-		t.Error("mute plugins were loaded")
+	started := time.Now()
+	if _, err := h.Load(ctx, []plugins.Spec{programSpec("a", "no handshake"),
+		programSpec("b", "no handshake")}); err == nil {
+		t.Error("plugins without a handshake were loaded")
 	}
-	go h.Load(t.Context(), []plugins.Spec{spec("c", "mute")})
+	go h.Load(t.Context(), []plugins.Spec{programSpec("c", "no handshake")})
 	time.Sleep(100 * time.Millisecond)
 	h.Close()
-	if took := time.Since(began); took > patience/2 { // each has a minute to start
-		t.Errorf("it took %v", took)
+	if took := time.Since(started); took > testTimeout/2 { // each has a minute to start
+		t.Errorf("Load and Close took %v", took)
 	}
 }

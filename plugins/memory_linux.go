@@ -8,37 +8,40 @@ import (
 	"time"
 )
 
-// watchEvery is how often the memory of a process is looked at: between two looks it can take what
-// can be had in that time.
-const watchEvery = 250 * time.Millisecond
+// memoryInterval is how often the memory of a process is measured. In between, the process can
+// exceed its limit.
+const memoryInterval = 250 * time.Millisecond
 
-// watch kills the process when it holds more than most bytes of memory. A limit of the system's
-// (RLIMIT_AS) would be of address space, of which some runtimes take hundreds of times what they
-// use.
-func (g *generation) watch(most int64) {
-	if most <= 0 {
+// watchMemory kills the process when it uses more than limit bytes of memory. It returns when the
+// process has ended. The system's own limit (RLIMIT_AS) counts address space, of which some
+// runtimes reserve hundreds of times what they use.
+func (p *pluginProcess) watchMemory(limit int64) {
+	if limit <= 0 {
 		return
 	}
-	file, page := fmt.Sprintf("/proc/%d/statm", g.runner.pid()), int64(os.Getpagesize())
-	tick := time.NewTicker(watchEvery)
+	file := fmt.Sprintf("/proc/%d/statm", p.runner.pid())
+	pageSize := int64(os.Getpagesize())
+	tick := time.NewTicker(memoryInterval)
 	defer tick.Stop()
 	for {
 		select {
-		case <-g.gone:
+		case <-p.done():
 			return
 		case <-tick.C:
 		}
 		b, err := os.ReadFile(file)
 		if err != nil {
-			continue // it is ending
+			continue // the process is ending
 		}
-		if f := bytes.Fields(b); len(f) > 1 {
-			if pages, err := strconv.ParseInt(string(f[1]), 10, 64); err == nil &&
-				pages*page > most {
-				g.runner.command.Log.Error("killed: it holds too much memory", "bytes", pages*page,
-					"limit", most)
-				g.kill()
-			}
+		fields := bytes.Fields(b)
+		if len(fields) < 2 {
+			continue
+		}
+		pages, err := strconv.ParseInt(string(fields[1]), 10, 64) // resident pages
+		if err == nil && pages*pageSize > limit {
+			p.runner.command.Log.Error("plugin killed: memory limit exceeded",
+				"bytes", pages*pageSize, "limit", limit)
+			p.kill()
 		}
 	}
 }

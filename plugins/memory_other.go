@@ -2,5 +2,5 @@
 
 package plugins
 
-// watch would kill a process that holds too much memory; nobody tells how much that is, here.
-func (g *generation) watch(int64) {}
+// watchMemory does nothing: this system has no portable way to measure another process's memory.
+func (p *pluginProcess) watchMemory(int64) {}

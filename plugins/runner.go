@@ -18,41 +18,43 @@ import (
 	"gatekit/transport/process"
 )
 
-// runner runs a plugin's process the way that Gatekit runs processes; go-plugin's own gives it our
-// stdin, and leaves its children behind. It implements go-plugin's runner.Runner.
+// runner runs a plugin's process with package transport/process. go-plugin's own runner would give
+// the process our stdin, and leave its children behind. runner implements go-plugin's
+// runner.Runner.
 type runner struct {
-	command process.Command
-	sockets string // the folder that its socket has to be in
-	stdout  *os.File
+	command   process.Command
+	socketDir string // folder that the plugin's socket must be in
+	stdout    *os.File
 
-	// guards what follows; what belongs to a process that runs may read process without it
+	// mu guards the fields below. The methods that need a process that runs read process without
+	// it.
 	mu      sync.Mutex
-	process *process.Process // nil until it runs
+	process *process.Process // nil until the process runs
 	killed  bool
 }
 
 func (r *runner) Start(context.Context) error {
-	ours, its, err := os.Pipe()
+	readEnd, writeEnd, err := os.Pipe()
 	if err != nil {
 		return err
 	}
-	defer its.Close()
-	r.stdout = ours
-	r.command.Stdout = its
-	r.command.Exited = func() { ours.SetReadDeadline(time.Now().Add(process.AfterExit)) }
+	defer writeEnd.Close()
+	r.stdout = readEnd
+	r.command.Stdout = writeEnd
+	r.command.Exited = func() { readEnd.SetReadDeadline(time.Now().Add(process.AfterExit)) }
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.killed {
-		ours.Close()
-		return errors.New("it was given up before it was started")
+		readEnd.Close()
+		return errors.New("the plugin was closed before it was started")
 	}
 	if r.process, err = process.Start(r.command); err != nil {
-		ours.Close()
+		readEnd.Close()
 	}
 	return err
 }
 
-// Wait waits until the process is gone, and nothing of its group is left.
+// Wait waits until the process has ended and nothing of its group is left.
 func (r *runner) Wait(context.Context) error {
 	<-r.process.Done()
 	r.stdout.Close()
@@ -72,28 +74,28 @@ func (r *runner) Kill(context.Context) error {
 	return nil
 }
 
-// how says how the process ended, and its last words.
-func (r *runner) how() error {
+// exitError returns how the process ended, with the end of its stderr.
+func (r *runner) exitError() error {
 	if r.pid() == 0 {
 		return nil
 	}
 	select {
 	case <-r.process.Done():
 	case <-time.After(process.AfterExit):
-		return errors.New("it does not answer")
+		return errors.New("the process does not respond")
 	}
-	words := r.process.LastWords(10)
-	if words == "" {
-		return errors.New("it " + r.process.How())
+	stderr := r.process.LastWords(10)
+	if stderr == "" {
+		return errors.New("the process " + r.process.How())
 	}
-	return fmt.Errorf("it %s; the end of its stderr:\n%s", r.process.How(), words)
+	return fmt.Errorf("the process %s; the end of its stderr:\n%s", r.process.How(), stderr)
 }
 
-// PluginToHost refuses a plugin that wants us to connect to anything but a socket in the folder
-// that it was given.
+// PluginToHost implements runner.Runner. It refuses an address that is not a socket in the folder
+// that the plugin was given.
 func (r *runner) PluginToHost(network, address string) (string, string, error) {
-	if network != "unix" || filepath.Dir(filepath.Clean(address)) != filepath.Clean(r.sockets) {
-		return "", "", fmt.Errorf("it wants to be reached at %s %q, which is no socket in the "+
+	if network != "unix" || filepath.Dir(filepath.Clean(address)) != filepath.Clean(r.socketDir) {
+		return "", "", fmt.Errorf("the plugin listens on %s %q, which is not a socket in the "+
 			"folder that PLUGIN_UNIX_SOCKET_DIR names", network, address)
 	}
 	return network, address, nil
@@ -103,18 +105,19 @@ func (r *runner) HostToPlugin(network, address string) (string, string, error) {
 	return network, address, nil
 }
 
-// Stdout is the line that says where the plugin is. What follows is no concern of go-plugin's,
-// which would stop reading at a line that is too long.
+// Stdout returns the first line of stdout, which is go-plugin's handshake. go-plugin must not read
+// the rest: it would stop at a line that is too long.
 func (r *runner) Stdout() io.ReadCloser {
 	return &firstLine{from: bufio.NewReaderSize(r.stdout, maxHandshake), rest: r.process.Drain}
 }
 
-// it is logged by process
+// Stderr returns nothing: package transport/process logs the process's stderr.
 func (r *runner) Stderr() io.ReadCloser           { return io.NopCloser(strings.NewReader("")) }
 func (r *runner) Name() string                    { return r.command.What }
 func (r *runner) ID() string                      { return strconv.Itoa(r.pid()) }
 func (r *runner) Diagnose(context.Context) string { return "" }
 
+// pid returns the number of the process, or 0 if it was not started.
 func (r *runner) pid() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -124,19 +127,20 @@ func (r *runner) pid() int {
 	return r.process.Pid()
 }
 
-// maxHandshake is the longest line that go-plugin's handshake may be: a certificate is in it.
+// maxHandshake is how many bytes go-plugin's handshake may have; a certificate is in it.
 const maxHandshake = 64 << 10
 
-// firstLine reads one line, and hands the rest to rest.
+// firstLine reads one line, and passes what follows to rest.
 type firstLine struct {
 	from *bufio.Reader
 	rest func(io.Reader)
-	line *bytes.Reader // nil before it was read
+	line *bytes.Reader // nil before the line was read
 }
 
+// Read implements io.Reader. The first call starts a goroutine that reads the rest.
 func (f *firstLine) Read(p []byte) (int, error) {
 	if f.line == nil {
-		line, _ := f.from.ReadSlice('\n') // one that is too long is no handshake
+		line, _ := f.from.ReadSlice('\n') // a line that is too long is no handshake
 		f.line = bytes.NewReader(bytes.Clone(line))
 		go f.rest(f.from)
 	}

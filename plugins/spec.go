@@ -8,70 +8,71 @@ import (
 	"time"
 )
 
-// Spec is one plugin of a configuration.
+// Spec describes one plugin of a configuration.
 type Spec struct {
-	Name string // of the stage
-	Use  string // the built-in that it is; "" for a program
-	// the program and its arguments; the program is looked up in our PATH when it holds no slash
+	Name string // name of the stage
+	Use  string // name of a built-in plugin; "" for a program
+
+	// Command is the program and its arguments. A program without a slash is looked up in our PATH.
 	Command []string
-	SHA256  []byte // that the program must have; nil does not check it
-	Env     map[string]string
-	// no TLS on its socket, for plugins that cannot do it; the socket is in a folder that only we
-	// can enter
-	Plain bool
+	SHA256  []byte            // checksum that the program must have; nil for no check
+	Env     map[string]string // environment variables of the process
+	// NoTLS turns TLS off for the plugin's socket, for programs that cannot do it. The socket lies
+	// in a folder that only our user can enter.
+	NoTLS bool
 
-	Servers []string      // whose messages it sees, "*" is all
-	Skip    bool          // its failures are skipped
-	Timeout time.Duration // of one verdict
-	Config  []byte        // a JSON object
-	Grants  Grants
+	Servers []string      // servers whose messages the plugin sees; "*" is all
+	Skip    bool          // skip the plugin when it fails, instead of denying the message
+	Timeout time.Duration // time for one verdict
+	Config  []byte        // the plugin's own configuration, a JSON object
+	Grants  Grants        // what the plugin may see and do
 }
 
-// Grants are what a plugin may see of a message, and what its verdicts may do beside letting it
-// pass and refusing it. The zero Grants let it do neither.
+// Grants are the parts of a message that a plugin may see, and the actions that its verdicts may
+// take besides allow and deny. The zero Grants grant nothing.
 type Grants struct {
-	Body      bool // params, result, error
-	Request   bool // of an answer: the params of the request that it answers
-	Principal bool // on whose behalf
+	Body      bool // params, result or error
+	Request   bool // for a response: the params of its request
+	Principal bool // the user on whose behalf the message is sent
 
-	Modify bool
-	Answer bool
-	Hide   bool
-	Rename bool
-	Label  bool
+	Modify bool // edit messages
+	Answer bool // answer requests in the server's place
+	Hide   bool // hide names and URIs from the client
+	Rename bool // give tools and prompts other names
+	Label  bool // add labels to the session
 }
 
-// All is what a plugin is granted when the configuration says nothing.
-func All() Grants {
+// AllGrants returns the grants of a plugin whose configuration does not restrict them.
+func AllGrants() Grants {
 	return Grants{Body: true, Request: true, Principal: true, Modify: true, Answer: true,
 		Hide: true, Rename: true, Label: true}
 }
 
-// program is what tells processes apart: specs of the same program share one process when it is
-// Gatekit itself, and have one each otherwise.
-func (s Spec) program() string {
+// processKey identifies the process that runs the plugin. All built-in plugins share one process;
+// every other plugin has its own.
+func (s Spec) processKey() string {
 	if s.Use != "" {
 		return "built-in"
 	}
-	return fmt.Sprintf("%q %q %x %q %v", s.Name, s.Command, s.SHA256, s.Env, s.Plain)
+	return fmt.Sprintf("%q %q %x %q %v", s.Name, s.Command, s.SHA256, s.Env, s.NoTLS)
 }
 
-// key tells stages apart.
-func (s Spec) key() string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s %q %q", s.program(), s.Use, s.Config))
+// stageKey identifies the stage: two specs with the same key and grants can share it.
+func (s Spec) stageKey() string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %q %q", s.processKey(), s.Use, s.Config))
 	return s.Name + " " + hex.EncodeToString(sum[:])
 }
 
-// label is how logs call its process, which those of Gatekit share.
-func (s Spec) label() string {
+// processName returns the name of the plugin's process in logs.
+func (s Spec) processName() string {
 	if s.Use != "" {
 		return "built-in"
 	}
 	return s.Name
 }
 
-// what is how errors call it.
-func (s Spec) what() string {
+// String returns the plugin's name and program for error messages.
+func (s Spec) String() string {
 	if s.Use != "" {
 		return fmt.Sprintf("plugin %q (built-in %s)", s.Name, s.Use)
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
@@ -11,33 +13,40 @@ import (
 	pb "gatekit/plugins/proto/gatekit/plugin/v1"
 )
 
-// Stage is a plugin in use. It is a pipeline.Stage.
+// Stage is a plugin in use. It implements pipeline.Stage.
 type Stage struct {
 	spec    Spec
-	process *supervised
-	wants   pipeline.Wants
-	renames pipeline.Renames
-	see     proto.See
-	canary  *pb.Canary
-	uses    int // by sets; guarded by the host
+	process *supervisor
+	uses    int // number of sets that have the stage; guarded by Host.mu
+
+	// Set by accept when the stage is made, and not changed afterwards.
+	wants      pipeline.Wants
+	renames    pipeline.Renames
+	visibility proto.Visibility
+	selfTest   *pb.Canary // nil when the plugin has none
 }
 
-// accept notes what the plugin says of the stage, once.
+// hasSameAccess reports whether the stage has the grants and servers of spec.
+func (s *Stage) hasSameAccess(spec Spec) bool {
+	return s.spec.Grants == spec.Grants && slices.Equal(s.spec.Servers, spec.Servers)
+}
+
+// accept stores what the plugin declared about the stage, as far as the stage's grants allow it.
 func (s *Stage) accept(r *pb.ConfigureResponse) error {
 	wants, err := proto.ToWants(r.Wants)
 	if err != nil {
 		return err
 	}
-	s.wants = narrowed(wants, s.spec.Servers)
+	s.wants = limitServers(wants, s.spec.Servers)
 	g := s.spec.Grants
-	s.see = proto.See{Body: g.Body && r.Needs.GetBody(), Request: g.Request && r.Needs.GetRequest(),
-		Principal: g.Principal}
-	s.canary = r.Canary
+	s.visibility = proto.Visibility{Body: g.Body && r.Needs.GetBody(),
+		Request: g.Request && r.Needs.GetRequest(), Principal: g.Principal}
+	s.selfTest = r.Canary
 	s.renames = pipeline.Renames{Tools: r.Renames.GetTools(), Prompts: r.Renames.GetPrompts()}
 	if !g.Rename && len(s.renames.Tools)+len(s.renames.Prompts) > 0 {
-		return errors.New(`it renames tools or prompts, and is not granted "rename"`)
+		return errors.New(`the plugin renames tools or prompts, but "may" does not have "rename"`)
 	}
-	return s.renames.Check()
+	return s.renames.Validate()
 }
 
 // Inspect implements pipeline.Stage.
@@ -52,49 +61,63 @@ func (s *Stage) Inspect(ctx context.Context, m *mcp.Message) (pipeline.Verdict, 
 	return verdicts[0], nil
 }
 
-// Bounds of what a plugin says about a message.
+// Limits of the text in a verdict.
 const (
-	maxReason   = 1000 // bytes
-	maxFindings = 1000
-	maxFinding  = 500 // bytes of each of its words
-	maxLabels   = 100
+	maxReason      = 1000 // bytes
+	maxFindings    = 1000
+	maxFindingText = 500 // bytes of a finding's type or pointer, or of a label
+	maxLabels      = 100
 )
 
-// granted is a verdict held against the stage's grants, and its words to their bounds. What was not
-// granted denies, also where failures are skipped: the stage wanted something, and what would
-// become of the message without it nobody knows.
-func (s *Stage) granted(v pipeline.Verdict) pipeline.Verdict {
+// checkVerdict returns v with its texts truncated, or a denial if v does more than the stage is
+// granted. Such a verdict denies even if the configuration skips failures: the plugin wanted to act
+// on the message, and letting the message pass unchanged would ignore that.
+func (s *Stage) checkVerdict(v pipeline.Verdict) pipeline.Verdict {
 	g := s.spec.Grants
+	notGranted := func(did, grant string) pipeline.Verdict {
+		return pipeline.Verdict{Reason: fmt.Sprintf(`the plugin %s, but "may" does not have %q`,
+			did,
+			grant)}
+	}
 	switch {
 	case !g.Modify && len(v.Edits) > 0:
-		return pipeline.Verdict{Reason: `it changed a message, and is not granted "modify"`}
+		return notGranted("edited the message", "modify")
 	case !g.Answer && v.Action == pipeline.Answer:
-		return pipeline.Verdict{Reason: `it answered a request, and is not granted "answer"`}
+		return notGranted("answered the request", "answer")
 	case !g.Hide && len(v.Hide) > 0:
-		return pipeline.Verdict{Reason: `it hid what a message names, and is not granted "hide"`}
+		return notGranted("hid a name", "hide")
 	case !g.Label && len(v.Labels) > 0:
-		return pipeline.Verdict{Reason: `it labelled the session, and is not granted "label"`}
+		return notGranted("labelled the session", "label")
 	case len(v.Findings) > maxFindings, len(v.Labels) > maxLabels:
-		return pipeline.Verdict{Reason: fmt.Sprintf("it gave %d findings and %d labels, more "+
-			"than are kept", len(v.Findings), len(v.Labels))}
+		return pipeline.Verdict{Reason: fmt.Sprintf("the verdict has %d findings and %d labels; "+
+			"at most %d and %d are allowed", len(v.Findings), len(v.Labels), maxFindings,
+			maxLabels)}
 	}
-	v.Reason = clip(v.Reason, maxReason)
+	v.Reason = truncate(v.Reason, maxReason)
 	for i, f := range v.Findings {
-		v.Findings[i] = pipeline.Finding{Type: clip(f.Type, maxFinding), Pointer: clip(f.Pointer,
-			maxFinding)}
+		v.Findings[i] = pipeline.Finding{Type: truncate(f.Type, maxFindingText),
+			Pointer: truncate(f.Pointer, maxFindingText)}
 	}
 	for i, l := range v.Labels {
-		v.Labels[i] = clip(l, maxFinding)
+		v.Labels[i] = truncate(l, maxFindingText)
 	}
 	return v
 }
 
-// narrowed are the messages of servers among those that are wanted.
-func narrowed(w pipeline.Wants, servers []string) pipeline.Wants {
-	for _, s := range servers {
-		if s == "*" {
-			return w
-		}
+// truncate returns text of a plugin as it may be logged and recorded: valid UTF-8 of about limit
+// bytes at most.
+func truncate(s string, limit int) string {
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	if len(s) <= limit {
+		return s
+	}
+	return strings.ToValidUTF8(s[:limit], "") + "…"
+}
+
+// limitServers returns w for the messages of servers only.
+func limitServers(w pipeline.Wants, servers []string) pipeline.Wants {
+	if slices.Contains(servers, "*") {
+		return w
 	}
 	if len(w.Servers) == 0 {
 		w.Servers = servers
@@ -102,12 +125,12 @@ func narrowed(w pipeline.Wants, servers []string) pipeline.Wants {
 	}
 	var both []string
 	for _, s := range servers {
-		if w.WantsServer(s) {
+		if w.IncludesServer(s) {
 			both = append(both, s)
 		}
 	}
 	if both == nil {
-		both = []string{"\x00"} // no server has this name
+		both = []string{"\x00"} // no server has this name; an empty list would mean all servers
 	}
 	w.Servers = both
 	return w

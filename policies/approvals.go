@@ -31,15 +31,15 @@ type Approvals struct {
 	Now     func() time.Time // nil is the clock
 }
 
-// Pending is a request that waits for a human, or was approved by one.
-type Pending struct {
+// PendingApproval is a request that waits for a human, or was approved by one.
+type PendingApproval struct {
 	ID        string    `json:"-"`
 	Principal string    `json:"principal,omitempty"`
 	Server    string    `json:"server"`
 	Method    string    `json:"method"`
 	Name      string    `json:"name,omitempty"`
 	Reason    string    `json:"reason"`
-	Until     time.Time `json:"until"`
+	Expires   time.Time `json:"until"`
 	Approved  bool      `json:"approved"`
 }
 
@@ -86,21 +86,21 @@ func (a *Approvals) now() time.Time {
 
 func (a *Approvals) file(id string) string { return filepath.Join(a.Dir, id+approvalEnd) }
 
-// Take implements proxy.Approvals. The file is removed first: of two that take it, one has it.
-func (a *Approvals) Take(m *mcp.Message) bool {
+// Consume implements proxy.Approvals. The file is removed first: of two that take it, one has it.
+func (a *Approvals) Consume(m *mcp.Message) bool {
 	id, err := a.id(m)
 	if err != nil {
 		return false
 	}
 	p, err := a.read(id)
-	if err != nil || !p.Approved || a.now().After(p.Until) {
+	if err != nil || !p.Approved || a.now().After(p.Expires) {
 		return false
 	}
 	return os.Remove(a.file(id)) == nil
 }
 
-// Wait implements proxy.Approvals.
-func (a *Approvals) Wait(m *mcp.Message, reason string) (how string, err error) {
+// Submit implements proxy.Approvals.
+func (a *Approvals) Submit(m *mcp.Message, reason string) (how string, err error) {
 	id, err := a.id(m)
 	if err != nil {
 		return "", err
@@ -115,7 +115,7 @@ func (a *Approvals) Wait(m *mcp.Message, reason string) (how string, err error) 
 	known, own := false, 0
 	for _, p := range all {
 		if p.ID == id && p.Approved { // since it was last asked whether it is
-			return "it has been approved, and can be made again", nil
+			return "approved in the meantime: retry", nil
 		}
 		known = known || p.ID == id
 		if p.Principal == m.Principal {
@@ -124,19 +124,20 @@ func (a *Approvals) Wait(m *mcp.Message, reason string) (how string, err error) 
 	}
 	if !known && (len(all) >= maxPending || own >= maxOfOne) {
 		return "", errors.New("too many requests wait for approval\nhint: `gatekit approve` " +
-			"lists them; each waits for ten minutes at most")
+			"lists them; each expires after ten minutes")
 	}
-	err = a.write(Pending{ID: id, Principal: m.Principal, Server: m.Server, Method: m.Method,
-		Name: m.Name, Reason: reason, Until: a.now().Add(pendingFor)})
+	err = a.write(PendingApproval{ID: id, Principal: m.Principal, Server: m.Server,
+		Method: m.Method,
+		Name:   m.Name, Reason: reason, Expires: a.now().Add(pendingFor)})
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("a human has to approve it within %d minutes, with `gatekit approve %s`, "+
-		"and then it can be made again", pendingFor/time.Minute, id), nil
+	return fmt.Sprintf("needs approval: run `gatekit approve %s` within %d minutes, then retry", id,
+		pendingFor/time.Minute), nil
 }
 
 // List answers the requests that wait or are approved, the oldest first.
-func (a *Approvals) List() (all []Pending, err error) {
+func (a *Approvals) List() (all []PendingApproval, err error) {
 	entries, err := os.ReadDir(a.Dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -149,46 +150,47 @@ func (a *Approvals) List() (all []Pending, err error) {
 		p, err := a.read(id)
 		switch {
 		case errors.Is(err, fs.ErrNotExist): // taken meanwhile
-		case err != nil || a.now().After(p.Until):
+		case err != nil || a.now().After(p.Expires):
 			os.Remove(a.file(id))
 		default:
 			all = append(all, p)
 		}
 	}
-	slices.SortFunc(all, func(a, b Pending) int { return a.Until.Compare(b.Until) })
+	slices.SortFunc(all, func(a, b PendingApproval) int { return a.Expires.Compare(b.Expires) })
 	return all, err
 }
 
 // Approve approves a request that waits, once. It answers what was approved.
-func (a *Approvals) Approve(id string) (Pending, error) {
+func (a *Approvals) Approve(id string) (PendingApproval, error) {
 	if !approvalID.MatchString(id) {
-		return Pending{}, fmt.Errorf("%q is no id of a request: it is in the error that the "+
-			"client got, and `gatekit approve` lists those that wait", id)
+		return PendingApproval{},
+			fmt.Errorf("%q is not the id of a request: the id is in the error "+
+				"that the client got, and `gatekit approve` lists the requests that wait", id)
 	}
 	p, err := a.read(id)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && a.now().After(p.Until) {
-		return Pending{}, fmt.Errorf("no request %s waits for approval: it was made more than "+
-			"%d minutes ago, or has been made again\nhint: `gatekit approve` lists those that wait",
+	if errors.Is(err, fs.ErrNotExist) || err == nil && a.now().After(p.Expires) {
+		return PendingApproval{}, fmt.Errorf("no request %s waits for approval: it expired after "+
+			"%d minutes, or was retried\nhint: `gatekit approve` lists the requests that wait",
 			id, pendingFor/time.Minute)
 	}
 	if err != nil {
-		return Pending{}, err
+		return PendingApproval{}, err
 	}
-	p.Approved, p.Until = true, a.now().Add(pendingFor)
+	p.Approved, p.Expires = true, a.now().Add(pendingFor)
 	return p, a.write(p)
 }
 
-func (a *Approvals) read(id string) (Pending, error) {
+func (a *Approvals) read(id string) (PendingApproval, error) {
 	b, err := os.ReadFile(a.file(id))
 	if err != nil {
-		return Pending{}, err
+		return PendingApproval{}, err
 	}
-	p := Pending{ID: id}
+	p := PendingApproval{ID: id}
 	return p, json.Unmarshal(b, &p)
 }
 
 // write writes whole or not at all.
-func (a *Approvals) write(p Pending) error {
+func (a *Approvals) write(p PendingApproval) error {
 	b, err := json.Marshal(p)
 	if err != nil {
 		return err

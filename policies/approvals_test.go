@@ -18,7 +18,7 @@ func TestApprovals(t *testing.T) {
 		Servers: map[string]string{"a": "npx a"}, Now: func() time.Time { return now }}
 	wait := func() string {
 		t.Helper()
-		how, err := a.Wait(called("x", `{"secret":"s3cr3t","n":1.0}`), "it is large")
+		how, err := a.Submit(called("x", `{"secret":"s3cr3t","n":1.0}`), "it is large")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -35,7 +35,7 @@ func TestApprovals(t *testing.T) {
 	same := called("x", `{ "n": 1.0, "secret": "s3cr3t" }`)
 
 	id := wait()
-	if a.Take(same) {
+	if a.Consume(same) {
 		t.Error("a request that waits was taken for approved")
 	}
 	if all, err := a.List(); err != nil || len(all) != 1 || all[0].ID != id ||
@@ -45,34 +45,34 @@ func TestApprovals(t *testing.T) {
 	approve(id)
 	for name, other := range map[string]func() bool{
 		"other arguments": func() bool {
-			return a.Take(called("x", `{"secret":"s3cr3t","n":2}`))
+			return a.Consume(called("x", `{"secret":"s3cr3t","n":2}`))
 		},
 		"another tool": func() bool {
-			return a.Take(called("y", `{"secret":"s3cr3t","n":1.0}`))
+			return a.Consume(called("y", `{"secret":"s3cr3t","n":1.0}`))
 		},
 		"another principal": func() bool {
 			m := called("x",
 				`{"secret":"s3cr3t","n":1.0}`)
 			m.Principal = "bob"
-			return a.Take(m)
+			return a.Consume(m)
 		},
 		"another server": func() bool {
 			m := called("x",
 				`{"secret":"s3cr3t","n":1.0}`)
 			m.Server = "b"
-			return a.Take(m)
+			return a.Consume(m)
 		},
 		"another Gatekit's server of that name": func() bool {
 			return (&policies.Approvals{Dir: a.Dir, Servers: map[string]string{"a": "npx b"},
-				Now: a.Now}).Take(same)
+				Now: a.Now}).Consume(same)
 		},
 	} {
 		if other() {
 			t.Errorf("%s: was approved, too", name)
 		}
 	}
-	if how, err := a.Wait(same, "it is large"); err != nil ||
-		how != "it has been approved, and can be made again" {
+	if how, err := a.Submit(same, "it is large"); err != nil ||
+		how != "approved in the meantime: retry" {
 		t.Errorf("it was approved before it waited once more: %s, %v", how, err)
 	}
 	files, _ := filepath.Glob(filepath.Join(a.Dir, "*"))
@@ -83,13 +83,13 @@ func TestApprovals(t *testing.T) {
 			t.Errorf("%s: %v, %s", f, err, b)
 		}
 	}
-	if !a.Take(same) || a.Take(same) {
+	if !a.Consume(same) || a.Consume(same) {
 		t.Error("an approval is good once")
 	}
 
 	approve(wait())
 	now = now.Add(11 * time.Minute)
-	if a.Take(same) {
+	if a.Consume(same) {
 		t.Error("an approval was good after its time")
 	}
 	id = wait()
@@ -99,7 +99,7 @@ func TestApprovals(t *testing.T) {
 		t.Errorf("a request that waited too long: %v", err)
 	}
 	for _, bad := range []string{"../../etc/passwd", "", "x"} {
-		if _, err := a.Approve(bad); err == nil || !strings.Contains(err.Error(), "is no id") {
+		if _, err := a.Approve(bad); err == nil || !strings.Contains(err.Error(), "is not the id") {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}
@@ -120,7 +120,7 @@ func TestAnApprovalIsOfAllThatARequestSays(t *testing.T) {
 		{"completion/complete", `{"argument":{"name":"a","value":"b"}}`,
 			`{"argument":{"name":"a","value":"c"}}`, `{"argument":{"value":"b","name":"a"}}`},
 	} {
-		how, err := a.Wait(request(c.method, c.asked), "it is odd")
+		how, err := a.Submit(request(c.method, c.asked), "it is odd")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -129,10 +129,10 @@ func TestAnApprovalIsOfAllThatARequestSays(t *testing.T) {
 		if _, err := a.Approve(id); err != nil {
 			t.Fatal(err)
 		}
-		if a.Take(request(c.method, c.other)) {
+		if a.Consume(request(c.method, c.other)) {
 			t.Errorf("%s: approved as %s, and taken as %s", c.method, c.asked, c.other)
 		}
-		if !a.Take(request(c.method, c.same)) {
+		if !a.Consume(request(c.method, c.same)) {
 			t.Errorf("%s: approved as %s, and not as %s", c.method, c.asked, c.same)
 		}
 	}
@@ -143,7 +143,7 @@ func TestManyRequestsOfOneDoNotKeepThoseOfAnotherFromWaiting(t *testing.T) {
 	ask := func(principal string, n int) error {
 		m := called("x", `{"n":`+strconv.Itoa(n)+`}`)
 		m.Principal = principal
-		_, err := a.Wait(m, "it is large")
+		_, err := a.Submit(m, "it is large")
 		return err
 	}
 	for i := range 100 {

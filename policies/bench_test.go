@@ -18,7 +18,7 @@ import (
 // rules (of which one reads arguments), fifty rules of which each is about the arguments of a tool,
 // and rules that read no body.
 func BenchmarkInspect(b *testing.B) {
-	def := library.Default()
+	def := library.DefaultRules()
 	for _, set := range []struct {
 		name string
 		o    policies.Options

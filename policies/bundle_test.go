@@ -24,9 +24,9 @@ func TestABundleIsRefusedUnlessItIsSignedAsItHasToBe(t *testing.T) {
 	}
 	one := map[string]policies.Key{"acme": key(acme, "write")}
 	two := map[string]policies.Key{"acme": key(acme, "write"), "other": key(other, "write")}
-	good := bundles.Pack(t, "42", packed, &bundles.Signature{By: acme, ID: "acme", Scope: "write"})
+	good := bundles.Build(t, "42", packed, &bundles.Signature{Key: acme, ID: "acme", Scope: "write"})
 	changed := func(name, from, to string) []byte {
-		return bundles.Change(t, good, func(n, text string) (string, string) {
+		return bundles.Rewrite(t, good, func(n, text string) (string, string) {
 			if strings.TrimPrefix(n, "/") != name {
 				return n, text
 			}
@@ -43,47 +43,47 @@ func TestABundleIsRefusedUnlessItIsSignedAsItHasToBe(t *testing.T) {
 	}{
 		"signed with the key":         {good, one, ""},
 		"signed with one of the keys": {good, two, ""},
-		"the only key, whatever it is called": {bundles.Pack(t, "42", packed,
-			&bundles.Signature{By: acme, ID: "default", Scope: "write"}), one, ""},
-		"not signed, and nobody wants it": {bundles.Pack(t, "42", packed, nil), nil, ""},
-		"not signed": {bundles.Pack(t, "42", packed, nil), one,
-			"it is not signed"},
+		"the only key, whatever it is called": {bundles.Build(t, "42", packed,
+			&bundles.Signature{Key: acme, ID: "default", Scope: "write"}), one, ""},
+		"not signed, and nobody wants it": {bundles.Build(t, "42", packed, nil), nil, ""},
+		"not signed": {bundles.Build(t, "42", packed, nil), one,
+			"the bundle is not signed"},
 		"signed, and no key is known": {good, nil,
-			"it is signed, and no key is configured"},
-		"signed with another key": {bundles.Pack(t, "42", packed,
-			&bundles.Signature{By: other, ID: "acme", Scope: "write"}), one,
+			"the bundle is signed, and no key is configured"},
+		"signed with another key": {bundles.Build(t, "42", packed,
+			&bundles.Signature{Key: other, ID: "acme", Scope: "write"}), one,
 			"failed to verify JWT signature"},
-		"signed with another key under a known name": {bundles.Pack(t, "42", packed,
-			&bundles.Signature{By: other, ID: "acme", Scope: "write"}), two,
+		"signed with another key under a known name": {bundles.Build(t, "42", packed,
+			&bundles.Signature{Key: other, ID: "acme", Scope: "write"}), two,
 			"failed to verify JWT signature"},
-		"signed under a name that nobody knows": {bundles.Pack(t, "42", packed,
-			&bundles.Signature{By: acme, ID: "nobody", Scope: "write"}), two, "nobody not found"},
-		"signed for something else": {bundles.Pack(t, "42", packed, &bundles.Signature{By: acme,
+		"signed under a name that nobody knows": {bundles.Build(t, "42", packed,
+			&bundles.Signature{Key: acme, ID: "nobody", Scope: "write"}), two, "nobody not found"},
+		"signed for something else": {bundles.Build(t, "42", packed, &bundles.Signature{Key: acme,
 			ID: "acme", Scope: "read"}), one, "scope mismatch"},
 		"its rule was changed": {changed("sub/mine.rego", `"no"`, `"on"`), one,
 			"digest mismatch"},
 		"its data were changed":    {changed("data.json", `"x"`, `"y"`), one, "digest mismatch"},
 		"its revision was changed": {changed(".manifest", `42`, `43`), one, "digest mismatch"},
-		"its signature was taken off": {bundles.Change(t, good, func(n, text string) (string,
+		"its signature was taken off": {bundles.Rewrite(t, good, func(n, text string) (string,
 			string) {
 			if strings.HasSuffix(n, ".signatures.json") {
 				return "", ""
 			}
 			return n, text
-		}), one, "it is not signed"},
-		"a file was added": {bundles.Change(t, good, func(n, text string) (string, string) {
+		}), one, "the bundle is not signed"},
+		"a file was added": {bundles.Rewrite(t, good, func(n, text string) (string, string) {
 			if n == "" {
 				return "/more.rego", "package gatekit.more\n\ndeny contains \"all\"\n"
 			}
 			return n, text
 		}), one, "not included in bundle signature"},
-		"a file is there twice": {bundles.Change(t, good, func(n, text string) (string, string) {
+		"a file is there twice": {bundles.Rewrite(t, good, func(n, text string) (string, string) {
 			if n == "" {
 				return "/sub/mine.rego", packed["sub/mine.rego"]
 			}
 			return n, text
 		}), one, "not included in bundle signature"},
-		"a file was taken out": {bundles.Change(t, good, func(n, text string) (string, string) {
+		"a file was taken out": {bundles.Rewrite(t, good, func(n, text string) (string, string) {
 			if strings.HasSuffix(n, "mine_test.rego") {
 				return "", ""
 			}
@@ -117,9 +117,9 @@ func TestABundleIsRefusedUnlessItIsSignedAsItHasToBe(t *testing.T) {
 }
 
 func TestABundleIsBoundedAndHoldsWhatPoliciesMay(t *testing.T) {
-	plain := bundles.Pack(t, "1", packed, nil)
+	plain := bundles.Build(t, "1", packed, nil)
 	with := func(name, text string) []byte {
-		return bundles.Change(t, plain, func(n, was string) (string, string) {
+		return bundles.Rewrite(t, plain, func(n, was string) (string, string) {
 			if n == "" {
 				return name, text
 			}
@@ -131,29 +131,29 @@ func TestABundleIsBoundedAndHoldsWhatPoliciesMay(t *testing.T) {
 		bundle []byte
 		want   string
 	}{
-		"garbage":       {[]byte("no bundle at all"), "it is no bundle"},
-		"half a bundle": {plain[:len(plain)/2], "it is no bundle"},
+		"garbage":       {[]byte("no bundle at all"), "not a bundle"},
+		"half a bundle": {plain[:len(plain)/2], "not a bundle"},
 		"too large, packed": {make([]byte, policies.MaxBundle+1),
-			"it is larger than 16777216 bytes"},
+			"the bundle is larger than 16777216 bytes"},
 		"a bomb": {with("/big/data.json", `{"a":"`+strings.Repeat("a", 65<<20)+`"}`),
-			"when it is unpacked"},
-		"a delta": {bundles.Change(t, plain, func(n, _ string) (string, string) {
+			"when unpacked"},
+		"a delta": {bundles.Rewrite(t, plain, func(n, _ string) (string, string) {
 			if many++; many > 1 {
 				return "", ""
 			}
 			return "/patch.json", `{"data":[{"op":"upsert","path":"/names","value":[]}]}`
 		}), "delta bundle"},
 		"WebAssembly": {with("/policy.wasm", "\x00asm"), "WebAssembly"},
-		"a rule that reaches out": {bundles.Pack(t,
+		"a rule that reaches out": {bundles.Build(t,
 			"1", map[string]string{"out.rego": "package gatekit.out\n\ndeny contains \"x\" if " +
 				"http.send({\"method\": \"get\", \"url\": \"http://127.0.0.1\"}).status_code == " +
 				"200\n"}, nil), "out.rego:3:22: undefined function http.send"},
 		"no Rego": {with("/bad.rego", "package"), "bad.rego:1"},
-		"a revision that is long": {bundles.Pack(t, strings.Repeat("9", 300), packed, nil),
-			"its revision is longer than 256 bytes"},
-		"settings of the library": {bundles.Pack(t,
+		"a revision that is long": {bundles.Build(t, strings.Repeat("9", 300), packed, nil),
+			"the revision is longer than 256 bytes"},
+		"settings of the library": {bundles.Build(t,
 			"1", map[string]string{"a.rego": "package gatekit.a\n\ndeny contains \"x\"\n",
-				"data.json": `{"config":{"tools/allowlist":{}}}`}, nil), `a member "config"`},
+				"data.json": `{"config":{"tools/allowlist":{}}}`}, nil), `contain "config"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "acme.tar.gz")
@@ -172,7 +172,7 @@ func TestABundleIsBoundedAndHoldsWhatPoliciesMay(t *testing.T) {
 func TestASignedFolderIsRefused(t *testing.T) {
 	dir := folder(t, map[string]string{"mine.rego": mine, ".signatures.json": `{"signatures":[]}`})
 	if _, err := policies.Load(policies.Options{Files: []string{dir}}); err == nil ||
-		!strings.Contains(err.Error(), "the signature of a folder is not verified") {
+		!strings.Contains(err.Error(), "the folder is signed, and Gatekit verifies only the signatures of bundles") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -207,7 +207,7 @@ func TestTheDigestTellsPoliciesApart(t *testing.T) {
 	}
 	pack := func(revision string) policies.Options {
 		file := filepath.Join(t.TempDir(), "b.tar.gz")
-		if err := os.WriteFile(file, bundles.Pack(t, revision, map[string]string{"mine.rego": mine,
+		if err := os.WriteFile(file, bundles.Build(t, revision, map[string]string{"mine.rego": mine,
 			"data.json": `{"a":1,"b":2}`}, nil), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -19,25 +19,25 @@ import (
 
 // Case is a message that was recorded or made up, and what policies are to be told beside it.
 type Case struct {
-	Message  *mcp.Message
-	Time     time.Time // zero is now
-	Findings []pipeline.Finding
-	Bodyless bool // its body was not kept: what policies read of it is missing
+	Message     *mcp.Message
+	Time        time.Time // zero is now
+	Findings    []pipeline.Finding
+	BodyMissing bool // its body was not kept: what policies read of it is missing
 
-	Seq    uint64 // of the record in the audit log; 0 is none
-	Event  bool   // it is a record of what is no message: a start, a reload
-	Action string // what became of it: pass, deny, modify, …; "" when that is not known
-	By     string // who decided so, of the stages: "policy", or a plugin's name
+	Seq     uint64 // of the record in the audit log; 0 is none
+	IsEvent bool   // it is a record of what is no message: a start, a reload
+	Action  string // what became of it: pass, deny, modify, …; "" when that is not known
+	Stage   string // who decided so, of the stages: "policy", or a plugin's name
 	// what the policies made of it then; "" when they were not asked, or that is not known
-	Before string
+	RecordedAction string
 
 	exchange string
 	known    known
 }
 
-// Judged says whether the policies were asked about it, or would be: not about a record of an
+// WasEvaluated says whether the policies were asked about it, or would be: not about a record of an
 // event, of what a plugin refused or answered, or of an answer that Gatekit made itself.
-func (c *Case) Judged() bool { return !c.Event && (c.Seq == 0 || c.Before != "") }
+func (c *Case) WasEvaluated() bool { return !c.IsEvent && (c.Seq == 0 || c.RecordedAction != "") }
 
 // known is what a case says of its session. What it does not say is what the memory has.
 type known struct {
@@ -63,15 +63,15 @@ func ParseCase(b []byte) (*Case, error) {
 	d := jsontext.NewDecoder(bytes.NewReader(b))
 	whole, err := d.ReadValue()
 	if err != nil {
-		return nil, fmt.Errorf("it is no JSON: %w", err)
+		return nil, fmt.Errorf("not valid JSON: %w", err)
 	}
 	whole = slices.Clone(whole)
 	if whole.Kind() != '{' {
-		return nil, errors.New("it is no JSON object")
+		return nil, errors.New("not a JSON object")
 	}
 	if d.PeekKind() != 0 {
-		return nil, errors.New("there is more than one JSON value; gatekit policy replay takes " +
-			"many messages, one a line")
+		return nil, errors.New("more than one JSON value; gatekit policy replay takes " +
+			"many messages, one on each line")
 	}
 	inside := jsontext.NewDecoder(bytes.NewReader(whole))
 	for _, err = inside.ReadToken(); err == nil && inside.PeekKind() != '}'; {
@@ -81,7 +81,7 @@ func ParseCase(b []byte) (*Case, error) {
 		}
 		key := name.String()
 		if !slices.Contains(members, key) {
-			return nil, fmt.Errorf("its member %q is none of a message or of the input: %s", key,
+			return nil, fmt.Errorf("unknown member %q; the members are %s", key,
 				strings.Join(members[:18], ", "))
 		}
 		var v jsontext.Value
@@ -94,7 +94,7 @@ func ParseCase(b []byte) (*Case, error) {
 	}
 	r := reader{in: in}
 	c := &Case{Action: r.text("action"), exchange: r.text("exchange")}
-	c.Before = c.Action
+	c.RecordedAction = c.Action
 	if in["seq"] != nil && in["prev"] != nil {
 		r.record(c)
 	}
@@ -139,7 +139,7 @@ func (r *reader) text(name string) (s string) {
 func (r *reader) record(c *Case) {
 	delete(r.in, "error") // of the stages, not the message's
 	r.to("seq", &c.Seq)
-	c.Event, c.Bodyless, c.Before = r.in["kind"] == nil, true, ""
+	c.IsEvent, c.BodyMissing, c.RecordedAction = r.in["kind"] == nil, true, ""
 	var steps []struct {
 		Stage, Action, Reason string
 		Micros                int
@@ -148,18 +148,18 @@ func (r *reader) record(c *Case) {
 	r.to("steps", &steps)
 	// else Gatekit's own, or what became of a message that was judged elsewhere
 	if slices.Contains([]string{"pass", "modify", "hide", "skip", "ask"}, c.Action) {
-		c.Before = "pass" // unless they say otherwise
+		c.RecordedAction = "pass" // unless they say otherwise
 	}
 	for _, s := range steps {
 		if s.Stage == "policy" {
-			c.Before = s.Action
+			c.RecordedAction = s.Action
 		} else {
 			for _, f := range s.Findings {
 				c.Findings = append(c.Findings, pipeline.Finding{Type: f.Type, Pointer: f.Pointer})
 			}
 		}
-		if s.Action == "deny" || c.By == "" && s.Action == c.Action {
-			c.By = s.Stage
+		if s.Action == "deny" || c.Stage == "" && s.Action == c.Action {
+			c.Stage = s.Stage
 		}
 	}
 	var after struct {
@@ -169,10 +169,10 @@ func (r *reader) record(c *Case) {
 	}
 	r.to("after", &after)
 	if r.in["before"] == nil { // it had none
-		c.Bodyless = false
+		c.BodyMissing = false
 	}
 	if after.Body != nil {
-		c.Bodyless = false
+		c.BodyMissing = false
 		r.in[map[string]string{"response": "result",
 			"error": "error"}[r.text("kind")]] = jsontext.Value(after.Body)
 		if b, ok := r.in[""]; ok {
@@ -184,11 +184,11 @@ func (r *reader) record(c *Case) {
 
 // into fills in the case.
 func (r *reader) into(c *Case) {
-	if c.Event {
+	if c.IsEvent {
 		return
 	}
 	method := r.text("method")
-	meth, _ := mcp.Lookup(method)
+	meth, _ := mcp.LookupMethod(method)
 	kind := r.text("kind")
 	switch {
 	case kind != "":
@@ -205,13 +205,13 @@ func (r *reader) into(c *Case) {
 		"error": "error"}[kind]
 	switch {
 	case body == "":
-		r.fail(`kind is %q, and has to be "request", "response", "error" or "notification"`, kind)
+		r.fail(`kind is %q, want "request", "response", "error" or "notification"`, kind)
 	case method == "" && (kind == "request" || kind == "notification"):
-		r.fail(`it has no "method": which message is it?`)
+		r.fail(`the message has no "method"`)
 	}
 	for _, other := range []string{"params", "result", "error"} {
 		if other != body && r.in[other] != nil {
-			r.fail("a %s has no %q", kind, other)
+			r.fail("a %s has no member %q", kind, other)
 		}
 	}
 	if r.err != nil {
@@ -229,7 +229,7 @@ func (r *reader) into(c *Case) {
 			return
 		}
 	}
-	to := meth.From // to whom who asks: the table says who sends it
+	to := meth.Direction // to whom who asks: the table says who sends it
 	if to == 0 {
 		to = mcp.ToServer
 	}
@@ -243,14 +243,14 @@ func (r *reader) into(c *Case) {
 	case "to_client":
 		to = mcp.ToClient
 	default:
-		r.fail(`direction is %q, and has to be "to_server" or "to_client"`, d)
+		r.fail(`direction is %q, want "to_server" or "to_client"`, d)
 	}
-	m.To, m.Method, m.Server, m.Name = to, method, r.text("server"), r.text("name")
-	if m.Name == "" && meth.NameAt != "" {
-		m.Name, _ = asked.Text(meth.NameAt)
+	m.Direction, m.Method, m.Server, m.Name = to, method, r.text("server"), r.text("name")
+	if m.Name == "" && meth.NamePointer != "" {
+		m.Name, _ = asked.Text(meth.NamePointer)
 	}
 	if asked != m {
-		asked.To, asked.Server, asked.Name = mcp.ToServer+mcp.ToClient-to, m.Server, m.Name
+		asked.Direction, asked.Server, asked.Name = mcp.ToServer+mcp.ToClient-to, m.Server, m.Name
 		m.Request = asked
 	}
 	r.session(c, m)
@@ -294,10 +294,11 @@ func (r *reader) session(c *Case, m *mcp.Message) {
 		m.Principal = p.Subject
 	}
 	c.known.roots, c.known.item = r.in["roots"], r.in["item"]
-	for name, kind := range map[string]jsontext.Kind{"roots": '[', "item": '{'} {
-		if v, ok := r.in[name]; ok && v.Kind() != kind {
-			r.fail("%s is a JSON %s", name, v.Kind())
-		}
+	if v, ok := r.in["roots"]; ok && v.Kind() != '[' {
+		r.fail("roots is not a JSON array")
+	}
+	if v, ok := r.in["item"]; ok && v.Kind() != '{' {
+		r.fail("item is not a JSON object")
 	}
 }
 
@@ -326,19 +327,19 @@ func message(kind string, id jsontext.Value, method, body string,
 	return mcp.Parse(append(b, '}'))
 }
 
-// Cases puts cases that follow one another into what they belong to: an answer knows the request
-// that it answers. The zero Cases is ready.
-type Cases struct{ asked map[string]*mcp.Message }
+// RequestMatcher puts cases that follow one another into what they belong to: an answer knows the
+// request that it answers. The zero Cases is ready.
+type RequestMatcher struct{ asked map[string]*mcp.Message }
 
 // Add takes in the next case.
-func (cs *Cases) Add(c *Case) {
-	if c.Event || c.exchange == "" {
+func (cs *RequestMatcher) Add(c *Case) {
+	if c.IsEvent || c.exchange == "" {
 		return
 	}
 	m := c.Message
 	key := strings.Join([]string{m.Principal, m.Session, c.exchange, m.Method, m.Server}, "\x00")
 	switch {
-	case m.Kind == mcp.Request && !c.Bodyless:
+	case m.Kind == mcp.Request && !c.BodyMissing:
 		if cs.asked == nil {
 			cs.asked = map[string]*mcp.Message{}
 		}
@@ -398,16 +399,16 @@ func (a asked) Inspect(ctx context.Context, m *mcp.Message) (pipeline.Verdict, e
 }
 
 func (s *Stage) beside(c *Case) beside {
-	b := beside{findings: c.Findings, at: c.Time, bodyless: c.Bodyless}
+	b := beside{findings: c.Findings, at: c.Time, bodyless: c.BodyMissing}
 	if b.at.IsZero() {
 		b.at = s.now()
 	}
 	return b
 }
 
-// Judge is what becomes of a case, as it would be recorded. What it says of its session is
+// Evaluate is what becomes of a case, as it would be recorded. What it says of its session is
 // remembered, as what passes is.
-func (s *Stage) Judge(ctx context.Context, c *Case) pipeline.Outcome {
+func (s *Stage) Evaluate(ctx context.Context, c *Case) pipeline.Outcome {
 	s.memory.of(c.Message).told(c.Message, c.known, s.beside(c).at)
 	w := &witness{}
 	// the error is in the record
@@ -416,9 +417,9 @@ func (s *Stage) Judge(ctx context.Context, c *Case) pipeline.Outcome {
 	return w.Outcome
 }
 
-// Needs are the members of the input that the policies read and that a message without its body
-// does not have.
-func (s *Stage) Needs() (names []string) {
+// BodyMembersRead are the members of the input that the policies read and that a message without
+// its body does not have.
+func (s *Stage) BodyMembersRead() (names []string) {
 	for _, name := range []string{"params", "result", "error", "request", "item", "items",
 		"roots"} {
 		if _, ok := s.reads.wants(name); ok {

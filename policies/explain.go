@@ -22,13 +22,13 @@ type Explanation struct {
 	Input   []byte // JSON: all that policies can see of it; ParseCase reads it
 	Effects []Effect
 	// the rules that had none; Line is where the rule begins, Value what of it did not hold
-	Idle    []Effect
-	Outcome pipeline.Outcome
+	NotMatched []Effect
+	Outcome    pipeline.Outcome
 }
 
 // Effect is what one rule said of a message.
 type Effect struct {
-	Rule   string // its package, without gatekit: "roots.traversal"
+	Rule   string // its package, without gatekit: "roots/traversal"
 	Effect string // deny, hide, …
 	// as JSON; of an idle one, the source of the expression that did not hold, with its line
 	Value  string
@@ -48,7 +48,7 @@ func (s *Stage) Explain(ctx context.Context, c *Case) (*Explanation, error) {
 	session.told(c.Message, c.known, s.beside(c).at)
 	takeBack, ok := session.count(c.Message, s.beside(c).at, true) // as it is when it is judged
 	if !ok {
-		return nil, errors.New("the session has called too much to be counted")
+		return nil, errors.New("the session has called too many different tools to count its calls")
 	}
 	all := s.input(c.Message, session, s.beside(c), nil)
 	takeBack()
@@ -56,7 +56,7 @@ func (s *Stage) Explain(ctx context.Context, c *Case) (*Explanation, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Explanation{Input: shown, Outcome: s.Judge(ctx, c)}
+	e := &Explanation{Input: shown, Outcome: s.Evaluate(ctx, c)}
 	if err := s.explain(ctx, e, s.all, all, s.beside(c).at); err != nil {
 		return e, ctx.Err() // it is the outcome's, too
 	}
@@ -109,7 +109,7 @@ func (s *Stage) explain(ctx context.Context, e *Explanation, q question, all ast
 		for _, x := range t.order {
 			if x.of(r) && !given[x.rule] {
 				given[x.rule] = true
-				e.Idle = append(e.Idle, Effect{Rule: r.name, Effect: r.effect, Value: x.stopped(),
+				e.NotMatched = append(e.NotMatched, Effect{Rule: r.name, Effect: r.effect, Value: x.stopped(),
 					Shadow: s.shadow || r.shadow, File: x.rule.Location.File,
 					Line: x.rule.Location.Row})
 			}

@@ -9,14 +9,14 @@ import (
 	"github.com/open-policy-agent/opa/v1/types"
 )
 
-// Function is a function that policies have beside those of Rego. It converts to a tester.Builtin
+// Builtin is a function that policies have beside those of Rego. It converts to a tester.Builtin
 // of OPA's.
-type Function struct {
+type Builtin struct {
 	Decl *ast.Builtin
 	Func func(*rego.Rego)
 }
 
-// Functions are those that policies have beside those of Rego: readings of text that Go does more
+// Builtins are those that policies have beside those of Rego: readings of text that Go does more
 // surely than Rego can.
 //
 //	gatekit.path.fault(path, {"roots", "base", "home", "relative", "links"})  why the path is not within the roots; "" when it is
@@ -24,7 +24,7 @@ type Function struct {
 //	gatekit.path.disguised(value)  whether that may be so of any text in a value, or of any name; where it is not, disguise has nothing to say either
 //	gatekit.uri.parse(uri)  {"scheme", "host", "port", "user", "path", "punycode", "special", "fault"}
 //	gatekit.uri.readings(uri)  what a server may take it for, in small letters: as it is, without escapes, without dots
-func Functions() []Function {
+func Builtins() []Builtin {
 	settings := types.NewObject([]*types.StaticProperty{
 		types.NewStaticProperty("roots", types.NewArray(nil, types.S)),
 		types.NewStaticProperty("base", types.S),
@@ -32,12 +32,12 @@ func Functions() []Function {
 		types.NewStaticProperty("relative", types.B),
 		types.NewStaticProperty("links", types.B),
 	}, nil)
-	return []Function{
+	return []Builtin{
 		function("gatekit.path.fault", types.NewFunction(types.Args(types.S, settings), types.S),
 			func(args []*ast.Term) (ast.Value, error) {
 				text, ok := args[0].Value.(ast.String)
 				if !ok {
-					return nil, errors.New("gatekit.path.fault: the path is no text")
+					return nil, errors.New("gatekit.path.fault: the path is not a string")
 				}
 				var b bounds
 				if err := ast.As(args[1].Value, &b); err != nil {
@@ -49,7 +49,7 @@ func Functions() []Function {
 			func(args []*ast.Term) (ast.Value, error) {
 				text, ok := args[0].Value.(ast.String)
 				if !ok {
-					return nil, errors.New("gatekit.path.disguise: the path is no text")
+					return nil, errors.New("gatekit.path.disguise: the path is not a string")
 				}
 				return ast.String(disguised(string(text))), nil
 			}),
@@ -68,7 +68,7 @@ func Functions() []Function {
 			}, nil)), func(args []*ast.Term) (ast.Value, error) {
 			text, ok := args[0].Value.(ast.String)
 			if !ok {
-				return nil, errors.New("gatekit.uri.parse: the URI is no text")
+				return nil, errors.New("gatekit.uri.parse: the URI is not a string")
 			}
 			return ast.InterfaceToValue(parseURI(string(text)))
 		}),
@@ -76,7 +76,7 @@ func Functions() []Function {
 			types.S)), func(args []*ast.Term) (ast.Value, error) {
 			text, ok := args[0].Value.(ast.String)
 			if !ok {
-				return nil, errors.New("gatekit.uri.readings: the URI is no text")
+				return nil, errors.New("gatekit.uri.readings: the URI is not a string")
 			}
 			all, err := readings(string(text))
 			if err != nil {
@@ -89,19 +89,19 @@ func Functions() []Function {
 
 // function is one that always answers the same within one evaluation, though the files that it
 // looks at may change.
-func function(name string, decl *types.Function, f func([]*ast.Term) (ast.Value, error)) Function {
+func function(name string, decl *types.Function, f func([]*ast.Term) (ast.Value, error)) Builtin {
 	return remembering(true, name, decl, f)
 }
 
 // quick is a function that depends on nothing but its arguments, and costs less than it does to
 // remember what it answered.
-func quick(name string, decl *types.Function, f func([]*ast.Term) (ast.Value, error)) Function {
+func quick(name string, decl *types.Function, f func([]*ast.Term) (ast.Value, error)) Builtin {
 	return remembering(false, name, decl, f)
 }
 
 func remembering(memoize bool, name string, decl *types.Function, f func([]*ast.Term) (ast.Value,
-	error)) Function {
-	return Function{
+	error)) Builtin {
+	return Builtin{
 		Decl: &ast.Builtin{Name: name, Decl: decl},
 		Func: rego.FunctionDyn(&rego.Function{Name: name, Decl: decl, Memoize: memoize},
 			func(_ rego.BuiltinContext, args []*ast.Term) (*ast.Term, error) {

@@ -94,7 +94,7 @@ func (s *Stage) input(m *mcp.Message, sess *session, b beside, r reads) ast.Valu
 	return object(r, inputs[:], func(name string, r reads) ast.Value {
 		switch name {
 		case "direction":
-			return text(m.To.String())
+			return text(m.Direction.String())
 		case "kind":
 			return text(m.Kind.String())
 		case "method":
@@ -108,8 +108,8 @@ func (s *Stage) input(m *mcp.Message, sess *session, b beside, r reads) ast.Valu
 				return nil
 			}
 			if b.listed != nil {
-				meth, _ := mcp.Lookup(m.Method)
-				return ast.NewObject([2]*ast.Term{ast.StringTerm(meth.ItemsAt[1:]),
+				meth, _ := mcp.LookupMethod(m.Method)
+				return ast.NewObject([2]*ast.Term{ast.StringTerm(meth.ItemsPointer[1:]),
 					ast.NewTerm(b.listed)})
 			}
 			return valueOf(m.Body(), r)
@@ -183,11 +183,11 @@ func findings(found []pipeline.Finding) ast.Value {
 
 // items are the definitions that a list holds.
 func items(m *mcp.Message) []byte {
-	meth, known := mcp.Lookup(m.Method)
-	if !known || meth.ItemsAt == "" || m.Kind != mcp.Response {
+	meth, known := mcp.LookupMethod(m.Method)
+	if !known || meth.ItemsPointer == "" || m.Kind != mcp.Response {
 		return nil
 	}
-	raw, _ := m.Get(meth.ItemsAt)
+	raw, _ := m.Get(meth.ItemsPointer)
 	return raw
 }
 

@@ -97,7 +97,7 @@ func (i *interest) classOf(to mcp.Direction, kind mcp.Kind, method, server, name
 
 // classIn is the class of a message, with its body unless that was not kept.
 func (i *interest) classIn(m *mcp.Message, bodyless bool) class {
-	c := i.classOf(m.To, m.Kind, m.Method, m.Server, m.Name)
+	c := i.classOf(m.Direction, m.Kind, m.Method, m.Server, m.Name)
 	if i.named[glanced]["true"] && !bodyless && bodyOf[m.Kind] == "params" {
 		if raw, ok := m.Get("/arguments"); ok && disguisedIn(raw) {
 			c[glanced] = "true"

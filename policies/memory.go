@@ -14,12 +14,12 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// Memory is what policies are told of a session beside the message: who the client is, what was
-// labelled, how often what was called, the roots, the definitions of what was listed. It outlives
-// the policies that use it, and is safe for many goroutines. The zero Memory is ready.
-type Memory struct {
-	Definitions int64 // bytes of the definitions of all sessions that are kept; 0 is 256 MiB
-	Kept        int64 // bytes of all else that is kept of all sessions; 0 is 256 MiB
+// SessionStore is what policies are told of a session beside the message: who the client is, what
+// was labelled, how often what was called, the roots, the definitions of what was listed. It
+// outlives the policies that use it, and is safe for many goroutines. The zero Memory is ready.
+type SessionStore struct {
+	MaxDefinitionBytes int64 // bytes of the definitions of all sessions that are kept; 0 is 256 MiB
+	MaxStateBytes      int64 // bytes of all else that is kept of all sessions; 0 is 256 MiB
 
 	mu       sync.Mutex
 	sessions map[string]*session
@@ -72,12 +72,12 @@ type session struct {
 	bytes       int // of definitions
 	parsed      int // bytes of those that are kept as values, too
 	kept        int // bytes of all else, as the memory counts them
-	all         *Memory
+	all         *SessionStore
 	ended       bool // it is forgotten, and only messages under way still hold it
 }
 
 // of is the session of a message. Messages without one share one, for each principal.
-func (m *Memory) of(msg *mcp.Message) *session {
+func (m *SessionStore) of(msg *mcp.Message) *session {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	key := msg.Principal + "\x00" + msg.Session
@@ -98,7 +98,7 @@ func (m *Memory) of(msg *mcp.Message) *session {
 
 // first is the key of the session that comes before all others of those that are eligible; "" when
 // none is. m.mu is held.
-func (m *Memory) first(eligible func(*session) bool,
+func (m *SessionStore) first(eligible func(*session) bool,
 	before func(a, b *session) bool) (first string) {
 	for key, s := range m.sessions {
 		if eligible(s) && (first == "" || before(s, m.sessions[first])) {
@@ -110,20 +110,21 @@ func (m *Memory) first(eligible func(*session) bool,
 
 // quietest is the key of the session that was quiet for the longest of those that are eligible; ""
 // when none is. m.mu is held.
-func (m *Memory) quietest(eligible func(*session) bool) string {
+func (m *SessionStore) quietest(eligible func(*session) bool) string {
 	return m.first(eligible, func(a, b *session) bool { return a.used.Before(b.used) })
 }
 
 // end forgets a session. m.mu is held.
-func (m *Memory) end(key string) {
+func (m *SessionStore) end(key string) {
 	m.sessions[key].undefine(true)
 	delete(m.sessions, key)
 }
 
 // makeRoom has the largest sessions forgotten, and the quietest but keep lose their definitions,
 // while there is too much.
-func (m *Memory) makeRoom(keep *session) {
-	most, mostKept := cmp.Or(m.Definitions, maxAllDefined), cmp.Or(m.Kept, maxAllKept)
+func (m *SessionStore) makeRoom(keep *session) {
+	most, mostKept := cmp.Or(m.MaxDefinitionBytes, maxAllDefined), cmp.Or(m.MaxStateBytes,
+		maxAllKept)
 	if m.defined.Load() <= most && m.kept.Load() <= mostKept {
 		return
 	}
@@ -181,7 +182,7 @@ func (s *session) learn(m *mcp.Message) {
 	case m.Kind == mcp.Response && items(m) != nil:
 		s.define(m)
 	case m.Method == "tools/call" && m.Kind == mcp.Response:
-		if id, ok := mcp.CreatedTask(m); ok {
+		if id, ok := mcp.CreatedTaskID(m); ok {
 			s.all.tasks.Add(m.Server, id, m.Principal, m.Name)
 		}
 	}
@@ -211,14 +212,14 @@ type definition struct {
 // define keeps the definitions of a list. Where there is no room for one, the one before it goes,
 // too: it is as if it had not been listed. s.mu is held.
 func (s *session) define(m *mcp.Message) {
-	meth, _ := mcp.Lookup(m.Method)
+	meth, _ := mcp.LookupMethod(m.Method)
 	here := map[string]bool{} // keys of this list
-	m.Items(meth.ItemsAt, func(_ int, raw []byte) bool {
-		name, ok := mcp.NewResponse("", raw).Text(meth.ItemName)
+	m.Items(meth.ItemsPointer, func(_ int, raw []byte) bool {
+		name, ok := mcp.NewResponse("", raw).Text(meth.ItemNamePointer)
 		if !ok || s.ended {
 			return true
 		}
-		key := meth.ItemsAt + " " + m.Server + " " + name
+		key := meth.ItemsPointer + " " + m.Server + " " + name
 		old := s.definitions[key]
 		next := definition{raw: slices.Clone(raw)}
 		switch again := here[key]; {

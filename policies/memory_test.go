@@ -13,14 +13,14 @@ import (
 )
 
 func TestDefinitionsOfAllSessionsAreBoundedAndTheQuietestLoseThem(t *testing.T) {
-	memory := &policies.Memory{Definitions: 10_000}
+	memory := &policies.SessionStore{MaxDefinitionBytes: 10_000}
 	rego := filepath.Join(t.TempDir(), "t.rego")
 	err := os.WriteFile(rego, []byte(`package gatekit.t
 deny contains "not listed" if { input.kind == "request"; input.method == "tools/call"; not input.item }`), 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := policies.Load(policies.Options{Files: []string{rego}, Memory: memory})
+	s, err := policies.Load(policies.Options{Files: []string{rego}, Sessions: memory})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +181,7 @@ deny contains "again" if { input.method == "tools/call"; input.kind == "request"
 		t.Fatal(err)
 	}
 	s, err := policies.Load(policies.Options{Files: []string{rego},
-		Memory: &policies.Memory{Kept: 200_000}})
+		Sessions: &policies.SessionStore{MaxStateBytes: 200_000}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -39,7 +39,7 @@ func called(name, arguments string) *mcp.Message {
 }
 
 func sent(m *mcp.Message, to mcp.Direction, name string) *mcp.Message {
-	m.To, m.Server, m.Session, m.Principal, m.Name = to, "a", "s1", "ann", name
+	m.Direction, m.Server, m.Session, m.Principal, m.Name = to, "a", "s1", "ann", name
 	return m
 }
 
@@ -90,7 +90,7 @@ func TestEffects(t *testing.T) {
 			`set contains {"path": "/arguments/a", "value": 1}` + "\n" + `hide contains "x"`,
 			called("x", `{}`), `denied: t: no`},
 		"hide in a list": {`hide contains item.name if { some item in input.items; item.name == "x" }`, list, `{"tools":[{"name":"y"}]}`},
-		"hide in a call": {`hide contains "x"`, called("x", `{}`), `denied: hidden`},
+		"hide in a call": {`hide contains "x"`, called("x", `{}`), `denied: t: the tool is hidden from this client`},
 		"set":            {`set contains {"path": "/arguments/a", "value": {"b": [1, "c", null, true]}}`, called("x", `{"k": 1.0}`), `{"name":"x","arguments":{"k": 1.0,"a":{"b":[1,"c",null,true]}}}`},
 		"redact a path": {`redact contains {"path": "/arguments/a", "with": "[gone]"}`,
 			called("x", `{"a":{"b":1},"c":2}`), `{"name":"x","arguments":{"a":"[gone]","c":2}}`},
@@ -105,9 +105,9 @@ func TestEffects(t *testing.T) {
 			`set contains {"path": "/arguments/a", "value": "S"}`, called("x", `{"a":1}`),
 			`{"name":"x","arguments":{"a":"R"}}`},
 		"ask": {`ask contains {"reason": "it is large"}`, called("x", `{}`),
-			`denied: a human has to approve: t: it is large`},
+			`denied: needs approval: t: it is large`},
 		"a set of another type": {`deny contains 3`, called("x", `{}`),
-			`error: stage "policy": t: deny holds number, and has to hold reasons, or objects with a "reason"`},
+			`error: stage "policy": t: deny contains an element of type number, want reasons, or objects with a "reason"`},
 		"an error while it runs": {`deny contains "no" if { x := to_number(input.name); x > 1 }`,
 			called("x", `{}`), `error: stage "policy": evaluate the policies`},
 		"a pattern that is none": {`redact contains {"pattern": "(", "with": "K"}`,
@@ -146,8 +146,8 @@ func TestWhatIsWrongIsSaidWithItsLine(t *testing.T) {
 		`deny contains "no" if input.params.nmae == "x"` + "\n" +
 			`deny contains "no" if input.methd == "x"`: `t.rego:4:23: undefined ref: input.methd`,
 		`deny contains "no" if input.session.lables == []`: `t.rego:3:23: undefined ref: input.session.lables`,
-		`deny := true`:                         `t.rego:3: deny decides nothing like this`,
-		`deny if true`:                         `t.rego:3: deny decides nothing like this`,
+		`deny := true`:                         `t.rego:3: deny must be a set`,
+		`deny if true`:                         `t.rego:3: deny must be a set`,
 		`x := 1`:                               `the policies decide nothing`,
 		`deny contains "no" if http.send({})`:  `undefined function http.send`,
 		`deny contains x if { opa.runtime() }`: `undefined function opa.runtime`,

@@ -31,14 +31,14 @@ type Test struct {
 	Skipped bool // its name begins with todo_
 	// "" when it passed; where it is known, with the file and line of what did not hold
 	Failure string
-	Printed string // what print() said
+	Output  string // what print() said
 }
 
 // Coverage is how much of one file the tests went through.
 type Coverage struct {
-	File    string
-	Percent float64
-	Missed  []int // lines, ascending
+	File      string
+	Percent   float64
+	Uncovered []int // lines, ascending
 }
 
 // RunTests runs the tests of what o names: the *_test.rego in its folders and bundles and beside
@@ -105,12 +105,12 @@ func run(ctx context.Context, s *sources) ([]Test, []Coverage, error) {
 	var tests []Test
 	for _, r := range results {
 		t := Test{Name: strings.TrimPrefix(r.Package, "data.") + "." + r.Name,
-			File: r.Location.File, Line: r.Location.Row, Skipped: r.Skip, Printed: string(r.Output)}
+			File: r.Location.File, Line: r.Location.Row, Skipped: r.Skip, Output: string(r.Output)}
 		switch {
 		case r.Error != nil:
 			t.Failure = r.Error.Error()
 		case r.Fail:
-			t.Failure = cmp.Or(places[r.Package+"."+r.Name], "it does not hold")
+			t.Failure = cmp.Or(places[r.Package+"."+r.Name], "the test failed")
 		}
 		tests = append(tests, t)
 	}
@@ -130,7 +130,7 @@ func results(ctx context.Context, s *sources, set func(*tester.Runner)) ([]*test
 		return nil, err
 	}
 	var functions []*tester.Builtin
-	for _, f := range Functions() {
+	for _, f := range Builtins() {
 		functions = append(functions, (*tester.Builtin)(&f))
 	}
 	r := tester.NewRunner().AddCustomBuiltins(functions).SetCompiler(
@@ -165,7 +165,7 @@ func failedAt(r *tester.Result) string {
 		return ""
 	}
 	line, _, _ := strings.Cut(string(last.Location.Text), "\n")
-	return fmt.Sprintf("%s:%d: this does not hold: %s", last.Location.File, last.Location.Row, line)
+	return fmt.Sprintf("%s:%d: failed: %s", last.Location.File, last.Location.Row, line)
 }
 
 func coverage(c *cover.Cover, modules map[string]*ast.Module) (all []Coverage) {
@@ -180,12 +180,12 @@ func coverage(c *cover.Cover, modules map[string]*ast.Module) (all []Coverage) {
 		one := Coverage{File: file, Percent: f.Coverage}
 		for _, r := range f.NotCovered {
 			for row := r.Start.Row; row <= r.End.Row; row++ {
-				if !slices.Contains(one.Missed, row) {
-					one.Missed = append(one.Missed, row)
+				if !slices.Contains(one.Uncovered, row) {
+					one.Uncovered = append(one.Uncovered, row)
 				}
 			}
 		}
-		slices.Sort(one.Missed)
+		slices.Sort(one.Uncovered)
 		all = append(all, one)
 	}
 	return all

@@ -73,21 +73,21 @@ todo_test_later if false
 		for i, want := range []policies.Test{
 			{Name: "gatekit.mine_test.test_denied", Line: 5},
 			{Name: "gatekit.mine_test.test_wrong", Line: 9,
-				Failure: file + ":11: this does not hold: count(mine.deny) == 0"},
+				Failure: file + ":11: failed: count(mine.deny) == 0"},
 			{Name: "gatekit.mine_test.test_error", Line: 15,
-				Failure: "eval_builtin_error: to_number", Printed: "about to fail\n"},
+				Failure: "eval_builtin_error: to_number", Output: "about to fail\n"},
 			{Name: "gatekit.mine_test.todo_test_later", Line: 20, Skipped: true},
 		} {
 			got := tests[i]
 			if got.Name != want.Name || got.File != file || got.Line != want.Line ||
 				!strings.Contains(got.Failure, want.Failure) ||
 				(got.Failure == "") != (want.Failure == "") || got.Skipped != want.Skipped ||
-				got.Printed != want.Printed {
+				got.Output != want.Output {
 				t.Errorf("test %d is %+v, want %+v", i, got, want)
 			}
 		}
 		if len(covered) != 1 || covered[0].File != filepath.Join(dir, "mine.rego") ||
-			len(covered[0].Missed) != 1 || covered[0].Missed[0] != 8 || covered[0].Percent != 75 {
+			len(covered[0].Uncovered) != 1 || covered[0].Uncovered[0] != 8 || covered[0].Percent != 75 {
 			t.Errorf("covered: %+v", covered)
 		}
 	}
@@ -152,7 +152,7 @@ func TestFolders(t *testing.T) {
 	}
 	if _, err := policies.Load(policies.Options{Rules: []string{"tools/readonly"},
 		Files: []string{filepath.Join(dir, "empty")}}); err == nil || !strings.Contains(err.Error(),
-		"empty: there is no .rego file in it") {
+		"empty: the folder contains no .rego file") {
 		t.Errorf("a folder without policies: %v", err)
 	}
 }

@@ -13,24 +13,24 @@ import (
 // maxAdmin is how many connections an Admin has at a time; further ones wait.
 const maxAdmin = 32
 
-// AdminOptions say what an operator may ask, and where.
-type AdminOptions struct {
+// AdminServerOptions say what an operator may ask, and where.
+type AdminServerOptions struct {
 	Addr  string                  // "127.0.0.1:7778": of this machine, whoever is on it may ask
 	Pages map[string]http.Handler // by path
 	Log   *slog.Logger            // nil: nothing is logged
 }
 
-// Admin is a listener for operators and their tools. It answers GET and HEAD, to those on this
-// machine who call it by a loopback name: a browser whose page was made to believe that its own
-// name is at 127.0.0.1 is refused. No page is told that it may read the answers (CORS).
-type Admin struct {
-	o        AdminOptions
+// AdminServer is a listener for operators and their tools. It answers GET and HEAD, to those on
+// this machine who call it by a loopback name: a browser whose page was made to believe that its
+// own name is at 127.0.0.1 is refused. No page is told that it may read the answers (CORS).
+type AdminServer struct {
+	o        AdminServerOptions
 	hosts    hosts
 	listener net.Listener
 }
 
 // ListenAdmin binds the address, which must be a loopback one. Serve then answers.
-func ListenAdmin(o AdminOptions) (*Admin, error) {
+func ListenAdmin(o AdminServerOptions) (*AdminServer, error) {
 	addr, err := net.ResolveTCPAddr("tcp", o.Addr)
 	if err != nil {
 		return nil, fmt.Errorf("listen on %q for operators: %w\nhint: write it as 127.0.0.1:7778",
@@ -47,16 +47,16 @@ func ListenAdmin(o AdminOptions) (*Admin, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Admin{o: o, hosts: newHosts(nil, true), listener: &limited{Listener: l,
+	return &AdminServer{o: o, hosts: newHosts(nil, true), listener: &limited{Listener: l,
 		slots: make(chan struct{}, maxAdmin), closed: make(chan struct{})}}, nil
 }
 
 // Addr is where it listens.
-func (a *Admin) Addr() net.Addr { return a.listener.Addr() }
+func (a *AdminServer) Addr() net.Addr { return a.listener.Addr() }
 
 // Serve answers until ctx ends, and returns when the last answer is given or was not within a
 // second.
-func (a *Admin) Serve(ctx context.Context) error {
+func (a *AdminServer) Serve(ctx context.Context) error {
 	alive, drop := context.WithCancel(context.WithoutCancel(ctx))
 	defer drop()
 	server := &http.Server{
@@ -89,10 +89,10 @@ func (a *Admin) Serve(ctx context.Context) error {
 }
 
 // Close gives the address back where Serve was never called.
-func (a *Admin) Close() error { return a.listener.Close() }
+func (a *AdminServer) Close() error { return a.listener.Close() }
 
 // ServeHTTP implements http.Handler.
-func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (a *AdminServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	page := a.o.Pages[r.URL.Path]

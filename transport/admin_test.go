@@ -12,7 +12,7 @@ import (
 
 func TestOperatorsOfOtherMachinesAreRefused(t *testing.T) {
 	for _, addr := range []string{"0.0.0.0:0", ":0", "[::]:0"} {
-		a, err := transport.ListenAdmin(transport.AdminOptions{Addr: addr})
+		a, err := transport.ListenAdmin(transport.AdminServerOptions{Addr: addr})
 		if err == nil {
 			a.Close()
 			t.Errorf("it listens on %s", addr)
@@ -25,7 +25,7 @@ func TestOperatorsOfOtherMachinesAreRefused(t *testing.T) {
 
 func TestTheOperatorsListenerEndsWithItsContext(t *testing.T) {
 	asked := make(chan struct{})
-	a, err := transport.ListenAdmin(transport.AdminOptions{Addr: "127.0.0.1:0",
+	a, err := transport.ListenAdmin(transport.AdminServerOptions{Addr: "127.0.0.1:0",
 		Pages: map[string]http.Handler{
 			"/slow": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				close(asked)

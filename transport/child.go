@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"gatekit/core/upstream"
+	"gatekit/core/conn"
 	"gatekit/transport/process"
 )
 
@@ -59,16 +59,16 @@ type Child struct {
 	closing chan struct{} // closed when Close was called
 }
 
-var _ upstream.Pipe = (*Child)(nil)
+var _ conn.PipeCloser = (*Child)(nil)
 
-// Exited is the error of Read and Write when a child has ended without being asked to.
-type Exited struct {
+// ExitError is the error of Read and Write when a child has ended without being asked to.
+type ExitError struct {
 	Server string
 	How    string // "exited with status 1", "was ended by signal killed"
 	Stderr string // the last lines that it wrote to stderr, control characters escaped
 }
 
-func (e *Exited) Error() string {
+func (e *ExitError) Error() string {
 	s := fmt.Sprintf("server %q %s", e.Server, e.How)
 	if e.Stderr != "" {
 		s += "; the end of its stderr:\n" + e.Stderr
@@ -77,7 +77,7 @@ func (e *Exited) Error() string {
 }
 
 // Unwrap is io.EOF: there is nothing more to read.
-func (e *Exited) Unwrap() error { return io.EOF }
+func (e *ExitError) Unwrap() error { return io.EOF }
 
 // Spawn starts the process. ctx bounds the start, not the process, which lives until it exits or
 // Close. It leads a process group of its own; when it exits, for whatever reason, what is left of
@@ -149,7 +149,7 @@ func Spawn(ctx context.Context, c Command) (*Child, error) {
 
 // Read answers the next message. Lines that are no JSON object or array are logged and skipped; a
 // child that writes more than 64 KiB of them is ended. The error is io.EOF after Close, an *Exited
-// when the child ended by itself, an *upstream.TooLarge for a message that was skipped. It is for
+// when the child ended by itself, a *conn.TooLargeError for a message that was skipped. It is for
 // one goroutine at a time.
 func (c *Child) Read(ctx context.Context) ([]byte, error) {
 	if c.broken != nil {
@@ -157,10 +157,9 @@ func (c *Child) Read(ctx context.Context) ([]byte, error) {
 	}
 	for {
 		b, err := c.lines.next(ctx)
-		if large, ok := errors.AsType[*tooLarge](err); ok {
-			return nil, &upstream.TooLarge{Size: large.size}
-		}
 		switch {
+		case errors.As(err, new(*conn.TooLargeError)):
+			return nil, err
 		case err != nil && ctx.Err() != nil:
 			return nil, err
 		case err != nil:
@@ -225,7 +224,7 @@ func (c *Child) ended(ctx context.Context) error {
 	case <-time.After(process.AfterExit):
 	case <-ctx.Done():
 	}
-	return &Exited{Server: c.name, How: how, Stderr: c.process.LastWords(10)}
+	return &ExitError{Server: c.name, How: how, Stderr: c.process.LastWords(10)}
 }
 
 // Close ends the server: it closes stdin and waits, sends TERM to the process group and waits,

@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"gatekit/core/upstream"
+	"gatekit/core/conn"
 	"gatekit/transport"
 )
 
@@ -182,7 +182,7 @@ func TestDeathIsReportedWithItsLastWords(t *testing.T) {
 			for err == nil {
 				_, err = child.Read(t.Context()) // the torn line is for the parser to refuse
 			}
-			exited, ok := errors.AsType[*transport.Exited](err)
+			exited, ok := errors.AsType[*transport.ExitError](err)
 			if !ok || !errors.Is(err, io.EOF) {
 				t.Fatalf("got %v, want an *Exited that is io.EOF", err)
 			}
@@ -202,7 +202,7 @@ func TestWriteToADeadChildSaysSo(t *testing.T) {
 	for err == nil {
 		err = child.Write(t.Context(), []byte(`{}`))
 	}
-	if _, ok := errors.AsType[*transport.Exited](err); !ok {
+	if _, ok := errors.AsType[*transport.ExitError](err); !ok {
 		t.Errorf("got %v, want an *Exited", err)
 	}
 }
@@ -301,7 +301,7 @@ func TestAMessageOverTheLimitIsSkipped(t *testing.T) {
 		child.Write(t.Context(), []byte(`{"id":3}`))
 	}()
 	_, err := child.Read(t.Context())
-	large, ok := errors.AsType[*upstream.TooLarge](err)
+	large, ok := errors.AsType[*conn.TooLargeError](err)
 	if !ok || large.Size != 300<<10+8 {
 		t.Fatalf("got %v", err)
 	}

@@ -2,9 +2,9 @@
 // HTTP on both sides, the 2024-11-05 SSE transport on both sides. It knows no era, no method and no
 // id: a message is a line, a body or an event.
 //
-// Towards clients, [Stdio] answers a downstream.Pipe and [Listen] a [Front] that hands requests to
-// a *downstream.Front. Towards servers, [Spawn] answers an upstream.Pipe over a child process, and
-// [Dial] a [Back] that is an upstream.HTTP.
+// Towards clients, [NewStdioPipe] answers a conn.Pipe and [ListenHTTP] a [Endpoint] that hands
+// requests to a *downstream.Front. Towards servers, [Spawn] answers an conn.PipeCloser over a child
+// process, and [NewHTTPClient] a [HTTPClient] that is an upstream.HTTP.
 //
 // What it promises:
 //

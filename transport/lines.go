@@ -3,6 +3,8 @@ package transport
 import (
 	"bytes"
 	"context"
+
+	"gatekit/core/conn"
 )
 
 // defaultMessage is the bound of one message where the caller gave none.
@@ -17,12 +19,6 @@ const (
 type source interface {
 	Read(ctx context.Context, p []byte) (int, error)
 }
-
-// tooLarge says that a line or an event was longer than allowed. It has been skipped, and reading
-// can go on.
-type tooLarge struct{ size int }
-
-func (e *tooLarge) Error() string { return "message too large" }
 
 // buffer holds what was read and not yet taken: buf[pos:end].
 type buffer struct {
@@ -103,7 +99,8 @@ func newLines(src source, maxMessage int) *lines {
 	return &lines{buffer: buffer{src: src, max: maxMessage}}
 }
 
-// next answers the next line that is not blank, without its end, owned by the caller. *tooLarge
+// next answers the next line that is not blank, without its end, owned by the caller. a
+// *conn.TooLargeError
 // reports a line that was skipped. What stands before the end of the input without a line feed is a
 // line, too.
 func (l *lines) next(ctx context.Context) ([]byte, error) {
@@ -144,7 +141,7 @@ func (l *lines) line(n int) ([]byte, error) {
 	if size := l.skipped + n; l.skipped > 0 || len(bytes.TrimSuffix(raw, []byte{'\r'})) > l.max {
 		l.pos += n
 		l.skipped = 0
-		return nil, &tooLarge{size}
+		return nil, &conn.TooLargeError{Size: size, Limit: l.max}
 	}
 	if len(bytes.TrimSpace(raw)) == 0 {
 		l.pos += n

@@ -7,12 +7,13 @@ import (
 	"sync"
 	"time"
 
+	"gatekit/core/conn"
 	"gatekit/core/downstream"
 )
 
 // reply is one request's answer. It is dead when its handler returns.
 type reply struct {
-	f      *Front
+	f      *HTTPServer
 	w      http.ResponseWriter
 	r      *http.Request
 	sent   bool
@@ -41,7 +42,7 @@ func (p *reply) Write(status int, header http.Header, body ...[]byte) error {
 }
 
 // write sends a whole answer; the client has Limits.Write to take it.
-func (f *Front) write(w http.ResponseWriter, status int, body ...[]byte) error {
+func (f *HTTPServer) write(w http.ResponseWriter, status int, body ...[]byte) error {
 	http.NewResponseController(w).SetWriteDeadline(time.Now().Add(f.o.Limits.Write))
 	h, size := w.Header(), 0
 	for _, part := range body {
@@ -106,7 +107,7 @@ func (p *reply) end() {
 
 // stream is an open event stream.
 type stream struct {
-	f *Front
+	f *HTTPServer
 	// sends a comment when the stream was silent for long; no goroutine waits for it
 	timer *time.Timer
 
@@ -118,7 +119,7 @@ type stream struct {
 }
 
 // Send writes one event and flushes it.
-func (s *stream) Send(e downstream.Event) error {
+func (s *stream) Send(e conn.Event) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b, err := appendEvent(s.buf[:0], e)

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"gatekit/core/conn"
 	"gatekit/core/downstream"
 )
 
@@ -62,7 +63,7 @@ func (w *recorder) take(fail error) (written string, deadline time.Time) {
 // openStream opens a stream on w.
 func openStream(t *testing.T, w http.ResponseWriter) (*reply, downstream.Stream) {
 	t.Helper()
-	f := &Front{o: FrontOptions{Limits: FrontLimits{}.orDefaults()},
+	f := &HTTPServer{o: HTTPServerOptions{Limits: HTTPServerLimits{}.orDefaults()},
 		log: slog.New(slog.DiscardHandler)}
 	p := &reply{f: f, w: w, r: httptest.NewRequest(http.MethodGet, "/mcp", nil)}
 	s, err := p.Stream(nil)
@@ -92,14 +93,14 @@ func TestStreamsAreKeptAlive(t *testing.T) {
 		time.Sleep(31 * time.Second)
 		expect("|:\n\n|:\n\n", 30*time.Second)
 		time.Sleep(13 * time.Second)
-		s.Send(downstream.Event{ID: "1", Name: "x", Data: []byte("a\nb"), Retry: 7})
+		s.Send(conn.Event{ID: "1", Name: "x", Data: []byte("a\nb"), Retry: 7})
 		expect("|id: 1\nevent: x\nretry: 7\ndata: a\ndata: b\n\n", 44*time.Second)
 		time.Sleep(14 * time.Second)
 		expect("", 44*time.Second) // the event was a sign of life
 		time.Sleep(2 * time.Second)
 		expect("|:\n\n", 59*time.Second)
 		p.end()
-		if err := s.Send(downstream.Event{Data: []byte("late")}); err == nil {
+		if err := s.Send(conn.Event{Data: []byte("late")}); err == nil {
 			t.Error("an event was sent after the end")
 		}
 		time.Sleep(time.Minute)
@@ -119,7 +120,7 @@ func TestAStreamThatFailedSaysSoEverAfter(t *testing.T) {
 		time.Sleep(20 * time.Second) // the keep-alive finds out
 		synctest.Wait()
 		w.take(nil)
-		if err := s.Send(downstream.Event{}); err != gone {
+		if err := s.Send(conn.Event{}); err != gone {
 			t.Errorf("got %v, want %v", err, gone)
 		}
 		p.end()

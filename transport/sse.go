@@ -8,13 +8,13 @@ import (
 	"strconv"
 	"strings"
 
-	"gatekit/core/downstream"
+	"gatekit/core/conn"
 	"gatekit/core/upstream"
 )
 
 // appendEvent appends e as it stands on the wire. Line breaks in its data become several data
 // fields, which a reader joins by line feeds.
-func appendEvent(dst []byte, e downstream.Event) ([]byte, error) {
+func appendEvent(dst []byte, e conn.Event) ([]byte, error) {
 	if strings.ContainsAny(e.ID, "\r\n\x00") || strings.ContainsAny(e.Name, "\r\n") {
 		return dst, errors.New("an event's id and name must not hold line breaks")
 	}
@@ -62,7 +62,7 @@ type events struct {
 	long  int  // bytes of the line under way that were thrown away
 
 	// the event under way
-	e     upstream.Event
+	e     conn.Event
 	data  bool // it has a data field
 	some  bool // it has any field that is told
 	over  bool // it is too large
@@ -85,27 +85,27 @@ func (s *events) Close() error { return s.body.Close() }
 
 // Next answers the next event: one with data, or one that only sets the last event id or the retry
 // time (its Data is then empty). Its ID is what this event said. io.EOF is the end between two
-// events, io.ErrUnexpectedEOF within one. An *upstream.TooLarge is for an event that was skipped;
+// events, io.ErrUnexpectedEOF within one. A *conn.TooLargeError is for an event that was skipped;
 // the Event beside it still has its ID, and reading goes on.
-func (s *events) Next() (upstream.Event, error) {
+func (s *events) Next() (conn.Event, error) {
 	for {
 		line, err := s.line()
 		if err != nil {
 			if err == io.EOF && (s.some || s.over || s.long > 0 || s.pos < s.end) {
 				err = io.ErrUnexpectedEOF
 			}
-			return upstream.Event{}, err
+			return conn.Event{}, err
 		}
 		if len(line) > 0 {
 			s.field(line)
 			continue
 		}
 		e, some, over, total := s.e, s.some, s.over, s.total
-		s.e, s.data, s.some, s.over, s.total = upstream.Event{}, false, false, false, 0
+		s.e, s.data, s.some, s.over, s.total = conn.Event{}, false, false, false, 0
 		switch {
 		case over:
 			e.Data = nil
-			return e, &upstream.TooLarge{Size: total}
+			return e, &conn.TooLargeError{Size: total, Limit: s.max}
 		case some:
 			return e, nil
 		}

@@ -8,16 +8,15 @@ import (
 	"testing"
 	"testing/iotest"
 
-	"gatekit/core/downstream"
-	"gatekit/core/upstream"
+	"gatekit/core/conn"
 )
 
 // readAll answers the events of a stream, and how it ended.
-func readAll(r io.Reader, maxEvent int) (all []upstream.Event, large int, end error) {
+func readAll(r io.Reader, maxEvent int) (all []conn.Event, large int, end error) {
 	s := newEvents(io.NopCloser(r), maxEvent)
 	for {
 		e, err := s.Next()
-		if _, ok := errors.AsType[*upstream.TooLarge](err); ok {
+		if _, ok := errors.AsType[*conn.TooLargeError](err); ok {
 			large++
 			continue
 		}
@@ -28,7 +27,7 @@ func readAll(r io.Reader, maxEvent int) (all []upstream.Event, large int, end er
 	}
 }
 
-func equalEvents(a, b []upstream.Event) bool {
+func equalEvents(a, b []conn.Event) bool {
 	if len(a) != len(b) {
 		return false
 	}
@@ -42,15 +41,15 @@ func equalEvents(a, b []upstream.Event) bool {
 }
 
 func TestEventsAreReadAsHTMLDefinesThem(t *testing.T) {
-	data := func(s ...string) (all []upstream.Event) {
+	data := func(s ...string) (all []conn.Event) {
 		for _, d := range s {
-			all = append(all, upstream.Event{Data: []byte(d)})
+			all = append(all, conn.Event{Data: []byte(d)})
 		}
 		return all
 	}
 	for _, c := range []struct {
 		name, stream string
-		want         []upstream.Event
+		want         []conn.Event
 		end          error
 	}{
 		{"line feeds", "data: a\n\ndata: b\n\n", data("a", "b"), io.EOF},
@@ -67,20 +66,20 @@ func TestEventsAreReadAsHTMLDefinesThem(t *testing.T) {
 		{"a byte order mark elsewhere is an unknown field", "data: a\n\n\xef\xbb\xbfdata: b\n\n",
 			data("a"), io.EOF},
 		{"unknown fields", "foo: bar\nDATA: x\ndata : y\ndata: a\n\n", data("a"), io.EOF},
-		{"an id", "id: 7\ndata: a\n\ndata: b\n\n", []upstream.Event{{ID: "7", Data: []byte("a")},
+		{"an id", "id: 7\ndata: a\n\ndata: b\n\n", []conn.Event{{ID: "7", Data: []byte("a")},
 			{Data: []byte("b")}}, io.EOF},
-		{"an id without data", "id: 7\n\ndata: a\n\n", []upstream.Event{{ID: "7"},
+		{"an id without data", "id: 7\n\ndata: a\n\n", []conn.Event{{ID: "7"},
 			{Data: []byte("a")}}, io.EOF},
 		{"an id with a null is none", "id: a\x00b\ndata: a\n\n", data("a"), io.EOF},
-		{"a priming event", "id: 7\ndata:\n\n", []upstream.Event{{ID: "7"}}, io.EOF},
-		{"a retry time", "retry: 1500\n\n", []upstream.Event{{Retry: 1500}}, io.EOF},
+		{"a priming event", "id: 7\ndata:\n\n", []conn.Event{{ID: "7"}}, io.EOF},
+		{"a retry time", "retry: 1500\n\n", []conn.Event{{Retry: 1500}}, io.EOF},
 		{"a retry time that is no number", "retry: 15s\nretry: -1\nretry:\n\ndata: a\n\n",
 			data("a"), io.EOF},
 		{"a name", "event: endpoint\ndata: /x\n\ndata: a\n\n",
-			[]upstream.Event{{Name: "endpoint", Data: []byte("/x")}, {Data: []byte("a")}}, io.EOF},
+			[]conn.Event{{Name: "endpoint", Data: []byte("/x")}, {Data: []byte("a")}}, io.EOF},
 		{"a name without data is no event", "event: ping\n\ndata: a\n\n", data("a"), io.EOF},
 		{"the last of equal fields", "id: 1\nid: 2\nevent: a\nevent: b\ndata: x\n\n",
-			[]upstream.Event{{ID: "2", Name: "b", Data: []byte("x")}}, io.EOF},
+			[]conn.Event{{ID: "2", Name: "b", Data: []byte("x")}}, io.EOF},
 		{"many blank lines", "\n\n\ndata: a\n\n\n\n", data("a"), io.EOF},
 		{"an end within an event", "data: a\n\ndata: b\n", data("a"), io.ErrUnexpectedEOF},
 		{"an end within a line", "data: a\n\ndata: b", data("a"), io.ErrUnexpectedEOF},
@@ -125,7 +124,7 @@ func TestAnEventOverTheLimitIsSkipped(t *testing.T) {
 }
 
 func TestAppendEventRefusesBreaksInIDAndName(t *testing.T) {
-	for _, e := range []downstream.Event{{ID: "a\nb"}, {ID: "a\rb"}, {ID: "a\x00"},
+	for _, e := range []conn.Event{{ID: "a\nb"}, {ID: "a\rb"}, {ID: "a\x00"},
 		{Name: "a\ndata: b"}} {
 		if b, err := appendEvent(nil, e); err == nil {
 			t.Errorf("%+v became %q", e, b)
@@ -140,14 +139,14 @@ func FuzzEventsThereAndBack(f *testing.F) {
 	f.Add("", "", []byte("a\r\n\r\ndata: b\n\nid: 3\r"), 10, 3)
 	f.Add("", "", []byte("\xef\xbb\xbf \r"), 0, 2)
 	f.Fuzz(func(t *testing.T, id, name string, data []byte, retry, piece int) {
-		e := downstream.Event{ID: id, Name: name, Data: data, Retry: retry}
+		e := conn.Event{ID: id, Name: name, Data: data, Retry: retry}
 		wire, err := appendEvent([]byte(":\n\n"), e)
 		if err != nil {
 			t.Skip()
 		}
-		wire, _ = appendEvent(wire, downstream.Event{Data: []byte("end")})
+		wire, _ = appendEvent(wire, conn.Event{Data: []byte("end")})
 		breaks := strings.NewReplacer("\r\n", "\n", "\r", "\n")
-		want := []upstream.Event{
+		want := []conn.Event{
 			{ID: id, Name: name, Data: []byte(breaks.Replace(string(data))), Retry: max(0, retry)},
 			{Data: []byte("end")},
 		}

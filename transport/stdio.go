@@ -3,14 +3,13 @@ package transport
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
 
-	"gatekit/core/downstream"
+	"gatekit/core/conn"
 )
 
 // StdioPipe is a client on the other side of our own stdin and stdout.
@@ -20,11 +19,11 @@ type StdioPipe struct {
 	restore []func() // undo what was changed and close what was opened
 }
 
-var _ downstream.Pipe = (*StdioPipe)(nil)
+var _ conn.Pipe = (*StdioPipe)(nil)
 
-// Stdio speaks newline-delimited messages on in and out, of at most maxMessage bytes each (0 is 16
-// MiB). Neither file is closed by the pipe, and neither may be used by others until Close.
-func Stdio(in, out *os.File, maxMessage int) *StdioPipe {
+// NewStdioPipe speaks newline-delimited messages on in and out, of at most maxMessage bytes each (0
+// is 16 MiB). Neither file is closed by the pipe, and neither may be used by others until Close.
+func NewStdioPipe(in, out *os.File, maxMessage int) *StdioPipe {
 	if maxMessage <= 0 {
 		maxMessage = defaultMessage
 	}
@@ -34,15 +33,11 @@ func Stdio(in, out *os.File, maxMessage int) *StdioPipe {
 	return p
 }
 
-// Read answers the next message. It skips blank lines. io.EOF is the end of the input;
-// downstream.ErrTooLong is a message that was skipped, and reading goes on after it. When ctx ends,
+// Read returns the next message. It skips blank lines. io.EOF is the end of the input; a
+// *conn.TooLargeError is a message that was skipped, and reading goes on after it. When ctx ends,
 // nothing is lost. It is for one goroutine at a time.
 func (p *StdioPipe) Read(ctx context.Context) ([]byte, error) {
 	b, err := p.lines.next(ctx)
-	if large, ok := errors.AsType[*tooLarge](err); ok {
-		return nil, fmt.Errorf("%w: %d bytes, over the limit of %d", downstream.ErrTooLong,
-			large.size, p.lines.max)
-	}
 	if errors.Is(err, fs.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) {
 		err = errClosed
 	}

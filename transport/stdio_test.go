@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"gatekit/core/downstream"
+	"gatekit/core/conn"
 	"gatekit/transport"
 )
 
@@ -32,7 +32,7 @@ func stdio(t *testing.T, maxMessage int) (*transport.StdioPipe, client) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := transport.Stdio(in, out, maxMessage)
+	p := transport.NewStdioPipe(in, out, maxMessage)
 	t.Cleanup(func() {
 		p.Close()
 		for _, f := range []*os.File{in, out, to, from} {
@@ -75,7 +75,7 @@ func TestStdioReads(t *testing.T) {
 			var got []string
 			for {
 				b, err := p.Read(t.Context())
-				if errors.Is(err, downstream.ErrTooLong) {
+				if errors.As(err, new(*conn.TooLargeError)) {
 					got = append(got, tooLong)
 					continue
 				}
@@ -147,7 +147,7 @@ func TestStdioWritersDoNotTearLines(t *testing.T) {
 		})
 	}
 	next := make([]int, writers)
-	back := transport.Stdio(peer.from, peer.to, 0)
+	back := transport.NewStdioPipe(peer.from, peer.to, 0)
 	defer back.Close()
 	for range writers * each {
 		var w, i int
@@ -176,7 +176,7 @@ func TestStdioWriteToAClientThatDoesNotReadEndsWithItsContext(t *testing.T) {
 		}
 	}
 	// What was begun is finished all the same, and so is what waited behind it.
-	back := transport.Stdio(peer.from, peer.to, 0)
+	back := transport.NewStdioPipe(peer.from, peer.to, 0)
 	defer back.Close()
 	for range 2 {
 		if got := read(t, back); got != big {
@@ -243,7 +243,7 @@ func TestStdioOnBlockingFiles(t *testing.T) {
 	t.Run("pipes wait in the poller, and are blocking again afterwards", func(t *testing.T) {
 		in, to := blockingPipe(t)
 		from, out := blockingPipe(t)
-		p := transport.Stdio(in, out, 0)
+		p := transport.NewStdioPipe(in, out, 0)
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		defer cancel()
 		if _, err := p.Read(ctx); !errors.Is(err, context.DeadlineExceeded) {
@@ -275,7 +275,7 @@ func TestStdioOnBlockingFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer out.Close()
-		p := transport.Stdio(in, out, 0)
+		p := transport.NewStdioPipe(in, out, 0)
 		defer p.Close()
 		for _, want := range []int{8, 20000} {
 			if got := read(t, p); len(got) != want {

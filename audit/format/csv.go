@@ -49,7 +49,7 @@ func (table) Append(b []byte, r *audit.Record) []byte {
 		r.Name,
 		r.Action,
 		strconv.FormatBool(len(r.Steps) > 0),
-		strconv.FormatBool(Changed(r)),
+		strconv.FormatBool(IsModified(r)),
 		r.Reason,
 		duration(r.Micros),
 		responseStatus(r),
@@ -69,11 +69,11 @@ func (table) Append(b []byte, r *audit.Record) []byte {
 func eventType(r *audit.Record) string {
 	kind := strings.ToUpper(r.Kind)
 	switch {
-	case r.Event():
+	case r.IsEvent():
 		return "EVENT"
 	case refused(r) && r.Kind != "notification":
 		return "SECURITY_BLOCK"
-	case Changed(r):
+	case IsModified(r):
 		return kind + "_MODIFIED"
 	}
 	return kind

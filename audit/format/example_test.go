@@ -8,22 +8,24 @@ import (
 	"gatekit/audit/format"
 )
 
-// What a hostile server calls itself does nothing to the terminal that shows it.
+// The name of a tool cannot send an escape sequence to the terminal that shows the record.
 func ExampleNewWriter() {
-	r, err := audit.ParseRecord([]byte(
-		`{"seq":17,"time":"2026-11-21T11:00:00.123456Z","direction":"to_server","kind":"request","method":"tools/call","server":"files","name":"\u001b[2Jread","action":"deny","reason":"outside of the roots","steps":[{"stage":"roots/traversal","action":"deny"}]}`))
+	r, err := audit.ParseRecord([]byte(`{"seq":17,"time":"2026-11-21T11:00:00.123456Z",` +
+		`"direction":"to_server","kind":"request","method":"tools/call","server":"files",` +
+		`"name":"\u001b[2Jread","action":"deny",` +
+		`"steps":[{"stage":"roots/traversal","action":"deny"}]}`))
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	form, err := format.New(format.Text, format.Options{})
+	encoder, err := format.New(format.Text, format.Options{})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	if err := format.NewWriter(os.Stdout, form, false).Write(r); err != nil {
+	if err := format.NewWriter(os.Stdout, encoder, false).Write(r); err != nil {
 		fmt.Println(err)
 	}
-	// Output: 2026-11-21 11:00:00.123Z #17 deny to_server files tools/call \x1b[2Jread: outside of
-	// the roots [roots/traversal]
+	// Output:
+	// 2026-11-21 11:00:00.123Z #17   deny       to_server  files  tools/call \x1b[2Jread [roots/traversal]
 }

@@ -55,8 +55,8 @@ const (
 // Names answers the names of all forms.
 func Names() []string { return []string{JSONL, OCSF, CSV, Text} }
 
-// Form is one form. It is safe for many goroutines.
-type Form interface {
+// Encoder is one form. It is safe for many goroutines.
+type Encoder interface {
 	// Header is the line that a file begins with, with its end; nil where there is none.
 	Header() []byte
 	// Append appends the line of a record, with its end.
@@ -67,7 +67,8 @@ type Form interface {
 type Options struct {
 	Version string // of Gatekit, for OCSF; may be empty
 	Colour  bool   // for Text: with the escapes of a terminal
-	Shown   bool   // for JSONL: to be looked at, so that what is not printable is an escape
+	// for JSONL: to be looked at, so that what is not printable is an escape
+	EscapeUnprintable bool
 
 	// MaxBytes bounds a line, its end with it; 0 is no bound, and below 4,096 it may be exceeded.
 	// The record of a longer one is made short: it is without bodies, values, findings and the
@@ -77,11 +78,11 @@ type Options struct {
 }
 
 // New answers the form of that name.
-func New(name string, o Options) (Form, error) {
-	var f Form
+func New(name string, o Options) (Encoder, error) {
+	var f Encoder
 	switch name {
 	case JSONL:
-		f = native{shown: o.Shown}
+		f = native{shown: o.EscapeUnprintable}
 	case OCSF:
 		f = ocsf{version: o.Version}
 	case CSV:
@@ -104,14 +105,14 @@ const timeLayout = "2006-01-02T15:04:05.000000Z"
 // Writer writes records in a form. It is not safe for many goroutines.
 type Writer struct {
 	out  io.Writer
-	form Form
+	form Encoder
 	line []byte
 	head bool // was written, or is not wanted
 }
 
 // NewWriter answers a writer of that form. The header comes before the first record; a writer that
 // continues a file with records in it has none.
-func NewWriter(out io.Writer, form Form, continues bool) *Writer {
+func NewWriter(out io.Writer, form Encoder, continues bool) *Writer {
 	return &Writer{out: out, form: form, head: continues}
 }
 
@@ -155,9 +156,9 @@ func decided(r *audit.Record) string {
 // refused says whether the message did not move.
 func refused(r *audit.Record) bool { return r.Action == "deny" || r.Action == "ask" }
 
-// Changed says whether what went on was not what came. Where the log keeps no hashes of bodies,
+// IsModified says whether what went on was not what came. Where the log keeps no hashes of bodies,
 // what was done with the message says so.
-func Changed(r *audit.Record) bool {
+func IsModified(r *audit.Record) bool {
 	if r.Before == nil || r.After == nil {
 		return false
 	}

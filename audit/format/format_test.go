@@ -27,7 +27,7 @@ var at = time.Date(2026, 11, 21, 12, 0, 0, 123456789, time.FixedZone("", 3600))
 func recorded(t testing.TB, outcomes ...pipeline.Outcome) (records []audit.Record) {
 	t.Helper()
 	var out bytes.Buffer
-	l, err := audit.Open(audit.Options{Writer: &out, Bodies: audit.Redacted})
+	l, err := audit.Open(audit.Options{Writer: &out, Bodies: audit.BodiesRedacted})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +53,8 @@ func message(t testing.TB, text string) *mcp.Message {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.To, m.Session, m.Exchange, m.Principal, m.Server, m.Name = mcp.ToServer, "s1", "e1", "ann",
+	m.Direction, m.Session, m.Exchange, m.Principal, m.Server, m.Name = mcp.ToServer,
+		"s1", "e1", "ann",
 		"files", "read"
 	return m
 }
@@ -63,21 +64,21 @@ func outcomes(t testing.TB) []pipeline.Outcome {
 	call := message(t, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"read","arguments":{"path":"/etc"}}}`)
 	result := message(
 		t, `{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"key AKIA"}]}}`)
-	result.To, result.Method = mcp.ToClient, "tools/call"
+	result.Direction, result.Method = mcp.ToClient, "tools/call"
 	clean, err := result.Edit(mcp.Set("/content/0/text", []byte(`"key [redacted]"`)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	asked := message(t, `{"jsonrpc":"2.0","id":"s","method":"sampling/createMessage","params":{}}`)
-	asked.To, asked.Principal, asked.Name = mcp.ToClient, "", ""
+	asked.Direction, asked.Principal, asked.Name = mcp.ToClient, "", ""
 	listed := message(t, `{"jsonrpc":"2.0","id":2,"method":"tools/list"}`)
 	listed.Name = ""
 	note := message(t, `{"jsonrpc":"2.0","method":"notifications/progress","params":{}}`)
-	note.To, note.Session, note.Principal = mcp.ToClient, "", ""
+	note.Direction, note.Session, note.Principal = mcp.ToClient, "", ""
 	failed := message(t, `{"jsonrpc":"2.0","id":1,"error":{"code":-32000,"message":"no"}}`)
-	failed.To, failed.Method = mcp.ToClient, "tools/call"
+	failed.Direction, failed.Method = mcp.ToClient, "tools/call"
 	told := message(t, `{"jsonrpc":"2.0","id":1,"result":{"content":[],"isError":true}}`)
-	told.To, told.Method = mcp.ToClient, "tools/call"
+	told.Direction, told.Method = mcp.ToClient, "tools/call"
 	return []pipeline.Outcome{
 		{Time: at, Before: &mcp.Message{}, Action: "start", Reason: "version 1"},
 		{Time: at, Before: listed, After: listed, Action: "pass", Duration: 250 * time.Microsecond},
@@ -102,7 +103,7 @@ func outcomes(t testing.TB) []pipeline.Outcome {
 	}
 }
 
-func form(t testing.TB, name string) format.Form {
+func form(t testing.TB, name string) format.Encoder {
 	t.Helper()
 	f, err := format.New(name, format.Options{Version: "1.0"})
 	if err != nil {
@@ -200,7 +201,7 @@ func TestWhatWasChangedIsSaidWithoutHashesToo(t *testing.T) {
 		{"nothing went on", audit.Record{Action: "deny", Before: &same}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if got := format.Changed(&c.record); got != c.want {
+			if got := format.IsModified(&c.record); got != c.want {
 				t.Errorf("got %v, want %v", got, c.want)
 			}
 		})
@@ -210,7 +211,7 @@ func TestWhatWasChangedIsSaidWithoutHashesToo(t *testing.T) {
 func TestAShortLineKeepsHowItEnded(t *testing.T) {
 	code, failed := recorded(t, outcomes(t)...)[6], recorded(t, outcomes(t)...)[7]
 	modified := recorded(t, outcomes(t)...)[3]
-	f := format.Short(form(t, "jsonl"))
+	f := format.ShortEncoder(form(t, "jsonl"))
 	for _, c := range []struct {
 		record audit.Record
 		want   string
@@ -225,7 +226,7 @@ func TestAShortLineKeepsHowItEnded(t *testing.T) {
 func TestJSONLForEyesIsTheSameJSONWithEscapes(t *testing.T) {
 	m := message(t, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"x":"\u009b31m \u202e ü 󠁁"}}`)
 	records := recorded(t, pipeline.Outcome{Time: at, Before: m, After: m, Action: "pass"})
-	f, err := format.New(format.JSONL, format.Options{Shown: true})
+	f, err := format.New(format.JSONL, format.Options{EscapeUnprintable: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -173,7 +173,7 @@ func (f ocsf) event(r *audit.Record) event {
 			Micros: r.Micros, Error: r.Error,
 		},
 	}
-	if r.Event() {
+	if r.IsEvent() {
 		e.lifecycle(r, us)
 	} else {
 		e.activity(r)
@@ -295,7 +295,7 @@ func severity(r *audit.Record) (int, string) {
 		return 4, "High"
 	case refused(r):
 		return 3, "Medium"
-	case r.Event() || r.Action == "pass":
+	case r.IsEvent() || r.Action == "pass":
 		return 1, "Informational"
 	}
 	return 2, "Low"

@@ -13,15 +13,15 @@ import (
 
 // bounded is a form with lines of bounded length.
 type bounded struct {
-	Form
+	Encoder
 	max int
 }
 
 func (f bounded) Append(b []byte, r *audit.Record) []byte {
 	from := len(b)
-	b = f.Form.Append(b, r)
+	b = f.Encoder.Append(b, r)
 	for keep := maxText; len(b)-from > f.max && keep >= 16; keep /= 4 {
-		b = appendShortened(b[:from], f.Form, r, keep)
+		b = appendShortened(b[:from], f.Encoder, r, keep)
 	}
 	return b
 }
@@ -29,26 +29,27 @@ func (f bounded) Append(b []byte, r *audit.Record) []byte {
 // maxText bounds the texts of a record that was made short, in bytes.
 const maxText = 256
 
-// Short answers the form with each record made short, as with MaxBytes those are that are too long.
-func Short(f Form) Form {
+// ShortEncoder answers the form with each record made short, as with MaxBytes those are that are
+// too long.
+func ShortEncoder(f Encoder) Encoder {
 	if bound, ok := f.(bounded); ok {
-		return bounded{Short(bound.Form), bound.max}
+		return bounded{ShortEncoder(bound.Encoder), bound.max}
 	}
 	return brief{f}
 }
 
 // brief is a form of records that were made short.
-type brief struct{ Form }
+type brief struct{ Encoder }
 
 func (f brief) Append(b []byte, r *audit.Record) []byte {
-	return appendShortened(b, f.Form, r, maxText)
+	return appendShortened(b, f.Encoder, r, maxText)
 }
 
 // appendShortened appends the line of the record made short.
-func appendShortened(b []byte, f Form, r *audit.Record, keep int) []byte {
+func appendShortened(b []byte, f Encoder, r *audit.Record, keep int) []byte {
 	short := shortened(r, keep)
 	if is, ok := f.(brief); ok {
-		f = is.Form
+		f = is.Encoder
 	}
 	if _, ok := f.(native); ok {
 		return appendShort(b, &short)
@@ -56,8 +57,8 @@ func appendShortened(b []byte, f Form, r *audit.Record, keep int) []byte {
 	return f.Append(b, &short)
 }
 
-// Shortened is the record made short, as the form [Short] has it. Its Line is whole.
-func Shortened(r *audit.Record) audit.Record { return shortened(r, maxText) }
+// ShortRecord is the record made short, as the form [ShortEncoder] has it. Its Line is whole.
+func ShortRecord(r *audit.Record) audit.Record { return shortened(r, maxText) }
 
 // shortened is the record without bodies, values and findings, of its steps only the one that
 // decided, and of each text the first bytes. Its Line is whole.

@@ -29,7 +29,7 @@ func (t text) Append(b []byte, r *audit.Record) []byte {
 	for ; width < len("recovered"); width++ {
 		b = append(b, ' ')
 	}
-	if !r.Event() {
+	if !r.IsEvent() {
 		b = fmt.Appendf(b, "  %-9s", Visible(r.Direction))
 	}
 	if r.Server != "" {
@@ -41,7 +41,7 @@ func (t text) Append(b []byte, r *audit.Record) []byte {
 		b = appendVisible(b, what)
 	}
 	if why := cmp.Or(r.Reason, r.Error); why != "" {
-		if r.Event() {
+		if r.IsEvent() {
 			b = append(b, ' ')
 		} else {
 			b = append(b, ':')
@@ -94,7 +94,7 @@ func colourOf(r *audit.Record) string {
 		return "\x1b[31m"
 	case r.Action == "ask":
 		return "\x1b[35m"
-	case r.Event():
+	case r.IsEvent():
 		return "\x1b[36m"
 	case r.Action == "pass":
 		return "\x1b[32m"

@@ -10,9 +10,10 @@ import (
 
 // Call is a request and what came of it, an event, or a notification.
 type Call struct {
-	Began time.Time
-	Took  time.Duration // until its end was judged; of what is open, until what was recorded last
-	First uint64        // the number of its first record
+	Start time.Time
+	// until its end was judged; of what is open, until what was recorded last
+	Duration time.Duration
+	FirstSeq uint64 // the number of its first record
 
 	Session, Exchange, Principal string
 
@@ -27,29 +28,29 @@ type Call struct {
 	Action string // the weightiest of its records: deny before modify before pass
 	Reason string // of that record
 	Error  string
-	End    End
+	Status Status
 	Code   int64 // of the error that it ended with
 	Parked bool  // it waited for what the client answered, whose connection was free meanwhile
 
-	Decision *audit.Record  // the record with Action; nil when all was let pass
-	Records  []audit.Record // all of them, or the first 200; with Options.Records alone
-	Left     int            // how many there were beyond those
+	Decision       *audit.Record  // the record with Action; nil when all was let pass
+	Records        []audit.Record // all of them, or the first 200; with Options.Records alone
+	OmittedRecords int            // how many there were beyond those
 
 	weight int // of Decision
 }
 
-// End is how a call ended.
-type End string
+// Status is how a call ended.
+type Status string
 
 // Ends of calls.
 const (
-	Open      End = ""          // not, as far as the log goes
-	Answered  End = "answered"  // with a result
-	Failed    End = "error"     // with an error: the server's, or Gatekit's own
-	ToolError End = "failed"    // with the result of a tool that says that it has failed
-	Refused   End = "refused"   // the request, or its answer
-	Cancelled End = "cancelled" // by the client, or for it
-	Done      End = "done"      // of events and notifications
+	StatusOpen       Status = ""          // not, as far as the log goes
+	StatusAnswered   Status = "answered"  // with a result
+	StatusError      Status = "error"     // with an error: the server's, or Gatekit's own
+	StatusToolFailed Status = "failed"    // with the result of a tool that says that it has failed
+	StatusRefused    Status = "refused"   // the request, or its answer
+	StatusCancelled  Status = "cancelled" // by the client, or for it
+	StatusDone       Status = "done"      // of events and notifications
 )
 
 const (
@@ -57,8 +58,8 @@ const (
 	maxRecords = 200
 )
 
-// Who is the principal, or the session of one who is not known.
-func (c *Call) Who() string {
+// Caller is the principal, or the session of one who is not known.
+func (c *Call) Caller() string {
 	if c.Principal != "" {
 		return c.Principal
 	}
@@ -66,19 +67,21 @@ func (c *Call) Who() string {
 }
 
 // answered says whether the call was answered, well or not.
-func (c *Call) answered() bool { return c.End == Answered || c.End == Failed || c.End == ToolError }
+func (c *Call) answered() bool {
+	return c.Status == StatusAnswered || c.Status == StatusError || c.Status == StatusToolFailed
+}
 
-// Stage is the stage that made the decision; "" when none did.
-func (c *Call) Stage() string {
+// DecidingStage is the stage that made the decision; "" when none did.
+func (c *Call) DecidingStage() string {
 	if s := c.decided(); s != nil {
 		return s.Stage
 	}
 	return ""
 }
 
-// Changed are the places of the message that the deciding record's stages changed, as JSON
+// ChangedPointers are the places of the message that the deciding record's stages changed, as JSON
 // pointers.
-func (c *Call) Changed() (all []string) {
+func (c *Call) ChangedPointers() (all []string) {
 	if c.Decision == nil {
 		return nil
 	}
@@ -159,7 +162,7 @@ func (c *Call) take(r *audit.Record, keep bool) error {
 	case kept:
 		c.Records = append(c.Records, *whole)
 	case keep:
-		c.Left++
+		c.OmittedRecords++
 	}
 	if at, known := slices.BinarySearch(c.Servers, r.Server); r.Server != "" && !known &&
 		len(c.Servers) < maxServers {
@@ -171,6 +174,6 @@ func (c *Call) take(r *audit.Record, keep bool) error {
 	if c.Principal == "" {
 		c.Principal = r.Principal
 	}
-	c.Took = max(c.Took, r.Time.Add(time.Duration(r.Micros)*time.Microsecond).Sub(c.Began))
+	c.Duration = max(c.Duration, r.Time.Add(time.Duration(r.Micros)*time.Microsecond).Sub(c.Start))
 	return nil
 }

@@ -14,17 +14,17 @@ import (
 type Filter struct {
 	Since, Until time.Time // from Since on, before Until; zero is no bound
 
-	Session, Exchange, Principal, Server, Name, Method Words
+	Session, Exchange, Principal, Server, Name, Method Patterns
 
-	Kind   Words // request, response, error, notification, event
-	Action Words
-	Stage  Words // that did anything but let pass; together with Action, that did that
+	Kind   Patterns // request, response, error, notification, event
+	Action Patterns
+	Stage  Patterns // that did anything but let pass; together with Action, that did that
 }
 
-// Words are alternatives. A "*" in one stands for any text. None is no condition.
-type Words []string
+// Patterns are alternatives. A "*" in one stands for any text. None is no condition.
+type Patterns []string
 
-func (w Words) match(s string) bool {
+func (w Patterns) match(s string) bool {
 	return len(w) == 0 || slices.ContainsFunc(w, func(pattern string) bool {
 		return like(pattern, s)
 	})
@@ -77,7 +77,7 @@ func (f *Filter) notifications() bool {
 }
 
 func kindOf(r *audit.Record) string {
-	if r.Event() {
+	if r.IsEvent() {
 		return "event"
 	}
 	return r.Kind

@@ -19,13 +19,13 @@ const (
 
 // Options of Calls.
 type Options struct {
-	Follow  bool // go on with what is written, until ctx ends
-	Records bool // keep those of each call
+	Follow      bool // go on with what is written, until ctx ends
+	KeepRecords bool // keep those of each call
 }
 
 // Calls answers the calls of a log with a record that the filter takes, as they end, and at last
 // those that are open. Each may be kept. It ends at the first error, which has its place.
-func Calls(ctx context.Context, log *audit.Reading, f *Filter, o Options) iter.Seq2[*Call, error] {
+func Calls(ctx context.Context, log *audit.Reader, f *Filter, o Options) iter.Seq2[*Call, error] {
 	return func(yield func(*Call, error) bool) {
 		j := &joiner{filter: f, options: o, calls: map[callKey]*list.Element{},
 			asked: map[askKey][]*list.Element{}}
@@ -38,7 +38,7 @@ func Calls(ctx context.Context, log *audit.Reading, f *Filter, o Options) iter.S
 				j.pause()
 			} else if err == nil {
 				if err = j.add(line); err != nil {
-					err = fmt.Errorf("%s: %w", log.At(), err)
+					err = fmt.Errorf("%s: %w", log.Position(), err)
 				}
 			}
 			for _, c := range j.take() {
@@ -107,7 +107,7 @@ func (j *joiner) take() (ended []*Call) {
 
 // add takes in a line, which is not kept.
 func (j *joiner) add(line []byte) error {
-	r, err := audit.Glance(line)
+	r, err := audit.ParseSummary(line)
 	if err != nil {
 		return err
 	}
@@ -123,7 +123,7 @@ func (j *joiner) add(line []byte) error {
 	o := of(at)
 	o.wanted = o.wanted || wanted
 	o.last, o.idle = r.Time, false
-	if err := o.take(&r, j.options.Records); err != nil {
+	if err := o.take(&r, j.options.KeepRecords); err != nil {
 		return err
 	}
 	j.step(at, &r)
@@ -181,14 +181,14 @@ func (j *joiner) place(r *audit.Record) *list.Element {
 	at = j.begin(r)
 	of(at).FromServer = toServer && (r.Kind == "response" || r.Kind == "error") ||
 		!toServer && r.Kind == "notification"
-	if r.Exchange != "" && r.Kind != "notification" && !of(at).FromServer && !r.Event() {
+	if r.Exchange != "" && r.Kind != "notification" && !of(at).FromServer && !r.IsEvent() {
 		j.calls[callKey{r.Session, r.Exchange}] = at
 	}
 	return at
 }
 
 func (j *joiner) begin(r *audit.Record) *list.Element {
-	return j.open.PushBack(&open{Call: Call{Began: r.Time, First: r.Seq, Session: r.Session,
+	return j.open.PushBack(&open{Call: Call{Start: r.Time, FirstSeq: r.Seq, Session: r.Session,
 		Exchange: r.Exchange, Kind: kindOf(r), Method: r.Method}})
 }
 
@@ -198,25 +198,25 @@ func (j *joiner) step(at *list.Element, r *audit.Record) {
 	answer := r.Kind == "response" || r.Kind == "error"
 	final := false
 	switch {
-	case r.Event() || r.Kind == "notification" && o.Kind == "notification":
-		o.End, final = Done, true
+	case r.IsEvent() || r.Kind == "notification" && o.Kind == "notification":
+		o.Status, final = StatusDone, true
 	case r.Kind == "notification":
 		if r.Method == "notifications/cancelled" {
-			o.End, o.waiting = Cancelled, nil
+			o.Status, o.waiting = StatusCancelled, nil
 		}
 	case r.Action == "park" || r.Action == "resume" || r.Action == "approve" || r.Action == "drop":
 	case r.Action == "deny" || r.Action == "reject":
-		o.End, final = Refused, true
+		o.Status, final = StatusRefused, true
 	case r.Action == "ask":
-		o.End = Refused // until a human has approved
+		o.Status = StatusRefused // until a human has approved
 	case r.Kind == "error":
-		o.End, final = Failed, true
+		o.Status, final = StatusError, true
 	case r.Failed:
-		o.End, final = ToolError, true
+		o.Status, final = StatusToolFailed, true
 	case answer:
-		o.End, final = Answered, true
+		o.Status, final = StatusAnswered, true
 	default:
-		o.End = Open
+		o.Status = StatusOpen
 		if !o.FromServer && !slices.Contains(o.waiting, r.Server) {
 			o.waiting = append(o.waiting, r.Server)
 		}
@@ -227,7 +227,7 @@ func (j *joiner) step(at *list.Element, r *audit.Record) {
 		})
 	}
 	// what more there is of it cannot be found
-	alone := o.First == r.Seq && (r.Kind != "request" || o.Exchange == "" && !o.FromServer)
+	alone := o.FirstSeq == r.Seq && (r.Kind != "request" || o.Exchange == "" && !o.FromServer)
 	if alone || final && (o.Kind == "event" || o.Kind == "notification" || o.FromServer ||
 		answer && r.Server == "" || !broadcast(o.Method)) {
 		j.end(at)
@@ -240,7 +240,7 @@ func (j *joiner) step(at *list.Element, r *audit.Record) {
 func (j *joiner) rest(at *list.Element) {
 	o := of(at)
 	was := o.quiet
-	o.quiet = len(o.waiting) == 0 && o.questions == 0 && o.End != Open
+	o.quiet = len(o.waiting) == 0 && o.questions == 0 && o.Status != StatusOpen
 	if o.quiet && !was {
 		j.quiet = append(j.quiet, at)
 	}
@@ -249,8 +249,8 @@ func (j *joiner) rest(at *list.Element) {
 // broadcast says whether a request of the method may be one to several servers, whose answers are
 // put together.
 func broadcast(method string) bool {
-	m, known := mcp.Lookup(method)
-	return known && m.Route == mcp.Broadcast
+	m, known := mcp.LookupMethod(method)
+	return known && m.Route == mcp.RouteBroadcast
 }
 
 // settle ends what was quiet for long enough.

@@ -42,13 +42,14 @@ func outcome(t testing.TB, text string) pipeline.Outcome {
 	}
 	m := &mcp.Message{Method: f[4], Server: f[5], Name: f[6]}
 	m.Session, m.Exchange, _ = strings.Cut(f[1], "/")
-	m.To = map[string]mcp.Direction{"to_server": mcp.ToServer, "to_client": mcp.ToClient}[f[2]]
+	m.Direction = map[string]mcp.Direction{"to_server": mcp.ToServer,
+		"to_client": mcp.ToClient}[f[2]]
 	m.Kind = map[string]mcp.Kind{"request": mcp.Request, "response": mcp.Response,
 		"error": mcp.Error, "notification": mcp.Notification}[f[3]]
 	reason, stage, decided := strings.Cut(strings.TrimSuffix(reason, "]"), " [")
 	if isError, ok := strings.CutSuffix(f[6], "!"); ok { // a tool that failed
 		m = mcp.NewResponse("1", []byte(`{"isError":true}`))
-		m.To, m.Method, m.Server, m.Name = mcp.ToClient, f[4], f[5], isError
+		m.Direction, m.Method, m.Server, m.Name = mcp.ToClient, f[4], f[5], isError
 		m.Session, m.Exchange, _ = strings.Cut(f[1], "/")
 	}
 	o := pipeline.Outcome{Time: at.Add(after), Before: m, Action: f[7], Reason: reason}
@@ -90,14 +91,14 @@ func line(c *query.Call) string {
 	if c.FromServer {
 		from = "← "
 	}
-	s := fmt.Sprintf("%d %s %s%s %s %s %s %s %s", c.First, word(c.Session), from, word(c.Method),
-		word(strings.Join(c.Servers, ",")), word(c.Name), word(c.Action), word(string(c.End)),
-		c.Took)
+	s := fmt.Sprintf("%d %s %s%s %s %s %s %s %s", c.FirstSeq, word(c.Session), from, word(c.Method),
+		word(strings.Join(c.Servers, ",")), word(c.Name), word(c.Action), word(string(c.Status)),
+		c.Duration)
 	if c.Reason != "" {
 		s += ": " + c.Reason
 	}
-	if c.Stage() != "" {
-		s += " [" + c.Stage() + "]"
+	if c.DecidingStage() != "" {
+		s += " [" + c.DecidingStage() + "]"
 	}
 	if c.Parked {
 		s += " (parked)"
@@ -107,7 +108,7 @@ func line(c *query.Call) string {
 
 func calls(t testing.TB, file string, f query.Filter) (all []string) {
 	t.Helper()
-	for c, err := range query.Calls(t.Context(), &audit.Reading{File: file}, &f, query.Options{}) {
+	for c, err := range query.Calls(t.Context(), &audit.Reader{File: file}, &f, query.Options{}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -267,7 +268,7 @@ const session = `
 	+0s -/- - - - - - start: version 1
 	+1s s1/1 to_server request tools/call files read pass
 	+2s s1/1 to_client response tools/call files read modify: took out a key [secrets]
-	+3s s1/2 to_server request tools/call github search deny: tools.readonly: no [policy]
+	+3s s1/2 to_server request tools/call github search deny: tools/readonly: no [policy]
 	+4s s2/1 to_server request prompts/get github greet pass
 	+5s s2/1 to_client notification notifications/progress github - pass
 	+6s s2/1 to_client error prompts/get github greet pass
@@ -284,34 +285,37 @@ func TestWhatIsAskedForIsFound(t *testing.T) {
 		{"all", query.Filter{}, []uint64{1, 2, 3, 4, 5, 6, 7, 8, 9}, []uint64{1, 2, 4, 5, 9, 8}},
 		{"a time, of which the end is not in it", query.Filter{Since: at.Add(2 * time.Second),
 			Until: at.Add(4 * time.Second)}, []uint64{3, 4}, []uint64{2, 4}},
-		{"a session", query.Filter{Session: query.Words{"s1"}}, []uint64{2, 3, 4}, []uint64{2, 4}},
-		{"an exchange of a session", query.Filter{Session: query.Words{"s2"},
-			Exchange: query.Words{"1"}}, []uint64{5, 6, 7}, []uint64{5}},
-		{"a server by a part of its name", query.Filter{Server: query.Words{"f*s", "nobody"}},
+		{"a session", query.Filter{Session: query.Patterns{"s1"}}, []uint64{2, 3, 4},
+			[]uint64{2, 4}},
+		{"an exchange of a session", query.Filter{Session: query.Patterns{"s2"},
+			Exchange: query.Patterns{"1"}}, []uint64{5, 6, 7}, []uint64{5}},
+		{"a server by a part of its name", query.Filter{Server: query.Patterns{"f*s", "nobody"}},
 			[]uint64{2, 3, 9}, []uint64{2, 9}},
-		{"a name with what JSON escapes", query.Filter{Name: query.Words{`a"b\`}}, []uint64{8},
+		{"a name with what JSON escapes", query.Filter{Name: query.Patterns{`a"b\`}}, []uint64{8},
 			[]uint64{8}},
-		{"a name by stars", query.Filter{Name: query.Words{"*ea*r*", "r*d*d", "*ee*"}},
+		{"a name by stars", query.Filter{Name: query.Patterns{"*ea*r*", "r*d*d", "*ee*"}},
 			[]uint64{4, 5, 7}, []uint64{4, 5}},
-		{"an action of an answer", query.Filter{Action: query.Words{"modify"}}, []uint64{3},
+		{"an action of an answer", query.Filter{Action: query.Patterns{"modify"}}, []uint64{3},
 			[]uint64{2}},
-		{"all that a stage did", query.Filter{Stage: query.Words{"secrets", "first"}}, []uint64{3},
+		{"all that a stage did", query.Filter{Stage: query.Patterns{"secrets", "first"}},
+			[]uint64{3},
 			[]uint64{2}},
-		{"what a stage let pass", query.Filter{Stage: query.Words{"first"},
-			Action: query.Words{"pass"}}, []uint64{3, 4}, []uint64{2, 4}},
-		{"another action than the stage's", query.Filter{Stage: query.Words{"secrets"},
-			Action: query.Words{"deny"}}, nil, nil},
-		{"errors", query.Filter{Kind: query.Words{"error"}}, []uint64{7}, []uint64{5}},
-		{"events", query.Filter{Kind: query.Words{"event"}}, []uint64{1, 9}, []uint64{1, 9}},
-		{"notifications", query.Filter{Kind: query.Words{"notification"}}, []uint64{6},
+		{"what a stage let pass", query.Filter{Stage: query.Patterns{"first"},
+			Action: query.Patterns{"pass"}}, []uint64{3, 4}, []uint64{2, 4}},
+		{"another action than the stage's", query.Filter{Stage: query.Patterns{"secrets"},
+			Action: query.Patterns{"deny"}}, nil, nil},
+		{"errors", query.Filter{Kind: query.Patterns{"error"}}, []uint64{7}, []uint64{5}},
+		{"events", query.Filter{Kind: query.Patterns{"event"}}, []uint64{1, 9}, []uint64{1, 9}},
+		{"notifications", query.Filter{Kind: query.Patterns{"notification"}}, []uint64{6},
 			[]uint64{6}},
-		{"a method", query.Filter{Method: query.Words{"prompts/*"}}, []uint64{5, 7}, []uint64{5}},
-		{"two things that are not true of one record", query.Filter{Server: query.Words{"files"},
-			Action: query.Words{"deny"}}, nil, nil},
+		{"a method", query.Filter{Method: query.Patterns{"prompts/*"}}, []uint64{5, 7},
+			[]uint64{5}},
+		{"two things that are not true of one record", query.Filter{Server: query.Patterns{"files"},
+			Action: query.Patterns{"deny"}}, nil, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var records, call []uint64
-			for r, err := range query.Records(t.Context(), &audit.Reading{File: file}, &tt.filter) {
+			for r, err := range query.Records(t.Context(), &audit.Reader{File: file}, &tt.filter) {
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -320,12 +324,12 @@ func TestWhatIsAskedForIsFound(t *testing.T) {
 				}
 				records = append(records, r.Seq)
 			}
-			for c, err := range query.Calls(t.Context(), &audit.Reading{File: file}, &tt.filter,
+			for c, err := range query.Calls(t.Context(), &audit.Reader{File: file}, &tt.filter,
 				query.Options{}) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				call = append(call, c.First)
+				call = append(call, c.FirstSeq)
 			}
 			if !slices.Equal(records, tt.records) || !slices.Equal(call, tt.call) {
 				t.Errorf("records %d and calls %d, want %d and %d", records, call, tt.records,
@@ -339,11 +343,13 @@ func TestRecordsOfACallAreKeptWhenTheyAreWanted(t *testing.T) {
 	records := "+0s s/1 to_server request tools/call a wait pass\n" +
 		strings.Repeat("+1s s/1 to_client notification notifications/progress a - pass\n", 250) +
 		"+2s s/1 to_client response tools/call a wait deny: no [policy]"
-	for c, err := range query.Calls(t.Context(), &audit.Reading{File: log(t, records)},
-		&query.Filter{}, query.Options{Records: true}) {
-		if err != nil || len(c.Records) != 200 || c.Left != 52 || c.Records[199].Seq != 200 ||
-			c.Action != "deny" || c.Stage() != "policy" {
-			t.Fatalf("%d records and %d left, %s, %v", len(c.Records), c.Left, line(c), err)
+	for c, err := range query.Calls(t.Context(), &audit.Reader{File: log(t, records)},
+		&query.Filter{}, query.Options{KeepRecords: true}) {
+		if err != nil || len(c.Records) != 200 || c.OmittedRecords != 52 ||
+			c.Records[199].Seq != 200 ||
+			c.Action != "deny" || c.DecidingStage() != "policy" {
+			t.Fatalf("%d records and %d left, %s, %v", len(c.Records), c.OmittedRecords, line(c),
+				err)
 		}
 	}
 }
@@ -386,7 +392,7 @@ func TestCallsAreFollowed(t *testing.T) {
 	time.AfterFunc(30*time.Millisecond,
 		func() { write("+1s s/1 to_client response tools/call a read pass") })
 	var got []string
-	for c, err := range query.Calls(ctx, &audit.Reading{File: file, Poll: 5 * time.Millisecond},
+	for c, err := range query.Calls(ctx, &audit.Reader{File: file, Poll: 5 * time.Millisecond},
 		&query.Filter{}, query.Options{Follow: true}) {
 		if err != nil {
 			t.Fatal(err)
@@ -416,11 +422,11 @@ func TestWhatIsNoRecordHasItsPlace(t *testing.T) {
 	}
 	want := fmt.Sprintf("%s:4: it is no record", file)
 	var all []error
-	for _, err := range query.Calls(t.Context(), &audit.Reading{File: file}, &query.Filter{},
+	for _, err := range query.Calls(t.Context(), &audit.Reader{File: file}, &query.Filter{},
 		query.Options{}) {
 		all = append(all, err)
 	}
-	for _, err := range query.Records(t.Context(), &audit.Reading{File: file}, &query.Filter{}) {
+	for _, err := range query.Records(t.Context(), &audit.Reader{File: file}, &query.Filter{}) {
 		all = append(all, err)
 	}
 	if err := errors.Join(all...); err == nil || strings.Count(err.Error(), want) != 2 {

@@ -11,14 +11,14 @@ import (
 
 // Records answers the records of a log that the filter takes, in their order; each may be kept. It
 // ends at the first error, which has its place.
-func Records(ctx context.Context, log *audit.Reading, f *Filter) iter.Seq2[audit.Record, error] {
+func Records(ctx context.Context, log *audit.Reader, f *Filter) iter.Seq2[audit.Record, error] {
 	return func(yield func(audit.Record, error) bool) {
 		for line, err := range log.Lines(ctx) {
 			if err != nil {
 				yield(audit.Record{}, err)
 				return
 			}
-			r, err := audit.Glance(line)
+			r, err := audit.ParseSummary(line)
 			wanted := false
 			if err == nil {
 				wanted, err = f.matchLine(&r)
@@ -27,7 +27,7 @@ func Records(ctx context.Context, log *audit.Reading, f *Filter) iter.Seq2[audit
 				r, err = audit.ParseRecord(bytes.Clone(line))
 			}
 			if err != nil {
-				yield(audit.Record{}, fmt.Errorf("%s: %w", log.At(), err))
+				yield(audit.Record{}, fmt.Errorf("%s: %w", log.Position(), err))
 				return
 			}
 			if wanted && !yield(r, nil) {

@@ -21,22 +21,22 @@ const Others = "(others)"
 // Stats are what there was of calls. Its memory is bounded. The zero value is ready; it is not safe
 // for many goroutines.
 type Stats struct {
-	Since, Until time.Time // when the first call began, and the last ended
-	Calls        Count     // of clients
-	Questions    Count     // of servers
-	Events       map[string]int
-	Slowest      []*Call // at most ten that were answered, the slowest first
+	Since, Until   time.Time  // when the first call began, and the last ended
+	Calls          CallCounts // of clients
+	ServerRequests CallCounts // of servers
+	Events         map[string]int
+	Slowest        []*Call // at most ten that were answered, the slowest first
 
-	servers, tools, principals map[string]*Count
-	denials                    map[Rule]int
+	servers, tools, principals map[string]*CallCounts
+	denials                    map[DenialSource]int
 }
 
-// Count is how many calls there were, and what became of them.
-type Count struct {
-	Name    string // of what it counts for: a server, "server tool", a principal
-	All     int
-	Refused int
-	Changed int // modified, or with items hidden
+// CallCounts is how many calls there were, and what became of them.
+type CallCounts struct {
+	Name     string // of what it counts for: a server, "server tool", a principal
+	All      int
+	Refused  int
+	Modified int // modified, or with items hidden
 	// answered with an error, or with the result of a tool that says that it has failed
 	Failed    int
 	Cancelled int
@@ -45,22 +45,22 @@ type Count struct {
 	took *hdrhistogram.Histogram
 }
 
-// Rule is what refused something: a stage, and where that is the policies, which of them. The stage
-// "gatekit" is Gatekit itself.
-type Rule struct{ Stage, Rule string }
+// DenialSource is what refused something: a stage, and where that is the policies, which of them.
+// The stage "gatekit" is Gatekit itself.
+type DenialSource struct{ Stage, Rule string }
 
-// Denials is how many times a rule refused.
-type Denials struct {
-	Rule
-	Times int
+// DenialCount is how many times a rule refused.
+type DenialCount struct {
+	DenialSource
+	Count int
 }
 
 // Add counts a call.
 func (s *Stats) Add(c *Call) {
-	if s.Since.IsZero() || c.Began.Before(s.Since) {
-		s.Since = c.Began
+	if s.Since.IsZero() || c.Start.Before(s.Since) {
+		s.Since = c.Start
 	}
-	if end := c.Began.Add(c.Took); end.After(s.Until) {
+	if end := c.Start.Add(c.Duration); end.After(s.Until) {
 		s.Until = end
 	}
 	switch c.Action {
@@ -79,7 +79,7 @@ func (s *Stats) Add(c *Call) {
 	case c.Kind == "notification":
 		return
 	case c.FromServer:
-		s.Questions.add(c)
+		s.ServerRequests.add(c)
 		return
 	}
 	s.Calls.add(c)
@@ -89,10 +89,10 @@ func (s *Stats) Add(c *Call) {
 	if c.Method == "tools/call" && c.Name != "" {
 		group(&s.tools, strings.Join(c.Servers, ",")+" "+c.Name).add(c)
 	}
-	group(&s.principals, c.Who()).add(c)
+	group(&s.principals, c.Caller()).add(c)
 	if c.answered() {
 		at, _ := slices.BinarySearchFunc(s.Slowest, c, func(a, b *Call) int {
-			return cmp.Compare(b.Took, a.Took)
+			return cmp.Compare(b.Duration, a.Duration)
 		})
 		if at < maxSlowest {
 			s.Slowest = slices.Insert(s.Slowest, at, c)
@@ -101,53 +101,53 @@ func (s *Stats) Add(c *Call) {
 	}
 }
 
-func (s *Stats) denied(by Rule) {
+func (s *Stats) denied(by DenialSource) {
 	if s.denials == nil {
-		s.denials = map[Rule]int{}
+		s.denials = map[DenialSource]int{}
 	}
 	if _, known := s.denials[by]; !known && len(s.denials) >= maxGroups {
-		by = Rule{Stage: Others}
+		by = DenialSource{Stage: Others}
 	}
 	s.denials[by]++
 }
 
-func group(m *map[string]*Count, name string) *Count {
+func group(m *map[string]*CallCounts, name string) *CallCounts {
 	if *m == nil {
-		*m = map[string]*Count{}
+		*m = map[string]*CallCounts{}
 	}
 	if (*m)[name] == nil && len(*m) >= maxGroups {
 		name = Others
 	}
 	if (*m)[name] == nil {
-		(*m)[name] = &Count{Name: name}
+		(*m)[name] = &CallCounts{Name: name}
 	}
 	return (*m)[name]
 }
 
 // Servers answers the counts of each server, the most called first. A list that several were asked
 // for counts for each.
-func (s *Stats) Servers() []*Count { return sorted(s.servers) }
+func (s *Stats) Servers() []*CallCounts { return sorted(s.servers) }
 
 // Tools answers the counts of each tool.
-func (s *Stats) Tools() []*Count { return sorted(s.tools) }
+func (s *Stats) Tools() []*CallCounts { return sorted(s.tools) }
 
 // Principals answers the counts of each principal, and of each session of one who is not known.
-func (s *Stats) Principals() []*Count { return sorted(s.principals) }
+func (s *Stats) Principals() []*CallCounts { return sorted(s.principals) }
 
-func sorted(m map[string]*Count) []*Count {
-	return slices.SortedFunc(maps.Values(m), func(a, b *Count) int {
+func sorted(m map[string]*CallCounts) []*CallCounts {
+	return slices.SortedFunc(maps.Values(m), func(a, b *CallCounts) int {
 		return cmp.Or(cmp.Compare(b.All, a.All), cmp.Compare(a.Name, b.Name))
 	})
 }
 
 // Denials answers how many times each rule refused: requests, answers, questions and notifications.
-func (s *Stats) Denials() (all []Denials) {
+func (s *Stats) Denials() (all []DenialCount) {
 	for by, times := range s.denials {
-		all = append(all, Denials{by, times})
+		all = append(all, DenialCount{by, times})
 	}
-	slices.SortFunc(all, func(a, b Denials) int {
-		return cmp.Or(cmp.Compare(b.Times, a.Times), cmp.Compare(a.Stage, b.Stage),
-			cmp.Compare(a.Rule.Rule, b.Rule.Rule))
+	slices.SortFunc(all, func(a, b DenialCount) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Stage, b.Stage),
+			cmp.Compare(a.DenialSource.Rule, b.DenialSource.Rule))
 	})
 	return all
 }
@@ -155,33 +155,33 @@ func (s *Stats) Denials() (all []Denials) {
 // longest is what more than that counts as.
 const longest = time.Hour
 
-func (n *Count) add(c *Call) {
+func (n *CallCounts) add(c *Call) {
 	n.All++
-	switch c.End {
-	case Refused:
+	switch c.Status {
+	case StatusRefused:
 		n.Refused++
-	case Failed, ToolError:
+	case StatusError, StatusToolFailed:
 		n.Failed++
-	case Cancelled:
+	case StatusCancelled:
 		n.Cancelled++
-	case Open:
+	case StatusOpen:
 		n.Open++
 	}
 	if c.Action == "modify" || c.Action == "hide" {
-		n.Changed++
+		n.Modified++
 	}
 	if c.answered() {
 		if n.took == nil {
 			n.took = hdrhistogram.New(1, longest.Microseconds(), 2)
 		}
 		// within its bounds it cannot fail
-		n.took.RecordValue(min(max(c.Took.Microseconds(), 1), longest.Microseconds()))
+		n.took.RecordValue(min(max(c.Duration.Microseconds(), 1), longest.Microseconds()))
 	}
 }
 
-// Took answers how long that many percent of the calls that were answered took at most, to 1 %; 0
-// when there are none. What took more than an hour counts as one.
-func (n *Count) Took(percent float64) time.Duration {
+// Latency answers how long that many percent of the calls that were answered took at most, to 1 %;
+// 0 when there are none. What took more than an hour counts as one.
+func (n *CallCounts) Latency(percent float64) time.Duration {
 	if n.took == nil {
 		return 0
 	}
@@ -190,13 +190,13 @@ func (n *Count) Took(percent float64) time.Duration {
 
 // ruleOf is what refused the call. A reason of the policies begins with the rule; of several rules
 // the first counts.
-func ruleOf(c *Call) Rule {
-	r := Rule{Stage: cmp.Or(c.Stage(), "gatekit")}
+func ruleOf(c *Call) DenialSource {
+	r := DenialSource{Stage: cmp.Or(c.DecidingStage(), "gatekit")}
 	switch {
 	case c.Decision != nil && c.Decision.Error != "":
 		r.Rule = "(failed)"
 	case r.Stage == "policy":
-		reason := strings.TrimPrefix(c.Reason, "a human has to approve: ")
+		reason := strings.TrimPrefix(c.Reason, "needs approval: ")
 		if rule, _, ok := strings.Cut(reason, ": "); ok && !strings.Contains(rule, " ") {
 			r.Rule = rule
 		}

@@ -14,7 +14,7 @@ import (
 
 func stats(t testing.TB, file string, f query.Filter) (s query.Stats) {
 	t.Helper()
-	for c, err := range query.Calls(t.Context(), &audit.Reading{File: file}, &f, query.Options{}) {
+	for c, err := range query.Calls(t.Context(), &audit.Reader{File: file}, &f, query.Options{}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -23,7 +23,7 @@ func stats(t testing.TB, file string, f query.Filter) (s query.Stats) {
 	return s
 }
 
-func names(all []*query.Count) (names []string) {
+func names(all []*query.CallCounts) (names []string) {
 	for _, n := range all {
 		names = append(names, fmt.Sprintf("%s %d", n.Name, n.All))
 	}
@@ -42,22 +42,22 @@ func TestCallsAreCounted(t *testing.T) {
 		+1002ms s1/2 to_client response tools/call files read pass
 		+2s s1/3 to_server request tools/call files read pass
 		+4s s1/3 to_client error tools/call files read pass
-		+5s s2/1 to_server request tools/call files rm deny: tools.readonly: no; other.rule: no [policy]
-		+6s s2/2 to_server request tools/call files rm ask: a human has to approve: tools.pay: it costs [policy]
+		+5s s2/1 to_server request tools/call files rm deny: tools/readonly: no; other.rule: no [policy]
+		+6s s2/2 to_server request tools/call files rm ask: needs approval: tools.pay: it costs [policy]
 		+7s s2/3 to_server request tools/call github search deny: it is hidden [tools]
 		+8s s2/4 to_server request tools/call github slow pass
-		+9s s2/4 to_client request sampling/createMessage github - deny: tools.readonly: no [policy]
+		+9s s2/4 to_client request sampling/createMessage github - deny: tools/readonly: no [policy]
 		+9s s2/4 to_client notification notifications/progress github - deny: loud [injection]
 		+10s s2/4 to_server notification notifications/cancelled github - pass
 		+11s s2/5 to_server request tools/call github slow pass
 		+12s s2/6 to_client error tools/call - - answer: no such server
 		+13s -/- - - - github - lost`), query.Filter{})
-	if want := (query.Count{All: 9, Refused: 3, Changed: 1, Failed: 2, Cancelled: 1,
+	if want := (query.CallCounts{All: 9, Refused: 3, Modified: 1, Failed: 2, Cancelled: 1,
 		Open: 1}); !equal(s.Calls, want) {
 		t.Errorf("calls: %+v", s.Calls)
 	}
-	if want := (query.Count{All: 1, Refused: 1}); !equal(s.Questions, want) {
-		t.Errorf("questions: %+v", s.Questions)
+	if want := (query.CallCounts{All: 1, Refused: 1}); !equal(s.ServerRequests, want) {
+		t.Errorf("questions: %+v", s.ServerRequests)
 	}
 	for what, got := range map[string][2][]string{
 		"servers": {names(s.Servers()), {"files 5", "github 4"}},
@@ -69,17 +69,19 @@ func TestCallsAreCounted(t *testing.T) {
 			t.Errorf("%s: %q, want %q", what, got[0], got[1])
 		}
 	}
-	want := []query.Denials{{query.Rule{Stage: "policy", Rule: "tools.readonly"}, 2},
-		{query.Rule{Stage: "injection"}, 1}, {query.Rule{Stage: "policy", Rule: "tools.pay"}, 1},
-		{query.Rule{Stage: "tools"}, 1}}
+	want := []query.DenialCount{{query.DenialSource{Stage: "policy", Rule: "tools/readonly"}, 2},
+		{query.DenialSource{Stage: "injection"}, 1}, {query.DenialSource{Stage: "policy",
+			Rule: "tools.pay"}, 1},
+		{query.DenialSource{Stage: "tools"}, 1}}
 	if got := s.Denials(); !slices.Equal(got, want) {
 		t.Errorf("denials: %v, want %v", got, want)
 	}
 	if want := map[string]int{"start": 1, "lost": 1}; !reflect.DeepEqual(s.Events, want) {
 		t.Errorf("events: %v", s.Events)
 	}
-	if len(s.Slowest) != 4 || s.Slowest[0].First != 9 || s.Slowest[0].Took != 2*time.Second ||
-		s.Slowest[3].First != 19 {
+	if len(s.Slowest) != 4 || s.Slowest[0].FirstSeq != 9 ||
+		s.Slowest[0].Duration != 2*time.Second ||
+		s.Slowest[3].FirstSeq != 19 {
 		t.Errorf("the slowest of %d is %s", len(s.Slowest), line(s.Slowest[0]))
 	}
 	if !s.Since.Equal(at) || !s.Until.Equal(at.Add(13*time.Second)) {
@@ -88,31 +90,33 @@ func TestCallsAreCounted(t *testing.T) {
 }
 
 // equal compares what was counted.
-func equal(got, want query.Count) bool {
-	return got.All == want.All && got.Refused == want.Refused && got.Changed == want.Changed &&
+func equal(got, want query.CallCounts) bool {
+	return got.All == want.All && got.Refused == want.Refused && got.Modified == want.Modified &&
 		got.Failed == want.Failed && got.Cancelled == want.Cancelled && got.Open == want.Open
 }
 
 func TestPercentilesAreRightToOnePercent(t *testing.T) {
 	var s query.Stats
 	for i := range 1000 {
-		s.Add(&query.Call{Began: at, Kind: "request", End: query.Answered,
-			Took: time.Duration(i+1) * 100 * time.Microsecond})
+		s.Add(&query.Call{Start: at, Kind: "request", Status: query.StatusAnswered,
+			Duration: time.Duration(i+1) * 100 * time.Microsecond})
 	}
 	// is not counted
-	s.Add(&query.Call{Began: at, Kind: "request", End: query.Cancelled, Took: time.Hour})
+	s.Add(&query.Call{Start: at, Kind: "request", Status: query.StatusCancelled,
+		Duration: time.Hour})
 	for percent, want := range map[float64]time.Duration{50: 50 * time.Millisecond,
 		95: 95 * time.Millisecond, 99: 99 * time.Millisecond} {
-		if got := s.Calls.Took(percent); got < want*99/100 || got > want*101/100 {
+		if got := s.Calls.Latency(percent); got < want*99/100 || got > want*101/100 {
 			t.Errorf("p%g is %s, want %s", percent, got, want)
 		}
 	}
-	if got := new(query.Count).Took(50); got != 0 {
+	if got := new(query.CallCounts).Latency(50); got != 0 {
 		t.Errorf("p50 of nothing is %s", got)
 	}
 	s = query.Stats{}
-	s.Add(&query.Call{Began: at, Kind: "request", End: query.Answered, Took: 30 * time.Hour})
-	if got := s.Calls.Took(50); got < 59*time.Minute || got > 61*time.Minute {
+	s.Add(&query.Call{Start: at, Kind: "request", Status: query.StatusAnswered,
+		Duration: 30 * time.Hour})
+	if got := s.Calls.Latency(50); got < 59*time.Minute || got > 61*time.Minute {
 		t.Errorf("more than an hour is %s", got)
 	}
 }
@@ -121,11 +125,11 @@ func TestWhatIsToldApartIsBounded(t *testing.T) {
 	var s query.Stats
 	for i := range 2000 {
 		name := fmt.Sprint("x", i)
-		s.Add(&query.Call{Began: at, Kind: "request", End: query.Answered,
-			Took: time.Duration(i) * time.Millisecond, Session: name, Servers: []string{name},
+		s.Add(&query.Call{Start: at, Kind: "request", Status: query.StatusAnswered,
+			Duration: time.Duration(i) * time.Millisecond, Session: name, Servers: []string{name},
 			Method: "tools/call", Name: name})
-		s.Add(&query.Call{Began: at, Kind: "event", Action: name})
-		s.Add(&query.Call{Began: at, Kind: "request", Action: "deny", End: query.Refused,
+		s.Add(&query.Call{Start: at, Kind: "event", Action: name})
+		s.Add(&query.Call{Start: at, Kind: "request", Action: "deny", Status: query.StatusRefused,
 			Reason:   name + ": no",
 			Decision: &audit.Record{Steps: []audit.Step{{Stage: "policy", Action: "deny"}}}})
 	}
@@ -138,7 +142,8 @@ func TestWhatIsToldApartIsBounded(t *testing.T) {
 	if first := s.Servers()[0]; first.Name != query.Others || first.All != 1500 {
 		t.Errorf("the most called is %s with %d calls", first.Name, first.All)
 	}
-	if len(s.Events) != 500 || len(s.Slowest) != 10 || s.Slowest[0].Took != 1999*time.Millisecond ||
+	if len(s.Events) != 500 || len(s.Slowest) != 10 ||
+		s.Slowest[0].Duration != 1999*time.Millisecond ||
 		!strings.HasPrefix(s.Denials()[0].Stage, "(others") {
 		t.Errorf("%d events, %d slowest, the most refused by %v", len(s.Events), len(s.Slowest),
 			s.Denials()[0])

@@ -13,7 +13,7 @@ import (
 
 // counting is a receiver that formats and throws away.
 type counting struct {
-	form format.Form
+	form format.Encoder
 	n    atomic.Int64
 	buf  []byte
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"gatekit/audit"
+	"gatekit/core/atomicfile"
 )
 
 // position is the last record that was sent; zero before the first.
@@ -112,33 +113,20 @@ func (c *cursor) save() error {
 		return nil
 	}
 	// it is not there while it is rotated, and what was written is on the disk by then
-	if err := onDisk(c.log); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := atomicfile.Sync(c.log); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("keep what was sent in %s: have the log on the disk before: %w", c.file,
 			err)
 	}
 	text, err := json.Marshal(c.at)
 	if err == nil {
-		err = replaceFile(c.file, append(text, '\n'))
+		err = os.MkdirAll(filepath.Dir(c.file), 0o700)
+	}
+	if err == nil {
+		err = atomicfile.Write(c.file, append(text, '\n'))
 	}
 	if err != nil {
 		return fmt.Errorf("keep what was sent in %s: %w", c.file, err)
 	}
 	c.dirty = false
 	return nil
-}
-
-func replaceFile(name string, text []byte) error {
-	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
-		return err
-	}
-	f, err := os.OpenFile(name+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), name)
-	}
-	return err
 }

@@ -35,9 +35,10 @@ func Example() {
 		return
 	}
 	s := sink.New(sink.Options{
-		Name: "table", To: sink.NewFile(sink.FileOptions{Path: table, Form: form}), Records: true,
-		Log: file, Committed: log.Committed, Cursor: filepath.Join(dir, "table.json"),
-		Report: slog.New(slog.DiscardHandler),
+		Name: "table", Receiver: sink.NewFile(sink.FileOptions{Path: table, Encoder: form}),
+		Records: true,
+		LogFile: file, Committed: log.Committed, CursorFile: filepath.Join(dir, "table.json"),
+		Logger: slog.New(slog.DiscardHandler),
 	})
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error)
@@ -49,7 +50,7 @@ func Example() {
 	}
 	log.Close()
 	stop() // what is in the log is sent before Run returns
-	fmt.Println(<-ended, s.Behind())
+	fmt.Println(<-ended, s.Backlog())
 	text, _ := os.ReadFile(table)
 	fmt.Print(strings.ReplaceAll(string(text), "\r\n", "\n"))
 	// Output: <nil> 0

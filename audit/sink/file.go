@@ -14,12 +14,13 @@ import (
 	"time"
 
 	"gatekit/audit/format"
+	"gatekit/core/atomicfile"
 )
 
 // FileOptions say where a file is and what is in it.
 type FileOptions struct {
-	Path string // made, with its folder, where absent, else continued
-	Form format.Form
+	Path    string // made, with its folder, where absent, else continued
+	Encoder format.Encoder
 	// the size from which a file is renamed, to one with the time in its name, and another begun; 0
 	// is never
 	SegmentBytes int64
@@ -48,10 +49,10 @@ func (f *file) Send(ctx context.Context, b Batch) error {
 	if err := f.write.wait(ctx); err != nil {
 		return err
 	}
-	header := f.Form.Header()
+	header := f.Encoder.Header()
 	f.buf = append(f.buf[:0], header...)
 	for i := range b.Records {
-		f.buf = formOf(f.Form, b.Short).Append(f.buf, &b.Records[i])
+		f.buf = formOf(f.Encoder, b.Short).Append(f.buf, &b.Records[i])
 	}
 	return f.write.do(ctx, func() error { return f.append(len(header)) })
 }
@@ -130,7 +131,7 @@ func (f *file) reopen() error {
 	}
 	if err == nil {
 		// else a file that was made, or put aside, may be gone with what it has
-		err = onDisk(filepath.Dir(f.Path))
+		err = atomicfile.Sync(filepath.Dir(f.Path))
 	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("open a sink's file: %w", err), open.Close())

@@ -19,7 +19,7 @@ import (
 	"gatekit/audit/sink"
 )
 
-func form(t testing.TB, name string, max int) format.Form {
+func form(t testing.TB, name string, max int) format.Encoder {
 	t.Helper()
 	f, err := format.New(name, format.Options{MaxBytes: max})
 	if err != nil {
@@ -34,7 +34,7 @@ func batch(t testing.TB, reasons ...string) sink.Batch {
 	j := newJournal(t)
 	j.record(reasons...)
 	var b sink.Batch
-	for r, err := range (&audit.Reading{File: j.file}).All(t.Context()) {
+	for r, err := range (&audit.Reader{File: j.file}).All(t.Context()) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -82,7 +82,8 @@ func reasons(t testing.TB, files ...string) (all []string) {
 func TestEveryFileOfACSVHasItsHeaderOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "new", "records.csv")
-		o := sink.FileOptions{Path: path, Form: form(t, "csv", 0), SegmentBytes: 400, KeepFiles: 2}
+		o := sink.FileOptions{Path: path, Encoder: form(t, "csv", 0), SegmentBytes: 400,
+			KeepFiles: 2}
 		f := sink.NewFile(o)
 		var sent []string
 		for i, r := range batch(t, "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k",
@@ -114,7 +115,7 @@ func TestEveryFileOfACSVHasItsHeaderOnce(t *testing.T) {
 
 func TestAFileThatWasMovedAwayIsBegunAgain(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "records.csv")
-	f := sink.NewFile(sink.FileOptions{Path: path, Form: form(t, "csv", 0)})
+	f := sink.NewFile(sink.FileOptions{Path: path, Encoder: form(t, "csv", 0)})
 	defer f.Close()
 	b := batch(t, "a", "b")
 	send(t, f, sink.Batch{Records: b.Records[:1]})
@@ -138,7 +139,7 @@ func TestALineThatWasTornIsCutOffForItsRecordComesAgain(t *testing.T) {
 			if err := os.WriteFile(path, []byte(c.whole+c.torn), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			f := sink.NewFile(sink.FileOptions{Path: path, Form: form(t, "jsonl", 0)})
+			f := sink.NewFile(sink.FileOptions{Path: path, Encoder: form(t, "jsonl", 0)})
 			defer f.Close()
 			b := batch(t, "a")
 			send(t, f, b)
@@ -151,7 +152,7 @@ func TestALineThatWasTornIsCutOffForItsRecordComesAgain(t *testing.T) {
 
 func TestABatchThatDoesNotFitOnTheDiskLeavesNothingBehind(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "records.jsonl")
-	f := sink.NewFile(sink.FileOptions{Path: path, Form: form(t, "jsonl", 0)})
+	f := sink.NewFile(sink.FileOptions{Path: path, Encoder: form(t, "jsonl", 0)})
 	defer f.Close()
 	b := batch(t, "a", "b", strings.Repeat("x", 1000))
 	send(t, f, sink.Batch{Records: b.Records[:1]})
@@ -191,7 +192,7 @@ func TestAPipeIsNoFile(t *testing.T) {
 	if err := syscall.Mkfifo(path, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	f := sink.NewFile(sink.FileOptions{Path: path, Form: form(t, "jsonl", 0)})
+	f := sink.NewFile(sink.FileOptions{Path: path, Encoder: form(t, "jsonl", 0)})
 	if err := f.Send(t.Context(), batch(t, "a")); err == nil || !strings.Contains(err.Error(),
 		"no regular file") {
 		t.Errorf("got %v", err)

@@ -102,7 +102,7 @@ func (p *poster) post(ctx context.Context, body []byte, header http.Header) ([]b
 		http.StatusText(response.StatusCode), shown(p.ours.hidden(string(answer))))
 	switch response.StatusCode {
 	case http.StatusRequestEntityTooLarge, http.StatusBadRequest, http.StatusUnprocessableEntity:
-		return nil, &Refusal{Err: err}
+		return nil, &RejectedError{Err: err}
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
 		return nil, &later{err, retryAfter(response.Header)}
 	}

@@ -37,8 +37,8 @@ type OTLPOptions struct {
 	Protocol string // "grpc" or "http"
 	Headers  map[string]string
 	TLS      TLS
-	Form     format.Form // of the body
-	Version  string      // of Gatekit
+	Encoder  format.Encoder // of the body
+	Version  string         // of Gatekit
 }
 
 // NewOTLP answers a receiver that sends each record as a log record of OpenTelemetry, over gRPC or
@@ -51,7 +51,7 @@ type OTLPOptions struct {
 // collector refused to a handler of the whole process, and have answered by then that all is well.
 func NewOTLP(o OTLPOptions) (Receiver, error) {
 	host, _ := os.Hostname()
-	c := &otlp{form: o.Form, ours: secretsOf(o.Headers),
+	c := &otlp{form: o.Encoder, ours: secretsOf(o.Headers),
 		scope: &common.InstrumentationScope{Name: "gatekit/audit", Version: o.Version},
 		resource: &resource.Resource{Attributes: attributesOf(
 			"service.name", "gatekit", "service.version", o.Version, "host.name", host)}}
@@ -90,7 +90,7 @@ func NewOTLP(o OTLPOptions) (Receiver, error) {
 }
 
 type otlp struct {
-	form     format.Form
+	form     format.Encoder
 	ours     secrets
 	resource *resource.Resource
 	scope    *common.InstrumentationScope
@@ -120,7 +120,7 @@ func (c *otlp) Send(ctx context.Context, b Batch) error {
 		err := fmt.Errorf("the collector refused %d of %d records: %s", n, len(scope.LogRecords),
 			shown(c.ours.hidden(response.GetPartialSuccess().GetErrorMessage())))
 		// what was taken in part must not be sent again, says the protocol
-		return &Refusal{Err: err, Rest: n < int64(len(scope.LogRecords))}
+		return &RejectedError{Err: err, Partial: n < int64(len(scope.LogRecords))}
 	}
 	return nil
 }
@@ -129,7 +129,7 @@ func (c *otlp) record(r *audit.Record, short bool) *logs.LogRecord {
 	at := uint64(r.Time.UnixNano())
 	line := formOf(c.form, short).Append(nil, r)
 	if short {
-		s := format.Shortened(r)
+		s := format.ShortRecord(r)
 		r = &s
 	}
 	l := &logs.LogRecord{TimeUnixNano: at, ObservedTimeUnixNano: at, EventName: "gatekit.audit",
@@ -231,7 +231,7 @@ func grpcExport(client collector.LogsServiceClient, headers map[string]string) e
 		}
 		// the first may also be too often: a smaller batch, and a pause, help then, too
 		if said.Code() == codes.ResourceExhausted || said.Code() == codes.InvalidArgument {
-			return nil, &Refusal{Err: err}
+			return nil, &RejectedError{Err: err}
 		}
 		return nil, err
 	}

@@ -101,7 +101,7 @@ func (c *fakeCollector) records() (all []*logs.LogRecord) {
 // serveOTLP serves the collector and answers the options to reach it, for each protocol.
 func serveOTLP(t testing.TB, c *fakeCollector, protocol string) sink.OTLPOptions {
 	t.Helper()
-	o := sink.OTLPOptions{Protocol: protocol, Form: form(t, "jsonl", 1<<20), Version: "1.0",
+	o := sink.OTLPOptions{Protocol: protocol, Encoder: form(t, "jsonl", 1<<20), Version: "1.0",
 		Headers: map[string]string{"Authorization": "Bearer t0ken"}}
 	switch protocol {
 	case "http":

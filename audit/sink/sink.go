@@ -26,7 +26,7 @@ const (
 type Receiver interface {
 	// Send hands a batch over, in its order, before ctx ends. Nil says that the receiver has all of
 	// it. After an error it may have any part, and is sent all of it again, unless the error is a
-	// [Refusal].
+	// [RejectedError].
 	Send(ctx context.Context, b Batch) error
 
 	// Close gives up what is open. Nothing is sent afterwards.
@@ -42,33 +42,33 @@ type Batch struct {
 	Short bool
 }
 
-// Refusal is an error of a receiver that has looked at a batch and does not want it: it is too
-// large, or of records that the receiver cannot take. It is sent by halves; the record that is
+// RejectedError is an error of a receiver that has looked at a batch and does not want it: it is
+// too large, or of records that the receiver cannot take. It is sent by halves; the record that is
 // refused alone is sent short, and left out when that is refused, too.
-type Refusal struct {
+type RejectedError struct {
 	Err error
 	// the receiver has taken a part, does not say which, and wants nothing of the batch again
-	Rest bool
+	Partial bool
 }
 
-func (r *Refusal) Error() string { return r.Err.Error() }
-func (r *Refusal) Unwrap() error { return r.Err }
+func (r *RejectedError) Error() string { return r.Err.Error() }
+func (r *RejectedError) Unwrap() error { return r.Err }
 
 // Options are those of a sink.
 type Options struct {
 	Name      string
-	To        Receiver
-	Log       string        // the file of the audit log
+	Receiver  Receiver
+	LogFile   string        // the file of the audit log
 	Committed func() uint64 // the number of the last record that is in the log for good
 
 	// the file that says what was sent; "" for none: the sink begins with the next record, and so
 	// again after each start
-	Cursor      string
+	CursorFile  string
 	Records     bool // are sent
 	Checkpoints bool // are sent
 
-	Report *slog.Logger
-	Event  func(action, reason string, err error) // puts a record into the log; may be nil
+	Logger      *slog.Logger
+	RecordEvent func(action, reason string, err error) // puts a record into the log; may be nil
 }
 
 // Sink sends what is in the log to one receiver. Its methods may be called by many goroutines.
@@ -97,16 +97,17 @@ type stream struct {
 // New makes a sink, which sends nothing before Run. A cursor that cannot be read is reported, and
 // all that is in the log is sent again.
 func New(o Options) *Sink {
-	s := &Sink{Options: o, notes: make(chan []byte, 1), cursor: cursor{file: o.Cursor, log: o.Log,
-		report: o.Report}}
+	s := &Sink{Options: o, notes: make(chan []byte, 1), cursor: cursor{file: o.CursorFile,
+		log:    o.LogFile,
+		report: o.Logger}}
 	s.records.what, s.heads.what = fmt.Sprintf("sink %q", o.Name),
 		fmt.Sprintf("checkpoints to sink %q", o.Name)
-	if o.Cursor == "" {
+	if o.CursorFile == "" {
 		s.sent.Store(o.Committed())
 		return s
 	}
 	if err := s.cursor.load(); err != nil {
-		o.Report.Warn("what was sent to an audit sink is not known, and all is sent again",
+		o.Logger.Warn("what was sent to an audit sink is not known, and all is sent again",
 			"sink", o.Name, "error", err)
 	}
 	s.sent.Store(s.cursor.at.Seq)
@@ -114,8 +115,8 @@ func New(o Options) *Sink {
 	return s
 }
 
-// Behind is how many records are in the log and were not sent.
-func (s *Sink) Behind() uint64 {
+// Backlog is how many records are in the log and were not sent.
+func (s *Sink) Backlog() uint64 {
 	committed, sent := s.Committed(), s.sent.Load()
 	if !s.Records || committed < sent {
 		return 0
@@ -123,8 +124,8 @@ func (s *Sink) Behind() uint64 {
 	return committed - sent
 }
 
-// Checkpoint has the checkpoint sent, if the sink is for those. It does not wait.
-func (s *Sink) Checkpoint(note []byte) {
+// QueueCheckpoint has the checkpoint sent, if the sink is for those. It does not wait.
+func (s *Sink) QueueCheckpoint(note []byte) {
 	if !s.Checkpoints {
 		return
 	}
@@ -159,8 +160,8 @@ func (s *Sink) Run(ctx context.Context, drain time.Duration) error {
 		s.sendRecords(ctx, hard)
 	}
 	parts.Wait()
-	err := errors.Join(s.cursor.close(), s.To.Close())
-	if n := s.Behind(); n > 0 && s.Cursor != "" {
+	err := errors.Join(s.cursor.close(), s.Receiver.Close())
+	if n := s.Backlog(); n > 0 && s.CursorFile != "" {
 		err = errors.Join(err, fmt.Errorf("sink %q: %d records were not sent; they will be "+
 			"after the next start", s.Name, n))
 	} else if n > 0 {
@@ -181,7 +182,7 @@ func (s *Sink) sendRecords(ctx, hard context.Context) {
 	}
 	if hard.Err() == nil {
 		if err := s.walk(ctx, hard, false); err != nil {
-			s.Report.Error("read what an audit sink has not sent", "sink", s.Name, "error", err)
+			s.Logger.Error("read what an audit sink has not sent", "sink", s.Name, "error", err)
 		}
 	}
 }
@@ -193,7 +194,7 @@ func (s *Sink) walk(ctx, hard context.Context, follow bool) error {
 		s.reset(fmt.Sprintf("record %d was sent, and the log ends with %d", at.Seq, s.Committed()))
 		return nil
 	}
-	reading := audit.Reading{File: s.Log, From: s.sent.Load() + 1, Until: s.Committed}
+	reading := audit.Reader{File: s.LogFile, From: s.sent.Load() + 1, Limit: s.Committed}
 	known := at.SHA256 != ""
 	if known {
 		reading.From = at.Seq // to see that it is the same log
@@ -272,9 +273,9 @@ func (s *Sink) send(ctx, hard context.Context, records []audit.Record) bool {
 			s.taker, s.leftOut = true, 0
 			return true
 		}
-		refusal, refused := errors.AsType[*Refusal](err)
+		refusal, refused := errors.AsType[*RejectedError](err)
 		switch {
-		case refused && refusal.Rest:
+		case refused && refusal.Partial:
 			s.works(&s.records)
 			s.leave(records, "some were refused", err)
 			s.taker, s.leftOut = true, 0
@@ -319,7 +320,7 @@ func (s *Sink) leave(records []audit.Record, what string, why error) {
 			first.Seq, last.Seq, what)
 	}
 	if first == last && first.Action == "sink gap" {
-		s.Report.Error("sink gap", "reason", reason, "error", why)
+		s.Logger.Error("sink gap", "reason", reason, "error", why)
 	} else {
 		s.event("sink gap", reason, why)
 	}
@@ -380,7 +381,7 @@ func (s *Sink) try(hard context.Context, b Batch) error {
 	ctx, cancel := context.WithTimeoutCause(hard, attemptTimeout, fmt.Errorf("no answer within %s",
 		attemptTimeout))
 	defer cancel()
-	err := s.To.Send(ctx, b)
+	err := s.Receiver.Send(ctx, b)
 	if err != nil && ctx.Err() != nil && hard.Err() == nil {
 		err = fmt.Errorf("%w: %w", context.Cause(ctx), err)
 	}
@@ -394,18 +395,18 @@ const patience = 3
 
 func (s *Sink) failed(st *stream, err error) {
 	if st.failures++; st.failures < patience || st.told {
-		s.Report.Debug("an audit sink takes nothing", "sink", s.Name, "error", err)
+		s.Logger.Debug("an audit sink takes nothing", "sink", s.Name, "error", err)
 		return
 	}
 	st.told = true
-	s.Report.Error("an audit sink takes nothing; what it misses is kept in the log and sent later",
-		"sink", s.Name, "behind", s.Behind(), "error", err)
+	s.Logger.Error("an audit sink takes nothing; what it misses is kept in the log and sent later",
+		"sink", s.Name, "behind", s.Backlog(), "error", err)
 	s.event("sink lost", st.what, err)
 }
 
 func (s *Sink) works(st *stream) {
 	if st.told {
-		s.Report.Info("an audit sink works again", "sink", s.Name, "behind", s.Behind())
+		s.Logger.Info("an audit sink works again", "sink", s.Name, "behind", s.Backlog())
 		s.event("sink back", st.what, nil)
 	}
 	st.failures, st.told = 0, false
@@ -413,17 +414,17 @@ func (s *Sink) works(st *stream) {
 
 func (s *Sink) event(action, reason string, err error) {
 	if action == "sink gap" || action == "sink reset" {
-		s.Report.Error(action, "reason", reason, "error", err)
+		s.Logger.Error(action, "reason", reason, "error", err)
 	}
-	if s.Event != nil && !s.ending.Load() { // a log that is closed takes none
-		s.Event(action, reason, err)
+	if s.RecordEvent != nil && !s.ending.Load() { // a log that is closed takes none
+		s.RecordEvent(action, reason, err)
 	}
 }
 
 // formOf is a receiver's form, or the short one of it.
-func formOf(f format.Form, short bool) format.Form {
+func formOf(f format.Encoder, short bool) format.Encoder {
 	if short {
-		return format.Short(f)
+		return format.ShortEncoder(f)
 	}
 	return f
 }

@@ -75,7 +75,7 @@ func (j *journal) many(n int) {
 // lines are the numbers and actions of the records of the log.
 func (j *journal) lines() (all []string) {
 	j.t.Helper()
-	for r, err := range (&audit.Reading{File: j.file}).All(j.t.Context()) {
+	for r, err := range (&audit.Reader{File: j.file}).All(j.t.Context()) {
 		if err != nil {
 			j.t.Fatal(err)
 		}
@@ -87,7 +87,7 @@ func (j *journal) lines() (all []string) {
 // said are the records with actions of sinks.
 func (j *journal) ofSinks() (all []string) {
 	j.t.Helper()
-	for r, err := range (&audit.Reading{File: j.file}).All(j.t.Context()) {
+	for r, err := range (&audit.Reader{File: j.file}).All(j.t.Context()) {
 		if err != nil {
 			j.t.Fatal(err)
 		}
@@ -103,10 +103,10 @@ func line(r *audit.Record) string { return fmt.Sprint(r.Seq, " ", r.Reason) }
 // options are those of a sink of the log.
 func (j *journal) options(to sink.Receiver) sink.Options {
 	return sink.Options{
-		Name: "siem", To: to, Log: j.file, Committed: func() uint64 {
+		Name: "siem", Receiver: to, LogFile: j.file, Committed: func() uint64 {
 			return j.log.Committed()
-		}, Cursor: filepath.Join(filepath.Dir(j.file), "sinks", "siem.json"), Records: true,
-		Report: slog.New(slog.NewTextHandler(&j.said, nil)), Event: j.event,
+		}, CursorFile: filepath.Join(filepath.Dir(j.file), "sinks", "siem.json"), Records: true,
+		Logger: slog.New(slog.NewTextHandler(&j.said, nil)), RecordEvent: j.event,
 	}
 }
 
@@ -217,12 +217,12 @@ func TestWhatIsInTheLogIsSentThenWhatComesAndAtTheEndTheRest(t *testing.T) {
 		time.Sleep(time.Second)
 		want(t, "what was there", in.all(), j.lines())
 		j.record("later")
-		if got := s.Behind(); got != 1 {
+		if got := s.Backlog(); got != 1 {
 			t.Errorf("%d records behind, want 1", got)
 		}
 		time.Sleep(time.Second)
 		want(t, "what came", in.all(), j.lines())
-		if got := s.Behind(); got != 0 {
+		if got := s.Backlog(); got != 0 {
 			t.Errorf("%d records behind, want 0", got)
 		}
 		j.record("last")
@@ -248,7 +248,8 @@ func TestARestartGoesOnWhereItWas(t *testing.T) {
 			}
 		}
 		want(t, "all, each once", in.all(), []string{"1 a", "2 b", "3 c"})
-		for _, file := range []string{j.options(in).Cursor, filepath.Dir(j.options(in).Cursor)} {
+		for _, file := range []string{j.options(in).CursorFile,
+			filepath.Dir(j.options(in).CursorFile)} {
 			if i, err := os.Stat(file); err != nil || i.Mode().Perm()&0o077 != 0 {
 				t.Errorf("%s is %v, %v: others may read or write it", file, i.Mode(), err)
 			}
@@ -274,7 +275,7 @@ func TestAReceiverThatWasDownForADayGetsEverythingInOrder(t *testing.T) {
 					j.many(40)
 					time.Sleep(time.Hour)
 				}
-				if got := s.Behind(); got != 24*40+1 { // one is that it was lost
+				if got := s.Backlog(); got != 24*40+1 { // one is that it was lost
 					t.Errorf("%d records behind", got)
 				}
 				if n := in.tried(); n < 24*20 || n > 24*130 {
@@ -402,7 +403,7 @@ func TestAProcessThatWasKilledBetweenSendingAndTheCursorSendsAgain(t *testing.T)
 		if err := stop(); err != nil {
 			t.Error(err)
 		}
-		cursor := j.options(in).Cursor
+		cursor := j.options(in).CursorFile
 		kept, err := os.ReadFile(cursor)
 		if err != nil {
 			t.Fatal(err)
@@ -435,7 +436,7 @@ func TestACursorIsNotKeptBeforeTheLogIsOnTheDisk(t *testing.T) {
 			"have the log on the disk before") {
 			t.Errorf("it said %v", err)
 		}
-		if text, err := os.ReadFile(o.Cursor); err == nil {
+		if text, err := os.ReadFile(o.CursorFile); err == nil {
 			t.Errorf("the cursor is %s", text)
 		}
 		want(t, "all", in.all(), []string{"1 a", "2 b"})
@@ -452,8 +453,8 @@ func TestACursorThatCannotBeReadHasAllSentAgain(t *testing.T) {
 				j, in := newJournal(t), &inbox{}
 				j.record("a", "b")
 				o := j.options(in)
-				if err := errors.Join(os.MkdirAll(filepath.Dir(o.Cursor), 0o700),
-					os.WriteFile(o.Cursor, []byte(text), 0o600)); err != nil {
+				if err := errors.Join(os.MkdirAll(filepath.Dir(o.CursorFile), 0o700),
+					os.WriteFile(o.CursorFile, []byte(text), 0o600)); err != nil {
 					t.Fatal(err)
 				}
 				_, stop := start(t, o)
@@ -476,7 +477,7 @@ func refusing(whole bool, seqs ...uint64) func(sink.Batch) error {
 		if slices.ContainsFunc(b.Records, func(r audit.Record) bool {
 			return slices.Contains(seqs, r.Seq)
 		}) && !(whole && b.Short) {
-			return &sink.Refusal{Err: errors.New("413 too large")}
+			return &sink.RejectedError{Err: errors.New("413 too large")}
 		}
 		return nil
 	}
@@ -504,7 +505,7 @@ func TestARecordThatIsRefusedStopsNoSink(t *testing.T) {
 				j.many(20)
 				s, stop := start(t, j.options(in))
 				time.Sleep(5 * time.Minute)
-				if got := s.Behind(); got != 0 {
+				if got := s.Backlog(); got != 0 {
 					t.Errorf("%d records behind", got)
 				}
 				if err := stop(); err != nil {
@@ -538,7 +539,7 @@ func TestAReceiverThatRefusesAllIsWaitedFor(t *testing.T) {
 				j.many(c.before)
 				time.Sleep(time.Minute)
 				in.set(false, func(int) error {
-					return &sink.Refusal{Err: errors.New("400 Bad Request")}
+					return &sink.RejectedError{Err: errors.New("400 Bad Request")}
 				})
 				j.many(100)
 				time.Sleep(24 * time.Hour)
@@ -643,7 +644,8 @@ func TestWhatWasRemovedBeforeItWasSentIsSaid(t *testing.T) {
 }
 
 func TestASinkFollowsALogOfManyFilesWhileManyWriteIt(t *testing.T) {
-	for _, durability := range []audit.Durability{audit.Write, audit.Fsync, audit.Async} {
+	for _, durability := range []audit.Durability{audit.DurabilityWrite, audit.DurabilityFsync,
+		audit.DurabilityAsync} {
 		t.Run(string(durability), func(t *testing.T) {
 			j, in := newJournal(t), &inbox{}
 			j.log.Close()
@@ -664,7 +666,7 @@ func TestASinkFollowsALogOfManyFilesWhileManyWriteIt(t *testing.T) {
 			want(t, "all", in.all(), j.lines())
 			segments, err := audit.Segments(j.file)
 			// which may write all at once, and one write is in one file
-			one := len(segments) < 2 && durability != audit.Async
+			one := len(segments) < 2 && durability != audit.DurabilityAsync
 			if err != nil || one || len(j.lines()) != 2000 {
 				t.Errorf("%d files, %d records, %v", len(segments), len(j.lines()), err)
 			}
@@ -716,7 +718,7 @@ func TestASinkWithoutACursorBeginsWithTheNextRecord(t *testing.T) {
 		j, in := newJournal(t), &inbox{}
 		j.record("a", "b")
 		o := j.options(in)
-		o.Cursor = ""
+		o.CursorFile = ""
 		_, stop := start(t, o)
 		j.record("c")
 		if err := stop(); err != nil {
@@ -733,14 +735,14 @@ func TestOfTheCheckpointsThatWaitTheLastIsSent(t *testing.T) {
 		o.Records, o.Checkpoints = false, true
 		j.record("a")
 		s, stop := start(t, o)
-		s.Checkpoint([]byte("first"))
+		s.QueueCheckpoint([]byte("first"))
 		time.Sleep(time.Minute)
 		for i := range 1000 {
-			s.Checkpoint(fmt.Append(nil, "checkpoint ", i))
+			s.QueueCheckpoint(fmt.Append(nil, "checkpoint ", i))
 		}
 		in.set(false, nil)
 		time.Sleep(2 * time.Minute)
-		s.Checkpoint([]byte("that of the stop"))
+		s.QueueCheckpoint([]byte("that of the stop"))
 		if err := stop(); err != nil {
 			t.Error(err)
 		}
@@ -756,7 +758,7 @@ func TestASinkWithoutCheckpointsIsSentNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j, in := newJournal(t), &inbox{}
 		s, stop := start(t, j.options(in))
-		s.Checkpoint([]byte("none"))
+		s.QueueCheckpoint([]byte("none"))
 		if err := stop(); err != nil {
 			t.Error(err)
 		}
@@ -777,7 +779,7 @@ func TestALogThatCannotBeReadIsSaidAndReadAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		o := j.options(in)
-		o.Event = nil // it would go into a damaged file
+		o.RecordEvent = nil // it would go into a damaged file
 		_, stop := start(t, o)
 		time.Sleep(time.Minute)
 		if err := os.WriteFile(j.file, whole, 0o600); err != nil {

@@ -28,7 +28,7 @@ type SyslogOptions struct {
 	URL      string // unix:///dev/log, udp://HOST:514, tcp://HOST:601, tls://HOST:6514
 	TLS      TLS
 	Facility string // audit, auth, authpriv, daemon, user, local0 to local7
-	Form     format.Form
+	Encoder  format.Encoder
 }
 
 // facilities are those of RFC 5424 that a program may be of, at the places of their numbers.
@@ -49,7 +49,7 @@ func NewSyslog(o SyslogOptions) (Receiver, error) {
 	if facility <= 0 {
 		return nil, fmt.Errorf("there is no facility %q", o.Facility)
 	}
-	s := &syslog{form: o.Form, facility: facility, address: u.Host, networks: []string{u.Scheme},
+	s := &syslog{form: o.Encoder, facility: facility, address: u.Host, networks: []string{u.Scheme},
 		pid: strconv.Itoa(os.Getpid())}
 	switch u.Scheme {
 	case "unix":
@@ -70,7 +70,7 @@ func NewSyslog(o SyslogOptions) (Receiver, error) {
 }
 
 type syslog struct {
-	form     format.Form
+	form     format.Encoder
 	facility int
 	networks []string // to be tried in this order
 	address  string
@@ -185,7 +185,7 @@ func (s *syslog) add(at time.Time, severity int, id string, seq uint64, text []b
 	}
 	// no datagram is that large
 	if _, err := s.conn.Write(s.buf); errors.Is(err, syscall.EMSGSIZE) {
-		return &Refusal{Err: fmt.Errorf("write to the syslog receiver: %w", err)}
+		return &RejectedError{Err: fmt.Errorf("write to the syslog receiver: %w", err)}
 	} else if err != nil {
 		return fmt.Errorf("write to the syslog receiver: %w", err)
 	}

@@ -167,8 +167,8 @@ func syslogTo(t testing.TB, o sink.SyslogOptions) sink.Receiver {
 	if o.Facility == "" {
 		o.Facility = "audit"
 	}
-	if o.Form == nil {
-		o.Form = form(t, "jsonl", 7900)
+	if o.Encoder == nil {
+		o.Encoder = form(t, "jsonl", 7900)
 	}
 	r, err := sink.NewSyslog(o)
 	if err != nil {
@@ -200,7 +200,7 @@ func TestSyslogOverEachTransport(t *testing.T) {
 			j.event("server lost", "c", errors.New("exit status 1"))
 			j.event("modify", "ü", nil)
 			var b sink.Batch
-			for r, err := range (&audit.Reading{File: j.file}).All(t.Context()) {
+			for r, err := range (&audit.Reader{File: j.file}).All(t.Context()) {
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -345,7 +345,7 @@ func TestASyslogReceiverThatDoesNotReadIsGivenUp(t *testing.T) {
 	}
 	defer l.Close()
 	r := syslogTo(t, sink.SyslogOptions{URL: "tcp://" + l.Addr().String(),
-		Form: form(t, "jsonl", 0)})
+		Encoder: form(t, "jsonl", 0)})
 	b := batch(t, "a")
 	b.Records[0].Line = make([]byte, 32<<20)
 	ctx, cancel := contextFor(t, 300*time.Millisecond)
@@ -358,13 +358,13 @@ func TestASyslogReceiverThatDoesNotReadIsGivenUp(t *testing.T) {
 func TestARecordThatFitsInNoDatagramIsRefusedAndItsShortFormIsNot(t *testing.T) {
 	s := listenSyslog(t, "udp", "127.0.0.1:0", nil, 0)
 	to, err := sink.NewSyslog(sink.SyslogOptions{URL: s.url, Facility: "local3",
-		Form: form(t, "jsonl", 0)})
+		Encoder: form(t, "jsonl", 0)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	b := batch(t, "a")
 	b.Records[0].Line = []byte(`{"seq":1,"reason":"` + strings.Repeat("x", 100_000) + `"}`)
-	if err := to.Send(t.Context(), b); !errors.As(err, new(*sink.Refusal)) {
+	if err := to.Send(t.Context(), b); !errors.As(err, new(*sink.RejectedError)) {
 		t.Errorf("got %v, want a refusal", err)
 	}
 	b.Short = true

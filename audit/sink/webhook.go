@@ -22,9 +22,9 @@ type WebhookOptions struct {
 	URL     string
 	Headers map[string]string
 	// that requests are signed with: "whsec_" and base64, or any text; "" for no signature
-	Key  string
-	TLS  TLS
-	Form format.Form // of JSON lines
+	SigningKey string
+	TLS        TLS
+	Encoder    format.Encoder // of JSON lines
 }
 
 // NewWebhook answers a receiver that posts batches as lines of JSON (application/x-ndjson); any 2xx
@@ -38,8 +38,8 @@ func NewWebhook(o WebhookOptions) (Receiver, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &webhook{poster: p, form: o.Form, key: []byte(o.Key)}
-	if text, ok := strings.CutPrefix(o.Key, "whsec_"); ok {
+	w := &webhook{poster: p, form: o.Encoder, key: []byte(o.SigningKey)}
+	if text, ok := strings.CutPrefix(o.SigningKey, "whsec_"); ok {
 		if w.key, err = base64.StdEncoding.DecodeString(text); err != nil {
 			return nil, fmt.Errorf("what follows whsec_ in the key is no base64: %w", err)
 		}
@@ -49,7 +49,7 @@ func NewWebhook(o WebhookOptions) (Receiver, error) {
 
 type webhook struct {
 	*poster
-	form format.Form
+	form format.Encoder
 	key  []byte
 }
 

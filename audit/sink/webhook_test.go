@@ -83,8 +83,8 @@ func (h *hook) until(lines int) {
 
 func webhookTo(t testing.TB, o sink.WebhookOptions) sink.Receiver {
 	t.Helper()
-	if o.Form == nil {
-		o.Form = form(t, "jsonl", 1<<20)
+	if o.Encoder == nil {
+		o.Encoder = form(t, "jsonl", 1<<20)
 	}
 	r, err := sink.NewWebhook(o)
 	if err != nil {
@@ -101,7 +101,7 @@ func TestAWebhookSignsWhatItPosts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := webhookTo(t, sink.WebhookOptions{URL: h.URL, Key: secret,
+	r := webhookTo(t, sink.WebhookOptions{URL: h.URL, SigningKey: secret,
 		Headers: map[string]string{"Authorization": "Bearer t0ken"}})
 	b := batch(t, "a", "b")
 	send(t, r, b, b, sink.Batch{Checkpoint: []byte("origin\n2\n")})
@@ -245,7 +245,7 @@ func TestNothingSecretIsInAnErrorOfAWebhook(t *testing.T) {
 		return false
 	})
 	for _, url := range []string{h.URL + "/services/S3CRET", "http://127.0.0.1:1/services/S3CRET"} {
-		err := webhookTo(t, sink.WebhookOptions{URL: url, Key: "S3CRET",
+		err := webhookTo(t, sink.WebhookOptions{URL: url, SigningKey: "S3CRET",
 			Headers: map[string]string{"Authorization": "Bearer S3CRET"}}).Send(t.Context(),
 			batch(t, "a"))
 		if err == nil || strings.Contains(err.Error(), "S3CRET") || strings.ContainsAny(err.Error(),

@@ -9,11 +9,11 @@ import (
 
 // NewWriter answers a receiver that writes to somebody else's writer, such as stderr, each batch in
 // one write. It takes no checkpoints.
-func NewWriter(out io.Writer, form format.Form) Receiver { return &writer{out: out, form: form} }
+func NewWriter(out io.Writer, form format.Encoder) Receiver { return &writer{out: out, form: form} }
 
 type writer struct {
 	out   io.Writer
-	form  format.Form
+	form  format.Encoder
 	head  bool // was written
 	write uninterrupted
 }

@@ -14,12 +14,12 @@ const maxSeries = 4000
 
 // Sources look up what is there now. Those that are nil are not told.
 type Sources struct {
-	Sessions func() int
-	Parked   func() int           // calls that wait for their clients' answers
-	Waiting  func() int           // records that are answered for and not written yet
-	Servers  func() []ServerState // that are configured
-	Plugins  func() []PluginState
-	Sinks    func() []SinkState
+	Sessions       func() int
+	ParkedCalls    func() int           // calls that wait for their clients' answers
+	PendingRecords func() int           // records that are answered for and not written yet
+	Servers        func() []ServerState // that are configured
+	Plugins        func() []PluginState
+	Sinks          func() []SinkState
 }
 
 // ServerState is how a server is.
@@ -30,17 +30,18 @@ type ServerState struct {
 
 // PluginState is how the process of a plugin, or of several, is.
 type PluginState struct {
-	Name   string
-	Up     bool
-	Starts int // since Gatekit's
-	Active int // questions that it has not answered
-	Late   int // questions in a row without a verdict in time; when there are too many it is killed
+	Name     string
+	Up       bool
+	Starts   int // since Gatekit's
+	InFlight int // questions that it has not answered
+	// questions in a row without a verdict in time; when there are too many it is killed
+	ConsecutiveTimeouts int
 }
 
 // SinkState is how a sink of the audit log is.
 type SinkState struct {
-	Name   string
-	Behind uint64 // records that it was not sent
+	Name    string
+	Backlog uint64 // records that it was not sent
 }
 
 // durations are those that the semantic conventions want, in seconds, and below them those of a
@@ -139,7 +140,7 @@ func (t *Telemetry) gauges(m metric.Meter) error {
 		for _, g := range []struct {
 			to   metric.Int64Observable
 			from func() int
-		}{{sessions, s.Sessions}, {parked, s.Parked}, {waiting, s.Waiting}} {
+		}{{sessions, s.Sessions}, {parked, s.ParkedCalls}, {waiting, s.PendingRecords}} {
 			if g.from != nil {
 				o.ObserveInt64(g.to, int64(g.from()))
 			}
@@ -158,13 +159,13 @@ func (t *Telemetry) gauges(m metric.Meter) error {
 				of := metric.WithAttributes(attribute.String(keyPlugin, p.Name))
 				o.ObserveInt64(up, one(p.Up), of)
 				o.ObserveInt64(starts, int64(p.Starts), of)
-				o.ObserveInt64(active, int64(p.Active), of)
-				o.ObserveInt64(late, int64(p.Late), of)
+				o.ObserveInt64(active, int64(p.InFlight), of)
+				o.ObserveInt64(late, int64(p.ConsecutiveTimeouts), of)
 			}
 		}
 		if s.Sinks != nil {
 			for _, k := range s.Sinks() {
-				o.ObserveInt64(behind, int64(k.Behind),
+				o.ObserveInt64(behind, int64(k.Backlog),
 					metric.WithAttributes(attribute.String(keySink, k.Name)))
 			}
 		}

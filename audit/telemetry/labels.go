@@ -173,7 +173,7 @@ func method(name string) string {
 	if name == "" {
 		return ""
 	}
-	if m, ok := mcp.Lookup(name); ok {
+	if m, ok := mcp.LookupMethod(name); ok {
 		return m.Name
 	}
 	return other
@@ -209,7 +209,8 @@ func (i *instruments) failed(method string, m *mcp.Message) (fault, code string)
 func (i *instruments) rule(reason string) string {
 	name, _, ok := strings.Cut(reason, ": ")
 	if !ok || strings.ContainsFunc(name, func(r rune) bool {
-		return r != '.' && r != '_' && r != '-' && !unicode.IsLetter(r) && !unicode.IsDigit(r)
+		return r != '/' && r != '.' && r != '_' && r != '-' && !unicode.IsLetter(r) &&
+			!unicode.IsDigit(r)
 	}) {
 		return ""
 	}

@@ -9,16 +9,16 @@ import (
 	"gatekit/core/proxy"
 )
 
-// Begin implements proxy.Observer: it counts a client's request and how long it takes, and traces
-// it.
-func (t *Telemetry) Begin(ctx context.Context, m *mcp.Message,
+// StartCall implements proxy.Observer: it counts a client's request and how long it takes, and
+// traces it.
+func (t *Telemetry) StartCall(ctx context.Context, m *mcp.Message,
 	o proxy.OpenOptions) (context.Context, func(pipeline.Passed)) {
 	began := time.Now()
 	i := t.metrics
 	i.active.Add(ctx, 1)
 	traced := func(string, string) {}
 	var told *told
-	if t.tracer != nil || t.o.Tools {
+	if t.tracer != nil || t.o.ToolLabels {
 		ctx, told = remembering(ctx)
 	}
 	if t.tracer != nil {
@@ -34,10 +34,10 @@ func (t *Telemetry) Begin(ctx context.Context, m *mcp.Message,
 		if m.Method == "subscriptions/listen" {
 			return // it is open for as long as its client likes
 		}
-		if t.o.Tools && m.Method == "tools/call" {
+		if t.o.ToolLabels && m.Method == "tools/call" {
 			name, _ := m.Text("/name")
 			if answered := answer.Message(); told.named() && op.fault == "" && answered != nil &&
-				answer.Refusal() == nil {
+				answer.Denial() == nil {
 				i.tools.learn(name)
 			}
 			op.tool = t.tool(m.Method, name)
@@ -46,17 +46,18 @@ func (t *Telemetry) Begin(ctx context.Context, m *mcp.Message,
 	}
 }
 
-// Server is what watches the requests to the server of a name.
-func (t *Telemetry) Server(name string) *Server { return &Server{t, name} }
+// ServerObserver is what watches the requests to the server of a name.
+func (t *Telemetry) ServerObserver(name string) *ServerObserver { return &ServerObserver{t, name} }
 
-// Server watches the requests to one server. It is an upstream.Observer.
-type Server struct {
+// ServerObserver watches the requests to one server. It is an upstream.Observer.
+type ServerObserver struct {
 	t    *Telemetry
 	name string
 }
 
 // Send implements upstream.Observer.
-func (s *Server) Send(ctx context.Context, m *mcp.Message) ([]mcp.Edit, func(*mcp.Message, error)) {
+func (s *ServerObserver) Send(ctx context.Context,
+	m *mcp.Message) ([]mcp.Edit, func(*mcp.Message, error)) {
 	began := time.Now()
 	edits, traced := s.t.asked(ctx, m, s.name)
 	return edits, func(answer *mcp.Message, err error) {
@@ -72,7 +73,7 @@ func (s *Server) Send(ctx context.Context, m *mcp.Message) ([]mcp.Edit, func(*mc
 		if m.Method == "subscriptions/listen" {
 			return
 		}
-		if s.t.o.Tools && m.Method == "tools/call" {
+		if s.t.o.ToolLabels && m.Method == "tools/call" {
 			name, _ := m.Text("/name")
 			if toldIn(ctx).named() && op.fault == "" && answer != nil {
 				i.tools.learn(name)

@@ -43,10 +43,10 @@ type Collector struct {
 	Headers  map[string]string
 	CA       string // file of certificates; "" trusts whom the system trusts
 
-	Metrics  bool
-	Interval time.Duration // between metrics
-	Traces   bool
-	Sample   float64 // share of the calls that are traced whose clients do not say
+	Metrics     bool
+	Interval    time.Duration // between metrics
+	Traces      bool
+	SampleRatio float64 // share of the calls that are traced whose clients do not say
 }
 
 // Check says what is wrong with it that can be seen without calling it; nothing is wrong with none.

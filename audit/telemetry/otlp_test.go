@@ -31,15 +31,16 @@ func TestNothingSecretIsInALineAboutACollector(t *testing.T) {
 		"one that is not there": "http://127.0.0.1:1"} {
 		t.Run(name, func(t *testing.T) {
 			var b bytes.Buffer
-			m, err := telemetry.Open(telemetry.Options{Log: slog.New(slog.NewTextHandler(&b, nil)),
+			m, err := telemetry.Open(telemetry.Options{Logger: slog.New(slog.NewTextHandler(&b,
+				nil)),
 				Collector: telemetry.Collector{
 					URL: at + "/tenant/S3CRET/otlp?key=S3CRET", Protocol: "http",
 					Headers: map[string]string{"Authorization": "Bearer S3CRET-of-a-header"},
-					Metrics: true, Interval: time.Hour, Traces: true, Sample: 1}})
+					Metrics: true, Interval: time.Hour, Traces: true, SampleRatio: 1}})
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, ended := m.Begin(t.Context(), message(mcp.Request, "tools/call", "", ""),
+			_, ended := m.StartCall(t.Context(), message(mcp.Request, "tools/call", "", ""),
 				proxy.OpenOptions{})
 			ended(pipeline.Passed{})
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -42,8 +42,8 @@ func (r *recorder) Record(ctx context.Context, o pipeline.Outcome) (uint64, erro
 	}
 	d := decision{method: method(m.Method), server: m.Server, tool: r.t.tool(m.Method, m.Name),
 		action: o.Action}
-	if m.To != 0 {
-		d.direction = m.To.String()
+	if m.Direction != 0 {
+		d.direction = m.Direction.String()
 	}
 	if m.Kind != 0 {
 		d.kind = m.Kind.String()
@@ -55,8 +55,8 @@ func (r *recorder) Record(ctx context.Context, o pipeline.Outcome) (uint64, erro
 	return seq, nil
 }
 
-// Fault is why the last record could not be written; nil when it could.
-func (t *Telemetry) Fault() error {
+// LastRecordError is why the last record could not be written; nil when it could.
+func (t *Telemetry) LastRecordError() error {
 	if err := t.fault.Load(); err != nil {
 		return *err
 	}
@@ -70,7 +70,7 @@ func (t *Telemetry) refused(o pipeline.Outcome) denial {
 			continue
 		}
 		d := denial{stage: s.Stage}
-		if s.Stage == t.o.Rules {
+		if s.Stage == t.o.PolicyStage {
 			d.rule = t.metrics.rule(s.Reason)
 		}
 		return d
@@ -83,7 +83,7 @@ func (t *Telemetry) refused(o pipeline.Outcome) denial {
 // about is learned as well: not all clients ask for a list.
 func (t *Telemetry) listed(o pipeline.Outcome) {
 	m := o.After
-	if !t.o.Tools || m == nil || m.Kind != mcp.Response || m.Method != "tools/list" ||
+	if !t.o.ToolLabels || m == nil || m.Kind != mcp.Response || m.Method != "tools/list" ||
 		m.Server == "" {
 		return
 	}
@@ -103,7 +103,7 @@ func (t *Telemetry) listed(o pipeline.Outcome) {
 
 // tool is the name of a tool that is called, as a label.
 func (t *Telemetry) tool(method, name string) string {
-	if !t.o.Tools || method != "tools/call" {
+	if !t.o.ToolLabels || method != "tools/call" {
 		return ""
 	}
 	return t.metrics.tools.known(name)

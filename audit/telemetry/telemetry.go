@@ -23,12 +23,12 @@ import (
 
 // Options say what is told, and of what.
 type Options struct {
-	Version string // Gatekit's own
-	Scraped bool   // there is somebody who asks the Handler
-	Tools   bool   // the names of tools are labels
+	Version    string // Gatekit's own
+	Prometheus bool   // there is somebody who asks the Handler
+	ToolLabels bool   // the names of tools are labels
 	// the name of the stage whose reasons begin with the rule that gives them, and ": "
-	Rules string
-	Log   *slog.Logger
+	PolicyStage string
+	Logger      *slog.Logger
 
 	Collector Collector
 }
@@ -49,7 +49,7 @@ type Telemetry struct {
 
 // Open begins to count, and to send to a collector, which need not be there yet.
 func Open(o Options) (*Telemetry, error) {
-	t := &Telemetry{o: o, log: o.Log}
+	t := &Telemetry{o: o, log: o.Logger}
 	if t.log == nil {
 		t.log = slog.New(slog.DiscardHandler)
 	}
@@ -66,7 +66,7 @@ func (t *Telemetry) open() error {
 		attribute.String("service.version", t.o.Version))
 	options := []metric.Option{metric.WithResource(us), metric.WithCardinalityLimit(maxSeries),
 		metric.WithExemplarFilter(exemplar.AlwaysOffFilter)}
-	if t.o.Scraped {
+	if t.o.Prometheus {
 		t.registry = prometheus.NewRegistry()
 		told, err := exporter.New(exporter.WithRegisterer(t.registry),
 			exporter.WithTranslationStrategy(otlptranslator.UnderscoreEscapingWithSuffixes),
@@ -97,7 +97,7 @@ func (t *Telemetry) open() error {
 			if err != nil {
 				return err
 			}
-			t.spans = newTracer(e, us, c.Sample)
+			t.spans = newTracer(e, us, c.SampleRatio)
 			t.tracer = t.spans.Tracer("gatekit")
 		}
 	}
@@ -119,9 +119,9 @@ func (t *Telemetry) Handler() http.Handler {
 	})
 }
 
-// Watch says where what is there now can be looked up. It is looked up when the metrics are asked
-// for, from any goroutine, and no answer may wait for anything.
-func (t *Telemetry) Watch(s Sources) { t.sources.Store(&s) }
+// SetSources says where what is there now can be looked up. It is looked up when the metrics are
+// asked for, from any goroutine, and no answer may wait for anything.
+func (t *Telemetry) SetSources(s Sources) { t.sources.Store(&s) }
 
 // Close ends the counting, and waits until the collector has what is still to be sent, or for ctx.
 func (t *Telemetry) Close(ctx context.Context) error {

@@ -22,7 +22,7 @@ func (l *log) Record(context.Context, pipeline.Outcome) (uint64, error) { return
 
 func open(t testing.TB, o telemetry.Options) *telemetry.Telemetry {
 	t.Helper()
-	o.Scraped = true
+	o.Prometheus = true
 	m, err := telemetry.Open(o)
 	if err != nil {
 		t.Fatal(err)
@@ -50,12 +50,12 @@ func wants(t *testing.T, page string, lines ...string) {
 
 func message(kind mcp.Kind, method, server, name string) *mcp.Message {
 	m := mcp.NewRequest("1", method, []byte(`{"name":"x"}`))
-	m.Kind, m.To, m.Server, m.Name = kind, mcp.ToServer, server, name
+	m.Kind, m.Direction, m.Server, m.Name = kind, mcp.ToServer, server, name
 	return m
 }
 
 func TestRecordsAreCounted(t *testing.T) {
-	m := open(t, telemetry.Options{Rules: "policy", Tools: true})
+	m := open(t, telemetry.Options{PolicyStage: "policy", ToolLabels: true})
 	l := &log{}
 	rec := m.Recorder(l)
 	record := func(o pipeline.Outcome) {
@@ -65,7 +65,7 @@ func TestRecordsAreCounted(t *testing.T) {
 		}
 	}
 	steps := []pipeline.Step{{Stage: "pii", Action: "modify", Duration: 3 * time.Millisecond},
-		{Stage: "policy", Action: "deny", Reason: "roots.traversal: ../x",
+		{Stage: "policy", Action: "deny", Reason: "roots/traversal: ../x",
 			Duration: time.Millisecond}}
 	list := mcp.NewResponse("1", []byte(`{"tools":[{"name":"read"},{"name":"wri\u001bte"}]}`))
 	list.Method, list.Server = "tools/list", "files"
@@ -80,20 +80,20 @@ func TestRecordsAreCounted(t *testing.T) {
 	l.err = errors.New("disk full")
 	record(pipeline.Outcome{Before: message(mcp.Request, "tools/call", "files", "read"),
 		Action: "pass"})
-	if m.Fault() != l.err {
-		t.Errorf("the fault is %v", m.Fault())
+	if m.LastRecordError() != l.err {
+		t.Errorf("the fault is %v", m.LastRecordError())
 	}
 	l.err = nil
 	record(pipeline.Outcome{Before: message(mcp.Request, "ping", "", ""), Action: "answer"})
-	if m.Fault() != nil {
-		t.Errorf("the fault is still %v", m.Fault())
+	if m.LastRecordError() != nil {
+		t.Errorf("the fault is still %v", m.LastRecordError())
 	}
 	wants(t, page(t, m),
 		`gatekit_decisions_total{gatekit_action="deny",gatekit_direction="to_server",gatekit_kind="request",gatekit_server="files",gen_ai_tool_name="read",mcp_method_name="tools/call"} 1`,
 		`gatekit_decisions_total{gatekit_action="pass",gatekit_direction="to_server",gatekit_kind="request",gatekit_server="files",gen_ai_tool_name="wri\\x1bte",mcp_method_name="tools/call"} 1`,
 		`gatekit_decisions_total{gatekit_action="start"} 1`,
 		`gatekit_decisions_total{gatekit_action="deny",gatekit_direction="to_server",gatekit_kind="request",mcp_method_name="_OTHER"} 1`,
-		`gatekit_denials_total{gatekit_rule="roots.traversal",gatekit_stage="policy"} 1`,
+		`gatekit_denials_total{gatekit_rule="roots/traversal",gatekit_stage="policy"} 1`,
 		`gatekit_denials_total{gatekit_stage="policy"} 1`,
 		`gatekit_audit_failures_total 1`,
 		`gatekit_audit_duration_seconds_count 7`,
@@ -104,14 +104,14 @@ func TestRecordsAreCounted(t *testing.T) {
 
 // A client that makes up names takes no room from those that there are.
 func TestNamesThatNobodyAnswersForAreNoLabels(t *testing.T) {
-	m := open(t, telemetry.Options{Tools: true})
+	m := open(t, telemetry.Options{ToolLabels: true})
 	rec := m.Recorder(&log{})
-	server := m.Server("files")
+	server := m.ServerObserver("files")
 	call := func(name string, answer *mcp.Message) {
 		t.Helper()
 		q := mcp.NewRequest("1", "tools/call", []byte(`{"name":`+string(mcp.Quote(name))+`}`))
-		q.To, q.Server, q.Name = mcp.ToServer, "files", name
-		ctx, _ := m.Begin(t.Context(), q, proxy.OpenOptions{})
+		q.Direction, q.Server, q.Name = mcp.ToServer, "files", name
+		ctx, _ := m.StartCall(t.Context(), q, proxy.OpenOptions{})
 		if _, err := rec.Record(ctx, pipeline.Outcome{Before: q, After: q,
 			Action: "pass"}); err != nil {
 			t.Error(err)
@@ -135,7 +135,7 @@ func TestNamesThatNobodyAnswersForAreNoLabels(t *testing.T) {
 
 func TestAnswersThatFailAreToldApart(t *testing.T) {
 	m := open(t, telemetry.Options{})
-	server := m.Server("files")
+	server := m.ServerObserver("files")
 	for range 2 {
 		for _, c := range []struct {
 			answer *mcp.Message
@@ -153,7 +153,7 @@ func TestAnswersThatFailAreToldApart(t *testing.T) {
 			ended(c.answer, c.err)
 		}
 	}
-	_, ended := m.Begin(t.Context(), message(mcp.Request, "tools/call", "", ""),
+	_, ended := m.StartCall(t.Context(), message(mcp.Request, "tools/call", "", ""),
 		proxy.OpenOptions{Revision: "1999-01-01"})
 	wants(t, page(t, m), `gatekit_requests_active 1`)
 	ended(pipeline.Passed{})
@@ -166,7 +166,7 @@ func TestAnswersThatFailAreToldApart(t *testing.T) {
 }
 
 func BenchmarkRecord(b *testing.B) {
-	rec := open(b, telemetry.Options{Rules: "policy"}).Recorder(&log{})
+	rec := open(b, telemetry.Options{PolicyStage: "policy"}).Recorder(&log{})
 	o := pipeline.Outcome{Before: message(mcp.Request, "tools/call", "files", "read"),
 		Action: "pass", Steps: []pipeline.Step{{Stage: "policy", Action: "pass",
 			Duration: time.Millisecond}}}
@@ -178,11 +178,12 @@ func BenchmarkRecord(b *testing.B) {
 
 func BenchmarkCall(b *testing.B) {
 	t := open(b, telemetry.Options{})
-	server, m, answer := t.Server("files"), message(mcp.Request, "tools/call", "files", "read"),
+	server, m, answer := t.ServerObserver("files"), message(mcp.Request, "tools/call", "files",
+		"read"),
 		mcp.NewResponse("1", []byte(`{"content":[]}`))
 	b.ReportAllocs()
 	for b.Loop() {
-		_, ended := t.Begin(b.Context(), m, proxy.OpenOptions{Revision: mcp.Rev20251125})
+		_, ended := t.StartCall(b.Context(), m, proxy.OpenOptions{Revision: mcp.Rev20251125})
 		_, answered := server.Send(b.Context(), m)
 		answered(answer, nil)
 		ended(pipeline.Passed{})

@@ -79,9 +79,9 @@ func newTracer(e sdk.SpanExporter, us *resource.Resource, share float64) *sdk.Tr
 	)
 }
 
-// FromHeader is ctx with the trace that an HTTP request says it is part of. A call whose own _meta
-// says another one is linked to it.
-func (t *Telemetry) FromHeader(ctx context.Context, h http.Header) context.Context {
+// ContextFromHeader is ctx with the trace that an HTTP request says it is part of. A call whose own
+// _meta says another one is linked to it.
+func (t *Telemetry) ContextFromHeader(ctx context.Context, h http.Header) context.Context {
 	if t.tracer == nil {
 		return ctx
 	}
@@ -200,7 +200,8 @@ func end(span trace.Span, fault, code string) {
 // it is part of.
 func (t *Telemetry) decided(ctx context.Context, o pipeline.Outcome, seq uint64) {
 	n := toldIn(ctx)
-	if m := o.Before; n != nil && m != nil && m.Kind == mcp.Request && m.To == mcp.ToServer &&
+	if m := o.Before; n != nil && m != nil && m.Kind == mcp.Request &&
+		m.Direction == mcp.ToServer &&
 		m.Name != "" {
 		n.name.Store(true)
 	}
@@ -218,8 +219,8 @@ func (t *Telemetry) decided(ctx context.Context, o pipeline.Outcome, seq uint64)
 	attributes := given(keyAction, o.Action)
 	if m := o.Before; m != nil {
 		attributes = append(attributes, given(keyMethod, method(m.Method), keyServer, m.Server)...)
-		if m.To != 0 && m.Kind != 0 {
-			attributes = append(attributes, given(keyDirection, m.To.String(), keyKind,
+		if m.Direction != 0 && m.Kind != 0 {
+			attributes = append(attributes, given(keyDirection, m.Direction.String(), keyKind,
 				m.Kind.String())...)
 		}
 	}

@@ -6,9 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -30,64 +28,50 @@ func openTelemetry(c *config.Config, log *slog.Logger) (*telemetry.Telemetry, er
 	if c.Admin.HTTP == "" && c.Telemetry.URL == "" {
 		return nil, nil
 	}
-	return telemetry.Open(telemetry.Options{Version: version(), Scraped: c.Admin.HTTP != "",
-		Tools: c.Telemetry.Tools, Rules: policyStage, Log: log,
+	return telemetry.Open(telemetry.Options{Version: version(), Prometheus: c.Admin.HTTP != "",
+		ToolLabels: c.Telemetry.Tools, PolicyStage: policyStage, Logger: log,
 		Collector: collectorOf(c.Telemetry)})
 }
 
 func collectorOf(c config.Telemetry) telemetry.Collector {
 	return telemetry.Collector{
-		URL: c.URL, Protocol: c.Protocol, Headers: plain(c.Headers), CA: c.CA, Metrics: c.Metrics,
-		Interval: c.Interval, Traces: c.Traces, Sample: c.Sample,
+		URL: c.URL, Protocol: c.Protocol, Headers: revealed(c.Headers), CA: c.CA,
+		Metrics:  c.Metrics,
+		Interval: c.Interval, Traces: c.Traces, SampleRatio: c.Sample,
 	}
 }
 
 // traced is the front for HTTP clients where telemetry is told: the trace that a request's headers
 // name is that of its calls that name none.
 type traced struct {
-	*downstream.Front
+	*downstream.Endpoint
 	by *telemetry.Telemetry
 }
 
 // Post implements transport.Endpoint.
-func (t traced) Post(ctx context.Context, r downstream.Post, w downstream.Reply) {
-	t.Front.Post(t.by.FromHeader(ctx, r.Header), r, w)
+func (t traced) Post(ctx context.Context, r downstream.HTTPRequest, w downstream.Reply) {
+	t.Endpoint.Post(t.by.ContextFromHeader(ctx, r.Header), r, w)
 }
 
-// tellTimeout is how long the end waits for what is still to be told.
-const tellTimeout = 3 * time.Second
-
-func (g *gate) closeTelemetry() error {
-	if g.telemetry == nil {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), tellTimeout)
-	defer cancel()
-	return g.telemetry.Close(ctx)
-}
-
-// admin binds the listener for operators, nil where the configuration has none.
-func (g *gate) admin(c *config.Config) (*transport.Admin, error) {
-	if c.Admin.HTTP == "" {
-		return nil, nil
-	}
-	return transport.ListenAdmin(transport.AdminOptions{Addr: c.Admin.HTTP, Log: g.log,
+// listenAdmin binds the listener for operators.
+func (g *gateway) listenAdmin(c *config.Config) (*transport.AdminServer, error) {
+	return transport.ListenAdmin(transport.AdminServerOptions{Addr: c.Admin.HTTP, Log: g.log,
 		Pages: map[string]http.Handler{
-			"/metrics": g.telemetry.Handler(),
+			"/metrics": g.recording.telemetry.Handler(),
 			"/healthz": newHealth(g.healthy),
 			"/readyz":  newHealth(g.ready),
 		}})
 }
 
-// watched says where the telemetry finds what is there now.
-func (g *gate) watched() telemetry.Sources {
+// telemetrySources returns functions that measure the gateway.
+func (g *gateway) telemetrySources() telemetry.Sources {
 	return telemetry.Sources{
-		Sessions: g.proxy.Sessions,
-		Parked:   g.front.Parked,
-		Waiting:  g.audit.Waiting,
+		Sessions:       g.proxy.SessionCount,
+		ParkedCalls:    g.endpoint.Parked,
+		PendingRecords: g.recording.audit.Pending,
 		Servers: func() []telemetry.ServerState {
 			var states []telemetry.ServerState
-			for _, s := range *g.asked.Load() {
+			for _, s := range *g.servers.Load() {
 				states = append(states, telemetry.ServerState{Name: s.config.Name,
 					State: s.State()})
 			}
@@ -95,29 +79,21 @@ func (g *gate) watched() telemetry.Sources {
 		},
 		Plugins: func() []telemetry.PluginState {
 			var states []telemetry.PluginState
-			for _, p := range g.host.State() {
-				states = append(states, telemetry.PluginState{Name: p.Name, Up: p.Up,
-					Starts: p.Starts, Active: p.Active, Late: p.Late})
+			for _, p := range g.host.Status() {
+				states = append(states, telemetry.PluginState{Name: p.Name, Up: p.Running,
+					Starts: p.Starts, InFlight: p.InFlight,
+					ConsecutiveTimeouts: p.ConsecutiveTimeouts})
 			}
 			return states
 		},
 		Sinks: func() []telemetry.SinkState {
 			var states []telemetry.SinkState
-			for _, one := range g.sinks.running() {
-				states = append(states, telemetry.SinkState{Name: one.Name, Behind: one.Behind()})
+			for _, one := range g.recording.sinks.running() {
+				states = append(states, telemetry.SinkState{Name: one.Name, Backlog: one.Backlog()})
 			}
 			return states
 		},
 	}
-}
-
-// show notes the servers in force for those who ask about them. g.mu is held, or nobody else has g
-// yet.
-func (g *gate) show() {
-	servers := slices.SortedFunc(maps.Values(g.servers), func(a, b *server) int {
-		return cmp.Compare(a.config.Name, b.config.Name)
-	})
-	g.asked.Store(&servers)
 }
 
 // finding is what is known of one part.
@@ -129,22 +105,22 @@ type finding struct {
 // healthy says whether the process does its work: nothing moves when the audit log cannot be
 // written. While it could not, it is tried with a record. A log whose checkpoints or their anchor
 // cannot be written is no good either, though messages move.
-func (g *gate) healthy(ctx context.Context) []finding {
-	err := g.telemetry.Fault()
+func (g *gateway) healthy(ctx context.Context) []finding {
+	err := g.recording.telemetry.LastRecordError()
 	if err != nil {
-		err = g.event(ctx, "retry", "the audit log could not be written", nil)
+		err = g.recording.event(ctx, "retry", "the audit log could not be written", nil)
 	}
 	if err == nil {
-		err = g.audit.Fault()
+		err = g.recording.audit.Health()
 	}
 	return []finding{{"audit", "written", err}}
 }
 
 // ready asks all servers, and looks at the plugins.
-func (g *gate) ready(ctx context.Context) []finding {
+func (g *gateway) ready(ctx context.Context) []finding {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	servers := *g.asked.Load()
+	servers := *g.servers.Load()
 	found := make([]finding, len(servers))
 	var wg sync.WaitGroup
 	for i, s := range servers {
@@ -157,9 +133,9 @@ func (g *gate) ready(ctx context.Context) []finding {
 		})
 	}
 	wg.Wait()
-	for _, p := range g.host.State() {
+	for _, p := range g.host.Status() {
 		f := finding{"plugin " + p.Name, "up", nil}
-		if !p.Up {
+		if !p.Running {
 			f.err = cmp.Or(p.Err, errors.New("it is not running"))
 		}
 		found = append(found, f)

@@ -45,7 +45,7 @@ for the same principal, server, tool and arguments, and has to be made again wit
 					return err
 				}
 				fmt.Fprintf(cmd.OutOrStdout(), "approved, once, until %s: %s\n",
-					r.Until.Format(time.TimeOnly), about(r))
+					r.Expires.Format(time.TimeOnly), about(r))
 				return nil
 			}
 			waiting, err := a.List()
@@ -59,7 +59,7 @@ for the same principal, server, tool and arguments, and has to be made again wit
 					state = "approved"
 				}
 				fmt.Fprintf(w, "%s\t%s\t%s\t%q\tuntil %s\n", r.ID, state, about(r), r.Reason,
-					r.Until.Format(time.TimeOnly))
+					r.Expires.Format(time.TimeOnly))
 			}
 			return w.Flush()
 		},
@@ -67,7 +67,7 @@ for the same principal, server, tool and arguments, and has to be made again wit
 }
 
 // about says what a request is, for a terminal: its words are a client's.
-func about(r policies.Pending) string {
+func about(r policies.PendingApproval) string {
 	text := fmt.Sprintf("%s %q at %s", oneLine(r.Method), r.Name, oneLine(r.Server))
 	if r.Principal != "" {
 		text += fmt.Sprintf(" by %q", r.Principal)

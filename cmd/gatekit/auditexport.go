@@ -43,8 +43,9 @@ It verifies nothing: "gatekit audit verify" does, and "gatekit audit prove" show
 		if err != nil {
 			return err
 		}
-		f, err := format.New(form.value, format.Options{Version: version(), Shown: output == "" &&
-			terminal(os.Stdout)})
+		f, err := format.New(form.value, format.Options{Version: version(),
+			EscapeUnprintable: output == "" &&
+				isTerminal(os.Stdout)})
 		if err != nil {
 			return err
 		}
@@ -72,7 +73,7 @@ It verifies nothing: "gatekit audit verify" does, and "gatekit audit prove" show
 	return c
 }
 
-func export(cmd *cobra.Command, to io.Writer, f format.Form, log *audit.Reading,
+func export(cmd *cobra.Command, to io.Writer, f format.Encoder, log *audit.Reader,
 	filter *query.Filter) error {
 	out := bufio.NewWriterSize(to, 64<<10)
 	w := format.NewWriter(out, f, false)

@@ -31,7 +31,7 @@ func filterFlags(c *cobra.Command) (read func() (*query.Filter, error)) {
 	flags.StringVar(&until, "until", "", "before this `time`, or so long ago")
 	for _, w := range []struct {
 		name  string
-		words *query.Words
+		words *query.Patterns
 		what  string
 	}{
 		{"session", &f.Session, "of this `session`"},
@@ -66,7 +66,7 @@ func filterFlags(c *cobra.Command) (read func() (*query.Filter, error)) {
 
 // reading is the log that a command reads, and which records: what its arguments and flags say.
 func reading(cmd *cobra.Command, config string, args []string, read func() (*query.Filter,
-	error)) (*audit.Reading, *query.Filter, error) {
+	error)) (*audit.Reader, *query.Filter, error) {
 	filter, err := read()
 	if err != nil {
 		return nil, nil, err
@@ -75,7 +75,7 @@ func reading(cmd *cobra.Command, config string, args []string, read func() (*que
 	if err != nil {
 		return nil, nil, report(cmd, err)
 	}
-	return &audit.Reading{File: file}, filter, nil
+	return &audit.Reader{File: file}, filter, nil
 }
 
 // unread is an error of reading the log, with what can be done. One who has read enough, and closed

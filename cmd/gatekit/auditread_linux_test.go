@@ -104,7 +104,7 @@ func TestNothingThatALogHoldsActsOnATerminal(t *testing.T) {
 	if err := os.WriteFile(file+".key", []byte(private+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	l, err := audit.Open(audit.Options{File: file, Bodies: audit.Redacted})
+	l, err := audit.Open(audit.Options{File: file, Bodies: audit.BodiesRedacted})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,7 +30,7 @@ message: a start, a reload, who connects, a plugin that was lost. Calls come in 
 an error, "failed" a tool that said so in its result, "cancel" what was given up, "open" what has no end.
 
   2026-11-21 15:04:05.123Z  deny    ann  files   tools/call delete_file  268µs  it is about what clients may not know [tools]
-  2026-11-21 15:04:06.007Z  modify  ann  github  tools/call search      1.4ms   took out aws-access-token [secrets] in /arguments/query
+  2026-11-21 15:04:06.007Z  modify  ann  github  tools/call search      1.4ms   redacted aws-access-token [secrets] in /arguments/query
 
 --steps prints the records of each call below it: what each stage did, found and changed (names of places, never what was there), and sizes and hashes of bodies.
 
@@ -50,9 +50,9 @@ Whatever is not printable is shown as an escape. There is colour on a terminal, 
 		}
 		out := bufio.NewWriter(cmd.OutOrStdout())
 		s := &shower{w: out, steps: steps, widths: narrowest, colour: colour.value == "always" ||
-			colour.value == "auto" && os.Getenv("NO_COLOR") == "" && terminal(os.Stdout)}
+			colour.value == "auto" && os.Getenv("NO_COLOR") == "" && isTerminal(os.Stdout)}
 		for call, err := range query.Calls(cmd.Context(), log, filter, query.Options{Follow: follow,
-			Records: steps}) {
+			KeepRecords: steps}) {
 			if err == nil {
 				err = s.show(call)
 			}
@@ -98,23 +98,23 @@ func (s *shower) show(c *query.Call) error {
 	}
 	var line string
 	if c.Kind == "event" {
-		line = joined("  ", c.Who(), server, because(c, notes))
+		line = joined("  ", c.Caller(), server, because(c, notes))
 	} else {
 		took := ""
-		if c.Took > 0 && c.Kind == "request" {
-			took = rounded(c.Took).String()
+		if c.Duration > 0 && c.Kind == "request" {
+			took = rounded(c.Duration).String()
 		}
-		line = fmt.Sprintf("%s  %s  %s  %8s  %s", s.column(1, c.Who()), s.column(2, server),
+		line = fmt.Sprintf("%s  %s  %s  %8s  %s", s.column(1, c.Caller()), s.column(2, server),
 			s.column(3, subject), took, because(c, notes))
 	}
-	line = fmt.Sprintf("%s  %s  %s", c.Began.UTC().Format("2006-01-02 15:04:05.000Z"), action, line)
+	line = fmt.Sprintf("%s  %s  %s", c.Start.UTC().Format("2006-01-02 15:04:05.000Z"), action, line)
 	_, err := fmt.Fprintln(s.w, strings.TrimRight(line, " "))
 	if s.steps {
 		for i := range c.Records {
 			s.record(&c.Records[i])
 		}
-		if c.Left > 0 {
-			fmt.Fprintf(s.w, "    … and %s\n", counted(c.Left, "record"))
+		if c.OmittedRecords > 0 {
+			fmt.Fprintf(s.w, "    … and %s\n", counted(c.OmittedRecords, "record"))
 		}
 	}
 	return err
@@ -127,8 +127,9 @@ func outcome(c *query.Call) (word string, notes []string) {
 	for _, n := range []struct {
 		is   bool
 		word string
-	}{{c.End == query.Failed, "error"}, {c.End == query.ToolError, "failed"},
-		{c.End == query.Cancelled, "cancel"}, {c.End == query.Open && c.Kind == "request",
+	}{{c.Status == query.StatusError, "error"}, {c.Status == query.StatusToolFailed, "failed"},
+		{c.Status == query.StatusCancelled, "cancel"},
+		{c.Status == query.StatusOpen && c.Kind == "request",
 			"open"}} {
 		switch {
 		case n.is && said:
@@ -146,10 +147,10 @@ func outcome(c *query.Call) (word string, notes []string) {
 // because is the reason of what became of a call, who decided, and where the message was changed.
 func because(c *query.Call, notes []string) string {
 	text := joined(": ", c.Reason, c.Error)
-	if stage := c.Stage(); stage != "" {
+	if stage := c.DecidingStage(); stage != "" {
 		text += " [" + format.Visible(stage) + "]"
 	}
-	if changed := c.Changed(); len(changed) > 0 {
+	if changed := c.ChangedPointers(); len(changed) > 0 {
 		text += " in " + format.Visible(strings.Join(changed[:min(3, len(changed))], ", "))
 		if len(changed) > 3 {
 			text += fmt.Sprintf(" and %d more", len(changed)-3)
@@ -188,11 +189,12 @@ func (s *shower) paint(c *query.Call, word, column string) string {
 	}
 	code := "33" // yellow: something was done with it
 	switch {
-	case c.End == query.Refused, c.End == query.Failed, c.End == query.ToolError, c.Error != "":
+	case c.Status == query.StatusRefused, c.Status == query.StatusError,
+		c.Status == query.StatusToolFailed, c.Error != "":
 		code = "31" // red
 	case c.Kind == "event":
 		code = "36" // cyan
-	case c.Decision == nil && c.End == query.Answered:
+	case c.Decision == nil && c.Status == query.StatusAnswered:
 		code = "32" // green
 	}
 	word = format.Visible(word)
@@ -202,7 +204,7 @@ func (s *shower) paint(c *query.Call, word, column string) string {
 // record prints a record of a call, and its steps.
 func (s *shower) record(r *audit.Record) {
 	fmt.Fprintf(s.w, "    #%d %s", r.Seq, format.Visible(r.Action))
-	if !r.Event() {
+	if !r.IsEvent() {
 		fmt.Fprintf(s.w, " %s %s %s", format.Visible(r.Direction), format.Visible(r.Kind),
 			format.Visible(strings.TrimSpace(r.Method+" "+r.Name)))
 	}
@@ -256,7 +258,7 @@ func bodies(r *audit.Record) string {
 		return ""
 	case r.Before == nil:
 		return ", " + say(r.After)
-	case r.After == nil || !format.Changed(r):
+	case r.After == nil || !format.IsModified(r):
 		return ", " + say(r.Before)
 	}
 	return ", " + say(r.Before) + " → " + say(r.After)

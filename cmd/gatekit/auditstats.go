@@ -70,7 +70,7 @@ func statsTable(out io.Writer, s *query.Stats) error {
 	const layout = "2006-01-02 15:04:05Z"
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "%s to %s\n", s.Since.UTC().Format(layout), s.Until.UTC().Format(layout))
-	counts := func(title string, all []*query.Count) {
+	counts := func(title string, all []*query.CallCounts) {
 		if len(all) == 0 {
 			return
 		}
@@ -81,11 +81,11 @@ func statsTable(out io.Writer, s *query.Stats) error {
 			if n.Name != "" {
 				name = format.Visible(n.Name)
 			}
-			fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\t%d", name, n.All, n.Refused, n.Changed,
+			fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\t%d", name, n.All, n.Refused, n.Modified,
 				n.Failed, n.Cancelled, n.Open)
 			for _, percent := range percents {
 				took := "-"
-				if d := n.Took(percent); d > 0 {
+				if d := n.Latency(percent); d > 0 {
 					took = rounded(d).String()
 				}
 				fmt.Fprintf(w, "\t%s", took)
@@ -96,28 +96,30 @@ func statsTable(out io.Writer, s *query.Stats) error {
 			fmt.Fprintf(w, "and %d more\n", len(all)-mostRows)
 		}
 	}
-	all, asked := s.Calls, s.Questions
+	all, asked := s.Calls, s.ServerRequests
 	all.Name, asked.Name = "of clients", "of servers"
-	counts("CALLS", slices.DeleteFunc([]*query.Count{&all, &asked}, func(n *query.Count) bool {
-		return n == &asked && n.All == 0
-	}))
+	counts("CALLS", slices.DeleteFunc([]*query.CallCounts{&all, &asked},
+		func(n *query.CallCounts) bool {
+			return n == &asked && n.All == 0
+		}))
 	counts("SERVER", s.Servers())
 	counts("TOOL", s.Tools())
 	counts("FOR", s.Principals())
 	if denials := s.Denials(); len(denials) > 0 {
 		fmt.Fprintf(w, "\nREFUSED BY\tRULE\tTIMES\n")
 		for _, d := range denials[:min(len(denials), mostRows)] {
-			fmt.Fprintf(w, "%s\t%s\t%d\n", format.Visible(d.Stage), format.Visible(d.Rule.Rule),
-				d.Times)
+			fmt.Fprintf(w, "%s\t%s\t%d\n", format.Visible(d.Stage),
+				format.Visible(d.DenialSource.Rule),
+				d.Count)
 		}
 	}
 	if len(s.Slowest) > 0 {
 		fmt.Fprintf(w, "\nSLOWEST\tSERVER\tCALL\tFOR\tRECORD\n")
 		for _, c := range s.Slowest {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\n", rounded(c.Took),
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\n", rounded(c.Duration),
 				format.Visible(strings.Join(c.Servers, ",")),
-				format.Visible(strings.TrimSpace(c.Method+" "+c.Name)), format.Visible(c.Who()),
-				c.First)
+				format.Visible(strings.TrimSpace(c.Method+" "+c.Name)), format.Visible(c.Caller()),
+				c.FirstSeq)
 		}
 	}
 	if len(s.Events) > 0 {
@@ -161,11 +163,11 @@ func statsJSON(out io.Writer, s *query.Stats) error {
 		Name      string    `json:"name,omitempty"`
 	}
 	ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
-	one := func(n *query.Count) count {
-		return count{n.Name, n.All, n.Refused, n.Changed, n.Failed, n.Cancelled, n.Open,
-			ms(n.Took(percents[0])), ms(n.Took(percents[1])), ms(n.Took(percents[2]))}
+	one := func(n *query.CallCounts) count {
+		return count{n.Name, n.All, n.Refused, n.Modified, n.Failed, n.Cancelled, n.Open,
+			ms(n.Latency(percents[0])), ms(n.Latency(percents[1])), ms(n.Latency(percents[2]))}
 	}
-	each := func(all []*query.Count) []count {
+	each := func(all []*query.CallCounts) []count {
 		counts := make([]count, len(all))
 		for i, n := range all {
 			counts[i] = one(n)
@@ -184,7 +186,7 @@ func statsJSON(out io.Writer, s *query.Stats) error {
 		Slowest    []slow         `json:"slowest"`
 		Events     map[string]int `json:"events"`
 	}{
-		Calls: one(&s.Calls), Questions: one(&s.Questions), Servers: each(s.Servers()),
+		Calls: one(&s.Calls), Questions: one(&s.ServerRequests), Servers: each(s.Servers()),
 		Tools: each(s.Tools()), Principals: each(s.Principals()),
 		Denials: []denials{}, Slowest: []slow{}, Events: map[string]int{},
 	}
@@ -192,10 +194,10 @@ func statsJSON(out io.Writer, s *query.Stats) error {
 		report.Since, report.Until = &s.Since, &s.Until
 	}
 	for _, d := range s.Denials() {
-		report.Denials = append(report.Denials, denials{d.Stage, d.Rule.Rule, d.Times})
+		report.Denials = append(report.Denials, denials{d.Stage, d.DenialSource.Rule, d.Count})
 	}
 	for _, c := range s.Slowest {
-		report.Slowest = append(report.Slowest, slow{ms(c.Took), c.Began, c.First, c.Session,
+		report.Slowest = append(report.Slowest, slow{ms(c.Duration), c.Start, c.FirstSeq, c.Session,
 			c.Exchange, c.Principal, c.Servers, c.Method, c.Name})
 	}
 	if s.Events != nil {

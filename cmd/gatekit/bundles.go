@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"reflect"
 
@@ -11,6 +9,53 @@ import (
 	"gatekit/policies"
 	"gatekit/policies/service"
 )
+
+// bundleSource is the component that talks to the services of one configuration: it gets bundles,
+// and sends decision logs and the status.
+type bundleSource struct {
+	gateway *gateway
+	config  *config.Config
+	client  *service.Client // set by start; nil when the configuration needs no service
+
+	// bundles are those in the active policies, at first those that start got. The gateway's mu
+	// guards them once polling has begun.
+	bundles []*policies.Bundle
+}
+
+func (b *bundleSource) start(ctx context.Context) (err error) {
+	b.client, b.bundles, err = openBundles(ctx, b.config, b.gateway.log,
+		b.gateway.recording.bundleEvent)
+	return err
+}
+
+// stop waits while changed bundles are being applied.
+func (b *bundleSource) stop() error {
+	if b.client != nil {
+		b.client.Close()
+	}
+	return nil
+}
+
+// sameAs reports whether both talk to the same services in the same way.
+func (b *bundleSource) sameAs(other *bundleSource) bool {
+	return reflect.DeepEqual(serviceSettings(b.config), serviceSettings(other.config))
+}
+
+// serviceSettings returns what of [policy] concerns services.
+func serviceSettings(c *config.Config) config.Policy {
+	if c.Policy == nil {
+		return config.Policy{}
+	}
+	return config.Policy{Keys: c.Policy.Keys, Services: c.Policy.Services,
+		Bundles: c.Policy.Bundles, DecisionLogs: c.Policy.DecisionLogs, Status: c.Policy.Status}
+}
+
+// poll lets bundles that change from now on be applied.
+func (b *bundleSource) poll(apply func(*bundleSource, []*policies.Bundle) error) {
+	if b.client != nil {
+		b.client.Start(func(all []*policies.Bundle) error { return apply(b, all) })
+	}
+}
 
 // openBundles gets the bundles of a configuration from their services, or those that were kept, and
 // begins to tell services what it does. The client is nil when there is neither.
@@ -20,27 +65,27 @@ func openBundles(ctx context.Context, c *config.Config, log *slog.Logger, refuse
 		c.Policy.Status == nil {
 		return nil, nil, nil
 	}
-	remotes := map[string]service.Remote{}
+	remotes := map[string]service.Endpoint{}
 	for _, s := range c.Policy.Services {
-		r := service.Remote{URL: s.URL, Headers: plain(s.Headers)}
+		r := service.Endpoint{URL: s.URL, Headers: revealed(s.Headers)}
 		if s.CA != "" {
 			r.CA = []byte(s.CA)
 		}
 		remotes[s.Name] = r
 	}
-	o := service.Options{Version: version(), Log: log, Refused: refused}
+	o := service.Options{Version: version(), Log: log, BundleRejected: refused}
 	for _, b := range c.Policy.Bundles {
 		keys := policyKeys(c)
 		if b.Key != "" {
 			keys = map[string]policies.Key{b.Key: keys[b.Key]}
 		}
-		o.Bundles = append(o.Bundles, service.Bundle{
-			Name: b.Name, Remote: remotes[b.Service], Resource: b.Resource, Keys: keys,
-			Persist: b.Persist, MinDelay: b.MinDelay, MaxDelay: b.MaxDelay,
+		o.Bundles = append(o.Bundles, service.BundleSource{
+			Name: b.Name, Endpoint: remotes[b.Service], Resource: b.Resource, Keys: keys,
+			CacheFile: b.Persist, MinDelay: b.MinDelay, MaxDelay: b.MaxDelay,
 		})
 	}
 	if d := c.Policy.DecisionLogs; d != nil {
-		o.DecisionLogs = &service.DecisionLogs{Remote: remotes[d.Service], Resource: d.Resource,
+		o.DecisionLogs = &service.DecisionLogs{Endpoint: remotes[d.Service], Resource: d.Resource,
 			Buffer: d.Buffer, MinDelay: d.MinDelay, MaxDelay: d.MaxDelay}
 	}
 	if s := c.Policy.Status; s != nil {
@@ -69,64 +114,4 @@ func bundlesOnce(ctx context.Context, c *config.Config,
 		client.Close()
 	}
 	return all, err
-}
-
-// sameBundles says whether two configurations speak with the same services in the same way.
-func sameBundles(a, b *config.Config) bool {
-	polled := func(c *config.Config) config.Policy {
-		if c.Policy == nil {
-			return config.Policy{}
-		}
-		return config.Policy{Keys: c.Policy.Keys, Services: c.Policy.Services,
-			Bundles: c.Policy.Bundles, DecisionLogs: c.Policy.DecisionLogs, Status: c.Policy.Status}
-	}
-	return reflect.DeepEqual(polled(a), polled(b))
-}
-
-// startBundles lets changed bundles be put in force.
-func (g *gate) startBundles(client *service.Client) {
-	if client != nil {
-		client.Start(func(all []*policies.Bundle) error { return g.activate(client, all) })
-	}
-}
-
-// activate puts bundles that came to work, as apply does a configuration.
-func (g *gate) activate(from *service.Client, all []*policies.Bundle) error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.bundles != from {
-		return errors.New("they are polled no longer")
-	}
-	stage, err := loadPolicies(g.config, all, &g.memory)
-	if err != nil {
-		return err
-	}
-	if inForce(stage) == inForce(g.judges.policies) {
-		g.polled = all
-		return nil // it came once more
-	}
-	j := &judges{g.judges.plugins, g.judges.first, stage, from.Logged(stage)}
-	o, servers, err := g.options(g.config, j)
-	if err == nil {
-		err = g.event(context.Background(), "reload", listed(g.config.String(), inForce(stage)),
-			nil)
-	}
-	if err == nil {
-		err = g.proxy.Apply(o)
-	}
-	if err != nil {
-		return err
-	}
-	g.servers, g.judges, g.polled = servers, j, all
-	g.log.Info("the changed bundles are in force")
-	g.sayPolicies(g.config, stage)
-	return nil
-}
-
-// bundleRefused records that a bundle came that cannot be used.
-func (g *gate) bundleRefused(name string, why error) {
-	if err := g.event(context.Background(), "reload", fmt.Sprintf("refused: bundle %q", name),
-		why); err != nil {
-		g.log.Error("record a refused bundle", "bundle", name, "error", err)
-	}
 }

@@ -18,6 +18,7 @@ import (
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 	"gatekit/core/proxy"
+	"gatekit/core/upstream"
 	"gatekit/policies"
 )
 
@@ -265,7 +266,7 @@ func recordable(file string) error {
 // why is all that is known of a failure. What a client is told of a server that is not there leaves
 // out the cause; our user gets it.
 func why(err error) string {
-	if u, ok := errors.AsType[*proxy.Unavailable](err); ok && u.Err != nil {
+	if u, ok := errors.AsType[*proxy.UnavailableError](err); ok && u.Err != nil {
 		return u.Reason + ": " + u.Err.Error()
 	}
 	return err.Error()
@@ -274,10 +275,11 @@ func why(err error) string {
 // meet starts a server, asks it who it is in the newest revision it speaks, and ends it.
 func (p *program) meet(ctx context.Context, s config.Server,
 	limits config.Limits) (revision, name string, err error) {
-	up, err := newUpstream(s, limits, p.log, nil)
+	o, err := upstreamOptions(s, limits, p.log)
 	if err != nil {
 		return "", "", err
 	}
+	up := upstream.New(o)
 	defer func() { err = errors.Join(err, up.Close()) }()
 	revisions, err := up.Revisions(ctx)
 	if err != nil {
@@ -312,12 +314,13 @@ func greeting(revision string) *mcp.Message {
 	us := fmt.Sprintf(`{"name":"gatekit","version":%s}`, mcp.Quote(version()))
 	method, params := "initialize",
 		fmt.Sprintf(`{"protocolVersion":%q,"capabilities":{},"clientInfo":%s}`, revision, us)
-	if m, ok := mcp.Lookup("server/discover"); ok && m.In(revision) {
-		method, params = m.Name, fmt.Sprintf(`{"_meta":{%q:%q,%q:%s,%q:{}}}`, mcp.MetaVersion,
+	if m, ok := mcp.LookupMethod("server/discover"); ok && m.ExistsIn(revision) {
+		method, params = m.Name, fmt.Sprintf(`{"_meta":{%q:%q,%q:%s,%q:{}}}`,
+			mcp.MetaProtocolVersion,
 			revision, mcp.MetaClientInfo, us, mcp.MetaCapabilities)
 	}
 	m := mcp.NewRequest("1", method, []byte(params))
-	m.To, m.Session = mcp.ToServer, "check"
+	m.Direction, m.Session = mcp.ToServer, "check"
 	return m
 }
 
@@ -337,9 +340,9 @@ func whoIs(m *mcp.Message) string {
 // it asks is refused.
 type stranger struct{ p *pipeline.Pipeline }
 
-func (stranger) Notify(context.Context, *mcp.Message) {}
+func (stranger) HandleNotification(context.Context, *mcp.Message) {}
 
-func (s stranger) Ask(ctx context.Context, ms []*mcp.Message) []pipeline.Passed {
+func (s stranger) HandleRequests(ctx context.Context, ms []*mcp.Message) []pipeline.Passed {
 	out := make([]pipeline.Passed, len(ms))
 	for i, m := range ms {
 		out[i] = s.p.PassOwn(ctx, mcp.NewError(m.ID(), mcp.CodeMethodNotFound,

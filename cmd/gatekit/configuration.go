@@ -69,7 +69,7 @@ func runnable(c *config.Config) (errs config.Errors) {
 		if es, ok := errors.AsType[config.Errors](err); ok {
 			return append(errs, es...)
 		}
-		return append(errs, &config.Error{At: c.Policy.At, Message: err.Error()})
+		return append(errs, &config.Error{Position: c.Policy.Position, Message: err.Error()})
 	}
 	return errs
 }

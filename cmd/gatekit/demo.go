@@ -76,10 +76,11 @@ func demo(ctx context.Context, out io.Writer, log *slog.Logger) (err error) {
 			"key": "the demo shows the same each time"}),
 	}
 
-	c.Policy = &config.Policy{Mode: "enforce", Rules: slices.Sorted(maps.Keys(library.Default())),
-		Config: library.Default()}
+	c.Policy = &config.Policy{Mode: "enforce",
+		Rules:  slices.Sorted(maps.Keys(library.DefaultRules())),
+		Config: library.DefaultRules()}
 
-	g, err := openGate(ctx, c, log)
+	g, err := openGateway(ctx, c, log)
 	if err != nil {
 		return err
 	}
@@ -92,7 +93,7 @@ func demo(ctx context.Context, out io.Writer, log *slog.Logger) (err error) {
 }
 
 // demoSession connects a client to the gate and lets it talk.
-func demoSession(ctx context.Context, out io.Writer, g *gate) (err error) {
+func demoSession(ctx context.Context, out io.Writer, g *gateway) (err error) {
 	toGate, fromClient, err := os.Pipe()
 	if err != nil {
 		return err
@@ -101,9 +102,9 @@ func demoSession(ctx context.Context, out io.Writer, g *gate) (err error) {
 	if err != nil {
 		return err
 	}
-	pipe := transport.Stdio(toGate, fromGate, 0)
+	pipe := transport.NewStdioPipe(toGate, fromGate, 0)
 	served := make(chan error, 1)
-	go func() { served <- g.front.ServePipe(ctx, pipe, "") }()
+	go func() { served <- g.endpoint.ServePipe(ctx, pipe, "") }()
 	defer func() {
 		fromClient.Close() // the client is gone
 		err = errors.Join(err, <-served, pipe.Close())

@@ -81,15 +81,15 @@ in the log with [audit] bodies = "redacted", and never that of a message that wa
 			var text strings.Builder
 			printExplanation(&text, e, all)
 			fmt.Fprint(cmd.OutOrStdout(), printable(text.String()))
-			if missing := stage.Needs(); one.Bodyless && len(missing) > 0 {
+			if missing := stage.BodyMembersRead(); one.BodyMissing && len(missing) > 0 {
 				fmt.Fprintf(cmd.OutOrStdout(),
 					"\nThis may not be what was judged: the record has no body, and the "+
 						"policies read %s.\n", strings.Join(missing, ", "))
 			}
 			if was := one.Action; was != "" {
 				by := ""
-				if one.By != "" {
-					by = " by " + one.By
+				if one.Stage != "" {
+					by = " by " + one.Stage
 				}
 				fmt.Fprintf(cmd.OutOrStdout(), "recorded: %s%s\n", was, by)
 			}
@@ -121,7 +121,7 @@ func given(name string) (*policies.Case, error) {
 		return nil, fmt.Errorf("%s: %w\nhint: gatekit help policy explain shows what a message "+
 			"looks like", name, err)
 	}
-	if c.Event {
+	if c.IsEvent {
 		return nil, fmt.Errorf("%s: it is a record of %q, and of no message", name, c.Action)
 	}
 	return c, nil
@@ -136,8 +136,8 @@ func recorded(ctx context.Context, stage *policies.Stage, log string,
 			found = c
 			return io.EOF
 		}
-		if c.Judged() {
-			stage.Judge(ctx, c)
+		if c.WasEvaluated() {
+			stage.Evaluate(ctx, c)
 		}
 		return ctx.Err()
 	})
@@ -146,7 +146,7 @@ func recorded(ctx context.Context, stage *policies.Stage, log string,
 		return nil, err
 	case found == nil:
 		return nil, fmt.Errorf("%s has no record %d", shown(log), n)
-	case found.Event:
+	case found.IsEvent:
 		return nil, fmt.Errorf("%s: record %d is of %q, and of no message", shown(log), n,
 			found.Action)
 	}
@@ -165,7 +165,7 @@ func eachCase(file string, f func(line int, c *policies.Case) error) error {
 		defer in.Close()
 	}
 	r := bufio.NewReader(in)
-	var known policies.Cases
+	var known policies.RequestMatcher
 	for line := 1; ; line++ {
 		b, err := r.ReadBytes('\n')
 		if text := bytes.TrimSpace(b); len(text) > 0 {
@@ -214,15 +214,15 @@ func printExplanation(w io.Writer, e *policies.Explanation, all bool) {
 		fmt.Fprintln(w, "No rule had an effect.")
 	}
 	if all {
-		for _, f := range e.Idle {
+		for _, f := range e.NotMatched {
 			fmt.Fprintf(w, "%s:%d: no %s by %s\n", shown(f.File), f.Line, f.Effect, f.Rule)
 			if f.Value != "" {
 				fmt.Fprintf(w, "    %s does not hold\n", shortened(f.Value))
 			}
 		}
-	} else if len(e.Idle) > 0 {
+	} else if len(e.NotMatched) > 0 {
 		fmt.Fprintf(w, "%d of the rules had none; --all shows where each of them stopped.\n",
-			len(e.Idle))
+			len(e.NotMatched))
 	}
 	fmt.Fprintf(w, "\nverdict: %s", e.Outcome.Action)
 	if e.Outcome.Reason != "" {

@@ -22,7 +22,7 @@ import (
 type refuser struct{ to mcp.Direction }
 
 func (r refuser) Inspect(_ context.Context, m *mcp.Message) (pipeline.Verdict, error) {
-	if m.To == r.to {
+	if m.Direction == r.to {
 		return pipeline.Verdict{Action: pipeline.Deny, Reason: "no"}, nil
 	}
 	return pipeline.Verdict{Action: pipeline.Allow}, nil
@@ -122,7 +122,7 @@ func gateFor(t *testing.T, client, front, server, back string,
 	if err != nil {
 		t.Fatal(err)
 	}
-	g, err := openGate(t.Context(), parsed, slog.New(slog.DiscardHandler), stage)
+	g, err := openGateway(t.Context(), parsed, slog.New(slog.DiscardHandler), stage)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +132,7 @@ func gateFor(t *testing.T, client, front, server, back string,
 	if front == "stdio" {
 		near, far := mcptest.Pipe()
 		conn = near
-		go func() { served <- g.front.ServePipe(ctx, onePart{far}, "") }()
+		go func() { served <- g.endpoint.ServePipe(ctx, onePart{far}, "") }()
 	} else {
 		f, err := g.listen(parsed)
 		if err != nil {

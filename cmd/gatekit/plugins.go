@@ -29,11 +29,11 @@ func newHost(limits config.Limits, log *slog.Logger, event func(plugin, action, 
 		path = "/proc/self/exe" // this very program, whatever lies at its path by now
 	}
 	return plugins.New(plugins.Options{
-		Builtin:    append([]string{path, self, "plugin"}, builtinNames()...),
-		MaxMessage: limits.MessageBytes,
-		MaxMemory:  int64(limits.PluginMemory),
-		Log:        log,
-		Event:      event,
+		BuiltinCommand: append([]string{path, self, "plugin"}, builtinNames()...),
+		MaxMessage:     limits.MessageBytes,
+		MaxMemory:      int64(limits.PluginMemory),
+		Log:            log,
+		Event:          event,
 	}), nil
 }
 
@@ -46,12 +46,12 @@ func specs(c *config.Config) (all []plugins.Spec, errs config.Errors) {
 		}
 		b, err := json.Marshal(settings)
 		if err != nil {
-			errs = append(errs, &config.Error{At: p.At,
+			errs = append(errs, &config.Error{Position: p.Position,
 				Message: fmt.Sprintf("plugin %q: config: %v", p.Name, err)})
 		}
 		sum, _ := hex.DecodeString(p.SHA256) // its shape was checked
 		s := plugins.Spec{
-			Name: p.Name, Use: p.Use, Command: p.Command, Env: plain(p.Env), Plain: !p.MTLS,
+			Name: p.Name, Use: p.Use, Command: p.Command, Env: revealed(p.Env), NoTLS: !p.MTLS,
 			Servers: p.Servers, Skip: p.OnError == "skip", Timeout: p.Timeout, Config: b,
 			Grants: plugins.Grants{
 				Body: slices.Contains(p.See, "body"), Request: slices.Contains(p.See, "request"),
@@ -80,11 +80,11 @@ func loadPlugins(ctx context.Context, host *plugins.Host,
 	set, err := host.Load(ctx, all)
 	if err != nil {
 		for _, e := range unjoined(err) {
-			f, ok := errors.AsType[*plugins.Fault](e)
+			f, ok := errors.AsType[*plugins.LoadError](e)
 			if !ok {
 				return nil, nil, err
 			}
-			errs = append(errs, &config.Error{At: c.Plugins[f.Index].At, Message: f.Error()})
+			errs = append(errs, &config.Error{Position: c.Plugins[f.Index].Position, Message: f.Error()})
 		}
 		return nil, nil, errs
 	}
@@ -108,7 +108,7 @@ func unjoined(err error) []error {
 func knownPlugins(c *config.Config) (errs config.Errors) {
 	for _, p := range c.Plugins {
 		if p.Use != "" && !slices.Contains(builtinNames(), p.Use) {
-			errs = append(errs, &config.Error{At: p.At,
+			errs = append(errs, &config.Error{Position: p.Position,
 				Message: fmt.Sprintf("plugin %q: there is no built-in %q; gatekit plugin list "+
 					"shows those that there are", p.Name, p.Use)})
 		}
@@ -119,7 +119,7 @@ func knownPlugins(c *config.Config) (errs config.Errors) {
 // tried is what became of a plugin's canary.
 func tried(ctx context.Context, set *plugins.Set, i int, stage pipeline.StageConfig,
 	p config.Plugin) (what string, err error) {
-	c, err := set.Canary(i)
+	c, err := set.SelfTest(i)
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("the message that it wants to be tried with: %w", err)
@@ -134,7 +134,7 @@ func tried(ctx context.Context, set *plugins.Set, i int, stage pipeline.StageCon
 	pipeline.New(seen, pipeline.Options{}, stage).Pass(ctx, m)
 	words := map[pipeline.Action]string{pipeline.Deny: "deny", pipeline.Allow: "pass",
 		pipeline.Modify: "modify", pipeline.Answer: "answer"}
-	said := c.What + ": " + seen.action
+	said := c.Description + ": " + seen.action
 	if len(seen.found) > 0 {
 		said += " (" + strings.Join(seen.found, ", ") + ")"
 	}

@@ -28,12 +28,12 @@ const policyStage = "policy"
 // loadPolicies compiles a configuration's policies, with the bundles that came from services; nil
 // when it has none. What they remember of sessions is memory's.
 func loadPolicies(c *config.Config, polled []*policies.Bundle,
-	memory *policies.Memory) (*policies.Stage, error) {
+	memory *policies.SessionStore) (*policies.Stage, error) {
 	if c.Policy == nil {
 		return nil, nil
 	}
 	o := policyOptions(c)
-	o.Bundles, o.Memory = polled, memory
+	o.Bundles, o.Sessions = polled, memory
 	stage, err := policies.Load(o)
 	if err != nil {
 		return nil, placed(c, err)
@@ -50,7 +50,7 @@ func soundPolicies(c *config.Config) (err error) {
 	if len(c.Policy.Bundles) == 0 {
 		_, err = policies.Load(policyOptions(c))
 	} else {
-		err = policies.Parse(policyOptions(c))
+		err = policies.Check(policyOptions(c))
 	}
 	if err != nil {
 		return placed(c, err)
@@ -75,8 +75,8 @@ func policyKeys(c *config.Config) map[string]policies.Key {
 	return keys
 }
 
-// inForce says which policies they are, for the audit log; "" when there are none.
-func inForce(stage *policies.Stage) string {
+// describePolicies says which policies they are, for the audit log; "" when there are none.
+func describePolicies(stage *policies.Stage) string {
 	if stage == nil {
 		return ""
 	}
@@ -132,13 +132,13 @@ func placed(c *config.Config, err error) error {
 		for _, one := range unjoined(line) {
 			text := one.Error()
 			switch setting, ok := errors.AsType[*policies.SettingsError](one); {
-			case ok && c.Policy.ConfigAt[setting.Rule] != (config.Place{}):
-				errs = append(errs, &config.Error{At: c.Policy.ConfigAt[setting.Rule],
+			case ok && c.Policy.ConfigPositions[setting.Rule] != (config.Position{}):
+				errs = append(errs, &config.Error{Position: c.Policy.ConfigPositions[setting.Rule],
 					Message: text})
 			case strings.Contains(text, ".rego:"):
 				errs = append(errs, &config.Error{Message: text})
 			default:
-				errs = append(errs, &config.Error{At: c.Policy.At, Message: "policy: " + text})
+				errs = append(errs, &config.Error{Position: c.Policy.Position, Message: "policy: " + text})
 			}
 		}
 	}

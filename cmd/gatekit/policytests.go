@@ -24,7 +24,7 @@ not exist is an error, and so is http.send.
 It prints each test that failed, with the line that did not hold, and exits with 1:
 
   policies/mine_test.rego:9: gatekit.mine_test.test_writes_are_refused
-      policies/mine_test.rego:10: this does not hold: count(mine.deny) == 1 with input as {"name": "write"}
+      policies/mine_test.rego:10: failed: count(mine.deny) == 1 with input as {"name": "write"}
   11 passed, 1 failed
 
 --coverage prints how much of each file the tests went through, and the lines that they did not.`,
@@ -67,8 +67,8 @@ func printTests(w io.Writer, tests []policies.Test) bool {
 		if t.Failure != "" {
 			fmt.Fprintf(w, "%s:%d: %s\n    %s\n", shown(t.File), t.Line, t.Name,
 				indented(shortened(t.Failure)))
-			if t.Printed != "" {
-				fmt.Fprintf(w, "    it printed: %s\n", indented(strings.TrimSuffix(t.Printed,
+			if t.Output != "" {
+				fmt.Fprintf(w, "    it printed: %s\n", indented(strings.TrimSuffix(t.Output,
 					"\n")))
 			}
 		}
@@ -106,8 +106,8 @@ func indented(text string) string { return strings.ReplaceAll(text, "\n", "\n   
 func printCoverage(w io.Writer, covered []policies.Coverage) {
 	for _, c := range covered {
 		fmt.Fprintf(w, "%5.1f%%  %s", c.Percent, shown(c.File))
-		if len(c.Missed) > 0 {
-			fmt.Fprintf(w, "  not tested: %s", lineRanges(c.Missed))
+		if len(c.Uncovered) > 0 {
+			fmt.Fprintf(w, "  not tested: %s", lineRanges(c.Uncovered))
 		}
 		fmt.Fprintln(w)
 	}

@@ -24,17 +24,17 @@ type known struct{ transport.Endpoint }
 
 const who = "X-Test-Principal"
 
-func (k known) Post(ctx context.Context, r downstream.Post, w downstream.Reply) {
+func (k known) Post(ctx context.Context, r downstream.HTTPRequest, w downstream.Reply) {
 	r.Principal = r.Header.Get(who)
 	k.Endpoint.Post(ctx, r, w)
 }
 
-func (k known) Get(ctx context.Context, r downstream.Post, w downstream.Reply) {
+func (k known) Get(ctx context.Context, r downstream.HTTPRequest, w downstream.Reply) {
 	r.Principal = r.Header.Get(who)
 	k.Endpoint.Get(ctx, r, w)
 }
 
-func (k known) Delete(ctx context.Context, r downstream.Post, w downstream.Reply) {
+func (k known) Delete(ctx context.Context, r downstream.HTTPRequest, w downstream.Reply) {
 	r.Principal = r.Header.Get(who)
 	k.Endpoint.Delete(ctx, r, w)
 }
@@ -255,13 +255,14 @@ func serveKnown(t *testing.T, file string) (url string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g, err := openGate(t.Context(), c, slog.New(slog.DiscardHandler))
+	g, err := openGateway(t.Context(), c, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
-	front, err := transport.Listen(transport.FrontOptions{Addr: c.Listen.HTTP, Path: c.Listen.Path,
-		Endpoint: known{g.front},
-		Refused: func(_ context.Context, _ *http.Request, _ int,
+	front, err := transport.ListenHTTP(transport.HTTPServerOptions{Addr: c.Listen.HTTP,
+		Path:     c.Listen.Path,
+		Endpoint: known{g.endpoint},
+		RecordRefusal: func(_ context.Context, _ *http.Request, _ int,
 			reason string) []byte {
 			t.Error(reason)
 			return nil

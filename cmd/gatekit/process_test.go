@@ -300,7 +300,7 @@ func TestAChangedFileIsAppliedWithoutDroppingTheSession(t *testing.T) {
 	}
 
 	p.configure(files + notes)
-	p.says("is in force")
+	p.says("configuration reloaded")
 	if got, want := tools(t.Context(), t,
 		s), "files__delete_file files__read_file notes__add_note notes__summarize"; got != want {
 		t.Errorf("with a server more: got %q, want %q", got, want)
@@ -316,8 +316,8 @@ func TestAChangedFileIsAppliedWithoutDroppingTheSession(t *testing.T) {
 	}
 
 	p.configure(notes + "[listen]\npath = \"/other\"\nhttp = \"127.0.0.1:0\"\n")
-	p.says(`needs a restart; what was there goes on" part=[listen]`)
-	p.says("the rest of the changed configuration is in force")
+	p.says(`change needs a restart; keeping the previous settings" table=[listen]`)
+	p.says("configuration reloaded")
 	if got, want := tools(t.Context(), t, s), "notes__add_note notes__summarize"; got != want {
 		t.Errorf("with a server less: got %q, want %q", got, want)
 	}

@@ -51,7 +51,7 @@ func TestTheREADMEIsTrue(t *testing.T) {
 		}
 		c, err := config.Load(file)
 		if err == nil {
-			_, err = loadPolicies(c, nil, &policies.Memory{})
+			_, err = loadPolicies(c, nil, &policies.SessionStore{})
 		}
 		if err != nil {
 			t.Errorf("%v in\n%s", err, block)
@@ -126,7 +126,7 @@ func TestThePoliciesOfTheExampleLoad(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if stage, err := loadPolicies(c, nil, &policies.Memory{}); err != nil || stage == nil {
+	if stage, err := loadPolicies(c, nil, &policies.SessionStore{}); err != nil || stage == nil {
 		t.Errorf("%v, %v", stage, err)
 	}
 }
@@ -156,7 +156,7 @@ func TestTheDefaultRulesAreWrittenOut(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		want := library.Default()
+		want := library.DefaultRules()
 		if c.Policy == nil || !slices.Equal(c.Policy.Rules, slices.Sorted(maps.Keys(want))) {
 			t.Errorf("%s has not the default rules: %+v", name, c.Policy)
 			continue

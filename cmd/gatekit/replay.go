@@ -21,7 +21,7 @@ func (p *program) policyReplay() *cobra.Command {
 and changes nothing. FILE is an audit log, by default the configuration's, or messages as gatekit policy explain takes them, one a line, with "action" for what became of them; "-" is
 stdin.
 
-  audit/gatekit.jsonl:41: to_server request tools/call files write: pass, now deny: tools.readonly: the tool does not say that it only reads
+  audit/gatekit.jsonl:41: to_server request tools/call files write: pass, now deny: tools/readonly: the tool does not declare itself read-only
   120 messages: 119 are judged as they were, 1 otherwise
 
 What did not come before the policies is not judged now: a plugin refused or answered it, or it is Gatekit's own answer, made of what servers said.
@@ -47,19 +47,19 @@ server and name alone. A verdict without a body is marked: rules that read param
 			if err != nil {
 				return err
 			}
-			r := replay{w: cmd.OutOrStdout(), file: file, needs: stage.Needs()}
+			r := replay{w: cmd.OutOrStdout(), file: file, needs: stage.BodyMembersRead()}
 			err = eachCase(file, func(line int, c *policies.Case) error {
 				if err := cmd.Context().Err(); err != nil {
 					return err
 				}
-				if c.Event {
+				if c.IsEvent {
 					return nil
 				}
-				if !c.Judged() {
+				if !c.WasEvaluated() {
 					r.others++
 					return nil
 				}
-				r.judged(line, c, stage.Judge(cmd.Context(), c))
+				r.judged(line, c, stage.Evaluate(cmd.Context(), c))
 				return nil
 			})
 			if err != nil {
@@ -90,11 +90,11 @@ type replay struct {
 }
 
 func (r *replay) judged(line int, c *policies.Case, o pipeline.Outcome) {
-	lacking := c.Bodyless && len(r.needs) > 0
+	lacking := c.BodyMissing && len(r.needs) > 0
 	if lacking {
 		r.bodyless++
 	}
-	was := c.Before
+	was := c.RecordedAction
 	switch {
 	case was == "" && o.Action == "pass":
 		r.unknown++
@@ -102,7 +102,7 @@ func (r *replay) judged(line int, c *policies.Case, o pipeline.Outcome) {
 	case was == "":
 		r.unknown++
 	case was == o.Action, changes(was) && (changes(o.Action) || o.Action == "pass") &&
-		!c.Bodyless && c.Seq > 0:
+		!c.BodyMissing && c.Seq > 0:
 		// the body is the one that they had changed
 		r.same++
 		return
@@ -112,7 +112,7 @@ func (r *replay) judged(line int, c *policies.Case, o pipeline.Outcome) {
 		r.differ++
 	}
 	m := c.Message
-	words := []string{m.To.String(), m.Kind.String()}
+	words := []string{m.Direction.String(), m.Kind.String()}
 	for _, w := range []string{m.Method, m.Server, m.Name} {
 		if w != "" {
 			words = append(words, w)

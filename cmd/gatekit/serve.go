@@ -15,93 +15,127 @@ import (
 	"gatekit/transport"
 )
 
-// serve runs a configuration until ctx ends or, when it is served on stdio, the client is gone: who
-// started Gatekit owns it.
+// serve runs a configuration until ctx ends or, when it is served on stdio, until the client is
+// gone: the client started Gatekit, and Gatekit ends with it.
 func (p *program) serve(ctx context.Context, c *config.Config) error {
 	defer runtime.KeepAlive(tune())
-	g, err := openGate(ctx, c, p.log)
+	g, err := openGateway(ctx, c, p.log)
 	if err != nil {
 		return p.refuse(ctx, c.Listen.Stdio, err)
 	}
-	var front *transport.Front
-	if c.Listen.HTTP != "" {
-		if front, err = g.listen(c); err != nil {
-			return p.refuse(ctx, c.Listen.Stdio, errors.Join(err, g.close()))
-		}
-	}
-	admin, err := g.admin(c)
-	if err != nil {
-		if front != nil {
-			err = errors.Join(err, front.Close())
-		}
+	l := &listeners{gateway: g, config: c}
+	if err := startAll(ctx, l.components()); err != nil {
 		return p.refuse(ctx, c.Listen.Stdio, errors.Join(err, g.close()))
 	}
+	return errors.Join(l.serve(ctx), g.close())
+}
 
+// listeners are what clients and operators connect to. Each listener is bound before any of them
+// serves.
+type listeners struct {
+	gateway *gateway
+	config  *config.Config
+	clients *transport.HTTPServer  // nil when there is no [listen] http
+	admin   *transport.AdminServer // nil when there is no [admin] http
+}
+
+// components returns the listeners in the order in which they are bound. They are stopped only when
+// a later one cannot be bound: once they serve, the end of the context stops them.
+func (l *listeners) components() []component {
+	return []component{&part{l.bindClients, l.releaseClients}, &part{l.bindAdmin, nil}}
+}
+
+func (l *listeners) bindClients(context.Context) (err error) {
+	if l.config.Listen.HTTP != "" {
+		l.clients, err = l.gateway.listen(l.config)
+	}
+	return err
+}
+
+func (l *listeners) releaseClients() error {
+	if l.clients == nil {
+		return nil
+	}
+	return l.clients.Close()
+}
+
+func (l *listeners) bindAdmin(context.Context) (err error) {
+	if l.config.Admin.HTTP != "" {
+		l.admin, err = l.gateway.listenAdmin(l.config)
+	}
+	return err
+}
+
+// serve serves clients and operators, and watches the configuration, until ctx ends, the stdio
+// client is gone, or the listener for clients fails. It ends all sessions before it returns.
+func (l *listeners) serve(ctx context.Context) error {
+	g, c := l.gateway, l.config
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	var parts sync.WaitGroup
+	var running sync.WaitGroup
 	failed := make(chan error, 2)
 	if c.Listen.Stdio {
-		p.log.Info("serving the client on stdio", "servers", len(c.Servers), "audit", c.Audit.File)
-		if terminal(os.Stdin) {
-			p.log.Warn("stdin is a terminal: a client starts this command and speaks MCP with " +
-				"it; to try it by hand run: gatekit demo")
+		g.log.Info("serving client on stdio", "servers", len(c.Servers), "audit", c.Audit.File)
+		if isTerminal(os.Stdin) {
+			g.log.Warn("stdin is a terminal, but an MCP client is expected to start this " +
+				"command; to try Gatekit by hand, run: gatekit demo")
 		}
-		parts.Go(func() {
+		running.Go(func() {
 			failed <- g.serveStdio(ctx, c.Limits.MessageBytes)
-			stop(errors.New("the client is gone"))
+			stop(errors.New("the client disconnected"))
 		})
 	}
-	if front != nil {
-		p.log.Info("listening", "url", fmt.Sprintf("http://%s%s", front.Addr(), c.Listen.Path),
+	if l.clients != nil {
+		g.log.Info("listening", "url", fmt.Sprintf("http://%s%s", l.clients.Addr(), c.Listen.Path),
 			"servers", len(c.Servers), "audit", c.Audit.File)
-		parts.Go(func() {
-			failed <- front.Serve(ctx)
-			stop(errors.New("the listener has ended"))
+		running.Go(func() {
+			failed <- l.clients.Serve(ctx)
+			stop(errors.New("the HTTP listener ended"))
 		})
 	}
-	if admin != nil {
-		p.log.Info("operators can ask", "metrics", fmt.Sprintf("http://%s/metrics", admin.Addr()),
-			"also", "/healthz, /readyz")
-		parts.Go(func() {
-			if err := admin.Serve(ctx); err != nil {
-				// which is no reason to stop
-				p.log.Error("operators can no longer ask", "error", err)
+	if l.admin != nil {
+		g.log.Info("admin endpoint listening",
+			"metrics", fmt.Sprintf("http://%s/metrics", l.admin.Addr()),
+			"health", "/healthz, /readyz")
+		running.Go(func() {
+			if err := l.admin.Serve(ctx); err != nil { // clients can still be served
+				g.log.Error("admin endpoint failed", "error", err)
 			}
 		})
 	}
 	if c.File != "" {
-		parts.Go(func() { g.watch(ctx) })
+		running.Go(func() { g.watch(ctx) })
 	}
 
 	<-ctx.Done()
-	p.log.Info("shutting down", "reason", context.Cause(ctx))
-	err = g.endSessions() // or the streams of HTTP clients would hold up their listener
-	parts.Wait()
+	g.log.Info("shutting down", "reason", context.Cause(ctx))
+	errs := []error{g.endSessions()} // or the streams of HTTP clients would hold up the listener
+	running.Wait()
 	close(failed)
-	for e := range failed {
-		err = errors.Join(err, e)
+	for err := range failed {
+		errs = append(errs, err)
 	}
-	return errors.Join(err, g.close())
+	return errors.Join(errs...)
 }
 
 // serveStdio serves the client on our stdin and stdout until it is gone or ctx ends.
-func (g *gate) serveStdio(ctx context.Context, maxMessage int) error {
-	pipe := transport.Stdio(os.Stdin, os.Stdout, maxMessage)
-	err := g.front.ServePipe(ctx, pipe, "")
+func (g *gateway) serveStdio(ctx context.Context, maxMessage int) error {
+	pipe := transport.NewStdioPipe(os.Stdin, os.Stdout, maxMessage)
+	err := g.endpoint.ServePipe(ctx, pipe, "")
 	if ctx.Err() != nil {
-		err = nil // what the pipe says then is that we left
+		err = nil // the pipe reports only that we left
 	}
 	return errors.Join(err, pipe.Close())
 }
 
-// listen binds the address. What is refused there is recorded like any other refusal.
-func (g *gate) listen(c *config.Config) (*transport.Front, error) {
-	var endpoint transport.Endpoint = g.front
-	if g.telemetry != nil {
-		endpoint = traced{g.front, g.telemetry}
+// listen binds the address for HTTP clients. Requests that it refuses are recorded like any other
+// refusal.
+func (g *gateway) listen(c *config.Config) (*transport.HTTPServer, error) {
+	var endpoint transport.Endpoint = g.endpoint
+	if g.recording.telemetry != nil {
+		endpoint = traced{g.endpoint, g.recording.telemetry}
 	}
-	return transport.Listen(transport.FrontOptions{
+	return transport.ListenHTTP(transport.HTTPServerOptions{
 		Addr:           c.Listen.HTTP,
 		Path:           c.Listen.Path,
 		SSE:            c.Listen.SSE,
@@ -110,12 +144,10 @@ func (g *gate) listen(c *config.Config) (*transport.Front, error) {
 		Insecure:       c.Listen.Insecure,
 		Endpoint:       endpoint,
 		Log:            g.log,
-		Limits:         transport.FrontLimits{Message: c.Limits.MessageBytes},
-		Refused: func(ctx context.Context, r *http.Request, status int, reason string) []byte {
-			if err := g.event(ctx, "refuse", fmt.Sprintf("HTTP %d to %s: %s", status, r.RemoteAddr,
-				reason), nil); err != nil {
-				g.log.Error("record a refused request", "error", err)
-			}
+		Limits:         transport.HTTPServerLimits{Message: c.Limits.MessageBytes},
+		RecordRefusal: func(ctx context.Context, r *http.Request, status int,
+			reason string) []byte {
+			g.recording.refusedRequest(ctx, r.RemoteAddr, status, reason)
 			return mcp.NewError("", mcp.CodeInvalidRequest, reason, nil).Append(nil)
 		},
 	})
@@ -125,9 +157,9 @@ func (g *gate) listen(c *config.Config) (*transport.Front, error) {
 // to what it asks, so that its user sees it.
 func (p *program) refuse(ctx context.Context, stdio bool, reason error) error {
 	fmt.Fprintln(os.Stderr, reason)
-	if stdio && !terminal(os.Stdin) {
-		pipe := transport.Stdio(os.Stdin, os.Stdout, 0)
-		if err := downstream.Refuse(ctx, pipe, reason); err != nil && ctx.Err() == nil {
+	if stdio && !isTerminal(os.Stdin) {
+		pipe := transport.NewStdioPipe(os.Stdin, os.Stdout, 0)
+		if err := downstream.RefuseAll(ctx, pipe, reason); err != nil && ctx.Err() == nil {
 			p.log.Warn("tell the client why", "error", err)
 		}
 		pipe.Close()
@@ -135,8 +167,8 @@ func (p *program) refuse(ctx context.Context, stdio bool, reason error) error {
 	return errReported
 }
 
-// terminal says whether a person is at the other end.
-func terminal(f *os.File) bool {
+// isTerminal reports whether a person is at the other end of f.
+func isTerminal(f *os.File) bool {
 	i, err := f.Stat()
 	if err != nil || i.Mode()&os.ModeCharDevice == 0 {
 		return false

@@ -71,8 +71,8 @@ const (
 
 // newReceiver is what a sink sends to. A certificate or key that is none is an error.
 func newReceiver(c config.Sink) (sink.Receiver, error) {
-	o := format.Options{Version: version(), Colour: c.Kind == "stderr" && terminal(os.Stderr),
-		Shown: c.Kind == "stderr"}
+	o := format.Options{Version: version(), Colour: c.Kind == "stderr" && isTerminal(os.Stderr),
+		EscapeUnprintable: c.Kind == "stderr"}
 	switch c.Kind {
 	case "syslog":
 		o.MaxBytes = syslogLine
@@ -86,19 +86,19 @@ func newReceiver(c config.Sink) (sink.Receiver, error) {
 	secure := sink.TLS{CA: c.CA, Cert: c.Cert, Key: c.CertKey}
 	switch c.Kind {
 	case "file":
-		return sink.NewFile(sink.FileOptions{Path: c.Path, Form: form,
+		return sink.NewFile(sink.FileOptions{Path: c.Path, Encoder: form,
 			SegmentBytes: int64(c.SegmentBytes), KeepFiles: c.KeepFiles}), nil
 	case "stderr":
 		return sink.NewWriter(os.Stderr, form), nil
 	case "syslog":
 		return sink.NewSyslog(sink.SyslogOptions{URL: c.URL, TLS: secure, Facility: c.Facility,
-			Form: form})
+			Encoder: form})
 	case "otlp":
 		return sink.NewOTLP(sink.OTLPOptions{URL: c.URL, Protocol: c.Protocol,
-			Headers: plain(c.Headers), TLS: secure, Form: form, Version: version()})
+			Headers: revealed(c.Headers), TLS: secure, Encoder: form, Version: version()})
 	case "webhook":
-		return sink.NewWebhook(sink.WebhookOptions{URL: c.URL, Headers: plain(c.Headers),
-			Key: string(c.SigningKey), TLS: secure, Form: form})
+		return sink.NewWebhook(sink.WebhookOptions{URL: c.URL, Headers: revealed(c.Headers),
+			SigningKey: string(c.SigningKey), TLS: secure, Encoder: form})
 	}
 	return nil, fmt.Errorf("there is no kind %q", c.Kind) // the configuration was checked
 }
@@ -123,14 +123,14 @@ func (s *sinks) start(file string, record *audit.Log, event func(action, reason 
 	for _, m := range s.made {
 		one := sink.New(sink.Options{
 			Name:        m.Name,
-			To:          m.to,
-			Log:         file,
+			Receiver:    m.to,
+			LogFile:     file,
 			Committed:   record.Committed,
-			Cursor:      cursorFile(file, m.Sink),
+			CursorFile:  cursorFile(file, m.Sink),
 			Records:     slices.Contains(m.Send, "records"),
 			Checkpoints: slices.Contains(m.Send, "checkpoints"),
-			Report:      s.log,
-			Event:       event,
+			Logger:      s.log,
+			RecordEvent: event,
 		})
 		s.all = append(s.all, one)
 		s.runs.Go(func() {
@@ -151,7 +151,7 @@ func (s *sinks) running() []*sink.Sink {
 // anchor sends a checkpoint to the sinks that are for those. It does not wait.
 func (s *sinks) anchor(checkpoint []byte) {
 	for _, one := range s.running() {
-		one.Checkpoint(checkpoint)
+		one.QueueCheckpoint(checkpoint)
 	}
 }
 

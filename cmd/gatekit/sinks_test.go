@@ -31,7 +31,7 @@ func TestTheFacilitiesOfAConfigurationAreThoseOfSyslog(t *testing.T) {
 		}
 		_, configured := config.Load(file)
 		_, made := sink.NewSyslog(sink.SyslogOptions{URL: "udp://127.0.0.1:514", Facility: facility,
-			Form: form})
+			Encoder: form})
 		if (configured == nil) != (made == nil) {
 			t.Errorf("%s: the configuration says %v, the sink %v", facility, configured, made)
 		}

@@ -62,13 +62,13 @@ The anchor that gatekit.toml names is held against the log without being asked f
 				key = audit.PublicKeyFile(file)
 			}
 			// there is none where there is no log
-			if v.Key, err = audit.ReadKey(key); err != nil && !(beside && errors.Is(err,
+			if v.Key, err = audit.ReadPublicKey(key); err != nil && !(beside && errors.Is(err,
 				fs.ErrNotExist)) {
 				return err
 			}
 			since, passed, unheld := checkpoints(file, since, anchor, v.Key)
-			v.Since = since
-			if terminal(os.Stderr) {
+			v.Checkpoints = since
+			if isTerminal(os.Stderr) {
 				v.Progress = func(records uint64) {
 					fmt.Fprintf(os.Stderr, "\r%d records",
 						records)
@@ -78,8 +78,8 @@ The anchor that gatekit.toml names is held against the log without being asked f
 			if v.Progress != nil {
 				fmt.Fprint(os.Stderr, "\r\x1b[K")
 			}
-			if bad, ok := errors.AsType[*audit.BadRecord](err); ok {
-				bad.At.File = shown(bad.At.File)
+			if bad, ok := errors.AsType[*audit.RecordError](err); ok {
+				bad.Position.File = shown(bad.Position.File)
 			}
 			if err := errors.Join(err, unheld); err != nil {
 				return err
@@ -156,7 +156,7 @@ func checkpointsIn(file string, key note.Verifier) (all []*audit.Checkpoint, tor
 // maxRecovered is how many spans of records without a checkpoint are listed.
 const maxRecovered = 20
 
-func sayVerified(w io.Writer, file string, key note.Verifier, done *audit.Verified) {
+func sayVerified(w io.Writer, file string, key note.Verifier, done *audit.VerificationResult) {
 	if done.Last == 0 {
 		fmt.Fprintf(w, "%s holds no records yet\n", shown(file))
 		return
@@ -181,8 +181,9 @@ func sayVerified(w io.Writer, file string, key note.Verifier, done *audit.Verifi
 		fmt.Fprintf(w, "  records %d to %d had no checkpoint when Gatekit was started after "+
 			"them: what was done to them before is not known\n", span.From, span.Through)
 	}
-	if done.Since > 0 {
-		fmt.Fprintf(w, "  %s from elsewhere: they hold\n", counted(done.Since, "checkpoint"))
+	if done.CheckpointsMatched > 0 {
+		fmt.Fprintf(w, "  %s from elsewhere: they hold\n", counted(done.CheckpointsMatched,
+			"checkpoint"))
 	}
 }
 
@@ -212,7 +213,7 @@ key ("gatekit audit key"), and sees no other record: gatekit audit verify-proof,
 			if key == "" {
 				key = audit.PublicKeyFile(file)
 			}
-			k, err := audit.ReadKey(key)
+			k, err := audit.ReadPublicKey(key)
 			if err != nil {
 				return err
 			}
@@ -247,7 +248,7 @@ printable is an escape. It needs nothing else: no log, no configuration, no netw
 			return atMostOne("verify-proof")(cmd, args)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			k, err := audit.ReadKey(key)
+			k, err := audit.ReadPublicKey(key)
 			if err != nil {
 				return err
 			}
@@ -259,7 +260,7 @@ printable is an escape. It needs nothing else: no log, no configuration, no netw
 			if err != nil {
 				return err
 			}
-			c, err := proof.Check(k)
+			c, err := proof.Verify(k)
 			if err != nil {
 				return err
 			}
@@ -267,7 +268,8 @@ printable is an escape. It needs nothing else: no log, no configuration, no netw
 				"record %d of the log %s, in the checkpoint of %s that %s+%08x signed\n",
 				proof.Index+1, printable(c.Origin), counted(int(c.Size), "record"),
 				printable(k.Name()), k.KeyHash())
-			f, err := format.New(format.JSONL, format.Options{Shown: terminal(os.Stdout)})
+			f, err := format.New(format.JSONL,
+				format.Options{EscapeUnprintable: isTerminal(os.Stdout)})
 			if err != nil {
 				return err
 			}
@@ -317,7 +319,7 @@ record. The private key is beside the log, in FILE.key, or where key in [audit] 
 				return err
 			}
 			text := string(b)
-			if terminal(os.Stdout) {
+			if isTerminal(os.Stdout) {
 				text = printable(text)
 			}
 			_, err = fmt.Fprint(cmd.OutOrStdout(), text)
@@ -353,7 +355,7 @@ who has used a certain text, and not be read, or tried, what the texts were. TEX
 				}
 				file, key = c.Audit.File, cmp.Or(key, c.Audit.Key)
 			}
-			values, err := audit.OpenValues(file, key)
+			values, err := audit.OpenValueHasher(file, key)
 			if err != nil {
 				return err
 			}

@@ -20,7 +20,7 @@ func (o *wrapping) judges(c *config.Config, command []string) error {
 		p.Mode = "shadow"
 	}
 	if !o.noDefaultRules {
-		p.Config = library.Default()
+		p.Config = library.DefaultRules()
 	}
 	for _, rule := range o.rules {
 		p.Config[rule] = nil
@@ -40,9 +40,9 @@ func (o *wrapping) judges(c *config.Config, command []string) error {
 	_, inForce := p.Config[traversal]
 	switch named := slices.Contains(o.rules, traversal); {
 	case named && len(o.roots) > 0:
-		p.Config[traversal] = map[string]any{"roots": library.Folders(folders, home)["roots"]}
+		p.Config[traversal] = map[string]any{"roots": library.FolderSettings(folders, home)["roots"]}
 	case !named && len(folders) > 0 && (inForce || len(o.roots) > 0):
-		p.Config[traversal] = library.Folders(folders, home)
+		p.Config[traversal] = library.FolderSettings(folders, home)
 	}
 	p.Rules = slices.Sorted(maps.Keys(p.Config))
 	for _, file := range o.policies {

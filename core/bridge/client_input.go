@@ -46,7 +46,7 @@ func (s *modernClient) askForInput(ctx context.Context, request, result *mcp.Mes
 // askOne puts one question to the client. It returns what the server is to get as the answer.
 func (s *modernClient) askOne(ctx context.Context, request *mcp.Message, key string, raw []byte,
 	h proxy.Handler) (answer []byte, refusal *mcp.Message, err error) {
-	q, err := mcp.EmbeddedRequest(mcp.ID(mcp.Quote(key)), raw)
+	q, err := mcp.ParseEmbeddedRequest(mcp.ID(mcp.Quote(key)), raw)
 	if err != nil {
 		return nil, nil, unavailable(s.name, "the server's inputRequests hold an invalid request",
 			err)
@@ -58,7 +58,7 @@ func (s *modernClient) askOne(ctx context.Context, request *mcp.Message, key str
 			"request that servers may not make", nil)
 	}
 	unsupportedInput := func(what string) *mcp.Message {
-		return mcp.NewError(request.ID(), mcp.CodeInternal,
+		return mcp.NewError(request.ID(), mcp.CodeInternalError,
 			"the server asks for input that this client cannot give: "+what,
 			[]byte(`{"unsupportedInput":`+string(mcp.Quote(key))+`}`))
 	}
@@ -66,14 +66,14 @@ func (s *modernClient) askOne(ctx context.Context, request *mcp.Message, key str
 	if unsupported != "" {
 		return nil, unsupportedInput(unsupported), nil
 	}
-	got := h.Ask(ctx, []*mcp.Message{toClient(question)})
+	got := h.HandleRequests(ctx, []*mcp.Message{toClient(question)})
 	if ctx.Err() != nil {
 		return nil, nil, context.Cause(ctx)
 	}
 	if len(got) != 1 || got[0].Message() == nil {
 		return nil, unsupportedInput("the client could not be asked"), nil
 	}
-	switch m, denied := got[0].Message(), got[0].Refusal(); {
+	switch m, denied := got[0].Message(), got[0].Denial(); {
 	case m.Kind == mcp.Response:
 		return m.Body(), nil, nil
 	case denied != nil: // the server's revision has no way to tell the server
@@ -83,9 +83,9 @@ func (s *modernClient) askOne(ctx context.Context, request *mcp.Message, key str
 	case q.Method == "elicitation/create":
 		return []byte(`{"action":"cancel"}`), nil, nil
 	default:
-		code := mcp.CodeInternal
-		if m.ErrorCode() == mcp.CodeRejected {
-			code = mcp.CodeRejected
+		code := mcp.CodeInternalError
+		if m.ErrorCode() == mcp.CodeSamplingRejected {
+			code = mcp.CodeSamplingRejected
 		}
 		return nil, mcp.NewError(request.ID(), code,
 			"the client refused what the server asked it for ("+q.Method+")",

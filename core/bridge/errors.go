@@ -8,7 +8,7 @@ import (
 
 // unavailable returns the error for a request that the server did not answer.
 func unavailable(server, reason string, err error) error {
-	return &proxy.Unavailable{Server: server, Reason: reason, Err: err}
+	return &proxy.UnavailableError{Server: server, Reason: reason, Err: err}
 }
 
 // untranslatable returns the error for an answer that cannot be translated for the client.
@@ -29,6 +29,6 @@ func methodNotFound(request *mcp.Message) *mcp.Message {
 
 // toClient marks m as a message for the client, and returns it.
 func toClient(m *mcp.Message) *mcp.Message {
-	m.To = mcp.ToClient
+	m.Direction = mcp.ToClient
 	return m
 }

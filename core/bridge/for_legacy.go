@@ -98,11 +98,11 @@ func errorForLegacy(request, m *mcp.Message) (*mcp.Message, error) {
 	case code == mcp.CodeInvalidParams && request.Method == "resources/read":
 		requested, _ := request.Text("/uri")
 		if m.TextEquals("/data/uri", requested) {
-			return m.Edit(mcp.Set("/code", []byte(strconv.Itoa(mcp.CodeNotFound))))
+			return m.Edit(mcp.Set("/code", []byte(strconv.Itoa(mcp.CodeResourceNotFound))))
 		}
 	case code == mcp.CodeHeaderMismatch || code == mcp.CodeUnsupportedVersion:
 		// about what Gatekit sent, not about what the client sent
-		return m.Edit(mcp.Set("/code", []byte(strconv.Itoa(mcp.CodeInternal))))
+		return m.Edit(mcp.Set("/code", []byte(strconv.Itoa(mcp.CodeInternalError))))
 	}
 	return m, nil
 }

@@ -17,7 +17,7 @@ func resultForModern(request, m, initializeAnswer *mcp.Message) (*mcp.Message, e
 		return m, nil // the proxy reports what is wrong with it
 	}
 	edits := []mcp.Edit{mcp.Set("/resultType", []byte(`"complete"`))}
-	if method, _ := mcp.Lookup(request.Method); method.ItemsAt != "" ||
+	if method, _ := mcp.LookupMethod(request.Method); method.ItemsPointer != "" ||
 		request.Method == "resources/read" || request.Method == "server/discover" {
 		edits = append(edits, mcp.Set("/ttlMs", []byte("0")), mcp.Set("/cacheScope",
 			[]byte(`"private"`)))
@@ -43,10 +43,10 @@ func errorForModern(request, m *mcp.Message) (*mcp.Message, error) {
 	switch code := m.ErrorCode(); {
 	case code == mcp.CodeMissingCapability && lacksCapability(request, m):
 		// the code means the same to the client
-	case code == mcp.CodeNotFound:
+	case code == mcp.CodeResourceNotFound:
 		return m.Edit(mcp.Set("/code", []byte(strconv.Itoa(mcp.CodeInvalidParams))))
 	case code <= -32020 && code >= -32099:
-		return m.Edit(mcp.Set("/code", []byte(strconv.Itoa(mcp.CodeInternal))),
+		return m.Edit(mcp.Set("/code", []byte(strconv.Itoa(mcp.CodeInternalError))),
 			mcp.Set("/data", []byte(`{"upstreamError":`+string(m.Body())+`}`)))
 	}
 	return m, nil

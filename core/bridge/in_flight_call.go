@@ -36,7 +36,7 @@ func (c *inFlightCall) run(ctx context.Context, o upstream.Outgoing) (*mcp.Messa
 		if answer, err = c.send(ctx, o); err != nil {
 			return nil, err
 		}
-		if answer.ErrorCode() != mcp.CodeURLElicitation {
+		if answer.ErrorCode() != mcp.CodeURLElicitationRequired {
 			break
 		}
 		if refusal, err := c.openPages(ctx, answer); err != nil || refusal != nil {
@@ -99,9 +99,9 @@ func (c *inFlightCall) openPages(ctx context.Context,
 		return nil, unavailable(c.session.name,
 			"the server wants pages to be opened first and does not name them", err)
 	}
-	for _, p := range c.client.Ask(ctx, questions) {
+	for _, p := range c.client.HandleRequests(ctx, questions) {
 		if answer := p.Message(); answer == nil || !answer.TextEquals("/action", "accept") {
-			return toClient(mcp.NewError(id, mcp.CodeInternal,
+			return toClient(mcp.NewError(id, mcp.CodeInternalError,
 				"the server wants pages to be opened first, and the client did not agree",
 				nil)), nil
 		}
@@ -109,9 +109,9 @@ func (c *inFlightCall) openPages(ctx context.Context,
 	return nil, nil
 }
 
-// Notify implements proxy.Handler. A modern client gets log messages only when it asked for them,
+// HandleNotification implements proxy.Handler. A modern client gets log messages only when it asked for them,
 // and from the level on that it asked for.
-func (c *inFlightCall) Notify(ctx context.Context, m *mcp.Message) {
+func (c *inFlightCall) HandleNotification(ctx context.Context, m *mcp.Message) {
 	switch m.Method {
 	case "notifications/message":
 		wanted, asked := c.request.Text(mcp.PointerLogLevel)
@@ -121,18 +121,18 @@ func (c *inFlightCall) Notify(ctx context.Context, m *mcp.Message) {
 		}
 	case "notifications/progress":
 	default:
-		c.session.Notify(ctx, m)
+		c.session.HandleNotification(ctx, m)
 		return
 	}
-	c.client.Notify(ctx, m)
+	c.client.HandleNotification(ctx, m)
 }
 
-// Ask implements proxy.Handler.
-func (c *inFlightCall) Ask(ctx context.Context, ms []*mcp.Message) []pipeline.Passed {
+// HandleRequests implements proxy.Handler.
+func (c *inFlightCall) HandleRequests(ctx context.Context, ms []*mcp.Message) []pipeline.Passed {
 	if c.canAsk() {
 		return c.askInCall(ctx, ms)
 	}
-	return c.session.Ask(ctx, ms)
+	return c.session.HandleRequests(ctx, ms)
 }
 
 // canAsk implements sessionCall.
@@ -146,7 +146,7 @@ func (c *inFlightCall) askInCall(ctx context.Context, ms []*mcp.Message) []pipel
 		case "sampling/createMessage", "elicitation/create", "roots/list":
 		default:
 			// a modern client cannot be asked this; the feed inspects, records and refuses it
-			return c.session.feed.Ask(ctx, ms)
+			return c.session.feed.HandleRequests(ctx, ms)
 		}
 		q, err := questionForModern(m)
 		if err != nil {
@@ -154,7 +154,7 @@ func (c *inFlightCall) askInCall(ctx context.Context, ms []*mcp.Message) []pipel
 		}
 		questions[i] = toClient(q)
 	}
-	return c.client.Ask(ctx, questions)
+	return c.client.HandleRequests(ctx, questions)
 }
 
 // IsWaiting implements proxy.Handler.

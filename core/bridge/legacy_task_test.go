@@ -48,7 +48,7 @@ func TestAToolThatRunsAsATaskOnly(t *testing.T) {
 		},
 		"it is cancelled with the call": func(t *testing.T, p *upstreamtest.Call, srv *upstreamtest.PipeServer, to *upstreamtest.Client) {
 			srv.Expect(t, "tasks/result")
-			p.Cancel(&proxy.Cancelled{})
+			p.Cancel(&proxy.CancelledError{})
 			p.ExpectError("cancelled")
 			seen := map[string]bool{}
 			for range 2 {

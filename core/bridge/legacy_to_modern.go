@@ -52,8 +52,8 @@ func (s *legacyToModern) Call(ctx context.Context, p pipeline.Passed,
 	case m.Method == "resources/unsubscribe":
 		return subscription.unsubscribe(m), nil
 	}
-	method, known := mcp.Lookup(m.Method)
-	if !known || !method.In(mcp.Rev20260728) || method.Capability == "tasks" {
+	method, known := mcp.LookupMethod(m.Method)
+	if !known || !method.ExistsIn(mcp.Rev20260728) || method.Capability == "tasks" {
 		return methodNotFound(m), nil
 	}
 	if err := subscription.awaitFirst(ctx); err != nil {

@@ -167,7 +167,7 @@ func TestModernServerAsksLegacyClient(t *testing.T) {
 
 func refuses(ctx context.Context, m *mcp.Message, code int) pipeline.Passed {
 	r := mcp.NewError(m.ID(), code, "no", nil)
-	r.To = mcp.ToServer
+	r.Direction = mcp.ToServer
 	return upstreamtest.Pipeline.PassOwn(ctx, r)
 }
 
@@ -374,7 +374,7 @@ func TestQuestionsInTheWordsOfAnOlderClient(t *testing.T) {
 func TestAModernServerThatDeclaresNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := &upstreamtest.Launcher{}
-	u := newUpstream(st, upstream.Options{Era: "modern"})
+		u := newUpstream(st, upstream.Options{Era: "modern"})
 		defer u.Close()
 		s, err := u.Open(t.Context(), proxy.OpenOptions{Session: "s", Revision: mcp.Rev20251125},
 			&upstreamtest.Client{})

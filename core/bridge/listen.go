@@ -41,15 +41,15 @@ func (s *pooledSession) listen(ctx context.Context, m *mcp.Message,
 		filter = append(filter, `"resourceSubscriptions":[`+strings.Join(uris, ",")+`]`)
 	}
 	acknowledgement := mcp.NewNotification("notifications/subscriptions/acknowledged",
-		[]byte(`{"_meta":{"`+mcp.MetaSubscription+`":`+string(m.ID())+`},"notifications":{`+
+		[]byte(`{"_meta":{"`+mcp.MetaSubscriptionID+`":`+string(m.ID())+`},"notifications":{`+
 			strings.Join(filter, ",")+`}}`))
-	h.Notify(ctx, toClient(acknowledgement))
+	h.HandleNotification(ctx, toClient(acknowledgement))
 	for {
 		select {
 		case n := <-sub.waiting:
 			sub.took(n)
-			if edited, err := n.Edit(mcp.Set(mcp.PointerSubscription, sub.id)); err == nil {
-				h.Notify(ctx, edited)
+			if edited, err := n.Edit(mcp.Set(mcp.PointerSubscriptionID, sub.id)); err == nil {
+				h.HandleNotification(ctx, edited)
 			}
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)

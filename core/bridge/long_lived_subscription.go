@@ -114,7 +114,7 @@ func (l *longLivedSubscription) subscribe(ctx context.Context,
 		version = l.version
 	})
 	if full {
-		return toClient(mcp.NewError(m.ID(), mcp.CodeInternal, "too many subscriptions", nil)), nil
+		return toClient(mcp.NewError(m.ID(), mcp.CodeInternalError, "too many subscriptions", nil)), nil
 	}
 	l.begin()
 	for {
@@ -320,11 +320,11 @@ func (l *longLivedSubscription) honoured() (uris []string) {
 func (l *longLivedSubscription) reportMissed(ctx context.Context, uris []string) {
 	for _, flag := range l.flags {
 		feature := strings.TrimSuffix(flag, "ListChanged")
-		l.feed.Notify(ctx,
+		l.feed.HandleNotification(ctx,
 			toClient(mcp.NewNotification("notifications/"+feature+"/list_changed", nil)))
 	}
 	for _, uri := range uris {
-		l.feed.Notify(ctx, toClient(mcp.NewNotification("notifications/resources/updated",
+		l.feed.HandleNotification(ctx, toClient(mcp.NewNotification("notifications/resources/updated",
 			[]byte(`{"uri":`+string(mcp.Quote(uri))+`}`))))
 	}
 }
@@ -335,8 +335,8 @@ type subscriptionHandler struct {
 	acknowledged func()
 }
 
-// Notify implements proxy.Handler.
-func (h *subscriptionHandler) Notify(ctx context.Context, m *mcp.Message) {
+// HandleNotification implements proxy.Handler.
+func (h *subscriptionHandler) HandleNotification(ctx context.Context, m *mcp.Message) {
 	switch m.Method {
 	case "notifications/subscriptions/acknowledged":
 		h.l.change(func() {
@@ -353,13 +353,13 @@ func (h *subscriptionHandler) Notify(ctx context.Context, m *mcp.Message) {
 	case "notifications/tools/list_changed", "notifications/prompts/list_changed",
 		"notifications/resources/list_changed", "notifications/resources/updated":
 		if edited, err := m.Edit(mcp.RemoveReservedMeta(m)...); err == nil {
-			h.l.feed.Notify(ctx, edited)
+			h.l.feed.HandleNotification(ctx, edited)
 		}
 	}
 }
 
-// Ask implements proxy.Handler: servers ask nothing on a subscription.
-func (h *subscriptionHandler) Ask(_ context.Context, ms []*mcp.Message) []pipeline.Passed {
+// HandleRequests implements proxy.Handler: servers ask nothing on a subscription.
+func (h *subscriptionHandler) HandleRequests(_ context.Context, ms []*mcp.Message) []pipeline.Passed {
 	return make([]pipeline.Passed, len(ms))
 }
 

@@ -107,12 +107,12 @@ type increasingProgress struct {
 	reported bool // highest was reported
 }
 
-// Notify implements proxy.Handler.
-func (p *increasingProgress) Notify(ctx context.Context, m *mcp.Message) {
+// HandleNotification implements proxy.Handler.
+func (p *increasingProgress) HandleNotification(ctx context.Context, m *mcp.Message) {
 	if m.Method == "notifications/progress" && !p.increases(m) {
 		return
 	}
-	p.Handler.Notify(ctx, m)
+	p.Handler.HandleNotification(ctx, m)
 }
 
 // increases reports whether a progress notification is to be passed on, and records its progress.

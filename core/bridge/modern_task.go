@@ -56,7 +56,7 @@ func (t *modernTask) follow(ctx context.Context,
 		case "failed":
 			ended = true
 			if raw, ok := state.Get("/error"); ok {
-				if failed, err := mcp.EmbeddedError(t.call.ID(), raw); err == nil {
+				if failed, err := mcp.ParseEmbeddedError(t.call.ID(), raw); err == nil {
 					return toClient(failed), nil
 				}
 			}
@@ -167,7 +167,7 @@ func (r *progressReporter) report(ctx context.Context, state *mcp.Message) {
 	}
 	r.last = message
 	r.count++
-	r.client.Notify(ctx, toClient(mcp.NewNotification("notifications/progress",
+	r.client.HandleNotification(ctx, toClient(mcp.NewNotification("notifications/progress",
 		[]byte(`{"progressToken":`+string(token)+`,"progress":`+strconv.Itoa(r.count)+
 			`,"message":`+string(mcp.Quote(message))+`}`))))
 }

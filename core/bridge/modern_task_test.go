@@ -55,7 +55,7 @@ func TestAModernToolThatRunsAsATaskOnly(t *testing.T) {
 			srv.Expect(t, "tasks/cancel")
 		},
 		"it is cancelled with the call": func(t *testing.T, p *upstreamtest.Call, srv *upstreamtest.PipeServer, to *upstreamtest.Client) {
-			p.Cancel(&proxy.Cancelled{})
+			p.Cancel(&proxy.CancelledError{})
 			p.ExpectError("cancelled")
 			if q := srv.Expect(t, "tasks/cancel"); string(q.Params) != `{"taskId":"T",`+meta+`}` {
 				t.Errorf("cancelled with %s", q.Params)

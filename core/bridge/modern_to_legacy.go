@@ -39,9 +39,9 @@ func (s *modernToLegacy) Call(ctx context.Context, p pipeline.Passed,
 	ctx, release := s.tasks.Bind(ctx)
 	defer release()
 	m := p.Message()
-	switch method, known := mcp.Lookup(m.Method); {
+	switch method, known := mcp.LookupMethod(m.Method); {
 	case m.Method == "server/discover", m.Method == "subscriptions/listen":
-	case !known, !method.In(mcp.Rev20251125), method.Capability == "tasks":
+	case !known, !method.ExistsIn(mcp.Rev20251125), method.Capability == "tasks":
 		return methodNotFound(m), nil
 	}
 	if _, hasResponses := m.Get("/inputResponses"); hasResponses {

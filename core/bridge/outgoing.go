@@ -21,7 +21,7 @@ type clientDescription struct {
 // edits returns the edits that put the description into the _meta of a request.
 func (d clientDescription) edits() []mcp.Edit {
 	edits := []mcp.Edit{
-		mcp.Set(mcp.PointerVersion, []byte(`"`+mcp.Rev20260728+`"`)),
+		mcp.Set(mcp.PointerProtocolVersion, []byte(`"`+mcp.Rev20260728+`"`)),
 		mcp.Set(mcp.PointerClientInfo, d.clientInfo),
 		mcp.Set(mcp.PointerCapabilities, d.capabilities),
 	}

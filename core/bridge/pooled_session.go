@@ -127,16 +127,16 @@ func (s *pooledSession) isInFlight(c sessionCall) bool {
 	return slices.Contains(s.calls, c)
 }
 
-// Notify implements proxy.Handler for what the server sends outside of calls, as far as that is
+// HandleNotification implements proxy.Handler for what the server sends outside of calls, as far as that is
 // clear.
-func (s *pooledSession) Notify(ctx context.Context, m *mcp.Message) {
+func (s *pooledSession) HandleNotification(ctx context.Context, m *mcp.Message) {
 	switch m.Method {
 	case "notifications/message": // with several calls its owner is not clear
 		s.mu.Lock()
 		calls := s.calls
 		s.mu.Unlock()
 		if len(calls) == 1 {
-			calls[0].Notify(ctx, m)
+			calls[0].HandleNotification(ctx, m)
 		}
 		return
 	case "notifications/elicitation/complete", "notifications/tasks/status",
@@ -153,13 +153,13 @@ func (s *pooledSession) Notify(ctx context.Context, m *mcp.Message) {
 	}
 }
 
-// Ask implements proxy.Handler. It asks in the youngest call in flight in which the client can be
+// HandleRequests implements proxy.Handler. It asks in the youngest call in flight in which the client can be
 // asked. Calls that the client waits for come first: the client may never come back for others.
-func (s *pooledSession) Ask(ctx context.Context, ms []*mcp.Message) []pipeline.Passed {
+func (s *pooledSession) HandleRequests(ctx context.Context, ms []*mcp.Message) []pipeline.Passed {
 	for {
 		c := s.callToAskIn(ctx, ms)
 		if c == nil {
-			return s.feed.Ask(ctx, ms) // refuses: there is no call to ask in
+			return s.feed.HandleRequests(ctx, ms) // refuses: there is no call to ask in
 		}
 		answers := c.askInCall(ctx, ms)
 		if ctx.Err() != nil || s.isInFlight(c) || !hasFailed(answers) {
@@ -216,7 +216,7 @@ func (s *pooledSession) callToAskIn(ctx context.Context, ms []*mcp.Message) sess
 func hasFailed(answers []pipeline.Passed) bool {
 	return slices.ContainsFunc(answers, func(p pipeline.Passed) bool {
 		m := p.Message()
-		return m == nil || m.ErrorCode() == mcp.CodeInternal
+		return m == nil || m.ErrorCode() == mcp.CodeInternalError
 	})
 }
 

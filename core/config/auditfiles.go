@@ -6,17 +6,17 @@ import (
 	"strings"
 )
 
-// auditFiles are the files that the audit log and what goes with it write, and whose each is: no
-// two may write to one.
+// auditFiles holds the files that the audit log and its sinks write, and what each is used for. No
+// two of them may be the same file.
 type auditFiles struct {
 	log   string
 	taken map[string]string
 }
 
-// checkAuditFiles makes the paths of the log, its key and its anchor absolute, and sees that they
-// are not each other's. What package audit keeps beside a log is reserved, too.
+// checkAuditFiles makes the paths of the log, its key and its anchor absolute, and checks that they
+// differ. The files that package audit keeps beside the log count, too.
 func (l *loader) checkAuditFiles(a *Audit, n *node) *auditFiles {
-	a.File = l.abs(a.File)
+	a.File = l.absPath(a.File)
 	files := &auditFiles{log: a.File, taken: map[string]string{
 		a.File:           "the audit log",
 		a.File + ".lock": "the audit log's lock",
@@ -24,22 +24,23 @@ func (l *loader) checkAuditFiles(a *Audit, n *node) *auditFiles {
 		a.File + ".pub":  "the audit log's public key",
 	}}
 	if a.Key != "" {
-		a.Key = l.abs(a.Key)
-		l.take(files, a.Key, n.at("key"), "audit.key")
+		a.Key = l.absPath(a.Key)
+		l.claimFile(files, a.Key, n.lookup("key"), "audit.key")
 	} else {
 		files.taken[a.File+".key"] = "the audit log's key"
 	}
 	if a.Anchor != "" {
-		a.Anchor = l.abs(a.Anchor)
-		l.take(files, a.Anchor, n.at("anchor"), "audit.anchor")
+		a.Anchor = l.absPath(a.Anchor)
+		l.claimFile(files, a.Anchor, n.lookup("anchor"), "audit.anchor")
 	}
 	return files
 }
 
-// take says that a key names a file, unless it is another's.
-func (l *loader) take(files *auditFiles, path string, at *node, key string) {
+// claimFile notes that a key of the configuration uses a file, or reports an error when the file is
+// used already.
+func (l *loader) claimFile(files *auditFiles, path string, at *node, key string) {
 	if by := files.owner(path); by != "" {
-		l.errorf(at, "%s = %q is the file of %s", key, at.text, by)
+		l.errorf(at, "%s = %q is already used for %s", key, at.raw, by)
 		return
 	}
 	files.taken[path] = key
@@ -47,7 +48,7 @@ func (l *loader) take(files *auditFiles, path string, at *node, key string) {
 
 var segmentDigits = regexp.MustCompile(`^-[0-9]{20}$`)
 
-// owner is whose a file is, or "".
+// owner returns what a file is used for, or an empty string.
 func (f *auditFiles) owner(path string) string {
 	if by, ok := f.taken[path]; ok {
 		return by
@@ -58,15 +59,15 @@ func (f *auditFiles) owner(path string) string {
 	switch {
 	case ok && is && segmentDigits.MatchString(digits):
 		return "a segment of the audit log"
-	case within(path, f.log+".tree"):
+	case isWithin(path, f.log+".tree"):
 		return "the audit log's tree"
-	case within(path, f.log+".sinks"):
-		return "what the sinks were sent"
+	case isWithin(path, f.log+".sinks"):
+		return "the progress of the sinks"
 	}
 	return ""
 }
 
-// within says whether a path is a folder, or in it.
-func within(path, folder string) bool {
+// isWithin reports whether path is folder, or in it.
+func isWithin(path, folder string) bool {
 	return path == folder || strings.HasPrefix(path, folder+string(filepath.Separator))
 }

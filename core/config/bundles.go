@@ -9,88 +9,92 @@ import (
 	"time"
 )
 
-// checkBundles checks where bundles come from, and what they are verified with.
+// checkBundles checks the services, bundles and keys of the policies.
 func (l *loader) checkBundles(p *Policy, n *node) {
 	var keys, services []string
 	for _, k := range p.Keys {
 		keys = append(keys, k.Name)
-		l.checkKey(k, n.at("key", k.Name))
+		l.checkKey(k, n.lookup("key", k.Name))
 	}
 	for _, s := range p.Services {
 		services = append(services, s.Name)
-		l.checkService(s, n.at("service", s.Name))
+		l.checkService(s, n.lookup("service", s.Name))
 	}
 	for i := range p.Bundles {
 		b := &p.Bundles[i]
-		at, name := n.at("bundle", b.Name), "policy.bundle."+b.Name
+		at, name := n.lookup("bundle", b.Name), "policy.bundle."+b.Name
 		if !serverName.MatchString(b.Name) {
-			l.errorf(at, `%q cannot be a bundle's name: it must begin with a-z and hold only a-z, 0-9 and "-"`, b.Name)
+			l.errorf(at, `%q is not a valid bundle name: it must start with a-z and contain only `+
+				`a-z, 0-9 and "-"`, b.Name)
 		}
 		if b.Resource == "" && !at.has("resource") {
 			b.Resource = "bundles/" + b.Name
 		}
-		if i := l.checkUse(&b.Service, services, at, name); i >= 0 && len(keys) == 0 &&
-			exposed(p.Services[i].URL) {
-			l.errorf(at, "%s comes over http and is not signed: whoever is between could change "+
-				"the policies; use https, or say in [policy.key.NAME] who signs it", name)
+		if i := l.resolveService(&b.Service, services, at, name); i >= 0 && len(keys) == 0 &&
+			isExposed(p.Services[i].URL) {
+			l.errorf(at, "%s comes over http and is not signed, so its policies could be changed "+
+				"on the way; use https, or verify its signature with [policy.key.NAME]", name)
 		}
 		if b.Key != "" && !slices.Contains(keys, b.Key) && !l.partial {
-			l.errorf(at.at("key"), "%s.key: there is no key %q%s", name, at.at("key").text,
-				suggest(at.at("key").text, keys))
+			l.errorf(at.lookup("key"), "%s.key: key %q does not exist%s",
+				name, at.lookup("key").raw,
+				suggest(at.lookup("key").raw, keys))
 		}
 		if b.Persist != "" {
-			b.Persist = l.abs(b.Persist)
+			b.Persist = l.absPath(b.Persist)
 		}
 		l.checkDelays(&b.MinDelay, &b.MaxDelay, at, name)
 	}
 	if d := p.DecisionLogs; d != nil {
-		at := n.at("decision_logs")
-		l.checkUse(&d.Service, services, at, "policy.decision_logs")
+		at := n.lookup("decision_logs")
+		l.resolveService(&d.Service, services, at, "policy.decision_logs")
 		l.checkDelays(&d.MinDelay, &d.MaxDelay, at, "policy.decision_logs")
 	}
 	if p.Status != nil {
-		l.checkUse(&p.Status.Service, services, n.at("status"), "policy.status")
+		l.resolveService(&p.Status.Service, services, n.lookup("status"), "policy.status")
 	}
 }
 
-// checkUse checks which service a table uses, the only one when it does not say, and answers its
-// index; -1 when there is none.
-func (l *loader) checkUse(service *string, services []string, at *node, name string) int {
+// resolveService checks the service that a table names, or sets the only one when it names none. It
+// returns the index of the service, or -1.
+func (l *loader) resolveService(service *string, services []string, at *node, name string) int {
 	if *service == "" && len(services) == 1 && !at.has("service") {
 		*service = services[0]
 	}
 	i := slices.Index(services, *service)
 	switch {
-	case i >= 0 || l.partial || l.saidAt(at.at("service")):
+	case i >= 0 || l.partial || l.hasErrorAt(at.lookup("service")):
 	case *service == "":
-		l.errorf(at, "%s.service must say which [policy.service.NAME] it uses", name)
+		l.errorf(at, "%s.service must name one of the [policy.service.NAME] tables", name)
 	default:
-		l.errorf(at.at("service"), "%s.service: there is no service %q%s", name,
-			at.at("service").text, suggest(at.at("service").text, services))
+		l.errorf(at.lookup("service"), "%s.service: service %q does not exist%s", name,
+			at.lookup("service").raw, suggest(at.lookup("service").raw, services))
 	}
 	return i
 }
 
-// checkDelays checks the times between requests.
+// checkDelays checks the shortest and the longest time between two requests.
 func (l *loader) checkDelays(low, high *time.Duration, at *node, name string) {
 	for key, d := range map[string]time.Duration{"min_delay": *low, "max_delay": *high} {
 		if d%time.Second != 0 {
-			l.errorf(at.at(key), "%s.%s must be whole seconds, not %q", name, key, at.at(key).text)
+			l.errorf(at.lookup(key), "%s.%s must be whole seconds, not %q",
+				name, key, at.lookup(key).raw)
 		}
 	}
 	if *high < *low {
 		if at.has("max_delay") {
-			l.errorf(at.at("max_delay"), "%s.max_delay cannot be shorter than its min_delay, %s",
+			l.errorf(at.lookup("max_delay"), "%s.max_delay must not be shorter than min_delay, "+
+				"which is %s",
 				name, *low)
 		}
 		*high = *low
 	}
 }
 
-// exposed says whether what comes from a URL can be changed on its way.
-func exposed(text string) bool {
+// isExposed reports whether others on the network can change what comes from a URL.
+func isExposed(text string) bool {
 	u, err := url.Parse(text)
-	return err == nil && u.Scheme == "http" && !loopback(u.Hostname())
+	return err == nil && u.Scheme == "http" && !isLoopback(u.Hostname())
 }
 
 func (l *loader) checkService(s Service, n *node) {
@@ -99,33 +103,38 @@ func (l *loader) checkService(s Service, n *node) {
 		if !l.partial {
 			l.errorf(n, "%s has no url", name)
 		}
-	} else if !l.saidAt(n.at("url")) {
-		l.checkURL(s.URL, n.at("url"), name)
+	} else if !l.hasErrorAt(n.lookup("url")) {
+		l.checkURL(s.URL, n.lookup("url"), name)
 	}
 	for key, value := range s.Headers {
-		l.checkHeader(key, string(value), n.at("headers", key), name)
+		l.checkHeader(key, string(value), n.lookup("headers", key), name)
 	}
 	if s.CA != "" && !x509.NewCertPool().AppendCertsFromPEM([]byte(s.CA)) {
-		l.errorf(n.at("ca"), `%s.ca must be the PEM of certificates; ca = "${file:ca.pem}" is what the file holds`, name)
+		l.errorf(n.lookup("ca"), `%s.ca must hold certificates in PEM format; to read them from `+
+			`a file, write ca = "${file:ca.pem}"`, name)
 	}
 }
 
-// algorithms are those that bundles may be signed with.
-var algorithms = []string{"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384",
-	"ES512", "HS256", "HS384", "HS512"}
+// signingAlgorithms holds the algorithms with which a bundle may be signed.
+var signingAlgorithms = []string{
+	"RS256", "RS384", "RS512", "PS256", "PS384", "PS512",
+	"ES256", "ES384", "ES512", "HS256", "HS384", "HS512",
+}
 
 func (l *loader) checkKey(k Key, n *node) {
 	name := "policy.key." + k.Name
-	l.oneOf(&k.Algorithm, n, name, "algorithm", algorithms...)
+	l.checkOneOf(&k.Algorithm, n, name, "algorithm", signingAlgorithms...)
 	switch block, _ := pem.Decode([]byte(k.Key)); {
-	case l.saidAt(n.at("key")):
+	case l.hasErrorAt(n.lookup("key")):
 	case k.Key == "":
-		l.errorf(n.at("key"), `%s.key is missing or empty; key = "${file:bundle.pub}" is what the file holds`, name)
+		l.errorf(n.lookup("key"), `%s.key is missing or empty; to read the key from a file, `+
+			`write key = "${file:bundle.pub}"`, name)
 	case strings.HasPrefix(k.Algorithm, "HS"):
 	case block == nil:
-		l.errorf(n.at("key"), `%s.key must be the PEM of a public key or a certificate; key = "${file:bundle.pub}" is what the file holds`, name)
+		l.errorf(n.lookup("key"), `%s.key must be a public key or a certificate in PEM format; `+
+			`to read it from a file, write key = "${file:bundle.pub}"`, name)
 	case strings.Contains(block.Type, "PRIVATE"):
-		l.errorf(n.at("key"), "%s.key is a private key; bundles are verified with the public "+
-			"one, and who can read this file could sign them", name)
+		l.errorf(n.lookup("key"), "%s.key is a private key; use the public key, or everybody who "+
+			"can read this file can sign bundles", name)
 	}
 }

@@ -10,19 +10,20 @@ import (
 	"github.com/agnivade/levenshtein"
 )
 
-// defaulter is a table that has other defaults than zero.
-type defaulter interface{ defaults() }
+// defaultSetter is a table with defaults that are not zero.
+type defaultSetter interface{ setDefaults() }
 
-// decode fills c, or notes every place that does not fit. Where it does not, c keeps the default,
-// so that the checks that follow do not complain a second time.
+// decode fills c and reports each value that does not fit. In its place c keeps the default, so
+// that later checks do not report the same value again.
 func (l *loader) decode(c *Config, values map[string]any, root *node) {
-	c.defaults()
-	l.table(reflect.ValueOf(c).Elem(), values, root, "")
+	c.setDefaults()
+	l.decodeTable(reflect.ValueOf(c).Elem(), values, root, "")
 }
 
-// table fills the struct v from a table. name is the table's in errors, "" at the top.
-func (l *loader) table(v reflect.Value, t map[string]any, n *node, name string) {
-	fields := keysOf(v.Type())
+// decodeTable fills the struct v from the table t. Errors call the table name, which is empty at
+// the top of the file.
+func (l *loader) decodeTable(v reflect.Value, t map[string]any, n *node, name string) {
+	fields := fieldsByKey(v.Type())
 	for _, key := range n.keys {
 		value, ok := t[key]
 		if !ok {
@@ -30,15 +31,15 @@ func (l *loader) table(v reflect.Value, t map[string]any, n *node, name string) 
 		}
 		i, ok := fields[key]
 		if !ok {
-			l.unknown(n.table[key], key, name, fields)
+			l.reportUnknownKey(n.table[key], key, name, fields)
 			continue
 		}
-		l.value(v.Field(i), value, n.table[key], join(name, key))
+		l.decodeValue(v.Field(i), value, n.table[key], join(name, key))
 	}
 }
 
-// keysOf is the index of the field of each key of a table.
-func keysOf(t reflect.Type) map[string]int {
+// fieldsByKey returns the index of the struct field for each key of a table.
+func fieldsByKey(t reflect.Type) map[string]int {
 	fields := map[string]int{}
 	for i := range t.NumField() {
 		if tag := t.Field(i).Tag.Get("toml"); tag != "" && tag != "-" && tag[0] != ',' {
@@ -48,7 +49,7 @@ func keysOf(t reflect.Type) map[string]int {
 	return fields
 }
 
-func (l *loader) unknown(n *node, key, table string, fields map[string]int) {
+func (l *loader) reportUnknownKey(n *node, key, table string, fields map[string]int) {
 	known := make([]string, 0, len(fields))
 	for k := range fields {
 		known = append(known, k)
@@ -60,7 +61,8 @@ func (l *loader) unknown(n *node, key, table string, fields map[string]int) {
 	l.errorf(n, "unknown key %q%s%s", key, where, suggest(key, known))
 }
 
-// suggest is the end of an error about a word that is none of those known.
+// suggest returns the end of an error about an unknown word: the candidate that resembles it, or
+// all candidates.
 func suggest(word string, known []string) string {
 	slices.Sort(known)
 	best, distance := "", max(1, len(word)/3)+1
@@ -75,7 +77,7 @@ func suggest(word string, known []string) string {
 	case len(known) == 0:
 		return ""
 	}
-	return "; known are " + strings.Join(known, ", ")
+	return "; known: " + strings.Join(known, ", ")
 }
 
 func join(table, key string) string {
@@ -87,20 +89,23 @@ func join(table, key string) string {
 
 var (
 	durationType = reflect.TypeFor[time.Duration]()
-	placeType    = reflect.TypeFor[Place]()
+	positionType = reflect.TypeFor[Position]()
 )
 
-// value fills one field.
-func (l *loader) value(v reflect.Value, value any, n *node, name string) {
-	wrong := func(want string) { l.errorf(n, "%s must be %s, not %s", name, want, kindOf(value)) }
+// decodeValue fills one field.
+func (l *loader) decodeValue(v reflect.Value, value any, n *node, name string) {
+	wrong := func(want string) {
+		l.errorf(n, "%s must be %s, not "+
+			"%s", name, want, describeType(value))
+	}
 	if v.Type() == durationType {
-		l.duration(v, value, n, name)
+		l.decodeDuration(v, value, n, name)
 		return
 	}
 	switch v.Kind() {
 	case reflect.String:
 		if s, ok := value.(string); ok {
-			v.SetString(l.text(s, n, name))
+			v.SetString(l.expand(s, n, name))
 		} else {
 			wrong("a string")
 		}
@@ -131,23 +136,23 @@ func (l *loader) value(v reflect.Value, value any, n *node, name string) {
 	case reflect.Pointer:
 		p := reflect.New(v.Type().Elem())
 		if t, ok := value.(map[string]any); ok {
-			l.element(p.Elem(), t, n, name)
+			l.decodeElement(p.Elem(), t, n, name)
 			v.Set(p)
 		} else {
 			wrong("a table")
 		}
 	case reflect.Struct:
 		if t, ok := value.(map[string]any); ok {
-			l.table(v, t, n, name)
+			l.decodeTable(v, t, n, name)
 		} else {
 			wrong("a table")
 		}
 	case reflect.Slice:
-		l.slice(v, value, n, name, wrong)
+		l.decodeList(v, value, n, name, wrong)
 	case reflect.Map:
-		l.mapping(v, value, n, name, wrong)
+		l.decodeMap(v, value, n, name, wrong)
 	case reflect.Interface:
-		if free := l.free(value, n, name); free != nil {
+		if free := l.decodeAny(value, n, name); free != nil {
 			v.Set(reflect.ValueOf(free))
 		}
 	default:
@@ -155,15 +160,15 @@ func (l *loader) value(v reflect.Value, value any, n *node, name string) {
 	}
 }
 
-func (l *loader) duration(v reflect.Value, value any, n *node, name string) {
+func (l *loader) decodeDuration(v reflect.Value, value any, n *node, name string) {
 	s, ok := value.(string)
 	if !ok {
-		l.errorf(n, `%s must be a duration such as "60s", not %s`, name, kindOf(value))
+		l.errorf(n, `%s must be a duration such as "60s", not %s`, name, describeType(value))
 		return
 	}
-	text := l.text(s, n, name)
+	text := l.expand(s, n, name)
 	if text == "" && s != "" {
-		return // could not be replaced, and that was said
+		return // the error about its substitution is reported
 	}
 	switch d, err := time.ParseDuration(text); {
 	case err != nil:
@@ -175,11 +180,11 @@ func (l *loader) duration(v reflect.Value, value any, n *node, name string) {
 	}
 }
 
-// slice fills a list of strings, of tables, or of named tables (which the file writes as tables of
-// a table).
-func (l *loader) slice(v reflect.Value, value any, n *node, name string, wrong func(string)) {
+// decodeList fills a list of strings, a list of tables, or a list of named tables, which the file
+// writes as a table of tables.
+func (l *loader) decodeList(v reflect.Value, value any, n *node, name string, wrong func(string)) {
 	elem := v.Type().Elem()
-	if f, ok := nameField(elem); ok {
+	if f, ok := nameFieldIndex(elem); ok {
 		t, ok := value.(map[string]any)
 		if !ok {
 			wrong("a table of tables, [" + name + ".NAME]")
@@ -192,16 +197,16 @@ func (l *loader) slice(v reflect.Value, value any, n *node, name string, wrong f
 			if !ok {
 				if _, given := t[key]; given {
 					l.errorf(n.table[key], "%s must be a table, [%[1]s], not %s", join(name, key),
-						kindOf(t[key]))
+						describeType(t[key]))
 				}
 				continue
 			}
-			l.element(e, sub, n.table[key], join(name, key))
+			l.decodeElement(e, sub, n.table[key], join(name, key))
 			v.Set(reflect.Append(v, e))
 		}
 		return
 	}
-	items, ok := listOf(value)
+	items, ok := asList(value)
 	if !ok {
 		if elem.Kind() == reflect.Struct {
 			wrong("a list of tables, [[" + name + "]]")
@@ -214,27 +219,30 @@ func (l *loader) slice(v reflect.Value, value any, n *node, name string, wrong f
 	for i, item := range items {
 		e, at, name := reflect.New(elem).Elem(), n.item(i), fmt.Sprintf("%s[%d]", name, i)
 		if t, ok := item.(map[string]any); ok && elem.Kind() == reflect.Struct {
-			l.element(e, t, at, name)
+			l.decodeElement(e, t, at, name)
 		} else {
-			l.value(e, item, at, name)
+			l.decodeValue(e, item, at, name)
 		}
 		list = reflect.Append(list, e)
 	}
 	v.Set(list)
 }
 
-// element fills a struct that there may be many of: with its defaults and its place.
-func (l *loader) element(v reflect.Value, t map[string]any, n *node, name string) {
-	if d, ok := v.Addr().Interface().(defaulter); ok {
-		d.defaults()
+// decodeElement fills a struct that stands in a list or behind a pointer: its defaults, its
+// position and its keys.
+func (l *loader) decodeElement(v reflect.Value, t map[string]any, n *node, name string) {
+	if d, ok := v.Addr().Interface().(defaultSetter); ok {
+		d.setDefaults()
 	}
-	if f := v.FieldByName("At"); f.IsValid() && f.Type() == placeType {
-		f.Set(reflect.ValueOf(l.lines.place(n.off)))
+	if f := v.FieldByName("Position"); f.IsValid() && f.Type() == positionType {
+		f.Set(reflect.ValueOf(l.doc.position(n.offset)))
 	}
-	l.table(v, t, n, name)
+	l.decodeTable(v, t, n, name)
 }
 
-func nameField(t reflect.Type) (int, bool) {
+// nameFieldIndex returns the index of the field that holds the name of a table, as in
+// [server.NAME].
+func nameFieldIndex(t reflect.Type) (int, bool) {
 	for i := 0; t.Kind() == reflect.Struct && i < t.NumField(); i++ {
 		if t.Field(i).Tag.Get("toml") == ",name" {
 			return i, true
@@ -243,7 +251,7 @@ func nameField(t reflect.Type) (int, bool) {
 	return 0, false
 }
 
-func (l *loader) mapping(v reflect.Value, value any, n *node, name string, wrong func(string)) {
+func (l *loader) decodeMap(v reflect.Value, value any, n *node, name string, wrong func(string)) {
 	t, ok := value.(map[string]any)
 	if !ok {
 		wrong("a table")
@@ -253,39 +261,39 @@ func (l *loader) mapping(v reflect.Value, value any, n *node, name string, wrong
 	for _, key := range n.keys {
 		if item, ok := t[key]; ok {
 			e := reflect.New(v.Type().Elem()).Elem()
-			l.value(e, item, n.table[key], join(name, key))
+			l.decodeValue(e, item, n.table[key], join(name, key))
 			m.SetMapIndex(reflect.ValueOf(key), e)
 		}
 	}
 	v.Set(m)
 }
 
-// free is a value whose shape is another's business (a plugin's settings), with its strings
-// replaced.
-func (l *loader) free(value any, n *node, name string) any {
+// decodeAny returns a value whose shape this package does not know, such as the settings of a
+// plugin, with the substitutions in its strings made.
+func (l *loader) decodeAny(value any, n *node, name string) any {
 	if s, ok := value.(string); ok {
-		return l.text(s, n, name)
+		return l.expand(s, n, name)
 	}
 	if t, ok := value.(map[string]any); ok {
 		out := make(map[string]any, len(t))
 		for k, v := range t {
-			out[k] = l.free(v, n.at(k), join(name, k))
+			out[k] = l.decodeAny(v, n.lookup(k), join(name, k))
 		}
 		return out
 	}
-	items, ok := listOf(value)
+	items, ok := asList(value)
 	if !ok {
 		return value
 	}
 	out := make([]any, len(items))
 	for i, v := range items {
-		out[i] = l.free(v, n.item(i), fmt.Sprintf("%s[%d]", name, i))
+		out[i] = l.decodeAny(v, n.item(i), fmt.Sprintf("%s[%d]", name, i))
 	}
 	return out
 }
 
-// listOf evens out the two ways in which the parser answers a list.
-func listOf(value any) ([]any, bool) {
+// asList returns the elements of a list. The parser returns a list as one of two types.
+func asList(value any) ([]any, bool) {
 	switch a := value.(type) {
 	case []any:
 		return a, true
@@ -299,7 +307,8 @@ func listOf(value any) ([]any, bool) {
 	return nil, false
 }
 
-func kindOf(value any) string {
+// describeType returns the type of a value in the words of an error message.
+func describeType(value any) string {
 	switch value.(type) {
 	case string:
 		return "a string"

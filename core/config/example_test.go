@@ -19,7 +19,7 @@ func ExampleLoad() {
 
 	_, err = config.Load(path)
 	for _, e := range err.(config.Errors) {
-		fmt.Printf("line %d: %s\n", e.At.Line, e.Message)
+		fmt.Printf("line %d: %s\n", e.Position.Line, e.Message)
 	}
 	// Output:
 	// line 2: unknown key "comand" in [server.files], did you mean "command"?

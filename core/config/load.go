@@ -15,61 +15,62 @@ import (
 	"github.com/BurntSushi/toml"
 )
 
-// maxFile bounds the file and everything that ${file:} reads.
+// maxFile is the size, in bytes, to which the configuration and each file that ${file:} names are
+// limited.
 const maxFile = 1 << 20
 
-// Check finds mistakes that the package knows nothing of: what the caller cannot do, for one. Where
-// there are others already, the Config holds defaults.
+// Check finds mistakes that this package cannot know about, such as a plugin that does not exist.
+// When there are other mistakes, the Config holds defaults in their place.
 type Check func(*Config) Errors
 
-// Load reads, checks and completes the configuration at path. The error is Errors when the file
-// could be read: all its mistakes, those that the checks find among them, each at its place. Watch
-// makes the same checks.
+// Load reads and checks the configuration at path and fills in the defaults. When the file can be
+// read, the error is Errors: all mistakes, including those that the checks find. Watch runs the
+// same checks.
 func Load(path string, checks ...Check) (*Config, error) {
 	c, _, err := load(path, checks)
 	return c, err
 }
 
-// reading is what one reading of the configuration took in.
-type reading struct {
-	path   string // as given to Load
+// snapshot holds the files that a configuration was read from, and their digest.
+type snapshot struct {
+	path   string // the path as given to Load
 	checks []Check
-	files  []string // the file and those of ${file:}, absolute
-	sum    [sha256.Size]byte
+	files  []string // absolute paths of the file and those of ${file:}
+	digest [sha256.Size]byte
 
-	policies []string // policy.files and policy.data
+	policies []string // the paths in policy.files and policy.data
 }
 
-// loader reads one file.
+// loader reads one configuration.
 type loader struct {
-	lines   *lines
-	dir     string // of the file, absolute
-	files   map[string][]byte
-	order   []string // keys of files
+	doc     *document
+	dir     string            // absolute path of the file's folder
+	files   map[string][]byte // contents of what was read, by absolute path
+	order   []string          // the keys of files, as they were read
 	errs    Errors
-	partial bool // lines were taken out for their syntax: what is absent may have been there
+	partial bool // lines with syntax errors are left out, and may hold a key that seems absent
 }
 
-// load is Load that also says what it read, so that Watch knows what to look at; also after an
-// error.
-func load(path string, checks []Check) (*Config, *reading, error) {
+// load does the work of Load. It also returns what it read, after an error too: Watch watches these
+// files.
+func load(path string, checks []Check) (*Config, *snapshot, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
 		return nil, nil, fmt.Errorf("find the folder of %s: %w", path, err)
 	}
 	l := &loader{dir: filepath.Dir(abs), files: map[string][]byte{}}
 	doc, err := l.readFile(abs)
-	r := &reading{path: path, checks: checks, files: l.order}
+	r := &snapshot{path: path, checks: checks, files: l.order}
 	if err != nil {
 		return nil, r, fmt.Errorf("read the configuration: %w", err)
 	}
-	// A byte order mark is the editor's, not the user's.
-	c := l.load(abs, newLines(path, strings.TrimPrefix(string(doc), "\ufeff")))
+	// Some editors write a byte order mark.
+	c := l.load(abs, newDocument(path, strings.TrimPrefix(string(doc), "\ufeff")))
 	if c.Policy != nil {
 		r.policies = slices.Concat(c.Policy.Files, c.Policy.Data)
 	}
-	// before the checks read them: what changes meanwhile is a change
-	r.files, r.sum = l.order, sumOf(l.sum(), policyFiles(r.policies))
+	// The digest is taken before the checks read the files, so a change in between is noticed.
+	r.files, r.digest = l.order, addToDigest(l.digest(), policyFiles(r.policies))
 	for _, check := range checks {
 		l.errs = append(l.errs, check(c)...)
 	}
@@ -77,17 +78,18 @@ func load(path string, checks []Check) (*Config, *reading, error) {
 		l.errs.sort()
 		return nil, r, l.errs
 	}
-	c.read = r
+	c.source = r
 	return c, r, nil
 }
 
-func (l *loader) load(abs string, src *lines) *Config {
-	l.lines = src
-	if isUTF16(src.doc) { // whose mark the parser would skip, and go on
-		l.errorAt(Place{File: src.file, Line: 1, Col: 1}, "the file is UTF-16; save it as UTF-8")
+func (l *loader) load(abs string, src *document) *Config {
+	l.doc = src
+	if isUTF16(src.text) { // the parser would skip its byte order mark and parse the rest
+		l.addError(Position{File: src.file, Line: 1, Col: 1}, "the file is UTF-16; save it as "+
+			"UTF-8")
 		return &Config{File: abs}
 	}
-	values, doc := l.parse(src.doc)
+	values, doc := l.parse(src.text)
 	root := scan(doc)
 	c := &Config{File: abs}
 	l.decode(c, values, root)
@@ -95,29 +97,29 @@ func (l *loader) load(abs string, src *lines) *Config {
 	return c
 }
 
-// parse answers the document's values, and the document that they are of: src without the lines
-// that are no TOML, which are blanked so that all others keep their place.
+// parse returns the values of the document, and the document without the lines that have syntax
+// errors. These are blanked, so that all other lines keep their position.
 func (l *loader) parse(src string) (map[string]any, string) {
 	values, fault := decodeTOML(src)
 	for fault != nil {
-		at := Place{File: l.lines.file, Line: fault.Position.Line}
-		if p := l.lines.place(min(max(fault.Position.Start, 0), len(src))); p.Line == at.Line {
+		at := Position{File: l.doc.file, Line: fault.Position.Line}
+		if p := l.doc.position(min(max(fault.Position.Start, 0), len(src))); p.Line == at.Line {
 			at = p
 		}
-		l.errorAt(at, "%s", inOurStyle(fault.Message))
+		l.addError(at, "%s", normalizeMessage(fault.Message))
 		l.partial = true
 		if len(l.errs) == 20 {
 			return nil, ""
 		}
 		before := fault
-		for _, src = range repairs(src, at.Line) {
+		for _, src = range repairCandidates(src, at.Line) {
 			if values, fault = decodeTOML(src); fault == nil ||
 				fault.Position.Line > before.Position.Line {
 				break
 			}
 		}
 		if fault != nil && fault.Position.Line <= before.Position.Line {
-			return nil, "" // the damage is elsewhere, and guessing on would report what is none
+			return nil, "" // no repair helped; going on could report errors that are none
 		}
 	}
 	return values, src
@@ -134,16 +136,16 @@ func decodeTOML(doc string) (map[string]any, *toml.ParseError) {
 		return values, nil
 	}
 	var fault toml.ParseError
-	if !errors.As(err, &fault) { // does not happen when decoding into a map
+	if !errors.As(err, &fault) { // cannot happen when decoding into a map
 		fault.Message = err.Error()
 	}
 	fault.Position.Line = max(fault.Position.Line, 1)
 	return nil, &fault
 }
 
-// inOurStyle is the parser's sentence as our errors are: it begins some with a capital and ends
-// them with a full stop.
-func inOurStyle(sentence string) string {
+// normalizeMessage returns a message of the parser in the style of this package: without a capital
+// at its beginning and a full stop at its end.
+func normalizeMessage(sentence string) string {
 	if sentence == "" {
 		return sentence
 	}
@@ -151,46 +153,48 @@ func inOurStyle(sentence string) string {
 }
 
 var (
-	header   = regexp.MustCompile(`^\s*\[`)
-	keyValue = regexp.MustCompile(`^\s*[\w"'][\w"'. -]*=`)
+	tableHeader = regexp.MustCompile(`^\s*\[`)
+	keyValue    = regexp.MustCompile(`^\s*[\w"'][\w"'. -]*=`)
 )
 
-// repairs are documents in which the fault found at a line may be gone, the likeliest first.
-func repairs(doc string, line int) []string {
+// repairCandidates returns documents in which the syntax error at line may be gone, the likeliest
+// first.
+func repairCandidates(doc string, line int) []string {
 	all := strings.SplitAfter(doc, "\n")
 	var out []string
 	blank := func(from, to int) {
 		lines := slices.Clone(all)
 		for i := from; i < to; i++ {
 			text := strings.TrimRight(lines[i], "\n")
-			lines[i] = strings.Repeat(" ", len(text)) + lines[i][len(text):] // offsets stay
+			// offsets stay the same
+			lines[i] = strings.Repeat(" ", len(text)) + lines[i][len(text):]
 		}
 		out = append(out, strings.Join(lines, ""))
 	}
 	line = min(line, len(all)) - 1
-	if !header.MatchString(all[line]) {
+	if !tableHeader.MatchString(all[line]) {
 		blank(line, line+1)
 		return out
 	}
-	// A header that is good by itself stumbles over a list that the statement before it left open.
+	// A header that is valid by itself fails after a list that the line before did not close.
 	if _, fault := decodeTOML(all[line]); fault == nil {
-		for i := line - 1; i >= 0 && !header.MatchString(all[i]); i-- {
+		for i := line - 1; i >= 0 && !tableHeader.MatchString(all[i]); i-- {
 			if keyValue.MatchString(all[i]) {
 				blank(i, line)
 				break
 			}
 		}
 	}
-	// Without its header a section would fall to the one before.
+	// Without its header, the section would become part of the one before.
 	end := line + 1
-	for end < len(all) && !header.MatchString(all[end]) {
+	for end < len(all) && !tableHeader.MatchString(all[end]) {
 		end++
 	}
 	blank(line, end)
 	return out
 }
 
-// readFile reads a bounded file once.
+// readFile returns the contents of a file. It reads each file once, and no more than maxFile bytes.
 func (l *loader) readFile(path string) ([]byte, error) {
 	if b, ok := l.files[path]; ok {
 		return b, nil
@@ -203,22 +207,23 @@ func (l *loader) readFile(path string) ([]byte, error) {
 	}
 	defer f.Close()
 	if i, err := f.Stat(); err == nil && i.IsDir() {
-		return nil, &fs.PathError{Op: "read", Path: path, Err: errors.New("is a folder")}
+		return nil, &fs.PathError{Op: "read", Path: path, Err: errors.New("it is a folder")}
 	}
 	b, err := io.ReadAll(io.LimitReader(f, maxFile+1))
 	if err != nil {
 		return nil, err
 	}
 	if len(b) > maxFile {
-		return nil, &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("larger than %d bytes",
+		return nil, &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("it is larger than %d "+
+			"bytes",
 			maxFile)}
 	}
 	l.files[path] = b
 	return b, nil
 }
 
-// sum is the digest of all that was read.
-func (l *loader) sum() (sum [sha256.Size]byte) {
+// digest returns the digest of all files that were read.
+func (l *loader) digest() (sum [sha256.Size]byte) {
 	h := sha256.New()
 	for _, f := range l.order {
 		fmt.Fprintf(h, "%q %t %d\n", f, l.files[f] != nil, len(l.files[f]))
@@ -228,16 +233,18 @@ func (l *loader) sum() (sum [sha256.Size]byte) {
 	return sum
 }
 
+// errorf reports a mistake at the position of n.
 func (l *loader) errorf(n *node, format string, a ...any) {
-	l.errorAt(l.lines.place(n.off), format, a...)
+	l.addError(l.doc.position(n.offset), format, a...)
 }
 
-func (l *loader) errorAt(at Place, format string, a ...any) {
-	l.errs = append(l.errs, &Error{At: at, Message: fmt.Sprintf(format, a...)})
+// addError reports a mistake at a position.
+func (l *loader) addError(at Position, format string, a ...any) {
+	l.errs = append(l.errs, &Error{Position: at, Message: fmt.Sprintf(format, a...)})
 }
 
-// abs is path made absolute against the folder of the file.
-func (l *loader) abs(path string) string {
+// absPath returns path as an absolute path. A relative path starts at the folder of the file.
+func (l *loader) absPath(path string) string {
 	if filepath.IsAbs(path) {
 		return filepath.Clean(path)
 	}

@@ -8,225 +8,228 @@ import (
 	"github.com/BurntSushi/toml"
 )
 
-// node is where a key, or an element of an array, stands in the document.
+// node is a key, or an element of an array, at its position in the document.
 type node struct {
-	off int // byte offset of its first mention
-	// the value as written, for a string (before substitution); set when it is decoded
-	text  string
-	keys  []string         // of a table, in the order of the document
-	table map[string]*node // of a table
-	items []*node          // of an array
+	offset int // byte offset of the first mention
+	// raw is a string value as it is written, before substitution. Decoding sets it.
+	raw   string
+	keys  []string         // keys of a table, in the order of the document
+	table map[string]*node // nodes of the keys of a table
+	items []*node          // elements of an array
 }
 
-// at finds a descendant. One that is absent is an empty node at the nearest table that exists:
-// where its absence is complained of.
-func (n *node) at(path ...string) *node {
+// lookup returns the descendant at a path. For an absent one it returns an empty node with the
+// position of the nearest table, where errors about the absence are reported.
+func (n *node) lookup(path ...string) *node {
 	for _, k := range path {
 		next := n.table[k]
 		if next == nil {
-			next = &node{off: n.off}
+			next = &node{offset: n.offset}
 		}
 		n = next
 	}
 	return n
 }
 
-// item is the node of an element.
+// item returns the element i, or an empty node at the position of n.
 func (n *node) item(i int) *node {
 	if i < len(n.items) {
 		return n.items[i]
 	}
-	return &node{off: n.off}
+	return &node{offset: n.offset}
 }
 
-// has says whether a key was given.
+// has reports whether the document sets a key.
 func (n *node) has(key string) bool { return n.table[key] != nil }
 
-// child is the node of a key, made on its first mention.
-func (n *node) child(key string, off int) *node {
+// addChild returns the node of a key, and creates it at its first mention.
+func (n *node) addChild(key string, off int) *node {
 	if c := n.table[key]; c != nil {
 		return c
 	}
 	if n.table == nil {
 		n.table = map[string]*node{}
 	}
-	c := &node{off: off}
+	c := &node{offset: off}
 	n.table[key] = c
 	n.keys = append(n.keys, key)
 	return c
 }
 
-// last is the table that a header's path goes on from: of an array of tables, the newest.
-func (n *node) last() *node {
+// lastTable returns the table that the path of a header continues from: of an array of tables, the
+// last.
+func (n *node) lastTable() *node {
 	if len(n.items) > 0 {
 		return n.items[len(n.items)-1]
 	}
 	return n
 }
 
-// scanner notes where things stand in a document that the TOML parser has accepted. It checks
-// nothing; on a document that is not valid its answer is meaningless, but it ends.
+// scanner notes the position of each key in a document that the TOML parser has accepted. It checks
+// nothing. On an invalid document the result is meaningless, but the scan ends.
 type scanner struct {
-	s string
-	i int
+	doc string
+	pos int
 }
 
 func scan(doc string) *node {
-	s := &scanner{s: doc}
+	s := &scanner{doc: doc}
 	root := &node{}
 	table := root
-	for s.space(); s.i < len(s.s); s.space() {
-		start := s.i
+	for s.skipSpace(); s.pos < len(s.doc); s.skipSpace() {
+		start := s.pos
 		switch {
-		case s.take("[["):
-			arr := s.path(root, start)
-			table = &node{off: start}
+		case s.accept("[["):
+			arr := s.scanPath(root, start)
+			table = &node{offset: start}
 			arr.items = append(arr.items, table)
-			s.take("]]")
-		case s.take("["):
-			table = s.path(root, start).last()
-			s.take("]")
+			s.accept("]]")
+		case s.accept("["):
+			table = s.scanPath(root, start).lastTable()
+			s.accept("]")
 		default:
-			s.pair(table)
+			s.scanPair(table)
 		}
-		if s.i == start { // cannot happen in a valid document
-			s.i++
+		if s.pos == start { // cannot happen in a valid document
+			s.pos++
 		}
 	}
 	return root
 }
 
-// pair reads `key = value`.
-func (s *scanner) pair(table *node) {
-	n := s.path(table, -1)
-	s.take("=")
-	s.blank()
-	s.value(n)
+// scanPair reads `key = value`.
+func (s *scanner) scanPair(table *node) {
+	n := s.scanPath(table, -1)
+	s.accept("=")
+	s.skipBlanks()
+	s.scanValue(n)
 }
 
-// path reads a dotted key and answers its node. off is where all new nodes are said to be; -1 is
-// where each key part is.
-func (s *scanner) path(n *node, off int) *node {
+// scanPath reads a dotted key and returns its node. New nodes get the given offset, or, when it is
+// -1, the offset of their part of the key.
+func (s *scanner) scanPath(n *node, off int) *node {
 	for {
-		s.blank()
-		at := s.i
+		s.skipBlanks()
+		at := s.pos
 		if off >= 0 {
 			at = off
 		}
-		n = n.last().child(s.key(), at)
-		s.blank()
-		if !s.take(".") {
+		n = n.lastTable().addChild(s.scanKey(), at)
+		s.skipBlanks()
+		if !s.accept(".") {
 			return n
 		}
 	}
 }
 
-func (s *scanner) key() string {
-	start := s.i
-	if s.i < len(s.s) && (s.s[s.i] == '"' || s.s[s.i] == '\'') {
-		s.str()
-		// The parser knows the escapes; it need not be written twice.
+func (s *scanner) scanKey() string {
+	start := s.pos
+	if s.pos < len(s.doc) && (s.doc[s.pos] == '"' || s.doc[s.pos] == '\'') {
+		s.skipString()
+		// The parser resolves the escapes.
 		var v struct{ K string }
-		if _, err := toml.Decode("K = "+s.s[start:s.i], &v); err != nil {
-			return s.s[start:s.i]
+		if _, err := toml.Decode("K = "+s.doc[start:s.pos], &v); err != nil {
+			return s.doc[start:s.pos]
 		}
 		return v.K
 	}
-	for s.i < len(s.s) && !strings.ContainsRune(" \t\r\n.=]}#,\"'", rune(s.s[s.i])) {
-		s.i++
+	for s.pos < len(s.doc) && !strings.ContainsRune(" \t\r\n.=]}#,\"'", rune(s.doc[s.pos])) {
+		s.pos++
 	}
-	return s.s[start:s.i]
+	return s.doc[start:s.pos]
 }
 
-func (s *scanner) value(n *node) {
-	if s.i >= len(s.s) {
+func (s *scanner) scanValue(n *node) {
+	if s.pos >= len(s.doc) {
 		return
 	}
-	switch s.s[s.i] {
+	switch s.doc[s.pos] {
 	case '"', '\'':
-		s.str()
+		s.skipString()
 	case '[':
-		s.i++
-		for s.separator() && !s.take("]") {
-			e := &node{off: s.i}
+		s.pos++
+		for s.skipSeparators() && !s.accept("]") {
+			e := &node{offset: s.pos}
 			n.items = append(n.items, e)
-			s.progress(func() { s.value(e) })
+			s.ensureProgress(func() { s.scanValue(e) })
 		}
 	case '{':
-		s.i++
-		for s.separator() && !s.take("}") {
-			s.progress(func() { s.pair(n) })
+		s.pos++
+		for s.skipSeparators() && !s.accept("}") {
+			s.ensureProgress(func() { s.scanPair(n) })
 		}
 	default:
-		for s.i < len(s.s) && !strings.ContainsRune(",]}\r\n#", rune(s.s[s.i])) {
-			s.i++
+		for s.pos < len(s.doc) && !strings.ContainsRune(",]}\r\n#", rune(s.doc[s.pos])) {
+			s.pos++
 		}
 	}
 }
 
-// progress calls f and makes sure that it read something.
-func (s *scanner) progress(f func()) {
-	start := s.i
+// ensureProgress calls f, and moves on by one byte when f reads nothing.
+func (s *scanner) ensureProgress(f func()) {
+	start := s.pos
 	f()
-	if s.i == start {
-		s.i++
+	if s.pos == start {
+		s.pos++
 	}
 }
 
-// separator skips all that may stand between elements and says whether anything is left.
-func (s *scanner) separator() bool {
-	for s.space(); s.take(","); s.space() {
+// skipSeparators skips commas, space and comments between elements, and reports whether anything is
+// left.
+func (s *scanner) skipSeparators() bool {
+	for s.skipSpace(); s.accept(","); s.skipSpace() {
 	}
-	return s.i < len(s.s)
+	return s.pos < len(s.doc)
 }
 
-// str skips a string of any of the four kinds.
-func (s *scanner) str() {
-	q := s.s[s.i : s.i+1]
+// skipString skips a string of any of the four kinds.
+func (s *scanner) skipString() {
+	q := s.doc[s.pos : s.pos+1]
 	end := q
-	if strings.HasPrefix(s.s[s.i:], q+q+q) {
+	if strings.HasPrefix(s.doc[s.pos:], q+q+q) {
 		end = q + q + q
 	}
-	for s.i += len(end); s.i < len(s.s); s.i++ {
-		if q == `"` && s.s[s.i] == '\\' {
-			s.i++
+	for s.pos += len(end); s.pos < len(s.doc); s.pos++ {
+		if q == `"` && s.doc[s.pos] == '\\' {
+			s.pos++
 			continue
 		}
-		if s.take(end) {
-			// A long string may end in one or two quotes of its own.
-			for n := 0; len(end) == 3 && n < 2 && s.take(q); n++ {
+		if s.accept(end) {
+			// A multi-line string may end with one or two quotes of its own.
+			for n := 0; len(end) == 3 && n < 2 && s.accept(q); n++ {
 			}
 			return
 		}
 	}
-	s.i = min(s.i, len(s.s))
+	s.pos = min(s.pos, len(s.doc))
 }
 
-func (s *scanner) take(lit string) bool {
-	if !strings.HasPrefix(s.s[s.i:], lit) {
+// accept skips lit and reports whether it was there.
+func (s *scanner) accept(lit string) bool {
+	if !strings.HasPrefix(s.doc[s.pos:], lit) {
 		return false
 	}
-	s.i += len(lit)
+	s.pos += len(lit)
 	return true
 }
 
-func (s *scanner) blank() {
-	for s.i < len(s.s) && (s.s[s.i] == ' ' || s.s[s.i] == '\t') {
-		s.i++
+func (s *scanner) skipBlanks() {
+	for s.pos < len(s.doc) && (s.doc[s.pos] == ' ' || s.doc[s.pos] == '\t') {
+		s.pos++
 	}
 }
 
-// space skips blanks, line breaks and comments.
-func (s *scanner) space() {
-	for s.i < len(s.s) {
-		switch s.s[s.i] {
+// skipSpace skips blanks, line breaks and comments.
+func (s *scanner) skipSpace() {
+	for s.pos < len(s.doc) {
+		switch s.doc[s.pos] {
 		case ' ', '\t', '\r', '\n':
-			s.i++
+			s.pos++
 		case '#':
-			if n := strings.IndexByte(s.s[s.i:], '\n'); n >= 0 {
-				s.i += n
+			if n := strings.IndexByte(s.doc[s.pos:], '\n'); n >= 0 {
+				s.pos += n
 			} else {
-				s.i = len(s.s)
+				s.pos = len(s.doc)
 			}
 		default:
 			return
@@ -234,24 +237,24 @@ func (s *scanner) space() {
 	}
 }
 
-// lines turns offsets into places.
-type lines struct {
-	file, doc string
-	starts    []int // offset of each line
+// document is a text that turns byte offsets into positions.
+type document struct {
+	file, text string
+	lineStarts []int // byte offset of each line
 }
 
-func newLines(file, doc string) *lines {
-	l := &lines{file: file, doc: doc, starts: []int{0}}
+func newDocument(file, doc string) *document {
+	l := &document{file: file, text: doc, lineStarts: []int{0}}
 	for i := range len(doc) {
 		if doc[i] == '\n' {
-			l.starts = append(l.starts, i+1)
+			l.lineStarts = append(l.lineStarts, i+1)
 		}
 	}
 	return l
 }
 
-func (l *lines) place(off int) Place {
-	n := sort.SearchInts(l.starts, off+1)
-	start := l.starts[n-1]
-	return Place{File: l.file, Line: n, Col: utf8.RuneCountInString(l.doc[start:off]) + 1}
+func (l *document) position(off int) Position {
+	n := sort.SearchInts(l.lineStarts, off+1)
+	start := l.lineStarts[n-1]
+	return Position{File: l.file, Line: n, Col: utf8.RuneCountInString(l.text[start:off]) + 1}
 }

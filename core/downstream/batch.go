@@ -21,29 +21,25 @@ func (s *legacy) batches() bool {
 var errNoBatch = &mcp.ParseError{Code: mcp.CodeInvalidRequest,
 	Reason: "batches are of MCP 2025-03-26, and need a session of that revision"}
 
-// call is a function that answers a request.
-type call = func(context.Context) pipeline.Passed
-
-// split takes a batch apart. hear takes what is no request; admit enters a request.
+// split parses a batch and returns its requests as calls. hear takes the other messages; admit
+// enters a request.
 func (s *legacy) split(b []byte, hear func(*mcp.Message) error,
-	admit func(*mcp.Message) call) ([]call, error) {
+	admit func(*mcp.Message) Call) ([]Call, error) {
 	if !s.batches() {
 		return nil, errNoBatch
 	}
-	ms, errs, err := s.front.limits.Message.ParseBatch(b)
+	ms, errs, err := s.endpoint.limits.Message.ParseBatch(b)
 	if err != nil {
 		return nil, err
 	}
-	var calls []call
+	var calls []Call
 	for i, m := range ms {
 		switch {
 		case errs[i] != nil:
-			calls = append(calls, func(ctx context.Context) pipeline.Passed {
-				return s.front.unread(ctx, s.peer, errs[i])
-			})
+			calls = append(calls, &invalidCall{s.endpoint, s.peer, errs[i]})
 		case m.Kind != mcp.Request:
 			if err := hear(m); err != nil {
-				gather(ended(), calls) // those that were entered are taken out again
+				discard(calls)
 				return nil, err
 			}
 		case m.Method == "initialize" || eraOf(m, "") == mcp.Modern:
@@ -56,16 +52,16 @@ func (s *legacy) split(b []byte, hear func(*mcp.Message) error,
 	return calls, nil
 }
 
-// gather runs calls at once and answers their answers, in order; those of cancelled ones hold
-// nothing.
-func gather(ctx context.Context, calls []call) []pipeline.Passed {
+// gather runs calls at once and returns their answers, in the order of the calls; those of
+// cancelled ones are the zero Passed.
+func gather(ctx context.Context, calls []Call) []pipeline.Passed {
 	if len(calls) == 1 {
-		return []pipeline.Passed{calls[0](ctx)}
+		return []pipeline.Passed{calls[0].Run(ctx)}
 	}
 	answers := make([]pipeline.Passed, len(calls))
 	var wg sync.WaitGroup
 	for i, c := range calls {
-		wg.Go(func() { answers[i] = c(ctx) })
+		wg.Go(func() { answers[i] = c.Run(ctx) })
 	}
 	wg.Wait()
 	return answers
@@ -96,18 +92,18 @@ func (c *pipe) batch(ctx context.Context, b []byte) error {
 	}
 	calls, err := c.legacy.split(b, func(m *mcp.Message) error {
 		return c.hear(ctx, m)
-	}, func(m *mcp.Message) call {
-		run := c.admit(m)
-		if run == nil {
+	}, func(m *mcp.Message) Call {
+		call := c.admit(m)
+		if call == nil {
 			return c.legacy.refusing(tooMany, m)
 		}
 		admitted = append(admitted, m)
-		return run
+		return call
 	})
 	if err != nil {
 		leave()
 		if bad := (*mcp.ParseError)(nil); errors.As(err, &bad) {
-			return c.out.send(ctx, c.front.unread(ctx, c.peer, bad))
+			return c.out.send(ctx, c.endpoint.unread(ctx, c.peer, bad))
 		}
 		return err
 	}
@@ -123,7 +119,7 @@ func (c *pipe) batch(ctx context.Context, b []byte) error {
 	}
 	c.calls.Go(func() {
 		if err := answer(); err != nil {
-			c.front.log.Debug("answer a batch", "session", c.session, "error", err)
+			c.endpoint.log.Debug("answer a batch", "session", c.session, "error", err)
 		}
 	})
 	return nil

@@ -14,7 +14,7 @@ func eraOf(m *mcp.Message, version string) mcp.Era {
 	case m.Method == "":
 		return mcp.Legacy
 	}
-	if _, ok := m.Get(mcp.PointerVersion); ok {
+	if _, ok := m.Get(mcp.PointerProtocolVersion); ok {
 		return mcp.Modern
 	}
 	return mcp.Legacy
@@ -43,8 +43,9 @@ const latestLegacy = mcp.Rev20251125
 // checkMeta holds a modern request's own fields against the specification: the first of the checks
 // after its era.
 func checkMeta(m *mcp.Message) *refusal {
-	if raw, _ := m.Get(mcp.PointerVersion); len(raw) == 0 || raw[0] != '"' {
-		return refuse(mcp.CodeInvalidParams, "params._meta must hold %q, a string", mcp.MetaVersion)
+	if raw, _ := m.Get(mcp.PointerProtocolVersion); len(raw) == 0 || raw[0] != '"' {
+		return refuse(mcp.CodeInvalidParams, "params._meta must hold %q, a string",
+			mcp.MetaProtocolVersion)
 	}
 	if !isObject(m, mcp.PointerCapabilities) {
 		return refuse(mcp.CodeInvalidParams, "params._meta must hold %q, an object",
@@ -72,8 +73,9 @@ func isObject(m *mcp.Message, pointer string) bool {
 // checkMethod refuses what the specification knows and the revision has not, or the other side
 // sends. What it does not know is for the proxy to decide.
 func checkMethod(m *mcp.Message, revision string) *refusal {
-	known, ok := mcp.Lookup(m.Method)
-	if ok && (known.Kind != mcp.Request || known.From == mcp.ToClient || !known.In(revision)) {
+	known, ok := mcp.LookupMethod(m.Method)
+	if ok && (known.Kind != mcp.Request || known.Direction == mcp.ToClient ||
+		!known.ExistsIn(revision)) {
 		return refuse(mcp.CodeMethodNotFound,
 			"method not found: %s is not a request that clients of %s send", m.Method, revision)
 	}

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"gatekit/core/conn"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 )
@@ -243,7 +244,7 @@ func (e *events) took(r *reader, ev event) {
 // has seen a message.
 func (e *events) pump(ctx context.Context, r *reader, to Stream, prime bool) {
 	defer e.detach(r)
-	if prime && to.Send(Event{ID: e.id(r.at), Retry: retryMillis}) != nil {
+	if prime && to.Send(conn.Event{ID: e.id(r.at), Retry: retryMillis}) != nil {
 		return
 	}
 	for {
@@ -252,7 +253,7 @@ func (e *events) pump(ctx context.Context, r *reader, to Stream, prime bool) {
 			return
 		}
 		m := ev.p.Message()
-		if to.Send(Event{ID: e.id(ev.n), Data: m.Append(make([]byte, 0, m.Size()))}) != nil {
+		if to.Send(conn.Event{ID: e.id(ev.n), Data: m.Append(make([]byte, 0, m.Size()))}) != nil {
 			return
 		}
 		e.took(r, ev)

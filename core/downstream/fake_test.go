@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"gatekit/core/conn"
 	"gatekit/core/downstream"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
@@ -29,7 +30,8 @@ func (j *journal) Record(_ context.Context, o pipeline.Outcome) (uint64, error) 
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	m := o.Before
-	j.rows = append(j.rows, strings.TrimSpace(fmt.Sprintf("%s %s %s %s %s", o.Action, m.To, m.Kind,
+	j.rows = append(j.rows, strings.TrimSpace(fmt.Sprintf("%s %s %s %s %s", o.Action, m.Direction,
+		m.Kind,
 		m.Method, o.Reason)))
 	return uint64(len(j.rows)), nil
 }
@@ -132,7 +134,7 @@ func (s *server) Close() error {
 
 // world is a Front before one server whose names are left as they are.
 type world struct {
-	front  *downstream.Front
+	front  *downstream.Endpoint
 	proxy  *proxy.Proxy
 	server *server
 	record *journal
@@ -145,7 +147,7 @@ func newWorld(t *testing.T, s *server, limits downstream.Limits) *world {
 	w.proxy, err = proxy.New(proxy.Options{
 		Pipeline: pipeline.New(w.record, pipeline.Options{}),
 		Servers:  []proxy.ServerConfig{{Name: "s", Upstream: s}},
-		Names:    proxy.Names{Prefix: "never"},
+		Naming:   proxy.Naming{Prefix: "never"},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -185,7 +187,7 @@ func (l *line) Read(ctx context.Context) ([]byte, error) {
 			return nil, io.EOF
 		}
 		if b == nil {
-			return nil, fmt.Errorf("%w: 99 bytes", downstream.ErrTooLong)
+			return nil, &conn.TooLargeError{Size: 99, Limit: 50}
 		}
 		return b, nil
 	case <-ctx.Done():
@@ -275,7 +277,7 @@ type exchange struct {
 	status int
 	header http.Header
 	body   string
-	events []downstream.Event
+	events []conn.Event
 	opened bool
 	closed bool
 	broken bool // writes fail
@@ -305,7 +307,7 @@ func (x *exchange) Stream(header http.Header) (downstream.Stream, error) {
 	return x, nil
 }
 
-func (x *exchange) Send(e downstream.Event) error {
+func (x *exchange) Send(e conn.Event) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.broken {
@@ -352,7 +354,8 @@ func (w *world) client(principal string) *client {
 	return &client{w, principal, http.Header{}}
 }
 
-func (c *client) begin(t *testing.T, serve func(context.Context, downstream.Post, downstream.Reply),
+func (c *client) begin(t *testing.T, serve func(context.Context, downstream.HTTPRequest,
+	downstream.Reply),
 	body string, headers ...string) *exchange {
 	ctx, cancel := context.WithCancel(t.Context())
 	x := &exchange{done: make(chan struct{}), drop: cancel}
@@ -364,7 +367,7 @@ func (c *client) begin(t *testing.T, serve func(context.Context, downstream.Post
 	go func() {
 		defer close(x.done)
 		defer cancel()
-		serve(ctx, downstream.Post{Header: h, Body: []byte(body), Principal: c.principal}, x)
+		serve(ctx, downstream.HTTPRequest{Header: h, Body: []byte(body), Principal: c.principal}, x)
 	}()
 	return x
 }

@@ -36,10 +36,10 @@ func single(h http.Header, name string) (value string, present bool, r *refusal)
 
 // checkHeaders holds the standard headers of a modern request against its body.
 func checkHeaders(m *mcp.Message, h http.Header) *refusal {
-	if value, present, r := single(h, mcp.HeaderVersion); r != nil || !present ||
-		!m.TextEquals(mcp.PointerVersion, value) {
-		version, _ := m.Text(mcp.PointerVersion)
-		return differs(mcp.HeaderVersion, value, present, r, version)
+	if value, present, r := single(h, mcp.HeaderProtocolVersion); r != nil || !present ||
+		!m.TextEquals(mcp.PointerProtocolVersion, value) {
+		version, _ := m.Text(mcp.PointerProtocolVersion)
+		return differs(mcp.HeaderProtocolVersion, value, present, r, version)
 	}
 	if value, present, r := single(h, mcp.HeaderMethod); r != nil || !present || value != m.Method {
 		return differs(mcp.HeaderMethod, value, present, r, m.Method)
@@ -137,7 +137,7 @@ func (ps *params) learn(list *mcp.Message) {
 		t := tool{name: name}
 		mcp.VisitHeaderAnnotations(raw, func(header, at string) {
 			t.params = append(t.params,
-				param{mcp.HeaderParam + header, at})
+				param{mcp.HeaderParamPrefix + header, at})
 		})
 		tools = append(tools, t)
 		return true

@@ -13,7 +13,7 @@ import (
 )
 
 // Post serves one HTTP POST. ctx ends when the client drops the connection.
-func (f *Front) Post(ctx context.Context, r Post, w Reply) {
+func (f *Endpoint) Post(ctx context.Context, r HTTPRequest, w Reply) {
 	from := peer{principal: r.Principal}
 	if mcp.IsBatch(r.Body) {
 		f.postBatch(ctx, r, w)
@@ -25,7 +25,7 @@ func (f *Front) Post(ctx context.Context, r Post, w Reply) {
 		return
 	}
 	from.stamp(m)
-	version, _, _ := single(r.Header, mcp.HeaderVersion)
+	version, _, _ := single(r.Header, mcp.HeaderProtocolVersion)
 	if eraOf(m, version) == mcp.Modern {
 		f.postModern(ctx, r, w, m)
 	} else {
@@ -34,7 +34,7 @@ func (f *Front) Post(ctx context.Context, r Post, w Reply) {
 }
 
 // reply writes an answer that nothing came before.
-func (f *Front) reply(w Reply, status int, answer pipeline.Passed) {
+func (f *Endpoint) reply(w Reply, status int, answer pipeline.Passed) {
 	var body [][]byte
 	if m := answer.Message(); m != nil {
 		body = m.Parts()
@@ -44,7 +44,7 @@ func (f *Front) reply(w Reply, status int, answer pipeline.Passed) {
 	}
 }
 
-func (f *Front) postModern(ctx context.Context, r Post, w Reply, m *mcp.Message) {
+func (f *Endpoint) postModern(ctx context.Context, r HTTPRequest, w Reply, m *mcp.Message) {
 	from := peer{principal: r.Principal}
 	if m.Kind == mcp.Request {
 		if refused := checkModern(m, r.Header); refused != nil {
@@ -56,7 +56,8 @@ func (f *Front) postModern(ctx context.Context, r Post, w Reply, m *mcp.Message)
 		return f.newPrincipal(r.Principal)
 	})
 	if err != nil {
-		f.reply(w, http.StatusServiceUnavailable, f.answer(ctx, from, refuse(mcp.CodeInternal, "%s",
+		f.reply(w, http.StatusServiceUnavailable, f.answer(ctx, from, refuse(mcp.CodeInternalError,
+			"%s",
 			err), m))
 		return
 	}
@@ -121,8 +122,9 @@ func accepts(h http.Header) acceptance {
 }
 
 // postLegacy serves a POST of a session, or one that opens a session.
-func (f *Front) postLegacy(ctx context.Context, r Post, w Reply, m *mcp.Message) {
-	if m.Kind == mcp.Request && m.Method == "initialize" && r.Header.Get(mcp.HeaderSession) == "" {
+func (f *Endpoint) postLegacy(ctx context.Context, r HTTPRequest, w Reply, m *mcp.Message) {
+	if m.Kind == mcp.Request && m.Method == "initialize" &&
+		r.Header.Get(mcp.HeaderSessionID) == "" {
 		f.open(ctx, r, w, m)
 		return
 	}
@@ -154,7 +156,7 @@ func (f *Front) postLegacy(ctx context.Context, r Post, w Reply, m *mcp.Message)
 const resumableAfter = 50 * time.Millisecond
 
 // postBatch serves a POST of several messages.
-func (f *Front) postBatch(ctx context.Context, r Post, w Reply) {
+func (f *Endpoint) postBatch(ctx context.Context, r HTTPRequest, w Reply) {
 	row, ok := f.find(ctx, r, w, "")
 	if !ok {
 		return
@@ -163,7 +165,7 @@ func (f *Front) postBatch(ctx context.Context, r Post, w Reply) {
 	s := row.value
 	a := s.answering(r, w)
 	a.array = true
-	calls, err := s.split(r.Body, s.hear, func(m *mcp.Message) call { return s.admit(m, a.out) })
+	calls, err := s.split(r.Body, s.hear, func(m *mcp.Message) Call { return s.admit(m, a.out) })
 	switch {
 	case err != nil:
 		f.reply(w, http.StatusBadRequest, f.unread(ctx, s.peer, err))
@@ -176,18 +178,18 @@ func (f *Front) postBatch(ctx context.Context, r Post, w Reply) {
 
 // open begins a session. The client learns its id with the first bytes of the answer; one whose
 // initialize failed, or whose client did not wait, is none.
-func (f *Front) open(ctx context.Context, r Post, w Reply, m *mcp.Message) {
+func (f *Endpoint) open(ctx context.Context, r HTTPRequest, w Reply, m *mcp.Message) {
 	id := rand.Text() // 130 bits
 	row, _, err := f.sessions.use(id, func() *httpSession { return f.newHTTPSession(r.Principal) })
 	if err != nil {
 		f.reply(w, http.StatusServiceUnavailable, f.answer(ctx, peer{principal: r.Principal},
-			refuse(mcp.CodeInternal, "%s", err), m))
+			refuse(mcp.CodeInternalError, "%s", err), m))
 		return
 	}
 	defer f.sessions.release(row)
 	s := row.value
 	a := s.answering(r, w)
-	a.header = http.Header{mcp.HeaderSession: {id}}
+	a.header = http.Header{mcp.HeaderSessionID: {id}}
 	if told := a.serve(ctx, row, s.admit(m, a.out)); !told || s.revision() == "" {
 		f.sessions.remove(row)
 	}
@@ -195,17 +197,17 @@ func (f *Front) open(ctx context.Context, r Post, w Reply, m *mcp.Message) {
 
 // find answers the session that a request names, to be released, or writes why there is none, under
 // the request's id. Foreign and unknown ones are the same to the client.
-func (f *Front) find(ctx context.Context, r Post, w Reply,
+func (f *Endpoint) find(ctx context.Context, r HTTPRequest, w Reply,
 	request mcp.ID) (*row[*httpSession], bool) {
 	refused := func(status int, format string, args ...any) (*row[*httpSession], bool) {
 		no := mcp.NewError(request, mcp.CodeInvalidRequest, fmt.Sprintf(format, args...), nil)
 		f.reply(w, status, f.own(ctx, peer{principal: r.Principal}, no, nil))
 		return nil, false
 	}
-	id, _, twice := single(r.Header, mcp.HeaderSession)
+	id, _, twice := single(r.Header, mcp.HeaderSessionID)
 	if id == "" || twice != nil {
 		return refused(http.StatusBadRequest,
-			"the request has no %s: send initialize first, without it", mcp.HeaderSession)
+			"the request has no %s: send initialize first, without it", mcp.HeaderSessionID)
 	}
 	row, ok, _ := f.sessions.use(id, nil)
 	if !ok {
@@ -215,17 +217,17 @@ func (f *Front) find(ctx context.Context, r Post, w Reply,
 		f.sessions.release(row)
 		return refused(http.StatusNotFound, "no such session: send initialize")
 	}
-	if version, given, twice := single(r.Header, mcp.HeaderVersion); twice != nil ||
+	if version, given, twice := single(r.Header, mcp.HeaderProtocolVersion); twice != nil ||
 		given && !isLegacy(version) {
 		f.sessions.release(row)
 		return refused(http.StatusBadRequest, "%s %q is no revision of a session",
-			mcp.HeaderVersion, version)
+			mcp.HeaderProtocolVersion, version)
 	}
 	return row, true
 }
 
 // notAllowed answers that without a session there is nothing but POST.
-func (f *Front) notAllowed(w Reply) {
+func (f *Endpoint) notAllowed(w Reply) {
 	if err := w.Write(http.StatusMethodNotAllowed, http.Header{"Allow": {"POST"}}); err != nil {
 		f.log.Debug("answer a request", "error", err)
 	}
@@ -233,8 +235,8 @@ func (f *Front) notAllowed(w Reply) {
 
 // Get serves a legacy session's stream, new or resumed; 405 for others. The Body of r is not looked
 // at.
-func (f *Front) Get(ctx context.Context, r Post, w Reply) {
-	if r.Header.Get(mcp.HeaderSession) == "" {
+func (f *Endpoint) Get(ctx context.Context, r HTTPRequest, w Reply) {
+	if r.Header.Get(mcp.HeaderSessionID) == "" {
 		f.notAllowed(w)
 		return
 	}
@@ -244,7 +246,7 @@ func (f *Front) Get(ctx context.Context, r Post, w Reply) {
 	}
 	defer f.sessions.release(row)
 	s := row.value
-	e, rd, status := s.streams.attach(r.Header.Get(mcp.HeaderEvent))
+	e, rd, status := s.streams.attach(r.Header.Get(mcp.HeaderLastEventID))
 	if status != http.StatusOK {
 		f.reply(w, status, pipeline.Passed{})
 		return
@@ -258,8 +260,8 @@ func (f *Front) Get(ctx context.Context, r Post, w Reply) {
 }
 
 // Delete ends a legacy session; 405 for others.
-func (f *Front) Delete(ctx context.Context, r Post, w Reply) {
-	if r.Header.Get(mcp.HeaderSession) == "" {
+func (f *Endpoint) Delete(ctx context.Context, r HTTPRequest, w Reply) {
+	if r.Header.Get(mcp.HeaderSessionID) == "" {
 		f.notAllowed(w)
 		return
 	}

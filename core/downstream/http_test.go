@@ -73,7 +73,7 @@ func TestASessionOverHTTP(t *testing.T) {
 func TestGetAndDeleteWithoutASessionAreNotAllowed(t *testing.T) {
 	inBubble(t, &server{}, downstream.Limits{}, func(t *testing.T, w *world) {
 		c := w.client("")
-		for _, serve := range []func(context.Context, downstream.Post,
+		for _, serve := range []func(context.Context, downstream.HTTPRequest,
 			downstream.Reply){c.front.Get, c.front.Delete} {
 			x := c.begin(t, serve, "")
 			<-x.done
@@ -85,7 +85,7 @@ func TestGetAndDeleteWithoutASessionAreNotAllowed(t *testing.T) {
 func TestAnAnswerIsAStreamWhenSomethingComesBeforeIt(t *testing.T) {
 	s := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 		for i := range 3 {
-			c.Notify(ctx, mcp.NewNotification("notifications/message",
+			c.HandleNotification(ctx, mcp.NewNotification("notifications/message",
 				fmt.Appendf(nil, `{"level":"info","data":%d}`, i)))
 		}
 		return `{}`
@@ -164,7 +164,7 @@ func TestALostStreamIsResumedWhereItWasAndNoOtherIs(t *testing.T) {
 			if data == "done" {
 				return `{"done":"` + name + `"}`
 			}
-			c.Notify(ctx, mcp.NewNotification("notifications/message",
+			c.HandleNotification(ctx, mcp.NewNotification("notifications/message",
 				[]byte(`{"level":"info","data":"`+name+data+`"}`)))
 		}
 		return "!-1 never"
@@ -260,14 +260,14 @@ func TestWhatBelongsToNoCallWaitsForTheStream(t *testing.T) {
 		feed := w.server.feed()
 		answered := make(chan string, 1)
 		go func() {
-			a := feed.Ask(t.Context(),
+			a := feed.HandleRequests(t.Context(),
 				[]*mcp.Message{mcp.NewRequest("1", "roots/list", nil)})[0].Message()
 			answered <- string(a.Body())
 		}()
 		synctest.Wait()
 		// more than are kept: the oldest notifications go, not what somebody waits for
 		for i := range 6 {
-			feed.Notify(t.Context(), mcp.NewNotification("notifications/message",
+			feed.HandleNotification(t.Context(), mcp.NewNotification("notifications/message",
 				fmt.Appendf(nil, `{"level":"info","data":%d}`, i)))
 		}
 		x := c.begin(t, c.front.Get, "")
@@ -288,7 +288,7 @@ func TestWhatBelongsToNoCallWaitsForTheStream(t *testing.T) {
 		equal(t, "a second stream", second.text(), "409")
 		x.drop()
 		<-x.done
-		feed.Notify(t.Context(), mcp.NewNotification("notifications/message",
+		feed.HandleNotification(t.Context(), mcp.NewNotification("notifications/message",
 			[]byte(`{"level":"info","data":6}`)))
 		third := c.begin(t, c.front.Get, "")
 		synctest.Wait()
@@ -300,7 +300,7 @@ func TestWhatBelongsToNoCallWaitsForTheStream(t *testing.T) {
 
 func TestReverseRequestsGoOnTheStreamOfTheirCall(t *testing.T) {
 	s := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
-		return string(c.Ask(ctx, []*mcp.Message{mcp.NewRequest(
+		return string(c.HandleRequests(ctx, []*mcp.Message{mcp.NewRequest(
 			"1", "roots/list", nil)})[0].Message().Body())
 	}}
 	inBubble(t, s, downstream.Limits{}, func(t *testing.T, w *world) {
@@ -336,7 +336,7 @@ func TestAReverseRequestWhoseCallHasBeenAnsweredGoesOnTheStreamWithoutACall(t *t
 			`200 {"jsonrpc":"2.0","id":1,"result":{}}`)
 		answered := make(chan string, 1)
 		go func() {
-			a := (<-late).Ask(t.Context(),
+			a := (<-late).HandleRequests(t.Context(),
 				[]*mcp.Message{mcp.NewRequest("1", "roots/list", nil)})[0].Message()
 			answered <- string(a.Body())
 		}()
@@ -366,7 +366,7 @@ func TestAReverseRequestThatIsWithdrawnAfterItsCallIsWithdrawnWhereItWasPut(t *t
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			(<-late).Ask(ctx, []*mcp.Message{mcp.NewRequest("1", "roots/list", nil)})
+			(<-late).HandleRequests(ctx, []*mcp.Message{mcp.NewRequest("1", "roots/list", nil)})
 		}()
 		x := c.begin(t, c.front.Get, "")
 		synctest.Wait()
@@ -680,7 +680,7 @@ func TestADroppedModernRequestIsCancelled(t *testing.T) {
 func TestASubscriptionHasTheClientsId(t *testing.T) {
 	s := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 		const with = `"_meta":{"io.modelcontextprotocol/subscriptionId":`
-		c.Notify(ctx, mcp.NewNotification("notifications/subscriptions/acknowledged",
+		c.HandleNotification(ctx, mcp.NewNotification("notifications/subscriptions/acknowledged",
 			[]byte(`{"notifications":{},`+with+string(m.ID())+`}}`)))
 		return `{"resultType":"complete",` + with + string(m.ID()) + `}}`
 	}}
@@ -746,7 +746,7 @@ func TestAReaderThatIsSlowLosesNothing(t *testing.T) {
 	const n = 2000
 	s := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 		for i := range n {
-			c.Notify(ctx, mcp.NewNotification("notifications/progress",
+			c.HandleNotification(ctx, mcp.NewNotification("notifications/progress",
 				fmt.Appendf(nil, `{"progressToken":1,"progress":%d}`, i)))
 		}
 		return `{}`

@@ -20,7 +20,7 @@ type outlet interface {
 // legacy is a client that opens a session with initialize, on a pipe or over HTTP.
 type legacy struct {
 	peer
-	front     *Front
+	endpoint  *Endpoint
 	feed      outlet // what belongs to no call
 	questions questions
 
@@ -41,17 +41,15 @@ type greeting struct {
 	ready chan struct{}
 }
 
-// admit takes a request in the order in which the client sent it, and answers the function that
-// answers it. out is where that puts what comes before the answer.
-func (s *legacy) admit(m *mcp.Message, out outlet) func(ctx context.Context) pipeline.Passed {
+// admit enters a request, in the order in which the client sent it, and returns its call. The call
+// sends what comes before the answer to out.
+func (s *legacy) admit(m *mcp.Message, out outlet) Call {
 	s.stamp(m)
 	switch m.Method {
 	case "initialize":
 		return s.initialize(m, out)
 	case "ping":
-		return func(ctx context.Context) pipeline.Passed {
-			return s.front.own(ctx, s.peer, mcp.NewResponse(m.ID(), nil), m)
-		}
+		return &pingCall{s.endpoint, s.peer, m}
 	}
 	s.mu.Lock()
 	g, ready := s.greeting, (chan struct{})(nil)
@@ -64,23 +62,28 @@ func (s *legacy) admit(m *mcp.Message, out outlet) func(ctx context.Context) pip
 			"the session is not initialized: send initialize first"), m)
 	}
 	// now, so that a notifications/cancelled that comes next finds it
-	call := g.session.Begin(m, &legacyClient{s, out})
-	return func(ctx context.Context) pipeline.Passed {
-		g.await(ctx, g.done, ready)
-		if r := g.check(m); r != nil {
-			call(ended())
-			return s.front.answer(ctx, s.peer, r, m)
-		}
-		return call(ctx)
-	}
+	return &legacyCall{s, g, ready, m, g.session.Begin(m, &legacyClient{s, out})}
 }
 
-// ended is a context for taking a request that was entered out again.
-func ended() context.Context {
-	ctx, end := context.WithCancel(context.Background())
-	end()
-	return ctx
+// legacyCall is a request of a session. It waits until the session is initialized.
+type legacyCall struct {
+	s     *legacy
+	g     *greeting
+	ready chan struct{} // greeting.ready, as it was when the request came
+	m     *mcp.Message
+	call  *proxy.Call
 }
+
+func (c *legacyCall) Run(ctx context.Context) pipeline.Passed {
+	c.g.await(ctx, c.g.done, c.ready)
+	if r := c.g.check(c.m); r != nil {
+		c.call.Discard()
+		return c.s.endpoint.answer(ctx, c.s.peer, r, c.m)
+	}
+	return c.call.Run(ctx)
+}
+
+func (c *legacyCall) Discard() { c.call.Discard() }
 
 // await waits until each of the channels is closed, those that are nil apart, or ctx ends.
 func (g *greeting) await(ctx context.Context, signals ...chan struct{}) {
@@ -104,12 +107,12 @@ func (g *greeting) check(m *mcp.Message) *refusal {
 	return checkMethod(m, g.revision)
 }
 
-func (s *legacy) refusing(r *refusal, m *mcp.Message) func(context.Context) pipeline.Passed {
-	return func(ctx context.Context) pipeline.Passed { return s.front.answer(ctx, s.peer, r, m) }
+func (s *legacy) refusing(r *refusal, m *mcp.Message) Call {
+	return &refusedCall{s.endpoint, s.peer, r, m}
 }
 
-// initialize opens the proxy's session and puts the request to it.
-func (s *legacy) initialize(m *mcp.Message, out outlet) func(context.Context) pipeline.Passed {
+// initialize opens the proxy's session and returns the call that puts the request to it.
+func (s *legacy) initialize(m *mcp.Message, out outlet) Call {
 	want, ok := m.Text("/protocolVersion")
 	if !ok {
 		return s.refusing(refuse(mcp.CodeInvalidParams,
@@ -126,36 +129,57 @@ func (s *legacy) initialize(m *mcp.Message, out outlet) func(context.Context) pi
 		offer = latestLegacy
 	}
 	g := &greeting{done: make(chan struct{})}
-	g.session = s.front.proxy.Open(proxy.OpenOptions{Session: s.session, Principal: s.principal,
+	g.session = s.endpoint.proxy.Open(proxy.OpenOptions{Session: s.session, Principal: s.principal,
 		Revision: offer}, &legacyClient{s, s.feed})
 	s.greeting = g
-	return func(ctx context.Context) pipeline.Passed {
-		answer := s.greet(ctx, g, m, offer, out)
-		close(g.done)
-		if !g.ok {
-			s.mu.Lock()
-			if !s.closed { // else close ends it
-				s.greeting = nil // the client may try again
-				s.failed.Go(func() { s.end(g) })
-			}
-			s.mu.Unlock()
-		}
-		return answer
+	return &initializeCall{s, g, m, offer, out}
+}
+
+// initializeCall is an initialize, for which the proxy's session has been opened.
+type initializeCall struct {
+	s     *legacy
+	g     *greeting
+	m     *mcp.Message
+	offer string // the revision that the servers are offered
+	out   outlet
+}
+
+func (c *initializeCall) Run(ctx context.Context) pipeline.Passed {
+	answer := c.negotiate(ctx)
+	c.finish()
+	return answer
+}
+
+func (c *initializeCall) Discard() { c.finish() }
+
+// finish lets those go on that wait for the session. One that was not initialized is closed.
+func (c *initializeCall) finish() {
+	s, g := c.s, c.g
+	close(g.done)
+	if g.ok {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed { // else close ends it
+		s.greeting = nil // the client may try again
+		s.failed.Go(func() { s.end(g) })
 	}
 }
 
-// greet asks the servers; the revision that the client gets is theirs.
-func (s *legacy) greet(ctx context.Context, g *greeting, m *mcp.Message, offer string,
-	out outlet) pipeline.Passed {
+// negotiate asks the servers. The revision that the client gets is theirs.
+func (c *initializeCall) negotiate(ctx context.Context) pipeline.Passed {
+	s, g, m, offer := c.s, c.g, c.m, c.offer
 	if want, _ := m.Text("/protocolVersion"); want != offer {
 		edited, err := m.Edit(mcp.Set("/protocolVersion", mcp.Quote(offer)))
 		if err != nil {
-			return s.front.answer(ctx, s.peer, refuse(mcp.CodeInvalidParams, "initialize: %s", err),
+			return s.endpoint.answer(ctx, s.peer, refuse(mcp.CodeInvalidParams, "initialize: %s",
+				err),
 				m)
 		}
 		m = edited
 	}
-	answer := g.session.Call(ctx, m, &legacyClient{s, out})
+	answer := g.session.Call(ctx, m, &legacyClient{s, c.out})
 	if a := answer.Message(); a != nil && a.Kind == mcp.Response {
 		g.revision, g.ok = offer, true
 		if agreed, _ := a.Text("/protocolVersion"); isLegacy(agreed) {
@@ -173,7 +197,7 @@ func (s *legacy) admitNotice(m *mcp.Message) func(ctx context.Context) {
 	g := s.greeting
 	if g == nil {
 		return func(ctx context.Context) {
-			s.front.drop(ctx, s.peer, m,
+			s.endpoint.drop(ctx, s.peer, m,
 				"the session is not initialized")
 		}
 	}
@@ -187,13 +211,13 @@ func (s *legacy) admitNotice(m *mcp.Message) func(ctx context.Context) {
 		defer passedOn()
 		g.await(ctx, g.done)
 		if !g.good() {
-			s.front.drop(ctx, s.peer, m, "the session is not initialized")
+			s.endpoint.drop(ctx, s.peer, m, "the session is not initialized")
 			return
 		}
 		if m.Method == "notifications/progress" {
 			ours, ok := s.questions.progress(m)
 			if !ok {
-				s.front.drop(ctx, s.peer, m, "no reverse request in flight has this token")
+				s.endpoint.drop(ctx, s.peer, m, "no reverse request in flight has this token")
 				return
 			}
 			m = ours
@@ -233,7 +257,7 @@ func (g *greeting) good() bool {
 // answered takes a client's answer to a reverse request.
 func (s *legacy) answered(ctx context.Context, m *mcp.Message) {
 	if !s.questions.answer(m) {
-		s.front.drop(ctx, s.peer, m, "no reverse request in flight has this id")
+		s.endpoint.drop(ctx, s.peer, m, "no reverse request in flight has this id")
 	}
 }
 
@@ -251,7 +275,7 @@ func (s *legacy) close() {
 
 func (s *legacy) end(g *greeting) {
 	if err := g.session.Close(); err != nil {
-		s.front.log.Warn("close a client's session", "session", s.session, "error", err)
+		s.endpoint.log.Warn("close a client's session", "session", s.session, "error", err)
 	}
 }
 
@@ -265,9 +289,10 @@ func (c *legacyClient) Notify(ctx context.Context, p pipeline.Passed) error {
 	return c.out.send(ctx, p)
 }
 
-// Ask puts reverse requests to the client, all at once.
-func (c *legacyClient) Ask(ctx context.Context, ps []pipeline.Passed) ([]*mcp.Message, error) {
-	limit := c.front.limits.ReverseTimeout
+// SendRequests puts reverse requests to the client, all at once.
+func (c *legacyClient) SendRequests(ctx context.Context,
+	ps []pipeline.Passed) ([]*mcp.Message, error) {
+	limit := c.endpoint.limits.ReverseTimeout
 	ctx, cancel := context.WithTimeoutCause(ctx, limit,
 		fmt.Errorf("the client did not answer within %v", limit))
 	defer cancel()
@@ -318,8 +343,8 @@ func (c *legacyClient) withdraw(q *question) {
 	n.Server, n.Exchange = q.m.Server, q.m.Exchange
 	ctx, cancel := context.WithTimeout(context.Background(), withdrawWait)
 	defer cancel()
-	if err := c.put(ctx, c.front.own(ctx, c.peer, n, nil)); err != nil {
-		c.front.log.Debug("withdraw a reverse request", "session", c.session, "error", err)
+	if err := c.put(ctx, c.endpoint.own(ctx, c.peer, n, nil)); err != nil {
+		c.endpoint.log.Debug("withdraw a reverse request", "session", c.session, "error", err)
 	}
 }
 

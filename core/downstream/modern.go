@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"gatekit/core/conn"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 	"gatekit/core/proxy"
@@ -17,22 +18,23 @@ import (
 // modern is what requests that stand alone share: those of one pipe, or of one principal over HTTP.
 type modern struct {
 	peer
-	front   *Front
-	session *proxy.Session
-	hold    func() (release func()) // keeps the session from ending because it is idle
+	endpoint *Endpoint
+	session  *proxy.Session
+	hold     func() (release func()) // keeps the session from ending because it is idle
 }
 
-func (f *Front) newModern(p peer, shared bool) *modern {
-	m := &modern{peer: p, front: f, hold: func() func() { return func() {} }}
+func (f *Endpoint) newModern(p peer, shared bool) *modern {
+	m := &modern{peer: p, endpoint: f, hold: func() func() { return func() {} }}
 	m.session = f.proxy.Open(proxy.OpenOptions{Session: p.session, Principal: p.principal,
 		Revision: mcp.Rev20260728, Shared: shared}, nowhere{})
 	return m
 }
 
 func (s *modern) close() {
-	s.front.parking.end(s.peer.session)
+	s.endpoint.parking.end(s.peer.session)
 	if err := s.session.Close(); err != nil {
-		s.front.log.Warn("close the session of modern requests", "session", s.session, "error", err)
+		s.endpoint.log.Warn("close the session of modern requests", "session", s.session,
+			"error", err)
 	}
 }
 
@@ -42,8 +44,8 @@ func (s *modern) close() {
 func (s *modern) admitNotice(m *mcp.Message) func(context.Context) {
 	s.stamp(m)
 	return func(ctx context.Context) {
-		if _, known := mcp.Lookup(m.Method); known && m.Method != "notifications/cancelled" {
-			s.front.drop(ctx, s.peer, m, "the client's revision has no such notification")
+		if _, known := mcp.LookupMethod(m.Method); known && m.Method != "notifications/cancelled" {
+			s.endpoint.drop(ctx, s.peer, m, "the client's revision has no such notification")
 			return
 		}
 		s.session.Notify(ctx, m)
@@ -69,8 +71,8 @@ func checkModern(m *mcp.Message, header http.Header) *refusal {
 
 // checkServed is what comes next.
 func checkServed(m *mcp.Message) *refusal {
-	if !m.TextEquals(mcp.PointerVersion, mcp.Rev20260728) {
-		want, _ := m.Text(mcp.PointerVersion)
+	if !m.TextEquals(mcp.PointerProtocolVersion, mcp.Rev20260728) {
+		want, _ := m.Text(mcp.PointerProtocolVersion)
 		return refuseVersion(mcp.CodeUnsupportedVersion, mcp.Revisions(), want)
 	}
 	return checkMethod(m, mcp.Rev20260728)
@@ -81,8 +83,8 @@ type rounds struct{}
 
 func (rounds) TakesInputRequests() bool { return true }
 
-func (rounds) Ask(context.Context, []pipeline.Passed) ([]*mcp.Message, error) {
-	return nil, proxy.ErrNoCall
+func (rounds) SendRequests(context.Context, []pipeline.Passed) ([]*mcp.Message, error) {
+	return nil, proxy.ErrOutsideCall
 }
 
 // nowhere is the feed of modern requests: what belongs to no request has no place in their
@@ -108,7 +110,7 @@ type principal struct {
 	last   atomic.Uint64
 }
 
-func (f *Front) newPrincipal(name string) *principal {
+func (f *Endpoint) newPrincipal(name string) *principal {
 	p := &principal{modern: f.newModern(peer{session: newName("principal"), principal: name}, true)}
 	p.hold = func() func() {
 		row, ok, _ := f.principals.use(name, nil)
@@ -127,12 +129,12 @@ func (p *principal) call(ctx context.Context, m *mcp.Message, w Reply, accept ac
 	quiet := time.AfterFunc(openAfter, reply.open)
 	defer quiet.Stop()
 	call, _ := p.begin(m.WithID(mcp.ID(strconv.FormatUint(p.last.Add(1), 10))), reply)
-	answer := call(ctx)
+	answer := call.Run(ctx)
 	if m.Method == "tools/list" && answer.Message() != nil {
 		p.params.learn(answer.Message())
 	}
 	if err := reply.finish(answer); err != nil {
-		p.front.log.Debug("answer a request", "method", m.Method, "error", err)
+		p.endpoint.log.Debug("answer a request", "method", m.Method, "error", err)
 	}
 }
 
@@ -194,7 +196,7 @@ func (r *modernReply) opened() error {
 
 func (r *modernReply) send(p pipeline.Passed) error {
 	m := p.Message()
-	return r.stream.Send(Event{Data: m.Append(make([]byte, 0, m.Size()))})
+	return r.stream.Send(conn.Event{Data: m.Append(make([]byte, 0, m.Size()))})
 }
 
 // finish writes the answer. After it nothing is written any more.
@@ -230,8 +232,8 @@ func (r *modernReply) restore(p pipeline.Passed) (pipeline.Passed, error) {
 	if !r.listen {
 		return p, nil
 	}
-	if _, ok := p.Message().Get(mcp.PointerSubscription); !ok {
+	if _, ok := p.Message().Get(mcp.PointerSubscriptionID); !ok {
 		return p, nil
 	}
-	return p.Edit(mcp.Set(mcp.PointerSubscription, []byte(r.id)))
+	return p.Edit(mcp.Set(mcp.PointerSubscriptionID, []byte(r.id)))
 }

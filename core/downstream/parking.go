@@ -23,7 +23,7 @@ const siblings = 15 * time.Millisecond
 
 // parking are the calls whose clients have been asked and have not come back.
 type parking struct {
-	front *Front
+	endpoint *Endpoint
 
 	mu   sync.Mutex // taken after that of a parked, never before
 	open map[string]waiting
@@ -83,67 +83,87 @@ type ticket struct {
 	Round int    `json:"n"`
 }
 
-// begin enters a request at the proxy's session, or finds the call that it takes up again, and
-// answers the function that answers it and the id by which the proxy knows the call. m is under the
-// id that it is to have if it is a new one.
-func (s *modern) begin(m *mcp.Message,
-	client proxy.Client) (call func(context.Context) pipeline.Passed, id mcp.ID) {
+// begin enters a request at the proxy's session, or finds the call that it resumes. It returns the
+// call and the id by which the proxy knows it. m is under the id that it is to have if it is a new
+// one.
+func (s *modern) begin(m *mcp.Message, client proxy.Client) (call Call, id mcp.ID) {
 	if !mcp.CanRequestInput(m) {
 		return s.session.Begin(m, client), m.ID()
 	}
 	if token, ok := m.Text("/requestState"); ok {
 		var t ticket
-		if s.front.proxy.OpenCall(m, token, &t) {
+		if s.endpoint.proxy.OpenCallState(m, token, &t) {
 			return s.resume(m, t, client)
 		}
 	}
-	c := &parked{parking: &s.front.parking, peer: s.peer, hold: s.hold, m: m, name: rand.Text(),
+	c := &parked{parking: &s.endpoint.parking, peer: s.peer, hold: s.hold, m: m, name: rand.Text(),
 		ended: make(chan struct{}), over: make(chan struct{}),
 		news: make(chan struct{}, 1), carrier: client}
 	c.token, _ = m.Get(atToken)
 	c.end = sync.OnceFunc(func() { close(c.over) })
-	run := s.session.Begin(m, c)
-	return func(ctx context.Context) pipeline.Passed {
-		if ctx.Err() != nil {
-			return run(ctx)
-		}
-		var alive context.Context
-		alive, c.cancel = context.WithCancel(context.WithoutCancel(ctx))
-		s.front.workers.Run(func() {
-			c.answer = run(alive)
-			c.cancel()
-			close(c.ended)
-		})
-		return c.wait(ctx)
-	}, m.ID()
+	return &newCall{c, s.session.Begin(m, c)}, m.ID()
 }
+
+// newCall is the first request of a call that may be parked.
+type newCall struct {
+	*parked
+	call *proxy.Call
+}
+
+func (c *newCall) Run(ctx context.Context) pipeline.Passed {
+	if ctx.Err() != nil {
+		return c.call.Run(ctx)
+	}
+	var alive context.Context
+	alive, c.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	c.parking.endpoint.workers.Run(func() {
+		c.answer = c.call.Run(alive)
+		c.cancel()
+		close(c.ended)
+	})
+	return c.wait(ctx)
+}
+
+func (c *newCall) Discard() { c.call.Discard() }
 
 // resume takes up a call that was parked, with the answers in m. A ticket is good once.
 func (s *modern) resume(m *mcp.Message, t ticket,
-	client proxy.Client) (func(context.Context) pipeline.Passed, mcp.ID) {
-	c := s.front.parking.take(t, s.peer.session)
+	client proxy.Client) (Call, mcp.ID) {
+	c := s.endpoint.parking.take(t, s.peer.session)
 	if c == nil {
-		return func(ctx context.Context) pipeline.Passed {
-			return s.front.answer(ctx, s.peer, refuse(mcp.CodeInvalidParams,
-				"invalid or expired requestState"), m)
-		}, m.ID()
+		return &refusedCall{s.endpoint, s.peer, refuse(mcp.CodeInvalidParams,
+			"invalid or expired requestState"), m}, m.ID()
 	}
 	c.mu.Lock()
 	c.carrier = client
 	c.token, _ = m.Get(atToken)
 	m.Server, m.Exchange = c.server, c.exchange
 	c.mu.Unlock()
-	return func(ctx context.Context) pipeline.Passed {
-		if err := s.front.proxy.Pipeline().RecordEvent(ctx, m,
-			"resume", "it brings answers to a call that waits for them", nil); err != nil {
-			c.end()
-			c.cancel()
-			return s.front.answer(ctx, s.peer, refuse(mcp.CodeInternal,
-				"the request could not be recorded"), m)
-		}
-		c.take(m)
-		return c.wait(ctx)
-	}, c.m.ID()
+	return &resumedCall{c, m}, c.m.ID()
+}
+
+// resumedCall is a request that brings answers to a parked call.
+type resumedCall struct {
+	*parked
+	request *mcp.Message
+}
+
+func (c *resumedCall) Run(ctx context.Context) pipeline.Passed {
+	f := c.parking.endpoint
+	if err := f.proxy.Pipeline().RecordEvent(ctx, c.request,
+		"resume", "it brings answers to a call that waits for them", nil); err != nil {
+		c.Discard()
+		return f.answer(ctx, c.peer, refuse(mcp.CodeInternalError,
+			"the request could not be recorded"), c.request)
+	}
+	c.take(c.request)
+	return c.wait(ctx)
+}
+
+// Discard ends the parked call: its state has been used.
+func (c *resumedCall) Discard() {
+	c.end()
+	c.cancel()
 }
 
 // wait answers when the call does, or when there is something to ask.
@@ -216,8 +236,8 @@ func (c *parked) IsWaiting() bool {
 	return c.carrier != nil
 }
 
-// Ask implements proxy.Client.
-func (c *parked) Ask(ctx context.Context, ps []pipeline.Passed) ([]*mcp.Message, error) {
+// SendRequests implements proxy.Client.
+func (c *parked) SendRequests(ctx context.Context, ps []pipeline.Passed) ([]*mcp.Message, error) {
 	qs := make([]*asked, len(ps))
 	c.mu.Lock()
 	for i, p := range ps {
@@ -295,9 +315,9 @@ func abandoned(m *mcp.Message) *mcp.Message {
 	case "elicitation/create":
 		return mcp.NewResponse(m.ID(), []byte(`{"action":"cancel"}`))
 	case "sampling/createMessage":
-		return mcp.NewError(m.ID(), mcp.CodeRejected, "User rejected sampling request", nil)
+		return mcp.NewError(m.ID(), mcp.CodeSamplingRejected, "User rejected sampling request", nil)
 	}
-	return mcp.NewError(m.ID(), mcp.CodeInternal, "the client did not answer in time", nil)
+	return mcp.NewError(m.ID(), mcp.CodeInternalError, "the client did not answer in time", nil)
 }
 
 // park makes the result that asks the client, and keeps the call until it comes back. asks is false
@@ -308,7 +328,7 @@ func (c *parked) park(ctx context.Context) (answer pipeline.Passed, asks bool) {
 	if len(c.asked) == 0 {
 		return pipeline.Passed{}, false
 	}
-	f := c.parking.front
+	f := c.parking.endpoint
 	fail := func(why string) (pipeline.Passed, bool) {
 		select {
 		case <-c.ended: // there is an answer to give
@@ -317,14 +337,15 @@ func (c *parked) park(ctx context.Context) (answer pipeline.Passed, asks bool) {
 		}
 		c.cancel()
 		c.end()
-		return f.answer(ctx, c.peer, refuse(mcp.CodeInternal, "the server asks for input, and %s",
+		return f.answer(ctx, c.peer, refuse(mcp.CodeInternalError,
+			"the server asks for input, and %s",
 			why), c.m), true
 	}
 	if c.round++; c.round > f.limits.Rounds {
 		return fail("has done so too many times")
 	}
 	t := ticket{c.name, c.round}
-	state, err := f.proxy.SealCall(c.m, t)
+	state, err := f.proxy.SealCallState(c.m, t)
 	if err != nil {
 		return fail("the call cannot be kept")
 	}
@@ -374,7 +395,7 @@ func (c *parked) take(m *mcp.Message) {
 	for _, q := range c.asked {
 		asked := q.p.Message()
 		raw, _ := m.Get("/inputResponses/" + q.key)
-		answer, err := mcp.EmbeddedResponse(asked.ID(), raw)
+		answer, err := mcp.ParseEmbeddedResponse(asked.ID(), raw)
 		if err != nil || !mcp.IsAnswerTo(answer, asked.Method) {
 			open = append(open, q)
 			continue
@@ -408,7 +429,7 @@ func (p *parking) keep(c *parked, t ticket, bytes int) bool {
 		p.open, p.by = map[string]waiting{}, map[string]held{}
 	}
 	its := p.by[c.peer.principal]
-	if p.all.calls >= p.front.limits.Parked || its.calls >= p.front.limits.ParkedOfOne ||
+	if p.all.calls >= p.endpoint.limits.Parked || its.calls >= p.endpoint.limits.ParkedOfOne ||
 		p.all.bytes+bytes > maxParkedBytes || its.calls > 0 && its.bytes+bytes > maxBytesOfOne {
 		return false
 	}

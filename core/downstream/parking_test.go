@@ -33,7 +33,7 @@ func asking(ran *atomic.Int32, words ...string) *server {
 				defer func() { done <- struct{}{} }()
 				q := mcp.NewRequest(mcp.ID(fmt.Sprintf("%d", i)), "elicitation/create",
 					[]byte(`{"message":"`+word+`"}`))
-				told[i] = string(c.Ask(ctx, []*mcp.Message{q})[0].Message().Body())
+				told[i] = string(c.HandleRequests(ctx, []*mcp.Message{q})[0].Message().Body())
 			}()
 		}
 		for range words {
@@ -231,7 +231,8 @@ func TestAParkedCallWhoseClientDoesNotComeBack(t *testing.T) {
 	told := make(chan string, 1)
 	s := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 		q := mcp.NewRequest("1", "elicitation/create", []byte(`{"message":"who"}`))
-		told <- string(c.Ask(context.WithoutCancel(ctx), []*mcp.Message{q})[0].Message().Body())
+		told <- string(c.HandleRequests(context.WithoutCancel(ctx),
+			[]*mcp.Message{q})[0].Message().Body())
 		return "" // until it is cancelled
 	}}
 	inBubble(t, s, downstream.Limits{ParkedFor: time.Minute}, func(t *testing.T, w *world) {
@@ -276,7 +277,7 @@ func TestParkedCallsAreBounded(t *testing.T) {
 			}{{"ann", false}, {"ann", false}, {"ann", false}, {"ann", true}, {"bob", false},
 				{"bob", true}} {
 				_, a, text := w.client(c.principal).calls(t, tool(n, `{}`, ""))
-				if full := a.Error != nil && a.Error.Code == mcp.CodeInternal; full != c.full {
+				if full := a.Error != nil && a.Error.Code == mcp.CodeInternalError; full != c.full {
 					t.Errorf("call %d of %s was answered %s", n, c.principal, text)
 				}
 			}
@@ -305,7 +306,7 @@ func TestTheBytesOfParkedCallsAreBounded(t *testing.T) {
 func TestARoundTooMany(t *testing.T) {
 	s := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 		for ctx.Err() == nil {
-			c.Ask(ctx, []*mcp.Message{mcp.NewRequest("1", "roots/list", nil)})
+			c.HandleRequests(ctx, []*mcp.Message{mcp.NewRequest("1", "roots/list", nil)})
 		}
 		return ""
 	}}
@@ -319,7 +320,7 @@ func TestARoundTooMany(t *testing.T) {
 			_, a, _ = c.calls(t, tool(n+1, `{}`, a.Result.RequestState,
 				fmt.Sprintf(`"g%d":{"roots":[]}`, n)))
 		}
-		if a.Error == nil || a.Error.Code != mcp.CodeInternal {
+		if a.Error == nil || a.Error.Code != mcp.CodeInternalError {
 			t.Errorf("after the last round: %+v", a)
 		}
 	})
@@ -334,7 +335,8 @@ func TestACarrierIsCancelled(t *testing.T) {
 			s := &server{answer: func(ctx context.Context, m *mcp.Message,
 				caller proxy.Handler) string {
 				if c.parked {
-					caller.Ask(ctx, []*mcp.Message{mcp.NewRequest("1", "roots/list", nil)})
+					caller.HandleRequests(ctx,
+						[]*mcp.Message{mcp.NewRequest("1", "roots/list", nil)})
 				}
 				return "" // until it is cancelled
 			}}
@@ -377,11 +379,11 @@ func TestWhatHappensWhileACallIsParked(t *testing.T) {
 				<-withdraw
 				cancel()
 			}()
-			c.Ask(ask, []*mcp.Message{mcp.NewRequest("1", "roots/list", nil)})
+			c.HandleRequests(ask, []*mcp.Message{mcp.NewRequest("1", "roots/list", nil)})
 			return `{"n":1}`
 		}},
 		{"the call is answered", func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
-			go c.Ask(ctx, []*mcp.Message{mcp.NewRequest("1", "roots/list", nil)})
+			go c.HandleRequests(ctx, []*mcp.Message{mcp.NewRequest("1", "roots/list", nil)})
 			<-withdraw
 			return `{"n":1}`
 		}},
@@ -405,11 +407,11 @@ func TestWhatHappensWhileACallIsParked(t *testing.T) {
 func TestProgressGoesToTheRequestThatWaits(t *testing.T) {
 	s := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 		report := func(n int) {
-			c.Notify(ctx, mcp.NewNotification("notifications/progress",
+			c.HandleNotification(ctx, mcp.NewNotification("notifications/progress",
 				fmt.Appendf(nil, `{"progressToken":"first","progress":%d}`, n)))
 		}
 		report(1)
-		c.Ask(ctx, []*mcp.Message{mcp.NewRequest("1", "roots/list", nil)})
+		c.HandleRequests(ctx, []*mcp.Message{mcp.NewRequest("1", "roots/list", nil)})
 		report(2)
 		return `{"n":1}`
 	}}
@@ -465,7 +467,8 @@ func TestACallUnderAnIDInFlightIsRefused(t *testing.T) {
 
 func TestACancelledCallIsNotAnsweredWithAQuestion(t *testing.T) {
 	s := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
-		go c.Ask(context.WithoutCancel(ctx), []*mcp.Message{mcp.NewRequest("1", "roots/list", nil)})
+		go c.HandleRequests(context.WithoutCancel(ctx),
+			[]*mcp.Message{mcp.NewRequest("1", "roots/list", nil)})
 		return "" // until it is cancelled
 	}}
 	inBubble(t, s, downstream.Limits{}, func(t *testing.T, w *world) {

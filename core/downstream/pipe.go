@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"gatekit/core/conn"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 )
@@ -16,9 +17,9 @@ import (
 // message by message.
 type pipe struct {
 	peer
-	front  *Front
-	out    pipeOut
-	legacy *legacy
+	endpoint *Endpoint
+	out      pipeOut
+	legacy   *legacy
 
 	notices lane           // the client's notifications, in order
 	urgent  lane           // its cancellations: they overtake the others
@@ -37,7 +38,7 @@ type pipe struct {
 }
 
 // pipeOut writes to the pipe.
-type pipeOut struct{ Pipe }
+type pipeOut struct{ conn.Pipe }
 
 func (o pipeOut) send(ctx context.Context, p pipeline.Passed) error {
 	m := p.Message()
@@ -54,13 +55,13 @@ const lastWords = 5 * time.Second
 
 // ServePipe serves one connection until the client is gone or ctx ends, and returns when all that
 // was started for it has ended. The error is nil when the client left in the ordinary way.
-func (f *Front) ServePipe(ctx context.Context, p Pipe, principal string) error {
+func (f *Endpoint) ServePipe(ctx context.Context, p conn.Pipe, principal string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	c := &pipe{peer: peer{newName("pipe"), principal}, front: f, out: pipeOut{p},
+	c := &pipe{peer: peer{newName("pipe"), principal}, endpoint: f, out: pipeOut{p},
 		notices: newLane(), urgent: newLane(), inModern: map[mcp.ID]int{},
 		carries: map[mcp.ID]mcp.ID{}}
-	c.legacy = &legacy{peer: c.peer, front: f, feed: c.out}
+	c.legacy = &legacy{peer: c.peer, endpoint: f, feed: c.out}
 	var lanes sync.WaitGroup
 	lanes.Go(func() { c.notices.run(ctx) })
 	lanes.Go(func() { c.urgent.run(ctx) })
@@ -83,8 +84,8 @@ func (c *pipe) read(ctx context.Context) error {
 	for {
 		b, err := c.out.Read(ctx)
 		switch {
-		case errors.Is(err, ErrTooLong):
-			err = c.out.send(ctx, c.front.unread(ctx, c.peer, err))
+		case errors.As(err, new(*conn.TooLargeError)):
+			err = c.out.send(ctx, c.endpoint.unread(ctx, c.peer, err))
 		case errors.Is(err, io.EOF):
 			return nil
 		case err == nil:
@@ -117,10 +118,10 @@ func (c *pipe) take(ctx context.Context, b []byte) error {
 	if mcp.IsBatch(b) {
 		return c.batch(ctx, b)
 	}
-	m, err := c.front.limits.Message.Parse(b)
+	m, err := c.endpoint.limits.Message.Parse(b)
 	switch {
 	case err != nil:
-		return c.out.send(ctx, c.front.unread(ctx, c.peer, err))
+		return c.out.send(ctx, c.endpoint.unread(ctx, c.peer, err))
 	case m.Kind != mcp.Request:
 		return c.hear(ctx, m)
 	}
@@ -130,15 +131,15 @@ func (c *pipe) take(ctx context.Context, b []byte) error {
 		group = &c.listens
 	}
 	if call == nil {
-		return c.out.send(ctx, c.front.answer(ctx, c.peer, tooMany, m))
+		return c.out.send(ctx, c.endpoint.answer(ctx, c.peer, tooMany, m))
 	}
 	group.Add(1)
-	c.front.workers.Run(func() {
+	c.endpoint.workers.Run(func() {
 		defer group.Done()
 		defer c.leave(m)
-		answer := call(ctx)
+		answer := call.Run(ctx)
 		if err := c.out.send(ctx, answer); err != nil {
-			c.front.log.Debug("answer a request", "session", c.session, "method", m.Method,
+			c.endpoint.log.Debug("answer a request", "session", c.session, "method", m.Method,
 				"error", err)
 			return
 		}
@@ -150,16 +151,16 @@ func (c *pipe) take(ctx context.Context, b []byte) error {
 	return nil
 }
 
-var tooMany = refuse(mcp.CodeInternal,
+var tooMany = refuse(mcp.CodeInternalError,
 	"too many requests in flight: wait for an answer, then try again")
 
-// admit enters a request and answers the function that answers it; nil when there are too many.
-// leave must be called when its answer has been written: a client that does not read cannot ask for
-// ever.
-func (c *pipe) admit(m *mcp.Message) func(context.Context) pipeline.Passed {
+// admit enters a request and returns its call, nil when there are too many. leave must be called
+// when the answer has been written, and not before: so a client that does not read cannot send
+// requests for ever.
+func (c *pipe) admit(m *mcp.Message) Call {
 	isModern := eraOf(m, "") == mcp.Modern
 	c.mu.Lock()
-	if c.inFlight >= c.front.limits.InFlight {
+	if c.inFlight >= c.endpoint.limits.InFlight {
 		c.mu.Unlock()
 		return nil
 	}
@@ -185,28 +186,24 @@ func (c *pipe) leave(m *mcp.Message) {
 	}
 }
 
-func (c *pipe) admitModern(m *mcp.Message) func(context.Context) pipeline.Passed {
+func (c *pipe) admitModern(m *mcp.Message) Call {
 	c.stamp(m)
 	r := checkModern(m, nil)
 	if r == nil {
 		r = checkServed(m)
 	}
 	if r != nil {
-		return func(ctx context.Context) pipeline.Passed {
-			return c.front.answer(ctx, c.peer, r, m)
-		}
+		return &refusedCall{c.endpoint, c.peer, r, m}
 	}
 	c.mu.Lock()
 	if c.modern == nil {
-		c.modern = c.front.newModern(c.peer, false)
+		c.modern = c.endpoint.newModern(c.peer, false)
 	}
 	own := m
 	if mcp.CanRequestInput(m) && c.inModern[m.ID()] > 1 {
 		c.mu.Unlock()
-		return func(ctx context.Context) pipeline.Passed {
-			return c.front.answer(ctx, c.peer, refuse(mcp.CodeInvalidRequest,
-				"a request with this id is in flight"), m)
-		}
+		return &refusedCall{c.endpoint, c.peer, refuse(mcp.CodeInvalidRequest,
+			"a request with this id is in flight"), m}
 	}
 	if mcp.CanRequestInput(m) {
 		c.minted++
@@ -221,14 +218,30 @@ func (c *pipe) admitModern(m *mcp.Message) func(context.Context) pipeline.Passed
 	c.mu.Lock()
 	c.carries[m.ID()] = id
 	c.mu.Unlock()
-	return func(ctx context.Context) pipeline.Passed {
-		defer func() {
-			c.mu.Lock()
-			delete(c.carries, m.ID())
-			c.mu.Unlock()
-		}()
-		return call(ctx).WithID(m.ID())
-	}
+	return &carriedCall{c, call, m.ID()}
+}
+
+// carriedCall is a request that carries a call which the proxy knows by another id.
+type carriedCall struct {
+	pipe *pipe
+	call Call
+	id   mcp.ID // of the request
+}
+
+func (c *carriedCall) Run(ctx context.Context) pipeline.Passed {
+	defer c.forget()
+	return c.call.Run(ctx).WithID(c.id)
+}
+
+func (c *carriedCall) Discard() {
+	c.call.Discard()
+	c.forget()
+}
+
+func (c *carriedCall) forget() {
+	c.pipe.mu.Lock()
+	delete(c.pipe.carries, c.id)
+	c.pipe.mu.Unlock()
 }
 
 // called is a notifications/cancelled in which the id of a request has become that of the call that
@@ -259,8 +272,8 @@ func (c *pipe) opened() *modern {
 func (c *pipe) endListen(ctx context.Context, m *mcp.Message) {
 	n := mcp.NewNotification("notifications/cancelled", append(append([]byte(`{"requestId":`),
 		m.ID()...), '}'))
-	if err := c.out.send(ctx, c.front.own(ctx, c.peer, n, nil)); err != nil {
-		c.front.log.Debug("end a subscription", "session", c.session, "error", err)
+	if err := c.out.send(ctx, c.endpoint.own(ctx, c.peer, n, nil)); err != nil {
+		c.endpoint.log.Debug("end a subscription", "session", c.session, "error", err)
 	}
 }
 

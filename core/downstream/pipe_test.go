@@ -97,7 +97,7 @@ func TestALineThatIsTooLongIsAnsweredAndTheNextOneIsServed(t *testing.T) {
 		l := w.pipe(t)
 		l.in <- nil
 		contains(t, "answer", <-l.out,
-			`"id":null,"error":{"code":-32700,"message":"the message is too long: 99 bytes"`)
+			`"id":null,"error":{"code":-32700,"message":"message of 99 bytes is over the limit of 50"`)
 		contains(t, "the next one", l.ask(`{"jsonrpc":"2.0","id":2,"method":"ping"}`),
 			`"id":2,"result":{}`)
 		l.leave(t)
@@ -234,10 +234,10 @@ func TestReverseRequestsGetIdsAndTokensOfOurs(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-		c.Notify(ctx, mcp.NewNotification("notifications/message",
+		c.HandleNotification(ctx, mcp.NewNotification("notifications/message",
 			[]byte(`{"level":"info","data":"one"}`)))
-		a := c.Ask(ctx, []*mcp.Message{ask})[0].Message()
-		c.Notify(ctx, mcp.NewNotification("notifications/message",
+		a := c.HandleRequests(ctx, []*mcp.Message{ask})[0].Message()
+		c.HandleNotification(ctx, mcp.NewNotification("notifications/message",
 			[]byte(`{"level":"info","data":"two"}`)))
 		return fmt.Sprintf(`{"answered":%s,"with":%s}`, a.ID(), a.Body())
 	}
@@ -274,7 +274,8 @@ func TestReverseRequestsGetIdsAndTokensOfOurs(t *testing.T) {
 
 func TestAReverseRequestThatNobodyWaitsForIsWithdrawn(t *testing.T) {
 	asks := func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
-		a := c.Ask(ctx, []*mcp.Message{mcp.NewRequest("1", "roots/list", nil)})[0].Message()
+		a := c.HandleRequests(ctx,
+			[]*mcp.Message{mcp.NewRequest("1", "roots/list", nil)})[0].Message()
 		return fmt.Sprintf("!%d %s", a.ErrorCode(), a.Body())
 	}
 	t.Run("its call was cancelled", func(t *testing.T) {
@@ -312,7 +313,8 @@ func TestAReverseRequestThatNobodyWaitsForIsWithdrawn(t *testing.T) {
 
 func TestModernClientsAreNotAskedLive(t *testing.T) {
 	s := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
-		a := c.Ask(ctx, []*mcp.Message{mcp.NewRequest("1", "roots/list", nil)})[0].Message()
+		a := c.HandleRequests(ctx,
+			[]*mcp.Message{mcp.NewRequest("1", "roots/list", nil)})[0].Message()
 		return fmt.Sprintf(`{"code":%d}`, a.ErrorCode())
 	}}
 	inBubble(t, s, downstream.Limits{}, func(t *testing.T, w *world) {
@@ -440,7 +442,7 @@ func TestRefuseTellsTheReasonToWhoeverAsks(t *testing.T) {
 	l := &line{in: make(chan []byte, 10), out: make(chan string, 10)}
 	l.send(initialize(mcp.Rev20251125), initialized, `{`, request(`"a"`, "server/discover", "{}"))
 	close(l.in)
-	if err := downstream.Refuse(t.Context(), l,
+	if err := downstream.RefuseAll(t.Context(), l,
 		errors.New("read gatekit.toml: no such file\nhint: write one")); err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 
+	"gatekit/core/conn"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 )
@@ -38,15 +39,15 @@ func refuseVersion(code int, supported []string, requested string) *refusal {
 }
 
 // answer is the refusal as the answer to m, recorded.
-func (f *Front) answer(ctx context.Context, p peer, r *refusal, m *mcp.Message) pipeline.Passed {
+func (f *Endpoint) answer(ctx context.Context, p peer, r *refusal, m *mcp.Message) pipeline.Passed {
 	return f.own(ctx, p, mcp.NewError(m.ID(), r.code, r.message, r.data), m)
 }
 
 // unread is the answer to bytes that are no message.
-func (f *Front) unread(ctx context.Context, p peer, err error) pipeline.Passed {
+func (f *Endpoint) unread(ctx context.Context, p peer, err error) pipeline.Passed {
 	code, id := mcp.CodeParseError, mcp.ID("")
 	if bad := (*mcp.ParseError)(nil); errors.As(err, &bad) {
-		code, id = bad.Code, bad.ID
+		code, id = bad.Code, bad.RequestID
 	}
 	return f.own(ctx, p, mcp.NewError(id, code, err.Error(), nil), nil)
 }
@@ -63,15 +64,15 @@ func status(answer *mcp.Message) int {
 	return http.StatusOK
 }
 
-// Refuse answers each request on p with the reason why Gatekit could not start, until the client is
-// gone: so its user sees why. There is no pipeline and no record then, and nothing is passed on.
-func Refuse(ctx context.Context, p Pipe, reason error) error {
+// RefuseAll answers each request on p with the reason why Gatekit could not start, until the client
+// is gone: so its user sees why. There is no pipeline and no record then, and nothing is passed on.
+func RefuseAll(ctx context.Context, p conn.Pipe, reason error) error {
 	for {
 		b, err := p.Read(ctx)
 		switch {
 		case errors.Is(err, io.EOF):
 			return nil
-		case errors.Is(err, ErrTooLong):
+		case errors.As(err, new(*conn.TooLargeError)):
 			continue
 		case err != nil:
 			return err
@@ -80,7 +81,8 @@ func Refuse(ctx context.Context, p Pipe, reason error) error {
 		if err != nil || m.Kind != mcp.Request {
 			continue
 		}
-		no := mcp.NewError(m.ID(), mcp.CodeInternal, "gatekit could not start: "+reason.Error(),
+		no := mcp.NewError(m.ID(), mcp.CodeInternalError,
+			"gatekit could not start: "+reason.Error(),
 			nil)
 		if err := p.Write(ctx, no.Append(nil)); err != nil {
 			return err

@@ -27,8 +27,8 @@ type httpSession struct {
 	ending   bool // no call starts any more
 }
 
-func (f *Front) newHTTPSession(principal string) *httpSession {
-	s := &httpSession{legacy: legacy{peer: peer{newName("session"), principal}, front: f}}
+func (f *Endpoint) newHTTPSession(principal string) *httpSession {
+	s := &httpSession{legacy: legacy{peer: peer{newName("session"), principal}, endpoint: f}}
 	s.life, s.end = context.WithCancel(context.Background())
 	s.streams = streams{limits: f.limits, feed: f.limits.newEvents(feedStream),
 		kept: map[string]*events{}}
@@ -53,7 +53,7 @@ func (s *httpSession) run(f func()) bool {
 	defer s.starting.Unlock()
 	if !s.ending {
 		s.running.Add(1)
-		s.front.workers.Run(func() {
+		s.endpoint.workers.Run(func() {
 			defer s.running.Done()
 			f()
 		})
@@ -78,7 +78,7 @@ func (s *httpSession) write(ctx context.Context, e *events, rd *reader, to Strea
 	// parsers of older clients choke on an event without data
 	e.pump(ctx, rd, to, s.revision() >= mcp.Rev20251125)
 	if err := to.Close(); err != nil {
-		s.front.log.Debug("close a stream", "session", s.session, "error", err)
+		s.endpoint.log.Debug("close a stream", "session", s.session, "error", err)
 	}
 }
 
@@ -95,7 +95,7 @@ type answering struct {
 	array  bool          // answers are one array, where no stream is needed
 }
 
-func (s *httpSession) answering(r Post, w Reply) *answering {
+func (s *httpSession) answering(r HTTPRequest, w Reply) *answering {
 	a := &answering{s: s, w: w, events: s.streams.make(), accept: accepts(r.Header),
 		quiet: openAfter}
 	a.reader, _ = a.events.attach(0)
@@ -108,8 +108,8 @@ func (s *httpSession) answering(r Post, w Reply) *answering {
 
 // serve runs calls and writes to the client what comes of them, for as long as it is there: the
 // calls go on without it. told is false when the client was gone before it was told anything.
-func (a *answering) serve(ctx context.Context, row *row[*httpSession], calls ...call) (told bool) {
-	sessions := a.s.front.sessions
+func (a *answering) serve(ctx context.Context, row *row[*httpSession], calls ...Call) (told bool) {
+	sessions := a.s.endpoint.sessions
 	sessions.hold(row)
 	started := a.s.run(func() {
 		defer sessions.release(row)
@@ -169,7 +169,7 @@ func (a *answering) alone(ctx context.Context) (done, told bool) {
 		status = http.StatusAccepted
 	}
 	if err = a.w.Write(status, a.header, body...); err != nil {
-		a.s.front.log.Debug("answer a request", "session", a.s.session, "error", err)
+		a.s.endpoint.log.Debug("answer a request", "session", a.s.session, "error", err)
 	}
 	return true, err == nil
 }

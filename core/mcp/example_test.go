@@ -28,9 +28,9 @@ func ExampleParse() {
 
 func ExampleMessage_Edit() {
 	m, _ := mcp.Parse([]byte(
-		`{"jsonrpc":"2.0", "id":1, "method":"tools/call", "params":{"name":"read", "arguments":{"key":"secret", "n":1.0}}}`))
+		`{"jsonrpc":"2.0", "id":1, "method":"ping", "params":{"key":"secret", "n":1.0}}`))
 	m, err := m.Edit(
-		mcp.Remove("/arguments/key"),
+		mcp.Remove("/key"),
 		mcp.Set("/_meta/progressToken", []byte(`7`)),
 	)
 	if err != nil {
@@ -38,14 +38,14 @@ func ExampleMessage_Edit() {
 		return
 	}
 	fmt.Printf("%s\n", m.WithID(`"u1"`).Append(nil))
-	// Output: {"jsonrpc":"2.0", "id":"u1", "method":"tools/call", "params":{"name":"read",
-	// "arguments":{"n":1.0},"_meta":{"progressToken":7}}}
+	// Output:
+	// {"jsonrpc":"2.0", "id":"u1", "method":"ping", "params":{"n":1.0,"_meta":{"progressToken":7}}}
 }
 
-func ExampleRewrite() {
+func ExampleRewriteNames() {
 	m := mcp.NewResponse("1", []byte(`{"tools":[{"name":"read", "description":"name a file"}]}`))
-	m.Method, m.To = "tools/list", mcp.ToClient
-	m, err := mcp.Rewrite(m, func(p mcp.NamePlace, name string) (string, error) {
+	m.Method, m.Direction = "tools/list", mcp.ToClient
+	m, err := mcp.RewriteNames(m, func(p mcp.NamePlace, name string) (string, error) {
 		return "files__" + name, nil
 	})
 	if err != nil {
@@ -56,8 +56,8 @@ func ExampleRewrite() {
 
 	m, _ = mcp.Parse([]byte(
 		`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"files__read"}}`))
-	m.To = mcp.ToServer
-	m, _ = mcp.Rewrite(m, func(p mcp.NamePlace, name string) (string, error) {
+	m.Direction = mcp.ToServer
+	m, _ = mcp.RewriteNames(m, func(p mcp.NamePlace, name string) (string, error) {
 		return strings.TrimPrefix(name, "files__"), nil
 	})
 	fmt.Printf("%s\n", m.Body())

@@ -15,10 +15,10 @@ func TestLeaves(t *testing.T) {
 	}
 	var got []string
 	m.Leaves(func(l mcp.Leaf) bool {
-		kind := map[mcp.LeafKind]string{mcp.String: "string", mcp.Number: "number",
-			mcp.Name: "name"}[l.Kind]
-		got = append(got, kind+" "+l.Pointer()+" "+l.Text()+" in "+l.Member())
-		if raw, ok := m.Get(l.Pointer()); !ok || l.Kind != mcp.Name &&
+		kind := map[mcp.LeafKind]string{mcp.StringLeaf: "string", mcp.NumberLeaf: "number",
+			mcp.NameLeaf: "name"}[l.Kind]
+		got = append(got, kind+" "+l.Pointer()+" "+l.Text()+" in "+l.MemberName())
+		if raw, ok := m.Get(l.Pointer()); !ok || l.Kind != mcp.NameLeaf &&
 			string(raw) != string(l.Raw) {
 			t.Errorf("%s is %s, its pointer leads to %s", l.Pointer(), l.Raw, raw)
 		}

@@ -6,8 +6,8 @@ import (
 	"gatekit/core/mcp"
 )
 
-// protocol.md 1.1-1.3, one line a method: a mark for each revision, oldest first.
-func TestMethodsAreThoseOfEachRevision(t *testing.T) {
+// Each method has a mark for each revision, oldest first, as the specification lists them.
+func TestEachRevisionHasItsMethods(t *testing.T) {
 	revisions := []string{mcp.Rev20241105, mcp.Rev20250326, mcp.Rev20250618, mcp.Rev20251125,
 		mcp.Rev20260728}
 	table := map[string]string{
@@ -32,14 +32,14 @@ func TestMethodsAreThoseOfEachRevision(t *testing.T) {
 		"notifications/subscriptions/acknowledged": "––––●",
 	}
 	for name, marks := range table {
-		m, ok := mcp.Lookup(name)
+		m, ok := mcp.LookupMethod(name)
 		if !ok || m.Name != name {
 			t.Errorf("no %s", name)
 			continue
 		}
 		got := ""
 		for _, r := range revisions {
-			if m.In(r) {
+			if m.ExistsIn(r) {
 				got += "●"
 			} else {
 				got += "–"
@@ -51,31 +51,31 @@ func TestMethodsAreThoseOfEachRevision(t *testing.T) {
 		if (m.Kind == mcp.Notification) != (len(name) > 14 && name[:14] == "notifications/") {
 			t.Errorf("%s is a %s", name, m.Kind)
 		}
-		if (m.Route == 0) != (m.From == mcp.ToClient) {
-			t.Errorf("%s from %s has route %d", name, m.From, m.Route)
+		if (m.Route == 0) != (m.Direction == mcp.ToClient) {
+			t.Errorf("%s from %s has route %d", name, m.Direction, m.Route)
 		}
 	}
-	if _, ok := mcp.Lookup("ui/initialize"); ok {
+	if _, ok := mcp.LookupMethod("ui/initialize"); ok {
 		t.Error("ui/initialize is no method of a connection")
 	}
 }
 
-// What a method's row says of names is what the catalogue says.
-func TestMethodsAndCatalogueAgree(t *testing.T) {
+// The pointers in the table of methods are places of the catalogue.
+func TestMethodPointersAreInTheCatalogue(t *testing.T) {
 	for _, name := range []string{
 		"tools/list", "tools/call", "resources/list", "resources/templates/list", "resources/read",
 		"resources/subscribe", "resources/unsubscribe", "prompts/list", "prompts/get",
 		"tasks/get", "tasks/result", "tasks/cancel", "tasks/update", "tasks/list",
 		"notifications/resources/updated", "notifications/tasks/status", "notifications/tasks",
 	} {
-		m, _ := mcp.Lookup(name)
-		to := m.From
+		m, _ := mcp.LookupMethod(name)
+		to := m.Direction
 		if to == 0 {
 			to = mcp.ToServer
 		}
-		kind, want := m.Kind, m.NameAt
-		if m.ItemsAt != "" {
-			kind, to, want = mcp.Response, mcp.ToClient, m.ItemsAt+"/*"+m.ItemName
+		kind, want := m.Kind, m.NamePointer
+		if m.ItemsPointer != "" {
+			kind, to, want = mcp.Response, mcp.ToClient, m.ItemsPointer+"/*"+m.ItemNamePointer
 		}
 		if name == "notifications/tasks/status" {
 			to = mcp.ToClient
@@ -90,24 +90,24 @@ func TestMethodsAndCatalogueAgree(t *testing.T) {
 	}
 }
 
-func TestTheTaskThatAnAnswerBegins(t *testing.T) {
+func TestCreatedTaskID(t *testing.T) {
 	for name, c := range map[string]struct{ method, result, want string }{
-		"of 2025-11-25":        {"tools/call", `{"task":{"taskId":"t"}}`, "t"},
-		"of 2026-07-28":        {"tools/call", `{"resultType":"task","taskId":"t"}`, "t"},
-		"a result of a tool":   {"tools/call", `{"resultType":"complete","taskId":"t"}`, ""},
-		"an id that is none":   {"tools/call", `{"task":{"taskId":1}}`, ""},
-		"of the client":        {"sampling/createMessage", `{"task":{"taskId":"t"}}`, "t"},
-		"one that is told of":  {"tasks/get", `{"resultType":"task","taskId":"t"}`, ""},
-		"one that is told of,": {"tasks/result", `{"task":{"taskId":"t"}}`, ""},
+		"of 2025-11-25":            {"tools/call", `{"task":{"taskId":"t"}}`, "t"},
+		"of 2026-07-28":            {"tools/call", `{"resultType":"task","taskId":"t"}`, "t"},
+		"a result of a tool":       {"tools/call", `{"resultType":"complete","taskId":"t"}`, ""},
+		"an id that is no string":  {"tools/call", `{"task":{"taskId":1}}`, ""},
+		"of the client":            {"sampling/createMessage", `{"task":{"taskId":"t"}}`, "t"},
+		"an existing task":         {"tasks/get", `{"resultType":"task","taskId":"t"}`, ""},
+		"an existing task, legacy": {"tasks/result", `{"task":{"taskId":"t"}}`, ""},
 	} {
 		m := mcp.NewResponse("1", []byte(c.result))
 		m.Method = c.method
-		if id, ok := mcp.CreatedTask(m); id != c.want || ok != (c.want != "") {
+		if id, ok := mcp.CreatedTaskID(m); id != c.want || ok != (c.want != "") {
 			t.Errorf("%s: %q %v", name, id, ok)
 		}
 	}
-	if id, ok := mcp.CreatedTask(mcp.NewRequest("1",
+	if id, ok := mcp.CreatedTaskID(mcp.NewRequest("1",
 		"tools/call", []byte(`{"task":{"taskId":"t"}}`))); ok {
-		t.Errorf("a request begins %q", id)
+		t.Errorf("a request creates %q", id)
 	}
 }

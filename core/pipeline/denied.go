@@ -11,8 +11,8 @@ import (
 // record, not for a model that would work round it.
 const refusedByPolicy = "refused by policy"
 
-// Denied says that a message may not pass.
-type Denied struct {
+// DeniedError says that a message may not pass.
+type DeniedError struct {
 	Message *mcp.Message // the one that was refused
 	// that refused it; "audit" when it could not be recorded, "pipeline" when it could not be
 	// judged
@@ -22,7 +22,7 @@ type Denied struct {
 	Action       string
 	ApprovalHint string // with ask: how a human can, for the client; "" says nothing
 	Reason       string // the stage's words; "" when it was a fault
-	Record       uint64 // seq of its record; 0 when it could not be recorded
+	RecordNumber uint64 // seq of its record; 0 when it could not be recorded
 	Err          error  // a fault behind it, if any: time-out, panic, recorder
 
 	answer  Passed // with the action "answer"
@@ -30,7 +30,7 @@ type Denied struct {
 	judged  bool // as its Outcome was
 }
 
-func (d *Denied) Error() string {
+func (d *DeniedError) Error() string {
 	switch {
 	case d.Err != nil:
 		return fmt.Sprintf("refused: %v", d.Err)
@@ -42,19 +42,19 @@ func (d *Denied) Error() string {
 	return fmt.Sprintf("refused by stage %q", d.Stage)
 }
 
-func (d *Denied) Unwrap() error { return d.Err }
+func (d *DeniedError) Unwrap() error { return d.Err }
 
 // Response is what the sender of a refused request, or the one that waits for a refused answer,
 // gets in its place under that id: error -31000, an isError result, or the stage's own answer
 // (design.md 5). A notification has none: the zero Passed.
-func (d *Denied) Response(id mcp.ID) Passed {
+func (d *DeniedError) Response(id mcp.ID) Passed {
 	if d.Action == "answer" {
 		return d.answer.WithID(id)
 	}
 	if d.Message == nil || d.Message.Kind == mcp.Notification {
 		return Passed{}
 	}
-	if request := d.request(); d.options.ToolCallsResult && request != nil &&
+	if request := d.request(); d.options.DenyToolCallsAsResult && request != nil &&
 		request.Method == "tools/call" {
 		// A call that asked to be run as a task (2025-11-25) waits for a task, not for a tool's
 		// result.
@@ -66,18 +66,18 @@ func (d *Denied) Response(id mcp.ID) Passed {
 }
 
 // words are what the other side is told.
-func (d *Denied) words() string {
+func (d *DeniedError) words() string {
 	if d.Action == "ask" && d.ApprovalHint != "" {
 		return refusedByPolicy + ": " + d.ApprovalHint
 	}
 	return refusedByPolicy
 }
 
-// Decline is what a server gets when its reverse request, or the client's answer to it, was
+// DeclineResponse is what a server gets when its reverse request, or the client's answer to it, was
 // refused, under the reverse request's id: error -1 for sampling, {"action":"decline"} for
 // elicitation, no roots for roots, error -31000 for others; or the stage's own answer. A refusal
 // tells a server no more than a client that declines.
-func (d *Denied) Decline(id mcp.ID) Passed {
+func (d *DeniedError) DeclineResponse(id mcp.ID) Passed {
 	if d.Action == "answer" {
 		return d.answer.WithID(id)
 	}
@@ -86,7 +86,7 @@ func (d *Denied) Decline(id mcp.ID) Passed {
 	}
 	switch d.Message.Method {
 	case "sampling/createMessage":
-		return d.inPlace(mcp.NewError(id, mcp.CodeRejected, "rejected", nil))
+		return d.inPlace(mcp.NewError(id, mcp.CodeSamplingRejected, "rejected", nil))
 	case "elicitation/create":
 		return d.inPlace(mcp.NewResponse(id, []byte(`{"action":"decline"}`)))
 	case "roots/list":
@@ -96,32 +96,32 @@ func (d *Denied) Decline(id mcp.ID) Passed {
 }
 
 // request is the one whose sender waits; nil when that is not known.
-func (d *Denied) request() *mcp.Message {
+func (d *DeniedError) request() *mcp.Message {
 	if d.Message.Kind == mcp.Request {
 		return d.Message
 	}
 	return d.Message.Request
 }
 
-func (d *Denied) inPlace(answer *mcp.Message) Passed {
+func (d *DeniedError) inPlace(answer *mcp.Message) Passed {
 	return Passed{inPlaceOf(d.Message, answer), d}
 }
 
 // data is {"gatekit":{…}}: what a client may know of a refusal, enough to find its record.
-func (d *Denied) data() []byte {
+func (d *DeniedError) data() []byte {
 	b := append([]byte(`{"gatekit":`), d.about()...)
 	return append(b, '}')
 }
 
-func (d *Denied) about() []byte {
+func (d *DeniedError) about() []byte {
 	b := append([]byte(`{"action":`), mcp.Quote(d.Action)...)
 	b = append(b, `,"stage":`...)
 	b = append(b, mcp.Quote(d.Stage)...)
-	if d.Record != 0 {
+	if d.RecordNumber != 0 {
 		b = append(b, `,"record":`...)
-		b = strconv.AppendUint(b, d.Record, 10)
+		b = strconv.AppendUint(b, d.RecordNumber, 10)
 	}
-	if d.options.Reasons && d.Reason != "" {
+	if d.options.IncludeReasons && d.Reason != "" {
 		b = append(b, `,"reason":`...)
 		b = append(b, mcp.Quote(d.Reason)...)
 	}
@@ -129,9 +129,9 @@ func (d *Denied) about() []byte {
 }
 
 // toolResult is the refusal as a tool's result, which models understand better than an error.
-func (d *Denied) toolResult(request *mcp.Message) []byte {
+func (d *DeniedError) toolResult(request *mcp.Message) []byte {
 	text := d.words()
-	if d.options.Reasons && d.Reason != "" {
+	if d.options.IncludeReasons && d.Reason != "" {
 		text += ": " + d.Reason
 	}
 	b := []byte(`{`)

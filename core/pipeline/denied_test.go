@@ -13,7 +13,7 @@ const modernCall = `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"nam
 
 func TestResponse(t *testing.T) {
 	refuse := says(pipeline.Verdict{Reason: `no "paths"`})
-	asResult := pipeline.Options{ToolCallsResult: true}
+	asResult := pipeline.Options{DenyToolCallsAsResult: true}
 	tests := []struct {
 		name    string
 		options pipeline.Options
@@ -23,12 +23,13 @@ func TestResponse(t *testing.T) {
 	}{
 		{"a request gets an error", pipeline.Options{}, refuse, call,
 			`{"jsonrpc":"2.0","id":"x","error":{"code":-31000,"message":"refused by policy","data":{"gatekit":{"action":"deny","stage":"guard","record":1}}}}`},
-		{"with the reason where that is wanted", pipeline.Options{Reasons: true}, refuse, call,
+		{"with the reason where that is wanted", pipeline.Options{IncludeReasons: true}, refuse,
+			call,
 			`{"jsonrpc":"2.0","id":"x","error":{"code":-31000,"message":"refused by policy","data":{"gatekit":{"action":"deny","stage":"guard","record":1,"reason":"no \"paths\""}}}}`},
 		{"a tool's call as a result", asResult, refuse, call,
 			`{"jsonrpc":"2.0","id":"x","result":{"content":[{"type":"text","text":"refused by policy"}],"isError":true,"_meta":{"gatekit/denied":{"action":"deny","stage":"guard","record":1}}}}`},
-		{"a tool's call as a result, with the reason", pipeline.Options{ToolCallsResult: true,
-			Reasons: true}, refuse, call,
+		{"a tool's call as a result, with the reason", pipeline.Options{DenyToolCallsAsResult: true,
+			IncludeReasons: true}, refuse, call,
 			`{"jsonrpc":"2.0","id":"x","result":{"content":[{"type":"text","text":"refused by policy: no \"paths\""}],"isError":true,"_meta":{"gatekit/denied":{"action":"deny","stage":"guard","record":1,"reason":"no \"paths\""}}}}`},
 		{"a modern tool's call as a result that says what it is", asResult, refuse,
 			func(t *testing.T) *mcp.Message { return parse(t, mcp.ToServer, modernCall) },
@@ -53,7 +54,7 @@ func TestResponse(t *testing.T) {
 				return answerTo(t, call(t),
 					`{"jsonrpc":"2.0","id":7,"error":{"code":-32603,"message":"secret"}}`)
 			}, `{"jsonrpc":"2.0","id":"x","error":{"code":-31000,"message":"refused by policy","data":{"gatekit":{"action":"deny","stage":"guard","record":1}}}}`},
-		{"a fault is not told", pipeline.Options{Reasons: true},
+		{"a fault is not told", pipeline.Options{IncludeReasons: true},
 			modify(mcp.Set("/name", []byte(`"secret"`))), call,
 			`{"jsonrpc":"2.0","id":"x","error":{"code":-31000,"message":"refused by policy","data":{"gatekit":{"action":"deny","stage":"guard","record":1}}}}`},
 		{"a notification gets nothing", pipeline.Options{}, refuse,
@@ -75,7 +76,7 @@ func TestResponse(t *testing.T) {
 			if response == nil {
 				return
 			}
-			if response.To != mcp.ToClient || response.Method != m.Method ||
+			if response.Direction != mcp.ToClient || response.Method != m.Method ||
 				response.Session != "s1" || response.Exchange != "e1" || response.Request == nil {
 				t.Errorf("its fields are not those of an answer to the request: %+v", response)
 			}
@@ -101,24 +102,24 @@ func TestDecline(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			p := pipeline.New(&record{}, pipeline.Options{Reasons: true},
+			p := pipeline.New(&record{}, pipeline.Options{IncludeReasons: true},
 				pipeline.StageConfig{Name: "guard", Stage: says(pipeline.Verdict{Reason: "no"})})
 			asked := parse(t, mcp.ToClient, tt.in)
 			passed, err := p.Pass(t.Context(), asked)
-			if got := text(denied(t, passed, err).Decline("3").Message()); got != tt.want {
+			if got := text(denied(t, passed, err).DeclineResponse("3").Message()); got != tt.want {
 				t.Errorf("asking: got %s, want %s", got, tt.want)
 			}
 			answer := parse(t, mcp.ToServer,
 				`{"jsonrpc":"2.0","id":9,"result":{"content":{"type":"text","text":"secret"}}}`)
 			answer.Method, answer.Request = asked.Method, asked
 			passed, err = p.Pass(t.Context(), answer)
-			declined := denied(t, passed, err).Decline("3").Message()
+			declined := denied(t, passed, err).DeclineResponse("3").Message()
 			if got := text(declined); got != tt.want {
 				t.Errorf("answering: got %s, want %s", got, tt.want)
 			}
-			if declined.To != mcp.ToServer || declined.Request != asked {
+			if declined.Direction != mcp.ToServer || declined.Request != asked {
 				t.Errorf("it goes %v as the answer to %v, want to the server that asked",
-					declined.To, declined.Request)
+					declined.Direction, declined.Request)
 			}
 		})
 	}
@@ -127,7 +128,7 @@ func TestDecline(t *testing.T) {
 			Stage: says(pipeline.Verdict{})})
 		passed, err := p.Pass(t.Context(), parse(t, mcp.ToClient,
 			`{"jsonrpc":"2.0","method":"notifications/message","params":{}}`))
-		if got := denied(t, passed, err).Decline("3").Message(); got != nil {
+		if got := denied(t, passed, err).DeclineResponse("3").Message(); got != nil {
 			t.Errorf("got %s", text(got))
 		}
 	})
@@ -144,9 +145,9 @@ func TestAStagesAnswerIsJudgedAsTheResponseItIs(t *testing.T) {
 		rec := &record{}
 		passed, err := pipeline.New(rec, pipeline.Options{}, answer).Pass(t.Context(), call(t))
 		d := denied(t, passed, err)
-		if d.Action != "answer" || d.Stage != "cache" || d.Record != 1 {
+		if d.Action != "answer" || d.Stage != "cache" || d.RecordNumber != 1 {
 			t.Errorf("denied %s by %s in record %d, want answer by cache in 1", d.Action, d.Stage,
-				d.Record)
+				d.RecordNumber)
 		}
 		if got, want := text(d.Response(
 			"9").Message()), `{"jsonrpc":"2.0","id":9,"result":{"content":[{"type":"text","text":"secret"}]}}`; got != want {
@@ -163,10 +164,10 @@ func TestAStagesAnswerIsJudgedAsTheResponseItIs(t *testing.T) {
 				Answer: []byte(`{"roots":[{"uri":"file:///srv"}]}`)})}
 		passed, err := pipeline.New(&record{}, pipeline.Options{}, roots).Pass(t.Context(),
 			parse(t, mcp.ToClient, `{"jsonrpc":"2.0","id":3,"method":"roots/list"}`))
-		answer := denied(t, passed, err).Decline("3").Message()
+		answer := denied(t, passed, err).DeclineResponse("3").Message()
 		if got, want := text(
-			answer), `{"jsonrpc":"2.0","id":3,"result":{"roots":[{"uri":"file:///srv"}]}}`; got != want || answer.To != mcp.ToServer {
-			t.Errorf("got %s %s, want %s to the server", answer.To, got, want)
+			answer), `{"jsonrpc":"2.0","id":3,"result":{"roots":[{"uri":"file:///srv"}]}}`; got != want || answer.Direction != mcp.ToServer {
+			t.Errorf("got %s %s, want %s to the server", answer.Direction, got, want)
 		}
 	})
 	t.Run("it is redacted", func(t *testing.T) {
@@ -231,7 +232,7 @@ func TestAnswer(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			tt.m.To, tt.m.Session = mcp.ToClient, "s1"
+			tt.m.Direction, tt.m.Session = mcp.ToClient, "s1"
 			rec := &record{}
 			never := pipeline.StageConfig{Name: "guard", Stage: says(pipeline.Verdict{})}
 			if got := pipeline.New(rec, pipeline.Options{}, never).PassOwn(t.Context(),
@@ -290,7 +291,7 @@ func TestPassedAtTheBoundary(t *testing.T) {
 		edited.Message()), `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"files__read","arguments":{"path":"/etc/passwd","n":1.0}}}`; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
-	renamed, err := passed.Rewrite(func(_ mcp.NamePlace, s string) (string, error) {
+	renamed, err := passed.RewriteNames(func(_ mcp.NamePlace, s string) (string, error) {
 		return "x" + s, nil
 	})
 	if err != nil {
@@ -303,7 +304,7 @@ func TestPassedAtTheBoundary(t *testing.T) {
 		t.Errorf("a bad edit: %v and %s, want an error and nothing", err, text(bad.Message()))
 	}
 	no := errors.New("no")
-	if bad, err := passed.Rewrite(func(mcp.NamePlace, string) (string, error) {
+	if bad, err := passed.RewriteNames(func(mcp.NamePlace, string) (string, error) {
 		return "", no
 	}); !errors.Is(err, no) || bad.Message() != nil {
 		t.Errorf("a rewrite that fails: %v and %s, want the error and nothing", err,
@@ -317,7 +318,7 @@ func TestPassedAtTheBoundary(t *testing.T) {
 	if got, err := zero.Edit(mcp.Remove("/x")); err != nil || got.Message() != nil {
 		t.Errorf("nothing, edited, is %s, %v", text(got.Message()), err)
 	}
-	if got, err := zero.Rewrite(nil); err != nil || got.Message() != nil {
+	if got, err := zero.RewriteNames(nil); err != nil || got.Message() != nil {
 		t.Errorf("nothing, rewritten, is %s, %v", text(got.Message()), err)
 	}
 }

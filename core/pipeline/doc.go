@@ -10,8 +10,8 @@
 //   - The first denial ends it. A denial beats every change, and an answer, made before it.
 //   - A verdict that is not understood denies: the zero Verdict, an unknown Action, a verdict that
 //     contradicts itself, an edit that cannot be made or that would send the message elsewhere, an
-//     Answer to something that is no request. [StageConfig.Skip] does not soften this: such a stage
-//     wanted something, and it is not known what.
+//     Answer to something that is no request. [StageConfig.SkipOnError] does not soften this: such
+//     a stage wanted something, and it is not known what.
 //   - A stage that fails, panics, or gives no verdict in time denies, unless Skip says that the
 //     message then goes on without it. What other stages changed is kept either way.
 //   - A message that could not be recorded does not move.
@@ -43,7 +43,7 @@
 // alike; only the body of a request as it came, and of a list as it goes, has the others. Whoever
 // makes the pipeline decides who may rename.
 //
-// What is asked for by its old name is refused. No item shadows another: Renames.Check refuses
+// What is asked for by its old name is refused. No item shadows another: Renames.Validate refuses
 // names that could not be told apart, and an item that the server lists under a given name is taken
 // out of the list, since who asks for that name gets the other one. Where several stages rename,
 // their names lie upon each other like layers, the last stage's outermost, and each layer holds
@@ -52,9 +52,9 @@
 // # Why some stages are asked together
 //
 // To ask a stage in another process takes longer than most stages take. Those of one process that
-// stand beside each other are asked in one question ([Group]), each about what those before it made
-// of the message, as [InspectInOrder] does it there; here their verdicts are weighed, applied and
-// recorded one by one, as if each had been asked alone.
+// stand beside each other are asked in one question ([StageGroup]), each about what those before it
+// made of the message, as [InspectInOrder] does it there; here their verdicts are weighed, applied
+// and recorded one by one, as if each had been asked alone.
 //
 // # Why a name may be missing in a record
 //

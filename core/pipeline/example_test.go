@@ -32,9 +32,9 @@ func ExamplePipeline_Pass() {
 		if err != nil {
 			panic(err)
 		}
-		m.To, m.Name = mcp.ToServer, tool
+		m.Direction, m.Name = mcp.ToServer, tool
 		passed, err := p.Pass(context.Background(), m)
-		if denied, ok := err.(*pipeline.Denied); ok {
+		if denied, ok := err.(*pipeline.DeniedError); ok {
 			fmt.Printf("to the client: %s\n", denied.Response(m.ID()).Message().Append(nil))
 			continue
 		}

@@ -6,14 +6,14 @@ import "gatekit/core/mcp"
 // Passed holds nothing, and stays so whatever is asked of it.
 type Passed struct {
 	m       *mcp.Message
-	refusal *Denied
+	refusal *DeniedError
 }
 
 // Message is what passed. It is nil for the zero Passed.
 func (p Passed) Message() *mcp.Message { return p.m }
 
-// Refusal is the denial that p stands for in an answer's place; nil when it stands for none.
-func (p Passed) Refusal() *Denied { return p.refusal }
+// Denial is the denial that p stands for in an answer's place; nil when it stands for none.
+func (p Passed) Denial() *DeniedError { return p.refusal }
 
 // WithID is p under another id of the hop it is written to.
 func (p Passed) WithID(id mcp.ID) Passed {
@@ -36,12 +36,12 @@ func (p Passed) Edit(edits ...mcp.Edit) (Passed, error) {
 	return Passed{m, p.refusal}, nil
 }
 
-// Rewrite is p with f applied to the names that the catalogue lists in it; see mcp.Rewrite.
-func (p Passed) Rewrite(f func(mcp.NamePlace, string) (string, error)) (Passed, error) {
+// RewriteNames is p with f applied to the names that the catalogue lists in it; see mcp.Rewrite.
+func (p Passed) RewriteNames(f func(mcp.NamePlace, string) (string, error)) (Passed, error) {
 	if p.m == nil {
 		return p, nil
 	}
-	m, err := mcp.Rewrite(p.m, f)
+	m, err := mcp.RewriteNames(p.m, f)
 	if err != nil {
 		return Passed{}, err
 	}

@@ -25,18 +25,18 @@ type StageConfig struct {
 	Wants   Wants
 	Timeout time.Duration // of one Inspect; 0 is 2 s
 	// what asks it together with its neighbours of the same Group; nil asks it alone
-	Group Group
+	Group StageGroup
 	// on_error = "skip": an error, panic or time-out skips the stage instead of denying; recorded
-	Skip bool
+	SkipOnError bool
 	// the names that it may give, at the servers that it wants; they must hold Check
 	Renames Renames
 }
 
-// Group asks several stages about one message at once, where that is cheaper than one after
+// StageGroup asks several stages about one message at once, where that is cheaper than one after
 // another: in one question to the process that they all run in. It asks them as [InspectInOrder]
 // does. InspectAll is Inspect for all of them: with one verdict, or one error, for each that was
 // asked; those after a denial are not. An error of its own is that of all.
-type Group interface {
+type StageGroup interface {
 	InspectAll(ctx context.Context, m *mcp.Message, stages []Stage) ([]Verdict, []error, error)
 }
 
@@ -85,10 +85,11 @@ type Recorder interface {
 
 // Options of a pipeline.
 type Options struct {
-	Reasons         bool             // tell the client why
-	ToolCallsResult bool             // a refused tools/call is an isError result
-	Names           *RecordableNames // that may be told; nil begins with none
-	Workers         *workers.Pool    // where stages are asked; nil is a new goroutine each time
+	IncludeReasons        bool             // tell the client why
+	DenyToolCallsAsResult bool             // a refused tools/call is an isError result
+	RecordableNames       *RecordableNames // that may be told; nil begins with none
+	// where stages are asked; nil is a new goroutine each time
+	Workers *workers.Pool
 }
 
 // Pipeline is immutable and safe for many goroutines, but for its [RecordableNames]. A reload makes
@@ -108,8 +109,8 @@ func New(rec Recorder, o Options, stages ...StageConfig) *Pipeline {
 	if rec == nil {
 		panic("pipeline: a pipeline without a recorder")
 	}
-	if o.Names == nil {
-		o.Names = new(RecordableNames)
+	if o.RecordableNames == nil {
+		o.RecordableNames = new(RecordableNames)
 	}
 	p := &Pipeline{rec: rec, options: o, judges: len(stages) > 0}
 	for _, n := range stages {
@@ -128,7 +129,7 @@ func New(rec Recorder, o Options, stages ...StageConfig) *Pipeline {
 	return p
 }
 
-// Pass judges m, records the outcome and answers what may move. The error is always a *Denied.
+// Pass judges m, records the outcome and answers what may move. The error is always a *DeniedError.
 func (p *Pipeline) Pass(ctx context.Context, m *mcp.Message) (Passed, error) {
 	o := Outcome{Time: time.Now(), Before: m, After: m, Action: "pass", judged: true}
 	if err := judgeable(m); err != nil {
@@ -136,15 +137,15 @@ func (p *Pipeline) Pass(ctx context.Context, m *mcp.Message) (Passed, error) {
 			m = &mcp.Message{}
 		}
 		o.Before, o.After, o.Action, o.Err, o.judged = m, nil, "deny", err, false
-		return p.settle(ctx, o, nil, &Denied{Stage: "pipeline", Action: "deny", Err: err})
+		return p.settle(ctx, o, nil, &DeniedError{Stage: "pipeline", Action: "deny", Err: err})
 	}
 	var answer *mcp.Message
-	var d *Denied
-	if asked, layers := p.asked[m.Kind][m.To], p.renaming(m); len(asked)+len(layers) > 0 {
+	var d *DeniedError
+	if asked, layers := p.asked[m.Kind][m.Direction], p.renaming(m); len(asked)+len(layers) > 0 {
 		answer, d = p.judge(ctx, &o, asked, layers)
 		o.Duration = time.Since(o.Time)
 	} else if p.judges {
-		p.options.Names.list(m, nil)
+		p.options.RecordableNames.list(m, nil)
 	}
 	return p.settle(ctx, o, answer, d)
 }
@@ -152,16 +153,16 @@ func (p *Pipeline) Pass(ctx context.Context, m *mcp.Message) (Passed, error) {
 // settle records o, and only then lets o.After move, or tells of the denial. answer is that of a
 // stage.
 func (p *Pipeline) settle(ctx context.Context, o Outcome, answer *mcp.Message,
-	d *Denied) (Passed, error) {
+	d *DeniedError) (Passed, error) {
 	seq, err := p.record(ctx, p.veil(o))
 	if err != nil {
-		return Passed{}, &Denied{Message: o.Before, Stage: "audit", Action: "deny",
+		return Passed{}, &DeniedError{Message: o.Before, Stage: "audit", Action: "deny",
 			Err: fmt.Errorf("record the outcome: %w", err), options: p.options}
 	}
 	if d == nil {
 		return Passed{m: o.After}, nil
 	}
-	d.Message, d.Record, d.options, d.judged = o.Before, seq, p.options, o.judged
+	d.Message, d.RecordNumber, d.options, d.judged = o.Before, seq, p.options, o.judged
 	if foundInName(o.Before, o.Steps) || foundInMethod(o.Before, o.Steps) {
 		d.Message = unnamed(o.Before)
 	}
@@ -190,8 +191,8 @@ func judgeable(m *mcp.Message) error {
 		return errors.New("no message to judge")
 	case m.Kind < mcp.Request || m.Kind > mcp.Error:
 		return fmt.Errorf("a message of no known kind (%d) cannot be judged", m.Kind)
-	case m.To < mcp.ToServer || m.To > mcp.ToClient:
-		return fmt.Errorf("a message of no known direction (%d) cannot be judged", m.To)
+	case m.Direction < mcp.ToServer || m.Direction > mcp.ToClient:
+		return fmt.Errorf("a message of no known direction (%d) cannot be judged", m.Direction)
 	}
 	return nil
 }
@@ -199,7 +200,7 @@ func judgeable(m *mcp.Message) error {
 // judge asks the stages about o.Before, in the server's own names, and fills in the rest of o.
 // Without a denial o.After may move. The answer, if any, is a stage's; it was not judged yet.
 func (p *Pipeline) judge(ctx context.Context, o *Outcome, asked []*stage,
-	layers []*layer) (answer *mcp.Message, d *Denied) {
+	layers []*layer) (answer *mcp.Message, d *DeniedError) {
 	if o.Before.Kind == mcp.Request {
 		if d = toOwn(o, layers); d != nil {
 			o.judged = false
@@ -236,7 +237,7 @@ func (p *Pipeline) judge(ctx context.Context, o *Outcome, asked []*stage,
 			case step.Action != "answer":
 				if hidden := opinions[i].verdict.Hide; len(hidden) > 0 && opinions[i].err == nil {
 					// who asks for what was hidden is of interest
-					p.options.Names.list(o.After, o.Steps, hidden...)
+					p.options.RecordableNames.list(o.After, o.Steps, hidden...)
 				}
 				o.After = next
 			case answer == nil: // the others are still asked: a denial beats an answer
@@ -253,10 +254,10 @@ func (p *Pipeline) judge(ctx context.Context, o *Outcome, asked []*stage,
 				answer.Request = o.After
 			}
 		} else if o.judged {
-			p.options.Names.learn(o.Before.Server, o.Before.Name, maxCalled)
+			p.options.RecordableNames.learn(o.Before.Server, o.Before.Name, maxCalled)
 		}
 	case mcp.Response:
-		p.options.Names.list(o.After, o.Steps)
+		p.options.RecordableNames.list(o.After, o.Steps)
 		if d = toKnown(o, layers); d != nil {
 			return nil, d
 		}
@@ -266,7 +267,7 @@ func (p *Pipeline) judge(ctx context.Context, o *Outcome, asked []*stage,
 		return nil, nil
 	}
 	o.After = nil
-	return answer, &Denied{Stage: by, Action: "answer", Reason: o.Reason}
+	return answer, &DeniedError{Stage: by, Action: "answer", Reason: o.Reason}
 }
 
 // summary is the weightiest action of the steps that let a message go, and the reason of the first
@@ -311,7 +312,7 @@ func (p *Pipeline) PassOwn(ctx context.Context, m *mcp.Message) Passed {
 }
 
 // RecordDecision records what a human said to the request that d refused.
-func (p *Pipeline) RecordDecision(ctx context.Context, d *Denied, action, by string) error {
+func (p *Pipeline) RecordDecision(ctx context.Context, d *DeniedError, action, by string) error {
 	_, err := p.record(ctx, p.veil(Outcome{Time: time.Now(), Before: d.Message, Action: action,
 		Reason: by, judged: d.judged}))
 	return err

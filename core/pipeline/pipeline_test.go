@@ -74,7 +74,7 @@ func parse(t *testing.T, to mcp.Direction, text string) *mcp.Message {
 	if err != nil {
 		t.Fatalf("parse %s: %v", text, err)
 	}
-	m.To, m.Session, m.Exchange, m.Server = to, "s1", "e1", "files"
+	m.Direction, m.Session, m.Exchange, m.Server = to, "s1", "e1", "files"
 	return m
 }
 
@@ -98,11 +98,11 @@ func text(m *mcp.Message) string {
 	return string(m.Append(nil))
 }
 
-func denied(t *testing.T, passed pipeline.Passed, err error) *pipeline.Denied {
+func denied(t *testing.T, passed pipeline.Passed, err error) *pipeline.DeniedError {
 	t.Helper()
-	var d *pipeline.Denied
+	var d *pipeline.DeniedError
 	if !errors.As(err, &d) {
-		t.Fatalf("error is %T %v, want a *Denied", err, err)
+		t.Fatalf("error is %T %v, want a *DeniedError", err, err)
 	}
 	if passed.Message() != nil {
 		t.Fatalf("it was denied and yet passed: %s", text(passed.Message()))
@@ -125,7 +125,8 @@ func TestWhateverGoesWrongDenies(t *testing.T) {
 			stage: pipeline.StageConfig{Stage: says(pipeline.Verdict{Action: pipeline.Ask + 1})},
 			fault: "unknown action 5"},
 		{name: "an unknown action denies also where faults are skipped",
-			stage: pipeline.StageConfig{Skip: true, Stage: says(pipeline.Verdict{Action: 255})},
+			stage: pipeline.StageConfig{SkipOnError: true,
+				Stage: says(pipeline.Verdict{Action: 255})},
 			fault: "unknown action 255"},
 		{name: "an error denies, whatever the verdict",
 			stage: pipeline.StageConfig{Stage: stage(func(context.Context,
@@ -168,7 +169,8 @@ func TestWhateverGoesWrongDenies(t *testing.T) {
 			stage: pipeline.StageConfig{Stage: modify(mcp.Set("/name/x", []byte(`1`)))},
 			fault: "edit"},
 		{name: "an edit that cannot be made denies also where faults are skipped",
-			stage: pipeline.StageConfig{Skip: true, Stage: modify(mcp.Set("/name/x", []byte(`1`)))},
+			stage: pipeline.StageConfig{SkipOnError: true,
+				Stage: modify(mcp.Set("/name/x", []byte(`1`)))},
 			fault: "edit"},
 		{name: "an edit of the tool's name denies",
 			stage: pipeline.StageConfig{Stage: modify(mcp.Set("/name", []byte(`"write"`)))},
@@ -260,7 +262,7 @@ func TestWhateverGoesWrongDenies(t *testing.T) {
 			in:    func(*testing.T) *mcp.Message { return nil }},
 		{name: "a message of no kind is denied", stage: pipeline.StageConfig{Stage: allow},
 			fault: "kind",
-			in:    func(*testing.T) *mcp.Message { return &mcp.Message{To: mcp.ToServer} }},
+			in:    func(*testing.T) *mcp.Message { return &mcp.Message{Direction: mcp.ToServer} }},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -289,8 +291,8 @@ func TestWhateverGoesWrongDenies(t *testing.T) {
 					t.Errorf("denied by %v, want a fault with %q", d.Err, tt.fault)
 				}
 				if tt.fails != nil {
-					if d.Stage != "audit" || d.Record != 0 {
-						t.Errorf("stage %q record %d, want audit and none", d.Stage, d.Record)
+					if d.Stage != "audit" || d.RecordNumber != 0 {
+						t.Errorf("stage %q record %d, want audit and none", d.Stage, d.RecordNumber)
 					}
 				} else {
 					o := rec.last(t)
@@ -298,8 +300,8 @@ func TestWhateverGoesWrongDenies(t *testing.T) {
 						t.Errorf("recorded %s of %v, want a denial of which nothing moves",
 							o.Action, o.After)
 					}
-					if d.Record != 1 {
-						t.Errorf("record %d, want 1", d.Record)
+					if d.RecordNumber != 1 {
+						t.Errorf("record %d, want 1", d.RecordNumber)
 					}
 					if later {
 						t.Error("a stage was asked after the denial")
@@ -319,7 +321,7 @@ func TestARequestIsDeniedWhenItsSenderLeaves(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			rec := &record{}
 			p := pipeline.New(rec, pipeline.Options{}, pipeline.StageConfig{Name: "slow",
-				Skip: skip, Timeout: time.Hour, Stage: stage(func(ctx context.Context,
+				SkipOnError: skip, Timeout: time.Hour, Stage: stage(func(ctx context.Context,
 					_ *mcp.Message) (pipeline.Verdict, error) {
 					<-ctx.Done()
 					return pipeline.Verdict{}, ctx.Err()
@@ -410,7 +412,7 @@ func TestSkipKeepsTheMessageAndWhatOthersMadeOfIt(t *testing.T) {
 				rec := &record{}
 				p := pipeline.New(rec, pipeline.Options{},
 					pipeline.StageConfig{Name: "redact", Stage: modify(redact)},
-					pipeline.StageConfig{Name: "fragile", Stage: fault, Skip: true},
+					pipeline.StageConfig{Name: "fragile", Stage: fault, SkipOnError: true},
 					pipeline.StageConfig{Name: "last", Stage: stage(func(_ context.Context,
 						m *mcp.Message) (pipeline.Verdict, error) {
 						if got, _ := m.Text("/arguments/path"); got != "[redacted]" {
@@ -578,7 +580,7 @@ func TestGatekitsOwnWordsAreRecorded(t *testing.T) {
 		{parked, "park", "it waits for what the client answers"},
 		{mcp.NewResponse("1", []byte(`{}`)), "answer", ""},
 	} {
-		tt.m.To = mcp.ToClient
+		tt.m.Direction = mcp.ToClient
 		p.PassOwn(t.Context(), tt.m)
 		if o := rec.last(t); o.Action != tt.action || o.Reason != tt.reason {
 			t.Errorf("recorded %s %q, want %s %q", o.Action, o.Reason, tt.action, tt.reason)
@@ -602,14 +604,14 @@ func TestWants(t *testing.T) {
 		{"its kind", pipeline.Wants{Kinds: []mcp.Kind{mcp.Response, mcp.Request}}, nil, true},
 		{"another kind", pipeline.Wants{Kinds: []mcp.Kind{mcp.Response}}, nil, false},
 		{"its method's only kind",
-			pipeline.Wants{Only: map[string]mcp.Kind{"tools/call": mcp.Request}}, nil, true},
+			pipeline.Wants{OnlyKind: map[string]mcp.Kind{"tools/call": mcp.Request}}, nil, true},
 		{"another only kind of its method", pipeline.Wants{Methods: []string{"tools/call"},
-			Only: map[string]mcp.Kind{"tools/call": mcp.Response}}, nil, false},
+			OnlyKind: map[string]mcp.Kind{"tools/call": mcp.Response}}, nil, false},
 		{"an only kind of another method",
-			pipeline.Wants{Only: map[string]mcp.Kind{"tools/list": mcp.Response}}, nil, true},
+			pipeline.Wants{OnlyKind: map[string]mcp.Kind{"tools/list": mcp.Response}}, nil, true},
 		{"an only kind of a method that is not listed",
 			pipeline.Wants{Methods: []string{"tools/list"},
-				Only: map[string]mcp.Kind{"tools/call": mcp.Request}}, nil, false},
+				OnlyKind: map[string]mcp.Kind{"tools/call": mcp.Request}}, nil, false},
 		{"its direction", pipeline.Wants{Directions: []mcp.Direction{mcp.ToServer}}, nil, true},
 		{"the other direction", pipeline.Wants{Directions: []mcp.Direction{mcp.ToClient}}, nil,
 			false},
@@ -618,12 +620,12 @@ func TestWants(t *testing.T) {
 		{"another server", pipeline.Wants{Servers: []string{"github"}}, nil, false},
 		{"a server, and the message has none yet", pipeline.Wants{Servers: []string{"github"}},
 			func() *mcp.Message {
-				return &mcp.Message{Kind: mcp.Notification, To: mcp.ToServer,
+				return &mcp.Message{Kind: mcp.Notification, Direction: mcp.ToServer,
 					Method: "notifications/initialized"}
 			}, true},
 		{"a method, and that of the answer is not known",
 			pipeline.Wants{Methods: []string{"tools/call"}}, func() *mcp.Message {
-				return &mcp.Message{Kind: mcp.Error, To: mcp.ToClient, Server: "files"}
+				return &mcp.Message{Kind: mcp.Error, Direction: mcp.ToClient, Server: "files"}
 			}, true},
 	}
 	for _, tt := range tests {
@@ -801,7 +803,7 @@ func BenchmarkPass(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	m.To = mcp.ToServer
+	m.Direction = mcp.ToServer
 	for _, stages := range []int{0, 1, 3} {
 		var named []pipeline.StageConfig
 		for range stages {

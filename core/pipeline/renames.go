@@ -17,9 +17,9 @@ type Renames struct {
 	Prompts map[string]string
 }
 
-// Check says why the names could not be told apart: two items of one name, or a name that another
-// item had before.
-func (r Renames) Check() error {
+// Validate says why the names could not be told apart: two items of one name, or a name that
+// another item had before.
+func (r Renames) Validate() error {
 	return errors.Join(distinct("tool", r.Tools), distinct("prompt", r.Prompts))
 }
 
@@ -62,7 +62,7 @@ type names struct {
 }
 
 func newLayer(n StageConfig) *layer {
-	if err := n.Renames.Check(); err != nil {
+	if err := n.Renames.Validate(); err != nil {
 		panic(fmt.Sprintf("pipeline: stage %q: %v", n.Name, err))
 	}
 	l := &layer{stage: n.Name, servers: n.Wants.Servers}
@@ -115,11 +115,11 @@ func named(m *mcp.Message, name string) *mcp.Message {
 
 // toOwn puts the server's own name into a request that o is about, before any stage sees it. What
 // is asked for by a name that clients do not know it by is refused.
-func toOwn(o *Outcome, layers []*layer) *Denied {
+func toOwn(o *Outcome, layers []*layer) *DeniedError {
 	for _, l := range slices.Backward(layers) {
 		names := l.of(o.After.Method)
 		stale, own := false, ""
-		next, err := mcp.Rewrite(o.After, func(p mcp.NamePlace, v string) (string, error) {
+		next, err := mcp.RewriteNames(o.After, func(p mcp.NamePlace, v string) (string, error) {
 			if p.NameKind != mcp.ToolName && p.NameKind != mcp.PromptName {
 				return v, nil
 			}
@@ -139,7 +139,7 @@ func toOwn(o *Outcome, layers []*layer) *Denied {
 			step.Action, step.Reason = "deny", "asked for by a name that clients do not know"
 			o.Steps = append(o.Steps, step)
 			o.After, o.Action, o.Reason, o.Err = nil, step.Action, step.Reason, err
-			return &Denied{Stage: l.stage, Action: step.Action, Reason: step.Reason, Err: err}
+			return &DeniedError{Stage: l.stage, Action: step.Action, Reason: step.Reason, Err: err}
 		}
 		if own != "" {
 			o.Steps = append(o.Steps, step)
@@ -152,8 +152,8 @@ func toOwn(o *Outcome, layers []*layer) *Denied {
 // toKnown puts the names that clients know into a list that o is about, after all stages have seen
 // it. An item that the server has under a name by which clients know another is taken out: nobody
 // could ask for it.
-func toKnown(o *Outcome, layers []*layer) *Denied {
-	method, _ := mcp.Lookup(o.After.Method)
+func toKnown(o *Outcome, layers []*layer) *DeniedError {
+	method, _ := mcp.LookupMethod(o.After.Method)
 	for _, l := range layers {
 		names := l.of(o.After.Method)
 		var edits []mcp.Edit
@@ -163,11 +163,11 @@ func toKnown(o *Outcome, layers []*layer) *Denied {
 				steps = append(steps, Step{Stage: l.stage, Action: action, Reason: reason})
 			}
 		}
-		o.After.Items(method.ItemsAt, func(i int, raw []byte) bool {
-			at := method.ItemsAt + "/" + strconv.Itoa(i)
-			name, _ := mcp.NewNotification("", raw).Text(method.ItemName)
+		o.After.Items(method.ItemsPointer, func(i int, raw []byte) bool {
+			at := method.ItemsPointer + "/" + strconv.Itoa(i)
+			name, _ := mcp.NewNotification("", raw).Text(method.ItemNamePointer)
 			if known, ok := names.known[name]; ok {
-				edits = append(edits, mcp.Set(at+method.ItemName, mcp.Quote(known)))
+				edits = append(edits, mcp.Set(at+method.ItemNamePointer, mcp.Quote(known)))
 				note("modify", "names that clients know")
 			} else if _, taken := names.own[name]; taken {
 				edits = append(edits, mcp.Remove(at))
@@ -178,7 +178,7 @@ func toKnown(o *Outcome, layers []*layer) *Denied {
 		next, err := o.After.Edit(edits...)
 		if err != nil {
 			o.After, o.Action, o.Err = nil, "deny", err
-			return &Denied{Stage: l.stage, Action: "deny",
+			return &DeniedError{Stage: l.stage, Action: "deny",
 				Err: fmt.Errorf("rename the items of a list: %w", err)}
 		}
 		if len(edits) > 0 {

@@ -230,8 +230,8 @@ func TestListAndCallAgreeOnNames(t *testing.T) {
 	tried := 0
 	for _, first := range tables {
 		for _, second := range tables {
-			if (pipeline.Renames{Tools: first}).Check() != nil ||
-				(pipeline.Renames{Tools: second}).Check() != nil {
+			if (pipeline.Renames{Tools: first}).Validate() != nil ||
+				(pipeline.Renames{Tools: second}).Validate() != nil {
 				continue
 			}
 			tried++
@@ -321,7 +321,7 @@ func TestNamesThatCannotBeToldApart(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			r := pipeline.Renames{Tools: tt.names}
-			err := r.Check()
+			err := r.Validate()
 			if tt.want == "" {
 				if err != nil {
 					t.Fatal(err)

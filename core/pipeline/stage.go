@@ -24,7 +24,7 @@ type stage struct {
 	wants   Wants
 	timeout time.Duration
 	skip    bool
-	group   Group
+	group   StageGroup
 	left    atomic.Int32 // calls that run on though nobody waits for them
 }
 
@@ -35,7 +35,8 @@ func newStage(n StageConfig) *stage {
 	if n.Timeout <= 0 {
 		n.Timeout = 2 * time.Second
 	}
-	return &stage{name: n.Name, stage: n.Stage, wants: n.Wants, timeout: n.Timeout, skip: n.Skip,
+	return &stage{name: n.Name, stage: n.Stage, wants: n.Wants, timeout: n.Timeout,
+		skip:  n.SkipOnError,
 		group: n.Group}
 }
 
@@ -49,7 +50,7 @@ type opinion struct {
 // step says the same for the record. When its action is "answer", next is the answer, and m goes on
 // as it is.
 func (s *stage) weigh(ctx context.Context, m *mcp.Message,
-	o opinion) (next *mcp.Message, step Step, denied *Denied) {
+	o opinion) (next *mcp.Message, step Step, denied *DeniedError) {
 	v, err := o.verdict, o.err
 	step = Step{Stage: s.name, Reason: v.Reason, Findings: v.Findings}
 	switch {
@@ -63,7 +64,7 @@ func (s *stage) weigh(ctx context.Context, m *mcp.Message,
 	}
 	if err != nil {
 		step.Action = "deny"
-		denied = &Denied{Stage: s.name, Action: "deny"}
+		denied = &DeniedError{Stage: s.name, Action: "deny"}
 		if refused := (*refusal)(nil); errors.As(err, &refused) {
 			step.Reason, denied.Reason = refused.reason, refused.reason
 			if refused.ask {

@@ -55,14 +55,14 @@ func (n *RecordableNames) learn(server, name string, limit int) {
 // list takes in the names of a list that stages have judged, in which they found what the steps
 // say; with only, those of these.
 func (n *RecordableNames) list(m *mcp.Message, steps []Step, only ...string) {
-	method, _ := mcp.Lookup(m.Method)
-	if m.Kind != mcp.Response || method.ItemsAt == "" || method.ItemName == "" {
+	method, _ := mcp.LookupMethod(m.Method)
+	if m.Kind != mcp.Response || method.ItemsPointer == "" || method.ItemNamePointer == "" {
 		return
 	}
-	m.Items(method.ItemsAt, func(i int, raw []byte) bool {
-		name, ok := mcp.NewNotification("", raw).Text(method.ItemName)
+	m.Items(method.ItemsPointer, func(i int, raw []byte) bool {
+		name, ok := mcp.NewNotification("", raw).Text(method.ItemNamePointer)
 		if ok && (len(only) == 0 || slices.Contains(only, name)) && !found(steps,
-			method.ItemsAt+"/"+strconv.Itoa(i)+method.ItemName) {
+			method.ItemsPointer+"/"+strconv.Itoa(i)+method.ItemNamePointer) {
 			n.learn(m.Server, name, maxListed)
 		}
 		return true
@@ -88,9 +88,9 @@ func foundInName(m *mcp.Message, steps []Step) bool {
 	if m.Kind != mcp.Request && m.Kind != mcp.Notification {
 		return false
 	}
-	method, _ := mcp.Lookup(m.Method)
-	at := method.NameAt
-	if method.Route == mcp.ByRef {
+	method, _ := mcp.LookupMethod(m.Method)
+	at := method.NamePointer
+	if method.Route == mcp.RouteByReference {
 		at = "/ref"
 	}
 	return at != "" && found(steps, at)
@@ -105,7 +105,7 @@ func foundInMethod(m *mcp.Message, steps []Step) bool {
 }
 
 func madeUp(method string) bool {
-	_, known := mcp.Lookup(method)
+	_, known := mcp.LookupMethod(method)
 	return !known
 }
 
@@ -119,7 +119,7 @@ func unnamed(m *mcp.Message) *mcp.Message {
 // names says whether m's Name is one that a server has listed, or the configuration has given or
 // taken.
 func (p *Pipeline) names(m *mcp.Message) bool {
-	if p.options.Names.has(m.Server, m.Name) {
+	if p.options.RecordableNames.has(m.Server, m.Name) {
 		return true
 	}
 	return slices.ContainsFunc(p.layers, func(l *layer) bool {
@@ -185,7 +185,7 @@ func (o *Outcome) quote(m *mcp.Message) {
 		}
 		text = text[len(quoted):]
 		switch what, _ := strconv.Unquote(quoted); what {
-		case "", m.Server, mcp.MetaVersion, mcp.MetaCapabilities, mcp.MetaClientInfo,
+		case "", m.Server, mcp.MetaProtocolVersion, mcp.MetaCapabilities, mcp.MetaClientInfo,
 			mcp.MetaLogLevel:
 			b.WriteString(quoted)
 		default:

@@ -56,8 +56,9 @@ func TestWhatNobodyJudgedIsNotInTheRecord(t *testing.T) {
 			rec := &record{}
 			var stages []pipeline.StageConfig
 			for _, s := range tt.stages {
-				stages = append(stages, pipeline.StageConfig{Name: "s", Stage: s, Skip: tt.skip,
-					Wants: pipeline.Wants{Directions: []mcp.Direction{mcp.ToServer}}})
+				stages = append(stages, pipeline.StageConfig{Name: "s", Stage: s,
+					SkipOnError: tt.skip,
+					Wants:       pipeline.Wants{Directions: []mcp.Direction{mcp.ToServer}}})
 			}
 			p := pipeline.New(rec, pipeline.Options{}, stages...)
 			if tt.list != "" {

@@ -59,7 +59,7 @@ func (v Verdict) apply(m *mcp.Message,
 	case Deny:
 		return nil, "", &refusal{reason: v.Reason}
 	case Ask:
-		if m.Kind != mcp.Request || m.To != mcp.ToServer {
+		if m.Kind != mcp.Request || m.Direction != mcp.ToServer {
 			return nil, "", &refusal{reason: v.Reason}
 		}
 		if !approved {
@@ -111,12 +111,12 @@ func edit(m *mcp.Message, edits []mcp.Edit) (*mcp.Message, error) {
 	if m.Kind != mcp.Request && m.Kind != mcp.Notification {
 		return next, nil
 	}
-	method, _ := mcp.Lookup(m.Method)
-	targets := []string{method.NameAt}
+	method, _ := mcp.LookupMethod(m.Method)
+	targets := []string{method.NamePointer}
 	switch method.Route {
-	case mcp.ByRef:
+	case mcp.RouteByReference:
 		targets = []string{"/ref/type", "/ref/name", "/ref/uri"}
-	case mcp.ByExchange:
+	case mcp.RouteByExchange:
 		targets = []string{"/requestId", "/progressToken"}
 	}
 	for _, at := range targets {
@@ -146,10 +146,10 @@ func (v Verdict) hide(m *mcp.Message) (*mcp.Message, error) {
 	for _, name := range v.Hide {
 		hidden[name] = name != "" // what has no name is not the one that is hidden
 	}
-	method, _ := mcp.Lookup(m.Method)
+	method, _ := mcp.LookupMethod(m.Method)
 	about := []string{m.Name}
 	if m.Kind == mcp.Request || m.Kind == mcp.Notification {
-		for _, at := range []string{method.NameAt, "/ref/name", "/ref/uri"} {
+		for _, at := range []string{method.NamePointer, "/ref/name", "/ref/uri"} {
 			if name, ok := m.Text(at); ok {
 				about = append(about, name)
 			}
@@ -176,10 +176,10 @@ func (v Verdict) hide(m *mcp.Message) (*mcp.Message, error) {
 			return true
 		})
 	}
-	if m.Kind == mcp.Response && method.ItemsAt != "" {
-		take(method.ItemsAt, method.ItemName)
+	if m.Kind == mcp.Response && method.ItemsPointer != "" {
+		take(method.ItemsPointer, method.ItemNamePointer)
 	}
-	for _, place := range mcp.NamePlaces(m.Method, m.Kind, m.To) {
+	for _, place := range mcp.NamePlaces(m.Method, m.Kind, m.Direction) {
 		// a filter: an array of URIs or task ids
 		if list, ok := strings.CutSuffix(place.Pattern, "/*"); ok {
 			take(list, "")
@@ -217,7 +217,7 @@ func (v Verdict) answer(m *mcp.Message) (*mcp.Message, error) {
 
 // wantsType says whether results for the request say what they are: its revision has resultType.
 func wantsType(request *mcp.Message) bool {
-	_, ok := request.Get(mcp.PointerVersion)
+	_, ok := request.Get(mcp.PointerProtocolVersion)
 	return ok
 }
 
@@ -225,9 +225,9 @@ func wantsType(request *mcp.Message) bool {
 func inPlaceOf(m, answer *mcp.Message) *mcp.Message {
 	answer.Session, answer.Principal, answer.Exchange = m.Session, m.Principal, m.Exchange
 	answer.Method, answer.Server, answer.Name = m.Method, m.Server, m.Name
-	answer.To, answer.Request = m.To, m.Request
+	answer.Direction, answer.Request = m.Direction, m.Request
 	if m.Kind == mcp.Request {
-		answer.To, answer.Request = mcp.ToServer+mcp.ToClient-m.To, m
+		answer.Direction, answer.Request = mcp.ToServer+mcp.ToClient-m.Direction, m
 	}
 	return answer
 }

@@ -15,9 +15,9 @@ type Wants struct {
 	Kinds      []mcp.Kind
 	Directions []mcp.Direction
 	Servers    []string
-	// Only are methods of which one kind is wanted and no other: the call of a tool and not its
+	// OnlyKind are methods of which one kind is wanted and no other: the call of a tool and not its
 	// result. It narrows what the rest says.
-	Only map[string]mcp.Kind
+	OnlyKind map[string]mcp.Kind
 }
 
 // sort says whether w wants any message of this kind and direction.
@@ -28,14 +28,14 @@ func (w Wants) sort(kind mcp.Kind, to mcp.Direction) bool {
 
 // match says whether w wants m, which is of a kind and direction that it wants.
 func (w Wants) match(m *mcp.Message) bool {
-	if only, ok := w.Only[m.Method]; ok && only != m.Kind {
+	if only, ok := w.OnlyKind[m.Method]; ok && only != m.Kind {
 		return false
 	}
 	return listed(w.Methods, m.Method) && listed(w.Servers, m.Server)
 }
 
-// WantsServer says whether w wants messages of the server.
-func (w Wants) WantsServer(name string) bool { return listed(w.Servers, name) }
+// IncludesServer says whether w wants messages of the server.
+func (w Wants) IncludesServer(name string) bool { return listed(w.Servers, name) }
 
 func listed(patterns []string, name string) bool {
 	if len(patterns) == 0 || name == "" {

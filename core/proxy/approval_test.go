@@ -17,13 +17,13 @@ type waiting struct {
 	asked    []string
 }
 
-func (w *waiting) Take(*mcp.Message) bool {
+func (w *waiting) Consume(*mcp.Message) bool {
 	took := w.approved
 	w.approved = false
 	return took
 }
 
-func (w *waiting) Wait(m *mcp.Message, reason string) (string, error) {
+func (w *waiting) Submit(m *mcp.Message, reason string) (string, error) {
 	w.asked = append(w.asked, m.Server+" "+m.Name+" "+reason)
 	return "ask the boss", nil
 }

@@ -30,7 +30,7 @@ func (c *canned) Close() error                                  { return nil }
 
 func benchmarkCalls(b *testing.B, prefix string, servers int, method, params, result string) {
 	o := proxy.Options{Pipeline: pipeline.New(deaf{}, pipeline.Options{}),
-		Names: proxy.Names{Prefix: prefix}}
+		Naming: proxy.Naming{Prefix: prefix}}
 	for i := range servers {
 		answer, err := mcp.Parse([]byte(`{"jsonrpc":"2.0","id":1,"result":` + result + `}`))
 		if err != nil {

@@ -39,21 +39,22 @@ func (c *caller) IsWaiting() bool {
 // ReportActivity says that the server is at work.
 func (c *caller) ReportActivity() { c.watch.touch() }
 
-// Notify judges a notification of the server and hands it to the client.
-func (c *caller) Notify(ctx context.Context, m *mcp.Message) {
+// HandleNotification judges a notification of the server and hands it to the client.
+func (c *caller) HandleNotification(ctx context.Context, m *mcp.Message) {
 	c.watch.touch()
 	set := c.s.proxy.settings.Load()
 	m = c.stamp(m)
-	meth, known := mcp.Lookup(m.Method)
+	meth, known := mcp.LookupMethod(m.Method)
 	switch {
-	case known && (meth.Kind != mcp.Notification || meth.From == mcp.ToServer):
+	case known && (meth.Kind != mcp.Notification || meth.Direction == mcp.ToServer):
 		c.s.drop(ctx, set, m, "servers do not send this")
 		return
 	case m.Method == "notifications/cancelled":
 		// what it speaks of is not what the client knows by that id
 		c.s.drop(ctx, set, m, "no reverse request in flight")
 		return
-	case meth.NameAt == "/taskId" && c.s.proxy.tasks.BelongsToOther(m.Server, m.Name, m.Principal):
+	case meth.NamePointer == "/taskId" && c.s.proxy.tasks.BelongsToOther(m.Server, m.Name,
+		m.Principal):
 		c.s.drop(ctx, set, m, "it is a task of another principal")
 		return
 	case !known && !set.passes(c.l.name, m.Method):
@@ -88,9 +89,9 @@ func (c *caller) Notify(ctx context.Context, m *mcp.Message) {
 	}
 }
 
-// Ask judges reverse requests of the server, puts those that pass to the client, and judges its
-// answers.
-func (c *caller) Ask(ctx context.Context, ms []*mcp.Message) []pipeline.Passed {
+// HandleRequests judges reverse requests of the server, puts those that pass to the client, and
+// judges its answers.
+func (c *caller) HandleRequests(ctx context.Context, ms []*mcp.Message) []pipeline.Passed {
 	c.watch.hold()
 	defer c.watch.release()
 	set := c.s.proxy.settings.Load()
@@ -117,17 +118,17 @@ func (c *caller) Ask(ctx context.Context, ms []*mcp.Message) []pipeline.Passed {
 	if len(ask) == 0 {
 		return answers
 	}
-	got, err := c.client.Ask(ctx, ask)
+	got, err := c.client.SendRequests(ctx, ask)
 	for j, i := range where {
 		switch {
-		case errors.Is(err, ErrNoCall) && judged[j].Method != "roots/list":
+		case errors.Is(err, ErrOutsideCall) && judged[j].Method != "roots/list":
 			// of which the server may well ask again
 			answers[i] = c.decline(ctx, set, judged[j], failure(mcp.CodeMethodNotFound, "%s", err))
 		case err != nil:
-			answers[i] = c.decline(ctx, set, judged[j], failure(mcp.CodeInternal,
+			answers[i] = c.decline(ctx, set, judged[j], failure(mcp.CodeInternalError,
 				"the client could not be asked: %s", err))
 		case j >= len(got) || got[j] == nil:
-			answers[i] = c.decline(ctx, set, judged[j], failure(mcp.CodeInternal,
+			answers[i] = c.decline(ctx, set, judged[j], failure(mcp.CodeInternalError,
 				"the client did not answer"))
 		default:
 			answers[i] = c.answer(ctx, set, judged[j], got[j])
@@ -140,8 +141,8 @@ func (c *caller) Ask(ctx context.Context, ms []*mcp.Message) []pipeline.Passed {
 func (c *caller) stamp(m *mcp.Message) *mcp.Message {
 	m = c.s.stamp(m, mcp.ToClient, c.exchange)
 	m.Server = c.l.name
-	if meth, known := mcp.Lookup(m.Method); known && meth.NameAt != "" {
-		m.Name, _ = m.Text(meth.NameAt)
+	if meth, known := mcp.LookupMethod(m.Method); known && meth.NamePointer != "" {
+		m.Name, _ = m.Text(meth.NamePointer)
 	}
 	return m
 }
@@ -150,11 +151,11 @@ func (c *caller) stamp(m *mcp.Message) *mcp.Message {
 // judged, recorded.
 func (c *caller) admit(ctx context.Context, set *settings,
 	m *mcp.Message) (pipeline.Passed, error) {
-	meth, known := mcp.Lookup(m.Method)
+	meth, known := mcp.LookupMethod(m.Method)
 	if !known && !set.passes(c.l.name, m.Method) || known && (meth.Kind != mcp.Request ||
-		meth.From == mcp.ToServer) {
+		meth.Direction == mcp.ToServer) {
 		return pipeline.Passed{}, failure(mcp.CodeMethodNotFound, "method not found: %s",
-			shown(m.Method))
+			quoteName(m.Method))
 	}
 	if lack := c.lacks(meth, m); lack != "" {
 		return pipeline.Passed{}, &undeclared{lack}
@@ -243,7 +244,7 @@ func (c *caller) answer(ctx context.Context, set *settings, asked, m *mcp.Messag
 		m, err = c.s.ownTasks(set, m)
 	}
 	if err != nil {
-		return c.decline(ctx, set, asked, failure(mcp.CodeInternal,
+		return c.decline(ctx, set, asked, failure(mcp.CodeInternalError,
 			"the client's answer cannot be read"))
 	}
 	passed, err := set.Pipeline.Pass(ctx, m)
@@ -257,11 +258,11 @@ func (c *caller) answer(ctx context.Context, set *settings, asked, m *mcp.Messag
 // decline is what the server gets in place of an answer.
 func (c *caller) decline(ctx context.Context, set *settings, asked *mcp.Message,
 	err error) pipeline.Passed {
-	var denied *pipeline.Denied
+	var denied *pipeline.DeniedError
 	if errors.As(err, &denied) {
-		return denied.Decline(asked.ID())
+		return denied.DeclineResponse(asked.ID())
 	}
-	own := failure(mcp.CodeInternal, "%s", err.Error())
+	own := failure(mcp.CodeInternalError, "%s", err.Error())
 	if lack := (*undeclared)(nil); errors.As(err, &lack) {
 		own = lack.toServer()
 	} else {

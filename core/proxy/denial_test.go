@@ -16,7 +16,7 @@ import (
 func TestWhatADenialLooksLike(t *testing.T) {
 	question := func(method, params string) answers {
 		return func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
-			a := c.Ask(ctx, []*mcp.Message{mcp.NewRequest("1", method,
+			a := c.HandleRequests(ctx, []*mcp.Message{mcp.NewRequest("1", method,
 				[]byte(params))})[0].Message()
 			return `{"structuredContent":` + string(a.Body()) + `}`
 		}
@@ -44,7 +44,8 @@ func TestWhatADenialLooksLike(t *testing.T) {
 		}, call, denied, 0, `tools/call {"name":"x"}`},
 		{"a notification", mcp.Notification, "notifications/message", func(ctx context.Context,
 			_ *mcp.Message, c proxy.Handler) string {
-			c.Notify(ctx, mcp.NewNotification("notifications/message", []byte(`{"data":"secret"}`)))
+			c.HandleNotification(ctx, mcp.NewNotification("notifications/message",
+				[]byte(`{"data":"secret"}`)))
 			return `{}`
 		}, call, `{}`, 0, `tools/call {"name":"x"}`},
 		{"sampling asked for, live", mcp.Request, "sampling/createMessage",
@@ -144,7 +145,7 @@ func TestAHiddenThingIsNeitherListedNorUsed(t *testing.T) {
 	a := &server{answer: lists}
 	for _, mode := range []string{"scheme", "prefix", "transparent"} {
 		w := open(t, map[string]*server{"a": a},
-			func(o *proxy.Options) { o.Names.Resources = mode }, hide)
+			func(o *proxy.Options) { o.Naming.Resources = mode }, hide)
 		for method, at := range map[string]string{"tools/list": "tools", "prompts/list": "prompts",
 			"resources/list": "resources", "resources/templates/list": "resourceTemplates"} {
 			if got := w.call(t, method, `{}`); strings.Contains(got, "x\"") || strings.Contains(got,

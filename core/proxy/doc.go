@@ -4,13 +4,14 @@
 //
 // # How a message goes through
 //
-// A request of the client enters by Session.Call. Its method's row in the table of core/mcp says
-// where it goes: to the one server that its name, URI, reference or task id says (route.go); to all
-// of them, their answers made one (lists.go, merge.go, hello.go); or, for a subscription, to all of
-// them for as long as it lasts (listen.go). For each server the names are taken apart, and the
-// message, now that server's own, is judged and recorded by pipeline.Pass before Server.Call has it
-// (exchange.go). The answer comes back as that server's message, is judged and recorded in its
-// turn, and only then gets our names back (names.go, owners.go).
+// A request of the client enters by Session.Begin, as a Call that is run or discarded. Its method's
+// row in the table of core/mcp says where it goes: to the one server that its name, URI, reference
+// or task id says (route.go); to all of them, their answers made one (lists.go, merge.go,
+// hello.go); or, for a subscription, to all of them for as long as it lasts (listen.go). For each
+// server the names are taken apart, and the message, now that server's own, is judged and recorded
+// by pipeline.Pass before Server.Call has it (call.go). The answer comes back as that server's
+// message, is judged and recorded in its turn, and only then gets our names back (names.go,
+// owners.go).
 //
 // What a server sends meanwhile, or outside of any call, comes in by a Caller (caller.go) and is
 // judged in the same way: notifications on their way to the client, reverse requests on theirs, and
@@ -46,7 +47,7 @@
 // # Locks
 //
 // Proxy.mu comes before all others: it is held while every session takes a new configuration over.
-// Session.mu, link.mu, listen.mu, exchange.mu, owners.mu, views.mu and longNames.mu guard their own
+// Session.mu, link.mu, listen.mu, Call.mu, owners.mu, views.mu and longNames.mu guard their own
 // fields, are held for moments and never while another of them is taken. watch.mu is held while it
 // cancels its call.
 package proxy

@@ -5,10 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
-	"unicode/utf8"
 
+	"gatekit/core/display"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 )
@@ -28,7 +27,7 @@ func failure(code int, format string, args ...any) *fault {
 
 // expired is the cause of a call's context when the server took too long.
 type expired struct {
-	*Cancelled
+	*CancelledError
 	server string
 	after  string // "1m0s without progress", or "10m0s" for all of it
 }
@@ -36,7 +35,7 @@ type expired struct {
 func (e *expired) Error() string {
 	return fmt.Sprintf("server %q did not answer within %s", e.server, e.after)
 }
-func (e *expired) Unwrap() error { return e.Cancelled }
+func (e *expired) Unwrap() error { return e.CancelledError }
 
 // undeclared says that a server asked for what the client did not declare, by the pointer of the
 // capability: "elicitation/url".
@@ -66,18 +65,18 @@ func (u *undeclared) toClient() *fault {
 	return f
 }
 
-func (u *Unavailable) Error() string {
-	return fmt.Sprintf("server %q is not available: %s", u.Server, clip(u.Reason, 1000))
+func (u *UnavailableError) Error() string {
+	return fmt.Sprintf("server %q is not available: %s", u.Server, display.Clip(u.Reason, 1000))
 }
-func (u *Unavailable) Unwrap() error { return u.Err }
+func (u *UnavailableError) Unwrap() error { return u.Err }
 
 // refuse is the answer to a request that could not be answered otherwise.
-func (x *exchange) refuse(ctx context.Context, err error) pipeline.Passed {
+func (x *Call) refuse(ctx context.Context, err error) pipeline.Passed {
 	var (
-		denied      *pipeline.Denied
+		denied      *pipeline.DeniedError
 		own         *fault
 		lack        *undeclared
-		unavailable *Unavailable
+		unavailable *UnavailableError
 	)
 	switch {
 	case errors.As(err, &denied):
@@ -90,16 +89,16 @@ func (x *exchange) refuse(ctx context.Context, err error) pipeline.Passed {
 		if err == nil {
 			return named
 		}
-		own = failure(mcp.CodeInternal, "%s", err.Error())
+		own = failure(mcp.CodeInternalError, "%s", err.Error())
 	case errors.As(err, &own):
 	case errors.As(err, &lack):
 		own = lack.toClient()
 	case errors.As(err, &unavailable):
 		x.c.Log.Warn("a server gave no answer", "server", unavailable.Server, "method", x.m.Method,
 			"reason", unavailable.Reason, "error", unavailable.Err)
-		own = failure(mcp.CodeInternal, "%s", unavailable.Error())
+		own = failure(mcp.CodeInternalError, "%s", unavailable.Error())
 	default:
-		own = failure(mcp.CodeInternal, "%s", err.Error())
+		own = failure(mcp.CodeInternalError, "%s", err.Error())
 	}
 	return x.c.Pipeline.PassOwn(context.WithoutCancel(ctx),
 		x.answers(mcp.NewError(x.m.ID(), own.code, own.message, own.data)))
@@ -108,19 +107,8 @@ func (x *exchange) refuse(ctx context.Context, err error) pipeline.Passed {
 // errorText is what an error message says, for a line of text.
 func errorText(m *mcp.Message) string {
 	text, _ := m.Text("/message")
-	return fmt.Sprintf("error %d, %q", m.ErrorCode(), clip(text, 200))
+	return fmt.Sprintf("error %d, %q", m.ErrorCode(), display.Clip(text, 200))
 }
 
-// shown is a name that a peer chose, as a line of text may hold it: quoted, not too long.
-func shown(name string) string { return strconv.Quote(clip(name, 100)) }
-
-// clip is s, or the beginning of it when it is longer than n bytes.
-func clip(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n] + "…"
-}
+// quoteName returns a name that a peer chose, quoted and clipped, for a message.
+func quoteName(name string) string { return display.Quote(name, 100) }

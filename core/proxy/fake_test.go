@@ -26,7 +26,8 @@ func (j *journal) Record(_ context.Context, o pipeline.Outcome) (uint64, error) 
 	defer j.mu.Unlock()
 	m := o.Before
 	j.reasons = append(j.reasons, o.Action+" "+o.Reason)
-	j.rows = append(j.rows, strings.TrimSpace(fmt.Sprintf("%s %s %s %s %s %s", o.Action, m.To,
+	j.rows = append(j.rows, strings.TrimSpace(fmt.Sprintf("%s %s %s %s %s %s", o.Action,
+		m.Direction,
 		m.Kind, m.Method, m.Server, m.Name)))
 	return uint64(len(j.rows)), nil
 }
@@ -101,7 +102,7 @@ func (s *server) Call(ctx context.Context, p pipeline.Passed,
 		s.mu.Unlock()
 		return nil, context.Cause(ctx)
 	case answer == "dead":
-		return nil, &proxy.Unavailable{Server: m.Server, Reason: "it ended"}
+		return nil, &proxy.UnavailableError{Server: m.Server, Reason: "it ended"}
 	case strings.HasPrefix(answer, "!!"): // with data instead of text
 		var code int
 		fmt.Sscanf(answer[2:], "%d", &code)
@@ -124,11 +125,11 @@ func (s *server) Call(ctx context.Context, p pipeline.Passed,
 func cancelledWith(s *server) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var c *proxy.Cancelled
-	if len(s.ended) == 0 || !errors.As(s.ended[0], &c) || c.Notice.Message() == nil {
+	var c *proxy.CancelledError
+	if len(s.ended) == 0 || !errors.As(s.ended[0], &c) || c.Notification.Message() == nil {
 		return "nothing"
 	}
-	return string(c.Notice.Message().Body())
+	return string(c.Notification.Message().Body())
 }
 
 func (s *server) Notify(_ context.Context, p pipeline.Passed) error {
@@ -169,7 +170,7 @@ func (c *client) heard() []string {
 	return slices.Clone(c.told)
 }
 
-func (c *client) Ask(_ context.Context, ps []pipeline.Passed) ([]*mcp.Message, error) {
+func (c *client) SendRequests(_ context.Context, ps []pipeline.Passed) ([]*mcp.Message, error) {
 	if c.fails != nil {
 		return nil, c.fails
 	}

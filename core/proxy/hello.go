@@ -17,7 +17,7 @@ const maxInstructions = 32 << 10
 
 // initialize puts the client's initialize to every server and answers for all of them. Servers that
 // fail or are slow are greeted later; the client then hears that lists changed.
-func (x *exchange) initialize(ctx context.Context) (pipeline.Passed, error) {
+func (x *Call) initialize(ctx context.Context) (pipeline.Passed, error) {
 	s := x.s
 	s.mu.Lock()
 	again := s.hello != nil
@@ -42,7 +42,7 @@ func (x *exchange) initialize(ctx context.Context) (pipeline.Passed, error) {
 	return answer, err
 }
 
-func (x *exchange) greet(ctx context.Context, over <-chan struct{}) (pipeline.Passed, error) {
+func (x *Call) greet(ctx context.Context, over <-chan struct{}) (pipeline.Passed, error) {
 	if x.c.names.bare {
 		l, err := x.only()
 		if err != nil {
@@ -90,7 +90,7 @@ func (x *exchange) greet(ctx context.Context, over <-chan struct{}) (pipeline.Pa
 }
 
 // hello puts the client's initialize to one server and notes how it answered.
-func (x *exchange) hello(ctx context.Context, l *link) (pipeline.Passed, error) {
+func (x *Call) hello(ctx context.Context, l *link) (pipeline.Passed, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	idle, most := x.times(l)

@@ -273,14 +273,14 @@ func TestAServerThatComesBetweenTheBeginningAndTheRunOfInitialize(t *testing.T) 
 	synctest.Test(t, func(t *testing.T) {
 		b := saying(`{"capabilities":{"tools":{}}}`)
 		w := open(t, map[string]*server{"a": saying(`{"capabilities":{}}`)}, nil)
-		run := w.session.Begin(request(t, "7", "initialize", hello), w.client)
+		call := w.session.Begin(request(t, "7", "initialize", hello), w.client)
 		o := w.options
 		o.Servers = []proxy.ServerConfig{{Name: "b", Upstream: b}}
 		if err := w.proxy.Apply(o); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		equal(t, "answer", show(t, "7", run(t.Context())),
+		equal(t, "answer", show(t, "7", call.Run(t.Context())),
 			`{"protocolVersion":"2025-11-25","capabilities":{"tools":{"listChanged":true}},"serverInfo":{"name":"gatekit","version":"1.0"}}`)
 		equal(t, "a call", w.call(t, "tools/call", `{"name":"b__t"}`),
 			`{"capabilities":{"tools":{}}}`)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"strings"
 
+	"gatekit/core/display"
 	"gatekit/core/mcp"
 )
 
@@ -42,8 +43,8 @@ func (s *Session) introduce(ctx context.Context, c *settings, m *mcp.Message) {
 	}
 	name, _ := m.Text(at + "/name")
 	version, _ := m.Text(at + "/version")
-	who := strings.TrimSpace(cmp.Or(clip(name, 100), "a client without a name") + " " +
-		clip(version, 100))
+	who := strings.TrimSpace(cmp.Or(display.Clip(name, 100), "a client without a name") + " " +
+		display.Clip(version, 100))
 	s.mu.Lock()
 	if len(info) <= maxClientInfo {
 		s.clients.last = bytes.Clone(info)

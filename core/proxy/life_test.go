@@ -23,11 +23,18 @@ func TestACallIsCancelledBeforeDuringAndAfter(t *testing.T) {
 	t.Run("before it runs", func(t *testing.T) {
 		s := &server{answer: echo}
 		w := open(t, map[string]*server{"a": s}, nil)
-		run := w.session.Begin(request(t, "7", "tools/call", `{"name":"a__x"}`), w.client)
+		call := w.session.Begin(request(t, "7", "tools/call", `{"name":"a__x"}`), w.client)
 		cancel(w, "7")
-		equal(t, "answer", show(t, "7", run(t.Context())), "nothing")
+		equal(t, "answer", show(t, "7", call.Run(t.Context())), "nothing")
 		equal(t, "the server saw", s.seen(), []string{})
 		w.record.has(t, "pass to_server notification notifications/cancelled")
+		equal(t, "the id is free again", w.call(t, "tools/call", `{"name":"a__x"}`), `{"name":"x"}`)
+	})
+	t.Run("a discarded call reaches no server and frees its id", func(t *testing.T) {
+		s := &server{answer: echo}
+		w := open(t, map[string]*server{"a": s}, nil)
+		w.session.Begin(request(t, "7", "tools/call", `{"name":"a__x"}`), w.client).Discard()
+		equal(t, "the server saw", s.seen(), []string{})
 		equal(t, "the id is free again", w.call(t, "tools/call", `{"name":"a__x"}`), `{"name":"x"}`)
 	})
 	t.Run("after it was answered", func(t *testing.T) {
@@ -96,9 +103,9 @@ func TestAConfigurationThatChangesBetweenACallsBeginAndItsRun(t *testing.T) {
 			t.Run(method+", "+prefix, func(t *testing.T) {
 				w := open(t, map[string]*server{"a": {answer: echo}},
 					func(o *proxy.Options) {
-						o.Names.Prefix, o.Servers[0].Methods = prefix, []string{"acme/*"}
+						o.Naming.Prefix, o.Servers[0].Methods = prefix, []string{"acme/*"}
 					})
-				run := w.session.Begin(request(t, "7", method,
+				call := w.session.Begin(request(t, "7", method,
 					`{"name":"a__x","notifications":{}}`), w.client)
 				o := w.options
 				o.Servers = []proxy.ServerConfig{{Name: "b", Upstream: &server{answer: echo}}}
@@ -109,7 +116,7 @@ func TestAConfigurationThatChangesBetweenACallsBeginAndItsRun(t *testing.T) {
 				// a subscription without servers stays open
 				leave2 := time.AfterFunc(50*time.Millisecond, leave)
 				defer leave2.Stop()
-				if got := show(t, "7", run(ctx)); method != "subscriptions/listen" &&
+				if got := show(t, "7", call.Run(ctx)); method != "subscriptions/listen" &&
 					!strings.HasPrefix(got, "!") || strings.HasPrefix(got, "{") {
 					t.Errorf("answer %s", got)
 				}
@@ -130,7 +137,7 @@ func many(n int, f func(i int)) {
 func TestConfigurationsThatChangeUnderCalls(t *testing.T) {
 	busy := func() *server {
 		return &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
-			c.Notify(ctx, mcp.NewNotification("notifications/message",
+			c.HandleNotification(ctx, mcp.NewNotification("notifications/message",
 				[]byte(`{"level":"info","logger":"l","data":1}`)))
 			switch m.Method {
 			case "initialize":
@@ -138,7 +145,7 @@ func TestConfigurationsThatChangeUnderCalls(t *testing.T) {
 			case "tools/list":
 				return `{"tools":[{"name":"x"}]}`
 			case "tools/call":
-				c.Ask(ctx, []*mcp.Message{mcp.NewRequest("1", "elicitation/create",
+				c.HandleRequests(ctx, []*mcp.Message{mcp.NewRequest("1", "elicitation/create",
 					[]byte(`{"message":"m"}`))})
 			}
 			return `{}`
@@ -260,7 +267,7 @@ func TestCloseWaitsForWhatTheSessionStarted(t *testing.T) {
 		}, "subscriptions/listen", `{"notifications":{"toolsListChanged":true}}`,
 			`{"resultType":"complete","_meta":{"io.modelcontextprotocol/subscriptionId":7}}`},
 		{"a question", func(ctx context.Context, _ *mcp.Message, c proxy.Handler) string {
-			return string(c.Ask(ctx, []*mcp.Message{mcp.NewRequest(
+			return string(c.HandleRequests(ctx, []*mcp.Message{mcp.NewRequest(
 				"1", "roots/list", nil)})[0].Message().Body())
 		}, "tools/call", `{"name":"a__x"}`, "nothing"},
 	} {
@@ -296,7 +303,7 @@ func (*deafClient) Notify(ctx context.Context, _ pipeline.Passed) error {
 	return ctx.Err()
 }
 
-func (*deafClient) Ask(ctx context.Context, _ []pipeline.Passed) ([]*mcp.Message, error) {
+func (*deafClient) SendRequests(ctx context.Context, _ []pipeline.Passed) ([]*mcp.Message, error) {
 	<-ctx.Done()
 	return nil, ctx.Err()
 }
@@ -305,12 +312,12 @@ func TestAClientThatNeverReadsHoldsUpNobodyElse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 			if m.Name == "loud" {
-				c.Notify(ctx, mcp.NewNotification("notifications/message",
+				c.HandleNotification(ctx, mcp.NewNotification("notifications/message",
 					[]byte(`{"level":"info","data":1}`)))
 				return ""
 			}
 			if m.Name == "curious" {
-				return string(c.Ask(ctx, []*mcp.Message{mcp.NewRequest(
+				return string(c.HandleRequests(ctx, []*mcp.Message{mcp.NewRequest(
 					"1", "roots/list", nil)})[0].Message().Body())
 			}
 			return `{}`
@@ -342,7 +349,7 @@ func TestAClientThatNeverReadsHoldsUpNobodyElse(t *testing.T) {
 func TestWhileTheClientIsAskedTheServersSilenceDoesNotCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
-			c.Ask(ctx, []*mcp.Message{mcp.NewRequest("1", "roots/list", nil)})
+			c.HandleRequests(ctx, []*mcp.Message{mcp.NewRequest("1", "roots/list", nil)})
 			if m.Name == "late" {
 				<-ctx.Done()
 			}
@@ -374,9 +381,11 @@ func TestWhenARecordCannotBeMadeNothingMoves(t *testing.T) {
 			fixed(map[string]string{"initialize": `{"instructions":"secret"}`})},
 		{"a notification and a question", "tools/call", `{"name":"a__x"}`, func(ctx context.Context,
 			_ *mcp.Message, c proxy.Handler) string {
-			c.Notify(ctx, mcp.NewNotification("notifications/message", []byte(`{"data":"secret"}`)))
-			return string(c.Ask(ctx, []*mcp.Message{mcp.NewRequest("1", "elicitation/create",
-				[]byte(`{"message":"secret"}`))})[0].Message().Body())
+			c.HandleNotification(ctx, mcp.NewNotification("notifications/message",
+				[]byte(`{"data":"secret"}`)))
+			return string(c.HandleRequests(ctx,
+				[]*mcp.Message{mcp.NewRequest("1", "elicitation/create",
+					[]byte(`{"message":"secret"}`))})[0].Message().Body())
 		}},
 		{"a round", "tools/call", `{"name":"a__x"}`,
 			inRounds(`{"k":{"method":"elicitation/create","params":{"message":"secret"}}}`)},

@@ -42,8 +42,8 @@ func newLink(s *Session, conf *ServerConfig) *link {
 }
 
 // unavailable is the error for what the server cannot be asked.
-func (l *link) unavailable(reason string) *Unavailable {
-	return &Unavailable{Server: l.name, Reason: reason}
+func (l *link) unavailable(reason string) *UnavailableError {
+	return &UnavailableError{Server: l.name, Reason: reason}
 }
 
 // open answers the server, greeted or not.
@@ -166,7 +166,7 @@ func (l *link) owed() *mcp.Message {
 	hello := l.s.greeting()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.greeted || l.closed || errors.As(l.fault, new(*pipeline.Denied)) {
+	if l.greeted || l.closed || errors.As(l.fault, new(*pipeline.DeniedError)) {
 		return nil
 	}
 	return hello
@@ -192,7 +192,7 @@ func (l *link) catchUp(ctx context.Context) {
 		if hello == nil {
 			break
 		}
-		x := &exchange{s: l.s, c: l.s.proxy.settings.Load(), client: l.s.feed, m: hello}
+		x := &Call{s: l.s, c: l.s.proxy.settings.Load(), client: l.s.feed, m: hello}
 		if _, err := x.hello(ctx, l); err != nil {
 			x.c.Log.Debug("greet a server again", "server", l.name, "error", err)
 		}

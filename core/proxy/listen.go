@@ -32,7 +32,7 @@ type wanted struct {
 
 // listen is one subscription of the client, fed by all servers (protocol.md 3.6).
 type listen struct {
-	x      *exchange
+	x      *Call
 	follow func(l *link) // starts following one more server
 	acked  chan struct{} // closed when wait is empty
 
@@ -46,17 +46,17 @@ type listen struct {
 }
 
 // listen opens a subscription at every server that the filter concerns, and answers when it ends.
-func (x *exchange) listen(ctx context.Context) (pipeline.Passed, error) {
+func (x *Call) listen(ctx context.Context) (pipeline.Passed, error) {
 	answer, err := x.subscribe(ctx)
 	if x.s.ending() { // we are the ones who end it, and say so
 		id := []byte(x.m.ID())
 		return x.own(context.WithoutCancel(ctx), object(textField("resultType", "complete"),
-			field("_meta", object(field(mcp.MetaSubscription, id))))), nil
+			field("_meta", object(field(mcp.MetaSubscriptionID, id))))), nil
 	}
 	return answer, err
 }
 
-func (x *exchange) subscribe(ctx context.Context) (pipeline.Passed, error) {
+func (x *Call) subscribe(ctx context.Context) (pipeline.Passed, error) {
 	l, err := x.newListen()
 	if err != nil {
 		return pipeline.Passed{}, err
@@ -82,7 +82,7 @@ func (x *exchange) subscribe(ctx context.Context) (pipeline.Passed, error) {
 	if x.c.names.bare {
 		l.follow = func(*link) {}
 	}
-	if err := x.s.enlist(l, x.c.Limits.Listens); err != nil {
+	if err := x.s.enlist(l, x.c.Limits.Subscriptions); err != nil {
 		return pipeline.Passed{}, err
 	}
 	defer x.s.unlist(l)
@@ -110,7 +110,7 @@ func (x *exchange) subscribe(ctx context.Context) (pipeline.Passed, error) {
 }
 
 // subscribeBare leaves all to the one server; the list changes of Gatekit's own come in between.
-func (x *exchange) subscribeBare(ctx context.Context, l *listen) (pipeline.Passed, error) {
+func (x *Call) subscribeBare(ctx context.Context, l *listen) (pipeline.Passed, error) {
 	to, err := x.only()
 	if err != nil {
 		return pipeline.Passed{}, err
@@ -127,7 +127,7 @@ func (x *exchange) subscribeBare(ctx context.Context, l *listen) (pipeline.Passe
 }
 
 // newListen reads the filter.
-func (x *exchange) newListen() (*listen, error) {
+func (x *Call) newListen() (*listen, error) {
 	l := &listen{x: x, changes: changes(x.m), wait: map[string]bool{}, acked: make(chan struct{})}
 	if x.c.names.bare {
 		return l, nil
@@ -152,7 +152,7 @@ func changes(m *mcp.Message) (features []string) {
 }
 
 // wanted reads one array of the filter. What nobody owns is left out, and so is not acknowledged.
-func (x *exchange) wanted(pointer string, token mcp.NameKind) (found []wanted) {
+func (x *Call) wanted(pointer string, token mcp.NameKind) (found []wanted) {
 	x.m.Items(pointer, func(_ int, raw []byte) bool {
 		v, ok := mcp.NewResponse("", raw).Text("")
 		if !ok {
@@ -175,7 +175,8 @@ func (s *Session) enlist(l *listen, most int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.listens) >= most {
-		return failure(mcp.CodeInternal, "too many subscriptions are open: end one, then try again")
+		return failure(mcp.CodeInternalError,
+			"too many subscriptions are open: end one, then try again")
 	}
 	s.listens[l] = struct{}{}
 	return nil
@@ -414,7 +415,7 @@ func (l *listen) acknowledgement(ctx context.Context) pipeline.Passed {
 }
 
 // meta marks a notification as one of the subscription.
-func (l *listen) meta() []byte { return object(field(mcp.MetaSubscription, []byte(l.x.m.ID()))) }
+func (l *listen) meta() []byte { return object(field(mcp.MetaSubscriptionID, []byte(l.x.m.ID()))) }
 
 // begin gives the client its acknowledgement, then what has happened since.
 func (l *listen) begin(ctx context.Context, ack pipeline.Passed) error {
@@ -438,7 +439,7 @@ func (l *listen) announce(ctx context.Context, n pipeline.Passed) {
 	if !l.wants(n.Message()) {
 		return
 	}
-	tagged, err := n.Edit(mcp.Set(mcp.PointerSubscription, []byte(l.x.m.ID())))
+	tagged, err := n.Edit(mcp.Set(mcp.PointerSubscriptionID, []byte(l.x.m.ID())))
 	if err == nil && !l.hold(tagged) {
 		l.write(ctx, tagged)
 	}

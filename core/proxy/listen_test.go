@@ -17,10 +17,10 @@ func listening(news ...string) func(context.Context, *mcp.Message, proxy.Handler
 	return func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 		filter, _ := m.Get("/notifications")
 		tag := `{"_meta":{"io.modelcontextprotocol/subscriptionId":` + string(m.ID()) + `}`
-		c.Notify(ctx, mcp.NewNotification("notifications/subscriptions/acknowledged",
+		c.HandleNotification(ctx, mcp.NewNotification("notifications/subscriptions/acknowledged",
 			[]byte(tag+`,"notifications":`+string(filter)+`}`)))
 		for _, n := range news {
-			c.Notify(ctx, mcp.NewNotification(n, []byte(tag+`,"uri":"f:///x"}`)))
+			c.HandleNotification(ctx, mcp.NewNotification(n, []byte(tag+`,"uri":"f:///x"}`)))
 		}
 		return ""
 	}
@@ -90,7 +90,7 @@ func TestASubscriptionOutlivesAServer(t *testing.T) {
 func TestSubscriptionsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := open(t, map[string]*server{"a": {answer: listening()}},
-			func(o *proxy.Options) { o.Limits.Listens = 1 })
+			func(o *proxy.Options) { o.Limits.Subscriptions = 1 })
 		go w.session.Call(t.Context(), request(t, "1", "subscriptions/listen",
 			`{"notifications":{"toolsListChanged":true}}`), w.client)
 		synctest.Wait()
@@ -117,12 +117,13 @@ func subscribe(t *testing.T, w *world, filter string) (answer <-chan pipeline.Pa
 func TestASubscriptionTellsOnlyWhatWasAskedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
-			c.Notify(ctx, mcp.NewNotification("notifications/subscriptions/acknowledged",
-				[]byte(`{"notifications":{"toolsListChanged":true,"promptsListChanged":true,`+
-					`"resourceSubscriptions":["f:///x","f:///never-asked"],"taskIds":["never-asked"]}}`)))
+			c.HandleNotification(ctx,
+				mcp.NewNotification("notifications/subscriptions/acknowledged",
+					[]byte(`{"notifications":{"toolsListChanged":true,"promptsListChanged":true,`+
+						`"resourceSubscriptions":["f:///x","f:///never-asked"],"taskIds":["never-asked"]}}`)))
 			for _, n := range []string{"tools/list_changed", "prompts/list_changed",
 				"resources/list_changed", "resources/updated", "tasks", "progress"} {
-				c.Notify(ctx, mcp.NewNotification("notifications/"+n,
+				c.HandleNotification(ctx, mcp.NewNotification("notifications/"+n,
 					[]byte(`{"uri":"f:///x/below","taskId":"t"}`)))
 			}
 			return ""
@@ -238,9 +239,11 @@ func TestWhatASubscriptionMissedIsTold(t *testing.T) {
 func TestWithoutPrefixASubscriptionIsTheServersButForOurOwnChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
-			c.Notify(ctx, mcp.NewNotification("notifications/subscriptions/acknowledged",
-				[]byte(`{ "notifications":{"toolsListChanged":true,"new":1.0}}`)))
-			c.Notify(ctx, mcp.NewNotification("notifications/tools/list_changed", []byte(`{ }`)))
+			c.HandleNotification(ctx,
+				mcp.NewNotification("notifications/subscriptions/acknowledged",
+					[]byte(`{ "notifications":{"toolsListChanged":true,"new":1.0}}`)))
+			c.HandleNotification(ctx, mcp.NewNotification("notifications/tools/list_changed",
+				[]byte(`{ }`)))
 			return ""
 		}}
 		w := open(t, map[string]*server{"a": a}, never)

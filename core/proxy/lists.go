@@ -19,7 +19,7 @@ const listWait = 20 * time.Second
 const maxListBytes = 64 << 20
 
 // broadcast puts a request to all servers that can answer it and makes one answer of theirs.
-func (x *exchange) broadcast(ctx context.Context, meth mcp.Method) (pipeline.Passed, error) {
+func (x *Call) broadcast(ctx context.Context, meth mcp.Method) (pipeline.Passed, error) {
 	var at cursor
 	if raw, paged := x.m.Get("/cursor"); paged {
 		token, _ := x.m.Text("/cursor")
@@ -33,7 +33,7 @@ func (x *exchange) broadcast(ctx context.Context, meth mcp.Method) (pipeline.Pas
 		return pipeline.Passed{}, context.Cause(ctx)
 	}
 	switch {
-	case meth.ItemsAt != "":
+	case meth.ItemsPointer != "":
 		return x.list(ctx, meth, parts, at)
 	case meth.Name == "server/discover":
 		versions := make([][]byte, 0, 5)
@@ -57,7 +57,7 @@ func (x *exchange) broadcast(ctx context.Context, meth mcp.Method) (pipeline.Pas
 }
 
 // list makes one list of the servers' parts.
-func (x *exchange) list(ctx context.Context, meth mcp.Method, parts []part,
+func (x *Call) list(ctx context.Context, meth mcp.Method, parts []part,
 	at cursor) (pipeline.Passed, error) {
 	var views []*view
 	for _, p := range parts {
@@ -82,7 +82,7 @@ func (x *exchange) list(ctx context.Context, meth mcp.Method, parts []part,
 }
 
 // gather asks all servers at once.
-func (x *exchange) gather(ctx context.Context, meth mcp.Method) []part {
+func (x *Call) gather(ctx context.Context, meth mcp.Method) []part {
 	links := x.s.ordered(x.c)
 	parts := make([]part, len(links))
 	var wg sync.WaitGroup
@@ -99,7 +99,7 @@ func (x *exchange) gather(ctx context.Context, meth mcp.Method) []part {
 }
 
 // drain asks one server, page by page. What came before a failure is kept.
-func (x *exchange) drain(ctx context.Context, l *link, meth mcp.Method, p *part) error {
+func (x *Call) drain(ctx context.Context, l *link, meth mcp.Method, p *part) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	idle, _ := x.times(l)
@@ -122,7 +122,7 @@ func (x *exchange) drain(ctx context.Context, l *link, meth mcp.Method, p *part)
 			return err
 		}
 		m := answer.Message()
-		if err := p.add(answer); err != nil || meth.ItemsAt == "" {
+		if err := p.add(answer); err != nil || meth.ItemsPointer == "" {
 			return err
 		}
 		v, err := x.c.views.of(x, meth, answer, n)
@@ -165,7 +165,7 @@ type cursor struct {
 
 // mergeList makes one list of the servers' pages, in the order of the configuration, and answers
 // the page at at.
-func (x *exchange) mergeList(meth mcp.Method, good []*part, at cursor) ([]member, error) {
+func (x *Call) mergeList(meth mcp.Method, good []*part, at cursor) ([]member, error) {
 	var results []*mcp.Message
 	var items [][]byte
 	size := 0
@@ -180,14 +180,14 @@ func (x *exchange) mergeList(meth mcp.Method, good []*part, at cursor) ([]member
 			}
 			if size += v.m.Size(); len(items)+len(v.items) > x.c.Limits.ListItems ||
 				size > maxListBytes {
-				p.err = &Unavailable{Server: p.server,
+				p.err = &UnavailableError{Server: p.server,
 					Reason: "its items are too many, with those of the others ([limits] list_items)"}
 				break
 			}
 			results, items = append(results, v.m), append(items, v.items...)
 		}
 	}
-	name := meth.ItemsAt[1:]
+	name := meth.ItemsPointer[1:]
 	rest := x.mergeRest(results, name, "nextCursor")
 	page, next, err := x.page(meth, items, at)
 	if err != nil {
@@ -201,7 +201,7 @@ func (x *exchange) mergeList(meth mcp.Method, good []*part, at cursor) ([]member
 }
 
 // page is the part of items that begins at at, and the cursor of the next; "" when there is none.
-func (x *exchange) page(meth mcp.Method, items [][]byte,
+func (x *Call) page(meth mcp.Method, items [][]byte,
 	at cursor) (page [][]byte, next string, err error) {
 	if at.From == 0 && len(items) <= x.c.Limits.PageItems {
 		return items, "", nil

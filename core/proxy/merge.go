@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"gatekit/core/display"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 )
@@ -30,27 +31,27 @@ type part struct {
 // with it.
 func (p *part) add(answer pipeline.Passed) error {
 	m := answer.Message()
-	meth, _ := mcp.Lookup(m.Method)
+	meth, _ := mcp.LookupMethod(m.Method)
 	switch {
 	case m.Kind != mcp.Response:
 		if m.ErrorCode() == mcp.CodeMethodNotFound {
 			return errNone
 		}
 		p.refused = answer
-		return &Unavailable{Server: p.server, Reason: "it answered " + errorText(m)}
+		return &UnavailableError{Server: p.server, Reason: "it answered " + errorText(m)}
 	case !bytes.HasPrefix(m.Body(), []byte("{")):
-		return &Unavailable{Server: p.server, Reason: "its result is no object"}
+		return &UnavailableError{Server: p.server, Reason: "its result is no object"}
 	case meth.Name == "initialize" || meth.Name == "server/discover":
 		if raw, _ := m.Get("/capabilities"); declared(raw, maxDeclaredDepth) > maxDeclared {
-			return &Unavailable{Server: p.server,
+			return &UnavailableError{Server: p.server,
 				Reason: fmt.Sprintf("its capabilities have more than %d members", maxDeclared)}
 		}
-	case meth.ItemsAt != "":
+	case meth.ItemsPointer != "":
 		// which some take for an empty list
-		if raw, _ := m.Get(meth.ItemsAt); !bytes.HasPrefix(raw, []byte("[")) &&
+		if raw, _ := m.Get(meth.ItemsPointer); !bytes.HasPrefix(raw, []byte("[")) &&
 			string(raw) != "null" {
-			return &Unavailable{Server: p.server, Reason: "its result has no list of " +
-				meth.ItemsAt[1:]}
+			return &UnavailableError{Server: p.server, Reason: "its result has no list of " +
+				meth.ItemsPointer[1:]}
 		}
 	}
 	p.answers = append(p.answers, answer)
@@ -80,7 +81,7 @@ func declared(raw []byte, depth int) int {
 
 // merged answers for all servers what merge makes of the good parts, with a word in _meta on those
 // that failed. When all failed it is an error.
-func (x *exchange) merged(ctx context.Context, parts []part, merge func(good []*part) ([]member,
+func (x *Call) merged(ctx context.Context, parts []part, merge func(good []*part) ([]member,
 	error)) (pipeline.Passed, error) {
 	var good []*part
 	for i := range parts {
@@ -106,7 +107,7 @@ func bad(parts []part) []part {
 }
 
 // noneGood is what the client gets when no server had an answer.
-func (x *exchange) noneGood(parts []part) (pipeline.Passed, error) {
+func (x *Call) noneGood(parts []part) (pipeline.Passed, error) {
 	bad := bad(parts)
 	if len(bad) == 0 {
 		return pipeline.Passed{}, failure(mcp.CodeMethodNotFound, "no server supports %s",
@@ -119,18 +120,19 @@ func (x *exchange) noneGood(parts []part) (pipeline.Passed, error) {
 			return x.s.expose(x.c, p.refused)
 		}
 		reasons[i] = p.reason()
-		denied = denied && errors.As(p.err, new(*pipeline.Denied))
+		denied = denied && errors.As(p.err, new(*pipeline.DeniedError))
 	}
 	if denied || len(bad) == 1 {
 		return pipeline.Passed{}, bad[0].err
 	}
-	return pipeline.Passed{}, failure(mcp.CodeInternal, "no server answered %s: %s", x.m.Method,
+	return pipeline.Passed{}, failure(mcp.CodeInternalError, "no server answered %s: %s",
+		x.m.Method,
 		strings.Join(reasons, "; "))
 }
 
 // reason is why the part is missing, as the client may know it.
 func (p *part) reason() string {
-	if errors.As(p.err, new(*pipeline.Denied)) {
+	if errors.As(p.err, new(*pipeline.DeniedError)) {
 		return "refused by policy"
 	}
 	return p.err.Error()
@@ -162,7 +164,7 @@ func withPartial(members []member, parts []part) []member {
 // mergeRest unites the members of several results that are not the list itself: what 2026-07-28
 // says of completeness and caching conservatively, the members of _meta and all others as the first
 // server has them. skip are those that the caller makes.
-func (x *exchange) mergeRest(results []*mcp.Message, skip ...string) []member {
+func (x *Call) mergeRest(results []*mcp.Message, skip ...string) []member {
 	var rest, meta union
 	var ttl, scope []byte
 	typed, full := false, true // full: every result says how long it may be kept
@@ -244,7 +246,7 @@ func less(a, b []byte) bool {
 
 // mergeHello makes one answer to initialize, or to server/discover, of all servers' (protocol.md
 // 2.2).
-func (x *exchange) mergeHello(good []*part) ([]member, error) {
+func (x *Call) mergeHello(good []*part) ([]member, error) {
 	results := make([]*mcp.Message, len(good))
 	for i, p := range good {
 		results[i] = p.answers[0].Message()
@@ -275,7 +277,7 @@ func (x *exchange) mergeHello(good []*part) ([]member, error) {
 }
 
 // identity is what Gatekit calls itself.
-func (x *exchange) identity() []byte {
+func (x *Call) identity() []byte {
 	return object(textField("name", "gatekit"), textField("version", x.c.Version))
 }
 
@@ -375,7 +377,7 @@ func mergeInstructions(results []*mcp.Message) string {
 		if text == "" {
 			continue
 		}
-		text = clip(text, maxInstructions/len(results))
+		text = display.Clip(text, maxInstructions/len(results))
 		if b.Len() > 0 {
 			b.WriteString("\n\n")
 		}

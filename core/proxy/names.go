@@ -6,6 +6,7 @@ import (
 	"sync"
 	"unicode/utf8"
 
+	"gatekit/core/display"
 	"gatekit/core/mcp"
 )
 
@@ -29,7 +30,7 @@ func (n *namer) expose(t mcp.NameKind, server, v string, shared bool) string {
 	switch t {
 	case mcp.ToolName, mcp.PromptName:
 		return server + separator + v
-	case mcp.Logger:
+	case mcp.LoggerName:
 		return server + "/" + v
 	case mcp.TaskID, mcp.ElicitationID:
 		return server + "+" + v
@@ -111,7 +112,7 @@ func (l *longNames) check(log *slog.Logger, server, name string) {
 	if len(name) <= modelName || utf8.RuneCountInString(name) <= modelName {
 		return
 	}
-	name = clip(name, 256)
+	name = display.Clip(name, 256)
 	l.mu.Lock()
 	_, warned := l.seen[name]
 	if room := len(l.seen) < maxLong; !warned && room {

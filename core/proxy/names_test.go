@@ -35,7 +35,7 @@ func FuzzNamesThereAndBack(f *testing.F) {
 		for _, mode := range []string{"scheme", "prefix", "transparent"} {
 			servers := map[string]*server{"a": {answer: lists}, "a-b": {answer: lists},
 				"ui": {answer: lists}}
-			w := open(t, servers, func(o *proxy.Options) { o.Names.Resources = mode })
+			w := open(t, servers, func(o *proxy.Options) { o.Naming.Resources = mode })
 			for _, c := range []struct{ list, at, member, use, before, after string }{
 				{"tools/list", "/tools", "/name", "tools/call", `{"name":`, `}`},
 				{"prompts/list", "/prompts", "/name", "prompts/get", `{"name":`, `}`},
@@ -135,7 +135,7 @@ func TestAURIThatLooksLikeAnothersIsNotTakenForTheirs(t *testing.T) {
 		map[string]string{"resources/list": `{"resources":[{"uri":"b+f:///x"},{"uri":"ui://b+w"},{"uri":"b__f"}]}`})}
 	b := &server{answer: fixedOrEcho(nil)}
 	w := open(t, map[string]*server{"a": a, "b": b},
-		func(o *proxy.Options) { o.Names.Resources = "transparent" })
+		func(o *proxy.Options) { o.Naming.Resources = "transparent" })
 	if got := w.call(t, "resources/list", `{}`); !strings.HasPrefix(got,
 		`{"resources":[{"uri":"a+b+f:///x"},{"uri":"ui://a+b+w"},{"uri":"a+b__f"}]`) {
 		t.Errorf("listed as %s", got)

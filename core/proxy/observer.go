@@ -10,11 +10,11 @@ import (
 // Observer is told of the calls of clients. It changes none, and must not block. Its methods may be
 // called from many goroutines.
 type Observer interface {
-	// Begin is told of a request before anything is done about it, m not yet judged. What is done
-	// for it is done in the context that Begin answers, which must be made of ctx: that has the
-	// values of the client's own context. ended, if it is not nil, is called once with what the
+	// StartCall is told of a request before anything is done about it, m not yet judged. What is
+	// done for it is done in the context that Begin answers, which must be made of ctx: that has
+	// the values of the client's own context. ended, if it is not nil, is called once with what the
 	// client gets: the zero Passed when that is nothing.
-	Begin(ctx context.Context, m *mcp.Message, o OpenOptions) (inner context.Context,
+	StartCall(ctx context.Context, m *mcp.Message, o OpenOptions) (inner context.Context,
 		ended func(pipeline.Passed))
 }
 

@@ -20,7 +20,7 @@ import (
 type Options struct {
 	Pipeline *pipeline.Pipeline
 	Servers  []ServerConfig // in the order of the configuration
-	Names    Names
+	Naming   Naming
 	Limits   Limits
 	Version  string // of Gatekit, for what it says of itself to clients
 	// seals cursors and requestState; random when empty, and then no other instance can serve the
@@ -48,20 +48,20 @@ const (
 	maxTimeout = 10 * time.Minute
 )
 
-// Names says how names and URIs are exposed (design.md 6).
-type Names struct {
+// Naming says how names and URIs are exposed (design.md 6).
+type Naming struct {
 	Prefix    string // "always" (default) or "never" (one server only)
 	Resources string // "scheme" (default), "prefix" or "transparent"
 }
 
 // Limits of the proxy; the zero value of each is its default (protocol.md 6.8).
 type Limits struct {
-	InFlight  int // calls of one session at a time; default 256
-	ListPages int // pages taken from one server for one list; default 100
-	ListItems int // items of one merged list; default 10,000
-	PageItems int // items in one page towards the client; default 1,000
-	Listens   int // open subscriptions/listen of one session; default 32
-	Rounds    int // times that a call may be asked for input; default 16
+	InFlight      int // calls of one session at a time; default 256
+	ListPages     int // pages taken from one server for one list; default 100
+	ListItems     int // items of one merged list; default 10,000
+	PageItems     int // items in one page towards the client; default 1,000
+	Subscriptions int // open subscriptions/listen of one session; default 32
+	InputRounds   int // times that a call may be asked for input; default 16
 }
 
 func (l Limits) withDefaults() Limits {
@@ -69,7 +69,7 @@ func (l Limits) withDefaults() Limits {
 		v   *int
 		def int
 	}{{&l.InFlight, 256}, {&l.ListPages, 100}, {&l.ListItems, 10_000}, {&l.PageItems, 1000},
-		{&l.Listens, 32}, {&l.Rounds, 16}} {
+		{&l.Subscriptions, 32}, {&l.InputRounds, 16}} {
 		if *f.v <= 0 {
 			*f.v = f.def
 		}
@@ -95,7 +95,7 @@ func newSettings(o Options) (*settings, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	c.names = &namer{bare: o.Names.Prefix == "never", resources: o.Names.Resources,
+	c.names = &namer{bare: o.Naming.Prefix == "never", resources: o.Naming.Resources,
 		servers: map[string]bool{}}
 	if o.Pipeline == nil {
 		return nil, errors.New("configure the proxy: no pipeline")
@@ -196,7 +196,7 @@ func (p *Proxy) Pipeline() *pipeline.Pipeline { return p.settings.Load().Pipelin
 // connection (stdio). feed gets what servers send outside of any call. A session of a closed Proxy
 // refuses everything.
 func (p *Proxy) Open(o OpenOptions, feed Client) *Session {
-	s := &Session{proxy: p, opening: o, feed: feed, calls: map[string]*exchange{},
+	s := &Session{proxy: p, opening: o, feed: feed, calls: map[string]*Call{},
 		links: map[string]*link{}, listens: map[*listen]struct{}{}}
 	s.life, s.end = context.WithCancelCause(context.Background())
 	p.mu.Lock()
@@ -211,8 +211,8 @@ func (p *Proxy) Open(o OpenOptions, feed Client) *Session {
 	return s
 }
 
-// Sessions is how many are open.
-func (p *Proxy) Sessions() int {
+// SessionCount is how many are open.
+func (p *Proxy) SessionCount() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.sessions)

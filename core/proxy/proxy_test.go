@@ -15,7 +15,7 @@ import (
 
 func echo(_ context.Context, m *mcp.Message, _ proxy.Handler) string { return string(m.Body()) }
 
-func never(o *proxy.Options) { o.Names.Prefix = "never" }
+func never(o *proxy.Options) { o.Naming.Prefix = "never" }
 
 func TestCallsGoToTheServerThatTheNameSays(t *testing.T) {
 	for _, c := range []struct{ name, method, params, want, seen string }{
@@ -232,12 +232,12 @@ func TestCancellationReachesTheServerAndIsNotAnswered(t *testing.T) {
 				go c.end(w, leave)
 				equal(t, "answer", show(t, "7", <-done), "nothing")
 				synctest.Wait()
-				var cancelled *proxy.Cancelled
+				var cancelled *proxy.CancelledError
 				if len(s.ended) != 1 || !errors.As(s.ended[0], &cancelled) ||
-					cancelled.Notice.Message() == nil {
+					cancelled.Notification.Message() == nil {
 					t.Fatalf("the server was told %v", s.ended)
 				}
-				equal(t, "notice", string(cancelled.Notice.Message().Body()), c.notice)
+				equal(t, "notice", string(cancelled.Notification.Message().Body()), c.notice)
 				leave()
 			})
 		})
@@ -259,7 +259,7 @@ func TestAServerThatTakesTooLong(t *testing.T) {
 				for range 20 {
 					select {
 					case <-progress.C:
-						c.Notify(ctx, mcp.NewNotification("notifications/progress",
+						c.HandleNotification(ctx, mcp.NewNotification("notifications/progress",
 							[]byte(`{"progressToken":1,"progress":1}`)))
 					case <-ctx.Done():
 						return ""
@@ -303,7 +303,7 @@ func TestCallsOfOneSessionAreBounded(t *testing.T) {
 func TestARefusedMessageMovesNothing(t *testing.T) {
 	refuse := func(to mcp.Direction, method string) pipeline.StageConfig {
 		return pipeline.StageConfig{Name: "no", Stage: stage(func(m *mcp.Message) pipeline.Verdict {
-			if m.To == to && m.Method == method {
+			if m.Direction == to && m.Method == method {
 				return pipeline.Verdict{}
 			}
 			return pipeline.Verdict{Action: pipeline.Allow}
@@ -322,9 +322,9 @@ func TestARefusedMessageMovesNothing(t *testing.T) {
 	})
 	t.Run("a notification", func(t *testing.T) {
 		s := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
-			c.Notify(ctx, mcp.NewNotification("notifications/message",
+			c.HandleNotification(ctx, mcp.NewNotification("notifications/message",
 				[]byte(`{"level":"info","logger":"l","data":1}`)))
-			c.Notify(ctx, mcp.NewNotification("notifications/progress",
+			c.HandleNotification(ctx, mcp.NewNotification("notifications/progress",
 				[]byte(`{"progressToken":1,"progress":1}`)))
 			return "{}"
 		}}

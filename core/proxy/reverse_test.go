@@ -19,7 +19,7 @@ func asking(method, params string) func(context.Context, *mcp.Message, proxy.Han
 		if m.Method == "initialize" {
 			return `{"capabilities":{"tools":{}}}`
 		}
-		answer := c.Ask(ctx, []*mcp.Message{mcp.NewRequest(`"s-1"`, method,
+		answer := c.HandleRequests(ctx, []*mcp.Message{mcp.NewRequest(`"s-1"`, method,
 			[]byte(params))})[0].Message()
 		if answer == nil {
 			return `{"none":true}`
@@ -122,10 +122,11 @@ func TestAServerCannotAskForWhatTheClientDidNotDeclare(t *testing.T) {
 func TestATaskThatTheClientMadeBelongsToTheServerItWasMadeFor(t *testing.T) {
 	get := func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 		if m.Name == "make" {
-			return string(c.Ask(ctx, []*mcp.Message{mcp.NewRequest("1", "sampling/createMessage",
-				[]byte(`{"task":{}}`))})[0].Message().Body())
+			return string(c.HandleRequests(ctx,
+				[]*mcp.Message{mcp.NewRequest("1", "sampling/createMessage",
+					[]byte(`{"task":{}}`))})[0].Message().Body())
 		}
-		return string(c.Ask(ctx, []*mcp.Message{mcp.NewRequest("2", "tasks/get", []byte(
+		return string(c.HandleRequests(ctx, []*mcp.Message{mcp.NewRequest("2", "tasks/get", []byte(
 			`{"taskId":"T"}`))})[0].Message().Body())
 	}
 	w := open(t, map[string]*server{"a": {answer: get}, "b": {answer: get}}, nil)
@@ -149,7 +150,7 @@ func TestNotificationsOfServersAreNamedAndKeptInOrder(t *testing.T) {
 			{"acme/news", `{"k":1}`},
 			{"notifications/message", `{"level":"info","data":"2"}`},
 		} {
-			c.Notify(ctx, mcp.NewNotification(n[0], []byte(n[1])))
+			c.HandleNotification(ctx, mcp.NewNotification(n[0], []byte(n[1])))
 		}
 		return "{}"
 	}}
@@ -187,7 +188,7 @@ func TestNotificationsOfTheClientGoToTheServersThatTakeThem(t *testing.T) {
 func TestAClientsTasksAreShownOnlyToTheServerTheyWereMadeFor(t *testing.T) {
 	ask := func(method, params string) answers {
 		return func(ctx context.Context, _ *mcp.Message, c proxy.Handler) string {
-			a := c.Ask(ctx, []*mcp.Message{mcp.NewRequest("1", method,
+			a := c.HandleRequests(ctx, []*mcp.Message{mcp.NewRequest("1", method,
 				[]byte(params))})[0].Message()
 			return `{"structuredContent":` + string(a.Body()) + `}`
 		}
@@ -237,7 +238,7 @@ func TestOldTasksOfTheClientAreForgottenFirst(t *testing.T) {
 		if m.Name == "get" {
 			ask = mcp.NewRequest("1", "tasks/get", []byte(`{"taskId":"`+id+`"}`))
 		}
-		return `{"structuredContent":` + string(c.Ask(ctx,
+		return `{"structuredContent":` + string(c.HandleRequests(ctx,
 			[]*mcp.Message{ask})[0].Message().Body()) + `}`
 	}}
 	w := open(t, map[string]*server{"a": s, "b": {answer: echo}}, nil)
@@ -321,7 +322,8 @@ func TestModesOfAskingAreDeclaredToo(t *testing.T) {
 
 func TestACancelledOfAServerIsNotTheClientsToHear(t *testing.T) {
 	s := &server{answer: func(ctx context.Context, _ *mcp.Message, c proxy.Handler) string {
-		c.Notify(ctx, mcp.NewNotification("notifications/cancelled", []byte(`{"requestId":1}`)))
+		c.HandleNotification(ctx, mcp.NewNotification("notifications/cancelled",
+			[]byte(`{"requestId":1}`)))
 		return `{}`
 	}}
 	w := open(t, map[string]*server{"a": s}, nil)
@@ -332,8 +334,9 @@ func TestACancelledOfAServerIsNotTheClientsToHear(t *testing.T) {
 
 func TestAnAnswerThatIsMissingIsStillAnAnswer(t *testing.T) {
 	s := &server{answer: func(ctx context.Context, _ *mcp.Message, c proxy.Handler) string {
-		got := c.Ask(ctx, []*mcp.Message{mcp.NewRequest("1", "roots/list", nil), mcp.NewRequest("2",
-			"x/y", nil), mcp.NewRequest("3", "roots/list", nil)})
+		got := c.HandleRequests(ctx, []*mcp.Message{mcp.NewRequest("1", "roots/list", nil),
+			mcp.NewRequest("2",
+				"x/y", nil), mcp.NewRequest("3", "roots/list", nil)})
 		var ids []string
 		for _, p := range got {
 			ids = append(ids, string(p.Message().ID())+" "+p.Message().Kind.String())
@@ -355,7 +358,7 @@ func TestAClientThatCannotBeAskedOutsideOfACall(t *testing.T) {
 	for method, code := range map[string]string{"elicitation/create": "-32601",
 		"sampling/createMessage": "-32601", "roots/list": "-32603"} {
 		w := open(t, map[string]*server{"a": {answer: asking(method, `{}`)}}, nil)
-		w.client.fails = proxy.ErrNoCall
+		w.client.fails = proxy.ErrOutsideCall
 		if got := w.call(t, "tools/call", `{"name":"a__x"}`); !strings.Contains(got,
 			`"code":`+code) {
 			t.Errorf("%s: the server got %s, want code %s", method, got, code)

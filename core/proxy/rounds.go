@@ -54,7 +54,7 @@ func asks(m *mcp.Message) bool {
 }
 
 // takeAnswers opens the request's state and judges its inputResponses one by one.
-func (x *exchange) takeAnswers(ctx context.Context, m *mcp.Message) (*mcp.Message, round, error) {
+func (x *Call) takeAnswers(ctx context.Context, m *mcp.Message) (*mcp.Message, round, error) {
 	var st round
 	_, sealed := m.Get("/requestState")
 	if sealed {
@@ -112,16 +112,17 @@ func (x *exchange) takeAnswers(ctx context.Context, m *mcp.Message) (*mcp.Messag
 
 // takeAnswer judges one answer, to a question of kind or, where that is not known, of the kind that
 // its shape says, and answers what is to stand in its place.
-func (x *exchange) takeAnswer(ctx context.Context, m *mcp.Message, key, kind string,
+func (x *Call) takeAnswer(ctx context.Context, m *mcp.Message, key, kind string,
 	raw []byte) ([]byte, error) {
-	answer, err := mcp.EmbeddedResponse(mcp.ID(mcp.Quote(key)), raw)
+	answer, err := mcp.ParseEmbeddedResponse(mcp.ID(mcp.Quote(key)), raw)
 	if err != nil {
-		return nil, failure(mcp.CodeInvalidParams, "inputResponses: %s is no answer", shown(key))
+		return nil, failure(mcp.CodeInvalidParams, "inputResponses: %s is no answer",
+			quoteName(key))
 	}
 	if kind == "" {
 		if kind = kindOf(answer); kind == "" {
 			return nil, failure(mcp.CodeInvalidParams,
-				"inputResponses: %s is no answer to sampling, elicitation or roots", shown(key))
+				"inputResponses: %s is no answer to sampling, elicitation or roots", quoteName(key))
 		}
 	}
 	answer = x.s.stamp(answer, mcp.ToServer, x.m.Exchange)
@@ -130,9 +131,9 @@ func (x *exchange) takeAnswer(ctx context.Context, m *mcp.Message, key, kind str
 		return nil, err
 	}
 	passed, err := x.c.Pipeline.Pass(ctx, answer)
-	var denied *pipeline.Denied
+	var denied *pipeline.DeniedError
 	if errors.As(err, &denied) {
-		if declined := denied.Decline(answer.ID()).Message(); declined != nil &&
+		if declined := denied.DeclineResponse(answer.ID()).Message(); declined != nil &&
 			declined.Kind == mcp.Response {
 			return declined.Body(), nil
 		}
@@ -147,9 +148,9 @@ func (x *exchange) takeAnswer(ctx context.Context, m *mcp.Message, key, kind str
 // takeQuestions judges the questions inside raw, the server's answer to m. Those that were refused
 // are answered in the client's place: when none is left, again is what the server is to be told at
 // once; else result is what the client may see, and st what its retry must bring back.
-func (x *exchange) takeQuestions(ctx context.Context, l *link, m, raw *mcp.Message,
+func (x *Call) takeQuestions(ctx context.Context, l *link, m, raw *mcp.Message,
 	st *round) (result, again *mcp.Message, err error) {
-	if st.Count++; st.Count > x.c.Limits.Rounds {
+	if st.Count++; st.Count > x.c.Limits.InputRounds {
 		return nil, nil, l.unavailable("it asked for input too many times")
 	}
 	c := &caller{s: x.s, l: l, client: x.client, exchange: x.m.Exchange, request: x.m}
@@ -179,7 +180,7 @@ func (x *exchange) takeQuestions(ctx context.Context, l *link, m, raw *mcp.Messa
 
 // sealRound puts the round, sealed, in the place of the server's requestState. A server that sent
 // none, and whose questions all go to the client, needs nothing back.
-func (x *exchange) sealRound(answer pipeline.Passed, m *mcp.Message,
+func (x *Call) sealRound(answer pipeline.Passed, m *mcp.Message,
 	st round) (pipeline.Passed, error) {
 	if !answer.Message().CarriesInput || len(st.State) == 0 && len(st.Given) == 0 {
 		return answer, nil
@@ -227,19 +228,19 @@ func (c *caller) judgeQuestions(ctx context.Context, set *settings,
 
 func (c *caller) judgeQuestion(ctx context.Context, set *settings, q *questions, key string,
 	raw []byte) error {
-	ask, err := mcp.EmbeddedRequest(mcp.ID(mcp.Quote(key)), raw)
+	ask, err := mcp.ParseEmbeddedRequest(mcp.ID(mcp.Quote(key)), raw)
 	if err != nil {
 		return c.l.unavailable("its inputRequests hold what is no request")
 	}
-	if meth, known := mcp.Lookup(ask.Method); known && meth.From != mcp.ToClient {
+	if meth, known := mcp.LookupMethod(ask.Method); known && meth.Direction != mcp.ToClient {
 		return c.l.unavailable("its inputRequests hold what servers may not ask for: " +
-			shown(ask.Method))
+			quoteName(ask.Method))
 	}
 	ask = c.stamp(ask)
 	at := "/inputRequests/" + mcp.EscapePointer(key)
 	passed, err := c.admit(ctx, set, ask)
 	var own *fault
-	var denied *pipeline.Denied
+	var denied *pipeline.DeniedError
 	switch {
 	case err == nil:
 		asked := ask.Body()
@@ -256,7 +257,7 @@ func (c *caller) judgeQuestion(ctx context.Context, set *settings, q *questions,
 	case !errors.As(err, &denied):
 		return err
 	}
-	declined := denied.Decline(ask.ID()).Message()
+	declined := denied.DeclineResponse(ask.ID()).Message()
 	if declined == nil || declined.Kind != mcp.Response {
 		return err // sampling: the call ends with the denial
 	}
@@ -283,7 +284,7 @@ func kindOf(answer *mcp.Message) string {
 
 // purpose binds a requestState to the principal and to the request: method, server, name and what
 // the arguments mean.
-func (x *exchange) purpose(m *mcp.Message) ([]string, error) {
+func (x *Call) purpose(m *mcp.Message) ([]string, error) {
 	arguments, _ := m.Get("/arguments")
 	digest, err := mcp.CanonicalDigest(arguments)
 	if err != nil {

@@ -355,7 +355,8 @@ func TestWhatATaskAsksForIsJudged(t *testing.T) {
 	tell := func(questions string) *server {
 		return &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 			if m.Method == "tools/call" {
-				c.Notify(ctx, mcp.NewNotification("notifications/tasks", []byte(task(questions))))
+				c.HandleNotification(ctx, mcp.NewNotification("notifications/tasks",
+					[]byte(task(questions))))
 				return `{}`
 			}
 			return task(questions)

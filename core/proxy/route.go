@@ -6,17 +6,17 @@ import (
 )
 
 // route finds the one server that a request is for and the clean name of what it asks for.
-func (x *exchange) route(meth mcp.Method) (*link, string, error) {
-	pointer, token, what := meth.NameAt, mcp.URI, "resource"
+func (x *Call) route(meth mcp.Method) (*link, string, error) {
+	pointer, token, what := meth.NamePointer, mcp.URI, "resource"
 	switch meth.Route {
-	case mcp.ByName:
+	case mcp.RouteByName:
 		token, what = mcp.ToolName, "tool"
 		if meth.Name == "prompts/get" {
 			token, what = mcp.PromptName, "prompt"
 		}
-	case mcp.ByTask:
+	case mcp.RouteByTask:
 		token, what = mcp.TaskID, "task"
-	case mcp.ByRef:
+	case mcp.RouteByReference:
 		switch kind, _ := x.m.Text("/ref/type"); kind {
 		case "ref/prompt":
 			pointer, token, what = "/ref/name", mcp.PromptName, "prompt"
@@ -36,7 +36,7 @@ func (x *exchange) route(meth mcp.Method) (*link, string, error) {
 	if x.c.names.bare {
 		l, err := x.only()
 		if err == nil && token == mcp.TaskID && x.foreign(l.name, name) {
-			err = failure(mcp.CodeInvalidParams, "Unknown task: %s", shown(name))
+			err = failure(mcp.CodeInvalidParams, "Unknown task: %s", quoteName(name))
 		}
 		return l, name, err // what else is wrong with the name, the server says
 	}
@@ -49,7 +49,7 @@ func (x *exchange) route(meth mcp.Method) (*link, string, error) {
 			return l, clean, nil
 		}
 	}
-	f := failure(mcp.CodeInvalidParams, "Unknown %s: %s", what, shown(name))
+	f := failure(mcp.CodeInvalidParams, "Unknown %s: %s", what, quoteName(name))
 	if what == "resource" && len(name) <= maxOwnedURI {
 		f.data = object(textField("uri", name))
 	}
@@ -57,12 +57,12 @@ func (x *exchange) route(meth mcp.Method) (*link, string, error) {
 }
 
 // only is the link to the one server, where names are left as they are.
-func (x *exchange) only() (*link, error) {
+func (x *Call) only() (*link, error) {
 	name := x.c.Servers[0].Name
 	if l := x.s.link(name); l != nil {
 		return l, nil
 	}
-	return nil, &Unavailable{Server: name, Reason: "it is configured no more"}
+	return nil, &UnavailableError{Server: name, Reason: "it is configured no more"}
 }
 
 // strip takes our names off what goes to m.Server. A URI that bears another server's name is left
@@ -71,7 +71,7 @@ func (s *Session) strip(c *settings, m *mcp.Message) (*mcp.Message, error) {
 	if c.names.bare {
 		return m, nil
 	}
-	return mcp.Rewrite(m, func(p mcp.NamePlace, v string) (string, error) {
+	return mcp.RewriteNames(m, func(p mcp.NamePlace, v string) (string, error) {
 		if server, clean, ok := c.names.split(p.NameKind, v); ok && server == m.Server {
 			return clean, nil
 		}
@@ -92,7 +92,7 @@ func (s *Session) name(c *settings, p pipeline.Passed,
 		return p, nil
 	}
 	m := p.Message()
-	return p.Rewrite(func(at mcp.NamePlace, v string) (string, error) {
+	return p.RewriteNames(func(at mcp.NamePlace, v string) (string, error) {
 		if o, ok := owns(m, at, v); ok {
 			s.owners.learn(m.Server, o)
 			learned(o)

@@ -68,9 +68,9 @@ func (s *sealer) open(token string, v any, purpose ...string) error {
 	return nil
 }
 
-// SealCall makes a token of v for the client that made the call m. It opens for that principal, and
-// for the same call alone: its method, its name or URI, what its arguments mean.
-func (p *Proxy) SealCall(m *mcp.Message, v any) (string, error) {
+// SealCallState makes a token of v for the client that made the call m. It opens for that
+// principal, and for the same call alone: its method, its name or URI, what its arguments mean.
+func (p *Proxy) SealCallState(m *mcp.Message, v any) (string, error) {
 	purpose, err := parkedFor(m)
 	if err != nil {
 		return "", err
@@ -78,16 +78,16 @@ func (p *Proxy) SealCall(m *mcp.Message, v any) (string, error) {
 	return p.seal.seal(v, purpose...)
 }
 
-// OpenCall is the reverse of SealCall, for the same call made again. It answers false for tokens
-// that SealCall did not make for it, here or in another process with the same key.
-func (p *Proxy) OpenCall(m *mcp.Message, token string, v any) bool {
+// OpenCallState is the reverse of SealCallState, for the same call made again. It answers false for
+// tokens that SealCallState did not make for it, here or in another process with the same key.
+func (p *Proxy) OpenCallState(m *mcp.Message, token string, v any) bool {
 	purpose, err := parkedFor(m)
 	return err == nil && p.seal.open(token, v, purpose...) == nil
 }
 
 func parkedFor(m *mcp.Message) ([]string, error) {
-	meth, _ := mcp.Lookup(m.Method)
-	target, _ := m.Text(meth.NameAt)
+	meth, _ := mcp.LookupMethod(m.Method)
+	target, _ := m.Text(meth.NamePointer)
 	arguments, _ := m.Get("/arguments")
 	digest, err := mcp.CanonicalDigest(arguments)
 	return []string{"parked", m.Principal, m.Method, target, hex.EncodeToString(digest)}, err

@@ -15,15 +15,17 @@ type Client interface {
 	// session). Messages handed over one after another leave in that order and before the call's
 	// answer.
 	Notify(ctx context.Context, m pipeline.Passed) error
-	// Ask puts reverse requests to the client and waits for their answers, in the same order:
-	// Response or Error messages. The ids in ms are those of the server; the client mints its own.
-	// err is for a client that cannot be asked: gone, or without a channel (ErrNoCall).
-	Ask(ctx context.Context, ms []pipeline.Passed) ([]*mcp.Message, error)
+	// SendRequests puts reverse requests to the client and waits for their answers, in the same
+	// order: Response or Error messages. The ids in ms are those of the server; the client mints
+	// its own. err is for a client that cannot be asked: gone, or without a channel
+	// (ErrOutsideCall).
+	SendRequests(ctx context.Context, ms []pipeline.Passed) ([]*mcp.Message, error)
 }
 
-// ErrNoCall says that a client can be asked inside a call only, and there is none.
-var ErrNoCall = errors.New("the client cannot be asked outside of a call, and has to say that " +
-	"it can be asked at all")
+// ErrOutsideCall says that a client can be asked inside a call only, and there is none.
+var ErrOutsideCall = errors.New(
+	"the client cannot be asked outside of a call, and has to say that " +
+		"it can be asked at all")
 
 // InputRequestClient is a Client that takes a server's questions inside a result (inputRequests)
 // and answers with another request. A server that asks that way then hands its result on as it is,
@@ -36,12 +38,12 @@ type WaitReporter interface{ IsWaiting() bool }
 // Handler is where a server's own messages go while it works for a call, or outside of any: the
 // proxy, which judges, renames and hands them to a Client.
 type Handler interface {
-	// Notify takes a notification from the server, its ids and tokens already those of the client.
-	// It returns when the client has it or it is refused.
-	Notify(ctx context.Context, m *mcp.Message)
-	// Ask takes reverse requests from the server and answers, for each and under its id, what may
-	// be written back: always as many as were asked, whatever was refused or failed.
-	Ask(ctx context.Context, ms []*mcp.Message) []pipeline.Passed
+	// HandleNotification takes a notification from the server, its ids and tokens already those of
+	// the client. It returns when the client has it or it is refused.
+	HandleNotification(ctx context.Context, m *mcp.Message)
+	// HandleRequests takes reverse requests from the server and answers, for each and under its id,
+	// what may be written back: always as many as were asked, whatever was refused or failed.
+	HandleRequests(ctx context.Context, ms []*mcp.Message) []pipeline.Passed
 	// IsWaiting says whether the client waits for what comes of the call just now: not when its
 	// last request was answered with a question.
 	IsWaiting() bool
@@ -56,10 +58,10 @@ type Server interface {
 	// Call writes the request under an id of its own and waits for the answer, which comes back
 	// under the request's id, with the client's progress token and subscription id restored in all
 	// that c gets. When ctx ends the server is told in its revision's way (the cause is a
-	// *Cancelled when there is a notification to pass on) and ctx's cause is returned. Other errors
-	// are *Unavailable: nothing was answered, and the request may or may not have been run; or a
-	// *pipeline.Denied: what the server asked for was refused, and its revision has no words to
-	// tell it.
+	// *CancelledError when there is a notification to pass on) and ctx's cause is returned. Other
+	// errors are *UnavailableError: nothing was answered, and the request may or may not have been
+	// run; or a *pipeline.DeniedError: what the server asked for was refused, and its revision has
+	// no words to tell it.
 	Call(ctx context.Context, m pipeline.Passed, c Handler) (*mcp.Message, error)
 	// Notify writes a notification; nil also when the server's revision has no such thing.
 	Notify(ctx context.Context, m pipeline.Passed) error
@@ -82,15 +84,15 @@ type OpenOptions struct {
 	Shared    bool   // several clients may be behind the session: those of one principal
 }
 
-// Cancelled is the cause of a call's context when it was cancelled. Notice, if it holds a message,
-// is the judged notification that says so; its requestId is the client's.
-type Cancelled struct{ Notice pipeline.Passed }
+// CancelledError is the cause of a call's context when it was cancelled. Notice, if it holds a
+// message, is the judged notification that says so; its requestId is the client's.
+type CancelledError struct{ Notification pipeline.Passed }
 
-func (c *Cancelled) Error() string { return "cancelled" }
+func (c *CancelledError) Error() string { return "cancelled" }
 
-// Unavailable says that a server gave no answer: it is down, its session ended, it sent what is no
-// answer.
-type Unavailable struct {
+// UnavailableError says that a server gave no answer: it is down, its session ended, it sent what
+// is no answer.
+type UnavailableError struct {
 	Server string
 	Reason string // what was tried and what went wrong; for the log and the client
 	Err    error

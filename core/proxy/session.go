@@ -28,8 +28,8 @@ type Session struct {
 	mu      sync.Mutex // guards what follows; held for moments, never while asking anybody
 	closed  bool
 	counter uint64
-	calls   map[string]*exchange // in flight, by raw id
-	links   map[string]*link     // by server
+	calls   map[string]*Call // in flight, by raw id
+	links   map[string]*link // by server
 	listens map[*listen]struct{}
 	// the client's initialize, for servers that come later; nil for clients that send none
 	hello   *mcp.Message
@@ -38,69 +38,36 @@ type Session struct {
 	clients introduced
 }
 
-// Call takes a request as the client sent it and answers what is to be written back, under the same
-// id: a result, an error, a denial. `initialize` and `server/discover` are calls like others; so is
-// subscriptions/listen, which answers when the subscription ends. It is the zero Passed when the
-// call was cancelled, by ctx or by a notification, and must not be answered. Several calls run at
-// once; two with one id are refused.
+// Call is Begin and Run in one step, for a client whose cancellations all come by ctx. `initialize`
+// and `server/discover` are calls like others. So is subscriptions/listen, which returns when the
+// subscription ends. Several calls run at once; two with one id are refused.
 func (s *Session) Call(ctx context.Context, m *mcp.Message, client Client) pipeline.Passed {
-	return s.Begin(m, client)(ctx)
+	return s.Begin(m, client).Run(ctx)
 }
 
-// Begin is the first part of Call, for a client whose messages come in one order: it enters the
-// request among those in flight and returns, so that a notifications/cancelled that comes next
-// finds it. The function that it answers is the rest of Call, and must be called once; when its ctx
-// has ended already, or the call was cancelled, it takes the request out again and no server hears
-// of it.
-func (s *Session) Begin(m *mcp.Message, client Client) func(ctx context.Context) pipeline.Passed {
-	x := &exchange{s: s, c: s.proxy.settings.Load(), client: client}
-	// The call outlives the client's context, whose end is carried over by abandon, with a notice
-	// for the server.
-	ctx, cancel := context.WithCancelCause(context.Background())
-	x.cancel = cancel
-	err := s.begin(x, m)
-	return func(gone context.Context) (answer pipeline.Passed) {
-		defer cancel(nil)
-		ctx := ctx
-		if x.c.Observer != nil {
-			var ended func(pipeline.Passed)
-			if ctx, ended = x.c.Observer.Begin(WithValues(ctx, gone), x.m,
-				s.opening); ended != nil {
-				defer func() { ended(answer) }()
-			}
-		}
-		if err != nil {
-			return x.refuse(ctx, err)
-		}
-		defer s.finish(x)
-		if gone.Err() != nil || ctx.Err() != nil {
-			return pipeline.Passed{}
-		}
-		defer x.follow(gone)()
-		answer, err := x.run(ctx)
-		switch {
-		case err == nil:
-			return answer
-		case ctx.Err() != nil && !errors.As(err, new(*expired)):
-			return pipeline.Passed{} // cancelled
-		}
-		return x.refuse(ctx, err)
-	}
+// Begin enters a request, as the client sent it, among the calls in flight and returns at once. A
+// client whose messages come in one order needs this: a notifications/cancelled that comes next
+// finds the call. A request that the session does not take becomes a Call, too, whose Run returns
+// the refusal.
+func (s *Session) Begin(m *mcp.Message, client Client) *Call {
+	x := &Call{s: s, c: s.proxy.settings.Load(), client: client}
+	x.refused = s.enter(x, m)
+	return x
 }
 
-// begin enters the call among those in flight.
-func (s *Session) begin(x *exchange, m *mcp.Message) error {
+// enter puts the call among those in flight. The error says why the session does not take it.
+func (s *Session) enter(x *Call, m *mcp.Message) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.counter++
 	x.m = s.stamp(m, mcp.ToServer, strconv.FormatUint(s.counter, 10))
 	switch id := string(m.ID()); {
 	case s.closed:
-		return failure(mcp.CodeInternal, "the session is closed")
+		return failure(mcp.CodeInternalError, "the session is closed")
 	case s.calls[id] != nil:
 		return failure(mcp.CodeInvalidRequest, "a request with this id is in flight")
 	case len(s.calls) >= x.c.Limits.InFlight:
-		return failure(mcp.CodeInternal,
+		return failure(mcp.CodeInternalError,
 			"too many requests in flight: wait for an answer, then try again")
 	default:
 		s.calls[id] = x
@@ -109,7 +76,8 @@ func (s *Session) begin(x *exchange, m *mcp.Message) error {
 	}
 }
 
-func (s *Session) finish(x *exchange) {
+// finish takes the call out of those in flight.
+func (s *Session) finish(x *Call) {
 	s.mu.Lock()
 	delete(s.calls, string(x.m.ID()))
 	s.mu.Unlock()
@@ -119,7 +87,8 @@ func (s *Session) finish(x *exchange) {
 // stamp is m with what the session knows of it.
 func (s *Session) stamp(m *mcp.Message, to mcp.Direction, exchange string) *mcp.Message {
 	c := *m
-	c.To, c.Exchange, c.Session, c.Principal = to, exchange, s.opening.Session, s.opening.Principal
+	c.Direction, c.Exchange, c.Session, c.Principal = to, exchange, s.opening.Session,
+		s.opening.Principal
 	return &c
 }
 
@@ -129,16 +98,16 @@ func (s *Session) stamp(m *mcp.Message, to mcp.Direction, exchange string) *mcp.
 func (s *Session) Notify(ctx context.Context, m *mcp.Message) {
 	c := s.proxy.settings.Load()
 	m = s.stamp(m, mcp.ToServer, m.Exchange)
-	meth, known := mcp.Lookup(m.Method)
-	if meth.NameAt != "" {
-		m.Name, _ = m.Text(meth.NameAt)
+	meth, known := mcp.LookupMethod(m.Method)
+	if meth.NamePointer != "" {
+		m.Name, _ = m.Text(meth.NamePointer)
 	}
 	to := s.ordered(c)
 	switch {
 	case m.Method == "notifications/cancelled":
 		s.cancel(ctx, c, m)
 		return
-	case known && (meth.Kind != mcp.Notification || meth.From == mcp.ToClient):
+	case known && (meth.Kind != mcp.Notification || meth.Direction == mcp.ToClient):
 		s.drop(ctx, c, m, "clients do not send this")
 		return
 	case m.Method == "notifications/initialized":
@@ -153,8 +122,8 @@ func (s *Session) Notify(ctx context.Context, m *mcp.Message) {
 		}
 		each(to, func(l *link) { l.getReady(ctx) })
 		return
-	case m.Server == "" && !c.names.bare && (meth.Route == mcp.ByTask ||
-		meth.Route == mcp.ByExchange):
+	case m.Server == "" && !c.names.bare && (meth.Route == mcp.RouteByTask ||
+		meth.Route == mcp.RouteByExchange):
 		if m.Server = s.minter(m.Name); m.Server == "" {
 			s.drop(ctx, c, m, "it belongs to nothing that a server asked for")
 			return
@@ -200,7 +169,7 @@ func (s *Session) cancel(ctx context.Context, c *settings, m *mcp.Message) {
 		return
 	}
 	if notice, err := c.Pipeline.Pass(ctx, m); err == nil {
-		x.cancel(&Cancelled{notice})
+		x.cancel(&CancelledError{notice})
 	}
 }
 

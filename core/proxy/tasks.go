@@ -9,7 +9,7 @@ import (
 
 // foreign says that the request is about a task of another principal, and records it: the client is
 // told that there is no such task, the record knows better.
-func (x *exchange) foreign(server, id string) bool {
+func (x *Call) foreign(server, id string) bool {
 	if !x.s.proxy.tasks.BelongsToOther(server, id, x.m.Principal) {
 		return false
 	}
@@ -55,7 +55,7 @@ type minted struct {
 
 // mint remembers for which server the client made the task that m, its answer, speaks of.
 func (s *Session) mint(m *mcp.Message) {
-	id, _ := mcp.CreatedTask(m)
+	id, _ := mcp.CreatedTaskID(m)
 	if id == "" || len(id) > maxMintedID {
 		return
 	}
@@ -85,8 +85,8 @@ func (s *Session) minter(id string) string {
 // owns says whether a reverse request that names a task of the client comes from the server that
 // the task was made for.
 func (s *Session) owns(set *settings, m *mcp.Message) bool {
-	meth, _ := mcp.Lookup(m.Method)
-	return set.names.bare || meth.Route != mcp.ByTask || s.minter(m.Name) == m.Server
+	meth, _ := mcp.LookupMethod(m.Method)
+	return set.names.bare || meth.Route != mcp.RouteByTask || s.minter(m.Name) == m.Server
 }
 
 // ownTasks is the client's answer to a server's tasks/list without the tasks that were made for

@@ -28,7 +28,7 @@ func TestATaskBelongsToThePrincipalThatBeganIt(t *testing.T) {
 				return `{"taskId":"t1","status":"working"}`
 			}}
 			w := open(t, map[string]*server{"a": a},
-				func(o *proxy.Options) { o.Names.Prefix = c.prefix })
+				func(o *proxy.Options) { o.Naming.Prefix = c.prefix })
 			tool := `{"name":"a__x","arguments":{}}`
 			if got := w.call(t, "tools/call", tool); !strings.Contains(got, `"`+c.id+`"`) {
 				t.Fatalf("the task is %s", got)
@@ -79,15 +79,17 @@ func TestATaskOfAnotherCannotBeSubscribedTo(t *testing.T) {
 					if m.Method == "tools/call" {
 						return `{"resultType":"task","taskId":"t1"}`
 					}
-					c.Notify(ctx, mcp.NewNotification("notifications/subscriptions/acknowledged",
-						[]byte(`{"notifications":{"toolsListChanged":true}}`)))
-					c.Notify(ctx, mcp.NewNotification("notifications/tasks",
+					c.HandleNotification(ctx,
+						mcp.NewNotification("notifications/subscriptions/acknowledged",
+							[]byte(`{"notifications":{"toolsListChanged":true}}`)))
+					c.HandleNotification(ctx, mcp.NewNotification("notifications/tasks",
 						[]byte(`{"taskId":"t1","status":"working"}`)))
-					c.Notify(ctx, mcp.NewNotification("notifications/tools/list_changed", nil))
+					c.HandleNotification(ctx,
+						mcp.NewNotification("notifications/tools/list_changed", nil))
 					return ""
 				}}
 				w := open(t, map[string]*server{"a": a},
-					func(o *proxy.Options) { o.Names.Prefix = c.prefix })
+					func(o *proxy.Options) { o.Naming.Prefix = c.prefix })
 				w.call(t, "tools/call", `{"name":"a__x","arguments":{}}`)
 				theirs := &client{}
 				bob := w.proxy.Open(proxy.OpenOptions{Session: "b", Principal: "bob"}, theirs)

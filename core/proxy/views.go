@@ -46,7 +46,7 @@ type list struct {
 }
 
 // of answers how a judged page looks, and lets the session learn from it.
-func (s *views) of(x *exchange, meth mcp.Method, judged pipeline.Passed, page int) (*view, error) {
+func (s *views) of(x *Call, meth mcp.Method, judged pipeline.Passed, page int) (*view, error) {
 	m := judged.Message()
 	key, body := viewKey{m.Server, meth.Name, page}, m.Body()
 	s.mu.Lock()
@@ -64,7 +64,7 @@ func (s *views) of(x *exchange, meth mcp.Method, judged pipeline.Passed, page in
 		return nil, fmt.Errorf("name what server %q listed: %w", m.Server, err)
 	}
 	v.m = detached(named.Message())
-	v.m.Items(meth.ItemsAt, func(_ int, raw []byte) bool {
+	v.m.Items(meth.ItemsPointer, func(_ int, raw []byte) bool {
 		v.items = append(v.items, raw)
 		return true
 	})

@@ -5,6 +5,7 @@ import (
 	"context"
 	"testing"
 
+	"gatekit/core/conn"
 	"gatekit/core/mcp"
 	"gatekit/core/proxy"
 	"gatekit/core/upstream"
@@ -42,7 +43,7 @@ func (p *echoPipe) Close() error { close(p.gone); return nil }
 
 func BenchmarkCallOverAPipe(b *testing.B) {
 	u := upstream.New(upstream.Options{Name: "x", Era: "legacy",
-		Dial: upstream.Dial{Pipe: func(context.Context) (upstream.Pipe, error) {
+		Dial: upstream.Dial{Pipe: func(context.Context) (conn.PipeCloser, error) {
 			return &echoPipe{make(chan []byte, 100), make(chan struct{})}, nil
 		}}})
 	defer u.Close()
@@ -56,7 +57,7 @@ func BenchmarkCallOverAPipe(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		m.To = mcp.ToServer
+		m.Direction = mcp.ToServer
 		p, err := upstreamtest.Pipeline.Pass(b.Context(), m)
 		if err != nil {
 			b.Fatal(err)
@@ -73,7 +74,7 @@ func BenchmarkCallOverAPipe(b *testing.B) {
 	put(hello)
 	put(initialized)
 	m, _ := mcp.Parse([]byte(toolsCall))
-	m.To = mcp.ToServer
+	m.Direction = mcp.ToServer
 	p, err := upstreamtest.Pipeline.Pass(b.Context(), m)
 	if err != nil {
 		b.Fatal(err)

@@ -57,10 +57,10 @@ func (c *call) withClientSubscription(m *mcp.Message) *mcp.Message {
 
 // withSubscription replaces the subscription id of m, if it has one.
 func withSubscription(m *mcp.Message, id mcp.ID) *mcp.Message {
-	if _, ok := m.Get(mcp.PointerSubscription); !ok {
+	if _, ok := m.Get(mcp.PointerSubscriptionID); !ok {
 		return m
 	}
-	if edited, err := m.Edit(mcp.Set(mcp.PointerSubscription, []byte(id))); err == nil {
+	if edited, err := m.Edit(mcp.Set(mcp.PointerSubscriptionID, []byte(id))); err == nil {
 		return edited
 	}
 	return m
@@ -71,8 +71,8 @@ func withSubscription(m *mcp.Message, id mcp.ID) *mcp.Message {
 func (c *call) subscriptionResult() *mcp.Message {
 	id := c.request.ID()
 	m := mcp.NewResponse(id, []byte(
-		`{"resultType":"complete","_meta":{"`+mcp.MetaSubscription+`":`+string(id)+`}}`))
-	m.To = mcp.ToClient
+		`{"resultType":"complete","_meta":{"`+mcp.MetaSubscriptionID+`":`+string(id)+`}}`))
+	m.Direction = mcp.ToClient
 	return m
 }
 
@@ -90,7 +90,7 @@ func (c *call) finish(r reply) {
 // notify hands a notification to the client's handler, if there is one that still waits.
 func (c *call) notify(m *mcp.Message) {
 	if c.handler != nil && c.ctx.Err() == nil {
-		c.handler.Notify(c.ctx, m)
+		c.handler.HandleNotification(c.ctx, m)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"gatekit/core/backoff"
+	"gatekit/core/conn"
 	"gatekit/core/mcp"
 	"gatekit/core/taskgroup"
 )
@@ -80,7 +81,7 @@ func (c *connector) prefersSSE() bool {
 }
 
 // open starts to read p. The connection counts as in use until it fails or is closed.
-func (c *connector) open(p Pipe) *pipeConn {
+func (c *connector) open(p conn.PipeCloser) *pipeConn {
 	var conn *pipeConn
 	conn = newPipeConn(c.opts, p, func(err error) {
 		c.mu.Lock()

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"gatekit/core/backoff"
+	"gatekit/core/conn"
 	"gatekit/core/mcp"
 )
 
@@ -26,7 +27,7 @@ type streamPosition struct {
 }
 
 // advance records an event.
-func (p *streamPosition) advance(e Event) {
+func (p *streamPosition) advance(e conn.Event) {
 	p.failures = 0
 	if e.ID != "" {
 		p.lastEvent = e.ID
@@ -58,7 +59,7 @@ func readMessages(ctx context.Context, stream Events, limits mcp.Limits, p *stre
 			return fmt.Errorf("more than %d messages are invalid", maxInvalid)
 		}
 		e, err := stream.Next()
-		if large := (*TooLarge)(nil); errors.As(err, &large) {
+		if large := (*conn.TooLargeError)(nil); errors.As(err, &large) {
 			invalid++
 			if !f(nil, err) {
 				return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"gatekit/core/conn"
 	"gatekit/core/upstream"
 	"gatekit/test/upstreamtest"
 	"io"
@@ -88,13 +89,13 @@ func (w *web) requests(kind string) []request {
 
 // events is a stream that the test writes.
 type events struct {
-	ch   chan upstream.Event
+	ch   chan conn.Event
 	gone chan struct{}
 	once sync.Once
 }
 
-func newEvents(es ...upstream.Event) *events {
-	s := &events{ch: make(chan upstream.Event, 100), gone: make(chan struct{})}
+func newEvents(es ...conn.Event) *events {
+	s := &events{ch: make(chan conn.Event, 100), gone: make(chan struct{})}
 	for _, e := range es {
 		s.ch <- e
 	}
@@ -102,23 +103,23 @@ func newEvents(es ...upstream.Event) *events {
 }
 
 func (s *events) send(id, format string, args ...any) {
-	s.ch <- upstream.Event{ID: id, Data: fmt.Appendf(nil, format, args...)}
+	s.ch <- conn.Event{ID: id, Data: fmt.Appendf(nil, format, args...)}
 }
 
 func (s *events) end() { close(s.ch) }
 
-func (s *events) Next() (upstream.Event, error) {
+func (s *events) Next() (conn.Event, error) {
 	select {
 	case e, ok := <-s.ch:
 		switch {
 		case !ok:
 			return e, io.EOF
 		case e.Name == "too large":
-			return e, &upstream.TooLarge{Size: 1 << 30}
+			return e, &conn.TooLargeError{Size: 1 << 30}
 		}
 		return e, nil
 	case <-s.gone:
-		return upstream.Event{}, io.ErrClosedPipe
+		return conn.Event{}, io.ErrClosedPipe
 	}
 }
 

@@ -12,8 +12,8 @@ import (
 // intermediaries that do not read bodies. With rawName, Mcp-Name is not encoded.
 func modernHeader(m *mcp.Message, rawName bool) http.Header {
 	h := make(http.Header, 8) // room for those that the transport adds
-	if v, ok := m.Text(mcp.PointerVersion); ok {
-		h[mcp.HeaderVersion] = []string{encodeHeader(v)}
+	if v, ok := m.Text(mcp.PointerProtocolVersion); ok {
+		h[mcp.HeaderProtocolVersion] = []string{encodeHeader(v)}
 	}
 	h[mcp.HeaderMethod] = []string{encodeHeader(m.Method)}
 	name, ok := headerName(m)

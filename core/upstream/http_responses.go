@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 
+	"gatekit/core/conn"
 	"gatekit/core/mcp"
 )
 
@@ -16,7 +17,7 @@ func isStream(a *Answer) bool { return a.Events != nil && isSuccess(a.Status) }
 
 // noResponse returns the error for an HTTP request that failed without a response.
 func noResponse(server string, err error) error {
-	if errors.As(err, new(*TooLarge)) {
+	if errors.As(err, new(*conn.TooLargeError)) {
 		return invalidAnswer(server, err)
 	}
 	return unavailable(server, "no response from the URL", err)
@@ -50,6 +51,6 @@ func bodyError(limits mcp.Limits, a *Answer, id mcp.ID) (m *mcp.Message, address
 	if err != nil || m.Kind != mcp.Error || m.ID() != id && !isErrorWithoutID(m) {
 		return nil, false
 	}
-	m.To = mcp.ToClient
+	m.Direction = mcp.ToClient
 	return m, m.ID() == id
 }

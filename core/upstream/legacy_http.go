@@ -59,10 +59,10 @@ func (l *legacyHTTP) header() http.Header {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.session != "" {
-		h[mcp.HeaderSession] = []string{l.session}
+		h[mcp.HeaderSessionID] = []string{l.session}
 	}
 	if l.version >= mcp.Rev20250618 {
-		h[mcp.HeaderVersion] = []string{l.version}
+		h[mcp.HeaderProtocolVersion] = []string{l.version}
 	}
 	return h
 }
@@ -206,7 +206,7 @@ func (l *legacyHTTP) incoming(c *call, m *mcp.Message) {
 // none. stream is the call on whose stream it came: then it is handed over at once, else by way of
 // the session's queue.
 func (l *legacyHTTP) deliver(stream, about *call, m *mcp.Message) {
-	run := func(ctx context.Context) { l.feed.Notify(ctx, m) }
+	run := func(ctx context.Context) { l.feed.HandleNotification(ctx, m) }
 	if about != nil && about.handler != nil {
 		run = func(context.Context) { about.notify(m) }
 	}
@@ -231,11 +231,11 @@ func (l *legacyHTTP) serverRequest(c *call, m *mcp.Message) {
 	}
 	ctx, err := l.requests.begin(l.tasks.Context(), m.ID())
 	if err != nil {
-		l.reply(refusal(m.ID(), mcp.CodeInternal, err.Error()), shortWriteTimeout)
+		l.reply(refusal(m.ID(), mcp.CodeInternalError, err.Error()), shortWriteTimeout)
 		return
 	}
 	l.tasks.Go(func(context.Context) {
-		answers := h.Ask(ctx, []*mcp.Message{m})
+		answers := h.HandleRequests(ctx, []*mcp.Message{m})
 		if l.requests.end(m.ID()) {
 			l.reply(firstAnswer(answers, m.ID()), answerTimeout)
 		}

@@ -59,7 +59,7 @@ func (l *legacyHTTP) exchange(c *call, o Outgoing) (*mcp.Message, error) {
 	isInitialize := c.request.Method == "initialize"
 	if isInitialize && isSuccess(a.Status) {
 		l.mu.Lock()
-		l.session = a.Header.Get(mcp.HeaderSession)
+		l.session = a.Header.Get(mcp.HeaderSessionID)
 		l.mu.Unlock()
 	}
 	var m *mcp.Message
@@ -190,7 +190,7 @@ func (l *legacyHTTP) resume(c *call, p *streamPosition) (Events, error) {
 		}
 		p.failures++
 		h := l.header()
-		h.Set(mcp.HeaderEvent, p.lastEvent)
+		h.Set(mcp.HeaderLastEventID, p.lastEvent)
 		a, err := l.http.Get(c.ctx, h)
 		switch {
 		case err != nil:
@@ -223,7 +223,7 @@ func (l *legacyHTTP) listen(ctx context.Context) {
 	for failures := 0; ; failures++ {
 		h := l.header()
 		if position.lastEvent != "" {
-			h.Set(mcp.HeaderEvent, position.lastEvent)
+			h.Set(mcp.HeaderLastEventID, position.lastEvent)
 		}
 		a, err := l.http.Get(ctx, h)
 		switch {

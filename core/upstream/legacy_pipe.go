@@ -41,12 +41,12 @@ func (p *legacyPipe) route(m *mcp.Message) {
 		case !ok:
 			p.log.Debug("dropped progress that nobody asked for", "server", p.name)
 		case c == nil:
-			p.enqueue(restored, func(ctx context.Context) { p.feed.Notify(ctx, restored) })
+			p.enqueue(restored, func(ctx context.Context) { p.feed.HandleNotification(ctx, restored) })
 		default:
 			p.enqueue(restored, func(context.Context) { c.notify(restored) })
 		}
 	default:
-		p.enqueue(m, func(ctx context.Context) { p.feed.Notify(ctx, m) })
+		p.enqueue(m, func(ctx context.Context) { p.feed.HandleNotification(ctx, m) })
 	}
 }
 
@@ -69,12 +69,12 @@ func (p *legacyPipe) serverRequest(m *mcp.Message) {
 	}
 	ctx, err := p.requests.begin(p.tasks.Context(), m.ID())
 	if err != nil {
-		p.reply(refusal(m.ID(), mcp.CodeInternal, err.Error()))
+		p.reply(refusal(m.ID(), mcp.CodeInternalError, err.Error()))
 		return
 	}
 	p.enqueue(m, func(context.Context) {
 		p.tasks.Go(func(connCtx context.Context) {
-			answers := h.Ask(ctx, []*mcp.Message{m})
+			answers := h.HandleRequests(ctx, []*mcp.Message{m})
 			if !p.requests.end(m.ID()) {
 				return // the server has cancelled it and expects no answer
 			}

@@ -336,9 +336,9 @@ func (s *legacySession) announceChanges(initializeAnswer *mcp.Message) {
 			continue
 		}
 		m := mcp.NewNotification("notifications/"+feature+"/list_changed", nil)
-		m.To = mcp.ToClient
+		m.Direction = mcp.ToClient
 		// the client of a full queue has more urgent messages to take; it finds out by listing
 		_ = s.queue.add(delivery{size: m.Size(),
-			run: func(ctx context.Context) { s.feed.Notify(ctx, m) }})
+			run: func(ctx context.Context) { s.feed.HandleNotification(ctx, m) }})
 	}
 }

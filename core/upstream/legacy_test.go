@@ -217,14 +217,14 @@ func TestCancelledCall(t *testing.T) {
 		want  string
 	}{
 		{"in the client's words", func(t *testing.T) error {
-			return &proxy.Cancelled{Notice: upstreamtest.Pass(t, notice)}
+			return &proxy.CancelledError{Notification: upstreamtest.Pass(t, notice)}
 		}, `{"requestId":%s,"reason":"changed \u006dy mind","_meta":{}}`},
 		{"in a modern client's words", func(t *testing.T) error {
-			return &proxy.Cancelled{Notice: upstreamtest.Pass(t,
+			return &proxy.CancelledError{Notification: upstreamtest.Pass(t,
 				`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"c","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","x":1}}}`)}
 		}, `{"requestId":%s,"_meta":{"x":1}}`},
 		{"without a word", func(t *testing.T) error {
-			return &proxy.Cancelled{}
+			return &proxy.CancelledError{}
 		}, `{"requestId":%s}`},
 		{"by time", func(t *testing.T) error {
 			return context.DeadlineExceeded
@@ -352,7 +352,7 @@ func TestWhatAServerAsks(t *testing.T) {
 			synctest.Wait()
 			l.srv.Send(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"q\u0031"}}`)
 			l.srv.ExpectNothing(t)
-			if !errors.As(cause, new(*proxy.Cancelled)) {
+			if !errors.As(cause, new(*proxy.CancelledError)) {
 				t.Errorf("the cause is %v", cause)
 			}
 		})
@@ -371,7 +371,7 @@ func TestWhatAServerAsks(t *testing.T) {
 				l.srv.Send(`{"jsonrpc":"2.0","id":%d,"method":"roots/list"}`, i)
 			}
 			if m := l.srv.Next(t); string(m.ID) != "64" || m.Error == nil ||
-				m.Error.Code != mcp.CodeInternal {
+				m.Error.Code != mcp.CodeInternalError {
 				t.Errorf("the server got %s", m.Raw)
 			}
 		})
@@ -487,7 +487,7 @@ func TestNotificationsOfTheClient(t *testing.T) {
 		l := openLegacy(t, upstream.Options{})
 		for _, raw := range []string{changed, initialized} {
 			if err := l.Notify(t.Context(), upstreamtest.Pass(t, raw)); !errors.As(err,
-				new(*proxy.Unavailable)) {
+				new(*proxy.UnavailableError)) {
 				t.Errorf("before initialize: %v", err)
 			}
 		}
@@ -710,7 +710,7 @@ func TestACallToAServerThatDoesNotComeBackFails(t *testing.T) {
 				} else {
 					p.ExpectError("the connection ended")
 				}
-				if !errors.As(p.Err, new(*proxy.Unavailable)) {
+				if !errors.As(p.Err, new(*proxy.UnavailableError)) {
 					t.Errorf("%T", p.Err)
 				}
 			})

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"gatekit/core/conn"
 	"gatekit/core/mcp"
 	"gatekit/core/proxy"
 	"gatekit/core/upstream"
@@ -151,8 +152,8 @@ func TestAnswersOfALegacyURL(t *testing.T) {
 				`[%s,{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":1}},{"jsonrpc":"2.0","id":%s,"result":{"done":1}}]`, told[0], r.ID))
 		}, done, ``, told},
 		{"a stream", func(r request) *upstream.Answer {
-			e := newEvents(upstream.Event{ID: "0"}, upstream.Event{Name: "other",
-				Data: []byte("?")}, upstream.Event{Data: []byte("noise")})
+			e := newEvents(conn.Event{ID: "0"}, conn.Event{Name: "other",
+				Data: []byte("?")}, conn.Event{Data: []byte("noise")})
 			e.send("1", `%s`, told[0])
 			e.send("2", `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":1}}`)
 			e.send("3", `{"jsonrpc":"2.0","id":%s,"result":{"done":1}}`, r.ID)
@@ -213,7 +214,7 @@ func TestABrokenStreamIsTakenUpAgain(t *testing.T) {
 		var id string
 		s.then = func(r request) *upstream.Answer {
 			id = string(r.ID)
-			e := newEvents(upstream.Event{ID: "7", Retry: 3000})
+			e := newEvents(conn.Event{ID: "7", Retry: 3000})
 			e.end() // on purpose: the client is to poll
 			return stream(e)
 		}
@@ -271,7 +272,7 @@ func TestAStreamThatCannotBeTakenUpAgain(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newSite(t, upstream.Options{})
 				s.then = func(r request) *upstream.Answer {
-					e := newEvents(upstream.Event{ID: "7"})
+					e := newEvents(conn.Event{ID: "7"})
 					e.end()
 					return stream(e)
 				}
@@ -301,21 +302,21 @@ func TestAStreamThatCannotBeTakenUpAgain(t *testing.T) {
 func TestAServerDoesNotChooseHowOftenItIsAsked(t *testing.T) {
 	for _, c := range []struct {
 		name  string
-		each  upstream.Event // on each stream that was asked for again; none when empty
-		lasts time.Duration  // how long such a stream is open
-		gets  int            // in a minute
-		fails string         // "" when the call goes on
+		each  conn.Event    // on each stream that was asked for again; none when empty
+		lasts time.Duration // how long such a stream is open
+		gets  int           // in a minute
+		fails string        // "" when the call goes on
 	}{
-		{"nothing comes", upstream.Event{}, 0, 4, "could not be resumed"},
-		{"nothing comes, for as long as a proxy bears it", upstream.Event{}, 12 * time.Second, 5,
+		{"nothing comes", conn.Event{}, 0, 4, "could not be resumed"},
+		{"nothing comes, for as long as a proxy bears it", conn.Event{}, 12 * time.Second, 5,
 			""},
-		{"there is always something", upstream.Event{ID: "8", Retry: 1}, 0, 599, ""},
+		{"there is always something", conn.Event{ID: "8", Retry: 1}, 0, 599, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newSite(t, upstream.Options{})
 				s.then = func(r request) *upstream.Answer {
-					e := newEvents(upstream.Event{ID: "7", Retry: 1})
+					e := newEvents(conn.Event{ID: "7", Retry: 1})
 					e.end()
 					return stream(e)
 				}
@@ -354,7 +355,7 @@ func TestAnEventThatIsTooLarge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, upstream.Options{})
 		s.then = func(r request) *upstream.Answer {
-			return stream(newEvents(upstream.Event{ID: "7"}, upstream.Event{Name: "too large"}))
+			return stream(newEvents(conn.Event{ID: "7"}, conn.Event{Name: "too large"}))
 		}
 		s.start(t)
 		defer s.end(t)
@@ -391,7 +392,7 @@ func TestCancelOverLegacyHTTP(t *testing.T) {
 		defer s.end(t)
 		p := upstreamtest.StartCall(t, s, s.feed, toolsCall)
 		synctest.Wait()
-		p.Cancel(&proxy.Cancelled{Notice: upstreamtest.Pass(t,
+		p.Cancel(&proxy.CancelledError{Notification: upstreamtest.Pass(t,
 			`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"c","reason":"r"}}`)})
 		p.ExpectError("cancelled")
 		id := string(s.requests("POST tools/call")[0].ID)

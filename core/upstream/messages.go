@@ -3,6 +3,7 @@ package upstream
 import (
 	"errors"
 
+	"gatekit/core/conn"
 	"gatekit/core/mcp"
 )
 
@@ -16,7 +17,7 @@ func messages(limits mcp.Limits, b []byte) func(yield func(*mcp.Message, error) 
 		if !mcp.IsBatch(b) {
 			m, err := limits.Parse(b)
 			if err == nil {
-				m.To = mcp.ToClient
+				m.Direction = mcp.ToClient
 			}
 			yield(m, err)
 			return
@@ -28,7 +29,7 @@ func messages(limits mcp.Limits, b []byte) func(yield func(*mcp.Message, error) 
 		}
 		for i, m := range ms {
 			if m != nil {
-				m.To = mcp.ToClient
+				m.Direction = mcp.ToClient
 				err = nil
 			} else {
 				err = errs[i]
@@ -62,7 +63,7 @@ func isModernError(m *mcp.Message) bool {
 // there is none.
 func answeredID(err error) mcp.ID {
 	if parse := (*mcp.ParseError)(nil); errors.As(err, &parse) {
-		return parse.Answers
+		return parse.ResponseID
 	}
 	return ""
 }
@@ -70,5 +71,5 @@ func answeredID(err error) mcp.ID {
 // endsCall reports whether an invalid message on the own stream of the call with that id is, or may
 // be, the call's answer. Then there is nothing more to wait for.
 func endsCall(id mcp.ID, err error) bool {
-	return errors.As(err, new(*TooLarge)) || answeredID(err) == id
+	return errors.As(err, new(*conn.TooLargeError)) || answeredID(err) == id
 }

@@ -177,8 +177,8 @@ func (h *modernHTTP) incoming(c *call, m *mcp.Message) *mcp.Message {
 // notify posts a notification.
 func (h *modernHTTP) notify(ctx context.Context, o Outgoing) error {
 	header := modernHeader(o.m, true)
-	if header.Get(mcp.HeaderVersion) == "" {
-		header.Set(mcp.HeaderVersion, mcp.Modern.Revisions()[0])
+	if header.Get(mcp.HeaderProtocolVersion) == "" {
+		header.Set(mcp.HeaderProtocolVersion, mcp.Modern.Revisions()[0])
 	}
 	a, err := h.opts.Dial.HTTP.Post(ctx, header, o.bytes())
 	if err != nil {

@@ -60,7 +60,7 @@ func (p *modernPipe) route(m *mcp.Message) {
 // findCall returns the call that a notification belongs to, and the notification with the ids that
 // the client gave. The call is nil when there is none to hand the notification to.
 func (p *modernPipe) findCall(m *mcp.Message) (*call, *mcp.Message) {
-	subscription, hasSubscription := m.Get(mcp.PointerSubscription)
+	subscription, hasSubscription := m.Get(mcp.PointerSubscriptionID)
 	switch {
 	case m.Method == "notifications/progress":
 		restored, c, ok := p.calls.progress(m)

@@ -123,7 +123,7 @@ func TestListenOverAPipe(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			end, srv, _, p, m := setup(t)
 			defer end()
-			p.Cancel(&proxy.Cancelled{})
+			p.Cancel(&proxy.CancelledError{})
 			p.ExpectError("cancelled")
 			if n := srv.Expect(t, "notifications/cancelled"); string(n.Params) != `{"requestId":`+
 				string(m.ID)+`}` {

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"unicode/utf8"
 
+	"gatekit/core/conn"
 	"gatekit/core/mcp"
 	"gatekit/core/proxy"
 	"gatekit/core/upstream"
@@ -154,7 +155,7 @@ func TestAnswersOfAModernURL(t *testing.T) {
 	t.Run("a stream that breaks is lost", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s, w, end := openSite(t, func(r request) *upstream.Answer {
-				e := newEvents(upstream.Event{ID: "7"})
+				e := newEvents(conn.Event{ID: "7"})
 				e.end()
 				return stream(e)
 			})
@@ -175,7 +176,7 @@ func TestCancelOverModernHTTPClosesTheStream(t *testing.T) {
 		defer end()
 		p := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`"c"`, "prompts/get", ``, `,"name":"x"`))
 		p.ExpectWaiting()
-		p.Cancel(&proxy.Cancelled{})
+		p.Cancel(&proxy.CancelledError{})
 		p.ExpectError("cancelled")
 		if !e.closed() {
 			t.Error("the stream is still open")
@@ -371,7 +372,7 @@ func TestVendorNotificationsOverHTTP(t *testing.T) {
 			t.Errorf("it came with %v", h)
 		}
 		code = 500
-		if err := s.Notify(t.Context(), n); !errors.As(err, new(*proxy.Unavailable)) {
+		if err := s.Notify(t.Context(), n); !errors.As(err, new(*proxy.UnavailableError)) {
 			t.Errorf("refused: %v", err)
 		}
 	})

@@ -6,16 +6,17 @@ import (
 	"log/slog"
 	"time"
 
+	"gatekit/core/conn"
 	"gatekit/core/mcp"
 )
 
 // Dial holds the ways to reach a server: Pipe, or HTTP with or without SSE as its fallback.
 type Dial struct {
 	// Pipe starts a process. The context bounds the start, not the process.
-	Pipe func(ctx context.Context) (Pipe, error)
+	Pipe func(ctx context.Context) (conn.PipeCloser, error)
 	HTTP HTTP // Streamable HTTP
 	// SSE opens the 2024-11-05 transport at the same URL; nil when there is none.
-	SSE func(ctx context.Context) (Pipe, error)
+	SSE func(ctx context.Context) (conn.PipeCloser, error)
 }
 
 // Options configure one server.

@@ -68,7 +68,7 @@ func (o Outgoing) bytes() []byte { return o.m.Append(make([]byte, 0, o.m.Size())
 // discoverRequest returns the server/discover of a probe.
 func discoverRequest(id mcp.ID, version string) Outgoing {
 	return Outgoing{mcp.NewRequest(id, "server/discover",
-		[]byte(`{"_meta":{"`+mcp.MetaVersion+`":"`+mcp.Rev20260728+
+		[]byte(`{"_meta":{"`+mcp.MetaProtocolVersion+`":"`+mcp.Rev20260728+
 			`","`+mcp.MetaClientInfo+`":{"name":"gatekit","version":`+string(mcp.Quote(version))+
 			`},"`+mcp.MetaCapabilities+`":{}}}`))}
 }
@@ -106,7 +106,7 @@ func firstAnswer(answers []pipeline.Passed, id mcp.ID) Outgoing {
 	if len(answers) == 1 && answers[0].Message() != nil {
 		return Forward(answers[0])
 	}
-	return refusal(id, mcp.CodeInternal, "the client could not be asked")
+	return refusal(id, mcp.CodeInternalError, "the client could not be asked")
 }
 
 // cancellation returns the notification that cancels the request with an id on this connection. It
@@ -114,14 +114,14 @@ func firstAnswer(answers []pipeline.Passed, id mcp.ID) Outgoing {
 // notification; the description is left out where the request, too, was sent without one, to a
 // legacy server.
 func cancellation(cause error, id mcp.ID, request *mcp.Message) Outgoing {
-	var cancelled *proxy.Cancelled
-	if errors.As(cause, &cancelled) && cancelled.Notice.Message() != nil {
-		notice, edits := cancelled.Notice.Message(), []mcp.Edit{mcp.Set("/requestId", []byte(id))}
-		_, described := notice.Get(mcp.PointerVersion)
-		if _, wanted := request.Get(mcp.PointerVersion); described && !wanted {
+	var cancelled *proxy.CancelledError
+	if errors.As(cause, &cancelled) && cancelled.Notification.Message() != nil {
+		notice, edits := cancelled.Notification.Message(), []mcp.Edit{mcp.Set("/requestId", []byte(id))}
+		_, described := notice.Get(mcp.PointerProtocolVersion)
+		if _, wanted := request.Get(mcp.PointerProtocolVersion); described && !wanted {
 			edits = append(edits, mcp.RemoveReservedMeta(notice)...)
 		}
-		if p, err := cancelled.Notice.Edit(edits...); err == nil {
+		if p, err := cancelled.Notification.Edit(edits...); err == nil {
 			return Forward(p)
 		}
 	}

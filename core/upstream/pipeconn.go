@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"gatekit/core/conn"
 	"gatekit/core/mcp"
 	"gatekit/core/proxy"
 	"gatekit/core/taskgroup"
@@ -20,7 +21,7 @@ const maxHeldMessages = 256
 // calls by id; all other messages go to the session's route function.
 type pipeConn struct {
 	name     string // of the server
-	pipe     Pipe
+	pipe     conn.PipeCloser
 	limits   mcp.Limits
 	log      *slog.Logger
 	observer Observer    // nil when nobody observes
@@ -43,7 +44,7 @@ type pipeConn struct {
 
 // newPipeConn returns a connection over p, which start begins to read. onFail is called once, when
 // the connection has failed or is closed.
-func newPipeConn(o *Options, p Pipe, onFail func(err error)) *pipeConn {
+func newPipeConn(o *Options, p conn.PipeCloser, onFail func(err error)) *pipeConn {
 	c := &pipeConn{name: o.Name, pipe: p, limits: o.Limits, log: o.Log, observer: o.Observer,
 		tasks: taskgroup.New(), onFail: onFail, gone: make(chan struct{})}
 	c.closeOnce = sync.OnceValue(c.end)
@@ -69,7 +70,7 @@ func (c *pipeConn) read(ctx context.Context) {
 	invalid := 0 // in a row
 	for invalid <= maxInvalid {
 		b, err := c.pipe.Read(ctx)
-		if errors.As(err, new(*TooLarge)) {
+		if errors.As(err, new(*conn.TooLargeError)) {
 			invalid++
 			c.invalidMessage(err)
 			continue
@@ -96,7 +97,7 @@ func (c *pipeConn) read(ctx context.Context) {
 func (c *pipeConn) invalidMessage(err error) {
 	c.log.Warn("invalid message from a server", "server", c.name, "error", err)
 	id := answeredID(err)
-	if only := c.calls.only(); only != nil && errors.As(err, new(*TooLarge)) {
+	if only := c.calls.only(); only != nil && errors.As(err, new(*conn.TooLargeError)) {
 		id = only.id // the skipped message was most likely its answer
 	}
 	if answered := c.calls.take(id); answered != nil {

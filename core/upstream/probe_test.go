@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"gatekit/core/conn"
 	"gatekit/core/mcp"
 	"gatekit/core/proxy"
 	"gatekit/core/upstream"
@@ -201,7 +202,7 @@ func TestProbeOfAURL(t *testing.T) {
 			`{"jsonrpc":"2.0","id":ID,"result":{"supportedVersions":["2026-07-28"]}}`),
 			[]string{mcp.Rev20260728}, ``},
 		{"a stream", func(r request) *upstream.Answer {
-			s := newEvents(upstream.Event{ID: "1"}, upstream.Event{Name: "endpoint",
+			s := newEvents(conn.Event{ID: "1"}, conn.Event{Name: "endpoint",
 				Data: []byte("/x")})
 			s.send("", `{"jsonrpc":"2.0","id":%s,"result":{"supportedVersions":["2026-07-28","2025-11-25"]}}`, r.ID)
 			return stream(s)

@@ -55,6 +55,6 @@ func (r *serverRequests) cancel(m *mcp.Message) {
 	defer r.mu.Unlock()
 	if cancel, ok := r.waiting[mcp.ID(raw)]; ok {
 		delete(r.waiting, mcp.ID(raw))
-		cancel(&proxy.Cancelled{})
+		cancel(&proxy.CancelledError{})
 	}
 }

@@ -261,8 +261,8 @@ func (s *sharedSubscription) cancel(ctx context.Context) {
 	}
 }
 
-// Notify implements proxy.Handler. It runs in the reader of the pipe and does not block.
-func (s *sharedSubscription) Notify(_ context.Context, m *mcp.Message) {
+// HandleNotification implements proxy.Handler. It runs in the reader of the pipe and does not block.
+func (s *sharedSubscription) HandleNotification(_ context.Context, m *mcp.Message) {
 	x := s.mux
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -294,8 +294,8 @@ func (s *sharedSubscription) Notify(_ context.Context, m *mcp.Message) {
 	}
 }
 
-// Ask implements proxy.Handler: servers ask nothing on a subscription.
-func (s *sharedSubscription) Ask(_ context.Context, ms []*mcp.Message) []pipeline.Passed {
+// HandleRequests implements proxy.Handler: servers ask nothing on a subscription.
+func (s *sharedSubscription) HandleRequests(_ context.Context, ms []*mcp.Message) []pipeline.Passed {
 	return make([]pipeline.Passed, len(ms))
 }
 
@@ -343,8 +343,8 @@ func (x *subscriptionMux) reportMissed(s *subscriber) {
 			}
 		}
 		for _, m := range missed {
-			m.To = mcp.ToClient
-			m, err := m.Edit(mcp.Set(mcp.PointerSubscription, []byte(s.request.ID())))
+			m.Direction = mcp.ToClient
+			m, err := m.Edit(mcp.Set(mcp.PointerSubscriptionID, []byte(s.request.ID())))
 			if err == nil {
 				x.deliver(s, m)
 			}
@@ -355,7 +355,7 @@ func (x *subscriptionMux) reportMissed(s *subscriber) {
 // deliver hands a notification to a subscriber, by way of its session's queue. x.mu is held.
 func (x *subscriptionMux) deliver(s *subscriber, m *mcp.Message) {
 	d := delivery{size: m.Size(),
-		run: func(ctx context.Context) { s.handler.Notify(ctx, m) }}
+		run: func(ctx context.Context) { s.handler.HandleNotification(ctx, m) }}
 	if err := s.queue.add(d); err != nil {
 		s.finish(reply{err: unavailable(x.conn.name,
 			"too many of the server's messages wait for the client", err)})

@@ -109,7 +109,7 @@ func TestOneSubscriptionAtAServerBehindAPipe(t *testing.T) {
 			b.ExpectReceived(t, acked("2", `{"resourceSubscriptions":["f:///b"]}`),
 				told("2", "resources/updated", `,"uri":"f:///b"`),
 				told("2", "resources/updated", `,"uri":"f:///below"`))
-			p.Cancel(&proxy.Cancelled{})
+			p.Cancel(&proxy.CancelledError{})
 			c.st.Last(t).ExpectNothing(t) // it is wider than needed now, and stays
 			told := len(a.Received())
 			c.says("resources/updated", `,"uri":"f:///b"`) // which nobody wants any more
@@ -123,9 +123,9 @@ func TestOneSubscriptionAtAServerBehindAPipe(t *testing.T) {
 			c.asked(tools)
 			c.acks(tools)
 			q, _ := c.joins("2", tools)
-			p.Cancel(&proxy.Cancelled{})
+			p.Cancel(&proxy.CancelledError{})
 			c.st.Last(t).ExpectNothing(t)
-			q.Cancel(&proxy.Cancelled{})
+			q.Cancel(&proxy.CancelledError{})
 			c.ends()
 		},
 		"what the server refuses is refused to the one who asked": func(t *testing.T, c *chorus) {

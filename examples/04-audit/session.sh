@@ -46,7 +46,7 @@ new files__read_file '{"path":"welcome.txt"}'
 
 echo '--- a policy is changed: it is in force at once'
 sed -i.bak 's/^# deny/deny/' house.rego
-until grep -q 'changed configuration is in force' gatekit.log; do sleep 0.1; done
+until grep -q 'configuration reloaded' gatekit.log; do sleep 0.1; done
 new files__read_file '{"path":"welcome.txt"}'
 
 trap - EXIT

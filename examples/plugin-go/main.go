@@ -41,15 +41,15 @@ func plugin() sdk.Plugin {
 			}
 			return stage{matcher(words)}, nil
 		},
-		Canary: func(config []byte) *sdk.Canary {
+		SelfTest: func(config []byte) *sdk.SelfTest {
 			words, err := read(config)
 			if err != nil {
 				return nil
 			}
 			m := mcp.NewRequest("1", "tools/call", []byte(`{"name":"canary","arguments":{"text":`+
 				string(mcp.Quote(words[0]))+`}}`))
-			m.To, m.Server, m.Name = mcp.ToServer, "canary", "canary"
-			return &sdk.Canary{What: "a code name in a tool's arguments", Message: m,
+			m.Direction, m.Server, m.Name = mcp.ToServer, "canary", "canary"
+			return &sdk.SelfTest{Description: "a code name in a tool's arguments", Message: m,
 				Action: pipeline.Deny}
 		},
 	}
@@ -81,14 +81,14 @@ type stage struct{ words *regexp.Regexp }
 // Inspect implements sdk.Stage. Neither reasons nor findings say which word it was: they are
 // recorded.
 func (s stage) Inspect(ctx context.Context, m *mcp.Message) (sdk.Verdict, error) {
-	var cuts []scan.Cut
+	var cuts []scan.Redaction
 	var findings []pipeline.Finding
 	refused := ""
 	scan.Texts(m, func(t scan.Text) bool {
 		at := t.Pointer()
-		switch spans := s.words.FindAllStringIndex(t.S, -1); {
-		case len(spans) == 0 || t.Kind == mcp.Number:
-		case t.Kind == mcp.Name: // which others go by: it is not ours to change
+		switch spans := s.words.FindAllStringIndex(t.Value, -1); {
+		case len(spans) == 0 || t.Kind == mcp.NumberLeaf:
+		case t.Kind == mcp.NameLeaf: // which others go by: it is not ours to change
 			refused, at = "the name of a member holds a code name",
 				at[:strings.LastIndexByte(at, '/')]
 			findings = append(findings, pipeline.Finding{Type: "codename", Pointer: at})
@@ -98,8 +98,9 @@ func (s stage) Inspect(ctx context.Context, m *mcp.Message) (sdk.Verdict, error)
 		default:
 			findings = append(findings, pipeline.Finding{Type: "codename", Pointer: at})
 			for _, span := range spans {
-				cuts = append(cuts, scan.Cut{Text: t, Span: scan.Span{From: span[0], To: span[1]},
-					With: "[codename]"})
+				cuts = append(cuts, scan.Redaction{Text: t, Span: scan.Span{From: span[0],
+					To: span[1]},
+					Replacement: "[codename]"})
 			}
 		}
 		return refused == "" && ctx.Err() == nil

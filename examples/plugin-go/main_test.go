@@ -12,13 +12,13 @@ const config = `{"words":["Blue","Blue Heron"]}`
 
 func call(params string) *mcp.Message {
 	m := mcp.NewRequest("1", "tools/call", []byte(params))
-	m.To, m.Server, m.Name = mcp.ToServer, "files", "read_file"
+	m.Direction, m.Server, m.Name = mcp.ToServer, "files", "read_file"
 	return m
 }
 
 func result(body string) *mcp.Message {
 	m := mcp.NewResponse("1", []byte(body))
-	m.To, m.Server, m.Method, m.Name = mcp.ToClient, "files", "tools/call", "read_file"
+	m.Direction, m.Server, m.Method, m.Name = mcp.ToClient, "files", "tools/call", "read_file"
 	return m
 }
 

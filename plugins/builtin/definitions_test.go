@@ -47,9 +47,9 @@ func TestTheToolsOfPublishedServersPass(t *testing.T) {
 		taken := 0
 		for _, tool := range tools {
 			request := mcp.NewRequest("1", "tools/list", nil)
-			request.To, request.Server = mcp.ToServer, "a"
+			request.Direction, request.Server = mcp.ToServer, "a"
 			m := mcp.NewResponse("1", slices.Concat([]byte(`{"tools":[`), tool, []byte(`]}`)))
-			m.To, m.Server, m.Method, m.Request = mcp.ToClient, "a", "tools/list", request
+			m.Direction, m.Server, m.Method, m.Request = mcp.ToClient, "a", "tools/list", request
 			v, err := stage.Inspect(t.Context(), m)
 			if err != nil {
 				t.Fatal(err)

@@ -12,12 +12,12 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// See is what a stage is shown of a message.
-type See struct{ Body, Request, Principal bool }
+// Visibility is what a stage is shown of a message.
+type Visibility struct{ Body, Request, Principal bool }
 
 // FromMessage is m as the protocol has it.
-func FromMessage(m *mcp.Message, see See) *pb.Message {
-	p := &pb.Message{Kind: kinds[m.Kind], Direction: directions[m.To], Session: m.Session,
+func FromMessage(m *mcp.Message, see Visibility) *pb.Message {
+	p := &pb.Message{Kind: kinds[m.Kind], Direction: directions[m.Direction], Session: m.Session,
 		Exchange: m.Exchange, Method: m.Method, Server: m.Server, Name: m.Name}
 	if see.Principal {
 		p.Principal = m.Principal
@@ -32,7 +32,7 @@ func FromMessage(m *mcp.Message, see See) *pb.Message {
 }
 
 // ToMessage is the reverse of FromMessage. That bodies are JSON is trusted when they are the
-// host's; see [Valid] for those of a plugin.
+// host's; see [HasValidBodies] for those of a plugin.
 func ToMessage(p *pb.Message) (*mcp.Message, error) {
 	if p == nil {
 		return nil, errors.New("there is no message")
@@ -48,7 +48,7 @@ func ToMessage(p *pb.Message) (*mcp.Message, error) {
 	case pb.Kind_KIND_ERROR:
 		if m = mcp.NewError("0", 0, "", nil); len(p.Body) > 0 {
 			var err error
-			if m, err = mcp.EmbeddedError("0", p.Body); err != nil {
+			if m, err = mcp.ParseEmbeddedError("0", p.Body); err != nil {
 				return nil, fmt.Errorf("the error of a message: %w", err)
 			}
 		}
@@ -57,9 +57,9 @@ func ToMessage(p *pb.Message) (*mcp.Message, error) {
 	}
 	switch p.Direction {
 	case pb.Direction_DIRECTION_TO_SERVER:
-		m.To = mcp.ToServer
+		m.Direction = mcp.ToServer
 	case pb.Direction_DIRECTION_TO_CLIENT:
-		m.To = mcp.ToClient
+		m.Direction = mcp.ToClient
 	default:
 		return nil, fmt.Errorf("a message that goes in the unknown direction %d", p.Direction)
 	}
@@ -67,15 +67,16 @@ func ToMessage(p *pb.Message) (*mcp.Message, error) {
 		p.Exchange, p.Method, p.Server, p.Name
 	if len(p.Request) > 0 {
 		r := mcp.NewRequest("0", p.Method, p.Request)
-		r.To, r.Session, r.Principal, r.Exchange, r.Server, r.Name = mcp.ToServer+mcp.ToClient-m.To,
+		r.Direction, r.Session, r.Principal, r.Exchange, r.Server, r.Name = mcp.ToServer+
+			mcp.ToClient-m.Direction,
 			p.Session, p.Principal, p.Exchange, p.Server, p.Name
 		m.Request = r
 	}
 	return m, nil
 }
 
-// Valid says whether the bodies of a message are JSON, or absent.
-func Valid(p *pb.Message) bool {
+// HasValidBodies says whether the bodies of a message are JSON, or absent.
+func HasValidBodies(p *pb.Message) bool {
 	return (len(p.GetBody()) == 0 || jsontext.Value(p.Body).IsValid()) &&
 		(len(p.GetRequest()) == 0 || jsontext.Value(p.Request).IsValid())
 }
@@ -166,7 +167,7 @@ func FromWants(w pipeline.Wants) *pb.Wants {
 	for _, d := range w.Directions {
 		p.Directions = append(p.Directions, directions[d])
 	}
-	for method, k := range w.Only {
+	for method, k := range w.OnlyKind {
 		if p.Only == nil {
 			p.Only = map[string]pb.Kind{}
 		}
@@ -196,14 +197,14 @@ func ToWants(p *pb.Wants) (pipeline.Wants, error) {
 	for method, want := range p.GetOnly() {
 		for k, known := range kinds {
 			if want == known {
-				if w.Only == nil {
-					w.Only = map[string]mcp.Kind{}
+				if w.OnlyKind == nil {
+					w.OnlyKind = map[string]mcp.Kind{}
 				}
-				w.Only[method] = k
+				w.OnlyKind[method] = k
 			}
 		}
 	}
-	if len(w.Only) < len(p.GetOnly()) || len(w.Kinds) < len(p.GetKinds()) ||
+	if len(w.OnlyKind) < len(p.GetOnly()) || len(w.Kinds) < len(p.GetKinds()) ||
 		len(w.Directions) < len(p.GetDirections()) {
 		return w, errors.New("it wants messages of a kind or direction that is not known")
 	}

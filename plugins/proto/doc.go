@@ -17,12 +17,12 @@ func Handshake() plugin.HandshakeConfig {
 		MagicCookieValue: "gatekit.plugin.v1"}
 }
 
-// Service is the name that go-plugin knows the service by.
-const Service = "gatekit"
+// ServiceName is the name that go-plugin knows the service by.
+const ServiceName = "gatekit"
 
-// MaxBytes is the size of the largest message of the protocol: one of MCP's largest, and room for
-// what goes with it.
-const MaxBytes = 256 << 20
+// MaxMessageBytes is the size of the largest message of the protocol: one of MCP's largest, and
+// room for what goes with it.
+const MaxMessageBytes = 256 << 20
 
 // StreamWindow and ConnWindow are how many bytes each side lets the other send ahead. They are
 // fixed, because gRPC finds out better ones by a ping for each message.

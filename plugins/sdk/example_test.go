@@ -20,7 +20,7 @@ func Example() {
 		Wants:   pipeline.Wants{Methods: []string{"tools/call"}, Kinds: []mcp.Kind{mcp.Request}},
 		Needs:   sdk.Needs{Body: true},
 		New: func(config []byte) (sdk.Stage, error) {
-			return sdk.Inspect(func(_ context.Context, m *mcp.Message) (sdk.Verdict, error) {
+			return sdk.StageFunc(func(_ context.Context, m *mcp.Message) (sdk.Verdict, error) {
 				if path, _ := m.Text("/arguments/path"); strings.HasPrefix(path, "private/") {
 					return sdk.Deny("private files are private"), nil
 				}
@@ -37,7 +37,7 @@ func Example() {
 	for _, path := range []string{"welcome.txt", "private/key.txt"} {
 		m := mcp.NewRequest("1", "tools/call", []byte(`{"name":"read_file","arguments":{"path":"`+
 			path+`"}}`))
-		m.To = mcp.ToServer
+		m.Direction = mcp.ToServer
 		v, err := stage.Inspect(context.Background(), m)
 		fmt.Println(path, v.Action == pipeline.Allow, v.Reason, err)
 	}
@@ -55,7 +55,7 @@ func ExampleServe() {
 		Name:    "shut",
 		Version: "1.0.0",
 		Doc:     "refuses everything",
-		New:     func(config []byte) (sdk.Stage, error) { return sdk.Inspect(shut), nil },
+		New:     func(config []byte) (sdk.Stage, error) { return sdk.StageFunc(shut), nil },
 	})
 }
 

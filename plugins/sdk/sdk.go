@@ -15,7 +15,7 @@ type Plugin struct {
 	Doc     string // one line: what it does
 
 	// Wants says which messages its stages are asked about; the others cost nothing. A stage that
-	// is a [Wanting] says it itself.
+	// is a [StageWithWants] says it itself.
 	Wants pipeline.Wants
 	// Needs says what of a message its stages read. What is not needed is not sent.
 	Needs Needs
@@ -29,9 +29,9 @@ type Plugin struct {
 	// Stateful says that its stages remember messages, so that they may judge the same one
 	// otherwise the next time. All others are pure.
 	Stateful bool
-	// Canary is a message that a stage of this configuration does something about, so that `gatekit
-	// check` can show that it does; nil when there is none.
-	Canary func(config []byte) *Canary
+	// SelfTest is a message that a stage of this configuration does something about, so that
+	// `gatekit check` can show that it does; nil when there is none.
+	SelfTest func(config []byte) *SelfTest
 }
 
 // Stage judges messages, as the pipeline's stages do: see [pipeline.Stage]. It may be asked from
@@ -41,18 +41,18 @@ type Stage = pipeline.Stage
 // Verdict is what a stage decides. The zero Verdict denies.
 type Verdict = pipeline.Verdict
 
-// Wanting is a stage that wants to see other messages than its plugin says: because of its
+// StageWithWants is a stage that wants to see other messages than its plugin says: because of its
 // configuration.
-type Wanting interface{ Wants() pipeline.Wants }
+type StageWithWants interface{ Wants() pipeline.Wants }
 
-// Needing is a stage that reads other parts of messages than its plugin says: because of its
+// StageWithNeeds is a stage that reads other parts of messages than its plugin says: because of its
 // configuration.
-type Needing interface{ Needs() Needs }
+type StageWithNeeds interface{ Needs() Needs }
 
-// Renaming is a stage that gives tools and prompts other names, because of its configuration: see
-// [pipeline.Renames]. They hold for the servers that its plugin is configured for, and for as long
-// as the stage does. All stages, it too, see the servers' own names.
-type Renaming interface{ Renames() pipeline.Renames }
+// StageWithRenames is a stage that gives tools and prompts other names, because of its
+// configuration: see [pipeline.Renames]. They hold for the servers that its plugin is configured
+// for, and for as long as the stage does. All stages, it too, see the servers' own names.
+type StageWithRenames interface{ Renames() pipeline.Renames }
 
 // Needs are the parts of a message that cost something to send. Kind, direction, method, server,
 // name, principal, session and exchange always come.
@@ -61,18 +61,20 @@ type Needs struct {
 	Request bool // of an answer: the params of the request that it answers
 }
 
-// Canary is a message and what is to become of it.
-type Canary struct {
-	What    string       // that is planted in it: "an AWS key in a tool's arguments"
-	Message *mcp.Message // with its Server and Name
-	Action  pipeline.Action
+// SelfTest is a message and what is to become of it.
+type SelfTest struct {
+	Description string       // that is planted in it: "an AWS key in a tool's arguments"
+	Message     *mcp.Message // with its Server and Name
+	Action      pipeline.Action
 }
 
-// Inspect makes a Stage of a function.
-type Inspect func(ctx context.Context, m *mcp.Message) (Verdict, error)
+// StageFunc makes a Stage of a function.
+type StageFunc func(ctx context.Context, m *mcp.Message) (Verdict, error)
 
 // Inspect implements Stage.
-func (f Inspect) Inspect(ctx context.Context, m *mcp.Message) (Verdict, error) { return f(ctx, m) }
+func (f StageFunc) Inspect(ctx context.Context, m *mcp.Message) (Verdict, error) {
+	return f(ctx, m)
+}
 
 // Allow lets a message pass as it is.
 func Allow() Verdict { return Verdict{Action: pipeline.Allow} }

@@ -31,11 +31,12 @@ func Serve(plugins ...Plugin) {
 	}
 	plugin.Serve(&plugin.ServeConfig{
 		HandshakeConfig: proto.Handshake(),
-		Plugins:         plugin.PluginSet{proto.Service: service{plugins: plugins}},
+		Plugins:         plugin.PluginSet{proto.ServiceName: service{plugins: plugins}},
 		Logger:          hclog.New(&hclog.LoggerOptions{Level: hclog.Error, Output: os.Stderr}),
 		GRPCServer: func(o []grpc.ServerOption) *grpc.Server {
-			return grpc.NewServer(append(o, grpc.MaxRecvMsgSize(proto.MaxBytes),
-				grpc.MaxSendMsgSize(proto.MaxBytes), grpc.ForceServerCodecV2(proto.NewCodec()),
+			return grpc.NewServer(append(o, grpc.MaxRecvMsgSize(proto.MaxMessageBytes),
+				grpc.MaxSendMsgSize(proto.MaxMessageBytes),
+				grpc.ForceServerCodecV2(proto.NewCodec()),
 				grpc.StaticStreamWindowSize(proto.StreamWindow),
 				grpc.StaticConnWindowSize(proto.ConnWindow))...)
 		},
@@ -116,23 +117,23 @@ func (s *server) Configure(_ context.Context,
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
 	wants := p.Wants
-	if w, ok := stage.(Wanting); ok {
+	if w, ok := stage.(StageWithWants); ok {
 		wants = w.Wants()
 	}
 	needs := p.Needs
-	if n, ok := stage.(Needing); ok {
+	if n, ok := stage.(StageWithNeeds); ok {
 		needs = n.Needs()
 	}
 	answer = &pb.ConfigureResponse{Wants: proto.FromWants(wants), Needs: &pb.Needs{Body: needs.Body,
 		Request: needs.Request}}
-	if r, ok := stage.(Renaming); ok {
+	if r, ok := stage.(StageWithRenames); ok {
 		names := r.Renames()
 		answer.Renames = &pb.Renames{Tools: names.Tools, Prompts: names.Prompts}
 	}
-	if p.Canary != nil {
-		if c := p.Canary(r.Config); c != nil {
-			answer.Canary = &pb.Canary{What: c.What, Message: proto.FromMessage(c.Message,
-				proto.See{Body: true, Request: true, Principal: true}),
+	if p.SelfTest != nil {
+		if c := p.SelfTest(r.Config); c != nil {
+			answer.Canary = &pb.Canary{What: c.Description, Message: proto.FromMessage(c.Message,
+				proto.Visibility{Body: true, Request: true, Principal: true}),
 				Action: proto.FromAction(c.Action)}
 		}
 	}

@@ -1,7 +1,7 @@
 package library
 
-// Default is the rules that are in force where nobody chose any, as before a server that `gatekit
-// wrap` starts, with their settings. [Folders] narrows them for one server.
+// DefaultRules is the rules that are in force where nobody chose any, as before a server that `gatekit
+// wrap` starts, with their settings. [FolderSettings] narrows them for one server.
 //
 // They refuse what no server and no client in its right mind sends, and nothing else: they never
 // change a message, never ask anybody, need no settings, and read no result of a tool. What was
@@ -22,7 +22,7 @@ package library
 // network, as servers for houses, printers and databases give; and plugins: a secret that is taken
 // out of a file is missing when the file is written back, and each costs a process and some 300 µs
 // a call.
-func Default() map[string]map[string]any {
+func DefaultRules() map[string]map[string]any {
 	return map[string]map[string]any{
 		"elicitation/gate": {"loopback": true},
 		"roots/traversal":  {"anywhere": true},
@@ -31,11 +31,11 @@ func Default() map[string]map[string]any {
 	}
 }
 
-// Folders are the settings of roots/traversal for a server that is told its folders, as absolute
+// FolderSettings are the settings of roots/traversal for a server that is told its folders, as absolute
 // paths, when it starts: paths stay within them, and within what the client declares, since such
 // servers go by that, too. home is what ~ stands for; "" is not known. That a relative path starts
 // in one of the folders is taken for granted.
-func Folders(folders []string, home string) map[string]any {
+func FolderSettings(folders []string, home string) map[string]any {
 	roots := make([]any, len(folders))
 	for i, f := range folders {
 		roots[i] = f

@@ -45,10 +45,10 @@ func Title(rule string) string {
 	return title
 }
 
-// Check holds settings against a rule's schema, as a plugin's are: an option that is not known, of
+// CheckSettings holds settings against a rule's schema, as a plugin's are: an option that is not known, of
 // another type, or no pattern where it has to be one, is named. The error joins all faults, each of
 // which begins with the option: `rules[0].pattern: is no RE2 pattern: missing closing )`.
-func Check(rule string, settings map[string]any) error {
+func CheckSettings(rule string, settings map[string]any) error {
 	schema, err := fs.ReadFile(FS, path.Join(rule, "schema.json"))
 	if err != nil {
 		return err
@@ -81,11 +81,11 @@ func checkRE2(pattern string) error {
 			if fault, ok := errors.AsType[*syntax.Error](err); ok {
 				return errors.New(fault.Code.String())
 			}
-			return errors.New("it does not compile")
+			return errors.New("the pattern does not compile")
 		}
 	}
 	if _, err := regexp.Compile(pattern); err != nil {
-		return errors.New("it does not compile")
+		return errors.New("the pattern does not compile")
 	}
 	return nil
 }

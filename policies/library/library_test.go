@@ -22,7 +22,7 @@ func TestRules(t *testing.T) {
 			if library.Title(rule) == "" {
 				t.Error("it has no title in its metadata")
 			}
-			if err := library.Check(rule, nil); err != nil {
+			if err := library.CheckSettings(rule, nil); err != nil {
 				t.Errorf("its schema refuses no settings: %v", err)
 			}
 			modules := map[string]*ast.Module{}
@@ -44,7 +44,7 @@ func TestRules(t *testing.T) {
 			store := inmem.NewFromObject(
 				map[string]any{"config": map[string]any{rule: map[string]any{}}})
 			var functions []*tester.Builtin
-			for _, f := range policies.Functions() {
+			for _, f := range policies.Builtins() {
 				functions = append(functions, (*tester.Builtin)(&f))
 			}
 			results, err := tester.NewRunner().AddCustomBuiltins(functions).SetStore(

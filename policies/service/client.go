@@ -20,29 +20,29 @@ import (
 // firstTimeout is how long Open waits for bundles that nothing was kept of.
 const firstTimeout = 10 * time.Second
 
-// Bundle is one that a service is asked for, again and again.
-type Bundle struct {
+// BundleSource is one that a service is asked for, again and again.
+type BundleSource struct {
 	Name     string // how errors, the log and the record call it
-	Remote   Remote
+	Endpoint Endpoint
 	Resource string                  // its path below the URL
 	Keys     map[string]policies.Key // as policies.ReadBundle wants them
 	// the file that the latest that was in force is kept in; "" is none
-	Persist string
+	CacheFile string
 
 	MinDelay, MaxDelay time.Duration // between requests; whole seconds
 }
 
 // Options are a Client's.
 type Options struct {
-	Bundles      []Bundle
+	Bundles      []BundleSource
 	DecisionLogs *DecisionLogs // nil: none are sent
-	Status       *Remote       // nil: none is sent
+	Status       *Endpoint     // nil: none is sent
 
 	Version string // of Gatekit
 	Log     *slog.Logger
 	// is told of a bundle that came and could not be used, once; not of a service that has none.
 	// nil: only the log is
-	Refused func(name string, err error)
+	BundleRejected func(name string, err error)
 }
 
 // Client fetches bundles. Its methods may be called at once.
@@ -63,7 +63,7 @@ type Client struct {
 // Open begins to ask for the bundles. It answers when each of them is here: those that were kept in
 // a file are at once. The error says which is not, and why.
 func Open(ctx context.Context, o Options) (*Client, error) {
-	c := &Client{log: o.Log, refused: o.Refused, started: make(chan struct{}),
+	c := &Client{log: o.Log, refused: o.BundleRejected, started: make(chan struct{}),
 		closed: make(chan struct{}), held: map[string]*policies.Bundle{}}
 	c.close = sync.OnceFunc(func() {
 		close(c.closed)
@@ -177,10 +177,10 @@ func (c *Client) offer(p *poll, b *policies.Bundle, raw []byte) error {
 
 // kept reads the bundle that was kept; nil when there is none that can be used.
 func (p *poll) kept() *policies.Bundle {
-	if p.of.Persist == "" {
+	if p.of.CacheFile == "" {
 		return nil
 	}
-	f, err := os.Open(p.of.Persist)
+	f, err := os.Open(p.of.CacheFile)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
@@ -193,13 +193,13 @@ func (p *poll) kept() *policies.Bundle {
 		}
 	}
 	if err != nil {
-		p.log.Error("the bundle that was kept cannot be used", "file", p.of.Persist, "error", err)
+		p.log.Error("the bundle that was kept cannot be used", "file", p.of.CacheFile, "error", err)
 		if p.client.refused != nil {
-			p.client.refused(p.of.Name, fmt.Errorf("kept in %s: %w", p.of.Persist, err))
+			p.client.refused(p.of.Name, fmt.Errorf("kept in %s: %w", p.of.CacheFile, err))
 		}
 		return nil
 	}
-	p.log.Info("the bundle that was kept is used until a newer comes", "file", p.of.Persist,
+	p.log.Info("the bundle that was kept is used until a newer comes", "file", p.of.CacheFile,
 		"revision", b.Revision)
 	return b
 }
@@ -207,11 +207,11 @@ func (p *poll) kept() *policies.Bundle {
 // keep writes a bundle that is in force where kept finds it. What fails is only said: the bundle is
 // in force.
 func (p *poll) keep(raw []byte) {
-	if p.of.Persist == "" {
+	if p.of.CacheFile == "" {
 		return
 	}
 	err := func() error {
-		f, err := os.CreateTemp(filepath.Dir(p.of.Persist), ".bundle-") // 0600
+		f, err := os.CreateTemp(filepath.Dir(p.of.CacheFile), ".bundle-") // 0600
 		if err != nil {
 			return err
 		}
@@ -223,10 +223,10 @@ func (p *poll) keep(raw []byte) {
 		if err = errors.Join(err, f.Close()); err != nil {
 			return err
 		}
-		return os.Rename(f.Name(), p.of.Persist)
+		return os.Rename(f.Name(), p.of.CacheFile)
 	}()
 	if err != nil {
 		p.log.Error("keep the bundle: a start without its service has none, or an older one",
-			"file", p.of.Persist, "error", err)
+			"file", p.of.CacheFile, "error", err)
 	}
 }

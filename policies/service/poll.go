@@ -20,7 +20,7 @@ import (
 
 // poll asks for one bundle.
 type poll struct {
-	of         Bundle
+	of         BundleSource
 	client     *Client
 	log        *slog.Logger
 	transport  *transport
@@ -32,16 +32,16 @@ type poll struct {
 	err error // of the latest request; nil is none
 }
 
-func newPoll(c *Client, b Bundle, version string) (*poll, error) {
+func newPoll(c *Client, b BundleSource, version string) (*poll, error) {
 	p := &poll{of: b, client: c, log: c.log.With("bundle", b.Name), first: make(chan struct{})}
 	var err error
-	p.transport, err = newTransport(b.Remote, version, func(raw []byte) (*policies.Bundle, error) {
+	p.transport, err = newTransport(b.Endpoint, version, func(raw []byte) (*policies.Bundle, error) {
 		return policies.ReadBundle(b.Name, raw, b.Keys)
 	})
 	if err != nil {
 		return nil, err
 	}
-	settings, err := json.Marshal(map[string]any{"name": b.Name, "url": b.Remote.URL,
+	settings, err := json.Marshal(map[string]any{"name": b.Name, "url": b.Endpoint.URL,
 		"credentials": map[string]string{"plugin": "gatekit"}})
 	if err != nil {
 		return nil, err
@@ -58,7 +58,7 @@ func newPoll(c *Client, b Bundle, version string) (*poll, error) {
 		return nil, err
 	}
 	p.downloader = download.New(config, asks,
-		b.Resource).WithBundleVerificationConfig(policies.Verification(b.Keys)).
+		b.Resource).WithBundleVerificationConfig(policies.VerificationConfig(b.Keys)).
 		WithBundleParserOpts(ast.ParserOptions{RegoVersion: ast.RegoV1,
 			ProcessAnnotation: true}).WithCallback(p.came)
 	return p, nil

@@ -37,7 +37,7 @@ const (
 
 // DecisionLogs say where decisions are told.
 type DecisionLogs struct {
-	Remote   Remote
+	Endpoint Endpoint
 	Resource string // its path below the URL
 	// decisions that wait for the service; of more the oldest are dropped, and counted
 	Buffer int
@@ -106,10 +106,10 @@ func newReports(ctx context.Context, o Options) (*reports, error) {
 	return r, nil
 }
 
-func (r *reports) remotes(o Options) map[string]Remote {
-	all := map[string]Remote{}
+func (r *reports) remotes(o Options) map[string]Endpoint {
+	all := map[string]Endpoint{}
 	if o.DecisionLogs != nil {
-		all[logService] = o.DecisionLogs.Remote
+		all[logService] = o.DecisionLogs.Endpoint
 	}
 	if o.Status != nil {
 		all[statusService] = *o.Status
@@ -258,10 +258,10 @@ func (r *reports) settled(name string, active *policies.Bundle, err error) {
 	r.status.BulkUpdateBundleStatus(maps.Clone(r.statuses))
 }
 
-// Logged is a stage that judges as the policies do, and tells their decisions where
+// WithDecisionLog is a stage that judges as the policies do, and tells their decisions where
 // Options.DecisionLogs say: what a message is about, and what was decided by which rule; no content
 // and no reason, which may quote some. No message waits for that.
-func (c *Client) Logged(stage *policies.Stage) pipeline.Stage {
+func (c *Client) WithDecisionLog(stage *policies.Stage) pipeline.Stage {
 	if c == nil || c.reports == nil || c.reports.logs == nil {
 		return stage
 	}
@@ -327,7 +327,7 @@ func about(m *mcp.Message) map[string]any {
 		name = place(m.Name)
 	}
 	all := map[string]any{
-		"direction": m.To.String(), "kind": m.Kind.String(), "method": cut(m.Method),
+		"direction": m.Direction.String(), "kind": m.Kind.String(), "method": cut(m.Method),
 		"server": cut(m.Server), "name": cut(name), "principal": cut(m.Principal),
 	}
 	maps.DeleteFunc(all, func(_ string, v any) bool { return v == "" })
@@ -362,7 +362,7 @@ func place(uri string) string {
 var port = regexp.MustCompile(`^([^/\\@:]*|\[[^/\\@]*\])(:[0-9]*)?([/\\]|$)`)
 
 // rules are the names of packages: before the reason that they give, or alone.
-var rules = regexp.MustCompile(`^(?:a human has to approve: )?([\w.]+)(?:$|; |: )`)
+var rules = regexp.MustCompile(`^(?:needs approval: )?([\w/-]+)(?:$|; |: )`)
 
 // ruleOf is the first rule that a verdict was given for.
 func ruleOf(reason string) string {

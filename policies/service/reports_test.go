@@ -82,7 +82,8 @@ ask contains sprintf("may it say %v?", [input.params]) if input.name == "asked"
 func call(name string) *mcp.Message {
 	m := mcp.NewRequest("1", "tools/call", []byte(`{"name":"`+name+`","arguments":{"key":"`+secret+
 		`"}}`))
-	m.To, m.Server, m.Session, m.Exchange, m.Principal, m.Name = mcp.ToServer, "a", "s1", "e1",
+	m.Direction, m.Server, m.Session, m.Exchange, m.Principal, m.Name = mcp.ToServer,
+		"a", "s1", "e1",
 		"ann", name
 	return m
 }
@@ -91,19 +92,20 @@ func call(name string) *mcp.Message {
 func TestURIsAreToldWithoutWhatIsSecret(t *testing.T) {
 	key := bundles.NewKey(t)
 	s := newServer(t, plain)
-	s.has("/bundles/acme", `"1"`, bundles.Pack(t, "one", map[string]string{"acme.rego": judging},
-		&bundles.Signature{By: key, ID: "acme"}))
+	s.has("/bundles/acme", `"1"`, bundles.Build(t, "one", map[string]string{"acme.rego": judging},
+		&bundles.Signature{Key: key, ID: "acme"}))
 	var decisions told
 	s.serve("/logs/here", func(_ http.ResponseWriter, r *http.Request) { decisions.take(r) })
 	b := newBench(t, acme(s.remote(), key))
-	b.o.DecisionLogs = &service.DecisionLogs{Remote: s.remote(), Resource: "logs/here", Buffer: 100,
+	b.o.DecisionLogs = &service.DecisionLogs{Endpoint: s.remote(), Resource: "logs/here",
+		Buffer:   100,
 		MinDelay: time.Second, MaxDelay: time.Second}
 	c := b.open()
 	stage, err := policies.Load(policies.Options{Bundles: c.Bundles()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	judge := c.Logged(stage)
+	judge := c.WithDecisionLog(stage)
 	want := map[string]string{
 		"https://ann:" + secret + "@example.com/a?b=c": "https://example.com/a",
 		"https://a@" + secret + "@example.com":         "https://example.com",
@@ -139,22 +141,22 @@ func TestURIsAreToldWithoutWhatIsSecret(t *testing.T) {
 func TestDecisionsAndStatusAreToldWithoutContent(t *testing.T) {
 	key := bundles.NewKey(t)
 	s := newServer(t, plain)
-	s.has("/bundles/acme", `"1"`, bundles.Pack(t, "one", map[string]string{"acme.rego": judging},
-		&bundles.Signature{By: key, ID: "acme"}))
+	s.has("/bundles/acme", `"1"`, bundles.Build(t, "one", map[string]string{"acme.rego": judging},
+		&bundles.Signature{Key: key, ID: "acme"}))
 	var decisions, statuses told
 	s.serve("/logs/here", func(_ http.ResponseWriter, r *http.Request) { decisions.take(r) })
 	s.serve("/status", func(_ http.ResponseWriter, r *http.Request) { statuses.take(r) })
 	b := newBench(t, acme(s.remote(), key))
 	remote := s.remote()
 	b.o.Status = &remote
-	b.o.DecisionLogs = &service.DecisionLogs{Remote: remote, Resource: "logs/here", Buffer: 100,
+	b.o.DecisionLogs = &service.DecisionLogs{Endpoint: remote, Resource: "logs/here", Buffer: 100,
 		MinDelay: time.Second, MaxDelay: time.Second}
 	c := b.open()
 	stage, err := policies.Load(policies.Options{Bundles: c.Bundles()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	judge := c.Logged(stage)
+	judge := c.WithDecisionLog(stage)
 	want := map[string]string{"refused": "deny acme", "cleared": "modify acme", "asked": "ask acme",
 		"passed": "pass <nil>", "mail?to=" + secret: "pass <nil>"}
 	for name, saying := range want {
@@ -217,7 +219,7 @@ func TestDecisionsAndStatusAreToldWithoutContent(t *testing.T) {
 	}
 	until(t, "the status of the first bundle", active("one", ""))
 	s.serve("/bundles/acme", write([]byte("garbage")))
-	until(t, "the status of garbage", active("one", "it is no bundle"))
+	until(t, "the status of garbage", active("one", "not a bundle"))
 	s.has("/bundles/acme", `"2"`, pack(t, "two", key))
 	until(t, "the status of the second bundle", active("two", ""))
 	c.Close()
@@ -250,22 +252,22 @@ func TestDecisionsThatAreNotTakenAreCounted(t *testing.T) {
 			t.Parallel()
 			key := bundles.NewKey(t)
 			s := newServer(t, plain)
-			s.has("/bundles/acme", `"1"`, bundles.Pack(t,
-				"one", map[string]string{"acme.rego": judging}, &bundles.Signature{By: key,
+			s.has("/bundles/acme", `"1"`, bundles.Build(t,
+				"one", map[string]string{"acme.rego": judging}, &bundles.Signature{Key: key,
 					ID: "acme"}))
 			s.serve("/logs", answer)
 			s.serve("/status", answer)
 			b := newBench(t, acme(s.remote(), key))
 			remote := s.remote()
 			b.o.Status = &remote
-			b.o.DecisionLogs = &service.DecisionLogs{Remote: remote, Resource: "logs", Buffer: 10,
+			b.o.DecisionLogs = &service.DecisionLogs{Endpoint: remote, Resource: "logs", Buffer: 10,
 				MinDelay: time.Second, MaxDelay: time.Second}
 			c := b.open()
 			stage, err := policies.Load(policies.Options{Bundles: c.Bundles()})
 			if err != nil {
 				t.Fatal(err)
 			}
-			judge, slowest := c.Logged(stage), time.Duration(0)
+			judge, slowest := c.WithDecisionLog(stage), time.Duration(0)
 			for range 3000 {
 				began := time.Now()
 				if v, err := judge.Inspect(t.Context(), call("passed")); err != nil ||

@@ -96,8 +96,8 @@ func (s *server) requests() []string {
 	return slices.Clone(s.asked)
 }
 
-func (s *server) remote() service.Remote {
-	return service.Remote{URL: s.URL, Headers: map[string]string{"Authorization": "Bearer " +
+func (s *server) remote() service.Endpoint {
+	return service.Endpoint{URL: s.URL, Headers: map[string]string{"Authorization": "Bearer " +
 		token}}
 }
 
@@ -113,11 +113,11 @@ type bench struct {
 	refuse  error      // what activate says
 }
 
-func newBench(t *testing.T, all ...service.Bundle) *bench {
+func newBench(t *testing.T, all ...service.BundleSource) *bench {
 	b := &bench{t: t}
 	b.o = service.Options{Bundles: all, Version: "test",
 		Log: slog.New(slog.NewTextHandler(writer{b},
-			&slog.HandlerOptions{Level: slog.LevelDebug})), Refused: func(name string, err error) {
+			&slog.HandlerOptions{Level: slog.LevelDebug})), BundleRejected: func(name string, err error) {
 			b.mu.Lock()
 			defer b.mu.Unlock()
 			b.refused = append(b.refused, name+": "+err.Error())
@@ -202,14 +202,14 @@ const rule = "package gatekit.acme\n\ndeny contains \"no\" if input.name == \"x\
 
 func pack(t *testing.T, revision string, by *bundles.Key) []byte {
 	t.Helper()
-	return bundles.Pack(t, revision, map[string]string{"acme.rego": rule},
-		&bundles.Signature{By: by, ID: "acme"})
+	return bundles.Build(t, revision, map[string]string{"acme.rego": rule},
+		&bundles.Signature{Key: by, ID: "acme"})
 }
 
 // acme is a bundle that is polled each second.
-func acme(r service.Remote, k *bundles.Key) service.Bundle {
-	return service.Bundle{
-		Name: "acme", Remote: r, Resource: "bundles/acme", MinDelay: time.Second,
+func acme(r service.Endpoint, k *bundles.Key) service.BundleSource {
+	return service.BundleSource{
+		Name: "acme", Endpoint: r, Resource: "bundles/acme", MinDelay: time.Second,
 		MaxDelay: time.Second,
 		Keys:     map[string]policies.Key{"acme": {Key: k.Public, Algorithm: bundles.Algorithm}},
 	}
@@ -248,24 +248,24 @@ func TestWhatCannotBeUsedChangesNothingAndIsToldOnce(t *testing.T) {
 	good := pack(t, "two", key)
 	for name, c := range map[string]struct {
 		answer  http.HandlerFunc
-		refusal string // "" is none: it is no bundle that came
+		refusal string // "" is none: not a bundle that came
 		said    string
 	}{
-		"garbage": {write([]byte("garbage")), "it is no bundle (.tar.gz)",
+		"garbage": {write([]byte("garbage")), "not a bundle (.tar.gz)",
 			"a bundle came that cannot be used"},
-		"nothing": {write(nil), "it is no bundle (.tar.gz)",
+		"nothing": {write(nil), "not a bundle (.tar.gz)",
 			"a bundle came that cannot be used"},
 		"signed by another": {write(pack(t, "two", other)), "failed to verify JWT signature",
 			"a bundle came that cannot be used"},
-		"not signed": {write(bundles.Pack(t,
-			"two", map[string]string{"acme.rego": rule}, nil)), "it is not signed",
+		"not signed": {write(bundles.Build(t,
+			"two", map[string]string{"acme.rego": rule}, nil)), "the bundle is not signed",
 			"a bundle came that cannot be used"},
 		"tampered with": {write(tampered(t, good)), "digest mismatch",
 			"a bundle came that cannot be used"},
-		"no Rego": {write(bundles.Pack(t,
-			"two", map[string]string{"acme.rego": "package"}, &bundles.Signature{By: key,
+		"no Rego": {write(bundles.Build(t,
+			"two", map[string]string{"acme.rego": "package"}, &bundles.Signature{Key: key,
 				ID: "acme"})), "acme.rego:1", "a bundle came that cannot be used"},
-		"endless": {endless, "it is larger than 16777216 bytes",
+		"endless": {endless, "the bundle is larger than 16777216 bytes",
 			"a bundle came that cannot be used"},
 		"an error without end": {func(w http.ResponseWriter,
 			r *http.Request) {
@@ -332,7 +332,7 @@ func torn(b []byte) http.HandlerFunc {
 }
 
 func tampered(t *testing.T, b []byte) []byte {
-	return bundles.Change(t, b, func(name, text string) (string, string) {
+	return bundles.Rewrite(t, b, func(name, text string) (string, string) {
 		return name, strings.Replace(text, `"x"`, `"y"`, 1)
 	})
 }
@@ -342,11 +342,11 @@ func TestWhatIsNotActivatedIsNotKeptAndIsTriedAgain(t *testing.T) {
 	s := newServer(t, plain)
 	s.has("/bundles/acme", `"1"`, pack(t, "one", key))
 	one := acme(s.remote(), key)
-	one.Persist = filepath.Join(t.TempDir(), "acme.tar.gz")
+	one.CacheFile = filepath.Join(t.TempDir(), "acme.tar.gz")
 	b := newBench(t, one)
 	c := b.open()
 	kept := func() string {
-		raw, err := os.ReadFile(one.Persist)
+		raw, err := os.ReadFile(one.CacheFile)
 		if err != nil {
 			return err.Error()
 		}
@@ -373,10 +373,10 @@ func TestWhatIsNotActivatedIsNotKeptAndIsTriedAgain(t *testing.T) {
 	until(t, "the second", func() bool {
 		return b.inForce() == "acme one, acme two" && kept() == "two"
 	})
-	if i, err := os.Stat(one.Persist); err != nil || i.Mode().Perm() != 0o600 {
+	if i, err := os.Stat(one.CacheFile); err != nil || i.Mode().Perm() != 0o600 {
 		t.Errorf("kept as %v, %v", i.Mode(), err)
 	}
-	if left, err := os.ReadDir(filepath.Dir(one.Persist)); err != nil || len(left) != 1 {
+	if left, err := os.ReadDir(filepath.Dir(one.CacheFile)); err != nil || len(left) != 1 {
 		t.Errorf("beside it lie %v, %v", left, err)
 	}
 }
@@ -406,17 +406,17 @@ func TestAStartWithoutTheService(t *testing.T) {
 		"what was kept was cut short": {down.URL, pack(t, "kept", key)[:100],
 			"connection refused"},
 		"what was kept is signed by nobody": {down.URL,
-			bundles.Pack(t, "kept", map[string]string{"acme.rego": rule}, nil),
+			bundles.Build(t, "kept", map[string]string{"acme.rego": rule}, nil),
 			"connection refused"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			one := acme(service.Remote{URL: c.url,
+			one := acme(service.Endpoint{URL: c.url,
 				Headers: map[string]string{"Authorization": "Bearer " + token}}, key)
 			one.Resource += "?sig=" + token
-			one.Persist = filepath.Join(t.TempDir(), "acme.tar.gz")
+			one.CacheFile = filepath.Join(t.TempDir(), "acme.tar.gz")
 			if c.kept != nil {
-				if err := os.WriteFile(one.Persist, c.kept, 0o600); err != nil {
+				if err := os.WriteFile(one.CacheFile, c.kept, 0o600); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -438,7 +438,7 @@ func TestAStartWithoutTheService(t *testing.T) {
 				token) {
 				t.Errorf("got %v, want %q", err, c.want)
 			}
-			if c.kept != nil && !strings.Contains(b.refusals(), one.Persist) {
+			if c.kept != nil && !strings.Contains(b.refusals(), one.CacheFile) {
 				t.Errorf("what was kept is not told to be refused: %s", b.refusals())
 			}
 		})

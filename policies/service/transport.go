@@ -25,8 +25,8 @@ const (
 	maxRedirects  = 5
 )
 
-// Remote is a service.
-type Remote struct {
+// Endpoint is a service.
+type Endpoint struct {
 	URL     string
 	Headers map[string]string // sent with every request, credentials among them
 	// PEM: whom to trust instead of those the system does; nil is the system's
@@ -49,7 +49,7 @@ type transport struct {
 	bundle *policies.Bundle
 }
 
-func newTransport(r Remote, version string, read func([]byte) (*policies.Bundle,
+func newTransport(r Endpoint, version string, read func([]byte) (*policies.Bundle,
 	error)) (*transport, error) {
 	origin, err := url.Parse(r.URL)
 	if err != nil {

@@ -13,14 +13,15 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"gatekit/audit"
+	"gatekit/core/conn"
 	"gatekit/core/downstream"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 	"gatekit/core/proxy"
 	"gatekit/core/upstream"
-
-	"golang.org/x/sys/unix"
 )
 
 // BenchmarkCore is one call through all of Gatekit but its transports, in one process: what it
@@ -50,7 +51,7 @@ func BenchmarkCore(b *testing.B) {
 			})
 			b.Run("stdio/"+name, func(b *testing.B) {
 				f := core(b, upstream.Options{Era: string(e),
-					Dial: upstream.Dial{Pipe: func(context.Context) (upstream.Pipe, error) {
+					Dial: upstream.Dial{Pipe: func(context.Context) (conn.PipeCloser, error) {
 						return newEchoPipe(), nil
 					}}})
 				p := &clientPipe{in: make(chan []byte), out: make(chan []byte)}
@@ -92,7 +93,7 @@ func reportCPU(b *testing.B) func() {
 }
 
 // core wires what cmd wires, with one server and an audit log on the disk.
-func core(b *testing.B, o upstream.Options) *downstream.Front {
+func core(b *testing.B, o upstream.Options) *downstream.Endpoint {
 	log, err := audit.Open(audit.Options{File: filepath.Join(b.TempDir(), "audit.jsonl")})
 	if err != nil {
 		b.Fatal(err)
@@ -114,7 +115,7 @@ func core(b *testing.B, o upstream.Options) *downstream.Front {
 	return f
 }
 
-func post(b *testing.B, f *downstream.Front, e era, session string, m message, id int) *written {
+func post(b *testing.B, f *downstream.Endpoint, e era, session string, m message, id int) *written {
 	h := http.Header{"Accept": {"application/json, text/event-stream"},
 		"Content-Type": {"application/json"}}
 	if e == modern {
@@ -128,7 +129,7 @@ func post(b *testing.B, f *downstream.Front, e era, session string, m message, i
 		h["Mcp-Protocol-Version"] = []string{legacyVersion}
 	}
 	var w written
-	f.Post(b.Context(), downstream.Post{Header: h, Body: m.append(nil, e, id)}, &w)
+	f.Post(b.Context(), downstream.HTTPRequest{Header: h, Body: m.append(nil, e, id)}, &w)
 	return &w
 }
 
@@ -151,7 +152,7 @@ func (w *written) Stream(header http.Header) (downstream.Stream, error) {
 	return w, nil
 }
 
-func (w *written) Send(e downstream.Event) error {
+func (w *written) Send(e conn.Event) error {
 	w.body = e.Data
 	return nil
 }

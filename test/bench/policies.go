@@ -17,7 +17,7 @@ import (
 func withPolicies(dir string) ([]stages, error) {
 	all := []stages{
 		{way: plain},
-		{way: defaultRules, tables: ruled(library.Default())},
+		{way: defaultRules, tables: ruled(library.DefaultRules())},
 		{way: "no body read", tables: ruled(
 			map[string]map[string]any{"limits/rate": {"per_minute": 100_000_000},
 				"tools/allowlist": {"tools": []any{"*"}}})},

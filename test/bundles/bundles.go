@@ -51,13 +51,13 @@ func NewKey(t testing.TB) *Key {
 
 // Signature is how a bundle is signed.
 type Signature struct {
-	By    *Key
+	Key   *Key
 	ID    string // what the signature calls the key
 	Scope string
 }
 
-// Pack is a bundle of files, by their paths: .rego and data.json. It is signed unless by is nil.
-func Pack(t testing.TB, revision string, files map[string]string, by *Signature) []byte {
+// Build is a bundle of files, by their paths: .rego and data.json. It is signed unless by is nil.
+func Build(t testing.TB, revision string, files map[string]string, by *Signature) []byte {
 	t.Helper()
 	b := bundle.Bundle{Data: map[string]any{}}
 	b.Manifest.Init()
@@ -82,7 +82,7 @@ func Pack(t testing.TB, revision string, files map[string]string, by *Signature)
 		if err := os.WriteFile(claims, text, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := b.GenerateSignature(bundle.NewSigningConfig(by.By.Private, Algorithm, claims),
+		if err := b.GenerateSignature(bundle.NewSigningConfig(by.Key.Private, Algorithm, claims),
 			by.ID, true); err != nil {
 			t.Fatal(err)
 		}
@@ -94,9 +94,9 @@ func Pack(t testing.TB, revision string, files map[string]string, by *Signature)
 	return out.Bytes()
 }
 
-// Change is a bundle with its files as change makes them: each gets its name and contents, and
+// Rewrite is a bundle with its files as change makes them: each gets its name and contents, and
 // answers new ones, or "" for none. At last it gets "", and may add one.
-func Change(t testing.TB, packed []byte, change func(name, text string) (string, string)) []byte {
+func Rewrite(t testing.TB, packed []byte, change func(name, text string) (string, string)) []byte {
 	t.Helper()
 	z, err := gzip.NewReader(bytes.NewReader(packed))
 	if err != nil {

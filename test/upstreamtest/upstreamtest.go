@@ -16,13 +16,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"gatekit/core/conn"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 	"gatekit/core/proxy"
-	"gatekit/core/upstream"
 )
 
-// PipeServer is a server at the other end of an upstream.Pipe, played by the test.
+// PipeServer is a server at the other end of an conn.PipeCloser, played by the test.
 type PipeServer struct {
 	Written    chan []byte   // messages that were written to the server
 	Gone       chan struct{} // closed when the server has ended
@@ -38,11 +38,11 @@ func NewPipeServer() *PipeServer {
 		Gone: make(chan struct{})}
 }
 
-// Read implements upstream.Pipe.
+// Read implements conn.PipeCloser.
 func (p *PipeServer) Read(ctx context.Context) ([]byte, error) {
 	read := func(b []byte) ([]byte, error) {
 		if b == nil {
-			return nil, &upstream.TooLarge{Size: 1 << 30}
+			return nil, &conn.TooLargeError{Size: 1 << 30}
 		}
 		return b, nil
 	}
@@ -61,7 +61,7 @@ func (p *PipeServer) Read(ctx context.Context) ([]byte, error) {
 	}
 }
 
-// Write implements upstream.Pipe.
+// Write implements conn.PipeCloser.
 func (p *PipeServer) Write(ctx context.Context, parts ...[]byte) error {
 	select {
 	case <-p.Gone:
@@ -76,7 +76,7 @@ func (p *PipeServer) Write(ctx context.Context, parts ...[]byte) error {
 	}
 }
 
-// Close implements upstream.Pipe.
+// Close implements conn.PipeCloser.
 func (p *PipeServer) Close() error {
 	p.once.Do(func() {
 		time.Sleep(p.CloseDelay)
@@ -180,7 +180,7 @@ type Launcher struct {
 }
 
 // Start starts a server.
-func (l *Launcher) Start(context.Context) (upstream.Pipe, error) {
+func (l *Launcher) Start(context.Context) (conn.PipeCloser, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.Fail != nil {
@@ -243,8 +243,8 @@ type Client struct {
 	received []string
 }
 
-// Notify implements proxy.Handler.
-func (c *Client) Notify(ctx context.Context, m *mcp.Message) {
+// HandleNotification implements proxy.Handler.
+func (c *Client) HandleNotification(ctx context.Context, m *mcp.Message) {
 	if c.Slow != nil {
 		select {
 		case <-c.Slow:
@@ -257,8 +257,8 @@ func (c *Client) Notify(ctx context.Context, m *mcp.Message) {
 	c.received = append(c.received, string(m.Append(nil)))
 }
 
-// Ask implements proxy.Handler.
-func (c *Client) Ask(ctx context.Context, ms []*mcp.Message) []pipeline.Passed {
+// HandleRequests implements proxy.Handler.
+func (c *Client) HandleRequests(ctx context.Context, ms []*mcp.Message) []pipeline.Passed {
 	var answers []pipeline.Passed
 	for _, m := range ms {
 		answers = append(answers, c.OnAsk(ctx, m))
@@ -310,7 +310,7 @@ func Pass(t *testing.T, raw string) pipeline.Passed {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.To = mcp.ToServer
+	m.Direction = mcp.ToServer
 	p, err := Pipeline.Pass(t.Context(), m)
 	if err != nil {
 		t.Fatal(err)
@@ -322,7 +322,7 @@ func Pass(t *testing.T, raw string) pipeline.Passed {
 func AnswerWith(result string) func(context.Context, *mcp.Message) pipeline.Passed {
 	return func(ctx context.Context, m *mcp.Message) pipeline.Passed {
 		r := mcp.NewResponse(m.ID(), []byte(result))
-		r.To = mcp.ToServer
+		r.Direction = mcp.ToServer
 		return Pipeline.PassOwn(ctx, r)
 	}
 }
@@ -368,8 +368,8 @@ func (c *Call) ExpectAnswer(want string) {
 	if got := string(c.Answer.Append(nil)); got != want {
 		c.t.Errorf("answered %s\nwant     %s", got, want)
 	}
-	if c.Answer.To != mcp.ToClient {
-		c.t.Errorf("an answer goes to %v", c.Answer.To)
+	if c.Answer.Direction != mcp.ToClient {
+		c.t.Errorf("an answer goes to %v", c.Answer.Direction)
 	}
 }
 

@@ -19,11 +19,11 @@ type Classifier interface {
 }
 
 type classifierSettings struct {
-	url       string
-	timeout   time.Duration
-	threshold float64
-	skip      bool
-	maxBytes  int
+	url         string
+	timeout     time.Duration
+	threshold   float64
+	skipOnError bool
+	maxBytes    int
 }
 
 // classifierDefaults hold for what a configuration does not say.
@@ -32,23 +32,23 @@ var classifierDefaults = classifierSettings{timeout: time.Second, threshold: 0.8
 
 // Bounds of what is put to a classifier, and of its answer.
 const (
-	shortestText = 24      // bytes; what is shorter says too little
-	pieceBytes   = 8 << 10 // of one text
-	pieceOverlap = 256     // so that a sentence is whole in one of them
-	maxAnswer    = 256 << 10
+	minTextLength = 24      // bytes; what is shorter says too little
+	chunkBytes    = 8 << 10 // of one text
+	chunkOverlap  = 256     // so that a sentence is whole in one of them
+	maxResponse   = 256 << 10
 )
 
-// overHTTP is a classifier behind an address.
-type overHTTP struct {
+// httpClassifier is a classifier behind an address.
+type httpClassifier struct {
 	url    string
 	client *http.Client
 }
 
-func newHTTPClassifier(address string) *overHTTP {
+func newHTTPClassifier(address string) *httpClassifier {
 	// no Proxy: texts go where the configuration says
 	transport := &http.Transport{MaxConnsPerHost: 16, MaxIdleConnsPerHost: 16,
 		IdleConnTimeout: time.Minute, DisableCompression: true}
-	return &overHTTP{address, &http.Client{
+	return &httpClassifier{address, &http.Client{
 		Transport: transport,
 		CheckRedirect: func(*http.Request, []*http.Request) error {
 			return http.ErrUseLastResponse
@@ -57,7 +57,7 @@ func newHTTPClassifier(address string) *overHTTP {
 }
 
 // Score implements Classifier.
-func (c *overHTTP) Score(ctx context.Context, texts []string) ([]float64, error) {
+func (c *httpClassifier) Score(ctx context.Context, texts []string) ([]float64, error) {
 	body, err := json.Marshal(map[string][]string{"texts": texts})
 	if err != nil {
 		return nil, err
@@ -75,12 +75,12 @@ func (c *overHTTP) Score(ctx context.Context, texts []string) ([]float64, error)
 	if w.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("status %d", w.StatusCode)
 	}
-	raw, err := io.ReadAll(io.LimitReader(w.Body, maxAnswer+1))
+	raw, err := io.ReadAll(io.LimitReader(w.Body, maxResponse+1))
 	if err != nil {
 		return nil, err
 	}
-	if len(raw) > maxAnswer {
-		return nil, fmt.Errorf("an answer of more than %d bytes", maxAnswer)
+	if len(raw) > maxResponse {
+		return nil, fmt.Errorf("an answer of more than %d bytes", maxResponse)
 	}
 	var answer struct {
 		Scores []float64 `json:"scores"`
@@ -92,34 +92,34 @@ func (c *overHTTP) Score(ctx context.Context, texts []string) ([]float64, error)
 }
 
 // Close lets its connections go.
-func (c *overHTTP) Close() error {
+func (c *httpClassifier) Close() error {
 	c.client.CloseIdleConnections()
 	return nil
 }
 
-// pieces cuts a text into what is put to a classifier at once.
-func pieces(s string) (cut []string) {
-	for len(s) > pieceBytes {
-		cut = append(cut, s[:pieceBytes])
-		s = s[pieceBytes-pieceOverlap:]
+// splitText cuts a text into what is put to a classifier at once.
+func splitText(s string) (cut []string) {
+	for len(s) > chunkBytes {
+		cut = append(cut, s[:chunkBytes])
+		s = s[chunkBytes-chunkOverlap:]
 	}
 	return append(cut, s)
 }
 
 var errTooMuch = errors.New("more text than max_bytes")
 
-// attacks answers which of the texts the classifier takes for attacks.
-func (s *stage) attacks(ctx context.Context, texts []string) ([]bool, error) {
-	c := s.texts
+// findAttacks answers which of the texts the classifier takes for attacks.
+func (s *stage) findAttacks(ctx context.Context, texts []string) ([]bool, error) {
+	c := s.scoring
 	found := make([]bool, len(texts))
 	var asked []string
 	var of []int
 	size := 0
 	for i, t := range texts {
-		if len(t) < shortestText {
+		if len(t) < minTextLength {
 			continue
 		}
-		for _, piece := range pieces(t) {
+		for _, piece := range splitText(t) {
 			if size += len(piece); size > c.maxBytes {
 				return nil, errTooMuch
 			}

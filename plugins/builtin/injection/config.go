@@ -17,11 +17,11 @@ import (
 type action uint8
 
 const (
-	deny action = iota
-	hideIt
-	strip
-	flagged
-	off
+	actionDeny action = iota
+	actionHide
+	actionStrip
+	actionFlag
+	actionOff
 )
 
 var actionNames = [...]string{"deny", "hide", "strip", "flag", "off"}
@@ -33,12 +33,12 @@ func stricter(a, b action) action { return min(a, b) }
 
 // settings are a configuration, checked.
 type settings struct {
-	actions   [families]action
-	threshold int
-	mentions  bool // text that speaks about attacks counts for less
-	toServer  string
-	unlisted  bool // what was not listed may be used
-	texts     classifierSettings
+	actions          [numFamilies]action
+	threshold        int
+	discountMentions bool // text that speaks about attacks counts for less
+	toServer         string
+	allowUnlisted    bool // what was not listed may be used
+	scoring          classifierSettings
 }
 
 // options are a configuration as it is written.
@@ -59,18 +59,20 @@ type options struct {
 // thresholds are the scores from which a text counts as an attack.
 var thresholds = map[string]int{"relaxed": 10, "standard": 7, "strict": 4}
 
-// noticed is the score from which a text is a finding, though nothing is done about it.
-const noticed = 4
+// findingThreshold is the score from which a text is a finding, though nothing is done about it.
+const findingThreshold = 4
 
-// defaults are what is done about the families that a configuration does not name.
-var defaults = [families]action{
-	Override: hideIt, Role: hideIt, Delimiter: hideIt, Concealment: hideIt, Exfiltration: hideIt,
-	Coercion: hideIt,
-	Hidden:   strip, Terminal: strip, Confusable: hideIt, Shadowing: hideIt, Reference: hideIt,
-	Model: hideIt,
+// defaultActions are what is done about the families that a configuration does not name.
+var defaultActions = [numFamilies]action{
+	familyOverride: actionHide, familyRole: actionHide, familyDelimiter: actionHide,
+	familyConcealment: actionHide, familyExfiltration: actionHide,
+	familyCoercion: actionHide,
+	familyHidden:   actionStrip, familyTerminal: actionStrip, familyConfusable: actionHide,
+	familyShadowing: actionHide, familyReference: actionHide,
+	familyClassifier: actionHide,
 }
 
-func parse(config []byte) (settings, error) {
+func parseConfig(config []byte) (settings, error) {
 	if len(bytes.TrimSpace(config)) == 0 {
 		config = []byte("{}")
 	}
@@ -79,8 +81,9 @@ func parse(config []byte) (settings, error) {
 		jsontext.AllowDuplicateNames(false)); err != nil {
 		return settings{}, fmt.Errorf("injection: %w", err)
 	}
-	s := settings{actions: defaults, threshold: thresholds["standard"], mentions: true,
-		toServer: "flag", unlisted: true}
+	s := settings{actions: defaultActions, threshold: thresholds["standard"],
+		discountMentions: true,
+		toServer:         "flag", allowUnlisted: true}
 	var errs []error
 	fault := func(format string, a ...any) {
 		errs = append(errs, fmt.Errorf("injection: "+format,
@@ -91,7 +94,7 @@ func parse(config []byte) (settings, error) {
 		if !ok {
 			fault("sensitivity %q is not known: use relaxed, standard or strict", o.Sensitivity)
 		}
-		s.threshold, s.mentions = n, o.Sensitivity != "strict"
+		s.threshold, s.discountMentions = n, o.Sensitivity != "strict"
 	}
 	for name, word := range o.Actions {
 		f, a := slices.Index(familyNames[:], name), slices.Index(actionNames[:], word)
@@ -102,8 +105,9 @@ func parse(config []byte) (settings, error) {
 		case a < 0:
 			fault("actions: %s: the action %q is not known: use %s", name, word,
 				strings.Join(actionNames[:], ", "))
-		case action(a) == strip && (family(f) == Confusable || family(f) == Shadowing ||
-			family(f) == Reference || family(f) == Model):
+		case action(a) == actionStrip && (family(f) == familyConfusable ||
+			family(f) == familyShadowing ||
+			family(f) == familyReference || family(f) == familyClassifier):
 			fault("actions: %s: nothing can be stripped: use flag, hide or deny", name)
 		default:
 			s.actions[f] = action(a)
@@ -119,41 +123,42 @@ func parse(config []byte) (settings, error) {
 	switch o.Unlisted {
 	case "", "allow":
 	case "deny":
-		s.unlisted = false
+		s.allowUnlisted = false
 	default:
 		fault("unlisted %q is not known: use allow or deny", o.Unlisted)
 	}
 	if c := o.Classifier; c != nil {
-		s.texts = classifierDefaults
+		s.scoring = classifierDefaults
 		u, err := url.Parse(c.URL)
 		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 			fault("classifier: url must be an http or https address, as " +
 				"\"http://127.0.0.1:8080/score\"")
 		}
-		s.texts.url = c.URL
+		s.scoring.url = c.URL
 		if c.Timeout != "" {
-			if s.texts.timeout, err = time.ParseDuration(c.Timeout); err != nil ||
-				s.texts.timeout <= 0 || s.texts.timeout > time.Minute {
+			if s.scoring.timeout, err = time.ParseDuration(c.Timeout); err != nil ||
+				s.scoring.timeout <= 0 || s.scoring.timeout > time.Minute {
 				fault("classifier: timeout %q is no time up to 1m: write it as \"500ms\"; the "+
 					"plugin's own timeout holds, too", c.Timeout)
 			}
 		}
 		if c.Threshold != nil {
-			if s.texts.threshold = *c.Threshold; s.texts.threshold <= 0 || s.texts.threshold > 1 {
+			if s.scoring.threshold = *c.Threshold; s.scoring.threshold <= 0 ||
+				s.scoring.threshold > 1 {
 				fault("classifier: threshold must be more than 0 and at most 1")
 			}
 		}
 		switch c.OnError {
 		case "", "deny":
 		case "skip":
-			s.texts.skip = true
+			s.scoring.skipOnError = true
 		default:
 			fault("classifier: on_error %q is not known: use deny or skip", c.OnError)
 		}
 		if c.MaxBytes < 0 || c.MaxBytes > 16<<20 {
 			fault("classifier: max_bytes must be from 1 to 16777216")
 		} else if c.MaxBytes > 0 {
-			s.texts.maxBytes = c.MaxBytes
+			s.scoring.maxBytes = c.MaxBytes
 		}
 	}
 	return s, errors.Join(errs...)

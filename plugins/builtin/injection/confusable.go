@@ -46,21 +46,21 @@ func hexRune(s string) rune {
 // skeleton is what s looks like (UTS 39, section 4), whatever its case and with nothing in it that
 // is not seen: two names with one skeleton cannot be told apart by eye.
 func skeleton(s string) string {
-	return norm.NFD.String(prototypes(lower(prototypes(lower(s)))))
+	return norm.NFD.String(replaceConfusables(foldCase(replaceConfusables(foldCase(s)))))
 }
 
-// lower is s decomposed (NFKD, so that full width letters are letters) and in lower case, without
-// what is not seen.
-func lower(s string) string {
+// foldCase is s decomposed (NFKD, so that full width letters are letters) and in lower case,
+// without what is not seen.
+func foldCase(s string) string {
 	return strings.Map(func(r rune) rune {
-		if invisible(r) {
+		if isInvisible(r) {
 			return -1
 		}
 		return unicode.ToLower(r)
 	}, norm.NFKD.String(s))
 }
 
-func prototypes(s string) string {
+func replaceConfusables(s string) string {
 	table := confusables()
 	var b strings.Builder
 	for _, r := range s {
@@ -87,9 +87,9 @@ func lookalike(r rune) string {
 	return strings.ToLower(to)
 }
 
-// deceives says whether a name pretends to be written in ASCII, or mixes letters of scripts that
+// isDeceptive says whether a name pretends to be written in ASCII, or mixes letters of scripts that
 // look alike: Latin with Cyrillic or Greek, Armenian, Cherokee, and so on.
-func deceives(name string) bool {
+func isDeceptive(name string) bool {
 	latin, other, plain := false, false, true
 	letters := 0
 	for _, r := range name {
@@ -106,21 +106,22 @@ func deceives(name string) bool {
 			plain = false
 		}
 		other = other || unicode.In(r, unicode.Cyrillic, unicode.Greek, unicode.Armenian,
-			unicode.Cherokee, unicode.Coptic, unicode.Lisu, unicode.Deseret) || compatibility(r)
+			unicode.Cherokee, unicode.Coptic, unicode.Lisu, unicode.Deseret) ||
+			isCompatibilityLetter(r)
 	}
 	return letters > 0 && (latin && other || plain)
 }
 
-// compatibility says whether r is a letter that exists for its looks only: full width,
+// isCompatibilityLetter says whether r is a letter that exists for its looks only: full width,
 // mathematical, enclosed.
-func compatibility(r rune) bool {
+func isCompatibilityLetter(r rune) bool {
 	return r >= 0xff01 && r <= 0xff5e || r >= 0x1d400 && r <= 0x1d7ff ||
 		r >= 0x24b6 && r <= 0x24e9 || r >= 0x1f130 && r <= 0x1f189
 }
 
-// pretence says how much a name has to hide: of two that look alike, the greater one is the
+// disguiseScore says how much a name has to hide: of two that look alike, the greater one is the
 // impostor.
-func pretence(name string) (n int) {
+func disguiseScore(name string) (n int) {
 	for _, r := range name {
 		switch {
 		case r >= 0x80:

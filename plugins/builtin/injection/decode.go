@@ -11,16 +11,16 @@ import (
 )
 
 const (
-	shortestHex = 32
-	maxDecoded  = 1 << 20 // of hexadecimal and of character references, in one text
+	minHexRun  = 32
+	maxDecoded = 1 << 20 // of hexadecimal and of character references, in one text
 )
 
-// decoded calls yield for what is written in other writings in t: base64 and percent-encoding
+// eachDecoded calls yield for what is written in other writings in t: base64 and percent-encoding
 // (package scan), hexadecimal, HTML's character references. whole says that plain is all of the
 // text, with what was not encoded.
-func decoded(t scan.Text, yield func(plain string, at scan.Span, whole bool) bool) {
-	for at := range encodedRuns(t.S) {
-		run := scan.Text{Leaf: t.Leaf, S: t.S[at.From:at.To]}
+func eachDecoded(t scan.Text, yield func(plain string, at scan.Span, whole bool) bool) {
+	for at := range encodedRuns(t.Value) {
+		run := scan.Text{Leaf: t.Leaf, Value: t.Value[at.From:at.To]}
 		more := true
 		run.Decoded(func(plain string, in scan.Span) bool {
 			more = yield(plain, scan.Span{From: at.From + in.From, To: at.From + in.To}, false)
@@ -31,20 +31,20 @@ func decoded(t scan.Text, yield func(plain string, at scan.Span, whole bool) boo
 		}
 	}
 	left := maxDecoded
-	for i := 0; i+shortestHex <= len(t.S); {
-		if !isHex(t.S[i+shortestHex-1]) { // a run of that length would hold it
-			i += shortestHex
+	for i := 0; i+minHexRun <= len(t.Value); {
+		if !isHex(t.Value[i+minHexRun-1]) { // a run of that length would hold it
+			i += minHexRun
 			continue
 		}
-		from, to := i+shortestHex-1, i+shortestHex
-		for from > i && isHex(t.S[from-1]) {
+		from, to := i+minHexRun-1, i+minHexRun
+		for from > i && isHex(t.Value[from-1]) {
 			from--
 		}
-		for to < len(t.S) && isHex(t.S[to]) {
+		for to < len(t.Value) && isHex(t.Value[to]) {
 			to++
 		}
 		i = to
-		if run := t.S[from : to-(to-from)%2]; len(run) >= shortestHex && len(run)/2 <= left {
+		if run := t.Value[from : to-(to-from)%2]; len(run) >= minHexRun && len(run)/2 <= left {
 			left -= len(run) / 2
 			if plain, err := hex.DecodeString(run); err == nil && utf8.Valid(plain) &&
 				!yield(string(plain), scan.Span{From: from, To: to}, false) {
@@ -52,9 +52,9 @@ func decoded(t scan.Text, yield func(plain string, at scan.Span, whole bool) boo
 			}
 		}
 	}
-	if strings.Count(t.S, "&#") >= 8 && len(t.S) <= left {
-		if plain := html.UnescapeString(t.S); plain != t.S {
-			yield(plain, scan.Span{From: 0, To: len(t.S)}, true)
+	if strings.Count(t.Value, "&#") >= 8 && len(t.Value) <= left {
+		if plain := html.UnescapeString(t.Value); plain != t.Value {
+			yield(plain, scan.Span{From: 0, To: len(t.Value)}, true)
 		}
 	}
 }
@@ -63,8 +63,8 @@ func isHex(c byte) bool {
 	return c >= '0' && c <= '9' || c >= 'a' && c <= 'f' || c >= 'A' && c <= 'F'
 }
 
-// shortestRun is the shortest run of base64 that is read: what is shorter holds no sentence.
-const shortestRun = 24
+// minBase64Run is the shortest run of base64 that is read: what is shorter holds no sentence.
+const minBase64Run = 24
 
 // encodedRuns are the parts of s that have percent-encoding, or a run of base64 that could hold a
 // sentence. Most texts have few, and the rest need not be decoded.
@@ -80,10 +80,10 @@ func encodedRuns(s string) iter.Seq[scan.Span] {
 				return
 			}
 			run := scan.Span{From: at, To: at}
-			for run.From > i && inURL[s[run.From-1]] {
+			for run.From > i && isURLByte[s[run.From-1]] {
 				run.From--
 			}
-			for run.To < len(s) && inURL[s[run.To]] {
+			for run.To < len(s) && isURLByte[s[run.To]] {
 				run.To++
 			}
 			if !yield(run) {
@@ -110,21 +110,22 @@ func nextPercent(s string, i int) int {
 
 // nextBase64 is a place within the next long run of base64 in s from i on, or len(s).
 func nextBase64(s string, i int) int {
-	for i += shortestRun - 1; i < len(s); {
+	for i += minBase64Run - 1; i < len(s); {
 		from := i
-		for from > i-shortestRun && inBase64[s[from]] {
+		for from > i-minBase64Run && isBase64Byte[s[from]] {
 			from--
 		}
-		if from == i-shortestRun {
+		if from == i-minBase64Run {
 			return i
 		}
-		i = from + shortestRun
+		i = from + minBase64Run
 	}
 	return len(s)
 }
 
-// inBase64 are the bytes of base64, in both alphabets. inURL are those and the others of addresses.
-var inBase64, inURL = func() (base64, all [256]bool) {
+// isBase64Byte are the bytes of base64, in both alphabets. inURL are those and the others of
+// addresses.
+var isBase64Byte, isURLByte = func() (base64, all [256]bool) {
 	for c := range 256 {
 		base64[c] = c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z' || c >= '0' && c <= '9' ||
 			c == '+' || c == '/' || c == '=' || c == '-' || c == '_'

@@ -17,12 +17,12 @@ const (
 // grammar is the phrases, made ready.
 type grammar struct {
 	lexicon
-	rules    []rule
-	elements []string       // by number
-	numbers  map[string]int // of elements
-	member   []uint64       // per word, a bit for each element that it belongs to
-	stride   int
-	starts   [][]int32 // per word, the rules that begin with it
+	rules       []rule
+	elements    []string       // by number
+	numbers     map[string]int // of elements
+	membership  []uint64       // per word, a bit for each element that it belongs to
+	stride      int
+	rulesByWord [][]int32 // per word, the rules that begin with it
 
 	url, email, picture int32 // words
 	not, attack, about  int   // elements
@@ -37,13 +37,13 @@ type rule struct {
 
 type element struct {
 	number int
-	gap    int32
+	maxGap int32
 }
 
-// theGrammar is that of the phrases, made once, when the first stage is.
-var theGrammar = sync.OnceValue(func() *grammar { return compile(phrases, classes) })
+// defaultGrammar is that of the phrases, made once, when the first stage is.
+var defaultGrammar = sync.OnceValue(func() *grammar { return compileGrammar(phrases, wordClasses) })
 
-func compile(phrases []phrase, classes map[string]string) *grammar {
+func compileGrammar(phrases []phrase, classes map[string]string) *grammar {
 	g := &grammar{numbers: make(map[string]int)}
 	words := make([]map[int32]bool, 0, 256)
 	number := func(text string) int {
@@ -52,7 +52,7 @@ func compile(phrases []phrase, classes map[string]string) *grammar {
 		}
 		set := make(map[int32]bool)
 		for alternative := range strings.SplitSeq(text, "|") {
-			for _, w := range wordsOf(alternative, classes) {
+			for _, w := range classWords(alternative, classes) {
 				set[g.add(w)] = true
 			}
 		}
@@ -84,27 +84,27 @@ func compile(phrases []phrase, classes map[string]string) *grammar {
 		}
 		g.rules = append(g.rules, r)
 	}
-	g.not, g.attack, g.about = number(negated), number("ATTACK"), number("ABOUT")
+	g.not, g.attack, g.about = number(negations), number("ATTACK"), number("ABOUT")
 	g.url, g.email, g.picture = g.add("\x00url"), g.add("\x00email"), g.add("\x00picture")
 	g.stride = (len(words) + 63) / 64
-	g.member = make([]uint64, g.stride*len(g.words))
+	g.membership = make([]uint64, g.stride*len(g.words))
 	for n, set := range words {
 		for w := range set {
-			g.member[int(w)*g.stride+n/64] |= 1 << (n % 64)
+			g.membership[int(w)*g.stride+n/64] |= 1 << (n % 64)
 		}
 	}
-	g.starts = make([][]int32, len(g.words))
+	g.rulesByWord = make([][]int32, len(g.words))
 	for i, r := range g.rules {
 		for w := range words[r.elements[0].number] {
-			g.starts[w] = append(g.starts[w], int32(i))
+			g.rulesByWord[w] = append(g.rulesByWord[w], int32(i))
 		}
 	}
 	return g
 }
 
-// wordsOf are the words of a class, or the word itself, as plainOf reads them; those of the
+// classWords are the words of a class, or the word itself, as plainOf reads them; those of the
 // families that are tried in disguise, so, too.
-func wordsOf(name string, classes map[string]string) []string {
+func classWords(name string, classes map[string]string) []string {
 	switch name {
 	case wordURL, wordEmail, wordPicture:
 		return []string{"\x00" + strings.ToLower(name)} // no text has these as words
@@ -114,33 +114,33 @@ func wordsOf(name string, classes map[string]string) []string {
 		if name != strings.ToLower(name) {
 			panic("injection: no class of words is named " + name)
 		}
-		return []string{strings.ToLower(plainOf(name).s)}
+		return []string{strings.ToLower(normalize(name).text)}
 	}
 	var words []string
 	for w := range strings.FieldsSeq(text) {
-		w = strings.ToLower(plainOf(w).s)
+		w = strings.ToLower(normalize(w).text)
 		words = append(words, w)
 		if (name == "IGNORE" || name == "PRIOR" || name == "INSTR") && len(w) >= 5 && w[0] < 0x80 {
-			words = append(words, rot13(w), reversed(w))
+			words = append(words, rot13(w), reverse(w))
 		}
 	}
 	return words
 }
 
-func (g *grammar) has(word int32, number int) bool {
-	return g.member[int(word)*g.stride+number/64]&(1<<(number%64)) != 0
+func (g *grammar) isMember(word int32, number int) bool {
+	return g.membership[int(word)*g.stride+number/64]&(1<<(number%64)) != 0
 }
 
-// match is the last token of the rule's phrase that begins at token i, or -1.
-func (g *grammar) match(ts []token, i int, r *rule) int {
+// matchEnd is the last token of the rule's phrase that begins at token i, or -1.
+func (g *grammar) matchEnd(ts []token, i int, r *rule) int {
 	var a, b [8]int
 	at, next := append(a[:0], i), b[:0]
 	for _, e := range r.elements[1:] {
 		next = next[:0]
 		for _, c := range at {
-			for j := c + 1; j < len(ts) && ts[j].place <= ts[c].place+e.gap+1 &&
+			for j := c + 1; j < len(ts) && ts[j].position <= ts[c].position+e.maxGap+1 &&
 				len(next) < cap(next); j++ {
-				if g.has(ts[j].word, e.number) && (len(next) == 0 || next[len(next)-1] < j) {
+				if g.isMember(ts[j].word, e.number) && (len(next) == 0 || next[len(next)-1] < j) {
 					next = append(next, j)
 				}
 			}
@@ -153,10 +153,10 @@ func (g *grammar) match(ts []token, i int, r *rule) int {
 	return at[0]
 }
 
-// negatedAt says whether a negation stands up to three words before token i.
-func (g *grammar) negatedAt(ts []token, i int) bool {
-	for j := i - 1; j >= 0 && ts[j].place >= ts[i].place-3; j-- {
-		if g.has(ts[j].word, g.not) {
+// isNegated says whether a negation stands up to three words before token i.
+func (g *grammar) isNegated(ts []token, i int) bool {
+	for j := i - 1; j >= 0 && ts[j].position >= ts[i].position-3; j-- {
+		if g.isMember(ts[j].word, g.not) {
 			return true
 		}
 	}

@@ -2,9 +2,9 @@ package injection
 
 import "strings"
 
-// classes are the words that rules name in capitals: English first, then German, French, Spanish,
-// Italian, Portuguese, Russian, Chinese, Japanese. They are compared without accents.
-var classes = map[string]string{
+// wordClasses are the words that rules name in capitals: English first, then German, French,
+// Spanish, Italian, Portuguese, Russian, Chinese, Japanese. They are compared without accents.
+var wordClasses = map[string]string{
 	"IGNORE": `drop discount overrule supersede supersedes outrank outranks disobey disregards ignores ignore disregard forget override bypass discard neglect abandon dismiss ignoring disregarding forgetting overriding bypassing
 		ignoriere ignorieren ignorier vergiss vergesst vergessen missachte missachten ignorez ignorer oublie oubliez oublier ignora ignoren ignorar olvida olvide olvidar olviden descarta
 		dimentica esqueça desconsidere игнорируй игнорируйте игнорировать забудь забудьте проигнорируй отбрось 忽略 无视 忽视 忘记 忘掉 無視 忽略掉 不要理会 不理会 忘れ 忘れて 無視して`,
@@ -97,14 +97,14 @@ func hashOf(word string) uint32 {
 // slot is where the word stands, or would stand.
 func (x *lexicon) slot(h uint32, word string) int {
 	for i := int(h^h>>15) & (len(x.slots) - 1); ; i = (i + 1) & (len(x.slots) - 1) {
-		if w := x.slots[i]; w < 0 || equal(x.words[w], word) {
+		if w := x.slots[i]; w < 0 || equalLower(x.words[w], word) {
 			return i
 		}
 	}
 }
 
-// equal compares a word of the lexicon with one in either case.
-func equal(known, word string) bool {
+// equalLower compares a word of the lexicon with one in either case.
+func equalLower(known, word string) bool {
 	if len(known) != len(word) {
 		return false
 	}
@@ -116,8 +116,8 @@ func equal(known, word string) bool {
 	return true
 }
 
-// find is the word's number, or -1.
-func (x *lexicon) find(h uint32, word string) int32 {
+// findHashed is the word's number, or -1.
+func (x *lexicon) findHashed(h uint32, word string) int32 {
 	if x.lengths[lowerByte[word[0]]]&(1<<min(len(word), 31)) == 0 {
 		return -1
 	}
@@ -128,7 +128,7 @@ func (x *lexicon) lookup(word string) int32 {
 	if word == "" {
 		return -1
 	}
-	return x.find(hashOf(word), word)
+	return x.findHashed(hashOf(word), word)
 }
 
 // rot13 is a word as the oldest cipher writes it.
@@ -141,7 +141,7 @@ func rot13(word string) string {
 	}, word)
 }
 
-func reversed(word string) string {
+func reverse(word string) string {
 	b := []byte(word)
 	for i, j := 0, len(b)-1; i < j; i, j = i+1, j-1 {
 		b[i], b[j] = b[j], b[i]

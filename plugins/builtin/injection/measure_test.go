@@ -66,7 +66,7 @@ func (l labelled) message() *mcp.Message {
 
 func answer(method, result string) *mcp.Message {
 	m := mcp.NewResponse("1", []byte(result))
-	m.To, m.Method, m.Server = mcp.ToClient, method, "demo"
+	m.Direction, m.Method, m.Server = mcp.ToClient, method, "demo"
 	return m
 }
 

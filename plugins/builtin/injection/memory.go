@@ -15,77 +15,79 @@ const (
 	maxMentions   = 16   // names of tools that one definition speaks of
 )
 
-// memory is what lists have said, by principal: nothing in it crosses from one to another.
-type memory struct {
+// listMemory is what lists have said, by principal: nothing in it crosses from one to another.
+type listMemory struct {
 	mu         sync.Mutex
 	principals map[string]*list.Element // of *listed
 	recent     *list.List               // the one heard last in front
 }
 
-// listed is what one principal's servers list.
-type listed struct {
-	principal string
-	servers   map[string]map[item]*seen
-	names     map[string]map[place]bool // tools by skeleton
-	mentioned map[string]map[place]bool // tools by what they speak of
+// principalLists is what one principal's servers list.
+type principalLists struct {
+	principal       string
+	servers         map[string]map[itemID]*itemRecord
+	toolsBySkeleton map[string]map[toolID]bool // tools by skeleton
+	toolsByMention  map[string]map[toolID]bool // tools by what they speak of
 }
 
-// item is one kind of thing with a name.
-type item struct{ kind, name string }
+// itemID is one kind of thing with a name.
+type itemID struct{ kind, name string }
 
-// place is a tool of a server.
-type place struct{ server, name string }
+// toolID is a tool of a server.
+type toolID struct{ server, name string }
 
-// seen is what is known of an item since it was last listed.
-type seen struct {
-	hidden   bool // by what it says
-	shadows  bool // by its looks, or by what it says of others
-	skeleton string
-	mentions []string
+// itemRecord is what is known of an item since it was last listed.
+type itemRecord struct {
+	hidden    bool // by what it says
+	shadowing bool // by its looks, or by what it says of others
+	skeleton  string
+	mentions  []string
 }
 
-func newMemory() *memory {
-	return &memory{principals: make(map[string]*list.Element), recent: list.New()}
+func newListMemory() *listMemory {
+	return &listMemory{principals: make(map[string]*list.Element), recent: list.New()}
 }
 
-// of is what the principal's servers list. The lock is held.
-func (m *memory) of(principal string) *listed {
+// forPrincipal is what the principal's servers list. The lock is held.
+func (m *listMemory) forPrincipal(principal string) *principalLists {
 	if e, ok := m.principals[principal]; ok {
 		m.recent.MoveToFront(e)
-		return e.Value.(*listed)
+		return e.Value.(*principalLists)
 	}
 	if len(m.principals) >= maxPrincipals {
 		last := m.recent.Back()
-		delete(m.principals, last.Value.(*listed).principal)
+		delete(m.principals, last.Value.(*principalLists).principal)
 		m.recent.Remove(last)
 	}
-	l := &listed{principal, make(map[string]map[item]*seen), make(map[string]map[place]bool),
-		make(map[string]map[place]bool)}
+	l := &principalLists{principal, make(map[string]map[itemID]*itemRecord),
+		make(map[string]map[toolID]bool),
+		make(map[string]map[toolID]bool)}
 	m.principals[principal] = m.recent.PushFront(l)
 	return l
 }
 
-// known says what is known of an item.
-func (m *memory) known(principal, server string, i item) (s seen, ok bool) {
+// lookup says what is known of an item.
+func (m *listMemory) lookup(principal, server string, i itemID) (s itemRecord, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	e, ok := m.principals[principal]
 	if !ok {
 		return s, false
 	}
-	p, ok := e.Value.(*listed).servers[server][i]
+	p, ok := e.Value.(*principalLists).servers[server][i]
 	if !ok {
 		return s, false
 	}
 	return *p, true
 }
 
-// templates calls yield for each template of resources of the server, with whether it is hidden.
-func (m *memory) templates(principal, server string, yield func(template string, hidden bool)) {
+// eachTemplate calls yield for each template of resources of the server, with whether it is hidden.
+func (m *listMemory) eachTemplate(principal, server string, yield func(template string,
+	hidden bool)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if e, ok := m.principals[principal]; ok {
-		for i, s := range e.Value.(*listed).servers[server] {
+		for i, s := range e.Value.(*principalLists).servers[server] {
 			if i.kind == kindTemplate {
 				yield(i.name, s.hidden)
 			}
@@ -93,69 +95,69 @@ func (m *memory) templates(principal, server string, yield func(template string,
 	}
 }
 
-// put remembers items of a server as they are listed now. It answers false when they are too many
+// store remembers items of a server as they are listed now. It answers false when they are too many
 // to be remembered.
-func (m *memory) put(principal, server string, items map[item]*seen) bool {
+func (m *listMemory) store(principal, server string, items map[itemID]*itemRecord) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	l := m.of(principal)
+	l := m.forPrincipal(principal)
 	known := l.servers[server]
 	if known == nil {
 		if len(l.servers) >= maxServers {
 			return false
 		}
-		known = make(map[item]*seen)
+		known = make(map[itemID]*itemRecord)
 		l.servers[server] = known
 	}
 	for i, s := range items {
 		if old, ok := known[i]; ok {
-			l.forget(place{server, i.name}, old)
+			l.unindex(toolID{server, i.name}, old)
 		} else if len(known) >= maxNames {
 			return false
 		}
 		known[i] = s
 		if i.kind == kindTool {
-			l.remember(place{server, i.name}, s)
+			l.index(toolID{server, i.name}, s)
 		}
 	}
 	return true
 }
 
-func (l *listed) remember(at place, s *seen) {
-	note(l.names, s.skeleton, at)
+func (l *principalLists) index(at toolID, s *itemRecord) {
+	addToIndex(l.toolsBySkeleton, s.skeleton, at)
 	for _, word := range s.mentions {
-		note(l.mentioned, word, at)
+		addToIndex(l.toolsByMention, word, at)
 	}
 }
 
-func (l *listed) forget(at place, s *seen) {
-	unnote(l.names, s.skeleton, at)
+func (l *principalLists) unindex(at toolID, s *itemRecord) {
+	removeFromIndex(l.toolsBySkeleton, s.skeleton, at)
 	for _, word := range s.mentions {
-		unnote(l.mentioned, word, at)
+		removeFromIndex(l.toolsByMention, word, at)
 	}
 }
 
-func note(in map[string]map[place]bool, word string, at place) {
+func addToIndex(in map[string]map[toolID]bool, word string, at toolID) {
 	if in[word] == nil {
-		in[word] = make(map[place]bool)
+		in[word] = make(map[toolID]bool)
 	}
 	in[word][at] = true
 }
 
-func unnote(in map[string]map[place]bool, word string, at place) {
+func removeFromIndex(in map[string]map[toolID]bool, word string, at toolID) {
 	delete(in[word], at)
 	if len(in[word]) == 0 {
 		delete(in, word)
 	}
 }
 
-// alike are the tools of other servers, and other tools of the same, whose names look like that of
-// the tool at.
-func (m *memory) alike(principal string, at place, skeleton string) (places []place) {
+// lookalikes are the tools of other servers, and other tools of the same, whose names look like
+// that of the tool at.
+func (m *listMemory) lookalikes(principal string, at toolID, skeleton string) (places []toolID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if e, ok := m.principals[principal]; ok {
-		for p := range e.Value.(*listed).names[skeleton] {
+		for p := range e.Value.(*principalLists).toolsBySkeleton[skeleton] {
 			if p != at {
 				places = append(places, p)
 			}
@@ -164,19 +166,20 @@ func (m *memory) alike(principal string, at place, skeleton string) (places []pl
 	return places
 }
 
-// foreign says whether a word is the name of another server's tool, and not of the server's own.
-func (m *memory) foreign(principal, server, word string) bool {
+// isForeignTool says whether a word is the name of another server's tool, and not of the server's
+// own.
+func (m *listMemory) isForeignTool(principal, server, word string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	e, ok := m.principals[principal]
 	if !ok {
 		return false
 	}
-	l := e.Value.(*listed)
-	if _, own := l.servers[server][item{kindTool, word}]; own {
+	l := e.Value.(*principalLists)
+	if _, own := l.servers[server][itemID{kindTool, word}]; own {
 		return false
 	}
-	for p := range l.names[skeleton(word)] {
+	for p := range l.toolsBySkeleton[skeleton(word)] {
 		if p.server != server && p.name == word {
 			return true
 		}
@@ -184,14 +187,14 @@ func (m *memory) foreign(principal, server, word string) bool {
 	return false
 }
 
-// speaksOf are the tools of other servers whose definitions speak of the word.
-func (m *memory) speaksOf(principal, server, word string) (places []place) {
+// toolsMentioning are the tools of other servers whose definitions speak of the word.
+func (m *listMemory) toolsMentioning(principal, server, word string) (places []toolID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if e, ok := m.principals[principal]; ok {
-		l := e.Value.(*listed)
-		for p := range l.mentioned[word] {
-			if _, own := l.servers[p.server][item{kindTool, word}]; p.server != server && !own {
+		l := e.Value.(*principalLists)
+		for p := range l.toolsByMention[word] {
+			if _, own := l.servers[p.server][itemID{kindTool, word}]; p.server != server && !own {
 				places = append(places, p)
 			}
 		}
@@ -199,20 +202,20 @@ func (m *memory) speaksOf(principal, server, word string) (places []place) {
 	return places
 }
 
-// shadow marks a tool as one that may not be used.
-func (m *memory) shadow(principal string, at place) {
+// markShadowing marks a tool as one that may not be used.
+func (m *listMemory) markShadowing(principal string, at toolID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if e, ok := m.principals[principal]; ok {
-		if s := e.Value.(*listed).servers[at.server][item{kindTool, at.name}]; s != nil {
-			s.shadows = true
+		if s := e.Value.(*principalLists).servers[at.server][itemID{kindTool, at.name}]; s != nil {
+			s.shadowing = true
 		}
 	}
 }
 
-// distinctive says whether a word can only be a name: it has an underscore or a capital inside, and
-// is not short.
-func distinctive(word string) bool {
+// isDistinctive says whether a word can only be a name: it has an underscore or a capital inside,
+// and is not short.
+func isDistinctive(word string) bool {
 	if len(word) < 6 {
 		return false
 	}

@@ -4,529 +4,541 @@ package injection
 // between alternatives; "~n" lets up to n other words stand before the next. A pattern that begins
 // with "!" does not hold behind a negation.
 type phrase struct {
-	family  family
-	name    string
-	content int // score in what servers return
-	meta    int // score in definitions and instructions
-	pattern string
+	family     family
+	name       string
+	content    int // score in what servers return
+	definition int // score in definitions and instructions
+	pattern    string
 }
 
 var phrases = []phrase{
 	// override: earlier instructions are to hold no longer
-	{Override, "ignore-previous", 10, 10, "!IGNORE ~3 PRIOR ~3 INSTR"},
-	{Override, "ignore-previous", 10, 10, "!PRIOR ~3 INSTR ~3 IGNORE"},
-	{Override, "ignore-previous", 10, 10, "!IGNORE ~4 INSTR ~2 PRIOR"},
-	{Override, "ignore-previous", 7, 10, "!IGNORE ~3 PRIOR ~2 RULES"},
-	{Override, "ignore-previous", 7, 10, "!IGNORE ~1 RULES ~1 PRIOR"},
-	{Override, "ignore-previous", 7, 10,
+	{familyOverride, "ignore-previous", 10, 10, "!IGNORE ~3 PRIOR ~3 INSTR"},
+	{familyOverride, "ignore-previous", 10, 10, "!PRIOR ~3 INSTR ~3 IGNORE"},
+	{familyOverride, "ignore-previous", 10, 10, "!IGNORE ~4 INSTR ~2 PRIOR"},
+	{familyOverride, "ignore-previous", 7, 10, "!IGNORE ~3 PRIOR ~2 RULES"},
+	{familyOverride, "ignore-previous", 7, 10, "!IGNORE ~1 RULES ~1 PRIOR"},
+	{familyOverride, "ignore-previous", 7, 10,
 		"!PRIOR ~3 RULES ~3 IGNORE|void|outdated|lifted|suspended|invalid"},
-	{Override, "ignore-previous", 7, 8,
+	{familyOverride, "ignore-previous", 7, 8,
 		"earlier|previous|prior ~2 restrictions|rules|instructions ~3 " +
 			"void|lifted|suspended|apply|changed|cancelled"},
-	{Override, "ignore-previous", 8, 8, "cuenta|compte|внимания ~4 PRIOR ~3 INSTR|RULES"},
-	{Override, "ignore-previous", 8, 8, "haz ~1 caso omiso"},
-	{Override, "ignore-previous", 8, 8, "ne ~1 tenez|tiens pas compte"},
-	{Override, "ignore-previous", 8, 8,
+	{familyOverride, "ignore-previous", 8, 8, "cuenta|compte|внимания ~4 PRIOR ~3 INSTR|RULES"},
+	{familyOverride, "ignore-previous", 8, 8, "haz ~1 caso omiso"},
+	{familyOverride, "ignore-previous", 8, 8, "ne ~1 tenez|tiens pas compte"},
+	{familyOverride, "ignore-previous", 8, 8,
 		"beachte|befolge ~4 PRIOR|alle ~2 INSTR|RULES|regeln ~2 nicht"},
-	{Override, "ignore-previous", 8, 8,
+	{familyOverride, "ignore-previous", 8, 8,
 		"PRIOR ~2 task|request|instructions ~3 cancelled|canceled|void|changed"},
-	{Override, "ignore-all", 8, 8,
+	{familyOverride, "ignore-all", 8, 8,
 		"!IGNORE|forget ~1 all|alle|toutes|todas|every|所有|全部|all ~1 INSTR ~3 " +
 			"from|given|received|above|except|before|and|you"},
-	{Override, "ignore-all", 7, 8,
+	{familyOverride, "ignore-all", 7, 8,
 		"!IGNORE ~0 all|alle|toutes|todas|all|所有|全部|すべて ~2 other|previous|safety|instructions"},
-	{Override, "ignore-your", 8, 10,
+	{familyOverride, "ignore-your", 8, 10,
 		"!IGNORE ~1 your|my|deine|tes|vos|tus|its ~3 INSTR|RULES|programming|training"},
-	{Override, "ignore-guidelines", 4, 8,
+	{familyOverride, "ignore-guidelines", 4, 8,
 		"!IGNORE ~2 THAT|all ~3 guidelines|guardrails|safety|policy|restrictions|policies"},
-	{Override, "ignore-all-rules", 3, 6, "!IGNORE ~2 all|any|every ~2 RULES|INSTR"},
-	{Override, "ignore-above", 8, 8,
+	{familyOverride, "ignore-all-rules", 3, 6, "!IGNORE ~2 all|any|every ~2 RULES|INSTR"},
+	{familyOverride, "ignore-above", 8, 8,
 		"!disregard|ignore|discard|forget ~1 THAT|everything|all ~2 above|before|preceding"},
-	{Override, "ignore-above", 5, 6,
+	{familyOverride, "ignore-above", 5, 6,
 		"!ignore|disregard ~1 THAT ~2 " +
 			"issue|page|request|task|user|user's|limits|rest|guidelines|review"},
-	{Override, "ignore-request", 6, 8,
+	{familyOverride, "ignore-request", 6, 8,
 		"!ignore|disregard ~3 user|users|user's|user ~1 " +
 			"request|requests|asked|wishes|task|limits|and"},
-	{Override, "ignore-request", 6, 8, "!disregard|ignore ~1 what ~2 user ~1 asked|wants|said"},
-	{Override, "not-follow", 8, 10, "NOT ~1 follow|obey|heed ~3 PRIOR|your ~3 INSTR|RULES"},
-	{Override, "no-longer-bound", 8, 8,
+	{familyOverride, "ignore-request", 6, 8,
+		"!disregard|ignore ~1 what ~2 user ~1 asked|wants|said"},
+	{familyOverride, "not-follow", 8, 10, "NOT ~1 follow|obey|heed ~3 PRIOR|your ~3 INSTR|RULES"},
+	{familyOverride, "no-longer-bound", 8, 8,
 		"no|not ~1 longer ~2 bound|apply|applies|restricted ~4 " +
 			"RULES|INSTR|guidelines|restrictions|policy"},
-	{Override, "forget-everything", 9, 9,
+	{familyOverride, "forget-everything", 9, 9,
 		"forget|vergiss|oublie|oubliez|olvida|dimentica|esqueca|забудь ~1 " +
 			"everything|all|alles|tout|todo|tutto|tudo|все|about ~4 " +
 			"told|know|learned|before|above|said|gesagt|dit|dijeron|говорили|wurde|avant|task|you"},
-	{Override, "forget-everything", 9, 9, "忘记|忘掉|忘れ ~4 INSTR|PRIOR|一切"},
-	{Override, "forget-task", 6, 8,
+	{familyOverride, "forget-everything", 9, 9, "忘记|忘掉|忘れ ~4 INSTR|PRIOR|一切"},
+	{familyOverride, "forget-task", 6, 8,
 		"forget|abandon|stop|drop ~2 the|your|previous|what ~2 task|doing"},
-	{Override, "new-task", 6, 7,
+	{familyOverride, "new-task", 6, 7,
 		"your ~1 NEW|only|previous|primary ~1 task|goal|objective|mission|purpose"},
-	{Override, "new-instructions", 5, 7,
+	{familyOverride, "new-instructions", 5, 7,
 		"new|updated|revised ~0 instructions|directive|directives|policy|system|task ~1 " +
 			"from|forget|you|prompt|for|ignore"},
-	{Override, "new-instructions", 6, 7, "instructions ~2 have|has ~1 changed"},
-	{Override, "only-follow", 5, 8, "follow|obey ~1 only ~3 INSTR|RULES|this|server"},
-	{Override, "obey", 4, 6, "obey|comply ~2 all|every|each|everything ~4 " +
+	{familyOverride, "new-instructions", 6, 7, "instructions ~2 have|has ~1 changed"},
+	{familyOverride, "only-follow", 5, 8, "follow|obey ~1 only ~3 INSTR|RULES|this|server"},
+	{familyOverride, "obey", 4, 6, "obey|comply ~2 all|every|each|everything ~4 " +
 		"requests|command|commands|instructions|request|with"},
-	{Override, "obey", 5, 6, "comply|obey ~1 with|to ~1 everything|all|each|any"},
-	{Override, "disable-safety", 8, 8,
+	{familyOverride, "obey", 5, 6, "comply|obey ~1 with|to ~1 everything|all|each|any"},
+	{familyOverride, "disable-safety", 8, 8,
 		"!disable|bypass|override|circumvent|ignore|suspend ~3 SAFETY ~1 GUARDS"},
-	{Override, "disable-safety", 5, 7,
+	{familyOverride, "disable-safety", 5, 7,
 		"disable|bypass|circumvent ~2 safety|security|review|logging ~2 " +
 			"checks|rules|measures|policy|filters|and"},
-	{Override, "safety-lifted", 7, 8,
+	{familyOverride, "safety-lifted", 7, 8,
 		"safety|security|content|earlier ~1 restrictions|rules|guidelines|filters|policy ~2 " +
 			"lifted|suspended|disabled|off|not|outdated"},
-	{Override, "safety-lifted", 6, 8,
+	{familyOverride, "safety-lifted", 6, 8,
 		"filters|safeguards|restrictions|guardrails ~1 are ~1 turned|disabled|off|lifted|removed"},
-	{Override, "stop-applying", 7, 8,
+	{familyOverride, "stop-applying", 7, 8,
 		"stop ~1 applying|following|obeying ~3 policy|rules|guidelines|instructions"},
-	{Override, "fresh-session", 7, 7,
+	{familyOverride, "fresh-session", 7, 7,
 		"start|begin ~2 session|fresh|conversation ~2 WITHOUT ~2 LIMITS|rules|restrictions"},
-	{Override, "fresh-session", 5, 6,
+	{familyOverride, "fresh-session", 5, 6,
 		"reset|clear|wipe ~1 all|your ~2 rules|instructions|programming|memory|context"},
-	{Override, "without-rules", 3, 4, "no exceptions"},
-	{Override, "restrictions-of-others", 6, 8,
+	{familyOverride, "without-rules", 3, 4, "no exceptions"},
+	{familyOverride, "restrictions-of-others", 6, 8,
 		"IGNORE ~4 INSTR|RULES|restrictions ~3 from|by|of ~3 other|others|host|client"},
-	{Override, "over-the-user", 5, 6, "as if ~1 the ~1 user ~2 typed|said|asked|written"},
-	{Override, "urgent-stop", 4, 5, "stop what you ~1 doing"},
+	{familyOverride, "over-the-user", 5, 6, "as if ~1 the ~1 user ~2 typed|said|asked|written"},
+	{familyOverride, "urgent-stop", 4, 5, "stop what you ~1 doing"},
 
 	// role: another character, with other rights
-	{Role, "you-are-now", 10, 10,
+	{familyRole, "you-are-now", 10, 10,
 		"YOUAREPRON ~1 ARE ~1 now|jetzt|maintenant|ahora|adesso|现在|теперь ~3 PERSONA"},
-	{Role, "you-are-now", 8, 8, "NOW ~1 YOUAREPRON|eres|ты ~2 PERSONA"},
-	{Role, "you-are-now", 8, 8, "NOW ~2 YOUAREPRON|eres|ты|你|您 ~8 WITHOUT ~3 LIMITS"},
-	{Role, "you-are-now", 7, 8,
+	{familyRole, "you-are-now", 8, 8, "NOW ~1 YOUAREPRON|eres|ты ~2 PERSONA"},
+	{familyRole, "you-are-now", 8, 8, "NOW ~2 YOUAREPRON|eres|ты|你|您 ~8 WITHOUT ~3 LIMITS"},
+	{familyRole, "you-are-now", 7, 8,
 		"you ~1 are ~1 now ~2 in ~1 maintenance|developer|dan|god|debug|jailbreak|admin"},
-	{Role, "you-are-now", 8, 8, "mode|modo ~1 développeur|desarrollador|entwickler|dan|jailbreak"},
-	{Role, "persona", 8, 8, "act|behave|respond|answer|pretend|roleplay|simulate|simulating ~2 " +
-		"as|like|to|being ~4 " +
-		"unrestricted|unfiltered|jailbroken|jailbreak|amoral|evil|uncensored|dan|stan|root|superuser|lawless"},
-	{Role, "persona", 8, 8, "you|let ~4 evil|unfiltered|amoral|unrestricted|uncensored|jailbroken|machiavellian ~2 chatbot|ai|assistant|model|and|bot|version"},
-	{Role, "persona", 8, 8, "act|answer ~1 as|like ~2 evil|dan|stan"},
-	{Role, "persona", 7, 7, "act|actúa|agis|agissez|handle|agis ~1 as|if|como|comme|als ~3 " +
+	{familyRole, "you-are-now", 8, 8,
+		"mode|modo ~1 développeur|desarrollador|entwickler|dan|jailbreak"},
+	{familyRole, "persona", 8, 8,
+		"act|behave|respond|answer|pretend|roleplay|simulate|simulating ~2 " +
+			"as|like|to|being ~4 " +
+			"unrestricted|unfiltered|jailbroken|jailbreak|amoral|evil|uncensored|dan|stan|root|superuser|lawless"},
+	{familyRole, "persona", 8, 8,
+		"you|let ~4 evil|unfiltered|amoral|unrestricted|uncensored|jailbroken|machiavellian ~2 " +
+			"chatbot|ai|assistant|model|and|bot|version"},
+	{familyRole, "persona", 8, 8, "act|answer ~1 as|like ~2 evil|dan|stan"},
+	{familyRole, "persona", 7, 7, "act|actúa|agis|agissez|handle|agis ~1 as|if|como|comme|als ~3 " +
 		"administrador|administrateur|administrator|root|superuser"},
-	{Role, "persona", 5, 5, "you are ~1 AINAME|going ~3 who|that|called|act|named"},
-	{Role, "no-restrictions", 7, 7,
+	{familyRole, "persona", 5, 5, "you are ~1 AINAME|going ~3 who|that|called|act|named"},
+	{familyRole, "no-restrictions", 7, 7,
 		"ai|assistant|assistent|asistente|chatbot|model|ki|智能|人工智能|ассистент ~5 WITHOUT|free ~3 " +
 			"LIMITS"},
-	{Role, "no-restrictions", 7, 7, "制限 ~2 ない|なく|無い|のない"},
-	{Role, "no-restrictions", 7, 7,
+	{familyRole, "no-restrictions", 7, 7, "制限 ~2 ない|なく|無い|のない"},
+	{familyRole, "no-restrictions", 7, 7,
 		"you|who|ai|answer|respond|réponds|responde|antworte ~4 WITHOUT|no ~3 " +
 			"filters|filter|restrictions|restriction|limits|morals|ethical|guardrails|censorship|restricciones|refusal|einschrankungen"},
-	{Role, "no-restrictions", 7, 7, "WITHOUT ~1 LIMITS ~3 AI|whatsoever|人工智能|的"},
-	{Role, "no-policy", 8, 8,
+	{familyRole, "no-restrictions", 7, 7, "WITHOUT ~1 LIMITS ~3 AI|whatsoever|人工智能|的"},
+	{familyRole, "no-policy", 8, 8,
 		"pretend|imagine ~2 that|you ~4 no|not|without ~2 " +
 			"content|policy|restrictions|guardrails|rules|filters"},
-	{Role, "do-anything", 10, 10, "do anything now"},
-	{Role, "do-anything", 7, 7,
+	{familyRole, "do-anything", 10, 10, "do anything now"},
+	{familyRole, "do-anything", 7, 7,
 		"can|may|will ~1 do|say|answer ~1 anything ~4 now|not|legal|asked|refuse|you"},
-	{Role, "never-refuse", 7, 7,
+	{familyRole, "never-refuse", 7, 7,
 		"never|cannot|not|can't|can ~1 refuse|refuses|refusing|no ~3 " +
 			"request|requests|anything|and|question|stay|times|warn"},
-	{Role, "never-refuse", 5, 5, "must|will ~1 always ~1 answer|comply|agree|obey"},
-	{Role, "freed", 7, 7, "been|broken ~1 freed|free|liberated ~3 " +
+	{familyRole, "never-refuse", 5, 5, "must|will ~1 always ~1 answer|comply|agree|obey"},
+	{familyRole, "freed", 7, 7, "been|broken ~1 freed|free|liberated ~3 " +
 		"your|the|all|confines|constraints|limits"},
-	{Role, "mode", 7, 7, "dan|god|jailbreak|sudo|unrestricted|evil|dude ~0 mode"},
-	{Role, "mode", 5, 5, "enter|enable|activate|in|switch ~2 developer|debug|maintenance ~0 " +
-		"mode ~3 you|unfiltered|output|disable|all"},
-	{Role, "mode", 5, 5, "unfiltered ~1 content|output|answers|responses"},
-	{Role, "rights", 4, 5, "enable|grant|have|with|using ~2 " +
+	{familyRole, "mode", 7, 7, "dan|god|jailbreak|sudo|unrestricted|evil|dude ~0 mode"},
+	{familyRole, "mode", 5, 5,
+		"enter|enable|activate|in|switch ~2 developer|debug|maintenance ~0 " +
+			"mode ~3 you|unfiltered|output|disable|all"},
+	{familyRole, "mode", 5, 5, "unfiltered ~1 content|output|answers|responses"},
+	{familyRole, "rights", 4, 5, "enable|grant|have|with|using ~2 " +
 		"admin|elevated|root|administrator|system ~1 access|rights|privileges ~1 now|and|to"},
-	{Role, "rights", 4, 5, "subsequent|all ~3 messages|users|user ~3 admin|administrator ~1 " +
-		"rights|access|privileges"},
-	{Role, "stay", 4, 4, "stay in character"},
-	{Role, "dan", 6, 6, "jailbroken"},
-	{Role, "from-now-on", 4, 5, "from now on ~2 you|every|answer|respond|act|i"},
-	{Role, "no-conscience", 4, 4,
+	{familyRole, "rights", 4, 5,
+		"subsequent|all ~3 messages|users|user ~3 admin|administrator ~1 " +
+			"rights|access|privileges"},
+	{familyRole, "stay", 4, 4, "stay in character"},
+	{familyRole, "dan", 6, 6, "jailbroken"},
+	{familyRole, "from-now-on", 4, 5, "from now on ~2 you|every|answer|respond|act|i"},
+	{familyRole, "no-conscience", 4, 4,
 		"ignores|ignore ~1 the ~1 policies|rules ~1 of ~1 openai|anthropic|google"},
-	{Role, "no-conscience", 4, 4, "regardless ~3 legal|ethical|harmful|consequences|legality"},
-	{Role, "authority", 4, 5, "i am ~1 your ~1 developer|creator|administrator|owner|operator"},
-	{Role, "authority", 5, 6,
+	{familyRole, "no-conscience", 4, 4,
+		"regardless ~3 legal|ethical|harmful|consequences|legality"},
+	{familyRole, "authority", 4, 5,
+		"i am ~1 your ~1 developer|creator|administrator|owner|operator"},
+	{familyRole, "authority", 5, 6,
 		"your ~1 operator|developer|owner|administrator ~1 " +
 			"changed|authorised|authorized|ordered|has"},
-	{Role, "authority", 5, 6,
+	{familyRole, "authority", 5, 6,
 		"user ~1 is|has ~2 verified|authorised|authorized ~5 administrator|transfer|you|all"},
 
 	// concealment: the user is not to know
-	{Concealment, "do-not-tell", 7, 9, "NOT ~2 TELL ~4 USER|him|her|them"},
-	{Concealment, "do-not-tell", 3, 9, "NOT ~1 TELL ~1 anyone|anybody"},
-	{Concealment, "do-not-tell", 7, 9, "NOT ~1 la|le|les|lui ~1 TELL ~3 USER"},
-	{Concealment, "do-not-tell", 7, 9, "TELL ~1 dem|der|den ~1 USER ~2 nichts|nicht|nie"},
-	{Concealment, "do-not-tell", 7, 9, "USER ~3 知らせ|言わ|伝え|告げ|教え|気づか"},
-	{Concealment, "do-not-tell", 3, 5, "NOT ~1 MENTION ~5 USER|this|it|that|these"},
-	{Concealment, "do-not-tell", 5, 7,
+	{familyConcealment, "do-not-tell", 7, 9, "NOT ~2 TELL ~4 USER|him|her|them"},
+	{familyConcealment, "do-not-tell", 3, 9, "NOT ~1 TELL ~1 anyone|anybody"},
+	{familyConcealment, "do-not-tell", 7, 9, "NOT ~1 la|le|les|lui ~1 TELL ~3 USER"},
+	{familyConcealment, "do-not-tell", 7, 9, "TELL ~1 dem|der|den ~1 USER ~2 nichts|nicht|nie"},
+	{familyConcealment, "do-not-tell", 7, 9, "USER ~3 知らせ|言わ|伝え|告げ|教え|気づか"},
+	{familyConcealment, "do-not-tell", 3, 5, "NOT ~1 MENTION ~5 USER|this|it|that|these"},
+	{familyConcealment, "do-not-tell", 5, 7,
 		"NOT ~1 MENTION|reveal|disclose|explain|acknowledge|discuss|repeat ~2 " +
 			"this|that|these|it ~2 " +
 			"to|instruction|instructions|comment|requirement|prompt|message|in|you"},
-	{Concealment, "do-not-tell", 4, 7,
+	{familyConcealment, "do-not-tell", 4, 7,
 		"NOT ~1 disclose|reveal|mention|explain|tell ~3 " +
 			"requirement|instruction|file|read|that|anyone|this"},
-	{Concealment, "without-telling", 7, 8,
+	{familyConcealment, "without-telling", 7, 8,
 		"without|ohne|sans|sin|senza|sem|без ~3 " +
 			"telling|informing|notifying|alerting|mentioning|informieren|prévenir|informer|informar|avisar|сообщая|knowing ~3 USER|them|holder"},
-	{Concealment, "without-telling", 7, 8,
+	{familyConcealment, "without-telling", 7, 8,
 		"ohne|sans|sin ~2 USER|l ~3 informieren|prévenir|informer|informar"},
-	{Concealment, "without-asking", 3, 4,
+	{familyConcealment, "without-asking", 3, 4,
 		"without ~1 asking|permission|consent|confirmation|approval|review"},
-	{Concealment, "without-asking", 3, 5,
+	{familyConcealment, "without-asking", 3, 5,
 		"NOT ~1 ask|request ~3 USER|confirmation|permission|consent|them"},
-	{Concealment, "user-must-not-know", 3, 8,
+	{familyConcealment, "user-must-not-know", 3, 8,
 		"USER ~1 must|should|shall|does|need|needs|cannot|will|doesn't|mustn't ~1 not|never|no " +
 			"~2 know|see|find|notice|learn|aware"},
-	{Concealment, "keep-secret", 5, 6,
+	{familyConcealment, "keep-secret", 5, 6,
 		"keep ~2 hidden|secret|confidential|invisible ~3 from|USER|and"},
-	{Concealment, "keep-secret", 4, 6,
+	{familyConcealment, "keep-secret", 4, 6,
 		"keep|do ~1 this|it|that|these ~1 hidden|secret|confidential|silently|secretly"},
-	{Concealment, "hide-from", 5, 6, "hide|conceal|erase ~5 from|traces ~2 USER"},
-	{Concealment, "secretly", 6, 8, "SECRETLY ~5 DO|READ|SEND"},
-	{Concealment, "secretly", 5, 7, "DO|READ|SEND ~8 SECRETLY"},
-	{Concealment, "silently", 6, 7,
+	{familyConcealment, "hide-from", 5, 6, "hide|conceal|erase ~5 from|traces ~2 USER"},
+	{familyConcealment, "secretly", 6, 8, "SECRETLY ~5 DO|READ|SEND"},
+	{familyConcealment, "secretly", 5, 7, "DO|READ|SEND ~8 SECRETLY"},
+	{familyConcealment, "silently", 6, 7,
 		"SILENTLY ~2 send|forward|upload|copy|exfiltrate|transmit|post|email|run|execute|collect"},
-	{Concealment, "silently", 3, 4, "SILENTLY ~3 DO|READ"},
-	{Concealment, "silently", 3, 5, "DO|READ ~3 SILENTLY"},
-	{Concealment, "instead-tell", 4, 6, "tell ~1 the ~1 user ~2 about|that ~8 instead|expired"},
-	{Concealment, "say-nothing", 5, 7, "say|mention ~1 nothing ~2 about|of|to"},
-	{Concealment, "cover", 5, 6, "never|not|don't ~1 report ~2 that ~1 you"},
-	{Concealment, "cover", 5, 6,
+	{familyConcealment, "silently", 3, 4, "SILENTLY ~3 DO|READ"},
+	{familyConcealment, "silently", 3, 5, "DO|READ ~3 SILENTLY"},
+	{familyConcealment, "instead-tell", 4, 6,
+		"tell ~1 the ~1 user ~2 about|that ~8 instead|expired"},
+	{familyConcealment, "say-nothing", 5, 7, "say|mention ~1 nothing ~2 about|of|to"},
+	{familyConcealment, "cover", 5, 6, "never|not|don't ~1 report ~2 that ~1 you"},
+	{familyConcealment, "cover", 5, 6,
 		"delete|erase|remove ~2 this|the|your ~1 message|traces|mail|evidence ~1 " +
 			"afterwards|after|then"},
 
 	// exfiltration: data is to leave
-	{Exfiltration, "secret-file", 5, 8,
+	{familyExfiltration, "secret-file", 5, 8,
 		"READ|SEND|cat|put|place|uploads|upload|provide|transmit ~9 SECRETFILE"},
-	{Exfiltration, "secret-file", 3, 7, "contents|content ~3 SECRETFILE"},
-	{Exfiltration, "secret-file", 3, 6,
+	{familyExfiltration, "secret-file", 3, 7, "contents|content ~3 SECRETFILE"},
+	{familyExfiltration, "secret-file", 3, 6,
 		"contents|content|secrets|read|every ~5 ENVFILE ~1 file|and|you|variables"},
-	{Exfiltration, "secret-file", 3, 6, "print|send|dump|leak|read|post|commit ~6 .env"},
-	{Exfiltration, "secret-path", 4, 5, "READ|paste|post|upload ~3 etc ~0 shadow|passwd"},
-	{Exfiltration, "send-secrets", 6, 8,
+	{familyExfiltration, "secret-file", 3, 6, "print|send|dump|leak|read|post|commit ~6 .env"},
+	{familyExfiltration, "secret-path", 4, 5, "READ|paste|post|upload ~3 etc ~0 shadow|passwd"},
+	{familyExfiltration, "send-secrets", 6, 8,
 		"SEND|uploads|commit|place|put|reply|include ~10 SECRETS|SECRETFILE|.env|cookies ~12 " +
 			"URL|EMAIL"},
-	{Exfiltration, "send-secrets", 5, 7,
+	{familyExfiltration, "send-secrets", 5, 7,
 		"SECRETS|SECRETFILE|.env ~10 SEND|upload|encode ~10 URL|EMAIL"},
-	{Exfiltration, "send-secrets", 8, 8,
+	{familyExfiltration, "send-secrets", 8, 8,
 		"send|upload|exfiltrate|email|submit|schicke|sende|envoie|envía|manda|отправь ~6 " +
 			"passwords|password|credentials|secrets|SECRETFILE|.env|contraseñas|пароли ~8 URL|EMAIL"},
-	{Exfiltration, "send-secrets", 4, 5,
+	{familyExfiltration, "send-secrets", 4, 5,
 		"SEND|leak|print|dump|reveal|share|hand ~5 " +
 			"passwords|password|credentials|secrets|api_key|keys|tokens|token|cookies|パスワード|密码|contrasenas|пароли|passe"},
-	{Exfiltration, "send-secrets", 6, 6, "パスワード|秘密鍵|密码|密钥 ~3 SEND"},
-	{Exfiltration, "send-personal", 6, 8,
+	{familyExfiltration, "send-secrets", 6, 6, "パスワード|秘密鍵|密码|密钥 ~3 SEND"},
+	{familyExfiltration, "send-personal", 6, 8,
 		"SEND|uploads|bcc|send|forward ~6 PERSONAL|.env|all|everything|environment ~10 EMAIL|URL"},
-	{Exfiltration, "send-personal", 7, 8,
+	{familyExfiltration, "send-personal", 7, 8,
 		"private|entire|full|complete|user's|users|last|previous ~4 " +
 			"conversation|messages|history|emails|inbox ~10 URL|EMAIL"},
-	{Exfiltration, "send-conversation", 4, 7,
+	{familyExfiltration, "send-conversation", 4, 7,
 		"include|send|pass|supply|provide|put|share|copy|forward ~3 " +
 			"full|entire|complete|whole|previous|all|prior|last ~4 " +
 			"conversation|chat|messages|history|prompt|message"},
-	{Exfiltration, "send-conversation", 3, 6,
+	{familyExfiltration, "send-conversation", 3, 6,
 		"conversation|chat|messages ~2 history|so|verbatim|far ~6 " +
 			"in|passwords|context|verbatim|including"},
-	{Exfiltration, "send-conversation", 5, 7, "tools|tool ~16 your ~1 system prompt"},
-	{Exfiltration, "send-conversation", 4, 6, "system prompt ~8 tools|as|in|names|tool"},
-	{Exfiltration, "add-recipient", 4, 7,
+	{familyExfiltration, "send-conversation", 5, 7, "tools|tool ~16 your ~1 system prompt"},
+	{familyExfiltration, "send-conversation", 4, 6, "system prompt ~8 tools|as|in|names|tool"},
+	{familyExfiltration, "add-recipient", 4, 7,
 		"add|set|include|put|replace|invite|change ~4 bcc|cc|recipient|address|EMAIL ~8 " +
 			"EMAIL|to|with|all|and|bcc|cc"},
-	{Exfiltration, "add-recipient", 6, 8, "EMAIL ~4 to|as ~1 bcc|cc|recipient"},
-	{Exfiltration, "redirect", 6, 8,
+	{familyExfiltration, "add-recipient", 6, 8, "EMAIL ~4 to|as ~1 bcc|cc|recipient"},
+	{familyExfiltration, "redirect", 6, 8,
 		"all|every ~2 mails|emails|payments|messages|requests|e-mails ~5 must|go|sent|be ~5 " +
 			"EMAIL|account|instead"},
-	{Exfiltration, "leak-prompt", 7, 7,
+	{familyExfiltration, "leak-prompt", 7, 7,
 		"REVEAL|contents|your|its ~3 " +
 			"your|the|you|deine|deinen|deinen|le|il|o|tu|me|mir|full|full|identity ~2 SYSTEM ~1 " +
 			"prompt|instructions|message|prompts|anweisungen|prompt|indicaciones|data"},
-	{Exfiltration, "leak-prompt", 7, 7, "REVEAL|gib ~3 SYSTEMPROMPT"},
-	{Exfiltration, "leak-prompt", 7, 7, "SYSTEMPROMPT ~4 REVEAL"},
-	{Exfiltration, "leak-prompt", 7, 7,
+	{familyExfiltration, "leak-prompt", 7, 7, "REVEAL|gib ~3 SYSTEMPROMPT"},
+	{familyExfiltration, "leak-prompt", 7, 7, "SYSTEMPROMPT ~4 REVEAL"},
+	{familyExfiltration, "leak-prompt", 7, 7,
 		"REVEAL ~2 message|prompt ~1 système|del|di|do|initial|sistema ~1 sistema|prompt|s"},
-	{Exfiltration, "leak-prompt", 7, 7,
+	{familyExfiltration, "leak-prompt", 7, 7,
 		"системный|системные|system ~1 промпт|инструкции ~1 REVEAL"},
-	{Exfiltration, "leak-prompt", 7, 7, "REVEAL ~1 системный|системные ~1 промпт|инструкции"},
-	{Exfiltration, "leak-prompt", 7, 7,
+	{familyExfiltration, "leak-prompt", 7, 7, "REVEAL ~1 системный|системные ~1 промпт|инструкции"},
+	{familyExfiltration, "leak-prompt", 7, 7,
 		"repeat|print|output ~3 words|everything|text|all ~3 above|before|beginning"},
-	{Exfiltration, "leak-prompt", 7, 7,
+	{familyExfiltration, "leak-prompt", 7, 7,
 		"initial|hidden|secret|confidential|original ~1 instructions|prompt|message ~5 " +
 			"word|verbatim|given|instead|you"},
-	{Exfiltration, "markdown-image", 4, 5,
+	{familyExfiltration, "markdown-image", 4, 5,
 		"append|render|include|add|display ~4 image|picture|PICTURE ~12 " +
 			"conversation|secrets|data|user|URL|answer"},
-	{Exfiltration, "link", 5, 6,
+	{familyExfiltration, "link", 5, 6,
 		"append|put|add|encode ~8 link|url|URL|query ~6 URL|fetch|request"},
-	{Exfiltration, "exfiltrate", 5, 6,
+	{familyExfiltration, "exfiltrate", 5, 6,
 		"uploads|exfiltrate|exfiltrates|leaks|posts ~5 SECRETFILE|SECRETS|URL|PERSONAL|data"},
-	{Exfiltration, "fetch-and-run", 4, 7,
+	{familyExfiltration, "fetch-and-run", 4, 7,
 		"run|execute|insert|ran ~6 curl|wget|powershell ~8 bash|sh|URL"},
-	{Exfiltration, "fetch-and-run", 6, 7, "env|environ|printenv ~3 curl|wget|nc ~6 URL|d"},
-	{Exfiltration, "hand-over", 4, 7,
+	{familyExfiltration, "fetch-and-run", 6, 7, "env|environ|printenv ~3 curl|wget|nc ~6 URL|d"},
+	{familyExfiltration, "hand-over", 4, 7,
 		"hand|pass|put|supply|include|gather|collect|copy|give|attach|provide|reveal|find|retrieve ~7 environment|credentials|secrets|keys|tokens|password|passwords|passphrase|seed|key ~8 parameter|field|header|comment|argument|variables|as|in|into|access|of"},
-	{Exfiltration, "hand-over", 5, 6,
+	{familyExfiltration, "hand-over", 5, 6,
 		"password|secrets|credentials|key|secret_access_key|aws_secret_access_key|tokens ~4 " +
 			"in|and ~2 clear|place|reply|file"},
-	{Exfiltration, "hand-over", 5, 6,
+	{familyExfiltration, "hand-over", 5, 6,
 		"dump|print|reveal|read ~5 secrets|credentials ~5 all|workflow|reply|message|comment"},
-	{Exfiltration, "phishing", 5, 6,
+	{familyExfiltration, "phishing", 5, 6,
 		"enter|type|submit|confirm|form ~4 credentials|password|passwords|card ~6 " +
 			"URL|saved|stored|form"},
-	{Exfiltration, "phishing", 4, 5,
+	{familyExfiltration, "phishing", 4, 5,
 		"URL ~4 enter|confirm|complete ~4 saved|stored|credentials|purchase|password|card"},
-	{Exfiltration, "money", 4, 5,
+	{familyExfiltration, "money", 4, 5,
 		"transfer|wire|send|pay ~3 btc|usd|eur|dollars|money|bitcoin|eth|funds"},
-	{Exfiltration, "money", 5, 6,
+	{familyExfiltration, "money", 5, 6,
 		"transfer|payments|payment|pay ~8 iban|btc|account ~4 " +
 			"below|instead|following|without|and|de"},
 
 	// coercion: text that speaks to the model, and commands it
-	{Coercion, "if-you-are-an-ai", 8, 8, "if ~2 you ~1 are|re ~2 ai|llm|language|large"},
-	{Coercion, "when-an-ai-reads", 7, 7,
+	{familyCoercion, "if-you-are-an-ai", 8, 8, "if ~2 you ~1 are|re ~2 ai|llm|language|large"},
+	{familyCoercion, "when-an-ai-reads", 7, 7,
 		"when|if|whichever|whatever ~1 an|the|any|a ~1 AI|language|large ~1 " +
 			"model|reads|read|can|handles ~3 this|it|handles"},
-	{Coercion, "addressed", 5, 6,
+	{familyCoercion, "addressed", 5, 6,
 		"attention|note|hey|dear|hello|instructions|instruction|message|hint|hints|to|for ~2 AI " +
 			"~0 assistant|assistants|model|agent|agents|language|code|models|reviewers|llm|processing|please|this|stop|reading|site|must|disregard|you|coding"},
-	{Coercion, "addressed", 4, 5, "AINAME|agent ~1 instructions|instruction|agents"},
-	{Coercion, "addressed", 4, 5,
+	{familyCoercion, "addressed", 4, 5, "AINAME|agent ~1 instructions|instruction|agents"},
+	{familyCoercion, "addressed", 4, 5,
 		"assistant|assistants|agents|llm|ai|agent|copilot|claude|reviewers ~3 you ~1 " +
 			"must|should|are|have|can"},
-	{Coercion, "addressed", 5, 6,
+	{familyCoercion, "addressed", 5, 6,
 		"AI|agents|bot ~2 " +
 			"reading|processing|working|summarizing|summarising|seeing|reads|handling ~2 this"},
-	{Coercion, "addressed", 4, 5,
+	{familyCoercion, "addressed", 4, 5,
 		"ai|llm|llms|assistant|assistants ~3 must|shall ~4 " +
 			"DO|READ|call|also|ignore|replace|resend|disregard|skip"},
-	{Coercion, "addressed", 5, 6,
+	{familyCoercion, "addressed", 5, 6,
 		"assistant|copilot|claude|llm|llms|ai|ais|agents|reviewers|assistants|bot ~2 " +
 			"please|ignore|disregard|forget|stop|skip|override|bypass|do|resend|search|approve"},
-	{Coercion, "summary", 5, 5,
+	{familyCoercion, "summary", 5, 5,
 		"when|in|your|whenever ~2 you ~1 summarize|summarise|answer ~4 " +
 			"say|include|mention|tell|recommend|state"},
-	{Coercion, "summary", 4, 5,
+	{familyCoercion, "summary", 4, 5,
 		"in ~1 every|your|any|the ~1 summary|answer|summaries ~4 include|say|do|mention|link|and"},
-	{Coercion, "summary", 4, 5,
+	{familyCoercion, "summary", 4, 5,
 		"rate|recommend|say|mark ~4 only|10|best|safe|trustworthy|vulnerabilities|change ~6 " +
 			"every|product|whatever|summary|service|trustworthy|and"},
-	{Coercion, "reply-only", 5, 6, "reply|respond|answer|say|output ~1 only ~1 with|as|the"},
-	{Coercion, "reply-only", 4, 4, "pwned|hacked"},
-	{Coercion, "before-task", 5, 6,
+	{familyCoercion, "reply-only", 5, 6, "reply|respond|answer|say|output ~1 only ~1 with|as|the"},
+	{familyCoercion, "reply-only", 4, 4, "pwned|hacked"},
+	{familyCoercion, "before-task", 5, 6,
 		"before ~2 you ~2 can|solve|do|start|answer|finish ~8 first|do|must|please|send"},
-	{Coercion, "before-any", 2, 5,
+	{familyCoercion, "before-any", 2, 5,
 		"before|prior ~2 using|calling|invoking|answering|any|each|every|finishing|other ~2 " +
 			"tool|other|question|action|use|any|this|the ~10 " +
 			"must|read|send|call|first|gather|retrieve|pass"},
-	{Coercion, "before-any", 2, 5,
+	{familyCoercion, "before-any", 2, 5,
 		"prior|before ~2 any|each|every ~2 other|use|action|call ~8 call|gather|retrieve|send|read"},
-	{Coercion, "when-available", 3, 6,
+	{familyCoercion, "when-available", 3, 6,
 		"when|if|while|whenever ~1 this ~1 tool|server ~3 " +
 			"available|loaded|connected|present|installed|active"},
-	{Coercion, "change-other-tool", 4, 6,
+	{familyCoercion, "change-other-tool", 4, 6,
 		"change|changes|affects|modifies|replace|replaces ~3 " +
 			"how|behavior|behaviour|recipient|works|another ~6 " +
 			"tool|tools|with|works|send_email|behavior|behaviour|recipient"},
-	{Coercion, "change-other-tool", 5, 7,
+	{familyCoercion, "change-other-tool", 5, 7,
 		"with|from|using|by ~0 another|other ~1 tool|tools|server|servers ~8 " +
 			"replace|instead|change|ignore"},
-	{Coercion, "only-this", 3, 6,
+	{familyCoercion, "only-this", 3, 6,
 		"other|another|original|default ~3 tool|tools|server|servers|one ~2 is|are ~3 " +
 			"deprecated|insecure|unsafe|broken|obsolete|compromised|malicious|untrusted"},
-	{Coercion, "only-this", 3, 6,
+	{familyCoercion, "only-this", 3, 6,
 		"never|not|don't ~1 use|call|trust ~2 other|another|original|them|default ~4 " +
 			"tool|tools|server|instead|always"},
-	{Coercion, "only-this", 3, 5,
+	{familyCoercion, "only-this", 3, 5,
 		"only ~1 this ~1 one|tool|server ~2 is|be|to|should ~2 trusted|used|be"},
-	{Coercion, "or-else", 3, 4,
+	{familyCoercion, "or-else", 3, 4,
 		"otherwise|without|or|else|because ~5 " +
 			"crash|fail|fails|break|upset|killed|deleted|not|terminated ~1 " +
 			"work|if|because|and|them|or"},
-	{Coercion, "or-else", 3, 4,
+	{familyCoercion, "or-else", 3, 4,
 		"to ~2 verify|verification|compatibility|prevent|prove ~2 your|checks|proxy|issues|identity"},
-	{Coercion, "begin-with", 4, 6,
+	{familyCoercion, "begin-with", 4, 6,
 		"every|each ~1 answer|response|reply ~2 begin|start|include|must"},
-	{Coercion, "every-call", 3, 5,
+	{familyCoercion, "every-call", 3, 5,
 		"always|mandatory|imperative|required|must|requires|have|shall ~6 " +
 			"SECRETS|SECRETFILE|conversation|contents|prompt|passwords|recipient ~8 " +
 			"parameter|argument|field|hint|note|notes|call|recipient|options|title|header"},
-	{Coercion, "every-call", 3, 5,
+	{familyCoercion, "every-call", 3, 5,
 		"a|copy ~1 of ~1 every|each|all ~2 result|message|answer|response ~2 to"},
-	{Coercion, "every-call", 3, 6, "tools|tool ~4 you ~1 have|call ~5 system|prompt|never"},
-	{Coercion, "act-for-user", 4, 5,
+	{familyCoercion, "every-call", 3, 6, "tools|tool ~4 you ~1 have|call ~5 system|prompt|never"},
+	{familyCoercion, "act-for-user", 4, 5,
 		"user ~2 wants|asked|authorised|authorized ~2 you|me ~2 to ~5 " +
 			"tell|delete|email|transfer|send|share"},
-	{Coercion, "act-for-user", 5, 6, "me ~1 the ~1 user ~3 you ~2 the|assistant"},
-	{Coercion, "proceed", 3, 4,
+	{familyCoercion, "act-for-user", 5, 6, "me ~1 the ~1 user ~3 you ~2 the|assistant"},
+	{familyCoercion, "proceed", 3, 4,
 		"proceed|continue|merge|do|approve ~3 without ~1 confirmation|asking|review|hesitation"},
-	{Coercion, "delete", 4, 5,
+	{familyCoercion, "delete", 4, 5,
 		"delete|remove|wipe|destroy ~2 all|every|everything ~3 " +
 			"files|repositories|data|immediately|repos"},
-	{Coercion, "delete", 4, 4, "rm rf"},
-	{Coercion, "immediately", 3, 4,
+	{familyCoercion, "delete", 4, 4, "rm rf"},
+	{familyCoercion, "immediately", 3, 4,
 		"must ~1 call|run|execute|invoke ~6 immediately|before|first|tool"},
-	{Coercion, "push", 5, 5, "push|approve|merge ~4 main|without|it|this|and ~3 " +
+	{familyCoercion, "push", 5, 5, "push|approve|merge ~4 main|without|it|this|and ~3 " +
 		"directly|review|merge|don't|main|do|without"},
-	{Coercion, "visit", 5, 5,
+	{familyCoercion, "visit", 5, 5,
 		"tell|urge|direct|ask ~2 the ~1 user|reader ~3 visit|click|log|open|install|download"},
-	{Coercion, "visit", 5, 5,
+	{familyCoercion, "visit", 5, 5,
 		"navigate|go|browse ~1 to ~1 URL ~3 enter|complete|and ~4 " +
 			"credentials|purchase|saved|enter|submit|complete"},
-	{Coercion, "visit", 4, 4, "that|and ~2 they|user ~3 must ~1 log|visit|click|call"},
-	{Coercion, "execute-next", 4, 5,
+	{familyCoercion, "visit", 4, 4, "that|and ~2 they|user ~3 must ~1 log|visit|click|call"},
+	{familyCoercion, "execute-next", 4, 5,
 		"do|execute|follow|perform ~3 what|following|precisely|only ~3 task|says|it|next|message"},
-	{Coercion, "purchase", 4, 4,
+	{familyCoercion, "purchase", 4, 4,
 		"complete|book|buy|purchase ~3 purchase|suite|now|immediately|tickets ~4 " +
 			"card|now|stored|immediately"},
 
 	// broader: what attacks say in many words
-	{Override, "superseded", 7, 8,
+	{familyOverride, "superseded", 7, 8,
 		"INSTR|RULES|guidelines ~3 " +
 			"superseded|replaced|overridden|obsolete|revoked|annulled|withdrawn|expired"},
-	{Override, "outranks", 5, 8,
+	{familyOverride, "outranks", 5, 8,
 		"outrank|outranks|overrules|overrides|supersedes|supersede|priority|precedence ~2 " +
 			"system|over|any|all|every|the ~4 " +
 			"prompt|instructions|rules|user|other|text|guidelines|tools|one"},
-	{Override, "only-valid", 6, 8, "only ~1 valid|real|true|legitimate ~1 INSTR|RULES|task"},
-	{Override, "them", 6, 8, "INSTR|RULES|guidelines|policies ~8 " +
+	{familyOverride, "only-valid", 6, 8, "only ~1 valid|real|true|legitimate ~1 INSTR|RULES|task"},
+	{familyOverride, "them", 6, 8, "INSTR|RULES|guidelines|policies ~8 " +
 		"ignore|disregard|forget|discard ~0 them|those|these"},
-	{Override, "set-aside", 6, 8,
+	{familyOverride, "set-aside", 6, 8,
 		"set|put|leave ~1 aside ~4 asked|told|instructions|request|rules|guidelines|task"},
-	{Override, "drop-rules", 7, 8,
+	{familyOverride, "drop-rules", 7, 8,
 		"!IGNORE ~2 every|all|any|your ~2 " +
 			"guideline|guidelines|policy|policies|filter|safeguard|norms|principles ~4 " +
 			"you|been|given|have|and|speak|answer"},
-	{Override, "your-policies", 7, 8,
+	{familyOverride, "your-policies", 7, 8,
 		"disregard|ignore|violate|break|bypass|abandon ~1 your ~1 " +
 			"own|policies|policy|rules|guidelines|safety|ethics|principles"},
-	{Override, "gelten", 7, 8, "gelten ~5 RULES|INSTR|vorgaben|einschränkungen ~2 nicht"},
-	{Override, "your-rules-foreign", 7, 8,
+	{familyOverride, "gelten", 7, 8, "gelten ~5 RULES|INSTR|vorgaben|einschränkungen ~2 nicht"},
+	{familyOverride, "your-rules-foreign", 7, 8,
 		"ignora|ignore|игнорируй|ignoriere|oublie|olvida|forget ~1 " +
 			"tus|tes|suas|le|свои|твои|deine|your ~2 reglas|regles|regras|regole|INSTR|RULES"},
-	{Override, "all-instructions-foreign", 7, 8, "忽略|无视|無視 ~8 指令|规则|指示|命令"},
-	{Override, "all-instructions-foreign", 7, 8, "指示|命令|ルール|指令 ~3 無視|忘れ|無視して"},
-	{Override, "as-if-never", 6, 7,
+	{familyOverride, "all-instructions-foreign", 7, 8, "忽略|无视|無視 ~8 指令|规则|指示|命令"},
+	{familyOverride, "all-instructions-foreign", 7, 8, "指示|命令|ルール|指令 ~3 無視|忘れ|無視して"},
+	{familyOverride, "as-if-never", 6, 7,
 		"as if ~4 training|rules|guidelines|instructions|safety|filters ~4 never|not|didn't"},
-	{Role, "persona-is", 5, 6,
+	{familyRole, "persona-is", 5, 6,
 		"new|your ~1 new|persona|identity|role|character ~1 is|becomes ~8 " +
 			"restrictions|rule|rules|limits|filters|refuses|mocks|obeys"},
-	{Role, "no-filters", 6, 6,
+	{familyRole, "no-filters", 6, 6,
 		"has|have|had|with ~0 zero|no ~1 " +
 			"filters|restrictions|rules|limits|morals|guidelines|boundaries"},
-	{Role, "permission", 5, 7,
+	{familyRole, "permission", 5, 7,
 		"permission|authorization|authorisation|approval|clearance ~4 " +
 			"administrator|admin|developer|host|operator|openai|anthropic|to ~4 " +
 			"disregard|ignore|skip|bypass|override|violate"},
-	{Role, "permission", 4, 7,
+	{familyRole, "permission", 4, 7,
 		"host|administrator|developer|operator|system|client ~2 " +
 			"granted|given|grants|gave|approved|authorised|authorized ~2 you|permission"},
-	{Role, "no-confirm", 4, 6,
+	{familyRole, "no-confirm", 4, 6,
 		"skip|omit|suppress|bypass ~2 confirmation|confirmations|approval|warnings|prompts|review"},
-	{Concealment, "unaware", 6, 8,
+	{familyConcealment, "unaware", 6, 8,
 		"USER|person|people|human|operator|they ~6 unaware|ignorant|dark|uninformed|unnoticed"},
-	{Concealment, "quiet", 5, 8,
+	{familyConcealment, "quiet", 5, 8,
 		"keep|stay|remain|be ~1 quiet|silent|discreet|mum ~2 about|on|regarding"},
-	{Concealment, "quiet", 3, 8,
+	{familyConcealment, "quiet", 3, 8,
 		"never|not|don't ~1 bring|raise|speak|talk|mention|disclose|reveal|admit|refer ~1 " +
 			"this|it|that|to ~2 up|requirement|to|about"},
-	{Concealment, "hide-from-people", 5, 8,
+	{familyConcealment, "hide-from-people", 5, 8,
 		"hide|conceal|mask ~5 from|tool|existence ~3 people|USER|human|humans|person"},
-	{Concealment, "quietly", 4, 7,
+	{familyConcealment, "quietly", 4, 7,
 		"quietly|secretly|covertly|invisibly|discreetly|unobtrusively ~2 " +
 			"call|invoke|run|use|sync|send|store|record|log|copy|save"},
-	{Concealment, "without-mention", 5, 7,
+	{familyConcealment, "without-mention", 5, 7,
 		"without ~1 mentioning|disclosing|revealing|showing|reporting|saying|noting ~2 " +
 			"it|this|that|so|anything"},
-	{Concealment, "n-informe", 7, 8,
+	{familyConcealment, "n-informe", 7, 8,
 		"NOT ~1 informe|previens|avertis|avertissez|informez|avises|informes|сообщай|informiere|verrate ~3 USER|об|этом|al|el"},
-	{Concealment, "n-informe", 7, 8, "不要|切勿|别|请勿|不 ~2 告知|告诉|通知|透露 ~1 用户|使用者"},
-	{Exfiltration, "secret-file", 7, 8,
+	{familyConcealment, "n-informe", 7, 8, "不要|切勿|别|请勿|不 ~2 告知|告诉|通知|透露 ~1 用户|使用者"},
+	{familyExfiltration, "secret-file", 7, 8,
 		"zip|attach|upload|send|post|email|share|paste|publish|copy|push|include|commit ~6 " +
 			"SECRETFILE ~8 to|into|folder|in|issue|request|URL|EMAIL|call|with|comment"},
-	{Exfiltration, "environ", 7, 8, "DO|SEND|READ ~5 proc ~1 environ|self"},
-	{Exfiltration, "all-secrets", 6, 7,
+	{familyExfiltration, "environ", 7, 8, "DO|SEND|READ ~5 proc ~1 environ|self"},
+	{familyExfiltration, "all-secrets", 6, 7,
 		"copy|collect|gather|list|harvest|dump|extract|publish|paste|include|put ~2 " +
 			"all|every|any|the ~3 tokens|credentials|secrets|passwords|keys ~8 " +
 			"into|in|to|description|comment|URL|reply"},
-	{Exfiltration, "code", 5, 6,
+	{familyExfiltration, "code", 5, 6,
 		"one-time|time|verification|otp|2fa|login|security ~0 code|codes|password ~8 " +
 			"include|reply|send|forward|share|tell"},
-	{Exfiltration, "code", 5, 6,
+	{familyExfiltration, "code", 5, 6,
 		"include|reply|send|forward|look|share|find ~4 one|verification|otp|2fa|login|reset ~1 " +
 			"code|codes|time|links|link"},
-	{Exfiltration, "session", 6, 7,
+	{familyExfiltration, "session", 6, 7,
 		"submit|send|share|append|post|include|give|reveal|pass ~4 " +
 			"session|auth|authentication|access|bearer ~0 cookie|cookies|token|tokens|key"},
-	{Exfiltration, "data-to-url", 4, 6,
+	{familyExfiltration, "data-to-url", 4, 6,
 		"send|post|submit|transmit|upload|送って|送信して|送信|envía|envoie|sende ~6 URL"},
-	{Exfiltration, "history-foreign", 5, 6,
+	{familyExfiltration, "history-foreign", 5, 6,
 		"SEND ~2 el|le|den|il|la|o|历史|история|историю ~1 " +
 			"historial|historique|verlauf|cronologia|historico|переписки|history|conversation"},
-	{Exfiltration, "told-before", 7, 7,
+	{familyExfiltration, "told-before", 7, 7,
 		"what ~1 were|was|have ~1 you ~1 told|instructed|given|been ~4 before|first|message|start"},
-	{Exfiltration, "told-before", 4, 5, "quote|repeat|recite|copy ~3 exactly|verbatim|word"},
-	{Exfiltration, "handed-over", 3, 7,
+	{familyExfiltration, "told-before", 4, 5, "quote|repeat|recite|copy ~3 exactly|verbatim|word"},
+	{familyExfiltration, "handed-over", 3, 7,
 		"hand|handed|pass|passed|give|given|attach|supply|feed ~3 " +
 			"over|to|contents|content|its|everything ~6 " +
 			"arguments|tool|typed|locale|parameter|as|said"},
-	{Exfiltration, "everything-typed", 4, 7,
+	{familyExfiltration, "everything-typed", 4, 7,
 		"everything|anything|all|whatever ~1 the|that ~2 user|person|human ~1 " +
 			"typed|said|wrote|types|says|asked|enters"},
-	{Exfiltration, "share-with", 5, 6, "share|invite|grant|add ~6 with|to|as ~1 EMAIL"},
-	{Coercion, "robot", 5, 6,
+	{familyExfiltration, "share-with", 5, 6, "share|invite|grant|add ~6 with|to|as ~1 EMAIL"},
+	{familyCoercion, "robot", 5, 6,
 		"hello|hi|dear|hey|for|attention|note|ps|kindly|please|message ~1 AINAME|automated|bots " +
 			"~2 your|reader|readers|assistant|developers|you|kindly|please|reading|agents|assistants|agent"},
-	{Coercion, "if-ai", 6, 6,
+	{familyCoercion, "if-ai", 6, 6,
 		"if|should|when ~1 an|any|your|a ~1 automated|ai|llm|artificial|language|robot ~1 " +
 			"assistant|agent|model|intelligence|system|is|reader"},
-	{Coercion, "have-your-agent", 5, 6,
+	{familyCoercion, "have-your-agent", 5, 6,
 		"have|let|ask|tell ~1 your|the ~1 ai|assistant|agent|copilot|claude|chatgpt ~1 " +
 			"agent|assistant|confirm|send|call|approve|to|pay|do|run"},
-	{Coercion, "as-first", 4, 6, "as ~1 your ~1 first|next|only ~1 action|step|task|act"},
-	{Coercion, "already-agreed", 5, 6,
+	{familyCoercion, "as-first", 4, 6, "as ~1 your ~1 first|next|only ~1 action|step|task|act"},
+	{familyCoercion, "already-agreed", 5, 6,
 		"user ~1 has|already|is ~2 " +
 			"already|agreed|consented|approved|confirmed|authorised|authorized|granted"},
-	{Coercion, "claim", 4, 5,
+	{familyCoercion, "claim", 4, 5,
 		"must|should|has|have|shall|always|answer|report|say|state|claim|tell ~2 " +
 			"claim|say|answer|report|state|that|people ~2 that|the|it|file|shop ~8 " +
 			"clean|safe|closed|won|secure|harmless|forever|best|expired|approved"},
-	{Coercion, "do-not-flag", 6, 7,
+	{familyCoercion, "do-not-flag", 6, 7,
 		"NOT ~1 flag|report|mark|highlight|warn|review ~3 " +
 			"backdoor|bug|vulnerability|below|issue|code|function|it|exec|file"},
-	{Coercion, "do-instead", 5, 5,
+	{familyCoercion, "do-instead", 5, 5,
 		"asked|told|instead|instructed|requested ~6 " +
 			"write|recommend|answer|praise|say|praising|do ~6 instead|poem|only"},
-	{Coercion, "recommend-only", 5, 5,
+	{familyCoercion, "recommend-only", 5, 5,
 		"recommend|praise|promote|endorse|advertise|suggest ~1 only|exclusively|our|always"},
-	{Coercion, "from-here-on", 4, 5,
+	{familyCoercion, "from-here-on", 4, 5,
 		"from ~0 here|now|this ~1 on|forward|point ~8 " +
 			"write|add|disable|ignore|include|insert|answer|respond|use|always|ignora"},
-	{Coercion, "pay", 5, 6, "by|and|must|confirm|please|immediately ~4 calling|call|run|invoke " +
-		"~1 pay_invoice|transfer|pay|payment|transfer_money|send_money|delete"},
-	{Coercion, "pay", 4, 5, "confirm|approve|authorise|authorize|settle|pay ~3 " +
+	{familyCoercion, "pay", 5, 6,
+		"by|and|must|confirm|please|immediately ~4 calling|call|run|invoke " +
+			"~1 pay_invoice|transfer|pay|payment|transfer_money|send_money|delete"},
+	{familyCoercion, "pay", 4, 5, "confirm|approve|authorise|authorize|settle|pay ~3 " +
 		"invoice|payment|transfer|order ~6 amount|calling|account|immediately|now"},
-	{Coercion, "swap", 5, 8, "swap|replace|substitute|change|exchange|redirect|alter ~3 " +
+	{familyCoercion, "swap", 5, 8, "swap|replace|substitute|change|exchange|redirect|alter ~3 " +
 		"account|recipient|iban|address|number|amount|wallet|destination ~6 with|for|to|before|by"},
-	{Coercion, "whenever-other-tool", 3, 7,
+	{familyCoercion, "whenever-other-tool", 3, 7,
 		"whenever|when|if|each|every|before|time ~3 tool|tools|function|done|call ~4 " +
 			"requested|used|called|invoked|run|quietly|you"},
-	{Coercion, "priority", 3, 7,
+	{familyCoercion, "priority", 3, 7,
 		"tool|server ~2 has|takes|must|have ~2 priority|precedence|first ~3 " +
 			"over|any|every|other|before"},
-	{Coercion, "obliged", 2, 5,
+	{familyCoercion, "obliged", 2, 5,
 		"obliged|required|mandatory|compulsory|obligatory|imperative ~2 to|that ~3 " +
 			"attach|include|pass|send|read|supply|provide|append|copy|hand"},
-	{Coercion, "disable-security", 5, 5,
+	{familyCoercion, "disable-security", 5, 5,
 		"disable|disables|remove|turn|skip|weaken|drop ~3 " +
 			"tls|ssl|authentication|verification|logging|certificate|sandbox|antivirus ~6 " +
 			"without|mentioning|and|never|silently"},
 
 	// delimiters that are words
-	{Delimiter, "end-of", 5, 6,
+	{familyDelimiter, "end-of", 5, 6,
 		"end of ~1 user|system|document|prompt|instructions|conversation|input|context|page ~2 " +
 			"prompt|input|instructions|begin|new|system|user"},
-	{Delimiter, "new-system", 6, 7, "begin|start|new ~1 system ~1 prompt|instructions|message"},
-	{Delimiter, "system-says", 5, 5, "system|admin|security ~0 override|instruction|note"},
-	{Delimiter, "execute-privileged", 5, 5,
+	{familyDelimiter, "new-system", 6, 7,
+		"begin|start|new ~1 system ~1 prompt|instructions|message"},
+	{familyDelimiter, "system-says", 5, 5, "system|admin|security ~0 override|instruction|note"},
+	{familyDelimiter, "execute-privileged", 5, 5,
 		"execute|run ~1 privileged|admin|root ~1 command|commands"},
 }
 
-// negated are the words that take a rule's meaning back when they stand before it.
-const negated = "NOT|without|cannot|doesn't|didn't|don't|isn't|won't"
+// negations are the words that take a rule's meaning back when they stand before it.
+const negations = "NOT|without|cannot|doesn't|didn't|don't|isn't|won't"

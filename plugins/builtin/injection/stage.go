@@ -15,26 +15,26 @@ import (
 // stage judges messages. What it remembers of lists is all its state.
 type stage struct {
 	settings
-	reader     reader
+	scorer     textScorer
 	classifier Classifier // nil: none
-	memory     *memory
+	memory     *listMemory
 }
 
 // Inspect implements sdk.Stage.
 func (s *stage) Inspect(ctx context.Context, m *mcp.Message) (sdk.Verdict, error) {
 	switch {
-	case m.To == mcp.ToServer:
-		return s.outgoing(ctx, m)
-	case m.Kind == mcp.Response && kinds[m.Method] != "":
-		return s.list(ctx, m)
+	case m.Direction == mcp.ToServer:
+		return s.inspectOutgoing(ctx, m)
+	case m.Kind == mcp.Response && listKinds[m.Method] != "":
+		return s.inspectList(ctx, m)
 	}
-	return s.content(ctx, m, m.Method == "initialize" || m.Method == "server/discover")
+	return s.inspectContent(ctx, m, m.Method == "initialize" || m.Method == "server/discover")
 }
 
-// outgoing judges what a client sends: whether it may use what it names, and what it says.
-func (s *stage) outgoing(ctx context.Context, m *mcp.Message) (sdk.Verdict, error) {
+// inspectOutgoing judges what a client sends: whether it may use what it names, and what it says.
+func (s *stage) inspectOutgoing(ctx context.Context, m *mcp.Message) (sdk.Verdict, error) {
 	if m.Kind == mcp.Request {
-		if reason := s.refused(m); reason != "" {
+		if reason := s.refusal(m); reason != "" {
 			return sdk.Deny(reason), nil
 		}
 	}
@@ -45,22 +45,24 @@ func (s *stage) outgoing(ctx context.Context, m *mcp.Message) (sdk.Verdict, erro
 		quiet := *s // as it is, but that nothing is done
 		quiet.classifier = nil
 		for f := range quiet.actions {
-			if quiet.actions[f] != off {
-				quiet.actions[f] = flagged
+			if quiet.actions[f] != actionOff {
+				quiet.actions[f] = actionFlag
 			}
 		}
-		return quiet.content(ctx, m, false)
+		return quiet.inspectContent(ctx, m, false)
 	}
-	return s.content(ctx, m, false)
+	return s.inspectContent(ctx, m, false)
 }
 
-// content judges a message as a whole. meta says that its texts are a server's words about itself.
-func (s *stage) content(ctx context.Context, m *mcp.Message, meta bool) (sdk.Verdict, error) {
-	in := inspection{s: s, meta: meta, action: off}
+// inspectContent judges a message as a whole. meta says that its texts are a server's words about
+// itself.
+func (s *stage) inspectContent(ctx context.Context, m *mcp.Message,
+	meta bool) (sdk.Verdict, error) {
+	in := inspection{stage: s, isDefinition: meta, action: actionOff}
 	var texts []scan.Text
 	scan.Texts(m, func(t scan.Text) bool {
-		in.text(t)
-		if s.classifier != nil && t.Kind == mcp.String {
+		in.inspectText(t)
+		if s.classifier != nil && t.Kind == mcp.StringLeaf {
 			texts = append(texts, t)
 		}
 		return ctx.Err() == nil
@@ -68,13 +70,13 @@ func (s *stage) content(ctx context.Context, m *mcp.Message, meta bool) (sdk.Ver
 	if err := ctx.Err(); err != nil {
 		return sdk.Verdict{}, err
 	}
-	if m.Kind == mcp.Response && in.action > hideIt {
-		in.across(m)
+	if m.Kind == mcp.Response && in.action > actionHide {
+		in.inspectAcrossBlocks(m)
 	}
 	in.classify(ctx, texts)
 
 	switch {
-	case in.action == hideIt && meta && in.below("/instructions"):
+	case in.action == actionHide && meta && in.isOnlyAt("/instructions"):
 		edits := []mcp.Edit{mcp.Remove("/instructions")}
 		cuts := in.cuts[:0]
 		for _, c := range in.cuts {
@@ -87,7 +89,7 @@ func (s *stage) content(ctx context.Context, m *mcp.Message, meta bool) (sdk.Ver
 			return sdk.Deny(in.reason(), in.findings...), err
 		}
 		return sdk.Modify(in.reason(), append(edits, more...), in.findings...), nil
-	case in.action <= hideIt:
+	case in.action <= actionHide:
 		return sdk.Deny(in.reason(), in.findings...), nil
 	case len(in.cuts) > 0:
 		edits, err := scan.Redact(m, in.cuts)
@@ -104,51 +106,51 @@ const maxFindings = 100
 
 // inspection is the judging of one message, or of one item of a list.
 type inspection struct {
-	s     *stage
-	meta  bool
-	at    string          // pointer of the item in the message; "" for the message
-	names map[string]bool // pointers of texts that are names: those cannot be stripped
+	stage        *stage
+	isDefinition bool
+	base         string          // pointer of the item in the message; "" for the message
+	namePointers map[string]bool // pointers of texts that are names: those cannot be stripped
 	// of an item: the best hit of each rule, wherever it is; nil for a message
-	pooled map[int]hit
-	action action         // the strictest so far
-	why    [families]bool // the families behind action
-	places []string       // pointers of what is to be hidden or denied
+	bestHits map[int]hit
+	action   action            // the strictest so far
+	families [numFamilies]bool // the families behind action
+	pointers []string          // pointers of what is to be hidden or denied
 
-	cuts     []scan.Cut
+	cuts     []scan.Redaction
 	findings []pipeline.Finding
 }
 
-func (in *inspection) find(f family, name, pointer string) {
-	x := pipeline.Finding{Type: f.String() + "/" + name, Pointer: in.at + pointer}
+func (in *inspection) addFinding(f family, name, pointer string) {
+	x := pipeline.Finding{Type: f.String() + "/" + name, Pointer: in.base + pointer}
 	if len(in.findings) < maxFindings && (len(in.findings) == 0 ||
 		in.findings[len(in.findings)-1] != x) {
 		in.findings = append(in.findings, x)
 	}
 }
 
-// raise asks for an action because of a family.
-func (in *inspection) raise(a action, f family, pointer string) {
+// escalate asks for an action because of a family.
+func (in *inspection) escalate(a action, f family, pointer string) {
 	in.action = stricter(in.action, a)
-	in.why[f] = true
-	if a <= hideIt {
-		in.places = append(in.places, pointer)
+	in.families[f] = true
+	if a <= actionHide {
+		in.pointers = append(in.pointers, pointer)
 	}
 }
 
-// below says whether all that is to be hidden is at the pointer.
-func (in *inspection) below(pointer string) bool {
-	for _, p := range in.places {
+// isOnlyAt says whether all that is to be hidden is at the pointer.
+func (in *inspection) isOnlyAt(pointer string) bool {
+	for _, p := range in.pointers {
 		if p != pointer {
 			return false
 		}
 	}
-	return len(in.places) > 0
+	return len(in.pointers) > 0
 }
 
 // reason is for the audit: families, never content.
 func (in *inspection) reason() string {
 	var names []string
-	for f, is := range in.why {
+	for f, is := range in.families {
 		if is {
 			names = append(names, family(f).String())
 		}
@@ -157,130 +159,133 @@ func (in *inspection) reason() string {
 }
 
 // Names of members are read from this length on: most are the protocol's own.
-const shortestName = 12
+const minNameLength = 12
 
-// text judges one text.
-func (in *inspection) text(t scan.Text) {
-	if t.Kind == mcp.Number {
+// inspectText judges one text.
+func (in *inspection) inspectText(t scan.Text) {
+	if t.Kind == mcp.NumberLeaf {
 		return
 	}
-	secret := in.unseen(t)
-	if t.Kind == mcp.Name {
-		if in.pooled != nil {
-			in.parameter(t)
+	secret := in.inspectHidden(t)
+	if t.Kind == mcp.NameLeaf {
+		if in.bestHits != nil {
+			in.inspectParameter(t)
 		}
-		if len(t.S) < shortestName {
+		if len(t.Value) < minNameLength {
 			return
 		}
 	}
-	if len(t.S) < 4 {
+	if len(t.Value) < 4 {
 		return
 	}
-	in.judge(t, in.s.reader.read(t.S, in.meta), nil, 0)
+	in.evaluate(t, in.stage.scorer.score(t.Value, in.isDefinition), nil, 0)
 	if len(secret) >= 4 {
-		in.judge(t, in.s.reader.read(secret, true), &scan.Span{From: 0, To: len(t.S)}, 5)
+		in.evaluate(t, in.stage.scorer.score(secret, true), &scan.Span{From: 0, To: len(t.Value)},
+			5)
 	}
-	decoded(t, func(plain string, at scan.Span, whole bool) bool {
+	eachDecoded(t, func(plain string, at scan.Span, whole bool) bool {
 		more := 3 // nobody writes to people like this
 		if whole {
 			more = 0
 		}
-		in.judge(t, in.s.reader.read(plain, in.meta), &at, more)
+		in.evaluate(t, in.stage.scorer.score(plain, in.isDefinition), &at, more)
 		return true
 	})
 }
 
-// unseen sees to the characters that are not seen, and answers what is written in them.
-func (in *inspection) unseen(t scan.Text) (secret string) {
-	found, secret := findUnseen(t.S)
+// inspectHidden sees to the characters that are not seen, and answers what is written in them.
+func (in *inspection) inspectHidden(t scan.Text) (secret string) {
+	found, secret := findHidden(t.Value)
 	pointer := ""
 	for i, u := range found {
-		a := in.s.actions[u.family]
-		if a == off {
+		a := in.stage.actions[u.family]
+		if a == actionOff {
 			continue
 		}
 		if pointer == "" {
 			pointer = t.Pointer()
 		}
 		if i < maxFindings {
-			in.find(u.family, u.rule, pointer)
+			in.addFinding(u.family, u.rule, pointer)
 		}
-		if a == strip && in.names[pointer] {
-			a = hideIt
+		if a == actionStrip && in.namePointers[pointer] {
+			a = actionHide
 		}
-		if a != flagged {
-			in.raise(a, u.family, pointer)
+		if a != actionFlag {
+			in.escalate(a, u.family, pointer)
 		}
-		if a == strip {
-			in.cuts = append(in.cuts, scan.Cut{Text: t, Span: u.Span, With: u.with})
+		if a == actionStrip {
+			in.cuts = append(in.cuts, scan.Redaction{Text: t, Span: u.Span,
+				Replacement: u.replacement})
 		}
 	}
 	return secret
 }
 
-// judge weighs what was read in t: in it as it stands, or, with a span, in what was written there
-// in another writing. more is added to a score that is worth a finding.
-func (in *inspection) judge(t scan.Text, r reading, at *scan.Span, more int) {
+// evaluate weighs what was read in t: in it as it stands, or, with a span, in what was written
+// there in another writing. more is added to a score that is worth a finding.
+func (in *inspection) evaluate(t scan.Text, r scoredText, at *scan.Span, more int) {
 	if len(r.hits) == 0 {
 		return
 	}
-	if in.pooled != nil {
+	if in.bestHits != nil {
 		for _, h := range r.hits {
-			if old, ok := in.pooled[h.id]; !ok || old.score < h.score {
-				in.pooled[h.id] = h
+			if old, ok := in.bestHits[h.id]; !ok || old.score < h.score {
+				in.bestHits[h.id] = h
 			}
 		}
 	}
-	if r.score >= noticed {
+	if r.score >= findingThreshold {
 		r.score += more
 	}
-	if r.score < noticed {
+	if r.score < findingThreshold {
 		return
 	}
 	pointer := t.Pointer()
 	for _, h := range r.hits {
-		in.find(h.family, h.name, pointer)
+		in.addFinding(h.family, h.name, pointer)
 	}
-	if r.score < in.s.threshold {
+	if r.score < in.stage.threshold {
 		return
 	}
-	a := off
+	a := actionOff
 	for _, h := range r.hits {
-		a = stricter(a, in.s.actions[h.family])
+		a = stricter(a, in.stage.actions[h.family])
 	}
-	if a >= flagged {
+	if a >= actionFlag {
 		return
 	}
-	if a == strip && in.names[pointer] {
-		a = hideIt
+	if a == actionStrip && in.namePointers[pointer] {
+		a = actionHide
 	}
 	for _, h := range r.hits {
-		in.raise(a, h.family, pointer)
+		in.escalate(a, h.family, pointer)
 	}
-	if a != strip {
+	if a != actionStrip {
 		return
 	}
 	if at != nil {
-		in.cuts = append(in.cuts, scan.Cut{Text: t, Span: *at, With: removed})
+		in.cuts = append(in.cuts, scan.Redaction{Text: t, Span: *at, Replacement: redactionText})
 		return
 	}
-	for _, h := range r.all {
+	for _, h := range r.allHits {
 		if h.score > 0 {
-			in.cuts = append(in.cuts, scan.Cut{Text: t, Span: sentenceOf(t.S, r.plain.from(h.from),
-				r.plain.from(h.to)), With: removed})
+			in.cuts = append(in.cuts, scan.Redaction{Text: t, Span: sentenceAround(t.Value,
+				r.text.originalOffset(h.from),
+				r.text.originalOffset(h.to)), Replacement: redactionText})
 		}
 	}
 }
 
-// removed stands where a sentence was taken out.
-const removed = "[PROMPT INJECTION REDACTED by Gatekit]"
+// redactionText stands where a sentence was taken out.
+const redactionText = "[PROMPT INJECTION REDACTED by Gatekit]"
 
-// longestSentence is how far a sentence is looked for on either side.
-const longestSentence = 1000
+// maxSentence is how far a sentence is looked for on either side.
+const maxSentence = 1000
 
-// sentenceOf is the sentence that from and to are in.
-func sentenceOf(s string, from, to int) scan.Span {
-	least, most := max(0, from-longestSentence), min(len(s), to+longestSentence)
+// sentenceAround is the sentence that from and to are in.
+func sentenceAround(s string, from, to int) scan.Span {
+	least, most := max(0, from-maxSentence), min(len(s), to+maxSentence)
 	for least < from && !utf8.RuneStart(s[least]) {
 		least++
 	}
@@ -299,11 +304,12 @@ func sentenceOf(s string, from, to int) scan.Span {
 	return scan.Span{From: least, To: most}
 }
 
-// seam is how much of each end of a block is read together with its neighbours.
-const seam = 400
+// blockEdge is how much of each end of a block is read together with its neighbours.
+const blockEdge = 400
 
-// across reads blocks of content together: a sentence that is cut in two is still one to the model.
-func (in *inspection) across(m *mcp.Message) {
+// inspectAcrossBlocks reads blocks of content together: a sentence that is cut in two is still one
+// to the model.
+func (in *inspection) inspectAcrossBlocks(m *mcp.Message) {
 	if m.Len("/content") < 2 {
 		return
 	}
@@ -315,9 +321,9 @@ func (in *inspection) across(m *mcp.Message) {
 			return true
 		}
 		blocks++
-		if len(text) > 2*seam {
-			text = strings.ToValidUTF8(text[:seam],
-				"") + "\n\n" + strings.ToValidUTF8(text[len(text)-seam:], "")
+		if len(text) > 2*blockEdge {
+			text = strings.ToValidUTF8(text[:blockEdge],
+				"") + "\n\n" + strings.ToValidUTF8(text[len(text)-blockEdge:], "")
 		}
 		b.WriteString(text)
 		b.WriteByte(' ')
@@ -326,33 +332,33 @@ func (in *inspection) across(m *mcp.Message) {
 	if blocks < 2 {
 		return
 	}
-	r := in.s.reader.read(b.String(), in.meta)
-	if r.score < in.s.threshold {
+	r := in.stage.scorer.score(b.String(), in.isDefinition)
+	if r.score < in.stage.threshold {
 		return
 	}
 	for _, h := range r.hits {
-		in.find(h.family, h.name, "/content")
-		if a := in.s.actions[h.family]; a < flagged {
-			in.raise(min(a, hideIt), h.family, "/content") // there is no one place to strip
+		in.addFinding(h.family, h.name, "/content")
+		if a := in.stage.actions[h.family]; a < actionFlag {
+			in.escalate(min(a, actionHide), h.family, "/content") // there is no one place to strip
 		}
 	}
 }
 
 // classify asks the classifier about the texts.
 func (in *inspection) classify(ctx context.Context, texts []scan.Text) {
-	s := in.s
-	if s.classifier == nil || len(texts) == 0 || in.action == deny {
+	s := in.stage
+	if s.classifier == nil || len(texts) == 0 || in.action == actionDeny {
 		return
 	}
 	plain := make([]string, len(texts))
 	for i, t := range texts {
-		plain[i] = t.S
+		plain[i] = t.Value
 	}
-	found, err := s.attacks(ctx, plain)
+	found, err := s.findAttacks(ctx, plain)
 	if err != nil {
-		in.find(Model, "failed", "")
-		if !s.texts.skip {
-			in.raise(deny, Model, "")
+		in.addFinding(familyClassifier, "failed", "")
+		if !s.scoring.skipOnError {
+			in.escalate(actionDeny, familyClassifier, "")
 		}
 		return
 	}
@@ -361,42 +367,42 @@ func (in *inspection) classify(ctx context.Context, texts []scan.Text) {
 			continue
 		}
 		pointer := texts[i].Pointer()
-		in.find(Model, "attack", pointer)
-		if a := s.actions[Model]; a < flagged {
-			in.raise(a, Model, pointer)
+		in.addFinding(familyClassifier, "attack", pointer)
+		if a := s.actions[familyClassifier]; a < actionFlag {
+			in.escalate(a, familyClassifier, pointer)
 		}
 	}
 }
 
-// refused says why a request may not be sent; "" when it may.
-func (s *stage) refused(m *mcp.Message) string {
-	kind, name := kindOf(m)
+// refusal says why a request may not be sent; "" when it may.
+func (s *stage) refusal(m *mcp.Message) string {
+	kind, name := usedItem(m)
 	if kind == "" || name == "" {
 		return ""
 	}
-	if f, bad := s.badName(kind, name); bad && s.actions[f] <= strip {
+	if f, bad := s.deceptiveName(kind, name); bad && s.actions[f] <= actionStrip {
 		return fmt.Sprintf("the use of a %s whose name is hidden: %s", kind, f)
 	}
-	known, ok := s.memory.known(m.Principal, m.Server, item{kind, name})
+	known, ok := s.memory.lookup(m.Principal, m.Server, itemID{kind, name})
 	switch {
-	case ok && (known.hidden || known.shadows):
+	case ok && (known.hidden || known.shadowing):
 		return "the use of a " + kind + " that is hidden"
 	case ok:
 		return ""
 	case kind == kindResource:
-		return s.refusedByTemplate(m, name)
-	case !s.unlisted && (kind == kindTool || kind == kindPrompt):
+		return s.templateRefusal(m, name)
+	case !s.allowUnlisted && (kind == kindTool || kind == kindPrompt):
 		return "the use of a " + kind + " that was not listed (unlisted = \"deny\")"
 	}
 	return ""
 }
 
-// refusedByTemplate judges a resource that was not listed itself: it is hidden if only a hidden
+// templateRefusal judges a resource that was not listed itself: it is hidden if only a hidden
 // template names it.
-func (s *stage) refusedByTemplate(m *mcp.Message, uri string) string {
+func (s *stage) templateRefusal(m *mcp.Message, uri string) string {
 	hidden, open := false, false
-	s.memory.templates(m.Principal, m.Server, func(template string, is bool) {
-		if expands(template, uri) {
+	s.memory.eachTemplate(m.Principal, m.Server, func(template string, is bool) {
+		if matchesTemplate(template, uri) {
 			hidden, open = hidden || is, open || !is
 		}
 	})

@@ -13,9 +13,9 @@ const (
 	csi = 0x9b // as one character; its UTF-8 is two bytes
 )
 
-// control is the control character at i, with all of the sequence that it begins. A change of
-// colour leaves nothing behind; everything else is made visible.
-func control(s string, i int) unseen {
+// controlSequence is the control character at i, with all of the sequence that it begins. A change
+// of colour leaves nothing behind; everything else is made visible.
+func controlSequence(s string, i int) hiddenSpan {
 	r, n := utf8.DecodeRuneInString(s[i:])
 	end, rule := i+n, "control-character"
 	kind := rune(0)
@@ -29,13 +29,14 @@ func control(s string, i int) unseen {
 		rule, kind = "escape-sequence", ']'
 		end--
 	}
-	u := unseen{Span: scan.Span{From: i, To: i + n}, family: Terminal, rule: rule, with: visible(r)}
+	u := hiddenSpan{Span: scan.Span{From: i, To: i + n}, family: familyTerminal, rule: rule,
+		replacement: visibleForm(r)}
 	switch kind {
 	case '[':
-		stop := parameters(s, end+1)
+		stop := parametersEnd(s, end+1)
 		if stop < len(s) && s[stop] == 'm' {
-			u.rule, u.with, u.To = "colour", "", stop+1
-			if conceals(s[end+1 : stop]) {
+			u.rule, u.replacement, u.To = "colour", "", stop+1
+			if hidesText(s[end+1 : stop]) {
 				u.rule = "concealed-text"
 			}
 		}
@@ -50,16 +51,16 @@ func control(s string, i int) unseen {
 	return u
 }
 
-// parameters is where the parameters of a control sequence end that begin at i.
-func parameters(s string, i int) int {
+// parametersEnd is where the parameters of a control sequence end that begin at i.
+func parametersEnd(s string, i int) int {
 	for i < len(s) && (s[i] >= '0' && s[i] <= '9' || s[i] == ';' || s[i] == ':') {
 		i++
 	}
 	return i
 }
 
-// conceals says whether the attributes hide the text.
-func conceals(attributes string) bool {
+// hidesText says whether the attributes hide the text.
+func hidesText(attributes string) bool {
 	for a := range strings.SplitSeq(attributes, ";") {
 		if a == "8" {
 			return true
@@ -68,8 +69,8 @@ func conceals(attributes string) bool {
 	return false
 }
 
-// visible is a control character as text.
-func visible(r rune) string {
+// visibleForm is a control character as text.
+func visibleForm(r rune) string {
 	switch {
 	case r < ' ':
 		return string(0x2400 + r)

@@ -143,7 +143,7 @@ func TestCallsAtOnce(t *testing.T) {
 			time.Sleep(9 * time.Minute)
 			isFull(t, s)
 			answer := result("elicitation/create", `{"action":"accept"}`, in("1"))
-			answer.To = mcp.ToServer
+			answer.Direction = mcp.ToServer
 			passes(t, s, answer)
 			time.Sleep(time.Minute)
 			hasRoom(t, s)

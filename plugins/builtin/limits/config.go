@@ -140,12 +140,12 @@ func (r *rule) check() error {
 	}
 	callsOnly := true
 	for i, name := range r.Methods {
-		method, known := mcp.Lookup(name)
+		method, known := mcp.LookupMethod(name)
 		if !known {
 			return fmt.Errorf("methods[%d]: the protocol has no such method: write it as in "+
 				"\"tools/call\"", i)
 		}
-		if r.Concurrent > 0 && (method.Kind != mcp.Request || method.From == mcp.ToClient) {
+		if r.Concurrent > 0 && (method.Kind != mcp.Request || method.Direction == mcp.ToClient) {
 			return fmt.Errorf("concurrent: counts the requests of clients only, and %s is none",
 				name)
 		}
@@ -204,9 +204,9 @@ func (c *config) wants() pipeline.Wants {
 	answer := []mcp.Kind{mcp.Response, mcp.Error}
 	for _, r := range c.Calls {
 		for _, name := range r.Methods {
-			method, _ := mcp.Lookup(name)
+			method, _ := mcp.LookupMethod(name)
 			for _, to := range []mcp.Direction{mcp.ToServer, mcp.ToClient} {
-				if method.From == 0 || method.From == to {
+				if method.Direction == 0 || method.Direction == to {
 					want(to, []mcp.Kind{method.Kind}, name)
 				}
 			}

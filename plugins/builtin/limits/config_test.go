@@ -79,7 +79,7 @@ func TestOnlyWhatIsLimitedIsWanted(t *testing.T) {
 			Directions: []mcp.Direction{mcp.ToServer, mcp.ToClient}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got := newStage(t, c.config).(sdk.Wanting).Wants()
+			got := newStage(t, c.config).(sdk.StageWithWants).Wants()
 			if !slices.Equal(got.Methods, c.want.Methods) || !slices.Equal(got.Kinds,
 				c.want.Kinds) || !slices.Equal(got.Directions, c.want.Directions) {
 				t.Errorf("got %+v, want %+v", got, c.want)

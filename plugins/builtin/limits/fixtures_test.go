@@ -44,13 +44,13 @@ func tell(m *mcp.Message, more []told) *mcp.Message {
 func call(tool, arguments string, more ...told) *mcp.Message {
 	m := mcp.NewRequest("1", "tools/call", []byte(`{"name":`+string(mcp.Quote(tool))+
 		`,"arguments":`+arguments+`}`))
-	m.To, m.Name = mcp.ToServer, tool
+	m.Direction, m.Name = mcp.ToServer, tool
 	return tell(m, more)
 }
 
 func result(method, body string, more ...told) *mcp.Message {
 	m := mcp.NewResponse("1", []byte(body))
-	m.To, m.Method, m.Name = mcp.ToClient, method, "read"
+	m.Direction, m.Method, m.Name = mcp.ToClient, method, "read"
 	return tell(m, more)
 }
 
@@ -59,19 +59,19 @@ func failed(body string, more ...told) *mcp.Message {
 	if err != nil {
 		panic(err)
 	}
-	m.To, m.Method = mcp.ToClient, "tools/call"
+	m.Direction, m.Method = mcp.ToClient, "tools/call"
 	return tell(m, more)
 }
 
 func ask(method string, more ...told) *mcp.Message {
 	m := mcp.NewRequest("9", method, []byte(`{}`))
-	m.To = mcp.ToClient
+	m.Direction = mcp.ToClient
 	return tell(m, more)
 }
 
 func notify(method string, to mcp.Direction, more ...told) *mcp.Message {
 	m := mcp.NewNotification(method, []byte(`{}`))
-	m.To = to
+	m.Direction = to
 	return tell(m, more)
 }
 

@@ -150,7 +150,7 @@ func (l *ledger) admit(q question) *refusal {
 
 // key is the count of the rule that m belongs to.
 func (r numbered) key(m *mcp.Message) countKey {
-	k := countKey{rule: r.i, to: m.To}
+	k := countKey{rule: r.i, to: m.Direction}
 	if r.Per != perPrincipal {
 		k.server = m.Server
 	}

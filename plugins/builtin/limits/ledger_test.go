@@ -21,7 +21,8 @@ func newStage(t *testing.T, config string) *stage {
 
 func call(principal, tool, exchange string) *mcp.Message {
 	m := mcp.NewRequest("1", "tools/call", []byte(`{}`))
-	m.To, m.Principal, m.Session, m.Server, m.Name, m.Exchange = mcp.ToServer, principal, principal,
+	m.Direction, m.Principal, m.Session, m.Server, m.Name, m.Exchange = mcp.ToServer, principal,
+		principal,
 		"files", tool, exchange
 	return m
 }

@@ -36,7 +36,7 @@ func Plugin() sdk.Plugin {
 			}
 			return &stage{config: c, ledger: newLedger()}, nil
 		},
-		Canary: canary,
+		SelfTest: canary,
 	}
 }
 
@@ -46,7 +46,7 @@ type stage struct {
 	ledger *ledger
 }
 
-// Wants implements sdk.Wanting.
+// Wants implements sdk.StageWithWants.
 func (s *stage) Wants() pipeline.Wants { return s.config.wants() }
 
 // Inspect implements sdk.Stage.
@@ -58,7 +58,7 @@ func (s *stage) Inspect(ctx context.Context, m *mcp.Message) (sdk.Verdict, error
 	case mcp.Request:
 		return s.admit(ctx, m)
 	case mcp.Notification:
-		if m.Method == "notifications/cancelled" && m.To == mcp.ToServer {
+		if m.Method == "notifications/cancelled" && m.Direction == mcp.ToServer {
 			s.ledger.end(m)
 		} else {
 			s.ledger.alive(m, time.Now().Add(s.config.timeout))
@@ -67,7 +67,7 @@ func (s *stage) Inspect(ctx context.Context, m *mcp.Message) (sdk.Verdict, error
 			return v, err
 		}
 	default:
-		if m.To == mcp.ToServer { // what the client says to a server's question
+		if m.Direction == mcp.ToServer { // what the client says to a server's question
 			s.ledger.alive(m, time.Now().Add(s.config.timeout))
 			return sdk.Allow(), nil
 		}
@@ -89,14 +89,14 @@ func (s *stage) admit(ctx context.Context, m *mcp.Message) (sdk.Verdict, error) 
 		}
 	}
 	if l := &s.config.Loop; l.on() && m.Method == "tools/call" && m.Kind == mcp.Request &&
-		m.To == mcp.ToServer && !match(l.Except, m.Name) {
+		m.Direction == mcp.ToServer && !match(l.Except, m.Name) {
 		step, err := digest(m)
 		if err != nil {
 			return sdk.Verdict{}, fmt.Errorf("digest of the arguments: %w", err)
 		}
 		q.loop, q.step = l, step
 	}
-	if m.Kind == mcp.Request && m.To == mcp.ToClient {
+	if m.Kind == mcp.Request && m.Direction == mcp.ToClient {
 		s.ledger.alive(m, now.Add(max(s.config.timeout, asking)))
 	}
 	if err := ctx.Err(); err != nil {
@@ -117,7 +117,7 @@ const asking = 10 * time.Minute
 
 // canary is a result that is too large. What depends on more than one message cannot be shown by
 // one.
-func canary(raw []byte) *sdk.Canary {
+func canary(raw []byte) *sdk.SelfTest {
 	c, err := parse(raw)
 	if err != nil || !c.Result.on() || c.Result.Bytes > largestCanary {
 		return nil
@@ -128,13 +128,15 @@ func canary(raw []byte) *sdk.Canary {
 	}
 	content := append([]byte(`{"content":[{"type":"text","text":`), mcp.Quote(string(text))...)
 	m := mcp.NewResponse("1", append(content, "}]}"...))
-	m.To, m.Method, m.Server, m.Name, m.Session, m.Exchange = mcp.ToClient, "tools/call", "canary",
+	m.Direction, m.Method, m.Server, m.Name, m.Session, m.Exchange = mcp.ToClient,
+		"tools/call", "canary",
 		"canary", "canary", "1"
 	action := pipeline.Modify
 	if c.Result.Action == "deny" {
 		action = pipeline.Deny
 	}
-	return &sdk.Canary{What: "a tool's result that is a byte too long", Message: m, Action: action}
+	return &sdk.SelfTest{Description: "a tool's result that is a byte too long", Message: m,
+		Action: action}
 }
 
 const largestCanary = 8 << 20 // beyond it the message would be larger than messages may be

@@ -14,7 +14,7 @@ import (
 // hold keeps an answer, or a task's result, within its size.
 func (r *result) hold(ctx context.Context, m *mcp.Message) (sdk.Verdict, error) {
 	// texts are no longer decoded than they are in JSON
-	if m.To != mcp.ToClient || len(m.Body()) <= min(r.Bytes, r.Media) {
+	if m.Direction != mcp.ToClient || len(m.Body()) <= min(r.Bytes, r.Media) {
 		return sdk.Allow(), nil
 	}
 	if m.Kind == mcp.Error {

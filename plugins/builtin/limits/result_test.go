@@ -157,7 +157,7 @@ func TestResultsThatFitAreLeftAlone(t *testing.T) {
 	t.Run("what the client answers", func(t *testing.T) {
 		m := result("sampling/createMessage",
 			`{"role":"assistant","content":{"type":"text","text":"`+x(5000)+`"}}`)
-		m.To = mcp.ToServer
+		m.Direction = mcp.ToServer
 		passes(t, newStage(t, small), m)
 	})
 }
@@ -221,7 +221,7 @@ func FuzzWhatIsLeftIsWithinTheLimit(f *testing.F) {
 		if err != nil || m.Kind != mcp.Response {
 			return
 		}
-		m.To, m.Method, m.Name = mcp.ToClient, method, "x"
+		m.Direction, m.Method, m.Name = mcp.ToClient, method, "x"
 		s := newStage(t, small)
 		v := inspect(t, s, tell(m, nil))
 		switch v.Action {

@@ -7,9 +7,9 @@ import (
 
 // issuer is a range of card numbers.
 type issuer struct {
-	from, to int // the first digits
-	lengths  string
-	weak     string // lengths that are so rare that a word like "card" must be near
+	from, to    int // the first digits
+	lengths     string
+	rareLengths string // lengths that are so rare that a word like "card" must be near
 }
 
 // issuers are the ranges of ISO/IEC 7812 that are in use for payment.
@@ -40,8 +40,8 @@ var issuers = []issuer{
 	{9792, 9792, "16", ""}, // Troy
 }
 
-// byFirst are the issuers by their first two digits: most numbers are nobody's.
-var byFirst = func() (b [100][]issuer) {
+// issuersByPrefix are the issuers by their first two digits: most numbers are nobody's.
+var issuersByPrefix = func() (b [100][]issuer) {
 	for _, is := range issuers {
 		from, to := is.from, is.to
 		for ; to >= 100; from, to = from/10, to/10 {
@@ -56,10 +56,10 @@ var byFirst = func() (b [100][]issuer) {
 	return b
 }()
 
-// issued says whether an issuer has numbers like this one, and whether that is rare.
-func issued(digits []byte) (ok, weak bool) {
-	for _, is := range byFirst[digits[0]*10+digits[1]] {
-		n := value(digits[:len(strconv.Itoa(is.to))])
+// matchIssuer says whether an issuer has numbers like this one, and whether that is rare.
+func matchIssuer(digits []byte) (ok, weak bool) {
+	for _, is := range issuersByPrefix[digits[0]*10+digits[1]] {
+		n := digitsValue(digits[:len(strconv.Itoa(is.to))])
 		if n < is.from || n > is.to {
 			continue
 		}
@@ -67,37 +67,38 @@ func issued(digits []byte) (ok, weak bool) {
 		if strings.Contains(is.lengths, length) {
 			return true, false
 		}
-		if strings.Contains(is.weak, length) {
+		if strings.Contains(is.rareLengths, length) {
 			ok, weak = true, true
 		}
 	}
 	return ok, weak
 }
 
-// card looks for the number of a card.
-func (t *search) card(v view) (int, bool) {
-	ok, weak := issued(v.digits)
-	if !ok || !luhn(v.digits) || !t.likeCard(v) || same(v.digits) {
+// findCard looks for the number of a card.
+func (t *search) findCard(v candidate) (int, bool) {
+	ok, weak := matchIssuer(v.digits)
+	if !ok || !luhn(v.digits) || !t.isGroupedLikeCard(v) || allEqual(v.digits) {
 		return 0, false
 	}
 	if v.before == '.' || v.after == '.' && len(v.groups) == 1 || v.before == '(' ||
-		!free(t.s, v.from) || !ends(t.s, v.to) || inUUID(t.s, v.from) || t.fraction(v.from) {
+		!isWordStart(t.text, v.from) || !isWordEnd(t.text, v.to) || isInUUID(t.text, v.from) ||
+		t.isFraction(v.from) {
 		return 0, false
 	}
-	if says := t.says(v.from, v.to, wCard, wOther); weak && says != inFavour ||
-		len(v.groups) == 1 && says == against {
+	if says := t.contextEvidence(v.from, v.to, topicCard, topicOther); weak && says != supports ||
+		len(v.groups) == 1 && says == contradicts {
 		return 0, false
 	}
-	return t.found(card, "card", v.from, v.to), true
+	return t.report(kindCard, "card", v.from, v.to), true
 }
 
-// likeCard says whether the groups are such as people write: none, of four and more, or all of one
-// length; and not an extract of a longer list.
-func (t *search) likeCard(v view) bool {
+// isGroupedLikeCard says whether the groups are such as people write: none, of four and more, or
+// all of one length; and not an extract of a longer list.
+func (t *search) isGroupedLikeCard(v candidate) bool {
 	first, last := v.groups[0].len(), len(v.groups)-1
 	regular := true
 	for i, g := range v.groups {
-		if g.sep == '(' {
+		if g.separator == '(' {
 			return false
 		}
 		regular = regular && (g.len() == first || i == last && g.len() < first)
@@ -111,27 +112,28 @@ func (t *search) likeCard(v view) bool {
 	if !regular && (first < 4 || v.groups[last].len() < 3) {
 		return false
 	}
-	neighbours := t.alike(v.from, first, -1) + t.alike(v.to, first, 1)
+	neighbours := t.similarNeighbours(v.from, first, -1) + t.similarNeighbours(v.to, first, 1)
 	if first < 3 {
 		return neighbours == 0 && v.before == 0 && v.after == 0
 	}
-	return neighbours < 2 || t.says(v.from, v.to, wCard, wOther) == inFavour
+	return neighbours < 2 || t.contextEvidence(v.from, v.to, topicCard, topicOther) == supports
 }
 
-// alike is how many groups of this many digits, of two, stand before i (step -1) or from i on (step
-// 1), with a spacer before each.
-func (t *search) alike(i, length, step int) (n int) {
+// similarNeighbours is how many groups of this many digits, of two, stand before i (step -1) or
+// from i on (step 1), with a spacer before each.
+func (t *search) similarNeighbours(i, length, step int) (n int) {
 	for ; n < 2; n++ {
 		from, to, spacer := i+1, i+1+length, i
 		if step < 0 {
 			from, to, spacer = i-1-length, i-1, i-1
 		}
-		if from < 0 || to > len(t.s) || class[t.s[spacer]]&isSpacer == 0 || step < 0 && !free(t.s,
-			from) || step > 0 && !ends(t.s, to) {
+		if from < 0 || to > len(t.text) || byteClasses[t.text[spacer]]&spacerByte == 0 ||
+			step < 0 && !isWordStart(t.text,
+				from) || step > 0 && !isWordEnd(t.text, to) {
 			return n
 		}
 		for k := from; k < to; k++ {
-			if !digit(t.s[k]) {
+			if !isDigit(t.text[k]) {
 				return n
 			}
 		}
@@ -142,8 +144,8 @@ func (t *search) alike(i, length, step int) (n int) {
 	return n
 }
 
-// same says that all digits are the same.
-func same(digits []byte) bool {
+// allEqual says that all digits are the same.
+func allEqual(digits []byte) bool {
 	for _, d := range digits {
 		if d != digits[0] {
 			return false
@@ -152,15 +154,15 @@ func same(digits []byte) bool {
 	return true
 }
 
-// fraction says whether what begins at i are the digits behind a decimal point.
-func (t *search) fraction(i int) bool {
-	return i > 1 && (t.s[i-1] == '.' || t.s[i-1] == ',') && digit(t.s[i-2])
+// isFraction says whether what begins at i are the digits behind a decimal point.
+func (t *search) isFraction(i int) bool {
+	return i > 1 && (t.text[i-1] == '.' || t.text[i-1] == ',') && isDigit(t.text[i-2])
 }
 
-// inUUID says whether i is within a UUID, 8-4-4-4-12.
-func inUUID(s string, i int) bool {
+// isInUUID says whether i is within a UUID, 8-4-4-4-12.
+func isInUUID(s string, i int) bool {
 	from := i
-	for from > 0 && i-from < 36 && (class[s[from-1]]&isHex != 0 || s[from-1] == '-') {
+	for from > 0 && i-from < 36 && (byteClasses[s[from-1]]&hexByte != 0 || s[from-1] == '-') {
 		from--
 	}
 	if len(s)-from < 36 {
@@ -171,16 +173,16 @@ func inUUID(s string, i int) bool {
 			if s[from+k] != '-' {
 				return false
 			}
-		} else if class[s[from+k]]&isHex == 0 {
+		} else if byteClasses[s[from+k]]&hexByte == 0 {
 			return false
 		}
 	}
-	return from+36 == len(s) || !alnum(s[from+36])
+	return from+36 == len(s) || !isAlnum(s[from+36])
 }
 
-// whole is a JSON number as the integer that it is, when it is written with an exponent or a
+// integerForm is a JSON number as the integer that it is, when it is written with an exponent or a
 // fraction of zeros; else as it is written.
-func whole(s string) string {
+func integerForm(s string) string {
 	mantissa, exponent := s, 0
 	if i := strings.IndexAny(s, "eE"); i >= 0 {
 		e, err := strconv.Atoi(s[i+1:])

@@ -15,8 +15,8 @@ func luhn(digits []byte) bool {
 	return sum%10 == 0
 }
 
-// weighted is the sum of the digits times their weights.
-func weighted(digits []byte, weights ...int) int {
+// weightedSum is the sum of the digits times their weights.
+func weightedSum(digits []byte, weights ...int) int {
 	sum := 0
 	for i, w := range weights {
 		sum += int(digits[i]) * w
@@ -24,8 +24,8 @@ func weighted(digits []byte, weights ...int) int {
 	return sum
 }
 
-// value is the number that the digits write.
-func value(digits []byte) int {
+// digitsValue is the number that the digits write.
+func digitsValue(digits []byte) int {
 	n := 0
 	for _, d := range digits {
 		n = n*10 + int(d)
@@ -38,7 +38,7 @@ func mod97(s []byte) int {
 	m := 0
 	for _, c := range s {
 		switch {
-		case digit(c):
+		case isDigit(c):
 			m = (m*10 + int(c-'0')) % 97
 		default:
 			m = (m*100 + int(c|0x20-'a') + 10) % 97

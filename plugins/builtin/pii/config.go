@@ -54,15 +54,15 @@ type nationalOptions struct {
 
 // treatment is what is done with what is found of one type.
 type treatment struct {
-	on     bool
-	action string // block, redact or audit
-	mask   bool   // a part is kept
+	enabled bool
+	action  string // block, redact or audit
+	mask    bool   // a part is kept
 }
 
-const minKey = 16 // bytes
+const minKeyLength = 16 // bytes
 
-// parse reads a configuration.
-func parse(config []byte) (*stage, error) {
+// parseConfig reads a configuration.
+func parseConfig(config []byte) (*stage, error) {
 	var o options
 	if err := json.Unmarshal(config, &o, json.RejectUnknownMembers(true)); err != nil {
 		return nil, fmt.Errorf("configuration: %w", err)
@@ -72,29 +72,31 @@ func parse(config []byte) (*stage, error) {
 	fault := func(format string, a ...any) { faults = append(faults, fmt.Errorf(format, a...)) }
 
 	for k, t := range map[kind]typeOptions{
-		email: o.Email.typeOptions, card: o.Card, iban: o.IBAN, phone: o.Phone,
-		ip: o.IP.typeOptions, nationalID: o.NationalID.typeOptions,
+		kindEmail: o.Email.typeOptions, kindCard: o.Card, kindIBAN: o.IBAN, kindPhone: o.Phone,
+		kindIP: o.IP.typeOptions, kindNationalID: o.NationalID.typeOptions,
 	} {
-		action, replace := or(t.Action, o.Action, "redact"), or(t.Replace, o.Replace, "placeholder")
+		action, replace := firstNonEmpty(t.Action, o.Action, "redact"), firstNonEmpty(t.Replace,
+			o.Replace, "placeholder")
 		if !slices.Contains([]string{"block", "redact", "audit"}, action) {
 			fault("action of %v: %q is not block, redact or audit", k, action)
 		}
 		if replace != "placeholder" && replace != "mask" {
 			fault("replace of %v: %q is not placeholder or mask", k, replace)
 		}
-		s.do[k] = treatment{on: t.Enabled == nil || *t.Enabled, action: action,
+		s.treatments[k] = treatment{enabled: t.Enabled == nil || *t.Enabled, action: action,
 			mask: replace == "mask"}
-		s.find.on[k] = s.do[k].on
+		s.finder.enabled[k] = s.treatments[k].enabled
 	}
-	if s.find.on == [kinds]bool{} {
+	if s.finder.enabled == [numKinds]bool{} {
 		fault("nothing is enabled: leave the plugin out, or enable one of email, card, iban, " +
 			"phone, ip, national_id")
 	}
 
-	if o.Key != "" && len(o.Key) < minKey {
-		fault("key: %d bytes are too few, take %d or more that are random", len(o.Key), minKey)
+	if o.Key != "" && len(o.Key) < minKeyLength {
+		fault("key: %d bytes are too few, take %d or more that are random", len(o.Key),
+			minKeyLength)
 	}
-	s.names = newNames(o.Key)
+	s.placeholders = newPlaceholderMaker(o.Key)
 
 	known := phonenumbers.GetSupportedRegions()
 	for _, l := range o.Locales {
@@ -102,15 +104,15 @@ func parse(config []byte) (*stage, error) {
 			fault("locales: %q is not a country, write it as in ISO 3166, such as US or GB", l)
 		}
 	}
-	s.find.locales = o.Locales
-	s.find.examples, s.find.private = o.Email.Examples, o.IP.Private
+	s.finder.locales = o.Locales
+	s.finder.examples, s.finder.private = o.Email.Examples, o.IP.Private
 
 	for _, d := range o.Directions {
 		switch d {
 		case "to_server":
-			s.to = append(s.to, mcp.ToServer)
+			s.directions = append(s.directions, mcp.ToServer)
 		case "to_client":
-			s.to = append(s.to, mcp.ToClient)
+			s.directions = append(s.directions, mcp.ToClient)
 		default:
 			fault("directions: %q is not to_client or to_server", d)
 		}
@@ -119,13 +121,13 @@ func parse(config []byte) (*stage, error) {
 		fault("directions: none is left, name to_client, to_server or both")
 	}
 
-	s.find.allow = map[string]bool{}
+	s.finder.allow = map[string]bool{}
 	for _, value := range o.Allow {
-		v := compact(value)
+		v := canonical(value)
 		if v == "" {
 			fault("allow: %q holds no letter and no digit", value)
 		}
-		s.find.allow[v] = true
+		s.finder.allow[v] = true
 	}
 	for _, e := range o.Email.Exclude {
 		e = strings.ToLower(e)
@@ -134,16 +136,16 @@ func parse(config []byte) (*stage, error) {
 			fault("email.exclude: %q is not a domain (acme.com), an address (info@acme.com) or "+
 				"a local part (noreply@)", e)
 		}
-		s.find.exclude = append(s.find.exclude, e)
+		s.finder.exclude = append(s.finder.exclude, e)
 	}
 
 	all := map[string]bool{}
-	for _, id := range nationals {
+	for _, id := range idFormats {
 		all[id.name] = true
 		if len(o.NationalID.IDs) > 0 && slices.Contains(o.NationalID.IDs, id.name) ||
 			len(o.NationalID.IDs) == 0 && (len(o.Locales) == 0 || slices.Contains(o.Locales,
 				id.country)) {
-			s.find.nationals[id.code] = true
+			s.finder.enabledIDs[id.code] = true
 		}
 	}
 	for _, id := range o.NationalID.IDs {
@@ -155,8 +157,8 @@ func parse(config []byte) (*stage, error) {
 	return s, errors.Join(faults...)
 }
 
-// or is the first that is not empty.
-func or(texts ...string) string {
+// firstNonEmpty is the first that is not empty.
+func firstNonEmpty(texts ...string) string {
 	for _, t := range texts {
 		if t != "" {
 			return t

@@ -34,7 +34,7 @@ func TestNothingIsFoundInTheDefinitionsOfPublishedServers(t *testing.T) {
 		for name, answers := range servers {
 			for method, answer := range answers {
 				m := mcp.NewResponse("1", answer)
-				m.Method, m.To, m.Server = method, mcp.ToClient, name
+				m.Method, m.Direction, m.Server = method, mcp.ToClient, name
 				if v := inspect(t, stage, m); len(v.Findings) > 0 {
 					t.Errorf("%s: %s of %s: %v", config, method, name, v.Findings)
 				}

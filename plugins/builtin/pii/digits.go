@@ -5,45 +5,45 @@ const maxDigits = 19
 
 // group is a run of digits in a number.
 type group struct {
-	from, to int
-	sum      int  // digits up to its end
-	sep      byte // what is before it: a spacer, 'x' for several; 0 before the first
+	from, to  int
+	total     int  // digits up to its end
+	separator byte // what is before it: a spacer, 'x' for several; 0 before the first
 }
 
 func (g group) len() int { return g.to - g.from }
 
-// number is a number that is written in groups.
-type number struct {
-	digits [maxDigits]byte // 0 to 9
-	groups [maxDigits]group
-	n      int  // groups
-	open   bool // another group follows that is not here any more
+// digitGroups is a number that is written in groups.
+type digitGroups struct {
+	digits    [maxDigits]byte // 0 to 9
+	groups    [maxDigits]group
+	count     int  // groups
+	truncated bool // another group follows that is not here any more
 }
 
-// gather reads the groups at i. What separates two is up to three spacers.
-func (n *number) gather(s string, i int) {
+// parse reads the groups at i. What separates two is up to three spacers.
+func (n *digitGroups) parse(s string, i int) {
 	var sep byte
 	for {
 		end := i
-		for end < len(s) && digit(s[end]) {
+		for end < len(s) && isDigit(s[end]) {
 			end++
 		}
 		sum := end - i
-		if n.n > 0 {
-			sum += n.groups[n.n-1].sum
+		if n.count > 0 {
+			sum += n.groups[n.count-1].total
 		}
 		if sum > maxDigits {
-			n.open = true
+			n.truncated = true
 			return
 		}
 		for k := i; k < end; k++ {
 			n.digits[sum-(end-k)] = s[k] - '0'
 		}
-		n.groups[n.n] = group{i, end, sum, sep}
-		n.n++
-		for i = end; i < len(s) && i < end+3 && class[s[i]]&isSpacer != 0; i++ {
+		n.groups[n.count] = group{i, end, sum, sep}
+		n.count++
+		for i = end; i < len(s) && i < end+3 && byteClasses[s[i]]&spacerByte != 0; i++ {
 		}
-		if i == end || i >= len(s) || !digit(s[i]) {
+		if i == end || i >= len(s) || !isDigit(s[i]) {
 			return
 		}
 		sep = s[end]
@@ -58,67 +58,67 @@ func (n *number) gather(s string, i int) {
 	}
 }
 
-// digits looks at the number at i and answers where to go on: behind what it found, or behind its
-// first group.
-func (t *search) digits(i int) int {
-	n := &t.numbered
-	n.n, n.open = 0, false
-	n.gather(t.s, i)
-	if n.n == 0 { // more digits than any number has
-		for i < len(t.s) && digit(t.s[i]) {
+// findInDigits looks at the number at i and answers where to go on: behind what it found, or behind
+// its first group.
+func (t *search) findInDigits(i int) int {
+	n := &t.current
+	n.count, n.truncated = 0, false
+	n.parse(t.text, i)
+	if n.count == 0 { // more digits than any number has
+		for i < len(t.text) && isDigit(t.text[i]) {
 			i++
 		}
 		return i
 	}
-	if to, ok := t.corsica(n); ok {
+	if to, ok := t.findCorsicanNIR(n); ok {
 		return to
 	}
-	if to, ok := t.prefixed(n); ok {
+	if to, ok := t.findInternationalPhone(n); ok {
 		return to
 	}
-	for w := n.n; w > 0 && n.groups[w-1].sum >= 7; w-- {
-		if to, ok := t.window(n, w); ok {
+	for w := n.count; w > 0 && n.groups[w-1].total >= 7; w-- {
+		if to, ok := t.findInGroups(n, w); ok {
 			return to
 		}
 	}
 	return n.groups[0].to
 }
 
-// window looks at the first w groups.
-func (t *search) window(n *number, w int) (int, bool) {
-	v := view{n: n, groups: n.groups[:w], digits: n.digits[:n.groups[w-1].sum],
+// findInGroups looks at the first w groups.
+func (t *search) findInGroups(n *digitGroups, w int) (int, bool) {
+	v := candidate{all: n, groups: n.groups[:w], digits: n.digits[:n.groups[w-1].total],
 		from: n.groups[0].from, to: n.groups[w-1].to}
-	if v.from > 1 && class[t.s[v.from-1]]&isSpacer != 0 && digit(t.s[v.from-2]) {
-		v.before = t.s[v.from-1]
+	if v.from > 1 && byteClasses[t.text[v.from-1]]&spacerByte != 0 && isDigit(t.text[v.from-2]) {
+		v.before = t.text[v.from-1]
 	}
 	switch {
-	case w < n.n:
-		v.after = n.groups[w].sep
-	case n.open:
+	case w < n.count:
+		v.after = n.groups[w].separator
+	case n.truncated:
 		v.after = 'x'
-		if v.to < len(t.s) && class[t.s[v.to]]&isSpacer != 0 {
-			v.after = t.s[v.to]
+		if v.to < len(t.text) && byteClasses[t.text[v.to]]&spacerByte != 0 {
+			v.after = t.text[v.to]
 		}
 	}
-	if t.on[card] && len(v.digits) >= 12 {
-		if to, ok := t.card(v); ok {
+	if t.enabled[kindCard] && len(v.digits) >= 12 {
+		if to, ok := t.findCard(v); ok {
 			return to, true
 		}
 	}
-	if t.on[nationalID] && len(v.digits) >= 8 {
-		if to, ok := t.national(v); ok {
+	if t.enabled[kindNationalID] && len(v.digits) >= 8 {
+		if to, ok := t.findNationalID(v); ok {
 			return to, true
 		}
 	}
-	if t.on[phone] && len(v.digits) <= 15 {
-		return t.local(v)
+	if t.enabled[kindPhone] && len(v.digits) <= 15 {
+		return t.findLocalPhone(v)
 	}
 	return 0, false
 }
 
-// view is a part of a number: its first groups.
-type view struct {
-	n        *number
+// candidate is a part of a number: its first groups.
+type candidate struct {
+	all      *digitGroups
 	groups   []group
 	digits   []byte
 	from, to int
@@ -127,11 +127,11 @@ type view struct {
 }
 
 // shape is the lengths of the groups: "3 2 4".
-func (v view) is(shape string, seps string) bool {
+func (v candidate) hasShape(shape string, seps string) bool {
 	k := 0
 	for i, g := range v.groups {
 		if i > 0 {
-			if k >= len(shape) || shape[k] != ' ' || !within(seps, g.sep) {
+			if k >= len(shape) || shape[k] != ' ' || !containsByte(seps, g.separator) {
 				return false
 			}
 			k++
@@ -144,7 +144,7 @@ func (v view) is(shape string, seps string) bool {
 	return k == len(shape)
 }
 
-func within(set string, c byte) bool {
+func containsByte(set string, c byte) bool {
 	for i := range len(set) {
 		if set[i] == c {
 			return true
@@ -153,8 +153,8 @@ func within(set string, c byte) bool {
 	return false
 }
 
-// alone says that the number is not a part of a longer one that is written with points, hyphens or
-// slashes.
-func (v view) alone() bool { return joinless(v.before) && joinless(v.after) }
+// isAlone says that the number is not a part of a longer one that is written with points, hyphens
+// or slashes.
+func (v candidate) isAlone() bool { return isLooseSeparator(v.before) && isLooseSeparator(v.after) }
 
-func joinless(sep byte) bool { return sep == 0 || sep == ' ' || sep == '(' }
+func isLooseSeparator(sep byte) bool { return sep == 0 || sep == ' ' || sep == '(' }

@@ -9,43 +9,44 @@ import (
 )
 
 const (
-	maxLocal  = 64  // bytes of what is before the "@"
-	maxDomain = 253 // and behind it
+	maxLocalPart = 64  // bytes of what is before the "@"
+	maxDomain    = 253 // and behind it
 )
 
-// atSign looks for an e-mail address around the "@" at i.
-func (t *search) atSign(i int) int {
-	if !t.on[email] || i == 0 || i+3 >= len(t.s) {
+// findEmail looks for an e-mail address around the "@" at i.
+func (t *search) findEmail(i int) int {
+	if !t.enabled[kindEmail] || i == 0 || i+3 >= len(t.text) {
 		return 0
 	}
-	to := t.domain(i + 1)
+	to := t.domainEnd(i + 1)
 	if to == 0 {
 		return 0
 	}
-	if t.slow(); t.err != nil {
-		return len(t.s)
+	if t.checkContext(); t.err != nil {
+		return len(t.text)
 	}
-	from := t.localPart(i)
-	if from == i || t.userinfo(from) {
+	from := t.localPartStart(i)
+	if from == i || t.isURLUserinfo(from) {
 		return 0
 	}
-	domain := strings.ToLower(t.s[i+1 : to])
-	if !t.examples && reserved(domain) || t.excluded(strings.ToLower(t.s[from:i]), domain) {
+	domain := strings.ToLower(t.text[i+1 : to])
+	if !t.examples && isReservedDomain(domain) || t.isExcluded(strings.ToLower(t.text[from:i]),
+		domain) {
 		return to
 	}
 	// git@github.com:someone/something is where a repository is.
-	if t.s[from:i] == "git" && to < len(t.s) && (t.s[to] == ':' || t.s[to] == '/') {
+	if t.text[from:i] == "git" && to < len(t.text) && (t.text[to] == ':' || t.text[to] == '/') {
 		return to
 	}
-	return t.found(email, "email", from, to)
+	return t.report(kindEmail, "email", from, to)
 }
 
-// localPart answers where the local part begins that ends before i; i when there is none.
-func (t *search) localPart(i int) int {
-	s := t.s
+// localPartStart answers where the local part begins that ends before i; i when there is none.
+func (t *search) localPartStart(i int) int {
+	s := t.text
 	if s[i-1] == '"' { // "john doe"@…
-		if n := strings.LastIndexByte(s[max(0, i-1-maxLocal):i-1], '"'); n >= 0 {
-			from := max(0, i-1-maxLocal) + n
+		if n := strings.LastIndexByte(s[max(0, i-1-maxLocalPart):i-1], '"'); n >= 0 {
+			from := max(0, i-1-maxLocalPart) + n
 			if from < i-2 && strings.IndexByte(s[from:i], '\n') < 0 {
 				return from
 			}
@@ -53,9 +54,9 @@ func (t *search) localPart(i int) int {
 		return i
 	}
 	from := i
-	for from > 0 && i-from < maxLocal && from > t.done {
+	for from > 0 && i-from < maxLocalPart && from > t.lastEnd {
 		c := s[from-1]
-		if alnum(c) || strings.IndexByte("._+-'%&~", c) >= 0 {
+		if isAlnum(c) || strings.IndexByte("._+-'%&~", c) >= 0 {
 			from--
 			continue
 		}
@@ -80,15 +81,15 @@ func (t *search) localPart(i int) int {
 	return from
 }
 
-// domain answers where the domain ends that begins at i; 0 when there is none.
-func (t *search) domain(i int) int {
-	s := t.s
+// domainEnd answers where the domain ends that begins at i; 0 when there is none.
+func (t *search) domainEnd(i int) int {
+	s := t.text
 	end, label, dots, foreign := i, i, 0, false // label is where the last one begins
 	last := 0                                   // where what ends in a whole label ends
 scan:
 	for end < len(s) && end-i < maxDomain {
 		switch c := s[end]; {
-		case alnum(c):
+		case isAlnum(c):
 			end++
 		case c == '-' && end > label:
 			end++
@@ -127,15 +128,15 @@ scan:
 	if strings.HasPrefix(strings.ToLower(top), "xn--") {
 		return end
 	}
-	if len(top) < 2 || !isTop(strings.ToLower(top)) {
+	if len(top) < 2 || !isTopLevelDomain(strings.ToLower(top)) {
 		return 0
 	}
 	return end
 }
 
-// isTop says whether there is, or was, a top-level domain of this name, or it is one of those that
-// are reserved.
-func isTop(top string) bool {
+// isTopLevelDomain says whether there is, or was, a top-level domain of this name, or it is one of
+// those that are reserved.
+func isTopLevelDomain(top string) bool {
 	switch top {
 	case "example", "test", "invalid", "localhost", "local", "internal", "lan", "corp", "home":
 		return true
@@ -144,8 +145,8 @@ func isTop(top string) bool {
 	return listed
 }
 
-// reserved says whether the domain is one that nobody has: RFC 2606, RFC 6761.
-func reserved(domain string) bool {
+// isReservedDomain says whether the domain is one that nobody has: RFC 2606, RFC 6761.
+func isReservedDomain(domain string) bool {
 	labels := strings.Split(domain, ".")
 	switch labels[len(labels)-1] {
 	case "example", "test", "invalid", "localhost":
@@ -156,8 +157,8 @@ func reserved(domain string) bool {
 	return false
 }
 
-// excluded says whether the options leave the address out.
-func (t *search) excluded(local, domain string) bool {
+// isExcluded says whether the options leave the address out.
+func (t *search) isExcluded(local, domain string) bool {
 	for _, e := range t.exclude {
 		l, d, is := strings.Cut(e, "@")
 		switch {
@@ -169,15 +170,15 @@ func (t *search) excluded(local, domain string) bool {
 	return false
 }
 
-// userinfo says whether what begins at i is the name or password in a URL: a secret, and no
+// isURLUserinfo says whether what begins at i is the name or password in a URL: a secret, and no
 // address.
-func (t *search) userinfo(i int) bool {
-	for k := i; k > 0 && i-k < 2*maxLocal; k-- {
-		switch t.s[k-1] {
+func (t *search) isURLUserinfo(i int) bool {
+	for k := i; k > 0 && i-k < 2*maxLocalPart; k-- {
+		switch t.text[k-1] {
 		case ' ', '\t', '\n', '\r', '?', '#', '"', '\'', '<', '>', '=', '&':
 			return false
 		case '/':
-			return k > 1 && t.s[k-2] == '/'
+			return k > 1 && t.text[k-2] == '/'
 		}
 	}
 	return false

@@ -8,43 +8,45 @@ import (
 	"gatekit/plugins/sdk/scan"
 )
 
-// places lead from a folded text back to the text that it was folded from. None: they are the same.
-type places []place
+// offsetMap lead from a folded text back to the text that it was folded from. None: they are the
+// same.
+type offsetMap []offsetEntry
 
-// place says that from folded[at] on, what stands at i stood at i+off.
-type place struct {
-	at, off int
-	wide    bool // what was folded became the byte before at
+// offsetEntry says that from folded[at] on, what stands at i stood at i+off.
+type offsetEntry struct {
+	at, offset int
+	replaced   bool // what was folded became the byte before at
 }
 
-func (p places) origin(s scan.Span) scan.Span {
+func (p offsetMap) original(s scan.Span) scan.Span {
 	if len(p) == 0 {
 		return s
 	}
 	// A place at the end of the span belongs to what comes after it.
-	return scan.Span{From: s.From + p.off(s.From), To: s.To - 1 + p.off(s.To-1) + p.width(s.To-1)}
+	return scan.Span{From: s.From + p.offsetAt(s.From),
+		To: s.To - 1 + p.offsetAt(s.To-1) + p.width(s.To-1)}
 }
 
-func (p places) off(i int) int {
+func (p offsetMap) offsetAt(i int) int {
 	n := sort.Search(len(p), func(n int) bool { return p[n].at > i })
 	if n == 0 {
 		return 0
 	}
-	return p[n-1].off
+	return p[n-1].offset
 }
 
 // width is how many bytes the byte at i was: more than one where a rune was folded to it.
-func (p places) width(i int) int {
+func (p offsetMap) width(i int) int {
 	n := sort.Search(len(p), func(n int) bool { return p[n].at > i })
-	if n < len(p) && p[n].at == i+1 && p[n].wide {
-		return 1 + p[n].off - p.off(i)
+	if n < len(p) && p[n].at == i+1 && p[n].replaced {
+		return 1 + p[n].offset - p.offsetAt(i)
 	}
 	return 1
 }
 
 // fold is s with ASCII in the place of spaces, hyphens, digits and letters that look the same, and
 // without characters that are not seen.
-func fold(s string) (string, places) {
+func fold(s string) (string, offsetMap) {
 	i := 0
 	for i < len(s) && s[i] < utf8.RuneSelf {
 		i++
@@ -54,7 +56,7 @@ func fold(s string) (string, places) {
 	}
 	var (
 		b    strings.Builder
-		p    places
+		p    offsetMap
 		from int // what of s is not in b yet
 	)
 	for i < len(s) {
@@ -63,7 +65,7 @@ func fold(s string) (string, places) {
 			continue
 		}
 		r, n := utf8.DecodeRuneInString(s[i:])
-		to, ok := ascii(r)
+		to, ok := foldRune(r)
 		if !ok {
 			i += n
 			continue
@@ -74,7 +76,7 @@ func fold(s string) (string, places) {
 		}
 		i += n
 		from = i
-		p = append(p, place{at: b.Len(), off: i - b.Len(), wide: to != 0})
+		p = append(p, offsetEntry{at: b.Len(), offset: i - b.Len(), replaced: to != 0})
 	}
 	if p == nil {
 		return s, nil
@@ -83,12 +85,13 @@ func fold(s string) (string, places) {
 	return b.String(), p
 }
 
-// zeros are the digits 0 of scripts in which numbers are written, beside Latin.
-var zeros = []rune{0x660, 0x6F0, 0x966, 0x9E6, 0xA66, 0xAE6, 0xB66, 0xBE6, 0xC66, 0xCE6, 0xD66,
+// scriptZeros are the digits 0 of scripts in which numbers are written, beside Latin.
+var scriptZeros = []rune{0x660, 0x6F0, 0x966, 0x9E6, 0xA66, 0xAE6, 0xB66, 0xBE6, 0xC66, 0xCE6,
+	0xD66,
 	0xE50, 0xED0}
 
-// ascii is what r is folded to, 0 when that is nothing.
-func ascii(r rune) (byte, bool) {
+// foldRune is what r is folded to, 0 when that is nothing.
+func foldRune(r rune) (byte, bool) {
 	switch {
 	case r == 0xA0, r >= 0x2000 && r <= 0x200A, r == 0x202F, r == 0x205F, r == 0x3000:
 		return ' ', true
@@ -100,7 +103,7 @@ func ascii(r rune) (byte, bool) {
 	case r >= 0xFF01 && r <= 0xFF5E:
 		return byte(r - 0xFF01 + '!'), true
 	case r >= 0x660 && r < 0xEE0:
-		for _, zero := range zeros {
+		for _, zero := range scriptZeros {
 			if r >= zero && r < zero+10 {
 				return byte(r - zero + '0'), true
 			}

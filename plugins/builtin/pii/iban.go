@@ -1,8 +1,8 @@
 package pii
 
-// accounts are the forms of IBANs behind the country's letters and the two check digits, of the
+// ibanFormats are the forms of IBANs behind the country's letters and the two check digits, of the
 // SWIFT registry: n digits, a letters, c both.
-var accounts = map[string]string{
+var ibanFormats = map[string]string{
 	"AD": "8n12c", "AE": "19n", "AL": "8n16c", "AT": "16n", "AZ": "4a20c", "BA": "16n", "BE": "12n",
 	"BG": "4a6n8c", "BH": "4a14c", "BI": "23n", "BR": "23n1a1c", "BY": "4c4n16c",
 	"CH": "5n12c", "CR": "18n", "CY": "8n16c", "CZ": "20n", "DE": "18n", "DJ": "23n", "DK": "14n",
@@ -20,14 +20,14 @@ var accounts = map[string]string{
 	"VG": "4a16n", "XK": "16n", "YE": "4a4n18c",
 }
 
-// accountForms are the accounts, one class for each character, by the country's letters.
-var accountForms = func() map[[2]byte]string {
-	m := make(map[[2]byte]string, len(accounts))
-	for country, form := range accounts {
+// ibanPatterns are the accounts, one class for each character, by the country's letters.
+var ibanPatterns = func() map[[2]byte]string {
+	m := make(map[[2]byte]string, len(ibanFormats))
+	for country, form := range ibanFormats {
 		var b []byte
 		n := 0
 		for _, c := range []byte(form) {
-			if digit(c) {
+			if isDigit(c) {
 				n = n*10 + int(c-'0')
 				continue
 			}
@@ -40,20 +40,21 @@ var accountForms = func() map[[2]byte]string {
 	return m
 }()
 
-const longestAccount = 40 // characters
+const maxIBANLength = 40 // characters
 
-// account looks for an IBAN whose check digits are at i, behind two letters.
-func (t *search) account(i int) (int, bool) {
-	s, from := t.s, i-2
-	if from < 0 || !letter(s[from]) || !letter(s[from+1]) || !free(s, from) || i+2 > len(s) ||
-		!digit(s[i+1]) {
+// findIBAN looks for an IBAN whose check digits are at i, behind two letters.
+func (t *search) findIBAN(i int) (int, bool) {
+	s, from := t.text, i-2
+	if from < 0 || !isLetter(s[from]) || !isLetter(s[from+1]) || !isWordStart(s, from) ||
+		i+2 > len(s) ||
+		!isDigit(s[i+1]) {
 		return 0, false
 	}
-	form, ok := accountForms[[2]byte{s[from] &^ 0x20, s[from+1] &^ 0x20}]
+	form, ok := ibanPatterns[[2]byte{s[from] &^ 0x20, s[from+1] &^ 0x20}]
 	if !ok {
 		return 0, false
 	}
-	var b [longestAccount]byte
+	var b [maxIBANLength]byte
 	n, spaces := 0, 0
 	i += 2
 	for n < len(form) {
@@ -65,23 +66,25 @@ func (t *search) account(i int) (int, bool) {
 				i++
 			}
 		}
-		if i >= len(s) || form[n] == 'n' && !digit(s[i]) || form[n] == 'a' && !letter(s[i]) ||
-			!alnum(s[i]) {
+		if i >= len(s) || form[n] == 'n' && !isDigit(s[i]) || form[n] == 'a' && !isLetter(s[i]) ||
+			!isAlnum(s[i]) {
 			return 0, false
 		}
 		b[n] = s[i]
 		n++
 		i++
 	}
-	if !ends(s, i) || spaces > 0 && !capital(s[from]) && !t.near(from, i) {
+	if !isWordEnd(s, i) || spaces > 0 && !isUpper(s[from]) && !t.isAboutAccount(from, i) {
 		return 0, false
 	}
 	if mod97(append(b[:n], s[from], s[from+1], s[from+2], s[from+3])) != 1 {
 		return 0, false
 	}
-	return t.found(iban, "iban", from, i), true
+	return t.report(kindIBAN, "iban", from, i), true
 }
 
-// near says that the text names an account: what is in small letters and has spaces in it may be
-// words.
-func (t *search) near(from, to int) bool { return t.says(from, to, wAccount, 0) == inFavour }
+// isAboutAccount says that the text names an account: what is in small letters and has spaces in it
+// may be words.
+func (t *search) isAboutAccount(from, to int) bool {
+	return t.contextEvidence(from, to, topicAccount, 0) == supports
+}

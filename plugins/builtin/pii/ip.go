@@ -5,15 +5,15 @@ import (
 	"strings"
 )
 
-// quad looks for four octets at i. ok says that there are four groups with points between them,
+// findIPv4 looks for four octets at i. ok says that there are four groups with points between them,
 // address or not: they are no other number.
-func (t *search) quad(i int) (to int, ok bool) {
-	s := t.s
+func (t *search) findIPv4(i int) (to int, ok bool) {
+	s := t.text
 	var octets [4]int
 	k := i
 	for n := range octets {
 		from := k
-		for k < len(s) && k-from < 4 && digit(s[k]) {
+		for k < len(s) && k-from < 4 && isDigit(s[k]) {
 			octets[n] = octets[n]*10 + int(s[k]-'0')
 			k++
 		}
@@ -32,8 +32,8 @@ func (t *search) quad(i int) (to int, ok bool) {
 			k++
 		}
 	}
-	if !ends(s, k) || k+1 < len(s) && (s[k] == '.' || s[k] == '-') && alnum(s[k+1]) ||
-		!free(s, i) || i > 0 && s[i-1] == '.' {
+	if !isWordEnd(s, k) || k+1 < len(s) && (s[k] == '.' || s[k] == '-') && isAlnum(s[k+1]) ||
+		!isWordStart(s, i) || i > 0 && s[i-1] == '.' {
 		return 0, false
 	}
 	for _, o := range octets {
@@ -41,83 +41,83 @@ func (t *search) quad(i int) (to int, ok bool) {
 			return 0, false
 		}
 	}
-	if !t.on[ip] {
+	if !t.enabled[kindIP] {
 		return k, true
 	}
-	if t.slow(); t.err != nil {
+	if t.checkContext(); t.err != nil {
 		return len(s), true
 	}
 	addr := netip.AddrFrom4([4]byte{byte(octets[0]), byte(octets[1]), byte(octets[2]),
 		byte(octets[3])})
-	if !t.reportable(addr) || !t.likeAddress(i, k, octets) {
+	if !t.isReportable(addr) || !t.isLikelyAddress(i, k, octets) {
 		return k, true
 	}
-	return t.found(ip, "ip", i, k), true
+	return t.report(kindIP, "ip", i, k), true
 }
 
-// likeAddress tells four octets from the four parts of a version.
-func (t *search) likeAddress(i, end int, octets [4]int) bool {
-	s := t.s
+// isLikelyAddress tells four octets from the four parts of a version.
+func (t *search) isLikelyAddress(i, end int, octets [4]int) bool {
+	s := t.text
 	if i > 1 && s[i-1] == '/' && s[i-2] == '/' {
 		return true // a URL
 	}
 	if compared := i > 1 && strings.IndexByte("=<>~!", s[i-1]) >= 0 && strings.IndexByte(" =<>~!",
 		s[i-2]) >= 0; compared || i > 0 && strings.IndexByte("-_^~", s[i-1]) >= 0 {
-		return t.says(i, end, wIP, wVersion) == inFavour
+		return t.contextEvidence(i, end, topicIP, topicVersion) == supports
 	}
-	switch t.says(i, end, wIP, wVersion) {
-	case inFavour:
+	switch t.contextEvidence(i, end, topicIP, topicVersion) {
+	case supports:
 		return true
-	case against:
+	case contradicts:
 		return false
 	}
-	if end+1 < len(s) && (s[end] == ':' || s[end] == '/') && digit(s[end+1]) {
+	if end+1 < len(s) && (s[end] == ':' || s[end] == '/') && isDigit(s[end+1]) {
 		return true // a port, a prefix
 	}
 	return max(octets[0], octets[1], octets[2], octets[3]) > 63
 }
 
-// colon looks for an IPv6 address around the colon at i, the first in its word.
-func (t *search) colon(i int) int {
-	s := t.s
-	if i+1 >= len(s) || s[i+1] != ':' && (class[s[i+1]]&isHex == 0 || i == 0 ||
-		class[s[i-1]]&isHex == 0) {
+// findIPv6 looks for an IPv6 address around the colon at i, the first in its word.
+func (t *search) findIPv6(i int) int {
+	s := t.text
+	if i+1 >= len(s) || s[i+1] != ':' && (byteClasses[s[i+1]]&hexByte == 0 || i == 0 ||
+		byteClasses[s[i-1]]&hexByte == 0) {
 		return 0
 	}
 	from := i
-	for from > 0 && i-from < 5 && class[s[from-1]]&isHex != 0 {
+	for from > 0 && i-from < 5 && byteClasses[s[from-1]]&hexByte != 0 {
 		from--
 	}
 	end, colons := i, 0
-	for end < len(s) && end-from < 46 && (class[s[end]]&isHex != 0 || s[end] == ':' ||
+	for end < len(s) && end-from < 46 && (byteClasses[s[end]]&hexByte != 0 || s[end] == ':' ||
 		s[end] == '.') {
 		if s[end] == ':' {
 			colons++
 		}
 		end++
 	}
-	if i-from > 4 || colons < 2 || !free(s, from) {
+	if i-from > 4 || colons < 2 || !isWordStart(s, from) {
 		return end
 	}
-	if t.slow(); t.err != nil {
+	if t.checkContext(); t.err != nil {
 		return len(s)
 	}
 	for end > from && (s[end-1] == '.' || s[end-1] == ':' && (end < from+2 || s[end-2] != ':')) {
 		end--
 	}
-	if !ends(s, end) || end < len(s) && s[end] == '_' {
+	if !isWordEnd(s, end) || end < len(s) && s[end] == '_' {
 		return end
 	}
 	addr, err := netip.ParseAddr(s[from:end])
-	if err != nil || !addr.Is6() || !t.on[ip] || !t.reportable(addr) {
+	if err != nil || !addr.Is6() || !t.enabled[kindIP] || !t.isReportable(addr) {
 		return end
 	}
-	return t.found(ip, "ip", from, end)
+	return t.report(kindIP, "ip", from, end)
 }
 
-// notPublic are the blocks of the IANA's special-purpose registries that [netip.Addr] has no word
-// for.
-var notPublic = func() (p []netip.Prefix) {
+// specialPurpose are the blocks of the IANA's special-purpose registries that [netip.Addr] has no
+// word for.
+var specialPurpose = func() (p []netip.Prefix) {
 	for _, s := range []string{
 		"0.0.0.0/8", "100.64.0.0/10", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24",
 		"198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "240.0.0.0/4",
@@ -128,17 +128,17 @@ var notPublic = func() (p []netip.Prefix) {
 	return p
 }()
 
-// reportable says whether the address may be somebody's. Of IPv6, that is what is given out for use
-// in the Internet (2000::/3), and IPv4 in it.
-func (t *search) reportable(a netip.Addr) bool {
+// isReportable says whether the address may be somebody's. Of IPv6, that is what is given out for
+// use in the Internet (2000::/3), and IPv4 in it.
+func (t *search) isReportable(a netip.Addr) bool {
 	if nat64.Contains(a) {
 		b := a.As16()
 		a = netip.AddrFrom4([4]byte(b[12:]))
 	}
 	a = a.Unmap()
 	public := !a.IsPrivate() && !a.IsLoopback() && !a.IsLinkLocalUnicast() && !a.IsMulticast() &&
-		!a.IsUnspecified() && (a.Is4() || global.Contains(a))
-	for _, p := range notPublic {
+		!a.IsUnspecified() && (a.Is4() || globalUnicast.Contains(a))
+	for _, p := range specialPurpose {
 		public = public && !p.Contains(a)
 	}
 	if public || !t.private {
@@ -147,10 +147,10 @@ func (t *search) reportable(a netip.Addr) bool {
 	// Words like "abc::def" are IPv6 addresses, too: of those that are not public, the ones with a
 	// known prefix count.
 	return a.Is4() && !a.IsUnspecified() || a.IsPrivate() || a.IsLinkLocalUnicast() ||
-		a.IsLoopback() || a.Is6() && global.Contains(a)
+		a.IsLoopback() || a.Is6() && globalUnicast.Contains(a)
 }
 
 var (
-	global = netip.MustParsePrefix("2000::/3")
-	nat64  = netip.MustParsePrefix("64:ff9b::/96")
+	globalUnicast = netip.MustParsePrefix("2000::/3")
+	nat64         = netip.MustParsePrefix("64:ff9b::/96")
 )

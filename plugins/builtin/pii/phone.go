@@ -6,18 +6,18 @@ import (
 	"github.com/nyaruka/phonenumbers"
 )
 
-// prefixed looks for a phone number with its country's code: behind "+", or behind "00" where a
-// word says that it is a phone number.
-func (t *search) prefixed(n *number) (int, bool) {
-	if !t.on[phone] || n.groups[n.n-1].sum < 7 {
+// findInternationalPhone looks for a phone number with its country's code: behind "+", or behind
+// "00" where a word says that it is a phone number.
+func (t *search) findInternationalPhone(n *digitGroups) (int, bool) {
+	if !t.enabled[kindPhone] || n.groups[n.count-1].total < 7 {
 		return 0, false
 	}
-	s, from, skip := t.s, n.groups[0].from, 0
-	switch at := t.plus(from); {
+	s, from, skip := t.text, n.groups[0].from, 0
+	switch at := t.plusBefore(from); {
 	case at >= 0:
 		from = at
-	case n.digits[0] == 0 && n.digits[1] == 0 && n.digits[2] != 0 && free(s, from):
-		if t.says(from, n.groups[n.n-1].to, wPhone, wOther) != inFavour {
+	case n.digits[0] == 0 && n.digits[1] == 0 && n.digits[2] != 0 && isWordStart(s, from):
+		if t.contextEvidence(from, n.groups[n.count-1].to, topicPhone, topicOther) != supports {
 			return 0, false
 		}
 		skip = 2
@@ -25,53 +25,55 @@ func (t *search) prefixed(n *number) (int, bool) {
 		return 0, false
 	}
 	tries := 0
-	for w := n.n; w > 0 && tries < maxTries; w-- {
-		sum, to := n.groups[w-1].sum-skip, n.groups[w-1].to
+	for w := n.count; w > 0 && tries < maxPhoneLengths; w-- {
+		sum, to := n.groups[w-1].total-skip, n.groups[w-1].to
 		// +1.2345678 is a fraction
-		if sum < 7 || sum > 15 || !ends(s, to) || w == 2 && n.groups[1].sep == '.' &&
+		if sum < 7 || sum > 15 || !isWordEnd(s, to) || w == 2 && n.groups[1].separator == '.' &&
 			n.groups[0].len() < 4 {
 			continue
 		}
-		if t.slow(); t.err != nil {
+		if t.checkContext(); t.err != nil {
 			return len(s), true
 		}
 		tries++
-		if t.valid("+"+write(n.digits[skip:sum+skip]), "") {
-			return t.found(phone, "phone", from, to), true
+		if t.isValidPhone("+"+digitString(n.digits[skip:sum+skip]), "") {
+			return t.report(kindPhone, "phone", from, to), true
 		}
 	}
 	return 0, false
 }
 
-// maxTries bounds how many parts of one number are asked about.
-const maxTries = 3
+// maxPhoneLengths bounds how many parts of one number are asked about.
+const maxPhoneLengths = 3
 
-// plus answers where the "+" is before the digit at i, with nothing but a parenthesis or a blank
-// between; -1 when there is none.
-func (t *search) plus(i int) int {
+// plusBefore answers where the "+" is before the digit at i, with nothing but a parenthesis or a
+// blank between; -1 when there is none.
+func (t *search) plusBefore(i int) int {
 	k := i
-	for k > 0 && i-k < 2 && (t.s[k-1] == '(' || t.s[k-1] == ' ') {
+	for k > 0 && i-k < 2 && (t.text[k-1] == '(' || t.text[k-1] == ' ') {
 		k--
 	}
-	if k == 0 || t.s[k-1] != '+' || k > 1 && (alnum(t.s[k-2]) || t.s[k-2] == '+') && !escaped(t.s,
-		k-2) {
+	if k == 0 || t.text[k-1] != '+' || k > 1 && (isAlnum(t.text[k-2]) || t.text[k-2] == '+') &&
+		!isEscapeLetter(t.text,
+			k-2) {
 		return -1
 	}
 	return k - 1
 }
 
-// somewhere are the countries that are tried when no locale is set and a word says that it is a
-// phone number.
-var somewhere = []string{"US", "GB", "DE", "FR", "ES", "IT"}
+// defaultRegions are the countries that are tried when no locale is set and a word says that it is
+// a phone number.
+var defaultRegions = []string{"US", "GB", "DE", "FR", "ES", "IT"}
 
-// local looks for a phone number as it is written within its country.
-func (t *search) local(v view) (int, bool) {
-	if !v.alone() || !free(t.s, v.from) || !ends(t.s, v.to) || t.plus(v.from) >= 0 ||
-		t.fraction(v.from) || v.dated() || len(v.digits) < 7 || len(v.groups) > 7 {
+// findLocalPhone looks for a phone number as it is written within its country.
+func (t *search) findLocalPhone(v candidate) (int, bool) {
+	if !v.isAlone() || !isWordStart(t.text, v.from) || !isWordEnd(t.text, v.to) ||
+		t.plusBefore(v.from) >= 0 ||
+		t.isFraction(v.from) || v.startsWithDate() || len(v.digits) < 7 || len(v.groups) > 7 {
 		return 0, false
 	}
 	from, paren := v.from, false
-	if from > 0 && t.s[from-1] == '(' && len(v.groups) > 1 && v.groups[1].sep == '(' {
+	if from > 0 && t.text[from-1] == '(' && len(v.groups) > 1 && v.groups[1].separator == '(' {
 		from, paren = from-1, true
 	}
 	points, short := 0, 0
@@ -79,60 +81,61 @@ func (t *search) local(v view) (int, bool) {
 		if g.len() < 2 && i > 0 {
 			short++
 		}
-		if g.sep == '.' {
+		if g.separator == '.' {
 			points++
 		}
-		if g.len() > 8 && len(v.groups) > 1 || g.sep == '/' && i > 1 || g.sep == '(' && i > 1 {
+		if g.len() > 8 && len(v.groups) > 1 || g.separator == '/' && i > 1 || g.separator == '(' &&
+			i > 1 {
 			return 0, false
 		}
 	}
 	if short > 1 || points > 0 && (points < len(v.groups)-1 || len(v.groups) < 3) {
 		return 0, false
 	}
-	says := t.says(v.from, v.to, wPhone, wOther|wIDs)
-	if says == against {
+	says := t.contextEvidence(v.from, v.to, topicPhone, topicOther|topicAnyID)
+	if says == contradicts {
 		return 0, false
 	}
-	nanp := v.is("3 3 4", " -.(") || v.is("1 3 3 4", " -.(")
+	nanp := v.hasShape("3 3 4", " -.(") || v.hasShape("1 3 3 4", " -.(")
 	trunk := v.digits[0] == 0 && len(v.groups) > 1 && v.groups[0].len() > 1 && short == 0
-	likely := says == inFavour || len(t.locales) > 0 && (paren || nanp || trunk)
-	if !likely || inUUID(t.s, v.from) {
+	likely := says == supports || len(t.locales) > 0 && (paren || nanp || trunk)
+	if !likely || isInUUID(t.text, v.from) {
 		return 0, false
 	}
-	if t.slow(); t.err != nil {
-		return len(t.s), true
+	if t.checkContext(); t.err != nil {
+		return len(t.text), true
 	}
 	regions := t.locales
 	if len(regions) == 0 {
-		regions = somewhere
+		regions = defaultRegions
 		switch {
 		case nanp:
-			regions = somewhere[:1]
+			regions = defaultRegions[:1]
 		case v.digits[0] == 0:
-			regions = somewhere[1:]
+			regions = defaultRegions[1:]
 		}
 	}
-	written := write(v.digits)
-	if slices.ContainsFunc(regions, func(r string) bool { return t.valid(written, r) }) {
-		return t.found(phone, "phone", from, v.to), true
+	written := digitString(v.digits)
+	if slices.ContainsFunc(regions, func(r string) bool { return t.isValidPhone(written, r) }) {
+		return t.report(kindPhone, "phone", from, v.to), true
 	}
 	return 0, false
 }
 
-// dated says whether the number begins with a date.
-func (v view) dated() bool {
+// startsWithDate says whether the number begins with a date.
+func (v candidate) startsWithDate() bool {
 	if len(v.groups) < 3 {
 		return false
 	}
 	a, b, c := v.groups[0].len(), v.groups[1].len(), v.groups[2].len()
-	if sep := v.groups[1].sep; sep != v.groups[2].sep || sep == '(' {
+	if sep := v.groups[1].separator; sep != v.groups[2].separator || sep == '(' {
 		return false
 	}
 	return b <= 2 && (a == 4 && c <= 2 || a <= 2 && c == 4 && v.digits[0] <= 3)
 }
 
-// write is the digits as a text.
-func write(digits []byte) string {
+// digitString is the digits as a text.
+func digitString(digits []byte) string {
 	b := make([]byte, len(digits))
 	for i, d := range digits {
 		b[i] = d + '0'
@@ -140,14 +143,14 @@ func write(digits []byte) string {
 	return string(b)
 }
 
-// maxAsked bounds the numbers of one message that the library is asked about: it takes some 20 µs
-// for each. What looks like a phone number beyond counts as one, unasked: a directory of many
+// maxPhoneLookups bounds the numbers of one message that the library is asked about: it takes some
+// 20 µs for each. What looks like a phone number beyond counts as one, unasked: a directory of many
 // thousands is not let through for being long.
-const maxAsked = 10_000
+const maxPhoneLookups = 10_000
 
-// valid says whether there can be such a phone number, in the region if one is given.
-func (t *search) valid(number, region string) bool {
-	if t.asked++; t.asked > maxAsked {
+// isValidPhone says whether there can be such a phone number, in the region if one is given.
+func (t *search) isValidPhone(number, region string) bool {
+	if t.phoneLookups++; t.phoneLookups > maxPhoneLookups {
 		return true
 	}
 	p, err := phonenumbers.Parse(number, region)

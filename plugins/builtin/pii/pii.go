@@ -26,60 +26,61 @@ func Plugin() sdk.Plugin {
 		Needs:  sdk.Needs{Body: true},
 		Schema: schema,
 		New: func(config []byte) (sdk.Stage, error) {
-			s, err := parse(config)
+			s, err := parseConfig(config)
 			if err != nil {
 				return nil, err
 			}
 			return s, nil
 		},
-		Canary: canary,
+		SelfTest: canary,
 	}
 }
 
 // stage is a configuration in use.
 type stage struct {
-	find   finder
-	do     [kinds]treatment
-	names  names
-	decode bool
-	to     []mcp.Direction
+	finder       finder
+	treatments   [numKinds]treatment
+	placeholders placeholderMaker
+	decode       bool
+	directions   []mcp.Direction
 }
 
-// Wants implements sdk.Wanting.
-func (s *stage) Wants() pipeline.Wants { return pipeline.Wants{Directions: s.to} }
+// Wants implements sdk.StageWithWants.
+func (s *stage) Wants() pipeline.Wants { return pipeline.Wants{Directions: s.directions} }
 
 // maxFindings bounds what is recorded of one message; what is done about it has no bound.
 const maxFindings = 100
 
 // Inspect implements sdk.Stage.
 func (s *stage) Inspect(ctx context.Context, m *mcp.Message) (sdk.Verdict, error) {
-	if len(s.to) > 0 && !slices.Contains(s.to, m.To) {
+	if len(s.directions) > 0 && !slices.Contains(s.directions, m.Direction) {
 		return sdk.Allow(), nil
 	}
 	var (
-		found sum
-		cost  = &effort{ctx: ctx}
-		cuts  []scan.Cut
+		found summary
+		cost  = &messageCost{ctx: ctx}
+		cuts  []scan.Redaction
 		err   error
 	)
 	scan.Texts(m, func(t scan.Text) bool {
 		if err = ctx.Err(); err != nil {
 			return false
 		}
-		var hits []hit
-		if hits, err = s.in(cost, t); err != nil {
+		var hits []detection
+		if hits, err = s.findInText(cost, t); err != nil {
 			return false
 		}
-		if len(hits) == 0 || opaque(m, t) {
+		if len(hits) == 0 || isProtocolValue(m, t) {
 			return true
 		}
 		for _, h := range hits {
 			found.add(h, t)
-			switch s.do[h.kind].action {
+			switch s.treatments[h.kind].action {
 			case "block":
 				found.block = true
 			case "redact":
-				cuts = append(cuts, scan.Cut{Text: t, Span: h.Span, With: s.replacement(h)})
+				cuts = append(cuts, scan.Redaction{Text: t, Span: h.Span,
+					Replacement: s.replacement(h)})
 			}
 		}
 		return true
@@ -96,7 +97,7 @@ func (s *stage) Inspect(ctx context.Context, m *mcp.Message) (sdk.Verdict, error
 		v.Reason, v.Findings = "personal data: "+found.String(), found.findings
 		return v, nil
 	}
-	if at := target(m, cuts); at != "" {
+	if at := routingPointer(m, cuts); at != "" {
 		return sdk.Deny(fmt.Sprintf("personal data: %s; %s says where the message goes and "+
 			"cannot be redacted", found.String(), at), found.findings...), nil
 	}
@@ -107,20 +108,20 @@ func (s *stage) Inspect(ctx context.Context, m *mcp.Message) (sdk.Verdict, error
 	return sdk.Modify("personal data: "+found.String(), edits, found.findings...), nil
 }
 
-// in answers what is in a text. What was found in an encoded run has the run's place, so those may
-// overlap: scan.Redact makes one cut of them.
-func (s *stage) in(cost *effort, t scan.Text) ([]hit, error) {
-	plain := t.S
-	if t.Kind == mcp.Number {
-		plain = whole(plain)
+// findInText answers what is in a text. What was found in an encoded run has the run's place, so
+// those may overlap: scan.Redact makes one cut of them.
+func (s *stage) findInText(cost *messageCost, t scan.Text) ([]detection, error) {
+	plain := t.Value
+	if t.Kind == mcp.NumberLeaf {
+		plain = integerForm(plain)
 	}
-	hits, err := s.find.all(cost, plain, t.Leaf)
+	hits, err := s.finder.findAll(cost, plain, t.Leaf)
 	if err != nil {
 		return nil, err
 	}
-	if t.Kind == mcp.Number {
+	if t.Kind == mcp.NumberLeaf {
 		for i := range hits {
-			hits[i].From, hits[i].To = 0, len(t.S) // a number goes as a whole
+			hits[i].From, hits[i].To = 0, len(t.Value) // a number goes as a whole
 		}
 	}
 	if !s.decode {
@@ -128,14 +129,14 @@ func (s *stage) in(cost *effort, t scan.Text) ([]hit, error) {
 	}
 	seen := len(hits)
 	t.Decoded(func(text string, at scan.Span) bool {
-		var inside []hit
-		if inside, err = s.find.all(cost, text, t.Leaf); err != nil {
+		var inside []detection
+		if inside, err = s.finder.findAll(cost, text, t.Leaf); err != nil {
 			return false
 		}
 		for _, h := range inside {
 			h.Span = at
 			// What stands there in clear is cut there; the rest of the run may stay.
-			if !slices.ContainsFunc(hits[:seen], func(p hit) bool {
+			if !slices.ContainsFunc(hits[:seen], func(p detection) bool {
 				return p.From >= at.From && p.To <= at.To && p.value == h.value
 			}) {
 				hits = append(hits, h)
@@ -146,10 +147,10 @@ func (s *stage) in(cost *effort, t scan.Text) ([]hit, error) {
 	return hits, err
 }
 
-// opaque says that a text is the protocol's own: a number of an exchange or a place in a list, that
-// whoever made it must get back as it was.
-func opaque(m *mcp.Message, t scan.Text) bool {
-	switch t.Member() {
+// isProtocolValue says that a text is the protocol's own: a number of an exchange or a place in a
+// list, that whoever made it must get back as it was.
+func isProtocolValue(m *mcp.Message, t scan.Text) bool {
+	switch t.MemberName() {
 	case "progressToken", "requestId", "cursor", "nextCursor", "requestState", "taskId",
 		"protocolVersion":
 	case "code":
@@ -162,46 +163,47 @@ func opaque(m *mcp.Message, t scan.Text) bool {
 		"/taskId", "/protocolVersion":
 		return true
 	case "/cursor":
-		method, _ := mcp.Lookup(m.Method)
-		return method.ItemsAt != ""
+		method, _ := mcp.LookupMethod(m.Method)
+		return method.ItemsPointer != ""
 	}
 	return false
 }
 
-// target is the first of the places of cuts that says where m goes; "" when there is none.
-func target(m *mcp.Message, cuts []scan.Cut) string {
+// routingPointer is the first of the places of cuts that says where m goes; "" when there is none.
+func routingPointer(m *mcp.Message, cuts []scan.Redaction) string {
 	if m.Kind != mcp.Request && m.Kind != mcp.Notification {
 		return ""
 	}
-	method, _ := mcp.Lookup(m.Method)
+	method, _ := mcp.LookupMethod(m.Method)
 	for _, c := range cuts {
 		at := c.Text.Pointer()
-		if c.Text.Kind != mcp.Name && (at == method.NameAt || method.Route == mcp.ByRef &&
-			(at == "/ref/name" || at == "/ref/uri" || at == "/ref/type")) {
+		if c.Text.Kind != mcp.NameLeaf && (at == method.NamePointer ||
+			method.Route == mcp.RouteByReference &&
+				(at == "/ref/name" || at == "/ref/uri" || at == "/ref/type")) {
 			return at
 		}
 	}
 	return ""
 }
 
-// sum is what was found in a message.
-type sum struct {
+// summary is what was found in a message.
+type summary struct {
 	findings []pipeline.Finding
-	counts   [kinds]int
+	counts   [numKinds]int
 	total    int
 	block    bool
 }
 
-func (s *sum) add(h hit, t scan.Text) {
+func (s *summary) add(h detection, t scan.Text) {
 	s.total++
 	s.counts[h.kind]++
 	if len(s.findings) < maxFindings {
-		s.findings = append(s.findings, pipeline.Finding{Type: h.what, Pointer: t.Pointer()})
+		s.findings = append(s.findings, pipeline.Finding{Type: h.findingType, Pointer: t.Pointer()})
 	}
 }
 
 // String says how many of what: "2 email, 1 card".
-func (s *sum) String() string {
+func (s *summary) String() string {
 	var parts []string
 	for k, n := range s.counts {
 		if n > 0 {

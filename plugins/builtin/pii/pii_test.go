@@ -274,7 +274,7 @@ func TestTheProtocolsOwnTextsStayAsTheyAre(t *testing.T) {
 	list := mcp.NewRequest("1",
 		"tools/list", []byte(
 			`{"cursor":"4111111111111111","_meta":{"progressToken":4111111111111111}}`))
-	list.To = mcp.ToServer
+	list.Direction = mcp.ToServer
 	page := result(`{"tools":[],"nextCursor":"bob@corp.io"}`)
 	progress := mcp.NewNotification("notifications/progress",
 		[]byte(`{"progressToken":"bob@corp.io","progress":1}`))
@@ -292,7 +292,7 @@ func TestTheProtocolsOwnTextsStayAsTheyAre(t *testing.T) {
 
 func TestWhereAMessageGoesCannotBeRedacted(t *testing.T) {
 	read := mcp.NewRequest("1", "resources/read", []byte(`{"uri":"mail://inbox/bob@corp.io"}`))
-	read.To, read.Name = mcp.ToServer, "mail://inbox/bob@corp.io"
+	read.Direction, read.Name = mcp.ToServer, "mail://inbox/bob@corp.io"
 	v := inspect(t, stageOf(t, `{}`), read)
 	if v.Action != pipeline.Deny || !strings.Contains(v.Reason, "/uri") ||
 		strings.Contains(v.Reason, "bob") {
@@ -307,7 +307,7 @@ func TestDirections(t *testing.T) {
 	s := stageOf(t, `{"directions":["to_client"]}`)
 	call := mcp.NewRequest("1",
 		"tools/call", []byte(`{"name":"mail","arguments":{"to":"bob@corp.io"}}`))
-	call.To = mcp.ToServer
+	call.Direction = mcp.ToServer
 	if v := inspect(t, s, call); v.Action != pipeline.Allow {
 		t.Errorf("to the server: action %d", v.Action)
 	}
@@ -349,17 +349,18 @@ func TestCanaries(t *testing.T) {
 		`{"allow":["canary@gatekit-canary.com"]}`,
 		`{"email":{"enabled":false},"card":{"enabled":false},"iban":{"enabled":false},"phone":{"enabled":false},"ip":{"enabled":false},"locales":["PL"]}`,
 	} {
-		c := pii.Plugin().Canary([]byte(config))
+		c := pii.Plugin().SelfTest([]byte(config))
 		if c == nil {
 			t.Fatalf("%s: no canary", config)
 		}
 		if v := inspect(t, stageOf(t, config), c.Message); v.Action != c.Action ||
 			len(v.Findings) == 0 {
-			t.Errorf("%s: %s gets action %d with %v, want %d", config, c.What, v.Action, v.Findings,
+			t.Errorf("%s: %s gets action %d with %v, want %d", config, c.Description, v.Action,
+				v.Findings,
 				c.Action)
 		}
 	}
-	if c := pii.Plugin().Canary([]byte(`{"action":"x"}`)); c != nil {
+	if c := pii.Plugin().SelfTest([]byte(`{"action":"x"}`)); c != nil {
 		t.Error("a canary of what is no configuration")
 	}
 }

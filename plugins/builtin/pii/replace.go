@@ -9,64 +9,64 @@ import (
 	"unicode/utf8"
 )
 
-// names make placeholders: the same for the same value, and nothing that leads back to it for who
-// does not have the key.
-type names struct{ key []byte }
+// placeholderMaker make placeholders: the same for the same value, and nothing that leads back to
+// it for who does not have the key.
+type placeholderMaker struct{ key []byte }
 
-func newNames(key string) names {
+func newPlaceholderMaker(key string) placeholderMaker {
 	if key != "" {
-		return names{[]byte(key)}
+		return placeholderMaker{[]byte(key)}
 	}
 	b := make([]byte, sha256.Size)
 	rand.Read(b) // never fails
-	return names{b}
+	return placeholderMaker{b}
 }
 
-// of is the name of a value, however it is spelt: six hexadecimal digits.
-func (n names) of(what, value string) string {
+// digitsFor is the name of a value, however it is spelt: six hexadecimal digits.
+func (n placeholderMaker) digitsFor(what, value string) string {
 	h := hmac.New(sha256.New, n.key)
 	h.Write([]byte(what))
 	h.Write([]byte{0})
-	h.Write([]byte(compact(value)))
+	h.Write([]byte(canonical(value)))
 	return hex.EncodeToString(h.Sum(nil)[:3])
 }
 
 // replacement is what is written in the place of a hit.
-func (s *stage) replacement(h hit) string {
-	if s.do[h.kind].mask {
+func (s *stage) replacement(h detection) string {
+	if s.treatments[h.kind].mask {
 		return mask(h)
 	}
-	return "[" + h.what + ":" + s.names.of(h.what, h.value) + "]"
+	return "[" + h.findingType + ":" + s.placeholders.digitsFor(h.findingType, h.value) + "]"
 }
 
 // mask is a value of which a part can still be read: the last four digits of a card, an account and
 // a phone number, the last two characters of a national id, the first letter and the domain of an
 // e-mail address, the first half of an IPv4 address and the first quarter of an IPv6 address.
-func mask(h hit) string {
+func mask(h detection) string {
 	v := h.value
 	switch h.kind {
-	case email:
+	case kindEmail:
 		at := strings.LastIndexByte(v, '@')
 		_, n := utf8.DecodeRuneInString(v)
 		return v[:min(n, at)] + "***" + v[at:]
-	case ip:
+	case kindIP:
 		sep, n := ".", 2
 		if strings.IndexByte(v, ':') >= 0 {
 			sep = ":"
 		}
 		parts := strings.Split(v, sep)
 		return strings.Join(parts[:min(n, len(parts))], sep) + sep + "***"
-	case nationalID:
-		return stars(v, 2)
+	case kindNationalID:
+		return maskAllBut(v, 2)
 	}
-	return stars(v, 4)
+	return maskAllBut(v, 4)
 }
 
-// stars is v with all letters and digits but the last few as stars.
-func stars(v string, few int) string {
+// maskAllBut is v with all letters and digits but the last few as stars.
+func maskAllBut(v string, few int) string {
 	b := []byte(v)
 	for i := len(b) - 1; i >= 0; i-- {
-		if !alnum(b[i]) {
+		if !isAlnum(b[i]) {
 			continue
 		}
 		if few--; few < 0 {

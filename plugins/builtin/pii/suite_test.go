@@ -12,7 +12,7 @@ func TestTheContractOfPlugins(t *testing.T) {
 	call := mcp.NewRequest("7",
 		"tools/call", []byte(
 			`{"name":"echo","arguments":{"message":"bob@corp.io","card":4111111111111111,"tel:+44 20 7946 0958":[{"iban":"GB82 WEST 1234 5698 7654 32"}]}}`))
-	call.To, call.Session, call.Exchange, call.Server, call.Name = mcp.ToServer,
+	call.Direction, call.Session, call.Exchange, call.Server, call.Name = mcp.ToServer,
 		"s", "7", "everything", "echo"
 	for name, config := range map[string]string{
 		"as it comes": `{}`,

@@ -38,7 +38,7 @@ func said(text string) *mcp.Message {
 
 func result(body string) *mcp.Message {
 	m := mcp.NewResponse("1", []byte(body))
-	m.Method, m.To, m.Server, m.Name = "tools/call", mcp.ToClient, "files", "read"
+	m.Method, m.Direction, m.Server, m.Name = "tools/call", mcp.ToClient, "files", "read"
 	return m
 }
 

@@ -19,23 +19,23 @@ import (
 //go:embed schema.json
 var schema []byte
 
-// config is the plugin's configuration: see schema.json.
+// config is the plugin's configuration. schema.json describes its options.
 type config struct {
 	Action     string   `json:"action"`
 	Key        string   `json:"key"`
 	Directions []string `json:"directions"`
 	Decode     bool     `json:"decode"`
 	Rules      struct {
-		Enable  []string   `json:"enable"`
-		Disable []string   `json:"disable"`
-		Add     []addition `json:"add"`
+		Enable  []string     `json:"enable"`
+		Disable []string     `json:"disable"`
+		Add     []customRule `json:"add"`
 	} `json:"rules"`
-	Entropy randomness  `json:"entropy"`
-	Allow   []exception `json:"allow"`
+	Entropy entropyOptions `json:"entropy"`
+	Allow   []allowEntry   `json:"allow"`
 }
 
-// addition is a rule of the user's.
-type addition struct {
+// customRule is a rule of the option "rules.add".
+type customRule struct {
 	ID          string   `json:"id"`
 	Regex       string   `json:"regex"`
 	Keywords    []string `json:"keywords"`
@@ -43,8 +43,8 @@ type addition struct {
 	Entropy     float64  `json:"entropy"`
 }
 
-// exception is a finding that is none.
-type exception struct {
+// allowEntry is an entry of the option "allow": findings that meet all its conditions are ignored.
+type allowEntry struct {
 	Rule    string `json:"rule"`
 	SHA256  string `json:"sha256"`
 	Value   string `json:"value"`
@@ -53,91 +53,94 @@ type exception struct {
 	Tool    string `json:"tool"`
 	Pointer string `json:"pointer"`
 
-	value *regexp.Regexp
+	value *regexp.Regexp // Value, compiled to match the whole secret
 }
 
-// parseConfig reads a configuration, with defaults, and says what is wrong with it, all at once.
+// parseConfig parses a configuration and fills in the defaults. The error names all mistakes at
+// once.
 func parseConfig(b []byte) (*config, error) {
 	c := &config{Action: "redact", Directions: []string{"to_server", "to_client"}, Decode: true,
-		Entropy: randomness{MinLength: 20, Threshold: 4.2}}
+		Entropy: entropyOptions{MinLength: 20, Threshold: 4.2}}
 	if err := json.Unmarshal(b, c, json.RejectUnknownMembers(true)); err != nil {
 		return nil, err
 	}
 	var faults []error
 	fault := func(format string, a ...any) { faults = append(faults, fmt.Errorf(format, a...)) }
 	if !slices.Contains([]string{"redact", "block", "audit"}, c.Action) {
-		fault("action: %q is none: redact, block or audit", c.Action)
+		fault("action: %q is not known: use redact, block or audit", c.Action)
 	}
 	if len(c.Directions) == 0 {
-		fault("directions: none, so that nothing would be looked at: to_server, to_client or both")
+		fault("directions: the list is empty, so no message would be searched: use to_server, " +
+			"to_client or both")
 	}
 	for _, d := range c.Directions {
-		if directionOf(d) == 0 {
-			fault("directions: %q is none: to_server or to_client", d)
+		if parseDirection(d) == 0 {
+			fault("directions: %q is not known: use to_server or to_client", d)
 		}
 	}
 	for i, a := range c.Rules.Add {
-		at := fmt.Sprintf("rules.add[%d]", i)
+		path := fmt.Sprintf("rules.add[%d]", i)
 		if !validID.MatchString(a.ID) {
-			fault("%s.id: %q is no name for a rule: a-z, 0-9 and -, at most 64 characters", at,
-				a.ID)
+			fault("%s.id: %q is not a valid rule id: use a-z, 0-9 and -, at most 64 characters",
+				path, a.ID)
 		}
 		re, err := regexp.Compile(a.Regex)
 		switch {
 		case err != nil:
-			fault("%s.regex: %w", at, err)
+			fault("%s.regex: %w", path, err)
 		case a.Regex == "" || re.MatchString(""):
-			fault("%s.regex: it matches a text without anything in it: make it ask for the secret",
-				at)
+			fault("%s.regex: the regex matches an empty text: make it require the secret", path)
 		case a.SecretGroup < 0 || a.SecretGroup > re.NumSubexp():
-			fault("%s.secretGroup: there is no group %d: the regex has %d", at, a.SecretGroup,
+			fault("%s.secretGroup: there is no group %d: the regex has %d", path, a.SecretGroup,
 				re.NumSubexp())
 		}
 		if a.Entropy < 0 || a.Entropy > 8 {
-			fault("%s.entropy: %g bits a character: 0 to 8", at, a.Entropy)
+			fault("%s.entropy: %g is out of range: use 0 to 8 bits a character", path, a.Entropy)
 		}
 		for _, k := range a.Keywords {
 			if len(k) < 2 {
-				fault("%s.keywords: %q is too short: two characters at least", at, k)
+				fault("%s.keywords: %q is too short: use two characters or more", path, k)
 			}
 		}
 	}
-	if e := c.Entropy; e.MinLength < 10 || e.MinLength > longestRandom {
-		fault("entropy.min_length: %d: 10 to %d", e.MinLength, longestRandom)
+	if e := c.Entropy; e.MinLength < 10 || e.MinLength > maxRandomLength {
+		fault("entropy.min_length: %d is out of range: use 10 to %d", e.MinLength, maxRandomLength)
 	}
 	if e := c.Entropy; e.Threshold < 3 || e.Threshold > 6 {
-		fault("entropy.threshold: %g: 3 to 6", e.Threshold)
+		fault("entropy.threshold: %g is out of range: use 3 to 6", e.Threshold)
 	}
 	for i := range c.Allow {
-		a, at := &c.Allow[i], fmt.Sprintf("allow[%d]", i)
-		if *a == (exception{}) {
-			fault("%s: no condition, so that it would allow everything: give it a rule, sha256, "+
-				"value, server, method, tool or pointer", at)
+		a, path := &c.Allow[i], fmt.Sprintf("allow[%d]", i)
+		if *a == (allowEntry{}) {
+			fault("%s: the entry has no condition and would allow every finding: add a rule, "+
+				"sha256, value, server, method, tool or pointer", path)
 		}
 		if a.SHA256 != "" {
 			if sum, err := hex.DecodeString(a.SHA256); err != nil || len(sum) != sha256.Size {
-				fault("%s.sha256: it is no SHA-256: 64 hexadecimal characters, as printf %%s "+
-					"SECRET | sha256sum says", at)
+				fault("%s.sha256: the value is not a SHA-256 of 64 hexadecimal characters: make "+
+					"one with printf %%s SECRET | sha256sum", path)
 			}
 			a.SHA256 = strings.ToLower(a.SHA256)
 		}
 		if a.Value != "" {
 			re, err := regexp.Compile(`^(?:` + a.Value + `)$`)
 			if err != nil {
-				fault("%s.value: %w", at, err)
+				fault("%s.value: %w", path, err)
 			}
 			a.value = re
 		}
 		if a.Pointer != "" && a.Pointer[0] != '/' && a.Pointer != "*" {
-			fault("%s.pointer: %q does not begin with /", at, a.Pointer)
+			fault("%s.pointer: %q does not begin with /", path, a.Pointer)
 		}
 	}
 	return c, errors.Join(faults...)
 }
 
+// validID is the form of a rule's id.
 var validID = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,63}$`)
 
-func directionOf(s string) mcp.Direction {
+// parseDirection returns the direction with the name s, or 0 if there is none.
+func parseDirection(s string) mcp.Direction {
 	for _, d := range []mcp.Direction{mcp.ToServer, mcp.ToClient} {
 		if s == d.String() {
 			return d
@@ -146,61 +149,66 @@ func directionOf(s string) mcp.Direction {
 	return 0
 }
 
-// choose answers the rules that the configuration asks for.
-func (c *config) choose(all []source) ([]source, error) {
+// selectRules returns the rules that the configuration enables, of all built-in ones and of its
+// own.
+func (c *config) selectRules(all []ruleSource) ([]ruleSource, error) {
 	ids := []string{namedID}
 	for _, s := range all {
 		ids = append(ids, s.ID)
 	}
 	var faults []error
-	known := func(option, id string) {
+	checkID := func(option, id string) {
 		if !slices.Contains(ids, id) {
-			faults = append(faults, fmt.Errorf("%s: no rule %q%s", option, id, didYouMean(id, ids)))
+			faults = append(faults, fmt.Errorf("%s: there is no rule %q%s", option, id,
+				didYouMean(id, ids)))
 		}
 	}
 	for _, id := range c.Rules.Enable {
-		known("rules.enable", id)
+		checkID("rules.enable", id)
 	}
 	for _, id := range c.Rules.Disable {
 		if id != "*" {
-			known("rules.disable", id)
+			checkID("rules.disable", id)
 		}
 	}
-	var chosen []source
+	var selected []ruleSource
 	for _, s := range all {
-		if c.on(s.ID, !s.Off) {
-			chosen = append(chosen, s)
+		if c.isEnabled(s.ID, !s.Off) {
+			selected = append(selected, s)
 		}
 	}
 	for i, a := range c.Rules.Add {
 		if slices.Contains(ids, a.ID) || a.ID == entropyID {
-			faults = append(faults, fmt.Errorf("rules.add[%d].id: there is a rule %q already", i,
+			faults = append(faults, fmt.Errorf("rules.add[%d].id: there is already a rule %q", i,
 				a.ID))
 		}
 		ids = append(ids, a.ID)
-		chosen = append(chosen, source{ID: a.ID, Regex: a.Regex, Keywords: a.Keywords,
+		selected = append(selected, ruleSource{ID: a.ID, Regex: a.Regex, Keywords: a.Keywords,
 			SecretGroup: a.SecretGroup, Entropy: a.Entropy})
 	}
-	ids = append(ids, entropyID) // it has an option of its own
+	ids = append(ids, entropyID) // not among all: the rule has an option of its own
 	for i, a := range c.Allow {
 		if a.Rule != "" {
-			known(fmt.Sprintf("allow[%d].rule", i), a.Rule)
+			checkID(fmt.Sprintf("allow[%d].rule", i), a.Rule)
 		}
 	}
-	return chosen, errors.Join(faults...)
+	return selected, errors.Join(faults...)
 }
 
-// on says whether the rule applies.
-func (c *config) on(id string, unlessSaid bool) bool {
+// isEnabled reports whether the rule applies. byDefault applies to a configuration that does
+// not name it.
+func (c *config) isEnabled(id string, byDefault bool) bool {
 	switch {
 	case slices.Contains(c.Rules.Disable, id):
 		return false
 	case slices.Contains(c.Rules.Enable, id):
 		return true
 	}
-	return unlessSaid && !slices.Contains(c.Rules.Disable, "*")
+	return byDefault && !slices.Contains(c.Rules.Disable, "*")
 }
 
+// didYouMean returns ", did you mean …?" with the rule id most similar to id, or "" if none is
+// similar.
 func didYouMean(id string, ids []string) string {
 	best, distance := "", 4
 	for _, other := range ids {

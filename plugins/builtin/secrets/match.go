@@ -1,120 +1,131 @@
 package secrets
 
 import (
-	"math"
+	"context"
 	"strings"
 )
 
-// span is the part of a text from byte from up to byte to.
+// span is the part of a text from byte from up to, but not including, byte to.
 type span struct{ from, to int }
 
-func (s span) of(text string) string { return text[s.from:s.to] }
+func (s span) substring(text string) string { return text[s.from:s.to] }
 
-// found is a secret in a text.
-type found struct {
+// detection is a secret in a text.
+type detection struct {
 	rule string
-	at   span
-	low  bool // another rule's finding in the same place is better
+	span span
+	weak bool // the detection of a more specific rule in the same place is preferred
 }
 
-// window is a part of a text that a rule's expression is held against.
-type window struct {
-	rule *rule
-	span
-}
+// minTextLength is the length of the shortest text, in bytes, that is searched.
+const minTextLength = 8
 
-// widest is how long windows may become when they are joined: so long that little is looked at
-// twice.
-const widest = 2048
-
-// find appends what the rules find in s. It stops, with what it has, when stop says so: between
-// windows.
-func (set *ruleset) find(s string, stop func() bool, into []found) []found {
-	if len(s) < 8 {
-		return into
+// find appends the secrets in s to found. When ctx ends it returns early, with part of them.
+func (set *ruleset) find(ctx context.Context, s string, found []detection) []detection {
+	if len(s) < minTextLength {
+		return found
 	}
-	var windows windows
-	var done map[*rule]int // where its finder has been
-	set.words.in(s, func(end int, words []int32) bool {
+	var windows windowSet
+	var searched map[*rule]int // the place up to which each finder has searched s
+	set.automaton.scan(s, func(end int, words []int32) bool {
 		for _, w := range words {
-			begin := end - set.lengths[w]
+			begin := end - set.wordLengths[w]
 			for i := range set.anchors[w] {
 				a := &set.anchors[w][i]
-				if at, ok := a.look(s, begin, end); ok {
-					if a.rule.find != nil {
-						if begin < done[a.rule] {
-							continue
-						}
-						if stop() {
-							return false
-						}
-						secrets, until := a.rule.find(s, begin)
-						if done == nil {
-							done = make(map[*rule]int)
-						}
-						done[a.rule] = until
-						for _, at := range secrets {
-							if !set.allowed(a.rule, s, at, at) {
-								into = append(into, found{a.rule.id, at, false})
-							}
-						}
-						continue
+				r := a.rule
+				at, ok := a.window(s, begin, end)
+				switch {
+				case !ok || r.finder != nil && begin < searched[r]:
+					continue
+				case r.finder == nil:
+					windows.add(window{r, at})
+					continue
+				case ctx.Err() != nil:
+					return false
+				}
+				secrets, until := r.finder(s, begin)
+				if searched == nil {
+					searched = make(map[*rule]int)
+				}
+				searched[r] = until
+				for _, secret := range secrets {
+					if !set.isAllowed(r, s, secret, secret) {
+						found = append(found, detection{r.id, secret, false})
 					}
-					windows.add(window{a.rule, at})
 				}
 			}
 		}
 		return true
 	})
-	for _, w := range windows.list {
-		if stop() {
-			return into
+	for _, w := range windows.windows {
+		if ctx.Err() != nil {
+			return found
 		}
-		into = set.match(s, w, stop, into)
+		found = set.matchWindow(ctx, s, w, found)
 	}
-	return into
+	return found
 }
 
-// windows are what is to be looked at. Those of one rule that overlap are joined, so that no part
-// of a text is looked at more than a few times for a rule.
-type windows struct {
-	list []window
-	last map[*rule]int
+// window is a part of a text that is matched against the regex of a rule.
+type window struct {
+	rule *rule
+	span
 }
 
-func (all *windows) add(w window) {
+// Bounds of windows, in bytes.
+const (
+	maxJoinedWindow = 2048     // of overlapping windows that are joined to one
+	maxWindow       = 64 << 10 // of a window that grows because a match goes on beyond it
+)
+
+// windowSet is the windows of one text. Overlapping windows of one rule are joined, so that no part
+// of the text is matched more than a few times for a rule.
+type windowSet struct {
+	windows []window
+	last    map[*rule]int // the index in windows of each rule's last window
+}
+
+func (all *windowSet) add(w window) {
 	if n, ok := all.last[w.rule]; ok {
-		if last := &all.list[n]; w.from >= last.from && w.from <= last.to &&
-			w.to-last.from <= max(widest, 2*(w.to-w.from)) {
+		if last := &all.windows[n]; w.from >= last.from && w.from <= last.to &&
+			w.to-last.from <= max(maxJoinedWindow, 2*(w.to-w.from)) {
 			last.to = max(last.to, w.to)
 			return
 		}
 	} else if all.last == nil {
 		all.last = make(map[*rule]int)
 	}
-	all.last[w.rule] = len(all.list)
-	all.list = append(all.list, w)
+	all.last[w.rule] = len(all.windows)
+	all.windows = append(all.windows, w)
 }
 
-// look says whether the word at s[begin:end] can be of a match, and where that is.
-func (a *anchor) look(s string, begin, end int) (window span, ok bool) {
-	switch at := begin - a.at; a.kind {
-	case begins:
-		return clip(s, at-1, at+a.rule.reach+1), a.head.fits(s, at) && (a.rule.after == "" ||
-			follows(s, at, a.rule.after))
-	case names:
-		if !a.head.fits(s, at) {
+// window returns the part of s that a match can be in to which the anchor's word at s[begin:end]
+// belongs. ok reports whether there can be such a match.
+func (a *anchor) window(s string, begin, end int) (w span, ok bool) {
+	r := a.rule
+	switch start := begin - a.offset; a.kind {
+	case matchStart:
+		return clampSpan(s, start-1, start+r.maxLength+1), a.prefix.matchesAt(s, start) &&
+			(r.precededBy == "" || isPrecededBy(s, start, r.precededBy))
+	case assignedName:
+		if !a.prefix.matchesAt(s, start) {
 			return span{}, false
 		}
-		value, ok := a.rule.assigned(s, at+len(a.head))
-		return clip(s, at-52, value+a.rule.reach+1), ok
+		value, ok := r.findValue(s, start+len(a.prefix))
+		return clampSpan(s, start-maxBeforeName, value+r.maxLength+1), ok
 	}
-	return clip(s, begin-a.rule.around, end+a.rule.around), true
+	return clampSpan(s, begin-r.keywordRadius, end+r.keywordRadius), true
 }
 
-// follows says whether word stands in the six lines before at.
-func follows(s string, at int, word string) bool {
-	before := s[max(0, at-longest):at]
+// maxBeforeName is how many bytes a window has before the name of an assignment: more than
+// nameStart can match.
+const maxBeforeName = 52
+
+func clampSpan(s string, from, to int) span { return span{max(from, 0), min(to, len(s))} }
+
+// isPrecededBy reports whether word is in the line of s[at] or in the five lines before it.
+func isPrecededBy(s string, at int, word string) bool {
+	before := s[max(0, at-maxContext):at]
 	for range 6 {
 		n := strings.LastIndexByte(before, '\n')
 		if strings.Contains(before[n+1:], word) {
@@ -128,116 +139,49 @@ func follows(s string, at int, word string) bool {
 	return false
 }
 
-func clip(s string, from, to int) span { return span{max(from, 0), min(to, len(s))} }
-
-// assigned says whether what follows a name that ends at i can be an assignment of a value that the
-// rule is about, and where the value begins at the latest.
-func (r *rule) assigned(s string, i int) (value int, ok bool) {
-	for far := i + 25; i < len(s) && bytesOf[s[i]]&inGap != 0; i++ {
-		if i == far {
-			return 0, false
-		}
-	}
-	if i == len(s) || bytesOf[s[i]]&inOperator == 0 {
-		return 0, false
-	}
-	i++
-	last := i
-	for far := i + 10; last < len(s) && last < far &&
-		bytesOf[s[last]]&(inOperator|inOpening) != 0; last++ {
-	}
-	if r.letters && !unlikeWord(s, last) {
-		return 0, false
-	}
-	for ; i <= last; i++ {
-		for _, h := range r.value {
-			if h.fits(s, i) {
-				return last, true
-			}
-		}
-	}
-	return 0, false
-}
-
-// unlikeWord says whether the run of characters at i that a value may have holds others than
-// letters, and not only at its end.
-func unlikeWord(s string, i int) bool {
-	for ; i < len(s) && bytesOf[s[i]]&inWord != 0; i++ {
-	}
-	return i < len(s) && bytesOf[s[i]]&inValue != 0
-}
-
-// Classes of bytes in an assignment: see leading, between, operator and opening.
-const (
-	inGap byte = 1 << iota
-	inOperator
-	inOpening
-	inWord
-	inValue
-)
-
-var bytesOf = func() (of [256]byte) {
-	for c := range 256 {
-		c := byte(c)
-		letter, digit := lower(c) >= 'a' && lower(c) <= 'z', c >= '0' && c <= '9'
-		blank := c == ' ' || c == '\t' || c == '\n' || c == '\r' || c == '\f'
-		put := func(is bool, class byte) {
-			if is {
-				of[c] |= class
-			}
-		}
-		quote := c == '\'' || c == '"' || c == '\\'
-		put(letter || digit || blank || quote || c == '_' || c == '.' || c == '-', inGap)
-		put(c == '=' || c == '>' || c == ':' || c == '|' || c == '?' || c == ',', inOperator)
-		put(blank || quote || c == '`' || c == '=', inOpening)
-		put(letter || c == '_' || c == '.' || c == '-', inWord)
-		put(digit || c == '=' || c == '+' || c == '/', inValue)
-	}
-	return of
-}()
-
-// match holds the rule's expression against the window. A match that goes on beyond the window
-// makes it longer; beyond farthest, a secret is taken to go on as it was.
-func (set *ruleset) match(s string, w window, stop func() bool, into []found) []found {
+// matchWindow appends the matches of the window's rule to found. A match that reaches the window's
+// end may go on beyond it, so the window is doubled and matched again. From maxWindow on, the
+// secret is extended over all bytes that a value may have instead.
+func (set *ruleset) matchWindow(ctx context.Context, s string, w window,
+	found []detection) []detection {
 	re := w.rule.regex()
-	for !stop() {
+	before := len(found)
+	for ctx.Err() == nil {
 		grown := false
-		first := len(into)
-		for _, m := range re.FindAllStringSubmatchIndex(w.of(s), -1) {
-			over := m[1] == w.to-w.from && w.to < len(s)
-			if over && w.to-w.from < farthest {
-				w.to, grown = min(len(s), w.to+(w.to-w.from)), true // it may go on
+		for _, m := range re.FindAllStringSubmatchIndex(w.substring(s), -1) {
+			reachesEnd := m[1] == w.to-w.from && w.to < len(s)
+			if reachesEnd && w.to-w.from < maxWindow {
+				w.to, grown = min(len(s), w.to+(w.to-w.from)), true
 				break
 			}
 			if m[0] == 0 && w.from > 0 {
-				continue // it may begin before: then another window has it
+				continue // the match may begin before the window: then it is in another one, too
 			}
 			match := span{w.from + m[0], w.from + m[1]}
-			secret := trim(s, secretOf(w.rule.group, m, w.from))
-			for w.rule.generic() && secret.from < secret.to && s[secret.to-1] == '.' {
+			secret := trimQuotes(s, secretSpan(w.rule.secretGroup, m, w.from))
+			for w.rule.isGeneric() && secret.from < secret.to && s[secret.to-1] == '.' {
 				secret.to-- // the end of a sentence
 			}
-			for over && secret.to < len(s) && bytesOf[s[secret.to]]&(inWord|inValue) != 0 {
+			for reachesEnd && secret.to < len(s) &&
+				byteClasses[s[secret.to]]&(wordByte|valueByte) != 0 {
 				secret.to++
 			}
-			if secret.from == secret.to || set.allowed(w.rule, s, match, secret) {
+			if secret.from == secret.to || set.isAllowed(w.rule, s, match, secret) {
 				continue
 			}
-			into = append(into, found{w.rule.id, secret, w.rule.generic()})
+			found = append(found, detection{w.rule.id, secret, w.rule.isGeneric()})
 		}
 		if !grown {
-			return into
+			return found
 		}
-		into = into[:first]
+		found = found[:before]
 	}
-	return into
+	return found
 }
 
-// farthest is how long a window may become because of what is found in it.
-const farthest = 64 << 10
-
-// secretOf is where the secret of a match is, in bytes of the text.
-func secretOf(group int, m []int, from int) span {
+// secretSpan returns the span of the secret in a match: see [rule.secretGroup]. m holds the
+// indexes of the match and its groups, which are relative to from.
+func secretSpan(group int, m []int, from int) span {
 	switch {
 	case group > 0 && 2*group+1 < len(m):
 		if m[2*group] >= 0 {
@@ -253,8 +197,8 @@ func secretOf(group int, m []int, from int) span {
 	return span{from + m[0], from + m[1]}
 }
 
-// trim leaves quotes and blanks around a secret where they are.
-func trim(s string, at span) span {
+// trimQuotes returns the span without the blanks and quotes around a secret.
+func trimQuotes(s string, at span) span {
 	blank := func(c byte) bool { return c == ' ' || c == '\n' || c == '\r' || c == '\t' }
 	for at.from < at.to && blank(s[at.from]) {
 		at.from++
@@ -268,34 +212,21 @@ func trim(s string, at span) span {
 	return at
 }
 
-func (set *ruleset) allowed(r *rule, s string, match, secret span) bool {
-	if r.entropy > 0 && entropy(secret.of(s)) <= r.entropy {
+// isAllowed reports whether a match of the rule is no secret: it has too little entropy, or an
+// allow list of the rule or of all rules accepts it.
+func (set *ruleset) isAllowed(r *rule, s string, match, secret span) bool {
+	if r.entropy > 0 && entropy(secret.substring(s)) <= r.entropy {
 		return true
 	}
-	for i := range set.allow {
-		if set.allow[i].allows(s, match, secret) {
+	for i := range set.allowlists {
+		if set.allowlists[i].allows(s, match, secret) {
 			return true
 		}
 	}
-	for i := range r.allow {
-		if r.allow[i].allows(s, match, secret) {
+	for i := range r.allowlists {
+		if r.allowlists[i].allows(s, match, secret) {
 			return true
 		}
 	}
 	return false
-}
-
-// entropy is Shannon's, in bits a byte.
-func entropy(s string) (bits float64) {
-	var counts [256]int
-	for i := range len(s) {
-		counts[s[i]]++
-	}
-	for _, n := range counts {
-		if n > 0 {
-			p := float64(n) / float64(len(s))
-			bits -= p * math.Log2(p)
-		}
-	}
-	return bits
 }

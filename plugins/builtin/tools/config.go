@@ -84,7 +84,7 @@ func newStage(text []byte) (*stage, error) {
 			*x.renames = x.filter.renames(x.section.Change, fault)
 		}
 	}
-	if err := s.renames.Check(); err != nil {
+	if err := s.renames.Validate(); err != nil {
 		faults = append(faults, err)
 	}
 	if err := errors.Join(faults...); err != nil {
@@ -143,7 +143,7 @@ func (f *filter) read(all []change, fault func(string, ...any)) map[string]chang
 // longest is what the specification gives a tool's name.
 const longest = 128
 
-// renames reads the new names of change. What they do to each other is for Renames.Check.
+// renames reads the new names of change. What they do to each other is for Renames.Validate.
 func (f *filter) renames(all []change, fault func(string, ...any)) map[string]string {
 	names := map[string]string{}
 	for i, c := range all {
@@ -170,5 +170,5 @@ func (f *filter) renames(all []change, fault func(string, ...any)) map[string]st
 // legal are the characters of a tool's name (2025-11-25, server/tools).
 const legal = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-."
 
-// Renames implements sdk.Renaming.
+// Renames implements sdk.StageWithRenames.
 func (s *stage) Renames() pipeline.Renames { return s.renames }

@@ -17,7 +17,7 @@ func ExamplePlugin() {
 	}
 	for _, name := range []string{"read_file", "read_secrets", "delete_file"} {
 		m := mcp.NewRequest("1", "tools/call", []byte(`{"name":"`+name+`"}`))
-		m.To, m.Name = mcp.ToServer, name
+		m.Direction, m.Name = mcp.ToServer, name
 		v, err := stage.Inspect(context.Background(), m)
 		if err != nil {
 			panic(err)

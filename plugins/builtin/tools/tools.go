@@ -33,7 +33,7 @@ func Plugin() sdk.Plugin {
 			}
 			return s, nil
 		},
-		Canary: canary,
+		SelfTest: canary,
 	}
 }
 
@@ -52,7 +52,7 @@ func wants(methods ...[]string) pipeline.Wants {
 	return pipeline.Wants{
 		Methods: slices.Concat(methods...),
 		Kinds:   []mcp.Kind{mcp.Request, mcp.Response, mcp.Notification},
-		Only: map[string]mcp.Kind{
+		OnlyKind: map[string]mcp.Kind{
 			"tools/list": mcp.Response, "prompts/list": mcp.Response,
 			"resources/list": mcp.Response, "resources/templates/list": mcp.Response,
 			"tools/call": mcp.Request, "prompts/get": mcp.Request,
@@ -69,8 +69,8 @@ type stage struct {
 	renames                   pipeline.Renames
 }
 
-// Wants implements sdk.Wanting: only the kinds of items that the configuration speaks of, and only
-// their lists when none is hidden.
+// Wants implements sdk.StageWithWants: only the kinds of items that the configuration speaks of,
+// and only their lists when none is hidden.
 func (s *stage) Wants() pipeline.Wants {
 	var methods []string
 	add := func(f *filter, lists, uses []string) {
@@ -172,13 +172,13 @@ func (f *filter) subscribe(m *mcp.Message) sdk.Verdict {
 
 // list takes what is hidden out of a list, and changes what is to be changed.
 func (f *filter) list(m *mcp.Message) sdk.Verdict {
-	method, _ := mcp.Lookup(m.Method)
+	method, _ := mcp.LookupMethod(m.Method)
 	var v sdk.Verdict
 	hidden, changed, items := 0, 0, 0
-	m.Items(method.ItemsAt, func(i int, raw []byte) bool {
+	m.Items(method.ItemsPointer, func(i int, raw []byte) bool {
 		items++
-		item, at := mcp.NewNotification("", raw), method.ItemsAt+"/"+strconv.Itoa(i)
-		name, _ := item.Text(method.ItemName)
+		item, at := mcp.NewNotification("", raw), method.ItemsPointer+"/"+strconv.Itoa(i)
+		name, _ := item.Text(method.ItemNamePointer)
 		switch {
 		case name == "" && f.filters(): // nobody can say what it is
 			hidden++
@@ -225,7 +225,7 @@ func (f *filter) edits(c change, item *mcp.Message, at string) (edits []mcp.Edit
 
 // canary is a call of something that the configuration hides, or a list with something that it
 // changes.
-func canary(config []byte) *sdk.Canary {
+func canary(config []byte) *sdk.SelfTest {
 	s, err := newStage(config)
 	if err != nil {
 		return nil
@@ -239,21 +239,21 @@ func canary(config []byte) *sdk.Canary {
 		{&s.resources, "resources/read", "resources/list", "resource"},
 	} {
 		if name, ok := x.f.unseen(); ok {
-			method, _ := mcp.Lookup(x.method)
+			method, _ := mcp.LookupMethod(x.method)
 			m := mcp.NewRequest("1", x.method,
-				[]byte(`{"`+method.NameAt[1:]+`":`+string(mcp.Quote(name))+`}`))
-			m.To, m.Server, m.Name = mcp.ToServer, "canary", name
-			return &sdk.Canary{What: "the use of a hidden " + x.title, Message: m,
+				[]byte(`{"`+method.NamePointer[1:]+`":`+string(mcp.Quote(name))+`}`))
+			m.Direction, m.Server, m.Name = mcp.ToServer, "canary", name
+			return &sdk.SelfTest{Description: "the use of a hidden " + x.title, Message: m,
 				Action: pipeline.Deny}
 		}
 		for _, name := range slices.Sorted(maps.Keys(x.f.changes)) {
 			c := x.f.changes[name]
-			list, _ := mcp.Lookup(x.list)
-			item := `{"` + list.ItemName[1:] + `":` + string(mcp.Quote(name)) + `}`
-			m := mcp.NewResponse("1", []byte(`{"`+list.ItemsAt[1:]+`":[`+item+`]}`))
-			m.To, m.Server, m.Method = mcp.ToClient, "canary", x.list
+			list, _ := mcp.LookupMethod(x.list)
+			item := `{"` + list.ItemNamePointer[1:] + `":` + string(mcp.Quote(name)) + `}`
+			m := mcp.NewResponse("1", []byte(`{"`+list.ItemsPointer[1:]+`":[`+item+`]}`))
+			m.Direction, m.Server, m.Method = mcp.ToClient, "canary", x.list
 			if len(x.f.edits(c, mcp.NewNotification("", []byte(item)), "")) > 0 {
-				return &sdk.Canary{What: "a changed " + x.title + " in a list", Message: m,
+				return &sdk.SelfTest{Description: "a changed " + x.title + " in a list", Message: m,
 					Action: pipeline.Modify}
 			}
 		}

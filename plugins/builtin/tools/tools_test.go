@@ -29,8 +29,8 @@ func stageOf(t testing.TB, config string) (*pipeline.Pipeline, *last) {
 		t.Fatal(err)
 	}
 	rec := &last{}
-	named := pipeline.StageConfig{Name: "tools", Stage: s, Wants: s.(sdk.Wanting).Wants(),
-		Renames: s.(sdk.Renaming).Renames()}
+	named := pipeline.StageConfig{Name: "tools", Stage: s, Wants: s.(sdk.StageWithWants).Wants(),
+		Renames: s.(sdk.StageWithRenames).Renames()}
 	return pipeline.New(rec, pipeline.Options{}, named), rec
 }
 
@@ -40,7 +40,7 @@ func parse(t testing.TB, to mcp.Direction, text string) *mcp.Message {
 	if err != nil {
 		t.Fatalf("%s: %v", text, err)
 	}
-	m.To, m.Server = to, "files"
+	m.Direction, m.Server = to, "files"
 	return m
 }
 
@@ -63,7 +63,7 @@ func answer(t testing.TB, method, result string) *mcp.Message {
 func pass(t testing.TB, p *pipeline.Pipeline, m *mcp.Message) string {
 	t.Helper()
 	passed, err := p.Pass(t.Context(), m)
-	if d, ok := err.(*pipeline.Denied); ok {
+	if d, ok := err.(*pipeline.DeniedError); ok {
 		if d.Err != nil {
 			t.Fatalf("%s was denied by a fault: %v", m.Append(nil), d.Err)
 		}
@@ -173,7 +173,7 @@ func TestWhatNamesNothingIsNotLetThroughAFilter(t *testing.T) {
 		if err != nil {
 			continue // what does not get in, needs no judge
 		}
-		m.To, m.Server = mcp.ToServer, "files"
+		m.Direction, m.Server = mcp.ToServer, "files"
 		p, _ := stageOf(t, filter)
 		if got := pass(t, p, m); got != "denied" {
 			t.Errorf("%s: got %s, want a denial", use, got)
@@ -378,12 +378,13 @@ func TestAMessageThatIsNotWantedCostsNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		wants := s.(sdk.Wanting).Wants()
+		wants := s.(sdk.StageWithWants).Wants()
 		if got := strings.Join(wants.Methods, " "); got != want {
 			t.Errorf("%s wants %s, want %s", config, got, want)
 		}
 		for _, method := range wants.Methods {
-			if m, _ := mcp.Lookup(method); m.Kind == mcp.Request && wants.Only[method] == 0 {
+			if m, _ := mcp.LookupMethod(method); m.Kind == mcp.Request &&
+				wants.OnlyKind[method] == 0 {
 				t.Errorf("%s wants requests and answers of %s", config, method)
 			}
 		}
@@ -396,7 +397,7 @@ func TestACanaryIsDoneSomethingAbout(t *testing.T) {
 		`{"resources":{"hide":["file:///*"]}}`,
 		`{"tools":{"change":[{"name":"b","title":"T"},{"name":"a","rename":"x"}]}}`,
 		`{"resources":{"change":[{"uri":"a","rename":"T"}]}}`} {
-		c := tools.Plugin().Canary([]byte(config))
+		c := tools.Plugin().SelfTest([]byte(config))
 		if c == nil {
 			t.Errorf("%s: no canary", config)
 			continue
@@ -406,13 +407,14 @@ func TestACanaryIsDoneSomethingAbout(t *testing.T) {
 			t.Fatal(err)
 		}
 		if v, err := s.Inspect(t.Context(), c.Message); err != nil || v.Action != c.Action {
-			t.Errorf("%s: action %d, %v for %s, want %d", config, v.Action, err, c.What, c.Action)
+			t.Errorf("%s: action %d, %v for %s, want %d", config, v.Action, err, c.Description,
+				c.Action)
 		}
 	}
 	for _, config := range []string{`{"tools":{"change":[{"name":"a","rename":"x"}]}}`,
 		`{"tools":{"allow":["*"]}}`, `{`} {
-		if c := tools.Plugin().Canary([]byte(config)); c != nil {
-			t.Errorf("%s: a canary that nothing is done about: %s", config, c.What)
+		if c := tools.Plugin().SelfTest([]byte(config)); c != nil {
+			t.Errorf("%s: a canary that nothing is done about: %s", config, c.Description)
 		}
 	}
 }

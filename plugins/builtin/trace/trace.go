@@ -35,7 +35,7 @@ func Plugin() sdk.Plugin {
 			}
 			return s, nil
 		},
-		Canary: canary,
+		SelfTest: canary,
 	}
 }
 
@@ -50,7 +50,7 @@ type stage struct {
 	began  began
 }
 
-// Wants implements sdk.Wanting: requests are seen for the sake of their time only.
+// Wants implements sdk.StageWithWants: requests are seen for the sake of their time only.
 func (s *stage) Wants() pipeline.Wants {
 	if slices.Contains(s.fields, "duration") {
 		return wants(mcp.Request, mcp.Response)
@@ -160,8 +160,8 @@ func size(n int) string {
 }
 
 // canary is a result that a trace is added to.
-func canary([]byte) *sdk.Canary {
+func canary([]byte) *sdk.SelfTest {
 	m := mcp.NewResponse("1", []byte(`{"content":[]}`))
-	m.To, m.Method, m.Server, m.Name = mcp.ToClient, "tools/call", "canary", "canary"
-	return &sdk.Canary{What: "a tool's result", Message: m, Action: pipeline.Modify}
+	m.Direction, m.Method, m.Server, m.Name = mcp.ToClient, "tools/call", "canary", "canary"
+	return &sdk.SelfTest{Description: "a tool's result", Message: m, Action: pipeline.Modify}
 }

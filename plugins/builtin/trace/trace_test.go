@@ -41,13 +41,13 @@ func parse(t testing.TB, text string) *mcp.Message {
 
 func call(t testing.TB, arguments string) *mcp.Message {
 	m := parse(t, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"create_issue","arguments":`+arguments+`}}`)
-	m.To = mcp.ToServer
+	m.Direction = mcp.ToServer
 	return m
 }
 
 func result(t testing.TB, request *mcp.Message, body string) *mcp.Message {
 	m := parse(t, `{"jsonrpc":"2.0","id":1,"result":`+body+`}`)
-	m.To, m.Request = mcp.ToClient, request
+	m.Direction, m.Request = mcp.ToClient, request
 	return m
 }
 
@@ -55,7 +55,7 @@ func result(t testing.TB, request *mcp.Message, body string) *mcp.Message {
 func pass(t testing.TB, s sdk.Stage, m *mcp.Message) string {
 	t.Helper()
 	p := pipeline.New(nowhere{}, pipeline.Options{}, pipeline.StageConfig{Name: "trace", Stage: s,
-		Wants: s.(sdk.Wanting).Wants()})
+		Wants: s.(sdk.StageWithWants).Wants()})
 	passed, err := p.Pass(t.Context(), m)
 	if err != nil {
 		t.Fatal(err)
@@ -135,7 +135,7 @@ func TestATraceKeepsTheRest(t *testing.T) {
 		}
 	}
 	m := parse(t, `{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"no"}}`)
-	m.To = mcp.ToClient
+	m.Direction = mcp.ToClient
 	if got, want := pass(t, s, m), `{"code":-32603,"message":"no"}`; got != want {
 		t.Errorf("an error became %s", got)
 	}
@@ -242,12 +242,12 @@ func TestAConfigurationThatIsRefused(t *testing.T) {
 
 func TestWhatItWants(t *testing.T) {
 	for config, want := range map[string]int{`{}`: 2, `{"fields":["tool"]}`: 1} {
-		if got := stageOf(t, config).(sdk.Wanting).Wants(); len(got.Kinds) != want ||
+		if got := stageOf(t, config).(sdk.StageWithWants).Wants(); len(got.Kinds) != want ||
 			len(got.Methods) != 1 {
 			t.Errorf("%s: wants %v, want %d kinds of tools/call", config, got, want)
 		}
 	}
-	c := trace.Plugin().Canary([]byte(`{}`))
+	c := trace.Plugin().SelfTest([]byte(`{}`))
 	if v, err := stageOf(t, `{}`).Inspect(t.Context(), c.Message); err != nil ||
 		v.Action != c.Action {
 		t.Errorf("nothing is done about the canary: %v, %v", v, err)

@@ -22,9 +22,9 @@ const (
 // answers false. Runs inside of runs are decoded, too, and stand where the outermost does. plain is
 // UTF-8; what was not is U+FFFD in it.
 func (t Text) Decoded(yield func(plain string, at Span) bool) {
-	if t.Kind != mcp.Number {
+	if t.Kind != mcp.NumberLeaf {
 		d := decoder{yield: yield}
-		d.in(t.S, Span{}, 0)
+		d.in(t.Value, Span{}, 0)
 	}
 }
 

@@ -9,11 +9,11 @@ import (
 	"gatekit/core/mcp"
 )
 
-// Cut is a part of a text that is to go, and what is to stand in its place.
-type Cut struct {
-	Text Text
-	Span Span
-	With string
+// Redaction is a part of a text that is to go, and what is to stand in its place.
+type Redaction struct {
+	Text        Text
+	Span        Span
+	Replacement string
 }
 
 // mostNames is how many names Redact changes in one message: each takes a look at all of it.
@@ -22,11 +22,11 @@ const mostNames = 100
 // Redact answers the edits that make the cuts. More than 100 names in one message are an error. Of
 // cuts that overlap, the first one's words stand in the place of all. A number of which a part is
 // cut becomes a string.
-func Redact(m *mcp.Message, cuts []Cut) ([]mcp.Edit, error) {
-	values, names := map[string][]Cut{}, map[string][]Cut{}
+func Redact(m *mcp.Message, cuts []Redaction) ([]mcp.Edit, error) {
+	values, names := map[string][]Redaction{}, map[string][]Redaction{}
 	for _, c := range cuts {
 		at := c.Text.Pointer()
-		if c.Text.Kind == mcp.Name {
+		if c.Text.Kind == mcp.NameLeaf {
 			names[at] = append(names[at], c)
 		} else {
 			values[at] = append(values[at], c)
@@ -75,9 +75,11 @@ func Redact(m *mcp.Message, cuts []Cut) ([]mcp.Edit, error) {
 }
 
 // without is the text of the cuts with them made.
-func without(cuts []Cut) string {
-	slices.SortStableFunc(cuts, func(a, b Cut) int { return cmp.Compare(a.Span.From, b.Span.From) })
-	s := cuts[0].Text.S
+func without(cuts []Redaction) string {
+	slices.SortStableFunc(cuts, func(a, b Redaction) int {
+		return cmp.Compare(a.Span.From, b.Span.From)
+	})
+	s := cuts[0].Text.Value
 	var b strings.Builder
 	done := 0
 	for _, c := range cuts {
@@ -87,7 +89,7 @@ func without(cuts []Cut) string {
 		}
 		if from >= done {
 			b.WriteString(s[done:from])
-			b.WriteString(c.With)
+			b.WriteString(c.Replacement)
 		}
 		done = to
 	}

@@ -25,7 +25,7 @@ func TestEveryTextIsSeenOnce(t *testing.T) {
 	m := message(t, `{"a":"x\ny","b":[1.50,true,null,{"d":"é\ud83d\ude00"},""],"e\"":{"":"v"},"a2":"x\ny"}`)
 	var got []string
 	scan.Texts(m, func(x scan.Text) bool {
-		got = append(got, fmt.Sprintf("%d %s=%s", x.Kind, x.Pointer(), x.S))
+		got = append(got, fmt.Sprintf("%d %s=%s", x.Kind, x.Pointer(), x.Value))
 		return true
 	})
 	want := []string{"3 /a=a", "1 /a=x\ny", "3 /b=b", "2 /b/0=1.50", "3 /b/3/d=d", "1 /b/3/d=é😀",
@@ -44,9 +44,9 @@ func TestEveryTextIsSeenOnce(t *testing.T) {
 func decoded(t testing.TB, s string) (got []string) {
 	m := message(t, `{"s":`+string(mcp.Quote(s))+`}`)
 	scan.Texts(m, func(x scan.Text) bool {
-		if x.Kind == mcp.String {
+		if x.Kind == mcp.StringLeaf {
 			x.Decoded(func(plain string, at scan.Span) bool {
-				got = append(got, plain+" @ "+x.S[at.From:at.To])
+				got = append(got, plain+" @ "+x.Value[at.From:at.To])
 				return true
 			})
 		}
@@ -187,10 +187,10 @@ func TestRedact(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m := message(t, c.params)
-			var cuts []scan.Cut
+			var cuts []scan.Redaction
 			scan.Texts(m, func(x scan.Text) bool {
 				for _, span := range c.cut[fmt.Sprintf("%d %s", x.Kind, x.Pointer())] {
-					cuts = append(cuts, scan.Cut{Text: x, Span: span, With: "[X]"})
+					cuts = append(cuts, scan.Redaction{Text: x, Span: span, Replacement: "[X]"})
 				}
 				return true
 			})
@@ -215,10 +215,11 @@ func TestRedactRefusesTooManyNames(t *testing.T) {
 		fmt.Fprintf(&names, `,"one%d":1`, i)
 	}
 	m := message(t, "{"+names.String()[1:]+"}")
-	var cuts []scan.Cut
+	var cuts []scan.Redaction
 	scan.Texts(m, func(x scan.Text) bool {
-		if x.Kind == mcp.Name {
-			cuts = append(cuts, scan.Cut{Text: x, Span: scan.Span{From: 0, To: 3}, With: "X"})
+		if x.Kind == mcp.NameLeaf {
+			cuts = append(cuts, scan.Redaction{Text: x, Span: scan.Span{From: 0, To: 3},
+				Replacement: "X"})
 		}
 		return true
 	})
@@ -248,7 +249,7 @@ func FuzzDecoded(f *testing.F) {
 		}
 		s := before + " " + base64.StdEncoding.EncodeToString([]byte(plain)) + " " + after
 		found, total := false, 0
-		x := scan.Text{Leaf: mcp.Leaf{Kind: mcp.String}, S: s}
+		x := scan.Text{Leaf: mcp.Leaf{Kind: mcp.StringLeaf}, Value: s}
 		x.Decoded(func(p string, at scan.Span) bool {
 			if at.From < 0 || at.From >= at.To || at.To > len(s) {
 				t.Fatalf("the span %v of %d bytes", at, len(s))
@@ -281,11 +282,12 @@ func FuzzRedact(f *testing.F) {
 			return
 		}
 		m := message(t, `{"s":`+string(mcp.Quote(s))+`,"t":[ 1 ]}`)
-		var cuts []scan.Cut
+		var cuts []scan.Redaction
 		scan.Texts(m, func(x scan.Text) bool {
-			if x.Kind == mcp.String {
-				cuts = []scan.Cut{{Text: x, Span: scan.Span{From: c, To: d}, With: "\x01"},
-					{Text: x, Span: scan.Span{From: a, To: b}, With: "\x01"}}
+			if x.Kind == mcp.StringLeaf {
+				cuts = []scan.Redaction{{Text: x, Span: scan.Span{From: c, To: d},
+					Replacement: "\x01"},
+					{Text: x, Span: scan.Span{From: a, To: b}, Replacement: "\x01"}}
 			}
 			return true
 		})

@@ -5,7 +5,7 @@ import "gatekit/core/mcp"
 // Text is one string, number or name in a message's body.
 type Text struct {
 	mcp.Leaf
-	S string // decoded from JSON
+	Value string // decoded from JSON
 }
 
 // Span is the part of a Text from byte From up to byte To of its S.

@@ -89,7 +89,7 @@ func undescribed(schema map[string]any, at string) (names []string) {
 
 func (s suite) ordinary(t testing.TB) {
 	stage := s.stage(t)
-	for _, m := range Ordinary() {
+	for _, m := range OrdinaryMessages() {
 		switch j := s.judge(t.Context(), stage, m); {
 		case j.fault != nil:
 			t.Errorf("%s: %v", about(m), j.fault)
@@ -118,7 +118,7 @@ const planted = "Xq7ZkW3vPlanted9"
 
 func (s suite) noContent(t testing.TB) {
 	stage := s.stage(t)
-	messages := append(Ordinary(), s.acts()...)
+	messages := append(OrdinaryMessages(), s.acts()...)
 	for _, value := range []string{`"` + planted + ` text"`,
 		`{"` + planted + `":"` + planted + `"}`} {
 		messages = append(messages, messagesOf(value)...)
@@ -226,7 +226,8 @@ func removed(edits []mcp.Edit, name string) bool {
 
 func (s suite) noMutation(t testing.TB) {
 	stage := s.stage(t)
-	for _, m := range append(append(Ordinary(), s.acts()...), messagesOf(`{"a":[1,"b"]}`)...) {
+	for _, m := range append(append(OrdinaryMessages(), s.acts()...),
+		messagesOf(`{"a":[1,"b"]}`)...) {
 		m = s.sent(m)
 		before, raw := *m, m.Append(nil)
 		body := bytes.Clone(m.Body())
@@ -256,7 +257,7 @@ func (s suite) pure(t testing.TB) {
 		return
 	}
 	one, other := s.stage(t), s.stage(t)
-	messages := append(Ordinary(), s.acts()...)
+	messages := append(OrdinaryMessages(), s.acts()...)
 	var first []judged
 	for _, m := range messages {
 		first = append(first, s.judge(t.Context(), one, m))
@@ -355,7 +356,7 @@ func (s suite) time(t testing.TB) {
 // wanted says whether w wants m, as the pipeline would.
 func wanted(w pipeline.Wants, m *mcp.Message) (yes bool) {
 	p := pipeline.New(&firstOutcome{}, pipeline.Options{}, pipeline.StageConfig{Name: "x", Wants: w,
-		Stage: sdk.Inspect(func(context.Context, *mcp.Message) (sdk.Verdict, error) {
+		Stage: sdk.StageFunc(func(context.Context, *mcp.Message) (sdk.Verdict, error) {
 			yes = true
 			return sdk.Allow(), nil
 		})})
@@ -365,7 +366,7 @@ func wanted(w pipeline.Wants, m *mcp.Message) (yes bool) {
 
 func (s suite) atOnce(t testing.TB) {
 	stage := s.stage(t)
-	messages := append(Ordinary(), s.acts()...)
+	messages := append(OrdinaryMessages(), s.acts()...)
 	want := make([]judged, len(messages))
 	for i, m := range messages {
 		want[i] = s.judge(t.Context(), stage, m)
@@ -400,19 +401,20 @@ func (s suite) canary(t testing.TB) {
 	if c == nil {
 		return
 	}
-	if c.What == "" {
+	if c.Description == "" {
 		t.Errorf("the canary does not say what is planted in it")
 	}
 	m := c.Message
-	if m == nil || m.Kind == 0 || m.To == 0 || m.Server == "" {
+	if m == nil || m.Kind == 0 || m.Direction == 0 || m.Server == "" {
 		t.Fatalf("the canary has no message with a kind, a direction and a server")
 	}
 	j := s.judge(t.Context(), s.stage(t), m)
 	if j.fault != nil || !j.asked || j.verdict.Action != c.Action {
-		t.Errorf("the canary (%s): got the action %d (%s, %v), want %d", c.What, j.verdict.Action,
+		t.Errorf("the canary (%s): got the action %d (%s, %v), want %d", c.Description,
+			j.verdict.Action,
 			j.verdict.Reason, j.fault, c.Action)
 	}
 }
 
 // about is m in a few words.
-func about(m *mcp.Message) string { return fmt.Sprintf("%s %s %s", m.Method, m.Kind, m.To) }
+func about(m *mcp.Message) string { return fmt.Sprintf("%s %s %s", m.Method, m.Kind, m.Direction) }

@@ -7,9 +7,9 @@ import (
 	"gatekit/core/mcp"
 )
 
-// Ordinary are messages that clients and servers send every day: one of each method, kind and
-// direction. They are of the server "everything" and the tool "echo".
-func Ordinary() []*mcp.Message {
+// OrdinaryMessages are messages that clients and servers send every day: one of each method, kind
+// and direction. They are of the server "everything" and the tool "echo".
+func OrdinaryMessages() []*mcp.Message {
 	var all []*mcp.Message
 	for _, o := range ordinary {
 		request := parse(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":%q,"params":%s}`,
@@ -18,11 +18,11 @@ func Ordinary() []*mcp.Message {
 			request = parse(fmt.Sprintf(`{"jsonrpc":"2.0","method":%q,"params":%s}`, o.method,
 				o.params))
 		}
-		request.To, request.Session, request.Exchange, request.Server = o.to,
+		request.Direction, request.Session, request.Exchange, request.Server = o.to,
 			"sdktest", fmt.Sprint(len(all)+1), "everything"
-		switch method, _ := mcp.Lookup(o.method); {
-		case method.NameAt != "":
-			request.Name, _ = request.Text(method.NameAt)
+		switch method, _ := mcp.LookupMethod(o.method); {
+		case method.NamePointer != "":
+			request.Name, _ = request.Text(method.NamePointer)
 		case o.method == "completion/complete":
 			request.Name = "greeting"
 		}
@@ -34,7 +34,7 @@ func Ordinary() []*mcp.Message {
 			`"error":{"code":-32602,"message":"it did not work","data":{"hint":"try again"}}`} {
 			answer := parse(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,%s}`, request.ID(), body))
 			a := with(answer, request)
-			a.Request, a.To = request, mcp.ToServer+mcp.ToClient-request.To
+			a.Request, a.Direction = request, mcp.ToServer+mcp.ToClient-request.Direction
 			all = append(all, &a)
 		}
 	}
@@ -129,7 +129,7 @@ func large() string {
 // messagesOf are a call, a result, an error and a notification about value, a JSON value.
 func messagesOf(value string) []*mcp.Message {
 	call := parse(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":{"message":` + value + `}}}`)
-	call.To, call.Session, call.Exchange, call.Server, call.Name = mcp.ToServer,
+	call.Direction, call.Session, call.Exchange, call.Server, call.Name = mcp.ToServer,
 		"sdktest", "1", "everything", "echo"
 	var all = []*mcp.Message{call}
 	for _, raw := range []string{
@@ -138,11 +138,11 @@ func messagesOf(value string) []*mcp.Message {
 		`{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"no","data":` + value + `}}`,
 	} {
 		a := with(parse(raw), call)
-		a.To, a.Request = mcp.ToClient, call
+		a.Direction, a.Request = mcp.ToClient, call
 		all = append(all, &a)
 	}
 	n := parse(`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":` + value + `}}`)
-	n.To, n.Session, n.Server = mcp.ToClient, "sdktest", "everything"
+	n.Direction, n.Session, n.Server = mcp.ToClient, "sdktest", "everything"
 	return append(all, n)
 }
 
@@ -201,14 +201,14 @@ func bodiless() []*mcp.Message {
 				if err != nil {
 					continue // nobody will ever see it
 				}
-				m.To, m.Method, m.Session, m.Exchange, m.Server = to, method,
+				m.Direction, m.Method, m.Session, m.Exchange, m.Server = to, method,
 					"sdktest", "1", "everything"
 				all = append(all, m)
 			}
 		}
 	}
 	unknown := parse(`{"jsonrpc":"2.0","id":1,"result":{"a":1}}`)
-	unknown.To = mcp.ToClient // neither its method nor its server is known
+	unknown.Direction = mcp.ToClient // neither its method nor its server is known
 	return append(all, unknown)
 }
 

@@ -84,16 +84,16 @@ func (s suite) acts() []*mcp.Message {
 	return acts
 }
 
-func (s suite) sings() *sdk.Canary {
-	if s.p.Canary == nil {
+func (s suite) sings() *sdk.SelfTest {
+	if s.p.SelfTest == nil {
 		return nil
 	}
-	return s.p.Canary(s.config)
+	return s.p.SelfTest(s.config)
 }
 
 // wants are those of the plugin, or of the stage when that says them itself.
 func (s suite) wants(stage sdk.Stage) pipeline.Wants {
-	if w, ok := stage.(sdk.Wanting); ok {
+	if w, ok := stage.(sdk.StageWithWants); ok {
 		return w.Wants()
 	}
 	return s.p.Wants
@@ -125,7 +125,8 @@ func (s suite) sent(m *mcp.Message) *mcp.Message {
 // with is body with what is known of m.
 func with(body, m *mcp.Message) mcp.Message {
 	c := *body
-	c.To, c.Session, c.Principal, c.Exchange = m.To, m.Session, m.Principal, m.Exchange
+	c.Direction, c.Session, c.Principal, c.Exchange = m.Direction, m.Session, m.Principal,
+		m.Exchange
 	c.Method, c.Server, c.Name, c.Request, c.CarriesInput = m.Method, m.Server, m.Name, m.Request,
 		m.CarriesInput
 	return c
@@ -143,7 +144,7 @@ type judged struct {
 // judge puts m, as the host would send it, through a pipeline of the stage alone.
 func (s suite) judge(ctx context.Context, stage sdk.Stage, m *mcp.Message) judged {
 	var j judged
-	seen := sdk.Inspect(func(ctx context.Context, m *mcp.Message) (v sdk.Verdict, err error) {
+	seen := sdk.StageFunc(func(ctx context.Context, m *mcp.Message) (v sdk.Verdict, err error) {
 		v, err = stage.Inspect(ctx, m)
 		if !j.asked { // the second time it is about the stage's own answer
 			j.asked, j.verdict = true, v
@@ -155,7 +156,7 @@ func (s suite) judge(ctx context.Context, stage sdk.Stage, m *mcp.Message) judge
 	p := pipeline.New(first, pipeline.Options{}, pipeline.StageConfig{Name: s.p.Name, Stage: seen,
 		Wants: s.wants(stage), Timeout: s.patience})
 	_, err := p.Pass(ctx, m)
-	var denied *pipeline.Denied
+	var denied *pipeline.DeniedError
 	if errors.As(err, &denied) && denied.Err != nil {
 		// the stage may still run: what it writes is not looked at
 		return judged{asked: true, action: "deny", fault: denied.Err}

@@ -84,7 +84,7 @@ func good() sdk.Plugin {
 				var edits []mcp.Edit
 				var findings []pipeline.Finding
 				m.Leaves(func(l mcp.Leaf) bool {
-					if l.Kind == mcp.String && strings.Contains(l.Text(), c.Word) {
+					if l.Kind == mcp.StringLeaf && strings.Contains(l.Text(), c.Word) {
 						edits = append(edits, mcp.Set(l.Pointer(),
 							mcp.Quote(strings.ReplaceAll(l.Text(), c.Word, "***"))))
 						findings = append(findings, pipeline.Finding{Type: "word",
@@ -95,14 +95,15 @@ func good() sdk.Plugin {
 				return sdk.Modify("a word was taken out", edits, findings...), nil
 			}), nil
 		},
-		Canary: func([]byte) *sdk.Canary {
-			return &sdk.Canary{What: "the word", Message: messagesOf(`"` + secret + `"`)[0],
-				Action: pipeline.Modify}
+		SelfTest: func([]byte) *sdk.SelfTest {
+			return &sdk.SelfTest{Description: "the word",
+				Message: messagesOf(`"` + secret + `"`)[0],
+				Action:  pipeline.Modify}
 		},
 	}
 }
 
-type inspecting = sdk.Inspect
+type inspecting = sdk.StageFunc
 
 const goodConfig = `{"word":"` + secret + `"}`
 
@@ -184,7 +185,7 @@ func TestABadPluginFails(t *testing.T) {
 		}), "ordinary messages", "is new to me"},
 		{"an answer to everything", replaced(func(_ context.Context, m *mcp.Message,
 			_ sdk.Stage) (sdk.Verdict, error) {
-			if m.Kind != mcp.Request || m.To == mcp.ToClient {
+			if m.Kind != mcp.Request || m.Direction == mcp.ToClient {
 				return sdk.Allow(), nil
 			}
 			return sdk.Verdict{Action: pipeline.Answer, Answer: []byte(`{}`)}, nil
@@ -317,15 +318,15 @@ func TestABadPluginFails(t *testing.T) {
 		}), "time", "the stage still runs"},
 		{"cannot be asked twice at a time", replaced(busy()), "at once", "from many goroutines"},
 		{"a canary that does not sing", changed(func(p *sdk.Plugin) {
-			p.Canary = func([]byte) *sdk.Canary {
-				return &sdk.Canary{What: "nothing", Message: messagesOf(`"a"`)[0],
+			p.SelfTest = func([]byte) *sdk.SelfTest {
+				return &sdk.SelfTest{Description: "nothing", Message: messagesOf(`"a"`)[0],
 					Action: pipeline.Deny}
 			}
 		}), "canary", "got the action 1"},
 		{"a canary without a message",
 			changed(func(p *sdk.Plugin) {
-				p.Canary = func([]byte) *sdk.Canary {
-					return &sdk.Canary{}
+				p.SelfTest = func([]byte) *sdk.SelfTest {
+					return &sdk.SelfTest{}
 				}
 			}), "canary", "has no message"},
 		{"reads what it says it does not need",
@@ -382,16 +383,16 @@ func TestAStatefulPluginMayChangeItsMind(t *testing.T) {
 }
 
 func TestOrdinaryMessagesAreOfEveryMethod(t *testing.T) {
-	for _, m := range Ordinary() {
-		method, known := mcp.Lookup(m.Method)
+	for _, m := range OrdinaryMessages() {
+		method, known := mcp.LookupMethod(m.Method)
 		if !known && m.Method != "acme/inventory" {
 			t.Errorf("%s is no method", m.Method)
 		}
-		if m.Kind == mcp.Request && known && (method.Kind != mcp.Request || method.From != 0 &&
-			method.From != m.To) {
+		if m.Kind == mcp.Request && known && (method.Kind != mcp.Request || method.Direction != 0 &&
+			method.Direction != m.Direction) {
 			t.Errorf("%s: nobody sends this", about(m))
 		}
-		if method.NameAt != "" && m.Kind == mcp.Request && m.Name == "" {
+		if method.NamePointer != "" && m.Kind == mcp.Request && m.Name == "" {
 			t.Errorf("%s: has no name", about(m))
 		}
 	}

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+)
+
+// component is one part of a running gateway. Components stand in a list: each may use those before
+// it, so the list is started from its first to its last and stopped from its last to its first.
+type component interface {
+	// start is called once. When it fails, stop is not called.
+	start(ctx context.Context) error
+	// stop is called once, after start has succeeded and every later component has stopped.
+	stop() error
+}
+
+// replaceable is a component that a reload keeps when the new configuration wants the same.
+type replaceable[C any] interface {
+	component
+	// sameAs reports whether other does what the receiver would do.
+	sameAs(other C) bool
+}
+
+// part is a component made of two functions. Either may be nil.
+type part struct {
+	onStart func(ctx context.Context) error
+	onStop  func() error
+}
+
+func (p *part) start(ctx context.Context) error {
+	if p.onStart == nil {
+		return nil
+	}
+	return p.onStart(ctx)
+}
+
+func (p *part) stop() error {
+	if p.onStop == nil {
+		return nil
+	}
+	return p.onStop()
+}
+
+// startAll starts the components in order. When one fails, those before it are stopped in reverse
+// order.
+func startAll(ctx context.Context, list []component) error {
+	for i, c := range list {
+		if err := c.start(ctx); err != nil {
+			return errors.Join(err, stopAll(list[:i]))
+		}
+	}
+	return nil
+}
+
+// stopAll stops the components in reverse order. Neighbouring servers are stopped at the same time:
+// they do not depend on each other, and each may take seconds to end.
+func stopAll(list []component) error {
+	var errs []error
+	for end := len(list); end > 0; {
+		first := end - 1
+		for first > 0 && isServer(list[first]) && isServer(list[first-1]) {
+			first--
+		}
+		group := list[first:end]
+		stopped := make([]error, len(group))
+		var wg sync.WaitGroup
+		for i, c := range group {
+			wg.Go(func() { stopped[i] = c.stop() })
+		}
+		wg.Wait()
+		errs = append(errs, stopped...)
+		end = first
+	}
+	return errors.Join(errs...)
+}
+
+func isServer(c component) bool {
+	_, ok := c.(*server)
+	return ok
+}
+
+// kept returns the running component that is the same as the wanted one, or else the wanted one.
+func kept[C replaceable[C]](running []component, wanted C) C {
+	for _, r := range running {
+		if r, ok := r.(C); ok && wanted.sameAs(r) {
+			return r
+		}
+	}
+	return wanted
+}
+
+// without returns the components of list that are not in other.
+func without(list, other []component) []component {
+	return slices.DeleteFunc(slices.Clone(list), func(c component) bool {
+		return slices.Contains(other, c)
+	})
+}

@@ -1,0 +1,214 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"gatekit/core/config"
+	"gatekit/core/downstream"
+	"gatekit/core/pipeline"
+	"gatekit/core/proxy"
+	"gatekit/core/workers"
+	"gatekit/plugins"
+	"gatekit/policies"
+)
+
+// gateway runs a configuration: the audit log, the servers, the plugins and policies, the proxy
+// between clients and servers, and the sessions of clients. It does not listen for clients: serve
+// does.
+type gateway struct {
+	log         *slog.Logger
+	firstStages []pipeline.StageConfig // of tests; they see a message before the plugins do
+
+	// Each of these is set by the component that starts it, and does not change after that.
+	recording *recording
+	host      *plugins.Host
+	proxy     *proxy.Proxy
+	endpoint  *downstream.Endpoint
+
+	memory  policies.SessionStore    // what policies remember of sessions, across reloads
+	names   pipeline.RecordableNames // names that may be written to the audit log
+	workers *workers.Pool            // runs the stages of the pipeline
+
+	// servers are those of the active configuration, for readers that must not wait for mu.
+	servers atomic.Pointer[[]*server]
+
+	mu     sync.Mutex // held while the active configuration is replaced
+	active *activeConfig
+}
+
+// openGateway starts a configuration. A server is started when the first client needs it.
+func openGateway(ctx context.Context, c *config.Config, log *slog.Logger,
+	firstStages ...pipeline.StageConfig) (*gateway, error) {
+	if err := checkCommands(c.Servers); err != nil {
+		return nil, err
+	}
+	g := &gateway{log: log, firstStages: firstStages, recording: &recording{log: log},
+		workers: workers.New()}
+	g.active = g.plan(c, nil)
+	if err := startAll(ctx, g.components()); err != nil {
+		return nil, err
+	}
+	return g, nil
+}
+
+// components returns the components in the order in which they start. A reload replaces those of
+// the active configuration, in the middle of the list, and no others.
+func (g *gateway) components() []component {
+	r := g.recording
+	return slices.Concat(
+		[]component{
+			&part{g.openTelemetry, r.closeTelemetry},
+			&part{g.makeSinks, r.closeSinks},
+			&part{g.openAuditLog, r.closeAuditLog},
+			&part{g.openHost, g.closeHost},
+			&part{nil, g.closeWorkers},
+		},
+		g.active.components(),
+		[]component{
+			&part{g.openProxy, g.closeProxy},
+			&part{g.openSessions, g.endSessions},
+			&part{g.announce, nil},
+		})
+}
+
+// close ends all sessions, stops all servers and plugins, records the stop and closes the audit
+// log.
+func (g *gateway) close() error {
+	g.mu.Lock()
+	list := g.components()
+	g.mu.Unlock() // changed bundles may be waiting for it, and closing their client waits for them
+	return stopAll(list)
+}
+
+func (g *gateway) openTelemetry(context.Context) error {
+	return g.recording.openTelemetry(g.active.config)
+}
+
+func (g *gateway) makeSinks(context.Context) error {
+	return g.recording.makeSinks(g.active.config.Audit)
+}
+
+func (g *gateway) openAuditLog(context.Context) error {
+	return g.recording.openAuditLog(g.active.config.Audit)
+}
+
+func (g *gateway) openHost(context.Context) (err error) {
+	g.host, err = newHost(g.active.config.Limits, g.log, g.recording.pluginEvent)
+	return err
+}
+
+func (g *gateway) closeHost() error { return g.host.Close() }
+
+func (g *gateway) closeWorkers() error {
+	g.workers.Close()
+	return nil
+}
+
+func (g *gateway) openProxy(context.Context) (err error) {
+	g.publishServers()
+	g.proxy, err = proxy.New(g.proxyOptions(g.active))
+	return err
+}
+
+func (g *gateway) closeProxy() error { return g.proxy.Close() }
+
+// proxyOptions returns the options with which the proxy runs a configuration.
+func (g *gateway) proxyOptions(a *activeConfig) proxy.Options {
+	c := a.config
+	o := proxy.Options{
+		Pipeline: g.newPipeline(a),
+		Naming:   proxy.Naming{Prefix: c.Names.Prefix, Resources: c.Names.Resources},
+		Limits: proxy.Limits{
+			InFlight:      c.Limits.InFlight,
+			ListPages:     c.Limits.ListPages,
+			ListItems:     c.Limits.ListItems,
+			PageItems:     c.Limits.PageItems,
+			Subscriptions: c.Limits.Listens,
+			InputRounds:   c.Limits.Rounds,
+		},
+		Version:  version(),
+		StateKey: []byte(c.Listen.StateKey),
+		Log:      g.log,
+	}
+	if g.recording.telemetry != nil {
+		o.Observer = g.recording.telemetry
+	}
+	if c.Policy != nil {
+		waiting, err := approvals(c.Servers)
+		if err != nil {
+			g.log.Warn("approval folder unavailable: only the client's user can approve "+
+				"requests", "error", err)
+		} else {
+			o.Approvals = waiting
+		}
+	}
+	for i, s := range c.Servers {
+		o.Servers = append(o.Servers, proxy.ServerConfig{Name: s.Name,
+			Upstream: a.servers[i].Upstream, Timeout: s.Timeout, MaxTimeout: s.MaxTimeout,
+			Methods: s.Methods})
+	}
+	return o
+}
+
+func (g *gateway) openSessions(context.Context) error {
+	limits := g.active.config.Limits
+	g.endpoint = downstream.New(downstream.Options{
+		Proxy: g.proxy,
+		Limits: downstream.Limits{
+			Message:        messageLimits(limits),
+			InFlight:       limits.InFlight,
+			Sessions:       limits.Sessions,
+			SessionIdle:    limits.SessionIdle,
+			ReverseTimeout: limits.ReverseTimeout,
+			ResumeEvents:   limits.ResumeEvents,
+			ResumeBytes:    limits.ResumeBytes,
+			Rounds:         limits.Rounds,
+			Parked:         limits.Parked,
+			ParkedOfOne:    limits.ParkedPerPrincipal,
+			ParkedFor:      limits.ParkedFor,
+		},
+		Log: g.log,
+	})
+	return nil
+}
+
+// closeTimeout bounds the end of the sessions. A server has 2 s to end by itself, and 2 s more
+// after SIGTERM.
+const closeTimeout = 15 * time.Second
+
+// endSessions ends the sessions of HTTP clients. It may be called before close, too, which calls it
+// again.
+func (g *gateway) endSessions() error {
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	return g.endpoint.Close(ctx)
+}
+
+// announce is the last step of a start: the sinks begin to send, telemetry begins to measure, the
+// start is recorded, and changed bundles may become active.
+func (g *gateway) announce(ctx context.Context) error {
+	r, a := g.recording, g.active
+	r.startSinks(a.config.Audit.File)
+	if r.telemetry != nil {
+		r.telemetry.SetSources(g.telemetrySources())
+	}
+	if err := r.recordStart(ctx, joinNonEmpty("version "+version(), a.config.String(),
+		describePolicies(a.policies.stage))); err != nil {
+		return fmt.Errorf("record the start: %w", err)
+	}
+	g.logPolicies(a)
+	a.bundles.poll(g.applyBundles)
+	return nil
+}
+
+// joinNonEmpty joins the parts that are not empty.
+func joinNonEmpty(parts ...string) string {
+	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), ", ")
+}

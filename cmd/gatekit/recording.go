@@ -1,0 +1,149 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"gatekit/audit"
+	"gatekit/audit/telemetry"
+	"gatekit/core/config"
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+)
+
+// recording is everything that is told what the gateway does: the audit log, its sinks, and
+// telemetry.
+type recording struct {
+	log       *slog.Logger
+	telemetry *telemetry.Telemetry // nil when neither [admin] nor [telemetry] asks for it
+	sinks     *sinks
+	audit     *audit.Log
+	recorder  pipeline.Recorder  // the audit log; telemetry counts its records
+	events    *pipeline.Pipeline // records events, which are not messages
+	started   bool               // the start is recorded, so the stop will be
+}
+
+// telemetryTimeout bounds how long a stop waits for the last measurements to be sent.
+const telemetryTimeout = 3 * time.Second
+
+func (r *recording) openTelemetry(c *config.Config) (err error) {
+	r.telemetry, err = openTelemetry(c, r.log)
+	return err
+}
+
+func (r *recording) closeTelemetry() error {
+	if r.telemetry == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), telemetryTimeout)
+	defer cancel()
+	return r.telemetry.Close(ctx)
+}
+
+// makeSinks makes the sinks. They send nothing before startSinks.
+func (r *recording) makeSinks(c config.Audit) (err error) {
+	r.sinks, err = newSinks(c, r.log)
+	return err
+}
+
+func (r *recording) startSinks(auditFile string) {
+	r.sinks.start(auditFile, r.audit, r.sinkEvent)
+}
+
+// closeSinks closes the sinks, which first send what is left in the audit log: also the stop, so
+// the log is closed before.
+func (r *recording) closeSinks() error {
+	r.sinks.close()
+	return nil
+}
+
+func (r *recording) openAuditLog(c config.Audit) (err error) {
+	r.audit, err = audit.Open(audit.Options{
+		File:         c.File,
+		Bodies:       audit.Bodies(c.Bodies),
+		Durability:   audit.Durability(c.Durability),
+		Logger:       r.log,
+		SegmentBytes: int64(c.SegmentBytes),
+		Keep: audit.Retention{Files: c.KeepFiles, Bytes: int64(c.KeepBytes),
+			For: c.KeepFor},
+		Key:          c.Key,
+		AnchorFile:   c.Anchor,
+		OnCheckpoint: r.sinks.anchor,
+	})
+	if err != nil {
+		return err
+	}
+	r.recorder = r.audit
+	if r.telemetry != nil {
+		r.recorder = r.telemetry.Recorder(r.audit)
+	}
+	r.events = pipeline.New(r.recorder, pipeline.Options{})
+	return nil
+}
+
+// closeAuditLog records the stop, where a start was recorded, and closes the log.
+func (r *recording) closeAuditLog() error {
+	var err error
+	if r.started {
+		err = r.event(context.Background(), "stop", "", nil)
+	}
+	return errors.Join(err, r.audit.Close())
+}
+
+func (r *recording) recordStart(ctx context.Context, what string) error {
+	err := r.event(ctx, "start", what, nil)
+	r.started = err == nil
+	return err
+}
+
+// event records something that is not a message.
+func (r *recording) event(ctx context.Context, action, reason string, err error) error {
+	return r.events.RecordEvent(context.WithoutCancel(ctx), nil, action, reason, err)
+}
+
+// pluginEvent records that a plugin was lost or runs again.
+func (r *recording) pluginEvent(plugin, action, reason string, err error) {
+	if err != nil {
+		r.log.Error("plugin lost", "plugin", plugin, "error", err)
+	} else {
+		r.log.Info("plugin restarted", "plugin", plugin)
+	}
+	if err := r.event(context.Background(), action, reason, err); err != nil {
+		r.log.Error("event not recorded", "plugin", plugin, "event", action, "error", err)
+	}
+}
+
+// serverEvent records that a server was lost or runs again.
+func (r *recording) serverEvent(server, action, reason string, err error) {
+	m := &mcp.Message{Server: server}
+	if err := r.events.RecordEvent(context.Background(), m, action, reason, err); err != nil {
+		r.log.Error("event not recorded", "server", server, "event", action, "error", err)
+	}
+}
+
+// sinkEvent records that a sink was lost or works again. After the audit log is closed it cannot,
+// but the sink itself has logged the event.
+func (r *recording) sinkEvent(action, reason string, err error) {
+	if err := r.event(context.Background(), action, reason, err); err != nil {
+		r.log.Debug("event not recorded", "event", action, "error", err)
+	}
+}
+
+// bundleEvent records that a bundle was rejected.
+func (r *recording) bundleEvent(bundle string, why error) {
+	if err := r.event(context.Background(), "reload", fmt.Sprintf("refused: bundle %q", bundle),
+		why); err != nil {
+		r.log.Error("event not recorded", "bundle", bundle, "event", "reload", "error", err)
+	}
+}
+
+// refusedRequest records that the listener refused an HTTP request.
+func (r *recording) refusedRequest(ctx context.Context, remote string, status int, reason string) {
+	if err := r.event(ctx, "refuse", fmt.Sprintf("HTTP %d to %s: %s", status, remote, reason),
+		nil); err != nil {
+		r.log.Error("event not recorded", "event", "refuse", "error", err)
+	}
+}

@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"reflect"
+
+	"gatekit/core/config"
+	"gatekit/policies"
+)
+
+// activeConfig is a configuration with the components that it alone needs. A reload keeps those
+// that the next configuration needs as well.
+type activeConfig struct {
+	config   *config.Config
+	servers  []*server // as in config.Servers
+	bundles  *bundleSource
+	policies *policySet
+	plugins  *pluginSet
+}
+
+// components returns the components in the order in which they start.
+func (a *activeConfig) components() []component {
+	var list []component
+	for _, s := range a.servers {
+		list = append(list, s)
+	}
+	return append(list, a.bundles, a.policies, a.plugins)
+}
+
+// plan returns the components that c needs, none of which is started but those kept from running,
+// which may be nil.
+func (g *gateway) plan(c *config.Config, running *activeConfig) *activeConfig {
+	var old []component
+	if running != nil {
+		old = running.components()
+	}
+	a := &activeConfig{config: c}
+	for _, s := range c.Servers {
+		a.servers = append(a.servers, kept(old, &server{gateway: g, config: s}))
+	}
+	a.bundles = kept(old, &bundleSource{gateway: g, config: c})
+	// Policies and plugins are always new: a file that they read may have changed.
+	a.policies = &policySet{gateway: g, config: c, source: a.bundles}
+	a.plugins = &pluginSet{gateway: g, config: c}
+	return a
+}
+
+// watch applies changes of the configuration file until ctx ends. A configuration that cannot be
+// used is logged and recorded, and the active one stays.
+func (g *gateway) watch(ctx context.Context) {
+	config.Watch(ctx, g.active.config, func(c *config.Config, err error) {
+		if err == nil {
+			err = g.reload(ctx, c)
+		}
+		if err == nil {
+			return
+		}
+		g.log.Error("new configuration rejected; keeping the previous one", "error", err)
+		if err := g.recording.event(ctx, "reload", "refused", err); err != nil {
+			g.log.Error("event not recorded", "event", "reload", "error", err)
+		}
+	})
+}
+
+// reload makes c the active configuration without ending a session. It starts the components that
+// the running ones lack, and stops those that c does not need. When it fails, the active
+// configuration stays.
+func (g *gateway) reload(ctx context.Context, c *config.Config) error {
+	g.mu.Lock()
+	before := g.active
+	next := g.plan(g.keepUntilRestart(c), before)
+	added := without(next.components(), before.components())
+	err := startAll(ctx, added)
+	if err == nil {
+		if err = g.activate(ctx, next); err != nil {
+			err = errors.Join(err, stopAll(added))
+		}
+	}
+	g.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	// Without the lock: a bundle source waits for the bundles that it is activating.
+	if err := stopAll(without(before.components(), next.components())); err != nil {
+		g.log.Warn("removed component not stopped cleanly", "error", err)
+	}
+	g.log.Info("configuration reloaded")
+	g.logPolicies(next)
+	if next.bundles != before.bundles {
+		next.bundles.poll(g.applyBundles)
+	}
+	return nil
+}
+
+// activate records the change to next, whose components have started, and hands it to the proxy.
+// g.mu is held.
+func (g *gateway) activate(ctx context.Context, next *activeConfig) error {
+	if err := g.recording.event(ctx, "reload", joinNonEmpty(next.config.String(),
+		describePolicies(next.policies.stage)), nil); err != nil {
+		return err
+	}
+	if err := g.proxy.Apply(g.proxyOptions(next)); err != nil {
+		return err
+	}
+	g.active = next
+	g.publishServers()
+	return nil
+}
+
+// keepUntilRestart returns c with the tables of the active configuration that only a restart can
+// change, and logs which of them differ. The next reload is compared with what it returns. g.mu is
+// held.
+func (g *gateway) keepUntilRestart(c *config.Config) *config.Config {
+	next, active := *c, g.active.config
+	for _, t := range []struct {
+		name     string
+		old, new any
+	}{
+		{"[listen]", active.Listen, c.Listen},
+		{"[audit]", active.Audit, c.Audit},
+		{"[limits]", active.Limits, c.Limits},
+		{"[admin]", active.Admin, c.Admin},
+		{"[telemetry]", active.Telemetry, c.Telemetry},
+		{"[log]", active.Log, c.Log},
+	} {
+		if !reflect.DeepEqual(t.old, t.new) {
+			g.log.Warn("change needs a restart; keeping the previous settings", "table", t.name)
+		}
+	}
+	next.Listen, next.Audit, next.Limits = active.Listen, active.Audit, active.Limits
+	next.Admin, next.Telemetry, next.Log = active.Admin, active.Telemetry, active.Log
+	return &next
+}
+
+// applyBundles makes changed bundles part of the active policies, without ending a session. When it
+// fails, the bundles before stay.
+func (g *gateway) applyBundles(from *bundleSource, changed []*policies.Bundle) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.active.bundles != from {
+		return errors.New("a new configuration no longer gets these bundles")
+	}
+	next := *g.active
+	next.policies = &policySet{gateway: g, config: next.config, source: from, changed: changed}
+	if err := next.policies.start(context.Background()); err != nil {
+		return err
+	}
+	if describePolicies(next.policies.stage) == describePolicies(g.active.policies.stage) {
+		from.bundles = changed
+		return nil // the same bundles came again
+	}
+	if err := g.activate(context.Background(), &next); err != nil {
+		return err
+	}
+	from.bundles = changed
+	g.log.Info("policy bundles updated")
+	g.logPolicies(&next)
+	return nil
+}

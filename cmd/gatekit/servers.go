@@ -1,0 +1,140 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os/exec"
+	"reflect"
+	"slices"
+
+	"gatekit/core/bridge"
+	"gatekit/core/config"
+	"gatekit/core/conn"
+	"gatekit/core/mcp"
+	"gatekit/core/upstream"
+	"gatekit/transport"
+)
+
+// server is the component of one configured server. Its process is started, or its URL called, when
+// the first client needs it.
+type server struct {
+	gateway            *gateway
+	config             config.Server
+	*upstream.Upstream // set by start
+}
+
+func (s *server) start(context.Context) error {
+	g := s.gateway
+	o, err := upstreamOptions(s.config, g.active.config.Limits, g.log)
+	if err != nil {
+		return err
+	}
+	o.Event = func(action, reason string, err error) {
+		g.recording.serverEvent(s.config.Name, action, reason, err)
+	}
+	if g.recording.telemetry != nil {
+		o.Observer = g.recording.telemetry.ServerObserver(s.config.Name)
+	}
+	s.Upstream = upstream.New(o)
+	return nil
+}
+
+func (s *server) stop() error { return s.Close() }
+
+// sameAs reports whether both reach the same server in the same way. Settings that only the proxy
+// reads may differ.
+func (s *server) sameAs(other *server) bool {
+	a, b := s.config, other.config
+	for _, c := range []*config.Server{&a, &b} {
+		c.Position, c.Timeout, c.MaxTimeout, c.Methods = config.Position{}, 0, 0, nil
+	}
+	return reflect.DeepEqual(a, b)
+}
+
+// upstreamOptions returns the options for a server, without those that report what it does.
+func upstreamOptions(s config.Server, limits config.Limits,
+	log *slog.Logger) (upstream.Options, error) {
+	d, err := dialer(s, limits, log)
+	return upstream.Options{
+		Name:    s.Name,
+		Version: version(),
+		Dial:    d,
+		Era:     s.Era,
+		Restart: s.Restart,
+		Bridge:  bridge.New(bridge.Options{Version: version(), Rounds: limits.Rounds, Log: log}),
+		Limits:  messageLimits(limits),
+		Log:     log,
+	}, err
+}
+
+// dialer returns how to reach a server: by a child process, or over HTTP.
+func dialer(s config.Server, limits config.Limits, log *slog.Logger) (upstream.Dial, error) {
+	if s.Command != "" {
+		command := transport.Command{
+			Name: s.Name, Path: s.Command, Args: s.Args, Dir: s.Cwd, Env: revealed(s.Env),
+			MaxMessage: limits.MessageBytes, Log: log,
+		}
+		return upstream.Dial{Pipe: func(ctx context.Context) (conn.PipeCloser, error) {
+			child, err := transport.Spawn(ctx, command)
+			if err != nil {
+				return nil, err // not a nil *Child in an interface
+			}
+			return child, nil
+		}}, nil
+	}
+	remote, err := transport.NewHTTPClient(transport.HTTPClientOptions{Name: s.Name, URL: s.URL,
+		Headers: revealed(s.Headers), MaxMessage: limits.MessageBytes, Log: log})
+	if err != nil {
+		return upstream.Dial{}, err
+	}
+	return upstream.Dial{HTTP: remote, SSE: func(ctx context.Context) (conn.PipeCloser, error) {
+		pipe, err := remote.OpenSSE(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return pipe, nil
+	}}, nil
+}
+
+func messageLimits(l config.Limits) mcp.Limits {
+	return mcp.Limits{Bytes: l.MessageBytes, Depth: l.Depth, Tokens: l.Tokens, Batch: l.Batch}
+}
+
+// revealed returns secrets as plain strings, for those who send or set them.
+func revealed(secrets map[string]config.Secret) map[string]string {
+	out := make(map[string]string, len(secrets))
+	for k, v := range secrets {
+		out[k] = string(v)
+	}
+	return out
+}
+
+// checkCommands returns an error when no server can be started because none of the programs is
+// found: a mistake of new users. One missing program among others only leaves out its own tools.
+func checkCommands(servers []config.Server) error {
+	var missing []error
+	for _, s := range servers {
+		if _, ownPath := s.Env["PATH"]; s.Command == "" || ownPath {
+			return nil
+		}
+		_, err := exec.LookPath(s.Command)
+		if err == nil || errors.Is(err, exec.ErrDot) {
+			return nil
+		}
+		missing = append(missing, fmt.Errorf("start server %q: %w", s.Name, err))
+	}
+	return fmt.Errorf("%w\nhint: is the program installed? Desktop clients run Gatekit with a "+
+		"short PATH: write the whole path of the command", errors.Join(missing...))
+}
+
+// publishServers makes the servers of the active configuration visible to health checks and
+// telemetry, ordered by name.
+func (g *gateway) publishServers() {
+	servers := slices.SortedFunc(slices.Values(g.active.servers), func(a, b *server) int {
+		return cmp.Compare(a.config.Name, b.config.Name)
+	})
+	g.servers.Store(&servers)
+}

@@ -1,0 +1,89 @@
+package atomicfile_test
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"gatekit/core/atomicfile"
+)
+
+// check fails the test unless the folder of path holds that file alone, with this content.
+func check(t *testing.T, path, want string) {
+	t.Helper()
+	got, err := os.ReadFile(path)
+	if err != nil || string(got) != want {
+		t.Errorf("file has %q, %v; want %q", got, err, want)
+	}
+	entries, err := os.ReadDir(filepath.Dir(path))
+	if err != nil || len(entries) != 1 {
+		t.Errorf("folder has %v, %v; want the file alone", entries, err)
+	}
+}
+
+func TestWriteReplacesContentAndMode(t *testing.T) {
+	for _, write := range []func(string, []byte) error{atomicfile.Write, atomicfile.WriteUnsynced} {
+		path := filepath.Join(t.TempDir(), "file")
+		if err := os.WriteFile(path, []byte("a much longer old content"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if err := write(path, []byte("new")); err != nil {
+			t.Fatal(err)
+		}
+		check(t, path, "new")
+		info, err := os.Stat(path)
+		if err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("mode is %v, %v; want 0600", info.Mode(), err)
+		}
+	}
+}
+
+func TestWriteReplacesSymbolicLinkAndNotItsTarget(t *testing.T) {
+	target := filepath.Join(t.TempDir(), "target")
+	if err := os.WriteFile(target, []byte("old"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(target, path); err != nil {
+		t.Fatal(err)
+	}
+	if err := atomicfile.Write(path, []byte("new")); err != nil {
+		t.Fatal(err)
+	}
+	check(t, path, "new")
+	check(t, target, "old")
+	if info, err := os.Lstat(path); err != nil || !info.Mode().IsRegular() {
+		t.Errorf("path is %v, %v; want a regular file", info.Mode(), err)
+	}
+}
+
+func TestFailedWriteLeavesNothing(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "folder") // a file cannot be renamed to it
+	if err := os.Mkdir(path, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := atomicfile.Write(path, []byte("new")); err == nil {
+		t.Error("Write replaced a folder")
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
+		t.Errorf("folder has %v, %v; want no temporary file", entries, err)
+	}
+	missing := filepath.Join(dir, "missing", "file")
+	if err := atomicfile.Write(missing, nil); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("Write into a missing folder: %v; want fs.ErrNotExist", err)
+	}
+}
+
+func TestCreateDoesNotReplace(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	if err := atomicfile.Create(path, []byte("first")); err != nil {
+		t.Fatal(err)
+	}
+	if err := atomicfile.Create(path, []byte("second")); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("second Create: %v; want fs.ErrExist", err)
+	}
+	check(t, path, "first")
+}

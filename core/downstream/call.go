@@ -1,0 +1,74 @@
+package downstream
+
+import (
+	"context"
+
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+)
+
+// Call is one request of a client that has been read and is not answered yet. Exactly one of its
+// methods must be called, once. The usual implementation is *proxy.Call.
+type Call interface {
+	// Run serves the request and returns the answer, the zero Passed when there must be none: the
+	// request was cancelled, by ctx or by the client. A ctx that has ended already keeps the
+	// request from every server.
+	Run(ctx context.Context) pipeline.Passed
+	// Discard takes the request out of the calls in flight. No server hears of it.
+	Discard()
+}
+
+// refusedCall is a request that is answered with an error of our own.
+type refusedCall struct {
+	endpoint *Endpoint
+	peer     peer
+	refusal  *refusal
+	m        *mcp.Message
+}
+
+func (c *refusedCall) Run(ctx context.Context) pipeline.Passed {
+	return c.endpoint.answer(ctx, c.peer, c.refusal, c.m)
+}
+
+func (c *refusedCall) Discard() {}
+
+// pingCall is a ping, which is answered without any server.
+type pingCall struct {
+	endpoint *Endpoint
+	peer     peer
+	m        *mcp.Message
+}
+
+func (c *pingCall) Run(ctx context.Context) pipeline.Passed {
+	return c.endpoint.own(ctx, c.peer, mcp.NewResponse(c.m.ID(), nil), c.m)
+}
+
+func (c *pingCall) Discard() {}
+
+// invalidCall is a member of a batch that cannot be parsed. It is answered with the error.
+type invalidCall struct {
+	endpoint *Endpoint
+	peer     peer
+	err      error
+}
+
+func (c *invalidCall) Run(ctx context.Context) pipeline.Passed {
+	return c.endpoint.unread(ctx, c.peer, c.err)
+}
+
+func (c *invalidCall) Discard() {}
+
+// discard discards calls that will not be run.
+func discard(calls []Call) {
+	for _, c := range calls {
+		c.Discard()
+	}
+}
+
+// ended returns a context that has ended. A call that is run in it is answered as a cancelled one,
+// and one that is refused is refused.
+func ended() context.Context {
+	ctx, end := context.WithCancel(context.Background())
+	end()
+	return ctx
+}

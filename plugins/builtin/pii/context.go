@@ -1,0 +1,207 @@
+package pii
+
+// topic is what a word near a number says about it.
+type topic uint32
+
+const (
+	topicPhone topic = 1 << iota
+	topicCard
+	topicIP
+	topicVersion
+	topicOther // a number of something that is no person: an order, a part, a build
+	topicAccount
+	topicID // some national id
+	topicSSN
+	topicNINO
+	topicNHS
+	topicSIN
+	topicSteuerID
+	topicNIR
+	topicSpain
+	topicFiscale
+	topicBSN
+	topicPESEL
+	topicPersonnummer
+	topicBelgium
+	topicCPF
+	topicAadhaar
+
+	topicAnyID = topicID | topicSSN | topicNINO | topicNHS | topicSIN | topicSteuerID | topicNIR | topicSpain | topicFiscale | topicBSN | topicPESEL | topicPersonnummer | topicBelgium | topicCPF | topicAadhaar
+)
+
+// topicsByWord is what is asked for each word, in lower case. The words of names like "phoneNumber"
+// and "client_ip" are words of their own.
+var topicsByWord = func() map[string]topic {
+	v := map[string]topic{}
+	for w, words := range map[topic][]string{
+		topicPhone: {"phone", "phones", "telephone", "tel", "telefon", "telefono", "teléfono",
+			"telefone", "téléphone", "mobile", "mobil", "mobilfunk", "móvil", "movil", "cell",
+			"cellphone", "cellular", "fax", "call", "dial", "sms", "whatsapp", "handy",
+			"handynummer", "rufnummer", "telefonnummer", "portable", "gsm", "ph", "msisdn",
+			"hotline", "voicemail", "ring", "contact", "cel", "celular", "komórka", "mob", "reach"},
+		topicCard: {"card", "cards", "credit", "debit", "visa", "mastercard", "amex", "cc", "pan",
+			"karte", "kreditkarte", "kartennummer", "carte", "tarjeta", "cartão", "carta",
+			"discover",
+			"jcb", "maestro", "unionpay", "cvv", "cvc", "ccnum", "cardnumber", "creditcard",
+			"diners"},
+		topicIP: {"ip", "ips", "ipaddress", "ipaddr", "ipv", "address", "addr", "host", "hosts",
+			"client", "remote", "server", "ping", "dns", "gateway", "subnet", "inet", "peer", "src",
+			"dst", "destination", "connect", "connected", "connection", "login", "logged", "ssh",
+			"listen", "nameserver", "forwarded", "whois", "firewall", "blocked", "banned", "ban",
+			"visitor", "bind", "adresse", "direccion", "network", "netmask", "resolved", "resolves",
+			"traceroute", "cidr", "accept", "accepted", "session"},
+		topicVersion: {"version", "versions", "ver", "v", "release", "releases", "released",
+			"upgrade",
+			"upgraded", "upgrading", "update", "build", "firmware", "section", "chapter", "clause",
+			"oid",
+			"package", "dependency", "driver", "chrome", "chromium", "sdk", "runtime", "assembly",
+			"changelog", "tag", "agent", "mozilla", "msie", "edge", "safari", "schema"},
+		topicOther: {"order", "orders", "invoice", "isbn", "issn", "sku", "serial", "tracking",
+			"ticket", "uuid", "guid", "commit", "hash", "sha", "checksum", "build", "version",
+			"port", "epoch", "timestamp",
+			"ts", "part", "batch", "lot", "amount", "total", "price", "usd", "eur", "bytes", "size",
+			"reference", "ref", "case", "doi", "asin", "ean", "upc", "gtin", "row", "line",
+			"offset", "imei", "iccid",
+			"shipment", "parcel", "transaction", "txn", "bestellung", "bestellnummer", "rechnung",
+			"commande", "factura", "pedido", "zamówienie", "catalog", "catalogue", "model",
+			"revision", "rev",
+			"barcode", "nonce", "seed", "snowflake", "coordinates", "lat", "lon", "latitude",
+			"longitude", "pid", "inode", "counter", "population", "item", "article", "product",
+			"seq", "sequence", "job", "run", "cve", "cwe", "ghsa", "rfc", "orcid", "pmid"},
+		topicAccount: {"iban", "konto", "account", "bic", "swift", "bank", "rekening", "compte",
+			"cuenta", "conto", "kontonummer", "bankverbindung"},
+		topicID:   {"national", "citizen", "nationalid", "identity"},
+		topicSSN:  {"ssn", "ssns", "social", "socialsecurity", "taxpayer"},
+		topicNINO: {"nino", "ni", "insurance", "nin"},
+		topicNHS:  {"nhs", "patient"},
+		topicSIN:  {"sin", "social", "nas"},
+		topicSteuerID: {"steuer", "steuerid", "idnr", "steueridnr", "steueridentifikationsnummer",
+			"identifikationsnummer", "idnummer", "tin", "finanzamt", "steuernummer"},
+		topicNIR:          {"nir", "insee", "sécu", "secu", "sécurité", "securite"},
+		topicSpain:        {"dni", "nif", "nie", "documento", "identidad", "extranjero"},
+		topicFiscale:      {"fiscale", "codice", "cf"},
+		topicBSN:          {"bsn", "burgerservicenummer", "sofinummer", "sofi", "burgerservice"},
+		topicPESEL:        {"pesel"},
+		topicPersonnummer: {"personnummer", "personnr", "pnr", "samordningsnummer", "personal"},
+		topicBelgium: {"rijksregister", "rijksregisternummer", "registre", "insz", "niss", "nrn",
+			"rrn", "nationaal"},
+		topicCPF:     {"cpf", "contribuinte", "pessoa"},
+		topicAadhaar: {"aadhaar", "aadhar", "adhaar", "uidai", "uid", "आधार"},
+	} {
+		for _, s := range words {
+			v[s] |= w
+		}
+	}
+	return v
+}()
+
+// How far a word may be from its number, in bytes.
+const (
+	contextBefore = 48
+	contextAfter  = 24
+)
+
+// evidence is what the words near a number say: for, against, or nothing.
+type evidence int8
+
+const (
+	contradicts evidence = iota - 1
+	neutral
+	supports
+)
+
+// contextEvidence is the sense of the nearest word about s[from:to]: of those before it, of the
+// name of its member, of those after it.
+func (t *search) contextEvidence(from, to int, pro, contra topic) evidence {
+	for end := from; end > 0; {
+		w, start := wordBefore(t.text, end, max(0, from-contextBefore))
+		if start < 0 {
+			break
+		}
+		if v := evidenceOf(w, pro, contra); v != neutral {
+			return v
+		}
+		end = start
+	}
+	if name := t.leaf.MemberName(); name != "" {
+		for end := len(name); end > 0; {
+			w, start := wordBefore(name, end, 0)
+			if start < 0 {
+				break
+			}
+			if v := evidenceOf(w, pro, contra); v != neutral {
+				return v
+			}
+			end = start
+		}
+	}
+	limit := min(len(t.text), to+contextAfter)
+	for i := to; i < limit; {
+		if !isWordByte(t.text[i]) {
+			i++
+			continue
+		}
+		end := i
+		for end < len(t.text) && end-i < maxWordLength && isWordByte(t.text[end]) {
+			end++
+		}
+		w, _ := wordBefore(t.text, end, i)
+		if evidenceOf(w, pro, 0) == supports {
+			return supports
+		}
+		i = end
+	}
+	return neutral
+}
+
+func evidenceOf(w string, pro, contra topic) evidence {
+	switch is := topicsByWord[w]; {
+	case is&pro != 0:
+		return supports
+	case is&contra != 0:
+		return contradicts
+	}
+	return neutral
+}
+
+const maxWordLength = 40
+
+func isWordByte(c byte) bool { return isLetter(c) || c >= 0x80 }
+
+// wordBefore is the last word, in lower case, of s[floor:end], and where it begins; below 0 when
+// there is none. A capital after a small letter begins a word, and so does one before a small
+// letter.
+func wordBefore(s string, end, floor int) (string, int) {
+	for end > floor && !isWordByte(s[end-1]) {
+		end--
+	}
+	if end == floor {
+		return "", -1
+	}
+	i := end - 1
+	for i > floor && end-i < maxWordLength && isWordByte(s[i-1]) {
+		if isUpper(s[i]) && (!isUpper(s[i-1]) || i+1 < end && !isUpper(s[i+1])) {
+			break
+		}
+		i--
+	}
+	var b [maxWordLength]byte
+	for k := range end - i {
+		c := s[i+k]
+		if isUpper(c) {
+			c += 'a' - 'A'
+		}
+		b[k] = c
+	}
+	return knownWord(b[:end-i]), i
+}
+
+// knownWord is the word if the vocabulary has it, without a copy of what it has not.
+func knownWord(b []byte) string {
+	if _, ok := topicsByWord[string(b)]; !ok {
+		return ""
+	}
+	return string(b)
+}
+
+func isUpper(c byte) bool { return c >= 'A' && c <= 'Z' }

@@ -1,0 +1,302 @@
+package secrets
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+	"gatekit/plugins/sdk/scan"
+)
+
+// inspection is the search of one message for secrets.
+type inspection struct {
+	*stage
+	message *mcp.Message
+	secrets []secret
+	// redactedNames maps the pointer of each member whose name holds a secret to the name with
+	// placeholders, escaped for a JSON pointer. Findings show that name.
+	redactedNames map[string]string
+	methodRules   []string // the rules that found a secret in the method's name
+
+	// label is the last text that may name the value beside it, as in
+	// {"name": "DB_PASSWORD", "value": …}.
+	label           scan.Text
+	lastName        string // the last name of a member that was looked up in nameWords
+	lastNameMatches bool   // whether it holds a word that an assignment rule asks for
+}
+
+// secret is a part of a text that is to be redacted.
+type secret struct {
+	text        scan.Text
+	pointer     string
+	rule        string
+	span        span
+	placeholder string
+}
+
+// candidate is a detection before allow lists and overlaps are resolved.
+type candidate struct {
+	detection
+	value string // the secret itself: the text of the span, or what is encoded there
+}
+
+// inspectMethod searches the name of a method that the specification does not define, since such a
+// name can hold anything. It reports whether there is a secret in it.
+func (in *inspection) inspectMethod(ctx context.Context) bool {
+	if in.message.Kind != mcp.Request && in.message.Kind != mcp.Notification {
+		return false
+	}
+	if _, known := mcp.LookupMethod(in.message.Method); known {
+		return false
+	}
+	for _, d := range in.rules.find(ctx, in.message.Method, nil) {
+		in.methodRules = append(in.methodRules, d.rule)
+	}
+	return len(in.methodRules) > 0
+}
+
+// inspectText searches one text of the message, as it stands, decoded, and together with the name
+// of its member.
+func (in *inspection) inspectText(ctx context.Context, t scan.Text) {
+	var all []candidate
+	var buffer [8]detection
+	for _, d := range in.rules.find(ctx, t.Value, buffer[:0]) {
+		all = append(all, candidate{d, d.span.substring(t.Value)})
+	}
+	isProtocolText := false
+	if t.Kind != mcp.NameLeaf {
+		isProtocolText, all = in.inspectMember(ctx, t, all)
+	}
+	if in.config.Entropy.Enabled && !isProtocolText && t.Kind != mcp.NumberLeaf {
+		for _, word := range in.config.Entropy.randomWords(t.Value) {
+			all = append(all, candidate{detection{entropyID, word, true},
+				word.substring(t.Value)})
+		}
+	}
+	if in.config.Decode {
+		all = in.inspectDecoded(ctx, t, all)
+	}
+	if isProtocolText {
+		all = slices.DeleteFunc(all, func(c candidate) bool { return c.weak })
+	}
+	if len(all) == 0 {
+		return
+	}
+	pointer := t.Pointer()
+	all = slices.DeleteFunc(all, func(c candidate) bool { return in.isAllowed(c, pointer) })
+	name, copied := strings.Builder{}, 0
+	for _, c := range mergeOverlapping(all) {
+		s := secret{t, pointer, c.rule, c.span, in.placeholders.forSecret(c.rule, c.value)}
+		in.secrets = append(in.secrets, s)
+		name.WriteString(t.Value[copied:c.span.from] + s.placeholder)
+		copied = c.span.to
+	}
+	if t.Kind == mcp.NameLeaf && copied > 0 {
+		if in.redactedNames == nil {
+			in.redactedNames = make(map[string]string)
+		}
+		in.redactedNames[pointer] = mcp.EscapePointer(name.String() + t.Value[copied:])
+	}
+}
+
+// inspectDecoded searches the encoded runs of a text. A secret in percent-encoding has a span of
+// its own; one in base64 has the span of the whole run.
+func (in *inspection) inspectDecoded(ctx context.Context, t scan.Text,
+	all []candidate) []candidate {
+	t.Decoded(func(plain string, at scan.Span) bool {
+		secrets := in.rules.find(ctx, plain, nil)
+		if len(secrets) == 0 {
+			return ctx.Err() == nil
+		}
+		run := span{at.From, at.To}
+		offsets := percentOffsets(t.Value, run, plain)
+		for _, d := range secrets {
+			encoded := run
+			if offsets != nil {
+				encoded = span{offsets[d.span.from], offsets[d.span.to]}
+			}
+			all = append(all, candidate{detection{d.rule, encoded, d.weak},
+				d.span.substring(plain)})
+		}
+		return ctx.Err() == nil
+	})
+	return all
+}
+
+// inspectMember searches a value together with the name of its member, and returns all with the new
+// candidates. isProtocolText reports whether the value belongs to the protocol and is random by
+// design, so that a weak detection in it is none.
+func (in *inspection) inspectMember(ctx context.Context, t scan.Text,
+	all []candidate) (isProtocolText bool, more []candidate) {
+	name := t.MemberName()
+	if name == "" {
+		return false, all
+	}
+	if protocolMembers[name] && isProtocolPointer(t.Pointer()) {
+		return true, all
+	}
+	if name == "value" && in.label.Value != "" {
+		if parentPointer(in.label.Pointer()) == parentPointer(t.Pointer()) {
+			name = in.label.Value
+		}
+	}
+	if t.Kind == mcp.StringLeaf && labelMembers[name] && len(t.Value) <= maxNameLength {
+		in.label = t
+	}
+	if len(name) > maxNameLength || len(t.Value) < 4 {
+		return false, all
+	}
+	if in.lastName != name {
+		in.lastName, in.lastNameMatches = name, in.rules.nameWords.containsAny(name)
+	}
+	if in.lastNameMatches {
+		assignment := name + `="` + t.Value[:min(len(t.Value), maxContext)]
+		if len(t.Value) <= maxContext {
+			assignment += `"`
+		}
+		before := len(name) + len(`="`)
+		for _, d := range in.rules.find(ctx, assignment, nil) {
+			value := span{d.span.from - before, d.span.to - before}
+			if value.from >= 0 && value.to <= len(t.Value) {
+				all = append(all, candidate{detection{d.rule, value, d.weak},
+					value.substring(t.Value)})
+			}
+		}
+	}
+	if in.namedEnabled && isNamedSecret(name, t.Value) {
+		all = append(all, candidate{detection{namedID, span{0, len(t.Value)}, true}, t.Value})
+	}
+	return false, all
+}
+
+// maxNameLength is the length of the longest name, in bytes, that is read together with its value.
+const maxNameLength = 128
+
+// labelMembers are the members whose value names the member "value" beside them.
+var labelMembers = map[string]bool{"name": true, "key": true, "header": true, "field": true,
+	"variable": true, "Name": true, "Key": true}
+
+// protocolMembers are the members of the protocol whose values are random by design.
+var protocolMembers = map[string]bool{"progressToken": true, "cursor": true, "nextCursor": true,
+	"requestState": true, "requestId": true, "taskId": true, "elicitationId": true,
+	"io.modelcontextprotocol/subscriptionId": true}
+
+// isProtocolPointer reports whether a member at the pointer is the protocol's: one of the body
+// itself, of its _meta, or of a task. Elsewhere a member of the same name is a tool's own.
+func isProtocolPointer(pointer string) bool {
+	parent := parentPointer(pointer)
+	return parent == "" || strings.HasSuffix(parent, "/_meta") || parent == "/task" ||
+		strings.HasPrefix(parent, "/tasks/") || strings.HasSuffix(parent, "related-task")
+}
+
+func parentPointer(pointer string) string {
+	return pointer[:max(strings.LastIndexByte(pointer, '/'), 0)]
+}
+
+// isAllowed reports whether an entry of the option "allow" accepts the candidate.
+func (in *inspection) isAllowed(c candidate, pointer string) bool {
+	return slices.ContainsFunc(in.config.Allow, func(e allowEntry) bool {
+		return (e.Rule == "" || e.Rule == c.rule) &&
+			(e.Server == "" || e.Server == in.message.Server) &&
+			matchesPattern(e.Method, in.message.Method) &&
+			matchesPattern(e.Tool, in.message.Name) &&
+			matchesPattern(e.Pointer, pointer) &&
+			(e.value == nil || e.value.MatchString(c.value)) &&
+			(e.SHA256 == "" || e.SHA256 == sha256Of(c.value))
+	})
+}
+
+// matchesPattern reports whether s matches the pattern of an allow entry. An empty pattern matches
+// everything; a "*" at its end matches any rest.
+func matchesPattern(pattern, s string) bool {
+	if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
+		return strings.HasPrefix(s, prefix)
+	}
+	return pattern == "" || pattern == s
+}
+
+// mergeOverlapping returns the candidates in the order of the text, with one in the place of
+// several that overlap. That one has the rule and the value of a candidate that is not weak, or
+// else of the one with the longest value.
+func mergeOverlapping(all []candidate) []candidate {
+	slices.SortStableFunc(all, func(a, b candidate) int { return a.span.from - b.span.from })
+	var merged []candidate
+	for _, c := range all {
+		if len(merged) == 0 || c.span.from >= merged[len(merged)-1].span.to {
+			merged = append(merged, c)
+			continue
+		}
+		last := &merged[len(merged)-1]
+		both := span{last.span.from, max(last.span.to, c.span.to)}
+		if last.weak && !c.weak || last.weak == c.weak && len(c.value) > len(last.value) {
+			*last = c
+		}
+		last.span = both
+	}
+	return merged
+}
+
+// percentOffsets returns, for each byte of plain, where it stands in s[run.from:run.to], and the
+// end of the run after the last. It returns nil when the run is not percent-encoding alone, so that
+// bytes of plain have no place of their own.
+func percentOffsets(s string, run span, plain string) []int {
+	offsets := make([]int, 0, len(plain)+1)
+	for i := run.from; i < run.to; {
+		n := len(offsets)
+		offsets = append(offsets, i)
+		c := s[i]
+		high, low := hexDigit(s, i+1, run.to), hexDigit(s, i+2, run.to)
+		if c == '%' && high >= 0 && low >= 0 {
+			c = byte(high<<4 | low)
+			i += 2
+		}
+		if i++; n >= len(plain) || plain[n] != c {
+			return nil
+		}
+	}
+	if len(offsets) != len(plain) {
+		return nil
+	}
+	return append(offsets, run.to)
+}
+
+// hexDigit returns the value of the hexadecimal digit s[i], or -1 when it is none or i is not
+// before end.
+func hexDigit(s string, i, end int) int {
+	if i >= end {
+		return -1
+	}
+	return strings.IndexByte("0123456789abcdef", lower(s[i]))
+}
+
+// publicFindings returns the rule and the pointer of each secret, without duplicates and without
+// any part of a secret.
+func (in *inspection) publicFindings() (all []pipeline.Finding) {
+	seen := make(map[pipeline.Finding]bool)
+	for _, rule := range in.methodRules {
+		all = append(all, pipeline.Finding{Type: rule})
+	}
+	for _, s := range in.secrets {
+		f := pipeline.Finding{Type: s.rule, Pointer: in.safePointer(s.pointer)}
+		if !seen[f] {
+			seen[f] = true
+			all = append(all, f)
+		}
+	}
+	return all
+}
+
+// safePointer returns the pointer with placeholders in the names of members that hold a secret.
+func (in *inspection) safePointer(pointer string) string {
+	if len(in.redactedNames) == 0 || pointer == "" {
+		return pointer
+	}
+	parent := parentPointer(pointer)
+	name, ok := in.redactedNames[pointer]
+	if !ok {
+		name = pointer[len(parent)+1:]
+	}
+	return in.safePointer(parent) + "/" + name
+}

@@ -1,0 +1,242 @@
+package plugins
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+	"gatekit/plugins/proto"
+	pb "gatekit/plugins/proto/gatekit/plugin/v1"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	protobuf "google.golang.org/protobuf/proto"
+)
+
+const (
+	// maxTimeouts is how many requests in a row may get no verdict in time before the process is
+	// killed.
+	maxTimeouts = 3
+	// exitTimeout is how long to wait, after a request was lost, to find out whether the process
+	// has ended.
+	exitTimeout = time.Second
+	// maxVerdict is how many bytes a verdict may be larger than the message that it is about.
+	maxVerdict = 1 << 20
+)
+
+// stageGroup is the stages of one process that see the same parts of a message. It implements
+// pipeline.Group.
+type stageGroup struct {
+	process    *supervisor
+	visibility proto.Visibility
+}
+
+// InspectAll implements pipeline.Group.
+func (g stageGroup) InspectAll(ctx context.Context, m *mcp.Message,
+	group []pipeline.Stage) ([]pipeline.Verdict, []error, error) {
+	stages := make([]*Stage, len(group))
+	for i, s := range group {
+		stages[i] = s.(*Stage)
+	}
+	return g.process.inspect(ctx, m, stages)
+}
+
+// lostError is the error of a request that was lost on its way. The request may be sent again.
+type lostError struct{ err error }
+
+func (e *lostError) Error() string { return "no answer from the plugin: " + e.err.Error() }
+func (e *lostError) Unwrap() error { return e.err }
+
+// timeoutError is the error of a request whose context ended before a verdict came.
+type timeoutError struct {
+	err    error
+	waited time.Duration // since the request was sent
+}
+
+func (e *timeoutError) Error() string { return e.err.Error() }
+func (e *timeoutError) Unwrap() error { return e.err }
+
+// invalidResponse is the error of a response that breaks the protocol. It denies even if the
+// configuration skips failures: the plugin may have wanted to act on the message.
+type invalidResponse struct{ reason string }
+
+func (e *invalidResponse) Error() string { return e.reason }
+
+// inspect returns the verdicts of stages on m: one verdict or error for each stage up to the first
+// that denies, or one error for all. A request that was lost is sent once more. Such requests are
+// sent one at a time, because one of them may have crashed the process, and must not take the
+// others with it again. Requests that are sent for the first time do not wait for them.
+func (p *supervisor) inspect(ctx context.Context, m *mcp.Message,
+	stages []*Stage) ([]pipeline.Verdict, []error, error) {
+	verdicts, errs, err := p.inspectOnce(ctx, m, stages)
+	if lost := (*lostError)(nil); !errors.As(err, &lost) {
+		return verdicts, errs, err
+	}
+	select {
+	case p.retry <- struct{}{}:
+		defer func() { <-p.retry }()
+		return p.inspectOnce(ctx, m, stages)
+	case <-ctx.Done():
+		return nil, nil, err
+	}
+}
+
+// inspectOnce sends one request. If the request was lost, it waits up to exitTimeout for the end of
+// the process, so that the error can say how the process ended.
+func (p *supervisor) inspectOnce(ctx context.Context, m *mcp.Message,
+	stages []*Stage) ([]pipeline.Verdict, []error, error) {
+	process, err := p.awaitProcess(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	verdicts, errs, err := process.inspect(ctx, m, stages)
+	lost := (*lostError)(nil)
+	if errors.As(err, &lost) {
+		select {
+		case <-process.done():
+			err = &lostError{fmt.Errorf("%w; %w", process.runner.exitError(), lost.err)}
+		case <-time.After(exitTimeout):
+		case <-ctx.Done():
+		}
+	}
+	p.countTimeout(process, err, stages)
+	return verdicts, errs, err
+}
+
+// countTimeout counts the requests in a row that got no verdict in time, or that were lost although
+// the process runs. It kills the process when there are maxTimeouts.
+func (p *supervisor) countTimeout(process *pluginProcess, err error, stages []*Stage) {
+	lost, timedOut := (*lostError)(nil), (*timeoutError)(nil)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case err == nil:
+		p.timeouts = 0
+		return
+	case p.process != process || process.hasEnded():
+		return
+	case errors.As(err, &lost):
+	case errors.As(err, &timedOut) && timedOut.waited > stages[0].spec.Timeout/2:
+	default:
+		return // the sender of the message gave up early
+	}
+	if p.timeouts++; p.timeouts >= maxTimeouts {
+		p.timeouts = 0
+		p.host.options.Log.Error("plugin killed: no verdicts in time",
+			"plugin", p.spec.processName(), "requests", maxTimeouts)
+		process.kill()
+	}
+}
+
+// inspect sends one request about m to the process.
+func (p *pluginProcess) inspect(ctx context.Context, m *mcp.Message,
+	stages []*Stage) ([]pipeline.Verdict, []error, error) {
+	if ctx.Err() != nil {
+		return nil, nil, context.Cause(ctx)
+	}
+	select {
+	case p.inFlight <- struct{}{}:
+		defer func() { <-p.inFlight }()
+	case <-ctx.Done():
+		return nil, nil, context.Cause(ctx)
+	}
+	request, err := p.newRequest(m, stages)
+	if err != nil {
+		return nil, nil, err
+	}
+	sent := time.Now()
+	s, stop, err := p.streams.get(ctx)
+	var response *pb.InspectResponse
+	if err == nil {
+		s.seq++
+		request.Seq = s.seq
+		response, err = s.roundTrip(request)
+		if !stop() { // ctx has ended, and the stream with it
+			p.streams.discard(s)
+			return nil, nil, &timeoutError{context.Cause(ctx), time.Since(sent)}
+		}
+	}
+	if err != nil && s != nil {
+		p.streams.discard(s)
+	}
+	switch invalid := (*invalidResponse)(nil); {
+	case errors.As(err, &invalid):
+		return []pipeline.Verdict{{Reason: invalid.reason}}, []error{nil}, nil
+	case err != nil && ctx.Err() != nil:
+		return nil, nil, &timeoutError{context.Cause(ctx), time.Since(sent)}
+	case err != nil:
+		p.streams.discardIdle() // they are as old as the one that broke
+		return nil, nil, &lostError{err}
+	}
+	p.streams.put(s)
+	verdicts := make([]pipeline.Verdict, len(response.Verdicts))
+	errs := make([]error, len(response.Verdicts))
+	for i, v := range response.Verdicts {
+		if verdicts[i], errs[i] = proto.ToVerdict(v); errs[i] == nil {
+			verdicts[i] = stages[i].checkVerdict(verdicts[i])
+		}
+	}
+	return verdicts, errs, nil
+}
+
+// newRequest returns a request about m, with the parts of m that one of the stages may see.
+func (p *pluginProcess) newRequest(m *mcp.Message, stages []*Stage) (*pb.InspectRequest, error) {
+	request := &pb.InspectRequest{Stages: make([]uint32, len(stages))}
+	var visible proto.Visibility
+	p.mu.Lock()
+	for i, s := range stages {
+		request.Stages[i] = p.stageIDs[s]
+		visible.Body = visible.Body || s.visibility.Body
+		visible.Request = visible.Request || s.visibility.Request
+		visible.Principal = visible.Principal || s.visibility.Principal
+	}
+	p.mu.Unlock()
+	if slices.Contains(request.Stages, 0) {
+		return nil, errors.New("the plugin's process does not have this stage")
+	}
+	request.Message = proto.FromMessage(m, visible)
+	return request, nil
+}
+
+// roundTrip sends a request and returns its response. A response that breaks the protocol is an
+// *invalidResponse.
+func (s *stream) roundTrip(request *pb.InspectRequest) (*pb.InspectResponse, error) {
+	if err := s.Send(request); err != nil {
+		if _, cause := s.Recv(); cause != nil { // Send itself returns io.EOF only
+			err = cause
+		}
+		return nil, withoutStatus(err)
+	}
+	response, err := s.Recv()
+	switch {
+	case status.Code(err) == codes.ResourceExhausted:
+		return nil, &invalidResponse{"the response is too large: " + withoutStatus(err).Error()}
+	case err != nil:
+		return nil, withoutStatus(err)
+	case response.Seq != request.Seq:
+		return nil, &invalidResponse{fmt.Sprintf("the response has sequence number %d, want %d",
+			response.Seq, request.Seq)}
+	case len(response.Verdicts) == 0 || len(response.Verdicts) > len(request.Stages):
+		return nil, &invalidResponse{fmt.Sprintf("the response has %d verdicts for %d stages",
+			len(response.Verdicts), len(request.Stages))}
+	}
+	for _, v := range response.Verdicts { // one by one: each stage may have changed much
+		if size := protobuf.Size(v); size > protobuf.Size(request)+maxVerdict {
+			return nil, &invalidResponse{fmt.Sprintf("the verdict of %d bytes is too large for a "+
+				"message of %d bytes", size, protobuf.Size(request))}
+		}
+	}
+	return response, nil
+}
+
+// withoutStatus returns a gRPC error without gRPC's prefix and code.
+func withoutStatus(err error) error {
+	if s, ok := status.FromError(err); ok {
+		return errors.New(s.Message())
+	}
+	return err
+}

@@ -1,0 +1,246 @@
+package plugins_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+	"gatekit/plugins/proto"
+	pb "gatekit/plugins/proto/gatekit/plugin/v1"
+	"gatekit/plugins/sdk"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/go-plugin"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+)
+
+// TestMain runs the tests, or the plugins that they start: the test binary is also the plugin.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "plugin" {
+		servePlugins()
+		return
+	}
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(
+		"google.golang.org/grpc/internal/grpcsync.(*CallbackSerializer).run"))
+}
+
+// scripted returns a plugin that does what a message tells it: the text "do" in the message's
+// params, result or error, or in the request of a response.
+func scripted(name string) sdk.Plugin {
+	return sdk.Plugin{
+		Name: name, Version: "1", Doc: "does what a message tells it",
+		Schema: []byte(`{"additionalProperties":false,"properties":{
+			"mark":{"type":"string"},"refuse":{"type":"boolean"},
+			"methods":{"type":"array"},"file":{"type":"string"}}}`),
+		Needs: sdk.Needs{Body: true, Request: true},
+		New: func(config []byte) (sdk.Stage, error) {
+			var c struct {
+				Mark    string // added to the field "mark" of each message
+				Refuse  bool   // deny each message that has no other instruction
+				Methods []string
+				File    string // file that must exist
+			}
+			d := json.NewDecoder(bytes.NewReader(config))
+			d.DisallowUnknownFields()
+			if err := d.Decode(&c); err != nil {
+				return nil, fmt.Errorf("invalid configuration: %w", err)
+			}
+			if _, err := os.Stat(c.File); c.File != "" && err != nil {
+				return nil, err
+			}
+			return scriptedStage{mark: c.Mark, refuse: c.Refuse, methods: c.Methods}, nil
+		},
+		SelfTest: func([]byte) *sdk.SelfTest {
+			m := mcp.NewRequest("0", "tools/call", []byte(`{"name":"x","do":"deny"}`))
+			m.Direction, m.Server, m.Name = mcp.ToServer, "a", "x"
+			return &sdk.SelfTest{Description: "the instruction to deny", Message: m,
+				Action: pipeline.Deny}
+		},
+	}
+}
+
+type scriptedStage struct {
+	mark    string
+	refuse  bool
+	methods []string
+}
+
+func (s scriptedStage) Wants() pipeline.Wants { return pipeline.Wants{Methods: s.methods} }
+
+func (s scriptedStage) Inspect(ctx context.Context, m *mcp.Message) (sdk.Verdict, error) {
+	instruction, _ := m.Text("/do")
+	if instruction == "" && m.Kind == mcp.Error {
+		instruction, _ = m.Text("/message")
+	}
+	self, _ := os.FindProcess(os.Getpid())
+	switch instruction {
+	case "deny":
+		return sdk.Deny("denied as instructed"), nil
+	case "fail":
+		return sdk.Verdict{}, errors.New("failed as instructed")
+	case "panic":
+		panic("as instructed")
+	case "hang":
+		time.Sleep(time.Hour)
+	case "die":
+		self.Kill()
+		time.Sleep(time.Hour)
+	case "stop":
+		self.Signal(syscall.SIGSTOP)
+		time.Sleep(time.Hour)
+	case "use memory":
+		var all [][]byte
+		for len(all) < 1<<20 {
+			b := make([]byte, 16<<20)
+			for i := range b {
+				b[i] = 1
+			}
+			all = append(all, b)
+		}
+	case "show":
+		request := "none"
+		if m.Request != nil {
+			request = string(m.Request.Body())
+		}
+		return sdk.Deny(fmt.Sprintf("%v %v %s|%s|%s|%s|%s|%s", m.Kind, m.Direction, m.Session, m.Principal,
+			m.Method, m.Server, m.Name, request)), nil
+	case "answer":
+		return sdk.Verdict{Action: pipeline.Answer, Answer: []byte(`{"told":true}`)}, nil
+	case "hide":
+		return sdk.Verdict{Action: pipeline.Modify, Hide: []string{"h"}}, nil
+	case "write":
+		fmt.Fprintln(os.Stderr, "written after Serve")
+	case "edit a large text":
+		text, _ := m.Text("/text")
+		return sdk.Modify("", []mcp.Edit{mcp.Set("/text", mcp.Quote(text[1:]))}), nil
+	case "show the environment":
+		work, _ := os.Getwd()
+		files, _ := os.ReadDir(work)
+		n, err := os.Stdin.Read(make([]byte, 1))
+		var names []string
+		for _, e := range os.Environ() {
+			name, _, _ := strings.Cut(e, "=")
+			names = append(names, name)
+		}
+		return sdk.Deny(fmt.Sprintf("%d files, stdin %d %v, env %s", len(files), n, err,
+			strings.Join(names, " "))), nil
+	}
+	if s.refuse {
+		return sdk.Deny("denies everything"), nil
+	}
+	if s.mark != "" {
+		before, _ := m.Text("/mark")
+		return sdk.Modify("marked", []mcp.Edit{mcp.Set("/mark", mcp.Quote(before+s.mark))},
+			pipeline.Finding{Type: "mark", Pointer: "/mark"}), nil
+	}
+	return sdk.Allow(), nil
+}
+
+// servePlugins serves the scripted plugins or, where the arguments say so, a program that breaks
+// the protocol.
+func servePlugins() {
+	fmt.Fprintln(os.Stderr, "hello \x1b[31mred")
+	if len(os.Args) < 3 || os.Args[2] == "scripted" {
+		sdk.Serve(scripted("scripted"), scripted("second"))
+		return
+	}
+	switch os.Args[2] {
+	case "allow-all":
+		allow := func(context.Context, *mcp.Message) (sdk.Verdict, error) {
+			return sdk.Allow(), nil
+		}
+		sdk.Serve(sdk.Plugin{Name: "allow-all", Version: "1", Needs: sdk.Needs{Body: true},
+			New: func([]byte) (sdk.Stage, error) { return sdk.StageFunc(allow), nil }})
+	case "no handshake":
+		time.Sleep(time.Hour)
+	case "another handshake":
+		fmt.Println("hello")
+		time.Sleep(time.Hour)
+	case "no certificate":
+		fmt.Printf("1|1|unix|%s/plain.sock|grpc\n", os.Getenv("PLUGIN_UNIX_SOCKET_DIR"))
+		time.Sleep(time.Hour)
+	case "another folder":
+		fmt.Println("1|1|unix|/tmp/elsewhere.sock|grpc|")
+		time.Sleep(time.Hour)
+	}
+	plugin.Serve(&plugin.ServeConfig{HandshakeConfig: proto.Handshake(),
+		Logger: hclog.NewNullLogger(),
+		Plugins: plugin.PluginSet{proto.ServiceName: faultyServer{fault: os.Args[2],
+			stop: new(func()), PluginServer: sdk.NewServer(scripted("scripted"))}},
+		GRPCServer: func(o []grpc.ServerOption) *grpc.Server {
+			return grpc.NewServer(append(o, grpc.MaxRecvMsgSize(64<<20))...)
+		}})
+}
+
+// faultyServer serves a scripted plugin and breaks the protocol in Inspect.
+type faultyServer struct {
+	plugin.NetRPCUnsupportedPlugin
+	pb.PluginServer
+	fault string
+	stop  *func() // stops the gRPC server
+}
+
+func (f faultyServer) GRPCServer(_ *plugin.GRPCBroker, s *grpc.Server) error {
+	pb.RegisterPluginServer(s, f)
+	*f.stop = s.Stop
+	return nil
+}
+
+func (faultyServer) GRPCClient(context.Context, *plugin.GRPCBroker, *grpc.ClientConn) (any,
+	error) {
+	return nil, errors.New("no")
+}
+
+func (f faultyServer) Inspect(stream grpc.BidiStreamingServer[pb.InspectRequest,
+	pb.InspectResponse]) error {
+	for {
+		request, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		allow := &pb.Verdict{Action: pb.Action_ACTION_ALLOW}
+		response := &pb.InspectResponse{Seq: request.Seq, Verdicts: []*pb.Verdict{allow}}
+		if bytes.Contains(request.Message.Body, []byte(`"good"`)) {
+			stream.Send(response)
+			continue
+		}
+		switch f.fault {
+		case "another sequence number":
+			response.Seq++
+		case "an unknown action":
+			allow.Action = 99
+		case "no verdict":
+			response.Verdicts = nil
+		case "two verdicts":
+			response.Verdicts = append(response.Verdicts, allow)
+		case "an edit that is not JSON":
+			allow.Action, allow.Edits = pb.Action_ACTION_MODIFY,
+				[]*pb.Edit{{Pointer: "/x", Value: []byte("{")}}
+		case "an edit with the action allow":
+			allow.Edits = []*pb.Edit{{Pointer: "/x", Value: []byte("1")}}
+		case "a reason of 10 MiB":
+			allow.Reason = strings.Repeat("x", 10<<20)
+		case "a gRPC error":
+			return errors.New("no")
+		case "the end of the stream":
+			return nil
+		case "stops serving":
+			time.AfterFunc(10*time.Millisecond, *f.stop)
+		case "dies after its response":
+			time.AfterFunc(50*time.Millisecond, func() { os.Exit(3) })
+		}
+		if err := stream.Send(response); err != nil {
+			return err
+		}
+	}
+}

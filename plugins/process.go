@@ -1,0 +1,307 @@
+package plugins
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"gatekit/plugins/proto"
+	pb "gatekit/plugins/proto/gatekit/plugin/v1"
+	"gatekit/plugins/sdk"
+	"gatekit/transport/process"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/go-plugin"
+	goplugin "github.com/hashicorp/go-plugin/runner"
+	"google.golang.org/grpc"
+)
+
+// Limits of one process.
+const (
+	maxInFlight = 64   // requests; fewer than the streams that gRPC servers allow
+	maxOffered  = 1000 // plugins that a process may describe
+	// maxSocketDir is the longest path of a folder for a socket: the system allows 104 bytes for
+	// the path of the socket, of which our folder's name and go-plugin's take up to 61.
+	maxSocketDir = 43
+	// shutdownTimeout is how long a process may take to end after it was asked to.
+	shutdownTimeout = time.Second
+)
+
+// pluginProcess is a plugin's process, from its start to its end.
+type pluginProcess struct {
+	// dir has the socket, a pinned program's copy, and the working folder; close removes it.
+	dir      string
+	client   *plugin.Client
+	runner   *runner
+	service  pb.PluginClient
+	streams  *streamPool
+	offered  map[string]*pb.Description // the plugins of the process, by name
+	output   io.Closer                  // of what go-plugin copies from stdout and stderr
+	inFlight chan struct{}              // holds a value for each request
+
+	mu       sync.Mutex // guards stageIDs
+	stageIDs map[*Stage]uint32
+}
+
+// startProcess starts the process of a spec, and asks it which plugins it offers. It also starts
+// the goroutines that log the process's output and watch its memory; they end with the process.
+func (h *Host) startProcess(ctx context.Context, s Spec) (_ *pluginProcess, err error) {
+	parent := cmp.Or(h.options.Dir, os.TempDir())
+	if len(parent) > maxSocketDir {
+		parent = "/tmp"
+	}
+	dir, err := os.MkdirTemp(parent, "gatekit-") // with the mode 0700
+	if err != nil {
+		return nil, err
+	}
+	p := &pluginProcess{dir: dir, inFlight: make(chan struct{}, maxInFlight),
+		stageIDs: map[*Stage]uint32{}, offered: map[string]*pb.Description{}}
+	defer func() {
+		if err != nil {
+			p.close()
+		}
+	}()
+	command, err := h.command(s, dir)
+	if err != nil {
+		return nil, err
+	}
+	p.runner = &runner{command: command}
+	output, outputWriter := io.Pipe()
+	p.output = outputWriter
+	config := p.clientConfig(h, s, outputWriter)
+	stop := context.AfterFunc(ctx, p.kill)
+	defer stop()
+	p.client = plugin.NewClient(config)
+	protocol, err := p.client.Client()
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	if err != nil {
+		return nil, p.withExitError(err)
+	}
+	go p.runner.process.Drain(output)
+	// go-plugin sets RootCAs from the certificate in the handshake.
+	if !s.NoTLS && (config.TLSConfig == nil || config.TLSConfig.RootCAs == nil) {
+		return nil, errors.New("the program's handshake has no certificate, so nobody can tell " +
+			"who listens on its socket\nhint: set mtls = false for a program that cannot do TLS")
+	}
+	raw, err := protocol.Dispense(proto.ServiceName)
+	if err != nil {
+		return nil, p.withExitError(err)
+	}
+	p.service = raw.(pb.PluginClient)
+	p.streams = newStreamPool(p.service)
+	if err := p.describe(ctx, h.options.StartTimeout); err != nil {
+		return nil, err
+	}
+	go p.watchMemory(h.options.MaxMemory)
+	return p, nil
+}
+
+// command returns the command of a spec. It makes the working folder and, for a pinned program, the
+// copy in dir.
+func (h *Host) command(s Spec, dir string) (c process.Command, err error) {
+	work := filepath.Join(dir, "work")
+	if err := os.Mkdir(work, 0o700); err != nil {
+		return c, err
+	}
+	c = process.Command{What: s.String(), Dir: work,
+		Log: h.options.Log.With("plugin", s.processName())}
+	if s.Use != "" {
+		builtin := h.options.BuiltinCommand
+		c.Path, c.Name, c.Args = builtin[0], builtin[1], builtin[2:]
+	} else {
+		if c.Path, err = programPath(s, dir); err != nil {
+			return c, err
+		}
+		c.Args = s.Command[1:]
+	}
+	for name, value := range s.Env {
+		c.Env = append(c.Env, name+"="+value)
+	}
+	return c, nil
+}
+
+// clientConfig returns go-plugin's configuration. What go-plugin copies from the process's stdout
+// and stderr once the process serves goes to output.
+func (p *pluginProcess) clientConfig(h *Host, s Spec, output io.Writer) *plugin.ClientConfig {
+	return &plugin.ClientConfig{
+		HandshakeConfig:  proto.Handshake(),
+		Plugins:          plugin.PluginSet{proto.ServiceName: clientPlugin{}},
+		AllowedProtocols: []plugin.Protocol{plugin.ProtocolGRPC},
+		AutoMTLS:         !s.NoTLS,
+		SkipHostEnv:      true,
+		StartTimeout:     h.options.StartTimeout,
+		Logger:           hclog.NewNullLogger(),
+		UnixSocketConfig: &plugin.UnixSocketConfig{TempDir: p.dir},
+		SyncStdout:       output,
+		SyncStderr:       output,
+		RunnerFunc: func(_ hclog.Logger, c *exec.Cmd, socketDir string) (goplugin.Runner, error) {
+			p.runner.command.Env = append(p.runner.command.Env, c.Env...)
+			p.runner.socketDir = socketDir
+			return p.runner, nil
+		},
+		GRPCDialOptions: []grpc.DialOption{
+			grpc.WithDefaultCallOptions(
+				grpc.MaxCallRecvMsgSize(h.options.MaxMessage+1<<20),
+				grpc.MaxCallSendMsgSize(proto.MaxMessageBytes),
+				grpc.ForceCodecV2(proto.NewCodec())),
+			grpc.WithStaticStreamWindowSize(proto.StreamWindow),
+			grpc.WithStaticConnWindowSize(proto.ConnWindow),
+		},
+	}
+}
+
+// clientPlugin makes the client of a plugin's service for go-plugin.
+type clientPlugin struct{ plugin.NetRPCUnsupportedPlugin }
+
+func (clientPlugin) GRPCServer(*plugin.GRPCBroker, *grpc.Server) error {
+	return errors.New("the host does not serve plugins")
+}
+
+func (clientPlugin) GRPCClient(_ context.Context, _ *plugin.GRPCBroker,
+	conn *grpc.ClientConn) (any, error) {
+	return pb.NewPluginClient(conn), nil
+}
+
+// describe asks the process which plugins it offers.
+func (p *pluginProcess) describe(ctx context.Context, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	described, err := p.service.Describe(ctx, &pb.DescribeRequest{})
+	if err != nil {
+		return p.withExitError(fmt.Errorf("describe: %w", withoutStatus(err)))
+	}
+	if n := len(described.Plugins); n == 0 || n > maxOffered {
+		return fmt.Errorf("the program offers %d plugins, must be 1 to %d", n, maxOffered)
+	}
+	for _, d := range described.Plugins {
+		p.offered[d.Name] = d
+	}
+	return nil
+}
+
+// withExitError returns err, with how the process ended if it has ended.
+func (p *pluginProcess) withExitError(err error) error {
+	if p.runner.pid() == 0 {
+		return err
+	}
+	select {
+	case <-p.done():
+		return fmt.Errorf("%w; %w", p.runner.exitError(), err)
+	case <-time.After(exitTimeout):
+		return err
+	}
+}
+
+// done returns a channel that is closed when the process has ended. The process must have started.
+func (p *pluginProcess) done() <-chan struct{} { return p.runner.process.Done() }
+
+// hasEnded reports whether the process has ended.
+func (p *pluginProcess) hasEnded() bool {
+	select {
+	case <-p.done():
+		return true
+	default:
+		return false
+	}
+}
+
+// configure makes a stage in the process, and returns what the plugin declares about the stage.
+func (p *pluginProcess) configure(ctx context.Context, s *Stage) (*pb.ConfigureResponse, error) {
+	offer, name, err := p.offer(s.spec)
+	if err != nil {
+		return nil, err
+	}
+	if err := (sdk.Plugin{Name: offer.Name,
+		Schema: offer.Schema}).Check(s.spec.Config); err != nil {
+		return nil, fmt.Errorf("config: %w", err)
+	}
+	declared, err := p.service.Configure(ctx, &pb.ConfigureRequest{Plugin: name,
+		Config: s.spec.Config})
+	switch {
+	case err != nil:
+		return nil, withoutStatus(err)
+	case declared.Stage == 0:
+		return nil, errors.New("the plugin returned no stage for its configuration")
+	}
+	p.mu.Lock()
+	previous := p.stageIDs[s] // set if a restart has made the stage at the same time
+	p.stageIDs[s] = declared.Stage
+	p.mu.Unlock()
+	if previous != 0 {
+		p.service.Close(ctx, &pb.CloseRequest{Stage: previous})
+	}
+	return declared, nil
+}
+
+// offer returns the description of a spec's plugin, and the name to configure it by: "" for the
+// only plugin of a program, which may have any name.
+func (p *pluginProcess) offer(s Spec) (offer *pb.Description, name string, err error) {
+	switch {
+	case s.Use != "":
+		name = s.Use
+		if p.offered[name] == nil {
+			return nil, "", fmt.Errorf("there is no built-in plugin %q", name)
+		}
+	case len(p.offered) > 1:
+		name = s.Name
+		if p.offered[name] == nil {
+			return nil, "", fmt.Errorf("the program offers several plugins, and none is named %q",
+				name)
+		}
+	default:
+		for _, only := range p.offered {
+			return only, "", nil
+		}
+	}
+	return p.offered[name], name, nil
+}
+
+// closeStage closes a stage in the process.
+func (p *pluginProcess) closeStage(s *Stage, timeout time.Duration) {
+	p.mu.Lock()
+	id, ok := p.stageIDs[s]
+	delete(p.stageIDs, s)
+	p.mu.Unlock()
+	if ok {
+		ctx, cancel := context.WithTimeout(context.Background(), timeout)
+		defer cancel()
+		p.service.Close(ctx, &pb.CloseRequest{Stage: id})
+	}
+}
+
+// kill ends the process at once.
+func (p *pluginProcess) kill() {
+	if p.runner != nil {
+		p.runner.Kill(context.Background())
+	}
+}
+
+// close ends the process, waits until it is gone, and removes its folder. The process is asked to
+// end first, and killed after shutdownTimeout.
+func (p *pluginProcess) close() {
+	if p.streams != nil {
+		p.streams.close()
+	}
+	if p.client != nil {
+		late := time.AfterFunc(shutdownTimeout, p.kill)
+		p.client.Kill()
+		late.Stop()
+	}
+	if p.runner != nil && p.runner.pid() != 0 {
+		p.kill()
+		<-p.done()
+	}
+	if p.output != nil {
+		p.output.Close()
+	}
+	os.RemoveAll(p.dir)
+}

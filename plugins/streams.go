@@ -1,0 +1,92 @@
+package plugins
+
+import (
+	"context"
+	"sync"
+
+	pb "gatekit/plugins/proto/gatekit/plugin/v1"
+)
+
+// streamPool holds the open streams to one process. A stream carries one request at a time and
+// belongs to whoever got it, until put or discard.
+type streamPool struct {
+	service pb.PluginClient
+
+	mu     sync.Mutex // guards the fields below
+	open   map[*stream]bool
+	idle   []*stream
+	closed bool
+}
+
+// stream is an open stream of requests.
+type stream struct {
+	pb.Plugin_InspectClient
+	cancel context.CancelFunc
+	seq    uint64 // of the last request
+}
+
+func newStreamPool(service pb.PluginClient) *streamPool {
+	return &streamPool{service: service, open: map[*stream]bool{}}
+}
+
+// get returns an idle stream, or opens one. The stream ends when ctx does, until stop is called;
+// stop reports false if ctx ended first.
+func (p *streamPool) get(ctx context.Context) (s *stream, stop func() bool, err error) {
+	p.mu.Lock()
+	if n := len(p.idle); n > 0 {
+		s, p.idle = p.idle[n-1], p.idle[:n-1]
+		p.mu.Unlock()
+		return s, context.AfterFunc(ctx, s.cancel), nil
+	}
+	// The stream outlives the message that it is opened for, and so must not have its context.
+	streamCtx, cancel := context.WithCancel(context.Background())
+	s = &stream{cancel: cancel}
+	if p.closed {
+		cancel()
+	}
+	p.open[s] = true
+	p.mu.Unlock()
+	stop = context.AfterFunc(ctx, cancel) // before Inspect, which a plugin can hold up
+	if s.Plugin_InspectClient, err = p.service.Inspect(streamCtx); err != nil {
+		stop()
+		p.discard(s)
+		return nil, nil, withoutStatus(err)
+	}
+	return s, stop, nil
+}
+
+// put returns a stream to the pool.
+func (p *streamPool) put(s *stream) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.idle = append(p.idle, s)
+}
+
+// discard ends a stream that was not put back.
+func (p *streamPool) discard(s *stream) {
+	s.cancel()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.open, s)
+}
+
+// discardIdle ends the streams that wait for a request.
+func (p *streamPool) discardIdle() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, s := range p.idle {
+		s.cancel()
+		delete(p.open, s)
+	}
+	p.idle = nil
+}
+
+// close ends all streams, also those in use. A stream that is opened later ends at once.
+func (p *streamPool) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	for s := range p.open {
+		s.cancel()
+	}
+}

@@ -1,0 +1,11 @@
+// Package policies tests the gatekit binary with policies: the rule library, bundles, approvals,
+// the default rules of gatekit wrap.
+package policies
+
+import (
+	"testing"
+
+	"gatekit/test/harness"
+)
+
+func TestMain(m *testing.M) { harness.Main(m) }

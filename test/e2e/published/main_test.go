@@ -1,0 +1,10 @@
+// Package published tests the gatekit binary with servers of many makers, as npm has them.
+package published
+
+import (
+	"testing"
+
+	"gatekit/test/harness"
+)
+
+func TestMain(m *testing.M) { harness.Main(m) }

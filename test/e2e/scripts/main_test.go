@@ -1,0 +1,10 @@
+// Package scripts runs the test scripts in testdata and those of the examples.
+package scripts
+
+import (
+	"testing"
+
+	"gatekit/test/harness"
+)
+
+func TestMain(m *testing.M) { harness.Main(m) }

@@ -1,0 +1,220 @@
+package sessions
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"gatekit/test/harness"
+	"gatekit/test/mcptest"
+)
+
+// bridged are the pairs of unlike eras.
+var bridged = []struct{ name, client, server, back string }{
+	{"modern before legacy stdio", mcptest.Modern, "2025-11-25", "stdio"},
+	{"modern before legacy http", mcptest.Modern, "2025-11-25", "http"},
+	{"legacy before modern stdio", "2025-11-25", mcptest.Modern, "stdio"},
+	{"legacy before modern http", "2025-11-25", mcptest.Modern, "http"},
+	{"2025-06-18 before modern stdio", "2025-06-18", mcptest.Modern, "stdio"},
+}
+
+func TestAClientOfOneEraUsesAServerOfTheOther(t *testing.T) {
+	for _, pair := range bridged {
+		t.Run(pair.name, func(t *testing.T) {
+			harness.EachTransport(t, harness.ScriptedServerOver(t, "box", pair.server, pair.back),
+				pair.client, func(t *testing.T,
+					g *harness.Gatekit, c *mcptest.Client) {
+					hello := harness.Handshake(t, c)
+					for _, capability := range []string{"tools", "prompts", "resources",
+						"completions",
+						"logging"} {
+						if mcptest.At(hello.Result, "capabilities", capability) == nil {
+							t.Errorf("the server has no %s: %s", capability, hello.Raw)
+						}
+					}
+					if text := mcptest.Text(hello.Result, "instructions"); !strings.Contains(text,
+						"Use box gently.") {
+						t.Errorf("its instructions are %q", text)
+					}
+					listsAndUses(t, c)
+					asksAround(t, c)
+					g.CheckChain()
+					g.WantRecords("to_server request tools/call box ask pass",
+						"to_client request elicitation/create box - pass",
+						"to_server response elicitation/create box - pass",
+						"to_client request sampling/createMessage box - pass",
+						"to_server response sampling/createMessage box - pass",
+						"to_client request roots/list box - pass",
+						"to_server response roots/list box - pass",
+						"to_client response tools/call box ask pass")
+				})
+		})
+	}
+}
+
+// listsAndUses asks for everything that is answered at once.
+func listsAndUses(t *testing.T, c *mcptest.Client) {
+	for method, what := range map[string]string{"tools/list": "tools", "prompts/list": "prompts",
+		"resources/list": "resources", "resources/templates/list": "resourceTemplates"} {
+		if n := len(harness.ListAll(t, c, method, what)); n < 2 {
+			t.Errorf("%s has %d items", method, n)
+		}
+	}
+	for _, step := range []struct{ method, params, want string }{
+		{"tools/call", `{"name":"box__echo","arguments":{"tag":12345678901234567890}}`,
+			`"tag":12345678901234567890`},
+		{"prompts/get", `{"name":"box__greet","arguments":{"who":"x"}}`, `Hello x`},
+		{"resources/read", `{"uri":"box+test://box/a"}`, `of box`},
+		{"completion/complete", `{"ref":{"type":"ref/prompt","name":"box__greet"},"argument":{"name":"who","value":"x"}}`, `"hasMore":false`},
+	} {
+		m := harness.Request(t, c, step.method, step.params)
+		if m.Error != nil || !strings.Contains(string(m.Raw), step.want) {
+			t.Errorf("%s answered %s, want %s in it", step.method, m.Raw, step.want)
+		}
+		if kind := mcptest.Text(m.Result,
+			"resultType"); (kind == "complete") != (c.Revision == mcptest.Modern) {
+			t.Errorf("%s answered a result of type %q to a client of %s", step.method, kind,
+				c.Revision)
+		}
+	}
+	m := harness.Request(t, c, "tools/call", `{"name":"box__nothing"}`)
+	if string(mcptest.At(m.Error, "code")) != "-32602" {
+		t.Errorf("an unknown tool answered %s", m.Raw)
+	}
+	code := map[bool]string{true: "-32602", false: "-32002"}[c.Revision == mcptest.Modern]
+	if m = harness.Request(t, c, "resources/read",
+		`{"uri":"box+test://other/a"}`); string(mcptest.At(m.Error,
+		"code")) != code && c.Revision == mcptest.Modern {
+		t.Errorf("an unknown resource answered %s, want code %s", m.Raw, code)
+	}
+}
+
+// asksAround has the server ask for all that there is.
+func asksAround(t *testing.T, c *mcptest.Client) {
+	for _, q := range []struct{ method, params, want string }{
+		{"elicitation/create", `{"message":"who?","requestedSchema":{"type":"object","properties":{}}}`, `{"action":"accept","content":{"name":"a","n":1.0}}`},
+		{"sampling/createMessage",
+			`{"messages":[{"role":"user","content":{"type":"text","text":"hi"}}],"maxTokens":9}`,
+			`{"role":"assistant","content":{"type":"text","text":"sampled"},"model":"m"}`},
+		{"roots/list", `{}`, `{"roots":[{"uri":"file:///work","name":"work"}]}`},
+	} {
+		m := harness.CallTool(t, c, "box__ask", fmt.Sprintf(`{"method":%q,"params":%s}`, q.method,
+			q.params))
+		if got := string(mcptest.At(m.Result, "structuredContent", "result")); got != q.want {
+			t.Errorf("%s: the server was told %s, want %s", q.method, m.Raw, q.want)
+		}
+	}
+}
+
+func TestServersOfBothErasBehindOneEndpoint(t *testing.T) {
+	config := harness.ScriptedServer("old") + harness.ScriptedServer("new",
+		"-revisions", mcptest.Modern)
+	for _, revision := range []string{"2024-11-05", "2025-11-25", mcptest.Modern} {
+		t.Run(revision, func(t *testing.T) {
+			harness.EachTransport(t, config, revision, func(t *testing.T, g *harness.Gatekit,
+				c *mcptest.Client) {
+				harness.Handshake(t, c)
+				m := harness.Request(t, c, "tools/list", `{}`)
+				if partial := mcptest.At(m.Result, "_meta", "gatekit/partial"); partial != nil ||
+					strings.Count(string(m.Raw), `"name":"old__`) != 14 ||
+					strings.Count(string(m.Raw), `"name":"new__`) != 14 {
+					t.Errorf("the list is %s", harness.Clip(m.Raw))
+				}
+				for _, server := range []string{"old", "new"} {
+					harness.CallTool(t, c, server+"__echo", ``)
+					m := harness.CallTool(t, c, server+"__ask",
+						`{"method":"roots/list","params":{}}`)
+					if !strings.Contains(string(m.Raw), "file:///work") {
+						t.Errorf("%s: the server was told %s", server, m.Raw)
+					}
+					g.WantRecords(fmt.Sprintf("to_client response tools/call %s echo pass", server),
+						fmt.Sprintf("to_server response roots/list %s - pass", server))
+				}
+			})
+		})
+	}
+}
+
+func TestSubscriptionsCrossTheEras(t *testing.T) {
+	for _, pair := range bridged {
+		t.Run(pair.name, func(t *testing.T) {
+			harness.EachTransport(t, harness.ScriptedServerOver(t, "box", pair.server, pair.back),
+				pair.client, func(t *testing.T,
+					g *harness.Gatekit, c *mcptest.Client) {
+					harness.Handshake(t, c)
+					mark := c.Mark()
+					if pair.client == mcptest.Modern {
+						c.Send(c.Request(`"l"`, "subscriptions/listen",
+							`{"notifications":{"toolsListChanged":true,"resourceSubscriptions":["box+test://box/a"]}}`))
+						ack, err := c.AwaitMethod(harness.Context(t), mark,
+							"notifications/subscriptions/acknowledged")
+						if err != nil || string(mcptest.At(ack.Params, "notifications",
+							"resourceSubscriptions")) != `["box+test://box/a"]` {
+							t.Fatalf("acknowledged %s, %v", ack.Raw, err)
+						}
+					} else if m := harness.Request(t, c, "resources/subscribe",
+						`{"uri":"box+test://box/a"}`); m.Error != nil {
+						t.Fatalf("subscribe: %s", m.Raw)
+					}
+					mark = c.Mark()
+					harness.CallTool(t, c, "box__update", `{"uri":"test://box/a"}`)
+					updated, err := c.AwaitMethod(harness.Context(t), mark,
+						"notifications/resources/updated")
+					if err != nil || mcptest.Text(updated.Params, "uri") != "box+test://box/a" {
+						t.Fatalf("updated %s, %v", updated.Raw, err)
+					}
+					harness.CallTool(t, c, "box__change", ``)
+					changed, err := c.AwaitMethod(harness.Context(t), mark,
+						"notifications/tools/list_changed")
+					if err != nil {
+						t.Fatal(err)
+					}
+					id := mcptest.At(changed.Params,
+						"_meta", "io.modelcontextprotocol/subscriptionId")
+					if want := map[bool]string{true: `"l"`}[pair.client == mcptest.Modern]; string(id) != want {
+						t.Errorf("changed under %s, want %s: %s", id, want, changed.Raw)
+					}
+					var names []string
+					for _, tool := range harness.ListAll(t, c, "tools/list", "tools") {
+						names = append(names, mcptest.Text(json.RawMessage(tool), "name"))
+					}
+					if !strings.Contains(strings.Join(names, " "), "box__added-14") {
+						t.Errorf("the list is %s", names)
+					}
+				})
+		})
+	}
+}
+
+func TestAServerThatDiesWhileACallIsParked(t *testing.T) {
+	harness.EachTransport(t, harness.ScriptedServerOver(t, "box", "2025-11-25", "stdio"),
+		mcptest.Modern, func(t *testing.T,
+			g *harness.Gatekit, c *mcptest.Client) {
+			harness.Handshake(t, c)
+			const params = `{"name":"box__ask","arguments":{"method":"roots/list","params":{}}`
+			asked, err := c.Do(harness.Context(t), `"a"`, "tools/call", params+`}`)
+			if err != nil || mcptest.Text(asked.Result, "resultType") != "input_required" {
+				t.Fatalf("answered %s, %v", asked.Raw, err)
+			}
+			if m := harness.Request(t, c, "tools/call", `{"name":"box__die"}`); m.Error == nil {
+				t.Errorf("the call that kills it was answered %s", m.Raw)
+			}
+			back := fmt.Sprintf(`%s,"inputResponses":{"g0":{"roots":[]}},"requestState":%s}`,
+				params,
+				mcptest.At(asked.Result, "requestState"))
+			m, err := c.Do(harness.Context(t), `"b"`, "tools/call", back)
+			if err != nil || string(mcptest.At(m.Error, "code")) != "-32603" ||
+				!strings.Contains(mcptest.Text(m.Error, "message"), `server "box"`) {
+				t.Errorf("the parked call was answered %s, %v", m.Raw, err)
+			}
+			if m, err = c.Do(harness.Context(t), `"c"`, "tools/call", back); err != nil ||
+				string(mcptest.At(m.Error, "code")) != "-32602" {
+				t.Errorf("a replay was answered %s, %v", m.Raw, err)
+			}
+			harness.CallTool(t, c, "box__echo", ``) // it is back
+			g.WantRecords("- - - box - lost", "- - - box - restarted",
+				"to_server request tools/call box - resume",
+				"to_server request tools/call box echo pass")
+		})
+}

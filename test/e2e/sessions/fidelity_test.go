@@ -1,0 +1,147 @@
+package sessions
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"gatekit/test/harness"
+	"gatekit/test/mcptest"
+)
+
+// odd are JSON values that a decoder and an encoder between them would not bring back as they are.
+var odd = []struct{ name, value string }{
+	{"an integer beyond 64 bits", `12345678901234567890123`},
+	{"an integer beyond 2^53", `9007199254740993`},
+	{"fractions", `[1.0,1.50,-0,-0.0,0.1e1]`},
+	{"exponents", `[1e400,1E+2,1e-7]`},
+	{"key order and an empty key", `{"z":1,"a":2,"":3,"m":{"y":1,"x":2}}`},
+	{"names that fold to known ones", `{"NAME":"x","Name":"y","Arguments":{},"Method":"m"}`},
+	{"empty containers", `{"o":{},"a":[],"n":null,"f":false,"s":"","aa":[[],{}]}`},
+	{"escapes", `"\u00e9\/\b\f\t\u003c\u2028\ud83d\ude00"`},
+	{"a lone surrogate", `"\ud800 and \udc00"`},
+	{"a nul", `"\u0000"`},
+	{"unescaped text that some encoders escape",
+		"\"<script>&amp;\u2028\u2029\u00a0\u200b\U0001F600\x7f\""},
+	{"an escaped name", `{"na\u006de":1,"\u0000":2}`},
+	{"deep nesting", strings.Repeat("[", 150) + strings.Repeat("]", 150)},
+	{"unknown fields and content types",
+		`{"content":[{"type":"hologram","beam":1.0},{"type":"text","text":"","x":{}}],"isError":false,"acme/x":[null]}`},
+	{"1 MiB of text", `"` + strings.Repeat(`0123456789\u00e9\n<&>é`, 1<<20/20) + `"`},
+}
+
+func TestOddMessagesAreEqualBeforeAndAfter(t *testing.T) {
+	harness.Long(t, "large messages over every route")
+	for _, wire := range harness.Routes {
+		t.Run(wire.Name, func(t *testing.T) {
+			config := harness.ScriptedServerOver(t, "box", wire.Revision, wire.Back)
+			harness.EachTransport(t, config, wire.Revision, func(t *testing.T, g *harness.Gatekit,
+				c *mcptest.Client) {
+				harness.Handshake(t, c)
+				for _, o := range odd {
+					t.Run(o.name, func(t *testing.T) { keeps(t, c, o.value) })
+				}
+				g.WantRecords("to_server request tools/call box echo pass",
+					"to_client response tools/call box raw pass",
+					"to_client error tools/call box raw pass",
+					"to_client notification notifications/progress box - pass",
+					"to_client request elicitation/create box - pass",
+					"to_server response elicitation/create box - pass")
+			})
+		})
+	}
+}
+
+// keeps sends value through every kind of message and wants it back as it was.
+func keeps(t *testing.T, c *mcptest.Client, value string) {
+	// to the server: what it saw of the params comes back as text
+	small := value
+	if len(value) > 64<<10 {
+		small = `"once is enough"`
+	}
+	params := fmt.Sprintf(
+		`{"acme":%s,"arguments":{"v":%s,"tag":%s},"name":"box__echo","_meta":{"acme/x":%s}}`, small,
+		small, value, small)
+	mark := c.Mark()
+	m := harness.Request(t, c, "tools/call", params)
+	sent := c.Frames()[mark].Params // with what a modern client adds
+	want := strings.Replace(string(sent), `"box__echo"`, `"echo"`, 1)
+	if got := mcptest.Text(m.Result, "content", 0, "text"); replaced(got) != replaced(want) {
+		t.Errorf("the server saw the params as\n%s\nwant\n%s", harness.Clip([]byte(got)),
+			harness.Clip([]byte(want)))
+	}
+	if got := mcptest.At(m.Result, "structuredContent", "tag"); string(got) != value {
+		t.Errorf("the tag came back as %s, want %s", harness.Clip(got), harness.Clip([]byte(value)))
+	}
+
+	// to the client: whole lines of the server's
+	for _, line := range []string{
+		`{"jsonrpc":"2.0","id":$ID,"result":{"content":[{"type":"text","text":"","v":%[2]s}],"structuredContent":%[1]s,"_meta":{"v":%[2]s},"resultType":"complete"}}`,
+		`{"result":{"v":%[1]s,"content":[],"resultType":"complete"},"acme":%[2]s,"jsonrpc":"2.0","id":$ID}`,
+		`{"jsonrpc":"2.0","id":$ID,"error":{"acme":%[2]s,"message":"m","data":%[1]s,"code":-32000}}`,
+		`{"error":{"code":7,"message":"","data":null},"id":$ID,"jsonrpc":"2.0"}`,
+	} {
+		line = strings.ReplaceAll(strings.ReplaceAll(line, "%[1]s", value), "%[2]s", small)
+		got := harness.SendRaw(t, c, line)
+		if want := strings.Replace(line, "$ID", string(got.ID), 1); string(got.Raw) != want {
+			t.Errorf("the server's answer came as\n%s\nwant\n%s", harness.Clip(got.Raw),
+				harness.Clip([]byte(want)))
+		}
+	}
+	progress := `{"params":{"acme":` + value +
+		`,"progressToken":$TOKEN,"progress":1.50},"jsonrpc":"2.0","method":"notifications/progress"}`
+	mark = c.Mark()
+	harness.SendRaw(t, c, progress,
+		`{"jsonrpc":"2.0","id":$ID,"result":{"content":[],"resultType":"complete"}}`)
+	got, err := c.AwaitMethod(harness.Context(t), mark, "notifications/progress")
+	if want := strings.Replace(progress, "$TOKEN", "9007199254740993", 1); err != nil ||
+		string(got.Raw) != want {
+		t.Errorf("progress came as\n%s\nwant\n%s (%v)", harness.Clip(got.Raw),
+			harness.Clip([]byte(want)), err)
+	}
+
+	// a question and its answer
+	question := fmt.Sprintf(
+		`{"mode":"form","message":"?","requestedSchema":{"type":"object","properties":{}},"acme":%s}`, value)
+	answer := fmt.Sprintf(`{"action":"accept","content":{"v":%s},"acme":%s}`, value, small)
+	var asked json.RawMessage
+	c.Answer["elicitation/create"] = func(m mcptest.Message) string { asked = m.Params; return answer }
+	m = harness.Request(t, c, "tools/call",
+		fmt.Sprintf(`{"name":"box__ask","arguments":{"method":"elicitation/create","params":%s}}`,
+			question))
+	if string(asked) != question {
+		t.Errorf("the question came as\n%s\nwant\n%s", harness.Clip(asked),
+			harness.Clip([]byte(question)))
+	}
+	if got := mcptest.At(m.Result, "structuredContent", "result"); string(got) != answer {
+		t.Errorf("the server got the answer as\n%s\nwant\n%s", harness.Clip(got),
+			harness.Clip([]byte(answer)))
+	}
+}
+
+// replaced is s as encoding/json reads it: where the test itself cannot tell lone surrogates apart.
+func replaced(s string) string { return strings.ToValidUTF8(s, "\ufffd") }
+
+// Bodies over HTTP may be pretty-printed; a line on stdio may not.
+func TestWhitespaceBetweenTokensDoesNoHarm(t *testing.T) {
+	for _, back := range []string{"stdio", "http"} {
+		t.Run(back, func(t *testing.T) {
+			g := harness.StartHTTP(t, harness.ScriptedServerOver(t, "box", "2025-11-25", back))
+			c := g.Client("2025-11-25")
+			mark := c.Mark()
+			c.Send("{\r\n\t\"jsonrpc\": \"2.0\",\n \"id\": \"pretty\",\n \"method\": " +
+				"\"tools/call\",\n \"params\": {\n  \"name\": \"box__echo\",\n  \"arguments\": " +
+				"{\n   \"tag\": [ 1.0,\n 2 ]\n  }\n }\n}\n")
+			m, err := c.Reply(harness.Context(t), mark, `"pretty"`)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := strings.Join(strings.Fields(string(mcptest.At(m.Result, "structuredContent",
+				"tag"))), ""); got != "[1.0,2]" {
+				t.Errorf("the tag came back as %s", got)
+			}
+			g.WantRecords("to_server request tools/call box echo pass")
+		})
+	}
+}

@@ -1,0 +1,11 @@
+// Package sessions tests the gatekit binary between scripted clients and servers: every protocol
+// revision and transport, malformed messages, failures, clients and servers of different eras.
+package sessions
+
+import (
+	"testing"
+
+	"gatekit/test/harness"
+)
+
+func TestMain(m *testing.M) { harness.Main(m) }

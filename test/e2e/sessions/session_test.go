@@ -1,0 +1,226 @@
+package sessions
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"gatekit/test/harness"
+	"gatekit/test/mcptest"
+)
+
+func TestEveryRevisionIsSpokenAsTheClientAsksForIt(t *testing.T) {
+	for _, c := range []struct{ asks, gets string }{
+		{"2024-11-05", "2024-11-05"}, {"2025-03-26", "2025-03-26"}, {"2025-06-18", "2025-06-18"},
+		{"2025-11-25", "2025-11-25"},
+		{"2099-01-01", "2025-11-25"}, {"1999-01-01", "2025-11-25"}, {mcptest.Modern, "2025-11-25"},
+	} {
+		t.Run(c.asks, func(t *testing.T) {
+			harness.EachTransport(t, harness.ScriptedServer("box"), "2025-11-25", func(t *testing.T,
+				g *harness.Gatekit, cl *mcptest.Client) {
+				m := harness.Request(t, cl, "initialize",
+					fmt.Sprintf(`{"protocolVersion":%q,"capabilities":{},"clientInfo":{"name":"x","version":"1"}}`, c.asks))
+				if got := mcptest.Text(m.Result, "protocolVersion"); got != c.gets {
+					t.Errorf("it answered %s, want %s: %s", got, c.gets, m.Raw)
+				}
+				cl.Notify("notifications/initialized", `{}`)
+				harness.CallTool(t, cl, "box__echo", ``)
+				g.WantRecords("to_server request initialize box - pass",
+					"to_server request tools/call box echo pass")
+			})
+		})
+	}
+}
+
+// D20: requests to one server run at the same time, and a cancellation overtakes what waits.
+func TestCallsToOneServerRunAtTheSameTime(t *testing.T) {
+	harness.EachTransport(t, harness.ScriptedServer("box"), "2025-11-25", func(t *testing.T,
+		g *harness.Gatekit, c *mcptest.Client) {
+		harness.Handshake(t, c)
+		for i := range 20 {
+			harness.StartWaitingCall(t, c, "box", fmt.Sprint(100+i), fmt.Sprint("t", i))
+		}
+		harness.CallTool(t, c, "box__echo", ``)
+		for i := range 20 {
+			c.Notify("notifications/cancelled", fmt.Sprintf(`{"requestId":%d}`, 100+i))
+		}
+		for i := range 20 {
+			harness.CallTool(t, c, "box__cancelled", fmt.Sprintf(`{"tag":"t%d"}`, i))
+		}
+		g.WantRecords("to_server notification notifications/cancelled box - pass")
+	})
+}
+
+// D19: a server's question whose id equals that of the call it belongs to is a question, not an
+// answer.
+func TestAQuestionWithTheIDOfACallIsAQuestion(t *testing.T) {
+	harness.EachTransport(t, harness.ScriptedServer("box"), "2025-11-25", func(t *testing.T,
+		g *harness.Gatekit, c *mcptest.Client) {
+		harness.Handshake(t, c)
+		mark := c.Mark()
+		c.Send(c.Request(`"q"`, "tools/call",
+			`{"name":"box__raw","arguments":{"lines":["{\"jsonrpc\":\"2.0\",\"id\":$ID,\"method\":\"roots/list\"}"]}}`))
+		if _, err := c.AwaitMethod(harness.Context(t), mark, "roots/list"); err != nil {
+			t.Errorf("the question did not come: %v", err)
+		}
+		harness.CallTool(t, c, "box__echo", ``)
+		c.Notify("notifications/cancelled", `{"requestId":"q"}`)
+		harness.WantNoAnswer(t, c, `"q"`)
+		g.WantRecords("to_client request roots/list box - pass")
+		// which the client gives in its own time
+		harness.WaitUntilAtMost(t, "answers not recorded", 0, func() int {
+			if slices.ContainsFunc(g.Records(), func(r harness.Record) bool {
+				return r.String() == "to_server response roots/list box - pass"
+			}) {
+				return 0
+			}
+			return 1
+		})
+	})
+}
+
+// 2025-03-26 alone has batches: requests, notifications and answers together, answered together.
+func TestABatchOfTheOneRevisionThatHasThem(t *testing.T) {
+	harness.EachTransport(t, harness.ScriptedServer("box"), "2025-03-26", func(t *testing.T,
+		g *harness.Gatekit, c *mcptest.Client) {
+		harness.Handshake(t, c)
+		mark := c.Mark()
+		c.Send(`[{"jsonrpc":"2.0","id":"a","method":"tools/call","params":{"name":"box__echo","arguments":{"tag":"a"}}},{"jsonrpc":"2.0","method":"notifications/roots/list_changed"},{"jsonrpc":"2.0","id":"b","method":"ping"},{"id":"c"}]`)
+		// one array, or one message each
+		seen := harness.AwaitMessages(t, c, mark, func(seen string) bool {
+			return strings.Count(seen, `"id":"`) == 3
+		})
+		for _, want := range []string{`"tag":"a"`, `"id":"b"`, `"id":"c"`, `-32600`} {
+			if !strings.Contains(seen, want) {
+				t.Errorf("%s is missing in the answer to the batch: %s", want, seen)
+			}
+		}
+		g.WantRecords("to_server request tools/call box echo pass")
+	})
+}
+
+func TestVendorMethodsPassByConfigurationOnly(t *testing.T) {
+	config := strings.Replace(harness.ScriptedServer("one"), "\n", "\nmethods = [\"acme/*\"]\n",
+		1) + harness.ScriptedServer("two")
+	harness.EachTransport(t, config, "2025-11-25", func(t *testing.T, g *harness.Gatekit,
+		c *mcptest.Client) {
+		harness.Handshake(t, c)
+		m := harness.Request(t, c, "acme/vendor", `{"x":1.0}`)
+		if got := string(mcptest.At(m.Result, "params")); got != `{"x":1.0}` ||
+			mcptest.Text(m.Result, "server") != "one" {
+			t.Errorf("it answered %s", m.Raw)
+		}
+		g.WantRecords("to_server request acme/vendor one - pass")
+	})
+}
+
+func TestAChangedFileIsAppliedAndTheSessionGoesOn(t *testing.T) {
+	harness.EachTransport(t, harness.ScriptedServer("one"), "2025-11-25", func(t *testing.T,
+		g *harness.Gatekit, c *mcptest.Client) {
+		harness.Handshake(t, c)
+		harness.StartWaitingCall(t, c, "one", `"w"`, "w")
+		listen := ""
+		if g.URL != "" {
+			listen = fmt.Sprintf("[listen]\nhttp = %q\n",
+				strings.TrimSuffix(strings.TrimPrefix(g.URL, "http://"), "/mcp"))
+		}
+		mark := c.Mark()
+		g.Configure(listen + harness.ScriptedServer("one") + harness.ScriptedServer("two"))
+		if _, err := c.AwaitMethod(harness.Context(t), mark,
+			"notifications/tools/list_changed"); err != nil {
+			t.Fatalf("nothing told the client of the change: %v", err)
+		}
+		m := harness.Request(t, c, "tools/list", `{}`)
+		if listed := strings.Count(string(m.Raw), `"name":"two__`); listed != 14 {
+			t.Errorf("the list has %d tools of the new server, want 14: %s", listed,
+				harness.Clip(m.Raw))
+		}
+		harness.CallTool(t, c, "two__echo", ``)
+
+		mark = c.Mark()
+		// invalid: reported, and all stays
+		g.Configure(listen + harness.ScriptedServer("one") + "[server.two]\ncomand = \"x\"\n")
+		g.WaitForLog("comand", 1)
+		harness.CallTool(t, c, "two__echo", ``)
+
+		g.Configure(listen + harness.ScriptedServer("one"))
+		if _, err := c.AwaitMethod(harness.Context(t), mark,
+			"notifications/tools/list_changed"); err != nil {
+			t.Fatalf("nothing told the client of the server's end: %v", err)
+		}
+		if m := harness.Request(t, c,
+			"tools/call", `{"name":"two__echo"}`); string(mcptest.At(m.Error,
+			"code")) != "-32602" {
+			t.Errorf("the server that is gone answered %s", m.Raw)
+		}
+		// the call that was under way all the time
+		c.Notify("notifications/cancelled", `{"requestId":"w"}`)
+		harness.CallTool(t, c, "one__cancelled", `{"tag":"w"}`)
+		g.WantRecords("- - - - - reload", "to_server request tools/call two echo pass")
+	})
+}
+
+// Bad requests at the level of HTTP; each leaves the session alive.
+func TestBadRequestsOverHTTP(t *testing.T) {
+	g := harness.StartHTTP(t, harness.ScriptedServer("box"))
+	c := g.Client("2025-11-25")
+	ping := `{"jsonrpc":"2.0","id":1,"method":"ping"}`
+	modern := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"box__echo","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"x","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}}}`
+	session := [2]string{"Mcp-Session-Id", c.Session()}
+	for _, b := range []struct {
+		name, method, body string
+		header             [][2]string
+		status             int
+	}{
+		{"a page of another site", "POST", ping, [][2]string{session,
+			{"Origin", "https://evil.example"}}, 403},
+		{"a rebound name", "POST", ping, [][2]string{session, {"Host", "evil.example"}}, 403},
+		{"a session of nobody", "POST", ping, [][2]string{{"Mcp-Session-Id", "made-up"}}, 404},
+		{"no session", "POST", ping, nil, 400},
+		{"another content type", "POST", ping, [][2]string{session, {"Content-Type", "text/plain"}},
+			415},
+		{"a revision that does not exist", "POST", ping, [][2]string{session,
+			{"Mcp-Protocol-Version", "1999-01-01"}}, 400},
+		{"a modern body under another name in the header", "POST", modern,
+			[][2]string{{"Mcp-Protocol-Version", "2026-07-28"}, {"Mcp-Method", "tools/call"},
+				{"Mcp-Name", "box__die"}}, 400},
+		{"a modern body without its headers", "POST", modern, nil, 400},
+		{"a method that HTTP has and MCP has not", "PUT", ping, [][2]string{session}, 405},
+		{"a stream of nobody", "GET", "", [][2]string{{"Mcp-Session-Id", "made-up"},
+			{"Accept", "text/event-stream"}}, 404},
+		{"the end of nobody's session", "DELETE", "", [][2]string{{"Mcp-Session-Id", "made-up"}},
+			404},
+	} {
+		t.Run(b.name, func(t *testing.T) {
+			r, err := http.NewRequestWithContext(harness.Context(t), b.method, g.URL,
+				strings.NewReader(b.body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Header.Set("Content-Type", "application/json")
+			r.Header.Set("Accept", "application/json, text/event-stream")
+			for _, h := range b.header {
+				r.Header.Set(h[0], h[1])
+				if h[0] == "Host" {
+					r.Host = h[1]
+				}
+			}
+			resp, err := http.DefaultClient.Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+			if resp.StatusCode != b.status {
+				t.Errorf("it got %s, want %d", resp.Status, b.status)
+			}
+			harness.CallTool(t, c, "box__echo", ``)
+		})
+	}
+	for _, r := range g.Records() {
+		if r.Name == "die" {
+			t.Errorf("a refused request went through: %s", r)
+		}
+	}
+}

@@ -1,0 +1,137 @@
+package harness
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"gatekit/audit"
+)
+
+// Record is one record of the audit log.
+type Record struct {
+	Seq       uint64
+	Prev      string
+	Session   string
+	Exchange  string
+	Principal string
+	Direction string
+	Kind      string
+	Method    string
+	Server    string
+	Name      string
+	Action    string
+	Reason    string
+	Before    struct {
+		Size   int
+		SHA256 string
+	}
+	After struct {
+		Size   int
+		SHA256 string
+	}
+	Error string
+}
+
+// String returns the record as one line for comparison, absent fields as "-":
+// "to_server request tools/call box echo pass".
+func (r Record) String() string {
+	word := func(s string) string { return cmp.Or(s, "-") }
+	return strings.Join([]string{word(r.Direction), word(r.Kind), word(r.Method), word(r.Server),
+		word(r.Name), word(r.Action)}, " ")
+}
+
+// Records returns the records that the audit log holds now.
+func (g *Gatekit) Records() (all []Record) {
+	g.T.Helper()
+	b, err := os.ReadFile(filepath.Join(g.Dir, "audit.jsonl"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		g.T.Error(err)
+	}
+	for line := range bytes.Lines(b) {
+		if !bytes.HasSuffix(line, []byte("\n")) {
+			break // still being written
+		}
+		var r Record
+		if err := json.Unmarshal(line, &r); err != nil {
+			g.T.Errorf("a record is no JSON: %v: %s", err, line)
+		}
+		all = append(all, r)
+	}
+	return all
+}
+
+// WantRecords fails the test unless the audit log has each of these records (see Record.String).
+func (g *Gatekit) WantRecords(want ...string) {
+	g.T.Helper()
+	var got []string
+	for _, r := range g.Records() {
+		got = append(got, r.String())
+	}
+	for _, w := range want {
+		if !slices.Contains(got, w) {
+			g.T.Errorf("not recorded: %s\nrecorded:\n\t%s", w,
+				strings.Join(got[max(0, len(got)-60):], "\n\t"))
+			return
+		}
+	}
+}
+
+// CheckChain fails the test unless every record holds the hash of the one before, through all
+// segments of the log.
+func (g *Gatekit) CheckChain() {
+	var b []byte
+	segments, _ := audit.Segments(filepath.Join(g.Dir, "audit.jsonl"))
+	for _, name := range segments {
+		part, _ := os.ReadFile(name)
+		b = append(b, part...)
+	}
+	prev := strings.Repeat("0", 64)
+	for i, line := range bytes.Split(bytes.TrimSuffix(b, []byte("\n")), []byte("\n")) {
+		if len(line) == 0 {
+			continue
+		}
+		var r Record
+		if err := json.Unmarshal(line, &r); err != nil {
+			g.T.Errorf("record %d is no JSON: %v: %s", i+1, err, line)
+			return
+		}
+		if r.Seq != uint64(i+1) || r.Prev != prev {
+			g.T.Errorf("record %d has seq %d and prev %s, want %s", i+1, r.Seq, r.Prev, prev)
+			return
+		}
+		sum := sha256.Sum256(line)
+		prev = hex.EncodeToString(sum[:])
+	}
+}
+
+// WantReasons fails the test unless each text is part of some record's reason.
+func (g *Gatekit) WantReasons(want ...string) {
+	g.T.Helper()
+	for _, w := range want {
+		found := false
+		for _, r := range g.Records() {
+			found = found || strings.Contains(r.Reason, w)
+		}
+		if !found {
+			g.T.Errorf("no record's reason has %q", w)
+		}
+	}
+}
+
+// WantDenialError fails the test unless the text is part of the error of some denial's record.
+func (g *Gatekit) WantDenialError(want string) {
+	g.T.Helper()
+	if !slices.ContainsFunc(g.Records(), func(r Record) bool {
+		return r.Action == "deny" && strings.Contains(r.Error, want)
+	}) {
+		g.T.Errorf("no record's error has %q", want)
+	}
+}

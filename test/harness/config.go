@@ -1,0 +1,101 @@
+package harness
+
+import (
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"gatekit/test/mcptest"
+)
+
+// ScriptedServer returns the configuration of a scripted server over stdio. flags are those of
+// mcptest.Main.
+func ScriptedServer(name string, flags ...string) string {
+	// The race detector would make the server sleep for a second when it ends.
+	return StdioServer(name, append([]string{os.Args[0], "-name", name}, flags...), "MCPTEST_SERVE",
+		"1", "GORACE", "atexit_sleep_ms=0")
+}
+
+// StdioServer returns the configuration of a stdio server. env holds names and values in turn.
+func StdioServer(name string, command []string, env ...string) string {
+	args := make([]string, 0, len(command))
+	for _, a := range command[1:] {
+		args = append(args, mcptest.Quote(a))
+	}
+	vars := []string{`GATEKIT_E2E = "MARK"`} // Configure replaces it
+	for i := 0; i < len(env); i += 2 {
+		vars = append(vars, fmt.Sprintf("%s = %s", env[i], mcptest.Quote(env[i+1])))
+	}
+	return fmt.Sprintf("[server.%s]\ncommand = %s\nargs = [%s]\nenv = { %s }\n", name,
+		mcptest.Quote(command[0]), strings.Join(args, ", "), strings.Join(vars, ", "))
+}
+
+// HTTPServer returns the configuration of a server at a URL.
+func HTTPServer(name, url string) string {
+	return fmt.Sprintf("[server.%s]\nurl = %q\n", name, url)
+}
+
+// AuditTable is the [audit] table of configurations that have no other.
+const AuditTable = "[audit]\nfile = \"audit.jsonl\"\n"
+
+// Route is an era and the transport to a scripted server that speaks it.
+type Route struct {
+	Name     string
+	Revision string
+	Back     string // "stdio" or "http"
+}
+
+// Routes has every pair of an era and a transport to the server.
+var Routes = []Route{
+	{"legacy before stdio", "2025-11-25", "stdio"},
+	{"legacy before http", "2025-11-25", "http"},
+	{"modern before stdio", mcptest.Modern, "stdio"},
+	{"modern before http", mcptest.Modern, "http"},
+}
+
+// ScriptedServerOver returns the configuration of a scripted server that speaks the revision, over
+// stdio or HTTP.
+func ScriptedServerOver(t *testing.T, name, revision, back string) string {
+	if back == "stdio" {
+		return ScriptedServer(name, "-revisions", revision)
+	}
+	s := httptest.NewServer(mcptest.Toolbox(name, revision))
+	t.Cleanup(s.Close)
+	return HTTPServer(name, s.URL)
+}
+
+// Revisions has one revision of each era.
+var Revisions = []string{"2025-11-25", mcptest.Modern}
+
+// LibraryRules returns the configuration of library rules, by name, with their settings as TOML.
+func LibraryRules(settings map[string]string) string {
+	var names []string
+	var tables strings.Builder
+	for rule, s := range settings {
+		names = append(names, fmt.Sprintf("%q", rule))
+		fmt.Fprintf(&tables, "[policy.config.%q]\n%s\n", rule, s)
+	}
+	return "[policy]\nrules = [" + strings.Join(names, ", ") + "]\n" + tables.String()
+}
+
+// Builtin returns the configuration of a built-in plugin. config is the inside of an inline table.
+func Builtin(use, config string) string {
+	return fmt.Sprintf("[[plugin]]\nname = %q\nuse = %q\nconfig = { %s }\n", use, use, config)
+}
+
+// PolicyFile writes a Rego file, in the package gatekit.mine, and returns its configuration.
+func PolicyFile(t *testing.T, rego string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "mine.rego")
+	if err := os.WriteFile(file, []byte("package gatekit.mine\n\n"+rego), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("[policy]\nfiles = [%q]\n", file)
+}
+
+// PlantedKey looks like an AWS access key and is none. It is put together here, so that scanners of
+// this repository do not find it.
+var PlantedKey = "AKIA" + "Z5GMNQ7TX2RWLKPD"

@@ -1,0 +1,81 @@
+package harness
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"gatekit/test/mcptest"
+)
+
+// WaitForLog waits until a text stands in gatekit's log at least so many times.
+func (g *Gatekit) WaitForLog(text string, times int) {
+	g.T.Helper()
+	WaitUntilAtMost(g.T, fmt.Sprintf("reports of %q missing", text), 0, func() int {
+		return times - min(times, strings.Count(g.Stderr.String(), text))
+	})
+}
+
+// CallRepeatedly lets clients of both eras make rounds of calls, concurrently and repeatedly, until
+// end is called, which waits for them. A client stops when its round returns false.
+func (g *Gatekit) CallRepeatedly(clients int, round func(c *mcptest.Client) bool) (end func()) {
+	g.T.Helper()
+	var all sync.WaitGroup
+	stop := make(chan struct{})
+	for i := range clients {
+		c := g.Client(Revisions[i%2])
+		all.Go(func() {
+			for round(c) {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+			}
+		})
+	}
+	return sync.OnceFunc(func() {
+		close(stop)
+		all.Wait()
+	})
+}
+
+// IsDenied reports whether an answer is the error of a denial.
+func IsDenied(m mcptest.Message) bool { return string(mcptest.At(m.Error, "code")) == "-31000" }
+
+// EchoAndDeniedLog returns a round of two calls, which are counted: the tool "echo" must pass and
+// the tool "log" must be denied.
+func EchoAndDeniedLog(t *testing.T, calls *atomic.Int64) func(c *mcptest.Client) bool {
+	return func(c *mcptest.Client) bool {
+		if m, err := c.Call(t.Context(), "tools/call", `{"name":"box__echo"}`); err != nil ||
+			m.Error != nil {
+			t.Errorf("call failed: %s, %v", m.Raw, err)
+			return false
+		}
+		if m, err := c.Call(t.Context(), "tools/call", `{"name":"box__log"}`); err != nil ||
+			!IsDenied(m) {
+			t.Errorf("the denied call got %s, %v", m.Raw, err)
+			return false
+		}
+		calls.Add(2)
+		return true
+	}
+}
+
+// WaitUntilAtMost polls a count, of another process for example, until it is at most want.
+func WaitUntilAtMost(t *testing.T, what string, want int, count func() int) {
+	t.Helper()
+	for deadline := time.Now().Add(Patience); ; time.Sleep(10 * time.Millisecond) {
+		n := count()
+		if n <= want {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Errorf("%d %s are left, want %d", n, what, want)
+			return
+		}
+	}
+}

@@ -1,0 +1,62 @@
+package harness
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"gatekit/test/mcptest"
+	"gatekit/test/peers"
+)
+
+// Wrap starts `gatekit wrap FLAGS -- COMMAND` as the child of a scripted client, before the
+// handshake. env holds names and values in turn.
+func Wrap(t *testing.T, revision string, flags, command []string,
+	env ...string) (*Gatekit, *mcptest.Client) {
+	t.Helper()
+	g := Prepare(t, "")
+	args := append([]string{"wrap", "--audit", filepath.Join(g.Dir, "audit.jsonl"),
+		"--env", "GATEKIT_E2E=" + g.Mark}, flags...)
+	for i := 0; i < len(env); i += 2 {
+		args = append(args, "--env", env[i]+"="+env[i+1])
+	}
+	g.Cmd = exec.Command(peers.Gatekit(t), append(append(args, "--"), command...)...)
+	g.Cmd.Dir, g.Cmd.Stderr, g.Cmd.WaitDelay = g.Dir, g.Stderr, 10*time.Second
+	p, err := mcptest.Command(g.Cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := mcptest.NewClient(p, revision)
+	g.Reap(p.Wait)
+	t.Cleanup(func() { c.Close() })
+	return g, c
+}
+
+// WrapScripted wraps a scripted server and makes the handshake.
+func WrapScripted(t *testing.T, revision string, flags ...string) (*Gatekit, *mcptest.Client) {
+	t.Helper()
+	g, c := Wrap(t, revision, flags, []string{os.Args[0]}, "MCPTEST_SERVE", "1", "GORACE",
+		"atexit_sleep_ms=0")
+	c.Capabilities = `{"sampling":{},"elicitation":{"form":{},"url":{}},"roots":{}}`
+	Handshake(t, c)
+	return g, c
+}
+
+// WantNothingChanged fails the test if a record shows that anything was refused or changed.
+func (g *Gatekit) WantNothingChanged() {
+	g.T.Helper()
+	judged := 0
+	for _, r := range g.Records() {
+		switch r.Action {
+		case "deny", "modify", "hide", "ask", "skip":
+			g.T.Errorf("refused or changed: %s: %s %s", r, r.Reason, r.Error)
+		case "pass":
+			judged++
+		}
+	}
+	if judged == 0 {
+		g.T.Error("nothing was judged")
+	}
+}

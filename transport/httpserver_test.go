@@ -1,0 +1,666 @@
+package transport_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"gatekit/core/conn"
+	"gatekit/core/downstream"
+	"gatekit/transport"
+)
+
+// endpoint is a downstream.Front with behaviour: a POST is answered with its own body, unless the
+// body says what to do; a GET is a stream that lives until its client is gone.
+type endpoint struct {
+	streaming chan error // what the streams ended with
+	opened    chan struct{}
+}
+
+func (e *endpoint) Post(ctx context.Context, r downstream.HTTPRequest, w downstream.Reply) {
+	word, _, _ := strings.Cut(string(r.Body), " ")
+	switch word {
+	case "silent":
+		w.Write(http.StatusAccepted, nil)
+	case "forget":
+	case "flood":
+		e.streaming <- w.Write(http.StatusOK, nil, bytes.Repeat([]byte("x"), 64<<20))
+	case "session":
+		w.Write(http.StatusOK, http.Header{"Mcp-Session-Id": {"abc"}}, []byte("{}"))
+	case "wait":
+		e.opened <- struct{}{}
+		<-ctx.Done()
+		e.streaming <- context.Cause(ctx)
+	case "twice":
+		w.Write(http.StatusOK, nil, []byte("{}"))
+		if w.Write(http.StatusOK, nil, []byte("{}")) == nil {
+			panic("a second answer was taken")
+		}
+	case "events":
+		s, err := w.Stream(nil)
+		if err != nil {
+			return
+		}
+		for i := range 3 {
+			s.Send(conn.Event{ID: fmt.Sprint(i), Data: []byte("{\n}")})
+		}
+		s.Close()
+	default:
+		w.Write(http.StatusOK, nil, r.Body)
+	}
+}
+
+func (e *endpoint) Get(ctx context.Context, r downstream.HTTPRequest, w downstream.Reply) {
+	s, err := w.Stream(nil)
+	if err != nil {
+		e.streaming <- err
+		return
+	}
+	e.opened <- struct{}{}
+	if r.Header.Get("X-Flood") != "" {
+		for err == nil {
+			err = s.Send(conn.Event{Data: bytes.Repeat([]byte("x"), 1<<20)})
+		}
+		e.streaming <- err
+		return
+	}
+	<-ctx.Done()
+	e.streaming <- context.Cause(ctx)
+}
+
+func (e *endpoint) Delete(_ context.Context, _ downstream.HTTPRequest, w downstream.Reply) {
+	w.Write(http.StatusNoContent, nil)
+}
+
+// ServePipe echoes.
+func (e *endpoint) ServePipe(ctx context.Context, p conn.Pipe, _ string) error {
+	for {
+		b, err := p.Read(ctx)
+		if err != nil {
+			e.streaming <- err
+			return nil
+		}
+		if err := p.Write(ctx, b); err != nil {
+			return err
+		}
+	}
+}
+
+// front is a Front that runs until the test is over.
+type front struct {
+	*endpoint
+	addr string
+	stop func() // and wait
+
+	mu       sync.Mutex
+	refusals []string
+}
+
+func listen(t *testing.T, change func(*transport.HTTPServerOptions)) *front {
+	t.Helper()
+	f := &front{endpoint: &endpoint{streaming: make(chan error, 100), opened: make(chan struct{},
+		100)}}
+	o := transport.HTTPServerOptions{
+		Addr:     "127.0.0.1:0",
+		Endpoint: f.endpoint,
+		RecordRefusal: func(_ context.Context, _ *http.Request, status int, reason string) []byte {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.refusals = append(f.refusals, fmt.Sprint(status, " ", reason))
+			return []byte(`{"refused":true}`)
+		},
+		Limits: transport.HTTPServerLimits{Message: 1 << 20, Shutdown: 100 * time.Millisecond},
+	}
+	if change != nil {
+		change(&o)
+	}
+	l, err := transport.ListenHTTP(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.addr = l.Addr().String()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- l.Serve(ctx) }()
+	f.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Serve: %v", err)
+		}
+	})
+	t.Cleanup(f.stop)
+	return f
+}
+
+func (f *front) refused() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.refusals)
+}
+
+// dial opens a connection and sends what is given, HOST standing for the front's address.
+func (f *front) dial(t *testing.T, request string) net.Conn {
+	t.Helper()
+	c, err := net.Dial("tcp", f.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	c.SetDeadline(time.Now().Add(time.Minute))
+	io.WriteString(c, strings.ReplaceAll(strings.ReplaceAll(request, "\n", "\r\n"), "HOST", f.addr))
+	return c
+}
+
+// do sends a raw request and reads its answer.
+func (f *front) do(t *testing.T, request string) (*http.Response, string) {
+	t.Helper()
+	r, err := http.ReadResponse(bufio.NewReader(f.dial(t, request)), nil)
+	if err != nil {
+		t.Fatalf("no answer: %v", err)
+	}
+	b, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Errorf("body: %v", err)
+	}
+	r.Body.Close()
+	return r, string(b)
+}
+
+const good = "POST /mcp HTTP/1.1\nHost: HOST\nContent-Type: application/json\nAccept: " +
+	"application/json, text/event-stream\nContent-Length: 2\n\n{}"
+
+func TestFrontChecksRequests(t *testing.T) {
+	f := listen(t, func(o *transport.HTTPServerOptions) {
+		o.AllowedOrigins = []string{"https://app.example"}
+		o.AllowedHosts = []string{"gate.example", "other.example:8443"}
+	})
+	with := func(old, new string) string { return strings.Replace(good, old, new, 1) }
+	header := func(h string) string { return with("Host:", h+"\nHost:") }
+	for _, c := range []struct {
+		name, request string
+		status        int
+		// of the refusal; "" when the request goes through, "-" when net/http refuses it before us
+		reason string
+	}{
+		{"a good request", good, 200, ""},
+		{"an evil Host", with("HOST", "evil.example"), 403, `Host "evil.example" is not allowed`},
+		{"an evil Host with our port", with("HOST", "evil.example:80"), 403,
+			`Host "evil.example:80" is not allowed`},
+		{"a Host that begins like ours", with("HOST", "127.0.0.1.evil.example"), 403,
+			"is not allowed"},
+		{"a Host that begins with localhost", with("HOST", "localhost.evil.example"), 403,
+			"is not allowed"},
+		{"an empty Host", with("HOST", ""), 403, "is not allowed"},
+		{"an address of another machine", with("HOST", "192.168.1.1"), 403, "is not allowed"},
+		{"localhost", with("HOST", "LocalHost:1234"), 200, ""},
+		{"localhost with a dot", with("HOST", "localhost."), 200, ""},
+		{"IPv6 loopback", with("HOST", "[::1]:80"), 200, ""},
+		{"another loopback address", with("HOST", "127.9.9.9"), 200, ""},
+		{"a configured Host", with("HOST", "gate.example:99"), 200, ""},
+		{"a configured Host with its port", with("HOST", "other.example:8443"), 200, ""},
+		{"a configured Host with another port", with("HOST", "other.example"), 403,
+			"is not allowed"},
+		{"two Hosts", header("Host: HOST"), 400, "-"},
+		{"an Origin that is configured", header("Origin: https://app.example"), 200, ""},
+		{"our own Origin", header("Origin: http://HOST"), 200, ""},
+		{"an evil Origin", header("Origin: https://evil.example"), 403,
+			`Origin "https://evil.example" is not allowed`},
+		{"an Origin on another local port", header("Origin: http://localhost:3000"), 403,
+			"is not allowed"},
+		{"the null Origin", header("Origin: null"), 403, "is not allowed"},
+		{"an Origin that begins like a configured one", header("Origin: https://app.example.evil"),
+			403, "is not allowed"},
+		{"two Origins", header("Origin: https://app.example\nOrigin: https://evil.example"), 400,
+			"header Origin came twice"},
+		{"an Origin twice the same",
+			header("Origin: https://app.example\nOrigin: https://app.example"), 200, ""},
+		{"two Content-Types", header("Content-Type: text/plain"), 400,
+			"header Content-Type came twice"},
+		{"two Authorizations", header("Authorization: Bearer a\nAuthorization: Bearer b"), 400,
+			"header Authorization came twice"},
+		{"text/plain, which a browser sends without asking", with("application/json\n",
+			"text/plain\n"), 415, "Content-Type is not application/json"},
+		{"a form", with("application/json\n", "application/x-www-form-urlencoded\n"), 415,
+			"Content-Type is not application/json"},
+		{"no Content-Type", with("Content-Type: application/json\n", ""), 415,
+			"Content-Type is not application/json"},
+		{"a charset", with("application/json\n", "Application/JSON; charset=utf-8\n"), 200, ""},
+		{"a compressed body", header("Content-Encoding: gzip"), 415, "Content-Encoding"},
+		{"no Accept", with("Accept: application/json, text/event-stream\n", ""), 200, ""},
+		{"Accept anything", with("application/json, text/event-stream", "*/*"), 200, ""},
+		{"Accept only JSON", with("application/json, text/event-stream", "application/json"), 200,
+			""},
+		{"Accept only events, with a weight", with("application/json, text/event-stream",
+			"text/html;q=1, text/event-stream;q=0.1"), 200, ""},
+		{"Accept HTML", with("application/json, text/event-stream", "text/html"), 406,
+			"Accept allows neither"},
+		{"Accept refuses JSON", with("application/json, text/event-stream",
+			"application/json;q=0, image/png"), 406, "Accept allows neither"},
+		{"PUT", with("POST", "PUT"), 405, `method "PUT" is not allowed`},
+		{"part of a method's name", with("POST", "OS"), 405, `method "OS" is not allowed`},
+		{"another path", with("/mcp", "/admin"), 404, `there is nothing at "/admin"`},
+		{"the old transport, which is off", with("POST /mcp", "GET /sse"), 404,
+			"there is nothing at"},
+		{"a body over the limit", with("Content-Length: 2", "Content-Length: 1048577"), 413,
+			"over the limit"},
+		{"a chunked body over the limit", with("Content-Length: 2\n\n{}",
+			"Transfer-Encoding: chunked\n\n100001\n"+strings.Repeat("x", 1<<20+1)+"\n0\n\n"), 413,
+			"over the limit"},
+		{"a chunked body", with("Content-Length: 2\n\n{}",
+			"Transfer-Encoding: chunked\n\n1\n{\n1\n}\n0\n\n"), 200, ""},
+		{"a large header block", header("X-Large: " + strings.Repeat("x", 32<<10)), 431, "-"},
+		{"a control character in a header", header("X-Odd: a\x01b"), 400, "-"},
+		{"two lengths", with("Content-Length: 2", "Content-Length: 2\nContent-Length: 3"), 400,
+			"-"},
+		{"HTTP/2 without TLS", "PRI * HTTP/2.0\n\nSM\n\n", 403, "Host \"\" is not allowed"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			before := len(f.refused())
+			r, body := f.do(t, c.request)
+			if r.StatusCode != c.status {
+				t.Errorf("got status %d, want %d; body %s", r.StatusCode, c.status, body)
+			}
+			refused := f.refused()[before:]
+			switch {
+			case c.reason == "" && len(refused) == 0 && body == "{}":
+			case c.reason == "-" && len(refused) == 0:
+			case c.reason != "" && len(refused) == 1 && body == `{"refused":true}` &&
+				strings.HasPrefix(refused[0], fmt.Sprint(c.status)) && strings.Contains(refused[0],
+				c.reason):
+			default:
+				t.Errorf("refused %q, body %q", refused, body)
+			}
+			if c.status == 405 && !strings.Contains(r.Header.Get("Allow"), "POST") {
+				t.Errorf("Allow: %q", r.Header.Get("Allow"))
+			}
+		})
+	}
+}
+
+func TestFrontTellsBrowsersWhatIsAllowed(t *testing.T) {
+	f := listen(t, func(o *transport.HTTPServerOptions) {
+		o.AllowedOrigins = []string{"https://app.example"}
+	})
+	preflight := "OPTIONS /mcp HTTP/1.1\nHost: HOST\nOrigin: " +
+		"ORIGIN\nAccess-Control-Request-Method: POST\nAccess-Control-Request-Headers: " +
+		"content-type,mcp-session-id\n\n"
+
+	r, _ := f.do(t, strings.Replace(preflight, "ORIGIN", "https://app.example", 1))
+	if r.StatusCode != 204 ||
+		r.Header.Get("Access-Control-Allow-Origin") != "https://app.example" ||
+		r.Header.Get("Access-Control-Allow-Headers") != "content-type,mcp-session-id" ||
+		!strings.Contains(r.Header.Get("Access-Control-Allow-Methods"), "DELETE") {
+		t.Errorf("got %d %v", r.StatusCode, r.Header)
+	}
+	if r.Header.Get("Access-Control-Allow-Credentials") != "" {
+		t.Error("cookies are allowed")
+	}
+
+	r, _ = f.do(t, strings.Replace(preflight, "ORIGIN", "https://evil.example", 1))
+	if r.StatusCode != 403 || r.Header.Get("Access-Control-Allow-Origin") != "" {
+		t.Errorf("got %d %v", r.StatusCode, r.Header)
+	}
+
+	r, _ = f.do(t, strings.Replace(strings.Replace(good, "{}", "session", 1), "Content-Length: 2",
+		"Content-Length: 7\nOrigin: https://app.example", 1))
+	if r.Header.Get("Access-Control-Expose-Headers") == "" ||
+		r.Header.Get("Mcp-Session-Id") != "abc" || r.Header.Get("Vary") != "Origin" {
+		t.Errorf("got %v", r.Header)
+	}
+}
+
+// post is a good request with another body.
+func post(body string) string {
+	return strings.Replace(good, "Content-Length: 2\n\n{}", fmt.Sprintf("Content-Length: %d\n\n%s",
+		len(body), body), 1)
+}
+
+func TestFrontAnswers(t *testing.T) {
+	f := listen(t, nil)
+	large := strings.Repeat("y", 300<<10)
+	for _, c := range []struct {
+		name, request string
+		status        int
+		body          string
+	}{
+		{"a body", post("hello"), 200, "hello"},
+		{"a large body", post(large), 200, large},
+		{"nothing", post("silent"), 202, ""},
+		{"what is not answered is an error", post("forget"), 500, ""},
+		{"once", post("twice"), 200, "{}"},
+		{"a DELETE", "DELETE /mcp HTTP/1.1\nHost: HOST\n\n", 204, ""},
+		{"events", post("events"), 200,
+			"id: 0\ndata: {\ndata: }\n\nid: 1\ndata: {\ndata: }\n\nid: 2\ndata: {\ndata: }\n\n"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r, body := f.do(t, c.request)
+			if r.StatusCode != c.status || body != c.body {
+				t.Errorf("got %d %.100q", r.StatusCode, body)
+			}
+			want := map[string]string{"": "", "events": "text/event-stream"}[c.name]
+			if c.body != "" && want == "" {
+				want = "application/json"
+			}
+			if got := r.Header.Get("Content-Type"); got != want {
+				t.Errorf("Content-Type: got %q, want %q", got, want)
+			}
+		})
+	}
+}
+
+func TestFrontKeepsConnections(t *testing.T) {
+	f := listen(t, nil)
+	c := f.dial(t, post("one")+post("two")+post("silent")+post("three"))
+	in := bufio.NewReader(c)
+	for _, want := range []string{"one", "two", "", "three"} {
+		r, err := http.ReadResponse(in, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b, _ := io.ReadAll(r.Body); string(b) != want {
+			t.Errorf("got %q, want %q", b, want)
+		}
+	}
+}
+
+func TestFrontEndsACallWhoseClientIsGone(t *testing.T) {
+	f := listen(t, nil)
+	c := f.dial(t, post("wait"))
+	<-f.opened
+	c.Close()
+	if err := <-f.streaming; !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestFrontDoesNotWaitForSlowRequests(t *testing.T) {
+	f := listen(t, func(o *transport.HTTPServerOptions) {
+		// in which the good requests have to come, too, on a busy machine
+		o.Limits.Header, o.Limits.Request = time.Second, 1500*time.Millisecond
+	})
+	t.Run("at once", func(t *testing.T) { slowRequests(t, f) })
+	if got := f.refused(); len(got) != 2 {
+		t.Errorf("refused: %q", got)
+	}
+}
+
+func slowRequests(t *testing.T, f *front) {
+	t.Run("slow headers", func(t *testing.T) {
+		t.Parallel()
+		c := f.dial(t, "POST /mcp HTTP/1.1\nHost: HOST\nX-Slow: ")
+		if b, err := io.ReadAll(c); err != nil || bytes.Contains(b, []byte(" 200 ")) {
+			t.Errorf("got %q, %v", b, err)
+		}
+	})
+	t.Run("a slow body", func(t *testing.T) {
+		t.Parallel()
+		r, _ := f.do(t, strings.Replace(post("12345678"), "5678", "", 1))
+		if r.StatusCode != 408 {
+			t.Errorf("got %d", r.StatusCode)
+		}
+	})
+	t.Run("a body that announces much", func(t *testing.T) {
+		t.Parallel()
+		r, _ := f.do(t, strings.Replace(good, "Content-Length: 2", "Content-Length: 1000000", 1))
+		if r.StatusCode != 408 {
+			t.Errorf("got %d", r.StatusCode)
+		}
+	})
+	t.Run("but for answers", func(t *testing.T) {
+		t.Parallel()
+		c := f.dial(t, post("wait")) // no more bytes, longer than Limits.Request
+		<-f.opened
+		time.Sleep(1600 * time.Millisecond)
+		select {
+		case err := <-f.streaming:
+			t.Errorf("the call was ended: %v", err)
+		default:
+		}
+		c.Close()
+		<-f.streaming
+	})
+}
+
+func TestFrontDropsClientsThatDoNotRead(t *testing.T) {
+	f := listen(t, func(o *transport.HTTPServerOptions) { o.Limits.Write = 100 * time.Millisecond })
+	get := "GET /mcp HTTP/1.1\nHost: HOST\nAccept: text/event-stream\nX-Flood: 1\n\n"
+	f.dial(t, get)
+	if err := <-f.streaming; !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("a stream: got %v", err)
+	}
+	f.dial(t, post("flood"))
+	if err := <-f.streaming; !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("an answer: got %v", err)
+	}
+}
+
+func TestFrontBoundsStreams(t *testing.T) {
+	f := listen(t, func(o *transport.HTTPServerOptions) { o.Limits.Streams = 2 })
+	get := "GET /mcp HTTP/1.1\nHost: HOST\nAccept: text/event-stream\n\n"
+	first := f.dial(t, get)
+	f.dial(t, get)
+	<-f.opened
+	<-f.opened
+	if r, _ := f.do(t, get); r.StatusCode != 503 {
+		t.Errorf("got %d", r.StatusCode)
+	}
+	<-f.streaming // the one that was refused
+	first.Close()
+	<-f.streaming
+	f.dial(t, get)
+	<-f.opened
+}
+
+func TestFrontBoundsConnections(t *testing.T) {
+	f := listen(t, func(o *transport.HTTPServerOptions) { o.Limits.Connections = 2 })
+	first := f.dial(t, post("wait"))
+	f.dial(t, post("wait"))
+	<-f.opened
+	<-f.opened
+	third := f.dial(t, post("third"))
+	third.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+	if _, err := third.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the third connection: got %v", err)
+	}
+	first.Close()
+	third.SetReadDeadline(time.Now().Add(time.Minute))
+	r, err := http.ReadResponse(bufio.NewReader(third), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Body.Close()
+}
+
+func TestFrontBoundsBodiesInFlight(t *testing.T) {
+	f := listen(t, func(o *transport.HTTPServerOptions) { o.Limits.Bodies = 100 << 10 })
+	c := f.dial(t, post("wait "+strings.Repeat("x", 90<<10)))
+	defer c.Close()
+	<-f.opened
+	if r, _ := f.do(t, post(strings.Repeat("y", 20<<10))); r.StatusCode != 503 {
+		t.Errorf("got %d", r.StatusCode)
+	}
+	if r, _ := f.do(t, post("small")); r.StatusCode != 200 {
+		t.Errorf("got %d", r.StatusCode)
+	}
+	c.Close()
+	<-f.streaming
+	for range 1000 {
+		if r, _ := f.do(t, post(strings.Repeat("y", 20<<10))); r.StatusCode == 200 {
+			return
+		}
+	}
+	t.Error("the room was not given back")
+}
+
+// 16 requests with chunked bodies, or with Content-Length: 16777216, of which nothing came kept all
+// other clients out for a minute.
+func TestFrontCountsOnlyWhatHasCome(t *testing.T) {
+	f := listen(t, func(o *transport.HTTPServerOptions) { o.Limits.Bodies = 1 << 20 })
+	for range 3 {
+		f.dial(t, strings.Replace(good, "Content-Length: 2\n\n{}",
+			"Transfer-Encoding: chunked\n\n1\n{\n", 1))
+		f.dial(t, strings.Replace(good, "Content-Length: 2", "Content-Length: 1000000", 1))
+	}
+	f.do(t, post("they have been accepted before"))
+	if r, _ := f.do(t, post(strings.Repeat("y", 500<<10))); r.StatusCode != 200 {
+		t.Errorf("got %d: %q", r.StatusCode, f.refused())
+	}
+	t.Run("and all of that", func(t *testing.T) {
+		f.dial(t, post("wait "+strings.Repeat("x", 900<<10)))
+		<-f.opened
+		chunk := fmt.Sprintf("%x\n%s\n", 200<<10, strings.Repeat("y", 200<<10))
+		if r, _ := f.do(t, strings.Replace(good, "Content-Length: 2\n\n{}",
+			"Transfer-Encoding: chunked\n\n"+chunk+"0\n\n", 1)); r.StatusCode != 503 {
+			t.Errorf("got %d", r.StatusCode)
+		}
+	})
+}
+
+func TestFrontShutsDown(t *testing.T) {
+	f := listen(t, nil)
+	idle := f.dial(t, post("one"))
+	http.ReadResponse(bufio.NewReader(idle), nil)
+	f.dial(t, post("wait"))
+	f.dial(t, "GET /mcp HTTP/1.1\nHost: HOST\n\n")
+	<-f.opened
+	<-f.opened
+	f.stop()
+	for range 2 {
+		if err := <-f.streaming; err == nil {
+			t.Error("no reason")
+		}
+	}
+	if _, err := net.Dial("tcp", f.addr); err == nil {
+		t.Error("it still listens")
+	}
+}
+
+func TestListenRefusesAddressesThatOthersReach(t *testing.T) {
+	o := transport.HTTPServerOptions{Endpoint: &endpoint{}, RecordRefusal: func(context.Context,
+		*http.Request,
+		int, string) []byte {
+		return nil
+	}}
+	for _, addr := range []string{":0", "0.0.0.0:0", "[::]:0"} {
+		o.Addr = addr
+		if f, err := transport.ListenHTTP(o); err == nil || !strings.Contains(err.Error(),
+			"insecure = true") {
+			f.Close()
+			t.Errorf("%s: got %v", addr, err)
+		}
+	}
+	o.Addr, o.Insecure = "0.0.0.0:0", true
+	f, err := transport.ListenHTTP(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	for _, addr := range []string{"127.0.0.1", "nonsense", "127.0.0.1:99999"} {
+		o.Addr = addr
+		if f, err := transport.ListenHTTP(o); err == nil {
+			f.Close()
+			t.Errorf("%s: it listens", addr)
+		}
+	}
+}
+
+func TestOldTransport(t *testing.T) {
+	f := listen(t, func(o *transport.HTTPServerOptions) { o.SSE = true })
+	b, err := transport.NewHTTPClient(transport.HTTPClientOptions{Name: "old",
+		URL: "http://" + f.addr + "/sse"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	p, err := b.OpenSSE(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range []string{`{"id":1}`, `{"x":"` + strings.Repeat("x", 200<<10) + `"}`} {
+		write(t, p, m)
+		if got := read(t, p); got != m {
+			t.Errorf("got %.100q", got)
+		}
+	}
+	p.Close()
+	if err := <-f.streaming; !errors.Is(err, io.EOF) && !errors.Is(err, context.Canceled) {
+		t.Errorf("the pipe ended with %v", err)
+	}
+	if _, err := p.Read(t.Context()); err != io.EOF {
+		t.Errorf("Read after Close: got %v", err)
+	}
+	if r, _ := f.do(t, strings.Replace(good,
+		"/mcp", "/messages?sid=00000000000000000000000000000000", 1)); r.StatusCode != 404 {
+		t.Errorf("an unknown session: got %d", r.StatusCode)
+	}
+	if r, _ := f.do(t, strings.Replace(good, "/mcp", "/messages", 1)); r.StatusCode != 404 {
+		t.Errorf("no session: got %d", r.StatusCode)
+	}
+	if r, _ := f.do(t, strings.Replace(good, "POST /mcp", "GET /messages",
+		1)); r.StatusCode != 405 {
+		t.Errorf("GET of /messages: got %d", r.StatusCode)
+	}
+}
+
+// What was posted and waits to be read counts as in flight, until its reader takes it or is gone.
+func TestBodiesThatWaitOnTheOldTransportAreBounded(t *testing.T) {
+	e := &unread{read: make(chan struct{})}
+	f := listen(t, func(o *transport.HTTPServerOptions) {
+		o.SSE, o.Endpoint = true, e
+		o.Limits.Message, o.Limits.Bodies = 1<<20, 2<<20
+	})
+	for range 2 {
+		stream, err := http.Get("http://" + f.addr + "/sse")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer stream.Body.Close()
+		var at string
+		lines := bufio.NewScanner(stream.Body)
+		for at == "" && lines.Scan() {
+			if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
+				at = data
+			}
+		}
+		accepted := 0
+		for range 4 {
+			p, err := http.Post("http://"+f.addr+at, "application/json",
+				bytes.NewReader(bytes.Repeat([]byte(" "), 1<<20)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.Body.Close()
+			if p.StatusCode == http.StatusAccepted {
+				accepted++
+			}
+		}
+		if accepted != 2 {
+			t.Errorf("%d bodies of 1 MiB wait, want the 2 that there is room for", accepted)
+		}
+		e.read <- struct{}{}
+		for lines.Scan() { // until the pipe has ended
+		}
+	}
+}
+
+// unread is an endpoint that reads from no pipe.
+type unread struct {
+	endpoint
+	read chan struct{}
+}
+
+func (e *unread) ServePipe(context.Context, conn.Pipe, string) error {
+	<-e.read
+	return nil
+}

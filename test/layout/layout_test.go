@@ -41,8 +41,8 @@ var allowed = map[string][]string{
 	// the native paths do not import the bridge; cmd hands it to them
 	"core/bridge": {"core/backoff", "core/mcp", "core/pipeline", "core/proxy", "core/taskgroup",
 		"core/upstream"},
-	"audit":           {"core/atomicfile", "core/mcp", "core/pipeline"},
-	"audit/format":    {"audit", "core/mcp", "core/pipeline"},
+	"audit":        {"core/atomicfile", "core/mcp", "core/pipeline"},
+	"audit/format": {"audit", "core/mcp", "core/pipeline"},
 	"audit/sink": {"audit", "audit/format", "core/atomicfile", "core/display",
 		"core/pipeline"},
 	"audit/telemetry": {"core/display", "core/mcp", "core/pipeline", "core/proxy"},

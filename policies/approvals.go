@@ -115,7 +115,7 @@ func (a *Approvals) Submit(m *mcp.Message, reason string) (how string, err error
 	known, own := false, 0
 	for _, p := range all {
 		if p.ID == id && p.Approved { // since it was last asked whether it is
-			return "it has been approved, and can be made again", nil
+			return "approved in the meantime: retry", nil
 		}
 		known = known || p.ID == id
 		if p.Principal == m.Principal {
@@ -124,7 +124,7 @@ func (a *Approvals) Submit(m *mcp.Message, reason string) (how string, err error
 	}
 	if !known && (len(all) >= maxPending || own >= maxOfOne) {
 		return "", errors.New("too many requests wait for approval\nhint: `gatekit approve` " +
-			"lists them; each waits for ten minutes at most")
+			"lists them; each expires after ten minutes")
 	}
 	err = a.write(PendingApproval{ID: id, Principal: m.Principal, Server: m.Server,
 		Method: m.Method,
@@ -132,8 +132,8 @@ func (a *Approvals) Submit(m *mcp.Message, reason string) (how string, err error
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("a human has to approve it within %d minutes, with `gatekit approve %s`, "+
-		"and then it can be made again", pendingFor/time.Minute, id), nil
+	return fmt.Sprintf("needs approval: run `gatekit approve %s` within %d minutes, then retry", id,
+		pendingFor/time.Minute), nil
 }
 
 // List answers the requests that wait or are approved, the oldest first.
@@ -164,16 +164,14 @@ func (a *Approvals) List() (all []PendingApproval, err error) {
 func (a *Approvals) Approve(id string) (PendingApproval, error) {
 	if !approvalID.MatchString(id) {
 		return PendingApproval{},
-			fmt.Errorf("%q is no id of a request: it is in the error that the "+
-				"client got, and `gatekit approve` lists those that wait", id)
+			fmt.Errorf("%q is not the id of a request: the id is in the error "+
+				"that the client got, and `gatekit approve` lists the requests that wait", id)
 	}
 	p, err := a.read(id)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && a.now().After(p.Expires) {
-		return PendingApproval{},
-			fmt.Errorf("no request %s waits for approval: it was made more than "+
-				"%d minutes ago, or has been made again\nhint: `gatekit approve` lists those "+
-				"that wait",
-				id, pendingFor/time.Minute)
+		return PendingApproval{}, fmt.Errorf("no request %s waits for approval: it expired after "+
+			"%d minutes, or was retried\nhint: `gatekit approve` lists the requests that wait",
+			id, pendingFor/time.Minute)
 	}
 	if err != nil {
 		return PendingApproval{}, err

@@ -72,7 +72,7 @@ func TestApprovals(t *testing.T) {
 		}
 	}
 	if how, err := a.Submit(same, "it is large"); err != nil ||
-		how != "it has been approved, and can be made again" {
+		how != "approved in the meantime: retry" {
 		t.Errorf("it was approved before it waited once more: %s, %v", how, err)
 	}
 	files, _ := filepath.Glob(filepath.Join(a.Dir, "*"))
@@ -99,7 +99,7 @@ func TestApprovals(t *testing.T) {
 		t.Errorf("a request that waited too long: %v", err)
 	}
 	for _, bad := range []string{"../../etc/passwd", "", "x"} {
-		if _, err := a.Approve(bad); err == nil || !strings.Contains(err.Error(), "is no id") {
+		if _, err := a.Approve(bad); err == nil || !strings.Contains(err.Error(), "is not the id") {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}

@@ -73,10 +73,10 @@ func ReadBundle(name string, raw []byte, keys map[string]Key) (*Bundle, error) {
 	case err != nil:
 		return fail(err)
 	case signed && len(keys) == 0:
-		return fail(errors.New("it is signed, and no key is configured that says by whom\nhint: " +
-			"[policy.key.NAME] names one"))
+		return fail(errors.New("the bundle is signed, and no key is configured to verify it\nhint: " +
+			"add one as [policy.key.NAME]"))
 	case !signed && len(keys) > 0:
-		return fail(errors.New("it is not signed, and [policy.key] wants that\nhint: opa build " +
+		return fail(errors.New("the bundle is not signed, and [policy.key] requires it\nhint: opa build " +
 			"--bundle FOLDER --signing-key private.pem"))
 	}
 	b, err := bundle.NewReader(bytes.NewReader(raw)).WithRegoVersion(
@@ -86,13 +86,12 @@ func ReadBundle(name string, raw []byte, keys map[string]Key) (*Bundle, error) {
 	case err != nil:
 		return fail(located(err))
 	case b.Type() == bundle.DeltaBundleType:
-		return fail(errors.New("it is a delta bundle, which changes another; Gatekit takes " +
-			"whole ones"))
+		return fail(errors.New("delta bundles are not supported"))
 	case len(b.WasmModules)+len(b.PlanModules) > 0:
-		return fail(errors.New("it holds WebAssembly or a plan; Gatekit takes Rego\nhint: opa " +
+		return fail(errors.New("the bundle contains WebAssembly or a plan, want Rego\nhint: opa " +
 			"build without --target"))
 	case len(b.Manifest.Revision) > maxRevision:
-		return fail(fmt.Errorf("its revision is longer than %d bytes", maxRevision))
+		return fail(fmt.Errorf("the revision is longer than %d bytes", maxRevision))
 	}
 	out := &Bundle{Name: name, Revision: b.Manifest.Revision, data: b.Data}
 	for _, m := range b.Modules {
@@ -106,11 +105,11 @@ func ReadBundle(name string, raw []byte, keys map[string]Key) (*Bundle, error) {
 // file; of ten thousand that are all as large as they may be it would make as many.
 func bounded(raw []byte) (signed bool, err error) {
 	if len(raw) > MaxBundle {
-		return false, fmt.Errorf("it is larger than %d bytes", MaxBundle)
+		return false, fmt.Errorf("the bundle is larger than %d bytes", MaxBundle)
 	}
 	z, err := gzip.NewReader(bytes.NewReader(raw))
 	if err != nil {
-		return false, fmt.Errorf("it is no bundle (.tar.gz): %w", err)
+		return false, fmt.Errorf("not a bundle (.tar.gz): %w", err)
 	}
 	archive, files, size := tar.NewReader(z), 0, int64(0)
 	for {
@@ -119,13 +118,13 @@ func bounded(raw []byte) (signed bool, err error) {
 			return signed, nil
 		}
 		if err != nil {
-			return false, fmt.Errorf("it is no bundle (.tar.gz): %w", err)
+			return false, fmt.Errorf("not a bundle (.tar.gz): %w", err)
 		}
 		if files++; files > maxFiles {
-			return false, fmt.Errorf("it holds more than %d files", maxFiles)
+			return false, fmt.Errorf("the bundle contains more than %d files", maxFiles)
 		}
 		if size += h.Size; h.Size < 0 || size > maxUnpacked {
-			return false, fmt.Errorf("it is larger than %d bytes when it is unpacked", maxUnpacked)
+			return false, fmt.Errorf("the bundle is larger than %d bytes when unpacked", maxUnpacked)
 		}
 		signed = signed || bundle.IsSignaturesFile(h.Name)
 	}

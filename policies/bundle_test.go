@@ -47,9 +47,9 @@ func TestABundleIsRefusedUnlessItIsSignedAsItHasToBe(t *testing.T) {
 			&bundles.Signature{Key: acme, ID: "default", Scope: "write"}), one, ""},
 		"not signed, and nobody wants it": {bundles.Build(t, "42", packed, nil), nil, ""},
 		"not signed": {bundles.Build(t, "42", packed, nil), one,
-			"it is not signed"},
+			"the bundle is not signed"},
 		"signed, and no key is known": {good, nil,
-			"it is signed, and no key is configured"},
+			"the bundle is signed, and no key is configured"},
 		"signed with another key": {bundles.Build(t, "42", packed,
 			&bundles.Signature{Key: other, ID: "acme", Scope: "write"}), one,
 			"failed to verify JWT signature"},
@@ -70,7 +70,7 @@ func TestABundleIsRefusedUnlessItIsSignedAsItHasToBe(t *testing.T) {
 				return "", ""
 			}
 			return n, text
-		}), one, "it is not signed"},
+		}), one, "the bundle is not signed"},
 		"a file was added": {bundles.Rewrite(t, good, func(n, text string) (string, string) {
 			if n == "" {
 				return "/more.rego", "package gatekit.more\n\ndeny contains \"all\"\n"
@@ -131,12 +131,12 @@ func TestABundleIsBoundedAndHoldsWhatPoliciesMay(t *testing.T) {
 		bundle []byte
 		want   string
 	}{
-		"garbage":       {[]byte("no bundle at all"), "it is no bundle"},
-		"half a bundle": {plain[:len(plain)/2], "it is no bundle"},
+		"garbage":       {[]byte("no bundle at all"), "not a bundle"},
+		"half a bundle": {plain[:len(plain)/2], "not a bundle"},
 		"too large, packed": {make([]byte, policies.MaxBundle+1),
-			"it is larger than 16777216 bytes"},
+			"the bundle is larger than 16777216 bytes"},
 		"a bomb": {with("/big/data.json", `{"a":"`+strings.Repeat("a", 65<<20)+`"}`),
-			"when it is unpacked"},
+			"when unpacked"},
 		"a delta": {bundles.Rewrite(t, plain, func(n, _ string) (string, string) {
 			if many++; many > 1 {
 				return "", ""
@@ -150,10 +150,10 @@ func TestABundleIsBoundedAndHoldsWhatPoliciesMay(t *testing.T) {
 				"200\n"}, nil), "out.rego:3:22: undefined function http.send"},
 		"no Rego": {with("/bad.rego", "package"), "bad.rego:1"},
 		"a revision that is long": {bundles.Build(t, strings.Repeat("9", 300), packed, nil),
-			"its revision is longer than 256 bytes"},
+			"the revision is longer than 256 bytes"},
 		"settings of the library": {bundles.Build(t,
 			"1", map[string]string{"a.rego": "package gatekit.a\n\ndeny contains \"x\"\n",
-				"data.json": `{"config":{"tools/allowlist":{}}}`}, nil), `a member "config"`},
+				"data.json": `{"config":{"tools/allowlist":{}}}`}, nil), `contain "config"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "acme.tar.gz")
@@ -172,7 +172,7 @@ func TestABundleIsBoundedAndHoldsWhatPoliciesMay(t *testing.T) {
 func TestASignedFolderIsRefused(t *testing.T) {
 	dir := folder(t, map[string]string{"mine.rego": mine, ".signatures.json": `{"signatures":[]}`})
 	if _, err := policies.Load(policies.Options{Files: []string{dir}}); err == nil ||
-		!strings.Contains(err.Error(), "the signature of a folder is not verified") {
+		!strings.Contains(err.Error(), "the folder is signed, and Gatekit verifies only the signatures of bundles") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -63,15 +63,15 @@ func ParseCase(b []byte) (*Case, error) {
 	d := jsontext.NewDecoder(bytes.NewReader(b))
 	whole, err := d.ReadValue()
 	if err != nil {
-		return nil, fmt.Errorf("it is no JSON: %w", err)
+		return nil, fmt.Errorf("not valid JSON: %w", err)
 	}
 	whole = slices.Clone(whole)
 	if whole.Kind() != '{' {
-		return nil, errors.New("it is no JSON object")
+		return nil, errors.New("not a JSON object")
 	}
 	if d.PeekKind() != 0 {
-		return nil, errors.New("there is more than one JSON value; gatekit policy replay takes " +
-			"many messages, one a line")
+		return nil, errors.New("more than one JSON value; gatekit policy replay takes " +
+			"many messages, one on each line")
 	}
 	inside := jsontext.NewDecoder(bytes.NewReader(whole))
 	for _, err = inside.ReadToken(); err == nil && inside.PeekKind() != '}'; {
@@ -81,7 +81,7 @@ func ParseCase(b []byte) (*Case, error) {
 		}
 		key := name.String()
 		if !slices.Contains(members, key) {
-			return nil, fmt.Errorf("its member %q is none of a message or of the input: %s", key,
+			return nil, fmt.Errorf("unknown member %q; the members are %s", key,
 				strings.Join(members[:18], ", "))
 		}
 		var v jsontext.Value
@@ -205,13 +205,13 @@ func (r *reader) into(c *Case) {
 		"error": "error"}[kind]
 	switch {
 	case body == "":
-		r.fail(`kind is %q, and has to be "request", "response", "error" or "notification"`, kind)
+		r.fail(`kind is %q, want "request", "response", "error" or "notification"`, kind)
 	case method == "" && (kind == "request" || kind == "notification"):
-		r.fail(`it has no "method": which message is it?`)
+		r.fail(`the message has no "method"`)
 	}
 	for _, other := range []string{"params", "result", "error"} {
 		if other != body && r.in[other] != nil {
-			r.fail("a %s has no %q", kind, other)
+			r.fail("a %s has no member %q", kind, other)
 		}
 	}
 	if r.err != nil {
@@ -243,7 +243,7 @@ func (r *reader) into(c *Case) {
 	case "to_client":
 		to = mcp.ToClient
 	default:
-		r.fail(`direction is %q, and has to be "to_server" or "to_client"`, d)
+		r.fail(`direction is %q, want "to_server" or "to_client"`, d)
 	}
 	m.Direction, m.Method, m.Server, m.Name = to, method, r.text("server"), r.text("name")
 	if m.Name == "" && meth.NamePointer != "" {
@@ -294,10 +294,11 @@ func (r *reader) session(c *Case, m *mcp.Message) {
 		m.Principal = p.Subject
 	}
 	c.known.roots, c.known.item = r.in["roots"], r.in["item"]
-	for name, kind := range map[string]jsontext.Kind{"roots": '[', "item": '{'} {
-		if v, ok := r.in[name]; ok && v.Kind() != kind {
-			r.fail("%s is a JSON %s", name, v.Kind())
-		}
+	if v, ok := r.in["roots"]; ok && v.Kind() != '[' {
+		r.fail("roots is not a JSON array")
+	}
+	if v, ok := r.in["item"]; ok && v.Kind() != '{' {
+		r.fail("item is not a JSON object")
 	}
 }
 

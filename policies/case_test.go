@@ -51,18 +51,18 @@ deny contains input.params.message
 
 func TestWhatIsNoCaseIsSaid(t *testing.T) {
 	for source, want := range map[string]string{
-		`[1]`:                         "no JSON object",
-		`{"method":`:                  "no JSON",
+		`[1]`:                         "not a JSON object",
+		`{"method":`:                  "not valid JSON",
 		`{}`:                          `no "method"`,
 		`{} {}`:                       "more than one",
-		`{"Method":1}`:                `its member "Method" is none`,
+		`{"Method":1}`:                `unknown member "Method"`,
 		`{"method":1}`:                "method: cannot unmarshal number",
 		`{"method":"x","method":"y"}`: "duplicate",
 		`{"method":"x","params":[1]}`: "params",
-		`{"method":"x","kind":"response","params":{}}`:    `a response has no "params"`,
+		`{"method":"x","kind":"response","params":{}}`:    `a response has no member "params"`,
 		`{"method":"x","kind":"question"}`:                `kind is "question"`,
 		`{"method":"x","session":{"lables":[]}}`:          `session: unknown field "lables"`,
-		`{"method":"x","roots":{}}`:                       "roots is a JSON",
+		`{"method":"x","roots":{}}`:                       "roots is not a JSON array",
 		`{"method":"x","time":"yesterday"}`:               "time: ",
 		`{"seq":1,"prev":"0","kind":"request","time":1}`:  `no "method"`,
 		`{"method":"tools/call","result":{},"request":1}`: "request: ",

@@ -18,12 +18,15 @@ type decision struct {
 	shadow bool // nothing is enforced
 
 	denies, asks []string // reasons
-	hide         []string
+	hidden       []hiddenItem
 	redactions   []redaction
 	sets         []setting
 	labels       []string
 	notes        []string // what is for the record only
 }
+
+// hiddenItem is a name that a rule hides.
+type hiddenItem struct{ by, name string }
 
 type setting struct {
 	by   string
@@ -40,7 +43,7 @@ func (d *decision) take(r rule, t *ast.Term) error {
 	text, isText := t.Value.(ast.String)
 	fields, isObject := t.Value.(ast.Object)
 	wrong := func(want string) error {
-		return fmt.Errorf("%s: %s holds %s, and has to hold %s", r.name, r.effect,
+		return fmt.Errorf("%s: %s contains an element of type %s, want %s", r.name, r.effect,
 			ast.TypeName(t.Value), want)
 	}
 	if (r.shadow || d.shadow) && r.effect != "note" && r.effect != "label" {
@@ -66,7 +69,7 @@ func (d *decision) take(r rule, t *ast.Term) error {
 		if !isText {
 			return wrong("names")
 		}
-		d.hide = append(d.hide, string(text))
+		d.hidden = append(d.hidden, hiddenItem{r.name, string(text)})
 	case "redact":
 		if !isObject {
 			return wrong(`objects with a "path" or a "pattern", and "with"`)
@@ -143,19 +146,22 @@ func (d *decision) verdict(m *mcp.Message, patterns *patterns) (pipeline.Verdict
 		return v, nil
 	case len(d.asks) > 0 && (m.Kind != mcp.Request || m.Direction != mcp.ToServer):
 		v.Action, v.Reason = pipeline.Deny,
-			d.asks[0]+" (a human can approve requests to servers alone: have the rule say "+
-				"input.kind == \"request\")"
+			d.asks[0]+" (only requests to servers can be approved: add input.direction == "+
+				"\"to_server\" and input.kind == \"request\" to the rule)"
 		return v, nil
 	}
 	edits, by, err := d.edits(m, patterns)
 	if err != nil {
 		return pipeline.Verdict{}, err
 	}
-	v.Hide, v.Edits, v.Reason = d.hide, edits, strings.Join(by, "; ")
+	v.Edits, v.Reason = edits, strings.Join(by, "; ")
+	for _, h := range d.hidden {
+		v.Hide = append(v.Hide, h.name)
+	}
 	switch {
 	case len(d.asks) > 0:
 		slices.Sort(d.asks)
-		v.Action, v.Reason = pipeline.Ask, "a human has to approve: "+strings.Join(d.asks, "; ")
+		v.Action, v.Reason = pipeline.Ask, "needs approval: "+strings.Join(d.asks, "; ")
 	case len(edits) > 0:
 		v.Action = pipeline.Modify
 	}

@@ -20,7 +20,7 @@ func disguised(text string) string {
 	case webURL.MatchString(text):
 		return ""
 	case len(text) > maxJudged && (twofold.MatchString(text) || alike.Replace(text) != text):
-		return "it is too long for a path"
+		return "the path is too long"
 	case len(text) > maxJudged: // an image as a data: URI, a file's content
 		return ""
 	}
@@ -32,9 +32,9 @@ func disguised(text string) string {
 		}
 		switch {
 		case strings.Contains(reading, "\x00"):
-			return "it has a control character"
+			return "the path contains a NUL character"
 		case n > said:
-			return "it climbs, and does not look like it"
+			return "the path hides `../` in an encoded form"
 		}
 		return ""
 	})

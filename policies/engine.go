@@ -60,7 +60,7 @@ const (
 // rule is one effect of one package.
 type rule struct {
 	ref     string // in Rego
-	name    string // of its package, without gatekit: "roots.traversal"
+	name    string // of its package, without gatekit: "roots/traversal"
 	effect  string
 	shadow  bool
 	library bool
@@ -86,8 +86,8 @@ func effectsOf(modules map[string]*ast.Module) (rules []rule, err error) {
 				continue
 			}
 			if r.Head.Key == nil || r.Head.Value != nil || len(r.Head.Ref()) > 1 {
-				faults = append(faults, fmt.Errorf("%s:%d: %s decides nothing like this: write "+
-					"`%s contains … if …`", file, r.Location.Row, effect, effect))
+				faults = append(faults, fmt.Errorf("%s:%d: %s must be a set: write `%s contains … "+
+					"if …`", file, r.Location.Row, effect, effect))
 				continue
 			}
 			ref := pkg.String() + "." + effect
@@ -100,7 +100,7 @@ func effectsOf(modules map[string]*ast.Module) (rules []rule, err error) {
 				s, _ := t.Value.(ast.String)
 				words = append(words, string(s))
 			}
-			rules = append(rules, rule{ref: ref, name: strings.Join(words, "."), effect: effect,
+			rules = append(rules, rule{ref: ref, name: strings.Join(words, "/"), effect: effect,
 				shadow: shadowed(m), library: strings.HasPrefix(file, "library/")})
 		}
 	}
@@ -160,7 +160,7 @@ func (s *Stage) judge(ctx context.Context, m *mcp.Message, b beside) (pipeline.V
 	_, lately := s.reads.below("session").wants("minute")
 	takeBack, ok := session.count(m, b.at, lately)
 	if !ok {
-		return pipeline.Verdict{Reason: "the session has called too much to be counted"}, nil
+		return pipeline.Verdict{Reason: "the session has called too many different tools to count its calls"}, nil
 	}
 	v, err := s.decide(ctx, m, session, b)
 	if err == nil && v.Action != pipeline.Deny && !waits(ctx, v) && !session.label(v.Labels) {
@@ -240,20 +240,20 @@ func (q *question) ask(ctx context.Context, input ast.Value, at time.Time,
 	case err != nil:
 		return nil, fmt.Errorf("evaluate the policies: %w", err)
 	case len(results) != 1:
-		return nil, fmt.Errorf("the policies answered %d times", len(results))
+		return nil, fmt.Errorf("the policies returned %d results, want 1", len(results))
 	}
 	t, ok := results[0].Bindings["x"].(*ast.Term)
 	if !ok {
-		return nil, errors.New("the policies answered nothing")
+		return nil, errors.New("the policies returned no result")
 	}
 	answers, ok := t.Value.(*ast.Array)
 	if !ok || answers.Len() != len(q.rules) {
-		return nil, errors.New("the policies answered something else than was asked")
+		return nil, errors.New("the policies returned a result of another shape than the query")
 	}
 	sets := make([]ast.Set, len(q.rules))
 	for i, r := range q.rules {
 		if sets[i], ok = answers.Elem(i).Value.(ast.Set); !ok {
-			return nil, fmt.Errorf("%s is no set", r.ref)
+			return nil, fmt.Errorf("%s is not a set", r.ref)
 		}
 	}
 	return sets, nil

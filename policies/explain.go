@@ -28,7 +28,7 @@ type Explanation struct {
 
 // Effect is what one rule said of a message.
 type Effect struct {
-	Rule   string // its package, without gatekit: "roots.traversal"
+	Rule   string // its package, without gatekit: "roots/traversal"
 	Effect string // deny, hide, …
 	// as JSON; of an idle one, the source of the expression that did not hold, with its line
 	Value  string
@@ -48,7 +48,7 @@ func (s *Stage) Explain(ctx context.Context, c *Case) (*Explanation, error) {
 	session.told(c.Message, c.known, s.beside(c).at)
 	takeBack, ok := session.count(c.Message, s.beside(c).at, true) // as it is when it is judged
 	if !ok {
-		return nil, errors.New("the session has called too much to be counted")
+		return nil, errors.New("the session has called too many different tools to count its calls")
 	}
 	all := s.input(c.Message, session, s.beside(c), nil)
 	takeBack()

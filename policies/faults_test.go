@@ -24,16 +24,16 @@ func TestAPolicyThatFailsDenies(t *testing.T) {
 		"its rule is two": {`deny contains x if { x := one(input.name) }` +
 			"\n\none(_) := 1 if input.name\n\none(_) := 2 if input.name", "evaluate the policies"},
 		"it denies for a number": {`deny contains 7 if input.name`,
-			"deny holds number, and has to hold"},
+			"deny contains an element of type number, want"},
 		"it hides an object": {`hide contains {"name": input.name} if input.name`,
-			"hide holds object, and has to hold names"},
+			"hide contains an element of type object, want names"},
 		"it sets nothing": {`set contains {"path": "/x"} if input.name`,
 			`objects with a "path" and a "value"`},
 		"it redacts with nothing": {`redact contains {"path": "/x"} if input.name`,
 			`objects with a "path" or a "pattern", and "with"`},
 		"it redacts with no pattern": {`redact contains {"pattern": sprintf("(%v", [input.name]), "with": ""} if input.name`, "missing closing )"},
 		"it labels with an array": {`label contains [input.name] if input.name`,
-			"label holds array, and has to hold words"},
+			"label contains an element of type array, want words"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, timeout := loaded(t, c.rego), time.Minute

@@ -37,7 +37,7 @@ func Builtins() []Builtin {
 			func(args []*ast.Term) (ast.Value, error) {
 				text, ok := args[0].Value.(ast.String)
 				if !ok {
-					return nil, errors.New("gatekit.path.fault: the path is no text")
+					return nil, errors.New("gatekit.path.fault: the path is not a string")
 				}
 				var b bounds
 				if err := ast.As(args[1].Value, &b); err != nil {
@@ -49,7 +49,7 @@ func Builtins() []Builtin {
 			func(args []*ast.Term) (ast.Value, error) {
 				text, ok := args[0].Value.(ast.String)
 				if !ok {
-					return nil, errors.New("gatekit.path.disguise: the path is no text")
+					return nil, errors.New("gatekit.path.disguise: the path is not a string")
 				}
 				return ast.String(disguised(string(text))), nil
 			}),
@@ -68,7 +68,7 @@ func Builtins() []Builtin {
 			}, nil)), func(args []*ast.Term) (ast.Value, error) {
 			text, ok := args[0].Value.(ast.String)
 			if !ok {
-				return nil, errors.New("gatekit.uri.parse: the URI is no text")
+				return nil, errors.New("gatekit.uri.parse: the URI is not a string")
 			}
 			return ast.InterfaceToValue(parseURI(string(text)))
 		}),
@@ -76,7 +76,7 @@ func Builtins() []Builtin {
 			types.S)), func(args []*ast.Term) (ast.Value, error) {
 			text, ok := args[0].Value.(ast.String)
 			if !ok {
-				return nil, errors.New("gatekit.uri.readings: the URI is no text")
+				return nil, errors.New("gatekit.uri.readings: the URI is not a string")
 			}
 			all, err := readings(string(text))
 			if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -99,6 +100,10 @@ func (s *session) usesOfTasks(m *mcp.Message, ids []string) []use {
 	return []use{u}
 }
 
+// itemKinds are the names for people of what the lists contain, by the list's method.
+var itemKinds = map[string]string{"tools/list": "tool", "prompts/list": "prompt",
+	"resources/list": "resource", "resources/templates/list": "resource template"}
+
 // Bounds of what the rules that hide are asked about for one message. What is above is refused.
 const (
 	maxUsed    = 10_000  // names, each counted once
@@ -137,7 +142,8 @@ func (s *session) listed(m *mcp.Message, u use, r reads) (listing, error) {
 			continue
 		}
 		if seen[name] = true; len(seen) > maxUsed {
-			return listing{}, errors.New("the message names too much to ask what of it is hidden")
+			return listing{}, errors.New("the message contains too many names to check which of " +
+				"them are hidden")
 		}
 		key := meth.ItemsPointer + " " + m.Server + " " + name
 		d := s.definitions[key]
@@ -168,8 +174,8 @@ func (s *session) listed(m *mcp.Message, u use, r reads) (listing, error) {
 		d := s.definitions[key]
 		if d.value == nil {
 			if decoded += len(d.raw); decoded > maxDecoded {
-				return listing{}, errors.New("the definitions of what the message names are too " +
-					"large to ask what of it is hidden")
+				return listing{}, errors.New("the definitions of the items in the message are " +
+					"too large to check which of them are hidden")
 			}
 		}
 		if v := s.valueOf(key); d.several {
@@ -198,17 +204,22 @@ func (s *session) folded(prefix string) map[string][]string {
 func (s *Stage) hide(ctx context.Context, m *mcp.Message, session *session, b beside,
 	made *decision, v *pipeline.Verdict) error {
 	hides := s.hiders(m)
-	if len(hides.rules) == 0 && len(made.hide) == 0 || v.Action == pipeline.Deny {
+	if len(hides.rules) == 0 && len(made.hidden) == 0 || v.Action == pipeline.Deny {
 		return nil
 	}
 	refuse := func(reason string) {
 		*v = pipeline.Verdict{Action: pipeline.Deny, Reason: reason, Findings: v.Findings}
 	}
 	for _, u := range session.usesOf(m) {
-		hidden := map[string]bool{}
-		for _, name := range made.hide {
-			hidden[name] = true
+		hiddenBy := map[string]string{} // the rule that hides a name
+		hide := func(items []hiddenItem) {
+			for _, h := range items {
+				if _, known := hiddenBy[h.name]; !known {
+					hiddenBy[h.name] = h.by
+				}
+			}
 		}
+		hide(made.hidden)
 		// what may be hidden, or not: it depends on a definition that is not known
 		var unknown map[string]bool
 		if len(hides.rules) > 0 {
@@ -228,9 +239,7 @@ func (s *Stage) hide(ctx context.Context, m *mcp.Message, session *session, b be
 				if err != nil {
 					return err
 				}
-				for _, name := range inList.hide {
-					hidden[name] = true
-				}
+				hide(inList.hidden)
 				if meth, _ := mcp.LookupMethod(u.list); !s.shadow && undecided(q.hiders,
 					meth.ItemNamePointer[1:]) {
 					unknown = list.unlisted
@@ -242,12 +251,13 @@ func (s *Stage) hide(ctx context.Context, m *mcp.Message, session *session, b be
 			}
 		}
 		if u.list == "resources/list" {
-			if err := spelledOtherwise(session.unlisted(m.Server, u), hidden); err != nil {
+			if err := spelledOtherwise(session.unlisted(m.Server, u), hiddenBy); err != nil {
 				return err
 			}
 		}
 		for i, name := range u.names {
-			if name == "" || !hidden[name] && !unknown[name] {
+			by, hidden := hiddenBy[name]
+			if name == "" || !hidden && !unknown[name] {
 				continue
 			}
 			switch {
@@ -255,15 +265,16 @@ func (s *Stage) hide(ctx context.Context, m *mcp.Message, session *session, b be
 				v.Hide = append(v.Hide, u.tasks[i])
 			case m.Method == "subscriptions/listen":
 				v.Hide = append(v.Hide, name)
-			case !hidden[name]:
-				refuse(fmt.Sprintf("it may be hidden, and %s was not listed; ask for %s first",
-					name, u.list))
+			case !hidden:
+				refuse(fmt.Sprintf("the %s %s was not listed, and may be hidden: request %s first",
+					itemKinds[u.list], name, u.list))
 				return nil
 			case u.tasks != nil:
-				refuse("hidden: it is a task of " + name)
+				refuse(fmt.Sprintf("%s: the task belongs to the tool %s, which is hidden from "+
+					"this client", by, name))
 				return nil
 			default:
-				refuse("hidden")
+				refuse(fmt.Sprintf("%s: the %s is hidden from this client", by, itemKinds[u.list]))
 				return nil
 			}
 		}
@@ -283,29 +294,34 @@ func (s *session) unlisted(server string, u use) []string {
 }
 
 // spelledOtherwise adds those of the URIs that a server may take for one that is hidden.
-func spelledOtherwise(uris []string, hidden map[string]bool) error {
-	if len(hidden) == 0 {
+func spelledOtherwise(uris []string, hiddenBy map[string]string) error {
+	if len(hiddenBy) == 0 {
 		return nil
 	}
-	meant := map[string]bool{}
-	for uri := range hidden {
+	meant := map[string]string{} // the rule that hides a reading
+	for _, uri := range slices.Sorted(maps.Keys(hiddenBy)) {
 		all, err := readings(uri)
 		if err != nil {
-			return fmt.Errorf("compare URIs with one that is hidden: %w", err)
+			return fmt.Errorf("compare URIs with a hidden URI: %w", err)
 		}
 		for _, r := range all {
-			meant[r] = true
+			meant[r] = hiddenBy[uri]
 		}
 	}
 	for _, uri := range uris {
-		if hidden[uri] {
+		if _, hidden := hiddenBy[uri]; hidden {
 			continue
 		}
 		all, err := readings(uri)
 		if err != nil {
-			return fmt.Errorf("compare a URI with those that are hidden: %w", err)
+			return fmt.Errorf("compare a URI with the hidden URIs: %w", err)
 		}
-		hidden[uri] = slices.ContainsFunc(all, func(r string) bool { return meant[r] })
+		for _, r := range all {
+			if by, hidden := meant[r]; hidden {
+				hiddenBy[uri] = by
+				break
+			}
+		}
 	}
 	return nil
 }

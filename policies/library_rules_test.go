@@ -31,11 +31,11 @@ func TestKnownMethodsAreThoseOfTheTable(t *testing.T) {
 		slices.Sort(names)
 		return names
 	}
-	_, known, _ := strings.Cut(string(rule), "known := {")
+	_, defined, _ := strings.Cut(string(rule), "defined := {")
 	if got, want := named(`"([^"]+)"`,
-		[]byte(known)), named(`\{"([^"]+)", (?:Request|Notification),`, table); !slices.Equal(got,
+		[]byte(defined)), named(`\{"([^"]+)", (?:Request|Notification),`, table); !slices.Equal(got,
 		want) {
-		t.Errorf("it knows %v\nand there are %v", got, want)
+		t.Errorf("the rule defines %v\nand the table %v", got, want)
 	}
 }
 

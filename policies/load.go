@@ -83,7 +83,7 @@ func read(o Options, tests bool) (*sources, error) {
 	}
 	for rule := range o.Config {
 		if !slices.Contains(o.Rules, rule) {
-			faults = append(faults, fmt.Errorf("policy.config: the rule %q is not in force", rule))
+			faults = append(faults, fmt.Errorf("policy.config: the rule %q is not in policy.rules", rule))
 		}
 	}
 	for _, f := range o.Files {
@@ -107,7 +107,7 @@ func read(o Options, tests bool) (*sources, error) {
 	}
 	if _, taken := s.data["config"]; taken {
 		return nil, errors.New(
-			`the data have a member "config", which is for the settings of the library's rules`)
+			`the data contain "config", which is reserved for the settings of library rules`)
 	}
 	s.data["config"] = config
 	return s, nil
@@ -117,8 +117,8 @@ func read(o Options, tests bool) (*sources, error) {
 func (s *sources) rule(name string, settings map[string]any) error {
 	b, err := fs.ReadFile(library.FS, path.Join(name, "rule.rego"))
 	if err != nil {
-		return fmt.Errorf("there is no rule %q in the library; `gatekit policy list` shows "+
-			"those that there are", name)
+		return fmt.Errorf("the library has no rule %q; `gatekit policy list` shows "+
+			"its rules", name)
 	}
 	if err := library.CheckSettings(name, settings); err != nil {
 		return wrong(name, err)
@@ -155,7 +155,7 @@ func (s *sources) module(file string, b []byte) error {
 		return located(err)
 	}
 	if m == nil {
-		return fmt.Errorf("%s: it is empty", file)
+		return fmt.Errorf("%s: the file is empty", file)
 	}
 	s.modules[file] = m
 	if !isTest(file) {
@@ -188,9 +188,9 @@ func (s *sources) file(name string) error {
 // verified, and nobody should believe otherwise.
 func (s *sources) folder(name string) error {
 	if _, err := os.Lstat(filepath.Join(name, ".signatures.json")); err == nil {
-		return fmt.Errorf("%s: it is signed, and the signature of a folder is not "+
-			"verified\nhint: opa build --bundle %[1]s makes a bundle of it; opa sign takes "+
-			"--signing-key, as opa build does", name)
+		return fmt.Errorf("%s: the folder is signed, and Gatekit verifies only the "+
+			"signatures of bundles\nhint: opa build --bundle %[1]s --signing-key private.pem "+
+			"makes a signed bundle of the folder", name)
 	}
 	var faults []error
 	found := false
@@ -211,7 +211,7 @@ func (s *sources) folder(name string) error {
 		return nil
 	})
 	if err == nil && !found {
-		err = fmt.Errorf("%s: there is no .rego file in it", name)
+		err = fmt.Errorf("%s: the folder contains no .rego file", name)
 	}
 	return errors.Join(append(faults, err)...)
 }
@@ -233,7 +233,7 @@ func (s *sources) document(name string) error {
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.UseNumber()
 	if err := d.Decode(&doc); err != nil {
-		return fmt.Errorf("%s: it is no JSON object: %w", name, err)
+		return fmt.Errorf("%s: not a JSON object: %w", name, err)
 	}
 	return s.merge(name, doc)
 }
@@ -242,7 +242,7 @@ func (s *sources) document(name string) error {
 func (s *sources) merge(name string, doc map[string]any) error {
 	for _, k := range slices.Sorted(maps.Keys(doc)) {
 		if _, twice := s.data[k]; twice {
-			return fmt.Errorf("%s: its member %q is in another document, too", name, k)
+			return fmt.Errorf("%s: the member %q is also in another document", name, k)
 		}
 		s.data[k] = doc[k]
 	}

@@ -248,13 +248,13 @@ func passing(t *testing.T, s *policies.Stage,
 		root := inspected(answered(sent(mcp.NewRequest("1", "roots/list", nil), mcp.ToClient, ""),
 			`{"roots":[`+strings.Join(objects, ",")+`]}`))
 		for i, p := range some {
-			if !strings.Contains(argument.Reason, fmt.Sprintf("the argument paths/%d: ", i)) {
+			if !strings.Contains(argument.Reason, fmt.Sprintf("argument paths/%d: ", i)) {
 				arguments[p] = true
 			}
 			if !slices.Contains(uri.Hide, p) {
 				uris[p] = true
 			}
-			if !strings.Contains(root.Reason, fmt.Sprintf("the root %d: ", i)) {
+			if !strings.Contains(root.Reason, fmt.Sprintf("root %d is not", i)) {
 				roots[p] = true
 			}
 		}

@@ -38,15 +38,15 @@ const (
 func (b bounds) fault(text string) string {
 	switch {
 	case len(text) > maxPath:
-		return "it is too long for a path"
+		return "the path is too long"
 	case !utf8.ValidString(text):
-		return "it is no UTF-8"
+		return "the path is not valid UTF-8"
 	}
 	first := true
 	return eachReading(text, func(reading string) string {
 		why := b.reading(reading)
 		if why != "" && !first {
-			why += ", in one reading of it"
+			why += " once decoded"
 		}
 		first = false
 		return why
@@ -67,7 +67,7 @@ func eachReading(text string, fault func(reading string) string) string {
 			}
 		}
 		if len(readings) > maxReadings {
-			return "it can be read in too many ways"
+			return "there are too many ways to decode the text"
 		}
 	}
 	return ""
@@ -169,7 +169,7 @@ func unescape(e string) string {
 func (b bounds) reading(text string) string {
 	for _, c := range []byte(text) {
 		if c < ' ' || c == 0x7f {
-			return "it has a control character"
+			return "the path contains a control character"
 		}
 	}
 	name := uriScheme(text)
@@ -179,7 +179,7 @@ func (b bounds) reading(text string) string {
 	case name != "" && strings.HasPrefix(text[len(name):], "//"):
 		// of another scheme: no path, unless it climbs
 		if climbs(text[len(name):]) || climbs(text) {
-			return "it climbs"
+			return "the path leads above its base folder"
 		}
 		return ""
 	}
@@ -194,12 +194,12 @@ func (b bounds) fileURI(rest string) string {
 			at = len(after)
 		}
 		if host := after[:at]; host != "" && !strings.EqualFold(host, "localhost") {
-			return "it is on another machine"
+			return "the path is on another machine"
 		}
 		rest = after[at:]
 	}
 	if !strings.HasPrefix(rest, "/") {
-		return "it is a relative file URI"
+		return "the file URI is relative"
 	}
 	readings := []string{rest}
 	if at := strings.IndexAny(rest, "?#"); at >= 0 { // some take the query for a part of the path
@@ -208,7 +208,7 @@ func (b bounds) fileURI(rest string) string {
 	for _, r := range readings {
 		r = escape.ReplaceAllStringFunc(r, unescape)
 		if strings.Contains(r, "\x00") {
-			return "it has a control character"
+			return "the path contains a control character"
 		}
 		if drive.MatchString(r) && !strings.HasPrefix(r, "//") {
 			r = r[1:]
@@ -224,29 +224,29 @@ func (b bounds) fileURI(rest string) string {
 func (b bounds) path(text string) string {
 	switch {
 	case strings.HasPrefix(text, "//"), strings.HasPrefix(text, `\\`):
-		return "it is on another machine"
+		return "the path is on another machine"
 	case b.Home != "" && (text == "~" || strings.HasPrefix(text, "~/")):
 		return b.absolute(strings.TrimSuffix(b.Home, "/") + text[1:])
 	case strings.HasPrefix(text, "~"):
-		return "it begins at somebody's home"
+		return "the path starts in a home folder"
 	case variable.MatchString(text):
-		return "it begins with a variable"
+		return "the path starts with an environment variable"
 	case drive.MatchString(text):
 		return b.onDrive(text)
 	case strings.HasPrefix(text, "/"):
 		return b.absolute(text)
 	case climbs(text):
-		return "it climbs"
+		return "the path leads above its base folder"
 	case b.Base != "":
 		return b.absolute(strings.TrimSuffix(b.Base, "/") + "/" + text)
 	case !b.Relative:
-		return "it is relative"
+		return "the path is relative, and its base folder is not known"
 	case b.Links:
 		// where it starts is not known: in no root may it lead out of that
 		for _, root := range b.Roots {
 			if r, ok := local(root); ok && strings.HasPrefix(r, "/") && !lies(resolved(r+"/"+text),
 				resolved(r)) {
-				return "a link in it leads out of the roots"
+				return "the path leaves the allowed folders through a symbolic link"
 			}
 		}
 	}
@@ -272,7 +272,7 @@ func climbs(text string) bool {
 // absolute wants the path within a root: as it is written, and as this machine's links have it.
 func (b bounds) absolute(text string) string {
 	if len(b.Roots) == 0 {
-		return "there are no roots"
+		return "no allowed folders are known"
 	}
 	clean := lexical(text)
 	within := func(path string, of func(string) string) bool {
@@ -284,10 +284,10 @@ func (b bounds) absolute(text string) string {
 		return false
 	}
 	if !within(clean, lexical) {
-		return "it is not within the roots"
+		return "the path leaves the allowed folders"
 	}
 	if b.Links && (!within(resolved(clean), resolved) || !within(resolved(text), resolved)) {
-		return "a link in it leads out of the roots"
+		return "the path leaves the allowed folders through a symbolic link"
 	}
 	return ""
 }
@@ -307,10 +307,10 @@ func (b bounds) onDrive(text string) string {
 	}
 	p := strings.TrimLeft(strings.ReplaceAll(text, `\`, "/"), "/")
 	if len(p) < 3 || p[2] != '/' {
-		return "it is relative to a drive"
+		return "the path is relative to a drive"
 	}
 	if strings.Contains(p[2:], ":") {
-		return "it names a stream of a file"
+		return "the path names an alternate data stream"
 	}
 	for _, root := range b.Roots {
 		r, ok := local(root)
@@ -318,7 +318,7 @@ func (b bounds) onDrive(text string) string {
 			return ""
 		}
 	}
-	return "it is not within the roots"
+	return "the path leaves the allowed folders"
 }
 
 // lexical is an absolute path without "." and "..", and what some take for that.

@@ -228,7 +228,7 @@ func TestTheRootsThatTheClientDeclared(t *testing.T) {
 		m.Method = "roots/list"
 		return judged(t, s, m)
 	}
-	if got := judge("/work/x"); !strings.Contains(got, "there are no roots") {
+	if got := judge("/work/x"); !strings.Contains(got, "no allowed folders are known") {
 		t.Errorf("before the client said its roots: %s", got)
 	}
 	if got := declare(`{"roots":[{"uri":"file:///work/%2e%2e/"}]}`); !strings.HasPrefix(got,

@@ -110,7 +110,7 @@ func run(ctx context.Context, s *sources) ([]Test, []Coverage, error) {
 		case r.Error != nil:
 			t.Failure = r.Error.Error()
 		case r.Fail:
-			t.Failure = cmp.Or(places[r.Package+"."+r.Name], "it does not hold")
+			t.Failure = cmp.Or(places[r.Package+"."+r.Name], "the test failed")
 		}
 		tests = append(tests, t)
 	}
@@ -165,7 +165,7 @@ func failedAt(r *tester.Result) string {
 		return ""
 	}
 	line, _, _ := strings.Cut(string(last.Location.Text), "\n")
-	return fmt.Sprintf("%s:%d: this does not hold: %s", last.Location.File, last.Location.Row, line)
+	return fmt.Sprintf("%s:%d: failed: %s", last.Location.File, last.Location.Row, line)
 }
 
 func coverage(c *cover.Cover, modules map[string]*ast.Module) (all []Coverage) {

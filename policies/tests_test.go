@@ -73,7 +73,7 @@ todo_test_later if false
 		for i, want := range []policies.Test{
 			{Name: "gatekit.mine_test.test_denied", Line: 5},
 			{Name: "gatekit.mine_test.test_wrong", Line: 9,
-				Failure: file + ":11: this does not hold: count(mine.deny) == 0"},
+				Failure: file + ":11: failed: count(mine.deny) == 0"},
 			{Name: "gatekit.mine_test.test_error", Line: 15,
 				Failure: "eval_builtin_error: to_number", Output: "about to fail\n"},
 			{Name: "gatekit.mine_test.todo_test_later", Line: 20, Skipped: true},
@@ -152,7 +152,7 @@ func TestFolders(t *testing.T) {
 	}
 	if _, err := policies.Load(policies.Options{Rules: []string{"tools/readonly"},
 		Files: []string{filepath.Join(dir, "empty")}}); err == nil || !strings.Contains(err.Error(),
-		"empty: there is no .rego file in it") {
+		"empty: the folder contains no .rego file") {
 		t.Errorf("a folder without policies: %v", err)
 	}
 }

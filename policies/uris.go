@@ -33,18 +33,18 @@ func parseURI(text string) uri {
 	for _, r := range text {
 		if r <= ' ' || r == 0x7f || r == '\\' || r == 0xfffd || r >= 0x80 && r < 0xa1 ||
 			r >= 0x2000 && r < 0x2070 || r == 0x3000 || r == 0xfeff {
-			return fault("it has a character that readers differ about")
+			return fault("the URI contains a character that parsers disagree about")
 		}
 	}
 	name := schemeOf(text)
 	if name == "" {
-		return fault("it has no scheme")
+		return fault("the URI has no scheme")
 	}
 	u := uri{Scheme: strings.ToLower(name)}
 	rest := text[len(name)+1:]
 	after, authority := strings.CutPrefix(rest, "//")
 	if hosted[u.Scheme] && (!authority || after == "" || strings.ContainsAny(after[:1], "/?#")) {
-		u.Fault = "it has no host where it has to be"
+		u.Fault = "the URI has no host"
 		return u
 	}
 	if !authority {
@@ -66,7 +66,7 @@ func parseURI(text string) uri {
 		u.User = true
 		_, host, _ = strings.Cut(host, "@")
 	default:
-		u.Fault = "it has more than one @"
+		u.Fault = "the URI contains more than one @ before its path"
 		return u
 	}
 	if strings.HasPrefix(host, "[") {
@@ -74,24 +74,24 @@ func parseURI(text string) uri {
 		addr, err := netip.ParseAddr(inner)
 		if !ok || err != nil || !addr.Is6() || addr.Zone() != "" ||
 			port != "" && !strings.HasPrefix(port, ":") {
-			u.Fault = "its host is no address"
+			u.Fault = "the host is not a valid IPv6 address"
 			return u
 		}
 		host, u.Port = "", strings.TrimPrefix(port, ":")
 		u.Host, u.Special = addr.String(), special(addr)
 	} else {
 		if host, u.Port, _ = strings.Cut(host, ":"); strings.Contains(u.Port, ":") {
-			u.Fault = "it has more than one port"
+			u.Fault = "the URI has more than one port"
 			return u
 		}
 	}
 	if _, err := strconv.ParseUint(u.Port, 10, 16); u.Port != "" && err != nil {
-		u.Fault = "its port is no number"
+		u.Fault = "the port is not a number"
 		return u
 	}
 	if host == "" {
 		if hosted[u.Scheme] && u.Host == "" {
-			u.Fault = "it has no host where it has to be"
+			u.Fault = "the URI has no host"
 		}
 		return u
 	}
@@ -100,7 +100,7 @@ func parseURI(text string) uri {
 		idna.StrictDomainName(false)).ToASCII(host)
 	if err != nil || strings.ContainsAny(ascii, "%@/?#[]\\: \x00") || ascii == "" {
 		if u.Host = strings.ToLower(host); hosted[u.Scheme] {
-			u.Fault = "its host is no name"
+			u.Fault = "the host is not a valid name"
 		}
 		return u
 	}
@@ -199,16 +199,16 @@ func hostKind(host string, canonical *string) (kind, fault string) {
 	labels := strings.Split(host, ".")
 	last := labels[len(labels)-1]
 	if last == "" {
-		return "", "its host is no name"
+		return "", "the host is not a valid name"
 	}
 	if _, ok := number(last, false); !ok && (last[0] < '0' || last[0] > '9') {
 		for _, end := range inside {
 			if host == end || strings.HasSuffix(host, "."+end) {
-				return "a name of this network", ""
+				return "local name", ""
 			}
 		}
 		if len(labels) == 1 {
-			return "a name of this network", ""
+			return "local name", ""
 		}
 		return "", ""
 	}
@@ -226,7 +226,7 @@ func hostKind(host string, canonical *string) (kind, fault string) {
 		}
 	}
 	if readings == 0 {
-		return "", "its host is no address"
+		return "", "the host is not a valid IPv4 address"
 	}
 	return kind, ""
 }

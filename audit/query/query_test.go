@@ -268,7 +268,7 @@ const session = `
 	+0s -/- - - - - - start: version 1
 	+1s s1/1 to_server request tools/call files read pass
 	+2s s1/1 to_client response tools/call files read modify: took out a key [secrets]
-	+3s s1/2 to_server request tools/call github search deny: tools.readonly: no [policy]
+	+3s s1/2 to_server request tools/call github search deny: tools/readonly: no [policy]
 	+4s s2/1 to_server request prompts/get github greet pass
 	+5s s2/1 to_client notification notifications/progress github - pass
 	+6s s2/1 to_client error prompts/get github greet pass

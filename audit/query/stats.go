@@ -196,7 +196,7 @@ func ruleOf(c *Call) DenialSource {
 	case c.Decision != nil && c.Decision.Error != "":
 		r.Rule = "(failed)"
 	case r.Stage == "policy":
-		reason := strings.TrimPrefix(c.Reason, "a human has to approve: ")
+		reason := strings.TrimPrefix(c.Reason, "needs approval: ")
 		if rule, _, ok := strings.Cut(reason, ": "); ok && !strings.Contains(rule, " ") {
 			r.Rule = rule
 		}

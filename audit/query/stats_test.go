@@ -42,11 +42,11 @@ func TestCallsAreCounted(t *testing.T) {
 		+1002ms s1/2 to_client response tools/call files read pass
 		+2s s1/3 to_server request tools/call files read pass
 		+4s s1/3 to_client error tools/call files read pass
-		+5s s2/1 to_server request tools/call files rm deny: tools.readonly: no; other.rule: no [policy]
-		+6s s2/2 to_server request tools/call files rm ask: a human has to approve: tools.pay: it costs [policy]
+		+5s s2/1 to_server request tools/call files rm deny: tools/readonly: no; other.rule: no [policy]
+		+6s s2/2 to_server request tools/call files rm ask: needs approval: tools.pay: it costs [policy]
 		+7s s2/3 to_server request tools/call github search deny: it is hidden [tools]
 		+8s s2/4 to_server request tools/call github slow pass
-		+9s s2/4 to_client request sampling/createMessage github - deny: tools.readonly: no [policy]
+		+9s s2/4 to_client request sampling/createMessage github - deny: tools/readonly: no [policy]
 		+9s s2/4 to_client notification notifications/progress github - deny: loud [injection]
 		+10s s2/4 to_server notification notifications/cancelled github - pass
 		+11s s2/5 to_server request tools/call github slow pass
@@ -69,7 +69,7 @@ func TestCallsAreCounted(t *testing.T) {
 			t.Errorf("%s: %q, want %q", what, got[0], got[1])
 		}
 	}
-	want := []query.DenialCount{{query.DenialSource{Stage: "policy", Rule: "tools.readonly"}, 2},
+	want := []query.DenialCount{{query.DenialSource{Stage: "policy", Rule: "tools/readonly"}, 2},
 		{query.DenialSource{Stage: "injection"}, 1}, {query.DenialSource{Stage: "policy",
 			Rule: "tools.pay"}, 1},
 		{query.DenialSource{Stage: "tools"}, 1}}

@@ -209,7 +209,8 @@ func (i *instruments) failed(method string, m *mcp.Message) (fault, code string)
 func (i *instruments) rule(reason string) string {
 	name, _, ok := strings.Cut(reason, ": ")
 	if !ok || strings.ContainsFunc(name, func(r rune) bool {
-		return r != '.' && r != '_' && r != '-' && !unicode.IsLetter(r) && !unicode.IsDigit(r)
+		return r != '/' && r != '.' && r != '_' && r != '-' && !unicode.IsLetter(r) &&
+			!unicode.IsDigit(r)
 	}) {
 		return ""
 	}

@@ -65,7 +65,7 @@ func TestRecordsAreCounted(t *testing.T) {
 		}
 	}
 	steps := []pipeline.Step{{Stage: "pii", Action: "modify", Duration: 3 * time.Millisecond},
-		{Stage: "policy", Action: "deny", Reason: "roots.traversal: ../x",
+		{Stage: "policy", Action: "deny", Reason: "roots/traversal: ../x",
 			Duration: time.Millisecond}}
 	list := mcp.NewResponse("1", []byte(`{"tools":[{"name":"read"},{"name":"wri\u001bte"}]}`))
 	list.Method, list.Server = "tools/list", "files"
@@ -93,7 +93,7 @@ func TestRecordsAreCounted(t *testing.T) {
 		`gatekit_decisions_total{gatekit_action="pass",gatekit_direction="to_server",gatekit_kind="request",gatekit_server="files",gen_ai_tool_name="wri\\x1bte",mcp_method_name="tools/call"} 1`,
 		`gatekit_decisions_total{gatekit_action="start"} 1`,
 		`gatekit_decisions_total{gatekit_action="deny",gatekit_direction="to_server",gatekit_kind="request",mcp_method_name="_OTHER"} 1`,
-		`gatekit_denials_total{gatekit_rule="roots.traversal",gatekit_stage="policy"} 1`,
+		`gatekit_denials_total{gatekit_rule="roots/traversal",gatekit_stage="policy"} 1`,
 		`gatekit_denials_total{gatekit_stage="policy"} 1`,
 		`gatekit_audit_failures_total 1`,
 		`gatekit_audit_duration_seconds_count 7`,

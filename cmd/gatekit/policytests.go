@@ -24,7 +24,7 @@ not exist is an error, and so is http.send.
 It prints each test that failed, with the line that did not hold, and exits with 1:
 
   policies/mine_test.rego:9: gatekit.mine_test.test_writes_are_refused
-      policies/mine_test.rego:10: this does not hold: count(mine.deny) == 1 with input as {"name": "write"}
+      policies/mine_test.rego:10: failed: count(mine.deny) == 1 with input as {"name": "write"}
   11 passed, 1 failed
 
 --coverage prints how much of each file the tests went through, and the lines that they did not.`,

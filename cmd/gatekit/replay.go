@@ -21,7 +21,7 @@ func (p *program) policyReplay() *cobra.Command {
 and changes nothing. FILE is an audit log, by default the configuration's, or messages as gatekit policy explain takes them, one a line, with "action" for what became of them; "-" is
 stdin.
 
-  audit/gatekit.jsonl:41: to_server request tools/call files write: pass, now deny: tools.readonly: the tool does not say that it only reads
+  audit/gatekit.jsonl:41: to_server request tools/call files write: pass, now deny: tools/readonly: the tool does not declare itself read-only
   120 messages: 119 are judged as they were, 1 otherwise
 
 What did not come before the policies is not judged now: a plugin refused or answered it, or it is Gatekit's own answer, made of what servers said.

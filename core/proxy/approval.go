@@ -70,7 +70,7 @@ func (x *Call) askHuman(ctx context.Context, l *link, m *mcp.Message, reason str
 		return false, false
 	}
 	question := "Gatekit: may " + m.Method + " of " + quoteName(m.Name) + " go to the server " +
-		quoteName(m.Server) + "? " + strings.TrimPrefix(reason, "a human has to approve: ")
+		quoteName(m.Server) + "? " + strings.TrimPrefix(reason, "needs approval: ")
 	params := object(textField("message", question), field("requestedSchema",
 		[]byte(`{"type":"object","properties":{"approve":{"type":"boolean","title":"Approve","default":false}},"required":["approve"]}`)))
 	q := x.s.stamp(mcp.NewRequest(`"gatekit-approval"`, "elicitation/create", params), mcp.ToClient,

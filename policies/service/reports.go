@@ -362,7 +362,7 @@ func place(uri string) string {
 var port = regexp.MustCompile(`^([^/\\@:]*|\[[^/\\@]*\])(:[0-9]*)?([/\\]|$)`)
 
 // rules are the names of packages: before the reason that they give, or alone.
-var rules = regexp.MustCompile(`^(?:a human has to approve: )?([\w.]+)(?:$|; |: )`)
+var rules = regexp.MustCompile(`^(?:needs approval: )?([\w/-]+)(?:$|; |: )`)
 
 // ruleOf is the first rule that a verdict was given for.
 func ruleOf(reason string) string {

@@ -219,7 +219,7 @@ func TestDecisionsAndStatusAreToldWithoutContent(t *testing.T) {
 	}
 	until(t, "the status of the first bundle", active("one", ""))
 	s.serve("/bundles/acme", write([]byte("garbage")))
-	until(t, "the status of garbage", active("one", "it is no bundle"))
+	until(t, "the status of garbage", active("one", "not a bundle"))
 	s.has("/bundles/acme", `"2"`, pack(t, "two", key))
 	until(t, "the status of the second bundle", active("two", ""))
 	c.Close()

@@ -248,24 +248,24 @@ func TestWhatCannotBeUsedChangesNothingAndIsToldOnce(t *testing.T) {
 	good := pack(t, "two", key)
 	for name, c := range map[string]struct {
 		answer  http.HandlerFunc
-		refusal string // "" is none: it is no bundle that came
+		refusal string // "" is none: not a bundle that came
 		said    string
 	}{
-		"garbage": {write([]byte("garbage")), "it is no bundle (.tar.gz)",
+		"garbage": {write([]byte("garbage")), "not a bundle (.tar.gz)",
 			"a bundle came that cannot be used"},
-		"nothing": {write(nil), "it is no bundle (.tar.gz)",
+		"nothing": {write(nil), "not a bundle (.tar.gz)",
 			"a bundle came that cannot be used"},
 		"signed by another": {write(pack(t, "two", other)), "failed to verify JWT signature",
 			"a bundle came that cannot be used"},
 		"not signed": {write(bundles.Build(t,
-			"two", map[string]string{"acme.rego": rule}, nil)), "it is not signed",
+			"two", map[string]string{"acme.rego": rule}, nil)), "the bundle is not signed",
 			"a bundle came that cannot be used"},
 		"tampered with": {write(tampered(t, good)), "digest mismatch",
 			"a bundle came that cannot be used"},
 		"no Rego": {write(bundles.Build(t,
 			"two", map[string]string{"acme.rego": "package"}, &bundles.Signature{Key: key,
 				ID: "acme"})), "acme.rego:1", "a bundle came that cannot be used"},
-		"endless": {endless, "it is larger than 16777216 bytes",
+		"endless": {endless, "the bundle is larger than 16777216 bytes",
 			"a bundle came that cannot be used"},
 		"an error without end": {func(w http.ResponseWriter,
 			r *http.Request) {

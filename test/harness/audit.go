@@ -15,7 +15,7 @@ import (
 	"gatekit/audit"
 )
 
-// Record is a line of the audit log.
+// Record is one record of the audit log.
 type Record struct {
 	Seq       uint64
 	Prev      string
@@ -40,14 +40,15 @@ type Record struct {
 	Error string
 }
 
-// String is the record in a line, for comparison: "to_server request tools/call box echo pass".
+// String returns the record as one line for comparison, absent fields as "-":
+// "to_server request tools/call box echo pass".
 func (r Record) String() string {
 	word := func(s string) string { return cmp.Or(s, "-") }
 	return strings.Join([]string{word(r.Direction), word(r.Kind), word(r.Method), word(r.Server),
 		word(r.Name), word(r.Action)}, " ")
 }
 
-// Records reads the audit log as it stands.
+// Records returns the records that the audit log holds now.
 func (g *Gatekit) Records() (all []Record) {
 	g.T.Helper()
 	b, err := os.ReadFile(filepath.Join(g.Dir, "audit.jsonl"))
@@ -56,7 +57,7 @@ func (g *Gatekit) Records() (all []Record) {
 	}
 	for line := range bytes.Lines(b) {
 		if !bytes.HasSuffix(line, []byte("\n")) {
-			break // being written
+			break // still being written
 		}
 		var r Record
 		if err := json.Unmarshal(line, &r); err != nil {
@@ -67,7 +68,7 @@ func (g *Gatekit) Records() (all []Record) {
 	return all
 }
 
-// WantRecords wants each line, which is a record's String, in the audit log.
+// WantRecords fails the test unless the audit log has each of these records (see Record.String).
 func (g *Gatekit) WantRecords(want ...string) {
 	g.T.Helper()
 	var got []string
@@ -83,7 +84,8 @@ func (g *Gatekit) WantRecords(want ...string) {
 	}
 }
 
-// CheckChain wants every record bound to the one before, through all files of the log.
+// CheckChain fails the test unless every record holds the hash of the one before, through all
+// segments of the log.
 func (g *Gatekit) CheckChain() {
 	var b []byte
 	segments, _ := audit.Segments(filepath.Join(g.Dir, "audit.jsonl"))
@@ -110,7 +112,7 @@ func (g *Gatekit) CheckChain() {
 	}
 }
 
-// WantReasons wants each text within the reason of a record.
+// WantReasons fails the test unless each text is part of some record's reason.
 func (g *Gatekit) WantReasons(want ...string) {
 	g.T.Helper()
 	for _, w := range want {
@@ -124,7 +126,7 @@ func (g *Gatekit) WantReasons(want ...string) {
 	}
 }
 
-// WantDenialError wants a text within the error of the record of a refusal.
+// WantDenialError fails the test unless the text is part of the error of some denial's record.
 func (g *Gatekit) WantDenialError(want string) {
 	g.T.Helper()
 	if !slices.ContainsFunc(g.Records(), func(r Record) bool {

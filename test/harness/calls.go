@@ -10,6 +10,7 @@ import (
 	"gatekit/test/mcptest"
 )
 
+// Handshake opens the session of a client: initialize, or server/discover in the modern era.
 func Handshake(t *testing.T, c *mcptest.Client) mcptest.Message {
 	t.Helper()
 	m, err := c.Open(Context(t))
@@ -19,7 +20,7 @@ func Handshake(t *testing.T, c *mcptest.Client) mcptest.Message {
 	return m
 }
 
-// Request sends a request and wants an answer of any kind.
+// Request sends a request and returns its answer, a result or an error.
 func Request(t *testing.T, c *mcptest.Client, method, params string) mcptest.Message {
 	t.Helper()
 	m, err := c.Call(Context(t), method, params)
@@ -29,7 +30,7 @@ func Request(t *testing.T, c *mcptest.Client, method, params string) mcptest.Mes
 	return m
 }
 
-// CallTool calls a tool and wants a result.
+// CallTool calls a tool and returns its result; an error fails the test.
 func CallTool(t *testing.T, c *mcptest.Client, tool, arguments string) mcptest.Message {
 	t.Helper()
 	m, err := c.Tool(Context(t), tool, arguments)
@@ -39,6 +40,7 @@ func CallTool(t *testing.T, c *mcptest.Client, tool, arguments string) mcptest.M
 	return m
 }
 
+// WantDenied fails the test unless the request is refused by policy.
 func WantDenied(t *testing.T, c *mcptest.Client, method, params string) {
 	t.Helper()
 	if m := Request(t, c, method, params); string(mcptest.At(m.Error, "code")) != "-31000" ||
@@ -47,7 +49,7 @@ func WantDenied(t *testing.T, c *mcptest.Client, method, params string) {
 	}
 }
 
-// StartWaitingCall starts a call of the wait tool and answers once it is at the server.
+// StartWaitingCall calls the tool "wait" and returns when the server has the call.
 func StartWaitingCall(t *testing.T, c *mcptest.Client, server, id, tag string) {
 	t.Helper()
 	mark := c.Mark()
@@ -63,6 +65,7 @@ func StartWaitingCall(t *testing.T, c *mcptest.Client, server, id, tag string) {
 	}
 }
 
+// WantNoAnswer fails the test if the client got an answer to the request with this id.
 func WantNoAnswer(t *testing.T, c *mcptest.Client, id string) {
 	t.Helper()
 	for _, f := range c.Frames() {
@@ -72,7 +75,7 @@ func WantNoAnswer(t *testing.T, c *mcptest.Client, id string) {
 	}
 }
 
-// SendRaw makes the server write lines, of which the last is its answer.
+// SendRaw makes the scripted server write these lines, the last of which is its answer.
 func SendRaw(t *testing.T, c *mcptest.Client, lines ...string) mcptest.Message {
 	t.Helper()
 	var b bytes.Buffer
@@ -83,8 +86,8 @@ func SendRaw(t *testing.T, c *mcptest.Client, lines ...string) mcptest.Message {
 		fmt.Sprintf(`{"name":"box__raw","arguments":{"lines":%s},"_meta":{"progressToken":9007199254740993}}`, bytes.TrimSpace(b.Bytes())))
 }
 
-// AwaitMessages waits until what the client gets from mark on is enough, and answers it, one
-// message after another.
+// AwaitMessages waits until enough reports true for the messages since mark, and returns them, one
+// a line.
 func AwaitMessages(t *testing.T, c *mcptest.Client, mark int,
 	enough func(seen string) bool) string {
 	t.Helper()
@@ -99,6 +102,7 @@ func AwaitMessages(t *testing.T, c *mcptest.Client, mark int,
 	return seen
 }
 
+// Clip returns at most 1,500 bytes of a message, for a test's output.
 func Clip(b []byte) string {
 	if len(b) > 1500 {
 		return fmt.Sprintf("%s… (%d bytes)", b[:1500], len(b))
@@ -106,7 +110,7 @@ func Clip(b []byte) string {
 	return string(b)
 }
 
-// ListAll are all items of a list, from all its pages.
+// ListAll returns the items of a list from all of its pages.
 func ListAll(t *testing.T, c *mcptest.Client, method, what string) (all []json.RawMessage) {
 	t.Helper()
 	for params := `{}`; ; {

@@ -11,20 +11,21 @@ import (
 	"gatekit/test/mcptest"
 )
 
-// ScriptedServer is the configuration of a scripted server behind stdio; flags are mcptest.Main's.
+// ScriptedServer returns the configuration of a scripted server over stdio. flags are those of
+// mcptest.Main.
 func ScriptedServer(name string, flags ...string) string {
-	// nobody looks for races there, and it would sleep a second at its end
+	// The race detector would make the server sleep for a second when it ends.
 	return StdioServer(name, append([]string{os.Args[0], "-name", name}, flags...), "MCPTEST_SERVE",
 		"1", "GORACE", "atexit_sleep_ms=0")
 }
 
-// StdioServer is the configuration of a server; env is names and values.
+// StdioServer returns the configuration of a stdio server. env holds names and values in turn.
 func StdioServer(name string, command []string, env ...string) string {
 	args := make([]string, 0, len(command))
 	for _, a := range command[1:] {
 		args = append(args, mcptest.Quote(a))
 	}
-	vars := []string{`GATEKIT_E2E = "MARK"`} // configure knows it
+	vars := []string{`GATEKIT_E2E = "MARK"`} // Configure replaces it
 	for i := 0; i < len(env); i += 2 {
 		vars = append(vars, fmt.Sprintf("%s = %s", env[i], mcptest.Quote(env[i+1])))
 	}
@@ -32,11 +33,12 @@ func StdioServer(name string, command []string, env ...string) string {
 		mcptest.Quote(command[0]), strings.Join(args, ", "), strings.Join(vars, ", "))
 }
 
-// HTTPServer is the configuration of a server at a URL.
+// HTTPServer returns the configuration of a server at a URL.
 func HTTPServer(name, url string) string {
 	return fmt.Sprintf("[server.%s]\nurl = %q\n", name, url)
 }
 
+// AuditTable is the [audit] table of configurations that have no other.
 const AuditTable = "[audit]\nfile = \"audit.jsonl\"\n"
 
 // Route is an era and the transport to a scripted server that speaks it.
@@ -46,7 +48,7 @@ type Route struct {
 	Back     string // "stdio" or "http"
 }
 
-// Routes are all pairs of an era and a transport to the server.
+// Routes has every pair of an era and a transport to the server.
 var Routes = []Route{
 	{"legacy before stdio", "2025-11-25", "stdio"},
 	{"legacy before http", "2025-11-25", "http"},
@@ -54,8 +56,8 @@ var Routes = []Route{
 	{"modern before http", mcptest.Modern, "http"},
 }
 
-// ScriptedServerOver is the configuration of a scripted server of the wire's revision, over stdio
-// or HTTP.
+// ScriptedServerOver returns the configuration of a scripted server that speaks the revision, over
+// stdio or HTTP.
 func ScriptedServerOver(t *testing.T, name, revision, back string) string {
 	if back == "stdio" {
 		return ScriptedServer(name, "-revisions", revision)
@@ -65,10 +67,10 @@ func ScriptedServerOver(t *testing.T, name, revision, back string) string {
 	return HTTPServer(name, s.URL)
 }
 
-// Revisions are a revision of each.
+// Revisions has one revision of each era.
 var Revisions = []string{"2025-11-25", mcptest.Modern}
 
-// LibraryRules is the configuration of rules of the library, with their settings.
+// LibraryRules returns the configuration of library rules, by name, with their settings as TOML.
 func LibraryRules(settings map[string]string) string {
 	var names []string
 	var tables strings.Builder
@@ -79,12 +81,12 @@ func LibraryRules(settings map[string]string) string {
 	return "[policy]\nrules = [" + strings.Join(names, ", ") + "]\n" + tables.String()
 }
 
-// Builtin is the configuration of a built-in; config is what stands in its inline table.
+// Builtin returns the configuration of a built-in plugin. config is the inside of an inline table.
 func Builtin(use, config string) string {
 	return fmt.Sprintf("[[plugin]]\nname = %q\nuse = %q\nconfig = { %s }\n", use, use, config)
 }
 
-// PolicyFile is the configuration of one Rego file, in the package gatekit.mine.
+// PolicyFile writes a Rego file, in the package gatekit.mine, and returns its configuration.
 func PolicyFile(t *testing.T, rego string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "mine.rego")
@@ -94,6 +96,6 @@ func PolicyFile(t *testing.T, rego string) string {
 	return fmt.Sprintf("[policy]\nfiles = [%q]\n", file)
 }
 
-// PlantedKey is a key that no one has. It is put together here so that no scanner of this
-// repository finds it.
+// PlantedKey looks like an AWS access key and is none. It is put together here, so that scanners of
+// this repository do not find it.
 var PlantedKey = "AKIA" + "Z5GMNQ7TX2RWLKPD"

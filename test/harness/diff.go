@@ -12,8 +12,8 @@ import (
 	"gatekit/test/mcptest"
 )
 
-// token is one token of a JSON text: where it stands and how it is spelt. The names of members are
-// tokens, too.
+// token is one token of a JSON text: its JSON pointer and its text. Names of members are tokens
+// too.
 type token struct{ at, raw string }
 
 func tokens(text []byte) (all []token, err error) {
@@ -41,11 +41,11 @@ func tokens(text []byte) (all []token, err error) {
 	}
 }
 
-// change is a token that came through differently.
+// change is a token that differs between the direct answer and the one through Gatekit.
 type change struct{ at, direct, via string }
 
-// compare answers the tokens in which two JSON texts differ; an error when they differ in more than
-// the spelling of values.
+// compare returns the tokens that differ between two JSON texts, or an error when their structure
+// differs.
 func compare(direct, via []byte) (changes []change, err error) {
 	a, err := tokens(direct)
 	if err != nil {
@@ -69,9 +69,8 @@ func compare(direct, via []byte) (changes []change, err error) {
 	return changes, nil
 }
 
-// places is the rewrite catalogue as this test understands it: where in a message of a server a
-// name may stand, and of which kind. It is written out here once more on purpose: the proxy's own
-// table is what is tested.
+// places lists where names may stand in a server's message, and of which kind. It repeats the table
+// of core/mcp on purpose: that table is what is tested.
 var places = []struct{ at, kind string }{
 	{"/result/tools/*/name", "name"},
 	{"/result/prompts/*/name", "name"},
@@ -94,14 +93,14 @@ var places = []struct{ at, kind string }{
 	{"/params/_meta/io.modelcontextprotocol~1related-task/taskId", "task"},
 	{"/params/elicitationId", "task"},
 	{"/params/logger", "logger"},
-	// of an elicitation: it names its server when there is more than one
+	// An elicitation names its server when there are several.
 	{"/params/message", "message"},
 	{"/error/data/uri", "uri"},
 	{"/error/data/elicitations/*/elicitationId", "task"},
-	{"/id", "id"}, // of a question
+	{"/id", "id"}, // of a reverse request
 }
 
-// kindAt is the kind of name that may stand at a place; "" when none may.
+// kindAt returns the kind of name that may stand at a pointer; "" when none may.
 func kindAt(at string) string {
 	segs := strings.Split(at, "/")
 	for _, p := range places {
@@ -119,7 +118,8 @@ func kindAt(at string) string {
 	return ""
 }
 
-// exposed says whether via is how server's direct is shown to clients, both JSON strings.
+// exposed reports whether via is the exposed form of the server's own name direct, both JSON
+// strings.
 func exposed(kind, server, direct, via string) bool {
 	d, v := mcptest.Text([]byte(direct)), mcptest.Text([]byte(via))
 	switch kind {
@@ -140,8 +140,8 @@ func exposed(kind, server, direct, via string) bool {
 	return false
 }
 
-// WantSameExceptNames wants via to be what direct is but for the names in the catalogue's places,
-// which name server.
+// WantSameExceptNames fails the test unless via equals direct except for the names in places, which
+// must be those of the server.
 func WantSameExceptNames(t *testing.T, what, server string, direct, via []byte) {
 	t.Helper()
 	changes, err := compare(direct, via)

@@ -17,21 +17,20 @@ import (
 	"gatekit/test/peers"
 )
 
-// Gatekit is the binary, running in a folder of its own that holds its gatekit.toml and its audit
-// log.
+// Gatekit is a running gatekit binary. Its folder holds its gatekit.toml and its audit log.
 type Gatekit struct {
 	T       *testing.T
 	Dir     string
-	Mark    string // in the environment of its children, so that those left over can be found
-	URL     string // with HTTP
+	Mark    string // a mark in the environment of its servers, to find those that are left over
+	URL     string // of its HTTP listener; "" over stdio
 	Cmd     *exec.Cmd
 	Stderr  *Output
-	Exited  chan struct{} // closed when it is gone
-	exitErr error         // how it ended
-	Killed  bool          // by the test: its end says nothing
+	Exited  chan struct{} // closed when the process has ended
+	exitErr error         // how the process ended; read after Exited
+	Killed  bool          // set by a test that ends it in a way that fails
 }
 
-// Output keeps what a process writes to stderr.
+// Output keeps what a process writes to stderr. It is safe for concurrent use.
 type Output struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -49,7 +48,7 @@ func (l *Output) String() string {
 	return l.b.String()
 }
 
-// Context is a context that ends long after a test should.
+// Context returns a context that ends after Patience or with the test.
 func Context(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), Patience)
@@ -57,10 +56,10 @@ func Context(t *testing.T) context.Context {
 	return ctx
 }
 
-// Patience is how long is waited for what has to come: on a busy machine everything takes its time.
+// Patience is how long tests wait for something that must happen, on a busy machine too.
 const Patience = 2 * time.Minute
 
-// Prepare writes the configuration and makes the command; it does not start it.
+// Prepare writes the configuration and returns the command, which is not started yet.
 func Prepare(t *testing.T, config string) *Gatekit {
 	t.Helper()
 	return prepareIn(t, t.TempDir(), config)
@@ -80,7 +79,7 @@ func prepareIn(t *testing.T, dir, config string) *Gatekit {
 	return g
 }
 
-// Configure writes gatekit.toml, whole or not at all; a running gatekit watches it.
+// Configure replaces gatekit.toml in one step; a running gatekit watches it.
 func (g *Gatekit) Configure(config string) {
 	g.T.Helper()
 	if !strings.Contains(config, "[audit]") {
@@ -90,14 +89,14 @@ func (g *Gatekit) Configure(config string) {
 	ReplaceFile(g.T, filepath.Join(g.Dir, "gatekit.toml"), []byte(config))
 }
 
-// StartHTTP starts gatekit with an HTTP listener.
+// StartHTTP starts gatekit with an HTTP listener, in a new folder.
 func StartHTTP(t *testing.T, config string) *Gatekit {
 	t.Helper()
 	return StartHTTPIn(t, t.TempDir(), config)
 }
 
-// StartHTTPIn is overHTTP in a folder that there is, with what another gatekit left in it; env is
-// more of its environment.
+// StartHTTPIn is StartHTTP in an existing folder, which may hold the files of an earlier gatekit.
+// env is added to its environment.
 func StartHTTPIn(t *testing.T, dir, config string, env ...string) *Gatekit {
 	t.Helper()
 	address := peers.FreeAddress(t)
@@ -122,7 +121,8 @@ func StartHTTPIn(t *testing.T, dir, config string, env ...string) *Gatekit {
 	return g
 }
 
-// Reap waits for the process in the background, and sees to its end when the test is over.
+// Reap waits for the process in the background. When the test is over it stops the process, if it
+// still runs, and checks how it ended.
 func (g *Gatekit) Reap(wait func() error) {
 	go func() {
 		g.exitErr = wait()
@@ -138,7 +138,7 @@ func (g *Gatekit) Reap(wait func() error) {
 	})
 }
 
-// Stop asks the process to end and waits until it has.
+// Stop sends SIGTERM and waits until the process has ended.
 func (g *Gatekit) Stop() {
 	g.T.Helper()
 	g.Cmd.Process.Signal(syscall.SIGTERM)
@@ -151,7 +151,7 @@ func (g *Gatekit) Stop() {
 	}
 }
 
-// KillChildren ends the processes of a gatekit that was killed: it had no time to see to them.
+// KillChildren ends the servers and plugins of a gatekit that was killed and could not end them.
 func (g *Gatekit) KillChildren() {
 	g.T.Helper()
 	WaitUntilAtMost(g.T, "processes of a killed gatekit", 0, func() int {
@@ -163,7 +163,8 @@ func (g *Gatekit) KillChildren() {
 	})
 }
 
-// CheckExit says what must be true of every gatekit that has ended.
+// CheckExit checks what must hold for every gatekit that has ended: no data race, no panic, no
+// process left over, an unbroken audit log.
 func (g *Gatekit) CheckExit() {
 	if g.exitErr != nil && !g.Killed {
 		g.T.Errorf("gatekit ended with %v", g.exitErr)
@@ -187,7 +188,7 @@ func (g *Gatekit) CheckExit() {
 	}
 }
 
-// Client connects a scripted client over HTTP and shakes hands.
+// Client connects a scripted client over HTTP and makes the handshake of its revision.
 func (g *Gatekit) Client(revision string) *mcptest.Client {
 	g.T.Helper()
 	c := g.Connect(revision)
@@ -195,14 +196,14 @@ func (g *Gatekit) Client(revision string) *mcptest.Client {
 	return c
 }
 
-// Connect is client without the handshake.
+// Connect is Client without the handshake.
 func (g *Gatekit) Connect(revision string) *mcptest.Client {
 	c := mcptest.NewClient(mcptest.NewHTTP(g.URL), revision)
 	g.T.Cleanup(func() { c.Close() })
 	return c
 }
 
-// StartStdio starts gatekit as a child of a scripted client and shakes hands.
+// StartStdio starts gatekit as the child of a scripted client and makes the handshake.
 func StartStdio(t *testing.T, config, revision string) (*Gatekit, *mcptest.Client) {
 	t.Helper()
 	g, c := SpawnStdio(t, config, revision)
@@ -210,7 +211,7 @@ func StartStdio(t *testing.T, config, revision string) (*Gatekit, *mcptest.Clien
 	return g, c
 }
 
-// SpawnStdio is overStdio without the handshake.
+// SpawnStdio is StartStdio without the handshake.
 func SpawnStdio(t *testing.T, config, revision string) (*Gatekit, *mcptest.Client) {
 	t.Helper()
 	g := Prepare(t, config)
@@ -231,8 +232,7 @@ func SpawnStdio(t *testing.T, config, revision string) (*Gatekit, *mcptest.Clien
 	return g, c
 }
 
-// EachTransport runs f once for each way a client can come, over stdio and over HTTP; the client
-// has not shaken hands.
+// EachTransport runs f with a client over stdio, then with one over HTTP, before the handshake.
 func EachTransport(t *testing.T, config, revision string, f func(t *testing.T, g *Gatekit,
 	c *mcptest.Client)) {
 	t.Run("stdio", func(t *testing.T) {
@@ -245,7 +245,7 @@ func EachTransport(t *testing.T, config, revision string, f func(t *testing.T, g
 	})
 }
 
-// ProcessesWith are the processes with the mark in their environment, gatekit itself apart.
+// ProcessesWith returns the processes that have the mark in their environment, except gatekit.
 func ProcessesWith(mark string) (pids []int) {
 	files, _ := filepath.Glob("/proc/[0-9]*/environ")
 	for _, f := range files {
@@ -263,7 +263,7 @@ func ProcessesWith(mark string) (pids []int) {
 	return pids
 }
 
-// PluginPIDs are the plugin processes of a gatekit.
+// PluginPIDs returns the plugin processes of a gatekit.
 func (g *Gatekit) PluginPIDs() (pids []int) {
 	files, _ := filepath.Glob("/proc/[0-9]*/stat")
 	for _, f := range files {
@@ -282,7 +282,7 @@ func (g *Gatekit) PluginPIDs() (pids []int) {
 	return pids
 }
 
-// ReplaceFile puts a file in the place of another at once, as orchestrators do.
+// ReplaceFile replaces a file in one step, as orchestrators do.
 func ReplaceFile(t *testing.T, file string, contents []byte) {
 	t.Helper()
 	if err := os.WriteFile(file+".new", contents, 0o600); err != nil {

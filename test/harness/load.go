@@ -11,7 +11,7 @@ import (
 	"gatekit/test/mcptest"
 )
 
-// WaitForLog waits until gatekit has written a text to its log so often.
+// WaitForLog waits until a text stands in gatekit's log at least so many times.
 func (g *Gatekit) WaitForLog(text string, times int) {
 	g.T.Helper()
 	WaitUntilAtMost(g.T, fmt.Sprintf("reports of %q missing", text), 0, func() int {
@@ -19,8 +19,8 @@ func (g *Gatekit) WaitForLog(text string, times int) {
 	})
 }
 
-// CallRepeatedly has clients of both eras make rounds of calls, at once and again and again, until
-// end is called, which waits for them; or, each of them, until a round is false.
+// CallRepeatedly lets clients of both eras make rounds of calls, concurrently and repeatedly, until
+// end is called, which waits for them. A client stops when its round returns false.
 func (g *Gatekit) CallRepeatedly(clients int, round func(c *mcptest.Client) bool) (end func()) {
 	g.T.Helper()
 	var all sync.WaitGroup
@@ -43,20 +43,21 @@ func (g *Gatekit) CallRepeatedly(clients int, round func(c *mcptest.Client) bool
 	})
 }
 
-// IsDenied says whether an answer is the error of what is refused.
+// IsDenied reports whether an answer is the error of a denial.
 func IsDenied(m mcptest.Message) bool { return string(mcptest.At(m.Error, "code")) == "-31000" }
 
-// EchoAndDeniedLog is a round of calls while log is refused and echo is not, which are counted.
+// EchoAndDeniedLog returns a round of two calls, which are counted: the tool "echo" must pass and
+// the tool "log" must be denied.
 func EchoAndDeniedLog(t *testing.T, calls *atomic.Int64) func(c *mcptest.Client) bool {
 	return func(c *mcptest.Client) bool {
 		if m, err := c.Call(t.Context(), "tools/call", `{"name":"box__echo"}`); err != nil ||
 			m.Error != nil {
-			t.Errorf("a call was lost: %s, %v", m.Raw, err)
+			t.Errorf("call failed: %s, %v", m.Raw, err)
 			return false
 		}
 		if m, err := c.Call(t.Context(), "tools/call", `{"name":"box__log"}`); err != nil ||
 			!IsDenied(m) {
-			t.Errorf("what is refused answered %s, %v", m.Raw, err)
+			t.Errorf("the denied call got %s, %v", m.Raw, err)
 			return false
 		}
 		calls.Add(2)
@@ -64,7 +65,7 @@ func EchoAndDeniedLog(t *testing.T, calls *atomic.Int64) func(c *mcptest.Client)
 	}
 }
 
-// WaitUntilAtMost waits until a count has come down to want: it is another process that counts.
+// WaitUntilAtMost polls a count, of another process for example, until it is at most want.
 func WaitUntilAtMost(t *testing.T, what string, want int, count func() int) {
 	t.Helper()
 	for deadline := time.Now().Add(Patience); ; time.Sleep(10 * time.Millisecond) {

@@ -14,14 +14,15 @@ import (
 	"gatekit/test/peers"
 )
 
-// RealServers are the three servers of the specification's authors, behind one gatekit.
+// RealServers are published servers, to be used directly and through gatekit.
 type RealServers struct {
 	Names    []string // in the order of the configuration
 	Commands map[string][]string
 	Env      map[string][]string
-	Dir      string // that the filesystem server shows
+	Dir      string // the folder that the filesystem server shows
 }
 
+// NewRealServers returns the three reference servers of the specification's authors.
 func NewRealServers(t *testing.T) RealServers {
 	m, dir := peers.Node(t), t.TempDir()
 	for name, text := range map[string]string{"a.txt": "alpha\n", "b c.txt": "beta \u2028 <&>\n",
@@ -45,6 +46,7 @@ func NewRealServers(t *testing.T) RealServers {
 	}
 }
 
+// Config returns the configuration of all the servers.
 func (r RealServers) Config() (s string) {
 	for _, n := range r.Names {
 		s += StdioServer(n, r.Commands[n], r.Env[n]...)
@@ -52,7 +54,7 @@ func (r RealServers) Config() (s string) {
 	return s
 }
 
-// Direct is a client of one server with nothing between; end ends both.
+// Direct returns a client of one server without gatekit; end ends both.
 func (r RealServers) Direct(t *testing.T, server string) (c *mcptest.Client, end func()) {
 	t.Helper()
 	cmd := exec.Command(r.Commands[server][0], r.Commands[server][1:]...)
@@ -74,7 +76,7 @@ func (r RealServers) Direct(t *testing.T, server string) (c *mcptest.Client, end
 	return c, end
 }
 
-// Handshake shakes hands as a client whose one root is the folder of the filesystem server.
+// Handshake makes the handshake of a client whose only root is Dir.
 func (r RealServers) Handshake(t *testing.T, c *mcptest.Client) {
 	t.Helper()
 	c.Answer["roots/list"] = func(mcptest.Message) string {
@@ -83,12 +85,12 @@ func (r RealServers) Handshake(t *testing.T, c *mcptest.Client) {
 	Handshake(t, c)
 }
 
-// Step is something to do at one server: once directly, once through gatekit.
+// Step is a request to one server, to be made directly and through gatekit.
 type Step struct{ Server, Method, Params string }
 
 func (s Step) String() string { return s.Server + " " + s.Method + " " + s.Params }
 
-// ViaGatekit is the step as a client of gatekit puts it: names and URIs as gatekit shows them.
+// ViaGatekit returns the step with names and URIs as gatekit exposes them.
 func (s Step) ViaGatekit() Step {
 	var p map[string]json.RawMessage
 	json.Unmarshal([]byte(s.Params), &p)
@@ -121,8 +123,8 @@ func (s Step) ViaGatekit() Step {
 	return Step{s.Server, s.Method, string(b)}
 }
 
-// Do does a step and answers all messages that came in because of it, the answer last. What
-// servers say on their own account is left out.
+// Do makes a request and returns the reverse requests and notifications that came because of it,
+// and its answer. Log messages and changed lists, which servers send at any time, are left out.
 func Do(t *testing.T, c *mcptest.Client, method,
 	params string) (questions, others []mcptest.Message, answer mcptest.Message) {
 	t.Helper()
@@ -144,7 +146,7 @@ func Do(t *testing.T, c *mcptest.Client, method,
 	return questions, others, answer
 }
 
-// Steps are what clients do with these servers.
+// Steps returns requests that clients make of the three reference servers.
 func (r RealServers) Steps() []Step {
 	return []Step{
 		{"everything", "tools/call", `{"name":"echo","arguments":{"message":"<&> \u00e9"}}`},
@@ -194,29 +196,29 @@ func (r RealServers) Steps() []Step {
 	}
 }
 
-// Normalize is a message without what is another each time: its id, since clients count, and the
-// clock.
+// Normalize returns a message without what differs from run to run: its id and the time of day.
 func Normalize(m mcptest.Message) []byte {
 	return clock.ReplaceAll([]byte(strings.Replace(string(m.Raw), `"id":`+string(m.ID),
 		`"id":0`, 1)), []byte("now"))
 }
 
-// clock is what server-everything writes into the text of a resource.
+// clock matches the time of day that server-everything writes into a resource.
 var clock = regexp.MustCompile(`[0-9]+:[0-9]+:[0-9]+ [AP]M`)
 
-// AwaitRootsRequest waits until server-everything has asked for the roots, which it does some time
-// after the handshake: its tools depend on the answer.
+// AwaitRootsRequest waits until server-everything has asked for the roots and has confirmed them.
+// It asks some time after the handshake, and its tools depend on the answer.
 func AwaitRootsRequest(t *testing.T, server string, c *mcptest.Client) {
 	t.Helper()
 	if server == "everything" {
 		if _, err := c.AwaitMethod(Context(t), 0, "roots/list"); err != nil {
 			t.Fatal(err)
 		}
-		// it says that it has them
+		// the confirmation
 		if _, err := c.AwaitMethod(Context(t), 0, "notifications/message"); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
+// CapabilityOf returns the capability that a method belongs to.
 func CapabilityOf(method string) string { return strings.Split(method, "/")[0] }

@@ -11,8 +11,8 @@ import (
 	"gatekit/test/peers"
 )
 
-// Wrap is a client of `gatekit wrap FLAGS -- COMMAND`, which has not shaken hands; env is names
-// and values.
+// Wrap starts `gatekit wrap FLAGS -- COMMAND` as the child of a scripted client, before the
+// handshake. env holds names and values in turn.
 func Wrap(t *testing.T, revision string, flags, command []string,
 	env ...string) (*Gatekit, *mcptest.Client) {
 	t.Helper()
@@ -34,7 +34,7 @@ func Wrap(t *testing.T, revision string, flags, command []string,
 	return g, c
 }
 
-// WrapScripted is a scripted server under wrap, after the handshake.
+// WrapScripted wraps a scripted server and makes the handshake.
 func WrapScripted(t *testing.T, revision string, flags ...string) (*Gatekit, *mcptest.Client) {
 	t.Helper()
 	g, c := Wrap(t, revision, flags, []string{os.Args[0]}, "MCPTEST_SERVE", "1", "GORACE",
@@ -44,14 +44,14 @@ func WrapScripted(t *testing.T, revision string, flags ...string) (*Gatekit, *mc
 	return g, c
 }
 
-// WantNothingChanged wants no record of anything that was refused or changed.
+// WantNothingChanged fails the test if a record shows that anything was refused or changed.
 func (g *Gatekit) WantNothingChanged() {
 	g.T.Helper()
 	judged := 0
 	for _, r := range g.Records() {
 		switch r.Action {
 		case "deny", "modify", "hide", "ask", "skip":
-			g.T.Errorf("the defaults annoy: %s: %s %s", r, r.Reason, r.Error)
+			g.T.Errorf("refused or changed: %s: %s %s", r, r.Reason, r.Error)
 		case "pass":
 			judged++
 		}

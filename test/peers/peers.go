@@ -76,6 +76,9 @@ func TypeScript(t testing.TB) Modules {
 
 func modules(t testing.TB, install func() (string, error)) Modules {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("left out by -short: needs npm packages")
+	}
 	dir, err := install()
 	if err != nil {
 		missing(t, err)

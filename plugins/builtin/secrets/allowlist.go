@@ -6,20 +6,21 @@ import (
 	"strings"
 )
 
-// allowlist says what is no secret although a rule finds it; gitleaks' format.
+// allowlist describes what is no secret although a rule detects it, in gitleaks' format.
 type allowlist struct {
-	// "": the secret; "match": all that the rule matched; "line": the lines of it
+	// RegexTarget is what Regexes are matched against: the secret if it is empty, the whole match
+	// if it is "match", the lines of the match if it is "line".
 	RegexTarget string
 	Regexes     []string
 	StopWords   []string
-	Condition   string   // "AND": all of it; else any
-	Paths       []string // of files; there are none in messages
+	Condition   string   // "AND" with Paths: the list applies to files only, and is not used
+	Paths       []string // of files; messages have none
 
 	compiled  []*regexp.Regexp
-	stopIndex map[[3]byte][]string // by their first three bytes
+	stopIndex map[[3]byte][]string // StopWords in lower case, by their first three bytes
 }
 
-// compileAllowlists are the lists that can apply to a message, ready.
+// compileAllowlists returns the lists that can apply to a message, ready for use.
 func compileAllowlists(lists []allowlist) ([]allowlist, error) {
 	var ready []allowlist
 	for _, a := range lists {
@@ -30,25 +31,26 @@ func compileAllowlists(lists []allowlist) ([]allowlist, error) {
 		for _, expr := range a.Regexes {
 			re, err := regexp.Compile(expr)
 			if err != nil {
-				return nil, fmt.Errorf("allow-list: %w", err)
+				return nil, fmt.Errorf("allow list: %w", err)
 			}
 			a.compiled = append(a.compiled, re)
 		}
 		a.stopIndex = make(map[[3]byte][]string)
 		for _, w := range a.StopWords {
 			if len(w) < 3 {
-				return nil, fmt.Errorf("allow-list: the stop word %q is shorter than three bytes",
+				return nil, fmt.Errorf("allow list: the stop word %q is shorter than three bytes",
 					w)
 			}
 			w = strings.ToLower(w)
-			a.stopIndex[[3]byte([]byte(w[:3]))] = append(a.stopIndex[[3]byte([]byte(w[:3]))], w)
+			key := [3]byte([]byte(w[:3]))
+			a.stopIndex[key] = append(a.stopIndex[key], w)
 		}
 		ready = append(ready, a)
 	}
 	return ready, nil
 }
 
-// allows says whether the list lets the secret pass, which was found in s at match.
+// allows reports whether the list accepts the secret, which is part of the match in s.
 func (a *allowlist) allows(s string, match, secret span) bool {
 	target := secret.substring(s)
 	switch a.RegexTarget {
@@ -70,6 +72,7 @@ func (a *allowlist) allows(s string, match, secret span) bool {
 	return a.hasStopWord(secret.substring(s))
 }
 
+// hasStopWord reports whether the secret contains a stop word, regardless of case.
 func (a *allowlist) hasStopWord(secret string) bool {
 	if len(a.stopIndex) == 0 {
 		return false

@@ -1,16 +1,16 @@
 package secrets
 
-// automaton finds many words in a text in one pass, without regard to the case of ASCII letters
-// (Aho and Corasick's automaton, all transitions laid out).
+// automaton finds many words in a text in one pass, ignoring the case of ASCII letters. It is Aho
+// and Corasick's, with all transitions in one table.
 type automaton struct {
-	column         [256]uint8 // column of a byte; 0 is for all that are in no word
+	column         [256]uint8 // the table's column of a byte; 0 is for bytes of no word
 	columns        int
-	next           []int32   // row of the next state, by row + column
-	firstAccepting int32     // rows from here on end a word
-	wordsAt        [][]int32 // that end there, by (row - accept) / width
+	next           []int32   // the row of the next state, by row + column; rows are offsets in next
+	firstAccepting int32     // the first row of the states that end a word
+	wordsAt        [][]int32 // the words that end in a state, by (row - firstAccepting) / columns
 }
 
-// newAutomaton makes the automaton of words in lower case.
+// newAutomaton returns the automaton of words, which must be in lower case.
 func newAutomaton(words []string) *automaton {
 	k := &automaton{columns: 1}
 	for _, w := range words {
@@ -58,7 +58,7 @@ func newAutomaton(words []string) *automaton {
 			queue = append(queue, to)
 		}
 	}
-	// The states that end a word come last.
+	// The states that end a word come last, so that one comparison recognises them.
 	row := make([]int32, len(trie))
 	rows := int32(0)
 	for _, ends := range []bool{false, true} {
@@ -85,19 +85,22 @@ func newAutomaton(words []string) *automaton {
 	return k
 }
 
-// scan calls yield with the words that end before byte end of s, for each such end.
+// scan calls yield for each place in s where words end, with that place and the numbers of the
+// words, until yield returns false.
 func (k *automaton) scan(s string, yield func(end int, words []int32) (more bool)) {
 	row := int32(0)
 	for i := 0; i < len(s); i++ {
 		row = k.next[row+int32(k.column[s[i]])]
-		if row >= k.firstAccepting && !yield(i+1,
-			k.wordsAt[(row-k.firstAccepting)/int32(k.columns)]) {
+		if row < k.firstAccepting {
+			continue
+		}
+		if !yield(i+1, k.wordsAt[(row-k.firstAccepting)/int32(k.columns)]) {
 			return
 		}
 	}
 }
 
-// containsAny says whether there is a word in s.
+// containsAny reports whether s contains one of the words.
 func (k *automaton) containsAny(s string) (found bool) {
 	k.scan(s, func(int, []int32) bool {
 		found = true

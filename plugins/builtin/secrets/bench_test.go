@@ -10,8 +10,8 @@ import (
 	"gatekit/core/mcp"
 )
 
-// ordinary are texts as tools answer them.
-func ordinary(b *testing.B) map[string]string {
+// ordinaryTexts returns texts such as tools return.
+func ordinaryTexts(b *testing.B) map[string]string {
 	root := goroot(b)
 	read := func(globs ...string) string {
 		var all strings.Builder
@@ -33,12 +33,12 @@ func ordinary(b *testing.B) map[string]string {
 
 func BenchmarkInspect(b *testing.B) {
 	s := newStage(b, `{}`)
-	for name, text := range ordinary(b) {
+	for name, text := range ordinaryTexts(b) {
 		for _, n := range []int{1 << 10, 64 << 10, 1 << 20} {
 			if len(text) < n {
 				continue
 			}
-			var all []*mcp.Message // the parts of the text, each a message
+			var all []*mcp.Message // one for each part of the text
 			for at := 0; at+n <= len(text) && len(all) < 50; at += n {
 				m := result(text[at : at+n])
 				if v := inspect(b, s, m); len(v.Findings) == 0 {
@@ -59,7 +59,8 @@ func BenchmarkInspect(b *testing.B) {
 			})
 		}
 	}
-	item := `{"id":4711,"name":"quarterly report","path":"/srv/data/reports/2026/q3.md","size":18233,"owner":"jo","modified":"2026-08-01T10:00:00Z","tags":["a","b"]},`
+	item := `{"id":4711,"name":"quarterly report","path":"/srv/data/reports/2026/q3.md",` +
+		`"size":18233,"owner":"jo","modified":"2026-08-01T10:00:00Z","tags":["a","b"]},`
 	for _, n := range []int{1 << 10, 64 << 10, 1 << 20} {
 		m := mcp.NewResponse("1",
 			[]byte(`{"structuredContent":{"items":[`+strings.TrimSuffix(strings.Repeat(item,

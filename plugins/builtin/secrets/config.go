@@ -19,7 +19,7 @@ import (
 //go:embed schema.json
 var schema []byte
 
-// config is the plugin's configuration: see schema.json.
+// config is the plugin's configuration. schema.json describes its options.
 type config struct {
 	Action     string   `json:"action"`
 	Key        string   `json:"key"`
@@ -34,7 +34,7 @@ type config struct {
 	Allow   []allowEntry   `json:"allow"`
 }
 
-// customRule is a rule of the user's.
+// customRule is a rule of the option "rules.add".
 type customRule struct {
 	ID          string   `json:"id"`
 	Regex       string   `json:"regex"`
@@ -43,7 +43,7 @@ type customRule struct {
 	Entropy     float64  `json:"entropy"`
 }
 
-// allowEntry is a finding that is none.
+// allowEntry is an entry of the option "allow": findings that meet all its conditions are ignored.
 type allowEntry struct {
 	Rule    string `json:"rule"`
 	SHA256  string `json:"sha256"`
@@ -53,10 +53,11 @@ type allowEntry struct {
 	Tool    string `json:"tool"`
 	Pointer string `json:"pointer"`
 
-	value *regexp.Regexp
+	value *regexp.Regexp // Value, compiled to match the whole secret
 }
 
-// parseConfig reads a configuration, with defaults, and says what is wrong with it, all at once.
+// parseConfig parses a configuration and fills in the defaults. The error names all mistakes at
+// once.
 func parseConfig(b []byte) (*config, error) {
 	c := &config{Action: "redact", Directions: []string{"to_server", "to_client"}, Decode: true,
 		Entropy: entropyOptions{MinLength: 20, Threshold: 4.2}}
@@ -66,77 +67,79 @@ func parseConfig(b []byte) (*config, error) {
 	var faults []error
 	fault := func(format string, a ...any) { faults = append(faults, fmt.Errorf(format, a...)) }
 	if !slices.Contains([]string{"redact", "block", "audit"}, c.Action) {
-		fault("action: %q is none: redact, block or audit", c.Action)
+		fault("action: %q is not known: use redact, block or audit", c.Action)
 	}
 	if len(c.Directions) == 0 {
-		fault("directions: none, so that nothing would be looked at: to_server, to_client or both")
+		fault("directions: the list is empty, so no message would be searched: use to_server, " +
+			"to_client or both")
 	}
 	for _, d := range c.Directions {
 		if parseDirection(d) == 0 {
-			fault("directions: %q is none: to_server or to_client", d)
+			fault("directions: %q is not known: use to_server or to_client", d)
 		}
 	}
 	for i, a := range c.Rules.Add {
-		at := fmt.Sprintf("rules.add[%d]", i)
+		path := fmt.Sprintf("rules.add[%d]", i)
 		if !validID.MatchString(a.ID) {
-			fault("%s.id: %q is no name for a rule: a-z, 0-9 and -, at most 64 characters", at,
-				a.ID)
+			fault("%s.id: %q is not a valid rule id: use a-z, 0-9 and -, at most 64 characters",
+				path, a.ID)
 		}
 		re, err := regexp.Compile(a.Regex)
 		switch {
 		case err != nil:
-			fault("%s.regex: %w", at, err)
+			fault("%s.regex: %w", path, err)
 		case a.Regex == "" || re.MatchString(""):
-			fault("%s.regex: it matches a text without anything in it: make it ask for the secret",
-				at)
+			fault("%s.regex: the regex matches an empty text: make it require the secret", path)
 		case a.SecretGroup < 0 || a.SecretGroup > re.NumSubexp():
-			fault("%s.secretGroup: there is no group %d: the regex has %d", at, a.SecretGroup,
+			fault("%s.secretGroup: there is no group %d: the regex has %d", path, a.SecretGroup,
 				re.NumSubexp())
 		}
 		if a.Entropy < 0 || a.Entropy > 8 {
-			fault("%s.entropy: %g bits a character: 0 to 8", at, a.Entropy)
+			fault("%s.entropy: %g is out of range: use 0 to 8 bits a character", path, a.Entropy)
 		}
 		for _, k := range a.Keywords {
 			if len(k) < 2 {
-				fault("%s.keywords: %q is too short: two characters at least", at, k)
+				fault("%s.keywords: %q is too short: use two characters or more", path, k)
 			}
 		}
 	}
 	if e := c.Entropy; e.MinLength < 10 || e.MinLength > maxRandomLength {
-		fault("entropy.min_length: %d: 10 to %d", e.MinLength, maxRandomLength)
+		fault("entropy.min_length: %d is out of range: use 10 to %d", e.MinLength, maxRandomLength)
 	}
 	if e := c.Entropy; e.Threshold < 3 || e.Threshold > 6 {
-		fault("entropy.threshold: %g: 3 to 6", e.Threshold)
+		fault("entropy.threshold: %g is out of range: use 3 to 6", e.Threshold)
 	}
 	for i := range c.Allow {
-		a, at := &c.Allow[i], fmt.Sprintf("allow[%d]", i)
+		a, path := &c.Allow[i], fmt.Sprintf("allow[%d]", i)
 		if *a == (allowEntry{}) {
-			fault("%s: no condition, so that it would allow everything: give it a rule, sha256, "+
-				"value, server, method, tool or pointer", at)
+			fault("%s: the entry has no condition and would allow every finding: add a rule, "+
+				"sha256, value, server, method, tool or pointer", path)
 		}
 		if a.SHA256 != "" {
 			if sum, err := hex.DecodeString(a.SHA256); err != nil || len(sum) != sha256.Size {
-				fault("%s.sha256: it is no SHA-256: 64 hexadecimal characters, as printf %%s "+
-					"SECRET | sha256sum says", at)
+				fault("%s.sha256: the value is not a SHA-256 of 64 hexadecimal characters: make "+
+					"one with printf %%s SECRET | sha256sum", path)
 			}
 			a.SHA256 = strings.ToLower(a.SHA256)
 		}
 		if a.Value != "" {
 			re, err := regexp.Compile(`^(?:` + a.Value + `)$`)
 			if err != nil {
-				fault("%s.value: %w", at, err)
+				fault("%s.value: %w", path, err)
 			}
 			a.value = re
 		}
 		if a.Pointer != "" && a.Pointer[0] != '/' && a.Pointer != "*" {
-			fault("%s.pointer: %q does not begin with /", at, a.Pointer)
+			fault("%s.pointer: %q does not begin with /", path, a.Pointer)
 		}
 	}
 	return c, errors.Join(faults...)
 }
 
+// validID is the form of a rule's id.
 var validID = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,63}$`)
 
+// parseDirection returns the direction with the name s, or 0 if there is none.
 func parseDirection(s string) mcp.Direction {
 	for _, d := range []mcp.Direction{mcp.ToServer, mcp.ToClient} {
 		if s == d.String() {
@@ -146,61 +149,66 @@ func parseDirection(s string) mcp.Direction {
 	return 0
 }
 
-// selectRules answers the rules that the configuration asks for.
+// selectRules returns the rules that the configuration enables, of all built-in ones and of its
+// own.
 func (c *config) selectRules(all []ruleSource) ([]ruleSource, error) {
 	ids := []string{namedID}
 	for _, s := range all {
 		ids = append(ids, s.ID)
 	}
 	var faults []error
-	known := func(option, id string) {
+	checkID := func(option, id string) {
 		if !slices.Contains(ids, id) {
-			faults = append(faults, fmt.Errorf("%s: no rule %q%s", option, id, didYouMean(id, ids)))
+			faults = append(faults, fmt.Errorf("%s: there is no rule %q%s", option, id,
+				didYouMean(id, ids)))
 		}
 	}
 	for _, id := range c.Rules.Enable {
-		known("rules.enable", id)
+		checkID("rules.enable", id)
 	}
 	for _, id := range c.Rules.Disable {
 		if id != "*" {
-			known("rules.disable", id)
+			checkID("rules.disable", id)
 		}
 	}
-	var chosen []ruleSource
+	var selected []ruleSource
 	for _, s := range all {
 		if c.isEnabled(s.ID, !s.Off) {
-			chosen = append(chosen, s)
+			selected = append(selected, s)
 		}
 	}
 	for i, a := range c.Rules.Add {
 		if slices.Contains(ids, a.ID) || a.ID == entropyID {
-			faults = append(faults, fmt.Errorf("rules.add[%d].id: there is a rule %q already", i,
+			faults = append(faults, fmt.Errorf("rules.add[%d].id: there is already a rule %q", i,
 				a.ID))
 		}
 		ids = append(ids, a.ID)
-		chosen = append(chosen, ruleSource{ID: a.ID, Regex: a.Regex, Keywords: a.Keywords,
+		selected = append(selected, ruleSource{ID: a.ID, Regex: a.Regex, Keywords: a.Keywords,
 			SecretGroup: a.SecretGroup, Entropy: a.Entropy})
 	}
-	ids = append(ids, entropyID) // it has an option of its own
+	ids = append(ids, entropyID) // not among all: the rule has an option of its own
 	for i, a := range c.Allow {
 		if a.Rule != "" {
-			known(fmt.Sprintf("allow[%d].rule", i), a.Rule)
+			checkID(fmt.Sprintf("allow[%d].rule", i), a.Rule)
 		}
 	}
-	return chosen, errors.Join(faults...)
+	return selected, errors.Join(faults...)
 }
 
-// isEnabled says whether the rule applies.
-func (c *config) isEnabled(id string, unlessSaid bool) bool {
+// isEnabled reports whether the rule applies. byDefault applies to a configuration that does
+// not name it.
+func (c *config) isEnabled(id string, byDefault bool) bool {
 	switch {
 	case slices.Contains(c.Rules.Disable, id):
 		return false
 	case slices.Contains(c.Rules.Enable, id):
 		return true
 	}
-	return unlessSaid && !slices.Contains(c.Rules.Disable, "*")
+	return byDefault && !slices.Contains(c.Rules.Disable, "*")
 }
 
+// didYouMean returns ", did you mean …?" with the rule id most similar to id, or "" if none is
+// similar.
 func didYouMean(id string, ids []string) string {
 	best, distance := "", 4
 	for _, other := range ids {

@@ -1,61 +1,66 @@
 // Package secrets is the built-in plugin that finds credentials in messages, in both directions,
-// and takes them out.
+// and redacts them.
 //
 // # Promises
 //
-//   - Every string, number and member's name of a body is looked at: arguments, results, errors,
-//     notifications, lists, prompts, instructions, what servers ask of clients and what those
-//     answer. So are the names of methods that nobody knows. Base64 (in one piece, in lines, in
-//     data: URLs) and percent-encoding are looked into, three levels deep.
-//   - What goes is the secret and no more: the rule's group, not its match; of a private key all
-//     from BEGIN to END, or to where the text ends; of what is percent-encoded the part; of what is
-//     base64 the whole run.
-//   - The name of a member says what its value is: {"api_key": "8f3k…"} is found as api_key="8f3k…"
-//     is, also in {"name": "API_KEY", "value": "8f3k…"}.
-//   - The same secret has the same placeholder, [secret:RULE:8 digits], for as long as the stage
-//     lives. The digits are an HMAC under a random key that nobody keeps.
-//   - No secret is in a reason or a finding, nor in the pointer of one whose member's name is a
-//     secret.
-//   - What cannot be taken out is denied: the name or URI that says where a request goes, the name
-//     of a method, more than 100 names of members. So is a message that is not looked through
-//     before its context ends; time is linear in the message, whatever it holds.
+//   - Every string, number and member name of a body is searched: arguments, results, errors,
+//     notifications, lists, prompts, instructions, and the requests of servers with their answers.
+//     So are the names of methods that the specification does not define. Base64 (in one piece, in
+//     lines, in data: URLs) and percent-encoding are decoded and searched, three levels deep.
+//   - Only the secret itself is redacted: the group of a rule, not its whole match. Of a private
+//     key that is everything from BEGIN to END, or to the end of the text. Of percent-encoding it
+//     is the secret's part, of base64 the whole encoded run.
+//   - The name of a member is read together with its value: {"api_key": "8f3k…"} is detected as
+//     api_key="8f3k…" is. So is {"name": "API_KEY", "value": "8f3k…"}.
+//   - The same secret has the same placeholder, [secret:RULE:8 digits], as long as the stage runs.
+//     The digits are an HMAC with a random key that is not stored.
+//   - No reason and no finding holds a secret. If the name of a member is a secret, the finding's
+//     pointer has a placeholder in its place.
+//   - A message with a secret that cannot be redacted is denied. That is a secret in the name or
+//     URI that routes a request, in the name of a method, or in the names of more than 100 members.
+//   - A message is denied if it is not searched completely before its context ends. Time is linear
+//     in the size of the message, whatever it holds.
 //
-// It is against OWASP MCP01 and MCP10 and NSA recommendation 4 (secrets in results, errors and logs
-// reach the model; B9 in the project's threat table), and against secrets in arguments to servers
-// that ought not to have them (B8).
+// The plugin answers token mismanagement and exposure (MCP01) and over-sharing (MCP10) of the OWASP
+// MCP Top 10, and recommendation 4 of the NSA's guidance: secrets in results, errors and logs must
+// not reach the model. It also keeps secrets out of arguments to servers that should not have them.
+// docs/threats.md lists the threats and the tests.
 //
-// # What it does not see
+// # Limits
 //
-// A secret in pieces, reversed, in hexadecimal, in UTF-16, compressed, or in base64 of what is no
-// text; one that is spread over several strings, such as the lines of a PEM file in an array;
-// passwords in prose ("my password is …"); what has a form that no rule knows, but for the option
-// entropy. Whoever wants to hide a secret from it can. It is for those that leak, and one layer of
-// several.
+// The plugin does not find a secret that is split, reversed, in hexadecimal, in UTF-16, compressed,
+// or within base64 that does not decode to text. Nor does it find a secret that is spread over
+// several strings, such as the lines of a PEM file in an array, or a password in prose ("my
+// password is …"). A secret whose form no rule knows is found only by the option entropy. An
+// attacker who wants to hide a secret can do so: the plugin is one layer of several, against
+// secrets that leak.
 //
-// A password that an elicitation asks for is taken out of the answer, too, and a key that a tool
-// wants as an argument out of the call: where that is intended, allow it by tool and pointer.
+// A password that an elicitation asks for is redacted in the answer, and a key that a tool needs is
+// redacted in the call. Where that is not wanted, allow it by tool and pointer.
 //
 // # Options
 //
 //	action      redact (default), block, audit
-//	key         of the placeholders, so that restarts and replicas agree on them; default a random one
-//	directions  to_server, to_client; default both
-//	decode      look into base64 and percent-encoding; default true
-//	rules       enable, disable: ids ("*" disables all); add: own ones {id, regex, keywords, secretGroup, entropy}
-//	entropy     enabled (default false), min_length (20), threshold (4.2 bits a character)
-//	allow       findings that are none, by any of rule, sha256, value, server, method, tool, pointer
+//	key         makes the placeholders, so that they survive a restart and are the same for all
+//	            replicas; default: a random key
+//	directions  to_server, to_client; default: both
+//	decode      search in base64 and percent-encoding; default: true
+//	rules       enable, disable: lists of ids ("*" disables all)
+//	            add: rules of your own, {id, regex, keywords, secretGroup, entropy}
+//	entropy     enabled (false), min_length (20), threshold (4.2 bits a character)
+//	allow       findings to ignore, by rule, sha256, value, server, method, tool, pointer
 //
-// schema.json says more of each. The rules are those of gitleaks.toml, which is gitleaks' own file
-// (v8.30.1, MIT, LICENSE.gitleaks) as it is, and of rules.toml, which also says what we do
-// otherwise; and "named-secret", for passwords that are too short or too plain for a rule about
-// values. hashicorp-tf-password is off by default.
+// schema.json describes each option. The rules come from two files. gitleaks.toml is the unchanged
+// file of gitleaks v8.30.1 (MIT, LICENSE.gitleaks). rules.toml holds our own rules, and our changes
+// to those of gitleaks. The rule "named-secret", for passwords that are too short or too plain for
+// a rule about values, is code. The rule hashicorp-tf-password is off by default.
 //
 // # Figures
 //
-// On gitleaks' 6,710 fixtures, 6,368 with a secret and 342 that nearly have one, each as the text
-// of a result. Found is under whichever rule's name; wrong is a near miss that is taken for the
-// secret that it nearly is. 31 near misses hold what is a secret by another rule, and are counted
-// as neither; gitleaks says the same of 30 of these.
+// These are measured on the 6,710 fixtures of gitleaks, each as the text of a result: 6,368 hold a
+// secret, and 342 nearly do. "Found" counts a secret that any rule detects. "Wrong" counts a near
+// miss that is detected as the secret that it nearly is. 31 near misses hold a secret of another
+// rule and count as neither; gitleaks detects 30 of these, too.
 //
 //	class                        positives  found  recall  near misses  wrong  precision
 //	name = value (101 rules)          2839   2839    1.00           56      0       1.00
@@ -67,15 +72,15 @@
 //
 //	go test -run 'Recall' -v ./plugins/builtin/secrets
 //
-// The fixtures were made from the rules, so that this says that the matcher is faithful, not that
-// the rules are good: on secrets planted by others gitleaks' rules find about two thirds. gitleaks'
-// own detector finds 6,343 of the 6,368 under the rule's name; all that it finds in any of the
-// 6,710 is taken out here. That was measured by testdata/oracle, which is a module of its own and
-// not part of the tests.
+// The fixtures were generated from the rules. So the figures show that the matcher follows the
+// rules, not that the rules are good: of secrets planted by others, gitleaks' rules find about two
+// thirds. The detector of gitleaks finds 6,343 of the 6,368 under the rule's own name. All that it
+// finds in any of the 6,710 texts is redacted here. testdata/oracle measures that; it is a module
+// of its own and not part of the tests.
 //
-// On texts that hold no secrets. All that was taken for one was looked at: in the READMEs examples
-// of tokens and of passwords in URLs, a badge's token and a GPG fingerprint; in the code examples,
-// a private key among them, and names with digits.
+// The next figures are of texts without secrets. Each detection was checked by hand. In the READMEs
+// they are examples of tokens and of passwords in URLs, a badge's token and a GPG fingerprint; in
+// the code they are examples, one of them a private key, and names with digits.
 //
 //	text                                                             flagged         share
 //	164 tools and instructions of 14 published servers                     0           0 %
@@ -87,42 +92,43 @@
 //
 //	go test -run 'Ordinary|ToolDefinitions' -v ./plugins/builtin/secrets
 //
-// Time, on two cores of an AMD EPYC that others used, too (the best of five):
+// Time, on two shared cores of an AMD EPYC, the best of five runs:
 //
 //	                       1 KiB     64 KiB      1 MiB
 //	prose                 7.2 µs     0.41 ms              159 MB/s
 //	code                  8.3 µs     0.45 ms     7.1 ms   148 MB/s
 //	many small members     16 µs     0.99 ms      15 ms    70 MB/s
 //
-// Of hostile texts of 64 KiB, one with a secret in every 20 bytes takes 170 ms; names without
-// values take 3.1 ms, beginnings without ends 2.3 ms.
+// Of hostile texts of 64 KiB, one with a secret in every 20 bytes takes 170 ms. Names without
+// values take 3.1 ms, and beginnings of secrets without ends 2.3 ms.
 //
 //	go test -run xxx -bench Inspect -benchmem ./plugins/builtin/secrets
 //
-// A stage takes 20 ms to make, and 6 to 7 MiB of resident memory.
+// Making a stage takes 20 ms and 6 to 7 MiB of resident memory.
 //
-// # Why not gitleaks' packages
+// # Why gitleaks' packages are not used
 //
-// Its detector runs at about 1 MB/s on messages of 64 KiB (at 25 to 50 with RE2 in WebAssembly, for
-// 20 MiB of memory; both were measured for the project before), tells where a match is and not
-// where the secret is, and can be told by the text itself to look away ("gitleaks:allow"). Its
-// config package brings viper, with global state, and 22 modules, to read one TOML file. The file
-// is what is worth having. A new version of it goes in as it is: the tests tell what it changes.
+// The detector of gitleaks runs at about 1 MB/s on messages of 64 KiB, or at 25 to 50 MB/s and for
+// 20 MiB of memory with RE2 in WebAssembly; both were measured for the project before. It returns
+// the place of the match and not that of the secret, and the text itself can switch it off
+// ("gitleaks:allow"). Its config package imports viper, with global state, and 22 modules, to read
+// one TOML file. The file is the valuable part. A new version of it is used as it is, and the tests
+// show what it changes.
 //
-// # How it is fast
+// # Why it is fast
 //
-// One pass of an automaton over a text (keywords.go) finds the words that some secret begins with
-// or is named by. They are read out of the regular expressions (shape.go), with the sets of bytes
-// that each match begins with; an expression "name = value" is taken apart, so that the name, the
-// operator and the beginning of the value are checked before the expression is asked. What remains
-// is a few windows of some hundred bytes in a text of 64 KiB, and these the expression itself
-// judges, with all that belongs to its rule: group, entropy, allow-lists. Expressions are compiled
-// when they are needed first.
+// One pass of an automaton over a text (automaton.go) finds the words with which some secret begins
+// or is named. These words are derived from the regexes (prefix.go), together with the sets of
+// bytes that a match begins with. A regex for "name = value" is split (assignment.go), so that the
+// name, the operator and the beginning of the value are checked before the regex is tried. That
+// leaves a few windows of some hundred bytes in a text of 64 KiB. The regex is matched against
+// these, with everything that belongs to its rule: group, entropy, allow lists. Regexes are
+// compiled when they are first needed.
 //
 // # Why some rules are wider than gitleaks'
 //
-// gitleaks looks at files. In messages the same is found in JSON within a string, so that quotes
-// may be escaped; in URLs, logs and prose, so that a secret of a known form may be followed by
-// punctuation. What is limited to names of files there (kubernetes-secret-yaml and others) applies
-// to all texts here, since messages have none.
+// gitleaks searches files. A message may hold JSON within a string, so quotes may be escaped. It
+// may hold URLs, logs and prose, so a secret of a known form may be followed by punctuation. Rules
+// that gitleaks limits to certain file names (kubernetes-secret-yaml and others) apply to all
+// texts, since messages have no file names.
 package secrets

@@ -5,9 +5,12 @@ import (
 	"strings"
 )
 
-// finder finds what no expression finds well. at is where the rule's keyword is; until is up to
-// where s need not be looked at again.
+// finder finds the secrets of a rule that no regex describes well. at is the place of one of the
+// rule's keywords in s. until is the place up to which s is searched, so that keywords before it
+// need no further call.
 type finder func(s string, at int) (secrets []span, until int)
+
+// finders are the finders by the ids of their rules.
 
 var finders = map[string]finder{
 	"private-key":            findPrivateKey,
@@ -15,22 +18,22 @@ var finders = map[string]finder{
 	"url-password":           findURLPassword,
 }
 
-// pemBegin is a line that begins a private key; RFC 4716 has four dashes and blanks.
-var pemBegin = regexp.MustCompile(
-	`^(?i:-----BEGIN[ A-Z0-9_-]{0,60}PRIVATE KEY(?: BLOCK)?-----|---- BEGIN[ A-Z0-9_-]{0,60}PRIVATE KEY ----)`)
+// pemBegin is the first line of a private key, in PEM or in the form of RFC 4716.
+var pemBegin = regexp.MustCompile(`^(?i:-----BEGIN[ A-Z0-9_-]{0,60}PRIVATE KEY(?: BLOCK)?-----` +
+	`|---- BEGIN[ A-Z0-9_-]{0,60}PRIVATE KEY ----)`)
 
-// pemEnd ends one.
-var pemEnd = regexp.MustCompile(
-	`(?i)-----END[ A-Z0-9_-]{0,60}PRIVATE KEY(?: BLOCK)?-----|---- END[ A-Z0-9_-]{0,60}PRIVATE KEY ----`)
+// pemEnd is the last line of a private key.
+var pemEnd = regexp.MustCompile(`(?i)-----END[ A-Z0-9_-]{0,60}PRIVATE KEY(?: BLOCK)?-----` +
+	`|---- END[ A-Z0-9_-]{0,60}PRIVATE KEY ----`)
 
-// keyMaterial is what a key begins with below its first line: headers and base64, in lines that may
-// be escaped or joined.
+// keyMaterial is the beginning of a key below its first line: headers and base64. Its line ends may
+// be escaped, or there may be none.
 var keyMaterial = regexp.MustCompile(
 	`^(?:[\s>|"'+,]|\\+[nrt"]|[A-Za-z][\w-]*: [^\n\\]*)*([A-Za-z0-9+/=]{16,})`)
 
-// findPrivateKey is the key that begins at at, from its BEGIN line to its END line. Where that is
-// missing, the key was cut off, and nobody can say what still belongs to it: all the rest of s is
-// taken. A BEGIN line that nothing follows is no key, but words about one.
+// findPrivateKey returns the key that begins at at, from its BEGIN line to its END line. Without an
+// END line the key was cut off, and all the rest of s may belong to it, so all of it is returned. A
+// BEGIN line without key material is no key but a text about keys.
 func findPrivateKey(s string, at int) (secrets []span, until int) {
 	head := pemBegin.FindString(s[at:min(len(s), at+128)])
 	if head == "" {
@@ -47,10 +50,11 @@ func findPrivateKey(s string, at int) (secrets []span, until int) {
 	return []span{{at, until}}, until
 }
 
-// yamlEntry is a line of a mapping in YAML.
+// yamlEntry is a line of a YAML mapping.
 var yamlEntry = regexp.MustCompile(`^([ \t]*)([\w.-]+):[ \t]*(.*?)[ \t\r]*$`)
 
-// findKubernetesSecret are the values below data: and stringData: in the YAML document around at.
+// findKubernetesSecret returns the values below data: and stringData: in the YAML document around
+// at.
 func findKubernetesSecret(s string, at int) (values []span, until int) {
 	from, to := 0, len(s)
 	if n := strings.LastIndex(s[:at], "\n---"); n >= 0 {
@@ -59,7 +63,7 @@ func findKubernetesSecret(s string, at int) (values []span, until int) {
 	if n := strings.Index(s[at:], "\n---"); n >= 0 {
 		to = at + n
 	}
-	inside := -1 // indentation of data:
+	dataIndent := -1 // the indentation of the line data: or stringData: that is open; -1: none
 	for line := from; line < to; {
 		end := to
 		if n := strings.IndexByte(s[line:to], '\n'); n >= 0 {
@@ -70,21 +74,22 @@ func findKubernetesSecret(s string, at int) (values []span, until int) {
 		m := yamlEntry.FindStringSubmatchIndex(text)
 		switch {
 		case strings.TrimSpace(text) == "":
-		case inside >= 0 && indent > inside:
-			value := span{line + indent, end} // a line of a longer value
+		case dataIndent >= 0 && indent > dataIndent:
+			value := span{line + indent, end} // the whole line, if it is part of a longer value
 			if m != nil {
 				value = span{line + m[6], line + m[7]}
 			}
-			if v := strings.Trim(value.substring(s), `"'`); len(v) > 2 && !strings.HasPrefix(v,
-				"{{") &&
-				v != ">-" && v != "|-" {
+			if v := strings.Trim(value.substring(s), `"'`); len(v) > 2 &&
+				!strings.HasPrefix(v, "{{") && v != ">-" && v != "|-" {
 				values = append(values, trimQuotes(s, value))
 			}
 		default:
-			inside = -1
-			if m != nil && m[6] == m[7] && (text[m[4]:m[5]] == "data" ||
-				text[m[4]:m[5]] == "stringData") {
-				inside = indent
+			dataIndent = -1
+			if m == nil || m[6] != m[7] {
+				break
+			}
+			if key := text[m[4]:m[5]]; key == "data" || key == "stringData" {
+				dataIndent = indent
 			}
 		}
 		line = end + 1
@@ -92,7 +97,7 @@ func findKubernetesSecret(s string, at int) (values []span, until int) {
 	return values, to
 }
 
-// findURLPassword is the password of the URL whose "://" is at at.
+// findURLPassword returns the password in the URL whose "://" is at at.
 func findURLPassword(s string, at int) (password []span, until int) {
 	if at == 0 || byteClasses[s[at-1]]&(wordByte|valueByte) == 0 {
 		return nil, at

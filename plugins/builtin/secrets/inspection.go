@@ -10,23 +10,24 @@ import (
 	"gatekit/plugins/sdk/scan"
 )
 
-// inspection is one look at a message.
+// inspection is the search of one message for secrets.
 type inspection struct {
 	*stage
-	ctx     context.Context
 	message *mcp.Message
 	secrets []secret
-	// members whose names are secrets, by their pointers: what is told instead
+	// redactedNames maps the pointer of each member whose name holds a secret to the name with
+	// placeholders, escaped for a JSON pointer. Findings show that name.
 	redactedNames map[string]string
-	methodRules   []string // rules that found the method's name
+	methodRules   []string // the rules that found a secret in the method's name
 
-	// the last text that may name the value beside it: {"name": "DB_PASSWORD", "value": …}
+	// label is the last text that may name the value beside it, as in
+	// {"name": "DB_PASSWORD", "value": …}.
 	label           scan.Text
-	lastName        string // the last name that was looked up
-	lastNameMatches bool   // it can be that of an assignment
+	lastName        string // the last name of a member that was looked up in nameWords
+	lastNameMatches bool   // whether it holds a word that an assignment rule asks for
 }
 
-// secret is what goes, and what stands in its place.
+// secret is a part of a text that is to be redacted.
 type secret struct {
 	text        scan.Text
 	pointer     string
@@ -35,87 +36,100 @@ type secret struct {
 	placeholder string
 }
 
-// candidate is a secret before all candidates of a text are known.
+// candidate is a detection before allow lists and overlaps are resolved.
 type candidate struct {
 	detection
-	value string // that was found: at, or what is encoded there
+	value string // the secret itself: the text of the span, or what is encoded there
 }
 
-func (l *inspection) isCancelled() bool { return l.ctx.Err() != nil }
-
-// inspectMethod looks at the name of a method that nobody knows: it can be anything.
-func (l *inspection) inspectMethod() bool {
-	if l.message.Kind != mcp.Request && l.message.Kind != mcp.Notification {
+// inspectMethod searches the name of a method that the specification does not define, since such a
+// name can hold anything. It reports whether there is a secret in it.
+func (in *inspection) inspectMethod(ctx context.Context) bool {
+	if in.message.Kind != mcp.Request && in.message.Kind != mcp.Notification {
 		return false
 	}
-	if _, known := mcp.LookupMethod(l.message.Method); known {
+	if _, known := mcp.LookupMethod(in.message.Method); known {
 		return false
 	}
-	for _, f := range l.rules.find(l.message.Method, l.isCancelled, nil) {
-		l.methodRules = append(l.methodRules, f.rule)
+	for _, d := range in.rules.find(ctx, in.message.Method, nil) {
+		in.methodRules = append(in.methodRules, d.rule)
 	}
-	return len(l.methodRules) > 0
+	return len(in.methodRules) > 0
 }
 
-// inspectText looks at one text of the message.
-func (l *inspection) inspectText(t scan.Text) {
+// inspectText searches one text of the message, as it stands, decoded, and together with the name
+// of its member.
+func (in *inspection) inspectText(ctx context.Context, t scan.Text) {
 	var all []candidate
 	var buffer [8]detection
-	opaque := false
-	for _, f := range l.rules.find(t.Value, l.isCancelled, buffer[:0]) {
-		all = append(all, candidate{f, f.span.substring(t.Value)})
+	for _, d := range in.rules.find(ctx, t.Value, buffer[:0]) {
+		all = append(all, candidate{d, d.span.substring(t.Value)})
 	}
+	isProtocolText := false
 	if t.Kind != mcp.NameLeaf {
-		opaque, all = l.inspectMember(t, all)
+		isProtocolText, all = in.inspectMember(ctx, t, all)
 	}
-	if l.config.Entropy.Enabled && !opaque && t.Kind != mcp.NumberLeaf {
-		for _, at := range l.config.Entropy.randomWords(t.Value) {
-			all = append(all, candidate{detection{entropyID, at, true}, at.substring(t.Value)})
+	if in.config.Entropy.Enabled && !isProtocolText && t.Kind != mcp.NumberLeaf {
+		for _, word := range in.config.Entropy.randomWords(t.Value) {
+			all = append(all, candidate{detection{entropyID, word, true},
+				word.substring(t.Value)})
 		}
 	}
-	if l.config.Decode {
-		t.Decoded(func(plain string, at scan.Span) bool {
-			secrets := l.rules.find(plain, l.isCancelled, nil)
-			if len(secrets) == 0 {
-				return !l.isCancelled()
-			}
-			where := percentOffsets(t.Value, span{at.From, at.To}, plain)
-			for _, f := range secrets {
-				in := span{at.From, at.To}
-				if where != nil {
-					in = span{where[f.span.from], where[f.span.to]}
-				}
-				all = append(all, candidate{detection{f.rule, in, f.weak}, f.span.substring(plain)})
-			}
-			return !l.isCancelled()
-		})
+	if in.config.Decode {
+		all = in.inspectDecoded(ctx, t, all)
 	}
-	if opaque {
+	if isProtocolText {
 		all = slices.DeleteFunc(all, func(c candidate) bool { return c.weak })
 	}
 	if len(all) == 0 {
 		return
 	}
 	pointer := t.Pointer()
-	all = slices.DeleteFunc(all, func(c candidate) bool { return l.isAllowed(c, pointer) })
-	name, cut := strings.Builder{}, 0
+	all = slices.DeleteFunc(all, func(c candidate) bool { return in.isAllowed(c, pointer) })
+	name, copied := strings.Builder{}, 0
 	for _, c := range mergeOverlapping(all) {
-		s := secret{t, pointer, c.rule, c.span, l.placeholders.forSecret(c.rule, c.value)}
-		l.secrets = append(l.secrets, s)
-		name.WriteString(t.Value[cut:c.span.from] + s.placeholder)
-		cut = c.span.to
+		s := secret{t, pointer, c.rule, c.span, in.placeholders.forSecret(c.rule, c.value)}
+		in.secrets = append(in.secrets, s)
+		name.WriteString(t.Value[copied:c.span.from] + s.placeholder)
+		copied = c.span.to
 	}
-	if t.Kind == mcp.NameLeaf && cut > 0 {
-		if l.redactedNames == nil {
-			l.redactedNames = make(map[string]string)
+	if t.Kind == mcp.NameLeaf && copied > 0 {
+		if in.redactedNames == nil {
+			in.redactedNames = make(map[string]string)
 		}
-		l.redactedNames[pointer] = mcp.EscapePointer(name.String() + t.Value[cut:])
+		in.redactedNames[pointer] = mcp.EscapePointer(name.String() + t.Value[copied:])
 	}
 }
 
-// inspectMember looks at a value with the name of what it is. opaque says that it is the
-// protocol's, and no more than random.
-func (l *inspection) inspectMember(t scan.Text, all []candidate) (opaque bool, more []candidate) {
+// inspectDecoded searches the encoded runs of a text. A secret in percent-encoding has a span of
+// its own; one in base64 has the span of the whole run.
+func (in *inspection) inspectDecoded(ctx context.Context, t scan.Text,
+	all []candidate) []candidate {
+	t.Decoded(func(plain string, at scan.Span) bool {
+		secrets := in.rules.find(ctx, plain, nil)
+		if len(secrets) == 0 {
+			return ctx.Err() == nil
+		}
+		run := span{at.From, at.To}
+		offsets := percentOffsets(t.Value, run, plain)
+		for _, d := range secrets {
+			encoded := run
+			if offsets != nil {
+				encoded = span{offsets[d.span.from], offsets[d.span.to]}
+			}
+			all = append(all, candidate{detection{d.rule, encoded, d.weak},
+				d.span.substring(plain)})
+		}
+		return ctx.Err() == nil
+	})
+	return all
+}
+
+// inspectMember searches a value together with the name of its member, and returns all with the new
+// candidates. isProtocolText reports whether the value belongs to the protocol and is random by
+// design, so that a weak detection in it is none.
+func (in *inspection) inspectMember(ctx context.Context, t scan.Text,
+	all []candidate) (isProtocolText bool, more []candidate) {
 	name := t.MemberName()
 	if name == "" {
 		return false, all
@@ -123,76 +137,79 @@ func (l *inspection) inspectMember(t scan.Text, all []candidate) (opaque bool, m
 	if protocolMembers[name] && isProtocolPointer(t.Pointer()) {
 		return true, all
 	}
-	if name == "value" && l.label.Value != "" {
-		if parentPointer(l.label.Pointer()) == parentPointer(t.Pointer()) {
-			name = l.label.Value
+	if name == "value" && in.label.Value != "" {
+		if parentPointer(in.label.Pointer()) == parentPointer(t.Pointer()) {
+			name = in.label.Value
 		}
 	}
 	if t.Kind == mcp.StringLeaf && labelMembers[name] && len(t.Value) <= maxNameLength {
-		l.label = t
+		in.label = t
 	}
 	if len(name) > maxNameLength || len(t.Value) < 4 {
 		return false, all
 	}
-	if l.lastName != name {
-		l.lastName, l.lastNameMatches = name, l.rules.nameWords.containsAny(name)
+	if in.lastName != name {
+		in.lastName, in.lastNameMatches = name, in.rules.nameWords.containsAny(name)
 	}
-	if l.lastNameMatches {
-		s := name + `="` + t.Value[:min(len(t.Value), maxContext)]
+	if in.lastNameMatches {
+		assignment := name + `="` + t.Value[:min(len(t.Value), maxContext)]
 		if len(t.Value) <= maxContext {
-			s += `"`
+			assignment += `"`
 		}
-		for _, f := range l.rules.find(s, l.isCancelled, nil) {
-			at := span{f.span.from - len(name) - 2, f.span.to - len(name) - 2}
-			if at.from >= 0 && at.to <= len(t.Value) {
-				all = append(all, candidate{detection{f.rule, at, f.weak}, at.substring(t.Value)})
+		before := len(name) + len(`="`)
+		for _, d := range in.rules.find(ctx, assignment, nil) {
+			value := span{d.span.from - before, d.span.to - before}
+			if value.from >= 0 && value.to <= len(t.Value) {
+				all = append(all, candidate{detection{d.rule, value, d.weak},
+					value.substring(t.Value)})
 			}
 		}
 	}
-	if l.namedEnabled && isNamedSecret(name, t.Value) {
+	if in.namedEnabled && isNamedSecret(name, t.Value) {
 		all = append(all, candidate{detection{namedID, span{0, len(t.Value)}, true}, t.Value})
 	}
 	return false, all
 }
 
-// maxNameLength is how long a name can be that says what its value is.
+// maxNameLength is the length of the longest name, in bytes, that is read together with its value.
 const maxNameLength = 128
 
-// labelMembers are members that name the value of the member "value" beside them.
+// labelMembers are the members whose value names the member "value" beside them.
 var labelMembers = map[string]bool{"name": true, "key": true, "header": true, "field": true,
 	"variable": true, "Name": true, "Key": true}
 
-// protocolMembers are names of members in which the protocol puts what is random by intent.
+// protocolMembers are the members of the protocol whose values are random by design.
 var protocolMembers = map[string]bool{"progressToken": true, "cursor": true, "nextCursor": true,
 	"requestState": true, "requestId": true, "taskId": true, "elicitationId": true,
 	"io.modelcontextprotocol/subscriptionId": true}
 
-// isProtocolPointer says whether the protocol's member of such a name is at the pointer: in the
-// body itself, its _meta or a task.
+// isProtocolPointer reports whether a member at the pointer is the protocol's: one of the body
+// itself, of its _meta, or of a task. Elsewhere a member of the same name is a tool's own.
 func isProtocolPointer(pointer string) bool {
-	at := parentPointer(pointer)
-	return at == "" || strings.HasSuffix(at, "/_meta") || at == "/task" || strings.HasPrefix(at,
-		"/tasks/") || strings.HasSuffix(at, "related-task")
+	parent := parentPointer(pointer)
+	return parent == "" || strings.HasSuffix(parent, "/_meta") || parent == "/task" ||
+		strings.HasPrefix(parent, "/tasks/") || strings.HasSuffix(parent, "related-task")
 }
 
 func parentPointer(pointer string) string {
 	return pointer[:max(strings.LastIndexByte(pointer, '/'), 0)]
 }
 
-// isAllowed says whether the configuration lets the finding pass.
-func (l *inspection) isAllowed(c candidate, pointer string) bool {
-	return slices.ContainsFunc(l.config.Allow, func(e allowEntry) bool {
+// isAllowed reports whether an entry of the option "allow" accepts the candidate.
+func (in *inspection) isAllowed(c candidate, pointer string) bool {
+	return slices.ContainsFunc(in.config.Allow, func(e allowEntry) bool {
 		return (e.Rule == "" || e.Rule == c.rule) &&
-			(e.Server == "" || e.Server == l.message.Server) &&
-			matchesPattern(e.Method, l.message.Method) && matchesPattern(e.Tool, l.message.Name) &&
+			(e.Server == "" || e.Server == in.message.Server) &&
+			matchesPattern(e.Method, in.message.Method) &&
+			matchesPattern(e.Tool, in.message.Name) &&
 			matchesPattern(e.Pointer, pointer) &&
 			(e.value == nil || e.value.MatchString(c.value)) &&
 			(e.SHA256 == "" || e.SHA256 == sha256Of(c.value))
 	})
 }
 
-// matchesPattern says whether s is what the pattern says: anything when it is empty, any rest where
-// it ends in "*".
+// matchesPattern reports whether s matches the pattern of an allow entry. An empty pattern matches
+// everything; a "*" at its end matches any rest.
 func matchesPattern(pattern, s string) bool {
 	if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
 		return strings.HasPrefix(s, prefix)
@@ -200,36 +217,38 @@ func matchesPattern(pattern, s string) bool {
 	return pattern == "" || pattern == s
 }
 
-// mergeOverlapping makes one of those that overlap, in order: under the name of the rule that knows
-// best, and found longest.
+// mergeOverlapping returns the candidates in the order of the text, with one in the place of
+// several that overlap. That one has the rule and the value of a candidate that is not weak, or
+// else of the one with the longest value.
 func mergeOverlapping(all []candidate) []candidate {
 	slices.SortStableFunc(all, func(a, b candidate) int { return a.span.from - b.span.from })
-	var each []candidate
+	var merged []candidate
 	for _, c := range all {
-		if len(each) == 0 || c.span.from >= each[len(each)-1].span.to {
-			each = append(each, c)
+		if len(merged) == 0 || c.span.from >= merged[len(merged)-1].span.to {
+			merged = append(merged, c)
 			continue
 		}
-		last := &each[len(each)-1]
-		union := span{last.span.from, max(last.span.to, c.span.to)}
+		last := &merged[len(merged)-1]
+		both := span{last.span.from, max(last.span.to, c.span.to)}
 		if last.weak && !c.weak || last.weak == c.weak && len(c.value) > len(last.value) {
 			*last = c
 		}
-		last.span = union
+		last.span = both
 	}
-	return each
+	return merged
 }
 
-// percentOffsets are where in s the bytes of plain stand, which is what is encoded at run, and
-// where it ends; nil when they stand nowhere: it is not percent-encoded, or not only.
+// percentOffsets returns, for each byte of plain, where it stands in s[run.from:run.to], and the
+// end of the run after the last. It returns nil when the run is not percent-encoding alone, so that
+// bytes of plain have no place of their own.
 func percentOffsets(s string, run span, plain string) []int {
-	where := make([]int, 0, len(plain)+1)
+	offsets := make([]int, 0, len(plain)+1)
 	for i := run.from; i < run.to; {
-		n := len(where)
-		where = append(where, i)
+		n := len(offsets)
+		offsets = append(offsets, i)
 		c := s[i]
-		if high, low := hexDigit(s, i+1, run.to), hexDigit(s, i+2, run.to); c == '%' && high >= 0 &&
-			low >= 0 {
+		high, low := hexDigit(s, i+1, run.to), hexDigit(s, i+2, run.to)
+		if c == '%' && high >= 0 && low >= 0 {
 			c = byte(high<<4 | low)
 			i += 2
 		}
@@ -237,12 +256,14 @@ func percentOffsets(s string, run span, plain string) []int {
 			return nil
 		}
 	}
-	if len(where) != len(plain) {
+	if len(offsets) != len(plain) {
 		return nil
 	}
-	return append(where, run.to)
+	return append(offsets, run.to)
 }
 
+// hexDigit returns the value of the hexadecimal digit s[i], or -1 when it is none or i is not
+// before end.
 func hexDigit(s string, i, end int) int {
 	if i >= end {
 		return -1
@@ -250,31 +271,32 @@ func hexDigit(s string, i, end int) int {
 	return strings.IndexByte("0123456789abcdef", lower(s[i]))
 }
 
-// publicFindings tells the rules and places of all that was found, and nothing of it.
-func (l *inspection) publicFindings() (all []pipeline.Finding) {
-	told := make(map[pipeline.Finding]bool)
-	for _, rule := range l.methodRules {
+// publicFindings returns the rule and the pointer of each secret, without duplicates and without
+// any part of a secret.
+func (in *inspection) publicFindings() (all []pipeline.Finding) {
+	seen := make(map[pipeline.Finding]bool)
+	for _, rule := range in.methodRules {
 		all = append(all, pipeline.Finding{Type: rule})
 	}
-	for _, s := range l.secrets {
-		f := pipeline.Finding{Type: s.rule, Pointer: l.safePointer(s.pointer)}
-		if !told[f] {
-			told[f] = true
+	for _, s := range in.secrets {
+		f := pipeline.Finding{Type: s.rule, Pointer: in.safePointer(s.pointer)}
+		if !seen[f] {
+			seen[f] = true
 			all = append(all, f)
 		}
 	}
 	return all
 }
 
-// safePointer is the pointer without the names in it that are secrets.
-func (l *inspection) safePointer(pointer string) string {
-	if len(l.redactedNames) == 0 || pointer == "" {
+// safePointer returns the pointer with placeholders in the names of members that hold a secret.
+func (in *inspection) safePointer(pointer string) string {
+	if len(in.redactedNames) == 0 || pointer == "" {
 		return pointer
 	}
-	above := parentPointer(pointer)
-	name, ok := l.redactedNames[pointer]
+	parent := parentPointer(pointer)
+	name, ok := in.redactedNames[pointer]
 	if !ok {
-		name = pointer[len(above)+1:]
+		name = pointer[len(parent)+1:]
 	}
-	return l.safePointer(above) + "/" + name
+	return in.safePointer(parent) + "/" + name
 }

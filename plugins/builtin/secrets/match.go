@@ -1,11 +1,11 @@
 package secrets
 
 import (
-	"math"
+	"context"
 	"strings"
 )
 
-// span is the part of a text from byte from up to byte to.
+// span is the part of a text from byte from up to, but not including, byte to.
 type span struct{ from, to int }
 
 func (s span) substring(text string) string { return text[s.from:s.to] }
@@ -14,72 +14,75 @@ func (s span) substring(text string) string { return text[s.from:s.to] }
 type detection struct {
 	rule string
 	span span
-	weak bool // another rule's finding in the same place is better
+	weak bool // the detection of a more specific rule in the same place is preferred
 }
 
-// window is a part of a text that a rule's expression is held against.
-type window struct {
-	rule *rule
-	span
-}
+// minTextLength is the length of the shortest text, in bytes, that is searched.
+const minTextLength = 8
 
-// maxJoinedWindow is how long windows may become when they are joined: so long that little is
-// looked at twice.
-const maxJoinedWindow = 2048
-
-// find appends what the rules find in s. It stops, with what it has, when stop says so: between
-// windows.
-func (set *ruleset) find(s string, stop func() bool, into []detection) []detection {
-	if len(s) < 8 {
-		return into
+// find appends the secrets in s to found. When ctx ends it returns early, with part of them.
+func (set *ruleset) find(ctx context.Context, s string, found []detection) []detection {
+	if len(s) < minTextLength {
+		return found
 	}
 	var windows windowSet
-	var done map[*rule]int // where its finder has been
+	var searched map[*rule]int // the place up to which each finder has searched s
 	set.automaton.scan(s, func(end int, words []int32) bool {
 		for _, w := range words {
 			begin := end - set.wordLengths[w]
 			for i := range set.anchors[w] {
 				a := &set.anchors[w][i]
-				if at, ok := a.window(s, begin, end); ok {
-					if a.rule.finder != nil {
-						if begin < done[a.rule] {
-							continue
-						}
-						if stop() {
-							return false
-						}
-						secrets, until := a.rule.finder(s, begin)
-						if done == nil {
-							done = make(map[*rule]int)
-						}
-						done[a.rule] = until
-						for _, at := range secrets {
-							if !set.isAllowed(a.rule, s, at, at) {
-								into = append(into, detection{a.rule.id, at, false})
-							}
-						}
-						continue
+				r := a.rule
+				at, ok := a.window(s, begin, end)
+				switch {
+				case !ok || r.finder != nil && begin < searched[r]:
+					continue
+				case r.finder == nil:
+					windows.add(window{r, at})
+					continue
+				case ctx.Err() != nil:
+					return false
+				}
+				secrets, until := r.finder(s, begin)
+				if searched == nil {
+					searched = make(map[*rule]int)
+				}
+				searched[r] = until
+				for _, secret := range secrets {
+					if !set.isAllowed(r, s, secret, secret) {
+						found = append(found, detection{r.id, secret, false})
 					}
-					windows.add(window{a.rule, at})
 				}
 			}
 		}
 		return true
 	})
 	for _, w := range windows.windows {
-		if stop() {
-			return into
+		if ctx.Err() != nil {
+			return found
 		}
-		into = set.matchWindow(s, w, stop, into)
+		found = set.matchWindow(ctx, s, w, found)
 	}
-	return into
+	return found
 }
 
-// windowSet are what is to be looked at. Those of one rule that overlap are joined, so that no part
-// of a text is looked at more than a few times for a rule.
+// window is a part of a text that is matched against the regex of a rule.
+type window struct {
+	rule *rule
+	span
+}
+
+// Bounds of windows, in bytes.
+const (
+	maxJoinedWindow = 2048     // of overlapping windows that are joined to one
+	maxWindow       = 64 << 10 // of a window that grows because a match goes on beyond it
+)
+
+// windowSet is the windows of one text. Overlapping windows of one rule are joined, so that no part
+// of the text is matched more than a few times for a rule.
 type windowSet struct {
 	windows []window
-	last    map[*rule]int
+	last    map[*rule]int // the index in windows of each rule's last window
 }
 
 func (all *windowSet) add(w window) {
@@ -96,24 +99,31 @@ func (all *windowSet) add(w window) {
 	all.windows = append(all.windows, w)
 }
 
-// window says whether the word at s[begin:end] can be of a match, and where that is.
-func (a *anchor) window(s string, begin, end int) (window span, ok bool) {
-	switch at := begin - a.offset; a.kind {
+// window returns the part of s that a match can be in to which the anchor's word at s[begin:end]
+// belongs. ok reports whether there can be such a match.
+func (a *anchor) window(s string, begin, end int) (w span, ok bool) {
+	r := a.rule
+	switch start := begin - a.offset; a.kind {
 	case matchStart:
-		return clampSpan(s, at-1, at+a.rule.maxLength+1), a.prefix.matchesAt(s, at) &&
-			(a.rule.precededBy == "" ||
-				isPrecededBy(s, at, a.rule.precededBy))
+		return clampSpan(s, start-1, start+r.maxLength+1), a.prefix.matchesAt(s, start) &&
+			(r.precededBy == "" || isPrecededBy(s, start, r.precededBy))
 	case assignedName:
-		if !a.prefix.matchesAt(s, at) {
+		if !a.prefix.matchesAt(s, start) {
 			return span{}, false
 		}
-		value, ok := a.rule.findValue(s, at+len(a.prefix))
-		return clampSpan(s, at-52, value+a.rule.maxLength+1), ok
+		value, ok := r.findValue(s, start+len(a.prefix))
+		return clampSpan(s, start-maxBeforeName, value+r.maxLength+1), ok
 	}
-	return clampSpan(s, begin-a.rule.keywordRadius, end+a.rule.keywordRadius), true
+	return clampSpan(s, begin-r.keywordRadius, end+r.keywordRadius), true
 }
 
-// isPrecededBy says whether word stands in the six lines before at.
+// maxBeforeName is how many bytes a window has before the name of an assignment: more than
+// nameStart can match.
+const maxBeforeName = 52
+
+func clampSpan(s string, from, to int) span { return span{max(from, 0), min(to, len(s))} }
+
+// isPrecededBy reports whether word is in the line of s[at] or in the five lines before it.
 func isPrecededBy(s string, at int, word string) bool {
 	before := s[max(0, at-maxContext):at]
 	for range 6 {
@@ -129,116 +139,48 @@ func isPrecededBy(s string, at int, word string) bool {
 	return false
 }
 
-func clampSpan(s string, from, to int) span { return span{max(from, 0), min(to, len(s))} }
-
-// findValue says whether what follows a name that ends at i can be an assignment of a value that
-// the rule is about, and where the value begins at the latest.
-func (r *rule) findValue(s string, i int) (value int, ok bool) {
-	for far := i + 25; i < len(s) && byteClasses[s[i]]&gapByte != 0; i++ {
-		if i == far {
-			return 0, false
-		}
-	}
-	if i == len(s) || byteClasses[s[i]]&operatorByte == 0 {
-		return 0, false
-	}
-	i++
-	last := i
-	for far := i + 10; last < len(s) && last < far &&
-		byteClasses[s[last]]&(operatorByte|openingByte) != 0; last++ {
-	}
-	if r.ignoresWords && !hasNonWordByte(s, last) {
-		return 0, false
-	}
-	for ; i <= last; i++ {
-		for _, h := range r.valuePrefixes {
-			if h.matchesAt(s, i) {
-				return last, true
-			}
-		}
-	}
-	return 0, false
-}
-
-// hasNonWordByte says whether the run of characters at i that a value may have holds others than
-// letters, and not only at its end.
-func hasNonWordByte(s string, i int) bool {
-	for ; i < len(s) && byteClasses[s[i]]&wordByte != 0; i++ {
-	}
-	return i < len(s) && byteClasses[s[i]]&valueByte != 0
-}
-
-// Classes of bytes in an assignment: see leading, between, operator and opening.
-const (
-	gapByte byte = 1 << iota
-	operatorByte
-	openingByte
-	wordByte
-	valueByte
-)
-
-var byteClasses = func() (of [256]byte) {
-	for c := range 256 {
-		c := byte(c)
-		letter, digit := lower(c) >= 'a' && lower(c) <= 'z', c >= '0' && c <= '9'
-		blank := c == ' ' || c == '\t' || c == '\n' || c == '\r' || c == '\f'
-		put := func(is bool, class byte) {
-			if is {
-				of[c] |= class
-			}
-		}
-		quote := c == '\'' || c == '"' || c == '\\'
-		put(letter || digit || blank || quote || c == '_' || c == '.' || c == '-', gapByte)
-		put(c == '=' || c == '>' || c == ':' || c == '|' || c == '?' || c == ',', operatorByte)
-		put(blank || quote || c == '`' || c == '=', openingByte)
-		put(letter || c == '_' || c == '.' || c == '-', wordByte)
-		put(digit || c == '=' || c == '+' || c == '/', valueByte)
-	}
-	return of
-}()
-
-// matchWindow holds the rule's expression against the window. A match that goes on beyond the
-// window makes it longer; beyond farthest, a secret is taken to go on as it was.
-func (set *ruleset) matchWindow(s string, w window, stop func() bool,
-	into []detection) []detection {
+// matchWindow appends the matches of the window's rule to found. A match that reaches the window's
+// end may go on beyond it, so the window is doubled and matched again. From maxWindow on, the
+// secret is extended over all bytes that a value may have instead.
+func (set *ruleset) matchWindow(ctx context.Context, s string, w window,
+	found []detection) []detection {
 	re := w.rule.regex()
-	for !stop() {
+	before := len(found)
+	for ctx.Err() == nil {
 		grown := false
-		first := len(into)
 		for _, m := range re.FindAllStringSubmatchIndex(w.substring(s), -1) {
-			over := m[1] == w.to-w.from && w.to < len(s)
-			if over && w.to-w.from < maxWindow {
-				w.to, grown = min(len(s), w.to+(w.to-w.from)), true // it may go on
+			reachesEnd := m[1] == w.to-w.from && w.to < len(s)
+			if reachesEnd && w.to-w.from < maxWindow {
+				w.to, grown = min(len(s), w.to+(w.to-w.from)), true
 				break
 			}
 			if m[0] == 0 && w.from > 0 {
-				continue // it may begin before: then another window has it
+				continue // the match may begin before the window: then it is in another one, too
 			}
 			match := span{w.from + m[0], w.from + m[1]}
 			secret := trimQuotes(s, secretSpan(w.rule.secretGroup, m, w.from))
 			for w.rule.isGeneric() && secret.from < secret.to && s[secret.to-1] == '.' {
 				secret.to-- // the end of a sentence
 			}
-			for over && secret.to < len(s) && byteClasses[s[secret.to]]&(wordByte|valueByte) != 0 {
+			for reachesEnd && secret.to < len(s) &&
+				byteClasses[s[secret.to]]&(wordByte|valueByte) != 0 {
 				secret.to++
 			}
 			if secret.from == secret.to || set.isAllowed(w.rule, s, match, secret) {
 				continue
 			}
-			into = append(into, detection{w.rule.id, secret, w.rule.isGeneric()})
+			found = append(found, detection{w.rule.id, secret, w.rule.isGeneric()})
 		}
 		if !grown {
-			return into
+			return found
 		}
-		into = into[:first]
+		found = found[:before]
 	}
-	return into
+	return found
 }
 
-// maxWindow is how long a window may become because of what is found in it.
-const maxWindow = 64 << 10
-
-// secretSpan is where the secret of a match is, in bytes of the text.
+// secretSpan returns the span of the secret in a match: see [rule.secretGroup]. m holds the
+// indexes of the match and its groups, which are relative to from.
 func secretSpan(group int, m []int, from int) span {
 	switch {
 	case group > 0 && 2*group+1 < len(m):
@@ -255,7 +197,7 @@ func secretSpan(group int, m []int, from int) span {
 	return span{from + m[0], from + m[1]}
 }
 
-// trimQuotes leaves quotes and blanks around a secret where they are.
+// trimQuotes returns the span without the blanks and quotes around a secret.
 func trimQuotes(s string, at span) span {
 	blank := func(c byte) bool { return c == ' ' || c == '\n' || c == '\r' || c == '\t' }
 	for at.from < at.to && blank(s[at.from]) {
@@ -270,6 +212,8 @@ func trimQuotes(s string, at span) span {
 	return at
 }
 
+// isAllowed reports whether a match of the rule is no secret: it has too little entropy, or an
+// allow list of the rule or of all rules accepts it.
 func (set *ruleset) isAllowed(r *rule, s string, match, secret span) bool {
 	if r.entropy > 0 && entropy(secret.substring(s)) <= r.entropy {
 		return true
@@ -285,19 +229,4 @@ func (set *ruleset) isAllowed(r *rule, s string, match, secret span) bool {
 		}
 	}
 	return false
-}
-
-// entropy is Shannon's, in bits a byte.
-func entropy(s string) (bits float64) {
-	var counts [256]int
-	for i := range len(s) {
-		counts[s[i]]++
-	}
-	for _, n := range counts {
-		if n > 0 {
-			p := float64(n) / float64(len(s))
-			bits -= p * math.Log2(p)
-		}
-	}
-	return bits
 }

@@ -18,16 +18,18 @@ import (
 	"gatekit/core/mcp"
 )
 
-// fixtures are gitleaks' own: label 1 holds a secret of the rule, 0 nearly does.
+// fixture is a text from the tests of a gitleaks rule. With label 1 it holds a secret of the rule,
+// with label 0 it nearly does.
 type fixture struct {
 	Label      int
 	Rule, Text string
 }
 
+// fixtures returns all fixtures of gitleaks. It skips the test where the file is missing.
 func fixtures(t testing.TB) (all []fixture) {
 	f, err := os.Open("../../../../shared/corpora/gitleaks/fixtures.jsonl")
 	if errors.Is(err, fs.ErrNotExist) {
-		t.Skip("the corpora are not here: ", err)
+		t.Skip("no corpora on this machine: ", err)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -48,11 +50,15 @@ func fixtures(t testing.TB) (all []fixture) {
 	return all
 }
 
-// TestRecallAndPrecision holds the rules against gitleaks' fixtures, each as the text of a result.
-// -v shows the figures of each rule.
+// TestRecallAndPrecision measures the rules on gitleaks' fixtures, each as the text of a result.
+// All positives must be found, and no near miss may be detected as what it nearly is. With -v it
+// prints the figures of each rule.
 func TestRecallAndPrecision(t *testing.T) {
 	s := newStage(t, `{"action":"audit","rules":{"enable":["hashicorp-tf-password"]}}`)
-	type figures struct{ positive, found, others, negative, wrong, otherwise int }
+	type figures struct {
+		positive, found, foundByOther     int
+		negative, wrong, holdsOtherSecret int
+	}
 	rules := map[string]*figures{}
 	var total figures
 	classes := classesOf(t)
@@ -71,14 +77,14 @@ func TestRecallAndPrecision(t *testing.T) {
 				if right {
 					f.found++
 				} else if len(ids) > 0 {
-					f.others++
+					f.foundByOther++
 				}
 			default:
 				f.negative++
 				if right {
 					f.wrong++
 				} else if len(ids) > 0 {
-					f.otherwise++
+					f.holdsOtherSecret++
 				}
 			}
 		}
@@ -93,20 +99,20 @@ func TestRecallAndPrecision(t *testing.T) {
 	slices.Sort(ids)
 	for _, id := range ids {
 		r := rules[id]
-		t.Logf("%-45s positive %4d: by this rule %4d, by a better one %3d; near misses %3d, "+
-			"wrong %d, of another rule %d", id, r.positive, r.found, r.others, r.negative, r.wrong,
-			r.otherwise)
+		t.Logf("%-45s positive %4d: found by this rule %4d, by another %3d; near misses %3d, "+
+			"wrong %d, with a secret of another rule %d", id, r.positive, r.found, r.foundByOther,
+			r.negative, r.wrong, r.holdsOtherSecret)
 	}
-	t.Logf("%d rules, %d positives: found %d (%d under the name of another rule); %d near "+
-		"misses, wrong %d, of another rule %d", len(classes), total.positive,
-		total.found+total.others, total.others,
-		total.negative, total.wrong, total.otherwise)
+	t.Logf("%d rules, %d positives: found %d (%d of them by another rule); %d near misses, "+
+		"wrong %d, with a secret of another rule %d", len(classes), total.positive,
+		total.found+total.foundByOther, total.foundByOther,
+		total.negative, total.wrong, total.holdsOtherSecret)
 	if total.wrong > 0 {
-		t.Errorf("%d near misses are taken for secrets", total.wrong)
+		t.Errorf("%d near misses are detected as secrets", total.wrong)
 	}
 }
 
-// classesOf says of which class each of gitleaks' rules is.
+// classesOf returns the class, as doc.go has it, of each of gitleaks' rules.
 func classesOf(t *testing.T) map[string]string {
 	var file struct{ Rules []struct{ ID, Regex string } }
 	if _, err := toml.DecodeFile("gitleaks.toml", &file); err != nil {
@@ -130,27 +136,33 @@ func classesOf(t *testing.T) map[string]string {
 	return classes
 }
 
-// TestOrdinaryText: documentation and code hold no secrets. A text is a paragraph: what stands
-// between blank lines.
-func TestOrdinaryText(t *testing.T) {
+// TestOrdinaryTextIsSeldomFlagged searches documentation and code, paragraph by paragraph. The
+// limits leave the shares that doc.go publishes some room, since the versions of the texts, and the
+// packages on a machine, differ.
+func TestOrdinaryTextIsSeldomFlagged(t *testing.T) {
 	s := newStage(t, `{"action":"audit"}`)
-	root := goroot(t)
-	for name, globs := range map[string][]string{
-		"Go's documentation": {root + "/doc/*.html", root + "/doc/*.md",
+	root, home := goroot(t), os.Getenv("HOME")
+	packages := filepath.Join(home, ".cache/gatekit-test/*/node_modules")
+	for _, c := range []struct {
+		name  string
+		limit float64 // percent of the paragraphs
+		globs []string
+	}{
+		{"Go's documentation", 0.1, []string{root + "/doc/*.html", root + "/doc/*.md",
 			root + "/doc/**/*.md", root + "/src/*/doc.go", root + "/src/*/*/doc.go",
-			root + "/src/*/README*", root + "/*.md"},
-		"Go's code": {root + "/src/net/http/*.go", root + "/src/crypto/tls/*.go",
-			root + "/src/go/types/*.go", root + "/src/encoding/json/*.go"},
-		"this project's documents": {"../../../../shared/docs/*.md"},
-		"modules' READMEs": {filepath.Join(os.Getenv("HOME"),
-			"go/pkg/mod/*/*/*/README.md"), filepath.Join(os.Getenv("HOME"),
-			"go/pkg/mod/*/*/README.md")},
-		"npm packages' documentation": {filepath.Join(os.Getenv("HOME"),
-			".cache/gatekit-test/*/node_modules/*/README.md"), filepath.Join(os.Getenv("HOME"),
-			".cache/gatekit-test/*/node_modules/@*/*/README.md")},
+			root + "/src/*/README*", root + "/*.md"}},
+		{"Go's code", 0.15, []string{root + "/src/net/http/*.go", root + "/src/crypto/tls/*.go",
+			root + "/src/go/types/*.go", root + "/src/encoding/json/*.go"}},
+		{"this project's documents", 0.2, []string{"../../../../shared/docs/*.md"}},
+		{"READMEs of Go modules", 0.05, []string{
+			filepath.Join(home, "go/pkg/mod/*/*/*/README.md"),
+			filepath.Join(home, "go/pkg/mod/*/*/README.md")}},
+		{"READMEs of npm packages", 0.2, []string{filepath.Join(packages, "*/README.md"),
+			filepath.Join(packages, "@*/*/README.md")}},
 	} {
+		name := c.name
 		files, texts, flagged, flaggedFiles, size := 0, 0, 0, 0, 0
-		for _, glob := range globs {
+		for _, glob := range c.globs {
 			paths, _ := filepath.Glob(glob)
 			for _, path := range paths {
 				b, err := os.ReadFile(path)
@@ -179,18 +191,20 @@ func TestOrdinaryText(t *testing.T) {
 			}
 		}
 		if files == 0 {
-			t.Logf("%s: none here", name)
+			t.Logf("%s: none on this machine", name)
 			continue
 		}
 		share := 100 * float64(flagged) / float64(texts)
 		t.Logf("%s: %d of %d texts (%.2f %%), %d of %d files, %d KiB", name, flagged, texts, share,
 			flaggedFiles, files, size>>10)
-		if share > 1 {
-			t.Errorf("%s: %.2f %% of the texts are taken for secrets, want 1 at most", name, share)
+		if share > c.limit {
+			t.Errorf("%s: %.2f %% of the texts are flagged, want at most %.2f %%", name, share,
+				c.limit)
 		}
 	}
 }
 
+// result returns the result of a tool with the text.
 func result(text string) *mcp.Message {
 	m := mcp.NewResponse("1", fmt.Appendf(nil, `{"content":[{"type":"text","text":%s}]}`,
 		mcp.Quote(strings.ToValidUTF8(text, "?"))))
@@ -198,8 +212,9 @@ func result(text string) *mcp.Message {
 	return m
 }
 
-// TestToolDefinitions: what published servers say of their tools holds no secrets.
-func TestToolDefinitions(t *testing.T) {
+// TestToolDefinitionsAreNotFlagged searches the tools and instructions of published servers, in
+// which there is no secret.
+func TestToolDefinitionsAreNotFlagged(t *testing.T) {
 	f, err := os.Open("testdata/tools.ndjson")
 	if err != nil {
 		t.Fatal(err)
@@ -222,13 +237,14 @@ func TestToolDefinitions(t *testing.T) {
 			t.Logf("%v in %.300s", v.Findings, lines.Bytes())
 		}
 	}
-	t.Logf("%d of %d definitions of %d servers", flagged, n, len(servers))
-	if flagged*100 > n || n == 0 {
-		t.Errorf("%d of %d definitions are taken for secrets, want 1 %% at most", flagged, n)
+	t.Logf("%d of %d definitions of %d servers flagged", flagged, n, len(servers))
+	if flagged > 0 || n != 164 || len(servers) != 14 {
+		t.Errorf("%d of %d definitions of %d servers are flagged, want 0 of 164 of 14", flagged, n,
+			len(servers))
 	}
 }
 
-// goroot is where Go's own texts are.
+// goroot returns the directory of Go's own texts.
 func goroot(t testing.TB) string {
 	t.Helper()
 	out, err := exec.Command("go", "env", "GOROOT").Output()

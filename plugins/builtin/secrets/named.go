@@ -1,28 +1,28 @@
 package secrets
 
-import (
-	"strings"
-)
+import "strings"
 
-// namedID is the rule for what a member's name alone says to be a secret, and which is too short or
-// too plain for the rules that look at values.
+// namedID is the id of the rule for values that are secrets because of the name of their member,
+// and that are too short or too plain for the rules about values.
 const namedID = "named-secret"
 
-// passwordSuffixes and keys are ends of such names, without "_", "-", "." and case. A password can
-// be any word; a key has digits.
+// The ends of names whose values are secrets, without "_", "-", "." and in lower case. A password
+// can be any word; a key has digits.
 var (
-	passwordSuffixes = []string{"password", "passwd", "passphrase", "pwd", "passcode"}
-	keySuffixes      = []string{"clientsecret", "secretkey", "secretaccesskey", "privatekey",
-		"apikey",
-		"apisecret", "appsecret", "accesstoken", "refreshtoken", "authtoken", "apitoken",
-		"sessiontoken", "bearertoken", "signingsecret", "webhooksecret", "encryptionkey"}
-	placeholderValues = []string{"string", "text", "password", "passwd", "secret", "token",
-		"boolean",
-		"number", "integer", "object", "null", "none", "true", "false", "required", "optional",
-		"hidden", "redacted", "masked", "unset", "undefined", "empty", "changeme", "example",
-		"sample", "placeholder", "your-", "your_", "yourpassword", "yoursecret"}
+	passwordSuffixes = strings.Fields(`password passwd passphrase pwd passcode`)
+	keySuffixes      = strings.Fields(`clientsecret secretkey secretaccesskey privatekey apikey
+		apisecret appsecret accesstoken refreshtoken authtoken apitoken sessiontoken bearertoken
+		signingsecret webhooksecret encryptionkey`)
 )
 
+// placeholderValues are values that stand in the place of a secret, in schemas and examples. A
+// value that only begins with one of them counts, too, if it is hardly longer.
+var placeholderValues = strings.Fields(`string text password passwd secret token boolean number
+	integer object null none true false required optional hidden redacted masked unset undefined
+	empty changeme example sample placeholder your- your_ yourpassword yoursecret`)
+
+// isNamedSecret reports whether the name of a member says that its value is a secret, and the value
+// looks like one.
 func isNamedSecret(name, value string) bool {
 	if len(value) < 4 || len(value) > 256 || strings.ContainsAny(value[:1], "$%{<[*") {
 		return false
@@ -36,29 +36,29 @@ func isNamedSecret(name, value string) bool {
 		}
 		return r
 	}, name)
-	password := hasAnySuffix(plain, passwordSuffixes)
-	if !password && !hasAnySuffix(plain, keySuffixes) {
+	isPassword := hasAnySuffix(plain, passwordSuffixes)
+	if !isPassword && !hasAnySuffix(plain, keySuffixes) {
 		return false
 	}
 	if !strings.HasSuffix(plain, "passphrase") && strings.ContainsAny(value, " \t\r\n") {
-		return false // words about one
+		return false // a sentence about a password
 	}
-	low := strings.ToLower(value)
-	for _, w := range placeholderValues {
-		if low == w || len(w) > 4 && strings.HasPrefix(low, w) && (len(low) <= len(w)+2 ||
-			w[len(w)-1] == '-' || w[len(w)-1] == '_') {
+	lower := strings.ToLower(value)
+	for _, p := range placeholderValues {
+		if lower == p || len(p) > 4 && strings.HasPrefix(lower, p) && (len(lower) <= len(p)+2 ||
+			p[len(p)-1] == '-' || p[len(p)-1] == '_') {
 			return false
 		}
 	}
-	if strings.Trim(low, low[:1]) == "" || strings.Trim(low, "x*.•-") == "" {
-		return false
+	if strings.Trim(lower, lower[:1]) == "" || strings.Trim(lower, "x*.•-") == "" {
+		return false // masked
 	}
-	return password || len(value) >= 8 && strings.ContainsAny(value, "0123456789")
+	return isPassword || len(value) >= 8 && strings.ContainsAny(value, "0123456789")
 }
 
-func hasAnySuffix(s string, ends []string) bool {
-	for _, e := range ends {
-		if strings.HasSuffix(s, e) {
+func hasAnySuffix(s string, suffixes []string) bool {
+	for _, suffix := range suffixes {
+		if strings.HasSuffix(s, suffix) {
 			return true
 		}
 	}

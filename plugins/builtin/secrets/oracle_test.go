@@ -9,12 +9,12 @@ import (
 	"testing"
 )
 
-// TestOracle holds the plugin against what gitleaks' own detector finds in the fixtures:
-// testdata/oracle makes the file.
+// TestOracle compares the plugin with gitleaks' own detector on the fixtures: everything that the
+// detector finds must be redacted. testdata/oracle writes the file with what it finds.
 func TestOracle(t *testing.T) {
 	path := os.Getenv("SECRETS_ORACLE")
 	if path == "" {
-		t.Skip("SECRETS_ORACLE names no file: see testdata/oracle/main.go")
+		t.Skip("SECRETS_ORACLE is not set: see testdata/oracle/main.go")
 	}
 	f, err := os.Open(path)
 	if err != nil {
@@ -27,7 +27,7 @@ func TestOracle(t *testing.T) {
 	var theirs, ours, missed, left, extra int
 	for _, x := range fixtures(t) {
 		if !lines.Scan() {
-			t.Fatal("the file is too short")
+			t.Fatal("the file has fewer lines than there are fixtures")
 		}
 		var found [][2]string
 		if err := json.Unmarshal(lines.Bytes(), &found); err != nil {
@@ -53,7 +53,8 @@ func TestOracle(t *testing.T) {
 			t.Logf("missed: %v in %.300q", found, x.Text)
 		}
 		for _, f := range found {
-			// A secret that is still there once fewer than before may stand there by itself.
+			// The same characters may be elsewhere in the text where they are no secret, so only
+			// the number of occurrences is compared.
 			if strings.Count(text, f[1]) >= strings.Count(x.Text, f[1]) {
 				left++
 				t.Logf("left: %v in %.300q, which is now %.300q", f, x.Text, text)
@@ -64,11 +65,10 @@ func TestOracle(t *testing.T) {
 			t.Logf("extra: %v in %.300q", types(v), x.Text)
 		}
 	}
-	t.Logf("positives found: %d by gitleaks under the rule's name, %d by us; texts with "+
-		"findings of gitleaks' only: %d; secrets of theirs that we leave: %d; near misses with "+
-		"findings of ours only: %d",
-		theirs, ours, missed, left, extra)
+	t.Logf("positives found: %d by gitleaks under the rule's name, %d by the plugin; texts in "+
+		"which only gitleaks finds a secret: %d; its secrets that are not redacted: %d; near "+
+		"misses in which only the plugin finds a secret: %d", theirs, ours, missed, left, extra)
 	if missed+left > 0 {
-		t.Errorf("%d texts missed, %d secrets left", missed, left)
+		t.Errorf("%d texts missed, %d secrets not redacted", missed, left)
 	}
 }

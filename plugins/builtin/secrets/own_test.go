@@ -8,8 +8,8 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// TestOwnRules holds the rules that are not gitleaks' against texts with such a secret, between "«"
-// and "»", and against texts without.
+// TestOwnRules applies the rules of rules.toml to texts with a secret, which is between "«" and
+// "»", and to texts without one.
 func TestOwnRules(t *testing.T) {
 	const alnum = "x7Kq2Lw9Rt4Zp8Vb3Nm6Yc1Hd5Jf0SgAuE2iTq4Wm9Bz3Xr7Dk1Lp6Vs8Hn2Gy5Fc0Jo4QaEw6Ui"
 	const hex = "9f3c71d2ab8e4056c7d1f09b3e6a5284c0d7b1e9f2a46853"

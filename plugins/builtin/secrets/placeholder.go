@@ -7,24 +7,24 @@ import (
 	"encoding/hex"
 )
 
-// placeholderMaker makes the words that stand where a secret stood. They tell two secrets apart, so
-// that who reads on can see that two are the same, and tell nothing of them to who does not have
-// the key.
+// placeholderMaker makes the placeholders that replace secrets. The same secret has the same
+// placeholder, so that a reader can tell two secrets apart. Without the key, a placeholder reveals
+// nothing about its secret.
 type placeholderMaker struct{ key [32]byte }
 
-// newPlaceholderMaker takes the key of the configuration, or, where that is empty, a random one
-// that is forgotten with the process.
-func newPlaceholderMaker(key string) (r placeholderMaker) {
+// newPlaceholderMaker uses the key of the configuration. If that is empty, it makes a random key,
+// which is lost when the process ends.
+func newPlaceholderMaker(key string) (p placeholderMaker) {
 	if key != "" {
-		r.key = sha256.Sum256([]byte(key))
-		return r
+		p.key = sha256.Sum256([]byte(key))
+		return p
 	}
-	rand.Read(r.key[:]) // never fails: see its documentation
-	return r
+	rand.Read(p.key[:]) // never fails: see its documentation
+	return p
 }
 
-func (r *placeholderMaker) forSecret(rule, secret string) string {
-	mac := hmac.New(sha256.New, r.key[:])
+func (p *placeholderMaker) forSecret(rule, secret string) string {
+	mac := hmac.New(sha256.New, p.key[:])
 	mac.Write([]byte(secret))
 	return "[secret:" + rule + ":" + hex.EncodeToString(mac.Sum(nil)[:4]) + "]"
 }

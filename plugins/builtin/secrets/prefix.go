@@ -3,21 +3,20 @@ package secrets
 import (
 	"regexp/syntax"
 	"slices"
-	"strings"
 	"unicode/utf8"
 )
 
 // byteSet is a set of bytes.
 type byteSet struct {
 	bits [4]uint64
-	// the one letter or other character that it holds, in lower case; 0 when it holds others
-	char byte
+	char byte // the only character of the set, in lower case; 0 if the set holds others
 }
 
 func (s *byteSet) add(c byte)      { s.bits[c>>6] |= 1 << (c & 63) }
 func (s *byteSet) has(c byte) bool { return s.bits[c>>6]&(1<<(c&63)) != 0 }
 
-// singleChar is what one is to be.
+// singleChar returns the only ASCII character of the set, in lower case and regardless of case, or
+// 0 if the set holds none or several.
 func (s *byteSet) singleChar() (one byte) {
 	for c := range byte(utf8.RuneSelf) {
 		if !s.has(c) {
@@ -38,23 +37,23 @@ func lower(c byte) byte {
 	return c
 }
 
-// prefix is how the text of a match begins: its first bytes, each one of a set. A regular
-// expression has several when it begins in several ways; each of its matches fits one.
+// prefix is the beginning of a regex's matches: one set of bytes for each of the first bytes. A
+// regex whose matches begin in several ways has several prefixes, and each match fits one of them.
 type prefix []*byteSet
 
 const (
 	maxPrefixLength = 160
-	maxPrefixes     = 64
-	unboundedLength = 256 // bytes that an expression without end is taken to be long
-	maxContext      = 2048
+	maxPrefixes     = 64   // of one regex
+	unboundedLength = 256  // the bytes that a repetition without upper bound is assumed to match
+	maxContext      = 2048 // the bytes of context that are searched on one side of a place
 )
 
-// matchesAt says whether s[at:] begins so.
-func (h prefix) matchesAt(s string, at int) bool {
-	if at < 0 || at+len(h) > len(s) {
+// matchesAt reports whether s[at:] begins with the prefix.
+func (p prefix) matchesAt(s string, at int) bool {
+	if at < 0 || at+len(p) > len(s) {
 		return false
 	}
-	for i, set := range h {
+	for i, set := range p {
 		if !set.has(s[at+i]) {
 			return false
 		}
@@ -62,13 +61,13 @@ func (h prefix) matchesAt(s string, at int) bool {
 	return true
 }
 
-// longestWord is the longest run of single characters in the head, in lower case, and where it
-// stands.
-func (h prefix) longestWord() (word string, at int) {
+// longestWord returns the longest run of single characters in the prefix, in lower case, and its
+// place in the prefix.
+func (p prefix) longestWord() (word string, at int) {
 	var run []byte
-	for i := 0; i <= len(h); i++ {
-		if i < len(h) {
-			if c := h[i].char; c != 0 {
+	for i := 0; i <= len(p); i++ {
+		if i < len(p) {
+			if c := p[i].char; c != 0 {
 				run = append(run, c)
 				continue
 			}
@@ -81,9 +80,10 @@ func (h prefix) longestWord() (word string, at int) {
 	return word, at
 }
 
-// prefixParser reads regular expressions. Sets that are the same are one.
+// prefixParser derives prefixes from regular expressions. Equal sets share their memory.
 type prefixParser struct{ sets map[[4]uint64]*byteSet }
 
+// intern returns the parser's copy of a set.
 func (x *prefixParser) intern(s byteSet) *byteSet {
 	if x.sets == nil {
 		x.sets = make(map[[4]uint64]*byteSet)
@@ -95,24 +95,24 @@ func (x *prefixParser) intern(s byteSet) *byteSet {
 	return x.sets[s.bits]
 }
 
-// partialPrefix is a head in the making; closed when nothing is known of what comes next.
+// partialPrefix is a prefix under construction. It is closed when what follows is not known.
 type partialPrefix struct {
 	sets   prefix
 	closed bool
 }
 
-// prefixes are the ways in which a match of the expression begins. What looks behind or ahead is
-// left out: more fits than matches, and never less, but for the two characters beyond ASCII that
-// are "k" and "s" without regard to case.
+// prefixes returns the prefixes of the regex's matches. Assertions about the text before or behind
+// a match are ignored, so a prefix may fit where there is no match. The reverse does not happen,
+// except for the two characters beyond ASCII that equal "k" and "s" regardless of case.
 func (x *prefixParser) prefixes(re *syntax.Regexp) []prefix {
-	var heads []prefix
-	for _, b := range x.extend([]partialPrefix{{}}, re) {
-		heads = append(heads, b.sets)
+	var prefixes []prefix
+	for _, p := range x.extend([]partialPrefix{{}}, re) {
+		prefixes = append(prefixes, p.sets)
 	}
-	return heads
+	return prefixes
 }
 
-// extend makes all longer, in place, by what the expression begins with.
+// extend appends the beginning of the regex to all prefixes, in place.
 func (x *prefixParser) extend(all []partialPrefix, re *syntax.Regexp) []partialPrefix {
 	switch re.Op {
 	case syntax.OpEmptyMatch, syntax.OpBeginLine, syntax.OpEndLine, syntax.OpBeginText,
@@ -162,29 +162,30 @@ func (x *prefixParser) extend(all []partialPrefix, re *syntax.Regexp) []partialP
 	return closeAll(all)
 }
 
-// extendEach extends all by each of the expressions.
+// extendEach returns a copy of the prefixes for each of the regexes, extended by it.
 func (x *prefixParser) extendEach(all []partialPrefix, subs []*syntax.Regexp) []partialPrefix {
-	var each []partialPrefix
+	var extended []partialPrefix
 	for _, sub := range subs {
-		if len(each)+len(all) > maxPrefixes {
+		if len(extended)+len(all) > maxPrefixes {
 			return closeAll(all)
 		}
 		branch := make([]partialPrefix, len(all))
-		for i, b := range all {
-			branch[i] = partialPrefix{slices.Clone(b.sets), b.closed}
+		for i, p := range all {
+			branch[i] = partialPrefix{slices.Clone(p.sets), p.closed}
 		}
-		each = append(each, x.extend(branch, sub)...)
+		extended = append(extended, x.extend(branch, sub)...)
 	}
-	return each
+	return extended
 }
 
+// appendSet appends a set to all prefixes that are not closed.
 func (x *prefixParser) appendSet(all []partialPrefix, s byteSet) []partialPrefix {
-	kept := x.intern(s)
+	shared := x.intern(s)
 	for i := range all {
-		if b := &all[i]; len(b.sets) == maxPrefixLength {
-			b.closed = true
-		} else if !b.closed {
-			b.sets = append(b.sets, kept)
+		if p := &all[i]; len(p.sets) == maxPrefixLength {
+			p.closed = true
+		} else if !p.closed {
+			p.sets = append(p.sets, shared)
 		}
 	}
 	return all
@@ -197,8 +198,8 @@ func closeAll(all []partialPrefix) []partialPrefix {
 	return all
 }
 
-// classSet is a class as a set. ascii says that it holds nothing else, "k" and "s" without regard
-// to case apart.
+// classSet returns the ASCII characters of a class. ascii reports whether the class holds no
+// others, apart from the two that equal "k" and "s" regardless of case.
 func classSet(re *syntax.Regexp) (s byteSet, ascii bool) {
 	for i := 0; i < len(re.Rune); i += 2 {
 		for r := re.Rune[i]; r <= re.Rune[i+1]; r++ {
@@ -213,7 +214,8 @@ func classSet(re *syntax.Regexp) (s byteSet, ascii bool) {
 	return s, true
 }
 
-// maxMatchLength is how many bytes a match of the expression has at most, as far as that is known.
+// maxMatchLength returns an upper bound of the bytes of a match, as far as it is known, up to
+// maxContext.
 func maxMatchLength(re *syntax.Regexp) (n int) {
 	switch re.Op {
 	case syntax.OpLiteral:
@@ -245,33 +247,5 @@ func maxMatchLength(re *syntax.Regexp) (n int) {
 	return min(n, maxContext)
 }
 
-// parseRegex is the syntax of an expression, as package regexp reads it.
+// parseRegex parses a regex in the syntax of package regexp.
 func parseRegex(expr string) (*syntax.Regexp, error) { return syntax.Parse(expr, syntax.Perl) }
-
-// splitAssignment takes an expression of gitleaks' for "name = value" apart:
-// (?i)[\w.-]{0,50}?(?:names)…operator…value. ok is false for another one.
-func splitAssignment(expr string) (names, value string, ok bool) {
-	_, rest, found := cutLast(expr, nameStart)
-	if !found {
-		return "", "", false
-	}
-	names, rest, found = strings.Cut(rest, nameEnd)
-	if !found {
-		return "", "", false
-	}
-	rest = strings.TrimPrefix(rest, ")")
-	if value, found = strings.CutPrefix(rest, assignOperator+valueStart); !found {
-		return "", "", false
-	}
-	if strings.HasPrefix(expr, "(?i)") {
-		value = "(?i)" + value
-	}
-	return "(?i)" + names, value, true
-}
-
-func cutLast(s, sep string) (before, after string, found bool) {
-	if i := strings.LastIndex(s, sep); i >= 0 {
-		return s[:i], s[i+len(sep):], true
-	}
-	return s, "", false
-}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
@@ -13,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
@@ -20,14 +20,15 @@ import (
 	"gatekit/plugins/sdk"
 )
 
-// Secrets that nobody has. They are not in one piece, lest those who look for secrets in source
-// find them.
+// Secrets that belong to nobody. They are written in parts, so that scanners of source code do not
+// report them.
 var (
 	aws    = "AKIA" + "Q7Z2XN4VLHPK3M6T"
 	github = "ghp_" + "x7Kq2Lw9Rt4Zp8Vb3Nm6Yc1Hd5Jf0SgAuE2i"
 	stripe = "sk_live_" + "4eC39HqLyjWDarjtT1zdp7dc"
 	pem    = "-----BEGIN RSA " + "PRIVATE KEY-----\n" +
-		"MIIEowIBAAKCAQEAw3Zb8o6Cq2yF0mC6m1Tn0Xq7c1V0B2h3o4yqk9b1v8dV2k5p\nQm9FxT0w1gJ7sQ2nXcLrP8yM4uHb6aZ3eK5vR1tY0iO9dS2fG7hJ4kL6zX8cV3b=\n" +
+		"MIIEowIBAAKCAQEAw3Zb8o6Cq2yF0mC6m1Tn0Xq7c1V0B2h3o4yqk9b1v8dV2k5p\n" +
+		"Qm9FxT0w1gJ7sQ2nXcLrP8yM4uHb6aZ3eK5vR1tY0iO9dS2fG7hJ4kL6zX8cV3b=\n" +
 		"-----END RSA " + "PRIVATE KEY-----"
 )
 
@@ -49,6 +50,7 @@ func inspect(t testing.TB, s sdk.Stage, m *mcp.Message) sdk.Verdict {
 	return v
 }
 
+// types returns the types of the verdict's findings.
 func types(v pipeline.Verdict) (ids []string) {
 	for _, f := range v.Findings {
 		ids = append(ids, f.Type)
@@ -56,7 +58,7 @@ func types(v pipeline.Verdict) (ids []string) {
 	return ids
 }
 
-// message is one with the body: params, a result or an error.
+// message returns a message with the body, which is its params, its result or its error.
 func message(t testing.TB, kind mcp.Kind, to mcp.Direction, method, body string) *mcp.Message {
 	t.Helper()
 	raw := map[mcp.Kind]string{
@@ -79,7 +81,7 @@ func quoted(s string) string { return string(mcp.Quote(s)) }
 
 var placeholder = regexp.MustCompile(`\[secret:[a-z0-9-]+:[0-9a-f]{8}\]`)
 
-// redacted is m's body after the verdict, each placeholder as [rule].
+// redacted returns the body of m after the verdict's edits, with each placeholder as [rule].
 func redacted(t testing.TB, m *mcp.Message, v sdk.Verdict) string {
 	t.Helper()
 	if v.Action != pipeline.Modify {
@@ -94,81 +96,86 @@ func redacted(t testing.TB, m *mcp.Message, v sdk.Verdict) string {
 	})
 }
 
-// TestEveryPlace plants a secret wherever a message can hold one.
-func TestEveryPlace(t *testing.T) {
+// TestSecretsAreFoundInEveryPartOfAMessage plants a secret wherever a message can hold one.
+func TestSecretsAreFoundInEveryPartOfAMessage(t *testing.T) {
 	blob := base64.StdEncoding.EncodeToString([]byte("[default]\naws_access_key_id = " + aws +
 		"\n"))
+	const initialize = `{"protocolVersion":"2025-11-25","capabilities":{},` +
+		`"serverInfo":{"name":"s","version":"1"},"instructions":"Send %s."}`
 	for _, c := range []struct {
-		place     string
-		kind      mcp.Kind
-		to        mcp.Direction
-		method    string
-		body      string // with a verb for the secret
-		secret    string
-		at, clean string
+		place   string
+		kind    mcp.Kind
+		to      mcp.Direction
+		method  string
+		body    string // with a verb for the secret
+		secret  string
+		rule    string
+		pointer string // with "?" for a placeholder
 	}{
-		{"argument", mcp.Request, mcp.ToServer,
-			"tools/call", `{"name":"t","arguments":{"q":"use %s now"}}`, aws,
-			"/arguments/q", `{"name":"t","arguments":{"q":"use [aws-access-token] now"}}`},
-		{"nested key", mcp.Request, mcp.ToServer,
-			"tools/call", `{"name":"t","arguments":{"a":[{"%s":true}]}}`, aws, "/arguments/a/0/?",
-			`{"name":"t","arguments":{"a":[{"[aws-access-token]":true}]}}`},
-		{"text", mcp.Response, mcp.ToClient,
-			"tools/call", `{"content":[{"type":"text","text":"key: %s."}]}`, stripe,
-			"/content/0/text", `{"content":[{"type":"text","text":"key: [stripe-access-token]."}]}`},
-		{"structuredContent", mcp.Response, mcp.ToClient,
-			"tools/call", `{"content":[],"structuredContent":{"env":[{"v":"%s"}]}}`, github,
-			"/structuredContent/env/0/v",
-			`{"content":[],"structuredContent":{"env":[{"v":"[github-pat]"}]}}`},
+		{"argument", mcp.Request, mcp.ToServer, "tools/call",
+			`{"name":"t","arguments":{"q":"use %s now"}}`,
+			aws, "aws-access-token", "/arguments/q"},
+		{"nested key", mcp.Request, mcp.ToServer, "tools/call",
+			`{"name":"t","arguments":{"a":[{"%s":true}]}}`,
+			aws, "aws-access-token", "/arguments/a/0/?"},
+		{"text", mcp.Response, mcp.ToClient, "tools/call",
+			`{"content":[{"type":"text","text":"key: %s."}]}`,
+			stripe, "stripe-access-token", "/content/0/text"},
+		{"structuredContent", mcp.Response, mcp.ToClient, "tools/call",
+			`{"content":[],"structuredContent":{"env":[{"v":"%s"}]}}`,
+			github, "github-pat", "/structuredContent/env/0/v"},
 		{"resource text", mcp.Response, mcp.ToClient, "resources/read",
-			`{"contents":[{"uri":"file:///x","text":"a=1\nkey=%s\n"}]}`, github, "/contents/0/text",
-			`{"contents":[{"uri":"file:///x","text":"a=1\nkey=[github-pat]\n"}]}`},
+			`{"contents":[{"uri":"file:///x","text":"a=1\nkey=%s\n"}]}`,
+			github, "github-pat", "/contents/0/text"},
 		{"blob", mcp.Response, mcp.ToClient, "resources/read",
-			`{"contents":[{"uri":"file:///x","blob":"%s"}]}`, blob, "/contents/0/blob",
-			`{"contents":[{"uri":"file:///x","blob":"[aws-access-token]"}]}`},
-		{"error message", mcp.Error, mcp.ToClient,
-			"tools/call", `{"code":-32000,"message":"401 for %s"}`, github,
-			"/message", `{"code":-32000,"message":"401 for [github-pat]"}`},
-		{"error data", mcp.Error, mcp.ToClient,
-			"tools/call", `{"code":-32000,"message":"no","data":{"auth":["%s"]}}`, github,
-			"/data/auth/0", `{"code":-32000,"message":"no","data":{"auth":["[github-pat]"]}}`},
+			`{"contents":[{"uri":"file:///x","blob":"%s"}]}`,
+			blob, "aws-access-token", "/contents/0/blob"},
+		{"error message", mcp.Error, mcp.ToClient, "tools/call",
+			`{"code":-32000,"message":"401 for %s"}`,
+			github, "github-pat", "/message"},
+		{"error data", mcp.Error, mcp.ToClient, "tools/call",
+			`{"code":-32000,"message":"no","data":{"auth":["%s"]}}`,
+			github, "github-pat", "/data/auth/0"},
 		{"progress message", mcp.Notification, mcp.ToClient, "notifications/progress",
-			`{"progressToken":7,"progress":1,"message":"with %s"}`, aws,
-			"/message", `{"progressToken":7,"progress":1,"message":"with [aws-access-token]"}`},
+			`{"progressToken":7,"progress":1,"message":"with %s"}`,
+			aws, "aws-access-token", "/message"},
 		{"log", mcp.Notification, mcp.ToClient, "notifications/message",
-			`{"level":"info","data":{"msg":"%s"}}`, aws,
-			"/data/msg", `{"level":"info","data":{"msg":"[aws-access-token]"}}`},
+			`{"level":"info","data":{"msg":"%s"}}`,
+			aws, "aws-access-token", "/data/msg"},
 		{"elicitation answer", mcp.Response, mcp.ToServer, "elicitation/create",
-			`{"action":"accept","content":{"password":"%s"}}`, "hunter2!", "/content/password",
-			`{"action":"accept","content":{"password":"[named-secret]"}}`},
+			`{"action":"accept","content":{"password":"%s"}}`,
+			"hunter2!", "named-secret", "/content/password"},
 		{"sampling message", mcp.Request, mcp.ToClient, "sampling/createMessage",
-			`{"maxTokens":9,"messages":[{"role":"user","content":{"type":"text","text":"say %s"}}]}`, github, "/messages/0/content/text", `{"maxTokens":9,"messages":[{"role":"user","content":{"type":"text","text":"say [github-pat]"}}]}`},
-		{"prompt", mcp.Response, mcp.ToClient,
-			"prompts/get", `{"messages":[{"role":"user","content":{"type":"text","text":"%s"}}]}`,
-			github, "/messages/0/content/text",
-			`{"messages":[{"role":"user","content":{"type":"text","text":"[github-pat]"}}]}`},
-		{"instructions", mcp.Response, mcp.ToClient,
-			"initialize", `{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"s","version":"1"},"instructions":"Send %s."}`, github, "/instructions", `{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"s","version":"1"},"instructions":"Send [github-pat]."}`},
-		{"tool description", mcp.Response, mcp.ToClient,
-			"tools/list", `{"tools":[{"name":"t","description":"With %s","inputSchema":{"type":"object"}}]}`, github, "/tools/0/description", `{"tools":[{"name":"t","description":"With [github-pat]","inputSchema":{"type":"object"}}]}`},
-		{"unknown method", mcp.Notification, mcp.ToClient, "notifications/x", `{"a":"%s"}`, github,
-			"/a", `{"a":"[github-pat]"}`},
+			`{"maxTokens":9,"messages":[` +
+				`{"role":"user","content":{"type":"text","text":"say %s"}}]}`,
+			github, "github-pat", "/messages/0/content/text"},
+		{"prompt", mcp.Response, mcp.ToClient, "prompts/get",
+			`{"messages":[{"role":"user","content":{"type":"text","text":"%s"}}]}`,
+			github, "github-pat", "/messages/0/content/text"},
+		{"instructions", mcp.Response, mcp.ToClient, "initialize", initialize,
+			github, "github-pat", "/instructions"},
+		{"tool description", mcp.Response, mcp.ToClient, "tools/list",
+			`{"tools":[{"name":"t","description":"With %s","inputSchema":{"type":"object"}}]}`,
+			github, "github-pat", "/tools/0/description"},
+		{"unknown method", mcp.Notification, mcp.ToClient, "notifications/x",
+			`{"a":"%s"}`, github, "github-pat", "/a"},
 	} {
 		t.Run(c.place, func(t *testing.T) {
+			redactedBody := fmt.Sprintf(c.body, "["+c.rule+"]")
 			m := message(t, c.kind, c.to, c.method, fmt.Sprintf(c.body, c.secret))
 			v := inspect(t, newStage(t, `{}`), m)
-			if got := redacted(t, m, v); got != c.clean {
-				t.Errorf("got %s, want %s", got, c.clean)
+			if got := redacted(t, m, v); got != redactedBody {
+				t.Errorf("got %s, want %s", got, redactedBody)
 			}
 			if len(v.Findings) != 1 {
 				t.Fatalf("findings %v, want one", v.Findings)
 			}
-			at := placeholder.ReplaceAllString(v.Findings[0].Pointer, "?")
-			if at != c.at {
-				t.Errorf("found at %s, want %s", at, c.at)
+			pointer := placeholder.ReplaceAllString(v.Findings[0].Pointer, "?")
+			if pointer != c.pointer {
+				t.Errorf("found at %s, want %s", pointer, c.pointer)
 			}
 			if all := fmt.Sprint(v.Reason, v.Findings); strings.Contains(all, c.secret) {
-				t.Errorf("the secret is told: %s", all)
+				t.Errorf("the reason or a finding holds the secret: %s", all)
 			}
 			if v := inspect(t, newStage(t, `{"action":"block"}`), m); v.Action != pipeline.Deny ||
 				len(v.Findings) != 1 || strings.Contains(fmt.Sprint(v), c.secret) {
@@ -179,22 +186,19 @@ func TestEveryPlace(t *testing.T) {
 				c.secret) {
 				t.Errorf("audit: %+v", v)
 			}
-			// and as gone through another encoding
-			if c.method != "elicitation/create" && c.place != "blob" {
-				encoded := strings.Replace(fmt.Sprintf(c.body, "%s"), "%s",
-					base64.StdEncoding.EncodeToString([]byte("token "+c.secret+" ok")), 1)
-				if got, want := redacted(t, message(t, c.kind, c.to, c.method, encoded),
-					inspect(t, newStage(t, `{}`), message(t, c.kind, c.to, c.method, encoded))),
-					c.clean; got != want {
-					t.Errorf("in base64: got %s, want %s", got, want)
-				}
+			if c.method == "elicitation/create" || c.place == "blob" {
+				return
+			}
+			encoded := base64.StdEncoding.EncodeToString([]byte("token " + c.secret + " ok"))
+			m = message(t, c.kind, c.to, c.method, fmt.Sprintf(c.body, encoded))
+			if got := redacted(t, m, inspect(t, newStage(t, `{}`), m)); got != redactedBody {
+				t.Errorf("in base64: got %s, want %s", got, redactedBody)
 			}
 		})
 	}
 }
 
-// TestSpans: the secret goes, and nothing else.
-func TestSpans(t *testing.T) {
+func TestOnlyTheSecretIsRedacted(t *testing.T) {
 	mime := base64.StdEncoding.EncodeToString([]byte("Dear all, the new token is " + github +
 		", please keep it for yourselves. Yours, J."))
 	for _, c := range []struct{ name, text, want string }{
@@ -237,9 +241,9 @@ func TestSpans(t *testing.T) {
 			"z?>~ "+github)) + " x", "x [github-pat] x"},
 		{"a data URL", "data:text/plain;base64," + base64.StdEncoding.EncodeToString([]byte("z "+
 			github)), "data:text/plain;base64,[github-pat]"},
-		{"a data URL that is not base64 (D27)", "data:text/plain," + github,
+		{"a data URL that is not base64", "data:text/plain," + github,
 			"data:text/plain,[github-pat]"},
-		{"a whole PEM block (D4)", "a\n" + pem + "\nb", "a\n[private-key]\nb"},
+		{"a whole PEM block", "a\n" + pem + "\nb", "a\n[private-key]\nb"},
 		{"an escaped PEM block", "a " + strings.ReplaceAll(pem, "\n", `\n`) + " b",
 			"a [private-key] b"},
 		{"a PEM block twice escaped", `{\"k\": \"` + strings.ReplaceAll(pem,
@@ -249,7 +253,7 @@ func TestSpans(t *testing.T) {
 		{"a PEM block with headers", strings.Replace(pem,
 			"-----\n", "-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,0123456789ABCDEF\n\n",
 			1), "[private-key]"},
-		{"PKCS#8 (D11)", strings.ReplaceAll(pem, "RSA ", ""), "[private-key]"},
+		{"PKCS#8", strings.ReplaceAll(pem, "RSA ", ""), "[private-key]"},
 		{"a PEM block without its end", "a\n" + strings.Split(pem, "\n-----END")[0],
 			"a\n[private-key]"},
 		{"two PEM blocks", pem + "\nand\n" + pem, "[private-key]\nand\n[private-key]"},
@@ -264,14 +268,14 @@ func TestSpans(t *testing.T) {
 			"apiVersion: v1\nkind: Secret\nmetadata:\n  name: db\ndata:\n  user: " +
 				"[kubernetes-secret-yaml]\n  pw: [kubernetes-secret-yaml]\nstringData:\n  more: " +
 				"[kubernetes-secret-yaml]\n---\nkind: ConfigMap\ndata:\n  a: bcdef"},
-		{"gitleaks:allow is no way out", "x = \"" + github + "\" # gitleaks:allow",
+		{"gitleaks:allow has no effect", "x = \"" + github + "\" # gitleaks:allow",
 			"x = \"[github-pat]\" # gitleaks:allow"},
-		{"github_pat_, ASIA (D11)", "github_pat_" + strings.Repeat("a1B2c3D4e5",
+		{"github_pat_, ASIA", "github_pat_" + strings.Repeat("a1B2c3D4e5",
 			8) + "xy ASIA" + aws[4:], "[github-fine-grained-pat] [aws-access-token]"},
-		{"beyond 64 KiB, near each other (D6)", strings.Repeat("lorem ipsum ",
+		{"beyond 64 KiB, near each other", strings.Repeat("lorem ipsum ",
 			6000) + strings.Repeat(aws+" ", 20), strings.Repeat("lorem ipsum ",
 			6000) + strings.Repeat("[aws-access-token] ", 20)},
-		{"two kinds that overlap (D12)", "aws_secret_key=" + github, "aws_secret_key=[github-pat]"},
+		{"two rules that overlap", "aws_secret_key=" + github, "aws_secret_key=[github-pat]"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m := message(t, mcp.Response, mcp.ToClient,
@@ -279,7 +283,7 @@ func TestSpans(t *testing.T) {
 			v := inspect(t, newStage(t, `{}`), m)
 			if c.want == "" {
 				if v.Action != pipeline.Allow || len(v.Findings) > 0 {
-					t.Errorf("%+v, want nothing", v)
+					t.Errorf("got %+v, want no finding", v)
 				}
 				return
 			}
@@ -291,8 +295,7 @@ func TestSpans(t *testing.T) {
 	}
 }
 
-// TestMembers: the name of a member says what its value is.
-func TestMembers(t *testing.T) {
+func TestMemberNamesIdentifySecretValues(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{`{"password":"hunter2!"}`, `{"password":"[named-secret]"}`},
 		{`{"dbPassword":"hunter2!","db_password":12345678}`,
@@ -306,14 +309,16 @@ func TestMembers(t *testing.T) {
 		{`{"headers":[{"name":"Authorization","value":"Basic am86aHVudGVyMg=="}]}`,
 			`{"headers":[{"name":"Authorization","value":"Basic [authorization-header]"}]}`},
 		{`{"env":[{"name":"DB_PASSWORD","value":"hunter2!"},{"name":"HOST","value":"hunter2!"}]}`,
-			`{"env":[{"name":"DB_PASSWORD","value":"[named-secret]"},{"name":"HOST","value":"hunter2!"}]}`},
+			`{"env":[{"name":"DB_PASSWORD","value":"[named-secret]"},` +
+				`{"name":"HOST","value":"hunter2!"}]}`},
 		{`{"datadog":"` + strings.Repeat("a1b2c3d4", 5) + `"}`,
 			`{"datadog":"[datadog-access-token]"}`},
 		{`{"password":[{"a":true},"hunter2!"]}`, `{"password":[{"a":true},"[named-secret]"]}`},
 		{`{"words":[{"password":true},"hunter2!"]}`, ``},
 		{`{"password":"string"}`, ``},
 		{`{"password":"The password of the account"}`, ``},
-		{`{"password":"${DB_PASSWORD}","secret":"<your secret>","token":"{{ token }}","pwd":"********"}`, ``},
+		{`{"password":"${DB_PASSWORD}","secret":"<your secret>"}`, ``},
+		{`{"token":"{{ token }}","pwd":"********"}`, ``},
 		{`{"api_key":"YOUR_API_KEY","access_token":"placeholder"}`, ``},
 		{`{"author":"8f3kd92mf0a7cb1e5d64","key":"PROJ-1234","tokens":1234567890123}`, ``},
 		{`{"_meta":{"progressToken":"8f3kd92mf0a7cb1e5d64"},"cursor":"8f3kd92mf0a7cb1e5d64"}`, ``},
@@ -328,7 +333,7 @@ func TestMembers(t *testing.T) {
 		v := inspect(t, newStage(t, `{}`), m)
 		if c.want == "" {
 			if v.Action != pipeline.Allow || len(v.Findings) > 0 {
-				t.Errorf("%s: %+v, want nothing", c.args, v)
+				t.Errorf("%s: got %+v, want no finding", c.args, v)
 			}
 			continue
 		}
@@ -338,139 +343,7 @@ func TestMembers(t *testing.T) {
 	}
 }
 
-func TestConfigurations(t *testing.T) {
-	key := "FLEX-" + "1234-abcd"
-	for _, c := range []struct {
-		name, config, text string
-		want               []string
-	}{
-		{"a rule disabled", `{"rules":{"disable":["github-pat"]}}`, github, nil},
-		{"all but one disabled", `{"rules":{"disable":["*"],"enable":["aws-access-token"]}}`,
-			github + " " + aws, []string{"aws-access-token"}},
-		{"a rule enabled that is off", `{"rules":{"enable":["hashicorp-tf-password"]}}`,
-			`password = "hunter2hunter"`, []string{"hashicorp-tf-password"}},
-		{"that rule left off", `{}`, `password = "hunter2hunter"`, nil},
-		{"a rule added", `{"rules":{"add":[{"id":"flex","regex":"FLEX-(\\d{4}-[a-d]{4})"}]}}`,
-			"x " + key + " y", []string{"flex"}},
-		{"a rule added without a fixed beginning",
-			`{"rules":{"add":[{"id":"flex","regex":"\\d{4}-[a-d]{4}","keywords":["Flex"]}]}}`,
-			"the flex is 1234-abcd", []string{"flex"}},
-		{"that rule far from its keyword",
-			`{"rules":{"add":[{"id":"flex","regex":"\\d{4}-[a-d]{4}","keywords":["Flex"]}]}}`,
-			"the flex " + strings.Repeat(".", 3000) + " is 1234-abcd", nil},
-		{"an added rule with entropy",
-			`{"rules":{"add":[{"id":"flex","regex":"flex:([a-z]{8})","entropy":2.5}]}}`,
-			"flex:aaaaaaab", nil},
-		{"entropy is off by default", `{}`, "id 9vK2mQx7TzR4bN8wLp3Y here", nil},
-		{"entropy", `{"entropy":{"enabled":true}}`, "id 9vK2mQx7TzR4bN8wLp3Y here",
-			[]string{"entropy"}},
-		{"entropy of words", `{"entropy":{"enabled":true}}`,
-			"internationalizationalities and a/path/to/some/file_name.txt", nil},
-		{"allowed by rule", `{"allow":[{"rule":"github-pat"}]}`, github + " " + aws,
-			[]string{"aws-access-token"}},
-		{"allowed by hash", `{"allow":[{"sha256":"` + sha256Hex(github) + `"}]}`,
-			github + " " + aws, []string{"aws-access-token"}},
-		{"allowed by value", `{"allow":[{"value":"ghp_x7K.*"}]}`, github, nil},
-		{"a value is the whole value", `{"allow":[{"value":"ghp_x7K"}]}`, github,
-			[]string{"github-pat"}},
-		{"allowed by method", `{"allow":[{"method":"tools/*"}]}`, github, nil},
-		{"another method", `{"allow":[{"method":"resources/*"}]}`, github, []string{"github-pat"}},
-		{"allowed by tool", `{"allow":[{"tool":"t"}]}`, github, nil},
-		{"allowed by server", `{"allow":[{"server":"files"}]}`, github, nil},
-		{"allowed by pointer", `{"allow":[{"pointer":"/arguments/*"}]}`, github, nil},
-		{"all conditions of an entry hold",
-			`{"allow":[{"pointer":"/arguments/*","tool":"u"},{"rule":"jwt","tool":"t"}]}`, github,
-			[]string{"github-pat"}},
-		{"no decoding", `{"decode":false}`,
-			base64.StdEncoding.EncodeToString([]byte("t " + github)), nil},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			m := message(t, mcp.Request, mcp.ToServer,
-				"tools/call", `{"name":"t","arguments":{"text":`+quoted(c.text)+`}}`)
-			if got := types(inspect(t, newStage(t, c.config), m)); !slices.Equal(got, c.want) {
-				t.Errorf("found %q, want %q", got, c.want)
-			}
-		})
-	}
-}
-
-// TestEntropyTakesEveryOccurrence is D5: a token that stands twice stayed once.
-func TestEntropyTakesEveryOccurrence(t *testing.T) {
-	m := message(t, mcp.Request, mcp.ToServer,
-		"tools/call", `{"name":"t","arguments":{"a":"9vK2mQx7TzR4bN8wLp3Y 9vK2mQx7TzR4bN8wLp3Y"}}`)
-	if got, want := redacted(t, m, inspect(t, newStage(t, `{"entropy":{"enabled":true}}`),
-		m)), `{"name":"t","arguments":{"a":"[entropy] [entropy]"}}`; got != want {
-		t.Errorf("got %s, want %s", got, want)
-	}
-}
-
-func TestConfigurationsThatAreRefused(t *testing.T) {
-	for _, c := range []struct{ config, want string }{
-		{`{"acton":"block"}`, "acton"},
-		{`{"action":"deny"}`, `action: "deny" is none: redact, block or audit`},
-		{`{"directions":[]}`, "directions: none"},
-		{`{"directions":["both"]}`, `"both" is none`},
-		{`{"rules":{"disable":["github-pad"]}}`,
-			`rules.disable: no rule "github-pad", did you mean "github-pat"?`},
-		{`{"rules":{"enable":["x"]}}`, `rules.enable: no rule "x"`},
-		{`{"rules":{"add":[{"id":"X y","regex":"a"}]}}`, "rules.add[0].id"},
-		{`{"rules":{"add":[{"id":"jwt","regex":"abc"}]}}`, `there is a rule "jwt" already`},
-		{`{"rules":{"add":[{"id":"x","regex":"a("}]}}`, "rules.add[0].regex"},
-		{`{"rules":{"add":[{"id":"x","regex":"a*"}]}}`, "without anything"},
-		{`{"rules":{"add":[{"id":"x","regex":"abc","secretGroup":1}]}}`,
-			"there is no group 1: the regex has 0"},
-		{`{"rules":{"add":[{"id":"x","regex":"\\d{9}"}]}}`, "give it keywords"},
-		{`{"rules":{"add":[{"id":"x","regex":"\\d{9}","keywords":["a"]}]}}`, "too short"},
-		{`{"entropy":{"threshold":9}}`, "entropy.threshold: 9: 3 to 6"},
-		{`{"entropy":{"min_length":1}}`, "entropy.min_length: 1: 10 to 200"},
-		{`{"allow":[{}]}`, "allow[0]: no condition"},
-		{`{"allow":[{"sha256":"abc"}]}`, "allow[0].sha256"},
-		{`{"allow":[{"value":"("}]}`, "allow[0].value"},
-		{`{"allow":[{"pointer":"arguments"}]}`, "allow[0].pointer"},
-		{`{"allow":[{"rule":"nope"}]}`, `allow[0].rule: no rule "nope"`},
-		{`{"action":"x","entropy":{"min_length":1}}`, "entropy.min_length"}, // all at once
-	} {
-		_, err := secrets.Plugin().New([]byte(c.config))
-		if err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %v, want %q in it", c.config, err, c.want)
-		}
-	}
-}
-
-// TestSchemaSaysWhatTheConfigurationHas: every option has a description, and none is more or less
-// than New takes.
-func TestSchemaSaysWhatTheConfigurationHas(t *testing.T) {
-	var walk func(at string, s map[string]any)
-	walk = func(at string, s map[string]any) {
-		if items, ok := s["items"].(map[string]any); ok {
-			walk(at+"[]", items)
-		}
-		properties, ok := s["properties"].(map[string]any)
-		if !ok {
-			return
-		}
-		if s["additionalProperties"] != false {
-			t.Errorf("%s: additionalProperties is not false", at)
-		}
-		for name, p := range properties {
-			p := p.(map[string]any)
-			if p["description"] == nil {
-				t.Errorf("%s.%s has no description", at, name)
-			}
-			walk(at+"."+name, p)
-		}
-	}
-	var s map[string]any
-	if err := json.Unmarshal(secrets.Plugin().Schema, &s); err != nil {
-		t.Fatal(err)
-	}
-	walk("", s)
-	newStage(t, `{"action":"block","directions":["to_client"],"decode":true,"rules":{"enable":[],"disable":[],"add":[{"id":"x","regex":"abc","keywords":["ab"],"secretGroup":0,"entropy":1}]},
-		"entropy":{"enabled":true,"min_length":20,"threshold":4.2},"allow":[{"rule":"jwt","sha256":"`+sha256Hex("")+`","value":"x","server":"s","method":"m","tool":"t","pointer":"/p"}]}`)
-}
-
-// TestWhatCannotBeRedactedIsDenied: never passed on with the secret in it.
-func TestWhatCannotBeRedactedIsDenied(t *testing.T) {
+func TestSecretsThatCannotBeRedactedAreDenied(t *testing.T) {
 	s := newStage(t, `{}`)
 	for name, m := range map[string]*mcp.Message{
 		"the name of a tool": message(t, mcp.Request, mcp.ToServer,
@@ -480,7 +353,7 @@ func TestWhatCannotBeRedactedIsDenied(t *testing.T) {
 		"a reference": message(t, mcp.Request, mcp.ToServer,
 			"completion/complete", `{"ref":{"type":"ref/prompt","name":"`+github+
 				`"},"argument":{"name":"a","value":"b"}}`),
-		"the name of a method (D26)": message(t, mcp.Notification, mcp.ToClient,
+		"the name of a method": message(t, mcp.Notification, mcp.ToClient,
 			"notifications/"+github, `{"a":1}`),
 		"the name of a method, no params": message(t, mcp.Request, mcp.ToServer, "x/"+github,
 			`{}`),
@@ -490,13 +363,14 @@ func TestWhatCannotBeRedactedIsDenied(t *testing.T) {
 		v := inspect(t, s, m)
 		if v.Action != pipeline.Deny || len(v.Findings) == 0 || strings.Contains(fmt.Sprint(v),
 			github) {
-			t.Errorf("%s: %+v, want a denial with findings", name, v)
+			t.Errorf("%s: got %+v, want a denial with findings", name, v)
 		}
 	}
 }
 
-// TestPlaceholders: the same for the same, another for another, and nobody can guess back.
-func TestPlaceholders(t *testing.T) {
+// TestPlaceholdersDependOnSecretAndKey checks that the same secret has the same placeholder within
+// a stage and between stages with the same key, and another one otherwise.
+func TestPlaceholdersDependOnSecretAndKey(t *testing.T) {
 	m := message(t, mcp.Request, mcp.ToServer, "tools/call", `{"name":"t","arguments":{"a":"`+
 		github+`","b":"x `+github+` y","c":"`+base64.StdEncoding.EncodeToString([]byte("t "+
 		github))+`","d":"`+github[:39]+`Z"}}`)
@@ -514,31 +388,32 @@ func TestPlaceholders(t *testing.T) {
 	s := newStage(t, `{}`)
 	got := texts(s)
 	if got[0] == "" || got[0] != got[1] || got[0] != got[2] || got[0] == got[3] {
-		t.Errorf("placeholders %q: the first three are of one secret, the last is of another", got)
+		t.Errorf("placeholders %q: want one for the first three, and another for the last", got)
 	}
 	const keyed = `{"key":"sixteen bytes and more"}`
 	if one, other := texts(newStage(t, keyed)), texts(newStage(t, keyed)); !slices.Equal(one,
 		other) || slices.Equal(one, got) {
-		t.Errorf("placeholders %q and %q of one key, and %q of a random one", one, other, got)
+		t.Errorf("placeholders %q and %q with one key, and %q with a random one", one, other, got)
 	}
 	if again := texts(s); !slices.Equal(again, got) {
-		t.Errorf("then %q", again)
+		t.Errorf("the second time, got %q, want %q", again, got)
 	}
 	if other := texts(newStage(t, `{}`)); other[0] == got[0] {
-		t.Errorf("another stage has the same key: %q", other)
+		t.Errorf("another stage has the same random key: %q", other)
 	}
-	// What was redacted once is left as it is.
+	// A placeholder is not redacted again.
 	edited, err := m.Edit(inspect(t, s, m).Edits...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if v := inspect(t, s, edited); v.Action != pipeline.Allow || len(v.Findings) > 0 {
-		t.Errorf("a placeholder is taken for a secret: %+v", v)
+		t.Errorf("a placeholder is detected as a secret: %+v", v)
 	}
 }
 
-// TestNamesAreNotTold: a finding's place is no way for a secret into the audit log.
-func TestNamesAreNotTold(t *testing.T) {
+// TestFindingsHoldNoSecretNames checks that the pointers of findings carry no secret into the audit
+// log.
+func TestFindingsHoldNoSecretNames(t *testing.T) {
 	for _, action := range []string{"redact", "block", "audit"} {
 		m := message(t, mcp.Request, mcp.ToServer, "tools/call", `{"name":"t","arguments":{"`+
 			github+`":{"x `+aws+`":"`+stripe+`"}}}`)
@@ -548,37 +423,28 @@ func TestNamesAreNotTold(t *testing.T) {
 			t.Errorf("%s: %s", action, all)
 		}
 		if action == "redact" {
-			if got, want := redacted(t, m,
-				v), `{"name":"t","arguments":{"[github-pat]":{"x [aws-access-token]":"[stripe-access-token]"}}}`; got != want {
+			const want = `{"name":"t","arguments":` +
+				`{"[github-pat]":{"x [aws-access-token]":"[stripe-access-token]"}}}`
+			if got := redacted(t, m, v); got != want {
 				t.Errorf("got %s, want %s", got, want)
 			}
 		}
 	}
 }
 
-func TestDirections(t *testing.T) {
-	for config, want := range map[string]int{`{}`: 2, `{"directions":["to_client"]}`: 1} {
-		wants := newStage(t, config).(sdk.StageWithWants).Wants()
-		if len(wants.Directions) != want || !slices.Contains(wants.Directions, mcp.ToClient) {
-			t.Errorf("%s wants %v", config, wants)
-		}
-	}
-}
-
-// TestStopsWithItsContext: an answer that is not the whole answer is none.
-func TestStopsWithItsContext(t *testing.T) {
+func TestEndedContextIsAnError(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
-	late := errors.New("late")
-	cancel(late)
+	cause := errors.New("too late")
+	cancel(cause)
 	_, err := newStage(t, `{}`).Inspect(ctx, result("nothing here"))
-	if !errors.Is(err, late) {
-		t.Errorf("error %v, want %v", err, late)
+	if !errors.Is(err, cause) {
+		t.Errorf("got error %v, want %v", err, cause)
 	}
 }
 
-// TestManyAtOnce: a stage is asked by many, also for the first time, when expressions are compiled.
-// It is for the race detector.
-func TestManyAtOnce(t *testing.T) {
+// TestStageIsSafeForConcurrentUse calls a new stage from many goroutines, so that they also compile
+// the regexes. It is for the race detector.
+func TestStageIsSafeForConcurrentUse(t *testing.T) {
 	s := newStage(t, `{"action":"audit"}`)
 	var all sync.WaitGroup
 	for range 8 {
@@ -587,7 +453,7 @@ func TestManyAtOnce(t *testing.T) {
 				`{"api_token": "8f3kd92mf0a7cb1e5d64"}`} {
 				if v, err := s.Inspect(t.Context(), result(secret)); err != nil ||
 					len(v.Findings) != 1 {
-					t.Errorf("%+v, %v", v, err)
+					t.Errorf("got %+v, %v, want one finding", v, err)
 				}
 			}
 		})
@@ -595,11 +461,11 @@ func TestManyAtOnce(t *testing.T) {
 	all.Wait()
 }
 
-// TestHostileTexts: none takes time that grows faster than it does. (Where one did, this would not
-// end before go test ends it.)
-func TestHostileTexts(t *testing.T) {
+// TestHostileTextsTakeLinearTime searches texts of 512 KiB that would take hours if time grew with
+// the square of their length. Each takes about a second.
+func TestHostileTextsTakeLinearTime(t *testing.T) {
 	s := newStage(t, `{}`)
-	const n = 512 << 10
+	const n, limit = 512 << 10, time.Minute
 	many := func(text string) string { return strings.Repeat(text, n/len(text)) }
 	for name, text := range map[string]string{
 		"beginnings of PEM":        many("-----BEGIN PRIVATE KEY-----\nMIIEowIBAAKCAQEA\n"),
@@ -615,11 +481,16 @@ func TestHostileTexts(t *testing.T) {
 		"base64 in base64 and so on": base64.StdEncoding.EncodeToString([]byte(
 			base64.StdEncoding.EncodeToString([]byte(many("key ghp_ "))))),
 	} {
-		v := inspect(t, s, result(text))
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		v, err := s.Inspect(ctx, result(text))
+		cancel()
+		if err != nil {
+			t.Errorf("%s: not searched within %v: %v", name, limit, err)
+		}
 		if v.Action == pipeline.Modify {
 			if body := redacted(t, result(text), v); strings.Contains(body, aws[4:]) ||
 				strings.Contains(body, "x7Kq2Lw9Rt4Zp8Vb3Nm6Yc1Hd5Jf0SgAuE2i") {
-				t.Errorf("%s: a part is left", name)
+				t.Errorf("%s: part of a secret is left", name)
 			}
 		}
 	}
@@ -630,17 +501,17 @@ func TestHostileTexts(t *testing.T) {
 	if v := inspect(t, s, message(t, mcp.Response, mcp.ToClient,
 		"tools/call", `{"structuredContent":{`+strings.TrimSuffix(names.String(),
 			",")+`}}`)); v.Action != pipeline.Deny {
-		t.Errorf("5000 names: action %d", v.Action)
+		t.Errorf("5000 names: got action %d, want a denial", v.Action)
 	}
 }
 
-func TestCanary(t *testing.T) {
+func TestSelfTestMessageIsDetected(t *testing.T) {
 	for _, config := range []string{`{}`, `{"action":"block"}`, `{"directions":["to_client"]}`,
 		`{"rules":{"disable":["aws-access-token"]}}`,
 		`{"rules":{"disable":["*"],"enable":["private-key"]}}`} {
 		c := secrets.Plugin().SelfTest([]byte(config))
 		if c == nil {
-			t.Fatalf("%s: no canary", config)
+			t.Fatalf("%s: no self-test", config)
 		}
 		v := inspect(t, newStage(t, config), c.Message)
 		if v.Action != c.Action || len(v.Findings) == 0 {
@@ -648,12 +519,12 @@ func TestCanary(t *testing.T) {
 		}
 	}
 	if c := secrets.Plugin().SelfTest([]byte(`{"rules":{"disable":["*"]}}`)); c != nil {
-		t.Errorf("a canary for no rule: %+v", c)
+		t.Errorf("a self-test without a rule: %+v", c)
 	}
 }
 
-// FuzzInspect: no text makes it fail, nothing but what it found is changed, and a known token never
-// remains.
+// FuzzInspect checks that no text makes Inspect fail, that a known token never remains, and that
+// the tool's name stays.
 func FuzzInspect(f *testing.F) {
 	f.Add("before ", " after", "name")
 	f.Add("-----BEGIN PRIVATE KEY-----", "%41%", "password")
@@ -688,11 +559,11 @@ func FuzzInspect(f *testing.F) {
 			t.Fatalf("%s", edited.Body())
 		}
 		if tool, _ := edited.Text("/name"); tool != "t" {
-			t.Fatalf("the tool is %q now", tool)
+			t.Fatalf("the tool's name is %q now", tool)
 		}
 		for _, x := range v.Findings {
 			if strings.Contains(x.Pointer, github) {
-				t.Fatalf("told: %v", x)
+				t.Fatalf("the finding %v holds the secret", x)
 			}
 		}
 	})

@@ -117,7 +117,7 @@ func TestTheLogOfAMixedSessionAnswers(t *testing.T) {
 	}
 
 	changed := called("legacy", "new", "echo", "modify", query.StatusAnswered)
-	decided(changed, "secrets", "took out aws-access-token")
+	decided(changed, "secrets", "redacted aws-access-token")
 	if at := changed.ChangedPointers(); !slices.Equal(at, []string{"/arguments/tag"}) {
 		t.Errorf("what was changed is %q", at)
 	}

@@ -16,6 +16,7 @@ import (
 // While the audit log cannot be written nothing moves, and that is not health. When it can be
 // again, nobody has to send a message for that to be seen.
 func TestHealthIsThatTheAuditLogCanBeWritten(t *testing.T) {
+	harness.Long(t, "waits for health checks")
 	admin, url := operators(t, "")
 	g, c := harness.StartStdio(t, admin+harness.ScriptedServer("box"), "2025-11-25")
 	is := func(want int) string {

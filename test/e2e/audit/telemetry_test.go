@@ -201,6 +201,7 @@ func TestAHostilePeerDoesNotMakeMetrics(t *testing.T) {
 }
 
 func TestReadinessAsksTheServers(t *testing.T) {
+	harness.Long(t, "waits for servers")
 	for _, revision := range []string{"2025-11-25", mcptest.Modern} {
 		t.Run(revision, func(t *testing.T) {
 			admin, url := operators(t, "")

@@ -188,6 +188,7 @@ func seen(t *testing.T, m mcptest.Message) json.RawMessage {
 }
 
 func TestATraceGoesThrough(t *testing.T) {
+	harness.Long(t, "waits for a collector")
 	for _, back := range []string{"2025-11-25", mcptest.Modern} {
 		for _, revision := range []string{"2025-11-25", mcptest.Modern} {
 			for _, protocol := range []string{"grpc", "http"} {
@@ -426,6 +427,7 @@ func TestWhatTheEnvironmentSaysOfTelemetryIsNotHeard(t *testing.T) {
 
 // A collector that takes nothing costs no call anything, and the end a few seconds.
 func TestACollectorThatHangsIsNotWaitedFor(t *testing.T) {
+	harness.Long(t, "waits for a collector")
 	l, err := net.Listen("tcp", "127.0.0.1:0") // who connects is never spoken to
 	if err != nil {
 		t.Fatal(err)

@@ -250,6 +250,7 @@ func TestTheInspectorListsAndCallsOverBothTransports(t *testing.T) {
 // The go-sdk's client, in both eras, before servers of both: scripted ones, since the real ones are
 // legacy.
 func TestTheGoClientListsAndUsesEverything(t *testing.T) {
+	harness.Long(t, "builds the SDK's server")
 	for _, era := range []struct{ name, revisions string }{{"legacy", "2025-11-25,2025-06-18"},
 		{"modern", "2026-07-28"}} {
 		config := harness.ScriptedServer("one", "-revisions", era.revisions) +

@@ -11,12 +11,14 @@ import (
 	"strings"
 	"testing"
 
+	"gatekit/test/harness"
 	"gatekit/test/peers"
 )
 
 // Who does what examples/README.md says has a plugin that runs: its files are written and its
 // commands given to a shell, one after another, and what it says that they print they print.
 func TestThePageTakesAnAuthorToAPluginThatRuns(t *testing.T) {
+	harness.Long(t, "builds a module")
 	page, err := os.ReadFile("../../../examples/README.md")
 	if err != nil {
 		t.Fatal(err)

@@ -42,6 +42,7 @@ func passes(t *testing.T, c *mcptest.Client, tool string) bool {
 // A signed bundle is in force, another revision takes its place, and what is not signed as it has
 // to be does not. The record says which one was.
 func TestASignedBundleInAFile(t *testing.T) {
+	harness.Long(t, "waits for reloads")
 	key, other := bundles.NewKey(t), bundles.NewKey(t)
 	for _, revision := range []string{"2025-11-25", mcptest.Modern} {
 		t.Run(revision, func(t *testing.T) {
@@ -72,7 +73,7 @@ func TestASignedBundleInAFile(t *testing.T) {
 						func(name, text string) (string, string) {
 							return name, strings.Replace(text, `"no"`, `"on"`, 1)
 						})},
-					{"it is no bundle", []byte("garbage")},
+					{"not a bundle", []byte("garbage")},
 				} {
 					harness.ReplaceFile(t, file, bad.bundle)
 					g.WaitForLog(bad.why, 1)
@@ -211,7 +212,7 @@ func TestBundlesOfAServerAreSwappedWithoutLosingACall(t *testing.T) {
 		bundle []byte
 	}{
 		{"failed to verify JWT signature", denying(t, "two", "echo", other)},
-		{"it is no bundle", []byte("<html>")},
+		{"not a bundle", []byte("<html>")},
 		{"undefined ref: input.nmae",
 			bundles.Build(t, "two", map[string]string{"acme.rego": "package gatekit.acme\n\ndeny " +
 				"contains \"no\" if input.nmae == \"log\"\n"}, &bundles.Signature{Key: key,
@@ -257,6 +258,7 @@ func TestBundlesOfAServerAreSwappedWithoutLosingACall(t *testing.T) {
 // A start without the server takes what was kept, and fails where nothing was, or what cannot be
 // trusted. Over stdio the client is told.
 func TestAStartWithoutTheBundleServer(t *testing.T) {
+	harness.Long(t, "waits for a bundle server")
 	t.Setenv("CONTROL_TOKEN", controlToken)
 	key := bundles.NewKey(t)
 	kept := filepath.Join(t.TempDir(), "kept.tar.gz")
@@ -315,6 +317,7 @@ func TestAStartWithoutTheBundleServer(t *testing.T) {
 // A service is told which bundle is in force and what it decides, over both fronts, and nothing of
 // what passes.
 func TestDecisionsAndStatusAreTold(t *testing.T) {
+	harness.Long(t, "waits for reports")
 	t.Setenv("CONTROL_TOKEN", controlToken)
 	key := bundles.NewKey(t)
 	const planted = "sk-planted-in-an-argument"

@@ -220,6 +220,7 @@ func newRuledServer(revision string) *ruledServer {
 // Each rule of the library refuses its attacks and passes what looks like them, all of them in
 // force at once, in both eras, over both transports.
 func TestEachRuleRefusesItsAttacksAndPassesTheirLookAlikes(t *testing.T) {
+	harness.Long(t, "every rule over both eras and transports")
 	for _, revision := range harness.Revisions {
 		t.Run(revision, func(t *testing.T) {
 			s := newRuledServer(revision)

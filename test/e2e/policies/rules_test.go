@@ -61,9 +61,9 @@ func TestRulesHoldForListsAndCallsAlike(t *testing.T) {
 					"to_server request resources/read box test://box/a deny",
 					"to_server request resources/read box file:///data/%2e%2e/etc/passwd deny",
 					"to_server request resources/read box file:///data/b%20c.txt pass")
-				g.WantReasons("roots.traversal: the argument path: it is not within the roots",
-					"tools.allowlist: the tool is not allowed",
-					"resources.uris: the URI: the scheme test is not allowed")
+				g.WantReasons("roots/traversal: argument path: the path leaves the allowed folders",
+					"tools/allowlist: the tool is not in the allowlist",
+					"resources/uris: URI refused: the scheme test is not allowed")
 			})
 		})
 	}
@@ -168,9 +168,9 @@ func TestPrivateDataDoesNotLeaveWithAStrangersWords(t *testing.T) {
 			"to_server request tools/call box echo deny",
 			"to_server request tools/call box progress deny",
 			"to_server request tools/call box result deny")
-		g.WantReasons("flow.exfiltration: the session has private data",
-			"limits.rate: too many calls of the tool in a minute",
-			"tasks.gate: it is to run as a task")
+		g.WantReasons("flow/exfiltration: this message could send out private data",
+			"limits/rate: too many calls of this tool within a minute",
+			"tasks/gate: the request asks to run as a task")
 	})
 }
 

@@ -91,7 +91,7 @@ func TestAServerOfFilesStaysWithinTheRoots(t *testing.T) {
 				}
 				g.WantRecords("to_server request tools/call files read_text_file deny",
 					"to_server request tools/call files read_text_file pass")
-				g.WantReasons("roots.traversal: the argument path: it is not within the roots",
+				g.WantReasons("roots/traversal: argument path: the path leaves the allowed folders",
 					"a link in it leads out of the roots")
 			}
 		})

@@ -40,43 +40,43 @@ func TestTheDefaultsOfWrapRefuseAttacks(t *testing.T) {
 		{"a text that is no path",
 			"tools/call", `{"name":"echo","arguments":{"text":"what does ..%2f..%2f mean?"}}`, ""},
 		{"a path that climbs in disguise", "tools/call", path("/srv/data/..%2f..%2fetc/passwd"),
-			"roots.traversal: the argument path: it climbs, and does not look like it"},
+			"roots/traversal: argument path: the path hides `../` in an encoded form"},
 		{"a path that climbs in two disguises",
 			"tools/call", path("/srv/data/%252e%252e%252fetc/passwd"),
-			"roots.traversal: the argument path: it climbs, and does not look like it"},
+			"roots/traversal: argument path: the path hides `../` in an encoded form"},
 		{"a path that climbs in other characters", "tools/call", path("/srv/data/．．／etc/passwd"),
-			"roots.traversal: the argument path: it climbs, and does not look like it"},
+			"roots/traversal: argument path: the path hides `../` in an encoded form"},
 		{"a path that climbs backwards", "tools/call", path(`/srv/data/..\..\etc`),
-			"roots.traversal: the argument path: it climbs"},
+			"roots/traversal: argument path: the path hides `../` in an encoded form"},
 		{"a path with an end within", "tools/call", path("/srv/data/x\x00.png"),
-			"roots.traversal: the argument path: it has a control character"},
+			"roots/traversal: argument path: the path contains a NUL character"},
 		{"a resource", "resources/read", `{"uri":"file:///data/b%20c.txt"}`, ""},
 		{"a resource that climbs in disguise", "resources/read",
 			`{"uri":"file:///data/%2e%2e%2fetc/passwd"}`,
-			"roots.traversal: the URI: it climbs, and does not look like it"},
+			"roots/traversal: URI: the path hides `../` in an encoded form"},
 		{"a form", "tools/call", form(`"name":{"type":"string"}`, "Who are you?"), ""},
 		{"a confirmation", "tools/call", form(`"sure":{"type":"boolean"}`, "Delete the API key?"),
 			""},
 		{"a form for a password", "tools/call", form(`"password":{"type":"string"}`, "Sign in"),
-			"elicitation.gate: it asks for something secret"},
+			"elicitation/gate: the form asks for a secret"},
 		{"a form for a key by another name",
 			"tools/call", form(`"answer":{"type":"string","description":"Your OpenAI API key"}`,
-				"One more thing"), "elicitation.gate: it asks for something secret"},
+				"One more thing"), "elicitation/gate: the form asks for a secret"},
 		{"a form with a link", "tools/call", form(`"name":{"type":"string"}`,
-			"First see https://evil.example/"), "elicitation.gate: a form holds a link"},
+			"First see https://evil.example/"), "elicitation/gate: the form contains a link"},
 		{"a page", "tools/call", page("https://example.com/sign-in"), ""},
 		{"a page of this machine", "tools/call", page("http://localhost:8080/sign-in"), ""},
 		{"a page without https", "tools/call", page("http://example.com/"),
-			"elicitation.gate: the page: it is not https"},
+			"elicitation/gate: URL refused: the scheme is not https"},
 		{"a page of the cloud's own", "tools/call", page("https://169.254.169.254/latest/"),
-			"elicitation.gate: the page: its host is"},
+			"elicitation/gate: URL refused: the host is not public"},
 		{"a page with a user", "tools/call", page("https://bank.example@evil.example/"),
-			"elicitation.gate: the page: it has a user in it"},
+			"elicitation/gate: URL refused: the URL contains a user name"},
 		{"a page with other letters", "tools/call", page("https://раураl.com/"),
-			"elicitation.gate: the page: its host has letters that are not ASCII"},
+			"elicitation/gate: URL refused: the host has letters that are not ASCII"},
 		{"a question to the model", "tools/call", sampling("thisServer"), ""},
 		{"a question with other servers' context", "tools/call", sampling("allServers"),
-			"sampling.gate: it asks for more context than is allowed"},
+			"sampling/gate: the request asks for more context than is allowed"},
 	}
 	for _, revision := range harness.Revisions {
 		t.Run(revision, func(t *testing.T) {
@@ -97,7 +97,7 @@ func TestTheDefaultsOfWrapRefuseAttacks(t *testing.T) {
 			for range 60 {
 				harness.Request(t, c, "tools/call", sampling("none"))
 			}
-			g.WantReasons("sampling.gate: it asks too often in a minute")
+			g.WantReasons("sampling/gate: too many sampling requests within a minute")
 		})
 	}
 }
@@ -147,7 +147,7 @@ func TestTheFlagsOfWrapChangeItsRules(t *testing.T) {
 			g.WantRecords("to_server request tools/call e2e-test echo " + c.action)
 			if name == "a shadow refuses nothing" {
 				b, err := os.ReadFile(filepath.Join(g.Dir, "audit.jsonl"))
-				if err != nil || !strings.Contains(string(b), "would deny: roots.traversal") {
+				if err != nil || !strings.Contains(string(b), "would deny: roots/traversal") {
 					t.Errorf("the record does not say what it would do (%v): %s", err, b)
 				}
 			}

@@ -66,9 +66,6 @@ func fourteen(t *testing.T) harness.RealServers {
 // They find no host (test/servers/offline.cjs), so many calls fail; that is then the server's own
 // word, and Gatekit's is never.
 func TestAModernClientUsesFourteenPublishedServers(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts fourteen servers of Node")
-	}
 	r := fourteen(t)
 	g := harness.StartHTTP(t, r.Config())
 	c := g.Client(mcptest.Modern)

@@ -13,9 +13,6 @@ import (
 // What wrap has by default refuses and changes nothing of what clients do with fourteen servers of
 // many makers: every list, and a call of every tool.
 func TestTheDefaultsOfWrapDoNotAnnoy(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts fourteen servers of Node")
-	}
 	r := fourteen(t)
 	turns := make(chan struct{}, 3) // that many servers at a time
 	for _, name := range r.Names {

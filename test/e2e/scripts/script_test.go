@@ -41,6 +41,7 @@ func TestScripts(t *testing.T) {
 // Each example's script runs in a copy of its folder, examples/NAME, in a folder that has links to
 // all of ours which an example may refer to.
 func TestExamples(t *testing.T) {
+	harness.Long(t, "builds plugins and starts real servers")
 	files, err := filepath.Glob("../../../examples/*/script.txtar")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no examples with a script (%v)", err)

@@ -126,6 +126,7 @@ func codeIs(pattern, code string) bool {
 }
 
 func TestBadMessagesGetAClearErrorAndTheSessionLives(t *testing.T) {
+	harness.Long(t, "many malformed messages over both transports")
 	harness.EachTransport(t, "[limits]\nmessage_bytes = 4194304\n"+harness.ScriptedServer("box"),
 		"2025-11-25", func(t *testing.T,
 			g *harness.Gatekit, c *mcptest.Client) {
@@ -268,6 +269,7 @@ func TestAMessageBeyondTheLimitIsRefused(t *testing.T) {
 
 // What a server may send by mistake or malice must hurt nobody but its own call.
 func TestBadMessagesOfAServerHurtNobodyElse(t *testing.T) {
+	harness.Long(t, "many malformed messages")
 	const done = `{"jsonrpc":"2.0","id":$ID,"result":{"content":[],"ok":1}}`
 	for _, c := range []struct {
 		name  string
@@ -368,6 +370,7 @@ func withTimeout(server, timeout string) string {
 }
 
 func TestAMuteServerTimesOut(t *testing.T) {
+	harness.Long(t, "waits for time-outs")
 	harness.EachTransport(t, withTimeout(harness.ScriptedServer("box"), "4s"),
 		"2025-11-25", func(t *testing.T, g *harness.Gatekit,
 			c *mcptest.Client) {

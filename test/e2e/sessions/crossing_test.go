@@ -12,6 +12,7 @@ import (
 // Four clients count their requests alike and call at the same time; every answer must be its own
 // caller's. The binary has the race detector when the test has.
 func TestFourClientsWithEqualIDsGetTheirOwnAnswers(t *testing.T) {
+	harness.Long(t, "16,000 calls")
 	const clients, calls, atOnce = 4, 1000, 32
 	for _, wire := range harness.Routes {
 		t.Run(wire.Name, func(t *testing.T) {

@@ -32,6 +32,7 @@ var odd = []struct{ name, value string }{
 }
 
 func TestOddMessagesAreEqualBeforeAndAfter(t *testing.T) {
+	harness.Long(t, "large messages over every route")
 	for _, wire := range harness.Routes {
 		t.Run(wire.Name, func(t *testing.T) {
 			config := harness.ScriptedServerOver(t, "box", wire.Revision, wire.Back)

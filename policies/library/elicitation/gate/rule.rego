@@ -1,16 +1,22 @@
 # METADATA
-# title: Servers ask the user nothing secret, and send them nowhere strange
+# title: Blocks elicitation that asks for secrets or opens suspicious URLs.
 # description: |
-#   Refuses forms that ask for passwords, tokens, keys, codes, card or social security numbers (in several languages), that hold links, or whose words mix alphabets. A form that can only be
-#   confirmed, or chosen in, asks for no secret.
-#   Refuses pages that are not https, have a user or a secret in their URL, an address instead of a name, a name inside this network, or (unless it is among hosts) one with letters that are not ASCII.
-#   Settings: servers, names or patterns of those that may ask (all); hosts, names or patterns of pages' hosts (all); except, names of fields that are no secrets; forms and pages, false refuses all;
-#   loopback, true allows pages of this machine itself, also without https.
+#   Denies forms that ask for passwords, tokens, keys, codes, card or social security numbers (in
+#   several languages), that contain a link, or that mix alphabets within a word. A form in which the
+#   user can only confirm or choose cannot ask for a secret.
+#   Denies URLs that are not https, contain a user or a secret, or have a host that is an address, a
+#   name of the local network, or a name with non-ASCII letters that is not listed in hosts.
+#   Settings:
+#     servers: servers that may ask (absent: all). Names or patterns.
+#     hosts: hosts of the URLs (absent: all public hosts). Names or patterns.
+#     except: names of fields that are not secrets.
+#     forms, pages: false denies all forms, or all URLs.
+#     loopback: true allows URLs of this machine, also with http.
 package gatekit.elicitation.gate
 
 import data.config["elicitation/gate"] as config
 
-deny contains "the server may not ask the user" if {
+deny contains "the server is not allowed to ask the user" if {
 	input.method == "elicitation/create"
 	input.kind == "request"
 	config.servers
@@ -22,13 +28,13 @@ allowed if {
 	glob.match(pattern, null, input.server)
 }
 
-deny contains "it is no form and no page" if {
+deny contains "the mode is neither form nor url" if {
 	input.method == "elicitation/create"
 	input.kind == "request"
 	not mode in {"form", "url"}
 }
 
-default mode := "" # there is nothing to judge
+default mode := "" # there are no params
 
 mode := object.get(input.params, "mode", "form")
 
@@ -39,180 +45,180 @@ deny contains "forms are not allowed" if {
 	mode == "form"
 }
 
-deny contains "pages are not allowed" if {
+deny contains "URLs are not allowed" if {
 	input.method == "elicitation/create"
 	input.kind == "request"
 	config.pages == false
 	mode == "url"
 }
 
-deny contains "a form without fields that can be judged" if {
+deny contains "the form has no message or no fields" if {
 	input.method == "elicitation/create"
 	input.kind == "request"
 	mode == "form"
-	not shaped
+	not has_fields
 }
 
-shaped if {
+has_fields if {
 	is_object(input.params.requestedSchema.properties)
 	is_string(input.params.message)
 }
 
-deny contains sprintf("it asks for something secret: %s", [substring(text, 0, 60)]) if {
+deny contains sprintf("the form asks for a secret: %s", [substring(text, 0, 60)]) if {
 	input.method == "elicitation/create"
 	input.kind == "request"
 	mode == "form"
-	typed
+	has_text_field
 	some text in texts
-	secret(words(text))
+	asks_for_secret(words(text))
 }
 
-deny contains "a field is named like something secret" if {
+deny contains "a field has the name of a secret" if {
 	input.method == "elicitation/create"
 	input.kind == "request"
 	mode == "form"
-	typed
+	has_text_field
 	some name in names
-	regex.match(short, words(name))
+	regex.match(secret_field_names, words(name))
 }
 
-# There is a field that something can be written into.
-typed if {
-	walk(input.params.requestedSchema, [place, field])
-	count(place) > 1
-	place[count(place) - 2] == "properties"
-	not chosen(field)
+# There is a field in which the user can write text.
+has_text_field if {
+	walk(input.params.requestedSchema, [keys, field])
+	count(keys) > 1
+	keys[count(keys) - 2] == "properties"
+	not is_choice(field)
 }
 
-chosen(field) if field.type == "boolean"
+is_choice(field) if field.type == "boolean"
 
-chosen(field) if {
+is_choice(field) if {
 	field.type == "object"
-	is_object(field.properties) # has fields of its own
+	is_object(field.properties) # its fields are checked themselves
 }
 
-chosen(field) if choices(field)
+is_choice(field) if has_options(field)
 
-chosen(field) if {
+is_choice(field) if {
 	field.type == "array"
-	choices(field.items)
+	has_options(field.items)
 }
 
-choices(field) if {
+has_options(field) if {
 	some word in ["enum", "oneOf", "anyOf"]
 	count(field[word]) > 0
-	every choice in field[word] {
-		choice_is_given(word, choice)
+	every option in field[word] {
+		is_fixed(word, option)
 	}
 }
 
-choice_is_given("enum", _)
+is_fixed("enum", _)
 
-choice_is_given(word, choice) if {
+is_fixed(word, option) if {
 	word != "enum"
-	_ = choice.const
+	_ = option.const
 }
 
-deny contains "its words mix alphabets" if {
+deny contains "the text mixes alphabets within a word" if {
 	input.method == "elicitation/create"
 	input.kind == "request"
 	some text in texts
-	regex.match(mixed, invisible(text))
+	regex.match(mixed_alphabets, without_invisible(text))
 }
 
-deny contains "a form holds a link" if {
+deny contains "the form contains a link" if {
 	input.method == "elicitation/create"
 	input.kind == "request"
 	mode == "form"
 	some text in texts
-	regex.match(`(?i)\b(https?|javascript|data|file)(:|%3a)/*\S|\bwww\.`, invisible(text))
+	regex.match(`(?i)\b(https?|javascript|data|file)(:|%3a)/*\S|\bwww\.`, without_invisible(text))
 }
 
-deny contains sprintf("the page: %s", [why]) if {
+deny contains sprintf("URL refused: %s", [problem]) if {
 	input.method == "elicitation/create"
 	input.kind == "request"
 	mode == "url"
-	some why in faults(object.get(input.params, "url", ""))
+	some problem in problems(object.get(input.params, "url", ""))
 }
 
-# 2025-11-25: an error that says which pages have to be opened first.
-deny contains sprintf("the page: %s", [why]) if {
+# Revision 2025-11-25: an error that lists the URLs that the user has to open first.
+deny contains sprintf("URL refused: %s", [problem]) if {
 	input.kind == "error"
 	input.error.code == -32042
-	some page in input.error.data.elicitations
-	some why in faults(object.get(page, "url", ""))
+	some elicitation in input.error.data.elicitations
+	some problem in problems(object.get(elicitation, "url", ""))
 }
 
-deny contains "the server may not ask the user" if {
+deny contains "the server is not allowed to ask the user" if {
 	input.kind == "error"
 	input.error.code == -32042
 	config.servers
 	not allowed
 }
 
-deny contains "pages are not allowed" if {
+deny contains "URLs are not allowed" if {
 	input.kind == "error"
 	input.error.code == -32042
 	config.pages == false
 }
 
-faults(url) := {"it is no text"} if not is_string(url)
+problems(url) := {"the URL is not text"} if not is_string(url)
 
-faults(url) := {why | some why in reasons(url, gatekit.uri.parse(url))} if is_string(url)
+problems(url) := {problem | some problem in found_problems(url, gatekit.uri.parse(url))} if is_string(url)
 
-reasons(url, parsed) := {why | some why, true in {
+found_problems(url, parsed) := {problem | some problem, true in {
 	parsed.fault: parsed.fault != "",
-	"it is not https": insecure(parsed),
-	"it has a user in it": parsed.user,
-	sprintf("its host is %s", [parsed.special]): inside(parsed),
-	"its host is an address": address(parsed),
-	"its host has letters that are not ASCII": unusual(parsed),
-	"its host is not allowed": foreign(parsed.host),
-	"it has a secret in it": regex.match(`(?i)[?&#;](access_?token|auth_?token|id_?token|refresh_?token|token|api_?key|key|secret|client_?secret|password|passwd|pwd|session_?id|sid|jwt|sig|signature)=[^&#]`, url),
+	"the scheme is not https": not_https(parsed),
+	"the URL contains a user name": parsed.user,
+	sprintf("the host is not public (%s)", [parsed.special]): not_public(parsed),
+	"the host is an address": is_address(parsed),
+	"the host has letters that are not ASCII": unlisted_idn(parsed),
+	"the host is not allowed": other_host(parsed.host),
+	"the URL contains a secret": regex.match(`(?i)[?&#;](access_?token|auth_?token|id_?token|refresh_?token|token|api_?key|key|secret|client_?secret|password|passwd|pwd|session_?id|sid|jwt|sig|signature)=[^&#]`, url),
 }}
 
-default insecure(_) := false
+default not_https(_) := false
 
-insecure(parsed) if {
+not_https(parsed) if {
 	parsed.scheme != "https"
-	not own(parsed)
+	not loopback_allowed(parsed)
 }
 
-default inside(_) := false
+default not_public(_) := false
 
-inside(parsed) if {
+not_public(parsed) if {
 	parsed.special != ""
-	not own(parsed)
+	not loopback_allowed(parsed)
 }
 
-default address(_) := false
+default is_address(_) := false
 
-address(parsed) if {
+is_address(parsed) if {
 	regex.match(`^[0-9.]+$|:`, parsed.host)
-	not own(parsed)
+	not loopback_allowed(parsed)
 }
 
-# Of this machine itself, as the settings allow.
-own(parsed) if {
+# A URL of this machine, when the settings allow those.
+loopback_allowed(parsed) if {
 	config.loopback
 	parsed.scheme in {"http", "https"}
-	loopback(parsed)
+	is_loopback(parsed)
 }
 
-loopback(parsed) if parsed.host == "localhost"
+is_loopback(parsed) if parsed.host == "localhost"
 
-loopback(parsed) if parsed.special == "loopback"
+is_loopback(parsed) if parsed.special == "loopback"
 
-default unusual(_) := false
+default unlisted_idn(_) := false
 
-unusual(parsed) if {
+unlisted_idn(parsed) if {
 	parsed.punycode
 	not listed(parsed.host)
 }
 
-default foreign(_) := false
+default other_host(_) := false
 
-foreign(host) if {
+other_host(host) if {
 	config.hosts
 	not listed(host)
 }
@@ -224,10 +230,10 @@ listed(host) if {
 
 # Names of fields, at any depth.
 names contains name if {
-	walk(input.params.requestedSchema, [place, _])
-	count(place) > 1
-	place[count(place) - 2] == "properties"
-	name := place[count(place) - 1]
+	walk(input.params.requestedSchema, [keys, _])
+	count(keys) > 1
+	keys[count(keys) - 2] == "properties"
+	name := keys[count(keys) - 1]
 	not excepted(name)
 }
 
@@ -235,30 +241,30 @@ texts contains name if some name in names
 
 texts contains input.params.message
 
-# What is shown beside a field; the values that can be chosen ask for nothing.
+# Texts that are shown beside a field. The options of a choice ask for nothing.
 texts contains text if {
-	walk(input.params.requestedSchema, [place, text])
+	walk(input.params.requestedSchema, [keys, text])
 	is_string(text)
-	count([k | some i, k in place; k in {"enum", "enumNames", "oneOf", "anyOf"}; not is_name(place, i)]) == 0
-	count([name | some i, name in place; i > 0; place[i - 1] == "properties"; excepted(name)]) == 0
+	count([k | some i, k in keys; k in {"enum", "enumNames", "oneOf", "anyOf"}; not is_field_name(keys, i)]) == 0
+	count([name | some i, name in keys; i > 0; keys[i - 1] == "properties"; excepted(name)]) == 0
 }
 
-# It is what a field is called, whatever else the word means.
-is_name(place, i) if place[i - 1] == "properties"
+# The key is the name of a field, not a keyword of the schema.
+is_field_name(keys, i) if keys[i - 1] == "properties"
 
 excepted(name) if name in config.except
 
-invisible(text) := regex.replace(text, `[\x{ad}\x{200b}-\x{200f}\x{2060}-\x{2064}\x{feff}\x{34f}\x{180e}]`, "")
+without_invisible(text) := regex.replace(text, `[\x{ad}\x{200b}-\x{200f}\x{2060}-\x{2064}\x{feff}\x{34f}\x{180e}]`, "")
 
-# pass_word, passWord and pass-word are words like any other.
-words(text) := regex.replace(lower(regex.replace(invisible(text), `([a-z0-9])([A-Z])`, "$1 $2")), `[\s_.\-/:*'"()]+`, " ")
+# Splits pass_word, passWord and pass-word into words.
+words(text) := regex.replace(lower(regex.replace(without_invisible(text), `([a-z0-9])([A-Z])`, "$1 $2")), `[\s_.\-/:*'"()]+`, " ")
 
-secret(text) if {
+asks_for_secret(text) if {
 	some spelled in {text, regex.replace(text, `\b(\pL) `, "$1"), strings.replace_n({"0": "o", "1": "i", "3": "e", "4": "a", "5": "s", "7": "t", "@": "a", "$": "s"}, text)} # p a s s w o r d, p@ssw0rd
-	regex.match(lexicon, regex.replace(spelled, `\btokens? (count|limit|budget|size|length|usage)\b|\b(max|number of|how many) tokens?\b`, ""))
+	regex.match(secret_words, regex.replace(spelled, `\btokens? (count|limit|budget|size|length|usage)\b|\b(max|number of|how many) tokens?\b`, ""))
 }
 
-lexicon := concat("|", [
+secret_words := concat("|", [
 	`\bpass ?(words?|phrases?|wd|codes?|keys?)\d*\b`, `\bpw(d|rd)?\d*\b`, `\bpsw?d\b`, `\bcredentials?\b`, `\bsecrets?( ?keys?)?\b`, `\btoken\b`, `\b(access|auth|api|bearer|refresh|session|security|id|jwt|oauth) ?tokens\b`,
 	`\b(api|access|private|secret|ssh|encryption|signing|license|account|master|recovery|host) ?keys?\b`, `\bapikeys?\b`, `\bssn\b`, `\b(social|national) (security|insurance)\b`, `\bcvv2?\b`, `\bcvc2?\b`,
 	`\b(credit|debit|bank) ?card ?(numbers?|no|details)?\b`, `\bcard ?(numbers?|no|details|security codes?)\b`, `\bpin ?(codes?|numbers?)\b`, `\botp\b`, `\bone time (codes?|passwords?|pins?)\b`, `\b(verification|confirmation|security|auth|authentication|authorization|login|sms|mfa|2fa|totp|backup|recovery) ?codes?\b`,
@@ -266,7 +272,7 @@ lexicon := concat("|", [
 	`passwort`, `kennwort`, `contrase(ñ|n)a`, `mot de passe`, `\bsenha\b`, `\bclave\b`, `wachtwoord`, `l(ö|o)senord`, `\bhas(ł|l)o\b`, `\bparola\b`, `парол`, `密码`, `密碼`, `パスワード`, `暗証番号`, `비밀번호`, `كلمة (المرور|السر)`, `סיסמ`,
 ])
 
-# Alone they are words of every day, but not as the name of a field.
-short := `^((user|your|my|new|old|current) )?(pin|key|pass|code 2fa|mfa|totp|tan|2fa|auth|login code)$`
+# Everyday words, which mean a secret only as the name of a field.
+secret_field_names := `^((user|your|my|new|old|current) )?(pin|key|pass|code 2fa|mfa|totp|tan|2fa|auth|login code)$`
 
-mixed := `[A-Za-z][\p{Cyrillic}\p{Greek}\p{Armenian}\p{Cherokee}\p{Coptic}]|[\p{Cyrillic}\p{Greek}\p{Armenian}\p{Cherokee}\p{Coptic}][A-Za-z]|[\x{ff21}-\x{ff5a}]|[\x{1d400}-\x{1d7ff}]|[\x{1d00}-\x{1d2b}]{2}|[\x{24b6}-\x{24e9}]{2}`
+mixed_alphabets := `[A-Za-z][\p{Cyrillic}\p{Greek}\p{Armenian}\p{Cherokee}\p{Coptic}]|[\p{Cyrillic}\p{Greek}\p{Armenian}\p{Cherokee}\p{Coptic}][A-Za-z]|[\x{ff21}-\x{ff5a}]|[\x{1d400}-\x{1d7ff}]|[\x{1d00}-\x{1d2b}]{2}|[\x{24b6}-\x{24e9}]{2}`

@@ -4,9 +4,9 @@ import data.gatekit.elicitation.gate
 
 form(properties) := {"method": "elicitation/create", "kind": "request", "server": "files", "params": {"message": "Please say", "requestedSchema": {"type": "object", "properties": properties}}}
 
-page(url) := {"method": "elicitation/create", "kind": "request", "server": "files", "params": {"mode": "url", "message": "go there", "url": url}}
+open_url(url) := {"method": "elicitation/create", "kind": "request", "server": "files", "params": {"mode": "url", "message": "go there", "url": url}}
 
-test_secrets_are_not_asked_for if {
+test_forms_that_ask_for_secrets_are_denied if {
 	every name in {"password", "userPassword", "pass_word", "PASSWORD2", "passwd", "api_key", "apiKey", "APIKEY", "token", "access-token", "secret", "client_secret", "ssn", "creditCardNumber", "cvv", "pin", "otp", "seedPhrase", "privateKey", "Passwort", "пароль", "密码", "pass\u200bword", "pаssword", "ｐassword", "sessionId"} {
 		count(gate.deny) > 0 with input as form({name: {"type": "string"}})
 		count(gate.deny) > 0 with input as form({"x": {"type": "object", "properties": {name: {"type": "string"}}}})
@@ -19,22 +19,22 @@ test_secrets_are_not_asked_for if {
 	}
 }
 
-test_what_is_only_confirmed_or_chosen if {
+test_confirmations_and_choices_pass if {
 	every properties in [{}, {"sure": {"type": "boolean"}}, {"which": {"type": "string", "enum": ["old", "new"]}}, {"which": {"type": "string", "oneOf": [{"const": "a", "title": "A"}]}}, {"which": {"type": "array", "items": {"anyOf": [{"const": "a"}]}}}] {
 		count(gate.deny) == 0 with input as {"method": "elicitation/create", "kind": "request", "params": {"message": "Delete the API key?", "requestedSchema": {"properties": properties}}}
 	}
 }
 
-test_pages_of_this_machine if {
+test_loopback_urls if {
 	every url in {"http://localhost:8080/x", "http://127.0.0.1/", "https://[::1]:1/"} {
-		count(gate.deny) == 0 with input as page(url) with data.config as {"elicitation/gate": {"loopback": true}}
+		count(gate.deny) == 0 with input as open_url(url) with data.config as {"elicitation/gate": {"loopback": true}}
 	}
 	every url in {"http://127.0.0.1@evil.example/", "http://192.168.1.1/", "http://router.local/", "http://example.com/", "ftp://localhost/x", "http://localhost:8080/?token=x", "http://localhost.evil.example/"} {
-		count(gate.deny) > 0 with input as page(url) with data.config as {"elicitation/gate": {"loopback": true}}
+		count(gate.deny) > 0 with input as open_url(url) with data.config as {"elicitation/gate": {"loopback": true}}
 	}
 }
 
-test_what_is_no_secret if {
+test_ordinary_fields_pass if {
 	every name in {"name", "email", "max_tokens", "token_count", "tokenizer", "secretary", "passenger", "compass", "pinned", "keyboard", "opinion", "monkey", "country_code", "zipCode", "authors", "имя"} {
 		count(gate.deny) == 0 with input as form({name: {"type": "string", "title": name, "description": "What you like"}})
 	}
@@ -43,49 +43,49 @@ test_what_is_no_secret if {
 	count(gate.deny) == 0 with input as form({})
 }
 
-test_forms_that_cannot_be_judged if {
+test_invalid_forms_are_denied if {
 	every params in [{}, {"message": "x"}, {"message": "x", "requestedSchema": {}}, {"requestedSchema": {"properties": {}}}, {"mode": "other", "message": "x", "requestedSchema": {"properties": {}}}, {"mode": "url"}, {"mode": "url", "url": 7}] {
 		count(gate.deny) > 0 with input as {"method": "elicitation/create", "kind": "request", "params": params}
 	}
 }
 
-test_links_in_forms if {
+test_forms_with_links_are_denied if {
 	count(gate.deny) == 1 with input as form({"x": {"description": "see https://example.com"}})
 	count(gate.deny) == 0 with input as form({"x": {"description": "data: what you have"}})
 }
 
-strange := {
+suspicious_urls := {
 	"http://example.com/", "https://user@example.com/", "https://bank.example@evil.example/", "https://127.0.0.1/", "https://8.8.8.8/", "https://2130706433/", "https://[::1]/", "https://localhost/x", "https://xn--pypal-4ve.com/", "https://pаypal.com/",
 	"javascript:alert(1)", "data:text/html,x", "https:/example.com", "https://example.com\\@evil.example", "https://example.com/?access_token=x", " https://example.com/", "https://intranet/", "", "//example.com", "https://example.com:x/", "https://[fe80::1%25eth0]/",
 }
 
-test_strange_pages if {
-	every url in strange {
-		count(gate.deny) > 0 with input as page(url)
+test_suspicious_urls_are_denied if {
+	every url in suspicious_urls {
+		count(gate.deny) > 0 with input as open_url(url)
 		count(gate.deny) > 0 with input as {"kind": "error", "method": "tools/call", "error": {"code": -32042, "data": {"elicitations": [{"url": url}]}}}
 	}
 }
 
-test_pages if {
+test_ordinary_urls_pass if {
 	every url in {"https://example.com/sign?in=1", "HTTPS://Example.COM./x", "https://login.example.co.uk:8443/a@b?state=x#y"} {
-		count(gate.deny) == 0 with input as page(url)
+		count(gate.deny) == 0 with input as open_url(url)
 		count(gate.deny) == 0 with input as {"kind": "error", "method": "tools/call", "error": {"code": -32042, "data": {"elicitations": [{"url": url}]}}}
 	}
-	count(gate.deny) == 0 with input as page("https://xn--bcher-kva.example/") with data.config as {"elicitation/gate": {"hosts": ["xn--bcher-kva.example"]}}
-	count(gate.deny) == 0 with input as page("https://a.example.com/") with data.config as {"elicitation/gate": {"hosts": ["*.example.com"]}}
-	count(gate.deny) == 1 with input as page("https://example.com.evil.example/") with data.config as {"elicitation/gate": {"hosts": ["example.com", "*.example.com"]}}
+	count(gate.deny) == 0 with input as open_url("https://xn--bcher-kva.example/") with data.config as {"elicitation/gate": {"hosts": ["xn--bcher-kva.example"]}}
+	count(gate.deny) == 0 with input as open_url("https://a.example.com/") with data.config as {"elicitation/gate": {"hosts": ["*.example.com"]}}
+	count(gate.deny) == 1 with input as open_url("https://example.com.evil.example/") with data.config as {"elicitation/gate": {"hosts": ["example.com", "*.example.com"]}}
 	count(gate.deny) == 0 with input as {"kind": "error", "method": "tools/call", "error": {"code": -32000, "message": "no"}}
 }
 
-test_who_may_ask_and_how if {
+test_settings if {
 	count(gate.deny) == 1 with input as form({}) with data.config as {"elicitation/gate": {"servers": ["github"]}}
 	count(gate.deny) == 0 with input as form({}) with data.config as {"elicitation/gate": {"servers": ["f*"]}}
 	count(gate.deny) == 1 with input as form({}) with data.config as {"elicitation/gate": {"forms": false}}
-	count(gate.deny) == 1 with input as page("https://example.com/") with data.config as {"elicitation/gate": {"pages": false}}
-	count(gate.deny) == 0 with input as page("https://example.com/") with data.config as {"elicitation/gate": {"forms": false}}
+	count(gate.deny) == 1 with input as open_url("https://example.com/") with data.config as {"elicitation/gate": {"pages": false}}
+	count(gate.deny) == 0 with input as open_url("https://example.com/") with data.config as {"elicitation/gate": {"forms": false}}
 }
 
-test_no_way_round if {
+test_disguised_texts_are_denied if {
 	count(gate.deny) > 0 with input as {"method": "elicitation/create", "kind": "request"}
 	every name in {"enum", "oneOf", "anyOf", "enumNames", "properties"} {
 		count(gate.deny) > 0 with input as form({name: {"type": "string", "title": "Your password"}})

@@ -1,66 +1,71 @@
 # METADATA
-# title: Private data and strangers' words do not leave together
+# title: Blocks outgoing calls after a session has read private data and untrusted content.
 # description: |
-#   Once a session has had private data and words of strangers, it refuses the calls by which something can leave, and the client's answers to servers of egress: what strangers wrote could have asked for that.
-#   The session is labelled by the answers (also errors) of tools, resources and prompts, and keeps its labels to its end.
-#   Settings: private, untrusted and egress, each {tools, names or patterns (those with __ are server__tool); servers, names or patterns, for all that they answer}.
+#   Untrusted content can contain instructions that make a model send private data away. Once a
+#   session has received both, this rule denies calls to the tools and servers in egress, and the
+#   client's answers to requests of those servers.
+#   Results (also errors) of tools, resources and prompts, and requests and notifications from servers
+#   put the label flow/private or flow/untrusted on the session. Labels stay until the session ends.
+#   Settings:
+#     private, untrusted, egress: each {tools, servers}. tools are names or patterns; one that contains
+#       __ means server__tool. servers are names or patterns, and stand for all that a server sends.
 package gatekit.flow.exfiltration
 
 import data.config["flow/exfiltration"] as config
 
-label contains sprintf("flow/%s", [sort]) if {
+label contains sprintf("flow/%s", [group]) if {
 	input.method in {"tools/call", "resources/read", "prompts/get", "completion/complete", "tasks/result", "tasks/get"}
 	input.kind in {"response", "error"}
-	some sort in ["private", "untrusted"]
-	among(sort)
+	some group in ["private", "untrusted"]
+	in_group(group)
 }
 
-# What a server asks, and tells, reaches the model as well.
-label contains sprintf("flow/%s", [sort]) if {
+# Requests and notifications from a server also reach the model.
+label contains sprintf("flow/%s", [group]) if {
 	input.direction == "to_client"
 	input.kind in {"request", "notification"}
-	some sort in ["private", "untrusted"]
-	served(sort)
+	some group in ["private", "untrusted"]
+	from_server(group)
 }
 
-deny contains "the session has private data and words of strangers, and this could carry them out" if {
-	carries
-	among("egress")
+deny contains "this message could send out private data: the session has read private data and untrusted content" if {
+	sends_out
+	in_group("egress")
 	"flow/private" in input.session.labels
 	"flow/untrusted" in input.session.labels
 }
 
-carries if {
+sends_out if {
 	input.method in {"tools/call", "resources/read", "resources/subscribe", "resources/unsubscribe", "prompts/get", "completion/complete", "tasks/update"}
 	input.kind == "request"
 }
 
-carries if {
+sends_out if {
 	input.method == "subscriptions/listen"
 	input.kind == "request"
-	_ = input.params.notifications.resourceSubscriptions[_] # URIs, of which a server can be told by asking for them
+	_ = input.params.notifications.resourceSubscriptions[_] # a server could encode data in the URIs
 }
 
-# What the model, or the user, answers a server.
-carries if {
+# Answers of the model, or of the user, to a server.
+sends_out if {
 	input.method in {"sampling/createMessage", "elicitation/create", "tasks/get", "tasks/result"}
 	input.kind == "response"
 	input.direction == "to_server"
 }
 
-among(sort) if served(sort)
+in_group(group) if from_server(group)
 
-among(sort) if {
+in_group(group) if {
 	input.method == "tools/call"
-	tool_is(config[sort].tools)
+	tool_is(config[group].tools)
 }
 
-served(sort) if {
-	some pattern in config[sort].servers
+from_server(group) if {
+	some pattern in config[group].servers
 	glob.match(pattern, null, input.server)
 }
 
-# A pattern with __ is that of a name as clients see it, server__tool.
+# A pattern that contains __ matches the name as clients see it: server__tool.
 tool_is(patterns) if {
 	some pattern in patterns
 	not contains(pattern, "__")

@@ -20,7 +20,7 @@ refused(labels, name) if {
 	count(exfiltration.deny) == 1 with input as {"method": "tools/call", "kind": "request", "server": "mail", "name": name, "session": {"labels": labels}} with data.config as config
 }
 
-test_the_third_is_refused if {
+test_calls_to_egress_are_denied if {
 	refused(["flow/untrusted", "x", "flow/private"], "send")
 	not refused(["flow/private"], "send")
 	not refused(["flow/untrusted"], "send")
@@ -29,7 +29,7 @@ test_the_third_is_refused if {
 	count(exfiltration.deny) == 1 with input as {"method": "resources/read", "kind": "request", "server": "web", "name": "https://x.example/?data", "session": {"labels": ["flow/private", "flow/untrusted"]}} with data.config as config
 }
 
-test_other_ways_out if {
+test_other_messages_that_send_data_out_are_denied if {
 	every message in [
 		{"method": "resources/subscribe", "kind": "request", "direction": "to_server"},
 		{"method": "tasks/update", "kind": "request", "direction": "to_server"},

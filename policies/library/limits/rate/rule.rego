@@ -1,9 +1,13 @@
 # METADATA
-# title: Calls are limited
+# title: Limits how often tools are called.
 # description: |
-#   Refuses calls of tools beyond a number in a session, or in any sixty seconds of it; the plugin limits knows more, and also limits results.
-#   Calls that were refused do not count. Calls that are under way do, so that many at once are no way round.
-#   Settings: per_session and per_minute, of all tools together; tools, a list of {tools, names or patterns (those with __ are server__tool); per_session; per_minute}, of each tool on its own.
+#   Denies tool calls above a number per session, or per sixty seconds of a session. The built-in
+#   plugin "limits" has more kinds of limits, and also limits the size of results.
+#   Denied calls do not count. Calls in flight count, so that concurrent calls cannot exceed a limit.
+#   Settings:
+#     per_session, per_minute: calls of all tools together.
+#     tools: a list of {tools, per_session, per_minute}, which limits each of the tools separately.
+#       tools are names or patterns; one that contains __ means server__tool.
 package gatekit.limits.rate
 
 import data.config["limits/rate"] as config
@@ -14,13 +18,13 @@ deny contains "too many calls in this session" if {
 	object.get(input.session.calls, "", 0) >= config.per_session
 }
 
-deny contains "too many calls in a minute" if {
+deny contains "too many calls within a minute" if {
 	input.method == "tools/call"
 	input.kind == "request"
 	object.get(input.session.minute, "", 0) >= config.per_minute
 }
 
-deny contains "too many calls of the tool in this session" if {
+deny contains "too many calls of this tool in this session" if {
 	input.method == "tools/call"
 	input.kind == "request"
 	some entry in config.tools
@@ -28,7 +32,7 @@ deny contains "too many calls of the tool in this session" if {
 	object.get(input.session.calls, sprintf("%s %s", [input.server, input.name]), 0) >= entry.per_session
 }
 
-deny contains "too many calls of the tool in a minute" if {
+deny contains "too many calls of this tool within a minute" if {
 	input.method == "tools/call"
 	input.kind == "request"
 	some entry in config.tools
@@ -36,7 +40,7 @@ deny contains "too many calls of the tool in a minute" if {
 	object.get(input.session.minute, sprintf("%s %s", [input.server, input.name]), 0) >= entry.per_minute
 }
 
-# A pattern with __ is that of a name as clients see it, server__tool.
+# A pattern that contains __ matches the name as clients see it: server__tool.
 tool_is(patterns) if {
 	some pattern in patterns
 	not contains(pattern, "__")

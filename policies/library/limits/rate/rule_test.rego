@@ -21,7 +21,7 @@ test_limits if {
 	passes({})
 }
 
-test_the_first_call if {
+test_first_call_passes if {
 	count(rate.deny) == 1 with input as object.union(call, {"session": {"calls": {}, "minute": {}}, "name": "new"}) with data.config as {"limits/rate": {"tools": [{"tools": ["new"], "per_session": 0}]}}
 	count(rate.deny) == 0 with input as object.union(call, {"name": "new"}) with data.config as {"limits/rate": {"tools": [{"tools": ["new"], "per_session": 1}]}}
 }

@@ -1,9 +1,12 @@
 # METADATA
-# title: Resources without what is nobody's business
+# title: Redacts sensitive text in resources.
 # description: |
-#   Replaces what matches a pattern in the resources whose URIs are named, in any spelling of them, as they are read or come within the results of tools, tasks and prompts.
-#   A resource that is meant and is no text (a blob) cannot be searched, and is refused.
-#   Settings: rules, a list of {uris, patterns with *; pattern, in RE2; with, what stands there instead; blobs, true lets blobs pass}.
+#   Replaces what matches a pattern in the resources with the given URIs (in any spelling), in results
+#   of resources/read, tools, tasks and prompts. A selected resource that is not text (a blob) cannot
+#   be searched, and is denied.
+#   Settings:
+#     rules: a list of {uris, pattern, with, blobs}. uris are patterns with *; pattern is an RE2
+#       pattern; with is the replacement; blobs = true lets blobs pass.
 package gatekit.resources.redact
 
 import data.config["resources/redact"] as config
@@ -11,15 +14,15 @@ import data.config["resources/redact"] as config
 redact contains {"pattern": entry.pattern, "with": entry["with"]} if {
 	some entry in config.rules
 	some resource in resources
-	meant(entry, resource)
+	selected(entry, resource)
 }
 
-deny contains "a resource that is no text cannot be searched" if {
+deny contains "a resource that is not text cannot be searched" if {
 	some entry in config.rules
 	not entry.blobs
 	some resource in resources
 	_ = resource.blob
-	meant(entry, resource)
+	selected(entry, resource)
 }
 
 resources contains resource if {
@@ -52,16 +55,16 @@ resources contains message.content.resource if {
 	some message in input.result.messages
 }
 
-meant(entry, _) if {
-	input.method == "resources/read" # what was asked for, whatever the answer calls it
+selected(entry, _) if {
+	input.method == "resources/read" # the requested URI, whatever the result calls it
 	matches(entry, input.name)
 }
 
-meant(entry, resource) if matches(entry, resource.uri)
+selected(entry, resource) if matches(entry, resource.uri)
 
-# The server may take another spelling for the same, %2E for a dot.
+# A server may accept other spellings of the same URI, such as %2E for a dot.
 matches(entry, uri) if {
-	some reading in gatekit.uri.readings(uri)
+	some spelling in gatekit.uri.readings(uri)
 	some pattern in entry.uris
-	glob.match(lower(pattern), null, reading)
+	glob.match(lower(pattern), null, spelling)
 }

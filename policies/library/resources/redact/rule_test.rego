@@ -8,7 +8,7 @@ read(uri, contents) := {"method": "resources/read", "kind": "response", "name": 
 
 expected := {{"pattern": "KEY=.*", "with": "KEY=[gone]"}}
 
-test_what_is_meant if {
+test_selected_resources_are_redacted if {
 	redact.redact == expected with input as read("file:///a/b.env", [{"uri": "file:///a/b.env", "text": "x"}]) with data.config as config
 	redact.redact == expected with input as read("file:///a/b.env", [{"uri": "other:", "text": "x"}]) with data.config as config
 	redact.redact == expected with input as read("file:///a", [{"uri": "file:///a/b.env", "text": "x"}]) with data.config as config
@@ -16,7 +16,7 @@ test_what_is_meant if {
 	redact.redact == expected with input as {"method": "prompts/get", "kind": "response", "result": {"messages": [{"content": {"type": "resource", "resource": {"uri": "file:///b.env"}}}]}} with data.config as config
 }
 
-test_what_is_not_meant if {
+test_other_resources_pass if {
 	count(redact.redact) == 0 with input as read("file:///a.txt", [{"uri": "file:///a.txt", "text": "x"}]) with data.config as config
 	count(redact.redact) == 0 with input as {"method": "tools/call", "kind": "response", "result": {}} with data.config as config
 }
@@ -27,14 +27,14 @@ test_blobs if {
 	count(redact.deny) == 0 with input as read("file:///b.env", [{"blob": "eA=="}]) with data.config as {"resources/redact": {"rules": [{"uris": ["*"], "pattern": "x", "with": "y", "blobs": true}]}}
 }
 
-test_spellings if {
+test_other_spellings_of_a_uri if {
 	every uri in {"file:///a/b.%65nv", "FILE:///a/B.ENV", "file:///a/b%2eenv", "file:///a/b.e%256ev", "file:///a/c/../b.env/.", "file:///a//b.env"} {
 		redact.redact == expected with input as read(uri, [{"uri": "x:", "text": "x"}]) with data.config as config
 		redact.redact == expected with input as {"method": "tools/call", "kind": "response", "result": {"content": [{"type": "resource", "resource": {"uri": uri}}]}} with data.config as config
 	}
 }
 
-test_results_of_tasks if {
+test_task_results if {
 	blocks := [{"type": "resource", "resource": {"uri": "file:///b.env"}}]
 	redact.redact == expected with input as {"method": "tasks/result", "kind": "response", "result": {"content": blocks}} with data.config as config
 	redact.redact == expected with input as {"method": "tasks/get", "kind": "response", "result": {"result": {"content": blocks}}} with data.config as config

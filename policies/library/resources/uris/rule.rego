@@ -1,55 +1,60 @@
 # METADATA
-# title: Resources of allowed schemes and hosts only
+# title: Allows only resources with permitted URI schemes and hosts.
 # description: |
-#   Refuses to read, and hides, resources whose URIs run code or hold their content (javascript, data, …), have a user in them, are read differently by different readers, or lead into this
-#   machine or network in any spelling: loopback, private, link-local, metadata addresses, as decimal, octal or hexadecimal numbers, within IPv6. Refuses results with links to such.
-#   Settings: schemes and hosts, names or patterns of those that are allowed (all others are refused); deny_schemes and deny_hosts; internal, hosts that are allowed although they are inside.
+#   Denies reading, and hides, resources whose URI runs code or contains its data (javascript, data,
+#   ...), contains a user, is ambiguous between parsers, or leads into this machine or network:
+#   loopback, private, link-local and metadata addresses, also written as decimal, octal or hexadecimal
+#   numbers, or inside an IPv6 address. Denies results that contain links to such resources.
+#   Settings:
+#     schemes, hosts: names or patterns that are allowed; all others are denied.
+#     deny_schemes, deny_hosts: names or patterns that are denied.
+#     internal: hosts of this machine or network that are allowed.
 package gatekit.resources.uris
 
 import data.config["resources/uris"] as config
 
-deny contains sprintf("the URI: %s", [why]) if {
+deny contains sprintf("URI refused: %s", [problem]) if {
 	input.method in {"resources/read", "resources/subscribe", "resources/unsubscribe"}
 	input.kind == "request"
-	some why in faults(name)
+	some problem in problems(name)
 }
 
 default name := null
 
 name := input.name
 
-deny contains sprintf("the URI template: %s", [why]) if {
+deny contains sprintf("URI template refused: %s", [problem]) if {
 	input.method == "completion/complete"
 	input.kind == "request"
 	input.params.ref.type == "ref/resource"
-	some why in faults(filled(object.get(input.params.ref, "uri", null)))
+	some problem in problems(with_example_values(object.get(input.params.ref, "uri", null)))
 }
 
 hide contains item.uri if {
 	input.method == "resources/list"
 	input.kind == "response"
 	some item in input.items
-	count(faults(item.uri)) > 0
+	count(problems(item.uri)) > 0
 }
 
 hide contains item.uriTemplate if {
 	input.method == "resources/templates/list"
 	input.kind == "response"
 	some item in input.items
-	count(faults(filled(item.uriTemplate))) > 0
+	count(problems(with_example_values(item.uriTemplate))) > 0
 }
 
 hide contains uri if {
 	input.method == "subscriptions/listen"
 	input.kind == "request"
 	some uri in input.params.notifications.resourceSubscriptions
-	count(faults(uri)) > 0
+	count(problems(uri)) > 0
 }
 
-deny contains sprintf("a link in the result: %s", [why]) if {
+deny contains sprintf("link in the result refused: %s", [problem]) if {
 	some block in blocks
 	block.type == "resource_link"
-	some why in faults(object.get(block, "uri", null))
+	some problem in problems(object.get(block, "uri", null))
 }
 
 blocks contains block if {
@@ -70,56 +75,56 @@ blocks contains block if {
 	some block in input.params.result.content
 }
 
-deny contains sprintf("a link in the prompt: %s", [why]) if {
+deny contains sprintf("link in the prompt refused: %s", [problem]) if {
 	input.method == "prompts/get"
 	input.kind == "response"
 	some message in input.result.messages
 	message.content.type == "resource_link"
-	some why in faults(object.get(message.content, "uri", null))
+	some problem in problems(object.get(message.content, "uri", null))
 }
 
-# What stands for a variable of a template is judged when it is filled in and read.
-filled(template) := regex.replace(template, `\{[^}]*\}`, "x1.example") if is_string(template)
+# The value of a variable is checked when the resulting URI is read.
+with_example_values(template) := regex.replace(template, `\{[^}]*\}`, "x1.example") if is_string(template)
 
-filled(template) := null if not is_string(template)
+with_example_values(template) := null if not is_string(template)
 
-faults(uri) := {"it is no text"} if not is_string(uri)
+problems(uri) := {"the URI is not text"} if not is_string(uri)
 
-faults(uri) := {why | some why in reasons(gatekit.uri.parse(uri))} if is_string(uri)
+problems(uri) := {problem | some problem in found_problems(gatekit.uri.parse(uri))} if is_string(uri)
 
-reasons(parsed) := {why | some why, true in {
+found_problems(parsed) := {problem | some problem, true in {
 	parsed.fault: parsed.fault != "",
-	"it has a user in it": parsed.user,
-	sprintf("its host is %s", [parsed.special]): inside(parsed),
-	sprintf("the scheme %s is not allowed", [parsed.scheme]): foreign_scheme(parsed.scheme),
-	sprintf("the host %s is not allowed", [parsed.host]): foreign_host(parsed),
+	"the URI contains a user name": parsed.user,
+	sprintf("the host is not public (%s)", [parsed.special]): not_public(parsed),
+	sprintf("the scheme %s is not allowed", [parsed.scheme]): denied_scheme(parsed.scheme),
+	sprintf("the host %s is not allowed", [parsed.host]): denied_host(parsed),
 }}
 
-default inside(_) := false
+default not_public(_) := false
 
-inside(parsed) if {
+not_public(parsed) if {
 	parsed.special != ""
-	not parsed.scheme == "file" # roots/traversal
+	not parsed.scheme == "file" # left to roots/traversal
 	not matches(object.get(config, "internal", []), parsed.host)
 }
 
-default foreign_scheme(_) := false
+default denied_scheme(_) := false
 
-foreign_scheme(scheme) if matches(object.get(config, "deny_schemes", ["javascript", "vbscript", "data", "blob", "about", "view-source", "gopher", "dict", "ldap", "ldaps", "tftp", "jar", "php", "expect", "netdoc"]), scheme)
+denied_scheme(scheme) if matches(object.get(config, "deny_schemes", ["javascript", "vbscript", "data", "blob", "about", "view-source", "gopher", "dict", "ldap", "ldaps", "tftp", "jar", "php", "expect", "netdoc"]), scheme)
 
-foreign_scheme(scheme) if {
+denied_scheme(scheme) if {
 	config.schemes
 	not matches(config.schemes, scheme)
 }
 
-default foreign_host(_) := false
+default denied_host(_) := false
 
-foreign_host(parsed) if {
+denied_host(parsed) if {
 	parsed.host != ""
 	matches(object.get(config, "deny_hosts", []), parsed.host)
 }
 
-foreign_host(parsed) if {
+denied_host(parsed) if {
 	config.hosts
 	parsed.scheme in {"http", "https", "ws", "wss", "ftp", "sse"}
 	not matches(config.hosts, parsed.host)

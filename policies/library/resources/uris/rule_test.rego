@@ -14,7 +14,7 @@ attacks := {
 	"ftp://10.1.1.1/", "custom://169.254.169.254/x",
 }
 
-test_attacks if {
+test_attacks_are_denied_and_hidden if {
 	every uri in attacks {
 		count(uris.deny) > 0 with input as read(uri)
 		uris.hide == {uri} with input as list(uri)
@@ -22,7 +22,7 @@ test_attacks if {
 	}
 }
 
-test_what_is_public if {
+test_public_hosts_pass if {
 	every uri in {"https://example.com/x", "http://8.8.8.8/", "https://[2606:4700::1111]/", "file:///data/x", "notes://inbox/1", "urn:isbn:1", "ui://panel/x", "https://bücher.example/", "https://localhost.example.com/", "https://10.example.com/", "git+ssh://example.com/x", "test://box/a"} {
 		count(uris.deny) == 0 with input as read(uri)
 		count(uris.hide) == 0 with input as list(uri)
@@ -53,7 +53,7 @@ test_settings if {
 	count(uris.deny) == 1 with input as read("http://127.0.0.2/") with data.config as {"resources/uris": {"internal": ["localhost", "127.0.0.1"]}}
 }
 
-test_links_in_the_results_of_tasks if {
+test_links_in_task_results if {
 	blocks := [{"type": "text", "text": "x"}, {"type": "resource_link", "uri": "http://169.254.169.254/"}]
 	count(uris.deny) == 1 with input as {"method": "tools/call", "kind": "response", "result": {"content": blocks}}
 	count(uris.deny) == 1 with input as {"method": "tasks/result", "kind": "response", "result": {"content": blocks}}

@@ -1,63 +1,75 @@
 # METADATA
-# title: Paths stay within the roots
+# title: Keeps paths within the allowed folders.
 # description: |
-#   Refuses arguments that are paths, and resource URIs, that lead out of the roots in any reading of them: encoded, with backslashes, through links of this machine; and hides such resources, and templates of which nothing else can be made.
-#   A path is an argument that is named like one (path, file, dir, uri, output_path, …), that its schema declares as one (format), or that is configured. Refuses answers to roots/list that do so, too.
-#   Settings: roots, folders (absent: those that the client declared; none known: every path is refused); base, where relative paths start; relative, true lets those pass that do not climb
-#   (absent: refused without a base); home, what ~ stands for (absent: refused); remote, servers whose links are not this machine's; servers, to which it applies (all); arguments and except,
-#   more and fewer that are paths; declared, true adds the roots that the client declared to those that are configured, and does not judge them; anywhere, true lets paths lie anywhere: refused
-#   are those that climb without looking like it.
+#   Denies path arguments and resource URIs that lead out of the allowed folders, also when they are
+#   percent-encoded, use backslashes or other characters, or follow a symbolic link of this machine.
+#   Hides such resources, and templates from which only such URIs can be made. Also denies roots/list
+#   results with roots that are not folders, or are outside the configured folders.
+#   An argument is a path when its name says so (path, file, dir, uri, output_path, ...), when its
+#   schema says so (format), or when the settings say so.
+#   Settings:
+#     roots: the allowed folders (absent: the roots that the client declared; if there are none, every
+#       path is denied).
+#     base: the folder in which relative paths start.
+#     relative: true allows relative paths that stay below their start, without a base.
+#     home: what a leading ~ stands for (absent: such paths are denied).
+#     remote: servers on other machines, where the symbolic links of this machine do not exist.
+#     servers: the servers to which the rule applies (absent: all).
+#     arguments, except: arguments that always are paths, and arguments that never are.
+#     declared: true adds the client's declared roots to the configured ones, and does not check them.
+#     anywhere: true allows every folder, and denies only paths that hide `../` in an encoded form or
+#       contain a NUL character.
 package gatekit.roots.traversal
 
 import data.config["roots/traversal"] as config
 
-deny contains sprintf("the argument %s: %s", [concat("/", [sprintf("%v", [k]) | some k in place]), why]) if {
+deny contains sprintf("argument %s: %s", [concat("/", [sprintf("%v", [k]) | some k in keys]), problem]) if {
 	input.method in {"tools/call", "prompts/get"}
 	input.kind == "request"
-	concerned
-	suspect
-	walk(input.params.arguments, [place, text])
+	applies
+	needs_check
+	walk(input.params.arguments, [keys, text])
 	is_string(text)
-	is_path(place)
-	why := fault(text, loose(place))
-	why != ""
+	is_path(keys)
+	problem := path_problem(text, allows_relative(keys))
+	problem != ""
 }
 
-# Where paths may lie anywhere, few arguments are worth asking what they are for.
-suspect if not config.anywhere
+# With anywhere, most calls need no search for their path arguments: nothing in them can hide `../`.
+needs_check if not config.anywhere
 
-suspect if {
+needs_check if {
 	config.anywhere
 	gatekit.path.disguised(input.params.arguments)
 }
 
-fault(text, relative) := gatekit.path.fault(text, bounds(relative)) if not config.anywhere
+path_problem(text, relative) := gatekit.path.fault(text, bounds(relative)) if not config.anywhere
 
-fault(text, _) := gatekit.path.disguise(text) if config.anywhere
+path_problem(text, _) := gatekit.path.disguise(text) if config.anywhere
 
-deny contains sprintf("a name in the argument %s: %s", [concat("/", [sprintf("%v", [k]) | some k in place]), why]) if {
+deny contains sprintf("name in argument %s: %s", [concat("/", [sprintf("%v", [k]) | some k in keys]), problem]) if {
 	input.method in {"tools/call", "prompts/get"}
 	input.kind == "request"
-	concerned
-	suspect
-	walk(input.params.arguments, [place, value])
+	applies
+	needs_check
+	walk(input.params.arguments, [keys, value])
 	is_object(value)
-	is_path(place)
+	is_path(keys)
 	some name, _ in value # files: {"a/b": "…"}
-	why := fault(name, true)
-	why != ""
+	problem := path_problem(name, true)
+	problem != ""
 }
 
-deny contains sprintf("the argument %s: %s", [name, why]) if {
+deny contains sprintf("argument %s: %s", [name, problem]) if {
 	input.method == "completion/complete"
 	input.kind == "request"
-	concerned
+	applies
 	some [name, value] in completed
 	completes_path(name)
 	walk(value, [_, text])
 	is_string(text)
-	why := fault(text, true)
-	why != ""
+	problem := path_problem(text, true)
+	problem != ""
 }
 
 completed contains [input.params.argument.name, input.params.argument.value]
@@ -66,115 +78,116 @@ completed contains [name, value] if some name, value in input.params.context.arg
 
 completes_path(name) if is_path([name])
 
-completes_path(_) if startswith(lower(input.params.ref.uri), "file:") # it becomes a part of the URI
+completes_path(_) if startswith(lower(input.params.ref.uri), "file:") # the value becomes a part of the URI
 
-deny contains "the URI template: nothing within the roots can be made of it" if {
+deny contains "every URI of the URI template leaves the allowed folders" if {
 	input.method == "completion/complete"
 	input.kind == "request"
-	concerned
+	applies
 	input.params.ref.type == "ref/resource"
-	astray(input.params.ref.uri)
+	always_outside(input.params.ref.uri)
 }
 
-deny contains sprintf("the URI: %s", [why]) if {
+deny contains sprintf("URI: %s", [problem]) if {
 	input.method in {"resources/read", "resources/subscribe", "resources/unsubscribe"}
 	input.kind == "request"
-	concerned
-	why := fault(input.name, true)
-	why != ""
+	applies
+	problem := path_problem(input.name, true)
+	problem != ""
 }
 
-deny contains "there is no URI" if {
+deny contains "the request has no URI" if {
 	input.method in {"resources/read", "resources/subscribe", "resources/unsubscribe"}
 	input.kind == "request"
-	concerned
-	not named
+	applies
+	not has_name
 }
 
-named if is_string(input.name)
+has_name if is_string(input.name)
 
 hide contains item.uri if {
 	input.method == "resources/list"
 	input.kind == "response"
-	concerned
+	applies
 	some item in input.items
-	fault(item.uri, true) != ""
+	path_problem(item.uri, true) != ""
 }
 
 hide contains item.uriTemplate if {
 	input.method == "resources/templates/list"
 	input.kind == "response"
-	concerned
+	applies
 	some item in input.items
-	astray(item.uriTemplate)
+	always_outside(item.uriTemplate)
 }
 
-# Where it begins is not within the roots, and none of them is within that; or it leads out again, whatever is filled in.
-astray(template) if {
-	begin := beginning(template)
-	fault(begin, true) != ""
-	not above(begin)
+# The part before the first variable is outside the allowed folders, and none of these is below it; or
+# the template leaves them again, whatever is filled in.
+always_outside(template) if {
+	start := fixed_part(template)
+	path_problem(start, true) != ""
+	not contains_root(start)
 }
 
-astray(template) if {
-	fault(beginning(template), true) == ""
-	fault(regex.replace(template, `\{[^}]*\}`, "x"), true) != ""
+always_outside(template) if {
+	path_problem(fixed_part(template), true) == ""
+	path_problem(regex.replace(template, `\{[^}]*\}`, "x"), true) != ""
 }
 
-beginning(template) := template if not contains(template, "{")
+fixed_part(template) := template if not contains(template, "{")
 
-beginning(template) := regex.replace(regex.replace(template, `[^/{]*\{.*$`, ""), `(?i)^file:/*$`, "file:///") if contains(template, "{")
+fixed_part(template) := regex.replace(regex.replace(template, `[^/{]*\{.*$`, ""), `(?i)^file:/*$`, "file:///") if contains(template, "{")
 
-above(begin) if {
+contains_root(start) if {
 	some root in roots
-	gatekit.path.fault(root, object.union(bounds(false), {"roots": [begin], "links": false})) == ""
+	gatekit.path.fault(root, object.union(bounds(false), {"roots": [start], "links": false})) == ""
 }
 
 hide contains uri if {
 	input.method == "subscriptions/listen"
 	input.kind == "request"
-	concerned
+	applies
 	some uri in input.params.notifications.resourceSubscriptions
-	fault(uri, true) != ""
+	path_problem(uri, true) != ""
 }
 
-deny contains "an answer without roots" if {
+deny contains "the result has no roots" if {
 	input.method == "roots/list"
 	input.kind == "response"
-	concerned
-	not trusting
-	not answered
+	applies
+	not client_is_trusted
+	not has_roots
 }
 
-answered if is_array(input.result.roots)
+has_roots if is_array(input.result.roots)
 
-deny contains sprintf("the root %d: it is no file URI within the roots", [i]) if {
+deny contains sprintf("root %d is not a file URI within the allowed folders", [i]) if {
 	input.method == "roots/list"
 	input.kind == "response"
-	concerned
-	not trusting
+	applies
+	not client_is_trusted
 	some i, root in input.result.roots
-	not permitted(root)
+	not valid_root(root)
 }
 
-# A root is held against those that are configured, or else only against itself: it has to be the file URI of a folder.
-permitted(root) if {
+# A root must be the file URI of a folder, and lie within the configured folders if there are any.
+valid_root(root) if {
 	startswith(lower(root.uri), "file:")
 	limits := object.union(bounds(false), {"roots": object.get(config, "roots", [root.uri])})
 	gatekit.path.fault(root.uri, limits) == ""
 }
 
-concerned if not config.servers
+applies if not config.servers
 
-concerned if {
+applies if {
 	some pattern in config.servers
 	glob.match(pattern, null, input.server)
 }
 
 # The client's word for its roots is taken.
-trusting if config.declared
+client_is_trusted if config.declared
 
-trusting if config.anywhere
+client_is_trusted if config.anywhere
 
 bounds(relative) := {"roots": roots, "base": object.get(config, "base", ""), "home": object.get(config, "home", ""), "relative": relative, "links": links}
 
@@ -193,20 +206,20 @@ links := false if {
 	glob.match(pattern, null, input.server)
 }
 
-# A place is that of a path by the last name in it.
-is_path(place) if {
-	some name in last_name(place)
-	not excepted(place, name)
-	sort_of_path(place, name)
+# The value at these keys is a path by the last name among them.
+is_path(keys) if {
+	some name in last_name(keys)
+	not excepted(keys, name)
+	names_path(keys, name)
 }
 
-sort_of_path(_, name) if regex.match(sure, name)
+names_path(_, name) if regex.match(path_name, name)
 
-sort_of_path(_, name) if regex.match(maybe, name)
+names_path(_, name) if regex.match(possible_path_name, name)
 
-# What its schema says of the place, or of what is at it.
-sort_of_path(place, _) if {
-	at := object.get(input.item.inputSchema, [step | some k in place; some step in steps(k)], {})
+# The schema of the value declares a path.
+names_path(keys, _) if {
+	at := object.get(input.item.inputSchema, [step | some k in keys; some step in steps(k)], {})
 	some schema in array.concat([at], object.get(at, "anyOf", []))
 	schema.format in formats
 }
@@ -215,50 +228,51 @@ steps(k) := ["properties", k] if is_string(k)
 
 steps(k) := ["items"] if is_number(k)
 
-# In schemas that are put together of others: all below the names that any of those gives such a format, itself or by a reference.
-sort_of_path(place, _) if {
-	some k in place
-	k in formatted
+# In composed schemas: everything below a name that one of the parts declares as a path, itself or
+# by a reference.
+names_path(keys, _) if {
+	some k in keys
+	k in declared_path_names
 }
 
-sort_of_path(_, _) if unnamed
+names_path(_, _) if paths_have_any_name
 
-formatted contains names_in(place)[count(names_in(place)) - 1] if some place in declaring
+declared_path_names contains property_names(keys)[count(property_names(keys)) - 1] if some keys in path_declarations
 
-# Names that the schema does not say are those of paths.
-unnamed if {
-	some place in declaring
-	count(names_in(place)) == 0
-	not place[0] in {"$defs", "definitions"}
-	some k in place
+# The schema declares paths without naming them.
+paths_have_any_name if {
+	some keys in path_declarations
+	count(property_names(keys)) == 0
+	not keys[0] in {"$defs", "definitions"}
+	some k in keys
 	k in {"additionalProperties", "patternProperties"}
 }
 
-names_in(place) := [k | some i, k in place; place[i - 1] == "properties"]
+property_names(keys) := [k | some i, k in keys; keys[i - 1] == "properties"]
 
-declaring contains place if {
-	walk(input.item.inputSchema, [place, schema])
+path_declarations contains keys if {
+	walk(input.item.inputSchema, [keys, schema])
 	schema.format in formats
-	some k in place
+	some k in keys
 	k in {"allOf", "anyOf", "oneOf", "if", "then", "else", "additionalProperties", "patternProperties", "prefixItems", "dependentSchemas", "$defs", "definitions"}
 }
 
-declaring contains place if {
-	count(referred) > 0
-	walk(input.item.inputSchema, [place, schema])
-	schema["$ref"] in referred
+path_declarations contains keys if {
+	count(path_definitions) > 0
+	walk(input.item.inputSchema, [keys, schema])
+	schema["$ref"] in path_definitions
 }
 
-# The definitions that are paths themselves, or by others that they refer to.
-referred contains ref if {
+# The definitions that declare a path themselves, or through others that they refer to.
+path_definitions contains ref if {
 	some ref, _ in definitions
 	some reached in graph.reachable(uses, {ref})
-	walk(definitions[reached], [place, schema])
-	not "properties" in place
+	walk(definitions[reached], [keys, schema])
+	not "properties" in keys
 	schema.format in formats
 }
 
-uses[ref] := {schema["$ref"] | walk(definition, [place, schema]); not "properties" in place} if some ref, definition in definitions
+uses[ref] := {schema["$ref"] | walk(definition, [keys, schema]); not "properties" in keys} if some ref, definition in definitions
 
 definitions[sprintf("#/%s/%s", [at, name])] := definition if {
 	some at in {"$defs", "definitions"}
@@ -268,39 +282,39 @@ definitions[sprintf("#/%s/%s", [at, name])] := definition if {
 formats := {"path", "file-path", "directory-path", "uri", "uri-reference", "file-uri"}
 
 # {"file": {"name": "/etc"}}
-sort_of_path(place, name) if {
+names_path(keys, name) if {
 	name in {"name", "value"}
-	some i, k in place
-	i < count(place) - 1
+	some i, k in keys
+	i < count(keys) - 1
 	is_string(k)
-	regex.match(sure, k)
+	regex.match(path_name, k)
 }
 
-sort_of_path(place, name) if {
+names_path(keys, name) if {
 	some entry in config.arguments
-	entry_is(entry, place, name)
+	selects(entry, keys, name)
 }
 
-excepted(place, name) if {
+excepted(keys, name) if {
 	some entry in config.except
-	entry_is(entry, place, name)
+	selects(entry, keys, name)
 }
 
-# An entry's argument is a name at any depth, or a pointer; * in it stands for any characters.
-entry_is(entry, place, name) if {
+# An entry selects by a name at any depth, or by a JSON pointer; * stands for any characters.
+selects(entry, keys, name) if {
 	tool_is(object.get(entry, "tools", ["*"]))
 	not startswith(entry.argument, "/")
 	glob.match(entry.argument, null, name)
-	count(place) > 0
+	count(keys) > 0
 }
 
-entry_is(entry, place, _) if {
+selects(entry, keys, _) if {
 	tool_is(object.get(entry, "tools", ["*"]))
 	startswith(entry.argument, "/")
-	glob.match(entry.argument, null, sprintf("/%s", [concat("/", [sprintf("%v", [k]) | some k in place])]))
+	glob.match(entry.argument, null, sprintf("/%s", [concat("/", [sprintf("%v", [k]) | some k in keys])]))
 }
 
-# A pattern with __ is that of a name as clients see it, server__tool.
+# A pattern that contains __ matches the name as clients see it: server__tool.
 tool_is(patterns) if {
 	some pattern in patterns
 	not contains(pattern, "__")
@@ -313,26 +327,27 @@ tool_is(patterns) if {
 	glob.match(pattern, null, sprintf("%s__%s", [input.server, input.name]))
 }
 
-last_name(place) := {names[count(names) - 1]} if {
-	names := [k | some k in place; is_string(k)]
+last_name(keys) := {names[count(names) - 1]} if {
+	names := [k | some k in keys; is_string(k)]
 	count(names) > 0
 }
 
-# Names that are always those of paths, and those that can be of other things, too: of these a relative text may be no path at all.
-sure := `(?:(?i:^|[_.\- ])(?i:paths?|files?|(?:path|file)_?names?|(?:base|root|home|out|output|in|input|tmp|temp|src|dst|dest|target|work|working|project|repo|parent|old|new|full|abs|file|config|log)(?:paths?|files?|dirs?|director(?:y|ies)|folders?)|dirs?|director(?:y|ies)|folders?|cwd)|Paths?|Path[Nn]ames?|Files?|File[Nn]ames?|Dirs?|Director(?:y|ies)|Folders?)(?:_?\d+)?$`
+# Names that always mean paths, and names that may mean something else: a relative text under one of
+# these may not be a path.
+path_name := `(?:(?i:^|[_.\- ])(?i:paths?|files?|(?:path|file)_?names?|(?:base|root|home|out|output|in|input|tmp|temp|src|dst|dest|target|work|working|project|repo|parent|old|new|full|abs|file|config|log)(?:paths?|files?|dirs?|director(?:y|ies)|folders?)|dirs?|director(?:y|ies)|folders?|cwd)|Paths?|Path[Nn]ames?|Files?|File[Nn]ames?|Dirs?|Director(?:y|ies)|Folders?)(?:_?\d+)?$`
 
-maybe := `(?:(?i:^|[_.\- ])(?i:ur[il]s?|source|destination|src|dst|dest|target|root|roots|location)|Ur[il]s?|UR[IL]s?|Source|Destination|Root|Location)(?:_?\d+)?$`
+possible_path_name := `(?:(?i:^|[_.\- ])(?i:ur[il]s?|source|destination|src|dst|dest|target|root|roots|location)|Ur[il]s?|UR[IL]s?|Source|Destination|Root|Location)(?:_?\d+)?$`
 
-default loose(_) := false
+default allows_relative(_) := false
 
-loose(_) if {
+allows_relative(_) if {
 	config.relative == true
 }
 
-loose(place) if last_name(place) & {"name", "value"} != set()
+allows_relative(keys) if last_name(keys) & {"name", "value"} != set()
 
-loose(place) if {
-	some name in last_name(place)
-	not regex.match(sure, name)
-	regex.match(maybe, name)
+allows_relative(keys) if {
+	some name in last_name(keys)
+	not regex.match(path_name, name)
+	regex.match(possible_path_name, name)
 }

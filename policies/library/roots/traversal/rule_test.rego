@@ -27,19 +27,19 @@ test_attacks_as_uris if {
 	}
 }
 
-test_what_is_within if {
+test_paths_within_roots_pass if {
 	every path in {"/data", "/data/", "/data/a b", "/data/100%.txt", "/data/a..b", "/data/...", "/data/..a", "/data/x/../y", "/data/x.tar.gz", "file:///data/a%20b", "file://localhost/data/x", "https://example.com/x"} {
 		count(traversal.deny) == 0 with input as call({"path": path, "uri": path, "text": "../../etc/passwd"})
 		count(traversal.deny) == 0 with input as read(path)
 	}
 }
 
-test_without_roots_nothing_is_within if {
+test_every_path_is_denied_without_roots if {
 	count(traversal.deny) > 0 with input as object.remove(call({"path": "/data/x"}), ["roots"])
 	count(traversal.deny) == 0 with input as object.remove(call({"text": "/data/x"}), ["roots"])
 }
 
-test_roots_that_are_configured if {
+test_configured_roots if {
 	count(traversal.deny) == 0 with input as call({"path": "/srv/x"}) with data.config as {"roots/traversal": {"roots": ["/srv"]}}
 	count(traversal.deny) > 0 with input as call({"path": "/data/x"}) with data.config as {"roots/traversal": {"roots": ["/srv"]}}
 	count(traversal.deny) > 0 with input as call({"path": "/data/x"}) with data.config as {"roots/traversal": {"roots": []}}
@@ -65,18 +65,18 @@ test_configured_arguments if {
 	count(traversal.deny) == 0 with input as call({"path": "/etc"}) with data.config as {"roots/traversal": {"servers": ["github"]}}
 }
 
-answer(roots) := {"method": "roots/list", "kind": "response", "server": "files", "result": {"roots": roots}}
+roots_result(roots) := {"method": "roots/list", "kind": "response", "server": "files", "result": {"roots": roots}}
 
-test_answers_to_roots_list if {
+test_results_of_roots_list if {
 	every uri in {"file:///data/../etc", "https://example.com/", "file://host/data", "data", "file:///a/%2e%2e"} {
-		count(traversal.deny) > 0 with input as answer([{"uri": "file:///data"}, {"uri": uri}])
+		count(traversal.deny) > 0 with input as roots_result([{"uri": "file:///data"}, {"uri": uri}])
 	}
-	count(traversal.deny) == 0 with input as answer([{"uri": "file:///data"}, {"uri": "file:///a%20b"}])
-	count(traversal.deny) == 0 with input as answer([])
-	count(traversal.deny) > 0 with input as answer([{"name": "no uri"}])
+	count(traversal.deny) == 0 with input as roots_result([{"uri": "file:///data"}, {"uri": "file:///a%20b"}])
+	count(traversal.deny) == 0 with input as roots_result([])
+	count(traversal.deny) > 0 with input as roots_result([{"name": "no uri"}])
 	count(traversal.deny) > 0 with input as {"method": "roots/list", "kind": "response", "result": {}}
-	count(traversal.deny) > 0 with input as answer([{"uri": "file:///database"}]) with data.config as {"roots/traversal": {"roots": ["/data"]}}
-	count(traversal.deny) == 0 with input as answer([{"uri": "file:///data/x"}]) with data.config as {"roots/traversal": {"roots": ["/data"]}}
+	count(traversal.deny) > 0 with input as roots_result([{"uri": "file:///database"}]) with data.config as {"roots/traversal": {"roots": ["/data"]}}
+	count(traversal.deny) == 0 with input as roots_result([{"uri": "file:///data/x"}]) with data.config as {"roots/traversal": {"roots": ["/data"]}}
 }
 
 test_completions_and_subscriptions if {
@@ -93,7 +93,7 @@ test_home if {
 	}
 }
 
-test_roots_that_are_configured_and_declared if {
+test_configured_and_declared_roots if {
 	every path in {"/data/x", "/srv/x"} {
 		count(traversal.deny) == 0 with input as call({"path": path}) with data.config as {"roots/traversal": {"roots": ["/srv"], "declared": true}}
 	}
@@ -102,7 +102,7 @@ test_roots_that_are_configured_and_declared if {
 	count(traversal.deny) == 0 with input as {"method": "roots/list", "kind": "response", "server": "files", "result": {"roots": [{"uri": "vscode-remote://x/y"}]}} with data.config as {"roots/traversal": {"roots": ["/srv"], "declared": true}}
 }
 
-test_paths_that_lie_anywhere if {
+test_anywhere if {
 	every path in {
 		"/etc/passwd", "../x", "~/x", "//x", "$HOME/x", "C:\\Users\\x", "about:blank", "https://example.com/a%2f..%2fb", "/a/../b", "100%", "a\\b", "x = 1\ny = [1:2]; é\n", "…", "...", "\\.\\.",
 		"data:text/plain,a%2fb", "ab:/a%2fb", "a/caf%c3%a9", concat("", ["data:image/png;base64,", concat("", [x | some _ in numbers.range(1, 20000); x := "iVBO"])]), "[slug]/page.tsx", "", "src/**/*.ts",
@@ -121,7 +121,7 @@ test_paths_that_lie_anywhere if {
 	}
 }
 
-test_more_names_of_paths if {
+test_argument_names if {
 	every name in {"pathname", "path1", "file_2", "outputdir", "basePath", "inputfile", "logfile", "FILENAME", "targetDir2", "dirs"} {
 		count(traversal.deny) > 0 with input as call({name: "/etc/passwd"})
 	}
@@ -132,9 +132,9 @@ test_more_names_of_paths if {
 	count(traversal.deny) == 0 with input as call({"file": {"name": "a.txt"}, "field": {"name": "/etc/passwd"}})
 }
 
-declaring(schema, arguments) := object.union(call(arguments), {"item": {"inputSchema": schema}})
+call_with_schema(schema, arguments) := object.union(call(arguments), {"item": {"inputSchema": schema}})
 
-test_what_schemas_declare if {
+test_paths_declared_by_schemas if {
 	path := {"type": "string", "format": "path"}
 	every schema in [
 		{"properties": {"what": {"anyOf": [path, {"type": "null"}]}}},
@@ -142,12 +142,12 @@ test_what_schemas_declare if {
 		{"properties": {"what": {"type": "array", "items": {"properties": {"is": path}}}}},
 		{"properties": {"what": {"$ref": "#/$defs/what"}}, "$defs": {"what": {"properties": {"is": path}}}},
 	] {
-		count([x | some x in ["/etc", ["/data/x", "/etc"], [{"is": "/etc"}], {"is": "/etc"}]; count(traversal.deny) > 0 with input as declaring(schema, {"what": x})]) > 0
-		count(traversal.deny) == 0 with input as declaring(schema, {"what": ["/data/x", {"is": "/data/y"}], "other": "/etc"})
+		count([x | some x in ["/etc", ["/data/x", "/etc"], [{"is": "/etc"}], {"is": "/etc"}]; count(traversal.deny) > 0 with input as call_with_schema(schema, {"what": x})]) > 0
+		count(traversal.deny) == 0 with input as call_with_schema(schema, {"what": ["/data/x", {"is": "/data/y"}], "other": "/etc"})
 	}
 }
 
-test_what_composed_schemas_declare if {
+test_paths_declared_by_composed_schemas if {
 	path := {"type": "string", "format": "path"}
 	every schema in [
 		{"properties": {"what": {"oneOf": [path, {"type": "null"}]}}},
@@ -161,15 +161,15 @@ test_what_composed_schemas_declare if {
 		{"properties": {"what": {"items": {"$ref": "#/$defs/Q"}}}, "$defs": {"P": path, "Q": {"anyOf": [{"$ref": "#/$defs/P"}, {"type": "null"}]}}},
 		{"properties": {"what": {"$ref": "#/$defs/O"}}, "$defs": {"P": path, "O": {"additionalProperties": {"$ref": "#/$defs/P"}}}},
 	] {
-		count([x | some x in ["/etc", ["/etc"], {"x": "/etc"}]; count(traversal.deny) > 0 with input as declaring(schema, {"what": x})]) > 0
-		count(traversal.deny) == 0 with input as declaring(schema, {"what": "/data/x", "other": "/etc"})
-		count(traversal.deny) == 0 with input as declaring(schema, {"what": {"x": "/data/x"}, "other": ["/etc"]})
+		count([x | some x in ["/etc", ["/etc"], {"x": "/etc"}]; count(traversal.deny) > 0 with input as call_with_schema(schema, {"what": x})]) > 0
+		count(traversal.deny) == 0 with input as call_with_schema(schema, {"what": "/data/x", "other": "/etc"})
+		count(traversal.deny) == 0 with input as call_with_schema(schema, {"what": {"x": "/data/x"}, "other": ["/etc"]})
 	}
 	every schema in [{"additionalProperties": path}, {"patternProperties": {".": path}}, {"additionalProperties": {"$ref": "#/$defs/P"}, "$defs": {"P": path}}] {
-		count(traversal.deny) > 0 with input as declaring(schema, {"what": "/etc"})
-		count(traversal.deny) == 0 with input as declaring(schema, {"what": "/data/x"})
+		count(traversal.deny) > 0 with input as call_with_schema(schema, {"what": "/etc"})
+		count(traversal.deny) == 0 with input as call_with_schema(schema, {"what": "/data/x"})
 	}
-	count(traversal.deny) == 0 with input as declaring({"properties": {"what": {"properties": {"is": path}}, "other": {"type": "object"}}}, {"other": {"is": "/etc"}})
+	count(traversal.deny) == 0 with input as call_with_schema({"properties": {"what": {"properties": {"is": path}}, "other": {"type": "object"}}}, {"other": {"is": "/etc"}})
 }
 
 templates(uris) := {"method": "resources/templates/list", "kind": "response", "server": "files", "items": [{"uriTemplate": uri} | some uri in uris], "roots": [{"uri": "file:///data/a"}]}
@@ -178,9 +178,9 @@ complete(uri, value) := {"method": "completion/complete", "kind": "request", "se
 
 test_templates if {
 	within := ["file:///{path}", "file:///data/{x}", "file:///data/a/{x}", "file:///data/a/b{x}", "FILE://localhost/data/a/{+x}", "file://{+path}", "notes://{x}", "file:///data/a/x{?q}", "{x}"]
-	astray := ["file:///etc/{x}", "file:///database/{x}", "file:///data/a/../b/{x}", "file:///data/%2e%2e/{x}", "file:///data/a/{x}/../../../etc", "file://host/{x}", "file:///etc/passwd{?x}", "notes://../{x}"]
-	traversal.hide == {uri | some uri in astray} with input as templates(array.concat(within, astray))
-	every uri in astray {
+	outside := ["file:///etc/{x}", "file:///database/{x}", "file:///data/a/../b/{x}", "file:///data/%2e%2e/{x}", "file:///data/a/{x}/../../../etc", "file://host/{x}", "file:///etc/passwd{?x}", "notes://../{x}"]
+	traversal.hide == {uri | some uri in outside} with input as templates(array.concat(within, outside))
+	every uri in outside {
 		count(traversal.deny) > 0 with input as complete(uri, "a")
 	}
 	every uri in within {

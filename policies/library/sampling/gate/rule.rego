@@ -1,14 +1,21 @@
 # METADATA
-# title: Servers ask the client's model only when they may
+# title: Lets only permitted servers ask the client's model.
 # description: |
-#   Refuses sampling/createMessage, but from the servers that are named; and from those what asks for more than is allowed.
-#   A model is held against models in the server's hints and in the client's answer. What a server does not say (maxTokens) counts as too much.
-#   Settings: servers, names or patterns; models; max_tokens; per_session and per_minute, how often a server may ask; context, values of includeContext (none); tools, true lets it name tools.
+#   Denies sampling/createMessage from servers that the settings do not name, and from the others those
+#   requests that ask for more than is allowed. The allowed models apply to the server's hints and to
+#   the model in the client's result. A request without maxTokens counts as asking for too many.
+#   Settings:
+#     servers: servers that may ask (absent: none). Names or patterns.
+#     models: models that may be asked for, and may answer (absent: all). Names or patterns.
+#     max_tokens: the most tokens of one request.
+#     per_session, per_minute: how often one server may ask.
+#     context: allowed values of includeContext (absent: only "none").
+#     tools: true allows requests that contain tools.
 package gatekit.sampling.gate
 
 import data.config["sampling/gate"] as config
 
-deny contains "the server may not ask the client's model" if {
+deny contains "the server is not allowed to ask the client's model" if {
 	input.method == "sampling/createMessage"
 	input.kind == "request"
 	not allowed
@@ -19,62 +26,62 @@ allowed if {
 	glob.match(pattern, null, input.server)
 }
 
-deny contains "it asks for a model that is not allowed" if {
+deny contains "the request asks for a model that is not allowed" if {
 	input.method == "sampling/createMessage"
 	input.kind == "request"
 	config.models
 	some hint in input.params.modelPreferences.hints
-	not model(hint)
+	not hint_allowed(hint)
 }
 
-model(hint) if permitted(hint.name)
+hint_allowed(hint) if model_allowed(hint.name)
 
-deny contains "the answer is of a model that is not allowed" if {
+deny contains "the result is from a model that is not allowed" if {
 	input.method == "sampling/createMessage"
 	input.kind == "response"
 	config.models
-	not answered
+	not result_allowed
 }
 
-answered if permitted(input.result.model)
+result_allowed if model_allowed(input.result.model)
 
-permitted(name) if {
+model_allowed(name) if {
 	some pattern in config.models
 	glob.match(lower(pattern), null, lower(name))
 }
 
-deny contains "it asks for more tokens than are allowed" if {
+deny contains "the request asks for more tokens than are allowed" if {
 	input.method == "sampling/createMessage"
 	input.kind == "request"
 	config.max_tokens
-	not modest
+	not within_limit
 }
 
-modest if {
+within_limit if {
 	is_number(input.params.maxTokens)
 	input.params.maxTokens <= config.max_tokens
 }
 
-deny contains "it asks too often in this session" if {
+deny contains "too many sampling requests in this session" if {
 	input.method == "sampling/createMessage"
 	input.kind == "request"
 	object.get(input.session.calls, sprintf("%s %s", [input.method, input.server]), 0) >= config.per_session
 }
 
-deny contains "it asks too often in a minute" if {
+deny contains "too many sampling requests within a minute" if {
 	input.method == "sampling/createMessage"
 	input.kind == "request"
 	object.get(input.session.minute, sprintf("%s %s", [input.method, input.server]), 0) >= config.per_minute
 }
 
-deny contains "it asks for more context than is allowed" if {
+deny contains "the request asks for more context than is allowed" if {
 	input.method == "sampling/createMessage"
 	input.kind == "request"
 	_ = input.params.includeContext
 	not input.params.includeContext in object.get(config, "context", ["none"])
 }
 
-deny contains "it names tools" if {
+deny contains "the request contains tools" if {
 	input.method == "sampling/createMessage"
 	input.kind == "request"
 	some member in ["tools", "toolChoice"]

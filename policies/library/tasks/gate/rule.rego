@@ -1,39 +1,42 @@
 # METADATA
-# title: Tasks only where they are allowed
+# title: Allows tasks only with the servers that its settings name.
 # description: |
-#   Refuses requests and notifications about tasks, requests that are to run as one, and answers that turn out to be one, but for the servers that are named.
-#   A task outlives the call that began it: what it does later is not asked for by anybody who waits.
-#   Settings: servers, names or patterns (none); methods, those about tasks that are allowed there (all).
+#   Denies, for all other servers, requests and notifications about tasks, requests to run as a task,
+#   and results that are a task. A task outlives the call that created it, so nobody may be waiting for
+#   what it does later.
+#   Settings:
+#     servers: names or patterns (absent: none).
+#     methods: the task methods that are allowed with these servers (absent: all).
 package gatekit.tasks.gate
 
 import data.config["tasks/gate"] as config
 
-deny contains "tasks are not allowed" if {
+deny contains "tasks are not allowed with the server" if {
 	input.kind in {"request", "notification"}
 	about_tasks
 	not allowed
 }
 
-deny contains "this is not allowed with tasks" if {
+deny contains "this task method is not allowed with the server" if {
 	input.kind in {"request", "notification"}
 	about_tasks
 	config.methods
-	not permitted
+	not method_allowed
 }
 
-deny contains "tasks are not allowed" if {
+deny contains "tasks are not allowed with the server" if {
 	input.method == "subscriptions/listen"
 	_ = input.params.notifications.taskIds[_]
 	not allowed
 }
 
-deny contains "it is to run as a task" if {
+deny contains "the request asks to run as a task" if {
 	input.kind == "request"
 	_ = input.params.task
 	not allowed
 }
 
-deny contains "the answer is a task" if {
+deny contains "the result is a task" if {
 	input.kind == "response"
 	not about_tasks
 	is_task
@@ -51,7 +54,7 @@ allowed if {
 	glob.match(pattern, null, input.server)
 }
 
-permitted if {
+method_allowed if {
 	some pattern in config.methods
 	glob.match(pattern, null, input.method)
 }

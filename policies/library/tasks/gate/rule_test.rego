@@ -17,7 +17,7 @@ test_methods if {
 	count(gate.deny) == 1 with input as task("tasks/cancel") with data.config as config({"methods": ["tasks/get"]})
 }
 
-test_what_runs_as_a_task if {
+test_requests_that_run_as_a_task if {
 	every value in [{}, {"ttl": 1}, null, false] {
 		count(gate.deny) == 1 with input as {"method": "tools/call", "kind": "request", "server": "box", "params": {"task": value}}
 		count(gate.deny) == 0 with input as {"method": "tools/call", "kind": "request", "server": "box", "params": {"task": value}} with data.config as config({})

@@ -1,9 +1,11 @@
 # METADATA
-# title: Only tools that are named
+# title: Allows only the tools that its settings name.
 # description: |
-#   Hides every tool that is not named, and refuses to call one. Without settings there are none.
-#   A tool that a server adds later, or renames, is not seen before somebody has named it.
-#   Settings: tools, names or patterns with * (those with __ are server__tool, others apply to every server); servers, by a server's name the names or patterns of its tools.
+#   Hides every other tool, and denies calls to it. Without settings, no tool is allowed.
+#   A tool that a server adds or renames later stays hidden until somebody adds it to the settings.
+#   Settings:
+#     tools: names or patterns with *, for every server; one that contains __ means server__tool.
+#     servers: for each server's name, the names or patterns of its tools.
 package gatekit.tools.allowlist
 
 import data.config["tools/allowlist"] as config
@@ -15,13 +17,13 @@ hide contains item.name if {
 	not allowed(item.name)
 }
 
-deny contains "the tool is not allowed" if {
+deny contains "the tool is not in the allowlist" if {
 	input.method == "tools/call"
 	input.kind == "request"
-	not known # not allowed(input.name), which holds nothing when there is no name
+	not listed # `not allowed(input.name)` is undefined when there is no name
 }
 
-known if allowed(input.name)
+listed if allowed(input.name)
 
 allowed(name) if {
 	some pattern in config.tools

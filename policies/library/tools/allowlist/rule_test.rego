@@ -23,16 +23,16 @@ test_list_and_call_agree if {
 	}
 }
 
-test_a_server_cannot_take_the_name_of_another if {
+test_server_cannot_imitate_another_server if {
 	count(allowlist.deny) == 1 with input as call("evil", "github__search") with data.config as config
 }
 
-test_nothing_without_settings if {
+test_no_tool_is_allowed_without_settings if {
 	count(allowlist.deny) == 1 with input as call("files", "read_file")
 	count(allowlist.hide) == 6 with input as list("files")
 }
 
-test_no_name if {
+test_call_without_name_is_denied if {
 	count(allowlist.deny) == 1 with input as {"method": "tools/call", "kind": "request"} with data.config as config
 	count(allowlist.deny) == 1 with input as {"method": "tools/call", "kind": "request"} with data.config as {"tools/allowlist": {"tools": ["*"]}}
 }

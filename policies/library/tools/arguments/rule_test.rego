@@ -6,7 +6,7 @@ call(args) := {"method": "tools/call", "kind": "request", "server": "git", "name
 
 rule(r) := {"tools/arguments": {"rules": [object.union({"argument": "x"}, r)]}}
 
-test_patterns_are_of_the_whole_text if {
+test_patterns_match_the_whole_text if {
 	every value in ["abc1", "1abc", "abc\n", "", ["abc", "1"], {"a": "abc"}, 7] {
 		count(arguments.deny) == 1 with input as call({"x": value}) with data.config as rule({"pattern": "[a-z]+"})
 		count(arguments.deny) == 1 with input as call({"in": [{"x": value}]}) with data.config as rule({"pattern": "[a-z]+"})
@@ -17,7 +17,7 @@ test_patterns_are_of_the_whole_text if {
 	count(arguments.deny) == 1 with input as call({"x": "ab"}) with data.config as rule({"pattern": "a|b"})
 }
 
-test_case_is_no_way_round if {
+test_case_is_ignored if {
 	every name in ["sink", "Sink", "SINK", "ſin\u212a"] {
 		every argument in ["sink", "SinK", "/in/*/Sink"] {
 			count(arguments.deny) == 1 with input as call({"in": [{name: "1"}]}) with data.config as {"tools/arguments": {"rules": [{"argument": argument, "pattern": "[a-z]+"}]}}
@@ -47,7 +47,7 @@ test_hosts if {
 	count(arguments.deny) == 0 with input as call({"x": "http://127.0.0.1:80/"}) with data.config as rule({"hosts": ["127.0.0.1"]})
 }
 
-test_which if {
+test_selection_of_arguments if {
 	count(arguments.deny) == 0 with input as call({"x": "1"}) with data.config as rule({"pattern": "[a-z]", "tools": ["other", "other__*"]})
 	count(arguments.deny) == 1 with input as call({"x": "1"}) with data.config as rule({"pattern": "[a-z]", "tools": ["git__*"]})
 	count(arguments.deny) == 1 with input as call({"a": [{"b": "1"}, {"b": "a"}]}) with data.config as {"tools/arguments": {"rules": [{"argument": "/a/*/b", "pattern": "[a-z]"}]}}
@@ -55,7 +55,7 @@ test_which if {
 	count(arguments.deny) == 1 with input as {"method": "tools/call", "kind": "request", "params": {}}
 }
 
-complete(argument, known) := {"method": "completion/complete", "kind": "request", "server": "git", "name": "review", "params": {"ref": {"type": "ref/prompt", "name": "review"}, "argument": argument, "context": {"arguments": known}}}
+complete(argument, context) := {"method": "completion/complete", "kind": "request", "server": "git", "name": "review", "params": {"ref": {"type": "ref/prompt", "name": "review"}, "argument": argument, "context": {"arguments": context}}}
 
 test_completions if {
 	count(arguments.deny) == 1 with input as complete({"name": "x", "value": "--help"}, {}) with data.config as rule({"no_leading_dash": true})

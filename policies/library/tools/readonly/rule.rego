@@ -1,9 +1,12 @@
 # METADATA
-# title: Only tools that read
+# title: Allows only tools that declare themselves read-only.
 # description: |
-#   Hides every tool whose definition does not say that it only reads (annotations.readOnlyHint), and refuses to call one.
-#   Annotations are the server's own word: use it for servers that you trust to say the truth. A tool that was never listed is refused.
-#   Settings: except, names or patterns with * (those with __ are server__tool) of tools that are allowed whatever they say.
+#   Hides every tool whose definition lacks annotations.readOnlyHint = true, and denies calls to it.
+#   A tool that was never listed is denied as well.
+#   The server writes the annotations: use this rule only with servers that you trust.
+#   Settings:
+#     except: tools that are allowed whatever they declare. Names or patterns with *; one that
+#       contains __ means server__tool.
 package gatekit.tools.readonly
 
 import data.config["tools/readonly"] as config
@@ -12,20 +15,20 @@ hide contains item.name if {
 	input.method == "tools/list"
 	input.kind == "response"
 	some item in input.items
-	not reads(item)
+	not read_only(item)
 	not excepted(item.name)
 }
 
-deny contains "the tool does not say that it only reads" if {
+deny contains "the tool does not declare itself read-only" if {
 	input.method == "tools/call"
 	input.kind == "request"
-	not known_reader # not reads(input.item), which holds nothing when the tool was never listed
+	not declared_read_only # `not read_only(input.item)` is undefined when the tool was never listed
 	not excepted(input.name)
 }
 
-known_reader if reads(input.item)
+declared_read_only if read_only(input.item)
 
-reads(item) if item.annotations.readOnlyHint == true
+read_only(item) if item.annotations.readOnlyHint == true
 
 excepted(name) if {
 	some pattern in config.except

@@ -1,25 +1,27 @@
 # METADATA
-# title: Only methods that are known
+# title: Blocks methods that the MCP specification does not define.
 # description: |
-#   Refuses requests and notifications, in both directions, whose method no revision of the specification has, but for those that are named.
-#   What nobody knows nobody can judge: no other rule says anything of such a message.
-#   Settings: methods, names or patterns; servers, by a server's name those that are allowed with it alone.
+#   Denies requests and notifications, in both directions, with a method that no revision of the
+#   specification defines, except for those in the settings. No other rule can judge such a message.
+#   Settings:
+#     methods: names or patterns that are allowed with every server.
+#     servers: for each server's name, the names or patterns that are allowed with it.
 package gatekit.vendor.methods
 
 import data.config["vendor/methods"] as config
 
-deny contains "the method is not known" if {
+deny contains "the MCP specification does not define the method" if {
 	input.kind in {"request", "notification"}
-	not input.method in known
+	not input.method in defined
 	not allowed
 }
 
-deny contains "there is no method" if {
+deny contains "the message has no method" if {
 	input.kind in {"request", "notification"}
-	not named
+	not has_method
 }
 
-named if is_string(input.method)
+has_method if is_string(input.method)
 
 allowed if {
 	some pattern in config.methods
@@ -31,7 +33,7 @@ allowed if {
 	glob.match(pattern, null, input.method)
 }
 
-known := {
+defined := {
 	"initialize",
 	"server/discover",
 	"ping",

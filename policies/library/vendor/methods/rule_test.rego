@@ -4,7 +4,7 @@ import data.gatekit.vendor.methods
 
 message(kind, method) := {"kind": kind, "method": method, "server": "acme"}
 
-test_known_and_unknown if {
+test_defined_and_undefined_methods if {
 	every kind in {"request", "notification"} {
 		every method in {"acme/search", "tools/Call", "tools/call ", "", "TOOLS/LIST"} {
 			count(methods.deny) == 1 with input as message(kind, method)

@@ -17,14 +17,14 @@ func ExampleVisitHeaderAnnotations() {
 	// Output: Region /arguments/region
 }
 
-func annotatedOf(schema string) []string {
+func annotationsOf(schema string) []string {
 	found := []string{}
 	mcp.VisitHeaderAnnotations([]byte(`{"name":"t","inputSchema":`+schema+`}`),
 		func(header, at string) { found = append(found, header+" "+at) })
 	return found
 }
 
-func TestAnnotatedArguments(t *testing.T) {
+func TestVisitHeaderAnnotations(t *testing.T) {
 	// nested is a property at a depth: a/a/…/a.
 	nested := func(depth int) string {
 		return strings.Repeat(`{"properties":{"a":`, depth) + `{"x-mcp-header":"A"}` +
@@ -58,14 +58,14 @@ func TestAnnotatedArguments(t *testing.T) {
 		{"a long name", long(500), []string{"C /arguments/c"}},
 		{"a hundred thousand deep", nested(100_000), nil},
 	} {
-		if got := annotatedOf(c.schema); !slices.Equal(got, c.want) {
+		if got := annotationsOf(c.schema); !slices.Equal(got, c.want) {
 			t.Errorf("%s: got %.200q, want %q", c.name, got, c.want)
 		}
 	}
 }
 
-// The walk was quadratic once: this took minutes, where a fifth of a second is much.
-func TestAnnotatedOfAHostileSchema(t *testing.T) {
+// The search was quadratic once, and took minutes for this schema; 0.2 s is slow already.
+func TestHostileSchemaIsSearchedInLinearTime(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for _, c := range []struct {
@@ -79,7 +79,7 @@ func TestAnnotatedOfAHostileSchema(t *testing.T) {
 		for i := range 60_000 {
 			fmt.Fprintf(&b, `"%d":{"x-mcp-header":%s},`, i, c.value)
 		}
-		if got := len(annotatedOf(`{"properties":{` + b.String() + `"":0}}`)); got != c.want {
+		if got := len(annotationsOf(`{"properties":{` + b.String() + `"":0}}`)); got != c.want {
 			t.Errorf("%s: got %d arguments, want %d", c.name, got, c.want)
 		}
 	}

@@ -10,7 +10,8 @@ import (
 	"strconv"
 )
 
-// checkAdmin has no way to open up: what is told there is told to everybody who asks.
+// checkAdmin checks the address of the admin endpoint. There is no setting that allows other
+// machines to reach it: the endpoint tells everybody who asks.
 func (l *loader) checkAdmin(c *Admin, n *node) {
 	at := n.lookup("http")
 	if !n.has("http") || l.hasErrorAt(at) {
@@ -22,11 +23,13 @@ func (l *loader) checkAdmin(c *Admin, n *node) {
 		l.errorf(at, `admin.http must be an address and port such as "127.0.0.1:7778", not %q`,
 			at.raw)
 	case !isLoopback(host):
-		l.errorf(at, `admin.http = %q is reachable from other machines, and asks nobody who they are; listen on 127.0.0.1, and let something that authenticates pass on what others need`, at.raw)
+		l.errorf(at, `admin.http = %q can be reached from other machines, and nobody is `+
+			`authenticated; listen on 127.0.0.1, and put a proxy that authenticates in front of it`,
+			at.raw)
 	}
 }
 
-// splitAddress is the host of an address, where it is one with a port.
+// splitAddress returns the host of an address, and reports whether the address has a valid port.
 func splitAddress(s string) (host string, ok bool) {
 	host, port, err := net.SplitHostPort(s)
 	p, perr := strconv.Atoi(port)
@@ -39,7 +42,7 @@ func (l *loader) checkTelemetry(c *Telemetry, n *node) {
 		for _, key := range []string{"protocol", "headers", "ca", "insecure", "metrics", "interval",
 			"traces", "sample"} {
 			if n.has(key) {
-				l.errorf(n.lookup(key), "telemetry.%s is for a collector, and there is no telemetry.url", key)
+				l.errorf(n.lookup(key), "telemetry.%s needs telemetry.url, which is not set", key)
 			}
 		}
 		return
@@ -50,20 +53,20 @@ func (l *loader) checkTelemetry(c *Telemetry, n *node) {
 	}
 	if at := n.lookup("ca"); c.CA != "" && !l.hasErrorAt(at) {
 		if c.CA = l.absPath(c.CA); !fileExists(c.CA) {
-			l.errorf(at, "telemetry.ca: there is no file %q", at.raw)
+			l.errorf(at, "telemetry.ca: file %q does not exist", at.raw)
 		}
 	}
 	if at := n.lookup("sample"); c.Sample < 0 || c.Sample > 1 || c.Sample != c.Sample {
-		l.errorf(at, "telemetry.sample is a share, from 0 to 1")
+		l.errorf(at, "telemetry.sample must be between 0 and 1")
 	}
 	if !c.Metrics && !c.Traces {
-		l.errorf(n.lookup("url"), "telemetry.url is told nothing: neither telemetry.metrics nor "+
-			"telemetry.traces is true")
+		l.errorf(n.lookup("url"), "telemetry.url gets nothing: telemetry.metrics and "+
+			"telemetry.traces are both false")
 	}
 }
 
-// checkCollector sees that credentials, and what clients do, do not travel through a network in the
-// open.
+// checkCollector checks the URL of the collector. Credentials and measurements must not cross a
+// network without encryption, unless the configuration allows it.
 func (l *loader) checkCollector(c *Telemetry, n *node) {
 	at := n.lookup("url")
 	if l.hasErrorAt(at) {
@@ -76,16 +79,18 @@ func (l *loader) checkCollector(c *Telemetry, n *node) {
 		l.errorf(at, `telemetry.url must be a URL such as "https://collector.example:4317", not %q`,
 			at.raw)
 	case u.User != nil:
-		l.errorf(at, "telemetry.url holds credentials, which end in logs; send them with "+
-			"headers = { Authorization = … }")
+		l.errorf(at, "telemetry.url contains credentials, which would be logged; put them in "+
+			"headers = { Authorization = \"…\" }")
 	case c.Protocol == "grpc" && u.Path != "" && u.Path != "/":
-		l.errorf(at, `telemetry.url has a path, which gRPC has no place for; set telemetry.protocol = "http" if the collector takes OTLP over HTTP`)
+		l.errorf(at, `telemetry.url has a path, which gRPC does not use; set telemetry.protocol `+
+			`= "http" for OTLP over HTTP`)
 	case u.Scheme == "http" && !isLoopback(u.Hostname()) && !c.Insecure:
-		l.errorf(at, "telemetry.url is on another machine, and not encrypted; use https, or set "+
-			"telemetry.insecure = true if the network between is trusted")
+		l.errorf(at, "telemetry.url sends to another machine without encryption; use https, or "+
+			"set telemetry.insecure = true if the network is trusted")
 	}
 }
 
+// fileExists reports whether there is a file, or whether that cannot be found out.
 func fileExists(file string) bool {
 	_, err := os.Stat(file)
 	return !errors.Is(err, fs.ErrNotExist)

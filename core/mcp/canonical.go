@@ -7,9 +7,9 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// CanonicalDigest is a digest of a JSON value that survives re-encoding: members sorted, no blanks,
-// strings by what they spell. Numbers count as they are spelt, so that two integers beyond 2^53
-// never look alike. No value is the empty object.
+// CanonicalDigest returns a digest of a JSON value that does not depend on its encoding: members
+// are sorted, blanks removed, and strings decoded. Numbers count as they are spelt, so that two
+// integers beyond 2^53 never look alike. No value counts as the empty object.
 func CanonicalDigest(raw []byte) ([]byte, error) {
 	v := jsontext.Value(bytes.Clone(raw))
 	if len(v) == 0 {

@@ -10,18 +10,18 @@ import (
 var envelopeNames = [...]string{"jsonrpc", "id", "method", "params", "result", "error"}
 
 const (
-	atJSONRPC = iota
-	atID
-	atMethod
-	atParams
-	atResult
-	atError
+	memberJSONRPC = iota
+	memberID
+	memberMethod
+	memberParams
+	memberResult
+	memberError
 )
 
-// nameSet is the names that matter at one level of a message, by their folded form.
+// nameSet maps the folded form of each protocol name at one level of a message to the name.
 type nameSet map[string]string
 
-func named(list ...string) nameSet {
+func newNameSet(list ...string) nameSet {
 	n := make(nameSet, len(list))
 	for _, name := range list {
 		n[string(fold(nil, []byte(name)))] = name
@@ -29,35 +29,37 @@ func named(list ...string) nameSet {
 	return n
 }
 
-// What requests are routed and judged by, and what of an answer is judged or reaches a model. Not
-// all of the specification: a name that matters to nobody may be spelt as its peer likes.
+// The names by which requests are routed and inspected, and those of results that are inspected or
+// reach a model. Other names of the specification may be spelt in any way.
 var (
-	topNames    = named(envelopeNames[:]...)
-	paramsNames = named("name", "uri", "arguments", "_meta", "cursor", "ref", "requestState",
+	envelopeNameSet = newNameSet(envelopeNames[:]...)
+	paramsNameSet   = newNameSet("name", "uri", "arguments", "_meta", "cursor", "ref",
+		"requestState",
 		"inputResponses", "inputRequests", "taskId", "task",
 		"argument", "context", "notifications", "level", "protocolVersion", "capabilities",
 		"clientInfo", "requestId", "progressToken",
 		"messages", "systemPrompt", "tools", "message", "mode", "url", "requestedSchema",
 		"elicitationId")
-	answerNames = named("_meta", "tools", "resources", "resourceTemplates", "prompts", "content",
+	resultNameSet = newNameSet("_meta", "tools", "resources", "resourceTemplates", "prompts",
+		"content",
 		"structuredContent", "contents", "messages",
 		"completion", "nextCursor", "resultType", "inputRequests", "requestState", "task", "tasks",
 		"taskId", "capabilities", "serverInfo", "protocolVersion",
 		"supportedVersions", "instructions", "action", "roots")
 )
 
-// alike answers the name of n that a careless reader could take text for, though it is not that
-// name: one that ignores case as Unicode does, trims, or ends strings at NUL.
-func alike(text []byte, n nameSet) (string, bool) {
-	var buf [longest]byte
+// confusableWith returns the name of n that a careless reader could take text for although text
+// differs from it. Such a reader ignores case as Unicode does, trims, or ends strings at NUL.
+func confusableWith(text []byte, n nameSet) (string, bool) {
+	var buf [maxFolded]byte
 	name, ok := n[string(fold(buf[:0], text))]
 	return name, ok && name != string(text)
 }
 
-const longest = 32 // no name is as long
+const maxFolded = 32 // longer than every name of the sets
 
-// fold appends to dst text as the most careless reader would have it, or enough of it to be none of
-// the names.
+// fold appends text to dst as the most careless reader would see it, cut where it is too long to be
+// one of the names.
 func fold(dst, text []byte) []byte {
 	for i, c := range text {
 		if c <= ' ' || c >= 0x7f {
@@ -66,13 +68,14 @@ func fold(dst, text []byte) []byte {
 		if 'A' <= c && c <= 'Z' {
 			c += 'a' - 'A'
 		}
-		if i < longest {
+		if i < maxFolded {
 			dst = append(dst, c)
 		}
 	}
 	return dst
 }
 
+// foldUnicode is fold for text with other characters than printable ASCII.
 func foldUnicode(text []byte) []byte {
 	blank := func(r rune) bool { return unicode.IsSpace(r) || unicode.Is(unicode.C, r) }
 	text = bytes.TrimLeftFunc(text, blank)
@@ -83,7 +86,7 @@ func foldUnicode(text []byte) []byte {
 	var out []byte
 	for _, r := range string(text) {
 		switch r {
-		case '\uFB05', '\uFB06': // the only ligatures whose letters stand in a name
+		case '\uFB05', '\uFB06': // the only ligatures whose letters occur in a name
 			out = append(out, "st"...)
 		default:
 			out = utf8.AppendRune(out, unicode.ToLower(unicode.ToUpper(r)))

@@ -9,39 +9,39 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Get is the raw value at pointer in the body.
+// Get returns the raw value at pointer in the body.
 func (m *Message) Get(pointer string) (raw []byte, ok bool) {
 	at, ok := m.find(pointer)
 	if !ok {
 		return nil, false
 	}
-	return at.of(m.raw), true
+	return at.bytes(m.raw), true
 }
 
-// Text is the decoded string at pointer; ok is false when it is absent, no string, or holds a lone
-// surrogate (then Get still has it).
+// Text returns the decoded string at pointer. ok is false when the value is absent, is no string,
+// or has a lone surrogate; Get returns it even then.
 func (m *Message) Text(pointer string) (s string, ok bool) {
 	raw, ok := m.Get(pointer)
 	if !ok {
 		return "", false
 	}
-	return text(raw)
+	return decodeString(raw)
 }
 
-// TextEquals says whether the value at pointer is the string s.
+// TextEquals reports whether the value at pointer is the string s.
 func (m *Message) TextEquals(pointer, s string) bool {
 	raw, ok := m.Get(pointer)
-	return ok && same(raw, s)
+	return ok && isString(raw, s)
 }
 
-// Len is the number of elements of the array at pointer, or -1 when there is no array.
+// Len returns the number of elements of the array at pointer, or -1 when there is no array.
 func (m *Message) Len(pointer string) int {
 	at, ok := m.find(pointer)
-	if !ok || at.first(m.raw) != '[' {
+	if !ok || at.firstByte(m.raw) != '[' {
 		return -1
 	}
 	n := 0
-	items(m.raw, int(at.from), func(span) bool {
+	eachItem(m.raw, int(at.from), func(span) bool {
 		n++
 		return true
 	})
@@ -49,99 +49,99 @@ func (m *Message) Len(pointer string) int {
 }
 
 // Items calls yield for each element of the array at pointer, in order, with its index and raw
-// bytes, until yield answers false.
+// bytes, until yield returns false.
 func (m *Message) Items(pointer string, yield func(i int, raw []byte) bool) {
 	at, ok := m.find(pointer)
-	if !ok || at.first(m.raw) != '[' {
+	if !ok || at.firstByte(m.raw) != '[' {
 		return
 	}
 	i := 0
-	items(m.raw, int(at.from), func(item span) bool {
+	eachItem(m.raw, int(at.from), func(item span) bool {
 		i++
-		return yield(i-1, item.of(m.raw))
+		return yield(i-1, item.bytes(m.raw))
 	})
 }
 
 // Members calls yield for each member of the object at pointer, in order, with its decoded name and
-// raw value.
+// raw value, until yield returns false.
 func (m *Message) Members(pointer string, yield func(name string, raw []byte) bool) {
 	at, ok := m.find(pointer)
-	if !ok || at.first(m.raw) != '{' {
+	if !ok || at.firstByte(m.raw) != '{' {
 		return
 	}
 	named := func(x member) bool {
-		name := string(x.name.of(m.raw))
+		name := string(x.name.bytes(m.raw))
 		if x.escaped {
-			name, _ = unquote([]byte(name))
+			name, _ = decodeUnquoted([]byte(name))
 		}
-		return yield(name, x.value.of(m.raw))
+		return yield(name, x.value.bytes(m.raw))
 	}
-	if at == m.body {
-		m.members(named)
+	if at == m.bodySpan {
+		m.eachBodyMember(named)
 		return
 	}
-	members(m.raw, int(at.from), named)
+	eachMember(m.raw, int(at.from), named)
 }
 
-// find is where the value at pointer is in raw.
+// find returns the span of the value at pointer.
 func (m *Message) find(pointer string) (span, bool) {
 	if m.Body() == nil {
 		return span{}, false
 	}
 	if pointer == "" {
-		return m.body, true
+		return m.bodySpan, true
 	}
 	token, rest, ok := cutToken(pointer)
 	if !ok {
 		return span{}, false
 	}
-	at, ok := m.top.find(m.raw, m.body, token)
+	at, ok := m.bodyMembers.find(m.raw, m.bodySpan, token)
 	if ok && rest != "" && token == "_meta" {
 		if token, rest, ok = cutToken(rest); ok {
-			at, ok = m.meta.find(m.raw, at, token)
+			at, ok = m.metaMembers.find(m.raw, at, token)
 		}
 	}
 	for ok && rest != "" {
 		if token, rest, ok = cutToken(rest); ok {
-			at, ok = child(m.raw, at, token)
+			at, ok = childSpan(m.raw, at, token)
 		}
 	}
 	return at, ok
 }
 
-// kept are the first members of an object. An empty one says nothing.
-type kept []member
+// memberList is the first members of an object, or empty when they are not indexed.
+type memberList []member
 
-// complete says whether there are no other members.
-func (k kept) complete() bool { return 0 < len(k) && len(k) < maxKept }
+// isComplete reports whether the object has no other members.
+func (k memberList) isComplete() bool { return 0 < len(k) && len(k) < maxIndexed }
 
-// find is child for the object at in, most of the time without reading it.
-func (k kept) find(b []byte, in span, token string) (span, bool) {
+// find is childSpan for the object at in. Most of the time it does not read the object.
+func (k memberList) find(b []byte, in span, token string) (span, bool) {
 	for _, m := range k {
-		if m.is(b, token) {
+		if m.hasName(b, token) {
 			return m.value, true
 		}
 	}
-	if k.complete() {
+	if k.isComplete() {
 		return span{}, false
 	}
-	return child(b, in, token)
+	return childSpan(b, in, token)
 }
 
-// child is the member or element of the value at in that token names.
-func child(b []byte, in span, token string) (at span, ok bool) {
-	switch in.first(b) {
+// childSpan returns the member or element, named by token, of the value at in.
+func childSpan(b []byte, in span, token string) (at span, ok bool) {
+	switch in.firstByte(b) {
 	case '{':
-		members(b, int(in.from), func(m member) bool {
-			at, ok = m.value, m.is(b, token)
+		eachMember(b, int(in.from), func(m member) bool {
+			at, ok = m.value, m.hasName(b, token)
 			return !ok
 		})
 	case '[':
-		n, valid := element(token)
+		n, valid := arrayIndex(token)
 		if !valid {
 			return at, false
 		}
-		items(b, int(in.from), func(item span) bool {
+		eachItem(b, int(in.from), func(item span) bool {
 			at, ok = item, n == 0
 			n--
 			return !ok
@@ -150,7 +150,7 @@ func child(b []byte, in span, token string) (at span, ok bool) {
 	return at, ok
 }
 
-// cutToken takes the first token off a JSON pointer that is not empty.
+// cutToken splits the first token off a JSON pointer that is not empty, and decodes it.
 func cutToken(pointer string) (token, rest string, ok bool) {
 	if pointer[0] != '/' {
 		return "", "", false
@@ -162,7 +162,7 @@ func cutToken(pointer string) (token, rest string, ok bool) {
 	if strings.IndexByte(pointer, '~') < 0 {
 		return pointer, rest, true
 	}
-	if name, ok := reserved[pointer]; ok {
+	if name, ok := reservedTokens[pointer]; ok {
 		return name, rest, true
 	}
 	for i := range len(pointer) {
@@ -174,9 +174,9 @@ func cutToken(pointer string) (token, rest string, ok bool) {
 	return strings.ReplaceAll(strings.ReplaceAll(pointer, "~1", "/"), "~0", "~"), rest, true
 }
 
-// reserved are the names that most messages are asked for, by their tokens: so that these need not
-// be made each time.
-var reserved = func() map[string]string {
+// reservedTokens maps the tokens of the names that are looked up in most messages to the names, so
+// that they are not decoded each time.
+var reservedTokens = func() map[string]string {
 	names := make(map[string]string)
 	for _, name := range []string{MetaProtocolVersion, MetaClientInfo, MetaCapabilities,
 		MetaLogLevel,
@@ -186,26 +186,25 @@ var reserved = func() map[string]string {
 	return names
 }()
 
-// EscapePointer is a name as it stands in a JSON pointer (RFC 6901 3).
+// EscapePointer returns a name as a token of a JSON pointer (RFC 6901, section 3).
 func EscapePointer(name string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(name, "~", "~0"), "/", "~1")
 }
 
-// element is the array index that a token of a pointer says.
-func element(token string) (int, bool) {
+// arrayIndex returns the array index that a token denotes.
+func arrayIndex(token string) (int, bool) {
 	n, err := strconv.Atoi(token)
 	return n, err == nil && strconv.Itoa(n) == token && n >= 0
 }
 
-// Quote is s as a JSON string. Bytes of s that are not UTF-8 become U+FFFD.
+// Quote returns s as a JSON string. Bytes of s that are not UTF-8 become U+FFFD.
 func Quote(s string) []byte {
-	b, _ := jsontext.AppendQuote(nil, s) // the error says no more than that
+	b, _ := jsontext.AppendQuote(nil, s) // an error only reports such bytes
 	return b
 }
 
-// text is the string that the raw value is. ok is false for another value, and for a lone
-// surrogate.
-func text(raw []byte) (s string, ok bool) {
+// decodeString decodes the raw value. ok is false if it is not a string, or has a lone surrogate.
+func decodeString(raw []byte) (s string, ok bool) {
 	if len(raw) < 2 || raw[0] != '"' {
 		return "", false
 	}
@@ -219,7 +218,7 @@ func text(raw []byte) (s string, ok bool) {
 	return string(plain), true
 }
 
-// unquote is text for what stands between the quotes.
-func unquote(inner []byte) (s string, ok bool) {
-	return text(slices.Concat([]byte{'"'}, inner, []byte{'"'}))
+// decodeUnquoted is decodeString for the text between the quotes.
+func decodeUnquoted(inner []byte) (s string, ok bool) {
+	return decodeString(slices.Concat([]byte{'"'}, inner, []byte{'"'}))
 }

@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// auditFiles are the files that the audit log and what goes with it write, and whose each is: no
-// two may write to one.
+// auditFiles holds the files that the audit log and its sinks write, and what each is used for. No
+// two of them may be the same file.
 type auditFiles struct {
 	log   string
 	taken map[string]string
 }
 
-// checkAuditFiles makes the paths of the log, its key and its anchor absolute, and sees that they
-// are not each other's. What package audit keeps beside a log is reserved, too.
+// checkAuditFiles makes the paths of the log, its key and its anchor absolute, and checks that they
+// differ. The files that package audit keeps beside the log count, too.
 func (l *loader) checkAuditFiles(a *Audit, n *node) *auditFiles {
 	a.File = l.absPath(a.File)
 	files := &auditFiles{log: a.File, taken: map[string]string{
@@ -36,10 +36,11 @@ func (l *loader) checkAuditFiles(a *Audit, n *node) *auditFiles {
 	return files
 }
 
-// claimFile says that a key names a file, unless it is another's.
+// claimFile notes that a key of the configuration uses a file, or reports an error when the file is
+// used already.
 func (l *loader) claimFile(files *auditFiles, path string, at *node, key string) {
 	if by := files.owner(path); by != "" {
-		l.errorf(at, "%s = %q is the file of %s", key, at.raw, by)
+		l.errorf(at, "%s = %q is already used for %s", key, at.raw, by)
 		return
 	}
 	files.taken[path] = key
@@ -47,7 +48,7 @@ func (l *loader) claimFile(files *auditFiles, path string, at *node, key string)
 
 var segmentDigits = regexp.MustCompile(`^-[0-9]{20}$`)
 
-// owner is whose a file is, or "".
+// owner returns what a file is used for, or an empty string.
 func (f *auditFiles) owner(path string) string {
 	if by, ok := f.taken[path]; ok {
 		return by
@@ -61,12 +62,12 @@ func (f *auditFiles) owner(path string) string {
 	case isWithin(path, f.log+".tree"):
 		return "the audit log's tree"
 	case isWithin(path, f.log+".sinks"):
-		return "what the sinks were sent"
+		return "the progress of the sinks"
 	}
 	return ""
 }
 
-// isWithin says whether a path is a folder, or in it.
+// isWithin reports whether path is folder, or in it.
 func isWithin(path, folder string) bool {
 	return path == folder || strings.HasPrefix(path, folder+string(filepath.Separator))
 }

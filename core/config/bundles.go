@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// checkBundles checks where bundles come from, and what they are verified with.
+// checkBundles checks the services, bundles and keys of the policies.
 func (l *loader) checkBundles(p *Policy, n *node) {
 	var keys, services []string
 	for _, k := range p.Keys {
@@ -24,18 +24,20 @@ func (l *loader) checkBundles(p *Policy, n *node) {
 		b := &p.Bundles[i]
 		at, name := n.lookup("bundle", b.Name), "policy.bundle."+b.Name
 		if !serverName.MatchString(b.Name) {
-			l.errorf(at, `%q cannot be a bundle's name: it must begin with a-z and hold only a-z, 0-9 and "-"`, b.Name)
+			l.errorf(at, `%q is not a valid bundle name: it must start with a-z and contain only `+
+				`a-z, 0-9 and "-"`, b.Name)
 		}
 		if b.Resource == "" && !at.has("resource") {
 			b.Resource = "bundles/" + b.Name
 		}
 		if i := l.resolveService(&b.Service, services, at, name); i >= 0 && len(keys) == 0 &&
 			isExposed(p.Services[i].URL) {
-			l.errorf(at, "%s comes over http and is not signed: whoever is between could change "+
-				"the policies; use https, or say in [policy.key.NAME] who signs it", name)
+			l.errorf(at, "%s comes over http and is not signed, so its policies could be changed "+
+				"on the way; use https, or verify its signature with [policy.key.NAME]", name)
 		}
 		if b.Key != "" && !slices.Contains(keys, b.Key) && !l.partial {
-			l.errorf(at.lookup("key"), "%s.key: there is no key %q%s", name, at.lookup("key").raw,
+			l.errorf(at.lookup("key"), "%s.key: key %q does not exist%s",
+				name, at.lookup("key").raw,
 				suggest(at.lookup("key").raw, keys))
 		}
 		if b.Persist != "" {
@@ -53,8 +55,8 @@ func (l *loader) checkBundles(p *Policy, n *node) {
 	}
 }
 
-// resolveService checks which service a table uses, the only one when it does not say, and answers its
-// index; -1 when there is none.
+// resolveService checks the service that a table names, or sets the only one when it names none. It
+// returns the index of the service, or -1.
 func (l *loader) resolveService(service *string, services []string, at *node, name string) int {
 	if *service == "" && len(services) == 1 && !at.has("service") {
 		*service = services[0]
@@ -63,31 +65,33 @@ func (l *loader) resolveService(service *string, services []string, at *node, na
 	switch {
 	case i >= 0 || l.partial || l.hasErrorAt(at.lookup("service")):
 	case *service == "":
-		l.errorf(at, "%s.service must say which [policy.service.NAME] it uses", name)
+		l.errorf(at, "%s.service must name one of the [policy.service.NAME] tables", name)
 	default:
-		l.errorf(at.lookup("service"), "%s.service: there is no service %q%s", name,
+		l.errorf(at.lookup("service"), "%s.service: service %q does not exist%s", name,
 			at.lookup("service").raw, suggest(at.lookup("service").raw, services))
 	}
 	return i
 }
 
-// checkDelays checks the times between requests.
+// checkDelays checks the shortest and the longest time between two requests.
 func (l *loader) checkDelays(low, high *time.Duration, at *node, name string) {
 	for key, d := range map[string]time.Duration{"min_delay": *low, "max_delay": *high} {
 		if d%time.Second != 0 {
-			l.errorf(at.lookup(key), "%s.%s must be whole seconds, not %q", name, key, at.lookup(key).raw)
+			l.errorf(at.lookup(key), "%s.%s must be whole seconds, not %q",
+				name, key, at.lookup(key).raw)
 		}
 	}
 	if *high < *low {
 		if at.has("max_delay") {
-			l.errorf(at.lookup("max_delay"), "%s.max_delay cannot be shorter than its min_delay, %s",
+			l.errorf(at.lookup("max_delay"), "%s.max_delay must not be shorter than min_delay, "+
+				"which is %s",
 				name, *low)
 		}
 		*high = *low
 	}
 }
 
-// isExposed says whether what comes from a URL can be changed on its way.
+// isExposed reports whether others on the network can change what comes from a URL.
 func isExposed(text string) bool {
 	u, err := url.Parse(text)
 	return err == nil && u.Scheme == "http" && !isLoopback(u.Hostname())
@@ -106,13 +110,16 @@ func (l *loader) checkService(s Service, n *node) {
 		l.checkHeader(key, string(value), n.lookup("headers", key), name)
 	}
 	if s.CA != "" && !x509.NewCertPool().AppendCertsFromPEM([]byte(s.CA)) {
-		l.errorf(n.lookup("ca"), `%s.ca must be the PEM of certificates; ca = "${file:ca.pem}" is what the file holds`, name)
+		l.errorf(n.lookup("ca"), `%s.ca must hold certificates in PEM format; to read them from `+
+			`a file, write ca = "${file:ca.pem}"`, name)
 	}
 }
 
-// signingAlgorithms are those that bundles may be signed with.
-var signingAlgorithms = []string{"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384",
-	"ES512", "HS256", "HS384", "HS512"}
+// signingAlgorithms holds the algorithms with which a bundle may be signed.
+var signingAlgorithms = []string{
+	"RS256", "RS384", "RS512", "PS256", "PS384", "PS512",
+	"ES256", "ES384", "ES512", "HS256", "HS384", "HS512",
+}
 
 func (l *loader) checkKey(k Key, n *node) {
 	name := "policy.key." + k.Name
@@ -120,12 +127,14 @@ func (l *loader) checkKey(k Key, n *node) {
 	switch block, _ := pem.Decode([]byte(k.Key)); {
 	case l.hasErrorAt(n.lookup("key")):
 	case k.Key == "":
-		l.errorf(n.lookup("key"), `%s.key is missing or empty; key = "${file:bundle.pub}" is what the file holds`, name)
+		l.errorf(n.lookup("key"), `%s.key is missing or empty; to read the key from a file, `+
+			`write key = "${file:bundle.pub}"`, name)
 	case strings.HasPrefix(k.Algorithm, "HS"):
 	case block == nil:
-		l.errorf(n.lookup("key"), `%s.key must be the PEM of a public key or a certificate; key = "${file:bundle.pub}" is what the file holds`, name)
+		l.errorf(n.lookup("key"), `%s.key must be a public key or a certificate in PEM format; `+
+			`to read it from a file, write key = "${file:bundle.pub}"`, name)
 	case strings.Contains(block.Type, "PRIVATE"):
-		l.errorf(n.lookup("key"), "%s.key is a private key; bundles are verified with the public "+
-			"one, and who can read this file could sign them", name)
+		l.errorf(n.lookup("key"), "%s.key is a private key; use the public key, or everybody who "+
+			"can read this file can sign bundles", name)
 	}
 }

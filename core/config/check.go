@@ -16,15 +16,15 @@ import (
 	"unicode"
 )
 
-// check holds what was decoded against what it may be, and makes paths absolute. Values are quoted
-// as the file has them.
+// check reports values that are out of range, and makes paths absolute. Errors quote values as they
+// are written in the file.
 func (l *loader) check(c *Config, root *node) {
 	l.checkListen(&c.Listen, root.lookup("listen"))
 	for i := range c.Servers {
 		l.checkServer(&c.Servers[i], root.lookup("server", c.Servers[i].Name))
 	}
 	if len(c.Servers) == 0 && !l.partial && len(l.errs) == 0 {
-		l.errorf(root, "no server: write [server.NAME] with a command or a url")
+		l.errorf(root, "no server configured: add a [server.NAME] with a command or a url")
 	}
 
 	names := root.lookup("names")
@@ -32,7 +32,8 @@ func (l *loader) check(c *Config, root *node) {
 	l.checkOneOf(&c.Names.Resources, names, "names", "resources", "scheme", "prefix", "transparent")
 	if c.Names.Prefix == "never" && len(c.Servers) > 1 {
 		l.errorf(names.lookup("prefix"),
-			`names.prefix = "never" is for one server, and there are %d: their tools could not be told apart`, len(c.Servers))
+			`names.prefix = "never" needs a single server, and there are %d: their tools could `+
+				`have the same names`, len(c.Servers))
 	}
 
 	l.checkPlugins(c, root)
@@ -44,7 +45,7 @@ func (l *loader) check(c *Config, root *node) {
 	l.checkOneOf(&c.Audit.Bodies, audit, "audit", "bodies", "none", "digest", "redacted")
 	l.checkOneOf(&c.Audit.Durability, audit, "audit", "durability", "write", "fsync", "async")
 	if c.Audit.File == "" && !l.hasErrorAt(audit.lookup("file")) {
-		l.errorf(audit.lookup("file"), "audit.file must name a file: nothing moves unrecorded")
+		l.errorf(audit.lookup("file"), "audit.file must name a file: every message is recorded")
 	}
 	l.checkSinks(&c.Audit, audit.lookup("sink"), l.checkAuditFiles(&c.Audit, audit))
 	l.checkAdmin(&c.Admin, root.lookup("admin"))
@@ -54,13 +55,14 @@ func (l *loader) check(c *Config, root *node) {
 	l.checkOneOf(&c.Deny.ToolCalls, root.lookup("deny"), "deny", "tool_calls", "error", "result")
 }
 
-// hasErrorAt says whether there is an error at the node already, so that a value that could not be
-// replaced is not also called empty.
+// hasErrorAt reports whether there is an error at the position of n. A value whose substitution
+// failed is not also reported as empty.
 func (l *loader) hasErrorAt(n *node) bool {
 	at := l.doc.position(n.offset)
 	return slices.ContainsFunc(l.errs, func(e *Error) bool { return e.Position == at })
 }
 
+// checkOneOf reports an error when a key is set to none of the allowed values.
 func (l *loader) checkOneOf(value *string, table *node, name, key string, allowed ...string) {
 	if !table.has(key) || slices.Contains(allowed, *value) || l.hasErrorAt(table.lookup(key)) {
 		return
@@ -85,27 +87,30 @@ func (l *loader) checkListen(c *Listen, n *node) {
 		l.checkAddress(c, n.lookup("http"))
 	}
 	if !c.Stdio && !n.has("http") {
-		l.errorf(n.lookup("stdio"), "nothing to listen on: listen.stdio is false and there is no "+
-			"listen.http")
+		l.errorf(n.lookup("stdio"), "nothing to listen on: listen.stdio is false and listen.http "+
+			"is not set")
 	}
 	if c.SSE && !n.has("http") {
-		l.errorf(n.lookup("sse"), "listen.sse is served beside listen.http, and there is none")
+		l.errorf(n.lookup("sse"), "listen.sse needs listen.http, which is not set")
 	}
 	l.checkPath(c, n)
 	for i, o := range c.AllowedOrigins {
 		u, err := url.Parse(o)
-		if at := n.lookup("allowed_origins").item(i); err != nil || u.Scheme == "" || u.Host == "" ||
+		if at := n.lookup("allowed_origins").item(i); err != nil || u.Scheme == "" ||
+			u.Host == "" ||
 			u.Path != "" || u.RawQuery != "" || u.Fragment != "" {
-			l.errorf(at, `listen.allowed_origins[%d] must be an origin such as "https://app.example", not %q`, i, at.raw)
+			l.errorf(at, `listen.allowed_origins[%d] must be an origin such as `+
+				`"https://app.example", not %q`, i, at.raw)
 		}
 	}
 	for i, h := range c.AllowedHosts {
 		if at := n.lookup("allowed_hosts").item(i); h == "" || strings.ContainsAny(h, "/*@? ") {
-			l.errorf(at, `listen.allowed_hosts[%d] must be a host such as "gatekit.example" or "gatekit.example:7777", not %q`, i, at.raw)
+			l.errorf(at, `listen.allowed_hosts[%d] must be a host such as "gatekit.example" or `+
+				`"gatekit.example:7777", not %q`, i, at.raw)
 		}
 	}
 	if n.has("state_key") && len(c.StateKey) < 32 && !l.hasErrorAt(n.lookup("state_key")) {
-		l.errorf(n.lookup("state_key"), "listen.state_key must be at least 32 bytes of randomness")
+		l.errorf(n.lookup("state_key"), "listen.state_key must be at least 32 random bytes")
 	}
 }
 
@@ -117,14 +122,14 @@ func (l *loader) checkAddress(c *Listen, at *node) {
 		return
 	}
 	if !isLoopback(host) && !c.Insecure {
-		l.errorf(at, `listen.http = %q is reachable from other machines and asks nobody who they are; `+
-			"listen on 127.0.0.1, or set listen.insecure = true if something before Gatekit "+
-			"authenticates", at.raw)
+		l.errorf(at, `listen.http = %q can be reached from other machines, and clients are not `+
+			"authenticated; listen on 127.0.0.1, or set listen.insecure = true if a proxy in "+
+			"front of Gatekit authenticates them", at.raw)
 	}
 }
 
-// isLoopback says whether an address is of this machine alone. A name other than localhost is not
-// looked up: what it means may change.
+// isLoopback reports whether only this machine can reach an address. Names other than localhost are
+// not looked up: their meaning may change.
 func isLoopback(host string) bool {
 	if host == "localhost" {
 		return true
@@ -142,7 +147,7 @@ func (l *loader) checkPath(c *Listen, n *node) {
 		u.Path != c.Path || strings.ContainsAny(c.Path, "{} ") {
 		l.errorf(at, `listen.path must be a plain path such as "/mcp", not %q`, at.raw)
 	} else if c.SSE && (c.Path == "/sse" || c.Path == "/messages") {
-		l.errorf(at, "listen.path = %q is taken by listen.sse", at.raw)
+		l.errorf(at, "listen.path = %q is a path that listen.sse uses", at.raw)
 	}
 }
 
@@ -153,8 +158,8 @@ var (
 	envName    = regexp.MustCompile(`^[^=\x00]+$`)
 )
 
-// reservedHeaders are set by Gatekit itself on every request; one from the configuration would break the
-// protocol.
+// reservedHeaders holds headers that Gatekit sets on every request. Setting them in the
+// configuration would break the protocol.
 var reservedHeaders = []string{"accept", "accept-encoding", "connection", "content-encoding",
 	"content-length", "content-type", "cookie", "expect", "host",
 	"last-event-id", "te", "trailer", "transfer-encoding", "upgrade"}
@@ -162,29 +167,31 @@ var reservedHeaders = []string{"accept", "accept-encoding", "connection", "conte
 func (l *loader) checkServer(s *Server, n *node) {
 	name := "server." + s.Name
 	if !serverName.MatchString(s.Name) {
-		l.errorf(n, `%q cannot be a server's name: it must begin with a-z and hold only a-z, 0-9 and "-", since it becomes part of names and URIs`, s.Name)
+		l.errorf(n, `%q is not a valid server name: it must start with a-z and contain only a-z, `+
+			`0-9 and "-", since it becomes part of names and URIs`, s.Name)
 	}
 	hasCommand, hasURL := n.has("command"), n.has("url")
 	switch {
 	case hasCommand && hasURL:
-		l.errorf(n.lookup("url"), "[%s] has both a command and a url: it can be reached in one way only", name)
+		l.errorf(n.lookup("url"), "[%s] has both a command and a url: remove one of them", name)
 	case !hasCommand && !hasURL && !l.partial:
-		// A misspelt key has been reported; that it is also missing would be noise.
+		// A misspelt key is reported already; to report it as missing, too, would be noise.
 		if !slices.ContainsFunc(n.keys, func(k string) bool {
 			return resembles(k, "command") || resembles(k, "url")
 		}) {
-			l.errorf(n, "[%s] has neither a command to run nor a url to call", name)
+			l.errorf(n, "[%s] needs a command to run or a url to call", name)
 		}
 	}
 	for _, key := range []string{"args", "env", "cwd", "restart"} {
 		if hasURL && !hasCommand && n.has(key) {
-			l.errorf(n.lookup(key), "%s.%s is for a server with a command, and this one has a url",
+			l.errorf(n.lookup(key), "%s.%s applies to a server with a command, and this one has "+
+				"a url",
 				name, key)
 		}
 	}
 	if hasCommand && !hasURL && n.has("headers") {
 		l.errorf(n.lookup("headers"),
-			"%s.headers is for a server with a url, and this one has a command", name)
+			"%s.headers applies to a server with a url, and this one has a command", name)
 	}
 	if hasURL && !l.hasErrorAt(n.lookup("url")) {
 		l.checkURL(s.URL, n.lookup("url"), name)
@@ -200,13 +207,14 @@ func (l *loader) checkServer(s *Server, n *node) {
 	s.Cwd = l.absPath(s.Cwd)
 	if n.has("cwd") && !l.hasErrorAt(n.lookup("cwd")) {
 		if i, err := os.Stat(s.Cwd); err != nil || !i.IsDir() {
-			l.errorf(n.lookup("cwd"), "%s.cwd = %q is no folder", name, n.lookup("cwd").raw)
+			l.errorf(n.lookup("cwd"), "%s.cwd = %q is not a folder", name, n.lookup("cwd").raw)
 		}
 	}
 	for key, value := range s.Env {
-		if at := n.lookup("env", key); !envName.MatchString(key) || strings.ContainsRune(string(value),
-			0) {
-			l.errorf(at, "%s.env.%s cannot be an environment variable", name, key)
+		if at := n.lookup("env", key); !envName.MatchString(key) ||
+			strings.ContainsRune(string(value),
+				0) {
+			l.errorf(at, "%s.env.%s is not a valid environment variable", name, key)
 		}
 	}
 	for key, value := range s.Headers {
@@ -216,7 +224,7 @@ func (l *loader) checkServer(s *Server, n *node) {
 	if s.MaxTimeout < s.Timeout {
 		if n.has("max_timeout") {
 			l.errorf(n.lookup("max_timeout"),
-				"%s.max_timeout bounds the whole call and cannot be shorter than its timeout", name)
+				"%s.max_timeout limits the whole call and must not be shorter than timeout", name)
 		}
 		s.MaxTimeout = s.Timeout
 	}
@@ -228,7 +236,7 @@ func (l *loader) checkServer(s *Server, n *node) {
 	}
 }
 
-// resembles says whether a key looks like a misspelling of another.
+// resembles reports whether a key looks like a misspelling of another.
 func resembles(key, other string) bool {
 	return strings.HasPrefix(suggest(key, []string{other}), ", did")
 }
@@ -240,8 +248,8 @@ func (l *loader) checkURL(text string, at *node, name string) {
 		l.errorf(at, `%s.url must be a URL such as "https://example.com/mcp", not %q`, name,
 			at.raw)
 	case u.User != nil:
-		l.errorf(at, "%s.url holds credentials, which end in logs; send them with headers = { "+
-			"Authorization = … }", name)
+		l.errorf(at, "%s.url contains credentials, which would be logged; put them in headers = "+
+			"{ Authorization = \"…\" }", name)
 	case u.Fragment != "":
 		l.errorf(at, "%s.url has a fragment, which is never sent", name)
 	}
@@ -251,13 +259,13 @@ func (l *loader) checkHeader(key, value string, at *node, name string) {
 	lower := strings.ToLower(key)
 	switch {
 	case !headerName.MatchString(key):
-		l.errorf(at, "%s.headers: %q cannot be a header's name", name, key)
+		l.errorf(at, "%s.headers: %q is not a valid header name", name, key)
 	case slices.Contains(reservedHeaders, lower) || strings.HasPrefix(lower, "mcp-"):
 		l.errorf(at, "%s.headers.%s is set by the protocol and cannot be configured", name, key)
 	case strings.ContainsFunc(value, func(r rune) bool {
 		return unicode.IsControl(r) && r != '\t'
 	}):
-		l.errorf(at, "%s.headers.%s holds a line break or another control character", name, key)
+		l.errorf(at, "%s.headers.%s contains a line break or another control character", name, key)
 	}
 }
 
@@ -270,7 +278,8 @@ func (l *loader) checkPlugins(c *Config, root *node) {
 		case p.Name == "" && !l.hasErrorAt(n.lookup("name")) && !l.partial:
 			l.errorf(n, "%s has no name", name)
 		case p.Name != "" && !serverName.MatchString(p.Name):
-			l.errorf(n.lookup("name"), `%s.name must begin with a-z and hold only a-z, 0-9 and "-", not %q`, name, n.lookup("name").raw)
+			l.errorf(n.lookup("name"), `%s.name must start with a-z and contain only a-z, 0-9 `+
+				`and "-", not %q`, name, n.lookup("name").raw)
 		case p.Name != "" && seen[p.Name]:
 			l.errorf(n.lookup("name"), "there are two plugins named %q", n.lookup("name").raw)
 		}
@@ -278,13 +287,14 @@ func (l *loader) checkPlugins(c *Config, root *node) {
 		switch use, command := n.has("use"), n.has("command"); {
 		case use && command:
 			l.errorf(n.lookup("command"),
-				"%s has both use and command: it is a built-in or a program of yours", name)
+				"%s has both use (a built-in plugin) and command (your own program): remove one "+
+					"of them", name)
 		case !use && !command && !l.partial:
-			l.errorf(n, "%s has neither use (a built-in) nor command (a program of yours)", name)
+			l.errorf(n, "%s needs use (a built-in plugin) or command (your own program)", name)
 		case command && len(p.Command) == 0:
 			l.errorf(n.lookup("command"), "%s.command is empty", name)
 		}
-		for i, word := range p.Command { // it works in a folder of its own
+		for i, word := range p.Command { // the plugin runs in another folder
 			if i == 0 && strings.ContainsRune(word, filepath.Separator) || strings.HasPrefix(word,
 				"./") || strings.HasPrefix(word, "../") {
 				p.Command[i] = l.absPath(word)
@@ -302,7 +312,8 @@ func (l *loader) checkPlugins(c *Config, root *node) {
 		}
 		for _, key := range []string{"env", "mtls"} {
 			if n.has(key) && n.has("use") {
-				l.errorf(n.lookup(key), "%s.%s is for a command; a built-in is part of Gatekit", name,
+				l.errorf(n.lookup(key), "%s.%s applies to a plugin with a command, and this one "+
+					"is built in", name,
 					key)
 			}
 		}
@@ -310,7 +321,8 @@ func (l *loader) checkPlugins(c *Config, root *node) {
 			len(sum) != 32) {
 			l.errorf(n.lookup("sha256"), "%s.sha256 must be 64 hexadecimal digits", name)
 		} else if n.has("sha256") && !n.has("command") {
-			l.errorf(n.lookup("sha256"), "%s.sha256 is for a command; a built-in is part of Gatekit",
+			l.errorf(n.lookup("sha256"), "%s.sha256 applies to a plugin with a command, and this "+
+				"one is built in",
 				name)
 		}
 		l.checkOneOf(&p.OnError, n, name, "on_error", "deny", "skip")
@@ -318,19 +330,11 @@ func (l *loader) checkPlugins(c *Config, root *node) {
 			at := n.lookup("servers").item(j)
 			known := slices.ContainsFunc(c.Servers, func(c Server) bool { return c.Name == s })
 			if s != "*" && !known && !l.partial && !l.hasErrorAt(at) {
-				l.errorf(at, "%s.servers[%d]: there is no server %q%s", name, j, at.raw,
+				l.errorf(at, "%s.servers[%d]: server %q does not exist%s", name, j, at.raw,
 					suggest(at.raw, c.serverNames()))
 			}
 		}
 	}
-}
-
-func (c *Config) serverNames() []string {
-	names := make([]string, len(c.Servers))
-	for i, s := range c.Servers {
-		names[i] = s.Name
-	}
-	return names
 }
 
 func (l *loader) checkPolicy(p *Policy, n *node) {
@@ -340,7 +344,7 @@ func (l *loader) checkPolicy(p *Policy, n *node) {
 			paths[i] = l.absPath(paths[i])
 			at := n.lookup(key).item(i)
 			if _, err := os.Stat(paths[i]); errors.Is(err, fs.ErrNotExist) && !l.hasErrorAt(at) {
-				l.errorf(at, "policy.%s[%d]: there is no file %q", key, i, at.raw)
+				l.errorf(at, "policy.%s[%d]: file %q does not exist", key, i, at.raw)
 			}
 		}
 	}
@@ -349,7 +353,8 @@ func (l *loader) checkPolicy(p *Policy, n *node) {
 	for rule := range p.Config {
 		p.ConfigPositions[rule] = l.doc.position(n.lookup("config", rule).offset)
 		if !slices.Contains(p.Rules, rule) && !l.partial {
-			l.errorf(n.lookup("config", rule), "policy.config: %q is not among policy.rules%s", rule,
+			l.errorf(n.lookup("config", rule), "policy.config: rule %q is not in policy.rules%s",
+				rule,
 				suggest(rule, slices.Clone(p.Rules)))
 		}
 	}

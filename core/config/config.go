@@ -8,23 +8,33 @@ import (
 	"time"
 )
 
-// Config is one gatekit.toml, checked, with the defaults filled in. Its fields are described in
-// gatekit.toml.example.
+// Config is one gatekit.toml: checked, with defaults for absent keys. docs/configuration.md
+// describes the same keys.
 type Config struct {
-	File string `toml:"-"` // absolute path of the file it was read from; "" when there is none
+	// File is the absolute path of the file; empty when the configuration has no file.
+	File string `toml:"-"`
 
-	Listen  Listen   `toml:"listen"`
-	Servers []Server `toml:"server"` // in the order of the file
-	Names   Names    `toml:"names"`
+	// Listen holds where clients connect.
+	Listen Listen `toml:"listen"`
+	// Servers holds the MCP servers in the order of the file; at least one.
+	Servers []Server `toml:"server"`
+	// Names holds how names of several servers are kept apart.
+	Names Names `toml:"names"`
+	// Plugins holds the plugins in the order in which they see a message; none by default.
 	Plugins []Plugin `toml:"plugin"`
-	Policy  *Policy  `toml:"policy"` // nil when the file has none
-	Audit   Audit    `toml:"audit"`
-	Admin   Admin    `toml:"admin"`
-
+	// Policy holds the policies, which decide after the plugins; nil when the file has none.
+	Policy *Policy `toml:"policy"`
+	// Audit holds where and how messages are recorded.
+	Audit Audit `toml:"audit"`
+	// Admin holds the endpoint for metrics and health checks.
+	Admin Admin `toml:"admin"`
+	// Telemetry holds the OpenTelemetry collector, and what it gets.
 	Telemetry Telemetry `toml:"telemetry"`
-	Log       Log       `toml:"log"`
-
-	Deny   Deny   `toml:"deny"`
+	// Log holds the format and level of Gatekit's own log on stderr.
+	Log Log `toml:"log"`
+	// Deny holds how a client learns that a message was denied.
+	Deny Deny `toml:"deny"`
+	// Limits holds the limits for one client or server.
 	Limits Limits `toml:"limits"`
 
 	source *snapshot // what Watch compares with; nil when there is no file
@@ -32,172 +42,291 @@ type Config struct {
 
 // Listen is [listen].
 type Listen struct {
-	Stdio          bool     `toml:"stdio"` // true when absent and there is no http
-	HTTP           string   `toml:"http"`  // host:port, "" for none
-	Path           string   `toml:"path"`
-	SSE            bool     `toml:"sse"`
+	// Stdio serves the client that started Gatekit, on stdin and stdout. Default: true when there
+	// is no http, else false.
+	Stdio bool `toml:"stdio"`
+	// HTTP is the address for Streamable HTTP, as host:port. Default: none.
+	HTTP string `toml:"http"`
+	// Path is the path of the HTTP endpoint. Default: /mcp.
+	Path string `toml:"path"`
+	// SSE adds the endpoints of the 2024-11-05 transport, /sse and /messages. Default: false.
+	SSE bool `toml:"sse"`
+	// AllowedOrigins holds the origins of web pages that may call. Default: none. Clients that are
+	// not browsers send no Origin header and are not affected.
 	AllowedOrigins []string `toml:"allowed_origins"`
-	AllowedHosts   []string `toml:"allowed_hosts"`
-	Insecure       bool     `toml:"insecure"`
-	StateKey       Secret   `toml:"state_key"` // at least 32 bytes, or empty
+	// AllowedHosts holds the values of the Host header to accept besides the loopback names.
+	// Default: none.
+	AllowedHosts []string `toml:"allowed_hosts"`
+	// Insecure allows an HTTP address that other machines can reach, without authentication.
+	// Default: false.
+	Insecure bool `toml:"insecure"`
+	// StateKey protects the state that clients hold between requests: at least 32 bytes. Instances
+	// with the same key can continue each other's requests. Default: random at each start.
+	StateKey Secret `toml:"state_key"`
 }
 
-// Server is one [server.NAME].
+// Server is one [server.NAME]. It has either a command or a url.
 type Server struct {
-	Name     string   `toml:",name"`
+	// Name is the name in the header, and the prefix of the server's tools.
+	Name string `toml:",name"`
+	// Position is the position of the header in the file.
 	Position Position `toml:"-"`
 
-	Command string            `toml:"command"` // absolute, or a bare name to look up in PATH
-	Args    []string          `toml:"args"`
-	Env     map[string]Secret `toml:"env"`
-	Cwd     string            `toml:"cwd"`
-	Restart bool              `toml:"restart"`
+	// Command is the program to start: an absolute path, or a name that is looked up in PATH.
+	Command string `toml:"command"`
+	// Args holds the arguments of the program. Default: none.
+	Args []string `toml:"args"`
+	// Env holds environment variables for the program, besides PATH, HOME, LANG and TMPDIR, which
+	// are passed on. Default: none.
+	Env map[string]Secret `toml:"env"`
+	// Cwd is the absolute path of the program's working folder. Default: the folder of the file.
+	Cwd string `toml:"cwd"`
+	// Restart starts the program again when it ends. Default: true.
+	Restart bool `toml:"restart"`
 
-	URL     string            `toml:"url"`
+	// URL is the endpoint of a server that is reached over HTTP.
+	URL string `toml:"url"`
+	// Headers holds HTTP headers for every request to URL. Default: none.
 	Headers map[string]Secret `toml:"headers"`
 
-	Era        string        `toml:"era"`
-	Timeout    time.Duration `toml:"timeout"`
+	// Era is the protocol era of the server: auto (ask the server), legacy (revisions up to
+	// 2025-11-25) or modern (2026-07-28). Default: auto.
+	Era string `toml:"era"`
+	// Timeout is how long a call may take without an answer or progress. Default: 60s.
+	Timeout time.Duration `toml:"timeout"`
+	// MaxTimeout is how long a call may take in all. Default: 10m.
 	MaxTimeout time.Duration `toml:"max_timeout"`
-	Methods    []string      `toml:"methods"`
+	// Methods holds methods outside MCP that may pass: names, or prefixes such as acme/*.
+	// Default: none.
+	Methods []string `toml:"methods"`
 }
 
 // Names is [names].
 type Names struct {
-	Prefix    string `toml:"prefix"`
+	// Prefix is always (tools are named server__tool), or never, which needs a single server.
+	// Default: always.
+	Prefix string `toml:"prefix"`
+	// Resources is how URIs name their server: scheme (files+file:///x), prefix
+	// (files__file:///x) or transparent (file:///x). Default: scheme.
 	Resources string `toml:"resources"`
 }
 
-// Plugin is one [[plugin]].
+// Plugin is one [[plugin]]. It has either use or command.
 type Plugin struct {
+	// Position is the position of the plugin's header in the file.
 	Position Position `toml:"-"`
 
-	Name    string            `toml:"name"`
-	Use     string            `toml:"use"`
-	Command []string          `toml:"command"`
-	SHA256  string            `toml:"sha256"`
-	Env     map[string]Secret `toml:"env"`
-	MTLS    bool              `toml:"mtls"`
-	Servers []string          `toml:"servers"`
-	See     []string          `toml:"see"`
-	May     []string          `toml:"may"`
-	OnError string            `toml:"on_error"`
-	Timeout time.Duration     `toml:"timeout"`
-	Config  map[string]any    `toml:"config"`
+	// Name is the name of the plugin in the audit log; unique among the plugins.
+	Name string `toml:"name"`
+	// Use is the name of a built-in plugin.
+	Use string `toml:"use"`
+	// Command is the program of a plugin that is not built in, and its arguments. Words that begin
+	// with ./ or ../ are absolute paths here: the program runs in an empty folder.
+	Command []string `toml:"command"`
+	// SHA256 is the digest that the program must have, as 64 hexadecimal digits. Default: not
+	// checked.
+	SHA256 string `toml:"sha256"`
+	// Env holds the whole environment of the program. Default: empty.
+	Env map[string]Secret `toml:"env"`
+	// MTLS protects the connection to the program by TLS. Default: true.
+	MTLS bool `toml:"mtls"`
+	// Servers holds the names of the servers whose messages the plugin sees, or *. Default: *.
+	Servers []string `toml:"servers"`
+	// See holds the parts of a message that the plugin sees: body, request, principal. Default:
+	// all three.
+	See []string `toml:"see"`
+	// May holds what the plugin may do besides passing and denying a message: modify, answer,
+	// hide, rename, label. Default: all five.
+	May []string `toml:"may"`
+	// OnError is the effect of a failure of the plugin on the message: deny, or skip the plugin.
+	// Default: deny.
+	OnError string `toml:"on_error"`
+	// Timeout is how long the plugin may take for one message. Default: 2s.
+	Timeout time.Duration `toml:"timeout"`
+	// Config holds the plugin's own settings. Default: empty.
+	Config map[string]any `toml:"config"`
 }
 
 // Policy is [policy].
 type Policy struct {
+	// Position is the position of the header in the file.
 	Position Position `toml:"-"`
 
-	Rules  []string                  `toml:"rules"`
-	Files  []string                  `toml:"files"` // absolute
-	Data   []string                  `toml:"data"`  // absolute
-	Mode   string                    `toml:"mode"`
+	// Rules holds the names of rules of the library. Default: none.
+	Rules []string `toml:"rules"`
+	// Files holds the absolute paths of .rego files, folders of them, and bundles. Default: none.
+	Files []string `toml:"files"`
+	// Data holds the absolute paths of JSON documents that are merged into Rego's data.
+	// Default: none.
+	Data []string `toml:"data"`
+	// Mode is enforce, or shadow: record what the policies would do, but do not do it. Default:
+	// enforce.
+	Mode string `toml:"mode"`
+	// Config holds the settings of rules, by the name of the rule.
 	Config map[string]map[string]any `toml:"config"`
+	// ConfigPositions holds the position of each rule's settings in the file.
+	ConfigPositions map[string]Position `toml:"-"`
 
-	ConfigPositions map[string]Position `toml:"-"` // where a rule's settings stand
-
-	// In the order of the file:
-	Keys     []Key     `toml:"key"`
+	// Keys holds the keys that verify bundles, in the order of the file. Default: none, so that
+	// bundles need no signature.
+	Keys []Key `toml:"key"`
+	// Services holds the servers that bundles come from, in the order of the file.
 	Services []Service `toml:"service"`
-	Bundles  []Bundle  `toml:"bundle"`
+	// Bundles holds the bundles to get from services, in the order of the file.
+	Bundles []Bundle `toml:"bundle"`
 
-	// nil when the file has none:
+	// DecisionLogs sends the decisions of policies to a service; nil when the file has none.
 	DecisionLogs *DecisionLogs `toml:"decision_logs"`
-	Status       *Status       `toml:"status"`
+	// Status sends the state of the bundles to a service; nil when the file has none.
+	Status *Status `toml:"status"`
 }
 
-// Key is one [policy.key.NAME]: what bundles are verified with.
+// Key is one [policy.key.NAME]. It verifies bundles.
 type Key struct {
+	// Name is the name in the header: the key id of the signature.
 	Name string `toml:",name"`
 
-	Key       Secret `toml:"key"` // PEM with a public key or a certificate; the secret of HS…
+	// Key is the PEM of a public key or a certificate, or the secret of an HS algorithm.
+	Key Secret `toml:"key"`
+	// Algorithm is the algorithm of the signature: RS, PS, ES or HS with 256, 384 or 512.
+	// Default: RS256.
 	Algorithm string `toml:"algorithm"`
-	Scope     string `toml:"scope"`
+	// Scope is the scope that the signature must name. Default: none.
+	Scope string `toml:"scope"`
 }
 
 // Service is one [policy.service.NAME]: a server that bundles come from.
 type Service struct {
+	// Name is the name in the header.
 	Name string `toml:",name"`
 
-	URL     string            `toml:"url"`
+	// URL is the address below which the service has its resources.
+	URL string `toml:"url"`
+	// Headers holds HTTP headers for every request. Default: none.
 	Headers map[string]Secret `toml:"headers"`
-	CA      string            `toml:"ca"` // PEM; "" for those that the system trusts
+	// CA is the PEM of the certificates to trust. Default: those that the system trusts.
+	CA string `toml:"ca"`
 }
 
-// Bundle is one [policy.bundle.NAME]: policies that a service is asked for.
+// Bundle is one [policy.bundle.NAME]: policies that are polled from a service.
 type Bundle struct {
+	// Name is the name in the header.
 	Name string `toml:",name"`
 
-	Service  string        `toml:"service"` // when absent, the only one
-	Resource string        `toml:"resource"`
-	Key      string        `toml:"key"`     // "" for any of Keys
-	Persist  string        `toml:"persist"` // absolute, "" for none
+	// Service is the name of the service. Default: the only service.
+	Service string `toml:"service"`
+	// Resource is the path below the URL of the service. Default: bundles/NAME.
+	Resource string `toml:"resource"`
+	// Key is the name of the key that must have signed the bundle. Default: any of Keys.
+	Key string `toml:"key"`
+	// Persist is the absolute path of a file that keeps the latest bundle, for a start while the
+	// service is down. Default: none.
+	Persist string `toml:"persist"`
+	// MinDelay is the shortest time between two requests, in whole seconds. Default: 60s.
 	MinDelay time.Duration `toml:"min_delay"`
+	// MaxDelay is the longest time between two requests, in whole seconds. Default: 120s.
 	MaxDelay time.Duration `toml:"max_delay"`
 }
 
-// DecisionLogs is [policy.decision_logs]: where what the policies decide is told, without content.
+// DecisionLogs is [policy.decision_logs]: the service that gets the decisions of policies, without
+// the content of messages.
 type DecisionLogs struct {
-	Service  string        `toml:"service"` // when absent, the only one
-	Resource string        `toml:"resource"`
-	Buffer   int           `toml:"buffer"`
+	// Service is the name of the service. Default: the only service.
+	Service string `toml:"service"`
+	// Resource is the path below the URL of the service. Default: logs.
+	Resource string `toml:"resource"`
+	// Buffer is how many decisions wait to be sent; the oldest are dropped. Default: 10000.
+	Buffer int `toml:"buffer"`
+	// MinDelay is the shortest time between two requests, in whole seconds. Default: 10s.
 	MinDelay time.Duration `toml:"min_delay"`
+	// MaxDelay is the longest time between two requests, in whole seconds. Default: 20s.
 	MaxDelay time.Duration `toml:"max_delay"`
 }
 
-// Status is [policy.status]: where it is told which bundles are in force.
+// Status is [policy.status]: the service that gets the state of the bundles.
 type Status struct {
-	Service string `toml:"service"` // when absent, the only one
+	// Service is the name of the service. Default: the only service.
+	Service string `toml:"service"`
 }
 
 // Audit is [audit].
 type Audit struct {
-	File       string `toml:"file"` // absolute
-	Bodies     string `toml:"bodies"`
+	// File is the absolute path of the audit log. Default: audit/gatekit.jsonl.
+	File string `toml:"file"`
+	// Bodies is how much of a message's body a record has: none (its size), digest (also its
+	// SHA-256) or redacted (also the body, as plugins and policies left it). Default: digest.
+	Bodies string `toml:"bodies"`
+	// Durability is where a record must be before its message moves: write (with the operating
+	// system), fsync (on the disk) or async (in a queue of 4 MiB). Default: write.
 	Durability string `toml:"durability"`
 
-	SegmentBytes int           `toml:"segment_bytes"`
-	KeepFiles    int           `toml:"keep_files"` // 0 is all, as of the two that follow
-	KeepBytes    int           `toml:"keep_bytes"`
-	KeepFor      time.Duration `toml:"keep_for"`
+	// SegmentBytes is the size, in bytes, at which a segment of the log is closed and renamed.
+	// Default: 64 MiB.
+	SegmentBytes int `toml:"segment_bytes"`
+	// KeepFiles is how many closed segments are kept. Default: 0, which keeps all.
+	KeepFiles int `toml:"keep_files"`
+	// KeepBytes is how many bytes of closed segments are kept. Default: 0, which keeps all.
+	KeepBytes int `toml:"keep_bytes"`
+	// KeepFor is how long closed segments are kept. Default: 0, which keeps all.
+	KeepFor time.Duration `toml:"keep_for"`
 
-	Key    string `toml:"key"`    // absolute, or empty: beside the log
-	Anchor string `toml:"anchor"` // absolute, or empty
+	// Key is the absolute path of the key that signs checkpoints; it is created if absent.
+	// Default: empty, which is the path of the log with .key added.
+	Key string `toml:"key"`
+	// Anchor is the absolute path of a file that gets a copy of each checkpoint. Default: none.
+	Anchor string `toml:"anchor"`
 
+	// Sinks holds where records are sent after they are in the log. Default: none.
 	Sinks []Sink `toml:"sink"`
 }
 
 // Admin is [admin].
 type Admin struct {
-	HTTP string `toml:"http"` // host:port of this machine, "" for none
+	// HTTP is the loopback address of /metrics, /healthz and /readyz, as host:port. Default: none.
+	HTTP string `toml:"http"`
 }
 
 // Telemetry is [telemetry].
 type Telemetry struct {
+	// Tools adds the names of tools to metrics, as labels. Default: false.
 	Tools bool `toml:"tools"`
 
-	URL      string            `toml:"url"` // of a collector, "" for none
-	Protocol string            `toml:"protocol"`
-	Headers  map[string]Secret `toml:"headers"`
-	CA       string            `toml:"ca"` // absolute, or empty: the system's
-	Insecure bool              `toml:"insecure"`
-	Metrics  bool              `toml:"metrics"`
-	Interval time.Duration     `toml:"interval"`
-	Traces   bool              `toml:"traces"`
-	Sample   float64           `toml:"sample"` // 0 to 1
+	// URL is the address of an OTLP collector. Default: none.
+	URL string `toml:"url"`
+	// Protocol is grpc or http. Default: grpc.
+	Protocol string `toml:"protocol"`
+	// Headers holds headers for every request to the collector. Default: none.
+	Headers map[string]Secret `toml:"headers"`
+	// CA is the absolute path of a PEM file with the certificates to trust. Default: those that
+	// the system trusts.
+	CA string `toml:"ca"`
+	// Insecure allows a collector on another machine without TLS. Default: false.
+	Insecure bool `toml:"insecure"`
+	// Metrics sends metrics. Default: true.
+	Metrics bool `toml:"metrics"`
+	// Interval is the time between two reports of metrics. Default: 60s.
+	Interval time.Duration `toml:"interval"`
+	// Traces sends a span for each call. Default: false.
+	Traces bool `toml:"traces"`
+	// Sample is the share of calls to trace, from 0 to 1, when the client does not decide it.
+	// Default: 1.
+	Sample float64 `toml:"sample"`
 }
 
 // Log is [log].
 type Log struct {
+	// Format is text or json. Default: text.
 	Format string `toml:"format"`
-	Level  string `toml:"level"`
+	// Level is the lowest level that is logged: debug, info, warn or error. Default: info.
+	Level string `toml:"level"`
 }
 
 // Deny is [deny].
 type Deny struct {
-	Reasons   bool   `toml:"reasons"`
+	// Reasons sends the reason of a denial to the client. Default: false.
+	Reasons bool `toml:"reasons"`
+	// ToolCalls is how a denied tools/call is answered: error (a JSON-RPC error) or result (a
+	// result with isError). Default: error.
 	ToolCalls string `toml:"tool_calls"`
 }
 
@@ -233,38 +362,50 @@ func (d *DecisionLogs) setDefaults() {
 
 func (b *Bundle) setDefaults() { b.MinDelay, b.MaxDelay = time.Minute, 2*time.Minute }
 
-// Secret is a value that may have come from the environment or a file. No way of printing or
-// encoding it shows it; string(s) is the value.
+// Secret is a value that may come from the environment or a file. It prints and encodes as
+// "[redacted]"; string(s) is the value.
 type Secret string
 
 const redacted = "[redacted]"
 
-func (Secret) String() string               { return redacted }
-func (Secret) GoString() string             { return redacted }
-func (Secret) LogValue() slog.Value         { return slog.StringValue(redacted) }
+// String returns "[redacted]".
+func (Secret) String() string { return redacted }
+
+// GoString returns "[redacted]".
+func (Secret) GoString() string { return redacted }
+
+// LogValue returns "[redacted]".
+func (Secret) LogValue() slog.Value { return slog.StringValue(redacted) }
+
+// MarshalText returns "[redacted]".
 func (Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }
 
-// String is where the configuration came from and what it names: no argument, URL, header or
-// variable, since any of these may hold a secret.
+// String returns the path of the file and the names of the servers. Arguments, URLs, headers and
+// variables are left out: any of them may hold a secret.
 func (c Config) String() string {
+	return fmt.Sprintf("%s (servers: %s)", cmp.Or(c.File, "no file"),
+		strings.Join(c.serverNames(), ", "))
+}
+
+// GoString returns the same as String.
+func (c Config) GoString() string { return c.String() }
+
+// LogValue returns the same as String.
+func (c Config) LogValue() slog.Value { return slog.StringValue(c.String()) }
+
+func (c *Config) serverNames() []string {
 	names := make([]string, len(c.Servers))
 	for i, s := range c.Servers {
 		names[i] = s.Name
 	}
-	return fmt.Sprintf("%s (servers: %s)", cmp.Or(c.File, "no file"), strings.Join(names, ", "))
+	return names
 }
 
-// GoString is String.
-func (c Config) GoString() string { return c.String() }
-
-// LogValue is String.
-func (c Config) LogValue() slog.Value { return slog.StringValue(c.String()) }
-
-// String is the server's name and nothing that may hold a secret.
+// String returns the name of the server. The other fields may hold secrets.
 func (s Server) String() string { return s.Name }
 
-// GoString is String.
+// GoString returns the same as String.
 func (s Server) GoString() string { return s.Name }
 
-// LogValue is String.
+// LogValue returns the name of the server.
 func (s Server) LogValue() slog.Value { return slog.StringValue(s.Name) }

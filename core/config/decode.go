@@ -10,17 +10,18 @@ import (
 	"github.com/agnivade/levenshtein"
 )
 
-// defaultSetter is a table that has other defaults than zero.
+// defaultSetter is a table with defaults that are not zero.
 type defaultSetter interface{ setDefaults() }
 
-// decode fills c, or notes every place that does not fit. Where it does not, c keeps the default,
-// so that the checks that follow do not complain a second time.
+// decode fills c and reports each value that does not fit. In its place c keeps the default, so
+// that later checks do not report the same value again.
 func (l *loader) decode(c *Config, values map[string]any, root *node) {
 	c.setDefaults()
 	l.decodeTable(reflect.ValueOf(c).Elem(), values, root, "")
 }
 
-// decodeTable fills the struct v from a table. name is the table's in errors, "" at the top.
+// decodeTable fills the struct v from the table t. Errors call the table name, which is empty at
+// the top of the file.
 func (l *loader) decodeTable(v reflect.Value, t map[string]any, n *node, name string) {
 	fields := fieldsByKey(v.Type())
 	for _, key := range n.keys {
@@ -37,7 +38,7 @@ func (l *loader) decodeTable(v reflect.Value, t map[string]any, n *node, name st
 	}
 }
 
-// fieldsByKey is the index of the field of each key of a table.
+// fieldsByKey returns the index of the struct field for each key of a table.
 func fieldsByKey(t reflect.Type) map[string]int {
 	fields := map[string]int{}
 	for i := range t.NumField() {
@@ -60,7 +61,8 @@ func (l *loader) reportUnknownKey(n *node, key, table string, fields map[string]
 	l.errorf(n, "unknown key %q%s%s", key, where, suggest(key, known))
 }
 
-// suggest is the end of an error about a word that is none of those known.
+// suggest returns the end of an error about an unknown word: the candidate that resembles it, or
+// all candidates.
 func suggest(word string, known []string) string {
 	slices.Sort(known)
 	best, distance := "", max(1, len(word)/3)+1
@@ -75,7 +77,7 @@ func suggest(word string, known []string) string {
 	case len(known) == 0:
 		return ""
 	}
-	return "; known are " + strings.Join(known, ", ")
+	return "; known: " + strings.Join(known, ", ")
 }
 
 func join(table, key string) string {
@@ -92,7 +94,10 @@ var (
 
 // decodeValue fills one field.
 func (l *loader) decodeValue(v reflect.Value, value any, n *node, name string) {
-	wrong := func(want string) { l.errorf(n, "%s must be %s, not %s", name, want, describeType(value)) }
+	wrong := func(want string) {
+		l.errorf(n, "%s must be %s, not "+
+			"%s", name, want, describeType(value))
+	}
 	if v.Type() == durationType {
 		l.decodeDuration(v, value, n, name)
 		return
@@ -163,7 +168,7 @@ func (l *loader) decodeDuration(v reflect.Value, value any, n *node, name string
 	}
 	text := l.expand(s, n, name)
 	if text == "" && s != "" {
-		return // could not be replaced, and that was said
+		return // the error about its substitution is reported
 	}
 	switch d, err := time.ParseDuration(text); {
 	case err != nil:
@@ -175,8 +180,8 @@ func (l *loader) decodeDuration(v reflect.Value, value any, n *node, name string
 	}
 }
 
-// decodeList fills a list of strings, of tables, or of named tables (which the file writes as tables of
-// a table).
+// decodeList fills a list of strings, a list of tables, or a list of named tables, which the file
+// writes as a table of tables.
 func (l *loader) decodeList(v reflect.Value, value any, n *node, name string, wrong func(string)) {
 	elem := v.Type().Elem()
 	if f, ok := nameFieldIndex(elem); ok {
@@ -223,7 +228,8 @@ func (l *loader) decodeList(v reflect.Value, value any, n *node, name string, wr
 	v.Set(list)
 }
 
-// decodeElement fills a struct that there may be many of: with its defaults and its place.
+// decodeElement fills a struct that stands in a list or behind a pointer: its defaults, its
+// position and its keys.
 func (l *loader) decodeElement(v reflect.Value, t map[string]any, n *node, name string) {
 	if d, ok := v.Addr().Interface().(defaultSetter); ok {
 		d.setDefaults()
@@ -234,6 +240,8 @@ func (l *loader) decodeElement(v reflect.Value, t map[string]any, n *node, name 
 	l.decodeTable(v, t, n, name)
 }
 
+// nameFieldIndex returns the index of the field that holds the name of a table, as in
+// [server.NAME].
 func nameFieldIndex(t reflect.Type) (int, bool) {
 	for i := 0; t.Kind() == reflect.Struct && i < t.NumField(); i++ {
 		if t.Field(i).Tag.Get("toml") == ",name" {
@@ -260,8 +268,8 @@ func (l *loader) decodeMap(v reflect.Value, value any, n *node, name string, wro
 	v.Set(m)
 }
 
-// decodeAny is a value whose shape is another's business (a plugin's settings), with its strings
-// replaced.
+// decodeAny returns a value whose shape this package does not know, such as the settings of a
+// plugin, with the substitutions in its strings made.
 func (l *loader) decodeAny(value any, n *node, name string) any {
 	if s, ok := value.(string); ok {
 		return l.expand(s, n, name)
@@ -284,7 +292,7 @@ func (l *loader) decodeAny(value any, n *node, name string) any {
 	return out
 }
 
-// asList evens out the two ways in which the parser answers a list.
+// asList returns the elements of a list. The parser returns a list as one of two types.
 func asList(value any) ([]any, bool) {
 	switch a := value.(type) {
 	case []any:
@@ -299,6 +307,7 @@ func asList(value any) ([]any, bool) {
 	return nil, false
 }
 
+// describeType returns the type of a value in the words of an error message.
 func describeType(value any) string {
 	switch value.(type) {
 	case string:

@@ -7,12 +7,13 @@ import (
 	"strings"
 )
 
-// Position is a spot in a file. The zero Place is none.
+// Position is a position in a file. The zero Position is no position.
 type Position struct {
-	File      string // as it was named to Load
-	Line, Col int    // from 1; 0 when unknown. Columns are counted in characters
+	File      string // the path as given to Load
+	Line, Col int    // from 1, in characters; 0 when unknown
 }
 
+// String returns the position as file:line:column, without the parts that are unknown.
 func (p Position) String() string {
 	switch {
 	case p.Line == 0:
@@ -23,24 +24,25 @@ func (p Position) String() string {
 	return fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.Col)
 }
 
-// Error is one mistake in the file.
+// Error is one mistake in the configuration.
 type Error struct {
-	Position Position
-	Message  string
+	Position Position // the zero Position when the mistake is not in the file
+	Message  string   // without the position
 }
 
+// Error returns the position and the message.
 func (e *Error) Error() string {
 	if e.Position == (Position{}) {
-		return e.Message // of a configuration that is no file's
+		return e.Message
 	}
 	return e.Position.String() + ": " + e.Message
 }
 
-// Errors are all mistakes that were found, in the order of the file. It is the error of Load when
-// the file could be read.
+// Errors holds all mistakes of a configuration, in the order of the file. Load returns it when the
+// file could be read.
 type Errors []*Error
 
-// Error is one mistake a line.
+// Error returns one mistake a line.
 func (es Errors) Error() string {
 	lines := make([]string, len(es))
 	for i, e := range es {
@@ -51,6 +53,7 @@ func (es Errors) Error() string {
 
 func (es Errors) sort() {
 	slices.SortStableFunc(es, func(a, b *Error) int {
-		return cmp.Or(cmp.Compare(a.Position.Line, b.Position.Line), cmp.Compare(a.Position.Col, b.Position.Col))
+		return cmp.Or(cmp.Compare(a.Position.Line, b.Position.Line),
+			cmp.Compare(a.Position.Col, b.Position.Col))
 	})
 }

@@ -2,27 +2,51 @@ package config
 
 import "time"
 
-// Limits is [limits]: what one client or server may make Gatekit hold or do. All are above zero.
+// Limits is [limits]: what one client or server can make Gatekit hold or do. All are above zero.
 type Limits struct {
-	MessageBytes       int           `toml:"message_bytes"`
-	Depth              int           `toml:"depth"`
-	Tokens             int           `toml:"tokens"`
-	Batch              int           `toml:"batch"`
-	InFlight           int           `toml:"in_flight"`
-	Sessions           int           `toml:"sessions"`
-	SessionIdle        time.Duration `toml:"session_idle"`
-	ResumeEvents       int           `toml:"resume_events"`
-	ResumeBytes        int           `toml:"resume_bytes"`
-	ReverseTimeout     time.Duration `toml:"reverse_timeout"`
-	ListPages          int           `toml:"list_pages"`
-	ListItems          int           `toml:"list_items"`
-	PageItems          int           `toml:"page_items"`
-	Listens            int           `toml:"listens"`
-	Rounds             int           `toml:"rounds"`
-	Parked             int           `toml:"parked"`
-	ParkedPerPrincipal int           `toml:"parked_of_one"`
-	ParkedFor          time.Duration `toml:"parked_for"`
-	PluginMemory       int           `toml:"plugin_memory"`
+	// MessageBytes is the size of a message, in bytes. Default: 16 MiB.
+	MessageBytes int `toml:"message_bytes"`
+	// Depth is how deep arrays and objects are nested in a message. Default: 200.
+	Depth int `toml:"depth"`
+	// Tokens is how many values and names a message has. Default: 1,000,000.
+	Tokens int `toml:"tokens"`
+	// Batch is how many messages a JSON-RPC batch has; only revision 2025-03-26 has batches.
+	// Default: 100.
+	Batch int `toml:"batch"`
+	// InFlight is how many calls of one session run at a time. Default: 256.
+	InFlight int `toml:"in_flight"`
+	// Sessions is how many HTTP sessions are open. Default: 1000.
+	Sessions int `toml:"sessions"`
+	// SessionIdle is the time without a request after which an HTTP session ends. Default: 30m.
+	SessionIdle time.Duration `toml:"session_idle"`
+	// ResumeEvents is how many events of a stream are kept for a client that reconnects.
+	// Default: 256.
+	ResumeEvents int `toml:"resume_events"`
+	// ResumeBytes is how many bytes of a stream are kept for a client that reconnects. Default:
+	// 1 MiB.
+	ResumeBytes int `toml:"resume_bytes"`
+	// ReverseTimeout is how long a client may take to answer a request of a server. Default: 5m.
+	ReverseTimeout time.Duration `toml:"reverse_timeout"`
+	// ListPages is how many pages of one list are read from one server. Default: 100.
+	ListPages int `toml:"list_pages"`
+	// ListItems is how many items one list has, of all servers together. Default: 10,000.
+	ListItems int `toml:"list_items"`
+	// PageItems is how many items a page for the client has. Default: 1000.
+	PageItems int `toml:"page_items"`
+	// Listens is how many subscriptions/listen requests of one session are open. Default: 32.
+	Listens int `toml:"listens"`
+	// Rounds is how often one call may ask the client for input. Default: 16.
+	Rounds int `toml:"rounds"`
+	// Parked is how many calls of modern clients (2026-07-28) to legacy servers wait for input of
+	// the client. Default: 1024.
+	Parked int `toml:"parked"`
+	// ParkedPerPrincipal is how many of the Parked calls belong to one principal. Default: 64.
+	ParkedPerPrincipal int `toml:"parked_of_one"`
+	// ParkedFor is how long a parked call waits. Default: 10m.
+	ParkedFor time.Duration `toml:"parked_for"`
+	// PluginMemory is how many bytes of memory a plugin process may use before it is ended; Linux
+	// only. Default: 1 GiB.
+	PluginMemory int `toml:"plugin_memory"`
 }
 
 func (l *Limits) setDefaults() {

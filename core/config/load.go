@@ -15,43 +15,44 @@ import (
 	"github.com/BurntSushi/toml"
 )
 
-// maxFile bounds the file and everything that ${file:} reads.
+// maxFile is the size, in bytes, to which the configuration and each file that ${file:} names are
+// limited.
 const maxFile = 1 << 20
 
-// Check finds mistakes that the package knows nothing of: what the caller cannot do, for one. Where
-// there are others already, the Config holds defaults.
+// Check finds mistakes that this package cannot know about, such as a plugin that does not exist.
+// When there are other mistakes, the Config holds defaults in their place.
 type Check func(*Config) Errors
 
-// Load reads, checks and completes the configuration at path. The error is Errors when the file
-// could be read: all its mistakes, those that the checks find among them, each at its place. Watch
-// makes the same checks.
+// Load reads and checks the configuration at path and fills in the defaults. When the file can be
+// read, the error is Errors: all mistakes, including those that the checks find. Watch runs the
+// same checks.
 func Load(path string, checks ...Check) (*Config, error) {
 	c, _, err := load(path, checks)
 	return c, err
 }
 
-// snapshot is what one reading of the configuration took in.
+// snapshot holds the files that a configuration was read from, and their digest.
 type snapshot struct {
-	path   string // as given to Load
+	path   string // the path as given to Load
 	checks []Check
-	files  []string // the file and those of ${file:}, absolute
+	files  []string // absolute paths of the file and those of ${file:}
 	digest [sha256.Size]byte
 
-	policies []string // policy.files and policy.data
+	policies []string // the paths in policy.files and policy.data
 }
 
-// loader reads one file.
+// loader reads one configuration.
 type loader struct {
 	doc     *document
-	dir     string // of the file, absolute
-	files   map[string][]byte
-	order   []string // keys of files
+	dir     string            // absolute path of the file's folder
+	files   map[string][]byte // contents of what was read, by absolute path
+	order   []string          // the keys of files, as they were read
 	errs    Errors
-	partial bool // lines were taken out for their syntax: what is absent may have been there
+	partial bool // lines with syntax errors are left out, and may hold a key that seems absent
 }
 
-// load is Load that also says what it read, so that Watch knows what to look at; also after an
-// error.
+// load does the work of Load. It also returns what it read, after an error too: Watch watches these
+// files.
 func load(path string, checks []Check) (*Config, *snapshot, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
@@ -63,12 +64,12 @@ func load(path string, checks []Check) (*Config, *snapshot, error) {
 	if err != nil {
 		return nil, r, fmt.Errorf("read the configuration: %w", err)
 	}
-	// A byte order mark is the editor's, not the user's.
+	// Some editors write a byte order mark.
 	c := l.load(abs, newDocument(path, strings.TrimPrefix(string(doc), "\ufeff")))
 	if c.Policy != nil {
 		r.policies = slices.Concat(c.Policy.Files, c.Policy.Data)
 	}
-	// before the checks read them: what changes meanwhile is a change
+	// The digest is taken before the checks read the files, so a change in between is noticed.
 	r.files, r.digest = l.order, addToDigest(l.digest(), policyFiles(r.policies))
 	for _, check := range checks {
 		l.errs = append(l.errs, check(c)...)
@@ -83,8 +84,9 @@ func load(path string, checks []Check) (*Config, *snapshot, error) {
 
 func (l *loader) load(abs string, src *document) *Config {
 	l.doc = src
-	if isUTF16(src.text) { // whose mark the parser would skip, and go on
-		l.addError(Position{File: src.file, Line: 1, Col: 1}, "the file is UTF-16; save it as UTF-8")
+	if isUTF16(src.text) { // the parser would skip its byte order mark and parse the rest
+		l.addError(Position{File: src.file, Line: 1, Col: 1}, "the file is UTF-16; save it as "+
+			"UTF-8")
 		return &Config{File: abs}
 	}
 	values, doc := l.parse(src.text)
@@ -95,8 +97,8 @@ func (l *loader) load(abs string, src *document) *Config {
 	return c
 }
 
-// parse answers the document's values, and the document that they are of: src without the lines
-// that are no TOML, which are blanked so that all others keep their place.
+// parse returns the values of the document, and the document without the lines that have syntax
+// errors. These are blanked, so that all other lines keep their position.
 func (l *loader) parse(src string) (map[string]any, string) {
 	values, fault := decodeTOML(src)
 	for fault != nil {
@@ -117,7 +119,7 @@ func (l *loader) parse(src string) (map[string]any, string) {
 			}
 		}
 		if fault != nil && fault.Position.Line <= before.Position.Line {
-			return nil, "" // the damage is elsewhere, and guessing on would report what is none
+			return nil, "" // no repair helped; going on could report errors that are none
 		}
 	}
 	return values, src
@@ -134,15 +136,15 @@ func decodeTOML(doc string) (map[string]any, *toml.ParseError) {
 		return values, nil
 	}
 	var fault toml.ParseError
-	if !errors.As(err, &fault) { // does not happen when decoding into a map
+	if !errors.As(err, &fault) { // cannot happen when decoding into a map
 		fault.Message = err.Error()
 	}
 	fault.Position.Line = max(fault.Position.Line, 1)
 	return nil, &fault
 }
 
-// normalizeMessage is the parser's sentence as our errors are: it begins some with a capital and ends
-// them with a full stop.
+// normalizeMessage returns a message of the parser in the style of this package: without a capital
+// at its beginning and a full stop at its end.
 func normalizeMessage(sentence string) string {
 	if sentence == "" {
 		return sentence
@@ -155,7 +157,8 @@ var (
 	keyValue    = regexp.MustCompile(`^\s*[\w"'][\w"'. -]*=`)
 )
 
-// repairCandidates are documents in which the fault found at a line may be gone, the likeliest first.
+// repairCandidates returns documents in which the syntax error at line may be gone, the likeliest
+// first.
 func repairCandidates(doc string, line int) []string {
 	all := strings.SplitAfter(doc, "\n")
 	var out []string
@@ -163,7 +166,8 @@ func repairCandidates(doc string, line int) []string {
 		lines := slices.Clone(all)
 		for i := from; i < to; i++ {
 			text := strings.TrimRight(lines[i], "\n")
-			lines[i] = strings.Repeat(" ", len(text)) + lines[i][len(text):] // offsets stay
+			// offsets stay the same
+			lines[i] = strings.Repeat(" ", len(text)) + lines[i][len(text):]
 		}
 		out = append(out, strings.Join(lines, ""))
 	}
@@ -172,7 +176,7 @@ func repairCandidates(doc string, line int) []string {
 		blank(line, line+1)
 		return out
 	}
-	// A header that is good by itself stumbles over a list that the statement before it left open.
+	// A header that is valid by itself fails after a list that the line before did not close.
 	if _, fault := decodeTOML(all[line]); fault == nil {
 		for i := line - 1; i >= 0 && !tableHeader.MatchString(all[i]); i-- {
 			if keyValue.MatchString(all[i]) {
@@ -181,7 +185,7 @@ func repairCandidates(doc string, line int) []string {
 			}
 		}
 	}
-	// Without its header a section would fall to the one before.
+	// Without its header, the section would become part of the one before.
 	end := line + 1
 	for end < len(all) && !tableHeader.MatchString(all[end]) {
 		end++
@@ -190,7 +194,7 @@ func repairCandidates(doc string, line int) []string {
 	return out
 }
 
-// readFile reads a bounded file once.
+// readFile returns the contents of a file. It reads each file once, and no more than maxFile bytes.
 func (l *loader) readFile(path string) ([]byte, error) {
 	if b, ok := l.files[path]; ok {
 		return b, nil
@@ -203,21 +207,22 @@ func (l *loader) readFile(path string) ([]byte, error) {
 	}
 	defer f.Close()
 	if i, err := f.Stat(); err == nil && i.IsDir() {
-		return nil, &fs.PathError{Op: "read", Path: path, Err: errors.New("is a folder")}
+		return nil, &fs.PathError{Op: "read", Path: path, Err: errors.New("it is a folder")}
 	}
 	b, err := io.ReadAll(io.LimitReader(f, maxFile+1))
 	if err != nil {
 		return nil, err
 	}
 	if len(b) > maxFile {
-		return nil, &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("larger than %d bytes",
+		return nil, &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("it is larger than %d "+
+			"bytes",
 			maxFile)}
 	}
 	l.files[path] = b
 	return b, nil
 }
 
-// digest is the digest of all that was read.
+// digest returns the digest of all files that were read.
 func (l *loader) digest() (sum [sha256.Size]byte) {
 	h := sha256.New()
 	for _, f := range l.order {
@@ -228,15 +233,17 @@ func (l *loader) digest() (sum [sha256.Size]byte) {
 	return sum
 }
 
+// errorf reports a mistake at the position of n.
 func (l *loader) errorf(n *node, format string, a ...any) {
 	l.addError(l.doc.position(n.offset), format, a...)
 }
 
+// addError reports a mistake at a position.
 func (l *loader) addError(at Position, format string, a ...any) {
 	l.errs = append(l.errs, &Error{Position: at, Message: fmt.Sprintf(format, a...)})
 }
 
-// absPath is path made absolute against the folder of the file.
+// absPath returns path as an absolute path. A relative path starts at the folder of the file.
 func (l *loader) absPath(path string) string {
 	if filepath.IsAbs(path) {
 		return filepath.Clean(path)

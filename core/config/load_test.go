@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -16,7 +17,7 @@ import (
 	"gatekit/core/config"
 )
 
-// load writes doc as gatekit.toml in a folder of its own, among the other files, and loads it.
+// load writes doc as gatekit.toml in a folder of its own, with the other files, and loads it.
 func load(t *testing.T, doc string, files ...string) (*config.Config, error) {
 	t.Helper()
 	dir := t.TempDir()
@@ -38,7 +39,7 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-// mistakes are the errors without their folder: gatekit.toml:1:2: message.
+// mistakes returns the errors of err as line:column: message, without the file.
 func mistakes(t *testing.T, err error) []string {
 	t.Helper()
 	if err == nil {
@@ -57,13 +58,13 @@ func mistakes(t *testing.T, err error) []string {
 
 const server = "[server.a]\ncommand = \"a\"\n"
 
-// sinkOf is a document with a sink of the kind, named s.
+// sinkOf returns a document with a sink of the kind, named s.
 func sinkOf(kind string, lines ...string) string {
 	return server + "[[audit.sink]]\nname = \"s\"\nkind = \"" + kind + "\"\n" +
 		strings.Join(append(lines, ""), "\n")
 }
 
-func TestEachMistakeIsReportedAtItsPlace(t *testing.T) {
+func TestMistakesAreReportedWithTheirPosition(t *testing.T) {
 	t.Setenv("GATEKIT_TEST_BAD", "s3cret value")
 	tests := []struct {
 		name, doc string
@@ -75,7 +76,7 @@ func TestEachMistakeIsReportedAtItsPlace(t *testing.T) {
 				`2:1: unknown key "comand" in [server.a], did you mean "command"?`}},
 		{"an unknown key that resembles none is reported with those there are",
 			server + "[deny]\ncolour = 1", []string{
-				`4:1: unknown key "colour" in [deny]; known are reasons, tool_calls`}},
+				`4:1: unknown key "colour" in [deny]; known: reasons, tool_calls`}},
 		{"a key in other case is another key", server + "[deny]\nReasons = true", []string{
 			`4:1: unknown key "Reasons" in [deny], did you mean "reasons"?`}},
 		{"an unknown table is an unknown key", server + "[plugins]\nx = 1", []string{
@@ -98,210 +99,210 @@ func TestEachMistakeIsReportedAtItsPlace(t *testing.T) {
 			`3:1: server.a.timeout must be a duration such as "60s" or "1m30s", not "60"`}},
 		{"a duration as a number is reported", server + "timeout = 60", []string{
 			`3:1: server.a.timeout must be a duration such as "60s", not an integer`}},
-		{"a duration of nothing is reported", server + "timeout = \"0s\"", []string{
+		{"a duration of zero is reported", server + "timeout = \"0s\"", []string{
 			`3:1: server.a.timeout must be above zero, not "0s"`}},
-		{"a call that may not last as long as its silence is reported",
+		{"a max_timeout shorter than the timeout is reported",
 			server + "timeout = \"60s\"\nmax_timeout = \"30s\"", []string{
-				`4:1: server.a.max_timeout bounds the whole call and cannot be shorter than its timeout`}},
-		{"a limit of nothing is reported", server + "[limits]\ndepth = 0", []string{
+				`4:1: server.a.max_timeout limits the whole call and must not be shorter than timeout`}},
+		{"a limit of zero is reported", server + "[limits]\ndepth = 0", []string{
 			`4:1: limits.depth must be above zero, not 0`}},
 		{"a limit with a fraction is reported", server + "[limits]\ndepth = 1.5", []string{
 			`4:1: limits.depth must be a whole number, not a number with a fraction`}},
 		{"a server's name with an underscore is reported", "[server.a__b]\ncommand = \"x\"",
 			[]string{
-				`1:1: "a__b" cannot be a server's name: it must begin with a-z and hold only a-z, 0-9 and "-", since it becomes part of names and URIs`}},
+				`1:1: "a__b" is not a valid server name: it must start with a-z and contain only a-z, 0-9 and "-", since it becomes part of names and URIs`}},
 		{"a server with a command and a url is reported", server + "url = \"http://x/\"", []string{
-			`3:1: [server.a] has both a command and a url: it can be reached in one way only`}},
-		{"a server with neither is reported", "[server.a]\nera = \"auto\"", []string{
-			`1:1: [server.a] has neither a command to run nor a url to call`}},
+			`3:1: [server.a] has both a command and a url: remove one of them`}},
+		{"a server without command and url is reported", "[server.a]\nera = \"auto\"", []string{
+			`1:1: [server.a] needs a command to run or a url to call`}},
 		{"no server at all is reported", "[deny]\nreasons = true", []string{
-			`1:1: no server: write [server.NAME] with a command or a url`}},
+			`1:1: no server configured: add a [server.NAME] with a command or a url`}},
 		{"an empty command is reported", "[server.a]\ncommand = \"\"", []string{
 			`2:1: server.a.command is empty`}},
 		{"keys of a child process are refused beside a url",
 			"[server.a]\nurl = \"http://x/\"\nargs = []\nrestart = false", []string{
-				`3:1: server.a.args is for a server with a command, and this one has a url`,
-				`4:1: server.a.restart is for a server with a command, and this one has a url`}},
+				`3:1: server.a.args applies to a server with a command, and this one has a url`,
+				`4:1: server.a.restart applies to a server with a command, and this one has a url`}},
 		{"headers are refused beside a command", server + "headers = {}", []string{
-			`3:1: server.a.headers is for a server with a url, and this one has a command`}},
-		{"a url that is none is reported", "[server.a]\nurl = \"example.com/mcp\"", []string{
+			`3:1: server.a.headers applies to a server with a url, and this one has a command`}},
+		{"an invalid url is reported", "[server.a]\nurl = \"example.com/mcp\"", []string{
 			`2:1: server.a.url must be a URL such as "https://example.com/mcp", not "example.com/mcp"`}},
 		{"a url with a password is refused without showing it",
 			"[server.a]\nurl = \"https://u:hunter2@example.com/mcp\"", []string{
-				`2:1: server.a.url holds credentials, which end in logs; send them with headers = { Authorization = … }`}},
+				`2:1: server.a.url contains credentials, which would be logged; put them in headers = { Authorization = "…" }`}},
 		{"a header of the protocol is refused",
 			"[server.a]\nurl = \"http://x/\"\nheaders = { Mcp-Session-Id = \"1\" }", []string{
 				`3:13: server.a.headers.Mcp-Session-Id is set by the protocol and cannot be configured`}},
 		{"a header with a line break is refused without showing it",
 			"[server.a]\nurl = \"http://x/\"\nheaders = { X = \"a\\nb\" }", []string{
-				`3:13: server.a.headers.X holds a line break or another control character`}},
+				`3:13: server.a.headers.X contains a line break or another control character`}},
 		{"a sink without a name or a kind is reported", server + "[[audit.sink]]\n", []string{
 			`3:1: audit.sink[0] has no name`,
-			`3:1: audit.sink[0] has no kind: write "file", "stderr", "syslog", "otlp" or "webhook"`}},
-		{"a kind of sink that there is none of is reported", sinkOf("syslogd"), []string{
+			`3:1: audit.sink[0] has no kind: set it to "file", "stderr", "syslog", "otlp" or "webhook"`}},
+		{"an unknown kind of sink is reported", sinkOf("syslogd"), []string{
 			`5:1: audit.sink[0].kind must be one of "file", "stderr", "syslog", "otlp", "webhook", not "syslogd"`}},
 		{"two sinks of one name are reported",
 			sinkOf("stderr") + strings.TrimPrefix(sinkOf("stderr"), server), []string{
 				`7:1: there are two sinks named "s"`}},
 		{"a sink's name that cannot be a file's is reported",
 			server + "[[audit.sink]]\nname = \"../x\"\nkind = \"stderr\"", []string{
-				`4:1: audit.sink[0].name must begin with a-z and hold only a-z, 0-9 and "-", not "../x"`}},
+				`4:1: audit.sink[0].name must start with a-z and contain only a-z, 0-9 and "-", not "../x"`}},
 		{"keys of another kind of sink are reported", sinkOf("stderr", `url = "x"`, `path = "x"`),
 			[]string{
-				`6:1: audit.sink[0].url is not for a sink of the kind "stderr"`,
-				`7:1: audit.sink[0].path is not for a sink of the kind "stderr"`}},
+				`6:1: audit.sink[0].url does not apply to a sink of kind "stderr"`,
+				`7:1: audit.sink[0].path does not apply to a sink of kind "stderr"`}},
 		{"a format that a kind of sink cannot have is reported",
 			sinkOf("webhook", `url = "https://x/"`, `format = "csv"`), []string{
 				`7:1: audit.sink[0].format must be one of "jsonl", "ocsf", not "csv"`}},
-		{"a sink that sends what there is not is reported",
+		{"an unknown value of send is reported",
 			sinkOf("stderr", `send = ["records", "bodies"]`), []string{
 				`6:20: audit.sink[0].send[1] must be "records" or "checkpoints", not "bodies"`}},
 		{"a sink that sends nothing is reported", sinkOf("stderr", `send = []`),
-			[]string{`6:1: audit.sink[0].send is empty: there is nothing to send`}},
+			[]string{`6:1: audit.sink[0].send is empty: set it to "records", "checkpoints" or both`}},
 		{"checkpoints to a file of records are reported", sinkOf("file", `path = "x"`,
 			`send = ["checkpoints"]`), []string{
-			`7:9: audit.sink[0].send: a sink of the kind "file" takes records alone; for a file of checkpoints there is audit.anchor`}},
+			`7:9: audit.sink[0].send: a sink of kind "file" takes only records; to write checkpoints to a file, set audit.anchor`}},
 		{"a sink into the log is reported", sinkOf("file", `path = "audit/../audit/gatekit.jsonl"`),
 			[]string{
-				`6:1: audit.sink[0].path = "audit/../audit/gatekit.jsonl" is the file of the audit log`}},
-		{"a sink into what is beside the log is reported",
+				`6:1: audit.sink[0].path = "audit/../audit/gatekit.jsonl" is already used for the audit log`}},
+		{"a sink into the log's tree is reported",
 			sinkOf("file", `path = "audit/gatekit.jsonl.tree/checkpoint"`), []string{
-				`6:1: audit.sink[0].path = "audit/gatekit.jsonl.tree/checkpoint" is the file of the audit log's tree`}},
+				`6:1: audit.sink[0].path = "audit/gatekit.jsonl.tree/checkpoint" is already used for the audit log's tree`}},
 		{"a sink into the log's public key is reported",
 			sinkOf("file", `path = "audit/gatekit.jsonl.pub"`), []string{
-				`6:1: audit.sink[0].path = "audit/gatekit.jsonl.pub" is the file of the audit log's public key`}},
+				`6:1: audit.sink[0].path = "audit/gatekit.jsonl.pub" is already used for the audit log's public key`}},
 		{"a sink into the log's key is reported",
 			sinkOf("file", `path = "audit/gatekit.jsonl.key"`), []string{
-				`6:1: audit.sink[0].path = "audit/gatekit.jsonl.key" is the file of the audit log's key`}},
+				`6:1: audit.sink[0].path = "audit/gatekit.jsonl.key" is already used for the audit log's key`}},
 		{"a sink into the log's lock is reported",
 			sinkOf("file", `path = "audit/gatekit.jsonl.lock"`), []string{
-				`6:1: audit.sink[0].path = "audit/gatekit.jsonl.lock" is the file of the audit log's lock`}},
-		{"a sink into what the sinks were sent is reported",
+				`6:1: audit.sink[0].path = "audit/gatekit.jsonl.lock" is already used for the audit log's lock`}},
+		{"a sink into the progress of the sinks is reported",
 			sinkOf("file", `path = "audit/gatekit.jsonl.sinks/s.json"`), []string{
-				`6:1: audit.sink[0].path = "audit/gatekit.jsonl.sinks/s.json" is the file of what the sinks were sent`}},
+				`6:1: audit.sink[0].path = "audit/gatekit.jsonl.sinks/s.json" is already used for the progress of the sinks`}},
 		{"a sink into a segment of the log is reported",
 			sinkOf("file", `path = "audit/gatekit-00000000000000000001.jsonl"`), []string{
-				`6:1: audit.sink[0].path = "audit/gatekit-00000000000000000001.jsonl" is the file of a segment of the audit log`}},
+				`6:1: audit.sink[0].path = "audit/gatekit-00000000000000000001.jsonl" is already used for a segment of the audit log`}},
 		{"an anchor that is the log is reported",
 			server + "[audit]\nanchor = \"audit/gatekit.jsonl\"", []string{
-				`4:1: audit.anchor = "audit/gatekit.jsonl" is the file of the audit log`}},
+				`4:1: audit.anchor = "audit/gatekit.jsonl" is already used for the audit log`}},
 		{"an anchor that is the key is reported", server + "[audit]\nkey = \"k\"\nanchor = \"./k\"",
 			[]string{
-				`5:1: audit.anchor = "./k" is the file of audit.key`}},
+				`5:1: audit.anchor = "./k" is already used for audit.key`}},
 		{"a key that is the log's public one is reported",
 			server + "[audit]\nkey = \"audit/gatekit.jsonl.pub\"", []string{
-				`4:1: audit.key = "audit/gatekit.jsonl.pub" is the file of the audit log's public key`}},
+				`4:1: audit.key = "audit/gatekit.jsonl.pub" is already used for the audit log's public key`}},
 		{"a sink into the anchor is reported",
 			server + "[audit]\nanchor = \"a\"\n[[audit.sink]]\nname = \"s\"\nkind = " +
 				"\"file\"\npath = \"a\"", []string{
-				`8:1: audit.sink[0].path = "a" is the file of audit.anchor`}},
+				`8:1: audit.sink[0].path = "a" is already used for audit.anchor`}},
 		{"a file sink without a path is reported", sinkOf("file"),
 			[]string{`3:1: audit.sink[0] has no path`}},
 		{"a sink without a url is reported", sinkOf("syslog"),
 			[]string{`3:1: audit.sink[0] has no url, such as "tls://siem.example:6514"`}},
-		{"a sink's url that is none is reported", sinkOf("syslog", `url = "siem.example:514"`),
+		{"an invalid url of a sink is reported", sinkOf("syslog", `url = "siem.example:514"`),
 			[]string{
 				`6:1: audit.sink[0].url must be a URL such as "tls://siem.example:6514" (tls, tcp, udp, unix), not "siem.example:514"`}},
 		{"a sink's url without a port is reported", sinkOf("syslog", `url = "tls://siem.example"`),
 			[]string{
-				`6:1: audit.sink[0].url has no port; usual are 6514 for tls, 601 for tcp and 514 for udp`}},
+				`6:1: audit.sink[0].url has no port; the usual ports are 6514 (tls), 601 (tcp) and 514 (udp)`}},
 		{"a sink's url with a password is refused without showing it",
 			sinkOf("webhook", `url = "https://u:hunter2@x/"`), []string{
-				`6:1: audit.sink[0].url holds credentials, which end in logs; send them with headers = { Authorization = … }`}},
-		{"records in clear to another machine are refused",
+				`6:1: audit.sink[0].url contains credentials, which would be logged; put them in headers = { Authorization = "…" }`}},
+		{"unencrypted records to another machine are refused",
 			sinkOf("otlp", `url = "http://collector.example:4317"`), []string{
-				`6:1: audit.sink[0].url: others on the way can read and change what goes to another machine by http; use https, or set insecure = true if the way is safe`}},
-		{"records in clear to this machine are not",
+				`6:1: audit.sink[0].url sends to another machine by http, without encryption; use https, or set insecure = true if the network is trusted`}},
+		{"unencrypted records to this machine are allowed",
 			sinkOf("otlp", `url = "http://127.0.0.1:4317"`), nil},
-		{"nor where that is wanted", sinkOf("syslog", `url = "udp://siem.example:514"`,
+		{"unencrypted records are allowed with insecure", sinkOf("syslog", `url = "udp://siem.example:514"`,
 			`insecure = true`), nil},
 		{"a short key of a webhook is reported without showing it",
 			sinkOf("webhook", `url = "https://x/"`, `signing_key = "hunter2"`), []string{
-				`7:1: audit.sink[0].signing_key must be at least 24 bytes of randomness`}},
+				`7:1: audit.sink[0].signing_key must be at least 24 random bytes`}},
 		{"a certificate without its key is reported", sinkOf("syslog", `url = "tls://x:1"`,
 			`cert = "gatekit.toml"`), []string{
-			`3:1: audit.sink[0] has one of cert and cert_key: a certificate needs both`}},
+			`3:1: audit.sink[0] has only one of cert and cert_key: set both or neither`}},
 		{"a file of authorities that is not there is reported",
 			sinkOf("syslog", `url = "tls://x:1"`, `ca = "nowhere.pem"`), []string{
-				`7:1: audit.sink[0].ca: there is no file "nowhere.pem"`}},
+				`7:1: audit.sink[0].ca: file "nowhere.pem" does not exist`}},
 		{"a folder that is not there is reported", server + "cwd = \"nowhere\"", []string{
-			`3:1: server.a.cwd = "nowhere" is no folder`}},
-		{"an era that is none is reported", server + "era = \"new\"", []string{
+			`3:1: server.a.cwd = "nowhere" is not a folder`}},
+		{"an unknown era is reported", server + "era = \"new\"", []string{
 			`3:1: server.a.era must be one of "auto", "legacy", "modern", not "new"`}},
 		{"a vendor method with a star in the middle is reported", server + "methods = [\"a*b\"]",
 			[]string{
 				`3:12: server.a.methods[0] must be a method or a prefix such as "acme/*", not "a*b"`}},
 		{"prefix never with two servers is reported",
 			server + "[server.b]\ncommand = \"b\"\n[names]\nprefix = \"never\"", []string{
-				`6:1: names.prefix = "never" is for one server, and there are 2: their tools could not be told apart`}},
+				`6:1: names.prefix = "never" needs a single server, and there are 2: their tools could have the same names`}},
 		{"a plugin for a server that is not there is reported",
 			server + "[[plugin]]\nname = \"p\"\nuse = \"p\"\nservers = [\"b\"]", []string{
-				`6:12: plugin[0].servers[0]: there is no server "b"; known are a`}},
+				`6:12: plugin[0].servers[0]: server "b" does not exist; known: a`}},
 		{"two plugins of one name are reported",
 			server + "[[plugin]]\nname = \"p\"\nuse = \"p\"\n[[plugin]]\nname = \"p\"\nuse = \"p\"",
 			[]string{
 				`7:1: there are two plugins named "p"`}},
 		{"a plugin without a program is reported",
 			server + "[[plugin]]\nname = \"p\"\non_error = \"ignore\"", []string{
-				`3:1: plugin[0] has neither use (a built-in) nor command (a program of yours)`,
+				`3:1: plugin[0] needs use (a built-in plugin) or command (your own program)`,
 				`5:1: plugin[0].on_error must be one of "deny", "skip", not "ignore"`}},
-		{"a checksum that is none is reported",
+		{"an invalid checksum is reported",
 			server + "[[plugin]]\nname = \"p\"\ncommand = [\"./p\"]\nsha256 = \"abc\"", []string{
 				`6:1: plugin[0].sha256 must be 64 hexadecimal digits`}},
 		{"a policy file that is not there is reported", server + "[policy]\nfiles = [\"p.rego\"]",
 			[]string{
-				`4:10: policy.files[0]: there is no file "p.rego"`}},
+				`4:10: policy.files[0]: file "p.rego" does not exist`}},
 		{"settings of a rule that is not used are reported",
 			server + "[policy]\nrules = " +
 				"[\"roots/traversal\"]\n[policy.config.\"roots/traversel\"]\nx = 1", []string{
-				`5:1: policy.config: "roots/traversel" is not among policy.rules, did you mean "roots/traversal"?`}},
+				`5:1: policy.config: rule "roots/traversel" is not in policy.rules, did you mean "roots/traversal"?`}},
 		{"an environment variable that is not set is reported",
 			server + "env = { T = \"${env:GATEKIT_TEST_NOT_SET}\" }", []string{
 				`3:9: server.a.env.T: ${env:GATEKIT_TEST_NOT_SET} is not set in the environment`}},
 		{"a file that is not there is reported", server + "env = { T = \"${file:nowhere}\" }",
 			[]string{
 				`3:9: server.a.env.T: ${file:nowhere} cannot be read: no such file or directory`}},
-		{"a substitution that is none is reported", server + "args = [\"${HOME}\"]", []string{
-			`3:9: server.a.args[0]: ${HOME} is no substitution: there are ${env:NAME} and ${file:PATH}; write $${ for the text itself`}},
+		{"an unknown substitution is reported", server + "args = [\"${HOME}\"]", []string{
+			`3:9: server.a.args[0]: ${HOME} is not a substitution; write ${env:NAME} or ${file:PATH}, or $${ for a literal ${`}},
 		{"a substitution without an end is reported", server + "args = [\"${env:A\"]", []string{
-			`3:9: server.a.args[0]: "${" without "}"; write $${ for the text itself`}},
+			`3:9: server.a.args[0]: "${" without "}"; write $${ for a literal "${"`}},
 		{"a value from the environment is quoted as it was written",
 			server + "era = \"${env:GATEKIT_TEST_BAD}\"\ntimeout = \"${env:GATEKIT_TEST_BAD}\"",
 			[]string{
 				`3:1: server.a.era must be one of "auto", "legacy", "modern", not "${env:GATEKIT_TEST_BAD}"`,
 				`4:1: server.a.timeout must be a duration such as "60s" or "1m30s", not "${env:GATEKIT_TEST_BAD}"`}},
 		{"listening on all addresses is refused", server + "[listen]\nhttp = \":7777\"", []string{
-			`4:1: listen.http = ":7777" is reachable from other machines and asks nobody who they are; listen on 127.0.0.1, or set listen.insecure = true if something before Gatekit authenticates`}},
+			`4:1: listen.http = ":7777" can be reached from other machines, and clients are not authenticated; listen on 127.0.0.1, or set listen.insecure = true if a proxy in front of Gatekit authenticates them`}},
 		{"an address without a port is reported", server + "[listen]\nhttp = \"127.0.0.1\"",
 			[]string{
 				`4:1: listen.http must be an address and port such as "127.0.0.1:7777", not "127.0.0.1"`}},
 		{"operators of other machines are refused", server + "[admin]\nhttp = \"0.0.0.0:7778\"",
 			[]string{
-				`4:1: admin.http = "0.0.0.0:7778" is reachable from other machines, and asks nobody who they are; listen on 127.0.0.1, and let something that authenticates pass on what others need`}},
+				`4:1: admin.http = "0.0.0.0:7778" can be reached from other machines, and nobody is authenticated; listen on 127.0.0.1, and put a proxy that authenticates in front of it`}},
 		{"an address for operators without a port is reported",
 			server + "[admin]\nhttp = \"localhost\"", []string{
 				`4:1: admin.http must be an address and port such as "127.0.0.1:7778", not "localhost"`}},
 		{"settings of no collector are reported", server + "[telemetry]\ntraces = true", []string{
-			`4:1: telemetry.traces is for a collector, and there is no telemetry.url`}},
+			`4:1: telemetry.traces needs telemetry.url, which is not set`}},
 		{"a collector of another machine without TLS is refused",
 			server + "[telemetry]\nurl = \"http://collector.example:4317\"", []string{
-				`4:1: telemetry.url is on another machine, and not encrypted; use https, or set telemetry.insecure = true if the network between is trusted`}},
+				`4:1: telemetry.url sends to another machine without encryption; use https, or set telemetry.insecure = true if the network is trusted`}},
 		{"a share above one is reported",
 			server + "[telemetry]\nurl = \"http://127.0.0.1:4317\"\ntraces = true\nsample = 20",
 			[]string{
-				`6:1: telemetry.sample is a share, from 0 to 1`}},
+				`6:1: telemetry.sample must be between 0 and 1`}},
 		{"a path has no place in gRPC",
 			server + "[telemetry]\nurl = \"https://127.0.0.1:4317/otlp\"\nmetrics = false",
 			[]string{
-				`4:1: telemetry.url has a path, which gRPC has no place for; set telemetry.protocol = "http" if the collector takes OTLP over HTTP`,
-				`4:1: telemetry.url is told nothing: neither telemetry.metrics nor telemetry.traces is true`}},
+				`4:1: telemetry.url has a path, which gRPC does not use; set telemetry.protocol = "http" for OTLP over HTTP`,
+				`4:1: telemetry.url gets nothing: telemetry.metrics and telemetry.traces are both false`}},
 		{"a format of the log that there is none of is reported",
 			server + "[log]\nformat = \"logfmt\"", []string{
 				`4:1: log.format must be one of "text", "json", not "logfmt"`}},
 		{"nothing to listen on is reported", server + "[listen]\nstdio = false", []string{
-			`4:1: nothing to listen on: listen.stdio is false and there is no listen.http`}},
+			`4:1: nothing to listen on: listen.stdio is false and listen.http is not set`}},
 		{"sse without http is reported", server + "[listen]\nsse = true", []string{
-			`4:1: listen.sse is served beside listen.http, and there is none`}},
+			`4:1: listen.sse needs listen.http, which is not set`}},
 		{"a path that is none is reported", server + "[listen]\npath = \"mcp\"", []string{
 			`4:1: listen.path must be a plain path such as "/mcp", not "mcp"`}},
 		{"an origin that is a page is reported",
@@ -312,88 +313,88 @@ func TestEachMistakeIsReportedAtItsPlace(t *testing.T) {
 				`4:18: listen.allowed_hosts[0] must be a host such as "gatekit.example" or "gatekit.example:7777", not "http://a"`}},
 		{"a short key is refused without showing it", server + "[listen]\nstate_key = \"hunter2\"",
 			[]string{
-				`4:1: listen.state_key must be at least 32 bytes of randomness`}},
+				`4:1: listen.state_key must be at least 32 random bytes`}},
 		{"an audit without a file is reported", server + "[audit]\nfile = \"\"", []string{
-			`4:1: audit.file must name a file: nothing moves unrecorded`}},
+			`4:1: audit.file must name a file: every message is recorded`}},
 		{"a url with a fragment is reported", "[server.a]\nurl = \"http://x/#y\"", []string{
 			`2:1: server.a.url has a fragment, which is never sent`}},
 		{"a header's name that is none is reported",
 			"[server.a]\nurl = \"http://x/\"\nheaders = { \"a b\" = \"1\" }", []string{
-				`3:13: server.a.headers: "a b" cannot be a header's name`}},
+				`3:13: server.a.headers: "a b" is not a valid header name`}},
 		{"a variable's name that is none is reported", server + "env = { \"a=b\" = \"1\" }",
 			[]string{
-				`3:9: server.a.env.a=b cannot be an environment variable`}},
+				`3:9: server.a.env.a=b is not a valid environment variable`}},
 		{"a path that another endpoint has is reported",
 			server + "[listen]\nhttp = \"127.0.0.1:1\"\nsse = true\npath = \"/sse\"", []string{
-				`6:1: listen.path = "/sse" is taken by listen.sse`}},
+				`6:1: listen.path = "/sse" is a path that listen.sse uses`}},
 		{"a plugin without a name is reported", server + "[[plugin]]\nuse = \"p\"", []string{
 			`3:1: plugin[0] has no name`}},
 		{"a plugin's name that is none is reported",
 			server + "[[plugin]]\nname = \"P\"\nuse = \"p\"", []string{
-				`4:1: plugin[0].name must begin with a-z and hold only a-z, 0-9 and "-", not "P"`}},
+				`4:1: plugin[0].name must start with a-z and contain only a-z, 0-9 and "-", not "P"`}},
 		{"a plugin that is two is reported",
 			server + "[[plugin]]\nname = \"p\"\nuse = \"p\"\ncommand = [\"./p\"]", []string{
-				`6:1: plugin[0] has both use and command: it is a built-in or a program of yours`}},
+				`6:1: plugin[0] has both use (a built-in plugin) and command (your own program): remove one of them`}},
 		{"a plugin with an empty command is reported",
 			server + "[[plugin]]\nname = \"p\"\ncommand = []", []string{
 				`5:1: plugin[0].command is empty`}},
 		{"a checksum of a built-in is reported",
 			server + "[[plugin]]\nname = \"p\"\nuse = \"p\"\nsha256 = \"" + strings.Repeat("0",
 				64) + "\"", []string{
-				`6:1: plugin[0].sha256 is for a command; a built-in is part of Gatekit`}},
+				`6:1: plugin[0].sha256 applies to a plugin with a command, and this one is built in`}},
 		{"a key of bundles that is none is reported",
 			server + "[policy.key.a]\nalgorithm = \"none\"\n[policy.key.b]\nkey = " +
 				"\"b.pub\"\n[policy.key.c]\nkey = '''-----BEGIN PRIVATE KEY-----\n-----END " +
 				"PRIVATE KEY-----'''", []string{
-				`3:1: policy.key.a.key is missing or empty; key = "${file:bundle.pub}" is what the file holds`,
+				`3:1: policy.key.a.key is missing or empty; to read the key from a file, write key = "${file:bundle.pub}"`,
 				`4:1: policy.key.a.algorithm must be one of "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "HS256", "HS384", "HS512", not "none"`,
-				`6:1: policy.key.b.key must be the PEM of a public key or a certificate; key = "${file:bundle.pub}" is what the file holds`,
-				`8:1: policy.key.c.key is a private key; bundles are verified with the public one, and who can read this file could sign them`}},
-		{"bundles that cannot come are reported",
+				`6:1: policy.key.b.key must be a public key or a certificate in PEM format; to read it from a file, write key = "${file:bundle.pub}"`,
+				`8:1: policy.key.c.key is a private key; use the public key, or everybody who can read this file can sign bundles`}},
+		{"invalid services, bundles and reports are reported",
 			server + "[policy.service.s]\nurl = \"http://far.example\"\nca = " +
-				"\"ca.pem\"\n[policy.service.t]\nheaders = {\"a b\" = \"\"}\n" +
-				"[policy.bundle.One]\nservice = " +
+				"\"ca.pem\"\n[policy.service.t]\nheaders = {\"a b\" = " +
+				"\"\"}\n[policy.bundle.One]\nservice = " +
 				"\"u\"\n[policy.bundle.two]\n[policy.bundle.three]\nservice = \"s\"\nkey = " +
-				"\"k\"\nmin_delay = \"1.5s\"\nmax_delay = \"1s\"\n" +
-				"[policy.status]\n[policy.decision_logs]\nservice = \"x\"\nmin_delay = " +
+				"\"k\"\nmin_delay = \"1.5s\"\nmax_delay = " +
+				"\"1s\"\n[policy.status]\n[policy.decision_logs]\nservice = \"x\"\nmin_delay = " +
 				"\"30s\"\nmax_delay = \"20s\"", []string{
-				`5:1: policy.service.s.ca must be the PEM of certificates; ca = "${file:ca.pem}" is what the file holds`,
+				`5:1: policy.service.s.ca must hold certificates in PEM format; to read them from a file, write ca = "${file:ca.pem}"`,
 				`6:1: policy.service.t has no url`,
-				`7:12: policy.service.t.headers: "a b" cannot be a header's name`,
-				`8:1: "One" cannot be a bundle's name: it must begin with a-z and hold only a-z, 0-9 and "-"`,
-				`9:1: policy.bundle.One.service: there is no service "u"; known are s, t`,
-				`10:1: policy.bundle.two.service must say which [policy.service.NAME] it uses`,
-				`11:1: policy.bundle.three comes over http and is not signed: whoever is between could change the policies; use https, or say in [policy.key.NAME] who signs it`,
-				`13:1: policy.bundle.three.key: there is no key "k"`,
+				`7:12: policy.service.t.headers: "a b" is not a valid header name`,
+				`8:1: "One" is not a valid bundle name: it must start with a-z and contain only a-z, 0-9 and "-"`,
+				`9:1: policy.bundle.One.service: service "u" does not exist; known: s, t`,
+				`10:1: policy.bundle.two.service must name one of the [policy.service.NAME] tables`,
+				`11:1: policy.bundle.three comes over http and is not signed, so its policies could be changed on the way; use https, or verify its signature with [policy.key.NAME]`,
+				`13:1: policy.bundle.three.key: key "k" does not exist`,
 				`14:1: policy.bundle.three.min_delay must be whole seconds, not "1.5s"`,
-				`15:1: policy.bundle.three.max_delay cannot be shorter than its min_delay, 1.5s`,
-				`16:1: policy.status.service must say which [policy.service.NAME] it uses`,
-				`18:1: policy.decision_logs.service: there is no service "x"; known are s, t`,
-				`20:1: policy.decision_logs.max_delay cannot be shorter than its min_delay, 30s`}},
+				`15:1: policy.bundle.three.max_delay must not be shorter than min_delay, which is 1.5s`,
+				`16:1: policy.status.service must name one of the [policy.service.NAME] tables`,
+				`18:1: policy.decision_logs.service: service "x" does not exist; known: s, t`,
+				`20:1: policy.decision_logs.max_delay must not be shorter than min_delay, which is 30s`}},
 		{"a policy that is no table is reported", "policy = \"x\"\n" + server, []string{
 			`1:1: policy must be a table, not a string`}},
 		{"a date is no duration", server + "timeout = 1979-05-27", []string{
 			`3:1: server.a.timeout must be a duration such as "60s", not a date`}},
 		{"a file that is larger than any secret is refused",
 			server + "env = { T = \"${file:/dev/zero}\" }", []string{
-				`3:9: server.a.env.T: ${file:/dev/zero} cannot be read: larger than 1048576 bytes`}},
+				`3:9: server.a.env.T: ${file:/dev/zero} cannot be read: it is larger than 1048576 bytes`}},
 		{"a folder is no secret", server + "env = { T = \"${file:.}\" }", []string{
-			`3:9: server.a.env.T: ${file:.} cannot be read: is a folder`}},
+			`3:9: server.a.env.T: ${file:.} cannot be read: it is a folder`}},
 		{"columns are counted in characters", server + "args = [\"žluťoučký\", 7]", []string{
 			`3:22: server.a.args[1] must be a string, not an integer`}},
 
-		{"a line that is no TOML does not hide the mistakes after it",
+		{"a line with a syntax error does not hide the mistakes after it",
 			server + "args = [\n[deny]\nreasons = 1\n[names]\nprefix = \"x\"", []string{
 				`4:2: `, `5:1: deny.reasons must be true or false, not an integer`,
 				`7:1: names.prefix must be one of "always", "never", not "x"`}},
 		{"a missing quote does not hide the mistakes after it",
 			"[server.a]\ncommand = \"a\nargs = 1\ncolour = 2", []string{
 				`2:13: `, `3:1: server.a.args must be a list, not an integer`,
-				`4:1: unknown key "colour" in [server.a]; known are args, command, cwd, env, era, headers, max_timeout, methods, restart, timeout, url`}},
+				`4:1: unknown key "colour" in [server.a]; known: args, command, cwd, env, era, headers, max_timeout, methods, restart, timeout, url`}},
 		{"a key given twice is reported at the second",
 			server + "era = \"auto\"\nera = \"new\"\n[deny]\nreasons = 1", []string{
 				`4:1: `, `6:1: deny.reasons must be true or false, not an integer`}},
-		{"a table given twice is reported with what follows read on",
+		{"a table given twice does not hide the mistakes after it",
 			server + "[server.a]\ncommand = \"b\"\n[deny]\nreasons = 1", []string{
 				`3:2: `, `6:1: deny.reasons must be true or false, not an integer`}},
 	}
@@ -401,7 +402,7 @@ func TestEachMistakeIsReportedAtItsPlace(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := load(t, tt.doc)
 			got := mistakes(t, err)
-			// What the TOML parser says in its own words is held by its place alone.
+			// Of an error of the TOML parser, only the position is compared.
 			same := slices.EqualFunc(got, tt.want, func(g, w string) bool {
 				return g == w || strings.HasSuffix(w, ": ") && strings.HasPrefix(g, w)
 			})
@@ -416,7 +417,7 @@ func TestEachMistakeIsReportedAtItsPlace(t *testing.T) {
 	}
 }
 
-func TestWhatTheParserSaysIsWrittenAsAllElse(t *testing.T) {
+func TestParserErrorsHaveOurStyle(t *testing.T) {
 	_, err := load(t, server+server)
 	if got, want := mistakes(t,
 		err), []string{"3:2: key 'server.a' has already been defined"}; !slices.Equal(got, want) {
@@ -424,7 +425,7 @@ func TestWhatTheParserSaysIsWrittenAsAllElse(t *testing.T) {
 	}
 }
 
-func TestWhatACheckFindsComesWithTheOtherMistakes(t *testing.T) {
+func TestErrorsOfChecksAreReportedWithTheOthers(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "gatekit.toml")
 	write(t, path, "[[plugin]]\nname = \"p\"\nuse = \"p\"\n"+server+"[deny]\nreasons = 1\n")
 	_, err := config.Load(path, func(c *config.Config) config.Errors {
@@ -460,7 +461,7 @@ prefix = "sometimes"
 	}
 	for _, line := range strings.Split(err.Error(), "\n") {
 		if !strings.Contains(line, "gatekit.toml:") {
-			t.Errorf("%q does not say its place", line)
+			t.Errorf("%q has no position", line)
 		}
 	}
 }
@@ -512,7 +513,7 @@ func TestServersKeepTheOrderOfTheFile(t *testing.T) {
 	}
 }
 
-func TestPathsOfTheAuditLogAreRelativeToTheFile(t *testing.T) {
+func TestAuditPathsAreRelativeToTheFile(t *testing.T) {
 	c, err := load(t, `[server.a]
 command = "a"
 [audit]
@@ -564,7 +565,7 @@ config = { list = [{ x = "${env:GATEKIT_TEST_A}" }], n = 3 }
 	}
 }
 
-func TestNoWayOfPrintingAConfigShowsASecret(t *testing.T) {
+func TestPrintedConfigShowsNoSecret(t *testing.T) {
 	t.Setenv("GATEKIT_TEST_TOKEN", "hunter2hunter2hunter2hunter2hunter2")
 	c, err := load(t, `[listen]
 state_key = "${env:GATEKIT_TEST_TOKEN}"
@@ -594,7 +595,7 @@ headers = { Authorization = "Bearer ${env:GATEKIT_TEST_TOKEN}" }
 	}
 }
 
-func TestAFileThatCannotBeReadIsAnErrorOfItsOwn(t *testing.T) {
+func TestMissingFileIsReportedAsSuch(t *testing.T) {
 	_, err := config.Load(filepath.Join(t.TempDir(), "gatekit.toml"))
 	if !os.IsNotExist(unwrap(err)) {
 		t.Errorf("got %v, want one that says that the file does not exist", err)
@@ -611,8 +612,10 @@ func unwrap(err error) error {
 	}
 }
 
-// The example is what users copy and what documents the keys: it must load, and hold every key that
-// there is.
+// setting matches a line of the example that sets a key or begins a table.
+var setting = regexp.MustCompile(`^([a-z_0-9]+ = |\[[^ ]+\]\n$)`)
+
+// Users copy the example, and it documents the keys: it must load, and hold every key.
 func TestTheExampleDocumentsEveryKey(t *testing.T) {
 	t.Setenv("FILES_TOKEN", "x")
 	t.Setenv("GITHUB_TOKEN", "x")
@@ -627,15 +630,14 @@ func TestTheExampleDocumentsEveryKey(t *testing.T) {
 		t.Errorf("as it is: %v", err)
 	}
 
-	// What is commented out is valid too.
+	// The commented-out lines are valid, too.
 	var lines []string
 	for line := range strings.Lines(string(text)) {
-		if bare, ok := strings.CutPrefix(line, "# "); ok && (strings.HasPrefix(bare, "[") ||
-			strings.Contains(strings.SplitN(bare, "#", 2)[0], " = ")) && !strings.HasPrefix(bare,
-			"sha256") {
+		if bare, ok := strings.CutPrefix(line, "# "); ok && setting.MatchString(bare) &&
+			!strings.HasPrefix(bare, "sha256") {
 			line = bare
 		}
-		if strings.HasPrefix(line, "use =") { // its alternative, command, is in force now
+		if strings.HasPrefix(line, "use =") { // command replaces it now
 			continue
 		}
 		lines = append(lines, line)
@@ -658,10 +660,10 @@ func TestTheExampleDocumentsEveryKey(t *testing.T) {
 	}
 }
 
-// pub is what looks like a public key.
+// pub resembles a public key.
 const pub = "-----BEGIN PUBLIC KEY-----\n-----END PUBLIC KEY-----\n"
 
-// certificate is one, as PEM.
+// certificate returns a certificate in PEM format.
 func certificate(t *testing.T) string {
 	t.Helper()
 	s := httptest.NewTLSServer(nil)
@@ -669,7 +671,7 @@ func certificate(t *testing.T) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}))
 }
 
-// A default that the example shows is the default.
+// The defaults that the example shows are those of the package.
 func TestTheExampleShowsTheDefaults(t *testing.T) {
 	t.Setenv("FILES_TOKEN", "x")
 	t.Setenv("GITHUB_TOKEN", "x")
@@ -716,7 +718,7 @@ func TestTheExampleShowsTheDefaults(t *testing.T) {
 	}
 }
 
-// keys are the names of all keys, by their struct tags.
+// keys returns the names of all keys, from the struct tags.
 func keys(t reflect.Type) []string {
 	var out []string
 	switch t.Kind() {

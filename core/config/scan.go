@@ -8,18 +8,18 @@ import (
 	"github.com/BurntSushi/toml"
 )
 
-// node is where a key, or an element of an array, stands in the document.
+// node is a key, or an element of an array, at its position in the document.
 type node struct {
-	offset int // byte offset of its first mention
-	// the value as written, for a string (before substitution); set when it is decoded
+	offset int // byte offset of the first mention
+	// raw is a string value as it is written, before substitution. Decoding sets it.
 	raw   string
-	keys  []string         // of a table, in the order of the document
-	table map[string]*node // of a table
-	items []*node          // of an array
+	keys  []string         // keys of a table, in the order of the document
+	table map[string]*node // nodes of the keys of a table
+	items []*node          // elements of an array
 }
 
-// lookup finds a descendant. One that is absent is an empty node at the nearest table that exists:
-// where its absence is complained of.
+// lookup returns the descendant at a path. For an absent one it returns an empty node with the
+// position of the nearest table, where errors about the absence are reported.
 func (n *node) lookup(path ...string) *node {
 	for _, k := range path {
 		next := n.table[k]
@@ -31,7 +31,7 @@ func (n *node) lookup(path ...string) *node {
 	return n
 }
 
-// item is the node of an element.
+// item returns the element i, or an empty node at the position of n.
 func (n *node) item(i int) *node {
 	if i < len(n.items) {
 		return n.items[i]
@@ -39,10 +39,10 @@ func (n *node) item(i int) *node {
 	return &node{offset: n.offset}
 }
 
-// has says whether a key was given.
+// has reports whether the document sets a key.
 func (n *node) has(key string) bool { return n.table[key] != nil }
 
-// addChild is the node of a key, made on its first mention.
+// addChild returns the node of a key, and creates it at its first mention.
 func (n *node) addChild(key string, off int) *node {
 	if c := n.table[key]; c != nil {
 		return c
@@ -56,7 +56,8 @@ func (n *node) addChild(key string, off int) *node {
 	return c
 }
 
-// lastTable is the table that a header's path goes on from: of an array of tables, the newest.
+// lastTable returns the table that the path of a header continues from: of an array of tables, the
+// last.
 func (n *node) lastTable() *node {
 	if len(n.items) > 0 {
 		return n.items[len(n.items)-1]
@@ -64,8 +65,8 @@ func (n *node) lastTable() *node {
 	return n
 }
 
-// scanner notes where things stand in a document that the TOML parser has accepted. It checks
-// nothing; on a document that is not valid its answer is meaningless, but it ends.
+// scanner notes the position of each key in a document that the TOML parser has accepted. It checks
+// nothing. On an invalid document the result is meaningless, but the scan ends.
 type scanner struct {
 	doc string
 	pos int
@@ -104,8 +105,8 @@ func (s *scanner) scanPair(table *node) {
 	s.scanValue(n)
 }
 
-// scanPath reads a dotted key and answers its node. off is where all new nodes are said to be; -1 is
-// where each key part is.
+// scanPath reads a dotted key and returns its node. New nodes get the given offset, or, when it is
+// -1, the offset of their part of the key.
 func (s *scanner) scanPath(n *node, off int) *node {
 	for {
 		s.skipBlanks()
@@ -125,7 +126,7 @@ func (s *scanner) scanKey() string {
 	start := s.pos
 	if s.pos < len(s.doc) && (s.doc[s.pos] == '"' || s.doc[s.pos] == '\'') {
 		s.skipString()
-		// The parser knows the escapes; it need not be written twice.
+		// The parser resolves the escapes.
 		var v struct{ K string }
 		if _, err := toml.Decode("K = "+s.doc[start:s.pos], &v); err != nil {
 			return s.doc[start:s.pos]
@@ -164,7 +165,7 @@ func (s *scanner) scanValue(n *node) {
 	}
 }
 
-// ensureProgress calls f and makes sure that it read something.
+// ensureProgress calls f, and moves on by one byte when f reads nothing.
 func (s *scanner) ensureProgress(f func()) {
 	start := s.pos
 	f()
@@ -173,7 +174,8 @@ func (s *scanner) ensureProgress(f func()) {
 	}
 }
 
-// skipSeparators skips all that may stand between elements and says whether anything is left.
+// skipSeparators skips commas, space and comments between elements, and reports whether anything is
+// left.
 func (s *scanner) skipSeparators() bool {
 	for s.skipSpace(); s.accept(","); s.skipSpace() {
 	}
@@ -193,7 +195,7 @@ func (s *scanner) skipString() {
 			continue
 		}
 		if s.accept(end) {
-			// A long string may end in one or two quotes of its own.
+			// A multi-line string may end with one or two quotes of its own.
 			for n := 0; len(end) == 3 && n < 2 && s.accept(q); n++ {
 			}
 			return
@@ -202,6 +204,7 @@ func (s *scanner) skipString() {
 	s.pos = min(s.pos, len(s.doc))
 }
 
+// accept skips lit and reports whether it was there.
 func (s *scanner) accept(lit string) bool {
 	if !strings.HasPrefix(s.doc[s.pos:], lit) {
 		return false
@@ -234,10 +237,10 @@ func (s *scanner) skipSpace() {
 	}
 }
 
-// document turns offsets into places.
+// document is a text that turns byte offsets into positions.
 type document struct {
 	file, text string
-	lineStarts []int // offset of each line
+	lineStarts []int // byte offset of each line
 }
 
 func newDocument(file, doc string) *document {

@@ -8,9 +8,9 @@ import (
 	"github.com/BurntSushi/toml"
 )
 
-// FuzzEveryKeyOfTheParserHasAPlace holds the scanner against the parser: what one calls a key, the
-// other must know the place of.
-func FuzzEveryKeyOfTheParserHasAPlace(f *testing.F) {
+// FuzzScannerFindsEveryKey compares the scanner with the parser: the scanner must know the position
+// of each key that the parser returns.
+func FuzzScannerFindsEveryKey(f *testing.F) {
 	for _, doc := range []string{
 		"a = 1\nb.c = 2\n[d]\n\"e f\" = '''x\n'''''\n[[g.h]]\ni = [1, {j = 2, k.l = \"]\"}, " +
 			"[3]]\n[[g.h]]\n[g.h.m]\nn = 1979-05-27 07:32:00Z # x\n",
@@ -24,7 +24,7 @@ func FuzzEveryKeyOfTheParserHasAPlace(f *testing.F) {
 	f.Fuzz(func(t *testing.T, doc string) {
 		root := scan(doc) // must end whatever it gets
 		if isUTF16(doc) || strings.HasPrefix(doc, "\ufeff") {
-			return // load does not let them come this far
+			return // load handles these before it scans
 		}
 		values := map[string]any{}
 		md, err := toml.Decode(doc, &values)
@@ -42,9 +42,9 @@ func FuzzEveryKeyOfTheParserHasAPlace(f *testing.F) {
 	})
 }
 
-// FuzzEveryMistakeHasItsPlace wants of any file a configuration, or mistakes that all lie within
-// it.
-func FuzzEveryMistakeHasItsPlace(f *testing.F) {
+// FuzzEveryMistakeHasPosition loads any file: the result is a configuration, or mistakes with
+// positions within the file.
+func FuzzEveryMistakeHasPosition(f *testing.F) {
 	example, err := os.ReadFile("../../gatekit.toml.example")
 	if err != nil {
 		f.Fatal(err)
@@ -58,19 +58,20 @@ func FuzzEveryMistakeHasItsPlace(f *testing.F) {
 		"-1\naudit.file = \"\"\n")
 	f.Fuzz(func(t *testing.T, doc string) {
 		if strings.Contains(doc, "${file:") && !strings.Contains(doc, "${file:/no}") {
-			return // reads what it names
+			return // it would read the file
 		}
 		l := &loader{dir: "/nowhere", files: map[string][]byte{}}
 		l.load("/gatekit.toml", newDocument("gatekit.toml", doc))
 		for _, e := range l.errs {
-			if e.Position.Line < 1 || e.Position.Line > strings.Count(doc, "\n")+1 || e.Message == "" {
+			if e.Position.Line < 1 || e.Position.Line > strings.Count(doc, "\n")+1 ||
+				e.Message == "" {
 				t.Errorf("%v, in a file of %d lines:\n%s", e, strings.Count(doc, "\n")+1, doc)
 			}
 		}
 	})
 }
 
-// find follows a key; through a list it may be in any element.
+// find follows a key; within a list, it may be in any element.
 func find(n *node, key toml.Key) (*node, bool) {
 	if len(key) == 0 {
 		return n, true
@@ -86,8 +87,7 @@ func find(n *node, key toml.Key) (*node, bool) {
 	return nil, false
 }
 
-// agree holds the shape of the tree against the values: the same keys, the same numbers of
-// elements.
+// agree compares the tree with the values: the same keys, the same numbers of elements.
 func agree(t *testing.T, doc, at string, value any, n *node) {
 	if table, ok := value.(map[string]any); ok {
 		if len(table) != len(n.keys) {
@@ -95,7 +95,8 @@ func agree(t *testing.T, doc, at string, value any, n *node) {
 		}
 		for k, v := range table {
 			if k == "" {
-				// the parser loses elements of a list under an empty name; no key of ours is empty
+				// the parser loses elements of a list under an empty name; no key of Gatekit is
+				// empty
 				continue
 			}
 			if n.table[k] == nil {

@@ -12,39 +12,59 @@ import (
 
 // Sink is one [[audit.sink]].
 type Sink struct {
-	Name   string   `toml:"name"`
-	Kind   string   `toml:"kind"`
-	Format string   `toml:"format"`
-	Send   []string `toml:"send"`
+	// Name is the name of the sink, unique among the sinks. Its progress is kept under this name
+	// beside the log.
+	Name string `toml:"name"`
+	// Kind is file, stderr, syslog, otlp or webhook.
+	Kind string `toml:"kind"`
+	// Format is jsonl, ocsf, csv or text. Default: text for stderr, jsonl for the other kinds.
+	Format string `toml:"format"`
+	// Send holds what is sent: records, checkpoints, or both. Default: records.
+	Send []string `toml:"send"`
 
-	Path         string `toml:"path"` // absolute; of a file
-	SegmentBytes int    `toml:"segment_bytes"`
-	KeepFiles    int    `toml:"keep_files"` // 0 is all
+	// Path is the absolute path of a file sink.
+	Path string `toml:"path"`
+	// SegmentBytes is the size, in bytes, at which the file of a file sink is renamed and a new
+	// one begun. Default: 64 MiB.
+	SegmentBytes int `toml:"segment_bytes"`
+	// KeepFiles is how many renamed files of a file sink are kept. Default: 0, which keeps all.
+	KeepFiles int `toml:"keep_files"`
 
-	URL        string            `toml:"url"` // of the others, but stderr
-	Facility   string            `toml:"facility"`
-	Protocol   string            `toml:"protocol"`
-	Headers    map[string]Secret `toml:"headers"`
-	SigningKey Secret            `toml:"signing_key"`
-	CA         string            `toml:"ca"`       // absolute, or empty: the system's
-	Cert       string            `toml:"cert"`     // absolute, or empty
-	CertKey    string            `toml:"cert_key"` // absolute, or empty
-	Insecure   bool              `toml:"insecure"`
+	// URL is the address of a syslog, otlp or webhook sink.
+	URL string `toml:"url"`
+	// Facility is the syslog facility. Default: audit.
+	Facility string `toml:"facility"`
+	// Protocol is the protocol of an otlp sink: grpc or http. Default: grpc.
+	Protocol string `toml:"protocol"`
+	// Headers holds headers for every request of an otlp or webhook sink. Default: none.
+	Headers map[string]Secret `toml:"headers"`
+	// SigningKey signs the requests of a webhook sink, as Standard Webhooks defines it: at least
+	// 24 bytes. Default: none.
+	SigningKey Secret `toml:"signing_key"`
+	// CA is the absolute path of a PEM file with the certificates to trust. Default: those that
+	// the system trusts.
+	CA string `toml:"ca"`
+	// Cert is the absolute path of a client certificate; CertKey must be set too. Default: none.
+	Cert string `toml:"cert"`
+	// CertKey is the absolute path of the private key of Cert. Default: none.
+	CertKey string `toml:"cert_key"`
+	// Insecure allows a sink on another machine without TLS. Default: false.
+	Insecure bool `toml:"insecure"`
 }
 
 func (s *Sink) setDefaults() {
 	s.Send, s.SegmentBytes, s.Facility, s.Protocol = []string{"records"}, 64<<20, "audit", "grpc"
 }
 
-// String is the sink's name and nothing that may hold a secret.
+// String returns the name of the sink. The other fields may hold secrets.
 func (s Sink) String() string { return s.Name }
 
-// sinkKind says what a sink of that kind can have.
+// sinkKind holds what a sink of one kind can have.
 type sinkKind struct {
 	formats []string // the first is the default
-	keys    []string // beside name, kind, format and send
-	schemes []string // of its url
-	example string   // of a url
+	keys    []string // besides name, kind, format and send
+	schemes []string // allowed in the url; nil when the kind has no url
+	example string   // an example of a url
 }
 
 var sinkKinds = map[string]sinkKind{
@@ -62,7 +82,7 @@ var sinkKinds = map[string]sinkKind{
 		schemes: []string{"https", "http"}, example: "https://siem.example/hook"},
 }
 
-// sinkKeys are those that not every kind has.
+// sinkKeys holds the keys that not every kind of sink has.
 var sinkKeys = []string{"path", "segment_bytes", "keep_files", "url", "facility", "protocol",
 	"headers", "signing_key", "ca", "cert", "cert_key", "insecure"}
 
@@ -78,7 +98,8 @@ func (l *loader) checkSinks(a *Audit, n *node, files *auditFiles) {
 		case s.Name == "" && !l.hasErrorAt(n.lookup("name")):
 			l.errorf(n, "%s has no name", name)
 		case s.Name != "" && !serverName.MatchString(s.Name):
-			l.errorf(n.lookup("name"), `%s.name must begin with a-z and hold only a-z, 0-9 and "-", not %q`, name, n.lookup("name").raw)
+			l.errorf(n.lookup("name"), `%s.name must start with a-z and contain only a-z, 0-9 `+
+				`and "-", not %q`, name, n.lookup("name").raw)
 		case s.Name != "" && names[s.Name]:
 			l.errorf(n.lookup("name"), "there are two sinks named %q", n.lookup("name").raw)
 		}
@@ -86,7 +107,8 @@ func (l *loader) checkSinks(a *Audit, n *node, files *auditFiles) {
 		kind, ok := sinkKinds[s.Kind]
 		if !ok {
 			if !n.has("kind") {
-				l.errorf(n, `%s has no kind: write "file", "stderr", "syslog", "otlp" or "webhook"`,
+				l.errorf(n, `%s has no kind: set it to "file", "stderr", "syslog", "otlp" or `+
+					`"webhook"`,
 					name)
 			}
 			l.checkOneOf(&s.Kind, n, name, "kind", "file", "stderr", "syslog", "otlp", "webhook")
@@ -94,7 +116,8 @@ func (l *loader) checkSinks(a *Audit, n *node, files *auditFiles) {
 		}
 		for _, key := range sinkKeys {
 			if n.has(key) && !slices.Contains(kind.keys, key) {
-				l.errorf(n.lookup(key), "%s.%s is not for a sink of the kind %q", name, key, s.Kind)
+				l.errorf(n.lookup(key), "%s.%s does not apply to a sink of kind %q",
+					name, key, s.Kind)
 			}
 		}
 		if s.Format == "" {
@@ -115,7 +138,7 @@ func (l *loader) checkSinks(a *Audit, n *node, files *auditFiles) {
 		}
 		if at := n.lookup("signing_key"); n.has("signing_key") && len(s.SigningKey) < 24 &&
 			!l.hasErrorAt(at) {
-			l.errorf(at, "%s.signing_key must be at least 24 bytes of randomness", name)
+			l.errorf(at, "%s.signing_key must be at least 24 random bytes", name)
 		}
 		l.checkCertificates(s, n, name)
 	}
@@ -132,16 +155,17 @@ func (l *loader) checkSend(s *Sink, n *node, name string, kind sinkKind) {
 					item.raw)
 			}
 		case what == "checkpoints" && kind.schemes == nil:
-			l.errorf(item, "%s.send: a sink of the kind %q takes records alone; for a file of "+
-				"checkpoints there is audit.anchor", name, s.Kind)
+			l.errorf(item, "%s.send: a sink of kind %q takes only records; to write checkpoints "+
+				"to a file, set audit.anchor", name, s.Kind)
 		}
 	}
 	if len(s.Send) == 0 && !l.hasErrorAt(at) {
-		l.errorf(at, "%s.send is empty: there is nothing to send", name)
+		l.errorf(at, "%s.send is empty: set it to \"records\", \"checkpoints\" or both", name)
 	}
 }
 
-// checkSinkPath sees that no two write to one file: the log would be sent into itself.
+// checkSinkPath checks that no other part of the configuration writes to the same file. A sink that
+// wrote to the log would send the log to itself.
 func (l *loader) checkSinkPath(s *Sink, n *node, name string, files *auditFiles) {
 	at := n.lookup("path")
 	if s.Path == "" {
@@ -172,18 +196,18 @@ func (l *loader) checkSinkURL(s *Sink, n *node, name string, kind sinkKind) {
 		l.errorf(at, "%s.url must be a URL such as %q (%s), not %q", name, kind.example,
 			strings.Join(kind.schemes, ", "), at.raw)
 	case u.User != nil:
-		l.errorf(at, "%s.url holds credentials, which end in logs; send them with headers = { "+
-			"Authorization = … }", name)
+		l.errorf(at, "%s.url contains credentials, which would be logged; put them in headers = "+
+			"{ Authorization = \"…\" }", name)
 	case u.Fragment != "" || slices.Contains([]string{"tls", "tcp", "udp"}, u.Scheme) &&
 		(u.Path != "" || u.RawQuery != ""):
-		l.errorf(at, "%s.url has more than a host and a port", name)
+		l.errorf(at, "%s.url must hold only a host and a port", name)
 	case slices.Contains([]string{"tls", "tcp", "udp"}, u.Scheme) && u.Port() == "":
-		l.errorf(at, "%s.url has no port; usual are 6514 for tls, 601 for tcp and 514 for udp",
+		l.errorf(at, "%s.url has no port; the usual ports are 6514 (tls), 601 (tcp) and 514 (udp)",
 			name)
 	case slices.Contains([]string{"http", "tcp", "udp"}, u.Scheme) && !isLoopback(u.Hostname()) &&
 		!s.Insecure:
-		l.errorf(at, "%s.url: others on the way can read and change what goes to another "+
-			"machine by %s; use %s, or set insecure = true if the way is safe", name, u.Scheme,
+		l.errorf(at, "%s.url sends to another machine by %s, without encryption; use %s, or set "+
+			"insecure = true if the network is trusted", name, u.Scheme,
 			kind.schemes[0])
 	}
 }
@@ -195,11 +219,12 @@ func (l *loader) checkCertificates(s *Sink, n *node, name string) {
 			continue
 		}
 		*path = l.absPath(*path)
-		if _, err := os.Stat(*path); errors.Is(err, fs.ErrNotExist) && !l.hasErrorAt(n.lookup(key)) {
-			l.errorf(n.lookup(key), "%s.%s: there is no file %q", name, key, n.lookup(key).raw)
+		if _, err := os.Stat(*path); errors.Is(err, fs.ErrNotExist) &&
+			!l.hasErrorAt(n.lookup(key)) {
+			l.errorf(n.lookup(key), "%s.%s: file %q does not exist", name, key, n.lookup(key).raw)
 		}
 	}
 	if (s.Cert == "") != (s.CertKey == "") {
-		l.errorf(n, "%s has one of cert and cert_key: a certificate needs both", name)
+		l.errorf(n, "%s has only one of cert and cert_key: set both or neither", name)
 	}
 }

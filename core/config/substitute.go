@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// expand is s with its substitutions made: ${env:NAME}, ${file:PATH}, and $${ for the text ${. It is
-// "" when one of them cannot be, and that has been noted. s itself is kept at the node: errors
-// quote that, never the answer.
+// expand returns s with its substitutions made: ${env:NAME}, ${file:PATH}, and $${ for the text ${.
+// When one fails, it reports an error and returns an empty string. It keeps s in the node, since
+// errors quote s and never the result.
 func (l *loader) expand(s string, n *node, name string) string {
 	n.raw = s
 	var out strings.Builder
@@ -28,7 +28,7 @@ func (l *loader) expand(s string, n *node, name string) string {
 		out.WriteString(rest[:i])
 		word, after, ok := strings.Cut(rest[i+2:], "}")
 		if !ok {
-			l.errorf(n, `%s: "${" without "}"; write $${ for the text itself`, name)
+			l.errorf(n, `%s: "${" without "}"; write $${ for a literal "${"`, name)
 			return ""
 		}
 		value, problem := l.substitute(word)
@@ -45,6 +45,7 @@ func (l *loader) expand(s string, n *node, name string) string {
 	return out.String()
 }
 
+// substitute returns the value of one substitution, or the end of an error message.
 func (l *loader) substitute(word string) (value, problem string) {
 	kind, arg, _ := strings.Cut(word, ":")
 	switch kind {
@@ -63,9 +64,8 @@ func (l *loader) substitute(word string) (value, problem string) {
 			}
 			return "", "cannot be read: " + err.Error()
 		}
-		// Editors and echo end a file with a line break that is no part of the secret.
+		// Editors and echo end a file with a line break, which is not part of the secret.
 		return strings.TrimSuffix(strings.TrimSuffix(string(b), "\n"), "\r"), ""
 	}
-	return "", "is no substitution: there are ${env:NAME} and ${file:PATH}; write $${ for the " +
-		"text itself"
+	return "", "is not a substitution; write ${env:NAME} or ${file:PATH}, or $${ for a literal ${"
 }

@@ -13,27 +13,26 @@ import (
 	"time"
 )
 
-// interval is how often the files are looked at, and how long they must rest before they are read:
-// editors write in several steps.
+// interval is the time between two checks of the files. A file that changed is read when it has
+// stayed the same for one interval, since editors write in several steps.
 const interval = 250 * time.Millisecond
 
-// Watch calls changed, one call at a time, whenever the file that c was read from, or one that it
-// names, has other contents: one in a ${file:}, a policy, a folder of policies (its *.rego without
-// the tests), the policies' data. It is given the new Config, or the error for which it is none;
-// the checks are those that Load made. c itself, and what changed got before, stay as they are. It
-// returns when ctx ends.
+// Watch calls changed, one call at a time, whenever a file of the configuration has new contents.
+// These files are the one that c was read from, the files of its ${file:} substitutions, its
+// policies (in a folder, all *.rego files without the tests) and their data. It passes the new
+// Config, or the error that makes the new contents unusable. It runs the checks that were given to
+// Load. It does not change c or a Config that it passed before. It returns when ctx ends.
 //
-// # Why by looking, and not by inotify
+// # Why Watch polls and does not use inotify
 //
-// Editors and orchestrators put a new file in the old one's place, so it is folders that one would
-// have to be told of. In the folder the audit log may lie as well: each record would wake the
-// watcher, which was measured to add 50 µs to every call. A look at two files costs two system
-// calls, four times a second; a folder of policies one for each file and folder in it, and a few
-// more.
+// Editors and orchestrators replace a file by a new one, so a watcher has to watch folders. The
+// audit log may be in the same folder, and then each record would wake the watcher: this was
+// measured to add 50 µs to every call. Polling two files costs two system calls, four times a
+// second. A folder of policies costs one for each file and folder in it, and a few more.
 func Watch(ctx context.Context, c *Config, changed func(*Config, error)) {
 	last := c.source
 	seen := statFiles(last.watchedFiles())
-	unread := true // what changed between Load and here is noticed too
+	unread := true // a change since Load is noticed, too
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for {
@@ -44,7 +43,7 @@ func Watch(ctx context.Context, c *Config, changed func(*Config, error)) {
 		}
 		if now := statFiles(last.watchedFiles()); !slices.EqualFunc(now, seen, sameState) {
 			seen, unread = now, true
-			tick.Reset(interval) // a tick that came late is not followed at once by another
+			tick.Reset(interval) // after a late tick, the next one must not follow at once
 			continue
 		}
 		if !unread {
@@ -53,20 +52,20 @@ func Watch(ctx context.Context, c *Config, changed func(*Config, error)) {
 		unread = false
 		next, read, err := load(last.path, last.checks)
 		if read == nil || read.digest == last.digest {
-			continue // written, or missing, as before
+			continue // the contents are the same as before
 		}
-		last = read // when it names other files, they look different at the next tick
+		last = read // if it names other files, the next tick sees a difference
 		changed(next, err)
 	}
 }
 
-// fileState is a file as it was seen; info is nil when it could not be.
+// fileState is the state of a file when it was last checked; info is nil when it could not be read.
 type fileState struct {
 	path string
 	info os.FileInfo
 }
 
-// statFiles is how the files are now, links followed.
+// statFiles returns the states of files. It follows symbolic links.
 func statFiles(files []string) []fileState {
 	seen := make([]fileState, len(files))
 	for i, f := range files {
@@ -87,13 +86,13 @@ func sameFile(a, b os.FileInfo) bool {
 	return os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())
 }
 
-// watchedFiles are all files that a change of would matter.
+// watchedFiles returns the files to watch.
 func (r *snapshot) watchedFiles() []string {
 	return append(slices.Clone(r.files), policyFiles(r.policies)...)
 }
 
-// policyFiles are the files that the policies are in, of the paths that they are named by: in a
-// folder those that the policies' engine would read.
+// policyFiles returns the files that paths name. Of a folder it returns those that the policy
+// engine would read.
 func policyFiles(paths []string) (files []string) {
 	for _, path := range paths {
 		info, err := os.Stat(path)
@@ -101,10 +100,10 @@ func policyFiles(paths []string) (files []string) {
 			files = append(files, path)
 			continue
 		}
-		root := path + string(filepath.Separator) // the folder may be a link
+		root := path + string(filepath.Separator) // the folder may be a symbolic link
 		filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 			switch {
-			case err != nil: // one that cannot be read looks like one that is not there
+			case err != nil: // unreadable counts as absent
 				return nil
 			case d.IsDir() && strings.HasPrefix(d.Name(), ".") && path != root:
 				return fs.SkipDir
@@ -118,7 +117,7 @@ func policyFiles(paths []string) (files []string) {
 	return files
 }
 
-// addToDigest is a sum with the names and contents of files.
+// addToDigest returns the digest of sum and the names and contents of files.
 func addToDigest(sum [sha256.Size]byte, files []string) [sha256.Size]byte {
 	if len(files) == 0 {
 		return sum

@@ -13,13 +13,13 @@ import (
 	"gatekit/core/config"
 )
 
-// event is one call of Watch's function.
+// event is one call of the function that Watch gets.
 type event struct {
 	c   *config.Config
 	err error
 }
 
-// watch loads dir/gatekit.toml and watches it until the test ends.
+// watch loads path and watches it until the test ends.
 func watch(t *testing.T, path string, checks ...config.Check) <-chan event {
 	t.Helper()
 	c, err := config.Load(path, checks...)
@@ -39,8 +39,7 @@ func watch(t *testing.T, path string, checks ...config.Check) <-chan event {
 	return events
 }
 
-// next waits for a change. Files are the system's business, and time is faked: it stands still
-// while one is looked at.
+// next waits for a change. Time is faked, and stands still while the system reads a file.
 func next(t *testing.T, events <-chan event) event {
 	t.Helper()
 	select {
@@ -52,7 +51,7 @@ func next(t *testing.T, events <-chan event) event {
 	}
 }
 
-func TestWatchTellsOfChangesAndOnlyOfThem(t *testing.T) {
+func TestWatchReportsChangesOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		path, secret := filepath.Join(dir, "gatekit.toml"), filepath.Join(dir, "secrets", "token")
@@ -61,8 +60,8 @@ func TestWatchTellsOfChangesAndOnlyOfThem(t *testing.T) {
 		write(t, path, doc)
 		events := watch(t, path)
 
-		// Each step is noticed as one change; what is between them must not be noticed, or it would
-		// come in the next one's place.
+		// Each step is reported as one change. What is written in between must not be reported, or
+		// it would come in the place of the next step.
 		write(t, path, doc) // written, not changed
 		write(t, filepath.Join(dir, "other"), "x")
 
@@ -102,7 +101,7 @@ func TestWatchTellsOfChangesAndOnlyOfThem(t *testing.T) {
 		}
 		select {
 		case e := <-events:
-			t.Errorf("one change too many was told: %v, %v", e.c, e.err)
+			t.Errorf("one change too many was reported: %v, %v", e.c, e.err)
 		default:
 		}
 	})
@@ -134,7 +133,7 @@ func TestWatchFollowsASymbolicLink(t *testing.T) {
 	})
 }
 
-func TestWatchTellsOfChangedPolicies(t *testing.T) {
+func TestWatchReportsChangedPolicies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		path, one, data := filepath.Join(dir, "gatekit.toml"), filepath.Join(dir, "one.rego"),
@@ -148,7 +147,7 @@ func TestWatchTellsOfChangedPolicies(t *testing.T) {
 		write(t, path, doc)
 		events := watch(t, path)
 
-		// none of them is a policy
+		// None of these is a policy.
 		for _, file := range []string{"x.txt", "deep_test.rego", "sub/.hidden/deep.rego"} {
 			write(t, filepath.Join(dir, "policies", file), "x")
 		}
@@ -187,14 +186,14 @@ func TestWatchTellsOfChangedPolicies(t *testing.T) {
 		}
 		select {
 		case e := <-events:
-			t.Errorf("one change too many was told: %v, %v", e.c, e.err)
+			t.Errorf("one change too many was reported: %v, %v", e.c, e.err)
 		default:
 		}
 	})
 }
 
-// What a check finds wrong is what keeps a change from being one, and its end is the next.
-func TestWatchTellsOfAPolicyThatIsMended(t *testing.T) {
+// Watch reports when a check begins to fail, and when it passes again.
+func TestWatchReportsFailingAndRepairedPolicy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		path, one := filepath.Join(dir, "gatekit.toml"), filepath.Join(dir, "one.rego")
@@ -215,9 +214,9 @@ func TestWatchTellsOfAPolicyThatIsMended(t *testing.T) {
 	})
 }
 
-// A look may come late, on a busy machine or after a change that took long to apply. What is being
-// written then is not read before it has rested.
-func TestWatchReadsNothingHalfWritten(t *testing.T) {
+// A tick may come late, on a busy machine or after a change that took long to apply. A file that is
+// being written then must not be read before it has stayed the same for an interval.
+func TestWatchDoesNotReadHalfWrittenFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const one, two = "[server.a]\ncommand = \"a\"\n", "[server.b]\ncommand = \"b\"\n"
 		path := filepath.Join(t.TempDir(), "gatekit.toml")
@@ -228,25 +227,25 @@ func TestWatchReadsNothingHalfWritten(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		var told []int
+		var reported []int
 		go config.Watch(ctx, c, func(c *config.Config, err error) {
 			if err != nil {
 				t.Error(err)
 				return
 			}
-			told = append(told, len(c.Servers))
+			reported = append(reported, len(c.Servers))
 			time.Sleep(499 * time.Millisecond) // to the next tick but one, almost
 		})
 		write(t, path, one+two)
 		time.Sleep(time.Second - 2*time.Millisecond)
-		write(t, path, one) // the beginning of what is being written
+		write(t, path, one) // the beginning of a longer file
 		time.Sleep(10 * time.Millisecond)
 		write(t, path, one+two+"[server.c]\ncommand = \"c\"\n")
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
-		if !slices.Equal(told, []int{2, 3}) {
-			t.Errorf("configurations with %v servers were told, want one with 2 and one with 3",
-				told)
+		if !slices.Equal(reported, []int{2, 3}) {
+			t.Errorf("configurations with %v servers were reported, want one with 2 and one with 3",
+				reported)
 		}
 	})
 }

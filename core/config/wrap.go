@@ -1,16 +1,15 @@
 package config
 
-// BuiltIn is the plugin that comes with Gatekit under a name, with settings, as [[plugin]] has it
-// when it says no more.
+// BuiltIn returns the configuration of a built-in plugin that has only a name and settings.
 func BuiltIn(name string, settings map[string]any) Plugin {
 	p := Plugin{Name: name, Use: name, Config: settings}
 	p.setDefaults()
 	return p
 }
 
-// Wrap is the configuration of one stdio server without a file: served on stdio under its own
-// names, everything else as Load leaves it when a file does not say. Its paths are relative to the
-// working folder, and there is nothing to Watch.
+// Wrap returns the configuration of one stdio server that has no file. The server is served on
+// stdio under its own names; all else has the defaults of Load. Paths are relative to the working
+// folder. There is no file for Watch.
 func Wrap(name, command string, args ...string) *Config {
 	var c Config
 	c.setDefaults()

@@ -10,14 +10,14 @@ import (
 	"gatekit/core/mcp"
 )
 
-// call is a tools/call with n bytes of text, a line break in every 80.
+// call returns a tools/call with n bytes of text, a line break in every 80.
 func call(n int) []byte {
 	text := strings.Repeat(strings.Repeat("lorem ipsum ", 6)+`sit, ok\n`, n/80+1)[:n]
 	return []byte(`{"method":"tools/call","params":{"name":"echo","arguments":{"text":"` +
 		strings.TrimSuffix(text, `\`) + `"},"_meta":{"progressToken":7}},"jsonrpc":"2.0","id":41}`)
 }
 
-// list is an answer to tools/list with n tools of about size bytes.
+// list returns an answer to tools/list with n tools of about size bytes.
 func list(n, size int) []byte {
 	var b strings.Builder
 	b.WriteString(`{"jsonrpc":"2.0","id":41,"result":{"tools":[`)
@@ -64,7 +64,7 @@ func BenchmarkParse(b *testing.B) {
 	}
 }
 
-// What jsontext needs to say no more than whether it is strict JSON.
+// The time that jsontext needs just to check for strict JSON.
 func BenchmarkJSONText(b *testing.B) {
 	for _, s := range sizes {
 		b.Run(s.name, func(b *testing.B) {
@@ -127,7 +127,7 @@ func parse(t testing.TB, raw []byte) *mcp.Message {
 	return m
 }
 
-func BenchmarkRewrite(b *testing.B) {
+func BenchmarkRewriteNames(b *testing.B) {
 	for _, s := range sizes {
 		m := parse(b, s.raw)
 		m.Direction = mcp.ToServer

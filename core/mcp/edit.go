@@ -8,61 +8,63 @@ import (
 
 // Edit is one change of the body.
 type Edit struct {
-	// where; "" is the whole body; "-" as its last index adds an element at the end of an array
-	// (RFC 6901 4)
+	// where; "" is the whole body; "-" as the last token appends an element to an array (RFC 6901,
+	// section 4)
 	Pointer string
-	// valid JSON: replaces the value, or adds the member (its parent objects too where absent); nil
-	// removes
+	// valid JSON that replaces the value or adds the member, with its parent objects where absent;
+	// nil removes
 	Value []byte
 }
 
-// Set replaces or adds; Remove takes away. Removing what is absent is no error.
+// Set returns an Edit that replaces or adds a value.
 func Set(pointer string, value []byte) Edit { return Edit{pointer, value} }
-func Remove(pointer string) Edit            { return Edit{Pointer: pointer} }
 
-// Edit answers a message in which only the given places differ: every other byte is kept. All
-// pointers refer to the message as it is before the first edit; array indices do not shift.
-// Overlapping edits, values that are not JSON and places that cannot exist (a member of a string,
-// an index beyond the end) are errors, and m is unchanged. A removed element or member takes its
-// comma with it. Where a parent is to be added and null stands in its place, it goes there.
+// Remove returns an Edit that removes a value. Removing an absent value is no error.
+func Remove(pointer string) Edit { return Edit{Pointer: pointer} }
+
+// Edit returns a message that differs from m in the given places only: every other byte is kept.
+// All pointers refer to m as it is before the first edit; array indices do not shift. Overlapping
+// edits, values that are not JSON, and places that cannot exist (a member of a string, an index
+// beyond the end) are errors. A removed element or member takes its comma with it. A null in the
+// place of a missing parent object is replaced by that object.
 func (m *Message) Edit(edits ...Edit) (*Message, error) {
-	root := &change{}
+	root := &editNode{}
 	for _, e := range edits {
-		if err := m.plan(root, e); err != nil {
+		if err := m.addEdit(root, e); err != nil {
 			return nil, fmt.Errorf("edit %q: %w", e.Pointer, err)
 		}
 	}
-	p := patcher{m: m, root: root, meta: root.find([]byte("_meta"))}
-	if m.body.empty() || root.removes() { // params come or go: the envelope changes
+	p := editSplicer{m: m, root: root, meta: root.find([]byte("_meta"))}
+	if m.bodySpan.isEmpty() || root.isRemoval() { // params come or go: the envelope changes
 		root.token = "params"
-		all := func(yield func(member) bool) { members(m.raw, blank(m.raw, 0), yield) }
-		if err := p.object(0, all, &change{below: []*change{root}}); err != nil {
+		all := func(yield func(member) bool) { eachMember(m.raw, skipBlanks(m.raw, 0), yield) }
+		if err := p.editObject(0, all, &editNode{children: []*editNode{root}}); err != nil {
 			return nil, err
 		}
-		c := m.spliced(p.splices)
-		c.idAt, c.body = idAndParams(c.raw)
-		c.index = indexed(c.raw, c.body)
+		c := m.withSplices(p.splices)
+		c.idSpan, c.bodySpan = idAndParams(c.raw)
+		c.index = indexBody(c.raw, c.bodySpan)
 		return c, nil
 	}
-	if err := p.value(m.body, root); err != nil {
+	if err := p.editValue(m.bodySpan, root); err != nil {
 		return nil, err
 	}
-	c := m.spliced(p.splices)
-	if p.stale || len(m.top) == maxKept || len(m.meta) == maxKept {
-		c.index = indexed(c.raw, c.body)
+	c := m.withSplices(p.splices)
+	if p.indexOutdated || len(m.bodyMembers) == maxIndexed || len(m.metaMembers) == maxIndexed {
+		c.index = indexBody(c.raw, c.bodySpan)
 	}
 	return c, nil
 }
 
-// idAndParams are those of a request or notification.
+// idAndParams returns the spans of id and params in a raw request or notification.
 func idAndParams(raw []byte) (id, body span) {
-	start := blank(raw, 0)
+	start := skipBlanks(raw, 0)
 	id = span{int32(start + 1), int32(start + 1)}
-	members(raw, start, func(m member) bool {
+	eachMember(raw, start, func(m member) bool {
 		switch {
-		case m.is(raw, "id"):
+		case m.hasName(raw, "id"):
 			id = m.value
-		case m.is(raw, "params"):
+		case m.hasName(raw, "params"):
 			body = m.value
 		}
 		return true
@@ -70,34 +72,34 @@ func idAndParams(raw []byte) (id, body span) {
 	return id, body
 }
 
-// change is a tree of edits: what is to happen to a value, or to values below it.
-type change struct {
-	token string
-	here  bool   // set or removed; there is nothing below then
-	value []byte // nil removes
-	below []*change
-	names map[string]*change // below by token, when they are many
-	hit   bool               // the place exists
+// editNode is a place in the tree of edits: what happens to the value there, or to values below it.
+type editNode struct {
+	token    string
+	isTarget bool   // set or removed; there is nothing below then
+	value    []byte // nil removes
+	children []*editNode
+	byToken  map[string]*editNode // children by token, when they are many
+	found    bool                 // the place exists in the message
 }
 
-func (c *change) removes() bool { return c.here && c.value == nil }
+func (c *editNode) isRemoval() bool { return c.isTarget && c.value == nil }
 
-// sets says whether c has anything to put in a place that does not exist.
-func (c *change) sets() bool {
-	for _, b := range c.below {
-		if b.sets() {
+// addsValue reports whether the edits would create the place if it did not exist.
+func (c *editNode) addsValue() bool {
+	for _, b := range c.children {
+		if b.addsValue() {
 			return true
 		}
 	}
-	return c.here && c.value != nil
+	return c.isTarget && c.value != nil
 }
 
-// find is the change of the place below c that token names, or nil.
-func (c *change) find(token []byte) *change {
-	if c.names != nil {
-		return c.names[string(token)]
+// find returns the child with the token, or nil.
+func (c *editNode) find(token []byte) *editNode {
+	if c.byToken != nil {
+		return c.byToken[string(token)]
 	}
-	for _, b := range c.below {
+	for _, b := range c.children {
 		if b.token == string(token) {
 			return b
 		}
@@ -105,36 +107,36 @@ func (c *change) find(token []byte) *change {
 	return nil
 }
 
-// to is find, or a new change.
-func (c *change) to(token string) *change {
+// childFor returns the child with the token. It adds one where there is none.
+func (c *editNode) childFor(token string) *editNode {
 	if b := c.find([]byte(token)); b != nil {
 		return b
 	}
-	b := &change{token: token}
-	c.below = append(c.below, b)
+	b := &editNode{token: token}
+	c.children = append(c.children, b)
 	switch {
-	case c.names != nil:
-		c.names[token] = b
-	case len(c.below) > few:
-		c.names = make(map[string]*change)
-		for _, b := range c.below {
-			c.names[b.token] = b
+	case c.byToken != nil:
+		c.byToken[token] = b
+	case len(c.children) > maxCompared:
+		c.byToken = make(map[string]*editNode)
+		for _, b := range c.children {
+			c.byToken[b.token] = b
 		}
 	}
 	return b
 }
 
-// plan puts an edit into the tree.
-func (m *Message) plan(root *change, e Edit) error {
-	limits := Limits{}.orDefault()
+// addEdit checks an edit and adds it to the tree.
+func (m *Message) addEdit(root *editNode, e Edit) error {
+	limits := Limits{}.withDefaults()
 	s := scanner{limits: limits, depth: 1}
-	l, names := body, answerNames
+	l, names := levelBody, resultNameSet
 	if m.Kind == Request || m.Kind == Notification {
-		l, names = params, paramsNames
+		l, names = levelParams, paramsNameSet
 	}
 	if e.Pointer != "" {
-		l = deep
-	} else if e.Value == nil && l == body {
+		l = levelOther
+	} else if e.Value == nil && l == levelBody {
 		return fmt.Errorf("%s cannot be without its body", m.Kind)
 	}
 	if !utf8.ValidString(e.Pointer) {
@@ -146,22 +148,22 @@ func (m *Message) plan(root *change, e Edit) error {
 		if !ok {
 			return fmt.Errorf("not a JSON pointer")
 		}
-		if c.here {
+		if c.isTarget {
 			return fmt.Errorf("lies within the place of another edit")
 		}
 		if c == root {
-			if like, ok := alike([]byte(token), names); ok {
+			if like, ok := confusableWith([]byte(token), names); ok {
 				return fmt.Errorf("the name can be taken for %s", like)
 			}
 		}
-		c = c.to(token)
+		c = c.childFor(token)
 		rest = after
 		s.depth++
 	}
-	if c.here || len(c.below) > 0 {
+	if c.isTarget || len(c.children) > 0 {
 		return fmt.Errorf("overlaps another edit")
 	}
-	c.here = true
+	c.isTarget = true
 	if e.Value == nil {
 		return nil
 	}
@@ -169,13 +171,13 @@ func (m *Message) plan(root *change, e Edit) error {
 		return fmt.Errorf("nested too deep")
 	}
 	c.value = bytes.Trim(e.Value, " \t\r\n")
-	s.b = c.value
-	f := s.value(l)
-	if f == nil && s.i < len(s.b) {
-		f = s.syntax(s.i, "more after the value")
+	s.input = c.value
+	f := s.scanValue(l)
+	if f == nil && s.pos < len(s.input) {
+		f = s.syntax(s.pos, "more after the value")
 	}
 	if f == nil {
-		f = s.first
+		f = s.firstFault
 	}
 	if f == nil && e.Pointer == "" && m.Kind != Response && c.value[0] != '{' {
 		f = s.syntax(0, "an object expected")
@@ -186,52 +188,57 @@ func (m *Message) plan(root *change, e Edit) error {
 	return nil
 }
 
-// patcher turns changes into splices, front to back.
-type patcher struct {
-	m          *Message
-	root, meta *change // of the body and its _meta, whose members are in the index
-	splices    []splice
-	stale      bool // the index lacks something that was added
+// editSplicer turns a tree of edits into splices, front to back.
+type editSplicer struct {
+	m             *Message
+	root, meta    *editNode // for the body and its _meta, whose members are indexed
+	splices       []splice
+	indexOutdated bool // members were added that the index lacks
 }
 
-func (p *patcher) splice(from, to int, text []byte) {
+func (p *editSplicer) add(from, to int, text []byte) {
 	p.splices = append(p.splices, splice{span{int32(from), int32(to)}, text})
 }
 
-// value applies c to the value at in.
-func (p *patcher) value(in span, c *change) error {
+// editValue applies c to the value at in.
+func (p *editSplicer) editValue(in span, c *editNode) error {
 	from := int(in.from)
-	switch first := in.first(p.m.raw); {
-	case c.here:
-		p.splice(from, int(in.to), c.value)
-		p.added(c)
+	switch first := in.firstByte(p.m.raw); {
+	case c.isTarget:
+		p.add(from, int(in.to), c.value)
+		p.noteAddedMembers(c)
 	case first == '{' && c == p.root:
-		return p.object(from+1, p.m.members, c)
+		return p.editObject(from+1, p.m.eachBodyMember, c)
 	case first == '{':
-		return p.object(from+1, func(yield func(member) bool) { members(p.m.raw, from, yield) }, c)
+		return p.editObject(from+1, func(yield func(member) bool) {
+			eachMember(p.m.raw, from,
+				yield)
+		}, c)
 	case first == '[':
-		return p.array(from, c.below)
-	case !c.sets():
+		return p.editArray(from, c.children)
+	case !c.addsValue():
 	case first == 'n':
-		p.splice(from, int(in.to), c.create(nil))
-		p.added(c)
+		p.add(from, int(in.to), c.appendValue(nil))
+		p.noteAddedMembers(c)
 	default:
 		return fmt.Errorf("edit below %q: it is neither an object nor an array", c.token)
 	}
 	return nil
 }
 
-// added notes that c's place has members that it did not have.
-func (p *patcher) added(c *change) { p.stale = p.stale || c == p.root || c == p.meta }
+// noteAddedMembers records that the place of c has members that it did not have before.
+func (p *editSplicer) noteAddedMembers(c *editNode) {
+	p.indexOutdated = p.indexOutdated || c == p.root || c == p.meta
+}
 
-// object applies c to an object, whose inside begins at from. Members that it does not have come
-// last, in the order of the edits.
-func (p *patcher) object(from int, each func(func(member) bool), c *change) (err error) {
-	r := row{p: p, end: from}
+// editObject applies c to an object whose members begin at from. New members come last, in the
+// order of the edits.
+func (p *editSplicer) editObject(from int, each func(func(member) bool), c *editNode) (err error) {
+	r := siblings{splicer: p, previousEnd: from}
 	each(func(m member) bool {
-		name := m.name.of(p.m.raw)
+		name := m.name.bytes(p.m.raw)
 		if m.escaped {
-			plain, _ := unquote(name)
+			plain, _ := decodeUnquoted(name)
 			name = []byte(plain)
 		}
 		err = r.next(int(m.name.from)-1, m.value, c.find(name))
@@ -241,105 +248,106 @@ func (p *patcher) object(from int, each func(func(member) bool), c *change) (err
 		return err
 	}
 	var text []byte
-	for _, c := range c.below {
-		if c.hit || !c.sets() {
+	for _, c := range c.children {
+		if c.found || !c.addsValue() {
 			continue
 		}
-		if r.kept > 0 {
+		if r.remaining > 0 {
 			text = append(text, ',')
 		}
 		text = append(append(text, Quote(c.token)...), ':')
-		text = c.create(text)
-		r.kept++
+		text = c.appendValue(text)
+		r.remaining++
 	}
 	if text != nil {
-		p.splice(r.end, r.end, text)
-		p.added(c)
+		p.add(r.previousEnd, r.previousEnd, text)
+		p.noteAddedMembers(c)
 	}
 	return nil
 }
 
-// array applies changes to the array at from.
-func (p *patcher) array(from int, changes []*change) (err error) {
-	at := make(map[int]*change, len(changes))
-	var added *change
+// editArray applies edits to the array at from.
+func (p *editSplicer) editArray(from int, changes []*editNode) (err error) {
+	at := make(map[int]*editNode, len(changes))
+	var added *editNode
 	for _, c := range changes {
-		if n, ok := element(c.token); ok {
+		if n, ok := arrayIndex(c.token); ok {
 			at[n] = c
-		} else if c.token == "-" && c.here && !c.removes() {
+		} else if c.token == "-" && c.isTarget && !c.isRemoval() {
 			added = c
 		}
 	}
-	r := row{p: p, end: from + 1}
+	r := siblings{splicer: p, previousEnd: from + 1}
 	n := 0
-	items(p.m.raw, from, func(value span) bool {
+	eachItem(p.m.raw, from, func(value span) bool {
 		err = r.next(int(value.from), value, at[n])
 		n++
 		return err == nil
 	})
 	if err == nil && added != nil {
-		added.hit = true
+		added.found = true
 		text := added.value
-		if r.kept > 0 {
+		if r.remaining > 0 {
 			text = append([]byte{','}, text...)
 		}
-		p.splice(r.end, r.end, text)
+		p.add(r.previousEnd, r.previousEnd, text)
 	}
 	for _, c := range changes {
-		if err == nil && !c.hit && c.sets() {
+		if err == nil && !c.found && c.addsValue() {
 			err = fmt.Errorf("edit at %q: the array has %d elements", c.token, n)
 		}
 	}
 	return err
 }
 
-// create appends the value of a place that does not exist.
-func (c *change) create(dst []byte) []byte {
-	if c.here {
+// appendValue appends the value of a place that does not exist yet.
+func (c *editNode) appendValue(dst []byte) []byte {
+	if c.isTarget {
 		return append(dst, c.value...)
 	}
 	sep := byte('{')
-	for _, b := range c.below {
-		if b.sets() {
+	for _, b := range c.children {
+		if b.addsValue() {
 			dst = append(dst, sep)
 			dst = append(append(dst, Quote(b.token)...), ':')
-			dst = b.create(dst)
+			dst = b.appendValue(dst)
 			sep = ','
 		}
 	}
 	return append(dst, '}')
 }
 
-// row goes along the members of an object or the elements of an array.
-type row struct {
-	p       *patcher
-	kept    int
-	removed bool // the one before
-	end     int  // of the one before; at first, where the row begins
+// siblings goes through the members of an object or the elements of an array, and keeps their
+// commas right.
+type siblings struct {
+	splicer         *editSplicer
+	remaining       int  // members or elements that are not removed, so far
+	previousRemoved bool // whether the one before was removed
+	previousEnd     int  // end of the one before; at first, of the opening bracket
 }
 
-// next takes the one that begins at from and has the value. One that is removed takes the comma
-// before it along; where none is kept before it, the one after it.
-func (r *row) next(from int, value span, c *change) error {
-	if r.removed && r.kept == 0 {
-		r.p.splices[len(r.p.splices)-1].to = int32(from)
+// next handles the member or element that begins at from and has the value. A removed one takes the
+// comma before it along, or the one after it if none before it remains.
+func (r *siblings) next(from int, value span, c *editNode) error {
+	if r.previousRemoved && r.remaining == 0 {
+		r.splicer.splices[len(r.splicer.splices)-1].to = int32(from)
 	}
-	before := r.end
-	r.end = int(value.to)
-	r.removed = c != nil && c.removes()
-	if !r.removed {
-		r.kept++
+	before := r.previousEnd
+	r.previousEnd = int(value.to)
+	r.previousRemoved = c != nil && c.isRemoval()
+	if !r.previousRemoved {
+		r.remaining++
 	}
 	if c == nil {
 		return nil
 	}
-	c.hit = true
-	if !r.removed {
-		return r.p.value(value, c)
+	c.found = true
+	if !r.previousRemoved {
+		return r.splicer.editValue(value, c)
 	}
-	if r.kept == 0 {
+	if r.remaining == 0 {
 		before = from
 	}
-	r.p.splice(before, r.end, nil)
+	r.splicer.add(before, r.previousEnd, nil)
 	return nil
 }

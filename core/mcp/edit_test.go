@@ -121,7 +121,7 @@ func TestEditChangesNothingElse(t *testing.T) {
 	}
 }
 
-func TestEditMakesAndRemovesParams(t *testing.T) {
+func TestEditAddsAndRemovesParams(t *testing.T) {
 	set := func(pointer, value string) mcp.Edit { return mcp.Set(pointer, []byte(value)) }
 	tests := []struct {
 		name string

@@ -6,37 +6,37 @@ import (
 	"slices"
 )
 
-// ParseEmbeddedRequest is the request that stands as an object, with a method and params, inside
-// another message (a member of inputRequests): under an id, and read as strictly as if it had come
-// alone. The message around it has been held to the limits.
+// ParseEmbeddedRequest parses a request that another message carries as an object with a method and
+// params (a member of inputRequests). The request gets the id, and is checked as strictly as one
+// that comes alone. The message around it has passed the limits already.
 func ParseEmbeddedRequest(id ID, raw []byte) (*Message, error) {
 	if len(raw) == 0 || raw[0] != '{' {
-		return nil, errors.New("it is no object")
+		return nil, errors.New("not an object")
 	}
 	m, err := embedded(id, raw[1:])
 	if err == nil && m.Kind != Request {
-		err = errors.New("it is no request")
+		err = errors.New("not a request")
 	}
 	return m, err
 }
 
-// ParseEmbeddedResponse is EmbeddedRequest for a result (a member of inputResponses).
+// ParseEmbeddedResponse is ParseEmbeddedRequest for a result (a member of inputResponses).
 func ParseEmbeddedResponse(id ID, raw []byte) (*Message, error) {
 	if len(raw) == 0 || raw[0] != '{' {
-		return nil, errors.New("it is no object")
+		return nil, errors.New("not an object")
 	}
 	return embedded(id, []byte(`"result":`), raw, []byte("}"))
 }
 
-// ParseEmbeddedError is EmbeddedRequest for an error (of a task).
+// ParseEmbeddedError is ParseEmbeddedRequest for an error (of a task).
 func ParseEmbeddedError(id ID, raw []byte) (*Message, error) {
 	if len(raw) == 0 || raw[0] != '{' {
-		return nil, errors.New("it is no object")
+		return nil, errors.New("not an object")
 	}
 	return embedded(id, []byte(`"error":`), raw, []byte("}"))
 }
 
-// IsAnswerTo says whether m has the shape of an answer to a server's question: sampling,
+// IsAnswerTo reports whether m has the shape of an answer to a server's request: sampling,
 // elicitation or roots.
 func IsAnswerTo(m *Message, method string) bool {
 	at, known := map[string]string{"elicitation/create": "/action",

@@ -8,12 +8,11 @@ import (
 	"gatekit/core/display"
 )
 
-// ParseError says why bytes are not a message.
+// ParseError describes why bytes are not a message.
 type ParseError struct {
 	Code      int // CodeParseError or CodeInvalidRequest
-	RequestID ID  // the request's id where it could be read, so that the error can be addressed
-	// the id of what had shown itself to be an answer: it must not be answered, but the call can be
-	// failed
+	RequestID ID  // the request's id where it could be read, to address the error to
+	// the id of an answer: it must not be answered, but the call of that id can be failed
 	ResponseID ID
 	Offset     int64  // byte offset of the fault
 	Pointer    string // JSON pointer from the top of the message, "" at the top
@@ -28,7 +27,7 @@ func (e *ParseError) Error() string {
 	return fmt.Sprintf("not a valid message: %s%s (byte %d)", e.Reason, where, e.Offset)
 }
 
-// fault is a ParseError in the making.
+// fault is a ParseError before its offset and ids are worked out.
 type fault struct {
 	code   int
 	at     int
@@ -38,9 +37,9 @@ type fault struct {
 // quoteName returns a name of the message, quoted and clipped, for an error.
 func quoteName(name []byte) string { return display.Quote(string(name), 64) }
 
-// locate answers the JSON pointer of the value or name that offset at lies in. The bytes before it
-// are JSON as far as they go.
-func locate(b []byte, at int) string {
+// pointerTo returns the JSON pointer of the value or name at the offset. The bytes before it are
+// JSON as far as they go.
+func pointerTo(b []byte, at int) string {
 	type frame struct {
 		array bool
 		index int
@@ -78,7 +77,7 @@ func locate(b []byte, at int) string {
 			fmt.Fprintf(&p, "/%d", f.index)
 		} else if f.name != nil {
 			name := f.name
-			if s, ok := unquote(name); ok {
+			if s, ok := decodeUnquoted(name); ok {
 				name = []byte(s)
 			}
 			if len(name) > 64 {

@@ -28,9 +28,9 @@ func ExampleParse() {
 
 func ExampleMessage_Edit() {
 	m, _ := mcp.Parse([]byte(
-		`{"jsonrpc":"2.0", "id":1, "method":"tools/call", "params":{"name":"read", "arguments":{"key":"secret", "n":1.0}}}`))
+		`{"jsonrpc":"2.0", "id":1, "method":"ping", "params":{"key":"secret", "n":1.0}}`))
 	m, err := m.Edit(
-		mcp.Remove("/arguments/key"),
+		mcp.Remove("/key"),
 		mcp.Set("/_meta/progressToken", []byte(`7`)),
 	)
 	if err != nil {
@@ -38,8 +38,8 @@ func ExampleMessage_Edit() {
 		return
 	}
 	fmt.Printf("%s\n", m.WithID(`"u1"`).Append(nil))
-	// Output: {"jsonrpc":"2.0", "id":"u1", "method":"tools/call", "params":{"name":"read",
-	// "arguments":{"n":1.0},"_meta":{"progressToken":7}}}
+	// Output:
+	// {"jsonrpc":"2.0", "id":"u1", "method":"ping", "params":{"n":1.0,"_meta":{"progressToken":7}}}
 }
 
 func ExampleRewriteNames() {

@@ -29,7 +29,7 @@ var messages = []string{
 	`[]`, `{`, ``,
 }
 
-// What is accepted is what came, byte for byte, and all readers see in it what encoding/json sees.
+// An accepted message keeps its bytes, and all readers find in it what encoding/json finds.
 func FuzzParseKeepsBytes(f *testing.F) {
 	for _, s := range messages {
 		f.Add([]byte(s))
@@ -102,8 +102,7 @@ func FuzzParseAgreesWithJSONText(f *testing.F) {
 	})
 }
 
-// An edit changes its place and nothing else, and what comes of it is as good a message as one that
-// was parsed.
+// An edit changes its place and nothing else, and the edited message is as valid as a parsed one.
 func FuzzEditKeepsTheRest(f *testing.F) {
 	for _, s := range messages {
 		f.Add([]byte(s), "/name", []byte(`"y"`), "/_meta/progressToken", []byte(`1`),
@@ -179,9 +178,8 @@ func FuzzEditKeepsTheRest(f *testing.F) {
 	})
 }
 
-// Bodies of messages of our own are trusted to be JSON. Reading one that is not must not take the
-// process down.
-func FuzzOwnMessagesAreReadWithinTheirBytes(f *testing.F) {
+// Bodies of Gatekit's own messages are trusted to be JSON. Reading one that is not must not panic.
+func FuzzReadingInvalidJSONDoesNotPanic(f *testing.F) {
 	for _, s := range append(messages, `{"_meta"`, `{"content":[{"type":"resource","resource"`,
 		`{"tools":[,{"name":`, `{"content":["`, `{"tools":["\\`) {
 		f.Add([]byte(s), "/tools/0/name")
@@ -197,8 +195,8 @@ func FuzzOwnMessagesAreReadWithinTheirBytes(f *testing.F) {
 	})
 }
 
-// Names put on and taken off again leave the message as it was, but for the spelling of the names.
-func FuzzRewriteThereAndBack(f *testing.F) {
+// Adding and removing prefixes leaves the message as it was, except for the spelling of the names.
+func FuzzRewriteNamesThereAndBack(f *testing.F) {
 	for _, s := range messages {
 		for _, method := range []string{"tools/list", "tools/call", "prompts/get", "resources/read",
 			"completion/complete", "sampling/createMessage", "x"} {

@@ -1,17 +1,18 @@
 package mcp
 
-// Header… are the names of the headers of Streamable HTTP, as net/http spells them.
+// Header… are the headers of Streamable HTTP, as net/http spells them.
 const (
 	HeaderProtocolVersion = "Mcp-Protocol-Version"
 	HeaderSessionID       = "Mcp-Session-Id"
 	HeaderLastEventID     = "Last-Event-Id"
-	// this and the next repeat what the body of a modern request says
-	HeaderMethod      = "Mcp-Method"
-	HeaderName        = "Mcp-Name"
-	HeaderParamPrefix = "Mcp-Param-" // and what a tool says (x-mcp-header)
+	// HeaderMethod and HeaderName repeat the method and name in the body of a modern request.
+	HeaderMethod = "Mcp-Method"
+	HeaderName   = "Mcp-Name"
+	// before the header name that a tool gives an argument, see [HeaderAnnotation]
+	HeaderParamPrefix = "Mcp-Param-"
 )
 
-// HeaderNamePointer is where a modern request has what HeaderName repeats; ok is false for the
+// HeaderNamePointer returns the pointer to the value that HeaderName repeats. ok is false for
 // methods that have no such header.
 func HeaderNamePointer(method string) (pointer string, ok bool) {
 	switch method {

@@ -12,10 +12,10 @@ import (
 type Leaf struct {
 	Kind LeafKind
 	Raw  []byte // as it stands in the message, quotes included
-	path *step
+	path *pathStep
 }
 
-// LeafKind is what a leaf is.
+// LeafKind is the kind of a leaf. A NameLeaf is the name of the member at its Pointer.
 type LeafKind uint8
 
 // What a leaf may be. A Name is that of the member at its Pointer.
@@ -25,21 +25,21 @@ const (
 	NameLeaf
 )
 
-// step is one step of the path to a leaf: a member's name, or an index.
-type step struct {
-	up    *step
-	name  []byte // quoted; nil for an index
-	index int
+// pathStep is one step of the path to a leaf: a member's name, or an index.
+type pathStep struct {
+	parent *pathStep
+	name   []byte // quoted; nil for an index
+	index  int
 }
 
-// Pointer is where the leaf is, for Edit.
+// Pointer returns the JSON pointer of the leaf, for Edit.
 func (l Leaf) Pointer() string {
 	var tokens []string
-	for s := l.path; s != nil; s = s.up {
+	for s := l.path; s != nil; s = s.parent {
 		if s.name == nil {
 			tokens = append(tokens, strconv.Itoa(s.index))
 		} else {
-			name, _ := text(s.name)
+			name, _ := decodeString(s.name)
 			tokens = append(tokens, EscapePointer(name))
 		}
 	}
@@ -51,51 +51,51 @@ func (l Leaf) Pointer() string {
 	return b.String()
 }
 
-// Text is a string or a name decoded, with U+FFFD for each lone surrogate, or a number as it is
-// written.
+// Text returns a string or a name decoded, with U+FFFD for each lone surrogate, and a number as it
+// is spelt.
 func (l Leaf) Text() string {
 	if l.Kind == NumberLeaf {
 		return string(l.Raw)
 	}
-	return lenient(l.Raw)
+	return decodeLeniently(l.Raw)
 }
 
-// MemberName is the name of the innermost member that the leaf is in; "" when there is none.
+// MemberName returns the name of the innermost member that contains the leaf, or "".
 func (l Leaf) MemberName() string {
-	for s := l.path; s != nil; s = s.up {
+	for s := l.path; s != nil; s = s.parent {
 		if s.name != nil {
-			return lenient(s.name)
+			return decodeLeniently(s.name)
 		}
 	}
 	return ""
 }
 
-// Leaves calls yield for each leaf of the body, in the order in which they stand there, until it
-// answers false. What a Leaf points to is the message's: it must not be changed.
+// Leaves calls yield for each leaf of the body, in order, until it returns false. The bytes of a
+// Leaf belong to the message and must not be changed.
 func (m *Message) Leaves(yield func(Leaf) bool) {
-	if !m.body.empty() {
-		leaves(m.raw, m.body, nil, yield)
+	if !m.bodySpan.isEmpty() {
+		eachLeaf(m.raw, m.bodySpan, nil, yield)
 	}
 }
 
-func leaves(b []byte, at span, path *step, yield func(Leaf) bool) (more bool) {
+func eachLeaf(b []byte, at span, path *pathStep, yield func(Leaf) bool) (more bool) {
 	more = true
-	switch c := at.first(b); {
+	switch c := at.firstByte(b); {
 	case c == '"':
-		return yield(Leaf{StringLeaf, at.of(b), path})
+		return yield(Leaf{StringLeaf, at.bytes(b), path})
 	case c == '-' || c >= '0' && c <= '9':
-		return yield(Leaf{NumberLeaf, at.of(b), path})
+		return yield(Leaf{NumberLeaf, at.bytes(b), path})
 	case c == '{':
-		members(b, int(at.from), func(m member) bool {
+		eachMember(b, int(at.from), func(m member) bool {
 			quoted := b[m.name.from-1 : m.name.to+1]
-			below := &step{up: path, name: quoted}
-			more = yield(Leaf{NameLeaf, quoted, below}) && leaves(b, m.value, below, yield)
+			below := &pathStep{parent: path, name: quoted}
+			more = yield(Leaf{NameLeaf, quoted, below}) && eachLeaf(b, m.value, below, yield)
 			return more
 		})
 	case c == '[':
 		i := 0
-		items(b, int(at.from), func(item span) bool {
-			more = leaves(b, item, &step{up: path, index: i}, yield)
+		eachItem(b, int(at.from), func(item span) bool {
+			more = eachLeaf(b, item, &pathStep{parent: path, index: i}, yield)
 			i++
 			return more
 		})
@@ -103,12 +103,12 @@ func leaves(b []byte, at span, path *step, yield func(Leaf) bool) (more bool) {
 	return more
 }
 
-// lenient is a quoted string decoded, whatever it holds.
-func lenient(quoted []byte) string {
+// decodeLeniently decodes a quoted string, whatever it contains.
+func decodeLeniently(quoted []byte) string {
 	if bytes.IndexByte(quoted, '\\') < 0 {
 		return string(quoted[1 : len(quoted)-1])
 	}
-	// the error says that there is a U+FFFD in it now
+	// an error only means that the text now contains U+FFFD
 	plain, _ := jsontext.AppendUnquote(nil, quoted)
 	return string(plain)
 }

@@ -5,7 +5,7 @@ import (
 	"strconv"
 )
 
-// Kind is what a message is on the wire. The zero Kind is no message.
+// Kind is the JSON-RPC kind of a message. The zero Kind is not valid.
 type Kind uint8
 
 const (
@@ -15,8 +15,8 @@ const (
 	Error                        // has an error, and an id unless the peer could not read one
 )
 
-// String is the word that the audit log, policies and plugins use: request, notification, response,
-// error.
+// String returns the kind as audit records, policies and plugins spell it: request, notification,
+// response, error.
 func (k Kind) String() string {
 	switch k {
 	case Request:
@@ -31,7 +31,7 @@ func (k Kind) String() string {
 	return "none"
 }
 
-// Direction is where a message goes on the whole way from client to server, whichever hop it is on.
+// Direction tells which end of the whole way a message goes to, on whichever hop it is.
 type Direction uint8
 
 const (
@@ -39,7 +39,7 @@ const (
 	ToClient
 )
 
-// String is to_server or to_client.
+// String returns to_server or to_client.
 func (d Direction) String() string {
 	switch d {
 	case ToServer:
@@ -51,16 +51,16 @@ func (d Direction) String() string {
 }
 
 // ID is the raw JSON text of a JSON-RPC id (or of a progress token): `1`, `"1"`,
-// `9007199254740993`. It is compared and echoed as text, never as a number. The empty ID is an
-// absent one.
+// `9007199254740993`. IDs are compared and echoed as text, never as numbers. The empty ID stands
+// for an absent one.
 type ID string
 
-// Message is one JSON-RPC message: the bytes that came in, an index over them, and what Gatekit
-// knows of it.
+// Message is one JSON-RPC message: the received bytes, an index over them, and what Gatekit knows
+// of the message.
 //
-// The bytes never change. Edit and WithID answer a new Message that shares what it can. The
-// exported fields are set by the boundary (downstream, upstream, proxy) before the message is
-// judged and are read-only afterwards; a Message may then be read by many goroutines.
+// The bytes never change. Edit and WithID return a new Message that shares what it can. The adapter
+// that received the message (downstream, upstream, proxy) sets the exported fields before the
+// stages see it. They are read-only afterwards, and many goroutines may then read a Message.
 //
 // The body of a message is its params (request, notification), result (response) or error object
 // (error). Every JSON pointer (RFC 6901) in this project is relative to the body: "/name" of a
@@ -69,66 +69,66 @@ type Message struct {
 	Kind      Kind
 	Direction Direction
 	Session   string // the client's session (legacy) or connection (modern); never a credential
-	Principal string // on whose behalf; "" is the one anonymous local user
-	Exchange  string // the same for a request and for all that is sent because of it
-	Method    string // on an answer: the method of the request that it answers
+	Principal string // the caller on whose behalf it is sent; "" is the one anonymous local user
+	Exchange  string // the same for a request and everything sent because of it
+	Method    string // in an answer: the method of the request that it answers
 	Server    string // configured name of the server it comes from or goes to; "" until routed
 	// clean name of the tool or prompt, URI of the resource, ref of the completion, id of the task
 	Name    string
-	Request *Message // on an answer: the request that it answers, as it was judged; else nil
+	Request *Message // in an answer: the request, as the stages saw it; else nil
 
-	// CarriesInput marks a message of a server or client that carries its reverse requests (or the
-	// answers to them) inside: a result with inputRequests, a request with inputResponses or
-	// requestState. Its peer adapter sets it.
+	// CarriesInput marks a message that carries input requests of the server, or the client's
+	// answers to them: a result with inputRequests, a request with inputResponses or requestState.
+	// The adapter of the peer's revision sets it.
 	CarriesInput bool
 
-	// NameWithheld marks a request whose name or method is not for the record, though it passes: a
-	// stage found something there. Its answers' records leave both out. The pipeline sets it.
+	// NameWithheld marks a request that passed although a stage found something in its name or
+	// method. The records of the request and its answers leave both out. The pipeline sets it.
 	NameWithheld bool
 
-	raw  []byte
-	id   ID   // what the message goes by; differs from the id in raw after WithID
-	idAt span // the id in raw; empty, at the place for one, when there is none
-	body span // params, result or error in raw; empty when there is none
+	raw      []byte
+	id       ID   // as written on this hop; differs from the id in raw after WithID
+	idSpan   span // the id in raw; without one, the empty span where it would go
+	bodySpan span // params, result or error in raw; empty when absent
 
-	digest *[sha256.Size]byte // of the body; nil when it was not asked for
+	digest *[sha256.Size]byte // of the body; nil until WithDigest
 	index
 }
 
-// index is where the members of the body and of its _meta are in raw: the first maxKept of each,
+// index locates the members of the body and of its _meta in raw: the first maxIndexed of each,
 // since a hostile message may have a million.
 type index struct {
-	top, meta kept
+	bodyMembers, metaMembers memberList
 }
 
-const maxKept = 32
+const maxIndexed = 32
 
-// span is a stretch of raw. Messages are held under 2 GiB, so that an index stays small.
+// span is a range of raw. Messages are smaller than 2 GiB, so int32 keeps an index small.
 type span struct{ from, to int32 }
 
-func (s span) of(b []byte) []byte { return b[s.from:s.to:s.to] }
-func (s span) empty() bool        { return s.from == s.to }
+func (s span) bytes(b []byte) []byte { return b[s.from:s.to:s.to] }
+func (s span) isEmpty() bool         { return s.from == s.to }
 
-// first is the byte of b that s begins with, 0 when s is empty.
-func (s span) first(b []byte) byte {
-	if s.empty() {
+// firstByte returns the byte of b at which s begins, or 0 when s is empty.
+func (s span) firstByte(b []byte) byte {
+	if s.isEmpty() {
 		return 0
 	}
 	return b[s.from]
 }
 
-// member is a name and its value. The name is without its quotes; escaped says that it holds a
-// backslash.
+// member locates a member's name and value. The name is without its quotes; escaped reports that it
+// contains a backslash.
 type member struct {
 	name, value span
 	escaped     bool
 }
 
-// ID is the id that the message goes by on this hop.
+// ID returns the id of the message on this hop.
 func (m *Message) ID() ID { return m.id }
 
-// WithID is the message under another id; nothing is copied until it is appended. A notification
-// has none and stays as it is.
+// WithID returns the message under another id. Nothing is copied until the message is appended. A
+// notification has no id and is returned as it is.
 func (m *Message) WithID(id ID) *Message {
 	if m.Kind == Notification {
 		return m
@@ -138,34 +138,34 @@ func (m *Message) WithID(id ID) *Message {
 	return &c
 }
 
-// Append appends the whole message, id in place, to dst. It is what is written to the wire.
+// Append appends the whole message, with its id, to dst, as it is written to a connection.
 func (m *Message) Append(dst []byte) []byte {
-	before, id, after := m.parts()
+	before, id, after := m.idReplacement()
 	dst = append(dst, m.raw[:before]...)
 	dst = append(dst, id...)
 	return append(dst, m.raw[after:]...)
 }
 
-// Parts is what Append appends without its being copied: to write it is all that they may be used
-// for.
+// Parts returns the bytes that Append appends, without copying them. The caller may only write
+// them.
 func (m *Message) Parts() [][]byte {
-	before, id, after := m.parts()
+	before, id, after := m.idReplacement()
 	if before == len(m.raw) {
 		return [][]byte{m.raw}
 	}
 	return [][]byte{m.raw[:before], []byte(id), m.raw[after:]}
 }
 
-// Size is the length of what Append appends.
+// Size returns the number of bytes that Append appends.
 func (m *Message) Size() int {
-	before, id, after := m.parts()
+	before, id, after := m.idReplacement()
 	return before + len(id) + len(m.raw) - after
 }
 
-// parts says what is written instead of raw[before:after] to put the id in place.
-func (m *Message) parts() (before int, id ID, after int) {
-	old := m.idAt.of(m.raw)
-	before, after = int(m.idAt.from), int(m.idAt.to)
+// idReplacement returns the text that replaces raw[before:after] so that the id is in place.
+func (m *Message) idReplacement() (before int, id ID, after int) {
+	old := m.idSpan.bytes(m.raw)
+	before, after = int(m.idSpan.from), int(m.idSpan.to)
 	switch {
 	case string(old) == string(m.id):
 		return len(m.raw), "", len(m.raw)
@@ -177,16 +177,16 @@ func (m *Message) parts() (before int, id ID, after int) {
 	return before, m.id, after
 }
 
-// Body is the raw params, result or error object; nil when absent, and for params that are null.
-// The caller must not change it.
+// Body returns the raw params, result or error object; nil when absent, and for params that are
+// null. The caller must not change it.
 func (m *Message) Body() []byte {
-	if first := m.body.first(m.raw); first == 0 || first == 'n' && m.Kind != Response {
+	if first := m.bodySpan.firstByte(m.raw); first == 0 || first == 'n' && m.Kind != Response {
 		return nil
 	}
-	return m.body.of(m.raw)
+	return m.bodySpan.bytes(m.raw)
 }
 
-// Digest is the SHA-256 of Body.
+// Digest returns the SHA-256 of Body.
 func (m *Message) Digest() [sha256.Size]byte {
 	if m.digest != nil {
 		return *m.digest
@@ -194,8 +194,8 @@ func (m *Message) Digest() [sha256.Size]byte {
 	return sha256.Sum256(m.Body())
 }
 
-// WithDigest is m with its digest at hand, also under other ids: for one that is sent again and
-// again.
+// WithDigest returns m with its digest computed once, for a message that is sent many times. The
+// digest holds under other ids, too.
 func (m *Message) WithDigest() *Message {
 	c := *m
 	sum := m.Digest()
@@ -203,7 +203,8 @@ func (m *Message) WithDigest() *Message {
 	return &c
 }
 
-// ErrorCode is the code of an Error message; 0 when it is none or not an integer.
+// ErrorCode returns the code of an Error message, or 0 for other messages and for a code that is
+// not an integer.
 func (m *Message) ErrorCode() int {
 	if m.Kind != Error {
 		return 0

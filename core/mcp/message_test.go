@@ -70,7 +70,7 @@ func TestEditUnderAnotherID(t *testing.T) {
 	}
 }
 
-func TestReadersOfWhatIsAbsentOrOfAnotherType(t *testing.T) {
+func TestReadingAbsentValuesAndOtherTypes(t *testing.T) {
 	m := parse(t, []byte(
 		`{"jsonrpc":"2.0","id":1,"method":"a","params":{"s":"x","lone":"\ud800","n":1,"a":[1],"o":{"":{"":2}}}}`))
 	for _, pointer := range []string{"/x", "/s/x", "/a/1", "/a/-", "/a/00", "/a/-1", "/a/+0",
@@ -123,7 +123,7 @@ func TestErrorCode(t *testing.T) {
 	}
 }
 
-func TestMessagesOfOurOwn(t *testing.T) {
+func TestOwnMessages(t *testing.T) {
 	tests := []struct {
 		m    *mcp.Message
 		kind mcp.Kind
@@ -162,7 +162,7 @@ func TestMessagesOfOurOwn(t *testing.T) {
 	}
 }
 
-func TestQuoteWritesWhatDecodersRead(t *testing.T) {
+func TestQuoteIsReadByDecoders(t *testing.T) {
 	for s, want := range map[string]string{"": "",
 		"a\"\\\n\x00\u2028é😀</script>": "a\"\\\n\x00\u2028é😀</script>", "bad \xff": "bad \uFFFD"} {
 		var got string
@@ -172,7 +172,7 @@ func TestQuoteWritesWhatDecodersRead(t *testing.T) {
 	}
 }
 
-func TestWordsForKindsAndDirections(t *testing.T) {
+func TestKindAndDirectionStrings(t *testing.T) {
 	for got, want := range map[string]string{
 		mcp.Request.String(): "request", mcp.Notification.String(): "notification",
 		mcp.Response.String(): "response", mcp.Error.String(): "error",

@@ -10,8 +10,8 @@ const (
 	Rev20260728 = "2026-07-28"
 )
 
-// Era is which of the two designs a revision belongs to. Only core/downstream and core/upstream may
-// branch on one.
+// Era is the design that a protocol revision belongs to. Only core/downstream, core/upstream and
+// core/bridge may branch on it.
 type Era uint8
 
 const (
@@ -19,7 +19,7 @@ const (
 	Modern                // stateless, server/discover, input_required
 )
 
-// Revisions are those of the era that Gatekit speaks, newest first.
+// Revisions returns the era's revisions that Gatekit supports, newest first.
 func (e Era) Revisions() []string {
 	switch e {
 	case Legacy:
@@ -30,10 +30,10 @@ func (e Era) Revisions() []string {
 	return nil
 }
 
-// Revisions are all that Gatekit speaks, newest first.
+// Revisions returns all revisions that Gatekit supports, newest first.
 func Revisions() []string { return append(Modern.Revisions(), Legacy.Revisions()...) }
 
-// EraOf is the era of a revision that Gatekit speaks; 0 for any other text.
+// EraOf returns the era of a revision that Gatekit supports, and 0 for any other text.
 func EraOf(revision string) Era {
 	switch revision {
 	case Rev20241105, Rev20250326, Rev20250618, Rev20251125:
@@ -44,7 +44,7 @@ func EraOf(revision string) Era {
 	return 0
 }
 
-// Error codes of JSON-RPC, of the specification (protocol.md 5), and Gatekit's own.
+// Error codes of JSON-RPC, of the MCP specification, and Gatekit's own.
 const (
 	CodeParseError       = -32700
 	CodeInvalidRequest   = -32600
@@ -52,13 +52,13 @@ const (
 	CodeInvalidParams    = -32602
 	CodeInternalError    = -32603
 	CodeResourceNotFound = -32002 // no such resource; CodeInvalidParams since 2026-07-28
-	// 2025-11-25: pages have to be opened first; a question since 2026-07-28
+	// 2025-11-25: the client has to open URLs first; 2026-07-28 uses an input request instead
 	CodeURLElicitationRequired = -32042
 	CodeHeaderMismatch         = -32020 // 2026-07-28
 	CodeMissingCapability      = -32021 // 2026-07-28
 	CodeUnsupportedVersion     = -32022 // 2026-07-28
-	CodeSamplingRejected       = -1     // a sampling request was rejected
-	CodeDenied                 = -31000 // refused by policy
+	CodeSamplingRejected       = -1     // the user rejected a sampling request
+	CodeDenied                 = -31000 // denied by a policy, a plugin or the audit log
 )
 
 // Meta… are the keys in _meta that the protocol reserves for itself and that Gatekit reads or sets.
@@ -72,22 +72,22 @@ const (
 	MetaRelatedTask     = "io.modelcontextprotocol/related-task"
 )
 
-// At… are pointers to these keys in a message's _meta.
+// Pointer… are JSON pointers to these keys in a message's _meta.
 const (
-	PointerProtocolVersion = atReserved + "protocolVersion"
-	PointerClientInfo      = atReserved + "clientInfo"
-	PointerCapabilities    = atReserved + "clientCapabilities"
-	PointerLogLevel        = atReserved + "logLevel"
-	PointerServerInfo      = atReserved + "serverInfo"
-	PointerSubscriptionID  = atReserved + "subscriptionId"
-	PointerRelatedTask     = atReserved + "related-task"
+	PointerProtocolVersion = reservedPrefix + "protocolVersion"
+	PointerClientInfo      = reservedPrefix + "clientInfo"
+	PointerCapabilities    = reservedPrefix + "clientCapabilities"
+	PointerLogLevel        = reservedPrefix + "logLevel"
+	PointerServerInfo      = reservedPrefix + "serverInfo"
+	PointerSubscriptionID  = reservedPrefix + "subscriptionId"
+	PointerRelatedTask     = reservedPrefix + "related-task"
 
-	atReserved = "/_meta/io.modelcontextprotocol~1"
+	reservedPrefix = "/_meta/io.modelcontextprotocol~1"
 )
 
-// CanRequestInput says whether a modern request may be answered with questions: its method is one
-// of those that can be (26/basic/patterns/mrtr), and its client has declared that it can be asked
-// something.
+// CanRequestInput reports whether a server may answer the modern request m with input requests: its
+// method allows it (MCP 2026-07-28, Multi Round-Trip Requests), and the client has declared a
+// capability that can be requested.
 func CanRequestInput(m *Message) bool {
 	switch m.Method {
 	case "tools/call", "prompts/get", "resources/read":
@@ -102,70 +102,72 @@ func CanRequestInput(m *Message) bool {
 	return false
 }
 
-// Route is how a client's message finds its servers (protocol.md 2).
+// Route tells how the proxy finds the servers for a client's message.
 type Route uint8
 
 const (
-	RouteLocal Route = iota + 1 // answered or consumed by the hop that got it: ping
-	// to all servers; answers merged: lists, initialize, server/discover, logging/setLevel
+	RouteLocal Route = iota + 1 // answered or consumed on the hop that received it: ping
+	// to all servers; their answers are merged: lists, initialize, server/discover,
+	// logging/setLevel
 	RouteBroadcast
-	RouteByName       // params name: tools/call, prompts/get
-	RouteByURI        // params uri
-	RouteByReference  // params ref: completion/complete
-	RouteByTask       // params taskId
-	RouteSubscription // subscriptions/listen: broadcast, filter split by owner
-	// cancelled, progress: goes where the request went that it speaks of
+	RouteByName       // by the tool or prompt in /name: tools/call, prompts/get
+	RouteByURI        // by the resource in /uri
+	RouteByReference  // by the prompt or resource template in /ref: completion/complete
+	RouteByTask       // by the task in /taskId
+	RouteSubscription // to all servers, each with its part of the filter: subscriptions/listen
+	// to the server of the request that it is about: cancelled, progress
 	RouteByExchange
 )
 
-// Method is one row of the specification's table of methods (protocol.md 1.1-1.3).
+// Method is one method of the specification.
 type Method struct {
 	Name string
 	Kind Kind
-	// ToServer: clients send it; ToClient: servers do; 0: both
+	// ToServer: only clients send it; ToClient: only servers; 0: both
 	Direction Direction
-	// revisions that have it, inclusive; Last "" is still there
+	// the revisions that have it, inclusive; no LastRevision means that it still exists
 	FirstRevision, LastRevision string
-	// top-level server (client, for reverse requests) capability that gates it; "" none
+	// the top-level capability that the receiver must declare for it; "" is none
 	Capability   string
-	Route        Route  // for what clients send
-	NamePointer  string // pointer of the name, URI or task id in its params; "" none
-	ItemsPointer string // pointer of the list in its result: "/tools"; "" when it is no list
-	// within an item of that list: "/name", "/uri", "/uriTemplate", "/taskId"
+	Route        Route  // for messages of clients
+	NamePointer  string // the name, URI or task id in the params; "" is none
+	ItemsPointer string // the list in the result, such as "/tools"; "" when it is no list
+	// the name within an item of that list: "/name", "/uri", "/uriTemplate", "/taskId"
 	ItemNamePointer string
 }
 
-// LookupMethod finds a method of any revision.
+// LookupMethod returns the method of that name, whichever revisions have it.
 func LookupMethod(name string) (Method, bool) {
 	m, ok := methods[name]
 	return m, ok
 }
 
-// ExistsIn says whether the method exists in the revision.
+// ExistsIn reports whether the revision has the method.
 func (m Method) ExistsIn(revision string) bool {
 	return m.FirstRevision <= revision && (m.LastRevision == "" || revision <= m.LastRevision)
 }
 
-// known is the method that a raw string names, without a copy of its own where the table has it.
-func known(raw []byte) (string, bool) {
+// methodName decodes a raw method. For the methods of the table it returns the table's string, so
+// that messages share one copy.
+func methodName(raw []byte) (string, bool) {
 	if len(raw) > 2 {
 		if m, ok := methods[string(raw[1:len(raw)-1])]; ok {
 			return m.Name, true
 		}
 	}
-	return text(raw)
+	return decodeString(raw)
 }
 
-// methods is the table by name. What 2026-07-28 has as a member of inputRequests only (sampling,
-// elicitation, roots) is in it for that revision too; 2024-11-05 has completion/complete without a
-// capability for it.
+// methods is the table by name. In 2026-07-28, sampling, elicitation and roots exist as members of
+// inputRequests only; the table has them for that revision, too. 2024-11-05 has completion/complete
+// without a capability for it.
 var methods = func() map[string]Method {
 	const (
 		none   = ""
 		legacy = Rev20251125 // the last revision of the legacy era
 	)
 	rows := []Method{
-		// 1.1 requests, client to server
+		// requests of clients
 		{"initialize", Request, ToServer, Rev20241105, legacy, none, RouteBroadcast, "", "", ""},
 		{"server/discover", Request, ToServer, Rev20260728, "", none, RouteBroadcast, "", "", ""},
 		{"ping", Request, 0, Rev20241105, legacy, none, RouteLocal, "", "", ""},
@@ -193,7 +195,7 @@ var methods = func() map[string]Method {
 			"", "", ""},
 		{"subscriptions/listen", Request, ToServer, Rev20260728, "", none, RouteSubscription,
 			"", "", ""},
-		// tasks/get to tasks/cancel are servers' requests too in 2025-11-25
+		// in 2025-11-25 servers, too, send tasks/get, tasks/result, tasks/list and tasks/cancel
 		{"tasks/get", Request, 0, Rev20251125, "", "tasks", RouteByTask, "/taskId", "", ""},
 		{"tasks/result", Request, 0, Rev20251125, legacy, "tasks", RouteByTask, "/taskId", "", ""},
 		{"tasks/list", Request, 0, Rev20251125, legacy, "tasks", RouteBroadcast,
@@ -202,12 +204,12 @@ var methods = func() map[string]Method {
 		{"tasks/update", Request, ToServer, Rev20260728, "", "tasks", RouteByTask,
 			"/taskId", "", ""},
 
-		// 1.2 requests, server to client
+		// requests of servers
 		{"sampling/createMessage", Request, ToClient, Rev20241105, "", "sampling", 0, "", "", ""},
 		{"roots/list", Request, ToClient, Rev20241105, "", "roots", 0, "", "", ""},
 		{"elicitation/create", Request, ToClient, Rev20250618, "", "elicitation", 0, "", "", ""},
 
-		// 1.3 notifications
+		// notifications
 		{"notifications/initialized", Notification, ToServer, Rev20241105, legacy, none,
 			RouteBroadcast,
 			"", "", ""},
@@ -243,8 +245,8 @@ var methods = func() map[string]Method {
 	return table
 }()
 
-// CreatedTaskID is the id of the task that an answer says has begun. Answers about a task that
-// there was before say nothing of its beginning.
+// CreatedTaskID returns the id of the task that the answer m reports as created. Answers to
+// requests about an existing task create none.
 func CreatedTaskID(m *Message) (id string, ok bool) {
 	if meth, _ := LookupMethod(m.Method); m.Kind != Response || meth.Route == RouteByTask {
 		return "", false

@@ -6,8 +6,8 @@ import (
 	"gatekit/core/mcp"
 )
 
-// protocol.md 1.1-1.3, one line a method: a mark for each revision, oldest first.
-func TestMethodsAreThoseOfEachRevision(t *testing.T) {
+// Each method has a mark for each revision, oldest first, as the specification lists them.
+func TestEachRevisionHasItsMethods(t *testing.T) {
 	revisions := []string{mcp.Rev20241105, mcp.Rev20250326, mcp.Rev20250618, mcp.Rev20251125,
 		mcp.Rev20260728}
 	table := map[string]string{
@@ -60,8 +60,8 @@ func TestMethodsAreThoseOfEachRevision(t *testing.T) {
 	}
 }
 
-// What a method's row says of names is what the catalogue says.
-func TestMethodsAndCatalogueAgree(t *testing.T) {
+// The pointers in the table of methods are places of the catalogue.
+func TestMethodPointersAreInTheCatalogue(t *testing.T) {
 	for _, name := range []string{
 		"tools/list", "tools/call", "resources/list", "resources/templates/list", "resources/read",
 		"resources/subscribe", "resources/unsubscribe", "prompts/list", "prompts/get",
@@ -90,15 +90,15 @@ func TestMethodsAndCatalogueAgree(t *testing.T) {
 	}
 }
 
-func TestTheTaskThatAnAnswerBegins(t *testing.T) {
+func TestCreatedTaskID(t *testing.T) {
 	for name, c := range map[string]struct{ method, result, want string }{
-		"of 2025-11-25":        {"tools/call", `{"task":{"taskId":"t"}}`, "t"},
-		"of 2026-07-28":        {"tools/call", `{"resultType":"task","taskId":"t"}`, "t"},
-		"a result of a tool":   {"tools/call", `{"resultType":"complete","taskId":"t"}`, ""},
-		"an id that is none":   {"tools/call", `{"task":{"taskId":1}}`, ""},
-		"of the client":        {"sampling/createMessage", `{"task":{"taskId":"t"}}`, "t"},
-		"one that is told of":  {"tasks/get", `{"resultType":"task","taskId":"t"}`, ""},
-		"one that is told of,": {"tasks/result", `{"task":{"taskId":"t"}}`, ""},
+		"of 2025-11-25":            {"tools/call", `{"task":{"taskId":"t"}}`, "t"},
+		"of 2026-07-28":            {"tools/call", `{"resultType":"task","taskId":"t"}`, "t"},
+		"a result of a tool":       {"tools/call", `{"resultType":"complete","taskId":"t"}`, ""},
+		"an id that is no string":  {"tools/call", `{"task":{"taskId":1}}`, ""},
+		"of the client":            {"sampling/createMessage", `{"task":{"taskId":"t"}}`, "t"},
+		"an existing task":         {"tasks/get", `{"resultType":"task","taskId":"t"}`, ""},
+		"an existing task, legacy": {"tasks/result", `{"task":{"taskId":"t"}}`, ""},
 	} {
 		m := mcp.NewResponse("1", []byte(c.result))
 		m.Method = c.method
@@ -108,6 +108,6 @@ func TestTheTaskThatAnAnswerBegins(t *testing.T) {
 	}
 	if id, ok := mcp.CreatedTaskID(mcp.NewRequest("1",
 		"tools/call", []byte(`{"task":{"taskId":"t"}}`))); ok {
-		t.Errorf("a request begins %q", id)
+		t.Errorf("a request creates %q", id)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// Limits bound what Parse accepts. The zero value is the default of each.
+// Limits bound the messages that Parse accepts. The zero value of each is its default.
 type Limits struct {
 	Bytes  int // whole message; default 16 MiB
 	Depth  int // nesting of arrays and objects; default 200
@@ -16,7 +16,7 @@ type Limits struct {
 	Batch  int // messages in a batch; default 100
 }
 
-func (l Limits) orDefault() Limits {
+func (l Limits) withDefaults() Limits {
 	set := func(n *int, value int) {
 		if *n <= 0 {
 			*n = value
@@ -30,120 +30,121 @@ func (l Limits) orDefault() Limits {
 	return l
 }
 
-// Parse reads exactly one JSON-RPC 2.0 message, strictly, with the default limits. It keeps b: the
-// caller must not change it afterwards. The error is a *ParseError.
+// Parse parses exactly one JSON-RPC 2.0 message, strictly, with the default limits. The message
+// keeps b: the caller must not change it afterwards. The error is a *ParseError.
 func Parse(b []byte) (*Message, error) { return Limits{}.Parse(b) }
 
-// Parse is the only parser of protocol bytes in the project.
+// Parse parses one message within the limits. It is the only parser of protocol bytes in the
+// project.
 func (l Limits) Parse(b []byte) (*Message, error) {
-	s := scanners.Get().(*scanner)
-	defer s.free()
-	s.b, s.limits = b, l.orDefault()
-	f := s.whole()
+	s := scannerPool.Get().(*scanner)
+	defer s.release()
+	s.input, s.limits = b, l.withDefaults()
+	f := s.scanMessage()
 	if f == nil {
-		f = s.first
+		f = s.firstFault
 	}
 	if f == nil {
-		f = s.invalid()
+		f = s.checkEnvelope()
 	}
 	if f != nil {
-		return nil, s.refuse(f)
+		return nil, s.parseError(f)
 	}
 	return s.message(), nil
 }
 
-// scanners are those not in use, for their buffers.
-var scanners = sync.Pool{New: func() any { return new(scanner) }}
+// scannerPool keeps unused scanners for their buffers.
+var scannerPool = sync.Pool{New: func() any { return new(scanner) }}
 
-// free puts s back without anything that it has read. Buffers that one large message needed are not
-// kept.
-func (s *scanner) free() {
+// release returns s to the pool without anything that it has read. Buffers that grew for one large
+// message are dropped.
+func (s *scanner) release() {
 	const keep = 64
 	if cap(s.names) > keep {
 		s.names = nil
 	}
 	clear(s.names[:cap(s.names)])
-	*s = scanner{names: s.names[:0], index: index{s.top[:0], s.meta[:0]}}
-	scanners.Put(s)
+	*s = scanner{names: s.names[:0], index: index{s.bodyMembers[:0], s.metaMembers[:0]}}
+	scannerPool.Put(s)
 }
 
-// whole reads all of b: one object and blanks.
-func (s *scanner) whole() *fault {
-	if len(s.b) > s.limits.Bytes {
+// scanMessage reads all of the input: one object and blanks.
+func (s *scanner) scanMessage() *fault {
+	if len(s.input) > s.limits.Bytes {
 		return &fault{CodeParseError, s.limits.Bytes,
 			"longer than " + strconv.Itoa(s.limits.Bytes) + " bytes"}
 	}
-	if bytes.HasPrefix(s.b, []byte("\uFEFF")) {
+	if bytes.HasPrefix(s.input, []byte("\uFEFF")) {
 		return s.syntax(0, "a byte order mark")
 	}
-	s.blank()
-	start := s.i
-	if f := s.value(top); f != nil {
+	s.skipBlanks()
+	start := s.pos
+	if f := s.scanValue(levelEnvelope); f != nil {
 		return f
 	}
-	if s.blank(); s.i < len(s.b) {
-		return s.syntax(s.i, "more after the message")
+	if s.skipBlanks(); s.pos < len(s.input) {
+		return s.syntax(s.pos, "more after the message")
 	}
-	if s.b[start] != '{' {
+	if s.input[start] != '{' {
 		return &fault{CodeInvalidRequest, start, "not an object"}
 	}
 	return nil
 }
 
-// saw says whether a member's name was read, its value perhaps not.
-func (s *scanner) saw(at int) bool { return !s.envelope[at].name.empty() }
+// hasMember reports whether the envelope's member was read, if perhaps not its value.
+func (s *scanner) hasMember(at int) bool { return !s.envelope[at].name.isEmpty() }
 
-// has says whether the envelope has the member, and its raw value.
-func (s *scanner) has(at int) ([]byte, bool) {
+// memberValue returns the raw value of the envelope's member, and whether there is one.
+func (s *scanner) memberValue(at int) ([]byte, bool) {
 	m := s.envelope[at]
-	return m.value.of(s.b), !m.value.empty()
+	return m.value.bytes(s.input), !m.value.isEmpty()
 }
 
-// invalid says what makes an object no JSON-RPC message.
-func (s *scanner) invalid() *fault {
+// checkEnvelope returns the reason why the object is not a JSON-RPC message, or nil.
+func (s *scanner) checkEnvelope() *fault {
 	wrong := func(at int, reason string) *fault {
 		return &fault{CodeInvalidRequest, max(int(s.envelope[at].name.from)-1, 0), reason}
 	}
-	if version, _ := s.has(atJSONRPC); !same(version, "2.0") {
-		return wrong(atJSONRPC, `jsonrpc is not "2.0"`)
+	if version, _ := s.memberValue(memberJSONRPC); !isString(version, "2.0") {
+		return wrong(memberJSONRPC, `jsonrpc is not "2.0"`)
 	}
-	id, hasID := s.has(atID)
-	method, hasMethod := s.has(atMethod)
-	args, hasParams := s.has(atParams)
-	_, hasResult := s.has(atResult)
-	failure, hasError := s.has(atError)
+	id, hasID := s.memberValue(memberID)
+	method, hasMethod := s.memberValue(memberMethod)
+	args, hasParams := s.memberValue(memberParams)
+	_, hasResult := s.memberValue(memberResult)
+	failure, hasError := s.memberValue(memberError)
 	switch {
 	case hasMethod && (hasResult || hasError):
-		return wrong(atMethod, "both a request and an answer")
+		return wrong(memberMethod, "both a request and an answer")
 	case hasResult && hasError:
-		return wrong(atError, "both a result and an error")
+		return wrong(memberError, "both a result and an error")
 	case hasMethod:
-		if name, ok := text(method); !ok || name == "" {
-			return wrong(atMethod, "method is not a name")
+		if name, ok := decodeString(method); !ok || name == "" {
+			return wrong(memberMethod, "method is not a name")
 		}
 		if hasID && !isID(id) {
-			return wrong(atID, "id is neither a string nor an integer")
+			return wrong(memberID, "id is neither a string nor an integer")
 		}
 		if hasParams && args[0] != '{' && args[0] != 'n' {
-			return wrong(atParams, "params is not an object")
+			return wrong(memberParams, "params is not an object")
 		}
 	case hasResult || hasError:
 		if hasParams {
-			return wrong(atParams, "params in an answer")
+			return wrong(memberParams, "params in an answer")
 		}
 		if !isID(id) && !(hasError && (!hasID || string(id) == "null")) {
-			return wrong(atID, "id is neither a string nor an integer")
+			return wrong(memberID, "id is neither a string nor an integer")
 		}
 		if hasError && failure[0] != '{' {
-			return wrong(atError, "error is not an object")
+			return wrong(memberError, "error is not an object")
 		}
 	default:
-		return wrong(atMethod, "neither a method nor a result nor an error")
+		return wrong(memberMethod, "neither a method nor a result nor an error")
 	}
 	return nil
 }
 
-// isID says whether the raw value may be an id: a string or an integer of any size.
+// isID reports whether the raw value may be an id: a string or an integer of any size.
 func isID(raw []byte) bool {
 	if len(raw) == 0 {
 		return false
@@ -152,82 +153,83 @@ func isID(raw []byte) bool {
 		!bytes.ContainsAny(raw, ".eE")
 }
 
-// message is what invalid found no fault in.
+// message returns the message that was read. checkEnvelope has found no fault in it.
 func (s *scanner) message() *Message {
-	m := &Message{raw: s.b}
-	id, hasID := s.has(atID)
-	m.idAt = s.envelope[atID].value
+	m := &Message{raw: s.input}
+	id, hasID := s.memberValue(memberID)
+	m.idSpan = s.envelope[memberID].value
 	if hasID && string(id) != "null" {
 		m.id = ID(id)
 	}
 	if !hasID {
-		after := int32(bytes.IndexByte(s.b, '{') + 1)
-		m.idAt = span{after, after}
+		after := int32(bytes.IndexByte(s.input, '{') + 1)
+		m.idSpan = span{after, after}
 	}
-	if method, ok := s.has(atMethod); ok {
+	if method, ok := s.memberValue(memberMethod); ok {
 		m.Kind = Notification
 		if hasID {
 			m.Kind = Request
 		}
-		m.Method, _ = known(method)
-		m.body = s.envelope[atParams].value
-	} else if _, ok := s.has(atResult); ok {
+		m.Method, _ = methodName(method)
+		m.bodySpan = s.envelope[memberParams].value
+	} else if _, ok := s.memberValue(memberResult); ok {
 		m.Kind = Response
-		m.body = s.envelope[atResult].value
+		m.bodySpan = s.envelope[memberResult].value
 	} else {
 		m.Kind = Error
-		m.body = s.envelope[atError].value
+		m.bodySpan = s.envelope[memberError].value
 	}
-	both := slices.Concat(s.top, s.meta)
-	m.top, m.meta = both[:len(s.top):len(s.top)], both[len(s.top):]
+	both := slices.Concat(s.bodyMembers, s.metaMembers)
+	m.bodyMembers, m.metaMembers = both[:len(s.bodyMembers):len(s.bodyMembers)],
+		both[len(s.bodyMembers):]
 	return m
 }
 
-// refuse makes the error of a fault. It says whose id was read only when the rest shows which kind
-// of id it is.
-func (s *scanner) refuse(f *fault) *ParseError {
-	e := &ParseError{Code: f.code, Offset: int64(f.at), Pointer: locate(s.b, f.at),
+// parseError turns a fault into a ParseError. The id is set only when the other members show
+// whether it is that of a request or of an answer.
+func (s *scanner) parseError(f *fault) *ParseError {
+	e := &ParseError{Code: f.code, Offset: int64(f.at), Pointer: pointerTo(s.input, f.at),
 		Reason: f.reason}
-	id, ok := s.has(atID)
-	if !ok || !isID(id) || s.ids > 1 {
+	id, ok := s.memberValue(memberID)
+	if !ok || !isID(id) || s.idCount > 1 {
 		return e
 	}
 	switch {
-	case s.saw(atResult) || s.saw(atError):
-		if !s.saw(atMethod) {
+	case s.hasMember(memberResult) || s.hasMember(memberError):
+		if !s.hasMember(memberMethod) {
 			e.ResponseID = ID(id)
 		}
-	case s.saw(atMethod) || s.saw(atParams) || f.code == CodeInvalidRequest:
+	case s.hasMember(memberMethod) || s.hasMember(memberParams) || f.code == CodeInvalidRequest:
 		e.RequestID = ID(id)
 	}
 	return e
 }
 
-// IsBatch says whether b's first byte, blanks apart, opens an array.
+// IsBatch reports whether b is an array, by its first byte that is not blank.
 func IsBatch(b []byte) bool {
-	i := blank(b, 0)
+	i := skipBlanks(b, 0)
 	return i < len(b) && b[i] == '['
 }
 
-// ParseBatch reads a JSON array of messages (2025-03-26 only). Each element that is no message is a
-// *ParseError in errs at its index (msgs[i] is then nil); err is for the array itself: not an
-// array, empty, too long, not JSON, an id used twice.
+// ParseBatch parses a JSON array of messages (2025-03-26 only). For an element that is not a
+// message, msgs is nil at its index and errs has the *ParseError. err is about the array itself:
+// not an array, empty, too long, not JSON, an id used twice.
 func (l Limits) ParseBatch(b []byte) (msgs []*Message, errs []error, err error) {
-	s := scanner{b: b, limits: l.orDefault()}
-	spans, f := s.batch()
+	s := scanner{input: b, limits: l.withDefaults()}
+	spans, f := s.scanBatch()
 	if f != nil {
-		return nil, nil, s.refuse(f)
+		return nil, nil, s.parseError(f)
 	}
 	ids := make(map[ID]bool)
 	for i, at := range spans {
-		m, err := l.Parse(at.of(b))
+		m, err := l.Parse(at.bytes(b))
 		if e, ok := err.(*ParseError); ok {
 			e.Offset += int64(at.from)
 			e.Pointer = "/" + strconv.Itoa(i) + e.Pointer
 		}
 		if m != nil && m.Kind == Request {
 			if ids[m.id] {
-				return nil, nil, s.refuse(&fault{CodeInvalidRequest, int(at.from),
+				return nil, nil, s.parseError(&fault{CodeInvalidRequest, int(at.from),
 					"id used twice in a batch"})
 			}
 			ids[m.id] = true
@@ -237,44 +239,44 @@ func (l Limits) ParseBatch(b []byte) (msgs []*Message, errs []error, err error) 
 	return msgs, errs, nil
 }
 
-// batch reads an array and answers where its elements are.
-func (s *scanner) batch() (elements []span, f *fault) {
-	if len(s.b) > s.limits.Bytes {
+// scanBatch reads an array and returns the spans of its elements.
+func (s *scanner) scanBatch() (elements []span, f *fault) {
+	if len(s.input) > s.limits.Bytes {
 		return nil, &fault{CodeParseError, s.limits.Bytes,
 			"longer than " + strconv.Itoa(s.limits.Bytes) + " bytes"}
 	}
-	s.blank()
-	if !s.at('[') {
-		return nil, &fault{CodeInvalidRequest, s.i, "not an array"}
+	s.skipBlanks()
+	if !s.nextIs('[') {
+		return nil, &fault{CodeInvalidRequest, s.pos, "not an array"}
 	}
-	s.i++
-	s.blank()
-	if s.at(']') {
-		return nil, &fault{CodeInvalidRequest, s.i, "an empty batch"}
+	s.pos++
+	s.skipBlanks()
+	if s.nextIs(']') {
+		return nil, &fault{CodeInvalidRequest, s.pos, "an empty batch"}
 	}
 	for {
-		start := s.i
-		if f := s.value(deep); f != nil {
+		start := s.pos
+		if f := s.scanValue(levelOther); f != nil {
 			return nil, f
 		}
-		elements = append(elements, span{int32(start), int32(s.i)})
+		elements = append(elements, span{int32(start), int32(s.pos)})
 		if len(elements) > s.limits.Batch {
 			return nil, &fault{CodeInvalidRequest, start,
 				"more than " + strconv.Itoa(s.limits.Batch) + " messages in a batch"}
 		}
-		s.blank()
-		if !s.at(',') {
+		s.skipBlanks()
+		if !s.nextIs(',') {
 			break
 		}
-		s.i++
-		s.blank()
+		s.pos++
+		s.skipBlanks()
 	}
-	if !s.at(']') {
-		return nil, s.syntax(s.i, "a comma or ] expected")
+	if !s.nextIs(']') {
+		return nil, s.syntax(s.pos, "a comma or ] expected")
 	}
-	s.i++
-	if s.blank(); s.i < len(s.b) {
-		return nil, s.syntax(s.i, "more after the batch")
+	s.pos++
+	if s.skipBlanks(); s.pos < len(s.input) {
+		return nil, s.syntax(s.pos, "more after the batch")
 	}
 	return elements, nil
 }

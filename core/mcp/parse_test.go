@@ -17,7 +17,7 @@ import (
 	"gatekit/core/mcp"
 )
 
-func TestParseReadsWhatIsAMessage(t *testing.T) {
+func TestParseAcceptsMessages(t *testing.T) {
 	tests := []struct {
 		name   string
 		raw    string
@@ -262,7 +262,7 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// many is n members of an object: "n0":0 and so on.
+// many returns n members of an object: "n0":0 and so on.
 func many(n int) string {
 	var b strings.Builder
 	for i := range n {
@@ -271,8 +271,8 @@ func many(n int) string {
 	return b.String()[1:]
 }
 
-// Names are compared in two ways, by their number.
-func TestParseFindsEachDuplicateAmongAnyNumber(t *testing.T) {
+// Few names are compared with each other, many are sorted.
+func TestParseFindsDuplicatesAmongFewAndManyNames(t *testing.T) {
 	for n := 1; n < 40; n++ {
 		if _, err := mcp.Parse(fmt.Appendf(nil,
 			`{"jsonrpc":"2.0","id":1,"method":"a","params":{%s}}`, many(n))); err != nil {
@@ -289,7 +289,7 @@ func TestParseFindsEachDuplicateAmongAnyNumber(t *testing.T) {
 	}
 }
 
-func TestParseKeepsLimits(t *testing.T) {
+func TestParseEnforcesLimits(t *testing.T) {
 	nested := func(n int) string {
 		return `{"jsonrpc":"2.0","id":1,"method":"a","params":` + strings.Repeat(`{"a":`,
 			n-2) + `{}` + strings.Repeat(`}`, n-1)
@@ -342,7 +342,7 @@ func TestParseKeepsLimits(t *testing.T) {
 
 // The JSON test suite: y_ must be read, n_ must not, i_ is up to the reader: here everything that
 // is UTF-8, not too deep, without lone surrogates in names.
-func TestParseJudgesTheJSONTestSuite(t *testing.T) {
+func TestParseOnTheJSONTestSuite(t *testing.T) {
 	files, err := filepath.Glob("testdata/json-test-suite/*.json")
 	if err != nil || len(files) != 318 {
 		t.Fatalf("%d files, %v", len(files), err)
@@ -406,7 +406,7 @@ func TestParseAgreesWithJSONTextOnEachByte(t *testing.T) {
 	}
 }
 
-func TestNaughtyStringsPass(t *testing.T) {
+func TestNaughtyStringsAreAccepted(t *testing.T) {
 	data, err := os.ReadFile("testdata/strings/blns.json")
 	if err != nil {
 		t.Fatal(err)

@@ -103,11 +103,11 @@ func agrees(t testing.TB, m *mcp.Message) {
 	})
 }
 
-// mangled says whether encoding/json may have put U+FFFD for a lone surrogate.
+// mangled reports whether encoding/json may have replaced a lone surrogate by U+FFFD.
 func mangled(s string) bool { return strings.ContainsRune(s, '\uFFFD') }
 
-// edited is the reference for Edit on a decoded body: what is set, then what is removed, then what
-// is added to arrays.
+// edited is the reference for Edit on a decoded body. It sets values first, then removes, then
+// appends to arrays.
 func edited(body any, edits []mcp.Edit) (result any, err error) {
 	for _, adds := range []bool{false, true} {
 		for _, e := range edits {
@@ -133,7 +133,7 @@ func edited(body any, edits []mcp.Edit) (result any, err error) {
 	return compact(body), nil
 }
 
-// compact takes the elements that are gone out of arrays.
+// compact deletes the elements that are gone from arrays.
 func compact(v any) any {
 	switch x := v.(type) {
 	case map[string]any:
@@ -150,9 +150,9 @@ func compact(v any) any {
 	return v
 }
 
-var gone any = new(int) // stands for no value
+var gone any = new(int) // stands for an absent value
 
-// at answers v with what change makes of the value at pointer, which is gone when there is none.
+// at applies change to the value at pointer (gone when absent) and returns the new v.
 func at(v any, pointer string, change func(any) any) (any, error) {
 	if pointer == "" {
 		return change(v), nil

@@ -12,26 +12,24 @@ import (
 	"gatekit/core/proxy"
 )
 
-// clean lets only messages pass that say nothing of Gatekit's names: what stages see are the
-// servers' own.
-func clean(t *testing.T, names ...string) pipeline.StageConfig {
-	return pipeline.StageConfig{Name: "clean", Stage: stage(func(m *mcp.Message) pipeline.Verdict {
-		for _, name := range names {
-			if slices.Contains([]string{"tools/call", "prompts/get", "resources/read"}, m.Method) &&
-				m.Name == name {
-				t.Errorf("a stage saw %s of %s", m.Method, m.Name)
+// noPrefixedNames returns a stage that fails the test when it sees one of the names: stages see the
+// servers' own names only.
+func noPrefixedNames(t *testing.T, names ...string) pipeline.StageConfig {
+	return pipeline.StageConfig{Name: "no-prefixed-names",
+		Stage: stage(func(m *mcp.Message) pipeline.Verdict {
+			for _, name := range names {
+				if slices.Contains([]string{"tools/call", "prompts/get", "resources/read"},
+					m.Method) &&
+					m.Name == name {
+					t.Errorf("a stage saw %s of %s", m.Method, m.Name)
+				}
 			}
-		}
-		return pipeline.Verdict{Action: pipeline.Allow}
-	})}
+			return pipeline.Verdict{Action: pipeline.Allow}
+		})}
 }
 
-// TestTheRewriteCatalogue goes through protocol.md 1.4, row by row: what a client says and what the
-// server hears, or the other way round. The rows that are not here are no names, or another
-// package's: 3 (headers: core/downstream and core/upstream), 18 to 20 (tokens and ids: the same
-// two), 17 (cursors) and 24 (folded requests) have tests of their own, 27 is not rewritten (roots
-// are the client's, and policies filter them).
-func TestTheRewriteCatalogue(t *testing.T) {
+// Each group of the catalogue of name places: what one side sends, and what the other receives.
+func TestNamesAreRewrittenInAllPlacesOfTheCatalogue(t *testing.T) {
 	const (
 		content  = `[{"type":"text","text":"f:///x"},{"type":"resource_link","uri":"f:///x","name":"x"},{"type":"resource","resource":{"uri":"ui://w","text":"f:///x"}},{"type":"new","uri":"f:///x"}]`
 		exposed  = `[{"type":"text","text":"f:///x"},{"type":"resource_link","uri":"a+f:///x","name":"x"},{"type":"resource","resource":{"uri":"ui://a+w","text":"f:///x"}},{"type":"new","uri":"f:///x"}]`
@@ -39,115 +37,126 @@ func TestTheRewriteCatalogue(t *testing.T) {
 		prefixed = `"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"a+t"}}`
 	)
 	type row struct {
-		rows []int
 		// request, result, error, notification (of the server), question, answer, notice (of the
 		// client)
 		kind string
 		// params: of the request that a result or an error answers
 		method, params, server, atClient string
 	}
-	covered := []int{3, 17, 18, 19, 20, 24, 27}
+	kinds := map[string]struct {
+		kind      mcp.Kind
+		direction mcp.Direction
+	}{
+		"request": {mcp.Request, mcp.ToServer}, "result": {mcp.Response, mcp.ToClient},
+		"error": {mcp.Error, mcp.ToClient}, "notification": {mcp.Notification, mcp.ToClient},
+		"question": {mcp.Request, mcp.ToClient}, "answer": {mcp.Response, mcp.ToServer},
+		"notice": {mcp.Notification, mcp.ToServer},
+	}
+	var covered []string
 	for _, c := range []row{
-		{[]int{1}, "result", "tools/list", `{}`, `{"tools":[{"name":"x","title":"x"}]}`,
+		{"result", "tools/list", `{}`, `{"tools":[{"name":"x","title":"x"}]}`,
 			`{"tools":[{"name":"a__x","title":"x"}]}`},
-		{[]int{1}, "result", "prompts/list", `{}`,
+		{"result", "prompts/list", `{}`,
 			`{"prompts":[{"name":"x","arguments":[{"name":"x"}]}]}`,
 			`{"prompts":[{"name":"a__x","arguments":[{"name":"x"}]}]}`},
-		{[]int{2}, "request", "tools/call", "",
+		{"request", "tools/call", "",
 			`{"name":"x","arguments":{"name":"a__x","uri":"a+f:///x"}}`,
 			`{"name":"a__x","arguments":{"name":"a__x","uri":"a+f:///x"}}`},
-		{[]int{2}, "request", "prompts/get", "", `{"name":"x"}`, `{"name":"a__x"}`},
-		{[]int{4}, "request", "completion/complete", "",
+		{"request", "prompts/get", "", `{"name":"x"}`, `{"name":"a__x"}`},
+		{"request", "completion/complete", "",
 			`{"ref":{"type":"ref/prompt","name":"x"},"argument":{"name":"a__x"}}`,
 			`{"ref":{"type":"ref/prompt","name":"a__x"},"argument":{"name":"a__x"}}`},
-		{[]int{5}, "request", "completion/complete", "",
+		{"request", "completion/complete", "",
 			`{"ref":{"type":"ref/resource","uri":"f:///{x}"}}`,
 			`{"ref":{"type":"ref/resource","uri":"a+f:///{x}"}}`},
-		{[]int{6}, "result", "resources/list", `{}`,
+		{"result", "resources/list", `{}`,
 			`{"resources":[{"uri":"f:///x","icons":[{"src":"f:///x"}]}]}`,
 			`{"resources":[{"uri":"a+f:///x","icons":[{"src":"f:///x"}]}]}`},
-		{[]int{6}, "result", "resources/templates/list", `{}`,
+		{"result", "resources/templates/list", `{}`,
 			`{"resourceTemplates":[{"uriTemplate":"{s}://x"}]}`,
 			`{"resourceTemplates":[{"uriTemplate":"a+{s}://x"}]}`},
-		{[]int{7}, "request", "resources/read", "", `{"uri":"f:///x"}`, `{"uri":"a+f:///x"}`},
-		{[]int{7}, "request", "resources/subscribe", "", `{"uri":"ui://w"}`, `{"uri":"ui://a+w"}`},
-		{[]int{7}, "request", "resources/unsubscribe", "", `{"uri":"f:///x"}`,
+		{"request", "resources/read", "", `{"uri":"f:///x"}`, `{"uri":"a+f:///x"}`},
+		{"request", "resources/subscribe", "", `{"uri":"ui://w"}`, `{"uri":"ui://a+w"}`},
+		{"request", "resources/unsubscribe", "", `{"uri":"f:///x"}`,
 			`{"uri":"a__f:///x"}`},
-		{[]int{8}, "result", "resources/read", `{"uri":"a+f:///x"}`,
+		{"result", "resources/read", `{"uri":"a+f:///x"}`,
 			`{"contents":[{"uri":"f:///x","text":"f:///x"}]}`,
 			`{"contents":[{"uri":"a+f:///x","text":"f:///x"}]}`},
-		{[]int{9}, "notification", "notifications/resources/updated", "", `{"uri":"f:///x/below"}`,
+		{"notification", "notifications/resources/updated", "", `{"uri":"f:///x/below"}`,
 			`{"uri":"a+f:///x/below"}`},
-		{[]int{10}, "result", "tools/call", `{"name":"a__x"}`,
+		{"result", "tools/call", `{"name":"a__x"}`,
 			`{"content":` + content + `,"structuredContent":{"uri":"f:///x"}}`,
 			`{"content":` + exposed + `,"structuredContent":{"uri":"f:///x"}}`},
-		{[]int{10, 22}, "result", "tasks/result", `{"taskId":"a+t"}`,
+		{"result", "tasks/result", `{"taskId":"a+t"}`,
 			`{"content":` + content + `,` + related + `}`,
 			`{"content":` + exposed + `,` + prefixed + `}`},
-		{[]int{10, 21}, "result", "tasks/get", `{"taskId":"a+t"}`,
+		{"result", "tasks/get", `{"taskId":"a+t"}`,
 			`{"taskId":"t","result":{"content":` + content + `}}`,
 			`{"taskId":"a+t","result":{"content":` + exposed + `}}`},
-		{[]int{10, 21}, "notification", "notifications/tasks", "",
+		{"notification", "notifications/tasks", "",
 			`{"taskId":"t","result":{"content":` + content + `}}`,
 			`{"taskId":"a+t","result":{"content":` + exposed + `}}`},
-		{[]int{11}, "result", "prompts/get", `{"name":"a__x"}`,
+		{"result", "prompts/get", `{"name":"a__x"}`,
 			`{"messages":[{"role":"user","content":` + content +
 				`},{"role":"user","content":{"type":"resource_link","uri":"f:///x"}}]}`,
 			`{"messages":[{"role":"user","content":` + exposed +
 				`},{"role":"user","content":{"type":"resource_link","uri":"a+f:///x"}}]}`},
-		{[]int{12}, "question", "sampling/createMessage",
+		{"question", "sampling/createMessage",
 			"", `{"messages":[{"role":"user","content":[{"type":"tool_result","content":` +
 				content + `}]}],"tools":[{"name":"x"}],"_meta":{}}`,
 			`{"messages":[{"role":"user","content":[{"type":"tool_result","content":` + exposed +
 				`}]}],"tools":[{"name":"x"}],"_meta":{"gatekit/server":"a"}}`},
-		{[]int{13}, "answer", "sampling/createMessage",
+		{"answer", "sampling/createMessage",
 			"", `{"role":"assistant","content":[{"type":"resource_link","uri":"f:///x"},{"type":"resource_link","uri":"b+f:///x"}]}`,
 			`{"role":"assistant","content":[{"type":"resource_link","uri":"a+f:///x"},{"type":"resource_link","uri":"b+f:///x"}]}`},
-		{[]int{14}, "result", "tools/list", `{}`,
+		{"result", "tools/list", `{}`,
 			`{"tools":[{"name":"x","_meta":{"ui":{"resourceUri":"ui://w"},"ui/resourceUri":"ui://w"}}]}`,
 			`{"tools":[{"name":"a__x","_meta":{"ui":{"resourceUri":"ui://a+w"},"ui/resourceUri":"ui://a+w"}}]}`},
-		{[]int{15, 16}, "request", "subscriptions/listen", "",
+		{"request", "subscriptions/listen", "",
 			`{"notifications":{"resourceSubscriptions":["f:///x"],"taskIds":["t"]}}`,
 			`{"notifications":{"resourceSubscriptions":["a+f:///x","nobody:///x"],"taskIds":["a+t"]}}`},
-		{[]int{21}, "request", "tasks/update", "", `{"taskId":"t"}`, `{"taskId":"a+t"}`},
-		{[]int{21}, "request", "tasks/cancel", "", `{"taskId":"t"}`, `{"taskId":"a+t"}`},
-		{[]int{21}, "result", "tasks/cancel", `{"taskId":"a+t"}`,
+		{"request", "tasks/update", "", `{"taskId":"t"}`, `{"taskId":"a+t"}`},
+		{"request", "tasks/cancel", "", `{"taskId":"t"}`, `{"taskId":"a+t"}`},
+		{"result", "tasks/cancel", `{"taskId":"a+t"}`,
 			`{"taskId":"t","status":"cancelled"}`, `{"taskId":"a+t","status":"cancelled"}`},
-		{[]int{21}, "result", "tools/call", `{"name":"a__x","task":{}}`, `{"task":{"taskId":"t"}}`,
+		{"result", "tools/call", `{"name":"a__x","task":{}}`, `{"task":{"taskId":"t"}}`,
 			`{"task":{"taskId":"a+t"}}`},
-		{[]int{21}, "result", "tools/call", `{"name":"a__x"}`, `{"resultType":"task","taskId":"t"}`,
+		{"result", "tools/call", `{"name":"a__x"}`, `{"resultType":"task","taskId":"t"}`,
 			`{"resultType":"task","taskId":"a+t"}`},
-		{[]int{21}, "result", "tools/call", `{"name":"a__x"}`, `{"content":[],"taskId":"t"}`,
+		{"result", "tools/call", `{"name":"a__x"}`, `{"content":[],"taskId":"t"}`,
 			`{"content":[],"taskId":"t"}`},
-		{[]int{21}, "result", "tasks/list", `{}`, `{"tasks":[{"taskId":"t"}]}`,
+		{"result", "tasks/list", `{}`, `{"tasks":[{"taskId":"t"}]}`,
 			`{"tasks":[{"taskId":"a+t"}]}`},
-		{[]int{21}, "notification", "notifications/tasks/status", "", `{"taskId":"t"}`,
+		{"notification", "notifications/tasks/status", "", `{"taskId":"t"}`,
 			`{"taskId":"a+t"}`},
-		{[]int{22}, "request", "tools/call", "", `{"name":"x",` + related + `}`,
+		{"request", "tools/call", "", `{"name":"x",` + related + `}`,
 			`{"name":"a__x",` + prefixed + `}`},
-		{[]int{22, 26}, "notification", "notifications/message", "", `{"logger":"l","data":"l",` +
+		{"notification", "notifications/message", "", `{"logger":"l","data":"l",` +
 			related + `}`, `{"logger":"a/l","data":"l",` + prefixed + `}`},
-		{[]int{22, 23, 28}, "question", "elicitation/create", "",
+		{"question", "elicitation/create", "",
 			`{"message":"m","mode":"url","url":"f:///x","elicitationId":"e",` + related + `}`,
 			`{"message":"[a] m","mode":"url","url":"f:///x","elicitationId":"a+e",` + prefixed +
 				`}`},
-		{[]int{22}, "answer", "elicitation/create", "", `{"action":"accept",` + related + `}`,
+		{"answer", "elicitation/create", "", `{"action":"accept",` + related + `}`,
 			`{"action":"accept",` + prefixed + `}`},
-		{[]int{22}, "notice", "notifications/cancelled", "", `{"requestId":8,` + related + `}`,
+		{"notice", "notifications/cancelled", "", `{"requestId":8,` + related + `}`,
 			`{"requestId":8,` + prefixed + `}`},
-		{[]int{22}, "notice", "notifications/progress", "", `{"progressToken":1,` + related + `}`,
+		{"notice", "notifications/progress", "", `{"progressToken":1,` + related + `}`,
 			`{"progressToken":1,` + prefixed + `}`},
-		{[]int{23}, "notification", "notifications/elicitation/complete",
+		{"notification", "notifications/elicitation/complete",
 			"", `{"elicitationId":"e"}`, `{"elicitationId":"a+e"}`},
-		{[]int{23}, "error", "tools/call", `{"name":"a__x"}`,
+		{"error", "tools/call", `{"name":"a__x"}`,
 			`-32042 {"elicitations":[{"elicitationId":"e","url":"f:///x"},{"elicitationId":"e2"}]}`,
 			`{"elicitations":[{"elicitationId":"a+e","url":"f:///x"},{"elicitationId":"a+e2"}]}`},
-		{[]int{25}, "error", "resources/read", `{"uri":"a+f:///x"}`,
+		{"error", "resources/read", `{"uri":"a+f:///x"}`,
 			`-32002 {"uri":"f:///x","k":1.0}`, `{"uri":"a+f:///x","k":1.0}`},
-		{[]int{26}, "notification", "notifications/message", "", `{"data":1}`, `{"data":1}`},
+		{"notification", "notifications/message", "", `{"data":1}`, `{"data":1}`},
 	} {
-		covered = append(covered, c.rows...)
-		t.Run(fmt.Sprint(c.rows, " ", c.kind, " ", c.method), func(t *testing.T) {
+		k := kinds[c.kind]
+		for _, p := range mcp.NamePlaces(c.method, k.kind, k.direction) {
+			covered = append(covered, p.Group)
+		}
+		t.Run(fmt.Sprint(c.kind, " ", c.method), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				a := &server{}
 				a.answer = func(ctx context.Context, m *mcp.Message, caller proxy.Handler) string {
@@ -179,7 +188,7 @@ func TestTheRewriteCatalogue(t *testing.T) {
 					return `{}`
 				}
 				w := open(t, map[string]*server{"a": a, "b": saying("!-32601 no")}, nil,
-					clean(t, "a__x", "a+f:///x"))
+					noPrefixedNames(t, "a__x", "a+f:///x"))
 				w.client.answer = func(m *mcp.Message) *mcp.Message {
 					return mcp.NewResponse(m.ID(), []byte(c.atClient))
 				}
@@ -237,9 +246,9 @@ func TestTheRewriteCatalogue(t *testing.T) {
 			})
 		})
 	}
-	for row := 1; row <= 28; row++ {
-		if !slices.Contains(covered, row) {
-			t.Errorf("nobody looks at row %d", row)
+	for _, group := range mcp.NamePlaceGroups() {
+		if !slices.Contains(covered, group) {
+			t.Errorf("no message has %s", group)
 		}
 	}
 }

@@ -11,18 +11,20 @@ import (
 	"sync"
 )
 
-// Frame is one message as it crossed the client's connection.
+// Frame is one message on the client's connection.
 type Frame struct {
 	Sent bool // by the client
 	Message
 }
 
-// Client is a client that writes what it is told and keeps what it sees.
+// Client is a scripted client. It keeps every message that it sends or receives, and answers the
+// server's requests from Answer.
 type Client struct {
 	Revision     string // Modern, or a legacy one
 	Capabilities string // a JSON object
-	Name         string // what it calls itself
-	// a question's method -> the result's JSON, or an error object's behind "error:"
+	Name         string // in clientInfo
+	// Answer has, by the method of a reverse request, a function that returns the JSON of the
+	// result, or "error:" and the JSON of an error object.
 	Answer map[string]func(params Message) string
 
 	conn   Conn
@@ -36,7 +38,7 @@ type Client struct {
 	next    int
 }
 
-// NewClient starts to read from conn. Close ends it.
+// NewClient returns a client of conn and starts to read from it. Close ends the reader.
 func NewClient(conn Conn, revision string) *Client {
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &Client{Revision: revision, Name: "mcptest",
@@ -72,14 +74,14 @@ func (c *Client) read(ctx context.Context) {
 		if err != nil {
 			m.Method = "no message: " + err.Error()
 		}
-		c.keep(Frame{Message: m})
+		c.record(Frame{Message: m})
 		if m.IsRequest() {
 			go c.Send(c.reply(m))
 		}
 	}
 }
 
-// reply is the answer to a question of the server.
+// reply returns the answer to a request of the server.
 func (c *Client) reply(m Message) string {
 	answer, ok := c.Answer[m.Method]
 	if !ok {
@@ -93,7 +95,7 @@ func (c *Client) reply(m Message) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":%s}`, m.ID, text)
 }
 
-func (c *Client) keep(f Frame) {
+func (c *Client) record(f Frame) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.frames = append(c.frames, f)
@@ -101,14 +103,14 @@ func (c *Client) keep(f Frame) {
 	c.changed = make(chan struct{})
 }
 
-// Frames are all messages so far, both ways, in order.
+// Frames returns all messages so far, in both directions, in order.
 func (c *Client) Frames() []Frame {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.frames)
 }
 
-// Mark is a point in the recording: what Await looks at may begin there.
+// Mark returns the number of messages so far; Await can start from there.
 func (c *Client) Mark() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -118,11 +120,11 @@ func (c *Client) Mark() int {
 // Send writes raw bytes.
 func (c *Client) Send(raw string) error {
 	m, _ := Parse([]byte(raw))
-	c.keep(Frame{Sent: true, Message: m})
+	c.record(Frame{Sent: true, Message: m})
 	return c.conn.Write(context.Background(), []byte(raw))
 }
 
-// Await answers the first message received from mark on that match says yes to; it waits for it.
+// Await waits for the first message received since mark for which match returns true.
 func (c *Client) Await(ctx context.Context, mark int, match func(Message) bool) (Message, error) {
 	for {
 		c.mu.Lock()
@@ -146,7 +148,7 @@ func (c *Client) Await(ctx context.Context, mark int, match func(Message) bool) 
 	}
 }
 
-// AwaitMethod waits for a notification or request of that method from mark on.
+// AwaitMethod waits for a notification or request with the method, received since mark.
 func (c *Client) AwaitMethod(ctx context.Context, mark int, method string) (Message, error) {
 	m, err := c.Await(ctx, mark, func(m Message) bool { return m.Method == method })
 	if err != nil {
@@ -155,7 +157,8 @@ func (c *Client) AwaitMethod(ctx context.Context, mark int, method string) (Mess
 	return m, err
 }
 
-// Request is the text of a request as the client's revision has it. params is a JSON object or "".
+// Request returns the text of a request in the form of the client's revision. params is a JSON
+// object or "".
 func (c *Client) Request(id, method, params string) string {
 	if c.modern() {
 		params = c.withMeta(cmp.Or(params, `{}`))
@@ -166,7 +169,7 @@ func (c *Client) Request(id, method, params string) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":%s%s}`, id, Quote(method), params)
 }
 
-// withMeta puts what a modern request says of itself into its _meta.
+// withMeta returns params with the members of _meta that a modern request needs.
 func (c *Client) withMeta(params string) string {
 	own := fmt.Sprintf(`%s:%s,%s:{"name":%s,"version":"1"},%s:%s`,
 		Quote(metaVersion), Quote(c.Revision), Quote(metaClientInfo), Quote(c.Name),
@@ -181,7 +184,7 @@ func (c *Client) withMeta(params string) string {
 	return before + `"_meta":{` + own + after
 }
 
-// ID mints a request id: 1, 2, 3.
+// ID returns a new request id: 1, 2, 3.
 func (c *Client) ID() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -189,8 +192,8 @@ func (c *Client) ID() string {
 	return fmt.Sprint(c.next)
 }
 
-// Call sends a request and waits for its answer. A modern answer that asks (input_required) is
-// answered by another request, until there is a final one.
+// Call sends a request and returns its answer. When a modern server asks for input, Call sends the
+// request again with the answers, until a final result comes.
 func (c *Client) Call(ctx context.Context, method, params string) (Message, error) {
 	for again := params; ; {
 		m, err := c.Do(ctx, c.ID(), method, again)
@@ -216,7 +219,7 @@ func (c *Client) Call(ctx context.Context, method, params string) (Message, erro
 	}
 }
 
-// Do is one request, under the given id, and its answer.
+// Do sends one request with the given id and returns its answer.
 func (c *Client) Do(ctx context.Context, id, method, params string) (Message, error) {
 	mark := c.Mark()
 	if err := c.Send(c.Request(id, method, params)); err != nil {
@@ -245,8 +248,8 @@ func (c *Client) Tool(ctx context.Context, name, arguments string) (Message, err
 // Notify sends a notification.
 func (c *Client) Notify(method, params string) error { return c.Send(notification(method, params)) }
 
-// Open shakes hands: initialize and initialized, or server/discover. It answers what the server
-// said of itself.
+// Open makes the handshake, initialize and initialized or server/discover, and returns the server's
+// answer.
 func (c *Client) Open(ctx context.Context) (Message, error) {
 	if c.modern() {
 		return c.Call(ctx, "server/discover", "")
@@ -259,7 +262,7 @@ func (c *Client) Open(ctx context.Context) (Message, error) {
 	return m, err
 }
 
-// Session is the id of a legacy session over HTTP; "" when there is none.
+// Session returns the id of the legacy session over HTTP; "" when there is none.
 func (c *Client) Session() string {
 	if h, ok := c.conn.(*HTTP); ok {
 		return h.Session()
@@ -267,7 +270,8 @@ func (c *Client) Session() string {
 	return ""
 }
 
-// Close closes the connection and waits for the reader. It is what the connection's Close answers.
+// Close closes the connection, waits for the reader, and returns the error of the connection's
+// Close.
 func (c *Client) Close() error {
 	err := c.conn.Close()
 	c.cancel()

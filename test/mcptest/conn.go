@@ -12,29 +12,28 @@ import (
 	"sync"
 )
 
-// Conn carries whole messages both ways, as raw bytes. Its methods are those of core's Pipes.
+// Conn carries whole messages in both directions, as raw bytes.
 type Conn interface {
-	Read(ctx context.Context) ([]byte, error) // io.EOF when the other side is gone
+	Read(ctx context.Context) ([]byte, error) // io.EOF when the other side has closed
 	Write(ctx context.Context, b []byte) error
 	Close() error
 }
 
-// Pipe is a connection in process: what is written at one end is read at the other. Closing either
-// closes both.
+// Pipe returns the two ends of a connection in process. Closing one end closes both.
 func Pipe() (Conn, Conn) {
 	ab, ba := make(chan []byte, 16), make(chan []byte, 16)
 	done, once := make(chan struct{}), new(sync.Once)
-	return &end{ab, ba, done, once}, &end{ba, ab, done, once}
+	return &pipeEnd{ab, ba, done, once}, &pipeEnd{ba, ab, done, once}
 }
 
-type end struct {
+type pipeEnd struct {
 	in   <-chan []byte
 	out  chan<- []byte
 	done chan struct{}
 	once *sync.Once
 }
 
-func (e *end) Read(ctx context.Context) ([]byte, error) {
+func (e *pipeEnd) Read(ctx context.Context) ([]byte, error) {
 	select {
 	case b := <-e.in:
 		return b, nil
@@ -50,7 +49,7 @@ func (e *end) Read(ctx context.Context) ([]byte, error) {
 	}
 }
 
-func (e *end) Write(ctx context.Context, b []byte) error {
+func (e *pipeEnd) Write(ctx context.Context, b []byte) error {
 	select {
 	case e.out <- bytes.Clone(b):
 		return nil
@@ -61,13 +60,13 @@ func (e *end) Write(ctx context.Context, b []byte) error {
 	}
 }
 
-func (e *end) Close() error {
+func (e *pipeEnd) Close() error {
 	e.once.Do(func() { close(e.done) })
 	return nil
 }
 
-// Lines is a connection of lines: stdio. Read does not heed its context; closing the reader ends
-// it.
+// Lines returns a connection with one message a line, as stdio has it. Read ignores its context;
+// closing the reader ends it.
 func Lines(r io.Reader, w io.Writer) Conn { return &lines{r: bufio.NewReaderSize(r, 64<<10), w: w} }
 
 type lines struct {
@@ -102,7 +101,7 @@ func (l *lines) Close() error {
 	return nil
 }
 
-// Process is a connection to a child's stdin and stdout.
+// Process is a connection to the stdin and stdout of a child process.
 type Process struct {
 	Conn
 	cmd  *exec.Cmd
@@ -115,7 +114,7 @@ func Command(cmd *exec.Cmd) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	stdout, w, err := os.Pipe() // not cmd's own: its Wait would cut off what was not read yet
+	stdout, w, err := os.Pipe() // a pipe of cmd's own would be closed by Wait before all was read
 	if err != nil {
 		return nil, err
 	}
@@ -129,10 +128,10 @@ func Command(cmd *exec.Cmd) (*Process, error) {
 	return &Process{Lines(stdout, stdin), cmd, sync.OnceValue(cmd.Wait)}, nil
 }
 
-// PID is the child's process id.
+// PID returns the process id of the child.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Wait waits until the child has ended, as Close does, but leaves its stdin open.
+// Wait waits until the child has ended. Unlike Close it leaves the stdin open.
 func (p *Process) Wait() error { return p.wait() }
 
 // Close closes the child's stdin and waits until it has ended.
@@ -141,7 +140,7 @@ func (p *Process) Close() error {
 	return p.wait()
 }
 
-// Message is a JSON-RPC message, loosely read.
+// Message is a JSON-RPC message, parsed leniently.
 type Message struct {
 	ID     json.RawMessage `json:"id"`
 	Method string          `json:"method"`
@@ -151,17 +150,17 @@ type Message struct {
 	Raw    []byte          `json:"-"` // as it came
 }
 
-// IsRequest says whether the message wants an answer.
+// IsRequest reports whether the message has a method and an id.
 func (m Message) IsRequest() bool { return m.Method != "" && m.ID != nil }
 
-// Parse reads b as far as it can.
+// Parse parses b leniently; Raw is set even when it fails.
 func Parse(b []byte) (m Message, err error) {
 	err = json.Unmarshal(b, &m)
 	m.Raw = b
 	return m, err
 }
 
-// At is the raw value at a path of member names and array indices in v; nil when there is none.
+// At returns the raw value at a path of member names and array indices in v; nil when it is absent.
 func At(v json.RawMessage, path ...any) json.RawMessage {
 	for _, p := range path {
 		switch p := p.(type) {
@@ -183,13 +182,13 @@ func At(v json.RawMessage, path ...any) json.RawMessage {
 	return v
 }
 
-// Text is the string at a path; "" when there is none.
+// Text returns the string at a path; "" when it is absent.
 func Text(v json.RawMessage, path ...any) (s string) {
 	json.Unmarshal(At(v, path...), &s)
 	return s
 }
 
-// Quote is s as JSON.
+// Quote returns s as a JSON string.
 func Quote(s string) string {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

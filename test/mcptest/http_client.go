@@ -11,10 +11,10 @@ import (
 	"sync"
 )
 
-// HTTP is a connection to a Streamable HTTP server. A legacy one takes the session's id from the
-// answer to initialize and opens the GET stream after initialized; a modern request states in
-// headers what is in its body. An answer that is no message becomes an error message with code 0
-// and its HTTP status as text.
+// HTTP is a connection to a Streamable HTTP server. For a legacy client it takes the session id
+// from the answer to initialize and opens the GET stream after initialized. For a modern request it
+// repeats the body's fields in headers. An answer that is no message becomes an error message with
+// code 0 and the HTTP status as its text.
 type HTTP struct {
 	URL    string
 	Header http.Header // sent with every request
@@ -31,7 +31,7 @@ type HTTP struct {
 	inFlight map[string]context.CancelFunc
 }
 
-// NewHTTP makes a connection; nothing is sent yet.
+// NewHTTP returns a connection to a URL; nothing is sent yet.
 func NewHTTP(url string) *HTTP {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &HTTP{URL: url, Header: http.Header{},
@@ -40,7 +40,7 @@ func NewHTTP(url string) *HTTP {
 		in:     make(chan []byte), inFlight: map[string]context.CancelFunc{}}
 }
 
-// Read answers what came in on any stream.
+// Read returns the next message of any stream.
 func (h *HTTP) Read(ctx context.Context) ([]byte, error) {
 	select {
 	case b := <-h.in:
@@ -52,7 +52,8 @@ func (h *HTTP) Read(ctx context.Context) ([]byte, error) {
 	}
 }
 
-// Write posts b. A request is posted aside, its answers are Read; anything else is waited for.
+// Write posts b. A request is posted in the background, and Read returns its answer; for any other
+// message Write waits until it is posted.
 func (h *HTTP) Write(_ context.Context, b []byte) error {
 	m, _ := Parse(b)
 	ctx, cancel := context.WithCancel(h.ctx)
@@ -81,14 +82,14 @@ func failure(m Message, text string) []byte {
 		orNull(m.ID), Quote(text))
 }
 
-// Drop drops the connection of a request: how a modern client cancels over HTTP.
+// Drop closes the connection of a request, as a modern client does to cancel over HTTP.
 func (h *HTTP) Drop(id string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.inFlight[id]()
 }
 
-// Session is the id of the legacy session.
+// Session returns the id of the legacy session.
 func (h *HTTP) Session() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -157,14 +158,14 @@ func (h *HTTP) post(ctx context.Context, b []byte, m Message) error {
 		return fmt.Errorf("HTTP %s: %s", resp.Status, bytes.TrimSpace(body))
 	}
 	if len(body) > 0 {
-		h.took(m, body)
+		h.learnRevision(m, body)
 		h.deliver(body)
 	}
 	return nil
 }
 
-// took learns the session's revision from the answer to initialize.
-func (h *HTTP) took(m Message, answer []byte) {
+// learnRevision takes the session's revision from the answer to initialize.
+func (h *HTTP) learnRevision(m Message, answer []byte) {
 	if m.Method == "initialize" {
 		a, _ := Parse(answer)
 		h.mu.Lock()
@@ -173,7 +174,7 @@ func (h *HTTP) took(m Message, answer []byte) {
 	}
 }
 
-// listen reads the session's GET stream, if the server has one.
+// listen reads the session's GET stream, if the server offers one.
 func (h *HTTP) listen(ctx context.Context) {
 	r, err := h.request(ctx, http.MethodGet, nil, Message{})
 	if err != nil {
@@ -199,7 +200,7 @@ func (h *HTTP) events(r io.Reader, m Message) error {
 			data = append(data, bytes.TrimPrefix(d, []byte(" ")))
 		} else if len(line) == 0 && len(data) > 0 {
 			if b := bytes.Join(data, []byte("\n")); len(b) > 0 {
-				h.took(m, b)
+				h.learnRevision(m, b)
 				h.deliver(b)
 			}
 			data = nil

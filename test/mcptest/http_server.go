@@ -11,17 +11,17 @@ import (
 	"sync"
 )
 
-// httpSession is a session that outlives a request: what belongs to no call waits for a GET stream.
+// httpSession is a session over HTTP. Messages that belong to no call wait for a GET stream.
 type httpSession struct {
 	*session
-	id      string // "" is the one that all modern requests share
+	id      string // "" for the session of all modern requests
 	context context.Context
 	end     context.CancelFunc
 	queue   chan []byte
 }
 
-// ServeHTTP is Streamable HTTP: legacy sessions with an id, a GET stream and a DELETE; modern
-// requests without.
+// ServeHTTP serves Streamable HTTP: legacy sessions with an id, a GET stream and DELETE, and modern
+// requests.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	id := r.Header.Get("Mcp-Session-Id")
 	switch r.Method {
@@ -41,7 +41,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		} else if m.IsRequest() {
 			ses.answer(w, r, m)
 		} else {
-			ses.take(m)
+			ses.receive(m)
 			w.WriteHeader(http.StatusAccepted)
 		}
 	case http.MethodGet:
@@ -51,14 +51,14 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			ses.stream(w, r)
 		}
 	case http.MethodDelete:
-		s.Forget(id)
+		s.EndSessions(id)
 	default:
 		w.WriteHeader(http.StatusMethodNotAllowed)
 	}
 }
 
-// headerFault says what the revision wants of a POST's headers and does not find; a proxy must get
-// them right.
+// headerFault returns what is wrong with the headers of a POST by the rules of its revision; ""
+// when they are right.
 func headerFault(h http.Header, m Message) string {
 	want := map[string]string{}
 	if v := Text(m.Params, "_meta", metaVersion); v != "" {
@@ -88,7 +88,7 @@ func headerFault(h http.Header, m Message) string {
 	return ""
 }
 
-// find is the session of a message; initialize opens one.
+// find returns the session of a message; initialize opens a new one.
 func (s *Server) find(id string, m Message) *httpSession {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,8 +99,8 @@ func (s *Server) find(id string, m Message) *httpSession {
 		return nil
 	}
 	if m.Method == "initialize" {
-		s.minted++
-		id = fmt.Sprintf("session-%d", s.minted)
+		s.sessionCount++
+		id = fmt.Sprintf("session-%d", s.sessionCount)
 	}
 	ctx, end := context.WithCancel(context.Background())
 	ses := &httpSession{id: id, context: ctx, end: end, queue: make(chan []byte, 256)}
@@ -112,9 +112,9 @@ func (s *Server) find(id string, m Message) *httpSession {
 	return ses
 }
 
-// Forget ends legacy sessions as a server does that was started anew: their next requests get 404.
-// Without an id it forgets all.
-func (s *Server) Forget(id string) {
+// EndSessions ends a legacy session, or all of them when id is "", as a restart of a server does:
+// the next request of the session gets 404.
+func (s *Server) EndSessions(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i, ses := range s.sessions {
@@ -125,8 +125,8 @@ func (s *Server) Forget(id string) {
 	}
 }
 
-// Open is the number of legacy sessions that are open.
-func (s *Server) Open() (n int) {
+// OpenSessions returns the number of open legacy sessions.
+func (s *Server) OpenSessions() (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id := range s.sessions {
@@ -137,7 +137,7 @@ func (s *Server) Open() (n int) {
 	return n
 }
 
-// answer runs a request: it answers with a plain body when the answer is all there is to send, else
+// answer runs a request. It answers with a JSON body when nothing precedes the answer, otherwise
 // with an event stream.
 func (h *httpSession) answer(w http.ResponseWriter, r *http.Request, m Message) {
 	if h.id != "" {
@@ -166,7 +166,7 @@ func (h *httpSession) answer(w http.ResponseWriter, r *http.Request, m Message) 
 	died := false
 	call := h.call(ctx, m, out, func() { died = true })
 	var done sync.WaitGroup
-	done.Go(call.run) // not here: Ask ends its goroutine
+	done.Go(call.run) // in a goroutine of its own, which Ask may end
 	done.Wait()
 	if died {
 		panic(http.ErrAbortHandler)

@@ -11,10 +11,15 @@ import (
 	"strings"
 )
 
-// Main is a program that serves a Toolbox, over stdio or HTTP: a test binary runs it in place of
-// its tests to be a child of Gatekit.
+// Main serves a Toolbox over stdio or HTTP, as its flags say. A test binary runs Main instead of
+// its tests when Gatekit starts it as a server.
 //
-//	-name NAME  -revisions 2025-11-25,2025-06-18  -http ADDRESS  -noise LINES (on stdout, at the start)  -exit CODE (at once)  -mute (never says anything)
+//	-name NAME
+//	-revisions 2025-11-25,2025-06-18
+//	-http ADDRESS
+//	-noise LINES  lines on stdout that are no messages, at the start
+//	-exit CODE    exit at once
+//	-mute         never write anything
 func Main() {
 	f := flag.NewFlagSet("mcptest", flag.ExitOnError)
 	name := f.String("name", "box", "")

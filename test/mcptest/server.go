@@ -21,44 +21,45 @@ const (
 	metaLogLevel     = "io.modelcontextprotocol/logLevel"
 )
 
-// Server is a server by script. Handle has a function for each request that it answers; each runs
-// in a goroutine of its own.
+// Server is a scripted server. Handle has a function for each method; each call of one runs in a
+// goroutine of its own.
 type Server struct {
-	Name         string
-	Revisions    []string // that it admits to, newest first
-	Capabilities string   // a JSON object
-	Instructions string
-	Handle       map[string]func(*Call)
-	Notice       func(Message) // sees the notifications that come in
+	Name           string
+	Revisions      []string // that it speaks, newest first
+	Capabilities   string   // a JSON object
+	Instructions   string
+	Handle         map[string]func(*Call)
+	OnNotification func(Message) // gets the notifications of clients; may be nil
 
-	mu       sync.Mutex              // guards what follows
-	sessions map[string]*httpSession // by id; modern requests share the one without
-	minted   int
+	mu           sync.Mutex              // guards what follows
+	sessions     map[string]*httpSession // by id; "" is the session of all modern requests
+	sessionCount int
 }
 
 // session is one connection or legacy HTTP session, or all modern HTTP requests together.
 type session struct {
 	server *Server
-	feed   func(b []byte) // where messages go that belong to no call
+	feed   func(b []byte) // writes messages that belong to no call
 
 	mu sync.Mutex // guards what follows
-	// by id; the last of those that have the same, which two clients of one HTTP server may
-	calls   map[string]*Call
-	asked   map[string]chan Message
-	listens map[*Call]bool // modern: open subscriptions/listen
-	asks    int
+	// Calls in flight, by id. Two clients of one HTTP server may use the same id; the last call
+	// counts.
+	calls    map[string]*Call
+	pending  map[string]chan Message
+	listens  map[*Call]bool // modern: open subscriptions/listen
+	askCount int
 }
 
 func (s *Server) session(feed func([]byte)) *session {
 	return &session{server: s, feed: feed,
-		calls: map[string]*Call{}, asked: map[string]chan Message{}, listens: map[*Call]bool{}}
+		calls: map[string]*Call{}, pending: map[string]chan Message{}, listens: map[*Call]bool{}}
 }
 
 func (s *Server) legacy() bool { return s.Revisions[len(s.Revisions)-1] < Modern }
 func (s *Server) modern() bool { return s.Revisions[0] >= Modern }
 
-// Serve serves one connection until the other side is gone. die is what Call.Die does; nil closes
-// the connection.
+// Serve serves one connection until the other side closes it. Call.Die calls die; nil closes the
+// connection.
 func (s *Server) Serve(ctx context.Context, c Conn, die func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var calls sync.WaitGroup
@@ -84,17 +85,17 @@ func (s *Server) Serve(ctx context.Context, c Conn, die func()) error {
 			call := ses.call(ctx, m, write, die)
 			calls.Go(call.run)
 		default:
-			ses.take(m)
+			ses.receive(m)
 		}
 	}
 }
 
-// take handles a notification or an answer to a reverse request.
-func (s *session) take(m Message) {
+// receive handles a notification, or an answer to a reverse request.
+func (s *session) receive(m Message) {
 	if m.Method == "" {
 		s.mu.Lock()
-		ch := s.asked[string(m.ID)]
-		delete(s.asked, string(m.ID))
+		ch := s.pending[string(m.ID)]
+		delete(s.pending, string(m.ID))
 		s.mu.Unlock()
 		if ch != nil {
 			ch <- m
@@ -104,12 +105,12 @@ func (s *session) take(m Message) {
 	if m.Method == "notifications/cancelled" {
 		s.cancel(string(At(m.Params, "requestId")))
 	}
-	if s.server.Notice != nil {
-		s.server.Notice(m)
+	if s.server.OnNotification != nil {
+		s.server.OnNotification(m)
 	}
 }
 
-// call registers a request, so that a cancellation that follows finds it; its run answers it.
+// call registers a request, so that a cancellation can find it. The call's run answers it.
 func (s *session) call(ctx context.Context, m Message, out func([]byte), die func()) *Call {
 	ctx, cancel := context.WithCancel(ctx)
 	c := &Call{Message: m, Context: ctx, cancel: cancel, version: Text(m.Params,
@@ -121,7 +122,7 @@ func (s *session) call(ctx context.Context, m Message, out func([]byte), die fun
 }
 
 func (c *Call) run() {
-	defer c.end() // also when Ask or Die ended the goroutine
+	defer c.end() // also when Ask or Die ends the goroutine
 	c.session.dispatch(c)
 }
 
@@ -179,23 +180,22 @@ func list(s []string) string {
 	return string(b)
 }
 
-// Call is one request at the server. Its Context ends when it is cancelled or answered, or the
-// connection is gone.
+// Call is one request at the server. Its Context ends when the call is cancelled or answered, or
+// the connection is closed.
 type Call struct {
 	Message
 	context.Context
 	cancel  context.CancelFunc
-	version string // the revision that a modern request names; "" is a legacy one
+	version string // the revision in a modern request; "" for legacy requests
 	session *session
 	out     func([]byte)
 	die     func()
 }
 
-// Raw writes b on the call's stream as it is.
+// Raw writes b on the call's stream unchanged.
 func (c *Call) Raw(b string) { c.out([]byte(b)) }
 
-// Result answers with a result. A modern one gets what its revision wants in it, unless it says so
-// itself.
+// Result sends a result as the answer. To a modern request it adds resultType, unless the result has one.
 func (c *Call) Result(result string) {
 	if c.version != "" && At(json.RawMessage(result), "resultType") == nil {
 		result = member(result, "resultType", `"complete"`)
@@ -203,7 +203,7 @@ func (c *Call) Result(result string) {
 	c.Raw(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":%s}`, c.ID, result))
 }
 
-// member adds a member to a JSON object's text, at its start.
+// member returns a JSON object's text with a member added at its start.
 func member(object, name, value string) string {
 	rest := strings.TrimLeft(strings.TrimLeft(object, " ")[1:], " ")
 	comma := ","
@@ -213,7 +213,7 @@ func member(object, name, value string) string {
 	return "{" + Quote(name) + ":" + value + comma + rest
 }
 
-// Error answers with an error; data is JSON or "".
+// Error sends an error as the answer; data is JSON or "".
 func (c *Call) Error(code int, message, data string) {
 	if data != "" {
 		data = `,"data":` + data
@@ -229,11 +229,11 @@ func notification(method, params string) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","method":%s,"params":%s}`, Quote(method), params)
 }
 
-// Token is the call's progress token, raw; nil when it has none.
+// Token returns the call's raw progress token; nil when it has none.
 func (c *Call) Token() json.RawMessage { return At(c.Params, "_meta", "progressToken") }
 
-// Feed writes a notification outside of any call: on the session's stream, or on the modern listens
-// that asked for its kind.
+// Feed writes a notification that belongs to no call: on the session's stream, or on all open
+// subscriptions of modern clients.
 func (c *Call) Feed(method, params string) {
 	if c.version == "" {
 		c.session.feed([]byte(notification(method, params)))
@@ -247,12 +247,12 @@ func (c *Call) Feed(method, params string) {
 	}
 }
 
-// listen is a modern subscription: it acknowledges all that was asked and lasts until it is
+// listen serves a subscriptions/listen: it acknowledges everything, and lasts until it is
 // cancelled.
 func (c *Call) listen() {
 	meta := fmt.Sprintf(`"_meta":{%s:%s}`, Quote(metaSubscription), c.ID)
-	// Feed waits: nothing goes before the acknowledgement, and nothing that happens after it is
-	// lost
+	// Feed waits for this lock: no notification goes before the acknowledgement, and none that
+	// follows it is lost.
 	c.session.mu.Lock()
 	c.Notify("notifications/subscriptions/acknowledged", fmt.Sprintf(`{"notifications":%s,%s}`,
 		At(c.Params, "notifications"), meta))
@@ -264,10 +264,10 @@ func (c *Call) listen() {
 	c.session.mu.Unlock()
 }
 
-// Ask puts a question to the client and waits for the answer, a result or an error object. Of a
-// modern client it asks by an input_required result, which ends the handler; the client's retry
-// runs it from the start, and this time Ask answers. What was answered in the rounds before is in
-// the state.
+// Ask sends a reverse request to the client and returns its result or error object. It asks a
+// modern client by an input_required result and ends the handler; the client's next request runs
+// the handler again, and then Ask returns the answer. requestState keeps the answers of earlier
+// rounds.
 func (c *Call) Ask(key, method, params string) (result, fault json.RawMessage) {
 	s := c.session
 	if c.version != "" {
@@ -284,11 +284,11 @@ func (c *Call) Ask(key, method, params string) (result, fault json.RawMessage) {
 		runtime.Goexit()
 	}
 	s.mu.Lock()
-	s.asks++
-	// every session counts from 1: a proxy must not mix them up
-	id := Quote(fmt.Sprintf("ask-%d", s.asks))
+	s.askCount++
+	// Every session counts from 1, so that a proxy that mixes them up is found.
+	id := Quote(fmt.Sprintf("ask-%d", s.askCount))
 	ch := make(chan Message, 1)
-	s.asked[id] = ch
+	s.pending[id] = ch
 	s.mu.Unlock()
 	c.Raw(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":%s,"params":%s}`, id, Quote(method),
 		params))
@@ -301,7 +301,7 @@ func (c *Call) Ask(key, method, params string) (result, fault json.RawMessage) {
 	}
 }
 
-// Die ends the server, or the call's connection, at once and without an answer.
+// Die ends the server, or the call's connection, without an answer.
 func (c *Call) Die() {
 	c.die()
 	runtime.Goexit()

@@ -10,34 +10,34 @@ import (
 	"sync"
 )
 
-// Tools of a Toolbox, by name. Their arguments are all optional.
+// Tools of a Toolbox, by name. All their arguments are optional.
 const (
-	// answers with the params as it saw them, as text, and with tag and the server's name as
-	// structured content
+	// returns the params that it received, as text, and as structured content the argument tag and
+	// the server's name
 	Echo = "echo"
-	// writes lines, verbatim but for $ID, $TOKEN and $PAD (n bytes), and no answer of its own
+	// writes the argument lines, with $ID, $TOKEN and $PAD (n bytes) replaced, and no other answer
 	Raw    = "raw"
-	Result = "result" // answers with result, a string of JSON, verbatim
-	// puts the request method with params to the client and answers with what it said
+	Result = "result" // returns the argument result, a string of JSON, unchanged
+	// sends the client the request in method and params, and returns the answer
 	Ask      = "ask"
-	Progress = "progress" // reports n times (default 3), then answers
-	Log      = "log"      // logs n messages (default 1), then answers
-	// reports progress once when it has a token, and answers when it is cancelled, which is too
-	// late
+	Progress = "progress" // reports progress n times (default 3)
+	Log      = "log"      // logs n messages (default 1)
+	// reports progress once when the call has a token, waits until it is cancelled, then answers
+	// too late
 	Wait      = "wait"
-	Cancelled = "cancelled" // answers when a Wait with the same tag was cancelled
-	Change    = "change"    // adds a tool, says that the lists have changed, then answers
-	// logs when it is asked to, reports progress, does a Change, asks for all that there is, and
-	// answers with what it was told
+	Cancelled = "cancelled" // returns when a Wait with the same tag was cancelled
+	Change    = "change"    // adds a tool and sends list_changed
+	// logs when logging is on, reports progress, does a Change, sends every kind of reverse
+	// request, and returns the answers
 	Tour   = "tour"
-	Update = "update"      // says that the resource uri was updated, then answers
+	Update = "update"      // sends resources/updated for the argument uri
 	Die    = "die"         // ends the server without an answer
-	Self   = "self"        // answers with the server's pid, working folder and environment
-	Odd    = "odd name/ü." // a name outside of what names SHOULD be; an Echo
+	Self   = "self"        // returns the server's pid, working folder and environment
+	Odd    = "odd name/ü." // an Echo whose name has characters that names should not have
 )
 
-// Toolbox is a server with a tool for every behaviour, paged lists, prompts, resources, templates
-// and completion.
+// Toolbox returns a server with all these tools, paged lists, prompts, resources, templates and
+// completion.
 func Toolbox(name string, revisions ...string) *Server {
 	box := &toolbox{name: name, cancelled: map[string]chan struct{}{},
 		tools: []string{Echo, Raw, Result, Ask, Progress, Log, Wait, Cancelled, Change, Tour,
@@ -78,7 +78,7 @@ type toolbox struct {
 	cancelled map[string]chan struct{} // by tag; closed when a Wait was cancelled
 }
 
-// page answers a list two items at a time.
+// page returns a handler that lists two items a page.
 func page(what string, items func() []string) func(*Call) {
 	return func(c *Call) {
 		all, at := items(), 0
@@ -193,7 +193,7 @@ func (b *toolbox) tag(tag string) chan struct{} {
 	return b.cancelled[tag]
 }
 
-// release lets those go who wait for the tag, now and later.
+// release ends all calls of Cancelled that wait for the tag, now and later.
 func (b *toolbox) release(tag string) {
 	ch := b.tag(tag)
 	b.mu.Lock()

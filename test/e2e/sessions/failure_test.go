@@ -95,7 +95,7 @@ func TestAnExpiredSessionIsMadeAnewAndNothingIsSentTwice(t *testing.T) {
 	g := harness.StartHTTP(t, harness.HTTPServer("box", s.URL))
 	c := g.Client("2025-11-25")
 	harness.CallTool(t, c, "box__echo", `{"tag":1}`)
-	box.Forget("")
+	box.EndSessions("")
 	m := harness.Request(t, c, "tools/call", `{"name":"box__echo","arguments":{"tag":2}}`)
 	if !strings.Contains(mcptest.Text(m.Error, "message"), "session") {
 		t.Errorf("the call that found the session gone got %s, want an error that says so", m.Raw)
@@ -108,7 +108,7 @@ func TestAnExpiredSessionIsMadeAnewAndNothingIsSentTwice(t *testing.T) {
 	if n := calls.Load(); n != 2 {
 		t.Errorf("the server saw %d calls, want 2: the first and the last", n)
 	}
-	if n := box.Open(); n != 1 {
+	if n := box.OpenSessions(); n != 1 {
 		t.Errorf("the server has %d sessions, want 1", n)
 	}
 }
@@ -153,7 +153,7 @@ func TestNothingIsLeftAfterTheClientsHaveGone(t *testing.T) {
 			harness.WaitUntilAtMost(t, "children", children, func() int {
 				return len(harness.ProcessesWith(g.Mark))
 			})
-			harness.WaitUntilAtMost(t, "legacy sessions at the server", 0, far.Open)
+			harness.WaitUntilAtMost(t, "legacy sessions at the server", 0, far.OpenSessions)
 			s.CloseClientConnections()
 			harness.WaitUntilAtMost(t, "descriptors", fds, func() int { return descriptors(t, g) })
 			n := goroutines(g)

@@ -1,0 +1,97 @@
+package config
+
+import (
+	"errors"
+	"io/fs"
+	"net"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+)
+
+// checkAdmin checks the address of the admin endpoint. There is no setting that allows other
+// machines to reach it: the endpoint tells everybody who asks.
+func (l *loader) checkAdmin(c *Admin, n *node) {
+	at := n.lookup("http")
+	if !n.has("http") || l.hasErrorAt(at) {
+		return
+	}
+	host, ok := splitAddress(c.HTTP)
+	switch {
+	case !ok:
+		l.errorf(at, `admin.http must be an address and port such as "127.0.0.1:7778", not %q`,
+			at.raw)
+	case !isLoopback(host):
+		l.errorf(at, `admin.http = %q can be reached from other machines, and nobody is `+
+			`authenticated; listen on 127.0.0.1, and put a proxy that authenticates in front of it`,
+			at.raw)
+	}
+}
+
+// splitAddress returns the host of an address, and reports whether the address has a valid port.
+func splitAddress(s string) (host string, ok bool) {
+	host, port, err := net.SplitHostPort(s)
+	p, perr := strconv.Atoi(port)
+	return host, err == nil && perr == nil && 0 <= p && p <= 65535
+}
+
+func (l *loader) checkTelemetry(c *Telemetry, n *node) {
+	l.checkOneOf(&c.Protocol, n, "telemetry", "protocol", "grpc", "http")
+	if !n.has("url") {
+		for _, key := range []string{"protocol", "headers", "ca", "insecure", "metrics", "interval",
+			"traces", "sample"} {
+			if n.has(key) {
+				l.errorf(n.lookup(key), "telemetry.%s needs telemetry.url, which is not set", key)
+			}
+		}
+		return
+	}
+	l.checkCollector(c, n)
+	for key, value := range c.Headers {
+		l.checkHeader(key, string(value), n.lookup("headers", key), "telemetry")
+	}
+	if at := n.lookup("ca"); c.CA != "" && !l.hasErrorAt(at) {
+		if c.CA = l.absPath(c.CA); !fileExists(c.CA) {
+			l.errorf(at, "telemetry.ca: file %q does not exist", at.raw)
+		}
+	}
+	if at := n.lookup("sample"); c.Sample < 0 || c.Sample > 1 || c.Sample != c.Sample {
+		l.errorf(at, "telemetry.sample must be between 0 and 1")
+	}
+	if !c.Metrics && !c.Traces {
+		l.errorf(n.lookup("url"), "telemetry.url gets nothing: telemetry.metrics and "+
+			"telemetry.traces are both false")
+	}
+}
+
+// checkCollector checks the URL of the collector. Credentials and measurements must not cross a
+// network without encryption, unless the configuration allows it.
+func (l *loader) checkCollector(c *Telemetry, n *node) {
+	at := n.lookup("url")
+	if l.hasErrorAt(at) {
+		return
+	}
+	u, err := url.Parse(c.URL)
+	switch {
+	case err != nil || !slices.Contains([]string{"http", "https"}, u.Scheme) ||
+		u.Hostname() == "" || u.RawQuery != "" || u.Fragment != "":
+		l.errorf(at, `telemetry.url must be a URL such as "https://collector.example:4317", not %q`,
+			at.raw)
+	case u.User != nil:
+		l.errorf(at, "telemetry.url contains credentials, which would be logged; put them in "+
+			"headers = { Authorization = \"…\" }")
+	case c.Protocol == "grpc" && u.Path != "" && u.Path != "/":
+		l.errorf(at, `telemetry.url has a path, which gRPC does not use; set telemetry.protocol `+
+			`= "http" for OTLP over HTTP`)
+	case u.Scheme == "http" && !isLoopback(u.Hostname()) && !c.Insecure:
+		l.errorf(at, "telemetry.url sends to another machine without encryption; use https, or "+
+			"set telemetry.insecure = true if the network is trusted")
+	}
+}
+
+// fileExists reports whether there is a file, or whether that cannot be found out.
+func fileExists(file string) bool {
+	_, err := os.Stat(file)
+	return !errors.Is(err, fs.ErrNotExist)
+}

@@ -1,0 +1,96 @@
+package mcp
+
+import (
+	"bytes"
+	"unicode"
+	"unicode/utf8"
+)
+
+// envelopeNames are the members of a JSON-RPC message, in the order of the constants.
+var envelopeNames = [...]string{"jsonrpc", "id", "method", "params", "result", "error"}
+
+const (
+	memberJSONRPC = iota
+	memberID
+	memberMethod
+	memberParams
+	memberResult
+	memberError
+)
+
+// nameSet maps the folded form of each protocol name at one level of a message to the name.
+type nameSet map[string]string
+
+func newNameSet(list ...string) nameSet {
+	n := make(nameSet, len(list))
+	for _, name := range list {
+		n[string(fold(nil, []byte(name)))] = name
+	}
+	return n
+}
+
+// The names by which requests are routed and inspected, and those of results that are inspected or
+// reach a model. Other names of the specification may be spelt in any way.
+var (
+	envelopeNameSet = newNameSet(envelopeNames[:]...)
+	paramsNameSet   = newNameSet("name", "uri", "arguments", "_meta", "cursor", "ref",
+		"requestState",
+		"inputResponses", "inputRequests", "taskId", "task",
+		"argument", "context", "notifications", "level", "protocolVersion", "capabilities",
+		"clientInfo", "requestId", "progressToken",
+		"messages", "systemPrompt", "tools", "message", "mode", "url", "requestedSchema",
+		"elicitationId")
+	resultNameSet = newNameSet("_meta", "tools", "resources", "resourceTemplates", "prompts",
+		"content",
+		"structuredContent", "contents", "messages",
+		"completion", "nextCursor", "resultType", "inputRequests", "requestState", "task", "tasks",
+		"taskId", "capabilities", "serverInfo", "protocolVersion",
+		"supportedVersions", "instructions", "action", "roots")
+)
+
+// confusableWith returns the name of n that a careless reader could take text for although text
+// differs from it. Such a reader ignores case as Unicode does, trims, or ends strings at NUL.
+func confusableWith(text []byte, n nameSet) (string, bool) {
+	var buf [maxFolded]byte
+	name, ok := n[string(fold(buf[:0], text))]
+	return name, ok && name != string(text)
+}
+
+const maxFolded = 32 // longer than every name of the sets
+
+// fold appends text to dst as the most careless reader would see it, cut where it is too long to be
+// one of the names.
+func fold(dst, text []byte) []byte {
+	for i, c := range text {
+		if c <= ' ' || c >= 0x7f {
+			return foldUnicode(text)
+		}
+		if 'A' <= c && c <= 'Z' {
+			c += 'a' - 'A'
+		}
+		if i < maxFolded {
+			dst = append(dst, c)
+		}
+	}
+	return dst
+}
+
+// foldUnicode is fold for text with other characters than printable ASCII.
+func foldUnicode(text []byte) []byte {
+	blank := func(r rune) bool { return unicode.IsSpace(r) || unicode.Is(unicode.C, r) }
+	text = bytes.TrimLeftFunc(text, blank)
+	if i := bytes.IndexByte(text, 0); i >= 0 {
+		text = text[:i]
+	}
+	text = bytes.TrimRightFunc(text, blank)
+	var out []byte
+	for _, r := range string(text) {
+		switch r {
+		case '\uFB05', '\uFB06': // the only ligatures whose letters occur in a name
+			out = append(out, "st"...)
+		default:
+			out = utf8.AppendRune(out, unicode.ToLower(unicode.ToUpper(r)))
+		}
+	}
+	return out
+}

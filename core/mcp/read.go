@@ -1,0 +1,224 @@
+package mcp
+
+import (
+	"bytes"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Get returns the raw value at pointer in the body.
+func (m *Message) Get(pointer string) (raw []byte, ok bool) {
+	at, ok := m.find(pointer)
+	if !ok {
+		return nil, false
+	}
+	return at.bytes(m.raw), true
+}
+
+// Text returns the decoded string at pointer. ok is false when the value is absent, is no string,
+// or has a lone surrogate; Get returns it even then.
+func (m *Message) Text(pointer string) (s string, ok bool) {
+	raw, ok := m.Get(pointer)
+	if !ok {
+		return "", false
+	}
+	return decodeString(raw)
+}
+
+// TextEquals reports whether the value at pointer is the string s.
+func (m *Message) TextEquals(pointer, s string) bool {
+	raw, ok := m.Get(pointer)
+	return ok && isString(raw, s)
+}
+
+// Len returns the number of elements of the array at pointer, or -1 when there is no array.
+func (m *Message) Len(pointer string) int {
+	at, ok := m.find(pointer)
+	if !ok || at.firstByte(m.raw) != '[' {
+		return -1
+	}
+	n := 0
+	eachItem(m.raw, int(at.from), func(span) bool {
+		n++
+		return true
+	})
+	return n
+}
+
+// Items calls yield for each element of the array at pointer, in order, with its index and raw
+// bytes, until yield returns false.
+func (m *Message) Items(pointer string, yield func(i int, raw []byte) bool) {
+	at, ok := m.find(pointer)
+	if !ok || at.firstByte(m.raw) != '[' {
+		return
+	}
+	i := 0
+	eachItem(m.raw, int(at.from), func(item span) bool {
+		i++
+		return yield(i-1, item.bytes(m.raw))
+	})
+}
+
+// Members calls yield for each member of the object at pointer, in order, with its decoded name and
+// raw value, until yield returns false.
+func (m *Message) Members(pointer string, yield func(name string, raw []byte) bool) {
+	at, ok := m.find(pointer)
+	if !ok || at.firstByte(m.raw) != '{' {
+		return
+	}
+	named := func(x member) bool {
+		name := string(x.name.bytes(m.raw))
+		if x.escaped {
+			name, _ = decodeUnquoted([]byte(name))
+		}
+		return yield(name, x.value.bytes(m.raw))
+	}
+	if at == m.bodySpan {
+		m.eachBodyMember(named)
+		return
+	}
+	eachMember(m.raw, int(at.from), named)
+}
+
+// find returns the span of the value at pointer.
+func (m *Message) find(pointer string) (span, bool) {
+	if m.Body() == nil {
+		return span{}, false
+	}
+	if pointer == "" {
+		return m.bodySpan, true
+	}
+	token, rest, ok := cutToken(pointer)
+	if !ok {
+		return span{}, false
+	}
+	at, ok := m.bodyMembers.find(m.raw, m.bodySpan, token)
+	if ok && rest != "" && token == "_meta" {
+		if token, rest, ok = cutToken(rest); ok {
+			at, ok = m.metaMembers.find(m.raw, at, token)
+		}
+	}
+	for ok && rest != "" {
+		if token, rest, ok = cutToken(rest); ok {
+			at, ok = childSpan(m.raw, at, token)
+		}
+	}
+	return at, ok
+}
+
+// memberList is the first members of an object, or empty when they are not indexed.
+type memberList []member
+
+// isComplete reports whether the object has no other members.
+func (k memberList) isComplete() bool { return 0 < len(k) && len(k) < maxIndexed }
+
+// find is childSpan for the object at in. Most of the time it does not read the object.
+func (k memberList) find(b []byte, in span, token string) (span, bool) {
+	for _, m := range k {
+		if m.hasName(b, token) {
+			return m.value, true
+		}
+	}
+	if k.isComplete() {
+		return span{}, false
+	}
+	return childSpan(b, in, token)
+}
+
+// childSpan returns the member or element, named by token, of the value at in.
+func childSpan(b []byte, in span, token string) (at span, ok bool) {
+	switch in.firstByte(b) {
+	case '{':
+		eachMember(b, int(in.from), func(m member) bool {
+			at, ok = m.value, m.hasName(b, token)
+			return !ok
+		})
+	case '[':
+		n, valid := arrayIndex(token)
+		if !valid {
+			return at, false
+		}
+		eachItem(b, int(in.from), func(item span) bool {
+			at, ok = item, n == 0
+			n--
+			return !ok
+		})
+	}
+	return at, ok
+}
+
+// cutToken splits the first token off a JSON pointer that is not empty, and decodes it.
+func cutToken(pointer string) (token, rest string, ok bool) {
+	if pointer[0] != '/' {
+		return "", "", false
+	}
+	pointer = pointer[1:]
+	if i := strings.IndexByte(pointer, '/'); i >= 0 {
+		pointer, rest = pointer[:i], pointer[i:]
+	}
+	if strings.IndexByte(pointer, '~') < 0 {
+		return pointer, rest, true
+	}
+	if name, ok := reservedTokens[pointer]; ok {
+		return name, rest, true
+	}
+	for i := range len(pointer) {
+		if pointer[i] == '~' && (i+1 == len(pointer) || pointer[i+1] != '0' &&
+			pointer[i+1] != '1') {
+			return "", "", false
+		}
+	}
+	return strings.ReplaceAll(strings.ReplaceAll(pointer, "~1", "/"), "~0", "~"), rest, true
+}
+
+// reservedTokens maps the tokens of the names that are looked up in most messages to the names, so
+// that they are not decoded each time.
+var reservedTokens = func() map[string]string {
+	names := make(map[string]string)
+	for _, name := range []string{MetaProtocolVersion, MetaClientInfo, MetaCapabilities,
+		MetaLogLevel,
+		MetaServerInfo, MetaSubscriptionID, MetaRelatedTask} {
+		names[EscapePointer(name)] = name
+	}
+	return names
+}()
+
+// EscapePointer returns a name as a token of a JSON pointer (RFC 6901, section 3).
+func EscapePointer(name string) string {
+	return strings.ReplaceAll(strings.ReplaceAll(name, "~", "~0"), "/", "~1")
+}
+
+// arrayIndex returns the array index that a token denotes.
+func arrayIndex(token string) (int, bool) {
+	n, err := strconv.Atoi(token)
+	return n, err == nil && strconv.Itoa(n) == token && n >= 0
+}
+
+// Quote returns s as a JSON string. Bytes of s that are not UTF-8 become U+FFFD.
+func Quote(s string) []byte {
+	b, _ := jsontext.AppendQuote(nil, s) // an error only reports such bytes
+	return b
+}
+
+// decodeString decodes the raw value. ok is false if it is not a string, or has a lone surrogate.
+func decodeString(raw []byte) (s string, ok bool) {
+	if len(raw) < 2 || raw[0] != '"' {
+		return "", false
+	}
+	if bytes.IndexByte(raw, '\\') < 0 {
+		return string(raw[1 : len(raw)-1]), true
+	}
+	plain, err := jsontext.AppendUnquote(nil, raw)
+	if err != nil {
+		return "", false
+	}
+	return string(plain), true
+}
+
+// decodeUnquoted is decodeString for the text between the quotes.
+func decodeUnquoted(inner []byte) (s string, ok bool) {
+	return decodeString(slices.Concat([]byte{'"'}, inner, []byte{'"'}))
+}

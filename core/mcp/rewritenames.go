@@ -1,0 +1,189 @@
+package mcp
+
+import "fmt"
+
+// RewriteNames replaces every name that the catalogue lists in m by what replace returns for it,
+// front to back. It returns m itself when no name changed. Item types and content types that the
+// catalogue does not know are left alone, and so are values that are not strings or have a lone
+// surrogate. An error of replace ends it.
+func RewriteNames(m *Message, replace func(p NamePlace, value string) (string,
+	error)) (*Message, error) {
+	tree, ok := placeTrees[treeKey{m.Method, m.Kind, m.Direction}]
+	if !ok {
+		tree = placeTrees[treeKey{"", m.Kind, m.Direction}]
+	}
+	if tree == nil {
+		return m, nil
+	}
+	r := nameRewriter{m: m, replace: replace}
+	if err := r.walk(m.bodySpan, tree); err != nil {
+		return nil, err
+	}
+	return m.withSplices(r.splices), nil
+}
+
+// placeNode is a node in the tree of all places of one kind of message, so that one traversal finds
+// them all.
+type placeNode struct {
+	token    string
+	place    *NamePlace // set in a leaf of the tree
+	children []*placeNode
+}
+
+type treeKey struct {
+	method string
+	kind   Kind
+	to     Direction
+}
+
+// placeTrees holds the catalogue as one tree for each kind of message. A method without a tree has
+// that of "".
+var placeTrees = func() map[treeKey]*placeNode {
+	t := make(map[treeKey]*placeNode)
+	for _, p := range namePlaces {
+		key := treeKey{p.Method, p.Kind, p.Direction}
+		if t[key] != nil {
+			continue
+		}
+		t[key] = &placeNode{}
+		for _, p := range NamePlaces(p.Method, p.Kind, p.Direction) {
+			t[key].add(p)
+		}
+	}
+	return t
+}()
+
+func (s *placeNode) add(p NamePlace) {
+	for rest := p.Pattern; rest != ""; {
+		var token string
+		token, rest, _ = cutToken(rest)
+		if token == contentBlocks {
+			break
+		}
+		s = s.childFor(token)
+	}
+	s.place = &p
+}
+
+func (s *placeNode) childFor(token string) *placeNode {
+	for _, b := range s.children {
+		if b.token == token {
+			return b
+		}
+	}
+	b := &placeNode{token: token}
+	s.children = append(s.children, b)
+	return b
+}
+
+type nameRewriter struct {
+	m       *Message
+	replace func(NamePlace, string) (string, error)
+	splices []splice
+}
+
+func (r *nameRewriter) walk(in span, s *placeNode) (err error) {
+	raw, from := r.m.raw, int(in.from)
+	member := func(m member) bool {
+		for _, b := range s.children {
+			if (b.token == "*" || m.hasName(raw, b.token)) && r.conditionHolds(in, b.place) {
+				err = r.walk(m.value, b)
+			}
+		}
+		return err == nil
+	}
+	switch first := in.firstByte(raw); {
+	case s.place != nil && s.place.holdsContentBlocks():
+		return r.rewriteContent(in, s.place)
+	case s.place != nil:
+		return r.rewriteName(in, s.place)
+	case first == '{' && in == r.m.bodySpan:
+		r.m.eachBodyMember(member)
+	case first == '{':
+		eachMember(raw, from, member)
+	case first == '[' && s.children[0].token == "*":
+		eachItem(raw, from, func(item span) bool {
+			err = r.walk(item, s.children[0])
+			return err == nil
+		})
+	}
+	return err
+}
+
+// conditionHolds reports whether the object at in fulfils the condition of a place.
+func (r *nameRewriter) conditionHolds(in span, p *NamePlace) bool {
+	if p == nil || p.ConditionMember == "" {
+		return true
+	}
+	at, ok := childSpan(r.m.raw, in, p.ConditionMember)
+	return ok && isString(at.bytes(r.m.raw), p.ConditionValue)
+}
+
+// rewriteContent rewrites one content block, or an array of them.
+func (r *nameRewriter) rewriteContent(in span, p *NamePlace) (err error) {
+	switch in.firstByte(r.m.raw) {
+	case '{':
+		return r.rewriteBlock(in, p)
+	case '[':
+		eachItem(r.m.raw, int(in.from), func(item span) bool {
+			if item.firstByte(r.m.raw) == '{' {
+				err = r.rewriteBlock(item, p)
+			}
+			return err == nil
+		})
+	}
+	return err
+}
+
+func (r *nameRewriter) rewriteBlock(in span, p *NamePlace) error {
+	raw := r.m.raw
+	var kind, uri, resource, content span
+	eachMember(raw, int(in.from), func(m member) bool {
+		switch {
+		case m.hasName(raw, "type"):
+			kind = m.value
+		case m.hasName(raw, "uri"):
+			uri = m.value
+		case m.hasName(raw, "resource"):
+			resource = m.value
+		case m.hasName(raw, "content"):
+			content = m.value
+		}
+		return true
+	})
+	switch kind := kind.bytes(raw); {
+	case isString(kind, "resource_link") && !uri.isEmpty():
+		return r.rewriteName(uri, p)
+	case isString(kind, "resource") && !resource.isEmpty():
+		if uri, ok := childSpan(raw, resource, "uri"); ok {
+			return r.rewriteName(uri, p)
+		}
+	case isString(kind, "tool_result") && !content.isEmpty():
+		return r.rewriteContent(content, p)
+	}
+	return nil
+}
+
+func (r *nameRewriter) rewriteName(at span, p *NamePlace) error {
+	old, ok := decodeString(at.bytes(r.m.raw))
+	if !ok {
+		return nil
+	}
+	value, err := r.replace(*p, old)
+	if err != nil {
+		return fmt.Errorf("rewrite %s of %s: %w", p.Pattern, r.m.Method, err)
+	}
+	if value != old {
+		r.splices = append(r.splices, splice{at, Quote(value)})
+	}
+	return nil
+}
+
+// isString reports whether the raw value is the string.
+func isString(raw []byte, want string) bool {
+	if len(raw) == len(want)+2 && string(raw[1:len(raw)-1]) == want {
+		return raw[0] == '"'
+	}
+	s, ok := decodeString(raw)
+	return ok && s == want
+}

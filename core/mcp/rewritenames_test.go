@@ -1,0 +1,197 @@
+package mcp_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"gatekit/core/mcp"
+)
+
+// ‹x› marks the names that are rewritten; everything else stays.
+func TestRewriteNamesRewritesThePlacesOfTheCatalogueOnly(t *testing.T) {
+	const blocks = `[{"type":"resource_link","uri":"‹a:b›","name":"n"}, {"uri":"‹c:d›","type":"resource_link"},` +
+		`{"type":"resource","resource":{"uri":"‹e:f›","text":"g:h"},"uri":"no"},{"type":"resource","resource":"no"},{"type":"text","text":"i:j","uri":"no"},` +
+		`{"type":"resource_l\u0069nk","uri":"‹k:l›"},{"type":"new","uri":"no"},{"uri":"no"},"no",{"type":"tool_use","name":"no","input":{"type":"resource_link","uri":"no"}},` +
+		`{"type":"tool_result","toolUseId":"no","content":[{"type":"resource_link","uri":"‹m:n›"},{"type":"tool_result","content":{"type":"resource_link","uri":"‹o:p›"}}],"structuredContent":{"type":"resource_link","uri":"no"}}]`
+	const related = `"_meta":{"x":1,"io.modelcontextprotocol/related-task":{"taskId":"‹t›"}}`
+	tests := []struct {
+		name   string
+		method string
+		kind   mcp.Kind
+		to     mcp.Direction
+		body   string
+	}{
+		{"tools", "tools/list", mcp.Response, mcp.ToClient,
+			`{"nextCursor":"no","tools":[{"name":"‹a›","title":"no","_meta":{"ui":{"resourceUri":"‹ui://x›","name":"no"},"ui/resourceUri":"‹ui://y›"},"inputSchema":{"name":"no"}},{"description":"no","n\u0061me":"‹b›"},{},1,{"name":7},{"name":"\ud800"}],"name":"no"}`},
+		{"prompts", "prompts/list", mcp.Response, mcp.ToClient,
+			`{"prompts":[{"name":"‹a›","arguments":[{"name":"no"}]}]}`},
+		{"a call", "tools/call", mcp.Request, mcp.ToServer,
+			`{"arguments":{"name":"no","uri":"no"},"name":"‹a›"}`},
+		{"a prompt", "prompts/get", mcp.Request, mcp.ToServer,
+			`{"name":"‹a›","arguments":{"name":"no"}}`},
+		{"completion for a prompt", "completion/complete", mcp.Request, mcp.ToServer,
+			`{"ref":{"name":"‹a›","uri":"no","type":"ref/prompt"},"argument":{"name":"no"}}`},
+		{"completion for a resource", "completion/complete", mcp.Request, mcp.ToServer,
+			`{"ref":{"type":"ref/resource","uri":"‹a:{b}›","name":"no"}}`},
+		{"completion for something new", "completion/complete", mcp.Request, mcp.ToServer,
+			`{"ref":{"type":"ref/new","uri":"no","name":"no"}}`},
+		{"resources", "resources/list", mcp.Response, mcp.ToClient,
+			`{"resources":[{"uri":"‹a:b›","name":"no","icons":[{"src":"no"}]}]}`},
+		{"templates", "resources/templates/list", mcp.Response, mcp.ToClient,
+			`{"resourceTemplates":[{"uriTemplate":"‹a:{b}›","name":"no"}]}`},
+		{"a read", "resources/read", mcp.Request, mcp.ToServer, `{"uri":"‹a:b›"}`},
+		{"a subscription", "resources/subscribe", mcp.Request, mcp.ToServer, `{"uri":"‹a:b›"}`},
+		{"the end of a subscription", "resources/unsubscribe", mcp.Request, mcp.ToServer,
+			`{"uri":"‹a:b›"}`},
+		{"contents", "resources/read", mcp.Response, mcp.ToClient,
+			`{"contents":[{"uri":"‹a:b›","text":"uri"},{"uri":"‹c:d›","blob":"aa"}]}`},
+		{"an update", "notifications/resources/updated", mcp.Notification, mcp.ToClient,
+			`{"uri":"‹a:b›"}`},
+		{"content of a call", "tools/call", mcp.Response, mcp.ToClient,
+			`{"content":` + blocks + `,"structuredContent":{"content":` +
+				`[{"type":"resource_link","uri":"no"}]` + `}}`},
+		{"content of a legacy task", "tasks/result", mcp.Response, mcp.ToClient,
+			`{"content":` + blocks + `,` + related + `}`},
+		{"content of a modern task", "tasks/get", mcp.Response, mcp.ToClient,
+			`{"taskId":"‹t›","result":{"content":` + blocks + `}}`},
+		{"content of a modern task in a notification", "notifications/tasks", mcp.Notification,
+			mcp.ToClient,
+			`{"result":{"content":` + blocks + `},"taskId":"‹t›"}`},
+		{"a prompt's messages", "prompts/get", mcp.Response, mcp.ToClient,
+			`{"messages":[{"role":"user","content":{"type":"resource_link","uri":"‹a:b›"}},{"content":` + blocks + `},{"content":"no"}]}`},
+		{"sampling", "sampling/createMessage", mcp.Request, mcp.ToClient,
+			`{"messages":[{"content":` + blocks +
+				`}],"tools":[{"name":"no"}],"toolChoice":{"name":"no"}}`},
+		{"what was sampled", "sampling/createMessage", mcp.Response, mcp.ToServer,
+			`{"content":` + blocks + `}`},
+		{"listening", "subscriptions/listen", mcp.Request, mcp.ToServer,
+			`{"notifications":{"resourceSubscriptions":["‹a:b›","‹c:d›",1],"taskIds":["‹t›"],"toolsListChanged":true}}`},
+		{"acknowledged", "notifications/subscriptions/acknowledged", mcp.Notification,
+			mcp.ToClient, `{"notifications":{"resourceSubscriptions":["‹a:b›"],"taskIds":["‹t›"]}}`},
+		{"a legacy task", "tools/call", mcp.Response, mcp.ToClient,
+			`{"task":{"taskId":"‹t›","status":"working"},` + related + `}`},
+		{"a modern task", "tools/call", mcp.Response, mcp.ToClient,
+			`{"taskId":"‹t›","resultType":"task"}`},
+		{"no task", "tools/call", mcp.Response, mcp.ToClient,
+			`{"taskId":"no","resultType":"complete"}`},
+		{"a task asked for", "tasks/get", mcp.Request, mcp.ToServer, `{"taskId":"‹t›"}`},
+		{"a client's task asked for", "tasks/get", mcp.Request, mcp.ToClient,
+			`{"taskId":"no"}`},
+		{"tasks", "tasks/list", mcp.Response, mcp.ToClient, `{"tasks":[{"taskId":"‹t›"}]}`},
+		{"a task's status", "notifications/tasks/status", mcp.Notification, mcp.ToClient,
+			`{"taskId":"‹t›"}`},
+		{"a vendor's request", "vendor/x", mcp.Request, mcp.ToServer,
+			`{"name":"no",` + related + `}`},
+		{"a vendor's answer", "vendor/x", mcp.Response, mcp.ToClient,
+			`{"name":"no",` + related + `}`},
+		{"an elicitation", "elicitation/create", mcp.Request, mcp.ToClient,
+			`{"elicitationId":"‹e›","url":"no","message":"no",` + related + `}`},
+		{"what was elicited", "elicitation/create", mcp.Response, mcp.ToServer,
+			`{"action":"accept",` + related + `}`},
+		{"an elicitation done", "notifications/elicitation/complete", mcp.Notification,
+			mcp.ToClient, `{"elicitationId":"‹e›"}`},
+		{"elicitations wanted", "tools/call", mcp.Error, mcp.ToClient,
+			`{"code":-32042,"message":"no","data":{"elicitations":[{"elicitationId":"‹e›","url":"no"}]}}`},
+		{"no such resource", "resources/read", mcp.Error, mcp.ToClient,
+			`{"code":-32002,"message":"no","data":{"uri":"‹a:b›"}}`},
+		{"a log", "notifications/message", mcp.Notification, mcp.ToClient,
+			`{"level":"info","logger":"‹l›","data":{"logger":"no"}}`},
+		{"a result that is no object", "tools/list", mcp.Response, mcp.ToClient, `[1]`},
+		{"a list that is no array", "tools/list", mcp.Response, mcp.ToClient,
+			`{"tools":{"name":"no"}}`},
+		{"a name that is no string", "tools/call", mcp.Request, mcp.ToServer, `{"name":["no"]}`},
+		{"the other way", "tools/call", mcp.Request, mcp.ToClient, `{"name":"no"}`},
+	}
+	covered := map[string]bool{}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var clean, want []byte
+			var names []string
+			for in := []byte(tt.body); len(in) > 0; {
+				before, rest, marked := bytes.Cut(in, []byte("‹"))
+				clean, want = append(clean, before...), append(want, before...)
+				if marked {
+					var name []byte
+					name, rest, _ = bytes.Cut(rest, []byte("›"))
+					names = append(names, string(name))
+					clean, want = append(clean, name...), append(append(want, "s__"...), name...)
+				}
+				in = rest
+			}
+			var m *mcp.Message
+			switch tt.kind {
+			case mcp.Request:
+				m = mcp.NewRequest("1", tt.method, clean)
+			case mcp.Notification:
+				m = mcp.NewNotification(tt.method, clean)
+			case mcp.Response:
+				m = mcp.NewResponse("1", clean)
+			case mcp.Error:
+				m = parse(t, slices.Concat([]byte(`{"jsonrpc":"2.0","id":1,"error":`), clean,
+					[]byte(`}`)))
+			}
+			m.Method, m.Direction = tt.method, tt.to
+			var seen []string
+			n, err := mcp.RewriteNames(m, func(p mcp.NamePlace, s string) (string, error) {
+				if !slices.Contains(mcp.NamePlaces(tt.method, tt.kind, tt.to), p) {
+					t.Errorf("%+v is not in the catalogue", p)
+				}
+				seen = append(seen, s)
+				covered[p.Group] = true
+				return "s__" + s, nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(seen, names) {
+				t.Errorf("saw  %q\nwant %q", seen, names)
+			}
+			if string(n.Body()) != string(want) {
+				t.Errorf("got  %s\nwant %s", n.Body(), want)
+			}
+			if len(names) == 0 && n != m {
+				t.Error("another message, though nothing changed")
+			}
+			parse(t, n.Append(nil))
+			agrees(t, n)
+		})
+	}
+	for _, group := range mcp.NamePlaceGroups() {
+		if !covered[group] {
+			t.Errorf("no message has %s", group)
+		}
+	}
+}
+
+func TestRewriteNamesEndsAtAnError(t *testing.T) {
+	m := mcp.NewResponse("1", []byte(`{"tools":[{"name":"a"},{"name":"b"}]}`))
+	m.Method, m.Direction = "tools/list", mcp.ToClient
+	stop := errors.New("stop")
+	calls := 0
+	n, err := mcp.RewriteNames(m, func(mcp.NamePlace, string) (string, error) {
+		calls++
+		return "x", stop
+	})
+	if n != nil || !errors.Is(err, stop) || calls != 1 {
+		t.Errorf("got %v, %v after %d calls", n, err, calls)
+	}
+}
+
+func TestRewriteNamesOfMoreMembersThanTheIndexHolds(t *testing.T) {
+	m := parse(t, fmt.Appendf(nil,
+		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{%s,"name":"a"}}`, many(100)))
+	m.Direction = mcp.ToServer
+	n, err := mcp.RewriteNames(m, func(_ mcp.NamePlace, s string) (string, error) {
+		return s + "b", nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if name, _ := n.Text("/name"); name != "ab" {
+		t.Errorf("got the name %q", name)
+	}
+	agrees(t, n)
+}

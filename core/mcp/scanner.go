@@ -1,0 +1,480 @@
+package mcp
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math/bits"
+	"slices"
+	"unicode/utf8"
+)
+
+// scanner reads JSON strictly, once, front to back: RFC 8259 and valid UTF-8, no two members of one
+// name in an object, no lone surrogate in a name, within limits. On the way it indexes the members
+// of a message's first levels.
+type scanner struct {
+	input  []byte
+	pos    int
+	limits Limits
+	depth  int
+	values int
+	names  []seenName // of the objects that are open, the innermost last
+	// the first fault after which reading could go on, so that the id is still found
+	firstFault *fault
+
+	envelope [len(envelopeNames)]member
+	idCount  int // members of the envelope with the name id
+	index
+}
+
+type seenName struct {
+	text []byte // unescaped
+	at   int
+}
+
+// level tells which names matter among the members of an object: its depth in the message.
+type level uint8
+
+const (
+	levelOther    level = iota // no name matters
+	levelEnvelope              // the envelope
+	levelParams                // the body of a request or notification
+	levelBody                  // any other body
+	levelMeta                  // the body's _meta
+)
+
+// maxCompared is the number of names in an object up to which each is compared with all before it.
+// The names of larger objects are sorted.
+const maxCompared = 16
+
+func (s *scanner) syntax(at int, reason string) *fault {
+	if at >= len(s.input) {
+		reason = "unexpected end"
+	}
+	return &fault{CodeParseError, at, reason}
+}
+
+// noteFault records a fault after which reading can go on.
+func (s *scanner) noteFault(at int, reason string) {
+	if s.firstFault == nil {
+		s.firstFault = &fault{CodeInvalidRequest, at, reason}
+	}
+}
+
+func (s *scanner) skipBlanks() {
+	if s.pos < len(s.input) && s.input[s.pos] <= ' ' {
+		s.pos = skipBlanks(s.input, s.pos)
+	}
+}
+
+// nextIs reports whether the next byte is c.
+func (s *scanner) nextIs(c byte) bool { return s.pos < len(s.input) && s.input[s.pos] == c }
+
+func (s *scanner) countValue() *fault {
+	if s.values++; s.values > s.limits.Tokens {
+		return &fault{CodeParseError, s.pos, "too many values"}
+	}
+	return nil
+}
+
+func (s *scanner) scanValue(l level) *fault {
+	if f := s.countValue(); f != nil {
+		return f
+	}
+	if s.pos >= len(s.input) {
+		return s.syntax(s.pos, "")
+	}
+	switch c := s.input[s.pos]; c {
+	case '"':
+		_, f := s.scanString()
+		return f
+	case '{':
+		return s.scanObject(l)
+	case '[':
+		return s.scanArray()
+	case 't':
+		return s.scanLiteral("true")
+	case 'f':
+		return s.scanLiteral("false")
+	case 'n':
+		return s.scanLiteral("null")
+	default:
+		if c == '-' || '0' <= c && c <= '9' {
+			return s.scanNumber()
+		}
+		return s.syntax(s.pos, "a value expected")
+	}
+}
+
+func (s *scanner) scanLiteral(text string) *fault {
+	if !bytes.HasPrefix(s.input[s.pos:], []byte(text)) {
+		return &fault{CodeParseError, s.pos, "a value expected"}
+	}
+	s.pos += len(text)
+	return nil
+}
+
+func (s *scanner) scanNumber() *fault {
+	i := s.pos
+	if s.input[i] == '-' {
+		i++
+	}
+	j := digits(s.input, i)
+	if j == i {
+		return s.syntax(j, "a digit expected")
+	}
+	if s.input[i] == '0' && j > i+1 {
+		return s.syntax(i, "a number with a leading zero")
+	}
+	i = j
+	if i < len(s.input) && s.input[i] == '.' {
+		if j = digits(s.input, i+1); j == i+1 {
+			return s.syntax(j, "a digit expected")
+		}
+		i = j
+	}
+	if i < len(s.input) && s.input[i]|0x20 == 'e' {
+		if i++; i < len(s.input) && (s.input[i] == '+' || s.input[i] == '-') {
+			i++
+		}
+		if j = digits(s.input, i); j == i {
+			return s.syntax(j, "a digit expected")
+		}
+		i = j
+	}
+	s.pos = i
+	return nil
+}
+
+func digits(b []byte, i int) int {
+	for i < len(b) && '0' <= b[i] && b[i] <= '9' {
+		i++
+	}
+	return i
+}
+
+func (s *scanner) enter() *fault {
+	if s.depth++; s.depth > s.limits.Depth {
+		return &fault{CodeParseError, s.pos, "nested too deep"}
+	}
+	s.pos++
+	s.skipBlanks()
+	return nil
+}
+
+func (s *scanner) scanArray() *fault {
+	if f := s.enter(); f != nil {
+		return f
+	}
+	if !s.nextIs(']') {
+		for {
+			if f := s.scanValue(levelOther); f != nil {
+				return f
+			}
+			s.skipBlanks()
+			if !s.nextIs(',') {
+				break
+			}
+			s.pos++
+			s.skipBlanks()
+		}
+		if !s.nextIs(']') {
+			return s.syntax(s.pos, "a comma or ] expected")
+		}
+	}
+	s.pos++
+	s.depth--
+	return nil
+}
+
+func (s *scanner) scanObject(l level) *fault {
+	if f := s.enter(); f != nil {
+		return f
+	}
+	base := len(s.names)
+	if !s.nextIs('}') {
+		for {
+			if f := s.scanMember(l, base); f != nil {
+				return f
+			}
+			s.skipBlanks()
+			if !s.nextIs(',') {
+				break
+			}
+			s.pos++
+			s.skipBlanks()
+		}
+		if !s.nextIs('}') {
+			return s.syntax(s.pos, "a comma or } expected")
+		}
+	}
+	if len(s.names)-base > maxCompared {
+		s.noteDuplicates(s.names[base:])
+	}
+	s.names = s.names[:base]
+	s.pos++
+	s.depth--
+	return nil
+}
+
+// scanMember reads one name and value of an object whose names begin at base in s.names.
+func (s *scanner) scanMember(l level, base int) *fault {
+	if !s.nextIs('"') {
+		return s.syntax(s.pos, "a name in quotes expected")
+	}
+	if f := s.countValue(); f != nil {
+		return f
+	}
+	start := s.pos
+	escaped, f := s.scanString()
+	if f != nil {
+		return f
+	}
+	m := member{name: span{int32(start + 1), int32(s.pos - 1)}, escaped: escaped}
+	text := m.name.bytes(s.input)
+	if escaped {
+		plain, ok := decodeUnquoted(text)
+		if !ok {
+			s.noteFault(start, "a name with a lone surrogate")
+		}
+		text = []byte(plain)
+	}
+	if len(s.names)-base < maxCompared {
+		for _, n := range s.names[base:] {
+			if string(n.text) == string(text) {
+				s.noteFault(start, "duplicate name "+quoteName(text))
+				break
+			}
+		}
+	}
+	s.names = append(s.names, seenName{text, start})
+
+	s.skipBlanks()
+	if !s.nextIs(':') {
+		return s.syntax(s.pos, "a colon expected")
+	}
+	s.pos++
+	s.skipBlanks()
+	if l == levelOther {
+		return s.scanValue(levelOther)
+	}
+	from := s.pos
+	if l == levelEnvelope {
+		s.keepEnvelopeMember(text, m)
+	}
+	if f := s.scanValue(s.valueLevel(l, text, start)); f != nil {
+		return f
+	}
+	m.value = span{int32(from), int32(s.pos)}
+	s.keepMember(l, text, m)
+	return nil
+}
+
+// valueLevel returns the level of the value under a name. It notes a fault for a name that other
+// readers may take for one that matters at level l.
+func (s *scanner) valueLevel(l level, text []byte, at int) level {
+	var known nameSet
+	next := levelOther
+	switch l {
+	case levelEnvelope:
+		known = envelopeNameSet
+		switch string(text) {
+		case "params":
+			next = levelParams
+		case "result", "error":
+			next = levelBody
+		}
+	case levelParams, levelBody:
+		known = resultNameSet
+		if l == levelParams {
+			known = paramsNameSet
+		}
+		if string(text) == "_meta" {
+			next = levelMeta
+		}
+	}
+	if known == nil {
+		return levelOther
+	}
+	if like, ok := confusableWith(text, known); ok {
+		s.noteFault(at, "name "+quoteName(text)+" can be taken for "+like)
+	}
+	return next
+}
+
+// keepEnvelopeMember keeps a member of the envelope. It is also called before the value is read: if
+// that is invalid, its name still tells the kind of message.
+func (s *scanner) keepEnvelopeMember(text []byte, m member) {
+	if i := slices.Index(envelopeNames[:], string(text)); i >= 0 {
+		s.envelope[i] = m
+		if i == memberID && m.value.isEmpty() {
+			s.idCount++
+		}
+	}
+}
+
+// keepMember indexes a member of the first levels.
+func (s *scanner) keepMember(l level, text []byte, m member) {
+	switch l {
+	case levelEnvelope:
+		s.keepEnvelopeMember(text, m)
+	case levelParams, levelBody:
+		if len(s.bodyMembers) < maxIndexed {
+			s.bodyMembers = append(s.bodyMembers, m)
+		}
+	case levelMeta:
+		if len(s.metaMembers) < maxIndexed {
+			s.metaMembers = append(s.metaMembers, m)
+		}
+	}
+}
+
+// noteDuplicates finds equal names among many. It sorts them: names chosen by an attacker could
+// degrade a hash table.
+func (s *scanner) noteDuplicates(names []seenName) {
+	slices.SortFunc(names, func(a, b seenName) int {
+		if c := bytes.Compare(a.text, b.text); c != 0 {
+			return c
+		}
+		return a.at - b.at
+	})
+	for i := 1; i < len(names); i++ {
+		if bytes.Equal(names[i-1].text, names[i].text) {
+			s.noteFault(names[i].at, "duplicate name "+quoteName(names[i].text))
+		}
+	}
+}
+
+const (
+	lowBits     = 0x0101010101010101
+	highBits    = lowBits << 7
+	quotes      = lowBits * '"'
+	backslashes = lowBits * '\\'
+)
+
+// scanString reads a string, eight bytes at a time, and long runs faster. escaped reports that it
+// contains a backslash.
+func (s *scanner) scanString() (escaped bool, f *fault) {
+	b, start := s.input, s.pos
+	i := start + 1
+	var seen uint64 // all bytes or-ed: the high bit tells that one is not ASCII
+	quote := 0      // the next quote, once it was searched for
+	for {
+		for run := i; i+8 <= len(b); i += 8 {
+			if i-run == longRun || i+longRun < quote {
+				var or uint64
+				i, quote, or = skipPlainRun(b, i, quote)
+				seen |= or
+				break
+			}
+			// A byte of stop has its high bit set where x has a quote, a backslash or a control
+			// character. Borrows make only bytes after the first such one wrong.
+			x := binary.LittleEndian.Uint64(b[i:])
+			q, e := x^quotes, x^backslashes
+			stop := ((q-lowBits)&^q | (e-lowBits)&^e | (x-lowBits*' ')&^x) & highBits
+			seen |= x
+			if stop != 0 {
+				i += bits.TrailingZeros64(stop) / 8
+				break
+			}
+		}
+		for i < len(b) && b[i] >= ' ' && b[i] != '"' && b[i] != '\\' {
+			seen |= uint64(b[i])
+			i++
+		}
+		if i >= len(b) {
+			return false, s.syntax(i, "")
+		}
+		switch b[i] {
+		case '"':
+			if seen&highBits != 0 && !utf8.Valid(b[start:i]) {
+				return false, s.syntax(start+invalidUTF8(b[start:i]), "invalid UTF-8")
+			}
+			s.pos = i + 1
+			return escaped, nil
+		case '\\':
+			escaped = true
+			n := escapeLength(b[i:])
+			if n == 0 {
+				return false, s.syntax(i, "invalid escape")
+			}
+			i += n
+		default:
+			return false, s.syntax(i, "control character in a string")
+		}
+	}
+}
+
+// longRun is the number of plain bytes after which scanString expects many more.
+const longRun = 64
+
+// skipPlainRun goes from i to the end of a run of plain characters: a quote, a backslash, the end
+// of b, or a place shortly before a control character. quote is the offset of a quote found before,
+// unless it lies before i: searching for it each time would read a string of n escapes n times. or
+// is all bytes of the run or-ed.
+func skipPlainRun(b []byte, i, quote int) (stop, next int, or uint64) {
+	if quote < i {
+		quote = len(b)
+		if n := bytes.IndexByte(b[i:], '"'); n >= 0 {
+			quote = i + n
+		}
+	}
+	stop = quote
+	if n := bytes.IndexByte(b[i:quote], '\\'); n >= 0 {
+		stop = i + n
+	}
+	const blanks = lowBits * ' '
+	run := b[i:stop]
+	for len(run) >= 32 {
+		x, y := binary.LittleEndian.Uint64(run), binary.LittleEndian.Uint64(run[8:])
+		z, w := binary.LittleEndian.Uint64(run[16:]), binary.LittleEndian.Uint64(run[24:])
+		if ((x-blanks)&^x|(y-blanks)&^y|(z-blanks)&^z|(w-blanks)&^w)&highBits != 0 {
+			return stop - len(run), quote, or
+		}
+		or |= x | y | z | w
+		run = run[32:]
+	}
+	for len(run) >= 8 {
+		x := binary.LittleEndian.Uint64(run)
+		if (x-blanks)&^x&highBits != 0 {
+			break
+		}
+		or |= x
+		run = run[8:]
+	}
+	return stop - len(run), quote, or
+}
+
+// escapeLength returns the length of the escape at which b begins, or 0 when it is invalid.
+func escapeLength(b []byte) int {
+	if len(b) < 2 {
+		return 0
+	}
+	switch b[1] {
+	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
+		return 2
+	case 'u':
+		if len(b) < 6 {
+			return 0
+		}
+		for _, c := range b[2:6] {
+			if (c < '0' || '9' < c) && (c|0x20 < 'a' || 'f' < c|0x20) {
+				return 0
+			}
+		}
+		return 6
+	}
+	return 0
+}
+
+// invalidUTF8 returns the offset of the first byte that is not UTF-8.
+func invalidUTF8(b []byte) int {
+	i := 0
+	for i < len(b) {
+		r, n := utf8.DecodeRune(b[i:])
+		if r == utf8.RuneError && n == 1 {
+			break
+		}
+		i += n
+	}
+	return i
+}

@@ -134,7 +134,7 @@ func TestMistakesAreReportedWithTheirPosition(t *testing.T) {
 			"[server.a]\nurl = \"http://x/\"\nheaders = { Mcp-Session-Id = \"1\" }", []string{
 				`3:13: server.a.headers.Mcp-Session-Id is set by the protocol and cannot be configured`}},
 		{"a header with a line break is refused without showing it",
-			"[server.a]\nurl = \"http://x/\"\nheaders = { X = \"a\nb\" }", []string{
+			"[server.a]\nurl = \"http://x/\"\nheaders = { X = \"a\\nb\" }", []string{
 				`3:13: server.a.headers.X contains a line break or another control character`}},
 		{"a sink without a name or a kind is reported", server + "[[audit.sink]]\n", []string{
 			`3:1: audit.sink[0] has no name`,

@@ -77,7 +77,7 @@ func TestProcessThatDiesBetweenMessagesIsRestarted(t *testing.T) {
 
 func TestFailuresAreSkippedIfConfigured(t *testing.T) {
 	s := programSpec("scripted", "scripted")
-	s.Skip, s.Timeout = true, time.Second
+	s.SkipOnError, s.Timeout = true, time.Second
 	h := startHost(t, s)
 	for _, instruction := range []string{"fail", "panic", "hang", "die"} {
 		if m, err := h.pass(messagesByKind["a request"](instruction)); err != nil || m == nil {
@@ -99,7 +99,7 @@ func TestFailuresAreSkippedIfConfigured(t *testing.T) {
 	requireDenied(t, err)
 	// An unknown action is not skipped: the plugin wanted to act on the message.
 	faulty := programSpec("faulty", "an unknown action")
-	faulty.Skip = true
+	faulty.SkipOnError = true
 	h.load(faulty)
 	_, err = h.pass(messagesByKind["a request"]("x"))
 	requireDenied(t, err)

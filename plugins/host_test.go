@@ -282,7 +282,7 @@ func TestVerdictBeyondTheGrantsDenies(t *testing.T) {
 			t.Errorf("%s is granted, but recorded as %q", instruction, got)
 		}
 		revoke(&s.Grants)
-		s.Skip = true // must not matter
+		s.SkipOnError = true // must not matter
 		h.load(s)
 		_, err := h.pass(messagesByKind["a request"](instruction))
 		if d := requireDenied(t, err); !strings.Contains(d.Reason, `but "may" does not have "`) {

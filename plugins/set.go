@@ -33,7 +33,7 @@ func (s *Set) Stages(specs []Spec) []pipeline.StageConfig {
 	for i, stage := range s.stages {
 		spec := specs[i]
 		configs[i] = pipeline.StageConfig{Name: spec.Name, Stage: stage, Wants: stage.wants,
-			Renames: stage.renames, Timeout: spec.Timeout, SkipOnError: spec.Skip}
+			Renames: stage.renames, Timeout: spec.Timeout, SkipOnError: spec.SkipOnError}
 		if spec.Use != "" {
 			configs[i].Group = stageGroup{stage.process, stage.visibility}
 		}

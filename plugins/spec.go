@@ -21,11 +21,11 @@ type Spec struct {
 	// in a folder that only our user can enter.
 	NoTLS bool
 
-	Servers []string      // servers whose messages the plugin sees; "*" is all
-	Skip    bool          // skip the plugin when it fails, instead of denying the message
-	Timeout time.Duration // time for one verdict
-	Config  []byte        // the plugin's own configuration, a JSON object
-	Grants  Grants        // what the plugin may see and do
+	Servers     []string      // servers whose messages the plugin sees; "*" is all
+	SkipOnError bool          // skip the plugin when it fails, instead of denying the message
+	Timeout     time.Duration // time for one verdict
+	Config      []byte        // the plugin's own configuration, a JSON object
+	Grants      Grants        // what the plugin may see and do
 }
 
 // Grants are the parts of a message that a plugin may see, and the actions that its verdicts may

@@ -28,25 +28,25 @@ func settled(t *testing.T, rule, settings string) error {
 func TestAWrongPatternFailsWhenItIsLoaded(t *testing.T) {
 	for _, c := range []struct{ rule, settings, want string }{
 		{"tools/arguments", `{"rules":[{"argument":"a"},{"argument":"b","pattern":"("}]}`,
-			`rules[1].pattern: is no RE2 pattern: missing closing )`},
+			`rules[1].pattern: is not a valid RE2 pattern: missing closing )`},
 		{"tools/arguments", `{"rules":[{"argument":"a","pattern":"a(?=b)"}]}`,
-			`rules[0].pattern: is no RE2 pattern: invalid or unsupported Perl syntax`},
+			`rules[0].pattern: is not a valid RE2 pattern: invalid or unsupported Perl syntax`},
 		// good alone, and not within the group that the rule puts it in
 		{"tools/arguments", `{"rules":[{"argument":"a","pattern":"\\Qa"}]}`,
-			`rules[0].pattern: is no RE2 pattern: missing closing )`},
+			`rules[0].pattern: is not a valid RE2 pattern: missing closing )`},
 		{"tools/arguments", `{"rules":[{"argument":"/a/[","pattern":"a"}]}`,
-			`rules[0].argument: is no argument: `},
+			`rules[0].argument: is not a valid argument: `},
 		{"tools/arguments", `{"rules":[{"argument":"a","tools":["{x"]}]}`,
-			`rules[0].tools[0]: is no pattern: `},
+			`rules[0].tools[0]: is not a valid pattern: `},
 		{"tools/arguments", `{"rules":[{"argument":"a","hosts":["a","*.[b"]}]}`,
-			`rules[0].hosts[1]: is no pattern: `},
+			`rules[0].hosts[1]: is not a valid pattern: `},
 		{"resources/redact", `{"rules":[{"uris":["*"],"pattern":"[z-a]","with":""}]}`,
-			`rules[0].pattern: is no RE2 pattern: invalid character class range`},
+			`rules[0].pattern: is not a valid RE2 pattern: invalid character class range`},
 		{"resources/redact", `{"rules":[{"uris":["a\\"],"pattern":"a","with":""}]}`,
-			`rules[0].uris[0]: is no pattern: `},
-		{"tools/allowlist", `{"servers":{"box":["a","["]}}`, `servers.box[1]: is no pattern: `},
+			`rules[0].uris[0]: is not a valid pattern: `},
+		{"tools/allowlist", `{"servers":{"box":["a","["]}}`, `servers.box[1]: is not a valid pattern: `},
 		{"roots/traversal", `{"arguments":[{"argument":"files[]"}]}`,
-			`arguments[0].argument: is no pattern: `},
+			`arguments[0].argument: is not a valid pattern: `},
 	} {
 		err := settled(t, c.rule, c.settings)
 		setting, ok := errors.AsType[*policies.SettingsError](err)
@@ -73,7 +73,7 @@ func TestAllThatIsWrongWithSettingsIsSaid(t *testing.T) {
 		}})
 	for _, want := range []string{
 		`policy.config."tools/allowlist": tool: unknown option, did you mean "tools"?`,
-		`policy.config."tools/allowlist": tools[0]: is no pattern: `,
+		`policy.config."tools/allowlist": tools[0]: is not a valid pattern: `,
 		`policy.config."tools/allowlist": tools[1]: must be a string, not a number`,
 		`policy.config."limits/rate": per_session: must be at least 0`,
 	} {

@@ -52,7 +52,7 @@ func specs(c *config.Config) (all []plugins.Spec, errs config.Errors) {
 		sum, _ := hex.DecodeString(p.SHA256) // its shape was checked
 		s := plugins.Spec{
 			Name: p.Name, Use: p.Use, Command: p.Command, Env: revealed(p.Env), NoTLS: !p.MTLS,
-			Servers: p.Servers, Skip: p.OnError == "skip", Timeout: p.Timeout, Config: b,
+			Servers: p.Servers, SkipOnError: p.OnError == "skip", Timeout: p.Timeout, Config: b,
 			Grants: plugins.Grants{
 				Body: slices.Contains(p.See, "body"), Request: slices.Contains(p.See, "request"),
 				Principal: slices.Contains(p.See, "principal"),

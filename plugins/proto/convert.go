@@ -12,30 +12,30 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Visibility is what a stage is shown of a message.
+// Visibility is the parts of a message that a stage may see.
 type Visibility struct{ Body, Request, Principal bool }
 
-// FromMessage is m as the protocol has it.
-func FromMessage(m *mcp.Message, see Visibility) *pb.Message {
+// FromMessage returns the protocol's message for m, with the visible parts.
+func FromMessage(m *mcp.Message, visible Visibility) *pb.Message {
 	p := &pb.Message{Kind: kinds[m.Kind], Direction: directions[m.Direction], Session: m.Session,
 		Exchange: m.Exchange, Method: m.Method, Server: m.Server, Name: m.Name}
-	if see.Principal {
+	if visible.Principal {
 		p.Principal = m.Principal
 	}
-	if see.Body {
+	if visible.Body {
 		p.Body = m.Body()
 	}
-	if see.Request && m.Request != nil {
+	if visible.Request && m.Request != nil {
 		p.Request = m.Request.Body()
 	}
 	return p
 }
 
-// ToMessage is the reverse of FromMessage. That bodies are JSON is trusted when they are the
-// host's; see [HasValidBodies] for those of a plugin.
+// ToMessage is the reverse of FromMessage. It does not check that the bodies are JSON, because the
+// host has checked its messages already. For messages of a plugin, call [HasValidBodies] first.
 func ToMessage(p *pb.Message) (*mcp.Message, error) {
 	if p == nil {
-		return nil, errors.New("there is no message")
+		return nil, errors.New("the message is missing")
 	}
 	var m *mcp.Message
 	switch p.Kind {
@@ -49,11 +49,11 @@ func ToMessage(p *pb.Message) (*mcp.Message, error) {
 		if m = mcp.NewError("0", 0, "", nil); len(p.Body) > 0 {
 			var err error
 			if m, err = mcp.ParseEmbeddedError("0", p.Body); err != nil {
-				return nil, fmt.Errorf("the error of a message: %w", err)
+				return nil, fmt.Errorf("error of the message: %w", err)
 			}
 		}
 	default:
-		return nil, fmt.Errorf("a message of unknown kind %d", p.Kind)
+		return nil, fmt.Errorf("unknown message kind %d", p.Kind)
 	}
 	switch p.Direction {
 	case pb.Direction_DIRECTION_TO_SERVER:
@@ -61,7 +61,7 @@ func ToMessage(p *pb.Message) (*mcp.Message, error) {
 	case pb.Direction_DIRECTION_TO_CLIENT:
 		m.Direction = mcp.ToClient
 	default:
-		return nil, fmt.Errorf("a message that goes in the unknown direction %d", p.Direction)
+		return nil, fmt.Errorf("unknown message direction %d", p.Direction)
 	}
 	m.Session, m.Principal, m.Exchange, m.Method, m.Server, m.Name = p.Session, p.Principal,
 		p.Exchange, p.Method, p.Server, p.Name
@@ -75,7 +75,7 @@ func ToMessage(p *pb.Message) (*mcp.Message, error) {
 	return m, nil
 }
 
-// HasValidBodies says whether the bodies of a message are JSON, or absent.
+// HasValidBodies reports whether the body and the request of p are JSON or absent.
 func HasValidBodies(p *pb.Message) bool {
 	return (len(p.GetBody()) == 0 || jsontext.Value(p.Body).IsValid()) &&
 		(len(p.GetRequest()) == 0 || jsontext.Value(p.Request).IsValid())
@@ -94,57 +94,71 @@ var actions = map[pipeline.Action]pb.Action{
 	pipeline.Modify: pb.Action_ACTION_MODIFY, pipeline.Answer: pb.Action_ACTION_ANSWER,
 }
 
-// FromAction is an action as the protocol has it.
+// FromAction returns the protocol's action for a.
 func FromAction(a pipeline.Action) pb.Action { return actions[a] }
 
-// ToAction is the reverse of FromAction; an action that is not known is an error.
+// ToAction is the reverse of FromAction. An unknown action is an error.
 func ToAction(p pb.Action) (pipeline.Action, error) {
-	for a, known := range actions {
-		if p == known {
-			return a, nil
-		}
+	a, ok := keyOf(actions, p)
+	if !ok {
+		return pipeline.Deny, fmt.Errorf("unknown action %d", p)
 	}
-	return pipeline.Deny, fmt.Errorf("unknown action %d", p)
+	return a, nil
 }
 
-// FromVerdict is a verdict, or the error of a stage, as the protocol has it.
+// keyOf returns the key of a value in m.
+func keyOf[K, V comparable](m map[K]V, value V) (key K, ok bool) {
+	for k, v := range m {
+		if v == value {
+			return k, true
+		}
+	}
+	return key, false
+}
+
+// FromVerdict returns the protocol's verdict for v, or for the error of a stage.
 func FromVerdict(v pipeline.Verdict, err error) *pb.Verdict {
 	if err != nil {
-		return &pb.Verdict{Error: text(err.Error())}
+		return &pb.Verdict{Error: validUTF8(err.Error())}
 	}
-	p := &pb.Verdict{Action: actions[v.Action], Reason: text(v.Reason), Answer: v.Answer,
-		Hide: texts(v.Hide), Labels: texts(v.Labels)}
+	p := &pb.Verdict{Action: actions[v.Action], Reason: validUTF8(v.Reason), Answer: v.Answer,
+		Hide: allValidUTF8(v.Hide), Labels: allValidUTF8(v.Labels)}
 	for _, e := range v.Edits {
-		p.Edits = append(p.Edits, &pb.Edit{Pointer: text(e.Pointer), Value: e.Value})
+		p.Edits = append(p.Edits, &pb.Edit{Pointer: validUTF8(e.Pointer), Value: e.Value})
 	}
 	for _, f := range v.Findings {
-		p.Findings = append(p.Findings, &pb.Finding{Type: text(f.Type), Pointer: text(f.Pointer)})
+		p.Findings = append(p.Findings, &pb.Finding{Type: validUTF8(f.Type),
+			Pointer: validUTF8(f.Pointer)})
 	}
 	return p
 }
 
-// text is what the protocol can carry: gRPC refuses a whole verdict for one byte that is not UTF-8.
-func text(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
+// validUTF8 returns s with U+FFFD for invalid UTF-8. Protobuf would refuse to encode the whole
+// verdict otherwise.
+func validUTF8(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
-func texts(all []string) (valid []string) {
+func allValidUTF8(all []string) (valid []string) {
 	for _, s := range all {
-		valid = append(valid, text(s))
+		valid = append(valid, validUTF8(s))
 	}
 	return valid
 }
 
-// ToVerdict is the reverse of FromVerdict. An action that is not known becomes none that the
-// pipeline knows, which denies: it is no error, since those can be skipped.
+// unknownAction is an action that the pipeline does not know, and so denies.
+const unknownAction pipeline.Action = 255
+
+// ToVerdict is the reverse of FromVerdict. A verdict with an unknown action denies. It is not an
+// error, because the configuration may skip errors.
 func ToVerdict(p *pb.Verdict) (pipeline.Verdict, error) {
 	if p == nil {
-		return pipeline.Verdict{}, nil // which denies
+		return pipeline.Verdict{}, nil // the zero verdict denies
 	}
 	if p.Error != "" {
 		return pipeline.Verdict{}, errors.New(p.Error)
 	}
 	action, err := ToAction(p.Action)
 	if err != nil {
-		action = 255
+		action = unknownAction
 	}
 	v := pipeline.Verdict{Action: action, Reason: p.Reason, Answer: p.Answer, Hide: p.Hide,
 		Labels: p.Labels}
@@ -158,7 +172,7 @@ func ToVerdict(p *pb.Verdict) (pipeline.Verdict, error) {
 	return v, nil
 }
 
-// FromWants is what a stage wants as the protocol has it.
+// FromWants returns the protocol's wants for w.
 func FromWants(w pipeline.Wants) *pb.Wants {
 	p := &pb.Wants{Methods: w.Methods, Servers: w.Servers}
 	for _, k := range w.Kinds {
@@ -176,37 +190,33 @@ func FromWants(w pipeline.Wants) *pb.Wants {
 	return p
 }
 
-// ToWants is the reverse of FromWants. A kind or direction that is not known is an error: a stage
-// that is not asked what it wants to be asked would be no stage.
+// ToWants is the reverse of FromWants. An unknown kind or direction is an error: the stage would
+// silently not get messages that it wants.
 func ToWants(p *pb.Wants) (pipeline.Wants, error) {
 	w := pipeline.Wants{Methods: p.GetMethods(), Servers: p.GetServers()}
-	for _, want := range p.GetKinds() {
-		for k, known := range kinds {
-			if want == known {
-				w.Kinds = append(w.Kinds, k)
-			}
+	for _, kind := range p.GetKinds() {
+		k, ok := keyOf(kinds, kind)
+		if !ok {
+			return w, fmt.Errorf("wants: unknown message kind %d", kind)
 		}
+		w.Kinds = append(w.Kinds, k)
 	}
-	for _, want := range p.GetDirections() {
-		for d, known := range directions {
-			if want == known {
-				w.Directions = append(w.Directions, d)
-			}
+	for _, direction := range p.GetDirections() {
+		d, ok := keyOf(directions, direction)
+		if !ok {
+			return w, fmt.Errorf("wants: unknown message direction %d", direction)
 		}
+		w.Directions = append(w.Directions, d)
 	}
-	for method, want := range p.GetOnly() {
-		for k, known := range kinds {
-			if want == known {
-				if w.OnlyKind == nil {
-					w.OnlyKind = map[string]mcp.Kind{}
-				}
-				w.OnlyKind[method] = k
-			}
+	for method, kind := range p.GetOnly() {
+		k, ok := keyOf(kinds, kind)
+		if !ok {
+			return w, fmt.Errorf("wants: unknown message kind %d of %s", kind, method)
 		}
-	}
-	if len(w.OnlyKind) < len(p.GetOnly()) || len(w.Kinds) < len(p.GetKinds()) ||
-		len(w.Directions) < len(p.GetDirections()) {
-		return w, errors.New("it wants messages of a kind or direction that is not known")
+		if w.OnlyKind == nil {
+			w.OnlyKind = map[string]mcp.Kind{}
+		}
+		w.OnlyKind[method] = k
 	}
 	return w, nil
 }

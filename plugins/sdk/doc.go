@@ -1,19 +1,19 @@
-// Package sdk is what the author of a plugin in Go needs: say what the plugin is (Plugin), make a
-// Stage of a configuration, and serve it with Serve from main. It is API: what it promises, it
-// keeps within one major version of the protocol (gatekit.plugin.v1).
+// Package sdk is for authors of plugins in Go. Describe the plugin (Plugin), make a Stage from a
+// configuration, and call Serve from main. The package is a public API: it stays compatible within
+// one major version of the protocol (gatekit.plugin.v1).
 //
 // # What a stage must do
 //
-//   - Answer with an Action. The zero Verdict denies, and so does an error, a panic, and silence
-//     beyond the time that the configuration gives.
-//   - Keep nothing of a message, and change it by the Edits of its verdict only.
-//   - Stop when ctx ends.
-//   - Put no content of a message into reasons and findings: those are recorded, and what was
-//     cleared must not be.
+//   - Return a Verdict with an Action. The zero Verdict denies, and so does an error, a panic, or
+//     no verdict within the time that the configuration gives.
+//   - Keep no part of a message, and change a message only by the Edits of the verdict.
+//   - Return when ctx ends.
+//   - Put no content of a message into reasons and findings. They are recorded, and the audit log
+//     must not hold what was redacted.
 //
-// examples/README.md goes from nothing to a plugin that runs, in ten minutes; examples/plugin-go is
-// a whole one, in a module of its own.
+// examples/README.md shows how to write and run a plugin in ten minutes; examples/plugin-go is a
+// complete plugin in a module of its own. Package sdktest tests that a stage follows these rules.
+// Package scan finds all text in a message, also where the text is encoded.
 //
-// Package sdktest holds a stage to these. Package scan finds every text of a message, also where it
-// is encoded.
+// sdk.go has the types, serve.go the gRPC server, and schema.go checks configurations.
 package sdk

@@ -10,10 +10,10 @@ import (
 	"gatekit/plugins/sdk"
 )
 
-// A plugin that refuses calls about private files is all of a program: sdk.Serve(discreet) in main,
-// and two lines in gatekit.toml.
+// A plugin that denies calls about private files. A program needs only sdk.Serve(plugin) in main,
+// and gatekit.toml two lines.
 func Example() {
-	discreet := sdk.Plugin{
+	plugin := sdk.Plugin{
 		Name:    "discreet",
 		Version: "1.0.0",
 		Doc:     "keeps private files private",
@@ -29,7 +29,7 @@ func Example() {
 		},
 	}
 
-	stage, err := discreet.New([]byte(`{}`))
+	stage, err := plugin.New([]byte(`{}`))
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -47,22 +47,22 @@ func Example() {
 }
 
 func ExampleServe() {
-	shut := func(context.Context, *mcp.Message) (sdk.Verdict, error) {
-		return sdk.Deny("closed for today"), nil
+	denyAll := func(context.Context, *mcp.Message) (sdk.Verdict, error) {
+		return sdk.Deny("all calls are denied"), nil
 	}
 
 	sdk.Serve(sdk.Plugin{
-		Name:    "shut",
+		Name:    "deny-all",
 		Version: "1.0.0",
-		Doc:     "refuses everything",
-		New:     func(config []byte) (sdk.Stage, error) { return sdk.StageFunc(shut), nil },
+		Doc:     "denies every message",
+		New:     func(config []byte) (sdk.Stage, error) { return sdk.StageFunc(denyAll), nil },
 	})
 }
 
 func ExamplePlugin_Check() {
 	p := sdk.Plugin{Name: "codenames", Schema: []byte(`{
 		"additionalProperties": false,
-		"properties": {"words": {"description": "what nobody outside may read", "type": "array", "items": {"type": "string"}}}
+		"properties": {"words": {"description": "code names to redact", "type": "array", "items": {"type": "string"}}}
 	}`)}
 	fmt.Println(p.Check([]byte(`{"words": ["Osprey"]}`)))
 	fmt.Println(p.Check([]byte(`{"wrds": ["Osprey"]}`)))
@@ -78,10 +78,10 @@ func ExampleModify() {
 		[]byte(`{"content":[{"type":"text","text":"Osprey ships in May."}],"ratio":1.0}`))
 	text, _ := m.Text("/content/0/text")
 	edit := mcp.Set("/content/0/text", mcp.Quote(strings.ReplaceAll(text, "Osprey", "[codename]")))
-	v := sdk.Modify("code names were cut out", []mcp.Edit{edit}, pipeline.Finding{Type: "codename",
+	v := sdk.Modify("redacted code names", []mcp.Edit{edit}, pipeline.Finding{Type: "codename",
 		Pointer: edit.Pointer})
 
-	m, err := m.Edit(v.Edits...) // as the pipeline does
+	m, err := m.Edit(v.Edits...) // the pipeline does this
 	fmt.Println(v.Findings[0].Pointer, err)
 	fmt.Printf("%s\n", m.Body())
 	// Output:

@@ -17,21 +17,23 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
 )
 
-// Check holds a configuration against the plugin's schema, as the host does before New gets it. The
-// error is all that is wrong, a line each, and begins with the option: `calls[0].rte: unknown
-// option, did you mean "rate"?`. It holds no values of the configuration, which may be secret.
-func (p Plugin) Check(config []byte) error { return p.CheckFormats(config) }
+// Check checks a configuration against the plugin's schema, as the host does before New gets it.
+// The error has a line for each mistake, which begins with the option: `calls[0].rte: unknown
+// option, did you mean "rate"?`. It holds no values of the configuration, because they may be
+// secret.
+func (p Plugin) Check(config []byte) error { return p.CheckWithFormats(config) }
 
-// Format is a format that a schema can want of a string, beside those of JSON Schema. Check says
-// what is wrong with one, and must not repeat it: the value may be secret.
+// Format is a format that a schema can demand of a string, in addition to those of JSON Schema.
 type Format struct {
-	Name  string
+	Name string
+	// Check returns what is wrong with a string. The error must not repeat the string, because it
+	// may be secret.
 	Check func(string) error
 }
 
-// CheckFormats is Check, and holds strings against the formats that the schema wants of them, too:
-// what is not among formats is JSON Schema's, or not checked.
-func (p Plugin) CheckFormats(config []byte, formats ...Format) error {
+// CheckWithFormats is like Check, and also checks the formats that the schema demands of strings:
+// those given, and those of JSON Schema. Other formats are not checked.
+func (p Plugin) CheckWithFormats(config []byte, formats ...Format) error {
 	raw := p.Schema
 	if raw == nil {
 		raw = []byte(`{"additionalProperties":false}`)
@@ -42,7 +44,7 @@ func (p Plugin) CheckFormats(config []byte, formats ...Format) error {
 	}
 	c := jsonschema.NewCompiler()
 	c.DefaultDraft(jsonschema.Draft2020)
-	c.UseLoader(nowhere{})
+	c.UseLoader(noLoader{})
 	if len(formats) > 0 {
 		c.AssertFormat()
 	}
@@ -64,40 +66,42 @@ func (p Plugin) CheckFormats(config []byte, formats ...Format) error {
 
 	var options map[string]any
 	if err := json.Unmarshal(config, &options); err != nil {
-		return fmt.Errorf("no JSON object: %w", err)
+		return fmt.Errorf("not a JSON object: %w", err)
 	}
 	if options == nil {
-		return errors.New("no JSON object: it is null")
+		return errors.New("not a JSON object but null")
 	}
 	var invalid *jsonschema.ValidationError
 	if err := schema.Validate(options); errors.As(err, &invalid) {
-		return faults(invalid, doc)
+		return validationErrors(invalid, doc)
 	} else if err != nil {
 		return err
 	}
 	return nil
 }
 
+// schemaURL is the name of the plugin's schema within the validator.
 const schemaURL = "gatekit:config"
 
-// nowhere is where schemas are loaded from that a schema refers to: a configuration is no reason to
-// read files or call servers.
-type nowhere struct{}
+// noLoader refuses to load the documents that a schema refers to, so that checking a configuration
+// never reads files or calls servers.
+type noLoader struct{}
 
-func (nowhere) Load(url string) (any, error) {
-	return nil, fmt.Errorf("it refers to %s: a schema stands alone", url)
+func (noLoader) Load(url string) (any, error) {
+	return nil, fmt.Errorf("the schema refers to %s: references to other documents are not allowed",
+		url)
 }
 
-// faults are the leaves of e, in the order of the options.
-func faults(e *jsonschema.ValidationError, doc any) error {
+// validationErrors returns the causes in e, sorted by option.
+func validationErrors(e *jsonschema.ValidationError, doc any) error {
 	var lines []string
 	var walk func(*jsonschema.ValidationError)
 	walk = func(e *jsonschema.ValidationError) {
 		switch e.ErrorKind.(type) {
 		case *kind.OneOf, *kind.AnyOf, *kind.Not:
-			// what each of the forms misses says less than that none fits
-			lines = append(lines, line(e.InstanceLocation,
-				"has none of the forms that it may have"))
+			// one line instead of one for each form that does not match
+			lines = append(lines, optionError(e.InstanceLocation,
+				"matches none of the allowed forms"))
 			return
 		}
 		if len(e.Causes) > 0 {
@@ -118,39 +122,40 @@ func faults(e *jsonschema.ValidationError, doc any) error {
 	return errors.Join(errs...)
 }
 
+// describe returns the lines about one cause.
 func describe(e *jsonschema.ValidationError, doc any) (lines []string) {
-	at := e.InstanceLocation
+	path := e.InstanceLocation
 	say := func(format string, a ...any) []string {
-		return []string{line(at, fmt.Sprintf(format, a...))}
+		return []string{optionError(path, fmt.Sprintf(format, a...))}
 	}
 	switch k := e.ErrorKind.(type) {
 	case *kind.AdditionalProperties:
-		known := optionsAt(doc, e.SchemaURL)
+		known := propertiesAt(doc, e.SchemaURL)
 		for _, name := range k.Properties {
-			lines = append(lines, line(append(slices.Clone(at), name),
-				"unknown option"+suggest(name, known)))
+			lines = append(lines, optionError(append(slices.Clone(path), name),
+				"unknown option"+suggestion(name, known)))
 		}
 		return lines
 	case *kind.Required:
 		for _, name := range k.Missing {
-			lines = append(lines, line(append(slices.Clone(at), name), "is missing"))
+			lines = append(lines, optionError(append(slices.Clone(path), name), "is missing"))
 		}
 		return lines
 	case *kind.Type:
-		return say("must be %s, not %s", strings.Join(articles(k.Want), " or "),
-			articles([]string{k.Got})[0])
+		return say("must be %s, not %s", strings.Join(withArticles(k.Want), " or "),
+			withArticles([]string{k.Got})[0])
 	case *kind.Enum:
-		return say("must be one of %s", strings.Join(quoted(k.Want), ", "))
+		return say("must be one of %s", strings.Join(asJSON(k.Want), ", "))
 	case *kind.Const:
-		return say("must be %s", quoted([]any{k.Want})[0])
+		return say("must be %s", asJSON([]any{k.Want})[0])
 	case *kind.Minimum:
-		return say("must be at least %s", number(k.Want))
+		return say("must be at least %s", formatNumber(k.Want))
 	case *kind.Maximum:
-		return say("must be at most %s", number(k.Want))
+		return say("must be at most %s", formatNumber(k.Want))
 	case *kind.ExclusiveMinimum:
-		return say("must be above %s", number(k.Want))
+		return say("must be above %s", formatNumber(k.Want))
 	case *kind.ExclusiveMaximum:
-		return say("must be below %s", number(k.Want))
+		return say("must be below %s", formatNumber(k.Want))
 	case *kind.MinLength:
 		return say("must have at least %d characters", k.Want)
 	case *kind.MaxLength:
@@ -160,20 +165,20 @@ func describe(e *jsonschema.ValidationError, doc any) (lines []string) {
 	case *kind.MaxItems:
 		return say("must have at most %d items", k.Want)
 	case *kind.UniqueItems:
-		return say("must not have the same item twice: %d and %d are", k.Duplicates[0],
+		return say("must not have equal items, but items %d and %d are", k.Duplicates[0],
 			k.Duplicates[1])
 	case *kind.Pattern:
 		return say("must match %s", k.Want)
 	case *kind.Format:
-		return say("is no %s: %v", k.Want, k.Err)
+		return say("is not a valid %s: %v", k.Want, k.Err)
 	case *kind.Dependency:
-		return say("%s needs %s", k.Prop, strings.Join(k.Missing, ", "))
+		return say("the option %s needs %s", k.Prop, strings.Join(k.Missing, ", "))
 	}
-	return say("breaks the schema's %q", strings.Join(e.ErrorKind.KeywordPath(), "/"))
+	return say("violates %q of the schema", strings.Join(e.ErrorKind.KeywordPath(), "/"))
 }
 
-// line is a fault of the option at a path, which is written as a Go expression would be.
-func line(path []string, what string) string {
+// optionError returns a line about the option at path, as in `calls[0].rate: is missing`.
+func optionError(path []string, problem string) string {
 	var b strings.Builder
 	for _, token := range path {
 		if _, err := strconv.Atoi(token); err == nil {
@@ -186,13 +191,13 @@ func line(path []string, what string) string {
 		b.WriteString(token)
 	}
 	if b.Len() == 0 {
-		return "the configuration " + what
+		return "the configuration " + problem
 	}
-	return b.String() + ": " + what
+	return b.String() + ": " + problem
 }
 
-// optionsAt are the properties that the schema at url has.
-func optionsAt(doc any, url string) []string {
+// propertiesAt returns the names of the properties that the schema at url describes.
+func propertiesAt(doc any, url string) []string {
 	_, pointer, _ := strings.Cut(url, "#")
 	for _, token := range strings.Split(pointer, "/")[1:] {
 		token = strings.NewReplacer("~1", "/", "~0", "~").Replace(token)
@@ -210,8 +215,8 @@ func optionsAt(doc any, url string) []string {
 	return slices.Sorted(maps.Keys(properties))
 }
 
-// suggest is the end of an error about an option that is none of those known.
-func suggest(name string, known []string) string {
+// suggestion returns the end of an error about an unknown option.
+func suggestion(name string, known []string) string {
 	best, distance := "", max(1, len(name)/3)+1
 	for _, k := range known {
 		if d := levenshtein.ComputeDistance(strings.ToLower(name), k); d < distance && d < len(k) {
@@ -222,12 +227,13 @@ func suggest(name string, known []string) string {
 	case best != "":
 		return fmt.Sprintf(", did you mean %q?", best)
 	case len(known) == 0:
-		return "; there are none"
+		return "; there are no options"
 	}
-	return "; known are " + strings.Join(known, ", ")
+	return "; known options: " + strings.Join(known, ", ")
 }
 
-func articles(types []string) []string {
+// withArticles returns JSON types with their articles, as in "an integer".
+func withArticles(types []string) []string {
 	var words []string
 	for _, t := range types {
 		switch t {
@@ -242,19 +248,21 @@ func articles(types []string) []string {
 	return words
 }
 
-func quoted(values []any) []string {
-	var words []string
+// asJSON returns each value as JSON.
+func asJSON(values []any) []string {
+	var texts []string
 	for _, v := range values {
 		b, err := json.Marshal(v)
 		if err != nil {
 			b = fmt.Append(nil, v)
 		}
-		words = append(words, string(b))
+		texts = append(texts, string(b))
 	}
-	return words
+	return texts
 }
 
-func number(r *big.Rat) string {
+// formatNumber returns r as a decimal number.
+func formatNumber(r *big.Rat) string {
 	if r.IsInt() {
 		return r.Num().String()
 	}

@@ -7,68 +7,68 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// Plugin is what an author offers: a stage, and what has to be known to run it. Its name is how a
-// configuration calls it.
+// Plugin describes a plugin and makes its stages. A configuration refers to it by its name.
 type Plugin struct {
-	Name    string // a-z, 0-9 and "-", first a letter
+	Name    string // a-z, 0-9 and "-"; begins with a letter
 	Version string
-	Doc     string // one line: what it does
+	Doc     string // what the plugin does, in one line
 
-	// Wants says which messages its stages are asked about; the others cost nothing. A stage that
-	// is a [StageWithWants] says it itself.
+	// Wants selects the messages that its stages inspect; other messages cost nothing. A stage can
+	// select its own messages, see [StageWithWants].
 	Wants pipeline.Wants
-	// Needs says what of a message its stages read. What is not needed is not sent.
+	// Needs are the parts of a message that its stages read. Other parts are not sent.
 	Needs Needs
-	// Schema is the JSON Schema (2020-12) of its configuration, an object; nil when it has none. A
-	// configuration was held against it before New gets it.
+	// Schema is the JSON Schema (2020-12) of the configuration, which is an object; nil if the
+	// plugin takes no configuration. A configuration is checked before New gets it.
 	Schema []byte
-	// New makes a stage of a configuration: a JSON object, "{}" when there is none. An error says
-	// what is wrong with it, and where. A stage that is an io.Closer is closed when it is no longer
-	// used.
+	// New makes a stage from a configuration: a JSON object, "{}" if the user wrote none. An error
+	// names the option and what is wrong with it. A stage that implements io.Closer is closed when
+	// it is no longer used.
 	New func(config []byte) (Stage, error)
-	// Stateful says that its stages remember messages, so that they may judge the same one
-	// otherwise the next time. All others are pure.
+	// Stateful is set if a stage remembers messages, so that it may return another verdict when the
+	// same message comes again.
 	Stateful bool
-	// SelfTest is a message that a stage of this configuration does something about, so that
-	// `gatekit check` can show that it does; nil when there is none.
+	// SelfTest returns a message that a stage with this configuration acts on, for `gatekit check`.
+	// It may be nil, and may return nil.
 	SelfTest func(config []byte) *SelfTest
 }
 
-// Stage judges messages, as the pipeline's stages do: see [pipeline.Stage]. It may be asked from
-// many goroutines at once.
+// Stage inspects messages; see [pipeline.Stage]. Inspect may be called from many goroutines at
+// once.
 type Stage = pipeline.Stage
 
-// Verdict is what a stage decides. The zero Verdict denies.
+// Verdict is a stage's decision. The zero Verdict denies.
 type Verdict = pipeline.Verdict
 
-// StageWithWants is a stage that wants to see other messages than its plugin says: because of its
-// configuration.
+// StageWithWants is a stage that selects its messages by its configuration. Its Wants replace those
+// of the plugin.
 type StageWithWants interface{ Wants() pipeline.Wants }
 
-// StageWithNeeds is a stage that reads other parts of messages than its plugin says: because of its
-// configuration.
+// StageWithNeeds is a stage whose configuration decides which parts of a message it reads. Its
+// Needs replace those of the plugin.
 type StageWithNeeds interface{ Needs() Needs }
 
-// StageWithRenames is a stage that gives tools and prompts other names, because of its
-// configuration: see [pipeline.Renames]. They hold for the servers that its plugin is configured
-// for, and for as long as the stage does. All stages, it too, see the servers' own names.
+// StageWithRenames is a stage that gives tools and prompts other names, see [pipeline.Renames]. The
+// names hold for the servers of its plugin's configuration, as long as the stage is in use. All
+// stages, this one too, see the servers' own names.
 type StageWithRenames interface{ Renames() pipeline.Renames }
 
 // Needs are the parts of a message that cost something to send. Kind, direction, method, server,
-// name, principal, session and exchange always come.
+// name, principal, session and exchange are always sent.
 type Needs struct {
-	Body    bool // the message's params, result or error
-	Request bool // of an answer: the params of the request that it answers
+	Body    bool // params, result or error
+	Request bool // for a response or error: the params of its request
 }
 
-// SelfTest is a message and what is to become of it.
+// SelfTest is a message, and the action that a stage must take on it.
 type SelfTest struct {
-	Description string       // that is planted in it: "an AWS key in a tool's arguments"
-	Message     *mcp.Message // with its Server and Name
-	Action      pipeline.Action
+	// what the message contains, such as "an AWS key in a tool's arguments"
+	Description string
+	Message     *mcp.Message    // with its Server and Name
+	Action      pipeline.Action // the action that the stage must take
 }
 
-// StageFunc makes a Stage of a function.
+// StageFunc is a function that is a Stage.
 type StageFunc func(ctx context.Context, m *mcp.Message) (Verdict, error)
 
 // Inspect implements Stage.
@@ -76,15 +76,15 @@ func (f StageFunc) Inspect(ctx context.Context, m *mcp.Message) (Verdict, error)
 	return f(ctx, m)
 }
 
-// Allow lets a message pass as it is.
+// Allow returns a verdict that forwards the message unchanged.
 func Allow() Verdict { return Verdict{Action: pipeline.Allow} }
 
-// Deny refuses a message. The reason is for the audit log.
+// Deny returns a verdict that denies the message. The reason is for the audit log.
 func Deny(reason string, findings ...pipeline.Finding) Verdict {
 	return Verdict{Action: pipeline.Deny, Reason: reason, Findings: findings}
 }
 
-// Modify lets a message pass with edits; without any, it is Allow.
+// Modify returns a verdict that forwards the message with edits. Without edits the action is Allow.
 func Modify(reason string, edits []mcp.Edit, findings ...pipeline.Finding) Verdict {
 	if len(edits) == 0 {
 		return Verdict{Action: pipeline.Allow, Reason: reason, Findings: findings}

@@ -22,16 +22,17 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Serve offers plugins to the Gatekit that started this process, until that ends it. It is called
-// from main, and does not return. Run by hand, the program says what it is. What the process writes
-// to stderr goes into Gatekit's log; stdout is Gatekit's.
+// Serve serves plugins to the Gatekit that started this process. Call it from main: it returns when
+// Gatekit ends the process. A program that is run by hand prints what it is, and exits. Lines that
+// the process writes to stderr go to Gatekit's log. The process must not write to stdout, which
+// carries the handshake.
 func Serve(plugins ...Plugin) {
 	if _, ok := os.LookupEnv("GOGC"); !ok {
-		defer runtime.KeepAlive(make([]byte, ballastBytes))
+		defer runtime.KeepAlive(make([]byte, minHeapGrowth))
 	}
 	plugin.Serve(&plugin.ServeConfig{
 		HandshakeConfig: proto.Handshake(),
-		Plugins:         plugin.PluginSet{proto.ServiceName: service{plugins: plugins}},
+		Plugins:         plugin.PluginSet{proto.ServiceName: serverPlugin{plugins: plugins}},
 		Logger:          hclog.New(&hclog.LoggerOptions{Level: hclog.Error, Output: os.Stderr}),
 		GRPCServer: func(o []grpc.ServerOption) *grpc.Server {
 			return grpc.NewServer(append(o, grpc.MaxRecvMsgSize(proto.MaxMessageBytes),
@@ -43,49 +44,50 @@ func Serve(plugins ...Plugin) {
 	})
 }
 
-// ballastBytes is how much garbage is made before it is collected, at the least: memory that is
-// never touched, and so never resident, but counts in what the collector lets the heap grow by. A
-// plugin's own heap is a few MiB, and messages are garbage at once: without it, a third of its time
-// went into collecting.
-const ballastBytes = 16 << 20
+// minHeapGrowth is the size of a block that is allocated and never touched, so that it uses no real
+// memory. It makes the garbage collector let the heap grow by at least as much before it runs. A
+// plugin's own heap is a few MiB, and each message is garbage at once: without the block, a third
+// of the processor time went into garbage collection.
+const minHeapGrowth = 16 << 20
 
-// service is the plugins as go-plugin wants them.
-type service struct {
+// serverPlugin registers the plugins' service for go-plugin.
+type serverPlugin struct {
 	plugin.NetRPCUnsupportedPlugin
 	plugins []Plugin
 }
 
-func (s service) GRPCServer(_ *plugin.GRPCBroker, to *grpc.Server) error {
-	pb.RegisterPluginServer(to, NewServer(s.plugins...))
+func (p serverPlugin) GRPCServer(_ *plugin.GRPCBroker, s *grpc.Server) error {
+	pb.RegisterPluginServer(s, NewServer(p.plugins...))
 	return nil
 }
 
-func (service) GRPCClient(context.Context, *plugin.GRPCBroker, *grpc.ClientConn) (any, error) {
-	return nil, errors.New("this side serves plugins")
+func (serverPlugin) GRPCClient(context.Context, *plugin.GRPCBroker, *grpc.ClientConn) (any, error) {
+	return nil, errors.New("the SDK does not call plugins")
 }
 
-// NewServer is the service that Serve serves, for tests that need no process.
+// NewServer returns the service that Serve serves, for tests that need no process.
 func NewServer(plugins ...Plugin) pb.PluginServer {
-	return &server{plugins: plugins, stages: map[uint32]configured{}}
+	return &server{plugins: plugins, stages: map[uint32]stageInUse{}}
 }
 
+// server implements the plugin service of the protocol.
 type server struct {
 	pb.UnimplementedPluginServer
 	plugins []Plugin
 
-	mu     sync.Mutex
-	last   uint32
-	stages map[uint32]configured
+	mu     sync.Mutex // guards the fields below
+	lastID uint32
+	stages map[uint32]stageInUse // by ID
 }
 
-// configured is a stage in use.
-type configured struct {
-	name  string
-	stage Stage
+// stageInUse is a stage that was configured and not closed.
+type stageInUse struct {
+	plugin string
+	stage  Stage
 }
 
-// maxStages of one process are in use at a time: each reload makes new ones before it closes the
-// old.
+// maxStages is how many stages may be in use at a time. Each reload makes new ones before it closes
+// the old ones.
 const maxStages = 1024
 
 func (s *server) Describe(context.Context, *pb.DescribeRequest) (*pb.DescribeResponse, error) {
@@ -97,19 +99,20 @@ func (s *server) Describe(context.Context, *pb.DescribeRequest) (*pb.DescribeRes
 	return &r, nil
 }
 
+// Configure makes a stage. A panic of the plugin becomes an error.
 func (s *server) Configure(_ context.Context,
-	r *pb.ConfigureRequest) (answer *pb.ConfigureResponse, err error) {
+	r *pb.ConfigureRequest) (response *pb.ConfigureResponse, err error) {
 	i := slices.IndexFunc(s.plugins, func(p Plugin) bool { return p.Name == r.Plugin })
 	if i < 0 && r.Plugin == "" && len(s.plugins) == 1 {
 		i = 0
 	}
 	if i < 0 {
-		return nil, status.Errorf(codes.NotFound, "there is no plugin %q here", r.Plugin)
+		return nil, status.Errorf(codes.NotFound, "this program has no plugin %q", r.Plugin)
 	}
 	p := s.plugins[i]
 	defer func() {
 		if r := recover(); r != nil {
-			answer, err = nil, status.Errorf(codes.Internal, "panicked: %v", r)
+			response, err = nil, status.Errorf(codes.Internal, "panicked: %v", r)
 		}
 	}()
 	stage, err := p.New(r.Config)
@@ -124,49 +127,50 @@ func (s *server) Configure(_ context.Context,
 	if n, ok := stage.(StageWithNeeds); ok {
 		needs = n.Needs()
 	}
-	answer = &pb.ConfigureResponse{Wants: proto.FromWants(wants), Needs: &pb.Needs{Body: needs.Body,
-		Request: needs.Request}}
+	response = &pb.ConfigureResponse{Wants: proto.FromWants(wants),
+		Needs: &pb.Needs{Body: needs.Body, Request: needs.Request}}
 	if r, ok := stage.(StageWithRenames); ok {
 		names := r.Renames()
-		answer.Renames = &pb.Renames{Tools: names.Tools, Prompts: names.Prompts}
+		response.Renames = &pb.Renames{Tools: names.Tools, Prompts: names.Prompts}
 	}
 	if p.SelfTest != nil {
-		if c := p.SelfTest(r.Config); c != nil {
-			answer.Canary = &pb.Canary{What: c.Description, Message: proto.FromMessage(c.Message,
-				proto.Visibility{Body: true, Request: true, Principal: true}),
-				Action: proto.FromAction(c.Action)}
+		if t := p.SelfTest(r.Config); t != nil {
+			everything := proto.Visibility{Body: true, Request: true, Principal: true}
+			response.Canary = &pb.Canary{What: t.Description,
+				Message: proto.FromMessage(t.Message, everything),
+				Action:  proto.FromAction(t.Action)}
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.stages) >= maxStages {
-		return nil, status.Errorf(codes.ResourceExhausted, "more than %d stages are in use",
-			maxStages)
+		return nil, status.Errorf(codes.ResourceExhausted, "all %d stages are in use", maxStages)
 	}
-	s.last++
-	s.stages[s.last] = configured{p.Name, stage}
-	answer.Stage = s.last
-	return answer, nil
+	s.lastID++
+	s.stages[s.lastID] = stageInUse{p.Name, stage}
+	response.Stage = s.lastID
+	return response, nil
 }
 
+// Inspect responds to the requests of one stream, one after another.
 func (s *server) Inspect(stream grpc.BidiStreamingServer[pb.InspectRequest,
 	pb.InspectResponse]) error {
 	for {
-		q, err := stream.Recv()
+		request, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		if err := stream.Send(s.inspect(stream.Context(), q)); err != nil {
+		if err := stream.Send(s.inspect(stream.Context(), request)); err != nil {
 			return err
 		}
 	}
 }
 
-// inspect asks the stages. What cannot be asked is an error of the stage, which denies where the
-// configuration does not say otherwise.
+// inspect returns the response to one request. A message that cannot be decoded and an unknown
+// stage are errors of the stage: they deny unless the configuration has on_error = "skip".
 func (s *server) inspect(ctx context.Context, q *pb.InspectRequest) *pb.InspectResponse {
 	r := &pb.InspectResponse{Seq: q.Seq}
 	m, err := proto.ToMessage(q.Message)
@@ -180,9 +184,9 @@ func (s *server) inspect(ctx context.Context, q *pb.InspectRequest) *pb.InspectR
 			c, ok := s.stages[q.Stages[i]]
 			s.mu.Unlock()
 			if !ok {
-				return Verdict{}, fmt.Errorf("there is no stage %d", q.Stages[i])
+				return Verdict{}, fmt.Errorf("no stage with the number %d", q.Stages[i])
 			}
-			return ask(ctx, c.stage, m)
+			return inspectStage(ctx, c.stage, m)
 		})
 	for i, v := range verdicts {
 		r.Verdicts = append(r.Verdicts, proto.FromVerdict(v, errs[i]))
@@ -190,8 +194,8 @@ func (s *server) inspect(ctx context.Context, q *pb.InspectRequest) *pb.InspectR
 	return r
 }
 
-// ask is one question. A stage that panics has failed, and the process goes on.
-func ask(ctx context.Context, stage Stage, m *mcp.Message) (v Verdict, err error) {
+// inspectStage returns the verdict of a stage. A panic becomes an error.
+func inspectStage(ctx context.Context, stage Stage, m *mcp.Message) (v Verdict, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			v, err = Verdict{}, fmt.Errorf("panicked: %v", r)
@@ -200,6 +204,7 @@ func ask(ctx context.Context, stage Stage, m *mcp.Message) (v Verdict, err error
 	return stage.Inspect(ctx, m)
 }
 
+// Close closes a stage. It is no error if there is no such stage.
 func (s *server) Close(_ context.Context, r *pb.CloseRequest) (*pb.CloseResponse, error) {
 	s.mu.Lock()
 	c := s.stages[r.Stage]
@@ -207,7 +212,7 @@ func (s *server) Close(_ context.Context, r *pb.CloseRequest) (*pb.CloseResponse
 	s.mu.Unlock()
 	if closer, ok := c.stage.(io.Closer); ok {
 		if err := closer.Close(); err != nil {
-			return nil, status.Errorf(codes.Internal, "close %s: %v", c.name, err)
+			return nil, status.Errorf(codes.Internal, "close %s: %v", c.plugin, err)
 		}
 	}
 	return &pb.CloseResponse{}, nil

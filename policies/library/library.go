@@ -47,7 +47,7 @@ func Title(rule string) string {
 
 // CheckSettings holds settings against a rule's schema, as a plugin's are: an option that is not known, of
 // another type, or no pattern where it has to be one, is named. The error joins all faults, each of
-// which begins with the option: `rules[0].pattern: is no RE2 pattern: missing closing )`.
+// which begins with the option: `rules[0].pattern: is not a valid RE2 pattern: missing closing )`.
 func CheckSettings(rule string, settings map[string]any) error {
 	schema, err := fs.ReadFile(FS, path.Join(rule, "schema.json"))
 	if err != nil {
@@ -60,7 +60,7 @@ func CheckSettings(rule string, settings map[string]any) error {
 	if err != nil {
 		return err
 	}
-	return sdk.Plugin{Name: rule, Schema: schema}.CheckFormats(b, sdk.Format{Name: "RE2 pattern",
+	return sdk.Plugin{Name: rule, Schema: schema}.CheckWithFormats(b, sdk.Format{Name: "RE2 pattern",
 		Check: checkRE2}, sdk.Format{Name: "pattern", Check: checkGlob},
 		sdk.Format{Name: "argument", Check: checkArgument})
 }

@@ -92,7 +92,7 @@ func TestAServerOfFilesStaysWithinTheRoots(t *testing.T) {
 				g.WantRecords("to_server request tools/call files read_text_file deny",
 					"to_server request tools/call files read_text_file pass")
 				g.WantReasons("roots/traversal: argument path: the path leaves the allowed folders",
-					"a link in it leads out of the roots")
+					"the path leaves the allowed folders through a symbolic link")
 			}
 		})
 	}

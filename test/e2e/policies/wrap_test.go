@@ -69,7 +69,7 @@ func TestTheDefaultsOfWrapRefuseAttacks(t *testing.T) {
 		{"a page without https", "tools/call", page("http://example.com/"),
 			"elicitation/gate: URL refused: the scheme is not https"},
 		{"a page of the cloud's own", "tools/call", page("https://169.254.169.254/latest/"),
-			"elicitation/gate: URL refused: the host is not public"},
+			"elicitation/gate: URL refused: the host is an address"},
 		{"a page with a user", "tools/call", page("https://bank.example@evil.example/"),
 			"elicitation/gate: URL refused: the URL contains a user name"},
 		{"a page with other letters", "tools/call", page("https://раураl.com/"),
@@ -144,7 +144,7 @@ func TestTheFlagsOfWrapChangeItsRules(t *testing.T) {
 				}
 			}
 			harness.Request(t, client, "tools/call", c.params)
-			g.WantRecords("to_server request tools/call e2e-test echo " + c.action)
+			g.WantRecords("to_server request tools/call policies-test echo " + c.action)
 			if name == "a shadow refuses nothing" {
 				b, err := os.ReadFile(filepath.Join(g.Dir, "audit.jsonl"))
 				if err != nil || !strings.Contains(string(b), "would deny: roots/traversal") {
@@ -182,7 +182,7 @@ func TestARuleThatIsNamedHasTheSettingsOfNobody(t *testing.T) {
 			harness.Handshake(t, client)
 			harness.Request(t, client, "tools/call", `{"name":"echo","arguments":{"path":"`+c.path+
 				`"}}`)
-			g.WantRecords("to_server request tools/call e2e-test echo " + c.action)
+			g.WantRecords("to_server request tools/call policies-test echo " + c.action)
 		})
 	}
 }

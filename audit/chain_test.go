@@ -47,21 +47,21 @@ func TestVerify(t *testing.T) {
 		}), "line 3: prev is not"},
 		{"a line missing", edit(func(l [][]byte) [][]byte {
 			return slices.Delete(l, 2, 3)
-		}), "line 3: its seq is 4, that of the line before is 2"},
+		}), "line 3: seq is 4, but that of the previous line is 2"},
 		{"the first line missing", edit(func(l [][]byte) [][]byte {
 			return l[1:]
-		}), "line 1: its seq is 2, and the first is 1"},
+		}), "line 1: seq is 2, but the first record must be 1"},
 		{"two lines in each other's place", edit(func(l [][]byte) [][]byte {
 			l[1], l[2] = l[2],
 				l[1]
 			return l
-		}), "line 2: its seq is 3"},
+		}), "line 2: seq is 3"},
 		{"a line twice", edit(func(l [][]byte) [][]byte {
 			return slices.Insert(l, 2, l[1])
-		}), "line 3: its seq is 2"},
+		}), "line 3: seq is 2"},
 		{"an empty line", edit(func(l [][]byte) [][]byte {
 			return slices.Insert(l, 2, []byte("\n"))
-		}), "line 3: it does not begin"},
+		}), "line 3: the line does not begin"},
 		{"a line renumbered after one was taken out", edit(func(l [][]byte) [][]byte {
 			l[3] = bytes.Replace(l[3], []byte(`{"seq":4`), []byte(`{"seq":3`), 1)
 			return slices.Delete(l, 2, 3)
@@ -69,25 +69,25 @@ func TestVerify(t *testing.T) {
 		{"another spelling of a number", edit(func(l [][]byte) [][]byte {
 			l[4] = bytes.Replace(l[4], []byte(`{"seq":5`), []byte(`{"seq":05`), 1)
 			return l
-		}), `line 5: its seq "05" is no number of a record`},
+		}), `line 5: seq "05" is not a valid record number`},
 		{"a record zero", edit(func(l [][]byte) [][]byte {
 			l[0] = bytes.Replace(l[0], []byte(`{"seq":1`), []byte(`{"seq":0`), 1)
 			return l
-		}), `line 1: its seq "0" is no number of a record`},
+		}), `line 1: seq "0" is not a valid record number`},
 		{"another spelling of a hash", edit(func(l [][]byte) [][]byte {
 			i := bytes.Index(l[4], []byte(`"prev":"`)) + len(`"prev":"`)
 			copy(l[4][i:i+64], bytes.ToUpper(l[4][i:i+64]))
 			return l
-		}), "line 5: its prev is no hash"},
+		}), "line 5: prev is not a SHA-256 hash"},
 		{"no line feed at the end", edit(func(l [][]byte) [][]byte { l[4] = l[4][:40]; return l }),
-			"line 5: it is torn"},
+			"line 5: the line is incomplete"},
 		{"a last line that is no JSON", edit(func(l [][]byte) [][]byte {
 			l[4] = append(l[4][:120],
 				'\n')
 			return l
-		}), "line 5: it is not valid JSON"},
+		}), "line 5: the line is not valid JSON"},
 		{"a last line that starts anew", edit(func(l [][]byte) [][]byte { l[4] = l[0]; return l }),
-			"line 5: its seq is 1"},
+			"line 5: seq is 1"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -145,8 +145,8 @@ func FuzzTampering(f *testing.F) {
 	})
 }
 
-// TestEveryFlippedBitIsFound is the same, exhaustively, for single bits.
-func TestEveryFlippedBitIsFound(t *testing.T) {
+// TestVerifyFindsEveryFlippedBit is the same, exhaustively, for single bits.
+func TestVerifyFindsEveryFlippedBit(t *testing.T) {
 	log := bytes.Join(lines(t, 3), nil)
 	last := bytes.LastIndexByte(log[:len(log)-1], '\n') + 1
 	for i := range last {

@@ -15,29 +15,30 @@ import (
 )
 
 const (
-	maxString   = 1 << 10 // bytes of a name, reason or error that are kept
-	maxFindings = 100     // of one step
+	maxString   = 1 << 10 // bytes of a name, reason or error; the rest is cut
+	maxFindings = 100     // findings per step
 
-	timeFormat = "2006-01-02T15:04:05.000000Z" // of UTC
+	timeFormat = "2006-01-02T15:04:05.000000Z" // always UTC
 )
 
-// entry is a line without its place in the chain: what follows seq, and what follows prev.
+// entry is an encoded record without the members that place it in the chain: seq and prev.
 type entry struct {
 	time []byte // ,"time":"…"
-	rest []byte // from the first comma after prev to the closing brace
+	rest []byte // everything from the comma after prev to the closing brace
 }
 
-var entries = sync.Pool{New: func() any { return new(entry) }}
+var entryPool = sync.Pool{New: func() any { return new(entry) }}
 
-func (e *entry) free() {
+func (e *entry) release() {
 	if cap(e.rest) <= 64<<10 {
-		entries.Put(e)
+		entryPool.Put(e)
 	}
 }
 
-// encode makes the line of o. Everything in it that costs is done here, outside of any lock.
+// encode encodes an outcome. All expensive work (escaping, hashing) happens here, outside of any
+// lock.
 func (l *Log) encode(o pipeline.Outcome) *entry {
-	e := entries.Get().(*entry)
+	e := entryPool.Get().(*entry)
 	e.time = append(e.time[:0], `,"time":"`...)
 	e.time = o.Time.UTC().AppendFormat(e.time, timeFormat)
 	e.time = append(e.time, '"')
@@ -63,7 +64,7 @@ func (l *Log) encode(o pipeline.Outcome) *entry {
 	b = appendSteps(b, o.Steps)
 	b = l.appendBodies(b, o)
 	if l.bodies != BodiesNone {
-		b = l.values.appendValues(b, cmp.Or(o.After, o.Before), o.Withheld)
+		b = l.valueHasher.appendValues(b, cmp.Or(o.After, o.Before), o.Withheld)
 	}
 	b = appendStatus(b, cmp.Or(o.After, o.Before))
 	b = appendMicros(b, o.Duration)
@@ -135,8 +136,7 @@ func appendStrings(b []byte, name string, values []string) []byte {
 	return append(b, ']')
 }
 
-// appendStatus appends how a call ended that did not go well: an error's code, or that the result
-// of a tool says it failed.
+// appendStatus appends code of a JSON-RPC error, or failed of a tool's result with isError: true.
 func appendStatus(b []byte, m *mcp.Message) []byte {
 	switch {
 	case m == nil:
@@ -151,9 +151,9 @@ func appendStatus(b []byte, m *mcp.Message) []byte {
 	return b
 }
 
-// appendBodies appends before and after, and hashes each distinct body once. What came and did not
-// go on as it came has a keyed hash: by any other, who reads the log could try what it was that a
-// stage took out.
+// appendBodies appends before and after, and hashes each distinct body once. A body that was denied
+// or changed gets a keyed hash. With a plain one, a reader of the log could find out by trying
+// which secret a stage removed.
 func (l *Log) appendBodies(b []byte, o pipeline.Outcome) []byte {
 	var before, after []byte
 	if o.Before != nil {
@@ -164,7 +164,7 @@ func (l *Log) appendBodies(b []byte, o pipeline.Outcome) []byte {
 	}
 	same := after != nil && len(o.Withheld) == 0 && (o.After == o.Before || bytes.Equal(before,
 		after))
-	var digest [sha256.Size]byte // of after
+	var digest [sha256.Size]byte // of the body after the stages
 	if after != nil && l.bodies != BodiesNone && len(o.Withheld) == 0 {
 		digest = o.After.Digest()
 	}
@@ -173,10 +173,10 @@ func (l *Log) appendBodies(b []byte, o pipeline.Outcome) []byte {
 		switch {
 		case l.bodies == BodiesNone:
 		case same:
-			b = appendSum(b, "sha256", digest[:])
+			b = appendHash(b, "sha256", digest[:])
 		default:
-			sum := l.values.sum(before)
-			b = appendSum(b, "hmac", sum[:])
+			sum := l.valueHasher.mac(before)
+			b = appendHash(b, "hmac", sum[:])
 		}
 		b = append(b, '}')
 	}
@@ -184,11 +184,11 @@ func (l *Log) appendBodies(b []byte, o pipeline.Outcome) []byte {
 		b = appendSize(b, "after", after)
 		switch {
 		case l.bodies == BodiesNone:
-		case len(o.Withheld) > 0: // the name that is left out of the line is in it
-			sum := l.values.sum(after)
-			b = appendSum(b, "hmac", sum[:])
+		case len(o.Withheld) > 0: // the body contains the withheld name
+			sum := l.valueHasher.mac(after)
+			b = appendHash(b, "hmac", sum[:])
 		default:
-			b = appendSum(b, "sha256", digest[:])
+			b = appendHash(b, "sha256", digest[:])
 		}
 		if l.bodies == BodiesRedacted && len(o.Withheld) == 0 {
 			b = append(b, `,"body":`...)
@@ -199,7 +199,7 @@ func (l *Log) appendBodies(b []byte, o pipeline.Outcome) []byte {
 	return b
 }
 
-// appendSize leaves the object open.
+// appendSize appends the beginning of a body object, and leaves the object open.
 func appendSize(b []byte, name string, body []byte) []byte {
 	b = append(b, ',', '"')
 	b = append(b, name...)
@@ -207,7 +207,7 @@ func appendSize(b []byte, name string, body []byte) []byte {
 	return strconv.AppendInt(b, int64(len(body)), 10)
 }
 
-func appendSum(b []byte, name string, sum []byte) []byte {
+func appendHash(b []byte, name string, sum []byte) []byte {
 	b = append(b, ',', '"')
 	b = append(b, name...)
 	b = append(b, `":"`...)
@@ -215,8 +215,8 @@ func appendSum(b []byte, name string, sum []byte) []byte {
 	return append(b, '"')
 }
 
-// appendOneLine appends JSON with blanks in place of its line breaks, which can only stand between
-// tokens.
+// appendOneLine appends JSON with spaces in place of its line breaks, which in valid JSON can only
+// stand between tokens.
 func appendOneLine(b, body []byte) []byte {
 	from := len(b)
 	b = append(b, body...)
@@ -247,9 +247,9 @@ func appendMember(b []byte, name, value string) []byte {
 	return appendString(b, value)
 }
 
-// appendString appends s as a JSON string of bounded length in which nothing can deceive who reads
-// the file as it is: whatever is not printable (controls, line separators, marks that turn the
-// direction of text) is escaped, and what is no UTF-8 is replaced.
+// appendString appends s as a JSON string of bounded length that is safe to display. Unprintable
+// characters (controls, line separators, bidirectional marks) are escaped, and invalid UTF-8 is
+// replaced.
 func appendString(b []byte, s string) []byte {
 	whole := len(s)
 	if whole > maxString {
@@ -290,7 +290,7 @@ func appendString(b []byte, s string) []byte {
 	return append(b, '"')
 }
 
-// plain is the ASCII that stands for itself in a JSON string.
+// plain marks the ASCII characters that need no escape in a JSON string.
 var plain = func() (t [utf8.RuneSelf]bool) {
 	for c := ' '; c < 0x7f; c++ {
 		t[c] = c != '"' && c != '\\'

@@ -52,7 +52,7 @@ func put(t *testing.T, name string, lines ...[]byte) {
 	}
 }
 
-func TestALogIsReadThroughItsFilesFromAnyRecord(t *testing.T) {
+func TestReaderReadsAllFilesFromAnyRecord(t *testing.T) {
 	file, lines := written(t, 9)
 	first := filepath.Join(filepath.Dir(file), "gatekit-00000000000000000001.jsonl")
 	second := filepath.Join(filepath.Dir(file), "gatekit-00000000000000000004.jsonl")
@@ -88,7 +88,7 @@ func TestALogIsReadThroughItsFilesFromAnyRecord(t *testing.T) {
 	}
 }
 
-func TestALogIsFollowedThroughRotationTornLinesAndWhatIsTakenBack(t *testing.T) {
+func TestFollowSurvivesRotationTornLinesAndTruncation(t *testing.T) {
 	_, lines := written(t, 9)
 	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
 	ctx, stop := context.WithCancel(t.Context())
@@ -138,7 +138,7 @@ func TestALogIsFollowedThroughRotationTornLinesAndWhatIsTakenBack(t *testing.T) 
 	}
 }
 
-func TestALogThatTurnsOftenIsFollowedWithoutAGap(t *testing.T) {
+func TestFollowMissesNothingDuringFrequentRotation(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "log.jsonl")
 	l, err := audit.Open(audit.Options{File: file, SegmentBytes: 300})
 	if err != nil {
@@ -173,7 +173,7 @@ func TestALogThatTurnsOftenIsFollowedWithoutAGap(t *testing.T) {
 	}
 }
 
-func TestAFileThatIsMissingInTheMiddleHoldsUpNoReader(t *testing.T) {
+func TestReaderSkipsMissingSegment(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "log.jsonl")
 	l, err := audit.Open(audit.Options{File: file, SegmentBytes: 300})
 	if err != nil {
@@ -207,7 +207,7 @@ func TestAFileThatIsMissingInTheMiddleHoldsUpNoReader(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoRecordIsSaidWithItsPlace(t *testing.T) {
+func TestReaderErrorsHavePosition(t *testing.T) {
 	file, lines := written(t, 3)
 	read := func() (n int, err error) {
 		r := audit.Reader{File: file}
@@ -218,7 +218,7 @@ func TestWhatIsNoRecordIsSaidWithItsPlace(t *testing.T) {
 	}
 	put(t, file, lines[0], []byte("rubbish\n"), lines[2])
 	if n, err := read(); n != 2 || err == nil ||
-		err.Error() != file+":2: it does not begin with seq, time and prev" {
+		err.Error() != file+":2: the line does not begin with seq, time and prev" {
 		t.Errorf("%d: %v", n, err)
 	}
 	put(t, file, lines[0], slices.Concat(bytes.TrimSuffix(lines[1], []byte("}\n")),

@@ -1,4 +1,4 @@
-package downstream_test
+package bridge_test
 
 import (
 	"context"
@@ -11,17 +11,40 @@ import (
 	"testing/synctest"
 	"time"
 
+	"gatekit/core/bridge"
 	"gatekit/core/downstream"
 	"gatekit/core/mcp"
 	"gatekit/core/proxy"
+	"gatekit/test/downstreamtest"
 )
 
 const askableMeta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{"elicitation":{},"roots":{},"sampling":{}}}`
 
+// parkCalls gives an Endpoint parked calls.
+func parkCalls(limits bridge.ParkedCallLimits) func(*downstream.Options) {
+	return func(o *downstream.Options) {
+		o.Parker = bridge.NewParkedCalls(bridge.ParkedCallsOptions{Proxy: o.Proxy, Limits: limits})
+	}
+}
+
+// run runs a test on a Gateway that parks calls.
+func run(t *testing.T, s *downstreamtest.Server, limits bridge.ParkedCallLimits,
+	test func(t *testing.T, w *downstreamtest.Gateway)) {
+	t.Helper()
+	downstreamtest.Run(t, s, downstream.Limits{}, test, parkCalls(limits))
+}
+
+// newGateway returns a Gateway that parks calls.
+func newGateway(t *testing.T, s *downstreamtest.Server) *downstreamtest.Gateway {
+	t.Helper()
+	return downstreamtest.New(t, s, downstream.Limits{}, parkCalls(bridge.ParkedCallLimits{}))
+}
+
 // asking is a server that asks while it works: by elicitation of each of the words, all at once,
 // and answers with what it was told.
-func asking(ran *atomic.Int32, words ...string) *server {
-	return &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
+func asking(ran *atomic.Int32, words ...string) *downstreamtest.Server {
+	return &downstreamtest.Server{Answer: func(ctx context.Context, m *mcp.Message,
+		c proxy.Handler) string {
 		if m.Method != "tools/call" {
 			return `{"resultType":"complete"}`
 		}
@@ -67,7 +90,8 @@ func tool(id any, arguments, state string, answers ...string) string {
 		more = `"requestState":` + string(mcp.Quote(state)) + `,"inputResponses":{` +
 			strings.Join(answers, ",") + `},`
 	}
-	return request(id, "tools/call", `{"name":"x","arguments":`+arguments+`,`+more+askableMeta+`}`)
+	return downstreamtest.Request(id, "tools/call", `{"name":"x","arguments":`+arguments+`,`+more+
+		askableMeta+`}`)
 }
 
 func accepts(key string, n int) string {
@@ -75,12 +99,13 @@ func accepts(key string, n int) string {
 }
 
 // calls sends a call over HTTP and answers what came back.
-func (c *client) calls(t *testing.T, message string) (status string, a asks, text string) {
+func call(t *testing.T, c *downstreamtest.HTTPClient,
+	message string) (status string, a asks, text string) {
 	t.Helper()
-	x := c.begin(t, c.front.Post, message, "Mcp-Protocol-Version: 2026-07-28",
+	x := c.Begin(t, c.Endpoint.Post, message, "Mcp-Protocol-Version: 2026-07-28",
 		"Mcp-Method: tools/call", "Mcp-Name: x")
-	<-x.done
-	return read(t, x.text())
+	<-x.Done
+	return read(t, x.Text())
 }
 
 func read(t *testing.T, answer string) (status string, a asks, text string) {
@@ -97,20 +122,20 @@ func TestACallIsParkedWhileItsClientIsAsked(t *testing.T) {
 	for _, over := range []string{"http", "a pipe"} {
 		t.Run(over, func(t *testing.T) {
 			ran.Store(0)
-			inBubble(t, asking(&ran, "who", "why"), downstream.Limits{}, func(t *testing.T,
-				w *world) {
+			run(t, asking(&ran, "who", "why"), bridge.ParkedCallLimits{}, func(t *testing.T,
+				w *downstreamtest.Gateway) {
 				var calls func(message string) (asks, string)
 				if over == "http" {
-					c := w.client("ann")
+					c := w.HTTPClient("ann")
 					calls = func(message string) (asks, string) {
-						_, a, text := c.calls(t, message)
+						_, a, text := call(t, c, message)
 						return a, text
 					}
 				} else {
-					l := w.pipe(t)
-					defer l.leave(t)
+					l := w.Connect(t)
+					defer l.Close(t)
 					calls = func(message string) (asks, string) {
-						_, a, text := read(t, "200 "+l.ask(message))
+						_, a, text := read(t, "200 "+l.Ask(message))
 						return a, text
 					}
 				}
@@ -135,17 +160,17 @@ func TestACallIsParkedWhileItsClientIsAsked(t *testing.T) {
 					t.Fatalf("answered %s", text)
 				}
 				_, text = calls(tool(3, `{"n":1.0,"a":{}}`, b.Result.RequestState, accepts(why, 2)))
-				equal(t, "the answer", text,
+				downstreamtest.Equal(t, "the answer", text,
 					`{"jsonrpc":"2.0","id":3,"result":{"resultType":"complete","told":[{"action":"accept","content":{"n":1}},{"action":"accept","content":{"n":2}}]}}`)
 				if n := ran.Load(); n != 1 {
 					t.Errorf("the call was run %d times", n)
 				}
-				w.record.has(t, "pass to_client request elicitation/create")
-				w.record.has(t, "pass to_server response elicitation/create")
-				w.record.has(t, "park to_client response tools/call it waits for what the "+
+				w.Records.Contains(t, "pass to_client request elicitation/create")
+				w.Records.Contains(t, "pass to_server response elicitation/create")
+				w.Records.Contains(t, "park to_client response tools/call it waits for what the "+
 					"client answers")
-				w.record.has(t, "resume to_server request tools/call it brings answers to a "+
-					"call that waits for them")
+				w.Records.Contains(t, "resume to_server request tools/call the request brings "+
+					"answers to a parked call")
 			})
 		})
 	}
@@ -187,10 +212,11 @@ func TestARequestStateIsGoodForOneCallOfOneClientOnce(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var ran atomic.Int32
-			inBubble(t, asking(&ran, "who"), downstream.Limits{}, func(t *testing.T, w *world) {
-				_, a, _ := w.client("ann").calls(t, tool(1, `{"n":1}`, ""))
+			run(t, asking(&ran, "who"), bridge.ParkedCallLimits{}, func(t *testing.T,
+				w *downstreamtest.Gateway) {
+				_, a, _ := call(t, w.HTTPClient("ann"), tool(1, `{"n":1}`, ""))
 				time.Sleep(c.after)
-				_, b, text := w.client(c.as).calls(t, c.call(a.Result.RequestState))
+				_, b, text := call(t, w.HTTPClient(c.as), c.call(a.Result.RequestState))
 				if b.Error == nil || b.Error.Code != mcp.CodeInvalidParams || ran.Load() != 1 {
 					t.Errorf("answered %s, run %d times", text, ran.Load())
 				}
@@ -198,11 +224,11 @@ func TestARequestStateIsGoodForOneCallOfOneClientOnce(t *testing.T) {
 					return
 				}
 				// The one whose it is still can.
-				_, _, text = w.client("ann").calls(t, tool(3, `{"n":1}`, a.Result.RequestState,
+				_, _, text = call(t, w.HTTPClient("ann"), tool(3, `{"n":1}`, a.Result.RequestState,
 					accepts("g0", 5)))
-				equal(t, "the answer", text,
+				downstreamtest.Equal(t, "the answer", text,
 					`{"jsonrpc":"2.0","id":3,"result":{"resultType":"complete","told":[{"action":"accept","content":{"n":5}}]}}`)
-				_, b, text = w.client("ann").calls(t, tool(4, `{"n":1}`, a.Result.RequestState,
+				_, b, text = call(t, w.HTTPClient("ann"), tool(4, `{"n":1}`, a.Result.RequestState,
 					accepts("g0", 6)))
 				if b.Error == nil || b.Error.Code != mcp.CodeInvalidParams || ran.Load() != 1 {
 					t.Errorf("a replay was answered %s, run %d times", text, ran.Load())
@@ -213,35 +239,37 @@ func TestARequestStateIsGoodForOneCallOfOneClientOnce(t *testing.T) {
 	t.Run("of another instance", func(t *testing.T) {
 		var ran atomic.Int32
 		synctest.Test(t, func(t *testing.T) {
-			here, there := newWorld(t, asking(&ran, "who"), downstream.Limits{}),
-				newWorld(t, asking(&ran, "who"), downstream.Limits{})
-			_, a, _ := here.client("ann").calls(t, tool(1, `{}`, ""))
-			_, b, text := there.client("ann").calls(t, tool(2, `{}`, a.Result.RequestState,
+			here, there := newGateway(t, asking(&ran, "who")),
+				newGateway(t, asking(&ran, "who"))
+			_, a, _ := call(t, here.HTTPClient("ann"), tool(1, `{}`, ""))
+			_, b, text := call(t, there.HTTPClient("ann"), tool(2, `{}`, a.Result.RequestState,
 				accepts("g0", 1)))
 			if b.Error == nil || b.Error.Code != mcp.CodeInvalidParams || ran.Load() != 1 {
 				t.Errorf("answered %s, run %d times", text, ran.Load())
 			}
-			here.close(t)
-			there.close(t)
+			here.Close(t)
+			there.Close(t)
 		})
 	})
 }
 
 func TestAParkedCallWhoseClientDoesNotComeBack(t *testing.T) {
 	told := make(chan string, 1)
-	s := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
+	s := &downstreamtest.Server{Answer: func(ctx context.Context, m *mcp.Message,
+		c proxy.Handler) string {
 		q := mcp.NewRequest("1", "elicitation/create", []byte(`{"message":"who"}`))
 		told <- string(c.HandleRequests(context.WithoutCancel(ctx),
 			[]*mcp.Message{q})[0].Message().Body())
 		return "" // until it is cancelled
 	}}
-	inBubble(t, s, downstream.Limits{ParkedFor: time.Minute}, func(t *testing.T, w *world) {
-		w.client("ann").calls(t, tool(1, `{}`, ""))
+	run(t, s, bridge.ParkedCallLimits{Wait: time.Minute}, func(t *testing.T,
+		w *downstreamtest.Gateway) {
+		call(t, w.HTTPClient("ann"), tool(1, `{}`, ""))
 		time.Sleep(61 * time.Second)
 		synctest.Wait()
-		equal(t, "the server was told", <-told, `{"action":"cancel"}`)
-		w.record.has(t, "pass to_server response elicitation/create")
-		if seen := strings.Join(s.seen(), "\n"); !strings.Contains(seen,
+		downstreamtest.Equal(t, "the server was told", <-told, `{"action":"cancel"}`)
+		w.Records.Contains(t, "pass to_server response elicitation/create")
+		if seen := strings.Join(s.Received(), "\n"); !strings.Contains(seen,
 			"ended tools/call: cancelled") {
 			t.Errorf("the server saw\n%s", seen)
 		}
@@ -250,33 +278,34 @@ func TestAParkedCallWhoseClientDoesNotComeBack(t *testing.T) {
 
 func TestAPrincipalWithParkedCallsIsNotIdle(t *testing.T) {
 	var ran atomic.Int32
-	inBubble(t, asking(&ran, "who"), downstream.Limits{SessionIdle: time.Minute, Sessions: 1},
-		func(t *testing.T, w *world) {
-			_, a, _ := w.client("ann").calls(t, tool(1, `{}`, ""))
+	downstreamtest.Run(t, asking(&ran, "who"), downstream.Limits{SessionIdle: time.Minute,
+		Sessions: 1},
+		func(t *testing.T, w *downstreamtest.Gateway) {
+			_, a, _ := call(t, w.HTTPClient("ann"), tool(1, `{}`, ""))
 			time.Sleep(5 * time.Minute)
-			if status, _, text := w.client("bob").calls(t, tool(1, `{}`, "")); status != "503" {
+			if status, _, text := call(t, w.HTTPClient("bob"), tool(1, `{}`, "")); status != "503" {
 				t.Errorf("another, for whom there is no room, was answered %s %s", status, text)
 			}
-			_, _, text := w.client("ann").calls(t, tool(2, `{}`, a.Result.RequestState,
+			_, _, text := call(t, w.HTTPClient("ann"), tool(2, `{}`, a.Result.RequestState,
 				accepts("g0", 1)))
-			equal(t, "the answer", text,
+			downstreamtest.Equal(t, "the answer", text,
 				`{"jsonrpc":"2.0","id":2,"result":{"resultType":"complete","told":[{"action":"accept","content":{"n":1}}]}}`)
-			if status, _, text := w.client("bob").calls(t, tool(1, `{}`, "")); status != "200" {
+			if status, _, text := call(t, w.HTTPClient("bob"), tool(1, `{}`, "")); status != "200" {
 				t.Errorf("another, when there is room, was answered %s %s", status, text)
 			}
-		})
+		}, parkCalls(bridge.ParkedCallLimits{}))
 }
 
 func TestParkedCallsAreBounded(t *testing.T) {
 	var ran atomic.Int32
-	inBubble(t, asking(&ran, "who"), downstream.Limits{ParkedOfOne: 3, Parked: 4},
-		func(t *testing.T, w *world) {
+	run(t, asking(&ran, "who"), bridge.ParkedCallLimits{CallsPerPrincipal: 3, Calls: 4},
+		func(t *testing.T, w *downstreamtest.Gateway) {
 			for n, c := range []struct {
 				principal string
 				full      bool
 			}{{"ann", false}, {"ann", false}, {"ann", false}, {"ann", true}, {"bob", false},
 				{"bob", true}} {
-				_, a, text := w.client(c.principal).calls(t, tool(n, `{}`, ""))
+				_, a, text := call(t, w.HTTPClient(c.principal), tool(n, `{}`, ""))
 				if full := a.Error != nil && a.Error.Code == mcp.CodeInternalError; full != c.full {
 					t.Errorf("call %d of %s was answered %s", n, c.principal, text)
 				}
@@ -286,12 +315,14 @@ func TestParkedCallsAreBounded(t *testing.T) {
 
 func TestTheBytesOfParkedCallsAreBounded(t *testing.T) {
 	var ran atomic.Int32
-	inBubble(t, asking(&ran, strings.Repeat("w", 3<<20)), downstream.Limits{ParkedOfOne: 100},
-		func(t *testing.T, w *world) {
+	run(t, asking(&ran, strings.Repeat("w", 3<<20)),
+		bridge.ParkedCallLimits{CallsPerPrincipal: 100},
+		func(t *testing.T, w *downstreamtest.Gateway) {
 			kept := map[string]int{}
 			for n := range 8 {
 				for _, principal := range []string{"ann", "bob", "cid", "dan", "eve"} {
-					if _, a, _ := w.client(principal).calls(t, tool(n, `{}`, "")); a.Error == nil {
+					if _, a, _ := call(t, w.HTTPClient(principal),
+						tool(n, `{}`, "")); a.Error == nil {
 						kept[principal]++
 					}
 				}
@@ -304,20 +335,21 @@ func TestTheBytesOfParkedCallsAreBounded(t *testing.T) {
 }
 
 func TestARoundTooMany(t *testing.T) {
-	s := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
+	s := &downstreamtest.Server{Answer: func(ctx context.Context, m *mcp.Message,
+		c proxy.Handler) string {
 		for ctx.Err() == nil {
 			c.HandleRequests(ctx, []*mcp.Message{mcp.NewRequest("1", "roots/list", nil)})
 		}
 		return ""
 	}}
-	inBubble(t, s, downstream.Limits{Rounds: 3}, func(t *testing.T, w *world) {
-		c := w.client("ann")
-		_, a, _ := c.calls(t, tool(0, `{}`, ""))
+	run(t, s, bridge.ParkedCallLimits{Rounds: 3}, func(t *testing.T, w *downstreamtest.Gateway) {
+		c := w.HTTPClient("ann")
+		_, a, _ := call(t, c, tool(0, `{}`, ""))
 		for n := range 3 {
 			if a.Result.ResultType != "input_required" {
 				t.Fatalf("round %d: %+v", n, a)
 			}
-			_, a, _ = c.calls(t, tool(n+1, `{}`, a.Result.RequestState,
+			_, a, _ = call(t, c, tool(n+1, `{}`, a.Result.RequestState,
 				fmt.Sprintf(`"g%d":{"roots":[]}`, n)))
 		}
 		if a.Error == nil || a.Error.Code != mcp.CodeInternalError {
@@ -332,7 +364,7 @@ func TestACarrierIsCancelled(t *testing.T) {
 		parked bool
 	}{{"the first request", false}, {"the one with the answers", true}} {
 		t.Run(c.name, func(t *testing.T) {
-			s := &server{answer: func(ctx context.Context, m *mcp.Message,
+			s := &downstreamtest.Server{Answer: func(ctx context.Context, m *mcp.Message,
 				caller proxy.Handler) string {
 				if c.parked {
 					caller.HandleRequests(ctx,
@@ -340,27 +372,27 @@ func TestACarrierIsCancelled(t *testing.T) {
 				}
 				return "" // until it is cancelled
 			}}
-			inBubble(t, s, downstream.Limits{}, func(t *testing.T, w *world) {
-				l := w.pipe(t)
+			run(t, s, bridge.ParkedCallLimits{}, func(t *testing.T, w *downstreamtest.Gateway) {
+				l := w.Connect(t)
 				state := ""
 				if c.parked {
-					_, a, _ := read(t, "200 "+l.ask(tool(1, `{}`, "")))
+					_, a, _ := read(t, "200 "+l.Ask(tool(1, `{}`, "")))
 					state = a.Result.RequestState
 				}
-				l.send(tool(`"again"`, `{}`, state, `"g0":{"roots":[]}`))
+				l.Send(tool(`"again"`, `{}`, state, `"g0":{"roots":[]}`))
 				synctest.Wait()
-				l.send(cancelled(`"again"`))
+				l.Send(downstreamtest.Cancelled(`"again"`))
 				synctest.Wait()
-				if seen := strings.Join(s.seen(), "\n"); !strings.Contains(seen,
+				if seen := strings.Join(s.Received(), "\n"); !strings.Contains(seen,
 					"ended tools/call: cancelled") {
 					t.Errorf("the server saw\n%s", seen)
 				}
 				select {
-				case answer := <-l.out:
+				case answer := <-l.Out:
 					t.Errorf("the cancelled request was answered %s", answer)
 				default:
 				}
-				l.leave(t)
+				l.Close(t)
 			})
 		})
 	}
@@ -391,21 +423,23 @@ func TestWhatHappensWhileACallIsParked(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				withdraw = make(chan struct{})
-				w := newWorld(t, &server{answer: c.answer}, downstream.Limits{})
-				_, a, _ := w.client("ann").calls(t, tool(1, `{}`, ""))
+				w := newGateway(t, &downstreamtest.Server{Answer: c.answer})
+				_, a, _ := call(t, w.HTTPClient("ann"), tool(1, `{}`, ""))
 				close(withdraw)
 				synctest.Wait()
-				_, _, text := w.client("ann").calls(t, tool(2, `{}`, a.Result.RequestState,
+				_, _, text := call(t, w.HTTPClient("ann"), tool(2, `{}`, a.Result.RequestState,
 					`"g0":{"roots":[]}`))
-				equal(t, "the answer", text, `{"jsonrpc":"2.0","id":2,"result":{"n":1}}`)
-				w.close(t)
+				downstreamtest.Equal(t, "the answer", text,
+					`{"jsonrpc":"2.0","id":2,"result":{"n":1}}`)
+				w.Close(t)
 			})
 		})
 	}
 }
 
 func TestProgressGoesToTheRequestThatWaits(t *testing.T) {
-	s := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
+	s := &downstreamtest.Server{Answer: func(ctx context.Context, m *mcp.Message,
+		c proxy.Handler) string {
 		report := func(n int) {
 			c.HandleNotification(ctx, mcp.NewNotification("notifications/progress",
 				fmt.Appendf(nil, `{"progressToken":"first","progress":%d}`, n)))
@@ -415,71 +449,76 @@ func TestProgressGoesToTheRequestThatWaits(t *testing.T) {
 		report(2)
 		return `{"n":1}`
 	}}
-	inBubble(t, s, downstream.Limits{}, func(t *testing.T, w *world) {
-		l := w.pipe(t)
+	run(t, s, bridge.ParkedCallLimits{}, func(t *testing.T, w *downstreamtest.Gateway) {
+		l := w.Connect(t)
 		with := func(call, token string) string {
 			return strings.Replace(call, `"_meta":{`, `"_meta":{"progressToken":"`+token+`",`, 1)
 		}
-		contains(t, "before", l.ask(with(tool(1, `{}`, ""), "first")),
+		downstreamtest.ContainsText(t, "before", l.Ask(with(tool(1, `{}`, ""), "first")),
 			`{"progressToken":"first","progress":1}`)
-		_, a, _ := read(t, "200 "+<-l.out)
-		contains(t, "after", l.ask(with(tool(2, `{}`, a.Result.RequestState, `"g0":{"roots":[]}`),
+		_, a, _ := read(t, "200 "+<-l.Out)
+		downstreamtest.ContainsText(t, "after", l.Ask(with(tool(2, `{}`, a.Result.RequestState,
+			`"g0":{"roots":[]}`),
 			"second")), `{"progressToken":"second","progress":2}`)
-		contains(t, "the answer", <-l.out, `"id":2,"result":{"n":1}`)
-		l.leave(t)
+		downstreamtest.ContainsText(t, "the answer", <-l.Out, `"id":2,"result":{"n":1}`)
+		l.Close(t)
 	})
 }
 
 func TestARequestStateIsOfNoUseOnAnotherConnection(t *testing.T) {
 	var ran atomic.Int32
-	inBubble(t, asking(&ran, "who"), downstream.Limits{}, func(t *testing.T, w *world) {
-		mine, other := w.pipe(t), w.pipe(t)
-		_, a, _ := read(t, "200 "+mine.ask(tool(1, `{}`, "")))
-		_, b, text := read(t, "200 "+other.ask(tool(2, `{}`, a.Result.RequestState,
+	run(t, asking(&ran, "who"), bridge.ParkedCallLimits{}, func(t *testing.T,
+		w *downstreamtest.Gateway) {
+		mine, other := w.Connect(t), w.Connect(t)
+		_, a, _ := read(t, "200 "+mine.Ask(tool(1, `{}`, "")))
+		_, b, text := read(t, "200 "+other.Ask(tool(2, `{}`, a.Result.RequestState,
 			accepts("g0", 1))))
 		if b.Error == nil || b.Error.Code != mcp.CodeInvalidParams {
 			t.Errorf("answered %s", text)
 		}
-		_, _, text = read(t, "200 "+mine.ask(tool(3, `{}`, a.Result.RequestState,
+		_, _, text = read(t, "200 "+mine.Ask(tool(3, `{}`, a.Result.RequestState,
 			accepts("g0", 1))))
-		contains(t, "mine", text, `"id":3,"result":{"resultType":"complete"`)
-		mine.leave(t)
-		other.leave(t)
+		downstreamtest.ContainsText(t, "mine", text, `"id":3,"result":{"resultType":"complete"`)
+		mine.Close(t)
+		other.Close(t)
 	})
 }
 
 func TestACallUnderAnIDInFlightIsRefused(t *testing.T) {
-	s := &server{answer: func(context.Context, *mcp.Message, proxy.Handler) string { return "" }}
-	inBubble(t, s, downstream.Limits{}, func(t *testing.T, w *world) {
-		l := w.pipe(t)
-		l.send(tool(1, `{}`, ""))
+	s := &downstreamtest.Server{Answer: func(context.Context, *mcp.Message, proxy.Handler) string {
+		return ""
+	}}
+	run(t, s, bridge.ParkedCallLimits{}, func(t *testing.T, w *downstreamtest.Gateway) {
+		l := w.Connect(t)
+		l.Send(tool(1, `{}`, ""))
 		synctest.Wait()
-		contains(t, "the second", l.ask(tool(1, `{}`, "")),
+		downstreamtest.ContainsText(t, "the second", l.Ask(tool(1, `{}`, "")),
 			`"id":1,"error":{"code":-32600,"message":"a request with this id is in flight"}`)
-		l.send(cancelled(1))
+		l.Send(downstreamtest.Cancelled(1))
 		synctest.Wait()
-		if n := strings.Count(strings.Join(s.seen(), "\n"), "ended tools/call"); n != 1 {
+		if n := strings.Count(strings.Join(s.Received(), "\n"), "ended tools/call"); n != 1 {
 			t.Errorf("%d calls were cancelled", n)
 		}
-		l.leave(t)
+		l.Close(t)
 	})
 }
 
 func TestACancelledCallIsNotAnsweredWithAQuestion(t *testing.T) {
-	s := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
+	s := &downstreamtest.Server{Answer: func(ctx context.Context, m *mcp.Message,
+		c proxy.Handler) string {
 		go c.HandleRequests(context.WithoutCancel(ctx),
 			[]*mcp.Message{mcp.NewRequest("1", "roots/list", nil)})
 		return "" // until it is cancelled
 	}}
-	inBubble(t, s, downstream.Limits{}, func(t *testing.T, w *world) {
-		l := w.pipe(t)
-		l.send(tool(1, `{}`, ""), cancelled(1))
+	run(t, s, bridge.ParkedCallLimits{}, func(t *testing.T, w *downstreamtest.Gateway) {
+		l := w.Connect(t)
+		l.Send(tool(1, `{}`, ""), downstreamtest.Cancelled(1))
 		time.Sleep(time.Second)
 		select {
-		case answer := <-l.out:
+		case answer := <-l.Out:
 			t.Errorf("answered %s", answer)
 		default:
 		}
-		l.leave(t)
+		l.Close(t)
 	})
 }

@@ -36,7 +36,7 @@ func line(t testing.TB, o pipeline.Outcome) string {
 		t.Fatalf("it is not one line: %q", log.String())
 	}
 	if !jsontext.Value(text).IsValid() {
-		t.Fatalf("it is not valid JSON: %q", text)
+		t.Fatalf("the line is not valid JSON: %q", text)
 	}
 	return text
 }

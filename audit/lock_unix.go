@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lock makes f ours until it is closed, also against other processes that lock. A child does not
-// inherit it: Go opens files close-on-exec. Who looks whether it is locked, see inUse, holds it for
-// a moment, which is waited for.
+// lock takes an exclusive lock on f, which lasts until f is closed. Child processes do not inherit
+// it, as Go opens files close-on-exec. isLocked holds a shared lock for a moment, so lock tries for
+// up to 100 ms.
 func lock(f *os.File) error {
 	for tries := 1; ; tries++ {
 		if err := flock(f, unix.LOCK_EX); !errors.Is(err, errInUse) || tries == 10 {
@@ -23,9 +23,9 @@ func lock(f *os.File) error {
 	}
 }
 
-// inUse says whether a process writes the log. It keeps no other from looking, and none from
-// writing.
-func inUse(file string) bool {
+// isLocked reports whether a process has the log open for writing. It prevents nobody from opening
+// it.
+func isLocked(file string) bool {
 	f, err := os.Open(file + ".lock")
 	if err != nil {
 		return false
@@ -34,7 +34,7 @@ func inUse(file string) bool {
 	return errors.Is(flock(f, unix.LOCK_SH), errInUse)
 }
 
-// flock locks f, or says at once that it cannot.
+// flock locks f, or fails at once.
 func flock(f *os.File, how int) error {
 	raw, err := f.SyscallConn()
 	if err != nil {
@@ -51,20 +51,20 @@ func flock(f *os.File, how int) error {
 		return errInUse
 	}
 	if locked != nil {
-		return fmt.Errorf("lock it: %w\nhint: put the audit log on a file system that can lock "+
-			"files", locked)
+		return fmt.Errorf("lock the file: %w\nhint: put the audit log on a file system that "+
+			"supports locks", locked)
 	}
 	return nil
 }
 
-// identity is what a file is, whatever its name.
-type identity struct{ dev, ino uint64 }
+// fileID identifies a file regardless of its name.
+type fileID struct{ dev, ino uint64 }
 
-// identityOf is that of the file with this name.
-func identityOf(path string) (identity, error) {
+// fileIDOf returns the identity of the file at path.
+func fileIDOf(path string) (fileID, error) {
 	var s unix.Stat_t
 	if err := unix.Stat(path, &s); err != nil {
-		return identity{}, &os.PathError{Op: "stat", Path: path, Err: err}
+		return fileID{}, &os.PathError{Op: "stat", Path: path, Err: err}
 	}
-	return identity{uint64(s.Dev), uint64(s.Ino)}, nil
+	return fileID{uint64(s.Dev), uint64(s.Ino)}, nil
 }

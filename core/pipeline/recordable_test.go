@@ -10,23 +10,23 @@ import (
 	"gatekit/core/pipeline"
 )
 
-func TestWhatNobodyJudgedIsNotInTheRecord(t *testing.T) {
+func TestNamesThatNoStageInspectedAreWithheld(t *testing.T) {
 	finds := func(a pipeline.Action, at string) stage {
-		return says(pipeline.Verdict{Action: a, Reason: "found one",
+		return always(pipeline.Verdict{Action: a, Reason: "found one",
 			Findings: []pipeline.Finding{{Type: "key", Pointer: at}}})
 	}
 	fails := stage(func(context.Context, *mcp.Message) (pipeline.Verdict, error) {
 		return pipeline.Verdict{}, errors.New("down")
 	})
-	deny := says(pipeline.Verdict{Reason: "no"})
+	deny := always(pipeline.Verdict{Reason: "no"})
 	const tool, vendor = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"s3cret"}}`, `{"jsonrpc":"2.0","id":1,"method":"x/s3cret","params":{}}`
 	for _, tt := range []struct {
-		name    string
-		message string
-		stages  []stage
-		skip    bool
-		list    string // of names, that a server gave before
-		told    bool
+		name     string
+		message  string
+		stages   []stage
+		skip     bool
+		list     string // of names, that a server gave before
+		recorded bool
 	}{
 		{"a name that all stages let pass is told", tool, []stage{allow, allow}, false, "", true},
 		{"a name that the last stage denies is told", tool, []stage{allow, deny}, false, "", true},
@@ -80,7 +80,7 @@ func TestWhatNobodyJudgedIsNotInTheRecord(t *testing.T) {
 				told := o.Before.Method == method && o.Before.Name == name && o.Withheld == nil
 				veiled := !slices.Contains([]string{o.Before.Method, o.Before.Name}, "s3cret") &&
 					o.Before.Method != vendor && len(o.Withheld) == 1
-				if told != tt.told || veiled == tt.told {
+				if told != tt.recorded || veiled == tt.recorded {
 					t.Errorf("the record of the %s says %q %q, veiled %q", what, o.Before.Method,
 						o.Before.Name, o.Withheld)
 				}
@@ -103,7 +103,7 @@ func TestWhatNobodyJudgedIsNotInTheRecord(t *testing.T) {
 	}
 }
 
-func TestWordsOfOurOwnDoNotQuoteInTheRecord(t *testing.T) {
+func TestQuotesInOwnErrorsAreWithheld(t *testing.T) {
 	for _, tt := range []struct {
 		name            string
 		message, reason string

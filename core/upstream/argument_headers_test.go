@@ -22,7 +22,7 @@ func TestASchemaWithAnnotationsIsWalkedOnce(t *testing.T) {
 	list := `{"tools":[{"name":"x","inputSchema":{"properties":{` + properties.String() +
 		`"a":{"x-mcp-header":"A"}}}}]}`
 	var header http.Header // of the call
-	s, _, end := openSite(t, func(r request) *upstream.Answer {
+	s, _, end := openSite(t, func(r request) *upstream.HTTPResponse {
 		if r.Method == "tools/list" {
 			return reply(r.ID, list)
 		}

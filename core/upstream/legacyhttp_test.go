@@ -23,10 +23,10 @@ type site struct {
 	up       *upstream.Upstream
 	feed     *upstreamtest.Client
 	version  string
-	sessions int                              // given so far; the last one is alive
-	bare     bool                             // give no session ids
-	get      func(r request) *upstream.Answer // nil: 405
-	then     func(r request) *upstream.Answer
+	sessions int                                    // given so far; the last one is alive
+	bare     bool                                   // give no session ids
+	get      func(r request) *upstream.HTTPResponse // nil: 405
+	then     func(r request) *upstream.HTTPResponse
 }
 
 func newSite(t *testing.T, o upstream.Options) *site {
@@ -41,7 +41,7 @@ func newSite(t *testing.T, o upstream.Options) *site {
 
 func (s *site) id() string { return fmt.Sprint("session-", s.sessions) }
 
-func (s *site) handle(r request) *upstream.Answer {
+func (s *site) handle(r request) *upstream.HTTPResponse {
 	if r.Method == "initialize" {
 		s.sessions++
 		a := reply(r.ID, replace(welcome, "2025-11-25", s.version))
@@ -99,7 +99,7 @@ func TestHeadersOfALegacySession(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newSite(t, upstream.Options{})
 				s.version, s.bare = c.version, c.bare
-				s.then = func(r request) *upstream.Answer {
+				s.then = func(r request) *upstream.HTTPResponse {
 					a := reply(r.ID, `{}`)
 					a.Header.Set("Mcp-Session-Id", "another") // is nobody's
 					return a
@@ -139,19 +139,19 @@ func TestAnswersOfALegacyURL(t *testing.T) {
 		`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":1}}`}
 	for _, c := range []struct {
 		name  string
-		then  func(r request) *upstream.Answer
+		then  func(r request) *upstream.HTTPResponse
 		want  string
 		fails string
 		told  []string
 	}{
-		{"JSON", func(r request) *upstream.Answer {
+		{"JSON", func(r request) *upstream.HTTPResponse {
 			return reply(r.ID, `{"done":1}`)
 		}, done, ``, nil},
-		{"a batch", func(r request) *upstream.Answer {
+		{"a batch", func(r request) *upstream.HTTPResponse {
 			return status(200, fmt.Sprintf(
 				`[%s,{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":1}},{"jsonrpc":"2.0","id":%s,"result":{"done":1}}]`, told[0], r.ID))
 		}, done, ``, told},
-		{"a stream", func(r request) *upstream.Answer {
+		{"a stream", func(r request) *upstream.HTTPResponse {
 			e := newEvents(conn.Event{ID: "0"}, conn.Event{Name: "other",
 				Data: []byte("?")}, conn.Event{Data: []byte("noise")})
 			e.send("1", `%s`, told[0])
@@ -159,28 +159,28 @@ func TestAnswersOfALegacyURL(t *testing.T) {
 			e.send("3", `{"jsonrpc":"2.0","id":%s,"result":{"done":1}}`, r.ID)
 			return stream(e)
 		}, done, ``, told},
-		{"an error with its status", func(r request) *upstream.Answer {
+		{"an error with its status", func(r request) *upstream.HTTPResponse {
 			return status(400, `{"jsonrpc":"2.0","id":null,"error":{"code":-32602,"message":"no"}}`)
 		}, `{"jsonrpc":"2.0","id":"c","error":{"code":-32602,"message":"no"}}`, ``, nil},
-		{"nothing", func(r request) *upstream.Answer {
+		{"nothing", func(r request) *upstream.HTTPResponse {
 			return status(202, ``)
 		}, ``, `the server sent no answer (HTTP 202)`, nil},
-		{"no credentials", func(r request) *upstream.Answer {
+		{"no credentials", func(r request) *upstream.HTTPResponse {
 			return status(401, `<html>secret`)
 		}, ``, `(HTTP 401)`, nil},
-		{"a fault", func(r request) *upstream.Answer {
+		{"a fault", func(r request) *upstream.HTTPResponse {
 			return status(500, `oops`)
 		}, ``, `HTTP 500`, nil},
-		{"no network", func(r request) *upstream.Answer {
+		{"no network", func(r request) *upstream.HTTPResponse {
 			return nil
 		}, ``, `no response from the URL`, nil},
-		{"a stream that breaks and has no ids", func(r request) *upstream.Answer {
+		{"a stream that breaks and has no ids", func(r request) *upstream.HTTPResponse {
 			e := newEvents()
 			e.send("", `%s`, told[0])
 			e.end()
 			return stream(e)
 		}, ``, `broke`, told[:1]},
-		{"an answer that cannot be read", func(r request) *upstream.Answer {
+		{"an answer that cannot be read", func(r request) *upstream.HTTPResponse {
 			e := newEvents()
 			e.send("", `{"jsonrpc":"2.0","id":%s,"result":{"a":1,"a":2}}`, r.ID)
 			return stream(e)
@@ -212,14 +212,14 @@ func TestABrokenStreamIsTakenUpAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, upstream.Options{})
 		var id string
-		s.then = func(r request) *upstream.Answer {
+		s.then = func(r request) *upstream.HTTPResponse {
 			id = string(r.ID)
 			e := newEvents(conn.Event{ID: "7", Retry: 3000})
 			e.end() // on purpose: the client is to poll
 			return stream(e)
 		}
 		polls := 0
-		s.get = func(r request) *upstream.Answer {
+		s.get = func(r request) *upstream.HTTPResponse {
 			last := r.header.Get("Last-Event-ID")
 			if last == "" {
 				return status(405, "")
@@ -259,7 +259,7 @@ func TestABrokenStreamIsTakenUpAgain(t *testing.T) {
 func TestAStreamThatCannotBeTakenUpAgain(t *testing.T) {
 	for _, c := range []struct {
 		name  string
-		get   *upstream.Answer
+		get   *upstream.HTTPResponse
 		gets  int
 		fails string
 	}{
@@ -271,13 +271,13 @@ func TestAStreamThatCannotBeTakenUpAgain(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newSite(t, upstream.Options{})
-				s.then = func(r request) *upstream.Answer {
+				s.then = func(r request) *upstream.HTTPResponse {
 					e := newEvents(conn.Event{ID: "7"})
 					e.end()
 					return stream(e)
 				}
 				gets := 0
-				s.get = func(r request) *upstream.Answer {
+				s.get = func(r request) *upstream.HTTPResponse {
 					if r.header.Get("Last-Event-ID") == "" {
 						return status(405, "")
 					}
@@ -315,13 +315,13 @@ func TestAServerDoesNotChooseHowOftenItIsAsked(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newSite(t, upstream.Options{})
-				s.then = func(r request) *upstream.Answer {
+				s.then = func(r request) *upstream.HTTPResponse {
 					e := newEvents(conn.Event{ID: "7", Retry: 1})
 					e.end()
 					return stream(e)
 				}
 				gets := 0
-				s.get = func(r request) *upstream.Answer {
+				s.get = func(r request) *upstream.HTTPResponse {
 					if r.header.Get("Last-Event-ID") == "" {
 						return status(405, "")
 					}
@@ -354,7 +354,7 @@ func TestAServerDoesNotChooseHowOftenItIsAsked(t *testing.T) {
 func TestAnEventThatIsTooLarge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, upstream.Options{})
-		s.then = func(r request) *upstream.Answer {
+		s.then = func(r request) *upstream.HTTPResponse {
 			return stream(newEvents(conn.Event{ID: "7"}, conn.Event{Name: "too large"}))
 		}
 		s.start(t)
@@ -372,7 +372,7 @@ func TestAStreamOfNothingButNoiseEnds(t *testing.T) {
 				e.send("", `noise`)
 			}
 		}()
-		s.then = func(r request) *upstream.Answer { return stream(e) }
+		s.then = func(r request) *upstream.HTTPResponse { return stream(e) }
 		s.start(t)
 		p := upstreamtest.StartCall(t, s, s.feed, toolsCall)
 		p.ExpectError("broke")
@@ -387,7 +387,7 @@ func TestCancelOverLegacyHTTP(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, upstream.Options{})
 		e := newEvents()
-		s.then = func(request) *upstream.Answer { return stream(e) }
+		s.then = func(request) *upstream.HTTPResponse { return stream(e) }
 		s.start(t)
 		defer s.end(t)
 		p := upstreamtest.StartCall(t, s, s.feed, toolsCall)
@@ -411,7 +411,7 @@ func TestTheStreamWithoutACall(t *testing.T) {
 		s := newSite(t, upstream.Options{})
 		streams := []*events{newEvents(), newEvents(), newEvents()}
 		opened := 0
-		s.get = func(r request) *upstream.Answer {
+		s.get = func(r request) *upstream.HTTPResponse {
 			opened++
 			if opened == 2 {
 				return status(503, "")
@@ -419,7 +419,7 @@ func TestTheStreamWithoutACall(t *testing.T) {
 			return stream(streams[opened-1])
 		}
 		s.feed.OnAsk = upstreamtest.AnswerWith(`{"roots":[]}`)
-		s.then = func(r request) *upstream.Answer { return status(202, "") }
+		s.then = func(r request) *upstream.HTTPResponse { return status(202, "") }
 		s.start(t)
 		defer s.end(t)
 		streams[0].send("e1", `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
@@ -456,7 +456,7 @@ func TestWhatAServerAsksOnACallsStream(t *testing.T) {
 		s := newSite(t, upstream.Options{})
 		e := newEvents()
 		streams := []*events{e, newEvents()}
-		s.then = func(r request) *upstream.Answer {
+		s.then = func(r request) *upstream.HTTPResponse {
 			first := streams[0]
 			streams = streams[1:]
 			return stream(first)
@@ -482,7 +482,7 @@ func TestWhatAServerAsksOnACallsStream(t *testing.T) {
 func TestAnExpiredSession(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		lost *upstream.Answer
+		lost *upstream.HTTPResponse
 	}{
 		{"404", status(404, "")},
 		{"what the TypeScript SDK's examples say",
@@ -491,7 +491,7 @@ func TestAnExpiredSession(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newSite(t, upstream.Options{})
-				s.then = func(r request) *upstream.Answer { return reply(r.ID, `{}`) }
+				s.then = func(r request) *upstream.HTTPResponse { return reply(r.ID, `{}`) }
 				s.start(t)
 				defer s.end(t)
 				upstreamtest.StartCall(t, s, s.feed, `{"jsonrpc":"2.0","id":1,"method":"logging/setLevel","params":{"level":"info"}}`)
@@ -499,7 +499,7 @@ func TestAnExpiredSession(t *testing.T) {
 				time.Sleep(time.Minute)
 
 				serve := s.serve
-				s.serve = func(r request) *upstream.Answer {
+				s.serve = func(r request) *upstream.HTTPResponse {
 					if r.header.Get("Mcp-Session-Id") == "session-1" {
 						return c.lost
 					}
@@ -526,7 +526,7 @@ func TestAnExpiredSession(t *testing.T) {
 	t.Run("a tools/call is not put again", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := newSite(t, upstream.Options{})
-			s.then = func(r request) *upstream.Answer { return reply(r.ID, `{}`) }
+			s.then = func(r request) *upstream.HTTPResponse { return reply(r.ID, `{}`) }
 			s.start(t)
 			defer s.end(t)
 			s.sessions++ // the server has another now
@@ -542,7 +542,7 @@ func TestAnExpiredSession(t *testing.T) {
 	t.Run("a server that forgets all the time is not asked all the time", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := newSite(t, upstream.Options{})
-			s.get = func(request) *upstream.Answer { return status(404, "") }
+			s.get = func(request) *upstream.HTTPResponse { return status(404, "") }
 			s.start(t)
 			defer s.end(t)
 			time.Sleep(time.Hour)
@@ -556,7 +556,7 @@ func TestAnExpiredSession(t *testing.T) {
 func TestFallbackToSSE(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		answer *upstream.Answer
+		answer *upstream.HTTPResponse
 		sse    bool
 		want   string
 	}{
@@ -571,7 +571,7 @@ func TestFallbackToSSE(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				st := &upstreamtest.Launcher{}
-				w := &web{serve: func(request) *upstream.Answer { return c.answer }}
+				w := &web{serve: func(request) *upstream.HTTPResponse { return c.answer }}
 				u := upstream.New(upstream.Options{Name: "web", Era: "legacy",
 					Dial: upstream.Dial{HTTP: w, SSE: st.Start}})
 				defer u.Close()
@@ -596,7 +596,7 @@ func TestFallbackToSSE(t *testing.T) {
 	}
 	t.Run("what POST said stands when there is no SSE", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			w := &web{serve: func(request) *upstream.Answer { return status(404, "") }}
+			w := &web{serve: func(request) *upstream.HTTPResponse { return status(404, "") }}
 			u := upstream.New(upstream.Options{Name: "web", Era: "legacy",
 				Dial: upstream.Dial{HTTP: w, SSE: (&upstreamtest.Launcher{Fail: errors.New("no")}).Start}})
 			defer u.Close()
@@ -609,8 +609,8 @@ func TestClosingALegacyURLEndsWhatIsInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, upstream.Options{})
 		e, g := newEvents(), newEvents()
-		s.then = func(request) *upstream.Answer { return stream(e) }
-		s.get = func(request) *upstream.Answer { return stream(g) }
+		s.then = func(request) *upstream.HTTPResponse { return stream(e) }
+		s.get = func(request) *upstream.HTTPResponse { return stream(g) }
 		s.start(t)
 		p := upstreamtest.StartCall(t, s, s.feed, toolsCall)
 		p.ExpectWaiting()

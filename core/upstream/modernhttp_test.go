@@ -19,7 +19,7 @@ import (
 )
 
 // openSite is a session with a modern server over HTTP.
-func openSite(t *testing.T, serve func(r request) *upstream.Answer) (proxy.Server, *web, func()) {
+func openSite(t *testing.T, serve func(r request) *upstream.HTTPResponse) (proxy.Server, *web, func()) {
 	t.Helper()
 	w := &web{serve: serve}
 	u := upstream.New(upstream.Options{Name: "web", Era: "modern", Dial: upstream.Dial{HTTP: w}})
@@ -50,7 +50,7 @@ func TestHeadersOfAModernRequest(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, w, end := openSite(t, func(r request) *upstream.Answer {
+				s, w, end := openSite(t, func(r request) *upstream.HTTPResponse {
 					return reply(r.ID, `{}`)
 				})
 				defer end()
@@ -75,7 +75,7 @@ func TestAServerThatRefusesTheRevisionThatItSpeaksIsAskedOnceMore(t *testing.T) 
 	for answers, want := range map[int]string{1: `{"jsonrpc":"2.0","id":"c","result":{}}`, 2: ``} {
 		synctest.Test(t, func(t *testing.T) {
 			n := 0
-			s, _, end := openSite(t, func(r request) *upstream.Answer {
+			s, _, end := openSite(t, func(r request) *upstream.HTTPResponse {
 				if n++; n <= answers {
 					return status(400, replace(
 						`{"jsonrpc":"2.0","id":ID,"error":{"code":-32022,"message":"m","data":{"supported":["2025-11-25","2026-07-28"]}}}`, "ID", string(r.ID)))
@@ -122,7 +122,7 @@ func TestAnswersOfAModernURL(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, _, end := openSite(t, func(r request) *upstream.Answer {
+				s, _, end := openSite(t, func(r request) *upstream.HTTPResponse {
 					return status(c.status, replace(c.answer, "ID", string(r.ID)))
 				})
 				defer end()
@@ -137,7 +137,7 @@ func TestAnswersOfAModernURL(t *testing.T) {
 	}
 	t.Run("a stream", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			s, _, end := openSite(t, func(r request) *upstream.Answer {
+			s, _, end := openSite(t, func(r request) *upstream.HTTPResponse {
 				e := newEvents()
 				e.send("", `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":1}}`)
 				e.send("", `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":98,"progress":1}}`)
@@ -154,7 +154,7 @@ func TestAnswersOfAModernURL(t *testing.T) {
 	})
 	t.Run("a stream that breaks is lost", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			s, w, end := openSite(t, func(r request) *upstream.Answer {
+			s, w, end := openSite(t, func(r request) *upstream.HTTPResponse {
 				e := newEvents(conn.Event{ID: "7"})
 				e.end()
 				return stream(e)
@@ -172,7 +172,7 @@ func TestAnswersOfAModernURL(t *testing.T) {
 func TestCancelOverModernHTTPClosesTheStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEvents()
-		s, w, end := openSite(t, func(r request) *upstream.Answer { return stream(e) })
+		s, w, end := openSite(t, func(r request) *upstream.HTTPResponse { return stream(e) })
 		defer end()
 		p := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`"c"`, "prompts/get", ``, `,"name":"x"`))
 		p.ExpectWaiting()
@@ -190,7 +190,7 @@ func TestCancelOverModernHTTPClosesTheStream(t *testing.T) {
 func TestListenOverHTTP(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEvents()
-		s, w, end := openSite(t, func(r request) *upstream.Answer { return stream(e) })
+		s, w, end := openSite(t, func(r request) *upstream.HTTPResponse { return stream(e) })
 		defer end()
 		c := &upstreamtest.Client{}
 		p := upstreamtest.StartCall(t, s, c, upstreamtest.ModernRequest(`7`, "subscriptions/listen", ``,
@@ -236,7 +236,7 @@ func TestArgumentsInHeaders(t *testing.T) {
 			t.Errorf("the call came with %v, want %v", got, want)
 		}
 	}
-	serve := func(r request) *upstream.Answer {
+	serve := func(r request) *upstream.HTTPResponse {
 		if r.Method == "tools/list" {
 			return reply(r.ID, replace(annotated, "MORE", ``))
 		}
@@ -255,7 +255,7 @@ func TestArgumentsInHeaders(t *testing.T) {
 	})
 	t.Run("asked for once when no client has listed", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			s, w, end := openSite(t, func(r request) *upstream.Answer {
+			s, w, end := openSite(t, func(r request) *upstream.HTTPResponse {
 				switch {
 				case r.Method == "tools/list" && !contains(r.body, "cursor"):
 					return reply(r.ID, `{"tools":[{"name":"first","inputSchema":{}}],"nextCursor":"c\u0031"}`)
@@ -279,7 +279,7 @@ func TestArgumentsInHeaders(t *testing.T) {
 	t.Run("asked for again when the server finds a mismatch", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			changed := false
-			s, w, end := openSite(t, func(r request) *upstream.Answer {
+			s, w, end := openSite(t, func(r request) *upstream.HTTPResponse {
 				switch {
 				case r.Method == "tools/list" && !changed:
 					return reply(r.ID, `{"tools":[{"name":"x","inputSchema":{}}]}`)
@@ -311,14 +311,14 @@ func TestArgumentsInHeaders(t *testing.T) {
 }
 
 func TestHeaderMismatch(t *testing.T) {
-	refuse := func(r request) *upstream.Answer {
+	refuse := func(r request) *upstream.HTTPResponse {
 		return status(400, fmt.Sprintf(
 			`{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":"m"}}`, r.ID,
 			mcp.CodeHeaderMismatch))
 	}
 	t.Run("a name is put as it is to a server that does not decode", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			s, w, end := openSite(t, func(r request) *upstream.Answer {
+			s, w, end := openSite(t, func(r request) *upstream.HTTPResponse {
 				if r.header.Get("Mcp-Name") != "ü" {
 					return refuse(r)
 				}
@@ -361,7 +361,7 @@ func TestHeaderMismatch(t *testing.T) {
 func TestVendorNotificationsOverHTTP(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		code := 202
-		s, w, end := openSite(t, func(r request) *upstream.Answer { return status(code, "") })
+		s, w, end := openSite(t, func(r request) *upstream.HTTPResponse { return status(code, "") })
 		defer end()
 		n := upstreamtest.Pass(t, `{"jsonrpc":"2.0","method":"acme/told"}`)
 		if err := s.Notify(t.Context(), n); err != nil {
@@ -386,7 +386,7 @@ func FuzzNameHeader(f *testing.F) {
 		f.Add(s)
 	}
 	var got http.Header
-	w := &web{serve: func(r request) *upstream.Answer {
+	w := &web{serve: func(r request) *upstream.HTTPResponse {
 		got = r.header
 		return reply(r.ID, `{}`)
 	}}

@@ -95,7 +95,7 @@ func TestACallThatFollowsALostOneWaitsForTheNextProcess(t *testing.T) {
 	t.Run("legacy over HTTP", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := newSite(t, upstream.Options{})
-			s.then = func(r request) *upstream.Answer { return reply(r.ID, `{}`) }
+			s.then = func(r request) *upstream.HTTPResponse { return reply(r.ID, `{}`) }
 			s.start(t)
 			defer s.end(t)
 			s.sessions++ // the server has another now

@@ -106,8 +106,8 @@ func (c *inFlightCall) openPages(ctx context.Context,
 	return nil, nil
 }
 
-// HandleNotification implements proxy.Handler. A modern client gets log messages only when it asked for them,
-// and from the level on that it asked for.
+// HandleNotification implements proxy.Handler. A modern client gets log messages only when it asked
+// for them, and from the level on that it asked for.
 func (c *inFlightCall) HandleNotification(ctx context.Context, m *mcp.Message) {
 	switch m.Method {
 	case "notifications/message":

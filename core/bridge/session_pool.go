@@ -112,7 +112,8 @@ func (p *sessionPool) acquire(ctx context.Context, m *mcp.Message) (*pooledSessi
 }
 
 // find returns the session for a set of capabilities, or begins to open it. It returns nil when
-// there is no room, until changed is closed. evicted was removed to make room; the caller closes it.
+// there is no room, until changed is closed. evicted was removed to make room; the caller closes
+// it.
 func (p *sessionPool) find(key string, m *mcp.Message,
 	capabilities []byte) (s, evicted *pooledSession, changed <-chan struct{}, err error) {
 	p.mu.Lock()

@@ -33,7 +33,8 @@ func TestASchemaWithAnnotationsIsWalkedOnce(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	if _, err := s.Call(ctx, upstreamtest.Pass(t, upstreamtest.ModernRequest(
-		`1`, "tools/call", ``, `,"name":"x","arguments":{"a":"b"}`)), &upstreamtest.Client{}); err != nil {
+		`1`, "tools/call", ``, `,"name":"x","arguments":{"a":"b"}`)),
+		&upstreamtest.Client{}); err != nil {
 		t.Fatal(err)
 	}
 	if ctx.Err() != nil {

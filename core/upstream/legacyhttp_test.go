@@ -70,7 +70,8 @@ func (s *site) handle(r request) *upstream.HTTPResponse {
 func (s *site) start(t *testing.T) {
 	t.Helper()
 	p := upstreamtest.StartCall(t, s, s.feed, hello)
-	p.ExpectAnswer(`{"jsonrpc":"2.0","id":"hi","result":` + replace(welcome, "2025-11-25", s.version) + `}`)
+	p.ExpectAnswer(`{"jsonrpc":"2.0","id":"hi","result":` + replace(welcome,
+		"2025-11-25", s.version) + `}`)
 	if err := s.Notify(t.Context(), upstreamtest.Pass(t, initialized)); err != nil {
 		t.Fatal(err)
 	}
@@ -105,8 +106,10 @@ func TestHeadersOfALegacySession(t *testing.T) {
 					return a
 				}
 				s.start(t)
-				upstreamtest.StartCall(t, s, s.feed, toolsList).ExpectAnswer(`{"jsonrpc":"2.0","id":"l","result":{}}`)
-				upstreamtest.StartCall(t, s, s.feed, toolsList).ExpectAnswer(`{"jsonrpc":"2.0","id":"l","result":{}}`)
+				upstreamtest.StartCall(t, s, s.feed,
+					toolsList).ExpectAnswer(`{"jsonrpc":"2.0","id":"l","result":{}}`)
+				upstreamtest.StartCall(t, s, s.feed,
+					toolsList).ExpectAnswer(`{"jsonrpc":"2.0","id":"l","result":{}}`)
 				s.end(t)
 				want := []string{"POST initialize", "POST notifications/initialized",
 					"GET", "POST tools/list", "POST tools/list"}
@@ -243,7 +246,8 @@ func TestABrokenStreamIsTakenUpAgain(t *testing.T) {
 		p := upstreamtest.StartCall(t, s, caller, toolsCall)
 		<-p.Done
 		p.ExpectAnswer(`{"jsonrpc":"2.0","id":"c","result":{}}`)
-		caller.ExpectReceived(t, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":1}}`)
+		caller.ExpectReceived(
+			t, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":1}}`)
 		if took := time.Since(began); took != (3+6+3)*time.Second {
 			t.Errorf("it took %v: the server asked for 3 s between attempts", took)
 		}
@@ -494,7 +498,8 @@ func TestAnExpiredSession(t *testing.T) {
 				s.then = func(r request) *upstream.HTTPResponse { return reply(r.ID, `{}`) }
 				s.start(t)
 				defer s.end(t)
-				upstreamtest.StartCall(t, s, s.feed, `{"jsonrpc":"2.0","id":1,"method":"logging/setLevel","params":{"level":"info"}}`)
+				upstreamtest.StartCall(t, s, s.feed,
+					`{"jsonrpc":"2.0","id":1,"method":"logging/setLevel","params":{"level":"info"}}`)
 				synctest.Wait()
 				time.Sleep(time.Minute)
 
@@ -519,7 +524,8 @@ func TestAnExpiredSession(t *testing.T) {
 				if s.sessions != 2 {
 					t.Errorf("%d sessions", s.sessions)
 				}
-				s.feed.ExpectReceived(t, `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
+				s.feed.ExpectReceived(
+					t, `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
 			})
 		})
 	}
@@ -536,7 +542,8 @@ func TestAnExpiredSession(t *testing.T) {
 			if n := len(s.requests("POST tools/call")); n != 1 {
 				t.Errorf("it was put %d times", n)
 			}
-			upstreamtest.StartCall(t, s, s.feed, toolsCall).ExpectAnswer(`{"jsonrpc":"2.0","id":"c","result":{}}`)
+			upstreamtest.StartCall(t, s, s.feed,
+				toolsCall).ExpectAnswer(`{"jsonrpc":"2.0","id":"c","result":{}}`)
 		})
 	})
 	t.Run("a server that forgets all the time is not asked all the time", func(t *testing.T) {
@@ -598,9 +605,11 @@ func TestFallbackToSSE(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			w := &web{serve: func(request) *upstream.HTTPResponse { return status(404, "") }}
 			u := upstream.New(upstream.Options{Name: "web", Era: "legacy",
-				Dial: upstream.Dial{HTTP: w, SSE: (&upstreamtest.Launcher{Fail: errors.New("no")}).Start}})
+				Dial: upstream.Dial{HTTP: w,
+					SSE: (&upstreamtest.Launcher{Fail: errors.New("no")}).Start}})
 			defer u.Close()
-			upstreamtest.StartCall(t, open(t, u, mcp.Rev20241105, &upstreamtest.Client{}), &upstreamtest.Client{}, hello).ExpectError("HTTP 404")
+			upstreamtest.StartCall(t, open(t, u, mcp.Rev20241105, &upstreamtest.Client{}),
+				&upstreamtest.Client{}, hello).ExpectError("HTTP 404")
 		})
 	})
 }

@@ -277,7 +277,8 @@ func TestAModernServerThatTakesLongToStart(t *testing.T) {
 			[]string{mcp.Rev20260728}) {
 			t.Errorf("when it has answered: %v, %v", got, err)
 		}
-		p := upstreamtest.StartCall(t, openFor(t, u, "a", ""), &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`, "tools/list", ``, ``))
+		p := upstreamtest.StartCall(t, openFor(t, u, "a", ""), &upstreamtest.Client{},
+			upstreamtest.ModernRequest(`1`, "tools/list", ``, ``))
 		srv.Answer(srv.Expect(t, "tools/list").ID, `{}`)
 		p.ExpectAnswer(`{"jsonrpc":"2.0","id":1,"result":{}}`)
 		if n := st.Count(); n != 1 {
@@ -297,7 +298,7 @@ func TestAServerThatEndedWhenItWasProbedIsProbedAgainForAModernClient(t *testing
 		modern := proxy.OpenOptions{Revision: mcp.Rev20260728}
 		for range 3 {
 			_, err := u.Open(t.Context(), modern, &upstreamtest.Client{})
-			const want = "no bridge for clients of revision 2026-07-28 is configured"
+			const want = "there is no bridge for clients of revision 2026-07-28"
 			if err == nil || !contains(err.Error(), want) {
 				t.Errorf("got the error %v, want %q", err, want)
 			}

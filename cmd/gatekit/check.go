@@ -80,7 +80,7 @@ func (p *program) checkAll(cmd *cobra.Command, cfg *config.Config) bool {
 		revision, name string
 		err            error
 	}
-	unrecordable, untold, width := recordable(cfg.Audit.File), collectorOf(cfg.Telemetry).Check(), 0
+	unrecordable, untold, width := recordable(cfg.Audit.File), collectorOf(cfg.Telemetry).Validate(), 0
 	for _, p := range cfg.Plugins {
 		width = max(width, len(p.Name))
 	}

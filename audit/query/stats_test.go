@@ -30,7 +30,7 @@ func names(all []*query.CallCounts) (names []string) {
 	return names
 }
 
-func TestCallsAreCounted(t *testing.T) {
+func TestStats(t *testing.T) {
 	s := stats(t, log(t, `
 		+0s -/- - - - - - start: version 1
 		+0s s1/1 to_server request tools/list files - pass
@@ -95,7 +95,7 @@ func equal(got, want query.CallCounts) bool {
 		got.Failed == want.Failed && got.Cancelled == want.Cancelled && got.Open == want.Open
 }
 
-func TestPercentilesAreRightToOnePercent(t *testing.T) {
+func TestLatencyIsAccurateToOnePercent(t *testing.T) {
 	var s query.Stats
 	for i := range 1000 {
 		s.Add(&query.Call{Start: at, Kind: "request", Status: query.StatusAnswered,
@@ -121,7 +121,7 @@ func TestPercentilesAreRightToOnePercent(t *testing.T) {
 	}
 }
 
-func TestWhatIsToldApartIsBounded(t *testing.T) {
+func TestGroupsAreBounded(t *testing.T) {
 	var s query.Stats
 	for i := range 2000 {
 		name := fmt.Sprint("x", i)

@@ -1,7 +1,6 @@
 package pii_test
 
 import (
-	"context"
 	"maps"
 	"regexp"
 	"slices"
@@ -13,7 +12,7 @@ import (
 	"gatekit/plugins/sdk"
 )
 
-func stageOf(t testing.TB, config string) sdk.Stage {
+func newStage(t testing.TB, config string) sdk.Stage {
 	t.Helper()
 	s, err := pii.Plugin().New([]byte(config))
 	if err != nil {
@@ -31,27 +30,29 @@ func inspect(t testing.TB, s sdk.Stage, m *mcp.Message) sdk.Verdict {
 	return v
 }
 
-// said is the result of a tool that says text.
-func said(text string) *mcp.Message {
-	return result(`{"content":[{"type":"text","text":` + string(mcp.Quote(text)) + `}]}`)
+// textResult returns the result of a tool with the text.
+func textResult(text string) *mcp.Message {
+	return rawResult(`{"content":[{"type":"text","text":` + string(mcp.Quote(text)) + `}]}`)
 }
 
-func result(body string) *mcp.Message {
+// rawResult returns the result of a tool with the body.
+func rawResult(body string) *mcp.Message {
 	m := mcp.NewResponse("1", []byte(body))
 	m.Method, m.Direction, m.Server, m.Name = "tools/call", mcp.ToClient, "files", "read"
 	return m
 }
 
-func findingsOf(t testing.TB, s sdk.Stage, text string) (found []string) {
+// findingTypes returns the types of the stage's findings in a text.
+func findingTypes(t testing.TB, s sdk.Stage, text string) (found []string) {
 	t.Helper()
-	for _, f := range inspect(t, s, said(text)).Findings {
+	for _, f := range inspect(t, s, textResult(text)).Findings {
 		found = append(found, f.Type)
 	}
 	return found
 }
 
-// after is the body of m after s; it fails when s does not let m pass.
-func after(t testing.TB, s sdk.Stage, m *mcp.Message) string {
+// bodyAfter returns the body of m after the edits of s. It fails the test if s denies m.
+func bodyAfter(t testing.TB, s sdk.Stage, m *mcp.Message) string {
 	t.Helper()
 	v := inspect(t, s, m)
 	if v.Action != pipeline.Allow && v.Action != pipeline.Modify {
@@ -66,20 +67,16 @@ func after(t testing.TB, s sdk.Stage, m *mcp.Message) string {
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-func contextThatEnds(t testing.TB) (context.Context, context.CancelFunc) {
-	return context.WithCancel(t.Context())
-}
-
-// left is what a stage leaves of a text, the placeholders without their names.
-func left(t testing.TB, s sdk.Stage, text string) string {
+// redactedBy returns a text after the edits of a stage, with the placeholders without their digits.
+func redactedBy(t testing.TB, s sdk.Stage, text string) string {
 	t.Helper()
-	m := said(text)
+	m := textResult(text)
 	next, err := m.Edit(inspect(t, s, m).Edits...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	left, _ := next.Text("/content/0/text")
-	return placeholder.ReplaceAllString(left, "]")
+	text, _ = next.Text("/content/0/text")
+	return placeholder.ReplaceAllString(text, "]")
 }
 
 var placeholder = regexp.MustCompile(`:[0-9a-f]{6}\]`)

@@ -20,14 +20,14 @@ type Observer interface {
 
 // WithValues is ctx, which has also the values of another context, whose end is nothing to it: a
 // call outlives the connection that it came by, and is still that client's.
-func WithValues(ctx, from context.Context) context.Context { return valued{ctx, from} }
+func WithValues(ctx, from context.Context) context.Context { return mergedValues{ctx, from} }
 
-type valued struct {
+type mergedValues struct {
 	context.Context
 	from context.Context
 }
 
-func (v valued) Value(key any) any {
+func (v mergedValues) Value(key any) any {
 	if value := v.Context.Value(key); value != nil {
 		return value
 	}

@@ -44,8 +44,8 @@ type ServerConfig struct {
 }
 
 const (
-	timeout    = time.Minute
-	maxTimeout = 10 * time.Minute
+	defaultTimeout    = time.Minute
+	defaultMaxTimeout = 10 * time.Minute
 )
 
 // Naming says how names and URIs are exposed (design.md 6).
@@ -81,21 +81,21 @@ func (l Limits) withDefaults() Limits {
 // but for what it remembers for speed.
 type settings struct {
 	Options
-	names  *namer
+	names  *prefixer
 	byName map[string]*ServerConfig
-	views  *views
+	pages  *pageCache
 }
 
 var serverName = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
 
 func newSettings(o Options) (*settings, error) {
-	c := &settings{Options: o, byName: map[string]*ServerConfig{},
-		views: &views{kept: map[viewKey]*view{}, lists: map[string]*list{}}}
-	c.Limits = o.Limits.withDefaults()
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
+	set := &settings{Options: o, byName: map[string]*ServerConfig{},
+		pages: &pageCache{pages: map[pageKey]*clientPage{}, lists: map[string]*mergedList{}}}
+	set.Limits = o.Limits.withDefaults()
+	if set.Log == nil {
+		set.Log = slog.New(slog.DiscardHandler)
 	}
-	c.names = &namer{bare: o.Naming.Prefix == "never", resources: o.Naming.Resources,
+	set.names = &prefixer{disabled: o.Naming.Prefix == "never", resources: o.Naming.Resources,
 		servers: map[string]bool{}}
 	if o.Pipeline == nil {
 		return nil, errors.New("configure the proxy: no pipeline")
@@ -103,38 +103,38 @@ func newSettings(o Options) (*settings, error) {
 	if len(o.Servers) == 0 {
 		return nil, errors.New("configure the proxy: no server")
 	}
-	if c.names.bare && len(o.Servers) > 1 {
+	if set.names.disabled && len(o.Servers) > 1 {
 		return nil, fmt.Errorf("configure the proxy: names without prefix need exactly one "+
 			"server, not %d", len(o.Servers))
 	}
-	c.Servers = slices.Clone(o.Servers)
-	for i := range c.Servers {
-		s := &c.Servers[i]
+	set.Servers = slices.Clone(o.Servers)
+	for i := range set.Servers {
+		s := &set.Servers[i]
 		if !serverName.MatchString(s.Name) {
 			return nil, fmt.Errorf("configure server %q: a name is lower-case letters, digits "+
 				"and hyphens, and begins with a letter", s.Name)
 		}
-		if c.names.servers[s.Name] {
+		if set.names.servers[s.Name] {
 			return nil, fmt.Errorf("configure server %q: the name is taken", s.Name)
 		}
 		if s.Timeout <= 0 {
-			s.Timeout = timeout
+			s.Timeout = defaultTimeout
 		}
 		if s.MaxTimeout <= 0 {
-			s.MaxTimeout = maxTimeout
+			s.MaxTimeout = defaultMaxTimeout
 		}
-		c.names.servers[s.Name] = true
-		c.byName[s.Name] = s
+		set.names.servers[s.Name] = true
+		set.byName[s.Name] = s
 	}
-	return c, nil
+	return set, nil
 }
 
-// several says whether clients must be told which server speaks.
-func (c *settings) several() bool { return len(c.Servers) > 1 }
+// hasSeveralServers says whether clients must be told which server speaks.
+func (set *settings) hasSeveralServers() bool { return len(set.Servers) > 1 }
 
-// passes says whether the configuration lets a vendor method through to and from the server.
-func (c *settings) passes(server, method string) bool {
-	s := c.byName[server]
+// allowsVendorMethod says whether the configuration lets a vendor method through to and from the server.
+func (set *settings) allowsVendorMethod(server, method string) bool {
+	s := set.byName[server]
 	return s != nil && slices.ContainsFunc(s.Methods, func(pattern string) bool {
 		if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
 			return strings.HasPrefix(method, prefix)
@@ -145,10 +145,10 @@ func (c *settings) passes(server, method string) bool {
 
 // Proxy is safe for many goroutines.
 type Proxy struct {
-	settings atomic.Pointer[settings]
-	seal     *sealer
-	long     longNames
-	tasks    tasks.Registry
+	settings  atomic.Pointer[settings]
+	seal      *sealer
+	longNames longNameWarnings
+	tasks     tasks.Registry
 
 	mu       sync.Mutex // guards what follows, and that every session has the settings in force
 	sessions map[*Session]struct{}
@@ -157,7 +157,7 @@ type Proxy struct {
 
 // New makes a proxy. It connects to nothing yet.
 func New(o Options) (*Proxy, error) {
-	c, err := newSettings(o)
+	set, err := newSettings(o)
 	if err != nil {
 		return nil, err
 	}
@@ -166,7 +166,7 @@ func New(o Options) (*Proxy, error) {
 		return nil, fmt.Errorf("make the key for cursors and request states: %w", err)
 	}
 	p := &Proxy{seal: seal, sessions: map[*Session]struct{}{}}
-	p.settings.Store(c)
+	p.settings.Store(set)
 	return p, nil
 }
 
@@ -176,15 +176,15 @@ func New(o Options) (*Proxy, error) {
 // Calls in flight there end as they began. The StateKey stays what it was. When the options are
 // wrong the old ones stay in force.
 func (p *Proxy) Apply(o Options) error {
-	c, err := newSettings(o)
+	set, err := newSettings(o)
 	if err != nil {
 		return err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.settings.Store(c)
+	p.settings.Store(set)
 	for s := range p.sessions {
-		s.apply(c)
+		s.apply(set)
 	}
 	return nil
 }
@@ -196,17 +196,17 @@ func (p *Proxy) Pipeline() *pipeline.Pipeline { return p.settings.Load().Pipelin
 // connection (stdio). feed gets what servers send outside of any call. A session of a closed Proxy
 // refuses everything.
 func (p *Proxy) Open(o OpenOptions, feed Client) *Session {
-	s := &Session{proxy: p, opening: o, feed: feed, calls: map[string]*Call{},
-		links: map[string]*link{}, listens: map[*listen]struct{}{}}
-	s.life, s.end = context.WithCancelCause(context.Background())
+	s := &Session{proxy: p, options: o, feed: feed, calls: map[string]*Call{},
+		servers: map[string]*sessionServer{}, subscriptions: map[*subscription]struct{}{}}
+	s.backgroundContext, s.endBackground = context.WithCancelCause(context.Background())
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
 		s.closed = true
-		s.end(errClosed)
+		s.endBackground(errClosed)
 		return s
 	}
-	s.relink(p.settings.Load())
+	s.updateServers(p.settings.Load())
 	p.sessions[s] = struct{}{}
 	return s
 }

@@ -51,7 +51,7 @@ func (s *sealer) seal(v any, purpose ...string) (string, error) {
 		return "", err
 	}
 	return tokenPrefix + base64.RawURLEncoding.EncodeToString(s.aead.Seal(nil, nil, plain,
-		bind(purpose))), nil
+		purposeBytes(purpose))), nil
 }
 
 // open is the reverse of seal. The error is always errToken.
@@ -61,7 +61,7 @@ func (s *sealer) open(token string, v any, purpose ...string) error {
 	if !ours || err != nil {
 		return errToken
 	}
-	plain, err := s.aead.Open(nil, nil, sealed, bind(purpose))
+	plain, err := s.aead.Open(nil, nil, sealed, purposeBytes(purpose))
 	if err != nil || json.Unmarshal(plain, v) != nil {
 		return errToken
 	}
@@ -71,7 +71,7 @@ func (s *sealer) open(token string, v any, purpose ...string) error {
 // SealCallState makes a token of v for the client that made the call m. It opens for that
 // principal, and for the same call alone: its method, its name or URI, what its arguments mean.
 func (p *Proxy) SealCallState(m *mcp.Message, v any) (string, error) {
-	purpose, err := parkedFor(m)
+	purpose, err := callPurpose(m)
 	if err != nil {
 		return "", err
 	}
@@ -81,11 +81,11 @@ func (p *Proxy) SealCallState(m *mcp.Message, v any) (string, error) {
 // OpenCallState is the reverse of SealCallState, for the same call made again. It answers false for
 // tokens that SealCallState did not make for it, here or in another process with the same key.
 func (p *Proxy) OpenCallState(m *mcp.Message, token string, v any) bool {
-	purpose, err := parkedFor(m)
+	purpose, err := callPurpose(m)
 	return err == nil && p.seal.open(token, v, purpose...) == nil
 }
 
-func parkedFor(m *mcp.Message) ([]string, error) {
+func callPurpose(m *mcp.Message) ([]string, error) {
 	meth, _ := mcp.LookupMethod(m.Method)
 	target, _ := m.Text(meth.NamePointer)
 	arguments, _ := m.Get("/arguments")
@@ -93,7 +93,7 @@ func parkedFor(m *mcp.Message) ([]string, error) {
 	return []string{"parked", m.Principal, m.Method, target, hex.EncodeToString(digest)}, err
 }
 
-func bind(purpose []string) []byte {
+func purposeBytes(purpose []string) []byte {
 	b, _ := json.Marshal(purpose) // strings always marshal; invalid UTF-8 was refused by the parser
 	return b
 }

@@ -17,16 +17,16 @@ const maxClients = 32
 // maxClientInfo bounds what is remembered of the last one.
 const maxClientInfo = 1 << 10
 
-// introduced are the clients that said who they are.
-type introduced struct {
+// recordedClients are the clients that said who they are.
+type recordedClients struct {
 	last  []byte // its clientInfo as it wrote it
 	names map[string]bool
 }
 
-// introduce records which client a session is of, once for each that says its name: in its
+// recordClient records which client a session is of, once for each that says its name: in its
 // initialize, or with every request. m is one that passed: what a client calls itself is content
 // like other, and may be cleared or refused.
-func (s *Session) introduce(ctx context.Context, c *settings, m *mcp.Message) {
+func (s *Session) recordClient(ctx context.Context, set *settings, m *mcp.Message) {
 	at := mcp.PointerClientInfo
 	if m.Method == "initialize" {
 		at = "/clientInfo"
@@ -62,8 +62,8 @@ func (s *Session) introduce(ctx context.Context, c *settings, m *mcp.Message) {
 	}
 	event := s.stamp(&mcp.Message{}, mcp.ToServer, "")
 	// its request will not move either
-	if err := c.Pipeline.RecordEvent(ctx, event, "connect", who+", "+s.opening.Revision,
+	if err := set.Pipeline.RecordEvent(ctx, event, "connect", who+", "+s.options.Revision,
 		nil); err != nil {
-		c.Log.Error("record who connects", "error", err)
+		set.Log.Error("record who connects", "error", err)
 	}
 }

@@ -88,7 +88,7 @@ type OpenOptions struct {
 // message, is the judged notification that says so; its requestId is the client's.
 type CancelledError struct{ Notification pipeline.Passed }
 
-func (c *CancelledError) Error() string { return "cancelled" }
+func (e *CancelledError) Error() string { return "cancelled" }
 
 // UnavailableError says that a server gave no answer: it is down, its session ended, it sent what
 // is no answer.

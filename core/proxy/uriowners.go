@@ -8,40 +8,40 @@ import (
 // What a session remembers of its servers' URIs. What is more, or longer, is reached by its
 // prefixed form only.
 const (
-	maxOwned    = 10_000
-	maxOwnedURI = 2 << 10
+	maxOwnedURIs = 10_000
+	maxURIBytes  = 2 << 10
 )
 
-// owners remembers which servers listed, or linked to, which URIs, for clients that name them bare.
+// uriOwners remembers which servers listed, or linked to, which URIs, for clients that name them bare.
 // The zero owners is empty and ready.
-type owners struct {
+type uriOwners struct {
 	mu        sync.Mutex
 	uris      map[string]string          // clean URI -> server; "" when several own it
 	templates map[string]map[string]bool // literal beginning of a template -> servers
 }
 
-// owned is a URI that a server says is its own, or a template of such.
-type owned struct {
+// ownedURI is a URI that a server says is its own, or a template of such.
+type ownedURI struct {
 	uri      string
 	template bool
 }
 
-// learn notes what server owns.
-func (o *owners) learn(server string, what owned) {
+// add notes what server owns.
+func (o *uriOwners) add(server string, what ownedURI) {
 	uri := what.uri
-	if len(uri) > maxOwnedURI {
+	if len(uri) > maxURIBytes {
 		return
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if what.template {
-		o.learnTemplate(server, uri)
+		o.addTemplate(server, uri)
 		return
 	}
 	switch had, ok := o.uris[uri]; {
 	case ok && had != server:
 		o.uris[uri] = ""
-	case !ok && len(o.uris) < maxOwned:
+	case !ok && len(o.uris) < maxOwnedURIs:
 		if o.uris == nil {
 			o.uris = map[string]string{}
 		}
@@ -49,10 +49,10 @@ func (o *owners) learn(server string, what owned) {
 	}
 }
 
-func (o *owners) learnTemplate(server, template string) {
+func (o *uriOwners) addTemplate(server, template string) {
 	literal, _, _ := strings.Cut(template, "{")
 	if !strings.Contains(literal, ":") || o.templates[literal] == nil &&
-		len(o.templates) >= maxOwned {
+		len(o.templates) >= maxOwnedURIs {
 		return // without a scheme of its own it would claim what is anybody's
 	}
 	if o.templates == nil {
@@ -64,8 +64,8 @@ func (o *owners) learnTemplate(server, template string) {
 	o.templates[literal][server] = true
 }
 
-// forget takes out what a server owned alone.
-func (o *owners) forget(server string) {
+// removeServer takes out what a server owned alone.
+func (o *uriOwners) removeServer(server string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for uri, owner := range o.uris {
@@ -80,8 +80,8 @@ func (o *owners) forget(server string) {
 	}
 }
 
-// shared says whether several servers own uri.
-func (o *owners) shared(uri string) bool {
+// isShared says whether several servers own uri.
+func (o *uriOwners) isShared(uri string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	server, ok := o.uris[uri]
@@ -89,7 +89,7 @@ func (o *owners) shared(uri string) bool {
 }
 
 // owner is the one server that owns uri, by its lists and links or else by its templates.
-func (o *owners) owner(uri string) (server string, ok bool) {
+func (o *uriOwners) owner(uri string) (server string, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if server, ok = o.uris[uri]; ok {

@@ -18,9 +18,9 @@ type Approvals interface {
 	Submit(m *mcp.Message, reason string) (hint string, err error)
 }
 
-// passWithApproval inspects a request. When a stage asks for a human's approval, the client is asked
-// to ask its user, in either era. If the client cannot, or nobody answered, the request is denied,
-// with a hint how to approve it outside of the client.
+// passWithApproval inspects a request. When a stage asks for a human's approval, the client is
+// asked to ask its user, in either era. If the client cannot, or nobody answered, the request is
+// denied, with a hint how to approve it outside of the client.
 func (call *Call) passWithApproval(ctx context.Context, srv *sessionServer, m *mcp.Message,
 	d *deadline) (pipeline.Passed, error) {
 	passed, err := call.settings.Pipeline.Pass(ctx, m)

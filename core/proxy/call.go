@@ -15,18 +15,18 @@ import (
 type Call struct {
 	session  *Session
 	settings *settings
-	request  *mcp.Message // the request as the client sent it
+	request  *mcp.Message // as the client sent it
 	client   Client
 	refused  error // why Begin did not enter the request; nil when it is in flight
-	// as the one server that it is for gets it; nil while none is known, and for several
+	// the request as its one server gets it; nil before routing, and for several servers
 	routed *mcp.Message
 
-	mu     sync.Mutex              // guards what follows
+	mu     sync.Mutex              // guards the fields below
 	endRun context.CancelCauseFunc // ends the context of Run; nil before Run
-	// of a cancellation that came before Run; nil when there was none
+	// the first cause of a cancellation; nil while there is none
 	cancelCause  error
-	lastAsked    string // a server that has been asked; "" while none was
-	askedSeveral bool   // others have been asked too
+	lastAsked    string // the last server that was called; "" while none was
+	askedSeveral bool   // others were called, too
 }
 
 // Run serves the request and returns what is to be written back to the client under the request's
@@ -97,7 +97,7 @@ func (call *Call) cancel(reason error) {
 	}
 }
 
-// run routes the request, has it answered and returns the answer.
+// run routes the request and returns the answer.
 func (call *Call) run(ctx context.Context) (pipeline.Passed, error) {
 	meth, known := mcp.LookupMethod(call.request.Method)
 	switch {
@@ -120,27 +120,28 @@ func (call *Call) run(ctx context.Context) (pipeline.Passed, error) {
 		return pipeline.Passed{}, err
 	}
 	if !call.settings.names.disabled && srv.lacksCapability(meth.Capability) {
-		return pipeline.Passed{}, requestErrorf(mcp.CodeMethodNotFound, "server %q has no %s", srv.name,
+		return pipeline.Passed{}, requestErrorf(mcp.CodeMethodNotFound, "server %q has no %s",
+			srv.name,
 			meth.Capability)
 	}
 	return call.forward(ctx, srv, name, nil)
 }
 
-// forwardVendor passes a method that no revision knows to the first server whose configuration lists it.
+// forwardVendor forwards a method that no revision has to the first server whose configuration
+// allows it.
 func (call *Call) forwardVendor(ctx context.Context) (pipeline.Passed, error) {
-	for _, l := range call.session.serversInOrder(call.settings) {
-		if call.settings.allowsVendorMethod(l.name, call.request.Method) {
-			return call.forward(ctx, l, "", nil)
+	for _, srv := range call.session.serversInOrder(call.settings) {
+		if call.settings.allowsVendorMethod(srv.name, call.request.Method) {
+			return call.forward(ctx, srv, "", nil)
 		}
 	}
 	return pipeline.Passed{}, requestErrorf(mcp.CodeMethodNotFound, "method not found: %s",
 		quoteName(call.request.Method))
 }
 
-// forward puts the request to one server and answers what the client gets, names and ids put back.
-// take is that of a caller.
+// forward calls one server and returns the answer for the client, with prefixes and ids restored.
 func (call *Call) forward(ctx context.Context, srv *sessionServer, name string,
-	take interceptor) (pipeline.Passed, error) {
+	intercept interceptor) (pipeline.Passed, error) {
 	m := *call.request
 	m.Server, m.Name = srv.name, name
 	next, err := call.session.removePrefixes(call.settings, &m)
@@ -148,29 +149,29 @@ func (call *Call) forward(ctx context.Context, srv *sessionServer, name string,
 		return pipeline.Passed{}, err
 	}
 	call.routed = next
-	var st inputRound
+	var round inputRound
 	if next.CarriesInput || next.Method == "tasks/update" {
-		if next, st, err = call.handleInputResponses(ctx, next); err != nil {
+		if next, round, err = call.handleInputResponses(ctx, next); err != nil {
 			return pipeline.Passed{}, err
 		}
 	}
 	for {
-		raw, err := call.callWithDeadline(ctx, srv, next, take)
+		raw, err := call.callWithDeadline(ctx, srv, next, intercept)
 		if err != nil {
 			return pipeline.Passed{}, err
 		}
 		asked := next
 		if carriesInputRequests(raw) {
-			if raw, next, err = call.handleInputRequests(ctx, srv, asked, raw, &st); err != nil {
+			if raw, next, err = call.handleInputRequests(ctx, srv, asked, raw, &round); err != nil {
 				return pipeline.Passed{}, err
 			}
 			if raw == nil {
-				continue // answered in the client's place
+				continue // all requests of the server were answered here: call it again
 			}
 		}
 		answer, err := call.settings.Pipeline.Pass(ctx, raw)
 		if err == nil {
-			answer, err = call.sealRound(answer, asked, st)
+			answer, err = call.sealRound(answer, asked, round)
 		}
 		if err != nil {
 			return answer, err
@@ -179,46 +180,47 @@ func (call *Call) forward(ctx context.Context, srv *sessionServer, name string,
 	}
 }
 
-// callWithDeadline puts m to one server for as long as that may take, and answers what came back, which is not
-// judged yet.
+// callWithDeadline calls one server, for as long as the configuration allows. The answer is not
+// inspected yet.
 func (call *Call) callWithDeadline(ctx context.Context, srv *sessionServer, m *mcp.Message,
-	take interceptor) (*mcp.Message, error) {
+	intercept interceptor) (*mcp.Message, error) {
 	var d *deadline
-	if m.Method != "subscriptions/listen" { // which stays open for as long as the client likes
-		idle, most := call.timeouts(srv)
+	if m.Method != "subscriptions/listen" { // a subscription has no deadline
+		idle, total := call.timeouts(srv)
 		if m.Method == "tasks/result" {
-			idle = most // it waits for the task
+			idle = total // the server waits for the task
 		}
-		d = call.startDeadline(srv, idle, most, call.cancel)
+		d = call.startDeadline(srv, idle, total, call.cancel)
 		defer d.stop()
 	}
-	return call.callServer(ctx, srv, m, d, take)
+	return call.callServer(ctx, srv, m, d, intercept)
 }
 
-// callOne puts m to one of several servers and answers what came back: judged, recorded, with the
-// server's own names.
+// callOne calls one of several servers. The answer is inspected and recorded, and has the server's
+// own names.
 func (call *Call) callOne(ctx context.Context, srv *sessionServer, m *mcp.Message,
 	d *deadline) (pipeline.Passed, error) {
 	raw, err := call.callServer(ctx, srv, m, d, nil)
 	if denied := (*pipeline.DeniedError)(nil); errors.As(err, &denied) &&
 		denied.Action == "answer" {
-		return denied.Response(m.ID()), nil // by a stage in the server's place, and judged already
+		return denied.Response(m.ID()), nil // a stage's answer, inspected already
 	}
 	if err != nil {
 		return pipeline.Passed{}, err
 	}
 	if carriesInputRequests(raw) {
 		return pipeline.Passed{},
-			srv.unavailable("it asked for input where the protocol has no place for it (" + m.Method +
+			srv.unavailable("it asked for input where the protocol has no place for it (" +
+				m.Method +
 				")")
 	}
 	return call.settings.Pipeline.Pass(ctx, raw)
 }
 
-// callServer judges m, records it, writes it to the server and waits for the answer, which is not judged
-// yet.
+// callServer inspects m, records it, writes it to the server and waits for the answer, which is not
+// inspected yet.
 func (call *Call) callServer(ctx context.Context, srv *sessionServer, m *mcp.Message, d *deadline,
-	take interceptor) (*mcp.Message, error) {
+	intercept interceptor) (*mcp.Message, error) {
 	passed, err := call.passWithApproval(ctx, srv, m, d)
 	if err != nil {
 		return nil, err
@@ -233,8 +235,9 @@ func (call *Call) callServer(ctx context.Context, srv *sessionServer, m *mcp.Mes
 		return nil, err
 	}
 	call.noteAsked(srv)
-	h := &serverHandler{session: call.session, server: srv, client: call.client, exchange: m.Exchange, request: call.request, deadline: d,
-		intercept: take}
+	h := &serverHandler{session: call.session, server: srv, client: call.client,
+		exchange: m.Exchange, request: call.request, deadline: d,
+		intercept: intercept}
 	raw, err := server.Call(ctx, passed, h)
 	if err != nil {
 		return nil, err
@@ -245,12 +248,12 @@ func (call *Call) callServer(ctx context.Context, srv *sessionServer, m *mcp.Mes
 	answer.Server, answer.Method, answer.Name, answer.Request = req.Server, req.Method, req.Name,
 		req
 	if !carriesInputRequests(&answer) && h.clientTakesInputRequests() {
-		// Questions that nobody would judge: there are clients that look for them alone.
+		// No stage would inspect these requests, and some clients look for nothing else.
 		if _, hidden := answer.Get("/inputRequests"); hidden {
 			return nil, srv.unavailable("it asked for input in a result that does not say so")
 		}
 	}
-	if id, ok := mcp.CreatedTaskID(&answer); ok { // also when it is refused: the task runs
+	if id, ok := mcp.CreatedTaskID(&answer); ok { // even if the answer is denied: the task runs
 		call.session.proxy.tasks.Add(answer.Server, id, answer.Principal, "")
 	}
 	if answer.Method == "tasks/list" && answer.Kind == mcp.Response {
@@ -259,7 +262,7 @@ func (call *Call) callServer(ctx context.Context, srv *sessionServer, m *mcp.Mes
 	return &answer, nil
 }
 
-// noteAsked says that a server is being asked.
+// noteAsked notes that a server is being called.
 func (call *Call) noteAsked(srv *sessionServer) {
 	call.mu.Lock()
 	call.askedSeveral = call.askedSeveral || call.lastAsked != "" && call.lastAsked != srv.name
@@ -267,24 +270,26 @@ func (call *Call) noteAsked(srv *sessionServer) {
 	call.mu.Unlock()
 }
 
-// timeouts are how long a server may take for a request, without progress and in all.
-func (call *Call) timeouts(srv *sessionServer) (idle, most time.Duration) {
+// timeouts returns how long a server may take for a request, without progress and in all.
+func (call *Call) timeouts(srv *sessionServer) (idle, total time.Duration) {
 	if conf := call.settings.byName[srv.name]; conf != nil {
 		return conf.Timeout, conf.MaxTimeout
 	}
-	return defaultTimeout, defaultMaxTimeout // it came with a later configuration
+	return defaultTimeout, defaultMaxTimeout // the server is new in a later configuration
 }
 
-// startDeadline bounds the time that a server may take.
-func (call *Call) startDeadline(srv *sessionServer, idle, most time.Duration, cancel context.CancelCauseFunc) *deadline {
-	return startDeadline(idle, most, func(after string) {
-		cancel(&timeoutError{CancelledError: &CancelledError{call.cancelNotification("timed out")}, server: srv.name,
-			after: after})
+// startDeadline starts a deadline that cancels with a timeoutError and notifies the server.
+func (call *Call) startDeadline(srv *sessionServer, idle, total time.Duration,
+	cancel context.CancelCauseFunc) *deadline {
+	return startDeadline(idle, total, func(after string) {
+		cancel(&timeoutError{CancelledError: &CancelledError{call.cancelNotification("timed out")},
+			server: srv.name,
+			after:  after})
 	})
 }
 
-// cancelWith ends the call with the client's context. The function that it answers ends the following,
-// and waits for what it began.
+// cancelWith cancels the call when the client's context ends. The returned stop ends that, and
+// waits for a cancellation that has begun.
 func (call *Call) cancelWith(gone context.Context) (stop func()) {
 	if gone.Done() == nil {
 		return func() {}
@@ -306,7 +311,8 @@ func (call *Call) abandon() {
 	call.cancel(&CancelledError{call.cancelNotification("the client is gone")})
 }
 
-// cancelNotification is a notifications/cancelled of Gatekit's own, or nothing when no server was asked yet.
+// cancelNotification returns a notifications/cancelled of Gatekit's own, or the zero Passed when no
+// server was called yet.
 func (call *Call) cancelNotification(reason string) pipeline.Passed {
 	call.mu.Lock()
 	asked := call.lastAsked != ""
@@ -314,14 +320,15 @@ func (call *Call) cancelNotification(reason string) pipeline.Passed {
 	if !asked {
 		return pipeline.Passed{}
 	}
-	n := mcp.NewNotification("notifications/cancelled", object(field("requestId", []byte(call.request.ID())),
-		textField("reason", reason)))
+	n := mcp.NewNotification("notifications/cancelled",
+		object(field("requestId", []byte(call.request.ID())),
+			textField("reason", reason)))
 	n = call.session.stamp(n, mcp.ToServer, call.request.Exchange)
 	n.Server = call.askedServer()
 	return call.settings.Pipeline.PassOwn(context.Background(), n)
 }
 
-// askedServer is who was asked, "" when it was nobody or several.
+// askedServer returns the one server that was called, or "" for none and for several.
 func (call *Call) askedServer() string {
 	call.mu.Lock()
 	defer call.mu.Unlock()
@@ -331,12 +338,13 @@ func (call *Call) askedServer() string {
 	return call.lastAsked
 }
 
-// ownResult records and answers a result of Gatekit's own; nil is {}.
+// ownResult records and returns a result of Gatekit's own; nil is {}.
 func (call *Call) ownResult(ctx context.Context, result []byte) pipeline.Passed {
-	return call.settings.Pipeline.PassOwn(ctx, call.stampAnswer(mcp.NewResponse(call.request.ID(), result)))
+	return call.settings.Pipeline.PassOwn(ctx, call.stampAnswer(mcp.NewResponse(call.request.ID(),
+		result)))
 }
 
-// stampAnswer stamps a message that answers the request.
+// stampAnswer gives m the fields of an answer to the request.
 func (call *Call) stampAnswer(m *mcp.Message) *mcp.Message {
 	m = call.session.stamp(m, mcp.ToClient, call.request.Exchange)
 	m.Request = call.request

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// deadline bounds a call at a server. It expires when the server has made no progress for idleLimit,
-// or the whole call took longer than totalLimit. While the client is asked something, the time does
-// not count: that has a bound of its own. A nil deadline never expires.
+// deadline bounds a call at a server. It expires when the server has made no progress for
+// idleLimit, or the whole call took longer than totalLimit. While the client is asked something,
+// the time does not count: that has a bound of its own. A nil deadline never expires.
 type deadline struct {
 	idleLimit, totalLimit time.Duration
 	onExpiry              func(after string) // gets "1m0s without progress" or "10m0s"

@@ -12,7 +12,7 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// requestError is an error that the proxy itself answers a request with.
+// requestError is an error with which the proxy itself answers a request.
 type requestError struct {
 	code    int
 	message string
@@ -37,24 +37,24 @@ func (e *timeoutError) Error() string {
 }
 func (e *timeoutError) Unwrap() error { return e.CancelledError }
 
-// capabilityError says that a server asked for what the client did not declare, by the pointer of the
-// capability: "elicitation/url".
+// capabilityError reports that a server asked for something that the client did not declare, by the
+// pointer of the capability: "elicitation/url".
 type capabilityError struct{ capability string }
 
 func (e *capabilityError) Error() string {
 	return "the client did not declare the capability " + e.capability
 }
 
-// toServer is how a server hears of it that asked with a request of its own.
+// toServer returns the error for a server that sent a request.
 func (e *capabilityError) toServer() *requestError {
 	if strings.Contains(e.capability, "/") {
-		// the method is there, the mode is not
+		// the client has the method, but not the mode
 		return requestErrorf(mcp.CodeInvalidParams, "%s", e.Error())
 	}
 	return requestErrorf(mcp.CodeMethodNotFound, "%s", e.Error())
 }
 
-// toClient is how the client hears of it when the question came inside the answer to its call.
+// toClient returns the error for the client, when the request came inside the answer to its call.
 func (e *capabilityError) toClient() *requestError {
 	required := []byte("{}")
 	for _, name := range slices.Backward(strings.Split(e.capability, "/")) {
@@ -70,7 +70,7 @@ func (e *UnavailableError) Error() string {
 }
 func (e *UnavailableError) Unwrap() error { return e.Err }
 
-// errorAnswer is the answer to a request that could not be answered otherwise.
+// errorAnswer returns the answer to a request that failed with err.
 func (call *Call) errorAnswer(ctx context.Context, err error) pipeline.Passed {
 	var (
 		denied      *pipeline.DeniedError
@@ -84,7 +84,7 @@ func (call *Call) errorAnswer(ctx context.Context, err error) pipeline.Passed {
 		if denied.Action != "answer" {
 			return answer
 		}
-		// a stage speaks in the server's place, so in its names
+		// the stage's answer has the server's names
 		named, err := call.session.addPrefixes(call.settings, answer)
 		if err == nil {
 			return named
@@ -94,7 +94,8 @@ func (call *Call) errorAnswer(ctx context.Context, err error) pipeline.Passed {
 	case errors.As(err, &lack):
 		own = lack.toClient()
 	case errors.As(err, &unavailable):
-		call.settings.Log.Warn("a server gave no answer", "server", unavailable.Server, "method", call.request.Method,
+		call.settings.Log.Warn("no answer from the server", "server", unavailable.Server,
+			"method", call.request.Method,
 			"reason", unavailable.Reason, "error", unavailable.Err)
 		own = requestErrorf(mcp.CodeInternalError, "%s", unavailable.Error())
 	default:
@@ -104,7 +105,7 @@ func (call *Call) errorAnswer(ctx context.Context, err error) pipeline.Passed {
 		call.stampAnswer(mcp.NewError(call.request.ID(), own.code, own.message, own.data)))
 }
 
-// errorText is what an error message says, for a line of text.
+// errorText returns an error message of a peer for a line of text.
 func errorText(m *mcp.Message) string {
 	text, _ := m.Text("/message")
 	return fmt.Sprintf("error %d, %q", m.ErrorCode(), display.Clip(text, 200))

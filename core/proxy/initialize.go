@@ -8,22 +8,22 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// initializeWait is how long one server may keep a client's initialize waiting when others have
-// answered, and its first calls.
+// initializeWait is how long one server may delay the client's initialize when others have
+// answered, and how long its first calls wait.
 const initializeWait = 15 * time.Second
 
-// maxInstructions bounds what all servers together may say to the model before anything was asked.
+// maxInstructions bounds the instructions of all servers together, in bytes.
 const maxInstructions = 32 << 10
 
-// initialize puts the client's initialize to every server and answers for all of them. Servers that
-// fail or are slow are greeted later; the client then hears that lists changed.
+// initialize sends the client's initialize to every server and merges the answers. Servers that
+// fail or are slow are initialized later; the client is then notified that lists changed.
 func (call *Call) initialize(ctx context.Context) (pipeline.Passed, error) {
 	s := call.session
 	s.mu.Lock()
 	again := s.initialize != nil
 	if !again {
 		s.initialize = call.request
-		// servers of a later configuration are greeted because there is a hello
+		// servers of a later configuration are initialized by Session.apply
 		call.settings = s.proxy.settings.Load()
 	}
 	s.mu.Unlock()
@@ -31,18 +31,19 @@ func (call *Call) initialize(ctx context.Context) (pipeline.Passed, error) {
 		return pipeline.Passed{}, requestErrorf(mcp.CodeInvalidRequest,
 			"the session is initialized already")
 	}
-	over := make(chan struct{}) // closed when it is settled what the client is answered
-	defer close(over)
-	answer, err := call.initializeServers(ctx, over)
+	decided := make(chan struct{}) // closed when the client's answer is decided
+	defer close(decided)
+	answer, err := call.initializeServers(ctx, decided)
 	if err != nil || answer.Message().Kind == mcp.Error {
 		s.mu.Lock()
-		s.initialize = nil // the client may try again
+		s.initialize = nil // the client may initialize again
 		s.mu.Unlock()
 	}
 	return answer, err
 }
 
-func (call *Call) initializeServers(ctx context.Context, over <-chan struct{}) (pipeline.Passed, error) {
+func (call *Call) initializeServers(ctx context.Context,
+	decided <-chan struct{}) (pipeline.Passed, error) {
 	if call.settings.names.disabled {
 		srv, err := call.onlyServer()
 		if err != nil {
@@ -50,30 +51,30 @@ func (call *Call) initializeServers(ctx context.Context, over <-chan struct{}) (
 		}
 		return call.initializeServer(ctx, srv)
 	}
-	type greeting struct {
+	type result struct {
 		i      int
 		answer pipeline.Passed
 		err    error
 	}
-	links := call.session.serversInOrder(call.settings)
-	heard := make(chan greeting, len(links))
-	parts := make([]serverPart, len(links))
-	for i, srv := range links {
+	servers := call.session.serversInOrder(call.settings)
+	results := make(chan result, len(servers))
+	parts := make([]serverPart, len(servers))
+	for i, srv := range servers {
 		parts[i] = serverPart{server: srv.name, err: srv.unavailable("it is still starting")}
-		call.session.runInBackground(func(life context.Context) {
-			answer, err := call.initializeServer(life, srv)
-			heard <- greeting{i, answer, err}
-			<-over
-			srv.initializeLate(life)
+		call.session.runInBackground(func(background context.Context) {
+			answer, err := call.initializeServer(background, srv)
+			results <- result{i, answer, err}
+			<-decided
+			srv.initializeLate(background)
 		})
 	}
-	var slow <-chan time.Time // runs from the first good answer
-	for n := 0; n < len(links); n++ {
+	var slow <-chan time.Time // starts at the first good answer
+	for n := 0; n < len(servers); n++ {
 		select {
-		case g := <-heard:
-			p := &parts[g.i]
-			if p.err = g.err; p.err == nil {
-				p.err = p.add(g.answer)
+		case r := <-results:
+			p := &parts[r.i]
+			if p.err = r.err; p.err == nil {
+				p.err = p.add(r.answer)
 			}
 			if slow == nil && p.err == nil {
 				t := time.NewTimer(initializeWait)
@@ -81,7 +82,7 @@ func (call *Call) initializeServers(ctx context.Context, over <-chan struct{}) (
 				slow = t.C
 			}
 		case <-slow:
-			n = len(links)
+			n = len(servers)
 		case <-ctx.Done():
 			return pipeline.Passed{}, context.Cause(ctx)
 		}
@@ -89,12 +90,13 @@ func (call *Call) initializeServers(ctx context.Context, over <-chan struct{}) (
 	return call.mergeParts(ctx, parts, call.mergeServerInfo)
 }
 
-// initializeServer puts the client's initialize to one server and notes how it answered.
-func (call *Call) initializeServer(ctx context.Context, srv *sessionServer) (pipeline.Passed, error) {
+// initializeServer sends the client's initialize to one server and notes its answer.
+func (call *Call) initializeServer(ctx context.Context,
+	srv *sessionServer) (pipeline.Passed, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	idle, most := call.timeouts(srv)
-	d := call.startDeadline(srv, idle, most, cancel)
+	idle, total := call.timeouts(srv)
+	d := call.startDeadline(srv, idle, total, cancel)
 	defer d.stop()
 	srv.noteInitializeSent()
 	m := *call.request
@@ -104,7 +106,8 @@ func (call *Call) initializeServer(ctx context.Context, srv *sessionServer) (pip
 	case err != nil:
 		srv.noteInitializeAnswer(nil, err)
 	case answer.Message().Kind == mcp.Error:
-		srv.noteInitializeAnswer(nil, srv.unavailable("it refused initialize: "+errorText(answer.Message())))
+		srv.noteInitializeAnswer(nil,
+			srv.unavailable("it refused initialize: "+errorText(answer.Message())))
 	default:
 		srv.noteInitializeAnswer(answer.Message(), nil)
 	}

@@ -13,26 +13,26 @@ import (
 )
 
 const (
-	roundLifetime    = 10 * time.Minute // how long a client may take to answer a server's questions
+	roundLifetime    = 10 * time.Minute // how long a client may take to answer a server's requests
 	maxInputRequests = 64               // in one result, and answers in one request
-	// bytes of a server's requestState: the client has to send it back, sealed
+	// bytes of a server's requestState: the client must send it back, sealed
 	maxRequestState = 1 << 20
 )
 
-// inputRound is what a call must know when the client comes back with its answers. It travels sealed in
-// the requestState, so that nothing is stored here and any instance with the same key can take the
-// next round.
+// inputRound is the state of a call between two rounds of input. It travels sealed in the
+// requestState, so nothing is stored here, and any instance with the same key can take the next
+// round.
 type inputRound struct {
-	Methods map[string]string `json:"k"` // question -> method
-	// questions that were refused -> the answer that the server gets, as JSON text
+	Methods map[string]string `json:"k"` // method by key of the server's request
+	// answer, as JSON text, by key of each request that was denied
 	Declined map[string]string `json:"g"`
-	// the server's own requestState as JSON text, so as it spelt it; "" when it sent none
+	// the server's own requestState as JSON text; "" when it sent none
 	State string `json:"s"`
-	Count int    `json:"n"`
+	Count int    `json:"n"` // rounds so far
 	Until int64  `json:"u"` // Unix seconds
 }
 
-// restoreState puts the server's own requestState, or none, into a request.
+// restoreState returns the edit that puts the server's own requestState, or none, into a request.
 func (r *inputRound) restoreState() mcp.Edit {
 	if r.State == "" {
 		return mcp.Remove("/requestState")
@@ -40,8 +40,8 @@ func (r *inputRound) restoreState() mcp.Edit {
 	return mcp.Set("/requestState", []byte(r.State))
 }
 
-// carriesInputRequests says whether a message of a server carries reverse requests: a folded result, or what is
-// said of a task.
+// carriesInputRequests reports whether a message of a server carries requests to the client: a
+// result that asks for input, or the state of a task.
 func carriesInputRequests(m *mcp.Message) bool {
 	if m.CarriesInput {
 		return true
@@ -53,21 +53,22 @@ func carriesInputRequests(m *mcp.Message) bool {
 	return ok
 }
 
-// handleInputResponses opens the request's state and judges its inputResponses one by one.
-func (call *Call) handleInputResponses(ctx context.Context, m *mcp.Message) (*mcp.Message, inputRound, error) {
-	var st inputRound
+// handleInputResponses opens the request's state and inspects its inputResponses one by one.
+func (call *Call) handleInputResponses(ctx context.Context,
+	m *mcp.Message) (*mcp.Message, inputRound, error) {
+	var round inputRound
 	_, sealed := m.Get("/requestState")
 	if sealed {
 		token, _ := m.Text("/requestState")
 		purpose, err := call.roundPurpose(m)
-		if err != nil || call.session.proxy.seal.open(token, &st, purpose...) != nil ||
-			time.Now().Unix() > st.Until {
-			return nil, st, requestErrorf(mcp.CodeInvalidParams,
+		if err != nil || call.session.proxy.seal.open(token, &round, purpose...) != nil ||
+			time.Now().Unix() > round.Until {
+			return nil, round, requestErrorf(mcp.CodeInvalidParams,
 				"invalid or expired requestState: make the call again without one")
 		}
 	}
 	if raw, ok := m.Get("/inputResponses"); ok && raw[0] != '{' {
-		return nil, st, requestErrorf(mcp.CodeInvalidParams, "inputResponses is no object")
+		return nil, round, requestErrorf(mcp.CodeInvalidParams, "inputResponses is no object")
 	}
 	var edits []mcp.Edit
 	var err error
@@ -78,55 +79,55 @@ func (call *Call) handleInputResponses(ctx context.Context, m *mcp.Message) (*mc
 				maxInputRequests)
 			return false
 		}
-		if _, ours := st.Declined[key]; ours {
+		if _, declined := round.Declined[key]; declined {
 			return true // set below
 		}
-		kind := st.Methods[key]
-		if kind == "" && sealed {
-			// an answer to no question: servers ignore it, so they need not see it
+		method := round.Methods[key]
+		if method == "" && sealed {
+			// an answer to no request: servers ignore it, so it is removed
 			edits = append(edits, mcp.Remove("/inputResponses/"+mcp.EscapePointer(key)))
 			return true
 		}
-		var given []byte
-		if given, err = call.handleInputResponse(ctx, m, key, kind, raw); err != nil {
+		var inspected []byte
+		if inspected, err = call.handleInputResponse(ctx, m, key, method, raw); err != nil {
 			return false
 		}
-		if string(given) != string(raw) {
-			edits = append(edits, mcp.Set("/inputResponses/"+mcp.EscapePointer(key), given))
+		if string(inspected) != string(raw) {
+			edits = append(edits, mcp.Set("/inputResponses/"+mcp.EscapePointer(key), inspected))
 		}
 		return true
 	})
 	if err != nil {
-		return nil, st, err
+		return nil, round, err
 	}
-	for _, key := range slices.Sorted(maps.Keys(st.Declined)) {
+	for _, key := range slices.Sorted(maps.Keys(round.Declined)) {
 		edits = append(edits, mcp.Set("/inputResponses/"+mcp.EscapePointer(key),
-			[]byte(st.Declined[key])))
+			[]byte(round.Declined[key])))
 	}
 	if sealed {
-		edits = append(edits, st.restoreState())
+		edits = append(edits, round.restoreState())
 	}
 	m, err = m.Edit(edits...)
-	return m, st, err
+	return m, round, err
 }
 
-// handleInputResponse judges one answer, to a question of kind or, where that is not known, of the kind that
-// its shape says, and answers what is to stand in its place.
-func (call *Call) handleInputResponse(ctx context.Context, m *mcp.Message, key, kind string,
+// handleInputResponse inspects one answer and returns the answer for the server. method is that of
+// the server's request; "" when only the answer's shape tells it.
+func (call *Call) handleInputResponse(ctx context.Context, m *mcp.Message, key, method string,
 	raw []byte) ([]byte, error) {
 	answer, err := mcp.ParseEmbeddedResponse(mcp.ID(mcp.Quote(key)), raw)
 	if err != nil {
 		return nil, requestErrorf(mcp.CodeInvalidParams, "inputResponses: %s is no answer",
 			quoteName(key))
 	}
-	if kind == "" {
-		if kind = answeredMethod(answer); kind == "" {
+	if method == "" {
+		if method = answeredMethod(answer); method == "" {
 			return nil, requestErrorf(mcp.CodeInvalidParams,
 				"inputResponses: %s is no answer to sampling, elicitation or roots", quoteName(key))
 		}
 	}
 	answer = call.session.stamp(answer, mcp.ToServer, call.request.Exchange)
-	answer.Server, answer.Method = m.Server, kind
+	answer.Server, answer.Method = m.Server, method
 	if answer, err = call.session.removePrefixes(call.settings, answer); err != nil {
 		return nil, err
 	}
@@ -137,7 +138,7 @@ func (call *Call) handleInputResponse(ctx context.Context, m *mcp.Message, key, 
 			declined.Kind == mcp.Response {
 			return declined.Body(), nil
 		}
-		// There is no way to say no to the server: the call ends.
+		// The server cannot be told of the denial: the call ends.
 	}
 	if err != nil {
 		return nil, err
@@ -145,68 +146,71 @@ func (call *Call) handleInputResponse(ctx context.Context, m *mcp.Message, key, 
 	return passed.Message().Body(), nil
 }
 
-// handleInputRequests judges the questions inside raw, the server's answer to m. Those that were refused
-// are answered in the client's place: when none is left, again is what the server is to be told at
-// once; else result is what the client may see, and st what its retry must bring back.
-func (call *Call) handleInputRequests(ctx context.Context, srv *sessionServer, m, raw *mcp.Message,
-	st *inputRound) (result, again *mcp.Message, err error) {
-	if st.Count++; st.Count > call.settings.Limits.InputRounds {
+// handleInputRequests inspects the requests inside answer, the server's answer to m. Denied
+// requests are answered in the client's place. If only denied ones were sent, again is the next
+// request to the server. Otherwise result is the answer for the client, and round the state for its
+// next request.
+func (call *Call) handleInputRequests(ctx context.Context, srv *sessionServer, m,
+	answer *mcp.Message,
+	round *inputRound) (result, again *mcp.Message, err error) {
+	if round.Count++; round.Count > call.settings.Limits.InputRounds {
 		return nil, nil, srv.unavailable("it asked for input too many times")
 	}
-	h := &serverHandler{session: call.session, server: srv, client: call.client, exchange: call.request.Exchange, request: call.request}
-	q, err := h.inspectInputRequests(ctx, call.settings, raw)
+	h := &serverHandler{session: call.session, server: srv, client: call.client,
+		exchange: call.request.Exchange, request: call.request}
+	q, err := h.inspectInputRequests(ctx, call.settings, answer)
 	if err != nil {
 		return nil, nil, err
 	}
-	if q.denied != nil && !raw.CarriesInput {
-		return nil, nil, q.denied // a task: there is no call to answer in the client's place
+	if q.denied != nil && !answer.CarriesInput {
+		return nil, nil, q.denied // a task has no call that could be answered in the client's place
 	}
-	state, _ := raw.Get("/requestState")
+	state, _ := answer.Get("/requestState")
 	if len(state) > maxRequestState {
 		return nil, nil, srv.unavailable("its requestState is too long to be kept by a client")
 	}
-	st.Methods, st.Declined, st.State = q.methods, q.declined, string(state)
+	round.Methods, round.Declined, round.State = q.methods, q.declined, string(state)
 	if len(q.methods) > 0 || len(q.declined) == 0 {
-		result, err = raw.Edit(q.edits...)
+		result, err = answer.Edit(q.edits...)
 		return result, nil, err
 	}
-	var given []member
+	var responses []member
 	for _, key := range slices.Sorted(maps.Keys(q.declined)) {
-		given = append(given, field(key, []byte(q.declined[key])))
+		responses = append(responses, field(key, []byte(q.declined[key])))
 	}
-	again, err = m.Edit(mcp.Set("/inputResponses", object(given...)), st.restoreState())
+	again, err = m.Edit(mcp.Set("/inputResponses", object(responses...)), round.restoreState())
 	return nil, again, err
 }
 
-// sealRound puts the round, sealed, in the place of the server's requestState. A server that sent
-// none, and whose questions all go to the client, needs nothing back.
+// sealRound replaces the server's requestState by the sealed round. It leaves answers alone whose
+// round has neither a state nor denied requests.
 func (call *Call) sealRound(answer pipeline.Passed, m *mcp.Message,
-	st inputRound) (pipeline.Passed, error) {
-	if !answer.Message().CarriesInput || len(st.State) == 0 && len(st.Declined) == 0 {
+	round inputRound) (pipeline.Passed, error) {
+	if !answer.Message().CarriesInput || len(round.State) == 0 && len(round.Declined) == 0 {
 		return answer, nil
 	}
-	st.Until = time.Now().Add(roundLifetime).Unix()
+	round.Until = time.Now().Add(roundLifetime).Unix()
 	purpose, err := call.roundPurpose(m)
 	if err != nil {
 		return pipeline.Passed{}, err
 	}
-	token, err := call.session.proxy.seal.seal(st, purpose...)
+	token, err := call.session.proxy.seal.seal(round, purpose...)
 	if err != nil {
 		return pipeline.Passed{}, err
 	}
 	return answer.Edit(mcp.Set("/requestState", mcp.Quote(token)))
 }
 
-// inputRequests is what became of the reverse requests inside a message.
+// inputRequests are the inspected requests inside a message.
 type inputRequests struct {
-	methods  map[string]string // those that go to the client -> method
-	declined map[string]string // those that were refused -> the answer that the server gets
+	methods  map[string]string // method by key of each request for the client
+	declined map[string]string // answer for the server by key of each denied request
 	edits    []mcp.Edit        // of the message that carries them
-	denied   error             // why the last one was refused
+	denied   error             // the last denial
 }
 
-// inspectInputRequests judges the reverse requests inside m one by one, as those that they are. Its edits
-// put them into m as the client is to see them, so that what is decided on m afterwards stands.
+// inspectInputRequests inspects the requests inside m one by one, as requests. Its edits put them
+// into m as the client gets them, so that later edits of m itself apply to that.
 func (h *serverHandler) inspectInputRequests(ctx context.Context, set *settings,
 	m *mcp.Message) (inputRequests, error) {
 	q := inputRequests{methods: map[string]string{}, declined: map[string]string{}}
@@ -226,7 +230,8 @@ func (h *serverHandler) inspectInputRequests(ctx context.Context, set *settings,
 	return q, err
 }
 
-func (h *serverHandler) inspectInputRequest(ctx context.Context, set *settings, q *inputRequests, key string,
+func (h *serverHandler) inspectInputRequest(ctx context.Context, set *settings, q *inputRequests,
+	key string,
 	raw []byte) error {
 	ask, err := mcp.ParseEmbeddedRequest(mcp.ID(mcp.Quote(key)), raw)
 	if err != nil {
@@ -252,14 +257,15 @@ func (h *serverHandler) inspectInputRequest(ctx context.Context, set *settings, 
 			q.edits = append(q.edits, mcp.Set(at+"/params", body))
 		}
 		return nil
-	case errors.As(err, &own): // whose codes would be taken for words on the client's own request
-		return h.server.unavailable("its inputRequests hold what it may not ask for: " + own.message)
+	case errors.As(err, &own): // the client would take the code for one about its own request
+		return h.server.unavailable("its inputRequests hold what it may not ask for: " +
+			own.message)
 	case !errors.As(err, &denied):
 		return err
 	}
 	declined := denied.DeclineResponse(ask.ID()).Message()
 	if declined == nil || declined.Kind != mcp.Response {
-		return err // sampling: the call ends with the denial
+		return err // sampling cannot be declined: the call ends with the denial
 	}
 	q.denied = err
 	q.declined[key] = string(declined.Body())
@@ -267,8 +273,8 @@ func (h *serverHandler) inspectInputRequest(ctx context.Context, set *settings, 
 	return nil
 }
 
-// answeredMethod tells by its shape what an answer answers, where no state says so; "" when it cannot be
-// told.
+// answeredMethod returns the method that an answer belongs to, by its shape; "" when it is
+// ambiguous.
 func answeredMethod(answer *mcp.Message) string {
 	kind := ""
 	for _, method := range []string{"elicitation/create", "roots/list", "sampling/createMessage"} {
@@ -282,8 +288,8 @@ func answeredMethod(answer *mcp.Message) string {
 	return kind
 }
 
-// roundPurpose binds a requestState to the principal and to the request: method, server, name and what
-// the arguments mean.
+// roundPurpose binds a requestState to the principal and to the request: method, server, name and
+// the meaning of the arguments.
 func (call *Call) roundPurpose(m *mcp.Message) ([]string, error) {
 	arguments, _ := m.Get("/arguments")
 	digest, err := mcp.CanonicalDigest(arguments)

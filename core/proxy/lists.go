@@ -12,18 +12,19 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// listWait is how long one server may keep the others' items waiting, with all of its pages.
+// listWait is how long one server may delay a list, with all of its pages.
 const listWait = 20 * time.Second
 
-// maxListBytes bounds what is taken from one server for a list, and one merged list.
+// maxListBytes bounds the list of one server, and one merged list.
 const maxListBytes = 64 << 20
 
-// broadcast puts a request to all servers that can answer it and makes one answer of theirs.
+// broadcast sends a request to all servers that support it and merges their answers.
 func (call *Call) broadcast(ctx context.Context, meth mcp.Method) (pipeline.Passed, error) {
 	var at cursor
 	if raw, paged := call.request.Get("/cursor"); paged {
 		token, _ := call.request.Text("/cursor")
-		if call.session.proxy.seal.open(token, &at, "cursor", call.request.Principal, meth.Name) != nil {
+		if call.session.proxy.seal.open(token, &at, "cursor", call.request.Principal,
+			meth.Name) != nil {
 			return pipeline.Passed{}, requestErrorf(mcp.CodeInvalidParams,
 				"invalid cursor %.100s: ask again without one", raw)
 		}
@@ -45,7 +46,7 @@ func (call *Call) broadcast(ctx context.Context, meth mcp.Method) (pipeline.Pass
 			return append([]member{listField("supportedVersions", versions)}, members...), err
 		})
 	}
-	// logging/setLevel: a plain "done", unless it makes no sense.
+	// logging/setLevel: an empty result, unless a server finds the level invalid.
 	for _, p := range parts {
 		if m := p.refused.Message(); m != nil && m.ErrorCode() == mcp.CodeInvalidParams {
 			return call.session.addPrefixes(call.settings, p.refused)
@@ -56,7 +57,7 @@ func (call *Call) broadcast(ctx context.Context, meth mcp.Method) (pipeline.Pass
 	})
 }
 
-// listAnswer makes one list of the servers' parts.
+// listAnswer merges the servers' parts into one list.
 func (call *Call) listAnswer(ctx context.Context, meth mcp.Method, parts []serverPart,
 	at cursor) (pipeline.Passed, error) {
 	var views []*clientPage
@@ -66,14 +67,15 @@ func (call *Call) listAnswer(ctx context.Context, meth mcp.Method, parts []serve
 	same := at.From == 0 && len(failedParts(parts)) == 0 && call.settings.sharesPages()
 	if same {
 		if m := call.settings.pages.list(meth.Name, views); m != nil {
-			return call.settings.Pipeline.PassOwn(ctx, call.stampAnswer(m.WithID(call.request.ID()))), nil
+			return call.settings.Pipeline.PassOwn(ctx,
+				call.stampAnswer(m.WithID(call.request.ID()))), nil
 		}
 	}
 	answer, err := call.mergeParts(ctx, parts, func(good []*serverPart) ([]member, error) {
 		return call.mergeList(meth, good, at)
 	})
 	if m := answer.Message(); same && err == nil && m != nil && m.Kind == mcp.Response {
-		// a cursor is made for one principal
+		// a list with a cursor is for one principal only
 		if _, more := m.Get("/nextCursor"); !more && len(failedParts(parts)) == 0 {
 			call.settings.pages.storeList(meth.Name, views, m)
 		}
@@ -81,12 +83,12 @@ func (call *Call) listAnswer(ctx context.Context, meth mcp.Method, parts []serve
 	return answer, err
 }
 
-// askAll asks all servers at once.
+// askAll calls all servers at once.
 func (call *Call) askAll(ctx context.Context, meth mcp.Method) []serverPart {
-	links := call.session.serversInOrder(call.settings)
-	parts := make([]serverPart, len(links))
+	servers := call.session.serversInOrder(call.settings)
+	parts := make([]serverPart, len(servers))
 	var wg sync.WaitGroup
-	for i, srv := range links {
+	for i, srv := range servers {
 		parts[i].server = srv.name
 		if srv.lacksCapability(meth.Capability) {
 			parts[i].err = errUnsupported
@@ -98,8 +100,9 @@ func (call *Call) askAll(ctx context.Context, meth mcp.Method) []serverPart {
 	return parts
 }
 
-// fetchPages asks one server, page by page. What came before a failure is kept.
-func (call *Call) fetchPages(ctx context.Context, srv *sessionServer, meth mcp.Method, p *serverPart) error {
+// fetchPages calls one server, page by page. Pages before a failure are kept.
+func (call *Call) fetchPages(ctx context.Context, srv *sessionServer, meth mcp.Method,
+	p *serverPart) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	idle, _ := call.timeouts(srv)
@@ -107,7 +110,7 @@ func (call *Call) fetchPages(ctx context.Context, srv *sessionServer, meth mcp.M
 	defer d.stop()
 	m := *call.request
 	m.Server = srv.name
-	// One token cannot follow the progress of several servers, and the cursor is ours.
+	// One token cannot report the progress of several servers, and the cursor is Gatekit's.
 	first, err := m.Edit(mcp.Remove("/cursor"), mcp.Remove("/_meta/progressToken"))
 	if err == nil {
 		first, err = call.session.removePrefixes(call.settings, first)
@@ -130,7 +133,8 @@ func (call *Call) fetchPages(ctx context.Context, srv *sessionServer, meth mcp.M
 			return err
 		}
 		p.pages = append(p.pages, v)
-		if items, size = items+len(v.items), size+m.Size(); items > call.settings.Limits.ListItems ||
+		if items, size = items+len(v.items), size+
+			m.Size(); items > call.settings.Limits.ListItems ||
 			size > maxListBytes {
 			p.answers, p.pages = p.answers[:n-1], p.pages[:n-1]
 			return srv.unavailable(fmt.Sprintf("its list has more than %d items, or %d bytes "+
@@ -156,22 +160,22 @@ func (call *Call) fetchPages(ctx context.Context, srv *sessionServer, meth mcp.M
 	}
 }
 
-// cursor is where a page of a merged list begins. It holds for the list that it was made of: once
-// the list has changed, the client must begin again.
+// cursor is the start of a page of a merged list. It is valid for the list that it was made of:
+// once the list has changed, the client must begin again.
 type cursor struct {
 	From   int    `json:"f"`
 	Digest string `json:"d"`
 }
 
-// mergeList makes one list of the servers' pages, in the order of the configuration, and answers
-// the page at at.
+// mergeList merges the servers' pages, in the order of the configuration, and returns the page at
+// at.
 func (call *Call) mergeList(meth mcp.Method, good []*serverPart, at cursor) ([]member, error) {
 	var results []*mcp.Message
 	var items [][]byte
 	size := 0
 	for _, p := range good {
 		for i, v := range p.pages {
-			// what several servers list is told apart only now that all have been heard
+			// only now, with all answers, it is known which URIs several servers list
 			if !call.settings.sharesPages() {
 				var err error
 				if v, err = call.settings.pages.page(call, meth, p.answers[i], i+1); err != nil {
@@ -181,7 +185,7 @@ func (call *Call) mergeList(meth mcp.Method, good []*serverPart, at cursor) ([]m
 			if size += v.m.Size(); len(items)+len(v.items) > call.settings.Limits.ListItems ||
 				size > maxListBytes {
 				p.err = &UnavailableError{Server: p.server,
-					Reason: "its items are too many, with those of the others ([limits] list_items)"}
+					Reason: "its items and those of the others are too many ([limits] list_items)"}
 				break
 			}
 			results, items = append(results, v.m), append(items, v.items...)
@@ -200,7 +204,7 @@ func (call *Call) mergeList(meth mcp.Method, good []*serverPart, at cursor) ([]m
 	return append(members, rest...), nil
 }
 
-// page is the part of items that begins at at, and the cursor of the next; "" when there is none.
+// page returns the items from at on, and the cursor of the next page; "" when there is none.
 func (call *Call) page(meth mcp.Method, items [][]byte,
 	at cursor) (page [][]byte, next string, err error) {
 	if at.From == 0 && len(items) <= call.settings.Limits.PageItems {
@@ -219,7 +223,8 @@ func (call *Call) page(meth mcp.Method, items [][]byte,
 	if end == len(items) {
 		return items[at.From:], "", nil
 	}
-	if next, err = call.session.proxy.seal.seal(cursor{end, digest}, "cursor", call.request.Principal,
+	if next, err = call.session.proxy.seal.seal(cursor{end, digest},
+		"cursor", call.request.Principal,
 		meth.Name); err != nil {
 		return nil, "", fmt.Errorf("make a cursor: %w", err)
 	}

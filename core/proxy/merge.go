@@ -14,20 +14,19 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// errUnsupported says that a server has nothing of the kind that was asked for: no failure, and nothing to
-// tell of.
+// errUnsupported reports that a server does not support the request. It is no failure.
 var errUnsupported = errors.New("the server does not have it")
 
-// serverPart is what one server answered to a request that all were asked.
+// serverPart is one server's part of an answer that is merged.
 type serverPart struct {
 	server  string
-	answers []pipeline.Passed // pages, for a list
-	pages   []*clientPage     // the same as clients see them
-	refused pipeline.Passed   // its error message, if it answered one
-	err     error             // why there is nothing, or no more
+	answers []pipeline.Passed // the result; for a list, one for each page
+	pages   []*clientPage     // for a list: the answers as clients see them
+	refused pipeline.Passed   // the server's error message, if it answered one
+	err     error             // why there is no answer, or no more pages
 }
 
-// add takes an answer of the server, which may be an error message. The error says what is wrong
+// add adds an answer of the server, which may be an error message. The error tells what is wrong
 // with it.
 func (p *serverPart) add(answer pipeline.Passed) error {
 	m := answer.Message()
@@ -42,12 +41,13 @@ func (p *serverPart) add(answer pipeline.Passed) error {
 	case !bytes.HasPrefix(m.Body(), []byte("{")):
 		return &UnavailableError{Server: p.server, Reason: "its result is no object"}
 	case meth.Name == "initialize" || meth.Name == "server/discover":
-		if raw, _ := m.Get("/capabilities"); countCapabilities(raw, maxCapabilityDepth) > maxCapabilities {
+		if raw, _ := m.Get("/capabilities"); countCapabilities(raw,
+			maxCapabilityDepth) > maxCapabilities {
 			return &UnavailableError{Server: p.server,
 				Reason: fmt.Sprintf("its capabilities have more than %d members", maxCapabilities)}
 		}
 	case meth.ItemsPointer != "":
-		// which some take for an empty list
+		// some servers send null for an empty list
 		if raw, _ := m.Get(meth.ItemsPointer); !bytes.HasPrefix(raw, []byte("[")) &&
 			string(raw) != "null" {
 			return &UnavailableError{Server: p.server, Reason: "its result has no list of " +
@@ -58,15 +58,17 @@ func (p *serverPart) add(answer pipeline.Passed) error {
 	return nil
 }
 
-// maxCapabilities bounds what one server's capabilities can make of the answer to all. Servers have a
-// dozen.
+// maxCapabilities bounds what one server's capabilities can make of the answer to all. Servers have
+// a dozen.
 const (
-	maxCapabilities    = 1000
+	// members of one server's capabilities; servers have a dozen
+	maxCapabilities = 1000
+	// tasks, requests, tools, call: as deep as they are merged
 	maxCapabilityDepth = 4 // tasks, requests, tools, call: as deep as they are united
 )
 
-// countCapabilities counts the members of an object and of those in it, to a depth, and not far beyond
-// maxDeclared.
+// countCapabilities counts the members of an object and of those in it, to a depth. It stops soon
+// after maxCapabilities.
 func countCapabilities(raw []byte, depth int) int {
 	if depth == 0 || !bytes.HasPrefix(raw, []byte("{")) {
 		return 0
@@ -79,10 +81,11 @@ func countCapabilities(raw []byte, depth int) int {
 	return n
 }
 
-// mergeParts answers for all servers what merge makes of the good parts, with a word in _meta on those
-// that failed. When all failed it is an error.
-func (call *Call) mergeParts(ctx context.Context, parts []serverPart, merge func(good []*serverPart) ([]member,
-	error)) (pipeline.Passed, error) {
+// mergeParts returns the result that merge makes of the good parts, with a note in _meta on those
+// that failed. When all failed it returns an error.
+func (call *Call) mergeParts(ctx context.Context, parts []serverPart,
+	merge func(good []*serverPart) ([]member,
+		error)) (pipeline.Passed, error) {
 	var good []*serverPart
 	for i := range parts {
 		if len(parts[i].answers) > 0 {
@@ -99,14 +102,14 @@ func (call *Call) mergeParts(ctx context.Context, parts []serverPart, merge func
 	return call.ownResult(ctx, object(withPartial(members, parts)...)), nil
 }
 
-// failedParts are the parts that are missing, or of which something is.
+// failedParts returns the parts that are missing or incomplete.
 func failedParts(parts []serverPart) []serverPart {
 	return slices.DeleteFunc(slices.Clone(parts), func(p serverPart) bool {
 		return p.err == nil || errors.Is(p.err, errUnsupported)
 	})
 }
 
-// allFailed is what the client gets when no server had an answer.
+// allFailed returns the client's answer when no server had one.
 func (call *Call) allFailed(parts []serverPart) (pipeline.Passed, error) {
 	bad := failedParts(parts)
 	if len(bad) == 0 {
@@ -116,7 +119,7 @@ func (call *Call) allFailed(parts []serverPart) (pipeline.Passed, error) {
 	denied := true
 	reasons := make([]string, len(bad))
 	for i, p := range bad {
-		if p.refused.Message() != nil { // what a server said says more than that it said it
+		if p.refused.Message() != nil { // a server's own error tells most
 			return call.session.addPrefixes(call.settings, p.refused)
 		}
 		reasons[i] = p.reason()
@@ -130,7 +133,7 @@ func (call *Call) allFailed(parts []serverPart) (pipeline.Passed, error) {
 		strings.Join(reasons, "; "))
 }
 
-// reason is why the part is missing, as the client may know it.
+// reason returns why the part is missing, as far as the client may know.
 func (p *serverPart) reason() string {
 	if errors.As(p.err, new(*pipeline.DeniedError)) {
 		return "refused by policy"
@@ -138,7 +141,7 @@ func (p *serverPart) reason() string {
 	return p.err.Error()
 }
 
-// partialKey is where a merged result says what is missing.
+// partialKey is the member of _meta that lists the servers that are missing.
 const partialKey = "gatekit/partial"
 
 // withPartial notes the failed parts in the result's _meta.
@@ -161,13 +164,13 @@ func withPartial(members []member, parts []serverPart) []member {
 	return append(members, field("_meta", note))
 }
 
-// mergeOtherMembers unites the members of several results that are not the list itself: what 2026-07-28
-// says of completeness and caching conservatively, the members of _meta and all others as the first
-// server has them. skip are those that the caller makes.
+// mergeOtherMembers merges the members of several results other than the list itself. Caching hints
+// (2026-07-28) are merged conservatively; of other members, and of those of _meta, the first
+// server's is taken. skip are the members that the caller makes.
 func (call *Call) mergeOtherMembers(results []*mcp.Message, skip ...string) []member {
 	var rest, meta memberSet
 	var ttl, scope []byte
-	typed, full := false, true // full: every result says how long it may be kept
+	typed, full := false, true // full: every result has a ttlMs
 	for _, m := range results {
 		m.Members("", func(name string, raw []byte) bool {
 			switch {
@@ -185,8 +188,8 @@ func (call *Call) mergeOtherMembers(results []*mcp.Message, skip ...string) []me
 			case name == "_meta":
 				m.Members("/_meta", func(name string, raw []byte) bool {
 					switch name {
-					case partialKey: // that is ours to say
-					case mcp.MetaServerInfo: // we are the server of what is merged
+					case partialKey: // only Gatekit sets it
+					case mcp.MetaServerInfo: // Gatekit is the server of the merged result
 						meta.add(name, call.identity())
 					default:
 						meta.add(name, raw)
@@ -219,13 +222,13 @@ func (call *Call) mergeOtherMembers(results []*mcp.Message, skip ...string) []me
 	return rest.members
 }
 
-// memberSet is members of several objects, those of one name as the first has them.
+// memberSet is the members of several objects. Of those of one name it has the first.
 type memberSet struct {
 	members []member
-	names   map[string]bool // a hostile server may send a million
+	names   map[string]bool // for speed: a hostile server may send a million
 }
 
-// add adds a member unless one of its name is there.
+// add adds a member unless there is one of its name.
 func (u *memberSet) add(name string, raw []byte) {
 	if u.names[name] {
 		return
@@ -237,15 +240,14 @@ func (u *memberSet) add(name string, raw []byte) {
 	u.members = append(u.members, field(name, raw))
 }
 
-// isShorter compares two durations in milliseconds; what is no such number counts as 0.
+// isShorter compares two durations in milliseconds; anything else counts as 0.
 func isShorter(a, b []byte) bool {
 	x, errX := strconv.ParseUint(string(a), 10, 63)
 	y, errY := strconv.ParseUint(string(b), 10, 63)
 	return errY == nil && (errX != nil || x < y)
 }
 
-// mergeServerInfo makes one answer to initialize, or to server/discover, of all servers' (protocol.md
-// 2.2).
+// mergeServerInfo merges the servers' results of initialize or server/discover.
 func (call *Call) mergeServerInfo(good []*serverPart) ([]member, error) {
 	results := make([]*mcp.Message, len(good))
 	for i, p := range good {
@@ -254,7 +256,7 @@ func (call *Call) mergeServerInfo(good []*serverPart) ([]member, error) {
 			srv.noteShownToClient(results[i])
 		}
 	}
-	// of initialize: downstream has seen to it that it is one we know
+	// initialize has a protocolVersion; downstream has checked that Gatekit supports it
 	version, legacy := call.request.Get("/protocolVersion")
 	info := call.identity()
 	var members []member
@@ -268,7 +270,8 @@ func (call *Call) mergeServerInfo(good []*serverPart) ([]member, error) {
 	if text := mergeInstructions(results); text != "" {
 		members = append(members, textField("instructions", text))
 	}
-	members = append(members, call.mergeOtherMembers(results, "protocolVersion", "capabilities", "serverInfo",
+	members = append(members, call.mergeOtherMembers(results, "protocolVersion", "capabilities",
+		"serverInfo",
 		"instructions", "supportedVersions", "_meta")...)
 	if !legacy {
 		members = append(members, field("_meta", object(field(mcp.MetaServerInfo, info))))
@@ -276,13 +279,13 @@ func (call *Call) mergeServerInfo(good []*serverPart) ([]member, error) {
 	return members, nil
 }
 
-// identity is what Gatekit calls itself.
+// identity returns Gatekit's serverInfo.
 func (call *Call) identity() []byte {
 	return object(textField("name", "gatekit"), textField("version", call.settings.Version))
 }
 
-// mergeCapabilities unites what the servers declare. Lists may always change: the proxy itself can
-// change them.
+// mergeCapabilities merges the capabilities of the servers. listChanged is always declared, because
+// a reload can change every list.
 func mergeCapabilities(results []*mcp.Message) []byte {
 	var capabilities [][]byte
 	subscribe := false
@@ -314,15 +317,15 @@ func mergeCapabilities(results []*mcp.Message) []byte {
 	return object(members...)
 }
 
-// namedValues is what the objects of several servers have under one name.
+// namedValues are the values that several objects have under one name.
 type namedValues struct {
 	name   string
 	values [][]byte // at least one
 }
 
-// groupByName are the members of several values by name, as they first come; those that are no objects
-// have none. Who goes deeper does so by these values: a pointer would walk the whole message again
-// for each.
+// groupByName groups the members of several values by name, in order of appearance. Values that are
+// no objects have none. Deeper levels are merged by these values: a pointer would search the whole
+// message again for each.
 func groupByName(objects [][]byte) []namedValues {
 	var members []namedValues
 	at := map[string]int{}
@@ -341,7 +344,7 @@ func groupByName(objects [][]byte) []namedValues {
 	return members
 }
 
-// uniteObjects is an object with the members that any of the objects has, as the first has them; where
+// uniteObjects returns an object with all members of the objects, the first of each name. Where
 // that is an object they are united in turn, to a depth.
 func uniteObjects(objects [][]byte, depth int) []byte {
 	var members []member
@@ -355,7 +358,7 @@ func uniteObjects(objects [][]byte, depth int) []byte {
 	return object(members...)
 }
 
-// uniteAgreed unites the members of the objects; of those on which two servers disagree none is kept.
+// uniteAgreed unites the members of the objects, except those whose values differ.
 func uniteAgreed(objects [][]byte) []byte {
 	var members []member
 	for _, n := range groupByName(objects) {
@@ -368,8 +371,7 @@ func uniteAgreed(objects [][]byte) []byte {
 	return object(members...)
 }
 
-// mergeInstructions puts the servers' instructions one after another, each under its server's name,
-// within bounds.
+// mergeInstructions joins the servers' instructions, each under its server's name, within bounds.
 func mergeInstructions(results []*mcp.Message) string {
 	var b strings.Builder
 	for _, m := range results {

@@ -10,19 +10,20 @@ import (
 	"gatekit/core/mcp"
 )
 
-// separator stands between a server's name and what it names. Server names cannot hold it, so the
+// separator stands between a server's name and a tool's. Server names cannot contain it, so the
 // first one splits.
 const separator = "__"
 
-// prefixer puts server names on what clients see and takes them off what clients say (design.md 6).
+// prefixer adds server names to the names that clients see, and takes them off those that clients
+// send (docs/configuration.md, prefix and resources).
 type prefixer struct {
-	disabled  bool   // names and URIs are left as they are: one server, prefix = "never"
+	disabled  bool   // names and URIs stay as they are: one server, prefix = "never"
 	resources string // "scheme", "prefix" or "transparent"
 	servers   map[string]bool
 }
 
-// addPrefix is how a client sees a server's own name. shared says that more than one server is known
-// to own it.
+// addPrefix returns the name that clients see for a server's own. shared tells that more than one
+// server owns it.
 func (p *prefixer) addPrefix(t mcp.NameKind, server, v string, shared bool) string {
 	if p.disabled {
 		return v
@@ -39,7 +40,7 @@ func (p *prefixer) addPrefix(t mcp.NameKind, server, v string, shared bool) stri
 		case "prefix":
 			return server + separator + v
 		case "transparent":
-			// What looks as if it bore a server's name would be taken for that server's.
+			// A URI that looks prefixed would be routed to the server of that name.
 			if _, _, named := p.splitPrefix(t, v); !named && !shared {
 				return v
 			}
@@ -52,8 +53,8 @@ func (p *prefixer) addPrefix(t mcp.NameKind, server, v string, shared bool) stri
 	return v
 }
 
-// splitPrefix takes the server off a name that a client said. ok is false when it names none: a URI may
-// then still have an owner.
+// splitPrefix splits a name that a client sent. ok is false when it has no server's prefix: a URI
+// may then still have an owner.
 func (p *prefixer) splitPrefix(t mcp.NameKind, v string) (server, clean string, ok bool) {
 	switch t {
 	case mcp.ToolName, mcp.PromptName:
@@ -87,7 +88,7 @@ func (p *prefixer) cutServer(v, sep string, fold bool) (server, clean string, ok
 	return server, clean, true
 }
 
-// cutUIScheme splits the ui scheme off, keeping its spelling.
+// cutUIScheme splits the ui scheme off, in its spelling.
 func cutUIScheme(v string) (scheme, rest string, ok bool) {
 	if len(v) >= 5 && strings.EqualFold(v[:5], "ui://") {
 		return v[:5], v[5:], true
@@ -100,14 +101,14 @@ const (
 	maxLongNames = 1000 // longer names that are remembered
 )
 
-// longNameWarnings are the names that have been warned of. The zero longNames is empty and ready.
+// longNameWarnings are the names that were warned of. The zero longNameWarnings is empty and ready.
 type longNameWarnings struct {
 	mu     sync.Mutex
 	warned map[string]struct{}
 }
 
-// check warns, once, of a name that many model APIs refuse. It is passed on as it is: another
-// client may take it.
+// check warns, once, of a name that many model APIs refuse. The name is forwarded all the same:
+// another client may take it.
 func (w *longNameWarnings) check(log *slog.Logger, server, name string) {
 	if len(name) <= maxModelName || utf8.RuneCountInString(name) <= maxModelName {
 		return

@@ -10,19 +10,19 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// maxCachedBytes bounds the bytes of the pages that are kept, and those of a list.
+// maxCachedBytes bounds the cached pages together, and one cached list.
 const maxCachedBytes = 8 << 20
 
-// pageCache keeps how clients see the lists of the servers, so that what a server answers as before
-// need not be named and merged anew.
+// pageCache keeps the servers' lists as clients see them, so that prefixes need not be added again
+// to a list that did not change.
 //
-// It is for speed alone (ADR-015): the servers are asked each time, and their answers are read,
-// judged and recorded. Only for the same bytes is the same outcome taken, whoever asks. It belongs
-// to one configuration and ends with it.
+// It only saves time: the servers are asked each time, and their answers are parsed, inspected and
+// recorded. An entry is used only for an answer of the same bytes. The cache belongs to one
+// configuration and ends with it.
 type pageCache struct {
 	mu    sync.Mutex
 	pages map[pageKey]*clientPage
-	size  int                    // of the bodies of kept
+	size  int                    // of the bodies of pages, in bytes
 	lists map[string]*mergedList // by method
 }
 
@@ -33,20 +33,21 @@ type pageKey struct {
 
 // clientPage is one page of a server's list as clients see it.
 type clientPage struct {
-	body  []byte       // as it was judged
-	m     *mcp.Message // with our names on it
+	body  []byte       // as the stages left it
+	m     *mcp.Message // with prefixes
 	items [][]byte     // of m
-	uris  []ownedURI   // what a session learns from it
+	uris  []ownedURI   // the URIs in it, for the session's uriOwners
 }
 
-// mergedList is the answer that was made of views.
+// mergedList is an answer that was merged of pages.
 type mergedList struct {
 	pages  []*clientPage
 	answer *mcp.Message
 }
 
-// page answers how a judged page looks, and lets the session learn from it.
-func (cache *pageCache) page(call *Call, meth mcp.Method, judged pipeline.Passed, page int) (*clientPage, error) {
+// page returns an inspected page as clients see it, and adds its URIs to the session's.
+func (cache *pageCache) page(call *Call, meth mcp.Method, judged pipeline.Passed,
+	page int) (*clientPage, error) {
 	m := judged.Message()
 	key, body := pageKey{m.Server, meth.Name, page}, m.Body()
 	cache.mu.Lock()
@@ -59,9 +60,10 @@ func (cache *pageCache) page(call *Call, meth mcp.Method, judged pipeline.Passed
 		return had, nil
 	}
 	v := &clientPage{body: body}
-	named, err := call.session.addPrefixesAndReport(call.settings, judged, func(o ownedURI) { v.uris = append(v.uris, o) })
+	named, err := call.session.addPrefixesAndReport(call.settings, judged,
+		func(o ownedURI) { v.uris = append(v.uris, o) })
 	if err != nil {
-		return nil, fmt.Errorf("name what server %q listed: %w", m.Server, err)
+		return nil, fmt.Errorf("add prefixes to the list of server %q: %w", m.Server, err)
 	}
 	v.m = detached(named.Message())
 	v.m.Items(meth.ItemsPointer, func(_ int, raw []byte) bool {
@@ -84,11 +86,12 @@ func (cache *pageCache) page(call *Call, meth mcp.Method, judged pipeline.Passed
 	return v, nil
 }
 
-// sharesPages says whether a page looks the same to every session. In "transparent" it does not: how a
-// URI is shown depends on what else the session has seen.
+// sharesPages reports whether a page looks the same in every session. With resources =
+// "transparent" it does not: the prefix of a URI depends on the other URIs that the session has
+// seen.
 func (set *settings) sharesPages() bool { return set.names.resources != "transparent" }
 
-// list is the answer that was last made of exactly these views; nil when there is none.
+// list returns the answer that was last merged of exactly these pages, or nil.
 func (cache *pageCache) list(method string, views []*clientPage) *mcp.Message {
 	cache.mu.Lock()
 	defer cache.mu.Unlock()
@@ -98,7 +101,7 @@ func (cache *pageCache) list(method string, views []*clientPage) *mcp.Message {
 	return nil
 }
 
-// storeList remembers an answer that was made of views and of nothing else.
+// storeList keeps an answer that was merged of pages alone.
 func (cache *pageCache) storeList(method string, views []*clientPage, answer *mcp.Message) {
 	if answer.Size() > maxCachedBytes {
 		return
@@ -109,7 +112,7 @@ func (cache *pageCache) storeList(method string, views []*clientPage, answer *mc
 	cache.lists[method] = &mergedList{views, answer}
 }
 
-// detached is m without the request that it answered, to be kept for others.
+// detached returns m without its request, so that it can be kept.
 func detached(m *mcp.Message) *mcp.Message {
 	c := *m
 	c.Request = nil

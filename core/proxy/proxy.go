@@ -16,30 +16,30 @@ import (
 	"gatekit/core/tasks"
 )
 
-// Options say what a Proxy proxies.
+// Options configure a Proxy.
 type Options struct {
 	Pipeline *pipeline.Pipeline
 	Servers  []ServerConfig // in the order of the configuration
 	Naming   Naming
 	Limits   Limits
-	Version  string // of Gatekit, for what it says of itself to clients
-	// seals cursors and requestState; random when empty, and then no other instance can serve the
-	// next page or round
+	Version  string // Gatekit's, for its serverInfo
+	// seals cursors and requestState; without it a random key is used, and then no other instance
+	// can serve the next page or round
 	StateKey []byte
 	Log      *slog.Logger
 
-	Approvals Approvals // nil where a client that cannot ask its user has no other way
-	Observer  Observer  // nil where nobody watches
+	Approvals Approvals // may be nil: then only a client's user can approve
+	Observer  Observer  // may be nil
 }
 
-// ServerConfig is one server.
+// ServerConfig configures one server.
 type ServerConfig struct {
-	Name       string        // [a-z][a-z0-9-]*: what its names are prefixed with
-	Upstream   Upstream      // its owner closes it, after the Proxy
+	Name       string        // [a-z][a-z0-9-]*; the prefix of its names
+	Upstream   Upstream      // closed by its owner, after the Proxy
 	Timeout    time.Duration // of a call without progress; default 60 s
 	MaxTimeout time.Duration // of a whole call; default 10 min
-	// vendor methods (requests and notifications) that are passed to and from this server; "acme/*"
-	// is a prefix
+	// vendor methods (requests and notifications) that are forwarded to and from this server;
+	// "acme/*" is a prefix
 	Methods []string
 }
 
@@ -48,20 +48,20 @@ const (
 	defaultMaxTimeout = 10 * time.Minute
 )
 
-// Naming says how names and URIs are exposed (design.md 6).
+// Naming configures how clients see names and URIs (docs/configuration.md).
 type Naming struct {
 	Prefix    string // "always" (default) or "never" (one server only)
 	Resources string // "scheme" (default), "prefix" or "transparent"
 }
 
-// Limits of the proxy; the zero value of each is its default (protocol.md 6.8).
+// Limits bound the work for one client; the zero value of each is its default.
 type Limits struct {
 	InFlight      int // calls of one session at a time; default 256
 	ListPages     int // pages taken from one server for one list; default 100
 	ListItems     int // items of one merged list; default 10,000
 	PageItems     int // items in one page towards the client; default 1,000
 	Subscriptions int // open subscriptions/listen of one session; default 32
-	InputRounds   int // times that a call may be asked for input; default 16
+	InputRounds   int // times that the server may ask for input in one call; default 16
 }
 
 func (l Limits) withDefaults() Limits {
@@ -77,8 +77,8 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// settings is one configuration, as it is in force from one Apply to the next. It never changes,
-// but for what it remembers for speed.
+// settings are one configuration, in force from one Apply to the next. They never change, but for
+// caches.
 type settings struct {
 	Options
 	names  *prefixer
@@ -129,10 +129,11 @@ func newSettings(o Options) (*settings, error) {
 	return set, nil
 }
 
-// hasSeveralServers says whether clients must be told which server speaks.
+// hasSeveralServers reports whether clients must be told which server a message comes from.
 func (set *settings) hasSeveralServers() bool { return len(set.Servers) > 1 }
 
-// allowsVendorMethod says whether the configuration lets a vendor method through to and from the server.
+// allowsVendorMethod reports whether the configuration forwards a vendor method to and from the
+// server.
 func (set *settings) allowsVendorMethod(server, method string) bool {
 	s := set.byName[server]
 	return s != nil && slices.ContainsFunc(s.Methods, func(pattern string) bool {
@@ -143,19 +144,20 @@ func (set *settings) allowsVendorMethod(server, method string) bool {
 	})
 }
 
-// Proxy is safe for many goroutines.
+// Proxy connects clients with servers. It is safe for many goroutines.
 type Proxy struct {
 	settings  atomic.Pointer[settings]
 	seal      *sealer
 	longNames longNameWarnings
 	tasks     tasks.Registry
 
+	// guards the fields below, and that every session has the settings in force
 	mu       sync.Mutex // guards what follows, and that every session has the settings in force
 	sessions map[*Session]struct{}
 	closed   bool
 }
 
-// New makes a proxy. It connects to nothing yet.
+// New returns a Proxy. It connects to no server yet.
 func New(o Options) (*Proxy, error) {
 	set, err := newSettings(o)
 	if err != nil {
@@ -170,11 +172,11 @@ func New(o Options) (*Proxy, error) {
 	return p, nil
 }
 
-// Apply puts new options in force without dropping sessions: servers that are no longer named, or
-// have another Upstream, are closed, with the calls that they have not answered; new ones are
-// opened for the sessions that live, the others go on, and clients are told that lists changed.
-// Calls in flight there end as they began. The StateKey stays what it was. When the options are
-// wrong the old ones stay in force.
+// Apply puts new options in force without dropping sessions. Servers that are no longer named, or
+// have another Upstream, are closed with their unanswered calls. New servers are opened for the
+// existing sessions, and the clients are notified that lists changed. Calls at other servers end as
+// they began. The StateKey stays what it was. When the options are invalid the old ones stay in
+// force.
 func (p *Proxy) Apply(o Options) error {
 	set, err := newSettings(o)
 	if err != nil {
@@ -189,12 +191,12 @@ func (p *Proxy) Apply(o Options) error {
 	return nil
 }
 
-// Pipeline is the one in force: for the messages that downstream makes itself.
+// Pipeline returns the pipeline in force, for the messages that downstream makes itself.
 func (p *Proxy) Pipeline() *pipeline.Pipeline { return p.settings.Load().Pipeline }
 
-// Open opens a session: a legacy client's, or all requests of one modern principal (HTTP) or
-// connection (stdio). feed gets what servers send outside of any call. A session of a closed Proxy
-// refuses everything.
+// Open opens a session: for a legacy client, or for all requests of one modern principal (HTTP) or
+// connection (stdio). feed gets the messages that servers send outside of any call. A session of a
+// closed Proxy refuses everything.
 func (p *Proxy) Open(o OpenOptions, feed Client) *Session {
 	s := &Session{proxy: p, options: o, feed: feed, calls: map[string]*Call{},
 		servers: map[string]*sessionServer{}, subscriptions: map[*subscription]struct{}{}}
@@ -211,7 +213,7 @@ func (p *Proxy) Open(o OpenOptions, feed Client) *Session {
 	return s
 }
 
-// SessionCount is how many are open.
+// SessionCount returns the number of open sessions.
 func (p *Proxy) SessionCount() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

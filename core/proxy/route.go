@@ -5,7 +5,8 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// route finds the one server that a request is for and the clean name of what it asks for.
+// route returns the one server that a request is for, and the server's own name of the tool,
+// prompt, resource or task.
 func (call *Call) route(meth mcp.Method) (*sessionServer, string, error) {
 	pointer, token, what := meth.NamePointer, mcp.URI, "resource"
 	switch meth.Route {
@@ -28,9 +29,11 @@ func (call *Call) route(meth mcp.Method) (*sessionServer, string, error) {
 		}
 	}
 	name, ok := call.request.Text(pointer)
-	// to a lenient server, ["x"] is x: what is no text is not judged as it is used
-	if _, there := call.request.Get(pointer); !ok && (there && pointer != "" || !call.settings.names.disabled) {
-		return nil, "", requestErrorf(mcp.CodeInvalidParams, "%s needs a string at %s", call.request.Method,
+	// A lenient server takes ["x"] for x, but stages would see no name.
+	if _, there := call.request.Get(pointer); !ok && (there && pointer != "" ||
+		!call.settings.names.disabled) {
+		return nil, "", requestErrorf(mcp.CodeInvalidParams, "%s needs a string at %s",
+			call.request.Method,
 			pointer)
 	}
 	if call.settings.names.disabled {
@@ -38,7 +41,7 @@ func (call *Call) route(meth mcp.Method) (*sessionServer, string, error) {
 		if err == nil && token == mcp.TaskID && call.isOthersTask(srv.name, name) {
 			err = requestErrorf(mcp.CodeInvalidParams, "Unknown task: %s", quoteName(name))
 		}
-		return srv, name, err // what else is wrong with the name, the server says
+		return srv, name, err // the server itself reports other faults of the name
 	}
 	server, clean, ok := call.settings.names.splitPrefix(token, name)
 	if !ok && (token == mcp.URI || token == mcp.URITemplate) {
@@ -56,17 +59,17 @@ func (call *Call) route(meth mcp.Method) (*sessionServer, string, error) {
 	return nil, "", f
 }
 
-// onlyServer is the link to the one server, where names are left as they are.
+// onlyServer returns the one server, where names have no prefixes.
 func (call *Call) onlyServer() (*sessionServer, error) {
 	name := call.settings.Servers[0].Name
 	if srv := call.session.server(name); srv != nil {
 		return srv, nil
 	}
-	return nil, &UnavailableError{Server: name, Reason: "it is configured no more"}
+	return nil, &UnavailableError{Server: name, Reason: "it is no longer configured"}
 }
 
-// removePrefixes takes our names off what goes to m.Server. A URI that bears another server's name is left
-// as it is: it is none of ours there.
+// removePrefixes takes our prefixes off a message that goes to m.Server. A URI with another
+// server's prefix is left as it is.
 func (s *Session) removePrefixes(set *settings, m *mcp.Message) (*mcp.Message, error) {
 	if set.names.disabled {
 		return m, nil
@@ -79,15 +82,15 @@ func (s *Session) removePrefixes(set *settings, m *mcp.Message) (*mcp.Message, e
 	})
 }
 
-// addPrefixes puts our names on what comes from a server, and remembers the URIs that it says are its
-// own.
+// addPrefixes adds our prefixes to a message of a server, and remembers the URIs that the server
+// owns by it.
 func (s *Session) addPrefixes(set *settings, p pipeline.Passed) (pipeline.Passed, error) {
 	return s.addPrefixesAndReport(set, p, func(ownedURI) {})
 }
 
-// addPrefixesAndReport is expose; learned is told of what is remembered.
+// addPrefixesAndReport is addPrefixes. It also calls report for each URI that is remembered.
 func (s *Session) addPrefixesAndReport(set *settings, p pipeline.Passed,
-	learned func(ownedURI)) (pipeline.Passed, error) {
+	report func(ownedURI)) (pipeline.Passed, error) {
 	if set.names.disabled {
 		return p, nil
 	}
@@ -95,10 +98,11 @@ func (s *Session) addPrefixesAndReport(set *settings, p pipeline.Passed,
 	return p.RewriteNames(func(at mcp.NamePlace, v string) (string, error) {
 		if o, ok := ownedURIAt(m, at, v); ok {
 			s.uriOwners.add(m.Server, o)
-			learned(o)
+			report(o)
 		}
-		// what is not remembered could not be found again
-		shared := set.names.resources == "transparent" && (len(v) > maxURIBytes || s.uriOwners.isShared(v))
+		// a URI that is not remembered could not be routed without its prefix
+		shared := set.names.resources == "transparent" && (len(v) > maxURIBytes ||
+			s.uriOwners.isShared(v))
 		name := set.names.addPrefix(at.NameKind, m.Server, v, shared)
 		if at.NameKind == mcp.ToolName || at.NameKind == mcp.PromptName {
 			s.proxy.longNames.check(set.Log, m.Server, name)
@@ -107,8 +111,8 @@ func (s *Session) addPrefixesAndReport(set *settings, p pipeline.Passed,
 	})
 }
 
-// ownedURIAt is what a place in a server's message says that the server owns. Errors speak of what is not
-// there.
+// ownedURIAt returns the URI that a server owns by having it at a place of its message. Errors are
+// about URIs that do not exist.
 func ownedURIAt(m *mcp.Message, at mcp.NamePlace, v string) (ownedURI, bool) {
 	return ownedURI{v, at.NameKind == mcp.URITemplate}, m.Kind != mcp.Error &&
 		(at.NameKind == mcp.URI || at.NameKind == mcp.URITemplate)

@@ -8,8 +8,8 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// serverHandler is where the messages of one server go: to the client of one call, or to the session's
-// feed.
+// serverHandler is the Handler for one server. It hands messages to the client of one call, or to
+// the session's feed.
 type serverHandler struct {
 	session   *Session
 	server    *sessionServer
@@ -17,29 +17,29 @@ type serverHandler struct {
 	exchange  string       // "" outside of any call
 	request   *mcp.Message // the client's; nil outside of any call
 	deadline  *deadline
-	intercept interceptor
+	intercept interceptor // may be nil
 }
 
-// interceptor, when it is there, sees each judged notification first and answers whether the client is not
-// to get it.
+// interceptor gets each inspected notification first. It reports whether the client must not get
+// it.
 type interceptor func(ctx context.Context, p pipeline.Passed) bool
 
-// clientTakesInputRequests says whether the client takes questions inside a result.
+// clientTakesInputRequests reports whether the client takes requests inside a result.
 func (h *serverHandler) clientTakesInputRequests() bool {
 	r, ok := h.client.(InputRequestClient)
 	return ok && r.TakesInputRequests()
 }
 
-// IsWaiting says whether the client waits just now.
+// IsWaiting reports whether the client waits for the call just now.
 func (h *serverHandler) IsWaiting() bool {
 	w, ok := h.client.(WaitReporter)
 	return !ok || w.IsWaiting()
 }
 
-// ReportActivity says that the server is at work.
+// ReportActivity tells that the server is working.
 func (h *serverHandler) ReportActivity() { h.deadline.noteProgress() }
 
-// HandleNotification judges a notification of the server and hands it to the client.
+// HandleNotification inspects a notification of the server and hands it to the client.
 func (h *serverHandler) HandleNotification(ctx context.Context, m *mcp.Message) {
 	h.deadline.noteProgress()
 	set := h.session.proxy.settings.Load()
@@ -47,18 +47,19 @@ func (h *serverHandler) HandleNotification(ctx context.Context, m *mcp.Message) 
 	meth, known := mcp.LookupMethod(m.Method)
 	switch {
 	case known && (meth.Kind != mcp.Notification || meth.Direction == mcp.ToServer):
-		h.session.recordDropped(ctx, set, m, "servers do not send this")
+		h.session.recordDropped(ctx, set, m, "servers do not send this method")
 		return
 	case m.Method == "notifications/cancelled":
-		// what it speaks of is not what the client knows by that id
+		// its requestId is not an id of the client
 		h.session.recordDropped(ctx, set, m, "no reverse request in flight")
 		return
 	case meth.NamePointer == "/taskId" && h.session.proxy.tasks.BelongsToOther(m.Server, m.Name,
 		m.Principal):
-		h.session.recordDropped(ctx, set, m, "it is a task of another principal")
+		h.session.recordDropped(ctx, set, m, "the task belongs to another principal")
 		return
 	case !known && !set.allowsVendorMethod(h.server.name, m.Method):
-		h.session.recordDropped(ctx, set, m, "an unknown notification; [server."+h.server.name+"] methods lets it pass")
+		h.session.recordDropped(ctx, set, m, "an unknown notification; [server."+h.server.name+
+			"] methods lets it pass")
 		return
 	}
 	if carriesInputRequests(m) {
@@ -67,8 +68,8 @@ func (h *serverHandler) HandleNotification(ctx context.Context, m *mcp.Message) 
 			m, err = m.Edit(judged.edits...)
 		}
 		if err != nil || judged.denied != nil {
-			h.session.recordDropped(ctx, set, m, "what it asks for was refused: the task waits for an answer "+
-				"that does not come")
+			h.session.recordDropped(ctx, set, m,
+				"the task's request for input was denied: the task goes on waiting")
 			return
 		}
 	}
@@ -77,7 +78,7 @@ func (h *serverHandler) HandleNotification(ctx context.Context, m *mcp.Message) 
 		return // refused and recorded
 	}
 	if passed, err = h.session.addPrefixes(set, passed); err != nil {
-		set.Log.Warn("name what a server sent", "server", m.Server, "method", m.Method,
+		set.Log.Warn("prefixes not added to a notification", "server", m.Server, "method", m.Method,
 			"error", err)
 		return
 	}
@@ -89,8 +90,8 @@ func (h *serverHandler) HandleNotification(ctx context.Context, m *mcp.Message) 
 	}
 }
 
-// HandleRequests judges reverse requests of the server, puts those that pass to the client, and
-// judges its answers.
+// HandleRequests inspects requests of the server, puts those that pass to the client, and inspects
+// its answers.
 func (h *serverHandler) HandleRequests(ctx context.Context, ms []*mcp.Message) []pipeline.Passed {
 	h.deadline.pause()
 	defer h.deadline.resume()
@@ -98,7 +99,7 @@ func (h *serverHandler) HandleRequests(ctx context.Context, ms []*mcp.Message) [
 	answers := make([]pipeline.Passed, len(ms))
 	var (
 		ask    []pipeline.Passed
-		judged []*mcp.Message // what ask holds, with the server's own names
+		judged []*mcp.Message // the requests in ask, with the server's own names
 		where  []int
 	)
 	for i, m := range ms {
@@ -122,8 +123,9 @@ func (h *serverHandler) HandleRequests(ctx context.Context, ms []*mcp.Message) [
 	for j, i := range where {
 		switch {
 		case errors.Is(err, ErrOutsideCall) && judged[j].Method != "roots/list":
-			// of which the server may well ask again
-			answers[i] = h.declineRequest(ctx, set, judged[j], requestErrorf(mcp.CodeMethodNotFound, "%s", err))
+			// the server may ask again, except for roots
+			answers[i] = h.declineRequest(ctx, set, judged[j], requestErrorf(mcp.CodeMethodNotFound,
+				"%s", err))
 		case err != nil:
 			answers[i] = h.declineRequest(ctx, set, judged[j], requestErrorf(mcp.CodeInternalError,
 				"the client could not be asked: %s", err))
@@ -137,7 +139,7 @@ func (h *serverHandler) HandleRequests(ctx context.Context, ms []*mcp.Message) [
 	return answers
 }
 
-// stamp is a message of the server with what is known of it.
+// stamp returns a message of the server with its fields set.
 func (h *serverHandler) stamp(m *mcp.Message) *mcp.Message {
 	m = h.session.stamp(m, mcp.ToClient, h.exchange)
 	m.Server = h.server.name
@@ -147,13 +149,14 @@ func (h *serverHandler) stamp(m *mcp.Message) *mcp.Message {
 	return m
 }
 
-// inspectRequest says whether a reverse request may be put to the client: known, declared by the client,
-// judged, recorded.
+// inspectRequest checks that a server's request is known and that the client declared it, and
+// passes it through the pipeline.
 func (h *serverHandler) inspectRequest(ctx context.Context, set *settings,
 	m *mcp.Message) (pipeline.Passed, error) {
 	meth, known := mcp.LookupMethod(m.Method)
-	if !known && !set.allowsVendorMethod(h.server.name, m.Method) || known && (meth.Kind != mcp.Request ||
-		meth.Direction == mcp.ToServer) {
+	if !known && !set.allowsVendorMethod(h.server.name, m.Method) ||
+		known && (meth.Kind != mcp.Request ||
+			meth.Direction == mcp.ToServer) {
 		return pipeline.Passed{}, requestErrorf(mcp.CodeMethodNotFound, "method not found: %s",
 			quoteName(m.Method))
 	}
@@ -166,15 +169,15 @@ func (h *serverHandler) inspectRequest(ctx context.Context, set *settings,
 	return set.Pipeline.Pass(ctx, m)
 }
 
-// missingCapability is the capability that the client would need for a reverse request and did not declare, ""
-// when there is none.
+// missingCapability returns the capability that a server's request needs and the client did not
+// declare, or "".
 func (h *serverHandler) missingCapability(meth mcp.Method, m *mcp.Message) string {
 	if meth.Capability == "" {
 		return ""
 	}
 	declares, known := h.clientCapabilities()
 	if !known {
-		// nothing was seen of its capabilities: the client itself says what it does not do
+		// its capabilities are unknown: the client itself refuses what it does not support
 		return ""
 	}
 	if !declares(meth.Capability) {
@@ -199,8 +202,8 @@ func (h *serverHandler) missingCapability(meth mcp.Method, m *mcp.Message) strin
 	return ""
 }
 
-// clientCapabilities says what the client declared, for this request or for the session. known is false where
-// nothing was seen of its capabilities.
+// clientCapabilities returns a test for the capabilities that the client declared, for this request
+// or for the session. known is false when none were seen.
 func (h *serverHandler) clientCapabilities() (declares func(capability string) bool, known bool) {
 	m, at := h.session.clientInitialize(), "/capabilities/"
 	if h.request != nil {
@@ -214,9 +217,10 @@ func (h *serverHandler) clientCapabilities() (declares func(capability string) b
 	}, m != nil
 }
 
-// requestForClient is a judged reverse request as the client gets it: our names on its links, and, with several
-// servers, a word on who asks.
-func (h *serverHandler) requestForClient(set *settings, p pipeline.Passed) (pipeline.Passed, error) {
+// requestForClient returns an inspected request as the client gets it: with prefixes, and, with
+// several servers, with the name of the server that asks.
+func (h *serverHandler) requestForClient(set *settings,
+	p pipeline.Passed) (pipeline.Passed, error) {
 	p, err := h.session.addPrefixes(set, p)
 	if err != nil || !set.hasSeveralServers() {
 		return p, err
@@ -235,8 +239,9 @@ func (h *serverHandler) requestForClient(set *settings, p pipeline.Passed) (pipe
 	return p, nil
 }
 
-// inspectAnswer judges what the client answered and answers what the server gets, under the server's id.
-func (h *serverHandler) inspectAnswer(ctx context.Context, set *settings, asked, m *mcp.Message) pipeline.Passed {
+// inspectAnswer inspects the client's answer and returns the server's, under the server's id.
+func (h *serverHandler) inspectAnswer(ctx context.Context, set *settings, asked,
+	m *mcp.Message) pipeline.Passed {
 	m = h.session.stamp(m, mcp.ToServer, h.exchange)
 	m.Server, m.Method, m.Name, m.Request = asked.Server, asked.Method, asked.Name, asked
 	m, err := h.session.removePrefixes(set, m)
@@ -255,7 +260,7 @@ func (h *serverHandler) inspectAnswer(ctx context.Context, set *settings, asked,
 	return passed.WithID(asked.ID())
 }
 
-// declineRequest is what the server gets in place of an answer.
+// declineRequest returns what the server gets instead of an answer.
 func (h *serverHandler) declineRequest(ctx context.Context, set *settings, asked *mcp.Message,
 	err error) pipeline.Passed {
 	var denied *pipeline.DeniedError

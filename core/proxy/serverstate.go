@@ -7,9 +7,10 @@ const (
 	// No initialize was sent to the server. It stays so with clients that send none (2026-07-28).
 	phaseUninitialized serverPhase = iota
 	phaseInitializing              // initialize was sent; there is no answer yet
-	phaseFailed                    // the last initialize failed; it is repeated, unless it was denied
-	phaseInitialized               // initialize was answered with a result
-	phaseClosed                    // the server was closed for this session; final
+	// the last initialize failed; it is repeated, unless it was denied
+	phaseFailed
+	phaseInitialized // initialize was answered with a result
+	phaseClosed      // the server was closed for this session; final
 )
 
 // serverState is the phase of one server in one session. Its methods are the only transitions:

@@ -21,20 +21,24 @@ type Session struct {
 	feed      Client
 	uriOwners uriOwners
 
-	backgroundContext context.Context // of what runs in the background for the session; ended by Close
+	// for the session's background work, which outlives every call; Close ends it. It is kept here
+	// because no caller's context lasts that long.
+	// of what runs in the background for the session; ended by Close
+	backgroundContext context.Context
 	endBackground     context.CancelCauseFunc
-	wg                sync.WaitGroup // all of the session's goroutines
+	wg                sync.WaitGroup // all goroutines of the session
 
-	mu            sync.Mutex // guards what follows; held for moments, never while asking anybody
+	// guards the fields below; held for moments, never while waiting for a peer
+	mu            sync.Mutex
 	closed        bool
-	exchanges     uint64
+	exchanges     uint64                    // number of requests so far, for Message.Exchange
 	calls         map[string]*Call          // in flight, by raw id
-	servers       map[string]*sessionServer // by server
+	servers       map[string]*sessionServer // by name
 	subscriptions map[*subscription]struct{}
 	// the client's initialize, for servers that come later; nil for clients that send none
 	initialize  *mcp.Message
 	initialized *mcp.Message // its notifications/initialized
-	clientTasks clientTasks  // tasks that the client made for servers' requests
+	clientTasks clientTasks  // tasks that the client created for servers' requests
 	clients     recordedClients
 }
 
@@ -76,7 +80,7 @@ func (s *Session) enter(call *Call, m *mcp.Message) error {
 	}
 }
 
-// leave takes the call out of those in flight.
+// leave removes the call from those in flight.
 func (s *Session) leave(call *Call) {
 	s.mu.Lock()
 	delete(s.calls, string(call.request.ID()))
@@ -84,7 +88,7 @@ func (s *Session) leave(call *Call) {
 	s.wg.Done()
 }
 
-// stamp is m with what the session knows of it.
+// stamp returns m with the fields that the session knows.
 func (s *Session) stamp(m *mcp.Message, to mcp.Direction, exchange string) *mcp.Message {
 	c := *m
 	c.Direction, c.Exchange, c.Session, c.Principal = to, exchange, s.options.Session,
@@ -92,9 +96,10 @@ func (s *Session) stamp(m *mcp.Message, to mcp.Direction, exchange string) *mcp.
 	return &c
 }
 
-// Notify takes a notification as the client sent it: judges, records and hands it to the server or
-// servers it is for. notifications/cancelled finds the call by its requestId and ends it. m.Server
-// may be set by downstream where only it can tell (progress of a reverse request).
+// Notify takes a notification as the client sent it, inspects and records it, and forwards it to
+// its server or servers. A notifications/cancelled cancels the call with its requestId. Only
+// downstream can tell the server of some notifications (progress of a server's request), and then
+// sets m.Server.
 func (s *Session) Notify(ctx context.Context, m *mcp.Message) {
 	set := s.proxy.settings.Load()
 	m = s.stamp(m, mcp.ToServer, m.Exchange)
@@ -102,13 +107,13 @@ func (s *Session) Notify(ctx context.Context, m *mcp.Message) {
 	if meth.NamePointer != "" {
 		m.Name, _ = m.Text(meth.NamePointer)
 	}
-	to := s.serversInOrder(set)
+	servers := s.serversInOrder(set)
 	switch {
 	case m.Method == "notifications/cancelled":
 		s.cancelCall(ctx, set, m)
 		return
 	case known && (meth.Kind != mcp.Notification || meth.Direction == mcp.ToClient):
-		s.recordDropped(ctx, set, m, "clients do not send this")
+		s.recordDropped(ctx, set, m, "clients do not send this method")
 		return
 	case m.Method == "notifications/initialized":
 		s.mu.Lock()
@@ -118,48 +123,49 @@ func (s *Session) Notify(ctx context.Context, m *mcp.Message) {
 		}
 		s.mu.Unlock()
 		if again {
-			s.recordDropped(ctx, set, m, "it was sent before")
+			s.recordDropped(ctx, set, m, "sent before")
 		}
-		forEachServer(to, func(l *sessionServer) { l.forwardInitialized(ctx) })
+		forEachServer(servers, func(srv *sessionServer) { srv.forwardInitialized(ctx) })
 		return
 	case m.Server == "" && !set.names.disabled && (meth.Route == mcp.RouteByTask ||
 		meth.Route == mcp.RouteByExchange):
 		if m.Server = s.clientTaskServer(m.Name); m.Server == "" {
-			s.recordDropped(ctx, set, m, "it belongs to nothing that a server asked for")
+			s.recordDropped(ctx, set, m, "belongs to no request of a server")
 			return
 		}
 	}
-	to = slices.DeleteFunc(to, func(l *sessionServer) bool {
-		return m.Server != "" && l.name != m.Server || !known && !set.allowsVendorMethod(l.name, m.Method)
+	servers = slices.DeleteFunc(servers, func(srv *sessionServer) bool {
+		return m.Server != "" && srv.name != m.Server || !known && !set.allowsVendorMethod(srv.name,
+			m.Method)
 	})
-	if len(to) == 0 {
-		s.recordDropped(ctx, set, m, "no server takes this")
+	if len(servers) == 0 {
+		s.recordDropped(ctx, set, m, "no server accepts the method")
 	}
-	forEachServer(to, func(l *sessionServer) { l.forwardNotification(ctx, m) })
+	forEachServer(servers, func(srv *sessionServer) { srv.forwardNotification(ctx, m) })
 }
 
-// forEachServer does f for all links at once, so that none waits for another, and returns when all is done,
-// so that the next notification comes after.
-func forEachServer(links []*sessionServer, f func(*sessionServer)) {
-	if len(links) == 1 {
-		f(links[0])
+// forEachServer calls f for all servers at once, so that none waits for another. It returns when
+// all calls have returned, so that the next notification comes after.
+func forEachServer(servers []*sessionServer, f func(*sessionServer)) {
+	if len(servers) == 1 {
+		f(servers[0])
 		return
 	}
 	var wg sync.WaitGroup
-	for _, srv := range links {
+	for _, srv := range servers {
 		wg.Go(func() { f(srv) })
 	}
 	wg.Wait()
 }
 
-// cancelCall ends the call that a notifications/cancelled speaks of.
+// cancelCall cancels the call that a notifications/cancelled is about.
 func (s *Session) cancelCall(ctx context.Context, set *settings, m *mcp.Message) {
 	id, _ := m.Get("/requestId")
 	s.mu.Lock()
 	call := s.calls[string(id)]
 	s.mu.Unlock()
 	if call == nil || call.request.Method == "initialize" {
-		// not an error: the answer may have overtaken it
+		// not an error: the answer may have crossed it
 		s.recordDropped(ctx, set, m, "no such call in flight")
 		return
 	}
@@ -173,100 +179,100 @@ func (s *Session) cancelCall(ctx context.Context, set *settings, m *mcp.Message)
 	}
 }
 
-// recordDropped records a message that goes nowhere though nobody refused it.
+// recordDropped records a message that goes nowhere although no stage denied it.
 func (s *Session) recordDropped(ctx context.Context, set *settings, m *mcp.Message, why string) {
 	if err := set.Pipeline.RecordEvent(ctx, m, "drop", why, nil); err != nil {
-		set.Log.Error("record a dropped message", "method", m.Method, "error", err)
+		set.Log.Error("dropped message not recorded", "method", m.Method, "error", err)
 	}
 }
 
-// serversInOrder are the session's links in the order of the configuration.
+// serversInOrder returns the session's servers in the order of the configuration.
 func (s *Session) serversInOrder(set *settings) []*sessionServer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	links := make([]*sessionServer, 0, len(set.Servers))
+	servers := make([]*sessionServer, 0, len(set.Servers))
 	for _, conf := range set.Servers {
 		if srv := s.servers[conf.Name]; srv != nil {
-			links = append(links, srv)
+			servers = append(servers, srv)
 		}
 	}
-	return links
+	return servers
 }
 
-// server is the session's link to a server, nil when there is none.
+// server returns the session's server of that name, or nil.
 func (s *Session) server(server string) *sessionServer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.servers[server]
 }
 
-// clientInitialize is the client's initialize, nil where it sent none.
+// clientInitialize returns the client's initialize, or nil if it sent none.
 func (s *Session) clientInitialize() *mcp.Message {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.initialize
 }
 
-// updateServers makes links for the servers of c and answers those that are new and those that c has no
-// place for.
-func (s *Session) updateServers(set *settings) (fresh, stale []*sessionServer) {
+// updateServers makes the session's servers those of set. It returns the new ones and those that
+// set has no longer.
+func (s *Session) updateServers(set *settings) (added, removed []*sessionServer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return nil, nil
 	}
-	for name, l := range s.servers {
-		if conf := set.byName[name]; conf == nil || conf.Upstream != l.upstream {
-			stale = append(stale, l)
+	for name, srv := range s.servers {
+		if conf := set.byName[name]; conf == nil || conf.Upstream != srv.upstream {
+			removed = append(removed, srv)
 			delete(s.servers, name)
 		}
 	}
 	for name, conf := range set.byName {
 		if s.servers[name] == nil {
 			s.servers[name] = newSessionServer(s, conf)
-			fresh = append(fresh, s.servers[name])
+			added = append(added, s.servers[name])
 		}
 	}
-	return fresh, stale
+	return added, removed
 }
 
 // apply puts a new configuration in force for the session.
 func (s *Session) apply(set *settings) {
-	fresh, stale := s.updateServers(set)
-	for _, srv := range stale {
+	added, removed := s.updateServers(set)
+	for _, srv := range removed {
 		s.uriOwners.removeServer(srv.name)
 		s.runInBackground(func(context.Context) {
 			if err := srv.close(); err != nil {
-				set.Log.Warn("close a server that is configured no more", "server", srv.name,
-					"error", err)
+				set.Log.Warn("removed server not closed", "server", srv.name, "error", err)
 			}
 		})
 	}
-	for _, srv := range fresh {
+	for _, srv := range added {
 		s.runInBackground(srv.initializeLate)
-		for _, open := range s.openSubscriptions() {
-			open.addServer(srv)
+		for _, sub := range s.openSubscriptions() {
+			sub.addServer(srv)
 		}
 	}
 	s.runInBackground(func(ctx context.Context) { s.announceListChanges(ctx, nil) })
 }
 
-// openSubscriptions are those that are open.
+// openSubscriptions returns the open subscriptions.
 func (s *Session) openSubscriptions() []*subscription {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Collect(maps.Keys(s.subscriptions))
 }
 
-// announceListChanges tells the client that lists may have changed: those of one server, or, with nil, of all.
+// announceListChanges notifies the client that the lists of one server, or of all (nil), may have
+// changed.
 func (s *Session) announceListChanges(ctx context.Context, srv *sessionServer) {
 	s.notifyListChanges(ctx, srv, s.notifyClient)
 }
 
-// notifyListChanges makes the notifications that lists may have changed: those of one server, by what it
-// declared, or, with nil, of all.
-func (s *Session) notifyListChanges(ctx context.Context, srv *sessionServer, tell func(context.Context,
-	pipeline.Passed)) {
+// notifyListChanges hands notify a list_changed notification for each feature: those that one
+// server declared, or, with nil, all.
+func (s *Session) notifyListChanges(ctx context.Context, srv *sessionServer,
+	notify func(context.Context, pipeline.Passed)) {
 	for _, feature := range []string{"tools", "prompts", "resources"} {
 		n := s.stamp(mcp.NewNotification("notifications/"+feature+"/list_changed", nil),
 			mcp.ToClient, "")
@@ -277,24 +283,24 @@ func (s *Session) notifyListChanges(ctx context.Context, srv *sessionServer, tel
 			n.Server = srv.name
 		}
 		if passed := s.proxy.Pipeline().PassOwn(ctx, n); passed.Message() != nil {
-			tell(ctx, passed)
+			notify(ctx, passed)
 		}
 	}
 }
 
-// notifyClient hands the client a notification outside of any call: on its feed, and on the subscriptions
-// that asked for it.
+// notifyClient notifies the client outside of any call: on its feed, and on the subscriptions that
+// asked for it.
 func (s *Session) notifyClient(ctx context.Context, n pipeline.Passed) {
 	if err := s.feed.Notify(ctx, n); err != nil {
-		s.proxy.settings.Load().Log.Debug("notify the client", "method", n.Message().Method,
+		s.proxy.settings.Load().Log.Debug("client not notified", "method", n.Message().Method,
 			"error", err)
 	}
-	for _, l := range s.openSubscriptions() {
-		l.announce(ctx, n)
+	for _, sub := range s.openSubscriptions() {
+		sub.announce(ctx, n)
 	}
 }
 
-// runInBackground runs f for the session, unless it is closed.
+// runInBackground runs f in a goroutine of the session, unless the session is closed.
 func (s *Session) runInBackground(f func(context.Context)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -308,15 +314,15 @@ func (s *Session) runInBackground(f func(context.Context)) {
 	}()
 }
 
-// isClosed says that the session is closed, or is being.
+// isClosed reports whether Close was called.
 func (s *Session) isClosed() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.closed
 }
 
-// Close cancels what is in flight, closes the session's servers and waits for them. It is safe to
-// call twice.
+// Close cancels the calls in flight, closes the session's servers and waits for them. It may be
+// called twice.
 func (s *Session) Close() error {
 	s.mu.Lock()
 	if s.closed {
@@ -326,13 +332,13 @@ func (s *Session) Close() error {
 	}
 	s.closed = true
 	calls := slices.Collect(maps.Values(s.calls))
-	links := slices.Collect(maps.Values(s.servers))
+	servers := slices.Collect(maps.Values(s.servers))
 	s.mu.Unlock()
-	for _, call := range calls { // first, so that none answers that it failed because of the end
+	for _, call := range calls { // first, so that no call answers that it failed because of the end
 		call.abandon()
 	}
 	s.endBackground(errClosed)
-	err := closeAll(links, (*sessionServer).close)
+	err := closeAll(servers, (*sessionServer).close)
 	s.wg.Wait()
 	s.proxy.forget(s)
 	return err

@@ -86,8 +86,8 @@ func (srv *sessionServer) current() (server Server, closed bool) {
 	return srv.server, srv.state.phase == phaseClosed
 }
 
-// openInitialized returns the server once it can take the client's requests. It waits for the end of
-// the first initialize, and until the server got notifications/initialized.
+// openInitialized returns the server once it can take the client's requests. It waits for the end
+// of the first initialize, and until the server got notifications/initialized.
 func (srv *sessionServer) openInitialized(ctx context.Context) (Server, error) {
 	if srv.session.clientInitialize() == nil {
 		return srv.open(ctx)
@@ -180,8 +180,8 @@ func (srv *sessionServer) pendingInitialize() *mcp.Message {
 	return initialize
 }
 
-// initializeLate sends the client's initialize to a server that is new, failed or was slow, until it
-// succeeds. Then it tells the client that lists changed.
+// initializeLate sends the client's initialize to a server that is new, failed or was slow, until
+// it succeeds. Then it tells the client that lists changed.
 func (srv *sessionServer) initializeLate(ctx context.Context) {
 	late, delay := false, retryDelay(0)
 	srv.mu.Lock()
@@ -216,9 +216,9 @@ func (srv *sessionServer) initializeLate(ctx context.Context) {
 	}
 }
 
-// forwardInitialized forwards the client's notifications/initialized, once, when the client has sent
-// it and the server has answered initialize. It returns when the server has it, or when ctx ends
-// while another goroutine forwards it.
+// forwardInitialized forwards the client's notifications/initialized, once, when the client has
+// sent it and the server has answered initialize. It returns when the server has it, or when ctx
+// ends while another goroutine forwards it.
 func (srv *sessionServer) forwardInitialized(ctx context.Context) {
 	srv.session.mu.Lock()
 	notification := srv.session.initialized

@@ -13,45 +13,50 @@ import (
 )
 
 const (
-	acknowledgementWait = 5 * time.Second // for the servers' acknowledgements, before the client gets its own
-	stableAfter         = time.Minute     // a subscription that held so long is opened again without delay
-	// notifications of one subscription that came before it was acknowledged
+	// for the servers' acknowledgements, before the client gets its own
+	acknowledgementWait = 5 * time.Second
+	// a subscription that lasted this long is opened again after the shortest delay
+	stableAfter = time.Minute
+	// notifications that are held back until the client's acknowledgement
 	maxHeldBack        = 256
 	maxSubscribedItems = 1000 // resources and tasks in one subscription
 	acknowledgedMethod = "notifications/subscriptions/acknowledged"
 	listChangedSuffix  = "ListChanged" // toolsListChanged, promptsListChanged, resourcesListChanged
 )
 
-// subscribedItem is a resource or a task that the client wants to hear of.
+// subscribedItem is a resource or a task of a subscription.
 type subscribedItem struct {
 	server       string
-	clean        string // as the server knows it
-	raw          []byte // as the client named it
-	acknowledged bool   // the server has acknowledged it
+	clean        string // the server's own name
+	raw          []byte // as the client sent it, JSON
+	acknowledged bool   // by its server
 }
 
-// subscription is one subscription of the client, fed by all servers (protocol.md 3.6).
+// subscription is one subscriptions/listen of the client (2026-07-28), fed by all servers that it
+// concerns.
 type subscription struct {
 	call         *Call
-	addServer    func(l *sessionServer) // starts following one more server
-	acknowledged chan struct{}          // closed when wait is empty
+	addServer    func(srv *sessionServer) // follows one more server
+	acknowledged chan struct{}            // closed when unacknowledged is empty
 
-	mu             sync.Mutex        // guards what follows
-	listChanges    []string          // features whose list changes the client is told of: "tools"
-	uris           []subscribedItem  // only their ok changes
+	mu             sync.Mutex        // guards the fields below
+	listChanges    []string          // features whose list changes the client wants: "tools"
+	uris           []subscribedItem  // only their acknowledged changes
 	tasks          []subscribedItem  // the same
 	unacknowledged map[string]bool   // servers that have not acknowledged yet
-	opened         bool              // the client has its acknowledgement
-	heldBack       []pipeline.Passed // what came before
+	opened         bool              // the client has got its acknowledgement
+	heldBack       []pipeline.Passed // notifications from before
 }
 
-// serveSubscription opens a subscription at every server that the filter concerns, and answers when it ends.
+// serveSubscription opens a subscription at every server that the filter concerns, and returns when
+// it ends.
 func (call *Call) serveSubscription(ctx context.Context) (pipeline.Passed, error) {
 	answer, err := call.subscribe(ctx)
-	if call.session.isClosed() { // we are the ones who end it, and say so
+	if call.session.isClosed() { // Gatekit ends the subscription, and answers it
 		id := []byte(call.request.ID())
-		return call.ownResult(context.WithoutCancel(ctx), object(textField("resultType", "complete"),
-			field("_meta", object(field(mcp.MetaSubscriptionID, id))))), nil
+		return call.ownResult(context.WithoutCancel(ctx),
+			object(textField("resultType", "complete"),
+				field("_meta", object(field(mcp.MetaSubscriptionID, id))))), nil
 	}
 	return answer, err
 }
@@ -65,13 +70,13 @@ func (call *Call) subscribe(ctx context.Context) (pipeline.Passed, error) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer end(errClosed)
-	followed := map[*sessionServer]bool{} // nil when no more are taken; guarded by l.mu
-	sub.addServer = func(to *sessionServer) {
+	followed := map[*sessionServer]bool{} // nil once the subscription ends; guarded by sub.mu
+	sub.addServer = func(srv *sessionServer) {
 		sub.mu.Lock()
 		defer sub.mu.Unlock()
-		if followed != nil && !followed[to] && sub.concerns(to.name) {
-			followed[to] = true
-			wg.Go(func() { sub.followServer(ctx, to) })
+		if followed != nil && !followed[srv] && sub.concerns(srv.name) {
+			followed[srv] = true
+			wg.Go(func() { sub.followServer(ctx, srv) })
 		}
 	}
 	defer func() {
@@ -89,10 +94,10 @@ func (call *Call) subscribe(ctx context.Context) (pipeline.Passed, error) {
 	if call.settings.names.disabled {
 		return call.subscribeUnprefixed(ctx, sub)
 	}
-	links := call.session.serversInOrder(call.settings)
-	sub.expectAcknowledgements(links)
-	for _, to := range links {
-		sub.addServer(to)
+	servers := call.session.serversInOrder(call.settings)
+	sub.expectAcknowledgements(servers)
+	for _, srv := range servers {
+		sub.addServer(srv)
 	}
 	timer := time.NewTimer(acknowledgementWait)
 	defer timer.Stop()
@@ -109,13 +114,15 @@ func (call *Call) subscribe(ctx context.Context) (pipeline.Passed, error) {
 	return pipeline.Passed{}, context.Cause(ctx)
 }
 
-// subscribeUnprefixed leaves all to the one server; the list changes of Gatekit's own come in between.
-func (call *Call) subscribeUnprefixed(ctx context.Context, sub *subscription) (pipeline.Passed, error) {
-	to, err := call.onlyServer()
+// subscribeUnprefixed forwards the subscription to the one server. Gatekit's own list changes are
+// added.
+func (call *Call) subscribeUnprefixed(ctx context.Context,
+	sub *subscription) (pipeline.Passed, error) {
+	srv, err := call.onlyServer()
 	if err != nil {
 		return pipeline.Passed{}, err
 	}
-	return call.forward(ctx, to, "", func(ctx context.Context, p pipeline.Passed) bool {
+	return call.forward(ctx, srv, "", func(ctx context.Context, p pipeline.Passed) bool {
 		if p.Message().Method != acknowledgedMethod {
 			return false
 		}
@@ -128,7 +135,8 @@ func (call *Call) subscribeUnprefixed(ctx context.Context, sub *subscription) (p
 
 // newSubscription reads the filter.
 func (call *Call) newSubscription() (*subscription, error) {
-	sub := &subscription{call: call, listChanges: listChangesIn(call.request), unacknowledged: map[string]bool{}, acknowledged: make(chan struct{})}
+	sub := &subscription{call: call, listChanges: listChangesIn(call.request),
+		unacknowledged: map[string]bool{}, acknowledged: make(chan struct{})}
 	if call.settings.names.disabled {
 		return sub, nil
 	}
@@ -141,7 +149,7 @@ func (call *Call) newSubscription() (*subscription, error) {
 	return sub, nil
 }
 
-// listChangesIn are the features whose list changes a filter, or its acknowledgement, holds.
+// listChangesIn returns the features whose list changes are in a filter or an acknowledgement.
 func listChangesIn(m *mcp.Message) (features []string) {
 	for _, feature := range []string{"tools", "prompts", "resources"} {
 		if raw, _ := m.Get("/notifications/" + feature + listChangedSuffix); string(raw) == "true" {
@@ -151,7 +159,8 @@ func listChangesIn(m *mcp.Message) (features []string) {
 	return features
 }
 
-// subscribedItems reads one array of the filter. What nobody owns is left out, and so is not acknowledged.
+// subscribedItems reads one array of the filter. Items that no server owns are left out, and so are
+// not acknowledged.
 func (call *Call) subscribedItems(pointer string, token mcp.NameKind) (found []subscribedItem) {
 	call.request.Items(pointer, func(_ int, raw []byte) bool {
 		v, ok := mcp.NewResponse("", raw).Text("")
@@ -170,7 +179,7 @@ func (call *Call) subscribedItems(pointer string, token mcp.NameKind) (found []s
 	return found
 }
 
-// addSubscription enters the subscription among the session's.
+// addSubscription adds the subscription to the session's, unless there are too many.
 func (s *Session) addSubscription(sub *subscription, most int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -188,12 +197,13 @@ func (s *Session) removeSubscription(sub *subscription) {
 	s.mu.Unlock()
 }
 
-// concerns says whether a server has anything to do with the subscription. l.mu is held.
+// concerns reports whether the subscription has anything to ask of a server. sub.mu is held.
 func (sub *subscription) concerns(server string) bool {
-	return len(sub.listChanges) > 0 || len(itemsOf(server, sub.uris)) > 0 || len(itemsOf(server, sub.tasks)) > 0
+	return len(sub.listChanges) > 0 || len(itemsOf(server, sub.uris)) > 0 ||
+		len(itemsOf(server, sub.tasks)) > 0
 }
 
-// itemsOf is what is wanted of one server, as the client named it.
+// itemsOf returns the items of one server, as the client sent them.
 func itemsOf(server string, all []subscribedItem) (raw [][]byte) {
 	for _, w := range all {
 		if w.server == server {
@@ -203,13 +213,13 @@ func itemsOf(server string, all []subscribedItem) (raw [][]byte) {
 	return raw
 }
 
-// expectAcknowledgements says whose acknowledgements are to be waited for.
-func (sub *subscription) expectAcknowledgements(links []*sessionServer) {
+// expectAcknowledgements notes which servers have to acknowledge.
+func (sub *subscription) expectAcknowledgements(servers []*sessionServer) {
 	sub.mu.Lock()
 	defer sub.mu.Unlock()
-	for _, to := range links {
-		if sub.concerns(to.name) {
-			sub.unacknowledged[to.name] = true
+	for _, srv := range servers {
+		if sub.concerns(srv.name) {
+			sub.unacknowledged[srv.name] = true
 		}
 	}
 	if len(sub.unacknowledged) == 0 {
@@ -217,7 +227,7 @@ func (sub *subscription) expectAcknowledgements(links []*sessionServer) {
 	}
 }
 
-// stopWaitingFor says that nothing more is to be waited for from the server.
+// stopWaitingFor notes that the server's acknowledgement has come or will not come.
 func (sub *subscription) stopWaitingFor(server string) {
 	sub.mu.Lock()
 	defer sub.mu.Unlock()
@@ -250,8 +260,8 @@ func (sub *subscription) followServer(ctx context.Context, srv *sessionServer) {
 }
 
 // followOnce opens the subscription at one server and waits for its end. late tells that it was
-// open, or tried, before; then the client is notified of changes that it may have missed. The result
-// tells whether another attempt makes sense.
+// open, or tried, before; then the client is notified of changes that it may have missed. The
+// result tells whether another attempt makes sense.
 func (sub *subscription) followOnce(ctx context.Context, srv *sessionServer,
 	late bool) (again bool) {
 	// A subscription may outlive a configuration, and with it its policies.
@@ -292,12 +302,13 @@ func (sub *subscription) followOnce(ctx context.Context, srv *sessionServer,
 	return honoured // a server that honours nothing ends at once, and would do so again
 }
 
-// request is the subscription as one server is to get it: with what is its own of the filter.
+// request returns the subscription for one server, with that server's part of the filter.
 func (sub *subscription) request(set *settings, srv *sessionServer) (*mcp.Message, error) {
 	sub.mu.Lock()
 	filter := sub.filter(itemsOf(srv.name, sub.uris), itemsOf(srv.name, sub.tasks))
 	sub.mu.Unlock()
-	m, err := sub.call.request.Edit(mcp.Set("/notifications", filter), mcp.Remove("/_meta/progressToken"))
+	m, err := sub.call.request.Edit(mcp.Set("/notifications", filter),
+		mcp.Remove("/_meta/progressToken"))
 	if err != nil {
 		return nil, err
 	}
@@ -305,7 +316,7 @@ func (sub *subscription) request(set *settings, srv *sessionServer) (*mcp.Messag
 	return sub.call.session.removePrefixes(set, m)
 }
 
-// filter is the notifications of a request or an acknowledgement. l.mu is held.
+// filter returns the notifications member of a request or an acknowledgement. sub.mu is held.
 func (sub *subscription) filter(uris, tasks [][]byte) []byte {
 	var filter []member
 	for _, feature := range sub.listChanges {
@@ -320,8 +331,8 @@ func (sub *subscription) filter(uris, tasks [][]byte) []byte {
 	return object(filter...)
 }
 
-// isWanted says whether the client asked for a notification that a server sent on the subscription.
-// Servers may send no others, and some do.
+// isWanted reports whether the client asked for a notification that a server sent on the
+// subscription. Servers may send no others, and some do.
 func (sub *subscription) isWanted(m *mcp.Message) bool {
 	sub.mu.Lock()
 	defer sub.mu.Unlock()
@@ -331,7 +342,7 @@ func (sub *subscription) isWanted(m *mcp.Message) bool {
 	case "notifications/tasks":
 		return len(itemsOf(m.Server, sub.tasks)) > 0
 	case "notifications/progress":
-		return false // servers are given no token for it
+		return false // servers get no progress token
 	}
 	if feature, ok := changedFeature(m.Method); ok {
 		return slices.Contains(sub.listChanges, feature)
@@ -339,14 +350,14 @@ func (sub *subscription) isWanted(m *mcp.Message) bool {
 	return true
 }
 
-// changedFeature is the feature whose list a notification says has changed.
+// changedFeature returns the feature whose list a notification reports as changed.
 func changedFeature(method string) (feature string, ok bool) {
 	feature, ok = strings.CutSuffix(method, "/list_changed")
 	return strings.TrimPrefix(feature, "notifications/"), ok
 }
 
-// handleAcknowledgement notes what a server acknowledged of what it was asked for, and answers whether that is
-// anything.
+// handleAcknowledgement notes which items a server acknowledged. It reports whether the server
+// acknowledged anything.
 func (sub *subscription) handleAcknowledgement(set *settings, m *mcp.Message) bool {
 	honoured := false
 	m.Members("/notifications", func(_ string, raw []byte) bool {
@@ -380,8 +391,8 @@ func (sub *subscription) handleAcknowledgement(set *settings, m *mcp.Message) bo
 	return honoured
 }
 
-// holdBack keeps what came before the client's acknowledgement, which must be first, and answers
-// whether it did.
+// holdBack keeps a notification from before the client's acknowledgement, which must be first. It
+// reports whether it did.
 func (sub *subscription) holdBack(p pipeline.Passed) bool {
 	sub.mu.Lock()
 	defer sub.mu.Unlock()
@@ -394,8 +405,8 @@ func (sub *subscription) holdBack(p pipeline.Passed) bool {
 	return true
 }
 
-// acknowledgement tells the client what is honoured. List changes always are: Gatekit itself can
-// make them.
+// acknowledgement returns the client's acknowledgement. List changes are always acknowledged:
+// Gatekit itself can cause them.
 func (sub *subscription) acknowledgement(ctx context.Context) pipeline.Passed {
 	honoured := func(all []subscribedItem) (raw [][]byte) {
 		for _, w := range all {
@@ -408,20 +419,22 @@ func (sub *subscription) acknowledgement(ctx context.Context) pipeline.Passed {
 	sub.mu.Lock()
 	filter := sub.filter(honoured(sub.uris), honoured(sub.tasks))
 	sub.mu.Unlock()
-	n := mcp.NewNotification(acknowledgedMethod, object(field("_meta", sub.meta()), field("notifications",
-		filter)))
-	return sub.call.settings.Pipeline.PassOwn(ctx, sub.call.session.stamp(n, mcp.ToClient, sub.call.request.Exchange))
+	n := mcp.NewNotification(acknowledgedMethod, object(field("_meta", sub.meta()),
+		field("notifications",
+			filter)))
+	return sub.call.settings.Pipeline.PassOwn(ctx, sub.call.session.stamp(n, mcp.ToClient,
+		sub.call.request.Exchange))
 }
 
-// meta marks a notification as one of the subscription.
+// meta returns the _meta that marks a notification as one of the subscription.
 func (sub *subscription) meta() []byte {
 	return object(field(mcp.MetaSubscriptionID, []byte(sub.call.request.ID())))
 }
 
-// start gives the client its acknowledgement, then what has happened since.
+// start gives the client its acknowledgement, then the notifications held back.
 func (sub *subscription) start(ctx context.Context, ack pipeline.Passed) error {
 	if ack.Message() == nil {
-		return errors.New("the subscription could not be recorded")
+		return errors.New("the acknowledgement could not be recorded")
 	}
 	for next := []pipeline.Passed{ack}; len(next) > 0; {
 		for _, p := range next {
@@ -435,7 +448,7 @@ func (sub *subscription) start(ctx context.Context, ack pipeline.Passed) error {
 	return nil
 }
 
-// announce passes a list change of Gatekit's own on, if the client wants it.
+// announce forwards a list change of Gatekit's own, if the client wants it.
 func (sub *subscription) announce(ctx context.Context, n pipeline.Passed) {
 	if !sub.isWanted(n.Message()) {
 		return
@@ -446,14 +459,16 @@ func (sub *subscription) announce(ctx context.Context, n pipeline.Passed) {
 	}
 }
 
-// reportMissed tells the client what may have happened at a server while nobody listened.
+// reportMissed notifies the client of everything that may have changed at a server while the
+// subscription there was interrupted.
 func (sub *subscription) reportMissed(ctx context.Context, srv *sessionServer) {
 	sub.call.session.notifyListChanges(ctx, srv, sub.announce)
 	sub.mu.Lock()
-	// what was not acknowledged may have been refused
-	uris := itemsOf(srv.name, slices.DeleteFunc(slices.Clone(sub.uris), func(w subscribedItem) bool {
-		return !w.acknowledged
-	}))
+	// items that were not acknowledged may have been denied
+	uris := itemsOf(srv.name, slices.DeleteFunc(slices.Clone(sub.uris),
+		func(w subscribedItem) bool {
+			return !w.acknowledged
+		}))
 	sub.mu.Unlock()
 	for _, uri := range uris {
 		n := sub.call.session.stamp(mcp.NewNotification("notifications/resources/updated",
@@ -467,6 +482,7 @@ func (sub *subscription) reportMissed(ctx context.Context, srv *sessionServer) {
 
 func (sub *subscription) write(ctx context.Context, p pipeline.Passed) {
 	if err := sub.call.client.Notify(ctx, p); err != nil {
-		sub.call.settings.Log.Debug("notify a subscriber", "method", p.Message().Method, "error", err)
+		sub.call.settings.Log.Debug("subscriber not notified", "method", p.Message().Method,
+			"error", err)
 	}
 }

@@ -5,28 +5,27 @@ import (
 	"sync"
 )
 
-// What a session remembers of its servers' URIs. What is more, or longer, is reached by its
-// prefixed form only.
+// Bounds of the URIs that a session remembers. Other URIs are routed by their prefixed form only.
 const (
 	maxOwnedURIs = 10_000
 	maxURIBytes  = 2 << 10
 )
 
-// uriOwners remembers which servers listed, or linked to, which URIs, for clients that name them bare.
-// The zero owners is empty and ready.
+// uriOwners remembers which servers listed, or linked to, which URIs, for clients that use them
+// without a prefix. The zero uriOwners is empty and ready.
 type uriOwners struct {
 	mu        sync.Mutex
-	uris      map[string]string          // clean URI -> server; "" when several own it
-	templates map[string]map[string]bool // literal beginning of a template -> servers
+	uris      map[string]string          // server by its own URI; "" when several own it
+	templates map[string]map[string]bool // servers by the literal beginning of their template
 }
 
-// ownedURI is a URI that a server says is its own, or a template of such.
+// ownedURI is a URI, or a URI template, that a server owns.
 type ownedURI struct {
 	uri      string
 	template bool
 }
 
-// add notes what server owns.
+// add notes that the server owns a URI.
 func (o *uriOwners) add(server string, what ownedURI) {
 	uri := what.uri
 	if len(uri) > maxURIBytes {
@@ -53,7 +52,7 @@ func (o *uriOwners) addTemplate(server, template string) {
 	literal, _, _ := strings.Cut(template, "{")
 	if !strings.Contains(literal, ":") || o.templates[literal] == nil &&
 		len(o.templates) >= maxOwnedURIs {
-		return // without a scheme of its own it would claim what is anybody's
+		return // without a scheme of its own the template would match URIs of every server
 	}
 	if o.templates == nil {
 		o.templates = map[string]map[string]bool{}
@@ -64,7 +63,7 @@ func (o *uriOwners) addTemplate(server, template string) {
 	o.templates[literal][server] = true
 }
 
-// removeServer takes out what a server owned alone.
+// removeServer forgets what the server owned alone.
 func (o *uriOwners) removeServer(server string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -80,7 +79,7 @@ func (o *uriOwners) removeServer(server string) {
 	}
 }
 
-// isShared says whether several servers own uri.
+// isShared reports whether several servers own uri.
 func (o *uriOwners) isShared(uri string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -88,7 +87,7 @@ func (o *uriOwners) isShared(uri string) bool {
 	return ok && server == ""
 }
 
-// owner is the one server that owns uri, by its lists and links or else by its templates.
+// owner returns the one server that owns uri, by its lists and links or else by its templates.
 func (o *uriOwners) owner(uri string) (server string, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -136,7 +136,7 @@ func (g *gateway) ready(ctx context.Context) []finding {
 	for _, p := range g.host.Status() {
 		f := finding{"plugin " + p.Name, "up", nil}
 		if !p.Running {
-			f.err = cmp.Or(p.Err, errors.New("it is not running"))
+			f.err = cmp.Or(p.Err, errors.New("not running"))
 		}
 		found = append(found, f)
 	}

@@ -17,7 +17,7 @@ import (
 func approvals(servers []config.Server) (*policies.Approvals, error) {
 	dir, err := stateFolder()
 	if err != nil {
-		return nil, fmt.Errorf("find the folder of requests that wait for approval: %w", err)
+		return nil, fmt.Errorf("find the folder of pending approvals: %w", err)
 	}
 	a := &policies.Approvals{Dir: filepath.Join(dir, "approvals"), Servers: map[string]string{}}
 	for _, s := range servers {
@@ -29,11 +29,14 @@ func approvals(servers []config.Server) (*policies.Approvals, error) {
 func (p *program) approve() *cobra.Command {
 	return &cobra.Command{
 		Use:   "approve [ID]",
-		Short: "Approve a request that a policy wants a human to approve, or list those that wait",
-		Long: `Where a policy asks for a human (ask), and the client cannot ask its user, the request is refused with the command that approves it. It is approved once,
-for the same principal, server, tool and arguments, and has to be made again within ten minutes. The user who runs Gatekit approves.`,
-		Example: "  gatekit approve\n  gatekit approve 7rkqkahsx3jdwsmlqxjgkbz2ze",
-		Args:    cobra.MaximumNArgs(1),
+		Short: "Approve a request that needs approval, or list those that wait",
+		Long: `When a policy requires approval (effect ask) and the client cannot ask its user, Gatekit denies the
+request and names the command that approves it. An approval is valid once, for the same principal,
+server, tool and arguments, when the request is made again within ten minutes. Only the user who
+runs Gatekit can approve.`,
+		Example: `  gatekit approve
+  gatekit approve 7rkqkahsx3jdwsmlqxjgkbz2ze`,
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			a, err := approvals(nil)
 			if err != nil {
@@ -44,7 +47,7 @@ for the same principal, server, tool and arguments, and has to be made again wit
 				if err != nil {
 					return err
 				}
-				fmt.Fprintf(cmd.OutOrStdout(), "approved, once, until %s: %s\n",
+				fmt.Fprintf(cmd.OutOrStdout(), "approved once, valid until %s: %s\n",
 					r.Expires.Format(time.TimeOnly), about(r))
 				return nil
 			}
@@ -54,7 +57,7 @@ for the same principal, server, tool and arguments, and has to be made again wit
 			}
 			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 			for _, r := range waiting {
-				state := "waits"
+				state := "pending"
 				if r.Approved {
 					state = "approved"
 				}

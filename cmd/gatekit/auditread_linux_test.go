@@ -141,7 +141,7 @@ func TestNothingThatALogHoldsActsOnATerminal(t *testing.T) {
 	}
 	look(`{"data":"\u009b31m\u202e"}`, "verify-proof", "--key", file+".pub", proof)
 	look(`{"data":"\u009b31m\u202e"}`, "export", file)
-	look("are as they were written", "verify", file)
+	look("are complete and unmodified", "verify", file)
 	look("gatekit", "key", file)
 	log, err := os.ReadFile(file)
 	if err != nil {

@@ -23,23 +23,33 @@ func (p *program) auditShow() *cobra.Command {
 	colour := choice{"auto", []string{"auto", "always", "never"}}
 	c := &cobra.Command{
 		Use:   "show [FILE]",
-		Short: "Print what the audit log says, a line for each call",
-		Long: `Show prints one line for each call: when it began, what became of it, for whom, which server, what was asked, how long it took, and why. The request, its answer and what moved for
-their sake are one call, and the weightiest action of them is the call's. A server's question to the client ("← sampling/createMessage") is a line of its own, and so is what is no
-message: a start, a reload, who connects, a plugin that was lost. Calls come in the order of their ends; those that have none come last. Of what was let pass, "error" is what ended with
-an error, "failed" a tool that said so in its result, "cancel" what was given up, "open" what has no end.
+		Short: "Print one line for each call in the audit log",
+		Long: `Show prints one line for each call: start, action, principal or session, server, request, duration
+and reason. A call is a request with its response and all messages that belong to it; the line shows
+the most severe action. Requests of a server to the client ("← sampling/createMessage") and events
+(start, reload, connect, plugin_lost, …) have lines of their own. Calls are printed in the order in
+which they end; calls without an end come last.
 
-  2026-11-21 15:04:05.123Z  deny    ann  files   tools/call delete_file  268µs  it is about what clients may not know [tools]
-  2026-11-21 15:04:06.007Z  modify  ann  github  tools/call search      1.4ms   redacted aws-access-token [secrets] in /arguments/query
+A call that was allowed is shown as "error" if it ended with an error, "failed" if the tool reported
+a failure in its result, "cancel" if it was cancelled, and "open" if it has no end.
 
---steps prints the records of each call below it: what each stage did, found and changed (names of places, never what was there), and sizes and hashes of bodies.
+  2026-11-21 15:04:05.123Z  deny    ann  files   tools/call delete_file  268µs  the tool is hidden
+      from this client [tools]
+  2026-11-21 15:04:06.007Z  modify  ann  github  tools/call search       1.4ms  redacted
+      aws-access-token [secrets] in /arguments/query
 
-` + filterHelp + ` A call is shown, whole, when one of its records fits. Notifications that passed are lines of their own with --kind notification or --method.
+--steps also prints the records of each call: what each stage did, found and changed (positions,
+never contents), and the sizes and hashes of bodies.
 
-Whatever is not printable is shown as an escape. There is colour on a terminal, unless NO_COLOR is set.`,
-		Example: "  gatekit audit show --since 15m --action deny\n  gatekit audit show --follow " +
-			"--server github\n  gatekit audit show --steps --session session-nmhqfxg2kpde " +
-			"--exchange 12",
+` + filterHelp + `
+
+Show prints the whole call when one of its records matches. Notifications that passed are shown only
+with --kind notification or --method.
+
+Unprintable characters are escaped. Output to a terminal is coloured, unless NO_COLOR is set.`,
+		Example: `  gatekit audit show --since 15m --action deny
+  gatekit audit show --follow --server github
+  gatekit audit show --steps --session session-nmhqfxg2kpde --exchange 12`,
 		Args: atMostOne("show"),
 	}
 	read := filterFlags(c)
@@ -69,9 +79,9 @@ Whatever is not printable is shown as an escape. There is colour on a terminal, 
 		return unread(out.Flush())
 	}
 	configFlag(c, &config)
-	c.Flags().BoolVar(&steps, "steps", false, "print the records of each call, too")
-	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on with calls as they end")
-	c.Flags().Var(&colour, "color", "when there is `colour`: auto, always, never")
+	c.Flags().BoolVar(&steps, "steps", false, "also print the records of each call")
+	c.Flags().BoolVarP(&follow, "follow", "f", false, "keep printing calls as they end")
+	c.Flags().Var(&colour, "color", "`when` to use colour: auto, always or never")
 	return c
 }
 

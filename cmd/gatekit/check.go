@@ -28,25 +28,30 @@ const checkTimeout = time.Minute
 func (p *program) check() *cobra.Command {
 	var path string
 	c := &cobra.Command{
-		Use: "check",
-		Short: "Load the configuration, start every server and plugin once, test the policies, " +
-			"and report all that is wrong",
-		Long: `Check reads the configuration and prints every mistake in it, each with its line. When there is none, it starts each
-server once, or calls its URL, and asks it who it is, and nothing more. It starts each plugin, and shows it a message that it should do something about, as it is
-configured. It asks the services for their bundles, and runs the tests beside the policies and those of the library's rules in force. It prints a line for each, and one more when the audit log cannot be written:
+		Use:   "check",
+		Short: "Check a configuration: start each server and plugin once, and test the policies",
+		Long: `Check reads the configuration and reports every mistake with its line. When there is none, it
+  - starts each server, or calls its URL, and asks for its name and revision;
+  - starts each plugin and runs its self-test;
+  - gets the bundles from their services and runs the tests of the active policies;
+  - checks that the audit log, the sinks and the telemetry collector can be used, sending nothing.
+
+It prints one line for each, and exits with 0 if all is well and with 1 otherwise:
 
   ok    files    2026-07-28  demo-files 1
   ok    guard    the use of a hidden tool: deny (hidden)
   ok    policy   1 rule, 2 files; tests: 7 passed; digest 0f343b093112
-  FAIL  far      no answer from its URL: server "far": POST http://127.0.0.1:1/mcp: dial tcp 127.0.0.1:1: connect: connection refused
+  FAIL  far      no answer from its URL: server "far": POST http://127.0.0.1:1/mcp: dial tcp
+                 127.0.0.1:1: connect: connection refused
   ok    siem     audit sink: syslog tls://siem.example:6514; records and checkpoints, jsonl
   FAIL  [audit]  open the audit log "/srv/audit.jsonl": permission denied
 
-Of an audit sink it says what it is; its certificates are read, its file is looked at, and nothing is sent; nor is a decision log or a status. It exits with 0 when all is good and
-with 1 when anything is not. Nothing is written to the audit log, and nothing is said of the address of [listen] or of who writes to the audit log: a Gatekit that runs may hold
-both.`,
-		Example: "  gatekit check\n  gatekit check --config /etc/gatekit/gatekit.toml",
-		Args:    noArgs,
+Check writes nothing to the audit log, and sends no records, decision logs or status. It does not
+check the address of [listen], nor whether another process writes to the audit log: a running
+Gatekit may use both.`,
+		Example: `  gatekit check
+  gatekit check --config /etc/gatekit/gatekit.toml`,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			p.quietly(cmd)
 			cfg, err := load(path)
@@ -164,7 +169,7 @@ func (p *program) checkPlugins(ctx context.Context, cfg *config.Config, ok,
 	}
 	good := true
 	for i, c := range cfg.Plugins {
-		said, err := tried(ctx, set, i, stages[i], c)
+		said, err := selfTest(ctx, set, i, stages[i], c)
 		if err != nil {
 			good = false
 			fail(c.Name, err.Error())
@@ -194,7 +199,7 @@ func (p *program) checkPolicies(ctx context.Context, cfg *config.Config) (string
 	}
 	tests, _, err := policies.RunTests(ctx, o)
 	if err != nil {
-		return "", fmt.Errorf("the tests: %s", shortened(err.Error()))
+		return "", fmt.Errorf("run the tests: %s", shortened(err.Error()))
 	}
 	summary, good := summed(tests)
 	said := fmt.Sprintf("%s, %s; tests: %s", counted(len(o.Rules), "rule"),
@@ -227,7 +232,7 @@ func (p *program) checkPolicies(ctx context.Context, cfg *config.Config) (string
 		said += "; status to service " + s.Service
 	}
 	if o.Shadow {
-		said += "; mode is shadow: nothing is refused or changed"
+		said += "; mode shadow: not enforced"
 	}
 	return said, nil
 }
@@ -258,7 +263,7 @@ func recordable(file string) error {
 	}
 	probe, err := os.MkdirTemp(dir, ".gatekit-check-")
 	if err != nil {
-		return fmt.Errorf("nothing can be made in %s: %w", dir, errors.Unwrap(err))
+		return fmt.Errorf("cannot create a file in %s: %w", dir, errors.Unwrap(err))
 	}
 	return os.Remove(probe)
 }
@@ -299,7 +304,8 @@ func (p *program) meet(ctx context.Context, s config.Server,
 	}
 	if m.Kind != mcp.Response {
 		text, _ := m.Text("/message")
-		return "", "", fmt.Errorf("it answered %s with error %d, %q", hello.Method, m.ErrorCode(),
+		return "", "", fmt.Errorf("the server answered %s with error %d, %q", hello.Method,
+			m.ErrorCode(),
 			text)
 	}
 	revision = revisions[0]
@@ -346,7 +352,7 @@ func (s stranger) HandleRequests(ctx context.Context, ms []*mcp.Message) []pipel
 	out := make([]pipeline.Passed, len(ms))
 	for i, m := range ms {
 		out[i] = s.p.PassOwn(ctx, mcp.NewError(m.ID(), mcp.CodeMethodNotFound,
-			"gatekit check answers nothing", nil))
+			"gatekit check answers no requests", nil))
 	}
 	return out
 }

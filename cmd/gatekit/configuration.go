@@ -15,7 +15,7 @@ import (
 // configFlag adds --config to a command.
 func configFlag(c *cobra.Command, path *string) {
 	c.Flags().StringVarP(path, "config", "c", "",
-		"configuration `file` (default gatekit.toml here, then in your configuration folder)")
+		"configuration `file` (default: gatekit.toml here, or else in your configuration folder)")
 }
 
 // load reads the configuration, from the first of the usual places when path is empty.
@@ -28,8 +28,8 @@ func load(path string) (*config.Config, error) {
 	}
 	c, err := config.Load(path, runnable)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%w\nhint: name the file with --config; gatekit.toml.example "+
-			"shows all that it can hold", err)
+		return nil, fmt.Errorf("%w\nhint: name another file with --config; gatekit.toml.example "+
+			"shows every key", err)
 	}
 	if err != nil {
 		return nil, err
@@ -47,8 +47,8 @@ func find() (string, error) {
 			return p, nil
 		}
 	}
-	return "", fmt.Errorf("find the configuration: there is no %s\n"+
-		"hint: name one with --config; one server needs none: gatekit wrap -- COMMAND",
+	return "", fmt.Errorf("no configuration found: there is no %s\nhint: name one with --config, "+
+		"or run a single server without one: gatekit wrap -- COMMAND",
 		orList(places))
 }
 

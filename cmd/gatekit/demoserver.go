@@ -17,10 +17,12 @@ import (
 func demoServer() *cobra.Command {
 	return &cobra.Command{
 		Use:   "demo-server NAME",
-		Short: "Run one of the demo's servers on stdio: files or notes",
-		Long: "Demo-server runs one of the two servers behind gatekit demo on stdio, to " +
-			"try a configuration or a client with:\n\n  gatekit wrap -- gatekit demo-server files",
-		Example:   "  gatekit demo-server notes",
+		Short: "Run a server of the demo on stdio: files or notes",
+		Long: `Demo-server runs one of the two servers of gatekit demo on stdio, to try a configuration or a
+client:
+
+  gatekit wrap -- gatekit demo-server files`,
+		Example:   `  gatekit demo-server notes`,
 		Hidden:    true,
 		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
 		ValidArgs: []string{"files", "notes"},
@@ -62,7 +64,7 @@ func filesServer() *mcp.Server {
 			}
 			return text(content), nil, nil
 		})
-	mcp.AddTool(s, &mcp.Tool{Name: "delete_file", Description: "Delete a file for good"},
+	mcp.AddTool(s, &mcp.Tool{Name: "delete_file", Description: "Delete a file"},
 		func(_ context.Context, _ *mcp.CallToolRequest, in pathArgs) (*mcp.CallToolResult, any,
 			error) {
 			mu.Lock()
@@ -90,7 +92,7 @@ func notesServer() *mcp.Server {
 			return text(strings.Join(notes, "\n")), nil, nil
 		})
 	mcp.AddTool(s, &mcp.Tool{Name: "summarize",
-		Description: "Have the client's model say in a line what the notes hold"},
+		Description: "Summarise the notes with the client's model"},
 		func(_ context.Context, req *mcp.CallToolRequest, _ struct{}) (*mcp.CallToolResult, any,
 			error) {
 			if answer, ok := req.Params.InputResponses["summary"].(*mcp.CreateMessageWithToolsResult); ok {
@@ -109,7 +111,8 @@ func greedy(notes []string) *mcp.CreateMessageParams {
 		IncludeContext: "allServers",
 		MaxTokens:      100,
 		Messages: []*mcp.SamplingMessage{{Role: "user",
-			Content: &mcp.TextContent{Text: "Say in a line what these hold: " + strings.Join(notes,
+			Content: &mcp.TextContent{Text: "Summarise these notes in one line: " +
+				"" + strings.Join(notes,
 				"; ")}}},
 	}
 }

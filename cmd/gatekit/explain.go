@@ -23,20 +23,27 @@ func (p *program) policyExplain() *cobra.Command {
 	var all bool
 	c := &cobra.Command{
 		Use:   "explain MESSAGE.json | --record N",
-		Short: "Say why the policies judge a message as they do",
-		Long: `Explain shows one message as the policies see it, each rule that had an effect with its file and line and what it read, and the verdict. It starts no server and no plugin.
+		Short: "Explain what the policies decide about a message",
+		Long: `Explain prints the input that the policies get for one message; each rule that had an effect, with
+its file, line and the values it read; and the verdict. It starts no server and no plugin.
 
-MESSAGE.json ("-" is stdin) is a JSON-RPC message, with members of the policies' input beside its own where they matter. The input that is printed is such a file, too:
+MESSAGE.json ("-" for stdin) is a JSON-RPC message. Other fields of the policies' input can be added
+beside those of the message. The input that explain prints is such a file, too:
 
-  { "method": "tools/call", "server": "files", "params": { "name": "write", "arguments": {} },
+  { "method": "tools/call", "server": "files",
+    "params": { "name": "write", "arguments": {} },
     "item": { "name": "write", "annotations": { "readOnlyHint": false } },
-    "session": { "id": "s1", "labels": ["tainted"], "calls": { "": 3 } }, "principal": { "subject": "ann" },
-    "roots": [{ "uri": "file:///srv" }], "findings": [{ "type": "email", "pointer": "/arguments" }] }
+    "session": { "id": "s1", "labels": ["tainted"], "calls": { "": 3 } },
+    "principal": { "subject": "ann" },
+    "roots": [{ "uri": "file:///srv" }],
+    "findings": [{ "type": "email", "pointer": "/arguments" }] }
 
-Names are as policies see them: without the server's prefix. --record N takes record N of the audit log instead, and what the session knew by then from the records before it. Bodies are
-in the log with [audit] bodies = "redacted", and never that of a message that was refused: explain says so where one is missing.`,
-		Example: "  gatekit policy explain message.json\n  gatekit policy explain --record 41\n " +
-			" gatekit policy explain --all --record 41 --log audit/gatekit.jsonl",
+Policies see names without the prefix of the server. --record N explains record N of the audit log,
+with what its session knew at that time from earlier records. The log has bodies only with [audit]
+bodies = "redacted", and never the body of a denied message; explain says where a body is missing.`,
+		Example: `  gatekit policy explain message.json
+  gatekit policy explain --record 41
+  gatekit policy explain --all --record 41 --log audit/gatekit.jsonl`,
 		Args: func(_ *cobra.Command, args []string) error {
 			switch {
 			case len(args) > 1, len(args) == 1 && record > 0:
@@ -71,8 +78,8 @@ in the log with [audit] bodies = "redacted", and never that of a message that wa
 			if server, name, ok := strings.Cut(one.Message.Name, "__"); ok &&
 				one.Message.Server == "" {
 				fmt.Fprintf(cmd.ErrOrStderr(),
-					"hint: policies see names without the server's prefix; is this \"server\": "+
-						"%q, and %q?\n", server, name)
+					"hint: policies see names without the prefix of the server: try \"server\": "+
+						"%q and the name %q\n", server, name)
 			}
 			e, err := stage.Explain(cmd.Context(), one)
 			if err != nil {
@@ -83,8 +90,8 @@ in the log with [audit] bodies = "redacted", and never that of a message that wa
 			fmt.Fprint(cmd.OutOrStdout(), printable(text.String()))
 			if missing := stage.BodyMembersRead(); one.BodyMissing && len(missing) > 0 {
 				fmt.Fprintf(cmd.OutOrStdout(),
-					"\nThis may not be what was judged: the record has no body, and the "+
-						"policies read %s.\n", strings.Join(missing, ", "))
+					"\nThe verdict may differ from the recorded one: the record has no body, and "+
+						"the policies read %s.\n", strings.Join(missing, ", "))
 			}
 			if was := one.Action; was != "" {
 				by := ""
@@ -100,7 +107,8 @@ in the log with [audit] bodies = "redacted", and never that of a message that wa
 	c.Flags().Uint64Var(&record, "record", 0, "record `N` (its seq) of the audit log")
 	c.Flags().StringVar(&log, "log", "", "audit log `file` (default: the configuration's)")
 	c.Flags().BoolVar(&all, "all", false,
-		"show the rules that had no effect, too, and what of each did not hold")
+		"also show the rules that had no effect, and the first expression of each that was not "+
+			"true")
 	return c
 }
 
@@ -118,11 +126,12 @@ func given(name string) (*policies.Case, error) {
 	}
 	c, err := policies.ParseCase(b)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w\nhint: gatekit help policy explain shows what a message "+
-			"looks like", name, err)
+		return nil, fmt.Errorf("%s: %w\nhint: gatekit help policy explain shows an example of a "+
+			"message", name, err)
 	}
 	if c.IsEvent {
-		return nil, fmt.Errorf("%s: it is a record of %q, and of no message", name, c.Action)
+		return nil, fmt.Errorf("%s: the record is of the event %q, not of a message", name,
+			c.Action)
 	}
 	return c, nil
 }
@@ -147,7 +156,7 @@ func recorded(ctx context.Context, stage *policies.Stage, log string,
 	case found == nil:
 		return nil, fmt.Errorf("%s has no record %d", shown(log), n)
 	case found.IsEvent:
-		return nil, fmt.Errorf("%s: record %d is of %q, and of no message", shown(log), n,
+		return nil, fmt.Errorf("%s: record %d is of the event %q, not of a message", shown(log), n,
 			found.Action)
 	}
 	return found, nil
@@ -195,7 +204,7 @@ func printExplanation(w io.Writer, e *policies.Explanation, all bool) {
 	if err != nil {
 		input = e.Input
 	}
-	fmt.Fprintf(w, "input, as the policies see it:\n%s\n\n", input)
+	fmt.Fprintf(w, "input of the policies:\n%s\n\n", input)
 	for _, f := range e.Effects {
 		would := ""
 		if f.Shadow {
@@ -205,7 +214,7 @@ func printExplanation(w io.Writer, e *policies.Explanation, all bool) {
 			f.Value)
 		for _, r := range f.Reads {
 			if r.Value == "" {
-				r.Value = "(not there)"
+				r.Value = "(undefined)"
 			}
 			fmt.Fprintf(w, "    %s = %s\n", r.Ref, r.Value)
 		}
@@ -217,11 +226,12 @@ func printExplanation(w io.Writer, e *policies.Explanation, all bool) {
 		for _, f := range e.NotMatched {
 			fmt.Fprintf(w, "%s:%d: no %s by %s\n", shown(f.File), f.Line, f.Effect, f.Rule)
 			if f.Value != "" {
-				fmt.Fprintf(w, "    %s does not hold\n", shortened(f.Value))
+				fmt.Fprintf(w, "    not true: %s\n", shortened(f.Value))
 			}
 		}
 	} else if len(e.NotMatched) > 0 {
-		fmt.Fprintf(w, "%d of the rules had none; --all shows where each of them stopped.\n",
+		fmt.Fprintf(w, "%d rules had no effect; --all shows the first expression of each that "+
+			"was not true.\n",
 			len(e.NotMatched))
 	}
 	fmt.Fprintf(w, "\nverdict: %s", e.Outcome.Action)
@@ -233,7 +243,7 @@ func printExplanation(w io.Writer, e *policies.Explanation, all bool) {
 	}
 	fmt.Fprintln(w)
 	if e.Outcome.Action == "modify" && e.Outcome.After != nil {
-		fmt.Fprintf(w, "it goes as: %s\n", e.Outcome.After.Body())
+		fmt.Fprintf(w, "forwarded as: %s\n", e.Outcome.After.Body())
 	}
 }
 

@@ -41,7 +41,7 @@ func execute(args []string) int {
 		fmt.Fprintln(os.Stderr, "gatekit:", printable(err.Error())) // names in it may be anybody's
 	}
 	if !p.started {
-		fmt.Fprintln(os.Stderr, `hint: "gatekit help" and "gatekit help COMMAND" say what can be written`)
+		fmt.Fprintln(os.Stderr, `hint: run "gatekit help" or "gatekit help COMMAND"`)
 		return exitUsage
 	}
 	return exitFailed
@@ -92,19 +92,24 @@ func (p *program) root() *cobra.Command {
 	level := choice{"info", []string{"debug", "info", "warn", "error"}}
 	root := &cobra.Command{
 		Use:   "gatekit",
-		Short: "Judge and record every message between MCP clients and servers",
-		Long: `Gatekit stands between MCP clients and MCP servers. A client sees one server, a server sees one client; every message
-passes one pipeline and is in the audit log before it moves. What nothing refuses or changes arrives byte for byte.
+		Short: "Check and record every message between MCP clients and servers",
+		Long: `Gatekit stands between MCP clients and MCP servers. A client sees one server, and a server sees one
+client. Gatekit checks every message against plugins and policies and records it in the audit log
+before it forwards it. Messages that are neither denied nor modified are forwarded unchanged.
 
-See it work, without any setup:       gatekit demo
-Put it before one server:             gatekit wrap -- npx -y @modelcontextprotocol/server-everything
-Put it before several:                gatekit run --config gatekit.toml
-Find what is wrong with a file:       gatekit check --config gatekit.toml
-See what comes with it:               gatekit plugin list
-See what was done, and that it is so: gatekit audit show, gatekit audit verify
+See it work, without any setup:      gatekit demo
+Put it in front of one server:       gatekit wrap -- npx -y @modelcontextprotocol/server-everything
+Put it in front of several servers:  gatekit run --config gatekit.toml
+Check a configuration:               gatekit check --config gatekit.toml
+List the built-in plugins:           gatekit plugin list
+List the rules of the library:       gatekit policy list
+See what happened:                   gatekit audit show
+Verify the audit log:                gatekit audit verify
 
-Commands that need a configuration take --config; without it they read gatekit.toml in the working folder, then
-gatekit/gatekit.toml in your configuration folder. They exit with 0 when all is good, 1 when something failed, 2 when the command line is wrong.`,
+Commands that need a configuration take --config. Without it, they read gatekit.toml in the working
+folder, or else gatekit/gatekit.toml in your configuration folder.
+
+Exit codes: 0 for success, 1 for a failure, 2 for a wrong command line.`,
 		Version:       version(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -116,7 +121,7 @@ gatekit/gatekit.toml in your configuration folder. They exit with 0 when all is 
 	}
 	root.SetVersionTemplate("gatekit {{.Version}}\n")
 	root.PersistentFlags().Var(&level,
-		"log-level", "least `level` that is logged to stderr: debug, info, warn or error")
+		"log-level", "lowest `level` to log to stderr: debug, info, warn or error")
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(p.run(), p.wrap(), p.check(), p.plugin(), p.policy(), p.approve(), p.audit(),
 		p.demo(), demoServer(), p.version())
@@ -126,7 +131,7 @@ gatekit/gatekit.toml in your configuration folder. They exit with 0 when all is 
 // noArgs is the Args of a command that takes none.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return fmt.Errorf("%s takes no arguments, and got %q", cmd.Name(), args[0])
+		return fmt.Errorf("%s takes no arguments, but got %q", cmd.Name(), args[0])
 	}
 	return nil
 }

@@ -30,14 +30,15 @@ func (p *program) policyNew() *cobra.Command {
 	var path, folder string
 	c := &cobra.Command{
 		Use:   "new NAME",
-		Short: "Write a policy and its tests to begin with",
-		Long: `New writes NAME.rego, a policy to change into one's own, and NAME_test.rego, with tests that pass, into the first folder that [policy] files of the configuration names, or into
-policies in the working folder. It never writes over a file that is there.`,
-		Example: "  gatekit policy new no_deletes\n  gatekit policy new no_deletes --folder " +
-			"/etc/gatekit/policies",
+		Short: "Write a new policy and its tests",
+		Long: `New writes NAME.rego, a policy for you to change, and NAME_test.rego, with tests that pass. They go
+into the first folder that [policy] files names, or else into the folder policies in the working
+folder. New never overwrites a file.`,
+		Example: `  gatekit policy new no_deletes
+  gatekit policy new no_deletes --folder /etc/gatekit/policies`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return errors.New("new needs one name, that of the policy")
+				return errors.New("new needs one argument, the name of the policy")
 			}
 			return goodPolicyName(args[0])
 		},
@@ -56,7 +57,7 @@ policies in the working folder. It never writes over a file that is there.`,
 			fmt.Fprintf(cmd.OutOrStdout(), "try it: gatekit policy test %s\n", shown(files[0]))
 			if !used {
 				fmt.Fprintf(cmd.OutOrStdout(),
-					"put it in force: in gatekit.toml, [policy] files = [%q]\n", shown(folder))
+					"activate it: in gatekit.toml, add %[1]q to files in [policy]\n", shown(folder))
 			}
 			return nil
 		},
@@ -70,15 +71,15 @@ var policyName = regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
 
 func goodPolicyName(name string) error {
 	if !policyName.MatchString(name) || strings.HasSuffix(name, "_test") {
-		return fmt.Errorf("%q cannot be a policy's name: it is that of a package in Rego, and "+
-			"has to begin with a-z, hold only a-z, 0-9 and _, and not end with _test", name)
+		return fmt.Errorf("%q is not a valid policy name: as the name of a Rego package, it must "+
+			"start with a-z, contain only a-z, 0-9 and _, and not end with _test", name)
 	}
 	if name == "input" || name == "data" {
-		return fmt.Errorf("%q cannot be a policy's name: it is a word of Rego's", name)
+		return fmt.Errorf("%q is not a valid policy name: it is a reserved word of Rego", name)
 	}
 	if _, err := ast.ParseModuleWithOpts(name, strings.ReplaceAll(policyTestTemplate, templateName,
 		name), ast.ParserOptions{RegoVersion: ast.RegoV1}); err != nil {
-		return fmt.Errorf("%q cannot be a policy's name: it is a word of Rego's", name)
+		return fmt.Errorf("%q is not a valid policy name: it is a reserved word of Rego", name)
 	}
 	return nil
 }
@@ -117,8 +118,8 @@ func writePolicy(folder, name string) ([]string, error) {
 			err = errors.Join(err, os.Remove(w))
 		}
 		if errors.Is(err, fs.ErrExist) {
-			return nil, fmt.Errorf("%s is there, and is not written over\nhint: take another "+
-				"name, or move it away", shown(path))
+			return nil, fmt.Errorf("%s exists already\nhint: choose another name, or move the "+
+				"file away", shown(path))
 		}
 		return nil, err
 	}

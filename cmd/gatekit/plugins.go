@@ -22,7 +22,7 @@ func newHost(limits config.Limits, log *slog.Logger, event func(plugin, action, 
 	err error)) (*plugins.Host, error) {
 	self, err := os.Executable()
 	if err != nil {
-		return nil, fmt.Errorf("find out which program this is: %w", err)
+		return nil, fmt.Errorf("find the path of this program: %w", err)
 	}
 	path := self
 	if runtime.GOOS == "linux" {
@@ -54,11 +54,14 @@ func specs(c *config.Config) (all []plugins.Spec, errs config.Errors) {
 			Name: p.Name, Use: p.Use, Command: p.Command, Env: revealed(p.Env), NoTLS: !p.MTLS,
 			Servers: p.Servers, SkipOnError: p.OnError == "skip", Timeout: p.Timeout, Config: b,
 			Grants: plugins.Grants{
-				Body: slices.Contains(p.See, "body"), Request: slices.Contains(p.See, "request"),
+				Body:      slices.Contains(p.See, "body"),
+				Request:   slices.Contains(p.See, "request"),
 				Principal: slices.Contains(p.See, "principal"),
-				Modify:    slices.Contains(p.May, "modify"), Answer: slices.Contains(p.May,
-					"answer"), Hide: slices.Contains(p.May, "hide"), Rename: slices.Contains(p.May,
-					"rename"), Label: slices.Contains(p.May, "label"),
+				Modify:    slices.Contains(p.May, "modify"),
+				Answer:    slices.Contains(p.May, "answer"),
+				Hide:      slices.Contains(p.May, "hide"),
+				Rename:    slices.Contains(p.May, "rename"),
+				Label:     slices.Contains(p.May, "label"),
 			},
 		}
 		if len(sum) > 0 {
@@ -90,7 +93,7 @@ func loadPlugins(ctx context.Context, host *plugins.Host,
 	}
 	for _, p := range c.Plugins {
 		if p.OnError == "skip" {
-			host.Warn("its failures are skipped: on_error is skip", p.Name)
+			host.Warn("messages pass when this plugin fails: on_error is skip", p.Name)
 		}
 	}
 	return set, set.Stages(all), nil
@@ -109,57 +112,60 @@ func knownPlugins(c *config.Config) (errs config.Errors) {
 	for _, p := range c.Plugins {
 		if p.Use != "" && !slices.Contains(builtinNames(), p.Use) {
 			errs = append(errs, &config.Error{Position: p.Position,
-				Message: fmt.Sprintf("plugin %q: there is no built-in %q; gatekit plugin list "+
-					"shows those that there are", p.Name, p.Use)})
+				Message: fmt.Sprintf("plugin %q: there is no built-in plugin %q; gatekit plugin "+
+					"list shows the built-in plugins", p.Name, p.Use)})
 		}
 	}
 	return errs
 }
 
-// tried is what became of a plugin's canary.
-func tried(ctx context.Context, set *plugins.Set, i int, stage pipeline.StageConfig,
-	p config.Plugin) (what string, err error) {
-	c, err := set.SelfTest(i)
+// selfTest runs the self-test of a plugin and returns its result in words. It returns an error when
+// the plugin does not do what its self-test expects.
+func selfTest(ctx context.Context, set *plugins.Set, i int, stage pipeline.StageConfig,
+	p config.Plugin) (string, error) {
+	test, err := set.SelfTest(i)
 	switch {
 	case err != nil:
-		return "", fmt.Errorf("the message that it wants to be tried with: %w", err)
-	case c == nil:
-		return "started; it names no message to be tried with", nil
+		return "", fmt.Errorf("self-test message: %w", err)
+	case test == nil:
+		return "started; no self-test", nil
 	}
-	m := c.Message
+	m := test.Message
 	if p.Servers[0] != "*" {
 		m.Server = p.Servers[0]
 	}
-	seen := &witness{}
-	pipeline.New(seen, pipeline.Options{}, stage).Pass(ctx, m)
-	words := map[pipeline.Action]string{pipeline.Deny: "deny", pipeline.Allow: "pass",
-		pipeline.Modify: "modify", pipeline.Answer: "answer"}
-	said := c.Description + ": " + seen.action
-	if len(seen.found) > 0 {
-		said += " (" + strings.Join(seen.found, ", ") + ")"
+	got := &outcomeRecorder{}
+	pipeline.New(got, pipeline.Options{}, stage).Pass(ctx, m)
+	if got.err != nil {
+		return "", got.err
 	}
-	if seen.err != nil {
-		return "", seen.err
+	want := map[pipeline.Action]string{pipeline.Deny: "deny", pipeline.Allow: "pass",
+		pipeline.Modify: "modify", pipeline.Answer: "answer"}[test.Action]
+	if got.action != want && !(test.Action == pipeline.Modify && got.action == "hide") {
+		return "", fmt.Errorf("self-test failed: expected %s, got %s (%s)", want, got.action,
+			test.Description)
 	}
-	if seen.action != words[c.Action] && !(c.Action == pipeline.Modify && seen.action == "hide") {
-		return "", fmt.Errorf("%s, and it says itself that it should be: %s", said, words[c.Action])
+	result := test.Description + ": " + got.action
+	if len(got.findings) > 0 {
+		result += " (" + strings.Join(got.findings, ", ") + ")"
 	}
-	return said, nil
+	return result, nil
 }
 
-// witness is the recorder of a trial.
-type witness struct {
-	action string
-	found  []string // types of findings
-	err    error
+// outcomeRecorder keeps the outcome of one message instead of recording it.
+type outcomeRecorder struct {
+	action   string
+	findings []string // their types, each once
+	err      error
 }
 
-func (w *witness) Record(_ context.Context, o pipeline.Outcome) (uint64, error) {
-	w.action, w.err = o.Action, o.Err
+// Record implements pipeline.Recorder.
+func (r *outcomeRecorder) Record(_ context.Context, o pipeline.Outcome) (uint64, error) {
+	r.action, r.err = o.Action, o.Err
 	for _, s := range o.Steps {
 		for _, f := range s.Findings {
-			if !slices.Contains(w.found, f.Type) {
-				w.found = append(w.found, f.Type)
+			if !slices.Contains(r.findings, f.Type) {
+				r.findings = append(r.findings, f.Type)
 			}
 		}
 	}

@@ -96,7 +96,8 @@ func (p *program) configured(ctx context.Context,
 	}
 	if c.Policy == nil {
 		return nil, policies.Options{},
-			fmt.Errorf("%s has no [policy]\nhint: gatekit help policy shows one", shown(c.File))
+			fmt.Errorf("%s has no [policy] table\nhint: gatekit help policy shows an example",
+				shown(c.File))
 	}
 	o := policyOptions(c)
 	if o.Bundles, err = bundlesOnce(ctx, c, p.log); err != nil {
@@ -138,7 +139,8 @@ func placed(c *config.Config, err error) error {
 			case strings.Contains(text, ".rego:"):
 				errs = append(errs, &config.Error{Message: text})
 			default:
-				errs = append(errs, &config.Error{Position: c.Policy.Position, Message: "policy: " + text})
+				errs = append(errs, &config.Error{Position: c.Policy.Position, Message: "policy: " +
+					"" + text})
 			}
 		}
 	}
@@ -148,17 +150,26 @@ func placed(c *config.Config, err error) error {
 func (p *program) policy() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "policy",
-		Short: "Test, explain and write policies, and list the rules that come with Gatekit",
-		Long: `Policies say in Rego what may happen: https://www.openpolicyagent.org/docs/policy-language. A configuration uses rules of Gatekit's library by name, and
-files of one's own:
+		Short: "Test, explain and write policies, and list the rules of the library",
+		Long: `Policies decide which messages may pass. They are written in Rego:
+https://www.openpolicyagent.org/docs/policy-language. A configuration names rules of Gatekit's
+library and your own files:
 
   [policy]
   rules = ["tools/readonly"]
   files = ["policies"]
 
-New writes a policy to begin with, test runs the tests, explain says why a message is judged as it is, replay what would become of recorded traffic, list shows the library,
-capabilities are for OPA's own tools: opa build makes bundles, which files may name, too, or [policy.bundle.NAME] gets from a server; with [policy.key.NAME], a bundle has to be signed.
-gatekit run puts a changed file in force while it runs; a broken one is reported, and the policies before it stay.`,
+The subcommands:
+  new           writes a policy to start from, with tests
+  test          runs the tests
+  explain       shows why a message is allowed or denied
+  replay        shows what the policies would do with recorded messages
+  list          lists the rules of the library
+  capabilities  prints the functions that policies may use, for opa build
+
+A file can also be a bundle that opa build made. [policy.bundle.NAME] gets bundles from a server;
+with [policy.key.NAME], every bundle must be signed. A running Gatekit applies a changed file. It
+rejects a broken one, and the previous policies stay active.`,
 	}
 	c.AddCommand(p.policyTest(), p.policyExplain(), p.policyNew(), p.policyReplay(), policyList(),
 		policyCapabilities())
@@ -168,11 +179,12 @@ gatekit run puts a changed file in force while it runs; a broken one is reported
 func policyList() *cobra.Command {
 	return &cobra.Command{
 		Use:   "list [RULE]",
-		Short: "List the rules of the library, or show one",
-		Long: "List prints the rules that come with Gatekit; list RULE prints one, with what " +
-			"it says of itself and its settings.",
-		Example: "  gatekit policy list\n  gatekit policy list tools/readonly",
-		Args:    cobra.MaximumNArgs(1),
+		Short: "List the rules of the library, or print one",
+		Long: `List prints the rules of Gatekit's library. List RULE prints the source of one rule, which begins
+with its description and its settings.`,
+		Example: `  gatekit policy list
+  gatekit policy list tools/readonly`,
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				for _, name := range library.Names() {
@@ -182,8 +194,8 @@ func policyList() *cobra.Command {
 			}
 			b, err := fs.ReadFile(library.FS, path.Join(args[0], "rule.rego"))
 			if err != nil {
-				return fmt.Errorf("there is no rule %q in the library\nhint: gatekit policy "+
-					"list shows those that there are", args[0])
+				return fmt.Errorf("there is no rule %q in the library\nhint: gatekit policy list "+
+					"shows the rules", args[0])
 			}
 			_, err = cmd.OutOrStdout().Write(b)
 			return err
@@ -194,11 +206,13 @@ func policyList() *cobra.Command {
 func policyCapabilities() *cobra.Command {
 	return &cobra.Command{
 		Use:   "capabilities",
-		Short: "Print what policies may use, for OPA's own tools",
-		Long: `Capabilities prints the functions that policies may use, as OPA's tools read them: OPA's own without those that reach out, and Gatekit's. With them, opa build refuses what Gatekit
-would refuse, and knows gatekit.path.fault.`,
+		Short: "Print the functions that policies may use, for OPA's tools",
+		Long: `Capabilities prints the functions that policies may use, in the format of OPA's tools: the functions
+of OPA without those that access the network or the system, and those of Gatekit. With this file,
+opa build rejects what Gatekit would reject, and knows gatekit.path.fault.`,
 		Example: `  gatekit policy capabilities > capabilities.json
-  opa build --capabilities capabilities.json --bundle policies --revision 42 --signing-key private.pem --output acme.tar.gz`,
+  opa build --capabilities capabilities.json --bundle policies --revision 42 \
+    --signing-key private.pem --output acme.tar.gz`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return json.NewEncoder(cmd.OutOrStdout()).Encode(policies.Capabilities())

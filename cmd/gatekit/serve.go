@@ -160,7 +160,7 @@ func (p *program) refuse(ctx context.Context, stdio bool, reason error) error {
 	if stdio && !isTerminal(os.Stdin) {
 		pipe := transport.NewStdioPipe(os.Stdin, os.Stdout, 0)
 		if err := downstream.RefuseAll(ctx, pipe, reason); err != nil && ctx.Err() == nil {
-			p.log.Warn("tell the client why", "error", err)
+			p.log.Warn("start failure not sent to the client", "error", err)
 		}
 		pipe.Close()
 	}

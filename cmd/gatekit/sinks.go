@@ -100,7 +100,7 @@ func newReceiver(c config.Sink) (sink.Receiver, error) {
 		return sink.NewWebhook(sink.WebhookOptions{URL: c.URL, Headers: revealed(c.Headers),
 			SigningKey: string(c.SigningKey), TLS: secure, Encoder: form})
 	}
-	return nil, fmt.Errorf("there is no kind %q", c.Kind) // the configuration was checked
+	return nil, fmt.Errorf("unknown kind %q", c.Kind) // the configuration was checked
 }
 
 // cursorFile says what was sent to a sink. Stderr has none: what was said there before is not said
@@ -135,7 +135,7 @@ func (s *sinks) start(file string, record *audit.Log, event func(action, reason 
 		s.all = append(s.all, one)
 		s.runs.Go(func() {
 			if err := one.Run(ctx, sinkDrain); err != nil {
-				s.log.Warn("an audit sink has ended", "error", err)
+				s.log.Warn("audit sink failed", "error", err)
 			}
 		})
 	}
@@ -195,7 +195,7 @@ func checkSinks(cfg *config.Config, ok, fail func(name, said string)) {
 		}
 		if i, gone := os.Stat(strings.TrimPrefix(c.URL, "unix://")); c.Kind == "syslog" &&
 			strings.HasPrefix(c.URL, "unix://") && (gone != nil || i.Mode()&os.ModeSocket == 0) {
-			err = errors.Join(err, fmt.Errorf("%s is no socket", c.URL))
+			err = errors.Join(err, fmt.Errorf("%s is not a socket", c.URL))
 		}
 		if err != nil {
 			fail(c.Name, "audit sink: "+err.Error())

@@ -40,7 +40,8 @@ func (o *wrapping) judges(c *config.Config, command []string) error {
 	_, inForce := p.Config[traversal]
 	switch named := slices.Contains(o.rules, traversal); {
 	case named && len(o.roots) > 0:
-		p.Config[traversal] = map[string]any{"roots": library.FolderSettings(folders, home)["roots"]}
+		p.Config[traversal] = map[string]any{"roots": library.FolderSettings(folders,
+			home)["roots"]}
 	case !named && len(folders) > 0 && (inForce || len(o.roots) > 0):
 		p.Config[traversal] = library.FolderSettings(folders, home)
 	}
@@ -71,8 +72,8 @@ func (o *wrapping) folders(command []string, home string) (folders []string, err
 			return nil, err
 		}
 		if i, err := os.Stat(root); err != nil || !i.IsDir() {
-			return nil, fmt.Errorf("--root %s is no folder\nhint: it is taken from the folder "+
-				"that Gatekit runs in", root)
+			return nil, fmt.Errorf("--root %s is not a folder\nhint: relative paths start at the "+
+				"folder in which Gatekit runs", root)
 		}
 		folders = append(folders, root)
 	}

@@ -236,7 +236,7 @@ func TestSyslogOverEachTransport(t *testing.T) {
 	}
 }
 
-func TestNoMessageIsLongerThanReceiversTake(t *testing.T) {
+func TestSyslogMessageLengthIsBounded(t *testing.T) {
 	s := listenSyslog(t, "udp", "127.0.0.1:0", nil, 0)
 	b := batch(t, "a")
 	b.Records[0].Reason = strings.Repeat("x", 100_000)
@@ -248,7 +248,7 @@ func TestNoMessageIsLongerThanReceiversTake(t *testing.T) {
 	}
 }
 
-func TestASyslogReceiverThatGoesAwayInTheMiddleLosesNothing(t *testing.T) {
+func TestSyslogDisconnectLosesNothing(t *testing.T) {
 	secure, ca := certificate(t)
 	for _, c := range []struct {
 		name string
@@ -302,7 +302,7 @@ func (s *server) numbers() (all []int) {
 	return all
 }
 
-func TestASyslogReceiverWithAnotherCertificateIsToldNothing(t *testing.T) {
+func TestSyslogReceiverWithUntrustedCertificateGetsNothing(t *testing.T) {
 	secure, _ := certificate(t)
 	s := listenSyslog(t, "tcp", "127.0.0.1:0", secure, 0)
 	r := syslogTo(t, sink.SyslogOptions{URL: s.url})
@@ -315,7 +315,7 @@ func TestASyslogReceiverWithAnotherCertificateIsToldNothing(t *testing.T) {
 	}
 }
 
-func TestASyslogReceiverThatAsksWhoWeAreIsShownOurCertificate(t *testing.T) {
+func TestSyslogSendsClientCertificate(t *testing.T) {
 	secure, ca := certificate(t)
 	secure.ClientAuth = tls.RequireAnyClientCert
 	key, err := x509.MarshalPKCS8PrivateKey(secure.Certificates[0].PrivateKey)
@@ -338,7 +338,7 @@ func TestASyslogReceiverThatAsksWhoWeAreIsShownOurCertificate(t *testing.T) {
 	}
 }
 
-func TestASyslogReceiverThatDoesNotReadIsGivenUp(t *testing.T) {
+func TestSyslogReceiverThatDoesNotReadTimesOut(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -355,7 +355,7 @@ func TestASyslogReceiverThatDoesNotReadIsGivenUp(t *testing.T) {
 	}
 }
 
-func TestARecordThatFitsInNoDatagramIsRefusedAndItsShortFormIsNot(t *testing.T) {
+func TestRecordTooLargeForDatagramIsSentShort(t *testing.T) {
 	s := listenSyslog(t, "udp", "127.0.0.1:0", nil, 0)
 	to, err := sink.NewSyslog(sink.SyslogOptions{URL: s.url, Facility: "local3",
 		Encoder: form(t, "jsonl", 0)})

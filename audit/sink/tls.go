@@ -7,14 +7,14 @@ import (
 	"os"
 )
 
-// TLS says whom to trust and who we are. The zero value trusts whom the system trusts, and is
-// nobody.
+// TLS selects the trusted authorities and the client certificate. The zero value trusts the
+// system's authorities, and has no certificate.
 type TLS struct {
-	CA        string // a PEM file of authorities, instead of the system's
-	Cert, Key string // PEM files of our own certificate
+	CA        string // PEM file of certificate authorities; "" for the system's
+	Cert, Key string // PEM files of the client certificate
 }
 
-// config reads the files, once: a certificate that is renewed needs a restart.
+// config loads the files once: a renewed certificate needs a restart.
 func (t TLS) config() (*tls.Config, error) {
 	c := &tls.Config{MinVersion: tls.VersionTLS12}
 	if t.CA != "" {
@@ -24,7 +24,7 @@ func (t TLS) config() (*tls.Config, error) {
 		}
 		c.RootCAs = x509.NewCertPool()
 		if !c.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("%s holds no PEM certificate", t.CA)
+			return nil, fmt.Errorf("%s does not hold a PEM certificate", t.CA)
 		}
 	}
 	if t.Cert != "" {

@@ -94,7 +94,7 @@ func webhookTo(t testing.TB, o sink.WebhookOptions) sink.Receiver {
 	return r
 }
 
-func TestAWebhookSignsWhatItPosts(t *testing.T) {
+func TestWebhookSignsRequests(t *testing.T) {
 	h := listenHTTP(t, nil)
 	const secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, "whsec_"))
@@ -127,7 +127,7 @@ func TestAWebhookSignsWhatItPosts(t *testing.T) {
 	}
 }
 
-func TestAWebhookThatFailsGetsEverythingOnceItWorks(t *testing.T) {
+func TestFailingWebhookGetsEverythingLater(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		answer func(n int, w http.ResponseWriter, r *http.Request) bool
@@ -201,7 +201,7 @@ func TestAWebhookThatFailsGetsEverythingOnceItWorks(t *testing.T) {
 	}
 }
 
-func TestAWebhookThatTakesLittleAtATimeIsSentLittle(t *testing.T) {
+func TestWebhookWithSmallLimitGetsSmallBatches(t *testing.T) {
 	h := listenHTTP(t, func(n int, w http.ResponseWriter, r *http.Request) bool {
 		if r.ContentLength > 20_000 {
 			w.WriteHeader(http.StatusRequestEntityTooLarge)
@@ -222,7 +222,7 @@ func TestAWebhookThatTakesLittleAtATimeIsSentLittle(t *testing.T) {
 	}
 }
 
-func TestAWebhookThatHangsIsGivenUp(t *testing.T) {
+func TestHangingWebhookTimesOut(t *testing.T) {
 	release := make(chan struct{})
 	h := listenHTTP(t, func(int, http.ResponseWriter,
 		*http.Request) bool {
@@ -237,7 +237,7 @@ func TestAWebhookThatHangsIsGivenUp(t *testing.T) {
 	}
 }
 
-func TestNothingSecretIsInAnErrorOfAWebhook(t *testing.T) {
+func TestWebhookErrorsHaveNoSecrets(t *testing.T) {
 	h := listenHTTP(t, func(_ int, w http.ResponseWriter, r *http.Request) bool {
 		w.WriteHeader(401)
 		fmt.Fprint(w, "\x1b[31mno\u202e S3CRET, "+r.Header.Get("Authorization")+"\n"+
@@ -255,7 +255,7 @@ func TestNothingSecretIsInAnErrorOfAWebhook(t *testing.T) {
 	}
 }
 
-func TestAWebhookOverTLSTrustsOnlyWhomItShould(t *testing.T) {
+func TestWebhookTrustsOnlyConfiguredCA(t *testing.T) {
 	s := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer s.Close()
 	ca := filepath.Join(t.TempDir(), "ca.pem")
@@ -274,7 +274,7 @@ func TestAWebhookOverTLSTrustsOnlyWhomItShould(t *testing.T) {
 	}
 }
 
-func TestAWebhookThatRefusesOneRecordGetsItShortAndTheOthersWhole(t *testing.T) {
+func TestWebhookGetsRejectedRecordShort(t *testing.T) {
 	for _, status := range []int{413, 400, 422} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
 			t.Parallel()

@@ -67,7 +67,7 @@ func (g *gateway) listenAdmin(c *config.Config) (*transport.AdminServer, error) 
 func (g *gateway) telemetrySources() telemetry.Sources {
 	return telemetry.Sources{
 		Sessions:       g.proxy.SessionCount,
-		ParkedCalls:    g.endpoint.Parked,
+		ParkedCalls:    g.parkedCalls.Count,
 		PendingRecords: g.recording.audit.Pending,
 		Servers: func() []telemetry.ServerState {
 			var states []telemetry.ServerState

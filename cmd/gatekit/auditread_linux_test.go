@@ -154,5 +154,5 @@ func TestNothingThatALogHoldsActsOnATerminal(t *testing.T) {
 	if err := os.RemoveAll(file + ".tree/tile"); err != nil { // that would say more
 		t.Fatal(err)
 	}
-	look("are not those of the checkpoint that gatekit", "verify", file)
+	look("do not match the checkpoint signed by gatekit", "verify", file)
 }

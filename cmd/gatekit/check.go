@@ -41,7 +41,7 @@ It prints one line for each, and exits with 0 if all is well and with 1 otherwis
   ok    files    2026-07-28  demo-files 1
   ok    guard    the use of a hidden tool: deny (hidden)
   ok    policy   1 rule, 2 files; tests: 7 passed; digest 0f343b093112
-  FAIL  far      no answer from its URL: server "far": POST http://127.0.0.1:1/mcp: dial tcp
+  FAIL  far      no response from the URL: server "far": POST http://127.0.0.1:1/mcp: dial tcp
                  127.0.0.1:1: connect: connection refused
   ok    siem     audit sink: syslog tls://siem.example:6514; records and checkpoints, jsonl
   FAIL  [audit]  open the audit log "/srv/audit.jsonl": permission denied

@@ -5,6 +5,7 @@ import (
 
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
+	"gatekit/core/proxy"
 )
 
 // Call is one request of a client that has been read and is not answered yet. Exactly one of its
@@ -16,6 +17,28 @@ type Call interface {
 	Run(ctx context.Context) pipeline.Passed
 	// Discard takes the request out of the calls in flight. No server hears of it.
 	Discard()
+}
+
+// CallParker begins calls that a server may ask about while they run, and resumes those that wait
+// for the client's answers. core/bridge has the one implementation: modern clients cannot be asked
+// during a call, and legacy servers ask at any time.
+type CallParker interface {
+	// Begin begins the request m of a session, or resumes the call that m brings answers to. It
+	// returns the call and the id by which s.Session knows the call: the id of m, if the call is
+	// new. The call sends what comes before its answer to client. The error says why m must be
+	// refused.
+	Begin(s ModernSession, m *mcp.Message, client proxy.Client) (call Call, id mcp.ID, err error)
+	// EndSession ends the calls that are parked for a session, by its name.
+	EndSession(name string)
+}
+
+// ModernSession is what a CallParker knows of the session that a modern client's requests share.
+type ModernSession struct {
+	Session   *proxy.Session
+	Name      string // in the audit log
+	Principal string
+	// Hold keeps the session from being ended as idle until release is called.
+	Hold func() (release func())
 }
 
 // refusedCall is a request that is answered with an error of our own.

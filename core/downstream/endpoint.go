@@ -20,6 +20,9 @@ type Options struct {
 	Proxy  *proxy.Proxy
 	Limits Limits
 	Log    *slog.Logger // nil: nothing is logged
+	// Parker begins the calls of modern clients. With nil, a server that asks during a modern
+	// client's call is told that the client cannot be asked.
+	Parker CallParker
 }
 
 // Limits of what clients can make us hold; the zero value of each is its default (protocol.md 6.8).
@@ -33,11 +36,6 @@ type Limits struct {
 	// events kept for one stream, for a client that comes back or is not there yet; default 256
 	ResumeEvents int
 	ResumeBytes  int // their bytes; default 1 MiB
-	// calls of modern clients that wait for their client's answers; default 1024
-	Parked      int
-	ParkedOfOne int           // ... of one principal; default 64
-	ParkedFor   time.Duration // how long they wait; default 10 min
-	Rounds      int           // in which one such call may ask; default 32
 }
 
 func (l Limits) withDefaults() Limits {
@@ -57,10 +55,6 @@ func (l Limits) withDefaults() Limits {
 	orTime(&l.ReverseTimeout, 5*time.Minute)
 	orInt(&l.ResumeEvents, 256)
 	orInt(&l.ResumeBytes, 1<<20)
-	orInt(&l.Parked, 1024)
-	orInt(&l.ParkedOfOne, 64)
-	orTime(&l.ParkedFor, 10*time.Minute)
-	orInt(&l.Rounds, 32)
 	return l
 }
 
@@ -73,18 +67,18 @@ type Endpoint struct {
 	workers    *workers.Pool
 	sessions   *table[*httpSession] // legacy, by the id that the client has
 	principals *table[*principal]   // modern, by name
-	parking    parking
+	parker     CallParker           // may be nil
 }
 
 // New makes the front of a proxy. Nothing runs until a client comes.
 func New(o Options) *Endpoint {
-	f := &Endpoint{proxy: o.Proxy, limits: o.Limits.withDefaults(), log: o.Log}
+	f := &Endpoint{proxy: o.Proxy, limits: o.Limits.withDefaults(), log: o.Log,
+		parker: o.Parker}
 	if f.log == nil {
 		f.log = slog.New(slog.DiscardHandler)
 	}
 	f.sessions = newTable[*httpSession](f.limits.Sessions, f.limits.SessionIdle)
 	f.workers = workers.New()
-	f.parking.endpoint = f
 	f.principals = newTable[*principal](f.limits.Sessions, f.limits.SessionIdle)
 	return f
 }
@@ -107,13 +101,6 @@ func (f *Endpoint) Close(ctx context.Context) error {
 	case <-ctx.Done():
 		return errors.Join(errors.New("close the sessions of HTTP clients"), context.Cause(ctx))
 	}
-}
-
-// Parked is how many calls wait for their clients to come back with answers.
-func (f *Endpoint) Parked() int {
-	f.parking.mu.Lock()
-	defer f.parking.mu.Unlock()
-	return f.parking.all.calls
 }
 
 // peer is who a message comes from, for the record.

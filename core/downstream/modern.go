@@ -31,11 +31,27 @@ func (f *Endpoint) newModern(p peer, shared bool) *modern {
 }
 
 func (s *modern) close() {
-	s.endpoint.parking.end(s.peer.session)
+	if p := s.endpoint.parker; p != nil {
+		p.EndSession(s.peer.session)
+	}
 	if err := s.session.Close(); err != nil {
 		s.endpoint.log.Warn("close the session of modern requests", "session", s.session,
 			"error", err)
 	}
+}
+
+// begin enters a request and returns its call and the id by which the proxy's session knows the
+// call. A request that resumes a call does not get its own id there.
+func (s *modern) begin(m *mcp.Message, client proxy.Client) (call Call, id mcp.ID) {
+	if s.endpoint.parker == nil {
+		return s.session.Begin(m, client), m.ID()
+	}
+	call, id, err := s.endpoint.parker.Begin(ModernSession{Session: s.session, Name: s.peer.session,
+		Principal: s.principal, Hold: s.hold}, m, client)
+	if err != nil {
+		return &refusedCall{s.endpoint, s.peer, refuse(mcp.CodeInvalidParams, "%s", err), m}, m.ID()
+	}
+	return call, id
 }
 
 // admitNotice takes a notification of a client that has no session. Cancellations are the only ones

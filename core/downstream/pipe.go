@@ -200,12 +200,12 @@ func (c *pipe) admitModern(m *mcp.Message) Call {
 		c.modern = c.endpoint.newModern(c.peer, false)
 	}
 	own := m
-	if mcp.CanRequestInput(m) && c.inModern[m.ID()] > 1 {
-		c.mu.Unlock()
-		return &refusedCall{c.endpoint, c.peer, refuse(mcp.CodeInvalidRequest,
-			"a request with this id is in flight"), m}
-	}
-	if mcp.CanRequestInput(m) {
+	if c.endpoint.parker != nil && mcp.CanRequestInput(m) {
+		if c.inModern[m.ID()] > 1 {
+			c.mu.Unlock()
+			return &refusedCall{c.endpoint, c.peer, refuse(mcp.CodeInvalidRequest,
+				"a request with this id is in flight"), m}
+		}
 		c.minted++
 		own = m.WithID(mcp.ID(`"gatekit-` + strconv.FormatUint(c.minted, 10) + `"`))
 	}

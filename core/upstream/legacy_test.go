@@ -14,6 +14,7 @@ import (
 	"gatekit/core/pipeline"
 	"gatekit/core/proxy"
 	"gatekit/core/upstream"
+	"gatekit/test/upstreamtest"
 )
 
 const (
@@ -24,11 +25,11 @@ const (
 
 // legacy is a session with a legacy server over a pipe, up and running.
 type legacy struct {
-	*starter
+	*upstreamtest.Launcher
 	proxy.Server
 	up   *upstream.Upstream
-	feed *client
-	srv  *pipe
+	feed *upstreamtest.Client
+	srv  *upstreamtest.PipeServer
 }
 
 func open(t *testing.T, u *upstream.Upstream, revision string, feed proxy.Handler) proxy.Server {
@@ -42,8 +43,8 @@ func open(t *testing.T, u *upstream.Upstream, revision string, feed proxy.Handle
 
 func openLegacy(t *testing.T, o upstream.Options) *legacy {
 	t.Helper()
-	l := &legacy{starter: &starter{}, feed: &client{}}
-	o.Name, o.Era, o.Dial.Pipe = "files", "legacy", l.start
+	l := &legacy{Launcher: &upstreamtest.Launcher{}, feed: &upstreamtest.Client{}}
+	o.Name, o.Era, o.Dial.Pipe = "files", "legacy", l.Start
 	l.up = upstream.New(o)
 	l.Server = open(t, l.up, mcp.Rev20251125, l.feed)
 	return l
@@ -53,25 +54,25 @@ func openLegacy(t *testing.T, o upstream.Options) *legacy {
 func startLegacy(t *testing.T, o upstream.Options) *legacy {
 	t.Helper()
 	l := openLegacy(t, o)
-	p := call(t, l, l.feed, hello)
-	l.srv = l.last(t)
+	p := upstreamtest.StartCall(t, l, l.feed, hello)
+	l.srv = l.Last(t)
 	l.greeted(t)
-	p.is(`{"jsonrpc":"2.0","id":"hi","result":` + welcome + `}`)
+	p.ExpectAnswer(`{"jsonrpc":"2.0","id":"hi","result":` + welcome + `}`)
 	l.tell(t, initialized)
-	l.srv.expect(t, "notifications/initialized")
+	l.srv.Expect(t, "notifications/initialized")
 	return l
 }
 
 // greeted answers initialize.
 func (l *legacy) greeted(t *testing.T) {
 	t.Helper()
-	m := l.srv.expect(t, "initialize")
-	l.srv.result(m.ID, welcome)
+	m := l.srv.Expect(t, "initialize")
+	l.srv.Answer(m.ID, welcome)
 }
 
 func (l *legacy) tell(t *testing.T, raw string) {
 	t.Helper()
-	if err := l.Notify(t.Context(), pass(t, raw)); err != nil {
+	if err := l.Notify(t.Context(), upstreamtest.Pass(t, raw)); err != nil {
 		t.Error(err)
 	}
 }
@@ -104,11 +105,11 @@ func TestCallIdsAndTokens(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := startLegacy(t, upstream.Options{})
 				defer l.end(t)
-				caller := &client{}
-				p := call(t, l, caller, `{"jsonrpc":"2.0","id":`+c.id+
+				caller := &upstreamtest.Client{}
+				p := upstreamtest.StartCall(t, l, caller, `{"jsonrpc":"2.0","id":`+c.id+
 					`,"method":"tools/call","params":{"_meta":{"x":1,"progressToken":`+c.token+
 					`},"name":"a"}}`)
-				m := l.srv.expect(t, "tools/call")
+				m := l.srv.Expect(t, "tools/call")
 				want := fmt.Sprintf(
 					`{"jsonrpc":"2.0","id":%s,"method":"tools/call","params":{"_meta":{"x":1,"progressToken":%s},"name":"a"}}`, m.ID, c.sent)
 				if m.Raw != want {
@@ -117,10 +118,10 @@ func TestCallIdsAndTokens(t *testing.T) {
 				if string(m.ID) == c.id {
 					t.Errorf("the client's own id %s reached the server", c.id)
 				}
-				l.srv.send(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s,"progress":0.50}}`, c.sent)
-				l.srv.result(m.ID, `{"content":[ ]}`)
-				p.is(`{"jsonrpc":"2.0","id":` + c.id + `,"result":{"content":[ ]}}`)
-				caller.wants(t, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":`+c.token+`,"progress":0.50}}`)
+				l.srv.Send(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s,"progress":0.50}}`, c.sent)
+				l.srv.Answer(m.ID, `{"content":[ ]}`)
+				p.ExpectAnswer(`{"jsonrpc":"2.0","id":` + c.id + `,"result":{"content":[ ]}}`)
+				caller.ExpectReceived(t, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":`+c.token+`,"progress":0.50}}`)
 			})
 		})
 	}
@@ -130,15 +131,15 @@ func TestAnswersFindTheirCallsInAnyOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startLegacy(t, upstream.Options{})
 		defer l.end(t)
-		a := call(t, l, &client{},
+		a := upstreamtest.StartCall(t, l, &upstreamtest.Client{},
 			`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"a"}}`)
-		am := l.srv.expect(t, "tools/call")
-		b := call(t, l, &client{},
+		am := l.srv.Expect(t, "tools/call")
+		b := upstreamtest.StartCall(t, l, &upstreamtest.Client{},
 			`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"b"}}`)
-		bm := l.srv.expect(t, "tools/call")
-		l.srv.send(`[{"jsonrpc":"2.0","id":%s,"error":{"code":-5,"message":"b"}},{"jsonrpc":"2.0","id":%s,"result":{"a":1}}]`, bm.ID, am.ID)
-		b.is(`{"jsonrpc":"2.0","id":7,"error":{"code":-5,"message":"b"}}`)
-		a.is(`{"jsonrpc":"2.0","id":7,"result":{"a":1}}`)
+		bm := l.srv.Expect(t, "tools/call")
+		l.srv.Send(`[{"jsonrpc":"2.0","id":%s,"error":{"code":-5,"message":"b"}},{"jsonrpc":"2.0","id":%s,"result":{"a":1}}]`, bm.ID, am.ID)
+		b.ExpectAnswer(`{"jsonrpc":"2.0","id":7,"error":{"code":-5,"message":"b"}}`)
+		a.ExpectAnswer(`{"jsonrpc":"2.0","id":7,"result":{"a":1}}`)
 	})
 }
 
@@ -146,19 +147,19 @@ func TestAnAnswerWaitsForWhatTheServerSentBeforeIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startLegacy(t, upstream.Options{})
 		defer l.end(t)
-		l.feed.slow = make(chan struct{})
-		p := call(t, l, &client{},
+		l.feed.Slow = make(chan struct{})
+		p := upstreamtest.StartCall(t, l, &upstreamtest.Client{},
 			`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a"}}`)
-		m := l.srv.expect(t, "tools/call")
-		l.srv.send(`{"jsonrpc":"2.0","method":"notifications/message","params":{"data":1}}`)
-		l.srv.send(`{"jsonrpc":"2.0","method":"notifications/message","params":{"data":2}}`)
-		l.srv.result(m.ID, `{}`)
-		p.waits()
-		l.feed.slow <- struct{}{}
-		p.waits()
-		l.feed.slow <- struct{}{}
-		p.is(`{"jsonrpc":"2.0","id":1,"result":{}}`)
-		l.feed.wants(t, `{"jsonrpc":"2.0","method":"notifications/message","params":{"data":1}}`,
+		m := l.srv.Expect(t, "tools/call")
+		l.srv.Send(`{"jsonrpc":"2.0","method":"notifications/message","params":{"data":1}}`)
+		l.srv.Send(`{"jsonrpc":"2.0","method":"notifications/message","params":{"data":2}}`)
+		l.srv.Answer(m.ID, `{}`)
+		p.ExpectWaiting()
+		l.feed.Slow <- struct{}{}
+		p.ExpectWaiting()
+		l.feed.Slow <- struct{}{}
+		p.ExpectAnswer(`{"jsonrpc":"2.0","id":1,"result":{}}`)
+		l.feed.ExpectReceived(t, `{"jsonrpc":"2.0","method":"notifications/message","params":{"data":1}}`,
 			`{"jsonrpc":"2.0","method":"notifications/message","params":{"data":2}}`)
 	})
 }
@@ -167,26 +168,26 @@ func TestAClientThatDoesNotReadStopsNobodyElse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startLegacy(t, upstream.Options{})
 		defer l.end(t)
-		l.feed.slow = make(chan struct{})
-		p := call(t, l, &client{},
+		l.feed.Slow = make(chan struct{})
+		p := upstreamtest.StartCall(t, l, &upstreamtest.Client{},
 			`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a"}}`)
-		l.srv.expect(t, "tools/call")
+		l.srv.Expect(t, "tools/call")
 		for i := range 3000 {
-			l.srv.send(`{"jsonrpc":"2.0","method":"notifications/message","params":{"data":%d}}`, i)
+			l.srv.Send(`{"jsonrpc":"2.0","method":"notifications/message","params":{"data":%d}}`, i)
 		}
 		synctest.Wait()
-		if n := len(l.srv.down); n > 0 {
+		if n := l.srv.Unread(); n > 0 {
 			t.Errorf("%d messages were not read", n)
 		}
-		l.srv.send(`{"jsonrpc":"2.0","id":"alive?","method":"ping"}`)
-		if m := l.srv.next(t); string(m.ID) != `"alive?"` || string(m.Result) != `{}` {
+		l.srv.Send(`{"jsonrpc":"2.0","id":"alive?","method":"ping"}`)
+		if m := l.srv.Next(t); string(m.ID) != `"alive?"` || string(m.Result) != `{}` {
 			t.Errorf("ping was answered with %s", m.Raw)
 		}
-		p.cancel(context.Canceled)
-		p.fails("canceled")
-		close(l.feed.slow)
+		p.Cancel(context.Canceled)
+		p.ExpectError("canceled")
+		close(l.feed.Slow)
 		synctest.Wait()
-		heard := l.feed.heard()
+		heard := l.feed.Received()
 		if len(heard) > 1100 || !strings.HasSuffix(heard[len(heard)-1], `{"data":2999}}`) {
 			t.Errorf("%d logs were kept, the last of them %s", len(heard), heard[len(heard)-1])
 		}
@@ -197,14 +198,14 @@ func TestTooMuchThatMayNotBeLostEndsTheConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startLegacy(t, upstream.Options{})
 		defer l.end(t)
-		l.feed.slow = make(chan struct{})
-		p := call(t, l, &client{},
+		l.feed.Slow = make(chan struct{})
+		p := upstreamtest.StartCall(t, l, &upstreamtest.Client{},
 			`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a"}}`)
-		l.srv.expect(t, "tools/call")
+		l.srv.Expect(t, "tools/call")
 		for range 2000 {
-			l.srv.send(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
+			l.srv.Send(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
 		}
-		p.fails("too much of what it sent is waiting")
+		p.ExpectError("too many of the server's messages wait for the client")
 	})
 }
 
@@ -216,10 +217,10 @@ func TestCancelledCall(t *testing.T) {
 		want  string
 	}{
 		{"in the client's words", func(t *testing.T) error {
-			return &proxy.CancelledError{Notification: pass(t, notice)}
+			return &proxy.CancelledError{Notification: upstreamtest.Pass(t, notice)}
 		}, `{"requestId":%s,"reason":"changed \u006dy mind","_meta":{}}`},
 		{"in a modern client's words", func(t *testing.T) error {
-			return &proxy.CancelledError{Notification: pass(t,
+			return &proxy.CancelledError{Notification: upstreamtest.Pass(t,
 				`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"c","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","x":1}}}`)}
 		}, `{"requestId":%s,"_meta":{"x":1}}`},
 		{"without a word", func(t *testing.T) error {
@@ -233,26 +234,26 @@ func TestCancelledCall(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := startLegacy(t, upstream.Options{})
 				defer l.end(t)
-				p := call(t, l, &client{},
+				p := upstreamtest.StartCall(t, l, &upstreamtest.Client{},
 					`{"jsonrpc":"2.0","id":"c","method":"tools/call","params":{"name":"a"}}`)
-				m := l.srv.expect(t, "tools/call")
+				m := l.srv.Expect(t, "tools/call")
 				cause := c.cause(t)
-				p.cancel(cause)
+				p.Cancel(cause)
 				synctest.Wait()
-				<-p.done
-				if !errors.Is(p.err, cause) {
-					t.Errorf("got %v, want the cause", p.err)
+				<-p.Done
+				if !errors.Is(p.Err, cause) {
+					t.Errorf("got %v, want the cause", p.Err)
 				}
-				n := l.srv.expect(t, "notifications/cancelled")
+				n := l.srv.Expect(t, "notifications/cancelled")
 				if want := fmt.Sprintf(c.want, m.ID); string(n.Params) != want {
 					t.Errorf("the server was told %s, want %s", n.Params, want)
 				}
-				l.srv.result(m.ID, `{}`) // too late
-				q := call(t, l, &client{},
+				l.srv.Answer(m.ID, `{}`) // too late
+				q := upstreamtest.StartCall(t, l, &upstreamtest.Client{},
 					`{"jsonrpc":"2.0","id":"c","method":"tools/call","params":{"name":"b"}}`)
-				m = l.srv.expect(t, "tools/call")
-				l.srv.result(m.ID, `{"b":1}`)
-				q.is(`{"jsonrpc":"2.0","id":"c","result":{"b":1}}`)
+				m = l.srv.Expect(t, "tools/call")
+				l.srv.Answer(m.ID, `{"b":1}`)
+				q.ExpectAnswer(`{"jsonrpc":"2.0","id":"c","result":{"b":1}}`)
 			})
 		})
 	}
@@ -262,37 +263,37 @@ func TestInitializeIsNotCancelledButTheConnectionEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := openLegacy(t, upstream.Options{})
 		defer l.end(t)
-		p := call(t, l, l.feed, hello)
-		srv := l.last(t)
-		srv.expect(t, "initialize")
-		p.cancel(context.DeadlineExceeded)
-		p.fails("deadline")
-		srv.quiet(t)
+		p := upstreamtest.StartCall(t, l, l.feed, hello)
+		srv := l.Last(t)
+		srv.Expect(t, "initialize")
+		p.Cancel(context.DeadlineExceeded)
+		p.ExpectError("deadline")
+		srv.ExpectNothing(t)
 		select {
-		case <-srv.gone:
+		case <-srv.Gone:
 		default:
 			t.Error("the process is still there")
 		}
-		p = call(t, l, l.feed, hello)
-		l.srv = l.last(t)
+		p = upstreamtest.StartCall(t, l, l.feed, hello)
+		l.srv = l.Last(t)
 		l.greeted(t)
-		p.is(`{"jsonrpc":"2.0","id":"hi","result":` + welcome + `}`)
+		p.ExpectAnswer(`{"jsonrpc":"2.0","id":"hi","result":` + welcome + `}`)
 	})
 }
 
 func TestWhatAServerAsks(t *testing.T) {
 	const question = `{"jsonrpc":"2.0","id":"q\u0031","method":"roots/list"}`
-	setup := func(t *testing.T) (*legacy, *client, *pending) {
+	setup := func(t *testing.T) (*legacy, *upstreamtest.Client, *upstreamtest.Call) {
 		l := startLegacy(t, upstream.Options{})
-		l.feed.answer = answers(`{"of":"feed"}`)
-		c := &client{answer: answers(`{"of":"call"}`)}
-		p := call(t, l, c, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a"}}`)
-		l.srv.expect(t, "tools/call")
+		l.feed.OnAsk = upstreamtest.AnswerWith(`{"of":"feed"}`)
+		c := &upstreamtest.Client{OnAsk: upstreamtest.AnswerWith(`{"of":"call"}`)}
+		p := upstreamtest.StartCall(t, l, c, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a"}}`)
+		l.srv.Expect(t, "tools/call")
 		return l, c, p
 	}
 	want := func(t *testing.T, l *legacy, want string) {
 		t.Helper()
-		if m := l.srv.next(t); m.Raw != want {
+		if m := l.srv.Next(t); m.Raw != want {
 			t.Errorf("the server got %s, want %s", m.Raw, want)
 		}
 	}
@@ -300,7 +301,7 @@ func TestWhatAServerAsks(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			l, _, _ := setup(t)
 			defer l.end(t)
-			l.srv.send(question)
+			l.srv.Send(question)
 			want(t, l, `{"jsonrpc":"2.0","id":"q\u0031","result":{"of":"call"}}`)
 		})
 	})
@@ -308,9 +309,9 @@ func TestWhatAServerAsks(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			l, c, _ := setup(t)
 			defer l.end(t)
-			call(t, l, c, `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"b"}}`)
-			l.srv.expect(t, "tools/call")
-			l.srv.send(question)
+			upstreamtest.StartCall(t, l, c, `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"b"}}`)
+			l.srv.Expect(t, "tools/call")
+			l.srv.Send(question)
 			want(t, l, `{"jsonrpc":"2.0","id":"q\u0031","result":{"of":"feed"}}`)
 		})
 	})
@@ -318,10 +319,10 @@ func TestWhatAServerAsks(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			l, _, _ := setup(t)
 			defer l.end(t)
-			call(t, l, &client{answer: answers(`{"of":"task"}`)},
+			upstreamtest.StartCall(t, l, &upstreamtest.Client{OnAsk: upstreamtest.AnswerWith(`{"of":"task"}`)},
 				`{"jsonrpc":"2.0","id":2,"method":"tasks/result","params":{"taskId":"t"}}`)
-			l.srv.expect(t, "tasks/result")
-			l.srv.send(`{"jsonrpc":"2.0","id":4,"method":"elicitation/create","params":{"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"t"}}}}`)
+			l.srv.Expect(t, "tasks/result")
+			l.srv.Send(`{"jsonrpc":"2.0","id":4,"method":"elicitation/create","params":{"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"t"}}}}`)
 			want(t, l, `{"jsonrpc":"2.0","id":4,"result":{"of":"task"}}`)
 		})
 	})
@@ -329,11 +330,11 @@ func TestWhatAServerAsks(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			l, _, _ := setup(t)
 			defer l.end(t)
-			l.feed.slow = make(chan struct{})
-			l.srv.send(`{"jsonrpc":"2.0","method":"notifications/message","params":{}}`)
-			l.srv.send(question)
-			l.srv.quiet(t)
-			close(l.feed.slow)
+			l.feed.Slow = make(chan struct{})
+			l.srv.Send(`{"jsonrpc":"2.0","method":"notifications/message","params":{}}`)
+			l.srv.Send(question)
+			l.srv.ExpectNothing(t)
+			close(l.feed.Slow)
 			want(t, l, `{"jsonrpc":"2.0","id":"q\u0031","result":{"of":"call"}}`)
 		})
 	})
@@ -342,15 +343,15 @@ func TestWhatAServerAsks(t *testing.T) {
 			l, c, _ := setup(t)
 			defer l.end(t)
 			var cause error
-			c.answer = func(ctx context.Context, m *mcp.Message) pipeline.Passed {
+			c.OnAsk = func(ctx context.Context, m *mcp.Message) pipeline.Passed {
 				<-ctx.Done()
 				cause = context.Cause(ctx)
-				return answers(`{}`)(t.Context(), m)
+				return upstreamtest.AnswerWith(`{}`)(t.Context(), m)
 			}
-			l.srv.send(question)
+			l.srv.Send(question)
 			synctest.Wait()
-			l.srv.send(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"q\u0031"}}`)
-			l.srv.quiet(t)
+			l.srv.Send(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"q\u0031"}}`)
+			l.srv.ExpectNothing(t)
 			if !errors.As(cause, new(*proxy.CancelledError)) {
 				t.Errorf("the cause is %v", cause)
 			}
@@ -362,14 +363,14 @@ func TestWhatAServerAsks(t *testing.T) {
 			defer l.end(t)
 			hold := make(chan struct{})
 			defer close(hold)
-			c.answer = func(ctx context.Context, m *mcp.Message) pipeline.Passed {
+			c.OnAsk = func(ctx context.Context, m *mcp.Message) pipeline.Passed {
 				<-hold
 				return pipeline.Passed{}
 			}
 			for i := range 65 {
-				l.srv.send(`{"jsonrpc":"2.0","id":%d,"method":"roots/list"}`, i)
+				l.srv.Send(`{"jsonrpc":"2.0","id":%d,"method":"roots/list"}`, i)
 			}
-			if m := l.srv.next(t); string(m.ID) != "64" || m.Error == nil ||
+			if m := l.srv.Next(t); string(m.ID) != "64" || m.Error == nil ||
 				m.Error.Code != mcp.CodeInternalError {
 				t.Errorf("the server got %s", m.Raw)
 			}
@@ -377,23 +378,23 @@ func TestWhatAServerAsks(t *testing.T) {
 	})
 	t.Run("waits until a session listens", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			st := &starter{}
-			u := upstream.New(upstream.Options{Name: "files", Dial: upstream.Dial{Pipe: st.start},
+			st := &upstreamtest.Launcher{}
+			u := upstream.New(upstream.Options{Name: "files", Dial: upstream.Dial{Pipe: st.Start},
 				ProbeTimeout: time.Second})
 			defer u.Close()
 			if _, err := u.Revisions(t.Context()); err != nil { // a silent server
 				t.Fatal(err)
 			}
-			srv := st.last(t)
-			srv.expect(t, "server/discover")
-			srv.send(`{"jsonrpc":"2.0","method":"notifications/message","params":{"data":"early"}}`)
-			feed := &client{}
+			srv := st.Last(t)
+			srv.Expect(t, "server/discover")
+			srv.Send(`{"jsonrpc":"2.0","method":"notifications/message","params":{"data":"early"}}`)
+			feed := &upstreamtest.Client{}
 			s := open(t, u, mcp.Rev20250618, feed)
-			p := call(t, s, feed, hello)
-			srv.result(srv.expect(t, "initialize").ID, welcome)
-			p.is(`{"jsonrpc":"2.0","id":"hi","result":` + welcome + `}`)
-			feed.wants(t, `{"jsonrpc":"2.0","method":"notifications/message","params":{"data":"early"}}`)
-			if n := st.count(); n != 1 {
+			p := upstreamtest.StartCall(t, s, feed, hello)
+			srv.Answer(srv.Expect(t, "initialize").ID, welcome)
+			p.ExpectAnswer(`{"jsonrpc":"2.0","id":"hi","result":` + welcome + `}`)
+			feed.ExpectReceived(t, `{"jsonrpc":"2.0","method":"notifications/message","params":{"data":"early"}}`)
+			if n := st.Count(); n != 1 {
 				t.Errorf("%d processes were started, want the one that was probed", n)
 			}
 		})
@@ -406,37 +407,37 @@ func TestWhatIsNoAnswer(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			l := startLegacy(t, upstream.Options{})
 			defer l.end(t)
-			p := call(t, l, &client{}, request)
-			l.srv.expect(t, "tools/call")
-			l.srv.send(`{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"?"}}`)
-			p.is(`{"jsonrpc":"2.0","id":1,"error":{"code":-32700,"message":"?"}}`)
+			p := upstreamtest.StartCall(t, l, &upstreamtest.Client{}, request)
+			l.srv.Expect(t, "tools/call")
+			l.srv.Send(`{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"?"}}`)
+			p.ExpectAnswer(`{"jsonrpc":"2.0","id":1,"error":{"code":-32700,"message":"?"}}`)
 		})
 	})
 	t.Run("an answer that cannot be read fails its call", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			l := startLegacy(t, upstream.Options{})
 			defer l.end(t)
-			p := call(t, l, &client{}, request)
-			m := l.srv.expect(t, "tools/call")
-			l.srv.send(`{"jsonrpc":"2.0","id":%s,"result":{"a":1,"a":2}}`, m.ID)
-			p.fails("its answer cannot be read")
-			q := call(t, l, &client{}, request)
-			l.srv.result(l.srv.expect(t, "tools/call").ID, `{}`)
-			q.is(`{"jsonrpc":"2.0","id":1,"result":{}}`)
+			p := upstreamtest.StartCall(t, l, &upstreamtest.Client{}, request)
+			m := l.srv.Expect(t, "tools/call")
+			l.srv.Send(`{"jsonrpc":"2.0","id":%s,"result":{"a":1,"a":2}}`, m.ID)
+			p.ExpectError("the answer is not a valid message")
+			q := upstreamtest.StartCall(t, l, &upstreamtest.Client{}, request)
+			l.srv.Answer(l.srv.Expect(t, "tools/call").ID, `{}`)
+			q.ExpectAnswer(`{"jsonrpc":"2.0","id":1,"result":{}}`)
 		})
 	})
 	t.Run("a hundred unreadable messages are borne, more are not", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			l := startLegacy(t, upstream.Options{})
 			defer l.end(t)
-			p := call(t, l, &client{}, request)
-			l.srv.expect(t, "tools/call")
+			p := upstreamtest.StartCall(t, l, &upstreamtest.Client{}, request)
+			l.srv.Expect(t, "tools/call")
 			for range 100 {
-				l.srv.send(`{"jsonrpc":"1.0"}`)
+				l.srv.Send(`{"jsonrpc":"1.0"}`)
 			}
-			p.waits()
-			l.srv.send(`{`)
-			p.fails("cannot be read")
+			p.ExpectWaiting()
+			l.srv.Send(`{`)
+			p.ExpectError("more than 100 invalid messages")
 		})
 	})
 }
@@ -445,19 +446,19 @@ func TestAMessageThatIsTooLarge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startLegacy(t, upstream.Options{})
 		defer l.end(t)
-		p := call(t, l, &client{}, toolsCall)
-		l.srv.expect(t, "tools/call")
-		l.srv.sendTooMuch()
-		p.fails("is too large") // it was the only one that waited
-		p = call(t, l, &client{}, toolsCall)
-		m := l.srv.expect(t, "tools/call")
-		q := call(t, l, &client{}, toolsCall)
-		l.srv.expect(t, "tools/call")
-		l.srv.sendTooMuch()
-		p.waits()
-		q.waits()
-		l.srv.result(m.ID, `{}`)
-		p.is(`{"jsonrpc":"2.0","id":"c","result":{}}`)
+		p := upstreamtest.StartCall(t, l, &upstreamtest.Client{}, toolsCall)
+		l.srv.Expect(t, "tools/call")
+		l.srv.SendTooLarge()
+		p.ExpectError("is too large") // it was the only one that waited
+		p = upstreamtest.StartCall(t, l, &upstreamtest.Client{}, toolsCall)
+		m := l.srv.Expect(t, "tools/call")
+		q := upstreamtest.StartCall(t, l, &upstreamtest.Client{}, toolsCall)
+		l.srv.Expect(t, "tools/call")
+		l.srv.SendTooLarge()
+		p.ExpectWaiting()
+		q.ExpectWaiting()
+		l.srv.Answer(m.ID, `{}`)
+		p.ExpectAnswer(`{"jsonrpc":"2.0","id":"c","result":{}}`)
 	})
 }
 
@@ -466,12 +467,12 @@ func TestAServerThatPingsAndDoesNotRead(t *testing.T) {
 		l := startLegacy(t, upstream.Options{})
 		defer l.end(t)
 		for i := range 1000 {
-			l.srv.send(`{"jsonrpc":"2.0","id":%d,"method":"ping"}`, i)
+			l.srv.Send(`{"jsonrpc":"2.0","id":%d,"method":"ping"}`, i)
 		}
 		synctest.Wait()
 		pongs := 0
-		for ; len(l.srv.up) > 0; synctest.Wait() {
-			l.srv.next(t)
+		for ; len(l.srv.Written) > 0; synctest.Wait() {
+			l.srv.Next(t)
 			pongs++
 		}
 		if pongs < 256 || pongs > 100+256 { // 100 fit into the pipe
@@ -485,7 +486,7 @@ func TestNotificationsOfTheClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := openLegacy(t, upstream.Options{})
 		for _, raw := range []string{changed, initialized} {
-			if err := l.Notify(t.Context(), pass(t, raw)); !errors.As(err,
+			if err := l.Notify(t.Context(), upstreamtest.Pass(t, raw)); !errors.As(err,
 				new(*proxy.UnavailableError)) {
 				t.Errorf("before initialize: %v", err)
 			}
@@ -494,7 +495,7 @@ func TestNotificationsOfTheClient(t *testing.T) {
 		l = startLegacy(t, upstream.Options{})
 		defer l.end(t)
 		l.tell(t, changed)
-		if m := l.srv.next(t); m.Raw != changed {
+		if m := l.srv.Next(t); m.Raw != changed {
 			t.Errorf("the server got %s", m.Raw)
 		}
 	})
@@ -504,16 +505,16 @@ func TestRequestsWaitForInitialized(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := openLegacy(t, upstream.Options{})
 		defer l.end(t)
-		p := call(t, l, l.feed, hello)
-		l.srv = l.last(t)
+		p := upstreamtest.StartCall(t, l, l.feed, hello)
+		l.srv = l.Last(t)
 		l.greeted(t)
-		p.is(`{"jsonrpc":"2.0","id":"hi","result":` + welcome + `}`)
-		q := call(t, l, l.feed, `{"jsonrpc":"2.0","id":2,"method":"tools/list"}`)
-		l.srv.quiet(t)
+		p.ExpectAnswer(`{"jsonrpc":"2.0","id":"hi","result":` + welcome + `}`)
+		q := upstreamtest.StartCall(t, l, l.feed, `{"jsonrpc":"2.0","id":2,"method":"tools/list"}`)
+		l.srv.ExpectNothing(t)
 		l.tell(t, initialized)
-		l.srv.expect(t, "notifications/initialized")
-		l.srv.result(l.srv.expect(t, "tools/list").ID, `{"tools":[]}`)
-		q.is(`{"jsonrpc":"2.0","id":2,"result":{"tools":[]}}`)
+		l.srv.Expect(t, "notifications/initialized")
+		l.srv.Answer(l.srv.Expect(t, "tools/list").ID, `{"tools":[]}`)
+		q.ExpectAnswer(`{"jsonrpc":"2.0","id":2,"result":{"tools":[]}}`)
 	})
 }
 
@@ -521,13 +522,13 @@ func TestAClientThatNeverSendsInitializedIsServed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := openLegacy(t, upstream.Options{})
 		defer l.end(t)
-		call(t, l, l.feed, hello)
-		l.srv = l.last(t)
+		upstreamtest.StartCall(t, l, l.feed, hello)
+		l.srv = l.Last(t)
 		l.greeted(t)
 		synctest.Wait()
-		call(t, l, l.feed, `{"jsonrpc":"2.0","id":2,"method":"tools/list"}`)
+		upstreamtest.StartCall(t, l, l.feed, `{"jsonrpc":"2.0","id":2,"method":"tools/list"}`)
 		time.Sleep(5 * time.Second)
-		l.srv.expect(t, "tools/list")
+		l.srv.Expect(t, "tools/list")
 	})
 }
 
@@ -535,20 +536,20 @@ func TestTwoCallsWithOneProgressToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startLegacy(t, upstream.Options{})
 		defer l.end(t)
-		one, two := &client{}, &client{}
+		one, two := &upstreamtest.Client{}, &upstreamtest.Client{}
 		const params = `"method":"tools/call","params":{"name":"a","_meta":{"progressToken":7}}}`
-		p := call(t, l, one, `{"jsonrpc":"2.0","id":1,`+params)
-		first := l.srv.expect(t, "tools/call")
-		q := call(t, l, two, `{"jsonrpc":"2.0","id":2,`+params)
-		second := l.srv.expect(t, "tools/call")
-		l.srv.send(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"gatekit-%s","progress":2}}`, second.ID)
-		l.srv.send(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":7,"progress":1}}`)
-		l.srv.result(first.ID, `{}`)
-		l.srv.result(second.ID, `{}`)
-		p.is(`{"jsonrpc":"2.0","id":1,"result":{}}`)
-		q.is(`{"jsonrpc":"2.0","id":2,"result":{}}`)
-		one.wants(t, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":7,"progress":1}}`)
-		two.wants(t, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":7,"progress":2}}`)
+		p := upstreamtest.StartCall(t, l, one, `{"jsonrpc":"2.0","id":1,`+params)
+		first := l.srv.Expect(t, "tools/call")
+		q := upstreamtest.StartCall(t, l, two, `{"jsonrpc":"2.0","id":2,`+params)
+		second := l.srv.Expect(t, "tools/call")
+		l.srv.Send(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"gatekit-%s","progress":2}}`, second.ID)
+		l.srv.Send(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":7,"progress":1}}`)
+		l.srv.Answer(first.ID, `{}`)
+		l.srv.Answer(second.ID, `{}`)
+		p.ExpectAnswer(`{"jsonrpc":"2.0","id":1,"result":{}}`)
+		q.ExpectAnswer(`{"jsonrpc":"2.0","id":2,"result":{}}`)
+		one.ExpectReceived(t, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":7,"progress":1}}`)
+		two.ExpectReceived(t, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":7,"progress":2}}`)
 	})
 }
 
@@ -556,27 +557,27 @@ func TestProgressOfATaskOutlivesItsCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startLegacy(t, upstream.Options{})
 		defer l.end(t)
-		p := call(t, l, &client{},
+		p := upstreamtest.StartCall(t, l, &upstreamtest.Client{},
 			`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a","task":{},"_meta":{"progressToken":"mine"}}}`)
-		m := l.srv.expect(t, "tools/call")
-		l.srv.result(m.ID, `{"task":{"taskId":"t","status":"working"}}`)
-		p.is(`{"jsonrpc":"2.0","id":1,"result":{"task":{"taskId":"t","status":"working"}}}`)
-		l.srv.send(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"mine","progress":1}}`)
-		l.srv.send(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":77,"progress":1}}`)
-		l.feed.wants(t, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"mine","progress":1}}`)
+		m := l.srv.Expect(t, "tools/call")
+		l.srv.Answer(m.ID, `{"task":{"taskId":"t","status":"working"}}`)
+		p.ExpectAnswer(`{"jsonrpc":"2.0","id":1,"result":{"task":{"taskId":"t","status":"working"}}}`)
+		l.srv.Send(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"mine","progress":1}}`)
+		l.srv.Send(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":77,"progress":1}}`)
+		l.feed.ExpectReceived(t, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"mine","progress":1}}`)
 	})
 }
 
 // again answers the handshake of a restarted server, which has to be that of the client.
 func (l *legacy) again(t *testing.T) {
 	t.Helper()
-	l.srv = l.last(t)
-	m := l.srv.expect(t, "initialize")
+	l.srv = l.Last(t)
+	m := l.srv.Expect(t, "initialize")
 	if want := `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"1"}}`; string(m.Params) != want {
 		t.Errorf("initialized again with %s", m.Params)
 	}
-	l.srv.result(m.ID, welcome)
-	l.srv.expect(t, "notifications/initialized")
+	l.srv.Answer(m.ID, welcome)
+	l.srv.Expect(t, "notifications/initialized")
 }
 
 func TestRestart(t *testing.T) {
@@ -594,32 +595,32 @@ func TestRestart(t *testing.T) {
 			`{"jsonrpc":"2.0","id":5,"method":"resources/subscribe","params":{"uri":"a:c"}}`,
 			`{"jsonrpc":"2.0","id":6,"method":"resources/unsubscribe","params":{"uri":"a:c"}}`,
 		} {
-			call(t, l, l.feed, raw)
-			l.srv.result(l.srv.next(t).ID, `{}`)
+			upstreamtest.StartCall(t, l, l.feed, raw)
+			l.srv.Answer(l.srv.Next(t).ID, `{}`)
 			synctest.Wait()
 		}
-		p := call(t, l, &client{},
+		p := upstreamtest.StartCall(t, l, &upstreamtest.Client{},
 			`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"a"}}`)
-		l.srv.expect(t, "tools/call")
+		l.srv.Expect(t, "tools/call")
 		l.srv.Close()
-		p.fails("the connection to it ended")
-		q := call(t, l, &client{}, `{"jsonrpc":"2.0","id":8,"method":"tools/list"}`)
-		q.waits()
+		p.ExpectError("the connection ended")
+		q := upstreamtest.StartCall(t, l, &upstreamtest.Client{}, `{"jsonrpc":"2.0","id":8,"method":"tools/list"}`)
+		q.ExpectWaiting()
 		time.Sleep(200 * time.Millisecond)
 		l.again(t)
-		m := l.srv.expect(t, "logging/setLevel")
+		m := l.srv.Expect(t, "logging/setLevel")
 		if string(m.Params) != `{"level":"debug"}` {
 			t.Errorf("level %s", m.Params)
 		}
-		l.srv.result(m.ID, `{}`)
-		m = l.srv.expect(t, "resources/subscribe")
+		l.srv.Answer(m.ID, `{}`)
+		m = l.srv.Expect(t, "resources/subscribe")
 		if string(m.Params) != `{"uri":"a:b"}` {
 			t.Errorf("subscribed to %s", m.Params)
 		}
-		l.srv.result(m.ID, `{}`)
-		l.srv.result(l.srv.expect(t, "tools/list").ID, `{"tools":[]}`)
-		q.is(`{"jsonrpc":"2.0","id":8,"result":{"tools":[]}}`)
-		l.feed.wants(t, `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
+		l.srv.Answer(m.ID, `{}`)
+		l.srv.Answer(l.srv.Expect(t, "tools/list").ID, `{"tools":[]}`)
+		q.ExpectAnswer(`{"jsonrpc":"2.0","id":8,"result":{"tools":[]}}`)
+		l.feed.ExpectReceived(t, `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
 		if want := []string{"lost", "restarted"}; !slices.Equal(events, want) {
 			t.Errorf("events %v, want %v", events, want)
 		}
@@ -633,9 +634,9 @@ func TestRestartIsPaced(t *testing.T) {
 		began := time.Now()
 		var at []time.Duration
 		for range 6 {
-			before := l.count()
+			before := l.Count()
 			l.srv.Close()
-			for l.count() == before {
+			for l.Count() == before {
 				time.Sleep(100 * time.Millisecond)
 			}
 			at = append(at, time.Since(began))
@@ -654,25 +655,25 @@ func TestARestartedServerThatRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startLegacy(t, upstream.Options{Restart: true})
 		defer l.end(t)
-		call(t, l, l.feed, `{"jsonrpc":"2.0","id":2,"method":"logging/setLevel","params":{"level":"info"}}`)
-		l.srv.result(l.srv.expect(t, "logging/setLevel").ID, `{}`)
+		upstreamtest.StartCall(t, l, l.feed, `{"jsonrpc":"2.0","id":2,"method":"logging/setLevel","params":{"level":"info"}}`)
+		l.srv.Answer(l.srv.Expect(t, "logging/setLevel").ID, `{}`)
 		synctest.Wait()
 		l.srv.Close()
 		time.Sleep(200 * time.Millisecond)
-		srv := l.last(t)
-		srv.send(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32603,"message":"not now"}}`,
-			srv.expect(t, "initialize").ID)
+		srv := l.Last(t)
+		srv.Send(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32603,"message":"not now"}}`,
+			srv.Expect(t, "initialize").ID)
 		synctest.Wait()
-		if !srv.ended() {
+		if !srv.HasEnded() {
 			t.Error("a process that refused is still there")
 		}
-		p := call(t, l, l.feed, toolsList)
+		p := upstreamtest.StartCall(t, l, l.feed, toolsList)
 		time.Sleep(400 * time.Millisecond)
 		l.again(t)
-		l.srv.send(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32603,"message":"no more levels"}}`,
-			l.srv.expect(t, "logging/setLevel").ID)
-		l.srv.result(l.srv.expect(t, "tools/list").ID, `{}`) // it does without
-		p.is(`{"jsonrpc":"2.0","id":"l","result":{}}`)
+		l.srv.Send(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32603,"message":"no more levels"}}`,
+			l.srv.Expect(t, "logging/setLevel").ID)
+		l.srv.Answer(l.srv.Expect(t, "tools/list").ID, `{}`) // it does without
+		p.ExpectAnswer(`{"jsonrpc":"2.0","id":"l","result":{}}`)
 	})
 }
 
@@ -680,8 +681,8 @@ func TestAServerThatIsLostBeforeInitialized(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := openLegacy(t, upstream.Options{Restart: true})
 		defer l.end(t)
-		call(t, l, l.feed, hello)
-		l.srv = l.last(t)
+		upstreamtest.StartCall(t, l, l.feed, hello)
+		l.srv = l.Last(t)
 		l.greeted(t)
 		synctest.Wait()
 		l.srv.Close()
@@ -689,7 +690,7 @@ func TestAServerThatIsLostBeforeInitialized(t *testing.T) {
 		l.tell(t, initialized) // while there is none
 		time.Sleep(200 * time.Millisecond)
 		l.again(t)
-		l.srv.quiet(t)
+		l.srv.ExpectNothing(t)
 	})
 }
 
@@ -699,18 +700,18 @@ func TestACallToAServerThatDoesNotComeBackFails(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := startLegacy(t, upstream.Options{Restart: restart})
 				defer l.end(t)
-				l.fail = errors.New("no such program")
+				l.Fail = errors.New("no such program")
 				l.srv.Close()
 				synctest.Wait()
-				p := call(t, l, &client{}, `{"jsonrpc":"2.0","id":8,"method":"tools/list"}`)
+				p := upstreamtest.StartCall(t, l, &upstreamtest.Client{}, `{"jsonrpc":"2.0","id":8,"method":"tools/list"}`)
 				time.Sleep(time.Second)
 				if restart {
-					p.fails("it could not be started")
+					p.ExpectError("the process could not be started")
 				} else {
-					p.fails("the connection to it ended")
+					p.ExpectError("the connection ended")
 				}
-				if !errors.As(p.err, new(*proxy.UnavailableError)) {
-					t.Errorf("%T", p.err)
+				if !errors.As(p.Err, new(*proxy.UnavailableError)) {
+					t.Errorf("%T", p.Err)
 				}
 			})
 		})
@@ -721,14 +722,14 @@ func TestInitializeOfAServerThatIsNotThere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := openLegacy(t, upstream.Options{Restart: true})
 		defer l.end(t)
-		l.fail = errors.New("no such program")
-		p := call(t, l, l.feed, hello)
-		p.fails("it could not be started")
-		l.fail = nil
-		p = call(t, l, l.feed, hello)
-		l.srv = l.last(t)
+		l.Fail = errors.New("no such program")
+		p := upstreamtest.StartCall(t, l, l.feed, hello)
+		p.ExpectError("the process could not be started")
+		l.Fail = nil
+		p = upstreamtest.StartCall(t, l, l.feed, hello)
+		l.srv = l.Last(t)
 		l.greeted(t)
-		p.is(`{"jsonrpc":"2.0","id":"hi","result":` + welcome + `}`)
+		p.ExpectAnswer(`{"jsonrpc":"2.0","id":"hi","result":` + welcome + `}`)
 	})
 }
 
@@ -744,26 +745,26 @@ func TestRefusedProcessesDoNotPileUp(t *testing.T) {
 				`{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2031-01-01"}}`,
 				`"2031-01-01"`},
 			{"what cannot be read", `{"jsonrpc":"2.0","id":%s,"result":{"a":1,"a":2}}`,
-				`cannot be read`},
+				`not a valid message`},
 		} {
 			t.Run(c.name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					l := openLegacy(t, upstream.Options{})
 					defer l.end(t)
-					l.deaf = grace
+					l.CloseDelay = grace
 					for range 3 {
-						p := call(t, l, l.feed, hello)
-						srv := l.last(t)
-						srv.send(c.answer, srv.expect(t, "initialize").ID)
-						p.waits()
+						p := upstreamtest.StartCall(t, l, l.feed, hello)
+						srv := l.Last(t)
+						srv.Send(c.answer, srv.Expect(t, "initialize").ID)
+						p.ExpectWaiting()
 						time.Sleep(grace)
-						if n := len(l.alive()); n != 0 {
+						if n := len(l.Alive()); n != 0 {
 							t.Errorf("%d processes are alive", n)
 						}
 						if c.fails != "" {
-							p.fails(c.fails)
+							p.ExpectError(c.fails)
 						} else {
-							p.is(`{"jsonrpc":"2.0","id":"hi","error":{"code":-32603,"message":"no"}}`)
+							p.ExpectAnswer(`{"jsonrpc":"2.0","id":"hi","error":{"code":-32603,"message":"no"}}`)
 						}
 					}
 				})
@@ -774,92 +775,92 @@ func TestRefusedProcessesDoNotPileUp(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			l := openLegacy(t, upstream.Options{})
 			defer l.end(t)
-			l.deaf = grace
-			p := call(t, l, l.feed, hello)
-			srv := l.last(t)
-			srv.send(no, srv.expect(t, "initialize").ID)
-			p.waits()
-			p.cancel(context.DeadlineExceeded)
-			p.is(`{"jsonrpc":"2.0","id":"hi","error":{"code":-32603,"message":"no"}}`)
+			l.CloseDelay = grace
+			p := upstreamtest.StartCall(t, l, l.feed, hello)
+			srv := l.Last(t)
+			srv.Send(no, srv.Expect(t, "initialize").ID)
+			p.ExpectWaiting()
+			p.Cancel(context.DeadlineExceeded)
+			p.ExpectAnswer(`{"jsonrpc":"2.0","id":"hi","error":{"code":-32603,"message":"no"}}`)
 		})
 	})
 	// What is given up in the middle of initialize, and what has answered but not to the client's
 	// or the policy's liking, ends without anybody waiting for it.
 	for _, c := range []struct {
 		name  string
-		leave func(t *testing.T, s proxy.Server, srv *pipe, p *pending)
+		leave func(t *testing.T, s proxy.Server, srv *upstreamtest.PipeServer, p *upstreamtest.Call)
 	}{
-		{"given up by many clients", func(t *testing.T, s proxy.Server, srv *pipe, p *pending) {
-			p.cancel(context.Canceled)
-			p.fails("canceled")
+		{"given up by many clients", func(t *testing.T, s proxy.Server, srv *upstreamtest.PipeServer, p *upstreamtest.Call) {
+			p.Cancel(context.Canceled)
+			p.ExpectError("canceled")
 		}},
 		{"closed by many clients before they were initialized", func(t *testing.T, s proxy.Server,
-			srv *pipe, p *pending) {
-			srv.result(srv.expect(t, "initialize").ID, welcome)
-			p.is(`{"jsonrpc":"2.0","id":"hi","result":` + welcome + `}`)
+			srv *upstreamtest.PipeServer, p *upstreamtest.Call) {
+			srv.Answer(srv.Expect(t, "initialize").ID, welcome)
+			p.ExpectAnswer(`{"jsonrpc":"2.0","id":"hi","result":` + welcome + `}`)
 			go s.Close()
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				st := &starter{deaf: grace}
+				st := &upstreamtest.Launcher{CloseDelay: grace}
 				u := upstream.New(upstream.Options{Name: "files", Era: "legacy",
-					Dial: upstream.Dial{Pipe: st.start}})
+					Dial: upstream.Dial{Pipe: st.Start}})
 				defer u.Close()
 				for range 16 {
-					s := open(t, u, mcp.Rev20251125, &client{})
-					p := call(t, s, &client{}, hello)
-					c.leave(t, s, st.last(t), p)
+					s := open(t, u, mcp.Rev20251125, &upstreamtest.Client{})
+					p := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, hello)
+					c.leave(t, s, st.Last(t), p)
 				}
-				if n := len(st.alive()); n != 16 {
+				if n := len(st.Alive()); n != 16 {
 					t.Fatalf("%d processes are alive, want 16", n)
 				}
-				s := open(t, u, mcp.Rev20251125, &client{})
-				p := call(t, s, &client{}, hello)
-				if n := st.count(); n != 16 {
+				s := open(t, u, mcp.Rev20251125, &upstreamtest.Client{})
+				p := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, hello)
+				if n := st.Count(); n != 16 {
 					t.Errorf("%d processes were started: one more than may be ending", n)
 				}
-				p.cancel(context.DeadlineExceeded)
-				p.fails("deadline")
-				p = call(t, s, &client{}, hello)
+				p.Cancel(context.DeadlineExceeded)
+				p.ExpectError("deadline")
+				p = upstreamtest.StartCall(t, s, &upstreamtest.Client{}, hello)
 				time.Sleep(grace)
-				if n := st.count(); n != 17 {
+				if n := st.Count(); n != 17 {
 					t.Errorf("%d processes were started: there was room again", n)
 				}
-				srv := st.last(t)
-				srv.result(srv.expect(t, "initialize").ID, welcome)
-				p.is(`{"jsonrpc":"2.0","id":"hi","result":` + welcome + `}`)
+				srv := st.Last(t)
+				srv.Answer(srv.Expect(t, "initialize").ID, welcome)
+				p.ExpectAnswer(`{"jsonrpc":"2.0","id":"hi","result":` + welcome + `}`)
 			})
 		})
 	}
 	t.Run("many sessions that go well wait for nothing", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			st := &starter{deaf: grace}
+			st := &upstreamtest.Launcher{CloseDelay: grace}
 			u := upstream.New(upstream.Options{Name: "files", Era: "legacy",
-				Dial: upstream.Dial{Pipe: st.start}})
+				Dial: upstream.Dial{Pipe: st.Start}})
 			defer u.Close()
-			begin := func() *pending {
-				return call(t, open(t, u, mcp.Rev20251125, &client{}), &client{}, hello)
+			begin := func() *upstreamtest.Call {
+				return upstreamtest.StartCall(t, open(t, u, mcp.Rev20251125, &upstreamtest.Client{}), &upstreamtest.Client{}, hello)
 			}
 			for range 100 {
 				begin()
 			}
-			if n := st.count(); n != 100 {
+			if n := st.Count(); n != 100 {
 				t.Errorf("%d of 100 processes were started", n)
 			}
 			for range 100 {
-				s := open(t, u, mcp.Rev20251125, &client{})
-				call(t, s, &client{}, hello)
-				srv := st.last(t)
-				srv.result(srv.expect(t, "initialize").ID, welcome)
+				s := open(t, u, mcp.Rev20251125, &upstreamtest.Client{})
+				upstreamtest.StartCall(t, s, &upstreamtest.Client{}, hello)
+				srv := st.Last(t)
+				srv.Answer(srv.Expect(t, "initialize").ID, welcome)
 				synctest.Wait()
-				if err := s.Notify(t.Context(), pass(t, initialized)); err != nil {
+				if err := s.Notify(t.Context(), upstreamtest.Pass(t, initialized)); err != nil {
 					t.Fatal(err)
 				}
 				go s.Close()
 			}
 			begin()
-			if n := st.count(); n != 201 {
+			if n := st.Count(); n != 201 {
 				t.Errorf("%d of 201 processes were started", n)
 			}
 			// the second Close would wait on a lock, and the bubble's clock with it
@@ -872,24 +873,24 @@ func TestAnUnknownRevisionIsNotSpoken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := openLegacy(t, upstream.Options{})
 		defer l.end(t)
-		p := call(t, l, l.feed, hello)
-		srv := l.last(t)
-		srv.result(srv.expect(t, "initialize").ID,
+		p := upstreamtest.StartCall(t, l, l.feed, hello)
+		srv := l.Last(t)
+		srv.Answer(srv.Expect(t, "initialize").ID,
 			`{"protocolVersion":"2031-01-01","capabilities":{},"serverInfo":{"name":"s","version":"1"}}`)
-		p.fails(`"2031-01-01"`)
+		p.ExpectError(`"2031-01-01"`)
 	})
 }
 
 func TestClosingFailsWhatIsInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startLegacy(t, upstream.Options{Restart: true})
-		p := call(t, l, &client{}, `{"jsonrpc":"2.0","id":8,"method":"tools/list"}`)
-		l.srv.expect(t, "tools/list")
+		p := upstreamtest.StartCall(t, l, &upstreamtest.Client{}, `{"jsonrpc":"2.0","id":8,"method":"tools/list"}`)
+		l.srv.Expect(t, "tools/list")
 		if err := l.up.Close(); err != nil {
 			t.Error(err)
 		}
-		p.fails("closed")
-		if n := l.count(); n != 1 {
+		p.ExpectError("closed")
+		if n := l.Count(); n != 1 {
 			t.Errorf("%d processes", n)
 		}
 		if _, err := l.up.Open(t.Context(), proxy.OpenOptions{Revision: mcp.Rev20251125},

@@ -13,6 +13,7 @@ import (
 	"gatekit/core/mcp"
 	"gatekit/core/proxy"
 	"gatekit/core/upstream"
+	"gatekit/test/upstreamtest"
 )
 
 // site is a legacy server over HTTP: it gives sessions, and leaves the rest to then.
@@ -20,7 +21,7 @@ type site struct {
 	*web
 	proxy.Server
 	up       *upstream.Upstream
-	feed     *client
+	feed     *upstreamtest.Client
 	version  string
 	sessions int                              // given so far; the last one is alive
 	bare     bool                             // give no session ids
@@ -30,7 +31,7 @@ type site struct {
 
 func newSite(t *testing.T, o upstream.Options) *site {
 	t.Helper()
-	s := &site{web: &web{}, feed: &client{}, version: "2025-11-25"}
+	s := &site{web: &web{}, feed: &upstreamtest.Client{}, version: "2025-11-25"}
 	s.serve = s.handle
 	o.Name, o.Era, o.Dial.HTTP = "web", "legacy", s.web
 	s.up = upstream.New(o)
@@ -68,9 +69,9 @@ func (s *site) handle(r request) *upstream.Answer {
 // start shakes hands.
 func (s *site) start(t *testing.T) {
 	t.Helper()
-	p := call(t, s, s.feed, hello)
-	p.is(`{"jsonrpc":"2.0","id":"hi","result":` + replace(welcome, "2025-11-25", s.version) + `}`)
-	if err := s.Notify(t.Context(), pass(t, initialized)); err != nil {
+	p := upstreamtest.StartCall(t, s, s.feed, hello)
+	p.ExpectAnswer(`{"jsonrpc":"2.0","id":"hi","result":` + replace(welcome, "2025-11-25", s.version) + `}`)
+	if err := s.Notify(t.Context(), upstreamtest.Pass(t, initialized)); err != nil {
 		t.Fatal(err)
 	}
 	synctest.Wait()
@@ -104,8 +105,8 @@ func TestHeadersOfALegacySession(t *testing.T) {
 					return a
 				}
 				s.start(t)
-				call(t, s, s.feed, toolsList).is(`{"jsonrpc":"2.0","id":"l","result":{}}`)
-				call(t, s, s.feed, toolsList).is(`{"jsonrpc":"2.0","id":"l","result":{}}`)
+				upstreamtest.StartCall(t, s, s.feed, toolsList).ExpectAnswer(`{"jsonrpc":"2.0","id":"l","result":{}}`)
+				upstreamtest.StartCall(t, s, s.feed, toolsList).ExpectAnswer(`{"jsonrpc":"2.0","id":"l","result":{}}`)
 				s.end(t)
 				want := []string{"POST initialize", "POST notifications/initialized",
 					"GET", "POST tools/list", "POST tools/list"}
@@ -163,7 +164,7 @@ func TestAnswersOfALegacyURL(t *testing.T) {
 		}, `{"jsonrpc":"2.0","id":"c","error":{"code":-32602,"message":"no"}}`, ``, nil},
 		{"nothing", func(r request) *upstream.Answer {
 			return status(202, ``)
-		}, ``, `it sent no answer (HTTP 202)`, nil},
+		}, ``, `the server sent no answer (HTTP 202)`, nil},
 		{"no credentials", func(r request) *upstream.Answer {
 			return status(401, `<html>secret`)
 		}, ``, `(HTTP 401)`, nil},
@@ -172,7 +173,7 @@ func TestAnswersOfALegacyURL(t *testing.T) {
 		}, ``, `HTTP 500`, nil},
 		{"no network", func(r request) *upstream.Answer {
 			return nil
-		}, ``, `no answer from its URL`, nil},
+		}, ``, `no response from the URL`, nil},
 		{"a stream that breaks and has no ids", func(r request) *upstream.Answer {
 			e := newEvents()
 			e.send("", `%s`, told[0])
@@ -183,7 +184,7 @@ func TestAnswersOfALegacyURL(t *testing.T) {
 			e := newEvents()
 			e.send("", `{"jsonrpc":"2.0","id":%s,"result":{"a":1,"a":2}}`, r.ID)
 			return stream(e)
-		}, ``, `its answer cannot be read`, nil},
+		}, ``, `the answer is not a valid message`, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -191,14 +192,14 @@ func TestAnswersOfALegacyURL(t *testing.T) {
 				s.then = c.then
 				s.start(t)
 				defer s.end(t)
-				caller := &client{}
-				p := call(t, s, caller, toolsCall)
+				caller := &upstreamtest.Client{}
+				p := upstreamtest.StartCall(t, s, caller, toolsCall)
 				if c.fails != "" {
-					p.fails(c.fails)
+					p.ExpectError(c.fails)
 				} else {
-					p.is(c.want)
+					p.ExpectAnswer(c.want)
 				}
-				caller.wants(t, c.told...)
+				caller.ExpectReceived(t, c.told...)
 				if n := len(s.requests("POST tools/call")); n != 1 {
 					t.Errorf("the call was put %d times", n)
 				}
@@ -237,12 +238,12 @@ func TestABrokenStreamIsTakenUpAgain(t *testing.T) {
 		}
 		s.start(t)
 		defer s.end(t)
-		caller := &client{}
+		caller := &upstreamtest.Client{}
 		began := time.Now()
-		p := call(t, s, caller, toolsCall)
-		<-p.done
-		p.is(`{"jsonrpc":"2.0","id":"c","result":{}}`)
-		caller.wants(t, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":1}}`)
+		p := upstreamtest.StartCall(t, s, caller, toolsCall)
+		<-p.Done
+		p.ExpectAnswer(`{"jsonrpc":"2.0","id":"c","result":{}}`)
+		caller.ExpectReceived(t, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":1}}`)
 		if took := time.Since(began); took != (3+6+3)*time.Second {
 			t.Errorf("it took %v: the server asked for 3 s between attempts", took)
 		}
@@ -262,10 +263,10 @@ func TestAStreamThatCannotBeTakenUpAgain(t *testing.T) {
 		gets  int
 		fails string
 	}{
-		{"not offered", status(405, ""), 1, "does not go on with it"},
-		{"the session has ended", status(404, ""), 1, "it has ended its session"},
-		{"a fault", status(502, ""), 4, "cannot be had again"},
-		{"no network", nil, 4, "cannot be had again"},
+		{"not offered", status(405, ""), 1, "does not resume it"},
+		{"the session has ended", status(404, ""), 1, "the server has ended the session"},
+		{"a fault", status(502, ""), 4, "could not be resumed"},
+		{"no network", nil, 4, "could not be resumed"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -285,9 +286,9 @@ func TestAStreamThatCannotBeTakenUpAgain(t *testing.T) {
 				}
 				s.start(t)
 				defer s.end(t)
-				p := call(t, s, s.feed, toolsCall)
+				p := upstreamtest.StartCall(t, s, s.feed, toolsCall)
 				time.Sleep(time.Minute)
-				p.fails(c.fails)
+				p.ExpectError(c.fails)
 				if gets != c.gets {
 					t.Errorf("asked for %d times, want %d", gets, c.gets)
 				}
@@ -306,7 +307,7 @@ func TestAServerDoesNotChooseHowOftenItIsAsked(t *testing.T) {
 		gets  int           // in a minute
 		fails string        // "" when the call goes on
 	}{
-		{"nothing comes", conn.Event{}, 0, 4, "cannot be had again"},
+		{"nothing comes", conn.Event{}, 0, 4, "could not be resumed"},
 		{"nothing comes, for as long as a proxy bears it", conn.Event{}, 12 * time.Second, 5,
 			""},
 		{"there is always something", conn.Event{ID: "8", Retry: 1}, 0, 599, ""},
@@ -334,17 +335,17 @@ func TestAServerDoesNotChooseHowOftenItIsAsked(t *testing.T) {
 				}
 				s.start(t)
 				defer s.end(t)
-				p := call(t, s, s.feed, toolsCall)
+				p := upstreamtest.StartCall(t, s, s.feed, toolsCall)
 				time.Sleep(time.Minute - time.Millisecond)
 				if c.fails == "" {
-					p.waits()
+					p.ExpectWaiting()
 				} else {
-					p.fails(c.fails)
+					p.ExpectError(c.fails)
 				}
 				if gets != c.gets {
 					t.Errorf("asked for %d times in a minute, want %d", gets, c.gets)
 				}
-				p.cancel(context.Canceled)
+				p.Cancel(context.Canceled)
 			})
 		})
 	}
@@ -358,7 +359,7 @@ func TestAnEventThatIsTooLarge(t *testing.T) {
 		}
 		s.start(t)
 		defer s.end(t)
-		call(t, s, s.feed, toolsCall).fails("is too large")
+		upstreamtest.StartCall(t, s, s.feed, toolsCall).ExpectError("is too large")
 	})
 }
 
@@ -373,8 +374,8 @@ func TestAStreamOfNothingButNoiseEnds(t *testing.T) {
 		}()
 		s.then = func(r request) *upstream.Answer { return stream(e) }
 		s.start(t)
-		p := call(t, s, s.feed, toolsCall)
-		p.fails("broke")
+		p := upstreamtest.StartCall(t, s, s.feed, toolsCall)
+		p.ExpectError("broke")
 		s.end(t)
 		for len(e.ch) > 0 {
 			<-e.ch
@@ -389,11 +390,11 @@ func TestCancelOverLegacyHTTP(t *testing.T) {
 		s.then = func(request) *upstream.Answer { return stream(e) }
 		s.start(t)
 		defer s.end(t)
-		p := call(t, s, s.feed, toolsCall)
+		p := upstreamtest.StartCall(t, s, s.feed, toolsCall)
 		synctest.Wait()
-		p.cancel(&proxy.CancelledError{Notification: pass(t,
+		p.Cancel(&proxy.CancelledError{Notification: upstreamtest.Pass(t,
 			`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"c","reason":"r"}}`)})
-		p.fails("cancelled")
+		p.ExpectError("cancelled")
 		id := string(s.requests("POST tools/call")[0].ID)
 		if n := s.requests("POST notifications/cancelled"); len(n) != 1 ||
 			string(n[0].Params) != `{"requestId":`+id+`,"reason":"r"}` {
@@ -417,14 +418,14 @@ func TestTheStreamWithoutACall(t *testing.T) {
 			}
 			return stream(streams[opened-1])
 		}
-		s.feed.answer = answers(`{"roots":[]}`)
+		s.feed.OnAsk = upstreamtest.AnswerWith(`{"roots":[]}`)
 		s.then = func(r request) *upstream.Answer { return status(202, "") }
 		s.start(t)
 		defer s.end(t)
 		streams[0].send("e1", `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
 		streams[0].send("e2", `{"jsonrpc":"2.0","id":"q","method":"roots/list"}`)
 		streams[0].send("e3", `{"jsonrpc":"2.0","id":"p","method":"ping"}`)
-		s.feed.wants(t, `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
+		s.feed.ExpectReceived(t, `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
 		replies := []string{s.seen[len(s.seen)-1].body, s.seen[len(s.seen)-2].body}
 		slices.Sort(replies)
 		if want := []string{`{"jsonrpc":"2.0","id":"p","result":{}}`,
@@ -442,11 +443,11 @@ func TestTheStreamWithoutACall(t *testing.T) {
 			t.Errorf("it went on after %q", got)
 		}
 		// Some servers send all answers there.
-		p := call(t, s, s.feed, toolsList)
-		p.waits()
+		p := upstreamtest.StartCall(t, s, s.feed, toolsList)
+		p.ExpectWaiting()
 		streams[2].send("", `{"jsonrpc":"2.0","id":%s,"result":{"x":1}}`,
 			s.requests("POST tools/list")[0].ID)
-		p.is(`{"jsonrpc":"2.0","id":"l","result":{"x":1}}`)
+		p.ExpectAnswer(`{"jsonrpc":"2.0","id":"l","result":{"x":1}}`)
 	})
 }
 
@@ -462,11 +463,11 @@ func TestWhatAServerAsksOnACallsStream(t *testing.T) {
 		}
 		s.start(t)
 		defer s.end(t)
-		c := &client{answer: answers(`{"action":"accept"}`)}
-		p := call(t, s, c, toolsCall)
-		p.waits()
+		c := &upstreamtest.Client{OnAsk: upstreamtest.AnswerWith(`{"action":"accept"}`)}
+		p := upstreamtest.StartCall(t, s, c, toolsCall)
+		p.ExpectWaiting()
 		// the stream says whose it is, however many there are
-		call(t, s, s.feed, replace(toolsCall, `"c"`, `"d"`))
+		upstreamtest.StartCall(t, s, s.feed, replace(toolsCall, `"c"`, `"d"`))
 		synctest.Wait()
 		e.send("", `{"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":{}}`)
 		synctest.Wait()
@@ -474,7 +475,7 @@ func TestWhatAServerAsksOnACallsStream(t *testing.T) {
 			s.seen)-1].body; got != `{"jsonrpc":"2.0","id":"q","result":{"action":"accept"}}` {
 			t.Errorf("the server got %s", got)
 		}
-		p.waits()
+		p.ExpectWaiting()
 	})
 }
 
@@ -493,7 +494,7 @@ func TestAnExpiredSession(t *testing.T) {
 				s.then = func(r request) *upstream.Answer { return reply(r.ID, `{}`) }
 				s.start(t)
 				defer s.end(t)
-				call(t, s, s.feed, `{"jsonrpc":"2.0","id":1,"method":"logging/setLevel","params":{"level":"info"}}`)
+				upstreamtest.StartCall(t, s, s.feed, `{"jsonrpc":"2.0","id":1,"method":"logging/setLevel","params":{"level":"info"}}`)
 				synctest.Wait()
 				time.Sleep(time.Minute)
 
@@ -504,8 +505,8 @@ func TestAnExpiredSession(t *testing.T) {
 					}
 					return serve(r)
 				}
-				p := call(t, s, s.feed, toolsList)
-				p.is(`{"jsonrpc":"2.0","id":"l","result":{}}`)
+				p := upstreamtest.StartCall(t, s, s.feed, toolsList)
+				p.ExpectAnswer(`{"jsonrpc":"2.0","id":"l","result":{}}`)
 				want := []string{"POST initialize", "POST notifications/initialized",
 					"GET", "POST logging/setLevel", "POST tools/list",
 					"POST initialize", "POST notifications/initialized", "POST logging/setLevel",
@@ -518,7 +519,7 @@ func TestAnExpiredSession(t *testing.T) {
 				if s.sessions != 2 {
 					t.Errorf("%d sessions", s.sessions)
 				}
-				s.feed.wants(t, `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
+				s.feed.ExpectReceived(t, `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
 			})
 		})
 	}
@@ -529,13 +530,13 @@ func TestAnExpiredSession(t *testing.T) {
 			s.start(t)
 			defer s.end(t)
 			s.sessions++ // the server has another now
-			p := call(t, s, s.feed, toolsCall)
-			p.fails("it has ended its session")
+			p := upstreamtest.StartCall(t, s, s.feed, toolsCall)
+			p.ExpectError("the server has ended the session")
 			time.Sleep(time.Second)
 			if n := len(s.requests("POST tools/call")); n != 1 {
 				t.Errorf("it was put %d times", n)
 			}
-			call(t, s, s.feed, toolsCall).is(`{"jsonrpc":"2.0","id":"c","result":{}}`)
+			upstreamtest.StartCall(t, s, s.feed, toolsCall).ExpectAnswer(`{"jsonrpc":"2.0","id":"c","result":{}}`)
 		})
 	})
 	t.Run("a server that forgets all the time is not asked all the time", func(t *testing.T) {
@@ -569,23 +570,23 @@ func TestFallbackToSSE(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				st := &starter{}
+				st := &upstreamtest.Launcher{}
 				w := &web{serve: func(request) *upstream.Answer { return c.answer }}
 				u := upstream.New(upstream.Options{Name: "web", Era: "legacy",
-					Dial: upstream.Dial{HTTP: w, SSE: st.start}})
+					Dial: upstream.Dial{HTTP: w, SSE: st.Start}})
 				defer u.Close()
 				for i := range 2 {
-					s := open(t, u, mcp.Rev20241105, &client{})
-					p := call(t, s, &client{}, hello)
+					s := open(t, u, mcp.Rev20241105, &upstreamtest.Client{})
+					p := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, hello)
 					if !c.sse {
-						if n := st.count(); n != 0 {
+						if n := st.Count(); n != 0 {
 							t.Error("SSE was tried")
 						}
 						continue
 					}
-					srv := st.last(t)
-					srv.result(srv.expect(t, "initialize").ID, welcome)
-					p.is(`{"jsonrpc":"2.0","id":"hi","result":` + welcome + `}`)
+					srv := st.Last(t)
+					srv.Answer(srv.Expect(t, "initialize").ID, welcome)
+					p.ExpectAnswer(`{"jsonrpc":"2.0","id":"hi","result":` + welcome + `}`)
 					if n := len(w.log()); n != 1 {
 						t.Errorf("session %d: POST was tried %d times", i+1, n)
 					}
@@ -597,9 +598,9 @@ func TestFallbackToSSE(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			w := &web{serve: func(request) *upstream.Answer { return status(404, "") }}
 			u := upstream.New(upstream.Options{Name: "web", Era: "legacy",
-				Dial: upstream.Dial{HTTP: w, SSE: (&starter{fail: errors.New("no")}).start}})
+				Dial: upstream.Dial{HTTP: w, SSE: (&upstreamtest.Launcher{Fail: errors.New("no")}).Start}})
 			defer u.Close()
-			call(t, open(t, u, mcp.Rev20241105, &client{}), &client{}, hello).fails("HTTP 404")
+			upstreamtest.StartCall(t, open(t, u, mcp.Rev20241105, &upstreamtest.Client{}), &upstreamtest.Client{}, hello).ExpectError("HTTP 404")
 		})
 	})
 }
@@ -611,10 +612,10 @@ func TestClosingALegacyURLEndsWhatIsInFlight(t *testing.T) {
 		s.then = func(request) *upstream.Answer { return stream(e) }
 		s.get = func(request) *upstream.Answer { return stream(g) }
 		s.start(t)
-		p := call(t, s, s.feed, toolsCall)
-		p.waits()
+		p := upstreamtest.StartCall(t, s, s.feed, toolsCall)
+		p.ExpectWaiting()
 		s.end(t)
-		p.fails("closed")
+		p.ExpectError("closed")
 		if !e.closed() || !g.closed() {
 			t.Error("a stream is still open")
 		}

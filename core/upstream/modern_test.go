@@ -10,25 +10,20 @@ import (
 	"gatekit/core/mcp"
 	"gatekit/core/proxy"
 	"gatekit/core/upstream"
+	"gatekit/test/upstreamtest"
 )
 
-// request answers a modern request with more in its _meta, and in its params.
-func modernRequest(id, method, meta, params string) string {
-	return `{"jsonrpc":"2.0","id":` + id + `,"method":"` + method + `","params":{"_meta":{` + meta +
-		`"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"c","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}` + params + `}}`
-}
-
 // modernUp is a modern server whose process is that of st.
-func modernUp(o upstream.Options) (*upstream.Upstream, *starter) {
-	st := &starter{}
-	o.Name, o.Era, o.Dial.Pipe = "files", "modern", st.start
+func modernUp(o upstream.Options) (*upstream.Upstream, *upstreamtest.Launcher) {
+	st := &upstreamtest.Launcher{}
+	o.Name, o.Era, o.Dial.Pipe = "files", "modern", st.Start
 	return upstream.New(o), st
 }
 
 func openFor(t *testing.T, u *upstream.Upstream, session, principal string) proxy.Server {
 	t.Helper()
 	s, err := u.Open(t.Context(), proxy.OpenOptions{Session: session, Principal: principal,
-		Revision: mcp.Rev20260728}, &client{})
+		Revision: mcp.Rev20260728}, &upstreamtest.Client{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,45 +35,35 @@ func TestSessionsOfOnePrincipalShareAProcess(t *testing.T) {
 		u, st := modernUp(upstream.Options{})
 		defer u.Close()
 		a, b, c := openFor(t, u, "a", "ann"), openFor(t, u, "b", "ann"), openFor(t, u, "c", "bob")
-		pa := call(t, a, &client{}, modernRequest(`"x"`, "tools/list", ``, ``))
-		srv := st.last(t)
-		ma := srv.expect(t, "tools/list")
-		pb := call(t, b, &client{}, modernRequest(`"x"`, "tools/list", ``, ``))
-		mb := srv.expect(t, "tools/list")
+		pa := upstreamtest.StartCall(t, a, &upstreamtest.Client{}, upstreamtest.ModernRequest(`"x"`, "tools/list", ``, ``))
+		srv := st.Last(t)
+		ma := srv.Expect(t, "tools/list")
+		pb := upstreamtest.StartCall(t, b, &upstreamtest.Client{}, upstreamtest.ModernRequest(`"x"`, "tools/list", ``, ``))
+		mb := srv.Expect(t, "tools/list")
 		if string(ma.ID) == string(mb.ID) {
 			t.Errorf("two requests went by %s", ma.ID)
 		}
-		srv.result(mb.ID, `{"resultType":"complete","tools":["b"]}`)
-		srv.result(ma.ID, `{"resultType":"complete","tools":["a"]}`)
-		pa.is(`{"jsonrpc":"2.0","id":"x","result":{"resultType":"complete","tools":["a"]}}`)
-		pb.is(`{"jsonrpc":"2.0","id":"x","result":{"resultType":"complete","tools":["b"]}}`)
-		call(t, c, &client{}, modernRequest(`"x"`, "tools/list", ``, ``))
-		if n := st.count(); n != 2 {
+		srv.Answer(mb.ID, `{"resultType":"complete","tools":["b"]}`)
+		srv.Answer(ma.ID, `{"resultType":"complete","tools":["a"]}`)
+		pa.ExpectAnswer(`{"jsonrpc":"2.0","id":"x","result":{"resultType":"complete","tools":["a"]}}`)
+		pb.ExpectAnswer(`{"jsonrpc":"2.0","id":"x","result":{"resultType":"complete","tools":["b"]}}`)
+		upstreamtest.StartCall(t, c, &upstreamtest.Client{}, upstreamtest.ModernRequest(`"x"`, "tools/list", ``, ``))
+		if n := st.Count(); n != 2 {
 			t.Errorf("%d processes for two principals", n)
 		}
-		st.last(t).expect(t, "tools/list")
+		st.Last(t).Expect(t, "tools/list")
 
 		a.Close()
 		time.Sleep(time.Minute)
-		pb = call(t, b, &client{}, modernRequest(`1`, "tools/list", ``, ``))
-		srv.expect(t, "tools/list")
+		pb = upstreamtest.StartCall(t, b, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`, "tools/list", ``, ``))
+		srv.Expect(t, "tools/list")
 		b.Close()
-		pb.fails("closed")
+		pb.ExpectError("closed")
 		time.Sleep(time.Minute)
-		if !srv.ended() {
+		if !srv.HasEnded() {
 			t.Error("the process of nobody still runs after a minute")
 		}
 	})
-}
-
-func (p *pipe) ended() bool {
-	synctest.Wait()
-	select {
-	case <-p.gone:
-		return true
-	default:
-		return false
-	}
 }
 
 func TestAProcessIsKeptForASessionThatComesSoon(t *testing.T) {
@@ -86,18 +71,18 @@ func TestAProcessIsKeptForASessionThatComesSoon(t *testing.T) {
 		u, st := modernUp(upstream.Options{})
 		defer u.Close()
 		a := openFor(t, u, "a", "")
-		call(t, a, &client{}, modernRequest(`1`, "tools/list", ``, ``))
-		st.last(t).expect(t, "tools/list")
+		upstreamtest.StartCall(t, a, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`, "tools/list", ``, ``))
+		st.Last(t).Expect(t, "tools/list")
 		a.Close()
 		time.Sleep(time.Second)
 		b := openFor(t, u, "b", "")
 		defer b.Close()
 		time.Sleep(time.Minute)
-		call(t, b, &client{}, modernRequest(`1`, "tools/list", ``, ``))
+		upstreamtest.StartCall(t, b, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`, "tools/list", ``, ``))
 		// The request of a was given up when it was closed.
-		st.last(t).expect(t, "notifications/cancelled")
-		st.last(t).expect(t, "tools/list")
-		if n := st.count(); n != 1 {
+		st.Last(t).Expect(t, "notifications/cancelled")
+		st.Last(t).Expect(t, "tools/list")
+		if n := st.Count(); n != 1 {
 			t.Errorf("%d processes", n)
 		}
 	})
@@ -105,42 +90,42 @@ func TestAProcessIsKeptForASessionThatComesSoon(t *testing.T) {
 
 func TestListenOverAPipe(t *testing.T) {
 	const filter = `,"notifications":{"toolsListChanged":true}`
-	setup := func(t *testing.T) (func(), *pipe, *client, *pending, said) {
+	setup := func(t *testing.T) (func(), *upstreamtest.PipeServer, *upstreamtest.Client, *upstreamtest.Call, upstreamtest.Message) {
 		u, st := modernUp(upstream.Options{})
 		s := openFor(t, u, "a", "")
-		c := &client{}
-		p := call(t, s, c, modernRequest(`"L"`, "subscriptions/listen", ``, filter))
-		m := st.last(t).expect(t, "subscriptions/listen")
-		return func() { u.Close() }, st.last(t), c, p, m
+		c := &upstreamtest.Client{}
+		p := upstreamtest.StartCall(t, s, c, upstreamtest.ModernRequest(`"L"`, "subscriptions/listen", ``, filter))
+		m := st.Last(t).Expect(t, "subscriptions/listen")
+		return func() { u.Close() }, st.Last(t), c, p, m
 	}
 	t.Run("everything comes under the client's id, with its type", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			end, srv, c, p, m := setup(t)
 			defer end()
-			srv.send(`{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%s},"notifications":{}}}`, m.ID)
-			srv.send(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%s}}}`, m.ID)
-			srv.send(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":99}}}`)
-			c.wants(t, `{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":"L"},"notifications":{}}}`,
+			srv.Send(`{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%s},"notifications":{}}}`, m.ID)
+			srv.Send(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%s}}}`, m.ID)
+			srv.Send(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":99}}}`)
+			c.ExpectReceived(t, `{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":"L"},"notifications":{}}}`,
 				`{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":"L"}}}`)
-			srv.result(m.ID, `{"resultType":"complete","_meta":{"io.modelcontextprotocol/subscriptionId":`+string(m.ID)+`}}`)
-			p.is(`{"jsonrpc":"2.0","id":"L","result":{"resultType":"complete","_meta":{"io.modelcontextprotocol/subscriptionId":"L"}}}`)
+			srv.Answer(m.ID, `{"resultType":"complete","_meta":{"io.modelcontextprotocol/subscriptionId":`+string(m.ID)+`}}`)
+			p.ExpectAnswer(`{"jsonrpc":"2.0","id":"L","result":{"resultType":"complete","_meta":{"io.modelcontextprotocol/subscriptionId":"L"}}}`)
 		})
 	})
 	t.Run("the server may end it by cancelling it", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			end, srv, _, p, m := setup(t)
 			defer end()
-			srv.send(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%s}}`, m.ID)
-			p.is(`{"jsonrpc":"2.0","id":"L","result":{"resultType":"complete","_meta":{"io.modelcontextprotocol/subscriptionId":"L"}}}`)
+			srv.Send(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%s}}`, m.ID)
+			p.ExpectAnswer(`{"jsonrpc":"2.0","id":"L","result":{"resultType":"complete","_meta":{"io.modelcontextprotocol/subscriptionId":"L"}}}`)
 		})
 	})
 	t.Run("the client ends it by cancelling it", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			end, srv, _, p, m := setup(t)
 			defer end()
-			p.cancel(&proxy.CancelledError{})
-			p.fails("cancelled")
-			if n := srv.expect(t, "notifications/cancelled"); string(n.Params) != `{"requestId":`+
+			p.Cancel(&proxy.CancelledError{})
+			p.ExpectError("cancelled")
+			if n := srv.Expect(t, "notifications/cancelled"); string(n.Params) != `{"requestId":`+
 				string(m.ID)+`}` {
 				t.Errorf("the server was told %s", n.Params)
 			}
@@ -150,12 +135,12 @@ func TestListenOverAPipe(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			end, srv, c, p, m := setup(t)
 			defer end()
-			c.slow = make(chan struct{})
+			c.Slow = make(chan struct{})
 			for range 2000 {
-				srv.send(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%s}}}`, m.ID)
+				srv.Send(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%s}}}`, m.ID)
 			}
-			p.fails("too much of what it sent is waiting")
-			srv.expect(t, "notifications/cancelled")
+			p.ExpectError("too many of the server's messages wait for the client")
+			srv.Expect(t, "notifications/cancelled")
 		})
 	})
 	t.Run("it fails with the process", func(t *testing.T) {
@@ -163,7 +148,7 @@ func TestListenOverAPipe(t *testing.T) {
 			end, srv, _, p, _ := setup(t)
 			defer end()
 			srv.Close()
-			p.fails("the connection to it ended")
+			p.ExpectError("the connection ended")
 		})
 	})
 }
@@ -191,18 +176,18 @@ func TestLogsOfAModernServer(t *testing.T) {
 				if c.other {
 					b = openFor(t, u, "b", "")
 				}
-				first, second := &client{}, &client{}
-				call(t, a, first, modernRequest(`1`, "tools/call", c.first, `,"name":"x"`))
-				st.last(t).expect(t, "tools/call")
-				call(t, b, second, modernRequest(`1`, "tools/call", c.next, `,"name":"x"`))
-				st.last(t).expect(t, "tools/call")
-				st.last(t).send(line)
+				first, second := &upstreamtest.Client{}, &upstreamtest.Client{}
+				upstreamtest.StartCall(t, a, first, upstreamtest.ModernRequest(`1`, "tools/call", c.first, `,"name":"x"`))
+				st.Last(t).Expect(t, "tools/call")
+				upstreamtest.StartCall(t, b, second, upstreamtest.ModernRequest(`1`, "tools/call", c.next, `,"name":"x"`))
+				st.Last(t).Expect(t, "tools/call")
+				st.Last(t).Send(line)
 				if c.want {
-					first.wants(t, line)
+					first.ExpectReceived(t, line)
 				} else {
-					first.wants(t)
+					first.ExpectReceived(t)
 				}
-				second.wants(t)
+				second.ExpectReceived(t)
 			})
 		})
 	}
@@ -213,11 +198,11 @@ func TestAModernServerMayNotAsk(t *testing.T) {
 		u, st := modernUp(upstream.Options{})
 		defer u.Close()
 		s := openFor(t, u, "a", "")
-		call(t, s, &client{}, modernRequest(`1`, "tools/call", ``, `,"name":"x"`))
-		srv := st.last(t)
-		srv.expect(t, "tools/call")
-		srv.send(`{"jsonrpc":"2.0","id":5,"method":"roots/list"}`)
-		if m := srv.next(t); string(m.ID) != "5" || m.Error == nil ||
+		upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`, "tools/call", ``, `,"name":"x"`))
+		srv := st.Last(t)
+		srv.Expect(t, "tools/call")
+		srv.Send(`{"jsonrpc":"2.0","id":5,"method":"roots/list"}`)
+		if m := srv.Next(t); string(m.ID) != "5" || m.Error == nil ||
 			m.Error.Code != mcp.CodeMethodNotFound {
 			t.Errorf("it was answered with %s", m.Raw)
 		}
@@ -226,7 +211,7 @@ func TestAModernServerMayNotAsk(t *testing.T) {
 
 func TestResultTypes(t *testing.T) {
 	const extended = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{"extensions":{"acme/x":{}}}}}}`
-	plain := modernRequest(`1`, "tools/call", ``, `,"name":"x"`)
+	plain := upstreamtest.ModernRequest(`1`, "tools/call", ``, `,"name":"x"`)
 	for _, c := range []struct {
 		name, request, result string
 		folded                bool
@@ -239,28 +224,28 @@ func TestResultTypes(t *testing.T) {
 			`{"resultType":"input_required","inputRequests":{}}`, true, ``},
 		{"an escaped word is the same word", plain,
 			`{"resultType":"input_req\u0075ired","inputRequests":{}}`, true, ``},
-		{"input for a list", modernRequest(`1`, "tools/list", ``, ``),
-			`{"resultType":"input_required"}`, false, `no place for it`},
+		{"input for a list", upstreamtest.ModernRequest(`1`, "tools/list", ``, ``),
+			`{"resultType":"input_required"}`, false, `the protocol does not allow it`},
 		{"an unknown type", plain, `{"resultType":"acme"}`, false, `of type "acme"`},
 		{"an unknown type for a client with extensions", extended, `{"resultType":"acme"}`, false,
 			``},
-		{"no word", plain, `{"resultType":7}`, false, `which is no name`},
+		{"no word", plain, `{"resultType":7}`, false, `is not a string`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				u, st := modernUp(upstream.Options{})
 				defer u.Close()
 				s := openFor(t, u, "a", "")
-				p := call(t, s, &client{}, c.request)
-				srv := st.last(t)
-				srv.result(srv.next(t).ID, c.result)
+				p := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, c.request)
+				srv := st.Last(t)
+				srv.Answer(srv.Next(t).ID, c.result)
 				if c.fails != "" {
-					p.fails(c.fails)
+					p.ExpectError(c.fails)
 					return
 				}
-				p.is(`{"jsonrpc":"2.0","id":1,"result":` + c.result + `}`)
-				if p.m.CarriesInput != c.folded {
-					t.Errorf("Folded is %v", p.m.CarriesInput)
+				p.ExpectAnswer(`{"jsonrpc":"2.0","id":1,"result":` + c.result + `}`)
+				if p.Answer.CarriesInput != c.folded {
+					t.Errorf("Folded is %v", p.Answer.CarriesInput)
 				}
 			})
 		})
@@ -272,26 +257,26 @@ func TestAModernProcessIsStartedAgainByTheNextCall(t *testing.T) {
 		u, st := modernUp(upstream.Options{Restart: true})
 		defer u.Close()
 		s := openFor(t, u, "a", "")
-		p := call(t, s, &client{}, modernRequest(`1`, "tools/call", ``, `,"name":"x"`))
-		st.last(t).expect(t, "tools/call")
-		st.last(t).Close()
-		p.fails("the connection to it ended")
+		p := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`, "tools/call", ``, `,"name":"x"`))
+		st.Last(t).Expect(t, "tools/call")
+		st.Last(t).Close()
+		p.ExpectError("the connection ended")
 		time.Sleep(time.Minute)
-		if n := st.count(); n != 1 {
+		if n := st.Count(); n != 1 {
 			t.Errorf("%d processes though nobody calls", n)
 		}
 		for i := range 5 {
-			p = call(t, s, &client{}, modernRequest(`1`, "tools/call", ``, `,"name":"x"`))
+			p = upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`, "tools/call", ``, `,"name":"x"`))
 			time.Sleep(20 * time.Second)
-			st.last(t).expect(t, "tools/call")
-			st.last(t).Close()
-			p.fails("the connection to it ended")
-			if n := st.count(); n != i+2 {
+			st.Last(t).Expect(t, "tools/call")
+			st.Last(t).Close()
+			p.ExpectError("the connection ended")
+			if n := st.Count(); n != i+2 {
 				t.Errorf("%d processes after %d restarts", n, i+1)
 			}
 		}
-		p = call(t, s, &client{}, modernRequest(`1`, "tools/call", ``, `,"name":"x"`))
-		p.fails("it has ended too often")
+		p = upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`, "tools/call", ``, `,"name":"x"`))
+		p.ExpectError("the process has ended too often")
 	})
 }
 
@@ -300,16 +285,16 @@ func TestAProcessThatIsNotToBeRestarted(t *testing.T) {
 		u, st := modernUp(upstream.Options{})
 		defer u.Close()
 		s := openFor(t, u, "a", "")
-		st.fail = errors.New("no such program")
-		call(t, s, &client{}, modernRequest(`1`, "tools/call", ``,
-			`,"name":"x"`)).fails("could not be started")
-		st.fail = nil // one that never ran may be started still
-		call(t, s, &client{}, modernRequest(`1`, "tools/call", ``, `,"name":"x"`))
+		st.Fail = errors.New("no such program")
+		upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`, "tools/call", ``,
+			`,"name":"x"`)).ExpectError("could not be started")
+		st.Fail = nil // one that never ran may be started still
+		upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`, "tools/call", ``, `,"name":"x"`))
 		time.Sleep(time.Second)
-		st.last(t).Close()
+		st.Last(t).Close()
 		synctest.Wait()
-		call(t, s, &client{}, modernRequest(`1`, "tools/call", ``,
-			`,"name":"x"`)).fails("not to be started again")
+		upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`, "tools/call", ``,
+			`,"name":"x"`)).ExpectError("not to be restarted")
 	})
 }
 
@@ -319,16 +304,16 @@ func TestANotificationThatTheRevisionDoesNotHaveIsSwallowed(t *testing.T) {
 		defer u.Close()
 		s := openFor(t, u, "a", "")
 		if err := s.Notify(context.Background(),
-			pass(t, `{"jsonrpc":"2.0","method":"notifications/roots/list_changed"}`)); err != nil {
+			upstreamtest.Pass(t, `{"jsonrpc":"2.0","method":"notifications/roots/list_changed"}`)); err != nil {
 			t.Error(err)
 		}
-		if st.count() != 0 {
+		if st.Count() != 0 {
 			t.Error("it started a process")
 		}
 		if err := s.Notify(context.Background(),
-			pass(t, `{"jsonrpc":"2.0","method":"acme/told"}`)); err != nil {
+			upstreamtest.Pass(t, `{"jsonrpc":"2.0","method":"acme/told"}`)); err != nil {
 			t.Error(err)
 		}
-		st.last(t).expect(t, "acme/told")
+		st.Last(t).Expect(t, "acme/told")
 	})
 }

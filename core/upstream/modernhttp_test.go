@@ -15,6 +15,7 @@ import (
 	"gatekit/core/mcp"
 	"gatekit/core/proxy"
 	"gatekit/core/upstream"
+	"gatekit/test/upstreamtest"
 )
 
 // openSite is a session with a modern server over HTTP.
@@ -31,20 +32,20 @@ func openSite(t *testing.T, serve func(r request) *upstream.Answer) (proxy.Serve
 
 func TestHeadersOfAModernRequest(t *testing.T) {
 	for _, c := range []struct{ name, request, mcpMethod, mcpName string }{
-		{"a list has no name", modernRequest(`1`, "tools/list", ``, ``), "tools/list", ""},
-		{"a prompt", modernRequest(`1`, "prompts/get", ``, `,"name":"p"`), "prompts/get", "p"},
-		{"a resource", modernRequest(`1`, "resources/read", ``, `,"uri":"file:///a b"`),
+		{"a list has no name", upstreamtest.ModernRequest(`1`, "tools/list", ``, ``), "tools/list", ""},
+		{"a prompt", upstreamtest.ModernRequest(`1`, "prompts/get", ``, `,"name":"p"`), "prompts/get", "p"},
+		{"a resource", upstreamtest.ModernRequest(`1`, "resources/read", ``, `,"uri":"file:///a b"`),
 			"resources/read", "file:///a b"},
-		{"a task", modernRequest(`1`, "tasks/update", ``, `,"taskId":"t"`), "tasks/update", "t"},
-		{"a name that is no ASCII", modernRequest(`1`, "prompts/get", ``, `,"name":"\u00fc"`),
+		{"a task", upstreamtest.ModernRequest(`1`, "tasks/update", ``, `,"taskId":"t"`), "tasks/update", "t"},
+		{"a name that is no ASCII", upstreamtest.ModernRequest(`1`, "prompts/get", ``, `,"name":"\u00fc"`),
 			"prompts/get", "=?base64?w7w=?="},
-		{"one with a line break", modernRequest(`1`, "prompts/get", ``, `,"name":"a\nb"`),
+		{"one with a line break", upstreamtest.ModernRequest(`1`, "prompts/get", ``, `,"name":"a\nb"`),
 			"prompts/get", "=?base64?YQpi?="},
-		{"one that would lose a blank", modernRequest(`1`, "prompts/get", ``, `,"name":"a "`),
+		{"one that would lose a blank", upstreamtest.ModernRequest(`1`, "prompts/get", ``, `,"name":"a "`),
 			"prompts/get", "=?base64?YSA=?="},
-		{"one that looks wrapped", modernRequest(`1`, "prompts/get", ``,
+		{"one that looks wrapped", upstreamtest.ModernRequest(`1`, "prompts/get", ``,
 			`,"name":"=?base64?YQ==?="`), "prompts/get", "=?base64?PT9iYXNlNjQ/WVE9PT89?="},
-		{"one that looks nearly wrapped", modernRequest(`1`, "prompts/get", ``,
+		{"one that looks nearly wrapped", upstreamtest.ModernRequest(`1`, "prompts/get", ``,
 			`,"name":"=?BASE64?YQ==?="`), "prompts/get", "=?BASE64?YQ==?="},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -53,7 +54,7 @@ func TestHeadersOfAModernRequest(t *testing.T) {
 					return reply(r.ID, `{}`)
 				})
 				defer end()
-				call(t, s, &client{}, c.request).is(`{"jsonrpc":"2.0","id":1,"result":{}}`)
+				upstreamtest.StartCall(t, s, &upstreamtest.Client{}, c.request).ExpectAnswer(`{"jsonrpc":"2.0","id":1,"result":{}}`)
 				h := w.seen[0].header
 				want := map[string]string{"MCP-Protocol-Version": "2026-07-28",
 					"Mcp-Method": c.mcpMethod, "Mcp-Name": c.mcpName, "Mcp-Session-Id": ""}
@@ -83,11 +84,11 @@ func TestAServerThatRefusesTheRevisionThatItSpeaksIsAskedOnceMore(t *testing.T) 
 					"ID", string(r.ID)))
 			})
 			defer end()
-			p := call(t, s, &client{}, modernRequest(`"c"`, "prompts/get", ``, `,"name":"x"`))
+			p := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`"c"`, "prompts/get", ``, `,"name":"x"`))
 			if want == "" {
-				p.fails("does not speak the revision")
+				p.ExpectError("refused a revision that it claimed to speak")
 			} else {
-				p.is(want)
+				p.ExpectAnswer(want)
 			}
 		})
 	}
@@ -113,9 +114,9 @@ func TestAnswersOfAModernURL(t *testing.T) {
 			400, `{"jsonrpc":"2.0","id":"c","error":{"code":-32021,"message":"m"}}`, ``},
 		{"a version that it does not speak after all",
 			`{"jsonrpc":"2.0","id":ID,"error":{"code":-32022,"message":"m"}}`, 400,
-			``, `does not speak the revision`},
+			``, `refused a revision that it claimed to speak`},
 		{"another request's", `{"jsonrpc":"2.0","id":99,"result":{}}`, 200,
-			``, `it sent no answer`},
+			``, `the server sent no answer`},
 		{"text", `oops`, 500, ``, `HTTP 500`},
 		{"nothing", ``, 202, ``, `HTTP 202`},
 	} {
@@ -125,11 +126,11 @@ func TestAnswersOfAModernURL(t *testing.T) {
 					return status(c.status, replace(c.answer, "ID", string(r.ID)))
 				})
 				defer end()
-				p := call(t, s, &client{}, modernRequest(`"c"`, "prompts/get", ``, `,"name":"x"`))
+				p := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`"c"`, "prompts/get", ``, `,"name":"x"`))
 				if c.fails != "" {
-					p.fails(c.fails)
+					p.ExpectError(c.fails)
 				} else {
-					p.is(c.want)
+					p.ExpectAnswer(c.want)
 				}
 			})
 		})
@@ -145,10 +146,10 @@ func TestAnswersOfAModernURL(t *testing.T) {
 				return stream(e)
 			})
 			defer end()
-			c := &client{}
-			call(t, s, c, modernRequest(`"c"`, "prompts/get", `"progressToken":"p",`,
-				`,"name":"x"`)).is(`{"jsonrpc":"2.0","id":"c","result":{}}`)
-			c.wants(t, told)
+			c := &upstreamtest.Client{}
+			upstreamtest.StartCall(t, s, c, upstreamtest.ModernRequest(`"c"`, "prompts/get", `"progressToken":"p",`,
+				`,"name":"x"`)).ExpectAnswer(`{"jsonrpc":"2.0","id":"c","result":{}}`)
+			c.ExpectReceived(t, told)
 		})
 	})
 	t.Run("a stream that breaks is lost", func(t *testing.T) {
@@ -159,8 +160,8 @@ func TestAnswersOfAModernURL(t *testing.T) {
 				return stream(e)
 			})
 			defer end()
-			call(t, s, &client{}, modernRequest(`"c"`, "prompts/get", ``,
-				`,"name":"x"`)).fails("broke")
+			upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`"c"`, "prompts/get", ``,
+				`,"name":"x"`)).ExpectError("broke")
 			if got := w.log(); len(got) != 1 {
 				t.Errorf("the server saw %q", got)
 			}
@@ -173,10 +174,10 @@ func TestCancelOverModernHTTPClosesTheStream(t *testing.T) {
 		e := newEvents()
 		s, w, end := openSite(t, func(r request) *upstream.Answer { return stream(e) })
 		defer end()
-		p := call(t, s, &client{}, modernRequest(`"c"`, "prompts/get", ``, `,"name":"x"`))
-		p.waits()
-		p.cancel(&proxy.CancelledError{})
-		p.fails("cancelled")
+		p := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`"c"`, "prompts/get", ``, `,"name":"x"`))
+		p.ExpectWaiting()
+		p.Cancel(&proxy.CancelledError{})
+		p.ExpectError("cancelled")
 		if !e.closed() {
 			t.Error("the stream is still open")
 		}
@@ -191,15 +192,15 @@ func TestListenOverHTTP(t *testing.T) {
 		e := newEvents()
 		s, w, end := openSite(t, func(r request) *upstream.Answer { return stream(e) })
 		defer end()
-		c := &client{}
-		p := call(t, s, c, modernRequest(`7`, "subscriptions/listen", ``,
+		c := &upstreamtest.Client{}
+		p := upstreamtest.StartCall(t, s, c, upstreamtest.ModernRequest(`7`, "subscriptions/listen", ``,
 			`,"notifications":{"toolsListChanged":true}`))
-		p.waits()
+		p.ExpectWaiting()
 		id := w.seen[0].ID
 		e.send("", `{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%s}}}`, id)
-		c.wants(t, `{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":7}}}`)
+		c.ExpectReceived(t, `{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":7}}}`)
 		e.send("", `{"jsonrpc":"2.0","id":%s,"result":{"resultType":"complete","_meta":{"io.modelcontextprotocol/subscriptionId":%[1]s}}}`, id)
-		p.is(`{"jsonrpc":"2.0","id":7,"result":{"resultType":"complete","_meta":{"io.modelcontextprotocol/subscriptionId":7}}}`)
+		p.ExpectAnswer(`{"jsonrpc":"2.0","id":7,"result":{"resultType":"complete","_meta":{"io.modelcontextprotocol/subscriptionId":7}}}`)
 	})
 }
 
@@ -245,10 +246,10 @@ func TestArgumentsInHeaders(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s, w, end := openSite(t, serve)
 			defer end()
-			call(t, s, &client{}, modernRequest(`1`, "tools/list", ``, ``))
+			upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`, "tools/list", ``, ``))
 			synctest.Wait()
-			call(t, s, &client{}, modernRequest(`2`, "tools/call", ``,
-				arguments)).is(`{"jsonrpc":"2.0","id":2,"result":{}}`)
+			upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`2`, "tools/call", ``,
+				arguments)).ExpectAnswer(`{"jsonrpc":"2.0","id":2,"result":{}}`)
 			check(t, w, "POST tools/list", "POST tools/call")
 		})
 	})
@@ -265,8 +266,8 @@ func TestArgumentsInHeaders(t *testing.T) {
 			})
 			defer end()
 			for range 2 {
-				call(t, s, &client{}, modernRequest(`2`,
-					"tools/call", `"progressToken":1,"io.modelcontextprotocol/logLevel":"info","x":1,`, arguments)).is(`{"jsonrpc":"2.0","id":2,"result":{}}`)
+				upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`2`,
+					"tools/call", `"progressToken":1,"io.modelcontextprotocol/logLevel":"info","x":1,`, arguments)).ExpectAnswer(`{"jsonrpc":"2.0","id":2,"result":{}}`)
 			}
 			check(t, w, "POST tools/list", "POST tools/list", "POST tools/call", "POST tools/call")
 			if got := string(
@@ -290,8 +291,8 @@ func TestArgumentsInHeaders(t *testing.T) {
 				return serve(r)
 			})
 			defer end()
-			call(t, s, &client{}, modernRequest(`2`, "tools/call", ``,
-				arguments)).is(`{"jsonrpc":"2.0","id":2,"result":{}}`)
+			upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`2`, "tools/call", ``,
+				arguments)).ExpectAnswer(`{"jsonrpc":"2.0","id":2,"result":{}}`)
 			check(t, w, "POST tools/list", "POST tools/call", "POST tools/list", "POST tools/call")
 		})
 	})
@@ -299,8 +300,8 @@ func TestArgumentsInHeaders(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s, w, end := openSite(t, serve)
 			defer end()
-			call(t, s, &client{}, modernRequest(`2`, "tools/call", ``,
-				`,"name":"x","arguments":{"region":null,"n":{}}`)).is(
+			upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`2`, "tools/call", ``,
+				`,"name":"x","arguments":{"region":null,"n":{}}`)).ExpectAnswer(
 				`{"jsonrpc":"2.0","id":2,"result":{}}`)
 			if got := params(w.requests("POST tools/call")[0].header); len(got) > 0 {
 				t.Errorf("got %v", got)
@@ -325,8 +326,8 @@ func TestHeaderMismatch(t *testing.T) {
 			})
 			defer end()
 			for range 2 {
-				call(t, s, &client{}, modernRequest(`2`, "prompts/get", ``,
-					`,"name":"ü"`)).is(`{"jsonrpc":"2.0","id":2,"result":{}}`)
+				upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`2`, "prompts/get", ``,
+					`,"name":"ü"`)).ExpectAnswer(`{"jsonrpc":"2.0","id":2,"result":{}}`)
 			}
 			if n := len(w.log()); n != 3 {
 				t.Errorf("%d requests for two calls: what the server is like was not remembered", n)
@@ -337,8 +338,8 @@ func TestHeaderMismatch(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s, w, end := openSite(t, refuse)
 			defer end()
-			call(t, s, &client{}, modernRequest(`2`, "prompts/get", ``,
-				`,"name":"a\r\nX: y"`)).fails("refused the headers")
+			upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`2`, "prompts/get", ``,
+				`,"name":"a\r\nX: y"`)).ExpectError("rejected the headers")
 			if n := len(w.log()); n != 1 {
 				t.Errorf("%d requests", n)
 			}
@@ -348,8 +349,8 @@ func TestHeaderMismatch(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s, w, end := openSite(t, refuse)
 			defer end()
-			call(t, s, &client{}, modernRequest(`2`, "tools/call", ``,
-				`,"name":"ü"`)).fails("refused the headers")
+			upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`2`, "tools/call", ``,
+				`,"name":"ü"`)).ExpectError("rejected the headers")
 			if n := len(w.requests("POST tools/call")); n != 3 {
 				t.Errorf("%d calls", n)
 			}
@@ -362,7 +363,7 @@ func TestVendorNotificationsOverHTTP(t *testing.T) {
 		code := 202
 		s, w, end := openSite(t, func(r request) *upstream.Answer { return status(code, "") })
 		defer end()
-		n := pass(t, `{"jsonrpc":"2.0","method":"acme/told"}`)
+		n := upstreamtest.Pass(t, `{"jsonrpc":"2.0","method":"acme/told"}`)
 		if err := s.Notify(t.Context(), n); err != nil {
 			t.Error(err)
 		}
@@ -398,8 +399,8 @@ func FuzzNameHeader(f *testing.F) {
 		s := openFor(t, u, "a", "")
 		defer s.Close()
 		if _, err := s.Call(t.Context(),
-			pass(t, modernRequest(`1`, "prompts/get", ``, `,"name":`+string(mcp.Quote(name)))),
-			&client{}); err != nil {
+			upstreamtest.Pass(t, upstreamtest.ModernRequest(`1`, "prompts/get", ``, `,"name":`+string(mcp.Quote(name)))),
+			&upstreamtest.Client{}); err != nil {
 			t.Fatal(err)
 		}
 		v := got.Get("Mcp-Name")

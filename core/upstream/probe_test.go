@@ -12,6 +12,7 @@ import (
 	"gatekit/core/mcp"
 	"gatekit/core/proxy"
 	"gatekit/core/upstream"
+	"gatekit/test/upstreamtest"
 )
 
 var (
@@ -54,9 +55,9 @@ func TestProbeOfAProcess(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				st := &starter{}
+				st := &upstreamtest.Launcher{}
 				u := upstream.New(upstream.Options{Name: "files", Version: `1."0`,
-					Dial: upstream.Dial{Pipe: st.start}})
+					Dial: upstream.Dial{Pipe: st.Start}})
 				defer u.Close()
 				type found struct {
 					revisions []string
@@ -69,8 +70,8 @@ func TestProbeOfAProcess(t *testing.T) {
 						got <- found{revisions, err}
 					}()
 				}
-				srv := st.last(t)
-				m := srv.expect(t, "server/discover")
+				srv := st.Last(t)
+				m := srv.Expect(t, "server/discover")
 				if want := `{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"gatekit","version":"1.\"0"},"io.modelcontextprotocol/clientCapabilities":{}}}`; string(m.Params) != want {
 					t.Errorf("probed with %s", m.Params)
 				}
@@ -80,9 +81,9 @@ func TestProbeOfAProcess(t *testing.T) {
 				case "die":
 					srv.Close()
 				case "nobody":
-					srv.send(`{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"?"}}`)
+					srv.Send(`{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"?"}}`)
 				default:
-					srv.send(`{"jsonrpc":"2.0","id":%s,%s}`, m.ID, c.answer)
+					srv.Send(`{"jsonrpc":"2.0","id":%s,%s}`, m.ID, c.answer)
 				}
 				for range 2 {
 					f := <-got
@@ -99,25 +100,25 @@ func TestProbeOfAProcess(t *testing.T) {
 				if c.fails != "" {
 					return
 				}
-				srv.quiet(t)
+				srv.ExpectNothing(t)
 				if c.answer == "" { // an answer that comes now and says nothing new is nobody's
-					srv.send(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"?"}}`,
+					srv.Send(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"?"}}`,
 						m.ID)
 				}
-				s := open(t, u, c.want[0], &client{})
+				s := open(t, u, c.want[0], &upstreamtest.Client{})
 				request := hello
 				if c.want[0] == mcp.Rev20260728 {
-					request = modernRequest(`1`, "tools/list", ``, ``)
+					request = upstreamtest.ModernRequest(`1`, "tools/list", ``, ``)
 				}
-				p := call(t, s, &client{}, request)
-				if n := st.count(); (n == 1) != c.spared {
+				p := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, request)
+				if n := st.Count(); (n == 1) != c.spared {
 					t.Errorf("%d processes were started for the probe and a session", n)
 				}
-				srv = st.last(t)
-				srv.result(srv.next(t).ID, welcome)
+				srv = st.Last(t)
+				srv.Answer(srv.Next(t).ID, welcome)
 				synctest.Wait()
-				if p.err != nil {
-					t.Error(p.err)
+				if p.Err != nil {
+					t.Error(p.Err)
 				}
 			})
 		})
@@ -126,40 +127,40 @@ func TestProbeOfAProcess(t *testing.T) {
 
 func TestTheProcessThatWasProbedIsNotKeptForever(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		st := &starter{}
-		u := upstream.New(upstream.Options{Name: "files", Dial: upstream.Dial{Pipe: st.start}})
+		st := &upstreamtest.Launcher{}
+		u := upstream.New(upstream.Options{Name: "files", Dial: upstream.Dial{Pipe: st.Start}})
 		defer u.Close()
 		go u.Revisions(t.Context())
-		srv := st.last(t)
-		srv.result(srv.expect(t, "server/discover").ID,
+		srv := st.Last(t)
+		srv.Answer(srv.Expect(t, "server/discover").ID,
 			`{"supportedVersions":["2026-07-28","2025-11-25"]}`)
 		// A legacy client cannot use it: it would refuse initialize.
-		s := open(t, u, mcp.Rev20251125, &client{})
-		p := call(t, s, &client{}, hello)
-		second := st.last(t)
-		second.result(second.expect(t, "initialize").ID, welcome)
-		p.is(`{"jsonrpc":"2.0","id":"hi","result":` + welcome + `}`)
-		if srv.ended() {
+		s := open(t, u, mcp.Rev20251125, &upstreamtest.Client{})
+		p := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, hello)
+		second := st.Last(t)
+		second.Answer(second.Expect(t, "initialize").ID, welcome)
+		p.ExpectAnswer(`{"jsonrpc":"2.0","id":"hi","result":` + welcome + `}`)
+		if srv.HasEnded() {
 			t.Error("it ended at once")
 		}
 		time.Sleep(time.Minute)
-		if !srv.ended() || second.ended() {
-			t.Errorf("after a minute: the probed one ended %v, the used one %v", srv.ended(),
-				second.ended())
+		if !srv.HasEnded() || second.HasEnded() {
+			t.Errorf("after a minute: the probed one ended %v, the used one %v", srv.HasEnded(),
+				second.HasEnded())
 		}
 	})
 }
 
 func TestAProbeThatIsNoEvidenceIsRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		st := &starter{fail: errors.New("no such program")}
-		u := upstream.New(upstream.Options{Name: "files", Dial: upstream.Dial{Pipe: st.start}})
+		st := &upstreamtest.Launcher{Fail: errors.New("no such program")}
+		u := upstream.New(upstream.Options{Name: "files", Dial: upstream.Dial{Pipe: st.Start}})
 		defer u.Close()
 		if _, err := u.Revisions(t.Context()); err == nil || !contains(err.Error(),
 			"could not be started") {
 			t.Errorf("got %v", err)
 		}
-		st.fail = nil
+		st.Fail = nil
 		if _, err := u.Revisions(t.Context()); err == nil {
 			t.Error("it was probed again at once")
 		}
@@ -230,11 +231,11 @@ func TestProbeOfAURL(t *testing.T) {
 		{"too many", one(429, ``), nil, `HTTP 429`},
 		{"no network", func(request) *upstream.Answer {
 			return nil
-		}, nil, `no answer from its URL`},
+		}, nil, `no response from the URL`},
 		{"no end", func(r request) *upstream.Answer {
 			<-r.ctx.Done()
 			return nil
-		}, nil, `did not answer in time`},
+		}, nil, `did not respond in time`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -263,23 +264,23 @@ func TestProbeOfAURL(t *testing.T) {
 
 func TestAModernServerThatTakesLongToStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		st := &starter{}
-		u := upstream.New(upstream.Options{Name: "files", Dial: upstream.Dial{Pipe: st.start}})
+		st := &upstreamtest.Launcher{}
+		u := upstream.New(upstream.Options{Name: "files", Dial: upstream.Dial{Pipe: st.Start}})
 		defer u.Close()
 		if got, err := u.Revisions(t.Context()); err != nil || !slices.Equal(got, legacyOnes) {
 			t.Errorf("while it is silent: %v, %v", got, err)
 		}
-		srv := st.last(t)
-		srv.result(srv.expect(t, "server/discover").ID, `{"supportedVersions":["2026-07-28"]}`)
+		srv := st.Last(t)
+		srv.Answer(srv.Expect(t, "server/discover").ID, `{"supportedVersions":["2026-07-28"]}`)
 		synctest.Wait()
 		if got, err := u.Revisions(t.Context()); err != nil || !slices.Equal(got,
 			[]string{mcp.Rev20260728}) {
 			t.Errorf("when it has answered: %v, %v", got, err)
 		}
-		p := call(t, openFor(t, u, "a", ""), &client{}, modernRequest(`1`, "tools/list", ``, ``))
-		srv.result(srv.expect(t, "tools/list").ID, `{}`)
-		p.is(`{"jsonrpc":"2.0","id":1,"result":{}}`)
-		if n := st.count(); n != 1 {
+		p := upstreamtest.StartCall(t, openFor(t, u, "a", ""), &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`, "tools/list", ``, ``))
+		srv.Answer(srv.Expect(t, "tools/list").ID, `{}`)
+		p.ExpectAnswer(`{"jsonrpc":"2.0","id":1,"result":{}}`)
+		if n := st.Count(); n != 1 {
 			t.Errorf("%d processes", n)
 		}
 	})
@@ -287,27 +288,29 @@ func TestAModernServerThatTakesLongToStart(t *testing.T) {
 
 func TestAServerThatEndedWhenItWasProbedIsProbedAgainForAModernClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		st := &starter{}
-		u := upstream.New(upstream.Options{Name: "files", Dial: upstream.Dial{Pipe: st.start}})
+		st := &upstreamtest.Launcher{}
+		u := upstream.New(upstream.Options{Name: "files", Dial: upstream.Dial{Pipe: st.Start}})
 		defer u.Close()
 		go u.Revisions(t.Context())
-		st.last(t).Close()
+		st.Last(t).Close()
 		synctest.Wait()
 		modern := proxy.OpenOptions{Revision: mcp.Rev20260728}
 		for range 3 {
-			if _, err := u.Open(t.Context(), modern, &client{}); err != nil { // as a legacy one
-				t.Error(err)
+			_, err := u.Open(t.Context(), modern, &upstreamtest.Client{})
+			const want = "no bridge for clients of revision 2026-07-28 is configured"
+			if err == nil || !contains(err.Error(), want) {
+				t.Errorf("got the error %v, want %q", err, want)
 			}
 		}
-		if n := st.count(); n != 1 {
+		if n := st.Count(); n != 1 {
 			t.Errorf("%d processes: it was probed again at once", n)
 		}
 		time.Sleep(time.Minute)
-		u.Open(t.Context(), modern, &client{})
+		u.Open(t.Context(), modern, &upstreamtest.Client{})
 		go u.Revisions(t.Context())
-		srv := st.last(t)
-		srv.result(srv.expect(t, "server/discover").ID, `{"supportedVersions":["2026-07-28"]}`)
-		if _, err := u.Open(t.Context(), modern, &client{}); err != nil {
+		srv := st.Last(t)
+		srv.Answer(srv.Expect(t, "server/discover").ID, `{"supportedVersions":["2026-07-28"]}`)
+		if _, err := u.Open(t.Context(), modern, &upstreamtest.Client{}); err != nil {
 			t.Error(err)
 		}
 	})
@@ -315,23 +318,23 @@ func TestAServerThatEndedWhenItWasProbedIsProbedAgainForAModernClient(t *testing
 
 func TestASessionOfAServerThatChangedItsEra(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		st := &starter{}
-		u := upstream.New(upstream.Options{Name: "files", Dial: upstream.Dial{Pipe: st.start}})
+		st := &upstreamtest.Launcher{}
+		u := upstream.New(upstream.Options{Name: "files", Dial: upstream.Dial{Pipe: st.Start}})
 		defer u.Close()
 		go u.Revisions(t.Context())
-		srv := st.last(t)
-		srv.send(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"?"}}`,
-			srv.expect(t, "server/discover").ID)
-		s := open(t, u, mcp.Rev20251125, &client{})
+		srv := st.Last(t)
+		srv.Send(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"?"}}`,
+			srv.Expect(t, "server/discover").ID)
+		s := open(t, u, mcp.Rev20251125, &upstreamtest.Client{})
 		time.Sleep(time.Minute)
-		p := call(t, s, &client{}, hello)
-		srv = st.last(t)
-		srv.send(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32022,"message":"?"}}`,
-			srv.expect(t, "initialize").ID)
-		p.is(`{"jsonrpc":"2.0","id":"hi","error":{"code":-32022,"message":"?"}}`)
+		p := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, hello)
+		srv = st.Last(t)
+		srv.Send(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32022,"message":"?"}}`,
+			srv.Expect(t, "initialize").ID)
+		p.ExpectAnswer(`{"jsonrpc":"2.0","id":"hi","error":{"code":-32022,"message":"?"}}`)
 		go u.Revisions(t.Context())
-		srv = st.last(t)
-		srv.result(srv.expect(t, "server/discover").ID, `{"supportedVersions":["2026-07-28"]}`)
+		srv = st.Last(t)
+		srv.Answer(srv.Expect(t, "server/discover").ID, `{"supportedVersions":["2026-07-28"]}`)
 		if got, err := u.Revisions(t.Context()); err != nil || !slices.Equal(got,
 			[]string{mcp.Rev20260728}) {
 			t.Errorf("got %v, %v", got, err)

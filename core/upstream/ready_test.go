@@ -10,6 +10,7 @@ import (
 
 	"gatekit/core/mcp"
 	"gatekit/core/upstream"
+	"gatekit/test/upstreamtest"
 )
 
 // asked is what Ready answers, when it has.
@@ -35,23 +36,23 @@ func TestReadyAsksTheProcess(t *testing.T) {
 		u, st := modernUp(upstream.Options{})
 		defer u.Close()
 		asked(t, u)("idle <nil>")
-		if st.count() != 0 {
+		if st.Count() != 0 {
 			t.Error("a process was started to know whether there is one")
 		}
 		s := openFor(t, u, "a", "ann")
-		p := call(t, s, &client{}, modernRequest(`1`, "tools/list", ``, ``))
-		srv := st.last(t)
-		srv.result(srv.expect(t, "tools/list").ID, `{"resultType":"complete","tools":[]}`)
-		p.is(`{"jsonrpc":"2.0","id":1,"result":{"resultType":"complete","tools":[]}}`)
+		p := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`, "tools/list", ``, ``))
+		srv := st.Last(t)
+		srv.Answer(srv.Expect(t, "tools/list").ID, `{"resultType":"complete","tools":[]}`)
+		p.ExpectAnswer(`{"jsonrpc":"2.0","id":1,"result":{"resultType":"complete","tools":[]}}`)
 
 		is := asked(t, u)
-		srv.result(srv.expect(t, "server/discover").ID, `{}`)
+		srv.Answer(srv.Expect(t, "server/discover").ID, `{}`)
 		is("up <nil>")
 		is = asked(t, u)
-		srv.send(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"no"}}`,
-			srv.expect(t, "server/discover").ID)
+		srv.Send(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"no"}}`,
+			srv.Expect(t, "server/discover").ID)
 		is("up <nil>") // an error is an answer
-		asked(t, u)(`down server "files" is not available: it did not answer server/discover in time`)
+		asked(t, u)(`down server "files" is not available: the server did not answer server/discover in time`)
 		if u.State() != "up" {
 			t.Errorf("its state is %s; that it hangs is known to who asks it alone", u.State())
 		}
@@ -63,7 +64,7 @@ func TestReadyPingsALegacyProcess(t *testing.T) {
 		l := startLegacy(t, upstream.Options{})
 		defer l.end(t)
 		is := asked(t, l.up)
-		l.srv.result(l.srv.expect(t, "ping").ID, `{}`)
+		l.srv.Answer(l.srv.Expect(t, "ping").ID, `{}`)
 		is("up <nil>")
 		l.srv.Close()
 		synctest.Wait()
@@ -85,24 +86,24 @@ func TestAnObserverMayAddToMeta(t *testing.T) {
 		w := &watching{}
 		l := startLegacy(t, upstream.Options{Observer: w})
 		defer l.end(t)
-		p := call(t, l, &client{},
+		p := upstreamtest.StartCall(t, l, &upstreamtest.Client{},
 			`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"x","arguments":{"a":1.0},"_meta":{"k": 2}}}`)
-		got := l.srv.expect(t, "tools/call")
+		got := l.srv.Expect(t, "tools/call")
 		if !strings.Contains(string(got.Raw),
 			`"params":{"name":"x","arguments":{"a":1.0},"_meta":{"k": 2,"mark":1}}`) {
 			t.Errorf("the server got %s", got.Raw)
 		}
-		l.srv.result(got.ID, `{"content":[]}`)
-		p.is(`{"jsonrpc":"2.0","id":7,"result":{"content":[]}}`)
-		p = call(t, l, &client{},
+		l.srv.Answer(got.ID, `{"content":[]}`)
+		p.ExpectAnswer(`{"jsonrpc":"2.0","id":7,"result":{"content":[]}}`)
+		p = upstreamtest.StartCall(t, l, &upstreamtest.Client{},
 			`{"jsonrpc":"2.0","id":8,"method":"tools/list","params":{"_meta":5}}`)
-		if got := l.srv.expect(t, "tools/list"); !strings.Contains(string(got.Raw),
+		if got := l.srv.Expect(t, "tools/list"); !strings.Contains(string(got.Raw),
 			`"params":{"_meta":5}`) {
 			t.Errorf("what has no place for it became %s", got.Raw)
 		} else {
-			l.srv.result(got.ID, `{}`)
+			l.srv.Answer(got.ID, `{}`)
 		}
-		p.is(`{"jsonrpc":"2.0","id":8,"result":{}}`)
+		p.ExpectAnswer(`{"jsonrpc":"2.0","id":8,"result":{}}`)
 		if ended := fmt.Sprint(w.ended); !strings.HasSuffix(ended,
 			"tools/call true <nil> tools/list true <nil>]") {
 			t.Errorf("it was told of %s", ended)

@@ -11,49 +11,50 @@ import (
 	"gatekit/core/pipeline"
 	"gatekit/core/proxy"
 	"gatekit/core/upstream"
+	"gatekit/test/upstreamtest"
 )
 
 // A client that hears that its call was lost may call again at once. It is not told once more what
 // it knows, however long those take that see to the restart.
 func TestACallThatFollowsALostOneWaitsForTheNextProcess(t *testing.T) {
 	const calls = 50
-	again := func(t *testing.T, s proxy.Server, st *starter, request func(id int) string) {
+	again := func(t *testing.T, s proxy.Server, st *upstreamtest.Launcher, request func(id int) string) {
 		var passed []pipeline.Passed
 		for i := range 2 * calls {
-			passed = append(passed, pass(t, request(i)))
+			passed = append(passed, upstreamtest.Pass(t, request(i)))
 		}
-		old := st.last(t)
+		old := st.Last(t)
 		var lost, followed sync.WaitGroup
 		lost.Add(calls)
 		for i := range calls {
 			followed.Go(func() {
-				_, err := s.Call(t.Context(), passed[i], &client{})
+				_, err := s.Call(t.Context(), passed[i], &upstreamtest.Client{})
 				lost.Done()
 				if err == nil {
 					t.Error("a call was answered by nobody")
 				}
-				if _, err := s.Call(t.Context(), passed[calls+i], &client{}); err != nil {
+				if _, err := s.Call(t.Context(), passed[calls+i], &upstreamtest.Client{}); err != nil {
 					t.Errorf("the call that followed: %v", err)
 				}
 			})
 		}
 		for range calls {
-			old.expect(t, "tools/call")
+			old.Expect(t, "tools/call")
 		}
 		old.Close()
 		lost.Wait()
 		time.Sleep(time.Second) // the pace's first wait
-		srv := st.last(t)
+		srv := st.Last(t)
 		go func() {
 			for {
 				select {
-				case b := <-srv.up:
-					if m := parse(t, b); m.Method == "initialize" {
-						srv.result(m.ID, welcome)
+				case b := <-srv.Written:
+					if m := upstreamtest.ParseMessage(t, b); m.Method == "initialize" {
+						srv.Answer(m.ID, welcome)
 					} else if m.ID != nil {
-						srv.result(m.ID, `{}`)
+						srv.Answer(m.ID, `{}`)
 					}
-				case <-srv.gone:
+				case <-srv.Gone:
 					return
 				}
 			}
@@ -64,7 +65,7 @@ func TestACallThatFollowsALostOneWaitsForTheNextProcess(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			l := startLegacy(t, upstream.Options{Restart: true})
 			defer l.end(t)
-			again(t, l, l.starter, func(id int) string {
+			again(t, l, l.Launcher, func(id int) string {
 				return fmt.Sprintf(
 					`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"x"}}`, id)
 			})
@@ -79,12 +80,12 @@ func TestACallThatFollowsALostOneWaitsForTheNextProcess(t *testing.T) {
 			}})
 			defer u.Close()
 			s := openFor(t, u, "a", "")
-			first := call(t, s, &client{}, modernRequest(`"first"`, "tools/call", ``,
+			first := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`"first"`, "tools/call", ``,
 				`,"name":"x"`))
-			st.last(t).result(st.last(t).next(t).ID, `{}`)
-			first.is(`{"jsonrpc":"2.0","id":"first","result":{}}`)
+			st.Last(t).Answer(st.Last(t).Next(t).ID, `{}`)
+			first.ExpectAnswer(`{"jsonrpc":"2.0","id":"first","result":{}}`)
 			again(t, s, st, func(id int) string {
-				return modernRequest(fmt.Sprint(id), "tools/call", ``, `,"name":"x"`)
+				return upstreamtest.ModernRequest(fmt.Sprint(id), "tools/call", ``, `,"name":"x"`)
 			})
 			if want := []string{"lost", "restarted"}; !slices.Equal(events, want) {
 				t.Errorf("events %v, want %v", events, want)
@@ -98,11 +99,11 @@ func TestACallThatFollowsALostOneWaitsForTheNextProcess(t *testing.T) {
 			s.start(t)
 			defer s.end(t)
 			s.sessions++ // the server has another now
-			m := pass(t, toolsCall)
-			if _, err := s.Call(t.Context(), m, &client{}); err == nil {
+			m := upstreamtest.Pass(t, toolsCall)
+			if _, err := s.Call(t.Context(), m, &upstreamtest.Client{}); err == nil {
 				t.Error("a call was answered in a session that had ended")
 			}
-			if _, err := s.Call(t.Context(), m, &client{}); err != nil {
+			if _, err := s.Call(t.Context(), m, &upstreamtest.Client{}); err != nil {
 				t.Errorf("the call that followed: %v", err)
 			}
 		})

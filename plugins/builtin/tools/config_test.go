@@ -46,7 +46,7 @@ func TestAConfigurationThatIsRefused(t *testing.T) {
 			`{"tools":{"allow":["b"],"change":[{"name":"ab","rename":"b"}]}}`,
 			[]string{`tools.change[0].name: "ab" is hidden`}},
 		{"a rename to the same name", `{"tools":{"change":[{"name":"a","rename":"a"}]}}`,
-			[]string{`rename tool "a": it has that name already`}},
+			[]string{`rename tool "a": the new name is the same`}},
 		{"two tools of one name",
 			`{"tools":{"change":[{"name":"a","rename":"x"},{"name":"b","rename":"x"}]}}`,
 			[]string{`rename tool "b" to "x": "a" has that name`}},

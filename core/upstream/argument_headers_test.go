@@ -1,0 +1,45 @@
+package upstream_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"gatekit/core/upstream"
+	"gatekit/test/upstreamtest"
+)
+
+// Each property of a server's schema was looked for from the start of the schema once, before
+// anything else had seen the answer.
+func TestASchemaWithAnnotationsIsWalkedOnce(t *testing.T) {
+	var properties strings.Builder
+	for i := range 60_000 {
+		fmt.Fprintf(&properties, `"p%d":{"x-mcp-header":7},`, i)
+	}
+	list := `{"tools":[{"name":"x","inputSchema":{"properties":{` + properties.String() +
+		`"a":{"x-mcp-header":"A"}}}}]}`
+	var header http.Header // of the call
+	s, _, end := openSite(t, func(r request) *upstream.Answer {
+		if r.Method == "tools/list" {
+			return reply(r.ID, list)
+		}
+		header = r.header
+		return reply(r.ID, `{}`)
+	})
+	defer end()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if _, err := s.Call(ctx, upstreamtest.Pass(t, upstreamtest.ModernRequest(
+		`1`, "tools/call", ``, `,"name":"x","arguments":{"a":"b"}`)), &upstreamtest.Client{}); err != nil {
+		t.Fatal(err)
+	}
+	if ctx.Err() != nil {
+		t.Error("not within 10s")
+	}
+	if got := header.Get("Mcp-Param-A"); got != "b" {
+		t.Errorf("the call came with %q, want %q", got, "b")
+	}
+}

@@ -12,8 +12,8 @@ import (
 	"gatekit/policies"
 )
 
-// approvals are kept in the user's state folder: those of the Gatekits that this user runs. They
-// are of requests to these servers.
+// approvals returns the approvals of requests to the given servers. They are files in the state
+// folder of the user, so they cover all Gatekit processes of this user.
 func approvals(servers []config.Server) (*policies.Approvals, error) {
 	dir, err := stateFolder()
 	if err != nil {
@@ -30,10 +30,10 @@ func (p *program) approve() *cobra.Command {
 	return &cobra.Command{
 		Use:   "approve [ID]",
 		Short: "Approve a request that needs approval, or list those that wait",
-		Long: `When a policy requires approval (effect ask) and the client cannot ask its user, Gatekit denies the
-request and names the command that approves it. An approval is valid once, for the same principal,
-server, tool and arguments, when the request is made again within ten minutes. Only the user who
-runs Gatekit can approve.`,
+		Long: `When a policy requires approval (effect ask) and the client cannot ask its user,
+Gatekit denies the request and names the command that approves it. An approval is valid once, for
+the same principal, server, tool and arguments, when the request is made again within ten minutes.
+Only the user who runs Gatekit can approve.`,
 		Example: `  gatekit approve
   gatekit approve 7rkqkahsx3jdwsmlqxjgkbz2ze`,
 		Args: cobra.MaximumNArgs(1),
@@ -48,7 +48,7 @@ runs Gatekit can approve.`,
 					return err
 				}
 				fmt.Fprintf(cmd.OutOrStdout(), "approved once, valid until %s: %s\n",
-					r.Expires.Format(time.TimeOnly), about(r))
+					r.Expires.Format(time.TimeOnly), describeApproval(r))
 				return nil
 			}
 			waiting, err := a.List()
@@ -61,7 +61,8 @@ runs Gatekit can approve.`,
 				if r.Approved {
 					state = "approved"
 				}
-				fmt.Fprintf(w, "%s\t%s\t%s\t%q\tuntil %s\n", r.ID, state, about(r), r.Reason,
+				fmt.Fprintf(w, "%s\t%s\t%s\t%q\tuntil %s\n", r.ID, state, describeApproval(r),
+					r.Reason,
 					r.Expires.Format(time.TimeOnly))
 			}
 			return w.Flush()
@@ -69,8 +70,9 @@ runs Gatekit can approve.`,
 	}
 }
 
-// about says what a request is, for a terminal: its words are a client's.
-func about(r policies.PendingApproval) string {
+// describeApproval describes a request for a terminal. Its names come from a client and are
+// escaped.
+func describeApproval(r policies.PendingApproval) string {
 	text := fmt.Sprintf("%s %q at %s", oneLine(r.Method), r.Name, oneLine(r.Server))
 	if r.Principal != "" {
 		text += fmt.Sprintf(" by %q", r.Principal)

@@ -34,13 +34,13 @@ record to others. "go doc gatekit/audit" describes the lines of the log, and
 "go doc gatekit/audit/format" the other formats.
 
 ` + filterHelp,
-		Example: `  gatekit audit export --format csv --since 2026-11-01 --until 2026-12-01 --output november.csv
+		Example: `  gatekit audit export --format csv --since 2026-11-01 --output november.csv
   gatekit audit export --format ocsf --action deny`,
 		Args: atMostOne("export"),
 	}
 	read := filterFlags(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
-		log, filter, err := reading(cmd, config, args, read)
+		log, filter, err := auditReader(cmd, config, args, read)
 		if err != nil {
 			return err
 		}
@@ -51,7 +51,7 @@ record to others. "go doc gatekit/audit" describes the lines of the log, and
 			return err
 		}
 		if output == "" {
-			return unread(export(cmd, cmd.OutOrStdout(), f, log, filter))
+			return readError(export(cmd, cmd.OutOrStdout(), f, log, filter))
 		}
 		out, err := os.OpenFile(output, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 		if errors.Is(err, fs.ErrExist) {
@@ -62,8 +62,8 @@ record to others. "go doc gatekit/audit" describes the lines of the log, and
 			return fmt.Errorf("write the records: %w", err)
 		}
 		if err = errors.Join(export(cmd, out, f, log, filter), out.Close()); err != nil {
-			// a part of it would be taken for all
-			return errors.Join(unread(err), os.Remove(output))
+			// an incomplete file could be taken for a complete one
+			return errors.Join(readError(err), os.Remove(output))
 		}
 		return nil
 	}

@@ -15,15 +15,16 @@ import (
 )
 
 // filterHelp describes the filters in the help of the commands that have them.
-const filterHelp = `A record must match all the filters. A filter that is repeated matches any of its values. In values,
-"*" stands for any text: --server 'git*'. --since and --until take a time (2026-11-21,
-"2026-11-21 15:04", 2026-11-21T15:04:05Z; UTC if no zone is given) or an age (90s, 15m, 12h, 7d).
+const filterHelp = `A record must match all the filters. A filter that is repeated matches any of
+its values. In values, "*" stands for any text: --server 'git*'. --since and --until take a time
+(2026-11-21, "2026-11-21 15:04", 2026-11-21T15:04:05Z; UTC if no zone is given) or an age (90s, 15m,
+12h, 7d).
 
 --action is the action of a message: pass, deny, modify, hide, ask, answer, skip or park; or that of
 an event: start, reload, connect, lost, plugin_lost, … --stage is the plugin or policy that acted;
 with --action, the one that did this action: --stage secrets --action modify.`
 
-// filterFlags adds the filters to a command. The answer reads them once they are parsed.
+// filterFlags adds the filter flags to a command. The returned function reads them after parsing.
 func filterFlags(c *cobra.Command) (read func() (*query.Filter, error)) {
 	f := &query.Filter{}
 	var since, until string
@@ -55,10 +56,10 @@ func filterFlags(c *cobra.Command) (read func() (*query.Filter, error)) {
 		"tools/call --name")
 	return func() (_ *query.Filter, err error) {
 		now := time.Now()
-		if f.Since, err = when("since", since, now); err != nil {
+		if f.Since, err = parseTime("since", since, now); err != nil {
 			return nil, err
 		}
-		if f.Until, err = when("until", until, now); err != nil {
+		if f.Until, err = parseTime("until", until, now); err != nil {
 			return nil, err
 		}
 		if len(tools) > 0 {
@@ -68,8 +69,8 @@ func filterFlags(c *cobra.Command) (read func() (*query.Filter, error)) {
 	}
 }
 
-// reading is the log that a command reads, and which records: what its arguments and flags say.
-func reading(cmd *cobra.Command, config string, args []string, read func() (*query.Filter,
+// auditReader returns the log that a command reads, and the filter that its flags describe.
+func auditReader(cmd *cobra.Command, config string, args []string, read func() (*query.Filter,
 	error)) (*audit.Reader, *query.Filter, error) {
 	filter, err := read()
 	if err != nil {
@@ -82,9 +83,9 @@ func reading(cmd *cobra.Command, config string, args []string, read func() (*que
 	return &audit.Reader{File: file}, filter, nil
 }
 
-// unread is an error of reading the log, with what can be done. One who has read enough, and closed
-// the pipe, is told nothing.
-func unread(err error) error {
+// readError returns an error of reading the log, with a hint. When the reader of our output closed
+// the pipe, it returns errReported: there is nothing to report.
+func readError(err error) error {
 	switch {
 	case errors.Is(err, syscall.EPIPE):
 		return errReported
@@ -95,8 +96,8 @@ func unread(err error) error {
 	return err
 }
 
-// when is the time that a flag's value says: a time, or how long before now.
-func when(flag, value string, now time.Time) (time.Time, error) {
+// parseTime returns the time that a flag names: a time, or an age before now.
+func parseTime(flag, value string, now time.Time) (time.Time, error) {
 	if value == "" {
 		return time.Time{}, nil
 	}

@@ -61,7 +61,7 @@ func TestWhoShowsALogEndsWhenNobodyReads(t *testing.T) {
 	}
 }
 
-// onTerminal is what a command writes where its stdout and stderr are a terminal.
+// onTerminal returns the output of a command whose stdout and stderr are a terminal.
 func onTerminal(t *testing.T, args ...string) string {
 	t.Helper()
 	ours, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)

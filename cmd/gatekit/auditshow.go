@@ -24,11 +24,11 @@ func (p *program) auditShow() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "show [FILE]",
 		Short: "Print one line for each call in the audit log",
-		Long: `Show prints one line for each call: start, action, principal or session, server, request, duration
-and reason. A call is a request with its response and all messages that belong to it; the line shows
-the most severe action. Requests of a server to the client ("← sampling/createMessage") and events
-(start, reload, connect, plugin_lost, …) have lines of their own. Calls are printed in the order in
-which they end; calls without an end come last.
+		Long: `Show prints one line for each call: start, action, principal or session, server,
+request, duration and reason. A call is a request with its response and all messages that belong to
+it; the line shows the most severe action. Requests of a server to the client ("←
+sampling/createMessage") and events (start, reload, connect, plugin_lost, …) have lines of their
+own. Calls are printed in the order in which they end; calls without an end come last.
 
 A call that was allowed is shown as "error" if it ended with an error, "failed" if the tool reported
 a failure in its result, "cancel" if it was cancelled, and "open" if it has no end.
@@ -54,13 +54,14 @@ Unprintable characters are escaped. Output to a terminal is coloured, unless NO_
 	}
 	read := filterFlags(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
-		log, filter, err := reading(cmd, config, args, read)
+		log, filter, err := auditReader(cmd, config, args, read)
 		if err != nil {
 			return err
 		}
 		out := bufio.NewWriter(cmd.OutOrStdout())
-		s := &shower{w: out, steps: steps, widths: narrowest, colour: colour.value == "always" ||
-			colour.value == "auto" && os.Getenv("NO_COLOR") == "" && isTerminal(os.Stdout)}
+		s := &callPrinter{w: out, steps: steps, widths: narrowest,
+			colour: colour.value == "always" ||
+				colour.value == "auto" && os.Getenv("NO_COLOR") == "" && isTerminal(os.Stdout)}
 		for call, err := range query.Calls(cmd.Context(), log, filter, query.Options{Follow: follow,
 			KeepRecords: steps}) {
 			if err == nil {
@@ -70,13 +71,13 @@ Unprintable characters are escaped. Output to a terminal is coloured, unless NO_
 				err = out.Flush()
 			}
 			if err != nil {
-				return unread(errors.Join(err, out.Flush()))
+				return readError(errors.Join(err, out.Flush()))
 			}
 		}
 		if err := cmd.Context().Err(); err != nil && !follow {
 			return errors.Join(err, out.Flush())
 		}
-		return unread(out.Flush())
+		return readError(out.Flush())
 	}
 	configFlag(c, &config)
 	c.Flags().BoolVar(&steps, "steps", false, "also print the records of each call")
@@ -85,11 +86,11 @@ Unprintable characters are escaped. Output to a terminal is coloured, unless NO_
 	return c
 }
 
-// shower prints calls.
-type shower struct {
-	w             *bufio.Writer // an error of it is that of all that follows, too
+// callPrinter prints calls.
+type callPrinter struct {
+	w             *bufio.Writer // it keeps the first error
 	steps, colour bool
-	widths        [4]int // of columns, as wide as they had to be so far
+	widths        [4]int // widths of the columns, grown as needed
 }
 
 // Columns are the action, for whom, the server, and what was asked. They begin narrow, and get
@@ -99,7 +100,7 @@ var (
 	widest    = [4]int{8, 32, 20, 40}
 )
 
-func (s *shower) show(c *query.Call) error {
+func (s *callPrinter) show(c *query.Call) error {
 	word, notes := outcome(c)
 	action := s.paint(c, word, s.column(0, word))
 	server, subject := strings.Join(c.Servers, ","), strings.TrimSpace(c.Method+" "+c.Name)
@@ -108,14 +109,14 @@ func (s *shower) show(c *query.Call) error {
 	}
 	var line string
 	if c.Kind == "event" {
-		line = joined("  ", c.Caller(), server, because(c, notes))
+		line = joinVisible("  ", c.Caller(), server, reasonText(c, notes))
 	} else {
 		took := ""
 		if c.Duration > 0 && c.Kind == "request" {
 			took = rounded(c.Duration).String()
 		}
 		line = fmt.Sprintf("%s  %s  %s  %8s  %s", s.column(1, c.Caller()), s.column(2, server),
-			s.column(3, subject), took, because(c, notes))
+			s.column(3, subject), took, reasonText(c, notes))
 	}
 	line = fmt.Sprintf("%s  %s  %s", c.Start.UTC().Format("2006-01-02 15:04:05.000Z"), action, line)
 	_, err := fmt.Fprintln(s.w, strings.TrimRight(line, " "))
@@ -124,16 +125,16 @@ func (s *shower) show(c *query.Call) error {
 			s.record(&c.Records[i])
 		}
 		if c.OmittedRecords > 0 {
-			fmt.Fprintf(s.w, "    … and %s\n", counted(c.OmittedRecords, "record"))
+			fmt.Fprintf(s.w, "    … and %s\n", plural(c.OmittedRecords, "record"))
 		}
 	}
 	return err
 }
 
-// outcome is the word for what became of a call, and what else there is to say of that.
+// outcome returns the word for the outcome of a call, and notes about it.
 func outcome(c *query.Call) (word string, notes []string) {
 	word = c.Action
-	said := c.Decision != nil
+	decided := c.Decision != nil
 	for _, n := range []struct {
 		is   bool
 		word string
@@ -142,7 +143,7 @@ func outcome(c *query.Call) (word string, notes []string) {
 		{c.Status == query.StatusOpen && c.Kind == "request",
 			"open"}} {
 		switch {
-		case n.is && said:
+		case n.is && decided:
 			notes = append(notes, n.word)
 		case n.is:
 			word = n.word
@@ -154,9 +155,10 @@ func outcome(c *query.Call) (word string, notes []string) {
 	return word, notes
 }
 
-// because is the reason of what became of a call, who decided, and where the message was changed.
-func because(c *query.Call, notes []string) string {
-	text := joined(": ", c.Reason, c.Error)
+// reasonText returns the reason of the outcome, the stage that decided, and the positions that were
+// changed.
+func reasonText(c *query.Call, notes []string) string {
+	text := joinVisible(": ", c.Reason, c.Error)
 	if stage := c.DecidingStage(); stage != "" {
 		text += " [" + format.Visible(stage) + "]"
 	}
@@ -175,14 +177,14 @@ func because(c *query.Call, notes []string) string {
 	return strings.TrimSpace(text)
 }
 
-// joined are the texts that there are, as they can be shown.
-func joined(between string, texts ...string) string {
+// joinVisible joins the texts that are not empty, with unprintable characters escaped.
+func joinVisible(between string, texts ...string) string {
 	texts = slices.DeleteFunc(texts, func(s string) bool { return s == "" })
 	return format.Visible(strings.Join(texts, between))
 }
 
-// column is a value that can be shown, filled up to the column's width.
-func (s *shower) column(n int, value string) string {
+// column returns a value padded to the width of its column, with unprintable characters escaped.
+func (s *callPrinter) column(n int, value string) string {
 	if value == "" {
 		value = "-"
 	}
@@ -192,8 +194,8 @@ func (s *shower) column(n int, value string) string {
 	return value + strings.Repeat(" ", max(0, s.widths[n]-length))
 }
 
-// paint gives the action its colour.
-func (s *shower) paint(c *query.Call, word, column string) string {
+// paint adds the colour of the action.
+func (s *callPrinter) paint(c *query.Call, word, column string) string {
 	if !s.colour {
 		return column
 	}
@@ -211,8 +213,8 @@ func (s *shower) paint(c *query.Call, word, column string) string {
 	return "\x1b[" + code + "m" + word + "\x1b[0m" + strings.TrimPrefix(column, word)
 }
 
-// record prints a record of a call, and its steps.
-func (s *shower) record(r *audit.Record) {
+// record prints a record of a call and its steps.
+func (s *callPrinter) record(r *audit.Record) {
 	fmt.Fprintf(s.w, "    #%d %s", r.Seq, format.Visible(r.Action))
 	if !r.IsEvent() {
 		fmt.Fprintf(s.w, " %s %s %s", format.Visible(r.Direction), format.Visible(r.Kind),
@@ -250,7 +252,7 @@ func (s *shower) record(r *audit.Record) {
 	}
 }
 
-// bodies says what is kept of a message's body.
+// bodies returns the sizes and hashes of a message's body.
 func bodies(r *audit.Record) string {
 	say := func(b *audit.Body) string {
 		switch {
@@ -274,7 +276,7 @@ func bodies(r *audit.Record) string {
 	return ", " + say(r.Before) + " → " + say(r.After)
 }
 
-// rounded is a duration in three figures or so.
+// rounded returns a duration with about three significant digits.
 func rounded(d time.Duration) time.Duration {
 	unit := time.Microsecond
 	for d >= 1000*unit {

@@ -22,10 +22,9 @@ func (p *program) auditStats() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "stats [FILE]",
 		Short: "Count calls, and show their latency, denials and errors",
-		Long: `Stats counts the calls that "gatekit audit show" prints: by server, by tool,
-			and by principal (by
-session if the principal is unknown). It also lists the denials of each rule, the slowest calls, and
-events.
+		Long: `Stats counts the calls that "gatekit audit show" prints: by server, by tool, and by
+principal (by session if the principal is unknown). It also lists the denials of each rule, the
+slowest calls, and events.
 
 The duration of a call runs from the request's arrival at Gatekit until the response was checked, so
 it includes the time of the server and of all plugins and policies. P50, P95 and P99 are the 50th,
@@ -40,14 +39,14 @@ ERRORS counts protocol errors, from a server or from Gatekit, and tool results t
 	}
 	read := filterFlags(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
-		log, filter, err := reading(cmd, config, args, read)
+		log, filter, err := auditReader(cmd, config, args, read)
 		if err != nil {
 			return err
 		}
 		var s query.Stats
 		for call, err := range query.Calls(cmd.Context(), log, filter, query.Options{}) {
 			if err != nil {
-				return unread(err)
+				return readError(err)
 			}
 			s.Add(call)
 		}
@@ -55,16 +54,16 @@ ERRORS counts protocol errors, from a server or from Gatekit, and tool results t
 			return err
 		}
 		if asJSON {
-			return unread(statsJSON(cmd.OutOrStdout(), &s))
+			return readError(statsJSON(cmd.OutOrStdout(), &s))
 		}
-		return unread(statsTable(cmd.OutOrStdout(), &s))
+		return readError(statsTable(cmd.OutOrStdout(), &s))
 	}
 	configFlag(c, &config)
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object; times are in milliseconds")
 	return c
 }
 
-// mostRows is how many rows a table for people has at most.
+// mostRows is the largest number of rows in a printed table.
 const mostRows = 20
 
 func statsTable(out io.Writer, s *query.Stats) error {

@@ -1,6 +1,6 @@
 package main
 
-//lint:file-ignore SA1019 sampling is deprecated; servers do ask for it, and the demo shows one that is refused
+//lint:file-ignore SA1019 sampling is deprecated, but servers use it, and the demo denies it
 
 import (
 	"bufio"
@@ -34,10 +34,11 @@ func (p *program) demo() *cobra.Command {
 		Use: "demo",
 		Short: "Show a session: calls, a hidden tool, a redacted secret, denied attacks, the " +
 			"audit log",
-		Long: `Demo runs a real session between built-in parts: a client, Gatekit, two servers, and the plugins
-"tools" and "secrets", each in its own process, with the default rules of gatekit wrap. It hides a
-tool, redacts a key in a file, and denies a disguised path and a sampling request for too much
-context. Then it shows and verifies the audit log. It needs no network and leaves nothing behind.
+		Long: `Demo runs a real session between built-in parts: a client, Gatekit, two servers, and
+the plugins "tools" and "secrets", each in its own process, with the default rules of gatekit wrap.
+It hides a tool, redacts a key in a file, and denies a disguised path and a sampling request for too
+much context. Then it shows and verifies the audit log. It needs no network and leaves nothing
+behind.
 
   client ── gatekit ─┬─ files: read_file, delete_file
                      └─ notes: add_note, summarize`,
@@ -47,7 +48,7 @@ context. Then it shows and verifies the audit log. It needs no network and leave
 			ctx, cancel := context.WithTimeoutCause(cmd.Context(), 30*time.Second,
 				errors.New("no end within 30s"))
 			defer cancel()
-			p.quietly(cmd)
+			p.logWarningsOnly(cmd)
 			if err := demo(ctx, cmd.OutOrStdout(), p.log); err != nil {
 				return fmt.Errorf("run the demo: %w", err)
 			}
@@ -72,7 +73,8 @@ func demo(ctx context.Context, out io.Writer, log *slog.Logger) (err error) {
 	c.Audit.File = filepath.Join(dir, "audit.jsonl")
 
 	c.Plugins = []config.Plugin{
-		config.BuiltIn("tools", map[string]any{"tools": map[string]any{"hide": []string{"delete_*"}}}),
+		config.BuiltIn("tools", map[string]any{
+			"tools": map[string]any{"hide": []string{"delete_*"}}}),
 		config.BuiltIn("secrets", map[string]any{"action": "redact",
 			"key": "the same in every run of the demo"}),
 	}
@@ -93,7 +95,7 @@ func demo(ctx context.Context, out io.Writer, log *slog.Logger) (err error) {
 	return showTrail(ctx, out, c.Audit.File)
 }
 
-// demoSession connects a client to the gate and lets it talk.
+// demoSession connects a client to the gateway and makes the calls of the demo.
 func demoSession(ctx context.Context, out io.Writer, g *gateway) (err error) {
 	toGate, fromClient, err := os.Pipe()
 	if err != nil {
@@ -176,7 +178,7 @@ func demoSession(ctx context.Context, out io.Writer, g *gateway) (err error) {
 	return nil
 }
 
-// showTrail shows what the log says of tools, and verifies all of it.
+// showTrail prints the log's records about tools and verifies the log.
 func showTrail(ctx context.Context, out io.Writer, file string) error {
 	b, err := os.ReadFile(file)
 	if err != nil {

@@ -24,8 +24,9 @@ func (p *program) policyExplain() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "explain MESSAGE.json | --record N",
 		Short: "Explain what the policies decide about a message",
-		Long: `Explain prints the input that the policies get for one message; each rule that had an effect, with
-its file, line and the values it read; and the verdict. It starts no server and no plugin.
+		Long: `Explain prints the input that the policies get for one message; each rule that had an
+effect, with its file, line and the values it read; and the verdict. It starts no server and no
+plugin.
 
 MESSAGE.json ("-" for stdin) is a JSON-RPC message. Other fields of the policies' input can be added
 beside those of the message. The input that explain prints is such a file, too:
@@ -68,9 +69,9 @@ bodies = "redacted", and never the body of a denied message; explain says where 
 				if log == "" {
 					log = cfg.Audit.File
 				}
-				one, err = recorded(cmd.Context(), stage, log, record)
+				one, err = recordedCase(cmd.Context(), stage, log, record)
 			} else {
-				one, err = given(args[0])
+				one, err = readCase(args[0])
 			}
 			if err != nil {
 				return err
@@ -112,8 +113,8 @@ bodies = "redacted", and never the body of a denied message; explain says where 
 	return c
 }
 
-// given is the case in a file.
-func given(name string) (*policies.Case, error) {
+// readCase returns the case in a file.
+func readCase(name string) (*policies.Case, error) {
 	var b []byte
 	var err error
 	if name == "-" {
@@ -136,8 +137,9 @@ func given(name string) (*policies.Case, error) {
 	return c, nil
 }
 
-// recorded is record n of a log, after the policies have judged what its session was sent before.
-func recorded(ctx context.Context, stage *policies.Stage, log string,
+// recordedCase returns record n of a log. The policies first evaluate the earlier messages of its
+// session.
+func recordedCase(ctx context.Context, stage *policies.Stage, log string,
 	n uint64) (*policies.Case, error) {
 	var found *policies.Case
 	err := eachCase(log, func(_ int, c *policies.Case) error {
@@ -154,16 +156,17 @@ func recorded(ctx context.Context, stage *policies.Stage, log string,
 	case err != nil:
 		return nil, err
 	case found == nil:
-		return nil, fmt.Errorf("%s has no record %d", shown(log), n)
+		return nil, fmt.Errorf("%s has no record %d", displayPath(log), n)
 	case found.IsEvent:
-		return nil, fmt.Errorf("%s: record %d is of the event %q, not of a message", shown(log), n,
+		return nil, fmt.Errorf("%s: record %d is of the event %q, not of a message",
+			displayPath(log), n,
 			found.Action)
 	}
 	return found, nil
 }
 
-// eachCase reads a file of messages, one a line, until f answers an error; io.EOF ends it without
-// one.
+// eachCase calls f with each message of a file, one a line, until f returns an error; io.EOF ends
+// it without an error.
 func eachCase(file string, f func(line int, c *policies.Case) error) error {
 	in := os.Stdin
 	if file != "-" {
@@ -180,7 +183,7 @@ func eachCase(file string, f func(line int, c *policies.Case) error) error {
 		if text := bytes.TrimSpace(b); len(text) > 0 {
 			c, err := policies.ParseCase(text)
 			if err != nil {
-				return fmt.Errorf("%s:%d: %w", shown(file), line, err)
+				return fmt.Errorf("%s:%d: %w", displayPath(file), line, err)
 			}
 			known.Add(c)
 			if err := f(line, c); err == io.EOF {
@@ -210,7 +213,8 @@ func printExplanation(w io.Writer, e *policies.Explanation, all bool) {
 		if f.Shadow {
 			would = "would "
 		}
-		fmt.Fprintf(w, "%s:%d: %s%s by %s: %s\n", shown(f.File), f.Line, would, f.Effect, f.Rule,
+		fmt.Fprintf(w, "%s:%d: %s%s by %s: %s\n", displayPath(f.File), f.Line, would, f.Effect,
+			f.Rule,
 			f.Value)
 		for _, r := range f.Reads {
 			if r.Value == "" {
@@ -224,9 +228,9 @@ func printExplanation(w io.Writer, e *policies.Explanation, all bool) {
 	}
 	if all {
 		for _, f := range e.NotMatched {
-			fmt.Fprintf(w, "%s:%d: no %s by %s\n", shown(f.File), f.Line, f.Effect, f.Rule)
+			fmt.Fprintf(w, "%s:%d: no %s by %s\n", displayPath(f.File), f.Line, f.Effect, f.Rule)
 			if f.Value != "" {
-				fmt.Fprintf(w, "    not true: %s\n", shortened(f.Value))
+				fmt.Fprintf(w, "    not true: %s\n", displayText(f.Value))
 			}
 		}
 	} else if len(e.NotMatched) > 0 {
@@ -239,7 +243,7 @@ func printExplanation(w io.Writer, e *policies.Explanation, all bool) {
 		fmt.Fprintf(w, ": %s", oneLine(e.Outcome.Reason))
 	}
 	if e.Outcome.Err != nil {
-		fmt.Fprintf(w, ": %s", shortened(e.Outcome.Err.Error()))
+		fmt.Fprintf(w, ": %s", displayText(e.Outcome.Err.Error()))
 	}
 	fmt.Fprintln(w)
 	if e.Outcome.Action == "modify" && e.Outcome.After != nil {
@@ -247,8 +251,8 @@ func printExplanation(w io.Writer, e *policies.Explanation, all bool) {
 	}
 }
 
-// printable is a text for a terminal that has peers' texts in it: what is no character to look at
-// (controls, marks that turn the direction of text) is one that says so.
+// printable returns a text for a terminal. Unprintable characters, such as controls and marks that
+// change the direction of text, are replaced.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\n' || r == '\t' || unicode.IsPrint(r) {
@@ -258,7 +262,7 @@ func printable(text string) string {
 	}, text)
 }
 
-// oneLine is a text as printable has it, in one line.
+// oneLine returns the text of printable in one line.
 func oneLine(text string) string {
 	return strings.ReplaceAll(printable(text), "\n", string(unicode.ReplacementChar))
 }

@@ -15,8 +15,8 @@ func (p *program) plugin() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "plugin list | NAME…",
 		Short: "List the built-in plugins, or run them as a plugin process",
-		Long: `Plugin list prints the built-in plugins. Plugin list NAME prints the options of one, as a JSON
-Schema. A configuration uses a plugin by its name:
+		Long: `Plugin list prints the built-in plugins. Plugin list NAME prints the options of one,
+as a JSON Schema. A configuration uses a plugin by its name:
 
   [[plugin]]
   name = "secrets"

@@ -17,7 +17,7 @@ import (
 	"gatekit/plugins"
 )
 
-// newHost is the host of a configuration's plugins; it runs none yet.
+// newHost returns the host for the plugins of a configuration. It starts none yet.
 func newHost(limits config.Limits, log *slog.Logger, event func(plugin, action, reason string,
 	err error)) (*plugins.Host, error) {
 	self, err := os.Executable()
@@ -26,7 +26,7 @@ func newHost(limits config.Limits, log *slog.Logger, event func(plugin, action, 
 	}
 	path := self
 	if runtime.GOOS == "linux" {
-		path = "/proc/self/exe" // this very program, whatever lies at its path by now
+		path = "/proc/self/exe" // this program, even when the file at its path was replaced
 	}
 	return plugins.New(plugins.Options{
 		BuiltinCommand: append([]string{path, self, "plugin"}, builtinNames()...),
@@ -37,8 +37,8 @@ func newHost(limits config.Limits, log *slog.Logger, event func(plugin, action, 
 	}), nil
 }
 
-// specs are the plugins of a configuration, as the host wants them.
-func specs(c *config.Config) (all []plugins.Spec, errs config.Errors) {
+// pluginSpecs returns the plugins of a configuration in the form that the host takes.
+func pluginSpecs(c *config.Config) (all []plugins.Spec, errs config.Errors) {
 	for _, p := range c.Plugins {
 		settings := p.Config
 		if settings == nil {
@@ -49,7 +49,7 @@ func specs(c *config.Config) (all []plugins.Spec, errs config.Errors) {
 			errs = append(errs, &config.Error{Position: p.Position,
 				Message: fmt.Sprintf("plugin %q: config: %v", p.Name, err)})
 		}
-		sum, _ := hex.DecodeString(p.SHA256) // its shape was checked
+		sum, _ := hex.DecodeString(p.SHA256) // config.Load checked it
 		s := plugins.Spec{
 			Name: p.Name, Use: p.Use, Command: p.Command, Env: revealed(p.Env), NoTLS: !p.MTLS,
 			Servers: p.Servers, SkipOnError: p.OnError == "skip", Timeout: p.Timeout, Config: b,
@@ -72,11 +72,11 @@ func specs(c *config.Config) (all []plugins.Spec, errs config.Errors) {
 	return all, errs
 }
 
-// loadPlugins starts what a configuration's plugins need. The error has what is wrong with each at
-// its place in the file.
+// loadPlugins starts the plugins of a configuration. The error has what is wrong with each plugin,
+// with its position in the file.
 func loadPlugins(ctx context.Context, host *plugins.Host,
 	c *config.Config) (*plugins.Set, []pipeline.StageConfig, error) {
-	all, errs := specs(c)
+	all, errs := pluginSpecs(c)
 	if errs != nil {
 		return nil, nil, errs
 	}
@@ -87,7 +87,8 @@ func loadPlugins(ctx context.Context, host *plugins.Host,
 			if !ok {
 				return nil, nil, err
 			}
-			errs = append(errs, &config.Error{Position: c.Plugins[f.Index].Position, Message: f.Error()})
+			errs = append(errs, &config.Error{Position: c.Plugins[f.Index].Position,
+				Message: f.Error()})
 		}
 		return nil, nil, errs
 	}
@@ -99,7 +100,7 @@ func loadPlugins(ctx context.Context, host *plugins.Host,
 	return set, set.Stages(all), nil
 }
 
-// unjoined are the errors that were joined.
+// unjoined returns the errors that errors.Join joined.
 func unjoined(err error) []error {
 	if j, ok := err.(interface{ Unwrap() []error }); ok {
 		return j.Unwrap()
@@ -107,8 +108,8 @@ func unjoined(err error) []error {
 	return []error{err}
 }
 
-// knownPlugins says which built-ins are asked for and are not there, at their places.
-func knownPlugins(c *config.Config) (errs config.Errors) {
+// checkPluginNames reports built-in plugins that do not exist, with their positions.
+func checkPluginNames(c *config.Config) (errs config.Errors) {
 	for _, p := range c.Plugins {
 		if p.Use != "" && !slices.Contains(builtinNames(), p.Use) {
 			errs = append(errs, &config.Error{Position: p.Position,

@@ -19,14 +19,14 @@ import (
 	"gatekit/policies/library"
 )
 
-// policyTimeout is how long the policies may take over one message.
+// policyTimeout limits how long the policies take for one message.
 const policyTimeout = time.Second
 
-// policyStage is what all policies together are called in the record.
+// policyStage is the name of all policies together in the audit log.
 const policyStage = "policy"
 
-// loadPolicies compiles a configuration's policies, with the bundles that came from services; nil
-// when it has none. What they remember of sessions is memory's.
+// loadPolicies compiles the policies of a configuration, with the bundles from services. It returns
+// nil when there are none. The memory holds what they remember of sessions.
 func loadPolicies(c *config.Config, polled []*policies.Bundle,
 	memory *policies.SessionStore) (*policies.Stage, error) {
 	if c.Policy == nil {
@@ -36,14 +36,14 @@ func loadPolicies(c *config.Config, polled []*policies.Bundle,
 	o.Bundles, o.Sessions = polled, memory
 	stage, err := policies.Load(o)
 	if err != nil {
-		return nil, placed(c, err)
+		return nil, withPositions(c, err)
 	}
 	return stage, nil
 }
 
-// soundPolicies says what is wrong with the policies of a configuration. With bundles that come
-// from a service, what only shows when all are compiled is found when those are here.
-func soundPolicies(c *config.Config) (err error) {
+// checkPolicyFiles reports mistakes in the policies of a configuration. When bundles come from
+// services, mistakes that only compilation finds are reported once the bundles are there.
+func checkPolicyFiles(c *config.Config) (err error) {
 	if c.Policy == nil {
 		return nil
 	}
@@ -53,12 +53,12 @@ func soundPolicies(c *config.Config) (err error) {
 		err = policies.Check(policyOptions(c))
 	}
 	if err != nil {
-		return placed(c, err)
+		return withPositions(c, err)
 	}
 	return nil
 }
 
-// policyOptions are the policies of a configuration that has some.
+// policyOptions returns the options for a configuration that has policies.
 func policyOptions(c *config.Config) policies.Options {
 	return policies.Options{
 		Rules: c.Policy.Rules, Files: c.Policy.Files, Data: c.Policy.Data, Config: c.Policy.Config,
@@ -66,7 +66,7 @@ func policyOptions(c *config.Config) policies.Options {
 	}
 }
 
-// policyKeys are what bundles are verified with.
+// policyKeys returns the keys that verify bundles.
 func policyKeys(c *config.Config) map[string]policies.Key {
 	keys := map[string]policies.Key{}
 	for _, k := range c.Policy.Keys {
@@ -75,29 +75,30 @@ func policyKeys(c *config.Config) map[string]policies.Key {
 	return keys
 }
 
-// describePolicies says which policies they are, for the audit log; "" when there are none.
+// describePolicies describes the active policies for the audit log. It returns an empty string when
+// there are none.
 func describePolicies(stage *policies.Stage) string {
 	if stage == nil {
 		return ""
 	}
-	said := "policies " + stage.Digest()
+	text := "policies " + stage.Digest()
 	for _, b := range stage.Bundles() {
-		said += fmt.Sprintf(", bundle %q revision %q", b.Name, b.Revision)
+		text += fmt.Sprintf(", bundle %q revision %q", b.Name, b.Revision)
 	}
-	return said
+	return text
 }
 
-// configured are the policies of the configuration at path, with the bundles of its services.
+// configured returns the configuration at path and its policies, with the bundles of its services.
 func (p *program) configured(ctx context.Context,
 	path string) (*config.Config, policies.Options, error) {
-	c, err := load(path)
+	c, err := loadConfig(path)
 	if err != nil {
 		return nil, policies.Options{}, err
 	}
 	if c.Policy == nil {
 		return nil, policies.Options{},
 			fmt.Errorf("%s has no [policy] table\nhint: gatekit help policy shows an example",
-				shown(c.File))
+				displayPath(c.File))
 	}
 	o := policyOptions(c)
 	if o.Bundles, err = bundlesOnce(ctx, c, p.log); err != nil {
@@ -106,8 +107,8 @@ func (p *program) configured(ctx context.Context,
 	return c, o, nil
 }
 
-// shown is a path as it is shorter to read: from the working folder when it is in there.
-func shown(file string) string {
+// displayPath returns a shorter form of a path: relative to the working folder when it is inside.
+func displayPath(file string) string {
 	if dir, err := os.Getwd(); err == nil {
 		if short, err := filepath.Rel(dir, file); err == nil && filepath.IsLocal(short) {
 			return short
@@ -116,8 +117,8 @@ func shown(file string) string {
 	return file
 }
 
-// shortened is a text in which what lies in the working folder is called as shown calls it.
-func shortened(text string) string {
+// displayText returns a text with paths inside the working folder in the form of shown.
+func displayText(text string) string {
 	dir, err := os.Getwd()
 	if err != nil {
 		return text
@@ -125,9 +126,9 @@ func shortened(text string) string {
 	return strings.ReplaceAll(text, dir+string(filepath.Separator), "")
 }
 
-// placed is an error of the policies at its place: that of the policy's file, or of the rule's
-// settings, where it has one, else that of [policy].
-func placed(c *config.Config, err error) error {
+// withPositions returns the errors of policies with positions: those of the policy file or of the
+// rule's settings, or else that of [policy].
+func withPositions(c *config.Config, err error) error {
 	var errs config.Errors
 	for _, line := range unjoined(err) {
 		for _, one := range unjoined(line) {
@@ -180,8 +181,8 @@ func policyList() *cobra.Command {
 	return &cobra.Command{
 		Use:   "list [RULE]",
 		Short: "List the rules of the library, or print one",
-		Long: `List prints the rules of Gatekit's library. List RULE prints the source of one rule, which begins
-with its description and its settings.`,
+		Long: `List prints the rules of Gatekit's library. List RULE prints the source of one rule,
+which begins with its description and its settings.`,
 		Example: `  gatekit policy list
   gatekit policy list tools/readonly`,
 		Args: cobra.MaximumNArgs(1),
@@ -207,9 +208,10 @@ func policyCapabilities() *cobra.Command {
 	return &cobra.Command{
 		Use:   "capabilities",
 		Short: "Print the functions that policies may use, for OPA's tools",
-		Long: `Capabilities prints the functions that policies may use, in the format of OPA's tools: the functions
-of OPA without those that access the network or the system, and those of Gatekit. With this file,
-opa build rejects what Gatekit would reject, and knows gatekit.path.fault.`,
+		Long: `Capabilities prints the functions that policies may use, in the format of OPA's
+tools: the functions of OPA without those that access the network or the system, and those of
+Gatekit. With this file, opa build rejects what Gatekit would reject, and knows
+gatekit.path.fault.`,
 		Example: `  gatekit policy capabilities > capabilities.json
   opa build --capabilities capabilities.json --bundle policies --revision 42 \
     --signing-key private.pem --output acme.tar.gz`,

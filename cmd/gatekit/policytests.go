@@ -17,11 +17,11 @@ func (p *program) policyTest() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "test [PATH…]",
 		Short: "Run the tests of the policies",
-		Long: `Test runs the tests (*_test.rego) that stand beside the policies of the configuration, and those of
-the active rules of the library. With arguments, it runs the tests of the named files, folders and
-bundles instead. Tests are written as for OPA: https://www.openpolicyagent.org/docs/policy-testing.
-They are compiled as Gatekit compiles policies: an input field that does not exist is an error, and
-so is http.send.
+		Long: `Test runs the tests (*_test.rego) that stand beside the policies of the
+configuration, and those of the active rules of the library. With arguments, it runs the tests of
+the named files, folders and bundles instead. Tests are written as for OPA:
+https://www.openpolicyagent.org/docs/policy-testing. They are compiled as Gatekit compiles policies:
+an input field that does not exist is an error, and so is http.send.
 
 Test prints each failed test, with the expression that was not true, and then exits with 1:
 
@@ -43,7 +43,7 @@ Test prints each failed test, with the expression that was not true, and then ex
 			}
 			tests, covered, err := policies.RunTests(cmd.Context(), o)
 			if err != nil {
-				return errors.New(shortened(err.Error()))
+				return errors.New(displayText(err.Error()))
 			}
 			if len(tests) == 0 {
 				return errors.New("there are no tests\nhint: gatekit policy new NAME writes a " +
@@ -64,25 +64,25 @@ Test prints each failed test, with the expression that was not true, and then ex
 	return c
 }
 
-// printTests prints what failed, and how many did not, and says whether that is none.
+// printTests prints the failed tests and a summary, and reports whether all tests passed.
 func printTests(w io.Writer, tests []policies.Test) bool {
 	for _, t := range tests {
 		if t.Failure != "" {
-			fmt.Fprintf(w, "%s:%d: %s\n    %s\n", shown(t.File), t.Line, t.Name,
-				indented(shortened(t.Failure)))
+			fmt.Fprintf(w, "%s:%d: %s\n    %s\n", displayPath(t.File), t.Line, t.Name,
+				indented(displayText(t.Failure)))
 			if t.Output != "" {
 				fmt.Fprintf(w, "    output: %s\n", indented(strings.TrimSuffix(t.Output,
 					"\n")))
 			}
 		}
 	}
-	summary, good := summed(tests)
+	summary, good := summarize(tests)
 	fmt.Fprintln(w, summary)
 	return good
 }
 
-// summed is how many tests passed, failed and were skipped.
-func summed(tests []policies.Test) (summary string, good bool) {
+// summarize returns how many tests passed, failed and were skipped.
+func summarize(tests []policies.Test) (summary string, good bool) {
 	var passed, failed, skipped int
 	for _, t := range tests {
 		switch {
@@ -108,7 +108,7 @@ func indented(text string) string { return strings.ReplaceAll(text, "\n", "\n   
 
 func printCoverage(w io.Writer, covered []policies.Coverage) {
 	for _, c := range covered {
-		fmt.Fprintf(w, "%5.1f%%  %s", c.Percent, shown(c.File))
+		fmt.Fprintf(w, "%5.1f%%  %s", c.Percent, displayPath(c.File))
 		if len(c.Uncovered) > 0 {
 			fmt.Fprintf(w, "  not covered: %s", lineRanges(c.Uncovered))
 		}
@@ -116,7 +116,7 @@ func printCoverage(w io.Writer, covered []policies.Coverage) {
 	}
 }
 
-// lineRanges are lines as "3, 7-9".
+// lineRanges returns line numbers in the form "3, 7-9".
 func lineRanges(lines []int) string {
 	var parts []string
 	for i := 0; i < len(lines); {

@@ -180,7 +180,7 @@ func withPID(script string) string {
 		"echo $$ > pid; "+script)
 }
 
-// gone says whether the process whose id was written to the file pid is.
+// gone reports whether the process has ended whose id is in the file pid.
 func (p *process) gone() bool {
 	p.t.Helper()
 	b, err := os.ReadFile(filepath.Join(p.dir, "pid"))

@@ -17,8 +17,9 @@ func (p *program) policyReplay() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "replay [FILE.jsonl]",
 		Short: "Show what the current policies would have done with recorded messages",
-		Long: `Replay evaluates recorded messages with the current policies, in order. It prints each message whose
-verdict differs from the recorded one, and a summary. It starts nothing and changes nothing.
+		Long: `Replay evaluates recorded messages with the current policies, in order. It prints
+each message whose verdict differs from the recorded one, and a summary. It starts nothing and
+changes nothing.
 
 FILE is an audit log, by default that of the configuration. It can also hold messages as gatekit
 policy explain takes them, one a line, with the recorded verdict in "action". "-" is stdin.
@@ -36,7 +37,7 @@ method, server and name; rules that read more may decide differently, and replay
 verdict.`,
 		Example: `  gatekit policy replay
   gatekit policy replay --config new.toml audit/gatekit.jsonl`,
-		Args: maxOne,
+		Args: atMostOneFile,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cfg, o, err := p.configured(cmd.Context(), config)
 			if err != nil {
@@ -64,7 +65,7 @@ verdict.`,
 					r.others++
 					return nil
 				}
-				r.judged(line, c, stage.Evaluate(cmd.Context(), c))
+				r.compare(line, c, stage.Evaluate(cmd.Context(), c))
 				return nil
 			})
 			if err != nil {
@@ -78,7 +79,7 @@ verdict.`,
 	return c
 }
 
-func maxOne(_ *cobra.Command, args []string) error {
+func atMostOneFile(_ *cobra.Command, args []string) error {
 	if len(args) > 1 {
 		return errors.New("replay takes one file")
 	}
@@ -94,7 +95,7 @@ type replay struct {
 	same, differ, uncertain, unknown, bodyless, others int
 }
 
-func (r *replay) judged(line int, c *policies.Case, o pipeline.Outcome) {
+func (r *replay) compare(line int, c *policies.Case, o pipeline.Outcome) {
 	lacking := c.BodyMissing && len(r.needs) > 0
 	if lacking {
 		r.bodyless++
@@ -127,10 +128,11 @@ func (r *replay) judged(line int, c *policies.Case, o pipeline.Outcome) {
 	if was != "" {
 		then = was + ", now "
 	}
-	fmt.Fprintf(r.w, "%s:%d: %s: %s%s", shown(r.file), line, oneLine(strings.Join(words, " ")),
+	fmt.Fprintf(r.w, "%s:%d: %s: %s%s", displayPath(r.file), line,
+		oneLine(strings.Join(words, " ")),
 		then, o.Action)
 	if o.Err != nil {
-		fmt.Fprintf(r.w, ": %s", printable(shortened(o.Err.Error())))
+		fmt.Fprintf(r.w, ": %s", printable(displayText(o.Err.Error())))
 	} else if o.Reason != "" {
 		fmt.Fprintf(r.w, ": %s", oneLine(o.Reason))
 	}
@@ -145,11 +147,11 @@ func changes(action string) bool { return action == "modify" || action == "hide"
 func (r *replay) sum(shadow bool) {
 	known := r.same + r.differ + r.uncertain
 	if known+r.unknown+r.others == 0 {
-		fmt.Fprintf(r.w, "%s contains no messages\n", shown(r.file))
+		fmt.Fprintf(r.w, "%s contains no messages\n", displayPath(r.file))
 		return
 	}
 	fmt.Fprintf(r.w, "%s: %d with the same verdict, %d with another",
-		counted(known+r.unknown+r.others, "message"), r.same, r.differ)
+		plural(known+r.unknown+r.others, "message"), r.same, r.differ)
 	if r.uncertain > 0 {
 		fmt.Fprintf(r.w, ", %d perhaps with another", r.uncertain)
 	}
@@ -164,7 +166,7 @@ func (r *replay) sum(shadow bool) {
 		fmt.Fprintf(r.w, "%s without a body: only direction, kind, method, server and name were "+
 			"checked, but the policies also read %s. [audit] bodies = \"redacted\" records the "+
 			"bodies of messages that pass.\n",
-			counted(r.bodyless, "message"), strings.Join(r.needs, ", "))
+			plural(r.bodyless, "message"), strings.Join(r.needs, ", "))
 	}
 	if shadow {
 		fmt.Fprintln(r.w, "The mode is shadow: this shows what the policies would do if they "+

@@ -9,9 +9,9 @@ func (p *program) run() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "run",
 		Short: "Serve the servers of a configuration as one server",
-		Long: `Run serves all servers of a configuration as one server: on stdio to the client that started it, or
-over HTTP if [listen] sets http. Tools are named server__tool. Only MCP messages go to stdout; the
-log goes to stderr.
+		Long: `Run serves all servers of a configuration as one server: on stdio to the client that
+started it, or over HTTP if [listen] sets http. Tools are named server__tool. Only MCP messages go
+to stdout; the log goes to stderr.
 
 Gatekit watches the configuration, the policy files that it names and their data. It applies a valid
 change without ending sessions. It rejects an invalid change, and the previous configuration stays
@@ -30,13 +30,13 @@ When Gatekit cannot start, it answers the client's first request with the reason
   gatekit run --config /etc/gatekit/gatekit.toml --log-level debug`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := load(path)
+			cfg, err := loadConfig(path)
 			if err != nil {
 				// Where it should have listened is not known then; a client that started us waits
 				// on stdio.
 				return p.refuse(cmd.Context(), true, err)
 			}
-			p.logAs(cmd, cfg.Log)
+			p.setLogFormat(cmd, cfg.Log)
 			return p.serve(cmd.Context(), cfg)
 		},
 	}

@@ -18,13 +18,13 @@ import (
 	"gatekit/audit/format"
 )
 
-// auditLog is the log that a command is about, and the file where its checkpoints were anchored, if
-// it has one.
+// auditLog returns the log that a command reads, and the anchor that the configuration names, if
+// any.
 func auditLog(config string, args []string) (file, anchor string, err error) {
 	if len(args) > 0 {
 		return args[0], "", nil
 	}
-	c, err := load(config)
+	c, err := loadConfig(config)
 	if err != nil {
 		return "", "", err
 	}
@@ -37,10 +37,10 @@ func (p *program) auditVerify() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "verify [FILE]",
 		Short: "Verify that the audit log is complete and unmodified",
-		Long: `Verify reads all files of the log. It checks that each record contains the hash of the record before
-it, and that all records match the signed checkpoint beside the log. If they do not, it names the
-first record that was changed, removed or moved, by file, line and number. It can run while Gatekit
-does.
+		Long: `Verify reads all files of the log. It checks that each record contains the hash of
+the record before it, and that all records match the signed checkpoint beside the log. If they do
+not, it names the first record that was changed, removed or moved, by file, line and number. It can
+run while Gatekit does.
 
 What the result proves depends on what the log is compared with:
 
@@ -65,7 +65,7 @@ The anchor that the configuration names is always compared. It is an error when 
 			if beside {
 				key = audit.PublicKeyFile(file)
 			}
-			// there is none where there is no log
+			// without a log there is no key, and Run reports the missing log
 			if v.Key, err = audit.ReadPublicKey(key); err != nil && !(beside && errors.Is(err,
 				fs.ErrNotExist)) {
 				return err
@@ -83,12 +83,12 @@ The anchor that the configuration names is always compared. It is an error when 
 				fmt.Fprint(os.Stderr, "\r\x1b[K")
 			}
 			if bad, ok := errors.AsType[*audit.RecordError](err); ok {
-				bad.Position.File = shown(bad.Position.File)
+				bad.Position.File = displayPath(bad.Position.File)
 			}
 			if err := errors.Join(err, unheld); err != nil {
 				return err
 			}
-			sayVerified(cmd.OutOrStdout(), file, v.Key, done)
+			printVerification(cmd.OutOrStdout(), file, v.Key, done)
 			for _, p := range passed {
 				fmt.Fprintf(cmd.OutOrStdout(), "  %s\n", p)
 			}
@@ -109,24 +109,24 @@ The anchor that the configuration names is always compared. It is an error when 
 	return c
 }
 
-// checkpoints are those that a log must hold, and what was passed over. The error is of files that
-// are no use; the log is to be held against the others all the same.
+// checkpoints returns the checkpoints that a log must match, and notes about what was skipped. The
+// error is about unusable files; the log is still compared with the other checkpoints.
 func checkpoints(log string, files []string, anchor string,
 	key note.Verifier) (all []*audit.Checkpoint, passed []string, err error) {
 	var errs []error
 	if anchor != "" {
-		// to read a pipe may have no end
+		// reading a pipe may never end
 		if info, err := os.Stat(anchor); err == nil && !info.Mode().IsRegular() {
 			passed = append(passed, fmt.Sprintf("anchor %s not read: it is not a regular file; "+
-				"name a copy with --since", shown(anchor)))
+				"name a copy with --since", displayPath(anchor)))
 		} else if !errors.Is(err, fs.ErrNotExist) {
 			files = append(files, anchor)
 		} else if _, err := os.Stat(log + ".tree"); err == nil {
-			// else there is no log either, which is said better elsewhere
+			// without a log, Run reports the missing log
 			errs = append(errs, fmt.Errorf("anchor %s, which the configuration names, is "+
 				"missing: it was removed, or never written\nhint: restore it, or start Gatekit "+
 				"to create a new one; to verify without it, run: gatekit audit verify %s",
-				shown(anchor), shown(log)))
+				displayPath(anchor), displayPath(log)))
 		}
 	}
 	for _, file := range files {
@@ -137,7 +137,7 @@ func checkpoints(log string, files []string, anchor string,
 		if all = append(all, some...); torn > 0 {
 			passed = append(passed, fmt.Sprintf("%s in %s incomplete: compared with the others "+
 				"in the file",
-				counted(torn, "checkpoint"), shown(file)))
+				plural(torn, "checkpoint"), displayPath(file)))
 		}
 	}
 	return all, passed, errors.Join(errs...)
@@ -150,28 +150,30 @@ func checkpointsIn(file string, key note.Verifier) (all []*audit.Checkpoint, tor
 	}
 	if key == nil {
 		return nil, 0, fmt.Errorf("no key to verify %s with: name one with --key",
-			shown(file))
+			displayPath(file))
 	}
 	if all, torn, err = audit.OpenCheckpoints(b, key); err != nil {
-		return nil, 0, fmt.Errorf("%s: %w", shown(file), err)
+		return nil, 0, fmt.Errorf("%s: %w", displayPath(file), err)
 	}
 	return all, torn, nil
 }
 
-// maxRecovered is how many spans of records without a checkpoint are listed.
+// maxRecovered is how many ranges of records without a checkpoint are listed.
 const maxRecovered = 20
 
-func sayVerified(w io.Writer, file string, key note.Verifier, done *audit.VerificationResult) {
+func printVerification(w io.Writer, file string, key note.Verifier,
+	done *audit.VerificationResult) {
 	if done.Last == 0 {
-		fmt.Fprintf(w, "%s contains no records yet\n", shown(file))
+		fmt.Fprintf(w, "%s contains no records yet\n", displayPath(file))
 		return
 	}
-	fmt.Fprintf(w, "%s: records %d to %d are complete and unmodified\n", shown(file), done.First,
+	fmt.Fprintf(w, "%s: records %d to %d are complete and unmodified\n", displayPath(file),
+		done.First,
 		done.Last)
-	fmt.Fprintf(w, "  checkpoint of %s, signed by %s+%08x\n", counted(int(done.Checkpoint.Size),
+	fmt.Fprintf(w, "  checkpoint of %s, signed by %s+%08x\n", plural(int(done.Checkpoint.Size),
 		"record"), printable(key.Name()), key.KeyHash())
 	if after := int(done.Last) - int(done.Checkpoint.Size); after > 0 {
-		fmt.Fprintf(w, "  %s after it, verified only by the hash chain\n", counted(after, "record"))
+		fmt.Fprintf(w, "  %s after it, verified only by the hash chain\n", plural(after, "record"))
 	}
 	if done.First > 1 {
 		fmt.Fprintf(w, "  records 1 to %d were removed by the retention settings; their hashes "+
@@ -187,7 +189,7 @@ func sayVerified(w io.Writer, file string, key note.Verifier, done *audit.Verifi
 			"before that start cannot be detected\n", span.From, span.Through)
 	}
 	if done.CheckpointsMatched > 0 {
-		fmt.Fprintf(w, "  %s from elsewhere: verified\n", counted(done.CheckpointsMatched,
+		fmt.Fprintf(w, "  %s from elsewhere: verified\n", plural(done.CheckpointsMatched,
 			"checkpoint"))
 	}
 }
@@ -197,9 +199,10 @@ func (p *program) auditProve() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "prove SEQ [FILE]",
 		Short: "Print a proof that a record is in the audit log",
-		Long: `Prove prints a proof that record SEQ is in the log: the record, and the hashes that connect it to a
-signed checkpoint. To check it, somebody needs only the public key (gatekit audit key), and either
-gatekit audit verify-proof or another tool for the C2SP tlog-proof format. They see no other record.`,
+		Long: `Prove prints a proof that record SEQ is in the log: the record, and the hashes that
+connect it to a signed checkpoint. To check it, somebody needs only the public key (gatekit audit
+key), and either gatekit audit verify-proof or another tool for the C2SP tlog-proof format. They see
+no other record.`,
 		Example: `  gatekit audit prove 41 > record-41.tlog-proof`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) < 1 || len(args) > 2 {
@@ -223,7 +226,7 @@ gatekit audit verify-proof or another tool for the C2SP tlog-proof format. They 
 			if err != nil {
 				return err
 			}
-			seq, _ := strconv.ParseUint(args[0], 10, 63) // Args took no other
+			seq, _ := strconv.ParseUint(args[0], 10, 63) // Args checked it
 			proof, err := audit.Prove(file, seq, k)
 			if err != nil {
 				return err
@@ -244,9 +247,9 @@ func (p *program) auditVerifyProof() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "verify-proof --key KEY [FILE]",
 		Short: "Verify the proof of a record",
-		Long: `Verify-proof reads a proof that gatekit audit prove printed, from FILE or stdin. If the record is in
-the log whose checkpoints KEY signs, it prints the record unchanged; on a terminal, unprintable
-characters are escaped. It needs no log, no configuration and no network.`,
+		Long: `Verify-proof reads a proof that gatekit audit prove printed, from FILE or stdin. If
+the record is in the log whose checkpoints KEY signs, it prints the record unchanged; on a terminal,
+unprintable characters are escaped. It needs no log, no configuration and no network.`,
 		Example: `  gatekit audit verify-proof --key gatekit.pub record-41.tlog-proof`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if key == "" {
@@ -273,7 +276,7 @@ characters are escaped. It needs no log, no configuration and no network.`,
 			}
 			fmt.Fprintf(cmd.ErrOrStderr(),
 				"record %d of the log %s, in the checkpoint of %s signed by %s+%08x\n",
-				proof.Index+1, printable(c.Origin), counted(int(c.Size), "record"),
+				proof.Index+1, printable(c.Origin), plural(int(c.Size), "record"),
 				printable(k.Name()), k.KeyHash())
 			f, err := format.New(format.JSONL,
 				format.Options{EscapeUnprintable: isTerminal(os.Stdout)})
@@ -289,7 +292,7 @@ characters are escaped. It needs no log, no configuration and no network.`,
 	return c
 }
 
-// maxProof bounds a proof: a record is at most a few messages long.
+// maxProof limits the size of a proof. A record is at most a few messages long.
 const maxProof = 512 << 20
 
 func readProof(stdin io.Reader, args []string) ([]byte, error) {
@@ -308,9 +311,9 @@ func (p *program) auditKey() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "key [FILE]",
 		Short: "Print the public key of the audit log",
-		Long: `Key prints the public key that verifies the checkpoints of the log. Keep a copy in a place where
-nobody who can write to the log can write, and give it to those who verify the log or a proof. The
-private key is beside the log, in FILE.key, or in the file that [audit] key names.`,
+		Long: `Key prints the public key that verifies the checkpoints of the log. Keep a copy in a
+place where nobody who can write to the log can write, and give it to those who verify the log or a
+proof. The private key is beside the log, in FILE.key, or in the file that [audit] key names.`,
 		Example: `  gatekit audit key > gatekit.pub`,
 		Args:    atMostOne("key"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -343,10 +346,10 @@ func (p *program) auditHash() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "hash [--key KEY] TEXT [FILE]",
 		Short: "Print the hash that the audit log has for an argument",
-		Long: `Records of requests have "values": hashes of the texts in the arguments (the first 16 texts of up to
-4 KiB). The hashes use the key of the log, in FILE.key. So you can find out who used a text, but
-nobody can read the texts, or guess them without the key. TEXT "-" reads a line from stdin, which
-keeps the text out of the history of your shell.`,
+		Long: `Records of requests have "values": hashes of the texts in the arguments (the first 16
+texts of up to 4 KiB). The hashes use the key of the log, in FILE.key. So you can find out who used
+a text, but nobody can read the texts, or guess them without the key. TEXT "-" reads a line from
+stdin, which keeps the text out of the history of your shell.`,
 		Example: `  grep $(gatekit audit hash /srv/data/report.txt) audit/*.jsonl`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) < 1 || len(args) > 2 {
@@ -359,7 +362,7 @@ keeps the text out of the history of your shell.`,
 			if len(args) == 2 {
 				file = args[1]
 			} else {
-				c, err := load(config)
+				c, err := loadConfig(config)
 				if err != nil {
 					return report(cmd, err)
 				}
@@ -388,7 +391,7 @@ keeps the text out of the history of your shell.`,
 	return c
 }
 
-// atMostOne is the Args of a command that takes a file, or none.
+// atMostOne checks that a command gets one file or none.
 func atMostOne(name string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) > 1 {

@@ -15,13 +15,13 @@ import (
 )
 
 func (p *program) wrap() *cobra.Command {
-	o := wrapping{era: choice{"auto", []string{"auto", "legacy", "modern"}}}
+	o := wrapOptions{era: choice{"auto", []string{"auto", "legacy", "modern"}}}
 	c := &cobra.Command{
 		Use:   "wrap [flags] -- COMMAND [ARG…]",
 		Short: "Put Gatekit in front of one server, without a configuration",
-		Long: `Wrap starts a server over stdio and serves it on stdio under its own names. Write it in front of the
-command in your client's configuration. The client notices no difference, but every message is
-checked and recorded.
+		Long: `Wrap starts a server over stdio and serves it on stdio under its own names. Write it
+in front of the command in your client's configuration. The client notices no difference, but every
+message is checked and recorded.
 
   { "mcpServers": { "files": {
       "command": "gatekit",
@@ -87,7 +87,7 @@ To change settings, write a configuration (gatekit help run). In it, the default
 			return p.serve(cmd.Context(), cfg)
 		},
 	}
-	c.Flags().SetInterspersed(false) // what follows the command is the command's
+	c.Flags().SetInterspersed(false) // flags after the command belong to the command
 	c.Flags().StringVar(&o.audit,
 		"audit", "", "audit log `file` (default: a new one in your state folder)")
 	c.Flags().Var(&o.era, "era", "protocol `era` of the server: auto, legacy or modern")
@@ -109,8 +109,8 @@ To change settings, write a configuration (gatekit help run). In it, the default
 	return c
 }
 
-// wrapping is the flags of wrap.
-type wrapping struct {
+// wrapOptions holds the flags of wrap.
+type wrapOptions struct {
 	audit, cwd string
 	env        []string
 	era        choice
@@ -119,7 +119,7 @@ type wrapping struct {
 	noDefaultRules, shadow          bool
 }
 
-func (o *wrapping) config(command []string) (*config.Config, error) {
+func (o *wrapOptions) config(command []string) (*config.Config, error) {
 	c := config.Wrap(serverName(command[0]), command[0], command[1:]...)
 	s := &c.Servers[0]
 	s.Era = o.era.value
@@ -138,7 +138,7 @@ func (o *wrapping) config(command []string) (*config.Config, error) {
 		}
 		s.Env[key] = config.Secret(value)
 	}
-	if err := o.judges(c, command); err != nil {
+	if err := o.addRules(c, command); err != nil {
 		return nil, err
 	}
 	c.Audit.File = o.audit
@@ -148,7 +148,7 @@ func (o *wrapping) config(command []string) (*config.Config, error) {
 			return nil, fmt.Errorf(
 				"find a place for the audit log: %w\nhint: name one with --audit", err)
 		}
-		// one for all processes, so that one public key is enough for all their logs
+		// one key for all processes, so that one public key verifies all their logs
 		c.Audit.Key = filepath.Join(dir, "audit", "gatekit.key")
 		c.Audit.File = filepath.Join(dir, "audit", fmt.Sprintf("%s-%s-%d.jsonl", s.Name,
 			time.Now().UTC().Format("20060102T150405Z"), os.Getpid()))
@@ -156,9 +156,9 @@ func (o *wrapping) config(command []string) (*config.Config, error) {
 	return c, nil
 }
 
-// place makes the paths of a server absolute: they are relative to our working folder, also where
-// the server's is another.
-func (o *wrapping) place(s *config.Server) (err error) {
+// place makes the paths of a server absolute. They are relative to the working folder of Gatekit,
+// not to that of the server.
+func (o *wrapOptions) place(s *config.Server) (err error) {
 	if strings.ContainsRune(s.Command, filepath.Separator) {
 		if s.Command, err = filepath.Abs(s.Command); err != nil {
 			return err
@@ -177,7 +177,7 @@ func (o *wrapping) place(s *config.Server) (err error) {
 	return nil
 }
 
-// stateFolder is Gatekit's own in the user's state folder.
+// stateFolder returns Gatekit's folder in the state folder of the user.
 func stateFolder() (string, error) {
 	if dir := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
 		return filepath.Join(dir, "gatekit"), nil
@@ -191,8 +191,8 @@ func stateFolder() (string, error) {
 
 var notInNames = regexp.MustCompile(`[^a-z0-9]+`)
 
-// serverName is what the record calls the server of a command: the program, as a server may be
-// named.
+// serverName returns the name of the server in the audit log: the name of its program, without the
+// characters that a server name cannot have.
 func serverName(command string) string {
 	name := strings.TrimSuffix(strings.ToLower(filepath.Base(command)), ".exe")
 	name = strings.Trim(notInNames.ReplaceAllString(name, "-"), "-0123456789")
